@@ -23,7 +23,8 @@ the long form that is 4 '', 14 one second, 17 one and the rest 0. Errors number 
 whichever was sent.
 
 Reply  {code, grant, level, retry, active, ttl left, now, epoch, flags, overflow, which, reset, stamp}
-  the first ten as token_bucket.lua has them; level is that of the tightest limit
+  the first ten as token_bucket.lua has them; level is that of the tightest limit; retry of a window is sooner if others
+  hold tokens that may come back
   flag 32: a refund, a reset or the settling of an entry was asked for and not done. Each script says why that may be;
   of a replay it tells what its first execution did, as the record tells it
   which  the limit, from 1, that makes a refused caller wait longest, else the tightest

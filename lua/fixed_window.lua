@@ -6,8 +6,8 @@ is used in the window that counted it, and what is counted never exceeds cap.
 KEYS[1]  a hash that only this script writes. Its name has the period, because another period would misread its count
   v  format mark 'fw1'      c  epoch      t  newest time      n  tokens counted in the window of t
   and once a lease was granted:
-  w  sum of the leases' wants     a  leases that hold or want tokens     e  end of the latest lease
-  g  next sweep, 0 none
+  o  tokens that leases hold, ended ones too     w  sum of the leases' wants     a  leases that hold or want tokens
+  e  end of the latest lease                     g  next sweep, 0 none
   p<lease id>  seq|grant|out|want|end|debt charged, kept to the end of the window: what it holds may come back. A sweep
                sets the want of an ended lease to 0, so that it has no part in what is granted until the edge
 
@@ -17,6 +17,8 @@ leases that have not ended, under a deadline <= now + ttl like a refund. What en
 forgotten, and nothing of it comes back. Flag 32 is set if a refund or reset lacks that deadline, and if a
 refund finds no key, one of another epoch, or a window before its own (the clock was set back). The count of an ended
 window is forgotten, so there is nothing to do for it, and no flag.
+
+A refused caller is told the window's edge or, while others hold tokens in leases, when these may be back: see below.
 
 An ended window is deleted at once, leases included (UNLINK), so a key that lost its time to live gets one with the
 next take. A refused direct take writes nothing, unless it swept or found a large step back of the clock. A peek
@@ -36,15 +38,15 @@ local function window(instant) return floor((instant - phase) / period) end
 
 -- Load, or start empty.
 local own = 'p' .. id
-local stored = call('HMGET', key, 'v', 'c', 't', 'n', 'w', 'a', 'e', 'g', own)
+local stored = call('HMGET', key, 'v', 'c', 't', 'n', 'w', 'a', 'e', 'g', 'o', own)
 local exists, lends = stored[1] == FORMAT, stored[5] and true or false
-local born, last, count, wants, active, latest, sweep, flags = server, server, 0, 0, 0, 0, 0, 0
+local born, last, count, wants, active, latest, sweep, escrow, flags = server, server, 0, 0, 0, 0, 0, 0, 0
 if exists then
-  for i = 2, 8 do -- an earlier version wrote no g
+  for i = 2, 9 do -- an earlier version wrote no g
     stored[i] = tonumber((i > 4 and not lends or i == 8 and not stored[i]) and 0 or stored[i])
     if not whole(stored[i]) then return redis.error_reply('RLCORRUPT field') end
   end
-  born, last, count, wants, active, latest, sweep = unpack(stored, 2, 8)
+  born, last, count, wants, active, latest, sweep, escrow = unpack(stored, 2, 9)
 elseif stored[1] or call('EXISTS', key) == 1 then
   return redis.error_reply('RLFOREIGN key')
 else
@@ -68,22 +70,42 @@ if now < last then
 end
 local k = window(now)
 local edge = phase + (k + 1) * period
-local record = stored[9]
+local record = stored[10]
 local fresh = exists and k > window(last) and latest <= now
-if fresh then count, wants, active, latest, sweep, lends, record = 0, 0, 0, 0, 0, false, false end
+if fresh then count, wants, active, latest, sweep, escrow, lends, record = 0, 0, 0, 0, 0, 0, false, false end
 
 -- The network repeats and reorders: an executed call gets its reply again, an older one is ignored.
 local r_seq, r_grant, r_out, r_want, r_end, r_debt
 local function clear() return count > 0 and max(0, edge - server) or 0 end
+-- retry_after tells a refused caller when tokens may be there: at the edge, or sooner if others hold some. A holder that
+-- lives calls a quarter of its lease's life before the lease ends at the latest, and gives back what it does not use. One
+-- that is dead does not: that time passes, then the end, and then nothing is out in live leases.
+local function retry_after()
+  local after = max(1, edge - server)
+  if escrow <= hold or latest <= now then return after end
+  local all = call('HGETALL', key)
+  for i = 1, #all, 2 do
+    if #all[i] > 1 and all[i] ~= own then
+      local _, _, held, _, stop, charge = parse(all[i + 1])
+      if not charge then return nil end
+      if held > 0 and stop > now then
+        local left, quarter = stop - server, floor(ttl / 4)
+        after = min(after, max(left - quarter, min(left, quarter)))
+      end
+    end
+  end
+  return max(1, after)
+end
 if leased and record then
   r_seq, r_grant, r_out, r_want, r_end, r_debt = parse(record)
-  if not r_debt or r_grant > r_out or r_want > wants then return redis.error_reply('RLCORRUPT lease') end
+  if not r_debt or r_grant > r_out or r_out > escrow or r_want > wants then return redis.error_reply('RLCORRUPT lease') end
   if seq <= r_seq then
     local left = min(r_end, edge, now + ttl) - now
     if seq < r_seq or left <= 0 then
       return {STALE, 0, cap - count, 0, active, 0, server, born, flags, 0, 1, clear(), now}
     end
-    local after = r_grant == 0 and want > 0 and edge - server or 0
+    local after = r_grant == 0 and want > 0 and retry_after() or 0
+    if not after then return redis.error_reply('RLCORRUPT lease') end
     local once = deadline > 0 and deadline <= r_end -- it was executed a ttl before, or later and to the edge
     if reset > 0 and not once or refund > 0 and not (once and epoch == born and window(at) <= window(r_end - 1)) then
       flags = flags + UNAPPLIED
@@ -109,7 +131,7 @@ if swept then
         wants, sweep = wants + wanted, now + ceil(ttl / 2)
         if all[i] ~= own then lent = lent + out end
       elseif wanted > 0 or resets and out > 0 then
-        if resets and all[i] ~= own then g, out = 0, 0 end
+        if resets and all[i] ~= own then escrow, g, out = escrow - out, 0, 0 end
         ended[#ended + 1] = all[i]
         ended[#ended + 1] = format('%d|%d|%d|0|%d|%d', s, g, out, stop, charge)
         if out == 0 then active = active - 1 end
@@ -122,7 +144,7 @@ end
 -- Settle. All that was granted counts until its holder says that it never came or comes back.
 local charged = 0
 if r_seq then
-  wants = wants - r_want
+  wants, escrow = wants - r_want, escrow - r_out
   if r_out + r_want > 0 then active = active - 1 end
   if ack < r_seq then count, r_out, charged = count - r_grant, r_out - r_grant, r_debt end
   ret = min(ret, r_out)
@@ -130,6 +152,7 @@ if r_seq then
 else
   r_out = 0
 end
+escrow = escrow + hold
 if hold > r_out then count, flags = count + hold - r_out, flags + ADOPTED end
 if ack > (r_seq or 0) then flags = flags + UNRECORDED end
 
@@ -153,7 +176,8 @@ if want > 0 and avail >= least then
   grant = min(max(floor(1.5 * avail * want / wanted), least), want, avail)
   count = count + grant
 elseif want > 0 then
-  code, after = DENIED, max(1, edge - server)
+  code, after = DENIED, retry_after()
+  if not after then return redis.error_reply('RLCORRUPT lease') end
 end
 
 -- Write: deletions, then one HSET, then PEXPIRE.
@@ -165,7 +189,7 @@ if leased or not peek and (grant > 0 or swept or stepped) then
     latest, wants = max(latest, now + left), wanted
     if hold + grant + want > 0 then active = active + 1 end
     if sweep == 0 then sweep = now + left end
-    lending = {'w', wants, 'a', active, 'e', latest, 'g', sweep, own,
+    lending = {'o', escrow + grant, 'w', wants, 'a', active, 'e', latest, 'g', sweep, own,
       format('%d|%d|%d|%d|%d|%d', seq, grant, hold + grant, want, now + left, charged)}
   elseif swept or stepped and lends then
     lending = {'w', wants, 'a', active, 'e', latest, 'g', sweep}

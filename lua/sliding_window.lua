@@ -24,7 +24,8 @@ KEYS[1]  a hash that only this script writes
   and per limit, tag = <period>x<span>:
   <tag>  tokens counted     <tag>:<b>  of them, those of block b = floor(time / period), if any
   and once a lease was granted:
-  w  sum of the leases' wants     a  leases that hold or want tokens     g  next sweep, 0 none     e  end of the latest lease
+  o  tokens that leases hold     w  sum of the leases' wants     a  leases that hold or want tokens
+  g  next sweep, 0 none          e  end of the latest lease
   p<lease id>  seq|grant|out|want|end|debt charged, kept to its end
 
 ARGV  see call.lua. Limits: cap, period of a block, span (1 .. 512, span * period <= 2^51); no two with the same
@@ -37,10 +38,10 @@ and reset need a deadline <= now + ttl. A reset leaves what is out in leases tha
 lack the deadline, or if a refund finds no key or one of another epoch, but not if its block has left the window.
 
 Bounded work: at the edge of a block those that left the window are read and deleted, at most 2 * span per limit, or
-all fields once if a lease outlives its window. A refusal reads as many for its retry, and a refund at most span per limit.
-All fields are also read when a limit is added or dropped. A refused direct take writes nothing, unless it swept, found a
-large step back of the clock, added a limit, or its version was about to be forgotten (twice in its longest window). A peek
-writes nothing.
+all fields once if a lease outlives its window. A refusal reads as many for its retry, and all fields while others hold
+tokens; a refund at most span per limit. All fields are also read when a limit is added or dropped. A refused direct take
+writes nothing, unless it swept, found a large step back of the clock, added a limit, or its version was about to be
+forgotten (twice in its longest window). A peek writes nothing.
 ]]
 
 local FORMAT = 'sw2'
@@ -48,11 +49,11 @@ local LONGEST_SPAN, LONGEST_WINDOW = 512, 2 ^ 51
 local CHUNK = 1000 -- fields per command: unpack has a limit
 local LOOK = 32    -- blocks read at a time for a retry
 local MOST_VERSIONS = 4
-local USE = 10     -- of names: which versions there are
+local USE = 11     -- of names: which versions there are
 local m, n = limits, limits -- of this version, and with those of others behind them
 local mine, window = '', 0  -- the tags of this version, and its longest window
 local own = 'p' .. id
-local cap, period, span, tag, names = {}, {}, {}, {}, {'v', 'c', 't', 'z', 'x', 'w', 'a', 'g', 'e', 'u', own}
+local cap, period, span, tag, names = {}, {}, {}, {}, {'v', 'c', 't', 'z', 'x', 'w', 'a', 'g', 'e', 'o', 'u', own}
 local FIXED = #names
 if to > 1 then return refuse(19) end
 local lends = leased and to == 0
@@ -73,13 +74,13 @@ if too then return too end
 -- Load, or start empty.
 local stored = call('HMGET', key, unpack(names))
 local exists, leases = stored[1] == FORMAT, stored[6] and true or false
-local born, last, behind, until_, wants, active, sweep, latest, flags = server, server, 0, 0, 0, 0, 0, 0, 0
+local born, last, behind, until_, wants, active, sweep, latest, escrow, flags = server, server, 0, 0, 0, 0, 0, 0, 0, 0
 if exists then
-  for i = 2, 9 do
+  for i = 2, 10 do
     stored[i] = tonumber(i > 5 and not leases and 0 or stored[i])
     if not whole(stored[i]) then return redis.error_reply('RLCORRUPT field') end
   end
-  born, last, behind, until_, wants, active, sweep, latest = unpack(stored, 2, 9)
+  born, last, behind, until_, wants, active, sweep, latest, escrow = unpack(stored, 2, 10)
 elseif stored[1] or call('EXISTS', key) == 1 then
   return redis.error_reply('RLFOREIGN key')
 else
@@ -295,7 +296,7 @@ local swept = sweep > 0 and now >= sweep or reset > 0 and once and leases
 local others = {} -- leases of other processes that have not ended
 if swept then
   local some = all()
-  wants, active, sweep, latest = 0, 0, 0, 0
+  wants, active, sweep, latest, escrow = 0, 0, 0, 0, 0
   for j = 1, #some, 2 do
     if string.sub(some[j], 1, 1) == 'p' then
       local _, _, out, wanted, ends, charged = parse(some[j + 1])
@@ -304,7 +305,7 @@ if swept then
         gone[#gone + 1] = some[j]
         if some[j] == own then r_seq = nil end
       else
-        wants, latest = wants + wanted, max(latest, ends)
+        wants, latest, escrow = wants + wanted, max(latest, ends), escrow + out
         if out + wanted > 0 then active = active + 1 end
         if some[j] ~= own then others[#others + 1] = {out, ends} end
       end
@@ -317,7 +318,7 @@ end
 -- subtracted.
 local charged = 0
 if r_seq then
-  wants = max(0, wants - r_want)
+  wants, escrow = max(0, wants - r_want), max(0, escrow - r_out)
   if r_out + r_want > 0 then active = max(0, active - 1) end
   count(r_end, -r_out)
   if ack < r_seq then r_out, charged = r_out - r_grant, r_debt end
@@ -326,6 +327,7 @@ if r_seq then
 else
   r_out = 0
 end
+escrow = escrow + hold
 if hold > r_out then flags = flags + ADOPTED end
 if ack > (r_seq or 0) then flags = flags + UNRECORDED end
 count(stop, hold)
@@ -380,6 +382,20 @@ elseif want > 0 then
     local wait = (b - 1 + span[i]) * period[i] - server - behind
     if wait > after then after, which = wait, i end
   end
+  if escrow > hold and latest > now then -- others hold tokens, which may be back sooner: see fixed_window.lua
+    local some = all()
+    for j = 1, #some, 2 do
+      if string.sub(some[j], 1, 1) == 'p' and some[j] ~= own then
+        local _, _, held, _, ends, owes = parse(some[j + 1])
+        if not owes then return redis.error_reply('RLCORRUPT lease') end
+        if held > 0 and ends > now then
+          local left, quarter = ends - server - behind, floor(ttl / 4)
+          after = min(after, max(left - quarter, min(left, quarter)))
+        end
+      end
+    end
+    after = max(1, after)
+  end
 end
 if damaged then return redis.error_reply('RLCORRUPT field') end
 
@@ -395,12 +411,13 @@ if leased or not peek and (grant > 0 or swept or stepped or fades or begun) then
   if leased then
     local lent, wish = 0, 0
     if lends then lent, wish = grant, want end
-    left, latest, wants = ttl, max(latest, stop), wants + wish
+    left, latest, wants, escrow = ttl, max(latest, stop), wants + wish, escrow + lent
     if hold + lent + wish > 0 then active = active + 1 end
     if sweep == 0 then sweep = stop end
     put(own, format('%d|%d|%d|%d|%d|%d', seq, lent, hold + lent, wish, stop, charged))
   end
   if leased or swept then
+    put('o', escrow)
     put('w', wants)
     put('a', active)
     put('g', sweep)

@@ -313,7 +313,7 @@ func (c *blocksCall) retry(s *memoryStep) (after, which int64) {
 			after, which = wait, int64(i)+1
 		}
 	}
-	return after, which
+	return s.sooner(after), which
 }
 
 func (c *blocksCall) answer(s *memoryStep) {
@@ -344,7 +344,7 @@ func (c *blocksCall) store(s *memoryStep) (keep int64) {
 
 // fields implements memoryState.
 func (k *memoryBlocks) fields() map[string]string {
-	f := k.memoryLeases.fields("ctzwage")
+	f := k.memoryLeases.fields("ctzowage")
 	f["v"], f["x"], f["u"] = lua.SlidingWindow.Mark(), decimal(k.until), versionsText(k.use)
 	for tag, c := range k.stored {
 		f[tag.String()] = decimal(c.total)

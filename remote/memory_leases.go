@@ -259,6 +259,23 @@ func (s *memoryStep) grantAndStore(c memoryCounter) (keep int64, written bool) {
 	return keep, written
 }
 
+// sooner returns the µs until a refused caller may find tokens: after, or less if others hold tokens. A holder that lives
+// calls a quarter of its lease's life before the lease ends at the latest, and gives back what it does not use.
+func (s *memoryStep) sooner(after int64) int64 {
+	after = max(1, after)
+	if s.escrow <= s.Hold || s.latest <= s.now {
+		return after
+	}
+	for id, l := range s.leases {
+		if id == s.Lease || l.Out == 0 || l.End <= s.now {
+			continue
+		}
+		left, quarter := l.End-s.server-s.behind, s.TTL/4
+		after = min(after, max(left-quarter, min(left, quarter)))
+	}
+	return max(1, after)
+}
+
 // grantSize returns the grant out of avail tokens, where avail ≥ least: all that the caller wants, or one and a
 // half times its part of what all leases want.
 func grantSize(avail, want, wanted, least int64) int64 {

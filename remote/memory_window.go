@@ -86,7 +86,9 @@ func (w *memoryWindow) level(s *memoryStep) (tokens, which int64) { return s.Cap
 
 func (w *memoryWindow) lend(_ *memoryStep, n int64) { w.count += n }
 
-func (w *memoryWindow) retry(s *memoryStep) (after, which int64) { return s.edge() - s.server, 1 }
+func (w *memoryWindow) retry(s *memoryStep) (after, which int64) {
+	return s.sooner(s.edge() - s.server), 1
+}
 
 func (w *memoryWindow) answer(s *memoryStep) {
 	if s.reply.Stamp = s.now; w.count > 0 {
@@ -101,7 +103,7 @@ func (w *memoryWindow) store(s *memoryStep) (keep int64) {
 
 // fields implements memoryState.
 func (w *memoryWindow) fields() map[string]string {
-	f := w.memoryLeases.fields("ctwaeg")
+	f := w.memoryLeases.fields("ctowaeg")
 	f["v"], f["n"] = lua.FixedWindow.Mark(), decimal(w.count)
 	return f
 }

@@ -29,7 +29,8 @@ import (
 // the state -f means no field f, none no key, same nothing written since the call before, pttl is in ms. Other
 // lines: "del" drops the key, "hdel pA" a record. With span=4 it is a sliding window of so many blocks of period:
 // 1000000x4 is what it counted, 1000000x4@2s the block that has that instant, u the versions and until when they
-// are in use. With also=5/1/10s the key has one more bucket: its cap, tokens and period.
+// are in use. With also=5/1/10s the key has one more bucket: its cap, tokens and period. With fixed=60s it is a fixed
+// window of that length, which begins at the start.
 func TestScenarios(t *testing.T) {
 	all := engines(t)
 	files, err := filepath.Glob("testdata/script/*.txt")
@@ -190,6 +191,9 @@ func setArgument(t *testing.T, c *lua.Call, word string) {
 		c.Period = micros(t, v)
 	case "span":
 		c.Algorithm, c.Tokens, c.Span = lua.SlidingWindow, 0, number(t, v)
+	case "fixed":
+		c.Algorithm, c.Tokens, c.Period = lua.FixedWindow, 0, micros(t, v)
+		c.Phase = scriptStart % c.Period
 	case "also":
 		numbers := strings.Split(v, "/")
 		if len(numbers) != 3 {

@@ -269,7 +269,7 @@ func TestSettlesAndTakesAtOnce(t *testing.T) {
 }
 
 // A lease may outlive what a limit counts, where it was taken under another. Its tokens count until the window
-// after its end, a refusal says so, and nothing of it is left behind.
+// after its end, a refusal says so once they cannot come back, and nothing of it is left behind.
 func TestLeaseThatOutlivesItsWindow(t *testing.T) {
 	for _, e := range []*engine{memoryEngine(), realEngine(t)} {
 		c := of(lua.SlidingWindow, "outlived", 10, 1000, 250) // 1 ms
@@ -280,10 +280,12 @@ func TestLeaseThatOutlivesItsWindow(t *testing.T) {
 			t.Fatalf("%s: %v", e.name, a)
 		}
 		end := now + sec
-		for _, at := range []int64{now + 1, now + 2000, end - 1, end, end + 1000} {
-			a := e.at(t, at, take(c, 3))
-			if a.reply.Code != lua.Denied || a.reply.Retry != end+1250-at {
-				t.Errorf("%s, %d µs before its end: %v, want to hear of %d", e.name, end-at, a, end+1250-at)
+		for _, at := range []struct{ now, told int64 }{
+			{now + 1, end - sec/4}, {now + 2000, end - sec/4}, {end - sec/8, end}, {end - 1, end}, {end, end + 1250}, {end + 1000, end + 1250},
+		} {
+			a := e.at(t, at.now, take(c, 3))
+			if a.reply.Code != lua.Denied || at.now+a.reply.Retry != at.told {
+				t.Errorf("%s, %d µs before its end: %v, want to hear of %d", e.name, end-at.now, a, at.told-at.now)
 			}
 		}
 		if a := e.at(t, end+1250, take(c, 10)); a.reply.Code != lua.Granted {

@@ -97,7 +97,7 @@ func TestRatios(t *testing.T) {
 		{"8 processes at 3 times 1000 per 2 s, a sliding window", fleetRun{
 			algorithm: SlidingWindow, limit: per2s, processes: 8, demand: 3, length: 20 * second,
 		}, 5, []line{
-			uses(0.98), perToken(0.4), within,
+			uses(0.98), perToken(0.42), within, // at most one more in a cycle: who is refused looks for what others may give back
 		}},
 		{"8 processes at 3 times 500/s, a sliding window", fleetRun{
 			algorithm: SlidingWindow, limit: PerSecond(500), processes: 8, demand: 3, length: 20 * second,
