@@ -256,7 +256,7 @@ func TestOweIsChargedWhateverWasThrownAway(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	c := r.askAndBegin()
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Epoch: 7, Overflow: 40})
-	e, _, _ := r.b.Charge(r.now, 30)
+	e, _, _, _ := r.b.Charge(r.now, 30)
 	if e.Check == 0 || e.Check > r.now+refundDelay {
 		t.Fatalf("%+v, want to be looked at within %v", e, refundDelay)
 	}
@@ -287,7 +287,7 @@ func TestOweIsChargedWhateverWasThrownAway(t *testing.T) {
 	r.owes(c, 200, 200, 0, 7) // a full bucket and the largest debt at most
 	r.balance()
 	r.b.Burn(r.now)
-	if _, _, ok := r.b.Charge(r.now, 1); ok {
+	if _, _, _, ok := r.b.Charge(r.now, 1); ok {
 		t.Error("a closed bucket charged something")
 	}
 }

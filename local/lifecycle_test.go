@@ -190,7 +190,7 @@ func TestClosedBucketAnswersNobody(t *testing.T) {
 			if v := r.alone(5); v.Outcome != Outdated {
 				t.Errorf("%s, mode %d: Alone says %+v", c.name, mode, v)
 			}
-			if e, _, ok := r.b.Charge(r.now, 5); ok || e != (Effect{}) {
+			if e, _, _, ok := r.b.Charge(r.now, 5); ok || e != (Effect{}) {
 				t.Errorf("%s, mode %d: Owe says %+v", c.name, mode, e)
 			}
 			if v, e := r.b.Credit(NewWaiter(), Fill); v.Outcome != Outdated || e != (Effect{}) {

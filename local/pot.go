@@ -42,6 +42,17 @@ func (p *pot) take(now time.Duration, n int64) (left int64, ok bool) {
 	}
 }
 
+// takeUpTo removes up to n tokens and reports how many, none if the lease is over.
+func (p *pot) takeUpTo(now time.Duration, n int64) (taken int64) {
+	for !p.over(now) {
+		v := p.tokens.Load()
+		if taken = min(v, n); p.tokens.CompareAndSwap(v, v-taken) {
+			return taken
+		}
+	}
+	return 0
+}
+
 // over reports whether the lease has ended.
 func (p *pot) over(now time.Duration) bool { return int64(now) >= p.deadline.Load() }
 

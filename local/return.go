@@ -53,23 +53,28 @@ func (b *Bucket) Return(now time.Duration, n int64, from Source, gen int64, s *S
 	return Effect{}, true
 }
 
-// Charge charges n more tokens for a request that turned out to cost more. The bucket may go below zero. It charges no
-// more than a full bucket has above the largest debt, and reports what it forgives of n. What the bucket itself forgives,
-// because it was not full, Redis tells. It reports ok false, and charges nothing, if this bucket is closed: look the key
-// up again.
-func (b *Bucket) Charge(now time.Duration, n int64) (e Effect, forgiven int64, ok bool) {
+// Charge charges n more tokens for a request that turned out to cost more. It takes what this process has leased, and
+// the rest becomes a debt: a lease that went on admitting beside a debt that Redis forgives would be worth many times its
+// tokens. The bucket may go below zero. It charges no more than a full bucket has above the largest debt.
+//
+// It reports what it took of the lease, which counts as spent, and what it forgives of n. What the bucket itself
+// forgives, because it was not full, Redis tells. It reports ok false, and charges nothing, if this bucket is closed:
+// look the key up again.
+func (b *Bucket) Charge(now time.Duration, n int64) (e Effect, taken, forgiven int64, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return Effect{}, 0, false
+		return Effect{}, 0, 0, false
 	}
 	if b.Policy().Unset {
-		return Effect{}, 0, true // nothing was taken by it, so nothing can have cost more
+		return Effect{}, 0, 0, true // nothing was taken by it, so nothing can have cost more
 	}
 	charged := min(n, b.Policy().Cap+b.Policy().maxDebt())
-	b.needLease().fallback.debt.charge(charged)
+	l := b.needLease()
+	taken = l.pot.takeUpTo(now, charged)
+	l.fallback.debt.charge(charged - taken)
 	b.windows().admittedAt(now)
-	return b.next(now), n - charged, true
+	return b.next(now), taken, n - charged, true
 }
 
 // Charged reports the tokens of charges that Redis is not known to have heard of.

@@ -134,7 +134,7 @@ func TestNoCallByNumbersThatNobodySet(t *testing.T) {
 		if v, e := r.b.Credit(w, Fill); v.Outcome != Outdated || e != (Effect{}) {
 			t.Errorf("rule %d: Reset: %+v, %+v", rule, v, e)
 		}
-		if e, _, ok := r.b.Charge(r.now, 5); !ok || e != (Effect{}) {
+		if e, _, _, ok := r.b.Charge(r.now, 5); !ok || e != (Effect{}) {
 			t.Errorf("rule %d: Owe: %+v, %v", rule, e, ok)
 		}
 		if e := r.b.Probe(); e.Send {

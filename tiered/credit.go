@@ -64,12 +64,13 @@ func (l *Limiter) checkCost(key string, n int64) error {
 }
 
 // Charge takes n tokens from key, 1 … 2⁴⁰, whether it has them or not: for a cost that is known afterwards and was not
-// reserved. The key may go below zero, as far as [Policy].MaxDebt allows. Its requests are then refused until it has
-// refilled. Debt beyond that is forgiven, and counted in Stats. In a window the charge counts as if it were admitted
-// now, up to the limit.
+// reserved. It takes what this process has leased first, and the rest from Redis. The key may go below zero, as far as
+// [Policy].MaxDebt allows. Its requests are then refused until it has refilled, except that each other process may
+// spend what it has leased. Debt beyond MaxDebt is forgiven, and counted in Stats. In a window the charge counts as if it
+// were admitted now, up to the limit.
 //
-// With Policy.Standing, this process' standing share of the key is charged first. It may go below zero by its part of an
-// eighth of MaxDebt. See docs/standing.md for what that means if costs are large.
+// With Policy.Standing, this process' standing share of the key is charged before its lease. It may go below zero by its
+// part of an eighth of MaxDebt. See docs/standing.md for what that means if costs are large.
 //
 // Charge does not block, except that it calls Policy.PerKey if the process does not keep the key. Redis hears of the
 // charge within 50 ms, or when it answers again. If the process dies before that, the charge is lost. An error means
@@ -98,8 +99,11 @@ func (l *Limiter) Charge(key string, n int64) error {
 // charge takes n more tokens from a bucket. If the bucket was evicted meanwhile, it takes them from its successor.
 func (l *Limiter) charge(now time.Duration, b *bucket, key string, n int64) {
 	for {
-		e, forgiven, ok := b.Charge(now, n)
+		e, taken, forgiven, ok := b.Charge(now, n)
 		if ok {
+			if taken > 0 {
+				l.addRequest(key, kind(Granted), taken+1, 1) // a part of a request that is counted already
+			}
 			if forgiven > 0 {
 				l.forgive(forgiven)
 			}

@@ -114,3 +114,41 @@ func TestCreditsFillTheStandingShare(t *testing.T) {
 		}
 	})
 }
+
+// A cost that is known afterwards is taken from the lease first. A lease that went on admitting beside a debt that Redis
+// forgives would be worth many times its tokens.
+func TestChargesBesideALease(t *testing.T) {
+	for _, processes := range []int{1, 3} {
+		for _, cost := range []int64{2, 21, 201} {
+			t.Run(fmt.Sprint(cost, " by ", processes), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ctx, s := context.Background(), remote.NewMemory()
+					var all []*tiered.Limiter
+					for range processes {
+						l, err := tiered.New(s, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100).WithBurst(400)}, nil)
+						if err != nil {
+							t.Fatal(err)
+						}
+						defer func() { _ = l.Close(ctx) }()
+						all = append(all, l)
+					}
+					began, used := time.Now(), int64(0)
+					for i := range 5000 {
+						l := all[i%len(all)]
+						if l.Allow(ctx, "team").Allowed {
+							if err := l.Charge("team", cost-1); err != nil {
+								t.Fatal(err)
+							}
+							used += cost
+						}
+						time.Sleep(2 * time.Millisecond)
+					}
+					bound := 400 + 400 + int64(100*time.Since(began).Seconds()) + int64(processes)*cost
+					if least := int64(100 * time.Since(began).Seconds()); used > bound || used < least*9/10 {
+						t.Errorf("%d tokens used: the bound is %d, and %d were refilled", used, bound, least)
+					}
+				})
+			})
+		}
+	}
+}

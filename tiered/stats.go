@@ -50,7 +50,7 @@ type StandingStats struct {
 // Returned + Burnt + Held.
 type PolicyStats struct {
 	Granted     int64 // by Redis
-	Spent       int64 // admitted with tokens that Redis granted
+	Spent       int64 // admitted with tokens that Redis granted, or charged to them afterwards
 	Returned    int64 // returned unspent
 	Burnt       int64 // expired unspent, or lost during the return
 	Held        int64 // held now

@@ -180,9 +180,11 @@ func (p *process) owe(n int64) bool {
 	if p.world.scope.Lossless && p.world.owed+n > p.policy.Cap/4 {
 		return false // debt below the floor is forgiven, and not accounted for
 	}
-	e, forgiven, ok := b.Charge(p.now(), n)
-	p.world.owed += n - forgiven
-	b.debt += n - forgiven
+	e, taken, forgiven, ok := b.Charge(p.now(), n)
+	owed := n - taken - forgiven
+	p.world.owed += owed
+	b.debt += owed
+	b.spent += taken
 	if !ok {
 		p.world.Failf("%s: the bucket in use is closed", p.id)
 	}
