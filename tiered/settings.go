@@ -16,13 +16,15 @@ type settings struct {
 
 	mu       sync.Mutex
 	policies map[Limit]*local.Policy // by limit; usually few
+
+	former map[Limit]standing.Limits // what standing shares had of each limit under the settings before; never changes
 }
 
 // maxPolicies bounds the limits of PerKey that are shared among keys. Beyond it each key has a copy of 200 bytes.
 const maxPolicies = 1024
 
 func newSettings(l *Limiter, p Policy) *settings {
-	s := &settings{policy: p, policies: make(map[Limit]*local.Policy)}
+	s := &settings{policy: p, policies: make(map[Limit]*local.Policy), former: l.settings.Load().shares()}
 	if p.PerKey == nil {
 		s.initial = l.policyOf(s, p.Limit)
 		return s
@@ -30,6 +32,20 @@ func newSettings(l *Limiter, p Policy) *settings {
 	s.initial = l.local(s, p.Limit)
 	s.initial.Rule, s.initial.Unset = local.Unresolved, true // the limit may be that of another key
 	return s
+}
+
+// shares returns what standing shares have of each limit that was used.
+func (s *settings) shares() map[Limit]standing.Limits {
+	if s == nil || s.policy.Standing != StandingOn {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make(map[Limit]standing.Limits, len(s.policies))
+	for limit, p := range s.policies {
+		all[limit] = sharesOf(p)
+	}
+	return all
 }
 
 // resolvedLimit is what a Limiter adds to a local policy, as its owner.
@@ -92,7 +108,9 @@ func (l *Limiter) local(s *settings, limit Limit) *local.Policy {
 		whole.NanosPerToken, whole.Call = p.Limit.nanosPerToken(), p.call()
 		lp.Parent, lp.Split = &whole, true
 		if p = rest; p.Standing == StandingOn {
-			owner.shares = l.group.shares.Begin(l.group.now(), parts...)
+			if owner.shares = s.former[limit]; !owner.shares.Are(parts) {
+				owner.shares = l.group.shares.Begin(l.group.now(), parts...)
+			}
 		}
 	}
 	lp.Cap, lp.Tokens, lp.Per = p.shareNumbers()

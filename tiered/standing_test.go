@@ -357,6 +357,32 @@ func TestStandingSharesOfAnotherLimit(t *testing.T) {
 	})
 }
 
+// What is changed beside the limit leaves the standing shares as they are. So does a reload of the same policies.
+func TestStandingSharesOfTheSameLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		p := Policy{Name: "api", Limit: PerHour(800), Standing: StandingOn}
+		l, err := New(remote.NewMemory(), p, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close(context.Background()) }()
+		time.Sleep(3 * time.Hour)
+		for range 40 {
+			l.Allow(ctx, "user")
+		}
+		for range 2 {
+			p.FailMode, p.Lease.Size = FailLocal, p.Lease.Size+1
+			if err := l.SetPolicy(p); err != nil {
+				t.Fatal(err)
+			}
+			if d := l.Peek(ctx, "user"); d.Remaining != 760 {
+				t.Errorf("%d of %d remain after 40 requests and another policy with the same limit", d.Remaining, d.Burst)
+			}
+		}
+	})
+}
+
 // With PerKey each key has the share of its own limit, and keys whose burst is too small have none.
 func TestStandingSharesPerKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

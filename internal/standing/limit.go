@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -104,6 +105,13 @@ func (l Limit) refilled(rest Rate, per, times, tokens uint64) (Limit, Rate, erro
 	}
 	l.token, l.fill = time.Duration(token), time.Duration(lo)
 	return l, rest, nil
+}
+
+// Are reports whether l are the same parts of the same limits. Then what a key used of l counts for them too.
+func (l Limits) Are(parts []Limit) bool {
+	return slices.EqualFunc(l, parts, func(x, y Limit) bool {
+		return x.size == y.size && x.debt == y.debt && x.token == y.token && x.fill == y.fill
+	})
 }
 
 // Size returns the tokens of all shares of a key together: of several limits, those of the smallest.
