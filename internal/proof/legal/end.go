@@ -93,6 +93,10 @@ func (w *player) recover() {
 
 // judge compares what was admitted with the limits; mu is held.
 func (w *player) judge(b *history) {
+	if n, where := b.overUsed(w.plan.Processes); n > 0 && w.plan.Class == Calm && b.rules.Algorithm == tiered.TokenBucket &&
+		b.rules.Shards < 2 && len(b.rules.Also) == 0 {
+		w.faults = append(w.faults, Fault{"over", fmt.Sprintf("policy %d, key %d: %v too many used in %s", b.policy, b.key, n, where)})
+	}
 	for i, terms := range b.limits() {
 		if n, where := b.over(terms); n > 0 {
 			text := fmt.Sprintf("policy %d, key %d, limit %d: %v too many in %s", b.policy, b.key, i+1, n, where)

@@ -73,10 +73,16 @@ func (p *process) share(policy, key int) tiered.Limit {
 // fleet returns how many processes have a policy, as the store said last: the node that said the fewest. The limiter
 // keeps a larger number for a while. player.mu is held.
 func (w *wire) fleet(policy int) int64 {
+	place := policy
+	for _, x := range w.player.plan.Policies[:policy] {
+		if x.Standing != tiered.StandingOff {
+			place++ // a second place counts the processes that split its limits
+		}
+	}
 	fewest := int64(math.MaxInt64)
 	for _, c := range w.censuses {
-		if policy < len(c.Policies) {
-			fewest = min(fewest, c.Policies[policy].Processes)
+		if place < len(c.Policies) {
+			fewest = min(fewest, c.Policies[place].Processes)
 		} else {
 			fewest = min(fewest, c.Processes)
 		}

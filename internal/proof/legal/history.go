@@ -15,14 +15,17 @@ type history struct {
 	policy, key int
 	base        time.Time
 	rules       tiered.Policy
-	life        time.Duration // the longest life of a lease
-	terms       []term        // of the limit that changes
-	open        map[int]int   // by slot: the index of its current term
-	phase       time.Duration // where a fixed window begins, by the store's clock
-	moves       []move        // of the store's clock
-	charged     time.Duration // when a request last turned out to cost more
-	leased      bool          // tokens were leased; while they are out, the bucket does not refill into their room
-	lent        time.Duration // until then leases hold tokens, at most
+	life        time.Duration     // the longest life of a lease
+	terms       []term            // of the limit that changes
+	open        map[int]int       // by slot: the index of its current term
+	phase       time.Duration     // where a fixed window begins, by the store's clock
+	moves       []move            // of the store's clock
+	charged     time.Duration     // when a request last turned out to cost more
+	used        []ideal.Admission // what requests turned out to cost more
+	later       int64             // the largest of these costs
+	meters      int               // steps that charged such costs
+	leased      bool              // tokens were leased; while they are out, the bucket does not refill into their room
+	lent        time.Duration     // until then leases hold tokens, at most
 
 	fillers map[*process]bool // processes that gave tokens back, or filled the bucket
 

@@ -121,6 +121,11 @@ const (
 	Down                 // the store is down, or does not answer
 	Well                 // network and store are undisturbed again
 	Move                 // the slots go to N nodes from number Key on
+	Meter                // requests one token, again and again, and charges each request afterwards
+	Charge               // charges a key
+	Refund               // gives tokens to a key
+	AtMost               // takes what there is of N tokens, and may leave before Redis answers
+	Queue                // many wait for a token each
 	Reload               // SetPolicies without the policy, and Pause later with it; code may still use the Limiter of before
 )
 
@@ -129,7 +134,7 @@ var verbs = [...]string{
 	"peek",
 	"others", "rule", "change", "tune", "reset", "restart", "crash", "forget scripts", "clock back", "clock ahead",
 	"vanish",
-	"lossy", "slow", "repeat", "down", "well", "move slots", "reload",
+	"lossy", "slow", "repeat", "down", "well", "move slots", "meter", "charge", "refund", "at most", "queue", "reload",
 }
 
 // Step is one step of a plan. It happens After the one before.
@@ -232,6 +237,7 @@ func Draw(seed uint64) Plan {
 	}
 	p.Options.Processes = pick(&d, 0, 0, 0, 2, 5)
 	p.drawReloads()
+	p.drawCharges()
 	p.drawNodes()
 	return p
 }

@@ -84,6 +84,16 @@ func (w *player) do(i int, s *Step) {
 		p.change(s.Which, func(x *tiered.Policy) { x.Lease, x.FailMode = s.Lease, s.FailMode })
 	case Move:
 		w.move(s)
+	case Meter:
+		p.meter(s)
+	case Charge:
+		p.charge(s, p.later(s), false)
+	case Refund:
+		p.refund(s)
+	case AtMost:
+		p.atMost(s)
+	case Queue:
+		p.queue(s)
 	case Reload:
 		p.reload(s)
 	case Reset:
@@ -411,6 +421,9 @@ func (w *player) reset(p *process, policy, key int) {
 	d := p.limiters[policy].Peek(context.Background(), keyName(key))
 	least := int64(1)
 	if over && !w.moved && w.plan.Policies[policy].Standing == tiered.StandingOff { // a share fills in its own process only
+		least = d.Burst
+	}
+	if p.whole(policy) {
 		least = d.Burst
 	}
 	if d.Remaining < least {
