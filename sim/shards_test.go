@@ -7,26 +7,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// A policy of yours may have Shards, and keeps the bound over all of them.
-func TestRehearsalOfShards(t *testing.T) {
-	const text = `name: a key in shards
-limits:
-  - {name: api, rate: 300/s, burst: 100}
-fleet: {n: 12}
-traffic:
-  - {shape: poisson, limit: api, rate: 450/s}
-run: 10s
-`
-	for seed := range uint64(3) {
-		r := rehearse(t, text, &Options{Seed: seed + 1, Policies: []tiered.Policy{
-			{Name: "api", Limit: tiered.PerSecond(300).WithBurst(100), Shards: 4},
-		}})
-		if m := r.Metrics; m.OverAdmission > 0 || m.Utilisation < 0.95 {
-			t.Errorf("seed %d: over-admission %v, utilisation %v", seed+1, m.OverAdmission, m.Utilisation)
-		}
-	}
-}
-
 // crowded are keys in shards that are asked for in bursts, so that many wait for one answer and go on to another
 // shard at the same instant, while all that can go wrong does.
 const crowded = `name: shards, and all at once

@@ -53,34 +53,21 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// The test in Go on the page is the example that compiles and runs.
+// The test in Go on the page is the example that compiles and runs, and its scenario the one that this runs.
 func TestPageExample(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, err := os.ReadFile("../../sim/example_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	block := regexp.MustCompile("(?s)```go\n(.*?)```").FindSubmatch(text)
-	if block == nil || !strings.Contains(string(source), string(block[1])) {
-		t.Error("the page's test in Go is not in sim/example_test.go")
-	}
-}
-
-// Its scenario is the one that the example runs.
-func TestPageScenario(t *testing.T) {
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	scenario, err := os.ReadFile("../../sim/testdata/checkout.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(text), "```yaml\n"+string(scenario)+"```") {
-		t.Error("the page's scenario is not sim/testdata/checkout.yaml")
+	for language, file := range map[string]string{"go": "example_test.go", "yaml": "testdata/checkout.yaml"} {
+		source, err := os.ReadFile("../../sim/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		block := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindSubmatch(text)
+		if block == nil || !strings.Contains(string(source), string(block[1])) {
+			t.Errorf("the page's %s is not in sim/%s", language, file)
+		}
 	}
 }
 
