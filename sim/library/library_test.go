@@ -21,6 +21,7 @@ func TestLibrary(t *testing.T) {
 	if len(names) < fewest {
 		t.Errorf("%d scenarios, want %d at least", len(names), fewest)
 	}
+	swept := 0
 	titles, kinds, shapes, metrics := map[string]string{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
@@ -58,8 +59,14 @@ func TestLibrary(t *testing.T) {
 			for _, r := range s.Traffic {
 				shapes[r.Shape] = true
 			}
-			cells(t, s)
+			cells(t, s, s.Sweep)
+			if len(s.Sweep) > 0 {
+				swept++
+			}
 		})
+	}
+	if swept < 20 {
+		t.Errorf("only %d scenarios have axes", swept)
 	}
 	for _, k := range scenario.Kinds {
 		if !kinds[k.Name] {
@@ -78,19 +85,21 @@ func TestLibrary(t *testing.T) {
 	}
 }
 
-// cells makes sure that every value of every axis gives a valid scenario.
-func cells(t *testing.T, s *scenario.Scenario) {
+// cells makes sure that every combination of the values of all axes gives a valid scenario.
+func cells(t *testing.T, s *scenario.Scenario, axes []scenario.Axis) {
 	t.Helper()
-	for _, a := range s.Sweep {
-		for _, v := range a.Values {
-			c := s.Clone()
-			c.Sweep = nil
-			if err := c.Set(a.Path, v); err != nil {
-				t.Error(err)
-			} else if err := c.Validate(); err != nil {
-				t.Errorf("with %s=%s: %v", a.Path, v, err)
-			}
+	if len(axes) == 0 {
+		if err := s.Validate(); err != nil {
+			t.Error(err)
 		}
+		return
+	}
+	for _, v := range axes[0].Values {
+		c := s.Clone()
+		if err := c.Set(axes[0].Path, v); err != nil {
+			t.Error(err)
+		}
+		cells(t, c, axes[1:])
 	}
 }
 
