@@ -2,12 +2,10 @@ package measure
 
 import (
 	"runtime"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
-	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // A key that is not at rest takes what the doc of Meter says, and a request takes nothing for good.
@@ -43,36 +41,4 @@ func TestMemory(t *testing.T) {
 		t.Errorf("%d requests of known keys take %d bytes", 3*keys, more)
 	}
 	runtime.KeepAlive(m)
-}
-
-// All methods at once: the race detector looks on, and the sums are right.
-func TestConcurrently(t *testing.T) {
-	m := New(made(twoLimits))
-	var all sync.WaitGroup
-	const processes, requests = 8, 500
-	for p := range processes {
-		all.Go(func() {
-			m.Joined(0, p)
-			for i := range requests {
-				at := time.Duration(i)*50*ms + 1
-				r := m.Asked(at, p, 0, name(i%5), 1)
-				m.Called(at, p, 1)
-				m.Granted(at, p, 1)
-				m.Breaker(at, p, []string{"open", "probing", "closed"}[i%3])
-				m.Happened(at, "clock_step")
-				m.Decided(at, r, granted)
-				if i == requests/2 {
-					m.Fault(at, 0, p%2 == 1)
-				}
-				m.Sample(at, p, stats("api", tiered.PolicyStats{Granted: int64(i) + 1, Spent: int64(i) + 1}), i == requests-1)
-			}
-			m.Died(29*s, p)
-		})
-	}
-	all.Wait()
-	r := m.Report(30 * s)
-	want(t, "admitted", r.Metrics.Admitted, processes*requests)
-	want(t, "unaccounted", r.Metrics.Unaccounted, 0)
-	want(t, "lost", count(t, r, "lease_lost"), 0)
-	near(t, "calls", r.Metrics.RedisCalls*(30*s-1).Seconds(), processes*requests)
 }

@@ -183,27 +183,6 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// The vocabulary is not said twice, and what a kind takes is a field.
-func TestVocabulary(t *testing.T) {
-	for what, list := range map[string][]string{
-		"kinds": kindNames(Kinds), "shapes": kindNames(Shapes), "metrics": metricNames(), "happenings": Happenings,
-	} {
-		if sorted := slices.Sorted(slices.Values(list)); len(slices.Compact(sorted)) != len(list) {
-			t.Errorf("%s: one is there twice: %q", what, list)
-		}
-	}
-	for _, m := range mappings {
-		for _, k := range m.kinds {
-			_, takes, needs := m.takes(k.Name)
-			for _, name := range slices.Concat(k.Takes, needs) {
-				if m.field(name) == nil || !slices.Contains(takes, name) {
-					t.Errorf("%s takes %s, which is no field", k.Name, name)
-				}
-			}
-		}
-	}
-}
-
 func TestNearest(t *testing.T) {
 	for _, c := range []struct{ word, want string }{
 		{"blakhole", "blackhole"},
