@@ -118,13 +118,9 @@ func (d *digester) request(r *request) {
 	}
 }
 
-// refund adds tokens that are refunded. When they were admitted counts only in windows, where a refund undoes the
-// admission.
+// refund adds tokens that are refunded, and when they were admitted.
 func (d *digester) refund(r refund) {
-	d.add(uint64(r.n))
-	if d.world.scope.windows() {
-		d.add(uint64(d.world.admissions.events[r.event].at))
-	}
+	d.add(uint64(r.n), uint64(d.world.admissions.events[r.event].at))
 }
 
 // admissions adds when the tokens that can be refunded were admitted, and what may still count of the rest.

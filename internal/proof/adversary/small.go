@@ -49,6 +49,15 @@ func SmallScopes() []SmallScope {
 			Actions: plus(wire, Action{Ask, 0, 1}, Action{Probe, 0, 0}, Action{Send, 0, 0}, Action{GiveUp, 0, 0},
 				Action{Evict, 0, 0}, Action{Cancel, 0, 0}, Action{Edge, 0, 0}),
 		}},
+		// Six ticks after the last take the bucket is full, and the server has forgotten it.
+		{Depth: 7, Scope: &Scope{
+			Name: "what comes back after the bucket was full", Bursts: []int64{2}, NoLease: true,
+			Prelude: []Action{{Ask, 0, 1}, {Send, 0, 0}, {Execute, 0, 0}, {Deliver, 0, 0}},
+			Actions: []Action{
+				{Ask, 0, 1}, {Cancel, 0, 0}, {Cancel, 0, -1}, {Send, 0, 0}, {Execute, 0, 0}, {Repeat, 0, 0}, {Deliver, 0, 0},
+				{Outsider, 0, 0}, {Wait, 0, tick}, {Wait, 0, 6 * tick}, {Reset, 0, 0},
+			},
+		}},
 	}
 	for _, s := range all {
 		s.FailMode, s.Tokens, s.Per, s.Timeout = local.FailClosed, 1, 600*time.Millisecond, 600*time.Millisecond

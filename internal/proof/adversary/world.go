@@ -36,16 +36,17 @@ type World struct {
 	replica *Store // a copy of what the server held
 
 	admissions admissions
-	window     int64 // a fixed one's: the last that was written in, or in which a segment began
-	segment    int   // see fixedRule
-	segments   int   // so far
-	forgotten  int   // admissions before the last reset of a window
-	strayed    int64 // refunds of what a fixed window no longer counts, because the clock was set back
-	written    int   // the segment in which the bucket was last written
-	state      state // of the bucket, as last written
-	damaged    bool  // an assumption was broken: see concede
-	owed       int64 // charged by Owe
-	calls      int   // executed
+	cameBack   []comeback // to a bucket that refills
+	window     int64      // a fixed one's: the last that was written in, or in which a segment began
+	segment    int        // see fixedRule
+	segments   int        // so far
+	forgotten  int        // admissions before the last reset of a window
+	strayed    int64      // refunds of what a fixed window no longer counts, because the clock was set back
+	written    int        // the segment in which the bucket was last written
+	state      state      // of the bucket, as last written
+	damaged    bool       // an assumption was broken: see concede
+	owed       int64      // charged by Owe
+	calls      int        // executed
 
 	// Tokens that no process knows of, for lossless scopes.
 	takenByOutsiders int64 // taken by outsiders
