@@ -356,8 +356,8 @@ func TestLossIsWhatCannotHaveExpired(t *testing.T) {
 	}
 }
 
-// A new window begins with the count of the old one, and is written with its first grant. Until then the key
-// expires with the old window, also if requests were refused meanwhile. That is no loss.
+// A new window begins with the count of the old one, and is written with its first request, also if that is refused. When
+// the key expires with it, that is no loss.
 func TestWindowThatOnlyRefusedIsNotLost(t *testing.T) {
 	for _, limits := range [][2]Limit{
 		{PerSecond(30), {Tokens: 1, Per: 30 * second}},
@@ -372,8 +372,9 @@ func TestWindowThatOnlyRefusedIsNotLost(t *testing.T) {
 			if err := l.SetPolicy(p); err != nil {
 				t.Fatal(err)
 			}
-			want(t, l.Allow(t.Context(), "k"), Limited)
-			time.Sleep(7 * second) // no refusal is believed for longer than 5 s
+			d := l.Allow(t.Context(), "k")
+			want(t, d, Limited)
+			time.Sleep(max(d.RetryAfter, 7*second)) // no refusal is believed for longer than 5 s
 			want(t, l.Allow(t.Context(), "k"), Granted)
 			for _, n := range l.group.Stats().Nodes {
 				if n.StateLosses > 0 {
