@@ -84,6 +84,7 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	b.lease.dropEnded(now)
 	b.setFleet(now, c.Fleet)
 	b.account(now)
+	b.dropDebts(now, c)
 	call, ok := b.compose(now, c)
 	b.lease.fadeCost()
 	if !ok {
@@ -162,7 +163,7 @@ func (b *Bucket) stateLease(call *Call, now time.Duration, c Conditions) {
 		l.pot.endBy(now + life(call.ttl))
 	}
 	if b.freezes() {
-		call.Debt, call.certain, call.Since = b.windows().freeze(&l.fallback.debt, now, c.Server)
+		call.Debt, call.certain, call.Since = b.windows().freeze(now, c.Server)
 	} else {
 		call.Debt, call.certain = l.fallback.debt.report()
 		call.Since = c.Server

@@ -152,7 +152,7 @@ func (b *Bucket) composeLog(now time.Duration, c Conditions) (call Call, ok bool
 	if c.Clock && b.lease != nil {
 		d := &b.lease.fallback.debt
 		if d.certain > 0 || d.admitted > 0 && (ok || b.retired || b.probe == probeNow) {
-			call.Debt, call.certain, call.Since = w.freeze(d, now, c.Server)
+			call.Debt, call.certain, call.Since = w.freeze(now, c.Server)
 			ok = true
 		}
 	}

@@ -12,7 +12,7 @@ type fallback struct {
 	// unbooked is, by fail mode, what fail-open admitted since the last booking, what fail-closed refused, or what the
 	// share refused. Deciders add to it without the mutex.
 	unbooked atomic.Int64
-	bookAt   atomic.Int64 // ns since the base: until then fail-open only counts
+	bookAt   atomic.Int64 // ns since the base: until then fail-open only counts. What it counted was admitted by then
 
 	booked  int64 // admitted, and charged to share and debt
 	settled int64 // of the debt, charged to the bucket or forgiven by it
@@ -77,8 +77,8 @@ func (b *Bucket) Fallback(now time.Duration, n, fleet int64) Verdict {
 	}
 	b.setFleet(now, fleet)
 	if mode == FailOpen {
-		f.unbooked.Add(n)
-		b.account(now)
+		b.account(now) // books what was only counted, which was earlier
+		b.bookOpened(now, n)
 		return Verdict{Outcome: Opened, Left: b.remaining(b.lease.live(now))}
 	}
 	b.account(now) // before the share decides: what Redis granted counts against it, and an outage refills nothing
@@ -87,8 +87,7 @@ func (b *Bucket) Fallback(now time.Duration, n, fleet int64) Verdict {
 		return b.shareSpent(n, left, retry)
 	}
 	f.booked += n
-	f.debt.admitted += n
-	b.windows().admittedAt(now)
+	b.owe(now, n, 0)
 	return Verdict{Outcome: Shared, Left: b.remaining(b.lease.live(now))}
 }
 
@@ -154,18 +153,21 @@ func (b *Bucket) CountFallback(n int64) { b.lease.fallback.unbooked.Add(n) }
 // book charges share and debt with what fail-open admitted since the last time.
 func (b *Bucket) book(now time.Duration) {
 	f := &b.lease.fallback
-	b.bookOpened(now, f.unbooked.Swap(0)) // deciders add to it without the mutex
+	at := min(now, time.Duration(f.bookAt.Load()))
+	b.bookOpened(at, f.unbooked.Swap(0)) // deciders add to it without the mutex
 	f.bookAt.Store(int64(now + bookDelay))
 }
 
-// bookOpened charges share and debt with tokens that fail-open admitted.
-func (b *Bucket) bookOpened(now time.Duration, opened int64) {
+// bookOpened charges share and debt with tokens that fail-open admitted at a time.
+func (b *Bucket) bookOpened(at time.Duration, opened int64) {
 	if opened <= 0 {
 		return
 	}
-	f := &b.lease.fallback
-	f.booked += opened
-	f.debt.admitted += opened
-	b.share.debit(now, opened)
-	b.windows().admittedAt(now)
+	b.lease.fallback.booked += opened
+	if b.freezes() { // a window carries nothing over
+		b.share.debit(at, opened)
+	} else {
+		b.share.owe(at, opened, b.Policy(), int64(b.fleet))
+	}
+	b.owe(at, opened, 0)
 }

@@ -183,8 +183,8 @@ func TestFailModes(t *testing.T) {
 	}{
 		// The share of 100 paid for the two of the lease's line and the ten of the lease.
 		{FailLocal, 88, Shared, 88, 88},
-		// The same share runs as a shadow: what it would have refused is owed only if nothing overflowed.
-		{FailOpen, 150, Opened, 150, 100},
+		// The same share goes below zero, as the bucket would.
+		{FailOpen, 150, Opened, 150, 150},
 		{FailClosed, 150, Failed, 0, 0},
 	} {
 		r := newRig(t, Policy{Cap: 100, Tokens: 100, FailMode: c.mode})

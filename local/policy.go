@@ -194,6 +194,15 @@ func (p *Policy) wait(x float64) time.Duration {
 // maxDebt is how far below zero a bucket may go.
 func (p *Policy) maxDebt() int64 { return max(p.Cap, p.Call.MaxDebt) }
 
+// window is how long a token counts, at most, if the policy's limits are windows or a log.
+func (p *Policy) window() time.Duration {
+	longest := max(p.Call.Span, 1) * p.Call.Period
+	for _, l := range p.Call.Also {
+		longest = max(longest, max(l.Span, 1)*l.Period)
+	}
+	return micros(longest)
+}
+
 // quarter is the most that one call leases, unless a single request costs more. It is also the highest low-water mark.
 // So a crash burns half of the burst at most.
 func (p *Policy) quarter() int64 { return (p.Cap + 3) / 4 }

@@ -38,6 +38,9 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 	b.serve(now, levelLeft(c, r), c.leases())
 	b.account(now)
 	b.conclude()
+	if c.Reset > 0 && r.Flags&lua.Unapplied == 0 { // what was admitted until then is forgiven
+		b.forget(b.windows().debts.drop(c.sent))
+	}
 	if b.freezes() && c.Debt > 0 && b.lease.fallback.debt.admitted > 0 { // more than was frozen, and no refill pays it
 		b.probe = probeNow
 		return b.send(), true

@@ -39,7 +39,11 @@ func (b *Bucket) Return(now time.Duration, n int64, from Source, gen int64, s *S
 	case from == FromShare:
 		b.account(now)
 		// A call under way may have charged its part of the debt already. That part stays.
-		l.fallback.debt.lower(n, b.reporting())
+		if d := &l.fallback.debt; b.freezes() {
+			d.admitted -= b.windows().debts.lower(n)
+		} else {
+			d.lower(n, b.reporting())
+		}
 	case !l.pot.sameEra(gen): // a twin of this process may give the same tokens back: see Expire
 		l.ledger.burnt += n
 	case b.Policy().Unset: // nothing was taken by it, so there is nobody whom they could be given back to
@@ -70,10 +74,8 @@ func (b *Bucket) Charge(now time.Duration, n int64) (e Effect, taken, forgiven i
 		return Effect{}, 0, 0, true // nothing was taken by it, so nothing can have cost more
 	}
 	charged := min(n, b.Policy().Cap+b.Policy().maxDebt())
-	l := b.needLease()
-	taken = l.pot.takeUpTo(now, charged)
-	l.fallback.debt.charge(charged - taken)
-	b.windows().admittedAt(now)
+	taken = b.needLease().pot.takeUpTo(now, charged)
+	b.owe(now, charged-taken, charged-taken)
 	return b.next(now), taken, n - charged, true
 }
 

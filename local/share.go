@@ -27,6 +27,9 @@ var base = time.Now()
 // setFleet says how many processes share the limit, ≥ 1.
 func (b *Bucket) setFleet(now time.Duration, fleet int64) {
 	if n := int32(min(max(fleet, 1), math.MaxInt32)); b.fleet != n {
+		if b.fleet != 0 {
+			b.account(now) // by the share that there was
+		}
 		b.share.resize(b.Policy(), now, int64(n), b.fleet == 0)
 		if b.fleet == 0 {
 			b.recallShare(now)
@@ -59,6 +62,19 @@ func (s *share) debit(now time.Duration, n int64) {
 	at := s.time(now)
 	if k := min(n, int64(s.limiter.TokensAt(at))); k > 0 {
 		s.limiter.AllowN(at, int(k))
+	}
+}
+
+// owe charges n tokens that were admitted without Redis whether the share had them or not. It may go as far below zero as
+// its part of the bucket in Redis. What exceeds that is forgiven.
+func (s *share) owe(now time.Duration, n int64, p *Policy, fleet int64) {
+	at := s.time(now)
+	most := s.limiter.TokensAt(at) + (float64(p.maxDebt())+p.refill(time.Second))/float64(max(fleet, 1))
+	if k := int(min(float64(n), most)); k > 0 {
+		burst := s.limiter.Burst()
+		s.limiter.SetBurstAt(at, max(k, burst)) // no more than a burst can be reserved
+		s.limiter.ReserveN(at, k)
+		s.limiter.SetBurstAt(at, burst)
 	}
 }
 

@@ -69,6 +69,9 @@ func (b *Bucket) account(now time.Duration) {
 	if spent == b.debited && now-b.demand.at < minInterval && mode != FailOpen {
 		return // nothing is new, and what was asked for is sampled later
 	}
+	if b.lease != nil && mode == FailOpen { // first, because it was earlier
+		b.book(now)
+	}
 	b.share.debit(now, spent-b.debited)
 	if p := b.Policy(); p.NearLimit != nil && spent > b.debited && b.lease.live(now)+b.levelAt(now) < p.Cap/5 {
 		p.NearLimit.Add(spent - b.debited)
@@ -76,9 +79,6 @@ func (b *Bucket) account(now time.Duration) {
 	b.debited = spent
 	offered := spent + b.refused.Load()
 	if l := b.lease; l != nil {
-		if mode == FailOpen {
-			b.book(now)
-		}
 		f := l.fallback.stats(mode, l.fallback.unbooked.Load())
 		offered += f.Shared + f.Opened + f.Failed // what the share refused is part of refused already
 	}
@@ -105,7 +105,7 @@ func (b *Bucket) foldFallback(now time.Duration) Stats {
 	f, mode := &b.lease.fallback, b.Policy().FailMode
 	n := f.unbooked.Swap(0) // deciders add to it without the mutex
 	if mode == FailOpen {
-		b.bookOpened(now, n)
+		b.bookOpened(min(now, time.Duration(f.bookAt.Load())), n)
 		n = 0
 	}
 	s := f.stats(mode, n)

@@ -30,12 +30,7 @@ type windowState struct {
 	refund *Stamp   // the oldest of what is to be refunded, because a stamp gives back only what counts there
 	settle []*Stamp // entries that cost less than the log has them at. Invariant: each has owed > 0
 
-	// Debt that was reported and not accepted. It is repeated as it is, so that repeating does no harm.
-	// Invariant: 0 ≤ frozenCertain ≤ frozen ≤ the debt.
-	frozen        int64
-	frozenCertain int64         // part of it that no refill pays
-	since         int64         // server time, µs, of its first admission
-	admitted      time.Duration // when something was last admitted without Redis
+	debts dated // invariant: the sum of these debts is the debt, if the bucket freezes it
 }
 
 // windows is nil if the policy just refills.
@@ -104,7 +99,7 @@ func (w *windowState) replied(c Call, now time.Duration, r lua.Reply) {
 		w.stamp.Store(&Stamp{at: r.Stamp, epoch: r.Epoch, cost: r.Grant})
 	}
 	if c.Debt > 0 {
-		w.frozen, w.frozenCertain = 0, 0
+		w.debts.accepted()
 	}
 	if s := c.settles; s != nil {
 		if s.owed -= c.settledNow; s.owed == 0 {
@@ -132,27 +127,38 @@ func (w *windowState) countsUntil(c Call, r lua.Reply, epoch int64) {
 	}
 }
 
-// freezes reports whether a debt that was reported stays as it is until it is accepted, because it counts where it was
-// made.
+// freezes reports whether a debt counts where it was made. It stays as it was reported until it is accepted, so that
+// repeating does no harm.
 func (b *Bucket) freezes() bool {
 	return b.windows() != nil && b.Policy().Call.Algorithm != lua.TokenBuckets
 }
 
 // freeze returns the debt that a call reports. It stays the same until a reply accepts it. server is the node's clock
 // in µs.
-func (w *windowState) freeze(d *debt, now time.Duration, server int64) (debt, certain, since int64) {
-	if w.frozen == 0 && d.admitted > 0 {
-		w.frozen, w.frozenCertain = d.report()
-		w.since = max(server-(now-min(w.admitted, now)).Microseconds(), 1)
+func (w *windowState) freeze(now time.Duration, server int64) (debt, certain, since int64) {
+	p := w.debts.next()
+	if p == nil {
+		return 0, 0, 0
 	}
-	return w.frozen, w.frozenCertain, w.since
+	if p.since == 0 {
+		p.since = max(server-(now-min(p.to, now)).Microseconds(), 1)
+	}
+	return p.admitted, p.certain, p.since
 }
 
-// admittedAt notes when tokens were admitted that are to be charged.
-func (w *windowState) admittedAt(now time.Duration) {
-	if w != nil {
-		w.admitted = max(w.admitted, now)
+// dropDebts forgets what counts in no window any more, before a call is made.
+func (b *Bucket) dropDebts(now time.Duration, c Conditions) {
+	if !b.freezes() || len(b.windows().debts) == 0 {
+		return
 	}
+	p, debts := b.Policy(), &b.windows().debts
+	if p.Call.Algorithm != lua.FixedWindow || !c.Clock {
+		b.forget(debts.drop(now - p.window()))
+		return
+	}
+	into := (c.Server - c.Phase) % p.Call.Period
+	b.forget(debts.drop(now - micros(into)))
+	debts.join()
 }
 
 // refundAt prepares a refund of n tokens that were counted at a stamp. It reports false if they cannot be given back.
@@ -210,16 +216,13 @@ func (w *windowState) forgetRefunds() {
 // forgetDebt drops what was reported and not accepted.
 func (w *windowState) forgetDebt() {
 	if w != nil {
-		w.frozen, w.frozenCertain = 0, 0
+		w.debts = nil
 	}
 }
 
 // reporting is the part of the debt that a call under way reports and that refill may pay.
 func (b *Bucket) reporting() int64 {
-	switch {
-	case b.freezes():
-		return b.windows().frozen - b.windows().frozenCertain
-	case b.pending.calling():
+	if b.pending.calling() {
 		return b.pending.call.Debt - b.pending.call.certain
 	}
 	return 0

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -14,7 +15,7 @@ func secondsAfter(n int64) time.Duration { return time.Duration(n) * time.Second
 func TestWindowDebtIsFrozen(t *testing.T) {
 	b := new(Bucket)
 	p := &Policy{
-		Cap: 10, Tokens: 10, Per: 60e9, Call: lua.Call{Algorithm: lua.FixedWindow}, Period: 250e6,
+		Cap: 10, Tokens: 10, Per: 60e9, Call: lua.Call{Algorithm: lua.FixedWindow, Period: 60e6}, Period: 250e6,
 		Budget: 20e6, Timeout: 50e6, Uniform: func() float64 { return 0.5 },
 	}
 	b.Init(p, "k")
@@ -52,11 +53,58 @@ func TestWindowDebtIsFrozen(t *testing.T) {
 	}
 }
 
+// What was admitted in an outage is reported in pieces, each with the time of its last admission, the latest first, and
+// what no window counts any more not at all. A fixed window has one piece, because it does not matter where in it that is.
+func TestWindowDebtIsReportedWhereItCounts(t *testing.T) {
+	for _, c := range []struct {
+		algorithm lua.Algorithm
+		want      [][2]int64 // tokens, and the second
+	}{
+		{lua.FixedWindow, [][2]int64{{75, 200}}}, // it began at 150, which is when the first of the three pieces ended
+		{lua.SlidingWindow, [][2]int64{{25, 200}, {25, 175}, {25, 150}, {25, 125}}},
+		{lua.SlidingLog, [][2]int64{{25, 200}, {25, 175}, {25, 150}, {25, 125}}},
+	} {
+		for _, mode := range []FailMode{FailLocal, FailOpen} {
+			r := newRig(t, Policy{
+				Cap: 1000, Tokens: 1000, Per: 100 * time.Second, FailMode: mode,
+				Call: lua.Call{Algorithm: c.algorithm, Period: 100e6, Span: 1},
+			})
+			start := r.now
+			for range 200 {
+				r.now += time.Second
+				r.b.Fallback(r.now, 1, 1)
+			}
+			r.now += 100 * ms
+			r.b.Probe()
+			var got [][2]int64
+			for len(got) < 9 {
+				r.seq++
+				call, _ := r.b.Begin(r.now, Conditions{
+					Seq: r.seq, Lease: "me", Clock: true, Server: 1e15 + (r.now - start).Microseconds(), Phase: 50e6, Fleet: 1,
+				})
+				if call.Debt == 0 {
+					break
+				}
+				got = append(got, [2]int64{call.Debt, (call.Since - 1e15) / 1e6})
+				if e, ok := r.b.Accept(r.now, call.Seq, lua.Reply{Epoch: 1, Stamp: 1}); !ok || !e.Send {
+					break
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%v, algorithm %d: tokens and seconds %v, want %v", mode, c.algorithm, got, c.want)
+			}
+			if s := r.balance(); s.Settled != 200 || r.b.owing() != 0 {
+				t.Errorf("%v, algorithm %d: %d settled of 200, %d owed", mode, c.algorithm, s.Settled, r.b.owing())
+			}
+		}
+	}
+}
+
 // What a window refused is refused here until Redis' retry time, and nothing that might be admitted: not what costs
 // less than the refused request did.
 func TestWindowDenialKnowsCostAndTime(t *testing.T) {
 	p := &Policy{
-		Cap: 10, Tokens: 10, Per: time.Minute, Call: lua.Call{Algorithm: lua.FixedWindow}, Period: 250e6,
+		Cap: 10, Tokens: 10, Per: time.Minute, Call: lua.Call{Algorithm: lua.FixedWindow, Period: 60e6}, Period: 250e6,
 		Uniform: func() float64 { return 0.5 },
 	}
 	var d denial
@@ -90,7 +138,7 @@ func TestWindowDenialKnowsCostAndTime(t *testing.T) {
 // tell of the latter, nor an admission or a settlement of the former.
 func TestWhichLimitWasTold(t *testing.T) {
 	r := newRig(t, Policy{
-		Cap: 10, Tokens: 10, Per: time.Minute, Call: lua.Call{Algorithm: lua.FixedWindow},
+		Cap: 10, Tokens: 10, Per: time.Minute, Call: lua.Call{Algorithm: lua.FixedWindow, Period: 60e6},
 		NoLease: true,
 	})
 	check := func(when string, tight, refuser uint8, clear time.Duration) {
@@ -126,7 +174,7 @@ func TestWhichLimitWasTold(t *testing.T) {
 func TestWindowRefundNamesItsBucket(t *testing.T) {
 	for _, owes := range []bool{false, true} {
 		r := newRig(t, Policy{
-			Cap: 10, Tokens: 10, Per: time.Minute, Call: lua.Call{Algorithm: lua.FixedWindow},
+			Cap: 10, Tokens: 10, Per: time.Minute, Call: lua.Call{Algorithm: lua.FixedWindow, Period: 60e6},
 			NoLease: true,
 		})
 		w, _, _ := r.ask(2)
@@ -160,7 +208,7 @@ func TestRefundNamesItsOldestStamp(t *testing.T) {
 		{"made anew meanwhile", [2]int64{10, 20}, [2]int64{1, 2}, [3]int64{2, 10, 1}},
 	} {
 		r := newRig(t, Policy{
-			Cap: 10, Tokens: 10, Per: time.Minute, Call: lua.Call{Algorithm: lua.FixedWindow},
+			Cap: 10, Tokens: 10, Per: time.Minute, Call: lua.Call{Algorithm: lua.FixedWindow, Period: 60e6},
 			NoLease: true,
 		})
 		var stamps [2]*Stamp
@@ -201,7 +249,7 @@ func TestAtTheEdgeOfAFixedWindow(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, Policy{
 				Cap: 1000, Tokens: 1000, Per: 10 * time.Second,
-				Call: lua.Call{Algorithm: lua.FixedWindow}, Window: c.window,
+				Call: lua.Call{Algorithm: lua.FixedWindow, Period: 10e6}, Window: c.window,
 			})
 			r.b.demand.rate = 100
 			r.ask(8)
