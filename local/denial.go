@@ -46,10 +46,14 @@ func (d *denial) learn(p *Policy, level float64, sent time.Duration) {
 
 // refused notes a refusal of least tokens whose reply arrived now. retry is Redis' estimate of when they may be there,
 // negative for never. It also tells the part of a token that the level, a whole number, leaves out.
-func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Duration) {
+//
+// byOther says that the bucket refills by a larger limit of another process, which this one does not know. Then that
+// estimate is all that is known.
+func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Duration, byOther bool) {
 	level := float64(whole)
-	if p.Call.Algorithm != lua.TokenBucket {
+	if p.Call.Algorithm != lua.TokenBucket || byOther {
 		d.learn(p, level, sent)
+		d.nanos = 0
 		d.bound, d.opens = float64(least), never
 		if retry >= 0 && retry < never-now {
 			d.opens = now + retry // counted from the arrival: users are told of it, so it must not be too early

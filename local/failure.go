@@ -181,7 +181,7 @@ func (b *Bucket) failCredits() {
 // unanswered gives up the refund of a call: it counts at most once, so it is not sent again.
 func (b *Bucket) unanswered(c Call) {
 	if c.Ret+c.Refund+c.settledNow > 0 || c.credits > 0 { // it may have been executed
-		b.certainty = doubtful
+		b.setCertainty(doubtful)
 	}
 	if own := c.Refund - c.Given; own > 0 { // what settles a log states a cost, and is repeated
 		b.lease.ledger.burnRefund(own)

@@ -80,11 +80,11 @@ func (b *Bucket) learn(now time.Duration, c Call, r lua.Reply) (renewal time.Dur
 	if old != nil {
 		d = *old
 	}
-	short := r.Grant < c.Want
+	short, byOther := r.Grant < c.Want, r.Flags&lua.OtherTerms != 0
 	switch {
 	case short && r.Grant == 0:
-		d.refused(b.Policy(), c.Min, r.Level, c.sent, now, micros(r.Retry))
-	case c.forWaiters && (short || r.Level < 1) && d.granted(b.Policy(), c, r, now): // so the next need not ask to know
+		d.refused(b.Policy(), c.Min, r.Level, c.sent, now, micros(r.Retry), byOther)
+	case c.forWaiters && !byOther && (short || r.Level < 1) && d.granted(b.Policy(), c, r, now): // so the next need not ask to know
 	case short:
 		d.learn(b.Policy(), float64(r.Level), c.sent) // for the retry time; the hold-off denies
 	case c.Want > 0 || c.credits > 0:

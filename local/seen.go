@@ -22,6 +22,13 @@ type lastSeen struct {
 // certainty says how much the bucket had at most when its level was last seen; see [Bucket.Outlives].
 type certainty uint8
 
+// outgrown is a flag beside the certainty: the bucket in Redis had a larger burst, or has. So it is still there when it
+// is full by this policy, and a raised limit finds it no fuller.
+const outgrown certainty = 1 << 7
+
+// setCertainty leaves the flag as it is.
+func (b *Bucket) setCertainty(c certainty) { b.certainty = b.certainty&outgrown | c }
+
 const (
 	roundedDown certainty = iota // less than one token more than the level
 	exact                        // the level
@@ -32,6 +39,8 @@ const (
 func certaintyOf(c Call, r lua.Reply) certainty {
 	switch {
 	case c.others(r) > 0: // they may give something back
+		return doubtful
+	case r.Flags&lua.OtherTerms != 0: // it refills by the larger limit of another process
 		return doubtful
 	case r.Level >= c.Policy.Cap-c.Hold-r.Grant: // the bucket is full
 		return exact
@@ -45,12 +54,18 @@ func (b *Bucket) see(c Call, r lua.Reply) {
 	b.windows().countsUntil(c, r, s.epoch)
 	s.level.Store(r.Level)
 	s.at = c.sent
-	b.certainty = certaintyOf(c, r)
+	switch {
+	case r.Flags&lua.OtherTerms != 0:
+		b.certainty |= outgrown
+	case r.Flags&lua.Created != 0:
+		b.certainty &^= outgrown
+	}
+	b.setCertainty(certaintyOf(c, r))
 	// What was admitted while a call carried the rest of the debt was admitted about now.
 	if r.Epoch != 0 && (c.Debt > 0 || b.owing() == 0) {
 		s.overflow, s.epoch = r.Overflow, r.Epoch
 	} else if r.Epoch != s.epoch {
-		b.certainty = doubtful // the next reply of the same bucket will say that it is another one
+		b.setCertainty(doubtful) // the next reply of the same bucket will say that it is another one
 	}
 }
 
@@ -66,9 +81,9 @@ func (b *Bucket) levelAt(now time.Duration) int64 {
 	return int64(min(float64(level)+p.refill(now-b.seen.at), float64(p.Cap)))
 }
 
-// full reports whether the bucket in Redis is full with nothing out, by all that is known here.
+// full reports whether the bucket in Redis is full with nothing out, by all that is known here, and so as good as none.
 func (b *Bucket) full(now time.Duration) bool {
-	if b.queued || b.pending.calling() || b.failures > 0 || b.lease.out(now) || b.lease.owes() {
+	if b.certainty&outgrown != 0 || b.queued || b.pending.calling() || b.failures > 0 || b.lease.out(now) || b.lease.owes() {
 		return false
 	}
 	return b.levelAt(now) >= b.Policy().Cap
@@ -99,7 +114,8 @@ func (b *Bucket) Peek(now time.Duration) (held, level int64) {
 func (b *Bucket) Outlives(now time.Duration, named int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.certainty == doubtful || b.closed || named != b.seen.epoch {
+	known := b.certainty &^ outgrown
+	if known == doubtful || b.closed || named != b.seen.epoch {
 		return false
 	}
 	elapsed := now - b.seen.at
@@ -108,7 +124,7 @@ func (b *Bucket) Outlives(now time.Duration, named int64) bool {
 		return now+drifted < w.counts
 	}
 	p, most := b.Policy(), float64(b.seen.level.Load())
-	if b.certainty == roundedDown {
+	if known == roundedDown {
 		most++
 	}
 	return most+p.refill(elapsed+drifted) < float64(p.Cap)

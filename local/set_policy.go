@@ -40,7 +40,7 @@ func (b *Bucket) SetPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 	b.changeNumbers(now, old, p)
 	b.policy.Store(p)
 	if p.Cap != old.Cap || p.Tokens != old.Tokens || p.Per != old.Per {
-		b.certainty = doubtful
+		b.setCertainty(doubtful)
 	}
 	if b.fleet != 0 && p.Rule == ByLimit {
 		b.share.resize(p, now, int64(b.fleet), false)
@@ -105,6 +105,9 @@ func (b *Bucket) changeNumbers(now time.Duration, old, p *Policy) {
 		return
 	}
 	b.seen.level.Store(min(level, p.Cap))
+	if p.Cap < was.Cap {
+		b.certainty |= outgrown
+	}
 	if b.probe == probeNot && !b.retired { // else a call will come that reports
 		b.probe = probeReport
 	}

@@ -130,7 +130,7 @@ func TestNothingIsKnownOfMoreThanThereIsRoomFor(t *testing.T) {
 		room int64
 	}{{Call{Call: lua.Call{Hold: 4}}, 90}, {Call{Call: lua.Call{Hold: 4}, Direct: true}, 100}} {
 		var d denial
-		d.refused(p, 10, 5, 0, ms, 500*ms)
+		d.refused(p, 10, 5, 0, ms, 500*ms, false)
 		c.call.sent = 200 * ms
 		if !d.granted(p, c.call, lua.Reply{Grant: 6, Level: 1}, 201*ms) {
 			t.Fatal("the part of a token is not known")

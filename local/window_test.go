@@ -108,7 +108,7 @@ func TestWindowDenialKnowsCostAndTime(t *testing.T) {
 		Uniform: func() float64 { return 0.5 },
 	}
 	var d denial
-	d.refused(p, 5, 3, time.Second, 2*time.Second, 3*time.Second) // the reply came at 2 s: until 5 s
+	d.refused(p, 5, 3, time.Second, 2*time.Second, 3*time.Second, false) // the reply came at 2 s: until 5 s
 	for _, c := range []struct {
 		now   time.Duration
 		need  int64
@@ -125,7 +125,7 @@ func TestWindowDenialKnowsCostAndTime(t *testing.T) {
 			t.Errorf("%v, cost %d: %v, %v", c.now, c.need, retry, refused)
 		}
 	}
-	d.refused(p, 5, 3, time.Second, 2*time.Second, time.Minute) // longer than a denial is believed
+	d.refused(p, 5, 3, time.Second, 2*time.Second, time.Minute, false) // longer than a denial is believed
 	if _, refused := d.refuses(30*time.Second, 5); refused {
 		t.Error("believed for half a minute")
 	}

@@ -25,6 +25,10 @@ const (
 	OverflowEnd   = 1 << 52
 )
 
+// TermsHold is how long the larger of two limits of one token bucket governs after its last use. A process that is denied
+// asks again after 5.3 s at most, and one over a slow limit after 4 s. So one of its calls may be lost.
+const TermsHold = 10 * time.Second
+
 // MaxBack is the longest step back of a node's clock that a bucket waits out. A longer one is believed at once, without
 // credit. One second is above what NTP slews, and below what an operator would notice as a limiter that stands still.
 const MaxBack = time.Second

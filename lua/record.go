@@ -30,7 +30,7 @@ func ParseRecord(text string) (r Record, ok bool) {
 	return r, true
 }
 
-// Terms is the limit that a token bucket refills by: that of its last writer. It is the field r.
+// Terms is the limit that governs a token bucket. It is the field r.
 type Terms struct {
 	Cap, Tokens, Period int64
 	Most                int64 // the largest cap ever, ≥ Cap

@@ -4,7 +4,7 @@ package lua
 type Reply struct {
 	Code     Code
 	Grant    int64 // tokens granted
-	Level    int64 // whole tokens left in the bucket; negative is debt
+	Level    int64 // whole tokens left in the bucket, at most the caller's cap; negative is debt
 	Retry    int64 // µs until Min tokens may be there; -1 never
 	Active   int64 // leases that hold or want tokens
 	TTLLeft  int64 // µs the lease lasts from its execution on
@@ -47,6 +47,7 @@ const (
 	OtherEpoch  Flags = 8  // the bucket is not the one of Call.Epoch
 	Unrecorded  Flags = 16 // the reply of Call.Ack is not on record: lost, over, or the caller began anew
 	Unapplied   Flags = 32 // Refund, Reset or To was asked for and not carried out: see the scripts' headers
+	OtherTerms  Flags = 64 // a larger limit than the caller's governs a token bucket
 )
 
 // The numbers of a reply: those of lua/token_bucket.lua, and those of the scripts that begin with lua/call.lua.

@@ -11,7 +11,9 @@ KEYS[1]  a hash that only this script writes
   s  overflow: tokens of the refill that were lost because the bucket was full. It starts at 2^40 and stops at 2^52.
      What came since the start is stored, in 4096ths of a token: the step of a double there, so a whole number is short. Not
      stored at 0
-  r  terms: cap/tokens/period of the last writer, and /most, the largest cap ever, if that is larger
+  r  terms that govern: cap/tokens/period, and /most, the largest cap ever, if that is larger
+  h  until when cap governs/until when tokens per period do/t when this was written. Absent while all callers have the same
+     limit, and so have all leases. If t is later, a caller with the terms that govern has written since, and they govern HOLD longer than that
   z  how far the server's clock was set back: the bucket's time is the server's plus z, so what is stored keeps its age.
      Not stored at 0
   and once a lease was granted:
@@ -39,7 +41,7 @@ Reply  {code, grant, floor(level), retry, active, ttl left, now, epoch, flags, f
   code   0 granted   1 denied   2 replay of this seq, same grant   3 stale, ignore it   4 never, min > cap   5 late, nothing done
   retry  until min tokens may be there, -1 never         active  leases that hold or want tokens
   flags  added up: 1 there was no bucket   2 a step back of the clock was believed   4 the caller held more than was recorded
-         8 the caller knew another epoch   16 ack is not on record: writes were lost, the lease is over or the
+         8 the caller knew another epoch   64 a larger limit than the caller's governs   16 ack is not on record: writes were lost, the lease is over or the
          caller began anew (then its ack is seq - 1)   32 the refund was not credited: there is no deadline, or it lies
          beyond now + ttl (one that met a full bucket was credited). A replay says what its first execution did, as the
          record tells it: that may be wrong if the server's clock was set back since, or was waited for then
@@ -48,10 +50,16 @@ Errors  nothing is written, and no text of the caller is repeated
   RLFOREIGN key         a hash that is not ours            WRONGTYPE ...  not a hash
   RLCORRUPT field|lease ours, but damaged
 
-A new limit counts from its first call on. Until then the bucket refills by the stored terms, so the first call with
-other terms always writes. Otherwise a direct take that is denied writes nothing, and a peek (want = 0 without a lease
-id) never does. Every other call writes what it answered. Each write sets the key's time to live so that the key
-outlives everything that a missing (full) bucket would forget, by the largest cap: the next caller may have that one.
+If callers have different limits, the larger cap and the larger rate govern, each by itself. A caller with a larger one
+sets it at once, and the level stays as it is. A caller with a smaller one leaves it until nobody has used the stored one
+for HOLD: then it sets its own, and the level is cut to the room. The hold runs from the last use, or from the end of the
+lease that it got. Want, min and the level in the reply go by the caller's own cap, and all else by the terms that govern.
+
+A new limit counts from its first call on. Until then the bucket refills by the stored terms, so the call that changes
+what governs always writes. Otherwise a direct take that is denied writes nothing, unless the terms that it has govern,
+others have smaller ones, and less than half of HOLD is left. A peek (want = 0 without a lease id) writes nothing else.
+Every other call writes what it answered. Each write sets the key's time to live so that the key outlives everything that
+a missing (full) bucket would forget, by the largest cap: the next caller may have that one.
 ]]
 
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
@@ -63,10 +71,11 @@ local OVERFLOW_START, OVERFLOW_END, OVERFLOW_PARTS = 2 ^ 40, 2 ^ 52, 2 ^ 12
 local MOST, LONGEST = 2 ^ 40, 2 ^ 50
 local LONGEST_TTL_MS = 2 ^ 43 -- 279 years are for ever; Go clients and miniredis count it in 63 bits of nanoseconds
 local SECOND = 1000000
+local HOLD = 10 * SECOND       -- longer than a caller that is denied waits, and one lost call of it besides: lua.TermsHold
 local ROUNDING = 1e-9          -- tokens: 0.9999999999 is a rounding error of the refill, not a missing token
 local SHORT = 10               -- the most arguments of the short form
 local GRANTED, DENIED, REPLAY, STALE, NEVER, LATE = 0, 1, 2, 3, 4, 5
-local CREATED, STEPPED_BACK, ADOPTED, OTHER_EPOCH, UNRECORDED, UNAPPLIED = 1, 2, 4, 8, 16, 32
+local CREATED, STEPPED_BACK, ADOPTED, OTHER_EPOCH, UNRECORDED, UNAPPLIED, OTHER_TERMS = 1, 2, 4, 8, 16, 32, 64
 
 -- 0. The short way is for a direct take in the short form that is granted in full by a bucket that never lent. It
 -- takes the steps below without what is 0 then, in 12 us instead of 20. It refuses nothing: anything else is left
@@ -187,12 +196,13 @@ local peek = not leased and want == 0
 
 -- 3. Load, or start full. A bucket without leases lacks the fields o w a g e.
 local own = 'p' .. id
-local stored = redis.call('HMGET', key, 'v', 'l', 's', 't', 'c', 'z', 'o', 'w', 'a', 'g', 'e', own, 'r')
+local stored = redis.call('HMGET', key, 'v', 'l', 's', 't', 'c', 'z', 'o', 'w', 'a', 'g', 'e', own, 'r', 'h')
 local exists, lends = stored[1] == FORMAT, stored[7] and true or false
 local level, overflow, last, born, behind = cap, OVERFLOW_START, server, server, 0
 local escrow, wants, active, sweep, latest = 0, 0, 0, 0, 0
 local flags = 0
 local was_cap, was_refill, was_period, most = cap, refill, period, cap -- the stored terms
+local cap_until, rate_until, noted = 0, 0, nil
 if exists then
   if stored[13] ~= argv[1] .. '/' .. argv[2] .. '/' .. argv[3] then
     local c, f, p, largest = string.match(stored[13] or '', '^(%d+)/(%d+)/(%d+)/?(%d*)$')
@@ -201,6 +211,11 @@ if exists then
       return redis.error_reply('RLCORRUPT field')
     end
     most = max(cap, was_cap, tonumber(largest) or 0)
+  end
+  if stored[14] then
+    local c, f, n = string.match(stored[14], '^(%d+)/(%d+)/(%d+)$')
+    cap_until, rate_until, noted = tonumber(c), tonumber(f), tonumber(n)
+    if not (whole(cap_until) and whole(rate_until) and whole(noted)) then return redis.error_reply('RLCORRUPT field') end
   end
   local parts = tonumber(stored[3] or 0)
   if not (parts and parts >= 0) then return redis.error_reply('RLCORRUPT field') end
@@ -219,8 +234,30 @@ else
   flags = CREATED
 end
 if epoch > 0 and epoch ~= born then flags = flags + OTHER_EPOCH end
+local now = max(server + behind, last) -- also after a step back of the clock: see 5
+
+-- From here on cap, refill and period are those that govern.
+local own_cap = cap
+if not noted then
+  cap_until = max(last, latest) + HOLD
+  rate_until = cap_until
+elseif noted < last then
+  cap_until, rate_until = max(cap_until, last + HOLD), max(rate_until, last + HOLD)
+end
+local rate, was_rate = refill / period, was_refill / was_period
+local lesser_cap, lesser_rate = cap < was_cap and now < cap_until, rate < was_rate and now < rate_until
+local soon, used_until = now + HOLD / 2, now + (leased and ttl or 0) + HOLD
+local expiring = noted and now > last and (not lesser_cap and cap_until < soon or not lesser_rate and rate_until < soon)
+if lesser_cap then
+  cap = was_cap
+else
+  cap_until = cap == was_cap and max(cap_until, used_until) or used_until
+end
+if not lesser_rate then rate_until = rate == was_rate and max(rate_until, used_until) or used_until end
+if lesser_rate or rate == was_rate then refill, period = was_refill, was_period end
+if lesser_cap or lesser_rate then flags = flags + OTHER_TERMS end
 local changed = cap ~= was_cap or refill ~= was_refill or period ~= was_period
-local now = server + behind
+local notes = lesser_cap or lesser_rate or noted and (leased or changed) or changed and latest > now
 
 local function parse(record)
   local s, g, o, w, e, d = string.match(record, '^(%d+)|(%d+)|(%d+)|(%d+)|(%d+)|(%d+)$')
@@ -240,23 +277,21 @@ if leased and stored[12] then
   r_seq, r_grant, r_out, r_want, r_end, r_debt = parse(stored[12])
   if not r_debt or r_grant > r_out or r_out > escrow or r_want > wants then return redis.error_reply('RLCORRUPT lease') end
   if seq <= r_seq then
-    now = max(now, last) -- after a step back: never answer more time than was written
     local left = r_end - now
     level = min(level + (now - last) * was_refill / was_period, min(cap, was_cap) - escrow)
     if seq < r_seq or left <= 0 then
-      return {STALE, 0, tokens(level), 0, active, 0, server, born, flags, floor(overflow)}
+      return {STALE, 0, tokens(min(level, own_cap)), 0, active, 0, server, born, flags, floor(overflow)}
     end
     local after = r_grant == 0 and want > 0 and retry_after() or 0
     if refund > 0 and not (deadline > 0 and deadline <= r_end - behind) then flags = flags + UNAPPLIED end
-    return {REPLAY, r_grant, tokens(level), after, active, left, server, born, flags, floor(overflow)}
+    return {REPLAY, r_grant, tokens(min(level, own_cap)), after, active, left, server, born, flags, floor(overflow)}
   end
 end
 
 -- 5. Clock: a small step back is waited out. A large one is believed, and z makes up for it.
-local stepped = last - now > maxback
-if stepped then behind, flags = behind + last - now, flags + STEPPED_BACK end
+local stepped = last - server - behind > maxback
+if stepped then behind, flags = last - server, flags + STEPPED_BACK end
 local unguarded = server + behind
-now = max(unguarded, last)
 
 -- 6. Sweep: tokens of ended leases are burnt, and their room is free. All records are parsed before any is deleted.
 local escrow_before, last_ended = escrow, 0
@@ -281,7 +316,7 @@ if swept then
   if latest > 0 then sweep = now + ceil(ttl / 2) end
 end
 
--- 7. Refill by the terms of the last writer. Room of ended leases fills only from the last such end on. The stored
+-- 7. Refill by the terms that governed until now. Room of ended leases fills only from the last such end on. The stored
 -- escrow decides that, not this sweep: an interrupted run has deleted records and left the escrow too high, which
 -- errs on the safe side.
 local elapsed = now - last
@@ -293,7 +328,7 @@ if escrow < escrow_before then
 end
 level = min(level, was_cap - escrow)
 overflow = min(overflow + (refilled - level), OVERFLOW_END) -- without the brackets rounding alone lowers it
--- If the cap is now lower, the level is reduced below, once it is known what is still out. That is no overflow.
+-- If a lower cap governs now, the level is reduced below, once it is known what is still out. That is no overflow.
 
 -- 8. Settle. A grant whose reply was not accepted is undone. What the caller no longer holds was spent. What it
 -- holds beyond its record (the bucket was lost, the lease is over) is charged. A debt whose reply was not accepted
@@ -349,7 +384,7 @@ if leased then
   if sweep == 0 then sweep = now + ttl end
   record = string.format('%d|%d|%d|%d|%d|%d', seq, grant, hold + grant, want, now + ttl, charged)
 end
-if leased or exists and changed or not peek and (grant > 0 or swept or stepped) then
+if leased or exists and changed or not peek and (grant > 0 or swept or stepped or expiring) then
   if #ended > 0 then redis.call('HSET', key, 'v', FORMAT) end
   for _, field in ipairs(ended) do redis.call('HDEL', key, field) end
   local fields = {} -- only fields that are not at their default
@@ -362,6 +397,8 @@ if leased or exists and changed or not peek and (grant > 0 or swept or stepped) 
   if overflow > OVERFLOW_START then put('s', format('%.17g', (overflow - OVERFLOW_START) * OVERFLOW_PARTS)) end
   if behind > 0 then put('z', behind) end
   if changed or not exists then put('r', format('%d/%d/%d', cap, refill, period) .. (most > cap and format('/%d', most) or '')) end
+  -- Who takes directly by the terms that govern says so by t, as the short way does.
+  if notes then put('h', format('%d/%d/%d', cap_until, rate_until, now)) end
   redis.call('HSET', key, 'v', FORMAT, 'l', string.format('%.17g', level), 't', now, 'c', born, unpack(fields))
   -- The key may expire when its bucket would be full and its leases over (never, without a rate). Redis counts the
   -- time by its own clock, which is behind the bucket's during a small step back. 1 s is margin.
@@ -373,4 +410,4 @@ if leased or exists and changed or not peek and (grant > 0 or swept or stepped) 
 elseif not exists then
   born = 0 -- nothing was written, so there is no bucket of this epoch
 end
-return {code, grant, tokens(level), after, active, left, server, born, flags, floor(overflow), due > charge and due - charge or nil}
+return {code, grant, tokens(min(level, own_cap)), after, active, left, server, born, flags, floor(overflow), due > charge and due - charge or nil}

@@ -12,7 +12,9 @@ KEYS[1]  a hash that only this script writes
   x  from then on the buckets are full and no lease is out
   s  overflow, a double: starts at 2^40, stops at 2^52
   l<period>  level of the bucket of that period, a double, may be negative (debt)
-  r  terms of each, with commas: period:cap/tokens of its last writer, and /most, the largest cap, if larger
+  r  terms of each that govern, with commas: period:cap/tokens, and /most, the largest cap, if larger
+  h  of each, with commas: period:until when that cap governs/until when those tokens do. Absent while all callers have the
+     same limits. Every call that writes keeps it up to date
   and once a lease was granted:
   o  escrow, tokens         w  sum of the leases' wants     a  leases that hold or want tokens
   g  next sweep, 0 none     e  end of the latest lease      p<lease id>  seq|grant|out|want|end|debt charged, kept to its end
@@ -21,13 +23,14 @@ ARGV  see call.lua. Limits: cap, period, tokens refilled per period (1 .. 2^40);
 be 0. 18 has no effect here: what comes back raises the levels, whenever it was taken. Refund and reset need a
 deadline <= now + ttl, else flag 32 is set; a reset fills each bucket to the room that leases leave.
 
-A refused direct take writes nothing, unless it swept, found a large step back of the clock, or is the first call with
-other terms for an existing bucket. A peek writes nothing, unless it is that first call.
+A refused direct take writes nothing, unless it swept, found a large step back of the clock, changes what governs, or has
+to note that its terms still do. A peek writes nothing, unless it changes what governs.
 ]]
 
 local FORMAT = 'tm1'
 local ROUNDING = 1e-9 -- tokens: 0.9999999999 is a rounding error of the refill, not a missing token
 local OVERFLOW_START, OVERFLOW_END = 2 ^ 40, 2 ^ 52
+local HOLD, OTHER_TERMS = 10 * SECOND, 64 -- see token_bucket.lua
 local m = limits
 local own = 'p' .. id
 local cap, period, refill, names = {}, {}, {}, {'v', 'c', 't', 'z', 'x', 's', 'o', 'w', 'a', 'g', 'e', own}
@@ -42,7 +45,7 @@ for i = 1, m do
   end
   names[FIXED + i] = 'l' .. text(period[i])
 end
-names[FIXED + m + 1] = 'r'
+names[FIXED + m + 1], names[FIXED + m + 2] = 'r', 'h'
 local too = too_late()
 if too then return too end
 local function tokens(x) return floor(x + ROUNDING) end
@@ -65,6 +68,7 @@ else
   flags = CREATED
 end
 if epoch > 0 and epoch ~= born then flags = flags + OTHER_EPOCH end
+local now = max(server + behind, last) -- also after a step back of the clock
 local level, terms = {}, {}
 local was_cap, was_refill, most = cap, refill, cap -- by which the time since the last write counts
 for i = 1, m do
@@ -72,10 +76,11 @@ for i = 1, m do
   if not (l and l > -WHOLE and l < WHOLE) then return redis.error_reply('RLCORRUPT field') end
   level[i], terms[i] = l, format('%d:%d/%d', period[i], cap[i], refill[i])
 end
-local known, changed, unknown = stored[FIXED + m + 1] or '', false, false
-local told = table.concat(terms, ',')
-if exists and known ~= told then
-  local place, others = {}, {}
+local known, noted = stored[FIXED + m + 1] or '', stored[FIXED + m + 2]
+local told, until_told = table.concat(terms, ','), nil
+local changed, unknown, lesser, expiring = false, false, false, false
+if exists and (known ~= told or noted) then
+  local place, others, ends = {}, {}, {}
   was_cap, was_refill, most = {}, {}, {}
   for i = 1, m do place[text(period[i])] = i end
   for one in string.gmatch(known, '[^,]+') do
@@ -90,13 +95,47 @@ if exists and known ~= told then
   for i = 1, m do
     if not stored[FIXED + i] then was_cap[i], was_refill[i], most[i], unknown = cap[i], refill[i], cap[i], true end
     if not (whole(was_cap[i]) and whole(was_refill[i])) then return redis.error_reply('RLCORRUPT field') end
-    changed = changed or cap[i] ~= was_cap[i] or refill[i] ~= was_refill[i]
-    if most[i] > cap[i] then terms[i] = terms[i] .. format('/%d', most[i]) end
   end
-  for _, one in ipairs(others) do terms[#terms + 1] = one end
+
+  -- The larger cap and the larger refill govern, each by itself, and from here on cap and refill are those.
+  for one in string.gmatch(noted or '', '[^,]+') do
+    local p, c, f = string.match(one, '^(%d+):(%d+)/(%d+)$')
+    if not p then return redis.error_reply('RLCORRUPT field') end
+    ends[p] = {tonumber(c), tonumber(f)}
+  end
+  local unnoted, soon, used = max(last, latest) + HOLD, now + HOLD / 2, now + (leased and ttl or 0) + HOLD
+  local govern_cap, govern_refill, held = {}, {}, {}
+  for i = 1, m do
+    local p, c, f = text(period[i]), cap[i], refill[i]
+    local cap_until, refill_until = unpack(ends[p] or {unnoted, unnoted})
+    if not (whole(cap_until) and whole(refill_until)) then return redis.error_reply('RLCORRUPT field') end
+    if c < was_cap[i] and now < cap_until then
+      c, lesser = was_cap[i], true
+    else
+      expiring = expiring or cap_until < soon
+      cap_until = c == was_cap[i] and max(cap_until, used) or used
+    end
+    if f < was_refill[i] and now < refill_until then
+      f, lesser = was_refill[i], true
+    else
+      expiring = expiring or refill_until < soon
+      refill_until = f == was_refill[i] and max(refill_until, used) or used
+    end
+    changed = changed or c ~= was_cap[i] or f ~= was_refill[i]
+    govern_cap[i], govern_refill[i] = c, f
+    terms[i], held[i] = format('%s:%d/%d', p, c, f), format('%s:%d/%d', p, cap_until, refill_until)
+    if most[i] > c then terms[i] = terms[i] .. format('/%d', most[i]) end
+  end
+  cap, refill, expiring = govern_cap, govern_refill, expiring and noted and now > last
+  for _, one in ipairs(others) do
+    local p = string.match(one, '^%d+') or ''
+    local cap_until, refill_until = unpack(ends[p] or {unnoted, unnoted})
+    terms[#terms + 1], held[#held + 1] = one, format('%s:%d/%d', p, cap_until, refill_until)
+  end
   told = table.concat(terms, ',')
+  if noted or lesser or changed and latest > now then until_told = table.concat(held, ',') end
+  if lesser then flags = flags + OTHER_TERMS end
 end
-local now = server + behind
 
 local function tight()
   local least_level, which = level[1], 1
@@ -126,12 +165,12 @@ if leased and stored[FIXED] then
   r_seq, r_grant, r_out, r_want, r_end, r_debt = parse(stored[FIXED])
   if not r_debt or r_grant > r_out or r_out > escrow or r_want > wants then return redis.error_reply('RLCORRUPT lease') end
   if seq <= r_seq then
-    now = max(now, last) -- after a step back: never answer more time than was written
     local left = r_end - now
     for i = 1, m do
       level[i] = min(level[i] + (now - last) * was_refill[i] / period[i], min(cap[i], was_cap[i]) - escrow)
     end
     local l, which = tight()
+    l = min(l, tightest_cap)
     if seq < r_seq or left <= 0 then return {STALE, 0, l, 0, active, 0, server, born, flags, floor(overflow), which, full_in(), now} end
     local after = r_grant == 0 and want > 0 and retry_after() or 0
     if refund + reset > 0 and not (deadline > 0 and deadline <= r_end - behind) then flags = flags + UNAPPLIED end
@@ -140,9 +179,8 @@ if leased and stored[FIXED] then
 end
 
 -- Clock: a small step back is waited out, a large one is believed and z makes up for it.
-local stepped = last - now > maxback
-if stepped then behind, flags = behind + last - now, flags + STEPPED_BACK end
-now = max(server + behind, last)
+local stepped = last - server - behind > maxback
+if stepped then behind, flags = last - server, flags + STEPPED_BACK end
 
 -- Sweep: tokens of ended leases are burned, their room is free.
 local escrow_before, last_ended, ended = escrow, 0, {}
@@ -166,7 +204,7 @@ if swept then
   if latest > 0 then sweep = now + ceil(ttl / 2) end
 end
 
--- Refill, by the terms of the last writer. Room that an ended lease took fills only from the last such end on.
+-- Refill, by the terms that governed until now. Room that an ended lease took fills only from the last such end on.
 local lost = OVERFLOW_END
 for i = 1, m do
   local refilled = min(level[i], was_cap[i] - escrow_before) + (now - last) * was_refill[i] / period[i]
@@ -175,7 +213,7 @@ for i = 1, m do
     local since_end = last_ended > 0 and last_ended or now
     l = min(l, was_cap[i] - escrow_before + (now - max(since_end, last)) * was_refill[i] / period[i])
   end
-  level[i] = min(l, was_cap[i] - escrow) -- a cap that is now lower clamps below: that is no overflow
+  level[i] = min(l, was_cap[i] - escrow) -- a lower cap that governs now clamps below: that is no overflow
   lost = min(lost, refilled - level[i])
 end
 overflow = min(overflow + lost, OVERFLOW_END)
@@ -239,7 +277,7 @@ end
 
 -- Write: deletions, then one HSET, then PEXPIRE.
 local left = 0
-if leased or changed or not peek and (grant > 0 or swept or stepped) then
+if leased or changed or not peek and (grant > 0 or swept or stepped or expiring) then
   local set = {'v', FORMAT, 'c', born, 't', now, 'z', behind, 's', format('%.17g', overflow)}
   local function put(field, x)
     set[#set + 1] = field
@@ -264,7 +302,8 @@ if leased or changed or not peek and (grant > 0 or swept or stepped) then
     until_ = max(until_, min(now + ceil((most[i] - level[i]) * period[i] / refill[i]), WHOLE - 1))
   end
   put('x', until_)
-  if changed or unknown or not exists then put('r', told) end
+  if changed or unknown or until_told or not exists then put('r', told) end
+  if until_told then put('h', until_told) end
   if #ended > 0 then call('HSET', key, 'v', FORMAT) end -- without memory nothing is executed: see token_bucket.lua
   for _, field in ipairs(ended) do call('HDEL', key, field) end
   call('HSET', key, unpack(set))
@@ -272,6 +311,6 @@ if leased or changed or not peek and (grant > 0 or swept or stepped) then
 elseif not exists then
   born = 0 -- nothing was written, so there are no buckets of this epoch
 end
-local reply = {code, grant, avail, after, active, left, server, born, flags, floor(overflow), which, full_in(), now}
+local reply = {code, grant, min(avail, tightest_cap), after, active, left, server, born, flags, floor(overflow), which, full_in(), now}
 if forgiven > 0 then reply[#reply + 1] = forgiven end
 return reply

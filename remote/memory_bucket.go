@@ -33,6 +33,7 @@ const (
 type memoryBucket struct {
 	memoryLeases
 	memoryLevel
+	noted    int64   // when it was recorded until when the stored limit governs; 0 if all callers have the same
 	overflow float64 // refill in tokens that was lost because the bucket was full, ever
 }
 
@@ -40,27 +41,70 @@ type memoryBucket struct {
 type memoryLevel struct {
 	tokens float64 // may be negative (debt)
 	stored storedLimit
+	next   storedLimit // by which the step counts, and what it stores
 }
 
-// storedLimit is the limit of the last writer. A token bucket refills by it until a call with another limit writes.
+// storedLimit is the limit that governs: the largest cap and the largest rate in use. A token bucket refills by it until
+// a call changes it.
 type storedLimit struct {
-	cap, tokens, period int64
-	maxCap              int64 // the largest cap ever
+	lua.Limit
+	maxCap int64 // the largest cap ever
+
+	capUntil, rateUntil int64 // until when each governs, if that is on record
 }
 
-// by returns the stored limit after a write with these numbers.
-func (t storedLimit) by(cap, tokens, period int64) storedLimit {
-	return storedLimit{cap, tokens, period, max(cap, t.maxCap)}
+// unnoted returns t governing for one hold from its last use on, because nobody has had a smaller limit.
+func (t storedLimit) unnoted(lastUse int64) storedLimit {
+	t.capUntil, t.rateUntil = 0, 0
+	return t.usedAt(lastUse)
+}
+
+// usedAt returns t governing for one hold from a time on, or for longer.
+func (t storedLimit) usedAt(at int64) storedLimit {
+	until := at + lua.TermsHold.Microseconds()
+	t.capUntil, t.rateUntil = max(t.capUntil, until), max(t.rateUntil, until)
+	return t
+}
+
+// with returns what governs after a call by l: the larger cap and the larger rate, each by itself, as long as they are
+// in use. It notes in the step what else that means.
+func (t storedLimit) with(s *memoryStep, l lua.Limit) storedLimit {
+	next, now, hold := t, s.now, lua.TermsHold.Microseconds()
+	used := now + hold
+	if s.Lease != "" {
+		used += s.TTL
+	}
+	rate, was := float64(l.Tokens)/float64(l.Period), float64(t.Tokens)/float64(t.Period)
+	lesserCap, lesserRate := l.Cap < t.Cap && now < t.capUntil, rate < was && now < t.rateUntil
+	s.expiring = s.expiring || !lesserCap && t.capUntil < now+hold/2 || !lesserRate && t.rateUntil < now+hold/2
+	s.lesser = s.lesser || lesserCap || lesserRate
+	switch {
+	case lesserCap:
+	case l.Cap == t.Cap:
+		next.capUntil = max(t.capUntil, used)
+	default:
+		next.Cap, next.capUntil = l.Cap, used
+	}
+	switch {
+	case lesserRate:
+	case rate == was:
+		next.rateUntil = max(t.rateUntil, used)
+	default:
+		next.Tokens, next.Period, next.rateUntil = l.Tokens, l.Period, used
+	}
+	next.maxCap = max(t.maxCap, l.Cap)
+	s.changed = s.changed || next.Limit != t.Limit
+	return next
 }
 
 // refilled returns the tokens that come in elapsed µs.
 func (t storedLimit) refilled(elapsed int64) float64 {
-	return float64(elapsed) * float64(t.tokens) / float64(t.period)
+	return float64(elapsed) * float64(t.Tokens) / float64(t.Period)
 }
 
 // text joins numbers as Redis stores them, and appends the largest cap if it is larger than the current one.
 func (t storedLimit) text(numbers ...int64) string {
-	if t.maxCap > t.cap {
+	if t.maxCap > t.Cap {
 		numbers = append(numbers, t.maxCap)
 	}
 	parts := make([]string, len(numbers))
@@ -71,15 +115,15 @@ func (t storedLimit) text(numbers ...int64) string {
 }
 
 // look sets the level to that of now, for a call that changes nothing.
-func (b *memoryLevel) look(s *memoryStep, l lua.Limit) {
-	b.tokens = min(b.tokens+b.stored.refilled(s.now-s.last), float64(min(l.Cap, b.stored.cap)-s.escrow))
+func (b *memoryLevel) look(s *memoryStep) {
+	b.tokens = min(b.tokens+b.stored.refilled(s.now-s.last), float64(min(b.next.Cap, b.stored.Cap)-s.escrow))
 }
 
-// fill refills up to cap − escrow by the limit of the last writer. Into the room of ended leases goes only the
-// refill since the last of them ended. It returns the refill that was lost because the bucket was full. If the cap
-// is now lower, charge reduces the level, and that is no loss.
+// fill refills up to cap − escrow by the limit that governed until now. Into the room of ended leases goes only the
+// refill since the last of them ended. It returns the refill that was lost because the bucket was full. If a
+// lower cap governs now, charge reduces the level, and that is no loss.
 func (b *memoryLevel) fill(s *memoryStep) (lost float64) {
-	roomThen := float64(b.stored.cap - s.escrowThen)
+	roomThen := float64(b.stored.Cap - s.escrowThen)
 	refilled := min(b.tokens, roomThen) + b.stored.refilled(s.now-s.last)
 	b.tokens = refilled
 	if s.escrow < s.escrowThen {
@@ -89,14 +133,14 @@ func (b *memoryLevel) fill(s *memoryStep) (lost float64) {
 		}
 		b.tokens = min(b.tokens, roomThen+b.stored.refilled(s.now-max(since, s.last)))
 	}
-	b.tokens = min(b.tokens, float64(b.stored.cap-s.escrow))
+	b.tokens = min(b.tokens, float64(b.stored.Cap-s.escrow))
 	return refilled - b.tokens
 }
 
 // charge subtracts due tokens from the level, but not below its floor, and returns how many. The rest is forgiven. It
 // adds the refund if there is room, or fills the room at a reset.
-func (b *memoryLevel) charge(s *memoryStep, l lua.Limit, due float64) (charged float64) {
-	room, lowest := float64(l.Cap-s.escrow), lowestLevel(l, s.MaxDebt)
+func (b *memoryLevel) charge(s *memoryStep, due float64) (charged float64) {
+	room, lowest := float64(b.next.Cap-s.escrow), lowestLevel(b.next.Limit, s.MaxDebt)
 	b.tokens = max(min(b.tokens, room), lowest)
 	charged = min(due, math.Floor(b.tokens-lowest))
 	b.tokens -= charged
@@ -116,7 +160,8 @@ func lowestLevel(l lua.Limit, maxDebt int64) float64 {
 }
 
 // wait returns the µs until the call's minimum may be available.
-func (b *memoryLevel) wait(s *memoryStep, l lua.Limit) float64 {
+func (b *memoryLevel) wait(s *memoryStep) float64 {
+	l := b.next.Limit
 	us := math.Ceil((float64(s.min) - b.tokens) * float64(l.Period) / float64(l.Tokens))
 	if s.min > l.Cap-s.escrow { // no room before a lease ends
 		us = max(us, float64(s.sweep-s.now))
@@ -125,8 +170,8 @@ func (b *memoryLevel) wait(s *memoryStep, l lua.Limit) float64 {
 }
 
 // full returns the µs until a bucket of so many tokens is full.
-func (b *memoryLevel) full(tokens int64, l lua.Limit) float64 {
-	return math.Ceil((float64(tokens) - b.tokens) * float64(l.Period) / float64(l.Tokens))
+func (b *memoryLevel) full(tokens int64) float64 {
+	return math.Ceil((float64(tokens) - b.tokens) * float64(b.next.Period) / float64(b.next.Tokens))
 }
 
 func wholeTokens(level float64) int64 { return int64(math.Floor(level + roundingError)) }
@@ -159,15 +204,23 @@ func (b *memoryBucket) run(s *memoryStep) (keep int64, written bool) {
 func (b *memoryBucket) load(s *memoryStep) {
 	if !s.exists {
 		b.tokens, b.overflow = float64(s.Cap), lua.OverflowStart
-		b.stored = b.stored.by(s.Cap, s.Tokens, s.Period)
+		b.stored = storedLimit{Limit: s.limit(), maxCap: s.Cap}
 	}
 	s.resets = false // the script has no such argument
-	s.changed = b.stored.cap != s.Cap || b.stored.tokens != s.Tokens || b.stored.period != s.Period
+	held := b.stored
+	if b.noted == 0 {
+		held = held.unnoted(max(s.last, s.latest))
+	} else if b.noted < s.last { // a caller with what governs has written since
+		held = held.usedAt(s.last)
+	}
+	b.next = held.with(s, s.limit())
+	s.expiring = s.expiring && b.noted > 0 && s.now > s.last
+	s.notes = s.lesser || b.noted > 0 && (s.Lease != "" || s.changed) || s.exists && s.changed && s.latest > s.now
 }
 
 func (b *memoryBucket) refill(s *memoryStep) {
 	if s.replays {
-		b.look(s, s.limit())
+		b.look(s)
 		return
 	}
 	s.guard()
@@ -183,7 +236,7 @@ func (b *memoryBucket) carry(s *memoryStep, out int64) {
 }
 
 func (b *memoryBucket) charge(s *memoryStep) {
-	s.charged += int64(b.memoryLevel.charge(s, s.limit(), s.due(b.overflow)))
+	s.charged += int64(b.memoryLevel.charge(s, s.due(b.overflow)))
 }
 
 func (b *memoryBucket) refunds(*memoryStep, int64) bool { return true }
@@ -193,21 +246,26 @@ func (b *memoryBucket) level(*memoryStep) (tokens, which int64) { return wholeTo
 func (b *memoryBucket) lend(_ *memoryStep, n int64) { b.tokens -= float64(n) }
 
 func (b *memoryBucket) retry(s *memoryStep) (after, which int64) {
-	if s.Tokens == 0 {
+	if b.next.Tokens == 0 {
 		return -1, 0
 	}
-	return int64(min(max(1, b.wait(s, s.limit())), float64(lua.Whole))), 0
+	return int64(min(max(1, b.wait(s)), float64(lua.Whole))), 0
 }
 
 func (b *memoryBucket) answer(s *memoryStep) { s.reply.Overflow = int64(math.Floor(b.overflow)) }
 
 // store keeps the key until its bucket would be full by the largest cap and its leases have ended.
 func (b *memoryBucket) store(s *memoryStep) (keep int64) {
-	b.stored = b.stored.by(s.Cap, s.Tokens, s.Period)
-	if s.Tokens == 0 {
+	if s.notes {
+		b.noted = s.now
+	} else { // a direct take by what governs says so by its time
+		b.next.capUntil, b.next.rateUntil = b.stored.capUntil, b.stored.rateUntil
+	}
+	b.stored = b.next
+	if b.stored.Tokens == 0 {
 		return maxKeep
 	}
-	ms := math.Ceil((float64(b.stored.maxCap)-b.tokens)*float64(s.Period)/float64(s.Tokens)/1000) +
+	ms := math.Ceil((float64(b.stored.maxCap)-b.tokens)*float64(b.stored.Period)/float64(b.stored.Tokens)/1000) +
 		math.Ceil(float64(max(s.now, b.latest)-s.server-s.behind)/1000) + 1000
 	return int64(min(ms, maxKeep))
 }
@@ -215,7 +273,7 @@ func (b *memoryBucket) store(s *memoryStep) (keep int64) {
 // fields implements memoryState.
 func (b *memoryBucket) fields() map[string]string {
 	f := b.memoryLeases.fields("ctzowage")
-	for _, name := range [...]string{"v", "l", "s", "r", "z"} {
+	for _, name := range [...]string{"v", "l", "s", "r", "h", "z"} {
 		if f[name] = b.value(name); f[name] == "" {
 			delete(f, name)
 		}
@@ -227,7 +285,7 @@ func (b *memoryBucket) fields() map[string]string {
 func (b *memoryBucket) value(field string) string {
 	double := func(x float64) string { return strconv.FormatFloat(x, 'g', 17, 64) }
 	switch {
-	case field == "s" && b.overflow == lua.OverflowStart, field == "z" && b.behind == 0: // the default is not stored
+	case field == "s" && b.overflow == lua.OverflowStart, field == "z" && b.behind == 0, field == "h" && b.noted == 0: // the default is not stored
 		return ""
 	case field == "v":
 		return lua.TokenBucket.Mark()
@@ -236,7 +294,9 @@ func (b *memoryBucket) value(field string) string {
 	case field == "s":
 		return double((b.overflow - lua.OverflowStart) * overflowParts)
 	case field == "r":
-		return b.stored.text(b.stored.cap, b.stored.tokens, b.stored.period)
+		return b.stored.text(b.stored.Cap, b.stored.Tokens, b.stored.Period)
+	case field == "h":
+		return decimal(b.stored.capUntil) + "/" + decimal(b.stored.rateUntil) + "/" + decimal(b.noted)
 	}
 	return b.memoryLeases.value(field)
 }

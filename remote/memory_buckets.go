@@ -16,7 +16,8 @@ type memoryBuckets struct {
 	until    int64             // from then on the buckets are full and no lease is out
 	overflow float64           // refill that all buckets lost at once
 	levels   map[int64]float64 // by period
-	stored   []storedLimit     // of each period, by its last writer
+	stored   []storedLimit     // of each period
+	noted    bool              // until when each governs is on record, because callers have different limits
 }
 
 // bucketsCall is the state of one call: its limits and their buckets.
@@ -24,7 +25,8 @@ type bucketsCall struct {
 	*memoryBuckets
 	limits  []lua.Limit
 	buckets []memoryLevel
-	unknown bool // a limit is new to the key
+	unknown bool  // a limit is new to the key
+	lastUse int64 // of what governed until now, if nobody had a smaller limit
 }
 
 // run implements memoryState.
@@ -40,28 +42,40 @@ func (c *bucketsCall) load(s *memoryStep) {
 	if !s.exists {
 		c.overflow = lua.OverflowStart
 	}
+	c.lastUse = max(s.last, s.latest)
 	c.buckets = make([]memoryLevel, len(c.limits))
 	for i, l := range c.limits {
-		b := memoryLevel{tokens: float64(l.Cap - s.escrow), stored: storedLimit{}.by(l.Cap, l.Tokens, l.Period)}
-		if level, known := c.levels[l.Period]; known {
+		b := memoryLevel{tokens: float64(l.Cap - s.escrow), stored: storedLimit{Limit: l, maxCap: l.Cap}}
+		level, known := c.levels[l.Period]
+		if known {
 			b = memoryLevel{tokens: level, stored: c.storedLimitOf(l)}
 		} else {
 			c.unknown = true
 		}
-		s.changed = s.changed || b.stored.cap != l.Cap || b.stored.tokens != l.Tokens
+		b.next = c.held(b.stored).with(s, l)
 		c.buckets[i] = b
 	}
+	s.expiring = s.expiring && c.noted && s.now > s.last
+	s.notes = c.noted || s.lesser || s.exists && s.changed && s.latest > s.now
+}
+
+// held returns a stored limit with the time until when it governs.
+func (c *bucketsCall) held(t storedLimit) storedLimit {
+	if !c.noted || t.capUntil == 0 {
+		return t.unnoted(c.lastUse)
+	}
+	return t
 }
 
 // storedLimitOf returns the stored limit of a period that the key knows.
 func (k *memoryBuckets) storedLimitOf(l lua.Limit) storedLimit {
-	return k.stored[slices.IndexFunc(k.stored, func(t storedLimit) bool { return t.period == l.Period })]
+	return k.stored[slices.IndexFunc(k.stored, func(t storedLimit) bool { return t.Period == l.Period })]
 }
 
 func (c *bucketsCall) refill(s *memoryStep) {
 	if s.replays {
-		for i, l := range c.limits {
-			c.buckets[i].look(s, l)
+		for i := range c.buckets {
+			c.buckets[i].look(s)
 		}
 		return
 	}
@@ -87,8 +101,8 @@ func (c *bucketsCall) carry(s *memoryStep, out int64) {
 
 func (c *bucketsCall) charge(s *memoryStep) {
 	due := s.due(c.overflow)
-	for i, l := range c.limits {
-		c.buckets[i].charge(s, l, due)
+	for i := range c.buckets {
+		c.buckets[i].charge(s, due)
 	}
 	s.charged += int64(due)
 }
@@ -109,8 +123,8 @@ func (c *bucketsCall) lend(s *memoryStep, n int64) { c.takeBack(s, -n) }
 
 func (c *bucketsCall) retry(s *memoryStep) (after, which int64) {
 	us, which := 0.0, int64(1)
-	for i, l := range c.limits {
-		if wait := c.buckets[i].wait(s, l); wait > us {
+	for i := range c.buckets {
+		if wait := c.buckets[i].wait(s); wait > us {
 			us, which = wait, int64(i)+1
 		}
 	}
@@ -119,8 +133,8 @@ func (c *bucketsCall) retry(s *memoryStep) (after, which int64) {
 
 func (c *bucketsCall) answer(s *memoryStep) {
 	full := 0.0
-	for i, l := range c.limits {
-		full = max(full, c.buckets[i].full(l.Cap, l))
+	for _, b := range c.buckets {
+		full = max(full, b.full(b.next.Cap))
 	}
 	s.reply.Overflow, s.reply.Reset, s.reply.Stamp = int64(c.overflow), int64(min(full, float64(lua.Whole-1))), s.now
 }
@@ -129,14 +143,15 @@ func (c *bucketsCall) store(s *memoryStep) (keep int64) {
 	if c.levels == nil {
 		c.levels = make(map[int64]float64)
 	}
-	if s.changed || c.unknown {
+	if s.changed || s.notes || c.unknown {
 		c.stored = c.newStored()
 	}
+	c.noted = s.notes
 	c.until = max(c.until, s.latest)
 	for i, l := range c.limits {
 		b := &c.buckets[i]
 		c.levels[l.Period] = b.tokens
-		full := float64(s.now) + b.full(max(l.Cap, b.stored.maxCap), l)
+		full := float64(s.now) + b.full(b.next.maxCap)
 		c.until = max(c.until, int64(min(full, float64(lua.Whole-1))))
 	}
 	ms := math.Ceil(float64(max(c.until, s.now)-s.server-s.behind)/1000) + 1000
@@ -145,12 +160,12 @@ func (c *bucketsCall) store(s *memoryStep) (keep int64) {
 
 // newStored returns the limits to store: the call's own, and then those of periods that the call does not have.
 func (c *bucketsCall) newStored() (all []storedLimit) {
-	for i, l := range c.limits {
-		all = append(all, c.buckets[i].stored.by(l.Cap, l.Tokens, l.Period))
+	for i := range c.limits {
+		all = append(all, c.buckets[i].next)
 	}
 	for _, t := range c.stored {
-		if !slices.ContainsFunc(c.limits, func(l lua.Limit) bool { return l.Period == t.period }) {
-			all = append(all, t)
+		if !slices.ContainsFunc(c.limits, func(l lua.Limit) bool { return l.Period == t.Period }) {
+			all = append(all, c.held(t))
 		}
 	}
 	return all
@@ -166,9 +181,15 @@ func (k *memoryBuckets) fields() map[string]string {
 	}
 	all := make([]string, len(k.stored))
 	for i, t := range k.stored {
-		all[i] = decimal(t.period) + ":" + t.text(t.cap, t.tokens)
+		all[i] = decimal(t.Period) + ":" + t.text(t.Cap, t.Tokens)
 	}
 	f["r"] = strings.Join(all, ",")
+	if k.noted {
+		for i, t := range k.stored {
+			all[i] = decimal(t.Period) + ":" + decimal(t.capUntil) + "/" + decimal(t.rateUntil)
+		}
+		f["h"] = strings.Join(all, ",")
+	}
 	return f
 }
 

@@ -92,12 +92,14 @@ type memoryStep struct {
 	charged  int64 // debt charged by this call and by those whose reply was not accepted
 	forgiven int64 // debt that this call did not charge, by the limit that forgives the most
 	flags    lua.Flags
+	lesser   bool // a larger limit than the caller's governs
+	notes    bool // until when what governs does is recorded
 
 	// Each of these makes the step write.
-	changed  bool // the limits are not those of the last writer
+	changed  bool // other limits govern than before
 	swept    bool // except for a peek
 	stepped  bool // a large step back of the clock was believed; except for a peek
-	expiring bool // the version of the limits was about to be forgotten, or is new; except for a peek
+	expiring bool // what the caller goes by was about to be forgotten, or is new; except for a peek
 }
 
 // lease executes the step on a key's leases and their counter. The arguments are checked, and the call is not late.
@@ -115,6 +117,9 @@ func (s *memoryStep) lease(k *memoryLeases, c memoryCounter) (keep int64, writte
 	s.now = max(s.server+s.behind, s.last)
 	s.leaseEnd, s.maxPromise = s.now+s.TTL, lua.Whole
 	c.load(s)
+	if s.lesser {
+		s.flags += lua.OtherTerms
+	}
 	if s.Lease != "" {
 		s.own, s.owned = s.leases[s.Lease]
 	}
@@ -326,7 +331,7 @@ func (s *memoryStep) record(grant int64) {
 // answer completes the reply. It keeps the limit that refused, if one did.
 func (s *memoryStep) answer(c memoryCounter, r lua.Reply) {
 	level, which := c.level(s)
-	if r.Level = level; r.Which == 0 {
+	if r.Level = min(level, s.LeastCap()); r.Which == 0 {
 		r.Which = which
 	}
 	r.Active, r.Now, r.Epoch, r.Flags, r.Forgiven = s.active, s.server, s.epoch, s.flags, s.forgiven

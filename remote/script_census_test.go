@@ -160,6 +160,22 @@ var eventKinds = []struct {
 		return m.settled && m.others.Cap > 0 &&
 			m.c.Cap != m.others.Cap
 	}},
+	{"a larger limit governs", func(m *moment) bool { return m.settled && m.flag(lua.OtherTerms) }},
+	{"two limits cross", func(m *moment) bool {
+		return m.settled && m.is.cap > m.c.Cap && m.is.tokens == m.c.Tokens && m.was.tokens < m.is.tokens
+	}},
+	{"a burst falls", func(m *moment) bool { return m.settled && m.is.exists && m.is.cap < m.was.cap }},
+	{"a burst falls at a denied take", func(m *moment) bool {
+		return m.direct() && m.r.Code == lua.Denied && m.is.exists && m.is.cap < m.was.cap
+	}},
+	{"a rate falls", func(m *moment) bool {
+		return m.settled && m.is.exists && m.was.exists && m.is.tokens*m.was.period < m.was.tokens*m.is.period
+	}},
+	{"a denied take notes what governs", func(m *moment) bool {
+		return m.direct() && m.r.Code == lua.Denied && m.wrote() && !m.swept && m.back <= 1e6 &&
+			m.is.cap == m.was.cap && m.is.tokens == m.was.tokens && m.is.period == m.was.period
+	}},
+	{"short way beside a smaller limit", func(m *moment) bool { return m.shortWay() && m.was.noted > 0 && m.is.noted < m.is.last }},
 	{"two leases", func(m *moment) bool { return m.settled && m.r.Active == 2 }},
 
 	// What time does.
@@ -177,7 +193,7 @@ var eventKinds = []struct {
 	{"sweep that spares a lease", func(m *moment) bool { return m.swept && m.burnt() < m.was.outSum }},
 	{"sweep after a run that broke off", func(m *moment) bool { return m.swept && m.was.escrow > m.was.outSum }},
 	{"overflow", func(m *moment) bool { return m.wrote() && m.was.exists && m.is.overflow > m.was.overflow }},
-	{"floor", func(m *moment) bool { return m.wrote() && m.is.level == lowest(m.c) }},
+	{"floor", func(m *moment) bool { return m.wrote() && m.is.level == m.is.lowest(m.c) }},
 	{"expiry", func(m *moment) bool { return m.loss == byExpiry }},
 	{"del", func(m *moment) bool { return m.loss == byDel && m.was.exists }},
 	{"flush", func(m *moment) bool { return m.loss == byFlush && m.was.exists }},

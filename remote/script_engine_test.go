@@ -268,7 +268,7 @@ func differs(want, got stored, slack int64) string {
 // damaged reports what must never be stored, "" if all is well.
 func damaged(s stored) string {
 	for f, v := range s.fields {
-		if f == "v" || f == "r" || f == "u" || f[0] == 'p' {
+		if f == "v" || f == "r" || f == "h" || f == "u" || f[0] == 'p' {
 			continue
 		}
 		if x, err := strconv.ParseFloat(v, 64); err != nil || math.IsNaN(x) || math.IsInf(x, 0) {

@@ -277,7 +277,7 @@ func (f *liveFleet) stored() parsed {
 	now := f.server()
 	f.there, f.gone = b.exists, now/1000+s.pttl-1 // at the earliest: PTTL is rounded, and was read before
 	// A second of margin is given at a write; what is left of it shrinks no faster than the need.
-	if need := b.needs(f.limit, now) + 1000; b.exists && float64(s.pttl) < need-1-f.skew()/1000 {
+	if need := b.needs(now) + 1000; b.exists && float64(s.pttl) < need-1-f.skew()/1000 {
 		f.fail("%d ms to live, needed are %.3f for %v", s.pttl, need, s.fields)
 	}
 	return b

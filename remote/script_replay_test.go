@@ -88,7 +88,7 @@ func (w *walk) broken() string {
 	if d := b.unsound(e.call, e.torn); d != "" {
 		return d
 	}
-	return b.unkept(e.call, e.at, e.state.pttl)
+	return b.unkept(e.at, e.state.pttl)
 }
 
 // replay plays the history on another engine and compares.

@@ -29,8 +29,8 @@ import (
 // the state -f means no field f, none no key, same nothing written since the call before, pttl is in ms. Other
 // lines: "del" drops the key, "hdel pA" a record. With span=4 it is a sliding window of so many blocks of period:
 // 1000000x4 is what it counted, 1000000x4@2s the block that has that instant, u the versions and until when they
-// are in use. With also=5/1/10s the key has one more bucket: its cap, tokens and period. With fixed=60s it is a fixed
-// window of that length, which begins at the start.
+// are in use, and h until when what governs does. With also=5/1/10s the key has one more bucket: its cap, tokens and
+// period. With fixed=60s it is a fixed window of that length, which begins at the start.
 func TestScenarios(t *testing.T) {
 	all := engines(t)
 	files, err := filepath.Glob("testdata/script/*.txt")
@@ -313,6 +313,22 @@ func checkState(t *testing.T, words []string, got stored) (wrong []string) {
 				}
 			}
 			ok = got.fields["u"] == strings.Join(versions, ";")
+		case name == "h": // 11s/70s/0s, and of several limits 1000000:11s/70s,2000000:12s/70s
+			limits := strings.Split(v, ",")
+			for i, limit := range limits {
+				period, until, several := strings.Cut(limit, ":")
+				if !several {
+					until = period
+				}
+				instants := strings.Split(until, "/")
+				for j, x := range instants {
+					instants[j] = instant(x)
+				}
+				if limits[i] = strings.Join(instants, "/"); several {
+					limits[i] = period + ":" + limits[i]
+				}
+			}
+			ok = got.fields["h"] == strings.Join(limits, ",")
 		case name == "pttl":
 			x := number(t, v)
 			ok = got.pttl <= x && got.pttl > x-300

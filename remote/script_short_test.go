@@ -87,14 +87,29 @@ func TestShortWay(t *testing.T) {
 			limitedTo(directTake("", 0, 1), 10, 2, 1e6), 2 + 1, lua.Granted,
 		},
 		{
-			"a smaller burst, for the second time",
-			[]lua.Call{directTake("", 0, 2), limitedTo(directTake("", 0, 1), 9, 1, 1e6)},
-			limitedTo(directTake("", 0, 1), 9, 1, 1e6), 2 + 1, lua.Granted,
+			"a smaller burst: until when the larger one governs",
+			[]lua.Call{directTake("", 0, 2)},
+			limitedTo(directTake("", 0, 1), 9, 1, 1e6), 1 + long, lua.Granted,
 		},
 		{
-			"a smaller burst, and not enough for the second time",
-			[]lua.Call{directTake("", 0, 2), limitedTo(directTake("", 0, 1), 9, 1, 1e6)},
+			"a smaller burst, and not enough",
+			[]lua.Call{directTake("", 0, 2)},
 			limitedTo(directTake("", 0, 9), 9, 1, 1e6), nothing, lua.Denied,
+		},
+		{
+			"beside a smaller burst",
+			[]lua.Call{directTake("", 0, 2), limitedTo(directTake("", 0, 1), 9, 1, 1e6)},
+			directTake("", 1e6, 1), 2 + 1, lua.Granted,
+		},
+		{
+			"beside a smaller burst, and not enough after half of the hold",
+			[]lua.Call{directTake("", 0, 10), limitedTo(directTake("", 1e6, 1), 9, 1, 1e6)},
+			directTake("", 6e6+1, 9), long, lua.Denied,
+		},
+		{
+			"a smaller burst that governs",
+			[]lua.Call{slowTake(0, 7), limitedTo(slowTake(10e6, 1), 9, 1, 1e9)},
+			limitedTo(slowTake(10e6, 1), 9, 1, 1e9), 2 + 1, lua.Granted,
 		},
 		{"a look", []lua.Call{directTake("", 0, 2)}, directTake("", 0, 0), nothing, lua.Granted},
 		{"too late", nil, directTake("", 1e9, 1), nothing, lua.Late},
@@ -121,6 +136,9 @@ func TestShortWay(t *testing.T) {
 		}
 	}
 }
+
+// slowTake is a direct take from a bucket that is there for long.
+func slowTake(later, n int64) lua.Call { return limitedTo(directTake("", later, n), 10, 1, 1e9) }
 
 // limitedTo is the call by another limit.
 func limitedTo(c lua.Call, cap, tokens, period int64) lua.Call {

@@ -13,7 +13,8 @@ type parsed struct {
 	exists                                bool
 	level, overflow                       float64
 	last, born, behind                    int64
-	cap, tokens, period, most             int64 // the terms
+	cap, tokens, period, most             int64 // the terms that govern
+	capUntil, rateUntil, noted            int64 // until when, and when that was written
 	escrow, wants, active, sweep, latest  int64
 	records                               map[string]lua.Record // by lease id
 	outSum, wantSum, activeSum, latestEnd int64                 // the same as escrow … latest, counted from the records
@@ -74,6 +75,13 @@ func parse(fields map[string]string) (b parsed, fault string) {
 		return b, "field r is " + strconv.Quote(fields["r"])
 	}
 	b.cap, b.tokens, b.period, b.most = t.Cap, t.Tokens, t.Period, t.Most
+	if text, ok := fields["h"]; ok {
+		count++
+		_, err := fmt.Sscanf(text, "%d/%d/%d", &b.capUntil, &b.rateUntil, &b.noted)
+		if err != nil || b.noted > b.last || min(b.capUntil, b.rateUntil) < b.noted {
+			return b, "field h is " + strconv.Quote(text)
+		}
+	}
 	for name, text := range fields {
 		if name[0] != 'p' {
 			continue
@@ -93,9 +101,9 @@ func parse(fields map[string]string) (b parsed, fault string) {
 	return b, ""
 }
 
-// lowest is the floor of a level: a second of refill below −cap.
-func lowest(c lua.Call) float64 {
-	return -float64(max(c.Cap, c.MaxDebt)) - min(math.Floor(float64(c.Tokens)*1e6/float64(c.Period)), 1<<40)
+// lowest is the floor of a level after a call: a second of refill below −cap.
+func (b parsed) lowest(c lua.Call) float64 {
+	return -float64(max(b.cap, c.MaxDebt)) - min(math.Floor(float64(b.tokens)*1e6/float64(b.period)), 1<<40)
 }
 
 // unsound reports what is wrong with a bucket just written by a call, "" if nothing is. torn says that a record was
@@ -103,13 +111,17 @@ func lowest(c lua.Call) float64 {
 func (b parsed) unsound(c lua.Call, torn bool) string {
 	// A grant is ⌊level + 10⁻⁹⌋, and a double near 2⁴⁰ has steps of 2·10⁻⁴.
 	rounding := 1e-8 + math.Abs(b.level)*1e-15
-	switch room := max(float64(c.Cap-b.escrow), lowest(c)); {
-	case b.cap != c.Cap || b.tokens != c.Tokens || b.period != c.Period || b.most < c.Cap:
-		return fmt.Sprintf("terms %d/%d/%d/%d", b.cap, b.tokens, b.period, b.most)
+	governs := lua.Limit{Cap: b.cap, Tokens: b.tokens, Period: b.period}
+	lesserRate := float64(c.Tokens)/float64(c.Period) < float64(b.tokens)/float64(b.period)
+	switch room := max(float64(b.cap-b.escrow), b.lowest(c)); {
+	case b.cap < c.Cap || b.most < b.cap || float64(c.Tokens)/float64(c.Period) > float64(b.tokens)/float64(b.period):
+		return fmt.Sprintf("a limit governs that is smaller than the caller's: %+v", governs)
+	case c.Cap < b.cap && b.capUntil <= b.last, lesserRate && b.rateUntil <= b.last:
+		return fmt.Sprintf("a limit governs that nobody used for long: %+v", b)
 	case b.level > room+rounding:
-		return fmt.Sprintf("level %v beside escrow %d, cap %d", b.level, b.escrow, c.Cap)
-	case b.level < lowest(c)-rounding:
-		return fmt.Sprintf("level %v below the floor %v", b.level, lowest(c))
+		return fmt.Sprintf("level %v beside escrow %d, cap %d", b.level, b.escrow, b.cap)
+	case b.level < b.lowest(c)-rounding:
+		return fmt.Sprintf("level %v below the floor %v", b.level, b.lowest(c))
 	case torn && (b.outSum > b.escrow || b.wantSum > b.wants),
 		!torn && (b.outSum != b.escrow || b.wantSum != b.wants || b.activeSum != b.active):
 		return fmt.Sprintf("out %d, wants %d, active %d in the records of %+v", b.outSum, b.wantSum, b.activeSum, b)
@@ -129,18 +141,18 @@ func (b parsed) unsound(c lua.Call, torn bool) string {
 // needs reports for how many ms, from a time of the server's clock on, a bucket must be kept: until its leases are
 // over and it would be full, by the largest cap. An absent bucket is taken for a full one without leases, so who
 // forgets it sooner mints tokens.
-func (b parsed) needs(c lua.Call, server int64) float64 {
-	refill := (float64(b.most) - b.level) * float64(c.Period) / float64(c.Tokens)
+func (b parsed) needs(server int64) float64 {
+	refill := (float64(b.most) - b.level) * float64(b.period) / float64(b.tokens)
 	return (refill + float64(max(b.last, b.latest)-(server+b.behind))) / 1000
 }
 
 // unkept reports what is wrong with the ms to live that a call gave a bucket at a time of the server's clock, "" if
 // nothing is: it needs what it needs and a second of margin, in whole ms, and not more than 2 of them for rounding.
-func (b parsed) unkept(c lua.Call, server, pttl int64) string {
+func (b parsed) unkept(server, pttl int64) string {
 	const longest = 1 << 43
 	least := longest - 1.0 // never, without a rate
-	if c.Tokens > 0 {
-		least = min(b.needs(c, server)+1000, longest) * (1 - 1e-15)
+	if b.tokens > 0 {
+		least = min(b.needs(server)+1000, longest) * (1 - 1e-15)
 	}
 	if life := float64(pttl); life < least-1e-6 || life > min(least*(1+2e-15)+2, longest) {
 		return fmt.Sprintf("%d ms to live, needed are %.3f", pttl, least)

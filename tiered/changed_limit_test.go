@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // spendAll takes tokens of a key one by one until it is refused.
@@ -20,8 +21,8 @@ func spendAll(t *testing.T, l *Limiter, key string) (n int64) {
 	return n
 }
 
-// A new rate counts from the moment of the change, and the old one until then. It does not matter how the limit is
-// changed and what is leased.
+// A higher rate counts from the moment of the change, and the old one until then. A lower one counts from the first call
+// that comes ten seconds after the last use of the old one. It does not matter how the limit is changed and what is leased.
 func TestNewRateCountsFromNowOn(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -36,8 +37,9 @@ func TestNewRateCountsFromNowOn(t *testing.T) {
 		{"a larger burst", PerSecond(10), PerSecond(10).WithBurst(1000), 500 * ms, 0, 5},
 		{"a larger burst, soon after it was full", PerSecond(10), PerSecond(10).WithBurst(1000), 1200 * ms, 0, 10},
 		{"lowered", PerSecond(10).WithBurst(100), PerHour(10).WithBurst(100), 8 * second, 0, 80},
-		{"lowered, just spent", PerSecond(100), PerHour(1).WithBurst(90), 0, 2500 * ms, 0},
-		{"lowered, just spent, and an hour later", PerSecond(100), PerHour(1).WithBurst(90), 0, time.Hour, 1},
+		{"lowered, just spent", PerSecond(10).WithBurst(100), PerHour(1).WithBurst(90), 0, 2500 * ms, 25},
+		{"lowered, just spent, and an hour later", PerSecond(100), PerHour(1).WithBurst(90), 0, time.Hour, 90},
+		{"lowered, unused for long", PerHour(100), PerHour(1).WithBurst(90), 36 * time.Minute, 3 * time.Hour, 63},
 		{"lowered to a small burst", PerSecond(100), PerHour(1).WithBurst(2), 30 * ms, 3 * second, 2},
 	} {
 		for _, how := range []string{"direct", "leased", "also", "shards", "per key"} {
@@ -99,9 +101,9 @@ func TestNewRateCountsFromNowOn(t *testing.T) {
 	}
 }
 
-// Once a limit is lowered, tokens that were leased under the larger one are not spent, and the lower limit bounds
-// what is admitted.
-func TestLoweredLimitHoldsAtOnce(t *testing.T) {
+// Once a limit is lowered, tokens that were leased under the larger one are not spent. Ten seconds after the last use of the
+// larger one, and the end of its last lease, the lower limit bounds what is admitted.
+func TestLoweredLimitHolds(t *testing.T) {
 	for name, to := range map[string]Limit{
 		"of minutes":      PerMinute(1),
 		"a smaller burst": PerSecond(20_000).WithBurst(1),
@@ -114,12 +116,22 @@ func TestLoweredLimitHoldsAtOnce(t *testing.T) {
 					time.Sleep(ms)
 				}
 				bound := ideal.NewPolicer(to.Tokens, to.Per, to.burst())
+				larger := ideal.NewPolicer(20_000, second, 20_000)
 				set(t, l, limitTo(to))
 				b, _ := l.group.cache.Find(l.id("k"))
 				if held, _ := b.Peek(l.group.now()); held != 0 {
 					t.Errorf("%d held", held)
 				}
 				start, admitted := time.Now(), 0
+				for time.Since(start) < lua.TermsHold+second {
+					if l.Allow(t.Context(), "k").Allowed {
+						larger.Admit(int64(time.Since(start)), 1)
+					}
+					time.Sleep(5 * ms)
+				}
+				if worst := larger.Worst(); worst.Over > 0 {
+					t.Errorf("the larger limit: %v", worst)
+				}
 				for range 2000 { // 200/s
 					if l.Allow(t.Context(), "k").Allowed {
 						admitted++

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -89,13 +90,19 @@ func TestRaisedLimitShowsAtOnce(t *testing.T) {
 }
 
 func TestLoweringClamps(t *testing.T) {
-	stores(t, func(t *testing.T, s remote.Store) {
-		p := direct("api", 1000)
-		l := several(t, s, &Options{Budget: second, Timeout: second}, p)[0]
-		ctx := context.Background()
-		want(t, l.AllowN(ctx, "k", 100), Granted) // 900 are left
+	synctest.Test(t, func(t *testing.T) {
+		l := several(t, newDistant(ms), nil, direct("api", 1000))[0]
+		time.Sleep(second)
+		ctx := t.Context()
+		want(t, l.AllowN(ctx, "k", 100), Granted)
 		set(t, l, limitTo(PerDay(1).WithBurst(10)))
 		want(t, l.AllowN(ctx, "k", 11), ExceedsBurst)
+		want(t, l.AllowN(ctx, "k", 10), Granted)
+		want(t, l.AllowN(ctx, "k", 10), Granted) // of the larger limit, for ten seconds
+		set(t, l, limitTo(PerDay(1).WithBurst(1000)))
+		want(t, l.AllowN(ctx, "k", 800), Granted)
+		set(t, l, limitTo(PerDay(1).WithBurst(10)))
+		time.Sleep(lua.TermsHold)
 		want(t, l.AllowN(ctx, "k", 10), Granted)
 		want(t, l.Allow(ctx, "k"), Limited)
 		// What was clamped off does not come back.

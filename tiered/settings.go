@@ -171,10 +171,14 @@ func (l *Limiter) Policy() Policy {
 // takes about 60 ms for 100 000 keys, and does not block on Redis.
 //
 // If the limit is raised, a key that is not full keeps the tokens that it had, and refills to the new burst. A key that
-// is full has the new burst at once. The old rate counts until the change, and the new one from then on. A
-// SlidingWindow with another Per or Precision begins with what the old one counted, each token at the end of its old block.
-// Lowering a limit takes effect at once: what is leased is not spent any more, and is returned. While processes have
-// different limits, as during a deploy, the largest of these limits is what a key can use.
+// is full has the new burst at once, unless a lower limit has filled it. The old rate counts until the change, and the
+// new one from then on. A SlidingWindow with another Per or Precision begins with what the old one counted, each token at
+// the end of its old block.
+//
+// If the limit is lowered, what is leased is not spent any more, and is returned. A TokenBucket goes on by the old limit
+// until no process has used that for ten seconds, so that the largest of the limits is what a key can use while
+// processes differ, as during a deploy. The first request after that has the new limit, and the key has at most the new
+// burst. A lease counts as a use until it ends. [Blocked] takes effect at once.
 //
 // Redis learns the new limit by one call for each key of the policy that is not known to be full. Nobody waits for
 // these calls. They leave one by one, those for leased keys first. After each call the process pauses for 60 µs times

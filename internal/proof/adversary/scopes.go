@@ -30,6 +30,7 @@ func Scopes(a lua.Algorithm) []*Scope {
 		},
 		{Name: "two limits", Bursts: []int64{5, 16}, Tokens: 2, Per: second, Warm: true},
 		{Name: "two rates", Bursts: []int64{9, 9}, Tokens: 4, Per: second, Slower: true, Warm: true},
+		{Name: "two limits that cross", Bursts: []int64{30, 5}, Tokens: 4, Per: second, Slower: true, Warm: true},
 		{Name: "leases of three", Bursts: []int64{12, 12}, Tokens: 1, Per: second, Size: 3, Warm: true},
 		{Name: "direct only", Bursts: []int64{3, 3}, Tokens: 1, Per: second, NoLease: true},
 		{Name: "ends", Bursts: []int64{16}, Tokens: 9, Per: second, Warm: true},
@@ -46,6 +47,9 @@ func Scopes(a lua.Algorithm) []*Scope {
 		s.Actions = everything(len(s.Bursts), s.burst())
 		for p := range s.Bursts {
 			s.Actions = append(s.Actions, times(8, Action{Rush, p, 0})...)
+		}
+		if strings.HasPrefix(s.Name, "two limits") || s.Slower { // until the larger one governs no more
+			s.Actions = append(s.Actions, times(4, Action{Wait, 0, 450}, Action{Wait, 0, 1000})...)
 		}
 		if strings.HasPrefix(s.Name, "accidents") {
 			s.Actions = append(s.Actions, Action{Forward, 0, 700}, Action{Vanish, 0, 0})

@@ -19,6 +19,8 @@ type Bucket struct {
 	Levels             []Level // one of a TokenBucket; of TokenBuckets one for each limit that is on record
 	Overflow           float64 // tokens
 	Last, Born, Behind int64
+	End                int64 // the latest that its record of leases tells
+	Noted              int64 // of a TokenBucket: when it was recorded until when its limit governs; 0: it is not
 	Escrow, Wants      int64
 	Sweep              int64 // 0: none is due
 	Records            map[string]lua.Record
@@ -35,6 +37,8 @@ const Unseen = time.Duration(-1)
 type Level struct {
 	Tokens float64
 	Terms  lua.Terms // by which it refills
+
+	CapUntil, RateUntil int64 // until when each of them governs; 0: that is not on record
 }
 
 // brings is how many tokens come in some µs.
@@ -44,7 +48,7 @@ func (l *Level) brings(elapsed int64) float64 {
 
 // Fields are the names of the fields of a TokenBucket that say something of the bucket, and of one lease's record.
 func Fields(lease string) []string {
-	return []string{"l", "s", "t", "c", "z", "o", "w", "g", "r", record + lease}
+	return []string{"l", "s", "t", "c", "z", "o", "w", "g", "e", "r", "h", record + lease}
 }
 
 // record begins the name of a field with a lease's record.
@@ -58,7 +62,7 @@ func Parse(a lua.Algorithm, fields map[string]string, left time.Duration) (b Buc
 	}
 	b.Exists, b.Left = true, left
 	for name, to := range map[string]*int64{
-		"t": &b.Last, "c": &b.Born, "z": &b.Behind, "o": &b.Escrow, "w": &b.Wants, "g": &b.Sweep,
+		"t": &b.Last, "c": &b.Born, "z": &b.Behind, "o": &b.Escrow, "w": &b.Wants, "g": &b.Sweep, "e": &b.End,
 	} {
 		if text := fields[name]; text != "" {
 			if *to, err = strconv.ParseInt(text, 10, 64); err != nil {
@@ -71,6 +75,9 @@ func Parse(a lua.Algorithm, fields map[string]string, left time.Duration) (b Buc
 			return b, err
 		}
 		if b.Levels, err = parseLevels(a, fields); err != nil {
+			return b, err
+		}
+		if err = b.parseHolds(a, fields["h"]); err != nil {
 			return b, err
 		}
 	}
@@ -131,6 +138,29 @@ func parseLevels(a lua.Algorithm, fields map[string]string) (all []Level, err er
 	return all, nil
 }
 
+// parseHolds reads until when limits govern.
+func (b *Bucket) parseHolds(a lua.Algorithm, text string) error {
+	if text == "" {
+		return nil
+	}
+	for _, one := range strings.Split(text, ",") {
+		l, period := Level{}, int64(0)
+		format, to := "%d:%d/%d", []any{&period, &l.CapUntil, &l.RateUntil}
+		if a == lua.TokenBucket {
+			format, to = "%d/%d/%d", []any{&l.CapUntil, &l.RateUntil, &b.Noted}
+		}
+		if _, err := fmt.Sscanf(one, format, to...); err != nil {
+			return fmt.Errorf("invariant: field h: %w", err)
+		}
+		for i := range b.Levels {
+			if x := &b.Levels[i]; a == lua.TokenBucket || x.Terms.Period == period {
+				x.CapUntil, x.RateUntil = l.CapUntil, l.RateUntil
+			}
+		}
+	}
+	return nil
+}
+
 // put enters a lease's record.
 func (b *Bucket) put(lease string, r lua.Record) {
 	old := b.Records[lease]
@@ -178,7 +208,14 @@ func (b *Bucket) level(a lua.Algorithm, i int, l lua.Limit) Level {
 			return x
 		}
 	}
-	return Level{float64(l.Cap - b.Escrow), lua.Terms{Cap: l.Cap, Tokens: l.Tokens, Period: l.Period, Most: l.Cap}}
+	return Level{
+		Tokens: float64(l.Cap - b.Escrow), Terms: lua.Terms{Cap: l.Cap, Tokens: l.Tokens, Period: l.Period, Most: l.Cap},
+	}
+}
+
+// limit is what governs a level.
+func (l *Level) limit() lua.Limit {
+	return lua.Limit{Cap: l.Terms.Cap, Tokens: l.Terms.Tokens, Period: l.Terms.Period}
 }
 
 // Check reports what a bucket says of itself that cannot be. limits are those that its last writer knew, because it
@@ -189,9 +226,9 @@ func (b *Bucket) Check(a lua.Algorithm, limits ...lua.Limit) (f Finding) {
 	}
 	f.Is(b.out > b.Escrow, float64(b.out-b.Escrow), "more is out by the records than is in escrow")
 	for i, limit := range limits {
-		room := max(float64(limit.Cap-b.Escrow), floor(limit, 0))
-		level := b.level(a, i, limit).Tokens
-		f.Is(level > room+Rounding, level-room, "level + escrow is more than the burst")
+		level := b.level(a, i, limit)
+		room := max(float64(level.Terms.Cap-b.Escrow), floor(level.limit(), 0))
+		f.Is(level.Tokens > room+Rounding, level.Tokens-room, "level + escrow is more than the burst")
 	}
 	return f
 }

@@ -85,22 +85,12 @@ func (x *Exchange) created(f *Finding) {
 	x.Before, x.Own, x.Owned = full, lua.Record{}, false
 }
 
-// changed reports whether the call's limits are not those of the last writer.
-func (x *Exchange) changed() bool {
-	for i, l := range x.Call.Limits() {
-		t := x.Before.level(x.Call.Algorithm, i, l).Terms
-		if t.Cap != l.Cap || t.Tokens != l.Tokens || t.Period != l.Period {
-			return true
-		}
-	}
-	return false
-}
-
 // wrote finds out whether the call has written, or had to. A call of a lease has to, and one that is granted
-// something, that asks for something after a large step back of the clock, or that is the first by other terms.
+// something, that asks for something after a large step back of the clock, that changes what governs, or that has
+// to note what it has.
 func (x *Exchange) wrote() bool {
 	c, b, a := x.Call, x.Before, x.After
-	return c.Lease != "" || x.Reply.Grant > 0 || c.Want > 0 && x.behind != b.Behind || b.Exists && x.changed() ||
+	return c.Lease != "" || x.Reply.Grant > 0 || c.Want > 0 && x.behind != b.Behind || b.Exists && (x.changed() || c.Want > 0 && x.expiring()) ||
 		a.Exists && (a.Last != b.Last || a.Escrow != b.Escrow)
 }
 
@@ -113,18 +103,6 @@ func (x *Exchange) unwritten(f *Finding) {
 		least = min(least, l.Tokens+l.brings(x.now-b.Last), float64(l.Terms.Cap-b.Escrow))
 	}
 	f.Is(c.Want > 0 && least >= float64(max(c.Min, 1))+Rounding, least, "a call was denied what there was")
-}
-
-// terms checks that the bucket knows its writer's limits, and the largest burst that each ever had.
-func (x *Exchange) terms(f *Finding) {
-	c := x.Call
-	for i, l := range c.Limits() {
-		most := max(l.Cap, x.Before.level(c.Algorithm, i, l).Terms.Most)
-		due := lua.Terms{Cap: l.Cap, Tokens: l.Tokens, Period: l.Period, Most: most}
-		is := x.After.level(c.Algorithm, i, l).Terms
-		f.Is(is != due, 0, "a bucket does not know the limit that it was written by")
-	}
-	f.Is(x.After.Born != x.Before.Born, 0, "a bucket is not the one that it was")
 }
 
 // records checks who is on record: the caller as it says, and everybody else as before until a sweep after the
@@ -180,7 +158,7 @@ func (x *Exchange) lifetime(f *Finding) {
 	f.Is(a.Left == 0, 0, "a key never ends")
 	for i, limit := range c.Limits() {
 		l := a.level(c.Algorithm, i, limit)
-		rate := float64(limit.Tokens) / float64(limit.Period)
+		rate := float64(l.Terms.Tokens) / float64(l.Terms.Period)
 		full := float64(a.Last) + math.Ceil((float64(l.Terms.Most)-l.Tokens)/rate)
 		least := max(full, float64(a.latest)) - float64(x.Reply.Now+a.Behind) + 1e6 - 1e3 // it ends in a whole ms
 		short := min(least, longestLife) - float64(a.Left.Microseconds())

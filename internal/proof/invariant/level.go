@@ -25,7 +25,8 @@ func (x *Exchange) levels(f *Finding) {
 		if c.Lease != "" {
 			out -= x.Reply.Grant
 		}
-		room, lowest := float64(limit.Cap-out), floor(limit, c.MaxDebt)
+		governs := x.governs(i, limit).Limit
+		room, lowest := float64(governs.Cap-out), floor(governs, c.MaxDebt)
 		level = max(min(level, room), lowest)
 		due := x.debt(f, level-lowest)
 		charged := min(float64(due), math.Floor(level-lowest))

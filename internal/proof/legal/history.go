@@ -24,6 +24,7 @@ type history struct {
 	used        []ideal.Admission // what requests turned out to cost more
 	later       int64             // the largest of these costs
 	meters      int               // steps that charged such costs
+	disturbed   bool              // the clock was set back, and nothing was executed since
 	leased      bool              // tokens were leased; while they are out, the bucket does not refill into their room
 	lent        time.Duration     // until then leases hold tokens, at most
 
@@ -35,10 +36,12 @@ type history struct {
 }
 
 // term is a limit with the time for which it was in force: from the moment when a process had it, until that
-// process' first call with the next one.
+// process' first call with the next one. A token bucket goes on by it until the first call that comes lua.TermsHold after
+// its last use.
 type term struct {
 	tiered.Limit
 	from, closed, until time.Duration
+	used                time.Duration // a use, or the end of a lease, was last then
 	slot                int
 }
 
@@ -86,7 +89,7 @@ func (b *history) inForce(slot int, now time.Duration, l tiered.Limit) {
 		b.terms[i].closed = now
 	}
 	b.open[slot] = len(b.terms)
-	b.terms = append(b.terms, term{l, now, never, never, slot})
+	b.terms = append(b.terms, term{l, now, never, never, now, slot})
 }
 
 // end ends the terms that were closed and did not end yet.
@@ -109,6 +112,10 @@ func (b *history) executed(slot int, sent, now time.Duration, c *lua.Call, grant
 	if b.rules.Shards > 1 {
 		return // its other shards may not know the limit yet
 	}
+	if b.rules.Algorithm == tiered.TokenBucket {
+		b.outlasted(now, c)
+		return
+	}
 	for i := range b.terms {
 		if t := &b.terms[i]; t.slot == slot && t.closed < sent && t.until == never && !b.by(t, c) {
 			t.until = now
@@ -116,8 +123,33 @@ func (b *history) executed(slot int, sent, now time.Duration, c *lua.Call, grant
 	}
 }
 
+// outlasted ends the terms that nobody has used for a hold when a call of a token bucket is executed.
+func (b *history) outlasted(now time.Duration, c *lua.Call) {
+	lost := b.disturbed // a step back of the clock takes time from the bucket, from its last write on
+	b.disturbed = false
+	for i := range b.terms {
+		t := &b.terms[i]
+		if lost {
+			t.used = max(t.used, now) + lua.MaxBack + b.life
+		}
+		switch {
+		case b.by(t, c):
+			t.used = max(t.used, now)
+			if c.Lease != "" {
+				t.used = max(t.used, now+time.Duration(c.TTL)*time.Microsecond)
+			}
+		case t.closed < now && t.until == never && now >= after(t.used, lua.TermsHold):
+			t.until = now
+		}
+	}
+}
+
 // by reports whether a call may use a term's limit: an unused key gives tokens back by the limit that it had.
 func (b *history) by(t *term, c *lua.Call) bool {
+	if b.rules.Standing != tiered.StandingOff && c.Algorithm == lua.TokenBucket { // of the part in Redis
+		part := float64(c.Tokens) / float64(c.Period) * float64(t.Per.Microseconds()) / float64(t.Tokens)
+		return c.Cap == burst(t.Limit)-burst(t.Limit)/8 && math.Abs(part-7.0/8) < 1e-3 || c.Cap == burst(t.Limit)
+	}
 	if c.Cap != burst(t.Limit) {
 		return false
 	}
@@ -168,6 +200,7 @@ func (b *history) accident(now time.Duration, n int64) { b.credit(now, now+b.lif
 // moved records a step of the store's clock. A step ahead costs the refill of that time.
 func (b *history) moved(now, by time.Duration) {
 	b.moves = append(b.moves, move{now, by})
+	b.disturbed = b.disturbed || by < 0
 	if by > 0 {
 		b.accident(now, math.MaxInt64)
 	}
@@ -188,7 +221,7 @@ func (b *history) most() (most int64) {
 func (b *history) limits() [][]term {
 	all := [][]term{b.terms}
 	for _, l := range b.rules.Also {
-		all = append(all, []term{{l, 0, never, never, 0}})
+		all = append(all, []term{{l, 0, never, never, 0, 0}})
 	}
 	return all
 }
