@@ -319,6 +319,9 @@ func (p *part) answer(a answer) {
 	p.bucket.decide(&p.d, p.now, p.key, a)
 	if l := p.limiter; l.mode.Load()&modeStanding != 0 {
 		p.d.addShare(l.group, p.now, p.hash(), p.bucket.Policy(), p.cost)
+		if a.reason == Granted && a.tier == Remote {
+			l.standing.fade()
+		}
 	}
 }
 

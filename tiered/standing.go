@@ -138,6 +138,14 @@ type paddedCount struct {
 	_ [56]byte
 }
 
+// fade lets what is remembered of a later cost fade by an eighth: a request was admitted, which may cost less. One that was
+// refused says nothing of costs.
+func (u *standingUse) fade() {
+	if later := u.later.Load(); later > 0 {
+		u.later.CompareAndSwap(later, later-(later+7)/8)
+	}
+}
+
 // count counts n tokens that a share admitted, or with a negative n got back.
 func (u *standingUse) count(hash uint64, n int64) { u.admitted[hash%standingCounters].n.Add(n) }
 
@@ -174,6 +182,7 @@ func (l *Limiter) takeStanding(ctx context.Context, now time.Duration, key strin
 			}
 			b.decide(d, now, key, answer{Granted, Local, left, 0})
 			d.addShare(g, now, hash, p, n)
+			l.standing.fade()
 			l.countRequest(d, n)
 			return
 		}
@@ -212,8 +221,7 @@ func (l *Limiter) takeStanding(ctx context.Context, now time.Duration, key strin
 // takeShare takes n tokens from the standing share of a key, and returns how many are left: see [standing.Shares.Take].
 //
 // A share may admit one request before anybody knows its cost. So it admits none whose cost, if it turns out as high as
-// that of other requests of late, the share could not bear: Redis decides about these, as without shares. What is
-// remembered of a cost fades by an eighth with each request.
+// that of other requests of late, the share could not bear: Redis decides about these, as without shares.
 func (l *Limiter) takeShare(
 	now time.Duration, hash uint64, p *local.Policy, n int64, u *standing.Use,
 ) (left int64, ok bool) {
@@ -221,14 +229,12 @@ func (l *Limiter) takeShare(
 	if shares == nil {
 		return 0, false
 	}
-	if later := l.standing.later.Load(); later > 0 {
-		l.standing.later.CompareAndSwap(later, later-(later+7)/8)
-		if !l.group.shares.Bears(shares, n+later) {
-			return 0, false
-		}
+	if later := l.standing.later.Load(); later > 0 && n > l.group.shares.Bearable(shares)-later {
+		return 0, false
 	}
 	if left, ok = l.group.shares.Take(now, hash, shares, n, u); ok {
 		l.standing.count(hash, n)
+		l.standing.fade()
 	}
 	return left, ok
 }
@@ -312,13 +318,17 @@ func (t *taking) keyBucket(now time.Duration) *bucket {
 	return b
 }
 
-// shareLevel returns how many tokens the standing share of a key has.
+// shareLevel returns how many tokens of a key takeShare gets from its standing share.
 func (l *Limiter) shareLevel(now time.Duration, hash uint64, p *local.Policy) int64 {
 	shares := usableShares(p)
 	if shares == nil {
 		return 0
 	}
-	return l.group.shares.Level(now, hash, shares)
+	level := l.group.shares.Level(now, hash, shares)
+	if later := l.standing.later.Load(); later > 0 {
+		level = min(level, l.group.shares.Bearable(shares)-later)
+	}
+	return level
 }
 
 // drainShare takes up to n tokens from the standing share of a key: as many as it has. It returns how many it took.

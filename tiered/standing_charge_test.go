@@ -34,7 +34,7 @@ func TestChargesBesideStandingShares(t *testing.T) {
 		for _, c := range []struct {
 			processes int
 			cost      int64
-		}{{1, 11}, {1, 101}, {1, 1001}, {4, 11}, {4, 101}, {4, 1001}, {12, 101}} {
+		}{{1, 11}, {1, 101}, {1, 1001}, {4, 11}, {4, 101}, {4, 1001}, {12, 101}, {12, 1001}} {
 			t.Run(fmt.Sprint(name, " of ", c.cost, " by ", c.processes), func(t *testing.T) {
 				const length = time.Minute
 				used := func(standing tiered.Standing) (used, forgiven int64) {
@@ -151,4 +151,30 @@ func TestChargesBesideALease(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A share that could not bear the costs of late is left alone, and AllowAtMost and requests over several keys know it.
+func TestSharesThatCannotBearTheCostsOfLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerHour(800), Standing: tiered.StandingOn}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close(ctx) }()
+		time.Sleep(3 * time.Hour)
+		if err := l.Charge("other", 1600); err != nil {
+			t.Fatal(err)
+		}
+		before := l.Group().Stats().Policies["api"].Standing
+		if n, d := l.AllowAtMost(ctx, "user", 10_000); n != 700 || !d.Allowed {
+			t.Errorf("AllowAtMost took %d: %v", n, d.Reason)
+		}
+		if d := tiered.All(l.For("user"), l.For("third")).Allow(ctx); d.Allowed {
+			t.Errorf("Redis has nothing left of a key, and a request over it is %v", d.Reason)
+		}
+		if n := l.Group().Stats().Policies["api"].Standing - before; n != 0 {
+			t.Errorf("%d tokens of shares", n)
+		}
+	})
 }

@@ -164,15 +164,14 @@ func (s *Shares) bears(c *stretch, v time.Duration, hash uint64, l *Limit) int64
 	return int64(max(room, 0) / l.token)
 }
 
-// Bears reports whether a full share of this process could be charged n tokens at once.
-func (s *Shares) Bears(limits Limits, n int64) bool {
-	f := s.stretch().fraction
+// Bearable returns the most that one request may cost a share, if the share is full and may go below zero as far as its
+// debt allows: of several limits, the least.
+func (s *Shares) Bearable(limits Limits) int64 {
+	f, most := s.stretch().fraction, int64(math.MaxInt64)
 	for i := range limits {
-		if l := &limits[i]; n > (l.size+l.debt)*f/lua.Pool {
-			return false
-		}
+		most = min(most, (limits[i].size+limits[i].debt)*f/lua.Pool)
 	}
-	return true
+	return most
 }
 
 // Refund gives up to n tokens to the share of a key, which gets no fuller than full, and returns how many fit: of several
