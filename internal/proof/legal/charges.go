@@ -51,6 +51,13 @@ func (p *Plan) splitting(d *drawer) {
 	for i := range p.Steps {
 		p.Steps[i].Which, p.Steps[i].Limit = 0, tiered.Limit{}
 	}
+	if d.one(3) {
+		p.Single, p.Processes, p.Policies[0].FailMode = false, 1, tiered.FailClosed
+		for i := range p.Steps {
+			p.Steps[i].Who = 0
+		}
+		p.Steps = slices.Insert(p.Steps, 0, Step{Verb: Queue})
+	}
 }
 
 // later returns a cost that is known afterwards: from one token to twice the largest debt.
@@ -158,6 +165,16 @@ func (p *process) queue(s *Step) {
 		return
 	}
 	whole := p.whole(s.Which) && w.busy.Load() == 0 && l.Policy().FailMode == tiered.FailClosed && len(w.plan.Policies[s.Which].Also) == 0
+	if whole { // a queue forms where nothing is left
+		for range 2 * burst(limit) {
+			w.mu.Lock()
+			admitted := len(b.sure)
+			w.mu.Unlock()
+			if p.ask(0, s.Which, s.Key, 1, false, tiered.Limit{}); len(b.sure) == admitted {
+				break
+			}
+		}
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	start := w.enter(0)
@@ -186,7 +203,7 @@ func (p *process) queue(s *Step) {
 				served += a.Tokens
 			}
 		}
-		if least := int64(float64(w.now()-start)*float64(limit.Tokens)/float64(limit.Per)) - 3; b.level(start) && served < min(least, tokens+10) {
+		if b.level(start) && served < tokens-1 { // these tokens came before the waiters' deadline
 			w.faults = append(w.faults, Fault{"recovery", fmt.Sprintf("policy %d, key %d: %d of %d waiters were served from %v to %v",
 				s.Which, s.Key, served, tokens+10, start, w.now())})
 		}
