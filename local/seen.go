@@ -81,6 +81,21 @@ func (b *Bucket) levelAt(now time.Duration) int64 {
 	return int64(min(float64(level)+p.refill(now-b.seen.at), float64(p.Cap)))
 }
 
+// LastUse returns when Redis was last asked by the bucket's policy, or when its lease ends if that is later. It reports
+// false if it was never asked.
+func (b *Bucket) LastUse(now time.Duration) (at time.Duration, asked bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at = b.seen.at
+	if b.queued || b.pending.calling() {
+		at = now
+	}
+	if b.lease.out(now) {
+		at = max(at, b.lease.outUntil)
+	}
+	return at, at > 0
+}
+
 // full reports whether the bucket in Redis is full with nothing out, by all that is known here, and so as good as none.
 func (b *Bucket) full(now time.Duration) bool {
 	if b.certainty&outgrown != 0 || b.queued || b.pending.calling() || b.failures > 0 || b.lease.out(now) || b.lease.owes() {

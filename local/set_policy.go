@@ -21,6 +21,21 @@ import "time"
 func (b *Bucket) SetPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.setPolicy(now, p)
+}
+
+// ReplacePolicy is SetPolicy if the bucket still goes by the policy old. Else it reports false.
+func (b *Bucket) ReplacePolicy(now time.Duration, old, p *Policy) (Stats, Effect, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.Policy() != old {
+		return Stats{}, Effect{}, false
+	}
+	s, e := b.setPolicy(now, p)
+	return s, e, true
+}
+
+func (b *Bucket) setPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 	old := b.Policy()
 	if p.Rule != ByLimit && !old.Unset { // what comes back goes by the numbers that it was taken by
 		p = old.WithRule(p.Rule)
@@ -48,7 +63,9 @@ func (b *Bucket) SetPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 	if b.seen.epoch == 0 && b.lease == nil { // never asked for: an absent bucket is full
 		b.seen.level.Store(p.Cap)
 	}
-	b.forgetDenial()
+	if p.numbers() != old.numbers() || p.Rule != old.Rule || p.FailMode != old.FailMode || p.Window != old.Window {
+		b.forgetDenial()
+	}
 	if !b.queued && !b.pending.calling() {
 		b.lease.renewFrom(max(now, b.lease.backOffEnd()))
 	}

@@ -4,8 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"sync/atomic"
+	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // WithLimit returns u with a limit that the request carries: the limit of its key, instead of the policy's own or that
@@ -14,9 +18,10 @@ import (
 //	d := perUser.For(user).WithLimit(plan.Limit).Allow(ctx)
 //
 // The key keeps the limit, also for later requests that carry none, until a request carries another one, the policy
-// changes, or the process removes the key. If requests for one key carry different limits at once, in one process or in
-// several, the largest of these limits is what the key can use. If a request changes the limit of its
-// key, the key's tokens are treated as [Limiter.SetPolicy] says. That costs one call to Redis.
+// changes, or the process removes the key. If requests for one key carry different limits, in one process or in several,
+// the key can use the largest burst and the largest rate of them, each by itself, until no request has carried it for ten
+// seconds. A request may cost no more than the burst that it carries, and its Decision has that Burst. If a request
+// changes what its key can use, the key's tokens are treated as [Limiter.SetPolicy] says. That costs one call to Redis.
 //
 // The zero Limit means that the request carries none: its key keeps the limit that it has. [Unlimited] and [Blocked]
 // are limits too. To take a limit back, carry Policy.Limit, or with PerKey call [Limiter.Refresh] in each process. With
@@ -61,32 +66,143 @@ func (p Policy) cannotCarry(limit Limit) error {
 	return p.CheckKeyLimit(limit)
 }
 
-// find returns a bucket of the part's key. If the request carries a limit, it is the key's from now on.
+// find returns a bucket of the part's key. If the request carries a limit, the key has at least that from now on.
 func (p *part) find(id local.ID) *bucket {
 	b := p.limiter.group.find(p.now, id)
 	if p.limit != nil {
-		b.adopt(p.limit.limits[0])
+		b.adopt(p.now, p.limit.limits[0])
 	}
 	return b
 }
 
-// adopt makes limit, which a request carries, the limit of b's key.
-func (b *bucket) adopt(limit Limit) {
+// adopt makes limit, which a request carries, the limit of b's key. While requests carry different limits, the key keeps
+// the larger burst and the larger rate, each by itself.
+func (b *bucket) adopt(now time.Duration, limit Limit) {
 	l := b.limiter()
 	for {
-		s := l.settings.Load()
-		has := b.Policy()
+		s, has := l.settings.Load(), b.Policy()
+		o := has.Owner.(*resolvedLimit)
 		if has.Rule == limit.rule() {
 			// A key that became Unlimited or Blocked keeps the numbers of its last limit.
-			if o := has.Owner.(*resolvedLimit); has.Rule != local.ByLimit || o.settings == s && o.limits[0] == limit {
+			if has.Rule != local.ByLimit || o.settings == s && o.mixed == nil && o.limits[0] == limit {
 				return
 			}
 		}
-		b.setLimit(s, limit)
+		if has.Rule != local.ByLimit || limit.rule() != local.ByLimit || o.settings != s {
+			b.setLimit(s, limit)
+		} else if next, done := b.mix(now, s, has, limit); !done && !b.replacePolicy(now, has, next) {
+			continue
+		}
 		if s == l.settings.Load() { // else SetPolicy may have come before this
 			return
 		}
 	}
+}
+
+// carried reports whether requests carry the limit of b's key.
+func (b *bucket) carried() bool {
+	o := b.Policy().Owner.(*resolvedLimit)
+	p := &o.settings.policy
+	return p.PerKey == nil && len(p.Also) == 0 && p.Standing == StandingOff && (o.mixed != nil || o.limits[0] != p.Limit)
+}
+
+// mixed is what a key knows of the limits that its requests carry, if they differ. The times are since the Group's base.
+type mixed struct {
+	burstUntil, rateUntil atomic.Int64 // until when the key keeps each of them, unless a request carries it again
+	otherAt               atomic.Int64 // when a request last carried less
+}
+
+// mix returns the policy of b's key after a request that carries limit, or that it is the policy has, of the settings s.
+func (b *bucket) mix(now time.Duration, s *settings, has *local.Policy, limit Limit) (next *local.Policy, done bool) {
+	o := has.Owner.(*resolvedLimit)
+	m, hold := o.mixed, int64(lua.TermsHold)
+	var burstUntil, rateUntil int64
+	if m != nil {
+		burstUntil, rateUntil = m.burstUntil.Load(), m.rateUntil.Load()
+	} else if at, asked := b.LastUse(now); asked {
+		burstUntil, rateUntil = int64(at)+hold, int64(at)+hold
+	}
+	governs, keepsBurst, keepsRate := o.limits[0].beside(limit, s.policy.Algorithm, int64(now) < burstUntil, int64(now) < rateUntil)
+	used := int64(now) + hold
+	if !keepsBurst {
+		burstUntil = used
+	}
+	if !keepsRate {
+		rateUntil = used
+	}
+	less := keepsBurst || keepsRate
+	if governs == o.limits[0] {
+		if m == nil && !less {
+			return nil, true
+		}
+		if m != nil && (less || int64(now) < m.otherAt.Load()+hold) {
+			m.note(burstUntil, rateUntil, int64(now), less)
+			return nil, true
+		}
+	}
+	l := b.limiter()
+	if !less {
+		return l.policyOf(s, governs), false
+	}
+	next = l.local(s, governs)
+	next.Owner.(*resolvedLimit).mixed = new(mixed)
+	next.Owner.(*resolvedLimit).mixed.note(burstUntil, rateUntil, int64(now), true)
+	return next, false
+}
+
+// note notes until when burst and rate are kept, and whether a request carried less. It writes no time that it has noted
+// a second ago: many requests read it.
+func (m *mixed) note(burstUntil, rateUntil, now int64, less bool) {
+	later := func(a *atomic.Int64, x int64) {
+		if x > a.Load()+int64(time.Second) {
+			a.Store(x)
+		}
+	}
+	later(&m.burstUntil, burstUntil)
+	later(&m.rateUntil, rateUntil)
+	if less {
+		later(&m.otherAt, now)
+	}
+}
+
+// beside returns what a key has whose limit is was and of whose requests one carries limit: the larger burst and the
+// larger rate, as long as was may be kept; and which of was are kept because limit has less. A window goes as a whole.
+func (was Limit) beside(limit Limit, a Algorithm, burst, rate bool) (governs Limit, keepsBurst, keepsRate bool) {
+	slower := limit.nanosPerToken() - was.nanosPerToken()
+	if a != TokenBucket {
+		switch {
+		case limit.Per == was.Per && limit.Precision == was.Precision && limit.Tokens == was.Tokens:
+			return was, false, false
+		case burst && (limit.burst() < was.burst() || limit.burst() == was.burst() && slower > 0):
+			return was, true, true
+		}
+		return limit, false, false
+	}
+	keepsBurst, keepsRate = burst && limit.burst() < was.burst(), rate && slower > 0
+	governs = limit
+	if keepsBurst || limit.burst() == was.burst() {
+		governs.Burst = was.burst()
+	}
+	if keepsRate || slower == 0 {
+		governs.Burst = governs.burst()
+		governs.Tokens, governs.Per = was.Tokens, was.Per
+	}
+	if governs.burst() == was.burst() && governs.Tokens == was.Tokens && governs.Per == was.Per {
+		governs = was // not the same in other words
+	}
+	return governs, keepsBurst, keepsRate
+}
+
+// replacePolicy makes p the policy of b if it still has the policy old. It reports false if not.
+func (b *bucket) replacePolicy(now time.Duration, old, p *local.Policy) bool {
+	folded, effect, ok := b.ReplacePolicy(now, old, p)
+	if ok {
+		b.policySet(now, folded, effect)
+		if effect.Report {
+			b.limiter().group.reportLimit([]*bucket{b})
+		}
+	}
+	return ok
 }
 
 // larger returns the limit with the larger burst, and of equal bursts the one with the higher rate. Two uses of one key
@@ -104,4 +220,34 @@ func larger(a, b *resolvedLimit) *resolvedLimit {
 		return b
 	}
 	return a
+}
+
+// asCarried has a part's Decision tell of the limit that its request carries, and not of a larger one that its key has.
+func (p *part) asCarried() {
+	limit, d := p.limit.limits[0], &p.d
+	if burst := limit.burst(); limit.rule() == local.ByLimit && burst < d.Burst && d.Burst < math.MaxInt64 {
+		d.Burst, d.Remaining = burst, min(d.Remaining, burst)
+		if p.limiter.settings.Load().policy.Algorithm == TokenBucket && d.ResetAfter > 0 {
+			d.ResetAfter = resetAfter(burst-d.Remaining, limit.nanosPerToken())
+		}
+	}
+}
+
+// decideByCarried decides the part by the limit that its request carries, if that is none or its burst is too small. Else
+// it sees to it that the key has the limit, which other requests may have changed meanwhile.
+func (p *part) decideByCarried() (decided bool) {
+	limit := p.limit.limits[0]
+	if b := p.bucket.Policy(); b.Rule != limit.rule() || limit.rule() == local.ByLimit && p.cost > b.Cap {
+		p.setSource(p.find(p.bucket.ID()), local.FromLease)
+	}
+	switch {
+	case limit.rule() != local.ByLimit:
+		return p.taking.decideByRule(&p.d)
+	case p.cost > limit.burst()/int64(max(len(p.limiter.parent.shards), 1)):
+		b := p.bucket
+		p.clear()
+		p.limiter.refuseForGood(&p.d, b, p.key, ExceedsBurst)
+		return true
+	}
+	return !p.limitDecides() && p.taking.decideByRule(&p.d)
 }

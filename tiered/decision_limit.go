@@ -79,9 +79,31 @@ func (l *Limiter) LimitOf(d Decision) (limit Limit, ok bool) {
 	case local.Blocked:
 		return Blocked(), true
 	default:
-		return p.Owner.(*resolvedLimit).limits[0], true
+		o := p.Owner.(*resolvedLimit)
+		if o.mixed != nil && o.limits[0].burst() != d.Burst {
+			return o.settings.byBurst(d.Burst), true
+		}
+		return o.limits[0], true
 	}
 }
+
+// byBurst returns a limit with a burst that a request has carried.
+func (s *settings) byBurst(burst int64) (found Limit) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for l := range s.policies {
+		if l.rule() == local.ByLimit && l.burst() == burst && (found == (Limit{}) || found.slowerThan(l)) {
+			found = l
+		}
+	}
+	if found == (Limit{}) {
+		return Limit{Tokens: burst, Per: s.policy.Limit.Per}
+	}
+	return found
+}
+
+// slowerThan reports whether l brings fewer tokens than m in the same time.
+func (l Limit) slowerThan(m Limit) bool { return l.nanosPerToken() > m.nanosPerToken() }
 
 // named returns the number of the limit that a reply names, 0 if there is only one.
 func named(call *lua.Call, r lua.Reply) uint8 {

@@ -167,3 +167,132 @@ func TestRaisedAfterItWasLowered(t *testing.T) {
 		}
 	})
 }
+
+// Requests of one process carry one plan or the other by chance. The key has the larger one, and each Decision is about the
+// plan that its request carries.
+func TestRequestsWithDifferentLimits(t *testing.T) {
+	free, pro := tiered.PerSecond(20).WithBurst(40), tiered.PerSecond(200).WithBurst(100)
+	wide, fast := tiered.PerSecond(20).WithBurst(100), tiered.PerSecond(200).WithBurst(40)
+	for name, c := range map[string]struct {
+		plans [2]tiered.Limit
+		some  float64 // part of the requests with the second plan
+	}{
+		"a tenth with the smaller plan": {[2]tiered.Limit{pro, free}, 0.1},
+		"half with the smaller plan":    {[2]tiered.Limit{pro, free}, 0.5},
+		"plans that cross":              {[2]tiered.Limit{wide, fast}, 0.5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, err := tiered.New(remote.NewMemory(),
+					tiered.Policy{Name: "p", Limit: tiered.PerSecond(10).WithBurst(10), FailMode: tiered.FailClosed}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = l.Close(context.Background()) }()
+				r := rand.New(rand.NewPCG(1, 2))
+				bound, start, admitted, calls := ideal.NewPolicer(200, time.Second, 100), time.Now(), 0, 0
+				for i := 0; time.Since(start) < 6*time.Second; i++ {
+					time.Sleep(time.Duration(r.ExpFloat64() / 300 * 1e9))
+					plan := c.plans[0]
+					if i > 0 && r.Float64() < c.some {
+						plan = c.plans[1]
+					}
+					d := l.For("user").WithLimit(plan).Allow(t.Context())
+					if d.Allowed {
+						admitted++
+						bound.Admit(int64(time.Since(start)), 1)
+					}
+					if d.Burst != plan.Burst || d.Remaining > plan.Burst {
+						t.Fatalf("request %d with %v: %+v", i, plan, d)
+					}
+					if d.Tier == tiered.Remote {
+						calls++
+					}
+					if limit, ok := l.LimitOf(d); !ok || limit.Burst != plan.Burst {
+						t.Fatalf("request %d with %v: its Decision is by %v", i, plan, limit)
+					}
+				}
+				if d := l.ForN("user", 41).WithLimit(c.plans[1]).Allow(t.Context()); c.plans[1].Burst == 40 && d.Reason != tiered.ExceedsBurst {
+					t.Errorf("41 tokens by a burst of 40: %+v", d)
+				}
+				t.Logf("%d admitted, %.3f of the larger plan, %d calls", admitted, float64(admitted)/1300, calls)
+				if over := bound.Worst().Over; over > 1e-3 {
+					t.Errorf("%v tokens more than the larger plan allows", over)
+				}
+				if admitted < 1300*94/100 {
+					t.Errorf("%d admitted of 1300", admitted)
+				}
+			})
+		})
+	}
+}
+
+// A plan that no request has carried for ten seconds does not hold any more, and a request that carries a limit of its own
+// is not decided by that of another.
+func TestPlanThatIsCarriedNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close(context.Background()) }()
+		free, pro := tiered.PerSecond(20).WithBurst(40), tiered.PerSecond(200).WithBurst(100)
+		ask := func(n int64, plan tiered.Limit) tiered.Decision {
+			return l.ForN("user", n).WithLimit(plan).Allow(t.Context())
+		}
+		if d := ask(100, pro); !d.Allowed {
+			t.Fatalf("%+v", d)
+		}
+		second := func(plan tiered.Limit) (admitted int) {
+			for range 300 {
+				if ask(1, plan).Allowed {
+					admitted++
+				}
+				time.Sleep(time.Second / 300)
+			}
+			return admitted
+		}
+		for range 9 {
+			if n := second(free); n < 190 {
+				t.Fatalf("%d in a second, while the plan of 200/s is in use", n)
+			}
+		}
+		time.Sleep(4 * time.Second)
+		second(free)
+		if n := second(free); n > 21 {
+			t.Errorf("%d in a second by a plan of 20/s", n)
+		}
+		if d := ask(1, tiered.Blocked()); d.Allowed {
+			t.Errorf("blocked: %+v", d)
+		}
+		time.Sleep(time.Second)
+		if d := ask(1, free); !d.Allowed {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+// Uses that are decided each by itself go each by the limit that it carries.
+func TestSeparateUsesCarryTheirLimits(t *testing.T) {
+	for name, second := range map[string]tiered.Limit{"a smaller limit": tiered.PerSecond(50), "blocked": tiered.Blocked()} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = l.Close(context.Background()) }()
+				each := make([]tiered.Decision, 2)
+				tiered.AllowSeparately(t.Context(), []tiered.Use{
+					l.ForN("user", 60).WithLimit(tiered.PerSecond(100)), l.ForN("user", 10).WithLimit(second),
+				}, each)
+				if !each[0].Allowed || each[0].Burst != 100 {
+					t.Errorf("60 tokens by a limit of 100: %+v", each[0])
+				}
+				if each[1].Allowed != (second != tiered.Blocked()) {
+					t.Errorf("10 tokens: %+v", each[1])
+				}
+			})
+		})
+	}
+}

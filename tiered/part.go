@@ -64,7 +64,10 @@ func (p *part) peek() {
 		return
 	}
 	p.setSource(b, local.FromLease)
-	if p.several && (b.Holds(p.now, p.cost) || p.shareHolds()) || !p.several && p.takeFromPot() {
+	if p.limit != nil && p.decideByRule() { // its own burst may be too small for its cost, though the key's is not
+		return
+	}
+	if b = p.bucket; p.several && (b.Holds(p.now, p.cost) || p.shareHolds()) || !p.several && p.takeFromPot() {
 		return
 	}
 	p.decideHere()
@@ -289,7 +292,13 @@ func (p *part) findAgain(s local.Source) bool {
 // decideByRule decides the part if no limit does.
 func (p *part) decideByRule() bool {
 	refresh := p.limiter.parent.refreshes.Load()
-	if p.limitDecides() || !p.taking.decideByRule(&p.d) {
+	decided := false
+	if p.limit != nil {
+		decided = p.decideByCarried()
+	} else {
+		decided = !p.limitDecides() && p.taking.decideByRule(&p.d)
+	}
+	if !decided {
 		p.known, p.refresh = p.bucket.Policy(), refresh
 		return false
 	}
@@ -328,6 +337,9 @@ func (p *part) answer(a answer) {
 // decided sets the part's state by its Decision. If the first shard refuses, the part goes on with the second. In
 // shadow mode a refusal admits.
 func (p *part) decided() {
+	if p.limit != nil {
+		p.asCarried()
+	}
 	if p.first.bucket != nil {
 		p.mergeShards()
 	} else if !p.d.Allowed && p.trySecondShard() {

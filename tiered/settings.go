@@ -57,6 +57,8 @@ type resolvedLimit struct {
 	smallest  uint8         // number, from 1, of the limit with the smallest burst
 
 	shares standing.Limits // what standing shares have of each limit; nil if they have nothing
+
+	mixed *mixed // of a key whose requests carry different limits; nil of any other
 }
 
 // policyOf returns the local policy of a limit under the settings s.
@@ -214,7 +216,11 @@ func (g *Group) applySettings(changed map[*Limiter]bool) {
 		})
 		var leased, others []*bucket
 		for _, b := range all {
-			if !b.setPolicy(g.now(), b.limiter().settings.Load().initial) {
+			next := b.limiter().settings.Load().initial
+			if b.carried() { // no request carries it under the new settings yet, and none goes by the policy's limit
+				next = b.Policy().WithRule(local.Unresolved)
+			}
+			if !b.setPolicy(g.now(), next) {
 				continue
 			}
 			if held, _ := b.Peek(g.now()); held > 0 {
@@ -267,9 +273,14 @@ func (l *Limiter) Refresh(key string) {
 // setPolicy makes p the policy of b, and reports whether Redis must learn about it.
 func (b *bucket) setPolicy(now time.Duration, p *local.Policy) (report bool) {
 	folded, effect := b.SetPolicy(now, p)
+	b.policySet(now, folded, effect)
+	return effect.Report
+}
+
+// policySet carries out what a new policy of b means.
+func (b *bucket) policySet(now time.Duration, folded local.Stats, effect local.Effect) {
 	if folded = b.ownStats(folded); folded != (local.Stats{}) {
 		b.limiter().keepStats(b.key(), folded)
 	}
 	b.apply(now, effect)
-	return effect.Report
 }
