@@ -158,7 +158,7 @@ func (p *process) fellBack(policy, key int, cost int64, before, after time.Durat
 }
 
 // judgeFallbacks compares what the fail modes of a process admitted with what they may: fail-closed nothing, fail-local
-// its shares. A key that was evicted comes back with a full share, so with few keys nothing is promised. mu is held.
+// its shares, also of keys that were evicted meanwhile. mu is held.
 func (p *process) judgeFallbacks() {
 	w := p.player
 	stats := p.group.Stats()
@@ -169,7 +169,7 @@ func (p *process) judgeFallbacks() {
 			w.faults = append(w.faults, Fault{"fallback", text})
 		}
 		for k, s := range f.shares {
-			if n, where := s.overBucket(s.terms); n > 0 && w.plan.Options.MaxKeys == 0 {
+			if n, where := s.overBucket(s.terms); n > 0 {
 				text := fmt.Sprintf("policy %d, key %d: process %d admits %v more than its share: %s", i, k, p.slot, n, where)
 				w.faults = append(w.faults, Fault{"fallback", text})
 			}

@@ -226,9 +226,6 @@ func Draw(seed uint64) Plan {
 		p.Policies = append(p.Policies, x)
 		p.Plans = append(p.Plans, len(x.Also) == 0 && d.one(2))
 	}
-	if slices.Contains(p.Plans, true) && p.Options.MaxKeys > 0 {
-		p.Options.MaxKeys = max(p.Options.MaxKeys, 8) // keys of one request that evict each other go to the fail mode
-	}
 	if slices.ContainsFunc(p.Policies, func(x tiered.Policy) bool { return x.Standing == tiered.StandingOn }) {
 		p.Warm = pick(&d, 0, 70*second, 70*second, 100*second) // a new table lends nothing for 65 s
 	}

@@ -420,11 +420,12 @@ func (w *player) reset(p *process, policy, key int) {
 	w.enter(0)
 	d := p.limiters[policy].Peek(context.Background(), keyName(key))
 	least := int64(1)
-	if over && !w.moved && w.plan.Policies[policy].Standing == tiered.StandingOff { // a share fills in its own process only
+	// A share fills in its own process only.
+	if over && !w.moved && w.plan.Policies[policy].Standing == tiered.StandingOff || p.whole(policy) {
 		least = d.Burst
-	}
-	if p.whole(policy) {
-		least = d.Burst
+		for _, l := range w.plan.Policies[policy].Also { // Burst may be that of another limit than has the fewest tokens
+			least = min(least, burst(l), burst(rule))
+		}
 	}
 	if d.Remaining < least {
 		w.faultf("recovery", "Reset of policy %d returned nil, and then %d of %d remain, not %d: %v",
