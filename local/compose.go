@@ -20,7 +20,7 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	if report { // any call reports the limit
 		b.probe = probeNot
 	}
-	s := b.size(c.RoundTrip)
+	s := b.size(now, c.RoundTrip)
 	b.leasing = !p.NoLease && s.pays(b.leasing)
 	call := Call{Call: p.Call, ttl: p.ttl(s.period), wanted: now + p.Timeout, period: s.period}
 	call.Hold = b.lease.live(now)
@@ -135,7 +135,7 @@ func (b *Bucket) composeUnasked(call *Call, now time.Duration, s sizing, report 
 // composeLog is compose for a log. Every call is a direct take, or none, with what there is to settle.
 func (b *Bucket) composeLog(now time.Duration, c Conditions) (call Call, ok bool) {
 	p, w := b.Policy(), b.windows()
-	period := b.size(c.RoundTrip).period
+	period := b.size(now, c.RoundTrip).period
 	b.leasing = false
 	call = Call{Call: p.Call, Direct: true, ttl: p.ttl(period), wanted: now + p.Timeout, period: period}
 	if c.Clock && b.pending.crediting() > 0 {

@@ -23,7 +23,11 @@ func (b *Bucket) next(now time.Duration) Effect {
 	case l.ledger.toReturn > 0:
 		return Effect{Check: max(now+minIdle, l.backOff)}
 	}
-	check := l.usedAt + idle(b.period(0))
+	period := b.period(0)
+	check := l.usedAt + idle(period)
+	if once := l.usedAt + period; b.Policy().slow() && now < once { // so it is known to a period when it was last used
+		check = once
+	}
 	if l.pot.tokens.Load() > 0 {
 		check = min(check, b.extendAt())
 	}
@@ -98,7 +102,8 @@ func (b *Bucket) findDuty(now time.Duration) {
 	giveBack := now-l.usedAt >= idle(period) || need < 1
 	if held := l.live(now); held > 0 && now >= b.extendAt() {
 		// It is used too slowly to be renewed. Keep what the next periods need, else give it back.
-		giveBack = giveBack || float64(held) > 4*need
+		// Of a slow limit it goes back at once if it was not used lately: who waits for it is told to ask about now.
+		giveBack = giveBack || float64(held) > 4*need || b.Policy().slow() && now-l.usedAt >= period/2
 		b.duty = extending
 	}
 	if giveBack {

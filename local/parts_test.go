@@ -103,7 +103,7 @@ func TestPeriodFollowsPolicyBurstAndRoundTrips(t *testing.T) {
 func TestSizeWantsADemandAndAQuarterAtMost(t *testing.T) {
 	p := &Policy{Cap: 20000, Tokens: 20000, Per: time.Second, Period: 250 * ms}
 	d := &demand{rate: 1600}
-	s := size(p, d, p.period(ms), ms, 0, 400)
+	s := size(p, d, p.period(ms), ms, 0, 400, unlimited)
 	// λτ = 1.6: ⌈1.6 + 3·1.26⌉ = 6, less than a quarter of the grant.
 	if s.low != 100 || s.need != 400 {
 		t.Fatalf("%+v, want low 100 and need 400", s)
@@ -124,7 +124,7 @@ func TestSizeWantsADemandAndAQuarterAtMost(t *testing.T) {
 	if got := s.want(p, 100, 0, 1); got != 30 {
 		t.Errorf("Size 30 at the mark: want %d", got)
 	}
-	if s := size(p, d, p.period(ms), ms, 50, 0); s.low != 50 {
+	if s := size(p, d, p.period(ms), ms, 50, 0, unlimited); s.low != 50 {
 		t.Errorf("low %d, want the largest cost", s.low)
 	}
 }
@@ -144,7 +144,7 @@ func TestLowWaterMarkCoversARoundTrip(t *testing.T) {
 		{1e6, 100 * ms, 1, 0, 5000}, // a quarter of the burst at most
 		{0, 100 * ms, 1, 0, 0},
 	} {
-		if got := size(p, &demand{rate: c.rate}, p.period(c.trip), c.trip, c.cost, c.grant).low; got != c.want {
+		if got := size(p, &demand{rate: c.rate}, p.period(c.trip), c.trip, c.cost, c.grant, unlimited).low; got != c.want {
 			t.Errorf("%+v: low-water mark %d", c, got)
 		}
 	}
@@ -168,7 +168,7 @@ func TestLeasePaysWithHysteresis(t *testing.T) {
 	} {
 		p := &Policy{Cap: 1000, Tokens: 1000, Per: time.Second, Period: time.Second}
 		t250 := p.period(ms) // 250 ms
-		if got := size(p, &demand{rate: 4 * c.need}, t250, ms, c.cost, 0).pays(c.leasing); got != c.want {
+		if got := size(p, &demand{rate: 4 * c.need}, t250, ms, c.cost, 0, unlimited).pays(c.leasing); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
@@ -190,7 +190,7 @@ func TestASmallBurstIsNotLeased(t *testing.T) {
 		{8, 2, 0, true},
 	} {
 		p := &Policy{Cap: c.cap, Tokens: c.cap, Per: time.Second, Period: 250 * ms, MinBurst: c.least}
-		if got := size(p, &demand{rate: 1e6}, p.period(ms), ms, c.cost, 0).pays(false); got != c.want {
+		if got := size(p, &demand{rate: 1e6}, p.period(ms), ms, c.cost, 0, unlimited).pays(false); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}

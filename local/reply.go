@@ -114,11 +114,12 @@ func (b *Bucket) learn(now time.Duration, c Call, r lua.Reply) (renewal time.Dur
 }
 
 // holdsOff reports whether everything is denied for a while after a short grant. As a rule what is left is for others,
-// or, if nothing was granted, for cheaper requests. A sliding window is asked as long as it has something left: as it
-// fills up, the grants get smaller and more frequent, down to one token at a time, and nobody is refused before it is
-// full.
+// or, if nothing was granted, for cheaper requests. A sliding window and a slow limit are asked as long as there is
+// something left: as a window fills up, the grants get smaller and more frequent, down to one token at a time, and nobody
+// is refused before it is full.
 func (b *Bucket) holdsOff(r lua.Reply) bool {
-	return r.Level < 1 || r.Grant > 0 && b.Policy().Window == 0
+	p := b.Policy()
+	return r.Level < 1 || r.Grant > 0 && p.Window == 0 && !p.slow()
 }
 
 // acceptLease settles what a call stated, and adds its grant to the pot.
@@ -140,8 +141,11 @@ func (b *Bucket) acceptLease(now time.Duration, c Call, r lua.Reply) {
 	if c.Want > 0 {
 		l.lastGrant = r.Grant
 	}
-	l.pot.low.Store(b.size(c.trip).low)
-	l.used(now, b.spent())
+	l.pot.low.Store(b.size(now, c.trip).low)
+	// A lease of a slow limit that was only prolonged is as idle as before.
+	if spent := b.spent(); c.Want > 0 || spent != l.usedSpent || !b.Policy().slow() {
+		l.used(now, spent)
+	}
 }
 
 // handOut gives a direct grant to those it was asked for. What nobody takes any more goes back: no lease covers it, so

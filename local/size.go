@@ -13,30 +13,33 @@ type sizing struct {
 	need   float64       // tokens expected in one period
 	low    int64         // low-water mark: a pot at or under it is renewed
 	unit   float64       // mean cost of a request, tokens, about
-	small  bool          // the burst is too small to be leased from
+	most   int64         // tokens that this process may hold: see Bucket.mayHold
+	small  bool          // the burst, or what this process may hold of it, is too little to be leased
 }
 
 // leastRequests is the smallest burst, in requests, that a key is leased from. Policy.MinBurst is the same in tokens.
 const leastRequests = 12
 
 // size works out a sizing. t is how long a lease should last, trip is the 99th percentile of the node's round trips, cost
-// is the largest cost of late, and grant is that of the last lease.
+// is the largest cost of late, grant is that of the last lease, and most is what this process may hold.
 //
 // The low-water mark covers what is used in a round trip, with three standard deviations of a Poisson stream to spare;
 // the largest single cost; and a quarter of the last grant, because one call in 100 takes longer than trip. At 0.8 of
 // 20000/s over 10 processes, where one call in 200 takes 10 ms more, 87 of a million decisions waited with the first
 // two alone, and 300 at a burst of 4000. With an eighth of the grant 0 and 188 waited, with a quarter 0 and 12
 // (docs/internals/sizing.md). The mark is a quarter of the burst at most, so that one expensive request does not make a
-// process hoard.
-func size(p *Policy, d *demand, t, trip time.Duration, cost, grant int64) sizing {
+// process hoard. It is a quarter of what this process may hold, too. Near the end of a window the process would otherwise
+// ask for each token, and hold some all the time.
+func size(p *Policy, d *demand, t, trip time.Duration, cost, grant, most int64) sizing {
 	flight := d.over(trip)
 	low := int64(math.Ceil(flight + 3*math.Sqrt(flight)))
 	if cost > 1 {
 		low = max(low, cost)
 	}
-	low = min(max(low, grant/4), p.quarter())
+	low = min(max(low, grant/4), p.quarter(), most/4)
 	unit := max(float64(cost)/2, 1) // the mean, where all costs up to the largest are equally frequent
-	return sizing{period: t, need: d.over(t), low: low, unit: unit, small: p.small(unit)}
+	small := p.small(unit) || float64(most) < 2*unit
+	return sizing{period: t, need: d.over(t), low: low, unit: unit, most: most, small: small}
 }
 
 // small reports whether the burst is too small to be leased from, at requests of unit tokens each.
@@ -45,9 +48,41 @@ func (p *Policy) small(unit float64) bool {
 }
 
 // size works out the sizing of the bucket now.
-func (b *Bucket) size(trip time.Duration) sizing {
+func (b *Bucket) size(now, trip time.Duration) sizing {
 	cost, grant := b.lease.sized()
-	return size(b.Policy(), &b.demand, b.period(trip), trip, cost, grant)
+	period := b.period(trip)
+	return size(b.Policy(), &b.demand, period, trip, cost, grant, b.mayHold(now, period))
+}
+
+// slow reports whether what is used comes back after a minute or more: in a window of that length, or in a bucket that
+// takes longer to refill. What lies in one process is then missed in the others.
+func (p *Policy) slow() bool {
+	d := p.wait(float64(p.Cap))
+	if p.Call.Algorithm == lua.TokenBucket || p.Call.Algorithm == lua.TokenBuckets {
+		return d > time.Minute
+	}
+	return d >= time.Minute
+}
+
+// heldPart is the part of its even share of what is left that a process may hold, one in heldPart. At 2, if the requests
+// of a window of 2000 per minute move to another process, 6 of 100 are refused that the window had room for, at 3 and 4
+// less than 5. At 4 there are up to a fifth more calls than at 3 (docs/internals/sizing.md).
+const heldPart = 3
+
+// mayHold reports the most tokens that this process should hold of a slow limit: one in heldPart of its even part of what
+// is left, here and in Redis. So when Redis has no more, all processes together hold a third of what was left a lease ago
+// at most. Others are refused meanwhile. What comes back within two periods it may hold in any case: that is missed for no
+// longer, and a sliding window that is full would be asked for each token.
+func (b *Bucket) mayHold(now, period time.Duration) int64 {
+	p := b.Policy()
+	if b.fleet <= 1 || !p.slow() {
+		return unlimited
+	}
+	most := (max(b.levelAt(now), 0) + b.lease.live(now)) / (heldPart * int64(b.fleet))
+	if p.Call.Algorithm != lua.FixedWindow {
+		most = max(most, int64(p.refill(2*period)))
+	}
+	return most
 }
 
 // maxOverdrawn is the longest period of a key over its limit. With the jitter of a hold-off it is longestDenial.
@@ -86,12 +121,12 @@ func (s sizing) pays(leasing bool) bool {
 }
 
 // want reports the tokens to ask for if the pot holds pot, those who wait need waiting, and the call makes no sense
-// with fewer than least.
+// with fewer than least. What this process may hold is no bound on what those need who wait.
 func (s sizing) want(p *Policy, pot, waiting, least int64) int64 {
 	lease := p.Size
 	if lease == 0 {
 		lease = int64(math.Ceil(min(s.need, float64(p.Cap))))
 	}
 	want := max(lease+s.low-pot, waiting-pot)
-	return max(least, min(want, p.quarter()))
+	return max(least, min(want, p.quarter(), max(s.most-pot, waiting-pot)))
 }

@@ -135,6 +135,9 @@ func books(t *testing.T, g *Group) {
 	}
 }
 
+// UnderRace is underRace for the tests that have only the API.
+const UnderRace = underRace
+
 // notUnderRace skips a test of many runs in virtual time: under the race detector it takes ten times as long, and
 // shorter tests run the same code there. `make test` runs those named TestFleet without the detector.
 func notUnderRace(t *testing.T) {
