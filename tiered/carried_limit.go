@@ -1,7 +1,6 @@
 package tiered
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -24,9 +23,11 @@ import (
 // changes what its key can use, the key's tokens are treated as [Limiter.SetPolicy] says. That costs one call to Redis.
 //
 // The zero Limit means that the request carries none: its key keeps the limit that it has. [Unlimited] and [Blocked]
-// are limits too. To take a limit back, carry Policy.Limit, or with PerKey call [Limiter.Refresh] in each process. With
-// Also or Standing every carried limit is invalid. An invalid limit is counted in [PolicyStats].PerKeyFaults, logged
-// once, and ignored.
+// are limits too. To take a limit back, carry Policy.Limit, or with PerKey call [Limiter.Refresh] in each process.
+//
+// With Also or Standing every carried limit is invalid, and [Policy.CheckCarriedLimit] says so. An invalid limit is
+// ignored, because a request must not fail for it: it is counted in [PolicyStats].PerKeyFaults, and the first one is
+// logged as an error that names field, value and rule.
 func (u Use) WithLimit(limit Limit) Use {
 	u.limit = nil
 	if u.limiter != nil && limit != (Limit{}) {
@@ -42,7 +43,7 @@ func (l *Limiter) carriedLimit(limit Limit) *resolvedLimit {
 	p := s.policies[limit]
 	s.mu.Unlock()
 	if p == nil || len(s.policy.Also) > 0 || s.policy.Standing != StandingOff {
-		if err := s.policy.cannotCarry(limit); err != nil {
+		if err := s.policy.CheckCarriedLimit(limit); err != nil {
 			if l.perKeyFaults.Add(1) == 1 {
 				l.group.journal.line(slog.LevelError, "a request carried a limit that the policy cannot have: it is ignored",
 					"policy", l.name, "why", err.Error())
@@ -55,10 +56,11 @@ func (l *Limiter) carriedLimit(limit Limit) *resolvedLimit {
 	return p.Owner.(*resolvedLimit)
 }
 
-// cannotCarry returns why a key of the policy cannot have the limit, or nil.
-func (p Policy) cannotCarry(limit Limit) error {
+// CheckCarriedLimit returns why no request of a valid policy may carry the limit, or nil. [Unlimited] asks whether they
+// may carry any.
+func (p Policy) CheckCarriedLimit(limit Limit) error {
 	if len(p.Also) > 0 {
-		return errors.New("tiered: Policy.Also is set: must be empty if requests carry limits")
+		return fmt.Errorf("tiered: Policy.Also has %d limits: must be empty if requests carry limits", len(p.Also))
 	}
 	if p.Standing != StandingOff {
 		return fmt.Errorf("tiered: Policy.Standing is %v: must be off if requests carry limits", p.Standing)

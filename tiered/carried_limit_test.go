@@ -56,7 +56,7 @@ func TestCarriedLimit(t *testing.T) {
 				if admitted != c.want {
 					t.Errorf("%d admitted, want %d", admitted, c.want)
 				}
-				valid := c.limit != Limit{} && c.policy.cannotCarry(c.limit) == nil
+				valid := c.limit != Limit{} && c.policy.CheckCarriedLimit(c.limit) == nil
 				if faults := l.group.Stats().Policies["p"].PerKeyFaults; (faults > 0) == (valid || c.limit == Limit{}) {
 					t.Errorf("%d faults of a limit that is valid: %v", faults, valid)
 				}
@@ -205,8 +205,9 @@ func TestInvalidCarriedLimit(t *testing.T) {
 		{Policy{Limit: PerHour(1)}, PerHour(-1), "Limit.Tokens is -1"},
 		{Policy{Limit: PerHour(1), Algorithm: FixedWindow}, PerDay(1), "Per"},
 		{Policy{Limit: PerHour(90), Shards: 8}, PerHour(3), "hards"},
-		{Policy{Limit: PerHour(1), Also: []Limit{PerDay(1)}}, PerHour(3), "Policy.Also is set"},
-		{Policy{Limit: PerHour(1), Also: []Limit{PerDay(1)}}, PerHour(1), "Policy.Also is set"}, // the policy's own
+		{Policy{Limit: PerHour(1), Also: []Limit{PerDay(1)}}, PerHour(3), "Policy.Also has 1 limits: must be empty"},
+		{Policy{Limit: PerHour(1), Also: []Limit{PerDay(1)}}, PerHour(1), "Policy.Also has 1 limits: must be empty"}, // the policy's own
+		{Policy{Limit: PerHour(90), Standing: StandingOn}, PerHour(3), "Policy.Standing is on: must be off"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var log lockedBuffer

@@ -53,7 +53,8 @@ type Rule struct {
 	Actual func(context.Context, Call, End) int64
 
 	// Limit returns a limit that the call carries, such as that of a plan in its token: see [tiered.Use.WithLimit].
-	// The zero Limit means the policy's own. If Limit is nil, the policy's limit holds for all calls.
+	// The zero Limit means the policy's own. If Limit is nil, the policy's limit holds for all calls. A policy with Also or
+	// Standing must have none: see [tiered.Policy.CheckCarriedLimit].
 	Limit func(context.Context, Call) tiered.Limit
 
 	// Skip lets a call, or a message, pass the rule uncounted. nil skips none.
@@ -161,6 +162,11 @@ func (p *problems) checkRules(rules []Rule, client bool) {
 			p.add("rules[%d].Limiter has policy %q, as rules[%d] has: must be another policy", i, name, first)
 		default:
 			names[name] = i
+			if r.Limit != nil {
+				if err := r.Limiter.Policy().CheckCarriedLimit(tiered.Unlimited()); err != nil {
+					p.add("rules[%d].Limit is set, and policy %q cannot have it: %w", i, name, err)
+				}
+			}
 		}
 		switch {
 		case r.Key.err != nil:

@@ -27,7 +27,8 @@ type Rule struct {
 	Cost func(*http.Request) int64
 
 	// Limit returns a limit that the request carries, such as that of a plan in its token: see [tiered.Use.WithLimit].
-	// The zero Limit means the policy's own. If Limit is nil, the policy's limit holds for all requests.
+	// The zero Limit means the policy's own. If Limit is nil, the policy's limit holds for all requests. A policy with Also
+	// or Standing must have none: see [tiered.Policy.CheckCarriedLimit].
 	Limit func(*http.Request) tiered.Limit
 
 	// Skip lets a request pass the rule uncounted. nil skips none.
@@ -105,6 +106,11 @@ func fill(rules []Rule, o *Options) (Options, error) {
 			bad("rules[%d].Limiter has policy %q, as rules[%d] has: must be another policy", i, name, first)
 		default:
 			names[name] = i
+			if r.Limit != nil {
+				if err := r.Limiter.Policy().CheckCarriedLimit(tiered.Unlimited()); err != nil {
+					bad("rules[%d].Limit is set, and policy %q cannot have it: %w", i, name, err)
+				}
+			}
 		}
 		switch {
 		case r.Key.err != nil:
