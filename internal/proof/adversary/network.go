@@ -125,6 +125,7 @@ func (w *World) execute(r *request) {
 	answer := w.exchange(r.call.Call)
 	w.Logf("%s %d executed: %+v, %v", r.process.id, r.call.Seq, answer, w.state.fields)
 	done := answer.Code == lua.Granted || answer.Code == lua.Denied
+	w.toldInTime(&r.call.Call, &answer)
 	if done && answer.Flags&lua.Adopted != 0 && w.scope.Lossless {
 		w.Failf("%s: what it holds was not on record, though nothing was lost", r.process.id)
 	}
