@@ -114,6 +114,9 @@ func (p Policy) validateAlgorithm(bad func(field string, value any, rule string)
 		}
 		l.validateFor(a, field, bad)
 		for j, other := range p.limits()[:i] {
+			if a == SlidingWindow && (l.precision() <= 0 || other.precision() <= 0) {
+				continue // it is reported by itself, and has no blocks
+			}
 			if s, o := l.stored(a), other.stored(a); s.Period == o.Period && s.Span == o.Span {
 				name := "Limit"
 				if j > 0 {

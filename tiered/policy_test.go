@@ -43,6 +43,10 @@ func TestPolicyIsValidated(t *testing.T) {
 		{Policy{Name: "x", Limit: PerSecond(1<<40 + 1)}, []string{"Limit.Tokens is 1099511627777"}},
 		{Policy{Name: "x", Limit: PerSecond(math.MaxInt64)}, []string{"Limit.Tokens"}},
 		{Policy{Name: "x", Limit: Limit{Tokens: 5}}, []string{"Limit.Per is 0s"}},
+		{
+			Policy{Name: "x", Algorithm: SlidingWindow, Limit: PerSecond(5), Also: []Limit{{Tokens: 5}}},
+			[]string{"Also[0].Per is 0s"},
+		},
 		{Policy{Name: "x", Limit: Limit{Tokens: 5, Per: -time.Second}}, []string{"Limit.Per is -1s"}},
 		{Policy{Name: "x", Limit: Limit{Tokens: 5, Per: 1500 * time.Nanosecond}}, []string{"Limit.Per is 1.5µs"}},
 		{Policy{Name: "x", Limit: Limit{Tokens: 5, Per: 999}}, []string{"Limit.Per is 999ns"}},

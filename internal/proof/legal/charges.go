@@ -106,6 +106,7 @@ func (p *process) charge(s *Step, n int64, used bool) {
 	w.line("process %d policy %d key %d is charged %d", p.slot, s.Which, s.Key, n)
 	b.charged = now
 	b.spent = append(b.spent, spending{now, now, n})
+	b.alone(now, n)
 	if used {
 		b.later = max(b.later, n)
 		b.used = append(b.used, ideal.Admission{Before: int64(now), After: int64(now), Tokens: n})
@@ -147,6 +148,9 @@ func (p *process) atMost(s *Step) {
 	p.counts[s.Which].parts = true
 	b.vain(before, after, n-granted) // an attempt that ended early may have been granted
 	b.fills(p)
+	if d.Tier == tiered.Failover {
+		b.alone(after, granted)
+	}
 	if d.Tier != tiered.Failover && granted > 0 && d.Burst != math.MaxInt64 {
 		w.admit(before, after, []part{{b, after, granted, d.Reason == tiered.Granted && w.plan.Class == Calm}})
 	}
@@ -191,6 +195,7 @@ func (p *process) queue(s *Step) {
 				return
 			}
 			p.counts[s.Which].admitted++
+			b.alone(w.now(), 1)
 			w.admit(before, w.now(), []part{{b, w.now(), 1, l.Policy().FailMode == tiered.FailClosed}})
 		})
 		time.Sleep(ms)

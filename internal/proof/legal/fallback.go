@@ -151,6 +151,9 @@ func (p *process) fellBack(policy, key int, cost int64, before, after time.Durat
 	default:
 		return
 	}
+	if d.Allowed {
+		w.histories[policy][key].alone(after, cost)
+	}
 	if !f.had(m, before, after) {
 		text := fmt.Sprintf("at %v policy %d, key %d: %v, and its fail mode is another", w.now(), policy, key, d.Reason)
 		w.faults = append(w.faults, Fault{"fallback", text})

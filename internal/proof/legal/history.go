@@ -33,6 +33,8 @@ type history struct {
 	sure    []ideal.Admission // admitted by Redis' tokens
 	credits []ideal.Credit    // tokens that came back, or are conceded
 	spent   []spending        // all tokens that may have been taken
+	unasked []spending        // those that Redis may hear of afterwards
+	calls   []asked           // that the store executed
 }
 
 // term is a limit with the time for which it was in force: from the moment when a process had it, until that
@@ -176,6 +178,7 @@ func (b *history) settled(now, of time.Duration, cost, actual int64) {
 		b.spent = append(b.spent, spending{now, of, actual - cost})
 	} else {
 		b.spent = append(b.spent, spending{now, now, actual - cost})
+		b.alone(now, actual-cost)
 	}
 }
 

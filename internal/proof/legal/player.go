@@ -281,6 +281,7 @@ func (w *player) executed(from *wire, sent time.Duration, calls []lua.Call, resu
 		}
 		if b := w.buckets[c.Bucket]; b != nil && r.Reply.Code <= lua.Replay {
 			b.executed(from.slot(), sent, w.now(), &c, r.Reply.Grant)
+			b.calls = append(b.calls, asked{w.now(), c, r.Reply})
 		}
 	}
 }

@@ -94,6 +94,8 @@ func (w *player) do(i int, s *Step) {
 		p.atMost(s)
 	case Queue:
 		p.queue(s)
+	case Return:
+		p.comeBack(s)
 	case Reload:
 		p.reload(s)
 	case Reset:
@@ -163,7 +165,7 @@ func burst(l tiered.Limit) int64 {
 }
 
 // ask requests tokens of one key. A limit that is not zero is carried by the request.
-func (p *process) ask(lane time.Duration, policy, key int, cost int64, reserve bool, limit tiered.Limit) {
+func (p *process) ask(lane time.Duration, policy, key int, cost int64, reserve bool, limit tiered.Limit) tiered.Decision {
 	w, l := p.player, p.limiters[policy]
 	var r tiered.Reservation
 	before := w.enter(lane)
@@ -181,6 +183,7 @@ func (p *process) ask(lane time.Duration, policy, key int, cost int64, reserve b
 	if legs := p.decided(policy, key, cost, before, after, &d); legs != nil && reserve {
 		w.reservations = append(w.reservations, &reservation{r, p, legs})
 	}
+	return d
 }
 
 // decided records a decision over one key, and returns what was admitted; mu is held.
@@ -307,6 +310,9 @@ func (p *process) together(s *Step, reserve bool) {
 	}
 	for i := range legs {
 		legs[i].at, legs[i].sure = after, legs[i].sure && limited(i)
+		if d.Tier == tiered.Failover {
+			legs[i].history.alone(after, legs[i].cost)
+		}
 	}
 	w.admit(before, after, legs)
 	if reserve {
@@ -387,6 +393,7 @@ func (p *process) await(s *Step) {
 	if err != nil || rule == tiered.Unlimited() {
 		return
 	}
+	w.histories[s.Which][s.Key].alone(after, 1)
 	w.admit(before, after, []part{{w.histories[s.Which][s.Key], after, 1, mode == tiered.FailClosed}})
 }
 

@@ -1,0 +1,240 @@
+package legal
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// drawReturns puts scenes between the steps of one plan in two, each with a key that comes back at its end: after an outage,
+// a changed window, a reset of what others leased, or a reservation that was given back late. They have random numbers of
+// their own, so that the other steps of a seed are the same as without them. One plan in six has an ordinary policy and
+// nothing but such scenes.
+func (p *Plan) drawReturns() {
+	d := drawer{rand.New(rand.NewPCG(p.Seed, 20))}
+	scenes := 1 + d.IntN(2)
+	switch d.IntN(6) {
+	case 0, 1, 2:
+		return
+	case 3:
+		x := tiered.Policy{
+			Name: "p0", Algorithm: tiered.Algorithm(d.IntN(4)), FailMode: pick(&d, tiered.FailLocal, tiered.FailOpen),
+			Limit: tiered.Limit{Tokens: pick(&d, int64(100), 400), Per: pick(&d, second, 10*second, time.Minute)},
+		}
+		p.Class, p.Policies, p.Plans, p.Steps = Rough, []tiered.Policy{x}, []bool{false}, nil
+		scenes += 3
+	}
+	for range scenes {
+		which := d.IntN(len(p.Policies))
+		moves := slices.IndexFunc(p.Steps, func(s Step) bool { return s.Verb == Back || s.Verb == Ahead })
+		if moves < 0 {
+			moves = len(p.Steps)
+		}
+		at, x := d.IntN(moves+1), p.Policies[which] // once the clock was set nothing is judged
+		per := min(x.Limit.Per, 10*time.Minute)
+		scene := d.scene(p, x, per)
+		key, who := pick(&d, 0, 0, 0, 1), d.IntN(p.Processes)
+		for i := range scene {
+			s := &scene[i]
+			s.Which, s.Key = which, key
+			if s.Verb != Stream && s.Verb != Others || d.one(2) { // others may have used it
+				s.Who = who
+			}
+		}
+		scene = append(scene, Step{
+			Verb: Return, Who: who, Which: which, Key: key, Pause: pick(&d, 0, per/8, per/2, per, per+per/8, 3*per),
+		})
+		p.Steps = slices.Insert(p.Steps, at, scene...)
+	}
+}
+
+// scene draws what happens to a key before it comes back.
+func (d *drawer) scene(p *Plan, x tiered.Policy, per time.Duration) []Step {
+	other := func() int { return d.IntN(p.Processes) }
+	spend := Step{Verb: Stream, Who: other(), N: 20 + d.IntN(80), Pause: pick(d, 0, ms, 3*ms)}
+	switch n := d.IntN(4); {
+	case n < 2 && p.Class != Calm:
+		n := 20 + d.IntN(200)
+		alone := Step{Verb: Stream, Who: other(), N: n, Pause: pick(d, 0, ms, per/time.Duration(2*n), 3*per/time.Duration(n))}
+		others := Step{Verb: Others, Who: alone.Who, N: 5 + d.IntN(5)} // they open the breaker, and find out that all is well
+		return []Step{
+			{Verb: Ask, N: d.IntN(6)}, {Verb: Down, N: d.IntN(2)}, others, alone, others, {Verb: Well, After: pick(d, 0, per/4)}, others,
+		}
+	case n < 3 && x.Algorithm == tiered.SlidingWindow:
+		to := x.Limit
+		to.Per = pick(d, x.Limit.Per/2, x.Limit.Per/20, x.Limit.Per, 3*x.Limit.Per).Truncate(time.Microsecond)
+		to.Precision = pick(d, 0, to.Per/7, to.Per/50).Truncate(time.Microsecond)
+		if x.Limit = to; valid(x) {
+			return []Step{{Verb: Ask, N: 6}, {Verb: Change, Limit: to, After: pick(d, 0, per/2)}, {Verb: Ask}, {Verb: Ask}}
+		}
+	case n < 3:
+		return []Step{{Verb: Reserve, N: d.IntN(6)}, spend, {Verb: Ask, After: per / 20}, {Verb: Cancel, After: per / 20}}
+	}
+	last := spend
+	last.Who = other()
+	return []Step{spend, last, {Verb: Reset, After: pick(d, 0, 1300*ms, 2*second, 5*second)}}
+}
+
+// asked is a call of a process that the store executed.
+type asked struct {
+	at time.Duration
+	lua.Call
+	lua.Reply
+}
+
+// held is what a lease holds, and until when.
+type held struct {
+	tokens int64
+	until  time.Duration
+}
+
+// alone records tokens that a key may be charged with later, at a time or up to a quarter of a window after it.
+func (b *history) alone(at time.Duration, n int64) {
+	b.unasked = append(b.unasked, spending{at, at, n})
+}
+
+// counts returns an upper bound of the tokens that a window counts now: what the store granted to anybody in the time that
+// it may count, less what came back, and what it may have been charged with. from is the beginning of that time.
+func (b *history) counts(from, quarter time.Duration) (used int64) {
+	leases, told, forgot := map[string]held{}, map[string]bool{}, time.Duration(-1)
+	start := time.Duration(b.base.UnixMicro()) * time.Microsecond
+	for _, c := range b.calls {
+		old := leases[c.Lease]
+		if c.Lease != "" {
+			leases[c.Lease] = held{c.Hold, c.at + time.Duration(c.TTL)*time.Microsecond}
+		}
+		if c.at < from {
+			if c.Lease != "" {
+				leases[c.Lease] = held{c.Hold + granted(c), leases[c.Lease].until}
+			}
+			continue
+		}
+		switch {
+		case c.Lease != "" && !told[c.Lease]: // granted before
+			told[c.Lease] = true
+			used += c.Hold
+		case c.Ret > 0 && old.until > c.at:
+			used -= min(c.Ret, old.tokens)
+		}
+		if at := time.Duration(c.At)*time.Microsecond - start; c.Refund > 0 && c.Flags&lua.Unapplied == 0 && at >= from && at > forgot {
+			used -= c.Refund
+		}
+		if c.Call.Reset > 0 && c.Flags&lua.Unapplied == 0 {
+			used, forgot = c.Hold, c.at
+			for id, l := range leases {
+				if id != c.Lease && l.until > c.at {
+					used += l.tokens
+				} else if id != c.Lease {
+					delete(leases, id)
+				}
+			}
+			for id := range leases {
+				told[id] = true
+			}
+		}
+		used += granted(c)
+		if c.Lease != "" {
+			leases[c.Lease] = held{c.Hold + granted(c), leases[c.Lease].until}
+		}
+	}
+	for _, x := range b.unasked {
+		if after(x.at, quarter) >= from {
+			used += x.n
+		}
+	}
+	return used
+}
+
+func granted(c asked) int64 {
+	if c.Code != lua.Granted {
+		return 0
+	}
+	return c.Grant
+}
+
+// least returns the tokens that a key must have now by a limit of its policy, as far as that is known from what was
+// admitted and granted. It is 0 if nothing is known.
+func (b *history) least(now time.Duration, limit tiered.Limit) int64 {
+	if len(b.moves) > 0 {
+		return 0 // it is unknown when a clock was set
+	}
+	least := int64(math.MaxInt64)
+	for _, l := range append([]tiered.Limit{limit}, b.rules.Also...) {
+		if b.rules.Algorithm == tiered.TokenBucket {
+			if !b.idle(now, l) {
+				return 0
+			}
+			least = min(least, burst(l))
+			continue
+		}
+		span, longest := l.Per, l.Per
+		if b.rules.Algorithm == tiered.SlidingWindow {
+			span = after(span, 2*precision(l))
+			for _, t := range b.terms { // a limit that the store does not know begins with the blocks of another
+				span, longest = after(span, precision(t.Limit)), max(longest, t.Per)
+				for _, also := range b.rules.Also {
+					span, longest = after(span, precision(also)), max(longest, also.Per)
+				}
+			}
+		}
+		least = min(least, l.Tokens-b.counts(now-span, after(longest/4, 2*ms)))
+	}
+	return max(least, 0)
+}
+
+// idle reports whether nobody used a bucket for so long that it is full, however low it was.
+func (b *history) idle(now time.Duration, l tiered.Limit) bool {
+	last := b.lent
+	for _, c := range b.calls {
+		if c.Grant+c.Hold+c.Ret+c.Debt+c.Refund > 0 {
+			last = max(last, c.at)
+		}
+	}
+	for _, all := range [][]spending{b.unasked, b.spent} {
+		for _, x := range all {
+			last = max(last, x.at)
+		}
+	}
+	for _, t := range b.terms {
+		if t.Limit != b.terms[0].Limit {
+			return false
+		}
+	}
+	lowest := float64(burst(l)+max(burst(l), b.rules.MaxDebt)) / float64(l.Tokens) * float64(l.Per)
+	return float64(now-last) > lowest+float64(3*second)
+}
+
+// comeBack has a key asked for after it was idle for a while. It must have what nobody used.
+func (p *process) comeBack(s *Step) {
+	w, x, b := p.player, p.player.plan.Policies[s.Which], p.player.histories[s.Which][s.Key]
+	if w.plan.Real || x.Shards > 1 || x.Standing != tiered.StandingOff || w.withoutNode() {
+		return
+	}
+	w.streams.Wait()
+	w.disturb(func(n *network) { *n = network{} })
+	time.Sleep(max(s.Pause, 6*second)) // no refusal is believed for longer
+	start := w.now()
+	for {
+		w.mu.Lock()
+		limit := p.limit(s.Which, s.Key)
+		least := b.least(w.now(), limit)
+		w.mu.Unlock()
+		if limit == tiered.Unlimited() || limit == tiered.Blocked() || least < 1 {
+			return
+		}
+		d := p.ask(0, s.Which, s.Key, least, false, tiered.Limit{})
+		if d.Allowed && d.Tier != tiered.Failover {
+			return
+		}
+		if w.now()-start > 6*second {
+			w.faultf("under", "policy %d, key %d is refused %d of %d for 6 s, and nobody used them: %v, %d remain",
+				s.Which, s.Key, least, d.Burst, d.Reason, d.Remaining)
+			return
+		}
+		time.Sleep(300 * ms)
+	}
+}
