@@ -10,7 +10,7 @@ const (
 	MostTokens = 1 << 40 // a cap, tokens per period, and what a lease holds: sums over thousands of leases stay exact
 	MostLimits = 8       // of a bucket
 
-	MostPolicies = 256 // that a process announces: 8 kB, and 1 ms of Redis' time, in each of its reports
+	MostPolicies = 512 // places that a process announces: at most 16 kB, and 2 ms of Redis' time, in each of its reports
 
 	LongestPeriod = 1 << 52 // 142 years; levels are doubles, and the longest period of a window is less
 	LongestLease  = 1 << 50 // 35 years

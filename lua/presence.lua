@@ -9,7 +9,7 @@ ARGV     1 process id, not empty   2 ttl, microseconds, 1 .. 2^53-1: how long a 
 once
          3 now, 0 reads TIME; anything else is for tests
          4 what the process announces: 16 hex digits that stand for its service, and for each of its policies, at most
-         256 and each once, 16 for the name and 16 for the limits; empty or missing: nothing
+         512 and each once, 16 for the name and 16 for the limits; empty or missing: nothing
 Reply    {processes here, this one included; now, server time in microseconds; silent: those of them that announce
          nothing; and for each policy of ARGV[4] the processes that announce it or nothing, those of other services
          with other limits, and those of the same service with other limits}
@@ -19,7 +19,7 @@ The work is O(log n) and O(policies) per call, and per process that came, change
 youngest entry by one ttl.
 ]]
 
-local WHOLE, FOUND, DIGITS, MOST, SOME = 2 ^ 53, 2 ^ 48, 16, 256, 1000
+local WHOLE, FOUND, DIGITS, MOST, SOME = 2 ^ 53, 2 ^ 48, 16, 512, 1000
 local key, id, what = KEYS[1], ARGV[1], ARGV[4] or ''
 local sub, call = string.sub, redis.call
 if id == '' then return redis.error_reply('RLARG argument 1') end

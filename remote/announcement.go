@@ -30,7 +30,7 @@ type AnnouncedPolicy struct {
 	Limits string // all that makes its limits differ from those of another policy of that name
 }
 
-// Announce returns the announcement of a process. No two policies may have one name. With more than 256 policies it
+// Announce returns the announcement of a process. No two policies may have one name. With more than 512 policies it
 // returns the zero value: a process that left out some would be missing where they are counted.
 func Announce(service string, policies []AnnouncedPolicy) Announcement {
 	if len(policies) > lua.MostPolicies {

@@ -115,7 +115,7 @@ func digits(n int) string {
 
 // badAnnouncements are no announcements.
 var badAnnouncements = []string{
-	"x", "0", digits(15), digits(17), digits(32), digits(47), digits(49), digits(16 + 257*32),
+	"x", "0", digits(15), digits(17), digits(32), digits(47), digits(49), digits(16 + 513*32),
 	strings.Repeat("g", 48), strings.Repeat("A", 48), digits(47) + " ", digits(47) + "\x00", digits(47) + "\n",
 	digits(48) + digits(48)[16:], // a policy twice
 }
@@ -158,8 +158,8 @@ func TestPresenceBadText(t *testing.T) {
 		if n := e.client.Exists(t.Context(), key).Val(); n != 0 {
 			t.Errorf("%s wrote", e.name)
 		}
-		if got := eval("a", 1, 0, digits(16+256*32)); got != "" {
-			t.Errorf("%s, 256 policies: %q", e.name, got)
+		if got := eval("a", 1, 0, digits(16+512*32)); got != "" {
+			t.Errorf("%s, 512 policies: %q", e.name, got)
 		}
 		e.client.Set(t.Context(), key, "x", 0)
 		for _, ttl := range []int{0, 1000} {

@@ -138,7 +138,7 @@ func TestProcessesWithDifferentLimits(t *testing.T) {
 
 // A limit is lowered, and raised a day later. Its bucket is still in Redis then, full by the lower limit. So Redis hears of
 // the higher one, and that counts from the change on.
-func TestRaisedAfterItWasLowered(t *testing.T) {
+func TestLoweredAndRaised(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerHour(800)}, nil)
 		if err != nil {

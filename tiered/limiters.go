@@ -35,7 +35,7 @@ func (ls *limiters) init() {
 
 // NewLimiter adds a policy to the Group. A name can be used once per Group. [Group.SetPolicies] removes one.
 //
-// A process announces up to 256 policies, of which one with Standing counts twice. With more it counts as one of every
+// A process announces up to 512 policies, of which one with Standing counts twice. With more it counts as one of every
 // policy, and standing shares are not used, neither by it nor by others with its policies; the log says so.
 func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
 	if g.isZero() {

@@ -441,7 +441,7 @@ var told = []struct {
 		attrs: "policy=api processes=15 most=12",
 	}, {
 		name: "too many policies to announce", standing: StandingOn, fault: func(p patientOf) {
-			for i := range 128 {
+			for i := range 256 {
 				if _, err := p.l.group.NewLimiter(standingPolicy(fmt.Sprint("p", i))); err != nil {
 					p.t.Fatal(err)
 				}
@@ -450,7 +450,7 @@ var told = []struct {
 		lines: []string{
 			"WARN too many policies to announce, so this process counts as one of every policy, and no standing share is used: a policy takes one place, and two with Standing",
 		},
-		attrs: "places=258 most=256",
+		attrs: "places=514 most=512",
 	}, {
 		name: "a hook panics", fault: func(p patientOf) {
 			for range 3 {

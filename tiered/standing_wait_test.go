@@ -15,7 +15,7 @@ import (
 
 // Callers who wait for a key are served in time with standing shares as without: the estimate for those behind the first
 // knows that the share has an eighth of the rate.
-func TestWaitersWithStandingShares(t *testing.T) {
+func TestWaitersBesideStandingShares(t *testing.T) {
 	for _, standing := range []tiered.Standing{tiered.StandingOff, tiered.StandingOn} {
 		t.Run(standing.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
