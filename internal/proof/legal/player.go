@@ -40,12 +40,13 @@ type player struct {
 	reloaded        map[int]time.Duration // when a process last began or ended to be without a policy, by policy
 	lanes           time.Duration         // of requests in the background, so far
 	hooks, asked    int
+	lent            map[string]*lent // by bucket
 	faults          []Fault
-	told            bool
+	narrated        bool
 	story           strings.Builder
 }
 
-// Fault is a violation. Kind is over, fallback, late, under, health, recovery, requests, loss, shares or hook.
+// Fault is a violation. Kind is over, fallback, late, under, health, recovery, requests, loss, shares, told or hook.
 type Fault struct {
 	Kind, Text string
 }
@@ -96,7 +97,7 @@ type Outcome struct {
 // Play plays a plan over a store. If tell is set, the Outcome has the story.
 func (p Plan) Play(b *Backend, tell bool) Outcome {
 	w := &player{
-		plan: &p, backend: b, base: time.Now(), told: tell, buckets: make(map[string]*history),
+		plan: &p, backend: b, base: time.Now(), narrated: tell, buckets: make(map[string]*history), lent: make(map[string]*lent),
 		burnt: make([]int64, len(p.Policies)), reloaded: make(map[int]time.Duration),
 	}
 	for i, x := range p.Policies {
@@ -151,7 +152,7 @@ func (w *player) faultf(kind, format string, args ...any) {
 
 // line adds to the story; mu is held.
 func (w *player) line(format string, args ...any) {
-	if !w.told {
+	if !w.narrated {
 		return
 	}
 	fmt.Fprintf(&w.story, "%v ", w.now())
@@ -279,6 +280,7 @@ func (w *player) executed(from *wire, sent time.Duration, calls []lua.Call, resu
 			})
 			continue
 		}
+		w.told(&c, &r.Reply)
 		if b := w.buckets[c.Bucket]; b != nil && r.Reply.Code <= lua.Replay {
 			b.executed(from.slot(), sent, w.now(), &c, r.Reply.Grant)
 			b.calls = append(b.calls, asked{w.now(), c, r.Reply})
