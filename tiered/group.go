@@ -266,7 +266,7 @@ func (g *Group) ahead() (ns int64, ok bool) {
 
 // Ping asks every known node of the store, and returns nil if all of them record this process. The error names the
 // nodes that do not, each with its cause: a mistyped address, a refused password, a missing right. A node whose breaker
-// is open is asked only when a probe is due.
+// is open is asked only when a probe is due. In between the error has what the last probe met.
 //
 // Call it at the start, to learn of a mistake before traffic does, and from a readiness check. A readiness check should
 // pass for good once Ping has returned nil, unless the service is useless without Redis (FailClosed). Ping takes one

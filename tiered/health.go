@@ -29,10 +29,10 @@ type health struct {
 	missedRefreshes     atomic.Int64 // failed refreshes of presence in a row, while the breaker was closed
 	absenceReported     atomic.Bool  // the journal has said that this process is not counted
 
-	mu              sync.Mutex
-	reportedClasses uint16        // classes that the journal has reported in this outage, as bits
-	census          remote.Census // the last one
-	unknown         map[int]bool  // the places of which it says nothing, because other policies have them since
+	mu        sync.Mutex
+	told, met failover.Class // in this outage: the class of the last line, and of the last failure
+	census    remote.Census  // the last one
+	unknown   map[int]bool   // the places of which it says nothing, because other policies have them since
 }
 
 // observer makes a Group the observer of its dispatcher.
@@ -62,15 +62,15 @@ const remedy = "compare user, password, ACL rule and certificates of Redis with 
 	"once they fit, a probe finds out within a second and nothing has to be restarted"
 
 // Changed implements [dispatch.NodeObserver]. The journal gets a line when the breaker opens and when it closes. It
-// gets one more for each other class of error that probes meet in between: a Redis that died may come back with
-// another password.
+// gets one more when two probes in a row meet another class of error: a Redis that died may come back with another
+// password. So the last line is the cause, and a single probe that was lost does not hide it.
 func (h *health) Changed(c dispatch.Change) {
 	g, node := h.group, string(h.node.ID())
 	event := StateEvent{Node: node, From: c.From.String(), To: c.To.String(), Err: c.Err}
 	switch c.To {
 	case failover.Open:
 		event.Class = c.Class.String()
-		if h.firstOf(c.Class, c.From == failover.Closed) {
+		if h.isNews(c.Class, c.From == failover.Closed) {
 			level := slog.LevelWarn
 			about := []any{"decide", g.failModes()}
 			if c.Class == failover.Misconfigured {
@@ -114,19 +114,19 @@ func (g *Group) causeOf(node remote.Node, err error) error {
 	return err
 }
 
-// firstOf reports whether class has a log line and is new in this outage. begins says that the outage begins with it.
-func (h *health) firstOf(class failover.Class, begins bool) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if begins {
-		h.reportedClasses = 0
-	}
+// isNews reports whether the log needs a line about a class of error: at the beginning of an outage, and when two
+// failures in a row are of another class than the last line.
+func (h *health) isNews(class failover.Class, begins bool) bool {
 	if openings[class] == "" {
 		return false // a probe that had nothing to send
 	}
-	first := h.reportedClasses&(1<<class) == 0
-	h.reportedClasses |= 1 << class
-	return first
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	news := begins || class == h.met && class != h.told
+	if h.met = class; news {
+		h.told = class
+	}
+	return news
 }
 
 // failModes returns what decides now, as in "fail-local: api, login; fail-closed: pay". It names at most five

@@ -28,16 +28,13 @@ func (p *peek) Compose(_ *dispatch.Node, now time.Duration, _ string) (lua.Call,
 	return p.call, true
 }
 
-func (p *peek) Abandon(*dispatch.Node, time.Duration) { p.reply <- remote.Result{Err: errOpen} }
+func (p *peek) Abandon(n *dispatch.Node, _ time.Duration) { p.reply <- remote.Result{Err: n.WhyOpen()} }
 
 func (p *peek) Finish(_ *dispatch.Node, _ time.Duration, _ *lua.Call, _ time.Duration, r remote.Result) {
 	p.reply <- r
 }
 
-var (
-	errClosed = errors.New("tiered: the Group is closed")
-	errOpen   = errors.New("tiered: the breaker is open")
-)
+var errClosed = errors.New("tiered: the Group is closed")
 
 // peekAll asks Redis for the state of each bucket of a key, in one pipeline per node. It blocks for at most
 // Options.Budget.
@@ -61,7 +58,7 @@ func (g *Group) peekCalls(ctx context.Context, calls []lua.Call) []remote.Result
 		case g.closed.Load():
 			results[i].Err = errClosed
 		case n.State() != failover.Closed: // a peek cannot be a probe: it writes nothing
-			results[i].Err = errOpen
+			results[i].Err = n.WhyOpen()
 		default:
 			looks[i] = j
 			jobs = append(jobs, dispatch.Routed{Pending: dispatch.Pending{Job: j, Bucket: j.call.Bucket}, Node: n})

@@ -228,6 +228,33 @@ var told = []struct {
 		events: "closed→open unreachable, open→probing, probing→open unreachable, probing→open cannot serve, probing→open misconfigured, " +
 			"probing→closed, error unreachable, error cannot serve, error misconfigured",
 	}, {
+		name: "a refused password, a restart, and the password is refused again", // the last line says what is wrong
+		fault: func(p patientOf) {
+			p.fails(5*time.Second, replied("WRONGPASS invalid"))
+			p.fails(5*time.Second, io.EOF)
+			p.fails(5*time.Second, replied("WRONGPASS invalid"))
+		},
+		lines: []string{
+			"ERROR redis refuses this user: the fail modes decide until somebody changes that", gone,
+			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, settled,
+		},
+		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
+		events: "closed→open misconfigured, open→probing, probing→open misconfigured, probing→open unreachable, " +
+			"probing→closed, error misconfigured, error unreachable",
+	}, {
+		name: "a refused password, and a probe that is lost",
+		fault: func(p patientOf) {
+			p.fails(5*time.Second, replied("WRONGPASS invalid"))
+			p.fails(time.Second, io.EOF)
+			p.fails(5*time.Second, replied("WRONGPASS invalid"))
+		},
+		lines: []string{
+			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, settled,
+		},
+		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
+		events: "closed→open misconfigured, open→probing, probing→open misconfigured, probing→open unreachable, " +
+			"probing→closed, error misconfigured, error unreachable",
+	}, {
 		name: "slower than Budget", fault: func(p patientOf) {
 			p.store.delay.Store(int64(30 * ms))
 			p.ask(20 * time.Second)

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -41,6 +42,7 @@ type health struct {
 	openedAt   time.Duration  // the start of the present outage, or of the last one
 	outageTime time.Duration  // of all outages that are over
 	cause      failover.Class // of the error that last opened the breaker or kept it open
+	whyOpen    error          // ErrOpen and that error; nil before
 }
 
 // Stats returns the node's figures.
@@ -79,6 +81,17 @@ func (n *Node) lastCause() failover.Class {
 	return n.cause
 }
 
+// WhyOpen is the error of a call that was not made, because the breaker is not closed: it wraps ErrOpen, and the error that
+// last opened the breaker or kept it open.
+func (n *Node) WhyOpen() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.whyOpen == nil { // it is about to be recorded
+		return ErrOpen
+	}
+	return n.whyOpen
+}
+
 // changed records a change of the breaker.
 func (n *Node) changed(e failover.Event) {
 	at := e.At.Sub(n.dispatcher.options.Base)
@@ -88,7 +101,7 @@ func (n *Node) changed(e failover.Event) {
 	switch e.To {
 	case failover.Open:
 		c.Class = failover.Classify(e.Err)
-		n.opened(at, c.Class, e.From == failover.Closed)
+		n.opened(at, c.Class, e.Err, e.From == failover.Closed)
 	case failover.Closed:
 		c.After = n.closed(at)
 	}
@@ -96,7 +109,8 @@ func (n *Node) changed(e failover.Event) {
 }
 
 // opened records that the breaker opened, or that it stays open after a probe.
-func (n *Node) opened(at time.Duration, class failover.Class, first bool) {
+func (n *Node) opened(at time.Duration, class failover.Class, err error, first bool) {
+	why := fmt.Errorf("%w: %w", ErrOpen, err)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if first {
@@ -105,7 +119,7 @@ func (n *Node) opened(at time.Duration, class failover.Class, first bool) {
 	}
 	switch class { // a probe that had nothing to send has another class
 	case failover.Unreachable, failover.Saturated, failover.CannotServe, failover.Misconfigured:
-		n.cause = class
+		n.cause, n.whyOpen = class, why
 	}
 }
 

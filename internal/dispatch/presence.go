@@ -75,7 +75,7 @@ func (n *Node) look(ctx context.Context) error {
 	return err
 }
 
-// probe begins an attempt if the breaker is not closed: an idle process makes no other. It returns ErrOpen if the node
+// probe begins an attempt if the breaker is not closed: an idle process makes no other. It returns WhyOpen if the node
 // must not be asked now, and nil while the breaker is closed.
 func (n *Node) probe() (*failover.Attempt, error) {
 	if n.guard.State() == failover.Closed {
@@ -83,12 +83,12 @@ func (n *Node) probe() (*failover.Attempt, error) {
 	}
 	attempt, ok := n.guard.Begin(func() {})
 	if !ok {
-		return nil, ErrOpen
+		return nil, n.WhyOpen()
 	}
 	return attempt, nil
 }
 
-// ErrOpen says that a node was not asked, because its breaker is open.
+// ErrOpen says that a node was not asked, because its breaker is open: see [Node.WhyOpen].
 var ErrOpen = errors.New("the breaker is open")
 
 // Ping refreshes this process' presence at all nodes that the store knows now, and reports those that did not answer. It
