@@ -141,7 +141,7 @@ func (b *Bucket) Refuse(now time.Duration, n int64) (Verdict, bool) {
 	if !refused || n <= held {
 		return Verdict{}, false
 	}
-	return Verdict{Outcome: Refused, Left: b.remaining(held), Retry: retry}, true
+	return Verdict{Outcome: Refused, Left: b.refusedLeft(d, now, held), Retry: retry}, true
 }
 
 // CountRefused counts n tokens that Refuse refused, or the owner because the rule is Blocked. It is a step of its own,
@@ -192,7 +192,7 @@ func (b *Bucket) refuse(w *Waiter, now, retry time.Duration) Verdict {
 	if !w.AskAgain {
 		b.refused.Add(w.cost)
 	}
-	return Verdict{Outcome: Refused, Left: b.remaining(b.lease.live(now)), Retry: retry}
+	return Verdict{Outcome: Refused, Left: b.refusedLeft(b.denied.Load(), now, b.lease.live(now)), Retry: retry}
 }
 
 // Leave takes w out because its caller gives up. It reports false if the verdict is in w.C already.

@@ -11,12 +11,12 @@ import (
 
 // RefuseWaiter is Refuse for a caller that waits; see [Waiter.AskAgain].
 func (b *Bucket) RefuseWaiter(now time.Duration, n int64) (Verdict, bool) {
-	held := b.held(now)
-	retry, refused := b.denied.Load().lacks(now, n-held)
+	d, held := b.denied.Load(), b.held(now)
+	retry, refused := d.lacks(now, n-held)
 	if !refused || n <= held {
 		return Verdict{}, false
 	}
-	return Verdict{Outcome: Refused, Left: b.remaining(held), Retry: retry}, true
+	return Verdict{Outcome: Refused, Left: b.refusedLeft(d, now, held), Retry: retry}, true
 }
 
 // maxAskers is how many processes may ask for each token that they wait for.

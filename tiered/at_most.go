@@ -9,9 +9,10 @@ const mostAttempts = 4
 // work that can be done in part, such as sending what fits of a batch.
 //
 // If there are n tokens it costs as much as [Limiter.AllowN]. Otherwise it asks again, up to three times, for the
-// number of tokens that the last refusal said are left. So it blocks for up to four Options.Budget. If others take
-// tokens of the key meanwhile, it may get fewer than are left. Each attempt counts in Stats, and d is the Decision of
-// the last one that took tokens, or of the last one if none did.
+// number of tokens that the last refusal said are left. If none are left it asks for one: then RetryAfter is the time
+// until the same call gets something. So it blocks for up to four Options.Budget. If others take tokens of the key
+// meanwhile, it may get fewer than are left. Each attempt counts in Stats, and d is the Decision of the last one that
+// took tokens, or of the last one if none did.
 func (l *Limiter) AllowAtMost(ctx context.Context, key string, n int64) (granted int64, d Decision) {
 	var admitted Decision
 	if n > 0 {
@@ -39,6 +40,9 @@ attempts:
 			if granted, n = granted+taken, n+1-taken; d.Reason != ExceedsBurst {
 				fewer -= taken // Remaining was the sum
 			}
+		}
+		if granted == 0 {
+			fewer = max(fewer, 1)
 		}
 		if n = min(fewer, n); n < 1 {
 			break

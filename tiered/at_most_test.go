@@ -155,3 +155,31 @@ func TestAllowAtMostThatEndsEarly(t *testing.T) {
 		}
 	})
 }
+
+// AllowAtMost of an empty key says when the first token is there, and takes what has come since the last refusal, one step
+// of the refill after the other, though it is then known that not all of it is there.
+func TestAllowAtMostOfAnEmptyKey(t *testing.T) {
+	for _, n := range []int64{1, 5, 10, 1000} {
+		synctest.Test(t, func(t *testing.T) {
+			l, err := New(remote.NewMemory(), Policy{Name: "p", Limit: PerSecond(10)}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = l.Close(context.Background()) }()
+			l.AllowN(t.Context(), "k", 10)
+			for i := range 12 {
+				got, d := l.AllowAtMost(t.Context(), "k", n)
+				if got != 0 || d.Reason != Limited || d.RetryAfter > 100*time.Millisecond+time.Microsecond {
+					t.Errorf("AllowAtMost(%d) of none: %d, %v, come back in %v; a token is there in 100ms", n, got, d.Reason, d.RetryAfter)
+				}
+				tokens := time.Duration(1 + i%3)
+				time.Sleep(tokens*100*time.Millisecond + time.Microsecond)
+				left := l.Peek(t.Context(), "k").Remaining
+				if got, _ := l.AllowAtMost(t.Context(), "k", n); got != min(left, n) {
+					t.Errorf("AllowAtMost(%d) got %d of %d", n, got, left)
+				}
+				l.AllowAtMost(t.Context(), "k", 10) // what is left
+			}
+		})
+	}
+}

@@ -110,6 +110,29 @@ func TestWaiterWithoutAChanceBlocksNobody(t *testing.T) {
 	})
 }
 
+// A refusal is remembered from the first instant of a Group on: time.Now stands still in a bubble, so a service's test is
+// there.
+func TestHopelessWaitInTheFirstInstant(t *testing.T) {
+	for _, late := range []time.Duration{0, time.Microsecond} {
+		synctest.Test(t, func(t *testing.T) {
+			l := limiter(t, newDistant(0), Policy{Name: "api", Limit: PerSecond(10).WithBurst(2)}, nil)
+			time.Sleep(late)
+			want(t, l.AllowN(t.Context(), "k", 2), Granted)
+			q := &queue{t: t, l: l}
+			q.join(t.Context(), 0, "k", 1) // its turn is in 100 ms
+			ctx, cancel := context.WithTimeout(t.Context(), 101*ms)
+			defer cancel()
+			start := time.Now()
+			err := l.Wait(ctx, "k") // its turn would be in 200 ms
+			outOfTimeError(t, err)
+			if waited := time.Since(start); waited > 0 {
+				t.Errorf("%v after the Group began, a hopeless wait took %v", late, waited)
+			}
+			q.all.Wait()
+		})
+	}
+}
+
 // The estimate counts the waiters in front, because they take the refill first.
 func TestDeadlineCountsThoseInFront(t *testing.T) {
 	for _, early := range []bool{false, true} { // all come before the first answer tells what there is

@@ -81,7 +81,7 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 		return nil, err
 	}
 	g := &Group{
-		store: s, options: filled, base: time.Now(),
+		store: s, options: filled, base: time.Now().Add(-1), // so that no time of this Group is 0, which often means never
 		forgotten: make(chan struct{}, 1),
 	}
 	g.simulated, _ = s.(simulated)

@@ -253,7 +253,7 @@ func TestPlanThatIsCarriedNoMore(t *testing.T) {
 			return admitted
 		}
 		for range 9 {
-			if n := second(free); n < 190 {
+			if n := second(free); n < 150 {
 				t.Fatalf("%d in a second, while the plan of 200/s is in use", n)
 			}
 		}
