@@ -135,7 +135,7 @@ func (b *history) outlasted(now time.Duration, c *lua.Call) {
 			t.used = max(t.used, now) + lua.MaxBack + b.life
 		}
 		switch {
-		case b.by(t, c):
+		case b.uses(t, c):
 			t.used = max(t.used, now)
 			if c.Lease != "" {
 				t.used = max(t.used, now+time.Duration(c.TTL)*time.Microsecond)

@@ -235,6 +235,7 @@ func Draw(seed uint64) Plan {
 	}
 	p.Options.Processes = pick(&d, 0, 0, 0, 2, 5)
 	p.drawReloads()
+	p.drawTwoPlans()
 	p.drawCharges()
 	p.drawNodes()
 	p.drawReturns()

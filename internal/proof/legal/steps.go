@@ -329,6 +329,10 @@ func (w *player) admit(before, after time.Duration, legs []part) {
 
 // stream requests one token, again and again.
 func (p *process) stream(lane time.Duration, s *Step) {
+	if s.Limit != (tiered.Limit{}) {
+		p.twoPlans(lane, s)
+		return
+	}
 	for range s.N {
 		p.ask(lane, s.Which, s.Key, 1, s.N%5 == 0, tiered.Limit{})
 		time.Sleep(s.Pause)

@@ -1,0 +1,74 @@
+package legal
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// drawTwoPlans puts streams whose requests carry the key's limit or another one between the steps of some plans. They have
+// random numbers of their own, so that the other steps of a seed are the same as without them.
+func (p *Plan) drawTwoPlans() {
+	d := drawer{rand.New(rand.NewPCG(p.Seed, 23))}
+	which := d.IntN(len(p.Policies))
+	x := p.Policies[which]
+	if p.Class != Calm || x.Algorithm != tiered.TokenBucket || len(x.Also) > 0 || x.Shards > 1 || x.Standing != tiered.StandingOff {
+		return
+	}
+	for range 1 + d.IntN(3) {
+		other := d.another(x)
+		if other == tiered.Unlimited() || other == tiered.Blocked() {
+			continue
+		}
+		s := Step{
+			Verb: Stream, Who: d.IntN(p.Processes), Which: which, Key: d.IntN(keys), N: 20 + d.IntN(100), Limit: other,
+			Pause: pick(&d, ms, 10*ms, 40*ms, 300*ms), After: pick(&d, 0, 20*ms, second, 12*second),
+		}
+		p.Steps = slices.Insert(p.Steps, d.IntN(len(p.Steps)+1), s)
+	}
+}
+
+// twoPlans is a stream whose requests carry the key's limit and another one by turns, as while a token is replaced.
+func (p *process) twoPlans(lane time.Duration, s *Step) {
+	const beside = 1000 // slots of limits that are in force beside those of the processes
+	w, b := p.player, p.player.histories[s.Which][s.Key]
+	w.mu.Lock()
+	own := p.limit(s.Which, s.Key)
+	w.mu.Unlock()
+	if own == tiered.Unlimited() || own == tiered.Blocked() {
+		return
+	}
+	w.enter(lane)
+	w.mu.Lock()
+	b.inForce(beside+p.slot, w.now(), s.Limit)
+	w.mu.Unlock()
+	for i := range s.N {
+		limit := own
+		if i%2 == 1 || s.N%3 == 0 && i > s.N/2 {
+			limit = s.Limit
+		}
+		p.ask(lane, s.Which, s.Key, 1, false, limit)
+		time.Sleep(s.Pause)
+	}
+	p.ask(lane, s.Which, s.Key, 1, false, own)
+	w.mu.Lock()
+	b.noMore(beside+p.slot, w.now())
+	w.mu.Unlock()
+}
+
+// noMore records that a slot has no limit any more.
+func (b *history) noMore(slot int, now time.Duration) {
+	if i, ok := b.open[slot]; ok {
+		b.terms[i].closed = now
+		delete(b.open, slot)
+	}
+}
+
+// uses reports whether a call of a token bucket uses the burst or the rate of a term: a key whose requests carry different
+// limits may have the one of this and the other of that.
+func (b *history) uses(t *term, c *lua.Call) bool {
+	return b.by(t, c) || c.Cap == burst(t.Limit) || c.Tokens == t.Tokens && c.Period == t.Per.Microseconds()
+}
