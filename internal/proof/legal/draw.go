@@ -161,7 +161,7 @@ var often = [...]int{
 	Ask: 12, Reserve: 12, Together: 4, Both: 3, Crowd: 4, Stream: 8, Behind: 4, Cancel: 7, Settle: 4, Await: 1, Peek: 2,
 	Others: 3, Rule: 10, Change: 8, Tune: 2, Reset: 4, Restart: 3, Crash: 2, Forget: 3, Back: 5, Ahead: 3, Vanish: 2,
 	Lossy: 3, Slow: 3, Repeat: 2, Down: 4, Well: 6,
-	Move: 0, Return: 0, Reload: 0, // see Plan.drawNodes, drawReturns and drawReloads; those between are of Plan.drawCharges
+	Reload: 0, // the verbs between have draws of their own: see Draw
 }
 
 // can reports whether a verb may be drawn for a plan.

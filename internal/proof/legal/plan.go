@@ -126,6 +126,7 @@ const (
 	Refund               // gives tokens to a key
 	AtMost               // takes what there is of N tokens, and may leave before Redis answers
 	Queue                // many wait for a token each
+	Handover             // uses most of a key in one process, and the rest in another
 	Return               // asks for a key after Pause without disturbances, in which nobody did
 	Reload               // SetPolicies without the policy, and Pause later with it; code may still use the Limiter of before
 )
@@ -135,7 +136,7 @@ var verbs = [...]string{
 	"peek",
 	"others", "rule", "change", "tune", "reset", "restart", "crash", "forget scripts", "clock back", "clock ahead",
 	"vanish",
-	"lossy", "slow", "repeat", "down", "well", "move slots", "meter", "charge", "refund", "at most", "queue", "come back", "reload",
+	"lossy", "slow", "repeat", "down", "well", "move slots", "meter", "charge", "refund", "at most", "queue", "hand over", "come back", "reload",
 }
 
 // Step is one step of a plan. It happens After the one before.
@@ -239,5 +240,6 @@ func Draw(seed uint64) Plan {
 	p.drawCharges()
 	p.drawNodes()
 	p.drawReturns()
+	p.drawHandovers()
 	return p
 }

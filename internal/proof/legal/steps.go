@@ -94,6 +94,8 @@ func (w *player) do(i int, s *Step) {
 		p.atMost(s)
 	case Queue:
 		p.queue(s)
+	case Handover:
+		p.handover(s)
 	case Return:
 		p.comeBack(s)
 	case Reload:
