@@ -109,7 +109,7 @@ func (d *denial) believe(p *Policy, now, retry time.Duration) {
 		retry = longest
 	}
 	// A sixteenth of jitter, so that processes refused together do not come back together.
-	d.until = now + retry + p.between(0, 1.0/16, retry)
+	d.until = now + min(retry+p.between(0, 1.0/16, retry), longestDenial)
 }
 
 // ready reports when need tokens may be there: by the refill, or when the windows open.

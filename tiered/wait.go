@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// maxSleep is the longest that a waiter sleeps. It is longer than a denial is believed (5 s and a sixteenth), so
-	// the waiter asks Redis again.
+	// maxSleep is the longest that a waiter sleeps. It is longer than a denial is believed, which is 5 s, so the waiter
+	// asks Redis again.
 	maxSleep = 5500 * time.Millisecond
 
 	// maxSleepFallback is the same while Redis does not answer. It may be back, and full. Asking again makes no call
