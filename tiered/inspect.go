@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"time"
@@ -59,6 +60,35 @@ func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
 		ctx = context.Background()
 	}
 	defer func() { l.finish(&d, 0) }()
+	return l.peek(ctx, key, n, l.peekAll)
+}
+
+// PeekLocal returns what [Limiter.Peek] would return if Redis did not answer: what this process knows, by the last reply
+// and the refill since. It makes no call, does not block, and takes nothing. It reports false if Redis has told this
+// process nothing of the key, or too long ago.
+func (l *Limiter) PeekLocal(key string) (d Decision, ok bool) {
+	if l.valid(key, 1) != Granted {
+		return Decision{}, false
+	}
+	b, ok := l.group.cache.Find(l.firstID(key))
+	if ok {
+		_, ok = b.LastUse(l.group.now())
+	}
+	if !ok {
+		return Decision{}, false
+	}
+	d = l.peek(context.Background(), key, 1, func(_ context.Context, _ string, all []*local.Policy) []remote.Result {
+		return slices.Repeat([]remote.Result{{Err: errNotAsked}}, len(all))
+	})
+	return d, d.Reason != Unavailable
+}
+
+var errNotAsked = errors.New("tiered: Redis was not asked")
+
+// peek is PeekN with what ask finds out about the buckets of a key.
+func (l *Limiter) peek(
+	ctx context.Context, key string, n int64, ask func(context.Context, string, []*local.Policy) []remote.Result,
+) (d Decision) {
 	id := l.id(key)
 	p := l.policyFor(id, key)
 	switch p.Rule {
@@ -70,7 +100,7 @@ func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
 		return d
 	}
 	policies := l.bucketPolicies(p)
-	results := l.peekAll(ctx, id.Key, policies)
+	results := ask(ctx, id.Key, policies)
 	parent := p
 	if p.Parent != nil {
 		parent = p.Parent

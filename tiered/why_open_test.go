@@ -16,8 +16,10 @@ import (
 // refusedUser is how Redis refuses a password.
 type refusedUser struct{}
 
-func (refusedUser) Error() string { return "WRONGPASS invalid username-password pair or user is disabled." }
-func (refusedUser) RedisError()   {}
+func (refusedUser) Error() string {
+	return "WRONGPASS invalid username-password pair or user is disabled."
+}
+func (refusedUser) RedisError() {}
 
 // While nothing is sent to a node, whoever is told so is told why: it is known.
 func TestWhyNothingIsSent(t *testing.T) {

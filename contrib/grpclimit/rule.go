@@ -44,7 +44,8 @@ type Rule struct {
 	Messages bool
 
 	// Cost returns what a call, or a message, costs in tokens; nil means 1. See [MethodCosts]. A call that costs 0
-	// passes the rule uncounted. One that costs more than the burst is refused. A negative cost is refused with
+	// passes the rule uncounted. Its trailers have what this process knows of the limit, see [tiered.Limiter.PeekLocal],
+	// unless other rules count it. One that costs more than the burst is refused. A negative cost is refused with
 	// InvalidArgument, because it may come from the request.
 	Cost func(context.Context, Call) int64
 

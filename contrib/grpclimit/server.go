@@ -72,12 +72,12 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		s.setTrailer(ctx, s.refusal(refused))
 		return nil, s.answer(ctx, refused)
 	}
-	if len(uses) == 0 {
-		return handler(ctx, req)
-	}
 	md := metadata.MD{}
 	s.addLimit(md, &t.Decision)
 	s.setTrailer(ctx, md)
+	if len(uses) == 0 {
+		return handler(ctx, req)
+	}
 	if s.o.Settle {
 		ctx = s.limit.withSettlement(ctx, t, uses)
 	}
@@ -92,14 +92,15 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	return resp, err
 }
 
-// admit takes the tokens that a part of the rules wants, unless the call skips them all.
+// admit takes the tokens that a part of the rules wants, unless the call skips them all. If they cost nothing, the
+// Decision is what is known of them.
 func (s *Server) admit(r request, which part, room []use) (tiered.Reservation, []use, *Error) {
 	if skip, refused := s.limit.skipped(r); skip || refused != nil {
 		return tiered.Reservation{}, nil, refused
 	}
-	uses, refused := s.limit.uses(r, which, room)
+	uses, free, refused := s.limit.uses(r, which, room)
 	if refused != nil || len(uses) == 0 {
-		return tiered.Reservation{}, nil, refused
+		return tiered.Reservation{Decision: s.limit.tightest(free)}, nil, refused
 	}
 	t, refused := take(r, uses, false)
 	return t, uses, refused
@@ -194,9 +195,11 @@ func (s *Server) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 		return s.refuseStream(ss, refused)
 	}
 	var t tiered.Reservation
-	uses, refused := s.limit.uses(r, opening, nil)
+	uses, free, refused := s.limit.uses(r, opening, nil)
 	if refused == nil && len(uses) > 0 {
 		t, refused = take(r, uses, false)
+	} else {
+		t.Decision = s.limit.tightest(free)
 	}
 	if refused != nil {
 		return s.refuseStream(ss, refused)
@@ -262,7 +265,7 @@ func (st *serverStream) RecvMsg(m any) error {
 	}
 	r := request{ctx: st.ServerStream.Context(), call: Call{Method: st.method, Stream: true, Request: m}}
 	var room [fewRules]use
-	uses, refused := st.s.limit.uses(r, message, room[:0])
+	uses, _, refused := st.s.limit.uses(r, message, room[:0])
 	if refused == nil && len(uses) > 0 {
 		_, refused = take(r, uses, st.s.o.WaitMessages)
 	}

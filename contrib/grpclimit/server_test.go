@@ -266,6 +266,13 @@ func TestCosts(t *testing.T) {
 		if status.Code(err) != want.code || left(l, "ann") != want.left {
 			t.Errorf("call %d: %v with %d left, want %v, %d", i, err, left(l, "ann"), want.code, want.left)
 		}
+		cost = 0 // a call that costs nothing is told what is left
+		if a, told := call(as(t, "ann"), c), fmt.Sprintf("10 %d ", want.left); a.code != codes.OK || !strings.HasPrefix(a.limits(), told) {
+			t.Errorf("after call %d: %v %q, want %q", i, a.status, a.limits(), told)
+		}
+	}
+	if a := call(as(t, "bob"), c); a.code != codes.OK || a.limits() != "- - - -" {
+		t.Errorf("a key of which nothing is known: %v %q", a.status, a.limits())
 	}
 	check := Call{Method: "/grpc.health.v1.Health/Check"}
 	if !Health(t.Context(), check) || Health(t.Context(), Call{Method: "/a/Check"}) {

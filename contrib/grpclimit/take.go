@@ -61,8 +61,8 @@ type use struct {
 	limit   tiered.Limit // that the call carries; zero is none
 }
 
-// uses appends a use for each rule that applies.
-func (l *limit) uses(r request, which part, to []use) (uses []use, refused *Error) {
+// uses appends a use for each rule that applies, and returns those apart that cost nothing.
+func (l *limit) uses(r request, which part, to []use) (uses, free []use, refused *Error) {
 	i := 0
 	defer l.caught(r, "rules[%d]", &i, &refused)
 	for ; i < len(l.rules); i++ {
@@ -77,24 +77,36 @@ func (l *limit) uses(r request, which part, to []use) (uses []use, refused *Erro
 				continue
 			case Refuse:
 				d := tiered.Decision{Reason: tiered.InvalidKey, Policy: rule.Limiter.Policy().Name}
-				return nil, newError(r, d, nil)
+				return nil, nil, newError(r, d, nil)
 			case Together:
 				key = sharedKey
 			}
 		}
-		cost := int64(1)
+		u := use{rule: i, limiter: rule.Limiter, key: key, cost: 1}
 		if rule.Cost != nil {
-			if cost = rule.Cost(r.ctx, r.call); cost == 0 {
+			if u.cost = rule.Cost(r.ctx, r.call); u.cost == 0 {
+				free = append(free, u)
 				continue
 			}
 		}
-		u := use{rule: i, limiter: rule.Limiter, key: key, cost: cost}
 		if rule.Limit != nil {
 			u.limit = rule.Limit(r.ctx, r.call)
 		}
 		to = append(to, u)
 	}
-	return to, nil
+	return to, free, nil
+}
+
+// tightest returns what this process knows of the tightest limit of a call that costs nothing: Redis is not asked. If that
+// is nothing, the Reason is Unknown.
+func (l *limit) tightest(free []use) (least tiered.Decision) {
+	for i := range free {
+		d, known := free[i].limiter.PeekLocal(free[i].key)
+		if known && counted(&d) && !l.shadowed(&d) && (least.Reason == tiered.Unknown || d.Remaining < least.Remaining) {
+			least = d
+		}
+	}
+	return least
 }
 
 // caught refuses a call if a user's function has panicked. It must be deferred itself, because it calls recover. i is

@@ -56,12 +56,13 @@ func (l *limit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		return
 	}
 	var room [fewRules]use
-	uses, refused := l.uses(r, room[:0])
+	uses, free, refused := l.uses(r, room[:0])
 	if refused.Reason != tiered.Unknown {
 		l.refuse(w, r, refused)
 		return
 	}
 	if len(uses) == 0 {
+		l.tell(w.Header(), free)
 		next.ServeHTTP(w, r)
 		return
 	}
@@ -104,9 +105,9 @@ type use struct {
 	limit   tiered.Limit // that the request carries; zero is none
 }
 
-// uses appends a use for each rule that applies to the request. A Decision with a Reason refuses the request at
-// once.
-func (l *limit) uses(r *http.Request, uses []use) ([]use, tiered.Decision) {
+// uses appends a use for each rule that applies to the request, and returns those apart that cost nothing. A Decision with
+// a Reason refuses the request at once.
+func (l *limit) uses(r *http.Request, uses []use) (_, free []use, _ tiered.Decision) {
 	for i := range l.rules {
 		rule := &l.rules[i]
 		if rule.Skip != nil && rule.Skip(r) {
@@ -118,24 +119,39 @@ func (l *limit) uses(r *http.Request, uses []use) ([]use, tiered.Decision) {
 			case Exempt:
 				continue
 			case Refuse:
-				return nil, tiered.Decision{Reason: tiered.InvalidKey, Policy: rule.Limiter.Policy().Name}
+				return nil, nil, tiered.Decision{Reason: tiered.InvalidKey, Policy: rule.Limiter.Policy().Name}
 			case Together:
 				key = sharedKey
 			}
 		}
-		cost := int64(1)
+		u := use{rule: i, limiter: rule.Limiter, key: key, cost: 1}
 		if rule.Cost != nil {
-			if cost = rule.Cost(r); cost == 0 {
+			if u.cost = rule.Cost(r); u.cost == 0 {
+				free = append(free, u)
 				continue
 			}
 		}
-		u := use{rule: i, limiter: rule.Limiter, key: key, cost: cost}
 		if rule.Limit != nil {
 			u.limit = rule.Limit(r)
 		}
 		uses = append(uses, u)
 	}
-	return uses, tiered.Decision{}
+	return uses, free, tiered.Decision{}
+}
+
+// tell states the tightest limit of a request that costs nothing, as far as this process knows it: Redis is not asked.
+func (l *limit) tell(h http.Header, free []use) {
+	var least tiered.Decision
+	for i := range free {
+		d, known := free[i].limiter.PeekLocal(free[i].key)
+		if known && counted(&d) && !shadowed(free, &d) && (!least.Allowed || d.Remaining < least.Remaining) {
+			least = d
+			least.Allowed = true // the request passes
+		}
+	}
+	if least.Allowed {
+		l.headers(h, free, &least)
+	}
 }
 
 // canceled returns the Decision for a request whose client has gone.

@@ -1,0 +1,87 @@
+package httplimit_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
+)
+
+// A request that costs nothing is told what is left, as far as this process knows it. It makes no call to Redis, and takes
+// nothing.
+func TestAFreeRequestIsToldWhatIsLeft(t *testing.T) {
+	for _, p := range []tiered.Policy{
+		{Limit: tiered.PerHour(5)},
+		{Limit: tiered.PerHour(5), Also: []tiered.Limit{tiered.PerDay(1000)}},
+		{Limit: tiered.PerHour(5), Algorithm: tiered.FixedWindow},
+		{Limit: tiered.PerHour(5), Algorithm: tiered.SlidingWindow},
+		{Limit: tiered.PerHour(5), Algorithm: tiered.SlidingLog},
+		{PerKey: func(string) tiered.Limit { return tiered.PerHour(5) }, Limit: tiered.PerHour(1)},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store, ctx := remote.NewMemory(), context.Background()
+			g, err := tiered.NewGroup(store, &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = g.Close(ctx) }()
+			p.Name = "api"
+			l, err := g.NewLimiter(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			limit, err := httplimit.New([]httplimit.Rule{{
+				Limiter: l, Key: httplimit.Header("X-User"), Missing: httplimit.Refuse,
+				Cost: func(r *http.Request) int64 {
+					if r.Method == http.MethodHead {
+						return 0
+					}
+					return 1
+				},
+			}}, &httplimit.Options{IETFDraft11: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			ask := func(method, user string) (int, http.Header) {
+				r, w := httptest.NewRequest(method, "/", nil), httptest.NewRecorder()
+				r.Header.Set("X-User", user)
+				h.ServeHTTP(w, r)
+				return w.Code, w.Header()
+			}
+			time.Sleep(time.Second)
+			calls := func() int64 { return g.Stats().Nodes["memory"].Calls }
+			if _, got := ask(http.MethodHead, "ann"); got.Get("X-RateLimit-Remaining") != "" || got.Get("Retry-After") != "" || calls() > 0 {
+				t.Errorf("%v: nothing is known yet: %v, %d calls", p.Algorithm, got, calls())
+			}
+			for i, left := range []string{"4", "3", "2", "1", "0", "0"} {
+				_, paid := ask(http.MethodGet, "ann")
+				before := calls()
+				status, free := ask(http.MethodHead, "ann")
+				if status != http.StatusOK || free.Get("Retry-After") != "" || calls() != before {
+					t.Errorf("%v, request %d: status %d, Retry-After %q, %d calls", p.Algorithm, i, status, free.Get("Retry-After"),
+						calls()-before)
+				}
+				if free.Get("X-RateLimit-Limit") != "5" || free.Get("X-RateLimit-Remaining") != left ||
+					free.Get("X-RateLimit-Reset") != paid.Get("X-RateLimit-Reset") {
+					t.Errorf("%v, request %d: a free one is told %v, one that costs 1 %v", p.Algorithm, i, free, paid)
+				}
+				if free.Get("RateLimit-Policy") != paid.Get("RateLimit-Policy") || free.Get("RateLimit") == "" {
+					t.Errorf("%v, request %d: a free one is told %v, one that costs 1 %v", p.Algorithm, i, free, paid)
+				}
+			}
+			store.Fail(errors.New("down"))
+			if status, free := ask(http.MethodHead, "ann"); status != http.StatusOK || free.Get("X-RateLimit-Remaining") != "0" {
+				t.Errorf("%v, in an outage: %d %v", p.Algorithm, status, free)
+			}
+		})
+	}
+}
