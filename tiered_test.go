@@ -204,7 +204,7 @@ func checkShards(t *testing.T, shards int, nodes []*redis.Client) {
 			t.Fatal(err)
 		}
 		for _, key := range keys {
-			if strings.Contains(key, "{leased/4.") && strings.HasSuffix(key, "/shared}tb1s") {
+			if strings.Contains(key, "{leased/4.") && strings.HasSuffix(key, "/shared}tb2s") {
 				names[i]++
 			}
 		}

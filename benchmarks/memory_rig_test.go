@@ -52,7 +52,7 @@ func (s *Server) mustLease(tb testing.TB, keys, processes int) {
 	tb.Helper()
 	ctx := context.Background()
 	full := 0
-	for each := s.operator.Scan(ctx, 0, "*tb1", 1000).Iterator(); each.Next(ctx); {
+	for each := s.operator.Scan(ctx, 0, "*tb2", 1000).Iterator(); each.Next(ctx); {
 		fields, err := s.operator.HKeys(ctx, each.Val()).Result()
 		if err != nil {
 			tb.Fatal(err)

@@ -177,7 +177,7 @@ func discard(t *testing.T, r *http.Response) *http.Response {
 // leased returns how many tokens of the client's bucket are leased, by what Redis stores: field o of the token bucket.
 func leased(t *testing.T, client *redis.Client) string {
 	t.Helper()
-	out, err := client.HGet(t.Context(), "tl:{per-ip/127.0.0.1}tb1", "o").Result()
+	out, err := client.HGet(t.Context(), "tl:{per-ip/127.0.0.1}tb2", "o").Result()
 	if errors.Is(err, redis.Nil) {
 		return "0"
 	}

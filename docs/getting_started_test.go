@@ -169,8 +169,8 @@ func TestGettingStarted(t *testing.T) {
 		t.Errorf("%d, %v", refused.Code, refused.Header())
 	}
 
-	fields := server.Client().HGetAll(t.Context(), "shop:{per-user/ann}tb1").Val()
-	if fields["l"] == "" || server.Client().PTTL(t.Context(), "shop:{per-user/ann}tb1").Val() <= 0 {
+	fields := server.Client().HGetAll(t.Context(), "shop:{per-user/ann}tb2").Val()
+	if fields["l"] == "" || server.Client().PTTL(t.Context(), "shop:{per-user/ann}tb2").Val() <= 0 {
 		t.Errorf("Redis has %v", fields)
 	}
 	operators := http.NewServeMux()
@@ -188,7 +188,7 @@ func TestGettingStarted(t *testing.T) {
 	if err := shutDown(ended, &http.Server{}, group, client); err != nil {
 		t.Error(err)
 	}
-	if out := server.Client().HGet(t.Context(), "shop:{per-user/ann}tb1", "o").Val(); out != "" && out != "0" {
+	if out := server.Client().HGet(t.Context(), "shop:{per-user/ann}tb2", "o").Val(); out != "" && out != "0" {
 		t.Errorf("%s tokens are still leased", out)
 	}
 }

@@ -73,7 +73,7 @@ func TestOperationsExport(t *testing.T) {
 	}
 	export(g)
 	text := expvar.Get("limiter").String()
-	for _, field := range []string{`"Nodes":{"memory":{`, `"Breaker":"closed"`, `"Policies":{`, `"Format":"tb1"`} {
+	for _, field := range []string{`"Nodes":{"memory":{`, `"Breaker":"closed"`, `"Policies":{`, `"Format":"tb2"`} {
 		if !strings.Contains(text, field) {
 			t.Errorf("%s is not in %s", field, text)
 		}

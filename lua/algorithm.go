@@ -25,21 +25,21 @@ var algorithms = [...]struct {
 	broken func(c *Call) int            // the first argument against a rule of its own, or 0
 	third  func(l Limit, c *Call) int64 // the third number of a limit
 }{
-	TokenBucket: {mark: "tb1", script: newScript(tokenBucketText)},
+	TokenBucket: {mark: "tb2", script: newScript(tokenBucketText)},
 	SlidingLog: {
 		mark: "lg1", script: newScript(callText + slidingLogText), sorted: true,
 		broken: brokenLog, third: func(Limit, *Call) int64 { return 0 },
 	},
 	FixedWindow: {
-		mark: "fw1", script: newScript(fixedWindowShortText + callText + fixedWindowText),
+		mark: "fw2", script: newScript(fixedWindowShortText + callText + fixedWindowText),
 		broken: brokenFixed, third: func(_ Limit, c *Call) int64 { return c.Phase },
 	},
 	SlidingWindow: {
-		mark: "sw2", script: newScript(callText + slidingWindowText),
+		mark: "sw3", script: newScript(callText + slidingWindowText),
 		broken: brokenBlocks, third: func(l Limit, _ *Call) int64 { return l.Span },
 	},
 	TokenBuckets: {
-		mark: "tm1", script: newScript(callText + tokenBucketsText),
+		mark: "tm2", script: newScript(callText + tokenBucketsText),
 		broken: brokenBuckets, third: func(l Limit, _ *Call) int64 { return l.Tokens },
 	},
 }

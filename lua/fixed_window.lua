@@ -4,7 +4,7 @@ Windows begin at phase + k * period of the server's clock. A lease ends with its
 is used in the window that counted it, and what is counted never exceeds cap.
 
 KEYS[1]  a hash that only this script writes. Its name has the period, because another period would misread its count
-  v  format mark 'fw1'      c  epoch      t  newest time      n  tokens counted in the window of t
+  v  format mark 'fw2'      c  epoch      t  newest time      n  tokens counted in the window of t
   and once a lease was granted:
   o  tokens that leases hold, ended ones too     w  sum of the leases' wants     a  leases that hold or want tokens
   e  end of the latest lease                     g  next sweep, 0 none
@@ -25,7 +25,7 @@ next take. A refused direct take writes nothing, unless it swept or found a larg
 writes nothing.
 ]]
 
-local FORMAT = 'fw1'
+local FORMAT = 'fw2'
 local CHUNK = 1000 -- arguments per command: unpack has a limit
 local cap, period, phase = arg[22], arg[23], arg[24]
 if to > 0 then return refuse(19) end

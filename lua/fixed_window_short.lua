@@ -23,7 +23,7 @@ if #ARGV == 9 then
     if deadline > 0 and server >= deadline then break end
 
     local stored = call('HMGET', key, 'v', 'c', 't', 'n', 'w')
-    local exists, born, last, count = stored[1] == 'fw1', server, server, 0
+    local exists, born, last, count = stored[1] == 'fw2', server, server, 0
     if exists then
       if stored[5] then break end -- it lends
       born, last, count = tonumber(stored[2]), tonumber(stored[3]), tonumber(stored[4])
@@ -42,7 +42,7 @@ if #ARGV == 9 then
     if exists then
       call('HSET', key, 't', now, 'n', count)
     else
-      call('HSET', key, 'v', 'fw1', 'c', born, 't', now, 'n', count)
+      call('HSET', key, 'v', 'fw2', 'c', born, 't', now, 'n', count)
     end
     call('PEXPIRE', key, min(ceil((edge - server) / 1000) + 1000, 2 ^ 43))
     local flags = (exists and 0 or 1) + (epoch > 0 and epoch ~= born and 8 or 0) -- CREATED, OTHER_EPOCH

@@ -16,7 +16,7 @@ now if that is sooner, and leased tokens where their lease ends. There are at mo
 it finds a longer limit to begin from.
 
 KEYS[1]  a hash that only this script writes
-  v  format mark 'sw2'      c  epoch      t  newest time
+  v  format mark 'sw3'      c  epoch      t  newest time
   z  how far the server's clock was set back: the key's time is the server's plus z
   x  until then something counts
   u  the limits in use: <tag>,... of a single version; of several <tag>,...@<until>;... with until the time after which
@@ -44,7 +44,7 @@ writes nothing, unless it swept, found a large step back of the clock, added a l
 forgotten (twice in its longest window). A peek writes nothing.
 ]]
 
-local FORMAT = 'sw2'
+local FORMAT = 'sw3'
 local LONGEST_SPAN, LONGEST_WINDOW = 512, 2 ^ 51
 local CHUNK = 1000 -- fields per command: unpack has a limit
 local LOOK = 32    -- blocks read at a time for a retry

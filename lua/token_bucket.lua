@@ -6,7 +6,7 @@ that can be spent anywhere never exceeds one full bucket, and any interval of le
 with any number of processes.
 
 KEYS[1]  a hash that only this script writes
-  v  format mark 'tb1'                          l  level, a double, may be negative (debt)
+  v  format mark 'tb2'                          l  level, a double, may be negative (debt)
   t  time of the level                          c  epoch: when the bucket was created
   s  overflow: tokens of the refill that were lost because the bucket was full. It starts at 2^40 and stops at 2^52.
      What came since the start is stored, in 4096ths of a token: the step of a double there, so a whole number is short. Not
@@ -64,7 +64,7 @@ a missing (full) bucket would forget, by the largest cap: the next caller may ha
 
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local call, format, tonumber = redis.call, string.format, tonumber
-local FORMAT = 'tb1'
+local FORMAT = 'tb2'
 local WHOLE = 2 ^ 53           -- from here on doubles skip whole numbers
 local OVERFLOW_START, OVERFLOW_END, OVERFLOW_PARTS = 2 ^ 40, 2 ^ 52, 2 ^ 12
 -- Tokens, and microseconds. Sums of these are stored, and they must stay below 2^53.

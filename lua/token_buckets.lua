@@ -7,7 +7,7 @@ bucket lost at once, which is the least of what each lost. It is never more than
 least as much as a single bucket would be.
 
 KEYS[1]  a hash that only this script writes
-  v  format mark 'tm1'      c  epoch      t  newest time
+  v  format mark 'tm2'      c  epoch      t  newest time
   z  how far the server's clock was set back: the key's time is the server's plus z
   x  from then on the buckets are full and no lease is out
   s  overflow, a double: starts at 2^40, stops at 2^52
@@ -27,7 +27,7 @@ A refused direct take writes nothing, unless it swept, found a large step back o
 to note that its terms still do. A peek writes nothing, unless it changes what governs.
 ]]
 
-local FORMAT = 'tm1'
+local FORMAT = 'tm2'
 local ROUNDING = 1e-9 -- tokens: 0.9999999999 is a rounding error of the refill, not a missing token
 local OVERFLOW_START, OVERFLOW_END = 2 ^ 40, 2 ^ 52
 local HOLD, OTHER_TERMS = 10 * SECOND, 64 -- see token_bucket.lua

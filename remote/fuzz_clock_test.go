@@ -110,7 +110,7 @@ func FuzzServerClock(f *testing.F) {
 			return
 		}
 		for i, e := range r.events {
-			e.Bucket = fmt.Sprintf("{clock/%d}tb1", buckets)
+			e.Bucket = fmt.Sprintf("{clock/%d}tb2", buckets)
 			if e.Cap == 0 {
 				script.del(t, e.Bucket)
 			} else if got := script.call(t, e); got != r.answers[i] {

@@ -133,9 +133,9 @@ func FuzzReplyBytes(f *testing.F) {
 			return
 		}
 		calls := [2]lua.Call{
-			{Bucket: "{p/a}tb1", Cap: 10, Tokens: 1, Period: 1, TTL: 1, Fleet: 1, Want: 3, Min: 1},
+			{Bucket: "{p/a}tb2", Cap: 10, Tokens: 1, Period: 1, TTL: 1, Fleet: 1, Want: 3, Min: 1},
 			{
-				Bucket: "{p/b}tb1", Cap: 10, Tokens: 1, Period: 1, TTL: 1e6, Fleet: 1, Want: 5, Lease: "l", Seq: 2,
+				Bucket: "{p/b}tb2", Cap: 10, Tokens: 1, Period: 1, TTL: 1e6, Fleet: 1, Want: 5, Lease: "l", Seq: 2,
 				Ack: 1,
 			},
 		}

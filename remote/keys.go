@@ -13,10 +13,10 @@ import (
 
 // The name of a bucket is
 //
-//	prefix{policy/key}tb1     the key as the user gave it, any bytes
-//	prefix{policy/hash}tb1h   its SHA-256 in hex, for long keys and where HashKeys is set
+//	prefix{policy/key}tb2     the key as the user gave it, any bytes
+//	prefix{policy/hash}tb2h   its SHA-256 in hex, for long keys and where HashKeys is set
 //	prefix{policy/key}lg1:60000000   other algorithms have other marks, and more that their numbers depend on: see Kind
-//	prefix{policy/4.2.11/key}tb1s    the third of a key's four shards: see shardOf
+//	prefix{policy/4.2.11/key}tb2s    the third of a key's four shards: see shardOf
 //
 // No two pairs of policy and key share a name. A prefix has no brace and a policy has no slash, so the first brace
 // and the first slash end them. The mark at the end tells a hash from a key that looks like one. The braces make

@@ -19,16 +19,16 @@ func TestBucketNames(t *testing.T) {
 		names             naming
 		policy, key, want string
 	}{
-		{naming{}, "api", "alice", "{api/alice}tb1"},
-		{naming{prefix: "tl:"}, "api", "alice", "tl:{api/alice}tb1"},
-		{naming{prefix: "tl:"}, "api", "", "tl:{api/}tb1"},
-		{naming{prefix: "tl:"}, "api", "a}b{c/d\x00\xff", "tl:{api/a}b{c/d\x00\xff}tb1"},
-		{naming{prefix: "tl:"}, "api", long[1:], "tl:{api/" + long[1:] + "}tb1"},
+		{naming{}, "api", "alice", "{api/alice}tb2"},
+		{naming{prefix: "tl:"}, "api", "alice", "tl:{api/alice}tb2"},
+		{naming{prefix: "tl:"}, "api", "", "tl:{api/}tb2"},
+		{naming{prefix: "tl:"}, "api", "a}b{c/d\x00\xff", "tl:{api/a}b{c/d\x00\xff}tb2"},
+		{naming{prefix: "tl:"}, "api", long[1:], "tl:{api/" + long[1:] + "}tb2"},
 		// printf alice | sha256sum
 		{
 			naming{prefix: "tl:", hash: true},
 			"api", "alice",
-			"tl:{api/2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90}tb1h",
+			"tl:{api/2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90}tb2h",
 		},
 	} {
 		if got := test.names.bucket(Kind{}, test.policy, test.key); got != test.want {
@@ -36,7 +36,7 @@ func TestBucketNames(t *testing.T) {
 		}
 	}
 	plain, hashed := naming{}.bucket(Kind{}, "p", long), naming{hash: true}.bucket(Kind{}, "p", long)
-	if plain != hashed || len(plain) != len("{p/}tb1h")+64 {
+	if plain != hashed || len(plain) != len("{p/}tb2h")+64 {
 		t.Errorf("a long key is named %q, with HashKeys %q", plain, hashed)
 	}
 	if got := (naming{prefix: "tl:"}).presence(7); got != "tl:{~7}pr1" {
@@ -56,11 +56,11 @@ func TestShardNames(t *testing.T) {
 	hashed := naming{prefix: "tl:", hash: true}
 	for name, want := range map[string]string{
 		names.bucket(Kind{Shards: 4, Shard: 2}, "api",
-			"alice"): `^tl:\{api/4\.2\.\d+/alice\}tb1s$`,
+			"alice"): `^tl:\{api/4\.2\.\d+/alice\}tb2s$`,
 		names.bucket(Kind{Shards: 42, Algorithm: lua.FixedWindow, Window: 60, Calendar: true}, "api",
-			"alice"): `^tl:\{api/42\.0\.\d+/alice\}fw1:60:0s$`,
+			"alice"): `^tl:\{api/42\.0\.\d+/alice\}fw2:60:0s$`,
 		hashed.bucket(Kind{Shards: 4, Shard: 2}, "api", "alice"):// printf alice | sha256sum
-		`^tl:\{api/4\.2\.\d+/2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90\}tb1sh$`,
+		`^tl:\{api/4\.2\.\d+/2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90\}tb2sh$`,
 	} {
 		if !regexp.MustCompile(want).MatchString(name) {
 			t.Errorf("%q, want %s", name, want)
@@ -68,7 +68,7 @@ func TestShardNames(t *testing.T) {
 	}
 	seen := map[string]string{}
 	for _, key := range []string{
-		"", "a", "}", "{}", "4.2/a", "4.3/", "/", "a}tb1s", long,
+		"", "a", "}", "{}", "4.2/a", "4.3/", "/", "a}tb2s", long,
 		hex.EncodeToString(make([]byte, 32)),
 	} {
 		for _, algorithm := range []Kind{
@@ -136,10 +136,10 @@ func FuzzBucketNames(f *testing.F) {
 	f.Add("a", "b/c", "x", false, "a/b", "c", "x", false) // in a policy's name there is no slash, so here they differ
 	f.Add("a.b", "c", "", false, "a", "b.c", "", false)
 	f.Add("a", "c", "p", false, "pa", "c", "", false)
-	f.Add("a", "c", "p{a/c}tb1", false, "a", "c", "p", false)
-	f.Add("a", "}tb1", "", false, "a", "", "", false)
-	f.Add("a", "x}tb1", "", false, "a", "x", "", false)
-	f.Add("a", "x}tb1h", "", false, "a", "x", "", true)
+	f.Add("a", "c", "p{a/c}tb2", false, "a", "c", "p", false)
+	f.Add("a", "}tb2", "", false, "a", "", "", false)
+	f.Add("a", "x}tb2", "", false, "a", "x", "", false)
+	f.Add("a", "x}tb2h", "", false, "a", "x", "", true)
 	f.Add("a", "x", "", true, "a", "x", "", false)
 	f.Add("a", "{}", "", false, "a", "}", "", false)
 	f.Add("a", "x}{a/y", "", false, "a", "x", "", false)
@@ -211,7 +211,7 @@ func newNamed(t *testing.T, policy, key, prefix string, hash bool) named {
 
 	// Whatever else is kept for this policy and key, under other marks and prefixes, is in the same slot.
 	slot := slotOf(n.name)
-	tagged := strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(n.name, n.prefix), "h"), "tb1")
+	tagged := strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(n.name, n.prefix), "h"), "tb2")
 	for _, sibling := range []string{tagged, tagged + "win1", "other:" + tagged + "}{x}"} {
 		if got := slotOf(sibling); got != slot || got < 0 || got >= slots {
 			t.Fatalf("%q is in slot %d, %q in %d", n.name, slot, sibling, got)

@@ -64,7 +64,7 @@ func (r *recorder) play(t *testing.T, k windowKind) {
 	r.history++
 	draw := rand.New(rand.NewPCG(r.history, 1)).IntN
 	if k.algorithm == lua.TokenBucket {
-		w := newWalk("{walk}tb1", draw)
+		w := newWalk("{walk}tb2", draw)
 		for range 40 {
 			w.step()
 		}

@@ -28,7 +28,7 @@ func TestBadArgumentText(t *testing.T) {
 		"9007199254740992", "9007199254740993", "1e16", strings.Repeat("9", 400), "\x00", "0x",
 	}
 	for _, e := range []*engine{miniEngine(t), realEngine(t)} {
-		c := argumentCall("{" + secret + "}tb1")
+		c := argumentCall("{" + secret + "}tb2")
 		first := c
 		first.Seq, first.Ack, first.Now, first.Epoch = 1, 0, scriptStart, 0
 		e.call(t, first)
@@ -123,7 +123,7 @@ func TestBadArguments(t *testing.T) {
 	}
 	all := engines(t)
 	for i, r := range rules {
-		bucket := fmt.Sprintf("{%s/%d}tb1", secret, i)
+		bucket := fmt.Sprintf("{%s/%d}tb2", secret, i)
 		c := argumentCall(bucket)
 		r.spoil(&c)
 		for _, e := range all {
@@ -150,14 +150,14 @@ func TestBadArguments(t *testing.T) {
 
 // TestDamagedBucket spoils what is stored: the script must say so and leave it for somebody to look at.
 func TestDamagedBucket(t *testing.T) {
-	const bucket = "{" + secret + "}tb1"
+	const bucket = "{" + secret + "}tb2"
 	numbers := []string{"", "x", "nan", "-nan", "inf", "-inf", "1e300", "-1e300"}
 	type damage struct {
 		field, value string // value "-" removes the field
 		want         string
 	}
 	damages := []damage{
-		{"v", "tb2", "RLFOREIGN key"},
+		{"v", "tb1", "RLFOREIGN key"},
 		{"v", "", "RLFOREIGN key"},
 		{"v", "-", "RLFOREIGN key"},
 		{"s", "-1", "RLCORRUPT field"},
@@ -213,7 +213,7 @@ func TestDamagedBucket(t *testing.T) {
 
 // TestForeignKey puts something else where the bucket should be.
 func TestForeignKey(t *testing.T) {
-	const key = "{" + secret + "}tb1"
+	const key = "{" + secret + "}tb2"
 	for _, e := range []*engine{miniEngine(t), realEngine(t)} {
 		for _, f := range []struct{ command, want string }{
 			{"HSET " + key + " name value", "RLFOREIGN key"},

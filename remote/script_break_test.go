@@ -25,7 +25,7 @@ end}
 // ended after each of its writes. The escrow still covers the leases, and the level fits beside it.
 func TestScriptThatBreaksOff(t *testing.T) {
 	e := miniEngine(t)
-	const most, bucket = 10, "{k}tb1"
+	const most, bucket = 10, "{k}tb2"
 	source := lua.TokenBucket.Script().Source
 	call := func(lease string, seq, want, after int64) lua.Call {
 		return lua.Call{

@@ -17,7 +17,7 @@ import (
 func TestFullRedisExecutesNothing(t *testing.T) {
 	t.Run("token bucket", func(t *testing.T) {
 		e := realEngine(t)
-		c := lua.Call{Bucket: "{k}tb1", Cap: 10, Tokens: 1, Period: 1_000_000, TTL: 1_000_000, Fleet: 1, Want: 2}
+		c := lua.Call{Bucket: "{k}tb2", Cap: 10, Tokens: 1, Period: 1_000_000, TTL: 1_000_000, Fleet: 1, Want: 2}
 		for i, id := range []string{"A", "B"} { // the second call sweeps the first one's lease
 			c.Lease, c.Seq, c.Now = id, 1, scriptStart+int64(i)*3_000_000
 			e.refusesWithoutMemory(t, c)

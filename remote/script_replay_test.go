@@ -48,7 +48,7 @@ func randomHistories(t *testing.T, e *engine, histories int, seen census) {
 		rapid.Check(t, func(t *rapid.T) {
 			played++
 			draw := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "n") }
-			w := newWalk(fmt.Sprintf("{walk/%d}tb1", played), draw)
+			w := newWalk(fmt.Sprintf("{walk/%d}tb2", played), draw)
 			t.Repeat(map[string]func(*rapid.T){"step": func(*rapid.T) { w.step() }})
 			w.replay(t, e, seen)
 			w.count(seen)
@@ -65,7 +65,7 @@ func randomHistories(t *testing.T, e *engine, histories int, seen census) {
 func TestManyHistories(t *testing.T) {
 	for i := range atFull(10_000) {
 		r := rand.New(rand.NewPCG(uint64(i), 1))
-		w := newWalk("{walk/0}tb1", r.IntN)
+		w := newWalk("{walk/0}tb2", r.IntN)
 		for range 30 {
 			w.step()
 			if d := w.broken(); d != "" {

@@ -74,7 +74,7 @@ func scenarios(t *testing.T, all []*engine, file, text string) {
 			flush()
 			name = title
 			play = &scenario{
-				all: all, bucket: "{" + file + "/" + title + "}tb1",
+				all: all, bucket: "{" + file + "/" + title + "}tb2",
 				defaults: lua.Call{Cap: 10, Tokens: 1, Period: 1e6, TTL: 1e6, Fleet: 1},
 			}
 			continue

@@ -121,7 +121,7 @@ func TestShortWay(t *testing.T) {
 			1 + 1 + 4 + 5 + 1 + 1, lua.Granted,
 		},
 	} {
-		bucket := fmt.Sprintf("{short/%s}tb1", c.name)
+		bucket := fmt.Sprintf("{short/%s}tb2", c.name)
 		for _, b := range c.before {
 			b.Bucket = bucket
 			if a := e.call(t, b); a.err != "" || a.reply.Grant != b.Want {
@@ -153,7 +153,7 @@ func leaseOf(c lua.Call) lua.Call { c.Lease, c.Seq = "A", 1; return c }
 // TestShortForm sends direct takes in both forms, with text in place of each argument and over each damage to a
 // bucket: all that differs is their length.
 func TestShortForm(t *testing.T) {
-	const bucket = "{" + secret + "}tb1"
+	const bucket = "{" + secret + "}tb2"
 	numbers := map[int]int{1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 14, 8: 15, 9: 16, 10: 21} // of the arguments in the long form
 	bad := []string{"", "x", "nan", "-nan", "inf", "-1", "0.5", "9007199254740992", "1e400"}
 	for _, e := range []*engine{miniEngine(t), realEngine(t)} {

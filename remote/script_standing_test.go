@@ -205,7 +205,7 @@ func TestStandingDamagedTable(t *testing.T) {
 		for _, c := range []struct{ field, value, want string }{
 			{"more", "x", "RLCORRUPT member"}, // the record of a member "ore"
 			{"v", "", "RLFOREIGN key"},
-			{"v", "tb1", "RLFOREIGN key"},
+			{"v", "tb2", "RLFOREIGN key"},
 			{"v", "st2", "RLFOREIGN key"},
 			{"c", "", "RLCORRUPT field"},
 			{"c", "x", "RLCORRUPT field"},

@@ -25,7 +25,7 @@ func TestServerTime(t *testing.T) {
 	check := func(t *rapid.T) {
 		fleets++
 		draw := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "n") }
-		limit := lua.Call{Bucket: fmt.Sprintf("{time/%d}tb1", fleets), Period: 1e6, Fleet: 1}
+		limit := lua.Call{Bucket: fmt.Sprintf("{time/%d}tb2", fleets), Period: 1e6, Fleet: 1}
 		limit.Cap = []int64{5, 20, 1, 100}[draw(4)]
 		limit.Tokens = []int64{1000, 20_000, 100}[draw(3)]
 		limit.TTL = []int64{3000, 30_000, 1000, 10e6}[draw(4)]
@@ -67,7 +67,7 @@ func TestServerForgets(t *testing.T) {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
 			c := lua.Call{
-				Bucket: "{time/end}tb1", Cap: 10, Tokens: 1, Period: 1000, TTL: 1000, Fleet: 1,
+				Bucket: "{time/end}tb2", Cap: 10, Tokens: 1, Period: 1000, TTL: 1000, Fleet: 1,
 				Lease: "A", Seq: 1, Want: 10,
 			}
 			a := e.call(t, c)

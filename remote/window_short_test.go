@@ -125,7 +125,7 @@ func TestShortWayOfFixedWindow(t *testing.T) {
 		{"too late", nil, direct(5*minute, 1), nothing, lua.Late},
 		{"a window that lends", []lua.Call{lent}, direct(sec, 1), long, lua.Granted},
 	} {
-		bucket := fmt.Sprintf("{short/%s}fw1", c.name)
+		bucket := fmt.Sprintf("{short/%s}fw2", c.name)
 		for _, b := range c.before {
 			b.Bucket = bucket
 			if a := e.call(t, b); a.err != "" || a.reply.Grant != b.Want {
@@ -141,9 +141,9 @@ func TestShortWayOfFixedWindow(t *testing.T) {
 	}
 	for _, e := range []*engine{miniEngine(t), e} {
 		c := direct(0, 1)
-		c.Bucket = "{damage}fw1"
+		c.Bucket = "{damage}fw2"
 		e.damage(t, c, []string{"v", "c", "t", "n", "w"}, []string{
-			"", "x", "nan", "-nan", "inf", "-1", "0.5", "9007199254740992", "1e400", "0", "7", "9", "10", "11", "fw2",
+			"", "x", "nan", "-nan", "inf", "-1", "0.5", "9007199254740992", "1e400", "0", "7", "9", "10", "11", "fw1",
 			fmt.Sprint(scriptStart - 2*minute), fmt.Sprint(scriptStart + sec), fmt.Sprint(scriptStart + sec + 1), fmt.Sprint(scriptStart + minute),
 		})
 	}

@@ -26,7 +26,7 @@ var hostileKeys = []string{
 	marker + "\nlevel=ERROR msg=\"all is lost\"", marker + "\r\nSet-Cookie: a=b\r\n\r\n",
 	"\x1b[2J\x1b[31m" + marker + "\x1b]0;title\x07", "\x00" + marker + "\x00", marker + "\x7f\x08\x08\x08",
 	"\xff\xfe" + marker + "\xc3\x28\xed\xa0\x80", marker + "\u202eevil\u2028\u2029\u0085\ufeff",
-	"{}" + marker, "{" + marker + "}", "}{" + marker + "}{", marker + "}tb1", "{other/" + marker + "}tb1", "/" +
+	"{}" + marker, "{" + marker + "}", "}{" + marker + "}{", marker + "}tb2", "{other/" + marker + "}tb2", "/" +
 		marker + "/../",
 	marker + "\r\n*1\r\n$8\r\nFLUSHALL\r\n", "*1\r\n$8\r\nFLUSHALL\r\n" + marker, "$" + marker + "\r\n", marker +
 		"' ; FLUSHALL ; '",
@@ -43,7 +43,7 @@ func hostileKey() *rapid.Generator[string] {
 	pieces := rapid.SampledFrom([]string{
 		"\n", "\r\n", "\x1b[", "\x00", "\xff", "{", "}", "/", "%s", "%n", "%!", "<b>", "\"", "'", "\\", "*1\r\n",
 		"$4\r\n", "=", " ",
-		"\u202e", "tb1", "tl:", "ERR", "script: ", "long enough to be hashed, if there are some more of it; ",
+		"\u202e", "tb2", "tl:", "ERR", "script: ", "long enough to be hashed, if there are some more of it; ",
 	})
 	return rapid.Custom(func(t *rapid.T) string {
 		before := strings.Join(rapid.SliceOfN(pieces, 0, 8).Draw(t, "before"), "")
@@ -55,9 +55,9 @@ func hostileKey() *rapid.Generator[string] {
 // bucketName is what package remote promises.
 func bucketName(key string) string {
 	if len(key) > 200 {
-		return fmt.Sprintf("tl:{api/%x}tb1h", sha256.Sum256([]byte(key)))
+		return fmt.Sprintf("tl:{api/%x}tb2h", sha256.Sum256([]byte(key)))
 	}
-	return "tl:{api/" + key + "}tb1"
+	return "tl:{api/" + key + "}tb2"
 }
 
 func TestHostileKeys(t *testing.T) {
@@ -89,7 +89,7 @@ func TestHostileKeys(t *testing.T) {
 		switch {
 		case buckets[name]:
 			delete(buckets, name)
-			if strings.HasSuffix(name, "}tb1h") {
+			if strings.HasSuffix(name, "}tb2h") {
 				digests++
 			}
 		case !strings.HasPrefix(name, "tl:{~"):
@@ -118,7 +118,7 @@ func TestHostileKeys(t *testing.T) {
 		case 1:
 			planted = r.admin.HSet(t.Context(), name, key, key).Err()
 		default:
-			planted = r.admin.HSet(t.Context(), name, "v", "tb1", "l", key, "t", key).Err()
+			planted = r.admin.HSet(t.Context(), name, "v", "tb2", "l", key, "t", key).Err()
 		}
 		if planted != nil {
 			t.Fatal(planted)

@@ -422,7 +422,7 @@ func TestManyKeysShareRoundTrips(t *testing.T) {
 
 func TestPoisonedBucketConcernsNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &poisoned{Memory: remote.NewMemory(), key: "{api/bad}tb1"}
+		store := &poisoned{Memory: remote.NewMemory(), key: "{api/bad}tb2"}
 		l := limiter(t, watch.Damaged{Store: store}, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed},
 			nil)
 		want(t, l.Allow(context.Background(), "bad"), Unavailable)

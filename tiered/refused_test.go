@@ -74,7 +74,7 @@ func TestPoisonedKeysConcernThemselves(t *testing.T) {
 		case 1:
 			must(t, admin, "HSET", name, "a", "b") // RLFOREIGN
 		case 2:
-			must(t, admin, "HSET", name, "v", "tb1", "l", "nonsense") // RLCORRUPT
+			must(t, admin, "HSET", name, "v", "tb2", "l", "nonsense") // RLCORRUPT
 		}
 	}
 	ctx := context.Background()

@@ -203,7 +203,7 @@ func TestTraceAndLogOfAnOutage(t *testing.T) {
 func TestNoLinePerRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
-		store := &poisoned{Memory: remote.NewMemory(), key: "{api/bad}tb1"}
+		store := &poisoned{Memory: remote.NewMemory(), key: "{api/bad}tb2"}
 		l := limiter(t, watch.Damaged{Store: store}, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed},
 			&Options{Logger: log.logger()})
 		time.Sleep(10 * ms)

@@ -330,7 +330,7 @@ func TestBusyKeyWithoutLeasesSettlesAndRefunds(t *testing.T) {
 // A poisoned key that has made a lease call was sent for ever, and Close waited for it.
 func TestPoisonedLeaseDoesNotHoldUpClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &poisoned{Memory: remote.NewMemory(), key: "{api/bad}tb1"}
+		store := &poisoned{Memory: remote.NewMemory(), key: "{api/bad}tb2"}
 		l, err := New(store, Policy{Name: "api", Limit: PerSecond(100), FailMode: FailClosed}, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -367,7 +367,7 @@ func TestLeaseOfAPoisonedKeyDoesNotHoldUpClose(t *testing.T) {
 		if held := l.group.Stats().Policies["api"].Held; held < 20 {
 			t.Errorf("only %d held: this shows nothing", held)
 		}
-		store.key = "{api/bad}tb1"
+		store.key = "{api/bad}tb2"
 		start := time.Now()
 		closeIn(t, l, time.Minute)
 		if d := time.Since(start); d > 100*ms {

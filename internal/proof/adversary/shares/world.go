@@ -320,7 +320,7 @@ func (w *world) callOf(k int, limits []standing.Rate) lua.Call {
 	return c
 }
 
-func (w *world) bucket(k int) string { return fmt.Sprintf("{k%d}tb1", k) }
+func (w *world) bucket(k int) string { return fmt.Sprintf("{k%d}tb2", k) }
 
 // run executes a call of a bucket.
 func (w *world) run(c lua.Call) lua.Reply {
