@@ -28,7 +28,7 @@ type Bucket struct {
 	key    string
 	lease  *leaseState // set once, before ready is
 
-	ready     atomic.Bool // takers may look at the pot. Invariant: then there is a lease state, and nobody waits
+	ready     atomic.Bool // takers may look at the pot. Invariant: then there is a lease state, and nobody waits or has reserved
 	queued    bool        // in the owner's queue
 	leasing   bool        // demand pays for a lease
 	duty      duty        // what is due that nobody asked for
@@ -164,7 +164,7 @@ func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter)
 		return Verdict{Outcome: Outdated}, Effect{}
 	}
 	need := n // from Redis
-	if b.pending.count() == 0 {
+	if b.pending.count() == 0 && (w.AskAgain || !b.denied.Load().reserves()) {
 		if held, ok := b.lease.take(now, n); ok {
 			effect := Effect{}
 			if b.lease.pot.renewable(now, held) {

@@ -23,6 +23,10 @@ type denial struct {
 	until   time.Duration // the level is believed until then; 0 if it leaves out a part of a token
 	holdOff time.Duration // everything is denied until then
 
+	// What comes next is for a caller who waits: see Bucket.Reserve.
+	reserved      int64         // tokens that others have to leave; 0 if nobody waits
+	reservedUntil time.Duration // when that caller asks, or a little later
+
 	// If no single refill tells the level, nanos is 0, and bound tokens and more are denied until opens. If one does,
 	// nothing is known about more than bound tokens: what is out in leases leaves no room for them.
 	bound float64
@@ -146,7 +150,10 @@ func (b *Bucket) refusedLeft(d *denial, now time.Duration, held int64) int64 {
 // seal works out what the denial means for one token. It is called last, before the denial is stored.
 func (d *denial) seal() {
 	ready := d.ready(1)
-	d.oneUntil, d.oneAt = d.holdOff, max(ready, d.holdOff)
+	if d.reserved > 0 {
+		ready = max(d.ready(1+d.reserved), d.reservedUntil)
+	}
+	d.oneUntil, d.oneAt = max(d.holdOff, d.reservedUntil), max(ready, d.holdOff)
 	if d.knows(1) {
 		d.oneUntil = max(d.oneUntil, min(d.until, ready))
 	}
@@ -163,6 +170,11 @@ func (d *denial) knows(need int64) bool {
 // refuses reports whether a request that needs need tokens is denied, and in how long it may be admitted, which is at
 // least 1 µs.
 func (d *denial) refuses(now time.Duration, need int64) (retry time.Duration, refused bool) {
+	if d.reserves() { // refused, unless it is known that there is enough for both
+		need += d.reserved
+		after := max(d.wait(now, need), d.reservedUntil-now, d.holdOff-now)
+		return max(after, time.Microsecond), after > 0 || d.nanos == 0 || !d.knows(need)
+	}
 	retry, refused = d.lacks(now, need)
 	if d != nil && now < d.holdOff {
 		return max(retry, d.holdOff-now), true
@@ -170,7 +182,10 @@ func (d *denial) refuses(now time.Duration, need int64) (retry time.Duration, re
 	return retry, refused
 }
 
-// lacks is refuses without the hold-off.
+// reserves reports whether what comes next is for a caller who waits.
+func (d *denial) reserves() bool { return d != nil && d.reserved > 0 }
+
+// lacks is refuses for a caller who waits: without the hold-off, and without what is reserved for such a caller.
 func (d *denial) lacks(now time.Duration, need int64) (retry time.Duration, refused bool) {
 	if d == nil {
 		return time.Microsecond, false

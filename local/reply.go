@@ -88,7 +88,7 @@ func (b *Bucket) learn(now time.Duration, c Call, r lua.Reply) (renewal time.Dur
 	case short:
 		d.learn(b.Policy(), float64(r.Level), c.sent) // for the retry time; the hold-off denies
 	case c.Want > 0 || c.credits > 0:
-		d = denial{windows: d.windows}
+		d = denial{windows: d.windows, reserved: d.reserved, reservedUntil: d.reservedUntil}
 	default:
 		d.raise(b.Policy(), r.Level, c.sent)
 	}
@@ -102,14 +102,7 @@ func (b *Bucket) learn(now time.Duration, c Call, r lua.Reply) (renewal time.Dur
 	if !c.forWaiters {
 		d.holdOff = renewal
 	}
-	d.seal()
-	switch {
-	case d == denial{}:
-		b.denied.Store(nil)
-	case old == nil || d != *old:
-		kept := d // so that only what is kept is allocated
-		b.denied.Store(&kept)
-	}
+	b.deny(old, &d)
 	return renewal
 }
 

@@ -13,10 +13,54 @@ import (
 func (b *Bucket) RefuseWaiter(now time.Duration, n int64) (Verdict, bool) {
 	d, held := b.denied.Load(), b.held(now)
 	retry, refused := d.lacks(now, n-held)
-	if !refused || n <= held {
+	if !refused || n <= held || d.reserves() { // what the pot holds for the caller, takers do not see
 		return Verdict{}, false
 	}
 	return Verdict{Outcome: Refused, Left: b.refusedLeft(d, now, held), Retry: retry}, true
+}
+
+// Reserve keeps n tokens for a caller who was refused, waits, and asks again at until: what is held, and what comes next.
+// Others are refused until there is more. So who asks for little at a time does not use up what others wait for.
+// It lasts until [Bucket.Release].
+func (b *Bucket) Reserve(n int64, until time.Duration) { b.reserve(n, until) }
+
+// Release ends what Reserve began.
+func (b *Bucket) Release() { b.reserve(0, 0) }
+
+// Reserved reports how many tokens are kept for callers who wait. It takes no lock.
+func (b *Bucket) Reserved() int64 {
+	if d := b.denied.Load(); d != nil {
+		return d.reserved
+	}
+	return 0
+}
+
+func (b *Bucket) reserve(n int64, until time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return
+	}
+	var d denial
+	old := b.denied.Load()
+	if old != nil {
+		d = *old
+	}
+	d.reserved, d.reservedUntil = n, until
+	b.deny(old, &d)
+	b.openPot()
+}
+
+// deny stores what is denied now, if it differs from old.
+func (b *Bucket) deny(old, d *denial) {
+	d.seal()
+	switch {
+	case *d == denial{}:
+		b.denied.Store(nil)
+	case old == nil || *d != *old:
+		kept := *d // so that only what is kept is allocated
+		b.denied.Store(&kept)
+	}
 }
 
 // maxAskers is how many processes may ask for each token that they wait for.

@@ -130,7 +130,7 @@ func (l *Limiter) peek(
 		if least == nil || v.left < least.left {
 			least = v
 		}
-		retry, grants = min(retry, v.retry), grants || v.left >= n
+		retry, grants = min(retry, v.retry), grants || v.grants
 	}
 	var full time.Duration // when the standing share is
 	if shares := usableShares(p); shares != nil && least != nil {
@@ -161,7 +161,8 @@ func (l *Limiter) peek(
 // peeked is what is known of one bucket of a key.
 type peeked struct {
 	left    int64         // tokens
-	retry   time.Duration // time until there are as many as were asked for, if there are fewer
+	grants  bool          // these are as many as were asked for, besides those that are reserved for who waits
+	retry   time.Duration // time until there are as many, if there are fewer
 	which   uint8         // number of the limit that has the fewest, from 1; 0 if unknown
 	resetAt time.Duration // when nothing counts any more, since the Group's base; 0 if unknown
 }
@@ -174,6 +175,7 @@ func (l *Limiter) peeked(now time.Duration, key string, n int64, p *local.Policy
 	b, cached := l.group.cache.Find(local.ID{Policy: l.number, Key: key})
 	if cached {
 		held, level = b.Peek(now)
+		n += b.Reserved()
 	}
 	switch {
 	case r.Err == nil:
@@ -191,6 +193,7 @@ func (l *Limiter) peeked(now time.Duration, key string, n int64, p *local.Policy
 		return nil
 	}
 	v.left, v.retry = min(held+max(level, 0), p.Cap), clear
+	v.grants = v.left >= n
 	if p.Call.Algorithm == lua.TokenBucket {
 		v.retry = resetAfter(n-held-level, p.NanosPerToken)
 	}

@@ -29,9 +29,12 @@ const (
 // Wait is WaitN for one token.
 func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
 
-// WaitN waits until n tokens of key are admitted, first come, first served among the waiters of this process. It
-// returns nil if the tokens were taken. It returns ctx.Err() if ctx ended first; then nothing was taken. It returns a
-// *[LimitedError] at once if waiting cannot help: the key or the cost is invalid, the cost exceeds the burst (or, while
+// WaitN waits until n tokens of key are admitted, first come, first served within this process: meanwhile the tokens
+// that come are kept for those who wait, and other calls for the key are refused. If other processes take the tokens all
+// the same, that is so for half of the time at most.
+//
+// WaitN returns nil if the tokens were taken. It returns ctx.Err() if ctx ended first; then nothing was taken. It returns
+// a *[LimitedError] at once if waiting cannot help: the key or the cost is invalid, the cost exceeds the burst (or, while
 // Redis does not answer, the share's), Redis does not answer and the policy fails closed, or the tokens cannot be there
 // before the deadline of ctx. In the error of the last case errors.Is finds [ErrLimited] and context.DeadlineExceeded.
 //
@@ -87,6 +90,7 @@ func (c *queuedCaller) wait(ctx context.Context) error {
 		return c.late(e.retry)
 	}
 	defer turns.leave(c)
+	defer c.release()
 	var d Decision
 	for pause := turns.idleTime(c); ; {
 		if err := c.sleep(ctx, pause); err != nil {
@@ -110,6 +114,40 @@ func (c *queuedCaller) wait(ctx context.Context) error {
 		if pause, err = c.pause(&d); err != nil {
 			return err
 		}
+		c.reserve(&d, pause)
+	}
+}
+
+// reserve keeps the tokens that come to this process for c, the first in the queue, which was refused and sleeps for
+// pause, and for those behind it. Other calls of this process for the key would take one token after the other, and c
+// would never get many together.
+//
+// Other processes may take the tokens all the same. If less than half of the wait is over when it should be over, then
+// c reserves nothing for as long again: its process is not to refuse all others for nothing. If it turns out more than
+// twice as long, too little was known.
+func (c *queuedCaller) reserve(d *Decision, pause time.Duration) {
+	now := c.limiter.group.now()
+	if now >= c.due {
+		c.yields = !c.yields && c.due > 0 && c.lack/2 < d.RetryAfter && d.RetryAfter < 2*c.lack
+		c.due, c.lack = now+d.RetryAfter, d.RetryAfter
+	}
+	if c.yields || d.Reason != Limited {
+		c.release()
+		return
+	}
+	b := c.bucket()
+	if c.reserved != b {
+		c.release()
+	}
+	c.reserved = b
+	b.Reserve(c.limiter.group.queues.want(c), now+pause)
+}
+
+// release ends what reserve began.
+func (c *queuedCaller) release() {
+	if c.reserved != nil {
+		c.reserved.Release()
+		c.reserved = nil
 	}
 }
 

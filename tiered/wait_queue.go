@@ -40,6 +40,12 @@ type queuedCaller struct {
 	short  bool  // Redis left something to others
 	active int64 // leases of the bucket by the last call, perhaps of the first before it: see local.Waiter
 
+	// What it has reserved, while it is the first: see reserve.
+	reserved *bucket
+	yields   bool          // it reserves nothing at present, though it waits
+	due      time.Duration // when its tokens should be there, as was said when that began
+	lack     time.Duration // how long that was
+
 	since      time.Duration // when it began to wait; 0 before
 	next, prev *queuedCaller
 	events     chan event // capacity 1; nil if it came first
@@ -201,6 +207,13 @@ func (qs *waitQueues) idleTime(c *queuedCaller) time.Duration {
 		return 0
 	}
 	return until - now
+}
+
+// want returns how many tokens all callers in c's queue want.
+func (qs *waitQueues) want(c *queuedCaller) int64 {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	return qs.queues[c.id].cost
 }
 
 // hasCallers reports whether a caller waits for the key.
