@@ -145,6 +145,22 @@ func (b *Bucket) Outlives(now time.Duration, named int64) bool {
 	return most+p.refill(elapsed+drifted) < float64(p.Cap)
 }
 
+// Expected reports whether the bucket that Redis was last seen to have should still be there at now: it was to have less
+// than half of its tokens. It is a guess, where Outlives is in doubt: others would have to have given back as much. named
+// is the epoch that the call named.
+func (b *Bucket) Expected(now time.Duration, named int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || named == 0 || named != b.seen.epoch {
+		return false
+	}
+	p, level, elapsed := b.Policy(), float64(b.seen.level.Load()), now-b.seen.at
+	if w := b.windows(); w != nil {
+		return level < float64(p.Cap)/2 && now+time.Duration(float64(elapsed)*drift) < w.counts
+	}
+	return level+p.refill(elapsed) < float64(p.Cap)/2
+}
+
 // LostRecord reports whether a reply to the call seq that says that the call before is not on record means that Redis
 // lost writes: that record was to live on. Otherwise it is over, as it should be, or this process began anew.
 func (b *Bucket) LostRecord(now time.Duration, seq int64) bool {

@@ -131,7 +131,7 @@ func (b *bucket) Finish(n *dispatch.Node, now time.Duration, call *lua.Call, sen
 		}
 	case code == lua.Granted || code == lua.Denied || code == lua.Replay:
 		healthOf(n).countReported(call.Debt)
-		if b.wasLost(now, call, r.Reply) {
+		if b.wasLost(now, n, call, r.Reply) {
 			b.reportLoss(n)
 		}
 		if t := l.group.trace; t.hooks.Lease != nil && !b.Quiet(seq) {
@@ -179,11 +179,21 @@ func (b *bucket) reportError(n *dispatch.Node, call *lua.Call, err error, class 
 // a lease, the missing record shows it. A direct take leaves no record. For it, another epoch shows a loss, unless the
 // bucket may have been full by now and expired. It is a false alarm if another process filled the bucket, by a Reset or
 // by returned tokens, and the bucket then expired.
-func (b *bucket) wasLost(now time.Duration, call *lua.Call, r lua.Reply) bool {
+//
+// An outage outlives the records of leases, and where others use the key no process knows its level. So after an outage
+// another epoch of a key that was half used shows a loss too, until a bucket is found to have its epoch still.
+func (b *bucket) wasLost(now time.Duration, n *dispatch.Node, call *lua.Call, r lua.Reply) bool {
 	if r.Flags&lua.Unrecorded != 0 && b.LostRecord(now, call.Seq) {
 		return true
 	}
-	return r.Flags&lua.OtherEpoch != 0 && b.Outlives(now, call.Epoch)
+	h, other := healthOf(n), r.Flags&lua.OtherEpoch != 0
+	if !other {
+		if now < h.doubted() && call.Epoch != 0 && call.Epoch == r.Epoch {
+			h.doubtedUntil.Store(0) // it has kept its data
+		}
+		return false
+	}
+	return b.Outlives(now, call.Epoch) || now < h.doubted() && b.Expected(now, call.Epoch)
 }
 
 // reportLoss reports that Redis has lost the bucket. Many losses, as after a flush, make one line in the log.

@@ -73,8 +73,9 @@ func (l *Limiter) checkCost(key string, n int64) error {
 // part of an eighth of MaxDebt. See docs/standing.md for what that means if costs are large.
 //
 // Charge does not block, except that it calls Policy.PerKey if the process does not keep the key. Redis hears of the
-// charge within 50 ms, or when it answers again. If the process dies before that, the charge is lost. An error means
-// that key or n is not valid.
+// charge within 50 ms, or when it answers again, and other processes when they ask Redis next. Until Redis hears of it, a
+// key that is full there refills nothing: if Redis does not answer for a minute, the charge costs up to a minute's refill
+// more. If the process dies before that, the charge is lost. An error means that key or n is not valid.
 func (l *Limiter) Charge(key string, n int64) error {
 	if err := l.checkCost(key, n); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +27,7 @@ type health struct {
 	stateLosses         atomic.Int64 // replies that showed that Redis had lost a bucket
 	slow                atomic.Bool  // the journal watches overruns
 	debtLinePlanned     atomic.Bool  // a line about debts is planned
+	doubtedUntil        atomic.Int64 // ns since the base: until then the node may have come back empty after an outage
 	missedRefreshes     atomic.Int64 // failed refreshes of presence in a row, while the breaker was closed
 	absenceReported     atomic.Bool  // the journal has said that this process is not counted
 
@@ -70,6 +72,9 @@ func (h *health) Changed(c dispatch.Change) {
 	switch c.To {
 	case failover.Open:
 		event.Class = c.Class.String()
+		if c.From == failover.Closed {
+			h.doubtedUntil.Store(math.MaxInt64)
+		}
 		if h.isNews(c.Class, c.From == failover.Closed) {
 			level := slog.LevelWarn
 			about := []any{"decide", g.failModes()}
@@ -80,6 +85,7 @@ func (h *health) Changed(c dispatch.Change) {
 		}
 	case failover.Closed:
 		event.After = c.After
+		h.doubtedUntil.CompareAndSwap(math.MaxInt64, int64(g.now()+settleTime))
 		g.journal.line(slog.LevelInfo, "redis answers again", "node", node, "after", c.After)
 		h.planDebtLine()
 	}
@@ -152,9 +158,12 @@ func (g *Group) failModes() string {
 	return strings.Join(modes, "; ")
 }
 
-// debtLineDelay is the time after an outage for which reported debts are added up into one line. Keys in use report
-// theirs within their lease period.
-const debtLineDelay = 5 * time.Second
+// settleTime is the time after an outage for which reported debts are added up into one line, and for which the node is
+// found to have lost its data. Keys in use are asked for within their lease period.
+const settleTime = 5 * time.Second
+
+// doubted returns until when the node may have come back empty after an outage.
+func (h *health) doubted() time.Duration { return time.Duration(h.doubtedUntil.Load()) }
 
 // countReported counts a call that reported tokens admitted without Redis.
 func (h *health) countReported(tokens int64) {
@@ -171,7 +180,7 @@ func (h *health) planDebtLine() {
 		return
 	}
 	debts, tokens := h.debtCalls.Load(), h.reported.Load()
-	h.group.journal.after(debtLineDelay, true, func() {
+	h.group.journal.after(settleTime, true, func() {
 		h.debtLinePlanned.Store(false)
 		if tokens := h.reported.Load() - tokens; tokens > 0 {
 			h.group.journal.line(slog.LevelInfo, "what was admitted without redis was reported to it",

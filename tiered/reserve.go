@@ -89,6 +89,9 @@ func (r Reservation) Cancel() {
 // the bucket, which may go [Policy].MaxDebt below zero. The rest is forgiven. Below zero the next requests are refused
 // until the refill has paid. A negative actual counts as 0.
 //
+// What is missing is charged as by [Limiter.Charge], with the same delay: Redis hears of it within 50 ms, or when it answers
+// again, and other processes when they ask Redis next.
+//
 // A Reservation by [Uses.Reserve] takes one actual cost for each use, in the order that was given to [All]. A use
 // without one keeps its cost, and surplus numbers are ignored.
 func (r Reservation) Settle(actual ...int64) {

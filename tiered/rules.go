@@ -123,5 +123,5 @@ func (l *Limiter) finish(d *Decision, n int64) {
 func (l *Limiter) tryOut(d *Decision, n int64) {
 	l.shadowed.Add(max(n, 0))
 	l.addRequest(d.Key, kind(Shadowed), n, 1)
-	d.Allowed, d.Reason = true, Shadowed
+	d.Allowed, d.Reason, d.RetryAfter = true, Shadowed, 0 // nobody is to wait for it
 }

@@ -107,7 +107,7 @@ func TestShadowAdmitsAndCounts(t *testing.T) {
 		for i := range 5 {
 			d := shadow.Allow(ctx, "k")
 			if !d.Allowed || i < 3 && d.Reason != Granted ||
-				i >= 3 && (d.Reason != Shadowed || d.Err() != nil || d.RetryAfter == 0) {
+				i >= 3 && (d.Reason != Shadowed || d.Err() != nil || d.RetryAfter != 0) {
 				t.Fatalf("number %d: %+v", i, d)
 			}
 		}

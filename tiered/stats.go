@@ -112,7 +112,7 @@ type NodeStats struct {
 	LateReplies  int64         // answers after Timeout
 	LateCalls    int64         // calls that reached Redis after their deadline and did nothing
 	StaleReplies int64         // calls that did nothing because a newer call had overtaken them
-	StateLosses  int64         // replies that showed that Redis had lost a lease's bucket, or the last writes to it
+	StateLosses  int64         // replies that showed that Redis had lost a bucket in use, or the last writes to it
 	ClockSteps   int64         // times that the node's clock was set by 50 ms or more, as seen from here
 	ClockBack    int64         // buckets whose time was set back, because the node's clock went back by more than a second
 	RoundTrip    time.Duration // 99th percentile of recent calls; 2 ms until 16 calls were measured
