@@ -245,7 +245,7 @@ var told = []struct {
 		name: "a refused password, and a probe that is lost",
 		fault: func(p patientOf) {
 			p.fails(5*time.Second, replied("WRONGPASS invalid"))
-			p.fails(time.Second, io.EOF)
+			p.fails(500*ms, io.EOF) // a probe comes every 0.75 s
 			p.fails(5*time.Second, replied("WRONGPASS invalid"))
 		},
 		lines: []string{
