@@ -55,8 +55,11 @@ func (b *Bucket) takeProbe() bool {
 	return wanted
 }
 
-// composeCredit makes a call that gives the tokens of all credits that wait, besides what goes back. A reset lifts the
-// level to its room from wherever it is. That is never further below zero than the largest debt and a second's refill.
+// fillsAny is a credit that lifts any token bucket to its room from wherever it is: that is never further below zero than
+// the largest debt and a second's refill. These may be those of a larger limit, by which another process goes.
+const fillsAny = 3*lua.MostTokens + 1
+
+// composeCredit makes a call that gives the tokens of all credits that wait, besides what goes back.
 func (b *Bucket) composeCredit(call *Call, server int64) {
 	p := b.Policy()
 	call.credits = b.pending.crediting()
@@ -66,8 +69,7 @@ func (b *Bucket) composeCredit(call *Call, server int64) {
 	case n != Fill:
 		call.Given, call.Refund = n, n+refund
 	case p.Call.Algorithm == lua.TokenBucket:
-		call.Given = p.Cap + p.maxDebt() + int64(min(p.refill(time.Second), lua.MostTokens)) + 1
-		call.Refund = call.Given
+		call.Given, call.Refund = fillsAny, fillsAny
 	default:
 		call.Reset = server
 	}

@@ -296,3 +296,31 @@ func TestSeparateUsesCarryTheirLimits(t *testing.T) {
 		})
 	}
 }
+
+// Reset fills a key whose debt is that of a larger limit, by which another process goes.
+func TestResetByTheSmallerLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, s := context.Background(), remote.NewMemory()
+		var all []*tiered.Limiter
+		for _, limit := range []tiered.Limit{tiered.PerHour(1000), tiered.PerHour(10)} {
+			l, err := tiered.New(s, tiered.Policy{Name: "api", Limit: limit}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = l.Close(ctx) }()
+			all = append(all, l)
+		}
+		if err := all[0].Charge("user", 1800); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if err := all[1].Reset(ctx, "user"); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []int64{1000, 10} {
+			if d := all[i].Peek(ctx, "user"); d.Remaining != want {
+				t.Errorf("%d of %d remain, want %d", d.Remaining, d.Burst, want)
+			}
+		}
+	})
+}
