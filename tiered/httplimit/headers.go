@@ -53,18 +53,24 @@ func (s Headers) Write(h http.Header, d tiered.Decision) {
 		h[fieldRetry] = []string{strconv.FormatInt(seconds(after), 10)}
 	}
 	if counted(&d) && d.Burst != math.MaxInt64 {
-		s.write(h, s.names(), &d)
+		s.write(h, s.names(), &d, false)
 	}
 }
 
 // write sets the three fields. Their values share one string and one array: two allocations.
-func (s Headers) write(h http.Header, names fieldNames, d *tiered.Decision) {
+//
+// atSecond says that the limit is full again at a whole second. Then the nearest one is it: ResetAfter is later by what the
+// answer of Redis and the decision took.
+func (s Headers) write(h http.Header, names fieldNames, d *tiered.Decision, atSecond bool) {
 	if s.Omit {
 		return
 	}
 	reset := d.ResetAfter
 	if s.ResetUnix {
 		reset = saturated(time.Duration(time.Now().UnixNano()), reset)
+		if atSecond {
+			reset = reset.Round(time.Second)
+		}
 	}
 	var room [64]byte
 	b := strconv.AppendInt(room[:0], max(d.Burst, 0), 10)
@@ -92,7 +98,7 @@ func (l *limit) headers(h http.Header, uses []use, d *tiered.Decision) {
 	if !counted(d) || d.Burst == math.MaxInt64 || shadowed(uses, d) {
 		return
 	}
-	l.Headers.write(h, l.names, d)
+	l.Headers.write(h, l.names, d, l.Headers.ResetUnix && endsAtSecond(uses, d))
 	if l.IETFDraft11 {
 		writeDraft11(h, uses, d, retry)
 	}
@@ -104,6 +110,16 @@ func shadowed(uses []use, d *tiered.Decision) bool {
 	for i := range uses {
 		if p := uses[i].limiter.Policy(); p.Shadow && p.Name == d.Policy {
 			return true
+		}
+	}
+	return false
+}
+
+// endsAtSecond reports whether the policy of d has calendar windows of whole seconds.
+func endsAtSecond(uses []use, d *tiered.Decision) bool {
+	for i := range uses {
+		if p := uses[i].limiter.Policy(); p.Name == d.Policy {
+			return p.Calendar && p.Limit.Per%time.Second == 0
 		}
 	}
 	return false
