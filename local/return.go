@@ -79,6 +79,16 @@ func (b *Bucket) Charge(now time.Duration, n int64) (e Effect, taken, forgiven i
 	return b.next(now), taken, n - charged, true
 }
 
+// ChargedBy reports the tokens of charges that the call seq reports, if it is under way.
+func (b *Bucket) ChargedBy(seq int64) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.pending.carries(seq) {
+		return 0
+	}
+	return b.pending.call.certain
+}
+
 // Charged reports the tokens of charges that Redis is not known to have heard of.
 func (b *Bucket) Charged() int64 {
 	b.mu.Lock()

@@ -15,7 +15,8 @@ type Stats struct {
 	ShareSpent int64 // part of Refused: by the share, while Redis did not answer
 	Shared     int64 // admitted by the share, while Redis did not answer
 	Opened     int64 // admitted by fail-open, while Redis did not answer
-	Settled    int64 // of Shared and Opened, reported to Redis afterwards
+	Settled    int64 // of Shared, Opened and charges, reported to Redis afterwards
+	Paid       int64 // of Settled: charges
 }
 
 // Add adds t to s.
@@ -32,6 +33,7 @@ func (s *Stats) Add(t Stats) {
 	s.Shared += t.Shared
 	s.Opened += t.Opened
 	s.Settled += t.Settled
+	s.Paid += t.Paid
 }
 
 // Stats reports the counts of the bucket.
@@ -54,7 +56,8 @@ func (l *leaseState) stats(m FailMode) Stats {
 		return Stats{}
 	}
 	s := l.fallback.stats(m, l.fallback.unbooked.Load())
-	s.Returned, s.Burnt, s.Settled = l.ledger.returned, l.ledger.burnt, l.fallback.settled
+	s.Returned, s.Burnt = l.ledger.returned, l.ledger.burnt
+	s.Settled, s.Paid = l.fallback.settled, l.fallback.paid
 	s.Held = l.pot.tokens.Load() + l.ledger.toReturn + l.ledger.toRefund
 	return s
 }

@@ -130,7 +130,9 @@ func (b *bucket) Finish(n *dispatch.Node, now time.Duration, call *lua.Call, sen
 			e.Check = b.Retry(now).Check
 		}
 	case code == lua.Granted || code == lua.Denied || code == lua.Replay:
-		healthOf(n).countReported(call.Debt)
+		if call.Debt > 0 {
+			healthOf(n).countReported(call.Debt - b.ChargedBy(seq))
+		}
 		if b.wasLost(now, n, call, r.Reply) {
 			b.reportLoss(n)
 		}

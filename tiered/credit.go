@@ -102,6 +102,7 @@ func (l *Limiter) charge(now time.Duration, b *bucket, key string, n int64) {
 	for {
 		e, taken, forgiven, ok := b.Charge(now, n)
 		if ok {
+			l.parent.charged.Add(n - taken)
 			if taken > 0 {
 				l.addRequest(key, kind(Granted), taken+1, 1) // a part of a request that is counted already
 			}

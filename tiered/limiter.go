@@ -42,6 +42,7 @@ type Limiter struct {
 	others         otherLimits // processes with other limits
 
 	waitStats         waitStats
+	charged           atomic.Int64 // tokens charged to standing shares, or as a debt
 	admittedUnlimited atomic.Int64 // tokens admitted without a limit
 	shadowed          atomic.Int64 // tokens that were refused, and yet admitted
 	perKeyFaults      atomic.Int64 // PerKey panicked or returned no limit, or a request carried an invalid one

@@ -19,7 +19,9 @@ func (l *Limiter) chargeShare(now time.Duration, key string, p *local.Policy, n 
 	if shares == nil {
 		return 0
 	}
-	return l.group.shares.Charge(now, l.group.cache.Hash(l.id(key)), shares, n)
+	charged := l.group.shares.Charge(now, l.group.cache.Hash(l.id(key)), shares, n)
+	l.charged.Add(charged)
+	return charged
 }
 
 // refundShare gives up to n tokens back to the standing share of a key, or fills it with n = local.Fill, and returns how

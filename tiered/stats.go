@@ -60,7 +60,8 @@ type PolicyStats struct {
 	Unavailable int64 // requested while Redis did not answer, and refused by fail-closed
 	Shared      int64 // admitted by this process' share while Redis did not answer
 	Open        int64 // admitted by fail-open while Redis did not answer
-	Settled     int64 // of Shared and Open: reported to Redis since
+	Settled     int64 // of Shared and Open: reported to Redis since, or too old to count
+	Charged     int64 // by Charge, or by Settle beyond what was reserved, and not in Spent. What is Forgiven of it is in it
 	Forgiven    int64 // debt that no key pays: beyond MaxDebt, or of a key whose calls Redis rejects (Poisoned)
 	Lost        int64 // requested by calls without an answer. Some or all of them may have been granted, and are lost
 	Poisoned    int64 // calls that Redis rejected because of their key alone: of another type, not ours, or damaged
@@ -155,7 +156,7 @@ func (g *Group) Stats() Stats {
 		sums[i] = l.evictedStats
 		others[i] = PolicyStats{
 			Direct: l.settings.Load().initial.NoLease, Poisoned: l.rejected, Lost: l.unanswered, Forgiven: l.forgiven,
-			Unlimited: l.admittedUnlimited.Load(), Shadowed: l.shadowed.Load(), PerKeyFaults: l.perKeyFaults.Load(),
+			Charged: l.charged.Load(), Unlimited: l.admittedUnlimited.Load(), Shadowed: l.shadowed.Load(), PerKeyFaults: l.perKeyFaults.Load(),
 			Standing: l.standing.total(), Outside: l.standing.outsiders,
 			OtherServices: l.others.services, OtherLimits: l.others.here, Processes: max(int64(g.options.Processes), 1),
 		}
@@ -183,7 +184,7 @@ func (g *Group) Stats() Stats {
 		// A decision from before a change of the mode may be counted a moment later.
 		p.Limited = max(t.Refused-t.ShareSpent, 0)
 		p.Blocked = t.Blocked
-		p.Shared, p.Open, p.Settled = t.Shared, t.Opened, t.Settled
+		p.Shared, p.Open, p.Settled = t.Shared, t.Opened, t.Settled-t.Paid
 		l.waitStats.fill(&p)
 		l.requests.fill(&p)
 		p.Top = tops[i].list()

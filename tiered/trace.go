@@ -34,7 +34,7 @@ type LeaseEvent struct {
 	Asked, Granted    int64 // tokens
 	Held              int64 // held when it was sent
 	Returned          int64 // returned unspent, or refunded
-	Settled           int64 // tokens that were admitted without Redis, and that this call reports to it
+	Settled           int64 // tokens that were admitted without Redis, or charged afterwards, and that this call reports to it
 	Forgiven          int64 // of Settled: not charged, because the key is as far below zero as Policy.MaxDebt allows
 	LimitNumber       uint8 // number of the limit that refused, or has the fewest tokens left: see [Decision]
 	RoundTrip         time.Duration

@@ -104,6 +104,11 @@ func (p *process) charge(s *Step, n int64, used bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.line("process %d policy %d key %d is charged %d", p.slot, s.Which, s.Key, n)
+	c := &p.counts[s.Which]
+	if l := p.limit(s.Which, s.Key); l != tiered.Unlimited() && l != tiered.Blocked() { // otherwise nothing is counted
+		c.tokens += n
+	}
+	c.vague = c.vague || w.plan.Plans[s.Which]
 	b.charged = now
 	b.spent = append(b.spent, spending{now, now, n})
 	b.alone(now, n)
@@ -146,6 +151,7 @@ func (p *process) atMost(s *Step) {
 	defer w.mu.Unlock()
 	w.line("process %d policy %d key %d: %d of %d, %v", p.slot, s.Which, s.Key, granted, n, d.Reason)
 	p.counts[s.Which].parts = true
+	p.counts[s.Which].tokens += granted
 	b.vain(before, after, n-granted) // an attempt that ended early may have been granted
 	b.fills(p)
 	if d.Tier == tiered.Failover {
@@ -195,6 +201,7 @@ func (p *process) queue(s *Step) {
 				return
 			}
 			p.counts[s.Which].admitted++
+			p.counts[s.Which].tokens++
 			b.alone(w.now(), 1)
 			w.admit(before, w.now(), []part{{b, w.now(), 1, l.Policy().FailMode == tiered.FailClosed}})
 		})

@@ -74,12 +74,20 @@ type counts struct {
 	byRedis           int64 // of both
 	unsure            bool  // some refusals are not known: of requests over several keys, and of those that wait
 	parts             bool  // some requests took parts of what they asked, and each part counts
+	tokens            int64 // of those that were admitted, and what was charged afterwards
+	alone             int64 // of tokens: by fail modes, except of requests over several keys and of those that wait
+	dearer            bool  // some requests cost more in the end: without a limit that is not counted
+	vague             bool  // some tokens are not known
 }
 
 // count counts a request.
-func (c *counts) count(d *tiered.Decision) {
+func (c *counts) count(d *tiered.Decision, cost int64) {
 	if d.Allowed {
 		c.admitted++
+		c.tokens += cost
+		if d.Tier == tiered.Failover && d.Reason != tiered.Granted {
+			c.alone += cost
+		}
 	} else {
 		c.refused++
 	}
@@ -386,6 +394,13 @@ func (p *process) audit(left bool) {
 		if r := y.Requests; !w.plan.Hook && !c.parts && (r.Admitted() != c.admitted || !c.unsure && (r.Refused() != c.refused ||
 			r.GrantedByRedis+r.LimitedByRedis != c.byRedis)) {
 			w.faultf("requests", "policy %d counts %+v, and there were %+v", i, r, c)
+		}
+		alone, sum := y.Shared+y.Open, y.Spent+y.Standing+y.Refunded+y.Charged+y.Shared+y.Open+y.Unlimited
+		if !w.plan.Hook && !c.vague && (!c.dearer || y.Unlimited == 0) && (sum != c.tokens || !c.unsure && !c.parts && alone != c.alone) {
+			w.faultf("requests", "policy %d counts %d tokens, %d by fail modes, of %d, %d: %+v", i, sum, alone, c.tokens, c.alone, y)
+		}
+		if alone == 0 && y.Settled != 0 {
+			w.faultf("requests", "policy %d reported %d tokens of an outage that admitted none", i, y.Settled)
 		}
 		ledger := invariant.Ledger{Granted: y.Granted, Spent: y.Spent, Returned: y.Returned, Burnt: y.Burnt, Held: y.Held}
 		f := ledger.Check(0)

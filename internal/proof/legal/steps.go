@@ -63,7 +63,7 @@ func (w *player) do(i int, s *Step) {
 			w.enter(0)
 			d := l.Allow(ctx, fmt.Sprintf("other%d.%d", i, n))
 			w.mu.Lock()
-			p.counts[s.Which].count(&d)
+			p.counts[s.Which].count(&d, 1)
 			w.mu.Unlock()
 		}
 	case Rule:
@@ -192,7 +192,7 @@ func (p *process) ask(lane time.Duration, policy, key int, cost int64, reserve b
 func (p *process) decided(policy, key int, cost int64, before, after time.Duration, d *tiered.Decision) []part {
 	w := p.player
 	w.asked++
-	p.counts[policy].count(d)
+	p.counts[policy].count(d, cost)
 	w.line("process %d policy %d key %d cost %d: %v %v %d", p.slot, policy, key, cost, d.Reason, d.Tier, d.Remaining)
 	w.unavailable(d)
 	w.inTime(before, after)
@@ -296,6 +296,9 @@ func (p *process) together(s *Step, reserve bool) {
 		c := &p.counts[x.history.policy]
 		if c.unsure = true; d.Allowed {
 			c.admitted++
+			c.tokens += x.cost
+		} else { // a fail mode may have admitted a part
+			c.vague = true
 		}
 		if w.plan.Policies[x.history.policy].Name == d.Policy && keyName(x.history.key) == d.Key { // the strictest
 			p.fellBack(x.history.policy, x.history.key, x.cost, before, after, &d)
@@ -362,6 +365,10 @@ func (w *player) settle(s *Step) {
 		if actual = append(actual, n); n > x.cost {
 			x.history.charged = now
 		}
+		if c := &r.by.counts[x.history.policy]; n > x.cost {
+			c.tokens += n - x.cost
+			c.dearer = true
+		}
 		x.history.settled(now, x.at, x.cost, n)
 		x.history.fills(r.by)
 	}
@@ -391,6 +398,7 @@ func (p *process) await(s *Step) {
 	defer w.mu.Unlock()
 	if p.counts[s.Which].unsure = true; err == nil {
 		p.counts[s.Which].admitted++
+		p.counts[s.Which].tokens++
 	}
 	if err != nil {
 		w.histories[s.Which][s.Key].vain(before, after, 1)
