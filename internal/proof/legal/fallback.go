@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -143,7 +144,11 @@ func (p *process) fellBack(policy, key int, cost int64, before, after time.Durat
 		if d.Allowed { // a share counts in ns, and takes a wait of under one for none
 			s.admitted(before, after+2*time.Nanosecond, cost, true)
 		}
-		s.end(after + time.Nanosecond) // a share that was not asked refills by the limit and the fleet that it knew
+		hold := time.Duration(0)
+		if w.plan.Plans[policy] { // a request may have carried the limit, and then a larger one stays for a while
+			hold = lua.TermsHold
+		}
+		s.end(after+time.Nanosecond, hold) // a share that was not asked refills by the limit and the fleet that it knew
 	case tiered.Open:
 		m = tiered.FailOpen
 	case tiered.Unavailable:

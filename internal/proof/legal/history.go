@@ -94,10 +94,10 @@ func (b *history) inForce(slot int, now time.Duration, l tiered.Limit) {
 	b.terms = append(b.terms, term{l, now, never, never, now, slot})
 }
 
-// end ends the terms that were closed and did not end yet.
-func (b *history) end(at time.Duration) {
+// end ends the terms that were closed for so long, and did not end yet.
+func (b *history) end(at, hold time.Duration) {
 	for i := range b.terms {
-		if t := &b.terms[i]; t.closed != never && t.until == never {
+		if t := &b.terms[i]; at >= after(t.closed, hold) && t.until == never {
 			t.until = at
 		}
 	}
