@@ -33,6 +33,7 @@ const (
 	roundedDown certainty = iota // less than one token more than the level
 	exact                        // the level
 	doubtful                     // nobody here knows
+	another                      // nobody here knows, and the epoch is that of an earlier bucket
 )
 
 // certaintyOf says what a reply to a call leaves uncertain.
@@ -65,7 +66,7 @@ func (b *Bucket) see(c Call, r lua.Reply) {
 	if r.Epoch != 0 && (c.Debt > 0 || b.owing() == 0) {
 		s.overflow, s.epoch = r.Overflow, r.Epoch
 	} else if r.Epoch != s.epoch {
-		b.setCertainty(doubtful) // the next reply of the same bucket will say that it is another one
+		b.setCertainty(another) // the next reply of the same bucket will say that it is another one
 	}
 }
 
@@ -130,7 +131,7 @@ func (b *Bucket) Outlives(now time.Duration, named int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	known := b.certainty &^ outgrown
-	if known == doubtful || b.closed || named != b.seen.epoch {
+	if known >= doubtful || b.closed || named != b.seen.epoch {
 		return false
 	}
 	elapsed := now - b.seen.at
@@ -151,7 +152,7 @@ func (b *Bucket) Outlives(now time.Duration, named int64) bool {
 func (b *Bucket) Expected(now time.Duration, named int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed || named == 0 || named != b.seen.epoch {
+	if b.closed || named == 0 || named != b.seen.epoch || b.certainty&^outgrown == another {
 		return false
 	}
 	p, level, elapsed := b.Policy(), float64(b.seen.level.Load()), now-b.seen.at
