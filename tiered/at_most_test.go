@@ -172,8 +172,7 @@ func TestAllowAtMostOfAnEmptyKey(t *testing.T) {
 				if got != 0 || d.Reason != Limited || d.RetryAfter > 100*time.Millisecond+time.Microsecond {
 					t.Errorf("AllowAtMost(%d) of none: %d, %v, come back in %v; a token is there in 100ms", n, got, d.Reason, d.RetryAfter)
 				}
-				tokens := time.Duration(1 + i%3)
-				time.Sleep(tokens*100*time.Millisecond + time.Microsecond)
+				time.Sleep(time.Duration(100*(1+i%3))*time.Millisecond + time.Microsecond)
 				left := l.Peek(t.Context(), "k").Remaining
 				if got, _ := l.AllowAtMost(t.Context(), "k", n); got != min(left, n) {
 					t.Errorf("AllowAtMost(%d) got %d of %d", n, got, left)
