@@ -366,7 +366,7 @@ func (w *player) settle(s *Step) {
 			x.history.charged = now
 		}
 		if c := &r.by.counts[x.history.policy]; n > x.cost {
-			c.tokens += n - x.cost
+			c.tokens += min(n, 2<<40) - x.cost // Settle takes no more
 			c.dearer = true
 		}
 		x.history.settled(now, x.at, x.cost, n)
