@@ -11,5 +11,5 @@
 // stumbles, if the test panics, or if it fails without the mistake too.
 //
 // The table stands for the distinct rules of docs/concepts.md and has at most 90 entries, so that it runs in under
-// five minutes. Most entries quote the scripts, which change least. A tool that mutates all Go code is in CONTRIBUTING.md.
+// six minutes. Most entries quote the scripts, which change least. A tool that mutates all Go code is in CONTRIBUTING.md.
 package mutants
