@@ -71,7 +71,7 @@ func (b *Bucket) forget(forgotten debt) {
 	f.debt.admitted -= forgotten.admitted
 	f.debt.certain -= forgotten.certain
 	f.settled += forgotten.admitted
-	f.paid += forgotten.certain
+	b.Policy().countPaid(forgotten.certain)
 }
 
 // mostOwed is the largest debt that can matter: the one that takes a full bucket as low as it may go, and what may have

@@ -16,7 +16,6 @@ type fallback struct {
 
 	booked  int64 // admitted, and charged to share and debt
 	settled int64 // of the debt, charged to the bucket or forgiven by it
-	paid    int64 // of settled: costs that turned out higher
 	debt    debt
 }
 

@@ -56,6 +56,7 @@ type Policy struct {
 	Uniform func() float64 // random numbers in [0, 1); safe for concurrent use
 
 	Spent     *SpentShares  // what evicted keys have used of their shares; nil remembers nothing
+	Paid      *atomic.Int64 // counts the settled debt that is of costs that turned out higher; nil counts none
 	NearLimit *atomic.Int64 // counts tokens that were admitted while less than a fifth of Cap was left; nil counts none
 }
 
@@ -189,6 +190,13 @@ func (p *Policy) wait(x float64) time.Duration {
 		return math.MaxInt64
 	}
 	return time.Duration(max(d, 0))
+}
+
+// countPaid counts n tokens of settled debt that were charged.
+func (p *Policy) countPaid(n int64) {
+	if p.Paid != nil && n > 0 {
+		p.Paid.Add(n)
+	}
 }
 
 // maxDebt is how far below zero a bucket may go.

@@ -70,7 +70,7 @@ func (l *leaseState) answered(c Call) {
 	l.backOff = 0
 	l.fallback.debt.accepted(c)
 	l.fallback.settled += c.Debt
-	l.fallback.paid += c.certain
+	c.Policy.countPaid(c.certain)
 }
 
 // learn notes what a reply says about what is refused from now on. It reports until when no renewal makes sense. What

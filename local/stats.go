@@ -16,7 +16,6 @@ type Stats struct {
 	Shared     int64 // admitted by the share, while Redis did not answer
 	Opened     int64 // admitted by fail-open, while Redis did not answer
 	Settled    int64 // of Shared, Opened and charges, reported to Redis afterwards
-	Paid       int64 // of Settled: charges
 }
 
 // Add adds t to s.
@@ -33,7 +32,6 @@ func (s *Stats) Add(t Stats) {
 	s.Shared += t.Shared
 	s.Opened += t.Opened
 	s.Settled += t.Settled
-	s.Paid += t.Paid
 }
 
 // Stats reports the counts of the bucket.
@@ -57,7 +55,7 @@ func (l *leaseState) stats(m FailMode) Stats {
 	}
 	s := l.fallback.stats(m, l.fallback.unbooked.Load())
 	s.Returned, s.Burnt = l.ledger.returned, l.ledger.burnt
-	s.Settled, s.Paid = l.fallback.settled, l.fallback.paid
+	s.Settled = l.fallback.settled
 	s.Held = l.pot.tokens.Load() + l.ledger.toReturn + l.ledger.toRefund
 	return s
 }

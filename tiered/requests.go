@@ -75,6 +75,7 @@ type requestCounts struct {
 		_       [192 - 8*kinds]byte
 	}
 	near     atomic.Int64 // see [local.Policy].NearLimit
+	paid     atomic.Int64 // see [local.Policy].Paid
 	waits    histogram.Histogram
 	refunded atomic.Int64 // tokens of admitted requests that were given back: they are counted as spent no more
 }

@@ -87,7 +87,7 @@ func (l *Limiter) local(s *settings, limit Limit) *local.Policy {
 		Number: l.number, Rule: limit.rule(), Rules: new(local.Rules), Parent: parent,
 		Size: max(p.Lease.Size, 0), Period: p.Lease.Period,
 		FailMode: p.FailMode, Budget: o.Budget, Timeout: o.Timeout, Uniform: o.uniform,
-		NearLimit: &l.parent.requests.near, Spent: &l.group.spent,
+		Paid: &l.parent.requests.paid, NearLimit: &l.parent.requests.near, Spent: &l.group.spent,
 	}
 	if lp.Period == 0 {
 		lp.Period = DefaultPeriod

@@ -184,7 +184,7 @@ func (g *Group) Stats() Stats {
 		// A decision from before a change of the mode may be counted a moment later.
 		p.Limited = max(t.Refused-t.ShareSpent, 0)
 		p.Blocked = t.Blocked
-		p.Shared, p.Open, p.Settled = t.Shared, t.Opened, t.Settled-t.Paid
+		p.Shared, p.Open, p.Settled = t.Shared, t.Opened, max(t.Settled-l.requests.paid.Load(), 0)
 		l.waitStats.fill(&p)
 		l.requests.fill(&p)
 		p.Top = tops[i].list()
