@@ -260,14 +260,8 @@ func (b *history) overUsed(processes int) (worst float64, where string) {
 	if b.later == 0 {
 		return 0, ""
 	}
-	horizon := time.Duration(0)
-	for _, a := range append(slices.Clone(b.sure), b.used...) {
-		horizon = max(horizon, time.Duration(a.After))
-	}
-	for _, c := range b.credits {
-		horizon = max(horizon, time.Duration(c.To))
-	}
-	f := newFlow(b.terms, horizon+1)
+	used := append(slices.Clone(b.sure), b.used...)
+	f := newFlow(b.terms, b.horizon(used)+1)
 	if f == nil {
 		return 0, ""
 	}
@@ -278,14 +272,6 @@ func (b *history) overUsed(processes int) (worst float64, where string) {
 	least = max(least, b.rules.MaxDebt)
 	unknown := int64(processes) * b.later
 	times := 1 + (unknown+least-1)/least // so much faster the refill pays for what nobody knew
-	var all []ideal.Admission
-	for _, a := range append(slices.Clone(b.sure), b.used...) {
-		all = append(all, ideal.Admission{Before: f.at(a.Before), After: f.at(a.After) + 1, Tokens: a.Tokens})
-	}
-	var credits []ideal.Credit
-	for _, c := range b.credits {
-		credits = append(credits, ideal.Credit{From: f.at(c.From), To: f.at(c.To) + 1, Tokens: c.Tokens})
-	}
-	e := ideal.WorstNet(all, credits, times, time.Duration(f.unit), b.most()+max(b.most(), b.rules.MaxDebt)+unknown*int64(1+b.meters))
+	e := ideal.WorstNet(f.admissions(used), f.credits(b.credits), times, time.Duration(f.unit), b.most()+max(b.most(), b.rules.MaxDebt)+unknown*int64(1+b.meters))
 	return e.Over - f.error()*float64(times), fmt.Sprintf("%s: with later costs of up to %d", f.describe(e), b.later)
 }

@@ -54,6 +54,21 @@ func (f *flow) at(ns int64) int64 {
 	return int64((f.tokens[i] + f.rates[i]*float64(time.Duration(ns)-f.edges[i])) * f.unit)
 }
 
+// admissions and credits are the same in the time of the flow.
+func (f *flow) admissions(all []ideal.Admission) (in []ideal.Admission) {
+	for _, a := range all {
+		in = append(in, ideal.Admission{Before: f.at(a.Before), After: f.at(a.After) + 1, Tokens: a.Tokens})
+	}
+	return in
+}
+
+func (f *flow) credits(all []ideal.Credit) (in []ideal.Credit) {
+	for _, c := range all {
+		in = append(in, ideal.Credit{From: f.at(c.From), To: f.at(c.To) + 1, Tokens: c.Tokens})
+	}
+	return in
+}
+
 // error returns by how many tokens a time may be wrong, and a level that is stored as a double.
 func (f *flow) error() float64 {
 	return 1e-6 + 4/f.unit + f.tokens[len(f.tokens)-1]*1e-14

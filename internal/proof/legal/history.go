@@ -247,14 +247,7 @@ func (b *history) overBucket(terms []term) (worst float64, where string) {
 	if len(b.sure) == 0 {
 		return 0, ""
 	}
-	last := time.Duration(0)
-	for _, a := range b.sure {
-		last = max(last, time.Duration(a.After))
-	}
-	for _, c := range b.credits {
-		last = max(last, time.Duration(c.To))
-	}
-	f := newFlow(terms, last+1)
+	f := newFlow(terms, b.horizon(b.sure)+1)
 	if f == nil {
 		return 0, ""
 	}
@@ -267,6 +260,17 @@ func (b *history) overBucket(terms []term) (worst float64, where string) {
 		}
 	}
 	return worst - f.error(), where
+}
+
+// horizon is the time of the last admission or credit.
+func (b *history) horizon(admitted []ideal.Admission) (last time.Duration) {
+	for _, a := range admitted {
+		last = max(last, time.Duration(a.After))
+	}
+	for _, c := range b.credits {
+		last = max(last, time.Duration(c.To))
+	}
+	return last
 }
 
 // alone returns the next span, not before from, in which no burst larger than t's is in force and no lease of one
@@ -299,16 +303,12 @@ func after(t, d time.Duration) time.Duration {
 // worst returns the worst interval within a span.
 func (b *history) worst(f *flow, from, to time.Duration, burst int64) ideal.Excess {
 	var sure []ideal.Admission
-	var credits []ideal.Credit
 	for _, a := range b.sure {
 		if time.Duration(a.Before) >= from && time.Duration(a.After) < to {
-			sure = append(sure, ideal.Admission{Before: f.at(a.Before), After: f.at(a.After) + 1, Tokens: a.Tokens})
+			sure = append(sure, a)
 		}
 	}
-	for _, c := range b.credits {
-		credits = append(credits, ideal.Credit{From: f.at(c.From), To: f.at(c.To) + 1, Tokens: c.Tokens})
-	}
-	return ideal.WorstNet(sure, credits, 1, time.Duration(f.unit), burst)
+	return ideal.WorstNet(f.admissions(sure), f.credits(b.credits), 1, time.Duration(f.unit), burst)
 }
 
 // overFixed compares each window with the largest limit in force. A window that a step of the clock cuts is
