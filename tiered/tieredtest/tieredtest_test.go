@@ -1,6 +1,7 @@
 package tieredtest_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -117,6 +118,45 @@ func TestClosesInAnOutage(t *testing.T) {
 	})
 }
 
+// Exhaust of a key that is never refused, or never by its limit, fails the test at once, and says why.
+func TestExhaustOfWhatIsNeverExhausted(t *testing.T) {
+	limit := tiered.PerMinute(10)
+	for name, c := range map[string]struct {
+		policy tiered.Policy
+		before func(*tieredtest.Limiter)
+		want   string
+	}{
+		"AllowAll":  {tiered.Policy{Limit: limit}, (*tieredtest.Limiter).AllowAll, "shadowed"},
+		"Shadow":    {tiered.Policy{Limit: limit, Shadow: true}, nil, "shadowed"},
+		"FailOpen":  {tiered.Policy{Limit: limit, FailMode: tiered.FailOpen}, (*tieredtest.Limiter).Fail, "open"},
+		"Unlimited": {tiered.Policy{Limit: tiered.Unlimited()}, nil, "still admitted"},
+		"unlimited key": {
+			tiered.Policy{Limit: limit, PerKey: func(string) tiered.Limit { return tiered.Unlimited() }},
+			nil, "still admitted",
+		},
+		"DenyAll":    {tiered.Policy{Limit: limit}, (*tieredtest.Limiter).DenyAll, "exceeds burst"},
+		"FailClosed": {tiered.Policy{Limit: limit, FailMode: tiered.FailClosed}, (*tieredtest.Limiter).Fail, "unavailable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				told := &testingT{TB: t}
+				c.policy.Name = "api"
+				l := tieredtest.New(told, c.policy)
+				if c.before != nil {
+					c.before(l)
+				}
+				func() {
+					defer func() { _ = recover() }()
+					l.Exhaust("ann")
+				}()
+				if !strings.Contains(told.fatal, "cannot be exhausted") || !strings.Contains(told.fatal, c.want) {
+					t.Errorf("told %q, want %s", told.fatal, c.want)
+				}
+			})
+		})
+	}
+}
+
 // testingT records what a test is told.
 type testingT struct {
 	testing.TB
@@ -133,6 +173,7 @@ func (t *testingT) Fatal(args ...any) {
 	}
 	panic("fatal")
 }
+func (t *testingT) Fatalf(format string, args ...any) { t.Fatal(fmt.Sprintf(format, args...)) }
 
 // Mistakes fail the test, and say what is wrong.
 func TestMistakes(t *testing.T) {
