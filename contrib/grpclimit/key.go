@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/canonical"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -43,9 +44,9 @@ func KeyFunc(f func(context.Context, Call) (key string, ok bool)) Key {
 	return Key{of: func(r request) (string, bool) { return f(r.ctx, r.call) }}
 }
 
-// Metadata counts by the first value of a metadata field, as it was sent. In a server it is the metadata of the
-// client, and in a client the outgoing metadata. A client can send any value: use Metadata for fields that your proxy
-// sets, or that were authenticated before.
+// Metadata counts by the first value of a metadata field that is not blank, as it was sent. In a server it is the metadata
+// of the client, and in a client the outgoing metadata. A client can send any value: use Metadata for fields that your
+// proxy sets, or that were authenticated before.
 func Metadata(name string) Key {
 	name = strings.ToLower(name)
 	if err := checkField(name); err != nil {
@@ -55,8 +56,9 @@ func Metadata(name string) Key {
 }
 
 // Credential counts by the SHA-256 of a metadata field that holds a secret, such as authorization. The secret itself
-// goes neither to Redis nor into a Decision. In authorization the case of the scheme and the spaces after it do not
-// matter, so that one user does not get several buckets.
+// goes neither to Redis nor into a Decision. In authorization the scheme, the space around the secret, what follows a
+// token and the encoding of Basic do not matter, so that one user does not get several buckets. It is not for schemes that
+// sign each call: their values differ each time.
 //
 // Check the credential before this interceptor. Otherwise each invented one gets a bucket of its own.
 func Credential(name string) Key {
@@ -66,15 +68,11 @@ func Credential(name string) Key {
 	}
 	return Key{of: func(r request) (string, bool) {
 		v, ok := r.field(name)
-		v = strings.Trim(v, " \t")
-		if scheme, rest, found := strings.Cut(v, " "); found && name == "authorization" {
-			v = strings.ToLower(scheme) + " " + strings.TrimLeft(rest, " ")
-		}
-		return v, ok
+		return canonical.Credential(name, v), ok
 	}}.Hashed()
 }
 
-// field returns the first value of a metadata field.
+// field returns the first value of a metadata field that is not blank.
 func (r request) field(name string) (string, bool) {
 	var v []string
 	if r.client {
@@ -84,10 +82,7 @@ func (r request) field(name string) (string, bool) {
 	} else {
 		v = metadata.ValueFromIncomingContext(r.ctx, name)
 	}
-	if len(v) == 0 {
-		return "", false
-	}
-	return v[0], true
+	return canonical.First(v)
 }
 
 // Method counts by the full name of the method. A client can call methods that do not exist, and a server without a

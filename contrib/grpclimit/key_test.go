@@ -54,6 +54,9 @@ func TestAddresses(t *testing.T) {
 		{"forged as another value", "10.0.0.1:80", proxies, []string{"1.2.3.4", "203.0.113.9"}, "203.0.113.9"},
 		{"two proxies", "10.0.0.1:80", proxies, []string{"1.2.3.4, 203.0.113.9 , 172.16.0.9:8"}, "203.0.113.9"},
 		{"IPv6 through an IPv6 proxy", "[fd00::1]:80", proxies, []string{"[2001:db8::5]:9"}, "2001:db8::/64"},
+		{"with a zone and a port", "[fd00::1]:80", proxies, []string{"[fe80::1%eth0]:9"}, "fe80::/64"},
+		{"IPv4 in IPv6 through a proxy", "10.0.0.1:80", proxies, []string{"[::ffff:203.0.113.9]:9"}, "203.0.113.9"},
+		{"tabs", "10.0.0.1:80", proxies, []string{"\t203.0.113.9\t,\t10.0.0.2"}, "203.0.113.9"},
 		{"with a zone", "[fd00::1]:80", proxies, []string{"fe80::1%eth0"}, "fe80::/64"},
 		{"only proxies", "10.0.0.1:80", proxies, []string{"10.0.0.7"}, "10.0.0.7"},
 		{"without the field", "10.0.0.1:80", proxies, nil, "10.0.0.1"},
@@ -136,6 +139,25 @@ func TestKeys(t *testing.T) {
 	}
 	if len(canonical) != 43 {
 		t.Errorf("the credential's hash is %q", canonical)
+	}
+}
+
+// One user has one bucket however the credential is written, and sent beside a blank one.
+func TestCredentialIsOne(t *testing.T) {
+	of := func(values ...string) string {
+		md := metadata.MD{"authorization": values}
+		key, _ := Credential("Authorization").find(request{ctx: metadata.NewIncomingContext(t.Context(), md)})
+		return key
+	}
+	for _, values := range [][]string{
+		{"bearer s3cr3t"}, {"Bearer\ts3cr3t"}, {"Bearer \t s3cr3t more"}, {" \tBEARER s3cr3t\t"}, {"s3cr3t"}, {"Token s3cr3t"}, {"", "Bearer s3cr3t"},
+	} {
+		if got, want := of(values...), of("Bearer s3cr3t"); got != want {
+			t.Errorf("%q is %s, want %s", values, got, want)
+		}
+	}
+	if of("Basic YTpi") != of("basic\tYTpi=") || of("Basic YTpi") == of("Basic YTpj") || of(" ") != "" {
+		t.Error("Basic is not read as its user and password")
 	}
 }
 

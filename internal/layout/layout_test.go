@@ -52,13 +52,14 @@ var importRules = []importRule{
 	},
 	{packages: "internal/ratetext"}, // what texts of limits and scenarios have in common
 	{packages: "internal/strictyaml", modules: []string{"go.yaml.in/yaml/v3"}},
-	{packages: "tiered/httplimit", ours: []string{"tiered"}},
+	{packages: "internal/canonical"}, // what clients send, in one spelling
+	{packages: "tiered/httplimit", ours: []string{"tiered", "internal/canonical"}},
 	{packages: "tiered/debugpage", ours: []string{"tiered"}},
 	{packages: "tiered/metrics", ours: []string{"tiered"}},              // for exporters
 	{packages: "tiered/tieredtest", ours: []string{"tiered", "remote"}}, // for tests of users
 	{
 		packages: "tiered/policyfile",
-		ours:     []string{"tiered", "tiered/httplimit", "remote", "internal/strictyaml"},
+		ours:     []string{"tiered", "tiered/httplimit", "remote", "internal/strictyaml", "internal/canonical"},
 		modules:  []string{"go.yaml.in/yaml/v3", "github.com/fsnotify/fsnotify"},
 	},
 	{packages: "sim/internal/stable"},

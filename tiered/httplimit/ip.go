@@ -85,9 +85,12 @@ func TrustedHops(n int) Key {
 		return Key{err: fmt.Errorf("is TrustedHops(%d): must be 1 to %d proxies", n, maxHops)}
 	}
 	return findIP(func(r *http.Request) (netip.Addr, bool) {
-		left := n
+		left, seen := n, 0
 		for _, line := range slices.Backward(r.Header["X-Forwarded-For"]) {
 			for line != "" {
+				if seen++; seen > maxEntries {
+					return netip.Addr{}, false
+				}
 				rest, text, _ := lastOfXFF(line)
 				line = rest
 				if text == "" {
@@ -105,19 +108,23 @@ func TrustedHops(n int) Key {
 // maxHops is far more proxies than a request passes.
 const maxHops = 32
 
+// maxEntries bounds the entries of a field that are read, empty ones too: a client may send a megabyte of commas.
+const maxEntries = 2 * maxHops
+
 // ForwardedFor counts like [RemoteIP], by the right-most address of X-Forwarded-For that is not one of proxies. The
 // sender of the request wrote the entries to the left of it. They cannot be trusted.
 //
 // The field is read only if the connection comes from one of proxies. Each proxy must append the address that it
 // was called from, on the same line or on another. If all addresses are proxies, the left-most counts. Without the
 // field, the connection's address counts. If the search reaches an entry that is not an address, with or without a
-// port, the request has no key.
+// port, or passes 64 entries, the request has no key.
 func ForwardedFor(proxies ...netip.Prefix) Key {
 	return forwarded("ForwardedFor", "X-Forwarded-For", lastOfXFF, proxies)
 }
 
 // Forwarded is [ForwardedFor] for the for= parameter of the header field Forwarded (RFC 7239). "unknown" and names
-// like "_hidden" are not addresses.
+// like "_hidden" are not addresses. An element with two of them has no key: RFC 7239 forbids it, so a client has made it
+// up. A proxy that copies the client's Host into the field must not let quotes through.
 func Forwarded(proxies ...netip.Prefix) Key {
 	return forwarded("Forwarded", "Forwarded", lastOfForwarded, proxies)
 }
@@ -160,9 +167,12 @@ func trustedProxies(name string, proxies []netip.Prefix) ([]netip.Prefix, error)
 
 // client walks through the lines from the right, past the addresses of proxies.
 func client(proxy netip.Addr, lines []string, cut cutLast, trusted []netip.Prefix) (netip.Addr, bool) {
-	a := proxy
+	a, seen := proxy, 0
 	for _, line := range slices.Backward(lines) {
 		for line != "" {
+			if seen++; seen > maxEntries {
+				return netip.Addr{}, false
+			}
 			rest, text, ok := cut(line)
 			if !ok {
 				return netip.Addr{}, false
@@ -209,18 +219,38 @@ func lastOfForwarded(value string) (rest, text string, ok bool) {
 	if entry == "" {
 		return rest, "", true
 	}
-	// An address contains no semicolon. A quoted semicolon elsewhere only yields a pair without for=.
-	for pair := range strings.SplitSeq(entry, ";") {
+	found := false
+	for entry != "" {
+		var pair string
+		pair, entry = cutPair(entry)
 		name, v, _ := strings.Cut(strings.Trim(pair, " \t"), "=")
-		if !strings.EqualFold(name, "for") {
+		if !strings.EqualFold(strings.Trim(name, " \t"), "for") {
 			continue
 		}
+		if found {
+			return "", "", false
+		}
+		found, v = true, strings.Trim(v, " \t")
 		if len(v) >= 2 && v[0] == '"' && v[len(v)-1] == '"' {
 			v = v[1 : len(v)-1]
 		}
-		return rest, v, v != ""
+		text = v
 	}
-	return "", "", false
+	return rest, text, text != ""
+}
+
+// cutPair cuts the left-most pair off an entry: up to the first semicolon outside of quotes.
+func cutPair(entry string) (pair, rest string) {
+	quoted := false
+	for i := range len(entry) {
+		switch c := entry[i]; {
+		case c == '"':
+			quoted = !quoted
+		case c == ';' && !quoted:
+			return entry[:i], entry[i+1:]
+		}
+	}
+	return entry, ""
 }
 
 // address parses 192.0.2.1, 192.0.2.1:80, 2001:db8::1, [2001:db8::1] and [2001:db8::1]:80.

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/canonical"
 )
 
 // Key tells what a request counts for: mostly a client. The zero Key is an error: make one with [Header],
@@ -29,28 +31,24 @@ func KeyFunc(f func(*http.Request) (key string, ok bool)) Key {
 	return Key{of: f}
 }
 
-// Header counts by the first value of a header field, as it was sent. A client can send any value: use Header for
-// fields that your proxy sets, or that were authenticated before.
+// Header counts by the first value of a header field that is not empty, as it was sent. A client can send any value: use
+// Header for fields that your proxy sets, or that were authenticated before. Of Host, upper case, the port and dots at the
+// end do not matter.
 func Header(name string) Key {
 	if !isToken(name) {
 		return Key{err: fmt.Errorf("is Header(%q): must be the name of a header field", name)}
 	}
 	name = http.CanonicalHeaderKey(name)
 	if name == "Host" { // net/http stores it elsewhere
-		return Key{of: func(r *http.Request) (string, bool) { return r.Host, true }}
+		return Key{of: func(r *http.Request) (string, bool) { return canonical.Host(r.Host), true }}
 	}
-	return Key{of: func(r *http.Request) (string, bool) {
-		if v := r.Header[name]; len(v) > 0 {
-			return v[0], true
-		}
-		return "", false
-	}}
+	return Key{of: func(r *http.Request) (string, bool) { return canonical.First(r.Header[name]) }}
 }
 
 // Credential counts by the SHA-256 of a header field that holds a secret, such as Authorization or X-Api-Key. The
-// secret itself goes neither to Redis nor into a Decision. In Authorization and Proxy-Authorization the case of the
-// scheme, the spaces after it and the encoding of Basic do not matter, so that one user does not get several
-// buckets.
+// secret itself goes neither to Redis nor into a Decision. In Authorization and Proxy-Authorization the scheme, the
+// space around the secret, what follows a token and the encoding of Basic do not matter, so that one user does not get
+// several buckets. It is not for schemes that sign each request, such as Digest: their values differ each time.
 //
 // Check the credential before this middleware. Otherwise each invented one gets a bucket of its own.
 func Credential(name string) Key {
@@ -58,46 +56,25 @@ func Credential(name string) Key {
 		return Key{err: fmt.Errorf("is Credential(%q): must be the name of a header field", name)}
 	}
 	name = http.CanonicalHeaderKey(name)
-	schemes := name == "Authorization" || name == "Proxy-Authorization"
 	return Key{of: func(r *http.Request) (string, bool) {
-		v := r.Header[name]
-		if len(v) == 0 {
-			return "", false
-		}
-		secret := strings.Trim(v[0], " \t")
-		if schemes {
-			secret = canonicalCredential(secret)
-		}
-		return secret, true
+		v, ok := canonical.First(r.Header[name])
+		return canonical.Credential(name, v), ok
 	}}.Hashed()
 }
 
-// canonicalCredential returns a credential with its scheme in lower case. It decodes a Basic credential.
-func canonicalCredential(s string) string {
-	scheme, rest, ok := strings.Cut(s, " ")
-	if !ok {
-		return s
-	}
-	scheme, rest = strings.ToLower(scheme), strings.TrimLeft(rest, " ")
-	if scheme == "basic" {
-		if plain, err := base64.StdEncoding.DecodeString(rest); err == nil {
-			return "basic\x00" + string(plain) // no header contains a NUL
-		}
-	}
-	return scheme + " " + rest
-}
-
-// Cookie counts by the value of a cookie. A session cookie is a secret: use Cookie("session").Hashed().
+// Cookie counts by the value of a cookie: of several with that name, the first that is not empty. Quotes and
+// percent-encoding do not matter. A session cookie is a secret: use Cookie("session").Hashed().
 func Cookie(name string) Key {
 	if !isToken(name) {
 		return Key{err: fmt.Errorf("is Cookie(%q): must be the name of a cookie", name)}
 	}
 	return Key{of: func(r *http.Request) (string, bool) {
-		c, err := r.Cookie(name)
-		if err != nil {
-			return "", false
+		for _, c := range r.CookiesNamed(name) {
+			if c.Value != "" {
+				return canonical.Cookie(c.Value), true
+			}
 		}
-		return c.Value, true
+		return "", false
 	}}
 }
 
@@ -116,9 +93,10 @@ func Route() Key {
 	return Key{of: func(r *http.Request) (string, bool) { return r.Pattern, true }}
 }
 
-// Method counts by the request's method. It is meant for [JoinKeys].
+// Method counts by the request's method in capitals. It is meant for [JoinKeys]. All methods that net/http has no name for
+// count as one, because a client can invent them.
 func Method() Key {
-	return Key{of: func(r *http.Request) (string, bool) { return r.Method, true }}
+	return Key{of: func(r *http.Request) (string, bool) { return canonical.Method(r.Method), true }}
 }
 
 // JoinKeys counts by all of the keys together, as in JoinKeys(RemoteIP(), Route()): each client has a bucket for each

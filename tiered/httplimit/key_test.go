@@ -1,8 +1,13 @@
 package httplimit
 
 import (
+	"encoding/base64"
+	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"strings"
 	"testing"
 )
 
@@ -29,8 +34,11 @@ func TestKeys(t *testing.T) {
 		{"header", Header("x-user"), same("X-User", "ann", "X-User", "bob"), "ann"},
 		{"no header", Header("X-User"), same(), ""},
 		{"empty header", Header("X-User"), same("X-User", ""), ""},
+		{"after an empty line", Header("X-User"), same("X-User", "", "X-User", "ann"), "ann"},
 		{"host", Header("host"), same(), "example.org"},
 		{"cookie", Cookie("session"), same("Cookie", "a=1; session=s3cr3t"), "s3cr3t"},
+		{"cookie, encoded", Cookie("session"), same("Cookie", `session="%733cr%zz%4"`), "s3cr%zz%4"},
+		{"cookie, after an empty one", Cookie("session"), same("Cookie", "session=; session=s"), "s"},
 		{"no cookie", Cookie("session"), same("Cookie", "a=1"), ""},
 		{"empty cookie", Cookie("session").Hashed(), same("Cookie", "session="), ""},
 		{"path", PathValue("tenant"), path, "acme/\x00"},
@@ -44,10 +52,10 @@ func TestKeys(t *testing.T) {
 		{"joined", JoinKeys(Header("X-User"), Method()), same("X-User", "ann"), "3:ann3:GET"},
 		{"joined, one missing", JoinKeys(Header("X-User"), Route()), same("X-User", "ann"), ""},
 		{"no credential", Credential("Authorization"), same("Authorization", " "), ""},
-		// printf 'bearer abc' | openssl dgst -sha256 -binary | basenc --base64url
+		// printf abc | openssl dgst -sha256 -binary | basenc --base64url
 		{
 			"credential", Credential("Authorization"), same("Authorization", "Bearer abc"),
-			"RuOOnOTEMsPKhGNuJ7piQmPP4OSteIhty62ZQqDz82o",
+			"ungWv48Bz-pBQUDeXa4iI7ADYaOWF3qctBD_YfIAFa0",
 		},
 	} {
 		got, found := c.key.find(c.r)
@@ -85,28 +93,171 @@ func TestCredentialIsOne(t *testing.T) {
 		key, _ := Credential("Authorization").find(r)
 		return key
 	}
-	for _, group := range [][]string{
-		{"Bearer abc", "bearer abc", "BEARER   abc", " Bearer abc "},
+	groups := [][]string{
+		{"Bearer abc", "bearer abc", "BEARER   abc", " Bearer abc ", "Bearer\tabc", "Bearer\u00a0\t abc more", "abc", "Token abc", "x abc y"},
 		{"Bearer Abc"},
-		{"Basic YTpi", "basic YTpi", "Basic  YTpi"},
-		{"Basic YTpj"},
+		{"Basic YTpi", "basic YTpi", "Basic  YTpi", "Basic YT*pi==", "Basic\tYTpi", "Basic YTpi x"},
+		{"Basic YTpj", "Basic YTpjY"},
+		{"Basic Pz8/", "Basic Pz8_"},
 		{"a:b"},
-		{"abc"},
-	} {
+		{"basic:a:b"},
+		{"Bearer abc="},
+		{`Digest username="ann", realm="x"`},
+		{`Digest username="bob", realm="x"`},
+		{`Signature keyId="x",signature="Y=="`},
+		{`Signature keyId="x",signature="Z=="`},
+		{"AWS4-HMAC-SHA256 Credential=a/b, Signature=c"},
+		{"AWS4-HMAC-SHA256 Credential=a/b, Signature=d"},
+	}
+	seen := map[string]string{}
+	for _, group := range groups {
 		for _, v := range group {
 			if of(v) != of(group[0]) || len(of(v)) != 43 {
 				t.Errorf("%q is %q, %q is %q", v, of(v), group[0], of(group[0]))
 			}
 		}
-	}
-	seen := map[string]string{}
-	for _, v := range []string{
-		"Bearer abc", "Bearer Abc", "Basic YTpi", "Basic YTpj", "a:b", "abc", "basic a:b",
-		"basic:a:b",
-	} {
-		if other, ok := seen[of(v)]; ok {
-			t.Errorf("%q and %q are one", v, other)
+		if other, ok := seen[of(group[0])]; ok {
+			t.Errorf("%q and %q are one", group[0], other)
 		}
-		seen[of(v)] = v
+		seen[of(group[0])] = group[0]
+	}
+}
+
+// A host has one bucket however a client writes it, and so has a method.
+func TestHostAndMethodAreOne(t *testing.T) {
+	for want, all := range map[string][]string{
+		"example.com": {"example.com", "EXAMPLE.com", "example.com:80", "example.com.", "Example.COM.:443", "u@example.com"},
+		"2001:db8::1": {"[2001:db8::1]", "[2001:DB8:0::1]:80", "2001:db8::1"},
+		"192.0.2.1":   {"192.0.2.1", "192.0.2.1:80", "[::ffff:192.0.2.1]:80"},
+		"":            {"", ":80", "."},
+		"[":           {"[", "[:80"},
+	} {
+		for _, host := range all {
+			if got, _ := Header("Host").find(&http.Request{Host: host}); got != want {
+				t.Errorf("host %q is %q, want %q", host, got, want)
+			}
+		}
+	}
+	for want, all := range map[string][]string{
+		"GET": {"GET", "get", "Get"}, "OTHER": {"PROPFIND", "x", "y", "GET1"}, "HEAD": {"HEAD"},
+	} {
+		for _, method := range all {
+			if got, _ := Method().find(&http.Request{Method: method}); got != want {
+				t.Errorf("method %q is %q, want %q", method, got, want)
+			}
+		}
+	}
+}
+
+// A credential is never read more strictly than by what authenticates: whatever a service takes for the secret counts for
+// the secret.
+func TestSpellingsOfASecretCountAsOne(t *testing.T) {
+	const secret = "s3cr3t-_=="
+	second := func(parts []string) string {
+		if len(parts) < 2 {
+			return ""
+		}
+		return parts[1]
+	}
+	plain := base64.StdEncoding.EncodeToString([]byte("ann:s?>~3"))
+	services := map[string]struct {
+		key       Key
+		secret    string // as the service reads it
+		usual     string // as clients write it
+		field     string
+		authorize func(*http.Request) string
+	}{
+		"prefix": {Credential("Authorization"), secret, "Bearer " + secret, "Authorization", func(r *http.Request) string {
+			return strings.TrimSpace(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+		}},
+		"fields": {Credential("Authorization"), secret, "Bearer " + secret, "Authorization", func(r *http.Request) string {
+			return second(strings.Fields(r.Header.Get("Authorization")))
+		}},
+		"split": {Credential("Authorization"), secret, "Bearer " + secret, "Authorization", func(r *http.Request) string {
+			return second(strings.Split(r.Header.Get("Authorization"), " "))
+		}},
+		"cut, any case": {Credential("Authorization"), secret, "Bearer " + secret, "Authorization", func(r *http.Request) string {
+			scheme, rest, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+			if !strings.EqualFold(scheme, "Bearer") {
+				return ""
+			}
+			return strings.Trim(rest, " \t")
+		}},
+		"basic": {Credential("Authorization"), "ann:s?>~3", "Basic " + plain, "Authorization", func(r *http.Request) string {
+			user, password, _ := r.BasicAuth()
+			return user + ":" + password
+		}},
+		"API key": {Credential("X-Api-Key"), secret, secret, "X-Api-Key", func(r *http.Request) string {
+			return strings.TrimSpace(r.Header.Get("X-Api-Key"))
+		}},
+		"last line": {Credential("X-Api-Key"), secret, secret, "X-Api-Key", func(r *http.Request) string {
+			for _, v := range r.Header["X-Api-Key"] {
+				if v != "" {
+					return strings.TrimSpace(v)
+				}
+			}
+			return ""
+		}},
+		"cookie": {Cookie("session").Hashed(), secret, "session=" + secret, "Cookie", func(r *http.Request) string {
+			c, err := r.Cookie("session")
+			if err != nil {
+				return ""
+			}
+			return c.Value
+		}},
+		"cookie, decoded": {Cookie("session").Hashed(), secret, "session=" + secret, "Cookie", func(r *http.Request) string {
+			c, err := r.Cookie("session")
+			if err != nil {
+				return ""
+			}
+			v, _ := url.QueryUnescape(c.Value)
+			return v
+		}},
+	}
+	pieces := []string{" ", "\t", "\u00a0", "\u2003", "\"", ";", ",", "=", "x", "%", "*", "bearer ", "Bearer ", "Token ", "session=", "%3d"}
+	random := rand.New(rand.NewPCG(40, 4))
+	// What services read in different ways counts as one, whatever it is.
+	unclear, _ := Credential("Authorization").find(&http.Request{Header: http.Header{"Authorization": {"x\ty z"}}})
+	for name, s := range services {
+		want, _ := s.key.find(&http.Request{Header: http.Header{s.field: {s.usual}}})
+		authenticated := 0
+		for i := range 3000 {
+			text := s.usual
+			for range i % 5 { // changes
+				at := random.IntN(len(text) + 1)
+				switch piece := pieces[random.IntN(len(pieces))]; random.IntN(5) {
+				case 0:
+					text = text[:at] + strings.Repeat(piece, random.IntN(4)) + text[at:]
+				case 1:
+					text = piece + text
+				case 2:
+					text += piece
+				case 3:
+					if at < len(text) {
+						text = text[:at] + fmt.Sprintf("%%%02x", text[at]) + text[at+1:]
+					}
+				case 4:
+					text = strings.ToUpper(text[:at]) + text[at:]
+				}
+			}
+			lines := []string{strings.Trim(text, " \t")} // as net/http reads a line
+			if random.IntN(4) == 0 {
+				lines = append([]string{""}, lines...)
+			}
+			if random.IntN(4) == 0 {
+				lines = append(lines, "another")
+			}
+			r := &http.Request{Header: http.Header{s.field: lines}}
+			key, ok := s.key.find(r)
+			if s.authorize(r) != s.secret {
+				continue
+			}
+			if authenticated++; !ok || key != want && key != unclear {
+				t.Errorf("%s: %q is the secret, and counts for %q, %v; want %q", name, lines, key, ok, want)
+			}
+		}
+		if authenticated < 500 {
+			t.Errorf("%s: only %d spellings authenticate", name, authenticated)
+		}
 	}
 }
