@@ -1,9 +1,20 @@
 package rls
 
 import (
+	"strconv"
+	"unicode/utf8"
+
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 )
+
+// printable returns a text for an answer, which has to be UTF-8: as it is, or quoted.
+func printable(text string) string {
+	if utf8.ValidString(text) {
+		return text
+	}
+	return strconv.Quote(text)
+}
 
 // metadataOf returns the dynamic metadata that envoyproxy/ratelimit answers with: what was asked, and violations, the
 // places of the descriptors in quota mode that are over their limits. Envoy can write it into its access log.
@@ -15,7 +26,7 @@ func metadataOf(r *pb.RateLimitRequest, checks []check, violations []*structpb.V
 	for i, d := range r.GetDescriptors() {
 		var entries []*structpb.Value
 		for _, e := range d.GetEntries() {
-			entries = append(entries, structpb.NewStringValue(e.GetKey()+"="+e.GetValue()))
+			entries = append(entries, structpb.NewStringValue(printable(e.GetKey())+"="+printable(e.GetValue())))
 		}
 		is := map[string]*structpb.Value{"entries": listOf(entries)}
 		if l := d.GetLimit(); l != nil {
@@ -29,7 +40,7 @@ func metadataOf(r *pb.RateLimitRequest, checks []check, violations []*structpb.V
 		quota = quota || c.limiter != nil && c.rule.quota
 	}
 	all := map[string]*structpb.Value{
-		"domain": structpb.NewStringValue(r.GetDomain()), "descriptors": listOf(descriptors),
+		"domain": structpb.NewStringValue(printable(r.GetDomain())), "descriptors": listOf(descriptors),
 		"quotaModeEnabled": structpb.NewBoolValue(quota),
 	}
 	if r.GetHitsAddend() > 0 {

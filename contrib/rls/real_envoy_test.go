@@ -61,7 +61,7 @@ func portOf(t *testing.T, address string) int {
 func TestRealEnvoy(t *testing.T) {
 	rules := strings.ReplaceAll(rulesOfManifest(t), "unit: minute", "unit: year") // which does not end during the test
 	s := newService(t, remote.NewMemory(), rules, &Options{Headers: &DefaultHeaders})
-	server := grpc.NewServer()
+	server := grpc.NewServer(ServerOption())
 	pb.RegisterRateLimitServiceServer(server, s)
 	at, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

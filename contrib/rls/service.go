@@ -2,9 +2,12 @@ package rls
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,8 +50,12 @@ type Options struct {
 	Headers *Headers
 
 	// MaxDescriptors is the most descriptors of a request, and the most entries of a descriptor: 1 … 10 000; 0 means
-	// 100. A request with more is answered with InvalidArgument.
+	// 100. A request or a descriptor with more is over the limit.
 	MaxDescriptors int
+
+	// Logger is told what an operator should mend, at most once a minute for each kind of it. No line has a value of a
+	// descriptor. Nil means [slog.Default].
+	Logger *slog.Logger
 }
 
 // Headers are names of headers: for the limit, for the hits that are left, and for the seconds until the limit is whole
@@ -70,6 +77,8 @@ type Service struct {
 	group   *tiered.Group
 	options Options
 	now     func() time.Time
+	log     *slog.Logger
+	said    [kinds]atomic.Int64 // when a note was last said, in Unix nanoseconds
 
 	mu        sync.Mutex // of changes
 	overrides []tiered.Policy
@@ -93,9 +102,12 @@ type overridden struct {
 // New returns a Service that decides with the limiters of group. The Service makes the group's policies: nobody else
 // may. Until [Service.Use] it answers Unavailable. All methods may be called concurrently.
 func New(group *tiered.Group, o *Options) (*Service, error) {
-	s := &Service{group: group, now: time.Now}
+	s := &Service{group: group, now: time.Now, log: slog.Default()}
 	if o != nil {
 		s.options = *o
+	}
+	if s.options.Logger != nil {
+		s.log = s.options.Logger
 	}
 	if s.options.MaxDescriptors == 0 {
 		s.options.MaxDescriptors = defaultDescriptors
@@ -198,6 +210,7 @@ func (s *Service) override(st *state, domain string, limit *pb.RateLimitResponse
 
 // check is a descriptor of a request, with the limit that it meets.
 type check struct {
+	refused  bool  // by its form: it is over the limit, and takes nothing
 	rule     *rule // nil if there is none, or if another one replaces it
 	limiter  *tiered.Limiter
 	key      string
@@ -211,6 +224,9 @@ type check struct {
 // ShouldRateLimit implements the protocol. It blocks for at most the group's Budget. While Redis does not answer, the
 // fail mode of each rule decides; for fail-closed the answer is the status Unavailable, so that Envoy's
 // failure_mode_deny says what happens.
+//
+// Nothing that a client can bring into a call makes the answer an error, because Envoy lets a request through whose call
+// fails. It is counted as it is, or is over the limit.
 func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	st := s.state.Load()
 	switch n := len(r.GetDescriptors()); {
@@ -219,17 +235,24 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 	case st == nil:
 		return nil, status.Error(codes.Unavailable, "there is no configuration yet")
 	case r.GetDomain() == "":
+		s.warn(noDomain, r, "a call without a domain is refused with InvalidArgument, so failure_mode_deny decides over it")
 		return nil, status.Error(codes.InvalidArgument, "domain is empty: must be set")
-	case n < 1 || n > s.options.MaxDescriptors:
-		return nil, status.Errorf(codes.InvalidArgument, "there are %d descriptors: must be 1 to %d", n,
-			s.options.MaxDescriptors)
+	case n < 1:
+		s.warn(noDescriptors, r, "a call without descriptors is refused with InvalidArgument, so failure_mode_deny decides over it")
+		return nil, status.Error(codes.InvalidArgument, "there are 0 descriptors: must be 1 or more")
+	case n > s.options.MaxDescriptors: // a client may send the headers of all
+		s.warn(tooMany, r, "a call with more descriptors than MaxDescriptors is over the limit",
+			"descriptors", n, "MaxDescriptors", s.options.MaxDescriptors)
+		checks := make([]check, n)
+		for i := range checks {
+			checks[i].refused = true
+		}
+		return s.answer(r, checks), nil
 	}
 	checks := make([]check, len(r.GetDescriptors()))
 	in := st.domains[r.GetDomain()]
 	for i, d := range r.GetDescriptors() {
-		if err := s.resolve(&checks[i], st, in, r, d); err != nil {
-			return nil, status.Errorf(codes.InvalidArgument, "descriptors[%d]: %v", i, err)
-		}
+		s.resolve(&checks[i], st, in, r, d)
 	}
 	replace(checks)
 	together := s.options.Together
@@ -254,42 +277,47 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 }
 
 // resolve finds the limit that a descriptor meets. in is nil if the request's domain is unknown.
-func (s *Service) resolve(
-	c *check, st *state, in *domain, r *pb.RateLimitRequest, d *ratelimit.RateLimitDescriptor,
-) error {
+func (s *Service) resolve(c *check, st *state, in *domain, r *pb.RateLimitRequest, d *ratelimit.RateLimitDescriptor) {
 	c.hits = max(int64(r.GetHitsAddend()), 1)
 	if d.GetHitsAddend() != nil {
 		c.hits = int64(min(d.GetHitsAddend().GetValue(), 1<<40))
 	}
-	if n := len(d.GetEntries()); n < 1 || n > s.options.MaxDescriptors {
-		return fmt.Errorf("there are %d entries: must be 1 to %d", n, s.options.MaxDescriptors)
+	if n := len(d.GetEntries()); n < 1 { // Envoy leaves out entries whose header is not there (skip_if_absent)
+		return
+	} else if n > s.options.MaxDescriptors {
+		s.warn(tooManyEntries, r, "a descriptor with more entries than MaxDescriptors is over the limit",
+			"entries", n, "MaxDescriptors", s.options.MaxDescriptors)
+		c.refused = true
+		return
 	}
 	var room [8]string
 	values := room[:0]
 	if o := d.GetLimit(); o != nil && in != nil {
 		limit, err := carried(o)
+		var limiter *tiered.Limiter
+		if err == nil {
+			limiter, err = s.override(st, r.GetDomain(), limit)
+		}
 		if err != nil {
-			return err
+			s.warn(badLimit, r, "a descriptor that carries a limit is over it, because the limit is wrong", "error", err)
+			c.refused = true
+			return
 		}
-		if c.limiter, err = s.override(st, r.GetDomain(), limit); err != nil {
-			return err
-		}
-		c.limit, c.rule = limitOf(limit), &rule{policy: policyOf(limit), answer: limit, countRefused: true}
+		c.limiter, c.limit = limiter, limitOf(limit)
+		c.rule = &rule{policy: policyOf(limit), answer: limit, countRefused: true}
 		for _, e := range d.GetEntries() {
 			values = append(values, e.GetKey(), e.GetValue())
 		}
 	} else if c.rule, values = in.find(d.GetEntries(), values); c.rule == nil || c.rule.unlimited {
-		return nil
+		return
 	} else {
 		c.limiter = st.limiters[c.rule]
 	}
-	if c.key = join(values); len(c.key) > tiered.MaxKeyLength {
-		return fmt.Errorf("the values have %d bytes together: must have at most %d", len(c.key), tiered.MaxKeyLength)
-	}
+	c.key = keyOf(values)
 	if c.back = d.GetIsNegativeHits(); c.back && c.rule.policy.Algorithm != tiered.TokenBucket {
-		return errors.New("is_negative_hits is true: must be false, unless the limit counts by a token bucket")
+		s.warn(notGivenBack, r, "hits of a window cannot be given back, so they stay taken (is_negative_hits)")
+		c.back, c.hits = false, 0
 	}
-	return nil
 }
 
 // carried returns the limit that a request carries.
@@ -321,6 +349,16 @@ func join(values []string) string {
 		key = append(append(key, ':'), v...)
 	}
 	return string(key)
+}
+
+// keyOf makes the key of values. If they are too long for a key, it is made of their digest, which stands for them alone.
+func keyOf(values []string) string {
+	key := join(values)
+	if len(key) <= tiered.MaxKeyLength {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return "sha256:" + string(sum[:]) // the key of values begins with a digit
 }
 
 // replace takes out the limits that others replace.
@@ -429,19 +467,21 @@ func (s *Service) together(ctx context.Context, checks []check) {
 			uses, at = append(uses, c.use()), append(at, c)
 		}
 	}
-	if uses == nil {
-		return
-	}
-	d := make([]tiered.Decision, len(uses))
-	all := tiered.All(uses...).AllowEach(ctx, d)
-	for i, c := range at {
-		c.decision, c.decided = d[i], true
-		if d[i].Reason == tiered.Unknown && all.Reason != tiered.Unknown { // not decided: another one refused before
-			c.decision.Allowed, c.decision.Reason = true, tiered.Granted
+	if !slices.ContainsFunc(checks, func(c check) bool { return c.refused && !s.quota(&c) }) {
+		if uses == nil {
+			return
 		}
-	}
-	if all.Allowed {
-		return
+		d := make([]tiered.Decision, len(uses))
+		all := tiered.All(uses...).AllowEach(ctx, d)
+		for i, c := range at {
+			c.decision, c.decided = d[i], true
+			if d[i].Reason == tiered.Unknown && all.Reason != tiered.Unknown { // not decided: another one refused before
+				c.decision.Allowed, c.decision.Reason = true, tiered.Granted
+			}
+		}
+		if all.Allowed {
+			return
+		}
 	}
 	for i := range checks {
 		if c := &checks[i]; c.takes() {
@@ -470,7 +510,9 @@ func (s *Service) answer(r *pb.RateLimitRequest, checks []check) *pb.RateLimitRe
 		quota := over && s.quota(c)
 		switch {
 		case over && !quota:
-			refused, least = true, is
+			if refused = true; !c.refused || least == nil {
+				least = is
+			}
 		case c.limiter != nil && !refused && (least == nil || is.GetLimitRemaining() < least.GetLimitRemaining()):
 			least = is
 		}
@@ -501,7 +543,10 @@ func (s *Service) answer(r *pb.RateLimitRequest, checks []check) *pb.RateLimitRe
 func (c *check) status(now time.Time) *pb.RateLimitResponse_DescriptorStatus {
 	is := &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK}
 	if c.limiter == nil {
-		if c.rule != nil && c.rule.unlimited {
+		switch {
+		case c.refused:
+			is.Code = pb.RateLimitResponse_OVER_LIMIT
+		case c.rule != nil && c.rule.unlimited:
 			is.LimitRemaining = clamp(1<<32 - 1)
 		}
 		return is

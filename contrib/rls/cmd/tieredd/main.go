@@ -136,7 +136,9 @@ func newServer(s settings) (*server, error) {
 	if err != nil {
 		return nil, errors.Join(err, closeStore())
 	}
-	if v.service, err = rls.New(v.group, s.service()); err == nil && s.TLS {
+	o := s.service()
+	o.Logger = v.log
+	if v.service, err = rls.New(v.group, o); err == nil && s.TLS {
 		v.identity = &identity{settings: s}
 		_, err = v.identity.reload()
 	}
@@ -332,6 +334,7 @@ func (v *server) close() {
 
 func (v *server) grpcOptions() []grpc.ServerOption {
 	o := []grpc.ServerOption{
+		rls.ServerOption(),
 		grpc.MaxConcurrentStreams(uint32(v.MaxStreams)),
 		grpc.MaxRecvMsgSize(v.MaxMessage),
 		// Windows of a fixed size. To adapt them, gRPC sends a ping for almost every call, which costs a tenth of a

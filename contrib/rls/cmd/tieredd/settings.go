@@ -68,7 +68,7 @@ type settings struct {
 	HTTPTLS        bool          `env:"TIERED_HTTP_TLS"`
 	Reflection     bool          `env:"TIERED_REFLECTION"`
 	MaxStreams     int           `env:"TIERED_MAX_STREAMS" envDefault:"1000"`
-	MaxMessage     int           `env:"TIERED_MAX_MESSAGE" envDefault:"1048576"`
+	MaxMessage     int           `env:"TIERED_MAX_MESSAGE" envDefault:"8388608"`
 	MaxDescriptors int           `env:"TIERED_MAX_DESCRIPTORS" envDefault:"100"`
 	MaxKeys        int           `env:"TIERED_MAX_KEYS" envDefault:"100000"`
 	Drain          time.Duration `env:"TIERED_DRAIN" envDefault:"15s"`

@@ -320,7 +320,7 @@ func (r Row) Play(ctx context.Context, client pb.RateLimitServiceClient, theirs 
 		if err != nil {
 			return fmt.Errorf("%s: %w", step[0], err)
 		}
-		if got := show(answer); got != want {
+		if got := Show(answer); got != want {
 			wrong = append(wrong, fmt.Errorf("step %d, %s: %s, want %s", i, step[0], got, want))
 		}
 	}
@@ -386,8 +386,8 @@ func number(s string) uint64 {
 	return n
 }
 
-// show writes an answer.
-func show(r *pb.RateLimitResponse) string {
+// Show writes an answer.
+func Show(r *pb.RateLimitResponse) string {
 	codes := map[pb.RateLimitResponse_Code]string{pb.RateLimitResponse_OK: "OK", pb.RateLimitResponse_OVER_LIMIT: "OVER"}
 	parts := []string{codes[r.GetOverallCode()]}
 	for _, s := range r.GetStatuses() {
