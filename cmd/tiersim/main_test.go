@@ -136,7 +136,7 @@ func TestStatus(t *testing.T) {
 		{[]string{"check", path}, passed, "{at: 3s, kind: kill, for: 2s}", ""},
 		{[]string{"check", path, "--set", "fleet.n=4"}, passed, "n: 4", ""},
 		{[]string{"check", wrong}, notRunnable, "", `wrong.yaml":1:`},
-		{[]string{"check", policies}, passed, "api: [500/s burst 700], token bucket, fail-open\nfree: [unlimited], token bucket, fail-local\n1 rules for HTTP, 0 for gRPC\n", ""},
+		{[]string{"check", policies}, passed, "api: [500/s burst 700], token bucket, fail-open\nfree: [unlimited], token bucket, fail-local\n1 rules for HTTP, 0 for gRPC\n/x/ meets any method, any host, /x and all paths below it, however the URL is spelled\n", ""},
 		{[]string{"check", badPolicies}, notRunnable, "", `bad.yaml:2:29: policies[0].limit`},
 		{[]string{"run", path, "--policies", policies}, passed, "limit  api: 500 tokens per 1s, burst 700, fail-open", ""},
 		{[]string{"run", path, "--policies", policies, "--policy", "b"}, notRunnable, "", `has no policy named ["b"]`},

@@ -82,6 +82,9 @@ func (a *app) check() *cobra.Command {
 					fmt.Fprintf(a.out, "%s: %v, %v, %v\n", p.Name, append(p.Also, p.Limit), p.Algorithm, p.FailMode)
 				}
 				fmt.Fprintf(a.out, "%d rules for HTTP, %d for gRPC\n", len(file.HTTP), len(file.GRPC))
+				for _, r := range file.HTTP {
+					fmt.Fprintf(a.out, "%s meets %s, however the URL is spelled\n", r.Match, r.Meets())
+				}
 				return nil
 			}
 			s, err := f.load(args[0])

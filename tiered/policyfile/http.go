@@ -6,18 +6,16 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
 // Route says which limits hold for HTTP requests. Of several routes the most specific one counts, as in
-// [http.ServeMux].
+// [http.ServeMux]. It meets a request however the client spells the URL: see [File.Middleware].
 type Route struct {
 	Match  string // a pattern of [http.ServeMux], such as /api/ or POST /login
 	Limits []Limit
@@ -75,7 +73,8 @@ func (r *reader) route(path string, n *yaml.Node, policies []tiered.Policy) Rout
 	r.mapping(path, n, []field{
 		{"match", func(path string, n *yaml.Node) {
 			route.Match, _ = parsed(r, path, n, func(text string) (string, error) {
-				return text, register(http.NewServeMux(), text, http.NotFoundHandler())
+				_, err := parsePattern(text)
+				return text, err
 			})
 		}},
 		{"limits", func(path string, n *yaml.Node) {
@@ -88,16 +87,20 @@ func (r *reader) route(path string, n *yaml.Node, policies []tiered.Policy) Rout
 	return route
 }
 
-// patterns reports routes that the mux does not take together.
+// patterns reports routes that cannot be matched together.
 func (r *reader) patterns(n *yaml.Node, routes []Route) {
-	mux := http.NewServeMux()
-	for i, route := range routes {
-		if err := register(mux, route.Match, http.NotFoundHandler()); err != nil {
-			at := *n
-			at.Line, at.Column = route.line, 1
-			r.Bad(&at, "http[%d].match is %s: %v", i, strictyaml.Quote(route.Match), err)
-		}
+	newTable(matches(routes), func(i int, err error) {
+		at := *n
+		at.Line, at.Column = routes[i].line, 1
+		r.Bad(&at, "http[%d].match %v", i, err)
+	})
+}
+
+func matches(routes []Route) (all []string) {
+	for _, route := range routes {
+		all = append(all, route.Match)
 	}
+	return all
 }
 
 // try builds the middleware for a Group that is not used, so that a file whose routes cannot be built is a mistake of
@@ -120,66 +123,33 @@ func (r *reader) try(n *yaml.Node, f *File) {
 	}
 }
 
-// register registers a pattern. The mux panics if it cannot take it.
-func register(mux *http.ServeMux, pattern string, h http.Handler) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			text, _, _ := strings.Cut(fmt.Sprint(v), "\n")
-			err = errors.New(strings.TrimPrefix(text, "http: "))
-		}
-	}()
-	mux.Handle(pattern, h)
-	return nil
-}
-
 // Middleware returns net/http middleware that limits requests by the file's routes. The Group must have the file's
 // policies. A request that no route matches is not limited. Around a nil Handler the middleware answers 404.
+//
+// A request is limited as each route that a server behind could serve it as, however the client spells its URL: see
+// docs/configuration.md. Of two such routes with the same policy and key it counts once. If it meets several, the limits
+// of one are asked after those of the other. A request is answered with 414 if its path is longer than 8 kB, or has more
+// than 200 parts, and can be read in several ways.
 func (f *File) Middleware(g *tiered.Group, o *httplimit.Options) (func(http.Handler) http.Handler, error) {
-	type limited struct {
-		match string
-		limit func(http.Handler) http.Handler
-	}
 	if f == nil {
 		return nil, errors.New("policyfile: the File is nil: must be made by Load or Parse")
 	}
-	var all []limited
-	for i, route := range f.HTTP {
-		var rules []httplimit.Rule
-		for _, l := range route.Limits {
-			limiter, ok := g.Limiter(l.Policy)
-			if !ok {
-				return nil, fmt.Errorf("policyfile: http[%d]: the Group has no policy %s", i, strictyaml.Quote(l.Policy))
-			}
-			rule := httplimit.Rule{Limiter: limiter, Key: httpKey(l.Key), Missing: l.Missing}
-			if cost := l.Cost; cost != 1 {
-				rule.Cost = func(*http.Request) int64 { return cost }
-			}
-			rules = append(rules, rule)
-		}
-		limit, err := httplimit.New(rules, o)
-		if err != nil {
-			return nil, fmt.Errorf("policyfile: http[%d]: %w", i, err)
-		}
-		all = append(all, limited{route.Match, limit})
+	var all []error
+	l := &limits{table: newTable(matches(f.HTTP), func(i int, err error) {
+		all = append(all, fmt.Errorf("policyfile: http[%d].match %w", i, err))
+	})}
+	if o != nil {
+		l.settle = o.Settle
 	}
-	return func(next http.Handler) http.Handler {
-		if next == nil {
-			next = http.NotFoundHandler()
+	for i, route := range f.HTTP {
+		built, err := build(route, g, o)
+		if err != nil {
+			all = append(all, fmt.Errorf("policyfile: http[%d]: %w", i, err))
 		}
-		mux := http.NewServeMux()
-		for _, l := range all {
-			mux.Handle(l.match, ours{l.limit(next)})
-		}
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			h, _ := mux.Handler(r)
-			if _, ok := h.(ours); !ok { // no route, or the mux would redirect
-				next.ServeHTTP(w, r)
-				return
-			}
-			mux.ServeHTTP(w, r) // sets the values of the pattern's wildcards
-		})
-	}, nil
+		l.routes = append(l.routes, built)
+	}
+	if err := errors.Join(all...); err != nil {
+		return nil, err
+	}
+	return l.middleware, nil
 }
-
-// ours marks the handlers that limit.
-type ours struct{ http.Handler }

@@ -1,0 +1,210 @@
+package policyfile_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
+)
+
+// A match that limits nothing, or something else than it seems to, is a mistake. It says what would be right.
+func TestMistakesOfMatch(t *testing.T) {
+	for match, want := range map[string]string{
+		"api/":                       `"api" would be a host: must begin with / as in "/api/", or have a host with a dot`,
+		"api":                        "host/path missing /",
+		"POST api/x":                 `"api" would be a host: must begin with / as in "/api/x"`,
+		"https://example.com/":       `the host "https:" must have no scheme and no port`,
+		"example.com:80/":            `the host "example.com:80" must have no scheme and no port`,
+		"*.example.com/":             `the host "*.example.com" must be a whole name`,
+		"bücher.example/":            "must be a whole name of a-z",
+		"post /login":                `the method must be in capitals, as in "POST /login"`,
+		"//api/":                     "the path must have no empty part",
+		"/api//x":                    "the path must have no empty part",
+		"/api/../x":                  "no . and no ..",
+		"CONNECT /./x":               "no . and no ..",
+		"/api/%2e%2e/x":              "no . and no ..",
+		"/api%2fx":                   "%2F must be written as /",
+		"/api?x=1":                   "must have no ? and no #",
+		"/api#x":                     "must have no ? and no #",
+		"/{a}/{a}":                   "duplicate wildcard name",
+		"GET /api//":                 "unclean path",
+		"/{":                         "bad wildcard",
+		"\" /x\"":                    "is \"\\\" /x\\\"\"",
+		"":                           "invalid pattern",
+		strings.Repeat("x", 1<<20):   "host/path missing /",
+		"/" + strings.Repeat("{", 9): "bad wildcard",
+	} {
+		text := fmt.Sprintf("version: 1\npolicies: [{name: a, limit: 1/s}]\nhttp: [{match: %q, limits: [{policy: a, key: ip}]}]\n", match)
+		_, err := policyfile.Parse("p.yaml", []byte(text))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60q: %.300v, want %s", match, err, want)
+		}
+	}
+	both := "version: 1\npolicies: [{name: a, limit: 1/s}]\nhttp:\n" + route("/A/{x}/c") + route("/a/c/{y}")
+	if _, err := policyfile.Parse("p.yaml", []byte(strings.ReplaceAll(both, "{match: /", "{match: \"/"))); err == nil {
+		t.Error("not YAML, and no error")
+	}
+	both = strings.NewReplacer("/A/{x}/c", `"/A/{x}/c"`, "/a/c/{y}", `"/a/c/{y}"`).Replace(both)
+	if _, err := policyfile.Parse("p.yaml", []byte(both)); err == nil || !strings.Contains(err.Error(), "without regard to upper and lower case") {
+		t.Errorf("in each other's way in lower case: %v", err)
+	}
+}
+
+// A route says in words which requests it limits.
+func TestMeets(t *testing.T) {
+	for match, want := range map[string]string{
+		"/api/":                  "any method, any host, /api and all paths below it",
+		"/":                      "any method, any host, all paths",
+		"POST /login":            "POST, any host, /login",
+		"GET Example.com./a/{b}": "GET and HEAD, host example.com, /a/{b}",
+		"/{$}":                   "any method, any host, / only",
+		"/a b/{rest...}":         "none",
+		"[2001:DB8::1]/x/{y...}": "any method, host 2001:db8::1, /x and all paths below it",
+		"api./":                  "any method, host api, all paths",
+		"localhost/a%20b":        "any method, host localhost, /a%20b",
+	} {
+		if got := (policyfile.Route{Match: match}).Meets(); got != want {
+			t.Errorf("%s: %q, want %q", match, got, want)
+		}
+	}
+}
+
+// sender sends requests to a handler, each with the address of a client, and returns the statuses.
+func sender(t *testing.T, h http.Handler) func(method, target, host string) int {
+	return func(method, target, host string) int {
+		t.Helper()
+		r := parsed(method, target, host)
+		if r == nil {
+			t.Fatalf("%s %s is no request", method, target)
+		}
+		r.RemoteAddr = "192.0.2.1:1"
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+}
+
+const ok = http.StatusOK
+
+// A request that can be read in several ways counts for what each reading means: once for one policy and key.
+func TestEachReadingCountsOnce(t *testing.T) {
+	const head = "version: 1\npolicies: [{name: a, limit: 4/h}, {name: b, limit: 2/h}]\nhttp:\n"
+	for name, c := range map[string]struct {
+		routes string
+		get    []string
+		want   []int
+	}{
+		"one value however it is spelled": {
+			"  - {match: '/t/{tenant}/', limits: [{policy: b, key: path tenant}]}\n",
+			[]string{
+				"/t/acme/x", "/t/%61cme/x", "//t/acme/x", "/t/acme;v=1/x", "/t/acme/", "/t/acme", "/T/acme/x", "/t/acme%2fx",
+				"/t/z/../acme/x", "/t/ACME/x", "/t/other/x",
+			},
+			[]int{ok, ok, 429, 429, 429, 429, 429, 429, 429, ok, ok},
+		},
+		"two routes with one policy and key": { // %2F belongs to the ID, or it does not
+			"  - {match: '/p/{id}/issues', limits: [{policy: a, key: ip}, {policy: b, key: path id}]}\n  - {match: /, limits: [{policy: a, key: ip}]}\n",
+			[]string{"/p/g%2Fn/issues", "/p/g%2Fm/issues", "/p/g%2Fo/issues", "/p/g/issues", "/p/g/issues"},
+			[]int{ok, ok, ok, ok, 429},
+		},
+		"two policies": {
+			"  - {match: '/p/{id}/issues', limits: [{policy: a, key: ip}]}\n  - {match: /, limits: [{policy: b, key: ip}]}\n",
+			[]string{"/p/g%2Fn/issues", "/x", "/p/g%2Fn/issues", "/p/g/issues", "/p/g/issues", "/x"},
+			[]int{ok, ok, 429, ok, ok, 429}, // what a route took before another refuses is spent
+		},
+		"the larger cost": {
+			"  - {match: '/p/{id}', limits: [{policy: a, key: ip}]}\n  - {match: /, limits: [{policy: a, key: ip, cost: 2}]}\n",
+			[]string{"/p/g%2Fn", "/p/g", "/p/g"},
+			[]int{ok, ok, 429}, // 1 and 2, as the routes say
+		},
+		"a route as a key": {
+			"  - {match: '/p/{id}', limits: [{policy: b, key: [ip, route]}]}\n  - {match: /, limits: [{policy: b, key: [ip, route]}]}\n",
+			[]string{"/p/x", "/P/x", "/x", "/p/x", "/x"},
+			[]int{ok, ok, ok, 429, 429},
+		},
+		"nothing instead of a value": {
+			"  - {match: '/t/{tenant}/x', limits: [{policy: b, key: path tenant}]}\n",
+			[]string{"/t//x", "/t/", "/t"},
+			[]int{400, ok, ok},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			send := sender(t, middleware(t, head+c.routes)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+			var got []int
+			for _, target := range c.get {
+				got = append(got, send(http.MethodGet, target, "x"))
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%q: %v, want %v", c.get, got, c.want)
+			}
+		})
+	}
+}
+
+// Any byte in a part of a path is a key like another: the second request for it is refused.
+func TestEachByteOfAPathIsAKey(t *testing.T) {
+	const text = "version: 1\npolicies: [{name: a, limit: 1/h}]\nhttp: [{match: '/t/{tenant}/x', limits: [{policy: a, key: path tenant}]}]\n"
+	mux, ran := http.NewServeMux(), 0
+	mux.HandleFunc("/t/{tenant}/x", func(http.ResponseWriter, *http.Request) { ran++ })
+	for b := range 256 {
+		for _, form := range []string{"/t/%%%02x/x", "/t/a%%%02xb/x", "/t/a%%%02X/x/", "/t/a%%25%02x/x"} {
+			send := sender(t, middleware(t, text)(mux))
+			target := fmt.Sprintf(form, b)
+			ran = 0
+			first, second := send(http.MethodGet, target, "x"), send(http.MethodGet, target, "x")
+			if ran > 1 || first != http.StatusBadRequest && second != http.StatusTooManyRequests {
+				t.Errorf("%s: %d, %d, and the handler ran %d times", target, first, second, ran)
+			}
+		}
+	}
+}
+
+// The handler gets the request as it was sent, however often it was counted.
+func TestHandlerGetsTheRequestAsItWas(t *testing.T) {
+	const text = "version: 1\npolicies: [{name: a, limit: 9/h}]\nhttp: [{match: '/t/{tenant}/', limits: [{policy: a, key: path tenant}]}]\n"
+	var r, got *http.Request
+	h := middleware(t, text)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }))
+	for _, target := range []string{"/t/x/", "//t/x%2fy/../z;v=1/?q=1", "/none"} {
+		r = parsed("get", target, "EXAMPLE.com:80")
+		h.ServeHTTP(httptest.NewRecorder(), r)
+		if got != r || got.RequestURI != target || got.URL.RequestURI() != target || got.Host != "EXAMPLE.com:80" || got.Method != "get" {
+			t.Errorf("%s: %+v", target, got)
+		}
+	}
+	mux := http.NewServeMux() // around it too
+	mux.Handle("/t/{tenant}/", h)
+	mux.ServeHTTP(httptest.NewRecorder(), parsed(http.MethodGet, "/t/x%2fy/", "x"))
+	if got.PathValue("tenant") != "x/y" {
+		t.Errorf("the value of the mux around it is %q", got.PathValue("tenant"))
+	}
+}
+
+// A long path is read in one way only, and refused if there are several.
+func TestLongPaths(t *testing.T) {
+	const text = "version: 1\npolicies: [{name: a, limit: 1/h}]\nhttp: [{match: /a/, limits: [{policy: a, key: ip}]}]\n"
+	send := sender(t, middleware(t, text)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	long := strings.Repeat("/a", 1<<19)
+	for i, c := range []struct {
+		target string
+		want   int
+	}{
+		{long, ok},
+		{long, 429},
+		{"/b" + long, ok},
+		{"/b" + long + ";", 414},
+		{"/" + strings.Repeat("%41", 3<<10), 414},
+		{"/" + strings.Repeat("%41", 2<<10), ok},
+		{"/" + strings.Repeat("%42/", 199), ok},
+		{"/" + strings.Repeat("%42/", 201), 414},
+		{"//a" + strings.Repeat("/", 190), 429},
+		{"//a" + strings.Repeat("%5c", 200), 414},
+	} {
+		if got := send(http.MethodGet, c.target, "x"); got != c.want {
+			t.Errorf("%d: %.20s of %d bytes: %d, want %d", i, c.target, len(c.target), got, c.want)
+		}
+	}
+}

@@ -1,0 +1,356 @@
+package policyfile_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
+)
+
+// spelled are routes, and for each a request that meets it. Of two routes that a path matches the earlier one counts.
+var spelled = []struct{ match, method, host, path string }{
+	{"api.example.com/admin/", "GET", "api.example.com", "/admin/users"},
+	{"api.example.com/", "GET", "api.example.com", "/users/7"},
+	{"POST /login", "POST", "x", "/login"},
+	{"GET /users/{id}", "GET", "x", "/users/ann-7"},
+	{"/users/{id}/files/{path...}", "PUT", "x", "/users/ann/files/a/b.txt"},
+	{"/downloads/", "GET", "x", "/downloads/big.iso"},
+	{"/Reports/", "GET", "x", "/Reports/2026/q1"},
+	{"/posts/{$}", "GET", "x", "/posts/"},
+	{"/posts/new", "GET", "x", "/posts/new"},
+	{"GET /odd/a b/100%25/{x}", "GET", "x", "/odd/a%20b/100%25/é"},
+	{"/tenants/{tenant}/orders", "GET", "x", "/tenants/acme/orders"},
+	{"/{$}", "GET", "x", "/"},
+	{"/", "GET", "x", "/else/where"},
+}
+
+// counting returns a function that reports which of these routes a request counts for. There is a policy file for each: its
+// policy is blocked, and those of the others are unlimited.
+func counting(t *testing.T, matches []string) func(*http.Request) []string {
+	t.Helper()
+	var all []http.Handler
+	for i := range matches {
+		text := "version: 1\npolicies: [{name: this, limit: blocked}, {name: other, limit: unlimited}]\nhttp:\n"
+		for j, match := range matches {
+			policy := map[bool]string{true: "this", false: "other"}[i == j]
+			text += fmt.Sprintf("  - {match: %q, limits: [{policy: %s, key: header X-Id}]}\n", match, policy)
+		}
+		all = append(all, middleware(t, text)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	}
+	return func(r *http.Request) (counted []string) {
+		for i, h := range all {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r.Clone(t.Context()))
+			if w.Code != http.StatusOK && w.Code != http.StatusTooManyRequests {
+				t.Errorf("%s %s is answered with %d", r.Method, r.RequestURI, w.Code)
+			}
+			if w.Code == http.StatusTooManyRequests {
+				counted = append(counted, matches[i])
+			}
+		}
+		return counted
+	}
+}
+
+// middleware is that of a policy file.
+func middleware(t *testing.T, text string) func(http.Handler) http.Handler {
+	t.Helper()
+	f, err := policyfile.Parse("p.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = g.Close(context.Background()) })
+	if err := g.SetPolicies(f.Policies); err != nil {
+		t.Fatal(err)
+	}
+	m, err := f.Middleware(g, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// server is how something behind the middleware reads a path: into the parts that it matches with its routes.
+type server struct {
+	name  string
+	lower bool // it does not tell upper and lower case apart, neither in paths nor in methods
+	slash bool // it does not tell paths with and without a slash at the end apart
+	parts func(u *url.URL) []string
+}
+
+func parts(p string) []string { return strings.Split(strings.TrimPrefix(p, "/"), "/") }
+
+func cleaned(p string) []string {
+	c := path.Clean("/" + p)
+	if strings.HasSuffix(p, "/") && c != "/" {
+		c += "/"
+	}
+	return parts(c)
+}
+
+func withoutParameters(p string) string {
+	all := strings.Split(p, "/")
+	for i, s := range all {
+		all[i], _, _ = strings.Cut(s, ";")
+	}
+	return strings.Join(all, "/")
+}
+
+// servers are the ways of net/http handlers, of gin, echo, chi, fiber and fasthttp, of nginx, and of services behind a
+// proxy in other languages.
+var servers = []server{
+	{name: "decoded, as gin", parts: func(u *url.URL) []string { return parts(u.Path) }},
+	{name: "clean and decoded, as a file server and nginx", parts: func(u *url.URL) []string { return cleaned(u.Path) }},
+	{name: "segment by segment, as chi and echo", parts: func(u *url.URL) []string {
+		all := parts(u.EscapedPath())
+		for i, s := range all {
+			all[i], _ = url.PathUnescape(s)
+		}
+		return all
+	}},
+	{name: "any case, as fiber and Express", lower: true, slash: true, parts: func(u *url.URL) []string { return parts(u.Path) }},
+	{name: "any case and clean, as IIS", lower: true, slash: true, parts: func(u *url.URL) []string {
+		return cleaned(strings.ReplaceAll(u.Path, `\`, "/"))
+	}},
+	{name: "without parameters, as Tomcat", parts: func(u *url.URL) []string {
+		p, _ := url.PathUnescape(withoutParameters(u.EscapedPath()))
+		return cleaned(p)
+	}},
+	{name: "without parameters, decoded first", slash: true, parts: func(u *url.URL) []string {
+		return cleaned(withoutParameters(u.Path))
+	}},
+}
+
+// serves returns the route as which the server would serve a request, or "".
+func (s server) serves(r *http.Request, matches []string) string {
+	host, _, _ := strings.Cut(strings.ToLower(r.Host), ":")
+	host = strings.TrimRight(host, ".")
+	got, method := s.parts(r.URL), r.Method
+	if s.lower {
+		method = strings.ToUpper(method)
+	}
+	for _, match := range matches {
+		want, rest, ok := strings.Cut(match, " ")
+		if !ok {
+			want, rest = "", match
+		}
+		if want != "" && want != method && (want != http.MethodGet || method != http.MethodHead) {
+			continue
+		}
+		name, p, _ := strings.Cut(rest, "/")
+		if (name == "" || name == host) && s.matches(parts(p), got) {
+			return match
+		}
+	}
+	return ""
+}
+
+func (s server) matches(want, got []string) bool {
+	last := want[len(want)-1]
+	switch {
+	case last == "" || strings.HasSuffix(last, "...}"):
+		return len(got) >= len(want) && s.all(want[:len(want)-1], got) || s.slash && s.all(want[:len(want)-1], got) && len(got) == len(want)-1
+	case last == "{$}":
+		want = append(slices.Clone(want[:len(want)-1]), "")
+	}
+	if s.slash && len(got) > 1 && got[len(got)-1] == "" && last != "{$}" {
+		got = got[:len(got)-1]
+	}
+	return len(want) == len(got) && s.all(want, got)
+}
+
+func (s server) all(want, got []string) bool {
+	for i, w := range want {
+		literal, _ := url.PathUnescape(w)
+		switch {
+		case i >= len(got):
+			return false
+		case strings.HasPrefix(w, "{"):
+			if i == len(got)-1 && got[i] == "" {
+				return false
+			}
+		case literal == got[i], s.lower && strings.EqualFold(literal, got[i]):
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// spell writes a target in another way.
+func spell(r *rand.Rand, target string) string {
+	if target == "" {
+		return "/"
+	}
+	at := 1 + r.IntN(len(target))
+	slash := func(with string) string {
+		all := strings.SplitAfter(target, "/")
+		i := r.IntN(len(all))
+		all[i] += with
+		return strings.Join(all, "")
+	}
+	switch r.IntN(12) {
+	case 0:
+		if at < len(target) && target[at] != '/' && target[at] != '%' {
+			return target[:at] + fmt.Sprintf([]string{"%%%02x", "%%%02X"}[r.IntN(2)], target[at]) + target[at+1:]
+		}
+	case 1:
+		if i := strings.LastIndexByte(target[:at], '/'); i > 0 {
+			return target[:i] + []string{"%2f", "%2F", "%5c", `\`, "//"}[r.IntN(5)] + target[i+1:]
+		}
+	case 2:
+		return slash([]string{"/", "./", "x/../", "%2e/", "x/%2e%2e/", "%2e%2e/", "../", "..;/", "..%2f"}[r.IntN(9)])
+	case 3:
+		return target[:at] + strings.ToUpper(target[at:])
+	case 4:
+		return target[:at] + strings.ToLower(target[at:])
+	case 5:
+		return target + "/"
+	case 6:
+		return strings.TrimSuffix(target, "/")
+	case 7:
+		return target + []string{"/.", "/..", "/x/..", "%2f", "?x=/login", ";v=1", "//", "/%2e%2e/%2e%2e/login"}[r.IntN(8)]
+	case 8:
+		if i := strings.LastIndexByte(target[:at], '/'); i > 0 {
+			return target[:i] + []string{";", ";v=1", ";a%2fb", "%3bx"}[r.IntN(4)] + target[i:]
+		}
+	case 9:
+		return "/" + target
+	case 10:
+		return []string{"/x/..", "/login/..", "/downloads/..", "/%2e", "/downloads%2f.."}[r.IntN(5)] + target
+	case 11:
+		return target[:at] + []string{"%00", "%ff", "%c3%a9", "%25", "%252f", "{", "*", ":", "@"}[r.IntN(9)] + target[at:]
+	}
+	return target
+}
+
+// parsed reads a request as a server does. It returns nil for one that a server refuses.
+func parsed(method, target, host string) *http.Request {
+	text := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nX-Id: ann\r\n\r\n", method, target, host)
+	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text)))
+	if err != nil {
+		return nil
+	}
+	return r
+}
+
+// However a client spells a URL, its host and its method: if a server serves the request as a route, the route's limit
+// counts it. One of the servers is a real ServeMux with the same routes. As it is usually spelled, a request counts for its
+// own route only.
+func TestHoweverAURLIsSpelledItsRouteCounts(t *testing.T) {
+	var matches []string
+	for _, s := range spelled {
+		matches = append(matches, s.match)
+	}
+	each := 1000
+	if testing.Short() {
+		each = 150
+	}
+	for name, matches := range map[string][]string{"all routes": matches, "no route for the rest": matches[:len(matches)-1]} {
+		t.Run(name, func(t *testing.T) {
+			ran := ""
+			mux := http.NewServeMux()
+			for _, match := range matches {
+				mux.HandleFunc(match, func(http.ResponseWriter, *http.Request) { ran = match })
+			}
+			counted := counting(t, matches)
+			for _, s := range spelled[:len(matches)] {
+				if got := counted(parsed(s.method, s.path, s.host)); !slices.Equal(got, []string{s.match}) {
+					t.Errorf("%s %s%s counts for %q", s.method, s.host, s.path, got)
+				}
+			}
+			random := rand.New(rand.NewPCG(40, 1))
+			served := map[string]int{}
+			for i := range each * len(spelled) {
+				s := spelled[i%len(spelled)]
+				target, host, method := s.path, s.host, s.method
+				for range random.IntN(5) {
+					target = spell(random, target)
+				}
+				switch random.IntN(8) {
+				case 0:
+					host = strings.ToUpper(host)
+				case 1:
+					host += []string{":80", ".", ".:8080", "..", ":"}[random.IntN(5)]
+				case 2:
+					method = strings.ToLower(method)
+				case 3:
+					method = []string{"HEAD", "Get", "OPTIONS", "X", "CONNECT"}[random.IntN(5)]
+				case 4:
+					target = "http://" + host + target
+				}
+				r := parsed(method, target, host)
+				if r == nil {
+					continue
+				}
+				have := counted(r)
+				check := func(server, route string) {
+					if route == "" {
+						return
+					}
+					if served[server]++; !slices.Contains(have, route) {
+						t.Errorf("%s serves %s %s of %s as %s, and it counts for %q", server, method, target, host, route, have)
+					}
+				}
+				for _, s := range servers {
+					check(s.name, s.serves(r, matches))
+				}
+				ran = ""
+				mux.ServeHTTP(httptest.NewRecorder(), r)
+				check("ServeMux", ran)
+			}
+			t.Log(served)
+			for server, n := range served {
+				if n < each {
+					t.Errorf("%s serves %d requests only", server, n)
+				}
+			}
+		})
+	}
+}
+
+// A file server cleans the path itself. What it serves from a directory counts.
+func TestFileServerIsLimited(t *testing.T) {
+	files := http.FileServerFS(fstest.MapFS{"downloads/big.iso": {Data: []byte("big")}, "else/x": {Data: []byte("x")}})
+	counted := counting(t, []string{"/downloads/"})
+	random := rand.New(rand.NewPCG(40, 2))
+	served := 0
+	for range 4000 {
+		target := "/downloads/big.iso"
+		for range random.IntN(5) {
+			target = spell(random, target)
+		}
+		r := parsed(http.MethodGet, target, "x")
+		if r == nil {
+			continue
+		}
+		w := httptest.NewRecorder()
+		files.ServeHTTP(w, r.Clone(t.Context()))
+		if w.Code != http.StatusOK || w.Body.String() != "big" {
+			continue
+		}
+		if served++; len(counted(r)) == 0 {
+			t.Errorf("%s is served, and not counted", target)
+		}
+	}
+	if served < 1000 {
+		t.Errorf("only %d requests were served", served)
+	}
+}
