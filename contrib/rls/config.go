@@ -95,8 +95,8 @@ func policyOf(l *pb.RateLimitResponse_RateLimit) tiered.Policy {
 }
 
 // policyName returns a name for a policy, from its path in the configuration: the domain and the descriptors. Two paths
-// or kinds never have the same name. A policy cannot change its unit or its algorithm while it runs, so these are in
-// the kind: with another unit, a rule is a new policy.
+// or kinds never have the same name. A policy cannot change its unit, its algorithm or its further limits while it runs, so
+// these are in the kind: with another unit, a rule is a new policy.
 func policyName(path []string, kind string) string {
 	name := strings.Join(path, ".")
 	if plain := name + "." + kind; len(plain) <= 64 && !slices.ContainsFunc(path, hasOther) {

@@ -22,6 +22,9 @@ func TestMistakes(t *testing.T) {
 		{"no YAML", "domain: [", []string{"a.yaml: yaml:"}},
 		{"a list", "- domain", []string{"a.yaml:1:1: a list: must be fields with values"}},
 		{"no domain", "descriptors: []", []string{"a.yaml:1:1: domain is empty: must be set"}},
+		{"a second document", "domain: d\n---\ndomain: e", []string{"a.yaml:3:1: this is a second document: must be a file of its own"}},
+		{"a second document that is no YAML", "domain: d\n---\ndomain: [", []string{"a.yaml: yaml:"}},
+		{"no domain and an unknown field", "descriptors:\n- {kez: a}", []string{"a.yaml:1:1: domain is empty", `a.yaml:2:4: "kez" is not a field`}},
 		{"unknown fields", "domain: d\nrate: 1\ndescriptors:\n- key: k\n  limit: 2", []string{
 			`a.yaml:2:1: "rate" is not a field here: must be one of domain, descriptors, tiered`,
 			`a.yaml:5:3: "limit" is not a field here: must be one of key,`,
@@ -95,6 +98,11 @@ func TestMistakes(t *testing.T) {
 				t.Errorf("%s: lacks %s in\n%v", c.name, want, err)
 			}
 		}
+	}
+	none := []byte("descriptors: []")
+	if _, err := Parse(File{Name: "a.yaml", Text: none}, File{Name: "b.yaml", Text: none, Merge: true}); err == nil ||
+		err.Error() != "a.yaml:1:1: domain is empty: must be set\nb.yaml:1:1: domain is empty: must be set" {
+		t.Error(err)
 	}
 	one := []byte("domain: d")
 	if _, err := Parse(File{Name: "a.yaml", Text: one}, File{Name: "b.yaml", Text: one}); err == nil ||
@@ -302,10 +310,16 @@ func TestLoad(t *testing.T) {
 // Whatever a file is, it is read or refused, and its policies are valid.
 func FuzzParse(f *testing.F) {
 	f.Add("domain: d\ndescriptors:\n- {key: a, value: b*, share_threshold: true, rate_limit: {unit: day, requests_per_unit: 3}}")
+	f.Add("---\n---\ndomain: d\n...\n---\n")
+	f.Add("descriptors: [{key: a}]")
 	f.Add("domain: d\ndescriptors:\n- &a {key: a, descriptors: [*a]}")
 	f.Add("domain: d\ndescriptors:\n- {key: é, rate_limit: {unit: day, requests_per_unit: 3}, tiered: {algorithm: token bucket, burst: 1}}")
 	f.Fuzz(func(t *testing.T, text string) {
-		c, err := Parse(File{Name: "f.yaml", Text: []byte(text)})
+		f := File{Name: "f.yaml", Text: []byte(text)}
+		if _, err := Parse(f, f); err == nil {
+			t.Error("two files with one domain are fine")
+		}
+		c, err := Parse(f)
 		if err != nil {
 			return
 		}

@@ -1,7 +1,10 @@
 package rls
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -45,30 +48,26 @@ func (p *parser) bad(n *yaml.Node, format string, args ...any) {
 }
 
 func (p *parser) parse(text []byte) {
-	var doc yaml.Node
-	if err := yaml.Unmarshal(text, &doc); err != nil {
-		p.problems = append(p.problems, fmt.Errorf("%s: %w", p.file, err))
+	top := p.document(text)
+	if top == nil {
 		return
 	}
-	if len(doc.Content) == 0 {
-		p.problems = append(p.problems, fmt.Errorf("%s: the file is empty: must have a domain", p.file))
-		return
-	}
-	top := doc.Content[0]
 	fields := p.fields(top, "domain", "descriptors", "tiered")
 	if fields == nil {
 		return
 	}
 	name := p.text(fields["domain"])
-	if name == "" {
-		p.bad(top, "domain is empty: must be set")
-	}
 	root := p.config.domains[name]
-	if root != nil && !p.merges {
+	switch {
+	case name == "":
+		p.bad(top, "domain is empty: must be set")
+	case root != nil && !p.merges:
 		p.bad(fields["domain"], "domain is %.64q: another file or place has it", name)
 	}
 	if root == nil || !p.merges {
 		root = &domain{}
+	}
+	if name != "" {
 		p.config.domains[name] = root
 	}
 	if own := fields["tiered"]; own != nil {
@@ -77,6 +76,30 @@ func (p *parser) parse(text []byte) {
 		}
 	}
 	p.descriptors(&root.node, []string{name}, fields["descriptors"])
+}
+
+// document returns the root of the only document, or nil. Empty ones may come after it, as after a last "---".
+func (p *parser) document(text []byte) *yaml.Node {
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	var first *yaml.Node
+	for {
+		var doc yaml.Node
+		switch err := d.Decode(&doc); {
+		case errors.Is(err, io.EOF) && first == nil:
+			p.problems = append(p.problems, fmt.Errorf("%s: the file is empty: must have a domain", p.file))
+			return nil
+		case errors.Is(err, io.EOF):
+			return first
+		case err != nil:
+			p.problems = append(p.problems, fmt.Errorf("%s: %w", p.file, err))
+			return nil
+		case first == nil:
+			first = doc.Content[0]
+		case doc.Content[0].Tag != "!!null":
+			p.bad(doc.Content[0], "this is a second document: must be a file of its own")
+			return first
+		}
+	}
 }
 
 // together reads whether all descriptors of a request are decided together. Files of one domain may not contradict each
@@ -336,7 +359,8 @@ func (p *parser) answer(fields map[string]*yaml.Node) *pb.RateLimitResponse_Rate
 	}
 }
 
-// own reads the settings that envoyproxy/ratelimit does not have. It returns a mark for the policy's name.
+// own reads the settings that envoyproxy/ratelimit does not have. It returns a mark for the policy's name: a policy cannot
+// change these while it runs, so with another of them a rule is a new policy.
 func (p *parser) own(r *rule, n *yaml.Node) (mark string) {
 	policy := &r.policy
 	fields := p.fields(n, "algorithm", "burst", "max_debt", "also", "count_refused", "fail_mode", "standing")
@@ -367,7 +391,7 @@ func (p *parser) own(r *rule, n *yaml.Node) (mark string) {
 		}
 		r.also = append(r.also, limit)
 		policy.Also = append(policy.Also, limitOf(limit))
-		mark += "-" + strings.ToLower(limit.GetUnit().String())
+		mark += fmt.Sprintf("-%d-%s", limit.GetRequestsPerUnit(), strings.ToLower(limit.GetUnit().String()))
 	})
 	if r.countRefused = policy.Algorithm == tiered.FixedWindow; fields["count_refused"] != nil {
 		r.countRefused = p.truth(fields["count_refused"])

@@ -132,7 +132,7 @@ func New(group *tiered.Group, o *Options) (*Service, error) {
 }
 
 // Use makes c the configuration. If the group cannot have its policies, it returns an error and changes nothing. What a
-// rule has counted stays if the rule's place, its unit and its algorithm do.
+// rule has counted stays if the rule's place, its unit, its algorithm and its further limits do.
 func (s *Service) Use(c *Config) error {
 	if c == nil {
 		return errors.New("rls: the Config is nil: must be made by Load or Parse")
@@ -314,7 +314,7 @@ func (s *Service) resolve(c *check, st *state, in *domain, r *pb.RateLimitReques
 		c.limiter = st.limiters[c.rule]
 	}
 	c.key = keyOf(values)
-	if c.back = d.GetIsNegativeHits(); c.back && c.rule.policy.Algorithm != tiered.TokenBucket {
+	if c.back = d.GetIsNegativeHits() && c.hits > 0; c.back && c.rule.policy.Algorithm != tiered.TokenBucket {
 		s.warn(notGivenBack, r, "hits of a window cannot be given back, so they stay taken (is_negative_hits)")
 		c.back, c.hits = false, 0
 	}

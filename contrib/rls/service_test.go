@@ -274,7 +274,7 @@ descriptors:
 		[2]string{"d | a=x", "OK | OK 2/3"},
 		[2]string{"d | a=x", "OK | OK 1/3"},
 	)
-	if all := s.state.Load().Policies(); len(all) != 1 || all[0].Name != "d.a.day-sliding-window-month" {
+	if all := s.state.Load().Policies(); len(all) != 1 || all[0].Name != "d.a.day-sliding-window-5-month" {
 		t.Errorf("%+v", all)
 	}
 	const monthly = "d | a=y +4"
@@ -322,10 +322,12 @@ descriptors:
 		[2]string{"d | a=x +4", "OK | OK 1/1"},
 		[2]string{"d | a=x +2", "OVER | OVER 1/1"},
 	)
-	r := behavior.Request("d | a=x +3")
-	r.Descriptors[0].IsNegativeHits = true
-	if answer, err := s.ShouldRateLimit(t.Context(), r); err != nil || answer.GetStatuses()[0].GetLimitRemaining() != 4 {
-		t.Errorf("%v, %v: want 4 left", answer, err)
+	for hits, want := range []string{"OK | OK 1/1", "OK | OK 2/1", "OK | OK 4/1"} { // 0 hits back are a look
+		r := behavior.Request(fmt.Sprintf("d | a=x +%d", hits))
+		r.Descriptors[0].IsNegativeHits = true
+		if answer, err := s.ShouldRateLimit(t.Context(), r); err != nil || behavior.Show(answer) != want {
+			t.Errorf("%d back: %v, %v, want %s", hits, behavior.Show(answer), err, want)
+		}
 	}
 }
 
