@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"strings"
+	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,11 +43,11 @@ func (v *server) handlers() (public, private http.Handler, err error) {
 		_, _ = io.WriteString(w, "OK\n")
 	}
 	open := http.NewServeMux()
-	open.HandleFunc("GET /healthcheck", health) // of envoyproxy/ratelimit
+	open.HandleFunc("/healthcheck", health) // of envoyproxy/ratelimit, as /json: with any method
 	open.HandleFunc("GET /readyz", health)
 	open.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "OK\n") })
 	open.Handle("/v1/", v.guard(v.whenConfigured(api)))
-	open.Handle("POST /json", v.guard(http.HandlerFunc(v.json)))
+	open.Handle("/json", v.guard(http.HandlerFunc(v.json)))
 
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(promlimit.NewCollector(v.group), collectors.NewGoCollector(),
@@ -72,7 +73,20 @@ func (v *server) handlers() (public, private http.Handler, err error) {
 	})
 	debug.HandleFunc("GET /debug/pprof/", pprof.Index)
 	debug.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	debug.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	debug.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "/metrics\n/rlconfig\n/debug/limiter\n/debug/pprof/\n")
+	})
 	return open, debug, nil
+}
+
+// servers returns the servers of the public port and of the debug port. Who sends or reads slowly, or nothing at all, is let
+// go.
+func servers(public, private http.Handler) (plain, operators *http.Server) {
+	is := func(h http.Handler, write time.Duration) *http.Server {
+		return &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: write}
+	}
+	return is(public, 10*time.Second), is(private, 2*time.Minute) // a profile takes 30 s
 }
 
 // whenConfigured answers 503 until there is a configuration, as gRPC answers Unavailable: no policy is known before.

@@ -39,11 +39,15 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400) // the heap is small: at 100 each call would pay a tenth more, for some MB less
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	ends := []os.Signal{syscall.SIGTERM, os.Interrupt}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
 	err := run(ctx, os.Args[1:])
 	if err != nil {
-		if len(os.Args) == 1 && os.Getenv("LOG_FORMAT") == "json" {
+		if len(os.Args) == 1 && isJSON(os.Getenv("LOG_FORMAT")) {
 			slog.New(slog.NewJSONHandler(os.Stderr, nil)).Error(err.Error())
 		} else {
 			fmt.Fprintln(os.Stderr, "tieredd:", err)
@@ -98,7 +102,7 @@ type server struct {
 
 	identity  *identity                                        // nil without TLS
 	readFiles func(dir string, merge bool) ([]rls.File, error) // read, except in a test
-	loaded    [sha256.Size]byte                                // of the files of the last attempt
+	config    readings
 
 	mu         sync.Mutex
 	configured bool        // has a configuration
@@ -140,7 +144,9 @@ func newServer(s settings) (*server, error) {
 	o.Logger = v.log
 	if v.service, err = rls.New(v.group, o); err == nil && s.TLS {
 		v.identity = &identity{settings: s}
-		_, err = v.identity.reload()
+		for is := changing; is == changing; {
+			is, err = v.identity.reload()
+		}
 	}
 	if err != nil {
 		v.close()
@@ -170,15 +176,12 @@ func (v *server) serve(ctx context.Context) error {
 		}
 		return err
 	}
-	plain := &http.Server{
-		Handler: public, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
-	}
+	plain, operators := servers(public, private)
 	servePublic := plain.Serve
 	if v.HTTPTLS {
 		plain.TLSConfig = v.identity.forHTTP()
 		servePublic = func(l net.Listener) error { return plain.ServeTLS(l, "", "") }
 	}
-	operators := &http.Server{Handler: private, ReadHeaderTimeout: 5 * time.Second}
 	defer plain.Close()
 	defer operators.Close()
 	if err := errors.Join(
@@ -206,7 +209,13 @@ func (v *server) follow(ctx context.Context) {
 	if err := v.reach(ctx); err != nil && ctx.Err() == nil {
 		v.log.Warn("Redis does not answer: not ready until it does", "error", err)
 	}
-	v.reload(ctx)
+	for !v.reload(ctx) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 	tick := time.NewTicker(time.Second) // a ConfigMap takes a minute to arrive
 	defer tick.Stop()
 	for {
@@ -221,9 +230,35 @@ func (v *server) follow(ctx context.Context) {
 	}
 }
 
-// reload uses the configuration if its files have changed. If it cannot, the last one stays. It may take long, so ctx
-// may end before it does: then it says no more, because its errors are those of a Group that was closed.
-func (v *server) reload(ctx context.Context) {
+// reload uses the configuration if its files have changed, and reports false if they do change now. If it cannot be used,
+// the last one stays. It may take long, so ctx may end before it does: then it says no more, because its errors are those
+// of a Group that was closed.
+func (v *server) reload(ctx context.Context) (settled bool) {
+	c, is, err := v.load()
+	if is != changed || ctx.Err() != nil {
+		return is != changing
+	}
+	if err != nil || v.configured { // the first one is no reload
+		v.group.CountReload(err)
+	}
+	if err != nil {
+		v.log.Error("the configuration is not used", "error", err)
+		return true
+	}
+	v.log.Info("a new configuration is used", "domains", len(c.Domains()), "limits", len(c.Policies()))
+	v.become(&v.configured)
+	return true
+}
+
+// load reads the configuration and uses it if it has changed. Whatever happens to it there is a mistake of the files: a
+// panic would end all replicas at once, and none would start again.
+func (v *server) load() (c *rls.Config, is change, err error) {
+	is = changed
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
 	files, err := v.readFiles(v.directory(), v.Merge)
 	h := sha256.New()
 	fmt.Fprint(h, err)
@@ -231,30 +266,12 @@ func (v *server) reload(ctx context.Context) {
 		fmt.Fprintf(h, "%q %d ", f.Name, len(f.Text))
 		h.Write(f.Text)
 	}
-	sum := [sha256.Size]byte(h.Sum(nil))
-	if sum == v.loaded {
-		return
+	if is = v.config.add([sha256.Size]byte(h.Sum(nil))); is == changed && err == nil {
+		if c, err = rls.Parse(files...); err == nil {
+			err = v.service.Use(c)
+		}
 	}
-	v.loaded = sum
-	var c *rls.Config
-	if err == nil {
-		c, err = rls.Parse(files...)
-	}
-	if err == nil {
-		err = v.service.Use(c)
-	}
-	if ctx.Err() != nil {
-		return
-	}
-	if err != nil || v.configured { // the first one is no reload
-		v.group.CountReload(err)
-	}
-	if err != nil {
-		v.log.Error("the configuration is not used", "error", err)
-		return
-	}
-	v.log.Info("a new configuration is used", "domains", len(c.Domains()), "limits", len(c.Policies()))
-	v.become(&v.configured)
+	return c, is, err
 }
 
 // reach asks Redis until it has answered once: a mistyped address then stops a rollout, and the first calls find a
@@ -275,10 +292,10 @@ func (v *server) reloadIdentity() {
 	if v.identity == nil {
 		return
 	}
-	switch changed, err := v.identity.reload(); {
+	switch is, err := v.identity.reload(); {
 	case err != nil:
 		v.log.Error("the certificates are not used", "error", err)
-	case changed:
+	case is == changed:
 		v.log.Info("new certificates are used")
 	}
 }

@@ -369,7 +369,14 @@ func TestSettings(t *testing.T) {
 		},
 		{map[string]string{"BACKEND_TYPE": "memcache"}, `BACKEND_TYPE is "memcache": must be "redis" or not set`},
 		{map[string]string{"CONFIG_TYPE": "GRPC_XDS_SOTW"}, `CONFIG_TYPE is "GRPC_XDS_SOTW": must be "FILE"`},
-		{map[string]string{"REDIS_TLS_CACERT": "/ca"}, `REDIS_TLS_CACERT is "/ca": must be ""`},
+		{map[string]string{"REDIS_URL": "h:1", "REDIS_SOCKET_TYPE": "tls", "REDIS_TLS_CACERT": "/ca"}, `REDIS_TLS_CACERT is "/ca": must be ""`},
+		{map[string]string{"REDIS_URL": "rediss://h:1", "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION": "true"}, `VERIFICATION is "true": must be "false"`},
+		{ // without TLS it asks for nothing
+			map[string]string{"REDIS_URL": "redis://h:1", "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION": "true", "REDIS_TLS_CACERT": "/ca"},
+			"redis://h:1",
+		},
+		{map[string]string{"LOG_FORMAT": "JSON"}, ""},
+		{map[string]string{"LOG_FORMAT": "logfmt"}, ""}, // as text
 		{map[string]string{"BACKEND_TYPE": "redis", "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION": "false"}, ""},
 		{map[string]string{"REDIS_URL": "main", "REDIS_TYPE": "SENTINEL"}, "REDIS_URL has no comma"},
 		{map[string]string{"REDIS_URL": "h", "REDIS_TYPE": "RING"}, `REDIS_TYPE is "RING": must be SINGLE, SENTINEL or CLUSTER`},

@@ -93,18 +93,19 @@ func readSettings() (s settings, err error) {
 	}
 	var all []error
 	bad := func(format string, args ...any) { all = append(all, fmt.Errorf(format, args...)) }
+	redis, err := s.redis()
+	if err != nil {
+		all = append(all, err)
+	}
 	for _, f := range foreign {
+		if strings.HasPrefix(f.name, "REDIS_TLS_") && !strings.HasPrefix(redis, "rediss") { // it changes nothing without TLS
+			continue
+		}
 		if v := os.Getenv(f.name); v != "" && !strings.EqualFold(v, f.harmless) {
 			bad("%s is %q: must be %q or not set, because tieredd has nothing else", f.name, v, f.harmless)
 		}
 	}
 	if _, err := s.level(); err != nil {
-		all = append(all, err)
-	}
-	if s.LogFormat != "text" && s.LogFormat != "json" {
-		bad("LOG_FORMAT is %q: must be text or json", s.LogFormat)
-	}
-	if _, err := s.redis(); err != nil {
 		all = append(all, err)
 	}
 	if s.TLS && (s.Certificate == "" || s.Key == "") {
@@ -168,11 +169,14 @@ func (s settings) level() (level slog.Level, err error) {
 
 func (s settings) logger(level slog.Level) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
-	if s.LogFormat == "json" {
+	if isJSON(s.LogFormat) {
 		return slog.New(slog.NewJSONHandler(os.Stderr, o))
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, o))
 }
+
+// isJSON reports whether LOG_FORMAT asks for JSON. As with envoyproxy/ratelimit, any other word is text.
+func isJSON(format string) bool { return strings.EqualFold(format, "json") }
 
 // redis returns the URL of the store. It is "" if there is none.
 func (s settings) redis() (string, error) {

@@ -17,13 +17,12 @@ import (
 // identity is the TLS of a process. Its files may change while it runs, as those of a Kubernetes Secret do.
 type identity struct {
 	settings
-	seen   [sha256.Size]byte // the files of the last attempt
+	files  readings
 	config atomic.Pointer[tls.Config]
 }
 
-// reload reads the files. It reports false if they have not changed since the last attempt. After an error, the last
-// good ones stay.
-func (i *identity) reload() (changed bool, err error) {
+// reload reads the files, and uses them if they have changed. After an error, the last good ones stay.
+func (i *identity) reload() (change, error) {
 	var all []error
 	read := func(setting, name string) []byte {
 		text, err := os.ReadFile(name)
@@ -37,13 +36,12 @@ func (i *identity) reload() (changed bool, err error) {
 	if i.ClientCA != "" {
 		ca = read("GRPC_CLIENT_TLS_CACERT", i.ClientCA)
 	}
-	seen := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", cert, key, ca, all))
-	if seen == i.seen {
-		return false, nil
-	}
-	i.seen = seen
-	if all != nil {
-		return true, errors.Join(all...)
+	is := i.files.add(sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", cert, key, ca, all)))
+	switch {
+	case is != changed:
+		return is, nil
+	case all != nil:
+		return is, errors.Join(all...)
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if pair, err := tls.X509KeyPair(cert, key); err != nil {
@@ -66,10 +64,10 @@ func (i *identity) reload() (changed bool, err error) {
 		}
 	}
 	if all != nil {
-		return true, errors.Join(all...)
+		return is, errors.Join(all...)
 	}
 	i.config.Store(c)
-	return true, nil
+	return is, nil
 }
 
 // isClient returns nil if a certificate is for GRPC_CLIENT_TLS_SAN: a DNS name, or a URI as SPIFFE has.

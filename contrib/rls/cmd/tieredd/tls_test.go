@@ -328,3 +328,23 @@ func TestWrongTLS(t *testing.T) {
 		}
 	}
 }
+
+// Files of TLS that are being written are not used: an authority that is not there yet would lock its clients out.
+func TestHalfAnAuthority(t *testing.T) {
+	ours, theirs := newAuthority(t, "ours"), newAuthority(t, "theirs")
+	cert, key := ours.issue(t, "tieredd", time.Now().Add(time.Hour))
+	whole := append(ours.pem(), theirs.pem()...)
+	s := newSecret(t, map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": whole})
+	i := identity{settings: settings{TLS: true, Certificate: s.path("tls.crt"), Key: s.path("tls.key"), ClientCA: s.path("ca.crt")}}
+	for n, step := range []struct {
+		ca   []byte
+		want change
+	}{{whole, changing}, {whole, changed}, {ours.pem(), changing}, {whole, none}, {ours.pem(), changing}, {ours.pem(), changed}} {
+		before := i.config.Load()
+		s.put(t, map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": step.ca})
+		is, err := i.reload()
+		if used := i.config.Load() != before; err != nil || is != step.want || used != (is == changed) {
+			t.Errorf("reading %d: %v, %v, used %t; want %v", n, is, err, used, step.want)
+		}
+	}
+}

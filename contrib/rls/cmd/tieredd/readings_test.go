@@ -1,0 +1,138 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
+)
+
+// The last good configuration stays whatever a reading brings: files that are being written, that have mistakes, that cannot
+// be read, or that end in a panic.
+func TestLastGoodConfigurationStays(t *testing.T) {
+	v, err := newServer(settings{LogLevel: "error", LogFormat: "text", MaxMessage: 1 << 20, MaxStreams: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.close()
+	v.log = slog.New(slog.DiscardHandler)
+	text := func(domain string) []rls.File { return []rls.File{{Name: "a.yaml", Text: []byte("domain: " + domain)}} }
+	panics := func() []rls.File { panic("planted") }
+	var files func() ([]rls.File, error)
+	v.readFiles = func(string, bool) ([]rls.File, error) { return files() }
+	applied := 0
+	for i, step := range []struct {
+		files   func() ([]rls.File, error)
+		domains string // that are in force after the reading
+	}{
+		{func() ([]rls.File, error) { return nil, errors.New("no file") }, "none"},
+		{func() ([]rls.File, error) { return panics(), nil }, "none"},
+		{func() ([]rls.File, error) { return text("sh"), nil }, "none"}, // it is being written
+		{func() ([]rls.File, error) { return text("shop"), nil }, "none"},
+		{func() ([]rls.File, error) { return text("shop"), nil }, "shop"},
+		{func() ([]rls.File, error) { return nil, nil }, "shop"},
+		{func() ([]rls.File, error) { return text("ba"), nil }, "shop"},
+		{func() ([]rls.File, error) { return text("bank"), nil }, "shop"},
+		{func() ([]rls.File, error) { return panics(), nil }, "shop"},
+		{func() ([]rls.File, error) { return append(text(""), text("")...), nil }, "shop"},
+		{func() ([]rls.File, error) { return append(text(""), text("")...), nil }, "shop"},
+		{func() ([]rls.File, error) { return text("shop"), nil }, "shop"},
+		{func() ([]rls.File, error) { return text("shop"), errors.New("one file cannot be read") }, "shop"},
+		{func() ([]rls.File, error) { return text("shop"), errors.New("one file cannot be read") }, "shop"},
+		{func() ([]rls.File, error) { return text("bank"), nil }, "shop"},
+		{func() ([]rls.File, error) { return text("bank"), nil }, "bank"},
+		{func() ([]rls.File, error) { return text("bank"), nil }, "bank"},
+	} {
+		files = step.files
+		before := v.service.Config()
+		v.reload(t.Context())
+		got := "none"
+		if c := v.service.Config(); c != nil {
+			got = strings.Join(c.Domains(), " ")
+			if c != before {
+				applied++
+			}
+		}
+		if got != step.domains {
+			t.Errorf("reading %d: %s is in force, want %s", i, got, step.domains)
+		}
+	}
+	if applied != 2 {
+		t.Errorf("%d configurations were used, want 2", applied)
+	}
+	if r := v.group.Stats().Reloads; r.Applied != 1 || r.Failed != 4 { // two panics, mistakes, and an error
+		t.Errorf("%+v", r)
+	}
+}
+
+// pipes is a listener whose connections are in memory.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+func (p pipes) Close() error   { return nil }
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// Neither port keeps who sends nothing more, and a profile may take longer than a request may take to arrive.
+func TestSlowClientsAreLetGo(t *testing.T) {
+	const body = "POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx"
+	for name, c := range map[string]struct{ port, sent, want string }{
+		"a body that never comes, public":   {"public", body, ""},
+		"a body that never comes, debug":    {"debug", body, ""},
+		"nothing after an answer, public":   {"public", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "done"},
+		"nothing after an answer, debug":    {"debug", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "done"},
+		"nothing at all, public":            {"public", "", ""},
+		"nothing at all, debug":             {"debug", "", ""},
+		"a profile of half a minute, debug": {"debug", "GET /long HTTP/1.1\r\nHost: a\r\n\r\n", "whole"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mux := http.NewServeMux()
+				mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+					_, err := io.ReadAll(r.Body)
+					if err == nil {
+						_, _ = io.WriteString(w, "done")
+					}
+				})
+				mux.HandleFunc("/long", func(w http.ResponseWriter, r *http.Request) {
+					select {
+					case <-time.After(30 * time.Second):
+						_, _ = io.WriteString(w, "whole")
+					case <-r.Context().Done():
+					}
+				})
+				server, operators := servers(mux, mux)
+				if c.port == "debug" {
+					server = operators
+				}
+				at := make(pipes, 1)
+				client, conn := net.Pipe()
+				at <- conn
+				go func() { _ = server.Serve(at) }()
+				go func() { _, _ = io.WriteString(client, c.sent) }()
+				begin := time.Now()
+				got, _ := io.ReadAll(client) // until the server closes it
+				if took := time.Since(begin); took > time.Minute {
+					t.Errorf("it was kept for %v", took)
+				}
+				if !strings.Contains(string(got), c.want) {
+					t.Errorf("the answer is %q, want %s", got, c.want)
+				}
+				_ = client.Close()
+				close(at)
+				_ = server.Close()
+			})
+		})
+	}
+}
