@@ -165,6 +165,7 @@ for page in outage everything key-flood steady debug; do \
 done
 endef
 
+# answers    200 000 random uses of the library, for what callers are told: six minutes
 # fuzz       every fuzz target, FUZZTIME inputs each, or for as long, as in FUZZTIME=1m
 # gremlins   mutants of all Go code of one PACKAGE: an operator or a condition is another one, and its short tests must fail.
 #            It names those that lived; some of them change nothing that a test could see
@@ -175,7 +176,7 @@ endef
 # schedules  all schedules of the adversary: six minutes
 # soak       random schedules of the protocol's messages for SOAK; a failure prints its seed
 # speed      how fast the simulator is, and that the same seed is the same run: five minutes
-HUNTS := fuzz gremlins other-go plans race schedules soak speed
+HUNTS := answers fuzz gremlins other-go plans race schedules soak speed
 
 # A count and not a time is the default: up to Go 1.26 a run that a clock ends fails now and then with "context deadline
 # exceeded" and no input to show for it (golang/go#75804). 10000 inputs take two seconds.
@@ -185,6 +186,7 @@ SOAK ?= 10m
 PACKAGE ?= ./failover
 OTHER_GO := go1.27.1
 
+played-answers = 200000 sequences
 played-fuzz = every fuzz target, $(FUZZTIME) each
 played-gremlins = $(PACKAGE)
 played-other-go = $(OTHER_GO)
@@ -208,6 +210,8 @@ define hunt-fuzz
 		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package" </dev/null || exit 1; \
 	done
 endef
+
+hunt-answers = go test -count=1 -timeout 30m -v -run 'TestAnswers$$' ./internal/proof/answers -args -sequences 200000
 
 define hunt-race
 @$(REDIS)

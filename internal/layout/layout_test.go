@@ -101,6 +101,7 @@ var importRules = []importRule{
 		ours:     []string{"lua", "local", "remote", "tiered", "internal/proof/ideal", "internal/proof/invariant", "internal/rig/nodes", "internal/rig/watch"},
 		modules:  []string{anything},
 	},
+	{packages: "internal/proof/answers", ours: []string{"lua", "remote", "tiered", "internal/proof"}},
 	{packages: "internal/rig/watch", ours: []string{"lua", "remote"}},
 	{packages: "internal/rig/nodes", ours: []string{"lua", "remote"}},
 	{

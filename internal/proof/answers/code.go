@@ -1,0 +1,254 @@
+package answers
+
+import (
+	"fmt"
+	"go/format"
+	"strings"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// head and foot surround the steps of a sequence. p has the Limiters by process and policy, d is the last Decision.
+const head = `// imports: context, errors, testing, testing/synctest, time; remote, tiered
+func TestAnswers%d(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		store := %s
+		policies := []tiered.Policy{%s}
+		p, rs, d := make([][]*tiered.Limiter, %d), []tiered.Reservation(nil), tiered.Decision{}
+		open := func(i int) {
+			g, err := tiered.NewGroup(store, &tiered.Options{%s})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p[i] = nil
+			for _, x := range policies {
+				l, err := g.NewLimiter(x)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p[i] = append(p[i], l)
+			}
+		}
+		for i := range p {
+			open(i)
+			defer func() { _ = p[i][0].Group().Close(ctx) }()
+		}
+		sleep := func(d time.Duration) { time.Sleep(d); synctest.Wait() }
+		_, _ = rs, d
+		sleep(70 * time.Second)
+`
+
+const hanging = `
+type hanging struct {
+	*remote.Memory
+	now atomic.Bool
+}
+
+func (s *hanging) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
+	if !s.now.Load() {
+		s.Memory.Run(ctx, timeout, calls, results)
+		return
+	}
+	time.Sleep(timeout)
+	for i := range calls {
+		results[i] = remote.Result{Err: context.DeadlineExceeded}
+	}
+}
+`
+
+// Code returns a test of package tiered_test that plays the sequence and fails at f.
+func (s Sequence) Code(f *Fault) string {
+	var b strings.Builder
+	store, hangs, policies := "remote.NewMemory()", false, make([]string, 0, 2)
+	for _, x := range s.Steps {
+		hangs = hangs || x.Verb == Hang
+	}
+	if hangs {
+		store = "&hanging{Memory: remote.NewMemory()}"
+	}
+	for i, p := range s.Policies {
+		policies = append(policies, policyCode(p, s.Rules[i]))
+	}
+	options := fmt.Sprintf("Budget: %s, MaxKeys: %d, Processes: %d, Random: func() float64 { return %v }",
+		dur(s.Budget), s.MaxKeys, s.Fleet, s.Random)
+	if s.Traced {
+		options += ", Trace: &tiered.Trace{Decision: func(tiered.Decision) {}}"
+	}
+	fmt.Fprintf(&b, head, s.Seed, store, strings.Join(policies, ", "), s.Processes, options)
+	held := 0
+	for i, x := range s.Steps {
+		if x.After > 0 {
+			fmt.Fprintf(&b, "\t\tsleep(%s)\n", dur(x.After))
+		}
+		code := s.code(x, held, hangs)
+		if x.Verb == Reserve {
+			held++
+		}
+		if f != nil && i == f.step {
+			code += "\n" + f.Check
+		}
+		for line := range strings.Lines(strings.TrimSpace(code) + "\n") {
+			b.WriteString("\t\t" + line)
+		}
+	}
+	if f != nil && f.step >= len(s.Steps) {
+		b.WriteString("\t\t" + strings.ReplaceAll(f.Check, "\n", "\n\t\t") + "\n")
+	}
+	b.WriteString("\t})\n}\n")
+	if hangs {
+		b.WriteString(hanging)
+	}
+	text, err := format.Source([]byte(b.String()))
+	if err != nil {
+		panic(fmt.Sprintf("answers: %v:\n%s", err, b.String()))
+	}
+	return string(text)
+}
+
+// code returns a step as Go, without what judges do.
+func (s Sequence) code(x Step, held int, hangs bool) string {
+	who, key := x.Who%s.Processes, keys[x.Key]
+	which := x.Which % len(s.Policies)
+	l := fmt.Sprintf("p[%d][%d]", who, which)
+	call := func(method string) string { return fmt.Sprintf("%s.%s(ctx, %q, %d)", l, method, key, x.N) }
+	all := func(format string) string {
+		var uses []string
+		for i := range s.Policies {
+			uses = append(uses, fmt.Sprintf("p[%d][%d].ForN(%q, %d)", who, i, key, x.N))
+		}
+		if x.Verb == Apart {
+			uses = append(uses, fmt.Sprintf("%s.For(%q)", l, key))
+		}
+		return fmt.Sprintf(format, strings.Join(uses, ", "))
+	}
+	wait := fmt.Sprintf("{\n\tctx, cancel := context.WithTimeout(ctx, %s)\n\t_ = %s\n\tcancel()\n}", dur(x.Pause), call("WaitN"))
+	index := held - 1 - x.Pick%max(held, 1)
+	text := "d = " + call("AllowN")
+	switch x.Verb {
+	case Again:
+		text = fmt.Sprintf("for range %d {\n\td = %s.Allow(ctx, %q)\n}", x.N, l, key)
+	case Back:
+		text = "for range 40 {\n\tif " + text + "; !d.Allowed {\n\t\tbreak\n\t}\n}"
+	case Look:
+		text = "d = " + call("PeekN") + "\n" + text
+	case Each:
+		text = fmt.Sprintf("_, _ = %s.PeekEach(ctx, %q)", l, key)
+	case Believed:
+		text = fmt.Sprintf("d, _ = %s.PeekLocal(%q)", l, key)
+	case Reserve:
+		text = "rs = append(rs, " + call("ReserveN") + ")\nd = rs[len(rs)-1].Decision"
+	case Settle, Cancel:
+		text = ""
+		if index >= 0 {
+			text = fmt.Sprintf("rs[%d].Cancel()", index)
+			if x.Verb == Settle {
+				text = fmt.Sprintf("rs[%d].Settle(%d)", index, x.N)
+			}
+		}
+	case AtMost:
+		text = "_, d = " + call("AllowAtMost")
+	case Together:
+		text = all("d = tiered.All(%s).Allow(ctx)")
+	case Apart:
+		text = all("each := make([]tiered.Decision, 3)\ntiered.AllowSeparately(ctx, []tiered.Use{%s}, each)\nd = each[0]")
+		text = "{\n" + text + "\n}"
+	case Carry:
+		text = fmt.Sprintf("d = %s.ForN(%q, %d).WithLimit(%s).Allow(ctx)", l, key, x.N, limitCode(x.Limit))
+	case Do:
+		text = fmt.Sprintf("_ = %s.Do(ctx, %q, func(context.Context) error { return %s })", l, key,
+			map[bool]string{true: `errors.New("")`, false: "nil"}[x.Pick%2 == 1])
+	case Wait:
+		text = wait
+	case Behind:
+		text = "go func() " + wait + "()\nsynctest.Wait()"
+	case Charge:
+		text = fmt.Sprintf("_ = %s.Charge(%q, %d)", l, key, x.N)
+	case Refund:
+		text = "_ = " + call("Refund")
+	case Reset:
+		text = fmt.Sprintf("_ = %s.Reset(ctx, %q)", l, key)
+	case Change:
+		text = fmt.Sprintf("for i := range p {\n\tif x := p[i][%d].Policy(); i == %d || %t {\n\t\tx.Limit = %s\n\t\t_ = p[i][%d].SetPolicy(x)\n\t}\n}",
+			which, who, x.Pick%2 == 0, limitCode(x.Limit), which)
+	case Others:
+		text = fmt.Sprintf("for i := range %d {\n\td = %s.Allow(ctx, fmt.Sprint(\"other\", i))\n}", x.N, l)
+	case Figures:
+		text = fmt.Sprintf("_ = %s.Group().Stats()", l)
+	case Restart:
+		text = fmt.Sprintf("_ = %s.Group().Close(ctx)\nopen(%d)", l, who)
+	case Down:
+		text = "store.Fail(errors.New(\"down\"))"
+	case Hang:
+		text = "store.now.Store(true)"
+	case Well:
+		if text = "store.Fail(nil)\nsleep(15 * time.Second)"; hangs {
+			text = "store.now.Store(false)\n" + text
+		}
+	}
+	return text
+}
+
+// dur returns a duration as Go.
+func dur(d time.Duration) string {
+	for _, u := range []struct {
+		unit time.Duration
+		name string
+	}{{time.Hour, "time.Hour"}, {time.Minute, "time.Minute"}, {second, "time.Second"}, {ms, "time.Millisecond"}, {time.Microsecond, "time.Microsecond"}} {
+		if d >= u.unit && d%u.unit == 0 {
+			return fmt.Sprintf("%d * %s", d/u.unit, u.name)
+		}
+	}
+	return fmt.Sprint(int64(d))
+}
+
+func limitCode(l tiered.Limit) string {
+	switch l {
+	case tiered.Unlimited():
+		return "tiered.Unlimited()"
+	case tiered.Blocked():
+		return "tiered.Blocked()"
+	}
+	text := fmt.Sprintf("tiered.Limit{Tokens: %d, Per: %s", l.Tokens, dur(l.Per))
+	if l.Burst > 0 {
+		text += fmt.Sprintf(", Burst: %d", l.Burst)
+	}
+	if l.Precision > 0 {
+		text += ", Precision: " + dur(l.Precision)
+	}
+	return text + "}"
+}
+
+func policyCode(p tiered.Policy, r rules) string {
+	text := fmt.Sprintf("{Name: %q, Limit: %s", p.Name, limitCode(p.Limit))
+	if p.Also != nil {
+		text += ", Also: []tiered.Limit{"
+		for i, l := range p.Also {
+			if i > 0 {
+				text += ", "
+			}
+			text += limitCode(l)
+		}
+		text += "}"
+	}
+	names := []string{"TokenBucket", "FixedWindow", "SlidingLog", "SlidingWindow"}
+	field := func(set bool, name, value string) {
+		if set {
+			text += ", " + name + ": " + value
+		}
+	}
+	field(p.Algorithm != 0, "Algorithm", "tiered."+names[p.Algorithm])
+	field(p.Calendar, "Calendar", "true")
+	field(p.Shadow, "Shadow", "true")
+	field(p.FailMode == tiered.FailOpen, "FailMode", "tiered.FailOpen")
+	field(p.FailMode == tiered.FailClosed, "FailMode", "tiered.FailClosed")
+	field(p.Lease.Size != 0, "Lease", fmt.Sprintf("tiered.Lease{Size: %d}", p.Lease.Size))
+	field(p.Lease.Period != 0, "Lease", fmt.Sprintf("tiered.Lease{Period: %s}", dur(p.Lease.Period)))
+	field(p.MaxDebt != 0, "MaxDebt", fmt.Sprint(p.MaxDebt))
+	field(p.Standing == tiered.StandingOn, "Standing", "tiered.StandingOn")
+	for key, l := range r {
+		field(true, "PerKey", fmt.Sprintf("func(key string) tiered.Limit { return map[string]tiered.Limit{%q: %s}[key] }", key, limitCode(l)))
+	}
+	return text + "}"
+}

@@ -1,0 +1,432 @@
+package answers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// Fault is a wrong answer. Check is Go code that fails where it is, and uses what Sequence.Code declares.
+type Fault struct {
+	Judge, Text, Check string
+	step               int // in which it was found
+}
+
+// player plays a sequence.
+type player struct {
+	Sequence
+	judges  func(string) bool
+	store   *store
+	base    time.Time
+	slots   []*process
+	held    []*reservation
+	left    []*tiered.Group // closed, perhaps not in time
+	waiters sync.WaitGroup
+	down    bool
+	rough   [2]time.Time // by policy: until then something was changed or down
+
+	mu      sync.Mutex // of what callers in the background change too
+	waiting map[string]int
+	fault   *Fault
+	at      int // the present step
+}
+
+// process is one process of the service.
+type process struct {
+	*player
+	slot     int
+	group    *tiered.Group
+	limiters []*tiered.Limiter
+	counts   []*counts
+	opened   time.Time
+	touched  map[string]time.Time // when it last did something with a key
+	gave     map[string]time.Time // when it last gave something back
+	closed   bool
+}
+
+type reservation struct {
+	tiered.Reservation
+	by    *process
+	which []int // policies
+	keys  []string
+	costs []int64
+	ended bool
+}
+
+// store is a store that may not answer.
+type store struct {
+	*remote.Memory
+	hangs atomic.Bool
+}
+
+var errDown = errors.New("connection refused")
+
+func (s *store) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
+	if s.hangs.Load() {
+		time.Sleep(timeout)
+		for i := range calls {
+			results[i] = remote.Result{Err: context.DeadlineExceeded}
+		}
+		return
+	}
+	s.Memory.Run(ctx, timeout, calls, results)
+}
+
+func (s *store) Presence(ctx context.Context, timeout time.Duration, n remote.Node, p remote.Process) (remote.Census, error) {
+	if s.hangs.Load() {
+		time.Sleep(timeout)
+		return remote.Census{}, context.DeadlineExceeded
+	}
+	return s.Memory.Presence(ctx, timeout, n, p)
+}
+
+// Play plays a sequence in a bubble, and returns the first fault that one of the judges finds, nil if there is none.
+func (s Sequence) Play(judges func(judge string) bool) *Fault {
+	for _, p := range s.Policies {
+		if p.Validate() != nil {
+			return nil
+		}
+	}
+	w := &player{Sequence: s, judges: judges, store: &store{Memory: remote.NewMemory()}, base: time.Now(), waiting: make(map[string]int)}
+	for i := range s.Processes {
+		w.slots = append(w.slots, nil)
+		w.open(i)
+	}
+	w.sleep(70 * second) // until all know each other, and share
+	for i := range s.Steps {
+		w.at = i
+		w.do(s.Steps[i])
+		if w.fault != nil {
+			break
+		}
+	}
+	w.at = len(s.Steps)
+	w.well()
+	w.waiters.Wait()
+	for _, p := range w.slots {
+		p.figures()
+		p.close()
+	}
+	for _, g := range w.left { // their goroutines end, also if a Close came in an outage
+		w.again(g)
+	}
+	return w.fault
+}
+
+func (w *player) sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func (w *player) open(slot int) {
+	p := &process{player: w, slot: slot, opened: time.Now(), touched: make(map[string]time.Time), gave: make(map[string]time.Time)}
+	o := &tiered.Options{
+		Budget: w.Budget, MaxKeys: w.MaxKeys, Processes: w.Fleet, Logger: slog.New(slog.DiscardHandler),
+		Random: func() float64 { return w.Random },
+	}
+	if w.Traced {
+		o.Trace = &tiered.Trace{Decision: func(tiered.Decision) {}}
+	}
+	var err error
+	if p.group, err = tiered.NewGroup(w.store, o); err != nil {
+		panic(err)
+	}
+	for i, x := range w.Policies {
+		if r := w.Rules[i]; r != nil {
+			x.PerKey = func(key string) tiered.Limit { return r[key] }
+		}
+		l, err := p.group.NewLimiter(x)
+		if err != nil {
+			panic(err)
+		}
+		p.limiters, p.counts = append(p.limiters, l), append(p.counts, new(counts))
+	}
+	w.slots[slot] = p
+}
+
+// blame records a fault, unless there is one already or nobody judges that.
+func (w *player) blame(judge, check, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fault == nil && w.judges(judge) {
+		w.fault = &Fault{judge, fmt.Sprintf(format, args...), check, w.at}
+	}
+}
+
+// timed blames a call that takes longer than most.
+func (w *player) timed(most time.Duration, call func()) {
+	begin := time.Now()
+	call()
+	if d := time.Since(begin); d > most {
+		w.blame("late", fmt.Sprintf("t.Errorf(\"it took %v\")", d), "step %d took %v, at most %v are allowed", w.at, d, most)
+	}
+}
+
+func name(which int, key string) string { return fmt.Sprint(which, key) }
+
+// changes says that a policy is not the same everywhere for a while.
+func (w *player) changes(which int) { w.rough[which] = time.Now().Add(25 * second) }
+
+func (w *player) well() {
+	if w.down || w.store.hangs.Load() {
+		w.down = false
+		w.store.Fail(nil)
+		w.store.hangs.Store(false)
+		for i := range w.rough {
+			w.changes(i)
+		}
+		w.sleep(15 * second)
+	}
+}
+
+// isDown reports whether the store may not answer.
+func (w *player) isDown() bool { return w.down || w.store.hangs.Load() }
+
+// decision judges a Decision of one key by itself, and counts it.
+func (p *process) decision(d *tiered.Decision, which int, n int64) {
+	p.judge(d)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.counts[which].count(d, n)
+}
+
+// do plays a step.
+func (w *player) do(x Step) {
+	w.sleep(x.After)
+	p, which, key := w.slots[x.Who%w.Processes], x.Which%len(w.Policies), keys[x.Key]
+	l, ctx := p.limiters[which], context.Background()
+	p.touched[name(which, key)] = time.Now()
+	var d tiered.Decision
+	switch x.Verb {
+	case Ask:
+		p.ask(which, key, x.N)
+	case Again:
+		for range x.N {
+			p.ask(which, key, 1)
+		}
+	case Back:
+		p.back(x, which, key)
+	case Look:
+		p.look(which, key, x.N)
+	case Each:
+		p.each(which, key)
+	case Believed:
+		p.believed(which, key)
+	case Reserve:
+		var r tiered.Reservation
+		w.timed(w.Budget, func() { r = l.ReserveN(ctx, key, x.N) })
+		p.decision(&r.Decision, which, x.N)
+		w.held = append(w.held, &reservation{Reservation: r, by: p, which: []int{which}, keys: []string{key}, costs: []int64{x.N}})
+	case Settle, Cancel:
+		w.settle(x)
+	case AtMost:
+		w.timed(4*w.Budget, func() {
+			granted, d := l.AllowAtMost(ctx, key, x.N)
+			p.judge(&d)
+			p.counts[which].partly(&d, granted)
+		})
+	case Together:
+		p.together(key, x)
+	case Apart:
+		uses, each := make([]tiered.Use, 0, 3), make([]tiered.Decision, 3)
+		for _, l := range p.limiters {
+			uses = append(uses, l.ForN(key, x.N))
+		}
+		uses = append(uses, l.ForN(key, 1))
+		w.timed(w.Budget, func() { tiered.AllowSeparately(ctx, uses, each) })
+		for i := range p.limiters {
+			p.decision(&each[i], i, x.N)
+		}
+		p.decision(&each[len(p.limiters)], which, 1)
+	case Carry:
+		w.changes(which)
+		w.timed(w.Budget, func() { d = l.ForN(key, x.N).WithLimit(x.Limit).Allow(ctx) })
+		p.decision(&d, which, x.N)
+	case Do:
+		p.doFunc(which, key, x.Pick%2 == 1)
+	case Wait:
+		p.wait(x, which, key)
+	case Behind:
+		w.waiters.Go(func() { p.wait(x, which, key) })
+		synctest.Wait()
+	case Charge:
+		w.timed(0, func() {
+			if err := l.Charge(key, x.N); err != nil {
+				w.blame("stats", fmt.Sprintf("t.Errorf(%q)", err), "Charge: %v", err)
+			}
+		})
+		if !w.unlimited(which, key) {
+			p.counts[which].tokens += x.N
+		}
+	case Refund:
+		p.gave[name(which, key)] = time.Now()
+		w.timed(2*w.Budget, func() { _ = l.Refund(ctx, key, x.N) })
+	case Reset:
+		p.gave[name(which, key)] = time.Now()
+		w.timed(2*w.Budget, func() { _ = l.Reset(ctx, key) })
+	case Change:
+		w.changes(which)
+		for _, q := range w.slots {
+			if y := q.limiters[which].Policy(); q == p || x.Pick%2 == 0 {
+				y.Limit = x.Limit
+				_ = q.limiters[which].SetPolicy(y)
+			}
+		}
+	case Others:
+		for i := range x.N {
+			p.ask(which, fmt.Sprint("other", i), 1)
+		}
+	case Figures:
+		p.figures()
+	case Restart:
+		p.close()
+		w.open(p.slot)
+	case Down:
+		w.down = true
+		w.store.Fail(errDown)
+	case Hang:
+		w.store.hangs.Store(true)
+	case Well:
+		w.well()
+	}
+	synctest.Wait()
+}
+
+// unlimited reports whether no limit decides a key.
+func (w *player) unlimited(which int, key string) bool {
+	l := w.Rules[which][key]
+	return l == tiered.Unlimited() || l == tiered.Blocked()
+}
+
+// ask asks for n tokens.
+func (p *process) ask(which int, key string, n int64) (d tiered.Decision) {
+	p.timed(p.Budget, func() { d = p.limiters[which].AllowN(context.Background(), key, n) })
+	p.decision(&d, which, n)
+	return d
+}
+
+func (w *player) settle(x Step) {
+	i := len(w.held) - 1 - x.Pick%max(len(w.held), 1)
+	if i < 0 {
+		return
+	}
+	r := w.held[i]
+	for j, which := range r.which {
+		r.by.gave[name(which, r.keys[j])] = time.Now()
+		r.by.touched[name(which, r.keys[j])] = time.Now()
+		if n := x.N - r.costs[j]; x.Verb == Settle && j == 0 && n > 0 && !r.ended && r.Allowed && !w.unlimited(which, r.keys[j]) {
+			r.by.counts[which].tokens += n
+		}
+	}
+	r.ended = true
+	w.timed(0, func() {
+		if x.Verb == Cancel {
+			r.Cancel()
+		} else {
+			r.Settle(x.N)
+		}
+	})
+}
+
+// together asks for a key of all policies at once.
+func (p *process) together(key string, x Step) {
+	uses, each := make([]tiered.Use, 0, 2), make([]tiered.Decision, 2)
+	for i, l := range p.limiters {
+		uses = append(uses, l.ForN(key, x.N))
+		p.touched[name(i, key)], p.gave[name(i, key)] = time.Now(), time.Now()
+	}
+	var d tiered.Decision
+	p.timed(p.Budget, func() { d = tiered.All(uses...).AllowEach(context.Background(), each) })
+	p.judge(&d)
+	for i := range uses {
+		p.judge(&each[i])
+		if d.Allowed || !each[i].Allowed && each[i].Reason != tiered.Unknown || each[i].Reason == tiered.Shadowed {
+			p.counts[i].count(&each[i], x.N)
+		} else if r := each[i].Reason; r == tiered.Shared || r == tiered.Open { // these stay counted
+			p.counts[i].alone(r, x.N)
+		}
+	}
+}
+
+func (p *process) doFunc(which int, key string, fails bool) {
+	l, failed := p.limiters[which], errors.New("failed")
+	p.timed(p.Budget, func() {
+		err := l.Do(context.Background(), key, func(context.Context) error {
+			if fails {
+				return failed
+			}
+			return nil
+		})
+		var refused *tiered.LimitedError
+		switch {
+		case errors.As(err, &refused):
+			p.decision(&refused.Decision, which, 1)
+		case p.Policies[which].Shadow || p.isDown():
+			p.counts[which].unsure = true
+		case !p.unlimited(which, key):
+			p.counts[which].admit(1)
+		default:
+			p.counts[which].requests.Unlimited++
+			p.counts[which].unlimited++
+		}
+	})
+	p.gave[name(which, key)] = time.Now()
+}
+
+// wait waits for tokens.
+func (p *process) wait(x Step, which int, key string) {
+	k, l := name(which, key), p.limiters[which]
+	p.mu.Lock()
+	p.waiting[k]++
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), x.Pause)
+	defer cancel()
+	var err error
+	begin, down := time.Now(), p.isDown()
+	p.timed(x.Pause, func() { err = l.WaitN(ctx, key, x.N) })
+	took := time.Since(begin)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting[k]--
+	p.touched[k] = time.Now()
+	p.counts[which].waited(err, x.N, took, p.unlimited(which, key) || down || p.isDown() || p.Policies[which].Shadow)
+}
+
+// again closes a process that was closed, perhaps in vain.
+func (w *player) again(g *tiered.Group) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*second)
+	defer cancel()
+	if err := g.Close(ctx); err != nil {
+		w.blame("again", fmt.Sprintf("t.Error(%q)", err), "the second Close, with a store that works: %v", err)
+	}
+}
+
+// close closes a process, in time.
+func (p *process) close() {
+	patience := 10 * second
+	if p.isDown() {
+		patience = second
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	begin := time.Now()
+	err := p.group.Close(ctx)
+	p.closed = true
+	took := time.Since(begin)
+	switch {
+	case took > patience:
+		p.blame("close", fmt.Sprintf("t.Error(\"%v\")", took), "Close took %v of %v", took, patience)
+	case err != nil && !p.isDown(), err == nil && took > second:
+		p.blame("close", fmt.Sprintf("t.Error(%q)", err), "Close took %v: %v", took, err)
+	}
+	p.left = append(p.left, p.group)
+}
