@@ -2,6 +2,8 @@ package dispatch
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,12 +86,13 @@ type Dispatcher struct {
 	tasks   sync.WaitGroup  // refreshPresence and the senders
 
 	mu        sync.RWMutex
-	nodes     map[remote.Node]*Node // guarded by mu
-	made      int                   // nodes that were ever made; guarded by mu
-	refresh   chan struct{}         // capacity 1: a node or a policy was added
-	allNodes  atomic.Bool           // presence goes to all nodes of the store, not only to those in use
-	unhealthy atomic.Int64          // nodes in the map whose breaker is not closed
-	version   atomic.Int64          // of the announcement whose places are those of now
+	nodes     map[remote.Node]*Node   // guarded by mu
+	listed    atomic.Pointer[[]*Node] // those in the map, for readers without the lock; see list
+	made      int                     // nodes that were ever made; guarded by mu
+	refresh   chan struct{}           // capacity 1: a node or a policy was added
+	allNodes  atomic.Bool             // presence goes to all nodes of the store, not only to those in use
+	unhealthy atomic.Int64            // nodes in the map whose breaker is not closed
+	version   atomic.Int64            // of the announcement whose places are those of now
 }
 
 // New returns a Dispatcher that works until ctx ends.
@@ -173,18 +176,23 @@ func (d *Dispatcher) node(id remote.Node) (n *Node, added bool) {
 	})
 	d.nodes[id] = n
 	d.made++
+	d.list()
 	return n, true
 }
 
-// Nodes returns the nodes in use, in no order.
+// list makes the list that Nodes returns, after the map has changed. The caller holds the lock.
+func (d *Dispatcher) list() {
+	all := slices.Collect(maps.Values(d.nodes))
+	d.listed.Store(&all)
+}
+
+// Nodes returns the nodes in use, in no order. The list is never changed: it takes no lock and allocates nothing, because
+// each decision of fail-local asks here how many processes there are.
 func (d *Dispatcher) Nodes() []*Node {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	all := make([]*Node, 0, len(d.nodes))
-	for _, n := range d.nodes {
-		all = append(all, n)
+	if all := d.listed.Load(); all != nil {
+		return *all
 	}
-	return all
+	return nil
 }
 
 // MostProcesses reports how many processes share the limits of a policy at the node with the most.

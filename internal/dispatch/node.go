@@ -269,6 +269,7 @@ func (d *Dispatcher) forget(n *Node) {
 	idle := d.nodes[n.id] == n && n.head == len(n.queue) && n.inFlight == 0 && counted
 	if idle {
 		delete(d.nodes, n.id)
+		d.list()
 		close(n.forgotten)
 	}
 	n.mu.Unlock()
