@@ -19,7 +19,7 @@ const (
 const DirectArguments = shortBucket - 2
 
 // order appends the places of a call's numbers to to, in the order of the arguments; those of the limits of a window follow
-// them, and MaxDebt is the last if it is not 0. A nil in the long form is the lease id, the second one MaxBack.
+// them, and MaxDebt is the last if it is not 0. A token bucket's To follows it if that is not 0. A nil in the long form is the lease id, the second one MaxBack.
 func (c *Call) order(to []*int64, short bool) []*int64 {
 	if c.Algorithm == TokenBucket {
 		to = append(to, &c.Cap, &c.Tokens, &c.Period)
@@ -79,8 +79,12 @@ func (c *Call) arguments(args, like []any, short bool) []any {
 			}
 		}
 	}
-	if c.MaxDebt != 0 {
+	bucketTo := c.Algorithm == TokenBucket && c.To != 0
+	if c.MaxDebt != 0 || bucketTo {
 		number(c.MaxDebt)
+	}
+	if bucketTo {
+		number(c.To)
 	}
 	return args
 }
@@ -99,7 +103,7 @@ func (c *Call) ArgumentCount() int {
 	case c.Algorithm == TokenBucket && short:
 		return shortBucket
 	case c.Algorithm == TokenBucket:
-		return longBucket + 1
+		return longBucket + 2
 	case short:
 		return shortCall + limitFields*(1+len(c.Also)) + 1
 	}
@@ -112,7 +116,7 @@ func (c *Call) readsClock() bool { return c.Now == 0 && c.MaxDebt == 0 }
 // isShort reports whether the short form says all of the call: a direct take that breaks no rule about what it leaves out.
 func (c *Call) isShort() bool {
 	return c.Lease == "" && c.Hold|c.Ret|c.Refund|c.Debt|c.Owed == 0 && c.Fleet >= 1 &&
-		(c.Algorithm == TokenBucket || c.At|c.To|c.Since|c.Reset == 0 && len(c.Also) < shortLimits) &&
+		c.To == 0 && (c.Algorithm == TokenBucket || c.At|c.Since|c.Reset == 0 && len(c.Also) < shortLimits) &&
 		min(c.Seq, c.Ack, c.Seen) >= 0 && max(c.Seq, c.Ack, c.Seen, c.Fleet) < Whole
 }
 
@@ -134,6 +138,13 @@ func ParseCall(a Algorithm, bucket string, argv []string) (c Call, ok bool) {
 	}
 	if a == TokenBucket && len(argv) == shortBucket-2 {
 		argv = append(argv[:len(argv):len(argv)], "0") // Now
+	}
+	if a == TokenBucket && len(argv) == longBucket+2 {
+		var err error
+		if c.To, err = strconv.ParseInt(argv[longBucket+1], 10, 64); err != nil {
+			return Call{}, false
+		}
+		argv = argv[:longBucket+1]
 	}
 	if n := len(argv) - 1; n >= first && (a == TokenBucket || n%limitFields == 0) {
 		var err error

@@ -26,7 +26,7 @@ type Call struct {
 	TTL  int64 // µs a lease lasts, 1 … 2⁵⁰
 
 	Lease    string // id of the process; "" takes directly, and then Hold, Ret, Refund and Debt are 0
-	Seq      int64  // higher with every call of a Lease
+	Seq      int64  // higher with every call of a Lease; 0 for a dry run, which is answered as the call would be, and writes nothing
 	Ack      int64  // highest Seq whose reply was accepted
 	Hold     int64  // unspent tokens kept, 0 … 2⁴⁰
 	Ret      int64  // leased tokens given back; needs Hold = 0
@@ -39,12 +39,15 @@ type Call struct {
 	Epoch    int64  // as last seen; 0 unknown
 
 	At    int64 // stamp of the take that Refund or To is for
-	To    int64 // the cost that this take gets, of a SlidingLog; of a SlidingWindow, 1: what a Lease's call is granted is not leased
+	To    int64 // the cost that this take gets, of a SlidingLog; of others, 1: what a Lease's call is granted is not leased
 	Since int64 // when Debt was admitted; of windows, and not 0 there if Debt is not
 	Reset int64 // forget what was counted by then; of windows, needs a Lease
 
 	Now int64 // 0 reads the node's clock; anything else is for tests and simulation
 }
+
+// Dry reports whether the call is a dry run.
+func (c *Call) Dry() bool { return c.Lease != "" && c.Seq == 0 }
 
 // Limits are all limits of the call.
 func (c *Call) Limits() []Limit { return append([]Limit{c.limit(0)}, c.Also...) }

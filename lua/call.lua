@@ -5,14 +5,15 @@ comes first.
 ARGV  whole numbers 0 .. 2^53-1 except 4; times in microseconds
    1 want      asked for, clamped to the least cap           2 min       grant no fewer, <= want (0 counts as 1)
    3 ttl       of a lease, 1 .. 2^50                         4 lease id  '' takes directly: 5-10 and 21 must be 0 then
-   5 seq       higher with every call of a lease id          6 ack       highest seq whose reply was accepted, < seq
+   5 seq       higher with every call of a lease id, or 0 for a dry run    6 ack       highest seq whose reply was accepted, < seq
    7 hold      unspent tokens the caller keeps, <= 2^40      8 ret       leased tokens given back; needs hold = 0
    9 refund    admitted, then not used; only under a deadline <= now + ttl
   10 debt      admitted without the key                     11 deadline  from this server time on do nothing; 0 none
   12 epoch     as last seen, 0 unknown                      13 now       0 reads TIME; anything else is for tests
   14 maxback   longest step back that is waited out         15 owed      part of the debt charged in any case, <= debt
   16 seen      overflow when the debt was last 0            17 fleet     processes that share the key, >= 1
-  18 at        stamp of what is refunded or settled         19 to        the cost that the entry of that stamp gets
+  18 at        stamp of what is refunded or settled         19 to        the cost that the entry of that stamp gets; where there are
+     leases, 1 for a call that settles and takes directly: its grant counts at once, is in no lease and is never undone
   20 since     server time of the admissions that debt is for, needed with it
   21 reset     server time: forget what was counted by then (0 nothing)
   22 ...       1 to 8 limits of three numbers: cap (1 .. 2^40), period (1 .. 2^52) and one that the script names
@@ -21,6 +22,8 @@ ARGV  whole numbers 0 .. 2^53-1 except 4; times in microseconds
 A direct take by at most five limits has a short form of 9 to 22: 1-3, deadline, epoch, now, the limits and maxdebt. In
 the long form that is 4 '', 14 one second, 17 one and the rest 0. Errors number the arguments of the long form,
 whichever was sent.
+
+A dry run (seq 0 with a lease id) is answered as the call would be, and writes nothing.
 
 Reply  {code, grant, level, retry, active, ttl left, now, epoch, flags, overflow, which, reset, stamp}
   the first ten as token_bucket.lua has them; level is that of the tightest limit; retry of a window is sooner if others
@@ -76,14 +79,14 @@ local want, least, ttl, _, seq, ack, hold, ret, refund, debt, deadline, epoch, s
   reset = unpack(arg, 1, BEFORE_LIMITS)
 if not whole(maxdebt) or maxdebt > MOST then return refuse(given + 1) end
 local leased = id ~= ''
+local dry = leased and seq == 0
 local limits = (given - BEFORE_LIMITS) / 3
 local tightest_cap = WHOLE
 
 local function broken_rule()
   if least > want then return 2 end
   if ttl < 1 or ttl > LONGEST then return 3 end
-  if leased and seq < 1 then return 5 end
-  if leased and ack >= seq then return 6 end
+  if seq > 0 and leased and ack >= seq then return 6 end
   if hold > (leased and MOST or 0) then return 7 end
   -- ret beside a hold, sent again, would turn tokens spent meanwhile into returned ones.
   if ret > 0 and (hold > 0 or not leased) then return 8 end

@@ -11,7 +11,7 @@ KEYS[1]  a hash that only this script writes. Its name has the period, because a
   p<lease id>  seq|grant|out|want|end|debt charged, kept to the end of the window: what it holds may come back. A sweep
                sets the want of an ended lease to 0, so that it has no part in what is granted until the edge
 
-ARGV  see call.lua. One limit: cap, period, phase (< period). 19 must be 0. at is the stamp of what is refunded: it
+ARGV  see call.lua. One limit: cap, period, phase (< period). at is the stamp of what is refunded: it
 counts only in its own window. debt counts only in the window of since. reset: the count falls to what is out in
 leases that have not ended, under a deadline <= now + ttl like a refund. What ended leases held is spent by then, so it is
 forgotten, and nothing of it comes back. Flag 32 is set if a refund or reset lacks that deadline, and if a
@@ -28,7 +28,7 @@ writes nothing.
 local FORMAT = 'fw2'
 local CHUNK = 1000 -- arguments per command: unpack has a limit
 local cap, period, phase = arg[22], arg[23], arg[24]
-if to > 0 then return refuse(19) end
+if to > 1 then return refuse(19) end
 if phase >= period then return refuse(24) end
 if limits > 1 then return refuse(25) end
 local too = too_late()
@@ -99,7 +99,7 @@ end
 if leased and record then
   r_seq, r_grant, r_out, r_want, r_end, r_debt = parse(record)
   if not r_debt or r_grant > r_out or r_out > escrow or r_want > wants then return redis.error_reply('RLCORRUPT lease') end
-  if seq <= r_seq then
+  if not dry and seq <= r_seq then
     local left = min(r_end, edge, now + ttl) - now
     if seq < r_seq or left <= 0 then
       return {STALE, 0, cap - count, 0, active, 0, server, born, flags, 0, 1, clear(), now}
@@ -182,15 +182,17 @@ end
 
 -- Write: deletions, then one HSET, then PEXPIRE.
 local left = 0
-if leased or not peek and (grant > 0 or swept or stepped) then
+if not dry and (leased or not peek and (grant > 0 or swept or stepped)) then
   local lending = {}
   if leased then
     left = min(ttl, edge - now)
-    latest, wants = max(latest, now + left), wanted
-    if hold + grant + want > 0 then active = active + 1 end
+    local lent, wish = 0, 0
+    if to == 0 then lent, wish = grant, want end
+    latest, wants = max(latest, now + left), wants + wish
+    if hold + lent + wish > 0 then active = active + 1 end
     if sweep == 0 then sweep = now + left end
-    lending = {'o', escrow + grant, 'w', wants, 'a', active, 'e', latest, 'g', sweep, own,
-      format('%d|%d|%d|%d|%d|%d', seq, grant, hold + grant, want, now + left, charged)}
+    lending = {'o', escrow + lent, 'w', wants, 'a', active, 'e', latest, 'g', sweep, own,
+      format('%d|%d|%d|%d|%d|%d', seq, lent, hold + lent, wish, now + left, charged)}
   elseif swept or stepped and lends then
     lending = {'w', wants, 'a', active, 'e', latest, 'g', sweep}
   end

@@ -20,7 +20,7 @@ func brokenBucketArgument(c *Call) int {
 	if n := c.sharedOutside(); n > 0 {
 		return shared + n
 	}
-	if n := outside(longBucket+1, c.MaxDebt); n > 0 {
+	if n := outside(longBucket+1, c.MaxDebt, c.To); n > 0 {
 		return n
 	}
 	switch {
@@ -32,8 +32,11 @@ func brokenBucketArgument(c *Call) int {
 	if n := c.sharedBroken(); n > 0 {
 		return shared + n
 	}
-	if c.MaxDebt > MostTokens {
+	switch {
+	case c.MaxDebt > MostTokens:
 		return longBucket + 1
+	case c.To > 1:
+		return longBucket + 2
 	}
 	return 0
 }
@@ -63,9 +66,7 @@ func (c *Call) sharedBroken() int {
 		return 2
 	case c.TTL < 1 || c.TTL > LongestLease:
 		return 3
-	case leased && c.Seq < 1:
-		return 5
-	case leased && c.Ack >= c.Seq:
+	case leased && c.Seq > 0 && c.Ack >= c.Seq:
 		return 6
 	case c.Hold > 0 && !leased, c.Hold > MostTokens:
 		return 7
@@ -152,7 +153,7 @@ func brokenLog(c *Call) int {
 // brokenFixed reports the first argument that breaks a rule of the fixed window's.
 func brokenFixed(c *Call) int {
 	switch {
-	case c.To > 0:
+	case c.To > 1:
 		return 19
 	case c.Phase >= c.Period:
 		return firstLimit + 2
@@ -164,7 +165,7 @@ func brokenFixed(c *Call) int {
 
 // brokenBuckets reports the first argument that breaks a rule of the token buckets'.
 func brokenBuckets(c *Call) int {
-	if c.To > 0 {
+	if c.To > 1 {
 		return 19
 	}
 	limits := c.Limits()

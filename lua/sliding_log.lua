@@ -15,14 +15,16 @@ Settling, a debt (by its id and since) and a reset state a result, not a change:
 while the key's time waits, because the server's clock was set back, a reset forgets everything.
 
 Bounded work: every member holds at least a token, and together they hold at most cap. So forgetting as many old
-members as tokens are wanted makes room, if old members can. A call reads at most want + debt + 32 old ones (after cap
-was lowered, as many more as it was lowered by), and none is refused because of old ones. A refused take writes
+members as tokens are wanted makes room, if old members can. A call forgets at most want + debt + 32 old ones (after cap
+was lowered, as many more as it was lowered by), and none is refused because of old ones. If there may be more, it reads
+1000 more, to tell the level without them: only of longer logs, of which more are old and more are not, it tells less. A refused take writes
 nothing, and a peek writes nothing.
 ]]
 
 local FORMAT = '#lg1'
 local SPARE = 32 -- old members that a call forgets beyond those that it needs, so that they do not pile up
 local CHUNK = 1000 -- members per ZREM: unpack has a limit
+local LOOK = 1000  -- members that a call reads to tell the level
 local cap, period = arg[22], arg[23]
 for _, i in ipairs({6, 7, 8, 9, 24}) do
   if arg[i] > 0 then return refuse(i) end
@@ -64,7 +66,7 @@ if reset > 0 then
   -- came since.
   cut = max(cut, now > server + behind and now or min(reset + behind, now))
 end
-local empty, gone = exists and last <= cut, {}
+local empty, gone, spare = exists and last <= cut, {}, 0 -- spare: tokens of old members that this call leaves
 if empty then
   total = 0
 elseif total > 0 then
@@ -72,6 +74,16 @@ elseif total > 0 then
   if reset > 0 then most = total end
   gone = call('ZRANGEBYSCORE', key, 0, text(cut), 'LIMIT', 0, text(most))
   for i = 1, #gone do total = total - cost(gone[i]) end
+  if #gone == most then
+    local live = call('ZRANGEBYSCORE', key, '(' .. text(cut), '+inf', 'LIMIT', 0, text(LOOK + 1))
+    if #live <= LOOK then
+      spare = total
+      for i = 1, #live do spare = spare - cost(live[i]) end
+    else
+      local old = call('ZRANGEBYSCORE', key, 0, text(cut), 'LIMIT', text(most), text(LOOK))
+      for i = 1, #old do spare = spare + cost(old[i]) end
+    end
+  end
 end
 
 -- Settle one entry: it gets its new cost, never a higher one.
@@ -136,7 +148,7 @@ elseif want > 0 then
 end
 
 -- Write: deletions, then one ZADD, then PEXPIRE.
-if grant > 0 or settled or leased or stepped and not peek then
+if not dry and (grant > 0 or settled or leased or stepped and not peek) then
   -- Without memory nothing is executed: see token_bucket.lua.
   if empty or #gone > 0 then call('ZADD', key, text(-1 - born), FORMAT) end
   if empty then call('UNLINK', key) end
@@ -152,4 +164,4 @@ elseif not exists then
   born = 0 -- nothing was written, so there is no log of this epoch
 end
 local clear = total > 0 and max(0, last + period - server - behind) or 0
-return {code, grant, cap - total, retry, 0, 0, server, born, flags, 0, 1, clear, now}
+return {code, grant, cap - total + spare, retry, 0, 0, server, born, flags, 0, 1, clear, now}

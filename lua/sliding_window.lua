@@ -29,8 +29,7 @@ KEYS[1]  a hash that only this script writes
   p<lease id>  seq|grant|out|want|end|debt charged, kept to its end
 
 ARGV  see call.lua. Limits: cap, period of a block, span (1 .. 512, span * period <= 2^51); no two with the same
-period and span. 19 is 0, or 1 for a call that settles and takes directly: its grant counts at once, is in no lease
-and is never undone. at: the stamp of what is refunded; its block gives back no more than it holds. It may count in a
+period and span. at: the stamp of what is refunded; its block gives back no more than it holds. It may count in a
 later one, because what a lease spent counts from the settlement on. So a refund comes off the oldest block that counts
 anything from its own on, then off the next. What stays counted stays longest. debt counts in the
 block of since: in this version's limits as far as they are not full, and in those of other versions in full. Refund
@@ -279,7 +278,7 @@ local r_seq, r_grant, r_out, r_want, r_end, r_debt
 if leased and stored[FIXED] then
   r_seq, r_grant, r_out, r_want, r_end, r_debt = parse(stored[FIXED])
   if not r_debt or r_grant > r_out then return redis.error_reply('RLCORRUPT lease') end
-  if seq <= r_seq then
+  if not dry and seq <= r_seq then
     local left, tight, which = r_end - now, level()
     if seq < r_seq or left <= 0 then return {STALE, 0, tight, 0, active, 0, server, born, flags, 0, which, clear(), now} end
     local once = deadline > 0 and deadline <= r_end - behind
@@ -402,7 +401,7 @@ if damaged then return redis.error_reply('RLCORRUPT field') end
 -- Write: deletions, then one HSET, then PEXPIRE.
 local left = 0
 local fades = #beside > 0 and until_mine > 0 and until_mine < now + window / 2 -- only denied, it would be forgotten
-if leased or not peek and (grant > 0 or swept or stepped or fades or begun) then
+if not dry and (leased or not peek and (grant > 0 or swept or stepped or fades or begun)) then
   local set = {'v', FORMAT, 'c', born, 't', now, 'z', behind}
   local function put(field, x)
     set[#set + 1] = field

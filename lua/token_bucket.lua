@@ -25,7 +25,7 @@ ARGV  whole numbers 0 .. 2^53-1 except 7; times in microseconds
    3 period    >= 1                                          4 want      asked for, clamped to cap
    5 min       grant no fewer, <= want (0 counts as 1)       6 ttl       of a lease, 1 .. 2^50 (35 years)
    7 lease id  random, one per process start; '' takes directly: no record, so 10-13 must be 0
-   8 seq       higher with every call of a lease id          9 ack       highest seq whose reply was accepted, < seq
+   8 seq       higher with every call, or 0 for a dry run    9 ack       highest seq whose reply was accepted, < seq
   10 hold      unspent tokens the caller keeps, <= 2^40     11 ret       leased tokens given back; needs hold = 0
   12 refund    admitted, then not used; credited only under a deadline <= now + ttl
   13 debt      admitted without the bucket                  14 deadline  from this server time on do nothing; 0 none
@@ -33,8 +33,11 @@ ARGV  whole numbers 0 .. 2^53-1 except 7; times in microseconds
   17 maxback   longest step back that is waited out         18 owed      part of the debt charged in any case, <= debt
   19 seen      overflow when the debt was last 0            20 fleet     processes that share the bucket, >= 1
   21 maxdebt   how far below zero the level may go if that is more than cap, <= 2^40; 0 when left out
+  22 to        1 for a call that settles and takes directly: its grant is in no lease and is never undone; 0 when left out
 A direct take has a short form of 8 to 10: 1-6, then deadline, epoch, now and maxdebt (0 when left out). In the long
 form that is 7 '', 17 one second, 20 one and the rest 0. Errors number the arguments of the long form, whichever was sent.
+
+A dry run (seq 0 with a lease id) is answered as the call would be, and writes nothing.
 
 Reply  {code, grant, floor(level), retry, active, ttl left, now, epoch, flags, floor(overflow)}, and if it is not 0:
   forgiven  tokens of the debt that were not charged, because the level is as low as it may go; 0 in a replay
@@ -154,24 +157,24 @@ local function tokens(x) return floor(x + ROUNDING) end
 
 -- 1. Arguments: all are checked before anything is read.
 local arg = {}
-argv[21] = argv[21] or 0
-for i = 1, 21 do
+argv[21], argv[22] = argv[21] or 0, argv[22] or 0
+for i = 1, 22 do
   local n = i == 7 and 0 or tonumber(argv[i])
   if not whole(n) then return redis.error_reply('RLARG argument ' .. i) end
   arg[i] = n
 end
 local id = argv[7]
 local cap, refill, period, want, least, ttl, _, seq, ack, hold, ret, refund, debt, deadline, epoch, server, maxback, owed, seen, fleet,
-  maxdebt = unpack(arg)
+  maxdebt, to = unpack(arg)
 local leased = id ~= ''
+local dry = leased and seq == 0
 
 local function broken_rule()
   if cap < 1 or cap > MOST then return 1 end
   if period < 1 then return 3 end
   if least > want then return 5 end
   if ttl < 1 or ttl > LONGEST then return 6 end
-  if leased and seq < 1 then return 8 end
-  if leased and ack >= seq then return 9 end
+  if seq > 0 and leased and ack >= seq then return 9 end
   if hold > (leased and MOST or 0) then return 10 end
   -- ret beside a hold, sent again, would turn tokens spent meanwhile into returned ones.
   if ret > 0 and (hold > 0 or not leased) then return 11 end
@@ -180,6 +183,7 @@ local function broken_rule()
   if owed > debt then return 18 end
   if fleet < 1 then return 20 end
   if maxdebt > MOST then return 21 end
+  if to > 1 then return 22 end
 end
 local broken = broken_rule()
 if broken then return redis.error_reply('RLARG argument ' .. broken) end
@@ -276,7 +280,7 @@ local r_seq, r_grant, r_out, r_want, r_end, r_debt
 if leased and stored[12] then
   r_seq, r_grant, r_out, r_want, r_end, r_debt = parse(stored[12])
   if not r_debt or r_grant > r_out or r_out > escrow or r_want > wants then return redis.error_reply('RLCORRUPT lease') end
-  if seq <= r_seq then
+  if not dry and seq <= r_seq then
     local left = r_end - now
     level = min(level + (now - last) * was_refill / was_period, min(cap, was_cap) - escrow)
     if seq < r_seq or left <= 0 then
@@ -378,13 +382,15 @@ if want > 0 and grant == 0 then code, after = DENIED, retry_after() end
 -- Redis refuses a command that needs memory (OOM) only while a run has written nothing. So an HSET that changes nothing
 -- comes before the deletions. Without it a full Redis would execute the calls that sweep, and refuse all others.
 local left, record = 0, nil
-if leased then
-  left, latest, escrow, wants = ttl, max(latest, now + ttl), escrow + grant, wanted
-  if hold + grant + want > 0 then active = active + 1 end
+if leased and not dry then
+  local lent, wish = 0, 0
+  if to == 0 then lent, wish = grant, want end
+  left, latest, escrow, wants = ttl, max(latest, now + ttl), escrow + lent, wants + wish
+  if hold + lent + wish > 0 then active = active + 1 end
   if sweep == 0 then sweep = now + ttl end
-  record = string.format('%d|%d|%d|%d|%d|%d', seq, grant, hold + grant, want, now + ttl, charged)
+  record = string.format('%d|%d|%d|%d|%d|%d', seq, lent, hold + lent, wish, now + ttl, charged)
 end
-if leased or exists and changed or not peek and (grant > 0 or swept or stepped or expiring) then
+if not dry and (leased or exists and changed or not peek and (grant > 0 or swept or stepped or expiring)) then
   if #ended > 0 then redis.call('HSET', key, 'v', FORMAT) end
   for _, field in ipairs(ended) do redis.call('HDEL', key, field) end
   local fields = {} -- only fields that are not at their default

@@ -19,8 +19,7 @@ KEYS[1]  a hash that only this script writes
   o  escrow, tokens         w  sum of the leases' wants     a  leases that hold or want tokens
   g  next sweep, 0 none     e  end of the latest lease      p<lease id>  seq|grant|out|want|end|debt charged, kept to its end
 
-ARGV  see call.lua. Limits: cap, period, tokens refilled per period (1 .. 2^40); no two with the same period. 19 must
-be 0. 18 has no effect here: what comes back raises the levels, whenever it was taken. Refund and reset need a
+ARGV  see call.lua. Limits: cap, period, tokens refilled per period (1 .. 2^40); no two with the same period. 18 has no effect here: what comes back raises the levels, whenever it was taken. Refund and reset need a
 deadline <= now + ttl, else flag 32 is set; a reset fills each bucket to the room that leases leave.
 
 A refused direct take writes nothing, unless it swept, found a large step back of the clock, changes what governs, or has
@@ -35,7 +34,7 @@ local m = limits
 local own = 'p' .. id
 local cap, period, refill, names = {}, {}, {}, {'v', 'c', 't', 'z', 'x', 's', 'o', 'w', 'a', 'g', 'e', own}
 local FIXED = #names
-if to > 0 then return refuse(19) end
+if to > 1 then return refuse(19) end
 for i = 1, m do
   local first = BEFORE_LIMITS + 3 * i - 2
   cap[i], period[i], refill[i] = arg[first], arg[first + 1], arg[first + 2]
@@ -164,7 +163,7 @@ local r_seq, r_grant, r_out, r_want, r_end, r_debt
 if leased and stored[FIXED] then
   r_seq, r_grant, r_out, r_want, r_end, r_debt = parse(stored[FIXED])
   if not r_debt or r_grant > r_out or r_out > escrow or r_want > wants then return redis.error_reply('RLCORRUPT lease') end
-  if seq <= r_seq then
+  if not dry and seq <= r_seq then
     local left = r_end - now
     for i = 1, m do
       level[i] = min(level[i] + (now - last) * was_refill[i] / period[i], min(cap[i], was_cap[i]) - escrow)
@@ -277,17 +276,19 @@ end
 
 -- Write: deletions, then one HSET, then PEXPIRE.
 local left = 0
-if leased or changed or not peek and (grant > 0 or swept or stepped or expiring) then
+if not dry and (leased or changed or not peek and (grant > 0 or swept or stepped or expiring)) then
   local set = {'v', FORMAT, 'c', born, 't', now, 'z', behind, 's', format('%.17g', overflow)}
   local function put(field, x)
     set[#set + 1] = field
     set[#set + 1] = x
   end
   if leased then
-    left, latest, escrow, wants = ttl, max(latest, now + ttl), escrow + grant, wanted
-    if hold + grant + want > 0 then active = active + 1 end
+    local lent, wish = 0, 0
+    if to == 0 then lent, wish = grant, want end
+    left, latest, escrow, wants = ttl, max(latest, now + ttl), escrow + lent, wants + wish
+    if hold + lent + wish > 0 then active = active + 1 end
     if sweep == 0 then sweep = now + ttl end
-    put(own, format('%d|%d|%d|%d|%d|%d', seq, grant, hold + grant, want, now + ttl, charged))
+    put(own, format('%d|%d|%d|%d|%d|%d', seq, lent, hold + lent, wish, now + ttl, charged))
   end
   if leased or swept then
     put('o', escrow)

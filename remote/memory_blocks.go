@@ -67,7 +67,6 @@ func (k *memoryBlocks) run(s *memoryStep) (keep int64, written bool) {
 
 func (c *blocksCall) load(s *memoryStep) {
 	s.guard()
-	s.borrows = s.borrows && s.To == 0
 	c.versions(s)
 	c.trim(s)
 	begun := c.begin(s)

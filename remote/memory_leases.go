@@ -112,7 +112,7 @@ func (s *memoryStep) lease(k *memoryLeases, c memoryCounter) (keep int64, writte
 	if s.Epoch > 0 && s.Epoch != s.epoch {
 		s.flags += lua.OtherEpoch
 	}
-	s.want, s.min, s.borrows = min(s.Want, s.LeastCap()), max(s.Min, 1), s.Lease != ""
+	s.want, s.min, s.borrows = min(s.Want, s.LeastCap()), max(s.Min, 1), s.Lease != "" && s.To == 0
 	s.resets = s.Reset > 0
 	s.now = max(s.server+s.behind, s.last)
 	s.leaseEnd, s.maxPromise = s.now+s.TTL, lua.Whole
@@ -123,7 +123,7 @@ func (s *memoryStep) lease(k *memoryLeases, c memoryCounter) (keep int64, writte
 	if s.Lease != "" {
 		s.own, s.owned = s.leases[s.Lease]
 	}
-	if s.replays = s.owned && s.Seq <= s.own.Seq; s.replays {
+	if s.replays = s.owned && s.Seq <= s.own.Seq && !s.Dry(); s.replays {
 		s.repeat(c)
 		return 0, false
 	}
@@ -247,7 +247,7 @@ func (s *memoryStep) grantAndStore(c memoryCounter) (keep int64, written bool) {
 	}
 	leased := s.Lease != ""
 	peek := !leased && s.want == 0
-	written = leased || s.changed || !peek && (r.Grant > 0 || s.swept || s.stepped || s.expiring)
+	written = !s.Dry() && (leased || s.changed || !peek && (r.Grant > 0 || s.swept || s.stepped || s.expiring))
 	if written {
 		s.dropEnded()
 		if leased {

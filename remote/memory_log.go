@@ -23,8 +23,13 @@ type logEntry struct {
 	debtor      string // "" for a take
 }
 
-// logSpare is the number of old entries that a call removes beyond those that it must.
-const logSpare = 32
+const (
+	// logSpare is the number of old entries that a call removes beyond those that it must.
+	logSpare = 32
+
+	// logLook is the number of entries that a call reads to tell the level, if it may leave old ones.
+	logLook = 1000
+)
 
 // member returns the entry's name in the sorted set.
 func (e *logEntry) member() string {
@@ -73,6 +78,7 @@ func (l *memoryLog) run(s *memoryStep) (keep int64, written bool) {
 		}
 		cut = max(cut, until)
 	}
+	var spare int64 // tokens of old entries that this call leaves
 	if exists && next.last <= cut {
 		next.total, next.entries = 0, nil
 	} else if next.total > 0 {
@@ -80,7 +86,7 @@ func (l *memoryLog) run(s *memoryStep) (keep int64, written bool) {
 		if c.Reset > 0 {
 			most = next.total
 		}
-		next.trim(cut, most)
+		spare = next.trim(cut, most)
 	}
 
 	next.entries = slices.Clone(next.entries)
@@ -101,9 +107,9 @@ func (l *memoryLog) run(s *memoryStep) (keep int64, written bool) {
 		r.Code, r.Retry = lua.Denied, next.retry(least-avail, cut, c.Period)-server-next.behind
 		r.Retry = max(1, r.Retry)
 	}
-	r.Level = c.Cap - next.total
+	r.Level = c.Cap - next.total + spare
 	peek := c.Lease == "" && c.Want == 0
-	written = r.Grant > 0 || settled || c.Lease != "" || stepped && !peek
+	written = !c.Dry() && (r.Grant > 0 || settled || c.Lease != "" || stepped && !peek)
 	if written {
 		next.last = now
 		*l = next
@@ -117,13 +123,28 @@ func (l *memoryLog) run(s *memoryStep) (keep int64, written bool) {
 	return keep, written
 }
 
-// forget removes the oldest entries up to the time cut, at most most of them.
-func (l *memoryLog) trim(cut, most int64) {
+// trim removes the oldest entries up to the time cut, at most most of them. It returns the tokens of those that it leaves,
+// or fewer: see sliding_log.lua.
+func (l *memoryLog) trim(cut, most int64) (spare int64) {
 	n := 0
 	for ; n < len(l.entries) && int64(n) < most && l.entries[n].score <= cut; n++ {
 		l.total -= l.entries[n].cost
 	}
 	l.entries = l.entries[n:]
+	if int64(n) < most {
+		return 0
+	}
+	old := slices.IndexFunc(l.entries, func(e logEntry) bool { return e.score > cut })
+	if old < 0 {
+		old = len(l.entries)
+	}
+	if len(l.entries)-old > logLook {
+		old = min(old, logLook)
+	}
+	for _, e := range l.entries[:old] {
+		spare += e.cost
+	}
+	return spare
 }
 
 // settle sets the cost of the entry with a stamp, if the new cost is lower. It reports whether it did.

@@ -87,7 +87,9 @@ func TestBadArguments(t *testing.T) {
 		{"min above want", 5, func(c *lua.Call) { c.Min = 3 }},
 		{"ttl 0", 6, func(c *lua.Call) { c.TTL = 0 }},
 		{"ttl above 2^50", 6, func(c *lua.Call) { c.TTL = 1<<50 + 1 }},
-		{"seq 0", 8, func(c *lua.Call) { c.Seq, c.Ack = 0, 0 }},
+		{"a dry run", 0, func(c *lua.Call) { c.Seq = 0 }},
+		{"to 1", 0, func(c *lua.Call) { c.To = 1 }},
+		{"to above 1", 22, func(c *lua.Call) { c.To = 2 }},
 		{"ack of this call", 9, func(c *lua.Call) { c.Ack = c.Seq }},
 		{"hold above 2^40", 10, func(c *lua.Call) { c.Hold = 1<<40 + 1 }},
 		{"hold of a direct take", 10, func(c *lua.Call) { direct(c); c.Hold = 1 }},
@@ -114,7 +116,7 @@ func TestBadArguments(t *testing.T) {
 		14: func(c *lua.Call) *int64 { return &c.Deadline }, 15: func(c *lua.Call) *int64 { return &c.Epoch },
 		16: func(c *lua.Call) *int64 { return &c.Now }, 18: func(c *lua.Call) *int64 { return &c.Owed },
 		19: func(c *lua.Call) *int64 { return &c.Seen }, 20: func(c *lua.Call) *int64 { return &c.Fleet },
-		21: func(c *lua.Call) *int64 { return &c.MaxDebt },
+		21: func(c *lua.Call) *int64 { return &c.MaxDebt }, 22: func(c *lua.Call) *int64 { return &c.To },
 	}
 	for n, field := range fields {
 		rules = append(rules,

@@ -197,7 +197,7 @@ func (w *walk) lease(p *walkProcess) {
 	c.Lease, c.Seq = p.id, p.seq
 	c.Ack = pick(w, p.ack, p.ack, p.seq-1, p.ack, 0)
 	c.Want = w.want(c.Cap)
-	c.Min = min(c.Want, pick(w, 0, 1, c.Want))
+	c.Min, c.To = min(c.Want, pick(w, 0, 1, c.Want)), pick(w, 0, 0, 0, int64(1))
 	if w.draw(2) > 0 {
 		p.pot -= w.upTo(p.pot) // spent
 	}
@@ -222,6 +222,11 @@ func (w *walk) lease(p *walkProcess) {
 		c.Owed = w.upTo(c.Debt)
 		c.Seen = pick(w, p.overflow, p.overflow, 0, 1<<40)
 		c.Fleet = 1 + int64(w.draw(3))
+	}
+	if w.draw(8) == 7 {
+		c.Seq = 0
+		w.run(p, c)
+		return
 	}
 	a := w.run(p, c)
 	if a.err == "" && a.reply.Code <= lua.Replay && w.draw(5) < 4 { // else the reply is lost
@@ -308,7 +313,7 @@ func (w *walk) run(p *walkProcess, c lua.Call) answer {
 	} else if results[0].Err != nil {
 		panic(results[0].Err) // of a Memory that is open and does not fail
 	}
-	if e.answer.err == "" && e.answer.reply.Code <= lua.Denied {
+	if e.answer.err == "" && e.answer.reply.Code <= lua.Denied && !c.Dry() {
 		p.applied = c
 	}
 	w.happen(e)
