@@ -26,7 +26,7 @@ type Call struct {
 	TTL  int64 // µs a lease lasts, 1 … 2⁵⁰
 
 	Lease    string // id of the process; "" takes directly, and then Hold, Ret, Refund and Debt are 0
-	Seq      int64  // higher with every call of a Lease; 0 for a dry run, which is answered as the call would be, and writes nothing
+	Seq      int64  // higher with every call of a Lease; 0 for a dry run, which tells the answer and writes nothing
 	Ack      int64  // highest Seq whose reply was accepted
 	Hold     int64  // unspent tokens kept, 0 … 2⁴⁰
 	Ret      int64  // leased tokens given back; needs Hold = 0
@@ -46,7 +46,8 @@ type Call struct {
 	Now int64 // 0 reads the node's clock; anything else is for tests and simulation
 }
 
-// Dry reports whether the call is a dry run.
+// Dry reports whether the call is a dry run: it is answered as the call would be, but with the level and the reset time of before
+// its grant.
 func (c *Call) Dry() bool { return c.Lease != "" && c.Seq == 0 }
 
 // Limits are all limits of the call.

@@ -23,7 +23,8 @@ A direct take by at most five limits has a short form of 9 to 22: 1-3, deadline,
 the long form that is 4 '', 14 one second, 17 one and the rest 0. Errors number the arguments of the long form,
 whichever was sent.
 
-A dry run (seq 0 with a lease id) is answered as the call would be, and writes nothing.
+A dry run (seq 0 with a lease id) is answered as the call would be, but with what is there before its grant. It writes
+nothing.
 
 Reply  {code, grant, level, retry, active, ttl left, now, epoch, flags, overflow, which, reset, stamp}
   the first ten as token_bucket.lua has them; level is that of the tightest limit; retry of a window is sooner if others

@@ -174,7 +174,7 @@ local code, grant, after = GRANTED, 0, 0
 local avail, wanted = cap - count, wants + want
 if want > 0 and avail >= least then
   grant = min(max(floor(1.5 * avail * want / wanted), least), want, avail)
-  count = count + grant
+  if not dry then count = count + grant end
 elseif want > 0 then
   code, after = DENIED, retry_after()
   if not after then return redis.error_reply('RLCORRUPT lease') end

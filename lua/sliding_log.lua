@@ -124,8 +124,10 @@ local code, grant, retry = GRANTED, 0, 0
 local avail = cap - total
 if want > 0 and avail >= least then
   grant = min(want, avail)
-  total = total + grant
-  put(text(now), entry(now, grant))
+  if not dry then
+    total = total + grant
+    put(text(now), entry(now, grant))
+  end
 elseif want > 0 then
   code = DENIED
   -- Enough members must leave to free the tokens that are missing: the stored ones, without those that this call

@@ -358,7 +358,7 @@ local tight, which = level()
 local wanted = wants + want
 if want > 0 and tight >= least then
   grant = min(max(floor(1.5 * tight * want / wanted), least), want, tight)
-  count(lends and stop or now, grant)
+  if not dry then count(lends and stop or now, grant) end
   tight, which = level()
 elseif want > 0 then
   code, after = DENIED, 1

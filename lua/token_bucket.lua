@@ -37,7 +37,8 @@ ARGV  whole numbers 0 .. 2^53-1 except 7; times in microseconds
 A direct take has a short form of 8 to 10: 1-6, then deadline, epoch, now and maxdebt (0 when left out). In the long
 form that is 7 '', 17 one second, 20 one and the rest 0. Errors number the arguments of the long form, whichever was sent.
 
-A dry run (seq 0 with a lease id) is answered as the call would be, and writes nothing.
+A dry run (seq 0 with a lease id) is answered as the call would be, but with what is there before its grant. It writes
+nothing.
 
 Reply  {code, grant, floor(level), retry, active, ttl left, now, epoch, flags, floor(overflow)}, and if it is not 0:
   forgiven  tokens of the debt that were not charged, because the level is as low as it may go; 0 in a replay
@@ -375,7 +376,7 @@ local avail, wanted = tokens(level), wants + want
 if want > 0 and avail >= least then
   grant = min(max(floor(1.5 * avail * want / wanted), least), want, avail)
 end
-level = level - grant
+if not dry then level = level - grant end
 if want > 0 and grant == 0 then code, after = DENIED, retry_after() end
 
 -- 11. Write: deletions, then one HSET, then PEXPIRE. An interrupted run leaves the escrow too high, never too low.

@@ -267,7 +267,7 @@ local avail, which = tight()
 local wanted = wants + want
 if want > 0 and avail >= least then
   grant = min(max(floor(1.5 * avail * want / wanted), least), want, avail)
-  credit(-grant)
+  if not dry then credit(-grant) end
   avail, which = tight()
 elseif want > 0 then
   code = DENIED

@@ -240,7 +240,9 @@ func (s *memoryStep) grantAndStore(c memoryCounter) (keep int64, written bool) {
 	avail, _ := c.level(s)
 	if s.want > 0 && avail >= s.min {
 		r.Grant = grantSize(avail, s.want, s.wants+s.want, s.min)
-		c.lend(s, r.Grant)
+		if !s.Dry() {
+			c.lend(s, r.Grant)
+		}
 	} else if s.want > 0 {
 		r.Code = lua.Denied
 		r.Retry, r.Which = c.retry(s)

@@ -101,8 +101,10 @@ func (l *memoryLog) run(s *memoryStep) (keep int64, written bool) {
 	*r = lua.Reply{Code: lua.Granted, Now: server, Epoch: next.epoch, Flags: flags, Which: 1, Stamp: now}
 	if avail := c.Cap - next.total; want > 0 && avail >= least {
 		r.Grant = min(want, avail)
-		next.total += r.Grant
-		next.put(logEntry{score: now, cost: r.Grant})
+		if !c.Dry() {
+			next.total += r.Grant
+			next.put(logEntry{score: now, cost: r.Grant})
+		}
 	} else if want > 0 {
 		r.Code, r.Retry = lua.Denied, next.retry(least-avail, cut, c.Period)-server-next.behind
 		r.Retry = max(1, r.Retry)

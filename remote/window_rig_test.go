@@ -267,7 +267,7 @@ func TestWindowHistories(t *testing.T) {
 					c := h.next()
 					foreseen := dryRun(t, c, append(others, memory))
 					want := memory.call(t, c)
-					if foreseen != nil && want.reply.Code != lua.Replay && want.reply.Code != lua.Stale && !sameDecision(*foreseen, want) {
+					if foreseen != nil && want.reply.Code != lua.Replay && want.reply.Code != lua.Stale && !foreseen.foresees(want) {
 						t.Fatalf("%+v -> %v, and a dry run said %v", c, want, *foreseen)
 					}
 					after := memory.lookAt(t, k.algorithm, h.bucket)
@@ -309,6 +309,14 @@ func TestWindowHistories(t *testing.T) {
 			}
 		}
 	})
+}
+
+// foresees reports whether an answer to a dry run says what the call was answered. Beside the larger limit of another process a
+// level is cut to the caller's cap.
+func (a answer) foresees(b answer) bool {
+	x, y := a.reply, b.reply
+	return a.err == b.err && x.Code == y.Code && x.Grant == y.Grant && x.Retry == y.Retry &&
+		(x.Level == y.Level+y.Grant || x.Flags&lua.OtherTerms != 0)
 }
 
 // dryRun makes a dry run of a lease's call on engines, which agree and write nothing. It returns nil for other calls.
