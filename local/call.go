@@ -56,7 +56,7 @@ func (c *Call) named() bool { return c.Lease != "" }
 
 // others is how many leases of other processes a reply knows of that hold or want tokens.
 func (c *Call) others(r lua.Reply) int64 {
-	if c.named() && c.Hold+r.Grant+c.Want > 0 {
+	if c.named() && (c.Hold > 0 || c.leases() && r.Grant+c.Want > 0) {
 		return r.Active - 1
 	}
 	return r.Active

@@ -79,16 +79,13 @@ func (b *Bucket) composeCredit(call *Call, server int64) {
 func (b *Bucket) composeRequest(call *Call, now time.Duration, clock bool, r request, s sizing) {
 	p, hold := b.Policy(), call.Hold
 	call.forWaiters = r.allWait
-	settles := b.lease.owes() // only a call with a lease id can
-	owes := settles || b.lease.out(now)
-	held := hold > 0 && !p.Unleased // by a lease of before SetPolicy, if nothing is leased now: it is used too
-	if !clock || p.NoLease && !held && (!settles || p.ShortWindow) || r.n == 1 && !b.leasing && !owes {
-		call.Direct, call.wanted, call.Hold = true, r.last, 0
-		call.Min, call.Want = r.first, b.pending.addMore(r.cost, p)
-		return
+	call.Direct, call.Unleased = b.takes(now, clock, r.n == 1, b.leasing, hold)
+	if call.Direct {
+		call.wanted, call.Hold = r.last, 0
+	} else {
+		call.Ret, call.Refund = b.lease.goingBack()
 	}
-	call.Ret, call.Refund = b.lease.goingBack()
-	if call.Unleased = p.Unleased; call.Unleased {
+	if !call.leases() {
 		call.Min, call.Want = r.first, b.pending.addMore(r.cost, p)
 		return
 	}
@@ -97,6 +94,19 @@ func (b *Bucket) composeRequest(call *Call, now time.Duration, clock bool, r req
 	if b.leasing {
 		call.Want = s.want(p, hold, r.cost+r.more, call.Min)
 	}
+}
+
+// takes reports how a call gets tokens for those who wait: by a direct take, or without a lease by a call that settles
+// besides. If neither, they come with a lease. single says that one waits, and hold is what is held.
+func (b *Bucket) takes(now time.Duration, clock, single, leasing bool, hold int64) (direct, unleased bool) {
+	p := b.Policy()
+	settles, out := b.lease.owes(), b.lease.out(now) // only a call with a lease id can settle
+	held := hold > 0 && !p.Unleased // by a lease of before SetPolicy, if nothing is leased now: it is used too
+	if !clock || p.NoLease && !held && (!settles || p.ShortWindow) || single && !leasing && !settles && !out {
+		return true, false
+	}
+	// What is leased for a single request keeps its room until the process reports that it is spent.
+	return false, p.Unleased || !held && !out && (p.NoLease || single && !leasing)
 }
 
 // composeUnasked makes a call that nobody waits for: what is due, a probe, news for Redis, or a renewal. It reports

@@ -135,10 +135,14 @@ func (x *Exchange) records(f *Finding) {
 	f.Is(a.Sweep != sweep, 0, "the next sweep is not half a lease away, or at the first end")
 	if own, ok := a.Records[c.Lease]; c.Lease != "" {
 		f.Is(!ok || own.Seq != c.Seq, 0, "a call of a lease was answered and is not on record")
-		out := c.Hold + x.Reply.Grant
+		want := min(c.Want, c.LeastCap())
+		if c.To == 1 {
+			want = 0
+		}
+		out := c.Hold + x.lent()
 		f.Is(own.Out != out, float64(own.Out-out), "a record does not cover hold and grant")
 		f.Is(own.End != x.now+c.TTL, 0, "a record does not end one ttl after its call")
-		differs := own.Grant != x.Reply.Grant || own.Want != min(c.Want, c.LeastCap())
+		differs := own.Grant != x.lent() || own.Want != want
 		f.Is(differs, 0, "a record does not say what was wanted and granted")
 		if x.Owned && c.Ack < x.Own.Seq {
 			x.charged = x.Own.Debt
@@ -147,6 +151,14 @@ func (x *Exchange) records(f *Finding) {
 	}
 	f.Is(a.Escrow != a.out, float64(a.Escrow-a.out), "the escrow is not what is out")
 	f.Is(a.Wants != a.wants, 0, "the wants are not what the leases want")
+}
+
+// lent is the part of the grant that becomes a lease.
+func (x *Exchange) lent() int64 {
+	if x.Call.Lease == "" || x.Call.To == 1 {
+		return 0
+	}
+	return x.Reply.Grant
 }
 
 // lifetime checks that a key which was written ends: a second after its buckets are full and the last lease is over.

@@ -21,10 +21,7 @@ func (x *Exchange) levels(f *Finding) {
 		spilt = min(spilt, lost)
 		level += x.settled(f)
 
-		out := x.After.Escrow
-		if c.Lease != "" {
-			out -= x.Reply.Grant
-		}
+		out := x.After.Escrow - x.lent()
 		governs := x.governs(i, limit).Limit
 		room, lowest := float64(governs.Cap-out), floor(governs, c.MaxDebt)
 		level = max(min(level, room), lowest)
