@@ -388,12 +388,13 @@ func TestDenialNeverChanges(t *testing.T) {
 	if *first != was || second == first || second.level == first.level {
 		t.Errorf("%+v and then %+v: who read the first while the second came saw neither", was, *first)
 	}
-	was = *second
 	r.b.Charge(r.now, 1) // a call that asks for nothing
+	second = r.b.denied.Load()
+	was = *second
 	r.now += refundDelay
 	r.b.Check(r.now)
 	c := r.begin()
-	r.b.Accept(r.now, c.Seq, lua.Reply{Level: 1, Epoch: 1, TTLLeft: us(time.Second)})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Level: 2, Epoch: 1, TTLLeft: us(time.Second)})
 	if c.Want != 0 || c.Debt != 1 || r.b.denied.Load() != second || *second != was {
 		t.Errorf("%+v: the denial is %+v, was %+v", c, r.b.denied.Load(), was)
 	}

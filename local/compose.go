@@ -101,7 +101,7 @@ func (b *Bucket) composeRequest(call *Call, now time.Duration, clock bool, r req
 func (b *Bucket) takes(now time.Duration, clock, single, leasing bool, hold int64) (direct, unleased bool) {
 	p := b.Policy()
 	settles, out := b.lease.owes(), b.lease.out(now) // only a call with a lease id can settle
-	held := hold > 0 && !p.Unleased // by a lease of before SetPolicy, if nothing is leased now: it is used too
+	held := hold > 0 && !p.Unleased                  // by a lease of before SetPolicy, if nothing is leased now: it is used too
 	if !clock || p.NoLease && !held && (!settles || p.ShortWindow) || single && !leasing && !settles && !out {
 		return true, false
 	}

@@ -11,9 +11,9 @@ import (
 // raised limit must become visible. A key that is asked for and refused all the time costs a call in 4.4 s.
 const longestDenial = 5 * time.Second
 
-// denial is what the last refusal taught: the level that the bucket had, and until when to believe that. It takes costs
-// into account, so an expensive request does not hold back a cheap one. After a short grant everything is denied for a
-// while. A nil denial and the zero value deny nothing.
+// denial is what refusals taught: the level that the bucket had, and until when to believe that. It takes costs into
+// account, so an expensive request does not hold back a cheap one, and is not told the cheap one's time. After a short
+// grant everything is denied for a while. A nil denial and the zero value deny nothing.
 //
 // Invariant: it does not change once it is stored in a bucket, because it is read without a lock.
 type denial struct {
@@ -27,10 +27,10 @@ type denial struct {
 	reserved      int64         // tokens that others have to leave; 0 if nobody waits
 	reservedUntil time.Duration // when that caller asks, or a little later
 
-	// If no single refill tells the level, nanos is 0, and bound tokens and more are denied until opens. If one does,
-	// nothing is known about more than bound tokens: what is out in leases leaves no room for them.
+	// If no single refill tells the level, nanos is 0, and each cost that was refused has a step. If one does, nothing is
+	// known about more than bound tokens: what is out in leases leaves no room for them.
+	steps *steps
 	bound float64
-	opens time.Duration
 
 	// The same for one token, which is what most requests ask for; see seal.
 	oneUntil time.Duration // refused until then
@@ -42,7 +42,7 @@ type denial struct {
 // learn notes a level that was too low, by the reply to a call that was sent at sent.
 func (d *denial) learn(p *Policy, level float64, sent time.Duration) {
 	d.level, d.nanos, d.at, d.until = level, 0, sent, 0
-	d.bound, d.opens = 0, 0
+	d.bound, d.steps = 0, nil
 	if p.Call.Algorithm == lua.TokenBucket {
 		d.nanos, d.bound = float64(p.Per)/float64(p.Tokens), float64(p.Cap)
 	}
@@ -56,13 +56,18 @@ func (d *denial) learn(p *Policy, level float64, sent time.Duration) {
 func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Duration, byOther bool) {
 	level := float64(whole)
 	if p.Call.Algorithm != lua.TokenBucket || byOther {
+		known := d.steps
 		d.learn(p, level, sent)
 		d.nanos = 0
-		d.bound, d.opens = float64(least), never
-		if retry >= 0 && retry < never-now {
-			d.opens = now + retry // counted from the arrival: users are told of it, so it must not be too early
-		}
 		d.believe(p, now, retry)
+		s := step{least, never, d.until}
+		if retry >= 0 && retry < never-now {
+			s.opens = now + retry // counted from the arrival: users are told of it, so it must not be too early
+		}
+		d.steps = known.with(s, now, whole)
+		if p.Call.Algorithm == lua.FixedWindow { // at its edge all that it holds is there
+			d.steps = d.steps.with(step{p.Cap, s.opens, s.until}, now, whole)
+		}
 		return
 	}
 	if retry >= 0 {
@@ -81,8 +86,8 @@ func (d *denial) granted(p *Policy, c Call, r lua.Reply, now time.Duration) bool
 	if d.nanos == 0 || d.until == 0 { // the level was not known, or not to a part of a token
 		return false
 	}
-	level := d.level + p.refill(c.sent-d.at)
-	if level > float64(p.Cap) { // it may have been full
+	level := d.level + p.refill(c.sent-d.at-time.Microsecond) // Redis counts in whole ones
+	if level > float64(p.Cap) {                               // it may have been full
 		return false
 	}
 	level -= float64(r.Grant)
@@ -98,12 +103,31 @@ func (d *denial) granted(p *Policy, c Call, r lua.Reply, now time.Duration) bool
 	return true
 }
 
-// raise notes that there were whole tokens when a call was sent that asked for none, if that is more than the refill
-// brought: this process may have given some back.
-func (d *denial) raise(p *Policy, whole int64, sent time.Duration) {
-	if d.nanos > 0 && float64(whole) > d.level+p.refill(sent-d.at) {
-		d.level, d.at = float64(whole), sent
+// correct notes that there were whole tokens when a call was sent that asked for none, if that is not what the refill
+// brought: this process may have given some back, or charged some.
+func (d *denial) correct(p *Policy, whole int64, sent time.Duration) {
+	if d.nanos == 0 {
+		if d.steps = d.steps.above(whole); float64(whole) < d.level {
+			d.steps = nil
+		}
+		return
 	}
+	known := d.level + p.refill(sent-d.at)
+	if float64(whole) > known {
+		d.level, d.at = float64(whole), sent
+	} else if float64(whole+1) < known {
+		d.level, d.at, d.until = float64(whole), sent, 0 // a part of a token is left out, so Redis is asked
+	}
+}
+
+// charge notes that n tokens more are owed than the level that was told says. None takes it below lowest.
+func (d *denial) charge(p *Policy, now time.Duration, n int64) {
+	if d.nanos == 0 {
+		d.steps = nil
+		return
+	}
+	lowest := -float64(p.maxDebt()) - p.refill(time.Second)
+	d.level, d.at = max(d.level+p.refill(now-d.at)-float64(n), lowest), now
 }
 
 // believe sets until when a refusal is believed.
@@ -122,9 +146,10 @@ func (d *denial) ready(need int64) time.Duration {
 		if float64(need) <= d.level {
 			return d.at
 		}
-		return d.opens // for a cheaper request than the one refused, an upper bound
+		return d.steps.opens(need)
 	}
-	w := math.Ceil((float64(need) - d.level) * d.nanos)
+	const tick = float64(time.Microsecond) // Redis' clock has no shorter time
+	w := math.Ceil((float64(need)-d.level)*d.nanos/tick) * tick
 	if w >= float64(never-d.at) {
 		return never
 	}
@@ -155,8 +180,21 @@ func (d *denial) seal() {
 	}
 	d.oneUntil, d.oneAt = max(d.holdOff, d.reservedUntil), max(ready, d.holdOff)
 	if d.knows(1) {
-		d.oneUntil = max(d.oneUntil, min(d.until, ready))
+		until := d.until
+		if d.nanos == 0 {
+			until = d.steps.until(1)
+		}
+		d.oneUntil = max(d.oneUntil, min(until, ready))
 	}
+}
+
+// earliest reports when need tokens can be there at the earliest, if no single refill tells the level. It reports known
+// false if they may be there now.
+func (d *denial) earliest(need int64) (at time.Duration, known bool) {
+	if lower, _ := d.steps.around(need); lower != nil {
+		return lower.opens, true
+	}
+	return d.ready(need), false
 }
 
 // knows reports whether what was learned says anything about need tokens.
@@ -164,7 +202,7 @@ func (d *denial) knows(need int64) bool {
 	if d.nanos > 0 {
 		return float64(need) <= d.bound
 	}
-	return float64(need) >= d.bound
+	return d.steps.know(need)
 }
 
 // refuses reports whether a request that needs need tokens is denied, and in how long it may be admitted, which is at
@@ -190,6 +228,9 @@ func (d *denial) lacks(now time.Duration, need int64) (retry time.Duration, refu
 	if d == nil {
 		return time.Microsecond, false
 	}
-	wait := d.wait(now, need)
-	return max(wait, time.Microsecond), d.knows(need) && now < d.until && wait > 0
+	wait, until := d.wait(now, need), d.until
+	if d.nanos == 0 {
+		until = d.steps.until(need)
+	}
+	return max(wait, time.Microsecond), d.knows(need) && now < until && wait > 0
 }

@@ -91,7 +91,7 @@ func (b *Bucket) learn(now time.Duration, c Call, r lua.Reply) (renewal time.Dur
 	case c.Want > 0 || c.credits > 0:
 		d = denial{windows: d.windows, reserved: d.reserved, reservedUntil: d.reservedUntil}
 	default:
-		d.raise(b.Policy(), r.Level, c.sent)
+		d.correct(b.Policy(), r.Level, c.sent)
 	}
 	renewal = d.holdOff
 	if short && c.leases() && b.holdsOff(r) {

@@ -76,6 +76,11 @@ func (b *Bucket) Charge(now time.Duration, n int64) (e Effect, taken, forgiven i
 	charged := min(n, b.Policy().Cap+b.Policy().maxDebt())
 	taken = b.needLease().pot.takeUpTo(now, charged)
 	b.owe(now, charged-taken, charged-taken)
+	if old := b.denied.Load(); old != nil && taken < charged { // what was refused before did not know of it
+		d := *old
+		d.charge(b.Policy(), now, charged-taken)
+		b.deny(old, &d)
+	}
 	return b.next(now), taken, n - charged, true
 }
 

@@ -96,7 +96,8 @@ func (b *Bucket) Earliest(now time.Duration, n int64) (at time.Duration, known b
 		}
 		return later(now, p.wait(float64(n-p.Cap))), false
 	case d.nanos == 0:
-		return max(d.ready(n), now), d.knows(n)
+		at, known = d.earliest(n)
+		return max(at, now), known
 	case d.until == 0: // the level leaves out a part of a token
 		n--
 	}
