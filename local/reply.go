@@ -88,6 +88,9 @@ func (b *Bucket) learn(now time.Duration, c Call, r lua.Reply) (renewal time.Dur
 	case c.forWaiters && !byOther && (short || r.Level < 1) && d.granted(b.Policy(), c, r, now): // so the next need not ask to know
 	case short:
 		d.learn(b.Policy(), float64(r.Level), c.sent) // for the retry time; the hold-off denies
+		if d.nanos == 0 && r.Retry > 0 {
+			d.refused(b.Policy(), 1, r.Level, c.sent, now, micros(r.Retry), byOther)
+		}
 	case c.Want > 0 || c.credits > 0:
 		d = denial{windows: d.windows, reserved: d.reserved, reservedUntil: d.reservedUntil}
 	default:
@@ -100,7 +103,7 @@ func (b *Bucket) learn(now time.Duration, c Call, r lua.Reply) (renewal time.Dur
 			renewal = min(renewal, now+micros(r.TTLLeft)) // then another window begins, and nothing of it is used
 		}
 	}
-	if !c.forWaiters {
+	if !c.forWaiters && (d.nanos > 0 || c.others(r) > 0) { // else there is nobody to leave anything to, and Redis knows when
 		d.holdOff = renewal
 	}
 	b.deny(old, &d)

@@ -259,7 +259,7 @@ func TestAtTheEdgeOfAFixedWindow(t *testing.T) {
 				t.Fatalf("%+v", call)
 			}
 			r.now += ms
-			e, ok := r.b.Accept(r.now, call.Seq, lua.Reply{Grant: min(c.grant, call.Want), TTLLeft: us(c.left)})
+			e, ok := r.b.Accept(r.now, call.Seq, lua.Reply{Grant: min(c.grant, call.Want), Active: 2, TTLLeft: us(c.left)})
 			if !ok {
 				t.Fatal("not accepted")
 			}

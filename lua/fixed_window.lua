@@ -176,7 +176,10 @@ if want > 0 and avail >= least then
   grant = min(max(floor(1.5 * avail * want / wanted), least), want, avail)
   if not dry then count = count + grant end
 elseif want > 0 then
-  code, after = DENIED, retry_after()
+  code = DENIED
+end
+if want > 0 and grant == 0 or leased and to == 0 and grant < want and count >= cap then
+  after = retry_after()
   if not after then return redis.error_reply('RLCORRUPT lease') end
 end
 

@@ -351,17 +351,9 @@ end
 if refund > 0 and once and exists and epoch == born then give_back(min(at, now), refund) end
 if reset > 0 and not once or refund > 0 and not (once and exists and epoch == born) then flags = flags + UNAPPLIED end
 
--- Grant all that the caller wants, or one and a half times its part of what all leases want, if there is so much.
--- With its part alone more tokens would stay here, and overflow, for processes that do not ask now.
-local code, grant, after = GRANTED, 0, 0
-local tight, which = level()
-local wanted = wants + want
-if want > 0 and tight >= least then
-  grant = min(max(floor(1.5 * tight * want / wanted), least), want, tight)
-  if not dry then count(lends and stop or now, grant) end
-  tight, which = level()
-elseif want > 0 then
-  code, after = DENIED, 1
+-- retry_after tells in how long there may be least tokens, and the limit that waits longest. It returns nil if a lease is damaged.
+local function retry_after(which)
+  local after = 1
   for i = 1, m do -- as many blocks must leave as hold the tokens that are missing
     local over, b, beyond = total[i] + least - cap[i], first[i], first[i] + 2 * span[i]
     while over > 0 and b < beyond do
@@ -386,7 +378,7 @@ elseif want > 0 then
     for j = 1, #some, 2 do
       if string.sub(some[j], 1, 1) == 'p' and some[j] ~= own then
         local _, _, held, _, ends, owes = parse(some[j + 1])
-        if not owes then return redis.error_reply('RLCORRUPT lease') end
+        if not owes then return nil end
         if held > 0 and ends > now then
           local left, quarter = ends - server - behind, floor(ttl / 4)
           after = min(after, max(left - quarter, min(left, quarter)))
@@ -395,7 +387,28 @@ elseif want > 0 then
     end
     after = max(1, after)
   end
+  return after, which
 end
+
+-- Grant all that the caller wants, or one and a half times its part of what all leases want, if there is so much.
+-- With its part alone more tokens would stay here, and overflow, for processes that do not ask now.
+local code, grant, after = GRANTED, 0, 0
+local tight, which = level()
+local wanted = wants + want
+if want > 0 and tight >= least then
+  grant = min(max(floor(1.5 * tight * want / wanted), least), want, tight)
+  if not dry then count(lends and stop or now, grant) end
+  tight, which = level()
+elseif want > 0 then
+  code = DENIED
+end
+if want > 0 and grant == 0 then
+  after, which = retry_after(which)
+elseif leased and to == 0 and grant < want and tight < 1 then
+  least = 1
+  after = retry_after()
+end
+if not after then return redis.error_reply('RLCORRUPT lease') end
 if damaged then return redis.error_reply('RLCORRUPT field') end
 
 -- Write: deletions, then one HSET, then PEXPIRE.

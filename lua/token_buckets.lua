@@ -269,6 +269,10 @@ if want > 0 and avail >= least then
   grant = min(max(floor(1.5 * avail * want / wanted), least), want, avail)
   if not dry then credit(-grant) end
   avail, which = tight()
+  if leased and to == 0 and grant < want and avail < 1 then
+    least = 1
+    after = retry_after()
+  end
 elseif want > 0 then
   code = DENIED
   after, which = retry_after()

@@ -243,6 +243,11 @@ func (s *memoryStep) grantAndStore(c memoryCounter) (keep int64, written bool) {
 		if !s.Dry() {
 			c.lend(s, r.Grant)
 		}
+		left, _ := c.level(s)
+		if s.borrows && r.Grant < s.want && left < 1 && s.Algorithm != lua.TokenBucket { // there the rate says it
+			s.min = 1
+			r.Retry, _ = c.retry(s)
+		}
 	} else if s.want > 0 {
 		r.Code = lua.Denied
 		r.Retry, r.Which = c.retry(s)
