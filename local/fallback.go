@@ -95,6 +95,24 @@ func (b *Bucket) Fallback(now time.Duration, n, fleet int64) Verdict {
 func (b *Bucket) PeekFallback(now time.Duration, n, fleet int64) Verdict {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	v := b.foreseeFallback(now, n, fleet)
+	switch v.Outcome {
+	case Failed:
+		b.needLease().fallback.unbooked.Add(n)
+	case ShareSpent:
+		b.shareSpent(n, v.Left, v.Retry)
+	}
+	return v
+}
+
+// ForeseeFallback decides like Fallback. It takes nothing, and counts nothing.
+func (b *Bucket) ForeseeFallback(now time.Duration, n, fleet int64) Verdict {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.foreseeFallback(now, n, fleet)
+}
+
+func (b *Bucket) foreseeFallback(now time.Duration, n, fleet int64) Verdict {
 	if b.closed || !b.decides(n) {
 		return Verdict{Outcome: Outdated}
 	}
@@ -106,7 +124,6 @@ func (b *Bucket) PeekFallback(now time.Duration, n, fleet int64) Verdict {
 	case FailOpen:
 		return Verdict{Outcome: Opened, Left: b.remaining(held)}
 	case FailClosed:
-		b.needLease().fallback.unbooked.Add(n)
 		return Verdict{Outcome: Failed, Left: held}
 	}
 	b.setFleet(now, fleet)
@@ -115,7 +132,7 @@ func (b *Bucket) PeekFallback(now time.Duration, n, fleet int64) Verdict {
 		return Verdict{Outcome: Shared, Left: b.remaining(held)}
 	}
 	left, retry := b.share.lacks(now, n)
-	return b.shareSpent(n, left, retry)
+	return Verdict{Outcome: ShareSpent, Left: left, Retry: retry}
 }
 
 // shareSpent counts and refuses a request of n tokens that the share does not have.

@@ -140,10 +140,16 @@ func (w *windowState) freeze(now time.Duration, server int64) (debt, certain, si
 	if p == nil {
 		return 0, 0, 0
 	}
-	if p.since == 0 {
-		p.since = max(server-(now-min(p.to, now)).Microseconds(), 1)
-	}
+	p.since = p.sinceAt(now, server)
 	return p.admitted, p.certain, p.since
+}
+
+// sinceAt is when a piece was admitted, by the node's clock: as it was reported, if it was.
+func (p *piece) sinceAt(now time.Duration, server int64) int64 {
+	if p.since > 0 {
+		return p.since
+	}
+	return max(server-(now-min(p.to, now)).Microseconds(), 1)
 }
 
 // dropDebts forgets what counts in no window any more, before a call is made.

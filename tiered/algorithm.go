@@ -281,16 +281,20 @@ func (p Policy) call() lua.Call {
 // retention returns an upper bound of the time for which what a key used counts.
 func (p Policy) retention() (longest time.Duration) {
 	for _, l := range p.limits() {
-		d := l.Per
-		switch p.Algorithm {
-		case TokenBucket:
-			d = resetAfter(l.burst(), l.nanosPerToken())
-		case SlidingWindow:
-			d += 2 * l.precision()
-		}
-		longest = max(longest, d)
+		longest = max(longest, l.retention(p.Algorithm))
 	}
 	return longest
+}
+
+// retention is Policy.retention of one limit.
+func (l Limit) retention(a Algorithm) time.Duration {
+	switch a {
+	case TokenBucket:
+		return resetAfter(l.burst(), l.nanosPerToken())
+	case SlidingWindow:
+		return l.Per + 2*l.precision()
+	}
+	return l.Per
 }
 
 // checkReplaces reports settings of p that cannot replace those of was, because existing buckets count by them.

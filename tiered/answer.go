@@ -47,7 +47,7 @@ func (l *Limiter) decideBy(d *Decision, p *local.Policy, key string, a answer) {
 	}
 	d.Policy, d.Key, d.Burst, d.Remaining, d.RetryAfter = l.name, key, limit, remaining, a.retry
 	if Granted <= r && r <= ShareSpent || r == ExceedsBurst || r == InvalidCost {
-		d.ResetAfter = resets(p, left)
+		d.ResetAfter = max(resets(p, left), a.retry)
 	}
 }
 

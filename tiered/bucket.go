@@ -91,16 +91,8 @@ func (b *bucket) setNode(n *dispatch.Node) {
 // Compose implements [dispatch.Job].
 func (b *bucket) Compose(n *dispatch.Node, now time.Duration, name string) (lua.Call, bool) {
 	b.setNode(n) // its node may have been found after it was queued
-	l := b.limiter()
-	g := l.group
-	seq := g.seq.Add(1)
-	server, known := n.ServerTime(now)
-	fleet := n.Processes(l.parent.place())
-	c, effect := b.Begin(now, local.Conditions{
-		Seq: seq, Lease: l.leaseID(), Bucket: name, Phase: l.phase(b.key()),
-		Clock: known, Server: server, RoundTrip: n.RoundTrip(),
-		Fleet: fleet, FleetHere: l.fleetOf(fleet),
-	})
+	g := b.limiter().group
+	c, effect := b.Begin(now, b.conditions(n, now, name, g.seq.Add(1)))
 	if c.Seq == 0 {
 		b.apply(now, effect)
 		return lua.Call{}, false
@@ -110,6 +102,18 @@ func (b *bucket) Compose(n *dispatch.Node, now time.Duration, name string) (lua.
 		g.simulated.Sends(now, &call, &b.Bucket)
 	}
 	return c.Call, true
+}
+
+// conditions are what a call to a node depends on besides the bucket.
+func (b *bucket) conditions(n *dispatch.Node, now time.Duration, name string, seq int64) local.Conditions {
+	l := b.limiter()
+	server, known := n.ServerTime(now)
+	fleet := n.Processes(l.parent.place())
+	return local.Conditions{
+		Seq: seq, Lease: l.leaseID(), Bucket: name, Phase: l.phase(b.key()),
+		Clock: known, Server: server, RoundTrip: n.RoundTrip(),
+		Fleet: fleet, FleetHere: l.fleetOf(fleet),
+	}
 }
 
 // Finish implements [dispatch.Job].

@@ -28,7 +28,8 @@ type Decision struct {
 	// it is the shard's burst. [Limiter.LimitOf] returns the whole limit.
 	Burst int64
 
-	// Remaining estimates the tokens that are left, 0 … Burst: those held here and those last seen in Redis. With
+	// Remaining estimates the tokens that are left, 0 … Burst: those held here and those last seen in Redis. With several
+	// limits it is the fewest that any of them has. With
 	// Shards it is computed from one of them, by PeekN from all. For a Reason other than Granted, Limited, ExceedsBurst
 	// and InvalidCost it is only what this process may still admit, or 0. [Uses.AllowEach] says what
 	// it is for a use that was not decided.
@@ -39,7 +40,7 @@ type Decision struct {
 	RetryAfter time.Duration
 
 	// ResetAfter estimates from Remaining when the bucket would be full again without further requests. For a
-	// window it is an upper bound. For a SlidingWindow with Shards it concerns one shard: another may count for
+	// window it is an upper bound. With several limits it is that of LimitNumber. It is never less than RetryAfter. For a SlidingWindow with Shards it concerns one shard: another may count for
 	// longer.
 	ResetAfter time.Duration
 }

@@ -17,8 +17,18 @@ func (d *Decision) addReport(p *local.Policy, now time.Duration, which uint8, cl
 	if d.Reason < Granted || d.Reason > ShareSpent {
 		return
 	}
-	p.Owner.(*resolvedLimit).setLimit(d, which)
+	o := p.Owner.(*resolvedLimit)
+	o.setLimit(d, which)
 	d.setResetAfter(p, now, clear)
+	if len(o.limits) == 1 || d.ResetAfter == 0 {
+		return
+	}
+	limit := o.limits[d.LimitNumber-1] // Redis says when all of them are full
+	own := limit.retention(SlidingWindow)
+	if p.Call.Algorithm == lua.TokenBuckets {
+		own = resetAfter(limit.burst()-d.Remaining, limit.nanosPerToken())
+	}
+	d.ResetAfter = max(min(d.ResetAfter, own), d.RetryAfter)
 }
 
 // setResetAfter sets ResetAfter to the time until clear, if Redis has said it.
@@ -32,6 +42,7 @@ func (d *Decision) setResetAfter(p *local.Policy, now, clear time.Duration) {
 		}
 		d.ResetAfter = resetAfter(p.Cap-d.Remaining, float64(p.Per)/float64(p.Tokens))
 	}
+	d.ResetAfter = max(d.ResetAfter, d.RetryAfter)
 }
 
 // setLimit sets the limit of d. If Redis has not named one, or if only the burst decides, it is the one with the

@@ -84,7 +84,7 @@ func TestWhichLimitRefused(t *testing.T) {
 						check(l.Allow(ctx, "k"), false, Remote)
 						d := l.Allow(ctx, "k")
 						check(d, false, Local)
-						check(l.Peek(ctx, "k"), false, Remote)
+						check(l.Peek(ctx, "k"), false, Local)
 						check(l.AllowN(ctx, "k", 4), false, None) // exceeds the smallest burst
 						check(All(other.For("a"), l.For("k")).Allow(ctx), false, Local)
 						if err := d.Err(); !strings.Contains(err.Error(), "by limit "+string('0'+rune(c.which))) {

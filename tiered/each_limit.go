@@ -94,7 +94,7 @@ func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) 
 		left := r.Reply.Level
 		if b, ok := l.group.cache.Find(local.ID{Policy: s.number, Key: id.Key}); ok {
 			held, _ := b.Peek(now)
-			left += held
+			left += held - b.Charged() // Redis hears of it within 50 ms
 		}
 		clear := time.Duration(r.Reply.Reset) * time.Microsecond
 		retry := clear

@@ -48,10 +48,14 @@ func (l *Limiter) policyFor(id local.ID, key string) *local.Policy {
 // Peek is PeekN for one token.
 func (l *Limiter) Peek(ctx context.Context, key string) Decision { return l.PeekN(ctx, key, 1) }
 
-// PeekN returns what [Limiter.AllowN] would return now, and takes nothing. It blocks for at most Options.Budget, for
-// one call to Redis. With Shards that is one call for each shard, all at the same time, and Remaining is the sum of the
-// shards. What this process has charged counts, also if Redis has not heard of it yet. If Redis does not answer, PeekN
-// returns what this process knows.
+// PeekN returns what [Limiter.AllowN] would return now, but takes nothing, so Remaining and ResetAfter are those of before
+// the request. Where AllowN would ask Redis, PeekN does so too, with a call that changes nothing there, and blocks for at
+// most Options.Budget. Otherwise Remaining is as new as this process' lease, or as its knowledge that the key is refused.
+// What this process has charged counts, also if Redis has not heard of it yet. If Redis does not answer, PeekN returns what
+// the policy's FailMode would decide.
+//
+// With Shards, PeekN asks Redis for each shard, all at the same time, and Remaining is the sum of the shards. If Redis does
+// not answer, it returns what this process knows.
 func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
 	if r := l.valid(key, n); r != Granted {
 		return l.refusal(key, r)
@@ -59,12 +63,16 @@ func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	defer func() { l.finish(&d, 0) }()
-	return l.peek(ctx, key, n, l.peekAll)
+	if l.shards == nil {
+		l.foresee(ctx, key, n, &d)
+	} else {
+		d = l.peekBuckets(ctx, key, n, l.peekAll)
+	}
+	l.asTried(&d)
+	return d
 }
 
-// PeekLocal returns what [Limiter.Peek] would return if Redis did not answer: what this process knows, by the last reply
-// and the refill since. It makes no call, does not block, and takes nothing. It reports false if Redis has told this
+// PeekLocal returns what this process knows of a key, by the last reply of Redis and the refill since. It makes no call, does not block, and takes nothing. It reports false if Redis has told this
 // process nothing of the key, or too long ago.
 func (l *Limiter) PeekLocal(key string) (d Decision, ok bool) {
 	if l.valid(key, 1) != Granted {
@@ -77,7 +85,7 @@ func (l *Limiter) PeekLocal(key string) (d Decision, ok bool) {
 	if !ok {
 		return Decision{}, false
 	}
-	d = l.peek(context.Background(), key, 1, func(_ context.Context, _ string, all []*local.Policy) []remote.Result {
+	d = l.peekBuckets(context.Background(), key, 1, func(_ context.Context, _ string, all []*local.Policy) []remote.Result {
 		return slices.Repeat([]remote.Result{{Err: errNotAsked}}, len(all))
 	})
 	return d, d.Reason != Unavailable
@@ -85,8 +93,8 @@ func (l *Limiter) PeekLocal(key string) (d Decision, ok bool) {
 
 var errNotAsked = errors.New("tiered: Redis was not asked")
 
-// peek is PeekN with what ask finds out about the buckets of a key.
-func (l *Limiter) peek(
+// peekBuckets is a peek at all buckets of a key, with what ask finds out about them.
+func (l *Limiter) peekBuckets(
 	ctx context.Context, key string, n int64, ask func(context.Context, string, []*local.Policy) []remote.Result,
 ) (d Decision) {
 	id := l.id(key)

@@ -284,10 +284,12 @@ func TestPeekTakesNothing(t *testing.T) {
 		store.loseRequests.Store(true)
 		start := time.Now()
 		d := l.Peek(ctx, "k")
-		if d.Tier != Local || d.Remaining != 0 || time.Since(start) != DefaultBudget {
-			t.Fatalf("%+v after %v, want what is known here after the budget", d, time.Since(start))
+		if d.Reason != ShareSpent || d.Remaining != 0 || time.Since(start) != DefaultBudget {
+			t.Fatalf("%+v after %v, want what the fail mode says, after the budget", d, time.Since(start))
 		}
-		want(t, l.Peek(ctx, "unknown"), Unavailable)
+		if d := l.Peek(ctx, "unknown"); d.Reason != Shared {
+			t.Fatalf("%+v, want the share's", d)
+		}
 		store.loseRequests.Store(false)
 	})
 }

@@ -277,6 +277,9 @@ func (p *part) fallBack() {
 			p.setSource(p.bucket, local.FromRedis)
 			p.stamp = v.Stamp
 		}
+		if p.limiter.mode.Load()&modeStanding != 0 {
+			p.d.addShare(p.limiter.group, p.now, p.hash(), p.bucket.Policy(), p.cost)
+		}
 		p.decided()
 		return
 	}

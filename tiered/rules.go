@@ -119,9 +119,23 @@ func (l *Limiter) finish(d *Decision, n int64) {
 	}
 }
 
+// asTried makes a peek at a policy that is only tried out say so, and tells the hook.
+func (l *Limiter) asTried(d *Decision) {
+	mode := l.mode.Load()
+	if mode&modeShadow != 0 && !d.Allowed {
+		d.shadow()
+	}
+	if mode&modeTraced != 0 {
+		l.group.trace.decision(*d)
+	}
+}
+
 // tryOut turns a refusal of n tokens into an admission, because the policy is only tried out.
 func (l *Limiter) tryOut(d *Decision, n int64) {
 	l.shadowed.Add(max(n, 0))
 	l.addRequest(d.Key, kind(Shadowed), n, 1)
-	d.Allowed, d.Reason, d.RetryAfter = true, Shadowed, 0 // nobody is to wait for it
+	d.shadow()
 }
+
+// shadow makes a refusal an admission. Nobody is to wait for it.
+func (d *Decision) shadow() { d.Allowed, d.Reason, d.RetryAfter = true, Shadowed, 0 }

@@ -278,7 +278,7 @@ func (d *Decision) addShare(g *Group, now time.Duration, hash uint64, p *local.P
 func (d *Decision) addLevel(g *Group, now time.Duration, hash uint64, p *local.Policy, level int64) {
 	d.Remaining = min(d.Remaining+level, p.Parent.Cap)
 	if shares := sharesOf(p); len(shares) == 1 {
-		d.ResetAfter = resets(p.Parent, d.Remaining)
+		d.ResetAfter = max(resets(p.Parent, d.Remaining), d.RetryAfter)
 	} else { // it says already when the part of Redis is full
 		d.ResetAfter = max(d.ResetAfter, g.shares.Full(now, hash, shares))
 	}

@@ -208,15 +208,15 @@ func TestFirstResetWhileTheNodeIsUnknown(t *testing.T) {
 	})
 }
 
-func TestPeekKnowsTheRefill(t *testing.T) {
+func TestPeekLocalKnowsTheRefill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)}, nil)
 		want(t, l.AllowN(context.Background(), "k", 10), Granted)
 		store.loseRequests.Store(true)
 		time.Sleep(500 * ms)
-		if d := l.Peek(context.Background(), "k"); d.Remaining != 5 || d.Tier != Local {
-			t.Errorf("%+v, want the 5 tokens that came since", d)
+		if d, ok := l.PeekLocal("k"); !ok || d.Remaining != 5 || d.Tier != Local {
+			t.Errorf("%+v %v, want the 5 tokens that came since", d, ok)
 		}
 		store.loseRequests.Store(false)
 	})

@@ -162,10 +162,10 @@ func (n *Node) callsDone(calls int) {
 }
 
 // wrote reports whether the answer to a call shows that the node takes writes. A grant is written, and so is every
-// result of a leased call. A denied direct take writes nothing, so it shows nothing.
+// result of a leased call. A denied direct take writes nothing, so it shows nothing, and neither does a dry run.
 func wrote(c *lua.Call, r *remote.Result) bool {
 	code := r.Reply.Code
-	return r.Err == nil && (code == lua.Granted || code == lua.Denied) && (r.Reply.Grant > 0 || c.Lease != "")
+	return r.Err == nil && (code == lua.Granted || code == lua.Denied) && (r.Reply.Grant > 0 || c.Lease != "") && !c.Dry()
 }
 
 // overrideDenials replaces the denials of a node that refuses writes by its error: in the pipeline with that error,
@@ -201,14 +201,14 @@ func (n *Node) overrideDenials(calls []lua.Call, results []remote.Result) {
 }
 
 // batchError returns what a batch shows about the node: nil if any call was answered, and otherwise one of the errors,
-// preferably a misconfiguration. An answered peek shows nothing, because it does not write: a replica or a full server
+// preferably a misconfiguration. An answered peek or dry run shows nothing, because it does not write: a replica or a full server
 // answers it too.
 func batchError(calls []lua.Call, results []remote.Result) (err error) {
 	peeked := false
 	for i, r := range results {
 		switch failover.Classify(r.Err) {
 		case failover.Fine, failover.KeyFault:
-			if calls[i].Want > 0 || calls[i].Lease != "" {
+			if !calls[i].Dry() && (calls[i].Want > 0 || calls[i].Lease != "") {
 				return nil
 			}
 			peeked = true

@@ -1,0 +1,175 @@
+package tiered
+
+import (
+	"context"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
+	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// foresee is AllowN for a key with one bucket. It takes nothing and counts nothing. The steps are those of a request: the
+// lease, the standing share, what is known to be refused, Redis, and the fail mode.
+func (l *Limiter) foresee(ctx context.Context, key string, n int64, d *Decision) {
+	for range maxTries {
+		if l.foreseeOnce(ctx, l.bucketToPeek(key), key, n, d) {
+			return
+		}
+	}
+	l.decideBy(d, l.settings.Load().initial, key, answer{Unavailable, None, 0, 0})
+}
+
+// bucketToPeek returns the bucket of a key. If the process has none, and does not need one to know the limit, it returns
+// one that is not kept: a look at many keys must not evict others.
+func (l *Limiter) bucketToPeek(key string) *bucket {
+	g, id, s := l.group, l.id(key), l.settings.Load()
+	if s.policy.PerKey == nil && !l.carries.Load() && !g.closed.Load() {
+		if b, ok := g.cache.Find(id); ok {
+			l.resolve(b, key)
+			return b
+		}
+		b := new(bucket)
+		b.Init(s.initial, id.Key)
+		return b
+	}
+	b := g.find(g.now(), id)
+	l.resolve(b, key)
+	return b
+}
+
+// foreseeOnce is foresee for a bucket. It reports false if that was evicted, or its policy has changed.
+func (l *Limiter) foreseeOnce(ctx context.Context, b *bucket, key string, n int64, d *Decision) bool {
+	g := l.group
+	now, p := g.now(), b.Policy()
+	switch {
+	case p.Rule == local.Unlimited:
+		l.unlimited(d, key)
+		return true
+	case p.Rule == local.Blocked:
+		l.refuseBlocked(d, key)
+		return true
+	case p.Rule != local.ByLimit:
+		return false
+	case n > p.Cap:
+		l.refuseForGood(d, b, key, ExceedsBurst)
+		p.Owner.(*resolvedLimit).setLimit(d, 0)
+		return true
+	}
+	id := b.ID()
+	switch v, known := b.Foresee(now, n); {
+	case known && v.Outcome == local.Admitted:
+		b.decide(d, now, key, answer{Granted, Local, v.Left, 0})
+	case l.mode.Load()&modeStanding != 0 && l.shareLevel(now, g.cache.Hash(id), p) >= n:
+		held, level := b.Peek(now)
+		b.decide(d, now, key, answer{Granted, Local, min(held+max(level, 0), p.Cap), 0})
+	case g.closed.Load() || b.unhealthy() != nil:
+		return b.foreseeFallback(d, now, key, n)
+	case known:
+		b.decide(d, now, key, answer{Limited, Local, v.Left, v.Retry})
+	default:
+		return l.foreseeRedis(ctx, b, key, n, d)
+	}
+	d.addShareOf(l, now, id, p, n)
+	return true
+}
+
+// foreseeFallback writes the Decision of the fail mode.
+func (b *bucket) foreseeFallback(d *Decision, now time.Duration, key string, n int64) bool {
+	l, p, id := b.limiter(), b.Policy(), b.ID()
+	v := b.ForeseeFallback(now, n, l.group.fleetOf(b))
+	if v.Outcome == local.Outdated {
+		return false
+	}
+	b.byFailMode(d, now, key, v)
+	d.addShareOf(l, now, id, p, n)
+	return true
+}
+
+// foreseeRedis writes the Decision that Redis would make.
+func (l *Limiter) foreseeRedis(ctx context.Context, b *bucket, key string, n int64, d *Decision) bool {
+	c, r := b.dryRun(ctx, n)
+	if r.Err == nil && r.Reply.Code == lua.Late { // the node's clock is known better now
+		c, r = b.dryRun(ctx, n)
+	}
+	now := l.group.now()
+	switch {
+	case r.Err != nil && ctx.Err() != nil:
+		l.decideBy(d, b.Policy(), key, answer{Canceled, None, 0, 0})
+		d.Expired = expired(ctx)
+		return true
+	case r.Err != nil || r.Reply.Code > lua.Denied:
+		return b.foreseeFallback(d, now, key, n)
+	}
+	v, a := b.Foreseen(now, n, c, r.Reply), answer{Granted, Remote, 0, 0}
+	if a.left = v.Left; v.Outcome == local.Refused {
+		a.reason, a.retry = Limited, v.Retry
+	}
+	p := c.Policy
+	if l.decideBy(d, p, key, a); p.Call.Algorithm != lua.TokenBucket {
+		d.addReport(p, now, uint8(r.Reply.Which), now+time.Duration(r.Reply.Reset)*time.Microsecond)
+	}
+	d.addShareOf(l, now, b.ID(), p, n)
+	return true
+}
+
+// addShareOf is addShare for a Limiter that may have no standing shares.
+func (d *Decision) addShareOf(l *Limiter, now time.Duration, id local.ID, p *local.Policy, n int64) {
+	if l.mode.Load()&modeStanding != 0 {
+		d.addShare(l.group, now, l.group.cache.Hash(id), p, n)
+	}
+}
+
+// dryRun is a [dispatch.Job] that asks Redis what it would answer a request of n tokens.
+type dryRun struct {
+	bucket *bucket
+	n      int64
+	until  time.Duration      // the caller stops waiting then
+	call   local.Call         // as it was sent
+	reply  chan remote.Result // capacity 1
+}
+
+// dryRun asks Redis what it would answer a request of n tokens. It blocks for at most Options.Budget.
+func (b *bucket) dryRun(ctx context.Context, n int64) (local.Call, remote.Result) {
+	g, name := b.limiter().group, b.name()
+	j := &dryRun{bucket: b, n: n, until: g.now() + g.options.Budget, reply: make(chan remote.Result, 1)}
+	node := g.dispatch.Node(g.store.Node(name))
+	if node.State() != failover.Closed { // it cannot be a probe: it writes nothing
+		return local.Call{}, remote.Result{Err: node.WhyOpen()}
+	}
+	node.Push(dispatch.Pending{Job: j, Bucket: name})
+	ctx, cancel := context.WithTimeout(ctx, g.options.Budget)
+	defer cancel()
+	select {
+	case r := <-j.reply:
+		return j.call, r
+	case <-ctx.Done():
+		return local.Call{}, remote.Result{Err: ctx.Err()}
+	}
+}
+
+// Compose implements [dispatch.Job].
+func (j *dryRun) Compose(n *dispatch.Node, now time.Duration, name string) (lua.Call, bool) {
+	if now >= j.until {
+		return lua.Call{}, false
+	}
+	c, asks := j.bucket.DryRun(now, j.n, j.bucket.conditions(n, now, name, j.bucket.limiter().group.seq.Load()))
+	if !asks {
+		j.reply <- remote.Result{Err: errNotAsked}
+		return lua.Call{}, false
+	}
+	j.call = c
+	return c.Call, true
+}
+
+// Abandon implements [dispatch.Job].
+func (j *dryRun) Abandon(n *dispatch.Node, _ time.Duration) {
+	j.reply <- remote.Result{Err: n.WhyOpen()}
+}
+
+// Finish implements [dispatch.Job].
+func (j *dryRun) Finish(_ *dispatch.Node, _ time.Duration, _ *lua.Call, _ time.Duration, r remote.Result) {
+	j.reply <- r
+}
