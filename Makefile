@@ -12,6 +12,10 @@ REDIS := sh scripts/install-redis.sh
 CHROMIUM := sh scripts/install-chromium.sh
 PROMETHEUS := sh scripts/install-prometheus.sh
 
+# The Envoy of contrib/rls' tests, which make test-long fetches. make test-long TIERED_TEST_ENVOY= goes without one.
+TIERED_TEST_ENVOY ?= $(CURDIR)/build/envoy
+ENVOY := sh scripts/install-envoy.sh "$(TIERED_TEST_ENVOY)"
+
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-long exact proof faults steady ratios rls-bench bench mutants try-release lint pages hunt
 
@@ -68,7 +72,8 @@ test-long: ## what make test leaves out: real time, real faults, the contrib mod
 	go test -vet=off -p 1 -timeout 10m $(REALTIME)
 	go test -vet=off -timeout 10m $(LONGER)
 	@$(PROMETHEUS) || echo "promtool is not there: the alerts of contrib/prometheus are tested without it"
-	for module in $(MODULES); do (cd $$module && go test -vet=off $(RACE) -timeout 10m ./...) || exit 1; done
+	@$(ENVOY)
+	for module in $(MODULES); do (cd $$module && TIERED_TEST_ENVOY="$(TIERED_TEST_ENVOY)" go test -vet=off $(RACE) -timeout 10m ./...) || exit 1; done
 	for module in $(ADAPTERS); do (cd $$module && go test -vet=off -timeout 10m ./...) || exit 1; done
 	TIERED_TEST_GUARDED=1 go test -vet=off -short -timeout 5m ./remote .
 	TIERED_TEST_GUARDED=1 go test -vet=off -short -timeout 5m -run 'Hostile|TLS|FarFromRedis|LostDoubled|ScriptFlush|Foreign|Flood' ./tiered

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// anyBytes are what a client may send: some bytes or each within a text, texts that are no UTF-8, and long ones that
+// differ in their last byte.
+func anyBytes(each bool) (all []string) {
+	all = []string{
+		"", manyHeaders, "ann", "Ann", "\xff\xfe", "caf\xc3", "caf\xe9", "caf\xc3\xa9", "\xc0\xaf", "\xed\xa0\x80", "\xf5\x80\x80\x80", "\xf0\x9f\x98",
+		"\xf0\x9f\x98\x80", "%ff", "%00", "%zz", "a,b", `"\xe9"`, "\u202eann", "7:ann", strings.Repeat("\xff", 300),
+	}
+	for b := range 256 {
+		if each || b%37 == 0 {
+			all = append(all, string([]byte{'a', byte(b), 'z'}))
+		}
+	}
+	for _, end := range []string{"a", "b", "\xfe", "\xff"} {
+		all = append(all, strings.Repeat("x", 20<<10)+end, strings.Repeat("y", 59<<10)+end)
+	}
+	return all
+}
+
+const manyHeaders = "many headers"
+
+// places are where a client may write a value.
+var places = []string{"x-api-key", "cookie", "user-agent", "x-forwarded-for", ":path", ":authority", ":method"}
+
+// fieldsOf returns the fields of a request, with a value in one of the places.
+func fieldsOf(protocol, place, value string) [][2]string {
+	if place == ":path" {
+		value = "/" + value
+	}
+	fields := [][2]string{{":method", "GET"}, {":path", "/"}, {":authority", "shop"}, {":scheme", "http"}, {"x-by", place}, {"x-protocol", protocol}}
+	for i, f := range fields {
+		if f[0] == place {
+			fields[i][1] = value
+			return fields
+		}
+	}
+	return append(fields, [2]string{place, value})
+}
+
+// ask1 sends a request by HTTP/1.1. It returns when the answer has begun.
+func ask1(t *testing.T, address string, fields [][2]string) {
+	t.Helper()
+	var text bytes.Buffer
+	fmt.Fprintf(&text, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n", fields[0][1], fields[1][1], fields[2][1])
+	for _, f := range fields[4:] {
+		fmt.Fprintf(&text, "%s: %s\r\n", f[0], f[1])
+	}
+	text.WriteString("\r\n")
+	conn := connectTo(t, address)
+	defer conn.Close()
+	go func() { _, _ = conn.Write(text.Bytes()) }()
+	if answer, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil { // Envoy may leave the connection open after a 400
+		_ = answer.Body.Close()
+	}
+}
+
+func connectTo(t *testing.T, address string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	return conn
+}
+
+// ask2 sends a request by HTTP/2. It returns when the answer or the connection has ended.
+func ask2(t *testing.T, address string, fields [][2]string) {
+	t.Helper()
+	conn := connectTo(t, address)
+	defer conn.Close()
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	for _, f := range fields {
+		_ = encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
+	}
+	framer := http2.NewFramer(conn, conn)
+	go func() {
+		_, _ = io.WriteString(conn, http2.ClientPreface)
+		_ = framer.WriteSettings()
+		rest := block.Bytes()
+		part := min(len(rest), 16<<10)
+		_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: rest[:part], EndStream: true, EndHeaders: part == len(rest)})
+		for rest = rest[part:]; len(rest) > 0; rest = rest[part:] {
+			part = min(len(rest), 16<<10)
+			_ = framer.WriteContinuation(1, part == len(rest), rest[:part])
+		}
+	}()
+	for {
+		f, err := framer.ReadFrame()
+		if err != nil || f.Header().StreamID == 1 && (f.Header().Flags.Has(http2.FlagHeadersEndStream) || f.Header().Type == http2.FrameRSTStream) ||
+			f.Header().Type == http2.FrameGoAway {
+			return
+		}
+	}
+}
+
+// Whatever a client sends through an Envoy with its default bounds, the call is decided: each value counts by itself, and
+// no call fails. Envoy's own counters are the judge.
+func TestEnvoyAnyRequest(t *testing.T) {
+	envoyProgram(t)
+	p := start(t, `domain: shop
+descriptors:
+  - {key: remote_address, rate_limit: {unit: year, requests_per_unit: 1000000}}
+  - key: by
+    descriptors:
+      - key: protocol
+        descriptors:
+          - {key: value, rate_limit: {unit: year, requests_per_unit: 1}}
+`, "RESPONSE_DYNAMIC_METADATA=true", "LIMIT_RESPONSE_HEADERS_ENABLED=true", "LOG_LEVEL=debug", "TIERED_BUDGET=5s")
+	c := handedOut(t, upstream(t), p.address)
+	c.filter["timeout"] = "20s"
+	c.manager["delayed_close_timeout"] = "0.05s" // of connections that Envoy refuses
+	c.cluster["circuit_breakers"] = parsed(t, "thresholds: [{max_requests: 10000}]")
+	limits := []any{parsed(t, `actions: [{remote_address: {}}]`)}
+	for _, place := range places {
+		value := fmt.Sprintf(`{request_headers: {header_name: %q, descriptor_key: value}}`, place)
+		by := fmt.Sprintf(`{header_value_match: {descriptor_key: by, descriptor_value: %q, headers: [{name: x-by, string_match: {exact: %[1]q}}]}}`, place)
+		limits = append(limits, parsed(t, fmt.Sprintf("actions: [%s, {request_headers: {header_name: x-protocol, descriptor_key: protocol}}, %s]", by, value)),
+			// Matches no rule: the call is as long as it can be.
+			parsed(t, fmt.Sprintf("actions: [%s]", strings.Join(append([]string{by}, repeated(value, 80)...), ", "))))
+	}
+	limits = append(limits, parsed(t, `actions: [{request_headers: {header_name: x-missing, descriptor_key: value, skip_if_absent: true}}]`))
+	c.host["rate_limits"] = limits
+	e := startEnvoy(t, c)
+	e.ask(t, "/") // the connection to the service
+	var played, refusedByEnvoy int
+	for protocol, ask := range map[string]func(*testing.T, string, [][2]string){"HTTP/1.1": ask1, "HTTP/2": ask2} {
+		for _, place := range places {
+			seen := map[string]bool{}
+			for _, value := range anyBytes(place == "x-api-key" || place == ":path") {
+				fields := fieldsOf(protocol, place, value)
+				if value == manyHeaders { // as many as Envoy takes
+					for i := range 100 - len(fields) {
+						fields = append(fields, [2]string{strings.TrimLeft(place, ":"), strconv.Itoa(i)})
+					}
+				}
+				before := e.counts(t)
+				ask(t, e.address, fields)
+				ask(t, e.address, fields)
+				is := e.counts(t).sub(before)
+				played++
+				key := strings.Trim(value, " \t") // Envoy leaves these out
+				same := seen[key] || place == ":path" && is.Over == 2
+				seen[key] = true
+				switch {
+				case is == counts{}:
+					refusedByEnvoy++
+				case is == counts{OK: 1, Over: 1}, same && is == counts{Over: 2}, value == "" && is == counts{OK: 2}: // no header
+				default:
+					t.Errorf("%s, %s: %.40q: %+v, want one admitted and one refused", protocol, place, value, is)
+				}
+			}
+		}
+	}
+	all := e.counts(t)
+	t.Logf("%d values, %d of them are refused by Envoy itself; %+v", played, refusedByEnvoy, all)
+	if all.Failed+all.Allowed > 0 || all.OK < 1000 {
+		t.Errorf("%+v: want no call to fail", all)
+	}
+	if refusedByEnvoy > played/2 {
+		t.Errorf("Envoy refuses %d of %d itself", refusedByEnvoy, played)
+	}
+	for line := range strings.SplitSeq(p.log(), "\n") {
+		if q := strconv.QuoteToASCII(line); strings.Contains(q, `\x`) || strings.Contains(q, "ann") {
+			t.Errorf("the log has %.200q", line)
+		}
+	}
+}
+
+func repeated(s string, n int) (all []string) {
+	for range n {
+		all = append(all, s)
+	}
+	return all
+}
