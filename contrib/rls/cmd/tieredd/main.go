@@ -111,8 +111,8 @@ type server struct {
 	ready      atomic.Bool // configured and reached, and is not draining
 }
 
-// serve serves until ctx ends, and then drains: it reports that it is not healthy, lets calls end, and gives leases
-// back.
+// serve serves until ctx ends, and then drains: it reports that it is not healthy, serves on for TIERED_DRAIN_DELAY, lets
+// calls end, and gives leases back.
 func serve(ctx context.Context, s settings) error {
 	v, err := newServer(s)
 	if err != nil {
@@ -200,8 +200,24 @@ func (v *server) serve(ctx context.Context) error {
 	stop()
 	v.become(&v.draining)
 	v.log.Info("draining")
-	v.drain(grpcServer, plain)
+	now, release := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt) // a second signal: at once
+	defer release()
+	drained, cancel := context.WithTimeout(now, v.Drain)
+	defer cancel()
+	if err == nil {
+		v.linger(drained)
+	}
+	drain(drained, grpcServer, plain)
 	return err
+}
+
+// linger serves on as if nothing had happened, for clients that have not heard yet that this process ends. Kubernetes
+// takes a pod out of the endpoints when it sends SIGTERM, and proxies learn of that later.
+func (v *server) linger(ctx context.Context) {
+	select {
+	case <-time.After(v.DrainDelay):
+	case <-ctx.Done():
+	}
 }
 
 // follow reads the configuration, and reads it again when it changes, until ctx ends.
@@ -319,10 +335,8 @@ func (v *server) become(what *bool) {
 	}
 }
 
-// drain lets the calls under way end. Envoy learns by GOAWAY that it must go elsewhere.
-func (v *server) drain(g *grpc.Server, h *http.Server) {
-	ctx, cancel := context.WithTimeout(context.Background(), v.Drain)
-	defer cancel()
+// drain lets the calls under way end, until ctx does. Envoy learns by GOAWAY that it must go elsewhere.
+func drain(ctx context.Context, g *grpc.Server, h *http.Server) {
 	ended := make(chan struct{})
 	go func() {
 		g.GracefulStop()

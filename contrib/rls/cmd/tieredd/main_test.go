@@ -91,7 +91,7 @@ func startTLS(t *testing.T, config *tls.Config, limits string, env ...string) *p
 	}
 	t.Cleanup(func() { _ = p.logFile.Close() })
 	p.env = append(os.Environ(), "RUNTIME_ROOT="+root, "GRPC_HOST=127.0.0.1", "GRPC_PORT="+at, "HOST=127.0.0.1",
-		"PORT="+public, "DEBUG_HOST=127.0.0.1", "DEBUG_PORT="+debug, "LOG_LEVEL=info")
+		"PORT="+public, "DEBUG_HOST=127.0.0.1", "DEBUG_PORT="+debug, "LOG_LEVEL=info", "TIERED_DRAIN_DELAY=0")
 	p.env = append(p.env, env...)
 	runtime.LockOSThread() // or the process would die with the thread
 	t.Cleanup(runtime.UnlockOSThread)

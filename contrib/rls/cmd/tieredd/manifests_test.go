@@ -119,9 +119,8 @@ func TestManifests(t *testing.T) {
 		t.Errorf("%+v, %+v", live, ready)
 	}
 	grace := time.Duration(*pod.Spec.TerminationGracePeriodSeconds) * time.Second
-	sleep := time.Duration(c.Lifecycle.PreStop.Sleep.Seconds) * time.Second
-	if grace <= sleep+s.Drain+returnTime {
-		t.Errorf("a grace period of %v, for %v, %v and %v", grace, sleep, s.Drain, returnTime)
+	if grace <= s.Drain+returnTime || s.Drain < 2*s.DrainDelay {
+		t.Errorf("a grace period of %v, for %v, of which the first %v, and %v", grace, s.Drain, s.DrainDelay, returnTime)
 	}
 	memory, goMemory := c.Resources.Limits.Memory().Value()>>20, 0
 	if _, err := fmt.Sscanf(os.Getenv("GOMEMLIMIT"), "%dMiB", &goMemory); err != nil || int64(goMemory) > memory*9/10 {

@@ -72,6 +72,7 @@ type settings struct {
 	MaxDescriptors int           `env:"TIERED_MAX_DESCRIPTORS" envDefault:"100"`
 	MaxKeys        int           `env:"TIERED_MAX_KEYS" envDefault:"100000"`
 	Drain          time.Duration `env:"TIERED_DRAIN" envDefault:"15s"`
+	DrainDelay     time.Duration `env:"TIERED_DRAIN_DELAY" envDefault:"5s"`
 }
 
 // foreign are settings of envoyproxy/ratelimit that tieredd lacks. They say where limits are counted, which ones there
@@ -140,6 +141,9 @@ func readSettings() (s settings, err error) {
 	}
 	if s.Drain < 0 || s.Drain > time.Hour {
 		bad("TIERED_DRAIN is %v: must be 0 to 1h", s.Drain)
+	}
+	if s.DrainDelay < 0 || s.DrainDelay > time.Hour {
+		bad("TIERED_DRAIN_DELAY is %v: must be 0 to 1h", s.DrainDelay)
 	}
 	if s.Processes > 1 && s.RedisURL == "" {
 		bad("TIERED_PROCESSES is %d, and REDIS_URL is not set: must be 1, because without Redis each process admits the whole limit",

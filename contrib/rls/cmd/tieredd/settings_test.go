@@ -63,6 +63,7 @@ func TestRanges(t *testing.T) {
 		{"TIERED_MAX_KEYS", "1", "1073741824", "0", "1073741825"},
 		{"TIERED_BUDGET", "1ms", "5s", "999us", "5001ms"},
 		{"TIERED_DRAIN", "0s", "1h", "-1s", "3601s"},
+		{"TIERED_DRAIN_DELAY", "0s", "1h", "-1s", "3601s"},
 	} {
 		for _, value := range []string{c.least, c.most} {
 			t.Run(c.name+"="+value, func(t *testing.T) {

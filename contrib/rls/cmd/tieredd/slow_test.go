@@ -206,3 +206,32 @@ func TestDrain(t *testing.T) {
 		t.Errorf("%v, after %v: want 2 s, and some for a busy machine", err, took)
 	}
 }
+
+// At SIGTERM health fails at once, and all is answered as before on new connections, until TIERED_DRAIN_DELAY is over:
+// proxies have not heard yet that the process ends. A second SIGTERM ends it at once, and its leases go back.
+func TestDrainDelay(t *testing.T) {
+	p := start(t, limits, "TIERED_DRAIN=30m", "TIERED_DRAIN_DELAY=20m")
+	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is not ready", func() bool { code, _ := p.get("/readyz"); return code == http.StatusServiceUnavailable })
+	for i := range 20 {
+		conn, err := grpc.NewClient(p.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), behavior.Request("shop | user=a")); err != nil {
+			t.Errorf("call %d on a new connection: %v", i, err)
+		}
+		is, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
+		if err != nil || is.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
+			t.Errorf("health: %v, %v", is, err)
+		}
+		_ = conn.Close()
+		p.http.CloseIdleConnections()
+		if code := p.post("/json", askByHTTP, ""); code != http.StatusOK {
+			t.Errorf("HTTP call %d on a new connection: %d", i, code)
+		}
+	}
+	p.terminate(t)
+}
