@@ -11,8 +11,10 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -30,8 +32,9 @@ type Options struct {
 	// MaxUses is the most uses in one request: 1 … 1000; 0 means 16.
 	MaxUses int
 
-	// MaxReservations is the most reservations that are kept: 1 … 10 million; 0 means 100 000, about 50 MB. If there
-	// are that many, /v1/reserve answers 503 and takes no tokens.
+	// MaxReservations is the most reservations that are kept: 1 … 10 million; 0 means 100 000, about 60 MB. If there
+	// are that many, /v1/reserve answers 503 and takes no tokens. With their keys they are also bounded to 1 kB for each
+	// on average, 1 MB at least, and one to a 128th of what is free, 64 kB at least.
 	MaxReservations int
 
 	// Settle is how long a reservation can be settled: 1 s … 1 d; 0 means 10 min. After that its tokens are spent.
@@ -126,26 +129,24 @@ type problem struct {
 }
 
 func (h *handler) allow(w http.ResponseWriter, r *http.Request) {
-	if uses, ok := h.uses(w, r); ok {
-		answer(w, uses.Allow(r.Context()), "")
+	if uses, _, ok := h.uses(w, r); ok {
+		answer(w, tiered.All(uses...).Allow(r.Context()), "")
 	}
 }
 
 func (h *handler) reserve(w http.ResponseWriter, r *http.Request) {
-	uses, ok := h.uses(w, r)
+	uses, size, ok := h.uses(w, r)
 	if !ok {
 		return
 	}
 	// A place is taken first: tokens that were taken without one would have to go back.
-	now := time.Now()
-	id, ok := h.reservations.open(now)
+	id, ok := h.reservations.open(time.Now(), len(uses), size)
 	if !ok {
 		w.Header().Set("Retry-After", "1")
-		refuse(w, http.StatusServiceUnavailable, "%d reservations are open: must be settled first",
-			h.options.MaxReservations)
+		refuse(w, http.StatusServiceUnavailable, "there is no room for a reservation of %d bytes: others must be settled first", size)
 		return
 	}
-	t := uses.Reserve(r.Context())
+	t := tiered.All(uses...).Reserve(r.Context())
 	if !t.Allowed {
 		h.reservations.remove(id)
 		id = ""
@@ -168,28 +169,34 @@ func (h *handler) settle(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "actual[%d] is %d: must be 0 or more", i, c.Actual[i])
 		return
 	}
-	t, ok := h.reservations.take(time.Now(), c.Reservation)
-	if !ok {
+	t, uses := h.reservations.take(time.Now(), c.Reservation, len(c.Actual))
+	switch uses {
+	case len(c.Actual):
+	case 0:
 		refuse(w, http.StatusNotFound, "the reservation is not here: it was settled, is older than %v, or is another replica's",
 			h.options.Settle)
+		return
+	default:
+		refuse(w, http.StatusBadRequest, "actual has %d numbers: must have %d, one for each use", len(c.Actual), uses)
 		return
 	}
 	t.Settle(c.Actual...)
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// uses reads what a request asks for. If it cannot, it answers the request and reports false.
-func (h *handler) uses(w http.ResponseWriter, r *http.Request) (tiered.Uses, bool) {
+// uses reads what a request asks for. If it cannot, it answers the request and reports false. size is what
+// a reservation of them keeps, in bytes.
+func (h *handler) uses(w http.ResponseWriter, r *http.Request) (uses []tiered.Use, size int, ok bool) {
 	var body take
 	if !h.read(w, r, &body) {
-		return tiered.Uses{}, false
+		return nil, 0, false
 	}
 	if n := len(body.Uses); n < 1 || n > h.options.MaxUses {
 		refuse(w, http.StatusBadRequest, "there are %d uses: must be 1 to %d", n, h.options.MaxUses)
-		return tiered.Uses{}, false
+		return nil, 0, false
 	}
 	var problems []string
-	uses := make([]tiered.Use, len(body.Uses))
+	uses, size = make([]tiered.Use, len(body.Uses)), reservationBytes
 	for i, u := range body.Uses {
 		cost := int64(1)
 		if u.Cost != nil {
@@ -201,18 +208,18 @@ func (h *handler) uses(w http.ResponseWriter, r *http.Request) (tiered.Uses, boo
 		if n := len(u.Key); n < 1 || n > tiered.MaxKeyLength {
 			problems = append(problems, fmt.Sprintf("uses[%d].key has %d bytes: must have 1 to %d", i, n, tiered.MaxKeyLength))
 		}
-		l, ok := h.group.Limiter(u.Policy)
-		if !ok {
+		l, known := h.group.Limiter(u.Policy)
+		if !known {
 			problems = append(problems, fmt.Sprintf("uses[%d].policy is %.64q: must be the name of a policy", i, u.Policy))
 			continue
 		}
-		uses[i] = l.ForN(u.Key, cost)
+		uses[i], size = l.ForN(u.Key, cost), size+useBytes+len(u.Key)
 	}
 	if problems != nil {
 		refuse(w, http.StatusBadRequest, "%s", strings.Join(problems, "; "))
-		return tiered.Uses{}, false
+		return nil, 0, false
 	}
-	return tiered.All(uses...), true
+	return uses, size, true
 }
 
 // read reads a body that is one JSON object with known fields. If it cannot, it answers the request and reports false.
@@ -231,7 +238,8 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, body any) bool {
 	return err == nil
 }
 
-// decode reads one JSON object. encoding/json would replace what is not UTF-8, and so make one key of two.
+// decode reads one JSON object. What encoding/json would make one key of is refused: text that is not UTF-8, half a
+// surrogate pair, and a field that is there twice, whatever its letters' case.
 func decode(text []byte, body any) error {
 	if !utf8.Valid(text) {
 		return errors.New("not UTF-8")
@@ -244,7 +252,77 @@ func decode(text []byte, body any) error {
 	if _, err := d.Token(); err != io.EOF {
 		return errors.New("there is more after the object")
 	}
-	return nil
+	if halfPair(text) {
+		return errors.New("half a surrogate pair")
+	}
+	return checkFields(text)
+}
+
+// halfPair reports whether JSON has an escape of half a surrogate pair. A backslash is only in strings.
+func halfPair(text []byte) bool {
+	for {
+		i := bytes.IndexByte(text, '\\')
+		if i < 0 {
+			return false
+		}
+		first := escaped(text[i:])
+		text = text[i+2:]
+		if utf16.IsSurrogate(first) {
+			if utf16.DecodeRune(first, escaped(text[4:])) == utf8.RuneError {
+				return true
+			}
+			text = text[10:]
+		}
+	}
+}
+
+// escaped returns the character of an escape like \u00e9, or -1 if text begins with something else.
+func escaped(text []byte) rune {
+	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
+		return -1
+	}
+	n, err := strconv.ParseUint(string(text[2:6]), 16, 16)
+	if err != nil {
+		return -1
+	}
+	return rune(n)
+}
+
+// fields are the names that objects may have.
+var fields = []string{"uses", "policy", "key", "cost", "reservation", "actual"}
+
+// checkFields reports a field of JSON that is there twice, or is not spelled as fields has it.
+func checkFields(text []byte) error {
+	type frame struct {
+		seen  []string
+		list  bool
+		value bool // of a field comes next
+	}
+	stack := []frame{{list: true}}
+	for d := json.NewDecoder(bytes.NewReader(text)); ; {
+		token, err := d.Token()
+		if err != nil { // io.EOF: decode has read it all
+			return nil
+		}
+		top := &stack[len(stack)-1]
+		if name, ok := token.(string); ok && !top.list && !top.value {
+			switch {
+			case !slices.Contains(fields, name):
+				return fmt.Errorf("unknown field %.64q", name)
+			case slices.Contains(top.seen, name):
+				return fmt.Errorf("field %q is there twice", name)
+			}
+			top.seen, top.value = append(top.seen, name), true
+			continue
+		}
+		top.value = false
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			stack = append(stack, frame{list: token == json.Delim('[')})
+		case json.Delim('}'), json.Delim(']'):
+			stack = stack[:len(stack)-1]
+		}
+	}
 }
 
 // plain says what is wrong with a body. It does not repeat the body, which has keys in it.

@@ -124,6 +124,12 @@ func TestReserveAndSettle(t *testing.T) {
 		if r.status != 200 || r.Reservation == "" || left("user", "ann") != 6 {
 			t.Fatalf("%+v", r)
 		}
+		for _, wrong := range []string{"[0]", "[0,0,7]"} {
+			if c := s.post("/v1/settle", `{"reservation":"`+r.Reservation+`","actual":`+wrong+`}`); c.status != 400 ||
+				!strings.Contains(c.Error, "must have 2, one for each use") {
+				t.Errorf("%+v", c)
+			}
+		}
 		if c := s.post("/v1/settle", `{"reservation":"`+r.Reservation+`","actual":[1,6]}`); c.status != 204 {
 			t.Errorf("%+v", c)
 		}
@@ -169,6 +175,68 @@ func TestTooManyReservations(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The keys of reservations are bounded in bytes, so that few requests cannot fill the memory. A small one finds room beside
+// large ones, and the room comes back.
+func TestLargeReservations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReservations(100_000, time.Minute)
+		for step := range 3 {
+			kept, largest := 0, 0
+			for _, size := range []int{1 << 20, 700_000, leastPart, 600} {
+				for {
+					_, ok := r.open(time.Now(), 1, size)
+					if !ok {
+						break
+					}
+					kept, largest = kept+size, max(largest, size)
+				}
+				if size > leastPart && kept > 16<<20 {
+					t.Errorf("%d bytes are taken by reservations of %d", kept, size)
+				}
+			}
+			if kept > 100_000*roomBytes || largest != 700_000 {
+				t.Errorf("step %d: %d bytes are kept, the largest has %d", step, kept, largest)
+			}
+			time.Sleep(time.Minute)
+		}
+		few := newReservations(1, time.Minute)
+		if _, ok := few.open(time.Now(), 1, reservationBytes+useBytes+tiered.MaxKeyLength); !ok {
+			t.Error("a key of the greatest length finds no room")
+		}
+	})
+}
+
+// Two keys never become one, and no field counts that is not the only one of its name.
+func TestKeysStayApart(t *testing.T) {
+	body := func(key string) string { return `{"uses":[{"policy":"user","key":"` + key + `"}]}` }
+	for _, c := range []struct {
+		body string
+		want string // of the error; "" is admitted
+	}{
+		{body(`\ud800`), "half a surrogate pair"},
+		{body(`\udc00`), "half a surrogate pair"},
+		{body(`\uD800x\uDC00`), "half a surrogate pair"},
+		{body(`\ud800\ud800\udc00`), "half a surrogate pair"},
+		{body(`\ud800\u0041`), "half a surrogate pair"},
+		{body(`\ud800\\udc00`), "half a surrogate pair"},
+		{body(`a\\ud800`), ""}, // a backslash and letters
+		{body(`\\\ud83d\ude00\"`), ""},
+		{body(`\ud83d\ude00\ud83d\ude00`), ""},
+		{body(`\ufffd\u0000\n`), ""},
+		{`{"uses":[{"policy":"user","key":"a","key":"b"}]}`, `field "key" is there twice`},
+		{`{"uses":[{"policy":"user","key":"a","Key":"b"}]}`, `unknown field "Key"`},
+		{`{"uses":[{"policy":"user","\u212aey":"b"}]}`, "unknown field"}, // a letter that folds to k
+		{`{"uses":[],"uses":[{"policy":"user","key":"a"}]}`, `field "uses" is there twice`},
+		{`{"uses":[{"policy":"user","key":"key"},{"policy":"user","key":"key"}]}`, ""},
+	} {
+		s := serve(t, nil)
+		if r := s.post("/v1/allow", c.body); (r.status == 200) != (c.want == "") || c.want != "" && r.status != 400 ||
+			!strings.Contains(r.Error, c.want) {
+			t.Errorf("%s: %d %q, want %q", c.body, r.status, r.Error, c.want)
+		}
+	}
 }
 
 func TestBadRequests(t *testing.T) {
@@ -320,6 +388,7 @@ func FuzzAllow(f *testing.F) {
 	f.Add(uses(use("user", "ann", 1)))
 	f.Add(`{"uses":[{"policy":"user","key":"\u0000\ud800"}]}`)
 	f.Add(`{"uses":null}`)
+	f.Add(`{"uses":[{"policy":"user","key":"\\\ud83d\ude00"}],"uses":[[]]}`)
 	s := serve(f, nil)
 	f.Fuzz(func(t *testing.T, body string) {
 		for _, path := range []string{"/v1/allow", "/v1/reserve", "/v1/settle"} {

@@ -19,6 +19,8 @@ func TestBadJSON(t *testing.T) {
 		"negative hits of one":     {`{"domain": "d", "descriptors": [{"hitsAddend": "-1"}]}`, http.StatusBadRequest},
 		"too many hits":            {`{"domain": "d", "hitsAddend": 4294967296}`, http.StatusBadRequest},
 		"text that is not UTF-8":   {"{\"domain\": \"\xff\"}", http.StatusBadRequest},
+		"half a surrogate pair":    {`{"domain": "\ud800"}`, http.StatusBadRequest},
+		"a field twice":            {`{"domain": "d", "domain": "e"}`, http.StatusBadRequest},
 		"a field that is not ours": {`{"domain": "d", "hits": 1}`, http.StatusBadRequest},
 		"too long":                 {`{"domain": "` + strings.Repeat("d", 1<<10) + `"}`, http.StatusRequestEntityTooLarge},
 	} {
