@@ -11,6 +11,10 @@ import (
 	"unicode"
 )
 
+// Request is the key of a value in the context of a request that is limited by several middlewares, because its URL can be
+// read in several ways. The value, a pointer, is the same for all of them.
+type Request struct{}
+
 // First returns the first value of a header field that is not blank. A client may send the field several times.
 func First(values []string) (string, bool) {
 	for _, v := range values {

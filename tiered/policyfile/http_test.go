@@ -1,13 +1,17 @@
 package policyfile_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
@@ -43,6 +47,10 @@ func TestMistakesOfMatch(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60q: %.300v, want %s", match, err, want)
 		}
+	}
+	twice := "version: 1\npolicies: [{name: a, limit: 1/s}]\nhttp:\n" + route("/x/") + route("/x/")
+	if _, err := policyfile.Parse("p.yaml", []byte(twice)); err == nil || strings.Contains(err.Error(), ".go") {
+		t.Errorf("two routes with one match: %v", err) // where the code is is of no use
 	}
 	both := "version: 1\npolicies: [{name: a, limit: 1/s}]\nhttp:\n" + route("/A/{x}/c") + route("/a/c/{y}")
 	if _, err := policyfile.Parse("p.yaml", []byte(strings.ReplaceAll(both, "{match: /", "{match: \"/"))); err == nil {
@@ -126,6 +134,16 @@ func TestEachReadingCountsOnce(t *testing.T) {
 			[]string{"/p/x", "/P/x", "/x", "/p/x", "/x"},
 			[]int{ok, ok, ok, 429, 429},
 		},
+		"routes that differ in case": { // as fiber and chi with StripSlashes would serve it
+			"  - {match: '/{p}/y', limits: [{policy: b, key: ip}]}\n  - {match: /A/y, limits: [{policy: a, key: ip}]}\n",
+			[]string{"/a/y/", "/A/y", "/a/y/", "/a/y/"},
+			[]int{ok, ok, ok, 429},
+		},
+		"parameters after a value": {
+			"  - {match: '/u/{id}', limits: [{policy: b, key: path id}]}\n",
+			[]string{"/u/a%2Fb;v=1", "/u/a%2Fb;v=2", "/u/a%2Fb;v=3", "/u/a%2Fb"},
+			[]int{ok, ok, 429, 429},
+		},
 		"nothing instead of a value": {
 			"  - {match: '/t/{tenant}/x', limits: [{policy: b, key: path tenant}]}\n",
 			[]string{"/t//x", "/t/", "/t"},
@@ -133,78 +151,165 @@ func TestEachReadingCountsOnce(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			send := sender(t, middleware(t, head+c.routes)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
-			var got []int
-			for _, target := range c.get {
-				got = append(got, send(http.MethodGet, target, "x"))
-			}
-			if !slices.Equal(got, c.want) {
-				t.Errorf("%q: %v, want %v", c.get, got, c.want)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				send := sender(t, middleware(t, head+c.routes)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+				var got []int
+				for _, target := range c.get {
+					got = append(got, send(http.MethodGet, target, "x"))
+				}
+				if !slices.Equal(got, c.want) {
+					t.Errorf("%q: %v, want %v", c.get, got, c.want)
+				}
+			})
 		})
 	}
 }
 
 // Any byte in a part of a path is a key like another: the second request for it is refused.
 func TestEachByteOfAPathIsAKey(t *testing.T) {
-	const text = "version: 1\npolicies: [{name: a, limit: 1/h}]\nhttp: [{match: '/t/{tenant}/x', limits: [{policy: a, key: path tenant}]}]\n"
-	mux, ran := http.NewServeMux(), 0
-	mux.HandleFunc("/t/{tenant}/x", func(http.ResponseWriter, *http.Request) { ran++ })
-	for b := range 256 {
-		for _, form := range []string{"/t/%%%02x/x", "/t/a%%%02xb/x", "/t/a%%%02X/x/", "/t/a%%25%02x/x"} {
-			send := sender(t, middleware(t, text)(mux))
-			target := fmt.Sprintf(form, b)
-			ran = 0
-			first, second := send(http.MethodGet, target, "x"), send(http.MethodGet, target, "x")
-			if ran > 1 || first != http.StatusBadRequest && second != http.StatusTooManyRequests {
-				t.Errorf("%s: %d, %d, and the handler ran %d times", target, first, second, ran)
+	synctest.Test(t, func(t *testing.T) { // so that no call to the store is late on a busy machine
+		const text = "version: 1\npolicies: [{name: a, limit: 1/h}]\nhttp: [{match: '/t/{tenant}/x', limits: [{policy: a, key: path tenant}]}]\n"
+		mux, ran := http.NewServeMux(), 0
+		mux.HandleFunc("/t/{tenant}/x", func(http.ResponseWriter, *http.Request) { ran++ })
+		for b := range 256 {
+			for _, form := range []string{"/t/%%%02x/x", "/t/a%%%02xb/x", "/t/a%%%02X/x/", "/t/a%%25%02x/x"} {
+				send := sender(t, middleware(t, text)(mux))
+				target := fmt.Sprintf(form, b)
+				ran = 0
+				first, second := send(http.MethodGet, target, "x"), send(http.MethodGet, target, "x")
+				if ran > 1 || first != http.StatusBadRequest && second != http.StatusTooManyRequests {
+					t.Errorf("%s: %d, %d, and the handler ran %d times", target, first, second, ran)
+				}
 			}
 		}
-	}
+	})
 }
 
 // The handler gets the request as it was sent, however often it was counted.
 func TestHandlerGetsTheRequestAsItWas(t *testing.T) {
-	const text = "version: 1\npolicies: [{name: a, limit: 9/h}]\nhttp: [{match: '/t/{tenant}/', limits: [{policy: a, key: path tenant}]}]\n"
-	var r, got *http.Request
-	h := middleware(t, text)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }))
-	for _, target := range []string{"/t/x/", "//t/x%2fy/../z;v=1/?q=1", "/none"} {
-		r = parsed("get", target, "EXAMPLE.com:80")
-		h.ServeHTTP(httptest.NewRecorder(), r)
-		if got != r || got.RequestURI != target || got.URL.RequestURI() != target || got.Host != "EXAMPLE.com:80" || got.Method != "get" {
-			t.Errorf("%s: %+v", target, got)
+	synctest.Test(t, func(t *testing.T) { // so that no call to the store is late on a busy machine
+		const text = "version: 1\npolicies: [{name: a, limit: 9/h}]\nhttp: [{match: '/t/{tenant}/', limits: [{policy: a, key: path tenant}]}]\n"
+		var r, got *http.Request
+		h := middleware(t, text)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }))
+		for _, target := range []string{"/t/x/", "//t/x%2fy/../z;v=1/?q=1", "/none"} {
+			r = parsed("get", target, "EXAMPLE.com:80")
+			h.ServeHTTP(httptest.NewRecorder(), r)
+			if got != r || got.RequestURI != target || got.URL.RequestURI() != target || got.Host != "EXAMPLE.com:80" || got.Method != "get" {
+				t.Errorf("%s: %+v", target, got)
+			}
 		}
-	}
-	mux := http.NewServeMux() // around it too
-	mux.Handle("/t/{tenant}/", h)
-	mux.ServeHTTP(httptest.NewRecorder(), parsed(http.MethodGet, "/t/x%2fy/", "x"))
-	if got.PathValue("tenant") != "x/y" {
-		t.Errorf("the value of the mux around it is %q", got.PathValue("tenant"))
-	}
+		mux := http.NewServeMux() // around it
+		mux.Handle("/t/{other}/{tenant}", h)
+		for target, want := range map[string]string{"/t/x%2fy/z": "x/y z", "/t/x/y": "x y"} {
+			mux.ServeHTTP(httptest.NewRecorder(), parsed(http.MethodGet, target, "x"))
+			if is := got.PathValue("other") + " " + got.PathValue("tenant"); is != want || got.Pattern != "/t/{other}/{tenant}" {
+				t.Errorf("%s: the values of the mux around it are %q, its pattern is %q", target, is, got.Pattern)
+			}
+		}
+	})
 }
 
 // A long path is read in one way only, and refused if there are several.
 func TestLongPaths(t *testing.T) {
-	const text = "version: 1\npolicies: [{name: a, limit: 1/h}]\nhttp: [{match: /a/, limits: [{policy: a, key: ip}]}]\n"
-	send := sender(t, middleware(t, text)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
-	long := strings.Repeat("/a", 1<<19)
-	for i, c := range []struct {
-		target string
-		want   int
-	}{
-		{long, ok},
-		{long, 429},
-		{"/b" + long, ok},
-		{"/b" + long + ";", 414},
-		{"/" + strings.Repeat("%41", 3<<10), 414},
-		{"/" + strings.Repeat("%41", 2<<10), ok},
-		{"/" + strings.Repeat("%42/", 199), ok},
-		{"/" + strings.Repeat("%42/", 201), 414},
-		{"//a" + strings.Repeat("/", 190), 429},
-		{"//a" + strings.Repeat("%5c", 200), 414},
+	synctest.Test(t, func(t *testing.T) { // so that no call to the store is late on a busy machine
+		const text = "version: 1\npolicies: [{name: a, limit: 1/h}]\nhttp: [{match: /a/, limits: [{policy: a, key: ip}]}]\n"
+		send := sender(t, middleware(t, text)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+		long := strings.Repeat("/a", 1<<19)
+		for i, c := range []struct {
+			target string
+			want   int
+		}{
+			{long, ok},
+			{long, 429},
+			{"/b" + long, ok},
+			{"/b" + long + ";", 414},
+			{"/" + strings.Repeat("%41", 3<<10), 414},
+			{"/" + strings.Repeat("%41", 2<<10), ok},
+			{"/" + strings.Repeat("%42/", 199), ok},
+			{"/" + strings.Repeat("%42/", 201), 414},
+			{"//a" + strings.Repeat("/", 190), 429},
+			{"//a" + strings.Repeat("%5c", 200), 414},
+		} {
+			if got := send(http.MethodGet, c.target, "x"); got != c.want {
+				t.Errorf("%d: %.20s of %d bytes: %d, want %d", i, c.target, len(c.target), got, c.want)
+			}
+		}
+	})
+}
+
+// A middleware around may have changed the URL in part. Each part of it that a server may look at counts.
+func TestURLsThatWereChanged(t *testing.T) {
+	for name, u := range map[string]*url.URL{
+		"Path only":       {Path: "/x", RawPath: "/a%2Fx"},
+		"RawPath only":    {Path: "/a/x", RawPath: "/b/x"},
+		"no slash":        {Path: "a/x"},
+		"not an encoding": {Path: "/a/%zz"},
 	} {
-		if got := send(http.MethodGet, c.target, "x"); got != c.want {
-			t.Errorf("%d: %.20s of %d bytes: %d, want %d", i, c.target, len(c.target), got, c.want)
+		const text = "version: 1\npolicies: [{name: a, limit: blocked}]\nhttp: [{match: /a/, limits: [{policy: a, key: ip}]}]\n"
+		w := httptest.NewRecorder()
+		r := &http.Request{Method: http.MethodGet, URL: u, RemoteAddr: "192.0.2.1:1", Header: http.Header{}}
+		if middleware(t, text)(http.NotFoundHandler()).ServeHTTP(w, r); w.Code != http.StatusTooManyRequests {
+			t.Errorf("%s: %d", name, w.Code)
 		}
 	}
+}
+
+// The functions of the options and the handler see one request: a form that Skip has read, and the settlement.
+func TestOptionsAndSeveralReadings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // so that no call to the store is late on a busy machine
+		const text = "version: 1\npolicies: [{name: a, limit: 2/h}, {name: b, limit: 9/h}]\nhttp:\n" +
+			"  - {match: '/t/{tenant}/', limits: [{policy: a, key: path tenant}]}\n  - {match: /, limits: [{policy: b, key: ip}]}\n"
+		type contextKey struct{}
+		skipped := 0
+		o := &httplimit.Options{Settle: true, Skip: func(r *http.Request) bool {
+			if r.Context().Value(contextKey{}) != 1 {
+				t.Error("Skip does not see the context")
+			}
+			skipped++
+			return r.FormValue("admin") == "yes"
+		}}
+		h := middlewareWith(t, text, o)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.FormValue("a") != "1" || r.Context().Value(contextKey{}) != 1 {
+				t.Errorf("%s: the handler sees the form %v", r.URL, r.Form)
+			}
+			httplimit.Settle(r.Context(), 0)
+		}))
+		for _, c := range []struct {
+			target, form string
+			asked        int // routes
+		}{
+			{"/t/acme/", "a=1", 1}, {"/t/acme%2fx/", "a=1", 2}, {"/t/acme/", "a=1", 1}, {"/t/x%2fy/", "a=1&admin=yes", 2},
+		} {
+			skipped = 0
+			r := httptest.NewRequest(http.MethodPost, c.target, strings.NewReader(c.form))
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r.WithContext(context.WithValue(t.Context(), contextKey{}, 1)))
+			if w.Code != http.StatusOK || skipped != c.asked {
+				t.Errorf("%s: %d, %d routes are asked", c.target, w.Code, skipped)
+			}
+		}
+	})
+}
+
+// However a URL is spelled, what its request has cost is settled: the policy pays it, and not the estimate.
+func TestSettlementOfEachReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // so that no call to the store is late on a busy machine
+		const text = "version: 1\npolicies: [{name: a, limit: 100/h}, {name: b, limit: 100/h}, {name: all, limit: 100/h}]\nhttp:\n" +
+			"  - {match: '/chat/', limits: [{policy: a, key: ip}, {policy: b, key: ip}]}\n  - {match: /, limits: [{policy: all, key: ip}]}\n" +
+			"  - {match: '/{x}', limits: [{policy: b, key: path x}, {policy: all, key: ip}]}\n"
+		for _, target := range []string{"/chat/y/z", "//chat/y", "/chat%2fz", "/x/../chat/", "/CHAT/y", "/chat;v=1/y", "/chat/..;/y", "/chat/..;/z/w"} {
+			var err error
+			h := middlewareWith(t, text, &httplimit.Options{Settle: true})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				err = httplimit.Settle(r.Context(), 100, 1)
+			}))
+			send := sender(t, h)
+			if code := send(http.MethodPost, target, "x"); code != ok || err != nil {
+				t.Errorf("%s: %d, %v", target, code, err)
+			}
+			if code := send(http.MethodPost, "/chat/", "x"); code != http.StatusTooManyRequests {
+				t.Errorf("%s: after a request that cost all of it the next is answered with %d", target, code)
+			}
+		}
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/canonical"
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -22,8 +23,9 @@ type limits struct {
 // built is a route with its limits.
 type built struct {
 	limits []Limit
+	named  bool // a key is of the pattern or of its wildcards, which the request must have
 
-	// once limits a request that meets this route only. turn limits one of several meetings of a request: see visit.
+	// once limits a request that meets this route only. turn limits a meeting of a request: see visit.
 	once, turn func(http.Handler) http.Handler
 }
 
@@ -32,6 +34,7 @@ func build(route Route, g *tiered.Group, o *httplimit.Options) (b built, err err
 	b.limits = route.Limits
 	var rules []httplimit.Rule
 	for _, l := range route.Limits {
+		b.named = b.named || slices.ContainsFunc(l.Key, func(k Key) bool { return k.Kind == "path" || k.Kind == "route" })
 		limiter, ok := g.Limiter(l.Policy)
 		if !ok {
 			return b, fmt.Errorf("the Group has no policy %s", strictyaml.Quote(l.Policy))
@@ -61,33 +64,28 @@ func (l *limits) middleware(next http.Handler) http.Handler {
 		return next
 	}
 	var once, turn []http.Handler
-	mux := http.NewServeMux()
-	for i, b := range l.routes {
+	for _, b := range l.routes {
 		once = append(once, b.once(next))
-		turn = append(turn, b.turn(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			visitOf(r).next(w, r.Context())
-		})))
-		mux.Handle(l.table.patterns[i].String(), once[i])
+		turn = append(turn, b.turn(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { visitOf(r).admitted(w, r) })))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		i, ok := l.table.find(r)
-		if ok && i >= 0 {
-			mux.ServeHTTP(w, r) // sets the values of the pattern's wildcards
+		only, ok := l.table.find(r)
+		switch {
+		case ok && only.route < 0:
+			next.ServeHTTP(w, r)
 			return
-		}
-		if !ok && isTooLong(r.URL) {
+		case ok && !l.routes[only.route].named:
+			once[only.route].ServeHTTP(w, r)
+			return
+		case !ok && isTooLong(r.URL):
 			http.Error(w, http.StatusText(http.StatusRequestURITooLong), http.StatusRequestURITooLong)
 			return
 		}
-		var met []meeting
+		met := []meeting{only}
 		if !ok {
 			met = l.table.meetings(r)
 		}
-		if len(met) == 0 {
-			next.ServeHTTP(w, r)
-			return
-		}
-		v := &visit{limits: l, turn: turn, last: next, request: r, left: met}
+		v := &visit{limits: l, turn: turn, last: next, request: r, met: met}
 		v.next(w, r.Context())
 	})
 }
@@ -99,30 +97,32 @@ type visit struct {
 	last    http.Handler
 	request *http.Request
 
-	left    []meeting        // the routes that have not been asked
+	met     []meeting
+	asked   int              // of met
 	uses    map[string]int64 // the most tokens that were asked of a policy for a key
 	counted []bool           // the limits of the route that is asked for which another route has counted
 }
 
-type visitKey struct{}
-
-func visitOf(r *http.Request) *visit { return r.Context().Value(visitKey{}).(*visit) }
+func visitOf(r *http.Request) *visit { return r.Context().Value(canonical.Request{}).(*visit) }
 
 // next asks the next route, or the handler if all have admitted the request.
 func (v *visit) next(w http.ResponseWriter, ctx context.Context) {
-	if len(v.left) == 0 {
+	if v.asked == len(v.met) {
 		r := v.request
-		if v.limits.settle {
+		if v.asked > 0 && v.limits.settle {
 			r = r.WithContext(ctx)
 		}
 		v.last.ServeHTTP(w, r)
 		return
 	}
-	m := v.left[0]
-	v.left = v.left[1:]
+	m := v.met[v.asked]
+	v.asked++
 	p, all := &v.limits.table.patterns[m.route], v.limits.routes[m.route].limits
 	v.counted = make([]bool, len(all))
 	for i, l := range all {
+		if len(v.met) == 1 || v.limits.settle { // what is settled must have been taken by its own route
+			break
+		}
 		use, cost := use(p, m, l), max(l.Cost, 0)
 		most, ok := v.uses[use]
 		if v.counted[i] = ok && most >= cost; v.counted[i] {
@@ -133,12 +133,31 @@ func (v *visit) next(w http.ResponseWriter, ctx context.Context) {
 		}
 		v.uses[use] = cost
 	}
-	r := v.request.Clone(context.WithValue(ctx, visitKey{}, v))
+	r := v.copy(ctx)
 	r.Pattern = p.String()
 	for i, name := range p.names() {
 		r.SetPathValue(name, m.values[i])
 	}
 	v.turn[m.route].ServeHTTP(w, r)
+}
+
+// copy returns the request for the limits of a route. It shares all but the pattern and the values of wildcards, which may be
+// those of a mux around the middleware.
+func (v *visit) copy(ctx context.Context) *http.Request {
+	r := v.request
+	c := &http.Request{
+		Method: r.Method, URL: r.URL, Proto: r.Proto, ProtoMajor: r.ProtoMajor, ProtoMinor: r.ProtoMinor, Header: r.Header,
+		Body: r.Body, GetBody: r.GetBody, ContentLength: r.ContentLength, TransferEncoding: r.TransferEncoding, Close: r.Close,
+		Host: r.Host, Form: r.Form, PostForm: r.PostForm, MultipartForm: r.MultipartForm, Trailer: r.Trailer,
+		RemoteAddr: r.RemoteAddr, RequestURI: r.RequestURI, TLS: r.TLS, Response: r.Response,
+	}
+	return c.WithContext(context.WithValue(ctx, canonical.Request{}, v))
+}
+
+// admitted goes on with a request that a route has admitted. A function of the options may have read its form.
+func (v *visit) admitted(w http.ResponseWriter, r *http.Request) {
+	v.request.Body, v.request.Form, v.request.PostForm, v.request.MultipartForm = r.Body, r.Form, r.PostForm, r.MultipartForm
+	v.next(w, r.Context())
 }
 
 // use names the policy and the key by which a limit counts a meeting: two meetings of a request with the same name count

@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"cmp"
 	"net"
 	"net/http"
 	"net/url"
@@ -70,34 +71,37 @@ func bareHost(host string) string {
 	return host
 }
 
-// find returns the only route that a plain request meets, or -1 if it meets none. It reports false if there may be more, or
-// another than a mux would find.
-func (t *table) find(r *http.Request) (route int, ok bool) {
+// find returns the only meeting of a plain request, or one with route -1 if it meets none. It reports false if there may be
+// more.
+func (t *table) find(r *http.Request) (m meeting, ok bool) {
 	plain, cased := t.isPlain(r)
 	if !plain {
-		return -1, false
+		return m, false
 	}
 	var room [16]string
 	path := room[:0]
 	for part := range strings.SplitSeq(r.URL.Path[1:], "/") {
 		path = append(path, part)
 	}
-	route = -1
+	m.route = -1
 	host := bareHost(r.Host)
 	if is := t.exact.match(host, r.Method, path); len(is) > 0 {
-		route = is[0]
+		m.route = is[0]
 	}
-	other := func(found places) bool { return len(found) > 1 || len(found) == 1 && found[0] != route }
+	other := func(found places) bool { return len(found) > 1 || len(found) == 1 && found[0] != m.route }
 	if other(t.turned(t.exact, host, r.Method, path)) {
-		return -1, false
+		return m, false
 	}
 	if cased || t.capitals {
 		folded := lower(path)
 		if other(t.folded.match(host, r.Method, folded)) || other(t.turned(t.folded, host, r.Method, folded)) {
-			return -1, false
+			return m, false
 		}
 	}
-	return route, true
+	if m.route >= 0 {
+		m.values = t.patterns[m.route].values(path)
+	}
+	return m, true
 }
 
 // turned returns the patterns that match exactly a path with a slash more or less at its end.
@@ -176,15 +180,17 @@ func readings(u *url.URL) (all [][]string) {
 			}
 		}
 	}
-	raw := u.EscapedPath()
-	for _, raw := range distinct(raw, backslashes.Replace(raw)) {
-		plain := unescape(raw)
-		add(decoded(parts(raw)))
-		add(parts(plain))
-		if strings.Contains(plain, ";") {
-			add(bare(parts(plain)))
-			add(decoded(bare(parts(raw))))
-			add(parts(unescape(strings.Join(bare(parts(raw)), "/"))))
+	// A middleware that has changed Path may have left RawPath, which chi and echo look at.
+	for _, raw := range distinct(u.EscapedPath(), cmp.Or(u.RawPath, u.EscapedPath())) {
+		for _, raw := range distinct(raw, backslashes.Replace(raw)) {
+			plain := unescape(raw)
+			add(decoded(parts(raw)))
+			add(parts(plain))
+			if strings.Contains(plain, ";") {
+				add(bare(parts(plain)))
+				add(decoded(bare(parts(raw))))
+				add(parts(unescape(strings.Join(bare(parts(raw)), "/"))))
+			}
 		}
 	}
 	return all

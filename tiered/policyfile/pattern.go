@@ -181,11 +181,15 @@ func (r Route) Meets() string {
 	return method + ", " + host + ", " + path
 }
 
+// registeredAt is where the code is that registered a pattern, which nobody wants to know.
+var registeredAt = regexp.MustCompile(` \(registered at [^)]*\)`)
+
 // register registers a pattern. The mux panics if it cannot take it.
 func register(mux *http.ServeMux, pattern string, h http.Handler) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			text, _, _ := strings.Cut(fmt.Sprint(v), "\n")
+			text = strings.TrimSuffix(registeredAt.ReplaceAllString(text, ""), ":")
 			err = errors.New(strings.TrimPrefix(text, "http: "))
 		}
 	}()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
@@ -67,6 +68,10 @@ func counting(t *testing.T, matches []string) func(*http.Request) []string {
 
 // middleware is that of a policy file.
 func middleware(t *testing.T, text string) func(http.Handler) http.Handler {
+	return middlewareWith(t, text, nil)
+}
+
+func middlewareWith(t *testing.T, text string, o *httplimit.Options) func(http.Handler) http.Handler {
 	t.Helper()
 	f, err := policyfile.Parse("p.yaml", []byte(text))
 	if err != nil {
@@ -80,7 +85,7 @@ func middleware(t *testing.T, text string) func(http.Handler) http.Handler {
 	if err := g.SetPolicies(f.Policies); err != nil {
 		t.Fatal(err)
 	}
-	m, err := f.Middleware(g, nil)
+	m, err := f.Middleware(g, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,6 +125,13 @@ var servers = []server{
 	{name: "clean and decoded, as a file server and nginx", parts: func(u *url.URL) []string { return cleaned(u.Path) }},
 	{name: "segment by segment, as chi and echo", parts: func(u *url.URL) []string {
 		all := parts(u.EscapedPath())
+		for i, s := range all {
+			all[i], _ = url.PathUnescape(s)
+		}
+		return all
+	}},
+	{name: "segment by segment without parameters, as Spring", parts: func(u *url.URL) []string {
+		all := parts(withoutParameters(u.EscapedPath()))
 		for i, s := range all {
 			all[i], _ = url.PathUnescape(s)
 		}
@@ -353,4 +365,83 @@ func TestFileServerIsLimited(t *testing.T) {
 	if served < 1000 {
 		t.Errorf("only %d requests were served", served)
 	}
+}
+
+// Whatever routes a file has, and whatever a client asks for: the route that a ServeMux serves counts. A request without
+// anything that could be read in another way counts for no other.
+func TestAnyRoutesCountAsAMuxServesThem(t *testing.T) {
+	random := rand.New(rand.NewPCG(40, 3))
+	one := func(of ...string) string { return of[random.IntN(len(of))] }
+	tables := 60
+	if testing.Short() {
+		tables = 15
+	}
+	served, alone := 0, 0
+	for range tables {
+		ran := ""
+		mux := http.NewServeMux()
+		var matches []string
+		for range 1 + random.IntN(8) {
+			match := one("", "", "", "GET ", "HEAD ", "POST ") + one("", "", "", "a.b", "c.d")
+			for i := range 1 + random.IntN(3) {
+				match += "/" + one("a", "b", "A", "c.d", "é", fmt.Sprintf("{w%d}", i))
+			}
+			match += one("", "", "/", "/{$}", "/{rest...}")
+			func() {
+				defer func() { _ = recover() }() // conflicts with another
+				mux.HandleFunc(match, func(http.ResponseWriter, *http.Request) { ran = match })
+				matches = append(matches, match)
+			}()
+		}
+		if slices.ContainsFunc(matches, func(m string) bool { return strings.Contains(m, "A") }) && collide(matches) {
+			continue
+		}
+		counted := counting(t, matches)
+		for range 300 {
+			match := matches[random.IntN(len(matches))] // a request that may meet it, or another
+			match = match[strings.Index(match, "/"):]
+			target := ""
+			for _, part := range parts(match) {
+				if random.IntN(9) == 0 || strings.HasPrefix(part, "{w") {
+					part = one("a", "b", "c.d", "A", "x", "%2e", "a%2fb", "a;b", "é")
+				}
+				if strings.HasPrefix(part, "{") {
+					part = one("", "", "a", "a/b", "B/..%2f/a", "a//b")
+				}
+				target += "/" + part
+			}
+			if random.IntN(3) == 0 {
+				target = spell(random, target)
+			}
+			r := parsed(one("GET", "HEAD", "POST", "CONNECT", "get"), target, one("x", "a.b", "A.b:80", "c.d."))
+			if r == nil {
+				continue
+			}
+			have := counted(r)
+			ran = ""
+			mux.ServeHTTP(httptest.NewRecorder(), r)
+			if ran == "" {
+				continue
+			}
+			if served++; !slices.Contains(have, ran) {
+				t.Errorf("of %q a mux serves %s %s of %s as %s, and it counts for %q", matches, r.Method, target, r.Host, ran, have)
+			}
+			if len(have) == 1 {
+				alone++
+			}
+		}
+	}
+	if served < tables*30 || alone < served/3 {
+		t.Errorf("%d requests were served, %d of them counted for one route", served, alone)
+	}
+}
+
+// collide reports whether a file cannot have these routes, because they are in each other's way in lower case.
+func collide(matches []string) bool {
+	text := "version: 1\npolicies: [{name: a, limit: 1/s}]\nhttp:\n"
+	for _, match := range matches {
+		text += fmt.Sprintf("  - {match: %q, limits: [{policy: a, key: ip}]}\n", match)
+	}
+	_, err := policyfile.Parse("p.yaml", []byte(text))
+	return err != nil && strings.Contains(err.Error(), "upper and lower case")
 }
