@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -44,7 +45,7 @@ type wildcard struct {
 	child  *node
 }
 
-// rule is a limit of the configuration.
+// rule is a limit of the configuration. It does not change, but for looked.
 type rule struct {
 	policy    tiered.Policy // none if unlimited
 	answer    *pb.RateLimitResponse_RateLimit
@@ -53,7 +54,21 @@ type rule struct {
 	quota     bool
 	replaces  []string // names of other rules that do not count if this one does
 
-	countRefused bool // hits that are refused count
+	refusedCount *bool       // hits that are refused count; nil if the file does not say
+	looked       atomic.Bool // it was asked with 0 hits: the hits come when they are known
+}
+
+// countsRefused reports whether hits that are refused count. They may have been used already, and a limit that leaves them
+// out holds nothing. A single hit of a token bucket is not known to be such a one: a client that goes on asking would be
+// refused for ever.
+func (r *rule) countsRefused(hits int64) bool {
+	switch {
+	case r.refusedCount != nil:
+		return *r.refusedCount
+	case r.policy.Algorithm == tiered.FixedWindow:
+		return true
+	}
+	return hits > 1 || r.looked.Load()
 }
 
 // seconds are the lengths of the units, as those of envoyproxy/ratelimit: a month has 30 days, and a year 365.

@@ -337,7 +337,6 @@ func (p *parser) rule(path []string, n, own *yaml.Node) *rule {
 		p.bad(n, "unit is %.64q: must be second, minute, hour, day, week, month or year", word)
 	case !r.unlimited:
 		r.policy = policyOf(r.answer)
-		r.countRefused = true
 		kind := strings.ToLower(unit.String())
 		if own != nil {
 			kind += p.own(r, own)
@@ -393,8 +392,9 @@ func (p *parser) own(r *rule, n *yaml.Node) (mark string) {
 		policy.Also = append(policy.Also, limitOf(limit))
 		mark += fmt.Sprintf("-%d-%s", limit.GetRequestsPerUnit(), strings.ToLower(limit.GetUnit().String()))
 	})
-	if r.countRefused = policy.Algorithm == tiered.FixedWindow; fields["count_refused"] != nil {
-		r.countRefused = p.truth(fields["count_refused"])
+	if n := fields["count_refused"]; n != nil {
+		is := p.truth(n)
+		r.refusedCount = &is
 	}
 	if n := fields["fail_mode"]; n != nil {
 		if err := policy.FailMode.UnmarshalText([]byte(p.text(n))); err != nil {

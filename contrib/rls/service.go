@@ -304,7 +304,7 @@ func (s *Service) resolve(c *check, st *state, in *domain, r *pb.RateLimitReques
 			return
 		}
 		c.limiter, c.limit = limiter, limitOf(limit)
-		c.rule = &rule{policy: policyOf(limit), answer: limit, countRefused: true}
+		c.rule = &rule{policy: policyOf(limit), answer: limit}
 		for _, e := range d.GetEntries() {
 			values = append(values, e.GetKey(), e.GetValue())
 		}
@@ -314,6 +314,9 @@ func (s *Service) resolve(c *check, st *state, in *domain, r *pb.RateLimitReques
 		c.limiter = st.limiters[c.rule]
 	}
 	c.key = keyOf(values)
+	if c.hits == 0 && !c.rule.looked.Load() {
+		c.rule.looked.Store(true)
+	}
 	if c.back = d.GetIsNegativeHits() && c.hits > 0; c.back && c.rule.policy.Algorithm != tiered.TokenBucket {
 		s.warn(notGivenBack, r, "hits of a window cannot be given back, so they stay taken (is_negative_hits)")
 		c.back, c.hits = false, 0
@@ -446,7 +449,7 @@ func (c *check) countRefused() {
 	default:
 		return
 	}
-	if !c.rule.countRefused || c.hits == 1 && c.rule.policy.Algorithm != tiered.TokenBucket {
+	if !c.rule.countsRefused(c.hits) || c.hits == 1 && c.rule.policy.Algorithm != tiered.TokenBucket {
 		return
 	}
 	_ = c.limiter.Charge(c.key, c.hits) // both are valid: they were decided about

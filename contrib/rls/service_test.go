@@ -282,7 +282,10 @@ descriptors:
 descriptors:
   - key: a
     rate_limit: {unit: hour, requests_per_unit: 9}
-    tiered: {algorithm: sliding window, also: [{unit: month, requests_per_unit: 5}, {unit: day, requests_per_unit: 7}]}
+    tiered:
+      algorithm: sliding window
+      also: [{unit: month, requests_per_unit: 5}, {unit: day, requests_per_unit: 7}]
+      count_refused: false
 `, nil)
 	rows(t, s, [2]string{monthly, "OK | OK 1/5"}, [2]string{monthly, "OVER | OVER 1/5"}, [2]string{"d | a=y", "OK | OK 0/5"})
 }
@@ -315,7 +318,7 @@ descriptors:
 func TestTokenBucket(t *testing.T) {
 	const config = `domain: d
 descriptors:
-  - {key: a, rate_limit: {unit: day, requests_per_unit: 1}, tiered: {algorithm: token bucket, burst: 5}}
+  - {key: a, rate_limit: {unit: day, requests_per_unit: 1}, tiered: {algorithm: token bucket, burst: 5, count_refused: false}}
 `
 	s := newService(t, remote.NewMemory(), config, nil)
 	rows(t, s,
