@@ -167,7 +167,7 @@ const (
 const sharedKey = "\x00"
 
 // find returns the key of a request. A key that begins like sharedKey gets that prefix once more, so that no two
-// keys become one. Only a path or a user's function can return such a key.
+// keys become one. Only a path, a cookie or a user's function can return such a key.
 func (k Key) find(r *http.Request) (string, bool) {
 	key, ok := k.of(r)
 	if !ok || key == "" {

@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 func TestKeys(t *testing.T) {
@@ -258,6 +260,60 @@ func TestSpellingsOfASecretCountAsOne(t *testing.T) {
 		}
 		if authenticated < 500 {
 			t.Errorf("%s: only %d spellings authenticate", name, authenticated)
+		}
+	}
+}
+
+// Whatever bytes a client sends in whatever number of lines: with a policy that is blocked no request passes, and none
+// panics, for each key.
+func TestAnyHeadersAreLimitedOrRefused(t *testing.T) {
+	g, _ := group(t)
+	l := limiter(t, g, "blocked", tiered.Blocked())
+	keys := map[string]Key{
+		"Header": Header("X-User"), "Host": Header("Host"), "Credential": Credential("Authorization"), "Cookie": Cookie("session"),
+		"Cookie, hashed": Cookie("session").Hashed(), "RemoteIP": RemoteIP(), "ForwardedFor": ForwardedFor(proxies...),
+		"Forwarded": Forwarded(proxies...), "TrustedHops": TrustedHops(2), "HeaderIP": HeaderIP("X-Real-IP", proxies...), "Method": Method(),
+		"joined": JoinKeys(Header("X-User"), Method(), RemoteIP()), "path": PathValue("x"), "Route": Route(),
+	}
+	fields := []string{"X-User", "Authorization", "Cookie", "X-Forwarded-For", "Forwarded", "X-Real-Ip"}
+	pieces := []string{
+		"", " ", "\t", ",", ";", "=", `"`, "\\", "for=", "Basic ", "Bearer ", "session=", "%", "%zz", "[", "]", ":", "::1", "10.0.0.1",
+		"fe80::1%eth0", "::ffff:1.2.3.4", "_hidden", "unknown", strings.Repeat("x", 70_000), strings.Repeat(",", 300),
+	}
+	random := rand.New(rand.NewPCG(40, 5))
+	text := func() (s string) {
+		for range random.IntN(6) {
+			if random.IntN(2) == 0 {
+				s += string([]byte{byte(random.IntN(256))})
+			} else {
+				s += pieces[random.IntN(len(pieces))]
+			}
+		}
+		return s
+	}
+	for name, key := range keys {
+		refused := map[int]int{}
+		for _, missing := range []Missing{Refuse, Together} {
+			h := wrap(t, []Rule{{Limiter: l, Key: key, Missing: missing}}, nil, ok)
+			for range 1000 {
+				r := &http.Request{Method: text(), Host: text(), RemoteAddr: "10.0.0.1:80", Header: http.Header{}, URL: &url.URL{Path: text()}}
+				if random.IntN(4) == 0 {
+					r.RemoteAddr = text()
+				}
+				r.SetPathValue("x", text())
+				for range random.IntN(5) {
+					name := fields[random.IntN(len(fields))]
+					r.Header[name] = append(r.Header[name], text())
+				}
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r)
+				if refused[w.Code]++; w.Code != http.StatusTooManyRequests && w.Code != http.StatusBadRequest {
+					t.Fatalf("%s: %.300q is answered with %d", name, r.Header, w.Code)
+				}
+			}
+		}
+		if refused[http.StatusTooManyRequests] == 0 {
+			t.Errorf("%s: %v", name, refused)
 		}
 	}
 }

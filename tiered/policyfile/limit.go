@@ -86,7 +86,7 @@ func (l *limits) middleware(next http.Handler) http.Handler {
 			met = l.table.meetings(r)
 		}
 		v := &visit{limits: l, turn: turn, last: next, request: r, met: met}
-		v.next(w, r.Context())
+		v.next(r.Context(), w)
 	})
 }
 
@@ -106,7 +106,7 @@ type visit struct {
 func visitOf(r *http.Request) *visit { return r.Context().Value(canonical.Request{}).(*visit) }
 
 // next asks the next route, or the handler if all have admitted the request.
-func (v *visit) next(w http.ResponseWriter, ctx context.Context) {
+func (v *visit) next(ctx context.Context, w http.ResponseWriter) {
 	if v.asked == len(v.met) {
 		r := v.request
 		if v.asked > 0 && v.limits.settle {
@@ -157,7 +157,7 @@ func (v *visit) copy(ctx context.Context) *http.Request {
 // admitted goes on with a request that a route has admitted. A function of the options may have read its form.
 func (v *visit) admitted(w http.ResponseWriter, r *http.Request) {
 	v.request.Body, v.request.Form, v.request.PostForm, v.request.MultipartForm = r.Body, r.Form, r.PostForm, r.MultipartForm
-	v.next(w, r.Context())
+	v.next(r.Context(), w)
 }
 
 // use names the policy and the key by which a limit counts a meeting: two meetings of a request with the same name count
