@@ -223,12 +223,12 @@ func TestLongPaths(t *testing.T) {
 			{long, 429},
 			{"/b" + long, ok},
 			{"/b" + long + ";", 414},
-			{"/" + strings.Repeat("%41", 3<<10), 414},
-			{"/" + strings.Repeat("%41", 2<<10), ok},
-			{"/" + strings.Repeat("%42/", 199), ok},
-			{"/" + strings.Repeat("%42/", 201), 414},
-			{"//a" + strings.Repeat("/", 190), 429},
-			{"//a" + strings.Repeat("%5c", 200), 414},
+			{"/" + strings.Repeat("%41", 1400), 414},
+			{"/" + strings.Repeat("%41", 1300), ok},
+			{"/" + strings.Repeat("%42/", 99), ok},
+			{"/" + strings.Repeat("%42/", 101), 414},
+			{"//a" + strings.Repeat("/", 90), 429},
+			{"//a" + strings.Repeat("%5c", 100), 414},
 		} {
 			if got := send(http.MethodGet, c.target, "x"); got != c.want {
 				t.Errorf("%d: %.20s of %d bytes: %d, want %d", i, c.target, len(c.target), got, c.want)
@@ -312,4 +312,37 @@ func TestSettlementOfEachReading(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A host counts however it is spelled, and so does one that a server would read in the path.
+func TestHostsCountHoweverTheyAreSpelled(t *testing.T) {
+	for match, all := range map[string][]string{
+		"Example.com./": {
+			"example.com /", "EXAMPLE.com /", "example.com. /", "example.com:80 /", "Example.Com.:443 /x", "example.com.. /",
+			"u@example.com /", "x http://example.com/", "x http://EXAMPLE.com:80/x", "x //example.com/", "x //Example.com.:80", "x //example%2ecom/x",
+		},
+		"orders./":      {"orders /", "ORDERS:80 /", "x http://orders"},
+		"[::1]/":        {"[::1] /", "[::1]:80 /", "[0:0::1]:80 /"},
+		"192.0.2.1/":    {"192.0.2.1 /", "192.0.2.1:80 /", "[::ffff:192.0.2.1] /"},
+		"example.com/a": {"example.com /a", "example.com //a", "EXAMPLE.com /A/", "x //example.com/a", "x ///example.com/a"},
+	} {
+		text := fmt.Sprintf("version: 1\npolicies: [{name: a, limit: blocked}]\nhttp: [{match: %q, limits: [{policy: a, key: ip}]}]\n", match)
+		send := sender(t, middleware(t, text)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+		for _, request := range all {
+			host, target, _ := strings.Cut(request, " ")
+			want := http.StatusTooManyRequests
+			if strings.HasPrefix(target, "///") {
+				want = ok // no host
+			}
+			if code := send(http.MethodGet, target, host); code != want {
+				t.Errorf("%s does not count for %s: %d", request, match, code)
+			}
+		}
+		for _, request := range []string{"example.org /", "example.com.x /", "x.example.com /", "x /example.com/", " /"} {
+			host, target, _ := strings.Cut(request, " ")
+			if code := send(http.MethodGet, target, host); code != ok {
+				t.Errorf("%s counts for %s: %d", request, match, code)
+			}
+		}
+	}
 }

@@ -1,7 +1,6 @@
 package policyfile
 
 import (
-	"cmp"
 	"net"
 	"net/http"
 	"net/url"
@@ -17,13 +16,14 @@ import (
 // stands behind the middleware is not known. So a request meets all routes that any such server could serve it as.
 //
 // The readings of a path are: as it is encoded or decoded; with its empty parts, . and .. or without; with a slash at its
-// end or without; with ;parameters and backslashes or without; as it is or in lower case. Each is looked up in the table.
+// end or without; with ;parameters or without; with \ or / for it; as it is or in lower case; and //x/y also as /y. What real
+// gin, echo, chi, fiber and http.ServeMux serve, with their options, is among them. Each is looked up in the table.
 
 // A path that is longer, in bytes as it was sent, or has more parts is read in one way only, and refused if there are
-// several: a client could make each request cost a millisecond. nginx and most others accept no longer one.
+// several: a client could make each request cost a millisecond.
 const (
-	longest   = 8 << 10
-	mostParts = 200
+	longest   = 4 << 10
+	mostParts = 100
 )
 
 // isTooLong reports whether a path is not read in several ways.
@@ -140,9 +140,12 @@ func (t *table) meetings(r *http.Request) (all []meeting) {
 			}
 		}
 	}
-	for _, path := range readings(r.URL) {
-		path = slices.Grow(path, 1)
-		folded := slices.Grow(lower(path), 1)
+	for _, read := range readings(r.URL) {
+		path, folded := slices.Grow(read.path, 1), slices.Grow(lower(read.path), 1)
+		hosts := hosts
+		if t.hosts && read.host != "" {
+			hosts = append(slices.Clone(hosts), canonical.Host(unescape(read.host)))
+		}
 		for _, host := range hosts {
 			for _, method := range methods {
 				add(t.exact.match(host, method, path), path)
@@ -170,28 +173,51 @@ func lower(path []string) []string {
 	return all
 }
 
-// readings returns the segments of a URL's path, decoded, in all ways to read it but for the slash at its end and the case
-// of letters. An empty last segment is a slash at the end.
-func readings(u *url.URL) (all [][]string) {
-	add := func(path []string) {
-		for _, p := range [][]string{path, clean(path)} {
-			if !slices.ContainsFunc(all, func(o []string) bool { return slices.Equal(o, p) }) {
-				all = append(all, p)
-			}
+// reading is a way to read a URL.
+type reading struct {
+	path []string // decoded; an empty last part is a slash at the end
+	host string   // that a server reads in the path, or ""
+}
+
+// readings returns all ways to read a URL, but for the slash at its end and the case of letters.
+func readings(u *url.URL) (all []reading) {
+	raws := []reading{{path: parts(u.EscapedPath())}}
+	if u.RawPath != "" { // a middleware that has changed Path may have left it, and chi and echo look at it
+		raws = also(raws, func([]string) []string { return parts(u.RawPath) })
+	}
+	raws = also(raws, func(path []string) []string { return parts("/" + backslashes.Replace(strings.Join(path, "/"))) })
+	for _, r := range raws[:len(raws):len(raws)] { // fasthttp reads //x/y as the path /y of the host x
+		if len(r.path) > 1 && r.path[0] == "" {
+			raws = append(raws, reading{parts("/" + strings.Join(r.path[2:], "/")), r.path[1]})
 		}
 	}
-	// A middleware that has changed Path may have left RawPath, which chi and echo look at.
-	for _, raw := range distinct(u.EscapedPath(), cmp.Or(u.RawPath, u.EscapedPath())) {
-		for _, raw := range distinct(raw, backslashes.Replace(raw)) {
-			plain := unescape(raw)
-			add(decoded(parts(raw)))
-			add(parts(plain))
-			if strings.Contains(plain, ";") {
-				add(bare(parts(plain)))
-				add(decoded(bare(parts(raw))))
-				add(parts(unescape(strings.Join(bare(parts(raw)), "/"))))
-			}
-		}
+	parameters := strings.Contains(u.Path, ";") || strings.Contains(u.RawPath, ";")
+	if parameters {
+		raws = also(raws, bare)
+	}
+	raws = also(raws, clean)
+	for _, r := range raws {
+		all = add(all, reading{decoded(r.path), r.host})
+		all = add(all, reading{parts("/" + unescape(strings.Join(r.path, "/"))), r.host})
+	}
+	if parameters {
+		all = also(all, bare)
+	}
+	return also(all, clean)
+}
+
+// add adds a reading if it is new.
+func add(all []reading, r reading) []reading {
+	if slices.ContainsFunc(all, func(o reading) bool { return o.host == r.host && slices.Equal(o.path, r.path) }) {
+		return all
+	}
+	return append(all, r)
+}
+
+// also adds each reading as changed by f.
+func also(all []reading, f func([]string) []string) []reading {
+	for _, r := range all {
+		all = add(all, reading{f(r.path), r.host})
 	}
 	return all
 }
@@ -210,18 +236,20 @@ func unescape(path string) string {
 func parts(path string) []string { return strings.Split(strings.TrimPrefix(path, "/"), "/") }
 
 func decoded(path []string) []string {
+	all := make([]string, len(path))
 	for i, s := range path {
-		path[i] = unescape(s)
+		all[i] = unescape(s)
 	}
-	return path
+	return all
 }
 
 // bare returns a path without parameters, as in /a;version=1/b.
 func bare(path []string) []string {
+	all := make([]string, len(path))
 	for i, s := range path {
-		path[i], _, _ = strings.Cut(s, ";")
+		all[i], _, _ = strings.Cut(s, ";")
 	}
-	return path
+	return all
 }
 
 // clean returns a path without empty parts, . and .. .

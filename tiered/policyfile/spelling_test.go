@@ -137,6 +137,22 @@ var servers = []server{
 		}
 		return all
 	}},
+	{name: "clean before it is decoded, as chi's CleanPath", parts: func(u *url.URL) []string {
+		all := cleaned(u.EscapedPath())
+		for i, s := range all {
+			all[i], _ = url.PathUnescape(s)
+		}
+		return all
+	}},
+	{name: "//host/path, as fasthttp", parts: func(u *url.URL) []string {
+		raw := u.EscapedPath()
+		if strings.HasPrefix(raw, "//") {
+			_, rest, _ := strings.Cut(raw[2:], "/")
+			raw = "/" + rest
+		}
+		p, _ := url.PathUnescape(raw)
+		return cleaned(p)
+	}},
 	{name: "any case, as fiber and Express", lower: true, slash: true, parts: func(u *url.URL) []string { return parts(u.Path) }},
 	{name: "any case and clean, as IIS", lower: true, slash: true, parts: func(u *url.URL) []string {
 		return cleaned(strings.ReplaceAll(u.Path, `\`, "/"))
@@ -246,7 +262,7 @@ func spell(r *rand.Rand, target string) string {
 	case 9:
 		return "/" + target
 	case 10:
-		return []string{"/x/..", "/login/..", "/downloads/..", "/%2e", "/downloads%2f.."}[r.IntN(5)] + target
+		return []string{"/x/..", "/login/..", "/downloads/..", "/%2e", "/downloads%2f..", "//x"}[r.IntN(6)] + target
 	case 11:
 		return target[:at] + []string{"%00", "%ff", "%c3%a9", "%25", "%252f", "{", "*", ":", "@"}[r.IntN(9)] + target[at:]
 	}
