@@ -83,11 +83,17 @@ func (s Sequence) Code(f *Fault) string {
 			fmt.Fprintf(&b, "\t\tsleep(%s)\n", dur(x.After))
 		}
 		code := s.code(x, held, hangs)
+		if f != nil {
+			code += f.returns[i]
+		}
 		if x.Verb == Reserve {
 			held++
 		}
 		if f != nil && i == f.step {
 			code += "\n" + f.Check
+		}
+		if x.Verb == Look {
+			code = "{\n" + code + "\n_ = v\n}"
 		}
 		for line := range strings.Lines(strings.TrimSpace(code) + "\n") {
 			b.WriteString("\t\t" + line)
@@ -132,10 +138,10 @@ func (s Sequence) code(x Step, held int, hangs bool) string {
 	case Back:
 		text = "for range 40 {\n\tif " + text + "; !d.Allowed {\n\t\tbreak\n\t}\n}"
 	case Look:
-		text = "d = " + call("PeekN") + "\n" + text
+		text = "v := " + call("PeekN") + "\n" + text
 	case Each:
 		text = fmt.Sprintf("_, _ = %s.PeekEach(ctx, %q)", l, key)
-	case Believed:
+	case Known:
 		text = fmt.Sprintf("d, _ = %s.PeekLocal(%q)", l, key)
 	case Reserve:
 		text = "rs = append(rs, " + call("ReserveN") + ")\nd = rs[len(rs)-1].Decision"

@@ -12,7 +12,7 @@
 //   - share: the same as retry, for a share in an outage.
 //   - peek: Peek and then Allow in the same instant, alone, say the same, and one cost less remains. outage: the same
 //     while the store is down.
-//   - each: PeekEach says for its tightest limit what Peek says. believed: PeekLocal says what Peek says in an outage.
+//   - each: PeekEach says for its tightest limit what Peek says.
 //   - range: remaining is between 0 and burst, and reset is not before retry.
 //   - stats: the figures are the sum of what was observed, by reason and by tier, in requests and in tokens.
 //   - late: no call takes longer than its Budgets or its context. close: the same of Close, and it succeeds while the

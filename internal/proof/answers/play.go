@@ -18,7 +18,8 @@ import (
 // Fault is a wrong answer. Check is Go code that fails where it is, and uses what Sequence.Code declares.
 type Fault struct {
 	Judge, Text, Check string
-	step               int // in which it was found
+	step               int            // in which it was found
+	returns            map[int]string // by step: what Back did after it was refused, as Go
 }
 
 // player plays a sequence.
@@ -38,6 +39,7 @@ type player struct {
 	waiting map[string]int
 	fault   *Fault
 	at      int // the present step
+	returns map[int]string
 }
 
 // process is one process of the service.
@@ -96,7 +98,7 @@ func (s Sequence) Play(judges func(judge string) bool) *Fault {
 			return nil
 		}
 	}
-	w := &player{Sequence: s, judges: judges, store: &store{Memory: remote.NewMemory()}, base: time.Now(), waiting: make(map[string]int)}
+	w := &player{Sequence: s, judges: judges, store: &store{Memory: remote.NewMemory()}, base: time.Now(), waiting: make(map[string]int), returns: make(map[int]string)}
 	for i := range s.Processes {
 		w.slots = append(w.slots, nil)
 		w.open(i)
@@ -158,7 +160,7 @@ func (w *player) blame(judge, check, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.fault == nil && w.judges(judge) {
-		w.fault = &Fault{judge, fmt.Sprintf(format, args...), check, w.at}
+		w.fault = &Fault{judge, fmt.Sprintf(format, args...), check, w.at, w.returns}
 	}
 }
 
@@ -219,8 +221,9 @@ func (w *player) do(x Step) {
 		p.look(which, key, x.N)
 	case Each:
 		p.each(which, key)
-	case Believed:
-		p.believed(which, key)
+	case Known:
+		d, _ = l.PeekLocal(key)
+		p.judge(&d)
 	case Reserve:
 		var r tiered.Reservation
 		w.timed(w.Budget, func() { r = l.ReserveN(ctx, key, x.N) })
@@ -309,6 +312,7 @@ func (w *player) unlimited(which int, key string) bool {
 
 // ask asks for n tokens.
 func (p *process) ask(which int, key string, n int64) (d tiered.Decision) {
+	p.touched[name(which, key)] = time.Now()
 	p.timed(p.Budget, func() { d = p.limiters[which].AllowN(context.Background(), key, n) })
 	p.decision(&d, which, n)
 	return d
@@ -371,7 +375,7 @@ func (p *process) doFunc(which int, key string, fails bool) {
 		case errors.As(err, &refused):
 			p.decision(&refused.Decision, which, 1)
 		case p.Policies[which].Shadow || p.isDown():
-			p.counts[which].unsure = true
+			p.counts[which].unsure, p.counts[which].quiet = true, true
 		case !p.unlimited(which, key):
 			p.counts[which].admit(1)
 		default:

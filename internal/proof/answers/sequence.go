@@ -43,7 +43,7 @@ const (
 	Back                 // AllowN until it is refused, and back when that says: see player.back
 	Look                 // PeekN, and then AllowN
 	Each                 // Peek and PeekEach
-	Believed             // PeekLocal and Peek
+	Known                // PeekLocal
 	Reserve              // ReserveN
 	Settle               // settles a reservation at N tokens
 	Cancel               // cancels a reservation
