@@ -55,7 +55,7 @@ func (b *Bucket) DryRun(now time.Duration, n int64, c Conditions) (call Call, as
 		}
 		call.Hold = hold
 		call.Ret, call.Refund = b.lease.goingBack()
-		if call.Ack = c.Seq - 1; b.lease != nil && b.lease.ack != unknownAck {
+		if call.Ack = c.Seq; b.lease != nil && b.lease.ack != unknownAck {
 			call.Ack = b.lease.ack
 		}
 		if w := b.windows(); w != nil && call.Refund > 0 && w.refund != nil {
@@ -64,6 +64,15 @@ func (b *Bucket) DryRun(now time.Duration, n int64, c Conditions) (call Call, as
 	}
 	b.oweDry(&call, now, c)
 	return call, true
+}
+
+// Only is a dry run by one of the limits of a key, from 0.
+func (c Call) Only(i int) Call {
+	l, p := c.Limits()[i], *c.Policy
+	c.Cap, c.Tokens, c.Period, c.Span, c.Also = l.Cap, l.Tokens, l.Period, l.Span, nil
+	p.Cap = l.Cap
+	c.Policy = &p
+	return c
 }
 
 // settleDry adds to a dry run of a log what the next call settles.

@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -68,17 +69,6 @@ func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) 
 	if p.Rule != local.ByLimit {
 		return []Decision{l.Peek(ctx, key)}, nil
 	}
-	policies, buckets := l.bucketPolicies(p), l.bucketLimiters()
-	var calls []lua.Call
-	for i, s := range buckets {
-		c := call(l.group.store.Name(s.kind, s.name, id.Key), policies[i])
-		c.Phase = s.phase(id.Key)
-		for _, limit := range c.Limits() {
-			c.Cap, c.Tokens, c.Period, c.Span, c.Also = limit.Cap, limit.Tokens, limit.Period, limit.Span, nil
-			calls = append(calls, c)
-		}
-	}
-	results, now := l.group.peekCalls(ctx, calls), l.group.now()
 	all := make([]Decision, len(limits))
 	for i, limit := range limits {
 		all[i] = Decision{
@@ -86,25 +76,34 @@ func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) 
 			RetryAfter: math.MaxInt64,
 		}
 	}
-	for i, r := range results {
-		if r.Err != nil {
-			return nil, fmt.Errorf("%w: a peek at a key of policy %q: %w", ErrUnavailable, l.name, r.Err)
+	ctx, cancel := context.WithTimeout(ctx, l.group.options.Budget)
+	defer cancel()
+	var runs []*dryRun
+	for _, s := range l.bucketLimiters() {
+		b := s.bucketToPeek(key)
+		for i := range limits {
+			runs = append(runs, b.dryRun(1, i))
 		}
-		s, d := buckets[i/len(limits)], &all[i%len(limits)]
-		left := r.Reply.Level
-		if b, ok := l.group.cache.Find(local.ID{Policy: s.number, Key: id.Key}); ok {
-			held, _ := b.Peek(now)
-			left += held - b.Charged() // Redis hears of it within 50 ms
+	}
+	for i, j := range runs {
+		c, r := j.wait(ctx)
+		if r.Err == nil && r.Reply.Code == lua.Late { // the node's clock is known better now
+			c, r = j.bucket.dryRun(1, j.limit).wait(ctx)
 		}
-		clear := time.Duration(r.Reply.Reset) * time.Microsecond
-		retry := clear
-		if c := calls[i]; !p.Call.Algorithm.Window() {
-			retry = resetAfter(1-left, float64(c.Period)*float64(time.Microsecond)/float64(c.Tokens))
+		if r.Err != nil || r.Reply.Code > lua.Denied {
+			return nil, fmt.Errorf("%w: a peek at a key of policy %q: %w", ErrUnavailable, l.name, cmp.Or(r.Err, errNotAsked))
+		}
+		now, d := l.group.now(), &all[i%len(limits)]
+		v, held := j.bucket.Foreseen(now, 1, c, r.Reply), int64(0)
+		if c.Direct { // it needs none of what is held
+			held, _ = j.bucket.Peek(now)
 		}
 		// What one shard lacks, the others cannot give.
-		d.Remaining = min(d.Remaining+max(left, 0), d.Burst)
-		d.ResetAfter, d.RetryAfter = max(d.ResetAfter, clear), min(d.RetryAfter, retry)
+		d.Remaining = min(d.Remaining+held+v.Left, d.Burst)
+		d.ResetAfter = max(d.ResetAfter, time.Duration(r.Reply.Reset)*time.Microsecond)
+		d.RetryAfter = min(d.RetryAfter, max(v.Retry, time.Microsecond))
 	}
+	now := l.group.now()
 	shares := usableShares(p)
 	for i := range all {
 		d := &all[i]
@@ -119,6 +118,7 @@ func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) 
 		if d.Remaining > 0 {
 			d.Allowed, d.Reason, d.RetryAfter = true, Granted, 0
 		}
+		d.ResetAfter = max(d.ResetAfter, d.RetryAfter)
 	}
 	if len(limits) == 1 {
 		all[0].LimitNumber = 0

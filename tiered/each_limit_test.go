@@ -146,3 +146,50 @@ func TestPeekEachWithoutRedis(t *testing.T) {
 		t.Errorf("%+v, %v", all, err)
 	}
 }
+
+// PeekEach says of one limit what Peek says where Redis is asked: when the first token comes back, and not when all have.
+func TestPeekEachSaysWhenToComeBack(t *testing.T) {
+	for name, p := range map[string]Policy{
+		"sliding window": {Limit: PerMinute(4), Algorithm: SlidingWindow},
+		"sliding log":    {Limit: PerMinute(4), Algorithm: SlidingLog},
+		"fixed window":   {Limit: PerMinute(4), Algorithm: FixedWindow},
+		"part of token":  {Limit: PerMinute(4)},
+		"debt":           {Limit: PerMinute(4), MaxDebt: 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := remote.NewMemory()
+				p.Name, p.Lease.Size = "p", NoLease
+				open := func() *Limiter {
+					l, err := New(store, p, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return l
+				}
+				uses, looks := open(), open()
+				defer func() { _, _ = uses.Close(t.Context()), looks.Close(t.Context()) }()
+				for range 4 {
+					uses.Allow(t.Context(), "k")
+					time.Sleep(time.Second)
+				}
+				for uses.Allow(t.Context(), "k").Allowed {
+				}
+				if p.MaxDebt > 0 {
+					if err := uses.Charge("k", 10); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Second)
+				}
+				want := looks.Peek(t.Context(), "k") // this process knows nothing of the key
+				each, err := looks.PeekEach(t.Context(), "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if each[0] != want || want.Tier != Remote {
+					t.Errorf("PeekEach says %+v\nPeek says %+v", each[0], want)
+				}
+			})
+		})
+	}
+}

