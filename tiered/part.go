@@ -201,7 +201,7 @@ func (p *part) wait(ctx context.Context) {
 		p.yield()
 	}
 	p.now = g.now()
-	p.limiter.parent.requests.waits.Observe(p.now - begin)
+	p.limiter.parent.requests.counts().waits.Observe(p.now - begin)
 	p.leave(w, v, Remote)
 	p.waiter = nil
 	switch reason {

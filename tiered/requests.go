@@ -70,14 +70,28 @@ func readHistogram(h *histogram.Histogram) (r Histogram) {
 // requestCounts makes requests of the tokens that are counted anyway. A request of one token counts nothing, so it
 // costs nothing. Any other request counts by how many tokens it cost more than one.
 type requestCounts struct {
+	large    atomic.Pointer[largeCounts] // nil until it is needed: of thousands of policies, most are rarely asked
+	near     atomic.Int64                // see [local.Policy].NearLimit
+	paid     atomic.Int64                // see [local.Policy].Paid
+	refunded atomic.Int64                // tokens of admitted requests that were given back: they are counted as spent no more
+}
+
+// largeCounts are 2 kB.
+type largeCounts struct {
 	stripes [8]struct { // so that cores rarely write to the same one
 		surplus [kinds]atomic.Int64
 		_       [192 - 8*kinds]byte
 	}
-	near     atomic.Int64 // see [local.Policy].NearLimit
-	paid     atomic.Int64 // see [local.Policy].Paid
-	waits    histogram.Histogram
-	refunded atomic.Int64 // tokens of admitted requests that were given back: they are counted as spent no more
+	waits histogram.Histogram
+}
+
+// counts returns the large counts, and makes them if there are none.
+func (c *requestCounts) counts() *largeCounts {
+	if l := c.large.Load(); l != nil {
+		return l
+	}
+	c.large.CompareAndSwap(nil, new(largeCounts))
+	return c.large.Load()
 }
 
 // kind is a Reason, or one of those that a Reason does not tell apart.
@@ -132,24 +146,29 @@ func (l *Limiter) addRequest(key string, k kind, n, times int64) {
 	if surplus == 0 {
 		return
 	}
-	stripe := 0
+	stripe, counts := 0, l.parent.requests.counts()
 	if key != "" {
-		stripe = int(key[len(key)-1]) % len(l.parent.requests.stripes)
+		stripe = int(key[len(key)-1]) % len(counts.stripes)
 	}
-	l.parent.requests.stripes[stripe].surplus[k].Add(times * surplus)
+	counts.stripes[stripe].surplus[k].Add(times * surplus)
 }
 
 // of returns how many requests of a kind there were, by their tokens.
 func (c *requestCounts) of(k kind, tokens int64) int64 {
-	for i := range c.stripes {
-		tokens -= c.stripes[i].surplus[k].Load()
+	if l := c.large.Load(); l != nil {
+		for i := range l.stripes {
+			tokens -= l.stripes[i].surplus[k].Load()
+		}
 	}
 	return max(tokens, 0) // a decision under way has counted one of both
 }
 
-// fill sets the numbers of requests by those of tokens.
-func (c *requestCounts) fill(p *PolicyStats) {
-	p.NearLimit, p.Waits, p.Refunded = c.near.Load(), readHistogram(&c.waits), c.refunded.Load()
+// fill sets the numbers of requests by those of tokens. empty are the buckets of all histograms that are empty.
+func (c *requestCounts) fill(p *PolicyStats, empty []int64) {
+	p.NearLimit, p.Waits.Buckets, p.Refunded = c.near.Load(), empty, c.refunded.Load()
+	if l := c.large.Load(); l != nil {
+		p.Waits = readHistogram(&l.waits)
+	}
 	p.Requests = Requests{
 		Granted:   c.of(kind(Granted), p.Spent+p.Standing+p.Refunded),
 		Shared:    c.of(kind(Shared), p.Shared),

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/internal/histogram"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
@@ -137,7 +138,7 @@ func (g *Group) Stats() Stats {
 	if g.isZero() {
 		return Stats{}
 	}
-	s := Stats{Policies: make(map[string]PolicyStats), Nodes: make(map[string]NodeStats)}
+	s := Stats{Nodes: make(map[string]NodeStats)}
 	s.Keys, s.Leaving, s.Evictions = g.cache.Counts()
 	s.Standstills, s.TraceDropped, s.TracePanics = g.standstills.Load(), g.trace.dropped.Load(), g.trace.panics.Load()
 	s.Format, s.Script = lua.TokenBucket.Mark(), lua.TokenBucket.Script().SHA
@@ -145,6 +146,7 @@ func (g *Group) Stats() Stats {
 	s.Standing, s.Reloads = g.standingStats(), g.reloads.stats()
 
 	all := g.limiters.present()
+	s.Policies = make(map[string]PolicyStats, len(all))
 	index := make(map[*Limiter]int, len(all))
 	now := g.now()
 	sums := make([]local.Stats, len(all))
@@ -173,6 +175,7 @@ func (g *Group) Stats() Stats {
 	g.cache.All(count)
 	g.cacheAfterClose.All(count)
 	nodes := g.dispatch.Nodes()
+	empty := make([]int64, histogram.Buckets)
 	for i, l := range all {
 		if l.parent != l { // a shard's parent has its figures
 			continue
@@ -186,7 +189,7 @@ func (g *Group) Stats() Stats {
 		p.Blocked = t.Blocked
 		p.Shared, p.Open, p.Settled = t.Shared, t.Opened, max(t.Settled-l.requests.paid.Load(), 0)
 		l.waitStats.fill(&p)
-		l.requests.fill(&p)
+		l.requests.fill(&p, empty)
 		p.Top = tops[i].list()
 		for _, n := range nodes {
 			p.Processes = max(p.Processes, n.Processes(l.place()))

@@ -1,0 +1,45 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// A policy that nobody asks is small, and so are its figures: a service may have tens of thousands of rules.
+func TestPoliciesThatNobodyAsksAreSmall(t *testing.T) {
+	heap := func() (m runtime.MemStats) {
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m
+	}
+	g, err := NewGroup(remote.NewMemory(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close(context.Background())
+	const n = 2000
+	all := make([]Policy, n)
+	for i := range all {
+		all[i] = Policy{Name: fmt.Sprintf("rule%d", i), Limit: PerMinute(100), Algorithm: FixedWindow, Calendar: true}
+	}
+	empty := heap()
+	if err := g.SetPolicies(all); err != nil {
+		t.Fatal(err)
+	}
+	made := heap()
+	stats := g.Stats()
+	read := heap()
+	each, figures := int64(made.HeapAlloc-empty.HeapAlloc)/n, int64(read.TotalAlloc-made.TotalAlloc)/n
+	t.Logf("a policy has %d bytes, and its figures take %d", each, figures)
+	if each > 3000 || figures > 1300 {
+		t.Error("want at most 3000 and 1300")
+	}
+	if p := stats.Policies["rule7"]; len(stats.Policies) != n || p.Requests != (Requests{}) || p.Waits.Count() != 0 || len(p.Waits.Buckets) == 0 {
+		t.Errorf("%d policies; %+v", len(stats.Policies), p)
+	}
+	runtime.KeepAlive(all)
+}
