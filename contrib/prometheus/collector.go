@@ -32,6 +32,13 @@ func NewGroupsCollector(groups map[string]*tiered.Group) *Collector {
 	return newCollector(metrics.NewGroupsReader(groups))
 }
 
+// NewTotalsCollector returns a Collector of one Group with thousands of policies. It has no series for each of them, but
+// their sums, with the label policy="all": see [metrics.NewTotalsReader]. Each scrape calls each, if it is not nil, with
+// the figures of the policies. If the Group is nil, Register returns an error.
+func NewTotalsCollector(group *tiered.Group, each func(map[string]tiered.PolicyStats)) *Collector {
+	return newCollector(metrics.NewTotalsReader(group, each))
+}
+
 func newCollector(reader *metrics.Reader, err error) *Collector {
 	if err != nil {
 		return &Collector{err: err}

@@ -52,6 +52,7 @@ type Reader struct {
 	ofGroup  []reading[figures]
 	ofPolicy []reading[tiered.PolicyStats]
 	ofNode   []reading[tiered.NodeStats]
+	totals   *totals // nil if each policy has its series
 
 	mu      sync.Mutex
 	read    int64               // how often all series were read
@@ -156,7 +157,11 @@ func (r *Reader) Samples() iter.Seq[Sample] {
 			if !samples(r, r.ofGroup, g.labels, f, yield) {
 				return
 			}
-			for name, p := range f.Policies {
+			policies := f.Policies
+			if r.totals != nil {
+				policies = map[string]tiered.PolicyStats{AllPolicies: r.totals.of(policies)}
+			}
+			for name, p := range policies {
 				if !samples(r, r.ofPolicy, append(slices.Clip(g.labels), cleaned(name)), p, yield) {
 					return
 				}

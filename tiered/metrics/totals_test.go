@@ -1,0 +1,105 @@
+package metrics
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// The totals have every figure of a policy: the sum, or the largest.
+func TestTotalsOfEveryFigure(t *testing.T) {
+	var p tiered.PolicyStats
+	checked := 0
+	check := func(name string, of func(*tiered.PolicyStats) reflect.Value) {
+		p = tiered.PolicyStats{}
+		increase(t, of(&p), name)
+		sum := (&totals{}).of(map[string]tiered.PolicyStats{"a": p, "b": p})
+		want := reflect.New(of(&p).Type()).Elem()
+		switch x := of(&p).Interface().(type) {
+		case tiered.Histogram:
+			want.Set(reflect.ValueOf(tiered.Histogram{Sum: 2 * x.Sum, Buckets: []int64{2, 0}}))
+		default:
+			n := of(&p).Int() * 2
+			if notCounters[name] == largest {
+				n /= 2
+			}
+			want.SetInt(n)
+		}
+		if got := of(&sum); !reflect.DeepEqual(got.Interface(), want.Interface()) {
+			t.Errorf("%s is %v in the totals, want %v", name, got, want)
+		}
+		checked++
+	}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[tiered.PolicyStats]()) {
+		switch f.Name {
+		case "Top", "Direct", "Requests":
+			continue
+		}
+		check(f.Name, func(p *tiered.PolicyStats) reflect.Value { return reflect.ValueOf(p).Elem().FieldByIndex(f.Index) })
+	}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[tiered.Requests]()) {
+		check(f.Name, func(p *tiered.PolicyStats) reflect.Value {
+			return reflect.ValueOf(&p.Requests).Elem().FieldByIndex(f.Index)
+		})
+	}
+	if checked < 40 {
+		t.Errorf("only %d figures", checked)
+	}
+}
+
+// Counters of the totals never fall when policies are removed, and count nothing twice when one comes back, with its
+// figures or without.
+func TestTotalsOfRemovedPolicies(t *testing.T) {
+	counted := func(n int64) tiered.PolicyStats {
+		return tiered.PolicyStats{
+			Spent: n, Held: 5, Requests: tiered.Requests{Granted: n}, Waits: tiered.Histogram{Buckets: []int64{n, 0}}, Processes: 3,
+		}
+	}
+	total := &totals{}
+	for i, step := range []struct {
+		policies map[string]tiered.PolicyStats
+		want     int64
+		held     int64
+	}{
+		{map[string]tiered.PolicyStats{"a": counted(100), "b": counted(10)}, 110, 10},
+		{map[string]tiered.PolicyStats{"b": counted(20)}, 120, 5},
+		{map[string]tiered.PolicyStats{"b": counted(20), "a": counted(0)}, 120, 10}, // anew
+		{map[string]tiered.PolicyStats{"a": counted(7)}, 127, 5},
+		{map[string]tiered.PolicyStats{"a": counted(7), "b": counted(25)}, 132, 10}, // with its figures
+		{nil, 132, 0},
+		{nil, 132, 0},
+		{map[string]tiered.PolicyStats{"c": counted(1)}, 133, 5},
+	} {
+		sum := total.of(step.policies)
+		if sum.Spent != step.want || sum.Requests.Granted != step.want || sum.Waits.Buckets[0] != step.want || sum.Held != step.held {
+			t.Errorf("step %d: %d spent, %d requests, %v waits, %d held; want %d and %d", i, sum.Spent, sum.Requests.Granted,
+				sum.Waits.Buckets, sum.Held, step.want, step.held)
+		}
+	}
+	for i := range 3 * mostGone {
+		total.of(map[string]tiered.PolicyStats{string(rune(i)) + "x": counted(1)})
+	}
+	if n := len(total.gone); n > mostGone+1 {
+		t.Errorf("%d policies that are gone are remembered", n)
+	}
+}
+
+// A Reader of totals has the metrics of any other, with one policy.
+func TestTotalsReader(t *testing.T) {
+	i := invent()
+	i.stats.Policies["q"] = tiered.PolicyStats{Requests: tiered.Requests{Granted: 7}}
+	r, passed := i.reader(), 0
+	r.totals = &totals{each: func(all map[string]tiered.PolicyStats) { passed += len(all) }}
+	got := series(t, r)
+	if n := got["tiered_decisions_total{all,local,granted}"]; n != 1007 || passed != 2 {
+		t.Errorf("%v requests, want 1007; %d policies were passed on, want 2", n, passed)
+	}
+	delete(i.stats.Policies, "q")
+	if n := len(series(t, i.reader())); n != len(got) {
+		t.Errorf("%d series of a policy, %d of the totals", n, len(got))
+	}
+	if _, err := NewTotalsReader(nil, nil); err == nil {
+		t.Error("a nil Group is accepted")
+	}
+}
