@@ -11,6 +11,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/spelling"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
@@ -85,7 +86,7 @@ func TestMeets(t *testing.T) {
 func sender(t *testing.T, h http.Handler) func(method, target, host string) int {
 	return func(method, target, host string) int {
 		t.Helper()
-		r := parsed(method, target, host)
+		r := spelling.Parsed(method, target, host)
 		if r == nil {
 			t.Fatalf("%s %s is no request", method, target)
 		}
@@ -192,7 +193,7 @@ func TestHandlerGetsTheRequestAsItWas(t *testing.T) {
 		var r, got *http.Request
 		h := middleware(t, text)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }))
 		for _, target := range []string{"/t/x/", "//t/x%2fy/../z;v=1/?q=1", "/none"} {
-			r = parsed("get", target, "EXAMPLE.com:80")
+			r = spelling.Parsed("get", target, "EXAMPLE.com:80")
 			h.ServeHTTP(httptest.NewRecorder(), r)
 			if got != r || got.RequestURI != target || got.URL.RequestURI() != target || got.Host != "EXAMPLE.com:80" || got.Method != "get" {
 				t.Errorf("%s: %+v", target, got)
@@ -201,7 +202,7 @@ func TestHandlerGetsTheRequestAsItWas(t *testing.T) {
 		mux := http.NewServeMux() // around it
 		mux.Handle("/t/{other}/{tenant}", h)
 		for target, want := range map[string]string{"/t/x%2fy/z": "x/y z", "/t/x/y": "x y"} {
-			mux.ServeHTTP(httptest.NewRecorder(), parsed(http.MethodGet, target, "x"))
+			mux.ServeHTTP(httptest.NewRecorder(), spelling.Parsed(http.MethodGet, target, "x"))
 			if is := got.PathValue("other") + " " + got.PathValue("tenant"); is != want || got.Pattern != "/t/{other}/{tenant}" {
 				t.Errorf("%s: the values of the mux around it are %q, its pattern is %q", target, is, got.Pattern)
 			}

@@ -1,7 +1,6 @@
 package policyfile_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"log/slog"
@@ -15,6 +14,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/spelling"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -36,34 +36,6 @@ var spelled = []struct{ match, method, host, path string }{
 	{"/tenants/{tenant}/orders", "GET", "x", "/tenants/acme/orders"},
 	{"/{$}", "GET", "x", "/"},
 	{"/", "GET", "x", "/else/where"},
-}
-
-// counting returns a function that reports which of these routes a request counts for. There is a policy file for each: its
-// policy is blocked, and those of the others are unlimited.
-func counting(t *testing.T, matches []string) func(*http.Request) []string {
-	t.Helper()
-	var all []http.Handler
-	for i := range matches {
-		text := "version: 1\npolicies: [{name: this, limit: blocked}, {name: other, limit: unlimited}]\nhttp:\n"
-		for j, match := range matches {
-			policy := map[bool]string{true: "this", false: "other"}[i == j]
-			text += fmt.Sprintf("  - {match: %q, limits: [{policy: %s, key: header X-Id}]}\n", match, policy)
-		}
-		all = append(all, middleware(t, text)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
-	}
-	return func(r *http.Request) (counted []string) {
-		for i, h := range all {
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r.Clone(t.Context()))
-			if w.Code != http.StatusOK && w.Code != http.StatusTooManyRequests {
-				t.Errorf("%s %s is answered with %d", r.Method, r.RequestURI, w.Code)
-			}
-			if w.Code == http.StatusTooManyRequests {
-				counted = append(counted, matches[i])
-			}
-		}
-		return counted
-	}
 }
 
 // middleware is that of a policy file.
@@ -222,63 +194,6 @@ func (s server) all(want, got []string) bool {
 	return true
 }
 
-// spell writes a target in another way.
-func spell(r *rand.Rand, target string) string {
-	if target == "" {
-		return "/"
-	}
-	at := 1 + r.IntN(len(target))
-	slash := func(with string) string {
-		all := strings.SplitAfter(target, "/")
-		i := r.IntN(len(all))
-		all[i] += with
-		return strings.Join(all, "")
-	}
-	switch r.IntN(12) {
-	case 0:
-		if at < len(target) && target[at] != '/' && target[at] != '%' {
-			return target[:at] + fmt.Sprintf([]string{"%%%02x", "%%%02X"}[r.IntN(2)], target[at]) + target[at+1:]
-		}
-	case 1:
-		if i := strings.LastIndexByte(target[:at], '/'); i > 0 {
-			return target[:i] + []string{"%2f", "%2F", "%5c", `\`, "//"}[r.IntN(5)] + target[i+1:]
-		}
-	case 2:
-		return slash([]string{"/", "./", "x/../", "%2e/", "x/%2e%2e/", "%2e%2e/", "../", "..;/", "..%2f"}[r.IntN(9)])
-	case 3:
-		return target[:at] + strings.ToUpper(target[at:])
-	case 4:
-		return target[:at] + strings.ToLower(target[at:])
-	case 5:
-		return target + "/"
-	case 6:
-		return strings.TrimSuffix(target, "/")
-	case 7:
-		return target + []string{"/.", "/..", "/x/..", "%2f", "?x=/login", ";v=1", "//", "/%2e%2e/%2e%2e/login"}[r.IntN(8)]
-	case 8:
-		if i := strings.LastIndexByte(target[:at], '/'); i > 0 {
-			return target[:i] + []string{";", ";v=1", ";a%2fb", "%3bx"}[r.IntN(4)] + target[i:]
-		}
-	case 9:
-		return "/" + target
-	case 10:
-		return []string{"/x/..", "/login/..", "/downloads/..", "/%2e", "/downloads%2f..", "//x"}[r.IntN(6)] + target
-	case 11:
-		return target[:at] + []string{"%00", "%ff", "%c3%a9", "%25", "%252f", "{", "*", ":", "@"}[r.IntN(9)] + target[at:]
-	}
-	return target
-}
-
-// parsed reads a request as a server does. It returns nil for one that a server refuses.
-func parsed(method, target, host string) *http.Request {
-	text := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nX-Id: ann\r\n\r\n", method, target, host)
-	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text)))
-	if err != nil {
-		return nil
-	}
-	return r
-}
-
 // However a client spells a URL, its host and its method: if a server serves the request as a route, the route's limit
 // counts it. One of the servers is a real ServeMux with the same routes. As it is usually spelled, a request counts for its
 // own route only.
@@ -298,9 +213,9 @@ func TestHoweverAURLIsSpelledItsRouteCounts(t *testing.T) {
 			for _, match := range matches {
 				mux.HandleFunc(match, func(http.ResponseWriter, *http.Request) { ran = match })
 			}
-			counted := counting(t, matches)
+			counted := spelling.Counting(t, matches)
 			for _, s := range spelled[:len(matches)] {
-				if got := counted(parsed(s.method, s.path, s.host)); !slices.Equal(got, []string{s.match}) {
+				if got := counted(spelling.Parsed(s.method, s.path, s.host)); !slices.Equal(got, []string{s.match}) {
 					t.Errorf("%s %s%s counts for %q", s.method, s.host, s.path, got)
 				}
 			}
@@ -310,7 +225,7 @@ func TestHoweverAURLIsSpelledItsRouteCounts(t *testing.T) {
 				s := spelled[i%len(spelled)]
 				target, host, method := s.path, s.host, s.method
 				for range random.IntN(5) {
-					target = spell(random, target)
+					target = spelling.Target(random, target)
 				}
 				switch random.IntN(8) {
 				case 0:
@@ -324,7 +239,7 @@ func TestHoweverAURLIsSpelledItsRouteCounts(t *testing.T) {
 				case 4:
 					target = "http://" + host + target
 				}
-				r := parsed(method, target, host)
+				r := spelling.Parsed(method, target, host)
 				if r == nil {
 					continue
 				}
@@ -357,15 +272,15 @@ func TestHoweverAURLIsSpelledItsRouteCounts(t *testing.T) {
 // A file server cleans the path itself. What it serves from a directory counts.
 func TestFileServerIsLimited(t *testing.T) {
 	files := http.FileServerFS(fstest.MapFS{"downloads/big.iso": {Data: []byte("big")}, "else/x": {Data: []byte("x")}})
-	counted := counting(t, []string{"/downloads/"})
+	counted := spelling.Counting(t, []string{"/downloads/"})
 	random := rand.New(rand.NewPCG(40, 2))
 	served := 0
 	for range 4000 {
 		target := "/downloads/big.iso"
 		for range random.IntN(5) {
-			target = spell(random, target)
+			target = spelling.Target(random, target)
 		}
-		r := parsed(http.MethodGet, target, "x")
+		r := spelling.Parsed(http.MethodGet, target, "x")
 		if r == nil {
 			continue
 		}
@@ -412,7 +327,7 @@ func TestAnyRoutesCountAsAMuxServesThem(t *testing.T) {
 		if slices.ContainsFunc(matches, func(m string) bool { return strings.Contains(m, "A") }) && collide(matches) {
 			continue
 		}
-		counted := counting(t, matches)
+		counted := spelling.Counting(t, matches)
 		for range 300 {
 			match := matches[random.IntN(len(matches))] // a request that may meet it, or another
 			match = match[strings.Index(match, "/"):]
@@ -427,9 +342,9 @@ func TestAnyRoutesCountAsAMuxServesThem(t *testing.T) {
 				target += "/" + part
 			}
 			if random.IntN(3) == 0 {
-				target = spell(random, target)
+				target = spelling.Target(random, target)
 			}
-			r := parsed(one("GET", "HEAD", "POST", "CONNECT", "get"), target, one("x", "a.b", "A.b:80", "c.d."))
+			r := spelling.Parsed(one("GET", "HEAD", "POST", "CONNECT", "get"), target, one("x", "a.b", "A.b:80", "c.d."))
 			if r == nil {
 				continue
 			}
