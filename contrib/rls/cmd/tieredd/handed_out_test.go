@@ -1,0 +1,299 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// stage is what a scenario is played on: an Envoy with a file that we hand out, and three replicas that it asks.
+type stage struct {
+	*replicas
+	envoy   *envoy
+	cluster string // of the replicas
+}
+
+// stat returns a statistic of the cluster.
+func (s *stage) stat(t *testing.T, name string) int {
+	t.Helper()
+	for key, n := range s.envoy.stats(t, `\.`+name+"$") {
+		if strings.HasPrefix(key, "cluster."+s.cluster+".") {
+			return n
+		}
+	}
+	return 0
+}
+
+// healthy waits until Envoy takes so many replicas for healthy.
+func (s *stage) healthy(t *testing.T, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d replicas are healthy for Envoy", n), func() bool {
+		return s.stat(t, "membership_healthy") == n
+	})
+}
+
+// unanswered plays an outage: what begins it, requests, and what ends it. It returns how many calls were not answered.
+func (s *stage) unanswered(t *testing.T, requests int, begin, end func()) int {
+	t.Helper()
+	s.healthy(t, 3)
+	flood(t, []*envoy{s.envoy}, 100, 4, "/")
+	before := s.envoy.counts(t)
+	begin()
+	flood(t, []*envoy{s.envoy}, requests, 4, "/")
+	is := s.envoy.counts(t).sub(before)
+	end()
+	return is.Failed
+}
+
+// kill kills replicas at once, and signal sends them a signal. again starts those that have ended.
+func (s *stage) kill(n int) func() { return s.signal(n, syscall.SIGKILL) }
+
+func (s *stage) signal(n int, what syscall.Signal) func() {
+	return func() {
+		for _, p := range s.all[:n] {
+			_ = p.Process.Signal(what)
+		}
+	}
+}
+
+func (s *stage) again(t *testing.T, n int) func() {
+	return func() {
+		for _, p := range s.all[:n] {
+			_ = p.Wait()
+			p.run(t)
+		}
+	}
+}
+
+// few is how many calls an outage may cost: about two for each client and each replica.
+const few = 12
+
+// scenarios are what an Envoy meets. Each returns what is wrong, or "".
+var scenarios = map[string]func(*testing.T, *stage) string{
+	"a replica is killed": func(t *testing.T, s *stage) string {
+		if n := s.unanswered(t, 600, s.kill(1), s.again(t, 1)); n > few {
+			return fmt.Sprintf("%d of 600 calls are not answered", n)
+		}
+		return ""
+	},
+	"one replica is killed, and another right after it": func(t *testing.T, s *stage) string {
+		n := s.unanswered(t, 600, func() {
+			s.kill(1)()
+			s.healthy(t, 2)
+			_ = s.all[1].Process.Kill()
+		}, s.again(t, 2))
+		if n > few {
+			return fmt.Sprintf("%d of 600 calls are not answered", n)
+		}
+		return ""
+	},
+	"a replica is frozen": func(t *testing.T, s *stage) string {
+		if n := s.unanswered(t, 200, s.signal(1, syscall.SIGSTOP), s.signal(1, syscall.SIGCONT)); n > few {
+			return fmt.Sprintf("%d of 200 calls are not answered", n)
+		}
+		return ""
+	},
+	"a replica ends": func(t *testing.T, s *stage) string {
+		n := s.unanswered(t, 100, func() {
+			s.signal(1, syscall.SIGTERM)()
+			ended := make(chan error, 1)
+			go func() { ended <- s.all[0].Wait() }()
+			for {
+				select {
+				case <-ended:
+					return
+				default:
+					flood(t, []*envoy{s.envoy}, 20, 2, "/")
+					time.Sleep(10 * time.Millisecond)
+				}
+			}
+		}, func() { s.all[0].run(t) })
+		if n > 0 {
+			return fmt.Sprintf("%d calls are not answered", n)
+		}
+		return ""
+	},
+	"a rule with fail-closed, and Redis is away": func(t *testing.T, s *stage) string {
+		s.healthy(t, 3)
+		s.redis.Kill()
+		flood(t, []*envoy{s.envoy}, 100, 2, "/closed")
+		n := s.stat(t, "ejections_enforced_total")
+		s.redis.Restart()
+		if n > 0 {
+			return fmt.Sprintf("%d replicas are left out, though each answers", n)
+		}
+		return ""
+	},
+	"1500 requests at one time": func(t *testing.T, s *stage) string {
+		s.healthy(t, 3)
+		flood(t, []*envoy{s.envoy}, 100, 4, "/")
+		before := s.envoy.counts(t)
+		s.signal(3, syscall.SIGSTOP)() // so that none is answered before all are there
+		client := &http.Client{Transport: &http.Transport{Protocols: new(http.Protocols)}, Timeout: time.Minute}
+		client.Transport.(*http.Transport).Protocols.SetUnencryptedHTTP2(true)
+		defer client.CloseIdleConnections()
+		const requests = 1500
+		var all sync.WaitGroup
+		for range requests {
+			all.Go(func() {
+				answer, err := client.Get("http://" + s.envoy.address + "/")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = answer.Body.Close()
+			})
+		}
+		eventually(t, "all are there", func() bool {
+			n := s.envoy.stats(t, `^http\.web\.downstream_rq_active`)["http.web.downstream_rq_active"]
+			return n == requests || s.stat(t, "upstream_rq_active_overflow") > 0
+		})
+		s.signal(3, syscall.SIGCONT)()
+		all.Wait()
+		if over := s.stat(t, "upstream_rq_active_overflow"); over > 0 {
+			return fmt.Sprintf("Envoy does not ask about %d of %d: %+v", over, requests, s.envoy.counts(t).sub(before))
+		}
+		return ""
+	},
+	"a path is written in another way": func(t *testing.T, s *stage) string {
+		return s.spellings(t, "/./checkout", "/shop/../checkout", "/%63heckout")
+	},
+	"a path has two slashes": func(t *testing.T, s *stage) string { return s.spellings(t, "//checkout", "/shop/..//checkout") },
+	"a path has a slash that is escaped": func(t *testing.T, s *stage) string {
+		return s.spellings(t, "/shop%2f..%2fcheckout", "/shop/..%5ccheckout")
+	},
+}
+
+// spellings asks by an API key of its own until a path must be refused, and follows a redirection.
+func (s *stage) spellings(t *testing.T, paths ...string) string {
+	for i, path := range paths {
+		key := fmt.Sprint("key", i, time.Now().UnixNano())
+		admitted := 0
+		for range 12 {
+			at, status := path, 0
+			for range 3 {
+				var to string
+				if status, to = get(t, s.envoy.address, at, key); to == "" {
+					break
+				}
+				at = to
+			}
+			if status == http.StatusOK {
+				admitted++
+			}
+		}
+		if admitted != 10 {
+			return fmt.Sprintf("%s is admitted %d times of 12, want 10", path, admitted)
+		}
+	}
+	return ""
+}
+
+// get asks for a path as it is, and returns the status and where the answer redirects to.
+func get(t *testing.T, address, path, key string) (status int, to string) {
+	t.Helper()
+	conn := connectTo(t, address)
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: shop\r\nx-api-key: %s\r\nConnection: close\r\n\r\n", path, key)
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = answer.Body.Close()
+	to = answer.Header.Get("Location")
+	if _, after, ok := strings.Cut(to, "://shop"); ok {
+		to = after
+	}
+	return answer.StatusCode, to
+}
+
+// rulesHandedOut are those of kubernetes/limits.yaml for the checkout, and rules that an outage meets.
+const rulesHandedOut = `domain: shop
+descriptors:
+  - {key: remote_address, rate_limit: {unit: year, requests_per_unit: 1000000000}}
+  - {key: closed, rate_limit: {unit: year, requests_per_unit: 1000000000}, tiered: {fail_mode: fail-closed}}
+  - key: route
+    value: checkout
+    descriptors:
+      - {key: api_key, rate_limit: {unit: year, requests_per_unit: 10}}
+`
+
+// Each line of envoy/envoy.yaml that keeps an outage or a client from passing the limits is needed: with it all is
+// well, and without it a real Envoy lets calls pass.
+func TestEnvoyHandedOut(t *testing.T) {
+	envoyProgram(t)
+	f := startReplicas(t, 3, rulesHandedOut, "TIERED_DRAIN_DELAY=5s")
+	behind := upstream(t)
+	play := func(t *testing.T, scenario string, without func(*envoyConfig)) string {
+		t.Helper()
+		c := handedOut(t, behind, f.addresses()...)
+		c.host["rate_limits"] = append(c.host["rate_limits"].([]any), parsed(t,
+			`actions: [{header_value_match: {descriptor_key: closed, descriptor_value: a, headers: [{name: ":path", string_match: {exact: /closed}}]}}]`))
+		if scenario != "a replica is frozen" {
+			c.filter["timeout"] = "60s" // a busy machine is no outage
+		}
+		if without != nil {
+			without(c)
+		}
+		s := &stage{f, startEnvoy(t, c), "tieredd"}
+		defer func() { _ = s.envoy.Process.Kill() }()
+		time.Sleep(1100 * time.Millisecond) // changes of the first second are merged
+		return scenarios[scenario](t, s)
+	}
+	for scenario := range scenarios {
+		t.Run(scenario, func(t *testing.T) {
+			var wrong string
+			for range 3 { // a busy machine answers late by itself
+				if wrong = play(t, scenario, nil); wrong == "" {
+					return
+				}
+				t.Log(wrong)
+			}
+			t.Error(wrong)
+		})
+	}
+	for _, c := range []struct {
+		line, scenario string
+		without        func(*envoyConfig)
+	}{
+		{"outlier_detection", "a replica is killed", func(c *envoyConfig) { delete(c.cluster, "outlier_detection") }},
+		{"outlier_detection", "a replica is frozen", func(c *envoyConfig) { delete(c.cluster, "outlier_detection") }},
+		{"split_external_local_origin_errors", "a replica is killed", ofOutliers("split_external_local_origin_errors")},
+		{"consecutive_local_origin_failure", "a replica is frozen", ofOutliers("consecutive_local_origin_failure")},
+		{"enforcing_consecutive_5xx", "a rule with fail-closed, and Redis is away", ofOutliers("enforcing_consecutive_5xx")},
+		{"max_ejection_percent", "one replica is killed, and another right after it", ofOutliers("max_ejection_percent")},
+		{"health_checks", "a replica ends", func(c *envoyConfig) { delete(c.cluster, "health_checks") }},
+		{"no_traffic_interval", "a replica ends", func(c *envoyConfig) {
+			delete(c.cluster["health_checks"].([]any)[0].(tree), "no_traffic_interval")
+		}},
+		{"update_merge_window", "one replica is killed, and another right after it", ofBalancer("update_merge_window")},
+		{"healthy_panic_threshold", "one replica is killed, and another right after it", ofBalancer("healthy_panic_threshold")},
+		{"circuit_breakers", "1500 requests at one time", func(c *envoyConfig) { delete(c.cluster, "circuit_breakers") }},
+		{"normalize_path", "a path is written in another way", func(c *envoyConfig) { delete(c.manager, "normalize_path") }},
+		{"merge_slashes", "a path has two slashes", func(c *envoyConfig) { delete(c.manager, "merge_slashes") }},
+		{"path_with_escaped_slashes_action", "a path has a slash that is escaped", func(c *envoyConfig) {
+			delete(c.manager, "path_with_escaped_slashes_action")
+		}},
+	} {
+		t.Run("without "+c.line+": "+c.scenario, func(t *testing.T) {
+			wrong := play(t, c.scenario, c.without)
+			t.Log(wrong)
+			if wrong == "" {
+				t.Error("nothing is wrong without it: the line is not needed")
+			}
+		})
+	}
+}
+
+func ofOutliers(line string) func(*envoyConfig) {
+	return func(c *envoyConfig) { delete(c.cluster["outlier_detection"].(tree), line) }
+}
+
+func ofBalancer(line string) func(*envoyConfig) {
+	return func(c *envoyConfig) { delete(c.cluster["common_lb_config"].(tree), line) }
+}
