@@ -376,3 +376,31 @@ func collide(matches []string) bool {
 	_, err := policyfile.Parse("p.yaml", []byte(text))
 	return err != nil && strings.Contains(err.Error(), "upper and lower case")
 }
+
+// Whatever the pattern and the request: none panics, and what a ServeMux serves as the pattern counts for it. A pattern that
+// is refused is refused with its text.
+func FuzzMatch(f *testing.F) {
+	for _, s := range spelled {
+		f.Add(s.match, s.method, s.path, s.host)
+	}
+	f.Add("/a/{b}/{c...}", "CONNECT", "//a//%2e%2e/;x", "[::1]:80")
+	f.Fuzz(func(t *testing.T, match, method, target, host string) {
+		text := fmt.Sprintf("version: 1\npolicies: [{name: a, limit: blocked}]\nhttp: [{match: %q, limits: [{policy: a, key: header X-Id}]}]\n", match)
+		file, err := policyfile.Parse("p.yaml", []byte(text))
+		if err != nil || len(file.HTTP) != 1 {
+			return
+		}
+		r := spelling.Parsed(method, target, host)
+		if r == nil || r.Header.Get("X-Id") != "ann" {
+			return
+		}
+		ran := false
+		mux := http.NewServeMux()
+		mux.HandleFunc(file.HTTP[0].Match, func(http.ResponseWriter, *http.Request) { ran = true })
+		w := httptest.NewRecorder()
+		middleware(t, text)(mux).ServeHTTP(w, r)
+		if ran {
+			t.Errorf("%q serves %s %q of %q, and it is not limited", match, method, target, host)
+		}
+	})
+}
