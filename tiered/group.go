@@ -69,6 +69,10 @@ type Group struct {
 
 	forgotten chan struct{} // capacity 1: a bucket was removed
 
+	// A Close whose context ends first ends the calls. Then another one can give nothing back.
+	callsEnd   sync.Once
+	callsEnded chan struct{} // closed when no goroutine makes calls any more, nor will
+
 	simulated simulated // nil in a service
 }
 
@@ -82,7 +86,7 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	}
 	g := &Group{
 		store: s, options: filled, base: time.Now().Add(-1), // so that no time of this Group is 0, which often means never
-		forgotten: make(chan struct{}, 1),
+		forgotten: make(chan struct{}, 1), callsEnded: make(chan struct{}),
 	}
 	g.simulated, _ = s.(simulated)
 	g.newLease()
@@ -292,7 +296,8 @@ func (g *Group) Ping(ctx context.Context) error {
 // Close returns all leases to Redis, takes this process out of the count of processes there, and ends all goroutines.
 // It does not close the store. It returns nil when that is done. If ctx ends first, the error wraps ctx.Err(), and
 // tokens that were not returned are burnt when their leases end. Calls to Redis may then still begin for three times
-// Options.Timeout, and go on for as long as [Options].Timeout says. Close may be called again, to wait longer.
+// Options.Timeout, and go on for as long as [Options].Timeout says. Close may be called again, to wait for their end. It
+// returns an error then if there are tokens that nobody can return any more.
 //
 // Later decisions follow the fail mode: their Reason is Shared, ShareSpent, Open or Unavailable, and [Limiter.Wait]
 // does as in an outage. Close the Group after the last request: after Close each share begins full again, so more than
@@ -317,11 +322,17 @@ func (g *Group) Close(ctx context.Context) error {
 		g.dispatch.Leave(ctx)
 	}
 	g.stopHooks()
+	g.callsEnd.Do(func() {
+		go func() {
+			g.tasks.Wait()
+			g.dispatch.Wait()
+			close(g.callsEnded)
+		}()
+	})
 	called := g.trace.goroutine.isCurrent() || g.journal.isCurrent() // if so, this goroutine would wait for itself
 	ended := make(chan struct{})
 	go func() {
-		g.tasks.Wait()
-		g.dispatch.Wait()
+		<-g.callsEnded
 		if !called {
 			g.callbacks.Wait()
 		}
@@ -332,11 +343,17 @@ func (g *Group) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errTooLate):
+		return fmt.Errorf("tiered: the Group is closed%s: %w", g.unreturned(), err)
+	case err != nil:
 		return fmt.Errorf("tiered: the Group is not closed yet%s: %w", g.unreturned(), err)
 	}
 	return nil
 }
+
+// errTooLate says that a Close ended with its context, so that no call gives back what is left.
+var errTooLate = errors.New("an earlier Close ended with its context")
 
 // unreturned names what the Group still holds, if that is anything: tokens by policy.
 func (g *Group) unreturned() string {
@@ -366,6 +383,10 @@ func (g *Group) empty(ctx context.Context) error {
 		select {
 		case <-g.forgotten:
 		case <-again.C:
+		case <-g.callsEnded:
+			if keys, leaving, _ := g.cache.Counts(); keys+leaving > 0 {
+				return errTooLate
+			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -119,7 +119,11 @@ func (s Sequence) Play(judges func(judge string) bool) *Fault {
 		p.close()
 	}
 	for _, g := range w.left { // their goroutines end, also if a Close came in an outage
-		w.again(g)
+		begin := time.Now()
+		_ = g.Close(context.Background())
+		if d := time.Since(begin); d > second {
+			w.blame("close", fmt.Sprintf("t.Error(\"%v\")", d), "a second Close took %v", d)
+		}
 	}
 	return w.fault
 }
@@ -403,15 +407,6 @@ func (p *process) wait(x Step, which int, key string) {
 	p.waiting[k]--
 	p.touched[k] = time.Now()
 	p.counts[which].waited(err, x.N, took, p.unlimited(which, key) || down || p.isDown() || p.Policies[which].Shadow)
-}
-
-// again closes a process that was closed, perhaps in vain.
-func (w *player) again(g *tiered.Group) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*second)
-	defer cancel()
-	if err := g.Close(ctx); err != nil {
-		w.blame("again", fmt.Sprintf("t.Error(%q)", err), "the second Close, with a store that works: %v", err)
-	}
 }
 
 // close closes a process, in time.
