@@ -47,6 +47,8 @@ type wildcard struct {
 
 // rule is a limit of the configuration. It does not change, but for looked.
 type rule struct {
+	domain    string
+	path      string        // the keys and values of the descriptors, for people
 	policy    tiered.Policy // none if unlimited
 	answer    *pb.RateLimitResponse_RateLimit
 	also      []*pb.RateLimitResponse_RateLimit // further limits, as policy.Also has them

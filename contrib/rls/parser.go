@@ -309,7 +309,7 @@ func (p *parser) descriptor(parent *node, path []string, n *yaml.Node) {
 
 // rule reads a limit. own are the settings that envoyproxy/ratelimit does not have; nil is none.
 func (p *parser) rule(path []string, n, own *yaml.Node) *rule {
-	r, before := &rule{}, len(p.problems)
+	r, before := &rule{domain: path[0], path: strings.Join(path[1:], ".")}, len(p.problems)
 	p.config.rules = append(p.config.rules, r)
 	fields := p.fields(n, "requests_per_unit", "unit", "unlimited", "name", "replaces")
 	if fields == nil {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"math"
 	"slices"
@@ -92,11 +93,48 @@ type state struct {
 	overrides map[overridden]*tiered.Limiter
 }
 
+// Rule is a limit that requests meet.
+type Rule struct {
+	Policy string // the name by which [tiered.Group.Stats] knows it
+	Domain string
+	Path   string // as [Config.String] has it, or "a limit that comes with the request, per" and its period
+}
+
+// Rules yields the limits of the configuration in the order of its files, and then the limits that came with requests, by
+// period. There is none before [Service.Use], and none for rules that are unlimited.
+func (s *Service) Rules() iter.Seq[Rule] {
+	return func(yield func(Rule) bool) {
+		st := s.state.Load()
+		if st == nil {
+			return
+		}
+		for _, r := range st.rules {
+			if !r.unlimited && !yield(Rule{r.policy.Name, r.domain, r.path}) {
+				return
+			}
+		}
+		for o, l := range st.overrides {
+			if !yield(Rule{l.Policy().Name, o.domain, "a limit that comes with the request, per " + o.period()}) {
+				return
+			}
+		}
+	}
+}
+
 // overridden are the limits that requests carry: those of a domain with a period share a policy.
 type overridden struct {
 	domain     string
 	unit       pb.RateLimitResponse_RateLimit_Unit
 	multiplier uint32 // of the unit; 0 for one unit
+}
+
+// period tells the period to people, such as "5 minute".
+func (o overridden) period() string {
+	unit := strings.ToLower(o.unit.String())
+	if o.multiplier == 0 {
+		return unit
+	}
+	return fmt.Sprintf("%d %s", o.multiplier, unit)
 }
 
 // New returns a Service that decides with the limiters of group. The Service makes the group's policies: nobody else

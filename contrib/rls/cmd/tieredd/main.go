@@ -36,9 +36,7 @@ import (
 )
 
 func main() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400) // the heap is small: at 100 each call would pay a tenth more, for some MB less
-	}
+	collectGarbage(false)
 	ends := []os.Signal{syscall.SIGTERM, os.Interrupt}
 	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
 		ends = append(ends, syscall.SIGHUP)
@@ -258,9 +256,11 @@ func (v *server) reload(ctx context.Context) (settled bool) {
 		v.group.CountReload(err)
 	}
 	if err != nil {
+		collectGarbage(false)
 		v.log.Error("the configuration is not used", "error", err)
 		return true
 	}
+	collectGarbage(false)
 	v.log.Info("a new configuration is used", "domains", len(c.Domains()), "limits", len(c.Policies()))
 	v.become(&v.configured)
 	return true
@@ -283,6 +283,7 @@ func (v *server) load() (c *rls.Config, is change, err error) {
 		h.Write(f.Text)
 	}
 	if is = v.config.add([sha256.Size]byte(h.Sum(nil))); is == changed && err == nil {
+		collectGarbage(true)
 		if c, err = rls.Parse(files...); err == nil {
 			err = v.service.Use(c)
 		}

@@ -278,7 +278,7 @@ func TestLife(t *testing.T) {
 	if _, body := p.get("/rlconfig"); !strings.Contains(body, "shop.user: ") {
 		t.Errorf("%.500s", body)
 	}
-	if _, body := p.get("/metrics"); !strings.Contains(body, `tiered_requested_tokens_total{policy="shop.user.year",reason="granted"}`) {
+	if _, body := p.get("/metrics"); !strings.Contains(body, `tieredd_rule_hits_total{domain="shop",outcome="within limit",rule="user"}`) {
 		t.Errorf("%.500s", body)
 	}
 

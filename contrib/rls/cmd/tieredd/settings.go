@@ -71,6 +71,7 @@ type settings struct {
 	MaxMessage     int           `env:"TIERED_MAX_MESSAGE" envDefault:"8388608"`
 	MaxDescriptors int           `env:"TIERED_MAX_DESCRIPTORS" envDefault:"100"`
 	MaxKeys        int           `env:"TIERED_MAX_KEYS" envDefault:"100000"`
+	MetricRules    int           `env:"TIERED_METRIC_RULES" envDefault:"1000"`
 	Drain          time.Duration `env:"TIERED_DRAIN" envDefault:"15s"`
 	DrainDelay     time.Duration `env:"TIERED_DRAIN_DELAY" envDefault:"5s"`
 }
@@ -129,6 +130,7 @@ func readSettings() (s settings, err error) {
 		{"TIERED_MAX_STREAMS", s.MaxStreams, 1, 1_000_000},
 		{"TIERED_MAX_MESSAGE", s.MaxMessage, 1 << 10, 16 << 20}, // on both ports: package httpapi has the same rule
 		{"TIERED_MAX_DESCRIPTORS", s.MaxDescriptors, 1, 10_000},
+		{"TIERED_METRIC_RULES", s.MetricRules, 0, 100_000},
 		{"TIERED_MAX_KEYS", s.MaxKeys, 1, 1 << 30},
 	} {
 		if n.is < n.least || n.is > n.most {
