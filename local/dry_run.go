@@ -31,7 +31,7 @@ func (b *Bucket) DryRun(now time.Duration, n int64, c Conditions) (call Call, as
 	b.dropDebts(now, c)
 	p := b.Policy()
 	s := b.size(now, c.RoundTrip)
-	call = Call{Call: p.Call, Policy: p, sent: now, ttl: p.ttl(s.period)}
+	call = Call{Call: p.Call, Policy: p, sent: now, period: s.period, ttl: p.ttl(s.period)}
 	call.Want, call.Min, call.Lease = n, n, c.Lease
 	call.Bucket, call.Phase, call.Fleet, call.TTL = c.Bucket, c.Phase, max(c.FleetHere, 1), call.ttl.Microseconds()
 	if call.Epoch = b.seen.epoch; c.Clock {
@@ -123,6 +123,9 @@ func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Verdi
 		n -= held
 	}
 	d.refused(p, c.Min, r.Level, c.sent, now, micros(r.Retry), r.Flags&lua.OtherTerms != 0)
+	if c.leases() && b.holdsOff(r) && d.leaves(c, r) {
+		d.holdOff = max(d.holdOff, c.sent+p.between(0.75, 1.25, p.holdOff(c.period)))
+	}
 	v.Outcome = Refused
 	v.Retry, _ = d.refuses(now, n)
 	return v

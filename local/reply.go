@@ -103,12 +103,15 @@ func (b *Bucket) learn(now time.Duration, c Call, r lua.Reply) (renewal time.Dur
 			renewal = min(renewal, now+micros(r.TTLLeft)) // then another window begins, and nothing of it is used
 		}
 	}
-	if !c.forWaiters && (d.nanos > 0 || c.others(r) > 0) { // else there is nobody to leave anything to, and Redis knows when
+	if !c.forWaiters && d.leaves(c, r) {
 		d.holdOff = renewal
 	}
 	b.deny(old, &d)
 	return renewal
 }
+
+// leaves reports whether a hold-off leaves something to others, or spares calls. Otherwise Redis has told when to ask.
+func (d *denial) leaves(c Call, r lua.Reply) bool { return d.nanos > 0 || c.others(r) > 0 }
 
 // holdsOff reports whether everything is denied for a while after a short grant. As a rule what is left is for others,
 // or, if nothing was granted, for cheaper requests. A sliding window and a slow limit are asked as long as there is

@@ -165,5 +165,6 @@ if not dry and (grant > 0 or settled or leased or stepped and not peek) then
 elseif not exists then
   born = 0 -- nothing was written, so there is no log of this epoch
 end
+if dry and (settled or debt > 0) then last = now end -- as the call would
 local clear = total > 0 and max(0, last + period - server - behind) or 0
 return {code, grant, cap - total + spare, retry, 0, 0, server, born, flags, 0, 1, clear, now}

@@ -226,9 +226,10 @@ local function level()
 end
 -- clear returns an upper bound of the time until nothing counts.
 local function clear()
-  local us = 0
+  local us, till = 0, now
+  if escrow > 0 then till = max(now, latest, dry and hold > 0 and stop or 0) end -- what is out counts where its lease ends
   for i = 1, m do
-    if total[i] > 0 then us = max(us, (floor(max(now, latest) / period[i]) + span[i]) * period[i] - server - behind) end
+    if total[i] > 0 then us = max(us, (floor(till / period[i]) + span[i]) * period[i] - server - behind) end
   end
   return us
 end

@@ -79,10 +79,8 @@ func blockOf(instant, period int64) int64 {
 	return int64(math.Floor(float64(instant) / float64(period)))
 }
 
-// end returns an instant at which the limit counts nothing any more.
-func (t memoryTag) end(s *memoryStep) int64 {
-	return (blockOf(max(s.now, s.latest), t.period) + t.span) * t.period
-}
+// end returns an instant at which the limit counts nothing any more of what it counted by then.
+func (t memoryTag) end(then int64) int64 { return (blockOf(then, t.period) + t.span) * t.period }
 
 // versions finds the other versions of the policy that are in use, and puts their limits behind the call's own.
 func (c *blocksCall) versions(s *memoryStep) {
@@ -317,9 +315,15 @@ func (c *blocksCall) retry(s *memoryStep) (after, which int64) {
 
 func (c *blocksCall) answer(s *memoryStep) {
 	s.reply.Stamp = s.now
+	till := s.now
+	if s.escrow > 0 { // what is out counts where its lease ends
+		if till = max(till, s.latest); s.Dry() && s.Hold > 0 {
+			till = max(till, s.leaseEnd)
+		}
+	}
 	for i, tag := range c.mine.tags {
 		if c.counts[i].total > 0 {
-			s.reply.Reset = max(s.reply.Reset, tag.end(s)-s.server-s.behind)
+			s.reply.Reset = max(s.reply.Reset, tag.end(till)-s.server-s.behind)
 		}
 	}
 }
@@ -336,7 +340,7 @@ func (c *blocksCall) store(s *memoryStep) (keep int64) {
 	c.stored = make(map[memoryTag]memoryCount, len(c.tags))
 	for i, tag := range c.tags {
 		c.stored[tag] = c.counts[i]
-		c.until = max(c.until, tag.end(s))
+		c.until = max(c.until, tag.end(max(s.now, s.latest)))
 	}
 	return min(int64(math.Ceil(float64(c.until-s.server-s.behind)/1000))+1000, maxKeep)
 }

@@ -119,6 +119,9 @@ func (l *memoryLog) run(s *memoryStep) (keep int64, written bool) {
 	} else if !exists {
 		r.Epoch = 0
 	}
+	if c.Dry() && (settled || c.Debt > 0) {
+		next.last = now // as the call would
+	}
 	if next.total > 0 {
 		r.Reset = max(0, next.last+c.Period-server-next.behind)
 	}

@@ -318,6 +318,7 @@ func (w *player) unlimited(which int, key string) bool {
 func (p *process) ask(which int, key string, n int64) (d tiered.Decision) {
 	p.touched[name(which, key)] = time.Now()
 	p.timed(p.Budget, func() { d = p.limiters[which].AllowN(context.Background(), key, n) })
+	p.touched[name(which, key)] = time.Now()
 	p.decision(&d, which, n)
 	return d
 }
