@@ -330,7 +330,7 @@ func TestNobodyOvertakesWhoStillWaits(t *testing.T) {
 func TestWhatIsRefusedCounts(t *testing.T) {
 	refuse := func(r *rig) { // so that the level of 2 is known
 		w, _, _ := r.ask(5)
-		r.b.Accept(r.now, r.begin().Seq, lua.Reply{Level: 2, Retry: us(time.Minute)})
+		r.b.Accept(r.now, r.begin().Seq, lua.Reply{Level: 2, Retry: us(30 * ms)})
 		r.expect(w, Refused)
 	}
 	for _, c := range []struct {
@@ -377,7 +377,7 @@ func TestDenialNeverChanges(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	refuse := func(level int64) *denial {
 		w, _, _ := r.ask(50)
-		r.b.Accept(r.now, r.begin().Seq, lua.Reply{Level: level, Retry: us(time.Minute)})
+		r.b.Accept(r.now, r.begin().Seq, lua.Reply{Level: level, Retry: us(time.Duration(50-level) * 10 * ms)})
 		r.expect(w, Refused)
 		return r.b.denied.Load()
 	}

@@ -57,6 +57,9 @@ func (b *Bucket) owe(at time.Duration, n, certain int64) {
 		b.forget(w.debts.add(at, n, certain, p.window()/piecesPerWindow))
 		return
 	}
+	if p := b.Policy(); f.debt.admitted <= p.Cap+p.maxDebt() { // it matters in any case
+		return
+	}
 	if most := b.mostOwed(at); f.debt.admitted > most {
 		f.settled += f.debt.lower(f.debt.admitted-most, b.reporting())
 	}

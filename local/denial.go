@@ -52,10 +52,11 @@ func (d *denial) learn(p *Policy, level float64, sent time.Duration) {
 // negative for never. It also tells the part of a token that the level, a whole number, leaves out.
 //
 // byOther says that the bucket refills by a larger limit of another process, which this one does not know. Then that
-// estimate is all that is known.
+// estimate is all that is known, and so it is if that is later than the refill: leases leave no room before they end.
 func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Duration, byOther bool) {
 	level := float64(whole)
-	if p.Call.Algorithm != lua.TokenBucket || byOther {
+	noRoom := retry > later(p.wait(float64(least-whole)), time.Microsecond)
+	if p.Call.Algorithm != lua.TokenBucket || byOther || noRoom {
 		known := d.steps
 		d.learn(p, level, sent)
 		d.nanos = 0
@@ -148,8 +149,11 @@ func (d *denial) ready(need int64) time.Duration {
 		}
 		return d.steps.opens(need)
 	}
-	const tick = float64(time.Microsecond) // Redis' clock has no shorter time
-	w := math.Ceil((float64(need)-d.level)*d.nanos/tick) * tick
+	const (
+		tick     = float64(time.Microsecond) // Redis' clock has no shorter time
+		rounding = 1e-12                     // tokens: what float64 loses; the script forgives more
+	)
+	w := math.Ceil((float64(need)-d.level-rounding)*d.nanos/tick) * tick
 	if w >= float64(never-d.at) {
 		return never
 	}

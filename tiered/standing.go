@@ -229,7 +229,7 @@ func (l *Limiter) takeShare(
 	if shares == nil {
 		return 0, false
 	}
-	if later := l.standing.later.Load(); later > 0 && n > l.group.shares.Bearable(shares)-later {
+	if !l.lends(shares, n) {
 		return 0, false
 	}
 	if left, ok = l.group.shares.Take(now, hash, shares, n, u); ok {
@@ -237,6 +237,12 @@ func (l *Limiter) takeShare(
 		l.standing.fade()
 	}
 	return left, ok
+}
+
+// lends reports whether shares admit requests of n tokens at all: see takeShare.
+func (l *Limiter) lends(shares standing.Limits, n int64) bool {
+	later := l.standing.later.Load()
+	return later == 0 || n <= l.group.shares.Bearable(shares)-later
 }
 
 // sharesOf returns what standing shares have of a policy's limits, or nil.
@@ -264,7 +270,7 @@ func (d *Decision) addShare(g *Group, now time.Duration, hash uint64, p *local.P
 	}
 	switch d.Reason {
 	case Limited, ShareSpent:
-		if d.RetryAfter > 0 {
+		if d.RetryAfter > 0 && p.Owner.(*resolvedLimit).limiter.lends(shares, n) {
 			d.RetryAfter = max(min(d.RetryAfter, g.shares.Wait(now, hash, shares, n)), time.Microsecond)
 		}
 	case Granted, Shared:

@@ -199,7 +199,9 @@ func (d *Dispatcher) Nodes() []*Node {
 func (d *Dispatcher) MostProcesses(policy int) int64 {
 	most := max(int64(d.options.Processes), 1)
 	for _, n := range d.Nodes() {
-		most = max(most, n.fleets.size(policy))
+		if n.hasCounted() {
+			most = max(most, n.fleets.size(policy))
+		}
 	}
 	return most
 }
