@@ -179,7 +179,7 @@ type peeked struct {
 // returns what this process knows, or nil if that is nothing.
 func (l *Limiter) peeked(now time.Duration, key string, n int64, p *local.Policy, r remote.Result) *peeked {
 	var held, level int64
-	v, clear := &peeked{}, p.Owner.(*resolvedLimit).retention
+	v, clear, refused := &peeked{}, p.Owner.(*resolvedLimit).retention, false // refused: and it is known when that ends
 	b, cached := l.group.cache.Find(local.ID{Policy: l.number, Key: key})
 	if cached {
 		held, level = b.Peek(now)
@@ -196,14 +196,25 @@ func (l *Limiter) peeked(now time.Duration, key string, n int64, p *local.Policy
 			v.resetAt = now + clear
 		}
 	case cached:
-		v.which, v.resetAt = b.LastReport(false)
+		known, ok := b.Foresee(now, n)
+		refused = ok && known.Outcome == local.Refused
+		v.which, v.resetAt = b.LastReport(refused)
+		if v.retry = known.Retry; v.resetAt > now {
+			clear = v.resetAt - now
+		}
 	default:
 		return nil
 	}
-	v.left, v.retry = min(held+max(level, 0), p.Cap), clear
+	v.left = min(held+max(level, 0), p.Cap)
 	v.grants = v.left >= n
-	if p.Call.Algorithm == lua.TokenBucket {
+	switch {
+	case refused:
+	case p.Call.Algorithm == lua.TokenBucket:
 		v.retry = resetAfter(n-held-level, p.NanosPerToken)
+	case p.Call.Algorithm == lua.TokenBuckets: // by the slowest of them
+		v.retry = resetAfter(n-held-level, float64(p.Per)/float64(p.Tokens))
+	default:
+		v.retry = clear
 	}
 	v.retry = max(v.retry, time.Microsecond)
 	return v

@@ -119,9 +119,9 @@ func TestFieldsByAlgorithm(t *testing.T) {
 		},
 		"several buckets: the limit that refused": {
 			policy: tiered.Policy{Limit: minute.WithBurst(50), Also: []tiered.Limit{hour}}, first: 40,
-			admitted: told{200, "50 10 1600", "", limits{"p": {50, 30}, "p#2": {90, 3600}}, limits{"p": {10, 6}}, ""},
+			admitted: told{200, "50 10 24", "", limits{"p": {50, 30}, "p#2": {90, 3600}}, limits{"p": {10, 6}}, ""},
 			then:     50, refused: told{
-				429, "50 35 1585", "9",
+				429, "50 35 9", "9",
 				limits{"p": {50, 30}, "p#2": {90, 3600}},
 				limits{"p": {15, 9}},
 				"p",
