@@ -1,0 +1,333 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const realRules = `domain: shop
+descriptors:
+  - {key: api_key, rate_limit: {unit: year, requests_per_unit: 60}}
+  - {key: path, value: /sale, rate_limit: {unit: year, requests_per_unit: 45}}
+  - {key: remote_address, value: 127.0.0.2, rate_limit: {unit: year, requests_per_unit: 30}}
+  - {key: tokens, rate_limit: {unit: year, requests_per_unit: 1000}}
+  - {key: each, rate_limit: {unit: year, requests_per_unit: 1000000}}
+`
+
+// realLimits are the descriptors that Envoy makes.
+const realLimits = `
+- actions: [{request_headers: {header_name: x-api-key, descriptor_key: api_key}}]
+- actions: [{request_headers: {header_name: ":path", descriptor_key: path}}]
+- actions: [{remote_address: {}}]
+- actions: [{request_headers: {header_name: x-each, descriptor_key: each}}]
+`
+
+// realCosts are those of a gateway for language models: it asks with 0 hits at first, and with the cost when the answer
+// has ended. Only a route's own configuration may have them.
+const realCosts = `
+envoy.filters.http.ratelimit:
+  "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute
+  rate_limits:
+    - actions: [{request_headers: {header_name: x-user, descriptor_key: tokens}}]
+      hits_addend: {number: 0}
+    - actions: [{request_headers: {header_name: x-user, descriptor_key: tokens}}]
+      hits_addend: {format: "%DYNAMIC_METADATA(cost:tokens)%"}
+      apply_on_stream_done: true
+`
+
+const costOfAnswer = `
+name: envoy.filters.http.header_to_metadata
+typed_config:
+  "@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config
+  response_rules:
+    - header: x-cost
+      on_header_present: {metadata_namespace: cost, key: tokens, type: NUMBER}
+`
+
+// world is two Envoys, three replicas and a Redis.
+type world struct {
+	*replicas
+	envoys    []*envoy
+	endpoints string // the file by which Envoys learn which replicas there are
+}
+
+// tell tells the Envoys which replicas there are, as Kubernetes does some time after it has ended one.
+func (w *world) tell(t *testing.T, addresses ...string) {
+	t.Helper()
+	r := assignment(addresses...)
+	r["@type"] = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+	text, err := json.Marshal(tree{"version_info": strconv.FormatInt(time.Now().UnixNano(), 10), "resources": []any{r}})
+	if err == nil {
+		err = os.WriteFile(w.endpoints+".next", text, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(w.endpoints+".next", w.endpoints)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range w.envoys {
+		eventually(t, fmt.Sprintf("Envoy %d knows %d replicas, and all are healthy", i, len(addresses)), func() bool {
+			n := e.stats(t, `^cluster\.tieredd\.membership`)
+			return n["cluster.tieredd.membership_total"] == len(addresses) && n["cluster.tieredd.membership_healthy"] == len(addresses)
+		})
+	}
+}
+
+func (w *world) counts(t *testing.T) (sum counts) {
+	t.Helper()
+	for _, e := range w.envoys {
+		c := e.counts(t)
+		sum = counts{sum.OK + c.OK, sum.Over + c.Over, sum.Failed + c.Failed, sum.Allowed + c.Allowed}
+	}
+	return sum
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{replicas: startReplicas(t, 3, realRules, "TIERED_DRAIN_DELAY=5s"), endpoints: filepath.Join(t.TempDir(), "endpoints.json")}
+	w.tell(t, w.addresses()...)
+	behind := upstream(t)
+	for i := range 2 {
+		c := handedOut(t, behind)
+		delete(c.cluster, "load_assignment")
+		c.cluster["type"] = "EDS"
+		c.cluster["eds_cluster_config"] = tree{"eds_config": tree{"resource_api_version": "V3",
+			"path_config_source": tree{"path": w.endpoints, "watched_directory": tree{"path": filepath.Dir(w.endpoints)}}}}
+		c.all["node"] = tree{"id": "test", "cluster": "test"}
+		c.filter["timeout"] = "30s" // a busy machine is no outage
+		c.filter["failure_mode_deny"] = i == 1
+		c.filter["enable_x_ratelimit_headers"], c.filter["enable_retry_after_header"] = "DRAFT_VERSION_03", true
+		c.host["rate_limits"] = parsed(t, realLimits)
+		routes := c.host["routes"].([]any)
+		cost := tree{"match": tree{"prefix": "/cost"}, "route": tree{"cluster": "shop"}, "typed_per_filter_config": parsed(t, realCosts)}
+		c.host["routes"] = append([]any{cost}, routes...)
+		filters := c.manager["http_filters"].([]any)
+		c.manager["http_filters"] = []any{filters[0], parsed(t, costOfAnswer), filters[1]}
+		w.envoys = append(w.envoys, startEnvoy(t, c))
+	}
+	w.tell(t, w.addresses()...)
+	return w
+}
+
+// Two Envoys, three replicas and a Redis, with the configuration of envoy/envoy.yaml. Envoy's own counters are the judge.
+func TestRealEnvoy(t *testing.T) {
+	envoyProgram(t)
+	w := newWorld(t)
+	for _, part := range []struct {
+		name string
+		play func(*testing.T, *world)
+	}{
+		{"limits", playLimits},
+		{"costs after the answer", playCosts},
+		{"Redis is frozen and killed", playRedis},
+		{"replicas are rolled", playRolling},
+		{"replicas are gone", playGone},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			begin := time.Now()
+			part.play(t, w)
+			t.Logf("%v; Envoys: %+v", time.Since(begin), w.counts(t))
+		})
+	}
+}
+
+// playLimits demands that a limit is used to the last request and not beyond, whatever the descriptor is made of, and that
+// a refusal has Envoy's headers. What replicas hold in leases comes back within a second or so, so it asks again.
+func playLimits(t *testing.T, w *world) {
+	for _, c := range []struct {
+		name  string
+		limit int
+		from  string
+		path  string
+		more  []string
+	}{
+		{"a header", 60, "", "/", []string{"x-api-key", "ann"}},
+		{"a path", 45, "", "/sale", nil},
+		{"a path in another spelling", 45, "", "//x/../sale", nil},
+		{"an address, which X-Forwarded-For does not change", 30, "127.0.0.2", "/", []string{"X-Forwarded-For", "10.0.0.1"}},
+	} {
+		limit, admitted := c.limit, 0
+		if c.name == "a path in another spelling" {
+			limit = 0 // it is used up
+		}
+		clients := make([]*http.Client, len(w.envoys))
+		for i := range w.envoys {
+			d := &net.Dialer{}
+			if c.from != "" {
+				d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(c.from)}
+			}
+			clients[i] = &http.Client{Timeout: time.Minute, Transport: &http.Transport{
+				DialContext: func(ctx context.Context, network, at string) (net.Conn, error) {
+					return d.DialContext(ctx, network, at)
+				},
+			}}
+			defer clients[i].CloseIdleConnections()
+		}
+		ask := func(i int) *http.Response {
+			e := *w.envoys[i%2]
+			e.client = clients[i%2]
+			return e.ask(t, c.path, c.more...)
+		}
+		eventually(t, c.name+": the limit is used", func() bool {
+			for i := range 40 {
+				r := ask(i)
+				switch r.StatusCode {
+				case http.StatusOK:
+					admitted++
+				case http.StatusTooManyRequests:
+					checkRefusal(t, r.Header, c.limit)
+				default:
+					t.Fatalf("%s: %s", c.name, r.Status)
+				}
+			}
+			return admitted >= limit
+		})
+		for i := range 60 {
+			if ask(i).StatusCode == http.StatusOK {
+				admitted++
+			}
+		}
+		if admitted != limit {
+			t.Errorf("%s: %d are admitted, want %d", c.name, admitted, limit)
+		}
+	}
+	if n := w.counts(t); n.Failed+n.Allowed > 0 || n.Over < 200 {
+		t.Errorf("%+v: want no call to fail", n)
+	}
+}
+
+func checkRefusal(t *testing.T, h http.Header, limit int) {
+	t.Helper()
+	retry, _ := strconv.Atoi(h.Get("Retry-After"))
+	reset, _ := strconv.Atoi(h.Get("X-Ratelimit-Reset"))
+	if h.Get("X-Envoy-Ratelimited") != "true" || !strings.HasPrefix(h.Get("X-Ratelimit-Limit"), strconv.Itoa(limit)+", "+strconv.Itoa(limit)+";w=31536000") ||
+		h.Get("X-Ratelimit-Remaining") != "0" || reset < 1 || reset > 366*24*3600 || retry != reset {
+		t.Errorf("the headers of a refusal: %v", h)
+	}
+}
+
+// playCosts demands that costs count that are known when the answer has ended: no request is refused before, and all are
+// after the limit is used.
+func playCosts(t *testing.T, w *world) {
+	const limit, cost = 1000, 150
+	admitted := 0
+	for i := 0; ; i++ {
+		e := w.envoys[i%2]
+		calls := func() map[string]int { return e.stats(t, `^cluster\.tieredd\.upstream_rq_(total|active)`) }
+		before := calls()["cluster.tieredd.upstream_rq_total"]
+		r := e.ask(t, "/cost", "x-user", "ann", "x-costs", strconv.Itoa(cost))
+		if r.StatusCode == http.StatusTooManyRequests {
+			break
+		}
+		admitted++
+		eventually(t, "the cost is told", func() bool { // ratelimit.ok does not count that call
+			n := calls()
+			return n["cluster.tieredd.upstream_rq_total"] == before+2 && n["cluster.tieredd.upstream_rq_active"] == 0
+		})
+		if admitted > 3*limit/cost {
+			t.Fatalf("%d are admitted, of %d each", admitted, cost)
+		}
+		time.Sleep(60 * time.Millisecond) // Redis hears of a cost within 50 ms
+	}
+	if admitted < limit/cost {
+		t.Errorf("%d are admitted before the limit is used", admitted)
+	}
+	t.Logf("%d answers of %d are admitted with %d", admitted, cost, limit)
+	if n := w.counts(t); n.Failed > 0 {
+		t.Errorf("%+v: want no call to fail", n)
+	}
+}
+
+// playRedis demands that no call fails while Redis is away: each has a key of its own, so each asks Redis.
+func playRedis(t *testing.T, w *world) {
+	before := w.counts(t)
+	for name, fails := range map[string]struct{ begin, end func() }{
+		"frozen": {w.redis.Pause, w.redis.Resume}, "killed": {w.redis.Kill, w.redis.Restart},
+	} {
+		fails.begin()
+		for i := range 10 {
+			for status, n := range flood(t, w.envoys, 30, 3, "/", "x-each", name+strconv.Itoa(i)) {
+				if status != http.StatusOK {
+					t.Errorf("%s: %d answers %d", name, n, status)
+				}
+			}
+		}
+		fails.end()
+	}
+	if n := w.counts(t).sub(before); n.Failed > 0 || n.OK != 600 {
+		t.Errorf("%+v: want no call to fail", n)
+	}
+}
+
+// playRolling replaces replicas one by one as Kubernetes does: the endpoint goes 0.3 s after SIGTERM. No call fails,
+// although no preStop hook waits.
+func playRolling(t *testing.T, w *world) {
+	before := w.counts(t)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil && !t.Failed() {
+			flood(t, w.envoys, 40, 2, "/")
+		}
+	}()
+	for i, p := range w.all[:2] {
+		if err := p.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(300 * time.Millisecond)
+		var others []string
+		for j, other := range w.addresses() {
+			if j != i {
+				others = append(others, other)
+			}
+		}
+		w.tell(t, others...)
+		if err := p.Wait(); err != nil {
+			t.Error(err)
+		}
+		p.run(t)
+		w.tell(t, w.addresses()...)
+	}
+	stop()
+	<-ended
+	if n := w.counts(t).sub(before); n.Failed > 0 || n.OK < 100 {
+		t.Errorf("%+v: want no call to fail", n)
+	}
+}
+
+// playGone demands that failure_mode_deny decides where no replica is left.
+func playGone(t *testing.T, w *world) {
+	for _, p := range w.all {
+		_ = p.Process.Kill()
+		_ = p.Wait()
+	}
+	for i, e := range w.envoys {
+		before := e.counts(t)
+		want := map[int]int{http.StatusOK: 30}
+		if i == 1 {
+			want = map[int]int{http.StatusInternalServerError: 30}
+		}
+		if got := flood(t, []*envoy{e}, 30, 3, "/"); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("failure_mode_deny is %t: the answers are %v, want %v", i == 1, got, want)
+		}
+		is, wants := e.counts(t).sub(before), counts{Failed: 30, Allowed: 30}
+		if i == 1 {
+			wants.Allowed = 0
+		}
+		if is != wants {
+			t.Errorf("failure_mode_deny is %t: %+v, want %+v", i == 1, is, wants)
+		}
+	}
+}
