@@ -60,7 +60,7 @@ type Options struct {
 }
 
 // Headers are names of headers: for the limit, for the hits that are left, and for the seconds until the limit is whole
-// again. They are of the last descriptor that refused the request, or else of the one that has the fewest hits left.
+// again or, if it refuses, until it admits what was asked for. They are of the last descriptor that refused the request, or else of the one that has the fewest hits left.
 type Headers struct{ Limit, Remaining, Reset string }
 
 // DefaultHeaders are those of envoyproxy/ratelimit.
@@ -464,7 +464,7 @@ func each(ctx context.Context, checks []check) {
 		switch c := &checks[i]; {
 		case c.takes():
 			c.decision = decisions[n]
-			c.countRefused()
+			c.countRefused(ctx)
 			n++
 		case c.limiter == nil, c.decided:
 		case c.back:
@@ -480,7 +480,7 @@ func each(ctx context.Context, checks []check) {
 //
 // A single hit that a window refuses finds nothing left. It takes nothing: otherwise it would take what other replicas
 // hold in leases and give back.
-func (c *check) countRefused() {
+func (c *check) countRefused(ctx context.Context) {
 	d := &c.decision
 	switch d.Reason {
 	case tiered.Limited, tiered.ExceedsBurst, tiered.Shadowed:
@@ -492,9 +492,21 @@ func (c *check) countRefused() {
 	}
 	_ = c.limiter.Charge(c.key, c.hits) // both are valid: they were decided about
 	p := &c.rule.policy
-	charged := min(c.hits, max(p.MaxDebt, p.Limit.Burst, p.Limit.Tokens)) // the rest is forgiven
-	longer := min(float64(charged)*float64(p.Limit.Per)/float64(p.Limit.Tokens), math.MaxInt64/4)
-	d.Remaining, d.ResetAfter = 0, min(d.ResetAfter, math.MaxInt64/4)+time.Duration(longer)
+	debt := max(p.MaxDebt, p.Limit.Burst, p.Limit.Tokens) // the rest is forgiven
+	longer := refill(p, min(c.hits, debt))
+	switch bucket := p.Algorithm == tiered.TokenBucket; {
+	case d.RetryAfter == 0 || p.Algorithm == tiered.FixedWindow: // no retry helps, or the window's end is told
+	case len(p.Also) > 0 || !bucket && d.Remaining > 0: // what is left of a window is gone; the next refusal finds nothing
+		d.RetryAfter = max(d.RetryAfter, c.limiter.PeekN(ctx, c.key, c.hits).RetryAfter)
+	case bucket:
+		d.RetryAfter = min(d.RetryAfter+longer, refill(p, c.hits+debt))
+	}
+	d.Remaining, d.ResetAfter = 0, max(min(d.ResetAfter, math.MaxInt64/4)+longer, d.RetryAfter)
+}
+
+// refill returns how long the limit of a policy takes for n tokens.
+func refill(p *tiered.Policy, n int64) time.Duration {
+	return time.Duration(min(float64(n)*float64(p.Limit.Per)/float64(p.Limit.Tokens), math.MaxInt64/4))
 }
 
 // together takes the hits of all checks, or none. A check that took nothing because of another one answers what is left.
@@ -598,14 +610,18 @@ func (c *check) status(now time.Time) *pb.RateLimitResponse_DescriptorStatus {
 		limit = c.rule.also[n-2]
 	}
 	is.CurrentLimit, is.LimitRemaining = limit, clamp(d.Remaining)
+	until := d.ResetAfter
+	if !d.Allowed {
+		is.Code = pb.RateLimitResponse_OVER_LIMIT
+		if d.RetryAfter > 0 { // 0 if no retry helps
+			until = d.RetryAfter
+		}
+	}
 	if c.rule.policy.Algorithm == tiered.FixedWindow {
 		period := periodOf(limit)
 		is.DurationUntilReset = &durationpb.Duration{Seconds: period - now.Unix()%period}
-	} else {
-		is.DurationUntilReset = durationpb.New((d.ResetAfter + time.Second - 1).Truncate(time.Second))
-	}
-	if !d.Allowed {
-		is.Code = pb.RateLimitResponse_OVER_LIMIT
+	} else { // Envoy makes Retry-After of it, so it is never too short
+		is.DurationUntilReset = durationpb.New((until + time.Second - 1).Truncate(time.Second))
 	}
 	return is
 }
