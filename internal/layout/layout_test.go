@@ -52,6 +52,7 @@ var importRules = []importRule{
 	},
 	{packages: "internal/ratetext"}, // what texts of limits and scenarios have in common
 	{packages: "internal/strictyaml", modules: []string{"go.yaml.in/yaml/v3"}},
+	{packages: "internal/readings"},  // of files that may change
 	{packages: "internal/canonical"}, // what clients send, in one spelling
 	{packages: "tiered/httplimit", ours: []string{"tiered", "internal/canonical"}},
 	{packages: "tiered/debugpage", ours: []string{"tiered"}},
@@ -59,7 +60,7 @@ var importRules = []importRule{
 	{packages: "tiered/tieredtest", ours: []string{"tiered", "remote"}}, // for tests of users
 	{
 		packages: "tiered/policyfile",
-		ours:     []string{"tiered", "tiered/httplimit", "remote", "internal/strictyaml", "internal/canonical"},
+		ours:     []string{"tiered", "tiered/httplimit", "remote", "internal/strictyaml", "internal/canonical", "internal/readings"},
 		modules:  []string{"go.yaml.in/yaml/v3", "github.com/fsnotify/fsnotify"},
 	},
 	{packages: "sim/internal/stable"},

@@ -32,6 +32,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
+	"github.com/tiered-limiter/tiered-limiter/internal/readings"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -100,7 +101,7 @@ type server struct {
 
 	identity  *identity                                        // nil without TLS
 	readFiles func(dir string, merge bool) ([]rls.File, error) // read, except in a test
-	config    readings
+	config    readings.Files
 
 	mu         sync.Mutex
 	configured bool        // has a configuration
@@ -142,7 +143,7 @@ func newServer(s settings) (*server, error) {
 	o.Logger = v.log
 	if v.service, err = rls.New(v.group, o); err == nil && s.TLS {
 		v.identity = &identity{settings: s}
-		for is := changing; is == changing; {
+		for is := readings.Changing; is == readings.Changing; {
 			is, err = v.identity.reload()
 		}
 	}
@@ -249,8 +250,8 @@ func (v *server) follow(ctx context.Context) {
 // of a Group that was closed.
 func (v *server) reload(ctx context.Context) (settled bool) {
 	c, is, err := v.load()
-	if is != changed || ctx.Err() != nil {
-		return is != changing
+	if is != readings.Changed || ctx.Err() != nil {
+		return is != readings.Changing
 	}
 	if err != nil || v.configured { // the first one is no reload
 		v.group.CountReload(err)
@@ -268,8 +269,8 @@ func (v *server) reload(ctx context.Context) (settled bool) {
 
 // load reads the configuration and uses it if it has changed. Whatever happens to it there is a mistake of the files: a
 // panic would end all replicas at once, and none would start again.
-func (v *server) load() (c *rls.Config, is change, err error) {
-	is = changed
+func (v *server) load() (c *rls.Config, is readings.Change, err error) {
+	is = readings.Changed
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
@@ -282,7 +283,7 @@ func (v *server) load() (c *rls.Config, is change, err error) {
 		fmt.Fprintf(h, "%q %d ", f.Name, len(f.Text))
 		h.Write(f.Text)
 	}
-	if is = v.config.add([sha256.Size]byte(h.Sum(nil))); is == changed && err == nil {
+	if is = v.config.Add([sha256.Size]byte(h.Sum(nil)), time.Now(), 0); is == readings.Changed && err == nil {
 		collectGarbage(true)
 		if c, err = rls.Parse(files...); err == nil {
 			err = v.service.Use(c)
@@ -312,7 +313,7 @@ func (v *server) reloadIdentity() {
 	switch is, err := v.identity.reload(); {
 	case err != nil:
 		v.log.Error("the certificates are not used", "error", err)
-	case is == changed:
+	case is == readings.Changed:
 		v.log.Info("new certificates are used")
 	}
 }

@@ -12,17 +12,20 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/readings"
 )
 
 // identity is the TLS of a process. Its files may change while it runs, as those of a Kubernetes Secret do.
 type identity struct {
 	settings
-	files  readings
+	files  readings.Files
 	config atomic.Pointer[tls.Config]
 }
 
 // reload reads the files, and uses them if they have changed. After an error, the last good ones stay.
-func (i *identity) reload() (change, error) {
+func (i *identity) reload() (readings.Change, error) {
 	var all []error
 	read := func(setting, name string) []byte {
 		text, err := os.ReadFile(name)
@@ -36,9 +39,9 @@ func (i *identity) reload() (change, error) {
 	if i.ClientCA != "" {
 		ca = read("GRPC_CLIENT_TLS_CACERT", i.ClientCA)
 	}
-	is := i.files.add(sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", cert, key, ca, all)))
+	is := i.files.Add(sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", cert, key, ca, all)), time.Now(), 0)
 	switch {
-	case is != changed:
+	case is != readings.Changed:
 		return is, nil
 	case all != nil:
 		return is, errors.Join(all...)

@@ -27,6 +27,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/readings"
 )
 
 // authority is a certificate authority.
@@ -338,12 +339,16 @@ func TestHalfAnAuthority(t *testing.T) {
 	i := identity{settings: settings{TLS: true, Certificate: s.path("tls.crt"), Key: s.path("tls.key"), ClientCA: s.path("ca.crt")}}
 	for n, step := range []struct {
 		ca   []byte
-		want change
-	}{{whole, changing}, {whole, changed}, {ours.pem(), changing}, {whole, none}, {ours.pem(), changing}, {ours.pem(), changed}} {
+		want readings.Change
+	}{
+		{whole, readings.Changing}, {whole, readings.Changed},
+		{ours.pem(), readings.Changing}, {whole, readings.None},
+		{ours.pem(), readings.Changing}, {ours.pem(), readings.Changed},
+	} {
 		before := i.config.Load()
 		s.put(t, map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": step.ca})
 		is, err := i.reload()
-		if used := i.config.Load() != before; err != nil || is != step.want || used != (is == changed) {
+		if used := i.config.Load() != before; err != nil || is != step.want || used != (is == readings.Changed) {
 			t.Errorf("reading %d: %v, %v, used %t; want %v", n, is, err, used, step.want)
 		}
 	}

@@ -1,0 +1,55 @@
+// Package readings tells when files that may change have changed. What is being written is not used: readings have to agree.
+//
+// A program reads all its files every now and then, and adds the hash of what it has read, also of an error:
+//
+//	switch seen.Add(sha256.Sum256(text), time.Now(), 0) {
+//	case readings.None: // nothing to do
+//	case readings.Changing: // read them again soon
+//	case readings.Changed: // use them, or say what is wrong with them. Add will say None until they change again
+//	}
+//
+// An error belongs into the hash because files that cannot be read are a change as well, which is told once.
+package readings
+
+import (
+	"crypto/sha256"
+	"time"
+)
+
+// Files are the readings of some files. The zero Files have used nothing. They are not safe for concurrent use.
+type Files struct {
+	used, last [sha256.Size]byte
+	since      time.Time // the first of the readings that are as the last one
+}
+
+// Change is what a reading tells.
+type Change int
+
+// The changes.
+const (
+	None     Change = iota // the files are as those that were used last
+	Changing               // they are new, and may be half written: the next readings tell
+	Changed                // they are new, and have stayed so. From here on they are those that were used last
+)
+
+// Add adds a reading, by the hash of all files. It is Changed once a second reading agrees, and the first of those that
+// agree is old enough. settles is that age: 0 if any second reading will do. A reader that finds something odd in the files,
+// such as less than there was, passes a longer one.
+func (f *Files) Add(sum [sha256.Size]byte, now time.Time, settles time.Duration) Change {
+	if sum == f.used {
+		f.last = sum
+		return None
+	}
+	if sum != f.last {
+		f.last, f.since = sum, now
+		return Changing
+	}
+	if now.Sub(f.since) < settles {
+		return Changing
+	}
+	f.used = sum
+	return Changed
+}
+
+// Use tells that files are used although no second reading has agreed: those of a start, or of a reload that was asked for.
+func (f *Files) Use(sum [sha256.Size]byte) { f.used, f.last = sum, sum }
