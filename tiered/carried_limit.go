@@ -230,7 +230,7 @@ func (p *part) asCarried() {
 	if burst := limit.burst(); limit.rule() == local.ByLimit && burst < d.Burst && d.Burst < math.MaxInt64 {
 		d.Burst, d.Remaining = burst, min(d.Remaining, burst)
 		if p.limiter.settings.Load().policy.Algorithm == TokenBucket && d.ResetAfter > 0 {
-			d.ResetAfter = resetAfter(burst-d.Remaining, limit.nanosPerToken())
+			d.ResetAfter = max(resetAfter(burst-d.Remaining, limit.nanosPerToken()), d.RetryAfter)
 		}
 	}
 }

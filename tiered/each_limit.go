@@ -76,19 +76,18 @@ func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) 
 			RetryAfter: math.MaxInt64,
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.group.options.Budget)
-	defer cancel()
+	until := l.group.now() + l.group.options.Budget
 	var runs []*dryRun
 	for _, s := range l.bucketLimiters() {
 		b := s.bucketToPeek(key)
 		for i := range limits {
-			runs = append(runs, b.dryRun(1, i))
+			runs = append(runs, b.dryRun(1, i, until))
 		}
 	}
 	for i, j := range runs {
 		c, r := j.wait(ctx)
 		if r.Err == nil && r.Reply.Code == lua.Late { // the node's clock is known better now
-			c, r = j.bucket.dryRun(1, j.limit).wait(ctx)
+			c, r = j.bucket.dryRun(1, j.limit, until).wait(ctx)
 		}
 		if r.Err != nil || r.Reply.Code > lua.Denied {
 			return nil, fmt.Errorf("%w: a peek at a key of policy %q: %w", ErrUnavailable, l.name, cmp.Or(r.Err, errNotAsked))

@@ -14,8 +14,9 @@ import (
 // foresee is AllowN for a key with one bucket. It takes nothing and counts nothing. The steps are those of a request: the
 // lease, the standing share, what is known to be refused, Redis, and the fail mode.
 func (l *Limiter) foresee(ctx context.Context, key string, n int64, d *Decision) {
+	until := l.group.now() + l.group.options.Budget
 	for range maxTries {
-		if l.foreseeOnce(ctx, l.bucketToPeek(key), key, n, d) {
+		if l.foreseeOnce(ctx, until, l.bucketToPeek(key), key, n, d) {
 			return
 		}
 	}
@@ -41,7 +42,7 @@ func (l *Limiter) bucketToPeek(key string) *bucket {
 }
 
 // foreseeOnce is foresee for a bucket. It reports false if that was evicted, or its policy has changed.
-func (l *Limiter) foreseeOnce(ctx context.Context, b *bucket, key string, n int64, d *Decision) bool {
+func (l *Limiter) foreseeOnce(ctx context.Context, until time.Duration, b *bucket, key string, n int64, d *Decision) bool {
 	g := l.group
 	now, p := g.now(), b.Policy()
 	switch {
@@ -70,7 +71,7 @@ func (l *Limiter) foreseeOnce(ctx context.Context, b *bucket, key string, n int6
 	case known:
 		b.decide(d, now, key, answer{Limited, Local, v.Left, v.Retry})
 	default:
-		return l.foreseeRedis(ctx, b, key, n, d)
+		return l.foreseeRedis(ctx, until, b, key, n, d)
 	}
 	d.addShareOf(l, now, id, p, n)
 	return true
@@ -89,10 +90,10 @@ func (b *bucket) foreseeFallback(d *Decision, now time.Duration, key string, n i
 }
 
 // foreseeRedis writes the Decision that Redis would make.
-func (l *Limiter) foreseeRedis(ctx context.Context, b *bucket, key string, n int64, d *Decision) bool {
-	c, r := b.dryRun(n, allLimits).wait(ctx)
+func (l *Limiter) foreseeRedis(ctx context.Context, until time.Duration, b *bucket, key string, n int64, d *Decision) bool {
+	c, r := b.dryRun(n, allLimits, until).wait(ctx)
 	if r.Err == nil && r.Reply.Code == lua.Late { // the node's clock is known better now
-		c, r = b.dryRun(n, allLimits).wait(ctx)
+		c, r = b.dryRun(n, allLimits, until).wait(ctx)
 	}
 	now := l.group.now()
 	switch {
@@ -135,10 +136,11 @@ type dryRun struct {
 // allLimits is the limit of a dry run by all limits of a key.
 const allLimits = -1
 
-// dryRun asks Redis what it would answer a request of n tokens by a limit, and does not wait.
-func (b *bucket) dryRun(n int64, limit int) *dryRun {
+// dryRun asks Redis what it would answer a request of n tokens by a limit, and does not wait. The answer counts until a
+// time.
+func (b *bucket) dryRun(n int64, limit int, until time.Duration) *dryRun {
 	g, name := b.limiter().group, b.name()
-	j := &dryRun{bucket: b, n: n, limit: limit, until: g.now() + g.options.Budget, reply: make(chan remote.Result, 1)}
+	j := &dryRun{bucket: b, n: n, limit: limit, until: until, reply: make(chan remote.Result, 1)}
 	node := g.dispatch.Node(g.store.Node(name))
 	switch {
 	case g.closed.Load():
@@ -151,7 +153,7 @@ func (b *bucket) dryRun(n int64, limit int) *dryRun {
 	return j
 }
 
-// wait returns the call as it was sent, and its answer. It blocks until Options.Budget is over.
+// wait returns the call as it was sent, and its answer.
 func (j *dryRun) wait(ctx context.Context) (local.Call, remote.Result) {
 	ctx, cancel := context.WithTimeout(ctx, j.until-j.bucket.limiter().group.now())
 	defer cancel()

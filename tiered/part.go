@@ -348,7 +348,8 @@ func (p *part) decided() {
 	} else if !p.d.Allowed && p.trySecondShard() {
 		return
 	}
-	if !p.asksAgain() || p.d.Reason != Limited { // such a refusal is not counted
+	// A call that waits does not count here when it is refused and asks again, nor when it gives up: see countEnd.
+	if !p.asksAgain() || p.d.Reason != Limited && p.d.Reason != Canceled {
 		p.limiter.countRequest(&p.d, p.cost)
 	}
 	if !p.d.Allowed && p.shadow() {

@@ -30,9 +30,14 @@ func (w *player) judge(d *tiered.Decision) {
 
 // settled reports whether a policy has been the same everywhere for a while, and the store there, and nobody waits.
 func (w *player) settled(which int, key string) bool {
+	return !w.isDown() && time.Now().After(w.rough[which]) && w.waits(name(which, key)) == 0
+}
+
+// waits returns how many callers wait for a key of a policy.
+func (w *player) waits(name string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return !w.isDown() && time.Now().After(w.rough[which]) && w.waiting[name(which, key)] == 0
+	return w.waiting[name]
 }
 
 // alone reports whether no other process holds tokens of a key.
@@ -105,7 +110,7 @@ func (p *process) back(x Step, which int, key string) {
 	}
 	policy := p.limiters[which].Policy()
 	told := d.RetryAfter
-	share := d.Reason == tiered.ShareSpent && p.isDown() && !p.store.hangs.Load() && time.Since(p.touched[""]) > 20*second
+	share := d.Reason == tiered.ShareSpent && p.isDown() && !p.store.hangs.Load() && p.waits(name(which, key)) == 0
 	if d.Allowed || told <= 0 || told > mostRest || d.Reason != tiered.Limited && !share {
 		return
 	}
@@ -316,17 +321,18 @@ func (c *counts) waited(err error, n int64, took time.Duration, unsure bool) {
 	c.longest = max(c.longest, took)
 	c.tiers = true
 	var refused *tiered.LimitedError
+	if err == nil {
+		c.served++
+	} else {
+		c.gaveUp++
+	}
 	switch {
 	case unsure:
 		c.unsure, c.quiet = true, true
 	case err == nil:
-		c.served++
 		c.admit(n)
 	case errors.As(err, &refused):
-		c.gaveUp++
 		c.count(&refused.Decision, n)
-	default:
-		c.gaveUp++
 	}
 }
 
@@ -355,7 +361,7 @@ func (p *process) figures() {
 			}
 		}
 		is("Waiting", y.Waiting, 0)
-		if y.Waited > c.served || y.GaveUp > c.gaveUp && !c.unsure || y.LongestWait > c.longest {
+		if y.Waited > c.served || y.GaveUp > c.gaveUp || y.LongestWait > c.longest {
 			p.blame("stats", "t.Error()", "%d waited, %d gave up, for up to %v, and there were %d, %d, %v",
 				y.Waited, y.GaveUp, y.LongestWait, c.served, c.gaveUp, c.longest)
 		}

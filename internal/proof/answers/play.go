@@ -85,8 +85,10 @@ func (s *store) Run(ctx context.Context, timeout time.Duration, calls []lua.Call
 
 func (s *store) Presence(ctx context.Context, timeout time.Duration, n remote.Node, p remote.Process) (remote.Census, error) {
 	if s.hangs.Load() {
-		time.Sleep(timeout)
-		return remote.Census{}, context.DeadlineExceeded
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		<-ctx.Done()
+		return remote.Census{}, ctx.Err()
 	}
 	return s.Memory.Presence(ctx, timeout, n, p)
 }
@@ -332,7 +334,7 @@ func (w *player) settle(x Step) {
 	for j, which := range r.which {
 		r.by.gave[name(which, r.keys[j])] = time.Now()
 		r.by.touched[name(which, r.keys[j])] = time.Now()
-		if n := x.N - r.costs[j]; x.Verb == Settle && j == 0 && n > 0 && !r.ended && r.Allowed && !w.unlimited(which, r.keys[j]) {
+		if n := x.N - r.costs[j]; x.Verb == Settle && j == 0 && n > 0 && !r.ended && r.Allowed && r.Reason != tiered.Shadowed && !w.unlimited(which, r.keys[j]) {
 			r.by.counts[which].tokens += n
 		}
 	}
