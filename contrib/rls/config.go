@@ -33,6 +33,7 @@ type domain struct {
 
 // node is a descriptor of a tree, or the root of a domain.
 type node struct {
+	key       string
 	children  map[string]*node // by key, or by key_value
 	wildcards []wildcard       // among the children, in the order of the file
 	rule      *rule            // nil if there is no limit here
@@ -233,9 +234,9 @@ func Parse(files ...File) (*Config, error) {
 	return c, nil
 }
 
-// find returns the rule for a descriptor, and the values of its entries that a key is made of, appended to values. It
+// find returns the node of a descriptor, and the values of its entries that a key is made of, appended to values. It
 // is nil if there is none. A rule counts only for the last entry. A nil domain has no rules.
-func (d *domain) find(entries []*entry, values []string) (*rule, []string) {
+func (d *domain) find(entries []*entry, values []string) (*node, []string) {
 	if d == nil {
 		return nil, values
 	}
@@ -264,7 +265,7 @@ func (d *domain) find(entries []*entry, values []string) (*rule, []string) {
 		}
 		values = append(values, value)
 		if i == len(entries)-1 {
-			return next.rule, values
+			return next, values
 		}
 		at = next
 	}

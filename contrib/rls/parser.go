@@ -281,7 +281,7 @@ func (p *parser) descriptor(parent *node, path []string, n *yaml.Node) {
 		return
 	}
 	path = append(slices.Clip(path), name)
-	child := &node{}
+	child := &node{key: key}
 	if parent.children == nil {
 		parent.children = map[string]*node{}
 	}

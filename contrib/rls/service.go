@@ -79,7 +79,8 @@ type Service struct {
 	options Options
 	now     func() time.Time
 	log     *slog.Logger
-	said    [kinds]atomic.Int64 // when a note was last said, in Unix nanoseconds
+	calls   calls
+	notes   notes
 
 	mu        sync.Mutex // of changes
 	overrides []tiered.Policy
@@ -91,6 +92,7 @@ type state struct {
 	*Config
 	limiters  map[*rule]*tiered.Limiter
 	overrides map[overridden]*tiered.Limiter
+	unmatched map[string]*atomic.Uint64 // descriptors that met no rule, by domain; "" are all domains that are not known
 }
 
 // Rule is a limit that requests meet.
@@ -180,7 +182,10 @@ func (s *Service) Use(c *Config) error {
 	if err := s.group.SetPolicies(append(c.Policies(), s.overrides...)); err != nil {
 		return err
 	}
-	next := &state{c, map[*rule]*tiered.Limiter{}, map[overridden]*tiered.Limiter{}}
+	next := &state{c, map[*rule]*tiered.Limiter{}, map[overridden]*tiered.Limiter{}, map[string]*atomic.Uint64{"": new(atomic.Uint64)}}
+	for name := range c.domains {
+		next.unmatched[name] = new(atomic.Uint64)
+	}
 	for _, r := range c.rules {
 		if !r.unlimited {
 			next.limiters[r], _ = s.group.Limiter(r.policy.Name)
@@ -188,6 +193,11 @@ func (s *Service) Use(c *Config) error {
 	}
 	if before := s.state.Load(); before != nil {
 		next.overrides = before.overrides
+		for name, n := range before.unmatched {
+			if next.unmatched[name] != nil {
+				next.unmatched[name] = n
+			}
+		}
 	}
 	s.state.Store(next)
 	return nil
@@ -237,7 +247,7 @@ func (s *Service) override(st *state, domain string, limit *pb.RateLimitResponse
 	if err != nil {
 		return nil, err
 	}
-	next := &state{st.Config, st.limiters, map[overridden]*tiered.Limiter{o: l}}
+	next := &state{st.Config, st.limiters, map[overridden]*tiered.Limiter{o: l}, st.unmatched}
 	for k, v := range st.overrides {
 		next.overrides[k] = v
 	}
@@ -265,7 +275,12 @@ type check struct {
 //
 // Nothing that a client can bring into a call makes the answer an error, because Envoy lets a request through whose call
 // fails. It is counted as it is, or is over the limit.
-func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (_ *pb.RateLimitResponse, err error) {
+	defer func() {
+		if err != nil {
+			s.calls.fail(status.Code(err))
+		}
+	}()
 	st := s.state.Load()
 	switch n := len(r.GetDescriptors()); {
 	case ctx.Err() != nil: // a lease would admit the request, and nobody reads the answer any more
@@ -311,6 +326,9 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 			}
 		}
 	}
+	if s.log.Enabled(ctx, slog.LevelDebug) {
+		s.debug(ctx, r, checks)
+	}
 	return s.answer(r, checks), nil
 }
 
@@ -321,6 +339,7 @@ func (s *Service) resolve(c *check, st *state, in *domain, r *pb.RateLimitReques
 		c.hits = int64(min(d.GetHitsAddend().GetValue(), 1<<40))
 	}
 	if n := len(d.GetEntries()); n < 1 { // Envoy leaves out entries whose header is not there (skip_if_absent)
+		st.countUnmatched(r.GetDomain())
 		return
 	} else if n > s.options.MaxDescriptors {
 		s.warn(tooManyEntries, r, "a descriptor with more entries than MaxDescriptors is over the limit",
@@ -346,9 +365,17 @@ func (s *Service) resolve(c *check, st *state, in *domain, r *pb.RateLimitReques
 		for _, e := range d.GetEntries() {
 			values = append(values, e.GetKey(), e.GetValue())
 		}
-	} else if c.rule, values = in.find(d.GetEntries(), values); c.rule == nil || c.rule.unlimited {
-		return
 	} else {
+		var at *node
+		if at, values = in.find(d.GetEntries(), values); at == nil || at.rule == nil {
+			if at == nil || at.children != nil { // or a value is free of limits
+				s.unmatched(st, in, r.GetDomain(), d.GetEntries())
+			}
+			return
+		}
+		if c.rule = at.rule; c.rule.unlimited {
+			return
+		}
 		c.limiter = st.limiters[c.rule]
 	}
 	c.key = keyOf(values)
@@ -579,6 +606,7 @@ func (s *Service) answer(r *pb.RateLimitRequest, checks []check) *pb.RateLimitRe
 	if refused && !s.options.Shadow {
 		out.OverallCode = pb.RateLimitResponse_OVER_LIMIT
 	}
+	s.calls.answered(out.OverallCode, checks)
 	if s.options.Metadata {
 		out.DynamicMetadata = metadataOf(r, checks, violations)
 	}

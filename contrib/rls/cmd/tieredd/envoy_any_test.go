@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -174,6 +175,11 @@ descriptors:
 	t.Logf("%d values, %d of them are refused by Envoy itself; %+v", played, refusedByEnvoy, all)
 	if all.Failed+all.Allowed > 0 || all.OK < 1000 {
 		t.Errorf("%+v: want no call to fail", all)
+	}
+	for series, want := range map[string]int{`{outcome="ok",reason=""}`: all.OK, `{outcome="over limit",reason="limit"}`: all.Over} {
+		if n := p.metric(t, regexp.QuoteMeta("tieredd_calls_total"+series)); n != float64(want) {
+			t.Errorf("%s is %v, and Envoy counts %d", series, n, want)
+		}
 	}
 	if refusedByEnvoy > played/2 {
 		t.Errorf("Envoy refuses %d of %d itself", refusedByEnvoy, played)

@@ -49,7 +49,7 @@ func (v *server) handlers() (public, private http.Handler, err error) {
 	open.Handle("/json", v.guard(http.HandlerFunc(v.json)))
 
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(newCollector(v.group, v.service, v.MetricRules), collectors.NewGoCollector(),
+	registry.MustRegister(newCollector(v.group, v.service, v.MetricRules), callCounts{v.service}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "tieredd_without_redis", Help: "1 if REDIS_URL is not set: this process counts by itself.",

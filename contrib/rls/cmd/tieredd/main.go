@@ -368,6 +368,7 @@ func (v *server) close() {
 func (v *server) grpcOptions() []grpc.ServerOption {
 	o := []grpc.ServerOption{
 		rls.ServerOption(),
+		grpc.StatsHandler(v.service.StatsHandler()),
 		grpc.MaxConcurrentStreams(uint32(v.MaxStreams)),
 		grpc.MaxRecvMsgSize(v.MaxMessage),
 		// Windows of a fixed size. To adapt them, gRPC sends a ping for almost every call, which costs a tenth of a

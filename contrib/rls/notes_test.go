@@ -1,0 +1,168 @@
+package rls
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+const notedRules = `domain: shop
+descriptors:
+  - key: header_match
+    descriptors:
+      - {key: PATH, value: /api, rate_limit: {unit: year, requests_per_unit: 2}}
+      - {key: PATH, value: /free}
+  - {key: user, rate_limit: {unit: year, requests_per_unit: 2}}
+`
+
+// notedLog returns what is logged without the time, and the logger.
+func notedLog(level slog.Level) (*bytes.Buffer, *slog.Logger) {
+	var log bytes.Buffer
+	return &log, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{
+		Level: level, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		},
+	}))
+}
+
+// A descriptor that meets no rule is counted, and a line tells its keys and those of the nearest rules, once a minute for
+// each list of keys. No line has a value.
+func TestWhyNoLimitCounts(t *testing.T) {
+	for _, c := range []struct{ name, request, want string }{
+		{"one entry less", "shop | PATH=secret", `level=WARN msg="no limit counts: a descriptor meets no rule" domain=shop keys=(PATH) ` +
+			`because="the rules begin with \"header_match\", \"user\", not with \"PATH\""`},
+		{"another case", "shop | header_match=secret path=/api", `level=WARN msg="no limit counts: a descriptor meets no rule" domain=shop ` +
+			`keys="(header_match, path)" because="after (header_match) the rules go on with \"PATH\", not with \"path\""`},
+		{"one entry too few at the end", "shop | header_match=secret", `level=WARN msg="no limit counts: a descriptor meets no rule" ` +
+			`domain=shop keys=(header_match) because="after these keys the rules go on with \"PATH\""`},
+		{"one entry too many", "shop | user=secret PATH=x", `level=WARN msg="no limit counts: a descriptor meets no rule" domain=shop ` +
+			`keys="(user, PATH)" because="the rules end after (user)"`},
+		{"another domain", "Shop | user=secret", `level=WARN msg="no limit counts: the domain is not configured" domain=Shop configured="\"shop\""`},
+		{"another value", "shop | header_match=x PATH=/api?secret=1", `level=INFO msg="no limit counts: a descriptor meets no rule" domain=shop ` +
+			`keys="(header_match, PATH)" because="the rules with these keys have other values"`},
+		{"a value that is free", "shop | header_match=x PATH=/free", ""},
+		{"a rule", "shop | user=secret", ""},
+		{"a descriptor of nothing", "shop | ", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log, logger := notedLog(slog.LevelInfo)
+				s := newService(t, remote.NewMemory(), notedRules, &Options{Logger: logger})
+				for range 600 { // a minute
+					if _, err := s.ShouldRateLimit(t.Context(), behavior.Request(c.request)); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+				if got := strings.TrimSpace(log.String()); got != c.want {
+					t.Errorf("after a minute:\n%s, want\n%s", got, c.want)
+				}
+				_, _ = s.ShouldRateLimit(t.Context(), behavior.Request(c.request))
+				if lines := strings.Count(log.String(), "\n"); c.want != "" && lines != 2 {
+					t.Errorf("%d lines in more than a minute, want 2", lines)
+				}
+				n := s.Calls().Unmatched
+				domain, _, _ := strings.Cut(c.request, " ")
+				if domain == "Shop" {
+					domain = ""
+				}
+				if want := uint64(601); c.want == "" && c.name != "a descriptor of nothing" && n[domain] != 0 || c.want != "" && n[domain] != want {
+					t.Errorf("unmatched: %v", n)
+				}
+			})
+		})
+	}
+}
+
+// However many lists of keys come, the lines and the memory for them are bounded.
+func TestNotesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, logger := notedLog(slog.LevelWarn)
+		s := newService(t, remote.NewMemory(), notedRules, &Options{Logger: logger})
+		for i := range 500 {
+			if _, err := s.ShouldRateLimit(t.Context(), behavior.Request(fmt.Sprintf("shop | key%d=a", i))); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if lines := strings.Count(log.String(), "\n"); lines != mostTold || len(s.notes.told) != mostTold {
+			t.Errorf("%d lines, %d lists are known, want %d", lines, len(s.notes.told), mostTold)
+		}
+	})
+}
+
+// At debug the log has what came and which rule it met, without a value.
+func TestDebugLog(t *testing.T) {
+	log, logger := notedLog(slog.LevelDebug)
+	s := newService(t, remote.NewMemory(), behavior.Config, &Options{Logger: logger})
+	if _, err := s.ShouldRateLimit(t.Context(), behavior.Request("shop | user=secret +4 | admin=secret | user=secret limit=5/day | cheap=a | dear=a | quota=")); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(log.String()) {
+		if rest, ok := strings.CutPrefix(line, `level=DEBUG msg="a descriptor" domain=shop `); ok {
+			got = append(got, strings.TrimSpace(rest))
+		}
+	}
+	want := []string{
+		"keys=(user) rule=shop.user.year hits=4 code=OVER_LIMIT", "keys=(admin) rule=unlimited hits=1 code=OK",
+		`keys=(user) rule="the limit that came with it" hits=1 code=OK`, `keys=(cheap) rule="replaced by another" hits=1 code=OK`,
+		"keys=(dear) rule=shop.dear.year hits=1 code=OK", "keys=(quota) rule=shop.quota.year hits=1 code=OK",
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) || strings.Contains(log.String(), "secret") {
+		t.Errorf("%s\nwant %s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// Each call is counted once, by what Envoy hears: also those that gRPC refuses before they reach the service. The log
+// tells of them.
+func TestCallsAreCounted(t *testing.T) {
+	log, logger := notedLog(slog.LevelWarn)
+	s := newService(t, remote.NewMemory(), behavior.Config, &Options{MaxDescriptors: 3, Logger: logger})
+	server := grpc.NewServer(ServerOption(), grpc.StatsHandler(s.StatsHandler()), grpc.MaxRecvMsgSize(1000))
+	pb.RegisterRateLimitServiceServer(server, s)
+	at, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(at) }()
+	conn, err := grpc.NewClient(at.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, request := range []string{
+		"shop | user=a", "shop | user=a +9", "shop | user=b", "shop | a=1 | a=2 | a=3 | a=4", "shop", "", "shop | user=" + strings.Repeat("x", 2000),
+	} {
+		_, _ = pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), behavior.Request(request))
+	}
+	text := []byte("\x0a\xff")
+	_ = conn.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, &text, new([]byte), grpc.ForceCodec(raw{}))
+	_ = conn.Close()
+	server.GracefulStop()
+	<-done
+	c := s.Calls()
+	want := map[codes.Code]uint64{codes.InvalidArgument: 2, codes.ResourceExhausted: 1, codes.Internal: 1}
+	if c.OK != 2 || c.OverLimit != 1 || c.BadForm != 1 || fmt.Sprint(c.Failed) != fmt.Sprint(want) {
+		t.Errorf("%+v, want 2 OK, 1 over the limit, 1 of a bad form, and %v", c, want)
+	}
+	if !strings.Contains(log.String(), "received message larger than max (2021 vs. 1000)") {
+		t.Errorf("the log does not tell of the call that is too long:\n%s", log)
+	}
+}
