@@ -85,6 +85,18 @@ var seconds = map[pb.RateLimitResponse_RateLimit_Unit]int64{
 	pb.RateLimitResponse_RateLimit_YEAR:   365 * 24 * 3600,
 }
 
+// century is the longest period of a policy, in seconds.
+const century = 100 * 365 * 24 * 3600
+
+// perText tells a period to people, such as "minute" or "5 minutes".
+func perText(unit pb.RateLimitResponse_RateLimit_Unit, multiplier uint32) string {
+	word := strings.ToLower(unit.String())
+	if multiplier <= 1 {
+		return word
+	}
+	return fmt.Sprintf("%d %ss", multiplier, word)
+}
+
 // periodOf returns the seconds of a limit's period, 0 if its unit is unknown.
 func periodOf(l *pb.RateLimitResponse_RateLimit) int64 {
 	if m := l.GetUnitMultiplier(); m != nil {

@@ -73,6 +73,13 @@ func TestMistakes(t *testing.T) {
 			`a.yaml:5:66: "7": must be fields`, `a.yaml:5:80: max_debt is set, but algorithm is fixed window: must be token bucket`,
 			`a.yaml:5:98: "maybe": must be true or false`,
 		}},
+		{"several units", "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: 5}\n" +
+			"  tiered: {unit_multiplier: 0, also: [{unit: year, unit_multiplier: 101, requests_per_unit: 1}]}\n" +
+			"- {key: b, rate_limit: {unit: day, unit_multiplier: 2, requests_per_unit: 5}}\n" +
+			"- {key: c, rate_limit: {unit: year, requests_per_unit: 5}, tiered: {unit_multiplier: 4294967295}}", []string{
+			"a.yaml:5:29: unit_multiplier is 0: must be 1 or more, and at most 100 years", "a.yaml:5:69: unit_multiplier is 101: must be 1",
+			`a.yaml:6:36: "unit_multiplier" is not a field here`, "a.yaml:7:86: unit_multiplier is 4294967295: must be 1",
+		}},
 		{"a burst of a window", "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day, requests_per_unit: 5}, tiered: {burst: 1}}", []string{
 			"a.yaml:3:75: burst is set, but algorithm is fixed window: must be token bucket",
 		}},
@@ -343,7 +350,7 @@ descriptors:
       - key: path
         value: "/a*"
         rate_limit: {unit: day, requests_per_unit: 9}
-        tiered: {algorithm: sliding window, fail_mode: fail-open, also: [{unit: hour, requests_per_unit: 3}]}
+        tiered: {algorithm: sliding window, fail_mode: fail-open, also: [{unit: hour, requests_per_unit: 3}], unit_multiplier: 2}
   - {key: admin, rate_limit: {unlimited: true}}
 `)}, File{Name: "b.yaml", Text: []byte("domain: bank\ntiered: {together: true}")})
 	if err != nil {
@@ -351,7 +358,7 @@ descriptors:
 	}
 	const want = `bank: all descriptors of a request together
 shop.admin: unlimited
-shop.ip.path_/a*: 9 per day and 3 per hour, sliding window, fail-open, policy shop.ip.path__a_-6ab65ea5a1c3f66e
+shop.ip.path_/a*: 9 per 2 days and 3 per hour, sliding window, fail-open, policy shop.ip.path__a_-6ab65ea5a1c3f66e
 shop.user: 7 per minute, fixed window, fail-local, shadow mode, quota mode, policy shop.user.minute
 `
 	name := regexp.MustCompile(`-[0-9a-f]{16}\n`) // of a policy: it has the hash of its place

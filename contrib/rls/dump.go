@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
 
 // String lists the limits, one in a line: where it is in the file, the limit, what is special about it, and the name of
@@ -30,14 +32,18 @@ func (n *node) write(b *strings.Builder, path string) {
 	}
 }
 
+func limitText(l *pb.RateLimitResponse_RateLimit) string {
+	return fmt.Sprintf("%d per %s", l.GetRequestsPerUnit(), perText(l.GetUnit(), l.GetUnitMultiplier().GetValue()))
+}
+
 // String describes the rule in a line.
 func (r *rule) String() string {
 	if r.unlimited {
 		return "unlimited"
 	}
-	text := fmt.Sprintf("%d per %s", r.answer.GetRequestsPerUnit(), strings.ToLower(r.answer.GetUnit().String()))
+	text := limitText(r.answer)
 	for _, l := range r.also {
-		text += fmt.Sprintf(" and %d per %s", l.GetRequestsPerUnit(), strings.ToLower(l.GetUnit().String()))
+		text += " and " + limitText(l)
 	}
 	text += fmt.Sprintf(", %v, %v", r.policy.Algorithm, r.policy.FailMode)
 	for _, mark := range []struct {

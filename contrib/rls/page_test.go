@@ -23,7 +23,7 @@ func TestPage(t *testing.T) {
 	page := string(text)
 	_, block, _ := strings.Cut(page, "## Settings of a rule that are new\n\n```yaml\n")
 	block, _, _ = strings.Cut(block, "```")
-	if c, err := Parse(File{Name: "docs/service.md", Text: []byte(block)}); err != nil || len(c.Policies()) != 3 ||
+	if c, err := Parse(File{Name: "docs/service.md", Text: []byte(block)}); err != nil || len(c.Policies()) != 4 ||
 		!strings.Contains(page, c.Policies()[0].Name[:len("shop.user.second-token-bucket")]) {
 		t.Errorf("%+v, %v", c, err)
 	}

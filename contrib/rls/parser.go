@@ -12,6 +12,7 @@ import (
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -315,11 +316,16 @@ func (p *parser) rule(path []string, n, own *yaml.Node) *rule {
 	if fields == nil {
 		return r
 	}
+	var ownFields map[string]*yaml.Node
+	if own != nil {
+		ownFields = p.fields(own, "algorithm", "burst", "max_debt", "also", "count_refused", "fail_mode", "standing", "unit_multiplier")
+	}
 	word := p.text(fields["unit"])
 	r.unlimited = p.truth(fields["unlimited"])
 	r.answer = p.answer(fields)
 	r.answer.Name = p.text(fields["name"])
 	unit := r.answer.GetUnit()
+	p.multiply(r.answer, ownFields["unit_multiplier"])
 	p.list(fields["replaces"], func(n *yaml.Node) {
 		name := p.text(p.fields(n, "name")["name"])
 		switch name {
@@ -337,9 +343,9 @@ func (p *parser) rule(path []string, n, own *yaml.Node) *rule {
 		p.bad(n, "unit is %.64q: must be second, minute, hour, day, week, month or year", word)
 	case !r.unlimited:
 		r.policy = policyOf(r.answer)
-		kind := strings.ToLower(unit.String())
-		if own != nil {
-			kind += p.own(r, own)
+		kind := kindOf(r.answer)
+		if ownFields != nil {
+			kind += p.own(r, ownFields)
 		}
 		r.policy.Name = policyName(path, kind)
 		if err := r.policy.Validate(); err != nil && len(p.problems) == before {
@@ -347,6 +353,26 @@ func (p *parser) rule(path []string, n, own *yaml.Node) *rule {
 		}
 	}
 	return r
+}
+
+// multiply reads how many units a period has, if it has several.
+func (p *parser) multiply(l *pb.RateLimitResponse_RateLimit, n *yaml.Node) {
+	if n == nil {
+		return
+	}
+	l.UnitMultiplier = wrapperspb.UInt32(uint32(p.number(n, 32)))
+	if period := periodOf(l); seconds[l.GetUnit()] != 0 && (period < 1 || period > century) {
+		p.bad(n, "unit_multiplier is %d: must be 1 or more, and at most 100 years", l.GetUnitMultiplier().GetValue())
+	}
+}
+
+// kindOf returns the period of a limit as a part of a policy's name, such as minute or 5-minute.
+func kindOf(l *pb.RateLimitResponse_RateLimit) string {
+	unit := strings.ToLower(l.GetUnit().String())
+	if n := l.GetUnitMultiplier().GetValue(); n > 1 {
+		return fmt.Sprintf("%d-%s", n, unit)
+	}
+	return unit
 }
 
 // answer reads how many requests a unit has.
@@ -360,9 +386,8 @@ func (p *parser) answer(fields map[string]*yaml.Node) *pb.RateLimitResponse_Rate
 
 // own reads the settings that envoyproxy/ratelimit does not have. It returns a mark for the policy's name: a policy cannot
 // change these while it runs, so with another of them a rule is a new policy.
-func (p *parser) own(r *rule, n *yaml.Node) (mark string) {
+func (p *parser) own(r *rule, fields map[string]*yaml.Node) (mark string) {
 	policy := &r.policy
-	fields := p.fields(n, "algorithm", "burst", "max_debt", "also", "count_refused", "fail_mode", "standing")
 	if n := fields["algorithm"]; n != nil {
 		if err := policy.Algorithm.UnmarshalText([]byte(p.text(n))); err != nil {
 			p.bad(n, "%s", strings.TrimPrefix(err.Error(), "tiered: "))
@@ -379,18 +404,19 @@ func (p *parser) own(r *rule, n *yaml.Node) (mark string) {
 	}
 	policy.Limit.Burst, policy.MaxDebt = ofBucket("burst"), ofBucket("max_debt")
 	p.list(fields["also"], func(n *yaml.Node) {
-		fields := p.fields(n, "requests_per_unit", "unit")
+		fields := p.fields(n, "requests_per_unit", "unit", "unit_multiplier")
 		if fields == nil {
 			return
 		}
 		limit := p.answer(fields)
+		p.multiply(limit, fields["unit_multiplier"])
 		if seconds[limit.GetUnit()] == 0 || limit.GetRequestsPerUnit() == 0 {
 			p.bad(n, "a limit under also: must have requests_per_unit of 1 or more, and a unit from second to year")
 			return
 		}
 		r.also = append(r.also, limit)
 		policy.Also = append(policy.Also, limitOf(limit))
-		mark += fmt.Sprintf("-%d-%s", limit.GetRequestsPerUnit(), strings.ToLower(limit.GetUnit().String()))
+		mark += fmt.Sprintf("-%d-%s", limit.GetRequestsPerUnit(), kindOf(limit))
 	})
 	if n := fields["count_refused"]; n != nil {
 		is := p.truth(n)

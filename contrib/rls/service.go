@@ -60,7 +60,8 @@ type Options struct {
 }
 
 // Headers are names of headers: for the limit, for the hits that are left, and for the seconds until the limit is whole
-// again or, if it refuses, until it admits what was asked for. They are of the last descriptor that refused the request, or else of the one that has the fewest hits left.
+// again or, if it refuses, until it admits what was asked for. They are of the last descriptor that refused the request, or
+// else of the one that has the fewest hits left.
 type Headers struct{ Limit, Remaining, Reset string }
 
 // DefaultHeaders are those of envoyproxy/ratelimit.
@@ -116,7 +117,7 @@ func (s *Service) Rules() iter.Seq[Rule] {
 			}
 		}
 		for o, l := range st.overrides {
-			if !yield(Rule{l.Policy().Name, o.domain, "a limit that comes with the request, per " + o.period()}) {
+			if !yield(Rule{l.Policy().Name, o.domain, "a limit that comes with the request, per " + perText(o.unit, o.multiplier)}) {
 				return
 			}
 		}
@@ -128,15 +129,6 @@ type overridden struct {
 	domain     string
 	unit       pb.RateLimitResponse_RateLimit_Unit
 	multiplier uint32 // of the unit; 0 for one unit
-}
-
-// period tells the period to people, such as "5 minute".
-func (o overridden) period() string {
-	unit := strings.ToLower(o.unit.String())
-	if o.multiplier == 0 {
-		return unit
-	}
-	return fmt.Sprintf("%d %s", o.multiplier, unit)
 }
 
 // New returns a Service that decides with the limiters of group. The Service makes the group's policies: nobody else
@@ -394,7 +386,6 @@ func carried(o *ratelimit.RateLimitDescriptor_RateLimitOverride) (*pb.RateLimitR
 		RequestsPerUnit: o.GetRequestsPerUnit(), Unit: pb.RateLimitResponse_RateLimit_Unit(o.GetUnit()),
 		UnitMultiplier: o.GetUnitMultiplier(),
 	}
-	const century = 100 * 365 * 24 * 3600 // the longest period of a policy
 	switch period := periodOf(l); {
 	case seconds[l.GetUnit()] == 0:
 		return nil, fmt.Errorf("limit.unit is %v: must be a unit from SECOND to YEAR", l.GetUnit())

@@ -110,9 +110,9 @@ descriptors:
 			"tieredd_rule_requests_total{shop,user}": 4, "tieredd_rule_shadowed_hits_total{shop,user}": 0,
 			"tieredd_rule_near_limit_hits_total{shop,user}":             10,
 			"tieredd_rule_hits_total{shop,within limit,user.path_/pay}": 3, "tieredd_rule_hits_total{shop,over limit,user.path_/pay}": 1,
-			"tieredd_rule_shadowed_hits_total{shop,user.path_/pay}":                                      1,
-			"tieredd_rule_requests_total{shop,a limit that comes with the request, per 2 hour}":          1,
-			"tieredd_rule_hits_total{shop,within limit,a limit that comes with the request, per 2 hour}": 1,
+			"tieredd_rule_shadowed_hits_total{shop,user.path_/pay}":                                       1,
+			"tieredd_rule_requests_total{shop,a limit that comes with the request, per 2 hours}":          1,
+			"tieredd_rule_hits_total{shop,within limit,a limit that comes with the request, per 2 hours}": 1,
 			"tieredd_rules{}": 4, "tieredd_asked_rules{}": 3, "tieredd_shown_rules{}": 3,
 		}
 		for name, n := range want {
