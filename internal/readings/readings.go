@@ -1,4 +1,5 @@
-// Package readings tells when files that may change have changed. What is being written is not used: readings have to agree.
+// Package readings tells when files that may change have changed. What is being written is not used: two readings have to
+// agree.
 //
 // A program reads all its files every now and then, and adds the hash of what it has read, also of an error:
 //
@@ -33,8 +34,8 @@ const (
 )
 
 // Add adds a reading, by the hash of all files. It is Changed once a second reading agrees, and the first of those that
-// agree is old enough. settles is that age: 0 if any second reading will do. A reader that finds something odd in the files,
-// such as less than there was, passes a longer one.
+// agree is old enough. settles is that age: 0 if any second reading will do. Who finds something odd in the files, such as
+// less than there was, passes a longer one.
 func (f *Files) Add(sum [sha256.Size]byte, now time.Time, settles time.Duration) Change {
 	if sum == f.used {
 		f.last = sum

@@ -23,7 +23,9 @@ func TestReadingsHaveToAgree(t *testing.T) {
 		"it is being written": {
 			{0, 0, "a", Changing}, {0, 0, "ab", Changing}, {0, 0, "abc", Changing}, {0, 0, "abc", Changed},
 		},
-		"it is as before":    {{0, 0, "a", Changing}, {0, 0, "a", Changed}, {1, 0, "b", Changing}, {2, 0, "a", None}, {3, 0, "b", Changing}},
+		"it is as before": {
+			{0, 0, "a", Changing}, {0, 0, "a", Changed}, {1, 0, "b", Changing}, {2, 0, "a", None}, {3, 0, "b", Changing},
+		},
 		"it settles":         {{0, s, "a", Changing}, {s - 1, s, "a", Changing}, {s, s, "a", Changed}},
 		"it begins again":    {{0, s, "a", Changing}, {s - 1, s, "b", Changing}, {s, s, "b", Changing}, {2*s - 1, s, "b", Changed}},
 		"there and back":     {{0, s, "a", Changing}, {s / 2, s, "b", Changing}, {s, s, "a", Changing}, {2 * s, s, "a", Changed}},

@@ -1,18 +1,23 @@
 package policyfile
 
 import (
-	"bytes"
+	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"path/filepath"
+	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 
+	changes "github.com/tiered-limiter/tiered-limiter/internal/readings"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -21,8 +26,12 @@ const (
 	// DefaultPoll is how often a file is read if nothing tells that it has changed, as on a network's file system.
 	DefaultPoll = 10 * time.Second
 
-	// settles is how long a file must stay the same before it is read as whole: an editor writes it in parts.
+	// settles is how long a file must stay the same before it is used: an editor writes it in parts.
 	settles = 100 * time.Millisecond
+
+	// settlesLonger is how long one must that may be half written, because it takes something away, or its last line has
+	// no end. A writer that pauses for longer is taken at its word.
+	settlesLonger = 5 * time.Second
 )
 
 // Options are the options of [Watch]. A nil *Options, and each zero field, means the default.
@@ -51,27 +60,61 @@ type Watcher struct {
 	closed  sync.Once
 	tasks   sync.WaitGroup
 
-	mu   sync.Mutex // one reload at a time
-	seen []byte     // the content that was read last, right or wrong; guarded by mu
+	mu      sync.Mutex    // one reload at a time
+	seen    changes.Files // guarded by mu
+	last    draft         // guarded by mu
+	content func(path string) ([]byte, error)
 
 	current atomic.Pointer[version]
 }
 
+// draft is what was read of the file, which may not be whole.
+type draft struct {
+	sum  [sha256.Size]byte // of the text or the error
+	text []byte
+	file *File
+	err  error
+
+	settles time.Duration
+	lost    []string // what the version in force has, and this one has not
+	told    bool     // what is lost
+}
+
 // version is one version of the file with its middleware.
 type version struct {
+	text  []byte
 	file  *File
 	limit func(http.Handler) http.Handler
 }
 
 // Watch loads a file, makes its policies those of the Group, and does so again whenever the file changes: see
 // [tiered.Group.SetPolicies]. [tiered.Stats] counts these reloads. It returns an error if the file cannot be read, or
-// has a mistake, or the Group cannot have its policies; then the Group is as before. Later mistakes are logged, and
-// change nothing.
+// has a mistake, or the Group cannot have its policies, or an option is not valid; then the Group is as before. Later
+// mistakes are logged, and change nothing.
 //
 // A file may be replaced, written in place, or reached through symbolic links that change, as those of a Kubernetes
-// ConfigMap. A change takes effect within a second.
+// ConfigMap. A change takes effect within a second. One that takes something away, such as a policy, a rule or a field,
+// or that leaves the last line without its end, may be half of a file that is being written: it takes effect after the file
+// has stayed so for five seconds, and a WARN line says what is gone.
 func Watch(path string, g *tiered.Group, o *Options) (*Watcher, error) {
-	w := &Watcher{path: path, group: g, done: make(chan struct{})}
+	w, err := newWatcher(path, g, o)
+	if err != nil {
+		return nil, err
+	}
+	events := w.subscribe() // before it is read, so that no change is missed
+	if err := w.load(); err != nil {
+		if events != nil {
+			_ = events.Close()
+		}
+		return nil, err
+	}
+	w.tasks.Go(func() { w.watch(events) })
+	return w, nil
+}
+
+// newWatcher returns a Watcher that has read nothing yet.
+func newWatcher(path string, g *tiered.Group, o *Options) (*Watcher, error) {
+	w := &Watcher{path: path, group: g, done: make(chan struct{}), content: read}
 	if o != nil {
 		w.options = *o
 	}
@@ -81,24 +124,31 @@ func Watch(path string, g *tiered.Group, o *Options) (*Watcher, error) {
 	if w.options.Logger == nil {
 		w.options.Logger = slog.Default()
 	}
+	var all []error
+	if w.options.Poll < 10*time.Millisecond {
+		all = append(all, fmt.Errorf("policyfile: Options.Poll is %v: must be at least 10ms", w.options.Poll))
+	}
 	switch {
-	case w.options.Poll < 10*time.Millisecond:
-		return nil, fmt.Errorf("policyfile: Options.Poll is %v: must be at least 10ms", w.options.Poll)
 	case g == nil:
-		return nil, errors.New("policyfile: the Group is nil: must be set")
+		all = append(all, errors.New("policyfile: the Group is nil: must be set"))
 	case g.Stats().Format == "":
-		return nil, errors.New("policyfile: the Group is zero: must be made by tiered.NewGroup")
+		all = append(all, errors.New("policyfile: the Group is zero: must be made by tiered.NewGroup"))
 	}
-	data, err := read(path)
-	if err == nil {
-		err = w.apply(data)
+	if w.options.HTTP != nil {
+		all = append(all, checkOptions(w.options.HTTP))
 	}
+	return w, errors.Join(all...)
+}
+
+// checkOptions finds what is wrong with the options of all middleware, before the Group has changed.
+func checkOptions(o *httplimit.Options) error {
+	l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "none", Limit: tiered.Unlimited()}, nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	events := w.subscribe()
-	w.tasks.Go(func() { w.watch(events) })
-	return w, nil
+	defer func() { _ = l.Group().Close(context.Background()) }()
+	_, err = httplimit.New([]httplimit.Rule{{Limiter: l, Key: httplimit.RemoteIP(), Missing: httplimit.Refuse}}, o)
+	return err
 }
 
 // isZero reports whether w is nil or was not made by Watch.
@@ -129,37 +179,74 @@ func (w *Watcher) Group() *tiered.Group {
 	return w.group
 }
 
-// Reload reads the file now, whether it has changed or not. It returns what is wrong with it; then nothing has changed.
+// Reload reads the file now, whether it has changed or not, and uses it at once. It returns what is wrong with it; then
+// nothing has changed.
 func (w *Watcher) Reload() error {
 	if w.isZero() {
 		return errors.New("policyfile: the Watcher is nil or zero: must be made by Watch")
 	}
-	data, err := read(w.path)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err == nil {
-		err = w.apply(data)
-	}
+	err := w.load()
 	w.report(err)
 	return err
 }
 
-// apply makes the Group that of the file's content.
-func (w *Watcher) apply(data []byte) error {
-	w.seen = data
-	f, err := Parse(w.path, data)
-	if err != nil {
-		return err
+// load reads the file and uses it.
+func (w *Watcher) load() error {
+	r := w.read()
+	w.seen.Use(r.sum)
+	w.last = draft{}
+	return w.use(&r)
+}
+
+// read reads the file. What it says is not parsed yet.
+func (w *Watcher) read() (r draft) {
+	r.text, r.err = w.content(w.path)
+	r.sum = sha256.Sum256(fmt.Appendf(nil, "%v\n%s", r.err, r.text))
+	return r
+}
+
+// parse parses what was read, and finds out how long it must stay so before it is used.
+func (w *Watcher) parse(r *draft) {
+	r.settles = settles
+	if r.err != nil || r.file != nil {
+		return
 	}
-	if err := w.group.SetPolicies(f.Policies); err != nil {
+	defer w.survive(&r.err)
+	if r.file, r.err = Parse(w.path, r.text); r.err != nil {
+		return
+	}
+	if now := w.current.Load(); now != nil {
+		r.lost = lost(now.text, r.text)
+	}
+	if len(r.lost) > 0 || !isEnded(r.text) {
+		r.settles = settlesLonger
+	}
+}
+
+// use makes the Group that of the file. All that a file can make fail is tried before the Group changes.
+func (w *Watcher) use(r *draft) (err error) {
+	defer w.survive(&err)
+	if w.parse(r); r.err != nil {
+		return r.err
+	}
+	if err := w.group.SetPolicies(r.file.Policies); err != nil {
 		return fmt.Errorf("policyfile: %s: %w: give the policy another name, or restart", w.path, err)
 	}
-	limit, err := f.Middleware(w.group, w.options.HTTP)
+	limit, err := r.file.Middleware(w.group, w.options.HTTP)
 	if err != nil {
 		return err
 	}
-	w.current.Store(&version{f, limit})
+	w.current.Store(&version{r.text, r.file, limit})
 	return nil
+}
+
+// survive makes a panic an error: it would end the service, on all machines at once.
+func (w *Watcher) survive(err *error) {
+	if v := recover(); v != nil {
+		*err = fmt.Errorf("policyfile: %s: panic: %v\n%s", w.path, v, debug.Stack())
+	}
 }
 
 // report counts and logs a reload.
@@ -212,38 +299,41 @@ func (w *Watcher) watch(events *fsnotify.Watcher) {
 	}
 }
 
-// check reloads the file if its content is new and stays the same for a moment.
+// check reads the file, again until it stays the same if it is new.
 func (w *Watcher) check() {
-	var before []byte
-	for {
-		data, err := read(w.path)
-		w.mu.Lock()
-		same := w.seen != nil && bytes.Equal(data, w.seen)
-		w.mu.Unlock()
-		switch {
-		case err != nil:
-			w.mu.Lock()
-			if w.seen != nil { // it is told once
-				w.seen = nil
-				w.report(err)
-			}
-			w.mu.Unlock()
-			return
-		case same:
-			return
-		case before != nil && bytes.Equal(data, before):
-			w.mu.Lock()
-			w.report(w.apply(data))
-			w.mu.Unlock()
-			return
-		}
-		before = data
+	for w.look() {
 		select {
 		case <-w.done:
 			return
 		case <-time.After(settles):
 		}
 	}
+}
+
+// look reads the file, and uses it if it is new and has settled. It reports whether it has to be read again soon.
+func (w *Watcher) look() (again bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.read()
+	is := w.seen.Add(r.sum, time.Now(), w.last.settles) // the first reading of a text never agrees, whatever settles is
+	switch {
+	case is == changes.None:
+		return false
+	case r.sum != w.last.sum:
+		w.parse(&r)
+		w.last = r
+		return true
+	case is == changes.Changing:
+		if len(w.last.lost) > 0 && !w.last.told {
+			w.last.told = true
+			w.options.Logger.Warn("policy file has less than before: it is used if it stays so, and may be half written",
+				"file", w.path, "for", w.last.settles, "gone", strings.Join(w.last.lost, ", "))
+		}
+		return true
+	}
+	r, w.last = w.last, draft{}
+	w.report(w.use(&r))
+	return false
 }
 
 // Middleware limits requests by the routes of the file, of its latest version.

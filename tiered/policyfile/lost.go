@@ -1,0 +1,85 @@
+package policyfile
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
+)
+
+// mostLost bounds what a log line names.
+const mostLost = 10
+
+// lost names what a version of a file has and the next one has not: policies, rules, fields, keys. Each is named once, by
+// the outermost. Both are valid files.
+func lost(before, after []byte) []string {
+	a, errA := strictyaml.Document("", before, MaxSize, "")
+	b, errB := strictyaml.Document("", after, MaxSize, "")
+	if errA != nil || errB != nil {
+		return nil
+	}
+	var l losses
+	l.between("", a, b)
+	if more := len(l) - mostLost; more > 0 {
+		l = append(l[:mostLost], fmt.Sprintf("and %d more", more))
+	}
+	return l
+}
+
+// losses are what one node has and another has not.
+type losses []string
+
+func (l *losses) between(path string, a, b *yaml.Node) {
+	switch {
+	case a.Kind == yaml.ScalarNode:
+		return // a value has changed
+	case a.Kind != b.Kind:
+		*l = append(*l, path)
+		return
+	}
+	left := map[string]*yaml.Node{}
+	for _, c := range children(path, b) {
+		left[c.path] = c.node
+	}
+	for _, c := range children(path, a) {
+		if n := left[c.path]; n != nil {
+			l.between(c.path, c.node, n)
+		} else {
+			*l = append(*l, c.path)
+		}
+	}
+}
+
+// child is a node in another one. Its path is not its place: elements of a list may change places.
+type child struct {
+	path string
+	node *yaml.Node
+}
+
+func children(path string, n *yaml.Node) (all []child) {
+	if n.Kind == yaml.MappingNode {
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			all = append(all, child{strictyaml.Within(path, n.Content[i].Value), n.Content[i+1]})
+		}
+		return all
+	}
+	for i, e := range n.Content {
+		name := strconv.Itoa(i)
+		for j := 0; e.Kind == yaml.MappingNode && j+1 < len(e.Content); j += 2 {
+			if slices.Contains([]string{"name", "match", "policy"}, e.Content[j].Value) {
+				name = strictyaml.Quote(e.Content[j+1].Value)
+			}
+		}
+		all = append(all, child{fmt.Sprintf("%s[%s]", path, name), e})
+	}
+	return all
+}
+
+// isEnded reports whether the last line of a file has its end. Half of "burst 200" is "burst 20" otherwise.
+func isEnded(text []byte) bool {
+	return bytes.HasSuffix(text, []byte("\n")) || bytes.HasSuffix(text, []byte("]")) || bytes.HasSuffix(text, []byte("}"))
+}

@@ -1,0 +1,255 @@
+package policyfile
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
+)
+
+// desk is a file that is watched in virtual time.
+type desk struct {
+	*Watcher
+	lines   bytes.Buffer
+	reports []string // what was wrong, if anything; guarded by Watcher.mu
+}
+
+// put makes the file say this from now on.
+func (d *desk) put(text string) { d.say(func() ([]byte, error) { return []byte(text), nil }) }
+
+func (d *desk) say(content func() ([]byte, error)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.content = func(string) ([]byte, error) { return content() }
+}
+
+// reloads are the reports of all reloads, and log is what was logged.
+func (d *desk) reloads() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.reports)
+}
+
+func (d *desk) log() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lines.String()
+}
+
+// watchText watches a file with this text. It must be in a bubble.
+func watchText(t *testing.T, text string) *desk {
+	t.Helper()
+	d := new(desk)
+	g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Watcher, err = newWatcher("p.yaml", g, &Options{
+		Poll: 200 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&d.lines, nil)),
+		Reloaded: func(err error) { d.reports = append(d.reports, fmt.Sprint(err)) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.put(text)
+	if err := d.load(); err != nil {
+		t.Fatal(err)
+	}
+	d.tasks.Go(func() { d.watch(nil) })
+	t.Cleanup(func() {
+		d.Close()
+		_ = g.Close(context.Background())
+	})
+	return d
+}
+
+// after lets time pass, and returns the names of the policies and of the rules that are in force then.
+func (d *desk) after(pause time.Duration) string {
+	time.Sleep(pause)
+	synctest.Wait()
+	var all []string
+	for _, p := range d.Group().Policies() {
+		all = append(all, p.Name)
+	}
+	slices.Sort(all)
+	for _, r := range d.File().HTTP {
+		all = append(all, r.Match)
+	}
+	return strings.Join(all, " ")
+}
+
+const twoPolicies = "version: 1\npolicies:\n  - {name: a, limit: 1/h}\n  - {name: b, limit: 1/h}\nhttp:\n  - match: /\n" +
+	"    limits: [{policy: a, key: ip}]\n"
+
+// A writer that pauses leaves half of a file, which may be a valid one with less: fewer policies, no rules. It is not used
+// before the writer has paused for five seconds, and a line says what would be gone.
+func TestHalfWrittenFileIsNotUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := watchText(t, twoPolicies)
+		half := twoPolicies[:strings.Index(twoPolicies, "  - {name: b")]
+		d.put(half)
+		if got := d.after(4 * time.Second); got != "a b /" {
+			t.Errorf("half of the file is in force: %s", got)
+		}
+		if n := strings.Count(d.log(), `level=WARN`); n != 1 ||
+			!strings.Contains(d.log(), `gone="policies[\"b\"], http"`) {
+			t.Errorf("the log says\n%s", d.log())
+		}
+		d.put(twoPolicies) // the rest arrives
+		if got := d.after(10 * time.Second); got != "a b /" || len(d.reloads()) != 0 {
+			t.Errorf("%s is in force, after reloads %q", got, d.reloads())
+		}
+		d.put(half) // a person means it
+		if got := d.after(4 * time.Second); got != "a b /" {
+			t.Errorf("it is in force too early: %s", got)
+		}
+		if got := d.after(2 * time.Second); got != "a" || !slices.Equal(d.reloads(), []string{"<nil>"}) {
+			t.Errorf("a file that has less on purpose is not used: %s, %q", got, d.reloads())
+		}
+		d.put(twoPolicies) // more than before is used soon
+		if got := d.after(500 * time.Millisecond); got != "a b /" {
+			t.Errorf("a file with more is not used: %s", got)
+		}
+		d.put(half)
+		time.Sleep(time.Second)
+		if err := d.Reload(); err != nil || d.after(0) != "a" { // who asks for it gets it
+			t.Errorf("%v, %s", err, d.after(0))
+		}
+	})
+}
+
+// Wherever a file is cut while it is written anew, what was in force stays, for as long as its writer does not pause for
+// five seconds.
+func TestFileCutAtEachByte(t *testing.T) {
+	whole, err := os.ReadFile("testdata/whole.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies, rules, _ := bytes.Cut(whole, []byte("http:\n"))
+	for name, text := range map[string]string{
+		"as people write it": string(whole),
+		"rules first":        "http:\n" + string(rules) + string(policies),
+		"no newline": strings.TrimSpace(twoPolicies) + "\n  - {match: /x, limits: [{policy: b, key: ip, cost: 22}]}\n" +
+			"grpc:\n  - match: /\n    limits:\n      - policy: a\n        key: ip\n        cost: 22",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := watchText(t, text)
+				for cut := range strings.TrimSuffix(text, "\n") {
+					if _, err := Parse("", []byte(text[:cut])); err != nil {
+						continue // it changes nothing
+					}
+					d.put(text[:cut])
+					time.Sleep(time.Second)
+					synctest.Wait()
+					if string(d.current.Load().text) != text {
+						t.Fatalf("the first %d bytes are in force: %q", cut, text[max(0, cut-40):cut])
+					}
+					d.put(text)
+					time.Sleep(500 * time.Millisecond)
+				}
+			})
+		})
+	}
+}
+
+// What is between two readings that agree does not matter, and an error is told once.
+func TestReadingsOfAFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := watchText(t, twoPolicies)
+		more := strings.Replace(twoPolicies, "1/h", "2/h", 1)
+		n := 0
+		d.say(func() ([]byte, error) { // it changes with each reading
+			n++
+			return []byte(strings.Repeat("#\n", n) + more), nil
+		})
+		if d.after(3 * time.Second); len(d.reloads()) != 0 {
+			t.Errorf("a file that changes all the time was used: %q", d.reloads())
+		}
+		d.say(func() ([]byte, error) { return nil, errors.New("gone") })
+		if d.after(time.Minute); !slices.Equal(d.reloads(), []string{"gone"}) {
+			t.Errorf("reloads: %q", d.reloads())
+		}
+		d.put(twoPolicies) // as is in force: what was wrong is over
+		if d.after(time.Minute); !slices.Equal(d.reloads(), []string{"gone", "<nil>"}) {
+			t.Errorf("reloads: %q", d.reloads())
+		}
+		d.put("version: 2\n")
+		if d.after(time.Minute); len(d.reloads()) != 3 || !strings.Contains(d.reloads()[2], "version") {
+			t.Errorf("reloads: %q", d.reloads())
+		}
+	})
+}
+
+// A panic on the way is a mistake of the file: it would end the service, on all machines at once.
+func TestPanicIsAMistake(t *testing.T) {
+	d := &Watcher{path: "p.yaml"}
+	err := func() (err error) {
+		defer d.survive(&err)
+		panic("planted")
+	}()
+	if err == nil || !strings.Contains(err.Error(), "p.yaml: panic: planted") {
+		t.Error(err)
+	}
+}
+
+// Options that are not valid change nothing, whether the file has rules or not, and hide no other mistake.
+func TestWatchThatFailsChangesNothing(t *testing.T) {
+	for _, text := range []string{twoPolicies, twoPolicies[:strings.Index(twoPolicies, "http")]} {
+		g, err := tiered.NewGroup(remote.NewMemory(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = g.Close(context.Background()) }()
+		if _, err := g.NewLimiter(tiered.Policy{Name: "old", Limit: tiered.PerSecond(5)}); err != nil {
+			t.Fatal(err)
+		}
+		path := t.TempDir() + "/p.yaml"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err = Watch(path, g, &Options{HTTP: &httplimit.Options{Jitter: -1}, Poll: 1})
+		for _, want := range []string{"Options.Jitter is", "Options.Poll is"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %s", err, want)
+			}
+		}
+		if _, ok := g.Limiter("old"); !ok || len(g.Policies()) != 1 {
+			t.Errorf("the Group has changed: %v", g.Policies())
+		}
+	}
+}
+
+// Lost things are named once, by the outermost.
+func TestLost(t *testing.T) {
+	const file = "version: 1\n" +
+		"policies: [{name: a, limit: 1/s, also: [1/h, 2/d], keys: {x: 1/s, y: 2/s}}, {name: b, limit: 1/s}]\n" +
+		"http: [{match: /, limits: [{policy: a, key: [ip, method], cost: 2}, {policy: b, key: ip}]}]\n"
+	for _, c := range []struct{ from, to, want string }{
+		{"1/s", "3/s", ""},
+		{", {name: b, limit: 1/s}", "", `policies["b"]`},
+		{"name: b", "name: c", `policies["b"]`},
+		{", y: 2/s", "", `policies["a"].keys.y`},
+		{", 2/d", "", `policies["a"].also[1]`},
+		{", keys: {x: 1/s, y: 2/s}", "", `policies["a"].keys`},
+		{", cost: 2", "", `http["/"].limits["a"].cost`},
+		{"[ip, method]", "ip", `http["/"].limits["a"].key`},
+		{", {policy: b, key: ip}", "", `http["/"].limits["b"]`},
+		{"match: /,", "match: /x,", `http["/"]`},
+	} {
+		if got := strings.Join(lost([]byte(file), []byte(strings.Replace(file, c.from, c.to, 1))), ", "); got != c.want {
+			t.Errorf("without %q: lost %s, want %s", c.from, got, c.want)
+		}
+	}
+}
