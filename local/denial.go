@@ -55,8 +55,10 @@ func (d *denial) learn(p *Policy, level float64, sent time.Duration) {
 // estimate is all that is known, and so it is if that is later than the refill: leases leave no room before they end.
 func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Duration, byOther bool) {
 	level := float64(whole)
-	noRoom := retry > later(p.wait(float64(least-whole)), time.Microsecond)
-	if p.Call.Algorithm != lua.TokenBucket || byOther || noRoom {
+	// Others hold tokens if the refill cannot bring what is missing by then, or would bring it sooner.
+	others := retry > later(p.wait(float64(least-whole)), time.Microsecond) ||
+		retry > 0 && retry < p.wait(float64(least-whole-1))-time.Microsecond
+	if p.Call.Algorithm != lua.TokenBucket || byOther || others {
 		known := d.steps
 		d.learn(p, level, sent)
 		d.nanos = 0

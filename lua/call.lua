@@ -27,8 +27,8 @@ A dry run (seq 0 with a lease id) is answered as the call would be, but with wha
 nothing.
 
 Reply  {code, grant, level, retry, active, ttl left, now, epoch, flags, overflow, which, reset, stamp}
-  the first ten as token_bucket.lua has them; level is that of the tightest limit; retry of a window is sooner if others
-  hold tokens that may come back
+  the first ten as token_bucket.lua has them; level is that of the tightest limit; retry is sooner if others hold
+  tokens that may come back
   of a lease that took the last token and is smaller than asked for, retry is for the next one
   flag 32: a refund, a reset or the settling of an entry was asked for and not done. Each script says why that may be;
   of a replay it tells what its first execution did, as the record tells it

@@ -74,7 +74,7 @@ local OVERFLOW_START, OVERFLOW_END, OVERFLOW_PARTS = 2 ^ 40, 2 ^ 52, 2 ^ 12
 -- Tokens, and microseconds. Sums of these are stored, and they must stay below 2^53.
 local MOST, LONGEST = 2 ^ 40, 2 ^ 50
 local LONGEST_TTL_MS = 2 ^ 43 -- 279 years are for ever; Go clients and miniredis count it in 63 bits of nanoseconds
-local SECOND = 1000000
+local SECOND, MINUTE = 1000000, 60000000
 local HOLD = 10 * SECOND       -- longer than a caller that is denied waits, and one lost call of it besides: lua.TermsHold
 local ROUNDING = 1e-9          -- tokens: 0.9999999999 is a rounding error of the refill, not a missing token
 local SHORT = 10               -- the most arguments of the short form
@@ -269,10 +269,27 @@ local function parse(record)
   return tonumber(s), tonumber(g), tonumber(o), tonumber(w), tonumber(e), tonumber(d)
 end
 
+-- retry_after tells in how long least tokens may be there: by the refill or, if the bucket takes more than a minute to be full,
+-- when others may give back what they hold. A holder that lives calls a quarter of its lease's life before that ends at the
+-- latest. It returns nil if a lease is damaged.
 local function retry_after()
   if refill == 0 then return -1 end
   local us = max(1, ceil((least - level) * period / refill))
   if least > cap - escrow then us = max(us, sweep - now) end -- no room before a lease is over
+  if us > ttl and cap * period / refill > MINUTE and escrow > hold and latest > now then
+    local all, quarter = redis.call('HGETALL', key), floor(ttl / 4)
+    for i = 1, #all, 2 do
+      if #all[i] > 1 and all[i] ~= own then
+        local _, _, out, _, stop, charged = parse(all[i + 1])
+        if not charged then return nil end
+        if out > 0 and stop > now then
+          local left = stop - server - behind
+          us = min(us, max(left - quarter, min(left, quarter)))
+        end
+      end
+    end
+    us = max(1, us)
+  end
   return min(us, WHOLE)
 end
 
@@ -287,7 +304,9 @@ if leased and stored[12] then
     if seq < r_seq or left <= 0 then
       return {STALE, 0, tokens(min(level, own_cap)), 0, active, 0, server, born, flags, floor(overflow)}
     end
-    local after = r_grant == 0 and want > 0 and retry_after() or 0
+    local after = 0
+    if r_grant == 0 and want > 0 then after = retry_after() end
+    if not after then return redis.error_reply('RLCORRUPT lease') end
     if refund > 0 and not (deadline > 0 and deadline <= r_end - behind) then flags = flags + UNAPPLIED end
     return {REPLAY, r_grant, tokens(min(level, own_cap)), after, active, left, server, born, flags, floor(overflow)}
   end
@@ -378,6 +397,7 @@ if want > 0 and avail >= least then
 end
 if not dry then level = level - grant end
 if want > 0 and grant == 0 then code, after = DENIED, retry_after() end
+if not after then return redis.error_reply('RLCORRUPT lease') end
 
 -- 11. Write: deletions, then one HSET, then PEXPIRE. An interrupted run leaves the escrow too high, never too low.
 -- Redis refuses a command that needs memory (OOM) only while a run has written nothing. So an HSET that changes nothing

@@ -28,6 +28,7 @@ to note that its terms still do. A peek writes nothing, unless it changes what g
 
 local FORMAT = 'tm2'
 local ROUNDING = 1e-9 -- tokens: 0.9999999999 is a rounding error of the refill, not a missing token
+local MINUTE = 60 * SECOND
 local OVERFLOW_START, OVERFLOW_END = 2 ^ 40, 2 ^ 52
 local HOLD, OTHER_TERMS = 10 * SECOND, 64 -- see token_bucket.lua
 local m = limits
@@ -148,12 +149,28 @@ local function full_in()
   for i = 1, m do us = max(us, ceil((cap[i] - level[i]) * period[i] / refill[i])) end
   return min(us, WHOLE - 1)
 end
+-- retry_after tells in how long least tokens may be there, sooner if others hold some, and the limit that waits longest: see
+-- token_bucket.lua. It returns nil if a lease is damaged.
 local function retry_after()
-  local us, which = 0, 1
+  local us, which, longest = 0, 1, 0
   for i = 1, m do
+    longest = max(longest, cap[i] * period[i] / refill[i])
     local wait = ceil((least - level[i]) * period[i] / refill[i])
     if least > cap[i] - escrow then wait = max(wait, sweep - now) end -- no room before a lease is over
     if wait > us then us, which = wait, i end
+  end
+  if us > ttl and longest > MINUTE and escrow > hold and latest > now then
+    local all, quarter = call('HGETALL', key), floor(ttl / 4)
+    for i = 1, #all, 2 do
+      if string.sub(all[i], 1, 1) == 'p' and all[i] ~= own then
+        local _, _, out, _, stop, charged = parse(all[i + 1])
+        if not charged then return nil end
+        if out > 0 and stop > now then
+          local left = stop - server - behind
+          us = min(us, max(left - quarter, min(left, quarter)))
+        end
+      end
+    end
   end
   return min(max(1, us), WHOLE), which
 end
@@ -171,7 +188,9 @@ if leased and stored[FIXED] then
     local l, which = tight()
     l = min(l, tightest_cap)
     if seq < r_seq or left <= 0 then return {STALE, 0, l, 0, active, 0, server, born, flags, floor(overflow), which, full_in(), now} end
-    local after = r_grant == 0 and want > 0 and retry_after() or 0
+    local after = 0
+    if r_grant == 0 and want > 0 then after = retry_after() end
+    if not after then return redis.error_reply('RLCORRUPT lease') end
     if refund + reset > 0 and not (deadline > 0 and deadline <= r_end - behind) then flags = flags + UNAPPLIED end
     return {REPLAY, r_grant, l, after, active, left, server, born, flags, floor(overflow), which, full_in(), now}
   end
@@ -277,6 +296,7 @@ elseif want > 0 then
   code = DENIED
   after, which = retry_after()
 end
+if not after then return redis.error_reply('RLCORRUPT lease') end
 
 -- Write: deletions, then one HSET, then PEXPIRE.
 local left = 0

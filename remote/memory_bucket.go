@@ -97,6 +97,9 @@ func (t storedLimit) with(s *memoryStep, l lua.Limit) storedLimit {
 	return next
 }
 
+// fills returns in how many µs the whole bucket fills.
+func (t storedLimit) fills() float64 { return float64(t.Cap) * float64(t.Period) / float64(t.Tokens) }
+
 // refilled returns the tokens that come in elapsed µs.
 func (t storedLimit) refilled(elapsed int64) float64 {
 	return float64(elapsed) * float64(t.Tokens) / float64(t.Period)
@@ -249,7 +252,7 @@ func (b *memoryBucket) retry(s *memoryStep) (after, which int64) {
 	if b.next.Tokens == 0 {
 		return -1, 0
 	}
-	return int64(min(max(1, b.wait(s)), float64(lua.Whole))), 0
+	return s.soonerThanRefill(b.wait(s), b.next.fills()), 0
 }
 
 func (b *memoryBucket) answer(s *memoryStep) { s.reply.Overflow = int64(math.Floor(b.overflow)) }

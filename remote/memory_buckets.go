@@ -122,13 +122,14 @@ func (c *bucketsCall) level(*memoryStep) (tokens, which int64) {
 func (c *bucketsCall) lend(s *memoryStep, n int64) { c.takeBack(s, -n) }
 
 func (c *bucketsCall) retry(s *memoryStep) (after, which int64) {
-	us, which := 0.0, int64(1)
+	us, longest, which := 0.0, 0.0, int64(1)
 	for i := range c.buckets {
+		longest = max(longest, c.buckets[i].next.fills())
 		if wait := c.buckets[i].wait(s); wait > us {
 			us, which = wait, int64(i)+1
 		}
 	}
-	return int64(min(max(1, us), float64(lua.Whole))), which
+	return s.soonerThanRefill(us, longest), which
 }
 
 func (c *bucketsCall) answer(s *memoryStep) {

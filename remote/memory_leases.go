@@ -2,6 +2,7 @@ package remote
 
 import (
 	"math"
+	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
@@ -286,6 +287,16 @@ func (s *memoryStep) sooner(after int64) int64 {
 		after = min(after, max(left-quarter, min(left, quarter)))
 	}
 	return max(1, after)
+}
+
+// soonerThanRefill is sooner for buckets that refill after us, if that takes longer than a lease lives, and more than a minute
+// to be full.
+func (s *memoryStep) soonerThanRefill(us, full float64) int64 {
+	after := int64(min(max(1, us), float64(lua.Whole)))
+	if after > s.TTL && full > float64(time.Minute.Microseconds()) {
+		after = s.sooner(after)
+	}
+	return after
 }
 
 // grantSize returns the grant out of avail tokens, where avail ≥ least: all that the caller wants, or one and a

@@ -193,3 +193,42 @@ func TestRemainingOfALog(t *testing.T) {
 		}
 	})
 }
+
+// Who is refused while another process holds tokens of a slow limit is told when these may be back, and not when the
+// refill brings one: in a bucket as in a window.
+func TestToldWhenOthersMayGiveBack(t *testing.T) {
+	day := tiered.PerDay(400)
+	for name, p := range map[string]tiered.Policy{
+		"token bucket":   {Limit: day},
+		"several limits": {Limit: day, Also: []tiered.Limit{tiered.PerHour(1000)}},
+		"fixed window":   {Limit: day, Algorithm: tiered.FixedWindow},
+		"sliding window": {Limit: day, Algorithm: tiered.SlidingWindow},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				holder, store := told(t, p)
+				p.Name = "api"
+				other, err := tiered.New(store, p, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = other.Close(t.Context()) }()
+				held := func() int64 { return holder.Group().Stats().Policies["api"].Held }
+				for i := 0; i < 200 || held() == 0; i++ {
+					holder.Allow(t.Context(), "k")
+					time.Sleep(time.Millisecond)
+				}
+				d := other.Allow(t.Context(), "k")
+				for d.Allowed {
+					d = other.Allow(t.Context(), "k")
+				}
+				if held() == 0 {
+					t.Fatal("nobody holds anything: this shows nothing")
+				}
+				if d.RetryAfter > time.Second {
+					t.Errorf("told %v by %v while the other holds %d", d.RetryAfter, d.Tier, held())
+				}
+			})
+		})
+	}
+}
