@@ -107,7 +107,8 @@ func (d *denial) granted(p *Policy, c Call, r lua.Reply, now time.Duration) bool
 }
 
 // correct notes that there were whole tokens when a call was sent that asked for none, if that is not what the refill
-// brought: this process may have given some back, or charged some.
+// brought: this process may have given some back, or charged some. These are whole tokens too, so the part of one that the
+// refill brought stays.
 func (d *denial) correct(p *Policy, whole int64, sent time.Duration) {
 	if d.nanos == 0 {
 		if d.steps = d.steps.above(whole); float64(whole) < d.level {
@@ -117,7 +118,7 @@ func (d *denial) correct(p *Policy, whole int64, sent time.Duration) {
 	}
 	known := d.level + p.refill(sent-d.at)
 	if float64(whole) > known {
-		d.level, d.at = float64(whole), sent
+		d.level, d.at = float64(whole)+known-math.Floor(known), sent
 	} else if float64(whole+1) < known {
 		d.level, d.at, d.until = float64(whole), sent, 0 // a part of a token is left out, so Redis is asked
 	}

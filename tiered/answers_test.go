@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // The shortest histories of what package answers found.
@@ -55,4 +57,48 @@ func TestPeekOfAnEvictedKeyTakesABudget(t *testing.T) {
 		}
 		store.loseRequests.Store(false)
 	})
+}
+
+// A client that is alone and comes back when it was told is admitted: also if its process gave a lease back meanwhile, which
+// is whole tokens and leaves the part of one that the refill brought, and if a standing share was renewed 40 times.
+func TestComeBackAfterAWhile(t *testing.T) {
+	type ask struct {
+		cost  int64
+		times int
+	}
+	for name, c := range map[string]struct {
+		policy Policy
+		asks   []ask // each until it is refused; then the client comes back
+	}{
+		"returned lease": {Policy{Limit: Per(30, 2*time.Second).WithBurst(60)}, []ask{{1, 40}, {2, 1}, {60, 40}}},
+		"standing":       {Policy{Limit: PerHour(30).WithBurst(20), Standing: StandingOn}, []ask{{1, 40}, {5, 40}, {1, 40}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c.policy.Name = "api"
+				l, err := New(remote.NewMemory(), c.policy, &Options{Random: func() float64 { return 0.5 }})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = l.Close(context.Background()) }()
+				time.Sleep(82 * time.Second) // until shares are in use
+				for _, a := range c.asks {
+					var d Decision
+					for range a.times {
+						if d = l.AllowN(t.Context(), "k", a.cost); !d.Allowed {
+							break
+						}
+					}
+					if d.Allowed {
+						time.Sleep(30 * ms)
+						continue
+					}
+					time.Sleep(d.RetryAfter)
+					if e := l.AllowN(t.Context(), "k", a.cost); !e.Allowed {
+						t.Errorf("%d: told %v, came back then, and is told %v", a.cost, d.RetryAfter, e.RetryAfter)
+					}
+				}
+			})
+		})
+	}
 }

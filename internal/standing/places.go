@@ -259,7 +259,9 @@ func (s *Shares) Wait(now time.Duration, hash uint64, limits Limits, n int64) (l
 		}
 		longest = max(longest, c.real(s.empty(c, v, hash, l)+time.Duration(n)*l.token-v))
 	}
-	return longest
+	// Each poll, one in 3 s, begins a stretch, and that rounds virtual time down to a ns. A client that comes back when it is
+	// told must not be a few ns early. A millionth more is enough for fractions down to 1/3000.
+	return longest + min(longest>>20, math.MaxInt64-longest)
 }
 
 // Full returns how long it takes until the share of a key is full of each limit, if nobody takes any: 0 if this process
