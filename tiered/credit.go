@@ -167,7 +167,7 @@ func (l *Limiter) credit(ctx context.Context, key string, n int64) error {
 			pending = append(pending, credit{s, parts[i]})
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.group.options.Budget)
+	ctx, cancel := context.WithTimeout(ctx, patience(ctx, l.group.options.Budget))
 	defer cancel()
 	for len(pending) > 0 {
 		var err error

@@ -31,7 +31,7 @@
 // A hot key is decided in the process, without allocation or round trip. Its lease is renewed in the background. For a
 // rarely used key each decision takes its tokens directly from Redis. That is one round trip, which other waiting
 // calls share. A key that is known to be over its limit is refused in the process. A decision waits for Redis for at
-// most [Options].Budget.
+// most [Options].Budget, and is there before the deadline of its context.
 //
 // # Other ways to count
 //

@@ -76,7 +76,7 @@ func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) 
 			RetryAfter: math.MaxInt64,
 		}
 	}
-	until := l.group.now() + l.group.options.Budget
+	until := l.group.now() + patience(ctx, l.group.options.Budget)
 	var runs []*dryRun
 	for _, s := range l.bucketLimiters() {
 		b := s.bucketToPeek(key)

@@ -14,7 +14,7 @@ import (
 // foresee is AllowN for a key with one bucket. It takes nothing and counts nothing. The steps are those of a request: the
 // lease, the standing share, what is known to be refused, Redis, and the fail mode.
 func (l *Limiter) foresee(ctx context.Context, key string, n int64, d *Decision) {
-	until := l.group.now() + l.group.options.Budget
+	until := l.group.now() + patience(ctx, l.group.options.Budget)
 	for range maxTries {
 		if l.foreseeOnce(ctx, until, l.bucketToPeek(key), key, n, d) {
 			return

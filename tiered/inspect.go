@@ -49,8 +49,8 @@ func (l *Limiter) policyFor(id local.ID, key string) *local.Policy {
 func (l *Limiter) Peek(ctx context.Context, key string) Decision { return l.PeekN(ctx, key, 1) }
 
 // PeekN returns what [Limiter.AllowN] would return now, but takes nothing, so Remaining and ResetAfter are those of before
-// the request. Where AllowN would ask Redis, PeekN does so too, with a call that changes nothing there, and blocks for at
-// most Options.Budget. Otherwise Remaining is as new as this process' lease, or as its knowledge that the key is refused.
+// the request. Where AllowN would ask Redis, PeekN does so too, with a call that changes nothing there, and blocks for as
+// long at most. Otherwise Remaining is as new as this process' lease, or as its knowledge that the key is refused.
 // What this process has charged counts, also if Redis has not heard of it yet. If Redis does not answer, PeekN returns what
 // the policy's FailMode would decide.
 //

@@ -11,7 +11,8 @@ import (
 // Options are the options of a Group. A nil *Options, and each zero field, means the default.
 type Options struct {
 	// Budget is the longest that a decision waits for Redis: 1 ms … 1 min; 0 means 20 ms. A decision waits only if
-	// this process holds too few tokens of the key.
+	// this process holds too few tokens of the key. If the caller's context has a deadline, the decision waits for three
+	// quarters of the time until then at most, so that the fail mode answers before it.
 	Budget time.Duration
 
 	// Timeout is the longest that the limiter waits for a call to Redis: Budget … 1 min. 0 means 50 ms, or Budget if

@@ -48,12 +48,13 @@ func (l *Limiter) peekAll(ctx context.Context, key string, policies []*local.Pol
 	return l.group.peekCalls(ctx, calls)
 }
 
-// peekCalls makes calls that take nothing, in one pipeline per node. It blocks for at most Options.Budget.
+// peekCalls makes calls that take nothing, in one pipeline per node. It blocks for as long as patience says.
 func (g *Group) peekCalls(ctx context.Context, calls []lua.Call) []remote.Result {
 	results, looks := make([]remote.Result, len(calls)), make([]*peek, len(calls))
 	var jobs []dispatch.Routed
+	budget := patience(ctx, g.options.Budget)
 	for i, c := range calls {
-		j := &peek{group: g, call: c, until: g.now() + g.options.Budget, reply: make(chan remote.Result, 1)}
+		j := &peek{group: g, call: c, until: g.now() + budget, reply: make(chan remote.Result, 1)}
 		switch n := g.dispatch.Node(g.store.Node(j.call.Bucket)); {
 		case g.closed.Load():
 			results[i].Err = errClosed
@@ -65,7 +66,7 @@ func (g *Group) peekCalls(ctx context.Context, calls []lua.Call) []remote.Result
 		}
 	}
 	dispatch.Push(jobs)
-	ctx, cancel := context.WithTimeout(ctx, g.options.Budget)
+	ctx, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
 	for i, j := range looks {
 		if j == nil {

@@ -258,8 +258,8 @@ func TestCancelingCallersDoNotOpenTheBreaker(t *testing.T) {
 		all.Wait()
 		n := l.group.Stats().Nodes[string(store.Node(""))]
 		t.Logf("%v; %+v", reasons, n)
-		if reasons[Canceled] != 1500 || reasons[Granted] != 500 {
-			t.Errorf("%v, want 3 of 4 canceled", reasons)
+		if reasons[Canceled] != 500 || reasons[Unavailable] != 1000 || reasons[Granted] != 500 {
+			t.Errorf("%v, want each second without an answer in time, and each fourth canceled", reasons)
 		}
 		if n.Failures > 0 || n.Breaker != "closed" {
 			t.Errorf("%+v", n)

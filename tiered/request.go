@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"math"
+	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/local"
@@ -101,6 +102,9 @@ const maxTries = 8
 // askRedis asks for all undecided parts at once. It waits for all answers, because the Decision names the part that
 // refuses for longest.
 func (r request) askRedis(ctx context.Context) {
+	if r.has(undecided) {
+		r.heed(ctx)
+	}
 	for r.has(undecided) {
 		for i := range r { // this may call the user's PerKey, so it must not hold joinMu
 			p := &r[i]
@@ -125,6 +129,35 @@ func (r request) askRedis(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// heed sets an earlier end of the wait if the deadline of ctx is near. Callers that ask again, as [Limiter.WaitN] does,
+// wait until the deadline itself.
+func (r request) heed(ctx context.Context) {
+	left := patience(ctx, forever)
+	for i := range r {
+		if p := &r[i]; left < forever && p.state == undecided && !p.asksAgain() {
+			p.until = min(p.until, p.limiter.group.now()+left)
+		}
+	}
+}
+
+// patience returns how long a caller waits for Redis: d, but three quarters of the time until the deadline of ctx if
+// that is less. So the answer comes before the deadline, also if Redis does not answer. It is d if the deadline has
+// passed: then ctx has ended.
+func patience(ctx context.Context, d time.Duration) time.Duration {
+	if ctx == nil {
+		return d
+	}
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return d
+	}
+	left := time.Until(deadline)
+	if left <= 0 {
+		return d
+	}
+	return min(d, left-left/4)
 }
 
 // join puts the undecided parts into the queues of their buckets. Requests whose parts need each other join one after

@@ -7,7 +7,8 @@ import "context"
 // last elements stay as they are. If it is shorter, the last Decisions are dropped.
 //
 // What this process does not know goes to Redis in one pipeline per node. All wait at the same time, each at most for
-// its Options.Budget. So the call takes no longer than the longest of them.
+// its Options.Budget, and no longer than [Limiter.AllowN] if ctx has a deadline. So the call takes no longer than the
+// longest of them.
 func AllowSeparately(ctx context.Context, uses []Use, each []Decision) {
 	var room [inlineParts]part
 	r := request(room[:0])

@@ -98,7 +98,8 @@ func (u *Use) before(v *Use) bool {
 //
 // It first decides what this process knows. A key that is known to be over its limit is refused without a call, and
 // nothing is taken from the others. The rest goes to Redis in one pipeline per node. Allow waits for Redis at most for
-// Options.Budget in all. If Redis does not answer, each policy decides by its own FailMode.
+// Options.Budget in all, and no longer than [Limiter.AllowN] if ctx has a deadline. If Redis does not answer, each policy
+// decides by its own FailMode.
 //
 // A refusal is the Decision of the strictest use that refused: one for which waiting does not help, or the one with the
 // longest RetryAfter. An admission is the Decision of the use that has room for the fewest further requests of this

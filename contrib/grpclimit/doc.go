@@ -10,8 +10,9 @@
 // A call over the limit ends with ResourceExhausted. Its details are RetryInfo and QuotaFailure. The trailer
 // grpc-retry-pushback-ms tells the retry policy of gRPC clients when to come back. If Redis does not answer and the
 // policy fails closed, a call ends with Unavailable. A call without a key ends with InvalidArgument if [Refuse] says
-// so. Trailers state the tightest limit: ratelimit-limit, -remaining and -reset. They are trailers and not headers,
-// because gRPC retries a call only if the server sent no header.
+// so. A call with a deadline is decided before it: see [tiered.Options].Budget. Trailers state the tightest limit:
+// ratelimit-limit, -remaining and -reset. They are trailers and not headers, because gRPC retries a call only if the
+// server sent no header.
 //
 // # How to tell clients apart
 //

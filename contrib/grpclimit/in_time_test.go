@@ -1,0 +1,59 @@
+package grpclimit
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// frozen is a store that answers nothing.
+type frozen struct{ *remote.Memory }
+
+func (frozen) Run(_ context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
+	time.Sleep(timeout)
+	for i := range calls {
+		results[i] = remote.Result{Err: context.DeadlineExceeded}
+	}
+}
+
+// While Redis is frozen a call with a deadline is decided before it, so its handler has time left.
+func TestDecisionComesBeforeTheDeadline(t *testing.T) {
+	for _, rules := range []int{1, 2} {
+		for _, left := range []time.Duration{5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond} {
+			synctest.Test(t, func(t *testing.T) {
+				g, err := tiered.NewGroup(frozen{remote.NewMemory()}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = g.Close(context.Background()) }()
+				var all []Rule
+				for _, name := range []string{"a", "b"}[:rules] {
+					l, err := g.NewLimiter(tiered.Policy{Name: name, Limit: tiered.PerSecond(100)})
+					if err != nil {
+						t.Fatal(err)
+					}
+					all = append(all, Rule{Limiter: l, Key: PeerIP(), Missing: Together})
+				}
+				s, err := New(all, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), left)
+				defer cancel()
+				_, err = s.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/s/m"}, func(ctx context.Context, _ any) (any, error) {
+					return nil, ctx.Err()
+				})
+				if err != nil {
+					t.Errorf("%d rules, %v left: %v", rules, left, err)
+				}
+			})
+		}
+	}
+}

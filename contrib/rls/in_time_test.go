@@ -1,0 +1,67 @@
+package rls
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// frozen is a store that answers nothing.
+type frozen struct{ *remote.Memory }
+
+func (frozen) Run(_ context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
+	time.Sleep(timeout)
+	for i := range calls {
+		results[i] = remote.Result{Err: context.DeadlineExceeded}
+	}
+}
+
+// While Redis is frozen a call is answered before Envoy gives it up, whatever Envoy's timeout is: 20 ms by default.
+func TestAnswerComesBeforeEnvoysTimeout(t *testing.T) {
+	descriptor := func(user string, hits uint64, back bool) *ratelimit.RateLimitDescriptor {
+		return &ratelimit.RateLimitDescriptor{
+			Entries:        []*ratelimit.RateLimitDescriptor_Entry{{Key: "user", Value: user}},
+			HitsAddend:     &wrapperspb.UInt64Value{Value: hits},
+			IsNegativeHits: back,
+		}
+	}
+	for _, together := range []bool{false, true} {
+		for _, timeout := range []time.Duration{5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond} {
+			synctest.Test(t, func(t *testing.T) {
+				group, err := tiered.NewGroup(frozen{remote.NewMemory()}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = group.Close(context.Background()) }()
+				s, err := New(group, &Options{Together: together})
+				if err != nil {
+					t.Fatal(err)
+				}
+				use(t, s, "domain: shop\ndescriptors:\n  - {key: user, tiered: {algorithm: token bucket}, rate_limit: {unit: second, requests_per_unit: 100}}\n")
+				for i, d := range [][]*ratelimit.RateLimitDescriptor{
+					{descriptor("a", 1, false)},
+					{descriptor("b", 1, false), descriptor("c", 2, false)},
+					{descriptor("d", 0, false)},
+					{descriptor("e", 1, false), descriptor("f", 0, false), descriptor("g", 0, false)},
+				} {
+					ctx, cancel := context.WithTimeout(t.Context(), timeout)
+					start := time.Now()
+					_, err := s.ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "shop", Descriptors: d})
+					if took := time.Since(start); err != nil || took >= timeout {
+						t.Errorf("call %d, together %v: %v after %v of %v", i, together, err, took, timeout)
+					}
+					cancel()
+				}
+			})
+		}
+	}
+}

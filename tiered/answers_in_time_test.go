@@ -1,0 +1,106 @@
+package tiered_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// frozen is a store that answers nothing.
+type frozen struct{ *remote.Memory }
+
+func (frozen) Run(_ context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
+	time.Sleep(timeout)
+	for i := range calls {
+		results[i] = remote.Result{Err: context.DeadlineExceeded}
+	}
+}
+
+func (frozen) Presence(_ context.Context, timeout time.Duration, _ remote.Node, _ remote.Process) (remote.Census, error) {
+	time.Sleep(timeout)
+	return remote.Census{}, context.DeadlineExceeded
+}
+
+// A caller that has a deadline gets its answer before it: the fail mode decides in time if Redis does not answer.
+func TestAnswerComesBeforeTheCallersDeadline(t *testing.T) {
+	ask := map[string]func(context.Context, *tiered.Limiter) (tiered.Decision, error){
+		"Allow": func(ctx context.Context, l *tiered.Limiter) (tiered.Decision, error) { return l.Allow(ctx, "k"), nil },
+		"Reserve": func(ctx context.Context, l *tiered.Limiter) (tiered.Decision, error) {
+			return l.ReserveN(ctx, "k", 2).Decision, nil
+		},
+		"All": func(ctx context.Context, l *tiered.Limiter) (tiered.Decision, error) {
+			return tiered.All(l.For("k"), l.For("j")).Allow(ctx), nil
+		},
+		"AllowSeparately": func(ctx context.Context, l *tiered.Limiter) (tiered.Decision, error) {
+			var each [2]tiered.Decision
+			tiered.AllowSeparately(ctx, []tiered.Use{l.For("k"), l.For("j")}, each[:])
+			return each[1], nil
+		},
+		"AllowAtMost": func(ctx context.Context, l *tiered.Limiter) (tiered.Decision, error) {
+			_, d := l.AllowAtMost(ctx, "k", 3)
+			return d, nil
+		},
+		"Peek": func(ctx context.Context, l *tiered.Limiter) (tiered.Decision, error) { return l.Peek(ctx, "k"), nil },
+		"Reset": func(ctx context.Context, l *tiered.Limiter) (tiered.Decision, error) {
+			return tiered.Decision{}, l.Reset(ctx, "k")
+		},
+		"Refund": func(ctx context.Context, l *tiered.Limiter) (tiered.Decision, error) {
+			return tiered.Decision{}, l.Refund(ctx, "k", 1)
+		},
+		"PeekEach": func(ctx context.Context, l *tiered.Limiter) (tiered.Decision, error) {
+			_, err := l.PeekEach(ctx, "k")
+			return tiered.Decision{}, err
+		},
+	}
+	for name, f := range ask {
+		for _, shards := range []int{0, 4} {
+			for _, left := range []time.Duration{time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond} {
+				synctest.Test(t, func(t *testing.T) {
+					l, err := tiered.New(frozen{remote.NewMemory()}, tiered.Policy{
+						Name: "p", Limit: tiered.PerSecond(100), FailMode: tiered.FailClosed, Shards: shards,
+					}, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), left)
+					defer cancel()
+					start := time.Now()
+					d, err := f(ctx, l)
+					took, late := time.Since(start), ctx.Err() != nil
+					switch {
+					case late || took >= left:
+						t.Errorf("%s, %d shards: answered %v after it was asked, with %v left", name, shards, took, left)
+					case err == nil && d.Reason != tiered.Unavailable, err != nil && !errors.Is(err, tiered.ErrUnavailable):
+						t.Errorf("%s, %d shards, %v left: %v, %v, want the fail mode to decide", name, shards, left, d.Reason, err)
+					}
+					_ = l.Close(context.Background())
+				})
+			}
+		}
+	}
+}
+
+// Who waits for tokens waits until its deadline, whatever Redis does.
+func TestWaitEndsWithItsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := tiered.New(frozen{remote.NewMemory()}, tiered.Policy{
+			Name: "p", Limit: tiered.PerSecond(100), FailMode: tiered.FailClosed,
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		if err := l.Wait(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 10*time.Millisecond {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		_ = l.Close(context.Background())
+	})
+}
