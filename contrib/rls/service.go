@@ -54,6 +54,10 @@ type Options struct {
 	// 100. A request or a descriptor with more is over the limit.
 	MaxDescriptors int
 
+	// HashKey, if set, is a secret of 16 bytes or more. The limiter and Redis then have an HMAC of a descriptor's values in
+	// place of them, for values that are secrets. It must be the same in all replicas, and a new one starts all counts anew.
+	HashKey []byte
+
 	// Logger is told what an operator should mend, at most once a minute for each kind of it. No line has a value of a
 	// descriptor. Nil means [slog.Default].
 	Logger *slog.Logger
@@ -78,6 +82,7 @@ type Service struct {
 	pb.UnimplementedRateLimitServiceServer
 	group   *tiered.Group
 	options Options
+	hasher  *hasher // nil without HashKey
 	now     func() time.Time
 	log     *slog.Logger
 	calls   calls
@@ -153,6 +158,11 @@ func New(group *tiered.Group, o *Options) (*Service, error) {
 	}
 	if n := s.options.MaxDescriptors; n < 1 || n > mostDescriptors {
 		all = append(all, fmt.Errorf("rls: Options.MaxDescriptors is %d: must be 1 to %d", n, mostDescriptors))
+	}
+	if n := len(s.options.HashKey); n > 0 {
+		if s.hasher = newHasher(slices.Clone(s.options.HashKey)); n < shortestSecret {
+			all = append(all, fmt.Errorf("rls: Options.HashKey has %d bytes: must have %d or more", n, shortestSecret))
+		}
 	}
 	if h := s.options.Headers; h != nil && (h.Limit == "" || h.Remaining == "" || h.Reset == "") {
 		all = append(all, fmt.Errorf("rls: Options.Headers is %q: must have three names", *h))
@@ -371,7 +381,7 @@ func (s *Service) resolve(c *check, st *state, in *domain, r *pb.RateLimitReques
 		}
 		c.limiter = st.limiters[c.rule]
 	}
-	c.key = keyOf(values)
+	c.key = s.keyOf(values)
 	if c.hits == 0 && !c.rule.looked.Load() {
 		c.rule.looked.Store(true)
 	}
@@ -412,8 +422,8 @@ func join(values []string) string {
 }
 
 // keyOf makes the key of values. If they are too long for a key, it is made of their digest, which stands for them alone.
-func keyOf(values []string) string {
-	key := join(values)
+func (s *Service) keyOf(values []string) string {
+	key := s.Key(join(values))
 	if len(key) <= tiered.MaxKeyLength {
 		return key
 	}

@@ -37,6 +37,9 @@ type Options struct {
 	// on average, 1 MB at least, and one to a 128th of what is free, 64 kB at least.
 	MaxReservations int
 
+	// Key, if set, makes the limiter's key of that in a request.
+	Key func(string) string
+
 	// Settle is how long a reservation can be settled: 1 s … 1 d; 0 means 10 min. After that its tokens are spent.
 	Settle time.Duration
 }
@@ -212,6 +215,9 @@ func (h *handler) uses(w http.ResponseWriter, r *http.Request) (uses []tiered.Us
 		if !known {
 			problems = append(problems, fmt.Sprintf("uses[%d].policy is %.64q: must be the name of a policy", i, u.Policy))
 			continue
+		}
+		if h.options.Key != nil {
+			u.Key = h.options.Key(u.Key)
 		}
 		uses[i], size = l.ForN(u.Key, cost), size+useBytes+len(u.Key)
 	}

@@ -26,7 +26,7 @@ import (
 
 // handlers returns what the public port serves, and the debug port.
 func (v *server) handlers() (public, private http.Handler, err error) {
-	api, err := httpapi.New(v.group, &httpapi.Options{MaxBody: int64(v.MaxMessage)})
+	api, err := httpapi.New(v.group, &httpapi.Options{MaxBody: int64(v.MaxMessage), Key: v.service.Key})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -332,6 +332,17 @@ func TestToken(t *testing.T) {
 	}
 }
 
+// With a secret for keys, gRPC and HTTP count the same key, whatever it is stored as.
+func TestSecretOfKeys(t *testing.T) {
+	p := start(t, limits, "TIERED_HASH_KEY=sixteen bytes 16")
+	p.play(t, [2]string{"shop | user=ann +60", "OK | OK 40/100"})
+	body := `{"uses":[{"policy":"shop.user.year","key":"3:ann","cost":%d}]}`
+	if over, within := p.post("/v1/allow", fmt.Sprintf(body, 41), ""), p.post("/v1/allow", fmt.Sprintf(body, 40), ""); over != 429 || within != 200 {
+		t.Errorf("41 of 40: %d, and 40: %d", over, within)
+	}
+	p.play(t, [2]string{"shop | user=ann", "OVER | OVER 0/100"})
+}
+
 func TestSettings(t *testing.T) {
 	clear := func(t *testing.T) {
 		for _, name := range []string{"REDIS_URL", "REDIS_TYPE", "LOG_LEVEL"} {
@@ -387,6 +398,7 @@ func TestSettings(t *testing.T) {
 		{map[string]string{"GRPC_PORT": "70000"}, "GRPCPort"},
 		{map[string]string{"TIERED_MAX_MESSAGE": "1", "TIERED_DRAIN": "2h"}, "TIERED_MAX_MESSAGE is 1"},
 		{map[string]string{"TIERED_MAX_MESSAGE": "1", "TIERED_DRAIN": "2h"}, "TIERED_DRAIN is 2h0m0s"},
+		{map[string]string{"TIERED_HASH_KEY": "short"}, "TIERED_HASH_KEY has 5 bytes: must have 16 or more"},
 		{map[string]string{"TIERED_PROCESSES": "3"}, "TIERED_PROCESSES is 3, and REDIS_URL is not set: must be 1"},
 		{map[string]string{"TIERED_PROCESSES": "3", "REDIS_URL": "redis://h:1"}, "redis://h:1"},
 	} {

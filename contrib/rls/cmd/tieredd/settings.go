@@ -65,6 +65,7 @@ type settings struct {
 	Together       bool          `env:"TIERED_TOGETHER"`
 	Processes      int           `env:"TIERED_PROCESSES" envDefault:"1"`
 	Token          string        `env:"TIERED_TOKEN"`
+	HashKey        string        `env:"TIERED_HASH_KEY"`
 	HTTPTLS        bool          `env:"TIERED_HTTP_TLS"`
 	Reflection     bool          `env:"TIERED_REFLECTION"`
 	MaxStreams     int           `env:"TIERED_MAX_STREAMS" envDefault:"1000"`
@@ -136,6 +137,9 @@ func readSettings() (s settings, err error) {
 		if n.is < n.least || n.is > n.most {
 			bad("%s is %d: must be %d to %d", n.name, n.is, n.least, n.most)
 		}
+	}
+	if n := len(s.HashKey); n > 0 && n < 16 {
+		bad("TIERED_HASH_KEY has %d bytes: must have 16 or more", n)
 	}
 	// An HTTP answer is cut after 10 s.
 	if s.Budget < time.Millisecond || s.Budget > 5*time.Second {
@@ -265,6 +269,9 @@ func (s settings) store() (remote.Store, func() error, error) {
 func (s settings) service() *rls.Options {
 	o := &rls.Options{
 		Together: s.Together, Shadow: s.Shadow, Quota: s.Quota, Metadata: s.Metadata, MaxDescriptors: s.MaxDescriptors,
+	}
+	if s.HashKey != "" {
+		o.HashKey = []byte(s.HashKey)
 	}
 	if s.Headers {
 		o.Headers = &rls.Headers{Limit: s.HeaderLimit, Remaining: s.HeaderRemaining, Reset: s.HeaderReset}

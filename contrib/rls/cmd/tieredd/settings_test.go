@@ -28,6 +28,7 @@ func TestServiceOptions(t *testing.T) {
 		"SHADOW_MODE=true":                    {Shadow: true},
 		"QUOTA_MODE=true":                     {Quota: true},
 		"TIERED_TOGETHER=true":                {Together: true},
+		"TIERED_HASH_KEY=sixteen-bytes-16":    {MaxDescriptors: 100, HashKey: []byte("sixteen-bytes-16")},
 		"RESPONSE_DYNAMIC_METADATA=true":      {Metadata: true},
 		"TIERED_MAX_DESCRIPTORS=7":            {MaxDescriptors: 7},
 		"LIMIT_RESPONSE_HEADERS_ENABLED=true": {Headers: &rls.DefaultHeaders},
