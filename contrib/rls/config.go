@@ -21,9 +21,14 @@ import (
 
 // Config is a configuration of envoyproxy/ratelimit: domains, and in each a tree of descriptors. It never changes.
 type Config struct {
-	domains map[string]*domain
-	rules   []*rule
+	domains  map[string]*domain
+	rules    []*rule
+	warnings []string
 }
+
+// Warnings are about rules that are valid, and that no descriptor or not the intended one can meet, each with file, line
+// and column. There are at most 100.
+func (c *Config) Warnings() []string { return slices.Clone(c.warnings) }
 
 // domain is a tree of descriptors.
 type domain struct {

@@ -6,6 +6,8 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // printable returns a text for an answer, which has to be UTF-8: as it is, or quoted.
@@ -17,10 +19,13 @@ func printable(text string) string {
 }
 
 // metadataOf returns the dynamic metadata that envoyproxy/ratelimit answers with: what was asked, and violations, the
-// places of the descriptors in quota mode that are over their limits. Envoy can write it into its access log.
+// places of the descriptors in quota mode that are over their limits. Envoy can write it into its access log. "decision" of
+// a descriptor is ours: what was decided about it.
 //
 // quotaModeEnabled is about rules of the file, as in envoyproxy/ratelimit: Options.Quota does not make it true.
-func metadataOf(r *pb.RateLimitRequest, checks []check, violations []*structpb.Value) *structpb.Struct {
+func metadataOf(
+	r *pb.RateLimitRequest, checks []check, statuses []*pb.RateLimitResponse_DescriptorStatus, violations []*structpb.Value,
+) *structpb.Struct {
 	var descriptors []*structpb.Value
 	quota := false
 	for i, d := range r.GetDescriptors() {
@@ -35,8 +40,9 @@ func metadataOf(r *pb.RateLimitRequest, checks []check, violations []*structpb.V
 		if h := d.GetHitsAddend(); h != nil {
 			is["hitsAddend"] = structpb.NewNumberValue(float64(h.GetValue()))
 		}
-		descriptors = append(descriptors, structpb.NewStructValue(&structpb.Struct{Fields: is}))
 		c := &checks[i]
+		is["decision"] = decisionOf(c, statuses[i])
+		descriptors = append(descriptors, structpb.NewStructValue(&structpb.Struct{Fields: is}))
 		quota = quota || c.limiter != nil && c.rule.quota
 	}
 	all := map[string]*structpb.Value{
@@ -50,6 +56,23 @@ func metadataOf(r *pb.RateLimitRequest, checks []check, violations []*structpb.V
 		all["quotaModeViolations"] = listOf(violations)
 	}
 	return &structpb.Struct{Fields: all}
+}
+
+// decisionOf tells what was decided about a descriptor: the code, and of its limit the rule as metrics name it, the
+// requests of a unit, and what is left. shadow is that a rule in shadow mode would have refused it.
+func decisionOf(c *check, is *pb.RateLimitResponse_DescriptorStatus) *structpb.Value {
+	all := map[string]*structpb.Value{"code": structpb.NewStringValue(is.GetCode().String())}
+	if c.limiter != nil {
+		all["limit"] = structpb.NewNumberValue(float64(is.GetCurrentLimit().GetRequestsPerUnit()))
+		all["remaining"] = structpb.NewNumberValue(float64(is.GetLimitRemaining()))
+		if c.decision.Reason == tiered.Shadowed {
+			all["shadow"] = structpb.NewBoolValue(true)
+		}
+	}
+	if c.rule != nil && c.rule.path != "" {
+		all["rule"] = structpb.NewStringValue(printable(c.rule.path))
+	}
+	return structpb.NewStructValue(&structpb.Struct{Fields: all})
 }
 
 func listOf(all []*structpb.Value) *structpb.Value {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -46,6 +47,14 @@ func (p *parser) bad(n *yaml.Node, format string, args ...any) {
 		format, args = "there are more than %d mistakes", []any{maxProblems}
 	}
 	p.problems = append(p.problems, fmt.Errorf("%s:%d:%d: "+format, append([]any{p.file, n.Line, n.Column}, args...)...))
+}
+
+// warn tells of what is valid, and hardly meant so.
+func (p *parser) warn(n *yaml.Node, format string, args ...any) {
+	if len(p.config.warnings) < maxProblems {
+		text := fmt.Sprintf("%s:%d:%d: "+format, append([]any{p.file, n.Line, n.Column}, args...)...)
+		p.config.warnings = append(p.config.warnings, text)
+	}
 }
 
 func (p *parser) parse(text []byte) {
@@ -287,6 +296,9 @@ func (p *parser) descriptor(parent *node, path []string, n *yaml.Node) {
 		parent.children = map[string]*node{}
 	}
 	parent.children[name] = child
+	if value != "" {
+		p.doubt(fields["value"], parent, name, value)
+	}
 	if prefix, ok := strings.CutSuffix(name, "*"); ok {
 		parent.wildcards = append(parent.wildcards, wildcard{prefix, child})
 	}
@@ -306,6 +318,31 @@ func (p *parser) descriptor(parent *node, path []string, n *yaml.Node) {
 		p.bad(own, "tiered is set, but rate_limit is not: must have both")
 	}
 	p.descriptors(child, path, fields["descriptors"])
+	if value == "" && child.rule == nil && child.children == nil {
+		p.warn(n, "this descriptor has no rate_limit and no descriptors: it limits nothing")
+	}
+}
+
+// ofExpression matches what texts for Envoy rarely have, and regular expressions often.
+var ofExpression = regexp.MustCompile(`^\^|\$$|\.[*+]|\[.*\]|\\[dwsb./]|\(\?|\(.*\|.*\)`)
+
+// doubt warns of a value that no descriptor may ever have. name is its key with the value.
+func (p *parser) doubt(n *yaml.Node, parent *node, name, value string) {
+	switch {
+	case ofExpression.MatchString(value):
+		p.warn(n, "value is %.64q: it is compared as text, not as a regular expression. An asterisk at its end stands for any characters", value)
+	case strings.Contains(strings.TrimSuffix(value, "*"), "*"):
+		p.warn(n, "value is %.64q: an asterisk stands for any characters only at the end, and is compared as text elsewhere", value)
+	case strings.TrimSpace(value) != value:
+		p.warn(n, "value is %.64q: no header begins or ends with a space", value)
+	}
+	prefix, ok := strings.CutSuffix(name, "*")
+	for _, earlier := range parent.wildcards {
+		if ok && strings.HasPrefix(prefix, earlier.prefix) {
+			p.warn(n, "value is %.64q: no descriptor meets it, because %.64q above takes them all", value, earlier.prefix+"*")
+			return
+		}
+	}
 }
 
 // rule reads a limit. own are the settings that envoyproxy/ratelimit does not have; nil is none.

@@ -610,7 +610,7 @@ func (s *Service) answer(r *pb.RateLimitRequest, checks []check) *pb.RateLimitRe
 	}
 	s.calls.answered(out.OverallCode, checks)
 	if s.options.Metadata {
-		out.DynamicMetadata = metadataOf(r, checks, violations)
+		out.DynamicMetadata = metadataOf(r, checks, out.Statuses, violations)
 	}
 	if h := s.options.Headers; h != nil && least != nil {
 		out.ResponseHeadersToAdd = []*core.HeaderValue{

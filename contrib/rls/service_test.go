@@ -305,9 +305,11 @@ descriptors:
 	want := map[string]any{
 		"domain": "d", "hitsAddend": 2., "quotaModeEnabled": true, "quotaModeViolations": []any{0.},
 		"descriptors": []any{
-			map[string]any{"entries": []any{"a=x"}},
-			map[string]any{"entries": []any{"b=y", "c=z"}, "hitsAddend": 3.},
-			map[string]any{"entries": []any{"b=y"}, "limit": limit},
+			map[string]any{"entries": []any{"a=x"}, "decision": map[string]any{"code": "OK", "rule": "a", "limit": 0., "remaining": 0.}},
+			map[string]any{"entries": []any{"b=y", "c=z"}, "hitsAddend": 3., "decision": map[string]any{"code": "OK"}},
+			map[string]any{
+				"entries": []any{"b=y"}, "limit": limit, "decision": map[string]any{"code": "OK", "limit": 5., "remaining": 3.},
+			},
 		},
 	}
 	if !reflect.DeepEqual(got, want) || !strings.Contains(limit, "requests_per_unit:5") {

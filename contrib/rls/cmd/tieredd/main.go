@@ -10,6 +10,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -67,18 +68,26 @@ func run(ctx context.Context, args []string) error {
 		return serve(ctx, s)
 	case len(args) == 2 && args[0] == "check":
 		merge, _ := strconv.ParseBool(os.Getenv("MERGE_DOMAIN_CONFIG"))
-		files, err := read(args[1], merge)
-		if err != nil {
-			return err
-		}
-		c, err := rls.Parse(files...)
-		if err != nil {
-			return err
-		}
-		fmt.Printf("%d domains, %d limits\n", len(c.Domains()), len(c.Policies()))
-		return nil
+		return check(os.Stdout, args[1], merge)
 	}
 	return fmt.Errorf("the arguments are %q: must be none, or check and a directory", args)
+}
+
+// check lists the rules in a directory as they are understood, and what may be wrong with them. The error is what is wrong.
+func check(w io.Writer, dir string, merge bool) error {
+	files, err := read(dir, merge)
+	if err != nil {
+		return err
+	}
+	c, err := rls.Parse(files...)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%d domains, %d limits\n%s", len(c.Domains()), len(c.Policies()), c)
+	for _, warning := range c.Warnings() {
+		fmt.Fprintln(w, "warning:", warning)
+	}
+	return nil
 }
 
 // read reads the files of a directory. With merge, several may have the same domain.
@@ -263,6 +272,9 @@ func (v *server) reload(ctx context.Context) (settled bool) {
 	}
 	collectGarbage(false)
 	v.log.Info("a new configuration is used", "domains", len(c.Domains()), "limits", len(c.Policies()))
+	if all := c.Warnings(); all != nil {
+		v.log.Warn("rules that may never be met", "rules", len(all), "first", all[0])
+	}
 	v.become(&v.configured)
 	return true
 }

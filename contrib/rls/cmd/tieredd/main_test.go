@@ -419,6 +419,27 @@ func TestSettings(t *testing.T) {
 	}
 }
 
+// check lists the rules as they are understood, and warns of those that can never be met.
+func TestCheck(t *testing.T) {
+	dir := t.TempDir()
+	const config = limits + "  - {key: path, value: /part1/.*, rate_limit: {unit: minute, requests_per_unit: 3}}\n"
+	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := check(&out, dir, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"1 domains, 2 limits\n", "shop.user: 100 per year, fixed window, fail-local, policy shop.user.year\n",
+		"warning: " + filepath.Join(dir, "a.yaml") + `:5:24: value is "/part1/.*": it is compared as text`,
+	} {
+		if !strings.Contains(out.String(), line) {
+			t.Errorf("%s\nwant %s", out.String(), line)
+		}
+	}
+}
+
 func TestArguments(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(limits), 0o600); err != nil {

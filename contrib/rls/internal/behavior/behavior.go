@@ -418,6 +418,9 @@ func Show(r *pb.RateLimitResponse) string {
 		parts = append(parts, strings.Join(headers, ", "))
 	}
 	if m := r.GetDynamicMetadata(); m != nil {
+		for _, d := range m.GetFields()["descriptors"].GetListValue().GetValues() {
+			delete(d.GetStructValue().GetFields(), "decision") // envoyproxy/ratelimit does not tell it
+		}
 		text, err := json.Marshal(m.AsMap())
 		if err != nil {
 			text = []byte(err.Error())

@@ -1,0 +1,47 @@
+package rls
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// A rule that is valid, and that no descriptor can meet as it is meant, has a warning with its place.
+func TestWarnings(t *testing.T) {
+	for _, c := range []struct{ descriptor, want string }{
+		{`{key: path, value: "/part1/.*", rate_limit: {unit: day, requests_per_unit: 3}}`, `3:24: value is "/part1/.*": it is compared as text, not as`},
+		{`{key: path, value: "^/swagger-ui/", rate_limit: {unit: day, requests_per_unit: 3}}`, `3:24: value is "^/swagger-ui/": it is compared as text`},
+		{`{key: path, value: "/v[12]/x", rate_limit: {unit: day, requests_per_unit: 3}}`, `it is compared as text`},
+		{`{key: path, value: '/v\d', rate_limit: {unit: day, requests_per_unit: 3}}`, `it is compared as text`},
+		{`{key: path, value: "/(a|b)/c", rate_limit: {unit: day, requests_per_unit: 3}}`, `it is compared as text`},
+		{`{key: path, value: "/a/*/b", rate_limit: {unit: day, requests_per_unit: 3}}`, `3:24: value is "/a/*/b": an asterisk stands for any characters only at the end`},
+		{`{key: path, value: " /a", rate_limit: {unit: day, requests_per_unit: 3}}`, `no header begins or ends with a space`},
+		{`{key: path, value: "/a*", rate_limit: {unit: day, requests_per_unit: 3}}
+  - {key: path, value: "/ab*", rate_limit: {unit: day, requests_per_unit: 3}}`, `4:24: value is "/ab*": no descriptor meets it, because "path_/a*" above takes them all`},
+		{`{key: path}`, `3:5: this descriptor has no rate_limit and no descriptors: it limits nothing`},
+		{`{key: path, value: "/ab*", rate_limit: {unit: day, requests_per_unit: 3}}
+  - {key: path, value: "/a*", rate_limit: {unit: day, requests_per_unit: 3}}
+  - {key: path, value: /free}
+  - {key: path, value: "/a/b.html?x=1+2", rate_limit: {unit: day, requests_per_unit: 3}}
+  - {key: agent, value: "curl/8.0 (x86_64)", rate_limit: {unit: day, requests_per_unit: 3}}
+  - {key: address, value: "2001:db8::1", rate_limit: {unit: day, requests_per_unit: 3}}
+  - {key: id, value: spiffe://cluster.local/ns/a, rate_limit: {unit: day, requests_per_unit: 3}}`, ""},
+	} {
+		is, err := Parse(File{Name: "a.yaml", Text: []byte("domain: d\ndescriptors:\n  - " + c.descriptor + "\n")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := is.Warnings()
+		if c.want == "" && got != nil || c.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], "a.yaml:") || !strings.Contains(got[0], c.want)) {
+			t.Errorf("%s: %q, want %q", c.descriptor, got, c.want)
+		}
+	}
+	var many strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&many, "  - {key: k%d}\n", i)
+	}
+	is, err := Parse(File{Name: "a.yaml", Text: []byte("domain: d\ndescriptors:\n" + many.String())})
+	if err != nil || len(is.Warnings()) != maxProblems {
+		t.Errorf("%d warnings, %v", len(is.Warnings()), err)
+	}
+}
