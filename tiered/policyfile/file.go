@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 
@@ -56,6 +56,7 @@ func Parse(name string, data []byte) (*File, error) {
 	}
 	r := &reader{strictyaml.Reader{Name: name}}
 	f := r.file(root)
+	r.Sort()
 	if err := r.Err(); err != nil {
 		return nil, err
 	}
@@ -64,18 +65,16 @@ func Parse(name string, data []byte) (*File, error) {
 
 // file reads the whole file.
 func (r *reader) file(n *yaml.Node) *File {
-	f, versions, policies := new(File), 0, 0
-	var later []func()
-	r.mapping("", n, []field{
+	f := new(File)
+	var matches []*yaml.Node  // of f.HTTP
+	r.mapping("", n, []field{ // the rules after the policies that they name
 		{"version", func(path string, n *yaml.Node) {
 			if text, ok := r.Text(path, n); ok && text != Version {
 				r.Bad(n, "%s is %s: must be %s", path, strictyaml.Quote(text), Version)
 			}
-			versions++
 		}},
 		{"policies", func(path string, n *yaml.Node) {
 			names := map[string]int{}
-			policies++
 			r.list(path, n, func(path string, n *yaml.Node) {
 				p := r.policy(path, n)
 				if line := names[p.Name]; p.Name != "" && line > 0 {
@@ -87,31 +86,15 @@ func (r *reader) file(n *yaml.Node) *File {
 		}},
 		{"http", func(path string, n *yaml.Node) {
 			r.list(path, n, func(path string, n *yaml.Node) {
-				later = append(later, func() { f.HTTP = append(f.HTTP, r.route(path, n, f.Policies)) })
+				route, match := r.route(path, n, f.Policies)
+				f.HTTP, matches = append(f.HTTP, route), append(matches, match)
 			})
 		}},
-		{"grpc", func(path string, n *yaml.Node) {
-			later = append(later, func() { f.GRPC = r.methods(path, n, f.Policies) })
-		}},
-	})
-	for _, read := range later { // once all policies are known
-		read()
-	}
-	if len(f.HTTP) > 0 && r.Mistakes() == 0 {
-		r.patterns(n, f.HTTP)
-		r.try(n, f)
-	}
-	if versions == 0 && n.Kind == yaml.MappingNode {
-		r.Bad(n, "version is missing: must be %s", Version)
-	}
-	if policies == 0 && n.Kind == yaml.MappingNode {
-		r.Bad(n, "policies is missing: must be a list")
-	}
+		{"grpc", func(path string, n *yaml.Node) { f.GRPC = r.methods(path, n, f.Policies) }},
+	}, need{"version", "must be " + Version}, need{"policies", "must be a list"})
+	r.patterns(matches, f.HTTP)
 	return f
 }
-
-// ofField finds which field of a policy an error is about.
-var ofField = regexp.MustCompile(`Policy\.(\w+)`)
 
 // policy reads a policy.
 func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
@@ -166,19 +149,19 @@ func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
 			p.Shards = int(min(shards, 1<<30))
 		}),
 		set("max_debt", "MaxDebt", number(&p.MaxDebt)),
-		set("lease", "Lease", func(path string, n *yaml.Node) {
+		{"lease", func(path string, n *yaml.Node) {
 			r.mapping(path, n, []field{
-				{"size", func(path string, n *yaml.Node) {
+				set("size", "Lease.Size", func(path string, n *yaml.Node) {
 					p.Lease.Size, _ = parsed(r, path, n, func(s string) (int64, error) {
 						if s == "none" {
 							return tiered.NoLease, nil
 						}
 						return whole(s)
 					})
-				}},
-				{"period", func(path string, n *yaml.Node) { p.Lease.Period, _ = parsed(r, path, n, duration) }},
+				}),
+				set("period", "Lease.Period", func(path string, n *yaml.Node) { p.Lease.Period, _ = parsed(r, path, n, duration) }),
 			})
-		}),
+		}},
 		set("keys", "PerKey", func(path string, n *yaml.Node) { keys = append(keys, r.limits(path, n, false)...) }),
 		set("prefixes", "PerKey", func(path string, n *yaml.Node) { keys = append(keys, r.limits(path, n, true)...) }),
 	})
@@ -188,26 +171,26 @@ func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
 	if n.Kind != yaml.MappingNode {
 		return p
 	}
-	for _, of := range []string{"Limit", "Also", "Algorithm", "Shards"} {
-		if unread[of] {
-			return p // the rules of the others depend on it
+	faults := wrong(standIns(p, unread), tiered.Policy.Validate)
+	for _, f := range slices.DeleteFunc(faults, func(f fault) bool { return unread[f.field] }) {
+		at := n
+		if nodes[f.field] != nil {
+			at = nodes[f.field]
 		}
-	}
-	if err := p.Validate(); err != nil {
-		for _, e := range split(err) {
-			at, of := n, ""
-			if m := ofField.FindStringSubmatch(e.Error()); m != nil && nodes[m[1]] != nil {
-				at, of = nodes[m[1]], m[1]
-			}
-			if !unread[of] {
-				r.Bad(at, "%s: %s", path, plain(e))
-			}
-		}
-		return p
+		r.Bad(at, "%s: %s", path, plain(f.err))
+		unread[f.field] = true // what depends on it is judged without it
 	}
 	for _, k := range keys {
-		for _, e := range split(p.CheckKeyLimit(k.limit)) {
-			r.Bad(k.node, "%s: the limit of %s: %s", path, strictyaml.Quote(k.key), plain(e))
+		all := standIns(p, unread)
+		if unread["Limit"] { // it may be as this one is
+			for _, q := range all {
+				q.Limit = k.limit
+				all = append(all, q)
+			}
+		}
+		all = slices.DeleteFunc(all, func(p tiered.Policy) bool { return p.Validate() != nil })
+		for _, f := range wrong(all, func(p tiered.Policy) error { return p.CheckKeyLimit(k.limit) }) {
+			r.Bad(k.node, "%s: the limit of %s: %s", path, strictyaml.Quote(k.key), plain(f.err))
 		}
 	}
 	return p

@@ -2,8 +2,10 @@ package policyfile_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"reflect"
@@ -15,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
@@ -171,16 +174,16 @@ other: 1
 		`p.yaml:33:26: http[0].limits[0].key: is "header": must be cookie NAME, credential NAME, forwarded PROXIES,`,
 		`p.yaml:33:43: http[0].limits[0].missing: is "maybe": must be one of exempt, refuse, together`,
 		`p.yaml:33:56: http[0].limits[0].cost is -1: must be at least 0`,
-		`p.yaml:34:5: http[1]: must have match and limits`,
+		`p.yaml:34:5: http[1].match is missing: must say which requests or calls are limited`,
 		`p.yaml:36:12: grpc[0].match: is "shop.Orders": must be /package.Service/Method, /package.Service/ or /`,
 		`p.yaml:38:26: grpc[0].limits[0].key: is "header x": must be credential NAME, forwarded-for PROXIES, ip, metadata NAME,`,
 		`p.yaml:41:26: grpc[1].limits[0].key is an empty list: must have one key at least`,
 		`p.yaml:42:9: grpc[1].limits[1]: policy is "e", as in line 41: must be another policy`,
-		`p.yaml:41:7: grpc[1].limits[1].key: the field is "grpc-x": must have only a-z, 0-9, -, _ and ., and not begin`,
+		`p.yaml:42:31: grpc[1].limits[1].key[1]: the field is "grpc-x": must have only a-z, 0-9, -, _ and ., and not begin`,
 		`p.yaml:43:12: grpc[2].match is "/shop.Orders/", as in line 39: must be another one`,
-		`p.yaml:43:5: grpc[2]: must have match and limits`,
+		`p.yaml:43:5: grpc[2].limits is missing: must be a list: [] if nothing is limited`,
 		`p.yaml:44:13: grpc[3].limits is "7": must be a list`,
-		`p.yaml:44:5: grpc[3]: must have match and limits`,
+		`p.yaml:44:5: grpc[3].match is missing: must say which requests or calls are limited`,
 		`p.yaml:45:1: other: must be one of version, policies, http, grpc`,
 	}
 	for _, w := range want {
@@ -252,12 +255,21 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for _, p := range file.Policies {
-			if err := p.Validate(); err != nil {
-				t.Errorf("%v", err)
-			}
 			if p.PerKey != nil {
 				p.PerKey("key")
 			}
+		}
+		g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = g.Close(context.Background()) }()
+		err = g.SetPolicies(file.Policies)
+		if err == nil {
+			_, err = file.Middleware(g, nil)
+		}
+		if err != nil {
+			t.Errorf("a file that is accepted cannot be used: %v\n%s", err, data)
 		}
 	})
 }

@@ -14,8 +14,8 @@ import (
 // Method says which limits hold for gRPC calls. contrib/grpclimit applies them. Of several the most specific one
 // counts: that of the method, then that of its service, then "/".
 type Method struct {
-	Match  string // "/package.Service/Method", or "/package.Service/" for a service, or "/" for all calls
-	Limits []Limit
+	Match  string  // "/package.Service/Method", or "/package.Service/" for a service, or "/" for all calls
+	Limits []Limit // empty: the calls are not limited
 }
 
 // grpcKeys are the words for keys of calls.
@@ -50,20 +50,15 @@ func (r *reader) methods(path string, n *yaml.Node, policies []tiered.Policy) (a
 				lines[m.Match] = n.Line
 			}},
 			{"limits", func(path string, n *yaml.Node) {
-				m.Limits = r.limitsOf(path, n, policies, grpcKeys)
-				for i, l := range m.Limits {
-					for _, k := range l.Key {
-						if bad := k.Name != "" && !isMetadata(k.Name); bad {
-							r.Bad(n, "%s[%d].key: the field is %s: must have only a-z, 0-9, -, _ and ., and not begin with grpc-",
-								path, i, strictyaml.Quote(k.Name))
-						}
+				m.Limits = r.limitsOf(path, n, policies, grpcKeys, func(k Key) error {
+					if k.Name != "" && !isMetadata(k.Name) {
+						return fmt.Errorf("the field is %s: must have only a-z, 0-9, -, _ and ., and not begin with grpc-",
+							strictyaml.Quote(k.Name))
 					}
-				}
+					return nil
+				})
 			}},
-		})
-		if n.Kind == yaml.MappingNode && (m.Match == "" || len(m.Limits) == 0) {
-			r.Bad(n, "%s: must have match and limits", path)
-		}
+		}, need{"match", needsMatch}, need{"limits", needsLimits})
 		all = append(all, m)
 	})
 	return all

@@ -1,15 +1,15 @@
 package policyfile
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
+	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -17,10 +17,12 @@ import (
 // Route says which limits hold for HTTP requests. Of several routes the most specific one counts, as in
 // [http.ServeMux]. It meets a request however the client spells the URL: see [File.Middleware].
 type Route struct {
-	Match  string // a pattern of [http.ServeMux], such as /api/ or POST /login
-	Limits []Limit
+	Match  string  // a pattern of [http.ServeMux], such as /api/ or POST /login
+	Limits []Limit // empty: the requests are not limited
 
-	line int
+	// ExemptPreflights lets the requests pass by which browsers ask whether they may send others: see
+	// [httplimit.Preflight].
+	ExemptPreflights bool
 }
 
 // httpKeys are the words for keys of requests.
@@ -67,33 +69,70 @@ func httpPart(k Key) httplimit.Key {
 	return httplimit.RemoteIP()
 }
 
-// route reads a route.
-func (r *reader) route(path string, n *yaml.Node, policies []tiered.Policy) Route {
-	route := Route{line: n.Line}
-	r.mapping(path, n, []field{
+// rules of fields that are missing.
+const (
+	needsMatch  = "must say which requests or calls are limited"
+	needsLimits = "must be a list: [] if nothing is limited"
+)
+
+// route reads a route. match is where its match is, if that can be matched.
+func (r *reader) route(path string, n *yaml.Node, policies []tiered.Policy) (route Route, match *yaml.Node) {
+	var wildcards []string
+	r.mapping(path, n, []field{ // the limits after the wildcards that they name
 		{"match", func(path string, n *yaml.Node) {
-			route.Match, _ = parsed(r, path, n, func(text string) (string, error) {
-				_, err := parsePattern(text)
+			text, ok := parsed(r, path, n, func(text string) (string, error) {
+				p, err := parsePattern(text)
+				wildcards = p.names()
 				return text, err
 			})
+			if route.Match = text; ok {
+				match = n
+			}
+		}},
+		{"preflights", func(path string, n *yaml.Node) {
+			route.ExemptPreflights, _ = parsed(r, path, n, word(map[string]bool{"exempt": true, "limit": false}))
 		}},
 		{"limits", func(path string, n *yaml.Node) {
-			route.Limits = r.limitsOf(path, n, policies, httpKeys)
+			route.Limits = r.limitsOf(path, n, policies, httpKeys, func(k Key) error {
+				if k.Kind == "path" && match != nil && !slices.Contains(wildcards, k.Name) {
+					return notAWildcard(k.Name, wildcards)
+				}
+				return checkKey(httpPart(k))
+			})
 		}},
-	})
-	if n.Kind == yaml.MappingNode && (route.Match == "" || len(route.Limits) == 0) {
-		r.Bad(n, "%s: must have match and limits", path)
-	}
-	return route
+	}, need{"match", needsMatch}, need{"limits", needsLimits})
+	return route, match
 }
 
-// patterns reports routes that cannot be matched together.
-func (r *reader) patterns(n *yaml.Node, routes []Route) {
-	newTable(matches(routes), func(i int, err error) {
-		at := *n
-		at.Line, at.Column = routes[i].line, 1
-		r.Bad(&at, "http[%d].match %v", i, err)
-	})
+func notAWildcard(name string, wildcards []string) error {
+	is := fmt.Sprintf("is %s: %s must be a wildcard of match", strictyaml.Quote("path "+name), strictyaml.Quote(name))
+	if len(wildcards) == 0 {
+		return errors.New(is + ", which has none")
+	}
+	return fmt.Errorf("%s, which has %s", is, strings.Join(wildcards, ", "))
+}
+
+// checkKey returns what httplimit.New would say of a key.
+func checkKey(key httplimit.Key) error {
+	_, err := httplimit.New([]httplimit.Rule{{Key: key, Missing: httplimit.Refuse}}, nil) // there is no Limiter
+	for _, e := range split(err) {
+		if text, ok := strings.CutPrefix(e.Error(), "httplimit: rules[0].Key "); ok {
+			return errors.New(text)
+		}
+	}
+	return nil
+}
+
+// patterns reports routes that cannot be matched together. at are the places of what can be matched by itself.
+func (r *reader) patterns(at []*yaml.Node, routes []Route) {
+	var texts []string
+	var places []int
+	for i, route := range routes {
+		if at[i] != nil {
+			texts, places = append(texts, route.Match), append(places, i)
+		}
+	}
+	newTable(texts, func(i int, err error) { r.Bad(at[places[i]], "http[%d].match %v", places[i], err) })
 }
 
 func matches(routes []Route) (all []string) {
@@ -101,26 +140,6 @@ func matches(routes []Route) (all []string) {
 		all = append(all, route.Match)
 	}
 	return all
-}
-
-// try builds the middleware for a Group that is not used, so that a file whose routes cannot be built is a mistake of
-// the file, and not of the reload.
-func (r *reader) try(n *yaml.Node, f *File) {
-	if r.Mistakes() > 0 {
-		return
-	}
-	g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err == nil {
-		defer func() { _ = g.Close(context.Background()) }()
-		if err = g.SetPolicies(f.Policies); err == nil {
-			_, err = f.Middleware(g, nil)
-		}
-	}
-	if err != nil {
-		for _, e := range split(err) {
-			r.Bad(n, "%s", plain(e))
-		}
-	}
 }
 
 // Middleware returns net/http middleware that limits requests by the file's routes. The Group must have the file's

@@ -24,6 +24,7 @@ type limits struct {
 type built struct {
 	limits []Limit
 	named  bool // a key is of the pattern or of its wildcards, which the request must have
+	exempt bool // preflights pass
 
 	// once limits a request that meets this route only. turn limits a meeting of a request: see visit.
 	once, turn func(http.Handler) http.Handler
@@ -31,7 +32,12 @@ type built struct {
 
 // build makes the limits of a route.
 func build(route Route, g *tiered.Group, o *httplimit.Options) (b built, err error) {
-	b.limits = route.Limits
+	b.limits, b.exempt = route.Limits, route.ExemptPreflights
+	if len(b.limits) == 0 {
+		b.once = func(next http.Handler) http.Handler { return next }
+		b.turn = b.once
+		return b, nil
+	}
 	var rules []httplimit.Rule
 	for _, l := range route.Limits {
 		b.named = b.named || slices.ContainsFunc(l.Key, func(k Key) bool { return k.Kind == "path" || k.Kind == "route" })
@@ -43,13 +49,17 @@ func build(route Route, g *tiered.Group, o *httplimit.Options) (b built, err err
 		if cost := l.Cost; cost != 1 {
 			rule.Cost = func(*http.Request) int64 { return cost }
 		}
+		if b.exempt {
+			rule.Skip = httplimit.Preflight
+		}
 		rules = append(rules, rule)
 	}
 	if b.once, err = httplimit.New(rules, o); err != nil {
 		return b, err
 	}
 	for i := range rules {
-		rules[i].Skip = func(r *http.Request) bool { return visitOf(r).counted[i] }
+		skip := rules[i].Skip
+		rules[i].Skip = func(r *http.Request) bool { return visitOf(r).counted[i] || skip != nil && skip(r) }
 	}
 	b.turn, err = httplimit.New(rules, o)
 	return b, err
@@ -117,10 +127,13 @@ func (v *visit) next(ctx context.Context, w http.ResponseWriter) {
 	}
 	m := v.met[v.asked]
 	v.asked++
-	p, all := &v.limits.table.patterns[m.route], v.limits.routes[m.route].limits
-	v.counted = make([]bool, len(all))
-	for i, l := range all {
+	p, route := &v.limits.table.patterns[m.route], v.limits.routes[m.route]
+	v.counted = make([]bool, len(route.limits))
+	for i, l := range route.limits {
 		if len(v.met) == 1 || v.limits.settle { // what is settled must have been taken by its own route
+			break
+		}
+		if route.exempt && httplimit.Preflight(v.request) { // it does not count here, so it counts for the others
 			break
 		}
 		use, cost := use(p, m, l), max(l.Cost, 0)

@@ -22,20 +22,32 @@ type field struct {
 	read func(path string, n *yaml.Node)
 }
 
-// mapping reads the fields of a mapping. No other may be there.
-func (r *reader) mapping(path string, n *yaml.Node, fields []field) {
+// need is a field that must be there, and what it must be.
+type need struct{ name, rule string }
+
+// mapping reads the fields of a mapping, in their order here. No other may be there.
+func (r *reader) mapping(path string, n *yaml.Node, fields []field, needs ...need) {
+	values := map[string]*yaml.Node{}
 	r.Pairs(path, n, func(key, value *yaml.Node) {
-		i := slices.IndexFunc(fields, func(f field) bool { return f.name == key.Value })
-		if i < 0 {
+		values[key.Value] = value
+		if !slices.ContainsFunc(fields, func(f field) bool { return f.name == key.Value }) {
 			var names []string
 			for _, f := range fields {
 				names = append(names, f.name)
 			}
 			r.Bad(key, "%s: must be one of %s", strictyaml.Within(path, key.Value), strings.Join(names, ", "))
-			return
 		}
-		fields[i].read(strictyaml.Within(path, key.Value), value)
 	})
+	for _, f := range fields {
+		if value := values[f.name]; value != nil {
+			f.read(strictyaml.Within(path, f.name), value)
+		}
+	}
+	for _, need := range needs {
+		if n.Kind == yaml.MappingNode && values[need.name] == nil {
+			r.Bad(n, "%s is missing: %s", strictyaml.Within(path, need.name), need.rule)
+		}
+	}
 }
 
 // list calls f for each element of a list.

@@ -47,11 +47,14 @@ var shown = map[argument]string{
 	noArgument: "", aName: " NAME", theProxies: " PROXIES", nameAndProxies: " NAME PROXIES", aNumber: " N",
 }
 
-// limitsOf reads the limits of a route or of a method. words are the keys that it may have.
-func (r *reader) limitsOf(path string, n *yaml.Node, policies []tiered.Policy, words map[string]argument) (all []Limit) {
+// limitsOf reads the limits of a route or of a method. words are the keys that it may have, and check says what is wrong
+// with one.
+func (r *reader) limitsOf(
+	path string, n *yaml.Node, policies []tiered.Policy, words map[string]argument, check func(Key) error,
+) (all []Limit) {
 	lines := map[string]int{} // of policies
 	r.list(path, n, func(path string, n *yaml.Node) {
-		l := r.limitOf(path, n, policies, words)
+		l := r.limitOf(path, n, policies, words, check)
 		if line := lines[l.Policy]; line > 0 && l.Policy != "" {
 			r.Bad(n, "%s: policy is %s, as in line %d: must be another policy", path, strictyaml.Quote(l.Policy), line)
 		}
@@ -61,11 +64,18 @@ func (r *reader) limitsOf(path string, n *yaml.Node, policies []tiered.Policy, w
 	return all
 }
 
-func (r *reader) limitOf(path string, n *yaml.Node, policies []tiered.Policy, words map[string]argument) Limit {
+func (r *reader) limitOf(
+	path string, n *yaml.Node, policies []tiered.Policy, words map[string]argument, check func(Key) error,
+) Limit {
 	l := Limit{Missing: httplimit.Refuse, Cost: 1}
-	hasKey := false
 	key := func(path string, n *yaml.Node) {
-		k, _ := parsed(r, path, n, func(text string) (Key, error) { return parseKey(text, words) })
+		k, _ := parsed(r, path, n, func(text string) (Key, error) {
+			k, err := parseKey(text, words)
+			if err == nil {
+				err = check(k)
+			}
+			return k, err
+		})
 		l.Key = append(l.Key, k)
 	}
 	r.mapping(path, n, []field{
@@ -76,7 +86,6 @@ func (r *reader) limitOf(path string, n *yaml.Node, policies []tiered.Policy, wo
 			}
 		}},
 		{"key", func(path string, n *yaml.Node) {
-			hasKey = true
 			if n.Kind != yaml.SequenceNode {
 				key(path, n)
 				return
@@ -96,10 +105,7 @@ func (r *reader) limitOf(path string, n *yaml.Node, policies []tiered.Policy, wo
 				r.Bad(n, "%s is %d: must be at least 0", path, l.Cost)
 			}
 		}},
-	})
-	if n.Kind == yaml.MappingNode && (l.Policy == "" || !hasKey) {
-		r.Bad(n, "%s: must have policy and key", path)
-	}
+	}, need{"policy", "must be the name of a policy in this file"}, need{"key", "must be what is counted, such as ip"})
 	return l
 }
 

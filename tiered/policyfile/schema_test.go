@@ -68,8 +68,16 @@ func TestSchema(t *testing.T) {
 		}
 	}
 	const good = "version: 1\npolicies: [{name: a, limit: 1/s}]\n"
-	if err := validate(t, s, []byte(good)); err != nil {
-		t.Error(err)
+	for _, more := range []string{
+		"", "http: [{match: /, limits: []}]\n", "http: [{match: /, limits: [{policy: a, key: ip}], preflights: exempt}]\n",
+		"grpc: [{match: /, limits: []}]\n",
+	} {
+		if err := validate(t, s, []byte(good+more)); err != nil {
+			t.Error(err)
+		}
+		if _, err := policyfile.Parse("p.yaml", []byte(good+more)); err != nil {
+			t.Error(err)
+		}
 	}
 	for _, text := range []string{
 		"version: 2\npolicies: []\n",
@@ -90,7 +98,9 @@ func TestSchema(t *testing.T) {
 		"version: 1\npolicies: [{name: a, limit: 1/s, keys: {'': 1/s}}]\n",
 		"version: 1\npolicies: [{name: a, limit: 1/s, lease: {length: 3}}]\n",
 		good + "http: [{match: /}]\n",
-		good + "http: [{match: /, limits: []}]\n",
+		good + "http: [{limits: []}]\n",
+		good + "http: [{match: /, limits: [], preflights: yes}]\n",
+		good + "grpc: [{match: /}]\n",
 		good + "http: [{match: /, limits: [{policy: a}]}]\n",
 		good + "http: [{match: /, limits: [{policy: a, key: header}]}]\n",
 		good + "http: [{match: /, limits: [{policy: a, key: metadata x}]}]\n",

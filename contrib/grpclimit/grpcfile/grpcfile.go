@@ -80,6 +80,10 @@ func (s *Server) checkOptions(f *policyfile.File) error {
 func (s *Server) build(f *policyfile.File) (*rules, error) {
 	next := &rules{f, map[string]*grpclimit.Server{}}
 	for _, m := range f.GRPC {
+		if len(m.Limits) == 0 {
+			next.by[m.Match] = nil // nothing limits its calls
+			continue
+		}
 		var list []grpclimit.Rule
 		for _, l := range m.Limits {
 			limiter, ok := s.watcher.Group().Limiter(l.Policy)
@@ -148,11 +152,11 @@ func (s *Server) of(method string) *grpclimit.Server {
 	if f := s.watcher.File(); r.file != f {
 		r = s.follow(f)
 	}
-	if one := r.by[method]; one != nil {
+	if one, ok := r.by[method]; ok {
 		return one
 	}
 	if i := strings.LastIndexByte(method, '/'); i > 0 {
-		if one := r.by[method[:i+1]]; one != nil {
+		if one, ok := r.by[method[:i+1]]; ok {
 			return one
 		}
 	}

@@ -182,6 +182,19 @@ func TestRulesOfAFile(t *testing.T) {
 	expect("all calls", 3, check)
 	expect("they share it", 0, unary("ann"))
 
+	f.reload(t, head+`grpc:
+  - match: /
+    limits: [{policy: all, key: ip}]
+  - match: /grpc.testing.TestService/UnaryCall
+    limits: []
+  - match: /grpc.health.v1.Health/
+    limits: []
+`)
+	expect("a method that nothing limits", 100, unary("ann"))
+	expect("a service that nothing limits", 100, check)
+	expect("all others", 0, empty("ann"))
+	f.reload(t, head+"grpc: [{match: /, limits: [{policy: all, key: ip}]}]\n")
+
 	f.write(t, head+"grpc: [{match: /, limits: [{policy: nobody, key: ip}]}]\n")
 	if err := f.watcher.Reload(); err == nil || !strings.Contains(err.Error(), `is "nobody": must be the name of a policy`) {
 		t.Error(err)

@@ -1,0 +1,158 @@
+package policyfile_test
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
+)
+
+// oneMistake are fields with values that are wrong whatever the others are, by the text that is replaced.
+var oneMistake = []struct{ good, bad string }{
+	{"version: 1", "version: 2"},
+	{"name: a", "name: a b"},
+	{"name: a", "name: [a]"},
+	{"limit: 40/min", "limit: 40/x"},
+	{"limit: 40/min", "limit: [1]"},
+	{"also: [1000/h]", "also: 7"},
+	{"also: [1000/h]", "also: [unlimited]"},
+	{"algorithm: token bucket", "algorithm: gcra"},
+	{"fail_mode: local", "fail_mode: maybe"},
+	{"standing: off", "standing: maybe"},
+	{"shadow: false", "shadow: 1"},
+	{"shards: 2", "shards: many"},
+	{"shards: 2", "shards: -1"},
+	{"max_debt: 4000", "max_debt: -1"},
+	{"max_debt: 4000", "max_debt: many"},
+	{"size: 2", "size: many"},
+	{"size: 2", "size: -7"},
+	{"period: 1s", "period: soon"},
+	{"period: 1s", "period: 9h"},
+	{"vip: 400/min", "vip: 4/x"},
+	{"vip: 400/min", "vip: 1/min"}, // less than a token for each shard
+	{"match: /a/{x}", "match: a/"},
+	{"match: /a/{x}", "match: /b"}, // as the other rule, and without its wildcard
+	{"preflights: limit", "preflights: maybe"},
+	{"policy: b", "policy: z"},
+	{"key: path x", "key: path y"},
+	{"key: path x", "key: header"},
+	{"key: path x", "key: [ip, 'header a:b']"},
+	{"key: path x", "key: cookie a=b"},
+	{"missing: refuse", "missing: maybe"},
+	{"cost: 3", "cost: -3"},
+	{"cost: 3", "cots: 3"},
+	{"match: /s.T/", "match: s.T"},
+	{"key: metadata m", "key: metadata grpc-m"},
+	{"limits: [] # grpc", "limts: [] # grpc"},
+}
+
+// In this file each field has a line of its own, so that a mistake moves no other.
+const wholeOfMistakes = `version: 1
+policies:
+  - name: b
+    limit: 1/s
+  - name: a
+    limit: 40/min
+    FURTHER
+    algorithm: token bucket
+    fail_mode: local
+    standing: off
+    shadow: false
+    shards: 2
+    max_debt: 4000
+    lease:
+      size: 2
+      period: 1s
+http:
+  - match: /b
+    limits: []
+  - match: /a/{x}
+    preflights: limit
+    limits:
+      - policy: b
+        key: path x
+        missing: refuse
+        cost: 3
+grpc:
+  - match: /s.T/
+    limits:
+      - policy: b
+        key: metadata m
+  - match: /
+    limits: [] # grpc
+`
+
+// here is a value of another field, which an error shows.
+var here = regexp.MustCompile(`here \d+`)
+
+func mistakesOf(t *testing.T, text string) (all []string) {
+	t.Helper()
+	_, err := policyfile.Parse("p.yaml", []byte(text))
+	if err == nil {
+		return nil
+	}
+	return strings.Split(here.ReplaceAllString(err.Error(), "here N"), "\n")
+}
+
+// No mistake hides another, and two together make up no third one: each pair of mistakes says what each of them says
+// alone, in the order of the file, with line and column.
+func TestNoMistakeHidesAnother(t *testing.T) {
+	place := regexp.MustCompile(`^p\.yaml:\d+:\d+: \S`)
+	hidden, pairs := 0, 0
+	for _, further := range []string{"also: [1000/h]", "keys: {vip: 400/min}"} { // a policy has one of them
+		file := strings.Replace(wholeOfMistakes, "FURTHER", further, 1)
+		if all := mistakesOf(t, file); all != nil {
+			t.Fatalf("the file has mistakes: %q", all)
+		}
+		for i, a := range oneMistake {
+			withA := strings.Replace(file, a.good, a.bad, 1)
+			if withA == file {
+				continue // not in this file
+			}
+			one := mistakesOf(t, withA)
+			if len(one) == 0 {
+				t.Errorf("%s is accepted", a.bad)
+			}
+			for _, m := range one {
+				if !place.MatchString(m) {
+					t.Errorf("%s: no place: %s", a.bad, m)
+				}
+			}
+			for _, b := range oneMistake[i+1:] {
+				withB := strings.Replace(file, b.good, b.bad, 1)
+				if a.good == b.good || withB == file {
+					continue
+				}
+				pairs++
+				want := append(mistakesOf(t, withB), one...)
+				got := mistakesOf(t, strings.Replace(withA, b.good, b.bad, 1))
+				for _, w := range want {
+					if !slices.Contains(got, w) && !follows(w, a.bad, b.bad) {
+						hidden++
+						t.Errorf("%s, %s: not told: %s", a.bad, b.bad, w)
+					}
+				}
+				for _, g := range got {
+					if !slices.Contains(want, g) && !follows(g, a.bad, b.bad) {
+						t.Errorf("%s, %s: made up: %s", a.bad, b.bad, g)
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%d pairs, %d mistakes hidden", pairs, hidden)
+}
+
+// follows reports whether a mistake is none if the other field has another value.
+func follows(mistake, a, b string) bool {
+	is := func(bad string) bool { return a == bad || b == bad }
+	switch {
+	case strings.Contains(mistake, `the limit of "vip"`): // it depends on the shards
+		return is("shards: many") || is("shards: -1")
+	case strings.Contains(mistake, "must be a wildcard of match"): // the wildcards depend on the match
+		return is("match: a/") || is("match: /b")
+	}
+	return false
+}
