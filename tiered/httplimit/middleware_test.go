@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -429,6 +430,15 @@ func TestDenied(t *testing.T) {
 		{"a status", func(w http.ResponseWriter) { w.WriteHeader(420) }, 420, ""},
 		{"flushed", func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }, 429, ""},
 		{"announced", func(w http.ResponseWriter) { w.WriteHeader(103) }, 429, ""},
+		{"taken over", func(w http.ResponseWriter) {
+			c, rw, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				panic(err)
+			}
+			_, _ = rw.WriteString("HTTP/1.1 420 No\r\nRetry-After: 3600\r\nContent-Length: 2\r\n\r\nno")
+			_ = rw.Flush()
+			_ = c.Close()
+		}, 420, "no"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g, _ := group(t)
@@ -439,7 +449,13 @@ func TestDenied(t *testing.T) {
 					}
 					c.denied(w)
 				}}, ok)
-			server := httptest.NewServer(h)
+			ended := make(chan bool, 2)
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h.ServeHTTP(w, r)
+				ended <- true
+			}))
+			server.Config.ErrorLog = log.New(failing{t}, "", 0)
+			server.Start()
 			defer server.Close()
 			for i, want := range []int{200, c.status} {
 				r := request("ann")
@@ -451,6 +467,7 @@ func TestDenied(t *testing.T) {
 				}
 				body, _ := io.ReadAll(resp.Body)
 				_ = resp.Body.Close()
+				<-ended
 				if resp.StatusCode != want || i == 1 &&
 					(string(body) != c.body || resp.Header.Get("Retry-After") != "3600") {
 					t.Errorf("%s, want %d; body %q, Retry-After %q", resp.Status, want, body,
@@ -459,6 +476,14 @@ func TestDenied(t *testing.T) {
 			}
 		})
 	}
+}
+
+// failing is a log that must stay empty.
+type failing struct{ t *testing.T }
+
+func (f failing) Write(b []byte) (int, error) {
+	f.t.Errorf("net/http logs %s", b)
+	return len(b), nil
 }
 
 // A handler corrects each rule's cost, the rules that did not apply aside.

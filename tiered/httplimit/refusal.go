@@ -48,9 +48,9 @@ func (l *limit) refuse(w http.ResponseWriter, r *http.Request, d tiered.Decision
 	refusal := Refusal{d, Status(d)}
 	switch {
 	case l.Denied != nil:
-		seen := &refusalWriter{ResponseWriter: w, refused: refusal.Status}
-		l.Denied(seen, r, refusal)
-		seen.answer()
+		seen := &statusRecorder{ResponseWriter: w, other: refusal.Status} // a refusal never looks like a served request
+		l.Denied(seen.writer(), r, refusal)
+		seen.implied()
 	case l.Problem:
 		refusal.writeProblem(w, l.IETFDraft11)
 	default:
@@ -114,38 +114,4 @@ func (r Refusal) writeProblem(w http.ResponseWriter, named bool) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(r.Status)
 	_, _ = w.Write(b)
-}
-
-// refusalWriter answers with the refusal's status if a handler sets none, so that a refused request never looks
-// like a served one.
-type refusalWriter struct {
-	http.ResponseWriter
-	refused int
-	wrote   bool
-}
-
-// Unwrap is for http.ResponseController.
-func (w *refusalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-func (w *refusalWriter) WriteHeader(status int) {
-	w.wrote = w.wrote || status >= 200
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *refusalWriter) Write(b []byte) (int, error) {
-	w.answer()
-	return w.ResponseWriter.Write(b)
-}
-
-// FlushError is for http.ResponseController, which prefers it to Flush.
-func (w *refusalWriter) FlushError() error {
-	w.answer()
-	return http.NewResponseController(w.ResponseWriter).Flush()
-}
-
-// answer writes the status if none was written.
-func (w *refusalWriter) answer() {
-	if !w.wrote {
-		w.WriteHeader(w.refused)
-	}
 }

@@ -7,10 +7,12 @@ import (
 	"net/http"
 )
 
-// statusRecorder records the status of an answer. It passes everything else on, also for [http.ResponseController].
+// statusRecorder records the status of an answer, and gives one to an answer that sets none. It passes everything else on,
+// also for [http.ResponseController].
 type statusRecorder struct {
 	http.ResponseWriter
 	status int
+	other  int // the status of an answer that sets none, if it is not 200
 }
 
 // Unwrap is for http.ResponseController.
@@ -41,9 +43,13 @@ func (w *statusRecorder) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(w.ResponseWriter, r)
 }
 
-// implied records 200, the status of an answer that sets none.
+// implied records the status of an answer that sets none. net/http writes a 200 itself.
 func (w *statusRecorder) implied() {
-	if w.status == 0 {
+	switch {
+	case w.status > 0:
+	case w.other > 0:
+		w.WriteHeader(w.other)
+	default:
 		w.status = http.StatusOK
 	}
 }
@@ -54,11 +60,10 @@ func (w *statusRecorder) final() int {
 	return w.status
 }
 
-// writer returns a writer with those optional interfaces of ResponseWriter that the one below has. HTTP/1 has both;
-// HTTP/2 cannot be hijacked.
+// writer returns a writer with those optional interfaces of ResponseWriter that the one below has, or one that it unwraps:
+// otherwise http.ResponseController would pass by the recorder. HTTP/1 has both; HTTP/2 cannot be hijacked.
 func (w *statusRecorder) writer() http.ResponseWriter {
-	_, flushes := w.ResponseWriter.(http.Flusher)
-	_, hijacks := w.ResponseWriter.(http.Hijacker)
+	flushes, hijacks := unwraps[http.Flusher](w.ResponseWriter), unwraps[http.Hijacker](w.ResponseWriter)
 	switch {
 	case flushes && hijacks:
 		return both{w, flusher{w}, hijacker{w}}
@@ -68,6 +73,20 @@ func (w *statusRecorder) writer() http.ResponseWriter {
 		return onlyHijacker{w, hijacker{w}}
 	}
 	return w
+}
+
+// unwraps reports whether w, or a writer that it unwraps, is a T.
+func unwraps[T any](w http.ResponseWriter) bool {
+	for {
+		if _, is := w.(T); is {
+			return true
+		}
+		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return false
+		}
+		w = u.Unwrap()
+	}
 }
 
 type (
