@@ -45,8 +45,9 @@ type Rule struct {
 
 	// Cost returns what a call, or a message, costs in tokens; nil means 1. See [MethodCosts]. A call that costs 0
 	// passes the rule uncounted. Its trailers have what this process knows of the limit, see [tiered.Limiter.PeekLocal],
-	// unless other rules count it. One that costs more than the burst is refused. A negative cost is refused with
-	// InvalidArgument, because it may come from the request.
+	// unless other rules count it. It passes even if the limit is spent; Actual and Settle charge what it has cost. One that
+	// costs more than the burst is refused. A negative cost is refused with InvalidArgument, because it may come from the
+	// request.
 	Cost func(context.Context, Call) int64
 
 	// Actual returns what a call has cost, once its handler has returned. What was taken before is corrected to it, as

@@ -33,7 +33,7 @@ func New(rules []Rule, o *Options) (*Server, error) {
 	}
 	s := &Server{o: options, ends: options.Counts != nil}
 	s.limit.rules = append([]Rule(nil), rules...)
-	s.limit.skip, s.limit.logger = options.Skip, options.Logger
+	s.limit.skip, s.limit.logger, s.limit.settles = options.Skip, options.Logger, options.Settle
 	s.messages = s.limit.countsMessages()
 	for i := range rules {
 		s.ends = s.ends || rules[i].Actual != nil
@@ -67,7 +67,7 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 ) {
 	r := request{ctx: ctx, call: Call{Method: info.FullMethod, Request: req}}
 	var room [fewRules]use
-	t, uses, refused := s.admit(r, wholeCall, room[:0])
+	t, uses, free, refused := s.admit(r, wholeCall, room[:0])
 	if refused != nil {
 		s.setTrailer(ctx, s.refusal(refused))
 		return nil, s.answer(ctx, refused)
@@ -75,11 +75,12 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	md := metadata.MD{}
 	s.addLimit(md, &t.Decision)
 	s.setTrailer(ctx, md)
-	if len(uses) == 0 {
+	if !s.ends && !s.o.Settle {
 		return handler(ctx, req)
 	}
+	st := s.limit.settlement(t, uses, free)
 	if s.o.Settle {
-		ctx = s.limit.withSettlement(ctx, t, uses)
+		ctx = st.in(ctx)
 	}
 	resp, err := handler(ctx, req)
 	if s.ends {
@@ -87,23 +88,26 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		if err == nil {
 			end.Response, end.Sent = resp, 1
 		}
-		s.ended(r, t, uses, end)
+		s.ended(r, st, end)
 	}
 	return resp, err
 }
 
 // admit takes the tokens that a part of the rules wants, unless the call skips them all. If they cost nothing, the
 // Decision is what is known of them.
-func (s *Server) admit(r request, which part, room []use) (tiered.Reservation, []use, *Error) {
+func (s *Server) admit(r request, which part, room []use) (t tiered.Reservation, uses, free []use, refused *Error) {
 	if skip, refused := s.limit.skipped(r); skip || refused != nil {
-		return tiered.Reservation{}, nil, refused
+		return t, nil, nil, refused
 	}
-	uses, free, refused := s.limit.uses(r, which, room)
-	if refused != nil || len(uses) == 0 {
-		return tiered.Reservation{Decision: s.limit.tightest(free)}, nil, refused
+	uses, free, refused = s.limit.uses(r, which, room)
+	switch {
+	case refused != nil:
+	case len(uses) == 0:
+		t.Decision = s.limit.tightest(free)
+	default:
+		t, refused = take(r, uses, false)
 	}
-	t, refused := take(r, uses, false)
-	return t, uses, refused
+	return t, uses, free, refused
 }
 
 // refusal completes a refusal and returns its trailers.
@@ -172,7 +176,7 @@ func (s *Server) Limit(ctx context.Context) error {
 	method, _ := grpc.Method(ctx)
 	r := request{ctx: ctx, call: Call{Method: method}}
 	var room [fewRules]use
-	t, uses, refused := s.admit(r, opening, room[:0])
+	t, uses, _, refused := s.admit(r, opening, room[:0])
 	if refused != nil {
 		s.setTrailer(ctx, s.refusal(refused))
 		return s.answer(ctx, refused)
@@ -190,6 +194,9 @@ func (s *Server) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 	ctx := ss.Context()
 	r := request{ctx: ctx, call: Call{Method: info.FullMethod, Stream: true}}
 	if skip, refused := s.limit.skipped(r); skip {
+		if s.o.Settle {
+			ss = &serverStream{ServerStream: ss, s: new(Server), ctx: s.limit.settlement(tiered.Reservation{}, nil, nil).in(ctx)}
+		}
 		return handler(srv, ss)
 	} else if refused != nil {
 		return s.refuseStream(ss, refused)
@@ -206,8 +213,9 @@ func (s *Server) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 	}
 	st := &serverStream{ServerStream: ss, s: s, ctx: ctx, method: info.FullMethod, md: metadata.MD{}}
 	s.addLimit(st.md, &t.Decision)
-	if s.o.Settle && len(uses) > 0 {
-		st.ctx = s.limit.withSettlement(ctx, t, uses)
+	settled := s.limit.settlement(t, uses, free)
+	if s.o.Settle {
+		st.ctx = settled.in(ctx)
 	}
 	err := handler(srv, st)
 	if refused := st.refused; refused != nil && err != nil { // the handler may have answered it by a status of its own
@@ -217,7 +225,7 @@ func (s *Server) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 		ss.SetTrailer(st.md)
 	}
 	if s.ends {
-		s.ended(r, t, uses, End{Err: err, Received: st.received.Load(), Sent: st.sent.Load()})
+		s.ended(r, settled, End{Err: err, Received: st.received.Load(), Sent: st.sent.Load()})
 	}
 	return err
 }

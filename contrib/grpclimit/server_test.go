@@ -288,8 +288,25 @@ func TestSettled(t *testing.T) {
 		o      Options
 		actual func(context.Context, Call, End) int64
 		unary  func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error)
+		less   int64 // than the cost of 10
 		left   int64
 	}{
+		{
+			name: "Actual of a call that took nothing", less: 10, left: 97,
+			actual: func(context.Context, Call, End) int64 { return 3 },
+		},
+		{
+			name: "Settle of a call that took nothing", less: 10, left: 80, o: Options{Settle: true},
+			unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+				return &pb.SimpleResponse{}, Settle(ctx, 20)
+			},
+			actual: func(context.Context, Call, End) int64 { return 1 },
+		},
+		{
+			name: "Actual of a call that took nothing and does not count", less: 10, left: 100,
+			o:      Options{Counts: func(codes.Code) bool { return false }},
+			actual: func(context.Context, Call, End) int64 { return 3 },
+		},
 		{
 			name: "an error that does not count", left: 100,
 			o:     Options{Counts: func(c codes.Code) bool { return c != codes.NotFound }},
@@ -338,7 +355,7 @@ func TestSettled(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			l := limiter(t, g, fmt.Sprint("p", i), tiered.PerDay(100))
 			rule := perUser(l)
-			rule.Cost = func(context.Context, Call) int64 { return 10 }
+			rule.Cost = func(context.Context, Call) int64 { return 10 - c.less }
 			rule.Actual = c.actual
 			c.o.Logger = quiet
 			s := server(t, &c.o, rule)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -14,26 +16,53 @@ import (
 // settlementKey is the context key of a *settlement.
 type settlementKey struct{}
 
-// settlement is what a handler may correct.
+// settlement is what a call has taken, and what may correct it, once: its handler, Counts or Actual.
 type settlement struct {
-	tiered.Reservation
-	rules int
-	of    []int // the rule of each reserved use
+	reserved tiered.Reservation
+	uses     []use // those that are reserved
+	free     []use // those that have taken nothing
+	rules    int
+	ended    atomic.Bool
 }
 
-func (l *limit) withSettlement(ctx context.Context, t tiered.Reservation, uses []use) context.Context {
-	s := &settlement{Reservation: t, rules: len(l.rules), of: make([]int, len(uses))}
-	for i, u := range uses {
-		s.of[i] = u.rule
-	}
+func (l *limit) settlement(t tiered.Reservation, uses, free []use) *settlement {
+	return &settlement{reserved: t, uses: slices.Clone(uses), free: free, rules: len(l.rules)}
+}
+
+// in returns a context with what Settle needs. Calls to which no rule applies have it too: otherwise Settle would correct
+// what an outer Server has taken.
+func (s *settlement) in(ctx context.Context) context.Context {
 	return context.WithValue(ctx, settlementKey{}, s)
 }
+
+// end reports true once.
+func (s *settlement) end() bool { return !s.ended.Swap(true) }
+
+// settle corrects the cost of each rule.
+func (s *settlement) settle(actual []int64) {
+	if !s.end() {
+		return
+	}
+	costs := make([]int64, len(s.uses))
+	for i, u := range s.uses {
+		costs[i] = actual[u.rule]
+	}
+	s.reserved.Settle(costs...)
+	for _, u := range s.free {
+		if n := min(actual[u.rule], maxCharge); n > 0 {
+			_ = u.limiter.Charge(u.key, n) // cannot fail: uses has checked the key
+		}
+	}
+}
+
+// maxCharge is the most that can be charged at once.
+const maxCharge = 1 << 40
 
 // Settle corrects the cost of the call of ctx to the actual one: one number of tokens for each rule of the innermost
 // [Server] with [Options.Settle], in their order. It ignores the numbers of rules that did not apply to the call, and of
 // rules with Messages in a stream. A surplus is returned and a deficit is charged, as by
-// [tiered.Reservation.Settle]. Only the first correction of a call counts: this one comes before [Rule.Actual] and
-// [Options.Counts]. Settle does not block. If it returns an error, nothing was corrected.
+// [tiered.Reservation.Settle]; so is what a call of cost 0 has cost. Only the first correction of a call counts: this one
+// comes before [Rule.Actual] and [Options.Counts]. Settle does not block. If it returns an error, nothing was corrected.
 func Settle(ctx context.Context, actual ...int64) error {
 	var s *settlement
 	if ctx != nil {
@@ -45,18 +74,14 @@ func Settle(ctx context.Context, actual ...int64) error {
 	if len(actual) != s.rules {
 		return fmt.Errorf("grpclimit: %d costs: must be one for each of %d rules", len(actual), s.rules)
 	}
-	costs := make([]int64, len(s.of))
-	for i, rule := range s.of {
-		costs[i] = actual[rule]
-	}
-	s.Reservation.Settle(costs...)
+	s.settle(actual)
 	return nil
 }
 
 // ended returns or corrects the tokens of a call whose handler has returned. If a user's function panics, the cost
 // stays as it is.
-func (s *Server) ended(r request, t tiered.Reservation, uses []use, end End) {
-	if len(uses) == 0 {
+func (s *Server) ended(r request, st *settlement, end End) {
+	if len(st.uses)+len(st.free) == 0 {
 		return
 	}
 	field := "Options.Counts"
@@ -66,20 +91,23 @@ func (s *Server) ended(r request, t tiered.Reservation, uses []use, end End) {
 		}
 	}()
 	if s.o.Counts != nil && !s.o.Counts(codeOf(end.Err)) {
-		t.Cancel()
+		if st.end() {
+			st.reserved.Cancel()
+		}
 		return
 	}
-	actual := false
-	costs := make([]int64, len(uses))
-	for i, u := range uses {
-		costs[i] = u.cost
-		if rule := &s.limit.rules[u.rule]; rule.Actual != nil {
-			field = fmt.Sprintf("rules[%d].Actual", u.rule)
-			costs[i], actual = rule.Actual(r.ctx, r.call, end), true
+	known, actual := false, make([]int64, st.rules)
+	for _, uses := range [][]use{st.uses, st.free} {
+		for _, u := range uses {
+			actual[u.rule] = u.cost
+			if rule := &s.limit.rules[u.rule]; rule.Actual != nil {
+				field = fmt.Sprintf("rules[%d].Actual", u.rule)
+				actual[u.rule], known = rule.Actual(r.ctx, r.call, end), true
+			}
 		}
 	}
-	if actual {
-		t.Settle(costs...)
+	if known {
+		st.settle(actual)
 	}
 }
 

@@ -166,6 +166,9 @@ func TestStreamSettles(t *testing.T) {
 		t.Errorf("%d answers, want 3", answered)
 	}
 	eventually(t, "33 tokens are spent", func() bool { return left(counted.Limiter, "ann") == 67 })
+	counted.Cost = func(context.Context, Call) int64 { return 0 }
+	talk(as(t, "bob"), t, dial(t, serve(t, &service{}, server(t, nil, counted).ServerOptions()...)), 3)
+	eventually(t, "33 are spent by a stream that took nothing", func() bool { return left(counted.Limiter, "bob") == 67 })
 
 	byHand := perUser(limiter(t, g, "by-hand", tiered.PerDay(100)))
 	other := perUser(limiter(t, g, "other", tiered.PerDay(9)))

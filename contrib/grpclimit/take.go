@@ -16,6 +16,7 @@ import (
 type limit struct {
 	rules   []Rule
 	client  bool
+	settles bool // handlers may correct the cost
 	skip    func(context.Context, Call) bool
 	logger  *slog.Logger
 	faulted atomic.Bool // a user's function has panicked
@@ -85,6 +86,9 @@ func (l *limit) uses(r request, which part, to []use) (uses, free []use, refused
 		u := use{rule: i, limiter: rule.Limiter, key: key, cost: 1}
 		if rule.Cost != nil {
 			if u.cost = rule.Cost(r.ctx, r.call); u.cost == 0 {
+				if (l.settles || rule.Actual != nil) && uint(len(key)-1) >= tiered.MaxKeyLength { // it could not be charged
+					return nil, nil, newError(r, tiered.Decision{Reason: tiered.InvalidKey, Policy: rule.Limiter.Policy().Name}, nil)
+				}
 				free = append(free, u)
 				continue
 			}

@@ -52,6 +52,9 @@ const fewRules = 4
 
 func (l *limit) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	if l.Skip != nil && l.Skip(r) {
+		if l.Settle {
+			r, _ = l.withSettlement(r, tiered.Reservation{}, nil, nil)
+		}
 		next.ServeHTTP(w, r)
 		return
 	}
@@ -61,37 +64,41 @@ func (l *limit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		l.refuse(w, r, refused)
 		return
 	}
+	var t tiered.Reservation
 	if len(uses) == 0 {
 		l.tell(w.Header(), free)
-		next.ServeHTTP(w, r)
-		return
-	}
-	ctx := r.Context()
-	if ctx.Err() != nil { // nobody reads the answer, so nothing is taken
-		l.refuse(w, r, canceled(ctx, uses))
-		return
-	}
-	t := take(ctx, uses)
-	if t.Allowed && ctx.Err() != nil {
-		t.Cancel()
-		t.Decision = canceled(ctx, uses)
-	}
-	if !t.Allowed {
+	} else {
+		ctx := r.Context()
+		if ctx.Err() != nil { // nobody reads the answer, so nothing is taken
+			l.refuse(w, r, canceled(ctx, uses))
+			return
+		}
+		t = take(ctx, uses)
+		if t.Allowed && ctx.Err() != nil {
+			t.Cancel()
+			t.Decision = canceled(ctx, uses)
+		}
 		l.headers(w.Header(), uses, &t.Decision)
-		l.refuse(w, r, t.Decision)
-		return
+		if !t.Allowed {
+			l.refuse(w, r, t.Decision)
+			return
+		}
 	}
-	l.headers(w.Header(), uses, &t.Decision)
+	var s *settlement
 	if l.Settle {
-		r = r.WithContext(withSettlement(ctx, t, l.rules, uses))
+		r, s = l.withSettlement(r, t, uses, free)
 	}
-	if l.Counts == nil {
+	if l.Counts == nil || len(uses) == 0 && (s == nil || len(free) == 0) {
 		next.ServeHTTP(w, r)
 		return
 	}
 	seen := &statusRecorder{ResponseWriter: w}
 	next.ServeHTTP(seen.writer(), r)
-	if !l.Counts(seen.final()) {
+	switch counts := l.Counts(seen.final()); {
+	case counts:
+	case s == nil:
+		t.Cancel()
+	case s.end():
 		t.Cancel()
 	}
 }
@@ -127,6 +134,9 @@ func (l *limit) uses(r *http.Request, uses []use) (_, free []use, _ tiered.Decis
 		u := use{rule: i, limiter: rule.Limiter, key: key, cost: 1}
 		if rule.Cost != nil {
 			if u.cost = rule.Cost(r); u.cost == 0 {
+				if l.Settle && uint(len(key)-1) >= tiered.MaxKeyLength { // what it costs could not be charged
+					return nil, nil, tiered.Decision{Reason: tiered.InvalidKey, Policy: rule.Limiter.Policy().Name}
+				}
 				free = append(free, u)
 				continue
 			}

@@ -486,6 +486,47 @@ func (f failing) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// Settle is about the innermost middleware, also if it has counted nothing of the request. What could not be charged is
+// refused.
+func TestSettleOfNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := group(t)
+		all := func(*http.Request) bool { return true }
+		no := func(*http.Request) int64 { return 0 }
+		for i, c := range []struct {
+			inner  Rule
+			o      Options
+			user   string
+			status int
+			left   int64 // of the inner rule
+		}{
+			{Rule{Skip: all}, Options{}, "ann", 200, 100},
+			{Rule{}, Options{Skip: all}, "ann", 200, 100},
+			{Rule{Cost: no}, Options{}, "ann", 200, 93},
+			{Rule{Cost: no}, Options{Counts: func(int) bool { return false }}, "ann", 200, 93}, // the handler was first
+			{Rule{Cost: no}, Options{}, strings.Repeat("x", tiered.MaxKeyLength+1), 400, 100},
+		} {
+			outer := limiter(t, g, fmt.Sprint("outer-", i), tiered.PerDay(100))
+			inner := limiter(t, g, fmt.Sprint("inner-", i), tiered.PerDay(100))
+			c.inner.Limiter, c.inner.Key, c.inner.Missing, c.o.Settle = inner, Header("X-User"), Refuse, true
+			h := wrap(t, []Rule{{Limiter: outer, Key: RemoteIP(), Missing: Refuse}}, &Options{Settle: true},
+				wrap(t, []Rule{c.inner}, &c.o, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					if err := Settle(r.Context(), 7); err != nil {
+						t.Errorf("case %d: %v", i, err)
+					}
+				})))
+			r := request(c.user)
+			r.RemoteAddr = "192.0.2.1:1"
+			status := do(h, r).StatusCode
+			time.Sleep(time.Second)
+			if status != c.status || left(inner, "ann") != c.left || left(outer, "192.0.2.1") != 99 {
+				t.Errorf("case %d: status %d, %d left inside, %d outside, want %d, %d, 99", i, status, left(inner, "ann"),
+					left(outer, "192.0.2.1"), c.status, c.left)
+			}
+		}
+	})
+}
+
 // A handler corrects each rule's cost, the rules that did not apply aside.
 func TestSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -23,7 +23,9 @@ type Rule struct {
 	Missing Missing
 
 	// Cost returns what a request costs, in tokens; nil means 1. A request that costs 0 passes the rule uncounted.
-	// It is told what this process knows of the limit, see [tiered.Limiter.PeekLocal], unless other rules count it. One that costs more than the burst is refused. A negative cost is a bug in Cost and is answered with 503.
+	// It is told what this process knows of the limit, see [tiered.Limiter.PeekLocal], unless other rules count it. It passes
+	// even if the limit is spent; Settle charges what it has cost. One that costs more than the burst is refused. A negative
+	// cost is a bug in Cost and is answered with 503.
 	Cost func(*http.Request) int64
 
 	// Limit returns a limit that the request carries, such as that of a plan in its token: see [tiered.Use.WithLimit].
