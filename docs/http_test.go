@@ -3,9 +3,12 @@ package docs_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/adapters"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -33,6 +36,17 @@ func askInHandler(limiter *tiered.Limiter, userID string) http.HandlerFunc {
 			return
 		}
 		httplimit.WriteHeaders(w.Header(), d)
+	}
+}
+
+// The page's table of frameworks is the one that is played on each of them.
+func TestTableOfFrameworksIsOnThePage(t *testing.T) {
+	page, err := os.ReadFile("http.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if table := adapters.Markdown(); !strings.Contains(string(page), table) {
+		t.Errorf("docs/http.md must have\n%s", table)
 	}
 }
 

@@ -23,27 +23,43 @@ import (
 type contextKey struct{}
 
 // Middleware calls the next handler if limit lets the request through. limit is what [httplimit.New],
-// [httplimit.ByIP] or [httplimit.ByHeader] returns. If it is nil, all requests get 503.
+// [httplimit.ByIP] or [httplimit.ByHeader] returns. If it is nil, all requests get 503. With [httplimit.Options.Counts] an
+// error of the handler is answered at once, as echo's RequestLogger does with HandleError, because Counts needs the status.
+// Outer middleware gets the error as well.
 func Middleware(limit func(http.Handler) http.Handler) echo.MiddlewareFunc {
 	if limit == nil {
 		limit = refuse
 	}
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
+		return func(c echo.Context) (err error) {
+			below := c.Response().Writer
+			front := &writer{c.Response()} // so that echo knows of a refusal
 			admitted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				c.SetRequest(r)
+				front.ResponseWriter = below
+				if w == http.ResponseWriter(front) {
+					err = next(c)
+					return
+				}
 				c.Response().Writer = w
-				if err := next(c); err != nil {
+				defer func() { c.Response().Writer = below }()
+				if err = next(c); err != nil {
 					c.Error(err) // now, so that Options.Counts sees the status
 				}
 			})
-			r, w := c.Request(), c.Response().Writer
-			defer func() { c.Response().Writer = w }()
-			limit(admitted).ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), contextKey{}, c)))
-			return nil
+			r := c.Request()
+			limit(admitted).ServeHTTP(front, r.WithContext(context.WithValue(r.Context(), contextKey{}, c)))
+			return err
 		}
 	}
 }
+
+// writer is what a limit writes to: echo's Response as long as the request is not admitted, and then what that one writes
+// to.
+type writer struct{ http.ResponseWriter }
+
+// Unwrap is for http.ResponseController.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // refuse is what limits requests if the error of httplimit.New was ignored.
 func refuse(http.Handler) http.Handler {

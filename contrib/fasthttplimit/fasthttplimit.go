@@ -8,6 +8,7 @@
 package fasthttplimit
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
@@ -37,7 +38,8 @@ func New(l *tiered.Limiter, key func(*fasthttp.RequestCtx) string) (
 			next = (*fasthttp.RequestCtx).NotFound
 		}
 		return func(c *fasthttp.RequestCtx) {
-			d := l.Allow(c, key(c))
+			// Not c: its Done says that the server shuts down, which must not refuse the requests that it still serves.
+			d := l.Allow(context.Background(), key(c))
 			a := answer{c, make(http.Header, 4)}
 			if !d.Allowed {
 				httplimit.WriteRefusal(a, d)

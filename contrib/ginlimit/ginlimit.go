@@ -10,7 +10,9 @@
 package ginlimit
 
 import (
+	"bufio"
 	"context"
+	"net"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -29,18 +31,40 @@ func Middleware(limit func(http.Handler) http.Handler) gin.HandlerFunc {
 		limit = refuse
 	}
 	return func(c *gin.Context) {
-		admitted := false
-		next := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		admitted, below := false, c.Writer
+		next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			admitted = true
 			c.Request = r
+			if w == http.ResponseWriter(below) {
+				c.Next()
+				return
+			}
+			c.Writer = writer{below, w}
+			defer func() { c.Writer = below }()
 			c.Next()
+			w.WriteHeader(below.Status()) // gin has it already
 		})
 		r := c.Request.WithContext(context.WithValue(c.Request.Context(), contextKey{}, c))
-		limit(next).ServeHTTP(c.Writer, r)
+		limit(next).ServeHTTP(below, r)
 		if !admitted {
 			c.Abort()
+			below.WriteHeaderNow()
 		}
 	}
+}
+
+// writer is gin's writer within a limit with [httplimit.Options.Counts], which sees what is done to seen.
+type writer struct {
+	gin.ResponseWriter
+	seen http.ResponseWriter
+}
+
+// Unwrap is for http.ResponseController.
+func (w writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Hijack is seen too: the status of a connection that was taken over is not gin's.
+func (w writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(w.seen).Hijack()
 }
 
 // refuse is what limits requests if the error of httplimit.New was ignored.

@@ -12,7 +12,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
-func TestMiddleware(t *testing.T) {
+// The key is read from gin's context. A mistake is refused.
+func TestKey(t *testing.T) {
 	gin.SetMode(gin.TestMode)
 	store := remote.NewMemory()
 	limiter, err := tiered.New(store, tiered.Policy{Name: "per-tenant", Limit: tiered.PerHour(2)}, nil)

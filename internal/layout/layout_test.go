@@ -105,6 +105,7 @@ var importRules = []importRule{
 	{packages: "internal/proof/answers", ours: []string{"lua", "remote", "tiered", "internal/proof"}},
 	{packages: "internal/rig/watch", ours: []string{"lua", "remote"}},
 	{packages: "internal/rig/nodes", ours: []string{"lua", "remote"}},
+	{packages: "internal/rig/adapters", ours: []string{"remote", "tiered", "tiered/httplimit", "internal/rig/watch"}},
 	{packages: "internal/rig/spelling", ours: []string{"remote", "tiered", "tiered/policyfile"}},
 	{
 		packages: "internal/rig/fleet",

@@ -1,0 +1,90 @@
+package ginlimit
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/adapters"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
+)
+
+// The table of behaviors that docs/http.md shows: the column of gin.
+func TestTableOfFrameworks(t *testing.T) {
+	gin.SetMode(gin.TestMode)
+	adapters.Play(t, "gin", func(t *testing.T, app adapters.App, ln net.Listener) func() error {
+		limit, err := httplimit.New(app.Rules, app.Options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := gin.New()
+		g.Use(func(c *gin.Context) {
+			defer func() {
+				v := recover()
+				if v != nil {
+					c.AbortWithStatus(http.StatusInternalServerError)
+				}
+				seen := adapters.Seen{Status: c.Writer.Status(), Written: c.Writer.Written(), Panic: v}
+				if last := c.Errors.Last(); last != nil {
+					seen.Err = last.Err
+				}
+				app.After(seen)
+			}()
+			app.Before(request{c})
+			c.Next()
+		}, Middleware(limit))
+		g.GET("/", func(c *gin.Context) {
+			if err := app.Handler(request{c}); err != nil {
+				_ = c.Error(err)
+			}
+		})
+		s := &http.Server{Handler: g}
+		done := make(chan error, 1)
+		go func() { done <- s.Serve(ln) }()
+		return func() error {
+			err := s.Shutdown(context.Background())
+			if served := <-done; !errors.Is(served, http.ErrServerClosed) {
+				err = errors.Join(err, served)
+			}
+			return err
+		}
+	})
+}
+
+type request struct{ c *gin.Context }
+
+func (r request) Context() context.Context { return r.c.Request.Context() }
+
+func (r request) With(key, value string) {
+	r.c.Request = r.c.Request.WithContext(context.WithValue(r.Context(), adapters.Key(key), value))
+}
+
+func (r request) Value(key string) any { return r.Context().Value(adapters.Key(key)) }
+
+func (r request) Answer(status int, body string) {
+	if body == "" {
+		r.c.Status(status)
+		return
+	}
+	r.c.String(status, body)
+}
+
+func (r request) Stream(write func(func(string))) {
+	write(func(part string) {
+		_, _ = io.WriteString(r.c.Writer, part)
+		r.c.Writer.Flush()
+	})
+}
+
+func (r request) Hijack(use func(net.Conn)) {
+	c, _, err := r.c.Writer.Hijack()
+	if err != nil {
+		panic(err)
+	}
+	use(c)
+}

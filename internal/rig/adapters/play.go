@@ -1,0 +1,252 @@
+package adapters
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
+)
+
+func admitted(p *player) {
+	p.start(App{Rules: []httplimit.Rule{perUser(p.limiter("api", tiered.PerHour(2)))}, Handler: func(r Request) error {
+		r.Answer(http.StatusCreated, "made")
+		return nil
+	}})
+	for _, want := range []struct{ user, left string }{{"ann", "1"}, {"ann", "0"}, {"bob", "1"}} {
+		a := p.get(want.user)
+		if a.status != http.StatusCreated || a.body != "made" || a.header.Get("X-RateLimit-Limit") != "2" ||
+			a.header.Get("X-RateLimit-Remaining") != want.left || a.header.Get("Retry-After") != "" {
+			p.Errorf("%+v, want %+v", a, want)
+		}
+	}
+}
+
+func refused(p *player) {
+	ran := 0
+	p.start(App{Rules: []httplimit.Rule{perUser(p.limiter("api", tiered.PerHour(1)))}, Handler: func(Request) error {
+		ran++
+		return nil
+	}})
+	p.get("ann")
+	for _, want := range []struct {
+		user, retry, body string
+		status            int
+	}{
+		{"ann", "3600", "Rate limit exceeded.\n", http.StatusTooManyRequests},
+		{"", "", "The request does not identify its client.\n", http.StatusBadRequest},
+	} {
+		a := p.get(want.user)
+		if a.status != want.status || a.header.Get("Retry-After") != want.retry || a.body != want.body ||
+			!strings.HasPrefix(a.header.Get("Content-Type"), "text/plain") {
+			p.Errorf("%+v, want %+v", a, want)
+		}
+	}
+	if ran != 1 {
+		p.Errorf("the handler ran %d times, want 1", ran)
+	}
+}
+
+func statusOutside(p *player) {
+	p.start(App{Rules: []httplimit.Rule{perUser(p.limiter("api", tiered.PerHour(1)))}, Handler: func(r Request) error {
+		r.Answer(http.StatusUnauthorized, "x")
+		return nil
+	}})
+	for _, want := range []struct {
+		user   string
+		status int
+	}{{"ann", http.StatusUnauthorized}, {"ann", http.StatusTooManyRequests}, {"", http.StatusBadRequest}} {
+		if a, s := p.get(want.user), p.seen(); a.status != want.status || s.Status != want.status || !s.Written {
+			p.Errorf("the client got %d, outside it is %+v, want %d", a.status, s, want.status)
+		}
+	}
+}
+
+func errorOutside(p *player) {
+	broken := errors.New("broken")
+	for name, o := range map[string]*httplimit.Options{
+		"no options": nil, "Counts": {Counts: func(int) bool { return true }}, "Settle": {Settle: true},
+	} {
+		p.start(App{
+			Rules: []httplimit.Rule{perUser(p.limiter(strings.ReplaceAll(name, " ", "-"), tiered.PerHour(1)))}, Options: o,
+			Handler: func(Request) error { return broken },
+		})
+		if a, s := p.get("ann"), p.seen(); !errors.Is(s.Err, broken) || strings.Count(a.body, "Error") > 1 {
+			p.Errorf("%s: %+v, outside it is %+v", name, a, s)
+		}
+		if a, s := p.get("ann"), p.seen(); s.Err != nil {
+			p.Errorf("%s: a refusal is %+v, outside %+v", name, a, s)
+		}
+	}
+}
+
+func stored(p *player) {
+	var found any
+	p.start(App{
+		Rules: []httplimit.Rule{perUser(p.limiter("api", tiered.PerHour(1)))}, Options: &httplimit.Options{Settle: true},
+		Before: func(r Request) { r.With("tenant", "acme") },
+		Handler: func(r Request) error {
+			found = r.Value("tenant")
+			return nil
+		},
+	})
+	p.get("ann")
+	if p.seen(); found != "acme" {
+		p.Errorf("found %v", found)
+	}
+}
+
+func writesNothing(p *player) {
+	p.start(App{
+		Rules:   []httplimit.Rule{perUser(p.limiter("api", tiered.PerHour(1)))},
+		Handler: func(Request) error { return nil },
+	})
+	if a := p.get("ann"); a.status != http.StatusOK || a.body != "" || a.header.Get("X-RateLimit-Remaining") != "0" {
+		p.Errorf("%+v", a)
+	}
+}
+
+func streamed(p *player) {
+	for i, o := range []*httplimit.Options{nil, {Settle: true, Counts: func(int) bool { return true }}} {
+		next := make(chan bool)
+		p.start(App{
+			Rules:   []httplimit.Rule{perUser(p.limiter(fmt.Sprint("api-", i), tiered.PerHour(10)))},
+			Options: o,
+			Handler: func(r Request) error {
+				r.Stream(func(send func(string)) {
+					for i := range 3 {
+						send(fmt.Sprintf("data: %d\n", i))
+						<-next
+					}
+				})
+				return nil
+			},
+		})
+		func() {
+			defer close(next)
+			resp, err := p.client.Do(p.request(context.Background(), "/", "ann"))
+			if err != nil {
+				p.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if left := resp.Header.Get("X-RateLimit-Remaining"); left != "9" {
+				p.Errorf("remaining %q", left)
+			}
+			lines := bufio.NewReader(resp.Body)
+			for i := range 3 {
+				if line, err := lines.ReadString('\n'); err != nil || line != fmt.Sprintf("data: %d\n", i) {
+					p.Fatalf("%q, %v", line, err)
+				}
+				next <- true // the next part is not written before
+			}
+		}()
+	}
+}
+
+// takesOver takes the connection over, and answers one line.
+func takesOver(r Request) error {
+	r.Hijack(func(c net.Conn) {
+		defer c.Close()
+		fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		if line, err := bufio.NewReader(c).ReadString('\n'); err == nil {
+			fmt.Fprint(c, "you say "+line)
+		}
+	})
+	return nil
+}
+
+// hijack asks for another protocol, and says a line.
+func (p *player) hijack() {
+	p.Helper()
+	c, err := net.Dial("tcp", p.address)
+	if err != nil {
+		p.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: x\r\nX-User: ann\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+	in := bufio.NewReader(c)
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		p.Fatalf("%v, %v", resp, err)
+	}
+	defer resp.Body.Close()
+	fmt.Fprint(c, "hello\n")
+	if line, err := in.ReadString('\n'); line != "you say hello\n" {
+		p.Errorf("%q, %v", line, err)
+	}
+}
+
+func hijacked(p *player) {
+	p.start(App{Rules: []httplimit.Rule{perUser(p.limiter("api", tiered.PerHour(1)))}, Handler: takesOver})
+	p.hijack()
+	if a := p.get("ann"); a.status != http.StatusTooManyRequests {
+		p.Errorf("the next request got %d", a.status)
+	}
+}
+
+func panicked(p *player) {
+	for i, o := range []*httplimit.Options{nil, {Counts: func(int) bool { return false }}} {
+		l := p.limiter(fmt.Sprint("api-", i), tiered.PerHour(1))
+		p.start(App{Rules: []httplimit.Rule{perUser(l)}, Options: o, Handler: func(Request) error { panic("ouch") }})
+		if a, s := p.get("ann"), p.seen(); a.status != http.StatusInternalServerError || s.Panic != "ouch" {
+			p.Errorf("%+v, outside it is %+v", a, s)
+		}
+		if a := p.get("ann"); a.status != http.StatusTooManyRequests {
+			p.Errorf("the next request got %d", a.status)
+		}
+		p.left(l, "ann", 0)
+	}
+}
+
+func shutDown(p *player) {
+	began, goOn := make(chan bool), make(chan bool)
+	p.start(App{
+		Rules:  []httplimit.Rule{perUser(p.limiter("api", tiered.PerHour(1)))},
+		Before: func(Request) { began <- true; <-goOn }, // authentication, which takes a moment
+	})
+	got, ended := make(chan answer, 1), make(chan bool)
+	go func() { got <- p.get("ann") }()
+	receive(p, began)
+	go func() { p.end(); close(ended) }()
+	p.eventually("the server no longer listens", func() bool {
+		c, err := net.Dial("tcp", p.address)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err != nil
+	})
+	close(goOn)
+	if a := receive(p, got); a.status != http.StatusOK || a.body != "served" {
+		p.Errorf("%+v", a)
+	}
+	receive(p, ended)
+}
+
+func clientGone(p *player) {
+	l, began := p.limiter("api", tiered.PerHour(5)), make(chan bool)
+	p.start(App{Rules: []httplimit.Rule{perUser(l)}, Before: func(r Request) {
+		began <- true
+		<-r.Context().Done()
+	}})
+	ctx, leave := context.WithCancel(context.Background())
+	ended := make(chan bool)
+	go func() {
+		defer close(ended)
+		if resp, err := p.client.Do(p.request(ctx, "/", "ann")); err == nil {
+			_ = resp.Body.Close()
+			p.Errorf("the client got %s", resp.Status)
+		}
+	}()
+	receive(p, began)
+	leave()
+	receive(p, ended)
+	if s := p.seen(); s.Status != http.StatusServiceUnavailable {
+		p.Errorf("outside it is %+v", s)
+	}
+	p.left(l, "ann", 5)
+}

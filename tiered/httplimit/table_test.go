@@ -1,0 +1,96 @@
+package httplimit_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/adapters"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
+)
+
+// The table of behaviors that docs/http.md shows: the column of net/http.
+func TestTableOfFrameworks(t *testing.T) {
+	adapters.Play(t, "net/http", func(t *testing.T, app adapters.App, ln net.Listener) func() error {
+		limit, err := httplimit.New(app.Rules, app.Options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mux := http.NewServeMux()
+		mux.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) { _ = app.Handler(&request{w, r}) })
+		limited := limit(mux)
+		s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			seen := &recorder{ResponseWriter: w}
+			defer func() {
+				v := recover()
+				if v != nil {
+					seen.WriteHeader(http.StatusInternalServerError)
+				}
+				app.After(adapters.Seen{Status: seen.status, Written: seen.status > 0, Panic: v})
+			}()
+			req := &request{seen, r}
+			app.Before(req)
+			limited.ServeHTTP(seen, req.r)
+		})}
+		done := make(chan error, 1)
+		go func() { done <- s.Serve(ln) }()
+		return func() error {
+			err := s.Shutdown(context.Background())
+			if served := <-done; !errors.Is(served, http.ErrServerClosed) {
+				err = errors.Join(err, served)
+			}
+			return err
+		}
+	})
+}
+
+// recorder is what loggers of net/http wrap writers with.
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *recorder) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+type request struct {
+	w http.ResponseWriter
+	r *http.Request
+}
+
+func (r *request) Context() context.Context { return r.r.Context() }
+
+func (r *request) With(key, value string) {
+	r.r = r.r.WithContext(context.WithValue(r.r.Context(), adapters.Key(key), value))
+}
+
+func (r *request) Value(key string) any { return r.r.Context().Value(adapters.Key(key)) }
+
+func (r *request) Answer(status int, body string) {
+	r.w.WriteHeader(status)
+	if body != "" {
+		_, _ = io.WriteString(r.w, body)
+	}
+}
+
+func (r *request) Stream(write func(func(string))) {
+	write(func(part string) {
+		_, _ = io.WriteString(r.w, part)
+		_ = http.NewResponseController(r.w).Flush()
+	})
+}
+
+func (r *request) Hijack(use func(net.Conn)) {
+	c, _, err := http.NewResponseController(r.w).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	use(c)
+}
