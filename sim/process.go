@@ -49,13 +49,15 @@ func (r *run) newProcess(number, slot int) (*process, error) {
 	return p, err
 }
 
-// decide makes a request, whose caller gives up after leave; 0 means never.
+// decide makes a request, whose caller gives up after leave; 0 means never. The process does not know before that it will:
+// it answers a caller with a deadline sooner.
 func (p *process) decide(limit int, key string, cost int64, leave time.Duration) tiered.Decision {
 	ctx := context.Background()
 	if leave > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, leave)
+		ctx, cancel = context.WithCancel(ctx)
 		defer cancel()
+		defer time.AfterFunc(leave, cancel).Stop()
 	}
 	p.store.enter()
 	d := p.limiters[limit].AllowN(ctx, key, cost)
