@@ -34,6 +34,9 @@ func TestAnswerComesBeforeEnvoysTimeout(t *testing.T) {
 			IsNegativeHits: back,
 		}
 	}
+	// Sixteenths of the time. What looks, looks at the same time, when the others are decided. What is tiny at the end is
+	// no time for the way of the answer.
+	parts := []time.Duration{12, 12, 12, 15}
 	for _, together := range []bool{false, true} {
 		for _, timeout := range []time.Duration{5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond} {
 			synctest.Test(t, func(t *testing.T) {
@@ -50,13 +53,13 @@ func TestAnswerComesBeforeEnvoysTimeout(t *testing.T) {
 				for i, d := range [][]*ratelimit.RateLimitDescriptor{
 					{descriptor("a", 1, false)},
 					{descriptor("b", 1, false), descriptor("c", 2, false)},
-					{descriptor("d", 0, false)},
-					{descriptor("e", 1, false), descriptor("f", 0, false), descriptor("g", 0, false)},
+					{descriptor("d", 0, false), descriptor("e", 0, false), descriptor("f", 0, false)},
+					{descriptor("g", 1, false), descriptor("h", 0, false), descriptor("i", 0, false)},
 				} {
 					ctx, cancel := context.WithTimeout(t.Context(), timeout)
 					start := time.Now()
 					_, err := s.ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "shop", Descriptors: d})
-					if took := time.Since(start); err != nil || took >= timeout {
+					if took := time.Since(start); err != nil || took > timeout*parts[i]/16 {
 						t.Errorf("call %d, together %v: %v after %v of %v", i, together, err, took, timeout)
 					}
 					cancel()

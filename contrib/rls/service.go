@@ -272,8 +272,8 @@ type check struct {
 }
 
 // ShouldRateLimit implements the protocol. It waits for Redis for at most the group's Budget, and for three quarters of
-// what the caller has left: Envoy tells its timeout with each call, so the answer comes in time. While Redis does not answer, the
-// fail mode of each rule decides; for fail-closed the answer is the status Unavailable, so that Envoy's
+// what the caller has left: Envoy tells its timeout with each call, so the answer comes in time. While Redis does not
+// answer, the fail mode of each rule decides; for fail-closed the answer is the status Unavailable, so that Envoy's
 // failure_mode_deny says what happens.
 //
 // Nothing that a client can bring into a call makes the answer an error, because Envoy lets a request through whose call
@@ -488,6 +488,8 @@ func each(ctx context.Context, checks []check) {
 		decisions = make([]tiered.Decision, len(uses))
 	}
 	tiered.AllowSeparately(ctx, uses, decisions)
+	var looks sync.WaitGroup // at the same time, because each may wait for Redis
+	defer looks.Wait()
 	n := 0
 	for i := range checks {
 		switch c := &checks[i]; {
@@ -497,9 +499,9 @@ func each(ctx context.Context, checks []check) {
 			n++
 		case c.limiter == nil, c.decided:
 		case c.back:
-			c.giveBack(ctx)
+			looks.Go(func() { c.giveBack(ctx) })
 		default:
-			c.look(ctx)
+			looks.Go(func() { c.look(ctx) })
 		}
 	}
 }
@@ -565,10 +567,12 @@ func (s *Service) together(ctx context.Context, checks []check) {
 			return
 		}
 	}
+	var looks sync.WaitGroup
+	defer looks.Wait()
 	for i := range checks {
 		if c := &checks[i]; c.takes() {
-			c.look(ctx)
 			c.decided = true
+			looks.Go(func() { c.look(ctx) })
 		}
 	}
 }
