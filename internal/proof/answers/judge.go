@@ -2,7 +2,6 @@ package answers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -33,11 +32,16 @@ func (w *player) settled(which int, key string) bool {
 	return !w.isDown() && time.Now().After(w.rough[which]) && w.waits(name(which, key)) == 0
 }
 
-// waits returns how many callers wait for a key of a policy.
-func (w *player) waits(name string) int {
+// waits returns how many callers wait for a key of a policy, or for any if that is "".
+func (w *player) waits(name string) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.waiting[name]
+	for of, callers := range w.waiting {
+		if name == "" || of == name {
+			n += callers
+		}
+	}
+	return n
 }
 
 // alone reports whether no other process holds tokens of a key.
@@ -222,179 +226,5 @@ func (p *process) each(which int, key string) {
 	if later := tightest.RetryAfter - v.RetryAfter; tightest.Allowed != v.Allowed || tightest.Remaining != v.Remaining || later.Abs() > time.Microsecond {
 		p.blame("each", fmt.Sprintf("v := p[%d][%d].Peek(ctx, %q)\neach, _ := p[%[1]d][%[2]d].PeekEach(ctx, %[3]q)\n"+
 			"t.Errorf(\"Peek says %%+v\\nPeekEach says %%+v\", v, each)", p.slot, which, key), "Peek says %+v\nPeekEach says %+v", v, all)
-	}
-}
-
-// counts are the requests of a policy in a process, as its callers saw them, and their tokens.
-type counts struct {
-	requests       tiered.Requests
-	tokens         int64 // granted, or charged afterwards
-	shared, open   int64
-	limited        int64
-	unlimited      int64
-	blocked        int64
-	unsure         bool // of some requests it is not known how they were decided
-	quiet          bool // nor whether Shadow admitted them
-	parts          bool // some requests were decided in parts, each of which counts
-	tiers          bool // of some it is not known by whom
-	served, gaveUp int64
-	longest        time.Duration
-}
-
-func (c *counts) admit(n int64) {
-	c.requests.Granted++
-	c.tokens += n
-	c.tiers = true
-}
-
-func (c *counts) alone(r tiered.Reason, n int64) {
-	if r == tiered.Shared {
-		c.shared += n
-	} else {
-		c.open += n
-	}
-}
-
-// count counts a request.
-func (c *counts) count(d *tiered.Decision, n int64) {
-	r := &c.requests
-	switch d.Reason {
-	case tiered.Granted:
-		if d.Burst == math.MaxInt64 {
-			r.Unlimited++
-			c.unlimited += n
-			return
-		}
-		r.Granted++
-		c.tokens += n
-		if d.Tier == tiered.Remote {
-			r.GrantedByRedis++
-		}
-	case tiered.Shared:
-		r.Shared++
-		c.alone(d.Reason, n)
-	case tiered.Open:
-		r.Open++
-		c.alone(d.Reason, n)
-	case tiered.Shadowed: // it is not known why
-		r.Shadowed++
-	case tiered.Limited:
-		r.Limited++
-		c.limited += n
-		if d.Tier == tiered.Remote {
-			r.LimitedByRedis++
-		}
-	case tiered.ShareSpent:
-		r.ShareSpent++
-	case tiered.Unavailable:
-		r.Unavailable++
-	case tiered.ExceedsBurst:
-		if d.Burst == 0 {
-			r.Blocked++
-			c.blocked += n
-		} else {
-			r.ExceedsBurst++
-		}
-	case tiered.InvalidKey, tiered.InvalidCost:
-		r.Invalid++
-	case tiered.Canceled:
-		r.Canceled++
-	}
-}
-
-// partly counts what AllowAtMost took.
-func (c *counts) partly(d *tiered.Decision, n int64) {
-	c.parts = true
-	switch {
-	case n == 0:
-	case d.Reason == tiered.Granted && d.Burst < math.MaxInt64:
-		c.tokens += n
-	case d.Reason == tiered.Granted:
-		c.unlimited += n
-	default:
-		c.unsure = true
-	}
-}
-
-// waited counts the end of WaitN.
-func (c *counts) waited(err error, n int64, took time.Duration, unsure bool) {
-	c.longest = max(c.longest, took)
-	c.tiers = true
-	var refused *tiered.LimitedError
-	if err == nil {
-		c.served++
-	} else {
-		c.gaveUp++
-	}
-	switch {
-	case unsure:
-		c.unsure, c.quiet = true, true
-	case err == nil:
-		c.admit(n)
-	case errors.As(err, &refused):
-		c.count(&refused.Decision, n)
-	}
-}
-
-// figures compares the figures of a process with what its callers saw.
-func (p *process) figures() {
-	if p.closed {
-		return
-	}
-	p.mu.Lock()
-	busy := 0
-	for _, n := range p.waiting {
-		busy += n
-	}
-	p.mu.Unlock()
-	if busy > 0 {
-		return
-	}
-	s := p.group.Stats()
-	for i, x := range p.Policies {
-		y, c := s.Policies[x.Name], p.counts[i]
-		judge := "stats"
-		is := func(what string, is, want int64) {
-			if is != want {
-				p.blame(judge, fmt.Sprintf("if n := p[%d][%d].Group().Stats().Policies[%q].%s; n != %d {\n\tt.Errorf(\"%[4]s is %%d, not %[5]d\", n)\n}",
-					p.slot, i, x.Name, what, want), "process %d, policy %s: %s is %d, and %d were seen: %+v", p.slot, x.Name, what, is, want, y)
-			}
-		}
-		is("Waiting", y.Waiting, 0)
-		if y.Waited > c.served || y.GaveUp > c.gaveUp || y.LongestWait > c.longest {
-			p.blame("stats", "t.Error()", "%d waited, %d gave up, for up to %v, and there were %d, %d, %v",
-				y.Waited, y.GaveUp, y.LongestWait, c.served, c.gaveUp, c.longest)
-		}
-		is("Granted", y.Granted, y.Spent+y.Returned+y.Burnt+y.Held)
-		r := y.Requests
-		if !c.quiet && !c.parts {
-			judge = "shadow"
-			is("Requests.Shadowed", r.Shadowed, c.requests.Shadowed)
-			judge = "stats"
-		}
-		if c.unsure {
-			continue
-		}
-		is("Spent", y.Spent, c.tokens-y.Standing-y.Refunded-y.Charged)
-		is("Shared", y.Shared, c.shared)
-		is("Open", y.Open, c.open)
-		is("Unlimited", y.Unlimited, c.unlimited)
-		if c.parts {
-			continue
-		}
-		if x.Shadow {
-			is("Requests.Refused()", r.Refused(), c.requests.Refused()+c.requests.Shadowed)
-			is("Requests.Admitted()", r.Admitted(), c.requests.Admitted())
-			continue
-		}
-		is("Limited", y.Limited, c.limited)
-		is("Blocked", y.Blocked, c.blocked)
-		if c.tiers {
-			r.GrantedByRedis, r.LimitedByRedis = c.requests.GrantedByRedis, c.requests.LimitedByRedis
-		}
-		if r != c.requests {
-			p.blame("stats", fmt.Sprintf("if r := p[%d][%d].Group().Stats().Policies[%q].Requests; r != (%#v) {\n\tt.Errorf(\"%%+v\", r)\n}",
-				p.slot, i, x.Name, c.requests), "process %d, policy %s: %+v, and there were %+v", p.slot, x.Name, r, c.requests)
-		}
 	}
 }

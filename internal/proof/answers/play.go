@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing/synctest"
@@ -240,8 +241,11 @@ func (w *player) do(x Step) {
 	case AtMost:
 		w.timed(4*w.Budget, func() {
 			granted, d := l.AllowAtMost(ctx, key, x.N)
-			p.judge(&d)
-			p.counts[which].partly(&d, granted)
+			c := p.counts[which]
+			if p.judge(&d); granted > 0 {
+				c.admitted(granted, d.Burst == math.MaxInt64, d.Reason != tiered.Granted)
+			}
+			c.parts = true
 		})
 	case Together:
 		p.together(key, x)
@@ -274,7 +278,7 @@ func (w *player) do(x Step) {
 			}
 		})
 		if !w.unlimited(which, key) {
-			p.counts[which].tokens += x.N
+			p.counts[which].Spent += x.N
 		}
 	case Refund:
 		p.gave[name(which, key)] = time.Now()
@@ -335,7 +339,7 @@ func (w *player) settle(x Step) {
 		r.by.gave[name(which, r.keys[j])] = time.Now()
 		r.by.touched[name(which, r.keys[j])] = time.Now()
 		if n := x.N - r.costs[j]; x.Verb == Settle && j == 0 && n > 0 && !r.ended && r.Allowed && r.Reason != tiered.Shadowed && !w.unlimited(which, r.keys[j]) {
-			r.by.counts[which].tokens += n
+			r.by.counts[which].Spent += n
 		}
 	}
 	r.ended = true
@@ -362,8 +366,10 @@ func (p *process) together(key string, x Step) {
 		p.judge(&each[i])
 		if d.Allowed || !each[i].Allowed && each[i].Reason != tiered.Unknown || each[i].Reason == tiered.Shadowed {
 			p.counts[i].count(&each[i], x.N)
-		} else if r := each[i].Reason; r == tiered.Shared || r == tiered.Open { // these stay counted
-			p.counts[i].alone(r, x.N)
+		} else if each[i].Reason == tiered.Shared { // these tokens stay counted
+			p.counts[i].Shared += x.N
+		} else if each[i].Reason == tiered.Open {
+			p.counts[i].Open += x.N
 		}
 	}
 }
@@ -378,16 +384,10 @@ func (p *process) doFunc(which int, key string, fails bool) {
 			return nil
 		})
 		var refused *tiered.LimitedError
-		switch {
-		case errors.As(err, &refused):
+		if errors.As(err, &refused) {
 			p.decision(&refused.Decision, which, 1)
-		case p.Policies[which].Shadow || p.isDown():
-			p.counts[which].unsure, p.counts[which].quiet = true, true
-		case !p.unlimited(which, key):
-			p.counts[which].admit(1)
-		default:
-			p.counts[which].requests.Unlimited++
-			p.counts[which].unlimited++
+		} else {
+			p.counts[which].admitted(1, p.unlimited(which, key), p.Policies[which].Shadow || p.isDown())
 		}
 	})
 	p.gave[name(which, key)] = time.Now()
@@ -409,7 +409,7 @@ func (p *process) wait(x Step, which int, key string) {
 	defer p.mu.Unlock()
 	p.waiting[k]--
 	p.touched[k] = time.Now()
-	p.counts[which].waited(err, x.N, took, p.unlimited(which, key) || down || p.isDown() || p.Policies[which].Shadow)
+	p.counts[which].waited(err, x.N, took, p.unlimited(which, key), down || p.isDown() || p.Policies[which].Shadow)
 }
 
 // close closes a process, in time.
