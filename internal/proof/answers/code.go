@@ -129,10 +129,17 @@ func (s Sequence) code(x Step, held int, hangs bool) string {
 		}
 		return fmt.Sprintf(format, strings.Join(uses, ", "))
 	}
-	wait := fmt.Sprintf("{\n\tctx, cancel := context.WithTimeout(ctx, %s)\n\t_ = %s\n\tcancel()\n}", dur(x.Pause), call("WaitN"))
+	within := func(call string) string {
+		return fmt.Sprintf("{\n\tctx, cancel := context.WithTimeout(ctx, %s)\n\t%s\n\tcancel()\n}", dur(x.Pause), call)
+	}
+	wait := within("_ = " + call("WaitN"))
 	index := held - 1 - x.Pick%max(held, 1)
 	text := "d = " + call("AllowN")
 	switch x.Verb {
+	case Hurry:
+		text = within(text)
+	case WaitAll:
+		text = within(all("_ = tiered.All(%s).Wait(ctx)"))
 	case Again:
 		text = fmt.Sprintf("for range %d {\n\td = %s.Allow(ctx, %q)\n}", x.N, l, key)
 	case Back:

@@ -39,7 +39,7 @@ func (c *counts) count(d *tiered.Decision, n int64) {
 		r.LimitedByRedis++
 	}
 	*to[0]++
-	*to[1] += n
+	*to[1] += max(n, 0)
 }
 
 // admitted counts a request that was admitted, nobody says how. A request over parts of n tokens counts only them.
@@ -89,9 +89,9 @@ func (p *process) figures() {
 			}
 		}
 		is("stats", "Waiting", y.Waiting, 0)
-		is("stats", "Waited", min(y.Waited, c.Waited), y.Waited) // not all had to wait
-		is("stats", "GaveUp", min(y.GaveUp, c.GaveUp), y.GaveUp)
-		is("stats", "LongestWait", int64(min(y.LongestWait, c.LongestWait)), int64(y.LongestWait))
+		is("stats", "Waited", y.Waited, min(y.Waited, c.Waited)) // not all had to wait
+		is("stats", "GaveUp", y.GaveUp, min(y.GaveUp, c.GaveUp))
+		is("stats", "LongestWait", int64(y.LongestWait), int64(min(y.LongestWait, c.LongestWait)))
 		is("stats", "Granted", y.Granted, y.Spent+y.Returned+y.Burnt+y.Held)
 		if r := y.Requests; !c.quiet && !c.parts {
 			is("shadow", "Requests.Shadowed", r.Shadowed, c.Requests.Shadowed)

@@ -218,6 +218,11 @@ func (w *player) do(x Step) {
 	switch x.Verb {
 	case Ask:
 		p.ask(which, key, x.N)
+	case Hurry:
+		ctx, cancel := context.WithTimeout(ctx, x.Pause)
+		defer cancel()
+		w.timed(min(w.Budget, x.Pause), func() { d = l.AllowN(ctx, key, x.N) })
+		p.decision(&d, which, x.N)
 	case Again:
 		for range x.N {
 			p.ask(which, key, 1)
@@ -271,6 +276,18 @@ func (w *player) do(x Step) {
 	case Behind:
 		w.waiters.Go(func() { p.wait(x, which, key) })
 		synctest.Wait()
+	case WaitAll:
+		ctx, cancel := context.WithTimeout(ctx, x.Pause)
+		defer cancel()
+		var uses []tiered.Use
+		for i, l := range p.limiters {
+			uses = append(uses, l.ForN(key, x.N))
+			p.touched[name(i, key)], p.gave[name(i, key)] = time.Now(), time.Now()
+			c := p.counts[i]
+			c.unsure, c.quiet, c.LongestWait = true, true, max(c.LongestWait, x.Pause)
+			c.GaveUp, c.Waited = c.GaveUp+1, c.Waited+1 // one of both, of one policy
+		}
+		w.timed(x.Pause, func() { _ = tiered.All(uses...).Wait(ctx) })
 	case Charge:
 		w.timed(0, func() {
 			if err := l.Charge(key, x.N); err != nil {

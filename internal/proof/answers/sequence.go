@@ -39,6 +39,7 @@ type Verb uint8
 // The verbs.
 const (
 	Ask      Verb = iota // AllowN
+	Hurry                // AllowN with a context that ends after Pause
 	Again                // AllowN, N times
 	Back                 // AllowN until it is refused, and back when that says: see player.back
 	Look                 // PeekN, and then AllowN
@@ -54,6 +55,7 @@ const (
 	Do                   // Do, with a function that fails if Pick is odd
 	Wait                 // WaitN for at most Pause
 	Behind               // the same, while the next steps are played
+	WaitAll              // Wait for a key of all policies
 	Charge               // Charge
 	Refund               // Refund
 	Reset                // Reset
@@ -193,8 +195,11 @@ func (d drawer) step(s *Sequence, outages bool) Step {
 		if d.IntN(20) == 0 {
 			x.N = -1
 		}
-	case Wait, Behind:
+	case Wait, Behind, Hurry, WaitAll:
 		x.Pause = pick(d, ms, 300*ms, 5*second)
+		if x.Verb == WaitAll && d.IntN(8) > 0 { // afterwards the figures are not judged
+			x.Verb = Wait
+		}
 	}
 	if x.Verb == Change || x.Verb == Carry {
 		x.Limit = d.limit(p.Algorithm)
