@@ -105,16 +105,19 @@ func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) 
 	now := l.group.now()
 	shares := usableShares(p)
 	for i := range all {
-		d := &all[i]
+		d, has := &all[i], all[i].Remaining
 		if shares != nil {
 			hash, one := l.group.cache.Hash(id), shares[i:i+1]
-			d.Remaining = min(d.Remaining+l.group.shares.Level(now, hash, one), d.Burst)
-			d.RetryAfter = max(min(d.RetryAfter, l.group.shares.Wait(now, hash, one, 1)), time.Microsecond)
+			level := l.group.shares.Level(now, hash, one)
+			if d.Remaining = min(has+level, d.Burst); l.lends(one, 1) {
+				has += level
+				d.RetryAfter = max(min(d.RetryAfter, l.group.shares.Wait(now, hash, one, 1)), time.Microsecond)
+			}
 		}
 		if !p.Call.Algorithm.Window() {
 			d.ResetAfter = resetAfter(d.Burst-d.Remaining, limits[i].nanosPerToken())
 		}
-		if d.Remaining > 0 {
+		if has > 0 {
 			d.Allowed, d.Reason, d.RetryAfter = true, Granted, 0
 		}
 		d.ResetAfter = max(d.ResetAfter, d.RetryAfter)

@@ -193,3 +193,30 @@ func TestPeekEachSaysWhenToComeBack(t *testing.T) {
 		})
 	}
 }
+
+// A share that lends nothing, because a request of late cost more than it could bear, does not admit by PeekEach either.
+func TestPeekEachOfAShareThatLendsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := New(remote.NewMemory(), Policy{Name: "p", Limit: PerMinute(2).WithBurst(20), Standing: StandingOn}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close(t.Context()) }()
+		time.Sleep(70 * time.Second)
+		if err := l.Charge("k", 60); err != nil {
+			t.Fatal(err)
+		}
+		l.AllowN(t.Context(), "k", 10)
+		time.Sleep(16 * time.Minute) // the share has a token, and Redis has what the next request takes
+		for l.Allow(t.Context(), "k").Allowed {
+		}
+		d := l.Peek(t.Context(), "k")
+		each, err := l.PeekEach(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Allowed || d.Remaining == 0 || each[0].Allowed || each[0].Remaining != d.Remaining {
+			t.Errorf("Peek says %+v\nPeekEach says %+v", d, each[0])
+		}
+	})
+}
