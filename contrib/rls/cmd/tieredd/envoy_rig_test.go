@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -168,8 +167,6 @@ func (c counts) sub(o counts) counts {
 	return counts{c.OK - o.OK, c.Over - o.Over, c.Failed - o.Failed, c.Allowed - o.Allowed}
 }
 
-func (c counts) calls() int { return c.OK + c.Over + c.Failed }
-
 // stats returns Envoy's statistics whose names match a regular expression.
 func (e *envoy) stats(t *testing.T, names string) map[string]int {
 	t.Helper()
@@ -296,23 +293,4 @@ func (f *replicas) addresses() (all []string) {
 		all = append(all, p.address)
 	}
 	return all
-}
-
-// rawRequest sends bytes by HTTP/1.1 and returns the status of the answer, 0 if there is none.
-func rawRequest(t *testing.T, address string, text []byte) int {
-	t.Helper()
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(time.Minute))
-	go func() { _, _ = conn.Write(text) }()
-	var line [12]byte // HTTP/1.1 200
-	if _, err := io.ReadFull(conn, line[:]); err != nil {
-		return 0
-	}
-	status, _ := strconv.Atoi(string(line[9:]))
-	_, _ = io.Copy(io.Discard, conn)
-	return status
 }

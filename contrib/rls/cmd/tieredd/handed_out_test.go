@@ -281,11 +281,13 @@ func TestEnvoyHandedOut(t *testing.T) {
 		}},
 	} {
 		t.Run("without "+c.line+": "+c.scenario, func(t *testing.T) {
-			wrong := play(t, c.scenario, c.without)
-			t.Log(wrong)
-			if wrong == "" {
-				t.Error("nothing is wrong without it: the line is not needed")
+			for range 3 { // a busy machine may be too late for the outage
+				if wrong := play(t, c.scenario, c.without); wrong != "" {
+					t.Log(wrong)
+					return
+				}
 			}
+			t.Error("nothing is wrong without it: the line is not needed")
 		})
 	}
 }

@@ -102,8 +102,8 @@ func newWorld(t *testing.T) *world {
 		c := handedOut(t, behind)
 		delete(c.cluster, "load_assignment")
 		c.cluster["type"] = "EDS"
-		c.cluster["eds_cluster_config"] = tree{"eds_config": tree{"resource_api_version": "V3",
-			"path_config_source": tree{"path": w.endpoints, "watched_directory": tree{"path": filepath.Dir(w.endpoints)}}}}
+		file := tree{"path": w.endpoints, "watched_directory": tree{"path": filepath.Dir(w.endpoints)}}
+		c.cluster["eds_cluster_config"] = tree{"eds_config": tree{"resource_api_version": "V3", "path_config_source": file}}
 		c.all["node"] = tree{"id": "test", "cluster": "test"}
 		c.filter["timeout"] = "30s" // a busy machine is no outage
 		c.filter["failure_mode_deny"] = i == 1
