@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -45,13 +46,25 @@ func (l *losses) between(path string, a, b *yaml.Node) {
 	for _, c := range children(path, b) {
 		left[c.path] = c.node
 	}
+	keys, gone := isOfKeys(path), 0
 	for _, c := range children(path, a) {
-		if n := left[c.path]; n != nil {
+		switch n := left[c.path]; {
+		case n != nil:
 			l.between(c.path, c.node, n)
-		} else {
+		case keys:
+			gone++
+		default:
 			*l = append(*l, c.path)
 		}
 	}
+	if gone > 0 {
+		*l = append(*l, fmt.Sprintf("%d of %s", gone, path))
+	}
+}
+
+// isOfKeys reports whether the names in a mapping are keys of clients, which no log line contains.
+func isOfKeys(path string) bool {
+	return strings.HasSuffix(path, "].keys") || strings.HasSuffix(path, "].prefixes")
 }
 
 // child is a node in another one. Its path is not its place: elements of a list may change places.

@@ -240,7 +240,7 @@ func TestLost(t *testing.T) {
 		{"1/s", "3/s", ""},
 		{", {name: b, limit: 1/s}", "", `policies["b"]`},
 		{"name: b", "name: c", `policies["b"]`},
-		{", y: 2/s", "", `policies["a"].keys.y`},
+		{", y: 2/s", "", `1 of policies["a"].keys`},
 		{", 2/d", "", `policies["a"].also[1]`},
 		{", keys: {x: 1/s, y: 2/s}", "", `policies["a"].keys`},
 		{", cost: 2", "", `http["/"].limits["a"].cost`},
