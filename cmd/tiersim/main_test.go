@@ -119,8 +119,10 @@ func TestProgram(t *testing.T) {
 func TestStatus(t *testing.T) {
 	path := file(t, "short.yaml", short)
 	wrong := file(t, "wrong.yaml", "limits: [{name: api, rate: 1}]\nfleet: {n: 0}\n")
-	policies := file(t, "policies.yaml", "version: 1\npolicies: [{name: api, limit: 500/s burst 700, fail_mode: open, keys: {vip: blocked}}, {name: free, limit: unlimited}]\n"+
-		"http: [{match: /x/, limits: [{policy: api, key: ip}]}]\n")
+	policies := file(t, "policies.yaml", "version: 1\npolicies: [{name: api, limit: 500/s burst 700, fail_mode: open, max_debt: 900, keys: {vip: blocked}}, {name: free, limit: unlimited}]\n"+
+		"http: [{match: /x/, limits: [{policy: api, key: header X-User, cost: 3}]}]\n")
+	asJSON := file(t, "policies.json", "\ufeff{\n  \"policies\": [{\"name\": \"api\", \"limit\": \"7/s\"}],\n  \"version\": 1\n}\n")
+	rulesOnly := file(t, "rules.yaml", "# nothing else\nhttp: []\n")
 	other := file(t, "other.yaml", strings.Replace(short, "name: api", "name: users", 1))
 	badPolicies := file(t, "bad.yaml", "version: 1\npolicies: [{name: a, limit: 1/x}]\n")
 	for _, c := range []struct {
@@ -136,7 +138,12 @@ func TestStatus(t *testing.T) {
 		{[]string{"check", path}, passed, "{at: 3s, kind: kill, for: 2s}", ""},
 		{[]string{"check", path, "--set", "fleet.n=4"}, passed, "n: 4", ""},
 		{[]string{"check", wrong}, notRunnable, "", `wrong.yaml":1:`},
-		{[]string{"check", policies}, passed, "api: [500/s burst 700], token bucket, fail-open\nfree: [unlimited], token bucket, fail-local\n1 rules for HTTP, 0 for gRPC\n/x/ meets any method, any host, /x and all paths below it, however the URL is spelled\n", ""},
+		{[]string{"check", policies}, passed, "    keys:\n      vip: blocked\n", ""},
+		{[]string{"check", policies}, passed, "    max_debt: 900\n", ""},
+		{[]string{"check", policies}, passed, "{policy: api, key: header X-User, missing: refuse, cost: 3}\n", ""},
+		{[]string{"check", policies}, passed, "  # any method, any host, /x and all paths below it, however the URL is spelled\n  - match: /x/\n", ""},
+		{[]string{"check", asJSON}, passed, "    limit: 7/s\n", ""},
+		{[]string{"check", rulesOnly}, notRunnable, "", "rules.yaml:2:1: policies is missing"},
 		{[]string{"check", badPolicies}, notRunnable, "", `bad.yaml:2:29: policies[0].limit`},
 		{[]string{"run", path, "--policies", policies}, passed, "limit  api: 500 tokens per 1s, burst 700, fail-open", ""},
 		{[]string{"run", path, "--policies", policies, "--policy", "b"}, notRunnable, "", `has no policy named ["b"]`},

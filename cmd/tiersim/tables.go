@@ -62,8 +62,9 @@ func (a *app) metrics() *cobra.Command {
 	})
 }
 
-// ofPolicies tells a file of policies from a scenario, which has no such fields.
-var ofPolicies = regexp.MustCompile(`(?m)^(version|policies):`)
+// ofPolicies tells a file of policies, YAML or JSON, from a scenario, which has no such fields.
+var ofPolicies = regexp.MustCompile(`(?m)^\x{feff}?["']?(?:version|policies|http|grpc)["']?\s*:` +
+	`|\A\x{feff}?\s*\{\s*(?s:.*)"(?:version|policies|http|grpc)"\s*:`)
 
 func (a *app) check() *cobra.Command {
 	var f flags
@@ -78,14 +79,8 @@ func (a *app) check() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				for _, p := range file.Policies {
-					fmt.Fprintf(a.out, "%s: %v, %v, %v\n", p.Name, append(p.Also, p.Limit), p.Algorithm, p.FailMode)
-				}
-				fmt.Fprintf(a.out, "%d rules for HTTP, %d for gRPC\n", len(file.HTTP), len(file.GRPC))
-				for _, r := range file.HTTP {
-					fmt.Fprintf(a.out, "%s meets %s, however the URL is spelled\n", r.Match, r.Meets())
-				}
-				return nil
+				_, err = fmt.Fprint(a.out, file)
+				return err
 			}
 			s, err := f.load(args[0])
 			if err == nil {

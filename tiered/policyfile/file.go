@@ -23,6 +23,8 @@ type File struct {
 	Policies []tiered.Policy // all valid
 	HTTP     []Route
 	GRPC     []Method
+
+	keys [][]keyLimit // of each policy
 }
 
 // Load reads a file. Errors name all that is wrong, each with file, line and column.
@@ -54,12 +56,13 @@ func Parse(name string, data []byte) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policyfile: %w", err)
 	}
-	r := &reader{strictyaml.Reader{Name: name}}
+	r := &reader{Reader: strictyaml.Reader{Name: name}}
 	f := r.file(root)
 	r.Sort()
 	if err := r.Err(); err != nil {
 		return nil, err
 	}
+	f.keys = r.keys
 	return f, nil
 }
 
@@ -134,14 +137,10 @@ func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
 		}),
 		set("calendar", "Calendar", flag(&p.Calendar)),
 		set("fail_mode", "FailMode", func(path string, n *yaml.Node) {
-			p.FailMode, _ = parsed(r, path, n, word(map[string]tiered.FailMode{
-				"local": tiered.FailLocal, "open": tiered.FailOpen, "closed": tiered.FailClosed,
-			}))
+			p.FailMode, _ = parsed(r, path, n, word(failModes))
 		}),
 		set("standing", "Standing", func(path string, n *yaml.Node) {
-			p.Standing, _ = parsed(r, path, n, word(map[string]tiered.Standing{
-				"off": tiered.StandingOff, "split": tiered.StandingSplit, "on": tiered.StandingOn,
-			}))
+			p.Standing, _ = parsed(r, path, n, word(standings))
 		}),
 		set("shadow", "Shadow", flag(&p.Shadow)),
 		set("shards", "Shards", func(path string, n *yaml.Node) {
@@ -165,6 +164,7 @@ func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
 		set("keys", "PerKey", func(path string, n *yaml.Node) { keys = append(keys, r.limits(path, n, false)...) }),
 		set("prefixes", "PerKey", func(path string, n *yaml.Node) { keys = append(keys, r.limits(path, n, true)...) }),
 	})
+	r.keys = append(r.keys, keys)
 	if len(keys) > 0 {
 		p.PerKey = perKey(keys)
 	}

@@ -90,7 +90,7 @@ func (r *reader) route(path string, n *yaml.Node, policies []tiered.Policy) (rou
 			}
 		}},
 		{"preflights", func(path string, n *yaml.Node) {
-			route.ExemptPreflights, _ = parsed(r, path, n, word(map[string]bool{"exempt": true, "limit": false}))
+			route.ExemptPreflights, _ = parsed(r, path, n, word(preflights))
 		}},
 		{"limits", func(path string, n *yaml.Node) {
 			route.Limits = r.limitsOf(path, n, policies, httpKeys, func(k Key) error {

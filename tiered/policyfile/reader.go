@@ -14,7 +14,10 @@ import (
 )
 
 // reader reads the nodes of a file of policies.
-type reader struct{ strictyaml.Reader }
+type reader struct {
+	strictyaml.Reader
+	keys [][]keyLimit // of each policy
+}
 
 // field reads the value of one field.
 type field struct {

@@ -96,9 +96,7 @@ func (r *reader) limitOf(
 			r.list(path, n, key)
 		}},
 		{"missing", func(path string, n *yaml.Node) {
-			l.Missing, _ = parsed(r, path, n, word(map[string]httplimit.Missing{
-				"refuse": httplimit.Refuse, "exempt": httplimit.Exempt, "together": httplimit.Together,
-			}))
+			l.Missing, _ = parsed(r, path, n, word(missings))
 		}},
 		{"cost", func(path string, n *yaml.Node) {
 			if l.Cost, _ = parsed(r, path, n, whole); l.Cost < 0 {
