@@ -95,18 +95,17 @@ var notCounters = map[string]summed{
 	"LongestWait": largest, "Outside": largest, "Processes": largest, "OtherServices": largest, "OtherLimits": largest,
 }
 
-// policyFields are the figures of a policy that are numbers.
-var policyFields = func() (all []struct {
+// policyField is a figure of a policy that is a number.
+type policyField struct {
 	index []int
 	as    summed
-}) {
+}
+
+var policyFields = func() (all []policyField) {
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[tiered.PolicyStats]()) {
 		add := func(f reflect.StructField, index []int) {
 			if f.Type.Kind() == reflect.Int64 { // a time.Duration too
-				all = append(all, struct {
-					index []int
-					as    summed
-				}{index, notCounters[f.Name]})
+				all = append(all, policyField{index, notCounters[f.Name]})
 			}
 		}
 		if f.Type == reflect.TypeFor[tiered.Requests]() {

@@ -239,6 +239,23 @@ func TestKeysStayApart(t *testing.T) {
 	}
 }
 
+// Each byte in a key, as it is or escaped, counts as the character that it is in JSON, or the request is refused with 400.
+func TestEachByteInAKey(t *testing.T) {
+	s := serve(t, nil)
+	post := func(key string) int { return s.post("/v1/allow", `{"uses":[{"policy":"user","key":"`+key+`","cost":10}]}`).status }
+	for b := range 256 {
+		plain := b >= ' ' && b < 0x80 && b != '"' && b != '\\' // as it is in JSON
+		raw, escaped := post(string([]byte{'k', byte(b)})), post(fmt.Sprintf(`k\u00%02x`, b))
+		want := [2]int{400, 200}
+		if plain {
+			want = [2]int{200, 429} // the escape is the same key, of which all is taken
+		}
+		if raw != want[0] || escaped != want[1] {
+			t.Errorf("byte %#x: %d, and escaped %d; want %v", b, raw, escaped, want)
+		}
+	}
+}
+
 func TestBadRequests(t *testing.T) {
 	long := strings.Repeat("k", tiered.MaxKeyLength+1)
 	for _, c := range []struct {

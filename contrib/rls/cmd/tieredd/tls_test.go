@@ -341,9 +341,12 @@ func TestHalfAnAuthority(t *testing.T) {
 		ca   []byte
 		want readings.Change
 	}{
-		{whole, readings.Changing}, {whole, readings.Changed},
-		{ours.pem(), readings.Changing}, {whole, readings.None},
-		{ours.pem(), readings.Changing}, {ours.pem(), readings.Changed},
+		{whole, readings.Changing},
+		{whole, readings.Changed},
+		{ours.pem(), readings.Changing},
+		{whole, readings.None},
+		{ours.pem(), readings.Changing},
+		{ours.pem(), readings.Changed},
 	} {
 		before := i.config.Load()
 		s.put(t, map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": step.ca})
