@@ -61,7 +61,7 @@ const (
 	ExceedsBurst               // costs more than the burst, which is 0 for Blocked: never granted
 	InvalidKey                 // the key is empty or longer than MaxKeyLength (400)
 	InvalidCost                // the cost is not positive (503: the client cannot help it)
-	Canceled                   // the caller's context was cancelled, or had ended before: by its deadline if Expired (503)
+	Canceled                   // the caller's context was canceled, or had ended before: by its deadline if Expired (503)
 )
 
 var reasons = [...]string{

@@ -23,7 +23,7 @@ func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
 // It answers at once if the process holds a lease with n tokens, or knows that Redis has none. Otherwise it asks
 // Redis and waits, at most for Options.Budget, and for three quarters of the time until the deadline of ctx. If Redis
 // does not answer by then, the policy's FailMode decides, so there is an answer before the deadline. It checks ctx only
-// while it waits: the Reason is [Canceled] if ctx is cancelled meanwhile, or had ended before. There is no error to
+// while it waits: the Reason is [Canceled] if ctx is canceled meanwhile, or had ended before. There is no error to
 // handle: the Decision's Reason says what went wrong.
 //
 // The key may be any bytes, 1 to [MaxKeyLength] of them. n must be 1 to the burst: to 7/8 of it with Standing, and to

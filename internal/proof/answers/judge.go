@@ -34,8 +34,6 @@ func (w *player) settled(which int, key string) bool {
 
 // waits returns how many callers wait for a key of a policy, or for any if that is "".
 func (w *player) waits(name string) (n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	for of, callers := range w.waiting {
 		if name == "" || of == name {
 			n += callers

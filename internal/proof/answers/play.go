@@ -36,8 +36,12 @@ type player struct {
 	down    bool
 	rough   [2]time.Time // by policy: until then something was changed or down
 
-	mu      sync.Mutex // of what callers in the background change too
-	waiting map[string]int
+	wentDown, cameBack time.Time
+	waiting            map[string]int // callers in the background, by policy and key
+
+	mu    sync.Mutex
+	ended []func() // notes what those got that do not wait any more
+
 	fault   *Fault
 	at      int // the present step
 	returns map[int]string
@@ -117,6 +121,7 @@ func (s Sequence) Play(judges func(judge string) bool) *Fault {
 	w.at = len(s.Steps)
 	w.well()
 	w.waiters.Wait()
+	w.quiesce()
 	for _, p := range w.slots {
 		p.figures()
 		p.close()
@@ -133,7 +138,18 @@ func (s Sequence) Play(judges func(judge string) bool) *Fault {
 
 func (w *player) sleep(d time.Duration) {
 	time.Sleep(d)
+	w.quiesce()
+}
+
+// quiesce waits until nothing happens any more at this instant, and notes what callers in the background got.
+func (w *player) quiesce() {
 	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, note := range w.ended {
+		note()
+	}
+	w.ended = nil
 }
 
 func (w *player) open(slot int) {
@@ -164,8 +180,6 @@ func (w *player) open(slot int) {
 
 // blame records a fault, unless there is one already or nobody judges that.
 func (w *player) blame(judge, check, format string, args ...any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if w.fault == nil && w.judges(judge) {
 		w.fault = &Fault{judge, fmt.Sprintf(format, args...), check, w.at, w.returns}
 	}
@@ -175,7 +189,11 @@ func (w *player) blame(judge, check, format string, args ...any) {
 func (w *player) timed(most time.Duration, call func()) {
 	begin := time.Now()
 	call()
-	if d := time.Since(begin); d > most {
+	w.late(time.Since(begin), most)
+}
+
+func (w *player) late(d, most time.Duration) {
+	if d > most {
 		w.blame("late", fmt.Sprintf("t.Errorf(\"it took %v\")", d), "step %d took %v, at most %v are allowed", w.at, d, most)
 	}
 }
@@ -187,7 +205,7 @@ func (w *player) changes(which int) { w.rough[which] = time.Now().Add(25 * secon
 
 func (w *player) well() {
 	if w.down || w.store.hangs.Load() {
-		w.down = false
+		w.down, w.cameBack = false, time.Now()
 		w.store.Fail(nil)
 		w.store.hangs.Store(false)
 		for i := range w.rough {
@@ -203,8 +221,6 @@ func (w *player) isDown() bool { return w.down || w.store.hangs.Load() }
 // decision judges a Decision of one key by itself, and counts it.
 func (p *process) decision(d *tiered.Decision, which int, n int64) {
 	p.judge(d)
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.counts[which].count(d, n)
 }
 
@@ -272,10 +288,15 @@ func (w *player) do(x Step) {
 	case Do:
 		p.doFunc(which, key, x.Pick%2 == 1)
 	case Wait:
-		p.wait(x, which, key)
+		p.wait(x, which, key)()
 	case Behind:
-		w.waiters.Go(func() { p.wait(x, which, key) })
-		synctest.Wait()
+		w.waiting[name(which, key)]++
+		w.waiters.Go(func() {
+			note := p.wait(x, which, key)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.ended = append(w.ended, func() { w.waiting[name(which, key)]--; note() })
+		})
 	case WaitAll:
 		ctx, cancel := context.WithTimeout(ctx, x.Pause)
 		defer cancel()
@@ -321,14 +342,15 @@ func (w *player) do(x Step) {
 		p.close()
 		w.open(p.slot)
 	case Down:
-		w.down = true
+		w.down, w.wentDown = true, time.Now()
 		w.store.Fail(errDown)
 	case Hang:
+		w.wentDown = time.Now()
 		w.store.hangs.Store(true)
 	case Well:
 		w.well()
 	}
-	synctest.Wait()
+	w.quiesce()
 }
 
 // unlimited reports whether no limit decides a key.
@@ -410,23 +432,19 @@ func (p *process) doFunc(which int, key string, fails bool) {
 	p.gave[name(which, key)] = time.Now()
 }
 
-// wait waits for tokens.
-func (p *process) wait(x Step, which int, key string) {
-	k, l := name(which, key), p.limiters[which]
-	p.mu.Lock()
-	p.waiting[k]++
-	p.mu.Unlock()
+// wait waits for tokens. It returns what is to be noted then: callers in the background write nothing themselves.
+func (p *process) wait(x Step, which int, key string) func() {
 	ctx, cancel := context.WithTimeout(context.Background(), x.Pause)
 	defer cancel()
-	var err error
-	begin, down := time.Now(), p.isDown()
-	p.timed(x.Pause, func() { err = l.WaitN(ctx, key, x.N) })
-	took := time.Since(begin)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.waiting[k]--
-	p.touched[k] = time.Now()
-	p.counts[which].waited(err, x.N, took, p.unlimited(which, key), down || p.isDown() || p.Policies[which].Shadow)
+	begin := time.Now()
+	err := p.limiters[which].WaitN(ctx, key, x.N)
+	end := time.Now()
+	return func() {
+		p.late(end.Sub(begin), x.Pause)
+		p.touched[name(which, key)] = end
+		unsure := p.isDown() || !begin.After(p.wentDown) && p.wentDown.Before(end) || begin.Before(p.cameBack) || p.Policies[which].Shadow
+		p.counts[which].waited(err, x.N, end.Sub(begin), p.unlimited(which, key), unsure)
+	}
 }
 
 // close closes a process, in time.
