@@ -2,7 +2,6 @@ package rls
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"iter"
@@ -15,13 +14,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -335,102 +330,6 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 	return s.answer(r, checks), nil
 }
 
-// resolve finds the limit that a descriptor meets. in is nil if the request's domain is unknown.
-func (s *Service) resolve(c *check, st *state, in *domain, r *pb.RateLimitRequest, d *ratelimit.RateLimitDescriptor) {
-	c.hits = max(int64(r.GetHitsAddend()), 1)
-	if d.GetHitsAddend() != nil {
-		c.hits = int64(min(d.GetHitsAddend().GetValue(), 1<<40))
-	}
-	if n := len(d.GetEntries()); n < 1 { // Envoy leaves out entries whose header is not there (skip_if_absent)
-		st.countUnmatched(r.GetDomain())
-		return
-	} else if n > s.options.MaxDescriptors {
-		s.warn(tooManyEntries, r, "a descriptor with more entries than MaxDescriptors is over the limit",
-			"entries", n, "MaxDescriptors", s.options.MaxDescriptors)
-		c.refused = true
-		return
-	}
-	var room [8]string
-	values := room[:0]
-	if o := d.GetLimit(); o != nil && in != nil {
-		limit, err := carried(o)
-		var limiter *tiered.Limiter
-		if err == nil {
-			limiter, err = s.override(st, r.GetDomain(), limit)
-		}
-		if err != nil {
-			s.warn(badLimit, r, "a descriptor that carries a limit is over it, because the limit is wrong", "error", err)
-			c.refused = true
-			return
-		}
-		c.limiter, c.limit = limiter, limitOf(limit)
-		c.rule = &rule{policy: policyOf(limit), answer: limit}
-		for _, e := range d.GetEntries() {
-			values = append(values, e.GetKey(), e.GetValue())
-		}
-	} else {
-		var at *node
-		if at, values = in.find(d.GetEntries(), values); at == nil || at.rule == nil {
-			if at == nil || at.children != nil { // or a value is free of limits
-				s.unmatched(st, in, r.GetDomain(), d.GetEntries())
-			}
-			return
-		}
-		if c.rule = at.rule; c.rule.unlimited {
-			return
-		}
-		c.limiter = st.limiters[c.rule]
-	}
-	c.key = s.keyOf(values)
-	if c.hits == 0 && !c.rule.looked.Load() {
-		c.rule.looked.Store(true)
-	}
-	if c.back = d.GetIsNegativeHits() && c.hits > 0; c.back && c.rule.policy.Algorithm != tiered.TokenBucket {
-		s.warn(notGivenBack, r, "hits of a window cannot be given back, so they stay taken (is_negative_hits)")
-		c.back, c.hits = false, 0
-	}
-}
-
-// carried returns the limit that a request carries.
-func carried(o *ratelimit.RateLimitDescriptor_RateLimitOverride) (*pb.RateLimitResponse_RateLimit, error) {
-	l := &pb.RateLimitResponse_RateLimit{
-		RequestsPerUnit: o.GetRequestsPerUnit(), Unit: pb.RateLimitResponse_RateLimit_Unit(o.GetUnit()),
-		UnitMultiplier: o.GetUnitMultiplier(),
-	}
-	switch period := periodOf(l); {
-	case seconds[l.GetUnit()] == 0:
-		return nil, fmt.Errorf("limit.unit is %v: must be a unit from SECOND to YEAR", l.GetUnit())
-	case period < 1 || period > century:
-		return nil, fmt.Errorf("limit.unit_multiplier is %d: must be 1 or more, and at most 100 years",
-			l.GetUnitMultiplier().GetValue())
-	}
-	return l, nil
-}
-
-// join makes one key of values. The length before each keeps two lists apart.
-func join(values []string) string {
-	n := 0
-	for _, v := range values {
-		n += len(v) + 8
-	}
-	key := make([]byte, 0, n)
-	for _, v := range values {
-		key = strconv.AppendInt(key, int64(len(v)), 10)
-		key = append(append(key, ':'), v...)
-	}
-	return string(key)
-}
-
-// keyOf makes the key of values. If they are too long for a key, it is made of their digest, which stands for them alone.
-func (s *Service) keyOf(values []string) string {
-	key := s.Key(join(values))
-	if len(key) <= tiered.MaxKeyLength {
-		return key
-	}
-	sum := sha256.Sum256([]byte(key))
-	return "sha256:" + string(sum[:]) // the key of values begins with a digit
-}
-
 // replace takes out the limits that others replace.
 func replace(checks []check) {
 	for i := range checks {
@@ -579,83 +478,3 @@ func (s *Service) together(ctx context.Context, checks []check) {
 
 // quota reports whether a check is in quota mode: if its limit is used up, it answers OK, and the metadata names it.
 func (s *Service) quota(c *check) bool { return s.options.Quota || c.rule != nil && c.rule.quota }
-
-// answer makes the answer from what was decided.
-func (s *Service) answer(r *pb.RateLimitRequest, checks []check) *pb.RateLimitResponse {
-	out := &pb.RateLimitResponse{
-		OverallCode: pb.RateLimitResponse_OK, Statuses: make([]*pb.RateLimitResponse_DescriptorStatus, len(checks)),
-	}
-	refused := false
-	var least *pb.RateLimitResponse_DescriptorStatus // the headers are of it
-	var violations []*structpb.Value
-	for i := range checks {
-		c := &checks[i]
-		is := c.status(s.now())
-		out.Statuses[i] = is
-		over := is.GetCode() == pb.RateLimitResponse_OVER_LIMIT
-		quota := over && s.quota(c)
-		switch {
-		case over && !quota:
-			if refused = true; !c.refused || least == nil {
-				least = is
-			}
-		case c.limiter != nil && !refused && (least == nil || is.GetLimitRemaining() < least.GetLimitRemaining()):
-			least = is
-		}
-		if quota {
-			violations = append(violations, structpb.NewNumberValue(float64(i)))
-			out.Statuses[i] = &pb.RateLimitResponse_DescriptorStatus{ // without a time, as in envoyproxy/ratelimit
-				Code: pb.RateLimitResponse_OK, CurrentLimit: is.GetCurrentLimit(), LimitRemaining: is.GetLimitRemaining(),
-			}
-		}
-	}
-	if refused && !s.options.Shadow {
-		out.OverallCode = pb.RateLimitResponse_OVER_LIMIT
-	}
-	s.calls.answered(out.OverallCode, checks)
-	if s.options.Metadata {
-		out.DynamicMetadata = metadataOf(r, checks, out.Statuses, violations)
-	}
-	if h := s.options.Headers; h != nil && least != nil {
-		out.ResponseHeadersToAdd = []*core.HeaderValue{
-			{Key: h.Limit, Value: strconv.FormatUint(uint64(least.GetCurrentLimit().GetRequestsPerUnit()), 10)},
-			{Key: h.Remaining, Value: strconv.FormatUint(uint64(least.GetLimitRemaining()), 10)},
-			{Key: h.Reset, Value: strconv.FormatInt(least.GetDurationUntilReset().GetSeconds(), 10)},
-		}
-	}
-	return out
-}
-
-// status is what became of a descriptor.
-func (c *check) status(now time.Time) *pb.RateLimitResponse_DescriptorStatus {
-	is := &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK}
-	if c.limiter == nil {
-		switch {
-		case c.refused:
-			is.Code = pb.RateLimitResponse_OVER_LIMIT
-		case c.rule != nil && c.rule.unlimited:
-			is.LimitRemaining = clamp(1<<32 - 1)
-		}
-		return is
-	}
-	d := &c.decision
-	limit := c.rule.answer
-	if n := int(d.LimitNumber); n > 1 && n-2 < len(c.rule.also) {
-		limit = c.rule.also[n-2]
-	}
-	is.CurrentLimit, is.LimitRemaining = limit, clamp(d.Remaining)
-	until := d.ResetAfter
-	if !d.Allowed {
-		is.Code = pb.RateLimitResponse_OVER_LIMIT
-		if d.RetryAfter > 0 { // 0 if no retry helps
-			until = d.RetryAfter
-		}
-	}
-	if c.rule.policy.Algorithm == tiered.FixedWindow {
-		period := periodOf(limit)
-		is.DurationUntilReset = &durationpb.Duration{Seconds: period - now.Unix()%period}
-	} else { // Envoy makes Retry-After of it, so it is never too short
-		is.DurationUntilReset = durationpb.New((until + time.Second - 1).Truncate(time.Second))
-	}
-	return is
-}
