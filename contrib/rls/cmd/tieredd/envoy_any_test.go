@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +16,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 // anyBytes are what a client may send: some bytes or each within a text, texts that are no UTF-8, and long ones that
@@ -196,4 +199,74 @@ func repeated(s string, n int) (all []string) {
 		all = append(all, s)
 	}
 	return all
+}
+
+// Hits and limits that come from headers, as an operator may configure it, make no call fail either, whatever the headers
+// say.
+func TestEnvoyAnyHitsAndLimits(t *testing.T) {
+	envoyProgram(t)
+	p := start(t, `domain: shop
+descriptors:
+  - {key: value, rate_limit: {unit: year, requests_per_unit: 1000}}
+`, "RESPONSE_DYNAMIC_METADATA=true", "TIERED_BUDGET=5s")
+	c := handedOut(t, upstream(t), p.address)
+	c.filter["timeout"] = "20s"
+	c.host["rate_limits"] = []any{}
+	route := c.host["routes"].([]any)[0].(tree)
+	route["typed_per_filter_config"] = parsed(t, `
+envoy.filters.http.ratelimit:
+  "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute
+  rate_limits:
+    - actions: [{request_headers: {header_name: x-key, descriptor_key: value}}]
+      hits_addend: {format: "%REQ(x-hits)%"}
+    - actions: [{request_headers: {header_name: x-key, descriptor_key: value}}]
+      limit: {dynamic_metadata: {metadata_key: {key: limits, path: [{key: of}]}}}
+`)
+	filters := c.manager["http_filters"].([]any)
+	c.manager["http_filters"] = append([]any{parsed(t, `
+name: envoy.filters.http.header_to_metadata
+typed_config:
+  "@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config
+  request_rules:
+    - header: x-limit
+      on_header_present: {metadata_namespace: limits, key: of, type: PROTOBUF_VALUE, encode: BASE64}
+`)}, filters...)
+	e := startEnvoy(t, c)
+	limit := func(fields map[string]any) string {
+		v, err := structpb.NewValue(fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := proto.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return base64.StdEncoding.EncodeToString(text)
+	}
+	limits := []string{"", "none", "//8="}
+	for _, unit := range []any{"DAY", "UNKNOWN", "day", "FORTNIGHT", "YEAR", 4., -1., 99., nil} {
+		for _, n := range []any{5., 0., -1., 1e12, 0.5, "5", nil} {
+			limits = append(limits, limit(map[string]any{"requests_per_unit": n, "unit": unit}),
+				limit(map[string]any{"requests_per_unit": n, "unit": unit, "unit_multiplier": n}))
+		}
+	}
+	hits := []string{"", "0", "1", "-1", "1000", "4294967296", "18446744073709551615", "18446744073709551616", "1e3", "0x10", "ann", "\xff", " 7 "}
+	for i, h := range hits {
+		e.askRaw(t, fmt.Sprint("hits", i), h, limits[0])
+	}
+	for i, l := range limits {
+		e.askRaw(t, fmt.Sprint("limit", i), "1", l)
+	}
+	is := e.counts(t)
+	t.Logf("%d requests: %+v", len(hits)+len(limits), is)
+	if is.Failed+is.Allowed > 0 || is.OK < len(limits)/4 {
+		t.Errorf("%+v: want no call to fail", is)
+	}
+}
+
+// askRaw asks with headers that may be any bytes.
+func (e *envoy) askRaw(t *testing.T, key, hits, limit string) {
+	t.Helper()
+	fields := fieldsOf("HTTP/1.1", "x-key", key)
+	ask1(t, e.address, append(fields, [2]string{"x-hits", hits}, [2]string{"x-limit", limit}))
 }
