@@ -205,7 +205,7 @@ func TestPanicIsAMistake(t *testing.T) {
 }
 
 // Options that are not valid change nothing, whether the file has rules or not, and hide no other mistake.
-func TestWatchThatFailsChangesNothing(t *testing.T) {
+func TestWatchThatFailsLeavesTheGroup(t *testing.T) {
 	for _, text := range []string{twoPolicies, twoPolicies[:strings.Index(twoPolicies, "http")]} {
 		g, err := tiered.NewGroup(remote.NewMemory(), nil)
 		if err != nil {

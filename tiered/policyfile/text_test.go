@@ -1,7 +1,6 @@
 package policyfile_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"reflect"
@@ -38,11 +37,7 @@ func TestFileIsPrintedInFull(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, printed)
 		}
 	}
-	var all map[string]any
-	if err := json.Unmarshal(policyfile.Schema, &all); err != nil {
-		t.Fatal(err)
-	}
-	for name := range fields(all) {
+	for _, name := range policyfile.SchemaFields() {
 		if !strings.Contains(printed, name+":") {
 			t.Errorf("the field %s of the schema is not in\n%s", name, printed)
 		}
@@ -53,24 +48,6 @@ func TestFileIsPrintedInFull(t *testing.T) {
 	if text := (*policyfile.File)(nil).String(); text != "" {
 		t.Errorf("no file is %q", text)
 	}
-}
-
-// fields are the names of all properties in a schema.
-func fields(of any) map[string]bool {
-	all := map[string]bool{}
-	m, _ := of.(map[string]any)
-	for name, value := range m {
-		properties, _ := value.(map[string]any)
-		for property := range properties {
-			if name == "properties" {
-				all[property] = true
-			}
-		}
-		for property := range fields(value) {
-			all[property] = true
-		}
-	}
-	return all
 }
 
 type failer interface {
@@ -108,7 +85,8 @@ func same(t failer, f *policyfile.File) string {
 		t.Fatalf("routes %s, printed %s", a, b)
 	}
 	for i, r := range f.HTTP {
-		if o := again.HTTP[i]; r.Match != o.Match || r.ExemptPreflights != o.ExemptPreflights || len(r.Limits)+len(o.Limits) > 0 && !reflect.DeepEqual(r.Limits, o.Limits) {
+		if o := again.HTTP[i]; r.Match != o.Match || r.ExemptPreflights != o.ExemptPreflights ||
+			len(r.Limits)+len(o.Limits) > 0 && !reflect.DeepEqual(r.Limits, o.Limits) {
 			t.Fatalf("route %+v, printed %+v", r, o)
 		}
 	}
@@ -119,8 +97,9 @@ func same(t failer, f *policyfile.File) string {
 func TestWhatIsPrintedIsTheFile(t *testing.T) {
 	odd := rapid.OneOf(
 		rapid.SampledFrom([]string{
-			"true", "off", "~", "null", "12", "1e3", "0x1f", "a: b", "#", "a #b", "- a", "[x]", "{x}", "&a", "*a", "!a", "%a", "@", "`",
-			"'", `"`, `\`, "x\ny", "x\n", "\tx", " x ", "é", "\u0085", "\u2028", "\u00a0", "=", "<<", "?", "? a", "2001-01-01", "|", ">",
+			"true", "off", "~", "null", "12", "1e3", "0x1f", "a: b", "#", "a #b", "- a", "[x]", "{x}", "&a", "*a", "!a", "%a",
+			"@", "`", "'", `"`, `\`, "x\ny", "x\n", "\tx", " x ", "é", "\u0085", "\u2028", "\u00a0", "=", "<<", "?", "? a",
+			"2001-01-01", "|", ">",
 			strings.Repeat("long ", 40),
 		}),
 		rapid.StringN(1, 20, 200))
@@ -151,14 +130,16 @@ func TestWhatIsPrintedIsTheFile(t *testing.T) {
 		}
 		file := map[string]any{"version": 1, "policies": []any{policy(0), policy(1)}}
 		key := rapid.SampledFrom([]any{
-			"ip", "path id", "header X-User", "credential Authorization", "hops 3", "forwarded 10.0.0.0/8 fd00::/8", []string{"ip", "method"},
-			"header-ip X-Real-IP 10.0.0.0/8", "cookie session", "route",
+			"ip", "path id", "header X-User", "credential Authorization", "hops 3", "forwarded 10.0.0.0/8 fd00::/8",
+			"header-ip X-Real-IP 10.0.0.0/8", "cookie session", "route", []string{"ip", "method"},
 		})
-		rule := map[string]any{"policy": "p0", "key": key.Draw(t, "key"), "cost": rapid.SampledFrom([]int64{0, 1, 7, 1 << 40}).Draw(t, "cost")}
+		cost := rapid.SampledFrom([]int64{0, 1, 7, 1 << 40}).Draw(t, "cost")
+		rule := map[string]any{"policy": "p0", "key": key.Draw(t, "key"), "cost": cost}
 		if rapid.Bool().Draw(t, "missing") {
 			rule["missing"] = rapid.SampledFrom([]string{"refuse", "exempt", "together"}).Draw(t, "missing")
 		}
-		match := rapid.SampledFrom([]string{"/{id}", "POST example.com/a/{id}/{rest...}", "[2001:db8::1]/%7B/{id}/{$}"}).Draw(t, "match")
+		matches := []string{"/{id}", "POST example.com/a/{id}/{rest...}", "[2001:db8::1]/%7B/{id}/{$}"}
+		match := rapid.SampledFrom(matches).Draw(t, "match")
 		file["http"] = []any{
 			map[string]any{
 				"match": match, "limits": []any{rule},
@@ -167,7 +148,9 @@ func TestWhatIsPrintedIsTheFile(t *testing.T) {
 			map[string]any{"match": "/free", "limits": []any{}},
 		}
 		var f *policyfile.File
-		for _, drop := range []string{"", "also", "standing", "calendar", "lease", "max_debt", "keys", "prefixes", "shards", "algorithm"} {
+		for _, drop := range []string{
+			"", "also", "standing", "calendar", "lease", "max_debt", "keys", "prefixes", "shards", "algorithm",
+		} {
 			for _, p := range file["policies"].([]any) {
 				delete(p.(map[string]any), drop)
 			}
