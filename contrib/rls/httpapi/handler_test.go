@@ -242,7 +242,9 @@ func TestKeysStayApart(t *testing.T) {
 // Each byte in a key, as it is or escaped, counts as the character that it is in JSON, or the request is refused with 400.
 func TestEachByteInAKey(t *testing.T) {
 	s := serve(t, nil)
-	post := func(key string) int { return s.post("/v1/allow", `{"uses":[{"policy":"user","key":"`+key+`","cost":10}]}`).status }
+	post := func(key string) int {
+		return s.post("/v1/allow", `{"uses":[{"policy":"user","key":"`+key+`","cost":10}]}`).status
+	}
 	for b := range 256 {
 		plain := b >= ' ' && b < 0x80 && b != '"' && b != '\\' // as it is in JSON
 		raw, escaped := post(string([]byte{'k', byte(b)})), post(fmt.Sprintf(`k\u00%02x`, b))
