@@ -32,20 +32,21 @@ func Middleware(limit func(http.Handler) http.Handler) gin.HandlerFunc {
 	}
 	return func(c *gin.Context) {
 		admitted, below := false, c.Writer
+		front := &writer{below, below} // unlike below it can be compared
 		next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			admitted = true
 			c.Request = r
-			if w == http.ResponseWriter(below) {
+			if w == http.ResponseWriter(front) {
 				c.Next()
 				return
 			}
-			c.Writer = writer{below, w}
+			c.Writer = &writer{below, w}
 			defer func() { c.Writer = below }()
 			c.Next()
 			w.WriteHeader(below.Status()) // gin has it already
 		})
 		r := c.Request.WithContext(context.WithValue(c.Request.Context(), contextKey{}, c))
-		limit(next).ServeHTTP(below, r)
+		limit(next).ServeHTTP(front, r)
 		if !admitted {
 			c.Abort()
 			below.WriteHeaderNow()
@@ -53,17 +54,17 @@ func Middleware(limit func(http.Handler) http.Handler) gin.HandlerFunc {
 	}
 }
 
-// writer is gin's writer within a limit with [httplimit.Options.Counts], which sees what is done to seen.
+// writer is gin's writer, of which seen sees what a limit needs to know.
 type writer struct {
 	gin.ResponseWriter
 	seen http.ResponseWriter
 }
 
 // Unwrap is for http.ResponseController.
-func (w writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Hijack is seen too: the status of a connection that was taken over is not gin's.
-func (w writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return http.NewResponseController(w.seen).Hijack()
 }
 
