@@ -116,6 +116,7 @@ func (d *denial) correct(p *Policy, whole int64, sent time.Duration) {
 		}
 		return
 	}
+	sent -= (sent - d.at) % time.Microsecond // so that a time that was told stays what it was: see ready
 	known := d.level + p.refill(sent-d.at)
 	if float64(whole) > known {
 		d.level, d.at = float64(whole)+known-math.Floor(known), sent

@@ -67,7 +67,9 @@ func grain(p tiered.Policy, rule tiered.Limit) (longest time.Duration) {
 	for _, l := range all {
 		switch p.Algorithm {
 		case tiered.TokenBucket:
-			longest = max(longest, tokenTime(l))
+			if longest = max(longest, tokenTime(l)); p.Standing != tiered.StandingOff {
+				longest = max(longest, tokenTime(l)*8/7+1) // Redis has 7/8 of the rate
+			}
 		case tiered.SlidingWindow:
 			longest = max(longest, l.Precision)
 			if l.Precision == 0 {
@@ -167,7 +169,7 @@ func (p *process) look(which int, key string, n int64) {
 	alone, judge := p.alone(which, key), "peek"
 	if p.isDown() {
 		judge = "outage"
-	} else if !p.settled(which, key) {
+	} else if !p.settled(which, key) || time.Since(p.gave[name(which, key)]) < 100*ms { // what goes back may be under way
 		alone = false
 	}
 	p.timed(p.Budget, func() { v = p.limiters[which].PeekN(context.Background(), key, n) })

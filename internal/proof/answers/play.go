@@ -339,6 +339,11 @@ func (w *player) do(x Step) {
 	case Figures:
 		p.figures()
 	case Restart:
+		for i, l := range p.limiters {
+			if l.Policy().Limit != w.Policies[i].Limit { // it opens with that of before
+				w.changes(i)
+			}
+		}
 		p.close()
 		w.open(p.slot)
 	case Down:
@@ -442,7 +447,7 @@ func (p *process) wait(x Step, which int, key string) func() {
 	return func() {
 		p.late(end.Sub(begin), x.Pause)
 		p.touched[name(which, key)] = end
-		unsure := p.isDown() || !begin.After(p.wentDown) && p.wentDown.Before(end) || begin.Before(p.cameBack) || p.Policies[which].Shadow
+		unsure := p.isDown() || !begin.After(p.wentDown) && p.wentDown.Before(end) || !begin.After(p.cameBack) || p.Policies[which].Shadow
 		p.counts[which].waited(err, x.N, end.Sub(begin), p.unlimited(which, key), unsure)
 	}
 }
