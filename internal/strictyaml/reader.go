@@ -128,7 +128,8 @@ func Within(path, name string) string {
 	return path + "." + short(name)
 }
 
-// Pairs calls f for each key of a mapping and its value.
+// Pairs calls f for each key of a mapping and its value. It does so too for a key that is there twice, which is a mistake:
+// what is wrong with its values is told at once.
 func (r *Reader) Pairs(path string, n *yaml.Node, f func(key, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
 		r.Bad(n, "%s is %s: must be a mapping", path, Shape(n))
@@ -143,9 +144,9 @@ func (r *Reader) Pairs(path string, n *yaml.Node, f func(key, value *yaml.Node))
 		}
 		if line, again := seen[key.Value]; again {
 			r.Bad(key, "%s is there twice: the first is in line %d", Within(path, key.Value), line)
-			continue
+		} else {
+			seen[key.Value] = key.Line
 		}
-		seen[key.Value] = key.Line
 		f(key, value)
 	}
 }

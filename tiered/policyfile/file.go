@@ -24,7 +24,13 @@ type File struct {
 	HTTP     []Route
 	GRPC     []Method
 
-	keys [][]keyLimit // of each policy
+	details []details // of the policies
+}
+
+// details are what a file says of a policy, and a [tiered.Policy] does not.
+type details struct {
+	keys []keyLimit
+	at   map[string]*yaml.Node // the places of its fields by their names in Policy, and of itself by ""
 }
 
 // Load reads a file. Errors name all that is wrong, each with file, line and column.
@@ -62,7 +68,7 @@ func Parse(name string, data []byte) (*File, error) {
 	if err := r.Err(); err != nil {
 		return nil, err
 	}
-	f.keys = r.keys
+	f.details = r.policies
 	return f, nil
 }
 
@@ -164,7 +170,7 @@ func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
 		set("keys", "PerKey", func(path string, n *yaml.Node) { keys = append(keys, r.limits(path, n, false)...) }),
 		set("prefixes", "PerKey", func(path string, n *yaml.Node) { keys = append(keys, r.limits(path, n, true)...) }),
 	})
-	r.keys = append(r.keys, keys)
+	r.policies = append(r.policies, details{keys, placesOf(n, nodes)})
 	if len(keys) > 0 {
 		p.PerKey = perKey(keys)
 	}
@@ -194,6 +200,15 @@ func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
 		}
 	}
 	return p
+}
+
+// placesOf returns where nodes are, without what they say.
+func placesOf(whole *yaml.Node, fields map[string]*yaml.Node) map[string]*yaml.Node {
+	at := map[string]*yaml.Node{"": {Line: whole.Line, Column: whole.Column}}
+	for name, n := range fields {
+		at[name] = &yaml.Node{Line: n.Line, Column: n.Column}
+	}
+	return at
 }
 
 // keyLimit is the limit of a key, or of all keys that begin with it.

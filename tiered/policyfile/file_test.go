@@ -198,6 +198,34 @@ other: 1
 	}
 }
 
+// A field that is there twice hides no mistake in either of its values.
+func TestMistakesOfFieldsThatAreThereTwice(t *testing.T) {
+	const text = `version: 1
+policies:
+  - {name: a, limit: 1/x, limit: 2/x, keys: {vip: 3/x, vip: 4/x}}
+policies:
+  - {name: b, limit: 5/x}
+http:
+  - {match: x, limits: []}
+http:
+  - {match: y, limits: []}
+`
+	_, err := policyfile.Parse("p.yaml", []byte(text))
+	for _, want := range []string{
+		`3:22: policies[0].limit: limit "1/x"`, `3:27: policies[0].limit is there twice`, `3:34: policies[0].limit: limit "2/x"`,
+		`3:51: policies[0].keys.vip: limit "3/x"`, `3:56: policies[0].keys.vip is there twice`,
+		`3:61: policies[0].keys.vip: limit "4/x"`, `4:1: policies is there twice`, `5:22: policies[0].limit: limit "5/x"`,
+		`7:13: http[0].match: `, `8:1: http is there twice`, `9:13: http[0].match: `,
+	} {
+		if err == nil || strings.Count(err.Error(), "p.yaml:"+want) != 1 {
+			t.Errorf("not told: %s", want)
+		}
+	}
+	if n := strings.Count(fmt.Sprint(err), "\n") + 1; n != 11 {
+		t.Errorf("%d mistakes: %v", n, err)
+	}
+}
+
 // What a file as a whole must not be.
 func TestBadFiles(t *testing.T) {
 	bomb := "a: &a [x]\n"

@@ -16,7 +16,7 @@ import (
 // reader reads the nodes of a file of policies.
 type reader struct {
 	strictyaml.Reader
-	keys [][]keyLimit // of each policy
+	policies []details
 }
 
 // field reads the value of one field.
@@ -30,9 +30,9 @@ type need struct{ name, rule string }
 
 // mapping reads the fields of a mapping, in their order here. No other may be there.
 func (r *reader) mapping(path string, n *yaml.Node, fields []field, needs ...need) {
-	values := map[string]*yaml.Node{}
+	values := map[string][]*yaml.Node{} // one of each, or there is a mistake
 	r.Pairs(path, n, func(key, value *yaml.Node) {
-		values[key.Value] = value
+		values[key.Value] = append(values[key.Value], value)
 		if !slices.ContainsFunc(fields, func(f field) bool { return f.name == key.Value }) {
 			var names []string
 			for _, f := range fields {
@@ -42,7 +42,7 @@ func (r *reader) mapping(path string, n *yaml.Node, fields []field, needs ...nee
 		}
 	})
 	for _, f := range fields {
-		if value := values[f.name]; value != nil {
+		for _, value := range values[f.name] {
 			f.read(strictyaml.Within(path, f.name), value)
 		}
 	}

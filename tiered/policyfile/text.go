@@ -43,8 +43,8 @@ func (f *File) String() string {
 	policies, http, grpc := yamlList(), yamlList(), yamlList()
 	for i, p := range f.Policies {
 		var keys []keyLimit
-		if i < len(f.keys) {
-			keys = f.keys[i]
+		if i < len(f.details) {
+			keys = f.details[i].keys
 		}
 		policies.Content = append(policies.Content, policyText(p, keys))
 	}

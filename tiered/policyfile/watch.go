@@ -15,8 +15,10 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"go.yaml.in/yaml/v3"
 
 	changes "github.com/tiered-limiter/tiered-limiter/internal/readings"
+	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -232,7 +234,7 @@ func (w *Watcher) use(r *draft) (err error) {
 		return r.err
 	}
 	if err := w.group.SetPolicies(r.file.Policies); err != nil {
-		return fmt.Errorf("policyfile: %s: %w: give the policy another name, or restart", w.path, err)
+		return r.file.refused(w.path, err)
 	}
 	limit, err := r.file.Middleware(w.group, w.options.HTTP)
 	if err != nil {
@@ -240,6 +242,33 @@ func (w *Watcher) use(r *draft) (err error) {
 	}
 	w.current.Store(&version{r.text, r.file, limit})
 	return nil
+}
+
+// refused names all that a Group has against the policies of the file, each with its place.
+func (f *File) refused(name string, err error) error {
+	r := strictyaml.Reader{Name: name}
+	for _, e := range split(err) {
+		at, of := map[string]*yaml.Node{"": {}}, ""
+		for i, p := range f.Policies {
+			if prefix := fmt.Sprintf("policy %.80q: ", p.Name); i < len(f.details) && strings.HasPrefix(e.Error(), prefix) {
+				at, of, e = f.details[i].at, prefix, errors.Unwrap(e)
+				break
+			}
+		}
+		for _, one := range split(e) {
+			n := at[""]
+			if m := ofField.FindStringSubmatch(one.Error()); m != nil && at[m[1]] != nil {
+				n = at[m[1]]
+			}
+			text := plain(one)
+			if strings.Contains(text, "must stay") {
+				text += ": give the policy another name, or restart"
+			}
+			r.Bad(n, "%s%s", of, text)
+		}
+	}
+	r.Sort()
+	return r.Err()
 }
 
 // survive makes a panic an error: it would end the service, on all machines at once.

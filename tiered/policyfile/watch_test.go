@@ -152,14 +152,22 @@ func TestReloadOfWhatCannotChange(t *testing.T) {
 	write(t, path, first)
 	f := watching(t, path, time.Hour)
 	f.Close() // only Reload from here on
-	text := strings.Replace(strings.Replace(first, "limit: 10/h", "limit: 10/h, algorithm: sliding window", 1), "5/s", "6/s", 1)
+	const text = `version: 1
+policies:
+  - {name: new, limit: 1/s}
+  - {name: b, limit: 6/s, shards: 2}
+  - {name: a, limit: 10/h, algorithm: sliding window}
+http: [{match: /a/, limits: [{policy: a, key: header X-User}]}]
+`
 	write(t, path, text)
-	err := f.Reload()
-	if err == nil || !strings.Contains(err.Error(), `policy "a": tiered: Policy.Algorithm is sliding window: must stay token bucket`) ||
-		!strings.Contains(err.Error(), "give the policy another name, or restart") || f.limit("b") != "5/s" {
-		t.Errorf("%v, %s", err, f.limit("b"))
+	const why = ", because the buckets in Redis count by it: give the policy another name, or restart"
+	want := path + `:4:35: policy "b": Policy.Shards is 2: must stay 0` + why + "\n" +
+		path + `:5:39: policy "a": Policy.Algorithm is sliding window: must stay token bucket` + why
+	if err := f.Reload(); err == nil || err.Error() != want || f.limit("b") != "5/s" || f.limit("new") != "none" {
+		t.Errorf("%v, want\n%s\nlimit %s", err, want, f.limit("b"))
 	}
-	write(t, path, strings.ReplaceAll(strings.ReplaceAll(text, "name: a", "name: a2"), "policy: a", "policy: a2"))
+	other := strings.NewReplacer("name: a", "name: a2", "policy: a", "policy: a2", ", shards: 2", "").Replace(text)
+	write(t, path, other)
 	if err := f.Reload(); err != nil || f.limit("a2") != "10/h" || f.limit("b") != "6/s" {
 		t.Errorf("%v, %s, %s", err, f.limit("a2"), f.limit("b"))
 	}
