@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -329,6 +330,17 @@ func TestToken(t *testing.T) {
 		if code := p.post("/v1/allow", `{"uses":[{"policy":"shop.user.year","key":"k"}]}`, token); code != want {
 			t.Errorf("%q: %d, want %d", token, code, want)
 		}
+	}
+}
+
+// SIGHUP ends it as SIGTERM does, and its leases go back.
+func TestHangup(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) {
+		t.Skip("SIGHUP is ignored, as by nohup")
+	}
+	p := start(t, limits, "TIERED_DRAIN=1s")
+	if err := errors.Join(p.Process.Signal(syscall.SIGHUP), p.Wait()); err != nil || !strings.Contains(p.log(), "draining") {
+		t.Errorf("%v\n%s", err, p.log())
 	}
 }
 
