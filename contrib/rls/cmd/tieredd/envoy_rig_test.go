@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -89,8 +88,11 @@ func handedOut(t *testing.T, behind string, replicas ...string) *envoyConfig {
 	c.cluster = under(t, c.all, "static_resources", "clusters", 0)
 	c.cluster["load_assignment"] = assignment(replicas...)
 	under(t, c.all, "static_resources", "clusters", 1)["load_assignment"] = assignment(behind)
-	c.all["admin"] = tree{"address": socket("127.0.0.1:" + strconv.Itoa(redistest.FreePort(t)))}
-	under(t, c.all, "static_resources", "listeners", 0)["address"] = socket("127.0.0.1:" + strconv.Itoa(redistest.FreePort(t)))
+	admin := tree{}
+	c.all["admin"] = admin
+	for _, part := range []tree{admin, under(t, c.all, "static_resources", "listeners", 0)} {
+		part["address"] = socket("127.0.0.1:0") // Envoy chooses a port and tells it
+	}
 	return c
 }
 
@@ -120,23 +122,18 @@ type envoy struct {
 func startEnvoy(t *testing.T, c *envoyConfig) *envoy {
 	t.Helper()
 	e := &envoy{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: time.Minute}}
-	at := func(part any) string {
-		s := under(t, part, "address", "socket_address")
-		return fmt.Sprintf("%v:%v", s["address"], s["port_value"])
-	}
-	e.address, e.admin = at(under(t, c.all, "static_resources", "listeners", 0)), at(c.all["admin"])
 	text, err := json.Marshal(c.all)
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "envoy.json")
+	file, admin := filepath.Join(t.TempDir(), "envoy.json"), filepath.Join(t.TempDir(), "admin")
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	runtime.LockOSThread() // or Envoy would die with the thread
 	t.Cleanup(runtime.UnlockOSThread)
 	var log bytes.Buffer
-	e.Cmd = exec.Command(envoyProgram(t), "-c", file, "--concurrency", "1", "--use-dynamic-base-id", "-l", "warn")
+	e.Cmd = exec.Command(envoyProgram(t), "-c", file, "--admin-address-path", admin, "--concurrency", "1", "--use-dynamic-base-id", "-l", "warn")
 	e.Stdout, e.Stderr, e.SysProcAttr = &log, &log, redistest.DieWithParent()
 	if err := e.Start(); err != nil {
 		t.Fatal(err)
@@ -150,6 +147,8 @@ func startEnvoy(t *testing.T, c *envoyConfig) *envoy {
 		}
 	})
 	eventually(t, "Envoy is ready", func() bool {
+		text, _ := os.ReadFile(admin)
+		e.admin = string(text)
 		answer, err := e.client.Get("http://" + e.admin + "/ready")
 		if err != nil {
 			return false
@@ -157,6 +156,17 @@ func startEnvoy(t *testing.T, c *envoyConfig) *envoy {
 		_ = answer.Body.Close()
 		return answer.StatusCode == http.StatusOK
 	})
+	answer, err := e.client.Get("http://" + e.admin + "/listeners") // name::address
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	listeners, err := io.ReadAll(answer.Body)
+	_, at, ok := strings.Cut(strings.TrimSpace(string(listeners)), "::")
+	if err != nil || !ok {
+		t.Fatalf("Envoy listens at %q: %v", listeners, err)
+	}
+	e.address = at
 	return e
 }
 
