@@ -102,3 +102,30 @@ func TestComeBackAfterAWhile(t *testing.T) {
 		})
 	}
 }
+
+// What was told stays what it was if a lease goes back at another nanosecond: Redis counts microseconds.
+func TestComeBackBetweenMicroseconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := New(remote.NewMemory(), Policy{Name: "api", Limit: PerSecond(7).WithBurst(100)}, &Options{
+			Budget: 5 * ms, Random: func() float64 { return 0.5 },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close(context.Background()) }()
+		time.Sleep(70 * time.Second)
+		want(t, l.AllowN(t.Context(), "k", 75), Granted)
+		if err := l.Refund(t.Context(), "k", 75); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30*ms + 887)
+		for range 40 {
+			l.Allow(t.Context(), "k")
+		}
+		time.Sleep(738)
+		d := l.AllowN(t.Context(), "k", 75)
+		want(t, d, Limited)
+		time.Sleep(d.RetryAfter)
+		want(t, l.AllowN(t.Context(), "k", 75), Granted)
+	})
+}
