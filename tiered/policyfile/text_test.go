@@ -131,7 +131,8 @@ func TestWhatIsPrintedIsTheFile(t *testing.T) {
 		file := map[string]any{"version": 1, "policies": []any{policy(0), policy(1)}}
 		key := rapid.SampledFrom([]any{
 			"ip", "path id", "header X-User", "credential Authorization", "hops 3", "forwarded 10.0.0.0/8 fd00::/8",
-			"header-ip X-Real-IP 10.0.0.0/8", "cookie session", "route", []string{"ip", "method"},
+			"header-ip X-Real-IP 10.0.0.0/8", "cookie session", "route",
+			[]string{"ip", "method"},
 		})
 		cost := rapid.SampledFrom([]int64{0, 1, 7, 1 << 40}).Draw(t, "cost")
 		rule := map[string]any{"policy": "p0", "key": key.Draw(t, "key"), "cost": cost}

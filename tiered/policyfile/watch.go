@@ -78,7 +78,7 @@ type draft struct {
 	err  error
 
 	settles time.Duration
-	lost    []string // what the version in force has, and this one has not
+	lost    []string // what the version in force has, and this one has not: it may be half written
 	told    bool     // what is lost
 }
 
@@ -222,7 +222,10 @@ func (w *Watcher) parse(r *draft) {
 	if now := w.current.Load(); now != nil {
 		r.lost = lost(now.text, r.text)
 	}
-	if len(r.lost) > 0 || !isEnded(r.text) {
+	if !isEnded(r.text) {
+		r.lost = append(r.lost, "the end of its last line")
+	}
+	if len(r.lost) > 0 {
 		r.settles = settlesLonger
 	}
 }
