@@ -8,7 +8,9 @@ type Attempt struct {
 	expired func()
 	timer   *time.Timer
 	probe   bool
-	quiet   bool // it has ended, and its timer will not call expire any more
+	began   time.Duration // since Options.Base
+	lasts   time.Duration // how long it may last
+	quiet   bool          // it has ended, and its timer will not call expire any more
 
 	done func(error) // gobreaker's; nil once the attempt has ended; protected by the Guard's lock
 }
@@ -34,6 +36,9 @@ func (a *Attempt) end(class Class, err error) bool {
 
 // expire is called by the timer.
 func (a *Attempt) expire() {
+	if a.prolonged() {
+		return
+	}
 	if !a.finish(Unreachable, ErrTimeout) {
 		return
 	}
@@ -41,6 +46,21 @@ func (a *Attempt) expire() {
 	if a.expired != nil {
 		a.expired()
 	}
+}
+
+// prolonged reports whether the attempt may last longer, because the Guard's timeout was raised since. It sets the timer
+// again then.
+func (a *Attempt) prolonged() bool {
+	g := a.guard
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	timeout := time.Duration(g.timeout.Load())
+	if a.done == nil || timeout <= a.lasts {
+		return false
+	}
+	a.lasts = timeout
+	a.timer.Reset(max(a.began+timeout-g.now(), 0))
+	return true
 }
 
 // finish reports the outcome to gobreaker, and reports false if that was done before. gobreaker ignores a result

@@ -55,7 +55,8 @@ func (s State) String() string {
 
 // Options are the options of [New]. The zero value is the defaults.
 type Options struct {
-	// Timeout is the longest that one attempt lasts; 50 ms if 0 or less. Then the Guard ends it as a failure.
+	// Timeout is the longest that one attempt lasts; 50 ms if 0 or less. Then the Guard ends it as a failure. See
+	// [Guard.SetTimeout].
 	Timeout time.Duration
 
 	// Uniform returns a random number in [0, 1). Times half a second, it is added to the minimum open time. It is
@@ -82,7 +83,7 @@ type Event struct {
 
 // Guard is the breaker of one Redis node. Create it with [New]. All methods may be called concurrently.
 type Guard struct {
-	timeout  time.Duration
+	timeout  atomic.Int64 // ns, of an attempt; see SetTimeout
 	uniform  func() float64
 	onChange func(Event)
 	base     time.Time // times are monotonic since then
@@ -101,13 +102,11 @@ type Guard struct {
 
 // New returns a closed Guard.
 func New(o Options) *Guard {
-	g := &Guard{timeout: o.Timeout, uniform: o.Uniform, onChange: o.OnChange, base: o.Base}
+	g := &Guard{uniform: o.Uniform, onChange: o.OnChange, base: o.Base}
 	if g.base.IsZero() {
 		g.base = time.Now()
 	}
-	if g.timeout <= 0 {
-		g.timeout = defaultTimeout
-	}
+	g.SetTimeout(o.Timeout)
 	if g.uniform == nil {
 		g.uniform = rand.Float64
 	}
@@ -122,6 +121,15 @@ func New(o Options) *Guard {
 		OnStateChange: g.onStateChange,
 	})
 	return g
+}
+
+// SetTimeout sets the longest that an attempt lasts; 50 ms if 0 or less. An attempt that is under way may last longer then,
+// but not shorter.
+func (g *Guard) SetTimeout(d time.Duration) {
+	if d <= 0 {
+		d = defaultTimeout
+	}
+	g.timeout.Store(int64(d))
 }
 
 // State returns the current state with one atomic load. It is Open until a probe has begun, even if the open time
@@ -179,10 +187,12 @@ func (g *Guard) admit(old *Attempt, expired func()) *Attempt {
 	if a.probe {
 		g.setState(Probing, nil)
 	}
+	timeout := time.Duration(g.timeout.Load())
+	a.began, a.lasts = g.now(), timeout
 	if a.timer == nil {
-		a.timer = time.AfterFunc(g.timeout, a.expire)
+		a.timer = time.AfterFunc(timeout, a.expire)
 	} else {
-		a.timer.Reset(g.timeout)
+		a.timer.Reset(timeout)
 	}
 	return a
 }

@@ -174,7 +174,7 @@ func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter)
 		}
 		need -= b.lease.live(now)
 	}
-	w.cost, w.until = n, until
+	w.cost, w.since, w.until = n, now, until
 	w.MoreGranted, w.Short = 0, false
 	if retry, refused := w.refusal(b.denied.Load(), now, need); refused {
 		return b.refuse(w, now, retry), Effect{}

@@ -15,6 +15,8 @@ type Conditions struct {
 	Clock     bool          // the node's clock is known, so it understands a deadline
 	Server    int64         // the node's clock, µs since 1970, if it is known
 	RoundTrip time.Duration // 99th percentile of the node's round trips
+	Timeout   time.Duration // after which a call to the node has failed, if that is more than Policy.Timeout
+	Typical   time.Duration // median round trip of late, or 0 if it is not known
 	Fleet     int64         // processes that share the limit, ≥ 1
 	FleetHere int64         // of these, those that have their share in this bucket; 0 is all
 }
@@ -172,7 +174,7 @@ func (b *Bucket) stateLease(call *Call, now time.Duration, c Conditions) {
 	// The call may be executed until its deadline, and its record then lives for one ttl. A call that only gives back
 	// puts nothing out. If it prolonged this, a return that always fails would be repeated for ever.
 	if call.Hold > 0 || call.Want > 0 && call.leases() {
-		l.mayBeOut(now + b.Policy().Timeout + call.ttl)
+		l.mayBeOut(call.wanted + call.ttl)
 	}
 }
 

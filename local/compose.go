@@ -22,14 +22,15 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	}
 	s := b.size(now, c.RoundTrip)
 	b.leasing = !p.NoLease && s.pays(b.leasing)
-	call := Call{Call: p.Call, ttl: p.ttl(s.period), wanted: now + p.Timeout, period: s.period}
+	timeout := p.timeout(c.Timeout)
+	call := Call{Call: p.Call, ttl: p.ttl(s.period, timeout), wanted: now + timeout, period: s.period}
 	call.Hold = b.lease.live(now)
 	if c.Clock && b.pending.crediting() > 0 {
 		b.composeCredit(&call, c.Server)
 		return call, true
 	}
-	if r := b.request(now, c.RoundTrip); r.n > 0 {
-		b.composeRequest(&call, now, c.Clock, r, s)
+	if r := b.request(now, c); r.n > 0 {
+		b.composeRequest(&call, now, c, r, s)
 		return call, true
 	}
 	if !c.Clock { // without a deadline there is no lease and no refund, but a peek teaches the clock
@@ -42,10 +43,11 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 }
 
 // request is what those who wait ask of a call that is sent now. An answer takes a round trip, or half of the Budget if
-// that is less.
-func (b *Bucket) request(now, trip time.Duration) request {
+// that is less. Far from Redis it takes what it typically does, whoever waits.
+func (b *Bucket) request(now time.Duration, c Conditions) request {
 	p := b.Policy()
-	return b.pending.request(now+min(trip, p.Budget/2), p.Cap)
+	trip := min(c.RoundTrip, p.Budget/2)
+	return b.pending.request(now, trip, max(trip, c.Typical), p.Cap)
 }
 
 // takeProbe reports whether a probe is wanted, and notes that it is made.
@@ -76,10 +78,10 @@ func (b *Bucket) composeCredit(call *Call, server int64) {
 }
 
 // composeRequest makes a call for those who wait: a direct take, or a lease that serves them too.
-func (b *Bucket) composeRequest(call *Call, now time.Duration, clock bool, r request, s sizing) {
+func (b *Bucket) composeRequest(call *Call, now time.Duration, c Conditions, r request, s sizing) {
 	p, hold := b.Policy(), call.Hold
 	call.forWaiters = r.allWait
-	call.Direct, call.Unleased = b.takes(now, clock, r.n == 1, b.leasing, hold)
+	call.Direct, call.Unleased = b.takes(now, c, r, b.leasing, hold)
 	if call.Direct {
 		call.wanted, call.Hold = r.last, 0
 	} else {
@@ -97,9 +99,15 @@ func (b *Bucket) composeRequest(call *Call, now time.Duration, clock bool, r req
 }
 
 // takes reports how a call gets tokens for those who wait: by a direct take, or without a lease by a call that settles
-// besides. If neither, they come with a lease. single says that one waits, and hold is what is held.
-func (b *Bucket) takes(now time.Duration, clock, single, leasing bool, hold int64) (direct, unleased bool) {
-	p := b.Policy()
+// besides. If neither, they come with a lease. hold is what is held.
+//
+// If those who wait are gone when the answer is there, the tokens come with a lease if that is possible: it keeps them for
+// the next.
+func (b *Bucket) takes(now time.Duration, c Conditions, r request, leasing bool, hold int64) (direct, unleased bool) {
+	p, clock, single := b.Policy(), c.Clock, r.n == 1
+	if r.hurried && clock && !p.NoLease {
+		return false, false
+	}
 	settles, out := b.lease.owes(), b.lease.out(now) // only a call with a lease id can settle
 	held := hold > 0 && !p.Unleased                  // by a lease of before SetPolicy, if nothing is leased now: it is used too
 	if !clock || p.NoLease && !held && (!settles || p.ShortWindow) || single && !leasing && !settles && !out {
@@ -149,11 +157,12 @@ func (b *Bucket) composeLog(now time.Duration, c Conditions) (call Call, ok bool
 	p, w := b.Policy(), b.windows()
 	period := b.size(now, c.RoundTrip).period
 	b.leasing = false
-	call = Call{Call: p.Call, Direct: true, ttl: p.ttl(period), wanted: now + p.Timeout, period: period}
+	timeout := p.timeout(c.Timeout)
+	call = Call{Call: p.Call, Direct: true, ttl: p.ttl(period, timeout), wanted: now + timeout, period: period}
 	if c.Clock && b.pending.crediting() > 0 {
 		call.Reset, call.credits, ok = c.Server, b.pending.crediting(), true
 	}
-	if r := b.request(now, c.RoundTrip); r.n > 0 {
+	if r := b.request(now, c); r.n > 0 {
 		call.Min, call.Want, call.wanted, ok = r.first, b.pending.addMore(r.cost, p), r.last, true
 		call.forWaiters = r.allWait
 	}

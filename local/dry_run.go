@@ -31,18 +31,19 @@ func (b *Bucket) DryRun(now time.Duration, n int64, c Conditions) (call Call, as
 	b.dropDebts(now, c)
 	p := b.Policy()
 	s := b.size(now, c.RoundTrip)
-	call = Call{Call: p.Call, Policy: p, sent: now, period: s.period, ttl: p.ttl(s.period)}
+	timeout := p.timeout(c.Timeout)
+	call = Call{Call: p.Call, Policy: p, sent: now, period: s.period, ttl: p.ttl(s.period, timeout)}
 	call.Want, call.Min, call.Lease = n, n, c.Lease
 	call.Bucket, call.Phase, call.Fleet, call.TTL = c.Bucket, c.Phase, max(c.FleetHere, 1), call.ttl.Microseconds()
 	if call.Epoch = b.seen.epoch; c.Clock {
-		call.Deadline = c.Server + p.Timeout.Microseconds()
+		call.Deadline = c.Server + timeout.Microseconds()
 	}
 	hold := b.lease.live(now)
 	if p.Call.Algorithm == lua.SlidingLog {
 		call.Direct = true
 		b.settleDry(&call)
 	} else {
-		call.Direct, call.Unleased = b.takes(now, c.Clock, b.pending.count() == 0, !p.NoLease && s.pays(b.leasing), hold)
+		call.Direct, call.Unleased = b.takes(now, c, request{n: b.pending.count() + 1}, !p.NoLease && s.pays(b.leasing), hold)
 		if call.leases() {
 			call.Min = max(n-hold, 1)
 			call.Want = call.Min

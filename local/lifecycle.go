@@ -49,7 +49,7 @@ func (b *Bucket) extendAt() time.Duration {
 		return never
 	}
 	deadline := b.lease.pot.deadline.Load()
-	return time.Duration(deadline) - b.Policy().ttl(b.Policy().period(0))/4
+	return time.Duration(deadline) - b.Policy().ttl(b.Policy().period(0), b.Policy().Timeout)/4
 }
 
 // owesNothing reports that nothing is owed in either direction. A debt may be owed: it waits for the next call, because

@@ -150,18 +150,23 @@ type request struct {
 	more    int64 // besides, for others
 	n       int   // their number
 	allWait bool  // each of them waits and asks again
+	hurried bool  // one of them never waits as long as an answer takes
 
 	last time.Duration // when the last of them gives up
 }
 
-// request marks those who wait until soonest or longer, and sums up what they ask for. An answer comes no sooner.
-func (p *pending) request(soonest time.Duration, burst int64) request {
+// request marks those who wait for another trip or longer, and sums up what they ask for. An answer comes no sooner. It also
+// marks those who never wait for as long as a typical answer takes: otherwise Redis would never hear of them, and what comes
+// is for the next. Who has waited in vain until now is left out: a node just above its capacity would do nothing else.
+func (p *pending) request(now, trip, typical time.Duration, burst int64) request {
 	r := request{allWait: true}
 	for w := range p.waiting() {
 		w.asked, w.more = false, 0
-		if w.until <= soonest || r.cost+w.cost > burst {
+		hurried := w.until-w.since <= typical
+		if w.until <= now || w.until <= now+trip && !hurried || r.cost+w.cost > burst {
 			continue
 		}
+		r.hurried = r.hurried || hurried
 		if r.n == 0 {
 			r.first = w.cost
 		}

@@ -52,7 +52,7 @@ type Policy struct {
 	FailMode FailMode // what decides when Redis does not
 
 	Budget  time.Duration  // the longest that a request waits
-	Timeout time.Duration  // how long after its sending a call may still be executed
+	Timeout time.Duration  // how long after its sending a call may still be executed; see timeout
 	Uniform func() float64 // random numbers in [0, 1); safe for concurrent use
 
 	Spent     *SpentShares  // what evicted keys have used of their shares; nil remembers nothing
@@ -257,10 +257,22 @@ func (p *Policy) breath(trip time.Duration) time.Duration {
 
 // ttl reports how long a lease lives. That is longer than any call for it can be under way, so that every copy of a
 // call meets the record that knows it.
-func (p *Policy) ttl(period time.Duration) time.Duration { return max(4*period, minTTL, 2*p.Timeout) }
+func (p *Policy) ttl(period, timeout time.Duration) time.Duration {
+	return max(4*period, minTTL, 2*timeout)
+}
 
-// MaxTTL reports the longest that a lease of the policy may live. Calls that take long double its period twice.
-func (p *Policy) MaxTTL() time.Duration { return p.ttl(p.period(never)) }
+// timeout reports how long after its sending a call may still be executed, at a node that needs long for an answer. That is
+// half of a sliding window at most, so that no lease outlives the window.
+func (p *Policy) timeout(long time.Duration) time.Duration {
+	if p.Window > 0 {
+		long = min(long, p.Window/2)
+	}
+	return max(p.Timeout, long)
+}
+
+// MaxTTL reports the longest that a lease of the policy may live, or its sliding window if that is more. Calls that take
+// long double its period twice.
+func (p *Policy) MaxTTL() time.Duration { return p.ttl(p.period(never), p.Timeout) }
 
 // idle reports how long a lease may lie unused before it goes back. If all the demand, 1.2 times the limit, moves from
 // process to process, 0.995 of the limit is used, at 4 periods 0.990, and 0.49 if nothing goes back. At one period a

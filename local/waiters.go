@@ -42,6 +42,7 @@ type Waiter struct {
 
 	cost       int64
 	more       int64         // of More, what the call under way asks for
+	since      time.Duration // it came then
 	until      time.Duration // the caller gives up then
 	asked      bool          // the call under way is for it
 	prev, next *Waiter

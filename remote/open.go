@@ -18,10 +18,10 @@ import (
 // are always bounded by the caller's timeout.
 const (
 	// dialTimeout and controlTimeout bound what go-redis does by itself: connecting, reading the slot map, asking
-	// sentinels. They are well above a round trip within a region, and short enough that a frozen node delays the
-	// search for its successor only briefly.
-	dialTimeout    = 200 * time.Millisecond
-	controlTimeout = 200 * time.Millisecond
+	// sentinels. They are two round trips of 250 ms, which a connection with TLS takes, and short enough that a frozen
+	// node delays the search for its successor only briefly.
+	dialTimeout    = 600 * time.Millisecond
+	controlTimeout = 600 * time.Millisecond
 
 	// poolTimeout bounds how long a call waits for a free connection. It is half of the default timeout of a call,
 	// so that there is time left to use the connection.
@@ -53,7 +53,7 @@ const maxNumber = 1 << 20
 // sentinel and cluster are short for redis+sentinel and redis+cluster. With TLS they are rediss+sentinel and
 // rediss+cluster. addr may be given several times. Further parameters are those of go-redis (dial_timeout,
 // pool_size, protocol, skip_verify, …; see redis.ParseURL, ParseFailoverURL and ParseClusterURL). They override the
-// settings made here: no retries, 200 ms to connect, one attempt, 25 ms to wait for a free connection, no
+// settings made here: no retries, 600 ms to connect, one attempt, 25 ms to wait for a free connection, no
 // maintenance notifications. The timeout for reading and writing is an argument of each call. Parameters that send
 // calls to replicas are refused.
 //

@@ -109,7 +109,8 @@ func TestEachFault(t *testing.T) {
 			is("slow", func(r *measure.Report) bool {
 				return mean(r, r.Series.MaxUs, 5.1, 8) > 5000 && mean(r, r.Series.MaxUs, 3, 5) < 5000
 			}))},
-		{"{at: 5s, kind: latency, delay: 80ms, for: 3s}", all(happens("breaker_open"), open(1, 7, 8), healed)},
+		{"{at: 5s, kind: latency, delay: 80ms, for: 3s}", all(never("breaker_open"), open(0, 0, 12), healed)},
+		{"{at: 5s, kind: latency, delay: 2s, for: 3s}", all(happens("breaker_open"), open(1, 7, 8))},
 		{"{at: 4s, kind: flap, up: 500ms, down: 1s, for: 4500ms}", all(happens("breaker_open", "breaker_closed", "shared"), healed)},
 		{"{at: 5s, kind: flush}", all(happens("state_loss"), never("breaker_open"))},
 		{"{at: 5s, kind: evict, keys: 1}", all(happens("state_loss"), never("breaker_open"))},

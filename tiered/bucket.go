@@ -112,6 +112,7 @@ func (b *bucket) conditions(n *dispatch.Node, now time.Duration, name string, se
 	return local.Conditions{
 		Seq: seq, Lease: l.leaseID(), Bucket: name, Phase: l.phase(b.key()),
 		Clock: known, Server: server, RoundTrip: n.RoundTrip(),
+		Timeout: n.Timeout(), Typical: n.TypicalTrip(),
 		Fleet: fleet, FleetHere: l.fleetOf(fleet),
 	}
 }

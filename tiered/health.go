@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"slices"
@@ -215,10 +216,15 @@ func (h *health) reportSlow(before, outages int64) {
 		h.slow.Store(false)
 		return
 	}
+	trip, budget := h.node.RoundTrip(), h.group.options.Budget
+	about := []any{"decide", h.group.failModes()}
+	if far := h.node.TypicalTrip(); far > budget {
+		trip = far
+		about = append(about, "remedy", fmt.Sprintf("raise Budget above %v, or move closer to Redis", 4*far.Round(time.Millisecond)))
+	}
 	h.group.journal.line(slog.LevelWarn,
 		"redis answers later than Budget: the fail modes decide for keys without a lease",
-		"node", string(h.node.ID()), "round trip", h.node.RoundTrip(), "budget", h.group.options.Budget,
-		"decide", h.group.failModes())
+		append([]any{"node", string(h.node.ID()), "round trip", trip, "budget", budget}, about...)...)
 	h.group.journal.after(slowTime, false, func() { h.checkStillSlow(before, count, outages) })
 }
 

@@ -15,10 +15,11 @@ type Options struct {
 	// quarters of the time until then at most, so that the fail mode answers before it.
 	Budget time.Duration
 
-	// Timeout is the longest that the limiter waits for a call to Redis: Budget … 1 min. 0 means 50 ms, or Budget if
-	// that is more. A slower call has failed, whatever the client's own settings are. It may go on in the background,
-	// so that a new connection that takes long is ready for the next call. It ends after four times Timeout or after 1
-	// s, whichever is shorter, but not before Timeout.
+	// Timeout is the least time after which a call to Redis has failed: Budget … 1 min. 0 means 50 ms, or Budget if that is
+	// more. Three such calls in a row are an outage. A Redis that answers late is none: if it takes longer than half of
+	// Timeout, the time is twice a round trip, up to 1 s. A call that has failed may go on in the background, so that a new
+	// connection that takes long is ready for the next call. It ends after four times Timeout or after 1 s, whichever is
+	// shorter, but not before Timeout; and after 2 s if Redis is far, or has not answered for a while.
 	Timeout time.Duration
 
 	// Processes is the least number of processes that share the limits: 0 … 2²⁰. Redis counts the processes that have
@@ -74,7 +75,7 @@ type options struct {
 // A new connection takes four round trips: one to dial, two for go-redis' handshake, one for the call. TLS adds
 // one, and so does a script that Redis does not know. A client that hung up after 50 ms each time would never get a
 // connection to a Redis 15 ms away, and would stay in the fail mode for good. With 200 ms Redis may be 33 ms away.
-// The clients of remote.Open read for as long.
+// The clients of remote.Open read for as long. A node that is farther, or does not answer, gets more: up to 2 s.
 func (o *options) clientTimeout() time.Duration { return max(o.Timeout, min(4*o.Timeout, time.Second)) }
 
 // fill validates o, reports all problems at once, and fills in the defaults.

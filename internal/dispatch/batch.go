@@ -130,11 +130,13 @@ func (b *batch) run() result {
 
 	n.calls.Add(int64(len(b.calls)))
 	b.results = append(b.results, make([]remote.Result, len(b.calls))...)
-	d.options.Store.Run(context.Background(), d.options.ClientTimeout, b.calls, b.results)
+	d.options.Store.Run(context.Background(), n.pace.patience(), b.calls, b.results)
 	n.overrideDenials(b.calls, b.results)
 	answered := batchError(b.calls, b.results)
 	if answered == nil {
-		n.trips.Observe(d.now() - b.sent)
+		trip := d.now() - b.sent
+		n.trips.Observe(trip)
+		n.heard(trip)
 	}
 	r := end(answered)
 	if r == sent {
@@ -228,6 +230,7 @@ func batchError(calls []lua.Call, results []remote.Result) (err error) {
 
 // giveUp ends a batch that takes longer than Timeout. Its jobs get an error now, and the sender's place becomes free.
 func (b *batch) giveUp() {
+	b.node.pace.noAnswer()
 	b.mu.Lock()
 	results := make([]remote.Result, len(b.jobs))
 	b.mu.Unlock()

@@ -18,10 +18,13 @@ type Options struct {
 	Store remote.Store
 	Base  time.Time // all times are durations since then, by the monotonic clock
 
-	Timeout       time.Duration // after which a batch is given up, and the breaker counts a failure
-	ClientTimeout time.Duration // for which the client waits for a reply, also of a batch that was given up; ≥ Timeout
-	MaxInFlight   int           // calls under way to one node
-	Processes     int           // the smallest size of the fleet; 0 if it is not known
+	// Timeout is the time after which a batch is given up, and the breaker counts a failure. ClientTimeout is the time for
+	// which the client waits for a reply, also of a batch that was given up; ≥ Timeout. Both are longer for a node that
+	// takes long to answer: see pace.
+	Timeout, ClientTimeout time.Duration
+
+	MaxInFlight int // calls under way to one node
+	Processes   int // the smallest size of the fleet; 0 if it is not known
 
 	Uniform  func() float64 // a random number in [0, 1)
 	Lease    func() string  // this process' lease id, which its presence is recorded under
@@ -171,6 +174,7 @@ func (d *Dispatcher) node(id remote.Node) (n *Node, added bool) {
 		wake: make(chan struct{}), forgotten: make(chan struct{}),
 	}
 	n.observer = d.options.Observer.Node(n)
+	n.pace = newPace(d.options.Timeout, d.options.ClientTimeout)
 	n.guard = failover.New(failover.Options{
 		Timeout: d.options.Timeout, Uniform: d.options.Uniform, Base: d.options.Base, OnChange: n.changed,
 	})

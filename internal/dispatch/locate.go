@@ -24,7 +24,9 @@ func (n *Node) locate(room []Pending) result {
 			p.Job.Abandon(n, d.now())
 		}
 	}
+	begun := d.now()
 	attempt, ok := n.guard.Begin(func() { // it takes longer than Timeout
+		n.pace.noAnswer()
 		drop(jobs)
 		n.callsDone(len(jobs))
 		n.freeSender()
@@ -35,7 +37,7 @@ func (n *Node) locate(room []Pending) result {
 		return sent
 	}
 	defer attempt.Abort()
-	ctx, cancel := context.WithTimeout(context.Background(), d.options.ClientTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), n.pace.patience())
 	defer cancel()
 	var found []remote.Node
 	var err error
@@ -48,6 +50,9 @@ func (n *Node) locate(room []Pending) result {
 	}
 	if len(found) > 0 {
 		err = nil
+	}
+	if err == nil {
+		n.heard(d.now() - begun)
 	}
 	if !attempt.End(err) {
 		return givenUp

@@ -65,11 +65,12 @@ type Node struct {
 	clock      clock
 	fleets     *fleets
 	guard      *failover.Guard // begins an attempt when a batch is about to leave, and in locate and present
+	pace       *pace           // how long the node takes to answer
 
 	mu        sync.Mutex
 	queue     []Pending     // queue[head:] is pending; what lies before was taken
 	head      int           // ≤ len(queue), and 0 if the queue is empty
-	sending   int           // senders at work, without those whose batch was given up; ≤ MaxSenders
+	sending   int           // senders at work, without those whose batch was given up; ≤ mostSenders
 	idling    int           // senders that wait for work; ≤ MaxSenders
 	wake      chan struct{} // wakes one of them; no capacity
 	inFlight  int           // calls taken off the queue and neither returned nor given up; ≤ MaxInFlight
@@ -161,7 +162,7 @@ func (n *Node) stop() {
 // start puts a sender to work if a call is pending and there is room for it: an idle sender, or a new one. n.mu is
 // held.
 func (n *Node) start() {
-	if n.head < len(n.queue) && n.sending < MaxSenders && n.room() > 0 {
+	if n.head < len(n.queue) && n.sending < n.maxSenders() && n.room() > 0 {
 		n.sending++
 		select {
 		case n.wake <- struct{}{}:
@@ -177,7 +178,7 @@ func (n *Node) idle() bool {
 	n.mu.Lock()
 	n.sending--
 	n.start() // for calls that came meanwhile
-	crowded := n.idling == MaxSenders
+	crowded := n.idling >= MaxSenders
 	if !crowded {
 		n.idling++
 	}

@@ -63,9 +63,14 @@ func (n *Node) look(ctx context.Context) error {
 	if err != nil || attempt == nil && known {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.options.ClientTimeout)
+	ctx, cancel := context.WithTimeout(ctx, n.pace.patience())
 	defer cancel()
-	_, err = d.options.Store.Locate(ctx, d.options.Store.Key("", ""))
+	begun := d.now()
+	if _, err = d.options.Store.Locate(ctx, d.options.Store.Key("", "")); err == nil {
+		n.heard(d.now() - begun)
+	} else if ctx.Err() != nil {
+		n.pace.noAnswer()
+	}
 	if attempt != nil {
 		attempt.End(err)
 	}
@@ -92,8 +97,8 @@ func (n *Node) probe() (*failover.Attempt, error) {
 var ErrOpen = errors.New("the breaker is open")
 
 // Ping refreshes this process' presence at all nodes that the store knows now, and reports those that did not answer. It
-// blocks until all have answered, at most for two ClientTimeouts and what cause takes, which may replace an error by one
-// that says more.
+// blocks until all have answered, at most for two ClientTimeouts, or 2 s while a node does not answer, and what cause takes,
+// which may replace an error by one that says more.
 func (d *Dispatcher) Ping(ctx context.Context, cause func(remote.Node, error) error) error {
 	ids := d.options.Store.Nodes()
 	if len(ids) == 0 { // a Cluster of which nothing is known yet
@@ -141,11 +146,13 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 		return errLeft
 	}
 	d, callerCtx := n.dispatcher, ctx
-	timeout := d.options.Timeout
-	if ttl > 0 { // otherwise Close waits
-		timeout = d.options.ClientTimeout
+	timeout := n.Timeout()
+	longest := 2 * timeout // Close waits
+	if ttl > 0 {
+		timeout = n.pace.patience()
+		longest = max(2*d.options.ClientTimeout, timeout)
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*timeout)
+	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
 	var announced remote.Announcement
 	var version int64
@@ -166,6 +173,12 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 		p.Poll, _ = d.options.Poll(sent)
 	}
 	c, err := d.options.Store.Presence(ctx, timeout, n.id, p)
+	switch {
+	case err == nil:
+		n.heard(d.now() - sent)
+	case callerCtx.Err() == nil && failover.Classify(err) == failover.Unreachable:
+		n.pace.noAnswer()
+	}
 	if attempt != nil {
 		verdict := err
 		switch {

@@ -1,0 +1,95 @@
+package dispatch
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// paceTrips is the number of round trips that a pace remembers. The second largest of them counts, because one call
+	// that a pause or a new connection held up says nothing about the next. With four of them a node that is fast again
+	// is known to be after three answers.
+	paceTrips = 4
+
+	// slack is how many round trips a call may take before it has failed. Twice the second largest of four covers
+	// round trips between 20 and 100 ms, and leaves what it was for a node that answers within half of Timeout.
+	slack = 2
+
+	// maxTimeout bounds what round trips can make of Timeout. It is the shortest life of a lease, and three calls that
+	// fail by it are an outage that is found in 3 s.
+	maxTimeout = time.Second
+
+	// maxPatience bounds for how long the client waits for a reply. Connecting takes four round trips, TLS and the text
+	// of a script one more each: 1.5 s, at 250 ms each.
+	maxPatience = 2 * time.Second
+)
+
+// pace follows how long a node takes to answer, apart from whether it answers. An answer counts here also if its call has
+// failed by then.
+type pace struct {
+	least    time.Duration // Options.Timeout
+	patient  time.Duration // Options.ClientTimeout
+	timeout  atomic.Int64  // after which a call has failed, ns
+	typical  atomic.Int64  // round trip, ns; 0 before the first answer
+	unheard  atomic.Int64  // calls without an answer since the last one
+	mu       sync.Mutex
+	trips    [paceTrips]time.Duration // a ring: trips[n%paceTrips] is written next
+	answered int
+}
+
+func newPace(timeout, clientTimeout time.Duration) *pace {
+	p := &pace{least: timeout, patient: clientTimeout}
+	p.timeout.Store(int64(timeout))
+	return p
+}
+
+// answer adds the round trip of an answer. It returns the time after which a call has failed from now on: never less than
+// Options.Timeout.
+func (p *pace) answer(trip time.Duration) time.Duration {
+	p.unheard.Store(0)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.trips[p.answered%paceTrips] = trip
+	p.answered++
+	known := p.trips
+	sorted := known[:min(p.answered, paceTrips)]
+	slices.Sort(sorted)
+	p.typical.Store(int64(sorted[len(sorted)/paceTrips])) // the second smallest, or of fewer the smallest
+	long := sorted[max(len(sorted)-2, 0)]
+	timeout := max(p.least, min(slack*long, maxTimeout))
+	p.timeout.Store(int64(timeout))
+	return timeout
+}
+
+// noAnswer adds a call that has failed without an answer.
+func (p *pace) noAnswer() { p.unheard.Add(1) }
+
+// patience returns for how long the client waits for a reply. It is longer than a call that has not failed takes, because
+// only an answer shows what a node that became slow takes, and because a new connection takes several round trips. The
+// lengths are few, because remote keeps a client for each.
+func (p *pace) patience() time.Duration {
+	d, least := p.patient, 4*time.Duration(p.timeout.Load())
+	for i := p.unheard.Load(); d < maxPatience && (i > 0 || d < least); i-- {
+		d = min(2*d, maxPatience)
+	}
+	return d
+}
+
+// Timeout reports after which time a call to the node has failed. It follows the round trips.
+func (n *Node) Timeout() time.Duration { return time.Duration(n.pace.timeout.Load()) }
+
+// TypicalTrip reports how long the node takes to answer, or 0 before its first answer.
+func (n *Node) TypicalTrip() time.Duration { return time.Duration(n.pace.typical.Load()) }
+
+// heard adds an answer of the node, whether its call had failed by then or not.
+func (n *Node) heard(trip time.Duration) { n.guard.SetTimeout(n.pace.answer(trip)) }
+
+// maxSenders is how many pipelines may be under way to the node now: MaxSenders, and one more for each 10 ms of a round
+// trip, up to mostSenders. Otherwise a call would wait behind others for longer than its caller does.
+func (n *Node) maxSenders() int {
+	return min(MaxSenders+int(n.TypicalTrip()/(10*time.Millisecond)), mostSenders)
+}
+
+const mostSenders = 8
