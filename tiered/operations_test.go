@@ -52,8 +52,9 @@ var opsFaults = map[string][]func(s *afflicted, process int, since time.Duration
 	) {
 		s.loseRequests.Store(!done)
 	}},
-	"slower than a second": {slowing(2 * second)},
-	"slower than `Budget`": {slowing(30 * ms), slowing(80 * ms)},
+	"slower than a second":  {slowing(2 * second)},
+	"slower than `Timeout`": {slowing(80 * ms)},
+	"slower than `Budget`":  {slowing(30 * ms)},
 	"up and down, a second each": {func(s *afflicted, process int, since time.Duration, done bool) {
 		breaking(io.EOF)(s, process, since, done || since/time.Second%2 == 1)
 	}},
