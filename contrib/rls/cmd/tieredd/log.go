@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc/grpclog"
@@ -23,4 +24,12 @@ type redisLog struct{ *slog.Logger }
 
 func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
 	l.DebugContext(ctx, fmt.Sprintf(format, v...))
+}
+
+// settingNames gives a field of the library the name that it has as a setting here.
+func settingNames(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.MessageKey || a.Key == "remedy" {
+		a.Value = slog.StringValue(strings.ReplaceAll(a.Value.String(), "Budget", "TIERED_BUDGET"))
+	}
+	return a
 }

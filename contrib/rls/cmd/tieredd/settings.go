@@ -178,7 +178,7 @@ func (s settings) level() (level slog.Level, err error) {
 }
 
 func (s settings) logger(level slog.Level) *slog.Logger {
-	o := &slog.HandlerOptions{Level: level}
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: settingNames}
 	if isJSON(s.LogFormat) {
 		return slog.New(slog.NewJSONHandler(os.Stderr, o))
 	}
