@@ -36,7 +36,7 @@ func TestAnswerComesBeforeEnvoysTimeout(t *testing.T) {
 	}
 	// Sixteenths of the time. What looks, looks at the same time, when the others are decided. What is tiny at the end is
 	// no time for the way of the answer.
-	parts := []time.Duration{12, 12, 12, 15}
+	parts := []int{12, 12, 12, 15}
 	for _, together := range []bool{false, true} {
 		for _, timeout := range []time.Duration{5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond} {
 			synctest.Test(t, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestAnswerComesBeforeEnvoysTimeout(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), timeout)
 					start := time.Now()
 					_, err := s.ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "shop", Descriptors: d})
-					if took := time.Since(start); err != nil || took > timeout*parts[i]/16 {
+					if took := time.Since(start); err != nil || took > timeout*time.Duration(parts[i])/16 {
 						t.Errorf("call %d, together %v: %v after %v of %v", i, together, err, took, timeout)
 					}
 					cancel()
