@@ -103,6 +103,7 @@ func TestLateRedisIsNoOutage(t *testing.T) {
 				store.loseRequests.Store(false)
 				store.set(ms)
 				time.Sleep(5 * second)
+				synctest.Wait() // for what is being logged
 				if c.trip(0) > DefaultBudget && strings.Count(log.String(), "raise Budget") != 1 {
 					t.Errorf("want one line that tells of it: %s", log.String())
 				}
