@@ -435,13 +435,13 @@ var told = []struct {
 			other := run(p.t, p.store, "", Policy{Name: "api", Limit: PerSecond(100)})
 			time.Sleep(10 * time.Second)
 			other.end()
-			time.Sleep(20 * time.Second)
+			time.Sleep(30 * time.Second)
 		},
 		lines: []string{
 			"DEBUG another number of processes shares the limits",
 			"WARN some processes do not split this policy's limit: standing shares are not used",
-			"INFO all processes split this policy's limit: standing shares are used again",
 			"DEBUG another number of processes shares the limits",
+			"INFO all processes split this policy's limit: standing shares are used again",
 		},
 		attrs: "policy=api processes=1",
 	}, {

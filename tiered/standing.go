@@ -125,7 +125,12 @@ type standingUse struct {
 	later atomic.Int64 // the largest cost of late that was known only after its request, in tokens: see takeShare
 
 	outsiders int64 // processes that do not split them, as last counted; guarded by the Limiter's mutex
-	tooMany   bool  // it was reported that no share holds a token; guarded by the Limiter's mutex
+
+	// governedUntil is until when the whole limit of a process that does not split it may still govern in Redis: while it is
+	// there, and for the time that Redis keeps it. Shares beside it would be more than the limit. Guarded by the mutex.
+	governedUntil time.Duration
+
+	tooMany bool // it was reported that no share holds a token; guarded by the Limiter's mutex
 
 	admitted [standingCounters]paddedCount
 }
@@ -413,12 +418,15 @@ func (l *Limiter) checkSplit() {
 	l.mu.Lock()
 	u := &l.standing
 	before, was := u.outsiders, u.agreed.Load()
-	u.outsiders = outsiders
+	if u.outsiders = outsiders; outsiders > 0 {
+		u.governedUntil = g.now() + lua.TermsHold + l.settings.Load().initial.MaxTTL()
+	}
 	// A node that is new, as after a failover, changes nothing until it is heard.
-	agreed := outsiders == 0 && heard > 0 && (was || heard == nodes)
+	agreed := outsiders == 0 && g.now() >= u.governedUntil && heard > 0 && (was || heard == nodes)
 	if agreed && !was {
 		g.shares.Clear(g.now()) // others may just have used the whole limits
 	}
+	again := u.governedUntil > 0
 	u.agreed.Store(agreed)
 	l.mu.Unlock()
 	if agreed != was || outsiders != before {
@@ -428,7 +436,7 @@ func (l *Limiter) checkSplit() {
 	case outsiders > 0 && before == 0:
 		g.journal.line(slog.LevelWarn, "some processes do not split this policy's limit: standing shares are not used",
 			"policy", l.name, "processes", outsiders)
-	case outsiders == 0 && before > 0:
+	case agreed && !was && again:
 		g.journal.line(slog.LevelInfo, "all processes split this policy's limit: standing shares are used again",
 			"policy", l.name)
 	}

@@ -121,7 +121,7 @@ func TestStandingSharesOverSeveralNodes(t *testing.T) {
 			cancel()
 			_ = other.Close(ended)
 			n.Share("another", "one more")
-			time.Sleep(15 * time.Second)
+			time.Sleep(30 * time.Second)
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

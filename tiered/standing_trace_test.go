@@ -60,7 +60,7 @@ func TestStandingEvents(t *testing.T) {
 		old := run(t, s, "", off)
 		after("an old process", 10*time.Second, "api false 1")
 		old.end()
-		after("it is gone", 20*time.Second, "api true 0")
+		after("it is gone", 30*time.Second, "api false 0", "api true 0")
 		gone := errors.New("gone")
 		s.broken.Store(&gone)
 		s.absence.Store(&gone)
