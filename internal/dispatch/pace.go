@@ -71,7 +71,11 @@ func (p *pace) noAnswer() { p.unheard.Add(1) }
 // lengths are few, because remote keeps a client for each.
 func (p *pace) patience() time.Duration {
 	d, least := p.patient, 4*time.Duration(p.timeout.Load())
-	for i := p.unheard.Load(); d < maxPatience && (i > 0 || d < least); i-- {
+	unheard := p.unheard.Load()
+	if p.typical.Load() > 0 { // it has answered: a connection that hangs is not to be kept for long when it does again
+		unheard = min(unheard, 1)
+	}
+	for i := unheard; d < maxPatience && (i > 0 || d < least); i-- {
 		d = min(2*d, maxPatience)
 	}
 	return d
