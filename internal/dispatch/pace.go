@@ -56,7 +56,9 @@ func (p *pace) answer(trip time.Duration) time.Duration {
 	known := p.trips
 	sorted := known[:min(p.answered, paceTrips)]
 	slices.Sort(sorted)
-	p.typical.Store(int64(sorted[len(sorted)/paceTrips])) // the second smallest, or of fewer the smallest
+	if int64(trip) <= p.timeout.Load() { // what comes late, as after a freeze, says nothing of what is usual
+		p.typical.Store(int64(sorted[len(sorted)/paceTrips])) // the second smallest, or of fewer the smallest
+	}
 	long := sorted[max(len(sorted)-2, 0)]
 	timeout := max(p.least, min(slack*long, maxTimeout))
 	p.timeout.Store(int64(timeout))
