@@ -72,8 +72,8 @@ func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
 	return d
 }
 
-// PeekLocal returns what this process knows of a key, by the last reply of Redis and the refill since. It makes no call, does not block, and takes nothing. It reports false if Redis has told this
-// process nothing of the key, or too long ago.
+// PeekLocal returns what this process knows of a key, by the last reply of Redis and the refill since. It makes no call, does
+// not block, and takes nothing. It reports false if Redis has told this process nothing of the key, or too long ago.
 func (l *Limiter) PeekLocal(key string) (d Decision, ok bool) {
 	if l.valid(key, 1) != Granted {
 		return Decision{}, false

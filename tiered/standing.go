@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -418,8 +419,8 @@ func (l *Limiter) checkSplit() {
 	l.mu.Lock()
 	u := &l.standing
 	before, was := u.outsiders, u.agreed.Load()
-	if u.outsiders = outsiders; outsiders > 0 {
-		u.governedUntil = g.now() + lua.TermsHold + l.settings.Load().initial.MaxTTL()
+	if u.outsiders = outsiders; outsiders > 0 || before > 0 { // one that was counted may have used its limit until now
+		u.governedUntil = g.now() + lua.TermsHold + max(l.settings.Load().initial.MaxTTL(), 2*dispatch.MaxTimeout)
 	}
 	// A node that is new, as after a failover, changes nothing until it is heard.
 	agreed := outsiders == 0 && g.now() >= u.governedUntil && heard > 0 && (was || heard == nodes)

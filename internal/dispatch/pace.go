@@ -17,9 +17,9 @@ const (
 	// round trips between 20 and 100 ms, and leaves what it was for a node that answers within half of Timeout.
 	slack = 2
 
-	// maxTimeout bounds what round trips can make of Timeout. It is the shortest life of a lease, and three calls that
+	// MaxTimeout bounds what round trips can make of Timeout. It is the shortest life of a lease, and three calls that
 	// fail by it are an outage that is found in 3 s.
-	maxTimeout = time.Second
+	MaxTimeout = time.Second
 
 	// maxPatience bounds for how long the client waits for a reply. Connecting takes four round trips, TLS and the text
 	// of a script one more each: 1.5 s, at 250 ms each.
@@ -60,7 +60,7 @@ func (p *pace) answer(trip time.Duration) time.Duration {
 		p.typical.Store(int64(sorted[len(sorted)/paceTrips])) // the second smallest, or of fewer the smallest
 	}
 	long := sorted[max(len(sorted)-2, 0)]
-	timeout := max(p.least, min(slack*long, maxTimeout))
+	timeout := max(p.least, min(slack*long, MaxTimeout))
 	p.timeout.Store(int64(timeout))
 	return timeout
 }
