@@ -54,31 +54,5 @@ func fingerprint(text string) string {
 	return hex.EncodeToString(sum[:fingerprintDigits/2])
 }
 
-// valid reports whether the script accepts a.
-func (a Announcement) valid() bool {
-	if a == "" {
-		return true
-	}
-	if len(a)%(2*fingerprintDigits) != fingerprintDigits || strings.Trim(string(a), "0123456789abcdef") != "" ||
-		a.policies() > lua.MostPolicies {
-		return false
-	}
-	names := make(map[string]bool, a.policies())
-	for i := range a.policies() {
-		name, _ := a.policy(i)
-		names[name] = true
-	}
-	return len(names) == a.policies()
-}
-
 // policies returns the number of policies in a.
 func (a Announcement) policies() int { return len(a) / (2 * fingerprintDigits) }
-
-// service returns the fingerprint of the service.
-func (a Announcement) service() string { return string(a[:min(fingerprintDigits, len(a))]) }
-
-// policy returns the fingerprints of the i-th policy.
-func (a Announcement) policy(i int) (name, limits string) {
-	at := fingerprintDigits * (1 + 2*i)
-	return string(a[at : at+fingerprintDigits]), string(a[at+fingerprintDigits : at+2*fingerprintDigits])
-}

@@ -125,11 +125,16 @@ func decodeCensus(val any, policies int) (Census, error) {
 	if !lua.DecodeNumbers(val, n) || slices.Min(n) < 0 || slices.Max(n) >= lua.Whole {
 		return Census{}, errShape
 	}
+	return censusOf(n), nil
+}
+
+// censusOf is the census that the numbers of a reply say.
+func censusOf(n []int64) Census {
 	c := Census{Processes: n[0], Now: n[1], Silent: n[2]}
 	for p := range slices.Chunk(n[3:], 3) {
 		c.Policies = append(c.Policies, PolicyCensus{Processes: p[0], OtherServices: p[1], OtherLimits: p[2]})
 	}
-	return c, nil
+	return c
 }
 
 // decodePoll reads the reply of the standing script to a poll.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/model"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
@@ -31,25 +32,18 @@ type Memory struct {
 	wall     int64 // µs since 1970 at base, plus what Step added
 	closed   bool
 	failure  error
-	buckets  map[string]*memoryKey
-	ring     []*memoryKey // the same buckets in no order, for the collection
-	hand     int          // index in ring of the next bucket to look at
-	presence memoryPresence
-	table    memoryTable
-	step     memoryStep // the call that is running
+	buckets  model.Keys
+	presence model.Presence
+	table    model.Table
 }
 
 // memoryNode is the only node of a Memory.
 const memoryNode Node = "memory"
 
-// collectPerCall is the number of buckets that each call looks at. One would be enough for calls that create a
-// bucket each. With two, a round takes half as many calls as it took to create the buckets that it passes.
-const collectPerCall = 2
-
 // NewMemory returns an empty store.
 func NewMemory() *Memory {
 	now := time.Now()
-	return &Memory{base: now, wall: now.UnixMicro(), buckets: make(map[string]*memoryKey)}
+	return &Memory{base: now, wall: now.UnixMicro()}
 }
 
 var _ Store = (*Memory)(nil)
@@ -95,44 +89,15 @@ func (m *Memory) run(c *lua.Call, r *lua.Reply) error {
 	if err := m.down(); err != nil {
 		return err
 	}
-	if n := c.Broken(); n > 0 {
-		return argumentError(n)
-	}
-	clock := m.now()
-	m.collect(clock)
-	b := m.buckets[c.Bucket]
-	if b != nil && b.expired(clock) {
-		m.drop(b)
-		b = nil
-	}
-	server := c.Now
-	if server == 0 {
-		server = clock
-	}
-	if early, is := earlyReply(c, server); is {
-		*r = early
+	return raised(m.buckets.Run(m.now(), c, r))
+}
+
+// raised returns an error of a script as a *[ScriptError].
+func raised(err error) error {
+	if err == nil {
 		return nil
 	}
-	exists := b != nil
-	if !exists {
-		b = &memoryKey{name: c.Bucket, algorithm: c.Algorithm, state: fresh[c.Algorithm](), index: len(m.ring)}
-	} else if c.Algorithm.Sorted() != b.algorithm.Sorted() {
-		return &ScriptError{Text: "WRONGTYPE Operation against a key holding the wrong kind of value"}
-	} else if c.Algorithm != b.algorithm {
-		return &ScriptError{Text: "RLFOREIGN key"}
-	}
-	m.step = memoryStep{Call: c, server: server, exists: exists, reply: r, ended: m.step.ended[:0]}
-	keep, written := b.state.run(&m.step)
-	if !written {
-		return nil
-	}
-	if !exists {
-		m.buckets[b.name] = b
-		m.ring = append(m.ring, b)
-	}
-	// Like PEXPIRE: Redis adds to its own clock, even if the call carries another time.
-	b.expires = clock/1000 + keep
-	return nil
+	return &ScriptError{Text: err.Error()}
 }
 
 // Presence records that a process is present, and counts those that are; see [Store].
@@ -149,12 +114,27 @@ func (m *Memory) Presence(ctx context.Context, _ time.Duration, node Node, p Pro
 		return Census{}, err
 	}
 	clock := m.now()
-	c, err := m.presence.run(clock, clock, p)
+	c, err := m.present(clock, clock, p)
 	if p.Poll.Seq > 0 {
 		c.Poll.Sent = true
-		c.Poll.Reply, c.Poll.Err = m.table.run(clock, &p.Poll)
+		c.Poll.Reply, c.Poll.Err = m.poll(clock, &p.Poll)
 	}
 	return c, err
+}
+
+// present executes a call of the presence script at the time now. The lock is held.
+func (m *Memory) present(clock, now int64, p Process) (Census, error) {
+	numbers, err := m.presence.Run(clock, now, p.ID, p.TTL.Microseconds(), string(p.Announced))
+	if err != nil {
+		return Census{}, raised(err)
+	}
+	return censusOf(numbers), nil
+}
+
+// poll executes a poll of the table. The lock is held.
+func (m *Memory) poll(clock int64, p *lua.Poll) (lua.PollReply, error) {
+	r, err := m.table.Run(clock, p)
+	return r, raised(err)
 }
 
 // Fail makes every call from now on fail with err, as in an outage. Fail(nil) ends it. Meanwhile nothing is
@@ -171,7 +151,7 @@ func (m *Memory) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
-	m.buckets, m.ring, m.presence, m.table = nil, nil, memoryPresence{}, memoryTable{}
+	m.buckets, m.presence, m.table = model.Keys{}, model.Presence{}, model.Table{}
 	return nil
 }
 
@@ -192,30 +172,3 @@ func (m *Memory) down() error {
 
 // now returns the store's clock in µs since 1970. The lock is held.
 func (m *Memory) now() int64 { return m.wall + time.Since(m.base).Microseconds() }
-
-// collect looks at the next buckets in the ring and removes those whose time to live is over.
-func (m *Memory) collect(clock int64) {
-	for range collectPerCall {
-		if m.hand >= len(m.ring) {
-			m.hand = 0
-		}
-		if m.hand == len(m.ring) { // empty
-			return
-		}
-		if b := m.ring[m.hand]; b.expired(clock) {
-			m.drop(b) // another bucket takes its place and is looked at next
-		} else {
-			m.hand++
-		}
-	}
-}
-
-// drop removes a bucket from the map and the ring.
-func (m *Memory) drop(b *memoryKey) {
-	last := len(m.ring) - 1
-	m.ring[last].index = b.index
-	m.ring[b.index] = m.ring[last]
-	m.ring[last] = nil
-	m.ring = m.ring[:last]
-	delete(m.buckets, b.name)
-}

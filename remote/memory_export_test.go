@@ -8,53 +8,28 @@ import "github.com/tiered-limiter/tiered-limiter/lua"
 func (m *Memory) HDel(bucket, field string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if b := m.buckets[bucket]; b != nil && field[0] == 'p' {
-		delete(b.state.(*memoryBucket).leases, field[1:])
-	}
-}
-
-// Len reports how many buckets are in memory, ended ones included.
-func (m *Memory) Len() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.ring) != len(m.buckets) {
-		panic("ring and map differ")
-	}
-	for i, b := range m.ring {
-		if b.index != i || m.buckets[b.name] != b {
-			panic("a bucket is out of its place")
-		}
-	}
-	return len(m.ring)
+	m.buckets.HDel(bucket, field)
 }
 
 // PresenceAt is Presence at an injected time, µs.
 func (m *Memory) PresenceAt(now int64, p Process) (Census, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	clock := m.now()
-	if now == 0 {
-		now = clock
-	}
-	return m.presence.run(clock, now, p)
+	return m.present(m.now(), now, p)
 }
 
 // PollAt executes a poll of the table of standing shares, with an injected time.
 func (m *Memory) PollAt(p lua.Poll) (lua.PollReply, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.table.run(m.now(), &p)
+	return m.poll(m.now(), &p)
 }
 
 // Table returns what HGETALL would return of the table, and nil if there is none.
 func (m *Memory) Table() map[string]string { return m.Fields(naming{}.table()) }
 
 // TablePTTL returns the ms that the table has left.
-func (m *Memory) TablePTTL() int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.table.expires - m.now()/1000
-}
+func (m *Memory) TablePTTL() int64 { return m.PTTL(naming{}.table()) }
 
 // SetTable makes the table that of another Memory, as a failover to a replica that is behind would.
 func (m *Memory) SetTable(of *Memory) {

@@ -40,7 +40,8 @@ type importRule struct {
 // its rule, but not without one.
 var importRules = []importRule{
 	{packages: "lua"},
-	{packages: "remote", ours: []string{"lua"}, modules: []string{goRedis}},
+	{packages: "internal/model", ours: []string{"lua"}}, // remote.NewMemory is its door, for everybody
+	{packages: "remote", ours: []string{"lua", "internal/model"}, modules: []string{goRedis}},
 	{packages: "local", ours: []string{"lua"}, modules: []string{xTime, golangLRU}},
 	{packages: "failover", modules: []string{gobreaker, goRedis}},
 	{packages: "internal/histogram"},
@@ -342,6 +343,9 @@ func TestImportsBroken(t *testing.T) {
 func TestDirections(t *testing.T) {
 	for _, c := range []struct{ from, to string }{
 		{"lua", "remote"},
+		{"internal/model", "remote"},
+		{"local", "internal/model"},
+		{"tiered", "internal/model"},
 		{"remote", "local"},
 		{"local", "remote"},
 		{"local", "tiered"},

@@ -1,4 +1,4 @@
-package remote
+package model
 
 import (
 	"maps"
@@ -9,35 +9,35 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// memoryBlocks is lua/sliding_window.lua in Go.
-type memoryBlocks struct {
-	memoryLeases
+// slidingWindow is lua/sliding_window.lua in Go.
+type slidingWindow struct {
+	lending
 	until  int64 // until then something counts
-	use    []memoryVersion
-	stored map[memoryTag]memoryCount // by limit, of all versions
+	use    []version
+	stored map[limitTag]blockCount // by limit, of all versions
 }
 
-// memoryVersion is one version of a policy whose limits are still counted.
-type memoryVersion struct {
-	tags  []memoryTag
+// version is one version of a policy whose limits are still counted.
+type version struct {
+	tags  []limitTag
 	until int64 // when its last grant expires; 0 if it is the only version
 }
 
 // long returns its longest window in µs.
-func (v memoryVersion) long() (long int64) {
+func (v version) long() (long int64) {
 	for _, t := range v.tags {
 		long = max(long, t.period*t.span)
 	}
 	return long
 }
 
-// memoryTag identifies a limit of a key.
-type memoryTag struct{ period, span int64 }
+// limitTag identifies a limit of a key.
+type limitTag struct{ period, span int64 }
 
-func (t memoryTag) String() string { return decimal(t.period) + "x" + decimal(t.span) }
+func (t limitTag) String() string { return decimal(t.period) + "x" + decimal(t.span) }
 
-// memoryCount is what one limit counted.
-type memoryCount struct {
+// blockCount is what one limit counted.
+type blockCount struct {
 	total  int64
 	first  int64 // first block that is counted
 	blocks map[int64]int64
@@ -46,26 +46,26 @@ type memoryCount struct {
 // maxVersions bounds the versions of a policy that a key counts for.
 const maxVersions = 4
 
-// blocksCall is the state of one call: its limits, and the counts that it changes.
-type blocksCall struct {
-	*memoryBlocks
-	limits []lua.Limit   // of this version; they decide
-	tags   []memoryTag   // of these limits, and behind them of other versions
-	counts []memoryCount // of the tags
-	mine   memoryVersion
-	others []memoryVersion
+// slidingCall is the state of one call: its limits, and the counts that it changes.
+type slidingCall struct {
+	*slidingWindow
+	limits []lua.Limit  // of this version; they decide
+	tags   []limitTag   // of these limits, and behind them of other versions
+	counts []blockCount // of the tags
+	mine   version
+	others []version
 }
 
-// run implements memoryState.
-func (k *memoryBlocks) run(s *memoryStep) (keep int64, written bool) {
+// run implements state.
+func (k *slidingWindow) run(s *step) (keep int64, written bool) {
 	before := *k
-	if keep, written = s.lease(&k.memoryLeases, &blocksCall{memoryBlocks: k, limits: s.Limits()}); !written {
+	if keep, written = s.lease(&k.lending, &slidingCall{slidingWindow: k, limits: s.Limits()}); !written {
 		*k = before
 	}
 	return keep, written
 }
 
-func (c *blocksCall) load(s *memoryStep) {
+func (c *slidingCall) load(s *step) {
 	s.guard()
 	c.versions(s)
 	c.trim(s)
@@ -80,12 +80,12 @@ func blockOf(instant, period int64) int64 {
 }
 
 // end returns an instant at which the limit counts nothing any more of what it counted by then.
-func (t memoryTag) end(then int64) int64 { return (blockOf(then, t.period) + t.span) * t.period }
+func (t limitTag) end(then int64) int64 { return (blockOf(then, t.period) + t.span) * t.period }
 
 // versions finds the other versions of the policy that are in use, and puts their limits behind the call's own.
-func (c *blocksCall) versions(s *memoryStep) {
+func (c *slidingCall) versions(s *step) {
 	for _, l := range c.limits {
-		c.mine.tags = append(c.mine.tags, memoryTag{l.Period, l.Span})
+		c.mine.tags = append(c.mine.tags, limitTag{l.Period, l.Span})
 	}
 	for _, v := range c.use {
 		if v.until == 0 {
@@ -124,11 +124,11 @@ func (c *blocksCall) versions(s *memoryStep) {
 }
 
 // trim subtracts the blocks that have left the window.
-func (c *blocksCall) trim(s *memoryStep) {
+func (c *slidingCall) trim(s *step) {
 	for _, tag := range c.tags {
 		old := c.stored[tag]
 		first := blockOf(s.now, tag.period) - tag.span + 1
-		next := memoryCount{total: old.total, first: first, blocks: maps.Clone(old.blocks)}
+		next := blockCount{total: old.total, first: first, blocks: maps.Clone(old.blocks)}
 		if next.blocks == nil {
 			next.blocks = make(map[int64]int64)
 		}
@@ -145,7 +145,7 @@ func (c *blocksCall) trim(s *memoryStep) {
 
 // begin gives a limit that is new to the key the blocks of another: of the one that counts least of those with an equal or
 // longer window, or otherwise of the one that counts most. It reports whether there is a new limit.
-func (c *blocksCall) begin(s *memoryStep) (begun bool) {
+func (c *slidingCall) begin(s *step) (begun bool) {
 	for i, tag := range c.mine.tags {
 		if _, known := c.stored[tag]; known || !s.exists {
 			continue
@@ -169,7 +169,7 @@ func (c *blocksCall) begin(s *memoryStep) (begun bool) {
 
 // copyBlocks gives limit i what limit from counts, or only what is leased if from is negative. A block counts at its end,
 // or now if that is sooner, and what is leased where its lease ends.
-func (c *blocksCall) copyBlocks(s *memoryStep, i, from int) {
+func (c *slidingCall) copyBlocks(s *step, i, from int) {
 	var held map[int64]int64
 	var period int64
 	if from >= 0 {
@@ -189,7 +189,7 @@ func (c *blocksCall) copyBlocks(s *memoryStep, i, from int) {
 
 // change adds k tokens at an instant to limit i, if the window still contains it. k may be negative; a block never
 // falls below 0.
-func (c *blocksCall) change(i int, at, k int64) {
+func (c *slidingCall) change(i int, at, k int64) {
 	n := &c.counts[i]
 	b := blockOf(at, c.tags[i].period)
 	if k == 0 || b < n.first {
@@ -202,14 +202,14 @@ func (c *blocksCall) change(i int, at, k int64) {
 	}
 }
 
-func (c *blocksCall) count(at, k int64) {
+func (c *slidingCall) count(at, k int64) {
 	for i := range c.tags {
 		c.change(i, at, k)
 	}
 }
 
 // giveBack takes k tokens off that were counted at an instant or later: off the oldest blocks that count any.
-func (c *blocksCall) giveBack(s *memoryStep, at, k int64) {
+func (c *slidingCall) giveBack(s *step, at, k int64) {
 	for i, tag := range c.tags {
 		n, b, left := &c.counts[i], blockOf(at, tag.period), k
 		if b < n.first {
@@ -223,18 +223,18 @@ func (c *blocksCall) giveBack(s *memoryStep, at, k int64) {
 	}
 }
 
-func (c *blocksCall) refill(*memoryStep) {}
+func (c *slidingCall) refill(*step) {}
 
-func (c *blocksCall) takeBack(s *memoryStep, n int64) { c.count(s.own.End, -n) }
+func (c *slidingCall) takeBack(s *step, n int64) { c.count(s.own.End, -n) }
 
 // carry moves the tokens that are still held to the new end of the lease, and those that were spent to now.
-func (c *blocksCall) carry(s *memoryStep, out int64) {
+func (c *slidingCall) carry(s *step, out int64) {
 	c.count(s.own.End, -out)
 	c.count(min(s.now, s.own.End), max(0, out-s.Hold))
 	c.count(s.leaseEnd, s.Hold)
 }
 
-func (c *blocksCall) charge(s *memoryStep) {
+func (c *slidingCall) charge(s *step) {
 	if s.Debt > s.charged {
 		for i := range c.tags {
 			n := s.Debt - s.charged
@@ -254,7 +254,7 @@ func (c *blocksCall) charge(s *memoryStep) {
 }
 
 // clearAll resets the counts to what is out in leases.
-func (c *blocksCall) clearAll(s *memoryStep) {
+func (c *slidingCall) clearAll(s *step) {
 	for i := range c.counts {
 		c.counts[i].total, c.counts[i].blocks = 0, make(map[int64]int64)
 	}
@@ -266,9 +266,9 @@ func (c *blocksCall) clearAll(s *memoryStep) {
 	c.count(s.leaseEnd, s.Hold)
 }
 
-func (c *blocksCall) refunds(s *memoryStep, _ int64) bool { return s.exists && s.Epoch == s.epoch }
+func (c *slidingCall) refunds(s *step, _ int64) bool { return s.exists && s.Epoch == s.epoch }
 
-func (c *blocksCall) level(*memoryStep) (tokens, which int64) {
+func (c *slidingCall) level(*step) (tokens, which int64) {
 	tokens, which = lua.Whole, 1
 	for i, l := range c.limits {
 		if left := l.Cap - c.counts[i].total; left < tokens {
@@ -279,7 +279,7 @@ func (c *blocksCall) level(*memoryStep) (tokens, which int64) {
 }
 
 // lend counts a grant now, or at the end of its lease.
-func (c *blocksCall) lend(s *memoryStep, n int64) {
+func (c *slidingCall) lend(s *step, n int64) {
 	at := s.now
 	if s.borrows {
 		at = s.leaseEnd
@@ -289,7 +289,7 @@ func (c *blocksCall) lend(s *memoryStep, n int64) {
 
 // retry returns the µs until enough blocks have left the window of the limit that takes longest. A replay does not
 // compute this.
-func (c *blocksCall) retry(s *memoryStep) (after, which int64) {
+func (c *slidingCall) retry(s *step) (after, which int64) {
 	_, which = c.level(s)
 	if after = 1; s.replays {
 		return after, which
@@ -313,7 +313,7 @@ func (c *blocksCall) retry(s *memoryStep) (after, which int64) {
 	return s.sooner(after), which
 }
 
-func (c *blocksCall) answer(s *memoryStep) {
+func (c *slidingCall) answer(s *step) {
 	s.reply.Stamp = s.now
 	till := s.now
 	if s.escrow > 0 { // what is out counts where its lease ends
@@ -328,7 +328,7 @@ func (c *blocksCall) answer(s *memoryStep) {
 	}
 }
 
-func (c *blocksCall) store(s *memoryStep) (keep int64) {
+func (c *slidingCall) store(s *step) (keep int64) {
 	at := s.now
 	if s.Lease != "" {
 		at = s.leaseEnd
@@ -336,8 +336,8 @@ func (c *blocksCall) store(s *memoryStep) (keep int64) {
 	if c.mine.until = max(c.mine.until, at+c.mine.long()); len(c.others) == 0 {
 		c.mine.until = 0
 	}
-	c.use = append([]memoryVersion{c.mine}, c.others...)
-	c.stored = make(map[memoryTag]memoryCount, len(c.tags))
+	c.use = append([]version{c.mine}, c.others...)
+	c.stored = make(map[limitTag]blockCount, len(c.tags))
 	for i, tag := range c.tags {
 		c.stored[tag] = c.counts[i]
 		c.until = max(c.until, tag.end(max(s.now, s.latest)))
@@ -345,9 +345,9 @@ func (c *blocksCall) store(s *memoryStep) (keep int64) {
 	return min(int64(math.Ceil(float64(c.until-s.server-s.behind)/1000))+1000, maxKeep)
 }
 
-// fields implements memoryState.
-func (k *memoryBlocks) fields() map[string]string {
-	f := k.memoryLeases.fields("ctzowage")
+// fields implements state.
+func (k *slidingWindow) fields() map[string]string {
+	f := k.lending.fields("ctzowage")
 	f["v"], f["x"], f["u"] = lua.SlidingWindow.Mark(), decimal(k.until), versionsText(k.use)
 	for tag, c := range k.stored {
 		f[tag.String()] = decimal(c.total)
@@ -359,7 +359,7 @@ func (k *memoryBlocks) fields() map[string]string {
 }
 
 // versionsText returns the versions as the script stores them.
-func versionsText(all []memoryVersion) string {
+func versionsText(all []version) string {
 	var b strings.Builder
 	for i, v := range all {
 		if i > 0 {
@@ -378,11 +378,11 @@ func versionsText(all []memoryVersion) string {
 	return b.String()
 }
 
-// clone implements memoryState.
-func (k *memoryBlocks) clone() memoryState {
+// clone implements state.
+func (k *slidingWindow) clone() state {
 	twin := *k
 	twin.leases = maps.Clone(k.leases)
-	twin.stored = make(map[memoryTag]memoryCount, len(k.stored))
+	twin.stored = make(map[limitTag]blockCount, len(k.stored))
 	for tag, c := range k.stored {
 		c.blocks = maps.Clone(c.blocks)
 		twin.stored[tag] = c

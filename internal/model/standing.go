@@ -1,4 +1,4 @@
-package remote
+package model
 
 import (
 	"fmt"
@@ -11,15 +11,15 @@ import (
 // believes, so that a clock that jumps ahead once does not end it early.
 const tableStep = 5_000_000
 
-// memoryTable is lua/standing.lua in Go: which process uses which fraction of the standing shares. The script says why
-// each rule is there.
-type memoryTable struct {
+// Table is lua/standing.lua in Go: which process uses which fraction of the standing shares. The script says why
+// each rule is there. The zero value is no table.
+type Table struct {
 	exists     bool
 	born       int64                  // epoch
 	last, now  int64                  // server time of the last call, and table time, µs
 	quarantine int64                  // table time at which it ends
 	members    map[string]tableRecord // by id
-	expires    int64                  // ms of the store's clock after which there is no table; see memoryKey
+	expires    int64                  // ms of the server's clock after which there is no table; see key
 }
 
 // tableRecord is what the table knows of a member.
@@ -27,13 +27,13 @@ type tableRecord struct {
 	seq, out, end int64
 }
 
-// run executes one poll. clock is the store's own time, by which the table expires.
-func (t *memoryTable) run(clock int64, p *lua.Poll) (lua.PollReply, error) {
+// Run executes one poll. clock is the server's own time, by which the table expires. The error is an [Error].
+func (t *Table) Run(clock int64, p *lua.Poll) (lua.PollReply, error) {
 	if n := p.Broken(); n > 0 {
 		return lua.PollReply{}, argumentError(n)
 	}
 	if t.exists && clock/1000 > t.expires {
-		*t = memoryTable{}
+		*t = Table{}
 	}
 	server := p.Now
 	if server == 0 {
@@ -85,15 +85,15 @@ func (t *memoryTable) run(clock int64, p *lua.Poll) (lua.PollReply, error) {
 }
 
 // begin starts a new epoch, without members.
-func (t *memoryTable) begin(server, ttl int64) {
-	*t = memoryTable{
+func (t *Table) begin(server, ttl int64) {
+	*t = Table{
 		exists: true, born: max(server, t.born+1), last: server, quarantine: ttl + tableStep,
 		members: make(map[string]tableRecord),
 	}
 }
 
 // write removes the records that ended, and writes or removes the caller's.
-func (t *memoryTable) write(p *lua.Poll, grant int64) {
+func (t *Table) write(p *lua.Poll, grant int64) {
 	maps.DeleteFunc(t.members, func(_ string, r tableRecord) bool { return r.end <= t.now })
 	if p.Want || p.Hold > 0 {
 		t.members[p.Member] = tableRecord{p.Seq, max(p.Hold, grant), t.now + p.TTL + tableStep}
@@ -102,8 +102,8 @@ func (t *memoryTable) write(p *lua.Poll, grant int64) {
 	}
 }
 
-// fields returns what HGETALL would return of the table, and nil if there is none.
-func (t *memoryTable) fields(clock int64) map[string]string {
+// Fields returns what HGETALL would return of the table, and nil if there is none.
+func (t *Table) Fields(clock int64) map[string]string {
 	if !t.exists || clock/1000 > t.expires {
 		return nil
 	}
@@ -116,8 +116,16 @@ func (t *memoryTable) fields(clock int64) map[string]string {
 	return fields
 }
 
-// clone returns a copy that shares nothing with t.
-func (t *memoryTable) clone() memoryTable {
+// PTTL returns the ms that the table has left, or -2 if there is none.
+func (t *Table) PTTL(clock int64) int64 {
+	if !t.exists || clock/1000 > t.expires {
+		return -2
+	}
+	return t.expires - clock/1000
+}
+
+// Clone returns a copy that shares nothing with t.
+func (t *Table) Clone() Table {
 	c := *t
 	c.members = maps.Clone(t.members)
 	return c

@@ -1,4 +1,4 @@
-package remote
+package model
 
 import (
 	"maps"
@@ -10,9 +10,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// memoryBuckets is lua/token_buckets.lua in Go. No product below is an addend: see memory_bucket.go.
-type memoryBuckets struct {
-	memoryLeases
+// tokenBuckets is lua/token_buckets.lua in Go. No product below is an addend: see token_bucket.go.
+type tokenBuckets struct {
+	lending
 	until    int64             // from then on the buckets are full and no lease is out
 	overflow float64           // refill that all buckets lost at once
 	levels   map[int64]float64 // by period
@@ -22,33 +22,33 @@ type memoryBuckets struct {
 
 // bucketsCall is the state of one call: its limits and their buckets.
 type bucketsCall struct {
-	*memoryBuckets
+	*tokenBuckets
 	limits  []lua.Limit
-	buckets []memoryLevel
+	buckets []refillable
 	unknown bool  // a limit is new to the key
 	lastUse int64 // of what governed until now, if nobody had a smaller limit
 }
 
-// run implements memoryState.
-func (k *memoryBuckets) run(s *memoryStep) (keep int64, written bool) {
+// run implements state.
+func (k *tokenBuckets) run(s *step) (keep int64, written bool) {
 	before := *k
-	if keep, written = s.lease(&k.memoryLeases, &bucketsCall{memoryBuckets: k, limits: s.Limits()}); !written {
+	if keep, written = s.lease(&k.lending, &bucketsCall{tokenBuckets: k, limits: s.Limits()}); !written {
 		*k = before
 	}
 	return keep, written
 }
 
-func (c *bucketsCall) load(s *memoryStep) {
+func (c *bucketsCall) load(s *step) {
 	if !s.exists {
 		c.overflow = lua.OverflowStart
 	}
 	c.lastUse = max(s.last, s.latest)
-	c.buckets = make([]memoryLevel, len(c.limits))
+	c.buckets = make([]refillable, len(c.limits))
 	for i, l := range c.limits {
-		b := memoryLevel{tokens: float64(l.Cap - s.escrow), stored: storedLimit{Limit: l, maxCap: l.Cap}}
+		b := refillable{tokens: float64(l.Cap - s.escrow), stored: storedLimit{Limit: l, maxCap: l.Cap}}
 		level, known := c.levels[l.Period]
 		if known {
-			b = memoryLevel{tokens: level, stored: c.storedLimitOf(l)}
+			b = refillable{tokens: level, stored: c.storedLimitOf(l)}
 		} else {
 			c.unknown = true
 		}
@@ -68,11 +68,11 @@ func (c *bucketsCall) held(t storedLimit) storedLimit {
 }
 
 // storedLimitOf returns the stored limit of a period that the key knows.
-func (k *memoryBuckets) storedLimitOf(l lua.Limit) storedLimit {
+func (k *tokenBuckets) storedLimitOf(l lua.Limit) storedLimit {
 	return k.stored[slices.IndexFunc(k.stored, func(t storedLimit) bool { return t.Period == l.Period })]
 }
 
-func (c *bucketsCall) refill(s *memoryStep) {
+func (c *bucketsCall) refill(s *step) {
 	if s.replays {
 		for i := range c.buckets {
 			c.buckets[i].look(s)
@@ -87,19 +87,19 @@ func (c *bucketsCall) refill(s *memoryStep) {
 	c.overflow = min(c.overflow+lost, lua.OverflowEnd)
 }
 
-func (c *bucketsCall) takeBack(_ *memoryStep, n int64) {
+func (c *bucketsCall) takeBack(_ *step, n int64) {
 	for i := range c.buckets {
 		c.buckets[i].tokens += float64(n)
 	}
 }
 
-func (c *bucketsCall) carry(s *memoryStep, out int64) {
+func (c *bucketsCall) carry(s *step, out int64) {
 	if s.Hold > out {
 		c.takeBack(s, out-s.Hold)
 	}
 }
 
-func (c *bucketsCall) charge(s *memoryStep) {
+func (c *bucketsCall) charge(s *step) {
 	due := s.due(c.overflow)
 	for i := range c.buckets {
 		c.buckets[i].charge(s, due)
@@ -107,9 +107,9 @@ func (c *bucketsCall) charge(s *memoryStep) {
 	s.charged += int64(due)
 }
 
-func (c *bucketsCall) refunds(*memoryStep, int64) bool { return true }
+func (c *bucketsCall) refunds(*step, int64) bool { return true }
 
-func (c *bucketsCall) level(*memoryStep) (tokens, which int64) {
+func (c *bucketsCall) level(*step) (tokens, which int64) {
 	least, which := c.buckets[0].tokens, int64(1)
 	for i, b := range c.buckets {
 		if b.tokens < least {
@@ -119,9 +119,9 @@ func (c *bucketsCall) level(*memoryStep) (tokens, which int64) {
 	return wholeTokens(least), which
 }
 
-func (c *bucketsCall) lend(s *memoryStep, n int64) { c.takeBack(s, -n) }
+func (c *bucketsCall) lend(s *step, n int64) { c.takeBack(s, -n) }
 
-func (c *bucketsCall) retry(s *memoryStep) (after, which int64) {
+func (c *bucketsCall) retry(s *step) (after, which int64) {
 	us, longest, which := 0.0, 0.0, int64(1)
 	for i := range c.buckets {
 		longest = max(longest, c.buckets[i].next.fills())
@@ -132,7 +132,7 @@ func (c *bucketsCall) retry(s *memoryStep) (after, which int64) {
 	return s.soonerThanRefill(us, longest), which
 }
 
-func (c *bucketsCall) answer(s *memoryStep) {
+func (c *bucketsCall) answer(s *step) {
 	full := 0.0
 	for _, b := range c.buckets {
 		full = max(full, b.full(b.next.Cap))
@@ -140,7 +140,7 @@ func (c *bucketsCall) answer(s *memoryStep) {
 	s.reply.Overflow, s.reply.Reset, s.reply.Stamp = int64(c.overflow), int64(min(full, float64(lua.Whole-1))), s.now
 }
 
-func (c *bucketsCall) store(s *memoryStep) (keep int64) {
+func (c *bucketsCall) store(s *step) (keep int64) {
 	if c.levels == nil {
 		c.levels = make(map[int64]float64)
 	}
@@ -172,9 +172,9 @@ func (c *bucketsCall) newStored() (all []storedLimit) {
 	return all
 }
 
-// fields implements memoryState.
-func (k *memoryBuckets) fields() map[string]string {
-	f := k.memoryLeases.fields("ctzowage")
+// fields implements state.
+func (k *tokenBuckets) fields() map[string]string {
+	f := k.lending.fields("ctzowage")
 	f["v"], f["x"] = lua.TokenBuckets.Mark(), decimal(k.until)
 	f["s"] = strconv.FormatFloat(k.overflow, 'g', 17, 64)
 	for period, level := range k.levels {
@@ -194,8 +194,8 @@ func (k *memoryBuckets) fields() map[string]string {
 	return f
 }
 
-// clone implements memoryState.
-func (k *memoryBuckets) clone() memoryState {
+// clone implements state.
+func (k *tokenBuckets) clone() state {
 	twin := *k
 	twin.leases, twin.levels = maps.Clone(k.leases), maps.Clone(k.levels)
 	return &twin

@@ -1,4 +1,4 @@
-package remote
+package model
 
 import (
 	"math"
@@ -8,8 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// memoryLog is lua/sliding_log.lua in Go.
-type memoryLog struct {
+// slidingLog is lua/sliding_log.lua in Go.
+type slidingLog struct {
 	entries []logEntry // by score, then in Redis' order of members
 	total   int64      // tokens in all entries together
 	last    int64      // newest stamp, by the log's own clock
@@ -50,13 +50,13 @@ func (e *logEntry) before(o *logEntry) int {
 	return strings.Compare(e.member(), o.member())
 }
 
-// run implements memoryState.
-func (l *memoryLog) run(s *memoryStep) (keep int64, written bool) {
+// run implements state.
+func (l *slidingLog) run(s *step) (keep int64, written bool) {
 	c, server, exists, r := s.Call, s.server, s.exists, s.reply
 	next := *l // the entries are replaced, never changed
 	var flags lua.Flags
 	if !exists {
-		next = memoryLog{epoch: server}
+		next = slidingLog{epoch: server}
 		flags = lua.Created
 	}
 	if c.Epoch > 0 && c.Epoch != next.epoch {
@@ -130,7 +130,7 @@ func (l *memoryLog) run(s *memoryStep) (keep int64, written bool) {
 
 // trim removes the oldest entries up to the time cut, at most most of them. It returns the tokens of those that it leaves,
 // or fewer: see sliding_log.lua.
-func (l *memoryLog) trim(cut, most int64) (spare int64) {
+func (l *slidingLog) trim(cut, most int64) (spare int64) {
 	n := 0
 	for ; n < len(l.entries) && int64(n) < most && l.entries[n].score <= cut; n++ {
 		l.total -= l.entries[n].cost
@@ -153,7 +153,7 @@ func (l *memoryLog) trim(cut, most int64) (spare int64) {
 }
 
 // settle sets the cost of the entry with a stamp, if the new cost is lower. It reports whether it did.
-func (l *memoryLog) settle(at, to int64) bool {
+func (l *slidingLog) settle(at, to int64) bool {
 	i := slices.IndexFunc(l.entries, func(e logEntry) bool { return e.score == at && e.debtor == "" })
 	if i < 0 || to >= l.entries[i].cost {
 		return false
@@ -167,7 +167,7 @@ func (l *memoryLog) settle(at, to int64) bool {
 }
 
 // charge raises a debt to a new value, as far as the log has room. It never lowers one.
-func (l *memoryLog) charge(debt logEntry, most int64) {
+func (l *slidingLog) charge(debt logEntry, most int64) {
 	had := int64(0)
 	i := slices.IndexFunc(l.entries, func(e logEntry) bool { return e.score == debt.score && e.debtor == debt.debtor })
 	if i >= 0 {
@@ -184,13 +184,13 @@ func (l *memoryLog) charge(debt logEntry, most int64) {
 }
 
 // put inserts an entry at its place.
-func (l *memoryLog) put(e logEntry) {
+func (l *slidingLog) put(e logEntry) {
 	i, _ := slices.BinarySearchFunc(l.entries, e, func(a, b logEntry) int { return a.before(&b) })
 	l.entries = slices.Insert(l.entries, i, e)
 }
 
 // retry returns when enough entries have left the window to free the tokens that are missing.
-func (l *memoryLog) retry(over, cut, period int64) (at int64) {
+func (l *slidingLog) retry(over, cut, period int64) (at int64) {
 	for _, e := range l.entries {
 		if e.score <= cut {
 			continue
@@ -203,8 +203,8 @@ func (l *memoryLog) retry(over, cut, period int64) (at int64) {
 	return at
 }
 
-// fields implements memoryState: it returns members and their scores.
-func (l *memoryLog) fields() map[string]string {
+// fields implements state: it returns members and their scores.
+func (l *slidingLog) fields() map[string]string {
 	f := map[string]string{"#lg1": decimal(-1 - l.epoch), "#n": decimal(-1 - l.total), "#t": decimal(-1 - l.last)}
 	if l.behind > 0 {
 		f["#z"] = decimal(-1 - l.behind)
@@ -215,8 +215,8 @@ func (l *memoryLog) fields() map[string]string {
 	return f
 }
 
-// clone implements memoryState.
-func (l *memoryLog) clone() memoryState {
+// clone implements state.
+func (l *slidingLog) clone() state {
 	twin := *l
 	twin.entries = slices.Clone(l.entries)
 	return &twin

@@ -1,4 +1,4 @@
-package remote
+package model
 
 import (
 	"math"
@@ -8,10 +8,10 @@ import (
 )
 
 // This file holds the steps that all scripts with leases share, in their order. The algorithms differ in their
-// memoryCounter: what they count, and when.
+// counter: what they count, and when.
 
-// memoryLeases is what a key with leases stores beside its count. Times are in µs of the key's clock.
-type memoryLeases struct {
+// lending is what a key with leases stores beside its count. Times are in µs of the key's clock.
+type lending struct {
 	epoch  int64 // when the key was created
 	last   int64 // newest time
 	behind int64 // how far the server's clock was set back: the key's time is the server's plus this
@@ -25,52 +25,52 @@ type memoryLeases struct {
 	leases  map[string]lua.Record
 }
 
-// memoryCounter counts the tokens of a key. The step has the call and the leases.
-type memoryCounter interface {
+// counter counts the tokens of a key. The step has the call and the leases.
+type counter interface {
 	// load brings the count to the step's time, except for what depends on the caller.
-	load(s *memoryStep)
+	load(s *step)
 
 	// refill completes that, after the sweep and once it is known whether the step is a replay.
-	refill(s *memoryStep)
+	refill(s *step)
 
 	// takeBack returns n tokens of the caller's lease: they were not spent and will not be.
-	takeBack(s *memoryStep, n int64)
+	takeBack(s *step, n int64)
 
 	// carry keeps the call's Hold out. The lease had out tokens left. If Hold is fewer, the difference was spent.
 	// If it is more, the difference was never lent, or its record is lost, and it is counted now.
-	carry(s *memoryStep, out int64)
+	carry(s *step, out int64)
 
 	// charge counts the debt. It counts the refund and the reset if they are safe.
-	charge(s *memoryStep)
+	charge(s *step)
 
 	// refunds reports whether the key accepts the call's refund at an instant.
-	refunds(s *memoryStep, instant int64) bool
+	refunds(s *step, instant int64) bool
 
 	// level returns the tokens that are available, and the number of the limit with the fewest.
-	level(s *memoryStep) (tokens, which int64)
+	level(s *step) (tokens, which int64)
 
 	// lend counts a grant.
-	lend(s *memoryStep, n int64)
+	lend(s *step, n int64)
 
 	// retry returns the µs until the call's minimum may be available, or -1 for never, and the limit that takes
 	// longest.
-	retry(s *memoryStep) (after, which int64)
+	retry(s *step) (after, which int64)
 
 	// answer completes the reply.
-	answer(s *memoryStep)
+	answer(s *step)
 
 	// store completes what is stored. It returns for how many ms the key lives.
-	store(s *memoryStep) (keep int64)
+	store(s *step) (keep int64)
 }
 
-// memoryStep is one execution of a script. A Memory reuses a single one, so that a call does not allocate it.
-type memoryStep struct {
+// step is one execution of a script. Keys reuse a single one, so that a call does not allocate it.
+type step struct {
 	*lua.Call
 	server int64 // the server's time
 	exists bool  // whether the key exists
 	reply  *lua.Reply
 
-	*memoryLeases // of the key
+	*lending // of the key
 
 	want, min  int64 // tokens, reduced to what the limits allow
 	borrows    bool  // what is granted becomes a lease
@@ -105,8 +105,8 @@ type memoryStep struct {
 
 // lease executes the step on a key's leases and their counter. The arguments are checked, and the call is not late.
 // If nothing is written, the caller restores the key.
-func (s *memoryStep) lease(k *memoryLeases, c memoryCounter) (keep int64, written bool) {
-	s.memoryLeases = k
+func (s *step) lease(k *lending, c counter) (keep int64, written bool) {
+	s.lending = k
 	if !s.exists {
 		s.epoch, s.last, s.flags = s.server, s.server, lua.Created
 	}
@@ -138,7 +138,7 @@ func (s *memoryStep) lease(k *memoryLeases, c memoryCounter) (keep int64, writte
 }
 
 // repeat answers a call that was executed before, or is older than one that was. Nothing is written.
-func (s *memoryStep) repeat(c memoryCounter) {
+func (s *step) repeat(c counter) {
 	c.refill(s)
 	left := min(s.own.End, s.maxPromise) - s.now
 	if s.Seq < s.own.Seq || left <= 0 {
@@ -155,7 +155,7 @@ func (s *memoryStep) repeat(c memoryCounter) {
 }
 
 // flagUnapplied sets Unapplied if the call's refund or reset does not count at an instant.
-func (s *memoryStep) flagUnapplied(c memoryCounter, instant int64) {
+func (s *step) flagUnapplied(c counter, instant int64) {
 	if s.resets && !s.safe || s.Refund > 0 && !(s.safe && c.refunds(s, instant)) {
 		s.flags += lua.Unapplied
 	}
@@ -163,14 +163,14 @@ func (s *memoryStep) flagUnapplied(c memoryCounter, instant int64) {
 
 // guard waits out a small step back of the clock, and believes a large one by adding it to behind. The key's time
 // is the same either way.
-func (s *memoryStep) guard() {
+func (s *step) guard() {
 	if s.behind, s.stepped = guard(s.last, s.server, s.behind); s.stepped {
 		s.flags += lua.SteppedBack
 	}
 }
 
 // sweepEnded removes ended leases from the sums. Their records stay until the step is written.
-func (s *memoryStep) sweepEnded() {
+func (s *step) sweepEnded() {
 	s.escrowThen = s.escrow
 	if s.swept = s.sweep > 0 && s.now >= s.sweep || s.forgets; !s.swept {
 		return
@@ -207,7 +207,7 @@ func (s *memoryStep) sweepEnded() {
 // settle undoes a grant whose reply was not accepted, and takes back what the caller returns. Tokens that the
 // caller no longer holds were spent. Tokens that it holds beyond its record are counted. A debt whose reply was not
 // accepted counts as charged. From here on escrow includes the hold.
-func (s *memoryStep) settle(c memoryCounter) {
+func (s *step) settle(c counter) {
 	var out int64
 	if s.owned {
 		s.escrow, s.wants = s.escrow-s.own.Out, s.wants-s.own.Want
@@ -236,7 +236,7 @@ func (s *memoryStep) settle(c memoryCounter) {
 
 // grantAndStore decides the grant, and stores and answers the step. A refused direct take stores nothing unless it
 // saw something that must be kept. A peek stores only new limits.
-func (s *memoryStep) grantAndStore(c memoryCounter) (keep int64, written bool) {
+func (s *step) grantAndStore(c counter) (keep int64, written bool) {
 	r := lua.Reply{Code: lua.Granted}
 	avail, _ := c.level(s)
 	if s.want > 0 && avail >= s.min {
@@ -274,7 +274,7 @@ func (s *memoryStep) grantAndStore(c memoryCounter) (keep int64, written bool) {
 
 // sooner returns the µs until a refused caller may find tokens: after, or less if others hold tokens. A holder that lives
 // calls a quarter of its lease's life before the lease ends at the latest, and gives back what it does not use.
-func (s *memoryStep) sooner(after int64) int64 {
+func (s *step) sooner(after int64) int64 {
 	after = max(1, after)
 	if s.escrow <= s.Hold || s.latest <= s.now {
 		return after
@@ -291,7 +291,7 @@ func (s *memoryStep) sooner(after int64) int64 {
 
 // soonerThanRefill is sooner for buckets that refill after us, if that takes longer than a lease lives, and more than a minute
 // to be full.
-func (s *memoryStep) soonerThanRefill(us, full float64) int64 {
+func (s *step) soonerThanRefill(us, full float64) int64 {
 	after := int64(min(max(1, us), float64(lua.Whole)))
 	if after > s.TTL && full > float64(time.Minute.Microseconds()) {
 		after = s.sooner(after)
@@ -306,7 +306,7 @@ func grantSize(avail, want, wanted, least int64) int64 {
 }
 
 // endedRecord is the record that is kept of an ended lease. It has no part in what is granted.
-func (s *memoryStep) endedRecord(id string, l lua.Record) lua.Record {
+func (s *step) endedRecord(id string, l lua.Record) lua.Record {
 	if l.Want = 0; s.forgets && id != s.Lease {
 		l.Grant, l.Out = 0, 0
 	}
@@ -314,7 +314,7 @@ func (s *memoryStep) endedRecord(id string, l lua.Record) lua.Record {
 }
 
 // dropEnded removes the records of ended leases, or clears what they want if they are kept.
-func (s *memoryStep) dropEnded() {
+func (s *step) dropEnded() {
 	for _, id := range s.ended {
 		if s.keepsEnded {
 			s.leases[id] = s.endedRecord(id, s.leases[id])
@@ -325,7 +325,7 @@ func (s *memoryStep) dropEnded() {
 }
 
 // record stores the caller's lease.
-func (s *memoryStep) record(grant int64) {
+func (s *step) record(grant int64) {
 	want := s.want
 	if !s.borrows {
 		grant, want = 0, 0
@@ -347,7 +347,7 @@ func (s *memoryStep) record(grant int64) {
 }
 
 // answer completes the reply. It keeps the limit that refused, if one did.
-func (s *memoryStep) answer(c memoryCounter, r lua.Reply) {
+func (s *step) answer(c counter, r lua.Reply) {
 	level, which := c.level(s)
 	if r.Level = min(level, s.LeastCap()); r.Which == 0 {
 		r.Which = which
@@ -358,7 +358,7 @@ func (s *memoryStep) answer(c memoryCounter, r lua.Reply) {
 }
 
 // value returns a field, or "" if it is not stored.
-func (k *memoryLeases) value(field string) string {
+func (k *lending) value(field string) string {
 	switch {
 	case field == "":
 		return ""
@@ -392,7 +392,7 @@ func (k *memoryLeases) value(field string) string {
 }
 
 // fields returns the fields with these one-letter names that are stored, and the leases.
-func (k *memoryLeases) fields(names string) map[string]string {
+func (k *lending) fields(names string) map[string]string {
 	f := make(map[string]string, len(names)+len(k.leases))
 	for _, name := range names {
 		if text := k.value(string(name)); text != "" {

@@ -1,4 +1,4 @@
-package remote
+package model
 
 import (
 	"maps"
@@ -7,9 +7,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// memoryWindow is lua/fixed_window.lua in Go.
-type memoryWindow struct {
-	memoryLeases
+// fixedWindow is lua/fixed_window.lua in Go.
+type fixedWindow struct {
+	lending
 	count int64 // tokens used in the window that contains last
 }
 
@@ -19,15 +19,15 @@ func windowOf(instant, phase, period int64) int64 {
 }
 
 // window returns the number of the window of the call's limit that contains an instant.
-func (s *memoryStep) window(instant int64) int64 { return windowOf(instant, s.Phase, s.Period) }
+func (s *step) window(instant int64) int64 { return windowOf(instant, s.Phase, s.Period) }
 
 // edge returns the end of the current window.
-func (s *memoryStep) edge() int64 { return s.Phase + (s.window(s.now)+1)*s.Period }
+func (s *step) edge() int64 { return s.Phase + (s.window(s.now)+1)*s.Period }
 
-// run implements memoryState.
-func (w *memoryWindow) run(s *memoryStep) (keep int64, written bool) {
+// run implements state.
+func (w *fixedWindow) run(s *step) (keep int64, written bool) {
 	before := *w
-	if keep, written = s.lease(&w.memoryLeases, w); !written {
+	if keep, written = s.lease(&w.lending, w); !written {
 		*w = before
 	}
 	return keep, written
@@ -35,7 +35,7 @@ func (w *memoryWindow) run(s *memoryStep) (keep int64, written bool) {
 
 // load believes a large step back of the clock, because windows keep their alignment. It begins the next window
 // once no lease of an earlier one is out. Leases end with their window.
-func (w *memoryWindow) load(s *memoryStep) {
+func (w *fixedWindow) load(s *step) {
 	if _, s.stepped = guard(s.last, s.server, 0); s.stepped {
 		s.flags += lua.SteppedBack
 		s.now = s.server
@@ -45,7 +45,7 @@ func (w *memoryWindow) load(s *memoryStep) {
 		}
 	}
 	if s.exists && s.window(s.now) > s.window(s.last) && s.latest <= s.now {
-		w.count, w.memoryLeases = 0, memoryLeases{epoch: s.epoch, last: s.last}
+		w.count, w.lending = 0, lending{epoch: s.epoch, last: s.last}
 	}
 	s.leaseEnd = min(s.now+s.TTL, s.edge())
 	s.maxPromise, s.keepsEnded = s.leaseEnd, true
@@ -56,13 +56,13 @@ func (w *memoryWindow) load(s *memoryStep) {
 	s.forgets = s.resets && s.SafeBy(s.server+s.TTL) && s.window(asked) == s.window(s.now)
 }
 
-func (w *memoryWindow) refill(*memoryStep) {}
+func (w *fixedWindow) refill(*step) {}
 
-func (w *memoryWindow) takeBack(_ *memoryStep, n int64) { w.count -= n }
+func (w *fixedWindow) takeBack(_ *step, n int64) { w.count -= n }
 
-func (w *memoryWindow) carry(s *memoryStep, out int64) { w.count += max(0, s.Hold-out) }
+func (w *fixedWindow) carry(s *step, out int64) { w.count += max(0, s.Hold-out) }
 
-func (w *memoryWindow) charge(s *memoryStep) {
+func (w *fixedWindow) charge(s *step) {
 	k := s.window(s.now)
 	if s.Debt > 0 && s.window(s.Since) == k {
 		charge := min(max(0, s.Debt-s.charged), max(0, s.Cap-w.count))
@@ -78,38 +78,38 @@ func (w *memoryWindow) charge(s *memoryStep) {
 	w.count = max(w.count, s.Hold)
 }
 
-func (w *memoryWindow) refunds(s *memoryStep, instant int64) bool {
+func (w *fixedWindow) refunds(s *step, instant int64) bool {
 	return s.exists && s.Epoch == s.epoch && s.window(s.At) <= s.window(instant)
 }
 
-func (w *memoryWindow) level(s *memoryStep) (tokens, which int64) { return s.Cap - w.count, 1 }
+func (w *fixedWindow) level(s *step) (tokens, which int64) { return s.Cap - w.count, 1 }
 
-func (w *memoryWindow) lend(_ *memoryStep, n int64) { w.count += n }
+func (w *fixedWindow) lend(_ *step, n int64) { w.count += n }
 
-func (w *memoryWindow) retry(s *memoryStep) (after, which int64) {
+func (w *fixedWindow) retry(s *step) (after, which int64) {
 	return s.sooner(s.edge() - s.server), 1
 }
 
-func (w *memoryWindow) answer(s *memoryStep) {
+func (w *fixedWindow) answer(s *step) {
 	if s.reply.Stamp = s.now; w.count > 0 {
 		s.reply.Reset = max(0, s.edge()-s.server)
 	}
 }
 
 // store keeps the key until the window and the last lease have ended. After a step back a lease may end later.
-func (w *memoryWindow) store(s *memoryStep) (keep int64) {
+func (w *fixedWindow) store(s *step) (keep int64) {
 	return min(int64(math.Ceil(float64(max(s.edge(), s.latest)-s.server)/1000))+1000, maxKeep)
 }
 
-// fields implements memoryState.
-func (w *memoryWindow) fields() map[string]string {
-	f := w.memoryLeases.fields("ctowaeg")
+// fields implements state.
+func (w *fixedWindow) fields() map[string]string {
+	f := w.lending.fields("ctowaeg")
 	f["v"], f["n"] = lua.FixedWindow.Mark(), decimal(w.count)
 	return f
 }
 
-// clone implements memoryState.
-func (w *memoryWindow) clone() memoryState {
+// clone implements state.
+func (w *fixedWindow) clone() state {
 	twin := *w
 	twin.leases = maps.Clone(w.leases)
 	return &twin

@@ -1,4 +1,4 @@
-package remote
+package model
 
 import (
 	"maps"
@@ -9,7 +9,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// This file is the counter of lua/token_bucket.lua in Go. The other steps are in memory_leases.go, and the script
+// This file is the counter of lua/token_bucket.lua in Go. The other steps are in lease.go, and the script
 // states the reasons. Both must give the same doubles to the last bit, so both run the same operations in the same
 // order. Lua has only doubles. Here a number that can be fractional is a float64 and any other an int64. They agree
 // while whole numbers stay below 2⁵³.
@@ -29,16 +29,16 @@ const (
 	roundingError = 1e-9
 )
 
-// memoryBucket is the content of one bucket's hash.
-type memoryBucket struct {
-	memoryLeases
-	memoryLevel
+// tokenBucket is the content of one bucket's hash.
+type tokenBucket struct {
+	lending
+	refillable
 	noted    int64   // when it was recorded until when the stored limit governs; 0 if all callers have the same
 	overflow float64 // refill in tokens that was lost because the bucket was full, ever
 }
 
-// memoryLevel is a bucket's level and the limit by which the time since the last write counts.
-type memoryLevel struct {
+// refillable is a bucket's level and the limit by which the time since the last write counts.
+type refillable struct {
 	tokens float64 // may be negative (debt)
 	stored storedLimit
 	next   storedLimit // by which the step counts, and what it stores
@@ -68,7 +68,7 @@ func (t storedLimit) usedAt(at int64) storedLimit {
 
 // with returns what governs after a call by l: the larger cap and the larger rate, each by itself, as long as they are
 // in use. It notes in the step what else that means.
-func (t storedLimit) with(s *memoryStep, l lua.Limit) storedLimit {
+func (t storedLimit) with(s *step, l lua.Limit) storedLimit {
 	next, now, hold := t, s.now, lua.TermsHold.Microseconds()
 	used := now + hold
 	if s.Lease != "" {
@@ -118,14 +118,14 @@ func (t storedLimit) text(numbers ...int64) string {
 }
 
 // look sets the level to that of now, for a call that changes nothing.
-func (b *memoryLevel) look(s *memoryStep) {
+func (b *refillable) look(s *step) {
 	b.tokens = min(b.tokens+b.stored.refilled(s.now-s.last), float64(min(b.next.Cap, b.stored.Cap)-s.escrow))
 }
 
 // fill refills up to cap − escrow by the limit that governed until now. Into the room of ended leases goes only the
 // refill since the last of them ended. It returns the refill that was lost because the bucket was full. If a
 // lower cap governs now, charge reduces the level, and that is no loss.
-func (b *memoryLevel) fill(s *memoryStep) (lost float64) {
+func (b *refillable) fill(s *step) (lost float64) {
 	roomThen := float64(b.stored.Cap - s.escrowThen)
 	refilled := min(b.tokens, roomThen) + b.stored.refilled(s.now-s.last)
 	b.tokens = refilled
@@ -142,7 +142,7 @@ func (b *memoryLevel) fill(s *memoryStep) (lost float64) {
 
 // charge subtracts due tokens from the level, but not below its floor, and returns how many. The rest is forgiven. It
 // adds the refund if there is room, or fills the room at a reset.
-func (b *memoryLevel) charge(s *memoryStep, due float64) (charged float64) {
+func (b *refillable) charge(s *step, due float64) (charged float64) {
 	room, lowest := float64(b.next.Cap-s.escrow), lowestLevel(b.next.Limit, s.MaxDebt)
 	b.tokens = max(min(b.tokens, room), lowest)
 	charged = min(due, math.Floor(b.tokens-lowest))
@@ -163,7 +163,7 @@ func lowestLevel(l lua.Limit, maxDebt int64) float64 {
 }
 
 // wait returns the µs until the call's minimum may be available.
-func (b *memoryLevel) wait(s *memoryStep) float64 {
+func (b *refillable) wait(s *step) float64 {
 	l := b.next.Limit
 	us := math.Ceil((float64(s.min) - b.tokens) * float64(l.Period) / float64(l.Tokens))
 	if s.min > l.Cap-s.escrow { // no room before a lease ends
@@ -173,14 +173,14 @@ func (b *memoryLevel) wait(s *memoryStep) float64 {
 }
 
 // full returns the µs until a bucket of so many tokens is full.
-func (b *memoryLevel) full(tokens int64) float64 {
+func (b *refillable) full(tokens int64) float64 {
 	return math.Ceil((float64(tokens) - b.tokens) * float64(b.next.Period) / float64(b.next.Tokens))
 }
 
 func wholeTokens(level float64) int64 { return int64(math.Floor(level + roundingError)) }
 
 // due returns the call's debt in tokens, less the overflow since and less what was charged before.
-func (s *memoryStep) due(overflow float64) float64 {
+func (s *step) due(overflow float64) float64 {
 	seen := s.Seen
 	if s.Epoch != s.epoch {
 		seen = 0
@@ -191,20 +191,20 @@ func (s *memoryStep) due(overflow float64) float64 {
 }
 
 // limit returns the call's only limit.
-func (s *memoryStep) limit() lua.Limit {
+func (s *step) limit() lua.Limit {
 	return lua.Limit{Cap: s.Cap, Tokens: s.Tokens, Period: s.Period}
 }
 
-// run implements memoryState.
-func (b *memoryBucket) run(s *memoryStep) (keep int64, written bool) {
+// run implements state.
+func (b *tokenBucket) run(s *step) (keep int64, written bool) {
 	before := *b
-	if keep, written = s.lease(&b.memoryLeases, b); !written {
+	if keep, written = s.lease(&b.lending, b); !written {
 		*b = before
 	}
 	return keep, written
 }
 
-func (b *memoryBucket) load(s *memoryStep) {
+func (b *tokenBucket) load(s *step) {
 	if !s.exists {
 		b.tokens, b.overflow = float64(s.Cap), lua.OverflowStart
 		b.stored = storedLimit{Limit: s.limit(), maxCap: s.Cap}
@@ -221,7 +221,7 @@ func (b *memoryBucket) load(s *memoryStep) {
 	s.notes = s.lesser || b.noted > 0 && (s.Lease != "" || s.changed) || s.exists && s.changed && s.latest > s.now
 }
 
-func (b *memoryBucket) refill(s *memoryStep) {
+func (b *tokenBucket) refill(s *step) {
 	if s.replays {
 		b.look(s)
 		return
@@ -230,35 +230,35 @@ func (b *memoryBucket) refill(s *memoryStep) {
 	b.overflow = min(b.overflow+b.fill(s), lua.OverflowEnd)
 }
 
-func (b *memoryBucket) takeBack(_ *memoryStep, n int64) { b.tokens += float64(n) }
+func (b *tokenBucket) takeBack(_ *step, n int64) { b.tokens += float64(n) }
 
-func (b *memoryBucket) carry(s *memoryStep, out int64) {
+func (b *tokenBucket) carry(s *step, out int64) {
 	if s.Hold > out {
 		b.tokens -= float64(s.Hold - out)
 	}
 }
 
-func (b *memoryBucket) charge(s *memoryStep) {
-	s.charged += int64(b.memoryLevel.charge(s, s.due(b.overflow)))
+func (b *tokenBucket) charge(s *step) {
+	s.charged += int64(b.refillable.charge(s, s.due(b.overflow)))
 }
 
-func (b *memoryBucket) refunds(*memoryStep, int64) bool { return true }
+func (b *tokenBucket) refunds(*step, int64) bool { return true }
 
-func (b *memoryBucket) level(*memoryStep) (tokens, which int64) { return wholeTokens(b.tokens), 0 }
+func (b *tokenBucket) level(*step) (tokens, which int64) { return wholeTokens(b.tokens), 0 }
 
-func (b *memoryBucket) lend(_ *memoryStep, n int64) { b.tokens -= float64(n) }
+func (b *tokenBucket) lend(_ *step, n int64) { b.tokens -= float64(n) }
 
-func (b *memoryBucket) retry(s *memoryStep) (after, which int64) {
+func (b *tokenBucket) retry(s *step) (after, which int64) {
 	if b.next.Tokens == 0 {
 		return -1, 0
 	}
 	return s.soonerThanRefill(b.wait(s), b.next.fills()), 0
 }
 
-func (b *memoryBucket) answer(s *memoryStep) { s.reply.Overflow = int64(math.Floor(b.overflow)) }
+func (b *tokenBucket) answer(s *step) { s.reply.Overflow = int64(math.Floor(b.overflow)) }
 
 // store keeps the key until its bucket would be full by the largest cap and its leases have ended.
-func (b *memoryBucket) store(s *memoryStep) (keep int64) {
+func (b *tokenBucket) store(s *step) (keep int64) {
 	if s.notes {
 		b.noted = s.now
 	} else { // a direct take by what governs says so by its time
@@ -273,9 +273,9 @@ func (b *memoryBucket) store(s *memoryStep) (keep int64) {
 	return int64(min(ms, maxKeep))
 }
 
-// fields implements memoryState.
-func (b *memoryBucket) fields() map[string]string {
-	f := b.memoryLeases.fields("ctzowage")
+// fields implements state.
+func (b *tokenBucket) fields() map[string]string {
+	f := b.lending.fields("ctzowage")
 	for _, name := range [...]string{"v", "l", "s", "r", "h", "z"} {
 		if f[name] = b.value(name); f[name] == "" {
 			delete(f, name)
@@ -285,7 +285,7 @@ func (b *memoryBucket) fields() map[string]string {
 }
 
 // value returns a field, or "" if it is not stored.
-func (b *memoryBucket) value(field string) string {
+func (b *tokenBucket) value(field string) string {
 	double := func(x float64) string { return strconv.FormatFloat(x, 'g', 17, 64) }
 	switch {
 	case field == "s" && b.overflow == lua.OverflowStart, field == "z" && b.behind == 0, field == "h" && b.noted == 0: // the default is not stored
@@ -301,11 +301,11 @@ func (b *memoryBucket) value(field string) string {
 	case field == "h":
 		return decimal(b.stored.capUntil) + "/" + decimal(b.stored.rateUntil) + "/" + decimal(b.noted)
 	}
-	return b.memoryLeases.value(field)
+	return b.lending.value(field)
 }
 
-// clone implements memoryState.
-func (b *memoryBucket) clone() memoryState {
+// clone implements state.
+func (b *tokenBucket) clone() state {
 	twin := *b
 	twin.leases = maps.Clone(b.leases)
 	return &twin

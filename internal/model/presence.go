@@ -1,0 +1,137 @@
+package model
+
+import (
+	"maps"
+	"strings"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
+
+// Presence is lua/presence.lua in Go: the processes that share the buckets. It counts them anew in each call. The zero
+// value has none.
+type Presence struct {
+	seen    map[string]process // by id
+	expires int64              // ms of the server's clock after which all are forgotten; see key
+}
+
+// process is a process that is present.
+type process struct {
+	at        int64 // µs at which it last reported
+	announced announcement
+}
+
+// Run executes one call at the time now, or of the server's clock if that is 0, and returns the reply. The other
+// arguments are the script's, and so is the reply. The error is an [Error].
+func (p *Presence) Run(clock, now int64, id string, ttl int64, announced string) (reply []int64, err error) {
+	a := announcement(announced)
+	switch {
+	case id == "":
+		return nil, argumentError(1)
+	case ttl < 0 || ttl >= lua.Whole:
+		return nil, argumentError(2)
+	case !a.valid():
+		return nil, argumentError(4)
+	}
+	if now == 0 {
+		now = clock
+	}
+	if clock/1000 > p.expires {
+		clear(p.seen)
+	}
+	if ttl == 0 {
+		delete(p.seen, id)
+		return p.census(now, a), nil
+	}
+	for other, o := range p.seen {
+		// An entry more than one ttl in the future was written before the clock was set back. Its process renews it
+		// if it is alive.
+		if o.at <= now-ttl || o.at > now+ttl {
+			delete(p.seen, other)
+		}
+	}
+	if p.seen == nil {
+		p.seen = make(map[string]process)
+	}
+	p.seen[id] = process{now, a}
+	p.expires = clock/1000 + (ttl+499)/500 // two ttl, in ms
+	return p.census(now, a), nil
+}
+
+// census counts the processes, those that announce nothing, and those of each policy of a.
+func (p *Presence) census(now int64, a announcement) []int64 {
+	const first, each = 3, 3 // numbers before those of the policies, and for each
+	silent := int64(0)
+	for _, o := range p.seen {
+		if o.announced == "" {
+			silent++
+		}
+	}
+	reply := make([]int64, first+each*a.policies())
+	reply[0], reply[1], reply[2] = int64(len(p.seen)), now, silent
+	places := make(map[string]int, a.policies())
+	for i := range a.policies() {
+		reply[first+each*i] = silent
+		name, _ := a.policy(i)
+		places[name] = i
+	}
+	for _, o := range p.seen {
+		for i := range o.announced.policies() {
+			name, limits := o.announced.policy(i)
+			place, ok := places[name]
+			if !ok {
+				continue
+			}
+			mine := reply[first+each*place:]
+			mine[0]++
+			_, same := a.policy(place)
+			switch {
+			case limits == same:
+			case o.announced.service() == a.service():
+				mine[2]++
+			default:
+				mine[1]++
+			}
+		}
+	}
+	return reply
+}
+
+// Clone returns a copy that shares nothing with p.
+func (p *Presence) Clone() Presence {
+	return Presence{seen: maps.Clone(p.seen), expires: p.expires}
+}
+
+// announcement is what a process says of itself: a fingerprint of its service, and for each policy one of its name and
+// one of its limits.
+type announcement string
+
+const fingerprintDigits = 16
+
+// valid reports whether the script accepts a.
+func (a announcement) valid() bool {
+	if a == "" {
+		return true
+	}
+	if len(a)%(2*fingerprintDigits) != fingerprintDigits || strings.Trim(string(a), "0123456789abcdef") != "" ||
+		a.policies() > lua.MostPolicies {
+		return false
+	}
+	names := make(map[string]bool, a.policies())
+	for i := range a.policies() {
+		name, _ := a.policy(i)
+		names[name] = true
+	}
+	return len(names) == a.policies()
+}
+
+// policies returns the number of policies in a.
+func (a announcement) policies() int { return len(a) / (2 * fingerprintDigits) }
+
+// service returns the fingerprint of the service.
+func (a announcement) service() string { return string(a[:min(fingerprintDigits, len(a))]) }
+
+// policy returns the fingerprints of the i-th policy.
+func (a announcement) policy(i int) (name, limits string) {
+	at := fingerprintDigits * (1 + 2*i)
+	return string(a[at : at+fingerprintDigits]), string(a[at+fingerprintDigits : at+2*fingerprintDigits])
+}
