@@ -13,27 +13,25 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// drawCharges puts costs that are known afterwards, gifts, parts and waiters between the steps of one plan in three. They
-// have random numbers of their own, so that the other steps of a seed are the same as without them.
-func (p *Plan) drawCharges() {
-	d := drawer{rand.New(rand.NewPCG(p.Seed, 19))}
-	if !d.one(3) {
-		return
-	}
+// forCharges gives one plan in three an ordinary policy with standing shares.
+func (d *drawer) forCharges(p *Plan) bool {
 	if d.one(3) {
-		p.splitting(&d)
+		p.splitting(d)
 	}
-	for range 1 + d.IntN(5) {
-		s := Step{
-			Verb: pick(&d, Meter, Meter, Charge, Refund, AtMost, AtMost, Queue, Reset), Who: d.IntN(p.Processes),
-			Which: d.IntN(len(p.Policies)), Key: d.IntN(keys), N: d.IntN(200), After: pick(&d, 0, 20*ms, 2*second, 2*time.Minute),
-			Pause: pick(&d, ms, 10*ms, 50*ms, 300*ms),
-		}
-		if p.Single && s.Verb == Queue {
-			continue
-		}
-		p.Steps = slices.Insert(p.Steps, d.IntN(len(p.Steps)+1), s)
+	return true
+}
+
+// charge draws costs that are known afterwards, gifts, parts and waiters.
+func (d *drawer) charge(p *Plan) []Step {
+	s := Step{
+		Verb: pick(d, Meter, Meter, Charge, Refund, AtMost, AtMost, Queue, Reset), Who: d.IntN(p.Processes),
+		Which: d.IntN(len(p.Policies)), Key: d.IntN(keys), N: d.IntN(200), After: pick(d, 0, 20*ms, 2*second, 2*time.Minute),
+		Pause: pick(d, ms, 10*ms, 50*ms, 300*ms),
 	}
+	if p.Single && s.Verb == Queue {
+		return nil
+	}
+	return []Step{s}
 }
 
 // splitting makes p a plan of an ordinary policy whose standing shares are full at its first step.

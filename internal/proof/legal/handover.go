@@ -1,40 +1,41 @@
 package legal
 
 import (
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// drawHandovers puts moves of all requests of a key from one process to another between the steps of one plan in six, as
-// after a client has connected again. They have random numbers of their own, so that the other steps of a seed are the same
-// as without them. Half of these plans have an ordinary policy and nothing else.
-func (p *Plan) drawHandovers() {
-	d := drawer{rand.New(rand.NewPCG(p.Seed, 24))}
-	if !d.one(6) || p.Class != Calm {
-		return
-	}
-	if d.one(2) {
-		p.Policies = []tiered.Policy{{
-			Name: "p0", Algorithm: pick(&d, tiered.FixedWindow, tiered.SlidingWindow),
-			Limit: tiered.Limit{Tokens: pick(&d, int64(100), 400, 2000), Per: pick(&d, 10*second, time.Minute, time.Hour)},
-		}}
-		p.Plans, p.Steps, p.Processes, p.Warm = []bool{false}, nil, max(p.Processes, 2), pick(&d, 0, 10*second)
-	}
-	which := slices.IndexFunc(p.Policies, func(x tiered.Policy) bool {
+// windowed returns the first policy with a window that is leased, or -1.
+func (p *Plan) windowed() int {
+	return slices.IndexFunc(p.Policies, func(x tiered.Policy) bool {
 		return x.Algorithm == tiered.FixedWindow || x.Algorithm == tiered.SlidingWindow
 	})
-	if which < 0 || p.Processes < 2 {
-		return
+}
+
+// forHandovers gives half of the plans an ordinary policy.
+func (d *drawer) forHandovers(p *Plan) bool {
+	if p.Class != Calm {
+		return false
 	}
-	for range 1 + d.IntN(3) {
-		p.Steps = slices.Insert(p.Steps, d.IntN(len(p.Steps)+1), Step{
-			Verb: Handover, Who: d.IntN(p.Processes), Which: which, Key: d.IntN(keys), N: d.IntN(100),
-			After: pick(&d, 0, min(p.Policies[which].Limit.Per/2, time.Minute)),
+	if d.one(2) {
+		p.only(Calm, tiered.Policy{
+			Algorithm: pick(d, tiered.FixedWindow, tiered.SlidingWindow),
+			Limit:     tiered.Limit{Tokens: pick(d, int64(100), 400, 2000), Per: pick(d, 10*second, time.Minute, time.Hour)},
 		})
+		p.Processes, p.Warm = max(p.Processes, 2), pick(d, 0, 10*second)
 	}
+	return p.windowed() >= 0 && p.Processes > 1
+}
+
+// handover draws a move of all requests of a key from one process to another, as after a client has connected again.
+func (d *drawer) handover(p *Plan) []Step {
+	which := p.windowed()
+	return []Step{{
+		Verb: Handover, Who: d.IntN(p.Processes), Which: which, Key: d.IntN(keys), N: d.IntN(100),
+		After: pick(d, 0, min(p.Policies[which].Limit.Per/2, time.Minute)),
+	}}
 }
 
 // handover sends most of what a key may have through one process, as fast as it can, and what is left through another. The

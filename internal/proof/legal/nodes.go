@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -16,21 +15,19 @@ import (
 // mostNodes is how many nodes a store has at most, at different times.
 const mostNodes = 4
 
-// drawNodes gives one plan in three a store of several nodes, whose map each process has to find first, and steps that
-// move its slots. It has random numbers of its own, as drawReloads has.
-func (p *Plan) drawNodes() {
-	d := drawer{rand.New(rand.NewPCG(p.Seed, 19))}
-	if !d.one(3) {
-		return
-	}
+// forNodes gives a plan a store of several nodes, whose map each process has to find first.
+func (d *drawer) forNodes(p *Plan) bool {
 	p.Nodes = 1 + d.IntN(3)
-	for range d.IntN(5) {
-		s := Step{Verb: Move, After: d.after(second), Key: d.IntN(mostNodes), N: 1 + d.IntN(3)}
-		if p.Class != Calm && d.one(4) {
-			s.N = 0
-		}
-		p.Steps = slices.Insert(p.Steps, d.IntN(len(p.Steps)+1), s)
+	return true
+}
+
+// move draws a step that moves the slots.
+func (d *drawer) move(p *Plan) []Step {
+	s := Step{Verb: Move, After: d.after(second), Key: d.IntN(mostNodes), N: 1 + d.IntN(3)}
+	if p.Class != Calm && d.one(4) {
+		s.N = 0
 	}
+	return []Step{s}
 }
 
 // move gives the slots to other nodes: N of them, from the one with number Key on. Without any the store is down.

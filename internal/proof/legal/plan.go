@@ -235,11 +235,8 @@ func Draw(seed uint64) Plan {
 		p.Steps = append(p.Steps, d.step(&p))
 	}
 	p.Options.Processes = pick(&d, 0, 0, 0, 2, 5)
-	p.drawReloads()
-	p.drawTwoPlans()
-	p.drawCharges()
-	p.drawNodes()
-	p.drawReturns()
-	p.drawHandovers()
+	for i := range kinds {
+		kinds[i].add(&p)
+	}
 	return p
 }

@@ -1,27 +1,18 @@
 package legal
 
 import (
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// drawReloads puts reloads between the steps of one plan in three. They have random numbers of their own, so that the
-// other steps of a seed are the same as without them.
-func (p *Plan) drawReloads() {
-	d := drawer{rand.New(rand.NewPCG(p.Seed, 18))}
-	if !d.one(3) {
-		return
-	}
-	for range 1 + d.IntN(3) {
-		s := Step{
-			Verb: Reload, Who: d.IntN(p.Processes), Which: d.IntN(len(p.Policies)), N: d.IntN(10),
-			Pause: pick(&d, 0, 0, 20*ms, second),
-		}
-		p.Steps = slices.Insert(p.Steps, d.IntN(len(p.Steps)+1), s)
-	}
+// reload draws a reload.
+func (d *drawer) reload(p *Plan) []Step {
+	return []Step{{
+		Verb: Reload, Who: d.IntN(p.Processes), Which: d.IntN(len(p.Policies)), N: d.IntN(10),
+		Pause: pick(d, 0, 0, 20*ms, second),
+	}}
 }
 
 // reload removes a policy from a process and adds it again, as two reloads of a configuration do. Whether requests go on

@@ -2,54 +2,41 @@ package legal
 
 import (
 	"math"
-	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// drawReturns puts scenes between the steps of one plan in two, each with a key that comes back at its end: after an outage,
-// a changed window, a reset of what others leased, or a reservation that was given back late. They have random numbers of
-// their own, so that the other steps of a seed are the same as without them. One plan in six has an ordinary policy and
-// nothing but such scenes.
-func (p *Plan) drawReturns() {
-	d := drawer{rand.New(rand.NewPCG(p.Seed, 20))}
-	scenes := 1 + d.IntN(2)
-	switch d.IntN(6) {
-	case 0, 1, 2:
-		return
-	case 3:
-		x := tiered.Policy{
-			Name: "p0", Algorithm: tiered.Algorithm(d.IntN(4)), FailMode: pick(&d, tiered.FailLocal, tiered.FailOpen),
-			Limit: tiered.Limit{Tokens: pick(&d, int64(100), 400), Per: pick(&d, second, 10*second, time.Minute)},
-		}
-		p.Class, p.Policies, p.Plans, p.Steps = Rough, []tiered.Policy{x}, []bool{false}, nil
-		scenes += 3
-	}
-	for range scenes {
-		which := d.IntN(len(p.Policies))
-		moves := slices.IndexFunc(p.Steps, func(s Step) bool { return s.Verb == Back || s.Verb == Ahead })
-		if moves < 0 {
-			moves = len(p.Steps)
-		}
-		at, x := d.IntN(moves+1), p.Policies[which] // once the clock was set nothing is judged
-		per := min(x.Limit.Per, 10*time.Minute)
-		scene := d.scene(p, x, per)
-		key, who := pick(&d, 0, 0, 0, 1), d.IntN(p.Processes)
-		for i := range scene {
-			s := &scene[i]
-			s.Which, s.Key = which, key
-			if s.Verb != Stream && s.Verb != Others || d.one(2) { // others may have used it
-				s.Who = who
-			}
-		}
-		scene = append(scene, Step{
-			Verb: Return, Who: who, Which: which, Key: key, Pause: pick(&d, 0, per/8, per/2, per, per+per/8, 3*per),
+// forReturns gives one plan in three an ordinary policy.
+func (d *drawer) forReturns(p *Plan) bool {
+	if d.one(3) {
+		p.only(Rough, tiered.Policy{
+			Algorithm: tiered.Algorithm(d.IntN(4)), FailMode: pick(d, tiered.FailLocal, tiered.FailOpen),
+			Limit: tiered.Limit{Tokens: pick(d, int64(100), 400), Per: pick(d, second, 10*second, time.Minute)},
 		})
-		p.Steps = slices.Insert(p.Steps, at, scene...)
 	}
+	return true
+}
+
+// comesBack draws a scene with a key that comes back at its end: after an outage, a changed window, a reset of what others
+// leased, or a reservation that was given back late.
+func (d *drawer) comesBack(p *Plan) []Step {
+	which := d.IntN(len(p.Policies))
+	x := p.Policies[which]
+	per := min(x.Limit.Per, 10*time.Minute)
+	scene := d.scene(p, x, per)
+	key, who := pick(d, 0, 0, 0, 1), d.IntN(p.Processes)
+	for i := range scene {
+		s := &scene[i]
+		s.Which, s.Key = which, key
+		if s.Verb != Stream && s.Verb != Others || d.one(2) { // others may have used it
+			s.Who = who
+		}
+	}
+	return append(scene, Step{
+		Verb: Return, Who: who, Which: which, Key: key, Pause: pick(d, 0, per/8, per/2, per, per+per/8, 3*per),
+	})
 }
 
 // scene draws what happens to a key before it comes back.

@@ -1,34 +1,30 @@
 package legal
 
 import (
-	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// drawTwoPlans puts streams whose requests carry the key's limit or another one between the steps of some plans. They have
-// random numbers of their own, so that the other steps of a seed are the same as without them.
-func (p *Plan) drawTwoPlans() {
-	d := drawer{rand.New(rand.NewPCG(p.Seed, 23))}
+// forTwoPlans reports whether nothing in a plan is disturbed: then it is known what limits are in force.
+func (d *drawer) forTwoPlans(p *Plan) bool { return p.Class == Calm }
+
+// twoPlans draws a stream whose requests carry the key's limit or another one.
+func (d *drawer) twoPlans(p *Plan) []Step {
 	which := d.IntN(len(p.Policies))
 	x := p.Policies[which]
-	if p.Class != Calm || x.Algorithm != tiered.TokenBucket || len(x.Also) > 0 || x.Shards > 1 || x.Standing != tiered.StandingOff {
-		return
+	if x.Algorithm != tiered.TokenBucket || len(x.Also) > 0 || x.Shards > 1 || x.Standing != tiered.StandingOff {
+		return nil
 	}
-	for range 1 + d.IntN(3) {
-		other := d.another(x)
-		if other == tiered.Unlimited() || other == tiered.Blocked() {
-			continue
-		}
-		s := Step{
-			Verb: Stream, Who: d.IntN(p.Processes), Which: which, Key: d.IntN(keys), N: 20 + d.IntN(100), Limit: other,
-			Pause: pick(&d, ms, 10*ms, 40*ms, 300*ms), After: pick(&d, 0, 20*ms, second, 12*second),
-		}
-		p.Steps = slices.Insert(p.Steps, d.IntN(len(p.Steps)+1), s)
+	other := d.another(x)
+	if other == tiered.Unlimited() || other == tiered.Blocked() {
+		return nil
 	}
+	return []Step{{
+		Verb: Stream, Who: d.IntN(p.Processes), Which: which, Key: d.IntN(keys), N: 20 + d.IntN(100), Limit: other,
+		Pause: pick(d, ms, 10*ms, 40*ms, 300*ms), After: pick(d, 0, 20*ms, second, 12*second),
+	}}
 }
 
 // twoPlans is a stream whose requests carry the key's limit and another one by turns, as while a token is replaced.
