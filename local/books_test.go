@@ -196,7 +196,7 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 				b.revive()
 			}
 			collect()
-			if b.retired && owed(b) == (debt{}) { // forgiven
+			if b.retired() && owed(b) == (debt{}) { // forgiven
 				alone = settled
 			}
 			s := b.Stats()

@@ -3,7 +3,6 @@ package local
 import (
 	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -15,51 +14,23 @@ const never = math.MaxInt64
 // Bucket is the process' side of one bucket: its lease, and what it knows of the bucket in Redis. Make it with
 // [Bucket.Init]. All methods may be called concurrently.
 //
-// It composes parts that each keep their own invariants. It is small, because a process may keep a million. What only
+// It is made of parts that each keep their own invariants, and is small, because a process may keep a million. What only
 // some buckets need is allocated when it is needed: a lease state with the first lease or debt, a pending state while
 // somebody waits or a call is under way, a denial with a refusal. Each of these may be nil, and its methods answer for
 // that.
 //
 // It fills a size class of the allocator together with what package tiered adds (240 of 256 bytes).
 type Bucket struct {
-	// The hot path reads these. They share a cache line that only slower paths write.
+	hot
 
-	policy atomic.Pointer[Policy] // changed under the mutex
-	key    string
-	lease  *leaseState // set once, before ready is
-
-	ready     atomic.Bool // takers may look at the pot. Invariant: then there is a lease state, and nobody waits or has reserved
-	queued    bool        // in the owner's queue
-	leasing   bool        // demand pays for a lease
-	duty      duty        // what is due that nobody asked for
-	retired   bool        // evicted: everything is to go back, then the bucket closes
-	closed    bool        // it answers Outdated. Invariant: it stays closed, and holds nothing
-	probe     probe
-	failures  uint8     // calls without an answer, in a row
-	certainty certainty // of what was last seen
-	fleet     int32     // processes that the share is a part for; 0 before it is known
-
-	seen   lastSeen
-	denied atomic.Pointer[denial] // nil denies nothing
-
-	mu      sync.Mutex // guards what is not atomic
+	mu      sync.Mutex // guards what is not atomic, and what is in the lease state
 	pending *pending   // nil while nobody waits and no call is under way
 
 	demand  demand
 	share   share
-	granted int64        // tokens by Redis, to the pot or directly
-	refused atomic.Int64 // tokens refused by the limit, or while the rule is Blocked by that
-	debited int64        // what was spent when the share was last charged, less what other buckets of the key lent
+	granted int64 // tokens by Redis, to the pot or directly
+	debited int64 // what was spent when the share was last charged, less what other buckets of the key lent
 }
-
-// duty is what a bucket has to do though nobody asks for anything.
-type duty uint8
-
-const (
-	nothing   duty = iota
-	returning      // idle: the lease is to go back
-	extending      // in use but about to end: the lease is to be prolonged
-)
 
 // Init makes b the new bucket of a key of a policy. It keeps the key.
 func (b *Bucket) Init(p *Policy, key string) {
@@ -68,17 +39,8 @@ func (b *Bucket) Init(p *Policy, key string) {
 	if p.Call.Algorithm != lua.TokenBucket {
 		b.denied.Store(&denial{windows: new(windowState)})
 	}
-	b.seen.level.Store(p.Cap) // an absent bucket is full
+	b.view.level.Store(p.Cap) // an absent bucket is full
 }
-
-// ID is the name of the bucket.
-func (b *Bucket) ID() ID { return ID{b.Policy().Number, b.key} }
-
-// Is reports whether id is the name of the bucket.
-func (b *Bucket) Is(id ID) bool { return b.key == id.Key && b.Policy().Number == id.Policy }
-
-// Policy is the policy of the bucket at present; see [Bucket.SetPolicy].
-func (b *Bucket) Policy() *Policy { return b.policy.Load() }
 
 // byLimit reports whether the limit decides at all.
 func (b *Bucket) byLimit() bool { return b.Policy().Rule == ByLimit }
@@ -94,73 +56,12 @@ type Effect struct {
 	Report bool          // call Bucket.Check soon, because Redis is to hear of another limit: see SetPolicy
 }
 
-// Take takes n ≥ 1 tokens from the pot. It reports false if the lease is over or holds fewer, or if somebody waits.
-// left is what remains, here and in Redis as last seen. renew says that the owner should call [Bucket.Renew].
-//
-// The caller has read now before. A token that is taken by a goroutine that slept in between counts as admitted at now,
-// before the lease's end.
-func (b *Bucket) Take(now time.Duration, n int64) (left int64, ok, renew bool) {
-	if !b.ready.Load() {
-		return 0, false, false
-	}
-	l := b.lease
-	if n > 1 {
-		l.maxCost.note(n)
-	}
-	held, ok := l.pot.take(now, n)
-	if !ok {
-		return 0, false, false
-	}
-	return b.remaining(held), true, l.pot.renewable(now, held)
-}
-
-// Holds reports whether Take would find n tokens.
-func (b *Bucket) Holds(now time.Duration, n int64) bool { return b.held(now) >= n }
-
-// held reports the tokens that takers find in the pot. It takes no lock.
-func (b *Bucket) held(now time.Duration) int64 {
-	if !b.ready.Load() {
-		return 0
-	}
-	return b.lease.pot.live(now)
-}
-
-// Refuse answers a request for n tokens that Take did not have, if it is known to be refused. Like Take it takes no
-// lock, because a key over its limit is often the one that is asked for most. The caller counts the refusal afterwards,
-// with [Bucket.CountRefused].
-func (b *Bucket) Refuse(now time.Duration, n int64) (Verdict, bool) {
-	d := b.denied.Load()
-	if d == nil {
-		return Verdict{}, false
-	}
-	held := b.held(now) // after the denial: what came with it, since Take looked, is not refused
-	if n == 1 && held == 0 && now < d.oneUntil {
-		return Verdict{Outcome: Refused, Left: b.remaining(0), Retry: max(d.oneAt-now, time.Microsecond)}, true
-	}
-	retry, refused := d.refuses(now, n-held)
-	if !refused || n <= held {
-		return Verdict{}, false
-	}
-	return Verdict{Outcome: Refused, Left: b.refusedLeft(d, now, held), Retry: retry}, true
-}
-
-// CountRefused counts n tokens that Refuse refused, or the owner because the rule is Blocked. It is a step of its own,
-// for after the answer is written: an atomic addition waits for all writes before it, and whoever reads an answer that
-// was written a moment ago waits for them too. One wait instead of two is a tenth of a decision.
-func (b *Bucket) CountRefused(n int64) { b.refused.Add(n) }
-
-// Denied reports whether a request for one token is known to be refused now, and for how long. It takes no lock.
-func (b *Bucket) Denied(now time.Duration) (retry time.Duration, denied bool) {
-	retry, denied = b.denied.Load().refuses(now, 1)
-	return retry, denied && b.held(now) == 0
-}
-
 // Ask decides over n tokens, 1 ≤ n ≤ Cap, when Take and Refuse did not. Outcome Waiting means that w waits, until its
 // verdict comes through w.C or [Bucket.Leave] takes it out. until is when the caller stops waiting.
 func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter) (Verdict, Effect) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed || !b.decides(n) {
+	if b.life == closed || !b.decides(n) {
 		return Verdict{Outcome: Outdated}, Effect{}
 	}
 	need := n // from Redis
@@ -185,14 +86,6 @@ func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter)
 	b.needPending().waiters.join(w)
 	b.ready.Store(false)
 	return Verdict{Outcome: Waiting}, b.send()
-}
-
-// refuse refuses w, and counts that unless w asks again.
-func (b *Bucket) refuse(w *Waiter, now, retry time.Duration) Verdict {
-	if !w.AskAgain {
-		b.refused.Add(w.cost)
-	}
-	return Verdict{Outcome: Refused, Left: b.refusedLeft(b.denied.Load(), now, b.lease.live(now)), Retry: retry}
 }
 
 // Leave takes w out because its caller gives up. It reports false if the verdict is in w.C already.
@@ -259,7 +152,7 @@ func (b *Bucket) serveLast(now time.Duration, v Verdict) {
 func (b *Bucket) Renew(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed || b.lease == nil || int64(now) < b.lease.pot.renewAt.Load() {
+	if b.life == closed || b.lease == nil || int64(now) < b.lease.pot.renewAt.Load() {
 		return Effect{}
 	}
 	return b.send()
@@ -273,7 +166,7 @@ const Fill = unlimited
 func (b *Bucket) Credit(w *Waiter, n int64) (Verdict, Effect) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed || !b.byLimit() {
+	if b.life == closed || !b.byLimit() {
 		return Verdict{Outcome: Outdated}, Effect{}
 	}
 	p := b.needPending()

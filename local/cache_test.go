@@ -123,7 +123,7 @@ func TestKeyThatComesBackOnItsWayOutIsTheSameBucket(t *testing.T) {
 	a := c.Get(0, ID{0, "a"})
 	lend(&a.Bucket, 1)
 	c.Get(0, ID{0, "b"})
-	if c.Get(0, ID{0, "a"}) != a || a.retired {
+	if c.Get(0, ID{0, "a"}) != a || a.retired() {
 		t.Fatal("the key came back as another bucket, or as a retired one")
 	}
 	c.Forget(0, a) // a leftover of the eviction: the bucket is in use

@@ -77,10 +77,10 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.queued = false
-	if b.probe == probeLater { // this call does the same
-		b.probe = probeNot
+	if b.view.probe == probeLater { // this call does the same
+		b.view.probe = probeNot
 	}
-	if b.closed || b.pending.calling() {
+	if b.life == closed || b.pending.calling() {
 		return Call{}, Effect{}
 	}
 	b.lease.dropEnded(now)
@@ -97,7 +97,7 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 		b.stateLease(&call, now, c)
 	}
 	if call.named() {
-		call.Seen = b.seen.overflow
+		call.Seen = b.view.overflow
 	}
 	b.needPending().call = call
 	b.lease.callSent()
@@ -134,7 +134,7 @@ func (b *Bucket) address(call *Call, now time.Duration, c Conditions) {
 	if call.Unleased {
 		call.To = 1
 	}
-	call.Epoch = b.seen.epoch
+	call.Epoch = b.view.epoch
 	if s := call.settles; s != nil {
 		call.At, call.Epoch = s.at, s.epoch
 		return
@@ -162,7 +162,7 @@ func (b *Bucket) stateLease(call *Call, now time.Duration, c Conditions) {
 	if call.Hold > 0 {
 		// The record ends one ttl after this call is executed, even if its reply is lost and an earlier, longer ttl was
 		// accepted. From now on the pot lives no longer than that.
-		l.pot.endBy(now + life(call.ttl))
+		l.pot.endBy(now + usable(call.ttl))
 	}
 	if b.freezes() {
 		call.Debt, call.certain, call.Since = b.windows().freeze(now, c.Server)
@@ -178,5 +178,5 @@ func (b *Bucket) stateLease(call *Call, now time.Duration, c Conditions) {
 	}
 }
 
-// life is how long a process may use a lease that Redis keeps for ttl.
-func life(ttl time.Duration) time.Duration { return time.Duration(float64(ttl) * (1 - drift)) }
+// usable is how long a process may use a lease that Redis keeps for ttl.
+func usable(ttl time.Duration) time.Duration { return time.Duration(float64(ttl) * (1 - drift)) }

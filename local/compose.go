@@ -18,7 +18,7 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	}
 	report := b.mustReport()
 	if report { // any call reports the limit
-		b.probe = probeNot
+		b.view.probe = probeNot
 	}
 	s := b.size(now, c.RoundTrip)
 	b.leasing = !p.NoLease && s.pays(b.leasing)
@@ -52,8 +52,8 @@ func (b *Bucket) request(now time.Duration, c Conditions) request {
 
 // takeProbe reports whether a probe is wanted, and notes that it is made.
 func (b *Bucket) takeProbe() bool {
-	wanted := b.probe == probeNow
-	b.probe = probeNot
+	wanted := b.view.probe == probeNow
+	b.view.probe = probeNot
 	return wanted
 }
 
@@ -124,9 +124,9 @@ func (b *Bucket) composeUnasked(call *Call, now time.Duration, s sizing, report 
 	probe := b.takeProbe()
 	owes := l.owes() || l.out(now)
 	// A lease that was found idle does not go back if it was used since.
-	returns := b.retired || b.duty == returning && b.spent() == l.usedSpent
-	extends := b.duty == extending && hold > 0
-	b.duty = nothing
+	returns := b.retired() || b.upkeep == returning && b.spent() == l.usedSpent
+	extends := b.upkeep == extending && hold > 0
+	b.upkeep = nothing
 	low, leased := l.low()
 	switch {
 	case returns && owes:
@@ -172,13 +172,13 @@ func (b *Bucket) composeLog(now time.Duration, c Conditions) (call Call, ok bool
 	}
 	if c.Clock && b.lease != nil {
 		d := &b.lease.fallback.debt
-		if d.certain > 0 || d.admitted > 0 && (ok || b.retired || b.probe == probeNow) {
+		if d.certain > 0 || d.admitted > 0 && (ok || b.retired() || b.view.probe == probeNow) {
 			call.Debt, call.certain, call.Since = w.freeze(now, c.Server)
 			ok = true
 		}
 	}
 	probe := b.takeProbe()
-	b.duty = nothing
+	b.upkeep = nothing
 	if c.Clock && (probe || call.Debt > 0 || call.Reset > 0) {
 		call.Lease = c.Lease
 	}

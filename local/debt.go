@@ -81,7 +81,7 @@ func (b *Bucket) forget(forgotten debt) {
 // overflowed since the level was last seen, because that pays.
 func (b *Bucket) mostOwed(at time.Duration) int64 {
 	p := b.Policy()
-	refilled := time.Second + max(at-b.seen.at, 0)/time.Duration(max(b.fleet, 1))
+	refilled := time.Second + max(at-b.view.at, 0)/time.Duration(max(b.view.fleet, 1))
 	most := float64(p.Cap+p.maxDebt()) + p.refill(refilled)
 	if len(p.Call.Also) > 0 { // those are the smallest numbers
 		for _, l := range p.Call.Limits() {

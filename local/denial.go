@@ -169,17 +169,6 @@ func (d *denial) wait(now time.Duration, need int64) time.Duration {
 	return d.ready(need) - now
 }
 
-// refusedLeft is what remains after a refusal by d: like remaining, but with the refill since the level was told, where
-// that is known. A caller who can do with less asks for so much.
-func (b *Bucket) refusedLeft(d *denial, now time.Duration, held int64) int64 {
-	if d == nil || d.nanos == 0 || now < d.at {
-		return b.remaining(held)
-	}
-	most := b.Policy().Cap
-	level := min(d.level+float64(now-d.at)/d.nanos, float64(most))
-	return min(held+max(int64(level), 0), most)
-}
-
 // seal works out what the denial means for one token. It is called last, before the denial is stored.
 func (d *denial) seal() {
 	ready := d.ready(1)

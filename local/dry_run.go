@@ -9,15 +9,6 @@ import (
 // dryLease is the lease id of a dry run of a direct take, which has none: no process has it.
 const dryLease = "?"
 
-// Foresee is Take and Refuse without taking or counting anything. Left is what remains before n tokens are taken. It
-// reports false if Redis has to be asked: see [Bucket.DryRun].
-func (b *Bucket) Foresee(now time.Duration, n int64) (Verdict, bool) {
-	if held := b.held(now); held >= n {
-		return Verdict{Outcome: Admitted, Left: b.remaining(held)}, true
-	}
-	return b.Refuse(now, n)
-}
-
 // DryRun is the call that Redis would be asked for n tokens by now, as a dry run: Redis says what it would answer, and
 // nothing changes. It reports false if Redis would not be asked, because calls have failed of late.
 func (b *Bucket) DryRun(now time.Duration, n int64, c Conditions) (call Call, asks bool) {
@@ -35,7 +26,7 @@ func (b *Bucket) DryRun(now time.Duration, n int64, c Conditions) (call Call, as
 	call = Call{Call: p.Call, Policy: p, sent: now, period: s.period, ttl: p.ttl(s.period, timeout)}
 	call.Want, call.Min, call.Lease = n, n, c.Lease
 	call.Bucket, call.Phase, call.Fleet, call.TTL = c.Bucket, c.Phase, max(c.FleetHere, 1), call.ttl.Microseconds()
-	if call.Epoch = b.seen.epoch; c.Clock {
+	if call.Epoch = b.view.epoch; c.Clock {
 		call.Deadline = c.Server + timeout.Microseconds()
 	}
 	hold := b.lease.live(now)
@@ -97,7 +88,7 @@ func (b *Bucket) oweDry(call *Call, now time.Duration, c Conditions) {
 		call.Debt, call.certain = b.lease.fallback.debt.report()
 		call.Since = c.Server
 	}
-	call.Owed, call.Seen = min(call.Debt, call.certain+b.share.missing(now)), b.seen.overflow
+	call.Owed, call.Seen = min(call.Debt, call.certain+b.share.missing(now)), b.view.overflow
 }
 
 // Foreseen is the verdict on n tokens by Redis' answer to a dry run. Left is what remains before they are taken.
@@ -130,4 +121,13 @@ func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Verdi
 	v.Outcome = Refused
 	v.Retry, _ = d.refuses(now, n)
 	return v
+}
+
+// Foresee is Take and Refuse without taking or counting anything. Left is what remains before n tokens are taken. It
+// reports false if Redis has to be asked: see [Bucket.DryRun].
+func (h *hot) Foresee(now time.Duration, n int64) (Verdict, bool) {
+	if held := h.held(now); held >= n {
+		return Verdict{Outcome: Admitted, Left: h.remaining(held)}, true
+	}
+	return h.Refuse(now, n)
 }

@@ -53,7 +53,7 @@ func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 	b.pending.again = true
 	b.unanswered(c)
 	if c.returning {
-		b.duty = returning
+		b.upkeep = returning
 	}
 	return b.send()
 }
@@ -75,11 +75,11 @@ func (b *Bucket) Rejected(now time.Duration, seq int64) (e Effect, forgiven int6
 	b.unanswered(c)
 	carried := c.credits == 0 && c.Ret+c.Refund+c.settledNow+c.Debt > 0
 	c.Refund, c.Given = 0, 0 // burnt
-	if b.lease != nil && (b.retired || b.failures+1 >= retries) {
+	if b.lease != nil && (b.retired() || b.view.failures+1 >= retries) {
 		b.account(now)
 		forgiven = b.giveUp()
 		b.lease.ledger.burnReturn()
-		if b.retired {
+		if b.retired() {
 			b.lease.burn()
 			b.lease.pot.deadline.Store(0)
 		}
@@ -88,7 +88,7 @@ func (b *Bucket) Rejected(now time.Duration, seq int64) (e Effect, forgiven int6
 		}
 	}
 	toReturn, toRefund := b.lease.goingBack()
-	if !carried || b.retired || b.owing()+toRefund+toReturn > 0 {
+	if !carried || b.retired() || b.owing()+toRefund+toReturn > 0 {
 		return b.fail(now, c), forgiven
 	}
 	b.failWith(now, c, Outdated)
@@ -102,8 +102,8 @@ func (b *Bucket) Rejected(now time.Duration, seq int64) (e Effect, forgiven int6
 func (b *Bucket) Retry(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if 0 < b.failures && b.failures < retries && !b.retired && b.probe != probeNow {
-		b.probe = probeLater
+	if 0 < b.view.failures && b.view.failures < retries && b.life == inUse && b.view.probe != probeNow {
+		b.view.probe = probeLater
 	}
 	return b.next(now)
 }
@@ -112,10 +112,10 @@ func (b *Bucket) Retry(now time.Duration) Effect {
 func (b *Bucket) Probe() Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
+	if b.life == closed {
 		return Effect{}
 	}
-	b.probe = probeNow
+	b.view.probe = probeNow
 	return b.send()
 }
 
@@ -128,11 +128,11 @@ func (b *Bucket) Drop(now time.Duration) Effect {
 	if !b.queued {
 		return Effect{}
 	}
-	b.queued, b.probe = false, probeNot
+	b.queued, b.view.probe = false, probeNot
 	b.pending.stopRepeating()
 	b.forgive()
 	pause := b.Policy().breath(0)
-	if b.retired {
+	if b.retired() {
 		pause = maxBackoff // nobody waits for it, and there may be thousands
 	}
 	b.pause(now + b.Policy().between(0.5, 1, pause))
@@ -151,8 +151,8 @@ func (b *Bucket) failWith(now time.Duration, c Call, outcome Outcome) {
 	b.unanswered(c)
 	b.forgive()
 	b.pending.stopRepeating()
-	b.failures = min(b.failures+1, maxFailures)
-	longest := min(c.period<<b.failures, maxBackoff)
+	b.view.failures = min(b.view.failures+1, maxFailures)
+	longest := min(c.period<<b.view.failures, maxBackoff)
 	if c.first {
 		longest = min(longest, connecting*c.Policy.Timeout)
 	}
@@ -191,7 +191,7 @@ func (b *Bucket) unanswered(c Call) {
 // forgive drops debt and refund of a retired bucket that could not be sent with its return. They are worth one try, or
 // an outage would keep every evicted key, and a damaged key would stay for ever.
 func (b *Bucket) forgive() {
-	if b.retired && b.lease != nil {
+	if b.retired() && b.lease != nil {
 		b.giveUp()
 	}
 }
@@ -210,4 +210,6 @@ func (b *Bucket) giveUp() (forgiven int64) {
 func (b *Bucket) owing() int64 { return b.lease.owing(b.Policy().FailMode) }
 
 // mustReport reports whether a call is wanted that tells Redis of another limit.
-func (b *Bucket) mustReport() bool { return b.probe == probeReport && b.byLimit() && !b.closed }
+func (b *Bucket) mustReport() bool {
+	return b.view.probe == probeReport && b.byLimit() && b.life != closed
+}

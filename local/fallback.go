@@ -61,7 +61,7 @@ func (b *Bucket) Fallback(now time.Duration, n, fleet int64) Verdict {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed || !b.decides(n) {
+	if b.life == closed || !b.decides(n) {
 		return Verdict{Outcome: Outdated}
 	}
 	if b.pending.count() == 0 {
@@ -113,7 +113,7 @@ func (b *Bucket) ForeseeFallback(now time.Duration, n, fleet int64) Verdict {
 }
 
 func (b *Bucket) foreseeFallback(now time.Duration, n, fleet int64) Verdict {
-	if b.closed || !b.decides(n) {
+	if b.life == closed || !b.decides(n) {
 		return Verdict{Outcome: Outdated}
 	}
 	held := b.lease.live(now)
@@ -142,31 +142,6 @@ func (b *Bucket) shareSpent(n, left int64, retry time.Duration) Verdict {
 	return Verdict{Outcome: ShareSpent, Left: left, Retry: retry}
 }
 
-// TryFallback is Fallback for most of the decisions that only have to be counted. It takes no lock. It reports false if
-// the caller needs Fallback. The caller counts the decision afterwards, with [Bucket.CountFallback].
-func (b *Bucket) TryFallback(now time.Duration, n int64) (Verdict, bool) {
-	mode := b.Policy().FailMode
-	if mode == FailLocal || !b.ready.Load() {
-		return Verdict{}, false
-	}
-	l := b.lease
-	if mode == FailOpen && int64(now) >= l.fallback.bookAt.Load() {
-		return Verdict{}, false
-	}
-	held := l.pot.live(now)
-	if held >= n { // a lease is spent first
-		return Verdict{}, false
-	}
-	if mode == FailClosed {
-		return Verdict{Outcome: Failed, Left: held}, true
-	}
-	return Verdict{Outcome: Opened, Left: b.remaining(held)}, true
-}
-
-// CountFallback counts n tokens that TryFallback decided over. [Bucket.CountRefused] says why that is a step of its
-// own.
-func (b *Bucket) CountFallback(n int64) { b.lease.fallback.unbooked.Add(n) }
-
 // book charges share and debt with what fail-open admitted since the last time.
 func (b *Bucket) book(now time.Duration) {
 	f := &b.lease.fallback
@@ -184,7 +159,32 @@ func (b *Bucket) bookOpened(at time.Duration, opened int64) {
 	if b.freezes() { // a window carries nothing over
 		b.share.debit(at, opened)
 	} else {
-		b.share.owe(at, opened, b.Policy(), int64(b.fleet))
+		b.share.owe(at, opened, b.Policy(), int64(b.view.fleet))
 	}
 	b.owe(at, opened, 0)
 }
+
+// TryFallback is Fallback for most of the decisions that only have to be counted. It takes no lock. It reports false if
+// the caller needs Fallback. The caller counts the decision afterwards, with [Bucket.CountFallback].
+func (h *hot) TryFallback(now time.Duration, n int64) (Verdict, bool) {
+	mode := h.Policy().FailMode
+	if mode == FailLocal || !h.ready.Load() {
+		return Verdict{}, false
+	}
+	l := h.lease
+	if mode == FailOpen && int64(now) >= l.fallback.bookAt.Load() {
+		return Verdict{}, false
+	}
+	held := l.pot.live(now)
+	if held >= n { // a lease is spent first
+		return Verdict{}, false
+	}
+	if mode == FailClosed {
+		return Verdict{Outcome: Failed, Left: held}, true
+	}
+	return Verdict{Outcome: Opened, Left: h.remaining(held)}, true
+}
+
+// CountFallback counts n tokens that TryFallback decided over. [Bucket.CountRefused] says why that is a step of its
+// own.
+func (h *hot) CountFallback(n int64) { h.lease.fallback.unbooked.Add(n) }

@@ -28,7 +28,7 @@ func strays(t rapid.TB, c *cacheRig) {
 		if b := c.front.hot[i].Load(); b != nil {
 			h := c.hash(b.id)
 			if in, ok := c.shard(h).lru.Peek(h); !ok || in != b {
-				t.Fatalf("%v is not in use, and hot (closed: %v)", b.id, b.closed)
+				t.Fatalf("%v is not in use, and hot (closed: %v)", b.id, b.life == closed)
 			}
 			if c.front.hotSlot(b.id.Policy) != &c.front.hot[i] {
 				t.Fatalf("%v is hot, and where nobody looks for it", b.id)
@@ -43,7 +43,7 @@ func strays(t rapid.TB, c *cacheRig) {
 		}
 		h := c.hash(b.id)
 		if in, ok := c.shard(h).lru.Peek(h); !ok || in != b {
-			t.Fatalf("%v is not in use, and found without a lock (closed: %v)", b.id, b.closed)
+			t.Fatalf("%v is not in use, and found without a lock (closed: %v)", b.id, b.life == closed)
 		}
 		if c.front.slots(h) != &table[i/slotsPerName] {
 			t.Fatalf("%v is where nobody looks for it", b.id)
@@ -66,9 +66,9 @@ func TestFrontTableHoldsWhatIsInUse(t *testing.T) {
 				"step") {
 			case "get":
 				known, there := c.Find(id)
-				if b := c.find(now, id); b.id != id || there && b != known || b.closed || b.retired {
+				if b := c.find(now, id); b.id != id || there && b != known || b.life == closed || b.retired() {
 					t.Fatalf("asked for %v, got %v (the one known: %v, closed: %v, retired: %v)", id, b.id,
-						b == known, b.closed, b.retired)
+						b == known, b.life == closed, b.retired())
 				}
 			case "lend":
 				seq++
@@ -232,13 +232,13 @@ func TestTwoNamesOfOneHash(t *testing.T) {
 		t.Fatalf("%v and %v for %v and %v", a.id, b.id, x, y)
 	}
 	strays(t, c)
-	if !a.retired || !c.evicted[a].Send {
-		t.Fatalf("retired: %v, %+v, want the lease to be given back", a.retired, c.evicted[a])
+	if !a.retired() || !c.evicted[a].Send {
+		t.Fatalf("retired: %v, %+v, want the lease to be given back", a.retired(), c.evicted[a])
 	}
 	if got, ok := c.Find(x); !ok || got != a {
 		t.Fatal("not found on its way out")
 	}
-	if c.Get(0, x) != a || a.retired {
+	if c.Get(0, x) != a || a.retired() {
 		t.Fatal("back, and another bucket or a retired one")
 	}
 	if keys, leaving, evictions := c.Counts(); keys != 1 || leaving != 0 || evictions != 2 {
@@ -255,14 +255,14 @@ func TestTouchKeepsWhatIsInUse(t *testing.T) {
 		c.Get(0, ID{0, strconv.Itoa(i)})
 		c.Touch(hot)
 	}
-	if len(c.evicted) != 0 || hot.closed || c.Get(0, ID{0, "hot"}) != hot {
+	if len(c.evicted) != 0 || hot.life == closed || c.Get(0, ID{0, "hot"}) != hot {
 		t.Fatal("the one that was touched all the time was evicted as the least recently used")
 	}
 	c.Get(0, ID{0, "more"})
 	c.Get(0, ID{0, "still more"})
 	c.Get(0, ID{0, "too many"})
 	c.Touch(hot) // one that is gone: this brings nothing back
-	if _, ok := c.Find(hot.id); ok || !hot.closed {
+	if _, ok := c.Find(hot.id); ok || hot.life != closed {
 		t.Fatal("the least recently used one is still there")
 	}
 }

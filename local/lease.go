@@ -41,7 +41,7 @@ func (b *Bucket) needLease() *leaseState {
 
 // openPot lets takers at the pot if there is one, nobody waits and the limit decides. Else it keeps them off.
 func (b *Bucket) openPot() {
-	b.ready.Store(b.lease != nil && b.pending.count() == 0 && !b.denied.Load().reserves() && !b.closed && b.byLimit())
+	b.ready.Store(b.lease != nil && b.pending.count() == 0 && !b.denied.Load().reserves() && b.life != closed && b.byLimit())
 }
 
 // take is [pot.take], if there is a pot.

@@ -6,17 +6,17 @@ import "time"
 func (b *Bucket) next(now time.Duration) Effect {
 	l := b.lease
 	switch {
-	case b.queued || b.pending.calling() || b.closed:
+	case b.queued || b.pending.calling() || b.life == closed:
 		return Effect{} // the end of the call will tell
-	case b.probe == probeLater:
+	case b.view.probe == probeLater:
 		return Effect{Check: l.backOffEnd()}
 	case b.owesNothing(now):
-		return Effect{Done: b.retired}
+		return Effect{Done: b.retired()}
 	case b.pending.count() > 0:
 		return Effect{Check: now + minIdle} // their time is over and they are about to leave
 	case b.pending != nil: // a Reset waits
 		return b.send()
-	case b.retired || b.duty != nothing:
+	case b.retired() || b.upkeep != nothing:
 		return b.sendAfterBackOff(now)
 	case l.ledger.toRefund > 0 || l.fallback.debt.certain > 0:
 		return Effect{Check: max(now+refundDelay, l.backOff)}
@@ -64,7 +64,7 @@ func (b *Bucket) owesNothing(now time.Duration) bool {
 	case l.ledger.toRefund > 0 || l.fallback.debt.certain > 0 || l.out(now):
 		return false
 	}
-	return !b.retired || b.owing() == 0
+	return b.life == inUse || b.owing() == 0
 }
 
 // Check sees to what is due though no decision asks for it: a lease that lies idle goes back, and so does what is still
@@ -72,9 +72,9 @@ func (b *Bucket) owesNothing(now time.Duration) bool {
 func (b *Bucket) Check(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	busy := b.closed || b.queued || b.pending.calling()
-	if b.probe == probeLater && !b.lease.backsOff(now) && !busy {
-		b.probe = probeNow
+	busy := b.life == closed || b.queued || b.pending.calling()
+	if b.view.probe == probeLater && !b.lease.backsOff(now) && !busy {
+		b.view.probe = probeNow
 		return b.send()
 	}
 	if b.mustReport() && !b.lease.backsOff(now) {
@@ -83,7 +83,7 @@ func (b *Bucket) Check(now time.Duration) Effect {
 	if busy || b.lease == nil || b.owesNothing(now) {
 		return b.next(now)
 	}
-	if b.retired || b.lease.hasNews() {
+	if b.retired() || b.lease.hasNews() {
 		return b.sendAfterBackOff(now)
 	}
 	b.findDuty(now)
@@ -104,12 +104,12 @@ func (b *Bucket) findDuty(now time.Duration) {
 		// It is used too slowly to be renewed. Keep what the next periods need, else give it back.
 		// Of a slow limit it goes back at once if it was not used lately: who waits for it is told to ask about now.
 		giveBack = giveBack || float64(held) > 4*need || b.Policy().slow() && now-l.usedAt >= period/2
-		b.duty = extending
+		b.upkeep = extending
 	}
 	if giveBack {
-		b.duty = returning
-	} else if b.duty == returning {
-		b.duty = nothing
+		b.upkeep = returning
+	} else if b.upkeep == returning {
+		b.upkeep = nothing
 	}
 }
 
@@ -135,7 +135,8 @@ func (b *Bucket) Expire(now time.Duration) Effect {
 func (b *Bucket) retire(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.retired, b.probe = true, probeNot
+	b.life = max(b.life, retired)
+	b.view.probe = probeNot
 	return b.next(now)
 }
 
@@ -143,7 +144,9 @@ func (b *Bucket) retire(now time.Duration) Effect {
 func (b *Bucket) revive() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.retired = false
+	if b.life == retired {
+		b.life = inUse
+	}
 }
 
 // finish closes a retired bucket that owes nothing, and reports whether it is closed. A closed bucket answers Outdated.
@@ -152,11 +155,11 @@ func (b *Bucket) revive() {
 func (b *Bucket) finish(now time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.retired && !b.closed && b.owesNothing(now) {
+	if b.life == retired && b.owesNothing(now) {
 		b.keepShare(now)
 		b.close()
 	}
-	return b.closed
+	return b.life == closed
 }
 
 // Burn closes the bucket whatever it holds. Tokens end unspent and are never minted. Those who wait get Failed.
@@ -175,7 +178,7 @@ func (b *Bucket) Burn(now time.Duration) {
 
 // close makes the bucket answer Outdated from now on. What it still holds is burnt.
 func (b *Bucket) close() {
-	b.closed = true
+	b.life = closed
 	b.ready.Store(false)
 	w := b.windows()
 	b.denied.Store(nil) // or it would go on to refuse

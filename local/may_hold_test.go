@@ -37,9 +37,9 @@ func TestAProcessHoldsASmallPartOfASlowLimit(t *testing.T) {
 		{"slower", lua.TokenBucket, 1200, time.Minute + 1, 4, 1200, 0, 100},
 	} {
 		r := newRig(t, Policy{Cap: c.tokens, Tokens: c.tokens, Per: c.per, Call: lua.Call{Algorithm: c.algorithm}})
-		r.b.fleet = int32(c.fleet)
-		r.b.seen.level.Store(c.left)
-		r.b.seen.at = r.now
+		r.b.view.fleet = int32(c.fleet)
+		r.b.view.level.Store(c.left)
+		r.b.view.at = r.now
 		if w := r.b.windows(); w != nil {
 			w.clearAt.Store(int64(r.now + c.per))
 		}

@@ -42,7 +42,7 @@ func TestPeriodOfAKeyOverASlowLimit(t *testing.T) {
 		p.Period = usual
 		var b Bucket
 		b.Init(&p, "k")
-		b.fleet, b.demand.rate = c.fleet, c.rate
+		b.view.fleet, b.demand.rate = c.fleet, c.rate
 		if c.scarce {
 			b.denied.Store(&denial{at: 1})
 		}

@@ -15,7 +15,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 		return Effect{}, false
 	}
 	second := b.pending.again
-	b.pending.again, b.failures = false, 0
+	b.pending.again, b.view.failures = false, 0
 	b.granted += r.Grant
 	b.lease.answered(c)
 	b.see(c, r)
@@ -42,7 +42,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 		b.forget(b.windows().debts.drop(c.sent))
 	}
 	if b.freezes() && c.Debt > 0 && b.lease.fallback.debt.admitted > 0 { // more than was frozen, and no refill pays it
-		b.probe = probeNow
+		b.view.probe = probeNow
 		return b.send(), true
 	}
 	if b.pending != nil || b.mustReport() { // more have come, or another limit
@@ -131,7 +131,7 @@ func (b *Bucket) acceptLease(now time.Duration, c Call, r lua.Reply) {
 	l.ack = c.Seq
 	l.ledger.returnAccepted(c.Ret)
 	l.ledger.refundAnswered(c.Refund-c.Given, r)
-	end := c.sent + life(min(c.ttl, micros(r.TTLLeft))) // counted from the sending: Redis counts from later
+	end := c.sent + usable(min(c.ttl, micros(r.TTLLeft))) // counted from the sending: Redis counts from later
 	l.ledger.burnt += l.pot.refill(now, r.Grant, end)
 	b.windows().leased(b.Policy(), c, r)
 	l.outUntil = now + c.ttl

@@ -31,7 +31,7 @@ func (b *Bucket) Generation() int64 {
 func (b *Bucket) Return(now time.Duration, n int64, from Source, gen int64, s *Stamp) (Effect, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
+	if b.life == closed {
 		return Effect{}, from == FromShare // its debt was charged or forgiven
 	}
 	l := b.needLease()
@@ -67,7 +67,7 @@ func (b *Bucket) Return(now time.Duration, n int64, from Source, gen int64, s *S
 func (b *Bucket) Charge(now time.Duration, n int64) (e Effect, taken, forgiven int64, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
+	if b.life == closed {
 		return Effect{}, 0, 0, false
 	}
 	if b.Policy().Unset {

@@ -66,8 +66,8 @@ func TestReturnGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 				r.b.Take(r.now, call.Want)
 			}
 			e, ok := r.b.Return(r.now, 3, c.source, gen, nil)
-			if ok == r.b.closed {
-				t.Errorf("closed %v, and it took them back: %v", r.b.closed, ok)
+			if ok == (r.b.life == closed) {
+				t.Errorf("closed %v, and it took them back: %v", r.b.life == closed, ok)
 			}
 			r.pot(7 + c.pot)
 			if r.b.lease.ledger.toRefund != c.refund || r.b.lease.ledger.burnt != c.burnt {

@@ -7,9 +7,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// lastSeen is what the last reply said of the bucket in Redis. How well that bounds the level from above is
-// [Bucket.certainty], which is kept elsewhere for the Bucket's size.
-type lastSeen struct {
+// view is what this process knows of the bucket in Redis by its last reply, and of Redis.
+type view struct {
 	level atomic.Int64  // whole tokens; negative is debt. Takers read it without the mutex
 	at    time.Duration // when the call left that was told the level
 
@@ -17,6 +16,11 @@ type lastSeen struct {
 	// is owed, the overflow would hide what the bucket threw away since that was admitted.
 	overflow int64
 	epoch    int64 // of the bucket that the overflow is of; 0 if none was read
+
+	fleet     int32     // processes that the share is a part for; 0 before it is known
+	certainty certainty // how well the level bounds what the bucket has
+	failures  uint8     // calls without an answer, in a row
+	probe     probe
 }
 
 // certainty says how much the bucket had at most when its level was last seen; see [Bucket.Outlives].
@@ -27,7 +31,7 @@ type certainty uint8
 const outgrown certainty = 1 << 7
 
 // setCertainty leaves the flag as it is.
-func (b *Bucket) setCertainty(c certainty) { b.certainty = b.certainty&outgrown | c }
+func (b *Bucket) setCertainty(c certainty) { b.view.certainty = b.view.certainty&outgrown | c }
 
 const (
 	roundedDown certainty = iota // less than one token more than the level
@@ -51,15 +55,15 @@ func certaintyOf(c Call, r lua.Reply) certainty {
 
 // see notes what a reply says of the bucket in Redis. The debt that it accepted is settled before.
 func (b *Bucket) see(c Call, r lua.Reply) {
-	s := &b.seen
+	s := &b.view
 	b.windows().countsUntil(c, r, s.epoch)
 	s.level.Store(r.Level)
 	s.at = c.sent
 	switch {
 	case r.Flags&lua.OtherTerms != 0:
-		b.certainty |= outgrown
+		b.view.certainty |= outgrown
 	case r.Flags&lua.Created != 0:
-		b.certainty &^= outgrown
+		b.view.certainty &^= outgrown
 	}
 	b.setCertainty(certaintyOf(c, r))
 	// What was admitted while a call carried the rest of the debt was admitted about now.
@@ -72,14 +76,14 @@ func (b *Bucket) see(c Call, r lua.Reply) {
 
 // levelAt is the level in Redis by the last reply and the refill since.
 func (b *Bucket) levelAt(now time.Duration) int64 {
-	p, level := b.Policy(), b.seen.level.Load()
+	p, level := b.Policy(), b.view.level.Load()
 	if w := b.windows(); w != nil {
 		if w.clear(now) {
 			return p.Cap
 		}
 		return min(level, p.Cap)
 	}
-	return int64(min(float64(level)+p.refill(now-b.seen.at), float64(p.Cap)))
+	return int64(min(float64(level)+p.refill(now-b.view.at), float64(p.Cap)))
 }
 
 // LastUse returns when Redis was last asked by the bucket's policy, or when its lease ends if that is later. It reports
@@ -87,7 +91,7 @@ func (b *Bucket) levelAt(now time.Duration) int64 {
 func (b *Bucket) LastUse(now time.Duration) (at time.Duration, asked bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	at = b.seen.at
+	at = b.view.at
 	if b.queued || b.pending.calling() {
 		at = now
 	}
@@ -99,15 +103,10 @@ func (b *Bucket) LastUse(now time.Duration) (at time.Duration, asked bool) {
 
 // full reports whether the bucket in Redis is full with nothing out, by all that is known here, and so as good as none.
 func (b *Bucket) full(now time.Duration) bool {
-	if b.certainty&outgrown != 0 || b.queued || b.pending.calling() || b.failures > 0 || b.lease.out(now) || b.lease.owes() {
+	if b.view.certainty&outgrown != 0 || b.queued || b.pending.calling() || b.view.failures > 0 || b.lease.out(now) || b.lease.owes() {
 		return false
 	}
 	return b.levelAt(now) >= b.Policy().Cap
-}
-
-// remaining adds what Redis was last seen to have to what is held here. It is an estimate in 0 … Cap.
-func (b *Bucket) remaining(held int64) int64 {
-	return min(held+max(b.seen.level.Load(), 0), b.Policy().Cap)
 }
 
 // Peek reports what is known here: the tokens held, and the level in Redis by the last reply and the refill since.
@@ -130,16 +129,16 @@ func (b *Bucket) Peek(now time.Duration) (held, level int64) {
 func (b *Bucket) Outlives(now time.Duration, named int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	known := b.certainty &^ outgrown
-	if known >= doubtful || b.closed || named != b.seen.epoch {
+	known := b.view.certainty &^ outgrown
+	if known >= doubtful || b.life == closed || named != b.view.epoch {
 		return false
 	}
-	elapsed := now - b.seen.at
+	elapsed := now - b.view.at
 	drifted := time.Duration(float64(elapsed) * drift)
 	if w := b.windows(); w != nil {
 		return now+drifted < w.counts
 	}
-	p, most := b.Policy(), float64(b.seen.level.Load())
+	p, most := b.Policy(), float64(b.view.level.Load())
 	if known == roundedDown {
 		most++
 	}
@@ -152,10 +151,10 @@ func (b *Bucket) Outlives(now time.Duration, named int64) bool {
 func (b *Bucket) Expected(now time.Duration, named int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed || named == 0 || named != b.seen.epoch || b.certainty&^outgrown == another {
+	if b.life == closed || named == 0 || named != b.view.epoch || b.view.certainty&^outgrown == another {
 		return false
 	}
-	p, level, elapsed := b.Policy(), float64(b.seen.level.Load()), now-b.seen.at
+	p, level, elapsed := b.Policy(), float64(b.view.level.Load()), now-b.view.at
 	if w := b.windows(); w != nil {
 		return level < float64(p.Cap)/2 && now+time.Duration(float64(elapsed)*drift) < w.counts
 	}

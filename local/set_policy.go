@@ -41,7 +41,7 @@ func (b *Bucket) setPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 		p = old.WithRule(p.Rule)
 	}
 	var folded Stats
-	if b.closed {
+	if b.life == closed {
 		b.policy.Store(p)
 		return folded, Effect{}
 	}
@@ -57,11 +57,11 @@ func (b *Bucket) setPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 	if p.Cap != old.Cap || p.Tokens != old.Tokens || p.Per != old.Per {
 		b.setCertainty(doubtful)
 	}
-	if b.fleet != 0 && p.Rule == ByLimit {
-		b.share.resize(p, now, int64(b.fleet), false)
+	if b.view.fleet != 0 && p.Rule == ByLimit {
+		b.share.resize(p, now, int64(b.view.fleet), false)
 	}
-	if b.seen.epoch == 0 && b.lease == nil { // never asked for: an absent bucket is full
-		b.seen.level.Store(p.Cap)
+	if b.view.epoch == 0 && b.lease == nil { // never asked for: an absent bucket is full
+		b.view.level.Store(p.Cap)
 	}
 	if p.numbers() != old.numbers() || p.Rule != old.Rule || p.FailMode != old.FailMode || p.Window != old.Window {
 		b.forgetDenial()
@@ -111,22 +111,22 @@ func (b *Bucket) changeNumbers(now time.Duration, old, p *Policy) {
 	if p.Call.Algorithm.Window() { // no rate, so nothing came by the old one
 		return
 	}
-	neverAsked := b.seen.epoch == 0 && !b.queued && !b.pending.calling()
-	full, level := neverAsked, b.seen.level.Load()
+	neverAsked := b.view.epoch == 0 && !b.queued && !b.pending.calling()
+	full, level := neverAsked, b.view.level.Load()
 	if known {
 		full, level = b.full(now), b.levelAt(now)
-		b.seen.at = now
+		b.view.at = now
 	}
 	if full { // an absent bucket is
-		b.seen.level.Store(p.Cap)
+		b.view.level.Store(p.Cap)
 		return
 	}
-	b.seen.level.Store(min(level, p.Cap))
+	b.view.level.Store(min(level, p.Cap))
 	if p.Cap < was.Cap {
-		b.certainty |= outgrown
+		b.view.certainty |= outgrown
 	}
-	if b.probe == probeNot && !b.retired { // else a call will come that reports
-		b.probe = probeReport
+	if b.view.probe == probeNot && b.life == inUse { // else a call will come that reports
+		b.view.probe = probeReport
 	}
 }
 

@@ -26,15 +26,15 @@ var base = time.Now()
 
 // setFleet says how many processes share the limit, ≥ 1.
 func (b *Bucket) setFleet(now time.Duration, fleet int64) {
-	if n := int32(min(max(fleet, 1), math.MaxInt32)); b.fleet != n {
-		if b.fleet != 0 {
+	if n := int32(min(max(fleet, 1), math.MaxInt32)); b.view.fleet != n {
+		if b.view.fleet != 0 {
 			b.account(now) // by the share that there was
 		}
-		b.share.resize(b.Policy(), now, int64(n), b.fleet == 0)
-		if b.fleet == 0 {
+		b.share.resize(b.Policy(), now, int64(n), b.view.fleet == 0)
+		if b.view.fleet == 0 {
 			b.recallShare(now)
 		}
-		b.fleet = n
+		b.view.fleet = n
 	}
 }
 

@@ -75,10 +75,10 @@ const heldPart = 3
 // longer, and a sliding window that is full would be asked for each token.
 func (b *Bucket) mayHold(now, period time.Duration) int64 {
 	p := b.Policy()
-	if b.fleet <= 1 || !p.slow() {
+	if b.view.fleet <= 1 || !p.slow() {
 		return unlimited
 	}
-	most := (max(b.levelAt(now), 0) + b.lease.live(now)) / (heldPart * int64(b.fleet))
+	most := (max(b.levelAt(now), 0) + b.lease.live(now)) / (heldPart * int64(b.view.fleet))
 	if p.Call.Algorithm != lua.FixedWindow {
 		most = max(most, int64(p.refill(2*period)))
 	}
@@ -98,7 +98,7 @@ func (b *Bucket) period(trip time.Duration) time.Duration {
 	if p.Call.Algorithm != lua.TokenBucket || p.First != (Numbers{}) || p.Size > 0 || !b.denied.Load().scarce() {
 		return t
 	}
-	fleet := float64(max(b.fleet, 1))
+	fleet := float64(max(b.view.fleet, 1))
 	long := min(p.wait(2*fleet), p.wait(float64(p.Cap)/4), maxOverdrawn)
 	if long <= t || b.demand.over(long)*fleet < 1.5*p.refill(long) || b.demand.over(long) < 2 {
 		return t

@@ -46,7 +46,7 @@ func (s *SpentShares) full(id ID) time.Duration {
 // mutex is held.
 func (b *Bucket) keepShare(now time.Duration) {
 	p := b.Policy()
-	if p.Spent == nil || b.fleet == 0 || b.closed {
+	if p.Spent == nil || b.view.fleet == 0 || b.life == closed {
 		return
 	}
 	if wait := b.share.untilFull(now); wait > 0 {

@@ -9,7 +9,7 @@ package local
 func (b *Bucket) UndoRefusal(n, lent int64, refused Outcome) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
+	if b.life == closed {
 		return false
 	}
 	b.debited -= lent // so much more is to be debited

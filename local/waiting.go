@@ -9,16 +9,6 @@ import (
 // A caller that waits for tokens and asks again is another kind of request. It sets no hold-off and minds none: it asks
 // when the tokens may be there, for those behind it too. It is counted when it is served.
 
-// RefuseWaiter is Refuse for a caller that waits; see [Waiter.AskAgain].
-func (b *Bucket) RefuseWaiter(now time.Duration, n int64) (Verdict, bool) {
-	d, held := b.denied.Load(), b.held(now)
-	retry, refused := d.lacks(now, n-held)
-	if !refused || n <= held || d.reserves() { // what the pot holds for the caller, takers do not see
-		return Verdict{}, false
-	}
-	return Verdict{Outcome: Refused, Left: b.refusedLeft(d, now, held), Retry: retry}, true
-}
-
 // Reserve keeps n tokens for a caller who was refused, waits, and asks again at until: what is held, and what comes next.
 // Others are refused until there is more. So who asks for little at a time does not use up what others wait for.
 // It lasts until [Bucket.Release].
@@ -27,18 +17,10 @@ func (b *Bucket) Reserve(n int64, until time.Duration) { b.reserve(n, until) }
 // Release ends what Reserve began.
 func (b *Bucket) Release() { b.reserve(0, 0) }
 
-// Reserved reports how many tokens are kept for callers who wait. It takes no lock.
-func (b *Bucket) Reserved() int64 {
-	if d := b.denied.Load(); d != nil {
-		return d.reserved
-	}
-	return 0
-}
-
 func (b *Bucket) reserve(n int64, until time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
+	if b.life == closed {
 		return
 	}
 	var d denial
@@ -66,14 +48,48 @@ func (b *Bucket) deny(old, d *denial) {
 // maxAskers is how many processes may ask for each token that they wait for.
 const maxAskers = 3
 
+// later is now + d, or never.
+func later(now, d time.Duration) time.Duration {
+	if d >= never-now {
+		return never
+	}
+	return now + d
+}
+
+// refusal asks a denial for a waiter: refuses, or lacks for one that waits and asks again.
+func (w *Waiter) refusal(d *denial, now time.Duration, need int64) (retry time.Duration, refused bool) {
+	if w.AskAgain {
+		return d.lacks(now, need)
+	}
+	return d.refuses(now, need)
+}
+
+// RefuseWaiter is Refuse for a caller that waits; see [Waiter.AskAgain].
+func (h *hot) RefuseWaiter(now time.Duration, n int64) (Verdict, bool) {
+	d, held := h.denied.Load(), h.held(now)
+	retry, refused := d.lacks(now, n-held)
+	if !refused || n <= held || d.reserves() { // what the pot holds for the caller, takers do not see
+		return Verdict{}, false
+	}
+	return Verdict{Outcome: Refused, Left: h.refusedLeft(d, now, held), Retry: retry}, true
+}
+
+// Reserved reports how many tokens are kept for callers who wait. It takes no lock.
+func (h *hot) Reserved() int64 {
+	if d := h.denied.Load(); d != nil {
+		return d.reserved
+	}
+	return 0
+}
+
 // Yield reports how long a process that waits should leave the tokens to the others that lease from the bucket, beyond
 // the time when the next token can be there. active is how many leases are active; see [Waiter.Active]. A few processes
 // only keep out of step, so that none is always the second. If there are more, each asks for its part of the refill:
 // calls per token stay few, whatever their number. It takes no lock.
-func (b *Bucket) Yield(active int64) time.Duration {
-	p := b.Policy()
+func (h *hot) Yield(active int64) time.Duration {
+	p := h.Policy()
 	switch {
-	case p.Call.Algorithm != lua.TokenBucket || active <= 1 || b.seen.level.Load() >= active:
+	case p.Call.Algorithm != lua.TokenBucket || active <= 1 || h.view.level.Load() >= active:
 		return 0
 	case active <= maxAskers:
 		return p.between(0, 0.25, p.wait(1))
@@ -84,9 +100,9 @@ func (b *Bucket) Yield(active int64) time.Duration {
 // Earliest reports when n tokens can be there at the earliest, by what is held here, by the level that Redis was last
 // seen to have and by the refill. What others give back may come sooner. It reports known false if Redis granted all
 // that was asked for and told of no level that was too low since: the bucket may be full. It takes no lock.
-func (b *Bucket) Earliest(now time.Duration, n int64) (at time.Duration, known bool) {
-	p, d := b.Policy(), b.denied.Load()
-	n -= b.held(now)
+func (h *hot) Earliest(now time.Duration, n int64) (at time.Duration, known bool) {
+	p, d := h.Policy(), h.denied.Load()
+	n -= h.held(now)
 	switch {
 	case n <= 0:
 		return now, true
@@ -102,20 +118,4 @@ func (b *Bucket) Earliest(now time.Duration, n int64) (at time.Duration, known b
 		n--
 	}
 	return max(d.ready(n), now), true
-}
-
-// later is now + d, or never.
-func later(now, d time.Duration) time.Duration {
-	if d >= never-now {
-		return never
-	}
-	return now + d
-}
-
-// refusal asks a denial for a waiter: refuses, or lacks for one that waits and asks again.
-func (w *Waiter) refusal(d *denial, now time.Duration, need int64) (retry time.Duration, refused bool) {
-	if w.AskAgain {
-		return d.lacks(now, need)
-	}
-	return d.refuses(now, need)
 }

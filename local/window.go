@@ -33,43 +33,6 @@ type windowState struct {
 	debts dated // invariant: the sum of these debts is the debt, if the bucket freezes it
 }
 
-// windows is nil if the policy just refills.
-func (b *Bucket) windows() *windowState {
-	if d := b.denied.Load(); d != nil {
-		return d.windows
-	}
-	return nil
-}
-
-// LastReport reports what Redis said last about a policy that does not just refill: which of its limits, from 1,
-// refused last or else has the least left, and when nothing that was known counts any more. Before Redis said anything
-// both are 0. It takes no lock.
-func (b *Bucket) LastReport(refused bool) (which uint8, clear time.Duration) {
-	w := b.windows()
-	if w == nil {
-		return 0, 0
-	}
-	which = uint8(w.tightest.Load())
-	if refused {
-		which = uint8(w.refuser.Load())
-	}
-	return which, time.Duration(w.clearAt.Load())
-}
-
-// LastStamp reports when tokens that are taken now were counted, or earlier. It is nil for a policy that refills. Read
-// it before the tokens are taken.
-func (b *Bucket) LastStamp() *Stamp {
-	if w := b.windows(); w != nil {
-		return w.stamp.Load()
-	}
-	return nil
-}
-
-// admits is the verdict on a request that was admitted from what Redis granted.
-func (b *Bucket) admits(left int64) Verdict {
-	return Verdict{Outcome: Admitted, Left: left, Stamp: b.LastStamp()}
-}
-
 // clear reports whether nothing that was known counts any more.
 func (w *windowState) clear(now time.Duration) bool { return now >= time.Duration(w.clearAt.Load()) }
 
@@ -125,12 +88,6 @@ func (w *windowState) countsUntil(c Call, r lua.Reply, epoch int64) {
 	case c.named() && c.Want > 0 && r.Retry > 0 && micros(r.Retry) < never-c.sent:
 		w.counts = max(w.counts, c.sent+micros(r.Retry))
 	}
-}
-
-// freezes reports whether a debt counts where it was made. It stays as it was reported until it is accepted, so that
-// repeating does no harm.
-func (b *Bucket) freezes() bool {
-	return b.windows() != nil && b.Policy().Call.Algorithm != lua.TokenBuckets
 }
 
 // freeze returns the debt that a call reports. It stays the same until a reply accepts it. server is the node's clock
@@ -232,4 +189,47 @@ func (b *Bucket) reporting() int64 {
 		return b.pending.call.Debt - b.pending.call.certain
 	}
 	return 0
+}
+
+// windows is nil if the policy just refills.
+func (h *hot) windows() *windowState {
+	if d := h.denied.Load(); d != nil {
+		return d.windows
+	}
+	return nil
+}
+
+// LastReport reports what Redis said last about a policy that does not just refill: which of its limits, from 1,
+// refused last or else has the least left, and when nothing that was known counts any more. Before Redis said anything
+// both are 0. It takes no lock.
+func (h *hot) LastReport(refused bool) (which uint8, clear time.Duration) {
+	w := h.windows()
+	if w == nil {
+		return 0, 0
+	}
+	which = uint8(w.tightest.Load())
+	if refused {
+		which = uint8(w.refuser.Load())
+	}
+	return which, time.Duration(w.clearAt.Load())
+}
+
+// LastStamp reports when tokens that are taken now were counted, or earlier. It is nil for a policy that refills. Read
+// it before the tokens are taken.
+func (h *hot) LastStamp() *Stamp {
+	if w := h.windows(); w != nil {
+		return w.stamp.Load()
+	}
+	return nil
+}
+
+// admits is the verdict on a request that was admitted from what Redis granted.
+func (h *hot) admits(left int64) Verdict {
+	return Verdict{Outcome: Admitted, Left: left, Stamp: h.LastStamp()}
+}
+
+// freezes reports whether a debt counts where it was made. It stays as it was reported until it is accepted, so that
+// repeating does no harm.
+func (h *hot) freezes() bool {
+	return h.windows() != nil && h.Policy().Call.Algorithm != lua.TokenBuckets
 }
