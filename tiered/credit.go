@@ -76,21 +76,36 @@ func (l *Limiter) checkCost(key string, n int64) error {
 // charge within 50 ms, or when it answers again, and other processes when they ask Redis next. Until Redis hears of it, a
 // key that is full there refills nothing: if Redis does not answer for a minute, the charge costs up to a minute's refill
 // more. If the process dies before that, the charge is lost. An error means that key or n is not valid.
-func (l *Limiter) Charge(key string, n int64) error {
+func (l *Limiter) Charge(key string, n int64) error { return l.ForN(key, n).Charge() }
+
+// Charge takes the tokens of this use, whether its key has them or not: see [Limiter.Charge]. If the use carries a limit,
+// the key has that from now on, as after a request.
+func (u Use) Charge() error {
+	l, key, n := u.limiter, u.key, u.cost
 	if err := l.checkCost(key, n); err != nil {
 		return err
 	}
 	id := l.id(key)
-	p := l.policyFor(id, key)
-	if p.Rule != local.ByLimit { // nothing is counted
-		return nil
+	if u.limit == nil { // else nothing is shared
+		p := l.policyFor(id, key)
+		if p.Rule != local.ByLimit { // nothing is counted
+			return nil
+		}
+		n -= l.chargeShare(l.group.now(), key, p, n)
 	}
-	n -= l.chargeShare(l.group.now(), key, p, n)
 	now, limiters := l.group.now(), l.bucketLimiters()
 	for i, part := range split(n, make([]int64, len(limiters))) {
-		if s := limiters[i]; part > 0 {
-			b := l.group.find(now, local.ID{Policy: s.number, Key: id.Key})
+		s := limiters[i]
+		if part == 0 {
+			continue
+		}
+		b := l.group.find(now, local.ID{Policy: s.number, Key: id.Key})
+		if u.limit != nil {
+			b.adopt(now, u.limit.limits[0])
+		} else {
 			s.resolve(b, key)
+		}
+		if b.Policy().Rule == local.ByLimit {
 			s.charge(now, b, key, part)
 		}
 	}

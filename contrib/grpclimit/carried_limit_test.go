@@ -4,6 +4,10 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -26,4 +30,33 @@ func TestPolicyThatCarriesNoLimit(t *testing.T) {
 		!strings.Contains(err.Error(), "Policy.Standing is on: must be off") {
 		t.Error(err)
 	}
+}
+
+// A call of cost 0 that carries a limit is charged by that limit afterwards, also if it is the first of its key.
+func TestFreeCallIsChargedByTheLimitThatItCarries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close(ctx) }()
+		s, err := grpclimit.New([]grpclimit.Rule{{
+			Limiter: l, Key: grpclimit.Method(), Missing: grpclimit.Refuse,
+			Cost:   func(context.Context, grpclimit.Call) int64 { return 0 },
+			Limit:  func(context.Context, grpclimit.Call) tiered.Limit { return tiered.PerDay(1000) },
+			Actual: func(context.Context, grpclimit.Call, grpclimit.End) int64 { return 400 },
+		}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info := &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}
+		if _, err := s.Unary(ctx, nil, info, func(context.Context, any) (any, error) { return nil, nil }); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		if d := l.Peek(ctx, "/a.B/C"); d.Remaining != 600 {
+			t.Errorf("%d tokens are left, want 600", d.Remaining)
+		}
+	})
 }

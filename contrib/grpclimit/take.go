@@ -84,6 +84,9 @@ func (l *limit) uses(r request, which part, to []use) (uses, free []use, refused
 			}
 		}
 		u := use{rule: i, limiter: rule.Limiter, key: key, cost: 1}
+		if rule.Limit != nil {
+			u.limit = rule.Limit(r.ctx, r.call)
+		}
 		if rule.Cost != nil {
 			if u.cost = rule.Cost(r.ctx, r.call); u.cost == 0 {
 				if (l.settles || rule.Actual != nil) && uint(len(key)-1) >= tiered.MaxKeyLength { // it could not be charged
@@ -92,9 +95,6 @@ func (l *limit) uses(r request, which part, to []use) (uses, free []use, refused
 				free = append(free, u)
 				continue
 			}
-		}
-		if rule.Limit != nil {
-			u.limit = rule.Limit(r.ctx, r.call)
 		}
 		to = append(to, u)
 	}

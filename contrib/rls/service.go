@@ -420,7 +420,7 @@ func (c *check) countRefused(ctx context.Context) {
 	if !c.rule.countsRefused(c.hits) || c.hits == 1 && c.rule.policy.Algorithm != tiered.TokenBucket {
 		return
 	}
-	_ = c.limiter.Charge(c.key, c.hits) // both are valid: they were decided about
+	_ = c.use().Charge() // it is valid: it was decided about
 	p := &c.rule.policy
 	debt := max(p.MaxDebt, p.Limit.Burst, p.Limit.Tokens) // the rest is forgiven
 	longer := refill(p, min(c.hits, debt))

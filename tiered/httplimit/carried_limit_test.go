@@ -2,9 +2,14 @@ package httplimit_test
 
 import (
 	"context"
+	"log/slog"
+	"math"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -40,5 +45,47 @@ func TestPolicyThatCarriesNoLimit(t *testing.T) {
 			t.Errorf("%+v: %v", c.policy, err)
 		}
 		_ = l.Close(context.Background())
+	}
+}
+
+// A request of cost 0 that carries a limit is charged by that limit afterwards, also if it is the first of its key.
+func TestFreeRequestIsChargedByTheLimitThatItCarries(t *testing.T) {
+	for name, c := range map[string]struct {
+		own, carried tiered.Limit
+		used, left   int64
+	}{
+		"a larger one":  {tiered.PerDay(10), tiered.PerDay(1000), 400, 600},
+		"a smaller one": {tiered.PerDay(1000), tiered.PerDay(100), 40, 60},
+		"none":          {tiered.PerDay(1000), tiered.Limit{}, 40, 960},
+		"unlimited":     {tiered.PerDay(10), tiered.Unlimited(), 40, math.MaxInt64},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := context.Background()
+				l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "api", Limit: c.own},
+					&tiered.Options{Logger: slog.New(slog.DiscardHandler)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = l.Close(ctx) }()
+				limit, err := httplimit.New([]httplimit.Rule{{
+					Limiter: l, Key: httplimit.RemoteIP(), Missing: httplimit.Refuse,
+					Cost:  func(*http.Request) int64 { return 0 },
+					Limit: func(*http.Request) tiered.Limit { return c.carried },
+				}}, &httplimit.Options{Settle: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					if err := httplimit.Settle(r.Context(), c.used); err != nil {
+						t.Error(err)
+					}
+				})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+				time.Sleep(time.Second)
+				if d := l.Peek(ctx, "192.0.2.1"); d.Remaining != c.left {
+					t.Errorf("%d tokens are left, want %d", d.Remaining, c.left)
+				}
+			})
+		})
 	}
 }

@@ -132,6 +132,9 @@ func (l *limit) uses(r *http.Request, uses []use) (_, free []use, _ tiered.Decis
 			}
 		}
 		u := use{rule: i, limiter: rule.Limiter, key: key, cost: 1}
+		if rule.Limit != nil {
+			u.limit = rule.Limit(r)
+		}
 		if rule.Cost != nil {
 			if u.cost = rule.Cost(r); u.cost == 0 {
 				if l.Settle && uint(len(key)-1) >= tiered.MaxKeyLength { // what it costs could not be charged
@@ -140,9 +143,6 @@ func (l *limit) uses(r *http.Request, uses []use) (_, free []use, _ tiered.Decis
 				free = append(free, u)
 				continue
 			}
-		}
-		if rule.Limit != nil {
-			u.limit = rule.Limit(r)
 		}
 		uses = append(uses, u)
 	}
