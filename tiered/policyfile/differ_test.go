@@ -135,7 +135,9 @@ func TestFilesThatDifferInOneField(t *testing.T) {
 		{"missing: refuse", "missing: exempt", ""},
 		{"cost: 1", "cost: 7", ""},
 		{"cost: 1", "cost: 0", ""},
-		{"cost: 1", "cost: 1099511627777", ""}, // more than a limit can be: all are refused
+		{"cost: 1", "cost: 40", ""},
+		{"cost: 1", "cost: 41", "cost is 41: must be at most 40, because Policy.Limit.Tokens is 40"}, // nobody has so many
+		{"cost: 1", "cost: 1099511627777", wrong},
 		{"cost: 1", "cost: 9223372036854775808", wrong},
 		{"grpc:\n  - match: /\n    limits: []\n", "grpc: []\n", ""},
 		{"match: /\n", "match: /shop.Orders/\n", ""},

@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -31,6 +32,10 @@ type File struct {
 type details struct {
 	keys []keyLimit
 	at   map[string]*yaml.Node // the places of its fields by their names in Policy, and of itself by ""
+
+	// could are the policies with one limit for all keys that it could be: with those of single keys, and for fields that
+	// could not be read.
+	could []tiered.Policy
 }
 
 // Load reads a file. Errors name all that is wrong, each with file, line and column.
@@ -170,7 +175,9 @@ func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
 		set("keys", "PerKey", func(path string, n *yaml.Node) { keys = append(keys, r.limits(path, n, false)...) }),
 		set("prefixes", "PerKey", func(path string, n *yaml.Node) { keys = append(keys, r.limits(path, n, true)...) }),
 	})
-	r.policies = append(r.policies, details{keys, placesOf(n, nodes)})
+	defer func() {
+		r.policies = append(r.policies, details{keys, placesOf(n, nodes), couldBe(p, keys, unread)})
+	}()
 	if len(keys) > 0 {
 		p.PerKey = perKey(keys)
 	}
@@ -200,6 +207,25 @@ func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
 		}
 	}
 	return p
+}
+
+// couldBe returns the policies with one limit for all keys that a policy could be, the largest first.
+func couldBe(p tiered.Policy, keys []keyLimit, unread map[string]bool) (all []tiered.Policy) {
+	p.PerKey = nil
+	for _, q := range standIns(p, unread) {
+		all = append(all, q)
+		for _, k := range keys {
+			q.Limit = k.limit
+			all = append(all, q)
+		}
+	}
+	if unread["PerKey"] {
+		p.Limit, p.Also = tiered.Unlimited(), nil
+		all = append(all, p)
+	}
+	burst := func(l tiered.Limit) int64 { return cmp.Or(l.Burst, l.Tokens) }
+	slices.SortStableFunc(all, func(a, b tiered.Policy) int { return cmp.Compare(burst(b.Limit), burst(a.Limit)) })
+	return slices.DeleteFunc(all, func(p tiered.Policy) bool { return p.Validate() != nil })
 }
 
 // placesOf returns where nodes are, without what they say.

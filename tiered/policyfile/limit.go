@@ -46,6 +46,11 @@ func build(route Route, g *tiered.Group, o *httplimit.Options) (b built, err err
 			return b, fmt.Errorf("the Group has no policy %s", strictyaml.Quote(l.Policy))
 		}
 		rule := httplimit.Rule{Limiter: limiter, Key: httpKey(l.Key), Missing: l.Missing}
+		if l.Cost != 0 {
+			if err := limiter.Policy().CheckCost(l.Cost); err != nil {
+				return b, fmt.Errorf("Limit.Cost of policy %s: %s", strictyaml.Quote(l.Policy), plain(err))
+			}
+		}
 		if cost := l.Cost; cost != 1 {
 			rule.Cost = func(*http.Request) int64 { return cost }
 		}

@@ -1,11 +1,16 @@
 package policyfile_test
 
 import (
+	"context"
+	"log/slog"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
@@ -42,6 +47,7 @@ var oneMistake = []struct{ good, bad string }{
 	{"key: path x", "key: cookie a=b"},
 	{"missing: refuse", "missing: maybe"},
 	{"cost: 3", "cost: -3"},
+	{"cost: 3", "cost: 6"}, // more than policy b ever has
 	{"cost: 3", "cots: 3"},
 	{"match: /s.T/", "match: s.T"},
 	{"key: metadata m", "key: metadata grpc-m"},
@@ -52,7 +58,7 @@ var oneMistake = []struct{ good, bad string }{
 const wholeOfMistakes = `version: 1
 policies:
   - name: b
-    limit: 1/s
+    limit: 5/s
   - name: a
     limit: 40/min
     FURTHER
@@ -153,6 +159,59 @@ func follows(mistake, a, b string) bool {
 		return is("shards: many") || is("shards: -1")
 	case strings.Contains(mistake, "must be a wildcard of match"): // the wildcards depend on the match
 		return is("match: a/") || is("match: /b")
+	case strings.Contains(mistake, "the cost is"): // what can be paid depends on the policy
+		return is("policy: z")
 	}
 	return false
+}
+
+// A cost that no key of the policy ever has is a mistake, of an HTTP route and of a gRPC method, and of a File made by hand.
+// A key with a limit of its own may have it.
+func TestCostThatNobodyHas(t *testing.T) {
+	for _, c := range []struct{ policy, cost, want string }{
+		{"limit: 10/h", "11", "must be at most 10, because Policy.Limit.Tokens is 10"},
+		{"limit: 10/h burst 5", "6", "must be at most 5, because Policy.Limit.Burst is 5"},
+		{"limit: 10/h, also: [9/day]", "10", "must be at most 9, because Policy.Also[0].Tokens is 9"},
+		{"limit: 10/h, algorithm: fixed window", "11", "must be at most 10, because Policy.Limit.Tokens is 10"},
+		{"limit: 10/h, shards: 2", "6", "must be at most 5, because Policy.Limit.Tokens is 10 and Policy.Shards is 2"},
+		{"limit: 10/h, keys: {vip: 20/h}, prefixes: {v: 15/h}", "21", "must be at most 20, because Policy.Limit.Tokens is 20"},
+		{"limit: 10/h, keys: {vip: 20/h}", "20", ""},
+		{"limit: blocked, keys: {vip: 20/h}", "21", ""}, // it refuses on purpose
+		{"limit: 10/h", "10", ""},
+		{"limit: 10/h", "0", ""},
+		{"limit: 10/h", "-1", "must be at least 0"},
+		{"limit: unlimited", "1000", ""},
+		{"limit: unlimited", "2000000000000", "must be 1 to 2^40"},
+	} {
+		for rules, key := range map[string]string{"http": "ip", "grpc": "method"} {
+			text := "version: 1\npolicies: [{name: a, " + c.policy + "}]\n" + rules +
+				":\n  - match: /\n    limits: [{policy: a, key: " + key + ", cost: " + c.cost + "}]\n"
+			_, err := policyfile.Parse("p.yaml", []byte(text))
+			at := "p.yaml:5:" // line
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) ||
+				!strings.HasPrefix(err.Error(), at) || !strings.Contains(err.Error(), rules+"[0].limits[0].cost")) {
+				t.Errorf("%s: %s, cost %s: %v, want %q", rules, c.policy, c.cost, err, c.want)
+			}
+		}
+	}
+	g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = g.Close(context.Background()) }()
+	f := &policyfile.File{
+		Policies: []tiered.Policy{{Name: "a", Limit: tiered.PerHour(10)}},
+		HTTP: []policyfile.Route{{Match: "/", Limits: []policyfile.Limit{{
+			Policy: "a", Key: []policyfile.Key{{Kind: "ip"}}, Missing: httplimit.Refuse,
+		}}}},
+	}
+	if err := g.SetPolicies(f.Policies); err != nil {
+		t.Fatal(err)
+	}
+	for cost, refused := range map[int64]bool{-1: true, 0: false, 10: false, 11: true} {
+		f.HTTP[0].Limits[0].Cost = cost
+		if _, err := f.Middleware(g, nil); (err != nil) != refused {
+			t.Errorf("cost %d: %v", cost, err)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -101,10 +102,32 @@ func (r *reader) limitOf(
 		{"cost", func(path string, n *yaml.Node) {
 			if l.Cost, _ = parsed(r, path, n, whole); l.Cost < 0 {
 				r.Bad(n, "%s is %d: must be at least 0", path, l.Cost)
+			} else if l.Cost > 0 {
+				r.affordable(path, n, l, policies)
 			}
 		}},
 	}, need{"policy", "must be the name of a policy in this file"}, need{"key", "must be what is counted, such as ip"})
 	return l
+}
+
+// affordable reports a cost that no key of the policy ever has.
+func (r *reader) affordable(path string, n *yaml.Node, l Limit, policies []tiered.Policy) {
+	var err error
+	for i, p := range policies {
+		if p.Name != l.Policy {
+			continue
+		}
+		for _, q := range r.policies[i].could {
+			wrong := q.CheckCost(l.Cost)
+			if wrong == nil {
+				return
+			}
+			err = cmp.Or(err, wrong) // of the largest limit
+		}
+	}
+	if err != nil {
+		r.Bad(n, "%s: %s (policy %s)", path, plain(err), strictyaml.Quote(l.Policy))
+	}
 }
 
 // parseKey reads what a request counts for: a word, and what it needs.

@@ -89,7 +89,7 @@ func (d *desk) after(pause time.Duration) string {
 	return strings.Join(all, " ")
 }
 
-const twoPolicies = "version: 1\npolicies:\n  - {name: a, limit: 1/h}\n  - {name: b, limit: 1/h}\nhttp:\n  - match: /\n" +
+const twoPolicies = "version: 1\npolicies:\n  - {name: a, limit: 100/h}\n  - {name: b, limit: 100/h}\nhttp:\n  - match: /\n" +
 	"    limits: [{policy: a, key: ip}]\n"
 
 // A writer that pauses leaves half of a file, which may be a valid one with less: fewer policies, no rules. It is not used
@@ -168,7 +168,7 @@ func TestFileCutAtEachByte(t *testing.T) {
 func TestReadingsOfAFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := watchText(t, twoPolicies)
-		more := strings.Replace(twoPolicies, "1/h", "2/h", 1)
+		more := strings.Replace(twoPolicies, "100/h", "200/h", 1)
 		n := 0
 		d.say(func() ([]byte, error) { // it changes with each reading
 			n++

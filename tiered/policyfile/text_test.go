@@ -134,7 +134,7 @@ func TestWhatIsPrintedIsTheFile(t *testing.T) {
 			"header-ip X-Real-IP 10.0.0.0/8", "cookie session", "route",
 			[]string{"ip", "method"},
 		})
-		cost := rapid.SampledFrom([]int64{0, 1, 7, 1 << 40}).Draw(t, "cost")
+		cost := rapid.SampledFrom([]int64{0, 1, 7, 100}).Draw(t, "cost")
 		rule := map[string]any{"policy": "p0", "key": key.Draw(t, "key"), "cost": cost}
 		if rapid.Bool().Draw(t, "missing") {
 			rule["missing"] = rapid.SampledFrom([]string{"refuse", "exempt", "together"}).Draw(t, "missing")
@@ -150,8 +150,9 @@ func TestWhatIsPrintedIsTheFile(t *testing.T) {
 		}
 		var f *policyfile.File
 		for _, drop := range []string{
-			"", "also", "standing", "calendar", "lease", "max_debt", "keys", "prefixes", "shards", "algorithm",
+			"", "also", "standing", "calendar", "lease", "max_debt", "keys", "prefixes", "shards", "algorithm", "cost",
 		} {
+			delete(rule, drop)
 			for _, p := range file["policies"].([]any) {
 				delete(p.(map[string]any), drop)
 			}

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
@@ -52,7 +53,7 @@ func New(w *policyfile.Watcher, o *grpclimit.Options) (*Server, error) {
 	if o != nil {
 		s.options = new(*o)
 	}
-	if err := s.checkOptions(f); err != nil {
+	if err := checkOptions(s.options); err != nil {
 		return nil, err
 	}
 	first, err := s.build(f)
@@ -63,16 +64,14 @@ func New(w *policyfile.Watcher, o *grpclimit.Options) (*Server, error) {
 	return s, nil
 }
 
-// checkOptions finds what is wrong with the options, also if the file has no rules yet.
-func (s *Server) checkOptions(f *policyfile.File) error {
-	if len(f.Policies) == 0 {
-		return nil
+// checkOptions finds what is wrong with the options, also if the file has no rules yet, or no policies.
+func checkOptions(o *grpclimit.Options) error {
+	l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "none", Limit: tiered.Unlimited()}, nil)
+	if err != nil {
+		return err
 	}
-	l, ok := s.watcher.Group().Limiter(f.Policies[0].Name)
-	if !ok {
-		return nil
-	}
-	_, err := grpclimit.New([]grpclimit.Rule{{Limiter: l, Key: grpclimit.Method(), Missing: grpclimit.Refuse}}, s.options)
+	defer func() { _ = l.Group().Close(context.Background()) }()
+	_, err = grpclimit.New([]grpclimit.Rule{{Limiter: l, Key: grpclimit.Method(), Missing: grpclimit.Refuse}}, o)
 	return err
 }
 
@@ -89,6 +88,11 @@ func (s *Server) build(f *policyfile.File) (*rules, error) {
 			limiter, ok := s.watcher.Group().Limiter(l.Policy)
 			if !ok {
 				return nil, fmt.Errorf("grpcfile: %s: the Group has no policy %q", m.Match, l.Policy)
+			}
+			if l.Cost != 0 {
+				if err := limiter.Policy().CheckCost(l.Cost); err != nil {
+					return nil, fmt.Errorf("grpcfile: %s: Limit.Cost of policy %q: %w", m.Match, l.Policy, err)
+				}
 			}
 			list = append(list, ruleOf(l, limiter))
 		}

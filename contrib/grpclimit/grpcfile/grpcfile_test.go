@@ -275,9 +275,11 @@ func TestBadArguments(t *testing.T) {
 	if _, err := grpcfile.New(new(policyfile.Watcher), nil); err == nil {
 		t.Error("a zero Watcher is accepted")
 	}
-	f := follow(t, head) // no rules yet
-	_, err := grpcfile.New(f.watcher, &grpclimit.Options{Jitter: -1})
-	if err == nil || !strings.Contains(err.Error(), "Options.Jitter is -1ns: must be 0 to 1h") {
-		t.Error(err)
+	for _, text := range []string{head, "version: 1\npolicies: []\n"} { // no rules yet, and no policies
+		f := follow(t, text)
+		_, err := grpcfile.New(f.watcher, &grpclimit.Options{Jitter: -1})
+		if err == nil || !strings.Contains(err.Error(), "Options.Jitter is -1ns: must be 0 to 1h") {
+			t.Errorf("%q: %v", text, err)
+		}
 	}
 }
