@@ -87,21 +87,16 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	b.setFleet(now, c.Fleet)
 	b.account(now)
 	b.dropDebts(now, c)
-	call, ok := b.compose(now, c)
+	m := newComposer(b, now, c, false)
+	ok := m.next()
 	b.lease.fadeCost()
 	if !ok {
 		return Call{}, b.sendNothing(now, c.RoundTrip)
 	}
-	b.address(&call, now, c)
-	if !call.Direct {
-		b.stateLease(&call, now, c)
-	}
-	if call.named() {
-		call.Seen = b.view.overflow
-	}
-	b.needPending().call = call
+	m.state()
+	b.needPending().call = m.call
 	b.lease.callSent()
-	return call, Effect{}
+	return m.call, Effect{}
 }
 
 // sendNothing ends a turn in which there was nothing to send.
@@ -120,63 +115,62 @@ func (b *Bucket) sendNothing(now, trip time.Duration) Effect {
 	return effect
 }
 
-// address adds to a call what does not depend on what it is for: from whom, to which bucket, by when.
-func (b *Bucket) address(call *Call, now time.Duration, c Conditions) {
-	call.Seq, call.Bucket, call.Phase = c.Seq, c.Bucket, c.Phase
-	call.Policy, call.sent, call.trip, call.first = b.Policy(), now, c.RoundTrip, !c.Clock
-	call.quiet = b.pending.quiet(call.credits)
-	if call.Fleet = c.FleetHere; call.Fleet == 0 {
-		call.Fleet = c.Fleet
-	}
-	if call.TTL = call.ttl.Microseconds(); c.Clock {
-		call.Deadline = c.Server + (call.wanted - now).Microseconds()
-	}
-	if call.Unleased {
-		call.To = 1
-	}
-	call.Epoch = b.view.epoch
-	if s := call.settles; s != nil {
-		call.At, call.Epoch = s.at, s.epoch
-		return
-	}
-	if call.Refund == 0 {
-		return
-	}
-	if s := b.windows().takeRefund(); s != nil {
-		call.At = s.at
-		if b.freezes() { // else the epoch is that of Seen, and what comes back is credited whenever it was taken
-			call.Epoch = s.epoch
-		}
-	}
+// Only is a dry run by one of the limits of a key, from 0.
+func (c Call) Only(i int) Call {
+	l, p := c.Limits()[i], *c.Policy
+	c.Cap, c.Tokens, c.Period, c.Span, c.Also = l.Cap, l.Tokens, l.Period, l.Span, nil
+	p.Cap = l.Cap
+	c.Policy = &p
+	return c
 }
 
-// stateLease adds to a call that is not direct what a lease's record needs to know: which reply was accepted last, and
-// what is owed.
-func (b *Bucket) stateLease(call *Call, now time.Duration, c Conditions) {
-	call.Lease = c.Lease
-	l := b.needLease()
-	if l.ack == unknownAck {
-		l.ack = c.Seq - 1 // whatever an earlier state of this key was granted counts as spent
+// dryLease is the lease id of a dry run of a direct take, which has none: no process has it.
+const dryLease = "?"
+
+// DryRun is the call that Redis would be asked for n tokens by now, as a dry run: Redis says what it would answer, and
+// nothing changes. It reports false if Redis would not be asked, because calls have failed of late. c.Seq is that of the
+// last call of the process.
+func (b *Bucket) DryRun(now time.Duration, n int64, c Conditions) (call Call, asks bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lease.backsOff(now) {
+		return Call{}, false
 	}
-	call.Ack = l.ack
-	if call.Hold > 0 {
-		// The record ends one ttl after this call is executed, even if its reply is lost and an earlier, longer ttl was
-		// accepted. From now on the pot lives no longer than that.
-		l.pot.endBy(now + usable(call.ttl))
-	}
-	if b.freezes() {
-		call.Debt, call.certain, call.Since = b.windows().freeze(now, c.Server)
-	} else {
-		call.Debt, call.certain = l.fallback.debt.report()
-		call.Since = c.Server
-	}
-	call.Owed = min(call.Debt, call.certain+b.share.missing(now))
-	// The call may be executed until its deadline, and its record then lives for one ttl. A call that only gives back
-	// puts nothing out. If it prolonged this, a return that always fails would be repeated for ever.
-	if call.Hold > 0 || call.Want > 0 && call.leases() {
-		l.mayBeOut(call.wanted + call.ttl)
-	}
+	b.lease.dropEnded(now) // as before any call
+	b.account(now)
+	b.dropDebts(now, c)
+	m := newComposer(b, now, c, true)
+	return m.dryRun(n), true
 }
 
-// usable is how long a process may use a lease that Redis keeps for ttl.
-func usable(ttl time.Duration) time.Duration { return time.Duration(float64(ttl) * (1 - drift)) }
+// Foreseen is the verdict on n tokens by Redis' answer to a dry run. Left is what remains before they are taken.
+func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Verdict {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p, held := c.Policy, int64(0)
+	if !c.Direct {
+		held = b.lease.live(now)
+	}
+	left := held + r.Level
+	if b.lease != nil { // what a direct take does not report
+		left -= max(b.lease.fallback.debt.certain-c.certain, 0)
+	}
+	v := Verdict{Outcome: Admitted, Left: min(max(left, 0), p.Cap)}
+	if r.Grant > 0 {
+		return v
+	}
+	var d denial
+	if old := b.denied.Load(); old != nil {
+		d = *old
+	}
+	if c.leases() {
+		n -= held
+	}
+	d.refused(p, c.Min, r.Level, c.sent, now, micros(r.Retry), r.Flags&lua.OtherTerms != 0)
+	if c.leases() && b.holdsOff(r) && d.leaves(c, r) {
+		d.holdOff = max(d.holdOff, c.sent+p.between(0.75, 1.25, p.holdOff(c.period)))
+	}
+	v.Outcome = Refused
+	v.Retry, _ = d.refuses(now, n)
+	return v
+}

@@ -6,123 +6,167 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// compose chooses what the next call is for: a reset, those who wait, what is due, or a renewal. It reports false if
-// nothing is to be sent.
-func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
-	p := b.Policy()
-	if p.Unset {
-		return Call{}, false
+// composer makes one call of a bucket: what the call is for, and all that it states.
+//
+// A dry run is composed alike, because Redis is asked what it would answer. It leaves the bucket as it is.
+type composer struct {
+	b *Bucket
+	Conditions
+	now     time.Duration
+	policy  *Policy
+	size    sizing
+	leasing bool // demand pays for a lease
+	dry     bool
+	call    Call
+}
+
+// newComposer returns a composer of a call that is sent now.
+func newComposer(b *Bucket, now time.Duration, c Conditions, dry bool) composer {
+	p, s := b.Policy(), b.size(now, c.RoundTrip)
+	timeout := p.timeout(c.Timeout)
+	return composer{
+		b: b, Conditions: c, now: now, policy: p, size: s, dry: dry,
+		leasing: !p.NoLease && p.Call.Algorithm != lua.SlidingLog && s.pays(b.leasing),
+		call: Call{
+			Call: p.Call, Policy: p, sent: now, trip: c.RoundTrip, first: !c.Clock,
+			ttl: p.ttl(s.period, timeout), wanted: now + timeout, period: s.period,
+		},
 	}
-	if p.Call.Algorithm == lua.SlidingLog {
-		return b.composeLog(now, c)
+}
+
+// next chooses what the next call is for: a credit, those who wait, what is due, or a renewal. It reports false if nothing
+// is to be sent. What else the call states, state adds.
+func (c *composer) next() bool {
+	b := c.b
+	switch {
+	case c.policy.Unset:
+		return false
+	case c.policy.Call.Algorithm == lua.SlidingLog:
+		b.leasing = false
+		return c.log()
 	}
 	report := b.mustReport()
 	if report { // any call reports the limit
 		b.view.probe = probeNot
 	}
-	s := b.size(now, c.RoundTrip)
-	b.leasing = !p.NoLease && s.pays(b.leasing)
-	timeout := p.timeout(c.Timeout)
-	call := Call{Call: p.Call, ttl: p.ttl(s.period, timeout), wanted: now + timeout, period: s.period}
-	call.Hold = b.lease.live(now)
+	b.leasing = c.leasing
+	c.call.Hold = b.lease.live(c.now)
 	if c.Clock && b.pending.crediting() > 0 {
-		b.composeCredit(&call, c.Server)
-		return call, true
+		c.credit()
+		return true
 	}
-	if r := b.request(now, c); r.n > 0 {
-		b.composeRequest(&call, now, c, r, s)
-		return call, true
+	if r := c.requested(); r.n > 0 {
+		c.request(r)
+		return true
 	}
 	if !c.Clock { // without a deadline there is no lease and no refund, but a peek teaches the clock
-		ok := b.takeProbe() || report
-		call.Hold, call.Direct = 0, ok
-		return call, ok
+		ok := b.view.takeProbe() || report
+		c.call.Hold, c.call.Direct = 0, ok
+		return ok
 	}
-	ok := b.composeUnasked(&call, now, s, report)
-	return call, ok
+	return c.unasked(report)
 }
 
-// request is what those who wait ask of a call that is sent now. An answer takes a round trip, or half of the Budget if
-// that is less. Far from Redis it takes what it typically does, whoever waits.
-func (b *Bucket) request(now time.Duration, c Conditions) request {
-	p := b.Policy()
-	trip := min(c.RoundTrip, p.Budget/2)
-	return b.pending.request(now, trip, max(trip, c.Typical), p.Cap)
-}
-
-// takeProbe reports whether a probe is wanted, and notes that it is made.
-func (b *Bucket) takeProbe() bool {
-	wanted := b.view.probe == probeNow
-	b.view.probe = probeNot
-	return wanted
+// dryRun makes the call for a request of n tokens that waits beside the others. Seq is that of the last call.
+func (c *composer) dryRun(n int64) Call {
+	c.Seq++
+	c.request(request{first: n, cost: n, n: c.b.pending.count() + 1, last: c.call.wanted})
+	log := c.policy.Call.Algorithm == lua.SlidingLog
+	if log {
+		c.settle(true)
+	}
+	c.state()
+	switch {
+	case log:
+		c.call.Lease = c.Lease
+	case c.call.Direct:
+		c.call.Lease, c.call.To = dryLease, 1
+	}
+	c.call.Seq = 0
+	return c.call
 }
 
 // fillsAny is a credit that lifts any token bucket to its room from wherever it is: that is never further below zero than
 // the largest debt and a second's refill. These may be those of a larger limit, by which another process goes.
 const fillsAny = 3*lua.MostTokens + 1
 
-// composeCredit makes a call that gives the tokens of all credits that wait, besides what goes back.
-func (b *Bucket) composeCredit(call *Call, server int64) {
-	p := b.Policy()
+// credit makes a call that gives the tokens of all credits that wait, besides what goes back.
+func (c *composer) credit() {
+	call, b := &c.call, c.b
 	call.credits = b.pending.crediting()
 	var refund int64
 	call.Ret, refund = b.lease.goingBack()
 	switch n := b.pending.credited(); {
 	case n != Fill:
 		call.Given, call.Refund = n, n+refund
-	case p.Call.Algorithm == lua.TokenBucket:
+	case c.policy.Call.Algorithm == lua.TokenBucket:
 		call.Given, call.Refund = fillsAny, fillsAny
 	default:
-		call.Reset = server
+		call.Reset = c.Server
 	}
 }
 
-// composeRequest makes a call for those who wait: a direct take, or a lease that serves them too.
-func (b *Bucket) composeRequest(call *Call, now time.Duration, c Conditions, r request, s sizing) {
-	p, hold := b.Policy(), call.Hold
+// requested is what those who wait ask of the call. An answer takes a round trip, or half of the Budget if that is less.
+// Far from Redis it takes what it typically does, whoever waits.
+func (c *composer) requested() request {
+	trip := min(c.RoundTrip, c.policy.Budget/2)
+	return c.b.pending.request(c.now, trip, max(trip, c.Typical), c.policy.Cap)
+}
+
+// request makes a call for those who wait: a direct take, or a lease that serves them too.
+func (c *composer) request(r request) {
+	call, b, p := &c.call, c.b, c.policy
+	hold := b.lease.live(c.now)
 	call.forWaiters = r.allWait
-	call.Direct, call.Unleased = b.takes(now, c, r, b.leasing, hold)
+	call.Direct, call.Unleased = c.takes(r, hold)
 	if call.Direct {
 		call.wanted, call.Hold = r.last, 0
 	} else {
+		call.Hold = hold
 		call.Ret, call.Refund = b.lease.goingBack()
 	}
 	if !call.leases() {
-		call.Min, call.Want = r.first, b.pending.addMore(r.cost, p)
+		call.Min, call.Want = r.first, r.cost
+		if !c.dry {
+			call.Want = b.pending.addMore(r.cost, p)
+		}
 		return
 	}
 	call.Min = max(r.first-hold, 1) // what is held keeps its room: asking for all of first could be refused for ever
 	call.Want = max(call.Min, min(r.cost+r.more-hold, p.quarter()))
-	if b.leasing {
-		call.Want = s.want(p, hold, r.cost+r.more, call.Min)
+	if c.leasing && !c.dry {
+		call.Want = c.size.want(p, hold, r.cost+r.more, call.Min)
 	}
 }
 
-// takes reports how a call gets tokens for those who wait: by a direct take, or without a lease by a call that settles
+// takes reports how the call gets tokens for those who wait: by a direct take, or without a lease by a call that settles
 // besides. If neither, they come with a lease. hold is what is held.
 //
 // If those who wait are gone when the answer is there, the tokens come with a lease if that is possible: it keeps them for
 // the next.
-func (b *Bucket) takes(now time.Duration, c Conditions, r request, leasing bool, hold int64) (direct, unleased bool) {
-	p, clock, single := b.Policy(), c.Clock, r.n == 1
-	if r.hurried && clock && !p.NoLease {
+func (c *composer) takes(r request, hold int64) (direct, unleased bool) {
+	p, l, single := c.policy, c.b.lease, r.n == 1
+	if p.Call.Algorithm == lua.SlidingLog {
+		return true, false
+	}
+	if r.hurried && c.Clock && !p.NoLease {
 		return false, false
 	}
-	settles, out := b.lease.owes(), b.lease.out(now) // only a call with a lease id can settle
-	held := hold > 0 && !p.Unleased                  // by a lease of before SetPolicy, if nothing is leased now: it is used too
-	if !clock || p.NoLease && !held && (!settles || p.ShortWindow) || single && !leasing && !settles && !out {
+	settles, out := l.owes(), l.out(c.now) // only a call with a lease id can settle
+	held := hold > 0 && !p.Unleased        // by a lease of before SetPolicy, if nothing is leased now: it is used too
+	if !c.Clock || p.NoLease && !held && (!settles || p.ShortWindow) || single && !c.leasing && !settles && !out {
 		return true, false
 	}
 	// What is leased for a single request keeps its room until the process reports that it is spent.
-	return false, p.Unleased || !held && !out && (p.NoLease || single && !leasing)
+	return false, p.Unleased || !held && !out && (p.NoLease || single && !c.leasing)
 }
 
-// composeUnasked makes a call that nobody waits for: what is due, a probe, news for Redis, or a renewal. It reports
-// false if there is none to make.
-func (b *Bucket) composeUnasked(call *Call, now time.Duration, s sizing, report bool) bool {
-	p, l, hold := b.Policy(), b.lease, call.Hold
-	probe := b.takeProbe()
-	owes := l.owes() || l.out(now)
+// unasked makes a call that nobody waits for: what is due, a probe, news for Redis, or a renewal. It reports false if
+// there is none to make.
+func (c *composer) unasked(report bool) bool {
+	call, b, p, l := &c.call, c.b, c.policy, c.b.lease
+	hold, probe := call.Hold, b.view.takeProbe()
+	owes := l.owes() || l.out(c.now)
 	// A lease that was found idle does not go back if it was used since.
 	returns := b.retired() || b.upkeep == returning && b.spent() == l.usedSpent
 	extends := b.upkeep == extending && hold > 0
@@ -136,51 +180,130 @@ func (b *Bucket) composeUnasked(call *Call, now time.Duration, s sizing, report 
 	case extends:
 	case probe: // not a peek, which writes nothing: a replica and a full server would answer that
 		call.Ret, call.Refund = l.goingBack()
-		if b.leasing {
-			call.Min, call.Want = 1, s.want(p, hold, 0, 1)
+		if c.leasing {
+			call.Min, call.Want = 1, c.size.want(p, hold, 0, 1)
 		}
 	case l.hasNews():
 		call.Ret, call.Refund = l.goingBack()
 	case report && owes: // it asks for nothing, because a short grant would set a hold-off
 	case report: // a peek, which writes if the limit is another one
 		call.Hold, call.Direct = 0, true
-	case b.leasing && !returns && (!leased || hold <= low):
-		call.Min, call.Want = 1, s.want(p, hold, 0, 1)
+	case c.leasing && !returns && (!leased || hold <= low):
+		call.Min, call.Want = 1, c.size.want(p, hold, 0, 1)
 	default:
 		return false
 	}
 	return true
 }
 
-// composeLog is compose for a log. Every call is a direct take, or none, with what there is to settle.
-func (b *Bucket) composeLog(now time.Duration, c Conditions) (call Call, ok bool) {
-	p, w := b.Policy(), b.windows()
-	period := b.size(now, c.RoundTrip).period
-	b.leasing = false
-	timeout := p.timeout(c.Timeout)
-	call = Call{Call: p.Call, Direct: true, ttl: p.ttl(period, timeout), wanted: now + timeout, period: period}
+// log makes a call of a log: a direct take, or none, with what there is to settle.
+func (c *composer) log() (ok bool) {
+	call, b := &c.call, c.b
+	call.Direct = true
 	if c.Clock && b.pending.crediting() > 0 {
 		call.Reset, call.credits, ok = c.Server, b.pending.crediting(), true
 	}
-	if r := b.request(now, c); r.n > 0 {
-		call.Min, call.Want, call.wanted, ok = r.first, b.pending.addMore(r.cost, p), r.last, true
-		call.forWaiters = r.allWait
+	if r := c.requested(); r.n > 0 {
+		c.request(r)
+		ok = true
 	}
-	if len(w.settle) > 0 {
-		s := w.settle[0]
-		call.settles, call.To, call.settledNow, ok = s, s.cost, s.owed, true
-	}
-	if c.Clock && b.lease != nil {
-		d := &b.lease.fallback.debt
-		if d.certain > 0 || d.admitted > 0 && (ok || b.retired() || b.view.probe == probeNow) {
-			call.Debt, call.certain, call.Since = w.freeze(now, c.Server)
-			ok = true
-		}
-	}
-	probe := b.takeProbe()
+	ok = c.settle(ok)
+	probe := b.view.takeProbe()
 	b.upkeep = nothing
 	if c.Clock && (probe || call.Debt > 0 || call.Reset > 0) {
 		call.Lease = c.Lease
 	}
-	return call, ok || probe
+	return ok || probe
 }
+
+// settle adds to a call of a log an entry that cost less, and what is owed. It reports whether there is a call to make,
+// made says that there is one anyway.
+func (c *composer) settle(made bool) bool {
+	call, b := &c.call, c.b
+	if w := b.windows(); len(w.settle) > 0 {
+		s := w.settle[0]
+		call.settles, call.To, call.settledNow, made = s, s.cost, s.owed, true
+	}
+	if !c.Clock || b.lease == nil {
+		return made
+	}
+	if d := &b.lease.fallback.debt; d.certain > 0 || d.admitted > 0 && (made || b.retired() || b.view.probe == probeNow) {
+		c.owe()
+		return true
+	}
+	return made
+}
+
+// state adds what does not depend on what the call is for: from whom, to which bucket, by when, and what is owed.
+func (c *composer) state() {
+	call, b := &c.call, c.b
+	call.Seq, call.Bucket, call.Phase = c.Seq, c.Bucket, c.Phase
+	call.quiet = b.pending.quiet(call.credits)
+	if call.Fleet = c.FleetHere; call.Fleet == 0 {
+		call.Fleet = c.Fleet
+	}
+	if call.TTL = call.ttl.Microseconds(); c.Clock {
+		call.Deadline = c.Server + (call.wanted - c.now).Microseconds()
+	}
+	if call.Unleased {
+		call.To = 1
+	}
+	call.Epoch = b.view.epoch
+	if s := call.settles; s != nil {
+		call.At, call.Epoch = s.at, s.epoch
+	} else if s := b.windows().refunds(call.Refund, c.dry); s != nil {
+		call.At = s.at
+		if b.freezes() { // else the epoch is that of Seen, and what comes back is credited whenever it was taken
+			call.Epoch = s.epoch
+		}
+	}
+	if !call.Direct {
+		c.record()
+	}
+	if call.named() {
+		call.Seen = b.view.overflow
+	}
+}
+
+// record adds to a call that is not direct what a lease's record needs to know: which reply was accepted last, and what
+// is owed.
+func (c *composer) record() {
+	call, b, l := &c.call, c.b, c.b.lease
+	call.Lease, call.Ack = c.Lease, c.Seq-1 // whatever an earlier state of this key was granted counts as spent
+	if l != nil && l.ack != unknownAck {
+		call.Ack = l.ack
+	}
+	c.owe()
+	call.Owed = min(call.Debt, call.certain+b.share.missing(c.now))
+	if c.dry {
+		return
+	}
+	l = b.needLease()
+	l.ack = call.Ack
+	if call.Hold > 0 {
+		// The record ends one ttl after this call is executed, even if its reply is lost and an earlier, longer ttl was
+		// accepted. From now on the pot lives no longer than that.
+		l.pot.endBy(c.now + usable(call.ttl))
+	}
+	// The call may be executed until its deadline, and its record then lives for one ttl. A call that only gives back
+	// puts nothing out. If it prolonged this, a return that always fails would be repeated for ever.
+	if call.Hold > 0 || call.Want > 0 && call.leases() {
+		l.mayBeOut(call.wanted + call.ttl)
+	}
+}
+
+// owe adds the debt that the call reports, and when it was admitted by the node's clock.
+func (c *composer) owe() {
+	call, b := &c.call, c.b
+	if b.freezes() {
+		call.Debt, call.certain, call.Since = b.windows().debts.report(c.now, c.Server, c.dry)
+		return
+	}
+	if b.lease != nil {
+		call.Debt, call.certain = b.lease.fallback.debt.report()
+	}
+	call.Since = c.Server
+}
+
+// usable is how long a process may use a lease that Redis keeps for ttl.
+func usable(ttl time.Duration) time.Duration { return time.Duration(float64(ttl) * (1 - drift)) }

@@ -165,6 +165,22 @@ func (d dated) next() *piece {
 	return &d[len(d)-1]
 }
 
+// report returns the piece that a call reports, and since when it counts, by the node's clock in µs. Unless that is a dry
+// run, it stays as it is until a reply accepts it, so that repeating does no harm.
+func (d dated) report(now time.Duration, server int64, dry bool) (admitted, certain, since int64) {
+	p := d.next()
+	if p == nil {
+		return 0, 0, 0
+	}
+	if since = p.since; since == 0 {
+		since = max(server-(now-min(p.to, now)).Microseconds(), 1)
+	}
+	if !dry {
+		p.since = since
+	}
+	return p.admitted, p.certain, since
+}
+
 // accepted removes the piece that was reported.
 func (d *dated) accepted() {
 	*d = slices.DeleteFunc(*d, func(p piece) bool { return p.since > 0 })

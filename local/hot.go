@@ -140,3 +140,12 @@ func (h *hot) refusedLeft(d *denial, now time.Duration, held int64) int64 {
 func (h *hot) remaining(held int64) int64 {
 	return min(held+max(h.view.level.Load(), 0), h.Policy().Cap)
 }
+
+// Foresee is Take and Refuse without taking or counting anything. Left is what remains before n tokens are taken. It
+// reports false if Redis has to be asked: see [Bucket.DryRun].
+func (h *hot) Foresee(now time.Duration, n int64) (Verdict, bool) {
+	if held := h.held(now); held >= n {
+		return Verdict{Outcome: Admitted, Left: h.remaining(held)}, true
+	}
+	return h.Refuse(now, n)
+}

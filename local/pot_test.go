@@ -203,7 +203,7 @@ func TestAbsentPartsAnswerAsEmptyOnes(t *testing.T) {
 	if p.calling() || p.carries(0) || p.repeating() || p.awaited() || p.quiet(0) || p.request(0, 0, 0, 1).n != 0 {
 		t.Error("somebody waits where nobody does")
 	}
-	if w.takeRefund() != nil || w.endsWithWindow() || !w.refundAt(1, nil, lua.TokenBucket) {
+	if w.refunds(1, false) != nil || w.endsWithWindow() || !w.refundAt(1, nil, lua.TokenBucket) {
 		t.Error("windows are known of a bucket that refills")
 	}
 }

@@ -168,3 +168,10 @@ func (b *Bucket) LostRecord(now time.Duration, seq int64) bool {
 	defer b.mu.Unlock()
 	return b.pending.carries(seq) && b.lease.lives(now)
 }
+
+// takeProbe reports whether a probe is wanted, and notes that it is made.
+func (v *view) takeProbe() bool {
+	wanted := v.probe == probeNow
+	v.probe = probeNot
+	return wanted
+}

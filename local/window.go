@@ -90,25 +90,6 @@ func (w *windowState) countsUntil(c Call, r lua.Reply, epoch int64) {
 	}
 }
 
-// freeze returns the debt that a call reports. It stays the same until a reply accepts it. server is the node's clock
-// in µs.
-func (w *windowState) freeze(now time.Duration, server int64) (debt, certain, since int64) {
-	p := w.debts.next()
-	if p == nil {
-		return 0, 0, 0
-	}
-	p.since = p.sinceAt(now, server)
-	return p.admitted, p.certain, p.since
-}
-
-// sinceAt is when a piece was admitted, by the node's clock: as it was reported, if it was.
-func (p *piece) sinceAt(now time.Duration, server int64) int64 {
-	if p.since > 0 {
-		return p.since
-	}
-	return max(server-(now-min(p.to, now)).Microseconds(), 1)
-}
-
 // dropDebts forgets what counts in no window any more, before a call is made.
 func (b *Bucket) dropDebts(now time.Duration, c Conditions) {
 	if !b.freezes() || len(b.windows().debts) == 0 {
@@ -155,13 +136,16 @@ func (b *Bucket) refund(n int64, s *Stamp) {
 	}
 }
 
-// takeRefund returns the stamp of what a call refunds, and forgets it: a refund is sent once.
-func (w *windowState) takeRefund() *Stamp {
-	if w == nil {
+// refunds returns the stamp of the n tokens that a call refunds, and forgets it, because a refund is sent once. A dry run
+// leaves it.
+func (w *windowState) refunds(n int64, dry bool) *Stamp {
+	if w == nil || n == 0 {
 		return nil
 	}
 	s := w.refund
-	w.refund = nil
+	if !dry {
+		w.refund = nil
+	}
 	return s
 }
 
