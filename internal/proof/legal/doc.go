@@ -15,7 +15,8 @@
 //     processes that it was told of. In a calm plan it is told of all, so all shares together fit the limit. No mode but
 //     the policy's own decides, so fail-closed admits nothing.
 //   - Late. No request takes longer than Budget.
-//   - Under. If the network is not disturbed, tokens that were neither used nor counted as burnt are there in the end.
+//   - Under. If the network is not disturbed, tokens that were neither used nor counted as burnt are there in the end. Two
+//     callers of one key with different limits get nearly all that the larger one brings: see process.alternate.
 //   - Health. The store refuses no call, and every reply has its shape. While the store works, it decides, and no fail
 //     mode does.
 //   - Recovery. 20 s after the last disturbance the store decides every key, all breakers are closed, Reset fills its

@@ -26,6 +26,8 @@ var kinds = [...]kind{
 	{salt: 26, one: 3, prepare: (*drawer).forNodes, most: 4, scene: (*drawer).move},
 	{salt: 20, one: 2, prepare: (*drawer).forReturns, few: 1, most: 3, early: true, scene: (*drawer).comesBack},
 	{salt: 24, one: 6, prepare: (*drawer).forHandovers, few: 1, most: 3, early: true, scene: (*drawer).handover},
+	{salt: 27, one: 8, prepare: (*drawer).forLarger, few: 1, most: 3, early: true, scene: (*drawer).larger},
+	{salt: 28, one: 12, prepare: (*drawer).forStranger, few: 1, most: 3, early: true, scene: (*drawer).stranger},
 }
 
 // add puts scenes of a kind into some plans.

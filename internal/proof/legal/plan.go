@@ -93,42 +93,45 @@ type Verb uint8
 
 // The verbs. Who is a process, Which a policy, Key a key. N is a number or an index.
 const (
-	Ask      Verb = iota // requests tokens; see process.cost
-	Reserve              // the same, to be given back or settled
-	Together             // requests all policies at once, for one key or several; by some N each by itself
-	Both                 // the same, reserved
-	Crowd                // N requests for one token each at the same time
-	Stream               // N requests for one token each, Pause apart
-	Behind               // the same, while the next steps are played
-	Cancel               // gives reservation N back
-	Settle               // settles a reservation at another cost
-	Await                // waits for tokens, for at most Pause
-	Peek                 // peeks, and reads the figures
-	Others               // uses N other keys, so that this one is evicted
-	Rule                 // PerKey returns something else from now on
-	Change               // SetPolicy with another Limit
-	Tune                 // SetPolicy with another Lease or FailMode
-	Reset                // an operator fills a bucket
-	Restart              // Who closes and starts again; Limit, if set, is that of another version
-	Crash                // Who is killed and starts again
-	Forget               // the store forgets its scripts
-	Back                 // the store's clock is set back by Pause
-	Ahead                // it jumps ahead
-	Vanish               // the store loses the bucket
-	Lossy                // N percent of the messages are lost
-	Slow                 // a message takes up to Pause longer
-	Repeat               // every other message arrives twice
-	Down                 // the store is down, or does not answer
-	Well                 // network and store are undisturbed again
-	Move                 // the slots go to N nodes from number Key on
-	Meter                // requests one token, again and again, and charges each request afterwards
-	Charge               // charges a key
-	Refund               // gives tokens to a key
-	AtMost               // takes what there is of N tokens, and may leave before Redis answers
-	Queue                // many wait for a token each
-	Handover             // uses most of a key in one process, and the rest in another
-	Return               // asks for a key after Pause without disturbances, in which nobody did
-	Reload               // SetPolicies without the policy, and Pause later with it; code may still use the Limiter of before
+	Ask       Verb = iota // requests tokens; see process.cost
+	Reserve               // the same, to be given back or settled
+	Together              // requests all policies at once, for one key or several; by some N each by itself
+	Both                  // the same, reserved
+	Crowd                 // N requests for one token each at the same time
+	Stream                // N requests for one token each, Pause apart
+	Behind                // the same, while the next steps are played
+	Cancel                // gives reservation N back
+	Settle                // settles a reservation at another cost
+	Await                 // waits for tokens, for at most Pause
+	Peek                  // peeks, and reads the figures
+	Others                // uses N other keys, so that this one is evicted
+	Rule                  // PerKey returns something else from now on
+	Change                // SetPolicy with another Limit
+	Tune                  // SetPolicy with another Lease or FailMode
+	Reset                 // an operator fills a bucket
+	Restart               // Who closes and starts again; Limit, if set, is that of another version
+	Crash                 // Who is killed and starts again
+	Forget                // the store forgets its scripts
+	Back                  // the store's clock is set back by Pause
+	Ahead                 // it jumps ahead
+	Vanish                // the store loses the bucket
+	Lossy                 // N percent of the messages are lost
+	Slow                  // a message takes up to Pause longer
+	Repeat                // every other message arrives twice
+	Down                  // the store is down, or does not answer
+	Well                  // network and store are undisturbed again
+	Move                  // the slots go to N nodes from number Key on
+	Meter                 // requests one token, again and again, and charges each request afterwards
+	Charge                // charges a key
+	Refund                // gives tokens to a key
+	AtMost                // takes what there is of N tokens, and may leave before Redis answers
+	Queue                 // many wait for a token each
+	Handover              // uses most of a key in one process, and the rest in another
+	Return                // asks for a key after Pause without disturbances, in which nobody did
+	Alternate             // two processes ask for a key with different limits, for more than the larger one
+	Stranger              // a process without standing shares comes, uses a key N times, and leaves
+	Surge                 // all processes take what a key has
+	Reload                // SetPolicies without the policy, and Pause later with it; code may still use the Limiter of before
 )
 
 var verbs = [...]string{
@@ -136,7 +139,7 @@ var verbs = [...]string{
 	"peek",
 	"others", "rule", "change", "tune", "reset", "restart", "crash", "forget scripts", "clock back", "clock ahead",
 	"vanish",
-	"lossy", "slow", "repeat", "down", "well", "move slots", "meter", "charge", "refund", "at most", "queue", "hand over", "come back", "reload",
+	"lossy", "slow", "repeat", "down", "well", "move slots", "meter", "charge", "refund", "at most", "queue", "hand over", "come back", "alternate", "stranger", "surge", "reload",
 }
 
 // Step is one step of a plan. It happens After the one before.

@@ -178,6 +178,19 @@ func keyName(k int) string { return fmt.Sprintf("k%d", k) }
 
 // open starts a process in a slot. If other is not zero, it is the limit of one policy.
 func (w *player) open(slot, policy int, other tiered.Limit, n network) {
+	p := w.start(slot, n, func(i int, x *tiered.Policy) {
+		if i == policy && other != (tiered.Limit{}) {
+			x.Limit = other
+		}
+	})
+	w.mu.Lock()
+	w.slots[slot] = p
+	w.mu.Unlock()
+	p.register()
+}
+
+// start starts a process with the plan's policies, which change may change.
+func (w *player) start(slot int, n network, change func(i int, x *tiered.Policy)) *process {
 	w.born++
 	p := &process{player: w, slot: slot, opened: w.now(), agreed: make(map[string]bool)}
 	lane := time.Duration(500 + w.born*80%400 + w.born/5%40)
@@ -193,9 +206,7 @@ func (w *player) open(slot, policy int, other tiered.Limit, n network) {
 		panic(fmt.Sprintf("legal: %v", err))
 	}
 	for i, x := range w.plan.Policies {
-		if i == policy && other != (tiered.Limit{}) {
-			x.Limit = other
-		}
+		change(i, &x)
 		p.rules = append(p.rules, make([]tiered.Limit, keys))
 		p.counts = append(p.counts, counts{})
 		p.failures = append(p.failures, newFailures(w, x))
@@ -208,10 +219,7 @@ func (w *player) open(slot, policy int, other tiered.Limit, n network) {
 		}
 		p.limiters = append(p.limiters, l)
 	}
-	w.mu.Lock()
-	w.slots[slot] = p
-	w.mu.Unlock()
-	p.register()
+	return p
 }
 
 func (p *process) perKey(policy int, key string) tiered.Limit {

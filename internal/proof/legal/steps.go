@@ -98,6 +98,12 @@ func (w *player) do(i int, s *Step) {
 		p.handover(s)
 	case Return:
 		p.comeBack(s)
+	case Alternate:
+		p.alternate(s)
+	case Stranger:
+		w.stranger(s)
+	case Surge:
+		w.surge(s)
 	case Reload:
 		p.reload(s)
 	case Reset:
