@@ -42,12 +42,6 @@ func (b *Bucket) Init(p *Policy, key string) {
 	b.view.level.Store(p.Cap) // an absent bucket is full
 }
 
-// byLimit reports whether the limit decides at all.
-func (b *Bucket) byLimit() bool { return b.Policy().Rule == ByLimit }
-
-// decides reports whether the limit decides over n tokens. It did when the owner looked, but it may have changed.
-func (b *Bucket) decides(n int64) bool { return b.byLimit() && n <= b.Policy().Cap }
-
 // Effect is what the owner has to do after a step.
 type Effect struct {
 	Send   bool          // put the bucket into its node's queue
@@ -61,7 +55,7 @@ type Effect struct {
 func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter) (Verdict, Effect) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.life == closed || !b.decides(n) {
+	if b.life == closed || !b.Policy().decides(n) {
 		return Verdict{Outcome: Outdated}, Effect{}
 	}
 	need := n // from Redis
@@ -166,7 +160,7 @@ const Fill = unlimited
 func (b *Bucket) Credit(w *Waiter, n int64) (Verdict, Effect) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.life == closed || !b.byLimit() {
+	if b.life == closed || b.Policy().Rule != ByLimit {
 		return Verdict{Outcome: Outdated}, Effect{}
 	}
 	p := b.needPending()
@@ -180,14 +174,6 @@ func (b *Bucket) awaited() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.pending.awaited()
-}
-
-// Quiet reports whether the call seq is under way for nobody but waiters that are Quiet: then nobody is to be told of
-// it.
-func (b *Bucket) Quiet(seq int64) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.pending.carries(seq) && b.pending.call.quiet
 }
 
 // send puts the bucket into the queue, unless it is there or a call is under way.

@@ -42,7 +42,7 @@ type Call struct {
 	certain    int64 // part of Debt that no refill pays
 	credits    int   // how many of the credits that wait it carries out
 	returning  bool  // it gives everything back
-	quiet      bool  // see Bucket.Quiet
+	quiet      bool  // see UnderWay
 	forWaiters bool  // everybody it is for waits and asks again
 
 	settles    *Stamp // the entry of a log that To is for
@@ -159,15 +159,12 @@ func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Verdi
 	if r.Grant > 0 {
 		return v
 	}
-	var d denial
-	if old := b.denied.Load(); old != nil {
-		d = *old
-	}
+	d := b.denied.copy()
 	if c.leases() {
 		n -= held
 	}
 	d.refused(p, c.Min, r.Level, c.sent, now, micros(r.Retry), r.Flags&lua.OtherTerms != 0)
-	if c.leases() && b.holdsOff(r) && d.leaves(c, r) {
+	if c.leases() && p.holdsOff(r) && d.leaves(c, r) {
 		d.holdOff = max(d.holdOff, c.sent+p.between(0.75, 1.25, p.holdOff(c.period)))
 	}
 	v.Outcome = Refused

@@ -220,7 +220,7 @@ func (c *composer) log() (ok bool) {
 // made says that there is one anyway.
 func (c *composer) settle(made bool) bool {
 	call, b := &c.call, c.b
-	if w := b.windows(); len(w.settle) > 0 {
+	if w := b.denied.windows(); len(w.settle) > 0 {
 		s := w.settle[0]
 		call.settles, call.To, call.settledNow, made = s, s.cost, s.owed, true
 	}
@@ -251,7 +251,7 @@ func (c *composer) state() {
 	call.Epoch = b.view.epoch
 	if s := call.settles; s != nil {
 		call.At, call.Epoch = s.at, s.epoch
-	} else if s := b.windows().refunds(call.Refund, c.dry); s != nil {
+	} else if s := b.denied.windows().refunds(call.Refund, c.dry); s != nil {
 		call.At = s.at
 		if b.freezes() { // else the epoch is that of Seen, and what comes back is credited whenever it was taken
 			call.Epoch = s.epoch
@@ -296,7 +296,7 @@ func (c *composer) record() {
 func (c *composer) owe() {
 	call, b := &c.call, c.b
 	if b.freezes() {
-		call.Debt, call.certain, call.Since = b.windows().debts.report(c.now, c.Server, c.dry)
+		call.Debt, call.certain, call.Since = b.denied.windows().debts.report(c.now, c.Server, c.dry)
 		return
 	}
 	if b.lease != nil {

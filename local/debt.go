@@ -52,7 +52,7 @@ func (b *Bucket) owe(at time.Duration, n, certain int64) {
 	f.debt.admitted += n
 	f.debt.certain += certain
 	if b.freezes() {
-		p, w := b.Policy(), b.windows()
+		p, w := b.Policy(), b.denied.windows()
 		b.forget(w.debts.drop(at - p.window()))
 		b.forget(w.debts.add(at, n, certain, p.window()/piecesPerWindow))
 		return

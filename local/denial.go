@@ -2,6 +2,7 @@ package local
 
 import (
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -11,7 +12,7 @@ import (
 // raised limit must become visible. A key that is asked for and refused all the time costs a call in 4.4 s.
 const longestDenial = 5 * time.Second
 
-// denial is what refusals taught: the level that the bucket had, and until when to believe that. It takes costs into
+// denial is what refusals said: the level that the bucket had, and until when to believe that. It takes costs into
 // account, so an expensive request does not hold back a cheap one, and is not told the cheap one's time. After a short
 // grant everything is denied for a while. A nil denial and the zero value deny nothing.
 //
@@ -32,15 +33,89 @@ type denial struct {
 	steps *steps
 	bound float64
 
-	// The same for one token, which is what most requests ask for; see seal.
+	// The same for one token, which is what most requests ask for; see answerOne.
 	oneUntil time.Duration // refused until then
 	oneAt    time.Duration // it may be there then
 
 	windows *windowState // nil if the policy just refills, else always the same. Kept here for the bucket's size
 }
 
-// learn notes a level that was too low, by the reply to a call that was sent at sent.
-func (d *denial) learn(p *Policy, level float64, sent time.Duration) {
+// denials holds what a bucket knows to be refused. It is read without the mutex, and changed under it.
+type denials struct{ atomic.Pointer[denial] }
+
+// copy returns a denial to change.
+func (s *denials) copy() denial {
+	if d := s.Load(); d != nil {
+		return *d
+	}
+	return denial{}
+}
+
+// put stores a changed copy, unless it says the same.
+func (s *denials) put(d *denial) {
+	d.answerOne()
+	switch old := s.Load(); {
+	case *d == denial{}:
+		s.Store(nil)
+	case old == nil || *d != *old:
+		kept := *d // so that only what is kept is allocated
+		s.Store(&kept)
+	}
+}
+
+// clear forgets what is known to be refused.
+func (s *denials) clear() {
+	if w := s.windows(); w != nil {
+		s.Store(&denial{windows: w})
+	} else {
+		s.Store(nil)
+	}
+}
+
+// windows is nil if the policy just refills.
+func (s *denials) windows() *windowState {
+	if d := s.Load(); d != nil {
+		return d.windows
+	}
+	return nil
+}
+
+// replied notes what a reply says about what is refused from now on. It reports until when no renewal makes sense. What
+// comes for those who wait and ask again leaves the hold-off of the others as it was.
+func (d *denial) replied(p *Policy, c Call, r lua.Reply, now time.Duration) (renewal time.Duration) {
+	short, byOther := r.Grant < c.Want, r.Flags&lua.OtherTerms != 0
+	switch {
+	case short && r.Grant == 0:
+		d.refused(p, c.Min, r.Level, c.sent, now, micros(r.Retry), byOther)
+	case c.forWaiters && !byOther && (short || r.Level < 1) && d.granted(p, c, r, now): // so the next need not ask to know
+	case short:
+		d.hasLevel(p, float64(r.Level), c.sent) // for the retry time; the hold-off denies
+		if d.nanos == 0 && r.Retry > 0 {
+			d.refused(p, 1, r.Level, c.sent, now, micros(r.Retry), byOther)
+		}
+	case c.Want > 0 || c.credits > 0:
+		*d = denial{windows: d.windows, reserved: d.reserved, reservedUntil: d.reservedUntil}
+	default:
+		d.correct(p, r.Level, c.sent)
+	}
+	renewal = d.holdOff
+	if short && c.leases() && p.holdsOff(r) {
+		renewal = c.sent + p.between(0.75, 1.25, p.holdOff(c.period))
+		if d.windows.endsWithWindow() {
+			renewal = min(renewal, now+micros(r.TTLLeft)) // then another window begins, and nothing of it is used
+		}
+	}
+	if !c.forWaiters && d.leaves(c, r) {
+		d.holdOff = renewal
+	}
+	return renewal
+}
+
+// leaves reports whether a hold-off leaves something to others, or spares calls. Otherwise Redis has told when to ask.
+func (d *denial) leaves(c Call, r lua.Reply) bool { return d.nanos > 0 || c.others(r) > 0 }
+
+// hasLevel notes a level that was too low, by the reply to a call that was sent at sent.
+func (d *denial) hasLevel(p *Policy, level float64, sent time.Duration) {
 	d.level, d.nanos, d.at, d.until = level, 0, sent, 0
 	d.bound, d.steps = 0, nil
 	if p.Call.Algorithm == lua.TokenBucket {
@@ -60,7 +135,7 @@ func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Du
 		retry > 0 && retry < p.wait(float64(least-whole-1))-time.Microsecond
 	if p.Call.Algorithm != lua.TokenBucket || byOther || others {
 		known := d.steps
-		d.learn(p, level, sent)
+		d.hasLevel(p, level, sent)
 		d.nanos = 0
 		d.believe(p, now, retry)
 		s := step{least, never, d.until}
@@ -76,7 +151,7 @@ func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Du
 	if retry >= 0 {
 		level = max(level, min(float64(least)-p.refill(retry), level+1))
 	}
-	d.learn(p, level, sent)
+	d.hasLevel(p, level, sent)
 	d.believe(p, now, retry)
 }
 
@@ -98,7 +173,7 @@ func (d *denial) granted(p *Policy, c Call, r lua.Reply, now time.Duration) bool
 	if level < float64(r.Level) { // round trips differ: this is no more exact than they are
 		part = 0
 	}
-	d.learn(p, float64(r.Level)+part, c.sent)
+	d.hasLevel(p, float64(r.Level)+part, c.sent)
 	if !c.Direct {
 		d.bound -= float64(c.Hold + r.Grant)
 	}
@@ -169,8 +244,8 @@ func (d *denial) wait(now time.Duration, need int64) time.Duration {
 	return d.ready(need) - now
 }
 
-// seal works out what the denial means for one token. It is called last, before the denial is stored.
-func (d *denial) seal() {
+// answerOne works out what the denial means for one token. It is called last, before the denial is stored.
+func (d *denial) answerOne() {
 	ready := d.ready(1)
 	if d.reserved > 0 {
 		ready = max(d.ready(1+d.reserved), d.reservedUntil)
@@ -194,7 +269,7 @@ func (d *denial) earliest(need int64) (at time.Duration, known bool) {
 	return d.ready(need), false
 }
 
-// knows reports whether what was learned says anything about need tokens.
+// knows reports whether what is known says anything about need tokens.
 func (d *denial) knows(need int64) bool {
 	if d.nanos > 0 {
 		return float64(need) <= d.bound

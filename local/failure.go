@@ -181,7 +181,7 @@ func (b *Bucket) failCredits() {
 // unanswered gives up the refund of a call: it counts at most once, so it is not sent again.
 func (b *Bucket) unanswered(c Call) {
 	if c.Ret+c.Refund+c.settledNow > 0 || c.credits > 0 { // it may have been executed
-		b.setCertainty(doubtful)
+		b.view.bound(doubtful)
 	}
 	if own := c.Refund - c.Given; own > 0 { // what settles a log states a cost, and is repeated
 		b.lease.ledger.burnRefund(own)
@@ -198,7 +198,7 @@ func (b *Bucket) forgive() {
 
 // giveUp forgives the debt and burns the refund. It reports the debt.
 func (b *Bucket) giveUp() (forgiven int64) {
-	l, w := b.lease, b.windows()
+	l, w := b.lease, b.denied.windows()
 	forgiven = l.fallback.forgive(b.Policy().FailMode)
 	l.ledger.burnRefund(l.ledger.toRefund)
 	w.forgetDebt()
@@ -206,10 +206,7 @@ func (b *Bucket) giveUp() (forgiven int64) {
 	return forgiven
 }
 
-// owing reports what was admitted without Redis and is not settled.
-func (b *Bucket) owing() int64 { return b.lease.owing(b.Policy().FailMode) }
-
 // mustReport reports whether a call is wanted that tells Redis of another limit.
 func (b *Bucket) mustReport() bool {
-	return b.view.probe == probeReport && b.byLimit() && b.life != closed
+	return b.view.probe == probeReport && b.Policy().Rule == ByLimit && b.life != closed
 }

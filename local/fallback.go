@@ -61,7 +61,7 @@ func (b *Bucket) Fallback(now time.Duration, n, fleet int64) Verdict {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.life == closed || !b.decides(n) {
+	if b.life == closed || !b.Policy().decides(n) {
 		return Verdict{Outcome: Outdated}
 	}
 	if b.pending.count() == 0 {
@@ -113,7 +113,7 @@ func (b *Bucket) ForeseeFallback(now time.Duration, n, fleet int64) Verdict {
 }
 
 func (b *Bucket) foreseeFallback(now time.Duration, n, fleet int64) Verdict {
-	if b.life == closed || !b.decides(n) {
+	if b.life == closed || !b.Policy().decides(n) {
 		return Verdict{Outcome: Outdated}
 	}
 	held := b.lease.live(now)

@@ -20,7 +20,7 @@ type hot struct {
 	life    life
 	upkeep  upkeep
 
-	denied atomic.Pointer[denial] // nil denies nothing
+	denied denials // a nil one denies nothing
 	view   view
 
 	refused atomic.Int64 // tokens refused by the limit, or while the rule is Blocked by that
@@ -148,4 +148,18 @@ func (h *hot) Foresee(now time.Duration, n int64) (Verdict, bool) {
 		return Verdict{Outcome: Admitted, Left: h.remaining(held)}, true
 	}
 	return h.Refuse(now, n)
+}
+
+// levelAt is the level in Redis by the last reply and the refill since. The mutex is held.
+func (h *hot) levelAt(now time.Duration) int64 {
+	return h.view.levelAt(now, h.Policy(), h.denied.windows())
+}
+
+// owing reports what was admitted without Redis and is not settled. The mutex is held.
+func (h *hot) owing() int64 { return h.lease.owing(h.Policy().FailMode) }
+
+// openPot lets takers at the pot if there is one, nobody waits and the limit decides. Else it keeps them off. The mutex is
+// held.
+func (h *hot) openPot(waiting int) {
+	h.ready.Store(h.lease != nil && waiting == 0 && !h.denied.Load().reserves() && h.Policy().Rule == ByLimit && h.life != closed)
 }

@@ -35,13 +35,8 @@ func (b *Bucket) needLease() *leaseState {
 	for w := range b.pending.waiting() {
 		b.lease.maxCost.note(w.cost)
 	}
-	b.openPot()
+	b.openPot(b.pending.count())
 	return b.lease
-}
-
-// openPot lets takers at the pot if there is one, nobody waits and the limit decides. Else it keeps them off.
-func (b *Bucket) openPot() {
-	b.ready.Store(b.lease != nil && b.pending.count() == 0 && !b.denied.Load().reserves() && b.life != closed && b.byLimit())
 }
 
 // take is [pot.take], if there is a pot.

@@ -45,7 +45,7 @@ func (b *Bucket) sendAfterBackOff(now time.Duration) Effect {
 // extendAt is when a lease that still holds tokens must be seen to: what ends in the pot is burnt. At the edge of a
 // fixed window it ends anyway: without that, each process made a call every 10 ms of the last 250 ms of each window.
 func (b *Bucket) extendAt() time.Duration {
-	if b.windows().endsWithWindow() {
+	if b.denied.windows().endsWithWindow() {
 		return never
 	}
 	deadline := b.lease.pot.deadline.Load()
@@ -120,8 +120,8 @@ func (b *Bucket) Expire(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.needLease().expire() // it knows what is of the old id
-	b.windows().forgetRefunds()
-	b.setCertainty(doubtful) // nobody here knows how long the clock stood still
+	b.denied.windows().forgetRefunds()
+	b.view.bound(doubtful) // nobody here knows how long the clock stood still
 	c, ok := b.pending.cancel()
 	if !ok {
 		return b.next(now)
@@ -180,7 +180,7 @@ func (b *Bucket) Burn(now time.Duration) {
 func (b *Bucket) close() {
 	b.life = closed
 	b.ready.Store(false)
-	w := b.windows()
+	w := b.denied.windows()
 	b.denied.Store(nil) // or it would go on to refuse
 	if b.lease != nil {
 		b.lease.burn()

@@ -40,7 +40,7 @@ func TestAProcessHoldsASmallPartOfASlowLimit(t *testing.T) {
 		r.b.view.fleet = int32(c.fleet)
 		r.b.view.level.Store(c.left)
 		r.b.view.at = r.now
-		if w := r.b.windows(); w != nil {
+		if w := r.b.denied.windows(); w != nil {
 			w.clearAt.Store(int64(r.now + c.per))
 		}
 		r.b.needLease().pot.refill(r.now, c.held, r.now+time.Second)

@@ -34,7 +34,7 @@ func (b *Bucket) needPending() *pending {
 func (b *Bucket) conclude() {
 	p := b.pending
 	if p == nil {
-		b.openPot()
+		b.openPot(b.pending.count())
 		return
 	}
 	decided := p.waiters.takeDecided()
@@ -43,7 +43,7 @@ func (b *Bucket) conclude() {
 		*p = pending{}
 		pendings.Put(p)
 	}
-	b.openPot()
+	b.openPot(b.pending.count())
 	decided.deliver()
 }
 

@@ -192,6 +192,9 @@ func (p *Policy) wait(x float64) time.Duration {
 	return time.Duration(max(d, 0))
 }
 
+// decides reports whether the limit decides over n tokens. It did when the owner looked, but it may have changed.
+func (p *Policy) decides(n int64) bool { return p.Rule == ByLimit && n <= p.Cap }
+
 // countPaid counts n tokens of settled debt that were charged.
 func (p *Policy) countPaid(n int64) {
 	if p.Paid != nil && n > 0 {
@@ -231,6 +234,14 @@ func (p *Policy) holdOff(period time.Duration) time.Duration {
 		return min(period, p.Window/slidingHoldOff)
 	}
 	return period
+}
+
+// holdsOff reports whether everything is denied for a while after a short grant. As a rule what is left is for others,
+// or, if nothing was granted, for cheaper requests. A sliding window and a slow limit are asked as long as there is
+// something left: as a window fills up, the grants get smaller and more frequent, down to one token at a time, and nobody
+// is refused before it is full.
+func (p *Policy) holdsOff(r lua.Reply) bool {
+	return r.Level < 1 || r.Grant > 0 && p.Window == 0 && !p.slow()
 }
 
 // period reports how long a lease should last if 99 of 100 calls take at most trip. That is Period, doubled up to twice

@@ -18,8 +18,8 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 	b.pending.again, b.view.failures = false, 0
 	b.granted += r.Grant
 	b.lease.answered(c)
-	b.see(c, r)
-	b.windows().replied(c, now, r)
+	b.view.update(c, r, b.denied.windows(), b.owing() > 0)
+	b.denied.windows().replied(c, now, r)
 	if c.settles != nil {
 		b.lease.ledger.refundAnswered(c.settledNow, r)
 	}
@@ -27,7 +27,10 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 		b.acceptLease(now, c, r) // before it is known that there is no more: see Refuse
 		b.lower(now, c.Policy.numbers(), b.Policy())
 	}
-	b.lease.renewFrom(b.learn(now, c, r)) // before anybody has a verdict
+	d := b.denied.copy()
+	renewal := d.replied(b.Policy(), c, r, now)
+	b.denied.put(&d) // before anybody has a verdict
+	b.lease.renewFrom(renewal)
 	for w := range b.pending.waiting() {
 		w.Active = r.Active
 	}
@@ -39,7 +42,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 	b.account(now)
 	b.conclude()
 	if c.Reset > 0 && r.Flags&lua.Unapplied == 0 { // what was admitted until then is forgiven
-		b.forget(b.windows().debts.drop(c.sent))
+		b.forget(b.denied.windows().debts.drop(c.sent))
 	}
 	if b.freezes() && c.Debt > 0 && b.lease.fallback.debt.admitted > 0 { // more than was frozen, and no refill pays it
 		b.view.probe = probeNow
@@ -73,55 +76,6 @@ func (l *leaseState) answered(c Call) {
 	c.Policy.countPaid(c.certain)
 }
 
-// learn notes what a reply says about what is refused from now on. It reports until when no renewal makes sense. What
-// comes for those who wait and ask again leaves the hold-off of the others as it was.
-func (b *Bucket) learn(now time.Duration, c Call, r lua.Reply) (renewal time.Duration) {
-	var d denial
-	old := b.denied.Load()
-	if old != nil {
-		d = *old
-	}
-	short, byOther := r.Grant < c.Want, r.Flags&lua.OtherTerms != 0
-	switch {
-	case short && r.Grant == 0:
-		d.refused(b.Policy(), c.Min, r.Level, c.sent, now, micros(r.Retry), byOther)
-	case c.forWaiters && !byOther && (short || r.Level < 1) && d.granted(b.Policy(), c, r, now): // so the next need not ask to know
-	case short:
-		d.learn(b.Policy(), float64(r.Level), c.sent) // for the retry time; the hold-off denies
-		if d.nanos == 0 && r.Retry > 0 {
-			d.refused(b.Policy(), 1, r.Level, c.sent, now, micros(r.Retry), byOther)
-		}
-	case c.Want > 0 || c.credits > 0:
-		d = denial{windows: d.windows, reserved: d.reserved, reservedUntil: d.reservedUntil}
-	default:
-		d.correct(b.Policy(), r.Level, c.sent)
-	}
-	renewal = d.holdOff
-	if short && c.leases() && b.holdsOff(r) {
-		renewal = c.sent + b.Policy().between(0.75, 1.25, b.Policy().holdOff(c.period))
-		if d.windows.endsWithWindow() {
-			renewal = min(renewal, now+micros(r.TTLLeft)) // then another window begins, and nothing of it is used
-		}
-	}
-	if !c.forWaiters && d.leaves(c, r) {
-		d.holdOff = renewal
-	}
-	b.deny(old, &d)
-	return renewal
-}
-
-// leaves reports whether a hold-off leaves something to others, or spares calls. Otherwise Redis has told when to ask.
-func (d *denial) leaves(c Call, r lua.Reply) bool { return d.nanos > 0 || c.others(r) > 0 }
-
-// holdsOff reports whether everything is denied for a while after a short grant. As a rule what is left is for others,
-// or, if nothing was granted, for cheaper requests. A sliding window and a slow limit are asked as long as there is
-// something left: as a window fills up, the grants get smaller and more frequent, down to one token at a time, and nobody
-// is refused before it is full.
-func (b *Bucket) holdsOff(r lua.Reply) bool {
-	p := b.Policy()
-	return r.Level < 1 || r.Grant > 0 && p.Window == 0 && !p.slow()
-}
-
 // acceptLease settles what a call stated, and adds its grant to the pot.
 func (b *Bucket) acceptLease(now time.Duration, c Call, r lua.Reply) {
 	l := b.lease
@@ -133,7 +87,7 @@ func (b *Bucket) acceptLease(now time.Duration, c Call, r lua.Reply) {
 	l.ledger.refundAnswered(c.Refund-c.Given, r)
 	end := c.sent + usable(min(c.ttl, micros(r.TTLLeft))) // counted from the sending: Redis counts from later
 	l.ledger.burnt += l.pot.refill(now, r.Grant, end)
-	b.windows().leased(b.Policy(), c, r)
+	b.denied.windows().leased(b.Policy(), c, r)
 	l.outUntil = now + c.ttl
 	if c.Hold+r.Grant == 0 {
 		l.outUntil = 0

@@ -40,7 +40,7 @@ func (b *Bucket) Return(now time.Duration, n int64, from Source, gen int64, s *S
 		b.account(now)
 		// A call under way may have charged its part of the debt already. That part stays.
 		if d := &l.fallback.debt; b.freezes() {
-			d.admitted -= b.windows().debts.lower(n)
+			d.admitted -= b.denied.windows().debts.lower(n)
 		} else {
 			d.lower(n, b.reporting())
 		}
@@ -76,22 +76,11 @@ func (b *Bucket) Charge(now time.Duration, n int64) (e Effect, taken, forgiven i
 	charged := min(n, b.Policy().Cap+b.Policy().maxDebt())
 	taken = b.needLease().pot.takeUpTo(now, charged)
 	b.owe(now, charged-taken, charged-taken)
-	if old := b.denied.Load(); old != nil && taken < charged { // what was refused before did not know of it
-		d := *old
+	if d := b.denied.copy(); taken < charged && d != (denial{}) { // what was refused before did not know of it
 		d.charge(b.Policy(), now, charged-taken)
-		b.deny(old, &d)
+		b.denied.put(&d)
 	}
 	return b.next(now), taken, n - charged, true
-}
-
-// ChargedBy reports the tokens of charges that the call seq reports, if it is under way.
-func (b *Bucket) ChargedBy(seq int64) int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.pending.carries(seq) {
-		return 0
-	}
-	return b.pending.call.certain
 }
 
 // Charged reports the tokens of charges that Redis is not known to have heard of.

@@ -55,7 +55,7 @@ func (b *Bucket) setPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 	b.changeNumbers(now, old, p)
 	b.policy.Store(p)
 	if p.Cap != old.Cap || p.Tokens != old.Tokens || p.Per != old.Per {
-		b.setCertainty(doubtful)
+		b.view.bound(doubtful)
 	}
 	if b.view.fleet != 0 && p.Rule == ByLimit {
 		b.share.resize(p, now, int64(b.view.fleet), false)
@@ -64,7 +64,7 @@ func (b *Bucket) setPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 		b.view.level.Store(p.Cap)
 	}
 	if p.numbers() != old.numbers() || p.Rule != old.Rule || p.FailMode != old.FailMode || p.Window != old.Window {
-		b.forgetDenial()
+		b.denied.clear()
 	}
 	if !b.queued && !b.pending.calling() {
 		b.lease.renewFrom(max(now, b.lease.backOffEnd()))
@@ -78,15 +78,6 @@ func (b *Bucket) setPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 	effect := b.next(now)
 	effect.Report = b.mustReport() && !b.queued && !b.pending.calling()
 	return folded, effect
-}
-
-// forgetDenial forgets what is known to be denied.
-func (b *Bucket) forgetDenial() {
-	if w := b.windows(); w != nil {
-		b.denied.Store(&denial{windows: w})
-	} else {
-		b.denied.Store(nil)
-	}
 }
 
 // Inherit makes b the successor of a closed bucket of its key, before something comes back that was taken there. p was
@@ -135,4 +126,12 @@ func (b *Bucket) lower(now time.Duration, was Numbers, p *Policy) {
 	if b.lease.out(now) && p.numbers().below(was) {
 		b.lease.giveBack()
 	}
+}
+
+// full reports whether the bucket in Redis is full with nothing out, by all that is known here, and so as good as none.
+func (b *Bucket) full(now time.Duration) bool {
+	if b.view.certainty&outgrown != 0 || b.queued || b.pending.calling() || b.view.failures > 0 || b.lease.out(now) || b.lease.owes() {
+		return false
+	}
+	return b.levelAt(now) >= b.Policy().Cap
 }

@@ -23,26 +23,10 @@ func (b *Bucket) reserve(n int64, until time.Duration) {
 	if b.life == closed {
 		return
 	}
-	var d denial
-	old := b.denied.Load()
-	if old != nil {
-		d = *old
-	}
+	d := b.denied.copy()
 	d.reserved, d.reservedUntil = n, until
-	b.deny(old, &d)
-	b.openPot()
-}
-
-// deny stores what is denied now, if it differs from old.
-func (b *Bucket) deny(old, d *denial) {
-	d.seal()
-	switch {
-	case *d == denial{}:
-		b.denied.Store(nil)
-	case old == nil || *d != *old:
-		kept := *d // so that only what is kept is allocated
-		b.denied.Store(&kept)
-	}
+	b.denied.put(&d)
+	b.openPot(b.pending.count())
 }
 
 // maxAskers is how many processes may ask for each token that they wait for.

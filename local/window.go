@@ -92,10 +92,10 @@ func (w *windowState) countsUntil(c Call, r lua.Reply, epoch int64) {
 
 // dropDebts forgets what counts in no window any more, before a call is made.
 func (b *Bucket) dropDebts(now time.Duration, c Conditions) {
-	if !b.freezes() || len(b.windows().debts) == 0 {
+	if !b.freezes() || len(b.denied.windows().debts) == 0 {
 		return
 	}
-	p, debts := b.Policy(), &b.windows().debts
+	p, debts := b.Policy(), &b.denied.windows().debts
 	if p.Call.Algorithm != lua.FixedWindow || !c.Clock {
 		b.forget(debts.drop(now - p.window()))
 		return
@@ -129,7 +129,7 @@ func (w *windowState) refundAt(n int64, s *Stamp, algorithm lua.Algorithm) bool 
 // refund puts n tokens that were counted at a stamp among those that are to be refunded, or burns them.
 func (b *Bucket) refund(n int64, s *Stamp) {
 	l := &b.needLease().ledger
-	if b.windows().refundAt(n, s, b.Policy().Call.Algorithm) {
+	if b.denied.windows().refundAt(n, s, b.Policy().Call.Algorithm) {
 		l.toRefund += n
 	} else {
 		l.burnt += n
@@ -175,19 +175,11 @@ func (b *Bucket) reporting() int64 {
 	return 0
 }
 
-// windows is nil if the policy just refills.
-func (h *hot) windows() *windowState {
-	if d := h.denied.Load(); d != nil {
-		return d.windows
-	}
-	return nil
-}
-
 // LastReport reports what Redis said last about a policy that does not just refill: which of its limits, from 1,
 // refused last or else has the least left, and when nothing that was known counts any more. Before Redis said anything
 // both are 0. It takes no lock.
 func (h *hot) LastReport(refused bool) (which uint8, clear time.Duration) {
-	w := h.windows()
+	w := h.denied.windows()
 	if w == nil {
 		return 0, 0
 	}
@@ -201,7 +193,7 @@ func (h *hot) LastReport(refused bool) (which uint8, clear time.Duration) {
 // LastStamp reports when tokens that are taken now were counted, or earlier. It is nil for a policy that refills. Read
 // it before the tokens are taken.
 func (h *hot) LastStamp() *Stamp {
-	if w := h.windows(); w != nil {
+	if w := h.denied.windows(); w != nil {
 		return w.stamp.Load()
 	}
 	return nil
@@ -215,5 +207,5 @@ func (h *hot) admits(left int64) Verdict {
 // freezes reports whether a debt counts where it was made. It stays as it was reported until it is accepted, so that
 // repeating does no harm.
 func (h *hot) freezes() bool {
-	return h.windows() != nil && h.Policy().Call.Algorithm != lua.TokenBuckets
+	return h.denied.windows() != nil && h.Policy().Call.Algorithm != lua.TokenBuckets
 }

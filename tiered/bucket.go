@@ -125,7 +125,7 @@ func (b *bucket) Finish(n *dispatch.Node, now time.Duration, call *lua.Call, sen
 	case r.Err != nil:
 		l.countFailure(call, r.Err)
 		class := failover.Classify(r.Err)
-		b.reportError(n, call, r.Err, class.String())
+		b.reportError(n, now, call, r.Err, class.String())
 		if class == failover.KeyFault {
 			var forgiven int64
 			e, forgiven = b.Rejected(now, seq)
@@ -136,12 +136,12 @@ func (b *bucket) Finish(n *dispatch.Node, now time.Duration, call *lua.Call, sen
 		}
 	case code == lua.Granted || code == lua.Denied || code == lua.Replay:
 		if call.Debt > 0 {
-			healthOf(n).countReported(call.Debt - b.ChargedBy(seq))
+			healthOf(n).countReported(call.Debt - b.UnderWay(now, seq).Charged)
 		}
 		if b.wasLost(now, n, call, r.Reply) {
 			b.reportLoss(n)
 		}
-		if t := l.group.trace; t.hooks.Lease != nil && !b.Quiet(seq) {
+		if t := l.group.trace; t.hooks.Lease != nil && !b.UnderWay(now, seq).Quiet {
 			t.lease(LeaseEvent{
 				Node: string(n.ID()), Policy: l.name, Key: b.key(),
 				Direct: call.Lease == "", Asked: call.Want, Granted: r.Reply.Grant, Held: call.Hold,
@@ -155,10 +155,10 @@ func (b *bucket) Finish(n *dispatch.Node, now time.Duration, call *lua.Call, sen
 			l.forgive(r.Reply.Forgiven)
 		}
 	case code == lua.Late:
-		b.reportError(n, call, errLate, "late")
+		b.reportError(n, now, call, errLate, "late")
 		e = b.Late(now, seq)
 	default:
-		b.reportError(n, call, errStale, "stale")
+		b.reportError(n, now, call, errStale, "stale")
 		e = b.Fail(now, seq)
 	}
 	b.apply(now, e)
@@ -173,9 +173,9 @@ func refunded(c *lua.Call, r lua.Reply) int64 {
 }
 
 // reportError reports a call that failed to the hooks.
-func (b *bucket) reportError(n *dispatch.Node, call *lua.Call, err error, class string) {
+func (b *bucket) reportError(n *dispatch.Node, now time.Duration, call *lua.Call, err error, class string) {
 	l := b.limiter()
-	if t := l.group.trace; t.hooks.Error != nil && !b.Quiet(call.Seq) {
+	if t := l.group.trace; t.hooks.Error != nil && !b.UnderWay(now, call.Seq).Quiet {
 		t.failure(ErrorEvent{
 			Node: string(n.ID()), Policy: l.name, Key: b.key(), Err: err, Class: class, Asked: call.Want,
 		})
@@ -190,7 +190,7 @@ func (b *bucket) reportError(n *dispatch.Node, call *lua.Call, err error, class 
 // An outage outlives the records of leases, and where others use the key no process knows its level. So after an outage
 // another epoch of a key that was half used shows a loss too, until a bucket is found to have its epoch still.
 func (b *bucket) wasLost(now time.Duration, n *dispatch.Node, call *lua.Call, r lua.Reply) bool {
-	if r.Flags&lua.Unrecorded != 0 && b.LostRecord(now, call.Seq) {
+	if r.Flags&lua.Unrecorded != 0 && b.UnderWay(now, call.Seq).Leased {
 		return true
 	}
 	h, other := healthOf(n), r.Flags&lua.OtherEpoch != 0
@@ -200,7 +200,8 @@ func (b *bucket) wasLost(now time.Duration, n *dispatch.Node, call *lua.Call, r 
 		}
 		return false
 	}
-	return b.Outlives(now, call.Epoch) || now < h.doubted() && b.Expected(now, call.Epoch)
+	surely, likely := b.Lives(now, call.Epoch)
+	return surely || likely && now < h.doubted()
 }
 
 // reportLoss reports that Redis has lost the bucket. Many losses, as after a flush, make one line in the log.
