@@ -77,7 +77,8 @@ func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter)
 	if b.lease.backsOff(now) {
 		return Verdict{Outcome: Failed, Left: b.remaining(b.lease.live(now))}, Effect{}
 	}
-	b.needPending().waiters.join(w)
+	b.pending = b.pending.orNew()
+	b.pending.waiters.join(w)
 	b.ready.Store(false)
 	return Verdict{Outcome: Waiting}, b.send()
 }
@@ -163,9 +164,9 @@ func (b *Bucket) Credit(w *Waiter, n int64) (Verdict, Effect) {
 	if b.life == closed || b.Policy().Rule != ByLimit {
 		return Verdict{Outcome: Outdated}, Effect{}
 	}
-	p := b.needPending()
 	w.cost = n
-	p.credits = append(p.credits, w)
+	b.pending = b.pending.orNew()
+	b.pending.credits = append(b.pending.credits, w)
 	return Verdict{Outcome: Waiting}, b.send()
 }
 

@@ -86,7 +86,7 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	b.lease.dropEnded(now)
 	b.setFleet(now, c.Fleet)
 	b.account(now)
-	b.dropDebts(now, c)
+	b.lease.forget(b.Policy(), b.denied.windows().outdated(b.Policy(), now, c))
 	m := newComposer(b, now, c, false)
 	ok := m.next()
 	b.lease.fadeCost()
@@ -94,7 +94,8 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 		return Call{}, b.sendNothing(now, c.RoundTrip)
 	}
 	m.state()
-	b.needPending().call = m.call
+	b.pending = b.pending.orNew()
+	b.pending.call = m.call
 	b.lease.callSent()
 	return m.call, Effect{}
 }
@@ -102,7 +103,7 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 // sendNothing ends a turn in which there was nothing to send.
 func (b *Bucket) sendNothing(now, trip time.Duration) Effect {
 	again := now + b.Policy().breath(trip)
-	b.failCredits()          // without the node's clock there is no credit
+	b.pending.failCredits()  // without the node's clock there is no credit
 	b.lease.renewFrom(again) // so that not every decision looks again
 	b.forgive()
 	b.pending.stopRepeating()
@@ -138,7 +139,7 @@ func (b *Bucket) DryRun(now time.Duration, n int64, c Conditions) (call Call, as
 	}
 	b.lease.dropEnded(now) // as before any call
 	b.account(now)
-	b.dropDebts(now, c)
+	b.lease.forget(b.Policy(), b.denied.windows().outdated(b.Policy(), now, c))
 	m := newComposer(b, now, c, true)
 	return m.dryRun(n), true
 }

@@ -53,35 +53,34 @@ func (b *Bucket) owe(at time.Duration, n, certain int64) {
 	f.debt.certain += certain
 	if b.freezes() {
 		p, w := b.Policy(), b.denied.windows()
-		b.forget(w.debts.drop(at - p.window()))
-		b.forget(w.debts.add(at, n, certain, p.window()/piecesPerWindow))
+		b.lease.forget(p, w.debts.drop(at-p.window()))
+		b.lease.forget(p, w.debts.add(at, n, certain, p.window()/piecesPerWindow))
 		return
 	}
-	if p := b.Policy(); f.debt.admitted <= p.Cap+p.maxDebt() { // it matters in any case
+	p := b.Policy()
+	if f.debt.admitted <= p.Cap+p.maxDebt() { // it matters in any case
 		return
 	}
-	if most := b.mostOwed(at); f.debt.admitted > most {
-		f.settled += f.debt.lower(f.debt.admitted-most, b.reporting())
+	if most := p.mostOwed(time.Second + max(at-b.view.at, 0)/time.Duration(max(b.view.fleet, 1))); f.debt.admitted > most {
+		f.settled += f.debt.lower(f.debt.admitted-most, b.pending.reporting())
 	}
 }
 
 // forget notes that a part of the debt of a window is forgiven: nothing would count it.
-func (b *Bucket) forget(forgotten debt) {
+func (l *leaseState) forget(p *Policy, forgotten debt) {
 	if forgotten == (debt{}) {
 		return
 	}
-	f := &b.lease.fallback
+	f := &l.fallback
 	f.debt.admitted -= forgotten.admitted
 	f.debt.certain -= forgotten.certain
 	f.settled += forgotten.admitted
-	b.Policy().countPaid(forgotten.certain)
+	p.countPaid(forgotten.certain)
 }
 
 // mostOwed is the largest debt that can matter: the one that takes a full bucket as low as it may go, and what may have
-// overflowed since the level was last seen, because that pays.
-func (b *Bucket) mostOwed(at time.Duration) int64 {
-	p := b.Policy()
-	refilled := time.Second + max(at-b.view.at, 0)/time.Duration(max(b.view.fleet, 1))
+// overflowed since the level was last seen, because that pays. The bucket was refilled for so long.
+func (p *Policy) mostOwed(refilled time.Duration) int64 {
 	most := float64(p.Cap+p.maxDebt()) + p.refill(refilled)
 	if len(p.Call.Also) > 0 { // those are the smallest numbers
 		for _, l := range p.Call.Limits() {

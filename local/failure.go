@@ -29,7 +29,8 @@ func (b *Bucket) Fail(now time.Duration, seq int64) Effect {
 	if !ok {
 		return Effect{}
 	}
-	return b.fail(now, c)
+	b.fail(now, c, Failed)
+	return b.next(now)
 }
 
 // Late ends the call seq, which reached the node after its deadline: nothing was done, and the node's clock is known
@@ -48,7 +49,8 @@ func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 		b.serveLast(now, Verdict{Outcome: Failed})
 		return b.next(now)
 	case second:
-		return b.fail(now, c)
+		b.fail(now, c, Failed)
+		return b.next(now)
 	}
 	b.pending.again = true
 	b.unanswered(c)
@@ -77,7 +79,7 @@ func (b *Bucket) Rejected(now time.Duration, seq int64) (e Effect, forgiven int6
 	c.Refund, c.Given = 0, 0 // burnt
 	if b.lease != nil && (b.retired() || b.view.failures+1 >= retries) {
 		b.account(now)
-		forgiven = b.giveUp()
+		forgiven = b.lease.giveUp(b.Policy().FailMode, b.denied.windows())
 		b.lease.ledger.burnReturn()
 		if b.retired() {
 			b.lease.burn()
@@ -89,10 +91,11 @@ func (b *Bucket) Rejected(now time.Duration, seq int64) (e Effect, forgiven int6
 	}
 	toReturn, toRefund := b.lease.goingBack()
 	if !carried || b.retired() || b.owing()+toRefund+toReturn > 0 {
-		return b.fail(now, c), forgiven
+		b.fail(now, c, Failed)
+		return b.next(now), forgiven
 	}
-	b.failWith(now, c, Outdated)
-	b.pause(now)
+	b.fail(now, c, Outdated)
+	b.needLease().pause(now)
 	return b.next(now), forgiven
 }
 
@@ -135,19 +138,15 @@ func (b *Bucket) Drop(now time.Duration) Effect {
 	if b.retired() {
 		pause = maxBackoff // nobody waits for it, and there may be thousands
 	}
-	b.pause(now + b.Policy().between(0.5, 1, pause))
+	b.needLease().pause(now + b.Policy().between(0.5, 1, pause))
 	b.serveLast(now, Verdict{Outcome: Failed})
-	b.failCredits()
+	b.pending.failCredits()
+	b.conclude()
 	return b.next(now)
 }
 
-func (b *Bucket) fail(now time.Duration, c Call) Effect {
-	b.failWith(now, c, Failed)
-	return b.next(now)
-}
-
-// failWith ends a call without an answer. outcome is for those who wait for tokens.
-func (b *Bucket) failWith(now time.Duration, c Call, outcome Outcome) {
+// fail ends a call without an answer. outcome is for those who wait for tokens.
+func (b *Bucket) fail(now time.Duration, c Call, outcome Outcome) {
 	b.unanswered(c)
 	b.forgive()
 	b.pending.stopRepeating()
@@ -156,25 +155,9 @@ func (b *Bucket) failWith(now time.Duration, c Call, outcome Outcome) {
 	if c.first {
 		longest = min(longest, connecting*c.Policy.Timeout)
 	}
-	b.pause(now + b.Policy().between(0.5, 1, max(longest, minIdle)))
+	b.needLease().pause(now + b.Policy().between(0.5, 1, max(longest, minIdle)))
 	b.serveLast(now, Verdict{Outcome: outcome, Left: b.remaining(b.lease.live(now))})
-	b.failCredits()
-}
-
-// pause forbids to ask until a time.
-func (b *Bucket) pause(until time.Duration) {
-	l := b.needLease()
-	l.backOff = until
-	l.renewFrom(until)
-}
-
-// failCredits answers all credits that wait: they were not carried out.
-func (b *Bucket) failCredits() {
-	p := b.pending
-	if p == nil {
-		return
-	}
-	p.endCredits(len(p.credits), Verdict{Outcome: Failed})
+	b.pending.failCredits()
 	b.conclude()
 }
 
@@ -191,19 +174,9 @@ func (b *Bucket) unanswered(c Call) {
 // forgive drops debt and refund of a retired bucket that could not be sent with its return. They are worth one try, or
 // an outage would keep every evicted key, and a damaged key would stay for ever.
 func (b *Bucket) forgive() {
-	if b.retired() && b.lease != nil {
-		b.giveUp()
+	if b.retired() {
+		b.lease.giveUp(b.Policy().FailMode, b.denied.windows())
 	}
-}
-
-// giveUp forgives the debt and burns the refund. It reports the debt.
-func (b *Bucket) giveUp() (forgiven int64) {
-	l, w := b.lease, b.denied.windows()
-	forgiven = l.fallback.forgive(b.Policy().FailMode)
-	l.ledger.burnRefund(l.ledger.toRefund)
-	w.forgetDebt()
-	w.forgetRefunds()
-	return forgiven
 }
 
 // mustReport reports whether a call is wanted that tells Redis of another limit.

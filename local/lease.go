@@ -195,3 +195,37 @@ func (l *leaseState) burnReturns() {
 	l.ledger.burnReturn()
 	l.ledger.burnRefund(l.ledger.toRefund)
 }
+
+// extendAt is when a lease that still holds tokens must be seen to: what ends in the pot is burnt. At the edge of a
+// fixed window it ends anyway: without that, each process made a call every 10 ms of the last 250 ms of each window.
+func (l *leaseState) extendAt(p *Policy, w *windowState) time.Duration {
+	if w.endsWithWindow() {
+		return never
+	}
+	return time.Duration(l.pot.deadline.Load()) - p.ttl(p.period(0), p.Timeout)/4
+}
+
+// lower takes what is leased out of use if p is below the limit that it was leased under: it is to go back.
+func (l *leaseState) lower(now time.Duration, was Numbers, p *Policy) {
+	if l.out(now) && p.numbers().below(was) {
+		l.giveBack()
+	}
+}
+
+// pause forbids to ask until a time.
+func (l *leaseState) pause(until time.Duration) {
+	l.backOff = until
+	l.renewFrom(until)
+}
+
+// giveUp forgives the debt, which it reports, and burns the refund.
+func (l *leaseState) giveUp(m FailMode, w *windowState) (forgiven int64) {
+	if l == nil {
+		return 0
+	}
+	forgiven = l.fallback.forgive(m)
+	l.ledger.burnRefund(l.ledger.toRefund)
+	w.forgetDebt()
+	w.forgetRefunds()
+	return forgiven
+}

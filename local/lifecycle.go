@@ -29,7 +29,7 @@ func (b *Bucket) next(now time.Duration) Effect {
 		check = once
 	}
 	if l.pot.tokens.Load() > 0 {
-		check = min(check, b.extendAt())
+		check = min(check, b.lease.extendAt(b.Policy(), b.denied.windows()))
 	}
 	return Effect{Check: max(check, now+minIdle)}
 }
@@ -40,16 +40,6 @@ func (b *Bucket) sendAfterBackOff(now time.Duration) Effect {
 		return b.send()
 	}
 	return Effect{Check: b.lease.backOffEnd()}
-}
-
-// extendAt is when a lease that still holds tokens must be seen to: what ends in the pot is burnt. At the edge of a
-// fixed window it ends anyway: without that, each process made a call every 10 ms of the last 250 ms of each window.
-func (b *Bucket) extendAt() time.Duration {
-	if b.denied.windows().endsWithWindow() {
-		return never
-	}
-	deadline := b.lease.pot.deadline.Load()
-	return time.Duration(deadline) - b.Policy().ttl(b.Policy().period(0), b.Policy().Timeout)/4
 }
 
 // owesNothing reports that nothing is owed in either direction. A debt may be owed: it waits for the next call, because
@@ -100,7 +90,7 @@ func (b *Bucket) findDuty(now time.Duration) {
 	period := b.period(0)
 	need := b.demand.over(period)
 	giveBack := now-l.usedAt >= idle(period) || need < 1
-	if held := l.live(now); held > 0 && now >= b.extendAt() {
+	if held := l.live(now); held > 0 && now >= b.lease.extendAt(b.Policy(), b.denied.windows()) {
 		// It is used too slowly to be renewed. Keep what the next periods need, else give it back.
 		// Of a slow limit it goes back at once if it was not used lately: who waits for it is told to ask about now.
 		giveBack = giveBack || float64(held) > 4*need || b.Policy().slow() && now-l.usedAt >= period/2
@@ -127,7 +117,8 @@ func (b *Bucket) Expire(now time.Duration) Effect {
 		return b.next(now)
 	}
 	c.Refund = 0 // burnt
-	return b.fail(now, c)
+	b.fail(now, c, Failed)
+	return b.next(now)
 }
 
 // retire begins the end of a bucket that its cache evicted: whatever it holds goes back. It still answers those who
@@ -172,7 +163,7 @@ func (b *Bucket) Burn(now time.Duration) {
 	b.pending.stopRepeating()
 	// Not Outdated: looked up again, they would push out others who wait, and so on for ever.
 	b.serveLast(now, Verdict{Outcome: Failed})
-	b.failCredits()
+	b.pending.failCredits()
 	b.conclude()
 }
 

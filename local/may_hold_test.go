@@ -44,7 +44,7 @@ func TestAProcessHoldsASmallPartOfASlowLimit(t *testing.T) {
 			w.clearAt.Store(int64(r.now + c.per))
 		}
 		r.b.needLease().pot.refill(r.now, c.held, r.now+time.Second)
-		if got := r.b.mayHold(r.now, 250*ms); got != c.most {
+		if got := r.b.size(r.now, ms).most; got != c.most {
 			t.Errorf("%s: may hold %d, want %d", c.name, got, c.most)
 		}
 	}

@@ -20,12 +20,12 @@ type pending struct {
 
 var pendings = sync.Pool{New: func() any { return new(pending) }}
 
-// needPending returns the bucket's pending state, a new one if there is none.
-func (b *Bucket) needPending() *pending {
-	if b.pending == nil {
-		b.pending = pendings.Get().(*pending)
+// orNew returns a new pending state for a bucket that has none.
+func (p *pending) orNew() *pending {
+	if p == nil {
+		return pendings.Get().(*pending)
 	}
-	return b.pending
+	return p
 }
 
 // conclude ends a step that may have served somebody. It releases the pending state if nothing is left in it, and lets
@@ -133,6 +133,58 @@ func (p *pending) credited() (tokens int64) {
 		tokens = min(tokens+w.cost, lua.MostTokens)
 	}
 	return tokens
+}
+
+// handOut gives a direct grant to those it was asked for, with a verdict. It reports what nobody takes any more.
+func (p *pending) handOut(grant int64, v Verdict) int64 {
+	rest := grant // when all have what they cost
+	for w := range p.waiting() {
+		if w.asked && w.cost <= rest {
+			rest -= w.cost
+		}
+	}
+	for w := range p.waiting() {
+		if w.asked && w.cost <= grant {
+			w.MoreGranted = min(w.more, rest)
+			rest -= w.MoreGranted
+			grant -= w.cost + w.MoreGranted
+			p.decide(w, v)
+		}
+	}
+	return grant
+}
+
+// reporting is the part of the debt that a call under way reports and that refill may pay.
+func (p *pending) reporting() int64 {
+	if p.calling() {
+		return p.call.Debt - p.call.certain
+	}
+	return 0
+}
+
+// creditsAnswered answers those whose credits a call carried out. One that Redis did not carry out, because its deadline
+// lay too far ahead on a clock that was set back, is made a second time: this reply has told what the clock is. left is
+// what remains.
+func (p *pending) creditsAnswered(c Call, r lua.Reply, left int64, second bool) {
+	if c.credits == 0 {
+		return
+	}
+	v := Verdict{Outcome: Admitted, Left: left}
+	if r.Flags&lua.Unapplied != 0 && c.settles == nil { // of a log it is the settling that came to nothing
+		if !second {
+			p.again = true
+			return
+		}
+		v.Outcome = Failed
+	}
+	p.endCredits(c.credits, v)
+}
+
+// failCredits answers all credits that wait: they were not carried out.
+func (p *pending) failCredits() {
+	if p != nil {
+		p.endCredits(len(p.credits), Verdict{Outcome: Failed})
+	}
 }
 
 // endCredits gives the first n credits a verdict. Theirs is delivered at once: nobody else depends on it.

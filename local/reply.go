@@ -25,7 +25,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 	}
 	if !c.Direct {
 		b.acceptLease(now, c, r) // before it is known that there is no more: see Refuse
-		b.lower(now, c.Policy.numbers(), b.Policy())
+		b.lease.lower(now, c.Policy.numbers(), b.Policy())
 	}
 	d := b.denied.copy()
 	renewal := d.replied(b.Policy(), c, r, now)
@@ -34,15 +34,17 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 	for w := range b.pending.waiting() {
 		w.Active = r.Active
 	}
-	if !c.leases() {
-		b.handOut(r.Grant)
+	if !c.leases() { // no lease covers what nobody takes any more, so it never enters the pot
+		if rest := b.pending.handOut(r.Grant, b.admits(b.remaining(0))); rest > 0 {
+			b.refund(rest, b.LastStamp())
+		}
 	}
-	b.endCredit(now, c, r, second)
+	b.pending.creditsAnswered(c, r, b.remaining(b.lease.live(now)), second)
 	b.serve(now, levelLeft(c, r), c.leases())
 	b.account(now)
 	b.conclude()
 	if c.Reset > 0 && r.Flags&lua.Unapplied == 0 { // what was admitted until then is forgiven
-		b.forget(b.denied.windows().debts.drop(c.sent))
+		b.lease.forget(b.Policy(), b.denied.windows().debts.drop(c.sent))
 	}
 	if b.freezes() && c.Debt > 0 && b.lease.fallback.debt.admitted > 0 { // more than was frozen, and no refill pays it
 		b.view.probe = probeNow
@@ -100,43 +102,4 @@ func (b *Bucket) acceptLease(now time.Duration, c Call, r lua.Reply) {
 	if spent := b.spent(); c.Want > 0 || spent != l.usedSpent || !b.Policy().slow() {
 		l.used(now, spent)
 	}
-}
-
-// handOut gives a direct grant to those it was asked for. What nobody takes any more goes back: no lease covers it, so
-// it never enters the pot.
-func (b *Bucket) handOut(grant int64) {
-	rest := grant // when all have what they cost
-	for w := range b.pending.waiting() {
-		if w.asked && w.cost <= rest {
-			rest -= w.cost
-		}
-	}
-	for w := range b.pending.waiting() {
-		if w.asked && w.cost <= grant {
-			w.MoreGranted = min(w.more, rest)
-			rest -= w.MoreGranted
-			grant -= w.cost + w.MoreGranted
-			b.pending.decide(w, b.admits(b.remaining(0)))
-		}
-	}
-	if grant > 0 {
-		b.refund(grant, b.LastStamp())
-	}
-}
-
-// endCredit answers those whose credits a call carried out. One that Redis did not carry out, because its deadline
-// lay too far ahead on a clock that was set back, is made a second time: this reply has told what the clock is.
-func (b *Bucket) endCredit(now time.Duration, c Call, r lua.Reply, second bool) {
-	if c.credits == 0 {
-		return
-	}
-	v := Verdict{Outcome: Admitted, Left: b.remaining(b.lease.live(now))}
-	if r.Flags&lua.Unapplied != 0 && c.settles == nil { // of a log it is the settling that came to nothing
-		if !second {
-			b.pending.again = true
-			return
-		}
-		v.Outcome = Failed
-	}
-	b.pending.endCredits(c.credits, v)
 }

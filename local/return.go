@@ -42,7 +42,7 @@ func (b *Bucket) Return(now time.Duration, n int64, from Source, gen int64, s *S
 		if d := &l.fallback.debt; b.freezes() {
 			d.admitted -= b.denied.windows().debts.lower(n)
 		} else {
-			d.lower(n, b.reporting())
+			d.lower(n, b.pending.reporting())
 		}
 	case !l.pot.sameEra(gen): // a twin of this process may give the same tokens back: see Expire
 		l.ledger.burnt += n

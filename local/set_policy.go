@@ -98,7 +98,7 @@ func (b *Bucket) changeNumbers(now time.Duration, old, p *Policy) {
 	if p.Rule != ByLimit || known && was == p.numbers() {
 		return
 	}
-	b.lower(now, was, p)
+	b.lease.lower(now, was, p)
 	if p.Call.Algorithm.Window() { // no rate, so nothing came by the old one
 		return
 	}
@@ -118,13 +118,6 @@ func (b *Bucket) changeNumbers(now time.Duration, old, p *Policy) {
 	}
 	if b.view.probe == probeNot && b.life == inUse { // else a call will come that reports
 		b.view.probe = probeReport
-	}
-}
-
-// lower takes what is leased out of use if p is below the limit that it was leased under: it is to go back.
-func (b *Bucket) lower(now time.Duration, was Numbers, p *Policy) {
-	if b.lease.out(now) && p.numbers().below(was) {
-		b.lease.giveBack()
 	}
 }
 

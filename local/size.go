@@ -50,8 +50,10 @@ func (p *Policy) small(unit float64) bool {
 // size works out the sizing of the bucket now.
 func (b *Bucket) size(now, trip time.Duration) sizing {
 	cost, grant := b.lease.sized()
+	p := b.Policy()
 	period := b.period(trip)
-	return size(b.Policy(), &b.demand, period, trip, cost, grant, b.mayHold(now, period))
+	most := p.mayHold(b.view.fleet, max(b.levelAt(now), 0)+b.lease.live(now), period)
+	return size(p, &b.demand, period, trip, cost, grant, most)
 }
 
 // slow reports whether what is used comes back after a minute or more: in a window of that length, or in a bucket that
@@ -69,16 +71,15 @@ func (p *Policy) slow() bool {
 // less than 5. At 4 there are up to a fifth more calls than at 3 (docs/internals/sizing.md).
 const heldPart = 3
 
-// mayHold reports the most tokens that this process should hold of a slow limit: one in heldPart of its even part of what
-// is left, here and in Redis. So when Redis has no more, all processes together hold a third of what was left a lease ago
-// at most. Others are refused meanwhile. What comes back within two periods it may hold in any case: that is missed for no
-// longer, and a sliding window that is full would be asked for each token.
-func (b *Bucket) mayHold(now, period time.Duration) int64 {
-	p := b.Policy()
-	if b.view.fleet <= 1 || !p.slow() {
+// mayHold reports the most tokens that a process of a fleet should hold of a slow limit: one in heldPart of its even part
+// of what is left, here and in Redis. So when Redis has no more, all processes together hold a third of what was left a
+// lease ago at most. Others are refused meanwhile. What comes back within two periods it may hold in any case: that is
+// missed for no longer, and a sliding window that is full would be asked for each token.
+func (p *Policy) mayHold(fleet int32, left int64, period time.Duration) int64 {
+	if fleet <= 1 || !p.slow() {
 		return unlimited
 	}
-	most := (max(b.levelAt(now), 0) + b.lease.live(now)) / (heldPart * int64(b.view.fleet))
+	most := left / (heldPart * int64(fleet))
 	if p.Call.Algorithm != lua.FixedWindow {
 		most = max(most, int64(p.refill(2*period)))
 	}
@@ -87,24 +88,6 @@ func (b *Bucket) mayHold(now, period time.Duration) int64 {
 
 // maxOverdrawn is the longest period of a key over its limit. With the jitter of a hold-off it is longestDenial.
 const maxOverdrawn = longestDenial * 4 / 5
-
-// period reports how long a lease of the bucket should last. That is the policy's period, but longer for a key over a
-// slow limit: Redis had less than was asked for the last time, and this process is asked for at least one and a half
-// times its part. Then it lasts until the refill has brought two tokens for each process. So a process asks once for two
-// tokens, and not for each.
-func (b *Bucket) period(trip time.Duration) time.Duration {
-	p := b.Policy()
-	t := p.period(trip)
-	if p.Call.Algorithm != lua.TokenBucket || p.First != (Numbers{}) || p.Size > 0 || !b.denied.Load().scarce() {
-		return t
-	}
-	fleet := float64(max(b.view.fleet, 1))
-	long := min(p.wait(2*fleet), p.wait(float64(p.Cap)/4), maxOverdrawn)
-	if long <= t || b.demand.over(long)*fleet < 1.5*p.refill(long) || b.demand.over(long) < 2 {
-		return t
-	}
-	return long
-}
 
 // pays reports whether leasing is worth its calls. It begins when a period brings two requests, and ends when a period
 // brings less than one. If it began sooner, a small burst would lie in processes that do not need it: at 0.9 of 40/s
@@ -129,4 +112,22 @@ func (s sizing) want(p *Policy, pot, waiting, least int64) int64 {
 	}
 	want := max(lease+s.low-pot, waiting-pot)
 	return max(least, min(want, p.quarter(), max(s.most-pot, waiting-pot)))
+}
+
+// period reports how long a lease of the bucket should last. That is the policy's period, but longer for a key over a
+// slow limit: Redis had less than was asked for the last time, and this process is asked for at least one and a half
+// times its part. Then it lasts until the refill has brought two tokens for each process. So a process asks once for two
+// tokens, and not for each.
+func (b *Bucket) period(trip time.Duration) time.Duration {
+	p := b.Policy()
+	t := p.period(trip)
+	if p.Call.Algorithm != lua.TokenBucket || p.First != (Numbers{}) || p.Size > 0 || !b.denied.Load().scarce() {
+		return t
+	}
+	fleet := float64(max(b.view.fleet, 1))
+	long := min(p.wait(2*fleet), p.wait(float64(p.Cap)/4), maxOverdrawn)
+	if long <= t || b.demand.over(long)*fleet < 1.5*p.refill(long) || b.demand.over(long) < 2 {
+		return t
+	}
+	return long
 }

@@ -90,19 +90,18 @@ func (w *windowState) countsUntil(c Call, r lua.Reply, epoch int64) {
 	}
 }
 
-// dropDebts forgets what counts in no window any more, before a call is made.
-func (b *Bucket) dropDebts(now time.Duration, c Conditions) {
-	if !b.freezes() || len(b.denied.windows().debts) == 0 {
-		return
+// outdated forgets the debts that count in no window any more, before a call is made, and reports them.
+func (w *windowState) outdated(p *Policy, now time.Duration, c Conditions) (dropped debt) {
+	if w == nil || len(w.debts) == 0 {
+		return debt{}
 	}
-	p, debts := b.Policy(), &b.denied.windows().debts
 	if p.Call.Algorithm != lua.FixedWindow || !c.Clock {
-		b.forget(debts.drop(now - p.window()))
-		return
+		return w.debts.drop(now - p.window())
 	}
 	into := (c.Server - c.Phase) % p.Call.Period
-	b.forget(debts.drop(now - micros(into)))
-	debts.join()
+	dropped = w.debts.drop(now - micros(into))
+	w.debts.join()
+	return dropped
 }
 
 // refundAt prepares a refund of n tokens that were counted at a stamp. It reports false if they cannot be given back.
@@ -165,14 +164,6 @@ func (w *windowState) forgetDebt() {
 	if w != nil {
 		w.debts = nil
 	}
-}
-
-// reporting is the part of the debt that a call under way reports and that refill may pay.
-func (b *Bucket) reporting() int64 {
-	if b.pending.calling() {
-		return b.pending.call.Debt - b.pending.call.certain
-	}
-	return 0
 }
 
 // LastReport reports what Redis said last about a policy that does not just refill: which of its limits, from 1,
