@@ -63,8 +63,8 @@ func story(t *testing.T, seed uint64, f Faults, quiet int) (lines []string) {
 // The same seed and the same calls: the same faults, call by call. Another seed: others.
 func TestSeed(t *testing.T) {
 	for name, f := range map[string]Faults{
-		"cut before": {CutBefore: 0.05}, "cut after": {CutAfter: 0.05}, "jitter": {Jitter: time.Second}, "corrupt": {Corrupt: 0.3},
-		"all": {CutBefore: 0.01, CutAfter: 0.01, Jitter: time.Second, Corrupt: 0.3, Rate: 1000, Delay: ms},
+		"cut before": {CutBefore: 0.05}, "cut after": {CutAfter: 0.05}, "jitter": {Jitter: time.Second},
+		"all": {CutBefore: 0.01, CutAfter: 0.01, Jitter: time.Second, Delay: ms},
 	} {
 		t.Run(name, func(t *testing.T) {
 			first := story(t, 1, f, 0)
@@ -75,8 +75,8 @@ func TestSeed(t *testing.T) {
 				t.Error("another seed, and no difference")
 			}
 			// Chance is drawn for each call, so it does not matter since when there is a fault. But a connection that was
-			// cut before is none, and what jitter has drawn is known to what came in only.
-			if f.CutBefore+f.CutAfter == 0 && f.Jitter == 0 {
+			// cut before is none.
+			if f.CutBefore+f.CutAfter == 0 {
 				if late := story(t, 1, f, 20); !slices.Equal(first, late) {
 					t.Errorf("the same seed, with faults from the middle on:\n%s\n\n%s", strings.Join(first, "\n"), strings.Join(late, "\n"))
 				}
@@ -94,7 +94,7 @@ func TestProbabilities(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		for what, f := range map[string]Faults{"cut before": {CutBefore: p}, "cut after": {CutAfter: p}, "corrupt": {Corrupt: p}} {
+		for what, f := range map[string]Faults{"cut before": {CutBefore: p}, "cut after": {CutAfter: p}} {
 			n := New(7)
 			if err := n.Set(f); err != nil {
 				t.Fatal(err)
@@ -112,7 +112,7 @@ func TestProbabilities(t *testing.T) {
 				}
 				_ = c.Close()
 			}
-			within(what, n.Counts().Cut()+n.Counts().Corrupted)
+			within(what, n.Counts().Cut())
 		}
 	})
 }
@@ -132,7 +132,6 @@ func TestBytesArrive(t *testing.T) {
 				f := Faults{
 					Delay:  []time.Duration{0, 0, ms, time.Second}[chance.IntN(4)],
 					Jitter: []time.Duration{0, 0, ms, time.Minute}[chance.IntN(4)],
-					Rate:   []int{0, 0, 1, 1000, 1e6, math.MaxInt}[chance.IntN(6)],
 					HoldIn: chance.IntN(4) == 0,
 				}
 				if err := n.Set(f); err != nil {
@@ -192,17 +191,16 @@ func TestSet(t *testing.T) {
 	for _, f := range []Faults{
 		{Delay: -1},
 		{Jitter: math.MinInt64},
-		{Rate: -1},
 		{CutBefore: -0.1},
 		{CutAfter: 1.0000001},
-		{Corrupt: math.NaN()},
+		{CutAfter: math.NaN()},
 	} {
 		if n := New(1); n.Set(f) == nil || n.Faults() != (Faults{}) {
 			t.Errorf("%+v is taken", f)
 		}
 	}
-	most := Faults{Delay: math.MaxInt64, Jitter: math.MaxInt64, Rate: math.MaxInt, CutAfter: 1, Corrupt: 1}
-	for _, f := range []Faults{most, {CutBefore: 1}, {Delay: math.MaxInt64, Rate: 1}} {
+	most := Faults{Delay: math.MaxInt64, Jitter: math.MaxInt64, CutAfter: 1}
+	for _, f := range []Faults{most, {CutBefore: 1}} {
 		n := New(1)
 		if err := n.Set(f); err != nil || n.Faults() != f {
 			t.Errorf("%+v: %v", f, err)

@@ -5,17 +5,13 @@ import (
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
 
-// conn is a connection of a network.
-//
-// While nothing takes time it is read and written in place, by the goroutines of its callers. Else what comes in is
-// taken from it by a goroutine, the pump, and what goes out is written by a timer, the carrier; Read and Write only see
-// the lanes between. It changes over by kicking: a deadline in the past ends the call on the inner connection, whoever
-// made it looks at the faults again, and the user's deadline is restored.
+// conn is a connection of a network. Two others do its work: a goroutine, the pump, reads the inner connection into a
+// lane, and a timer, the carrier, writes to it what is due in another lane. Read and Write see the lanes alone, so that
+// a call goes on under other faults at once, and keeps its deadline whatever the far end does.
 //
 // No lock is held while the inner connection is read or written. Its Close and deadlines are called under the lock, they
 // do not block.
@@ -30,22 +26,15 @@ type conn struct {
 	broken bool      // cut
 	ended  bool      // the inner connection is closed
 
-	in           lane
-	inEnded      bool // the last piece of the lane is the end, and stays there
-	reading      bool // the inner connection is being read
-	pumping      bool // by the pump; its deadline is none
-	kickedIn     bool // its deadline is in the past for this reason
+	in           lane // its last piece is the end of the stream, once that has come, and stays there
 	readDeadline time.Time
-	readChance   *rand.Rand // of Corrupt
 	arriveChance *rand.Rand // of jitter
 
 	out           lane
 	outErr        error // of the carrier: what the lane held is lost
 	torn          bool  // a black hole swallowed some of what was written
 	writer        bool  // a Write is under way; the next waits, so that none is split by another
-	writing       bool  // it writes the inner connection
-	kickedOut     bool
-	carrying      bool // the carrier writes the inner connection; its deadline is none
+	carrying      bool  // the carrier writes the inner connection
 	carrier       *time.Timer
 	writeDeadline time.Time
 	writeChance   *rand.Rand
@@ -67,8 +56,8 @@ var longAgo = time.Unix(1, 0)
 func newConn(n *Net, inner net.Conn, number uint64) *conn {
 	c := &conn{inner: inner, net: n, number: number}
 	c.cond.L = &c.mu
-	c.readChance, c.writeChance = n.chance(number, forReading), n.chance(number, forWriting)
-	c.arriveChance = n.chance(number, forArriving)
+	c.writeChance, c.arriveChance = n.chance(number, forWriting), n.chance(number, forArriving)
+	go c.pump()
 	return c
 }
 
@@ -76,20 +65,10 @@ func newConn(n *Net, inner net.Conn, number uint64) *conn {
 func (c *conn) follow() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f := c.net.faults.Load()
-	if c.reading && c.pumping != f.queuesIn() && !c.kickedIn {
-		c.kickedIn = true
-		_ = c.inner.SetReadDeadline(longAgo)
-	}
-	if c.writing && (f.HoldOut || f.late()) && !c.kickedOut {
-		c.kickedOut = true
-		_ = c.inner.SetWriteDeadline(longAgo)
-	}
-	now := time.Now()
+	now, f := time.Now(), c.net.faults.Load()
 	c.in.hasten(now, f)
 	c.out.hasten(now, f)
 	c.arm()
-	c.pumpIfNeeded()
 	c.cond.Broadcast()
 }
 
@@ -100,13 +79,11 @@ func (c *conn) stopped(op string, deadline time.Time) error {
 		return c.error(op, net.ErrClosed)
 	case c.broken:
 		return c.error(op, os.NewSyscallError(op, syscall.ECONNRESET))
-	case expired(deadline):
+	case !deadline.IsZero() && !time.Now().Before(deadline):
 		return c.error(op, os.ErrDeadlineExceeded)
 	}
 	return nil
 }
-
-func expired(deadline time.Time) bool { return !deadline.IsZero() && !time.Now().Before(deadline) }
 
 // error is an error as package net would have it.
 func (c *conn) error(op string, err error) error {
@@ -118,13 +95,7 @@ func (c *conn) error(op string, err error) error {
 }
 
 // wait waits for anything to change, but not past the deadline; zero is none.
-func (c *conn) wait(deadline time.Time) { waitUntil(&c.cond, deadline, c.wake) }
-
-func (c *conn) wake() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.cond.Broadcast()
-}
+func (c *conn) wait(deadline time.Time) { waitUntil(&c.cond, deadline) }
 
 // Close closes the connection. What is under way to the far end arrives first; see the package comment. It does not
 // block, and blocked calls return net.ErrClosed.
@@ -137,18 +108,15 @@ func (c *conn) Close() error {
 	c.closed = true
 	c.in.clear()
 	c.cond.Broadcast()
-	if c.broken {
+	switch {
+	case c.broken:
 		return nil
-	}
-	if !c.out.waiting() && !c.carrying {
+	case !c.out.waiting():
 		return c.end()
-	}
-	if c.reading {
-		_ = c.inner.SetReadDeadline(longAgo) // nobody reads any more
-	}
-	if c.carrying {
+	case c.carrying:
 		_ = c.inner.SetWriteDeadline(time.Now().Add(linger))
 	}
+	_ = c.inner.SetReadDeadline(longAgo) // the pump is not needed any more
 	return nil
 }
 
@@ -159,12 +127,12 @@ func (c *conn) end() error {
 	return c.inner.Close()
 }
 
-// cut breaks the connection, in both directions and at once. Whoever cuts counts it.
-func (c *conn) cut(count *atomic.Int64) {
+// cut breaks the connection, in both directions and at once, and counts it.
+func (c *conn) cut(count *int64) {
 	if c.ended {
 		return
 	}
-	count.Add(1)
+	c.net.count(count)
 	c.broken = true
 	c.in.clear()
 	c.out.clear()
@@ -186,40 +154,24 @@ func (c *conn) RemoteAddr() net.Addr { return c.inner.RemoteAddr() }
 
 // SetDeadline bounds reading and writing, calls that are under way included.
 func (c *conn) SetDeadline(t time.Time) error {
-	if err := c.SetReadDeadline(t); err != nil {
-		return err
-	}
-	return c.SetWriteDeadline(t)
+	return c.setDeadlines(t, &c.readDeadline, &c.writeDeadline)
 }
 
 // SetReadDeadline bounds reading.
-func (c *conn) SetReadDeadline(t time.Time) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.readDeadline = t
-	c.cond.Broadcast()
-	return c.setDeadline(c.inner.SetReadDeadline, t, c.pumping || c.kickedIn)
-}
+func (c *conn) SetReadDeadline(t time.Time) error { return c.setDeadlines(t, &c.readDeadline) }
 
 // SetWriteDeadline bounds writing. What is under way arrives later than that.
-func (c *conn) SetWriteDeadline(t time.Time) error {
+func (c *conn) SetWriteDeadline(t time.Time) error { return c.setDeadlines(t, &c.writeDeadline) }
+
+func (c *conn) setDeadlines(t time.Time, all ...*time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.writeDeadline = t
-	c.cond.Broadcast()
-	return c.setDeadline(c.inner.SetWriteDeadline, t, c.carrying || c.kickedOut)
-}
-
-// setDeadline sets a deadline of the inner connection, unless that is set for a reason of ours now: it is set afterwards.
-func (c *conn) setDeadline(set func(time.Time) error, t time.Time, ours bool) error {
-	switch {
-	case c.closed:
+	if c.closed {
 		return c.error("set", net.ErrClosed)
-	case c.broken, ours:
-		return nil
 	}
-	if err := set(t); !c.inEnded {
-		return err
+	for _, deadline := range all {
+		*deadline = t
 	}
-	return nil // a pipe's tells that the far end hung up, which nobody has heard yet
+	c.cond.Broadcast()
+	return nil
 }

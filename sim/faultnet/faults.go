@@ -34,11 +34,6 @@ type Faults struct {
 	// takes the place of the first byte that comes back from then on. So what was asked has been done for certain, and
 	// nobody hears of it. Where nothing comes back nothing is cut.
 	CutAfter float64
-
-	// Rate is how many bytes per second a connection carries each way; 0 is no limit.
-	Rate int
-	// Corrupt, 0 to 1, is the probability per Read that one of its bytes is changed.
-	Corrupt float64
 }
 
 // validate reports all that is wrong with f, each problem with its field, value and rule.
@@ -52,13 +47,10 @@ func (f *Faults) validate() error {
 			problems = append(problems, fmt.Errorf("faultnet: Faults.%s is %v: must be 0 or more", d.field, d.value))
 		}
 	}
-	if f.Rate < 0 {
-		problems = append(problems, fmt.Errorf("faultnet: Faults.Rate is %d: must be 0 (no limit) or more bytes per second", f.Rate))
-	}
 	for _, p := range []struct {
 		field string
 		value float64
-	}{{"CutBefore", f.CutBefore}, {"CutAfter", f.CutAfter}, {"Corrupt", f.Corrupt}} {
+	}{{"CutBefore", f.CutBefore}, {"CutAfter", f.CutAfter}} {
 		if !(p.value >= 0 && p.value <= 1) { // so that NaN is out
 			problems = append(problems, fmt.Errorf("faultnet: Faults.%s is %v: must be a probability, 0 to 1", p.field, p.value))
 		}
@@ -67,23 +59,24 @@ func (f *Faults) validate() error {
 }
 
 // late reports whether bytes take time.
-func (f *Faults) late() bool { return f.Delay > 0 || f.Jitter > 0 || f.Rate > 0 }
+func (f *Faults) late() bool { return f.Delay > 0 || f.Jitter > 0 }
 
-// queuesIn reports whether what comes in has to be taken from the connection before anybody reads it.
-func (f *Faults) queuesIn() bool { return f.HoldIn || f.late() }
+// due returns when what is sent now arrives, with such a part of the jitter, 0 to 1.
+func (f *Faults) due(now time.Time, spread float64) time.Time {
+	return now.Add(f.Delay).Add(time.Duration(float64(f.Jitter) * spread))
+}
 
 // Counts is what happened on a network since it was made. A test looks at it to see that a fault has really occurred.
 type Counts struct {
 	Dialed    int64 // connections made, those of [Net.Conn] included
 	Refused   int64 // dials refused
 	Held      int64 // dials left without an answer, for a while or for good
-	Late      int64 // pieces of data, or ends of connections, that a delay, jitter or rate held up, either way
+	Late      int64 // pieces of data, or ends of connections, that a delay or jitter held up, either way
 	Lost      int64 // writes, or rests of them, that a black hole swallowed
 	Withheld  int64 // pieces of data, or ends of connections, that came in during HoldIn
 	CutBefore int64 // connections cut instead of a write
 	CutAfter  int64 // connections cut instead of a reply
 	CutNow    int64 // connections cut by [Net.Cut]
-	Corrupted int64 // bytes changed
 }
 
 // Cut is the number of connections cut for whatever reason.

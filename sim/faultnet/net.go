@@ -21,8 +21,8 @@ type Net struct {
 	seed   uint64
 	faults atomic.Pointer[Faults] // never nil, never written to
 
-	dialed, refused, held, late, lost, withheld atomic.Int64
-	cutBefore, cutAfter, cutNow, corrupted      atomic.Int64
+	counting sync.Mutex
+	counts   Counts
 
 	mu      sync.Mutex
 	changed sync.Cond // of faults, or a dial's time has come
@@ -61,19 +61,23 @@ func (n *Net) Faults() Faults { return *n.faults.Load() }
 func (n *Net) Cut() {
 	for _, c := range n.conns() {
 		c.mu.Lock()
-		c.cut(&n.cutNow)
+		c.cut(&n.counts.CutNow)
 		c.mu.Unlock()
 	}
 }
 
 // Counts returns what has happened so far.
 func (n *Net) Counts() Counts {
-	return Counts{
-		Dialed: n.dialed.Load(), Refused: n.refused.Load(), Held: n.held.Load(),
-		Late: n.late.Load(), Lost: n.lost.Load(), Withheld: n.withheld.Load(),
-		CutBefore: n.cutBefore.Load(), CutAfter: n.cutAfter.Load(), CutNow: n.cutNow.Load(),
-		Corrupted: n.corrupted.Load(),
-	}
+	n.counting.Lock()
+	defer n.counting.Unlock()
+	return n.counts
+}
+
+// count counts one of Counts.
+func (n *Net) count(what *int64) {
+	n.counting.Lock()
+	defer n.counting.Unlock()
+	*what++
 }
 
 // Dialer returns a function that dials over this network; it fits redis.Options.Dialer. It dials with the function
@@ -110,7 +114,6 @@ func (n *Net) number() uint64 {
 // What a connection draws its chances for, each from a source of its own.
 const (
 	forDialing = iota
-	forReading
 	forWriting
 	forArriving // of what comes in
 	chances
@@ -122,7 +125,7 @@ func (n *Net) chance(number, of uint64) *rand.Rand {
 
 // reach waits until a dial would be answered: for a round trip, and as long as dials are held.
 func (n *Net) reach(ctx context.Context, number uint64) error {
-	if f := n.faults.Load(); !f.Refuse && !f.HoldDial && f.Delay == 0 && f.Jitter == 0 {
+	if *n.faults.Load() == (Faults{}) {
 		return nil // the dial itself looks at the context
 	}
 	chance := n.chance(number, forDialing)
@@ -136,7 +139,7 @@ func (n *Net) reach(ctx context.Context, number uint64) error {
 	for {
 		f := n.faults.Load()
 		if f.Refuse {
-			n.refused.Add(1)
+			n.count(&n.counts.Refused)
 			return os.NewSyscallError("connect", syscall.ECONNREFUSED)
 		}
 		if err := ctx.Err(); err != nil {
@@ -147,15 +150,15 @@ func (n *Net) reach(ctx context.Context, number uint64) error {
 			due = time.Time{}
 			if !counted {
 				counted = true
-				n.held.Add(1)
+				n.count(&n.counts.Held)
 			}
-		} else if trip := now.Add(f.Delay).Add(f.Delay).Add(part(f.Jitter, there)).Add(part(f.Jitter, back)); due.IsZero() || trip.Before(due) {
+		} else if trip := f.due(f.due(now, there), back); due.IsZero() || trip.Before(due) {
 			due = trip
 		}
 		if !due.IsZero() && !now.Before(due) {
 			return nil
 		}
-		waitUntil(&n.changed, due, n.wake)
+		waitUntil(&n.changed, due)
 	}
 }
 
@@ -168,7 +171,7 @@ func (n *Net) wake() {
 
 // wrap makes c a connection of the network.
 func (n *Net) wrap(c net.Conn, number uint64) net.Conn {
-	n.dialed.Add(1)
+	n.count(&n.counts.Dialed)
 	w := newConn(n, c, number)
 	n.mu.Lock()
 	n.open[w] = struct{}{}
@@ -192,11 +195,14 @@ func (n *Net) conns() []*conn {
 	return slices.SortedFunc(maps.Keys(n.open), func(a, b *conn) int { return int(a.number) - int(b.number) })
 }
 
-// waitUntil waits for a broadcast, but not past the time that is given; zero is none. The lock of the condition is held,
-// and wake takes it to broadcast.
-func waitUntil(c *sync.Cond, t time.Time, wake func()) {
+// waitUntil waits for a broadcast, but not past the time that is given; zero is none. The lock of the condition is held.
+func waitUntil(c *sync.Cond, t time.Time) {
 	if !t.IsZero() {
-		timer := time.AfterFunc(time.Until(t), wake)
+		timer := time.AfterFunc(time.Until(t), func() {
+			c.L.Lock()
+			defer c.L.Unlock()
+			c.Broadcast()
+		})
 		defer timer.Stop()
 	}
 	c.Wait()

@@ -77,11 +77,9 @@ func storm(t *testing.T, seed uint64, network string, rounds int, pause time.Dur
 		f := Faults{
 			Refuse: chance.IntN(10) == 0, HoldDial: chance.IntN(5) == 0, HoldOut: chance.IntN(5) == 0, HoldIn: chance.IntN(5) == 0,
 			Delay: time.Duration(chance.IntN(3)) * pause / 10, Jitter: time.Duration(chance.IntN(3)) * pause / 10,
-			Rate: chance.IntN(3) * 1_000_000,
 		}
 		some(&f.CutBefore)
 		some(&f.CutAfter)
-		some(&f.Corrupt)
 		if chance.IntN(3) == 0 {
 			f = Faults{}
 		}
