@@ -4,16 +4,16 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/tiered-limiter/tiered-limiter/sim"
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -21,15 +21,11 @@ func (a *app) tune() *cobra.Command {
 	var w wish
 	c := &cobra.Command{
 		Use: "tune", Short: "Try fail modes, leases, Options.Processes and standing shares for a service", Args: cobra.NoArgs,
-		Long: `Tune runs the shipped limiter with eleven settings through an outage, a partition, a deploy and a slow
-Redis. It says what each costs, and which one to take. If none keeps what you accept, the exit status is 1.
-sim/tuning.md has examples.`,
-		Example: `  tiersim tune --rate 1000/s --processes 20 --over 100% --shortfall 10%
-  tiersim tune --rate 5/min --processes 20 --keys 1000 --demand 0.5 --over 30
-  tiersim tune --rate 50/s --processes 10 --over 0 --shortfall 60% --calls 200/s`,
+		Long: `Tune runs the shipped limiter with eleven settings through an outage, a partition, a deploy and a slow Redis. It says
+what each costs, and which one to take. If none keeps what you accept, the exit status is 1. sim/tuning.md has examples.`,
 	}
 	c.RunE = func(*cobra.Command, []string) error {
-		if err := w.read(); err != nil {
+		if err := w.read(c); err != nil {
 			return err
 		}
 		progress, done := a.bar("tuning")
@@ -38,28 +34,14 @@ sim/tuning.md has examples.`,
 		if err != nil {
 			return err
 		}
-		take, kept := w.choose(results)
-		_, err = io.WriteString(a.out, w.answer(results, take, kept))
-		if err == nil && !kept {
-			return errBroken
+		text, kept := w.answer(results)
+		if _, err = fmt.Fprint(a.out, text); err == nil && !kept {
+			err = errBroken
 		}
 		return err
 	}
-	w.flags(c.Flags())
-	_ = c.MarkFlagRequired("rate")
-	return c
-}
-
-// wish is a service, and what its user accepts.
-type wish struct {
-	service
-	bounds [3]bound // of Over, Short and Calls of a result
-	seed   uint64
-	texts  struct{ rate, over, short, calls string } // flags with units
-}
-
-func (w *wish) flags(f *pflag.FlagSet) {
-	f.StringVar(&w.texts.rate, "rate", "", "the limit of each key, as in 1000/s, 100/min; must be there")
+	f := c.Flags()
+	f.String("rate", "", "the limit of each key, as in 1000/s, 100/min; must be there")
 	f.Int64Var(&w.limit.Burst, "burst", 0, "its burst, tokens; 0 is as many as the rate has")
 	f.IntVar(&w.processes, "processes", 12, "that share the limit")
 	f.DurationVar(&w.rtt, "rtt", 400*time.Microsecond, "to Redis and back")
@@ -68,61 +50,251 @@ func (w *wish) flags(f *pflag.FlagSet) {
 	f.Int64Var(&w.cost, "cost", 1, "tokens per request")
 	f.Int64Var(&w.maxCost, "max-cost", 0, "costs are uniform from --cost to this; 0 is --cost")
 	f.DurationVar(&w.outage, "outage", 15*time.Second, "how long faults last")
-	f.StringVar(&w.texts.over, "over", "200%", "accepted over the limit of a key at worst: tokens, or a part of the burst")
-	f.StringVar(&w.texts.short, "shortfall", "20%", "accepted loss of what an ideal limiter admits, outage and all")
-	f.StringVar(&w.texts.calls, "calls", "", "accepted calls of Redis per second (default any number)")
+	f.String("over", "200%", "accepted over the limit of a key at worst: tokens, or a part of the burst")
+	f.String("shortfall", "20%", "accepted loss of what an ideal limiter admits, outage and all")
+	f.String("calls", "Inf/s", "accepted calls of Redis per second")
 	f.Uint64Var(&w.seed, "seed", 1, "what all that is random depends on")
+	_ = c.MarkFlagRequired("rate")
+	return c
+}
+
+// wish is what a user knows of a service and accepts of it, and what follows from that.
+type wish struct {
+	limit         tiered.Limit // of each key
+	processes     int
+	keys          int64   // that are asked for at one time
+	demand        float64 // of each key, in times its limit
+	cost, maxCost int64   // tokens per request
+	rtt, outage   time.Duration
+	seed          uint64
+	most          [3]float64 // accepted of each of the figures
+
+	noShares error             // why standing shares are not tried
+	played   int64             // keys that are simulated: they do not change each other, so that some tell of all
+	base     scenario.Scenario // that each setting is played in
+	faults   [len(troubles)][]scenario.Fault
+}
+
+// troubles are what each setting goes through. A good day is the first.
+var troubles = [...]string{"no fault", "Redis silent", "half cut off", "silent, deploy", "40 ms slower"}
+
+// figures are what can be accepted.
+var figures = [3]struct{ flag, heading, unit, rule string }{
+	{"over", "over the limit", "", "tokens, or per cent of the burst, as in 100 or 50%"},
+	{"shortfall", "short of it", "%", "0% to 100%, as in 5%"},
+	{"calls", "calls/s", "/s", "more than 0 per second, as in 200/s"},
 }
 
 // read reads the flags, and reports all that is wrong with them.
-func (w *wish) read() error {
+func (w *wish) read(c *cobra.Command) error {
 	var all []error
-	must := func(ok bool, flag string, value any, rule string) {
-		if text, isText := value.(string); isText {
-			value = strconv.Quote(text)
-		}
+	must := func(ok bool, flag, rule string) {
 		if !ok {
-			all = append(all, fmt.Errorf("--%s is %v: must be %s", flag, value, rule))
+			all = append(all, fmt.Errorf("--%s is %q: must be %s", flag, c.Flag(flag).Value, rule))
 		}
 	}
-	limit, err := tiered.ParseLimit(w.texts.rate)
-	must(err == nil, "rate", w.texts.rate, "tokens per period, as in 1000/s, 100/min or 5/h")
+	limit, err := tiered.ParseLimit(c.Flag("rate").Value.String())
 	limit.Burst = cmp.Or(w.limit.Burst, limit.Burst, limit.Tokens)
 	w.limit, w.maxCost = limit, cmp.Or(w.maxCost, w.cost)
-	most := limit.Burst // of a cost
-	if err != nil {
-		most = math.MaxInt64
+	must(err == nil, "rate", "tokens per period, as in 1000/s, 100/min or 5/h")
+	must(err != nil || tiered.Policy{Name: "api", Limit: limit}.Validate() == nil, "burst", "1 to 2^40 tokens")
+	must(w.processes >= 1 && w.processes <= 1000, "processes", "1 to 1000")
+	must(w.rtt >= time.Microsecond && w.rtt <= 10*time.Second, "rtt", "1us to 10s")
+	must(w.demand >= 0.01 && w.demand <= 100, "demand", "0.01 to 100 times the limit")
+	must(w.keys >= 1 && w.keys <= 1e6, "keys", "1 to 1000000")
+	must(w.cost >= 1 && (err != nil || w.cost <= limit.Burst), "cost", "1 to the burst")
+	must(w.maxCost >= w.cost && (err != nil || w.maxCost <= limit.Burst), "max-cost", "the cost to the burst")
+	must(w.outage >= 3*time.Second && w.outage <= 10*time.Minute, "outage", "3s to 10m")
+	must(w.seed >= 1, "seed", "1 or more")
+	for i, x := range figures {
+		text, hasUnit := strings.CutSuffix(c.Flag(x.flag).Value.String(), cmp.Or(x.unit, "%"))
+		v, err := strconv.ParseFloat(text, 64)
+		ok := err == nil && v >= 0 && (i == 0 || hasUnit) && (i != 1 || v <= 100) && (i != 2 || v > 0)
+		must(ok, x.flag, x.rule)
+		if i == 0 && hasUnit {
+			v *= float64(limit.Burst) / 100
+		}
+		w.most[i] = v
 	}
-	sound := err != nil || tiered.Policy{Name: "api", Limit: limit}.Validate() == nil
-	must(sound, "burst", limit.Burst, "1 to 2^40 tokens")
-	must(w.processes >= 1 && w.processes <= 1000, "processes", w.processes, "1 to 1000")
-	must(w.rtt >= time.Microsecond && w.rtt <= 10*time.Second, "rtt", w.rtt, "1us to 10s")
-	must(w.demand >= 0.01 && w.demand <= 100, "demand", w.demand, "0.01 to 100 times the limit")
-	must(w.keys >= 1 && w.keys <= 1e6, "keys", w.keys, "1 to 1000000")
-	must(w.cost >= 1 && w.cost <= most, "cost", w.cost, "1 to the burst")
-	must(w.maxCost >= w.cost && w.maxCost <= most, "max-cost", w.maxCost, "the cost to the burst")
-	must(w.outage >= 3*time.Second && w.outage <= 10*time.Minute, "outage", w.outage, "3s to 10m")
-	must(w.seed >= 1, "seed", w.seed, "1 or more")
-	var ok [3]bool
-	over, isPart := strings.CutSuffix(w.texts.over, "%")
-	w.bounds[0], ok[0] = newBound(over, "")
-	if w.bounds[0].scale = float64(limit.Burst); isPart {
-		w.bounds[0].most *= w.bounds[0].scale / 100
+	if len(all) == 0 {
+		w.plan()
+		requests := func(d scenario.Duration) float64 { return w.base.Traffic[0].Rate * time.Duration(d).Seconds() }
+		must(requests(w.base.Length) <= 60_000, "rate", "low enough for 60000 requests in a run: --cost makes them fewer")
+		must(requests(w.base.Length-w.base.WarmUp) >= 100, "demand", "high enough for 100 requests: --keys and --outage help")
 	}
-	w.bounds[1], ok[1] = newBound(w.texts.short, "%")
-	w.bounds[2], ok[2] = newBound(cmp.Or(w.texts.calls, "Inf/s"), "/s")
-	must(ok[0], "over", w.texts.over, "tokens, or per cent of the burst, as in 100 or 50%")
-	must(ok[1] && w.bounds[1].most <= 100, "shortfall", w.texts.short, "0% to 100%, as in 5%")
-	must(ok[2] && w.bounds[2].most > 0, "calls", w.texts.calls, "more than 0 per second, as in 200/s")
-	if len(all) > 0 {
-		return errors.Join(all...)
-	}
-	w.plan()
-	run, measured := time.Duration(w.end).Seconds(), time.Duration(w.end-w.warm).Seconds()
-	n := w.rate / float64(w.keys) * float64(w.played)
-	must(n*run <= mostRequests, "rate", w.texts.rate, fmt.Sprintf("low enough for %d requests of a key in the %v s of a "+
-		"run: it has %.3g. A larger --cost makes them fewer", mostRequests, run, n*run))
-	must(n*measured >= fewestRequests, "demand", w.demand, fmt.Sprintf("high enough for %d requests in %v s: "+
-		"it makes %.3g. More --keys or a longer --outage make more", fewestRequests, measured, n*measured))
 	return errors.Join(all...)
+}
+
+// plan fills in what follows from the rest.
+func (w *wish) plan() {
+	perSecond := float64(w.limit.Tokens) / w.limit.Per.Seconds()
+	each := w.demand * perSecond * 2 / float64(w.cost+w.maxCost)
+	margin := min(max(w.outage/2, 4*time.Second), 15*time.Second) // before and after a fault
+	// Before it is measured, keys beyond their limit have no burst left, and the shares of others are full.
+	settles := float64(w.limit.Burst) / perSecond
+	if w.demand > 1 {
+		settles /= w.demand - 1
+	}
+	warm := margin + time.Duration(math.Ceil(min(settles, 300)))*time.Second
+	if w.noShares = errors.New("they are for keys that are asked for less than their limit"); w.demand < 1 {
+		w.noShares = tiered.Policy{Name: "api", Limit: w.limit, Standing: tiered.StandingOn}.Validate()
+	}
+	if w.noShares == nil {
+		warm += 65 * time.Second // then shares begin
+	}
+	at, length := scenario.Duration(warm+margin), scenario.Duration(w.outage)
+	end := at + length + scenario.Duration(margin)
+	// Of all keys as many as make 5000 requests, and at most 50: enough to tell, and the answer comes in seconds.
+	w.played = int64(min(float64(w.keys), 50, math.Ceil(5000/time.Duration(end).Seconds()/each)))
+	limit := scenario.Limit{Name: "api", Tokens: w.limit.Tokens, Per: scenario.Duration(w.limit.Per), Burst: w.limit.Burst}
+	traffic := scenario.Traffic{Shape: "poisson", Keys: w.played, Cost: w.cost, MaxCost: w.maxCost}
+	traffic.Rate = each * float64(w.played)
+	w.base = scenario.Scenario{
+		Name: "tune", Limits: []scenario.Limit{limit}, Traffic: []scenario.Traffic{traffic},
+		Net: scenario.Net{RTT: scenario.Duration(w.rtt)}, WarmUp: scenario.Duration(warm), Length: end,
+	}
+	every := scenario.Duration(max(w.outage/2/time.Duration(w.processes), time.Millisecond).Round(time.Millisecond))
+	silent, half := scenario.Fault{At: at, For: length, Kind: "blackhole"}, scenario.Part{Share: 0.5}
+	w.faults = [...][]scenario.Fault{
+		{},
+		{silent},
+		{{At: at, For: length, Kind: "blackhole", Procs: half}},
+		{silent, {At: at + length/4, Kind: "deploy", Every: every}},
+		{{At: at, For: length, Kind: "latency", Delay: second / 25, Jitter: second / 500}},
+	}
+}
+
+const second = scenario.Duration(time.Second)
+
+// settings are all that tune tries, in Go and as a scenario has them, the plainest first. Processes is 1 where it is set.
+var settings = []struct {
+	code  string
+	fleet scenario.Fleet
+}{
+	{"FailLocal", scenario.Fleet{Processes: 1}},
+	{"FailLocal", scenario.Fleet{}},
+	{"FailLocal, Lease: tiered.Lease{Period: time.Second}", scenario.Fleet{Processes: 1, Period: second}},
+	{"FailLocal, Lease: tiered.Lease{Period: time.Second / 10}", scenario.Fleet{Processes: 1, Period: second / 10}},
+	{"FailLocal, Lease: tiered.Lease{Size: tiered.NoLease}", scenario.Fleet{Processes: 1, Size: -1}},
+	{"FailLocal, Standing: tiered.StandingOn", scenario.Fleet{Processes: 1, Standing: "on"}},
+	{"FailClosed", scenario.Fleet{Mode: "closed"}},
+	{"FailClosed, Lease: tiered.Lease{Period: time.Second}", scenario.Fleet{Mode: "closed", Period: second}},
+	{"FailClosed, Lease: tiered.Lease{Size: tiered.NoLease}", scenario.Fleet{Mode: "closed", Size: -1}},
+	{"FailClosed, Standing: tiered.StandingOn", scenario.Fleet{Mode: "closed", Standing: "on"}},
+	{"FailOpen", scenario.Fleet{Mode: "open"}},
+}
+
+// result is what came of a setting: of each of the figures the worst, and in which of the troubles it was. They are the
+// tokens beyond the limit of a key, the per cent short of what an ideal limiter admits, and calls per second.
+type result struct {
+	code       string
+	fleet      scenario.Fleet
+	figures    [3]float64
+	in         [3]string
+	perRequest float64  // calls, without a fault
+	missed     []string // what is accepted and not kept
+}
+
+// run runs all settings through all troubles.
+func (w *wish) run(o *sim.Options) (results []result, err error) {
+	var all []*scenario.Scenario
+	for _, s := range settings {
+		if s.fleet.Standing != "" && w.noShares != nil {
+			continue
+		}
+		results = append(results, result{code: s.code, fleet: s.fleet})
+		for _, faults := range w.faults {
+			played := w.base
+			played.Fleet, played.Faults = s.fleet, faults
+			played.Fleet.N, played.Fleet.Processes = w.processes, s.fleet.Processes*w.processes
+			all = append(all, &played)
+		}
+	}
+	reports, err := sim.RunAll(all, o)
+	if err != nil {
+		return nil, err
+	}
+	for i, report := range reports {
+		r, m, t := &results[i/len(troubles)], &report.Metrics, i%len(troubles)
+		calls := m.RedisCalls * float64(w.keys) / float64(w.played)
+		for j, v := range [3]float64{math.Round(m.OverAdmission), 100 * m.Shortfall, calls} {
+			if v > r.figures[j] {
+				r.figures[j], r.in[j] = v, troubles[t]
+			}
+		}
+		if t == 0 {
+			r.perRequest = m.RedisCalls / w.base.Traffic[0].Rate
+		}
+	}
+	return results, nil
+}
+
+// rule says which setting to take.
+const rule = "To take (*): of those that miss nothing (fail-open only if no other does), the one with the fewest " +
+	"calls per\nrequest; of those with at most 0.05 more, the uppermost, which is the plainest."
+
+// choose rounds each figure and compares it with what is accepted. It takes a setting by the rule, or else the nearest.
+func (w *wish) choose(all []result) (take int, kept bool) {
+	least, excess := math.Inf(1), math.Inf(1)
+	parts := [3]float64{float64(w.limit.Burst), 100, w.most[2]} // an excess is a part of these
+	var some []int                                              // that miss nothing
+	for i := range all {
+		r, sum := &all[i], 0.0
+		for j, v := range r.figures {
+			if r.figures[j], _ = strconv.ParseFloat(strconv.FormatFloat(v, 'g', 4, 64), 64); r.figures[j] > w.most[j] {
+				r.missed = append(r.missed, figures[j].heading)
+				sum += (r.figures[j] - w.most[j]) / parts[j]
+			}
+		}
+		if sum < excess {
+			take, excess = i, sum
+		}
+		if r.missed == nil && (r.fleet.Mode != "open" || some == nil) {
+			some, least = append(some, i), min(least, r.perRequest)
+		}
+	}
+	for _, i := range some {
+		if all[i].perRequest <= least+0.05 {
+			return i, true
+		}
+	}
+	return take, false
+}
+
+// answer says what was asked, has a table of the settings, and says which one to take and why.
+func (w *wish) answer(all []result) (text string, kept bool) {
+	var b strings.Builder
+	take, kept := w.choose(all)
+	fmt.Fprintf(&b, "%d processes; keys: %d (%d simulated); limit of each: %v; demand: %v times the limit; faults of %v.\n",
+		w.processes, w.keys, w.played, w.limit, w.demand, w.outage)
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	head, last := "\n\tFailMode\tProcesses", "\taccepted\t"
+	for i, x := range figures {
+		most := strconv.FormatFloat(w.most[i], 'f', -1, 64) + x.unit
+		head, last = head+"\t"+x.heading, last+"\t"+strings.Replace(most, "+Inf/s", "any", 1)
+	}
+	fmt.Fprintln(t, head+"\tcalls per request\tmissed")
+	for i, r := range all {
+		fmt.Fprintf(t, "%s\t%s\t%d", map[bool]string{true: "*"}[i == take], r.code, r.fleet.Processes*w.processes)
+		for j, v := range r.figures {
+			fmt.Fprint(t, "\t", strconv.FormatFloat(v, 'f', -1, 64), figures[j].unit)
+			if v > 0 {
+				fmt.Fprintf(t, " (%s)", r.in[j])
+			}
+		}
+		fmt.Fprintf(t, "\t%.4g\t%s\n", r.perRequest, cmp.Or(strings.Join(r.missed, ", "), "nothing"))
+	}
+	fmt.Fprint(t, last)
+	_ = t.Flush()
+	fmt.Fprintf(&b, "\n\nThe worst fault is in brackets; calls per request are without a fault. "+
+		"Standing shares come in two deploys: docs/standing.md.\n%s\n", rule)
+	if !kept {
+		b.WriteString("NO SETTING KEEPS ALL: the nearest is marked.\n")
+	}
+	if w.noShares != nil {
+		fmt.Fprintf(&b, "Standing shares were not tried: %v.\n", w.noShares)
+	}
+	fmt.Fprintf(&b, "\npolicy := tiered.Policy{FailMode: tiered.%s}\n", all[take].code)
+	fmt.Fprintf(&b, "options := &tiered.Options{Processes: %d}\n", all[take].fleet.Processes*w.processes)
+	return b.String(), kept
 }

@@ -1,53 +1,33 @@
 package main
 
 import (
-	"math"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// What is printed of a figure and of its bound compares as the figure and the bound do. A newcomer once read "at most
-// 75, measured 75.75" beside a setting that was advised.
+// A figure is compared as it is printed. A newcomer once read "at most 75, measured 75.75" beside a setting that was advised.
 func TestTunePrintsAsItCompares(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	for range 100_000 {
-		most := random.Float64() * math.Pow(10, float64(random.IntN(12)-3))
-		if random.IntN(2) == 0 {
-			most = math.Floor(most)
+	for figure, want := range map[float64]string{75.75: "75.75", 75.01: "75.01", 75.001: "75", 4216120: "4216000"} {
+		w := wish{most: [3]float64{0, 75, 0}}
+		text, kept := w.answer([]result{{figures: [3]float64{0, figure, 0}, in: [3]string{"", "a fault", ""}}})
+		if kept != (want == "75") || !strings.Contains(text, " "+want+"% (a fault)") {
+			t.Errorf("%v: kept %v\n%s", figure, kept, text)
 		}
-		v := most * (1 + (random.Float64()-0.5)*math.Pow(10, -float64(random.IntN(17))))
-		if random.IntN(9) == 0 {
-			v = math.Nextafter(most, most+float64(random.IntN(3)-1))
-		}
-		printed, err := strconv.ParseFloat(digits(v, most), 64)
-		limit, err2 := strconv.ParseFloat(plain(most), 64)
-		if kept := (bound{most: most}).kept(max(v, 0)); v >= 0 && (err != nil || err2 != nil || kept != (printed <= limit)) {
-			t.Fatalf("%v of %v is kept: %v, and printed as %s of %s", v, most, kept, digits(v, most), plain(most))
-		}
-	}
-	for v, want := range map[float64]string{75.75: "75.75", 75.0000001: "75.0000001", 74.9999: "75", -1: "-"} {
-		if got := digits(v, 75); got != want {
-			t.Errorf("%v is printed as %s", v, got)
-		}
-	}
-	if (bound{most: 75}).kept(-1) {
-		t.Error("what is not known keeps a bound")
 	}
 }
 
 func TestTuneRule(t *testing.T) {
 	of := func(mode string, over, short, calls, perRequest float64) result {
-		return result{setting: setting{mode: mode}, figures: [3]float64{over, short, calls}, perRequest: perRequest}
+		return result{fleet: scenario.Fleet{Mode: mode}, figures: [3]float64{over, short, calls}, perRequest: perRequest}
 	}
-	w := wish{bounds: [3]bound{{100, "", 100}, {10, "%", 100}, {50, "/s", 50}}}
+	w := wish{limit: tiered.Limit{Burst: 100}, most: [3]float64{100, 10, 50}}
 	for _, c := range []struct {
 		name string
 		all  []result
@@ -60,15 +40,11 @@ func TestTuneRule(t *testing.T) {
 		{"not fail-open", []result{of("closed", 0, 10, 9, 1), of("open", 0, 0, 9, 0)}, 0, true},
 		{"fail-open", []result{of("closed", 0, 11, 9, 1), of("open", 0, 0, 9, 1)}, 1, true},
 		{"the nearest", []result{of("local", 300, 0, 0, 0), of("closed", 0, 11, 0, 1), of("open", 900, 0, 0, 0)}, 1, false},
-		{"unknown", []result{of("local", -1, 0, 0, 0), of("closed", 0, 0, 0, 1)}, 1, true},
+		{"the nearest by calls", []result{of("local", 0, 21, 0, 0), of("local", 0, 0, 100, 0)}, 0, false},
 	} {
 		if take, kept := w.choose(c.all); take != c.take || kept != c.kept {
 			t.Errorf("%s: takes %d, kept %v", c.name, take, kept)
 		}
-	}
-	w.limit = tiered.PerSecond(1000)
-	if w.over(0.0019) != 0 || w.over(0.0021) != 0.0021 || w.over(-1) != -1 {
-		t.Error("over the limit: only what refills in 2 µs is none")
 	}
 }
 
@@ -76,8 +52,8 @@ func TestTuneRule(t *testing.T) {
 func TestTuneAnswer(t *testing.T) {
 	quick := strings.Fields("tune --rate 20/s --processes 3 --outage 3s")
 	out, problems, status := run(t, append(quick, "--over", "0", "--shortfall", "90%")...)
-	row := regexp.MustCompile(`(?m)^\* +fail-(\w+) .* nothing$`).FindStringSubmatch(out)
-	if status != passed || row == nil || row[1] != "closed" || !strings.Contains(out, "FailMode: tiered.FailClosed") ||
+	row := regexp.MustCompile(`(?m)^\* +Fail(\w+)\b.* nothing$`).FindStringSubmatch(out)
+	if status != passed || row == nil || row[1] != "Closed" || !strings.Contains(out, "FailMode: tiered.FailClosed") ||
 		!strings.Contains(out, rule) || strings.Contains(out, "NO SETTING") {
 		t.Errorf("status %d, %q\n%s", status, problems, out)
 	}
@@ -86,7 +62,7 @@ func TestTuneAnswer(t *testing.T) {
 	}
 	out, problems, status = run(t, append(quick, "--over", "1000", "--calls", "0.5/s")...)
 	if status != broken || !strings.Contains(out, "NO SETTING KEEPS ALL") || strings.Count(out, "\n*") != 1 ||
-		strings.Count(out, "fail-") != 10 || !regexp.MustCompile(`(?m)^\* .* calls/s$`).MatchString(out) ||
+		len(regexp.MustCompile(`(?m)^[* ] +Fail[A-Z]`).FindAllString(out, -1)) != 10 || !regexp.MustCompile(`(?m)^\* .* calls/s$`).MatchString(out) ||
 		!regexp.MustCompile(`(?m)^ +accepted +1000 +20% +0.5/s$`).MatchString(out) {
 		t.Errorf("status %d, %q\n%s", status, problems, out)
 	}
@@ -112,8 +88,10 @@ func TestTuneGo(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("package main\n\nimport (\n\"time\"\n\n\"github.com/tiered-limiter/tiered-limiter/tiered\"\n)\n\n")
 	b.WriteString("func main() {\n_ = time.Second\n")
+	w := wish{processes: 3}
 	for _, s := range settings {
-		b.WriteString("{\n" + new(wish).policy(s) + "_, _ = policy, options\n}\n")
+		text, _ := w.answer([]result{{code: s.code, fleet: s.fleet}})
+		b.WriteString("{\n" + text[strings.Index(text, "policy :="):] + "_, _ = policy, options\n}\n")
 	}
 	path := filepath.Join(t.TempDir(), "main.go")
 	if err := os.WriteFile(path, []byte(b.String()+"}\n"), 0o600); err != nil {
@@ -130,20 +108,20 @@ func TestTuneGo(t *testing.T) {
 func TestTuneErrors(t *testing.T) {
 	for args, want := range map[string]string{
 		"--rate 5":                          `--rate is "5": must be tokens per period`,
-		"--rate 5/s --burst -1":             "--burst is -1: must be 1 to 2^40 tokens",
+		"--rate 5/s --burst -1":             `--burst is "-1": must be 1 to 2^40 tokens`,
 		"--rate 5/s --over x":               `--over is "x": must be tokens, or per cent of the burst`,
 		"--rate 5/s --over -1":              `--over is "-1"`,
 		"--rate 5/s --over NaN":             `--over is "NaN"`,
 		"--rate 5/s --shortfall 101%":       `--shortfall is "101%": must be 0% to 100%`,
 		"--rate 5/s --shortfall 0.1":        `--shortfall is "0.1"`,
 		"--rate 5/s --calls 0/s":            `--calls is "0/s": must be more than 0 per second`,
-		"--rate 5/s --seed 0":               "--seed is 0: must be 1 or more",
-		"--rate 5/s --keys 0 --demand 0":    "--demand is 0: must be 0.01 to 100 times the limit\n--keys is 0: must be 1 to 1000000",
-		"--rate 5/s --processes 0 --rtt 0s": "--processes is 0: must be 1 to 1000\n--rtt is 0s: must be 1us to 10s",
-		"--rate 5/s --cost 6":               "--cost is 6: must be 1 to the burst",
-		"--rate 5/s --cost 2 --max-cost 1":  "--max-cost is 1: must be the cost to the burst",
-		"--rate 5/s --outage 1s":            "--outage is 1s: must be 3s to 10m",
-		"--rate 5/h":                        "--demand is 1.5: must be high enough for 100 requests",
+		"--rate 5/s --seed 0":               `--seed is "0": must be 1 or more`,
+		"--rate 5/s --keys 0 --demand 0":    "--demand is \"0\": must be 0.01 to 100 times the limit\n--keys is \"0\": must be 1 to 1000000",
+		"--rate 5/s --processes 0 --rtt 0s": "--processes is \"0\": must be 1 to 1000\n--rtt is \"0s\": must be 1us to 10s",
+		"--rate 5/s --cost 6":               `--cost is "6": must be 1 to the burst`,
+		"--rate 5/s --cost 2 --max-cost 1":  `--max-cost is "1": must be the cost to the burst`,
+		"--rate 5/s --outage 1s":            `--outage is "1s": must be 3s to 10m`,
+		"--rate 5/h":                        `--demand is "1.5": must be high enough for 100 requests`,
 		"--rate 1000000/s":                  `--rate is "1000000/s": must be low enough for 60000 requests`,
 		"--rate 5/s more":                   `unknown command "more" for "tiersim tune"`,
 	} {
@@ -163,7 +141,7 @@ func TestTuningPage(t *testing.T) {
 	commands := regexp.MustCompile(`(?m)^go run ./cmd/tiersim tune (.*)$`).FindAllSubmatch(text, -1)
 	for _, c := range commands {
 		if _, problems, _ := run(t, append([]string{"tune", "--seed", "0"}, strings.Fields(string(c[1]))...)...); problems !=
-			"tiersim: --seed is 0: must be 1 or more\n" {
+			"tiersim: --seed is \"0\": must be 1 or more\n" {
 			t.Errorf("%s: %s", c[1], problems)
 		}
 	}
