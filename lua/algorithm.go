@@ -25,23 +25,39 @@ var algorithms = [...]struct {
 	broken func(c *Call) int            // the first argument against a rule of its own, or 0
 	third  func(l Limit, c *Call) int64 // the third number of a limit
 }{
-	TokenBucket: {mark: "tb2", script: newScript(tokenBucketText)},
+	TokenBucket: {mark: "tb2", script: newScript(TokenBucket.text())},
 	SlidingLog: {
-		mark: "lg1", script: newScript(callText + slidingLogText), sorted: true,
+		mark: "lg1", script: newScript(SlidingLog.text()), sorted: true,
 		broken: brokenLog, third: func(Limit, *Call) int64 { return 0 },
 	},
 	FixedWindow: {
-		mark: "fw2", script: newScript(fixedWindowShortText + callText + fixedWindowText),
+		mark: "fw2", script: newScript(FixedWindow.text()),
 		broken: brokenFixed, third: func(_ Limit, c *Call) int64 { return c.Phase },
 	},
 	SlidingWindow: {
-		mark: "sw3", script: newScript(callText + slidingWindowText),
+		mark: "sw3", script: newScript(SlidingWindow.text()),
 		broken: brokenBlocks, third: func(l Limit, _ *Call) int64 { return l.Span },
 	},
 	TokenBuckets: {
-		mark: "tm2", script: newScript(callText + tokenBucketsText),
+		mark: "tm2", script: newScript(TokenBuckets.text()),
 		broken: brokenBuckets, third: func(l Limit, _ *Call) int64 { return l.Tokens },
 	},
+}
+
+// text is the text of the script, put together from the files.
+func (a Algorithm) text() string {
+	switch a {
+	case SlidingLog:
+		return callText + slidingLogText
+	case FixedWindow:
+		return fixedWindowShortText + callText + lending(fixedWindowText)
+	case SlidingWindow:
+		return callText + lending(slidingWindowText)
+	case TokenBuckets:
+		return callText + lending(tokenBucketsText)
+	default:
+		return tokenBucketText
+	}
 }
 
 // Script is the script that decides.

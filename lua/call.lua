@@ -120,9 +120,3 @@ local function too_late()
   want, least = min(want, tightest_cap), max(least, 1)
 end
 local peek = not leased and want == 0
-
--- A record of a lease: seq, grant, out, want, end, debt. It is nil if it is damaged.
-local function parse(record)
-  local s, g, o, w, e, d = string.match(record, '^(%d+)|(%d+)|(%d+)|(%d+)|(%d+)|(%d+)$')
-  return tonumber(s), tonumber(g), tonumber(o), tonumber(w), tonumber(e), tonumber(d)
-end

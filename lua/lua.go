@@ -28,8 +28,8 @@
 // # The other algorithms
 //
 // FixedWindow, SlidingWindow, SlidingLog and TokenBuckets (several on one key) begin with one text, call.lua, which is put before
-// each: arguments, rules, clock and errors are the same. Each has its own settlement, for it counts in its own way. FixedWindow
-// has a short way for the most frequent call, which comes before call.lua.
+// each: arguments, rules, clock and errors are the same. All that lend are lease.lua, which has the lease protocol, with parts of
+// their own for how they count. FixedWindow has a short way for the most frequent call, which comes before call.lua.
 //
 //	KEYS[1]  what the algorithm counted: a hash, of a SlidingLog a sorted set
 //	ARGV     want min ttl id seq ack hold ret refund debt deadline epoch now maxback owed seen fleet at to since reset,
@@ -78,6 +78,8 @@ var (
 	tokenBucketText string
 	//go:embed call.lua
 	callText string
+	//go:embed lease.lua
+	leaseText string
 	//go:embed sliding_log.lua
 	slidingLogText string
 	//go:embed fixed_window_short.lua

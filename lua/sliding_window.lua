@@ -42,20 +42,18 @@ tokens; a refund at most span per limit. All fields are also read when a limit i
 writes nothing, unless it swept, found a large step back of the clock, added a limit, or its version was about to be
 forgotten (twice in its longest window). A peek writes nothing.
 ]]
-
+--@ load
 local FORMAT = 'sw3'
 local LONGEST_SPAN, LONGEST_WINDOW = 512, 2 ^ 51
-local CHUNK = 1000 -- fields per command: unpack has a limit
+local SOME = 1000  -- fields per command: unpack has a limit
 local LOOK = 32    -- blocks read at a time for a retry
 local MOST_VERSIONS = 4
 local USE = 11     -- of names: which versions there are
 local m, n = limits, limits -- of this version, and with those of others behind them
 local mine, window = '', 0  -- the tags of this version, and its longest window
-local own = 'p' .. id
 local cap, period, span, tag, names = {}, {}, {}, {}, {'v', 'c', 't', 'z', 'x', 'w', 'a', 'g', 'e', 'o', 'u', own}
 local FIXED = #names
 if to > 1 then return refuse(19) end
-local lends = leased and to == 0
 for i = 1, m do
   local first = BEFORE_LIMITS + 3 * i - 2
   cap[i], period[i], span[i] = arg[first], arg[first + 1], arg[first + 2]
@@ -72,12 +70,12 @@ if too then return too end
 
 -- Load, or start empty.
 local stored = call('HMGET', key, unpack(names))
-local exists, leases = stored[1] == FORMAT, stored[6] and true or false
-local born, last, behind, until_, wants, active, sweep, latest, escrow, flags = server, server, 0, 0, 0, 0, 0, 0, 0, 0
+local exists, lends = stored[1] == FORMAT, stored[6] and true or false
+local born, last, behind, until_, wants, active, sweep, latest, escrow, flags, overflow = server, server, 0, 0, 0, 0, 0, 0, 0, 0, 0
 if exists then
   for i = 2, 10 do
-    stored[i] = tonumber(i > 5 and not leases and 0 or stored[i])
-    if not whole(stored[i]) then return redis.error_reply('RLCORRUPT field') end
+    stored[i] = tonumber(i > 5 and not lends and 0 or stored[i])
+    if not whole(stored[i]) then return corrupt('field') end
   end
   born, last, behind, until_, wants, active, sweep, latest, escrow = unpack(stored, 2, 10)
 elseif stored[1] or call('EXISTS', key) == 1 then
@@ -93,17 +91,11 @@ if stepped then behind, flags = last - server, flags + STEPPED_BACK end
 local now = max(server + behind, last)
 local stop = now + ttl
 
-local fields
-local function all()
-  fields = fields or call('HGETALL', key)
-  return fields
-end
-
 -- Versions: the limits of the others come behind this one's, without a cap.
 local beside, until_mine, ended = {}, 0, false -- text, until and longest window of each; this one's until; any has gone
 if exists and stored[USE] ~= mine then
   local use = stored[USE] or ''
-  if not string.match(use, '^[%dx,@;]+$') then return redis.error_reply('RLCORRUPT field') end
+  if not string.match(use, '^[%dx,@;]+$') then return corrupt('field') end
   for text, till in string.gmatch(use, '([%dx,]+)@?(%d*)') do
     local long = 0
     for p, s in string.gmatch(text, '(%d+)x(%d+)') do long = max(long, p * s) end
@@ -142,7 +134,7 @@ if exists and stored[USE] ~= mine then
 end
 
 -- Trim: total is what counts, first the oldest block that does, gone the fields to delete.
-local total, first, gone = {}, {}, {}
+local total, first = {}, {}
 local function name(i, b) return format('%s:%.0f', tag[i], b) end
 -- leaving names the blocks of a limit that counted when the key was last written, and do not count now.
 local function leaving(i)
@@ -161,16 +153,16 @@ local function leaving(i)
 end
 for i = 1, n do
   total[i], first[i] = tonumber(stored[FIXED + i] or 0), floor(now / period[i]) - span[i] + 1
-  if not whole(total[i]) then return redis.error_reply('RLCORRUPT field') end
+  if not whole(total[i]) then return corrupt('field') end
   if stored[FIXED + i] then
     local old = leaving(i)
-    for from = 1, #old, CHUNK do
-      local upto = min(from + CHUNK - 1, #old)
+    for from = 1, #old, SOME do
+      local upto = min(from + SOME - 1, #old)
       local held = call('HMGET', key, unpack(old, from, upto))
       for j = 1, upto - from + 1 do
         if held[j] then
           local n = tonumber(held[j])
-          if not whole(n) then return redis.error_reply('RLCORRUPT field') end
+          if not whole(n) then return corrupt('field') end
           total[i], gone[#gone + 1] = total[i] - n, old[from + j - 1]
         end
       end
@@ -181,7 +173,7 @@ end
 
 -- blocks are those that this call has read: their counts, and whether they existed. They are keyed by their fields,
 -- because other Luas allocate an array as long as a numeric key is large.
-local blocks, cleared, damaged = {}, false, false
+local blocks, cleared = {}, false
 for i = 1, n do blocks[i] = {} end
 local function block(i, b)
   local field = name(i, b)
@@ -217,24 +209,7 @@ local function give_back(time, k)
     end
   end
 end
-local function level()
-  local least_left, which = WHOLE, 1
-  for i = 1, m do
-    if cap[i] - total[i] < least_left then least_left, which = cap[i] - total[i], i end
-  end
-  return least_left, which
-end
--- clear returns an upper bound of the time until nothing counts.
-local function clear()
-  local us, till = 0, now
-  if escrow > 0 then till = max(now, latest, dry and hold > 0 and stop or 0) end -- what is out counts where its lease ends
-  for i = 1, m do
-    if total[i] > 0 then us = max(us, (floor(till / period[i]) + span[i]) * period[i] - server - behind) end
-  end
-  return us
-end
-
--- begin gives a limit that is new to the key the blocks of another. It reports damage.
+-- begin gives a limit that is new to the key the blocks of another. It returns true if a lease is damaged.
 local function begin(i)
   local from, long = 0, false
   for j = 1, n do
@@ -269,74 +244,31 @@ end
 local begun = false -- a refusal stores it too, or "now" would be later at each
 for i = 1, exists and m or 0 do
   if not stored[FIXED + i] then
-    if begin(i) then return redis.error_reply('RLCORRUPT lease') end
+    if begin(i) then return corrupt('lease') end
     begun = true
   end
 end
 
--- The network repeats and reorders: an executed call gets its reply again, an older one is ignored.
-local r_seq, r_grant, r_out, r_want, r_end, r_debt
-if leased and stored[FIXED] then
-  r_seq, r_grant, r_out, r_want, r_end, r_debt = parse(stored[FIXED])
-  if not r_debt or r_grant > r_out then return redis.error_reply('RLCORRUPT lease') end
-  if not dry and seq <= r_seq then
-    local left, tight, which = r_end - now, level()
-    if seq < r_seq or left <= 0 then return {STALE, 0, tight, 0, active, 0, server, born, flags, 0, which, clear(), now} end
-    local once = deadline > 0 and deadline <= r_end - behind
-    if reset > 0 and not once or refund > 0 and not (once and epoch == born) then flags = flags + UNAPPLIED end
-    return {REPLAY, r_grant, tight, r_grant == 0 and want > 0 and 1 or 0, active, left, server, born, flags, 0, which, clear(), now}
-  end
-end
+-- A reset forgets what ended leases held too. Their tokens count where the leases ended.
+local forgets = reset > 0 and once
+local expiring = begun or #beside > 0 and until_mine > 0 and until_mine < now + window / 2 -- only denied, it would be forgotten
+local record, promise, keeps, changed, rated = stored[FIXED], WHOLE, false, false, false
 
--- Sweep: records of ended leases are deleted, and their tokens stay counted where the leases ended. A reset sweeps too,
--- because what they held is forgotten. It and a refund need a deadline that ends every copy of this call before the record
--- that knows its seq is swept: so they count once.
-local once = deadline > 0 and deadline <= server + ttl
-local swept = sweep > 0 and now >= sweep or reset > 0 and once and leases
-local others = {} -- leases of other processes that have not ended
-if swept then
-  local some = all()
-  wants, active, sweep, latest, escrow = 0, 0, 0, 0, 0
-  for j = 1, #some, 2 do
-    if string.sub(some[j], 1, 1) == 'p' then
-      local _, _, out, wanted, ends, charged = parse(some[j + 1])
-      if not charged then return redis.error_reply('RLCORRUPT lease') end
-      if ends <= now then
-        gone[#gone + 1] = some[j]
-        if some[j] == own then r_seq = nil end
-      else
-        wants, latest, escrow = wants + wanted, max(latest, ends), escrow + out
-        if out + wanted > 0 then active = active + 1 end
-        if some[j] ~= own then others[#others + 1] = {out, ends} end
-      end
-    end
-  end
-  if latest > 0 then sweep = now + ceil(ttl / 2) end
-end
+--@ take_back
+count(r_end, -back)
 
--- Settle. What is still held moves to the new end, and what was spent to now. What never arrived or comes back is
--- subtracted.
-local charged = 0
-if r_seq then
-  wants, escrow = max(0, wants - r_want), max(0, escrow - r_out)
-  if r_out + r_want > 0 then active = max(0, active - 1) end
-  count(r_end, -r_out)
-  if ack < r_seq then r_out, charged = r_out - r_grant, r_debt end
-  r_out = r_out - min(ret, r_out)
-  count(min(now, r_end), max(0, r_out - hold))
-else
-  r_out = 0
-end
-escrow = escrow + hold
-if hold > r_out then flags = flags + ADOPTED end
-if ack > (r_seq or 0) then flags = flags + UNRECORDED end
+--@ carry
+-- What is still held moves to the new end, and what was spent to now.
+count(r_end, -out)
+count(min(now, r_end), max(0, out - hold))
 count(stop, hold)
 
+--@ charge
 if debt > charged then
   for i = 1, n do change(i, min(since + behind, now), min(debt - charged, cap[i] and max(0, cap[i] - total[i]) or debt)) end
   charged = debt
 end
-if reset > 0 and once then
+if forgets then
   local some = all()
   for i = 1, n do
     local start = tag[i] .. ':'
@@ -346,123 +278,84 @@ if reset > 0 and once then
     total[i], blocks[i] = 0, {}
   end
   cleared = true
-  for _, o in ipairs(others) do count(o[2], o[1]) end
+  for j = 1, #some, 2 do
+    if string.sub(some[j], 1, 1) == 'p' and some[j] ~= own then
+      local _, _, lent, _, ends = parse(some[j + 1])
+      if ends > now then count(ends, lent) end
+    end
+  end
   count(stop, hold)
 end
 if refund > 0 and once and exists and epoch == born then give_back(min(at, now), refund) end
-if reset > 0 and not once or refund > 0 and not (once and exists and epoch == born) then flags = flags + UNAPPLIED end
 
--- retry_after tells in how long there may be least tokens, and the limit that waits longest. It returns nil if a lease is damaged.
-local function retry_after(which)
-  local after = 1
-  for i = 1, m do -- as many blocks must leave as hold the tokens that are missing
-    local over, b, beyond = total[i] + least - cap[i], first[i], first[i] + 2 * span[i]
-    while over > 0 and b < beyond do
-      local some = {}
-      for j = 0, LOOK - 1 do some[j + 1] = name(i, b + j) end
-      local held = call('HMGET', key, unpack(some))
-      for j = 1, LOOK do
-        if over > 0 and b < beyond then
-          local known = blocks[i][some[j]]
-          local n = known and known[1] or cleared and 0 or tonumber(held[j] or 0)
-          if not whole(n) then n, damaged = 0, true end
-          over, b = over - n, b + 1
-        end
+--@ refunds
+takes = exists and epoch == born
+
+--@ available
+avail, tightest = WHOLE, 1
+for i = 1, m do
+  if cap[i] - total[i] < avail then avail, tightest = cap[i] - total[i], i end
+end
+
+--@ lend
+count(borrows and stop or now, grant)
+
+--@ wait
+-- A repeated reply does not look into blocks.
+after, longest, sooner = 1, tightest, not repeats
+for i = 1, repeats and 0 or m do -- as many blocks must leave as hold the tokens that are missing
+  local over, b, beyond = total[i] + least - cap[i], first[i], first[i] + 2 * span[i]
+  while over > 0 and b < beyond do
+    local some = {}
+    for j = 0, LOOK - 1 do some[j + 1] = name(i, b + j) end
+    local held = call('HMGET', key, unpack(some))
+    for j = 1, LOOK do
+      if over > 0 and b < beyond then
+        local known = blocks[i][some[j]]
+        local n = known and known[1] or cleared and 0 or tonumber(held[j] or 0)
+        if not whole(n) then n, damaged = 0, true end
+        over, b = over - n, b + 1
       end
     end
-    if over > 0 then b = floor(max(now, latest) / period[i]) + 1 end -- leases that outlive the window hold them
-    local wait = (b - 1 + span[i]) * period[i] - server - behind
-    if wait > after then after, which = wait, i end
   end
-  if escrow > hold and latest > now then -- others hold tokens, which may be back sooner: see fixed_window.lua
-    local some = all()
-    for j = 1, #some, 2 do
-      if string.sub(some[j], 1, 1) == 'p' and some[j] ~= own then
-        local _, _, held, _, ends, owes = parse(some[j + 1])
-        if not owes then return nil end
-        if held > 0 and ends > now then
-          local left, quarter = ends - server - behind, floor(ttl / 4)
-          after = min(after, max(left - quarter, min(left, quarter)))
-        end
-      end
-    end
-    after = max(1, after)
-  end
-  return after, which
+  if over > 0 then b = floor(max(now, latest) / period[i]) + 1 end -- leases that outlive the window hold them
+  local later = (b - 1 + span[i]) * period[i] - server - behind
+  if later > after then after, longest = later, i end
 end
 
--- Grant all that the caller wants, or one and a half times its part of what all leases want, if there is so much.
--- With its part alone more tokens would stay here, and overflow, for processes that do not ask now.
-local code, grant, after = GRANTED, 0, 0
-local tight, which = level()
-local wanted = wants + want
-if want > 0 and tight >= least then
-  grant = min(max(floor(1.5 * tight * want / wanted), least), want, tight)
-  if not dry then count(lends and stop or now, grant) end
-  tight, which = level()
-elseif want > 0 then
-  code = DENIED
+--@ store
+put('z', behind)
+local use = mine
+if #beside > 0 then
+  use = format('%s@%.0f', mine, max(until_mine, (leased and stop or now) + window))
+  for _, o in ipairs(beside) do use = format('%s;%s@%.0f', use, o[1], o[2]) end
 end
-if want > 0 and grant == 0 then
-  after, which = retry_after(which)
-elseif leased and to == 0 and grant < want and tight < 1 then
-  least = 1
-  after = retry_after()
+if use ~= stored[USE] then put('u', use) end
+if ended then -- the fields of limits that nobody uses any more
+  local some, used = all(), {}
+  for i = 1, n do used[tag[i]] = true end
+  for j = 1, #some, 2 do
+    local t = string.match(some[j], '^%d+x%d+')
+    if t and not used[t] then gone[#gone + 1] = some[j] end
+  end
 end
-if not after then return redis.error_reply('RLCORRUPT lease') end
-if damaged then return redis.error_reply('RLCORRUPT field') end
+for i = 1, n do
+  put(tag[i], total[i])
+  for field, known in pairs(blocks[i]) do
+    if known[1] > 0 then put(field, known[1]) elseif known[2] then gone[#gone + 1] = field end
+  end
+  until_ = max(until_, (floor(max(now, latest) / period[i]) + span[i]) * period[i])
+end
+put('x', until_)
+keep = ceil((until_ - server - behind) / 1000) + 1000
 
--- Write: deletions, then one HSET, then PEXPIRE.
-local left = 0
-local fades = #beside > 0 and until_mine > 0 and until_mine < now + window / 2 -- only denied, it would be forgotten
-if not dry and (leased or not peek and (grant > 0 or swept or stepped or fades or begun)) then
-  local set = {'v', FORMAT, 'c', born, 't', now, 'z', behind}
-  local function put(field, x)
-    set[#set + 1] = field
-    set[#set + 1] = x
-  end
-  if leased then
-    local lent, wish = 0, 0
-    if lends then lent, wish = grant, want end
-    left, latest, wants, escrow = ttl, max(latest, stop), wants + wish, escrow + lent
-    if hold + lent + wish > 0 then active = active + 1 end
-    if sweep == 0 then sweep = stop end
-    put(own, format('%d|%d|%d|%d|%d|%d', seq, lent, hold + lent, wish, stop, charged))
-  end
-  if leased or swept then
-    put('o', escrow)
-    put('w', wants)
-    put('a', active)
-    put('g', sweep)
-    put('e', latest)
-  end
-  local use = mine
-  if #beside > 0 then
-    use = format('%s@%.0f', mine, max(until_mine, (leased and stop or now) + window))
-    for _, o in ipairs(beside) do use = format('%s;%s@%.0f', use, o[1], o[2]) end
-  end
-  if use ~= stored[USE] then put('u', use) end
-  if ended then -- the fields of limits that nobody uses any more
-    local some, used = all(), {}
-    for i = 1, n do used[tag[i]] = true end
-    for j = 1, #some, 2 do
-      local t = string.match(some[j], '^%d+x%d+')
-      if t and not used[t] then gone[#gone + 1] = some[j] end
-    end
-  end
-  for i = 1, n do
-    put(tag[i], total[i])
-    for field, known in pairs(blocks[i]) do
-      if known[1] > 0 then put(field, known[1]) elseif known[2] then gone[#gone + 1] = field end
-    end
-    until_ = max(until_, (floor(max(now, latest) / period[i]) + span[i]) * period[i])
-  end
-  put('x', until_)
-  if #gone > 0 then call('HSET', key, 'v', FORMAT) end -- without memory nothing is executed: see token_bucket.lua
-  for i = 1, #gone, CHUNK do call('HDEL', key, unpack(gone, i, min(i + CHUNK - 1, #gone))) end
-  call('HSET', key, unpack(set))
-  call('PEXPIRE', key, text(min(ceil((until_ - server - behind) / 1000) + 1000, LONGEST_TTL_MS)))
-elseif not exists then
-  born = 0 -- nothing was written, so there is no count of this epoch
+--@ clear
+-- An upper bound.
+local till = now
+if escrow > 0 then till = max(now, latest, dry and hold > 0 and stop or 0) end -- what is out counts where its lease ends
+for i = 1, m do
+  if total[i] > 0 then clear = max(clear, (floor(till / period[i]) + span[i]) * period[i] - server - behind) end
 end
-return {code, grant, tight, after, active, left, server, born, flags, 0, which, clear(), now}
+
+--@ tail
+which or tightest, clear, now

@@ -25,14 +25,13 @@ deadline <= now + ttl, else flag 32 is set; a reset fills each bucket to the roo
 A refused direct take writes nothing, unless it swept, found a large step back of the clock, changes what governs, or has
 to note that its terms still do. A peek writes nothing, unless it changes what governs.
 ]]
-
+--@ load
 local FORMAT = 'tm2'
 local ROUNDING = 1e-9 -- tokens: 0.9999999999 is a rounding error of the refill, not a missing token
 local MINUTE = 60 * SECOND
 local OVERFLOW_START, OVERFLOW_END = 2 ^ 40, 2 ^ 52
 local HOLD, OTHER_TERMS = 10 * SECOND, 64 -- see token_bucket.lua
 local m = limits
-local own = 'p' .. id
 local cap, period, refill, names = {}, {}, {}, {'v', 'c', 't', 'z', 'x', 's', 'o', 'w', 'a', 'g', 'e', own}
 local FIXED = #names
 if to > 1 then return refuse(19) end
@@ -58,7 +57,7 @@ local born, last, behind, until_, overflow, escrow, wants, active, sweep, latest
 if exists then
   for i = 2, 11 do
     local x = tonumber(i > 6 and not lends and 0 or stored[i])
-    if not (whole(x) or i == 6 and x and x > 0 and x < WHOLE) then return redis.error_reply('RLCORRUPT field') end
+    if not (whole(x) or i == 6 and x and x > 0 and x < WHOLE) then return corrupt('field') end
     stored[i] = x
   end
   born, last, behind, until_, overflow, escrow, wants, active, sweep, latest = unpack(stored, 2, 11)
@@ -73,7 +72,7 @@ local level, terms = {}, {}
 local was_cap, was_refill, most = cap, refill, cap -- by which the time since the last write counts
 for i = 1, m do
   local l = tonumber(stored[FIXED + i] or cap[i] - escrow) -- none: a limit that is new on this key
-  if not (l and l > -WHOLE and l < WHOLE) then return redis.error_reply('RLCORRUPT field') end
+  if not (l and l > -WHOLE and l < WHOLE) then return corrupt('field') end
   level[i], terms[i] = l, format('%d:%d/%d', period[i], cap[i], refill[i])
 end
 local known, noted = stored[FIXED + m + 1] or '', stored[FIXED + m + 2]
@@ -94,13 +93,13 @@ if exists and (known ~= told or noted) then
   end
   for i = 1, m do
     if not stored[FIXED + i] then was_cap[i], was_refill[i], most[i], unknown = cap[i], refill[i], cap[i], true end
-    if not (whole(was_cap[i]) and whole(was_refill[i])) then return redis.error_reply('RLCORRUPT field') end
+    if not (whole(was_cap[i]) and whole(was_refill[i])) then return corrupt('field') end
   end
 
   -- The larger cap and the larger refill govern, each by itself, and from here on cap and refill are those.
   for one in string.gmatch(noted or '', '[^,]+') do
     local p, c, f = string.match(one, '^(%d+):(%d+)/(%d+)$')
-    if not p then return redis.error_reply('RLCORRUPT field') end
+    if not p then return corrupt('field') end
     ends[p] = {tonumber(c), tonumber(f)}
   end
   local unnoted, soon, used = max(last, latest) + HOLD, now + HOLD / 2, now + (leased and ttl or 0) + HOLD
@@ -108,7 +107,7 @@ if exists and (known ~= told or noted) then
   for i = 1, m do
     local p, c, f = text(period[i]), cap[i], refill[i]
     local cap_until, refill_until = unpack(ends[p] or {unnoted, unnoted})
-    if not (whole(cap_until) and whole(refill_until)) then return redis.error_reply('RLCORRUPT field') end
+    if not (whole(cap_until) and whole(refill_until)) then return corrupt('field') end
     if c < was_cap[i] and now < cap_until then
       c, lesser = was_cap[i], true
     else
@@ -137,205 +136,91 @@ if exists and (known ~= told or noted) then
   if lesser then flags = flags + OTHER_TERMS end
 end
 
-local function tight()
-  local least_level, which = level[1], 1
-  for i = 2, m do
-    if level[i] < least_level then least_level, which = level[i], i end
-  end
-  return tokens(least_level), which
-end
-local function full_in()
-  local us = 0
-  for i = 1, m do us = max(us, ceil((cap[i] - level[i]) * period[i] / refill[i])) end
-  return min(us, WHOLE - 1)
-end
--- retry_after tells in how long least tokens may be there, sooner if others hold some, and the limit that waits longest: see
--- token_bucket.lua. It returns nil if a lease is damaged.
-local function retry_after()
-  local us, which, longest = 0, 1, 0
-  for i = 1, m do
-    longest = max(longest, cap[i] * period[i] / refill[i])
-    local wait = ceil((least - level[i]) * period[i] / refill[i])
-    if least > cap[i] - escrow then wait = max(wait, sweep - now) end -- no room before a lease is over
-    if wait > us then us, which = wait, i end
-  end
-  if us > ttl and longest > MINUTE and escrow > hold and latest > now then
-    local all, quarter = call('HGETALL', key), floor(ttl / 4)
-    for i = 1, #all, 2 do
-      if string.sub(all[i], 1, 1) == 'p' and all[i] ~= own then
-        local _, _, out, _, stop, charged = parse(all[i + 1])
-        if not charged then return nil end
-        if out > 0 and stop > now then
-          local left = stop - server - behind
-          us = min(us, max(left - quarter, min(left, quarter)))
-        end
-      end
-    end
-  end
-  return min(max(1, us), WHOLE), which
+local forgiven = 0 -- by the limit that forgives the most
+local record, stop, promise, keeps, forgets, rated, stepped = stored[FIXED], now + ttl, WHOLE, false, false, false, false
+
+--@ look
+for i = 1, m do
+  level[i] = min(level[i] + (now - last) * was_refill[i] / period[i], min(cap[i], was_cap[i]) - escrow)
 end
 
--- The network repeats and reorders: an executed call gets its reply again, an older one is ignored.
-local r_seq, r_grant, r_out, r_want, r_end, r_debt
-if leased and stored[FIXED] then
-  r_seq, r_grant, r_out, r_want, r_end, r_debt = parse(stored[FIXED])
-  if not r_debt or r_grant > r_out or r_out > escrow or r_want > wants then return redis.error_reply('RLCORRUPT lease') end
-  if not dry and seq <= r_seq then
-    local left = r_end - now
-    for i = 1, m do
-      level[i] = min(level[i] + (now - last) * was_refill[i] / period[i], min(cap[i], was_cap[i]) - escrow)
-    end
-    local l, which = tight()
-    l = min(l, tightest_cap)
-    if seq < r_seq or left <= 0 then return {STALE, 0, l, 0, active, 0, server, born, flags, floor(overflow), which, full_in(), now} end
-    local after = 0
-    if r_grant == 0 and want > 0 then after = retry_after() end
-    if not after then return redis.error_reply('RLCORRUPT lease') end
-    if refund + reset > 0 and not (deadline > 0 and deadline <= r_end - behind) then flags = flags + UNAPPLIED end
-    return {REPLAY, r_grant, l, after, active, left, server, born, flags, floor(overflow), which, full_in(), now}
-  end
-end
-
+--@ fill
 -- Clock: a small step back is waited out, a large one is believed and z makes up for it.
-local stepped = last - server - behind > maxback
+stepped = last - server - behind > maxback
 if stepped then behind, flags = last - server, flags + STEPPED_BACK end
-
--- Sweep: tokens of ended leases are burned, their room is free.
-local escrow_before, last_ended, ended = escrow, 0, {}
-local swept = sweep > 0 and now >= sweep
-if swept then
-  escrow, wants, active, sweep, latest = 0, 0, 0, 0, 0
-  local all = call('HGETALL', key)
-  for i = 1, #all, 2 do
-    if string.sub(all[i], 1, 1) == 'p' then
-      local _, _, out, wanted, stop, charged = parse(all[i + 1])
-      if not charged then return redis.error_reply('RLCORRUPT lease') end
-      if stop > now then
-        escrow, wants, latest = escrow + out, wants + wanted, max(latest, stop)
-        if out + wanted > 0 then active = active + 1 end
-      else
-        ended[#ended + 1], last_ended = all[i], max(last_ended, stop)
-        if all[i] == own then r_seq = nil end
-      end
-    end
-  end
-  if latest > 0 then sweep = now + ceil(ttl / 2) end
-end
-
 -- Refill, by the terms that governed until now. Room that an ended lease took fills only from the last such end on.
 local lost = OVERFLOW_END
 for i = 1, m do
-  local refilled = min(level[i], was_cap[i] - escrow_before) + (now - last) * was_refill[i] / period[i]
+  local refilled = min(level[i], was_cap[i] - escrow_then) + (now - last) * was_refill[i] / period[i]
   local l = refilled
-  if escrow < escrow_before then
+  if escrow < escrow_then then
     local since_end = last_ended > 0 and last_ended or now
-    l = min(l, was_cap[i] - escrow_before + (now - max(since_end, last)) * was_refill[i] / period[i])
+    l = min(l, was_cap[i] - escrow_then + (now - max(since_end, last)) * was_refill[i] / period[i])
   end
   level[i] = min(l, was_cap[i] - escrow) -- a lower cap that governs now clamps below: that is no overflow
   lost = min(lost, refilled - level[i])
 end
 overflow = min(overflow + lost, OVERFLOW_END)
-local function credit(k)
-  for i = 1, m do level[i] = level[i] + k end
+
+--@ take_back
+for i = 1, m do level[i] = level[i] + back end
+
+--@ carry
+if hold > out then
+  for i = 1, m do level[i] = level[i] + (out - hold) end
 end
 
--- Settle. A grant whose reply was not accepted is undone. What the caller no longer holds was spent. What it holds
--- beyond its record is charged.
-local charged = 0
-if r_seq then
-  escrow, wants = escrow - r_out, wants - r_want
-  if r_out + r_want > 0 then active = active - 1 end
-  if ack < r_seq then
-    credit(r_grant)
-    r_out, charged = r_out - r_grant, r_debt
-  end
-  ret = min(ret, r_out)
-  credit(ret)
-  r_out = r_out - ret
-else
-  r_out = 0
-end
-if hold > r_out then
-  credit(r_out - hold)
-  flags = flags + ADOPTED
-end
-if ack > (r_seq or 0) then flags = flags + UNRECORDED end
-
--- Escrow includes the hold. The deadline ends every copy of this call before the record that knows its seq is
--- swept: no refund counts twice.
-escrow = escrow + hold
-local once = deadline > 0 and deadline <= server + ttl
-if refund + reset > 0 and not once then flags = flags + UNAPPLIED end
+--@ charge
 if epoch ~= born then seen = 0 end
-local forgiven = 0 -- by the limit that forgives the most
-local charge = max(0, max(owed, debt - floor(max(0, overflow - seen) / fleet)) - charged)
+local due = max(0, max(owed, debt - floor(max(0, overflow - seen) / fleet)) - charged)
 for i = 1, m do
   local room, lowest = cap[i] - escrow, -max(cap[i], maxdebt) - min(floor(refill[i] * SECOND / period[i]), MOST)
   local l = max(min(level[i], room), lowest)
-  local part = min(charge, floor(l - lowest))
-  l, forgiven = l - part, max(forgiven, charge - part)
+  local part = min(due, floor(l - lowest))
+  l, forgiven = l - part, max(forgiven, due - part)
   if once then l = max(l, min(room, reset > 0 and room or l + refund)) end
   level[i] = l
 end
-charged = charged + charge
+charged = charged + due
 
--- Grant all that the caller wants, or one and a half times its part of what all leases want, if there is so much.
--- With its part alone more tokens would stay here, and overflow, for processes that do not ask now.
-local code, grant, after = GRANTED, 0, 0
-local avail, which = tight()
-local wanted = wants + want
-if want > 0 and avail >= least then
-  grant = min(max(floor(1.5 * avail * want / wanted), least), want, avail)
-  if not dry then credit(-grant) end
-  avail, which = tight()
-  if leased and to == 0 and grant < want and avail < 1 then
-    least = 1
-    after = retry_after()
-  end
-elseif want > 0 then
-  code = DENIED
-  after, which = retry_after()
+--@ available
+avail, tightest = level[1], 1
+for i = 2, m do
+  if level[i] < avail then avail, tightest = level[i], i end
 end
-if not after then return redis.error_reply('RLCORRUPT lease') end
+avail = tokens(avail)
 
--- Write: deletions, then one HSET, then PEXPIRE.
-local left = 0
-if not dry and (leased or changed or not peek and (grant > 0 or swept or stepped or expiring)) then
-  local set = {'v', FORMAT, 'c', born, 't', now, 'z', behind, 's', format('%.17g', overflow)}
-  local function put(field, x)
-    set[#set + 1] = field
-    set[#set + 1] = x
-  end
-  if leased then
-    local lent, wish = 0, 0
-    if to == 0 then lent, wish = grant, want end
-    left, latest, escrow, wants = ttl, max(latest, now + ttl), escrow + lent, wants + wish
-    if hold + lent + wish > 0 then active = active + 1 end
-    if sweep == 0 then sweep = now + ttl end
-    put(own, format('%d|%d|%d|%d|%d|%d', seq, lent, hold + lent, wish, now + ttl, charged))
-  end
-  if leased or swept then
-    put('o', escrow)
-    put('w', wants)
-    put('a', active)
-    put('g', sweep)
-    put('e', latest)
-  end
-  until_ = max(until_, latest)
-  for i = 1, m do
-    put(names[FIXED + i], format('%.17g', level[i]))
-    until_ = max(until_, min(now + ceil((most[i] - level[i]) * period[i] / refill[i]), WHOLE - 1))
-  end
-  put('x', until_)
-  if changed or unknown or until_told or not exists then put('r', told) end
-  if until_told then put('h', until_told) end
-  if #ended > 0 then call('HSET', key, 'v', FORMAT) end -- without memory nothing is executed: see token_bucket.lua
-  for _, field in ipairs(ended) do call('HDEL', key, field) end
-  call('HSET', key, unpack(set))
-  call('PEXPIRE', key, text(min(ceil((max(until_, now) - server - behind) / 1000) + 1000, LONGEST_TTL_MS)))
-elseif not exists then
-  born = 0 -- nothing was written, so there are no buckets of this epoch
+--@ lend
+for i = 1, m do level[i] = level[i] - grant end
+
+--@ wait
+-- Others may give back sooner if it takes longer than a lease lives, and a bucket takes more than a minute to be full.
+local us, fills = 0, 0
+longest = 1
+for i = 1, m do
+  fills = max(fills, cap[i] * period[i] / refill[i])
+  local wait = ceil((least - level[i]) * period[i] / refill[i])
+  if least > cap[i] - escrow then wait = max(wait, sweep - now) end -- no room before a lease is over
+  if wait > us then us, longest = wait, i end
 end
-local reply = {code, grant, min(avail, tightest_cap), after, active, left, server, born, flags, floor(overflow), which, full_in(), now}
-if forgiven > 0 then reply[#reply + 1] = forgiven end
-return reply
+after, sooner = min(max(1, us), WHOLE), us > ttl and fills > MINUTE
+
+--@ store
+put('z', behind)
+put('s', format('%.17g', overflow))
+until_ = max(until_, latest)
+for i = 1, m do
+  put(names[FIXED + i], format('%.17g', level[i]))
+  until_ = max(until_, min(now + ceil((most[i] - level[i]) * period[i] / refill[i]), WHOLE - 1))
+end
+put('x', until_)
+if changed or unknown or until_told or not exists then put('r', told) end
+if until_told then put('h', until_told) end
+keep = ceil((max(until_, now) - server - behind) / 1000) + 1000
+
+--@ clear
+for i = 1, m do clear = max(clear, ceil((cap[i] - level[i]) * period[i] / refill[i])) end
+clear = min(clear, WHOLE - 1)
+
+--@ tail
+which or tightest, clear, now, forgiven > 0 and forgiven or nil

@@ -1,0 +1,224 @@
+--[[ lease: the lease protocol, once for all scripts that lend: what a repeated call is answered, when a lease is over, what a
+caller settles, how much it is granted, when others may give back, and what is written. What a key counts, and when, is in the
+scripts. Each is a list of parts, and template.go puts a part into the place here that has its name ("--@ name"). A part that a
+script does not have is empty. No part is a function, because making one costs Redis half a microsecond at each call.
+
+  load       reads the key and brings it to now, but for what depends on the caller. It sets
+               exists, born, last, behind, overflow, flags, now
+               lends     a lease was granted once. Then these are stored: escrow, wants, active, sweep, latest, and record, of the
+                         caller
+               stop      when a lease granted now ends            promise  no repeated reply promises a lease beyond it
+               stepped   a large step back of the clock was believed
+               changed   other limits govern than before          expiring what the caller goes by was about to be forgotten, or
+                         is new
+               keeps     records of ended leases stay, because what they hold may come back
+               forgets   the call is a reset that counts, so what ended leases of others held is forgotten
+               rated     the level alone tells when the next token comes
+  look       brings the count to now, for a repeated reply
+  fill       the same after the sweep, for a call that is executed
+  take_back  back tokens of the caller's lease were not spent and will not be
+  carry      hold stays out. The lease had out tokens left, and ended at r_end. If hold is less, the rest was spent. If it is more,
+             what is beyond was never lent, or its record is lost: it is counted now
+  charge     counts the debt beyond charged, which it raises, the refund and the reset
+  refunds    clears takes if the key does not take the refund at an instant
+  available  sets avail, the tokens that are there, and tightest, the limit with the fewest
+  lend       counts the grant
+  wait       sets after, the microseconds until least tokens may be there, or -1 for never, and longest, the limit that takes
+             longest. Clears sooner if it does not matter when others give back
+  store      puts the fields of the count, and sets keep, the ms for which the key lives
+  clear      sets clear, the microseconds until nothing counts
+  tail       what the reply says besides the first ten numbers
+]]
+
+local CHUNK = 1000 -- arguments per command: unpack has a limit
+local RECORD = 112 -- p, the first byte of the fields that hold records
+local own, borrows = 'p' .. id, leased and to == 0
+local once = deadline > 0 and deadline <= server + ttl -- the record that knows seq outlives every copy of this call
+
+-- What is written at the end: fields and values, and the fields to delete. Nothing is written if a part found a damaged field.
+local set, gone, damaged = {}, {}, false
+local function put(field, value)
+  set[#set + 1] = field
+  set[#set + 1] = value
+end
+local function corrupt(what) return redis.error_reply('RLCORRUPT ' .. what) end
+
+-- A record of a lease: seq, grant, out, want, end, debt. It is nil if it is damaged.
+local function parse(record)
+  local s, g, o, w, e, d = string.match(record, '^(%d+)|(%d+)|(%d+)|(%d+)|(%d+)|(%d+)$')
+  return tonumber(s), tonumber(g), tonumber(o), tonumber(w), tonumber(e), tonumber(d)
+end
+local fields
+local function all()
+  fields = fields or call('HGETALL', key)
+  return fields
+end
+
+--@ load
+
+local code, grant, after, left, which, charged = GRANTED, 0, 0, 0, nil, 0
+local avail, tightest, waits, swept
+local kept = {} -- records of ended leases that are written anew
+
+-- 1. The network repeats and reorders: an executed call gets its reply again, an older one is ignored.
+local repeats, instant = false, now
+local r_seq, r_grant, r_out, r_want, r_end, r_debt = nil, 0, 0, 0, now, 0
+if leased and record then
+  r_seq, r_grant, r_out, r_want, r_end, r_debt = parse(record)
+  if not r_debt or r_grant > r_out or r_out > escrow or r_want > wants then return corrupt('lease') end
+  repeats = not dry and seq <= r_seq
+end
+if repeats then
+  --@ look
+  left, code = min(r_end, promise) - now, REPLAY
+  once, instant = deadline > 0 and deadline <= r_end - behind, r_end - 1
+  if seq < r_seq or left <= 0 then
+    code, left = STALE, 0
+  else
+    grant, waits = r_grant, r_grant == 0 and want > 0
+  end
+else
+  -- 2. Sweep: what ended leases held counts as spent, or comes back when their holder calls. All records are read before any is
+  -- deleted.
+  local escrow_then, last_ended, alive = escrow, 0, 0
+  swept = sweep > 0 and now >= sweep or forgets and lends
+  if swept then
+    escrow, wants, active, sweep = 0, 0, 0, 0
+    local some = all()
+    for i = 1, #some, 2 do
+      local name = some[i]
+      if string.byte(name) == RECORD then
+        local s, g, out, wish, ends, debts = parse(some[i + 1])
+        if not debts then return corrupt('lease') end
+        if ends > now then
+          alive = max(alive, ends)
+        else
+          last_ended = max(last_ended, ends)
+          local over = not keeps or forgets and name ~= own
+          if not keeps then
+            gone[#gone + 1] = name
+            if name == own then r_seq = nil end
+          elseif wish > 0 or over and out > 0 then
+            kept[#kept + 1] = name
+            kept[#kept + 1] = format('%d|%d|%d|0|%d|%d', s, over and 0 or g, over and 0 or out, ends, debts)
+            if name == own then r_want = 0 end
+          end
+          wish = 0
+          if over then out = 0 end
+        end
+        escrow, wants = escrow + out, wants + wish
+        if out + wish > 0 then active = active + 1 end
+      end
+    end
+    if alive > 0 then sweep = now + ceil(ttl / 2) end
+    if not keeps then latest = alive end
+  end
+  --@ fill
+
+  -- 3. Settle. A grant whose reply was not accepted is undone. What the caller no longer holds was spent. What it holds beyond its
+  -- record is counted: the key was lost, or the lease is over. A debt whose reply was not accepted is reported again, and counts
+  -- as charged. It is never undone: unlike a grant it kept no room free. The refill since may have paid it and others may have
+  -- taken that, so undoing it would create tokens. From here on escrow includes the hold.
+  local out = 0
+  if r_seq then
+    escrow, wants, out = escrow - r_out, wants - r_want, r_out
+    if r_out + r_want > 0 then active = active - 1 end
+    local back = r_grant
+    if ack < r_seq then
+      --@ take_back
+      out, charged = out - r_grant, r_debt
+    end
+    back = min(ret, out)
+    if back > 0 then
+      --@ take_back
+      out = out - back
+    end
+  end
+  if hold > out then flags = flags + ADOPTED end
+  if ack > (r_seq or 0) then flags = flags + UNRECORDED end
+  --@ carry
+  escrow = escrow + hold
+  --@ charge
+
+  -- 4. Grant all that the caller wants, or one and a half times its part of what all leases want, if there is so much. With its
+  -- part alone more tokens would stay here, and overflow, for processes that do not ask now.
+  --@ available
+  if want > 0 and avail >= least then
+    grant = min(max(floor(1.5 * avail * want / (wants + want)), least), want, avail)
+    if not dry then
+      --@ lend
+    end
+    if borrows and grant < want and not rated then
+      --@ available
+      if avail < 1 then least, waits = 1, true end
+    end
+  elseif want > 0 then
+    code, waits = DENIED, true
+  end
+end
+
+-- A refund and a reset count once, because every copy of this call is dead before the record that knows its seq is over.
+if refund + reset > 0 and code ~= STALE then
+  local takes = true
+  --@ refunds
+  if reset > 0 and not once or refund > 0 and not (once and takes) then flags = flags + UNAPPLIED end
+end
+
+-- 5. When there may be tokens, sooner if others hold some. A holder that lives calls a quarter of its lease's life before the lease
+-- ends at the latest, and gives back what it does not use. One that is dead does not: that time passes, then the end, and then
+-- nothing is out in live leases.
+if waits then
+  local sooner, longest = true, nil
+  --@ wait
+  if sooner and escrow > hold and latest > now then
+    local some, quarter = all(), floor(ttl / 4)
+    for i = 1, #some, 2 do
+      if string.byte(some[i]) == RECORD and some[i] ~= own then
+        local _, _, out, _, ends, debts = parse(some[i + 1])
+        if not debts then return corrupt('lease') end
+        if out > 0 and ends > now then
+          local rest = ends - server - behind
+          after = min(after, max(rest - quarter, min(rest, quarter)))
+        end
+      end
+    end
+    after = max(1, after)
+  end
+  if code == DENIED then which = longest end
+end
+if damaged then return corrupt('field') end
+
+-- 6. Write: deletions, then one HSET, then PEXPIRE. An interrupted run leaves the escrow too high, never too low. Redis refuses a
+-- command that needs memory (OOM) only while a run has written nothing. So an HSET that changes nothing comes before the
+-- deletions. Without it a full Redis would execute the calls that sweep, and refuse all others.
+if not (repeats or dry) and (leased or changed or not peek and (grant > 0 or swept or stepped or expiring)) then
+  local keep
+  if leased then
+    local lent, wish = 0, 0
+    if borrows then lent, wish = grant, want end
+    left, latest, escrow, wants = stop - now, max(latest, stop), escrow + lent, wants + wish
+    if hold + lent + wish > 0 then active = active + 1 end
+    if sweep == 0 then sweep = stop end
+    record = format('%d|%d|%d|%d|%d|%d', seq, lent, hold + lent, wish, stop, charged)
+  end
+  set = {'v', FORMAT, 'c', born, 't', now}
+  if leased or swept or stepped and lends then
+    set = {'v', FORMAT, 'c', born, 't', now, 'o', escrow, 'w', wants, 'a', active, 'g', sweep, 'e', latest}
+    if leased then put(own, record) end
+  end
+  --@ store
+  if #gone > 0 then call('HSET', key, 'v', FORMAT) end
+  for i = 1, #gone, CHUNK do call('HDEL', key, unpack(gone, i, min(i + CHUNK - 1, #gone))) end
+  for i = 1, #kept, CHUNK do call('HSET', key, unpack(kept, i, min(i + CHUNK - 1, #kept))) end
+  call('HSET', key, unpack(set))
+  call('PEXPIRE', key, format('%d', min(keep, LONGEST_TTL_MS))) -- Redis counts by its own clock
+elseif not exists and not repeats then
+  born = 0 -- nothing was written, so there is no key of this epoch
+end
+--@ available
+local clear = 0
+--@ clear
+return {
+  code, grant, min(avail, tightest_cap), after, active, left, server, born, flags, floor(overflow),
+  --@ tail
+}
