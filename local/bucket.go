@@ -98,50 +98,6 @@ func (b *Bucket) Leave(w *Waiter) bool {
 // unlimited, as serve's level, refuses nobody.
 const unlimited = math.MaxInt64
 
-// serve gives tokens of the pot to those who wait, first come, first served. It refuses those who need more than the
-// level that Redis is known to have. The others go on waiting. The pot makes up for a part of a cost if calls lease. A
-// direct take has to find all of it in Redis.
-func (b *Bucket) serve(now time.Duration, level int64, leases bool) {
-	p := b.pending
-	if p == nil {
-		return
-	}
-	for w := range p.waiting() {
-		if held, ok := b.lease.take(now, w.cost); ok {
-			w.Short = level != unlimited
-			p.decide(w, b.admits(b.remaining(held)))
-			continue
-		}
-		need := w.cost
-		if leases {
-			need -= b.lease.live(now)
-		}
-		if need > level {
-			retry, _ := w.refusal(b.denied.Load(), now, need)
-			p.decide(w, b.refuse(w, now, retry))
-		} else if level == unlimited {
-			break
-		}
-	}
-	b.conclude()
-}
-
-// serveLast gives tokens of the pot to those who wait, and everybody else the same verdict.
-func (b *Bucket) serveLast(now time.Duration, v Verdict) {
-	p := b.pending
-	if p == nil {
-		return
-	}
-	for w := range p.waiting() {
-		if held, ok := b.lease.take(now, w.cost); ok {
-			p.decide(w, b.admits(b.remaining(held)))
-		} else {
-			p.decide(w, v)
-		}
-	}
-	b.conclude()
-}
-
 // Renew asks for a renewal in the background, after a decision found the pot at its low-water mark. Only a decision may
 // ask: renewals that replies ask for starve a hot process that moves about (utilization 0.955 instead of 1).
 func (b *Bucket) Renew(now time.Duration) Effect {

@@ -46,7 +46,8 @@ func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 	case second && c.Direct: // its time was too short, and nothing is wrong with the node
 		b.pending.again = false
 		b.lease.renewFrom(now)
-		b.serveLast(now, Verdict{Outcome: Failed})
+		b.pending.serveLast(&b.hot, now, Verdict{Outcome: Failed})
+		b.conclude()
 		return b.next(now)
 	case second:
 		b.fail(now, c, Failed)
@@ -139,8 +140,7 @@ func (b *Bucket) Drop(now time.Duration) Effect {
 		pause = maxBackoff // nobody waits for it, and there may be thousands
 	}
 	b.needLease().pause(now + b.Policy().between(0.5, 1, pause))
-	b.serveLast(now, Verdict{Outcome: Failed})
-	b.pending.failCredits()
+	b.pending.failAll(&b.hot, now, Verdict{Outcome: Failed})
 	b.conclude()
 	return b.next(now)
 }
@@ -156,8 +156,7 @@ func (b *Bucket) fail(now time.Duration, c Call, outcome Outcome) {
 		longest = min(longest, connecting*c.Policy.Timeout)
 	}
 	b.needLease().pause(now + b.Policy().between(0.5, 1, max(longest, minIdle)))
-	b.serveLast(now, Verdict{Outcome: outcome, Left: b.remaining(b.lease.live(now))})
-	b.pending.failCredits()
+	b.pending.failAll(&b.hot, now, Verdict{Outcome: outcome, Left: b.remaining(b.lease.live(now))})
 	b.conclude()
 }
 

@@ -23,7 +23,7 @@ func (b *Bucket) next(now time.Duration) Effect {
 	case l.ledger.toReturn > 0:
 		return Effect{Check: max(now+minIdle, l.backOff)}
 	}
-	period := b.period(0)
+	period := b.size(now, 0).period
 	check := l.usedAt + idle(period)
 	if once := l.usedAt + period; b.Policy().slow() && now < once { // so it is known to a period when it was last used
 		check = once
@@ -87,7 +87,7 @@ func (b *Bucket) findDuty(now time.Duration) {
 		l.used(now, spent)
 	}
 	b.account(now)
-	period := b.period(0)
+	period := b.size(now, 0).period
 	need := b.demand.over(period)
 	giveBack := now-l.usedAt >= idle(period) || need < 1
 	if held := l.live(now); held > 0 && now >= b.lease.extendAt(b.Policy(), b.denied.windows()) {
@@ -162,8 +162,7 @@ func (b *Bucket) Burn(now time.Duration) {
 	b.pending.cancel() // its reply, if it comes, is ignored
 	b.pending.stopRepeating()
 	// Not Outdated: looked up again, they would push out others who wait, and so on for ever.
-	b.serveLast(now, Verdict{Outcome: Failed})
-	b.pending.failCredits()
+	b.pending.failAll(&b.hot, now, Verdict{Outcome: Failed})
 	b.conclude()
 }
 

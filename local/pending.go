@@ -135,6 +135,40 @@ func (p *pending) credited() (tokens int64) {
 	return tokens
 }
 
+// serve gives tokens of the pot to those who wait, first come, first served. It refuses those who need more than the
+// level that Redis is known to have. The others go on waiting. The pot makes up for a part of a cost if calls lease. A
+// direct take has to find all of it in Redis.
+func (p *pending) serve(h *hot, now time.Duration, level int64, leases bool) {
+	for w := range p.waiting() {
+		if held, ok := h.lease.take(now, w.cost); ok {
+			w.Short = level != unlimited
+			p.decide(w, h.admits(h.remaining(held)))
+			continue
+		}
+		need := w.cost
+		if leases {
+			need -= h.lease.live(now)
+		}
+		if need > level {
+			retry, _ := w.refusal(h.denied.Load(), now, need)
+			p.decide(w, h.refuse(w, now, retry))
+		} else if level == unlimited {
+			break
+		}
+	}
+}
+
+// serveLast gives tokens of the pot to those who wait, and everybody else the same verdict.
+func (p *pending) serveLast(h *hot, now time.Duration, v Verdict) {
+	for w := range p.waiting() {
+		if held, ok := h.lease.take(now, w.cost); ok {
+			p.decide(w, h.admits(h.remaining(held)))
+		} else {
+			p.decide(w, v)
+		}
+	}
+}
+
 // handOut gives a direct grant to those it was asked for, with a verdict. It reports what nobody takes any more.
 func (p *pending) handOut(grant int64, v Verdict) int64 {
 	rest := grant // when all have what they cost
@@ -178,6 +212,12 @@ func (p *pending) creditsAnswered(c Call, r lua.Reply, left int64, second bool) 
 		v.Outcome = Failed
 	}
 	p.endCredits(c.credits, v)
+}
+
+// failAll ends all that wait: those for tokens as serveLast does, and the credits.
+func (p *pending) failAll(h *hot, now time.Duration, v Verdict) {
+	p.serveLast(h, now, v)
+	p.failCredits()
 }
 
 // failCredits answers all credits that wait: they were not carried out.

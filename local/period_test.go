@@ -46,7 +46,7 @@ func TestPeriodOfAKeyOverASlowLimit(t *testing.T) {
 		if c.scarce {
 			b.denied.Store(&denial{at: 1})
 		}
-		if got := b.period(ms); got != c.want {
+		if got := b.size(0, ms).period; got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}

@@ -40,7 +40,8 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 		}
 	}
 	b.pending.creditsAnswered(c, r, b.remaining(b.lease.live(now)), second)
-	b.serve(now, levelLeft(c, r), c.leases())
+	b.pending.serve(&b.hot, now, levelLeft(c, r), c.leases())
+	b.conclude()
 	b.account(now)
 	b.conclude()
 	if c.Reset > 0 && r.Flags&lua.Unapplied == 0 { // what was admitted until then is forgiven

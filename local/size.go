@@ -51,7 +51,10 @@ func (p *Policy) small(unit float64) bool {
 func (b *Bucket) size(now, trip time.Duration) sizing {
 	cost, grant := b.lease.sized()
 	p := b.Policy()
-	period := b.period(trip)
+	period := p.period(trip)
+	if b.denied.Load().scarce() {
+		period = p.scarcePeriod(period, &b.demand, float64(max(b.view.fleet, 1)))
+	}
 	most := p.mayHold(b.view.fleet, max(b.levelAt(now), 0)+b.lease.live(now), period)
 	return size(p, &b.demand, period, trip, cost, grant, most)
 }
@@ -114,19 +117,15 @@ func (s sizing) want(p *Policy, pot, waiting, least int64) int64 {
 	return max(least, min(want, p.quarter(), max(s.most-pot, waiting-pot)))
 }
 
-// period reports how long a lease of the bucket should last. That is the policy's period, but longer for a key over a
-// slow limit: Redis had less than was asked for the last time, and this process is asked for at least one and a half
-// times its part. Then it lasts until the refill has brought two tokens for each process. So a process asks once for two
-// tokens, and not for each.
-func (b *Bucket) period(trip time.Duration) time.Duration {
-	p := b.Policy()
-	t := p.period(trip)
-	if p.Call.Algorithm != lua.TokenBucket || p.First != (Numbers{}) || p.Size > 0 || !b.denied.Load().scarce() {
+// scarcePeriod is the period of a lease of a key over its limit: Redis had less than was asked for the last time. That is t,
+// but longer for a slow limit, if this process is asked for at least one and a half times its part. Then it lasts until
+// the refill has brought two tokens for each process. So a process asks once for two tokens, and not for each.
+func (p *Policy) scarcePeriod(t time.Duration, d *demand, fleet float64) time.Duration {
+	if p.Call.Algorithm != lua.TokenBucket || p.First != (Numbers{}) || p.Size > 0 {
 		return t
 	}
-	fleet := float64(max(b.view.fleet, 1))
 	long := min(p.wait(2*fleet), p.wait(float64(p.Cap)/4), maxOverdrawn)
-	if long <= t || b.demand.over(long)*fleet < 1.5*p.refill(long) || b.demand.over(long) < 2 {
+	if long <= t || d.over(long)*fleet < 1.5*p.refill(long) || d.over(long) < 2 {
 		return t
 	}
 	return long
