@@ -14,7 +14,7 @@ func owed(b *Bucket) debt {
 	if b.lease == nil {
 		return debt{}
 	}
-	return debt{b.owing(), b.lease.fallback.debt.certain}
+	return debt{b.owing(), b.lease.outage.debt.certain}
 }
 
 // Whatever the sequence of steps, with Redis or by the fail mode, given back or owed: the books balance, no debt is

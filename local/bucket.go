@@ -26,10 +26,9 @@ type Bucket struct {
 	mu      sync.Mutex // guards what is not atomic, and what is in the lease state
 	pending *pending   // nil while nobody waits and no call is under way
 
-	demand  demand
-	share   share
-	granted int64 // tokens by Redis, to the pot or directly
-	debited int64 // what was spent when the share was last charged, less what other buckets of the key lent
+	demand   demand
+	fallback fallback
+	granted  int64 // tokens by Redis, to the pot or directly
 }
 
 // Init makes b the new bucket of a key of a policy. It keeps the key.

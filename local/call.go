@@ -154,7 +154,7 @@ func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Verdi
 	}
 	left := held + r.Level
 	if b.lease != nil { // what a direct take does not report
-		left -= max(b.lease.fallback.debt.certain-c.certain, 0)
+		left -= max(b.lease.outage.debt.certain-c.certain, 0)
 	}
 	v := Verdict{Outcome: Admitted, Left: min(max(left, 0), p.Cap)}
 	if r.Grant > 0 {

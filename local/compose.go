@@ -227,7 +227,7 @@ func (c *composer) settle(made bool) bool {
 	if !c.Clock || b.lease == nil {
 		return made
 	}
-	if d := &b.lease.fallback.debt; d.certain > 0 || d.admitted > 0 && (made || b.retired() || b.view.probe == probeNow) {
+	if d := &b.lease.outage.debt; d.certain > 0 || d.admitted > 0 && (made || b.retired() || b.view.probe == probeNow) {
 		c.owe()
 		return true
 	}
@@ -274,7 +274,7 @@ func (c *composer) record() {
 		call.Ack = l.ack
 	}
 	c.owe()
-	call.Owed = min(call.Debt, call.certain+b.share.missing(c.now))
+	call.Owed = min(call.Debt, call.certain+b.fallback.missing(c.now))
 	if c.dry {
 		return
 	}
@@ -300,7 +300,7 @@ func (c *composer) owe() {
 		return
 	}
 	if b.lease != nil {
-		call.Debt, call.certain = b.lease.fallback.debt.report()
+		call.Debt, call.certain = b.lease.outage.debt.report()
 	}
 	call.Since = c.Server
 }

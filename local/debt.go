@@ -45,7 +45,7 @@ func (d *debt) lower(n, underWay int64) int64 {
 // owe notes that n tokens were admitted at a time, and that no refill pays certain of them. It forgets at once what no bucket
 // would count by now if it had been charged at the time. Whoever admits everything can admit that much.
 func (b *Bucket) owe(at time.Duration, n, certain int64) {
-	f := &b.needLease().fallback
+	f := &b.needLease().outage
 	if n == 0 {
 		return
 	}
@@ -71,7 +71,7 @@ func (l *leaseState) forget(p *Policy, forgotten debt) {
 	if forgotten == (debt{}) {
 		return
 	}
-	f := &l.fallback
+	f := &l.outage
 	f.debt.admitted -= forgotten.admitted
 	f.debt.certain -= forgotten.certain
 	f.settled += forgotten.admitted

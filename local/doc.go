@@ -7,7 +7,7 @@
 //   - waiters, who wait for the reply to a pending call;
 //   - a denial: what is known to be refused, and until when;
 //   - a demand: an estimate of what is asked for, by which leases are sized;
-//   - a share: what this process may admit while Redis does not answer, and the debt that results.
+//   - a fallback: what this process may admit while Redis does not answer, and the debt that results.
 //
 // Everything here is a state machine without goroutines, I/O or a clock. Time comes in as now, the duration since a
 // base that the owner has fixed once. Randomness comes in through [Policy]. The owner (package tiered) carries out the

@@ -1,190 +1,126 @@
 package local
 
 import (
-	"sync/atomic"
+	"math"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
-// fallback counts what the fail mode decided while Redis did not answer, in tokens.
+// fallback is what this process may admit of a key while Redis does not answer: the limit divided by the processes of the
+// fleet. It is debited with everything that the process admits, at all times. So an outage begins with what is left of
+// its fair part, and no outage refills it.
 //
-// Invariant: settled ≤ what was ever booked and owed. Each admitted token is in exactly one of unbooked and booked.
+// The bucket's mutex guards it. The zero value holds nothing.
 type fallback struct {
-	// unbooked is, by fail mode, what fail-open admitted since the last booking, what fail-closed refused, or what the
-	// share refused. Deciders add to it without the mutex.
-	unbooked atomic.Int64
-	bookAt   atomic.Int64 // ns since the base: until then fail-open only counts. What it counted was admitted by then
+	limiter rate.Limiter
 
-	booked  int64 // admitted, and charged to share and debt
-	settled int64 // of the debt, charged to the bucket or forgiven by it
-	debt    debt
+	// last is the latest time that it was asked at. Invariant: it never falls. Called with an earlier time, a
+	// rate.Limiter rewinds and mints tokens (golang/go#65508, golang/go#71360).
+	last time.Duration
+
+	debited int64 // tokens of leases and direct takes that were spent when it was last debited
 }
 
-// bookDelay is how long fail-open may only count, so that most decisions need no lock. It is shorter than anything that
-// a share or a debt is compared with.
-const bookDelay = time.Millisecond
+// base is what now is added to, because x/time/rate wants a time.Time. Any fixed instant will do. One that was read
+// from the clock has a monotonic part, and package time computes twice as fast with that.
+var base = time.Now()
 
-// owing reports what was admitted without Redis and is not settled.
-func (f *fallback) owing(m FailMode) int64 {
-	if m == FailOpen {
-		return f.debt.admitted + f.unbooked.Load()
-	}
-	return f.debt.admitted
-}
-
-// stats says what the counts mean under a fail mode.
-func (f *fallback) stats(m FailMode, unbooked int64) Stats {
-	switch m {
-	case FailOpen:
-		return Stats{Opened: f.booked + unbooked}
-	case FailClosed:
-		return Stats{Failed: unbooked}
-	}
-	return Stats{Shared: f.booked, ShareSpent: unbooked}
-}
-
-// forgive drops the debt and reports it.
-func (f *fallback) forgive(m FailMode) (forgiven int64) {
-	forgiven = f.owing(m)
-	f.debt = debt{}
-	if m == FailOpen {
-		f.booked += f.unbooked.Swap(0)
-	}
-	return forgiven
-}
-
-// Fallback decides over n tokens, 1 ≤ n ≤ Cap, by the fail mode, because Redis does not answer. fleet is the number of
-// processes that share the limit. In every mode a lease is spent first.
-func (b *Bucket) Fallback(now time.Duration, n, fleet int64) Verdict {
-	if v, ok := b.TryFallback(now, n); ok {
-		b.CountFallback(n)
-		return v
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.life == closed || !b.Policy().decides(n) {
-		return Verdict{Outcome: Outdated}
-	}
-	if b.pending.count() == 0 {
-		if pot, ok := b.lease.take(now, n); ok {
-			return b.admits(b.remaining(pot))
+// setFleet says how many processes share the limit, ≥ 1.
+func (b *Bucket) setFleet(now time.Duration, fleet int64) {
+	if n := int32(min(max(fleet, 1), math.MaxInt32)); b.view.fleet != n {
+		if b.view.fleet != 0 {
+			b.account(now) // by the fallback that there was
 		}
+		b.fallback.resize(b.Policy(), now, int64(n), b.view.fleet == 0)
+		if b.view.fleet == 0 {
+			if p := b.Policy(); p.Spent != nil { // what the key had used before it was evicted
+				b.fallback.drain(now, p.Spent.full(b.ID())-now)
+			}
+		}
+		b.view.fleet = n
 	}
-	f := &b.needLease().fallback
-	mode := b.Policy().FailMode
-	if mode == FailClosed {
-		f.unbooked.Add(n)
-		return Verdict{Outcome: Failed, Left: b.lease.live(now)}
-	}
-	b.setFleet(now, fleet)
-	if mode == FailOpen {
-		b.account(now) // books what was only counted, which was earlier
-		b.bookOpened(now, n)
-		return Verdict{Outcome: Opened, Left: b.remaining(b.lease.live(now))}
-	}
-	b.account(now) // before the share decides: what Redis granted counts against it, and an outage refills nothing
-	ok, left, retry := b.share.take(now, n)
-	if !ok {
-		return b.shareSpent(n, left, retry)
-	}
-	f.booked += n
-	b.owe(now, n, 0)
-	return Verdict{Outcome: Shared, Left: b.remaining(b.lease.live(now))}
 }
 
-// PeekFallback decides like Fallback, but takes nothing if that would admit. It counts what it refuses.
-func (b *Bucket) PeekFallback(now time.Duration, n, fleet int64) Verdict {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	v := b.foreseeFallback(now, n, fleet)
-	switch v.Outcome {
-	case Failed:
-		b.needLease().fallback.unbooked.Add(n)
-	case ShareSpent:
-		b.shareSpent(n, v.Left, v.Retry)
+// resize makes the fallback one part in fleet. A new fallback is full: nothing of its fair part was used.
+func (f *fallback) resize(p *Policy, now time.Duration, fleet int64, fill bool) {
+	if p.Parent != nil && !p.Split { // the key has one fallback, not one for each of its buckets
+		p = p.Parent
 	}
-	return v
+	at := f.time(now)
+	// At least 1: a fallback of less than one token would never admit.
+	burst := int(min(max(p.Cap/fleet, 1), math.MaxInt))
+	if fill { // a moment at an endless rate: a rate.Limiter begins empty
+		f.limiter.SetBurstAt(at.Add(-1), burst)
+		f.limiter.SetLimitAt(at.Add(-1), rate.Inf)
+	}
+	f.limiter.SetLimitAt(at, rate.Limit(float64(p.Tokens)/p.Per.Seconds()/float64(fleet)))
+	f.limiter.SetBurstAt(at, burst)
 }
 
-// ForeseeFallback decides like Fallback. It takes nothing, and counts nothing.
-func (b *Bucket) ForeseeFallback(now time.Duration, n, fleet int64) Verdict {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.foreseeFallback(now, n, fleet)
-}
-
-func (b *Bucket) foreseeFallback(now time.Duration, n, fleet int64) Verdict {
-	if b.life == closed || !b.Policy().decides(n) {
-		return Verdict{Outcome: Outdated}
-	}
-	held := b.lease.live(now)
-	if b.pending.count() == 0 && held >= n {
-		return Verdict{Outcome: Admitted, Left: b.remaining(held)}
-	}
-	switch b.Policy().FailMode {
-	case FailOpen:
-		return Verdict{Outcome: Opened, Left: b.remaining(held)}
-	case FailClosed:
-		return Verdict{Outcome: Failed, Left: held}
-	}
-	b.setFleet(now, fleet)
-	b.account(now)
-	if b.share.tokens(now) >= float64(n) {
-		return Verdict{Outcome: Shared, Left: b.remaining(held)}
-	}
-	left, retry := b.share.lacks(now, n)
-	return Verdict{Outcome: ShareSpent, Left: left, Retry: retry}
-}
-
-// shareSpent counts and refuses a request of n tokens that the share does not have.
-func (b *Bucket) shareSpent(n, left int64, retry time.Duration) Verdict {
-	b.needLease().fallback.unbooked.Add(n)
-	b.refused.Add(n)
-	return Verdict{Outcome: ShareSpent, Left: left, Retry: retry}
-}
-
-// book charges share and debt with what fail-open admitted since the last time.
-func (b *Bucket) book(now time.Duration) {
-	f := &b.lease.fallback
-	at := min(now, time.Duration(f.bookAt.Load()))
-	b.bookOpened(at, f.unbooked.Swap(0)) // deciders add to it without the mutex
-	f.bookAt.Store(int64(now + bookDelay))
-}
-
-// bookOpened charges share and debt with tokens that fail-open admitted at a time.
-func (b *Bucket) bookOpened(at time.Duration, opened int64) {
-	if opened <= 0 {
+// debit charges n tokens that were admitted. What exceeds the whole tokens of the fallback is forgiven.
+func (f *fallback) debit(now time.Duration, n int64) {
+	if n <= 0 {
 		return
 	}
-	b.lease.fallback.booked += opened
-	if b.freezes() { // a window carries nothing over
-		b.share.debit(at, opened)
-	} else {
-		b.share.owe(at, opened, b.Policy(), int64(b.view.fleet))
+	at := f.time(now)
+	if k := min(n, int64(f.limiter.TokensAt(at))); k > 0 {
+		f.limiter.AllowN(at, int(k))
 	}
-	b.owe(at, opened, 0)
 }
 
-// TryFallback is Fallback for most of the decisions that only have to be counted. It takes no lock. It reports false if
-// the caller needs Fallback. The caller counts the decision afterwards, with [Bucket.CountFallback].
-func (h *hot) TryFallback(now time.Duration, n int64) (Verdict, bool) {
-	mode := h.Policy().FailMode
-	if mode == FailLocal || !h.ready.Load() {
-		return Verdict{}, false
+// owe charges n tokens that were admitted without Redis whether the fallback had them or not. It may go as far below zero as
+// its part of the bucket in Redis. What exceeds that is forgiven.
+func (f *fallback) owe(now time.Duration, n int64, p *Policy, fleet int64) {
+	at := f.time(now)
+	most := f.limiter.TokensAt(at) + (float64(p.maxDebt())+p.refill(time.Second))/float64(max(fleet, 1))
+	if k := int(min(float64(n), most)); k > 0 {
+		burst := f.limiter.Burst()
+		f.limiter.SetBurstAt(at, max(k, burst)) // no more than a burst can be reserved
+		f.limiter.ReserveN(at, k)
+		f.limiter.SetBurstAt(at, burst)
 	}
-	l := h.lease
-	if mode == FailOpen && int64(now) >= l.fallback.bookAt.Load() {
-		return Verdict{}, false
-	}
-	held := l.pot.live(now)
-	if held >= n { // a lease is spent first
-		return Verdict{}, false
-	}
-	if mode == FailClosed {
-		return Verdict{Outcome: Failed, Left: held}, true
-	}
-	return Verdict{Outcome: Opened, Left: h.remaining(held)}, true
 }
 
-// CountFallback counts n tokens that TryFallback decided over. [Bucket.CountRefused] says why that is a step of its
-// own.
-func (h *hot) CountFallback(n int64) { h.lease.fallback.unbooked.Add(n) }
+// take takes n tokens if the fallback has them. If not, it reports what is left and in how long it may have them: never if
+// n exceeds the burst of the fallback.
+func (f *fallback) take(now time.Duration, n int64) (ok bool, left int64, retry time.Duration) {
+	at := f.time(now)
+	if f.limiter.AllowN(at, int(n)) {
+		return true, 0, 0
+	}
+	left, retry = f.lacks(now, n)
+	return false, left, retry
+}
+
+// lacks reports what is left when that is less than n tokens, and in how long there may be n of them, or never.
+func (f *fallback) lacks(now time.Duration, n int64) (left int64, retry time.Duration) {
+	// At more than a token per ns a fallback may be below zero: x/time/rate takes a wait of under 1 ns for none.
+	tokens := f.tokens(now)
+	left = int64(max(tokens, 0))
+	if n > int64(f.limiter.Burst()) {
+		return left, never
+	}
+	wait := math.Ceil((float64(n) - tokens) / float64(f.limiter.Limit()) * float64(time.Second))
+	if wait >= never { // 292 years are beyond a time.Duration
+		return left, never
+	}
+	return left, max(time.Duration(wait), time.Microsecond)
+}
+
+// missing reports the tokens that the refill has not brought back yet, rounded up: that much of what was admitted
+// without Redis is certainly still owed.
+func (f *fallback) missing(now time.Duration) int64 {
+	return max(int64(math.Ceil(float64(f.limiter.Burst())-f.tokens(now))), 0)
+}
+
+// tokens reports what the fallback would admit now.
+func (f *fallback) tokens(now time.Duration) float64 {
+	return f.limiter.TokensAt(f.time(now))
+}
+
+// time is now, or the latest time so far if that is later.
+func (f *fallback) time(now time.Duration) time.Time {
+	f.last = max(f.last, now)
+	return base.Add(f.last)
+}

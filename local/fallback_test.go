@@ -300,9 +300,9 @@ func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
 		c := r.askAndBegin()
 		r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Epoch: 7, Overflow: 40})
 		r.admitAlone(4)
-		before := r.b.lease.fallback.booked
+		before := r.b.lease.outage.booked
 		r.admitAlone(6)
-		if r.b.lease.fallback.booked != before {
+		if r.b.lease.outage.booked != before {
 			t.Fatal("it was booked at once: this shows nothing")
 		}
 		return r
@@ -342,8 +342,8 @@ func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
 		r.b.Accept(r.now, call.Seq, lua.Reply{Grant: call.Want, Epoch: 7, Overflow: 50, TTLLeft: us(time.Second)})
 		r.now += time.Millisecond
 		r.b.account(r.now)
-		if r.b.lease.fallback.debt.admitted != 0 || r.b.owing() != 0 {
-			t.Errorf("%s: %+v is owed when all was settled", c.name, r.b.lease.fallback.debt)
+		if r.b.lease.outage.debt.admitted != 0 || r.b.owing() != 0 {
+			t.Errorf("%s: %+v is owed when all was settled", c.name, r.b.lease.outage.debt)
 		}
 		if s := r.balance(); s.Settled != c.debt {
 			t.Errorf("%s: %d settled, want %d", c.name, s.Settled, c.debt)
@@ -357,7 +357,7 @@ func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
 	c := r.beginWith(false)
 	r.b.Leave(w)
 	r.admitAlone(6) // while a direct take is under way, which cannot carry it
-	if r.b.lease.fallback.debt.admitted != 0 {
+	if r.b.lease.outage.debt.admitted != 0 {
 		t.Fatal("it was booked at once: this shows nothing")
 	}
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Epoch: 7, Overflow: 70})
@@ -372,7 +372,7 @@ func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
 	r.now = r.b.lease.outUntil
 	r.b.account(r.now)
 	r.admitAlone(2)
-	if r.b.lease.fallback.debt.admitted != 0 {
+	if r.b.lease.outage.debt.admitted != 0 {
 		t.Fatal("it was booked at once: this shows nothing")
 	}
 	if e := r.b.retire(r.now); !e.Send || r.b.finish(r.now) {

@@ -9,10 +9,10 @@ import "time"
 //
 // It fills a size class of the allocator (176 bytes): one more word costs 16 bytes per leased key.
 type leaseState struct {
-	pot      pot
-	maxCost  maxCost
-	fallback fallback
-	ledger   ledger
+	pot     pot
+	maxCost maxCost
+	outage  outage
+	ledger  ledger
 
 	ack       int64         // highest seq of a lease call whose reply was accepted; unknownAck before the first call
 	outUntil  time.Duration // until then Redis may count tokens as out to this process. Invariant: 0 or ≥ deadline
@@ -137,12 +137,12 @@ func (l *leaseState) backOffEnd() time.Duration {
 
 // owes reports whether there is a refund or a debt to settle.
 func (l *leaseState) owes() bool {
-	return l != nil && (l.ledger.toRefund > 0 || l.fallback.debt.admitted > 0)
+	return l != nil && (l.ledger.toRefund > 0 || l.outage.debt.admitted > 0)
 }
 
 // hasNews reports whether there is something to report to Redis that should not wait for a request.
 func (l *leaseState) hasNews() bool {
-	return l != nil && (l.ledger.toReturn > 0 || l.ledger.toRefund > 0 || l.fallback.debt.certain > 0)
+	return l != nil && (l.ledger.toReturn > 0 || l.ledger.toRefund > 0 || l.outage.debt.certain > 0)
 }
 
 // goingBack reports the tokens that are to be returned and refunded.
@@ -159,7 +159,7 @@ func (l *leaseState) owing(m FailMode) int64 {
 	if l == nil {
 		return 0
 	}
-	return l.fallback.owing(m)
+	return l.outage.owing(m)
 }
 
 // sized reports what the next lease's size depends on: the largest cost of late, and the last grant.
@@ -223,7 +223,7 @@ func (l *leaseState) giveUp(m FailMode, w *windowState) (forgiven int64) {
 	if l == nil {
 		return 0
 	}
-	forgiven = l.fallback.forgive(m)
+	forgiven = l.outage.forgive(m)
 	l.ledger.burnRefund(l.ledger.toRefund)
 	w.forgetDebt()
 	w.forgetRefunds()

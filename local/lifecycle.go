@@ -18,7 +18,7 @@ func (b *Bucket) next(now time.Duration) Effect {
 		return b.send()
 	case b.retired() || b.upkeep != nothing:
 		return b.sendAfterBackOff(now)
-	case l.ledger.toRefund > 0 || l.fallback.debt.certain > 0:
+	case l.ledger.toRefund > 0 || l.outage.debt.certain > 0:
 		return Effect{Check: max(now+refundDelay, l.backOff)}
 	case l.ledger.toReturn > 0:
 		return Effect{Check: max(now+minIdle, l.backOff)}
@@ -51,7 +51,7 @@ func (b *Bucket) owesNothing(now time.Duration) bool {
 		return false
 	case l == nil:
 		return true
-	case l.ledger.toRefund > 0 || l.fallback.debt.certain > 0 || l.out(now):
+	case l.ledger.toRefund > 0 || l.outage.debt.certain > 0 || l.out(now):
 		return false
 	}
 	return b.life == inUse || b.owing() == 0
@@ -147,8 +147,7 @@ func (b *Bucket) finish(now time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.life == retired && b.owesNothing(now) {
-		b.keepShare(now)
-		b.close()
+		b.close(now)
 	}
 	return b.life == closed
 }
@@ -157,8 +156,7 @@ func (b *Bucket) finish(now time.Duration) bool {
 func (b *Bucket) Burn(now time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.keepShare(now)
-	b.close()
+	b.close(now)
 	b.pending.cancel() // its reply, if it comes, is ignored
 	b.pending.stopRepeating()
 	// Not Outdated: looked up again, they would push out others who wait, and so on for ever.
@@ -167,7 +165,10 @@ func (b *Bucket) Burn(now time.Duration) {
 }
 
 // close makes the bucket answer Outdated from now on. What it still holds is burnt.
-func (b *Bucket) close() {
+func (b *Bucket) close(now time.Duration) {
+	if b.life != closed {
+		b.fallback.keep(now, b.Policy(), b.ID())
+	}
 	b.life = closed
 	b.ready.Store(false)
 	w := b.denied.windows()

@@ -198,7 +198,7 @@ func TestASmallBurstIsNotLeased(t *testing.T) {
 
 func TestShareIsDebitedAndNeverRefilledByTelling(t *testing.T) {
 	p := &Policy{Cap: 100, Tokens: 10, Per: time.Second}
-	var s share
+	var s fallback
 	s.resize(p, 0, 4, true)
 	if s.tokens(0) != 25 {
 		t.Fatalf("a new share has %v, want 25", s.tokens(0))
@@ -224,7 +224,7 @@ func TestShareIsDebitedAndNeverRefilledByTelling(t *testing.T) {
 // A share whose clock went back would mint tokens: the same calls on a bare limiter do (golang/go#65508).
 func TestShareDoesNotMintWhenNowGoesBack(t *testing.T) {
 	p := &Policy{Cap: 100, Tokens: 100, Per: time.Second}
-	var s share
+	var s fallback
 	s.resize(p, 0, 1, true)
 	bare := rate.NewLimiter(100, 100)
 	var ours, bares int64

@@ -32,7 +32,7 @@ type Policy struct {
 	First Numbers
 
 	// Parent is the policy of the whole limit if this one is of a shard, one of a key's several buckets; else nil. The
-	// share is a part of the whole limit.
+	// fallback is a part of the whole limit.
 	Parent *Policy
 
 	// Split says that Parent is split, but not into shards: the numbers above are those of the part in Redis, and
@@ -55,7 +55,7 @@ type Policy struct {
 	Timeout time.Duration  // how long after its sending a call may still be executed; see timeout
 	Uniform func() float64 // random numbers in [0, 1); safe for concurrent use
 
-	Spent     *SpentShares  // what evicted keys have used of their shares; nil remembers nothing
+	Spent     *SpentShares  // what evicted keys have used of their fallbacks; nil remembers nothing
 	Paid      *atomic.Int64 // counts the settled debt that is of costs that turned out higher; nil counts none
 	NearLimit *atomic.Int64 // counts tokens that were admitted while less than a fifth of Cap was left; nil counts none
 }
@@ -118,7 +118,7 @@ type FailMode uint8
 
 // The fail modes.
 const (
-	FailLocal  FailMode = iota // the share decides: this process' part of the limit
+	FailLocal  FailMode = iota // the fallback decides: this process' part of the limit
 	FailOpen                   // everything is admitted, and counted
 	FailClosed                 // nothing is admitted
 )

@@ -47,7 +47,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 	if c.Reset > 0 && r.Flags&lua.Unapplied == 0 { // what was admitted until then is forgiven
 		b.lease.forget(b.Policy(), b.denied.windows().debts.drop(c.sent))
 	}
-	if b.freezes() && c.Debt > 0 && b.lease.fallback.debt.admitted > 0 { // more than was frozen, and no refill pays it
+	if b.freezes() && c.Debt > 0 && b.lease.outage.debt.admitted > 0 { // more than was frozen, and no refill pays it
 		b.view.probe = probeNow
 		return b.send(), true
 	}
@@ -74,8 +74,8 @@ func (l *leaseState) answered(c Call) {
 		return
 	}
 	l.backOff = 0
-	l.fallback.debt.accepted(c)
-	l.fallback.settled += c.Debt
+	l.outage.debt.accepted(c)
+	l.outage.settled += c.Debt
 	c.Policy.countPaid(c.certain)
 }
 

@@ -39,7 +39,7 @@ func (b *Bucket) Return(now time.Duration, n int64, from Source, gen int64, s *S
 	case from == FromShare:
 		b.account(now)
 		// A call under way may have charged its part of the debt already. That part stays.
-		if d := &l.fallback.debt; b.freezes() {
+		if d := &l.outage.debt; b.freezes() {
 			d.admitted -= b.denied.windows().debts.lower(n)
 		} else {
 			d.lower(n, b.pending.reporting())
@@ -90,5 +90,5 @@ func (b *Bucket) Charged() int64 {
 	if b.lease == nil {
 		return 0
 	}
-	return b.lease.fallback.debt.certain
+	return b.lease.outage.debt.certain
 }

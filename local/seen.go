@@ -17,7 +17,7 @@ type view struct {
 	overflow int64
 	epoch    int64 // of the bucket that the overflow is of; 0 if none was read
 
-	fleet     int32     // processes that the share is a part for; 0 before it is known
+	fleet     int32     // processes that the fallback is a part for; 0 before it is known
 	certainty certainty // how well the level bounds what the bucket has
 	failures  uint8     // calls without an answer, in a row
 	probe     probe

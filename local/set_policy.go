@@ -6,7 +6,7 @@ import "time"
 // counted by fail mode, or because the rule is Blocked, if p has another mode or rule: the owner keeps these counts
 // from now on.
 //
-// Nothing is minted and nothing is taken away. What came until now came by the old numbers, here, in the share and in
+// Nothing is minted and nothing is taken away. What came until now came by the old numbers, here, in the fallback and in
 // Redis, and is clamped if the burst is smaller. What is known to be denied is forgotten, so that a raised limit shows
 // at once. Those who wait and whom p will never admit, or who need not ask, get Outdated: look again.
 //
@@ -58,7 +58,7 @@ func (b *Bucket) setPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 		b.view.bound(doubtful)
 	}
 	if b.view.fleet != 0 && p.Rule == ByLimit {
-		b.share.resize(p, now, int64(b.view.fleet), false)
+		b.fallback.resize(p, now, int64(b.view.fleet), false)
 	}
 	if b.view.epoch == 0 && b.lease == nil { // never asked for: an absent bucket is full
 		b.view.level.Store(p.Cap)

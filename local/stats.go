@@ -12,8 +12,8 @@ type Stats struct {
 	Refused    int64 // asked for and refused by the limit
 	Failed     int64 // asked for while Redis did not answer, and not admitted
 	Blocked    int64 // asked for and refused because the key is blocked. Not in Refused
-	ShareSpent int64 // part of Refused: by the share, while Redis did not answer
-	Shared     int64 // admitted by the share, while Redis did not answer
+	ShareSpent int64 // part of Refused: by the fallback, while Redis did not answer
+	Shared     int64 // admitted by the fallback, while Redis did not answer
 	Opened     int64 // admitted by fail-open, while Redis did not answer
 	Settled    int64 // of Shared, Opened and charges, reported to Redis afterwards
 }
@@ -41,7 +41,7 @@ func (b *Bucket) Stats() Stats {
 	p := b.Policy()
 	s := b.lease.stats(p.FailMode)
 	s.Granted, s.Refused = b.granted, b.refused.Load()
-	if p.Rule == Blocked { // the share refused what it did before the rule
+	if p.Rule == Blocked { // the fallback refused what it did before the rule
 		s.Refused, s.Blocked = s.ShareSpent, s.Refused-s.ShareSpent
 	}
 	s.Spent = s.Granted - s.Returned - s.Burnt - s.Held
@@ -53,9 +53,9 @@ func (l *leaseState) stats(m FailMode) Stats {
 	if l == nil {
 		return Stats{}
 	}
-	s := l.fallback.stats(m, l.fallback.unbooked.Load())
+	s := l.outage.stats(m, l.outage.unbooked.Load())
 	s.Returned, s.Burnt = l.ledger.returned, l.ledger.burnt
-	s.Settled = l.fallback.settled
+	s.Settled = l.outage.settled
 	s.Held = l.pot.tokens.Load() + l.ledger.toReturn + l.ledger.toRefund
 	return s
 }
@@ -63,30 +63,33 @@ func (l *leaseState) stats(m FailMode) Stats {
 // spent reports the tokens admitted so far from what Redis granted. Takers may add to it meanwhile.
 func (b *Bucket) spent() int64 { return b.granted - b.lease.unspent() }
 
-// account brings share and demand up to date with what was admitted and asked for.
+// account brings fallback and demand up to date with what was admitted and asked for.
 func (b *Bucket) account(now time.Duration) {
 	mode := b.Policy().FailMode
 	spent := b.spent()
-	if spent == b.debited && now-b.demand.at < minInterval && mode != FailOpen {
+	if spent == b.fallback.debited && now-b.demand.at < minInterval && mode != FailOpen {
 		return // nothing is new, and what was asked for is sampled later
 	}
 	if b.lease != nil && mode == FailOpen { // first, because it was earlier
-		b.book(now)
+		o := &b.lease.outage
+		at := min(now, time.Duration(o.bookAt.Load()))
+		b.bookOpened(at, o.unbooked.Swap(0)) // deciders add to it without the mutex
+		o.bookAt.Store(int64(now + bookDelay))
 	}
-	b.share.debit(now, spent-b.debited)
-	if p := b.Policy(); p.NearLimit != nil && spent > b.debited && b.lease.live(now)+b.levelAt(now) < p.Cap/5 {
-		p.NearLimit.Add(spent - b.debited)
+	b.fallback.debit(now, spent-b.fallback.debited)
+	if p := b.Policy(); p.NearLimit != nil && spent > b.fallback.debited && b.lease.live(now)+b.levelAt(now) < p.Cap/5 {
+		p.NearLimit.Add(spent - b.fallback.debited)
 	}
-	b.debited = spent
+	b.fallback.debited = spent
 	offered := spent + b.refused.Load()
 	if l := b.lease; l != nil {
-		f := l.fallback.stats(mode, l.fallback.unbooked.Load())
-		offered += f.Shared + f.Opened + f.Failed // what the share refused is part of refused already
+		f := l.outage.stats(mode, l.outage.unbooked.Load())
+		offered += f.Shared + f.Opened + f.Failed // what the fallback refused is part of refused already
 	}
 	b.demand.sample(now, offered, b.Policy().Cap, b.denied.Load().scarce())
 }
 
-// foldRefused takes what was refused out of the counts, except what the share refused, and reports it: what the limit
+// foldRefused takes what was refused out of the counts, except what the fallback refused, and reports it: what the limit
 // refused, or what was refused because the rule is Blocked.
 func (b *Bucket) foldRefused() (limited, blocked int64) {
 	share := b.lease.stats(b.Policy().FailMode).ShareSpent
@@ -103,7 +106,7 @@ func (b *Bucket) foldFallback(now time.Duration) Stats {
 	if b.lease == nil {
 		return Stats{}
 	}
-	f, mode := &b.lease.fallback, b.Policy().FailMode
+	f, mode := &b.lease.outage, b.Policy().FailMode
 	n := f.unbooked.Swap(0) // deciders add to it without the mutex
 	if mode == FailOpen {
 		b.bookOpened(min(now, time.Duration(f.bookAt.Load())), n)

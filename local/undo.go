@@ -12,16 +12,16 @@ func (b *Bucket) UndoRefusal(n, lent int64, refused Outcome) bool {
 	if b.life == closed {
 		return false
 	}
-	b.debited -= lent // so much more is to be debited
+	b.fallback.debited -= lent // so much more is to be debited
 	mode := b.Policy().FailMode
 	switch {
 	case refused == Refused:
 		b.refused.Add(-n)
 	case refused == ShareSpent && mode == FailLocal:
 		b.refused.Add(-n)
-		b.needLease().fallback.unbooked.Add(-n) // the bucket may be new, if the one that refused was evicted
+		b.needLease().outage.unbooked.Add(-n) // the bucket may be new, if the one that refused was evicted
 	case refused == Failed && mode == FailClosed:
-		b.needLease().fallback.unbooked.Add(-n)
+		b.needLease().outage.unbooked.Add(-n)
 	default: // the mode was changed since, and the owner has counted what was refused
 		return true
 	}

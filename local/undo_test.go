@@ -16,7 +16,8 @@ func TestUndoneRefusal(t *testing.T) {
 			if v := r.b.Fallback(r.now, 80, 8); v.Outcome != ShareSpent {
 				r.Fatalf("%+v", v)
 			}
-			r.b.shareSpent(8-80, 0, 0) // 8 of them
+			r.b.lease.outage.unbooked.Add(8 - 80) // 8 of them
+			r.b.refused.Add(8 - 80)
 		}},
 		{Failed, FailClosed, func(r *rig) { r.b.CountFallback(8) }},
 	} {
@@ -24,7 +25,7 @@ func TestUndoneRefusal(t *testing.T) {
 		r.lease(5)
 		r.b.setFleet(r.now, 8) // a share of 400 ÷ 8
 		r.b.account(r.now)
-		share := r.b.share.tokens(r.now)
+		share := r.b.fallback.tokens(r.now)
 		if share > 50 || share < 40 {
 			t.Errorf("a share of %v tokens, want one eighth of the whole's 400", share)
 		}
@@ -41,7 +42,7 @@ func TestUndoneRefusal(t *testing.T) {
 		}
 		r.now += minInterval
 		r.b.account(r.now)
-		refilled := r.b.share.tokens(r.now-minInterval) + 0.05
+		refilled := r.b.fallback.tokens(r.now-minInterval) + 0.05
 		if got := share - refilled; got < 5.9 || got > 6.1 {
 			t.Errorf("%v: the share paid %v for 6 tokens", c.refused, got)
 		}

@@ -12,8 +12,8 @@ const (
 	Failed             // Redis did not answer, and Bucket.Fallback decides; or Bucket.Fallback did, and admits nothing
 	Waiting            // the verdict comes through Waiter.C
 	Outdated           // this bucket is closed, or its rule has changed: look the key up again
-	Shared             // admitted by the share
-	ShareSpent         // refused by the share
+	Shared             // admitted by the fallback
+	ShareSpent         // refused by the fallback
 	Opened             // admitted by fail-open
 )
 
