@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -100,8 +101,11 @@ func (p *parser) document(text []byte) *yaml.Node {
 			return nil
 		case errors.Is(err, io.EOF):
 			return first
+		case err != nil && first == nil:
+			p.problems = append(p.problems, strictyaml.Syntax(p.file, text, err))
+			return nil
 		case err != nil:
-			p.problems = append(p.problems, fmt.Errorf("%s: %w", p.file, err))
+			p.problems = append(p.problems, fmt.Errorf("%s: the second document of the file is no YAML: must be a file of its own", p.file))
 			return nil
 		case first == nil:
 			first = doc.Content[0]
@@ -287,7 +291,7 @@ func (p *parser) descriptor(parent *node, path []string, n *yaml.Node) {
 		name += "_" + value
 	}
 	if parent.children[name] != nil {
-		p.bad(n, "there is another descriptor with key and value %.64q here", name)
+		p.bad(n, "there is another descriptor with this key and value here")
 		return
 	}
 	path = append(slices.Clip(path), name)
@@ -304,7 +308,7 @@ func (p *parser) descriptor(parent *node, path []string, n *yaml.Node) {
 	}
 	if p.truth(fields["share_threshold"]) {
 		if child.share = value; !strings.HasSuffix(value, "*") {
-			p.bad(fields["share_threshold"], "share_threshold is true, but value is %.64q: must end with an asterisk", value)
+			p.bad(fields["share_threshold"], "share_threshold is true, but value has no asterisk at its end: must have one")
 		}
 	}
 	p.truth(fields["detailed_metric"])
@@ -326,20 +330,21 @@ func (p *parser) descriptor(parent *node, path []string, n *yaml.Node) {
 // ofExpression matches what texts for Envoy rarely have, and regular expressions often.
 var ofExpression = regexp.MustCompile(`^\^|\$$|\.[*+]|\[.*\]|\\[dwsb./]|\(\?|\(.*\|.*\)`)
 
-// doubt warns of a value that no descriptor may ever have. name is its key with the value.
+// doubt warns of a value that no descriptor may ever have. name is its key with the value. Like all that is said of a file, it
+// shows no value of a descriptor: that may be a client's, and it is in the log.
 func (p *parser) doubt(n *yaml.Node, parent *node, name, value string) {
 	switch {
 	case ofExpression.MatchString(value):
-		p.warn(n, "value is %.64q: it is compared as text, not as a regular expression. An asterisk at its end stands for any characters", value)
+		p.warn(n, "value looks like a regular expression: it is compared as text. An asterisk at its end stands for any characters")
 	case strings.Contains(strings.TrimSuffix(value, "*"), "*"):
-		p.warn(n, "value is %.64q: an asterisk stands for any characters only at the end, and is compared as text elsewhere", value)
+		p.warn(n, "value has an asterisk that is not at its end: it is compared as text, and stands for any characters only at the end")
 	case strings.TrimSpace(value) != value:
-		p.warn(n, "value is %.64q: no header begins or ends with a space", value)
+		p.warn(n, "value begins or ends with a space: no header does")
 	}
 	prefix, ok := strings.CutSuffix(name, "*")
 	for _, earlier := range parent.wildcards {
 		if ok && strings.HasPrefix(prefix, earlier.prefix) {
-			p.warn(n, "value is %.64q: no descriptor meets it, because %.64q above takes them all", value, earlier.prefix+"*")
+			p.warn(n, "no descriptor meets this value: a value above, with an asterisk, takes them all")
 			return
 		}
 	}

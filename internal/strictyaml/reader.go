@@ -33,7 +33,7 @@ func Document(name string, data []byte, most int, must string) (*yaml.Node, erro
 		if errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("%s is empty: must have %s", name, must)
 		}
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, Syntax(name, data, err)
 	}
 	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s has a second document: must be one", name)
@@ -128,13 +128,29 @@ func Within(path, name string) string {
 	return path + "." + short(name)
 }
 
-// Pairs calls f for each key of a mapping and its value. It does so too for a key that is there twice, which is a mistake:
-// what is wrong with its values is told at once.
+// Pairs calls f for each field of a mapping and its value. It does so too for a field that is there twice, which is a
+// mistake: what is wrong with its values is told at once.
 func (r *Reader) Pairs(path string, n *yaml.Node, f func(key, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
 		r.Bad(n, "%s is %s: must be a mapping", path, Shape(n))
 		return
 	}
+	r.pairs(path, n, func(name string) string { return Within(path, name) }, f)
+}
+
+// Keys is Pairs of a mapping whose names may be secrets, such as keys of clients. What it reports shows none.
+func (r *Reader) Keys(path string, n *yaml.Node, f func(key, value *yaml.Node)) {
+	switch n.Kind {
+	case yaml.MappingNode:
+		r.pairs(path, n, func(string) string { return path + ": a key" }, f)
+	case yaml.ScalarNode:
+		r.Bad(n, "%s is a text: must be a mapping", path)
+	default:
+		r.Bad(n, "%s is %s: must be a mapping", path, Shape(n))
+	}
+}
+
+func (r *Reader) pairs(path string, n *yaml.Node, called func(string) string, f func(key, value *yaml.Node)) {
 	seen := make(map[string]int, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
@@ -143,7 +159,7 @@ func (r *Reader) Pairs(path string, n *yaml.Node, f func(key, value *yaml.Node))
 			continue
 		}
 		if line, again := seen[key.Value]; again {
-			r.Bad(key, "%s is there twice: the first is in line %d", Within(path, key.Value), line)
+			r.Bad(key, "%s is there twice: the first is in line %d", called(key.Value), line)
 		} else {
 			seen[key.Value] = key.Line
 		}
