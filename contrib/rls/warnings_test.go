@@ -2,22 +2,24 @@ package rls
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 )
 
 // A rule that is valid, and that no descriptor can meet as it is meant, has a warning with its place.
 func TestWarnings(t *testing.T) {
+	value := regexp.MustCompile(`value: ["']?([^"',]+)`)
 	for _, c := range []struct{ descriptor, want string }{
-		{`{key: path, value: "/part1/.*", rate_limit: {unit: day, requests_per_unit: 3}}`, `3:24: value is "/part1/.*": it is compared as text, not as`},
-		{`{key: path, value: "^/swagger-ui/", rate_limit: {unit: day, requests_per_unit: 3}}`, `3:24: value is "^/swagger-ui/": it is compared as text`},
+		{`{key: path, value: "/part1/.*", rate_limit: {unit: day, requests_per_unit: 3}}`, `3:24: value looks like a regular expression: it`},
+		{`{key: path, value: "^/swagger-ui/", rate_limit: {unit: day, requests_per_unit: 3}}`, `3:24: value looks like a regular expression`},
 		{`{key: path, value: "/v[12]/x", rate_limit: {unit: day, requests_per_unit: 3}}`, `it is compared as text`},
 		{`{key: path, value: '/v\d', rate_limit: {unit: day, requests_per_unit: 3}}`, `it is compared as text`},
 		{`{key: path, value: "/(a|b)/c", rate_limit: {unit: day, requests_per_unit: 3}}`, `it is compared as text`},
-		{`{key: path, value: "/a/*/b", rate_limit: {unit: day, requests_per_unit: 3}}`, `3:24: value is "/a/*/b": an asterisk stands for any characters only at the end`},
-		{`{key: path, value: " /a", rate_limit: {unit: day, requests_per_unit: 3}}`, `no header begins or ends with a space`},
+		{`{key: path, value: "/a/*/b", rate_limit: {unit: day, requests_per_unit: 3}}`, `3:24: value has an asterisk that is not at its end`},
+		{`{key: path, value: " /a", rate_limit: {unit: day, requests_per_unit: 3}}`, `value begins or ends with a space`},
 		{`{key: path, value: "/a*", rate_limit: {unit: day, requests_per_unit: 3}}
-  - {key: path, value: "/ab*", rate_limit: {unit: day, requests_per_unit: 3}}`, `4:24: value is "/ab*": no descriptor meets it, because "path_/a*" above takes them all`},
+  - {key: path, value: "/ab*", rate_limit: {unit: day, requests_per_unit: 3}}`, `4:24: no descriptor meets this value: a value above, with an asterisk, takes them`},
 		{`{key: path}`, `3:5: this descriptor has no rate_limit and no descriptors: it limits nothing`},
 		{`{key: path, value: "/ab*", rate_limit: {unit: day, requests_per_unit: 3}}
   - {key: path, value: "/a*", rate_limit: {unit: day, requests_per_unit: 3}}
@@ -34,6 +36,11 @@ func TestWarnings(t *testing.T) {
 		got := is.Warnings()
 		if c.want == "" && got != nil || c.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], "a.yaml:") || !strings.Contains(got[0], c.want)) {
 			t.Errorf("%s: %q, want %q", c.descriptor, got, c.want)
+		}
+		for _, m := range value.FindAllStringSubmatch(c.descriptor, -1) {
+			if strings.Contains(strings.Join(got, ""), m[1]) { // it may be a client's, and the log has the warning
+				t.Errorf("%s: %q shows a value", c.descriptor, got)
+			}
 		}
 	}
 	var many strings.Builder

@@ -14,6 +14,9 @@ package readings
 
 import (
 	"crypto/sha256"
+	"fmt"
+	"runtime"
+	"runtime/debug"
 	"time"
 )
 
@@ -54,3 +57,16 @@ func (f *Files) Add(sum [sha256.Size]byte, now time.Time, settles time.Duration)
 
 // Use tells that files are used although no second reading has agreed: those of a start, or of a reload that was asked for.
 func (f *Files) Use(sum [sha256.Size]byte) { f.used, f.last = sum, sum }
+
+// Survive, deferred, makes a panic the error of who reads files: it would end the service, on all machines at once. Of what
+// was panicked with it says only the type, and the text of a runtime error: anything else may be from the files, which may
+// have secrets.
+func Survive(err *error) {
+	if v := recover(); v != nil {
+		what := fmt.Sprintf("with a %T", v)
+		if e, ok := v.(runtime.Error); ok {
+			what = e.Error()
+		}
+		*err = fmt.Errorf("panic: %s\n%s", what, debug.Stack())
+	}
+}

@@ -2,6 +2,8 @@ package readings
 
 import (
 	"crypto/sha256"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,4 +71,22 @@ func TestWhatIsUsedHasSettled(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A panic while files are read is an error, and says nothing of what may be in the files.
+func TestPanicIsAMistake(t *testing.T) {
+	for want, panics := range map[string]func(){
+		"panic: with a string":                     func() { panic("sk-1") },
+		"panic: with a *errors.errorString":        func() { panic(errors.New("sk-1")) },
+		"panic: runtime error: index out of range": func() { _ = make([]int, 0)[len(t.Name())] },
+	} {
+		err := func() (err error) {
+			defer Survive(&err)
+			panics()
+			return nil
+		}()
+		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "sk-1") {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
 }

@@ -203,7 +203,7 @@ func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
 		}
 		all = slices.DeleteFunc(all, func(p tiered.Policy) bool { return p.Validate() != nil })
 		for _, f := range wrong(all, func(p tiered.Policy) error { return p.CheckKeyLimit(k.limit) }) {
-			r.Bad(k.node, "%s: the limit of %s: %s", path, strictyaml.Quote(k.key), plain(f.err))
+			r.Bad(k.node, "%s: the limit of this key: %s", path, plain(f.err))
 		}
 	}
 	return p
@@ -245,14 +245,14 @@ type keyLimit struct {
 	node   *yaml.Node
 }
 
-// limits reads the limits of single keys or of prefixes.
+// limits reads the limits of single keys or of prefixes. Keys are those of clients, which no line of a log contains.
 func (r *reader) limits(path string, n *yaml.Node, prefix bool) (all []keyLimit) {
-	r.Pairs(path, n, func(key, value *yaml.Node) {
+	r.Keys(path, n, func(key, value *yaml.Node) {
 		if key.Value == "" || len(key.Value) > tiered.MaxKeyLength {
 			r.Bad(key, "%s: a key has %d bytes: must have 1 to %d", path, len(key.Value), tiered.MaxKeyLength)
 			return
 		}
-		if l, ok := parsed(r, strictyaml.Within(path, key.Value), value, tiered.ParseLimit); ok {
+		if l, ok := parsed(r, path, value, tiered.ParseLimit); ok {
 			all = append(all, keyLimit{key.Value, prefix, l, value})
 		}
 	})

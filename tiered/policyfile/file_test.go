@@ -150,7 +150,7 @@ other: 1
 	want := []string{
 		`p.yaml:1:10: version is "2": must be 1`,
 		`p.yaml:4:12: policies[0].limit: limit "100/x": "x" at position 5 must be s, min`,
-		`p.yaml:5:5: policies[0].burst: must be one of name, limit, also,`,
+		`p.yaml:5:5: policies[0]: this field must be one of name, limit, also,`,
 		`p.yaml:6:16: policies[0].fail_mode: is "maybe": must be one of closed, local, open`,
 		`p.yaml:7:13: policies[0].shards: is "many": must be a whole number`,
 		`p.yaml:8:22: policies[0].lease.size is there twice: the first is in line 8`,
@@ -161,7 +161,7 @@ other: 1
 		`p.yaml:14:5: policies[3]: Policy.Name is`,
 		`p.yaml:15:15: policies[3]: Policy.Standing is on`,
 		`p.yaml:19:22: policies[4].keys: a key has 0 bytes`,
-		`p.yaml:19:17: policies[4]: the limit of "vip": Policy.Shards is 2: must be at most the burst`,
+		`p.yaml:19:17: policies[4]: the limit of this key: Policy.Shards is 2: must be at most the burst`,
 		`p.yaml:21:12: policies[5].limit is a list: must be a text`,
 		`p.yaml:22:5: policies[6] is "5": must be a mapping`,
 		`p.yaml:25:15: policies[7]: Policy.Calendar is true`,
@@ -184,7 +184,7 @@ other: 1
 		`p.yaml:43:5: grpc[2].limits is missing: must be a list: [] if nothing is limited`,
 		`p.yaml:44:13: grpc[3].limits is "7": must be a list`,
 		`p.yaml:44:5: grpc[3].match is missing: must say which requests or calls are limited`,
-		`p.yaml:45:1: other: must be one of version, policies, http, grpc`,
+		`p.yaml:45:1: this field must be one of version, policies, http, grpc`,
 	}
 	for _, w := range want {
 		if !slices.ContainsFunc(got, func(g string) bool { return strings.HasPrefix(g, w) }) {
@@ -213,8 +213,8 @@ http:
 	_, err := policyfile.Parse("p.yaml", []byte(text))
 	for _, want := range []string{
 		`3:22: policies[0].limit: limit "1/x"`, `3:27: policies[0].limit is there twice`, `3:34: policies[0].limit: limit "2/x"`,
-		`3:51: policies[0].keys.vip: limit "3/x"`, `3:56: policies[0].keys.vip is there twice`,
-		`3:61: policies[0].keys.vip: limit "4/x"`, `4:1: policies is there twice`, `5:22: policies[0].limit: limit "5/x"`,
+		`3:51: policies[0].keys: limit "3/x"`, `3:56: policies[0].keys: a key is there twice`,
+		`3:61: policies[0].keys: limit "4/x"`, `4:1: policies is there twice`, `5:22: policies[0].limit: limit "5/x"`,
 		`7:13: http[0].match: `, `8:1: http is there twice`, `9:13: http[0].match: `,
 	} {
 		if err == nil || strings.Count(err.Error(), "p.yaml:"+want) != 1 {
@@ -246,7 +246,7 @@ func TestBadFiles(t *testing.T) {
 		"conflicts with pattern":  "version: 1\npolicies: [{name: a, limit: 1/s}]\nhttp:\n" + route("/x/") + route("/x/"),
 		"must be another policy":  "version: 1\npolicies: [{name: a, limit: 1/s}]\nhttp: [{match: /, limits: [{policy: a, key: ip}, {policy: a, key: ip}]}]",
 		"control characters":      "version: 1\npolicies: [{name: \"a\x00\", limit: 1/s}]",
-		"the limit of \"vip\": Policy.Limit.Per is 1h0m0s: must stay": "version: 1\npolicies: [{name: a, limit: 1/min, shards: 0, algorithm: fixed window, keys: {vip: 5/h}}]",
+		"the limit of this key: Policy.Limit.Per is 1h0m0s: must stay": "version: 1\npolicies: [{name: a, limit: 1/min, shards: 0, algorithm: fixed window, keys: {vip: 5/h}}]",
 		"the proxy \"10.0.0.1\"":        "version: 1\npolicies: [{name: a, limit: 1/s}]\nhttp: [{match: /, limits: [{policy: a, key: forwarded-for 10.0.0.1}]}]",
 		"hops \"99\": must be a number": "version: 1\npolicies: [{name: a, limit: 1/s}]\nhttp: [{match: /, limits: [{policy: a, key: hops 99}]}]",
 	} {

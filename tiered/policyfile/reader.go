@@ -38,7 +38,8 @@ func (r *reader) mapping(path string, n *yaml.Node, fields []field, needs ...nee
 			for _, f := range fields {
 				names = append(names, f.name)
 			}
-			r.Bad(key, "%s: must be one of %s", strictyaml.Within(path, key.Value), strings.Join(names, ", "))
+			// Its name is not shown: it may be a key of a client, with a wrong indentation.
+			r.Bad(key, "%sthis field must be one of %s", strings.TrimPrefix(path+": ", ": "), strings.Join(names, ", "))
 		}
 	})
 	for _, f := range fields {

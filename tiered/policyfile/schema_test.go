@@ -152,7 +152,7 @@ func TestSchemaHasAllFields(t *testing.T) {
 		"grpc limit": {"grpc: [{limits: [{no: 1}]}]\n", *grpc["limits"].Items},
 	} {
 		_, err := policyfile.Parse("p.yaml", []byte(c.text))
-		m := regexp.MustCompile(`no: must be one of (.*)`).FindStringSubmatch(err.Error())
+		m := regexp.MustCompile(`this field must be one of (.*)`).FindStringSubmatch(err.Error())
 		if m == nil {
 			t.Fatalf("%s: %v", place, err)
 		}

@@ -192,18 +192,6 @@ func TestReadingsOfAFile(t *testing.T) {
 	})
 }
 
-// A panic on the way is a mistake of the file: it would end the service, on all machines at once.
-func TestPanicIsAMistake(t *testing.T) {
-	d := &Watcher{path: "p.yaml"}
-	err := func() (err error) {
-		defer d.survive(&err)
-		panic("planted")
-	}()
-	if err == nil || !strings.Contains(err.Error(), "p.yaml: panic: planted") {
-		t.Error(err)
-	}
-}
-
 // Options that are not valid change nothing, whether the file has rules or not, and hide no other mistake.
 func TestWatchThatFailsLeavesTheGroup(t *testing.T) {
 	for _, text := range []string{twoPolicies, twoPolicies[:strings.Index(twoPolicies, "http")]} {

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -215,7 +214,7 @@ func (w *Watcher) parse(r *draft) {
 	if r.err != nil || r.file != nil {
 		return
 	}
-	defer w.survive(&r.err)
+	defer changes.Survive(&r.err)
 	if r.file, r.err = Parse(w.path, r.text); r.err != nil {
 		return
 	}
@@ -232,7 +231,7 @@ func (w *Watcher) parse(r *draft) {
 
 // use makes the Group that of the file. All that a file can make fail is tried before the Group changes.
 func (w *Watcher) use(r *draft) (err error) {
-	defer w.survive(&err)
+	defer changes.Survive(&err)
 	if w.parse(r); r.err != nil {
 		return r.err
 	}
@@ -272,13 +271,6 @@ func (f *File) refused(name string, err error) error {
 	}
 	r.Sort()
 	return r.Err()
-}
-
-// survive makes a panic an error: it would end the service, on all machines at once.
-func (w *Watcher) survive(err *error) {
-	if v := recover(); v != nil {
-		*err = fmt.Errorf("policyfile: %s: panic: %v\n%s", w.path, v, debug.Stack())
-	}
 }
 
 // report counts and logs a reload.

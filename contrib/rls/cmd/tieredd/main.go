@@ -17,7 +17,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"runtime/debug"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -283,11 +282,7 @@ func (v *server) reload(ctx context.Context) (settled bool) {
 // panic would end all replicas at once, and none would start again.
 func (v *server) load() (c *rls.Config, is readings.Change, err error) {
 	is = readings.Changed
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
-		}
-	}()
+	defer readings.Survive(&err)
 	files, err := v.readFiles(v.directory(), v.Merge)
 	h := sha256.New()
 	fmt.Fprint(h, err)

@@ -444,7 +444,7 @@ func TestCheck(t *testing.T) {
 	}
 	for _, line := range []string{
 		"1 domains, 2 limits\n", "shop.user: 100 per year, fixed window, fail-local, policy shop.user.year\n",
-		"warning: " + filepath.Join(dir, "a.yaml") + `:5:24: value is "/part1/.*": it is compared as text`,
+		"warning: " + filepath.Join(dir, "a.yaml") + `:5:24: value looks like a regular expression: it is compared as text`,
 	} {
 		if !strings.Contains(out.String(), line) {
 			t.Errorf("%s\nwant %s", out.String(), line)
