@@ -29,6 +29,7 @@ type health struct {
 	slow                atomic.Bool  // the journal watches overruns
 	debtLinePlanned     atomic.Bool  // a line about debts is planned
 	doubtedUntil        atomic.Int64 // ns since the base: until then the node may have come back empty after an outage
+	refreshes           atomic.Int64 // of presence that were answered
 	missedRefreshes     atomic.Int64 // failed refreshes of presence in a row, while the breaker was closed
 	absenceReported     atomic.Bool  // the journal has said that this process is not counted
 
@@ -209,18 +210,29 @@ func (h *health) countOverrun() {
 	h.group.journal.after(tallyTime, false, func() { h.reportSlow(before, outages) })
 }
 
+// isFar reports whether an answer of the node usually takes longer than Budget.
+func (h *health) isFar() bool { return h.node.TypicalTrip() > h.group.options.Budget }
+
+// noteFar says that a node is slow before any decision has met that. The first answer does not show it, because a
+// connection was made for it.
+func (h *health) noteFar() {
+	if h.refreshes.Load() > 1 && h.isFar() && !h.slow.Swap(true) {
+		h.reportSlow(h.overruns.Load(), h.node.Outages())
+	}
+}
+
 // reportSlow logs that a node is slow, unless its breaker has opened. Each outage begins with a few overruns.
 func (h *health) reportSlow(before, outages int64) {
 	count := h.overruns.Load()
-	if count-before < minSlow || h.node.Outages() != outages || h.node.State() != failover.Closed {
+	if count-before < minSlow && !h.isFar() || h.node.Outages() != outages || h.node.State() != failover.Closed {
 		h.slow.Store(false)
 		return
 	}
 	trip, budget := h.node.RoundTrip(), h.group.options.Budget
 	about := []any{"decide", h.group.failModes()}
-	if far := h.node.TypicalTrip(); far > budget {
-		trip = far
-		about = append(about, "remedy", fmt.Sprintf("raise Budget above %v, or move closer to Redis", 4*far.Round(time.Millisecond)))
+	if h.isFar() {
+		trip = h.node.TypicalTrip()
+		about = append(about, "remedy", fmt.Sprintf("raise Budget above %v, or move closer to Redis", 4*trip.Round(time.Millisecond)))
 	}
 	h.group.journal.line(slog.LevelWarn,
 		"redis answers later than Budget: the fail modes decide for keys without a lease",
@@ -234,7 +246,7 @@ func (h *health) checkStillSlow(before, seen, outages int64) {
 	switch {
 	case h.node.Outages() != outages: // an outage has lines of its own
 		h.slow.Store(false)
-	case count == seen:
+	case count == seen && !h.isFar():
 		h.slow.Store(false)
 		h.group.journal.line(slog.LevelInfo, "redis answers within Budget again",
 			"node", string(h.node.ID()), "decisions", count-before)
@@ -251,8 +263,12 @@ func (h *health) Stepped(by time.Duration) {
 }
 
 // maxMissedRefreshes is how many refreshes of presence must fail in a row before that is reported. A restart of Redis
-// costs one, and so does an error that the breaker is about to report.
-const maxMissedRefreshes = 2
+// costs one, and so does an error that the breaker is about to report. A Redis that is far may need four before it has
+// ever answered: each waits longer, because nobody knows yet how long making a connection takes.
+const (
+	maxMissedRefreshes = 2
+	maxMissedAtFirst   = 4
+)
 
 // Present implements [dispatch.NodeObserver]. If a process is not counted, all shares are too large. The breaker
 // does not show that, because it may be closed, or this process idle.
@@ -262,6 +278,8 @@ func (h *health) Present(err error, probe bool) {
 	if err == nil {
 		g.fleetKnown.Store(true)
 		h.missedRefreshes.Store(0)
+		h.refreshes.Add(1)
+		h.noteFar()
 		if h.absenceReported.Swap(false) {
 			g.trace.fault(FaultEvent{Fault: "presence", Node: string(h.node.ID())})
 			g.journal.line(slog.LevelInfo, "redis counts this process again", "node", string(h.node.ID()))
@@ -271,10 +289,13 @@ func (h *health) Present(err error, probe bool) {
 	if probe { // the breaker reports it
 		return
 	}
-	if h.missedRefreshes.Add(1) < maxMissedRefreshes {
+	class, most := failover.Classify(err), int64(maxMissedRefreshes)
+	if class == failover.Unreachable && h.refreshes.Load() == 0 {
+		most = maxMissedAtFirst
+	}
+	if h.missedRefreshes.Add(1) < most {
 		return
 	}
-	class := failover.Classify(err)
 	level := slog.LevelWarn
 	if class == failover.Misconfigured || class == failover.KeyFault {
 		level = slog.LevelError // it does not heal by itself

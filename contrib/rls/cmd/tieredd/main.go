@@ -229,9 +229,7 @@ func (v *server) linger(ctx context.Context) {
 
 // follow reads the configuration, and reads it again when it changes, until ctx ends.
 func (v *server) follow(ctx context.Context) {
-	if err := v.reach(ctx); err != nil && ctx.Err() == nil {
-		v.log.Warn("Redis does not answer: not ready until it does", "error", err)
-	}
+	go v.reach(ctx)
 	for !v.reload(ctx) {
 		select {
 		case <-ctx.Done():
@@ -248,7 +246,6 @@ func (v *server) follow(ctx context.Context) {
 		case <-tick.C:
 			v.reload(ctx)
 			v.reloadIdentity()
-			_ = v.reach(ctx) // said at the start
 		}
 	}
 }
@@ -299,17 +296,34 @@ func (v *server) load() (c *rls.Config, is readings.Change, err error) {
 	return c, is, err
 }
 
+// firstTries is how many pings may meet a Redis that is only far: each waits longer than the one before, because nobody
+// knows yet how long making a connection takes. At a round trip of 250 ms the fourth is answered.
+const firstTries = 4
+
 // reach asks Redis until it has answered once: a mistyped address then stops a rollout, and the first calls find a
 // connection. A later outage changes nothing, or all replicas would be gone at once.
-func (v *server) reach(ctx context.Context) error {
-	if v.reached {
-		return nil
+func (v *server) reach(ctx context.Context) {
+	said := false
+	for try := 1; ; try++ {
+		err := v.group.Ping(ctx)
+		switch late := net.Error(nil); {
+		case err == nil:
+			v.become(&v.reached)
+			return
+		case ctx.Err() != nil:
+			return
+		case errors.As(err, &late) && late.Timeout() && try < firstTries:
+			continue
+		case !said:
+			said = true
+			v.log.Warn("Redis does not answer: not ready until it does", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Second):
+		}
 	}
-	if err := v.group.Ping(ctx); err != nil {
-		return err
-	}
-	v.become(&v.reached)
-	return nil
 }
 
 // reloadIdentity uses the files of TLS if they have changed. Connections that are open stay.
