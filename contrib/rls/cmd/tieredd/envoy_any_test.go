@@ -18,6 +18,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/envoytest"
 )
 
 // anyBytes are what a client may send: some bytes or each within a text, texts that are no UTF-8, and long ones that
@@ -119,7 +121,7 @@ func ask2(t *testing.T, address string, fields [][2]string) {
 // Whatever a client sends through an Envoy with its default bounds, the call is decided: each value counts by itself, and
 // no call fails. Envoy's own counters are the judge.
 func TestEnvoyAnyRequest(t *testing.T) {
-	envoyProgram(t)
+	envoytest.Program(t)
 	p := start(t, `domain: shop
 descriptors:
   - {key: remote_address, rate_limit: {unit: year, requests_per_unit: 1000000}}
@@ -129,22 +131,22 @@ descriptors:
         descriptors:
           - {key: value, rate_limit: {unit: year, requests_per_unit: 1}}
 `, "RESPONSE_DYNAMIC_METADATA=true", "LIMIT_RESPONSE_HEADERS_ENABLED=true", "LOG_LEVEL=debug", "TIERED_BUDGET=5s")
-	c := handedOut(t, upstream(t), p.address)
-	c.filter["timeout"] = "20s"
-	c.manager["delayed_close_timeout"] = "0.05s" // of connections that Envoy refuses
-	c.cluster["circuit_breakers"] = parsed(t, "thresholds: [{max_requests: 10000}]")
-	limits := []any{parsed(t, `actions: [{remote_address: {}}]`)}
+	c := envoytest.HandedOut(t, envoytest.Upstream(t), p.address)
+	c.Filter["timeout"] = "20s"
+	c.Manager["delayed_close_timeout"] = "0.05s" // of connections that Envoy refuses
+	c.Cluster["circuit_breakers"] = envoytest.Parsed(t, "thresholds: [{max_requests: 10000}]")
+	limits := []any{envoytest.Parsed(t, `actions: [{remote_address: {}}]`)}
 	for _, place := range places {
 		value := fmt.Sprintf(`{request_headers: {header_name: %q, descriptor_key: value}}`, place)
 		by := fmt.Sprintf(`{header_value_match: {descriptor_key: by, descriptor_value: %q, headers: [{name: x-by, string_match: {exact: %[1]q}}]}}`, place)
-		limits = append(limits, parsed(t, fmt.Sprintf("actions: [%s, {request_headers: {header_name: x-protocol, descriptor_key: protocol}}, %s]", by, value)),
+		limits = append(limits, envoytest.Parsed(t, fmt.Sprintf("actions: [%s, {request_headers: {header_name: x-protocol, descriptor_key: protocol}}, %s]", by, value)),
 			// Matches no rule: the call is as long as it can be.
-			parsed(t, fmt.Sprintf("actions: [%s]", strings.Join(append([]string{by}, repeated(value, 80)...), ", "))))
+			envoytest.Parsed(t, fmt.Sprintf("actions: [%s]", strings.Join(append([]string{by}, repeated(value, 80)...), ", "))))
 	}
-	limits = append(limits, parsed(t, `actions: [{request_headers: {header_name: x-missing, descriptor_key: value, skip_if_absent: true}}]`))
-	c.host["rate_limits"] = limits
-	e := startEnvoy(t, c)
-	e.ask(t, "/") // the connection to the service
+	limits = append(limits, envoytest.Parsed(t, `actions: [{request_headers: {header_name: x-missing, descriptor_key: value, skip_if_absent: true}}]`))
+	c.Host["rate_limits"] = limits
+	e := envoytest.Start(t, c)
+	e.Ask(t, "/") // the connection to the service
 	var played, refusedByEnvoy int
 	for protocol, ask := range map[string]func(*testing.T, string, [][2]string){"HTTP/1.1": ask1, "HTTP/2": ask2} {
 		for _, place := range places {
@@ -156,25 +158,25 @@ descriptors:
 						fields = append(fields, [2]string{strings.TrimLeft(place, ":"), strconv.Itoa(i)})
 					}
 				}
-				before := e.counts(t)
-				ask(t, e.address, fields)
-				ask(t, e.address, fields)
-				is := e.counts(t).sub(before)
+				before := e.Counts(t)
+				ask(t, e.Address, fields)
+				ask(t, e.Address, fields)
+				is := e.Counts(t).Sub(before)
 				played++
 				key := strings.Trim(value, " \t") // Envoy leaves these out
 				same := seen[key] || place == ":path" && is.Over == 2
 				seen[key] = true
 				switch {
-				case is == counts{}:
+				case is == envoytest.Counts{}:
 					refusedByEnvoy++
-				case is == counts{OK: 1, Over: 1}, same && is == counts{Over: 2}, value == "" && is == counts{OK: 2}: // no header
+				case is == envoytest.Counts{OK: 1, Over: 1}, same && is == envoytest.Counts{Over: 2}, value == "" && is == envoytest.Counts{OK: 2}: // no header
 				default:
 					t.Errorf("%s, %s: %.40q: %+v, want one admitted and one refused", protocol, place, value, is)
 				}
 			}
 		}
 	}
-	all := e.counts(t)
+	all := e.Counts(t)
 	t.Logf("%d values, %d of them are refused by Envoy itself; %+v", played, refusedByEnvoy, all)
 	if all.Failed+all.Allowed > 0 || all.OK < 1000 {
 		t.Errorf("%+v: want no call to fail", all)
@@ -204,16 +206,16 @@ func repeated(s string, n int) (all []string) {
 // Hits and limits that come from headers, as an operator may configure it, make no call fail either, whatever the headers
 // say.
 func TestEnvoyAnyHitsAndLimits(t *testing.T) {
-	envoyProgram(t)
+	envoytest.Program(t)
 	p := start(t, `domain: shop
 descriptors:
   - {key: value, rate_limit: {unit: year, requests_per_unit: 1000}}
 `, "RESPONSE_DYNAMIC_METADATA=true", "TIERED_BUDGET=5s")
-	c := handedOut(t, upstream(t), p.address)
-	c.filter["timeout"] = "20s"
-	c.host["rate_limits"] = []any{}
-	route := c.host["routes"].([]any)[0].(tree)
-	route["typed_per_filter_config"] = parsed(t, `
+	c := envoytest.HandedOut(t, envoytest.Upstream(t), p.address)
+	c.Filter["timeout"] = "20s"
+	c.Host["rate_limits"] = []any{}
+	route := c.Host["routes"].([]any)[0].(envoytest.Tree)
+	route["typed_per_filter_config"] = envoytest.Parsed(t, `
 envoy.filters.http.ratelimit:
   "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute
   rate_limits:
@@ -222,8 +224,8 @@ envoy.filters.http.ratelimit:
     - actions: [{request_headers: {header_name: x-key, descriptor_key: value}}]
       limit: {dynamic_metadata: {metadata_key: {key: limits, path: [{key: of}]}}}
 `)
-	filters := c.manager["http_filters"].([]any)
-	c.manager["http_filters"] = append([]any{parsed(t, `
+	filters := c.Manager["http_filters"].([]any)
+	c.Manager["http_filters"] = append([]any{envoytest.Parsed(t, `
 name: envoy.filters.http.header_to_metadata
 typed_config:
   "@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config
@@ -231,7 +233,7 @@ typed_config:
     - header: x-limit
       on_header_present: {metadata_namespace: limits, key: of, type: PROTOBUF_VALUE, encode: BASE64}
 `)}, filters...)
-	e := startEnvoy(t, c)
+	e := envoytest.Start(t, c)
 	limit := func(fields map[string]any) string {
 		v, err := structpb.NewValue(fields)
 		if err != nil {
@@ -252,12 +254,12 @@ typed_config:
 	}
 	hits := []string{"", "0", "1", "-1", "1000", "4294967296", "18446744073709551615", "18446744073709551616", "1e3", "0x10", "ann", "\xff", " 7 "}
 	for i, h := range hits {
-		e.askRaw(t, fmt.Sprint("hits", i), h, limits[0])
+		askRaw(t, e, fmt.Sprint("hits", i), h, limits[0])
 	}
 	for i, l := range limits {
-		e.askRaw(t, fmt.Sprint("limit", i), "1", l)
+		askRaw(t, e, fmt.Sprint("limit", i), "1", l)
 	}
-	is := e.counts(t)
+	is := e.Counts(t)
 	t.Logf("%d requests: %+v", len(hits)+len(limits), is)
 	if is.Failed+is.Allowed > 0 || is.OK < len(limits)/4 {
 		t.Errorf("%+v: want no call to fail", is)
@@ -265,8 +267,8 @@ typed_config:
 }
 
 // askRaw asks with headers that may be any bytes.
-func (e *envoy) askRaw(t *testing.T, key, hits, limit string) {
+func askRaw(t *testing.T, e *envoytest.Envoy, key, hits, limit string) {
 	t.Helper()
 	fields := fieldsOf("HTTP/1.1", "x-key", key)
-	ask1(t, e.address, append(fields, [2]string{"x-hits", hits}, [2]string{"x-limit", limit}))
+	ask1(t, e.Address, append(fields, [2]string{"x-hits", hits}, [2]string{"x-limit", limit}))
 }

@@ -9,19 +9,21 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/envoytest"
 )
 
 // stage is what a scenario is played on: an Envoy with a file that we hand out, and three replicas that it asks.
 type stage struct {
 	*replicas
-	envoy   *envoy
+	envoy   *envoytest.Envoy
 	cluster string // of the replicas
 }
 
 // stat returns a statistic of the cluster.
 func (s *stage) stat(t *testing.T, name string) int {
 	t.Helper()
-	for key, n := range s.envoy.stats(t, `\.`+name+"$") {
+	for key, n := range s.envoy.Stats(t, `\.`+name+"$") {
 		if strings.HasPrefix(key, "cluster."+s.cluster+".") {
 			return n
 		}
@@ -41,11 +43,11 @@ func (s *stage) healthy(t *testing.T, n int) {
 func (s *stage) unanswered(t *testing.T, requests int, begin, end func()) int {
 	t.Helper()
 	s.healthy(t, 3)
-	flood(t, []*envoy{s.envoy}, 100, 4, "/")
-	before := s.envoy.counts(t)
+	envoytest.Flood(t, []*envoytest.Envoy{s.envoy}, 100, 4, "/")
+	before := s.envoy.Counts(t)
 	begin()
-	flood(t, []*envoy{s.envoy}, requests, 4, "/")
-	is := s.envoy.counts(t).sub(before)
+	envoytest.Flood(t, []*envoytest.Envoy{s.envoy}, requests, 4, "/")
+	is := s.envoy.Counts(t).Sub(before)
 	end()
 	return is.Failed
 }
@@ -108,7 +110,7 @@ var scenarios = map[string]func(*testing.T, *stage) string{
 				case <-ended:
 					return
 				default:
-					flood(t, []*envoy{s.envoy}, 20, 2, "/")
+					envoytest.Flood(t, []*envoytest.Envoy{s.envoy}, 20, 2, "/")
 					time.Sleep(10 * time.Millisecond)
 				}
 			}
@@ -121,7 +123,7 @@ var scenarios = map[string]func(*testing.T, *stage) string{
 	"a rule with fail-closed, and Redis is away": func(t *testing.T, s *stage) string {
 		s.healthy(t, 3)
 		s.redis.Kill()
-		flood(t, []*envoy{s.envoy}, 100, 2, "/closed")
+		envoytest.Flood(t, []*envoytest.Envoy{s.envoy}, 100, 2, "/closed")
 		n := s.stat(t, "ejections_enforced_total")
 		s.redis.Restart()
 		if n > 0 {
@@ -131,8 +133,8 @@ var scenarios = map[string]func(*testing.T, *stage) string{
 	},
 	"1500 requests at one time": func(t *testing.T, s *stage) string {
 		s.healthy(t, 3)
-		flood(t, []*envoy{s.envoy}, 100, 4, "/")
-		before := s.envoy.counts(t)
+		envoytest.Flood(t, []*envoytest.Envoy{s.envoy}, 100, 4, "/")
+		before := s.envoy.Counts(t)
 		s.signal(3, syscall.SIGSTOP)() // so that none is answered before all are there
 		client := &http.Client{Transport: &http.Transport{Protocols: new(http.Protocols)}, Timeout: time.Minute}
 		client.Transport.(*http.Transport).Protocols.SetUnencryptedHTTP2(true)
@@ -141,7 +143,7 @@ var scenarios = map[string]func(*testing.T, *stage) string{
 		var all sync.WaitGroup
 		for range requests {
 			all.Go(func() {
-				answer, err := client.Get("http://" + s.envoy.address + "/")
+				answer, err := client.Get("http://" + s.envoy.Address + "/")
 				if err != nil {
 					t.Error(err)
 					return
@@ -150,13 +152,13 @@ var scenarios = map[string]func(*testing.T, *stage) string{
 			})
 		}
 		eventually(t, "all are there", func() bool {
-			n := s.envoy.stats(t, `^http\.web\.downstream_rq_active`)["http.web.downstream_rq_active"]
+			n := s.envoy.Stats(t, `^http\.web\.downstream_rq_active`)["http.web.downstream_rq_active"]
 			return n == requests || s.stat(t, "upstream_rq_active_overflow") > 0
 		})
 		s.signal(3, syscall.SIGCONT)()
 		all.Wait()
 		if over := s.stat(t, "upstream_rq_active_overflow"); over > 0 {
-			return fmt.Sprintf("Envoy does not ask about %d of %d: %+v", over, requests, s.envoy.counts(t).sub(before))
+			return fmt.Sprintf("Envoy does not ask about %d of %d: %+v", over, requests, s.envoy.Counts(t).Sub(before))
 		}
 		return ""
 	},
@@ -178,7 +180,7 @@ func (s *stage) spellings(t *testing.T, paths ...string) string {
 			at, status := path, 0
 			for range 3 {
 				var to string
-				if status, to = get(t, s.envoy.address, at, key); to == "" {
+				if status, to = get(t, s.envoy.Address, at, key); to == "" {
 					break
 				}
 				at = to
@@ -226,21 +228,21 @@ descriptors:
 // Each line of envoy/envoy.yaml that keeps an outage or a client from passing the limits is needed: with it all is
 // well, and without it a real Envoy lets calls pass.
 func TestEnvoyHandedOut(t *testing.T) {
-	envoyProgram(t)
+	envoytest.Program(t)
 	f := startReplicas(t, 3, rulesHandedOut, "TIERED_DRAIN_DELAY=5s")
-	behind := upstream(t)
-	play := func(t *testing.T, scenario string, without func(*envoyConfig)) string {
+	behind := envoytest.Upstream(t)
+	play := func(t *testing.T, scenario string, without func(*envoytest.Config)) string {
 		t.Helper()
-		c := handedOut(t, behind, f.addresses()...)
-		c.host["rate_limits"] = append(c.host["rate_limits"].([]any), parsed(t,
+		c := envoytest.HandedOut(t, behind, f.addresses()...)
+		c.Host["rate_limits"] = append(c.Host["rate_limits"].([]any), envoytest.Parsed(t,
 			`actions: [{header_value_match: {descriptor_key: closed, descriptor_value: a, headers: [{name: ":path", string_match: {exact: /closed}}]}}]`))
 		if scenario != "a replica is frozen" {
-			c.filter["timeout"] = "60s" // a busy machine is no outage
+			c.Filter["timeout"] = "60s" // a busy machine is no outage
 		}
 		if without != nil {
 			without(c)
 		}
-		s := &stage{f, startEnvoy(t, c), "tieredd"}
+		s := &stage{f, envoytest.Start(t, c), "tieredd"}
 		defer func() { _ = s.envoy.Process.Kill() }()
 		time.Sleep(1100 * time.Millisecond) // changes of the first second are merged
 		return scenarios[scenario](t, s)
@@ -259,25 +261,25 @@ func TestEnvoyHandedOut(t *testing.T) {
 	}
 	for _, c := range []struct {
 		line, scenario string
-		without        func(*envoyConfig)
+		without        func(*envoytest.Config)
 	}{
-		{"outlier_detection", "a replica is killed", func(c *envoyConfig) { delete(c.cluster, "outlier_detection") }},
-		{"outlier_detection", "a replica is frozen", func(c *envoyConfig) { delete(c.cluster, "outlier_detection") }},
+		{"outlier_detection", "a replica is killed", func(c *envoytest.Config) { delete(c.Cluster, "outlier_detection") }},
+		{"outlier_detection", "a replica is frozen", func(c *envoytest.Config) { delete(c.Cluster, "outlier_detection") }},
 		{"split_external_local_origin_errors", "a replica is killed", ofOutliers("split_external_local_origin_errors")},
 		{"consecutive_local_origin_failure", "a replica is frozen", ofOutliers("consecutive_local_origin_failure")},
 		{"enforcing_consecutive_5xx", "a rule with fail-closed, and Redis is away", ofOutliers("enforcing_consecutive_5xx")},
 		{"max_ejection_percent", "one replica is killed, and another right after it", ofOutliers("max_ejection_percent")},
-		{"health_checks", "a replica ends", func(c *envoyConfig) { delete(c.cluster, "health_checks") }},
-		{"no_traffic_interval", "a replica ends", func(c *envoyConfig) {
-			delete(c.cluster["health_checks"].([]any)[0].(tree), "no_traffic_interval")
+		{"health_checks", "a replica ends", func(c *envoytest.Config) { delete(c.Cluster, "health_checks") }},
+		{"no_traffic_interval", "a replica ends", func(c *envoytest.Config) {
+			delete(c.Cluster["health_checks"].([]any)[0].(envoytest.Tree), "no_traffic_interval")
 		}},
 		{"update_merge_window", "one replica is killed, and another right after it", ofBalancer("update_merge_window")},
 		{"healthy_panic_threshold", "one replica is killed, and another right after it", ofBalancer("healthy_panic_threshold")},
-		{"circuit_breakers", "1500 requests at one time", func(c *envoyConfig) { delete(c.cluster, "circuit_breakers") }},
-		{"normalize_path", "a path is written in another way", func(c *envoyConfig) { delete(c.manager, "normalize_path") }},
-		{"merge_slashes", "a path has two slashes", func(c *envoyConfig) { delete(c.manager, "merge_slashes") }},
-		{"path_with_escaped_slashes_action", "a path has a slash that is escaped", func(c *envoyConfig) {
-			delete(c.manager, "path_with_escaped_slashes_action")
+		{"circuit_breakers", "1500 requests at one time", func(c *envoytest.Config) { delete(c.Cluster, "circuit_breakers") }},
+		{"normalize_path", "a path is written in another way", func(c *envoytest.Config) { delete(c.Manager, "normalize_path") }},
+		{"merge_slashes", "a path has two slashes", func(c *envoytest.Config) { delete(c.Manager, "merge_slashes") }},
+		{"path_with_escaped_slashes_action", "a path has a slash that is escaped", func(c *envoytest.Config) {
+			delete(c.Manager, "path_with_escaped_slashes_action")
 		}},
 	} {
 		t.Run("without "+c.line+": "+c.scenario, func(t *testing.T) {
@@ -292,10 +294,10 @@ func TestEnvoyHandedOut(t *testing.T) {
 	}
 }
 
-func ofOutliers(line string) func(*envoyConfig) {
-	return func(c *envoyConfig) { delete(c.cluster["outlier_detection"].(tree), line) }
+func ofOutliers(line string) func(*envoytest.Config) {
+	return func(c *envoytest.Config) { delete(c.Cluster["outlier_detection"].(envoytest.Tree), line) }
 }
 
-func ofBalancer(line string) func(*envoyConfig) {
-	return func(c *envoyConfig) { delete(c.cluster["common_lb_config"].(tree), line) }
+func ofBalancer(line string) func(*envoytest.Config) {
+	return func(c *envoytest.Config) { delete(c.Cluster["common_lb_config"].(envoytest.Tree), line) }
 }

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/envoytest"
 )
 
 const realRules = `domain: shop
@@ -57,16 +59,16 @@ typed_config:
 // world is two Envoys, three replicas and a Redis.
 type world struct {
 	*replicas
-	envoys    []*envoy
+	envoys    []*envoytest.Envoy
 	endpoints string // the file by which Envoys learn which replicas there are
 }
 
 // tell tells the Envoys which replicas there are, as Kubernetes does some time after it has ended one.
 func (w *world) tell(t *testing.T, addresses ...string) {
 	t.Helper()
-	r := assignment(addresses...)
+	r := envoytest.Assignment(addresses...)
 	r["@type"] = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
-	text, err := json.Marshal(tree{"version_info": strconv.FormatInt(time.Now().UnixNano(), 10), "resources": []any{r}})
+	text, err := json.Marshal(envoytest.Tree{"version_info": strconv.FormatInt(time.Now().UnixNano(), 10), "resources": []any{r}})
 	if err == nil {
 		err = os.WriteFile(w.endpoints+".next", text, 0o600)
 	}
@@ -78,17 +80,16 @@ func (w *world) tell(t *testing.T, addresses ...string) {
 	}
 	for i, e := range w.envoys {
 		eventually(t, fmt.Sprintf("Envoy %d knows %d replicas, and all are healthy", i, len(addresses)), func() bool {
-			n := e.stats(t, `^cluster\.tieredd\.membership`)
+			n := e.Stats(t, `^cluster\.tieredd\.membership`)
 			return n["cluster.tieredd.membership_total"] == len(addresses) && n["cluster.tieredd.membership_healthy"] == len(addresses)
 		})
 	}
 }
 
-func (w *world) counts(t *testing.T) (sum counts) {
+func (w *world) counts(t *testing.T) (sum envoytest.Counts) {
 	t.Helper()
 	for _, e := range w.envoys {
-		c := e.counts(t)
-		sum = counts{sum.OK + c.OK, sum.Over + c.Over, sum.Failed + c.Failed, sum.Allowed + c.Allowed}
+		sum = sum.Add(e.Counts(t))
 	}
 	return sum
 }
@@ -97,24 +98,24 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{replicas: startReplicas(t, 3, realRules, "TIERED_DRAIN_DELAY=5s"), endpoints: filepath.Join(t.TempDir(), "endpoints.json")}
 	w.tell(t, w.addresses()...)
-	behind := upstream(t)
+	behind := envoytest.Upstream(t)
 	for i := range 2 {
-		c := handedOut(t, behind)
-		delete(c.cluster, "load_assignment")
-		c.cluster["type"] = "EDS"
-		file := tree{"path": w.endpoints, "watched_directory": tree{"path": filepath.Dir(w.endpoints)}}
-		c.cluster["eds_cluster_config"] = tree{"eds_config": tree{"resource_api_version": "V3", "path_config_source": file}}
-		c.all["node"] = tree{"id": "test", "cluster": "test"}
-		c.filter["timeout"] = "30s" // a busy machine is no outage
-		c.filter["failure_mode_deny"] = i == 1
-		c.filter["enable_x_ratelimit_headers"], c.filter["enable_retry_after_header"] = "DRAFT_VERSION_03", true
-		c.host["rate_limits"] = parsed(t, realLimits)
-		routes := c.host["routes"].([]any)
-		cost := tree{"match": tree{"prefix": "/cost"}, "route": tree{"cluster": "shop"}, "typed_per_filter_config": parsed(t, realCosts)}
-		c.host["routes"] = append([]any{cost}, routes...)
-		filters := c.manager["http_filters"].([]any)
-		c.manager["http_filters"] = []any{filters[0], parsed(t, costOfAnswer), filters[1]}
-		w.envoys = append(w.envoys, startEnvoy(t, c))
+		c := envoytest.HandedOut(t, behind)
+		delete(c.Cluster, "load_assignment")
+		c.Cluster["type"] = "EDS"
+		file := envoytest.Tree{"path": w.endpoints, "watched_directory": envoytest.Tree{"path": filepath.Dir(w.endpoints)}}
+		c.Cluster["eds_cluster_config"] = envoytest.Tree{"eds_config": envoytest.Tree{"resource_api_version": "V3", "path_config_source": file}}
+		c.All["node"] = envoytest.Tree{"id": "test", "cluster": "test"}
+		c.Filter["timeout"] = "30s" // a busy machine is no outage
+		c.Filter["failure_mode_deny"] = i == 1
+		c.Filter["enable_x_ratelimit_headers"], c.Filter["enable_retry_after_header"] = "DRAFT_VERSION_03", true
+		c.Host["rate_limits"] = envoytest.Parsed(t, realLimits)
+		routes := c.Host["routes"].([]any)
+		cost := envoytest.Tree{"match": envoytest.Tree{"prefix": "/cost"}, "route": envoytest.Tree{"cluster": "shop"}, "typed_per_filter_config": envoytest.Parsed(t, realCosts)}
+		c.Host["routes"] = append([]any{cost}, routes...)
+		filters := c.Manager["http_filters"].([]any)
+		c.Manager["http_filters"] = []any{filters[0], envoytest.Parsed(t, costOfAnswer), filters[1]}
+		w.envoys = append(w.envoys, envoytest.Start(t, c))
 	}
 	w.tell(t, w.addresses()...)
 	return w
@@ -122,7 +123,7 @@ func newWorld(t *testing.T) *world {
 
 // Two Envoys, three replicas and a Redis, with the configuration of envoy/envoy.yaml. Envoy's own counters are the judge.
 func TestRealEnvoy(t *testing.T) {
-	envoyProgram(t)
+	envoytest.Program(t)
 	w := newWorld(t)
 	for _, part := range []struct {
 		name string
@@ -176,8 +177,8 @@ func playLimits(t *testing.T, w *world) {
 		}
 		ask := func(i int) *http.Response {
 			e := *w.envoys[i%2]
-			e.client = clients[i%2]
-			return e.ask(t, c.path, c.more...)
+			e.Client = clients[i%2]
+			return e.Ask(t, c.path, c.more...)
 		}
 		eventually(t, c.name+": the limit is used", func() bool {
 			for i := range 40 {
@@ -224,9 +225,9 @@ func playCosts(t *testing.T, w *world) {
 	admitted := 0
 	for i := 0; ; i++ {
 		e := w.envoys[i%2]
-		calls := func() map[string]int { return e.stats(t, `^cluster\.tieredd\.upstream_rq_(total|active)`) }
+		calls := func() map[string]int { return e.Stats(t, `^cluster\.tieredd\.upstream_rq_(total|active)`) }
 		before := calls()["cluster.tieredd.upstream_rq_total"]
-		r := e.ask(t, "/cost", "x-user", "ann", "x-costs", strconv.Itoa(cost))
+		r := e.Ask(t, "/cost", "x-user", "ann", "x-costs", strconv.Itoa(cost))
 		if r.StatusCode == http.StatusTooManyRequests {
 			break
 		}
@@ -257,7 +258,7 @@ func playRedis(t *testing.T, w *world) {
 	} {
 		fails.begin()
 		for i := range 10 {
-			for status, n := range flood(t, w.envoys, 30, 3, "/", "x-each", name+strconv.Itoa(i)) {
+			for status, n := range envoytest.Flood(t, w.envoys, 30, 3, "/", "x-each", name+strconv.Itoa(i)) {
 				if status != http.StatusOK {
 					t.Errorf("%s: %d answers %d", name, n, status)
 				}
@@ -265,7 +266,7 @@ func playRedis(t *testing.T, w *world) {
 		}
 		fails.end()
 	}
-	if n := w.counts(t).sub(before); n.Failed > 0 || n.OK != 600 {
+	if n := w.counts(t).Sub(before); n.Failed > 0 || n.OK != 600 {
 		t.Errorf("%+v: want no call to fail", n)
 	}
 }
@@ -279,7 +280,7 @@ func playRolling(t *testing.T, w *world) {
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil && !t.Failed() {
-			flood(t, w.envoys, 40, 2, "/")
+			envoytest.Flood(t, w.envoys, 40, 2, "/")
 		}
 	}()
 	for i, p := range w.all[:2] {
@@ -302,7 +303,7 @@ func playRolling(t *testing.T, w *world) {
 	}
 	stop()
 	<-ended
-	if n := w.counts(t).sub(before); n.Failed > 0 || n.OK < 100 {
+	if n := w.counts(t).Sub(before); n.Failed > 0 || n.OK < 100 {
 		t.Errorf("%+v: want no call to fail", n)
 	}
 }
@@ -314,15 +315,15 @@ func playGone(t *testing.T, w *world) {
 		_ = p.Wait()
 	}
 	for i, e := range w.envoys {
-		before := e.counts(t)
+		before := e.Counts(t)
 		want := map[int]int{http.StatusOK: 30}
 		if i == 1 {
 			want = map[int]int{http.StatusInternalServerError: 30}
 		}
-		if got := flood(t, []*envoy{e}, 30, 3, "/"); fmt.Sprint(got) != fmt.Sprint(want) {
+		if got := envoytest.Flood(t, []*envoytest.Envoy{e}, 30, 3, "/"); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("failure_mode_deny is %t: the answers are %v, want %v", i == 1, got, want)
 		}
-		is, wants := e.counts(t).sub(before), counts{Failed: 30, Allowed: 30}
+		is, wants := e.Counts(t).Sub(before), envoytest.Counts{Failed: 30, Allowed: 30}
 		if i == 1 {
 			wants.Allowed = 0
 		}
