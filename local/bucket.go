@@ -141,3 +141,50 @@ func (b *Bucket) send() Effect {
 	b.lease.renewFrom(never)
 	return Effect{Send: true}
 }
+
+// needLease returns the lease state, a new one if there is none.
+func (b *Bucket) needLease() *leaseState {
+	if b.lease != nil {
+		return b.lease
+	}
+	b.lease = &leaseState{ack: unknownAck}
+	for w := range b.pending.waiting() {
+		b.lease.maxCost.note(w.cost)
+	}
+	b.openPot(b.pending.count())
+	return b.lease
+}
+
+// conclude ends a step that may have served somebody. It releases the pending state if nothing is left in it, and lets
+// takers at the pot if nobody waits. Only then it delivers the verdicts: a caller who asks again at once finds the pot
+// open, and what came with its verdict does not refuse it.
+func (b *Bucket) conclude() {
+	p := b.pending
+	if p == nil {
+		b.openPot(b.pending.count())
+		return
+	}
+	decided := p.waiters.takeDecided()
+	if p.idle() {
+		b.pending = nil
+		*p = pending{}
+		pendings.Put(p)
+	}
+	b.openPot(b.pending.count())
+	decided.deliver()
+}
+
+// Reserve keeps n tokens for a caller who was refused, waits, and asks again at until: what is held, and what comes next.
+// Others are refused until there is more. So who asks for little at a time does not use up what others wait for.
+// It lasts until it is called with 0 tokens.
+func (b *Bucket) Reserve(n int64, until time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.life == closed {
+		return
+	}
+	d := b.denied.copy()
+	d.reserved, d.reservedUntil = n, until
+	b.denied.put(&d)
+	b.openPot(b.pending.count())
+}

@@ -172,3 +172,33 @@ func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Verdi
 	v.Retry, _ = d.refuses(now, n)
 	return v
 }
+
+// size works out the sizing of the bucket now.
+func (b *Bucket) size(now, trip time.Duration) sizing {
+	cost, grant := b.lease.sized()
+	p := b.Policy()
+	period := p.period(trip)
+	if b.denied.Load().scarce() {
+		period = p.scarcePeriod(period, &b.demand, float64(max(b.view.fleet, 1)))
+	}
+	most := p.mayHold(b.view.fleet, max(b.levelAt(now), 0)+b.lease.live(now), period)
+	return size(p, &b.demand, period, trip, cost, grant, most)
+}
+
+// UnderWay is what the owner may ask of the call under way.
+type UnderWay struct {
+	Charged int64 // tokens of charges that it reports
+	Quiet   bool  // it is made for nobody but waiters that are Quiet: then nobody is to be told of it
+	Leased  bool  // a lease lives. If a reply says that its record is not there, Redis has lost writes
+}
+
+// UnderWay describes the call seq. It is zero if that is not under way.
+func (b *Bucket) UnderWay(now time.Duration, seq int64) UnderWay {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.pending.carries(seq) {
+		return UnderWay{}
+	}
+	c := &b.pending.call
+	return UnderWay{c.certain, c.quiet, b.lease.lives(now)}
+}

@@ -42,30 +42,6 @@ func (d *debt) lower(n, underWay int64) int64 {
 	return n
 }
 
-// owe notes that n tokens were admitted at a time, and that no refill pays certain of them. It forgets at once what no bucket
-// would count by now if it had been charged at the time. Whoever admits everything can admit that much.
-func (b *Bucket) owe(at time.Duration, n, certain int64) {
-	f := &b.needLease().outage
-	if n == 0 {
-		return
-	}
-	f.debt.admitted += n
-	f.debt.certain += certain
-	if b.freezes() {
-		p, w := b.Policy(), b.denied.windows()
-		b.lease.forget(p, w.debts.drop(at-p.window()))
-		b.lease.forget(p, w.debts.add(at, n, certain, p.window()/piecesPerWindow))
-		return
-	}
-	p := b.Policy()
-	if f.debt.admitted <= p.Cap+p.maxDebt() { // it matters in any case
-		return
-	}
-	if most := p.mostOwed(time.Second + max(at-b.view.at, 0)/time.Duration(max(b.view.fleet, 1))); f.debt.admitted > most {
-		f.settled += f.debt.lower(f.debt.admitted-most, b.pending.reporting())
-	}
-}
-
 // forget notes that a part of the debt of a window is forgiven: nothing would count it.
 func (l *leaseState) forget(p *Policy, forgotten debt) {
 	if forgotten == (debt{}) {

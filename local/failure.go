@@ -182,3 +182,21 @@ func (b *Bucket) forgive() {
 func (b *Bucket) mustReport() bool {
 	return b.view.probe == probeReport && b.Policy().Rule == ByLimit && b.life != closed
 }
+
+// Expire lets go of everything that Redis knows of this bucket. The clock that the lease's deadline is measured by
+// stood still, because the machine was suspended. The process goes on under another lease id, because it may be a copy
+// of one that runs on. What was to go back is burnt: such a twin gives it back too.
+func (b *Bucket) Expire(now time.Duration) Effect {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.needLease().expire() // it knows what is of the old id
+	b.denied.windows().forgetRefunds()
+	b.view.bound(doubtful) // nobody here knows how long the clock stood still
+	c, ok := b.pending.cancel()
+	if !ok {
+		return b.next(now)
+	}
+	c.Refund = 0 // burnt
+	b.fail(now, c, Failed)
+	return b.next(now)
+}

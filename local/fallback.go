@@ -26,22 +26,6 @@ type fallback struct {
 // from the clock has a monotonic part, and package time computes twice as fast with that.
 var base = time.Now()
 
-// setFleet says how many processes share the limit, ≥ 1.
-func (b *Bucket) setFleet(now time.Duration, fleet int64) {
-	if n := int32(min(max(fleet, 1), math.MaxInt32)); b.view.fleet != n {
-		if b.view.fleet != 0 {
-			b.account(now) // by the fallback that there was
-		}
-		b.fallback.resize(b.Policy(), now, int64(n), b.view.fleet == 0)
-		if b.view.fleet == 0 {
-			if p := b.Policy(); p.Spent != nil { // what the key had used before it was evicted
-				b.fallback.drain(now, p.Spent.full(b.ID())-now)
-			}
-		}
-		b.view.fleet = n
-	}
-}
-
 // resize makes the fallback one part in fleet. A new fallback is full: nothing of its fair part was used.
 func (f *fallback) resize(p *Policy, now time.Duration, fleet int64, fill bool) {
 	if p.Parent != nil && !p.Split { // the key has one fallback, not one for each of its buckets

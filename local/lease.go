@@ -26,19 +26,6 @@ type leaseState struct {
 // unknownAck is the ack of a process that Redis does not know yet.
 const unknownAck = -1
 
-// needLease returns the lease state, a new one if there is none.
-func (b *Bucket) needLease() *leaseState {
-	if b.lease != nil {
-		return b.lease
-	}
-	b.lease = &leaseState{ack: unknownAck}
-	for w := range b.pending.waiting() {
-		b.lease.maxCost.note(w.cost)
-	}
-	b.openPot(b.pending.count())
-	return b.lease
-}
-
 // take is [pot.take], if there is a pot.
 func (l *leaseState) take(now time.Duration, n int64) (left int64, ok bool) {
 	if l == nil {

@@ -103,24 +103,6 @@ func (b *Bucket) findDuty(now time.Duration) {
 	}
 }
 
-// Expire lets go of everything that Redis knows of this bucket. The clock that the lease's deadline is measured by
-// stood still, because the machine was suspended. The process goes on under another lease id, because it may be a copy
-// of one that runs on. What was to go back is burnt: such a twin gives it back too.
-func (b *Bucket) Expire(now time.Duration) Effect {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.needLease().expire() // it knows what is of the old id
-	b.denied.windows().forgetRefunds()
-	b.view.bound(doubtful) // nobody here knows how long the clock stood still
-	c, ok := b.pending.cancel()
-	if !ok {
-		return b.next(now)
-	}
-	c.Refund = 0 // burnt
-	b.fail(now, c, Failed)
-	return b.next(now)
-}
-
 // retire begins the end of a bucket that its cache evicted: whatever it holds goes back. It still answers those who
 // have it in hand. When it owes nothing any more, an Effect says Done.
 func (b *Bucket) retire(now time.Duration) Effect {

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 )
@@ -176,3 +177,19 @@ func (h *hot) TryFallback(now time.Duration, n int64) (Verdict, bool) {
 // CountFallback counts n tokens that TryFallback decided over. [Bucket.CountRefused] says why that is a step of its
 // own.
 func (h *hot) CountFallback(n int64) { h.lease.outage.unbooked.Add(n) }
+
+// setFleet says how many processes share the limit, ≥ 1.
+func (b *Bucket) setFleet(now time.Duration, fleet int64) {
+	if n := int32(min(max(fleet, 1), math.MaxInt32)); b.view.fleet != n {
+		if b.view.fleet != 0 {
+			b.account(now) // by the fallback that there was
+		}
+		b.fallback.resize(b.Policy(), now, int64(n), b.view.fleet == 0)
+		if b.view.fleet == 0 {
+			if p := b.Policy(); p.Spent != nil { // what the key had used before it was evicted
+				b.fallback.drain(now, p.Spent.full(b.ID())-now)
+			}
+		}
+		b.view.fleet = n
+	}
+}

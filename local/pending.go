@@ -28,25 +28,6 @@ func (p *pending) orNew() *pending {
 	return p
 }
 
-// conclude ends a step that may have served somebody. It releases the pending state if nothing is left in it, and lets
-// takers at the pot if nobody waits. Only then it delivers the verdicts: a caller who asks again at once finds the pot
-// open, and what came with its verdict does not refuse it.
-func (b *Bucket) conclude() {
-	p := b.pending
-	if p == nil {
-		b.openPot(b.pending.count())
-		return
-	}
-	decided := p.waiters.takeDecided()
-	if p.idle() {
-		b.pending = nil
-		*p = pending{}
-		pendings.Put(p)
-	}
-	b.openPot(b.pending.count())
-	decided.deliver()
-}
-
 // idle reports whether there is nothing to wait for.
 func (p *pending) idle() bool {
 	return p.waiters.n == 0 && len(p.credits) == 0 && p.call.Seq == 0 && !p.again

@@ -46,12 +46,7 @@ func (b *Bucket) setPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 		return folded, Effect{}
 	}
 	b.account(now)
-	if (p.Rule == Blocked) != (old.Rule == Blocked) {
-		folded.Refused, folded.Blocked = b.foldRefused()
-	}
-	if p.FailMode != old.FailMode {
-		folded.Add(b.foldFallback(now))
-	}
+	folded = b.fold(now, p)
 	b.changeNumbers(now, old, p)
 	b.policy.Store(p)
 	if p.Cap != old.Cap || p.Tokens != old.Tokens || p.Per != old.Per {

@@ -47,18 +47,6 @@ func (p *Policy) small(unit float64) bool {
 	return p.MinBurst > 0 && float64(p.Cap) < max(float64(p.MinBurst), leastRequests*unit)
 }
 
-// size works out the sizing of the bucket now.
-func (b *Bucket) size(now, trip time.Duration) sizing {
-	cost, grant := b.lease.sized()
-	p := b.Policy()
-	period := p.period(trip)
-	if b.denied.Load().scarce() {
-		period = p.scarcePeriod(period, &b.demand, float64(max(b.view.fleet, 1)))
-	}
-	most := p.mayHold(b.view.fleet, max(b.levelAt(now), 0)+b.lease.live(now), period)
-	return size(p, &b.demand, period, trip, cost, grant, most)
-}
-
 // slow reports whether what is used comes back after a minute or more: in a window of that length, or in a bucket that
 // takes longer to refill. What lies in one process is then missed in the others.
 func (p *Policy) slow() bool {

@@ -9,26 +9,6 @@ import (
 // A caller that waits for tokens and asks again is another kind of request. It sets no hold-off and minds none: it asks
 // when the tokens may be there, for those behind it too. It is counted when it is served.
 
-// Reserve keeps n tokens for a caller who was refused, waits, and asks again at until: what is held, and what comes next.
-// Others are refused until there is more. So who asks for little at a time does not use up what others wait for.
-// It lasts until [Bucket.Release].
-func (b *Bucket) Reserve(n int64, until time.Duration) { b.reserve(n, until) }
-
-// Release ends what Reserve began.
-func (b *Bucket) Release() { b.reserve(0, 0) }
-
-func (b *Bucket) reserve(n int64, until time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.life == closed {
-		return
-	}
-	d := b.denied.copy()
-	d.reserved, d.reservedUntil = n, until
-	b.denied.put(&d)
-	b.openPot(b.pending.count())
-}
-
 // maxAskers is how many processes may ask for each token that they wait for.
 const maxAskers = 3
 

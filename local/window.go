@@ -125,16 +125,6 @@ func (w *windowState) refundAt(n int64, s *Stamp, algorithm lua.Algorithm) bool 
 	return true
 }
 
-// refund puts n tokens that were counted at a stamp among those that are to be refunded, or burns them.
-func (b *Bucket) refund(n int64, s *Stamp) {
-	l := &b.needLease().ledger
-	if b.denied.windows().refundAt(n, s, b.Policy().Call.Algorithm) {
-		l.toRefund += n
-	} else {
-		l.burnt += n
-	}
-}
-
 // refunds returns the stamp of the n tokens that a call refunds, and forgets it, because a refund is sent once. A dry run
 // leaves it.
 func (w *windowState) refunds(n int64, dry bool) *Stamp {

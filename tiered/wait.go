@@ -146,7 +146,7 @@ func (c *queuedCaller) reserve(d *Decision, pause time.Duration) {
 // release ends what reserve began.
 func (c *queuedCaller) release() {
 	if c.reserved != nil {
-		c.reserved.Release()
+		c.reserved.Reserve(0, 0)
 		c.reserved = nil
 	}
 }

@@ -1,0 +1,238 @@
+package local
+
+import "time"
+
+// Source says where admitted tokens came from, and so where they go when they are given back.
+type Source uint8
+
+// The sources.
+const (
+	FromLease Source = iota // the pot
+	FromRedis               // a direct take, or a lease that a reply brought
+	FromShare               // nowhere: Redis did not answer
+)
+
+// spent reports the tokens admitted so far from what Redis granted. Takers may add to it meanwhile.
+func (b *Bucket) spent() int64 { return b.granted - b.lease.unspent() }
+
+// account brings fallback and demand up to date with what was admitted and asked for.
+func (b *Bucket) account(now time.Duration) {
+	mode := b.Policy().FailMode
+	spent := b.spent()
+	if spent == b.fallback.debited && now-b.demand.at < minInterval && mode != FailOpen {
+		return // nothing is new, and what was asked for is sampled later
+	}
+	if b.lease != nil && mode == FailOpen { // first, because it was earlier
+		o := &b.lease.outage
+		at := min(now, time.Duration(o.bookAt.Load()))
+		b.bookOpened(at, o.unbooked.Swap(0)) // deciders add to it without the mutex
+		o.bookAt.Store(int64(now + bookDelay))
+	}
+	b.fallback.debit(now, spent-b.fallback.debited)
+	if p := b.Policy(); p.NearLimit != nil && spent > b.fallback.debited && b.lease.live(now)+b.levelAt(now) < p.Cap/5 {
+		p.NearLimit.Add(spent - b.fallback.debited)
+	}
+	b.fallback.debited = spent
+	offered := spent + b.refused.Load()
+	if l := b.lease; l != nil {
+		f := l.outage.stats(mode, l.outage.unbooked.Load())
+		offered += f.Shared + f.Opened + f.Failed // what the fallback refused is part of refused already
+	}
+	b.demand.sample(now, offered, b.Policy().Cap, b.denied.Load().scarce())
+}
+
+// Stats reports the counts of the bucket.
+func (b *Bucket) Stats() Stats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.Policy()
+	s := b.lease.stats(p.FailMode)
+	s.Granted, s.Refused = b.granted, b.refused.Load()
+	if p.Rule == Blocked { // the fallback refused what it did before the rule
+		s.Refused, s.Blocked = s.ShareSpent, s.Refused-s.ShareSpent
+	}
+	s.Spent = s.Granted - s.Returned - s.Burnt - s.Held
+	return s
+}
+
+// fold takes out of the counts what the bucket counted by the fail mode, or because the rule is Blocked, if p has another
+// one, and reports it.
+func (b *Bucket) fold(now time.Duration, p *Policy) (folded Stats) {
+	old := b.Policy()
+	if (p.Rule == Blocked) != (old.Rule == Blocked) { // all that was refused, but by the fallback
+		rest := b.lease.stats(old.FailMode).ShareSpent
+		n := b.refused.Swap(rest) - rest
+		b.demand.offers -= n
+		if old.Rule == Blocked {
+			folded.Blocked = n
+		} else {
+			folded.Refused = n
+		}
+	}
+	if p.FailMode == old.FailMode || b.lease == nil {
+		return folded
+	}
+	o := &b.lease.outage
+	n := o.unbooked.Swap(0) // deciders add to it without the mutex
+	if old.FailMode == FailOpen {
+		b.bookOpened(min(now, time.Duration(o.bookAt.Load())), n)
+		n = 0
+	}
+	s := o.stats(old.FailMode, n)
+	s.Refused = s.ShareSpent
+	b.refused.Add(-s.Refused)
+	b.demand.offers -= s.Shared + s.ShareSpent + s.Opened + s.Failed
+	o.booked = 0
+	folded.Add(s)
+	return folded
+}
+
+// Generation tells [Bucket.Return] whether tokens may go back into the pot. Read it before they are taken.
+func (b *Bucket) Generation() int64 {
+	if b.ready.Load() {
+		return b.lease.generation()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.lease.generation()
+}
+
+// Return gives n tokens back that were admitted and then not used. They go into the pot only if no call has left
+// since gen was read: such a call reported them as spent, and others may be using their place. Otherwise they go back
+// to Redis, within 50 ms and once: what is lost on the way is burnt. s is when they were counted; see [Verdict].
+//
+// It reports false, and does nothing, if this bucket is closed: look the key up again and give them back there, as
+// FromRedis, in the generation that it has now.
+func (b *Bucket) Return(now time.Duration, n int64, from Source, gen int64, s *Stamp) (Effect, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.life == closed {
+		return Effect{}, from == FromShare // its debt was charged or forgiven
+	}
+	l := b.needLease()
+	switch {
+	case from == FromShare:
+		b.account(now)
+		// A call under way may have charged its part of the debt already. That part stays.
+		if d := &l.outage.debt; b.freezes() {
+			d.admitted -= b.denied.windows().debts.lower(n)
+		} else {
+			d.lower(n, b.pending.reporting())
+		}
+	case !l.pot.sameEra(gen): // a twin of this process may give the same tokens back: see Expire
+		l.ledger.burnt += n
+	case b.Policy().Unset: // nothing was taken by it, so there is nobody whom they could be given back to
+		l.ledger.burnt += n
+	case from == FromLease && gen == l.generation() && l.lives(now):
+		l.pot.tokens.Add(n)
+	default:
+		b.refund(n, s)
+		return b.next(now), true
+	}
+	return Effect{}, true
+}
+
+// refund puts n tokens that were counted at a stamp among those that are to be refunded, or burns them.
+func (b *Bucket) refund(n int64, s *Stamp) {
+	l := &b.needLease().ledger
+	if b.denied.windows().refundAt(n, s, b.Policy().Call.Algorithm) {
+		l.toRefund += n
+	} else {
+		l.burnt += n
+	}
+}
+
+// Charge charges n more tokens for a request that turned out to cost more. It takes what this process has leased, and
+// the rest becomes a debt: a lease that went on admitting beside a debt that Redis forgives would be worth many times its
+// tokens. The bucket may go below zero. It charges no more than a full bucket has above the largest debt.
+//
+// It reports what it took of the lease, which counts as spent, and what it forgives of n. What the bucket itself
+// forgives, because it was not full, Redis tells. It reports ok false, and charges nothing, if this bucket is closed:
+// look the key up again.
+func (b *Bucket) Charge(now time.Duration, n int64) (e Effect, taken, forgiven int64, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.life == closed {
+		return Effect{}, 0, 0, false
+	}
+	if b.Policy().Unset {
+		return Effect{}, 0, 0, true // nothing was taken by it, so nothing can have cost more
+	}
+	charged := min(n, b.Policy().Cap+b.Policy().maxDebt())
+	taken = b.needLease().pot.takeUpTo(now, charged)
+	b.owe(now, charged-taken, charged-taken)
+	if d := b.denied.copy(); taken < charged && d != (denial{}) { // what was refused before did not know of it
+		d.charge(b.Policy(), now, charged-taken)
+		b.denied.put(&d)
+	}
+	return b.next(now), taken, n - charged, true
+}
+
+// owe notes that n tokens were admitted at a time, and that no refill pays certain of them. It forgets at once what no bucket
+// would count by now if it had been charged at the time. Whoever admits everything can admit that much.
+func (b *Bucket) owe(at time.Duration, n, certain int64) {
+	f := &b.needLease().outage
+	if n == 0 {
+		return
+	}
+	f.debt.admitted += n
+	f.debt.certain += certain
+	if b.freezes() {
+		p, w := b.Policy(), b.denied.windows()
+		b.lease.forget(p, w.debts.drop(at-p.window()))
+		b.lease.forget(p, w.debts.add(at, n, certain, p.window()/piecesPerWindow))
+		return
+	}
+	p := b.Policy()
+	if f.debt.admitted <= p.Cap+p.maxDebt() { // it matters in any case
+		return
+	}
+	if most := p.mostOwed(time.Second + max(at-b.view.at, 0)/time.Duration(max(b.view.fleet, 1))); f.debt.admitted > most {
+		f.settled += f.debt.lower(f.debt.admitted-most, b.pending.reporting())
+	}
+}
+
+// Charged reports the tokens of charges that Redis is not known to have heard of.
+func (b *Bucket) Charged() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lease == nil {
+		return 0
+	}
+	return b.lease.outage.debt.certain
+}
+
+// Peek reports what is known here: the tokens held, and the level in Redis by the last reply and the refill since.
+func (b *Bucket) Peek(now time.Duration) (held, level int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.lease.live(now), b.levelAt(now)
+}
+
+// LastUse returns when Redis was last asked by the bucket's policy, or when its lease ends if that is later. It reports
+// false if it was never asked.
+func (b *Bucket) LastUse(now time.Duration) (at time.Duration, asked bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at = b.view.at
+	if b.queued || b.pending.calling() {
+		at = now
+	}
+	if b.lease.out(now) {
+		at = max(at, b.lease.outUntil)
+	}
+	return at, at > 0
+}
+
+// Lives reports whether the bucket that Redis was last seen to have must still be there at now, and whether it is likely
+// to be. epoch is the one that the call named. A refund names the bucket that it was taken from, which may be an earlier
+// one.
+func (b *Bucket) Lives(now time.Duration, epoch int64) (surely, likely bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.life == closed || epoch != b.view.epoch {
+		return false, false
+	}
+	p, w := b.Policy(), b.denied.windows()
+	return b.view.outlives(now, p, w), b.view.likely(now, p, w)
+}
