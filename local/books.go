@@ -119,7 +119,7 @@ func (b *Bucket) Return(now time.Duration, n int64, from Source, gen int64, s *S
 		} else {
 			d.lower(n, b.pending.reporting())
 		}
-	case !l.pot.sameEra(gen): // a twin of this process may give the same tokens back: see Expire
+	case !l.pot.sameIdentity(gen): // a twin of this process may give the same tokens back: see Expire
 		l.ledger.burnt += n
 	case b.Policy().Unset: // nothing was taken by it, so there is nobody whom they could be given back to
 		l.ledger.burnt += n

@@ -90,7 +90,7 @@ func (b *Bucket) Leave(w *Waiter) bool {
 		return false
 	}
 	b.pending.waiters.leave(w)
-	b.conclude()
+	b.deliver()
 	return true
 }
 
@@ -155,10 +155,10 @@ func (b *Bucket) needLease() *leaseState {
 	return b.lease
 }
 
-// conclude ends a step that may have served somebody. It releases the pending state if nothing is left in it, and lets
+// deliver ends a step that may have served somebody. It releases the pending state if nothing is left in it, and lets
 // takers at the pot if nobody waits. Only then it delivers the verdicts: a caller who asks again at once finds the pot
 // open, and what came with its verdict does not refuse it.
-func (b *Bucket) conclude() {
+func (b *Bucket) deliver() {
 	p := b.pending
 	if p == nil {
 		b.openPot(b.pending.count())

@@ -102,12 +102,12 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 
 // sendNothing ends a turn in which there was nothing to send.
 func (b *Bucket) sendNothing(now, trip time.Duration) Effect {
-	again := now + b.Policy().breath(trip)
+	again := now + b.Policy().retryPause(trip)
 	b.pending.failCredits()  // without the node's clock there is no credit
 	b.lease.renewFrom(again) // so that not every decision looks again
 	b.forgive()
 	b.pending.stopRepeating()
-	b.conclude()
+	b.deliver()
 	effect := b.next(now)
 	if effect.Send { // it cannot be sent yet, because the node's clock is unknown, and would spin
 		b.queued = false

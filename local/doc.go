@@ -1,13 +1,18 @@
 // Package local is the process' side of the buckets in Redis: a bounded [Cache] of [Bucket]s.
 //
-// A Bucket decides about one key of one policy. It composes parts, each a type with its own file and invariants:
+// A Bucket decides about one key of one policy. Its steps stand in bucket.go (requests), call.go and reply.go (one call and
+// its answer), failure.go, outage.go (the fail mode), books.go (what is counted, given back and owed), lifecycle.go and
+// set_policy.go. They change parts, each a type with a file and invariants of its own:
 //
-//   - a lease state (lease.go) with a pot of the lease's tokens, which the hot path takes from, and a ledger of what
-//     became of the other tokens that were granted;
-//   - waiters, who wait for the reply to a pending call;
-//   - a denial: what is known to be refused, and until when;
-//   - a demand: an estimate of what is asked for, by which leases are sized;
-//   - a fallback: what this process may admit while Redis does not answer, and the debt that results.
+//   - hot: what decisions read without the bucket's mutex;
+//   - view: what this process knows of the bucket in Redis;
+//   - denial, with steps: what is known to be refused, and until when;
+//   - leaseState: a pot of the lease's tokens, which the hot path takes from, a ledger of what became of the other tokens
+//     that were granted, and an outage: what the fail mode decided, and the debt that results;
+//   - windowState: what is known besides, and owed, if the policy does not just refill;
+//   - pending: waiters, who wait for the reply to a call, and the call under way, which a composer made;
+//   - demand: an estimate of what is asked for, by which a sizing sizes leases;
+//   - fallback: what this process may admit while Redis does not answer.
 //
 // Everything here is a state machine without goroutines, I/O or a clock. Time comes in as now, the duration since a
 // base that the owner has fixed once. Randomness comes in through [Policy]. The owner (package tiered) carries out the
@@ -23,7 +28,7 @@
 //
 // # Locking
 //
-// [Cache.Hot] and [Bucket.Refuse] take no lock, nor does [Bucket.Take]. [Cache.Get] mostly takes none, and neither does
+// The exported methods of hot take no lock, nor does [Cache.Hot]. [Cache.Get] mostly takes none, and neither does
 // [Bucket.Fallback] where decisions only have to be counted. All other methods take the bucket's mutex, never for
 // longer than a walk through its waiters, and never across anything that blocks.
 //

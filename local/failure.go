@@ -47,7 +47,7 @@ func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 		b.pending.again = false
 		b.lease.renewFrom(now)
 		b.pending.serveLast(&b.hot, now, Verdict{Outcome: Failed})
-		b.conclude()
+		b.deliver()
 		return b.next(now)
 	case second:
 		b.fail(now, c, Failed)
@@ -135,13 +135,13 @@ func (b *Bucket) Drop(now time.Duration) Effect {
 	b.queued, b.view.probe = false, probeNot
 	b.pending.stopRepeating()
 	b.forgive()
-	pause := b.Policy().breath(0)
+	pause := b.Policy().retryPause(0)
 	if b.retired() {
 		pause = maxBackoff // nobody waits for it, and there may be thousands
 	}
 	b.needLease().pause(now + b.Policy().between(0.5, 1, pause))
 	b.pending.failAll(&b.hot, now, Verdict{Outcome: Failed})
-	b.conclude()
+	b.deliver()
 	return b.next(now)
 }
 
@@ -157,7 +157,7 @@ func (b *Bucket) fail(now time.Duration, c Call, outcome Outcome) {
 	}
 	b.needLease().pause(now + b.Policy().between(0.5, 1, max(longest, minIdle)))
 	b.pending.failAll(&b.hot, now, Verdict{Outcome: outcome, Left: b.remaining(b.lease.live(now))})
-	b.conclude()
+	b.deliver()
 }
 
 // unanswered gives up the refund of a call: it counts at most once, so it is not sent again.

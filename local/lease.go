@@ -174,7 +174,7 @@ func (l *leaseState) expire() {
 	l.burn()
 	l.burnReturns()
 	l.ack, l.outUntil = unknownAck, 0
-	l.pot.beginEra()
+	l.pot.newIdentity()
 }
 
 // burnReturns gives up what was to go back.

@@ -143,7 +143,7 @@ func (b *Bucket) Burn(now time.Duration) {
 	b.pending.stopRepeating()
 	// Not Outdated: looked up again, they would push out others who wait, and so on for ever.
 	b.pending.failAll(&b.hot, now, Verdict{Outcome: Failed})
-	b.conclude()
+	b.deliver()
 }
 
 // close makes the bucket answer Outdated from now on. What it still holds is burnt.

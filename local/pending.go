@@ -10,7 +10,7 @@ import (
 
 // pending is what a bucket has only while somebody waits or a call is under way. A nil *pending has neither.
 //
-// Invariant: between two steps a bucket has one if, and only if, idle reports false; see [Bucket.conclude].
+// Invariant: between two steps a bucket has one if, and only if, idle reports false; see [Bucket.deliver].
 type pending struct {
 	waiters waiters
 	credits []*Waiter // they wait for tokens to be given to the bucket, their cost, or for a reset, in order
@@ -102,7 +102,7 @@ func (p *pending) waiting() iter.Seq[*Waiter] {
 	}
 }
 
-// decide gives w its verdict and takes it out of the queue. The verdict is delivered by [Bucket.conclude].
+// decide gives w its verdict and takes it out of the queue. The verdict is delivered by [Bucket.deliver].
 func (p *pending) decide(w *Waiter, v Verdict) { p.waiters.decide(w, v) }
 
 // credited returns what those who wait for a credit give together. It returns Fill if one of them wants a reset.

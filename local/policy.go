@@ -260,9 +260,9 @@ func (p *Policy) period(trip time.Duration) time.Duration {
 	return max(min(t, p.wait(float64(p.Cap)/4)), 1)
 }
 
-// breath reports how long a key waits before it asks again for what could not be sent: a period, but no longer than
+// retryPause reports how long a key waits before it asks again for what could not be sent: a period, but no longer than
 // after a failure.
-func (p *Policy) breath(trip time.Duration) time.Duration {
+func (p *Policy) retryPause(trip time.Duration) time.Duration {
 	return min(max(p.period(trip), minIdle), maxBackoff)
 }
 

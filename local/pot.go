@@ -18,14 +18,14 @@ type pot struct {
 	renewAt atomic.Int64
 
 	// generation changes whenever a call is sent and whenever the pot is emptied. Tokens that were taken in an older
-	// generation must not go back into the pot: Redis counts them as spent. The low eraBits bits count; the bits above
+	// generation must not go back into the pot: Redis counts them as spent. The low callBits bits count; the bits above
 	// them count the lease ids that the bucket has had. Invariant: it never falls.
 	generation atomic.Int64
 }
 
-// eraBits is the number of low bits of a generation. The bits above them are the era: a new lease id begins a new one,
-// and what was taken in an older era is not given back.
-const eraBits = 40
+// callBits is the number of low bits of a generation. The bits above them count the lease ids: what was taken under
+// an older one is not given back.
+const callBits = 40
 
 // take removes n tokens and reports what is left. It reports false if the lease is over or the pot holds fewer.
 //
@@ -100,12 +100,12 @@ func (p *pot) callSent() {
 	p.renewAt.Store(never)
 }
 
-// beginEra notes that the process has a new lease id.
-func (p *pot) beginEra() {
-	p.generation.Store((p.generation.Load()>>eraBits + 1) << eraBits)
+// newIdentity notes that the process has a new lease id.
+func (p *pot) newIdentity() {
+	p.generation.Store((p.generation.Load()>>callBits + 1) << callBits)
 }
 
-// sameEra reports whether a generation belongs to the lease id of today.
-func (p *pot) sameEra(generation int64) bool {
-	return generation>>eraBits == p.generation.Load()>>eraBits
+// sameIdentity reports whether a generation belongs to the lease id of today.
+func (p *pot) sameIdentity(generation int64) bool {
+	return generation>>callBits == p.generation.Load()>>callBits
 }

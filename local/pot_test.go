@@ -18,7 +18,7 @@ func TestPotKeepsItsTokens(t *testing.T) {
 		now := time.Second
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			n := rapid.Int64Range(1, 20).Draw(t, "n")
-			switch rapid.SampledFrom([]string{"take", "refill", "empty", "end", "send", "era", "wait"}).Draw(t,
+			switch rapid.SampledFrom([]string{"take", "refill", "empty", "end", "send", "new id", "wait"}).Draw(t,
 				"step") {
 			case "take":
 				left, ok := p.take(now, n)
@@ -42,10 +42,10 @@ func TestPotKeepsItsTokens(t *testing.T) {
 				if p.callSent(); p.renewable(now, 0) {
 					t.Fatal("a renewal while a call is under way")
 				}
-			case "era":
+			case "new id":
 				old := p.generation.Load()
-				if p.beginEra(); p.sameEra(old) {
-					t.Fatal("a new lease id goes on in the era of the old one")
+				if p.newIdentity(); p.sameIdentity(old) {
+					t.Fatal("a new lease id goes on in the generation of the old one")
 				}
 			case "wait":
 				now += time.Duration(n) * ms

@@ -41,9 +41,9 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 	}
 	b.pending.creditsAnswered(c, r, b.remaining(b.lease.live(now)), second)
 	b.pending.serve(&b.hot, now, levelLeft(c, r), c.leases())
-	b.conclude()
+	b.deliver()
 	b.account(now)
-	b.conclude()
+	b.deliver()
 	if c.Reset > 0 && r.Flags&lua.Unapplied == 0 { // what was admitted until then is forgiven
 		b.lease.forget(b.Policy(), b.denied.windows().debts.drop(c.sent))
 	}

@@ -69,7 +69,7 @@ func (b *Bucket) setPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 			b.pending.decide(w, Verdict{Outcome: Outdated})
 		}
 	}
-	b.conclude()
+	b.deliver()
 	effect := b.next(now)
 	effect.Report = b.mustReport() && !b.queued && !b.pending.calling()
 	return folded, effect

@@ -12,7 +12,7 @@ type sizing struct {
 	period time.Duration // T: how long a lease should last
 	need   float64       // tokens expected in one period
 	low    int64         // low-water mark: a pot at or under it is renewed
-	unit   float64       // mean cost of a request, tokens, about
+	mean   float64       // mean cost of a request, tokens, about
 	most   int64         // tokens that this process may hold: see Bucket.mayHold
 	small  bool          // the burst, or what this process may hold of it, is too little to be leased
 }
@@ -37,14 +37,14 @@ func size(p *Policy, d *demand, t, trip time.Duration, cost, grant, most int64) 
 		low = max(low, cost)
 	}
 	low = min(max(low, grant/4), p.quarter(), most/4)
-	unit := max(float64(cost)/2, 1) // the mean, where all costs up to the largest are equally frequent
-	small := p.small(unit) || float64(most) < 2*unit
-	return sizing{period: t, need: d.over(t), low: low, unit: unit, most: most, small: small}
+	mean := max(float64(cost)/2, 1) // where all costs up to the largest are equally frequent
+	small := p.small(mean) || float64(most) < 2*mean
+	return sizing{period: t, need: d.over(t), low: low, mean: mean, most: most, small: small}
 }
 
-// small reports whether the burst is too small to be leased from, at requests of unit tokens each.
-func (p *Policy) small(unit float64) bool {
-	return p.MinBurst > 0 && float64(p.Cap) < max(float64(p.MinBurst), leastRequests*unit)
+// small reports whether the burst is too small to be leased from, at requests of mean tokens each.
+func (p *Policy) small(mean float64) bool {
+	return p.MinBurst > 0 && float64(p.Cap) < max(float64(p.MinBurst), leastRequests*mean)
 }
 
 // slow reports whether what is used comes back after a minute or more: in a window of that length, or in a bucket that
@@ -89,9 +89,9 @@ func (s sizing) pays(leasing bool) bool {
 		return false
 	}
 	if leasing {
-		return s.need >= s.unit
+		return s.need >= s.mean
 	}
-	return s.need >= 2*s.unit
+	return s.need >= 2*s.mean
 }
 
 // want reports the tokens to ask for if the pot holds pot, those who wait need waiting, and the call makes no sense
