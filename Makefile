@@ -142,16 +142,14 @@ lint: ## golangci-lint over all modules: two to three minutes, and two more when
 	done; exit $$failed
 
 # growth   docs/internals/performance.md: how the cost grows with processes, keys and lease size; under four minutes
-# hot-key  docs/internals/performance.md: what shards of one key are worth; two minutes
 # images   docs/images: the page of tiersim run, light, dark and on a phone; half a minute
 # browser  writes pictures into build only: looks at pages of runs and at the debug page in chromium; under two minutes
-PAGES := growth hot-key images browser
+PAGES := growth images browser
 
 pages: ## write one page of the documents, or look at those of the simulator: make pages PAGE=growth
 	$(or $(page-$(PAGE)),$(error PAGE is one of $(PAGES)))
 
 page-growth = go test -count=1 -timeout 20m -v -run '^TestGrowth$$' ./tiered -args -growth $(CURDIR)/docs/internals/performance.md
-page-hot-key = go test -count=1 -timeout 20m -v -run '^TestHotKey$$' ./tiered -args -hot-key $(CURDIR)/docs/internals/performance.md
 
 define page-images
 @$(CHROMIUM)

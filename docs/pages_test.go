@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// Every block of Go on a page stands in a test file beside the page, or in the examples of a module below contrib. So it
+// Every block of Go on a page stands in a test file beside the page, or in examples elsewhere. So it
 // compiles, is formatted, and runs where a test runs it. A block may begin deeper in the test file. A line "..." leaves
 // something out: the parts before and after it are looked for one by one.
 func TestCodeOfPages(t *testing.T) {
 	toRoot(t)
 	var sources [][]string
 	tests := append(files(t, "docs/*_test.go"), files(t, "contrib/*/example_test.go")...)
-	for _, file := range append(tests, "sim/example_test.go") {
+	for _, file := range append(tests, "sim/example_test.go", "tiered/hot_key_test.go") {
 		sources = append(sources, strings.Split(read(t, file), "\n"))
 	}
 	blocks := 0

@@ -18,7 +18,6 @@ type Conditions struct {
 	Timeout   time.Duration // after which a call to the node has failed, if that is more than Policy.Timeout
 	Typical   time.Duration // median round trip of late, or 0 if it is not known
 	Fleet     int64         // processes that share the limit, ≥ 1
-	FleetHere int64         // of these, those that have their share in this bucket; 0 is all
 }
 
 // Call is what to send, and what has to be known of it when it ends. All that it states is absolute, so a copy does no

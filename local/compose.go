@@ -239,9 +239,7 @@ func (c *composer) state() {
 	call, b := &c.call, c.b
 	call.Seq, call.Bucket, call.Phase = c.Seq, c.Bucket, c.Phase
 	call.quiet = b.pending.quiet(call.credits)
-	if call.Fleet = c.FleetHere; call.Fleet == 0 {
-		call.Fleet = c.Fleet
-	}
+	call.Fleet = c.Fleet
 	if call.TTL = call.ttl.Microseconds(); c.Clock {
 		call.Deadline = c.Server + (call.wanted - c.now).Microseconds()
 	}

@@ -28,9 +28,6 @@ var base = time.Now()
 
 // resize makes the fallback one part in fleet. A new fallback is full: nothing of its fair part was used.
 func (f *fallback) resize(p *Policy, now time.Duration, fleet int64, fill bool) {
-	if p.Parent != nil && !p.Split { // the key has one fallback, not one for each of its buckets
-		p = p.Parent
-	}
 	at := f.time(now)
 	// At least 1: a fallback of less than one token would never admit.
 	burst := int(min(max(p.Cap/fleet, 1), math.MaxInt))

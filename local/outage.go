@@ -139,6 +139,22 @@ func (b *Bucket) foreseeFallback(now time.Duration, n, fleet int64) Verdict {
 	return Verdict{Outcome: ShareSpent, Left: left, Retry: retry}
 }
 
+// ShareNotSpent takes back that the fallback refused n tokens, because the caller waits and asks again. It reports false,
+// and notes nothing, if the bucket is closed: look the key up again.
+func (b *Bucket) ShareNotSpent(n int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.life == closed {
+		return false
+	}
+	if b.Policy().FailMode == FailLocal { // else the mode was changed since, and the owner has counted what was refused
+		b.needLease().outage.unbooked.Add(-n) // the bucket may be new, if the one that refused was evicted
+		b.refused.Add(-n)
+		b.demand.offers -= n // or waiting would look like less demand
+	}
+	return true
+}
+
 // bookOpened charges fallback and debt with tokens that fail-open admitted at a time.
 func (b *Bucket) bookOpened(at time.Duration, opened int64) {
 	if opened <= 0 {

@@ -12,7 +12,7 @@ func TestPeriodOfAKeyOverASlowLimit(t *testing.T) {
 	hour := Policy{Cap: 1000, Tokens: 1000, Per: time.Hour}
 	second := Policy{Cap: 200, Tokens: 100, Per: time.Second}
 	split := func(p Policy) Policy {
-		p.Split = true
+		p.Parent = new(Policy)
 		return p
 	}
 	sized := minute

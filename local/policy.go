@@ -31,13 +31,9 @@ type Policy struct {
 	// limit's.
 	First Numbers
 
-	// Parent is the policy of the whole limit if this one is of a shard, one of a key's several buckets; else nil. The
-	// fallback is a part of the whole limit.
+	// Parent is the whole limit if standing shares have a part of it: the numbers above are those of the part in Redis. Else
+	// it is nil. The fallback is a part of the part in Redis.
 	Parent *Policy
-
-	// Split says that Parent is split, but not into shards: the numbers above are those of the part in Redis, and
-	// standing shares have the rest. The share, if Redis does not answer, is a part of the part in Redis.
-	Split bool
 
 	Window time.Duration // the shortest length of its sliding windows; 0 for any other way to count
 

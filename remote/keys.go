@@ -16,7 +16,6 @@ import (
 //	prefix{policy/key}tb2     the key as the user gave it, any bytes
 //	prefix{policy/hash}tb2h   its SHA-256 in hex, for long keys and where HashKeys is set
 //	prefix{policy/key}lg1:60000000   other algorithms have other marks, and more that their numbers depend on: see Kind
-//	prefix{policy/4.2.11/key}tb2s    the third of a key's four shards: see shardOf
 //
 // No two pairs of policy and key share a name. A prefix has no brace and a policy has no slash, so the first brace
 // and the first slash end them. The mark at the end tells a hash from a key that looks like one. The braces make
@@ -24,19 +23,11 @@ import (
 // key may contain braces: Redis takes the tag up to the first closing brace, which is the same for all names of
 // that key.
 //
-// Shards must have slots of their own, so the shard's number is in the tag. It stands before the key, because a
-// brace in the key may end the tag. The mark tells the shard of a key from a key that begins like one. The number
-// of shards is in the name too: a version of the policy with another number uses other buckets, and does not
-// mistake these for parts of its limit.
-//
 // The mark is the format of what is stored. Another format has another mark, and so starts new buckets beside the
 // old ones during a deploy.
 const (
 	// hashedMark ends the mark of a name that has a hash for the key.
 	hashedMark = "h"
-
-	// shardMark follows the mark of a shard's format.
-	shardMark = "s"
 
 	// presenceMark ends the names of the presence sets, prefix{~0}pr1. A tilde is not legal in a policy's name, so no
 	// policy can take these names.
@@ -85,10 +76,6 @@ type Kind struct {
 	Algorithm lua.Algorithm
 	Window    int64 // µs, of a SlidingLog and a FixedWindow; otherwise 0
 	Calendar  bool  // of a FixedWindow: its Phase is 0 for every key
-
-	// Shards and Shard are set for a key that is split into several buckets: their number, ≥ 2, and the index of this
-	// one, from 0. Otherwise both are 0.
-	Shards, Shard int
 }
 
 // mark ends the names of the kind's buckets.
@@ -99,9 +86,6 @@ func (k Kind) mark() string {
 	}
 	if k.Calendar {
 		mark += ":0"
-	}
-	if k.Shards > 0 {
-		mark += shardMark
 	}
 	return mark
 }
@@ -119,9 +103,6 @@ func (n naming) bucket(k Kind, policy, key string) string {
 	if n.hash || len(key) > maxKeyBytes {
 		sum := sumOf(key)
 		key, mark = hex.EncodeToString(sum[:]), mark+hashedMark
-	}
-	if k.Shards > 0 {
-		policy = shardOf(k, policy, key)
 	}
 	return n.prefix + "{" + policy + "/" + key + "}" + mark
 }

@@ -13,36 +13,11 @@ func slotOf(key string) int {
 			key = key[open+1 : open+1+end]
 		}
 	}
-	return int(crcOf(0, key)) % slots
-}
-
-// crcOf returns the CRC of a text that follows a text with the given CRC.
-func crcOf[T string | []byte](crc uint16, text T) uint16 {
-	for i := range len(text) {
-		crc = crc<<8 ^ crcTable[byte(crc>>8)^text[i]]
+	crc := uint16(0)
+	for i := range len(key) {
+		crc = crc<<8 ^ crcTable[byte(crc>>8)^key[i]]
 	}
-	return crc
-}
-
-// shiftOf returns the factor by which n further bytes multiply a CRC: the CRC of a and b is times(crcOf(0, a),
-// shiftOf(len(b))) ^ crcOf(0, b). A CRC is the remainder of a polynomial over two elements, and n bytes shift it by
-// 8n powers of x.
-func shiftOf(n int) uint16 {
-	crc := uint16(1)
-	for range n {
-		crc = crc<<8 ^ crcTable[crc>>8]
-	}
-	return crc
-}
-
-// times returns the product of two remainders.
-func times(a, b uint16) (product uint16) {
-	for range 16 { // the powers of b, highest first
-		product = product<<1 ^ polynomial&-(product>>15)
-		product ^= a & -(b >> 15)
-		b <<= 1
-	}
-	return product
+	return int(crc) % slots
 }
 
 // polynomial is x¹⁶ + x¹² + x⁵ + 1, without its highest power.

@@ -17,8 +17,8 @@ const slack = time.Microsecond
 
 // instants gives each caller of a process that waits for all else at one instant an instant of its own to continue at.
 // Callers that share an instant would run in the order of the processors, and they ask for the same keys. The instants
-// depend on the callers' numbers alone. Drawing them at random is not enough: of a thousand callers, a run with shards
-// drew one twice every few seconds.
+// depend on the callers' numbers alone. Drawing them at random is not enough: of a thousand callers, a run drew one
+// twice every few seconds.
 //
 // Times are since the beginning of the run. The zero value is ready, and the methods may be called concurrently.
 type instants struct {

@@ -56,7 +56,7 @@ const (
 	maxEntries = 100_000 // of a SlidingLog
 )
 
-// The scripts accept what is accepted here, or this does not compile: the longest Per, also of a shard, and all
+// The scripts accept what is accepted here, or this does not compile: the longest Per, and all
 // blocks of the longest window, which together are up to two blocks longer than the window.
 const (
 	_ = uint64(lua.LongestPeriod - maxPer/time.Microsecond)
@@ -309,7 +309,6 @@ func (p Policy) checkReplaces(was Policy) error {
 	stays(p.Name == was.Name, "Name", fmt.Sprintf("%.80q", p.Name), fmt.Sprintf("%q", was.Name))
 	stays(p.Algorithm == was.Algorithm, "Algorithm", p.Algorithm, was.Algorithm)
 	stays(p.Calendar == was.Calendar, "Calendar", p.Calendar, was.Calendar)
-	stays(max(p.Shards, 1) == max(was.Shards, 1), "Shards", p.Shards, was.Shards)
 	stays(p.Standing == was.Standing, "Standing", p.Standing, was.Standing)
 	stays(slices.Equal(p.Also, was.Also), "Also", p.Also, was.Also)
 	// The period is part of a bucket's name, or of a limit's name within a bucket: another period would begin full.

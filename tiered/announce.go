@@ -56,9 +56,6 @@ func (p Policy) limitsText() string {
 	if p.Calendar {
 		text += " of the calendar"
 	}
-	if p.Shards > 1 {
-		text += fmt.Sprintf(" in %d shards", p.Shards)
-	}
 	if p.PerKey != nil {
 		text += " or by key"
 	}

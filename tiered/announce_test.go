@@ -120,7 +120,7 @@ func TestTwoServicesWithOneLimit(t *testing.T) {
 			Name: "api", Limit: PerMinute(1000).WithBurst(1000), Also: []Limit{PerHour(5000)}, FailMode: FailOpen,
 		}, Policy{Name: "else", Limit: PerSecond(7)})
 		billing := run(t, memory, "billing", Policy{
-			Name: "api", Limit: PerHour(5000), Also: []Limit{PerMinute(1000)}, Shards: 1, Lease: Lease{Size: 5},
+			Name: "api", Limit: PerHour(5000), Also: []Limit{PerMinute(1000)}, Lease: Lease{Size: 5},
 		}, Policy{Name: "other", Limit: PerSecond(8)})
 		time.Sleep(time.Minute)
 		for _, p := range []*program{shop, billing} {
@@ -345,7 +345,6 @@ func TestLimitsText(t *testing.T) {
 		"10/s, 100/min":         {Limit: PerMinute(100), Also: []Limit{PerSecond(10)}},
 		"unlimited or by key":   {Limit: Unlimited(), PerKey: perKey},
 		"blocked":               {Limit: Blocked()},
-		"100/s in 4 shards":     {Limit: PerSecond(100), Shards: 4},
 		"100/h by sliding log":  {Limit: PerHour(100), Algorithm: SlidingLog},
 		"9/day by fixed window": {Limit: PerDay(9), Algorithm: FixedWindow},
 		"9/day by fixed window of the calendar": {

@@ -31,18 +31,9 @@ func (l *Limiter) decideBy(d *Decision, p *local.Policy, key string, a answer) {
 	r := a.reason
 	d.Allowed, d.Reason, d.Tier = Granted <= r && r <= Open, r, a.tier
 	limit, left, remaining := p.Cap, a.left, a.left
-	if parent := p.Parent; parent != nil { // the numbers of a part, converted to the parent's
-		k := int64(max(len(l.parent.shards), 1))
-		if r != ShareSpent { // the share is not the shard's
-			left = min(left*k, parent.Cap)
-		}
-		if p = parent; r == ExceedsBurst {
-			if l.parent.shards != nil { // otherwise standing shares have the rest
-				limit = parent.Cap / k
-			}
-			remaining = min(remaining, limit)
-		} else {
-			limit, remaining = parent.Cap, left
+	if whole := p.Parent; whole != nil { // of which standing shares have a part
+		if p = whole; r != ExceedsBurst { // no request may cost more than the part that Redis has
+			limit = whole.Cap
 		}
 	}
 	d.Policy, d.Key, d.Burst, d.Remaining, d.RetryAfter = l.name, key, limit, remaining, a.retry
@@ -99,7 +90,7 @@ func (l *Limiter) refuseForGood(d *Decision, b *bucket, key string, r Reason) {
 func (l *Limiter) invalid(d *Decision, key string, r Reason) {
 	p := l.settings.Load().initial
 	if r != InvalidKey {
-		if b, ok := l.group.cache.Find(l.firstID(key)); ok && b.Policy().Rule != local.Unresolved {
+		if b, ok := l.group.cache.Find(l.id(key)); ok && b.Policy().Rule != local.Unresolved {
 			if p = b.Policy(); p.Rule == local.ByLimit {
 				l.refuseForGood(d, b, key, r)
 				p.Owner.(*resolvedLimit).setLimit(d, 0)

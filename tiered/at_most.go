@@ -26,9 +26,6 @@ attempts:
 		fewer := d.Remaining
 		switch d.Reason {
 		case Limited, ShareSpent:
-			if l.shards != nil && d.Reason == Limited {
-				fewer /= int64(len(l.shards)) // Remaining is of all shards, and one of them must have the tokens
-			}
 		case ExceedsBurst:
 			fewer = d.Burst
 		default:

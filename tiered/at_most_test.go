@@ -66,59 +66,38 @@ func TestAllowAtMost(t *testing.T) {
 	}
 }
 
-// Of a shard it grants what one has. It ends, and it grants nothing twice.
-func TestAllowAtMostOfShards(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, err := New(remote.NewMemory(), Policy{Name: "p", Limit: PerHour(40), Shards: 4}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close(t.Context()) }()
-		total := int64(0)
-		for range 20 {
-			n, _ := l.AllowAtMost(t.Context(), "k", 15)
-			total += n
-		}
-		if total != 20 { // a process uses two shards of a key
-			t.Errorf("%d of the 20 tokens of two shards", total)
-		}
-	})
-}
-
 // PeekN says what AllowN would, and takes nothing.
 func TestPeekN(t *testing.T) {
 	for _, algorithm := range []Algorithm{TokenBucket, FixedWindow, SlidingWindow, SlidingLog} {
-		for _, shards := range []int{0, 2} {
-			for _, used := range []int64{0, 4, 9, 10} {
-				for _, n := range []int64{-1, 0, 1, 5, 6, 10, 11, 1 << 41} {
-					name := fmt.Sprintf("%v, %d shards, %d used, %d asked", algorithm, shards, used, n)
-					synctest.Test(t, func(t *testing.T) {
-						l, err := New(remote.NewMemory(), Policy{
-							Name: "p", Limit: PerHour(10), Algorithm: algorithm, Shards: shards, Lease: Lease{Size: NoLease},
-						}, nil)
-						if err != nil {
-							t.Fatal(err)
-						}
-						defer func() { _ = l.Close(t.Context()) }()
-						for range used {
-							l.Allow(t.Context(), "k")
-						}
-						time.Sleep(time.Second)
-						peeked := l.PeekN(t.Context(), "k", n)
-						if again := l.PeekN(t.Context(), "k", n); again != peeked {
-							t.Errorf("%s: %+v, then %+v", name, peeked, again)
-						}
-						d := l.AllowN(t.Context(), "k", n)
-						if peeked.Allowed != d.Allowed || peeked.Reason != d.Reason || peeked.Burst != d.Burst {
-							t.Errorf("%s: %+v, and AllowN %+v", name, peeked, d)
-						}
-						// A peek's reply tells whole tokens, so its time may be that of a token longer.
-						if later := peeked.RetryAfter - d.RetryAfter; algorithm == TokenBucket && shards == 0 &&
-							(later < -time.Microsecond || later > time.Hour/10) {
-							t.Errorf("%s: retry after %v, AllowN says %v", name, peeked.RetryAfter, d.RetryAfter)
-						}
-					})
-				}
+		for _, used := range []int64{0, 4, 9, 10} {
+			for _, n := range []int64{-1, 0, 1, 5, 6, 10, 11, 1 << 41} {
+				name := fmt.Sprintf("%v, %d used, %d asked", algorithm, used, n)
+				synctest.Test(t, func(t *testing.T) {
+					l, err := New(remote.NewMemory(), Policy{
+						Name: "p", Limit: PerHour(10), Algorithm: algorithm, Lease: Lease{Size: NoLease},
+					}, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer func() { _ = l.Close(t.Context()) }()
+					for range used {
+						l.Allow(t.Context(), "k")
+					}
+					time.Sleep(time.Second)
+					peeked := l.PeekN(t.Context(), "k", n)
+					if again := l.PeekN(t.Context(), "k", n); again != peeked {
+						t.Errorf("%s: %+v, then %+v", name, peeked, again)
+					}
+					d := l.AllowN(t.Context(), "k", n)
+					if peeked.Allowed != d.Allowed || peeked.Reason != d.Reason || peeked.Burst != d.Burst {
+						t.Errorf("%s: %+v, and AllowN %+v", name, peeked, d)
+					}
+					// A peek's reply tells whole tokens, so its time may be that of a token longer.
+					if later := peeked.RetryAfter - d.RetryAfter; algorithm == TokenBucket &&
+						(later < -time.Microsecond || later > time.Hour/10) {
+						t.Errorf("%s: retry after %v, AllowN says %v", name, peeked.RetryAfter, d.RetryAfter)
+					}
+				})
 			}
 		}
 	}

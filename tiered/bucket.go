@@ -108,12 +108,11 @@ func (b *bucket) Compose(n *dispatch.Node, now time.Duration, name string) (lua.
 func (b *bucket) conditions(n *dispatch.Node, now time.Duration, name string, seq int64) local.Conditions {
 	l := b.limiter()
 	server, known := n.ServerTime(now)
-	fleet := n.Processes(l.parent.place())
 	return local.Conditions{
 		Seq: seq, Lease: l.leaseID(), Bucket: name, Phase: l.phase(b.key()),
 		Clock: known, Server: server, RoundTrip: n.RoundTrip(),
 		Timeout: n.Timeout(), Typical: n.TypicalTrip(),
-		Fleet: fleet, FleetHere: l.fleetOf(fleet),
+		Fleet: n.Processes(l.place()),
 	}
 }
 

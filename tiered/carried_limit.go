@@ -245,7 +245,7 @@ func (p *part) decideByCarried() (decided bool) {
 	switch {
 	case limit.rule() != local.ByLimit:
 		return p.taking.decideByRule(&p.d)
-	case p.cost > limit.burst()/int64(max(len(p.limiter.parent.shards), 1)):
+	case p.cost > limit.burst():
 		b := p.bucket
 		p.clear()
 		p.limiter.refuseForGood(&p.d, b, p.key, ExceedsBurst)

@@ -34,7 +34,6 @@ func TestCarriedLimit(t *testing.T) {
 		"fixed window":        {Policy{Limit: PerHour(10), Algorithm: FixedWindow}, PerHour(20), 20},
 		"sliding window":      {Policy{Limit: PerHour(10), Algorithm: SlidingWindow}, PerDay(20), 20},
 		"sliding log":         {Policy{Limit: PerHour(10), Algorithm: SlidingLog}, PerHour(20), 20},
-		"shards":              {Policy{Limit: PerHour(10), Shards: 2}, PerHour(20), 20},
 		"invalid":             {Policy{Limit: PerHour(10)}, PerHour(-5), 10},
 		"another window":      {Policy{Limit: PerHour(10), Algorithm: FixedWindow}, PerDay(20), 10},
 		"beside Also":         {Policy{Limit: PerHour(10), Also: []Limit{PerDay(90)}}, PerHour(20), 10},
@@ -121,7 +120,7 @@ func TestCarriedLimitsKeepTheBound(outer *testing.T) {
 	rapid.Check(outer, func(t *rapid.T) {
 		limits := []Limit{PerSecond(10), PerSecond(40), PerSecond(20).WithBurst(60)}
 		processes, size := rapid.IntRange(1, 3).Draw(t, "processes"), rapid.SampledFrom([]int64{0, 1, NoLease}).Draw(t, "size")
-		maxKeys, shards := rapid.SampledFrom([]int{1, 100}).Draw(t, "keys"), rapid.SampledFrom([]int{0, 0, 2}).Draw(t, "shards")
+		maxKeys := rapid.SampledFrom([]int{1, 100}).Draw(t, "keys")
 		type step struct {
 			process, limit int
 			n              int64
@@ -141,7 +140,7 @@ func TestCarriedLimitsKeepTheBound(outer *testing.T) {
 			var all []*Limiter
 			for range processes {
 				l, err := New(store, Policy{
-					Name: "p", Limit: PerSecond(10), Lease: Lease{Size: size}, Shards: shards, FailMode: FailClosed,
+					Name: "p", Limit: PerSecond(10), Lease: Lease{Size: size}, FailMode: FailClosed,
 				}, &Options{MaxKeys: maxKeys, Processes: processes})
 				if err != nil {
 					panic(err)
@@ -204,7 +203,6 @@ func TestInvalidCarriedLimit(t *testing.T) {
 	}{
 		{Policy{Limit: PerHour(1)}, PerHour(-1), "Limit.Tokens is -1"},
 		{Policy{Limit: PerHour(1), Algorithm: FixedWindow}, PerDay(1), "Per"},
-		{Policy{Limit: PerHour(90), Shards: 8}, PerHour(3), "hards"},
 		{Policy{Limit: PerHour(1), Also: []Limit{PerDay(1)}}, PerHour(3), "Policy.Also has 1 limits: must be empty"},
 		{Policy{Limit: PerHour(1), Also: []Limit{PerDay(1)}}, PerHour(1), "Policy.Also has 1 limits: must be empty"}, // the policy's own
 		{Policy{Limit: PerHour(90), Standing: StandingOn}, PerHour(3), "Policy.Standing is on: must be off"},

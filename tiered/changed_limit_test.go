@@ -42,13 +42,12 @@ func TestNewRateCountsFromNowOn(t *testing.T) {
 		{"lowered, unused for long", PerHour(100), PerHour(1).WithBurst(90), 36 * time.Minute, 3 * time.Hour, 63},
 		{"lowered to a small burst", PerSecond(100), PerHour(1).WithBurst(2), 30 * ms, 3 * second, 2},
 	} {
-		for _, how := range []string{"direct", "leased", "also", "shards", "per key"} {
+		for _, how := range []string{"direct", "leased", "also", "per key"} {
 			t.Run(c.name+", "+how, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					p := Policy{Name: "api", Limit: c.from, Lease: Lease{Size: NoLease}, FailMode: FailClosed}
 					var now atomic.Pointer[Limit]
 					now.Store(&c.from)
-					slack := int64(0)
 					switch how {
 					case "leased":
 						p.Lease = Lease{}
@@ -56,11 +55,6 @@ func TestNewRateCountsFromNowOn(t *testing.T) {
 						p.Also = []Limit{PerSecond(1 << 30)}
 						if c.from.Per != c.to.Per || c.from.Per == second {
 							t.Skip("a bucket of several is named by its period")
-						}
-					case "shards":
-						p.Shards, slack = 2, 1 // half a token in each
-						if c.to.burst() < 4 || c.from.burst() < 4 {
-							t.Skip("too small a burst")
 						}
 					case "per key":
 						if c.later > 0 || c.idle == 0 {
@@ -91,7 +85,7 @@ func TestNewRateCountsFromNowOn(t *testing.T) {
 					got := spendAll(t, l, "k")
 					early := int64(20 * ms.Seconds() * float64(max(c.from.Tokens, 1)) / c.from.Per.Seconds())
 					late := int64(100 * ms.Seconds() * float64(c.to.Tokens) / c.to.Per.Seconds())
-					if got < c.want-slack || got > min(c.want+early+late+slack, max(want, c.to.burst())) {
+					if got < c.want || got > min(c.want+early+late, max(want, c.to.burst())) {
 						t.Errorf("%d admitted, want %d (or up to %d more for the trips)", got, c.want, early+late)
 					}
 					books(t, l.group)

@@ -20,7 +20,6 @@ func TestStatsOfCharges(t *testing.T) {
 		"fixed window":   {Limit: tiered.PerHour(800), Algorithm: tiered.FixedWindow},
 		"sliding log":    {Limit: tiered.PerHour(800), Algorithm: tiered.SlidingLog},
 		"standing":       {Limit: tiered.PerHour(800), Standing: tiered.StandingOn},
-		"shards":         {Limit: tiered.PerHour(800), Shards: 2},
 		"several limits": {Limit: tiered.PerHour(800), Also: []tiered.Limit{tiered.PerDay(4000)}},
 	} {
 		t.Run(name, func(t *testing.T) {

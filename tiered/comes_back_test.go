@@ -22,7 +22,6 @@ func TestWhatComesBackToAKeyWithoutALimit(t *testing.T) {
 		{"token bucket", Policy{Limit: PerDay(50)}},
 		{"token bucket, direct", Policy{Limit: PerDay(50), Lease: Lease{Size: NoLease}}},
 		{"token bucket, large", Policy{Limit: PerDay(10_000)}},
-		{"token bucket, shards", Policy{Limit: PerDay(200), Shards: 4}},
 		{"fixed window", Policy{Limit: PerDay(50), Algorithm: FixedWindow}},
 		{"fixed window, calendar", Policy{Limit: PerDay(50), Algorithm: FixedWindow, Calendar: true}},
 		{"sliding log", Policy{Limit: PerDay(50), Algorithm: SlidingLog}},
@@ -75,10 +74,8 @@ func comesBack(t *testing.T, p Policy, to Limit, perKey bool, when string, back 
 		set(t, l, limitTo(to))
 	}
 	real := map[lua.Limit]bool{}
-	for _, s := range watch.bucketLimiters() {
-		c := call("", s.settings.Load().initial)
-		real[lua.Limit{Cap: c.Cap, Tokens: c.Tokens, Period: c.Period, Span: c.Span}] = true
-	}
+	c := watch.settings.Load().initial.Call
+	real[lua.Limit{Cap: c.Cap, Tokens: c.Tokens, Period: c.Period, Span: c.Span}] = true
 
 	time.Sleep(time.Hour)
 	want(t, l.AllowN(ctx, "k", 10), Granted)
@@ -97,10 +94,8 @@ func comesBack(t *testing.T, p Policy, to Limit, perKey bool, when string, back 
 			want(t, others.Allow(ctx, fmt.Sprint(i)), Granted)
 			time.Sleep(200 * ms)
 		}
-		for _, s := range l.bucketLimiters() {
-			if _, ok := l.group.cache.Find(s.id("k")); ok {
-				t.Fatal("not evicted")
-			}
+		if _, ok := l.group.cache.Find(l.id("k")); ok {
+			t.Fatal("not evicted")
 		}
 	}
 	back(r)
@@ -130,7 +125,6 @@ func TestCancelAfterEviction(t *testing.T) {
 	for _, p := range []Policy{
 		{Limit: PerDay(100), Lease: Lease{Size: NoLease}},
 		{Limit: PerHour(10_000)},
-		{Limit: PerDay(400), Shards: 4, Lease: Lease{Size: NoLease}},
 		{Limit: PerDay(100), Also: []Limit{PerHour(80)}, Lease: Lease{Size: NoLease}},
 		{Limit: PerDay(100), Algorithm: FixedWindow},
 		{Limit: PerDay(100), Algorithm: SlidingLog},
@@ -160,7 +154,7 @@ func TestCancelAfterEviction(t *testing.T) {
 				10,
 			},
 		} {
-			t.Run(fmt.Sprint(p.Algorithm, " ", p.Limit.Tokens, "/", p.Shards, "/", len(p.Also), "/", c.name),
+			t.Run(fmt.Sprint(p.Algorithm, " ", p.Limit.Tokens, "/", len(p.Also), "/", c.name),
 				func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						store, ctx := newTape(), t.Context()
@@ -174,10 +168,8 @@ func TestCancelAfterEviction(t *testing.T) {
 							want(t, others.Allow(ctx, fmt.Sprint(i)), Granted)
 							time.Sleep(200 * ms)
 						}
-						for _, s := range l.bucketLimiters() {
-							if _, ok := l.group.cache.Find(s.id("k")); ok {
-								t.Fatal("not evicted")
-							}
+						if _, ok := l.group.cache.Find(l.id("k")); ok {
+							t.Fatal("not evicted")
 						}
 						full, before := watch.Peek(ctx, "k").Burst, l.group.Stats().Policies["api"]
 						c.meanwhile(l)

@@ -18,7 +18,7 @@ func (p Policy) CheckCost(n int64) error {
 	}
 	rest, _, split := p.split() // what Redis has
 	for i, limit := range p.limits() {
-		most := rest.limits()[i].burst() / int64(max(p.Shards, 1))
+		most := rest.limits()[i].burst()
 		if limit.rule() != local.ByLimit || n <= most {
 			continue
 		}
@@ -29,10 +29,7 @@ func (p Policy) CheckCost(n int64) error {
 		if limit.Burst > 0 {
 			field = "Burst"
 		}
-		switch {
-		case p.Shards > 1:
-			parts = fmt.Sprintf(" and Policy.Shards is %d", p.Shards)
-		case split:
+		if split {
 			parts = fmt.Sprintf(" and Policy.Standing is %v", p.Standing)
 		}
 		return fmt.Errorf("tiered: the cost is %d: must be at most %d, because Policy.%s.%s is %d%s",

@@ -29,7 +29,6 @@ func TestCostsThatAreNeverAdmitted(t *testing.T) {
 		"sliding window": {tiered.Policy{Limit: per, Algorithm: tiered.SlidingWindow}, 12, "Policy.Limit.Tokens"},
 		"windows":        {tiered.Policy{Limit: per, Algorithm: tiered.SlidingWindow, Also: also}, 7, "Policy.Also[1].Tokens"},
 		"sliding log":    {tiered.Policy{Limit: per, Algorithm: tiered.SlidingLog}, 12, "Policy.Limit.Tokens"},
-		"shards":         {tiered.Policy{Limit: per, Shards: 5}, 2, "Policy.Limit.Tokens is 12 and Policy.Shards is 5"},
 		"standing": {
 			tiered.Policy{Limit: tiered.PerMinute(1200), Standing: tiered.StandingOn}, 1050,
 			"Policy.Limit.Tokens is 1200 and Policy.Standing is on",

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/bits"
-	"slices"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
@@ -93,21 +90,18 @@ func (u Use) Charge() error {
 		}
 		n -= l.chargeShare(l.group.now(), key, p, n)
 	}
-	now, limiters := l.group.now(), l.bucketLimiters()
-	for i, part := range split(n, make([]int64, len(limiters))) {
-		s := limiters[i]
-		if part == 0 {
-			continue
-		}
-		b := l.group.find(now, local.ID{Policy: s.number, Key: id.Key})
-		if u.limit != nil {
-			b.adopt(now, u.limit.limits[0])
-		} else {
-			s.resolve(b, key)
-		}
-		if b.Policy().Rule == local.ByLimit {
-			s.charge(now, b, key, part)
-		}
+	if n == 0 {
+		return nil
+	}
+	now := l.group.now()
+	b := l.group.find(now, id)
+	if u.limit != nil {
+		b.adopt(now, u.limit.limits[0])
+	} else {
+		l.resolve(b, key)
+	}
+	if b.Policy().Rule == local.ByLimit {
+		l.charge(now, b, key, n)
 	}
 	return nil
 }
@@ -117,7 +111,7 @@ func (l *Limiter) charge(now time.Duration, b *bucket, key string, n int64) {
 	for {
 		e, taken, forgiven, ok := b.Charge(now, n)
 		if ok {
-			l.parent.charged.Add(n - taken)
+			l.charged.Add(n - taken)
 			if taken > 0 {
 				l.addRequest(key, kind(Granted), taken+1, 1) // a part of a request that is counted already
 			}
@@ -131,28 +125,6 @@ func (l *Limiter) charge(now time.Duration, b *bucket, key string, n int64) {
 	}
 }
 
-// split divides n tokens among buckets that lack so many each, in proportion to what they lack. If that is nothing, it
-// divides them evenly. The parts sum to n.
-func split(n int64, lack []int64) []int64 {
-	total := int64(0) // at most 64 times 2⁴²
-	for _, x := range lack {
-		total += x
-	}
-	parts, given, lacked := make([]int64, len(lack)), int64(0), int64(0)
-	for i, x := range lack {
-		if total == 0 {
-			parts[i] = n*int64(i+1)/int64(len(lack)) - given
-		} else {
-			lacked += x
-			hi, lo := bits.Mul64(uint64(n), uint64(lacked))
-			part, _ := bits.Div64(hi, lo, uint64(total)) // at most n, because lacked ≤ total
-			parts[i] = int64(part) - given
-		}
-		given += parts[i]
-	}
-	return parts
-}
-
 // credit gives n tokens to key, or fills it with n = local.Fill, and waits until Redis has done it.
 func (l *Limiter) credit(ctx context.Context, key string, n int64) error {
 	if ctx == nil {
@@ -163,83 +135,51 @@ func (l *Limiter) credit(ctx context.Context, key string, n int64) error {
 	if p.Rule != local.ByLimit { // there is no bucket
 		return nil
 	}
-	// A credit needs a deadline, and so the node's clock. A peek learns it, and notices a Redis that is down.
-	policies := l.bucketPolicies(p)
-	lack := make([]int64, len(policies))
-	for i, r := range l.peekAll(ctx, id.Key, policies) {
-		if r.Err != nil {
-			return l.creditError(ctx, r.Err)
-		}
-		lack[i] = max(policies[i].Cap-r.Reply.Level, 0)
-	}
-	parts := slices.Repeat([]int64{local.Fill}, len(lack))
-	if n != local.Fill {
-		parts = split(n, lack)
-	}
-	var pending []credit
-	for i, s := range l.bucketLimiters() {
-		if parts[i] > 0 {
-			pending = append(pending, credit{s, parts[i]})
-		}
+	// A credit needs a deadline, and so the node's clock. A dry run learns it, and notices a Redis that is down. It asks as
+	// a process that does not know the key, because one whose calls failed of late asks nothing for a while.
+	b := new(bucket)
+	b.Init(p, id.Key)
+	if _, r := b.dryRun(1, allLimits, l.group.now()+patience(ctx, l.group.options.Budget)).wait(ctx); r.Err != nil {
+		return l.creditError(ctx, r.Err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience(ctx, l.group.options.Budget))
 	defer cancel()
-	for len(pending) > 0 {
-		var err error
-		if pending, err = l.giveAll(ctx, id.Key, key, pending); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// credit is what one of a key's buckets gets: tokens, or local.Fill.
-type credit struct {
-	limiter *Limiter
-	tokens  int64
-}
-
-// giveAll makes credits, all at once, and waits for the answers. It returns those that must be made again, because
-// their bucket was evicted since it was looked up.
-func (l *Limiter) giveAll(ctx context.Context, digest, key string, all []credit) (again []credit, err error) {
-	g := l.group
-	var jobs []dispatch.Routed
-	answers := make([]*local.Waiter, len(all))
-	for i, c := range all {
-		now := g.now()
-		b := g.cache.Get(now, local.ID{Policy: c.limiter.number, Key: digest})
-		c.limiter.resolve(b, key)
-		answers[i] = local.NewWaiter()
-		answers[i].Quiet = g.trace.inHook()
-		if b.Policy().Rule != local.ByLimit { // it has lost its limit meanwhile
-			answers[i].C <- local.Verdict{Outcome: local.Admitted}
+	for {
+		switch l.give(ctx, id, key, n) {
+		case local.Admitted:
+			return nil
+		case local.Outdated: // the bucket was evicted since it was looked up
 			continue
-		}
-		v, effect := b.Credit(answers[i], c.tokens)
-		if effect.Send {
-			jobs = append(jobs, b.route())
-			effect.Send = false
-		}
-		b.apply(now, effect)
-		if v.Outcome != local.Waiting {
-			answers[i].C <- v
+		case local.Failed:
+			return l.creditError(ctx, nil)
+		default:
+			return l.creditError(ctx, ctx.Err())
 		}
 	}
-	dispatch.Push(jobs)
-	for i, w := range answers {
-		select {
-		case v := <-w.C:
-			switch v.Outcome {
-			case local.Failed:
-				return nil, l.creditError(ctx, nil)
-			case local.Outdated:
-				again = append(again, all[i])
-			}
-		case <-ctx.Done(): // nobody reads the answer in w any more
-			return nil, l.creditError(ctx, ctx.Err())
-		}
+}
+
+// give makes a credit, and waits for the answer. It returns 0 if ctx ends first.
+func (l *Limiter) give(ctx context.Context, id local.ID, key string, n int64) local.Outcome {
+	g := l.group
+	now := g.now()
+	b := g.cache.Get(now, id)
+	l.resolve(b, key)
+	if b.Policy().Rule != local.ByLimit { // it has lost its limit meanwhile
+		return local.Admitted
 	}
-	return again, nil
+	w := local.NewWaiter()
+	w.Quiet = g.trace.inHook()
+	v, effect := b.Credit(w, n)
+	b.apply(now, effect)
+	if v.Outcome != local.Waiting {
+		return v.Outcome
+	}
+	select {
+	case v = <-w.C:
+		return v.Outcome
+	case <-ctx.Done(): // nobody reads the answer in w any more
+		return 0
+	}
 }
 
 func (l *Limiter) creditError(ctx context.Context, err error) error {

@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -73,7 +71,6 @@ func TestCharge(t *testing.T) {
 		{"with a larger debt", Policy{Limit: PerDay(10), MaxDebt: 40}, 25, -15, 0},
 		{"too much for that", Policy{Limit: PerDay(10), MaxDebt: 40}, 99, -40, 49},
 		{"with a second limit", Policy{Limit: PerDay(10), Also: []Limit{PerHour(30)}, MaxDebt: 40}, 25, -15, 0},
-		{"of shards", Policy{Limit: PerDay(100), Shards: 2}, 50, 50, 0},
 		{"a window", Policy{Limit: PerDay(10), Algorithm: FixedWindow, Calendar: true}, 4, 6, 0},
 		{"a log", Policy{Limit: PerDay(10), Algorithm: SlidingLog}, 4, 6, 0},
 	} {
@@ -160,7 +157,6 @@ func TestRefund(t *testing.T) {
 		{"of an unused key", Policy{Limit: PerDay(10)}, 0, 5, 10},
 		{"out of debt", Policy{Limit: PerDay(10), MaxDebt: 50}, 40, 35, 5},
 		{"with a second limit", Policy{Limit: PerDay(10), Also: []Limit{PerHour(30)}}, 7, 3, 6},
-		{"of shards", Policy{Limit: PerDay(100), Shards: 3}, 90, 60, 70},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c.policy.Name = "api"
@@ -245,27 +241,6 @@ func TestRefundThatIsNotDone(t *testing.T) {
 		cancel()
 		if err := bucket.Refund(ctx, "k", 1); !errors.Is(err, context.Canceled) {
 			t.Error(err)
-		}
-	})
-}
-
-// The parts sum to the whole, and none is more than its bucket lacks unless all together lack less.
-func TestSplit(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		lack := rapid.SliceOfN(rapid.OneOf(rapid.Int64Range(0, 9), rapid.Int64Range(0, 1<<42)), 1, 64).Draw(t, "lack")
-		n := rapid.OneOf(rapid.Int64Range(1, 99), rapid.Int64Range(1, maxTokens)).Draw(t, "n")
-		total, sum := int64(0), int64(0)
-		for _, x := range lack {
-			total += x
-		}
-		for i, x := range split(n, lack) {
-			sum += x
-			if x < 0 || n <= total && x > lack[i] {
-				t.Fatalf("%d of %d to one that lacks %d", x, n, lack[i])
-			}
-		}
-		if sum != n {
-			t.Fatalf("%d of %d", sum, n)
 		}
 	})
 }

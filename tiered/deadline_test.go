@@ -57,7 +57,6 @@ func TestWaitRefusesAtOnceWhatItsDeadlineForbids(t *testing.T) {
 			10, 10, 50 * time.Second,
 			time.Minute,
 		},
-		{"shards", Policy{Limit: PerMinute(10), Shards: 2}, 10, 5, 50 * time.Second, time.Minute},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

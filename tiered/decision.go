@@ -24,15 +24,13 @@ type Decision struct {
 	Key    string // as in the request
 
 	// Burst is the most tokens that the key is ever admitted at once: the limit's burst, or what a window holds. With
-	// several limits it is that of LimitNumber. With Policy.Shards, if a request costs more than the burst of a shard,
-	// it is the shard's burst. [Limiter.LimitOf] returns the whole limit.
+	// several limits it is that of LimitNumber. [Limiter.LimitOf] returns the whole limit.
 	Burst int64
 
 	// Remaining estimates the tokens that are left, 0 … Burst: those held here and those last seen in Redis. With several
-	// limits it is the fewest that any of them has. With Shards it is computed from one of them, by PeekN from all. While
-	// Redis does not answer it is what was last seen for Shared and Open, what the share has for ShareSpent, and what this
-	// process holds for Unavailable. For Canceled and InvalidKey it is 0. [Uses.AllowEach] says what it is for a use that was
-	// not decided.
+	// limits it is the fewest that any of them has. While Redis does not answer it is what was last seen for Shared and Open,
+	// what the share has for ShareSpent, and what this process holds for Unavailable. For Canceled and InvalidKey it is 0.
+	// [Uses.AllowEach] says what it is for a use that was not decided.
 	Remaining int64
 
 	// RetryAfter is the time until a retry makes sense, if Limited or ShareSpent. It is 0 for other Reasons, and if
@@ -40,8 +38,7 @@ type Decision struct {
 	RetryAfter time.Duration
 
 	// ResetAfter estimates from Remaining when the bucket would be full again without further requests. For a
-	// window it is an upper bound. With several limits it is that of LimitNumber. It is never less than RetryAfter. For a
-	// SlidingWindow with Shards it concerns one shard: another may count for longer.
+	// window it is an upper bound. With several limits it is that of LimitNumber. It is never less than RetryAfter.
 	ResetAfter time.Duration
 }
 

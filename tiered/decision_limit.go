@@ -37,9 +37,6 @@ func (d *Decision) setResetAfter(p *local.Policy, now, clear time.Duration) {
 		return
 	}
 	if d.ResetAfter = clear - now; d.ResetAfter <= 0 { // tokens taken from a lease since count until the lease ends
-		if p.Parent != nil && !p.Split { // of a split limit this is the part of Redis
-			p = p.Parent
-		}
 		d.ResetAfter = resetAfter(p.Cap-d.Remaining, float64(p.Per)/float64(p.Tokens))
 	}
 	d.ResetAfter = max(d.ResetAfter, d.RetryAfter)
@@ -80,7 +77,7 @@ func (l *Limiter) LimitOf(d Decision) (limit Limit, ok bool) {
 		}
 		return s.policy.Limit, true
 	}
-	b, ok := l.group.cache.Find(l.firstID(d.Key))
+	b, ok := l.group.cache.Find(l.id(d.Key))
 	if !ok || b.Policy().Rule == local.Unresolved {
 		return Limit{}, false
 	}

@@ -51,9 +51,8 @@ func (p *part) report(d *Decision, back bool) {
 }
 
 // PeekEach returns the state of each limit of key: first that of Policy.Limit, then those of Policy.Also. A Decision
-// is what [Limiter.Peek] would return if its limit were the only one. PeekEach takes nothing, asks Redis once (with
-// Shards once for each shard, all at the same time) and blocks for at most Options.Budget. If Redis does not answer by
-// then, it returns an error and no Decisions. With Shards a limit's Remaining is the sum of the shards.
+// is what [Limiter.Peek] would return if its limit were the only one. PeekEach takes nothing, asks Redis once and blocks for at most Options.Budget. If
+// Redis does not answer by then, it returns an error and no Decisions.
 //
 // If the tightest limit is enough, PeekEach is not needed: the Decision of [Limiter.AllowN] has its state.
 func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) {
@@ -78,11 +77,9 @@ func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) 
 	}
 	until := l.group.now() + patience(ctx, l.group.options.Budget)
 	var runs []*dryRun
-	for _, s := range l.bucketLimiters() {
-		b := s.bucketToPeek(key)
-		for i := range limits {
-			runs = append(runs, b.dryRun(1, i, until))
-		}
+	b := l.bucketToPeek(key)
+	for i := range limits {
+		runs = append(runs, b.dryRun(1, i, until))
 	}
 	for i, j := range runs {
 		c, r := j.wait(ctx)
@@ -92,12 +89,11 @@ func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) 
 		if r.Err != nil || r.Reply.Code > lua.Denied {
 			return nil, fmt.Errorf("%w: a peek at a key of policy %q: %w", ErrUnavailable, l.name, cmp.Or(r.Err, errNotAsked))
 		}
-		now, d := l.group.now(), &all[i%len(limits)]
+		now, d := l.group.now(), &all[i]
 		v, held := j.bucket.Foreseen(now, 1, c, r.Reply), int64(0)
 		if c.Direct { // it needs none of what is held
 			held, _ = j.bucket.Peek(now)
 		}
-		// What one shard lacks, the others cannot give.
 		d.Remaining = min(d.Remaining+held+v.Left, d.Burst)
 		d.ResetAfter = max(d.ResetAfter, time.Duration(r.Reply.Reset)*time.Microsecond)
 		d.RetryAfter = min(d.RetryAfter, max(v.Retry, time.Microsecond))

@@ -100,15 +100,6 @@ func TestPeekEach(t *testing.T) {
 			4,
 			[]Decision{{Burst: 10, Remaining: 6, ResetAfter: 24 * time.Second}},
 		},
-		{
-			"shards",
-			Policy{Limit: PerMinute(100), Also: []Limit{PerHour(300)}, Shards: 2},
-			20,
-			[]Decision{
-				{LimitNumber: 1, Burst: 100, Remaining: 80, ResetAfter: 12 * time.Second},
-				{LimitNumber: 2, Burst: 300, Remaining: 280, ResetAfter: 4 * time.Minute},
-			},
-		},
 		{"no limit", Policy{Limit: Unlimited()}, 1, []Decision{{Remaining: 1 << 40, Burst: 1 << 40}}},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -50,8 +50,6 @@ type fleetRun struct {
 	lossy       float64                                  // part of the replies that are lost
 	keys        int                                      // keys with a limit each that share the demand; 0 for one
 	patience    time.Duration                            // Options.Budget and Timeout; 0 for the defaults
-	shards      int                                      // Policy.Shards
-	pinned      bool                                     // only the first shard is asked, as if there were no second
 }
 
 const (
@@ -88,7 +86,7 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(f.trip)
 		policy := Policy{
-			Name: "api", Algorithm: f.algorithm, Limit: f.limit, FailMode: f.mode, Lease: f.lease, Shards: f.shards,
+			Name: "api", Algorithm: f.algorithm, Limit: f.limit, FailMode: f.mode, Lease: f.lease,
 			Calendar: f.algorithm == FixedWindow,
 		}
 		rate := f.demand / f.limit.nanosPerToken() // requests per ns, all together
@@ -121,7 +119,6 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 			limiters[i] = limiter(t, wire, policy, &Options{
 				Processes: f.known, Random: dice(seed, uint64(3000+i)), Budget: f.patience, Timeout: f.patience,
 			})
-			limiters[i].group.shardSeed = rand.New(rand.NewPCG(seed, uint64(5000+i))).Uint64()
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		if f.loseReplies > 0 {
@@ -146,13 +143,7 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 		}
 		request := func(l *Limiter, key int, cost int64) {
 			at := time.Since(start)
-			var d Decision
-			if name := strconv.Itoa(key); f.pinned {
-				first, _ := l.shardsOf(name)
-				first.take(context.Background(), name, 1, nil, &d)
-			} else {
-				d = l.AllowN(context.Background(), name, cost)
-			}
+			d := l.AllowN(context.Background(), strconv.Itoa(key), cost)
 			o := offer{at, time.Since(start), key, cost, d.Allowed, d.Reason}
 			mu.Lock()
 			offers = append(offers, o)

@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
@@ -11,7 +12,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// foresee is AllowN for a key with one bucket. It takes nothing and counts nothing. The steps are those of a request: the
+// foresee is AllowN. It takes nothing and counts nothing. The steps are those of a request: the
 // lease, the standing share, what is known to be refused, Redis, and the fail mode.
 func (l *Limiter) foresee(ctx context.Context, key string, n int64, d *Decision) {
 	until := l.group.now() + patience(ctx, l.group.options.Budget)
@@ -132,6 +133,12 @@ type dryRun struct {
 	call   local.Call         // as it was sent
 	reply  chan remote.Result // capacity 1
 }
+
+// Errors of dry runs.
+var (
+	errClosed   = errors.New("tiered: the Group is closed")
+	errNotAsked = errors.New("tiered: Redis was not asked")
+)
 
 // allLimits is the limit of a dry run by all limits of a key.
 const allLimits = -1

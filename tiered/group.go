@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	mathrand "math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,7 +28,6 @@ type Group struct {
 	store        remote.Store
 	options      options
 	lease        atomic.Pointer[string] // this process' id: see newLease
-	shardSeed    uint64                 // the first lease id as a number. It chooses the shards that this process uses
 	base         time.Time
 	seq          atomic.Int64 // of all calls of all keys: a key that was evicted must not begin at 1 again
 	wallAhead    atomic.Int64 // ns by which the wall clock was ahead of the monotonic clock
@@ -90,7 +88,6 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	}
 	g.simulated, _ = s.(simulated)
 	g.newLease()
-	g.shardSeed, _ = strconv.ParseUint(*g.lease.Load(), 16, 64)
 	var salt uint64 // of the keys' hashes; 0 is random
 	if g.simulated != nil {
 		salt = g.simulated.Entropy()
@@ -147,7 +144,7 @@ func (g *Group) newBucket(id local.ID) *bucket {
 
 // keepStats keeps the figures of a bucket that was removed.
 func (g *Group) keepStats(b *bucket) {
-	b.limiter().keepStats(b.key(), b.ownStats(b.Stats()))
+	b.limiter().keepStats(b.key(), b.Stats())
 	select {
 	case g.forgotten <- struct{}{}:
 	default:
@@ -187,7 +184,7 @@ func (g *Group) find(now time.Duration, id local.ID) *bucket {
 // fleetOf returns how many processes share b's limit, at least 1. If that is unknown, it returns Options.Processes. The
 // node of a bucket is unknown after Close. Then the node with the most processes counts.
 func (g *Group) fleetOf(b *bucket) int64 {
-	place := b.limiter().parent.place()
+	place := b.limiter().place()
 	if n := b.node.Load(); n != nil {
 		return n.Processes(place)
 	}

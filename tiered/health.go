@@ -146,7 +146,7 @@ func (g *Group) failModes() string {
 	for m := range failModes {
 		var names []string
 		for _, l := range all {
-			if l.parent == l && l.Policy().FailMode == FailMode(m) {
+			if l.Policy().FailMode == FailMode(m) {
 				names = append(names, l.name)
 			}
 		}

@@ -1,91 +1,91 @@
-package tiered
+package tiered_test
 
 import (
-	"flag"
-	"math"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
 	"strconv"
 	"testing"
+	"testing/synctest"
+	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/section"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-var hotKey = flag.String("hot-key", "", "measure shards in full, and write the table into this `file`")
-
-// TestHotKey makes the table of what shards are worth: fleets in virtual time that share one key of 1000/s and a
-// burst of 200, with one bucket, with shards of which each process has one, and with the second that it really has.
-// What counts is what is admitted, as a part of what one ideal bucket admits: the worst of the seeds, for a seed is
-// also a way to spread the processes. Calls are those of the busiest bucket's Redis, if each had one of its own.
-//
-// It holds the lines that make shards worth having. Without -hot-key it makes fewer of them, shorter.
-func TestHotKey(t *testing.T) {
-	if underRace {
-		t.Skip("its loads run in other tests")
-	}
-	full := *hotKey != ""
-	seeds, length := uint64(1), 3*second
-	if full {
-		seeds, length = 3, 12*second
-	}
-	rows := [][]string{{
-		"processes", "taken", "demand", "one bucket", "calls/s", "shards", "its own only", "with a second",
-		"calls/s, all shards",
-	}}
-	for _, processes := range []int{10, 100} {
-		for _, lease := range []Lease{{Size: NoLease}, {}} {
-			taken := "directly"
-			if lease.Size == 0 {
-				taken = "by lease"
-			}
-			for _, demand := range []float64{0.8, 1.5} {
-				for _, k := range []int{4, 8} {
-					if !full && (k == 8 || processes == 100 && demand == 1.5) {
-						continue
-					}
-					f := fleetRun{
-						processes: processes, limit: thousand, demand: demand, lease: lease,
-						mode: FailClosed, trip: roundTrip, length: length,
-					}
-					one := f.runs(t, seeds)
-					f.shards = k
-					both := f.runs(t, seeds)
-					f.pinned = true
-					own := f.runs(t, seeds)
-					use := func(all []figures) float64 { return least(all, figures.use) / median(one, figures.use) }
-					rows = append(rows, []string{
-						strconv.Itoa(processes), taken, strconv.FormatFloat(demand, 'f', 1, 64),
-						cell(one, 3, figures.use), cell(one, 0, figures.load), strconv.Itoa(k),
-						strconv.FormatFloat(use(own), 'f', 3, 64), strconv.FormatFloat(use(both), 'f', 3, 64),
-						cell(both, 0, figures.load),
-					})
-					for _, all := range [][]figures{one, both, own} {
-						if over := most(all, figures.excess); over > 0 {
-							t.Errorf("%d processes, %d shards: %v tokens over the bound", processes, k, over)
-						}
-					}
-					if use(both) < use(own) || use(own) < 0.95 && use(both) < use(own)+0.05 {
-						t.Errorf("%d processes, %d shards: a second shard admits %.3f, without it %.3f", processes, k,
-							use(both), use(own))
-					}
-					if processes == 100 && k == 4 && use(both) < 0.97 {
-						t.Errorf("100 processes, %d shards: %.3f of what one bucket admits", k, use(both))
-					}
-				}
-			}
-		}
-	}
-	text := section.Table(rows)
-	t.Log("\n" + text)
-	if full {
-		if err := section.Write(*hotKey, "hot-key", text); err != nil {
-			t.Fatal(err)
-		}
-	}
+// partOf returns the part of a hot key that a process uses, of k parts: key#0 to key#k-1. Every process has a name of its
+// own, such as its host's. It always uses the same part, so it leases tokens from one bucket only.
+func partOf(key, process string, k uint64) string {
+	h := fnv.New64a()
+	h.Write([]byte(process + "/" + key))
+	return key + "#" + strconv.FormatUint(h.Sum64()%k, 10)
 }
 
-func least(all []figures, of func(figures) float64) float64 {
-	x := math.Inf(1)
-	for _, m := range all {
-		x = min(x, of(m))
+// A key that one Redis server cannot serve is split into parts. Each part has the limit ÷ 4, and all together have the limit.
+func Example_hotKey() {
+	store := remote.NewMemory() // or a Cluster: the parts are keys of their own, on nodes of their own
+	defer store.Close()
+	whole := tiered.PerSecond(40_000)
+	limiter, err := tiered.New(store, tiered.Policy{Name: "all-clients", Limit: tiered.PerSecond(whole.Tokens / 4)}, nil)
+	if err != nil {
+		panic(err)
 	}
-	return x
+	ctx := context.Background()
+	defer limiter.Close(ctx)
+
+	part := partOf("everybody", "web-7f9c", 4) // os.Hostname names a process that is alone on its host
+	fmt.Println(limiter.Allow(ctx, part).Allowed)
+	// Output: true
+}
+
+// The parts of a hot key together admit no more than the whole limit. What is lost is what too few ask for: a part that has
+// fewer processes than the others is not used up, while theirs refuse. The worst of some draws of names is judged.
+func TestPartsOfAHotKey(t *testing.T) {
+	const burst, rate, length, draws = 200, 1000, 3 * time.Second, 4
+	for _, c := range []struct {
+		processes int
+		parts     uint64
+		demand    float64 // times the limit
+		least     float64 // of what one bucket admits
+	}{
+		{10, 4, 0.8, 0.7}, {10, 4, 1.5, 0.7}, {10, 8, 1.5, 0.5}, {100, 4, 0.8, 0.95}, {100, 4, 1.5, 0.95},
+	} {
+		least := 1.0
+		for draw := range draws {
+			random := rand.New(rand.NewPCG(uint64(draw), 1))
+			synctest.Test(t, func(t *testing.T) {
+				store := remote.NewMemory()
+				limit := tiered.PerSecond(rate / int64(c.parts)).WithBurst(burst / int64(c.parts))
+				var all []*tiered.Limiter
+				var parts []string
+				for range c.processes {
+					l, err := tiered.New(store, tiered.Policy{Name: "hot", Limit: limit, FailMode: tiered.FailClosed}, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					all, parts = append(all, l), append(parts, partOf("key", fmt.Sprintf("web-%x", random.Uint32()), c.parts))
+				}
+				start := time.Now()
+				asked, admitted := 0, 0
+				for ; time.Since(start) < length; time.Sleep(time.Duration(float64(time.Second) / rate / c.demand)) {
+					if i := asked % c.processes; all[i].Allow(t.Context(), parts[i]).Allowed {
+						admitted++
+					}
+					asked++
+				}
+				most := burst + int(rate*time.Since(start).Seconds())
+				if least = min(least, float64(admitted)/float64(min(asked, most))); admitted > most {
+					t.Errorf("%d admitted of %d, at most %d", admitted, asked, most)
+				}
+				for _, l := range all {
+					_ = l.Close(context.Background())
+				}
+			})
+		}
+		t.Logf("%d processes in %d parts, %.1f times the limit: %.2f of what one bucket admits", c.processes, c.parts, c.demand, least)
+		if least < c.least {
+			t.Errorf("want %.2f at least", c.least)
+		}
+	}
 }

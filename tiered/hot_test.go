@@ -203,24 +203,3 @@ func BenchmarkAlone(b *testing.B) {
 		})
 	}
 }
-
-// BenchmarkAllowShard is BenchmarkAllow of a policy with shards: a decision by a lease, of the first shard most often.
-func BenchmarkAllowShard(b *testing.B) {
-	ctx := context.Background()
-	l, err := New(remote.NewMemory(), Policy{Name: "api", Limit: PerSecond(1 << 36), Shards: 4}, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer l.Close(ctx)
-	for l.Allow(ctx, "k").Tier != Local {
-		time.Sleep(ms)
-	}
-	b.ReportAllocs()
-	waited := 0
-	for b.Loop() {
-		if d := l.Allow(ctx, "k"); d.Tier != Local {
-			waited++
-		}
-	}
-	b.ReportMetric(float64(waited)/float64(b.N), "waited/op")
-}

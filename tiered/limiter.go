@@ -24,8 +24,6 @@ type Limiter struct {
 	kind      remote.Kind   // of its buckets
 	mode      atomic.Uint32 // what is special about all its decisions: the bits below
 	ownsGroup bool          // made by New, so Close closes the Group
-	parent    *Limiter      // of a shard; itself if it is no shard. It has all figures
-	shards    []*Limiter    // at least two, if the policy has Shards
 
 	settings atomic.Pointer[settings]
 	setMu    sync.Mutex // one SetPolicy at a time
@@ -58,15 +56,14 @@ type Limiter struct {
 // that cannot take up its last Limiter: then Redis must tell the calls of both apart.
 func (l *Limiter) leaseID() string {
 	id := *l.group.lease.Load()
-	if !l.parent.beside {
+	if !l.beside {
 		return id
 	}
 	n, _ := strconv.ParseUint(id, 16, 64)
-	return fmt.Sprintf("%016x", n^local.Hash(uint64(l.parent.number), local.ID{Key: l.name}))
+	return fmt.Sprintf("%016x", n^local.Hash(uint64(l.number), local.ID{Key: l.name}))
 }
 
-// place returns the place of the policy among those that this process announces, -1 if it is removed. A shard has that
-// of its parent.
+// place returns the place of the policy among those that this process announces, -1 if it is removed.
 func (l *Limiter) place() int { return int(l.placeOf.Load()) }
 
 // The bits of Limiter.mode. Most decisions are made while none of them is set.
@@ -74,20 +71,11 @@ const (
 	modeTraced    = 1 << iota // a hook receives decisions
 	modeShadow                // refusals admit
 	modeUnlimited             // there is no limit, and no PerKey
-	modeSharded               // it has shards
 	modeStanding              // it has standing shares
 )
 
 func newLimiter(g *Group, number int, p Policy) *Limiter {
 	l := &Limiter{group: g, number: number, name: p.Name, kind: p.kind()}
-	l.parent = l
-	if p.Shards > 1 {
-		for i := range p.Shards {
-			s := &Limiter{group: g, number: number + 1 + i, name: p.Name, kind: l.kind, parent: l}
-			s.kind.Shards, s.kind.Shard = p.Shards, i
-			l.shards = append(l.shards, s)
-		}
-	}
 	l.set(p)
 	return l
 }
@@ -146,7 +134,6 @@ func call(name string, p *local.Policy) lua.Call {
 
 // keepStats adds the figures of a forgotten bucket.
 func (l *Limiter) keepStats(key string, s local.Stats) {
-	l = l.parent
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.evictedStats.Add(s)
@@ -155,7 +142,6 @@ func (l *Limiter) keepStats(key string, s local.Stats) {
 
 // forgive counts n tokens of debt that no call can report.
 func (l *Limiter) forgive(n int64) {
-	l = l.parent
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forgiven += n
@@ -166,7 +152,6 @@ func (l *Limiter) forgive(n int64) {
 // which may be a secret.
 func (l *Limiter) countFailure(call *lua.Call, err error) {
 	rejected := dispatch.IsScriptError(err)
-	l = l.parent
 	l.mu.Lock()
 	if rejected {
 		l.rejected++

@@ -115,23 +115,19 @@ func TestContextThatEnds(t *testing.T) {
 			},
 			"Peek": func(ctx context.Context, l *Limiter) Decision { return l.Peek(ctx, "k") },
 		} {
-			for _, shards := range []int{0, 4} {
-				synctest.Test(t, func(t *testing.T) {
-					p := direct("api", 10)
-					p.Shards = shards
-					l := limiter(t, newDistant(10*ms), p, nil)
-					time.Sleep(second)
-					ctx, cancel := c.ctx(t.Context())
-					defer cancel()
-					d := ask(ctx, l)
-					err := d.Err()
-					var refused *LimitedError
-					if d.Reason != Canceled || !errors.Is(err, c.is) || errors.Is(err, c.other) ||
-						!errors.As(err, &refused) {
-						t.Errorf("%s, %s, %d shards: %+v: %v, want %v", name, what, shards, d, err, c.is)
-					}
-				})
-			}
+			synctest.Test(t, func(t *testing.T) {
+				l := limiter(t, newDistant(10*ms), direct("api", 10), nil)
+				time.Sleep(second)
+				ctx, cancel := c.ctx(t.Context())
+				defer cancel()
+				d := ask(ctx, l)
+				err := d.Err()
+				var refused *LimitedError
+				if d.Reason != Canceled || !errors.Is(err, c.is) || errors.Is(err, c.other) ||
+					!errors.As(err, &refused) {
+					t.Errorf("%s, %s: %+v: %v, want %v", name, what, d, err, c.is)
+				}
+			})
 		}
 	}
 }

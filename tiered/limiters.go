@@ -20,8 +20,8 @@ import (
 type limiters struct {
 	mu      sync.RWMutex
 	next    int                              // number of the next Limiter. None is used twice
-	byID    map[int]weak.Pointer[Limiter]    // by number: of all policies and shards, and of what may still have buckets
-	all     []*Limiter                       // of the policies, each followed by its shards, in the order of adding
+	byID    map[int]weak.Pointer[Limiter]    // by number: of all policies, and of what may still have buckets
+	all     []*Limiter                       // of the policies, in the order of adding
 	placed  []*Limiter                       // by place in what this process announces; twice if limits are split; nil: free
 	version int64                            // rises when a place gets another policy
 	byName  map[string]*Limiter              // of the policies
@@ -82,13 +82,10 @@ func (g *Group) add(p Policy) (l *Limiter, back bool, err error) {
 		beside := l != nil
 		l = newLimiter(g, ls.next, p)
 		l.beside = beside
-		ls.next += 1 + len(l.shards)
+		ls.next++
 		ls.byID[l.number] = weak.Make(l)
-		for _, s := range l.shards {
-			ls.byID[s.number] = weak.Make(s)
-		}
 	}
-	ls.all, ls.byName[p.Name] = append(append(ls.all, l), l.shards...), l
+	ls.all, ls.byName[p.Name] = append(ls.all, l), l
 	places := 1
 	if p.Standing != StandingOff {
 		places = 2 // the second counts the processes that split its limits
@@ -109,11 +106,7 @@ func (g *Group) add(p Policy) (l *Limiter, back bool, err error) {
 	l.removed.Store(false)
 	if p.Standing == StandingOn {
 		g.hasShares.Store(true)
-	}
-	if l.shards != nil || p.Standing == StandingOn {
-		// Each process that shares the limit is counted at the nodes of all shards. A standing share decides over keys
-		// of all nodes.
-		g.dispatch.UseAllNodes()
+		g.dispatch.UseAllNodes() // a standing share decides over keys of all nodes
 	}
 	return l, back, nil
 }
@@ -160,7 +153,7 @@ func (ls *limiters) removeOthers(stay map[string]bool) (removed []*Limiter) {
 		delete(ls.byName, name)
 		ls.gone[name] = weak.Make(l)
 	}
-	ls.all = slices.DeleteFunc(ls.all, func(l *Limiter) bool { return l.parent.removed.Load() })
+	ls.all = slices.DeleteFunc(ls.all, func(l *Limiter) bool { return l.removed.Load() })
 	for i, l := range ls.placed {
 		if l != nil && l.removed.Load() {
 			ls.placed[i] = nil
@@ -180,7 +173,7 @@ func (ls *limiters) removeOthers(stay map[string]bool) (removed []*Limiter) {
 	return removed
 }
 
-// present returns the Limiters of the Group's policies and their shards, in the order in which they were added.
+// present returns the Limiters of the Group's policies, in the order in which they were added.
 func (ls *limiters) present() []*Limiter {
 	ls.mu.RLock()
 	defer ls.mu.RUnlock()
@@ -204,9 +197,7 @@ func (g *Group) Policies() []Policy {
 	}
 	var all []Policy
 	for _, l := range g.limiters.present() {
-		if l.parent == l {
-			all = append(all, l.Policy())
-		}
+		all = append(all, l.Policy())
 	}
 	return all
 }

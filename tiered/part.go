@@ -21,9 +21,6 @@ type part struct {
 	known   *local.Policy  // that PerKey gave the key in this request; nil is none
 	refresh int64          // how often Limiter.Refresh had been called before that
 
-	first     firstRefusal // set once the second shard is asked, with Policy.Shards
-	firstOnly bool         // the second shard is not asked any more
-
 	waiter *waiter         // while it waits
 	call   dispatch.Routed // its call, until it is sent
 	d      Decision        // of this part, once it is taken or refused
@@ -58,11 +55,7 @@ func (p *part) peek() {
 		p.decided()
 		return
 	}
-	b := p.find(l.firstID(p.key))
-	if l.shards != nil && l.exceedsShard(b, p.key, p.cost, &p.d) {
-		p.decided()
-		return
-	}
+	b := p.find(l.id(p.key))
 	p.setSource(b, local.FromLease)
 	if p.limit != nil && p.decideByRule() { // its own burst may be too small for its cost, though the key's is not
 		return
@@ -197,11 +190,11 @@ func (p *part) wait(ctx context.Context) {
 	w := p.waiter
 	begin := g.now()
 	v, reason := w.wait(ctx, p.until-begin, p.bucket)
-	if !p.isSingle() {
+	if p.several {
 		p.yield()
 	}
 	p.now = g.now()
-	p.limiter.parent.requests.counts().waits.Observe(p.now - begin)
+	p.limiter.requests.counts().waits.Observe(p.now - begin)
 	p.leave(w, v, Remote)
 	p.waiter = nil
 	switch reason {
@@ -213,7 +206,7 @@ func (p *part) wait(ctx context.Context) {
 		if n := p.bucket.node.Load(); n != nil {
 			healthOf(n).countOverrun()
 		}
-		p.noAnswer()
+		p.state = fallback
 	default:
 		p.takeVerdict(v, Remote)
 	}
@@ -241,10 +234,10 @@ func (p *part) takeVerdict(v local.Verdict, tier Tier) {
 	case local.Refused:
 		p.answer(answer{Limited, tier, v.Left, v.Retry})
 	case local.Failed:
-		if p.isSingle() {
+		if !p.several {
 			p.yield()
 		}
-		p.noAnswer()
+		p.state = fallback
 		return
 	case local.Outdated:
 		p.state = undecided
@@ -252,15 +245,6 @@ func (p *part) takeVerdict(v local.Verdict, tier Tier) {
 		return
 	}
 	p.decided()
-}
-
-// noAnswer leaves the part to the fail mode. If the second shard did not answer, the first one's answer counts.
-func (p *part) noAnswer() {
-	if p.first.bucket == nil {
-		p.state = fallback
-		return
-	}
-	p.decided() // d is still the first's
 }
 
 // fallBack lets the fail mode decide.
@@ -294,7 +278,7 @@ func (p *part) findAgain(s local.Source) bool {
 
 // decideByRule decides the part if no limit does.
 func (p *part) decideByRule() bool {
-	refresh := p.limiter.parent.refreshes.Load()
+	refresh := p.limiter.refreshes.Load()
 	decided := false
 	if p.limit != nil {
 		decided = p.decideByCarried()
@@ -321,7 +305,7 @@ func (p *part) recall() {
 		return
 	}
 	b.setPolicy(l.group.now(), p.known)
-	if l.parent.refreshes.Load() != p.refresh { // Refresh may have come before b was made
+	if l.refreshes.Load() != p.refresh { // Refresh may have come before b was made
 		b.setPolicy(l.group.now(), p.known.WithRule(local.Unresolved))
 	}
 }
@@ -337,16 +321,10 @@ func (p *part) answer(a answer) {
 	}
 }
 
-// decided sets the part's state by its Decision. If the first shard refuses, the part goes on with the second. In
-// shadow mode a refusal admits.
+// decided sets the part's state by its Decision. In shadow mode a refusal admits.
 func (p *part) decided() {
 	if p.limit != nil {
 		p.asCarried()
-	}
-	if p.first.bucket != nil {
-		p.mergeShards()
-	} else if !p.d.Allowed && p.trySecondShard() {
-		return
 	}
 	// A call that waits does not count here when it is refused and asks again, nor when it gives up: see countEnd.
 	if !p.asksAgain() || p.d.Reason != Limited && p.d.Reason != Canceled {
@@ -370,7 +348,7 @@ func (p *part) uncount() {
 	case kind(Shared), kind(Open): // these tokens stay counted
 		l.addRequest(p.key, k, 2, 1)
 	case byUnlimited:
-		l.parent.admittedUnlimited.Add(-p.cost)
+		l.admittedUnlimited.Add(-p.cost)
 		fallthrough
 	default:
 		l.addRequest(p.key, k, p.cost, -1)
@@ -382,12 +360,9 @@ func (p *part) uncount() {
 
 func (p *part) shadow() bool { return p.limiter.mode.Load()&modeShadow != 0 }
 
-// isSingle reports whether the answer ends the request: no other part and no first shard's answer has to be considered.
-func (p *part) isSingle() bool { return !p.several && p.first.bucket == nil }
-
 // asksForOthers reports whether the part is for the first caller in a queue, which asks for those behind it too.
 func (p *part) asksForOthers() bool {
-	return p.asksAgain() && !p.caller.several && p.first.bucket == nil
+	return p.asksAgain() && !p.caller.several
 }
 
 // yield lets everything else that happens at this instant happen first, in a simulation: other requests may have waited

@@ -74,7 +74,7 @@ func (s *lookUps) forget(key string) {
 // PerKey.
 func (l *Limiter) resolve(b *bucket, key string) {
 	for b.Policy().Rule == local.Unresolved {
-		u, mine := l.parent.lookUps.begin(b.key())
+		u, mine := l.lookUps.begin(b.key())
 		if !mine {
 			<-u.done
 			continue
@@ -85,7 +85,7 @@ func (l *Limiter) resolve(b *bucket, key string) {
 
 // lookUp calls PerKey, and again if the policy changes or Refresh is called meanwhile.
 func (l *Limiter) lookUp(b *bucket, key string, u *lookUp) {
-	defer l.parent.lookUps.abandon(b.key(), u) // PerKey may end the goroutine
+	defer l.lookUps.abandon(b.key(), u) // PerKey may end the goroutine
 	for {
 		s := l.settings.Load()
 		limit := s.policy.Limit
@@ -93,7 +93,7 @@ func (l *Limiter) lookUp(b *bucket, key string, u *lookUp) {
 			limit = l.limitOf(s, key)
 		}
 		b.setLimit(s, limit)
-		if s == l.settings.Load() && !l.parent.lookUps.again(b.key(), u) {
+		if s == l.settings.Load() && !l.lookUps.again(b.key(), u) {
 			return
 		}
 	}
@@ -146,7 +146,7 @@ func (p Policy) CheckKeyLimit(limit Limit) error {
 
 // perKeyFault counts a failure of PerKey, and logs the first one.
 func (l *Limiter) perKeyFault(why string) {
-	if l.parent.perKeyFaults.Add(1) == 1 {
+	if l.perKeyFaults.Add(1) == 1 {
 		l.group.journal.line(slog.LevelError, "PerKey gave no limit for a key: the policy's own decides", "policy",
 			l.name, "why", why)
 	}

@@ -28,7 +28,7 @@ type Policy struct {
 	Algorithm Algorithm
 
 	// Standing gives each process a standing share of every key's limit, so that a rarely used key is decided without
-	// Redis. It is for a TokenBucket with a burst of at least 16, without Shards. A key to which PerKey gives a smaller
+	// Redis. It is for a TokenBucket with a burst of at least 16. A key to which PerKey gives a smaller
 	// burst has no share. Standing is worth its cost if the burst is at least 24 times the number of processes. With
 	// Also, each limit must have a burst of at least 16 and Tokens of at least 8. Never more than the limit is admitted.
 	// A key that always meets the same process has at least 7/8 of its limit there. A key whose requests are spread over
@@ -45,9 +45,6 @@ type Policy struct {
 	// called at a key's first use, and the result is kept as long as the process keeps the key, until
 	// [Limiter.Refresh] or a change of the policy. The zero Limit means Policy.Limit. So does an invalid Limit or a
 	// panic, and Stats counts both.
-	//
-	// With Shards it is called for each bucket of a key: usually twice for a key that the first shard has refused,
-	// and once per shard for a Reset.
 	//
 	// PerKey runs on the goroutine of the request. Calls for one key never overlap, and other requests for that key
 	// wait. Budget does not bound it, so it must look into memory and not into a database. It must not use this
@@ -71,22 +68,6 @@ type Policy struct {
 	// Set the same MaxDebt in all processes. Each call of a process with a smaller one forgives the debt beyond its
 	// own MaxDebt.
 	MaxDebt int64
-
-	// Shards splits the bucket of each key into 2 to 64 buckets. Each has a part of the limits and a Redis key of its
-	// own, in a Cluster on a node of its own. It is meant for a single key with more calls than one Redis can serve.
-	// With leases that is rare: one key must cause more than some 10 000 calls to Redis per second (docs/choosing.md,
-	// "Shards"). 0 and 1 mean one bucket.
-	//
-	// Each process uses two of a key's shards, chosen by hash. If the first refuses, it asks the second. The bounds
-	// stay those of the limit. In exchange a request may be refused that a single bucket would have admitted. That
-	// hardly happens with ten times as many processes as shards. No request may cost more than the burst divided by
-	// Shards, rounded down: it is refused with ExceedsBurst, and the Decision's Burst is that number. The burst of
-	// a limit by PerKey must be at least Shards. Remaining is what one shard has left, times Shards. Fewer tokens
-	// may be left.
-	//
-	// A key that both shards refuse costs two calls instead of one. For Options.MaxKeys and Stats.Keys, a key that was
-	// asked at both counts twice. After [Limiter.Reset] it counts once for each shard.
-	Shards int
 
 	// Shadow tries the policy out. It decides and counts as usual and then admits, with Reason Shadowed if it would
 	// have refused. Nothing is refused, not even an invalid key or cost.
@@ -167,7 +148,7 @@ const NoLease = -1
 // Options.Timeout, whichever is longest.
 type Lease struct {
 	// Size is the number of tokens of a lease. 0 follows demand, and NoLease never leases. It must be at most a quarter
-	// of the burst, rounded up. With Policy.Shards the burst is a shard's. With PerKey a larger size is reduced to a
+	// of the burst, rounded up. With PerKey a larger size is reduced to a
 	// quarter of the key's burst. A crash burns at most 2·Size tokens of each bucket, and with Size 0 at most half of
 	// the burst. If one request asked for more tokens than the lease, up to its cost may be burnt. A key is leased only
 	// while it gets so many requests that a lease saves calls to Redis. With Size 0 its burst must also be at least 50,
@@ -213,7 +194,6 @@ func (p Policy) Validate() error {
 		bad("Name", fmt.Sprintf("%q", name), "must be 1 to 64 of A-Z a-z 0-9 _ . -")
 	}
 	p.validateAlgorithm(bad)
-	p.validateShards(bad)
 	p.validateStanding(bad)
 	for i, l := range p.Also {
 		if l.rule() != local.ByLimit {
@@ -228,11 +208,10 @@ func (p Policy) Validate() error {
 		all = append(all, err)
 	}
 	limited := err == nil && l.rule() == local.ByLimit // an invalid limit has no quarter
-	quarter := (l.burst()/int64(max(p.Shards, 1)) + 3) / 4
+	quarter := (l.burst() + 3) / 4
 	if p.Lease.Size < NoLease || limited && p.PerKey == nil && p.Lease.Size > quarter {
 		bad("Lease.Size", p.Lease.Size,
-			fmt.Sprintf("must be 0 (follow demand), NoLease, or 1 to a quarter of the burst "+
-				"(of a shard's, if there are any), here %d", quarter))
+			fmt.Sprintf("must be 0 (follow demand), NoLease, or 1 to a quarter of the burst, here %d", quarter))
 	}
 	if p.FailMode > FailClosed {
 		bad("FailMode", p.FailMode, "must be FailLocal, FailOpen or FailClosed")

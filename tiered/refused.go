@@ -101,9 +101,6 @@ type top struct {
 
 // add adds a bucket. It is called with the cache's lock held.
 func (t *top) add(now time.Duration, b *bucket, s local.Stats) {
-	if b.isSecondShard() { // the key's first bucket is seen as well
-		return
-	}
 	k := refusedOf(s)
 	k.Key = b.key()
 	if old, ok := t.evicted[k.Key]; ok {

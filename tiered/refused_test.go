@@ -384,11 +384,9 @@ func TestLimitOfWhatIsInvalid(t *testing.T) {
 	}{
 		{Policy{Limit: PerSecond(7)}, 7},
 		{Policy{Limit: PerSecond(7).WithBurst(9)}, 9},
-		{Policy{Limit: PerSecond(16), Shards: 4}, 16},
 		{Policy{Limit: PerSecond(7), PerKey: func(string) Limit { return Unlimited() }}, 7},
 		{Policy{Limit: PerMinute(7), Algorithm: SlidingLog}, 7},
 		{Policy{Limit: Unlimited()}, math.MaxInt64},
-		{Policy{Limit: Unlimited(), Shards: 4}, math.MaxInt64},
 		{Policy{Limit: Blocked()}, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -438,10 +436,6 @@ func TestRefusalSaysWhatIsLeft(t *testing.T) {
 			least: 24 * second, most: time.Hour, dear: 11,
 		},
 		{
-			policy: Policy{Limit: PerMinute(40), Shards: 4}, limit: 10, left: 6, untaken: 10, least: 24 * second,
-			most: 24 * second, dear: 11,
-		},
-		{
 			policy: Policy{Limit: PerMinute(10), Algorithm: FixedWindow}, limit: 10, left: 6, untaken: 10, least: second,
 			most: time.Minute, dear: 11,
 		},
@@ -471,21 +465,15 @@ func TestRefusalSaysWhatIsLeft(t *testing.T) {
 					"Reserve": func(key string) Decision { return l.ReserveN(ctx, key, cost).Decision },
 					"All":     func(key string) Decision { return All(l.ForN(key, cost)).Allow(ctx) },
 				} {
-					limit := c.limit
-					if c.policy.Shards > 0 && what != "one too many" && cost < 1 {
-						limit *= 4
-					}
 					d := ask("k")
-					left := c.left * (limit / c.limit)
-					if d.Allowed || d.Burst != limit || d.Remaining != left || d.ResetAfter < c.least ||
+					if d.Allowed || d.Burst != c.limit || d.Remaining != c.left || d.ResetAfter < c.least ||
 						d.ResetAfter > c.most || d.RetryAfter != 0 {
-						t.Errorf("%v, %s, %s: %+v, want %d of %d left", c.policy.Algorithm, what, how, d, left, limit)
+						t.Errorf("%v, %s, %s: %+v, want %d of %d left", c.policy.Algorithm, what, how, d, c.left, c.limit)
 					}
 					if c.policy.PerKey != nil && what != "one too many" {
 						continue // whose limit nobody knows yet
 					}
-					if d := ask(fmt.Sprint(what, how)); c.policy.Shards == 0 &&
-						(d.Burst != c.limit || d.Remaining != c.untaken || d.ResetAfter != 0) {
+					if d := ask(fmt.Sprint(what, how)); d.Burst != c.limit || d.Remaining != c.untaken || d.ResetAfter != 0 {
 						t.Errorf("%v, %s, %s: %+v, want all that there is to be left", c.policy.Algorithm, what, how, d)
 					}
 				}

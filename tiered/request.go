@@ -115,7 +115,7 @@ func (r request) askRedis(ctx context.Context) {
 			case p.tries == 0:
 				p.decideByRule()
 			case p.tries == maxTries, p.limiter.group.now() >= p.until:
-				p.noAnswer()
+				p.state = fallback
 			default:
 				p.findAgain(local.FromLease)
 			}
@@ -197,7 +197,6 @@ func (r request) fallBack() {
 	if len(r) > 1 {
 		for i := range r {
 			p := &r[i]
-			p.firstOnly = true
 			if p.state == fallback {
 				p.foresee()
 			}
@@ -222,8 +221,6 @@ func (r request) end(back bool) {
 		case p.bucket == nil: // it took nothing
 		case back && p.state == taken:
 			p.correctCost(0)
-		case back && p.state == undecided && p.first.bucket != nil: // its second shard was never asked
-			p.undoFirstRefusal(0)
 		case !back && p.renew:
 			p.bucket.apply(p.now, p.bucket.Renew(p.now))
 		}

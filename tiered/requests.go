@@ -146,7 +146,7 @@ func (l *Limiter) addRequest(key string, k kind, n, times int64) {
 	if surplus == 0 {
 		return
 	}
-	stripe, counts := 0, l.parent.requests.counts()
+	stripe, counts := 0, l.requests.counts()
 	if key != "" {
 		stripe = int(key[len(key)-1]) % len(counts.stripes)
 	}

@@ -83,7 +83,7 @@ func (t *taking) decideByRule(d *Decision) bool {
 	t.clear()
 	switch p.Rule {
 	case local.Unlimited:
-		l.parent.admittedUnlimited.Add(t.cost)
+		l.admittedUnlimited.Add(t.cost)
 		l.unlimited(d, t.key)
 	case local.Blocked:
 		b.CountRefused(t.cost)

@@ -20,12 +20,10 @@ func separatePolicies() []Policy {
 	keys.PerKey = func(key string) Limit {
 		return map[string]Limit{"0": Blocked(), "1": Unlimited()}[key]
 	}
-	sharded := direct("sharded", 24)
-	sharded.Shards = 4
 	return []Policy{
 		direct("direct", 5),
 		{Name: "leased", Limit: PerHour(1000)},
-		tried, keys, sharded,
+		tried, keys,
 		{Name: "window", Limit: PerDay(6), Algorithm: SlidingWindow, Also: []Limit{PerHour(5)}},
 		{Name: "fixed", Limit: PerDay(6), Algorithm: FixedWindow},
 	}

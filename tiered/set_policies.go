@@ -94,6 +94,6 @@ func (g *Group) change(policies map[*Limiter]Policy) {
 // uses them.
 func (g *Group) retire(removed []*Limiter) {
 	if len(removed) > 0 {
-		g.cache.Retire(g.now(), func(b *bucket) bool { return slices.Contains(removed, b.limiter().parent) })
+		g.cache.Retire(g.now(), func(b *bucket) bool { return slices.Contains(removed, b.limiter()) })
 	}
 }

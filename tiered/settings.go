@@ -53,7 +53,7 @@ type resolvedLimit struct {
 	limiter   *Limiter
 	settings  *settings     // under which it was resolved
 	retention time.Duration // upper bound of the time for which what a key used counts
-	limits    []Limit       // the policy's or the key's, at least one; for a shard, those of its parent
+	limits    []Limit       // the policy's or the key's, at least one
 	smallest  uint8         // number, from 1, of the limit with the smallest burst
 
 	shares standing.Limits // what standing shares have of each limit; nil if they have nothing
@@ -75,19 +75,15 @@ func (l *Limiter) policyOf(s *settings, limit Limit) *local.Policy {
 	return p
 }
 
-// local converts a policy with a limit into a local policy. For a shard it has the shard's part of the limit.
+// local converts a policy with a limit into a local policy.
 func (l *Limiter) local(s *settings, limit Limit) *local.Policy {
 	p := s.policy
-	var parent *local.Policy
-	if l.parent != l {
-		parent = l.parent.local(s, limit)
-	}
 	o := &l.group.options
 	lp := &local.Policy{
-		Number: l.number, Rule: limit.rule(), Rules: new(local.Rules), Parent: parent,
+		Number: l.number, Rule: limit.rule(), Rules: new(local.Rules),
 		Size: max(p.Lease.Size, 0), Period: p.Lease.Period,
 		FailMode: p.FailMode, Budget: o.Budget, Timeout: o.Timeout, Uniform: o.uniform,
-		Paid: &l.parent.requests.paid, NearLimit: &l.parent.requests.near, Spent: &l.group.spent,
+		Paid: &l.requests.paid, NearLimit: &l.requests.near, Spent: &l.group.spent,
 	}
 	if lp.Period == 0 {
 		lp.Period = DefaultPeriod
@@ -97,10 +93,7 @@ func (l *Limiter) local(s *settings, limit Limit) *local.Policy {
 	if lp.Rule != local.ByLimit {
 		lp.Unset = true
 		// Any numbers will do: no call uses them, and a key that had a limit keeps its own.
-		p.Limit = PerSecond(maxShards)
-	}
-	if parent != nil {
-		p = p.shard(l.kind.Shard, l.kind.Shards)
+		p.Limit = PerSecond(1)
 	}
 	owner := &resolvedLimit{limiter: l, settings: s, limits: limits, smallest: smallest(limits)}
 	lp.Owner = owner
@@ -108,7 +101,7 @@ func (l *Limiter) local(s *settings, limit Limit) *local.Policy {
 		whole := *lp
 		whole.Cap, whole.Tokens, whole.Per = p.shareNumbers()
 		whole.NanosPerToken, whole.Call = p.Limit.nanosPerToken(), p.call()
-		lp.Parent, lp.Split = &whole, true
+		lp.Parent = &whole
 		if p = rest; p.Standing == StandingOn {
 			if owner.shares = s.former[limit]; !owner.shares.Are(parts) {
 				owner.shares = l.group.shares.Begin(l.group.now(), parts...)
@@ -134,9 +127,6 @@ func (l *Limiter) local(s *settings, limit Limit) *local.Policy {
 
 // set makes p the policy of new buckets.
 func (l *Limiter) set(p Policy) {
-	for _, s := range l.shards {
-		s.set(p)
-	}
 	s := newSettings(l, p)
 	l.settings.Store(s)
 	mode := uint32(0)
@@ -145,9 +135,6 @@ func (l *Limiter) set(p Policy) {
 	}
 	if s.policy.Shadow {
 		mode |= modeShadow
-	}
-	if l.shards != nil {
-		mode |= modeSharded
 	}
 	if s.policy.Standing == StandingOn {
 		mode |= modeStanding
@@ -167,7 +154,7 @@ func (l *Limiter) Policy() Policy {
 }
 
 // SetPolicy changes the policy for all keys at once. Limit, PerKey, FailMode, Lease, MaxDebt and Shadow may change.
-// Name, Algorithm, Also, Calendar and Shards may not, nor the Per of a FixedWindow, of a SlidingLog, or of a
+// Name, Algorithm, Also and Calendar may not, nor the Per of a FixedWindow, of a SlidingLog, or of a
 // TokenBucket with Also: to change those, deploy again, or use a policy with another name. Standing takes two deploys:
 // see docs/standing.md. If p is invalid it returns an error and changes nothing. It walks all keys of the Group, which
 // takes about 60 ms for 100 000 keys, and does not block on Redis.
@@ -210,7 +197,7 @@ func (g *Group) applySettings(changed map[*Limiter]bool) {
 	for _, c := range []*local.Cache[bucket, *bucket]{g.cache, g.cacheAfterClose} {
 		var all []*bucket
 		c.All(func(b *bucket) {
-			if changed[b.limiter().parent] {
+			if changed[b.limiter()] {
 				all = append(all, b)
 			}
 		})
@@ -259,13 +246,10 @@ func (l *Limiter) Refresh(key string) {
 	id := l.id(key)
 	l.refreshes.Add(1)
 	l.lookUps.forget(id.Key)
-	for i := range 1 + len(l.shards) { // the shards' numbers follow the Limiter's own
-		id.Policy = l.number + i
-		for _, c := range []*local.Cache[bucket, *bucket]{g.cache, g.cacheAfterClose} {
-			if b, ok := c.Find(id); ok {
-				// Nothing is reported: the new limit is not known yet.
-				b.setPolicy(g.now(), b.Policy().WithRule(local.Unresolved))
-			}
+	for _, c := range []*local.Cache[bucket, *bucket]{g.cache, g.cacheAfterClose} {
+		if b, ok := c.Find(id); ok {
+			// Nothing is reported: the new limit is not known yet.
+			b.setPolicy(g.now(), b.Policy().WithRule(local.Unresolved))
 		}
 	}
 }
@@ -279,7 +263,7 @@ func (b *bucket) setPolicy(now time.Duration, p *local.Policy) (report bool) {
 
 // policySet carries out what a new policy of b means.
 func (b *bucket) policySet(now time.Duration, folded local.Stats, effect local.Effect) {
-	if folded = b.ownStats(folded); folded != (local.Stats{}) {
+	if folded != (local.Stats{}) {
 		b.limiter().keepStats(b.key(), folded)
 	}
 	b.apply(now, effect)

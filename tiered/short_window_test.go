@@ -26,7 +26,6 @@ var shortWindows = []struct {
 	{"minute and 500 ms", Policy{Limit: PerMinute(6000), Also: []Limit{{Tokens: 50, Per: 500 * ms}}}, Options{}},
 	{"shorter than a round trip", Policy{Limit: Limit{Tokens: 50, Per: 500 * time.Microsecond}}, Options{}},
 	{"a microsecond", Policy{Limit: Limit{Tokens: 1, Per: time.Microsecond}}, Options{}},
-	{"two shards", Policy{Limit: Limit{Tokens: 50, Per: 500 * ms}, Shards: 2}, Options{}},
 }
 
 // eachShortWindow plays f with a limiter of each, in a bubble.

@@ -63,8 +63,6 @@ func (p Policy) validateStanding(bad func(field string, value any, rule string))
 		bad("Standing", p.Standing, "must be StandingOff, StandingSplit or StandingOn")
 	case p.Algorithm != TokenBucket:
 		bad("Standing", p.Standing, fmt.Sprintf("must be StandingOff with a %v: only a token bucket can be split", p.Algorithm))
-	case p.Shards > 1:
-		bad("Standing", p.Standing, "must be StandingOff with Shards: the limit of a key is split already")
 	default:
 		for i, l := range p.limits() {
 			if l.rule() != local.ByLimit || l.validate("") != nil { // that is reported elsewhere
@@ -253,7 +251,7 @@ func (l *Limiter) lends(shares standing.Limits, n int64) bool {
 
 // sharesOf returns what standing shares have of a policy's limits, or nil.
 func sharesOf(p *local.Policy) standing.Limits {
-	if !p.Split || p.Rule != local.ByLimit {
+	if p.Parent == nil || p.Rule != local.ByLimit {
 		return nil
 	}
 	return p.Owner.(*resolvedLimit).shares

@@ -424,9 +424,6 @@ func TestInvalidStanding(t *testing.T) {
 		"must be StandingOff with Limit 4/s burst 100: it refills 4 tokens per period: must be at least 8": {
 			Limit: PerSecond(4).WithBurst(100), Also: []Limit{PerMinute(1000)}, Standing: StandingSplit,
 		},
-		"Standing is on: must be StandingOff with Shards: the limit of a key is split already": {
-			Limit: PerSecond(100), Shards: 2, Standing: StandingOn,
-		},
 		"Standing is standing 3: must be StandingOff, StandingSplit or StandingOn": {
 			Limit: PerSecond(100), Standing: 3,
 		},

@@ -166,8 +166,8 @@ func (g *Group) Stats() Stats {
 		l.mu.Unlock()
 	}
 	count := func(b *bucket) {
-		if n, ok := index[b.limiter().parent]; ok {
-			s := b.ownStats(b.Stats())
+		if n, ok := index[b.limiter()]; ok {
+			s := b.Stats()
 			sums[n].Add(s)
 			tops[n].add(now, b, s)
 		}
@@ -177,9 +177,6 @@ func (g *Group) Stats() Stats {
 	nodes := g.dispatch.Nodes()
 	empty := make([]int64, histogram.Buckets)
 	for i, l := range all {
-		if l.parent != l { // a shard's parent has its figures
-			continue
-		}
 		t := sums[i]
 		p := others[i]
 		p.Granted, p.Spent, p.Returned, p.Burnt, p.Held = t.Granted, t.Spent, t.Returned, t.Burnt, t.Held
@@ -193,11 +190,6 @@ func (g *Group) Stats() Stats {
 		p.Top = tops[i].list()
 		for _, n := range nodes {
 			p.Processes = max(p.Processes, n.Processes(l.place()))
-		}
-		if l.shards != nil {
-			for i := range p.Top {
-				p.Top[i].RetryAfter = l.retryOf(now, p.Top[i].Key)
-			}
 		}
 		s.Policies[l.name] = p
 	}

@@ -26,8 +26,8 @@ func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
 // while it waits: the Reason is [Canceled] if ctx is canceled meanwhile, or had ended before. There is no error to
 // handle: the Decision's Reason says what went wrong.
 //
-// The key may be any bytes, 1 to [MaxKeyLength] of them. n must be 1 to the burst: to 7/8 of it with Standing, and to
-// burst ÷ Shards with Shards.
+// The key may be any bytes, 1 to [MaxKeyLength] of them. n must be 1 to the burst: to 7/8 of it with
+// Standing.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision) {
 	l.take(ctx, key, n, nil, &d)
 	return d
@@ -41,7 +41,7 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *D
 		return
 	}
 	mode := l.mode.Load()
-	if mode&^(modeSharded|modeStanding) != 0 {
+	if mode&^modeStanding != 0 {
 		l.takeInMode(ctx, key, n, t, d)
 		return
 	}
@@ -52,26 +52,18 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *D
 	}
 	g := l.group
 	now := g.now()
-	if mode == modeStanding {
+	if mode != 0 {
 		l.takeStanding(ctx, now, key, n, t, d)
 		return
 	}
-	id := l.id(key)
-	if mode != 0 {
-		id = l.firstID(key)
-	}
-	b := g.find(now, id)
-	if mode != 0 && l.exceedsShard(b, key, n, d) {
-		l.countRequest(d, n)
-		return
-	}
+	b := g.find(now, l.id(key))
 	if t != nil {
 		t.setSource(b, local.FromLease)
 	}
 	left, ok, renew := b.Take(now, n)
 	if !ok {
 		if t == nil {
-			if mode == 0 && l.decideAtOnce(d, now, b, key, n) {
+			if l.decideAtOnce(d, now, b, key, n) {
 				return
 			}
 			t = &taking{limiter: l, key: key, cost: n, bucket: b}

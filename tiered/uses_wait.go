@@ -3,8 +3,6 @@ package tiered
 import (
 	"context"
 	"time"
-
-	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
 // maxSpread is the longest random delay of a caller that returned tokens. The tokens take that long to arrive in Redis.
@@ -95,7 +93,7 @@ func (w *usesWait) sleep(ctx context.Context, p *part, d *Decision) error {
 	}
 	for i := range w.request { // the share refused other parts too
 		if other := &w.request[i]; other != p && other.state == refused && other.d.Reason == ShareSpent {
-			w.at(ctx, other).notRefused(local.ShareSpent)
+			w.at(ctx, other).notRefused()
 		}
 	}
 	if w.request.has(taken) { // two callers may have refused each other: they must not collide again

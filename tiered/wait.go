@@ -181,7 +181,7 @@ func (c *queuedCaller) pause(d *Decision) (time.Duration, error) {
 		return 0, c.outOfTime(d)
 	}
 	if d.Reason == ShareSpent {
-		c.notRefused(local.ShareSpent)
+		c.notRefused()
 		return min(d.RetryAfter, maxSleepFallback), nil
 	}
 	g.queues.dropLate(c)
@@ -214,16 +214,16 @@ func (c *queuedCaller) late(retry time.Duration) error {
 }
 
 // notRefused undoes the count of a refusal by the share, because c goes on waiting.
-func (c *queuedCaller) notRefused(o local.Outcome) {
-	for !c.bucket().UndoRefusal(c.cost, 0, o) { // the bucket was evicted meanwhile
+func (c *queuedCaller) notRefused() {
+	for !c.bucket().ShareNotSpent(c.cost) { // the bucket was evicted meanwhile
 	}
 	c.limiter.addRequest(c.key, kind(ShareSpent), c.cost, -1)
 }
 
-// bucket returns the key's bucket; with shards, that of the first.
+// bucket returns the key's bucket.
 func (c *queuedCaller) bucket() *bucket {
 	g := c.limiter.group
-	return g.find(g.now(), c.limiter.firstID(c.key))
+	return g.find(g.now(), c.limiter.id(c.key))
 }
 
 // reportServed reports to the hook that c has its token. The token came with those of the first in the queue.

@@ -119,12 +119,8 @@ func (qs *waitQueues) enter(ctx context.Context, c *queuedCaller) event {
 }
 
 // lacksTime returns how long it takes until n tokens can be there, if that is after the deadline of c. Otherwise it
-// returns 0. known is false if too little is known to say. With shards it always returns 0, because each shard has a
-// level of its own.
+// returns 0. known is false if too little is known to say.
 func (c *queuedCaller) lacksTime(b *bucket, n int64) (retry time.Duration, known bool) {
-	if c.limiter.shards != nil {
-		return 0, true
-	}
 	now := c.limiter.group.now()
 	if g, shares := c.limiter.group, usableShares(b.Policy()); shares != nil && c.until > now {
 		n -= g.shares.By(now, c.until, g.cache.Hash(c.id), shares) // those before c take from the share too

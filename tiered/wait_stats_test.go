@@ -191,11 +191,11 @@ func TestWhoWaitsForTheShareIsNotRefused(t *testing.T) {
 	})
 }
 
-// With shards, and for several keys together, too.
+// Nor do those who wait for several keys together.
 func TestWhoWaitsElsewhereIsNotRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := several(t, newDistant(ms), nil,
-			Policy{Name: "sharded", Limit: PerSecond(20), Shards: 2}, Policy{Name: "user", Limit: PerSecond(10)})
+			Policy{Name: "api", Limit: PerSecond(20)}, Policy{Name: "user", Limit: PerSecond(10)})
 		var all sync.WaitGroup
 		for range 50 {
 			all.Go(func() {

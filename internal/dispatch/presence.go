@@ -41,8 +41,8 @@ func (d *Dispatcher) refreshPresence(ctx context.Context) {
 	}
 }
 
-// addAllNodes adds all nodes of the store after UseAllNodes. With shards, each process must be counted at the nodes of
-// all shards of a key, although it uses only two of them. While the store knows no node, it adds the node without a name,
+// addAllNodes adds all nodes of the store after UseAllNodes. A standing share decides over keys of all nodes, so each process
+// must be counted at all of them. While the store knows no node, it adds the node without a name,
 // which looks for them. A Cluster's list of nodes may lack one with few slots, but the table may be on it.
 func (d *Dispatcher) addAllNodes() {
 	if !d.allNodes.Load() {

@@ -206,11 +206,6 @@ func TestWords(t *testing.T) {
 			t.Errorf("%d: %s, want %s", n, got, want)
 		}
 	}
-	for k, want := range map[int]string{0: "", 1: "", 4: ", in 4 shards"} {
-		if got := shardsOf(tiered.Policy{Shards: k}); got != want {
-			t.Errorf("%d shards: %q, want %q", k, got, want)
-		}
-	}
 	p := page{Options: Options{ShowKeys: true}}
 	for key, want := range map[string]string{
 		"ann": "ann", `a"b`: `"a\"b"`,

@@ -69,7 +69,7 @@ func (p *page) view(every int) view {
 	for _, policy := range p.group.Policies() {
 		s := v.Stats.Policies[policy.Name]
 		r := row{
-			Name: policy.Name, Limit: limitOf(policy) + shardsOf(policy) + standingOf(policy, s, v.Standing), Shadow: policy.Shadow,
+			Name: policy.Name, Limit: limitOf(policy) + standingOf(policy, s, v.Standing), Shadow: policy.Shadow,
 			FailMode: policy.FailMode.String(),
 			Lease:    leaseOf(policy.Lease, s.Direct), PolicyStats: s,
 		}
@@ -136,14 +136,6 @@ func tokensPer(l tiered.Limit) string {
 		return "blocked"
 	}
 	return count(l.Tokens) + " per " + period(l.Per)
-}
-
-// shardsOf returns into how many shards each key is split, or "" if it is not.
-func shardsOf(p tiered.Policy) string {
-	if p.Shards < 2 {
-		return ""
-	}
-	return fmt.Sprintf(", in %d shards", p.Shards)
 }
 
 // standingOf returns which part of the standing shares this process has, or "" if the policy has none.

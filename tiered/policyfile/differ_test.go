@@ -51,7 +51,6 @@ policies:
     fail_mode: local
     standing: off
     shadow: false
-    shards: 1
     max_debt: 400
     lease:
       size: 2
@@ -108,7 +107,6 @@ func TestFilesThatDifferInOneField(t *testing.T) {
 		{"fail_mode: local", "fail_mode: closed", ""},
 		{"standing: off", "standing: split", stays},
 		{"shadow: false", "shadow: true", ""},
-		{"shards: 1", "shards: 2", stays},
 		{"max_debt: 400", "max_debt: 4_000", ""},
 		{"max_debt: 400", "max_debt: 4", "at least the burst"},
 		{"size: 2", "size: none", ""},

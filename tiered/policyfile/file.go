@@ -154,10 +154,6 @@ func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
 			p.Standing, _ = parsed(r, path, n, word(standings))
 		}),
 		set("shadow", "Shadow", flag(&p.Shadow)),
-		set("shards", "Shards", func(path string, n *yaml.Node) {
-			shards, _ := parsed(r, path, n, whole)
-			p.Shards = int(min(shards, 1<<30))
-		}),
 		set("max_debt", "MaxDebt", number(&p.MaxDebt)),
 		{"lease", func(path string, n *yaml.Node) {
 			r.mapping(path, n, []field{

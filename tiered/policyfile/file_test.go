@@ -54,7 +54,7 @@ func TestWholeFile(t *testing.T) {
 				FailMode: tiered.FailOpen, Shadow: true,
 			},
 			{Name: "mails", Limit: tiered.PerDay(3), Algorithm: tiered.FixedWindow, Calendar: true, FailMode: tiered.FailClosed},
-			{Name: "tenants", Limit: tiered.PerSecond(10000), Shards: 4, Lease: tiered.Lease{Size: tiered.NoLease}},
+			{Name: "tenants", Limit: tiered.PerSecond(10000), Lease: tiered.Lease{Size: tiered.NoLease}},
 		}
 		perKey := f.Policies[0].PerKey
 		f.Policies[0].PerKey = nil
@@ -102,7 +102,7 @@ policies:
     limit: 100/x
     burst: 3
     fail_mode: maybe
-    shards: many
+    max_debt: many
     lease: {size: 1, size: 2, period: soon}
   - name: a
     limit: 10/s
@@ -113,8 +113,8 @@ policies:
     standing: on
   - name: c
     limit: 10/s
-    shards: 2
-    keys: {vip: 1/s, "": 3/s}
+    algorithm: fixed window
+    keys: {vip: 1/h, "": 3/s}
   - name: d
     limit: [1]
   - 5
@@ -152,7 +152,7 @@ other: 1
 		`p.yaml:4:12: policies[0].limit: limit "100/x": "x" at position 5 must be s, min`,
 		`p.yaml:5:5: policies[0]: this field must be one of name, limit, also,`,
 		`p.yaml:6:16: policies[0].fail_mode: is "maybe": must be one of closed, local, open`,
-		`p.yaml:7:13: policies[0].shards: is "many": must be a whole number`,
+		`p.yaml:7:15: policies[0].max_debt: is "many": must be a whole number up to`,
 		`p.yaml:8:22: policies[0].lease.size is there twice: the first is in line 8`,
 		`p.yaml:8:39: policies[0].lease.period: is "soon": must be a time such as 250ms`,
 		`p.yaml:11:11: policies[1].also is "5/s": must be a list`,
@@ -161,7 +161,7 @@ other: 1
 		`p.yaml:14:5: policies[3]: Policy.Name is`,
 		`p.yaml:15:15: policies[3]: Policy.Standing is on`,
 		`p.yaml:19:22: policies[4].keys: a key has 0 bytes`,
-		`p.yaml:19:17: policies[4]: the limit of this key: Policy.Shards is 2: must be at most the burst`,
+		`p.yaml:19:17: policies[4]: the limit of this key: Policy.Limit.Per is 1h0m0s: must stay 1s`,
 		`p.yaml:21:12: policies[5].limit is a list: must be a text`,
 		`p.yaml:22:5: policies[6] is "5": must be a mapping`,
 		`p.yaml:25:15: policies[7]: Policy.Calendar is true`,
@@ -246,7 +246,7 @@ func TestBadFiles(t *testing.T) {
 		"conflicts with pattern":  "version: 1\npolicies: [{name: a, limit: 1/s}]\nhttp:\n" + route("/x/") + route("/x/"),
 		"must be another policy":  "version: 1\npolicies: [{name: a, limit: 1/s}]\nhttp: [{match: /, limits: [{policy: a, key: ip}, {policy: a, key: ip}]}]",
 		"control characters":      "version: 1\npolicies: [{name: \"a\x00\", limit: 1/s}]",
-		"the limit of this key: Policy.Limit.Per is 1h0m0s: must stay": "version: 1\npolicies: [{name: a, limit: 1/min, shards: 0, algorithm: fixed window, keys: {vip: 5/h}}]",
+		"the limit of this key: Policy.Limit.Per is 1h0m0s: must stay": "version: 1\npolicies: [{name: a, limit: 1/min, algorithm: fixed window, keys: {vip: 5/h}}]",
 		"the proxy \"10.0.0.1\"":        "version: 1\npolicies: [{name: a, limit: 1/s}]\nhttp: [{match: /, limits: [{policy: a, key: forwarded-for 10.0.0.1}]}]",
 		"hops \"99\": must be a number": "version: 1\npolicies: [{name: a, limit: 1/s}]\nhttp: [{match: /, limits: [{policy: a, key: hops 99}]}]",
 	} {

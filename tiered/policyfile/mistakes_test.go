@@ -27,8 +27,6 @@ var oneMistake = []struct{ good, bad string }{
 	{"fail_mode: local", "fail_mode: maybe"},
 	{"standing: off", "standing: maybe"},
 	{"shadow: false", "shadow: 1"},
-	{"shards: 2", "shards: many"},
-	{"shards: 2", "shards: -1"},
 	{"max_debt: 4000", "max_debt: -1"},
 	{"max_debt: 4000", "max_debt: many"},
 	{"size: 2", "size: many"},
@@ -36,7 +34,6 @@ var oneMistake = []struct{ good, bad string }{
 	{"period: 1s", "period: soon"},
 	{"period: 1s", "period: 9h"},
 	{"vip: 400/min", "vip: 4/x"},
-	{"vip: 400/min", "vip: 1/min"}, // less than a token for each shard
 	{"match: /a/{x}", "match: a/"},
 	{"match: /a/{x}", "match: /b"}, // as the other rule, and without its wildcard
 	{"preflights: limit", "preflights: maybe"},
@@ -66,7 +63,6 @@ policies:
     fail_mode: local
     standing: off
     shadow: false
-    shards: 2
     max_debt: 4000
     lease:
       size: 2
@@ -155,8 +151,6 @@ func TestNoMistakeHidesAnother(t *testing.T) {
 func follows(mistake, a, b string) bool {
 	is := func(bad string) bool { return a == bad || b == bad }
 	switch {
-	case strings.Contains(mistake, `the limit of this key`): // it depends on the shards
-		return is("shards: many") || is("shards: -1")
 	case strings.Contains(mistake, "must be a wildcard of match"): // the wildcards depend on the match
 		return is("match: a/") || is("match: /b")
 	case strings.Contains(mistake, "the cost is"): // what can be paid depends on the policy
@@ -173,7 +167,6 @@ func TestCostThatNobodyHas(t *testing.T) {
 		{"limit: 10/h burst 5", "6", "must be at most 5, because Policy.Limit.Burst is 5"},
 		{"limit: 10/h, also: [9/day]", "10", "must be at most 9, because Policy.Also[0].Tokens is 9"},
 		{"limit: 10/h, algorithm: fixed window", "11", "must be at most 10, because Policy.Limit.Tokens is 10"},
-		{"limit: 10/h, shards: 2", "6", "must be at most 5, because Policy.Limit.Tokens is 10 and Policy.Shards is 2"},
 		{"limit: 10/h, keys: {vip: 20/h}, prefixes: {v: 15/h}", "21", "must be at most 20, because Policy.Limit.Tokens is 20"},
 		{"limit: 10/h, keys: {vip: 20/h}", "20", ""},
 		{"limit: blocked, keys: {vip: 20/h}", "21", ""}, // it refuses on purpose

@@ -92,7 +92,6 @@ func TestSchema(t *testing.T) {
 		"version: 1\npolicies: [{name: a, limit: 1/s, burst: 3}]\n",
 		"version: 1\npolicies: [{name: a, limit: 1/s, algorithm: gcra}]\n",
 		"version: 1\npolicies: [{name: a, limit: 1/s, fail_mode: maybe}]\n",
-		"version: 1\npolicies: [{name: a, limit: 1/s, shards: many}]\n",
 		"version: 1\npolicies: [{name: a, limit: 1/s, max_debt: -1}]\n",
 		"version: 1\npolicies: [{name: a, limit: 1/s, shadow: 1}]\n",
 		"version: 1\npolicies: [{name: a, limit: 1/s, keys: {'': 1/s}}]\n",

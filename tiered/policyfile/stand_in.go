@@ -43,7 +43,6 @@ func standIns(p tiered.Policy, unread map[string]bool) []tiered.Policy {
 		func(p *tiered.Policy) { p.Algorithm = tiered.FixedWindow },
 		func(p *tiered.Policy) { p.Algorithm = tiered.SlidingLog },
 		func(p *tiered.Policy) { p.Algorithm = tiered.SlidingWindow })
-	in("Shards", func(p *tiered.Policy) { p.Shards = 0 }, func(p *tiered.Policy) { p.Shards = 2 })
 	in("Calendar", func(p *tiered.Policy) { p.Calendar = false })
 	in("FailMode", func(p *tiered.Policy) { p.FailMode = tiered.FailLocal })
 	in("Standing", func(p *tiered.Policy) { p.Standing = tiered.StandingOff })

@@ -89,7 +89,6 @@ func policyText(p tiered.Policy, keys []keyLimit) *yaml.Node {
 	add("fail_mode", yamlWord(wordFor(failModes, p.FailMode)), "")
 	add("standing", yamlWord(wordFor(standings, p.Standing)), "")
 	add("shadow", yamlWord(strconv.FormatBool(p.Shadow)), "")
-	add("shards", yamlNumber(int64(max(p.Shards, 1))), "")
 	if p.Algorithm == tiered.TokenBucket {
 		comment := ""
 		if p.MaxDebt == 0 {

@@ -27,7 +27,7 @@ func TestFileIsPrintedInFull(t *testing.T) {
 	printed := f.String()
 	for _, want := range []string{
 		"max_debt: 2000\n", "max_debt: 0 # one burst\n", "      mallory: blocked\n", "      internal-batch-: 10/s burst 20\n",
-		"standing: off\n", "shards: 1\n", "shards: 4\n", "calendar: true\n", "also: [5000/h]\n", "fail_mode: local\n",
+		"standing: off\n", "calendar: true\n", "also: [5000/h]\n", "fail_mode: local\n",
 		"lease: {size: 0, period: 250ms} # the size follows demand\n", "lease: {size: none, period: 250ms}\n",
 		"  # POST, any host, /api/mails/{tenant}, however the URL is spelled\n  - match: POST /api/mails/{tenant}\n",
 		"{policy: mails, key: [ip, path tenant], missing: together, cost: 2}\n", "missing: refuse, cost: 1}\n",
@@ -64,7 +64,7 @@ func same(t failer, f *policyfile.File) string {
 	}
 	plain := func(all []tiered.Policy) (same []string) {
 		for _, p := range all {
-			p.PerKey, p.Shards = nil, max(p.Shards, 1)
+			p.PerKey = nil
 			if p.Lease.Period == 0 && p.Algorithm != tiered.SlidingLog {
 				p.Lease.Period = tiered.DefaultPeriod
 			}
@@ -119,7 +119,6 @@ func TestWhatIsPrintedIsTheFile(t *testing.T) {
 			maybe("standing", of("on", "split"))
 			maybe("shadow", of(true))
 			maybe("calendar", of(true))
-			maybe("shards", of(1, 2))
 			maybe("max_debt", of(300_000))
 			maybe("also", of([]string{"5000/h"}, []string{"5000/h", "9000/3h burst 10000"}))
 			maybe("lease", of(map[string]any{"size": "none"}, map[string]any{"size": 1}, map[string]any{"period": "1m0.5s"},
@@ -150,7 +149,7 @@ func TestWhatIsPrintedIsTheFile(t *testing.T) {
 		}
 		var f *policyfile.File
 		for _, drop := range []string{
-			"", "also", "standing", "calendar", "lease", "max_debt", "keys", "prefixes", "shards", "algorithm", "cost",
+			"", "also", "standing", "calendar", "lease", "max_debt", "keys", "prefixes", "algorithm", "cost",
 		} {
 			delete(rule, drop)
 			for _, p := range file["policies"].([]any) {

@@ -86,7 +86,7 @@ func (l *Limiter) Fail() { l.store.Fail(errDown) }
 // Heal ends Fail. Redis decides again within about a second.
 func (l *Limiter) Heal() { l.store.Fail(nil) }
 
-// mostTakes is far more often than Exhaust takes tokens: each time it takes what the key has left, of one shard at least.
+// mostTakes is far more often than Exhaust takes tokens: each time it takes what the key has left.
 const mostTakes = 10_000
 
 // Exhaust takes all tokens that the key has now, in Redis and in this Limiter. The next request for it is refused, with

@@ -24,7 +24,6 @@ func each(t *testing.T, test func(t *testing.T, p tiered.Policy)) {
 		"sliding window": {Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingWindow},
 		"fixed window":   {Limit: tiered.PerMinute(10), Algorithm: tiered.FixedWindow},
 		"sliding log":    {Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingLog},
-		"shards":         {Limit: tiered.PerMinute(100), Shards: 2},
 		"standing":       {Limit: tiered.PerMinute(100), Standing: tiered.StandingOn},
 	} {
 		t.Run(name, func(t *testing.T) {

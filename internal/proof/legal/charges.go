@@ -230,7 +230,7 @@ func (b *history) level(at time.Duration) bool {
 // shares, if there are any, can be full.
 func (p *process) whole(policy int) bool {
 	w, x := p.player, p.player.plan.Policies[policy]
-	if w.plan.Class != Calm || w.plan.Processes > 1 || len(w.gone) > 0 || w.moved || x.Shards > 1 {
+	if w.plan.Class != Calm || w.plan.Processes > 1 || len(w.gone) > 0 || w.moved {
 		return false
 	}
 	if x.Standing == tiered.StandingOff {

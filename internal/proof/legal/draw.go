@@ -47,7 +47,7 @@ func (d *drawer) policy() tiered.Policy {
 	for {
 		p := tiered.Policy{
 			Name: "p", Algorithm: tiered.Algorithm(d.IntN(4)), FailMode: tiered.FailMode(d.IntN(3)),
-			Shards: pick(d, 0, 0, 0, 0, 2, 3, 64), Lease: d.lease(),
+			Lease: d.lease(),
 		}
 		p.Calendar = p.Algorithm == tiered.FixedWindow && d.one(2)
 		p.Limit = d.limit(p.Algorithm)

@@ -94,7 +94,7 @@ func (w *player) recover() {
 // judge compares what was admitted with the limits; mu is held.
 func (w *player) judge(b *history) {
 	if n, where := b.overUsed(w.plan.Processes); n > 0 && w.plan.Class == Calm && b.rules.Algorithm == tiered.TokenBucket &&
-		b.rules.Shards < 2 && len(b.rules.Also) == 0 {
+		len(b.rules.Also) == 0 {
 		w.faults = append(w.faults, Fault{"over", fmt.Sprintf("policy %d, key %d: %v too many used in %s", b.policy, b.key, n, where)})
 	}
 	for i, terms := range b.limits() {

@@ -111,9 +111,6 @@ func (b *history) executed(slot int, sent, now time.Duration, c *lua.Call, grant
 	if b.rules.Algorithm == tiered.FixedWindow {
 		b.phase = time.Duration(c.Phase) * time.Microsecond
 	}
-	if b.rules.Shards > 1 {
-		return // its other shards may not know the limit yet
-	}
 	if b.rules.Algorithm == tiered.TokenBucket {
 		b.outlasted(now, c)
 		return
@@ -406,14 +403,14 @@ func (b *history) within(terms []term, from, to time.Duration) float64 {
 func (b *history) fills(p *process) { b.fillers[p] = true }
 
 // filled reports whether a process may see a bucket that is fuller than it can know, because another process gave
-// tokens back or had another limit, or because another call of its own told a shard of a faster one.
+// tokens back or had another limit.
 func (b *history) filled(p *process) bool {
 	for other := range b.fillers {
 		if other != p {
 			return true
 		}
 	}
-	return (len(b.open) > 1 || b.rules.Shards > 1) && slices.ContainsFunc(b.terms, func(t term) bool { return t.Limit != b.terms[0].Limit })
+	return len(b.open) > 1 && slices.ContainsFunc(b.terms, func(t term) bool { return t.Limit != b.terms[0].Limit })
 }
 
 // left returns a lower bound of the tokens that must be there in the end. Returned tokens count at once, because
@@ -422,9 +419,6 @@ func (b *history) filled(p *process) bool {
 func (b *history) left(now time.Duration, burnt int64) int64 {
 	least := int64(math.MaxInt64)
 	lowered := slices.ContainsFunc(b.terms, func(t term) bool { return burst(t.Limit) < b.most() })
-	if b.rules.Shards > 1 && (lowered || len(b.rules.Also) > 0) {
-		return 0 // one shard may lack what another has too much of
-	}
 	if lowered && b.leased && slices.ContainsFunc(b.moves, func(m move) bool { return m.by < 0 }) {
 		return 0 // by a clock that was set back leases end later, and until then a smaller burst has no room for their tokens
 	}
@@ -483,9 +477,8 @@ func (b *history) leftOf(terms []term, now time.Duration) int64 {
 				}
 			}
 			cap, rate := smallest(at+1, next-1)
-			if b.rules.Shards > 1 || b.leased || len(b.moves) > 0 {
-				// A full shard refills no other, and a clock that was set back brings nothing for a while.
-				rate = 0
+			if b.leased || len(b.moves) > 0 {
+				rate = 0 // a clock that was set back brings nothing for a while
 			}
 			level = min(level+rate*float64(next-at), float64(cap))
 			at = next

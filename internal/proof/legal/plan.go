@@ -49,10 +49,6 @@ func (p Plan) Thinned() Plan {
 			s.N = s.N%20 + 5
 		}
 	}
-	p.Policies = slices.Clone(p.Policies)
-	for i := range p.Policies {
-		p.Policies[i].Shards = min(p.Policies[i].Shards, 3)
-	}
 	return p
 }
 
@@ -197,8 +193,8 @@ func (p Plan) String() string {
 		for _, l := range x.Also {
 			fmt.Fprintf(&b, " also %s", show(l))
 		}
-		fmt.Fprintf(&b, ", calendar %t, shards %d, %v, lease %+v, per key %t, standing shares %v\n",
-			x.Calendar, x.Shards, x.FailMode, x.Lease, p.Plans[i], x.Standing)
+		fmt.Fprintf(&b, ", calendar %t, %v, lease %+v, per key %t, standing shares %v\n",
+			x.Calendar, x.FailMode, x.Lease, p.Plans[i], x.Standing)
 	}
 	for i, s := range p.Steps {
 		fmt.Fprintf(&b, "%4d %v\n", i, s)

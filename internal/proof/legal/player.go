@@ -260,20 +260,10 @@ func (p *process) register() {
 func (w *player) names(bucket string, number int, key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i, x := range w.plan.Policies {
-		own := 1
-		if x.Shards > 1 {
-			own += x.Shards
+	for k := range keys {
+		if key == keyName(k) && number < len(w.histories) {
+			w.buckets[bucket] = w.histories[number][k]
 		}
-		if number -= own; number >= 0 {
-			continue
-		}
-		for k := range keys {
-			if key == keyName(k) {
-				w.buckets[bucket] = w.histories[i][k]
-			}
-		}
-		return
 	}
 }
 

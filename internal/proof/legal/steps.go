@@ -159,7 +159,6 @@ func (p *process) cost(s *Step) int64 {
 	if l == tiered.Unlimited() || l == tiered.Blocked() {
 		most = burst(p.player.plan.Policies[s.Which].Limit)
 	}
-	most /= int64(max(p.player.plan.Policies[s.Which].Shards, 1))
 	costs := [...]int64{1, 1, 1, 2, most / 4, most / 2, most, most, most * 9 / 10, most + 1}
 	return max(costs[s.N%len(costs)], 1)
 }
@@ -428,10 +427,8 @@ func (w *player) reset(p *process, policy, key int) {
 	w.line("reset: %v", err)
 	w.mu.Unlock()
 	if err != nil {
-		few := w.plan.Options.MaxKeys > 0 && w.plan.Options.MaxKeys < w.plan.Policies[policy].Shards
-		// With a small MaxKeys the shards evict each other. After a step of the clock it may be unknown whether
-		// Redis did it.
-		if w.plan.Class == Calm && !few && !w.moved {
+		// After a step of the clock it may be unknown whether Redis did it.
+		if w.plan.Class == Calm && !w.moved {
 			w.faultf("recovery", "Reset: %v", err)
 		}
 		return

@@ -14,7 +14,7 @@ func (d *drawer) forTwoPlans(p *Plan) bool { return p.Class == Calm }
 func (d *drawer) twoPlans(p *Plan) []Step {
 	which := d.IntN(len(p.Policies))
 	x := p.Policies[which]
-	if x.Algorithm != tiered.TokenBucket || len(x.Also) > 0 || x.Shards > 1 || x.Standing != tiered.StandingOff {
+	if x.Algorithm != tiered.TokenBucket || len(x.Also) > 0 || x.Standing != tiered.StandingOff {
 		return nil
 	}
 	other := d.another(x)
