@@ -32,7 +32,7 @@ func TestCloseAgain(t *testing.T) {
 				store.Fail(errors.New("refused"))
 				beside := make(chan error)
 				go func() { beside <- l.Close(context.Background()) }()
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 500*ms) // a lease lives for a second
 				defer cancel()
 				if err := l.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("the first Close returned %v", err)
