@@ -209,9 +209,10 @@ after, sooner = min(max(1, us), WHOLE), us > ttl and fills > MINUTE
 put('z', behind)
 put('s', format('%.17g', overflow))
 until_ = max(until_, latest)
+local settled = max(now, latest) -- what is out until then leaves room that fills only afterwards
 for i = 1, m do
   put(names[FIXED + i], format('%.17g', level[i]))
-  until_ = max(until_, min(now + ceil((most[i] - level[i]) * period[i] / refill[i]), WHOLE - 1))
+  until_ = max(until_, min(settled + ceil((most[i] - level[i]) * period[i] / refill[i]), WHOLE - 1))
 end
 put('x', until_)
 if changed or unknown or until_told or not exists then put('r', told) end

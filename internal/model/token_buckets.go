@@ -152,7 +152,7 @@ func (c *bucketsCall) store(s *step) (keep int64) {
 	for i, l := range c.limits {
 		b := &c.buckets[i]
 		c.levels[l.Period] = b.tokens
-		full := float64(s.now) + b.full(b.next.maxCap)
+		full := float64(max(s.now, s.latest)) + b.full(b.next.maxCap) // room that is out fills only afterwards
 		c.until = max(c.until, int64(min(full, float64(lua.Whole-1))))
 	}
 	ms := math.Ceil(float64(max(c.until, s.now)-s.server-s.behind)/1000) + 1000
