@@ -5,6 +5,8 @@ is used in the window that counted it, and what is counted never exceeds cap.
 
 KEYS[1]  a hash that only this script writes. Its name has the period, because another period would misread its count
   v  format mark 'fw2'      c  epoch      t  newest time      n  tokens counted in the window of t
+  f  time of the last reset in it, or the newest before the server's clock was set back, if any: what was counted by then
+     comes back no more
   and once a lease was granted:
   o  tokens that leases hold, ended ones too     w  sum of the leases' wants     a  leases that hold or want tokens
   e  end of the latest lease                     g  next sweep, 0 none
@@ -16,7 +18,7 @@ counts only in its own window. debt counts only in the window of since. reset: t
 leases that have not ended, under a deadline <= now + ttl like a refund. What ended leases held is spent by then, so it is
 forgotten, and nothing of it comes back. Flag 32 is set if a refund or reset lacks that deadline, and if a
 refund finds no key, one of another epoch, or a window before its own (the clock was set back). The count of an ended
-window is forgotten, so there is nothing to do for it, and no flag.
+window, or by a reset, is forgotten, so there is nothing to do for it, and no flag.
 
 A refused caller is told the window's edge or, while others hold tokens in leases, when these may be back: see lease.lua.
 
@@ -74,6 +76,7 @@ if fresh then count, wants, active, latest, sweep, escrow, lends, record = 0, 0,
 
 -- While a step back is waited out, the time of a reset may lie in the window before. It means the window that waits.
 local forgets = reset > 0 and once and window(now > server and now or min(reset, now)) == k
+local forgot = (forgets or stepped) and max(now, last) -- what was counted by then comes back no more
 local stop = min(now + ttl, edge)
 local promise, keeps, changed, expiring, rated = stop, true, false, false, false
 
@@ -89,7 +92,11 @@ if debt > 0 and window(since) == k then
   local more = min(max(0, debt - charged), max(0, cap - count))
   count, charged = count + more, charged + more
 end
-if refund > 0 and once and exists and epoch == born and window(at) == k then count = count - refund end
+if refund > 0 and once and exists and epoch == born and window(at) == k then
+  local before = forgot or tonumber(call('HGET', key, 'f') or 0)
+  if not whole(before) then before, damaged = 0, true end
+  if at > before then count = count - refund end
+end
 if forgets then count = min(count, escrow) end
 count = max(count, hold)
 
@@ -111,6 +118,7 @@ if fresh then
   call('UNLINK', key)
 end
 put('n', count)
+if forgot then put('f', forgot) end
 -- Until the window is over, or the last lease: after a step back that may be later.
 keep = ceil((max(edge, latest) - server) / 1000) + 1000
 

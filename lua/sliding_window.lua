@@ -19,6 +19,7 @@ KEYS[1]  a hash that only this script writes
   v  format mark 'sw3'      c  epoch      t  newest time
   z  how far the server's clock was set back: the key's time is the server's plus z
   x  until then something counts
+  f  time of the last reset: what was counted by then comes back no more
   u  the limits in use: <tag>,... of a single version; of several <tag>,...@<until>;... with until the time after which
      nothing of the version's last grant counts
   and per limit, tag = <period>x<span>:
@@ -34,7 +35,8 @@ later one, because what a lease spent counts from the settlement on. So a refund
 anything from its own on, then off the next. What stays counted stays longest. debt counts in the
 block of since: in this version's limits as far as they are not full, and in those of other versions in full. Refund
 and reset need a deadline <= now + ttl. A reset leaves what is out in leases that have not ended. Flag 32 is set if they
-lack the deadline, or if a refund finds no key or one of another epoch, but not if its block has left the window.
+lack the deadline, or if a refund finds no key or one of another epoch, but not if its block has left the window, or if a
+reset has forgotten it.
 
 Bounded work: at the edge of a block those that left the window are read and deleted, at most 2 * span per limit, or
 all fields once if a lease outlives its window. A refusal reads as many for its retry, and all fields while others hold
@@ -286,7 +288,11 @@ if forgets then
   end
   count(stop, hold)
 end
-if refund > 0 and once and exists and epoch == born then give_back(min(at, now), refund) end
+if refund > 0 and once and exists and epoch == born then
+  local before = forgets and now or tonumber(call('HGET', key, 'f') or 0)
+  if not whole(before) then before, damaged = 0, true end
+  if min(at, now) > before then give_back(min(at, now), refund) end
+end
 
 --@ refunds
 takes = exists and epoch == born
@@ -347,6 +353,7 @@ for i = 1, n do
   until_ = max(until_, (floor(max(now, latest) / period[i]) + span[i]) * period[i])
 end
 put('x', until_)
+if forgets then put('f', now) end
 keep = ceil((until_ - server - behind) / 1000) + 1000
 
 --@ clear

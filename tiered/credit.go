@@ -10,8 +10,9 @@ import (
 )
 
 // Reset fills the bucket of key, and this process' standing share of it. What was used is forgiven, and what is leased
-// stays leased. A known denial is dropped here at once, and in other processes within 5 s. Reset blocks for at most two
-// Options.Budget. nil means that Redis has done it. After an error it is unknown whether the bucket was reset.
+// stays leased. In a window a later Cancel gives back nothing of what was forgiven. A known denial is dropped here at once,
+// and in other processes within 5 s. Reset blocks for at most two Options.Budget. nil means that Redis has done it. After
+// an error it is unknown whether the bucket was reset.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if r := l.valid(key, 1); r != Granted {
 		return l.refusal(key, r).Err()

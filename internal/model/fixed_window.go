@@ -10,7 +10,8 @@ import (
 // fixedWindow is lua/fixed_window.lua in Go.
 type fixedWindow struct {
 	lending
-	count int64 // tokens used in the window that contains last
+	count  int64 // tokens used in the window that contains last
+	forgot int64 // time of the last reset or step back in it: what was counted by then comes back no more; 0 for none
 }
 
 // windowOf returns the number of the window that contains an instant.
@@ -45,7 +46,7 @@ func (w *fixedWindow) load(s *step) {
 		}
 	}
 	if s.exists && s.window(s.now) > s.window(s.last) && s.latest <= s.now {
-		w.count, w.lending = 0, lending{epoch: s.epoch, last: s.last}
+		w.count, w.forgot, w.lending = 0, 0, lending{epoch: s.epoch, last: s.last}
 	}
 	s.leaseEnd = min(s.now+s.TTL, s.edge())
 	s.maxPromise, s.keepsEnded = s.leaseEnd, true
@@ -69,11 +70,14 @@ func (w *fixedWindow) charge(s *step) {
 		w.count += charge
 		s.charged += charge
 	}
-	if s.Refund > 0 && s.safe && w.refunds(s, s.now) && s.window(s.At) == k {
-		w.count -= s.Refund
+	if s.forgets || s.stepped {
+		w.forgot = max(s.now, s.last)
 	}
 	if s.forgets {
 		w.count = min(w.count, s.escrow)
+	}
+	if s.Refund > 0 && s.safe && w.refunds(s, s.now) && s.window(s.At) == k && s.At > w.forgot {
+		w.count -= s.Refund
 	}
 	w.count = max(w.count, s.Hold)
 }
@@ -105,6 +109,9 @@ func (w *fixedWindow) store(s *step) (keep int64) {
 func (w *fixedWindow) fields() map[string]string {
 	f := w.lending.fields("ctowaeg")
 	f["v"], f["n"] = lua.FixedWindow.Mark(), decimal(w.count)
+	if w.forgot > 0 {
+		f["f"] = decimal(w.forgot)
+	}
 	return f
 }
 

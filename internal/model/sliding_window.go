@@ -13,6 +13,7 @@ import (
 type slidingWindow struct {
 	lending
 	until  int64 // until then something counts
+	forgot int64 // time of the last reset: what was counted by then comes back no more; 0 for none
 	use    []version
 	stored map[limitTag]blockCount // by limit, of all versions
 }
@@ -247,9 +248,10 @@ func (c *slidingCall) charge(s *step) {
 	}
 	if s.forgets {
 		c.clearAll(s)
+		c.forgot = s.now
 	}
-	if s.Refund > 0 && s.safe && c.refunds(s, s.now) {
-		c.giveBack(s, min(s.At, s.now), s.Refund)
+	if at := min(s.At, s.now); s.Refund > 0 && s.safe && c.refunds(s, s.now) && at > c.forgot {
+		c.giveBack(s, at, s.Refund)
 	}
 }
 
@@ -349,6 +351,9 @@ func (c *slidingCall) store(s *step) (keep int64) {
 func (k *slidingWindow) fields() map[string]string {
 	f := k.lending.fields("ctzowage")
 	f["v"], f["x"], f["u"] = lua.SlidingWindow.Mark(), decimal(k.until), versionsText(k.use)
+	if k.forgot > 0 {
+		f["f"] = decimal(k.forgot)
+	}
 	for tag, c := range k.stored {
 		f[tag.String()] = decimal(c.total)
 		for b, n := range c.blocks {

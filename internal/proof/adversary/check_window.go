@@ -9,29 +9,19 @@ import (
 )
 
 // windowReset forgets what was counted before a reset. Windows count, so a refund undoes an admission, and no
-// refill pays for anything. A reset deletes the counts. A count that is below 0, because a refund came after an
-// earlier reset, stays.
+// refill pays for anything. A reset deletes the counts, and what they counted comes back no more.
 func windowReset(w *World) {
 	w.forgotten = len(w.admissions.events)
 	for _, l := range w.limits {
-		used := int64(0)
-		for _, e := range w.admissions.events[l.from:] {
-			if e.segment == w.segment {
-				used += e.tokens
-			}
-		}
-		if used >= 0 {
-			l.from = len(w.admissions.events)
-		}
+		l.from = len(w.admissions.events)
 	}
 }
 
-// giveBack takes a refund off the admissions. A refund from before a reset comes off those after it.
+// giveBack takes a refund off the admissions. One from before a reset is forgotten already.
 func (w *World) giveBack(r refund) {
-	if r.event < w.forgotten {
-		r.event = w.newEvent()
+	if r.event >= w.forgotten {
+		w.admit(r.event, -r.n)
 	}
-	w.admit(r.event, -r.n)
 }
 
 // windowCounted checks that the store counts what a limit has in use. Limits to which something was conceded are
