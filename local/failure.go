@@ -54,7 +54,8 @@ func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 		return b.next(now)
 	}
 	b.pending.again = true
-	b.unanswered(c)
+	b.view.unanswered(c)
+	b.lease.unanswered(c)
 	if c.returning {
 		b.upkeep = returning
 	}
@@ -75,7 +76,8 @@ func (b *Bucket) Rejected(now time.Duration, seq int64) (e Effect, forgiven int6
 	if !ok {
 		return Effect{}, 0
 	}
-	b.unanswered(c)
+	b.view.unanswered(c)
+	b.lease.unanswered(c)
 	carried := c.credits == 0 && c.Ret+c.Refund+c.settledNow+c.Debt > 0
 	c.Refund, c.Given = 0, 0 // burnt
 	if b.lease != nil && (b.retired() || b.view.failures+1 >= retries) {
@@ -147,7 +149,8 @@ func (b *Bucket) Drop(now time.Duration) Effect {
 
 // fail ends a call without an answer. outcome is for those who wait for tokens.
 func (b *Bucket) fail(now time.Duration, c Call, outcome Outcome) {
-	b.unanswered(c)
+	b.view.unanswered(c)
+	b.lease.unanswered(c)
 	b.forgive()
 	b.pending.stopRepeating()
 	b.view.failures = min(b.view.failures+1, maxFailures)
@@ -158,16 +161,6 @@ func (b *Bucket) fail(now time.Duration, c Call, outcome Outcome) {
 	b.needLease().pause(now + b.Policy().between(0.5, 1, max(longest, minIdle)))
 	b.pending.failAll(&b.hot, now, Verdict{Outcome: outcome, Left: b.remaining(b.lease.live(now))})
 	b.deliver()
-}
-
-// unanswered gives up the refund of a call: it counts at most once, so it is not sent again.
-func (b *Bucket) unanswered(c Call) {
-	if c.Ret+c.Refund+c.settledNow > 0 || c.credits > 0 { // it may have been executed
-		b.view.bound(doubtful)
-	}
-	if own := c.Refund - c.Given; own > 0 { // what settles a log states a cost, and is repeated
-		b.lease.ledger.burnRefund(own)
-	}
 }
 
 // forgive drops debt and refund of a retired bucket that could not be sent with its return. They are worth one try, or

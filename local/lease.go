@@ -205,6 +205,13 @@ func (l *leaseState) pause(until time.Duration) {
 	l.renewFrom(until)
 }
 
+// unanswered gives up the refund of a call: it counts at most once, so it is not sent again.
+func (l *leaseState) unanswered(c Call) {
+	if own := c.Refund - c.Given; own > 0 { // what settles a log states a cost, and is repeated
+		l.ledger.burnRefund(own)
+	}
+}
+
 // giveUp forgives the debt, which it reports, and burns the refund.
 func (l *leaseState) giveUp(m FailMode, w *windowState) (forgiven int64) {
 	if l == nil {

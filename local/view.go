@@ -50,6 +50,13 @@ func certaintyOf(c Call, r lua.Reply) certainty {
 	return roundedDown
 }
 
+// unanswered notes that a call that may have given something back may have been executed.
+func (v *view) unanswered(c Call) {
+	if c.Ret+c.Refund+c.settledNow > 0 || c.credits > 0 {
+		v.bound(doubtful)
+	}
+}
+
 // takeProbe reports whether a probe is wanted, and notes that it is made.
 func (v *view) takeProbe() bool {
 	wanted := v.probe == probeNow
