@@ -192,16 +192,6 @@ func (b *Bucket) owe(at time.Duration, n, certain int64) {
 	}
 }
 
-// Charged reports the tokens of charges that Redis is not known to have heard of.
-func (b *Bucket) Charged() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.lease == nil {
-		return 0
-	}
-	return b.lease.outage.debt.certain
-}
-
 // Peek reports what is known here: the tokens held, and the level in Redis by the last reply and the refill since.
 func (b *Bucket) Peek(now time.Duration) (held, level int64) {
 	b.mu.Lock()

@@ -94,29 +94,10 @@ func (b *Bucket) Fallback(now time.Duration, n, fleet int64) Verdict {
 	return Verdict{Outcome: Shared, Left: b.remaining(b.lease.live(now))}
 }
 
-// PeekFallback decides like Fallback, but takes nothing if that would admit. It counts what it refuses.
-func (b *Bucket) PeekFallback(now time.Duration, n, fleet int64) Verdict {
+// ForeseeFallback decides like Fallback, but takes nothing. count says that it counts what it refuses.
+func (b *Bucket) ForeseeFallback(now time.Duration, n, fleet int64, count bool) Verdict {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	v := b.foreseeFallback(now, n, fleet)
-	switch v.Outcome {
-	case Failed:
-		b.needLease().outage.unbooked.Add(n)
-	case ShareSpent:
-		b.needLease().outage.unbooked.Add(n)
-		b.refused.Add(n)
-	}
-	return v
-}
-
-// ForeseeFallback decides like Fallback. It takes nothing, and counts nothing.
-func (b *Bucket) ForeseeFallback(now time.Duration, n, fleet int64) Verdict {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.foreseeFallback(now, n, fleet)
-}
-
-func (b *Bucket) foreseeFallback(now time.Duration, n, fleet int64) Verdict {
 	if b.life == closed || !b.Policy().decides(n) {
 		return Verdict{Outcome: Outdated}
 	}
@@ -124,19 +105,27 @@ func (b *Bucket) foreseeFallback(now time.Duration, n, fleet int64) Verdict {
 	if b.pending.count() == 0 && held >= n {
 		return Verdict{Outcome: Admitted, Left: b.remaining(held)}
 	}
-	switch b.Policy().FailMode {
-	case FailOpen:
+	mode := b.Policy().FailMode
+	if mode == FailOpen {
 		return Verdict{Outcome: Opened, Left: b.remaining(held)}
-	case FailClosed:
-		return Verdict{Outcome: Failed, Left: held}
 	}
-	b.setFleet(now, fleet)
-	b.account(now)
-	if b.fallback.tokens(now) >= float64(n) {
-		return Verdict{Outcome: Shared, Left: b.remaining(held)}
+	v := Verdict{Outcome: Failed, Left: held}
+	if mode == FailLocal {
+		b.setFleet(now, fleet)
+		b.account(now)
+		if b.fallback.tokens(now) >= float64(n) {
+			return Verdict{Outcome: Shared, Left: b.remaining(held)}
+		}
+		v.Outcome = ShareSpent
+		v.Left, v.Retry = b.fallback.lacks(now, n)
 	}
-	left, retry := b.fallback.lacks(now, n)
-	return Verdict{Outcome: ShareSpent, Left: left, Retry: retry}
+	if count {
+		b.needLease().outage.unbooked.Add(n)
+	}
+	if count && mode == FailLocal {
+		b.refused.Add(n)
+	}
+	return v
 }
 
 // ShareNotSpent takes back that the fallback refused n tokens, because the caller waits and asks again. It reports false,

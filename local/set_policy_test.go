@@ -12,7 +12,7 @@ func TestForeseeTakesNothing(t *testing.T) {
 		r := newRig(t, Policy{Cap: 10, Tokens: 1, FailMode: mode})
 		for range 5 {
 			want := map[FailMode]Outcome{FailLocal: Shared, FailOpen: Opened, FailClosed: Failed}[mode]
-			if v := r.b.PeekFallback(r.now, 10, 1); v.Outcome != want {
+			if v := r.b.ForeseeFallback(r.now, 10, 1, true); v.Outcome != want {
 				t.Fatalf("mode %d: %+v, want %d", mode, v, want)
 			}
 		}
@@ -24,7 +24,7 @@ func TestForeseeTakesNothing(t *testing.T) {
 	if v := r.b.Fallback(r.now, 7, 1); v.Outcome != Shared {
 		t.Fatalf("%+v", v)
 	}
-	if v := r.b.PeekFallback(r.now, 4, 1); v.Outcome != ShareSpent || v.Left != 3 || v.Retry <= 0 {
+	if v := r.b.ForeseeFallback(r.now, 4, 1, true); v.Outcome != ShareSpent || v.Left != 3 || v.Retry <= 0 {
 		t.Errorf("%+v, want to be refused", v)
 	}
 	if v := r.b.Fallback(r.now, 3, 1); v.Outcome != Shared {

@@ -81,7 +81,7 @@ func (l *Limiter) foreseeOnce(ctx context.Context, until time.Duration, b *bucke
 // foreseeFallback writes the Decision of the fail mode.
 func (b *bucket) foreseeFallback(d *Decision, now time.Duration, key string, n int64) bool {
 	l, p, id := b.limiter(), b.Policy(), b.ID()
-	v := b.ForeseeFallback(now, n, l.group.fleetOf(b))
+	v := b.ForeseeFallback(now, n, l.group.fleetOf(b), false)
 	if v.Outcome == local.Outdated {
 		return false
 	}

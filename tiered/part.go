@@ -99,7 +99,7 @@ func (p *part) denied(b *bucket) (local.Verdict, bool) {
 // foresee refuses the part if the fail mode would. It takes nothing.
 func (p *part) foresee() {
 	for {
-		v := p.bucket.PeekFallback(p.now, p.cost, p.limiter.group.fleetOf(p.bucket))
+		v := p.bucket.ForeseeFallback(p.now, p.cost, p.limiter.group.fleetOf(p.bucket), true)
 		switch v.Outcome {
 		case local.Outdated:
 			if p.findAgain(local.FromShare) {
