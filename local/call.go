@@ -41,7 +41,6 @@ type Call struct {
 	certain    int64 // part of Debt that no refill pays
 	credits    int   // how many of the credits that wait it carries out
 	returning  bool  // it gives everything back
-	quiet      bool  // see UnderWay
 	forWaiters bool  // everybody it is for waits and asks again
 
 	settles    *Stamp // the entry of a log that To is for
@@ -187,7 +186,6 @@ func (b *Bucket) size(now, trip time.Duration) sizing {
 // UnderWay is what the owner may ask of the call under way.
 type UnderWay struct {
 	Charged int64 // tokens of charges that it reports
-	Quiet   bool  // it is made for nobody but waiters that are Quiet: then nobody is to be told of it
 	Leased  bool  // a lease lives. If a reply says that its record is not there, Redis has lost writes
 }
 
@@ -199,5 +197,5 @@ func (b *Bucket) UnderWay(now time.Duration, seq int64) UnderWay {
 		return UnderWay{}
 	}
 	c := &b.pending.call
-	return UnderWay{c.certain, c.quiet, b.lease.lives(now)}
+	return UnderWay{c.certain, b.lease.lives(now)}
 }

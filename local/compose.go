@@ -238,7 +238,6 @@ func (c *composer) settle(made bool) bool {
 func (c *composer) state() {
 	call, b := &c.call, c.b
 	call.Seq, call.Bucket, call.Phase = c.Seq, c.Bucket, c.Phase
-	call.quiet = b.pending.quiet(call.credits)
 	call.Fleet = c.Fleet
 	if call.TTL = call.ttl.Microseconds(); c.Clock {
 		call.Deadline = c.Server + (call.wanted - c.now).Microseconds()

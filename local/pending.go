@@ -264,23 +264,3 @@ func (p *pending) addMore(cost int64, policy *Policy) int64 {
 	}
 	return cost
 }
-
-// quiet reports whether a call is made for waiters that are Quiet and nobody else. With credits it is made for these.
-func (p *pending) quiet(credits int) (quiet bool) {
-	if credits > 0 {
-		for _, w := range p.credits[:credits] {
-			if !w.Quiet {
-				return false
-			}
-		}
-		return true
-	}
-	for w := range p.waiting() {
-		if w.asked {
-			if quiet = w.Quiet; !quiet {
-				return false
-			}
-		}
-	}
-	return quiet
-}

@@ -27,8 +27,7 @@ type Verdict struct {
 
 // Waiter is a request that waits for a reply. It may be used again once it has its verdict or has left, and C is empty.
 type Waiter struct {
-	C     chan Verdict // capacity 1: a verdict never blocks the bucket
-	Quiet bool         // see UnderWay. Set it before use
+	C chan Verdict // capacity 1: a verdict never blocks the bucket
 
 	// AskAgain says that the caller waits and asks again when it is refused. Such a waiter sets no hold-off, and its
 	// refusals count neither as refused nor as demand. The owner sets it before Ask, and More.

@@ -140,7 +140,7 @@ func (b *bucket) Finish(n *dispatch.Node, now time.Duration, call *lua.Call, sen
 		if b.wasLost(now, n, call, r.Reply) {
 			b.reportLoss(n)
 		}
-		if t := l.group.trace; t.hooks.Lease != nil && !b.UnderWay(now, seq).Quiet {
+		if t := l.group.trace; t.hooks.Lease != nil {
 			t.lease(LeaseEvent{
 				Node: string(n.ID()), Policy: l.name, Key: b.key(),
 				Direct: call.Lease == "", Asked: call.Want, Granted: r.Reply.Grant, Held: call.Hold,
@@ -174,7 +174,7 @@ func refunded(c *lua.Call, r lua.Reply) int64 {
 // reportError reports a call that failed to the hooks.
 func (b *bucket) reportError(n *dispatch.Node, now time.Duration, call *lua.Call, err error, class string) {
 	l := b.limiter()
-	if t := l.group.trace; t.hooks.Error != nil && !b.UnderWay(now, call.Seq).Quiet {
+	if t := l.group.trace; t.hooks.Error != nil {
 		t.failure(ErrorEvent{
 			Node: string(n.ID()), Policy: l.name, Key: b.key(), Err: err, Class: class, Asked: call.Want,
 		})

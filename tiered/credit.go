@@ -169,7 +169,6 @@ func (l *Limiter) give(ctx context.Context, id local.ID, key string, n int64) lo
 		return local.Admitted
 	}
 	w := local.NewWaiter()
-	w.Quiet = g.trace.inHook()
 	v, effect := b.Credit(w, n)
 	b.apply(now, effect)
 	if v.Outcome != local.Waiting {

@@ -301,9 +301,8 @@ func (g *Group) Ping(ctx context.Context) error {
 // does as in an outage. Close the Group after the last request: after Close each share begins full again, so more than
 // the limit may be admitted.
 //
-// If a hook of Options.Trace or the Logger's handler calls Close, Close does not wait for the hooks and the Logger.
-// Their goroutines end when the hook has returned and all earlier events are delivered. A hook that calls Close must
-// call it directly. If it starts another goroutine for that and waits for it, it waits until ctx ends.
+// Close waits until the hooks of Options.Trace and the handler of the Logger have returned and all events are delivered. So
+// neither may call it: it would wait for itself, until ctx ends, and for ever if ctx does not end.
 func (g *Group) Close(ctx context.Context) error {
 	if g.isZero() {
 		return errZeroGroup
@@ -327,13 +326,10 @@ func (g *Group) Close(ctx context.Context) error {
 			close(g.callsEnded)
 		}()
 	})
-	called := g.trace.goroutine.isCurrent() || g.journal.isCurrent() // if so, this goroutine would wait for itself
 	ended := make(chan struct{})
 	go func() {
 		<-g.callsEnded
-		if !called {
-			g.callbacks.Wait()
-		}
+		g.callbacks.Wait()
 		close(ended)
 	}()
 	select {

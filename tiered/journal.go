@@ -23,10 +23,9 @@ const (
 // decision nor a hook, and a blocked hook delays no line. A nil journal writes nothing. All methods may be called
 // concurrently.
 type journal struct {
-	logger    *slog.Logger
-	group     *Group
-	goroutine callbackGoroutine
-	wake      chan struct{} // capacity 1: there is something to do, or to do earlier
+	logger *slog.Logger
+	group  *Group
+	wake   chan struct{} // capacity 1: there is something to do, or to do earlier
 
 	mu      sync.Mutex
 	entries []entry
@@ -159,11 +158,8 @@ func (j *journal) run(ctx context.Context) {
 // do survives a Logger that panics: there is nowhere to report it.
 func (j *journal) do(e entry) {
 	defer func() { _ = recover() }()
-	j.goroutine.call(e.do)
+	e.do()
 }
-
-// isCurrent reports whether the current goroutine runs within the Logger.
-func (j *journal) isCurrent() bool { return j != nil && j.goroutine.isCurrent() }
 
 // take removes and returns the entries that are due, or all, in the order of their arrival. It also returns the
 // time until the earliest of the rest.

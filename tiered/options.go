@@ -49,8 +49,8 @@ type Options struct {
 	Trace *Trace
 
 	// Logger receives state changes, one line each, and nothing per request. docs/runbook.md lists the lines. It
-	// is called on a goroutine of the Group. nil means slog.Default() at the time of NewGroup;
-	// slog.New(slog.DiscardHandler) is silence.
+	// is called on a goroutine of the Group, and must not close the Group. nil means slog.Default() at the time of
+	// NewGroup; slog.New(slog.DiscardHandler) is silence.
 	Logger *slog.Logger
 }
 

@@ -14,8 +14,9 @@ import (
 // in Stats.TraceDropped. If a hook panics, that event is lost, and the log says where the hook panicked. It does not say
 // with what value, because that may contain a key.
 //
-// A hook may use the Group, and close it. If a hook asks a Limiter on its own goroutine, the hooks get no event of
-// that decision, nor of the calls that it causes. Otherwise they would cause events for ever.
+// A hook must not ask a Limiter of the Group, because that is an event too: the hooks would be called for ever. And it must
+// not close the Group, because Close waits for the hooks to return, and so until its context ends. Have another goroutine
+// do either, and do not wait for it. Group.Stats may be called.
 type Trace struct {
 	Decision func(Decision)   // every decision, for about 0.3 µs each. A request over several keys is one, and so is a wait
 	Lease    func(LeaseEvent) // every call for a bucket that Redis accepted
@@ -100,12 +101,11 @@ const traceQueue = 1024
 
 // tracer passes events to the hooks. They may be slow and must not delay a decision.
 type tracer struct {
-	hooks     Trace
-	events    chan func()
-	goroutine callbackGoroutine
-	recent    recent // for Stats, with or without hooks
-	dropped   atomic.Int64
-	panics    atomic.Int64
+	hooks   Trace
+	events  chan func()
+	recent  recent // for Stats, with or without hooks
+	dropped atomic.Int64
+	panics  atomic.Int64
 }
 
 func newTracer(hooks *Trace) *tracer {
@@ -126,14 +126,7 @@ func (t *tracer) put(event func()) {
 
 // decision is called only if there is a hook: without one, a decision must not pay for a copy.
 func (t *tracer) decision(d Decision) {
-	if !t.goroutine.isCurrent() {
-		t.put(func() { t.hooks.Decision(d) })
-	}
-}
-
-// inHook reports whether a hook receives calls to Redis, and a hook causes the one that is made now.
-func (t *tracer) inHook() bool {
-	return (t.hooks.Lease != nil || t.hooks.Error != nil) && t.goroutine.isCurrent()
+	t.put(func() { t.hooks.Decision(d) })
 }
 
 // lease is called only if there is a hook.
@@ -154,7 +147,7 @@ func (t *tracer) failure(e ErrorEvent) {
 }
 
 func (t *tracer) wait(e WaitEvent) {
-	if t.hooks.Wait != nil && !t.goroutine.isCurrent() {
+	if t.hooks.Wait != nil {
 		t.put(func() { t.hooks.Wait(e) })
 	}
 }
@@ -205,7 +198,7 @@ func (t *tracer) run(ctx context.Context, panicked func(any)) {
 				panicked(v)
 			}
 		}()
-		t.goroutine.call(event)
+		event()
 	}
 	for {
 		select {

@@ -24,7 +24,7 @@ func newWaiter() any {
 // waiter returns a waiter from the pool.
 func (g *Group) waiter() *waiter {
 	w := g.waiters.Get().(*waiter)
-	w.Quiet, w.AskAgain, w.More, w.MoreGranted, w.Short = g.trace.inHook(), false, 0, 0, false
+	w.AskAgain, w.More, w.MoreGranted, w.Short = false, 0, 0, false
 	return w
 }
 

@@ -148,8 +148,7 @@ func TestSameSeedSamePlan(t *testing.T) {
 	others := 0
 	for seed := range uint64(seeds) {
 		a, b := legal.Draw(seed), legal.Draw(seed)
-		a.Hook, b.Hook = false, false // a hook has its own goroutine
-		a.Nodes, b.Nodes = 0, 0       // each node has its own goroutines
+		a.Nodes, b.Nodes = 0, 0 // each node has its own goroutines
 		if a.String() != b.String() {
 			t.Fatalf("seed %d is two plans", seed)
 		}

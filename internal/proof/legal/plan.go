@@ -30,7 +30,6 @@ type Plan struct {
 	Plans     []bool          // whether a policy has PerKey
 	Trip      time.Duration   // of a message, both ways
 	Repeats   bool            // messages may arrive twice; then the clock is not set back: a refund may count once more
-	Hook      bool            // the Decision hook makes decisions of the same Group
 	Single    bool            // no request is over several keys or waits, so that all refusals are known
 	Warm      time.Duration   // before the first step
 	Books     bool            // at the end a new process reads what is left; otherwise an operator resets
@@ -55,7 +54,7 @@ func (p Plan) Thinned() Plan {
 // InRealTime returns a thinned plan that takes some seconds of real time.
 func (p Plan) InRealTime() Plan {
 	p = p.Thinned()
-	p.Real, p.Hook, p.Warm = true, false, 0
+	p.Real, p.Warm = true, 0
 	if p.Class == Calm {
 		p.Class = Rough
 	}
@@ -185,9 +184,9 @@ func show(l tiered.Limit) string {
 func (p Plan) String() string {
 	var b strings.Builder
 	o := p.Options
-	fmt.Fprintf(&b, "seed %d: %s, %d processes, warm for %v, trip %v, budget %v, timeout %v, max keys %d, processes known %d, repeats %t, hook %t, books %t, single %t, nodes %d\n",
+	fmt.Fprintf(&b, "seed %d: %s, %d processes, warm for %v, trip %v, budget %v, timeout %v, max keys %d, processes known %d, repeats %t, books %t, single %t, nodes %d\n",
 		p.Seed, [...]string{"calm", "rough", "accidents"}[p.Class], p.Processes, p.Warm, p.Trip, o.Budget, o.Timeout, o.MaxKeys,
-		o.Processes, p.Repeats, p.Hook, p.Books, p.Single, p.Nodes)
+		o.Processes, p.Repeats, p.Books, p.Single, p.Nodes)
 	for i, x := range p.Policies {
 		fmt.Fprintf(&b, "policy %d: %v, %s", i, x.Algorithm, show(x.Limit))
 		for _, l := range x.Also {
@@ -207,7 +206,7 @@ func Draw(seed uint64) Plan {
 	d := drawer{rand.New(rand.NewPCG(seed, 17))}
 	p := Plan{
 		Seed: seed, Class: pick(&d, Calm, Calm, Calm, Rough, Rough, Accidents), Processes: pick(&d, 1, 1, 2, 2, 3),
-		Books: d.one(2), Repeats: d.one(4), Hook: d.one(16), Single: d.one(4),
+		Books: d.one(2), Repeats: d.one(4), Single: d.one(4),
 	}
 	p.Options = tiered.Options{
 		Budget:  pick(&d, 0, 0, 5*time.Millisecond, 100*time.Millisecond),

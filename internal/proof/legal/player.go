@@ -39,8 +39,7 @@ type player struct {
 	moved, ahead    bool                  // the clock was set; the clock was set ahead
 	reloaded        map[int]time.Duration // when a process last began or ended to be without a policy, by policy
 	lanes           time.Duration         // of requests in the background, so far
-	hooks, asked    int
-	lent            map[string]*lent // by bucket
+	lent            map[string]*lent      // by bucket
 	faults          []Fault
 	narrated        bool
 	story           strings.Builder
@@ -198,9 +197,6 @@ func (w *player) start(slot int, n network, change func(i int, x *tiered.Policy)
 	o := w.plan.Options
 	o.Random, o.Logger = p.wire.Random, slog.New(slog.DiscardHandler)
 	o.Trace = &tiered.Trace{Fault: p.alarm, Standing: p.agree}
-	if w.plan.Hook {
-		o.Trace.Decision = p.hook
-	}
 	var err error
 	if p.group, err = tiered.NewGroup(p.wire, &o); err != nil {
 		panic(fmt.Sprintf("legal: %v", err))
@@ -304,20 +300,6 @@ func (w *wire) slot() int {
 	return -1
 }
 
-// hook makes a decision in a hook.
-func (p *process) hook(tiered.Decision) {
-	w := p.player
-	w.mu.Lock()
-	w.hooks++
-	over := w.hooks > 20*w.asked+1000
-	w.mu.Unlock()
-	if over {
-		return
-	}
-	w.enter(time.Duration(950 + p.slot))
-	p.limiters[0].Allow(context.Background(), "told")
-}
-
 // alarm checks a report of a lost bucket. A process cannot know what others gave back, nor that they had a larger
 // limit. A bucket that was filled so, and then expired, may look lost. So may a fixed window that ends at another
 // time because the clock was set.
@@ -389,12 +371,12 @@ func (p *process) audit(left bool) {
 		w.mu.Lock()
 		c := p.counts[i]
 		w.mu.Unlock()
-		if r := y.Requests; !w.plan.Hook && !c.parts && (r.Admitted() != c.admitted || !c.unsure && (r.Refused() != c.refused ||
+		if r := y.Requests; !c.parts && (r.Admitted() != c.admitted || !c.unsure && (r.Refused() != c.refused ||
 			r.GrantedByRedis+r.LimitedByRedis != c.byRedis)) {
 			w.faultf("requests", "policy %d counts %+v, and there were %+v", i, r, c)
 		}
 		alone, sum := y.Shared+y.Open, y.Spent+y.Standing+y.Refunded+y.Charged+y.Shared+y.Open+y.Unlimited
-		if !w.plan.Hook && !c.vague && (!c.dearer || y.Unlimited == 0) && (sum != c.tokens || !c.unsure && !c.parts && alone != c.alone) {
+		if !c.vague && (!c.dearer || y.Unlimited == 0) && (sum != c.tokens || !c.unsure && !c.parts && alone != c.alone) {
 			w.faultf("requests", "policy %d counts %d tokens, %d by fail modes, of %d, %d: %+v", i, sum, alone, c.tokens, c.alone, y)
 		}
 		if alone == 0 && y.Settled != 0 {

@@ -196,7 +196,6 @@ func (p *process) ask(lane time.Duration, policy, key int, cost int64, reserve b
 // decided records a decision over one key, and returns what was admitted; mu is held.
 func (p *process) decided(policy, key int, cost int64, before, after time.Duration, d *tiered.Decision) []part {
 	w := p.player
-	w.asked++
 	p.counts[policy].count(d, cost)
 	w.line("process %d policy %d key %d cost %d: %v %v %d", p.slot, policy, key, cost, d.Reason, d.Tier, d.Remaining)
 	w.unavailable(d)
@@ -293,7 +292,6 @@ func (p *process) together(s *Step, reserve bool) {
 	after, d := w.now(), r.Decision
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.asked++
 	w.line("process %d together: %v %v", p.slot, d.Reason, d.Tier)
 	w.unavailable(&d)
 	w.inTime(before, after)
