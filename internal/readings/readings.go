@@ -1,7 +1,7 @@
 // Package readings tells when files that may change have changed. What is being written is not used: two readings have to
 // agree.
 //
-// A program reads all its files every now and then, and adds the hash of what it has read, also of an error:
+// A program begins with Start. Then it reads all its files every now and then, and adds the hash of what it has read, also of an error:
 //
 //	switch seen.Add(sha256.Sum256(text), time.Now(), 0) {
 //	case readings.None: // nothing to do
@@ -13,12 +13,16 @@
 package readings
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 	"time"
 )
+
+// Settles is how long files must stay the same at a start, and at the least how long one that an editor writes in parts.
+const Settles = 100 * time.Millisecond
 
 // Files are the readings of some files. The zero Files have used nothing. They are not safe for concurrent use.
 type Files struct {
@@ -55,7 +59,29 @@ func (f *Files) Add(sum [sha256.Size]byte, now time.Time, settles time.Duration)
 	return Changed
 }
 
-// Use tells that files are used although no second reading has agreed: those of a start, or of a reload that was asked for.
+// Start reads files for the first time, and uses what was read last: of a start nobody can say that the files of before stay.
+// It reads them again until two readings agree and nothing was written for [Settles], but for no longer than that. Files that
+// are older are used at once. read returns the hash of all files, and when the youngest of them was written: the
+// zero time if that is not known, as after an error.
+func (f *Files) Start(ctx context.Context, read func() (sum [sha256.Size]byte, written time.Time)) {
+	end := time.Now().Add(Settles)
+	last, _ := read()
+	for {
+		sum, written := read()
+		now := time.Now()
+		if f.Use(sum); sum == last && now.Sub(written) >= Settles || !now.Before(end) {
+			return
+		}
+		last = sum
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(min(Settles/4, end.Sub(now))):
+		}
+	}
+}
+
+// Use tells that files are used although no second reading has agreed: those of a reload that was asked for.
 func (f *Files) Use(sum [sha256.Size]byte) { f.used, f.last = sum, sum }
 
 // Survive, deferred, makes a panic the error of who reads files: it would end the service, on all machines at once. Of what

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -40,25 +41,27 @@ type details struct {
 
 // Load reads a file. Errors name all that is wrong, each with file, line and column.
 func Load(path string) (*File, error) {
-	data, err := read(path)
+	data, _, err := read(path)
 	if err != nil {
 		return nil, err
 	}
 	return Parse(path, data)
 }
 
-// read reads a file of up to MaxSize bytes.
-func read(path string) ([]byte, error) {
+// read reads a file of up to MaxSize bytes, and when it was written.
+func read(path string) (data []byte, written time.Time, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("policyfile: %w", err)
+		return nil, written, fmt.Errorf("policyfile: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	data, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
-	if err != nil {
-		return nil, fmt.Errorf("policyfile: %w", err)
+	if data, err = io.ReadAll(io.LimitReader(f, MaxSize+1)); err != nil {
+		return nil, written, fmt.Errorf("policyfile: %w", err)
 	}
-	return data, nil
+	if info, err := f.Stat(); err == nil {
+		written = info.ModTime()
+	}
+	return data, written, nil
 }
 
 // Parse reads the content of a file, YAML or JSON. name is for errors.

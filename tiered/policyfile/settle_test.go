@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	changes "github.com/tiered-limiter/tiered-limiter/internal/readings"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -31,7 +32,10 @@ func (d *desk) put(text string) { d.say(func() ([]byte, error) { return []byte(t
 func (d *desk) say(content func() ([]byte, error)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.content = func(string) ([]byte, error) { return content() }
+	d.content = func(string) ([]byte, time.Time, error) {
+		text, err := content()
+		return text, time.Time{}, err
+	}
 }
 
 // reloads are the reports of all reloads, and log is what was logged.
@@ -234,6 +238,50 @@ func TestFileWithoutTheEndOfItsLastLine(t *testing.T) {
 			t.Errorf("in force is %s", got)
 		}
 	})
+}
+
+// Half a file is not used at the start either, whether it is valid or not, if its writer goes on within 0.1 s. The start takes
+// no longer for it, and no time at all if the file is older.
+func TestHalfWrittenFileAtTheStart(t *testing.T) {
+	half, broken := twoPolicies[:strings.Index(twoPolicies, "  - {name: b")], twoPolicies[:len(twoPolicies)-5]
+	for name, c := range map[string]struct {
+		texts []string // each for 40 ms
+		age   time.Duration
+		took  time.Duration
+	}{
+		"whole, old":            {[]string{twoPolicies}, time.Hour, 0},
+		"whole, new":            {[]string{twoPolicies}, 0, changes.Settles},
+		"whole, 60 ms old":      {[]string{twoPolicies}, 60 * time.Millisecond, 50 * time.Millisecond},
+		"of the future":         {[]string{twoPolicies}, -time.Hour, changes.Settles},
+		"half, then whole":      {[]string{half, twoPolicies}, 0, changes.Settles},
+		"broken, then whole":    {[]string{broken, twoPolicies}, 0, changes.Settles},
+		"empty, half and whole": {[]string{"", half, twoPolicies}, 0, changes.Settles},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = g.Close(context.Background()) }()
+				w, err := newWatcher("p.yaml", g, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				begin := time.Now()
+				w.content = func(string) ([]byte, time.Time, error) {
+					i := min(int(time.Since(begin)/(40*time.Millisecond)), len(c.texts)-1)
+					return []byte(c.texts[i]), begin.Add(time.Duration(i)*40*time.Millisecond - c.age), nil
+				}
+				if err := w.start(); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(begin); took != c.took || string(w.current.Load().text) != twoPolicies {
+					t.Errorf("after %v, want %v, in force is %q", took, c.took, w.current.Load().text)
+				}
+			})
+		})
+	}
 }
 
 // Lost things are named once, by the outermost.

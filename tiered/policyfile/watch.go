@@ -27,9 +27,6 @@ const (
 	// DefaultPoll is how often a file is read if nothing tells that it has changed, as on a network's file system.
 	DefaultPoll = 10 * time.Second
 
-	// settles is how long a file must stay the same before it is used: an editor writes it in parts.
-	settles = 100 * time.Millisecond
-
 	// settlesLonger is how long one must that may be half written, because it takes something away, or its last line has
 	// no end. A writer that pauses for longer is taken at its word.
 	settlesLonger = 5 * time.Second
@@ -64,7 +61,7 @@ type Watcher struct {
 	mu      sync.Mutex    // one reload at a time
 	seen    changes.Files // guarded by mu
 	last    draft         // guarded by mu
-	content func(path string) ([]byte, error)
+	content func(path string) (text []byte, written time.Time, err error)
 
 	current atomic.Pointer[version]
 }
@@ -76,6 +73,7 @@ type draft struct {
 	file *File
 	err  error
 
+	written time.Time // zero if it is not known
 	settles time.Duration
 	lost    []string // what the version in force has, and this one has not: it may be half written
 	told    bool     // what is lost
@@ -91,7 +89,8 @@ type version struct {
 // Watch loads a file, makes its policies those of the Group, and does so again whenever the file changes: see
 // [tiered.Group.SetPolicies]. [tiered.Stats] counts these reloads. It returns an error if the file cannot be read, or
 // has a mistake, or the Group cannot have its policies, or an option is not valid; then the Group is as before. Later
-// mistakes are logged, and change nothing.
+// mistakes are logged, and change nothing. A file that was written just now is read again until it has stayed the same for
+// 0.1 s, which is the longest that this takes.
 //
 // A file may be replaced, written in place, or reached through symbolic links that change, as those of a Kubernetes
 // ConfigMap. A change takes effect within a second. One that takes something away, such as a policy, a rule or a field,
@@ -103,7 +102,7 @@ func Watch(path string, g *tiered.Group, o *Options) (*Watcher, error) {
 		return nil, err
 	}
 	events := w.subscribe() // before it is read, so that no change is missed
-	if err := w.load(); err != nil {
+	if err := w.start(); err != nil {
 		if events != nil {
 			_ = events.Close()
 		}
@@ -193,6 +192,16 @@ func (w *Watcher) Reload() error {
 	return err
 }
 
+// start reads the file for the first time, and uses it.
+func (w *Watcher) start() error {
+	var r draft
+	w.seen.Start(context.Background(), func() ([sha256.Size]byte, time.Time) {
+		r = w.read()
+		return r.sum, r.written
+	})
+	return w.use(&r)
+}
+
 // load reads the file and uses it.
 func (w *Watcher) load() error {
 	r := w.read()
@@ -203,14 +212,14 @@ func (w *Watcher) load() error {
 
 // read reads the file. What it says is not parsed yet.
 func (w *Watcher) read() (r draft) {
-	r.text, r.err = w.content(w.path)
+	r.text, r.written, r.err = w.content(w.path)
 	r.sum = sha256.Sum256(fmt.Appendf(nil, "%v\n%s", r.err, r.text))
 	return r
 }
 
 // parse parses what was read, and finds out how long it must stay so before it is used.
 func (w *Watcher) parse(r *draft) {
-	r.settles = settles
+	r.settles = changes.Settles
 	if r.err != nil || r.file != nil {
 		return
 	}
@@ -329,7 +338,7 @@ func (w *Watcher) check() {
 		select {
 		case <-w.done:
 			return
-		case <-time.After(settles):
+		case <-time.After(changes.Settles):
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -24,22 +25,42 @@ type identity struct {
 	config atomic.Pointer[tls.Config]
 }
 
+// start reads the files for the first time, and uses them.
+func (i *identity) start() error {
+	_, err := i.reloadBy(func(read reading) readings.Change {
+		i.files.Start(context.Background(), read)
+		return readings.Changed
+	})
+	return err
+}
+
 // reload reads the files, and uses them if they have changed. After an error, the last good ones stay.
 func (i *identity) reload() (readings.Change, error) {
+	return i.reloadBy(func(read reading) readings.Change {
+		sum, _ := read()
+		return i.files.Add(sum, time.Now(), 0)
+	})
+}
+
+func (i *identity) reloadBy(changed func(reading) readings.Change) (readings.Change, error) {
 	var all []error
-	read := func(setting, name string) []byte {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			all = append(all, fmt.Errorf("%s: %w", setting, err))
+	var cert, key, ca []byte
+	is := changed(func() (_ [sha256.Size]byte, written time.Time) {
+		all = nil
+		read := func(setting, name string) []byte {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				all = append(all, fmt.Errorf("%s: %w", setting, err))
+			}
+			written = later(written, name)
+			return text
 		}
-		return text
-	}
-	cert, key := read("GRPC_SERVER_TLS_CERT", i.Certificate), read("GRPC_SERVER_TLS_KEY", i.Key)
-	var ca []byte
-	if i.ClientCA != "" {
-		ca = read("GRPC_CLIENT_TLS_CACERT", i.ClientCA)
-	}
-	is := i.files.Add(sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", cert, key, ca, all)), time.Now(), 0)
+		cert, key = read("GRPC_SERVER_TLS_CERT", i.Certificate), read("GRPC_SERVER_TLS_KEY", i.Key)
+		if i.ClientCA != "" {
+			ca = read("GRPC_CLIENT_TLS_CACERT", i.ClientCA)
+		}
+		return sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", cert, key, ca, all)), written
+	})
 	switch {
 	case is != readings.Changed:
 		return is, nil

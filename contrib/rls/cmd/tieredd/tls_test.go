@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -355,4 +356,19 @@ func TestHalfAnAuthority(t *testing.T) {
 			t.Errorf("reading %d: %v, %v, used %t; want %v", n, is, err, used, step.want)
 		}
 	}
+}
+
+// Files of TLS that are being written when a process starts are not a mistake.
+func TestHalfACertificateAtTheStart(t *testing.T) {
+	ours := newAuthority(t, "ours")
+	cert, key := ours.issue(t, "tieredd", time.Now().Add(time.Hour))
+	s := newSecret(t, map[string][]byte{"tls.crt": cert[:len(cert)/2], "tls.key": key})
+	synctest.Test(t, func(t *testing.T) { // where the files seem to be written just now
+		i := identity{settings: settings{TLS: true, Certificate: s.path("tls.crt"), Key: s.path("tls.key")}}
+		begin := time.Now()
+		time.AfterFunc(60*time.Millisecond, func() { s.put(t, map[string][]byte{"tls.crt": cert, "tls.key": key}) })
+		if err := i.start(); err != nil || time.Since(begin) != readings.Settles {
+			t.Errorf("after %v: %v", time.Since(begin), err)
+		}
+	})
 }
