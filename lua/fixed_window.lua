@@ -5,8 +5,8 @@ is used in the window that counted it, and what is counted never exceeds cap.
 
 KEYS[1]  a hash that only this script writes. Its name has the period, because another period would misread its count
   v  format mark 'fw2'      c  epoch      t  newest time      n  tokens counted in the window of t
-  f  time of the last reset in it, or the newest before the server's clock was set back, if any: what was counted by then
-     comes back no more
+  f  if it was reset, the newest time of all until then: what was counted by then comes back no more
+  b  if the server's clock was set back in it, the newest time before
   and once a lease was granted:
   o  tokens that leases hold, ended ones too     w  sum of the leases' wants     a  leases that hold or want tokens
   e  end of the latest lease                     g  next sweep, 0 none
@@ -76,7 +76,8 @@ if fresh then count, wants, active, latest, sweep, escrow, lends, record = 0, 0,
 
 -- While a step back is waited out, the time of a reset may lie in the window before. It means the window that waits.
 local forgets = reset > 0 and once and window(now > server and now or min(reset, now)) == k
-local forgot = (forgets or stepped) and max(now, last) -- what was counted by then comes back no more
+local newest = (forgets or stepped) and max(now, last, tonumber(call('HGET', key, 'b') or 0) or WHOLE)
+if newest and newest >= WHOLE then return corrupt('field') end
 local stop = min(now + ttl, edge)
 local promise, keeps, changed, expiring, rated = stop, true, false, false, false
 
@@ -93,7 +94,7 @@ if debt > 0 and window(since) == k then
   count, charged = count + more, charged + more
 end
 if refund > 0 and once and exists and epoch == born and window(at) == k then
-  local before = forgot or tonumber(call('HGET', key, 'f') or 0)
+  local before = forgets and newest or tonumber(call('HGET', key, 'f') or 0)
   if not whole(before) then before, damaged = 0, true end
   if at > before then count = count - refund end
 end
@@ -118,7 +119,8 @@ if fresh then
   call('UNLINK', key)
 end
 put('n', count)
-if forgot then put('f', forgot) end
+if forgets then put('f', newest) end
+if stepped then put('b', newest) end
 -- Until the window is over, or the last lease: after a step back that may be later.
 keep = ceil((max(edge, latest) - server) / 1000) + 1000
 

@@ -11,7 +11,8 @@ import (
 type fixedWindow struct {
 	lending
 	count  int64 // tokens used in the window that contains last
-	forgot int64 // time of the last reset or step back in it: what was counted by then comes back no more; 0 for none
+	forgot int64 // the newest time until its last reset: what was counted by then comes back no more; 0 for none
+	newest int64 // the newest time before the server's clock was set back in it; 0 if it was not
 }
 
 // windowOf returns the number of the window that contains an instant.
@@ -46,7 +47,7 @@ func (w *fixedWindow) load(s *step) {
 		}
 	}
 	if s.exists && s.window(s.now) > s.window(s.last) && s.latest <= s.now {
-		w.count, w.forgot, w.lending = 0, 0, lending{epoch: s.epoch, last: s.last}
+		w.count, w.forgot, w.newest, w.lending = 0, 0, 0, lending{epoch: s.epoch, last: s.last}
 	}
 	s.leaseEnd = min(s.now+s.TTL, s.edge())
 	s.maxPromise, s.keepsEnded = s.leaseEnd, true
@@ -70,11 +71,11 @@ func (w *fixedWindow) charge(s *step) {
 		w.count += charge
 		s.charged += charge
 	}
-	if s.forgets || s.stepped {
-		w.forgot = max(s.now, s.last)
+	if s.stepped {
+		w.newest = max(w.newest, s.last)
 	}
 	if s.forgets {
-		w.count = min(w.count, s.escrow)
+		w.count, w.forgot = min(w.count, s.escrow), max(s.now, s.last, w.newest)
 	}
 	if s.Refund > 0 && s.safe && w.refunds(s, s.now) && s.window(s.At) == k && s.At > w.forgot {
 		w.count -= s.Refund
@@ -111,6 +112,9 @@ func (w *fixedWindow) fields() map[string]string {
 	f["v"], f["n"] = lua.FixedWindow.Mark(), decimal(w.count)
 	if w.forgot > 0 {
 		f["f"] = decimal(w.forgot)
+	}
+	if w.newest > 0 {
+		f["b"] = decimal(w.newest)
 	}
 	return f
 }
