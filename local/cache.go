@@ -98,10 +98,8 @@ func NewCache[T any, B Cached[T]](keys int, owner Owner[T, B]) *Cache[T, B] {
 	return c
 }
 
-// hash is the hash of a name. Its low bits choose the slots in the front table, its high bits the shard.
-func (c *Cache[T, B]) hash(id ID) uint64 { return c.Hash(id) }
-
-// Hash returns the hash of a name in this cache. Nobody outside the process knows it.
+// Hash returns the hash of a name in this cache. Its low bits choose the slots in the front table, its high bits the
+// shard. Nobody outside the process knows it.
 func (c *Cache[T, B]) Hash(id ID) uint64 {
 	if c.salt != 0 {
 		return Hash(c.salt, id)
@@ -138,7 +136,7 @@ func (c *Cache[T, B]) Hot(now time.Duration, policy int) B {
 // Get returns the bucket of id, a new one if there is none. It mostly takes no lock, and else one, briefly. It
 // allocates only for a new bucket.
 func (c *Cache[T, B]) Get(now time.Duration, id ID) B {
-	h := c.hash(id)
+	h := c.Hash(id)
 	p := c.front.slots(h)
 	for i := range p.tags {
 		if p.tags[i].Load() == tag(h) {
@@ -210,7 +208,7 @@ func (c *Cache[T, B]) Lookup(now time.Duration, h uint64, id ID) B {
 
 // Touch makes b the most recently used, if it is in use.
 func (c *Cache[T, B]) Touch(b B) {
-	h := c.hash(b.ID())
+	h := c.Hash(b.ID())
 	s := c.shard(h)
 	s.mu.Lock()
 	s.lru.Get(h)
@@ -219,7 +217,7 @@ func (c *Cache[T, B]) Touch(b B) {
 
 // Find returns the bucket of id if there is one. It does not count as a use.
 func (c *Cache[T, B]) Find(id ID) (B, bool) {
-	h := c.hash(id)
+	h := c.Hash(id)
 	s := c.shard(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,7 +232,7 @@ func (c *Cache[T, B]) Find(id ID) (B, bool) {
 // there is no room and nobody waits for it, it burns.
 func (c *Cache[T, B]) retire(now time.Duration, s *shard[T, B], b B) Effect {
 	id := b.ID()
-	h := c.hash(id)
+	h := c.Hash(id)
 	s.lru.Remove(h)
 	c.front.drop(h, id.Policy, b)
 	effect := b.retire(now)
@@ -253,7 +251,7 @@ func (c *Cache[T, B]) retire(now time.Duration, s *shard[T, B], b B) Effect {
 // Forget closes the bucket of id and drops it, if it is on its way out and owes nothing.
 func (c *Cache[T, B]) Forget(now time.Duration, b B) {
 	id := b.ID()
-	s := c.shard(c.hash(id))
+	s := c.shard(c.Hash(id))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.leaving[id] == b && b.finish(now) {

@@ -75,7 +75,7 @@ func TestCacheEvictsTheLeastRecentlyUsed(t *testing.T) {
 	c := newCacheRig(3, cachePolicy)
 	for _, k := range []string{"a", "b", "c", "a", "d"} { // b is the oldest
 		if a, ok := c.Find(ID{0, "a"}); ok {
-			c.front.drop(c.hash(a.id), 0, a) // who is found there does not count as used: see Touch
+			c.front.drop(c.Hash(a.id), 0, a) // who is found there does not count as used: see Touch
 		}
 		c.Get(0, ID{0, k})
 	}

@@ -26,7 +26,7 @@ func (c *cacheRig) find(now time.Duration, id ID) *owned {
 func strays(t rapid.TB, c *cacheRig) {
 	for i := range c.front.hot {
 		if b := c.front.hot[i].Load(); b != nil {
-			h := c.hash(b.id)
+			h := c.Hash(b.id)
 			if in, ok := c.shard(h).lru.Peek(h); !ok || in != b {
 				t.Fatalf("%v is not in use, and hot (closed: %v)", b.id, b.life == closed)
 			}
@@ -41,7 +41,7 @@ func strays(t rapid.TB, c *cacheRig) {
 		if b == nil {
 			continue
 		}
-		h := c.hash(b.id)
+		h := c.Hash(b.id)
 		if in, ok := c.shard(h).lru.Peek(h); !ok || in != b {
 			t.Fatalf("%v is not in use, and found without a lock (closed: %v)", b.id, b.life == closed)
 		}
@@ -131,7 +131,7 @@ func TestFrontTableFindsMost(t *testing.T) {
 	}
 	found := 0
 	for i := range keys * 9 / 10 {
-		h := c.hash(ID{0, strconv.Itoa(i)})
+		h := c.Hash(ID{0, strconv.Itoa(i)})
 		p := c.front.slots(h)
 		for j := range slotsPerName {
 			if p.tags[j].Load() == tag(h) && p.buckets[j].Load() != nil {
@@ -219,7 +219,7 @@ func namesOfOneHash(c *cacheRig) (a, b ID) {
 func TestTwoNamesOfOneHash(t *testing.T) {
 	c := newCacheRig(10, cachePolicy)
 	x, y := namesOfOneHash(c)
-	if c.hash(x) != c.hash(y) {
+	if c.Hash(x) != c.Hash(y) {
 		t.Fatalf("%v and %v have different hashes: this shows nothing", x, y)
 	}
 	a := c.Get(0, x)
