@@ -33,7 +33,7 @@ type denial struct {
 	steps *steps
 	bound float64
 
-	// The same for one token, which is what most requests ask for; see answerOne.
+	// The same for one token, which is what most requests ask for; see setOne.
 	oneUntil time.Duration // refused until then
 	oneAt    time.Duration // it may be there then
 
@@ -53,7 +53,7 @@ func (s *denials) copy() denial {
 
 // put stores a changed copy, unless it says the same.
 func (s *denials) put(d *denial) {
-	d.answerOne()
+	d.setOne()
 	switch old := s.Load(); {
 	case *d == denial{}:
 		s.Store(nil)
@@ -89,7 +89,7 @@ func (d *denial) replied(p *Policy, c Call, r lua.Reply, now time.Duration) (ren
 		d.refused(p, c.Min, r.Level, c.sent, now, micros(r.Retry), byOther)
 	case c.forWaiters && !byOther && (short || r.Level < 1) && d.granted(p, c, r, now): // so the next need not ask to know
 	case short:
-		d.hasLevel(p, float64(r.Level), c.sent) // for the retry time; the hold-off denies
+		d.setLevel(p, float64(r.Level), c.sent) // for the retry time; the hold-off denies
 		if d.nanos == 0 && r.Retry > 0 {
 			d.refused(p, 1, r.Level, c.sent, now, micros(r.Retry), byOther)
 		}
@@ -114,8 +114,8 @@ func (d *denial) replied(p *Policy, c Call, r lua.Reply, now time.Duration) (ren
 // leaves reports whether a hold-off leaves something to others, or spares calls. Otherwise Redis has told when to ask.
 func (d *denial) leaves(c Call, r lua.Reply) bool { return d.nanos > 0 || c.others(r) > 0 }
 
-// hasLevel notes a level that was too low, by the reply to a call that was sent at sent.
-func (d *denial) hasLevel(p *Policy, level float64, sent time.Duration) {
+// setLevel notes a level that was too low, by the reply to a call that was sent at sent.
+func (d *denial) setLevel(p *Policy, level float64, sent time.Duration) {
 	d.level, d.nanos, d.at, d.until = level, 0, sent, 0
 	d.bound, d.steps = 0, nil
 	if p.Call.Algorithm == lua.TokenBucket {
@@ -135,7 +135,7 @@ func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Du
 		retry > 0 && retry < p.wait(float64(least-whole-1))-time.Microsecond
 	if p.Call.Algorithm != lua.TokenBucket || byOther || others {
 		known := d.steps
-		d.hasLevel(p, level, sent)
+		d.setLevel(p, level, sent)
 		d.nanos = 0
 		d.believe(p, now, retry)
 		s := step{least, never, d.until}
@@ -151,7 +151,7 @@ func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Du
 	if retry >= 0 {
 		level = max(level, min(float64(least)-p.refill(retry), level+1))
 	}
-	d.hasLevel(p, level, sent)
+	d.setLevel(p, level, sent)
 	d.believe(p, now, retry)
 }
 
@@ -173,7 +173,7 @@ func (d *denial) granted(p *Policy, c Call, r lua.Reply, now time.Duration) bool
 	if level < float64(r.Level) { // round trips differ: this is no more exact than they are
 		part = 0
 	}
-	d.hasLevel(p, float64(r.Level)+part, c.sent)
+	d.setLevel(p, float64(r.Level)+part, c.sent)
 	if !c.Direct {
 		d.bound -= float64(c.Hold + r.Grant)
 	}
@@ -244,8 +244,8 @@ func (d *denial) wait(now time.Duration, need int64) time.Duration {
 	return d.ready(need) - now
 }
 
-// answerOne works out what the denial means for one token. It is called last, before the denial is stored.
-func (d *denial) answerOne() {
+// setOne works out what the denial means for one token. It is called last, before the denial is stored.
+func (d *denial) setOne() {
 	ready := d.ready(1)
 	if d.reserved > 0 {
 		ready = max(d.ready(1+d.reserved), d.reservedUntil)

@@ -50,7 +50,7 @@ func (b *Bucket) setPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 	b.changeNumbers(now, old, p)
 	b.policy.Store(p)
 	if p.Cap != old.Cap || p.Tokens != old.Tokens || p.Per != old.Per {
-		b.view.bound(doubtful)
+		b.view.setCertainty(doubtful)
 	}
 	if b.view.fleet != 0 && p.Rule == ByLimit {
 		b.fallback.resize(p, now, int64(b.view.fleet), false)

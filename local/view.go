@@ -53,7 +53,7 @@ func certaintyOf(c Call, r lua.Reply) certainty {
 // unanswered notes that a call that may have given something back may have been executed.
 func (v *view) unanswered(c Call) {
 	if c.Ret+c.Refund+c.settledNow > 0 || c.credits > 0 {
-		v.bound(doubtful)
+		v.setCertainty(doubtful)
 	}
 }
 
@@ -64,8 +64,8 @@ func (v *view) takeProbe() bool {
 	return wanted
 }
 
-// bound notes how well the level bounds what the bucket has. It leaves the flag as it is.
-func (v *view) bound(c certainty) { v.certainty = v.certainty&outgrown | c }
+// setCertainty notes how well the level bounds what the bucket has. It leaves the flag as it is.
+func (v *view) setCertainty(c certainty) { v.certainty = v.certainty&outgrown | c }
 
 // update notes what a reply says of the bucket in Redis. owes says that something is owed yet, beside the debt that it
 // accepted.
@@ -79,12 +79,12 @@ func (v *view) update(c Call, r lua.Reply, w *windowState, owes bool) {
 	case r.Flags&lua.Created != 0:
 		v.certainty &^= outgrown
 	}
-	v.bound(certaintyOf(c, r))
+	v.setCertainty(certaintyOf(c, r))
 	// What was admitted while a call carried the rest of the debt was admitted about now.
 	if r.Epoch != 0 && (c.Debt > 0 || !owes) {
 		v.overflow, v.epoch = r.Overflow, r.Epoch
 	} else if r.Epoch != v.epoch {
-		v.bound(another) // the next reply of the same bucket will say that it is another one
+		v.setCertainty(another) // the next reply of the same bucket will say that it is another one
 	}
 }
 
