@@ -51,7 +51,7 @@ func TestOutlives(t *testing.T) {
 			direct(r, lua.Reply{Grant: 1, Level: 2})
 			p := *r.p
 			p.Tokens = 100
-			r.b.SetPolicy(r.now, &p)
+			r.b.SetPolicy(r.now, nil, &p)
 		}, 0},
 		{"a return without an answer", Policy{Cap: 100, Tokens: 1}, func(r *rig) {
 			r.lease(20)

@@ -18,32 +18,21 @@ import "time"
 //
 // Under a rule by which no limit decides the bucket keeps its numbers for as long as it lives: what comes back of a
 // reservation, a call under way, a lease or a debt was taken by them.
-func (b *Bucket) SetPolicy(now time.Duration, p *Policy) (Stats, Effect) {
+//
+// It does nothing, and reports false, if the bucket does not go by the policy has any more. nil is any policy.
+func (b *Bucket) SetPolicy(now time.Duration, has, p *Policy) (folded Stats, e Effect, set bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.setPolicy(now, p)
-}
-
-// ReplacePolicy is SetPolicy if the bucket still goes by the policy old. Else it reports false.
-func (b *Bucket) ReplacePolicy(now time.Duration, old, p *Policy) (Stats, Effect, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.Policy() != old {
+	old := b.Policy()
+	if has != nil && has != old {
 		return Stats{}, Effect{}, false
 	}
-	s, e := b.setPolicy(now, p)
-	return s, e, true
-}
-
-func (b *Bucket) setPolicy(now time.Duration, p *Policy) (Stats, Effect) {
-	old := b.Policy()
 	if p.Rule != ByLimit && !old.Unset { // what comes back goes by the numbers that it was taken by
 		p = old.WithRule(p.Rule)
 	}
-	var folded Stats
 	if b.life == closed {
 		b.policy.Store(p)
-		return folded, Effect{}
+		return Stats{}, Effect{}, true
 	}
 	b.account(now)
 	folded = b.fold(now, p)
@@ -70,9 +59,9 @@ func (b *Bucket) setPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 		}
 	}
 	b.deliver()
-	effect := b.next(now)
-	effect.Report = b.mustReport() && !b.queued && !b.pending.calling()
-	return folded, effect
+	e = b.next(now)
+	e.Report = b.mustReport() && !b.queued && !b.pending.calling()
+	return folded, e, true
 }
 
 // Inherit makes b the successor of a closed bucket of its key, before something comes back that was taken there. p was

@@ -39,19 +39,19 @@ func TestSetPolicyMintsNothing(t *testing.T) {
 	}
 	more := *r.p
 	more.Cap = 1000
-	r.b.SetPolicy(r.now, &more)
+	r.b.SetPolicy(r.now, nil, &more)
 	if v := r.b.Fallback(r.now, 1, 1); v.Outcome != ShareSpent {
 		t.Errorf("%+v: the share was filled", v)
 	}
 	less := more
 	less.Cap = 2
-	r.b.SetPolicy(r.now, &less)
+	r.b.SetPolicy(r.now, nil, &less)
 	if v := r.b.Fallback(r.now, 3, 1); v.Outcome != Outdated {
 		t.Errorf("%+v: it costs more than the burst", v)
 	}
 	// A key that nobody asked for is full, by whatever limit.
 	fresh := newRig(t, *r.p)
-	fresh.b.SetPolicy(fresh.now, &more)
+	fresh.b.SetPolicy(fresh.now, nil, &more)
 	if _, level := fresh.b.Peek(fresh.now); level != 1000 {
 		t.Errorf("%d, want 1000", level)
 	}
@@ -66,7 +66,7 @@ func TestNoLimitClosesThePot(t *testing.T) {
 			Cap: 1, Tokens: 1, Per: 1, Rule: rule, Budget: r.p.Budget, Timeout: r.p.Timeout,
 			Uniform: r.p.Uniform, Period: r.p.Period,
 		}
-		_, effect := r.b.SetPolicy(r.now, &other)
+		_, effect, _ := r.b.SetPolicy(r.now, nil, &other)
 		if _, ok, _ := r.b.Take(r.now, 1); ok {
 			t.Errorf("rule %d: the pot gives", rule)
 		}
@@ -95,7 +95,7 @@ func TestBlockedIsCountedApart(t *testing.T) {
 	blocked.Rule = Blocked
 	var kept Stats
 	change := func(p *Policy) {
-		folded, _ := r.b.SetPolicy(r.now, p)
+		folded, _, _ := r.b.SetPolicy(r.now, nil, p)
 		kept.Add(folded)
 	}
 	check := func(when string, limited, refused int64) {
@@ -147,8 +147,8 @@ func TestNoCallByNumbersThatNobodySet(t *testing.T) {
 			Budget: r.p.Budget, Timeout: r.p.Timeout, Uniform: r.p.Uniform,
 		}
 		old := newRig(t, *limited)
-		old.b.SetPolicy(old.now, limited)
-		old.b.SetPolicy(old.now, r.p)
+		old.b.SetPolicy(old.now, nil, limited)
+		old.b.SetPolicy(old.now, nil, r.p)
 		if p := old.b.Policy(); p.Rule != rule || p.Cap != 10 || p.Unset || p != limited.WithRule(rule) {
 			t.Errorf("rule %d: %+v after a limit of 10", rule, p)
 		}
@@ -183,7 +183,7 @@ func TestNoLeaseUsesWhatIsHeld(t *testing.T) {
 	r.lease(40)
 	direct := *r.p
 	direct.NoLease = true
-	r.b.SetPolicy(r.now, &direct)
+	r.b.SetPolicy(r.now, nil, &direct)
 	w, _, _ := r.ask(80)
 	if c := r.begin(); c.Direct || c.Hold != 40 || c.Min != 40 {
 		t.Fatalf("%+v, want to ask for what is missing", c)
@@ -200,7 +200,7 @@ func TestRefusedDirectTake(t *testing.T) {
 	r.lease(40)
 	direct := *r.p
 	direct.NoLease, direct.Unleased = true, true
-	r.b.SetPolicy(r.now, &direct)
+	r.b.SetPolicy(r.now, nil, &direct)
 	for range 2 {
 		w, _, _ := r.ask(80)
 		c := r.begin()

@@ -29,7 +29,7 @@ func told(t *testing.T, p Policy) *rig {
 func (r *rig) to(cap, tokens int64) Effect {
 	p := *r.b.Policy()
 	p.Cap, p.Tokens = cap, tokens
-	_, e := r.b.SetPolicy(r.now, &p)
+	_, e, _ := r.b.SetPolicy(r.now, nil, &p)
 	return e
 }
 
@@ -125,7 +125,7 @@ func TestAnotherFirstLimitIsTold(t *testing.T) {
 	r := told(t, Policy{Call: lua.Call{Algorithm: lua.TokenBuckets}, First: Numbers{100, 100, time.Second}})
 	p := *r.b.Policy()
 	p.First.Tokens = 50
-	if _, e := r.b.SetPolicy(r.now, &p); !e.Report {
+	if _, e, _ := r.b.SetPolicy(r.now, nil, &p); !e.Report {
 		t.Errorf("%+v, want Tell", e)
 	}
 }

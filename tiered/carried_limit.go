@@ -197,7 +197,7 @@ func (was Limit) beside(limit Limit, a Algorithm, burst, rate bool) (governs Lim
 
 // replacePolicy makes p the policy of b if it still has the policy old. It reports false if not.
 func (b *bucket) replacePolicy(now time.Duration, old, p *local.Policy) bool {
-	folded, effect, ok := b.ReplacePolicy(now, old, p)
+	folded, effect, ok := b.SetPolicy(now, old, p)
 	if ok {
 		b.policySet(now, folded, effect)
 		if effect.Report {

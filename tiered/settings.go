@@ -256,7 +256,7 @@ func (l *Limiter) Refresh(key string) {
 
 // setPolicy makes p the policy of b, and reports whether Redis must learn about it.
 func (b *bucket) setPolicy(now time.Duration, p *local.Policy) (report bool) {
-	folded, effect := b.SetPolicy(now, p)
+	folded, effect, _ := b.SetPolicy(now, nil, p)
 	b.policySet(now, folded, effect)
 	return effect.Report
 }

@@ -15,7 +15,7 @@ func (p *process) change(n int) {
 	w.policies[p.number] = p.policy
 	for _, b := range append([]*bucket(nil), p.buckets...) {
 		was := b.Policy()
-		_, e := b.SetPolicy(p.now(), p.policy)
+		_, e, _ := b.SetPolicy(p.now(), nil, p.policy)
 		b.outgrown(was)
 		b.shared = nil
 		b.apply(e)
