@@ -15,8 +15,7 @@ const (
 // Algorithms is the number of algorithms.
 const Algorithms = len(algorithms)
 
-// algorithms describes each of them. The token bucket's script has arguments and a reply of its own: broken and third are for
-// the scripts that begin with call.lua.
+// algorithms describes each of them.
 var algorithms = [...]struct {
 	mark   string // of the format of what is stored
 	script *Script
@@ -25,7 +24,10 @@ var algorithms = [...]struct {
 	broken func(c *Call) int            // the first argument against a rule of its own, or 0
 	third  func(l Limit, c *Call) int64 // the third number of a limit
 }{
-	TokenBucket: {mark: "tb2", script: newScript(TokenBucket.text())},
+	TokenBucket: {
+		mark: "tb2", script: newScript(TokenBucket.text()),
+		broken: brokenBucket, third: func(l Limit, _ *Call) int64 { return l.Tokens },
+	},
 	SlidingLog: {
 		mark: "lg1", script: newScript(SlidingLog.text()), sorted: true,
 		broken: brokenLog, third: func(Limit, *Call) int64 { return 0 },
@@ -44,19 +46,19 @@ var algorithms = [...]struct {
 	},
 }
 
-// text is the text of the script, put together from the files.
+// text is the text of the script, put together from the files. The short ways come first.
 func (a Algorithm) text() string {
 	switch a {
 	case SlidingLog:
-		return callText + slidingLogText
+		return assemble(callText+place+"load\n", slidingLogText)
 	case FixedWindow:
-		return fixedWindowShortText + callText + lending(fixedWindowText)
+		return fixedWindowShortText + assemble(callText+leaseText, fixedWindowText)
 	case SlidingWindow:
-		return callText + lending(slidingWindowText)
+		return assemble(callText+leaseText, slidingWindowText)
 	case TokenBuckets:
-		return callText + lending(tokenBucketsText)
+		return assemble(callText+leaseText, tokenBucketsText)
 	default:
-		return tokenBucketText
+		return tokenBucketShortText + assemble(callText+leaseText, tokenBucketText)
 	}
 }
 

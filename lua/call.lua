@@ -1,6 +1,6 @@
---[[ call: the beginning of all scripts except token_bucket.lua. lua.go puts this text before each of them, so that
-there is one set of arguments, one set of rules and one clock. token_bucket.lua has its own beginning: its short way
-comes first.
+--[[ call: the beginning of all scripts: one set of arguments, one set of rules and one clock. Only the short ways come before it.
+Like lease.lua it has places for parts of the scripts: rules are those of the script alone, and nothing is what its reply has besides
+the first ten numbers if nothing was done.
 
 ARGV  whole numbers 0 .. 2^53-1 except 4; times in microseconds
    1 want      asked for, clamped to the least cap           2 min       grant no fewer, <= want (0 counts as 1)
@@ -80,43 +80,42 @@ end
 local want, least, ttl, _, seq, ack, hold, ret, refund, debt, deadline, epoch, server, maxback, owed, seen, fleet, at, to, since,
   reset = unpack(arg, 1, BEFORE_LIMITS)
 if not whole(maxdebt) or maxdebt > MOST then return refuse(given + 1) end
-local leased = id ~= ''
+local leased, own = id ~= '', 'p' .. id
 local dry = leased and seq == 0
 local limits = (given - BEFORE_LIMITS) / 3
 local tightest_cap = WHOLE
 
-local function broken_rule()
-  if least > want then return 2 end
-  if ttl < 1 or ttl > LONGEST then return 3 end
-  if seq > 0 and leased and ack >= seq then return 6 end
-  if hold > (leased and MOST or 0) then return 7 end
-  -- ret beside a hold, sent again, would turn tokens spent meanwhile into returned ones.
-  if ret > 0 and (hold > 0 or not leased) then return 8 end
-  if not leased and refund > 0 then return 9 end
-  if not leased and debt > 0 then return 10 end
-  if owed > debt then return 15 end
-  if fleet < 1 then return 17 end
-  if debt > 0 and since < 1 then return 20 end
-  if not leased and reset > 0 then return 21 end
-  if limits > MOST_LIMITS then return BEFORE_LIMITS + 3 * MOST_LIMITS + 1 end
-  for i = BEFORE_LIMITS + 1, given, 3 do
-    if arg[i] < 1 or arg[i] > MOST then return i end
-    if arg[i + 1] < 1 or arg[i + 1] > LONGEST_PERIOD then return i + 1 end
-    tightest_cap = min(tightest_cap, arg[i])
+-- ret beside a hold, sent again, would turn tokens spent meanwhile into returned ones.
+local broken = least > want and 2 or (ttl < 1 or ttl > LONGEST) and 3 or leased and seq > 0 and ack >= seq and 6
+  or hold > (leased and MOST or 0) and 7 or ret > 0 and (hold > 0 or not leased) and 8
+  or not leased and (refund > 0 and 9 or debt > 0 and 10) or owed > debt and 15 or fleet < 1 and 17
+  or debt > 0 and since < 1 and 20 or not leased and reset > 0 and 21
+  or limits > MOST_LIMITS and BEFORE_LIMITS + 3 * MOST_LIMITS + 1
+for i = BEFORE_LIMITS + 1, broken and 0 or given, 3 do
+  if arg[i] < 1 or arg[i] > MOST then
+    broken = i
+    break
+  elseif arg[i + 1] < 1 or arg[i + 1] > LONGEST_PERIOD then
+    broken = i + 1
+    break
   end
+  tightest_cap = min(tightest_cap, arg[i])
 end
-local broken = broken_rule()
 if broken then return refuse(broken) end
+--@ rules
 
+-- A call that is late, or that no limit can ever grant.
 if server == 0 then
   local time = call('TIME')
   server = time[1] * SECOND + time[2]
 end
--- too_late answers a call that is late, or that no limit can ever grant. It returns nil for other calls. Each
--- script calls it after checking its own rules, so that a call that breaks a rule is refused.
-local function too_late()
-  if deadline > 0 and server >= deadline then return {LATE, 0, 0, 0, 0, 0, server, 0, 0, 0, 0, 0, 0} end
-  if least > tightest_cap then return {NEVER, 0, 0, -1, 0, 0, server, 0, 0, 0, 0, 0, 0} end
-  want, least = min(want, tightest_cap), max(least, 1)
+local early = deadline > 0 and server >= deadline and LATE or least > tightest_cap and NEVER
+if early then
+  return {
+    early, 0, 0, early == NEVER and -1 or 0, 0, 0, server, 0, 0, 0,
+    --@ nothing
+  }
 end
+want, least = min(want, tightest_cap), max(least, 1)
 local peek = not leased and want == 0
+

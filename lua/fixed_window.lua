@@ -26,14 +26,17 @@ An ended window is deleted at once, leases included (UNLINK), so a key that lost
 next take. A refused direct take writes nothing, unless it swept or found a large step back of the clock. A peek
 writes nothing.
 ]]
---@ load
-local FORMAT = 'fw2'
+--@ rules
 local cap, period, phase = arg[22], arg[23], arg[24]
 if to > 1 then return refuse(19) end
 if phase >= period then return refuse(24) end
 if limits > 1 then return refuse(25) end
-local too = too_late()
-if too then return too end
+
+--@ nothing
+0, 0, 0
+
+--@ load
+local FORMAT = 'fw2'
 
 local function window(instant) return floor((instant - phase) / period) end
 

@@ -1,7 +1,7 @@
 --[[ lease: the lease protocol, once for all scripts that lend: what a repeated call is answered, when a lease is over, what a
 caller settles, how much it is granted, when others may give back, and what is written. What a key counts, and when, is in the
-scripts. Each is a list of parts, and template.go puts a part into the place here that has its name ("--@ name"). A part that a
-script does not have is empty. No part is a function, because making one costs Redis half a microsecond at each call.
+scripts. Each is a list of parts, and template.go puts a part into the place that has its name ("--@ name"), here or in call.lua. A
+part that a script does not have is empty. No part is a function, because making one costs Redis up to a microsecond at each call.
 
   load       reads the key and brings it to now, but for what depends on the caller. It sets
                exists, born, last, behind, overflow, flags, now
@@ -32,7 +32,7 @@ script does not have is empty. No part is a function, because making one costs R
 
 local CHUNK = 1000 -- arguments per command: unpack has a limit
 local RECORD = 112 -- p, the first byte of the fields that hold records
-local own, borrows = 'p' .. id, leased and to == 0
+local borrows = leased and to == 0
 local once = deadline > 0 and deadline <= server + ttl -- the record that knows seq outlives every copy of this call
 
 -- What is written at the end: fields and values, and the fields to delete. Nothing is written if a part found a damaged field.
@@ -48,17 +48,13 @@ local function parse(record)
   local s, g, o, w, e, d = string.match(record, '^(%d+)|(%d+)|(%d+)|(%d+)|(%d+)|(%d+)$')
   return tonumber(s), tonumber(g), tonumber(o), tonumber(w), tonumber(e), tonumber(d)
 end
-local fields
-local function all()
-  fields = fields or call('HGETALL', key)
-  return fields
-end
+local fields -- all of the key, once they were read
 
 --@ load
 
 local code, grant, after, left, which, charged = GRANTED, 0, 0, 0, nil, 0
 local avail, tightest, waits, swept
-local kept = {} -- records of ended leases that are written anew
+local kept -- records of ended leases that are written anew
 
 -- 1. The network repeats and reorders: an executed call gets its reply again, an older one is ignored.
 local repeats, instant = false, now
@@ -83,12 +79,13 @@ else
   local escrow_then, last_ended, alive = escrow, 0, 0
   swept = sweep > 0 and now >= sweep or forgets and lends
   if swept then
+    kept = {}
     escrow, wants, active, sweep = 0, 0, 0, 0
-    local some = all()
-    for i = 1, #some, 2 do
-      local name = some[i]
+    fields = fields or call('HGETALL', key)
+    for i = 1, #fields, 2 do
+      local name = fields[i]
       if string.byte(name) == RECORD then
-        local s, g, out, wish, ends, debts = parse(some[i + 1])
+        local s, g, out, wish, ends, debts = parse(fields[i + 1])
         if not debts then return corrupt('lease') end
         if ends > now then
           alive = max(alive, ends)
@@ -171,10 +168,11 @@ if waits then
   local sooner, longest = true, nil
   --@ wait
   if sooner and escrow > hold and latest > now then
-    local some, quarter = all(), floor(ttl / 4)
-    for i = 1, #some, 2 do
-      if string.byte(some[i]) == RECORD and some[i] ~= own then
-        local _, _, out, _, ends, debts = parse(some[i + 1])
+    local quarter = floor(ttl / 4)
+    fields = fields or call('HGETALL', key)
+    for i = 1, #fields, 2 do
+      if string.byte(fields[i]) == RECORD and fields[i] ~= own then
+        local _, _, out, _, ends, debts = parse(fields[i + 1])
         if not debts then return corrupt('lease') end
         if out > 0 and ends > now then
           local rest = ends - server - behind
@@ -209,7 +207,7 @@ if not (repeats or dry) and (leased or changed or not peek and (grant > 0 or swe
   --@ store
   if #gone > 0 then call('HSET', key, 'v', FORMAT) end
   for i = 1, #gone, CHUNK do call('HDEL', key, unpack(gone, i, min(i + CHUNK - 1, #gone))) end
-  for i = 1, #kept, CHUNK do call('HSET', key, unpack(kept, i, min(i + CHUNK - 1, #kept))) end
+  for i = 1, kept and #kept or 0, CHUNK do call('HSET', key, unpack(kept, i, min(i + CHUNK - 1, #kept))) end
   call('HSET', key, unpack(set))
   call('PEXPIRE', key, format('%d', min(keep, LONGEST_TTL_MS))) -- Redis counts by its own clock
 elseif not exists and not repeats then

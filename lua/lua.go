@@ -13,29 +13,30 @@
 // most cap + rate·t, whatever the number of processes.
 //
 //	KEYS[1]  the bucket: a hash that only this script writes
-//	ARGV     cap tokens period want min ttl id seq ack hold ret refund debt deadline epoch now maxback owed seen fleet
-//	         [maxdebt], or of a direct take: cap tokens period want min ttl deadline epoch [now [maxdebt]]
+//	ARGV     want min ttl id seq ack hold ret refund debt deadline epoch now maxback owed seen fleet at to since reset,
+//	         then the limit: cap period tokens, [maxdebt],
+//	         or of a direct take: want min ttl deadline epoch now, then the limit, [maxdebt]
 //	reply    code grant level retry active ttl_left now epoch flags overflow [forgiven]
 //	codes    0 granted, 1 denied, 2 replay, 3 stale, 4 never, 5 late
 //	errors   RLARG argument n, RLFOREIGN key, RLCORRUPT field|lease, WRONGTYPE
 //
-// Numbers are whole, 0 ≤ x < 2⁵³, times in microseconds; cap and hold are at most 2⁴⁰, ttl 2⁵⁰ and a period of the
-// other algorithms 2⁵², so that sums of them stay exact. An error writes nothing and repeats no text of the caller. A
+// Numbers are whole, 0 ≤ x < 2⁵³, times in microseconds; cap and hold are at most 2⁴⁰, ttl 2⁵⁰ and a period 2⁵², so that
+// sums of them stay exact. An error writes nothing and repeats no text of the caller. A
 // denied direct take and a peek (want 0 without a lease id) write nothing either; every other call sets a time to
 // live long enough that an expired bucket would have been full and free of leases. The bucket refills by the cap and
 // the rate of its last writer, and the first call by others always writes.
 //
 // # The other algorithms
 //
-// FixedWindow, SlidingWindow, SlidingLog and TokenBuckets (several on one key) begin with one text, call.lua, which is put before
-// each: arguments, rules, clock and errors are the same. All that lend are lease.lua, which has the lease protocol, with parts of
-// their own for how they count. FixedWindow has a short way for the most frequent call, which comes before call.lua.
+// FixedWindow, SlidingWindow, SlidingLog and TokenBuckets (several on one key) take the same arguments, with 1 to 8 limits: cap,
+// period, and phase, span, tokens or 0. The short form has at most five.
 //
 //	KEYS[1]  what the algorithm counted: a hash, of a SlidingLog a sorted set
-//	ARGV     want min ttl id seq ack hold ret refund debt deadline epoch now maxback owed seen fleet at to since reset,
-//	         then 1 to 8 limits: cap period and phase, span, tokens or 0, [maxdebt],
-//	         or of a direct take by at most 5 limits: want min ttl deadline epoch now, then the limits, [maxdebt]
 //	reply    the ten numbers of TokenBucket, which reset stamp [forgiven]
+//
+// All scripts begin with call.lua: arguments, rules, clock and errors. It is followed by lease.lua, which has the lease protocol and
+// places for the parts in which the algorithms differ: how they count. [Algorithm.Script] is the whole. TokenBucket and FixedWindow
+// have a short way for the most frequent call, which comes first.
 //
 // # Presence
 //
@@ -74,6 +75,8 @@ import (
 
 // The texts.
 var (
+	//go:embed token_bucket_short.lua
+	tokenBucketShortText string
 	//go:embed token_bucket.lua
 	tokenBucketText string
 	//go:embed call.lua

@@ -69,7 +69,7 @@ func TestArgumentsSayAll(t *testing.T) {
 		if !reflect.DeepEqual(sent, c.Arguments(nil, nil)) {
 			t.Fatalf("%+v: %v, and like %v: %v", c, c.Arguments(nil, nil), before, sent)
 		}
-		if n := c.ArgumentCount(); len(sent) > n || len(sent) < n-2 {
+		if n := c.ArgumentCount(); len(sent) != n {
 			t.Fatalf("%+v: %d arguments, room for %d", c, len(sent), n)
 		}
 		for _, args := range [][]any{sent, c.LongArguments()} {
@@ -80,25 +80,6 @@ func TestArgumentsSayAll(t *testing.T) {
 		}
 		before = sent
 	})
-}
-
-func TestParseCallRefusesWhatIsNone(t *testing.T) {
-	for a := range lua.Algorithm(lua.Algorithms) {
-		c := lua.Call{Algorithm: a, Cap: 5, Period: 1, Lease: "me", Seq: 1, Fleet: 1}
-		whole := texts(c.LongArguments())
-		for _, n := range []int{0, 7, len(whole) - 2, len(whole) - 1} {
-			if _, ok := lua.ParseCall(a, "b", whole[:n]); ok {
-				t.Errorf("algorithm %d: %d of %d arguments are read", a, n, len(whole))
-			}
-		}
-		for i := range whole {
-			spoiled := append([]string(nil), whole...)
-			spoiled[i] = "x"
-			if _, ok := lua.ParseCall(a, "b", spoiled); ok && whole[i] != "me" {
-				t.Errorf("algorithm %d: argument %d is read from %q", a, i+1, spoiled[i])
-			}
-		}
-	}
 }
 
 // Every text that is a record or terms is read as the numbers that it says, and no other is.

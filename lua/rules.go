@@ -2,45 +2,6 @@ package lua
 
 // The rules that every script checks before it reads anything.
 
-// Broken reports the first argument that is out of range or against its rule, by its number in the contract of the
-// call's script, or 0.
-func (c *Call) Broken() int {
-	if c.Algorithm == TokenBucket {
-		return brokenBucketArgument(c)
-	}
-	return brokenWindowArgument(c)
-}
-
-// brokenBucketArgument is Broken for token_bucket.lua: a limit, and what all scripts take.
-func brokenBucketArgument(c *Call) int {
-	const shared = 3 // arguments come before those
-	if n := outside(1, c.Cap, c.Tokens, c.Period); n > 0 {
-		return n
-	}
-	if n := c.sharedOutside(); n > 0 {
-		return shared + n
-	}
-	if n := outside(longBucket+1, c.MaxDebt, c.To); n > 0 {
-		return n
-	}
-	switch {
-	case c.Cap < 1 || c.Cap > MostTokens:
-		return 1
-	case c.Period < 1:
-		return 3
-	}
-	if n := c.sharedBroken(); n > 0 {
-		return shared + n
-	}
-	switch {
-	case c.MaxDebt > MostTokens:
-		return longBucket + 1
-	case c.To > 1:
-		return longBucket + 2
-	}
-	return 0
-}
-
 // outside is the number of the first argument that is no whole number that a script takes, if x[0] is the first-th; or 0.
 func outside(first int, x ...int64) int {
 	for i, x := range x {
@@ -51,15 +12,22 @@ func outside(first int, x ...int64) int {
 	return 0
 }
 
-// sharedOutside is outside for the arguments that all scripts take, from Want on, which is 1. Two of them have no field: 4 is
-// any text, 14 is MaxBack.
-func (c *Call) sharedOutside() int {
-	return outside(1, c.Want, c.Min, c.TTL, 0, c.Seq, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt, c.Deadline, c.Epoch, c.Now, 0,
-		c.Owed, c.Seen, c.Fleet)
-}
+const firstLimit = longCall + 1 // number of the first limit's first argument, of three
 
-// sharedBroken is the first of them that is against its rule, or 0.
-func (c *Call) sharedBroken() int {
+// Broken reports the first argument that is out of range or against its rule, by its number in lua/call.lua, or 0.
+func (c *Call) Broken() int {
+	limits := c.limits()
+	// Two arguments have no field: 4 is any text, 14 is MaxBack.
+	for _, n := range [...]int{
+		outside(1, c.Want, c.Min, c.TTL, 0, c.Seq, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt, c.Deadline, c.Epoch, c.Now, 0,
+			c.Owed, c.Seen, c.Fleet, c.At, c.To, c.Since, c.Reset),
+		outside(firstLimit, limits...),
+		c.maxDebtBroken(firstLimit + len(limits)),
+	} {
+		if n > 0 {
+			return n
+		}
+	}
 	leased := c.Lease != ""
 	switch {
 	case c.Min > c.Want:
@@ -80,27 +48,9 @@ func (c *Call) sharedBroken() int {
 		return 15
 	case c.Fleet < 1:
 		return 17
-	}
-	return 0
-}
-
-const firstLimit = longCall + 1 // number of the first limit's first argument, of three
-
-// brokenWindowArgument is Broken for the scripts that begin with call.lua: what all scripts take, four arguments
-// of their own, and the limits.
-func brokenWindowArgument(c *Call) int {
-	limits := c.limits()
-	for _, n := range [...]int{
-		c.sharedOutside(), outside(18, c.At, c.To, c.Since, c.Reset), outside(firstLimit, limits...), c.maxDebtBroken(firstLimit + len(limits)), c.sharedBroken(),
-	} {
-		if n > 0 {
-			return n
-		}
-	}
-	switch {
 	case c.Debt > 0 && c.Since < 1:
 		return 20
-	case c.Reset > 0 && c.Lease == "":
+	case c.Reset > 0 && !leased:
 		return 21
 	case len(limits) > MostLimits*limitFields:
 		return firstLimit + MostLimits*limitFields
@@ -131,6 +81,19 @@ func (c *Call) limits() (all []int64) {
 		all = append(all, x[:]...)
 	}
 	return all
+}
+
+// brokenBucket reports the first argument that breaks a rule of the single token bucket's.
+func brokenBucket(c *Call) int {
+	switch {
+	case c.To > 1:
+		return 19
+	case c.Reset > 0:
+		return 21
+	case len(c.Also) > 0:
+		return firstLimit + limitFields
+	}
+	return 0
 }
 
 // brokenLog reports the first argument that breaks a rule of the log's.

@@ -21,18 +21,21 @@ was lowered, as many more as it was lowered by), and none is refused because of 
 nothing, and a peek writes nothing.
 ]]
 
-local FORMAT = '#lg1'
-local SPARE = 32 -- old members that a call forgets beyond those that it needs, so that they do not pile up
-local CHUNK = 1000 -- members per ZREM: unpack has a limit
-local LOOK = 1000  -- members that a call reads to tell the level
+--@ rules
 local cap, period = arg[22], arg[23]
 for _, i in ipairs({6, 7, 8, 9, 24}) do
   if arg[i] > 0 then return refuse(i) end
 end
 if limits > 1 then return refuse(25) end
-local too = too_late()
-if too then return too end
 
+--@ nothing
+0, 0, 0
+
+--@ load
+local FORMAT = '#lg1'
+local SPARE = 32 -- old members that a call forgets beyond those that it needs, so that they do not pile up
+local CHUNK = 1000 -- members per ZREM: unpack has a limit
+local LOOK = 1000  -- members that a call reads to tell the level
 local function cost(member) return tonumber(string.match(member, ':(%d+)$') or 1) end
 local function entry(stamp, n) return n == 1 and text(stamp) or format('%.0f:%.0f', stamp, n) end
 

@@ -44,7 +44,7 @@ tokens; a refund at most span per limit. All fields are also read when a limit i
 writes nothing, unless it swept, found a large step back of the clock, added a limit, or its version was about to be
 forgotten (twice in its longest window). A peek writes nothing.
 ]]
---@ load
+--@ rules
 local FORMAT = 'sw3'
 local LONGEST_SPAN, LONGEST_WINDOW = 512, 2 ^ 51
 local SOME = 1000  -- fields per command: unpack has a limit
@@ -67,8 +67,11 @@ for i = 1, m do
   mine, window = i == 1 and tag[i] or mine .. ',' .. tag[i], max(window, span[i] * period[i])
   names[FIXED + i] = tag[i]
 end
-local too = too_late()
-if too then return too end
+
+--@ nothing
+0, 0, 0
+
+--@ load
 
 -- Load, or start empty.
 local stored = call('HMGET', key, unpack(names))
@@ -146,7 +149,8 @@ local function leaving(i)
     for b = f, upto - 1 do old[#old + 1] = name(i, b) end
     return old
   end
-  local some, start = all(), tag[i] .. ':'
+  fields = fields or call('HGETALL', key)
+  local some, start = fields, tag[i] .. ':'
   for j = 1, #some, 2 do
     local b = string.sub(some[j], 1, #start) == start and tonumber(string.sub(some[j], #start + 1))
     if b and b < first[i] then old[#old + 1] = some[j] end
@@ -222,7 +226,9 @@ local function begin(i)
       end
     end
   end
-  local some, held = all(), {}
+  local held = {}
+  fields = fields or call('HGETALL', key)
+  local some = fields
   local start = from > 0 and tag[from] .. ':'
   for j = 1, #some, 2 do
     local b = start and string.sub(some[j], 1, #start) == start and tonumber(string.sub(some[j], #start + 1))
@@ -271,7 +277,8 @@ if debt > charged then
   charged = debt
 end
 if forgets then
-  local some = all()
+  fields = fields or call('HGETALL', key)
+  local some = fields
   for i = 1, n do
     local start = tag[i] .. ':'
     for j = 1, #some, 2 do
@@ -338,7 +345,8 @@ if #beside > 0 then
 end
 if use ~= stored[USE] then put('u', use) end
 if ended then -- the fields of limits that nobody uses any more
-  local some, used = all(), {}
+  fields = fields or call('HGETALL', key)
+  local some, used = fields, {}
   for i = 1, n do used[tag[i]] = true end
   for j = 1, #some, 2 do
     local t = string.match(some[j], '^%d+x%d+')

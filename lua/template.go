@@ -2,12 +2,12 @@ package lua
 
 import "strings"
 
-// place begins a line of lease.lua that a part of a script takes, and the line of the script at which the part begins.
+// place begins a line of call.lua and lease.lua that a part of a script takes, and the line of the script at which the part begins.
 const place = "--@ "
 
-// lending is the text of a script that lends: lease.lua with the script's parts in their places. It panics if a part has no
-// place, because that is a mistake in the scripts.
-func lending(script string) string {
+// assemble is a template with the script's parts in their places. It panics if a part has no place, because that is a mistake in the
+// scripts.
+func assemble(template, script string) string {
 	head, rest, _ := strings.Cut(script, place)
 	parts := map[string]string{}
 	for part := range strings.SplitSeq(rest, "\n"+place) {
@@ -17,7 +17,7 @@ func lending(script string) string {
 	var b strings.Builder
 	b.WriteString(head)
 	used := map[string]bool{}
-	for line := range strings.Lines(leaseText) {
+	for line := range strings.Lines(template) {
 		name, is := strings.CutPrefix(strings.TrimSpace(line), place)
 		if !is {
 			b.WriteString(line)
@@ -30,7 +30,7 @@ func lending(script string) string {
 	}
 	for name := range parts {
 		if !used[name] {
-			panic("lua: lease.lua has no place for " + name)
+			panic("lua: there is no place for " + name)
 		}
 	}
 	return b.String()

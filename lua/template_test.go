@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// Each place of lease.lua is taken by a part of some script, and a part without a place is found at once.
+// Each place is taken by a part of some script, and a part without a place is found at once.
 func TestPartsHavePlaces(t *testing.T) {
 	scripts := tokenBucketText + fixedWindowText + slidingWindowText + tokenBucketsText
 	places := 0
-	for line := range strings.Lines(leaseText) {
+	for line := range strings.Lines(callText + leaseText) {
 		if name, is := strings.CutPrefix(strings.TrimSpace(line), place); is {
 			places++
 			if !strings.Contains(scripts, "\n"+place+name+"\n") {
@@ -23,12 +23,12 @@ func TestPartsHavePlaces(t *testing.T) {
 		}
 	}
 	if places == 0 {
-		t.Error("lease.lua has no places")
+		t.Error("there are no places")
 	}
 	defer func() {
 		if recover() == nil {
 			t.Error("a part without a place is dropped")
 		}
 	}()
-	lending("--[[ a script ]]\n--@ load\n--@ laod\n")
+	assemble(leaseText, "--[[ a script ]]\n--@ load\n--@ laod\n")
 }

@@ -25,12 +25,7 @@ deadline <= now + ttl, else flag 32 is set; a reset fills each bucket to the roo
 A refused direct take writes nothing, unless it swept, found a large step back of the clock, changes what governs, or has
 to note that its terms still do. A peek writes nothing, unless it changes what governs.
 ]]
---@ load
-local FORMAT = 'tm2'
-local ROUNDING = 1e-9 -- tokens: 0.9999999999 is a rounding error of the refill, not a missing token
-local MINUTE = 60 * SECOND
-local OVERFLOW_START, OVERFLOW_END = 2 ^ 40, 2 ^ 52
-local HOLD, OTHER_TERMS = 10 * SECOND, 64 -- see token_bucket.lua
+--@ rules
 local m = limits
 local cap, period, refill, names = {}, {}, {}, {'v', 'c', 't', 'z', 'x', 's', 'o', 'w', 'a', 'g', 'e', own}
 local FIXED = #names
@@ -45,8 +40,16 @@ for i = 1, m do
   names[FIXED + i] = 'l' .. text(period[i])
 end
 names[FIXED + m + 1], names[FIXED + m + 2] = 'r', 'h'
-local too = too_late()
-if too then return too end
+
+--@ nothing
+0, 0, 0
+
+--@ load
+local FORMAT = 'tm2'
+local ROUNDING = 1e-9 -- tokens: 0.9999999999 is a rounding error of the refill, not a missing token
+local MINUTE = 60 * SECOND
+local OVERFLOW_START, OVERFLOW_END = 2 ^ 40, 2 ^ 52
+local HOLD, OTHER_TERMS = 10 * SECOND, 64 -- see token_bucket.lua
 local function tokens(x) return floor(x + ROUNDING) end
 
 -- Load, or start full.

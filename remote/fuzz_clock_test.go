@@ -252,7 +252,7 @@ func (r *clockRun) renew(p *holder, want int64, arrives bool) {
 	p.seq++
 	c := r.limit
 	c.Lease, c.Seq, c.Ack, c.Hold, c.Want = p.id, p.seq, p.ack, p.pot, want
-	c.Debt, c.Owed, c.Seen, c.Epoch = p.debt, p.debt/2, p.overflow, p.epoch
+	c.Debt, c.Owed, c.Since, c.Seen, c.Epoch = p.debt, p.debt/2, 1, p.overflow, p.epoch
 	if c.Hold == 0 {
 		c.Ret = p.ret
 	}

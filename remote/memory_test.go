@@ -37,7 +37,7 @@ func TestMemoryRunsCallsInOrder(t *testing.T) {
 	for _, r := range results[:6] {
 		got += fmt.Sprintf("%d %d %d %v; ", r.Reply.Code, r.Reply.Grant, r.Reply.Level, r.Err)
 	}
-	want := "0 0 3 <nil>; 0 2 1 <nil>; 1 0 1 <nil>; 0 0 0 remote: RLARG argument 20; 0 0 1 <nil>; 4 0 0 <nil>; "
+	want := "0 0 3 <nil>; 0 2 1 <nil>; 1 0 1 <nil>; 0 0 0 remote: RLARG argument 17; 0 0 1 <nil>; 4 0 0 <nil>; "
 	if got != want {
 		t.Errorf("have %s\nwant %s", got, want)
 	}
@@ -45,7 +45,7 @@ func TestMemoryRunsCallsInOrder(t *testing.T) {
 		t.Error("a result beyond the calls was touched")
 	}
 	var refusal *remote.ScriptError
-	if !errors.As(results[3].Err, &refusal) || refusal.Text != "RLARG argument 20" {
+	if !errors.As(results[3].Err, &refusal) || refusal.Text != "RLARG argument 17" {
 		t.Errorf("%#v", results[3].Err)
 	}
 }

@@ -37,7 +37,7 @@ func TestRedisAnswersAsMemory(t *testing.T) {
 				c.Lease = rapid.SampledFrom([]string{"a", "b"}).Draw(t, "lease")
 				c.Seq, c.Ack = seq, max(0, seq-1-small("ack", 2))
 				c.Refund, c.Deadline = small("refund", 7), now+small("deadline", 200_000)
-				c.Debt = small("debt", 20)
+				c.Debt, c.Since = small("debt", 20), now
 				c.Owed, c.Seen = min(small("owed", 9), c.Debt), 1<<40+small("seen", 30)
 				if rapid.Bool().Draw(t, "returns") {
 					c.Ret = small("ret", 30)

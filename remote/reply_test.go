@@ -167,7 +167,7 @@ func TestHooksMayKeepCommands(t *testing.T) {
 	var got []string
 	for _, c := range hook.kept {
 		if list, ok := c.(interface{ Val() any }).Val().([]any); ok {
-			got = append(got, fmt.Sprint(c.Args()[argKey], " ", c.Args()[argFirst], " ", list[2]))
+			got = append(got, fmt.Sprint(c.Args()[argKey], " ", c.Args()[argFirst+lua.DirectArguments-3], " ", list[2]))
 		}
 	}
 	if !reflect.DeepEqual(got, want) {

@@ -15,7 +15,7 @@ const secret = "s3cret@example.com"
 func argumentCall(bucket string) lua.Call {
 	return lua.Call{
 		Bucket: bucket, Cap: 10, Tokens: 1, Period: 1e6, Want: 2, Min: 1, TTL: 1e6, Lease: "A", Seq: 5, Ack: 4, Hold: 1,
-		Refund: 1, Debt: 2, Owed: 1, Seen: 1 << 40, Fleet: 2, Deadline: scriptStart + 5e6, Epoch: scriptStart,
+		Refund: 1, Debt: 2, Owed: 1, Seen: 1 << 40, Fleet: 2, Deadline: scriptStart + 5e6, Epoch: scriptStart, Since: scriptStart,
 		Now: scriptStart + 1e6, MaxDebt: 30,
 	}
 }
@@ -33,8 +33,8 @@ func TestBadArgumentText(t *testing.T) {
 		first.Seq, first.Ack, first.Now, first.Epoch = 1, 0, scriptStart, 0
 		e.call(t, first)
 		before, writes := e.look(t, c.Bucket), e.writes(t)
-		for n := 1; n <= 21; n++ {
-			if n == 7 { // the lease id is any text
+		for n := 1; n <= 25; n++ {
+			if n == 4 { // the lease id is any text
 				continue
 			}
 			for _, text := range bad {
@@ -47,18 +47,18 @@ func TestBadArgumentText(t *testing.T) {
 				}
 			}
 		}
-		args := longArgs(c)[:19]
+		args := longArgs(c)[:23]
 		if got := answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.Script().SHA, []string{c.Bucket},
 			args...)); got.err !=
-			"RLARG argument 20" {
-			t.Errorf("%s, 19 arguments: %v", e.name, got)
+			"RLARG argument 24" {
+			t.Errorf("%s, 23 arguments: %v", e.name, got)
 		}
 		if d := differs(before, e.look(t, c.Bucket), 2000); d != "" || e.writes(t) != writes {
 			t.Errorf("%s was written: %s", e.name, d)
 		}
 		// Whole numbers all the same.
 		args = longArgs(c)
-		args[0], args[2] = "0xA", "1000000.000"
+		args[21], args[22] = "0xA", "1000000.000"
 		got := answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.Script().SHA, []string{c.Bucket}, args...))
 		if got.err != "" || got.reply.Grant != 2 {
 			t.Errorf("%s: %v", e.name, got)
@@ -79,44 +79,50 @@ func TestBadArguments(t *testing.T) {
 	}
 	rules := []rule{
 		{"none", 0, func(*lua.Call) {}},
-		{"cap 0", 1, func(c *lua.Call) { c.Cap = 0 }},
+		{"cap 0", 22, func(c *lua.Call) { c.Cap = 0 }},
 		{"cap of 2^40", 0, func(c *lua.Call) { c.Cap = 1 << 40 }},
-		{"cap above 2^40", 1, func(c *lua.Call) { c.Cap = 1<<40 + 1 }},
+		{"cap above 2^40", 22, func(c *lua.Call) { c.Cap = 1<<40 + 1 }},
 		{"no rate", 0, func(c *lua.Call) { c.Tokens = 0 }},
-		{"period 0", 3, func(c *lua.Call) { c.Period = 0 }},
-		{"min above want", 5, func(c *lua.Call) { c.Min = 3 }},
-		{"ttl 0", 6, func(c *lua.Call) { c.TTL = 0 }},
-		{"ttl above 2^50", 6, func(c *lua.Call) { c.TTL = 1<<50 + 1 }},
+		{"period 0", 23, func(c *lua.Call) { c.Period = 0 }},
+		{"min above want", 2, func(c *lua.Call) { c.Min = 3 }},
+		{"ttl 0", 3, func(c *lua.Call) { c.TTL = 0 }},
+		{"ttl above 2^50", 3, func(c *lua.Call) { c.TTL = 1<<50 + 1 }},
 		{"a dry run", 0, func(c *lua.Call) { c.Seq = 0 }},
 		{"to 1", 0, func(c *lua.Call) { c.To = 1 }},
-		{"to above 1", 22, func(c *lua.Call) { c.To = 2 }},
-		{"ack of this call", 9, func(c *lua.Call) { c.Ack = c.Seq }},
-		{"hold above 2^40", 10, func(c *lua.Call) { c.Hold = 1<<40 + 1 }},
-		{"hold of a direct take", 10, func(c *lua.Call) { direct(c); c.Hold = 1 }},
-		{"ret beside a hold", 11, func(c *lua.Call) { c.Ret = 1 }},
-		{"ret of a direct take", 11, func(c *lua.Call) { direct(c); c.Ret = 1 }},
-		{"refund of a direct take", 12, func(c *lua.Call) { direct(c); c.Refund = 1 }},
-		{"debt of a direct take", 13, func(c *lua.Call) { direct(c); c.Debt = 1 }},
-		{"owed above debt", 18, func(c *lua.Call) { c.Owed = 3 }},
-		{"fleet 0", 20, func(c *lua.Call) { c.Fleet = 0 }},
+		{"to above 1", 19, func(c *lua.Call) { c.To = 2 }},
+		{"ack of this call", 6, func(c *lua.Call) { c.Ack = c.Seq }},
+		{"hold above 2^40", 7, func(c *lua.Call) { c.Hold = 1<<40 + 1 }},
+		{"hold of a direct take", 7, func(c *lua.Call) { direct(c); c.Hold = 1 }},
+		{"ret beside a hold", 8, func(c *lua.Call) { c.Ret = 1 }},
+		{"ret of a direct take", 8, func(c *lua.Call) { direct(c); c.Ret = 1 }},
+		{"refund of a direct take", 9, func(c *lua.Call) { direct(c); c.Refund = 1 }},
+		{"debt of a direct take", 10, func(c *lua.Call) { direct(c); c.Debt = 1 }},
+		{"debt of no time", 20, func(c *lua.Call) { c.Since = 0 }},
+		{"a reset", 21, func(c *lua.Call) { c.Reset = 1 }},
+		{"period above 2^52", 23, func(c *lua.Call) { c.Period = 1<<52 + 1 }},
+		{"two limits", 25, func(c *lua.Call) { c.Also = []lua.Limit{{Cap: 1, Tokens: 1, Period: 1}} }},
+		{"owed above debt", 15, func(c *lua.Call) { c.Owed = 3 }},
+		{"fleet 0", 17, func(c *lua.Call) { c.Fleet = 0 }},
 		{"max debt of 2^40", 0, func(c *lua.Call) { c.MaxDebt = 1 << 40 }},
-		{"max debt above 2^40", 21, func(c *lua.Call) { c.MaxDebt = 1<<40 + 1 }},
+		{"max debt above 2^40", 25, func(c *lua.Call) { c.MaxDebt = 1<<40 + 1 }},
 		{"a direct take with seq and ack", 0, func(c *lua.Call) { direct(c); c.Seq, c.Ack = 3, 9 }},
-		{"two rules: the lower number", 6, func(c *lua.Call) { c.Fleet, c.TTL, c.Owed = 0, 0, 3 }},
-		{"ranges before rules", 20, func(c *lua.Call) { c.Fleet, c.Cap = -1, 0 }},
-		{"rules before late and never", 5, func(c *lua.Call) { c.Min, c.Deadline = 99, 1 }},
+		{"two rules: the lower number", 3, func(c *lua.Call) { c.Fleet, c.TTL, c.Owed = 0, 0, 3 }},
+		{"ranges before rules", 17, func(c *lua.Call) { c.Fleet, c.Cap = -1, 0 }},
+		{"rules before late and never", 2, func(c *lua.Call) { c.Min, c.Deadline = 99, 1 }},
 	}
 	fields := map[int]func(c *lua.Call) *int64{
-		1: func(c *lua.Call) *int64 { return &c.Cap }, 2: func(c *lua.Call) *int64 { return &c.Tokens },
-		3: func(c *lua.Call) *int64 { return &c.Period }, 4: func(c *lua.Call) *int64 { return &c.Want },
-		5: func(c *lua.Call) *int64 { return &c.Min }, 6: func(c *lua.Call) *int64 { return &c.TTL },
-		8: func(c *lua.Call) *int64 { return &c.Seq }, 9: func(c *lua.Call) *int64 { return &c.Ack },
-		10: func(c *lua.Call) *int64 { return &c.Hold }, 11: func(c *lua.Call) *int64 { return &c.Ret },
-		12: func(c *lua.Call) *int64 { return &c.Refund }, 13: func(c *lua.Call) *int64 { return &c.Debt },
-		14: func(c *lua.Call) *int64 { return &c.Deadline }, 15: func(c *lua.Call) *int64 { return &c.Epoch },
-		16: func(c *lua.Call) *int64 { return &c.Now }, 18: func(c *lua.Call) *int64 { return &c.Owed },
-		19: func(c *lua.Call) *int64 { return &c.Seen }, 20: func(c *lua.Call) *int64 { return &c.Fleet },
-		21: func(c *lua.Call) *int64 { return &c.MaxDebt }, 22: func(c *lua.Call) *int64 { return &c.To },
+		22: func(c *lua.Call) *int64 { return &c.Cap }, 24: func(c *lua.Call) *int64 { return &c.Tokens },
+		23: func(c *lua.Call) *int64 { return &c.Period }, 1: func(c *lua.Call) *int64 { return &c.Want },
+		2: func(c *lua.Call) *int64 { return &c.Min }, 3: func(c *lua.Call) *int64 { return &c.TTL },
+		5: func(c *lua.Call) *int64 { return &c.Seq }, 6: func(c *lua.Call) *int64 { return &c.Ack },
+		7: func(c *lua.Call) *int64 { return &c.Hold }, 8: func(c *lua.Call) *int64 { return &c.Ret },
+		9: func(c *lua.Call) *int64 { return &c.Refund }, 10: func(c *lua.Call) *int64 { return &c.Debt },
+		11: func(c *lua.Call) *int64 { return &c.Deadline }, 12: func(c *lua.Call) *int64 { return &c.Epoch },
+		13: func(c *lua.Call) *int64 { return &c.Now }, 15: func(c *lua.Call) *int64 { return &c.Owed },
+		16: func(c *lua.Call) *int64 { return &c.Seen }, 17: func(c *lua.Call) *int64 { return &c.Fleet },
+		25: func(c *lua.Call) *int64 { return &c.MaxDebt }, 19: func(c *lua.Call) *int64 { return &c.To },
+		18: func(c *lua.Call) *int64 { return &c.At }, 20: func(c *lua.Call) *int64 { return &c.Since },
+		21: func(c *lua.Call) *int64 { return &c.Reset },
 	}
 	for n, field := range fields {
 		rules = append(rules,

@@ -218,7 +218,7 @@ func setArgument(t *testing.T, c *lua.Call, word string) {
 	case "refund":
 		c.Refund = number(t, v)
 	case "debt":
-		c.Debt = number(t, v)
+		c.Debt, c.Since = number(t, v), max(c.Since, scriptStart)
 	case "maxdebt":
 		c.MaxDebt = number(t, v)
 	case "owed":

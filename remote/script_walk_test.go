@@ -82,7 +82,7 @@ func (w *walk) limit() lua.Call {
 	c.TTL = pick(w, int64(2e6), 1e6, 250e3, 7)
 	c.MaxDebt = pick(w, 0, 0, int64(15), 300, 1<<40)
 	if c.Cap = w.burst(); w.draw(16) == 15 {
-		c.Tokens, c.Period = pick(w, c.Tokens, 1<<53-1), pick(w, c.Period, 1<<53-1)
+		c.Tokens, c.Period = pick(w, c.Tokens, 1<<53-1), pick(w, c.Period, lua.LongestPeriod)
 		c.TTL = pick(w, c.TTL, 1<<50, 1)
 	}
 	return c
@@ -219,7 +219,7 @@ func (w *walk) lease(p *walkProcess) {
 	}
 	if w.draw(6) == 5 {
 		c.Debt = pick(w, w.upTo(c.Cap), w.upTo(3*c.Cap), 1<<53-1)
-		c.Owed = w.upTo(c.Debt)
+		c.Owed, c.Since = w.upTo(c.Debt), max(c.Now, 1)
 		c.Seen = pick(w, p.overflow, p.overflow, 0, 1<<40)
 		c.Fleet = 1 + int64(w.draw(3))
 	}

@@ -133,7 +133,7 @@ func TestServerErrors(t *testing.T) {
 	results := make([]Result, 4)
 	s.Run(ctx, patience, []lua.Call{takeOne(s, "s3cr3t"), takeOne(s, "foreign s3cr3t"), illegal, takeOne(s, "good")},
 		results)
-	for i, want := range []string{"WRONGTYPE ", "RLFOREIGN key", "RLARG argument 1"} {
+	for i, want := range []string{"WRONGTYPE ", "RLFOREIGN key", "RLARG argument 22"} {
 		var e *ScriptError
 		if !errors.As(results[i].Err, &e) || !strings.HasPrefix(e.Text, want) || strings.Contains(e.Text, "script:") ||
 			strings.Contains(e.Error(), "s3cr3t") {

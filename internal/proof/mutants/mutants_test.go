@@ -34,7 +34,7 @@ func init() {
 		"lua/call.lua": &callText, "lua/fixed_window.lua": &fixedWindowText, "lua/fixed_window_short.lua": &fixedWindowShortText,
 		"lua/lease.lua": &leaseText, "lua/presence.lua": &presenceText, "lua/sliding_log.lua": &slidingLogText,
 		"lua/sliding_window.lua": &slidingWindowText, "lua/standing.lua": &standingText, "lua/token_bucket.lua": &tokenBucketText,
-		"lua/token_buckets.lua": &tokenBucketsText,
+		"lua/token_bucket_short.lua": &tokenBucketShortText, "lua/token_buckets.lua": &tokenBucketsText,
 	}[file] = os.Getenv("MUTANT_TEXT")
 	*Presence, *Standing = *newScript(presenceText), *newScript(standingText)
 	for i := range algorithms {
