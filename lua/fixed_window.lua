@@ -107,13 +107,13 @@ count = max(count, hold)
 --@ refunds
 takes = exists and epoch == born and window(at) <= window(instant)
 
---@ available
+--@ level
 avail, tightest = cap - count, 1
 
 --@ lend
 count = count + grant
 
---@ wait
+--@ retry
 after, longest = max(1, edge - server), 1
 
 --@ store

@@ -2,6 +2,7 @@
 caller settles, how much it is granted, when others may give back, and what is written. What a key counts, and when, is in the
 scripts. Each is a list of parts, and template.go puts a part into the place that has its name ("--@ name"), here or in call.lua. A
 part that a script does not have is empty. No part is a function, because making one costs Redis up to a microsecond at each call.
+internal/model/lease.go has the same steps and parts in Go.
 
   load       reads the key and brings it to now, but for what depends on the caller. It sets
                exists, born, last, behind, overflow, flags, now
@@ -15,15 +16,15 @@ part that a script does not have is empty. No part is a function, because making
                forgets   the call is a reset that counts, so what ended leases of others held is forgotten
                rated     the level alone tells when the next token comes
   look       brings the count to now, for a repeated reply
-  fill       the same after the sweep, for a call that is executed
+  refill     the same after the sweep, for a call that is executed
   take_back  back tokens of the caller's lease were not spent and will not be
   carry      hold stays out. The lease had out tokens left, and ended at r_end. If hold is less, the rest was spent. If it is more,
              what is beyond was never lent, or its record is lost: it is counted now
   charge     counts the debt beyond charged, which it raises, the refund and the reset
   refunds    clears takes if the key does not take the refund at an instant
-  available  sets avail, the tokens that are there, and tightest, the limit with the fewest
+  level      sets avail, the tokens that are there, and tightest, the limit with the fewest
   lend       counts the grant
-  wait       sets after, the microseconds until least tokens may be there, or -1 for never, and longest, the limit that takes
+  retry      sets after, the microseconds until least tokens may be there, or -1 for never, and longest, the limit that takes
              longest. Clears sooner if it does not matter when others give back
   store      puts the fields of the count, and sets keep, the ms for which the key lives
   clear      sets clear, the microseconds until nothing counts
@@ -110,7 +111,7 @@ else
     if alive > 0 then sweep = now + ceil(ttl / 2) end
     if not keeps then latest = alive end
   end
-  --@ fill
+  --@ refill
 
   -- 3. Settle. A grant whose reply was not accepted is undone. What the caller no longer holds was spent. What it holds beyond its
   -- record is counted: the key was lost, or the lease is over. A debt whose reply was not accepted is reported again, and counts
@@ -139,14 +140,14 @@ else
 
   -- 4. Grant all that the caller wants, or one and a half times its part of what all leases want, if there is so much. With its
   -- part alone more tokens would stay here, and overflow, for processes that do not ask now.
-  --@ available
+  --@ level
   if want > 0 and avail >= least then
     grant = min(max(floor(1.5 * avail * want / (wants + want)), least), want, avail)
     if not dry then
       --@ lend
     end
     if borrows and grant < want and not rated then
-      --@ available
+      --@ level
       if avail < 1 then least, waits = 1, true end
     end
   elseif want > 0 then
@@ -166,7 +167,7 @@ end
 -- nothing is out in live leases.
 if waits then
   local sooner, longest = true, nil
-  --@ wait
+  --@ retry
   if sooner and escrow > hold and latest > now then
     local quarter = floor(ttl / 4)
     fields = fields or call('HGETALL', key)
@@ -213,7 +214,7 @@ if not (repeats or dry) and (leased or changed or not peek and (grant > 0 or swe
 elseif not exists and not repeats then
   born = 0 -- nothing was written, so there is no key of this epoch
 end
---@ available
+--@ level
 local clear = 0
 --@ clear
 return {

@@ -304,7 +304,7 @@ end
 --@ refunds
 takes = exists and epoch == born
 
---@ available
+--@ level
 avail, tightest = WHOLE, 1
 for i = 1, m do
   if cap[i] - total[i] < avail then avail, tightest = cap[i] - total[i], i end
@@ -313,7 +313,7 @@ end
 --@ lend
 count(borrows and stop or now, grant)
 
---@ wait
+--@ retry
 -- A repeated reply does not look into blocks.
 after, longest, sooner = 1, tightest, not repeats
 for i = 1, repeats and 0 or m do -- as many blocks must leave as hold the tokens that are missing

@@ -101,7 +101,7 @@ else
   flags = CREATED
 end
 if epoch > 0 and epoch ~= born then flags = flags + OTHER_EPOCH end
-local now = max(server + behind, last) -- also after a step back of the clock: see fill
+local now = max(server + behind, last) -- also after a step back of the clock: see refill
 
 -- From here on cap, refill and period are those that govern.
 if not noted then
@@ -130,7 +130,7 @@ local record = stored[12]
 --@ look
 level = min(level + (now - last) * was_refill / was_period, min(cap, was_cap) - escrow)
 
---@ fill
+--@ refill
 -- Clock: a small step back is waited out. A large one is believed, and z makes up for it.
 stepped = last - server - behind > maxback
 if stepped then behind, flags = last - server, flags + STEPPED_BACK end
@@ -165,13 +165,13 @@ local charge = min(due, floor(level - lowest))
 level, charged, forgiven = level - charge, charged + charge, due - charge
 if once then level = max(level, min(room, level + refund)) end
 
---@ available
+--@ level
 avail, tightest = floor(level + ROUNDING), 1
 
 --@ lend
 level = level - grant
 
---@ wait
+--@ retry
 -- By the refill or, if it takes longer than a lease lives and the bucket more than a minute to be full, when others may give back.
 after, sooner = -1, false
 if refill > 0 then

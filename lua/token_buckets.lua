@@ -147,7 +147,7 @@ for i = 1, m do
   level[i] = min(level[i] + (now - last) * was_refill[i] / period[i], min(cap[i], was_cap[i]) - escrow)
 end
 
---@ fill
+--@ refill
 -- Clock: a small step back is waited out, a large one is believed and z makes up for it.
 stepped = last - server - behind > maxback
 if stepped then behind, flags = last - server, flags + STEPPED_BACK end
@@ -186,7 +186,7 @@ for i = 1, m do
 end
 charged = charged + due
 
---@ available
+--@ level
 avail, tightest = level[1], 1
 for i = 2, m do
   if level[i] < avail then avail, tightest = level[i], i end
@@ -196,7 +196,7 @@ avail = tokens(avail)
 --@ lend
 for i = 1, m do level[i] = level[i] - grant end
 
---@ wait
+--@ retry
 -- Others may give back sooner if it takes longer than a lease lives, and a bucket takes more than a minute to be full.
 local us, fills = 0, 0
 longest = 1
