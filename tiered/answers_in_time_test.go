@@ -73,7 +73,7 @@ func TestAnswerComesBeforeTheCallersDeadline(t *testing.T) {
 				d, err := f(ctx, l)
 				took, late := time.Since(start), ctx.Err() != nil
 				switch {
-				case late || took >= left:
+				case late || left-took < min(left/2, 10*time.Millisecond): // an answer takes some time to its caller
 					t.Errorf("%s: answered %v after it was asked, with %v left", name, took, left)
 				case err == nil && d.Reason != tiered.Unavailable, err != nil && !errors.Is(err, tiered.ErrUnavailable):
 					t.Errorf("%s, %v left: %v, %v, want the fail mode to decide", name, left, d.Reason, err)

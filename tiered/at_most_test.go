@@ -127,7 +127,7 @@ func TestAllowAtMostThatEndsEarly(t *testing.T) {
 		}, nil)
 		time.Sleep(3 * time.Minute) // the share has 100
 		want(t, l.AllowN(t.Context(), "user", 690), Granted)
-		ctx, cancel := context.WithTimeout(t.Context(), 15*ms) // in the second round trip
+		ctx, cancel := context.WithTimeout(t.Context(), 25*ms) // 10 ms before that the second round trip is under way
 		defer cancel()
 		if n, d := l.AllowAtMost(ctx, "user", 300); n != 100 || !d.Allowed {
 			t.Errorf("%d tokens, and %+v", n, d)

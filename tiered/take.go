@@ -21,8 +21,8 @@ func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
 // AllowN decides whether a request for key that costs n tokens may go on now, and takes them if so.
 //
 // It answers at once if the process holds a lease with n tokens, or knows that Redis has none. Otherwise it asks
-// Redis and waits, at most for Options.Budget, and for three quarters of the time until the deadline of ctx. If Redis
-// does not answer by then, the policy's FailMode decides, so there is an answer before the deadline. It checks ctx only
+// Redis and waits, at most for Options.Budget, and until 10 ms before the deadline of ctx: for half of the time if less
+// than 20 ms are left. If Redis does not answer by then, the policy's FailMode decides, so there is an answer before the deadline. It checks ctx only
 // while it waits: the Reason is [Canceled] if ctx is canceled meanwhile, or had ended before. There is no error to
 // handle: the Decision's Reason says what went wrong.
 //

@@ -266,8 +266,8 @@ type check struct {
 	decision tiered.Decision
 }
 
-// ShouldRateLimit implements the protocol. It waits for Redis for at most the group's Budget, and for three quarters of
-// what the caller has left: Envoy tells its timeout with each call, so the answer comes in time. While Redis does not
+// ShouldRateLimit implements the protocol. It waits for Redis for at most the group's Budget, and leaves 10 ms or
+// half of what the caller has left: Envoy tells its timeout with each call, so the answer comes in time. While Redis does not
 // answer, the fail mode of each rule decides; for fail-closed the answer is the status Unavailable, so that Envoy's
 // failure_mode_deny says what happens.
 //
