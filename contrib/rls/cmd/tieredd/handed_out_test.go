@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -83,7 +84,7 @@ var scenarios = map[string]func(*testing.T, *stage) string{
 		}
 		return ""
 	},
-	"one replica is killed, and another right after it": func(t *testing.T, s *stage) string {
+	another: func(t *testing.T, s *stage) string {
 		n := s.unanswered(t, 600, func() {
 			s.kill(1)()
 			s.healthy(t, 2)
@@ -134,31 +135,48 @@ var scenarios = map[string]func(*testing.T, *stage) string{
 	"1500 requests at one time": func(t *testing.T, s *stage) string {
 		s.healthy(t, 3)
 		envoytest.Flood(t, []*envoytest.Envoy{s.envoy}, 100, 4, "/")
+		return s.burst(t, 1500)
+	},
+	"replicas stand still for 40 ms now and then": func(t *testing.T, s *stage) string {
+		s.healthy(t, 3)
+		envoytest.Flood(t, []*envoytest.Envoy{s.envoy}, 100, 4, "/")
 		before := s.envoy.Counts(t)
-		s.signal(3, syscall.SIGSTOP)() // so that none is answered before all are there
-		client := &http.Client{Transport: &http.Transport{Protocols: new(http.Protocols)}, Timeout: time.Minute}
-		client.Transport.(*http.Transport).Protocols.SetUnencryptedHTTP2(true)
-		defer client.CloseIdleConnections()
-		const requests = 1500
-		var all sync.WaitGroup
-		for range requests {
-			all.Go(func() {
-				answer, err := client.Get("http://" + s.envoy.Address + "/")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				_ = answer.Body.Close()
-			})
+		for range 10 {
+			s.signal(3, syscall.SIGSTOP)()
+			asked := make(chan int)
+			go func() {
+				envoytest.Flood(t, []*envoytest.Envoy{s.envoy}, 4, 4, "/")
+				asked <- 0
+			}()
+			time.Sleep(40 * time.Millisecond)
+			s.signal(3, syscall.SIGCONT)()
+			<-asked
 		}
-		eventually(t, "all are there", func() bool {
-			n := s.envoy.Stats(t, `^http\.web\.downstream_rq_active`)["http.web.downstream_rq_active"]
-			return n == requests || s.stat(t, "upstream_rq_active_overflow") > 0
-		})
-		s.signal(3, syscall.SIGCONT)()
-		all.Wait()
-		if over := s.stat(t, "upstream_rq_active_overflow"); over > 0 {
-			return fmt.Sprintf("Envoy does not ask about %d of %d: %+v", over, requests, s.envoy.Counts(t).Sub(before))
+		if n := s.envoy.Counts(t).Sub(before); n.Failed > 0 {
+			return fmt.Sprintf("%d of %d calls are not answered", n.Failed, n.OK+n.Failed)
+		}
+		return ""
+	},
+	"a client writes X-Forwarded-For": func(t *testing.T, s *stage) string {
+		admitted := 0
+		for i := range 12 {
+			from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+			conn, err := from.Dial("tcp", s.envoy.Address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: shop\r\nX-Forwarded-For: 10.0.0.%d\r\nConnection: close\r\n\r\n", i)
+			answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.Close()
+			if answer.StatusCode == http.StatusOK {
+				admitted++
+			}
+		}
+		if admitted > 10 {
+			return fmt.Sprintf("%d of 12 are admitted, want 10", admitted)
 		}
 		return ""
 	},
@@ -169,6 +187,39 @@ var scenarios = map[string]func(*testing.T, *stage) string{
 	"a path has a slash that is escaped": func(t *testing.T, s *stage) string {
 		return s.spellings(t, "/shop%2f..%2fcheckout", "/shop/..%5ccheckout")
 	},
+}
+
+// burst asks so many times at one time, and returns what Envoy does not ask about.
+func (s *stage) burst(t *testing.T, requests int) string {
+	t.Helper()
+	before := s.envoy.Counts(t)
+	s.signal(3, syscall.SIGSTOP)() // so that none is answered before all are there
+	client := &http.Client{Transport: &http.Transport{Protocols: new(http.Protocols)}, Timeout: time.Minute}
+	client.Transport.(*http.Transport).Protocols.SetUnencryptedHTTP2(true)
+	defer client.CloseIdleConnections()
+	var all sync.WaitGroup
+	for range requests {
+		all.Go(func() {
+			answer, err := client.Get("http://" + s.envoy.Address + "/")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = answer.Body.Close()
+		})
+	}
+	overflow := func() int {
+		return s.stat(t, "upstream_rq_active_overflow") + s.stat(t, "upstream_rq_pending_overflow")
+	}
+	eventually(t, "all are there", func() bool {
+		return s.envoy.Stats(t, `^http\.web\.downstream_rq_active`)["http.web.downstream_rq_active"] == requests || overflow() > 0
+	})
+	s.signal(3, syscall.SIGCONT)()
+	all.Wait()
+	if over := overflow(); over > 0 {
+		return fmt.Sprintf("Envoy does not ask about %d of %d: %+v", over, requests, s.envoy.Counts(t).Sub(before))
+	}
+	return ""
 }
 
 // spellings asks by an API key of its own until a path must be refused, and follows a redirection.
@@ -218,6 +269,7 @@ func get(t *testing.T, address, path, key string) (status int, to string) {
 const rulesHandedOut = `domain: shop
 descriptors:
   - {key: remote_address, rate_limit: {unit: year, requests_per_unit: 1000000000}}
+  - {key: remote_address, value: 127.0.0.2, rate_limit: {unit: year, requests_per_unit: 10}}
   - {key: closed, rate_limit: {unit: year, requests_per_unit: 1000000000}, tiered: {fail_mode: fail-closed}}
   - key: route
     value: checkout
@@ -225,33 +277,55 @@ descriptors:
       - {key: api_key, rate_limit: {unit: year, requests_per_unit: 10}}
 `
 
+// protecting are the lines of envoy/envoy.yaml that keep something from passing, and what passes without each.
+var protecting = []struct {
+	line, scenario string
+	without        func(*envoytest.Config)
+}{
+	{"outlier_detection", "a replica is killed", func(c *envoytest.Config) { delete(c.Cluster, "outlier_detection") }},
+	{"outlier_detection", "a replica is frozen", func(c *envoytest.Config) { delete(c.Cluster, "outlier_detection") }},
+	{"split_external_local_origin_errors", "a replica is killed", ofOutliers("split_external_local_origin_errors")},
+	{"consecutive_local_origin_failure", "a replica is frozen", ofOutliers("consecutive_local_origin_failure")},
+	{"enforcing_consecutive_5xx", "a rule with fail-closed, and Redis is away", ofOutliers("enforcing_consecutive_5xx")},
+	{"max_ejection_percent", another, ofOutliers("max_ejection_percent")},
+	{"health_checks", "a replica ends", func(c *envoytest.Config) { delete(c.Cluster, "health_checks") }},
+	{"no_traffic_interval", "a replica ends", func(c *envoytest.Config) {
+		delete(c.Cluster["health_checks"].([]any)[0].(envoytest.Tree), "no_traffic_interval")
+	}},
+	{"update_merge_window", another, ofBalancer("update_merge_window")},
+	{"healthy_panic_threshold", another, ofBalancer("healthy_panic_threshold")},
+	{"circuit_breakers", "1500 requests at one time", func(c *envoytest.Config) { delete(c.Cluster, "circuit_breakers") }},
+	{"timeout", "replicas stand still for 40 ms now and then", func(c *envoytest.Config) { delete(c.Filter, "timeout") }},
+	{"use_remote_address", "a client writes X-Forwarded-For", ofManager("use_remote_address")},
+	{"normalize_path", "a path is written in another way", ofManager("normalize_path")},
+	{"merge_slashes", "a path has two slashes", ofManager("merge_slashes")},
+	{"path_with_escaped_slashes_action", "a path has a slash that is escaped", ofManager("path_with_escaped_slashes_action")},
+}
+
 // Each line of envoy/envoy.yaml that keeps an outage or a client from passing the limits is needed: with it all is
 // well, and without it a real Envoy lets calls pass.
 func TestEnvoyHandedOut(t *testing.T) {
 	envoytest.Program(t)
-	f := startReplicas(t, 3, rulesHandedOut, "TIERED_DRAIN_DELAY=5s")
+	f := startReplicas(t, 3, rulesHandedOut, "TIERED_DRAIN_DELAY=2s")
 	behind := envoytest.Upstream(t)
-	play := func(t *testing.T, scenario string, without func(*envoytest.Config)) string {
+	begin := func(t *testing.T, scenario string, without func(*envoytest.Config)) *stage {
 		t.Helper()
 		c := envoytest.HandedOut(t, behind, f.addresses()...)
 		c.Host["rate_limits"] = append(c.Host["rate_limits"].([]any), envoytest.Parsed(t,
 			`actions: [{header_value_match: {descriptor_key: closed, descriptor_value: a, headers: [{name: ":path", string_match: {exact: /closed}}]}}]`))
-		if scenario != "a replica is frozen" {
+		if !strings.Contains(scenario, "still") && !strings.Contains(scenario, "frozen") {
 			c.Filter["timeout"] = "60s" // a busy machine is no outage
 		}
 		if without != nil {
 			without(c)
 		}
-		s := &stage{f, envoytest.Start(t, c), "tieredd"}
-		defer func() { _ = s.envoy.Process.Kill() }()
-		time.Sleep(1100 * time.Millisecond) // changes of the first second are merged
-		return scenarios[scenario](t, s)
+		return &stage{f, envoytest.Start(t, c), "tieredd"}
 	}
-	for scenario := range scenarios {
+	for scenario, play := range scenarios {
 		t.Run(scenario, func(t *testing.T) {
 			var wrong string
 			for range 3 { // a busy machine answers late by itself
-				if wrong = play(t, scenario, nil); wrong == "" {
+				if wrong = play(t, begin(t, scenario, nil)); wrong == "" {
 					return
 				}
 				t.Log(wrong)
@@ -259,32 +333,14 @@ func TestEnvoyHandedOut(t *testing.T) {
 			t.Error(wrong)
 		})
 	}
-	for _, c := range []struct {
-		line, scenario string
-		without        func(*envoytest.Config)
-	}{
-		{"outlier_detection", "a replica is killed", func(c *envoytest.Config) { delete(c.Cluster, "outlier_detection") }},
-		{"outlier_detection", "a replica is frozen", func(c *envoytest.Config) { delete(c.Cluster, "outlier_detection") }},
-		{"split_external_local_origin_errors", "a replica is killed", ofOutliers("split_external_local_origin_errors")},
-		{"consecutive_local_origin_failure", "a replica is frozen", ofOutliers("consecutive_local_origin_failure")},
-		{"enforcing_consecutive_5xx", "a rule with fail-closed, and Redis is away", ofOutliers("enforcing_consecutive_5xx")},
-		{"max_ejection_percent", "one replica is killed, and another right after it", ofOutliers("max_ejection_percent")},
-		{"health_checks", "a replica ends", func(c *envoytest.Config) { delete(c.Cluster, "health_checks") }},
-		{"no_traffic_interval", "a replica ends", func(c *envoytest.Config) {
-			delete(c.Cluster["health_checks"].([]any)[0].(envoytest.Tree), "no_traffic_interval")
-		}},
-		{"update_merge_window", "one replica is killed, and another right after it", ofBalancer("update_merge_window")},
-		{"healthy_panic_threshold", "one replica is killed, and another right after it", ofBalancer("healthy_panic_threshold")},
-		{"circuit_breakers", "1500 requests at one time", func(c *envoytest.Config) { delete(c.Cluster, "circuit_breakers") }},
-		{"normalize_path", "a path is written in another way", func(c *envoytest.Config) { delete(c.Manager, "normalize_path") }},
-		{"merge_slashes", "a path has two slashes", func(c *envoytest.Config) { delete(c.Manager, "merge_slashes") }},
-		{"path_with_escaped_slashes_action", "a path has a slash that is escaped", func(c *envoytest.Config) {
-			delete(c.Manager, "path_with_escaped_slashes_action")
-		}},
-	} {
+	for _, c := range protecting {
 		t.Run("without "+c.line+": "+c.scenario, func(t *testing.T) {
 			for range 3 { // a busy machine may be too late for the outage
-				if wrong := play(t, c.scenario, c.without); wrong != "" {
+				s := begin(t, c.scenario, c.without)
+				if c.scenario == another {
+					time.Sleep(1100 * time.Millisecond) // without update_merge_window, changes of the first second are merged
+				}
+				if wrong := scenarios[c.scenario](t, s); wrong != "" {
 					t.Log(wrong)
 					return
 				}
@@ -294,10 +350,56 @@ func TestEnvoyHandedOut(t *testing.T) {
 	}
 }
 
+const another = "one replica is killed, and another right after it"
+
 func ofOutliers(line string) func(*envoytest.Config) {
 	return func(c *envoytest.Config) { delete(c.Cluster["outlier_detection"].(envoytest.Tree), line) }
 }
 
 func ofBalancer(line string) func(*envoytest.Config) {
 	return func(c *envoytest.Config) { delete(c.Cluster["common_lb_config"].(envoytest.Tree), line) }
+}
+
+func ofManager(line string) func(*envoytest.Config) {
+	return func(c *envoytest.Config) { delete(c.Manager, line) }
+}
+
+// structural are lines that Envoy refuses a file without, or older Envoys do.
+const structural = "name type domain stat_prefix interval timeout unhealthy_threshold healthy_threshold grpc_health_check common_lb_config " +
+	"healthy_panic_threshold.value thresholds max_requests typed_config rate_limit_service grpc_service envoy_grpc cluster_name " +
+	"transport_api_version typed_extension_protocol_options envoy.extensions.upstreams.http.v3.HttpProtocolOptions explicit_http_config " +
+	"http2_protocol_options load_assignment http_filters route_config @type"
+
+// Each line of envoy/envoy.yaml about the service and about requests is in the table, or Envoy asks for it.
+func TestEnvoyHandedOutIsShown(t *testing.T) {
+	known := map[string]bool{}
+	for name := range strings.FieldsSeq(structural) {
+		known[name] = true
+	}
+	for _, c := range protecting {
+		known[c.line] = true
+	}
+	c := envoytest.HandedOut(t, "127.0.0.1:1", "127.0.0.1:2")
+	delete(c.Cluster, "load_assignment")
+	delete(c.Manager, "route_config")
+	delete(c.Manager, "http_filters")
+	var walk func(name string, at any)
+	walk = func(name string, at any) {
+		switch at := at.(type) {
+		case envoytest.Tree:
+			for key, value := range at {
+				if !known[key] && !known[name+"."+key] {
+					t.Errorf("nothing shows that %s of %s is needed", key, name)
+				}
+				walk(key, value)
+			}
+		case []any:
+			for _, value := range at {
+				walk(name, value)
+			}
+		}
+	}
+	walk("the cluster", c.Cluster)
+	walk("the connection manager", c.Manager)
+	walk("the filter", c.Filter)
 }

@@ -68,8 +68,7 @@ func ofIstio(t *testing.T, c *envoytest.Config) {
 		"outlier_detection": envoytest.Tree{
 			"split_external_local_origin_errors": true, "consecutive_local_origin_failure": d.GetConsecutiveLocalOriginFailures().GetValue(),
 			"enforcing_consecutive_local_origin_failure": 100, "consecutive_5xx": 0, "enforcing_consecutive_5xx": 0, "enforcing_success_rate": 0,
-			"enforcing_local_origin_success_rate": 0, "base_ejection_time": d.GetBaseEjectionTime().AsDuration().String(),
-			"max_ejection_percent": d.GetMaxEjectionPercent(),
+			"enforcing_local_origin_success_rate": 0, "max_ejection_percent": d.GetMaxEjectionPercent(),
 		},
 		"common_lb_config": envoytest.Tree{"healthy_panic_threshold": envoytest.Tree{"value": d.GetMinHealthPercent()}},
 	})

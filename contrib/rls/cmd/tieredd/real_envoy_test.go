@@ -34,28 +34,6 @@ const realLimits = `
 - actions: [{request_headers: {header_name: x-each, descriptor_key: each}}]
 `
 
-// realCosts are those of a gateway for language models: it asks with 0 hits at first, and with the cost when the answer
-// has ended. Only a route's own configuration may have them.
-const realCosts = `
-envoy.filters.http.ratelimit:
-  "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute
-  rate_limits:
-    - actions: [{request_headers: {header_name: x-user, descriptor_key: tokens}}]
-      hits_addend: {number: 0}
-    - actions: [{request_headers: {header_name: x-user, descriptor_key: tokens}}]
-      hits_addend: {format: "%DYNAMIC_METADATA(cost:tokens)%"}
-      apply_on_stream_done: true
-`
-
-const costOfAnswer = `
-name: envoy.filters.http.header_to_metadata
-typed_config:
-  "@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config
-  response_rules:
-    - header: x-cost
-      on_header_present: {metadata_namespace: cost, key: tokens, type: NUMBER}
-`
-
 // world is two Envoys, three replicas and a Redis.
 type world struct {
 	*replicas
@@ -96,7 +74,7 @@ func (w *world) counts(t *testing.T) (sum envoytest.Counts) {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{replicas: startReplicas(t, 3, realRules, "TIERED_DRAIN_DELAY=5s"), endpoints: filepath.Join(t.TempDir(), "endpoints.json")}
+	w := &world{replicas: startReplicas(t, 3, realRules, "TIERED_DRAIN_DELAY=2s"), endpoints: filepath.Join(t.TempDir(), "endpoints.json")}
 	w.tell(t, w.addresses()...)
 	behind := envoytest.Upstream(t)
 	for i := range 2 {
@@ -110,11 +88,7 @@ func newWorld(t *testing.T) *world {
 		c.Filter["failure_mode_deny"] = i == 1
 		c.Filter["enable_x_ratelimit_headers"], c.Filter["enable_retry_after_header"] = "DRAFT_VERSION_03", true
 		c.Host["rate_limits"] = envoytest.Parsed(t, realLimits)
-		routes := c.Host["routes"].([]any)
-		cost := envoytest.Tree{"match": envoytest.Tree{"prefix": "/cost"}, "route": envoytest.Tree{"cluster": "shop"}, "typed_per_filter_config": envoytest.Parsed(t, realCosts)}
-		c.Host["routes"] = append([]any{cost}, routes...)
-		filters := c.Manager["http_filters"].([]any)
-		c.Manager["http_filters"] = []any{filters[0], envoytest.Parsed(t, costOfAnswer), filters[1]}
+		c.CountCosts(t)
 		w.envoys = append(w.envoys, envoytest.Start(t, c))
 	}
 	w.tell(t, w.addresses()...)

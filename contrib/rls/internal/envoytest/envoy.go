@@ -106,6 +106,73 @@ func socket(address string) Tree {
 	return Tree{"socket_address": Tree{"address": host, "port_value": n}}
 }
 
+// costs are those of a gateway for language models: it asks with 0 hits at first, and with the cost when the answer has
+// ended. Only a route's own configuration may have them.
+const costs = `
+envoy.filters.http.ratelimit:
+  "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute
+  rate_limits:
+    - actions: [{request_headers: {header_name: x-user, descriptor_key: tokens}}]
+      hits_addend: {number: 0}
+    - actions: [{request_headers: {header_name: x-user, descriptor_key: tokens}}]
+      hits_addend: {format: "%DYNAMIC_METADATA(cost:tokens)%"}
+      apply_on_stream_done: true
+`
+
+const costOfAnswer = `
+name: envoy.filters.http.header_to_metadata
+typed_config:
+  "@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config
+  response_rules:
+    - header: x-cost
+      on_header_present: {metadata_namespace: cost, key: tokens, type: NUMBER}
+`
+
+// CountCosts makes requests for /cost count by x-user, with the x-cost of the answer, when that has ended.
+func (c *Config) CountCosts(t *testing.T) {
+	t.Helper()
+	routes := c.Host["routes"].([]any)
+	cost := Tree{"match": Tree{"prefix": "/cost"}, "route": Tree{"cluster": "shop"}, "typed_per_filter_config": Parsed(t, costs)}
+	c.Host["routes"] = append([]any{cost}, routes...)
+	filters := c.Manager["http_filters"].([]any)
+	c.Manager["http_filters"] = []any{filters[0], Parsed(t, costOfAnswer), filters[1]}
+}
+
+// behind is a listener of Envoy itself that answers, so that nothing else has to run behind it. x-cost of an answer is
+// x-costs of the request.
+const behind = `
+name: behind
+filter_chains:
+  - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: behind
+          http_filters:
+            - name: envoy.filters.http.router
+              typed_config:
+                "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
+          route_config:
+            virtual_hosts:
+              - name: behind
+                domains: ["*"]
+                routes:
+                  - match: {prefix: /}
+                    direct_response: {status: 200}
+                    response_headers_to_add:
+                      - header: {key: x-cost, value: "%REQ(x-costs)%"}
+`
+
+// AnswerItself puts the listener behind into the Envoy, at an address.
+func (c *Config) AnswerItself(t *testing.T, address string) {
+	t.Helper()
+	l := Parsed(t, behind).(Tree)
+	l["address"] = socket(address)
+	all := c.All["static_resources"].(Tree)
+	all["listeners"] = append(all["listeners"].([]any), l)
+	Under(t, all, "clusters", 1)["load_assignment"] = Assignment(address)
+}
+
 // Assignment is the endpoints of a cluster.
 func Assignment(addresses ...string) Tree {
 	var endpoints []any
@@ -166,10 +233,11 @@ func Start(t *testing.T, c *Config) *Envoy {
 	}
 	defer answer.Body.Close()
 	listeners, err := io.ReadAll(answer.Body)
-	_, at, ok := strings.Cut(strings.TrimSpace(string(listeners)), "::")
+	_, at, ok := strings.Cut("\n"+string(listeners), "\nweb::")
 	if err != nil || !ok {
 		t.Fatalf("Envoy listens at %q: %v", listeners, err)
 	}
+	at, _, _ = strings.Cut(at, "\n")
 	e.Address = at
 	return e
 }
