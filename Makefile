@@ -112,9 +112,11 @@ ratios: ## every claim about speed, measured against something in the same run: 
 	@$(REDIS)
 	cd benchmarks && go run ./cmd/ratios
 
-rls-bench: ## the service for Envoy beside envoyproxy/ratelimit: same answers, and what they cost; three minutes
+rls-bench: ## the service for Envoy beside envoyproxy/ratelimit: same answers, what they cost, behind a real Envoy; seven minutes
 	@$(REDIS)
-	cd contrib/rls && TIERED_TEST_RLS_BENCH=1 go test -count=1 -timeout 10m -v -run 'TestTheirTests|TestTheirSettings|TestBehaviorOfBoth|TestRatios' ./bench
+	@$(ENVOY)
+	cd contrib/rls && TIERED_TEST_RLS_BENCH=1 TIERED_TEST_ENVOY="$(TIERED_TEST_ENVOY)" go test -count=1 -timeout 20m -v \
+		-run 'TestTheirTests|TestTheirSettings|TestBehaviorOfBoth|TestRatios|TestThroughEnvoy' ./bench
 
 # All of the benchmarks run ROUNDS times, one round after the other.
 ROUNDS ?= 5
@@ -142,14 +144,22 @@ lint: ## golangci-lint over all modules: two to three minutes, and two more when
 	done; exit $$failed
 
 # growth   docs/internals/performance.md: how the cost grows with processes, keys and lease size; under four minutes
+# envoy    docs/service.md: the service and envoyproxy/ratelimit behind a real Envoy; five minutes
 # images   docs/images: the page of tiersim run, light, dark and on a phone; half a minute
 # browser  writes pictures into build only: looks at pages of runs and at the debug page in chromium; under two minutes
-PAGES := growth images browser
+PAGES := growth envoy images browser
 
 pages: ## write one page of the documents, or look at those of the simulator: make pages PAGE=growth
 	$(or $(page-$(PAGE)),$(error PAGE is one of $(PAGES)))
 
 page-growth = go test -count=1 -timeout 20m -v -run '^TestGrowth$$' ./tiered -args -growth $(CURDIR)/docs/internals/performance.md
+
+define page-envoy
+@$(REDIS)
+@$(ENVOY)
+cd contrib/rls && TIERED_TEST_RLS_BENCH=1 TIERED_TEST_ENVOY="$(TIERED_TEST_ENVOY)" go test -count=1 -timeout 20m -v \
+	-run '^TestThroughEnvoy$$' ./bench -args -page $(CURDIR)/docs/service.md
+endef
 
 define page-images
 @$(CHROMIUM)

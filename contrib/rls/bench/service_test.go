@@ -62,8 +62,12 @@ type service struct {
 
 // replica is a process of a service.
 type replica struct {
-	pid    int
-	client pb.RateLimitServiceClient
+	*exec.Cmd
+	binary  string
+	env     []string
+	log     bytes.Buffer
+	client  pb.RateLimitServiceClient
+	address string // of its gRPC port
 }
 
 // start starts replicas of a program with files of a configuration and a Redis of their own. They end with the test.
@@ -91,45 +95,51 @@ func (p program) start(t *testing.T, replicas int, files ...string) *service {
 func (s *service) replica(t *testing.T, root string) *replica {
 	t.Helper()
 	port, public, debug := redistest.FreePort(t), redistest.FreePort(t), redistest.FreePort(t)
-	cmd := exec.Command(s.binary)
-	cmd.SysProcAttr = redistest.DieWithParent()
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &log, &log
-	cmd.Env = append(os.Environ(),
+	r := &replica{binary: s.binary, address: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}
+	r.env = append(os.Environ(),
 		"RUNTIME_ROOT="+root, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false",
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+s.redis.Addr, "USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error",
 		"GRPC_HOST=127.0.0.1", "GRPC_PORT="+strconv.Itoa(port),
 		"HOST=127.0.0.1", "PORT="+strconv.Itoa(public), "DEBUG_HOST=127.0.0.1", "DEBUG_PORT="+strconv.Itoa(debug))
-	cmd.Env = append(cmd.Env, s.env...)
+	r.env = append(r.env, s.env...)
 	// Started on a thread that stays, or the process would die with the thread.
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGKILL)
-		_ = cmd.Wait()
-		if t.Failed() && log.Len() > 0 {
-			t.Logf("%s: %.2000s", s.name, log.String())
-		}
-	})
-	conn, err := grpc.NewClient(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(r.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
+	r.client = pb.NewRateLimitServiceClient(conn)
+	r.run(t)
+	t.Cleanup(func() {
+		_ = r.Process.Signal(syscall.SIGKILL)
+		_ = r.Wait()
+		if t.Failed() && r.log.Len() > 0 {
+			t.Logf("%s: %.2000s", s.name, r.log.String())
+		}
+	})
 	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		answer, err := health.NewHealthClient(conn).Check(ctx, &health.HealthCheckRequest{})
 		cancel()
 		if err == nil && answer.GetStatus() == health.HealthCheckResponse_SERVING {
-			return &replica{cmd.Process.Pid, pb.NewRateLimitServiceClient(conn)}
+			return r
 		}
 		if time.Since(begin) > 30*time.Second {
 			t.Fatalf("%s does not serve: %v, %v", s.name, answer, err)
 		}
+	}
+}
+
+// run starts the process, at the same addresses each time.
+func (r *replica) run(t *testing.T) {
+	t.Helper()
+	r.Cmd = exec.Command(r.binary)
+	r.SysProcAttr, r.Env = redistest.DieWithParent(), r.env
+	r.Stdout, r.Stderr = &r.log, &r.log
+	if err := r.Start(); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -155,7 +165,7 @@ func (s *service) cost(t *testing.T) (c cost) {
 	c.commands = number("Stats", "total_commands_processed")
 	c.redis = time.Duration((number("CPU", "used_cpu_user") + number("CPU", "used_cpu_sys")) * float64(time.Second))
 	for _, r := range s.replicas {
-		c.replicas += processorTime(t, r.pid)
+		c.replicas += processorTime(t, r.Process.Pid)
 	}
 	return c
 }
