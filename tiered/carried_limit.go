@@ -224,32 +224,29 @@ func larger(a, b *resolvedLimit) *resolvedLimit {
 	return a
 }
 
-// asCarried has a part's Decision tell of the limit that its request carries, and not of a larger one that its key has.
-func (p *part) asCarried() {
-	limit, d := p.limit.limits[0], &p.d
+// tellCarried has a Decision tell of the limit that its request carries, and not of a larger one that its key has.
+func (o *resolvedLimit) tellCarried(d *Decision) {
+	limit := o.limits[0]
 	if burst := limit.burst(); limit.rule() == local.ByLimit && burst < d.Burst && d.Burst < math.MaxInt64 {
 		d.Burst, d.Remaining = burst, min(d.Remaining, burst)
-		if p.limiter.settings.Load().policy.Algorithm == TokenBucket && d.ResetAfter > 0 {
+		if o.settings.policy.Algorithm == TokenBucket && d.ResetAfter > 0 {
 			d.ResetAfter = max(resetAfter(burst-d.Remaining, limit.nanosPerToken()), d.RetryAfter)
 		}
 	}
 }
 
-// decideByCarried decides the part by the limit that its request carries, if that is none or its burst is too small. Else
-// it sees to it that the key has the limit, which other requests may have changed meanwhile.
-func (p *part) decideByCarried() (decided bool) {
+// exceedsCarried refuses the part if the burst of the limit that its request carries is too small. Else it sees to it that the
+// key has the limit, which other requests may have changed meanwhile.
+func (p *part) exceedsCarried() bool {
 	limit := p.limit.limits[0]
 	if b := p.bucket.Policy(); b.Rule != limit.rule() || limit.rule() == local.ByLimit && p.cost > b.Cap {
 		p.setSource(p.find(p.bucket.ID()), local.FromLease)
 	}
-	switch {
-	case limit.rule() != local.ByLimit:
-		return p.taking.decideByRule(&p.d)
-	case p.cost > limit.burst():
-		b := p.bucket
-		p.clear()
-		p.limiter.refuseForGood(&p.d, b, p.key, ExceedsBurst)
-		return true
+	if limit.rule() != local.ByLimit || p.cost <= limit.burst() {
+		return false
 	}
-	return !p.limitDecides() && p.taking.decideByRule(&p.d)
+	b := p.bucket
+	p.clear()
+	p.decided(b.refuseForGood(p.now, ExceedsBurst), b)
+	return true
 }

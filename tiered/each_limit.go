@@ -39,14 +39,14 @@ func (u Uses) AllowEach(ctx context.Context, each []Decision) (d Decision) {
 func (p *part) report(d *Decision, back bool) {
 	switch {
 	case p.limiter == nil, p.state == refused:
-		*d = p.d
+		p.write(d)
 	case p.state == taken:
-		if *d = p.d; back && p.bucket != nil {
+		if p.write(d); back && p.bucket != nil {
 			d.Remaining = min(d.Remaining+p.cost, d.Burst)
 		}
 	default:
-		*d = Decision{}
-		p.limiter.invalid(d, p.key, Unknown)
+		o, b := p.limiter.invalid(p.key, Unknown)
+		o.write(d, p.key, b, p.now)
 	}
 }
 

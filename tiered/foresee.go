@@ -21,7 +21,7 @@ func (l *Limiter) foresee(ctx context.Context, key string, n int64, d *Decision)
 			return
 		}
 	}
-	l.decideBy(d, l.settings.Load().initial, key, answer{Unavailable, None, 0, 0})
+	outcome{l.settings.Load().initial, how{Unavailable, None, false}, 0, 0}.write(d, key, nil, 0)
 }
 
 // bucketToPeek returns the bucket of a key. If the process has none, and does not need one to know the limit, it returns
@@ -46,47 +46,39 @@ func (l *Limiter) bucketToPeek(key string) *bucket {
 func (l *Limiter) foreseeOnce(ctx context.Context, until time.Duration, b *bucket, key string, n int64, d *Decision) bool {
 	g := l.group
 	now, p := g.now(), b.Policy()
+	hash := g.cache.Hash(b.ID())
+	var o outcome
 	switch {
-	case p.Rule == local.Unlimited:
-		l.unlimited(d, key)
-		return true
-	case p.Rule == local.Blocked:
-		l.refuseBlocked(d, key)
-		return true
-	case p.Rule != local.ByLimit:
+	case p.Rule == local.Unresolved:
 		return false
-	case n > p.Cap:
-		l.refuseForGood(d, b, key, ExceedsBurst)
-		p.Owner.(*resolvedLimit).setLimit(d, 0)
+	case p.Rule != local.ByLimit || n > p.Cap:
+		l.asTried(b.byRule(now)).write(d, key, b, now)
 		return true
 	}
-	id := b.ID()
 	switch v, known := b.Foresee(now, n); {
 	case known && v.Outcome == local.Admitted:
-		b.decide(d, now, key, answer{Granted, Local, v.Left, 0})
-	case l.mode.Load()&modeStanding != 0 && l.shareLevel(now, g.cache.Hash(id), p) >= n:
-		held, level := b.Peek(now)
-		b.decide(d, now, key, answer{Granted, Local, min(held+max(level, 0), p.Cap), 0})
+		o = outcome{p, how{Granted, Local, false}, v.Left, 0}
+	case l.mode.Load()&modeStanding != 0 && l.shareLevel(now, hash, p) >= n:
+		o = outcome{p, how{Granted, Local, false}, b.seenLeft(now), 0}
 	case g.closed.Load() || b.unhealthy() != nil:
-		return b.foreseeFallback(d, now, key, n)
+		return l.foreseeFallback(d, now, b, key, n)
 	case known:
-		b.decide(d, now, key, answer{Limited, Local, v.Left, v.Retry})
+		o = outcome{p, how{Limited, Local, false}, v.Left, v.Retry}
 	default:
 		return l.foreseeRedis(ctx, until, b, key, n, d)
 	}
-	d.addShareOf(l, now, id, p, n)
+	l.asTried(l.withShare(o, now, hash, n)).write(d, key, b, now)
 	return true
 }
 
 // foreseeFallback writes the Decision of the fail mode.
-func (b *bucket) foreseeFallback(d *Decision, now time.Duration, key string, n int64) bool {
-	l, p, id := b.limiter(), b.Policy(), b.ID()
+func (l *Limiter) foreseeFallback(d *Decision, now time.Duration, b *bucket, key string, n int64) bool {
+	p := b.Policy()
 	v := b.ForeseeFallback(now, n, l.group.fleetOf(b), false)
 	if v.Outcome == local.Outdated {
 		return false
 	}
-	b.byFailMode(d, now, key, v)
-	d.addShareOf(l, now, id, p, n)
+	l.asTried(l.withShare(byFailMode(p, v), now, l.group.cache.Hash(b.ID()), n)).write(d, key, b, now)
 	return true
 }
 
@@ -99,29 +91,30 @@ func (l *Limiter) foreseeRedis(ctx context.Context, until time.Duration, b *buck
 	now := l.group.now()
 	switch {
 	case r.Err != nil && ctx.Err() != nil:
-		l.decideBy(d, b.Policy(), key, answer{Canceled, None, 0, 0})
-		d.Expired = expired(ctx)
+		l.asTried(outcome{b.Policy(), how{Canceled, None, expired(ctx)}, 0, 0}).write(d, key, b, now)
 		return true
 	case r.Err != nil || r.Reply.Code > lua.Denied:
-		return b.foreseeFallback(d, now, key, n)
+		return l.foreseeFallback(d, now, b, key, n)
 	}
-	v, a := b.Foreseen(now, n, c, r.Reply), answer{Granted, Remote, 0, 0}
-	if a.left = v.Left; v.Outcome == local.Refused {
-		a.reason, a.retry = Limited, v.Retry
+	v := b.Foreseen(now, n, c, r.Reply)
+	o := outcome{c.Policy, how{Granted, Remote, false}, v.Left, 0}
+	if v.Outcome == local.Refused {
+		o.reason, o.retry = Limited, v.Retry
 	}
-	p := c.Policy
-	if l.decideBy(d, p, key, a); p.Call.Algorithm != lua.TokenBucket {
-		d.addReport(p, now, uint8(r.Reply.Which), now+time.Duration(r.Reply.Reset)*time.Microsecond)
+	o = l.asTried(l.withShare(o, now, l.group.cache.Hash(b.ID()), n))
+	if o.write(d, key, nil, now); o.policy.Call.Algorithm != lua.TokenBucket {
+		o.report(d, now, uint8(r.Reply.Which), now+time.Duration(r.Reply.Reset)*time.Microsecond)
+		o.addFullShare(d, now)
 	}
-	d.addShareOf(l, now, b.ID(), p, n)
 	return true
 }
 
-// addShareOf is addShare for a Limiter that may have no standing shares.
-func (d *Decision) addShareOf(l *Limiter, now time.Duration, id local.ID, p *local.Policy, n int64) {
-	if l.mode.Load()&modeStanding != 0 {
-		d.addShare(l.group, now, l.group.cache.Hash(id), p, n)
+// asTried makes a refusal an admission if the policy is only tried out.
+func (l *Limiter) asTried(o outcome) outcome {
+	if l.mode.Load()&modeShadow != 0 && !o.allowed() {
+		o.reason, o.retry = Shadowed, 0
 	}
+	return o
 }
 
 // dryRun is a [dispatch.Job] that asks Redis what it would answer a request of n tokens.

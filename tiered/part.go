@@ -23,7 +23,9 @@ type part struct {
 
 	waiter *waiter         // while it waits
 	call   dispatch.Routed // its call, until it is sent
-	d      Decision        // of this part, once it is taken or refused
+
+	outcome         // once it is taken or refused
+	decider *bucket // whose bucket it was then; nil if none
 }
 
 // partState is the state of a part.
@@ -45,14 +47,12 @@ func (p *part) peek() {
 		return
 	}
 	if r := valid(p.key, p.cost); r != Granted {
-		l.invalid(&p.d, p.key, r)
-		p.decided()
+		p.decided(l.invalid(p.key, r))
 		return
 	}
 	if l.mode.Load()&modeUnlimited != 0 && p.limit == nil && !l.carries.Load() {
 		l.admittedUnlimited.Add(p.cost)
-		l.unlimited(&p.d, p.key)
-		p.decided()
+		p.decided(outcome{l.settings.Load().initial, how{Granted, Local, false}, 0, 0}, nil)
 		return
 	}
 	b := p.find(l.id(p.key))
@@ -79,8 +79,7 @@ func (p *part) decideHere() {
 		return
 	}
 	if v, denied := p.denied(p.bucket); denied {
-		p.answer(answer{Limited, Local, v.Left, v.Retry})
-		p.decided()
+		p.answer(Limited, Local, v.Left, v.Retry)
 	}
 }
 
@@ -99,6 +98,7 @@ func (p *part) denied(b *bucket) (local.Verdict, bool) {
 // foresee refuses the part if the fail mode would. It takes nothing.
 func (p *part) foresee() {
 	for {
+		by := p.bucket.Policy()
 		v := p.bucket.ForeseeFallback(p.now, p.cost, p.limiter.group.fleetOf(p.bucket), true)
 		switch v.Outcome {
 		case local.Outdated:
@@ -107,8 +107,7 @@ func (p *part) foresee() {
 			}
 			continue
 		case local.ShareSpent, local.Failed:
-			p.bucket.byFailMode(&p.d, p.now, p.key, v)
-			p.decided()
+			p.decided(byFailMode(by, v), p.bucket)
 		}
 		return
 	}
@@ -122,13 +121,11 @@ func (p *part) takeFromPot() bool {
 	case ok:
 		p.renew = renew
 	case p.takeFromShare():
-		held, level := p.bucket.Peek(p.now)
-		left = min(held+max(level, 0), p.bucket.Policy().Cap)
+		left = p.bucket.seenLeft(p.now)
 	default:
 		return false
 	}
-	p.answer(answer{Granted, Local, left, 0})
-	p.decided()
+	p.answer(Granted, Local, left, 0)
 	return true
 }
 
@@ -199,9 +196,7 @@ func (p *part) wait(ctx context.Context) {
 	p.waiter = nil
 	switch reason {
 	case Canceled:
-		p.answer(answer{Canceled, None, 0, 0})
-		p.d.Expired = expired(ctx)
-		p.decided()
+		p.decided(outcome{p.bucket.Policy(), how{Canceled, None, expired(ctx)}, 0, 0}, p.bucket)
 	case Unavailable:
 		if n := p.bucket.node.Load(); n != nil {
 			healthOf(n).countOverrun()
@@ -230,9 +225,9 @@ func (p *part) takeVerdict(v local.Verdict, tier Tier) {
 	switch v.Outcome {
 	case local.Admitted:
 		p.stamp = v.Stamp
-		p.answer(answer{Granted, tier, v.Left, 0})
+		p.answer(Granted, tier, v.Left, 0)
 	case local.Refused:
-		p.answer(answer{Limited, tier, v.Left, v.Retry})
+		p.answer(Limited, tier, v.Left, v.Retry)
 	case local.Failed:
 		if !p.several {
 			p.yield()
@@ -242,29 +237,25 @@ func (p *part) takeVerdict(v local.Verdict, tier Tier) {
 	case local.Outdated:
 		p.state = undecided
 		p.findAgain(local.FromLease)
-		return
 	}
-	p.decided()
 }
 
 // fallBack lets the fail mode decide.
 func (p *part) fallBack() {
 	for {
 		p.setSource(p.bucket, local.FromShare)
-		switch v := p.bucket.fallBack(&p.d, p.now, p.key, p.cost); v.Outcome {
-		case local.Outdated:
+		o, stamp, ok := p.bucket.fallBack(p.now, p.cost)
+		if !ok {
 			if p.findAgain(local.FromShare) {
 				return
 			}
 			continue
-		case local.Admitted: // of the lease
+		}
+		if o.reason == Granted { // of the lease
 			p.setSource(p.bucket, local.FromRedis)
-			p.stamp = v.Stamp
+			p.stamp = stamp
 		}
-		if p.limiter.mode.Load()&modeStanding != 0 {
-			p.d.addShare(p.limiter.group, p.now, p.hash(), p.bucket.Policy(), p.cost)
-		}
-		p.decided()
+		p.decided(p.withShare(o), p.bucket)
 		return
 	}
 }
@@ -279,18 +270,16 @@ func (p *part) findAgain(s local.Source) bool {
 // decideByRule decides the part if no limit does.
 func (p *part) decideByRule() bool {
 	refresh := p.limiter.refreshes.Load()
-	decided := false
-	if p.limit != nil {
-		decided = p.decideByCarried()
-	} else {
-		decided = !p.limitDecides() && p.taking.decideByRule(&p.d)
+	if p.limit != nil && p.exceedsCarried() {
+		return true
 	}
-	if !decided {
-		p.known, p.refresh = p.bucket.Policy(), refresh
-		return false
+	b := p.bucket
+	if o, decided := p.taking.decideByRule(p.now); decided {
+		p.decided(o, b)
+		return true
 	}
-	p.decided()
-	return true
+	p.known, p.refresh = p.bucket.Policy(), refresh
+	return false
 }
 
 // recall gives a bucket that another part of the request has evicted, and that was made anew, the limit that PerKey gave
@@ -310,40 +299,51 @@ func (p *part) recall() {
 	}
 }
 
-// answer writes the part's Decision.
-func (p *part) answer(a answer) {
-	p.bucket.decide(&p.d, p.now, p.key, a)
-	if l := p.limiter; l.mode.Load()&modeStanding != 0 {
-		p.d.addShare(l.group, p.now, p.hash(), p.bucket.Policy(), p.cost)
-		if a.reason == Granted && a.tier == Remote {
-			l.standing.fade()
-		}
+// answer decides the part by its bucket's limit.
+func (p *part) answer(r Reason, t Tier, left int64, retry time.Duration) {
+	o := p.withShare(outcome{p.bucket.Policy(), how{r, t, false}, left, retry})
+	if r == Granted && t == Remote && p.limiter.mode.Load()&modeStanding != 0 {
+		p.limiter.standing.fade()
+	}
+	p.decided(o, p.bucket)
+}
+
+// withShare adds to an outcome what the standing share of the part's key has.
+func (p *part) withShare(o outcome) outcome {
+	if p.limiter.mode.Load()&modeStanding == 0 {
+		return o
+	}
+	return p.limiter.withShare(o, p.now, p.hash(), p.cost)
+}
+
+// decided stores how the part was decided, and counts that. b is the bucket that it was decided by, nil if there is none. In
+// shadow mode a refusal admits.
+func (p *part) decided(o outcome, b *bucket) {
+	// A call that waits does not count here when it is refused and asks again, nor when it gives up: see countEnd.
+	if !p.asksAgain() || o.reason != Limited && o.reason != Canceled {
+		p.limiter.countRequest(o, p.key, p.cost)
+	}
+	if !o.allowed() && p.shadow() {
+		o = p.limiter.tryOut(o, p.key, p.cost)
+		p.clear()
+	}
+	p.outcome, p.decider, p.state = o, b, refused
+	if o.allowed() {
+		p.state = taken
 	}
 }
 
-// decided sets the part's state by its Decision. In shadow mode a refusal admits.
-func (p *part) decided() {
-	if p.limit != nil {
-		p.asCarried()
-	}
-	// A call that waits does not count here when it is refused and asks again, nor when it gives up: see countEnd.
-	if !p.asksAgain() || p.d.Reason != Limited && p.d.Reason != Canceled {
-		p.limiter.countRequest(&p.d, p.cost)
-	}
-	if !p.d.Allowed && p.shadow() {
-		p.limiter.tryOut(&p.d, p.cost)
-		p.clear()
-	}
-	p.state = refused
-	if p.d.Allowed {
-		p.state = taken
+// write writes the part's Decision.
+func (p *part) write(d *Decision) {
+	if p.outcome.write(d, p.key, p.decider, p.now); p.limit != nil {
+		p.limit.tellCarried(d)
 	}
 }
 
 // uncount undoes the count of a part that was admitted, because another part refused.
 func (p *part) uncount() {
 	l := p.limiter
-	switch k := kindOf(&p.d); k {
+	switch k := p.kind(); k {
 	case kind(Shadowed): // it counted as refused
 	case kind(Shared), kind(Open): // these tokens stay counted
 		l.addRequest(p.key, k, 2, 1)
@@ -353,7 +353,7 @@ func (p *part) uncount() {
 	default:
 		l.addRequest(p.key, k, p.cost, -1)
 	}
-	if k, ok := byRedis(&p.d); ok {
+	if k, ok := p.byRedis(); ok {
 		l.addRequest(p.key, k, p.cost, -1)
 	}
 }

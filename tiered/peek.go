@@ -23,8 +23,9 @@ func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	l.foresee(ctx, key, n, &d)
-	l.asTried(&d)
+	if l.foresee(ctx, key, n, &d); l.mode.Load()&modeTraced != 0 {
+		l.group.trace.decision(d)
+	}
 	return d
 }
 
@@ -44,46 +45,40 @@ func (l *Limiter) PeekLocal(key string) (d Decision, ok bool) {
 		return Decision{}, false
 	}
 	l.resolve(b, key)
-	switch p := b.Policy(); p.Rule {
-	case local.Unlimited:
-		l.unlimited(&d, key)
-	case local.Blocked:
-		l.refuseBlocked(&d, key)
-	default:
-		l.known(&d, now, b, p, key)
+	o := b.byRule(now)
+	if o.policy.Rule == local.ByLimit {
+		o = l.known(now, b)
 	}
+	o.write(&d, key, b, now)
 	return d, true
 }
 
-// known writes the Decision on one token of a key by what this process knows of its bucket.
-func (l *Limiter) known(d *Decision, now time.Duration, b *bucket, p *local.Policy, key string) {
+// known returns the outcome of one token of a key by what this process knows of its bucket.
+func (l *Limiter) known(now time.Duration, b *bucket) outcome {
+	p, hash := b.Policy(), l.group.cache.Hash(b.ID())
 	held, level := b.Peek(now)
 	left, need := min(held+max(level, 0), p.Cap), 1+b.Reserved()
 	v, sure := b.Foresee(now, need)
 	refused := sure && v.Outcome == local.Refused
-	which, clear := b.LastReport(refused)
-	a := answer{Granted, Local, left, 0}
-	if left < need && (l.mode.Load()&modeStanding == 0 || l.shareLevel(now, l.group.cache.Hash(b.ID()), p) < 1) {
-		a.reason = Limited
+	_, clear := b.LastReport(refused)
+	o := outcome{p, how{Granted, Local, false}, left, 0}
+	if left < need && (l.mode.Load()&modeStanding == 0 || l.shareLevel(now, hash, p) < 1) {
+		o.reason = Limited
 		switch missing := need - held - level; {
 		case refused:
-			a.retry = v.Retry
+			o.retry = v.Retry
 		case p.Call.Algorithm == lua.TokenBucket:
-			a.retry = resetAfter(missing, p.NanosPerToken)
+			o.retry = resetAfter(missing, p.NanosPerToken)
 		case p.Call.Algorithm == lua.TokenBuckets: // by the slowest of them
-			a.retry = resetAfter(missing, float64(p.Per)/float64(p.Tokens))
+			o.retry = resetAfter(missing, float64(p.Per)/float64(p.Tokens))
 		case clear > now:
-			a.retry = clear - now
+			o.retry = clear - now
 		default:
-			a.retry = p.Owner.(*resolvedLimit).retention
+			o.retry = p.Owner.(*resolvedLimit).retention
 		}
-		a.retry = max(a.retry, time.Microsecond)
+		o.retry = max(o.retry, time.Microsecond)
 	}
-	l.decideBy(d, p, key, a)
-	if p.Call.Algorithm != lua.TokenBucket {
-		d.addReport(p, now, which, clear)
-	}
-	d.addShareOf(l, now, b.ID(), p, 1)
+	return l.withShare(o, now, hash, 1)
 }
 
 // policyFor returns the policy that decides a key.

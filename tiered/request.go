@@ -63,10 +63,10 @@ func (r request) decideRest(ctx context.Context, d *Decision) *part {
 		r.fallBack()
 	}
 	back := r.has(refused)
-	r.end(back)
 	p := r.strictest(back)
-	*d = p.d
-	if l := p.limiter; l != nil && l.mode.Load()&modeTraced != 0 && !(p.asksAgain() && d.waitHelps()) {
+	p.write(d)
+	r.end(back)
+	if l := p.limiter; l != nil && l.mode.Load()&modeTraced != 0 && !(p.asksAgain() && p.waitHelps()) {
 		l.group.trace.decision(*d)
 	}
 	return p
@@ -250,16 +250,16 @@ func (p *part) refusesLonger(q *part) bool {
 	if mine, other := p.unavailability(), q.unavailability(); mine != other {
 		return mine > other
 	}
-	return p.d.RetryAfter > q.d.RetryAfter
+	return p.retry > q.retry
 }
 
 // unavailability ranks refusals by how little waiting helps; 0 means that waiting helps.
 func (p *part) unavailability() int {
-	switch p.d.Reason {
+	switch p.reason {
 	case Limited:
 		return 0
 	case ShareSpent:
-		if p.d.RetryAfter > 0 {
+		if p.retry > 0 {
 			return 0
 		}
 		return 1
@@ -275,8 +275,12 @@ func (p *part) unavailability() int {
 
 // admitsMore returns how many more such requests the part would admit, as far as this process knows.
 func (p *part) admitsMore() float64 {
-	if p.shadow() {
-		return math.Inf(1) // a policy in shadow mode does not limit the caller
+	if p.shadow() || p.policy.Rule == local.Unlimited {
+		return math.Inf(1) // it does not limit the caller
 	}
-	return float64(p.d.Remaining) / float64(p.cost)
+	left := p.left
+	if p.limit != nil {
+		left = min(left, p.limit.limits[0].burst())
+	}
+	return float64(left) / float64(p.cost)
 }

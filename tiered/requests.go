@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/histogram"
+	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
 // Requests counts requests by how they were decided. A request over several keys counts once for each policy that
@@ -105,34 +106,34 @@ const (
 	kinds
 )
 
-// kindOf returns the kind of a Decision that is not Shadowed.
-func kindOf(d *Decision) kind {
+// kind returns the kind of an outcome.
+func (o outcome) kind() kind {
 	switch {
-	case d.Reason == Granted && d.Burst == math.MaxInt64:
+	case o.reason == Granted && o.policy.Rule == local.Unlimited:
 		return byUnlimited
-	case d.Reason == ExceedsBurst && d.Burst == 0 && d.Tier == Local: // not one that no limit would admit
+	case o.reason == ExceedsBurst && o.policy.Rule == local.Blocked && o.tier == Local: // not one that no limit would admit
 		return byBlocked
 	}
-	return kind(d.Reason)
+	return kind(o.reason)
 }
 
 // countRequest counts a request of n tokens. It must be called where its tokens are counted.
-func (l *Limiter) countRequest(d *Decision, n int64) {
-	if n == 1 && d.Reason <= Unavailable && d.Tier != Remote {
+func (l *Limiter) countRequest(o outcome, key string, n int64) {
+	if n == 1 && o.reason <= Unavailable && o.tier != Remote {
 		return
 	}
-	l.addRequest(d.Key, kindOf(d), n, 1)
-	if k, ok := byRedis(d); ok {
-		l.addRequest(d.Key, k, n, 1)
+	l.addRequest(key, o.kind(), n, 1)
+	if k, ok := o.byRedis(); ok {
+		l.addRequest(key, k, n, 1)
 	}
 }
 
-// byRedis returns the kind as which a Decision by Redis counts besides.
-func byRedis(d *Decision) (kind, bool) {
-	if d.Tier == Remote && d.Reason == Limited {
+// byRedis returns the kind as which an outcome by Redis counts besides.
+func (o outcome) byRedis() (kind, bool) {
+	if o.tier == Remote && o.reason == Limited {
 		return limitedByRedis, true
 	}
-	return grantedByRedis, d.Tier == Remote && d.Reason == Granted
+	return grantedByRedis, o.tier == Remote && o.reason == Granted
 }
 
 // addRequest counts a request of a kind, or with -1 takes it back.

@@ -70,7 +70,8 @@ func (l *Limiter) Reserve(ctx context.Context, key string) Reservation {
 func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (r Reservation) {
 	h := &held{one: [1]taking{{limiter: l, key: key, cost: n}}}
 	h.takings = h.one[:]
-	l.take(ctx, key, n, &h.one[0], &r.Decision)
+	o, b, now := l.take(ctx, key, n, &h.one[0])
+	o.write(&r.Decision, key, b, now)
 	r.held = h
 	return r
 }

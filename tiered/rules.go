@@ -63,79 +63,33 @@ func (l Limit) validate(name string) error {
 	return errors.Join(all...)
 }
 
-// limitDecides reports whether a limit decides over t, and could admit it.
-func (t *taking) limitDecides() bool {
-	p := t.bucket.Policy()
-	return p.Rule == local.ByLimit && t.cost <= p.Cap
-}
-
 // decideByRule decides if no limit applies, or if the limit can never admit so many tokens. It reports false if the
 // limit decides.
-func (t *taking) decideByRule(d *Decision) bool {
-	l, b := t.limiter, t.bucket
+func (t *taking) decideByRule(now time.Duration) (o outcome, decided bool) {
+	b := t.bucket
 	p := b.Policy()
 	for ; p.Rule == local.Unresolved; p = b.Policy() {
 		b.limiter().resolve(b, t.key)
 	}
-	if p.Rule == local.ByLimit && t.cost <= p.Cap {
-		return false
+	switch {
+	case p.Rule == local.Unlimited:
+		t.limiter.admittedUnlimited.Add(t.cost)
+	case p.Rule == local.Blocked:
+		b.CountRefused(t.cost)
+	case t.cost <= p.Cap:
+		return o, false
 	}
 	t.clear()
-	switch p.Rule {
+	return b.byRule(now), true
+}
+
+// byRule returns the outcome of a rule, or that of a limit whose burst is too small.
+func (b *bucket) byRule(now time.Duration) outcome {
+	switch p := b.Policy(); p.Rule {
 	case local.Unlimited:
-		l.admittedUnlimited.Add(t.cost)
-		l.unlimited(d, t.key)
+		return outcome{p, how{Granted, Local, false}, 0, 0}
 	case local.Blocked:
-		b.CountRefused(t.cost)
-		l.refuseBlocked(d, t.key)
-	default:
-		l.refuseForGood(d, b, t.key, ExceedsBurst)
-		p.Owner.(*resolvedLimit).setLimit(d, 0)
+		return outcome{p, how{ExceedsBurst, Local, false}, 0, 0}
 	}
-	return true
+	return b.refuseForGood(now, ExceedsBurst)
 }
-
-// unlimited writes the Decision of Unlimited.
-func (l *Limiter) unlimited(d *Decision, key string) {
-	*d = Decision{
-		Allowed: true, Reason: Granted, Tier: Local, Policy: l.name, Key: key,
-		Burst: math.MaxInt64, Remaining: math.MaxInt64,
-	}
-}
-
-// refuseBlocked writes the Decision of Blocked.
-func (l *Limiter) refuseBlocked(d *Decision, key string) {
-	*d = Decision{Reason: ExceedsBurst, Tier: Local, Policy: l.name, Key: key}
-}
-
-// finish applies shadow mode and the hook to a Decision over n tokens that was made without a request.
-func (l *Limiter) finish(d *Decision, n int64) {
-	mode := l.mode.Load()
-	if mode&modeShadow != 0 && !d.Allowed {
-		l.tryOut(d, n)
-	}
-	if mode&modeTraced != 0 {
-		l.group.trace.decision(*d)
-	}
-}
-
-// asTried makes a peek at a policy that is only tried out say so, and tells the hook.
-func (l *Limiter) asTried(d *Decision) {
-	mode := l.mode.Load()
-	if mode&modeShadow != 0 && !d.Allowed {
-		d.shadow()
-	}
-	if mode&modeTraced != 0 {
-		l.group.trace.decision(*d)
-	}
-}
-
-// tryOut turns a refusal of n tokens into an admission, because the policy is only tried out.
-func (l *Limiter) tryOut(d *Decision, n int64) {
-	l.shadowed.Add(max(n, 0))
-	l.addRequest(d.Key, kind(Shadowed), n, 1)
-	d.shadow()
-}
-
-// shadow makes a refusal an admission. Nobody is to wait for it.
-func (d *Decision) shadow() { d.Allowed, d.Reason, d.RetryAfter = true, Shadowed, 0 }

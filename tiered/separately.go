@@ -17,7 +17,7 @@ func AllowSeparately(ctx context.Context, uses []Use, each []Decision) {
 	}
 	r.decideSeparately(ctx)
 	for i := range min(len(r), len(each)) {
-		each[i] = r[i].d
+		r[i].write(&each[i])
 	}
 }
 
@@ -45,7 +45,9 @@ func (r request) decideSeparately(ctx context.Context) {
 		p := &r[i]
 		r[i : i+1].end(p.state == refused)
 		if l := p.limiter; l != nil && l.mode.Load()&modeTraced != 0 {
-			l.group.trace.decision(p.d)
+			var d Decision
+			p.write(&d)
+			l.group.trace.decision(d)
 		}
 	}
 }

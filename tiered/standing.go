@@ -163,12 +163,13 @@ func (u *standingUse) total() (n int64) {
 
 // takeStanding is take of a Limiter with standing shares. The order is lease, share, Redis. A key without a bucket gets
 // one only if its share does not have the tokens.
-func (l *Limiter) takeStanding(ctx context.Context, now time.Duration, key string, n int64, t *taking, d *Decision) {
+func (l *Limiter) takeStanding(
+	ctx context.Context, now time.Duration, key string, n int64, t *taking,
+) (o outcome, b *bucket, at time.Duration) {
 	g := l.group
 	id := l.id(key)
 	hash := g.cache.Hash(id)
 	p := l.settings.Load().initial
-	var b *bucket
 	if p.Rule == local.ByLimit {
 		b = g.cache.Lookup(now, hash, id)
 	} else {
@@ -184,11 +185,10 @@ func (l *Limiter) takeStanding(ctx context.Context, now time.Duration, key strin
 			if renew {
 				b.apply(now, b.Renew(now))
 			}
-			b.decide(d, now, key, answer{Granted, Local, left, 0})
-			d.addShare(g, now, hash, p, n)
 			l.standing.fade()
-			l.countRequest(d, n)
-			return
+			o = l.withShare(outcome{p, how{Granted, Local, false}, left, 0}, now, hash, n)
+			l.countRequest(o, key, n)
+			return o, b, now
 		}
 	}
 	var u *standing.Use
@@ -196,30 +196,25 @@ func (l *Limiter) takeStanding(ctx context.Context, now time.Duration, key strin
 		u = &t.standing
 	}
 	if level, ok := l.takeShare(now, hash, p, n, u); ok {
+		left := p.Cap // what nobody of this process asked Redis about may be full
 		if b != nil {
-			held, level := b.Peek(now)
-			b.decide(d, now, key, answer{Granted, Local, min(held+max(level, 0), p.Cap), 0})
-		} else { // what nobody of this process asked Redis about may be full
-			l.decideBy(d, p, key, answer{Granted, Local, p.Cap, 0})
-			p.Owner.(*resolvedLimit).setLimit(d, 0)
-			d.ResetAfter = 0
+			left = b.seenLeft(now)
 		}
-		d.addLevel(g, now, hash, p, level)
-		l.countRequest(d, n)
-		return
+		o = outcome{p, how{Granted, Local, false}, left + level, 0}
+		l.countRequest(o, key, n)
+		return o, b, now
 	}
 	if b == nil {
 		b = g.find(now, id)
 	}
 	if t == nil {
-		if l.decideAtOnce(d, now, b, key, n) {
-			d.addShare(g, now, hash, b.Policy(), n)
-			return
+		if o, ok := l.decideAtOnce(now, b, key, n); ok {
+			return l.withShare(o, now, hash, n), b, now
 		}
 		t = &taking{limiter: l, key: key, cost: n}
 	}
 	t.setSource(b, local.FromLease)
-	t.ask(ctx, now, d)
+	return t.ask(ctx, now)
 }
 
 // takeShare takes n tokens from the standing share of a key, and returns how many are left: see [standing.Shares.Take].
@@ -266,31 +261,30 @@ func usableShares(p *local.Policy) standing.Limits {
 	return shares
 }
 
-// addShare adds to a Decision over n tokens what the standing share of its key has.
-func (d *Decision) addShare(g *Group, now time.Duration, hash uint64, p *local.Policy, n int64) {
-	shares := usableShares(p)
+// withShare adds to an outcome over n tokens what the standing share of its key has: its tokens, and that it may have n sooner.
+func (l *Limiter) withShare(o outcome, now time.Duration, hash uint64, n int64) outcome {
+	shares := usableShares(o.policy)
 	if shares == nil {
-		return
+		return o
 	}
-	switch d.Reason {
+	switch o.reason {
 	case Limited, ShareSpent:
-		if d.RetryAfter > 0 && p.Owner.(*resolvedLimit).limiter.lends(shares, n) {
-			d.RetryAfter = max(min(d.RetryAfter, g.shares.Wait(now, hash, shares, n)), time.Microsecond)
+		if o.retry > 0 && l.lends(shares, n) {
+			o.retry = max(min(o.retry, l.group.shares.Wait(now, hash, shares, n)), time.Microsecond)
 		}
 	case Granted, Shared:
 	default:
-		return
+		return o
 	}
-	d.addLevel(g, now, hash, p, g.shares.Level(now, hash, shares))
+	o.left += l.group.shares.Level(now, hash, shares)
+	return o
 }
 
-// addLevel adds to a Decision the tokens that the standing share of its key has.
-func (d *Decision) addLevel(g *Group, now time.Duration, hash uint64, p *local.Policy, level int64) {
-	d.Remaining = min(d.Remaining+level, p.Parent.Cap)
-	if shares := sharesOf(p); len(shares) == 1 {
-		d.ResetAfter = max(resets(p.Parent, d.Remaining), d.RetryAfter)
-	} else { // it says already when the part of Redis is full
-		d.ResetAfter = max(d.ResetAfter, g.shares.Full(now, hash, shares))
+// addFullShare adds to a Decision by several limits when the standing share is full. It says already when the part of Redis is.
+func (o outcome) addFullShare(d *Decision, now time.Duration) {
+	if shares := usableShares(o.policy); shares != nil && Granted <= o.reason && o.reason <= ShareSpent {
+		l := o.policy.Owner.(*resolvedLimit).limiter
+		d.ResetAfter = max(d.ResetAfter, l.group.shares.Full(now, l.group.cache.Hash(l.id(d.Key)), shares))
 	}
 }
 
@@ -367,10 +361,8 @@ func (l *Limiter) takeAllOfShare(key string, n int64, d *Decision) (taken int64)
 	id := l.id(key)
 	p := l.policyFor(id, key)
 	if taken = l.drainShare(l.group.now(), key, p, n); taken > 0 {
-		l.decideBy(d, p, key, answer{Granted, Local, 0, 0})
 		l.addRequest(key, kind(Granted), 0, 1) // drainShare counted no request
-		p.Owner.(*resolvedLimit).setLimit(d, 0)
-		l.finish(d, taken)
+		l.tell(d, outcome{p, how{Granted, Local, false}, 0, 0}, key, nil, l.group.now())
 	}
 	return taken
 }

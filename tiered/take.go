@@ -14,7 +14,8 @@ import (
 
 // Allow is AllowN for one token.
 func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
-	l.take(ctx, key, 1, nil, &d)
+	o, b, now := l.take(ctx, key, 1, nil)
+	o.write(&d, key, b, now)
 	return d
 }
 
@@ -29,100 +30,121 @@ func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
 // The key may be any bytes, 1 to [MaxKeyLength] of them. n must be 1 to the burst: to 7/8 of it with
 // Standing.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision) {
-	l.take(ctx, key, n, nil, &d)
+	o, b, now := l.take(ctx, key, n, nil)
+	o.write(&d, key, b, now)
 	return d
 }
 
-// take is AllowN. If t is not nil, take stores in it how the tokens can be returned. It writes the Decision into *d,
-// because copies of it were a quarter of the cost of a decision.
-func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *Decision) {
+// take decides as AllowN does, and counts the request. If t is not nil, take stores in it how the tokens can be returned. b is
+// the key's bucket, nil if this process keeps none, and now is when it was decided.
+func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking) (o outcome, b *bucket, now time.Duration) {
 	if l.isZero() {
-		*d = Decision{}
-		return
+		return outcome{}, nil, 0
 	}
 	mode := l.mode.Load()
 	if mode&^modeStanding != 0 {
-		l.takeInMode(ctx, key, n, t, d)
-		return
-	}
-	if uint(len(key)-1) >= MaxKeyLength || uint64(n-1) >= maxTokens {
-		l.invalid(d, key, valid(key, n))
-		l.countRequest(d, n)
-		return
+		return l.takeInMode(ctx, key, n, t)
 	}
 	g := l.group
-	now := g.now()
-	if mode != 0 {
-		l.takeStanding(ctx, now, key, n, t, d)
-		return
+	now = g.now()
+	if uint(len(key)-1) >= MaxKeyLength || uint64(n-1) >= maxTokens {
+		o, b = l.invalid(key, valid(key, n))
+		l.countRequest(o, key, n)
+		return o, b, now
 	}
-	b := g.find(now, l.id(key))
+	if mode != 0 {
+		return l.takeStanding(ctx, now, key, n, t)
+	}
+	b = g.find(now, l.id(key))
 	if t != nil {
 		t.setSource(b, local.FromLease)
 	}
 	left, ok, renew := b.Take(now, n)
 	if !ok {
 		if t == nil {
-			if l.decideAtOnce(d, now, b, key, n) {
-				return
+			if o, ok = l.decideAtOnce(now, b, key, n); ok {
+				return o, b, now
 			}
 			t = &taking{limiter: l, key: key, cost: n, bucket: b}
 		}
-		t.ask(ctx, now, d)
-		return
+		return t.ask(ctx, now)
 	}
 	if renew {
 		b.apply(now, b.Renew(now))
 	}
-	b.decide(d, now, key, answer{Granted, Local, left, 0})
+	o = outcome{b.Policy(), how{Granted, Local, false}, left, 0}
 	if n != 1 {
-		l.countRequest(d, n)
+		l.countRequest(o, key, n)
 	}
+	return o, b, now
 }
 
 // decideAtOnce decides without Redis if the lease does not hold the tokens: by a known denial, or by the fail mode. It
 // reports false if it cannot decide. The same by a request would cost half as much again.
-func (l *Limiter) decideAtOnce(d *Decision, now time.Duration, b *bucket, key string, n int64) bool {
+func (l *Limiter) decideAtOnce(now time.Duration, b *bucket, key string, n int64) (o outcome, ok bool) {
 	p := b.Policy()
 	if p.Rule != local.ByLimit || n > p.Cap || l.group.closed.Load() {
-		return false
+		return o, false
 	}
 	node := b.unhealthy()
 	if node == nil {
 		v, denied := b.Refuse(now, n)
-		if denied {
-			b.decide(d, now, key, answer{Limited, Local, v.Left, v.Retry})
-			b.CountRefused(n) // after the Decision is written: see local.CountRefused
-			if n != 1 {
-				l.countRequest(d, n)
-			}
+		if !denied {
+			return o, false
 		}
-		return denied
+		b.CountRefused(n)
+		o = outcome{p, how{Limited, Local, false}, v.Left, v.Retry}
+		if n != 1 {
+			l.countRequest(o, key, n)
+		}
+		return o, true
 	}
 	if node.ProbeDue(now) {
-		return false
+		return o, false
 	}
-	if v, ok := b.TryFallback(now, n); ok {
-		b.byFailMode(d, now, key, v)
+	if v, decided := b.TryFallback(now, n); decided {
 		b.CountFallback(n)
-		l.countRequest(d, n)
-		return true
+		o = byFailMode(p, v)
+	} else if o, _, ok = b.fallBack(now, n); !ok {
+		return o, false
 	}
-	if b.fallBack(d, now, key, n).Outcome == local.Outdated {
-		return false
+	l.countRequest(o, key, n)
+	return o, true
+}
+
+// fallBack decides over n tokens by the fail mode. stamp is that of tokens of the lease, which is spent first. It reports false
+// if the bucket was evicted, or its policy has changed.
+func (b *bucket) fallBack(now time.Duration, n int64) (o outcome, stamp *local.Stamp, ok bool) {
+	p, g := b.Policy(), b.limiter().group
+	v := b.Fallback(now, n, g.fleetOf(b))
+	if v.Outcome == local.Shared {
+		g.warnIfFleetUnknown()
 	}
-	l.countRequest(d, n)
-	return true
+	return byFailMode(p, v), v.Stamp, v.Outcome != local.Outdated
 }
 
 // takeInMode is take of a Limiter that is traced, unlimited or in shadow mode.
-func (l *Limiter) takeInMode(ctx context.Context, key string, n int64, t *taking, d *Decision) {
+func (l *Limiter) takeInMode(ctx context.Context, key string, n int64, t *taking) (outcome, *bucket, time.Duration) {
 	if t == nil {
 		t = &taking{limiter: l, key: key, cost: n}
 	}
+	var d Decision
 	r := request{{taking: *t}}
-	r.decide(ctx, d)
-	*t = r[0].taking
+	r.begin()
+	r[0].peek()
+	p := r.decideRest(ctx, &d)
+	*t = p.taking
+	return p.outcome, p.decider, p.now
+}
+
+// ask decides over one key whose lease does not hold the tokens, by a request.
+func (t *taking) ask(ctx context.Context, now time.Duration) (outcome, *bucket, time.Duration) {
+	r := request{{taking: *t, now: now, until: now + t.limiter.group.options.Budget}}
+	r[0].decideHere()
+	var d Decision
+	p := r.decideRest(ctx, &d)
+	*t = p.taking
+	return p.outcome, p.decider, p.now
 }
 
 // valid returns Granted, or the reason why no limit would admit the request. It does not know the key's burst.
@@ -136,14 +158,6 @@ func valid(key string, n int64) Reason {
 		return ExceedsBurst
 	}
 	return Granted
-}
-
-// ask decides over one key whose lease does not hold the tokens, by a request.
-func (t *taking) ask(ctx context.Context, now time.Duration, d *Decision) {
-	r := request{{taking: *t, now: now, until: now + t.limiter.group.options.Budget}}
-	r[0].decideHere()
-	r.decideRest(ctx, d)
-	*t = r[0].taking
 }
 
 // unhealthy returns the node that b was last sent to if its breaker is not closed, and otherwise nil. It only reads the

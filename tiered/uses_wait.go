@@ -57,10 +57,10 @@ func (w *usesWait) wait(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case p == nil || p.unavailability() > 0 || d.RetryAfter == 0:
+		case p == nil || p.unavailability() > 0 || p.retry == 0:
 			return d.Err()
 		}
-		if err := w.sleep(ctx, p, &d); err != nil {
+		if err := w.sleep(ctx, p); err != nil {
 			return err
 		}
 	}
@@ -85,14 +85,14 @@ func (w *usesWait) ask(ctx context.Context) (strictest *part, d Decision) {
 }
 
 // sleep waits in the queue of the part p, which refused, until it is w's turn and p's tokens can be there.
-func (w *usesWait) sleep(ctx context.Context, p *part, d *Decision) error {
+func (w *usesWait) sleep(ctx context.Context, p *part) error {
 	c := w.at(ctx, p)
-	pause, err := c.pause(d)
+	pause, err := c.pause(p.outcome)
 	if err != nil {
 		return err
 	}
 	for i := range w.request { // the share refused other parts too
-		if other := &w.request[i]; other != p && other.state == refused && other.d.Reason == ShareSpent {
+		if other := &w.request[i]; other != p && other.state == refused && other.reason == ShareSpent {
 			w.at(ctx, other).notRefused()
 		}
 	}

@@ -91,15 +91,14 @@ func (c *queuedCaller) wait(ctx context.Context) error {
 	}
 	defer turns.leave(c)
 	defer c.release()
-	var d Decision
 	for pause := turns.idleTime(c); ; {
 		if err := c.sleep(ctx, pause); err != nil {
 			return err
 		}
 		t := taking{limiter: c.limiter, key: c.key, cost: c.cost, caller: c}
 		turns.startAsking(c)
-		c.limiter.take(ctx, c.key, c.cost, &t, &d)
-		if d.Allowed {
+		o, b, now := c.limiter.take(ctx, c.key, c.cost, &t)
+		if o.allowed() {
 			c.handOut(&t)
 			return nil
 		}
@@ -107,14 +106,16 @@ func (c *queuedCaller) wait(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case !d.waitHelps():
+		case !o.waitHelps():
+			var d Decision
+			o.write(&d, c.key, b, now)
 			return d.Err()
 		}
 		var err error
-		if pause, err = c.pause(&d); err != nil {
+		if pause, err = c.pause(o); err != nil {
 			return err
 		}
-		c.reserve(&d, pause)
+		c.reserve(o, pause)
 	}
 }
 
@@ -125,13 +126,13 @@ func (c *queuedCaller) wait(ctx context.Context) error {
 // Other processes may take the tokens all the same. If less than half of the wait is over when it should be over, then
 // c reserves nothing for as long again: its process is not to refuse all others for nothing. If it turns out more than
 // twice as long, too little was known.
-func (c *queuedCaller) reserve(d *Decision, pause time.Duration) {
+func (c *queuedCaller) reserve(o outcome, pause time.Duration) {
 	now := c.limiter.group.now()
 	if now >= c.due {
-		c.yields = !c.yields && c.due > 0 && c.lack/2 < d.RetryAfter && d.RetryAfter < 2*c.lack
-		c.due, c.lack = now+d.RetryAfter, d.RetryAfter
+		c.yields = !c.yields && c.due > 0 && c.lack/2 < o.retry && o.retry < 2*c.lack
+		c.due, c.lack = now+o.retry, o.retry
 	}
-	if c.yields || d.Reason != Limited {
+	if c.yields || o.reason != Limited {
 		c.release()
 		return
 	}
@@ -167,50 +168,42 @@ func (c *queuedCaller) sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// waitHelps reports whether waiting may help.
-func (d *Decision) waitHelps() bool {
-	return !d.Allowed && (d.Reason == Limited || d.Reason == ShareSpent) && d.RetryAfter > 0
-}
-
 // pause returns how long c, the first in the queue, sleeps after it was refused. It returns an error if the deadline of
 // c is sooner.
-func (c *queuedCaller) pause(d *Decision) (time.Duration, error) {
+func (c *queuedCaller) pause(o outcome) (time.Duration, error) {
 	g := c.limiter.group
 	left := c.until - g.now()
-	if d.RetryAfter > left {
-		return 0, c.outOfTime(d)
+	if o.retry > left {
+		return 0, c.outOfTime(o)
 	}
-	if d.Reason == ShareSpent {
+	if o.reason == ShareSpent {
 		c.notRefused()
-		return min(d.RetryAfter, maxSleepFallback), nil
+		return min(o.retry, maxSleepFallback), nil
 	}
 	g.queues.dropLate(c)
-	pause := d.RetryAfter + c.bucket().Yield(c.active)
+	pause := o.retry + c.bucket().Yield(c.active)
 	if pause > left {
-		pause = d.RetryAfter
+		pause = o.retry
 	}
 	return min(pause, maxSleep), nil
 }
 
 // outOfTime returns the error of a caller that was refused and cannot be served in time. It counts as refused now.
-func (c *queuedCaller) outOfTime(d *Decision) error {
-	if d.Reason == Limited {
-		c.bucket().CountRefused(c.cost)
-		c.limiter.countRequest(d, c.cost)
+func (c *queuedCaller) outOfTime(o outcome) error {
+	l, b := c.limiter, c.bucket()
+	if o.reason == Limited {
+		b.CountRefused(c.cost)
+		l.countRequest(o, c.key, c.cost)
 	}
-	if l := c.limiter; l.mode.Load()&modeTraced != 0 {
-		l.group.trace.decision(*d)
-	}
-	return &LimitedError{Decision: *d, late: true}
+	e := &LimitedError{late: true}
+	l.tell(&e.Decision, o, c.key, b, l.group.now())
+	return e
 }
 
 // late is outOfTime of a caller that was never first. retry is the time until it could be served.
 func (c *queuedCaller) late(retry time.Duration) error {
-	var d Decision
-	l, b := c.limiter, c.bucket()
-	held, level := b.Peek(l.group.now())
-	b.decide(&d, l.group.now(), c.key, answer{Limited, Local, max(min(held+level, b.Policy().Cap), 0), retry})
-	return c.outOfTime(&d)
+	b := c.bucket()
+	return c.outOfTime(outcome{b.Policy(), how{Limited, Local, false}, b.seenLeft(c.limiter.group.now()), retry})
 }
 
 // notRefused undoes the count of a refusal by the share, because c goes on waiting.
@@ -234,9 +227,7 @@ func (c *queuedCaller) reportServed() {
 	}
 	var d Decision
 	b, now := c.bucket(), l.group.now()
-	held, level := b.Peek(now)
-	b.decide(&d, now, c.key, answer{Granted, Remote, max(min(held+level, b.Policy().Cap), 0), 0})
-	l.group.trace.decision(d)
+	l.tell(&d, outcome{b.Policy(), how{Granted, Remote, false}, b.seenLeft(now), 0}, c.key, b, now)
 }
 
 // handOut gives the tokens that came with those of c to the callers behind it. What they do not take goes back.
