@@ -135,7 +135,7 @@ func TestLoad(t *testing.T) {
 		"":                                     `scenario is "": must be one of`,
 		"nothing.yaml":                         `open "nothing.yaml"`,
 		write("wrong.yaml", "fleet: {n: 0}\n"): `wrong.yaml":1:12: fleet.n is "0": must be`,
-		write("wrong.json", "{"):               `wrong.json": yaml: `,
+		write("wrong.json", "{"):               `wrong.json":2:1: did not find expected node content`,
 		write("old.yaml", "name \"x\"\n"):      `old.yaml":1:1: the scenario is in the language of before`,
 		write("long.yaml", strings.Repeat("#", scenario.MaxBytes+1)): `long.yaml" has more than 1048576 bytes`,
 		dir:               "is a directory",
