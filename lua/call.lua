@@ -26,24 +26,33 @@ whichever was sent.
 A dry run (seq 0 with a lease id) is answered as the call would be, but with what is there before its grant. It writes
 nothing.
 
-Reply  {code, grant, level, retry, active, ttl left, now, epoch, flags, overflow, which, reset, stamp}
-  the first ten as token_bucket.lua has them; level is that of the tightest limit; retry is sooner if others hold
-  tokens that may come back
-  of a lease that took the last token and is smaller than asked for, retry is for the next one
-  flag 32: a refund, a reset or the settling of an entry was asked for and not done. Each script says why that may be;
-  of a replay it tells what its first execution did, as the record tells it
+Reply  {code, grant, level, retry, active, ttl left, now, epoch, flags, overflow, which, reset, stamp}; of a single token bucket the
+first ten
+  code   0 granted   1 denied   2 replay of this seq, same grant   3 stale, ignore it   4 never, min > cap   5 late, nothing done
+  level  of the tightest limit, whole tokens                       active  leases that hold or want tokens
+  retry  until min tokens may be there, -1 never; sooner if others hold tokens that may come back. Of a lease of a window or of
+         several buckets that took the last token and is smaller than asked for, it is for the next one
+  flags  added up: 1 there was no key   2 a step back of the clock was believed   4 the caller held more than was recorded
+         8 the caller knew another epoch   16 ack is not on record: writes were lost, the lease is over or the caller began anew
+         (then its ack is seq - 1)   32 a refund, a reset or the settling of an entry was asked for and not done: each script says
+         why that may be   64 a larger limit than the caller's governs a token bucket
+         32 of a replay tells what its first execution did, as the record tells it: that may be wrong if the server's clock was set
+         back since, or was waited for then
   which  the limit, from 1, that makes a refused caller wait longest, else the tightest
   reset  until everything that counts has left; an upper bound       stamp  the instant, on the key's clock, of this call
-  and of token buckets, if it is not 0, forgiven: see token_bucket.lua
-Errors  RLARG argument n, RLFOREIGN key, RLCORRUPT field|lease, WRONGTYPE: nothing is written, and no text of the caller
-        is repeated
+  and of token buckets, if it is not 0, forgiven: tokens of the debt that were not charged, because the level is as low as it may go;
+  0 in a replay
+Errors  nothing is written, and no text of the caller is repeated
+  RLARG argument n      not a whole number in range, or against its rule
+  RLFOREIGN key         a key that is not ours             WRONGTYPE ...  of another type
+  RLCORRUPT field|lease ours, but damaged
 ]]
 
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local call, format, tonumber = redis.call, string.format, tonumber
 local WHOLE = 2 ^ 53                 -- from here on doubles skip whole numbers
 local MOST, LONGEST, LONGEST_PERIOD = 2 ^ 40, 2 ^ 50, 2 ^ 52 -- tokens; microseconds of a lease, and of a limit
-local LONGEST_TTL_MS = 2 ^ 43
+local LONGEST_TTL_MS = 2 ^ 43 -- 279 years are for ever; Go clients and miniredis count it in 63 bits of nanoseconds
 local SECOND = 1000000
 local BEFORE_LIMITS, MOST_LIMITS = 21, 8
 local SHORT, BEFORE_SHORT_LIMITS = 22, 6 -- the most arguments of the short form, and those before its limits

@@ -7,11 +7,8 @@ KEYS[1]  a hash that only this script writes. Its name has the period, because a
   v  format mark 'fw2'      c  epoch      t  newest time      n  tokens counted in the window of t
   f  if it was reset, the newest time of all until then: what was counted by then comes back no more
   b  if the server's clock was set back in it, the newest time before
-  and once a lease was granted:
-  o  tokens that leases hold, ended ones too     w  sum of the leases' wants     a  leases that hold or want tokens
-  e  end of the latest lease                     g  next sweep, 0 none
-  p<lease id>  seq|grant|out|want|end|debt charged, kept to the end of the window: what it holds may come back. A sweep
-               sets the want of an ended lease to 0, so that it has no part in what is granted until the edge
+  and once a lease was granted the fields of lease.lua. o has ended leases too, and their records are kept to the end of the window,
+  because what they hold may come back. A sweep sets their want to 0, so that they have no part in what is granted until the edge
 
 ARGV  see call.lua. One limit: cap, period, phase (< period). at is the stamp of what is refunded: it
 counts only in its own window. debt counts only in the window of since. reset: the count falls to what is out in

@@ -1,4 +1,4 @@
---[[ fixed_window_short: the short way of fixed_window.lua. lua.go puts it first, before call.lua.
+--[[ fixed_window_short: the short way of fixed_window.lua. algorithm.go puts it first, before call.lua.
 
 It is for a direct take in the short form that is granted by a window that never lent. It takes the steps of the long way
 without what is 0 then, in half of the time. It refuses nothing: anything else is left to the long way (break), with nothing

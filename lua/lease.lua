@@ -4,6 +4,12 @@ scripts. Each is a list of parts, and template.go puts a part into the place tha
 part that a script does not have is empty. No part is a function, because making one costs Redis up to a microsecond at each call.
 internal/model/lease.go has the same steps and parts in Go.
 
+Fields of a key that lent:
+  o  escrow: tokens that leases hold     w  sum of the leases' wants     a  leases that hold or want tokens
+  g  next sweep, 0 none                  e  end of the latest lease
+  p<lease id>  seq|grant|out|want|end|debt charged, kept to its end
+
+Parts:
   load       reads the key and brings it to now, but for what depends on the caller. It sets
                exists, born, last, behind, overflow, flags, now
                lends     a lease was granted once. Then these are stored: escrow, wants, active, sweep, latest, and record, of the

@@ -50,7 +50,7 @@ const (
 	OtherTerms  Flags = 64 // a larger limit than the caller's governs a token bucket
 )
 
-// The numbers of a reply: those of lua/token_bucket.lua, and those of the scripts that begin with lua/call.lua.
+// The numbers of a reply: those of lua/token_bucket.lua, and those of the other scripts.
 const bucketNumbers, windowNumbers = 10, 13
 
 // ReplyNumbers is the most numbers of a reply: one more if a debt was forgiven.

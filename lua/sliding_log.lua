@@ -154,7 +154,7 @@ end
 
 -- Write: deletions, then one ZADD, then PEXPIRE.
 if not dry and (grant > 0 or settled or leased or stepped and not peek) then
-  -- Without memory nothing is executed: see token_bucket.lua.
+  -- Without memory nothing is executed: see lease.lua.
   if empty or #gone > 0 then call('ZADD', key, text(-1 - born), FORMAT) end
   if empty then call('UNLINK', key) end
   for i = 1, #gone, CHUNK do call('ZREM', key, unpack(gone, i, min(i + CHUNK - 1, #gone))) end

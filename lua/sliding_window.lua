@@ -24,10 +24,7 @@ KEYS[1]  a hash that only this script writes
      nothing of the version's last grant counts
   and per limit, tag = <period>x<span>:
   <tag>  tokens counted     <tag>:<b>  of them, those of block b = floor(time / period), if any
-  and once a lease was granted:
-  o  tokens that leases hold     w  sum of the leases' wants     a  leases that hold or want tokens
-  g  next sweep, 0 none          e  end of the latest lease
-  p<lease id>  seq|grant|out|want|end|debt charged, kept to its end
+  and once a lease was granted the fields of lease.lua
 
 ARGV  see call.lua. Limits: cap, period of a block, span (1 .. 512, span * period <= 2^51); no two with the same
 period and span. at: the stamp of what is refunded; its block gives back no more than it holds. It may count in a

@@ -16,26 +16,10 @@ KEYS[1]  a hash that only this script writes
      limit, and so have all leases. If t is later, a caller with the terms that govern has written since, and they govern HOLD longer than that
   z  how far the server's clock was set back: the bucket's time is the server's plus z, so what is stored keeps its age.
      Not stored at 0
-  and once a lease was granted:
-  o  escrow, tokens        w  sum of the leases' wants     a  leases that hold or want tokens
-  g  next sweep, 0 none    e  end of the latest lease      p<lease id>  seq|grant|out|want|end|debt charged, kept to its end
+  and once a lease was granted the fields of lease.lua. The escrow is all that leases hold
 
 ARGV  see call.lua. One limit: cap, period, tokens refilled per period (0 for none). 18 has no effect here, and 21 must be 0.
-Refund needs a deadline <= now + ttl.
-
-Reply  {code, grant, floor(level), retry, active, ttl left, now, epoch, flags, floor(overflow)}, and if it is not 0:
-  forgiven  tokens of the debt that were not charged, because the level is as low as it may go; 0 in a replay
-  code   0 granted   1 denied   2 replay of this seq, same grant   3 stale, ignore it   4 never, min > cap   5 late, nothing done
-  retry  until min tokens may be there, -1 never         active  leases that hold or want tokens
-  flags  added up: 1 there was no bucket   2 a step back of the clock was believed   4 the caller held more than was recorded
-         8 the caller knew another epoch   64 a larger limit than the caller's governs   16 ack is not on record: writes were lost, the lease is over or the
-         caller began anew (then its ack is seq - 1)   32 the refund was not credited: there is no deadline, or it lies
-         beyond now + ttl (one that met a full bucket was credited). A replay says what its first execution did, as the
-         record tells it: that may be wrong if the server's clock was set back since, or was waited for then
-Errors  nothing is written, and no text of the caller is repeated
-  RLARG argument n      not a whole number in range, or against its rule
-  RLFOREIGN key         a hash that is not ours            WRONGTYPE ...  not a hash
-  RLCORRUPT field|lease ours, but damaged
+Refund needs a deadline <= now + ttl, else flag 32 is set; one that met a full bucket was credited.
 
 If callers have different limits, the larger cap and the larger rate govern, each by itself. A caller with a larger one
 sets it at once, and the level stays as it is. A caller with a smaller one leaves it until nobody has used the stored one

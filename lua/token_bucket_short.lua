@@ -1,4 +1,4 @@
---[[ token_bucket_short: the short way of token_bucket.lua. lua.go puts it first, before call.lua.
+--[[ token_bucket_short: the short way of token_bucket.lua. algorithm.go puts it first, before call.lua.
 
 It is for a direct take in the short form that is granted in full by a bucket that never lent. It takes the steps of the long way
 without what is 0 then, in 12 us instead of 20. It refuses nothing: anything else is left to the long way (break), with nothing

@@ -15,12 +15,11 @@ KEYS[1]  a hash that only this script writes
   r  terms of each that govern, with commas: period:cap/tokens, and /most, the largest cap, if larger
   h  of each, with commas: period:until when that cap governs/until when those tokens do. Absent while all callers have the
      same limits. Every call that writes keeps it up to date
-  and once a lease was granted:
-  o  escrow, tokens         w  sum of the leases' wants     a  leases that hold or want tokens
-  g  next sweep, 0 none     e  end of the latest lease      p<lease id>  seq|grant|out|want|end|debt charged, kept to its end
+  and once a lease was granted the fields of lease.lua
 
-ARGV  see call.lua. Limits: cap, period, tokens refilled per period (1 .. 2^40); no two with the same period. 18 has no effect here: what comes back raises the levels, whenever it was taken. Refund and reset need a
-deadline <= now + ttl, else flag 32 is set; a reset fills each bucket to the room that leases leave.
+ARGV  see call.lua. Limits: cap, period, tokens refilled per period (1 .. 2^40); no two with the same period. 18 has no effect here:
+what comes back raises the levels, whenever it was taken. Refund and reset need a deadline <= now + ttl, else flag 32 is set; a reset
+fills each bucket to the room that leases leave.
 
 A refused direct take writes nothing, unless it swept, found a large step back of the clock, changes what governs, or has
 to note that its terms still do. A peek writes nothing, unless it changes what governs.
