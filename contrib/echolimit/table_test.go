@@ -2,8 +2,6 @@ package echolimit
 
 import (
 	"context"
-	"errors"
-	"io"
 	"net"
 	"net/http"
 	"testing"
@@ -37,16 +35,7 @@ func TestTableOfFrameworks(t *testing.T) {
 			}
 		}, Middleware(limit))
 		e.GET("/", func(c echo.Context) error { return app.Handler(request{c}) })
-		s := &http.Server{Handler: e}
-		done := make(chan error, 1)
-		go func() { done <- s.Serve(ln) }()
-		return func() error {
-			err := s.Shutdown(context.Background())
-			if served := <-done; !errors.Is(served, http.ErrServerClosed) {
-				err = errors.Join(err, served)
-			}
-			return err
-		}
+		return adapters.ServeHTTP(e, ln)
 	})
 }
 
@@ -76,17 +65,6 @@ func (r request) Answer(status int, body string) {
 	_ = r.c.String(status, body)
 }
 
-func (r request) Stream(write func(func(string))) {
-	write(func(part string) {
-		_, _ = io.WriteString(r.c.Response(), part)
-		r.c.Response().Flush()
-	})
-}
+func (r request) Stream(write func(func(string))) { adapters.Stream(r.c.Response(), write) }
 
-func (r request) Hijack(use func(net.Conn)) {
-	c, _, err := r.c.Response().Hijack()
-	if err != nil {
-		panic(err)
-	}
-	use(c)
-}
+func (r request) Hijack(use func(net.Conn)) { adapters.Hijack(r.c.Response(), use) }

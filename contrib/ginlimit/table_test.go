@@ -2,8 +2,6 @@ package ginlimit
 
 import (
 	"context"
-	"errors"
-	"io"
 	"net"
 	"net/http"
 	"testing"
@@ -44,16 +42,7 @@ func TestTableOfFrameworks(t *testing.T) {
 				_ = c.Error(err)
 			}
 		})
-		s := &http.Server{Handler: g}
-		done := make(chan error, 1)
-		go func() { done <- s.Serve(ln) }()
-		return func() error {
-			err := s.Shutdown(context.Background())
-			if served := <-done; !errors.Is(served, http.ErrServerClosed) {
-				err = errors.Join(err, served)
-			}
-			return err
-		}
+		return adapters.ServeHTTP(g, ln)
 	})
 }
 
@@ -81,17 +70,6 @@ func (r request) Answer(status int, body string) {
 	r.c.String(status, body)
 }
 
-func (r request) Stream(write func(func(string))) {
-	write(func(part string) {
-		_, _ = io.WriteString(r.c.Writer, part)
-		r.c.Writer.Flush()
-	})
-}
+func (r request) Stream(write func(func(string))) { adapters.Stream(r.c.Writer, write) }
 
-func (r request) Hijack(use func(net.Conn)) {
-	c, _, err := r.c.Writer.Hijack()
-	if err != nil {
-		panic(err)
-	}
-	use(c)
-}
+func (r request) Hijack(use func(net.Conn)) { adapters.Hijack(r.c.Writer, use) }

@@ -2,7 +2,6 @@ package httplimit_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -22,7 +21,7 @@ func TestTableOfFrameworks(t *testing.T) {
 		mux := http.NewServeMux()
 		mux.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) { _ = app.Handler(&request{w, r}) })
 		limited := limit(mux)
-		s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		return adapters.ServeHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			seen := &recorder{ResponseWriter: w}
 			defer func() {
 				v := recover()
@@ -34,16 +33,7 @@ func TestTableOfFrameworks(t *testing.T) {
 			req := &request{seen, r}
 			app.Before(req)
 			limited.ServeHTTP(seen, req.r)
-		})}
-		done := make(chan error, 1)
-		go func() { done <- s.Serve(ln) }()
-		return func() error {
-			err := s.Shutdown(context.Background())
-			if served := <-done; !errors.Is(served, http.ErrServerClosed) {
-				err = errors.Join(err, served)
-			}
-			return err
-		}
+		}), ln)
 	})
 }
 
@@ -80,17 +70,6 @@ func (r *request) Answer(status int, body string) {
 	}
 }
 
-func (r *request) Stream(write func(func(string))) {
-	write(func(part string) {
-		_, _ = io.WriteString(r.w, part)
-		_ = http.NewResponseController(r.w).Flush()
-	})
-}
+func (r *request) Stream(write func(func(string))) { adapters.Stream(r.w, write) }
 
-func (r *request) Hijack(use func(net.Conn)) {
-	c, _, err := http.NewResponseController(r.w).Hijack()
-	if err != nil {
-		panic(err)
-	}
-	use(c)
-}
+func (r *request) Hijack(use func(net.Conn)) { adapters.Hijack(r.w, use) }
