@@ -5,17 +5,17 @@
 //	})
 //	...
 //	server := &fasthttp.Server{Handler: limit(handler)}
+//
+// [Middleware] takes several policies, costs and all else that package httplimit has.
 package fasthttplimit
 
 import (
 	"context"
 	"errors"
-	"net/http"
 
 	"github.com/valyala/fasthttp"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
-	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
 // New returns a middleware that takes one token for each request, and answers it if the limiter refuses: with the
@@ -39,38 +39,10 @@ func New(l *tiered.Limiter, key func(*fasthttp.RequestCtx) string) (
 		}
 		return func(c *fasthttp.RequestCtx) {
 			// Not c: its Done says that the server shuts down, which must not refuse the requests that it still serves.
-			d := l.Allow(context.Background(), key(c))
-			a := answer{c, make(http.Header, 4)}
-			if !d.Allowed {
-				httplimit.WriteRefusal(a, d)
+			if !exchange(c, false).Allow(context.Background(), l, key(c)) {
 				return
 			}
-			httplimit.WriteHeaders(a.Header(), d)
-			a.copyHeader()
 			next(c)
 		}
 	}, nil
-}
-
-// answer writes to a fasthttp response what is written to it.
-type answer struct {
-	c      *fasthttp.RequestCtx
-	header http.Header
-}
-
-func (a answer) Header() http.Header { return a.header }
-
-func (a answer) WriteHeader(status int) {
-	a.c.SetStatusCode(status)
-	a.copyHeader()
-}
-
-func (a answer) Write(b []byte) (int, error) { return a.c.Write(b) }
-
-func (a answer) copyHeader() {
-	for name, values := range a.header {
-		for _, v := range values {
-			a.c.Response.Header.Set(name, v)
-		}
-	}
 }

@@ -9,16 +9,23 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/adapters"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
 // The table of behaviors that docs/http.md shows: the column of fasthttp.
 func TestTableOfFrameworks(t *testing.T) {
 	adapters.Play(t, "fasthttp", func(t *testing.T, app adapters.App, ln net.Listener) func() error {
-		limit, err := New(app.Rules[0].Limiter, func(c *fasthttp.RequestCtx) string { return string(c.Request.Header.Peek("X-User")) })
+		limit, err := httplimit.New(app.Rules, app.Options)
 		if err != nil {
 			t.Fatal(err)
 		}
-		limited := limit(func(c *fasthttp.RequestCtx) { _ = app.Handler(request{c}) })
+		limited := Middleware(limit)(func(c *fasthttp.RequestCtx) {
+			if string(c.Path()) != "/" {
+				c.NotFound()
+				return
+			}
+			_ = app.Handler(request{c})
+		})
 		s := &fasthttp.Server{Handler: func(c *fasthttp.RequestCtx) {
 			defer func() {
 				v := recover()
@@ -44,11 +51,11 @@ func TestTableOfFrameworks(t *testing.T) {
 
 type request struct{ c *fasthttp.RequestCtx }
 
-func (r request) Context() context.Context { return r.c }
+func (r request) Context() context.Context { return Context(r.c) }
 
-func (r request) With(key, value string) { r.c.SetUserValue(key, value) }
+func (r request) With(key, value string) { r.c.SetUserValue(adapters.Key(key), value) }
 
-func (r request) Value(key string) any { return r.c.UserValue(key) }
+func (r request) Value(key string) any { return r.c.UserValue(adapters.Key(key)) }
 
 func (r request) Answer(status int, body string) {
 	r.c.SetStatusCode(status)

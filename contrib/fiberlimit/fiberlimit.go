@@ -3,15 +3,19 @@
 //	limit, err := fiberlimit.New(limiter, func(c *fiber.Ctx) string { return c.Params("tenant") })
 //	...
 //	app.Get("/tenants/:tenant", limit, handler)
+//
+// [Middleware] takes several policies, costs and all else that package httplimit has.
 package fiberlimit
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/adapt"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -29,37 +33,65 @@ func New(l *tiered.Limiter, key func(*fiber.Ctx) string) (fiber.Handler, error) 
 		return nil, errors.New("fiberlimit: key is nil: must be a function")
 	}
 	return func(c *fiber.Ctx) error {
-		d := l.Allow(c.UserContext(), strings.Clone(key(c)))
-		a := answer{c, make(http.Header, 4)}
-		if !d.Allowed {
-			httplimit.WriteRefusal(a, d)
+		if !exchange(c).Allow(c.UserContext(), l, strings.Clone(key(c))) {
 			return nil
 		}
-		httplimit.WriteHeaders(a.Header(), d)
-		a.copyHeader()
 		return c.Next()
 	}, nil
 }
 
-// answer writes to a fiber response what is written to it.
-type answer struct {
-	c      *fiber.Ctx
-	header http.Header
-}
-
-func (a answer) Header() http.Header { return a.header }
-
-func (a answer) WriteHeader(status int) {
-	a.c.Status(status)
-	a.copyHeader()
-}
-
-func (a answer) Write(b []byte) (int, error) { return a.c.Write(b) }
-
-func (a answer) copyHeader() {
-	for name, values := range a.header {
-		for _, v := range values {
-			a.c.Set(name, v)
+// Middleware calls the next handlers if limit lets the request through. limit is what [httplimit.New], [httplimit.ByIP],
+// [httplimit.ByHeader] or a policy file's Watcher.Middleware returns, so all of their rules and options can be used. If it is
+// nil, all requests get 503. [httplimit.Settle] takes the UserContext of a handler.
+//
+// What limit is told of a request are copies, without the body. A URL that net/http does not read is answered with 400. With
+// [httplimit.Options.Counts] an error of the handler is answered at once by the ErrorHandler of the application, because
+// Counts needs the status, and again when outer middleware has got it. [New] is faster, because it makes no copies.
+func Middleware(limit func(http.Handler) http.Handler) fiber.Handler {
+	return func(c *fiber.Ctx) (err error) {
+		ctx := context.WithValue(c.UserContext(), contextKey{}, c)
+		e := exchange(c)
+		e.Header = make(http.Header, 8)
+		for name, values := range c.GetReqHeaders() {
+			if name == fiber.HeaderHost { // as in net/http
+				continue
+			}
+			for _, v := range values {
+				e.Header.Add(strings.Clone(name), strings.Clone(v))
+			}
 		}
+		e.Next = func(ctx context.Context, counts bool) {
+			c.SetUserContext(ctx)
+			if err = c.Next(); err != nil && counts {
+				_ = c.App().ErrorHandler(c, err) // outside it is answered again
+			}
+		}
+		e.Serve(ctx, limit)
+		return err
 	}
+}
+
+// exchange returns what a limit needs of a request, but for the fields of its header.
+func exchange(c *fiber.Ctx) *adapt.Exchange {
+	r := c.Context()
+	return &adapt.Exchange{Request: r, Length: r.Request.Header.ContentLength(), Response: &r.Response.Header}
+}
+
+// contextKey is the key of the *fiber.Ctx in a request's context.
+type contextKey struct{}
+
+// Key counts a request for what f reads from fiber's context: a parameter, or what another middleware has set. An empty text
+// means that the request has no key. It works within [Middleware] only.
+func Key(f func(*fiber.Ctx) string) httplimit.Key {
+	if f == nil {
+		return httplimit.KeyFunc(nil)
+	}
+	return httplimit.KeyFunc(func(r *http.Request) (string, bool) {
+		c, ok := r.Context().Value(contextKey{}).(*fiber.Ctx)
+		if !ok {
+			return "", false
+		}
+		key := strings.Clone(f(c)) // fiber uses its buffers again
+		return key, key != ""
+	})
 }

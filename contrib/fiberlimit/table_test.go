@@ -9,12 +9,13 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/adapters"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
 // The table of behaviors that docs/http.md shows: the column of fiber.
 func TestTableOfFrameworks(t *testing.T) {
 	adapters.Play(t, "fiber", func(t *testing.T, app adapters.App, ln net.Listener) func() error {
-		limit, err := New(app.Rules[0].Limiter, func(c *fiber.Ctx) string { return c.Get("X-User") })
+		limit, err := httplimit.New(app.Rules, app.Options)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +33,7 @@ func TestTableOfFrameworks(t *testing.T) {
 			}()
 			app.Before(request{c})
 			return c.Next()
-		}, limit)
+		}, Middleware(limit))
 		f.Get("/", func(c *fiber.Ctx) error { return app.Handler(request{c}) })
 		done := make(chan error, 1)
 		go func() { done <- f.Listener(ln) }()

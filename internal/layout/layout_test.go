@@ -56,6 +56,7 @@ var importRules = []importRule{
 	{packages: "internal/readings"},  // of files that may change
 	{packages: "internal/canonical"}, // what clients send, in one spelling
 	{packages: "tiered/httplimit", ours: []string{"tiered", "internal/canonical"}},
+	{packages: "internal/adapt", ours: []string{"tiered", "tiered/httplimit"}}, // for adapters
 	{packages: "tiered/debugpage", ours: []string{"tiered"}},
 	{packages: "tiered/metrics", ours: []string{"tiered"}},              // for exporters
 	{packages: "tiered/tieredtest", ours: []string{"tiered", "remote"}}, // for tests of users

@@ -16,8 +16,7 @@ var Frameworks = []string{"net/http", "gin", "echo", "fiber", "fasthttp"}
 // App is what a framework serves at "/", and nowhere else: a middleware of the user for all requests, the limit inside it,
 // and a handler.
 type App struct {
-	// Rules and Options are for httplimit.New. An adapter that has neither takes the Limiter of the only rule. The key of
-	// each rule is the header field X-User.
+	// Rules and Options are for httplimit.New.
 	Rules   []httplimit.Rule
 	Options *httplimit.Options
 

@@ -18,13 +18,11 @@ type Row struct {
 
 // Reasons why a framework cannot do something.
 var (
-	noOptions = map[string]string{"fiber": oneToken, "fasthttp": oneToken}
-	noErrors  = map[string]string{"net/http": returnNone, "fasthttp": returnNone}
-	notTold   = map[string]string{"fiber": untold, "fasthttp": untold}
+	noErrors = map[string]string{"net/http": returnNone, "fasthttp": returnNone}
+	notTold  = map[string]string{"fiber": untold, "fasthttp": untold}
 )
 
 const (
-	oneToken   = "its adapter has one policy and one token per request, and no Options"
 	returnNone = "its handlers return no error"
 	untold     = "it does not tell a handler that the client has gone"
 )
@@ -42,15 +40,15 @@ var Rows = []Row{
 	{"A panic passes through, and gives no tokens back", nil, panicked},
 	{"A request that is under way when a shutdown begins is served", nil, shutDown},
 	{"A client that has gone takes nothing", notTold, clientGone},
-	{"`Counts` sees the status that the client gets", noOptions, countsStatus},
-	{"`Counts` sees the 404 of a path without a handler", noOptions, countsNotFound},
-	{"If only failures count, guessing is limited", noOptions, guessing},
-	{"`Counts` sees 101 for a connection that was taken over", noOptions, countsHijacked},
-	{"`Denied` writes the refusal, or at least its status", noOptions, denied},
-	{"`Refused` is told, with the context of the request", noOptions, refusedTold},
-	{"`Skip` lets requests pass", noOptions, skipped},
-	{"A request has the cost of `Cost`, or the one that `Settle` says later", noOptions, settled},
-	{"Several rules take from all or from none", noOptions, severalRules},
+	{"`Counts` sees the status that the client gets", nil, countsStatus},
+	{"`Counts` sees the 404 of a path without a handler", nil, countsNotFound},
+	{"If only failures count, guessing is limited", nil, guessing},
+	{"`Counts` sees 101 for a connection that was taken over", nil, countsHijacked},
+	{"`Denied` writes the refusal, or at least its status", nil, denied},
+	{"`Refused` is told, with the context of the request", nil, refusedTold},
+	{"`Skip` lets requests pass", nil, skipped},
+	{"A request has the cost of `Cost`, or the one that `Settle` says later", nil, settled},
+	{"Several rules take from all or from none", nil, severalRules},
 }
 
 // Markdown is the table as docs/http.md shows it. Each reason has a number.

@@ -1,0 +1,56 @@
+package fasthttplimit
+
+import (
+	"testing"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
+)
+
+// A limit that could not be made lets nothing pass, nor does a URL that it cannot read. A key of fasthttp's request is the
+// caller's own, although fasthttp uses its buffers again.
+func TestMiddleware(t *testing.T) {
+	l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "per-user", Limit: tiered.PerHour(2)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close(t.Context()) }()
+	key := make([]byte, 3)
+	user := Key(func(c *fasthttp.RequestCtx) string { return string(append(key[:0], c.QueryArgs().Peek("user")...)) })
+	limit, err := httplimit.New([]httplimit.Rule{{Limiter: l, Key: user, Missing: httplimit.Refuse}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := Middleware(limit)(func(c *fasthttp.RequestCtx) { c.SetStatusCode(fasthttp.StatusNoContent) })
+	for _, c := range []struct {
+		uri     string
+		handler fasthttp.RequestHandler
+		status  int
+	}{
+		{"/?user=ann", served, fasthttp.StatusNoContent},
+		{"/?user=bob", served, fasthttp.StatusNoContent},
+		{"/?user=ann", served, fasthttp.StatusNoContent},
+		{"/?user=ann", served, fasthttp.StatusTooManyRequests},
+		{"/?user=bob", served, fasthttp.StatusNoContent},
+		{"/?user=", served, fasthttp.StatusBadRequest},
+		{"/%zz?user=eve", served, fasthttp.StatusBadRequest},
+		{"//x/..//?user=eve", served, fasthttp.StatusNoContent},
+		{"/?user=eve", Middleware(limit)(nil), fasthttp.StatusNotFound},
+		{"/?user=zoe", Middleware(nil)(served), fasthttp.StatusServiceUnavailable},
+	} {
+		ctx := new(fasthttp.RequestCtx)
+		ctx.Request.SetRequestURI(c.uri)
+		if c.handler(ctx); ctx.Response.StatusCode() != c.status {
+			t.Errorf("%s: status %d, want %d", c.uri, ctx.Response.StatusCode(), c.status)
+		}
+	}
+	if _, err := httplimit.New([]httplimit.Rule{{Limiter: l, Key: Key(nil), Missing: httplimit.Refuse}}, nil); err == nil {
+		t.Error("a Key without a function is accepted")
+	}
+	if Context(new(fasthttp.RequestCtx)) == nil {
+		t.Error("a request that no Middleware has seen has no context")
+	}
+}

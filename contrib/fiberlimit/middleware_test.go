@@ -1,0 +1,72 @@
+package fiberlimit
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
+	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
+)
+
+// A limit that could not be made lets nothing pass, a key may be a parameter of the route, and the rules of a policy file
+// limit a fiber application too.
+func TestMiddleware(t *testing.T) {
+	g, err := tiered.NewGroup(remote.NewMemory(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = g.Close(t.Context()) }()
+	file := filepath.Join(t.TempDir(), "policies.yaml")
+	if err := os.WriteFile(file, []byte("version: 1\npolicies: [{name: tenant, limit: 2/h}, {name: ip, limit: 1/h}]\n"+
+		"http: [{match: GET /file/, limits: [{policy: ip, key: ip}]}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w, err := policyfile.Watch(file, g, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	l, _ := g.Limiter("tenant")
+	tenant := Key(func(c *fiber.Ctx) string { return c.Params("tenant") })
+	limit, err := httplimit.New([]httplimit.Rule{{Limiter: l, Key: tenant, Missing: httplimit.Refuse}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := fiber.New()
+	ok := func(c *fiber.Ctx) error { return c.SendStatus(fiber.StatusNoContent) }
+	app.Get("/tenants/:tenant", Middleware(limit), ok)
+	app.Get("/none", Middleware(nil), ok)
+	app.Get("/file/*", Middleware(w.Middleware), ok)
+	for _, c := range []struct {
+		path   string
+		status int
+	}{
+		{"/tenants/abc", 204},
+		{"/tenants/xyz", 204},
+		{"/tenants/abc", 204},
+		{"/tenants/abc", 429},
+		{"/tenants/xyz", 204},
+		{"/none", 503},
+		{"/file/a", 204},
+		{"//file/./b", 404}, // fiber does not serve it
+		{"/file/%2e/b", 429},
+	} {
+		r, err := app.Test(httptest.NewRequest(http.MethodGet, c.path, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _ = r.Body.Close(); r.StatusCode != c.status {
+			t.Errorf("%s: status %d, want %d", c.path, r.StatusCode, c.status)
+		}
+	}
+	if _, err := httplimit.New([]httplimit.Rule{{Limiter: l, Key: Key(nil), Missing: httplimit.Refuse}}, nil); err == nil {
+		t.Error("a Key without a function is accepted")
+	}
+}
