@@ -34,6 +34,7 @@ const maxProblems = 100
 type parser struct {
 	config   *Config
 	file     string
+	line     int  // lines before the part that is read
 	merges   bool // the domain may be there already
 	nodes    int
 	depth    int
@@ -47,25 +48,31 @@ func (p *parser) bad(n *yaml.Node, format string, args ...any) {
 	if len(p.problems) == maxProblems {
 		format, args = "there are more than %d mistakes", []any{maxProblems}
 	}
-	p.problems = append(p.problems, fmt.Errorf("%s:%d:%d: "+format, append([]any{p.file, n.Line, n.Column}, args...)...))
+	p.problems = append(p.problems, fmt.Errorf("%s:%d:%d: "+format, append([]any{p.file, p.line + n.Line, n.Column}, args...)...))
 }
 
 // warn tells of what is valid, and hardly meant so.
 func (p *parser) warn(n *yaml.Node, format string, args ...any) {
 	if len(p.config.warnings) < maxProblems {
-		text := fmt.Sprintf("%s:%d:%d: "+format, append([]any{p.file, n.Line, n.Column}, args...)...)
+		text := fmt.Sprintf("%s:%d:%d: "+format, append([]any{p.file, p.line + n.Line, n.Column}, args...)...)
 		p.config.warnings = append(p.config.warnings, text)
 	}
 }
 
 func (p *parser) parse(text []byte) {
-	top := p.document(text)
-	if top == nil {
+	if p.parseParts(text) {
 		return
 	}
+	if top := p.document(text); top != nil {
+		p.domain(top)
+	}
+}
+
+// domain reads a domain. It returns where more of its descriptors belong.
+func (p *parser) domain(top *yaml.Node) (at *node, path []string) {
 	fields := p.fields(top, "domain", "descriptors", "tiered")
 	if fields == nil {
-		return
+		return new(node), []string{""}
 	}
 	name := p.text(fields["domain"])
 	root := p.config.domains[name]
@@ -87,6 +94,7 @@ func (p *parser) parse(text []byte) {
 		}
 	}
 	p.descriptors(&root.node, []string{name}, fields["descriptors"])
+	return &root.node, []string{name}
 }
 
 // document returns the root of the only document, or nil. Empty ones may come after it, as after a last "---".

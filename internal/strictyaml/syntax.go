@@ -71,8 +71,8 @@ func (s *stop) of(lines [][]byte) []int {
 	if s.begin.line > 0 {
 		return []int{s.begin.line}
 	}
-	if i := s.at.line - 1; i > 0 && i < len(lines) && s.at.column == indent(lines[i])+1 {
-		for i--; i > 0 && indent(lines[i]) < 0; {
+	if i := s.at.line - 1; i > 0 && i < len(lines) && s.at.column == Indent(lines[i])+1 {
+		for i--; i > 0 && Indent(lines[i]) < 0; {
 			i--
 		}
 		return []int{i + 1, s.at.line}
@@ -166,10 +166,10 @@ func element(lines [][]byte, line int) (from, to int) {
 		return 0, 0 // there is no block of lines below it
 	}
 	first := head + 1
-	for first < at && indent(lines[first]) < 0 {
+	for first < at && Indent(lines[first]) < 0 {
 		first++
 	}
-	within := func(i int) bool { return indent(lines[i]) < 0 || indent(lines[i]) > indent(lines[first]) }
+	within := func(i int) bool { return Indent(lines[i]) < 0 || Indent(lines[i]) > Indent(lines[first]) }
 	from, to = at, at+1
 	for from > first && within(from) {
 		from--
@@ -181,10 +181,10 @@ func element(lines [][]byte, line int) (from, to int) {
 }
 
 // isHead reports whether a line begins a field of the file.
-func isHead(line []byte) bool { return indent(line) == 0 && line[0] != '-' }
+func isHead(line []byte) bool { return Indent(line) == 0 && line[0] != '-' }
 
-// indent returns how far a line is indented, -1 if there is nothing in it.
-func indent(line []byte) int {
+// Indent returns how far a line is indented, -1 if there is nothing in it.
+func Indent(line []byte) int {
 	text := bytes.TrimLeft(line, " ")
 	switch {
 	case len(bytes.TrimSpace(text)) == 0, text[0] == '#':

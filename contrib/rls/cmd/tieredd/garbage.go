@@ -12,6 +12,7 @@ const (
 	gcRoom  = 64 << 20
 	usualGC = 400
 	leastGC = 50
+	readGC  = 25 // while a configuration is read, of which the old and the new one are there at once
 )
 
 // collectGarbage adapts the garbage collector to the heap, unless GOGC is set. While a configuration is read, garbage is
@@ -21,7 +22,7 @@ func collectGarbage(reads bool) {
 		return
 	}
 	if reads {
-		debug.SetGCPercent(leastGC)
+		debug.SetGCPercent(readGC)
 		return
 	}
 	debug.FreeOSMemory()
