@@ -41,8 +41,8 @@ func New(l *tiered.Limiter, key func(*fiber.Ctx) string) (fiber.Handler, error) 
 }
 
 // Middleware calls the next handlers if limit lets the request through. limit is what [httplimit.New], [httplimit.ByIP],
-// [httplimit.ByHeader] or a policy file's Watcher.Middleware returns, so all of their rules and options can be used. If it is
-// nil, all requests get 503. [httplimit.Settle] takes the UserContext of a handler.
+// [httplimit.ByHeader] or a policy file's Watcher.Middleware returns, so all of their rules and options can be used. If it
+// is nil, all requests get 503. [httplimit.Settle] takes the UserContext of a handler.
 //
 // What limit is told of a request are copies, without the body. A URL that net/http does not read is answered with 400. With
 // [httplimit.Options.Counts] an error of the handler is answered at once by the ErrorHandler of the application, because

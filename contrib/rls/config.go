@@ -61,6 +61,7 @@ type rule struct {
 	unlimited bool
 	quota     bool
 	replaces  []string // names of other rules that do not count if this one does
+	fields    int      // that the file has of it
 
 	refusedCount *bool       // hits that are refused count; nil if the file does not say
 	looked       atomic.Bool // it was asked with 0 hits: the hits come when they are known
@@ -162,6 +163,24 @@ func (c *Config) Policies() (all []tiered.Policy) {
 		}
 	}
 	return all
+}
+
+// Lacks returns how many rules of another configuration are not in this one, or have fewer fields here: it may be half written.
+func (c *Config) Lacks(other *Config) (n int) {
+	if other == nil {
+		return 0
+	}
+	type place struct{ domain, path string }
+	has := make(map[place]int, len(c.rules))
+	for _, r := range c.rules {
+		has[place{r.domain, r.path}] = r.fields
+	}
+	for _, r := range other.rules {
+		if has[place{r.domain, r.path}] < r.fields {
+			n++
+		}
+	}
+	return n
 }
 
 // Domains returns the names of the domains, in order.

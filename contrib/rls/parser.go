@@ -326,6 +326,7 @@ func (p *parser) descriptor(parent *node, path []string, n *yaml.Node) {
 	case limit != nil && limit.Tag != "!!null":
 		child.rule = p.rule(path, limit, own)
 		child.rule.policy.Shadow, child.rule.quota = shadow, quota
+		child.rule.fields += len(fields)
 	case own != nil:
 		p.bad(own, "tiered is set, but rate_limit is not: must have both")
 	}
@@ -370,6 +371,7 @@ func (p *parser) rule(path []string, n, own *yaml.Node) *rule {
 	if own != nil {
 		ownFields = p.fields(own, "algorithm", "burst", "max_debt", "also", "count_refused", "fail_mode", "standing", "unit_multiplier")
 	}
+	r.fields = len(fields) + len(ownFields)
 	word := p.text(fields["unit"])
 	r.unlimited = p.truth(fields["unlimited"])
 	r.answer = p.answer(fields)
@@ -384,7 +386,7 @@ func (p *parser) rule(path []string, n, own *yaml.Node) *rule {
 		case r.answer.GetName():
 			p.bad(n, "name is %.64q, the limit's own: must be that of another", name)
 		}
-		r.replaces = append(r.replaces, name)
+		r.replaces, r.fields = append(r.replaces, name), r.fields+1
 	})
 	switch {
 	case r.unlimited && word != "":
@@ -464,7 +466,7 @@ func (p *parser) own(r *rule, fields map[string]*yaml.Node) (mark string) {
 			p.bad(n, "a limit under also: must have requests_per_unit of 1 or more, and a unit from second to year")
 			return
 		}
-		r.also = append(r.also, limit)
+		r.also, r.fields = append(r.also, limit), r.fields+1
 		policy.Also = append(policy.Also, limitOf(limit))
 		mark += fmt.Sprintf("-%d-%s", limit.GetRequestsPerUnit(), kindOf(limit))
 	})

@@ -13,6 +13,7 @@
 package readings
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -23,6 +24,15 @@ import (
 
 // Settles is how long files must stay the same at a start, and at the least how long one that an editor writes in parts.
 const Settles = 100 * time.Millisecond
+
+// SettlesLonger is how long files must stay the same that may be half written, because they have less than before, or a last
+// line without its end. A writer that pauses for longer is taken at its word.
+const SettlesLonger = 5 * time.Second
+
+// IsEnded reports whether the last line of a file has its end. Half of "burst 200" is "burst 20" otherwise.
+func IsEnded(text []byte) bool {
+	return bytes.HasSuffix(text, []byte("\n")) || bytes.HasSuffix(text, []byte("]")) || bytes.HasSuffix(text, []byte("}"))
+}
 
 // Files are the readings of some files. The zero Files have used nothing. They are not safe for concurrent use.
 type Files struct {

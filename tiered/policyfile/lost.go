@@ -1,7 +1,6 @@
 package policyfile
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
@@ -90,9 +89,4 @@ func children(path string, n *yaml.Node) (all []child) {
 		all = append(all, child{fmt.Sprintf("%s[%s]", path, name), e})
 	}
 	return all
-}
-
-// isEnded reports whether the last line of a file has its end. Half of "burst 200" is "burst 20" otherwise.
-func isEnded(text []byte) bool {
-	return bytes.HasSuffix(text, []byte("\n")) || bytes.HasSuffix(text, []byte("]")) || bytes.HasSuffix(text, []byte("}"))
 }

@@ -26,10 +26,6 @@ import (
 const (
 	// DefaultPoll is how often a file is read if nothing tells that it has changed, as on a network's file system.
 	DefaultPoll = 10 * time.Second
-
-	// settlesLonger is how long one must that may be half written, because it takes something away, or its last line has
-	// no end. A writer that pauses for longer is taken at its word.
-	settlesLonger = 5 * time.Second
 )
 
 // Options are the options of [Watch]. A nil *Options, and each zero field, means the default.
@@ -230,11 +226,11 @@ func (w *Watcher) parse(r *draft) {
 	if now := w.current.Load(); now != nil {
 		r.lost = lost(now.text, r.text)
 	}
-	if !isEnded(r.text) {
+	if !changes.IsEnded(r.text) {
 		r.lost = append(r.lost, "the end of its last line")
 	}
 	if len(r.lost) > 0 {
-		r.settles = settlesLonger
+		r.settles = changes.SettlesLonger
 	}
 }
 

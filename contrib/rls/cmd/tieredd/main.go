@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -110,6 +109,7 @@ type server struct {
 	identity  *identity                                        // nil without TLS
 	readFiles func(dir string, merge bool) ([]rls.File, error) // read, except in a test
 	config    readings.Files
+	last      draft // the last reading, if it is not used yet
 
 	mu         sync.Mutex
 	configured bool        // has a configuration
@@ -242,86 +242,9 @@ func (v *server) follow(ctx context.Context) {
 	}
 }
 
-// start reads the configuration for the first time, and uses it.
-func (v *server) start(ctx context.Context) {
-	v.reloadBy(ctx, func(read reading) readings.Change {
-		v.config.Start(ctx, read)
-		return readings.Changed
-	})
-}
-
-// reload uses the configuration if its files have changed, and do not change now.
-func (v *server) reload(ctx context.Context) {
-	v.reloadBy(ctx, func(read reading) readings.Change {
-		sum, _ := read()
-		return v.config.Add(sum, time.Now(), 0)
-	})
-}
-
-// reading reads files. It returns the hash of all, and when the youngest of them was written.
-type reading = func() (sum [sha256.Size]byte, written time.Time)
-
-// reloadBy uses the configuration if changed says that its files have changed. If it cannot be used, the last one stays. It
-// may take long, so ctx may end before it does: then it says no more, because its errors are those of a Group that was closed.
-func (v *server) reloadBy(ctx context.Context, changed func(reading) readings.Change) {
-	c, is, err := v.load(changed)
-	if is != readings.Changed || ctx.Err() != nil {
-		return
-	}
-	if err != nil || v.configured { // the first one is no reload
-		v.group.CountReload(err)
-	}
-	if err != nil {
-		collectGarbage(false)
-		v.log.Error("the configuration is not used", "error", err)
-		return
-	}
-	collectGarbage(false)
-	v.log.Info("a new configuration is used", "domains", len(c.Domains()), "limits", len(c.Policies()))
-	if all := c.Warnings(); all != nil {
-		v.log.Warn("rules that may never be met", "rules", len(all), "first", all[0])
-	}
-	v.become(&v.configured)
-}
-
-// load reads the configuration and uses it if it has changed. Whatever happens to it there is a mistake of the files: a
-// panic would end all replicas at once, and none would start again.
-func (v *server) load(changed func(reading) readings.Change) (c *rls.Config, is readings.Change, err error) {
-	is = readings.Changed
-	defer readings.Survive(&err)
-	var files []rls.File
-	var failed error
-	is = changed(func() (sum [sha256.Size]byte, written time.Time) {
-		files, failed = v.readFiles(v.directory(), v.Merge)
-		h := sha256.New()
-		fmt.Fprint(h, failed)
-		for _, f := range files {
-			fmt.Fprintf(h, "%q %d ", f.Name, len(f.Text))
-			h.Write(f.Text)
-			written = later(written, f.Name)
-		}
-		return [sha256.Size]byte(h.Sum(nil)), written
-	})
-	if err = failed; is == readings.Changed && err == nil {
-		collectGarbage(true)
-		if c, err = rls.Parse(files...); err == nil {
-			err = v.service.Use(c)
-		}
-	}
-	return c, is, err
-}
-
 // firstTries is how many pings may meet a Redis that is only far: each waits longer than the one before, because nobody
 // knows yet how long making a connection takes. At a round trip of 250 ms the fourth is answered.
 const firstTries = 4
-
-// later returns when a file was written, if that is later.
-func later(written time.Time, name string) time.Time {
-	if info, err := os.Stat(name); err == nil && info.ModTime().After(written) {
-		return info.ModTime()
-	}
-	return written
-}
 
 // reach asks Redis until it has answered once: a mistyped address then stops a rollout, and the first calls find a
 // connection. A later outage changes nothing, or all replicas would be gone at once.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"log/slog"
@@ -26,7 +27,9 @@ func TestLastGoodConfigurationStays(t *testing.T) {
 	}
 	defer v.close()
 	v.log = slog.New(slog.DiscardHandler)
-	text := func(domain string) []rls.File { return []rls.File{{Name: "a.yaml", Text: []byte("domain: " + domain)}} }
+	text := func(domain string) []rls.File {
+		return []rls.File{{Name: "a.yaml", Text: []byte("domain: " + domain + "\n")}}
+	}
 	panics := func() []rls.File { panic("planted") }
 	var files func() ([]rls.File, error)
 	v.readFiles = func(string, bool) ([]rls.File, error) { return files() }
@@ -100,6 +103,52 @@ func TestHalfWrittenFilesAtTheStart(t *testing.T) {
 		v.start(t.Context())
 		if took, c := time.Since(begin), v.service.Config(); took != readings.Settles || c == nil || len(c.Policies()) != 1 {
 			t.Errorf("after %v, in force is %v", took, c)
+		}
+	})
+}
+
+// Wherever a file is cut while it is written anew, what was in force stays, for as long as its writer does not pause for five
+// seconds. A line says so, and no value of a rule.
+func TestConfigurationCutAtEachByte(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, err := newServer(settings{LogLevel: "error", LogFormat: "text", MaxMessage: 1 << 20, MaxStreams: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer v.close()
+		var log bytes.Buffer
+		v.log = slog.New(slog.NewTextHandler(&log, nil))
+		const whole = "domain: shop\ndescriptors:\n  - key: user\n    value: sk-1\n" +
+			"    rate_limit: {unit: hour, requests_per_unit: 50}\n    descriptors:\n      - key: path\n        rate_limit:\n          unit: hour\n          requests_per_unit: 500\n"
+		text := whole
+		v.readFiles = func(string, bool) ([]rls.File, error) { return []rls.File{{Name: "a.yaml", Text: []byte(text)}}, nil }
+		v.start(t.Context())
+		after := func(seconds int) string {
+			for range seconds {
+				time.Sleep(time.Second)
+				v.reload(t.Context())
+			}
+			return v.service.Config().String()
+		}
+		want := v.service.Config().String()
+		for cut := range len(whole) - 1 {
+			text = whole[:cut]
+			if got := after(4); got != want {
+				t.Fatalf("the first %d bytes are in force: %s", cut, got)
+			}
+			text = whole
+			after(1)
+		}
+		if said := log.String(); !strings.Contains(said, "level=WARN") || strings.Contains(said, "sk-") {
+			t.Errorf("the log says %.500s", said)
+		}
+		text = whole[:strings.Index(whole, "    descriptors")] // an operator means it
+		if got := after(7); got == want || len(v.service.Config().Policies()) != 1 {
+			t.Errorf("a configuration that has less on purpose is not used: %s", got)
+		}
+		text = whole // more than before is used soon
+		if got := after(2); got != want {
+			t.Errorf("a configuration with more is not used: %s", got)
 		}
 	})
 }

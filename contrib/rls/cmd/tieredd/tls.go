@@ -42,6 +42,9 @@ func (i *identity) reload() (readings.Change, error) {
 	})
 }
 
+// reading reads files. It returns the hash of all, and when the youngest of them was written.
+type reading = func() (sum [sha256.Size]byte, written time.Time)
+
 func (i *identity) reloadBy(changed func(reading) readings.Change) (readings.Change, error) {
 	var all []error
 	var cert, key, ca []byte
