@@ -94,9 +94,9 @@ func (f *Files) Start(ctx context.Context, read func() (sum [sha256.Size]byte, w
 // Use tells that files are used although no second reading has agreed: those of a reload that was asked for.
 func (f *Files) Use(sum [sha256.Size]byte) { f.used, f.last = sum, sum }
 
-// Survive, deferred, makes a panic the error of who reads files: it would end the service, on all machines at once. Of what
-// was panicked with it says only the type, and the text of a runtime error: anything else may be from the files, which may
-// have secrets.
+// Survive makes a panic the error of who reads files, and is deferred: the panic would end the service, on all machines at
+// once. Of what was panicked with it says only the type, and the text of a runtime error: anything else may be from the files,
+// which may have secrets.
 func Survive(err *error) {
 	if v := recover(); v != nil {
 		what := fmt.Sprintf("with a %T", v)
