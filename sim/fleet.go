@@ -20,11 +20,11 @@ func (f *fleet) start(slot int) error {
 	number := f.number
 	f.number++
 	f.mu.Unlock()
+	f.run.meter.Joined(f.run.at(), number)
 	p, err := f.run.newProcess(number, slot)
 	if err != nil {
 		return err
 	}
-	f.run.meter.Joined(f.run.at(), p.number)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for len(f.slots) <= slot {
@@ -98,7 +98,8 @@ func (f *fleet) leave(p *process) {
 
 // died records that a process has ended, and its last figures.
 func (f *fleet) died(p *process) {
-	f.run.died(p)
+	f.run.meter.Sample(f.run.at(), p.number, p.stats(), true)
+	f.run.meter.Died(f.run.at(), p.number)
 	p.dead.Store(true)
 	p.pause.open() // a paused process can be killed too
 }

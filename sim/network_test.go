@@ -23,7 +23,7 @@ func TestNewConnection(t *testing.T) {
 	const trip = 10 * time.Millisecond
 	for name, open := range map[string]func(t *testing.T) remote.Store{
 		"simulated": func(t *testing.T) remote.Store {
-			p := &plan{scenario: &scenario.Scenario{Net: scenario.Net{RTT: scenario.Duration(trip)}}, seed: 1}
+			p := &plan{scenario: &scenario.Scenario{Length: scenario.Duration(time.Minute), Net: scenario.Net{RTT: scenario.Duration(trip)}}, seed: 1}
 			r := p.newRun()
 			r.network.links = []*link{{changed: make(chan struct{})}}
 			return newStore(r, &process{})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,8 +21,6 @@ type process struct {
 	group    *tiered.Group
 	limiters []*tiered.Limiter // as in Scenario.Limits
 	left     bool              // in good order
-
-	sampling sync.Mutex // keeps samples in the order in which they were true
 }
 
 // leaveTime is the time for a shutdown in good order. After it the process is killed.
@@ -37,7 +34,7 @@ func (r *run) newProcess(number, slot int) (*process, error) {
 	options := r.options
 	options.Logger = slog.New(slog.DiscardHandler) // a run reports what happens
 	options.Random = newConcurrentRand(r.seed, fmt.Sprintf("process %d, limiter", number), r.base).uniform
-	options.Trace = &tiered.Trace{State: func(e tiered.StateEvent) { r.breaker(p, e.To) }}
+	options.Trace = &tiered.Trace{State: func(e tiered.StateEvent) { r.meter.Breaker(r.at(), number, e.To) }}
 	var err error
 	if p.group, err = tiered.NewGroup(p.store, &options); err != nil {
 		return nil, errors.Join(err, p.store.Close())

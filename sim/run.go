@@ -42,7 +42,6 @@ type run struct {
 	traffic   sync.WaitGroup // streams of requests
 	requests  sync.WaitGroup // those under way
 	undecided atomic.Int64   // streams and clients that make more, and requests that a process has not decided
-	finished  atomic.Bool    // nothing is measured any more
 
 	mu   sync.Mutex
 	errs []error
@@ -61,7 +60,7 @@ func (p *plan) run() (report *measure.Report, err error) {
 // newRun returns a run that begins now. It must be called in a bubble.
 func (p *plan) newRun() *run {
 	r := &run{plan: p, base: time.Now(), meter: measure.New(p.scenario)}
-	r.server = newServer(func() { r.happened("script_sent") })
+	r.server = newServer(func() { r.meter.Happened(r.at(), "script_sent") })
 	r.network = newNetwork(r.server, r.base, p.scenario.Net, p.maxProcesses())
 	r.fleet = &fleet{run: r}
 	return r
@@ -83,7 +82,7 @@ func (r *run) run() (*measure.Report, error) {
 	if busy := r.finish(); busy > 0 && len(s.active) == 0 {
 		r.fail(fmt.Errorf("%w: %d", ErrUndecided, busy))
 	}
-	report := r.meter.Report(length)
+	report := r.meter.Report()
 	s.lift()
 	r.traffic.Wait()
 	r.requests.Wait()
@@ -103,11 +102,13 @@ func (r *run) finish() (undecided int64) {
 		}
 	}
 	for _, p := range all {
-		r.sample(p, true)
+		r.meter.Sample(r.at(), p.number, p.stats(), true)
 	}
-	r.finished.Store(true)
 	return r.undecided.Load()
 }
+
+// at returns the time since the beginning.
+func (r *run) at() time.Duration { return time.Since(r.base) }
 
 func (r *run) sleepUntil(at time.Duration) { time.Sleep(time.Until(r.base.Add(at))) }
 

@@ -49,7 +49,7 @@ func newSchedule(r *run) *schedule {
 		s.again(func() time.Duration {
 			all, _ := r.fleet.live()
 			for _, p := range all {
-				r.sample(p, false)
+				r.meter.Sample(r.at(), p.number, p.stats(), false)
 			}
 			if r.progress != nil {
 				r.progress(r.at(), time.Duration(r.scenario.Length))
@@ -108,7 +108,7 @@ func (s *schedule) faults() {
 // begin is the beginning of a fault, and plans its end.
 func (s *schedule) begin(f *fault) {
 	r := s.run
-	r.fault(f.number, false)
+	r.meter.Fault(r.at(), f.number, false)
 	f.slots = s.choose(f)
 	switch f.Kind {
 	case "flush":
@@ -119,7 +119,7 @@ func (s *schedule) begin(f *fault) {
 		r.server.flushScripts()
 	case "clock":
 		r.server.step(time.Duration(f.By))
-		r.happened("clock_step")
+		r.meter.Happened(r.at(), "clock_step")
 	case "crash":
 		s.crash(f)
 		return
@@ -162,7 +162,7 @@ func (s *schedule) endOf(f *fault) time.Duration {
 	return time.Duration(f.At + f.For)
 }
 
-func (s *schedule) ended(f *fault) { s.run.fault(f.number, true) }
+func (s *schedule) ended(f *fault) { s.run.meter.Fault(s.run.at(), f.number, true) }
 
 // end ends a fault that lasts.
 func (s *schedule) end(f *fault) {

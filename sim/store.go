@@ -59,7 +59,7 @@ func (s *store) Run(_ context.Context, timeout time.Duration, calls []lua.Call, 
 		fail(results, errDead)
 		return
 	}
-	s.run.called(s.number, len(calls))
+	s.run.meter.Called(s.run.at(), s.number, len(calls))
 	// The caller may be gone when the calls are executed, so the results are not written before that is known.
 	executed := make([]remote.Result, len(calls))
 	err := s.roundTrip(s.calls.slackened(timeout), tokenBucket, func(m *remote.Memory, refusal error) {
@@ -69,7 +69,7 @@ func (s *store) Run(_ context.Context, timeout time.Duration, calls []lua.Call, 
 		}
 		m.Run(context.Background(), timeout, calls, executed)
 		for i := range executed {
-			s.run.answered(s.number, &executed[i].Reply)
+			s.answered(&executed[i].Reply)
 		}
 	})
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *store) Run(_ context.Context, timeout time.Duration, calls []lua.Call, 
 	}
 	for i := range calls {
 		if watch.Short(&calls[i], &results[i]) {
-			s.run.happened("short_grant")
+			s.run.meter.Happened(s.run.at(), "short_grant")
 		}
 		if err := unasked(&results[i]); err != nil {
 			s.run.fail(err)
@@ -87,6 +87,18 @@ func (s *store) Run(_ context.Context, timeout time.Duration, calls []lua.Call, 
 	}
 	s.process.pause.pass()
 	s.Settle(number(&calls[0])) // when Redis dies all calls and the presence return at one instant
+}
+
+// answered records an executed call, of which its process may never hear.
+func (s *store) answered(reply *lua.Reply) {
+	switch at := s.run.at(); {
+	case reply.Code == lua.Late:
+		s.run.meter.Happened(at, "late_call") // most callers of such a call have given it up
+	case reply.Code == lua.Stale:
+		s.run.meter.Happened(at, "stale_reply")
+	case reply.Code == lua.Granted && reply.Grant > 0:
+		s.run.meter.Granted(at, s.number, reply.Grant)
+	}
 }
 
 func fail(results []remote.Result, err error) {

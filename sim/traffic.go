@@ -239,6 +239,6 @@ func (r *run) ask(p *process, limit int, key string, cost int64, leave time.Dura
 	if p.dead.Load() {
 		return d, false // the connection of the caller broke
 	}
-	r.decided(q, d)
+	r.meter.Decided(r.at(), q, d)
 	return d, true
 }

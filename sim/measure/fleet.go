@@ -23,7 +23,7 @@ type fleetMeter struct {
 type process struct {
 	alive  bool
 	joined time.Duration
-	state  string // of its breaker; "" is a process that nobody knows
+	state  string // of its breaker
 }
 
 // fault is when a fault was, and how the breakers reacted.
@@ -45,13 +45,12 @@ const (
 	probing = "probing"
 )
 
-// reach moves on to a time, which does not go back, and returns it.
-func (f *fleetMeter) reach(at time.Duration) time.Duration {
+// reach moves on to a time.
+func (f *fleetMeter) reach(at time.Duration) {
 	for i := f.series.step(f.now) + 1; i <= f.series.step(at); i++ {
 		f.mark(i)
 	}
-	f.now = max(f.now, at)
-	return f.now
+	f.now = at
 }
 
 // mark records the present share of open breakers.
@@ -60,33 +59,17 @@ func (f *fleetMeter) mark(step int) {
 	s.open = max(s.open, float64(f.broken)/float64(max(f.alive, 1)))
 }
 
-// process returns a process. If nobody reported when it joined, it was there from the beginning.
-func (f *fleetMeter) process(i int) *process {
-	f.processes = grow(f.processes, i)
-	if p := &f.processes[i]; p.state == "" {
-		f.join(f.now, i)
-		p.joined = 0
-	}
-	return &f.processes[i]
-}
-
 func (f *fleetMeter) join(at time.Duration, i int) {
-	f.processes = grow(f.processes, i)
-	p := &f.processes[i]
-	if p.alive {
-		f.die(at, i)
-	}
 	f.joins++
 	f.alive++
-	*p = process{alive: true, joined: f.reach(at), state: closed}
+	f.reach(at)
+	f.processes = grow(f.processes, i)
+	f.processes[i] = process{alive: true, joined: at, state: closed}
 }
 
 func (f *fleetMeter) die(at time.Duration, i int) {
-	p := f.process(i)
-	if !p.alive {
-		return
-	}
-	at = f.reach(at)
+	f.reach(at)
+	p := &f.processes[i]
 	f.alive--
 	if p.alive = false; p.state != closed {
 		f.broken--
@@ -98,12 +81,12 @@ func (f *fleetMeter) die(at time.Duration, i int) {
 
 // change records a change of a breaker.
 func (f *fleetMeter) change(at time.Duration, i int, state string) {
-	p := f.process(i)
+	p := &f.processes[i]
 	was := p.state
 	if was == state || !p.alive {
 		return
 	}
-	at = f.reach(at)
+	f.reach(at)
 	p.state = state
 	switch {
 	case was == closed:
@@ -146,7 +129,7 @@ func (f *fleetMeter) allClosed(at time.Duration) {
 
 // fault records the beginning or the end of a fault.
 func (f *fleetMeter) fault(at time.Duration, i int, ended bool) {
-	at = f.reach(at)
+	f.reach(at)
 	e := &f.faults[i]
 	if !e.begun {
 		*e = fault{begun: true, began: at, saw: map[int]bool{}, detect: -1, heal: -1}

@@ -111,7 +111,7 @@ func TestDetectAndHeal(t *testing.T) {
 			m := New(made(change))
 			m.tell(joined)
 			m.tell(c.events)
-			r := m.Report(30 * s)
+			r := m.Report()
 			near(t, "detect", r.Metrics.Detect, c.detect)
 			near(t, "heal", r.Metrics.Heal, c.heal)
 			near(t, "before, detect", phase(t, r, "before").Detect, -1)
@@ -123,8 +123,8 @@ func TestDetectAndHeal(t *testing.T) {
 // The beginning of a fault is in the phase during, its end in the phase after.
 func TestDetectAndHealByPhase(t *testing.T) {
 	m := New(made(expecting("detect", "<=", 0.1, 0, 0), expecting("heal", "<=", 0.2, 20*s, 0), expecting("heal", "<=", 9, 0, 20*s)))
-	m.tell([]event{{10 * s, 0, "begin"}, {10*s + 100*ms, 0, "open"}, {20 * s, 0, "end"}, {20*s + 201*ms, 0, "closed"}})
-	r := m.Report(30 * s)
+	m.tell([]event{{0, 0, "join"}, {10 * s, 0, "begin"}, {10*s + 100*ms, 0, "open"}, {20 * s, 0, "end"}, {20*s + 201*ms, 0, "closed"}})
+	r := m.Report()
 	near(t, "during, detect", phase(t, r, "during").Detect, 0.1)
 	near(t, "during, heal", phase(t, r, "during").Heal, -1)
 	near(t, "after, detect", phase(t, r, "after").Detect, -1)
@@ -153,7 +153,7 @@ func TestOpenBreakers(t *testing.T) {
 		{13 * s, 2, "closed"},
 		{21 * s, 0, "closed"},
 	})
-	r := m.Report(30 * s)
+	r := m.Report()
 	for step, v := range map[int]float64{
 		0: 0, 89: 0, 90: 0.25, 94: 0.25, 96: 0, 99: 0, 100: 0.25, 110: 0.5, 120: 0.6667, 131: 0.3333, 209: 0.3333, 211: 0,
 	} {
@@ -202,7 +202,7 @@ func TestRecovered(t *testing.T) {
 		ask(m, at, 0, 0, "k", 10, min(10, 10*int((at-10*s)/(12*s))))
 		ask(m, at, 0, 1, "k", 1, 1)
 	}
-	r := m.Report(30 * s)
+	r := m.Report()
 	near(t, "api", r.Limits["api"].Recovered, 1.1)
 	near(t, "users", r.Limits["users"].Recovered, 0)
 	near(t, "during", phase(t, r, "during").Recovered, -1)
@@ -234,7 +234,7 @@ func TestPhases(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			text := ""
-			for _, p := range New(made(c.changes...)).Report(30 * s).Phases {
+			for _, p := range New(made(c.changes...)).Report().Phases {
 				if text += " " + p.Name + " " + digits(p.FromS) + "-" + digits(p.ToS); p.FromS < 1e-6 && p.FromS > 0 {
 					text = text[:len(text)-len(digits(p.FromS)+"-"+digits(p.ToS))] + "0-" + digits(p.ToS)
 				}

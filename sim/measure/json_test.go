@@ -2,11 +2,9 @@ package measure
 
 import (
 	"bytes"
-	"encoding/json"
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
@@ -31,10 +29,6 @@ func TestReadWhatWasWritten(t *testing.T) {
 		t.Errorf("read %+v, wrote %+v", got, r)
 	}
 	want(t, "again", jsonOf(t, got), text)
-	none := New(made(func(x *scenario.Scenario) { x.WarmUp = scenario.Duration(s / 1000) })).Report(0)
-	if _, err := Read(strings.NewReader(jsonOf(t, none))); err != nil {
-		t.Errorf("a run of no length: %v", err)
-	}
 	want(t, "text", got.String(), r.String())
 }
 
@@ -76,16 +70,4 @@ func TestValues(t *testing.T) {
 	want(t, "fields", len(seen)+3, v.NumField()) // and offered, admitted, ideal
 	want(t, "known", seen[-1], false)
 	near(t, "none", x.Value("nonsense"), -1)
-}
-
-// A report holds no number that JSON cannot.
-func TestFinite(t *testing.T) {
-	for _, end := range []int64{0, 1, int64(s), int64(30 * s), int64(100 * s)} {
-		m := New(made())
-		ask(m, 1*s, 0, 0, "k", 3, 1)
-		m.Called(2*s, 0, 5)
-		if _, err := json.Marshal(m.Report(time.Duration(end))); err != nil {
-			t.Errorf("end %d: %v", end, err)
-		}
-	}
 }

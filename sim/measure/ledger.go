@@ -9,11 +9,10 @@ import (
 
 // account is what is known of a process.
 type account struct {
-	counts   map[string]int64 // happenings by its last Stats
-	held     int64            // by its last Stats
-	redis    int64            // tokens that Redis granted to it
-	limits   []seen
-	complete bool // no more Stats will come
+	counts map[string]int64 // happenings by its last Stats
+	held   int64            // by its last Stats
+	redis  int64            // tokens that Redis granted to it
+	limits []seen
 }
 
 // seen is the tokens of a limit that callers saw admitted.
@@ -29,8 +28,6 @@ type ledger struct {
 	heard       int64 // of these by processes
 	ungranted   int64 // that processes heard of and Redis did not grant
 	unaccounted int64 // with the ungranted ones
-	seesGrants  bool  // it was told of a grant
-	known       bool  // a process was compared
 }
 
 func (l *ledger) of(process int) *account {
@@ -53,7 +50,6 @@ func (l *ledger) admitted(process, limit int, tokens int64, r tiered.Reason) {
 }
 
 func (l *ledger) grant(process int, tokens int64) {
-	l.seesGrants = true
 	l.granted += tokens
 	l.of(process).redis += tokens
 }
@@ -61,9 +57,6 @@ func (l *ledger) grant(process int, tokens int64) {
 // sample takes over what a process' Stats say.
 func (l *ledger) sample(at time.Duration, process int, s *tiered.Stats, last bool) {
 	a := l.of(process)
-	if a.complete {
-		return
-	}
 	counts, held, heard, wrong := map[string]int64{"evicted_locally": int64(s.Evictions)}, int64(0), int64(0), int64(0)
 	for i := range l.limits {
 		p := s.Policies[l.limits[i].Name]
@@ -81,13 +74,9 @@ func (l *ledger) sample(at time.Duration, process int, s *tiered.Stats, last boo
 	for name, n := range counts {
 		l.count(at, name, n-a.counts[name])
 	}
-	a.counts, a.held, a.complete = counts, held, last
+	a.counts, a.held = counts, held
 	if last {
-		ungranted := int64(0)
-		if l.seesGrants {
-			ungranted = max(0, heard-a.redis)
-		}
-		l.known = true
+		ungranted := max(0, heard-a.redis)
 		l.heard += heard
 		l.ungranted += ungranted
 		l.unaccounted += wrong + ungranted
@@ -96,22 +85,9 @@ func (l *ledger) sample(at time.Duration, process int, s *tiered.Stats, last boo
 
 // died burns what a process held.
 func (l *ledger) died(at time.Duration, process int) {
-	a := l.of(process)
-	l.count(at, "lease_burnt", a.held)
-	a.held, a.complete = 0, true
-}
-
-// joined begins the account of a new process.
-func (l *ledger) joined(process int) {
-	l.processes = grow(l.processes, process)
-	l.processes[process] = account{}
+	l.count(at, "lease_burnt", l.of(process).held)
 }
 
 // lost is what Redis granted in the run and no process heard of. What was heard of without having been granted is no
 // answer to it.
-func (l *ledger) lost() int64 {
-	if !l.known {
-		return 0
-	}
-	return max(0, l.granted-l.heard+l.ungranted)
-}
+func (l *ledger) lost() int64 { return max(0, l.granted-l.heard+l.ungranted) }

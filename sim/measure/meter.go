@@ -9,7 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// Meter measures a run. Its methods may be called concurrently.
+// Meter measures a run. Its methods may be called concurrently, with times that do not go back. What comes after the
+// report is not measured.
 //
 // A request costs some hundred nanoseconds. A key whose bucket is not full again takes 600 bytes with one fault, and a
 // second 160 bytes for each part of the run and each limit.
@@ -23,8 +24,6 @@ type Meter struct {
 	series   series
 	fleet    fleetMeter
 	ledger   ledger
-
-	asked, decided time.Duration // the latest
 
 	happened map[string]int64 // from the warm-up on
 	trace    uint64
@@ -63,19 +62,10 @@ type Request struct {
 	within         bool // an ideal bucket of the key admits it
 }
 
-// Asked records a request to a process. limit is the index in Scenario.Limits. A cost that is not positive is not
-// measured.
-//
-// Times of requests must not go back. A time that does counts as the latest before it. So does that of a decision,
-// except for how long it took: over-admission is then wrong by at most the rate times how far it went back.
+// Asked records a request to a process, of at least one token. limit is the index in Scenario.Limits.
 func (m *Meter) Asked(at time.Duration, process, limit int, key string, cost int64) Request {
-	if cost <= 0 {
-		return Request{}
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.asked = max(m.asked, at)
-	at = m.asked
 	ks := m.keys[limit]
 	k := ks.of(key, at)
 	k.underWay++
@@ -101,14 +91,9 @@ func (m *Meter) Asked(at time.Duration, process, limit int, key string, cost int
 
 // Decided records the decision about a request.
 func (m *Meter) Decided(at time.Duration, r Request, d tiered.Decision) {
-	if r.key == nil {
-		return
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	took := max(0, at-r.at)
-	m.decided = max(m.decided, at, r.at)
-	at = m.decided
+	took := at - r.at
 	r.key.underWay--
 	limit := int(r.limit)
 	m.trace += stable.Mix(stable.Mix(stable.Mix(uint64(r.at))^uint64(at)) ^ stable.Mix(r.key.id^uint64(r.process)<<32^uint64(r.cost)) ^ uint64(d.Reason))
@@ -173,7 +158,7 @@ func (m *Meter) Granted(at time.Duration, process int, tokens int64) {
 	m.ledger.grant(process, tokens)
 }
 
-// Breaker records a change of a process' breaker: "closed", "open", "probing". A process begins with a closed one.
+// Breaker records a change of a living process' breaker: "closed", "open", "probing". It begins with a closed one.
 func (m *Meter) Breaker(at time.Duration, process int, state string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -181,16 +166,14 @@ func (m *Meter) Breaker(at time.Duration, process int, state string) {
 	m.fleet.change(at, process, state)
 }
 
-// Joined records a new process. One whose breaker changes before it has joined counts from then on.
+// Joined records a new process, with a number of its own.
 func (m *Meter) Joined(at time.Duration, process int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.ledger.joined(process)
 	m.fleet.join(at, process)
 }
 
-// Died records that a process ended. What it held by its last sample is burnt. Another one may join in its place, with
-// the same number or a new one.
+// Died records that a process ended. What it held by its last sample is burnt.
 func (m *Meter) Died(at time.Duration, process int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -207,7 +190,7 @@ func (m *Meter) Fault(at time.Duration, i int, ended bool) {
 }
 
 // Happened counts one of scenario.Happenings that the meter cannot see: clock_step, late_call, script_sent, short_grant,
-// stale_reply. Other names come at the end of Report.Sometimes.
+// stale_reply.
 func (m *Meter) Happened(at time.Duration, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -221,8 +204,8 @@ func (m *Meter) count(at time.Duration, name string, n int64) {
 }
 
 // Sample records the Stats of a process. It is called at the end of each step of the series, and with last when the
-// process or the run ends. Then the process is compared with what callers and Redis saw. Later samples of it do not
-// count. A sample counts for the step that it ends, up to an eighth of a step late.
+// process or the run ends. Then the process is compared with what callers and Redis saw. A sample counts for the step
+// that it ends, up to an eighth of a step late.
 func (m *Meter) Sample(at time.Duration, process int, s *tiered.Stats, last bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

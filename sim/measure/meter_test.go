@@ -15,7 +15,7 @@ func TestTokensByPhase(t *testing.T) {
 	ask(m, 10*s, 1, 0, "k", 12, 9) // the ideal bucket has 7 left, and a bit
 	ask(m, 20*s, 0, 0, "k", 5, 0)
 	ask(m, 31*s, 0, 0, "k", 1, 1) // after the end: it belongs to the last phase
-	r := m.Report(30 * s)
+	r := m.Report()
 	type tokens struct{ offered, admitted, ideal int64 }
 	for name, w := range map[string]tokens{"before": {18, 13, 13}, "during": {12, 9, 7}, "after": {6, 1, 6}} {
 		p := phase(t, r, name)
@@ -33,7 +33,7 @@ func TestWarmUp(t *testing.T) {
 	m := New(made(func(x *scenario.Scenario) { x.WarmUp = scenario.Duration(5 * s) }))
 	ask(m, 5*s-1, 0, 0, "k", 10, 10)
 	ask(m, 5*s, 0, 0, "k", 10, 10) // a nanosecond later the ideal bucket is empty
-	r := m.Report(30 * s)
+	r := m.Report()
 	want(t, "offered", r.Metrics.Offered, 10)
 	want(t, "ideal", r.Metrics.Ideal, 0)
 	near(t, "over: an interval may begin before", r.Metrics.OverAdmission, 10-10e-9)
@@ -45,7 +45,7 @@ func TestWarmUp(t *testing.T) {
 	m = New(made(func(x *scenario.Scenario) { x.WarmUp = scenario.Duration(5 * s) }))
 	ask(m, 1*s, 0, 0, "k", 30, 30) // 20 beyond, before the warm-up is over
 	ask(m, 6*s, 0, 0, "k", 15, 15)
-	want(t, "over: an interval that ends before does not count", m.Report(30*s).Metrics.OverAdmission, 5)
+	want(t, "over: an interval that ends before does not count", m.Report().Metrics.OverAdmission, 5)
 }
 
 // A decision counts where it falls for over-admission, and where the request was made for all else.
@@ -54,7 +54,7 @@ func TestLateDecision(t *testing.T) {
 	ask(m, 1*s, 0, 0, "k", 1, 1)
 	late := m.Asked(10*s-ms, 0, 0, "k", 11)
 	m.Decided(10*s+ms, late, granted)
-	r := m.Report(30 * s)
+	r := m.Report()
 	want(t, "before, admitted", phase(t, r, "before").Admitted, 12)
 	want(t, "before, over", phase(t, r, "before").OverAdmission, 0)
 	want(t, "during, over", phase(t, r, "during").OverAdmission, 1)
@@ -72,7 +72,7 @@ func TestShortfall(t *testing.T) {
 	ask(m, 7*s+ms, 0, 0, "k", 10, 6)    // 4 short, but these 4, which the ideal has no tokens for, are in the same second
 	ask(m, 7*s+50*ms, 0, 0, "k", 4, 4)
 	ask(m, 15*s, 0, 0, "k", 10, 0) // 10 short, during
-	r := m.Report(30 * s)
+	r := m.Report()
 	near(t, "before", phase(t, r, "before").Shortfall, 4.0/49)
 	near(t, "during", phase(t, r, "during").Shortfall, 1)
 	near(t, "after: nothing was asked for", phase(t, r, "after").Shortfall, -1)
@@ -81,7 +81,7 @@ func TestShortfall(t *testing.T) {
 	m = New(made(twoLimits)) // one limit's surplus does not make up for another's shortfall
 	ask(m, 1*s, 0, 0, "k", 12, 12)
 	ask(m, 1*s, 0, 1, "k", 2, 0)
-	near(t, "of two limits", m.Report(30*s).Metrics.Shortfall, 2.0/12)
+	near(t, "of two limits", m.Report().Metrics.Shortfall, 2.0/12)
 }
 
 func TestDeniedWithin(t *testing.T) {
@@ -89,7 +89,7 @@ func TestDeniedWithin(t *testing.T) {
 	ask(m, 1*s, 0, 0, "k", 20, 7) // 10 within, 3 of them refused
 	left := m.Asked(3*s, 0, 0, "k", 1)
 	m.Decided(3*s, left, tiered.Decision{Reason: tiered.Canceled})
-	r := m.Report(30 * s)
+	r := m.Report()
 	near(t, "denied", r.Metrics.DeniedWithin, 3.0/11)
 	want(t, "refused", count(t, r, "refused"), 13)
 	want(t, "canceled", count(t, r, "canceled"), 1)
@@ -104,14 +104,14 @@ func TestWaitedAndTimes(t *testing.T) {
 	took(2*s, 300*time.Microsecond, granted)
 	took(3*s, waitedAfter, granted)
 	took(4*s, 20*ms, tiered.Decision{Reason: tiered.ShareSpent, Tier: tiered.Failover})
-	r := m.Report(30 * s)
+	r := m.Report()
 	if p := r.Metrics.DecideP99; p < 297e-6 || p > 303e-6 {
 		t.Errorf("p99: %v, want 300 µs within 1 %%", p)
 	}
 	near(t, "max", r.Metrics.DecideMax, 0.02)
 	want(t, "waited", count(t, r, "waited"), 2)
 	took(5*s, 0, tiered.Decision{Allowed: true, Tier: tiered.Remote})
-	want(t, "waited, by Redis", count(t, m.Report(30*s), "waited"), 3)
+	want(t, "waited, by Redis", count(t, m.Report(), "waited"), 3)
 }
 
 func TestAloneAndCalls(t *testing.T) {
@@ -124,7 +124,7 @@ func TestAloneAndCalls(t *testing.T) {
 	m.Called(10*s, 0, 2)
 	m.Called(15*s, 1, 3)
 	m.Called(20*s, 1, 7)
-	r := m.Report(30 * s)
+	r := m.Report()
 	p := phase(t, r, "during")
 	want(t, "alone", p.Alone, 7)
 	near(t, "calls", p.RedisCalls, 0.5)
@@ -132,24 +132,6 @@ func TestAloneAndCalls(t *testing.T) {
 	near(t, "calls after", phase(t, r, "after").RedisCalls, 0.7)
 	near(t, "series", r.Series.Alone[120], 40)
 	near(t, "series", r.Series.Calls[200], 70)
-}
-
-// Times that go back count as the latest before them.
-func TestTimesThatGoBack(t *testing.T) {
-	m := New(made())
-	ask(m, 2*s, 0, 0, "k", 1, 1)
-	ask(m, 1*s, 0, 0, "k", 1, 1)
-	ask(m, -1, 0, 0, "other", 1, 1)
-	r := m.Report(30 * s)
-	near(t, "all in second 2", r.Series.Offered[20], 30)
-	m = New(made())
-	a, b := m.Asked(s, 0, 0, "k", 1), m.Asked(s, 0, 0, "k", 1)
-	m.Decided(2*s, a, granted)
-	m.Decided(s, b, granted)
-	m.Decided(s/2, m.Asked(s, 0, 0, "k", 1), granted)
-	r = m.Report(30 * s)
-	near(t, "one took a second", r.Metrics.DecideMax, 1)
-	near(t, "the others took no time", float64(m.windows.whole.limits[0].times.quantile(0.5)), 0)
 }
 
 // Keys at rest are forgotten, and the figures are the same.
@@ -168,7 +150,7 @@ func TestForgetting(t *testing.T) {
 		t.Errorf("%d keys are kept, though a key is at rest after a second or six", n)
 	}
 	want(t, "gone", m.keys[0].all[name(sweepLeast/2)], nil)
-	r := m.Report(30 * s)
+	r := m.Report()
 	want(t, "over", r.Metrics.OverAdmission, 3)
 	want(t, "admitted", r.Metrics.Admitted, 3*sweepLeast+5)
 }
@@ -200,10 +182,11 @@ func TestNotForgotten(t *testing.T) {
 func TestTrace(t *testing.T) {
 	run := func(change func(m *Meter)) string {
 		m := New(made())
+		m.Joined(0, 0)
 		ask(m, 1*s, 0, 0, "a", 1, 1)
 		m.Called(2*s, 0, 1)
 		change(m)
-		return m.Report(30 * s).Unseed
+		return m.Report().Unseed
 	}
 	same := run(func(m *Meter) { ask(m, 3*s, 0, 0, "a", 1, 1); ask(m, 3*s, 1, 0, "b", 1, 0) })
 	want(t, "the order of one instant", run(func(m *Meter) { ask(m, 3*s, 1, 0, "b", 1, 0); ask(m, 3*s, 0, 0, "a", 1, 1) }), same)

@@ -2,7 +2,6 @@ package measure
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -13,35 +12,31 @@ import (
 // all stands for all limits together.
 const all = -1
 
-// Report returns what was measured, at the end of a run, which may come before that of the scenario. The caller fills
-// in Seed and Version. It must be called once, after all else.
-func (m *Meter) Report(end time.Duration) *Report {
+// Report returns what was measured, at the end of the run. The caller fills in Seed and Version.
+func (m *Meter) Report() *Report {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	end = max(0, min(end, m.length))
-	m.fleet.reach(end)
+	m.fleet.reach(m.length)
 	r := &Report{
 		Schema: Schema, Scenario: m.scenario, Unseed: fmt.Sprintf("%016x", m.trace), Passed: true,
-		Metrics: m.metrics(m.windows.whole, all, end), Phases: []Phase{}, Limits: make(map[string]Metrics),
-		Series: m.series.report(end), Faults: []FaultSpan{}, Expectations: []Outcome{}, Sometimes: m.happenings(),
+		Metrics: m.metrics(m.windows.whole, all), Phases: []Phase{}, Limits: make(map[string]Metrics),
+		Series: m.series.report(m.length), Faults: []FaultSpan{}, Expectations: []Outcome{}, Sometimes: m.happenings(),
 	}
 	for _, p := range m.windows.phases {
-		if p.from < end {
-			r.Phases = append(r.Phases, Phase{
-				Name: p.name, FromS: p.from.Seconds(), ToS: min(p.to, end).Seconds(), Metrics: m.metrics(p.window, all, end),
-			})
-		}
+		r.Phases = append(r.Phases, Phase{
+			Name: p.name, FromS: p.from.Seconds(), ToS: min(p.to, m.length).Seconds(), Metrics: m.metrics(p.window, all),
+		})
 	}
 	for i := range m.scenario.Limits {
-		r.Limits[m.scenario.Limits[i].Name] = m.metrics(m.windows.whole, i, end)
+		r.Limits[m.scenario.Limits[i].Name] = m.metrics(m.windows.whole, i)
 	}
 	for i := range m.scenario.Faults {
 		f := &m.scenario.Faults[i]
-		from, to := min(time.Duration(f.At), end), min(faultEnd(m.scenario, f), end)
-		r.Faults = append(r.Faults, FaultSpan{"at " + f.At.String() + " " + f.String(), from.Seconds(), to.Seconds()})
+		from, to := time.Duration(f.At).Seconds(), faultEnd(m.scenario, f).Seconds()
+		r.Faults = append(r.Faults, FaultSpan{"at " + f.At.String() + " " + f.String(), from, to})
 	}
 	for i := range m.scenario.Expect {
-		o := m.outcome(i, end)
+		o := m.outcome(i)
 		r.Expectations = append(r.Expectations, o)
 		r.Passed = r.Passed && o.Passed
 	}
@@ -52,7 +47,8 @@ func (m *Meter) Report(end time.Duration) *Report {
 }
 
 // metrics returns those of a part and a limit. Metrics of the whole fleet are not known of one limit.
-func (m *Meter) metrics(w *window, limit int, end time.Duration) Metrics {
+func (m *Meter) metrics(w *window, limit int) Metrics {
+	to := min(w.to, m.length)
 	sum, missing := &part{}, int64(0)
 	for l := range w.limits {
 		if limit == all || l == limit {
@@ -65,7 +61,7 @@ func (m *Meter) metrics(w *window, limit int, end time.Duration) Metrics {
 		OverAdmission: sum.over, Shortfall: ratio(missing, sum.ideal), DeniedWithin: ratio(sum.denied, sum.within),
 		Utilisation: ratio(sum.admitted, sum.ideal), Alone: sum.alone,
 		DecideP99: seconds(sum.times.quantile(0.99)), DecideMax: -1,
-		RedisCalls: -1, Unaccounted: -1, Detect: -1, Heal: -1, Recovered: seconds(m.recovered(limit, min(w.to, end))),
+		RedisCalls: -1, Unaccounted: -1, Detect: -1, Heal: -1, Recovered: seconds(m.recovered(limit, to)),
 	}
 	if sum.times.n > 0 {
 		x.DecideMax = seconds(sum.times.max)
@@ -73,12 +69,8 @@ func (m *Meter) metrics(w *window, limit int, end time.Duration) Metrics {
 	if limit != all {
 		return x
 	}
-	if length := min(w.to, end) - w.from; length > 0 {
-		x.RedisCalls = float64(w.calls) / length.Seconds()
-	}
-	if m.ledger.known {
-		x.Unaccounted = m.ledger.unaccounted
-	}
+	x.RedisCalls = float64(w.calls) / (to - w.from).Seconds()
+	x.Unaccounted = m.ledger.unaccounted
 	detect, heal := m.fleet.reaction(w)
 	x.Detect, x.Heal = seconds(detect), seconds(heal)
 	return x
@@ -104,13 +96,13 @@ func (m *Meter) recovered(limit int, to time.Duration) time.Duration {
 }
 
 // outcome compares an expectation with what was measured.
-func (m *Meter) outcome(i int, end time.Duration) Outcome {
+func (m *Meter) outcome(i int) Outcome {
 	e := &m.scenario.Expect[i]
 	limit := max(0, slices.IndexFunc(m.scenario.Limits, func(l scenario.Limit) bool { return l.Name == e.Limit }))
 	if ofFleet(e.Metric) {
 		limit = all
 	}
-	x := m.metrics(m.windows.expect[i], limit, end)
+	x := m.metrics(m.windows.expect[i], limit)
 	o := Outcome{Text: e.String(), Value: x.Value(e.Metric)}
 	grain := 1e-9 * math.Abs(o.Value) // the rounding error of a float
 	switch {
@@ -144,11 +136,8 @@ func ratio(part, whole int64) float64 {
 func (m *Meter) happenings() (list []Happening) {
 	m.happened["lease_lost"] = m.ledger.lost()
 	m.happened["process_joined"] = int64(max(0, m.fleet.joins-m.scenario.Fleet.N))
-	names := slices.Concat(scenario.Happenings, slices.Sorted(maps.Keys(m.happened)))
-	for i, name := range names {
-		if !slices.Contains(names[:i], name) {
-			list = append(list, Happening{name, m.happened[name], slices.Contains(m.scenario.Sometimes, name)})
-		}
+	for _, name := range scenario.Happenings {
+		list = append(list, Happening{name, m.happened[name], slices.Contains(m.scenario.Sometimes, name)})
 	}
 	return list
 }

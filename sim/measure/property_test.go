@@ -87,7 +87,7 @@ func TestIdealLimiter(t *testing.T) {
 		st := drawStream(t)
 		m := New(st.scenario)
 		st.play(m, st.ideally())
-		r := m.Report(30 * s)
+		r := m.Report()
 		check := func(where string, x Metrics) {
 			if x.OverAdmission != 0 || x.Shortfall > 0 || x.DeniedWithin > 0 || x.Admitted != x.Ideal {
 				t.Fatalf("%s: an ideal limiter is measured as %+v", where, x)
@@ -123,7 +123,7 @@ func TestOverAdmissionAgainstWorst(t *testing.T) {
 		}
 		m := New(x)
 		st.play(m, func(i int, _ request) bool { return admits[i] })
-		r := m.Report(30 * s)
+		r := m.Report()
 		start := time.Duration(x.WarmUp)
 		worst := func(from, to time.Duration, limits ...int) (over float64) {
 			since := from

@@ -33,7 +33,6 @@ func stepLength(run time.Duration) time.Duration {
 }
 
 func newSeries(run time.Duration) series {
-	run = max(run, 1)
 	s := series{length: stepLength(run)}
 	s.steps = make([]step, (run+s.length-1)/s.length)
 	for i := range s.steps {
@@ -48,12 +47,11 @@ func (s *series) step(at time.Duration) int { return min(int(max(at, 0)/s.length
 // at returns the step of a time.
 func (s *series) at(at time.Duration) *step { return &s.steps[s.step(at)] }
 
-// report returns the series of a run that ended at a time.
-func (s *series) report(end time.Duration) Series {
+// report returns the series of a run of that length.
+func (s *series) report(run time.Duration) Series {
 	r := Series{StepS: s.length.Seconds()}
-	for i := range min(len(s.steps), int((max(end, 1)+s.length-1)/s.length)) {
-		// The last step may be cut short.
-		length := max(1, min(s.length, end-s.length*time.Duration(i))).Seconds()
+	for i := range s.steps {
+		length := min(s.length, run-s.length*time.Duration(i)).Seconds() // the last step may be cut short
 		per := func(tokens int64) float64 { return rounded(float64(tokens) / length) }
 		x := &s.steps[i]
 		r.Offered = append(r.Offered, per(x.offered))
