@@ -60,9 +60,9 @@ func (f *fleetMeter) mark(step int) {
 }
 
 func (f *fleetMeter) join(at time.Duration, i int) {
+	f.reach(at)
 	f.joins++
 	f.alive++
-	f.reach(at)
 	f.processes = grow(f.processes, i)
 	f.processes[i] = process{alive: true, joined: at, state: closed}
 }

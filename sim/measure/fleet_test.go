@@ -152,15 +152,17 @@ func TestOpenBreakers(t *testing.T) {
 		{12*s + 2, 2, "probing"},
 		{13 * s, 2, "closed"},
 		{21 * s, 0, "closed"},
+		{24 * s, 2, "open"},
+		{26 * s, 4, "join"}, // 1 of 3 before it
 	})
 	r := m.Report()
 	for step, v := range map[int]float64{
-		0: 0, 89: 0, 90: 0.25, 94: 0.25, 96: 0, 99: 0, 100: 0.25, 110: 0.5, 120: 0.6667, 131: 0.3333, 209: 0.3333, 211: 0,
+		0: 0, 89: 0, 90: 0.25, 94: 0.25, 96: 0, 99: 0, 100: 0.25, 110: 0.5, 120: 0.6667, 131: 0.3333, 209: 0.3333, 211: 0, 250: 0.3333, 265: 0.25,
 	} {
 		near(t, "series", r.Series.Open[step], v)
 	}
 	for name, w := range map[string]int64{
-		"breaker_open": 4, "breaker_closed": 3, "probe_failed": 1, "process_died": 1, "process_joined": 2,
+		"breaker_open": 5, "breaker_closed": 3, "probe_failed": 1, "process_died": 1, "process_joined": 3,
 	} {
 		want(t, name, count(t, r, name), w)
 	}
