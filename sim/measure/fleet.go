@@ -3,27 +3,21 @@ package measure
 import (
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/sim/internal/stable"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
-
-// fleetMeter measures the processes, their breakers and the faults.
-type fleetMeter struct {
-	scenario  *scenario.Scenario
-	count     counter
-	series    *series
-	processes []process
-	faults    []fault
-	now       time.Duration // the latest
-
-	alive, broken int // processes, and those of them whose breaker is not closed
-	joins, on     int // processes that joined, faults that are on
-}
 
 // process is one process, seen from outside.
 type process struct {
 	alive  bool
 	joined time.Duration
 	state  string // of its breaker
+
+	counts map[string]int64 // happenings by its last Stats
+	held   int64            // by its last Stats
+	redis  int64            // tokens that Redis granted to it
+	limits []seen
 }
 
 // fault is when a fault was, and how the breakers reacted.
@@ -46,67 +40,87 @@ const (
 )
 
 // reach moves on to a time.
-func (f *fleetMeter) reach(at time.Duration) {
-	for i := f.series.step(f.now) + 1; i <= f.series.step(at); i++ {
-		f.mark(i)
+func (m *Meter) reach(at time.Duration) {
+	for i := m.series.step(m.now) + 1; i <= m.series.step(at); i++ {
+		m.mark(i)
 	}
-	f.now = at
+	m.now = at
 }
 
 // mark records the present share of open breakers.
-func (f *fleetMeter) mark(step int) {
-	s := &f.series.steps[step]
-	s.open = max(s.open, float64(f.broken)/float64(max(f.alive, 1)))
+func (m *Meter) mark(step int) {
+	s := &m.series.steps[step]
+	s.open = max(s.open, float64(m.broken)/float64(max(m.alive, 1)))
 }
 
-func (f *fleetMeter) join(at time.Duration, i int) {
-	f.reach(at)
-	f.joins++
-	f.alive++
-	f.processes = grow(f.processes, i)
-	f.processes[i] = process{alive: true, joined: at, state: closed}
-}
-
-func (f *fleetMeter) die(at time.Duration, i int) {
-	f.reach(at)
-	p := &f.processes[i]
-	f.alive--
-	if p.alive = false; p.state != closed {
-		f.broken--
-		f.allClosed(at)
+// process returns a process, and makes room for it.
+func (m *Meter) process(i int) *process {
+	m.processes = grow(m.processes, i)
+	p := &m.processes[i]
+	if p.limits == nil {
+		p.limits = make([]seen, len(m.scenario.Limits))
 	}
-	f.count(at, "process_died", 1)
-	f.mark(f.series.step(at))
+	return p
 }
 
-// change records a change of a breaker.
-func (f *fleetMeter) change(at time.Duration, i int, state string) {
-	p := &f.processes[i]
+// Joined records a new process, with a number of its own.
+func (m *Meter) Joined(at time.Duration, process int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reach(at)
+	p := m.process(process)
+	p.alive, p.joined, p.state = true, at, closed
+	m.joins++
+	m.alive++
+}
+
+// Died records that a process ended. What it held by its last sample is burnt.
+func (m *Meter) Died(at time.Duration, process int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reach(at)
+	p := m.process(process)
+	m.alive--
+	if p.alive = false; p.state != closed {
+		m.broken--
+		m.allClosed(at)
+	}
+	m.count(at, "process_died", 1)
+	m.count(at, "lease_burnt", p.held)
+	m.mark(m.series.step(at))
+}
+
+// Breaker records a change of a living process' breaker: "closed", "open", "probing". It begins with a closed one.
+func (m *Meter) Breaker(at time.Duration, process int, state string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.trace += stable.Mix(stable.Mix(uint64(at)) ^ stable.Mix(uint64(process)<<32) ^ stable.Hash(state))
+	p := m.process(process)
 	was := p.state
 	if was == state || !p.alive {
 		return
 	}
-	f.reach(at)
+	m.reach(at)
 	p.state = state
 	switch {
 	case was == closed:
-		f.count(at, "breaker_open", 1)
-		f.broken++
-		f.openings(at, i, p)
+		m.count(at, "breaker_open", 1)
+		m.broken++
+		m.openings(at, process, p)
 	case state == closed:
-		f.count(at, "breaker_closed", 1)
-		f.broken--
-		f.allClosed(at)
+		m.count(at, "breaker_closed", 1)
+		m.broken--
+		m.allClosed(at)
 	case was == probing:
-		f.count(at, "probe_failed", 1)
+		m.count(at, "probe_failed", 1)
 	}
-	f.mark(f.series.step(at))
+	m.mark(m.series.step(at))
 }
 
 // openings records for the faults that a breaker opened.
-func (f *fleetMeter) openings(at time.Duration, i int, p *process) {
-	for n := range f.faults {
-		e := &f.faults[n]
+func (m *Meter) openings(at time.Duration, i int, p *process) {
+	for n := range m.faults {
+		e := &m.faults[n]
 		if !e.begun || e.ended && at > e.end+grace {
 			continue
 		}
@@ -119,42 +133,45 @@ func (f *fleetMeter) openings(at time.Duration, i int, p *process) {
 }
 
 // allClosed records for the faults that have ended that all breakers are closed, if they are.
-func (f *fleetMeter) allClosed(at time.Duration) {
-	for n := range f.faults {
-		if e := &f.faults[n]; f.broken == 0 && e.ended && e.heal < 0 {
+func (m *Meter) allClosed(at time.Duration) {
+	for n := range m.faults {
+		if e := &m.faults[n]; m.broken == 0 && e.ended && e.heal < 0 {
 			e.heal = max(at, e.end)
 		}
 	}
 }
 
-// fault records the beginning or the end of a fault.
-func (f *fleetMeter) fault(at time.Duration, i int, ended bool) {
-	f.reach(at)
-	e := &f.faults[i]
+// Fault records that fault number i of the scenario began or ended. One of a kind that does not last has ended when it
+// begins, unless a later end is reported.
+func (m *Meter) Fault(at time.Duration, i int, ended bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reach(at)
+	e := &m.faults[i]
 	if !e.begun {
 		*e = fault{begun: true, began: at, saw: map[int]bool{}, detect: -1, heal: -1}
-		f.on++
+		m.on++
 	}
-	if !ended && scenario.Lasts(f.scenario.Faults[i].Kind) {
+	if !ended && scenario.Lasts(m.scenario.Faults[i].Kind) {
 		return
 	}
 	if !e.ended {
 		e.ended = true
-		f.on--
+		m.on--
 	}
 	e.end, e.heal = at, -1
-	e.covered = f.on > 0
-	e.worth = e.worth || f.broken > 0
-	f.allClosed(at)
+	e.covered = m.on > 0
+	e.worth = e.worth || m.broken > 0
+	m.allClosed(at)
 }
 
 // reaction returns the longest times that faults which began in a window went undetected, and that faults which ended in
 // it took to heal: −1 if none was detected, and if one has not healed or none had to.
-func (f *fleetMeter) reaction(w *window) (detect, heal time.Duration) {
+func (m *Meter) reaction(w *window) (detect, heal time.Duration) {
 	detect, heal = -1, -1
 	ill := false
-	for i := range f.faults {
-		e := &f.faults[i]
+	for i := range m.faults {
+		e := &m.faults[i]
 		if e.begun && w.has(e.began) {
 			detect = max(detect, e.detect)
 		}
@@ -168,3 +185,44 @@ func (f *fleetMeter) reaction(w *window) (detect, heal time.Duration) {
 	}
 	return detect, heal
 }
+
+// seen is the tokens of a limit that callers saw admitted.
+type seen struct{ granted, alone int64 }
+
+// Sample records the Stats of a process. It is called at the end of each step of the series, and with last when the
+// process or the run ends. Then the process is compared with what callers and Redis saw. A sample counts for the step
+// that it ends, up to an eighth of a step late.
+func (m *Meter) Sample(at time.Duration, process int, s *tiered.Stats, last bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at -= m.Step()/8 + 1
+	a := m.process(process)
+	counts, held, heard, wrong := map[string]int64{"evicted_locally": int64(s.Evictions)}, int64(0), int64(0), int64(0)
+	for i := range m.scenario.Limits {
+		p := s.Policies[m.scenario.Limits[i].Name]
+		counts["lease_burnt"] += p.Burnt
+		counts["debt_settled"] += p.Settled
+		heard += p.Granted
+		held += p.Held
+		wrong += max(0, p.Spent+p.Returned+p.Burnt+p.Held-p.Granted)
+		wrong += max(0, a.limits[i].granted-p.Spent-p.Standing)
+		wrong += max(0, a.limits[i].alone-p.Shared-p.Open)
+	}
+	for _, n := range s.Nodes {
+		counts["state_loss"] += n.StateLosses
+	}
+	for name, n := range counts {
+		m.count(at, name, n-a.counts[name])
+	}
+	a.counts, a.held = counts, held
+	if last {
+		ungranted := max(0, heard-a.redis)
+		m.heard += heard
+		m.ungranted += ungranted
+		m.unaccounted += wrong + ungranted
+	}
+}
+
+// lost is what Redis granted in the run and no process heard of. What was heard of without having been granted is no
+// answer to it.
+func (m *Meter) lost() int64 { return max(0, m.granted-m.heard+m.ungranted) }

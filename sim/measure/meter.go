@@ -22,15 +22,21 @@ type Meter struct {
 	windows  *windows
 	keys     []*keys // by limit
 	series   series
-	fleet    fleetMeter
-	ledger   ledger
-
 	happened map[string]int64 // from the warm-up on
 	trace    uint64
-}
 
-// counter counts happenings of a time.
-type counter func(at time.Duration, name string, n int64)
+	processes     []process
+	alive, broken int // processes, and those of them whose breaker is not closed
+	joins         int // processes that joined
+	faults        []fault
+	on            int           // faults that are on
+	now           time.Duration // the latest of a process or a fault
+
+	granted     int64 // tokens by Redis
+	heard       int64 // of these by processes
+	ungranted   int64 // that processes heard of and Redis did not grant
+	unaccounted int64 // with the ungranted ones
+}
 
 // happenings of decisions by their reasons
 var happenings = map[tiered.Reason]string{
@@ -43,10 +49,10 @@ const waitedAfter = 100 * time.Microsecond
 
 // New returns a meter for a run of s. s must be valid and must not change.
 func New(s *scenario.Scenario) *Meter {
-	m := &Meter{scenario: s, length: time.Duration(s.Length), windows: newWindows(s), happened: make(map[string]int64)}
-	m.series = newSeries(m.length)
-	m.fleet = fleetMeter{scenario: s, count: m.count, series: &m.series, faults: make([]fault, len(s.Faults))}
-	m.ledger = ledger{limits: s.Limits, count: m.count}
+	m := &Meter{
+		scenario: s, length: time.Duration(s.Length), windows: newWindows(s), happened: make(map[string]int64),
+		series: newSeries(time.Duration(s.Length)), faults: make([]fault, len(s.Faults)),
+	}
 	for i := range s.Limits {
 		m.keys = append(m.keys, newKeys(&s.Limits[i], i, len(m.windows.all)))
 	}
@@ -133,7 +139,12 @@ func (m *Meter) Decided(at time.Duration, r Request, d tiered.Decision) {
 	if alone {
 		s.alone += r.cost
 	}
-	m.ledger.admitted(int(r.process), limit, r.cost, d.Reason)
+	switch p := &m.process(int(r.process)).limits[limit]; {
+	case alone:
+		p.alone += r.cost
+	case d.Reason == tiered.Granted:
+		p.granted += r.cost
+	}
 	m.keys[limit].admit(r.key, m.windows.all, at, r.cost)
 }
 
@@ -155,38 +166,8 @@ func (m *Meter) Granted(at time.Duration, process int, tokens int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.trace += stable.Mix(stable.Mix(uint64(at)) ^ stable.Mix(uint64(process)<<32^uint64(tokens)) ^ tracesGrants)
-	m.ledger.grant(process, tokens)
-}
-
-// Breaker records a change of a living process' breaker: "closed", "open", "probing". It begins with a closed one.
-func (m *Meter) Breaker(at time.Duration, process int, state string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.trace += stable.Mix(stable.Mix(uint64(at)) ^ stable.Mix(uint64(process)<<32) ^ stable.Hash(state))
-	m.fleet.change(at, process, state)
-}
-
-// Joined records a new process, with a number of its own.
-func (m *Meter) Joined(at time.Duration, process int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.fleet.join(at, process)
-}
-
-// Died records that a process ended. What it held by its last sample is burnt.
-func (m *Meter) Died(at time.Duration, process int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.fleet.die(at, process)
-	m.ledger.died(at, process)
-}
-
-// Fault records that fault number i of the scenario began or ended. One of a kind that does not last has ended when it
-// begins, unless a later end is reported.
-func (m *Meter) Fault(at time.Duration, i int, ended bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.fleet.fault(at, i, ended)
+	m.granted += tokens
+	m.process(process).redis += tokens
 }
 
 // Happened counts one of scenario.Happenings that the meter cannot see: clock_step, late_call, script_sent, short_grant,
@@ -201,15 +182,6 @@ func (m *Meter) count(at time.Duration, name string, n int64) {
 	if m.windows.whole.has(at) {
 		m.happened[name] += n
 	}
-}
-
-// Sample records the Stats of a process. It is called at the end of each step of the series, and with last when the
-// process or the run ends. Then the process is compared with what callers and Redis saw. A sample counts for the step
-// that it ends, up to an eighth of a step late.
-func (m *Meter) Sample(at time.Duration, process int, s *tiered.Stats, last bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.ledger.sample(at-m.Step()/8-1, process, s, last)
 }
 
 // Step is the length of a step of the series: 100 ms or more.

@@ -16,7 +16,7 @@ const all = -1
 func (m *Meter) Report() *Report {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.fleet.reach(m.length)
+	m.reach(m.length)
 	r := &Report{
 		Schema: Schema, Scenario: m.scenario, Unseed: fmt.Sprintf("%016x", m.trace), Passed: true,
 		Metrics: m.metrics(m.windows.whole, all), Phases: []Phase{}, Limits: make(map[string]Metrics),
@@ -70,8 +70,8 @@ func (m *Meter) metrics(w *window, limit int) Metrics {
 		return x
 	}
 	x.RedisCalls = float64(w.calls) / (to - w.from).Seconds()
-	x.Unaccounted = m.ledger.unaccounted
-	detect, heal := m.fleet.reaction(w)
+	x.Unaccounted = m.unaccounted
+	detect, heal := m.reaction(w)
 	x.Detect, x.Heal = seconds(detect), seconds(heal)
 	return x
 }
@@ -134,8 +134,8 @@ func ratio(part, whole int64) float64 {
 // happenings returns how often each of scenario.Happenings happened from the warm-up on, and of lease_lost in the run.
 // Those of Stats that count tokens do so here.
 func (m *Meter) happenings() (list []Happening) {
-	m.happened["lease_lost"] = m.ledger.lost()
-	m.happened["process_joined"] = int64(max(0, m.fleet.joins-m.scenario.Fleet.N))
+	m.happened["lease_lost"] = m.lost()
+	m.happened["process_joined"] = int64(max(0, m.joins-m.scenario.Fleet.N))
 	for _, name := range scenario.Happenings {
 		list = append(list, Happening{name, m.happened[name], slices.Contains(m.scenario.Sometimes, name)})
 	}
