@@ -15,8 +15,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
-	"github.com/tiered-limiter/tiered-limiter/sim/library"
-	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -108,16 +107,9 @@ func TestOperationsNamesWhatThereIs(t *testing.T) {
 			t.Errorf("Stats.%s is on none of the pages, or is none", name)
 		}
 	}
-	text, err := library.Text("outage")
-	if err != nil {
-		t.Fatal(err)
-	}
 	runs := regexp.MustCompile("`go run ./cmd/tiersim run outage([^`]*)`").FindAllStringSubmatch(page, -1)
 	for _, run := range runs {
-		outage, err := scenario.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		outage := sim.MustLoad("outage")
 		for _, set := range regexp.MustCompile(`--set\s+([a-z.]+)=(\S+)`).FindAllStringSubmatch(run[1], -1) {
 			if err := errors.Join(outage.Set(set[1], set[2]), outage.Validate()); err != nil {
 				t.Errorf("%s: %v", run[0], err)

@@ -1,10 +1,125 @@
 package sim
 
 import (
+	"flag"
+	"os"
 	"testing"
+	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/section"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
+
+// fewest is how many scenarios there are at least.
+const fewest = 45
+
+// Each scenario is valid, teaches something, promises something that could be broken, and is of a size for every day.
+func TestLibrary(t *testing.T) {
+	names := Library()
+	if len(names) < fewest {
+		t.Errorf("%d scenarios, want %d at least", len(names), fewest)
+	}
+	swept := 0
+	titles, kinds, shapes, metrics := map[string]string{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			s, err := Load(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Learn == "" || len(s.Expect) == 0 || len(s.Sometimes) == 0 {
+				t.Errorf("it lacks what it teaches, what it expects, or what must happen:\n%s", s)
+			}
+			if other := titles[s.Name]; other != "" {
+				t.Errorf("it is called as %s is", other)
+			}
+			titles[s.Name] = name
+			if s.Length > scenario.Duration(time.Minute) || s.Fleet.N > 50 {
+				t.Errorf("%v with %d processes: that is much for every run of the tests", s.Length, s.Fleet.N)
+			}
+			bounds := map[string]bool{}
+			for _, e := range s.Expect {
+				bounds[e.Metric], metrics[e.Metric] = true, true
+			}
+			if !bounds["unaccounted"] {
+				t.Error("it does not bound unaccounted, which must be 0 whatever happens")
+			}
+			if s.Fleet.Mode != "open" && !bounds["over_admission"] {
+				t.Error("it does not bound over_admission")
+			}
+			for _, f := range s.Faults {
+				kinds[f.Kind] = true
+			}
+			for _, r := range s.Traffic {
+				shapes[r.Shape] = true
+			}
+			cells(t, s, s.Sweep)
+			if len(s.Sweep) > 0 {
+				swept++
+			}
+		})
+	}
+	if swept < 20 {
+		t.Errorf("only %d scenarios have axes", swept)
+	}
+	for _, k := range scenario.Kinds {
+		if !kinds[k.Name] {
+			t.Errorf("no scenario has the fault %s", k.Name)
+		}
+	}
+	for _, s := range scenario.Shapes {
+		if !shapes[s.Name] {
+			t.Errorf("no scenario has traffic of the shape %s", s.Name)
+		}
+	}
+	for _, m := range scenario.Metrics {
+		if !metrics[m.Name] {
+			t.Errorf("no scenario bounds %s", m.Name)
+		}
+	}
+}
+
+// cells makes sure that every combination of the values of all axes gives a valid scenario.
+func cells(t *testing.T, s *scenario.Scenario, axes []scenario.Axis) {
+	t.Helper()
+	if len(axes) == 0 {
+		if err := s.Validate(); err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	for _, v := range axes[0].Values {
+		c := s.Clone()
+		if err := c.Set(axes[0].Path, v); err != nil {
+			t.Error(err)
+		}
+		cells(t, c, axes[1:])
+	}
+}
+
+var update = flag.Bool("update", false, "write what there is into sim/scenarios.md")
+
+// The reference lists all of them. After a change: go test ./sim -run TestDocs -update.
+func TestDocs(t *testing.T) {
+	page := "scenarios.md"
+	rows := [][]string{{"scenario", "what happens", "what it shows"}}
+	for _, name := range Library() {
+		s := MustLoad(name)
+		rows = append(rows, []string{"[" + name + "](library/" + name + ".yaml)", s.Name, s.Learn})
+	}
+	if *update {
+		if err := section.Write(page, "library", section.Table(rows)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, err := section.Replace(string(text), "library", section.Table(rows)); err != nil || want != string(text) {
+		t.Errorf("sim/scenarios.md has not these (%v):\n%s", err, section.Table(rows))
+	}
+}
 
 // Every scenario of the library keeps what it expects, and what it says must happen does.
 func TestLibraryPasses(t *testing.T) {
@@ -13,11 +128,7 @@ func TestLibraryPasses(t *testing.T) {
 	}
 	var all []*scenario.Scenario
 	for _, name := range Library() {
-		s, err := Load(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, s)
+		all = append(all, MustLoad(name))
 	}
 	reports, err := RunAll(all, nil)
 	if err != nil {
@@ -27,8 +138,5 @@ func TestLibraryPasses(t *testing.T) {
 		if !r.Passed {
 			t.Errorf("%s: %v", Library()[i], r)
 		}
-	}
-	if len(reports) < 45 {
-		t.Errorf("only %d scenarios", len(reports))
 	}
 }

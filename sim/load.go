@@ -1,41 +1,55 @@
 package sim
 
 import (
+	"embed"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/tiered-limiter/tiered-limiter/sim/library"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
+// library holds the scenarios that come with the simulator. Each has a title and says what it teaches; its expectations
+// are what the limiter promises, and its sometimes keeps it from showing nothing.
+//
+//go:embed library/*.yaml
+var library embed.FS
+
 // Library returns the names of the scenarios that come with the simulator, sorted, as [Load] takes them.
-func Library() []string { return library.Names() }
+func Library() (names []string) {
+	files, _ := library.ReadDir("library") // embedded: it is there
+	for _, f := range files {
+		names = append(names, strings.TrimSuffix(f.Name(), ".yaml"))
+	}
+	slices.Sort(names)
+	return names
+}
 
 // Load returns a scenario: one of the [Library], or, when the name ends in .yaml, .yml or .json or has a slash in it,
 // that of a file. The scenario is the caller's to change. An error names all that is wrong with it.
 func Load(name string) (*scenario.Scenario, error) {
-	isFile := slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)) || strings.ContainsAny(name, `/\`)
-	if !isFile {
-		text, err := library.Text(name)
-		if err == nil {
-			return scenario.ParseFile(strconv.Quote(name), text)
+	read := os.ReadFile
+	if !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)) && !strings.ContainsAny(name, `/\`) {
+		if all := Library(); !slices.Contains(all, name) {
+			if near := scenario.Nearest(name, all); near != "" {
+				return nil, fmt.Errorf("sim: scenario is %q: did you mean %s?", name, near)
+			}
+			return nil, fmt.Errorf("sim: scenario is %.40q: must be one of %s; or a file NAME.yaml or ./NAME", name, strings.Join(all, ", "))
 		}
-		if near := scenario.Nearest(name, library.Names()); near != "" {
-			return nil, fmt.Errorf("sim: scenario is %q: did you mean %s?", name, near)
-		}
-		return nil, fmt.Errorf("sim: %w; or a file NAME.yaml or ./NAME", err)
+		read = func(name string) ([]byte, error) { return library.ReadFile("library/" + name + ".yaml") }
 	}
 	text, err := read(name)
-	if err != nil {
-		return nil, fmt.Errorf("sim: scenario: %w", err)
+	if e := (*os.PathError)(nil); errors.As(err, &e) {
+		err = e.Err // the name is quoted here, so that none moves a cursor
 	}
-	return scenario.ParseFile(strconv.Quote(name), text)
+	if err != nil {
+		return nil, fmt.Errorf("sim: scenario %q: %w", name, err)
+	}
+	return scenario.ParseFile(strconv.Quote(name), string(text))
 }
 
 // MustLoad is [Load], and panics where that has an error: for tests, whose scenarios are there.
@@ -45,26 +59,4 @@ func MustLoad(name string) *scenario.Scenario {
 		panic(err)
 	}
 	return s
-}
-
-// read returns the text of a file.
-func read(name string) (string, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return "", quoted(err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, scenario.MaxBytes+1))
-	if err != nil {
-		return "", quoted(err)
-	}
-	return string(text), nil
-}
-
-// quoted quotes the path of an error: no name moves a cursor.
-func quoted(err error) error {
-	if e := (*os.PathError)(nil); errors.As(err, &e) {
-		return fmt.Errorf("%s %q: %w", e.Op, e.Path, e.Err)
-	}
-	return err
 }

@@ -1,17 +1,14 @@
 package sim
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -26,8 +23,8 @@ type Options struct {
 	// report is that of the policy.
 	Policies []tiered.Policy
 
-	// Progress is told from time to time how far the run has come: at most 600 times. It must not block. nil tells
-	// nobody.
+	// Progress is told from time to time how far the run has come: at most 600 times. It must not block. Several runs
+	// at one time call it concurrently. nil tells nobody.
 	Progress func(at, of time.Duration)
 }
 
@@ -75,9 +72,9 @@ func prepare(s *scenario.Scenario, o *Options) (*plan, error) {
 			policy = policyOf(f, l)
 		}
 		l.Tokens, l.Per, l.Burst = policy.Limit.Tokens, scenario.Duration(policy.Limit.Per), policy.Limit.Burst
-		p.policies = append(p.policies, policy)
+		p.policies, err = append(p.policies, policy), errors.Join(err, policy.Validate())
 	}
-	return p, p.tryLimiter()
+	return p, err
 }
 
 var failModes = map[string]tiered.FailMode{
@@ -126,24 +123,6 @@ func policyOf(f *scenario.Fleet, l *scenario.Limit) tiered.Policy {
 		FailMode: failModes[f.Mode], Standing: standings[f.Standing],
 		Lease: tiered.Lease{Size: f.Size, Period: time.Duration(f.Period)},
 	}
-}
-
-// tryLimiter reports what the limiter finds wrong with options and policies. It makes one, in real time and without
-// Redis.
-func (p *plan) tryLimiter() error {
-	store := remote.NewMemory()
-	options := p.options
-	options.Logger = slog.New(slog.DiscardHandler)
-	g, err := tiered.NewGroup(store, &options)
-	if err != nil {
-		return err
-	}
-	var all []error
-	for _, policy := range p.policies {
-		_, err := g.NewLimiter(policy)
-		all = append(all, err)
-	}
-	return errors.Join(append(all, g.Close(context.Background()), store.Close())...)
 }
 
 // limitOf returns the index of a limit by its name. Without a name it is the only limit.

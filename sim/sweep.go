@@ -89,8 +89,7 @@ func RunAll(all []*scenario.Scenario, o *Options) ([]*measure.Report, error) {
 		}
 	}
 	var (
-		mu      sync.Mutex
-		told    = make([]time.Duration, len(all)) // how far each is
+		told    atomic.Int64 // how far all of them are
 		reports = make([]*measure.Report, len(all))
 		errs    = make([]error, len(all))
 		next    atomic.Int64
@@ -100,17 +99,11 @@ func RunAll(all []*scenario.Scenario, o *Options) ([]*measure.Report, error) {
 	for range min(len(all), runtime.GOMAXPROCS(0)) {
 		workers.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(all) && !broken.Load(); i = int(next.Add(1)) - 1 {
-				own := *o
+				own, last := *o, time.Duration(0)
 				if o.Progress != nil {
 					own.Progress = func(at, _ time.Duration) {
-						mu.Lock()
-						defer mu.Unlock()
-						told[i] = at
-						var sum time.Duration
-						for _, d := range told {
-							sum += d
-						}
-						o.Progress(sum, total)
+						o.Progress(time.Duration(told.Add(int64(at-last))), total)
+						last = at
 					}
 				}
 				if reports[i], errs[i] = Run(all[i], &own); errs[i] != nil {

@@ -133,7 +133,7 @@ func TestLoad(t *testing.T) {
 	for name, want := range map[string]string{
 		"nothing":                              `scenario is "nothing": must be one of`,
 		"":                                     `scenario is "": must be one of`,
-		"nothing.yaml":                         `open "nothing.yaml"`,
+		"nothing.yaml":                         `scenario "nothing.yaml": no such file`,
 		write("wrong.yaml", "fleet: {n: 0}\n"): `wrong.yaml":1:12: fleet.n is "0": must be`,
 		write("wrong.json", "{"):               `wrong.json":2:1: did not find expected node content`,
 		write("old.yaml", "name \"x\"\n"):      `old.yaml":1:1: the scenario is in the language of before`,

@@ -32,7 +32,6 @@ func (f *flags) seedFlag(c *cobra.Command) {
 
 func (f *flags) setFlag(c *cobra.Command) {
 	c.Flags().StringArrayVar(&f.sets, "set", nil, "PATH=VALUE: change the scenario, as in fleet.n=200; may be repeated")
-	_ = c.RegisterFlagCompletionFunc("set", completePath)
 }
 
 func (f *flags) policyFlags(c *cobra.Command) {
@@ -104,18 +103,6 @@ func (f *flags) options(all ...*scenario.Scenario) (*sim.Options, error) {
 // complete completes the name of a scenario. The shell completes files.
 func complete(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return sim.Library(), cobra.ShellCompDirectiveDefault
-}
-
-// completePath completes the arguments of --set and --axis for the scenario on the command line.
-func completePath(_ *cobra.Command, args []string, _ string) (all []string, _ cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		if s, err := sim.Load(args[0]); err == nil {
-			for _, p := range s.Paths() {
-				all = append(all, p+"=")
-			}
-		}
-	}
-	return all, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 }
 
 // writable reports before a long run whether the directories of files are there, and that no two files are one. "" is no

@@ -379,7 +379,6 @@ func TestCompletion(t *testing.T) {
 	}{
 		{[]string{"run", "out"}, "outage-open\n", "\nsim"},
 		{[]string{"sweep", ""}, "blackhole\n", "\nsim"},
-		{[]string{"run", "outage", "--set", "fleet"}, "fleet.n=\n", "\nrun\n"},
 	} {
 		out, _, status := run(t, append([]string{"__complete"}, c.args...)...)
 		if status != passed || !strings.Contains(out, c.has) || strings.Contains(out, c.lacks) {

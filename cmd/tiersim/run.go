@@ -165,6 +165,5 @@ combinations and breaks one. The others are for comparison.`,
 	f.jsonFlag(c)
 	c.Flags().StringArrayVar(&axes, "axis", nil,
 		"PATH=VALUE,VALUE,…: what to vary in place of the scenario's own axes; may be repeated")
-	_ = c.RegisterFlagCompletionFunc("axis", completePath)
 	return c
 }

@@ -73,7 +73,6 @@ var importRules = []importRule{
 		ours:     []string{"internal/ratetext", "internal/strictyaml"},
 		modules:  []string{"go.yaml.in/yaml/v3"},
 	},
-	{packages: "sim/library"}, // texts
 	{
 		packages: "sim/...",
 		ours: []string{
@@ -357,7 +356,6 @@ func TestDirections(t *testing.T) {
 		{"tiered/httplimit", "remote"},
 		{"sim/scenario", "sim"},
 		{"sim/scenario", "tiered"},
-		{"sim/library", "sim/scenario"},
 		{"sim/faultnet", "sim/scenario"},
 		{"sim", "internal/rig/redistest"},
 		{"cmd/tiersim", "remote"},

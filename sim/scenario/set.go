@@ -8,8 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 )
 
-// Set changes one field, given as a text would have it: Set("fleet.n", "200"), Set("limits.api.rate", "2000/s").
-// [Scenario.Paths] lists what there is. A value that the field cannot have is an error and changes nothing; whether
+// Set changes one field, given as a text would have it: Set("fleet.n", "200"), Set("limits.api.rate", "2000/s"). The first
+// element of a list can be reached without its name or number too: limits.rate, traffic.rate, faults.for. A value that the field cannot have is an error and changes nothing; whether
 // all of s still fits together is for [Scenario.Validate] to say, once all is set.
 func (s *Scenario) Set(path, value string) error {
 	t, rule := s.find(path)
@@ -20,12 +20,6 @@ func (s *Scenario) Set(path, value string) error {
 		return fmt.Errorf("%s is %s: %s", path, strictyaml.Quote(value), rule)
 	}
 	return nil
-}
-
-// Paths are those that Set takes, in the order of a text. The first element of a list can be reached without its name
-// or number too: limits.rate, traffic.rate, faults.for.
-func (s *Scenario) Paths() []string {
-	return names(s.targets(), func(t target) string { return t.path })
 }
 
 // target is a field that can be set.

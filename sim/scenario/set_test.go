@@ -47,14 +47,15 @@ func TestSet(t *testing.T) {
 	})
 }
 
-// Every path that Paths names can be set, to what it is by its own text too.
+// Every field can be set, to what it is by its own text too.
 func TestPaths(t *testing.T) {
 	s := mustParse(t, settable)
-	paths := s.Paths()
-	if len(paths) < 40 {
-		t.Errorf("%d paths", len(paths))
+	targets := s.targets()
+	if len(targets) < 40 {
+		t.Errorf("%d paths", len(targets))
 	}
-	for _, path := range paths {
+	for _, target := range targets {
+		path := target.path
 		if err := s.Clone().Set(path, "\n"); err == nil || strings.Contains(err.Error(), "path is") {
 			t.Errorf("%s: %v", path, err)
 		}
