@@ -1,6 +1,17 @@
 package sim
 
-import "sync"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
 
 // fleet is the processes of a run. Each has a slot: its place in the fleet, with a part of the traffic and a network. A
 // process that is replaced leaves its slot to its successor.
@@ -9,9 +20,10 @@ type fleet struct {
 
 	mu      sync.Mutex
 	slots   []*process // nil where there is none
-	version int        // rises when slots change
 	number  int        // of the next process
 	leaving sync.WaitGroup
+
+	live atomic.Pointer[[]*process] // of slots, another one when they change
 }
 
 // start starts a process in a slot, in place of the one that is there.
@@ -30,9 +42,15 @@ func (f *fleet) start(slot int) error {
 	for len(f.slots) <= slot {
 		f.slots = append(f.slots, nil)
 	}
-	f.slots[slot] = p
-	f.version++
+	f.set(slot, p)
 	return nil
+}
+
+// set fills a slot, or empties it.
+func (f *fleet) set(slot int, p *process) {
+	f.slots[slot] = p
+	live := slices.DeleteFunc(slices.Clone(f.slots), func(p *process) bool { return p == nil })
+	f.live.Store(&live)
 }
 
 // at returns the process in a slot, or nil.
@@ -45,25 +63,6 @@ func (f *fleet) at(slot int) *process {
 	return f.slots[slot]
 }
 
-// live returns all processes by slot. The version changes when one of them does.
-func (f *fleet) live() (all []*process, version int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, p := range f.slots {
-		if p != nil {
-			all = append(all, p)
-		}
-	}
-	return all, f.version
-}
-
-// changed reports whether the fleet differs from that of a version.
-func (f *fleet) changed(version int) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.version != version
-}
-
 // take empties a slot and returns the process that was there.
 func (f *fleet) take(slot int) *process {
 	f.mu.Lock()
@@ -72,8 +71,7 @@ func (f *fleet) take(slot int) *process {
 		return nil
 	}
 	p := f.slots[slot]
-	f.slots[slot] = nil
-	f.version++
+	f.set(slot, nil)
 	return p
 }
 
@@ -98,7 +96,7 @@ func (f *fleet) leave(p *process) {
 
 // died records that a process has ended, and its last figures.
 func (f *fleet) died(p *process) {
-	f.run.meter.Sample(f.run.at(), p.number, p.stats(), true)
+	f.run.meter.Sample(f.run.at(), p.number, p.group.Stats(), true)
 	f.run.meter.Died(f.run.at(), p.number)
 	p.dead.Store(true)
 	p.pause.open() // a paused process can be killed too
@@ -106,11 +104,85 @@ func (f *fleet) died(p *process) {
 
 // close shuts down all processes, and waits for all that ever ran.
 func (f *fleet) close() {
-	all, _ := f.live()
-	for _, p := range all {
+	for _, p := range *f.live.Load() {
 		f.take(p.slot)
 		p.pause.open()
 		f.leave(p)
 	}
 	f.leaving.Wait()
+}
+
+// process is one process of a service: a store and a Group of its own. It shares nothing with the others.
+type process struct {
+	number, slot int
+	pause        pauseGate // shut while the process stands still
+	dead         atomic.Bool
+
+	store    *store
+	group    *tiered.Group
+	limiters []*tiered.Limiter // as in Scenario.Limits
+	left     bool              // in good order
+}
+
+// leaveTime is the time for a shutdown in good order. After it the process is killed.
+const leaveTime = 10 * time.Second
+
+// newProcess starts a process in a slot.
+func (r *run) newProcess(number, slot int) (*process, error) {
+	p := &process{number: number, slot: slot}
+	p.pause.offset = time.Duration(number % 1000) // ns: processes that one fault paused continue at different instants
+	p.store = newStore(r, p)
+	options := r.options
+	options.Logger = slog.New(slog.DiscardHandler) // a run reports what happens
+	options.Random = newConcurrentRand(r.seed, fmt.Sprintf("process %d, limiter", number), r.base).uniform
+	options.Trace = &tiered.Trace{State: func(e tiered.StateEvent) { r.meter.Breaker(r.at(), number, e.To) }}
+	var err error
+	if p.group, err = tiered.NewGroup(p.store, &options); err != nil {
+		return nil, errors.Join(err, p.store.Close())
+	}
+	for _, policy := range r.policies {
+		l, limiterErr := p.group.NewLimiter(policy)
+		p.limiters, err = append(p.limiters, l), errors.Join(err, limiterErr)
+	}
+	return p, err
+}
+
+// decide makes a request, whose caller gives up after leave; 0 means never. The process does not know before that it will:
+// it answers a caller with a deadline sooner.
+func (p *process) decide(limit int, key string, cost int64, leave time.Duration) tiered.Decision {
+	ctx := context.Background()
+	if leave > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		defer time.AfterFunc(leave, cancel).Stop()
+	}
+	p.store.enter()
+	d := p.limiters[limit].AllowN(ctx, key, cost)
+	p.pause.pass()
+	return d
+}
+
+// busy reports whether calls to Redis are under way.
+func (p *process) busy() bool { return p.store.underWay.Load() > 0 }
+
+// leave shuts the process down in good order, and blocks.
+func (p *process) leave() {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+	defer cancel()
+	_ = p.group.Close(ctx) // fails without Redis, as it should
+	p.left = true
+}
+
+// end cleans up after a process that left or crashed. It closes the store once nobody uses it.
+func (p *process) end() error {
+	if !p.left {
+		gone, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = p.group.Close(gone) // it cannot return anything
+	}
+	for p.busy() {
+		time.Sleep(time.Millisecond)
+	}
+	return p.store.Close()
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/internal/stable"
@@ -22,12 +21,10 @@ const slack = time.Microsecond
 //
 // Times are since the beginning of the run. The zero value is ready, and the methods may be called concurrently.
 type instants struct {
-	last atomic.Int64 // no instant after it is reserved
-
 	mu      sync.Mutex
 	arrived time.Duration // when the callers in waiting came
 	waiting []*instant
-	taken   map[time.Duration]struct{} // up to last
+	taken   map[time.Duration]struct{}
 }
 
 type instant struct {
@@ -43,7 +40,6 @@ func (t *instants) join(now time.Duration, number uint64) *instant {
 	t.assign(now)
 	w := &instant{number: number}
 	t.arrived, t.waiting = now, append(t.waiting, w)
-	t.last.Store(max(t.last.Load(), int64(now+1+slack)))
 	return w
 }
 
@@ -57,9 +53,6 @@ func (t *instants) wait(now time.Duration, w *instant) time.Duration {
 // enter is for a request from outside that comes now. It returns when the request may continue: now, or later if now is
 // reserved.
 func (t *instants) enter(now time.Duration) time.Duration {
-	if int64(now) > t.last.Load() {
-		return now
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.assign(now)
@@ -98,6 +91,59 @@ func (t *instants) reserve(at time.Duration) time.Duration {
 		at++
 	}
 	t.taken[at] = struct{}{}
-	t.last.Store(max(t.last.Load(), int64(at)))
 	return at
+}
+
+// pauseGate is passed at once while it is open. Callers that come while it is shut wait. When it opens they continue in
+// the order in which they came, some time apart: at one shared instant the processors would decide their order.
+//
+// The zero value is open. Its methods may be called concurrently.
+type pauseGate struct {
+	spacing time.Duration // between two callers that waited; 0 means 1 µs
+	offset  time.Duration // added for all callers: gates that open at one instant need different ones
+
+	mu      sync.Mutex
+	waiting int64
+	opened  chan struct{} // nil while the gate is open; closed when it opens
+}
+
+// shut makes callers wait until open.
+func (g *pauseGate) shut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.opened == nil {
+		g.opened, g.waiting = make(chan struct{}), 0
+	}
+}
+
+// open lets all callers continue. Those that come from now on wait for nobody.
+func (g *pauseGate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.opened != nil {
+		close(g.opened)
+		g.opened = nil
+	}
+}
+
+// isShut reports whether a caller has to wait.
+func (g *pauseGate) isShut() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.opened != nil
+}
+
+// pass waits until the gate is open, and reports whether it had to wait.
+func (g *pauseGate) pass() bool {
+	g.mu.Lock()
+	if g.opened == nil {
+		g.mu.Unlock()
+		return false
+	}
+	g.waiting++
+	place, opened := g.waiting, g.opened
+	g.mu.Unlock()
+	<-opened
+	time.Sleep(g.offset + time.Duration(place)*max(g.spacing, time.Microsecond))
+	return true
 }

@@ -63,6 +63,7 @@ func (p *plan) newRun() *run {
 	r.server = newServer(func() { r.meter.Happened(r.at(), "script_sent") })
 	r.network = newNetwork(r.server, r.base, p.scenario.Net, p.maxProcesses())
 	r.fleet = &fleet{run: r}
+	r.fleet.live.Store(new([]*process))
 	return r
 }
 
@@ -94,7 +95,7 @@ func (r *run) run() (*measure.Report, error) {
 // finish waits until all requests are made and decided and all calls have returned, except those that a fault holds up,
 // and takes the last figures. It returns the number of undecided requests.
 func (r *run) finish() (undecided int64) {
-	all, _ := r.fleet.live()
+	all := *r.fleet.live.Load()
 	longest := max(r.options.Budget+2*r.options.Timeout, time.Second)
 	for end := r.at() + longest; r.at() < end; time.Sleep(time.Millisecond) {
 		if r.undecided.Load() == 0 && !slices.ContainsFunc(all, func(p *process) bool { return p.busy() }) {
@@ -102,7 +103,7 @@ func (r *run) finish() (undecided int64) {
 		}
 	}
 	for _, p := range all {
-		r.meter.Sample(r.at(), p.number, p.stats(), true)
+		r.meter.Sample(r.at(), p.number, p.group.Stats(), true)
 	}
 	return r.undecided.Load()
 }

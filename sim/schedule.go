@@ -47,9 +47,8 @@ func newSchedule(r *run) *schedule {
 	step := r.meter.Step()
 	s.plan(step, func() {
 		s.again(func() time.Duration {
-			all, _ := r.fleet.live()
-			for _, p := range all {
-				r.meter.Sample(r.at(), p.number, p.stats(), false)
+			for _, p := range *r.fleet.live.Load() {
+				r.meter.Sample(r.at(), p.number, p.group.Stats(), false)
 			}
 			if r.progress != nil {
 				r.progress(r.at(), time.Duration(r.scenario.Length))

@@ -40,7 +40,7 @@ func combine(s *scenario.Scenario) (cells []measure.Cell, scenarios []*scenario.
 		return nil, nil, errors.New("sim: the scenario is nil")
 	}
 	if len(s.Sweep) == 0 {
-		return nil, nil, errors.New("sim: the scenario has no axis: a sweep has at least one, as in `sweep: {fleet.size: [0, 5, 20]}`")
+		return nil, nil, errors.New("sim: the scenario has no axis: a sweep has at least one, as in `sweep: {fleet.size: [0, 5, 20]}` or --axis fleet.size=0,5,20")
 	}
 	if err := s.Validate(); err != nil { // each axis and each of its values by itself
 		return nil, nil, err
@@ -69,9 +69,6 @@ func combine(s *scenario.Scenario) (cells []measure.Cell, scenarios []*scenario.
 		}
 		cells = append(cells, measure.Cell{Values: values, AsIs: c.String() == written})
 		scenarios = append(scenarios, c)
-		if len(all) > 10 {
-			break // and so on
-		}
 	}
 	return cells, scenarios, errors.Join(all...)
 }

@@ -25,10 +25,8 @@ type stream struct {
 	begin  time.Duration
 	end    time.Duration
 
-	// The live processes, as of a version of the fleet.
-	version int
-	live    []*process
-	slots   zipf
+	live  *[]*process // as the fleet last had them
+	slots zipf
 }
 
 // newStream returns the stream of the scenario's i-th traffic. What it draws depends on the seed and i.
@@ -36,7 +34,7 @@ func (r *run) newStream(i int) *stream {
 	t := &r.scenario.Traffic[i]
 	s := &stream{
 		run: r, what: t, limit: r.limitOf(t.Limit), end: time.Duration(r.scenario.Length),
-		random: newRand(r.seed, fmt.Sprintf("traffic %d", i)), version: -1,
+		random: newRand(r.seed, fmt.Sprintf("traffic %d", i)),
 	}
 	s.keys = s.keyChooser(t.Keys, t.KeySkew, fmt.Sprintf("new %d-", i))
 	return s
@@ -48,7 +46,7 @@ func (r *run) newFlood(i int, begin, end time.Duration) *stream {
 	rate := float64(f.Keys) / (end - begin).Seconds()
 	s := &stream{
 		run: r, what: &scenario.Traffic{Shape: "poisson", Rate: rate}, begin: begin, end: end,
-		random: newRand(r.seed, fmt.Sprintf("flood %d", i)), version: -1,
+		random: newRand(r.seed, fmt.Sprintf("flood %d", i)),
 	}
 	s.keys = s.keyChooser(-1, 0, fmt.Sprintf("flood %d-", i))
 	return s
@@ -98,56 +96,45 @@ func (s *stream) open() {
 // one with the maximum rate. Times are whole nanoseconds, each later than the one before, and almost never those of
 // another stream.
 func (s *stream) nextArrival(t time.Duration) time.Duration {
-	most := s.maxRate()
 	for {
+		_, most := s.rate(t)
 		t += 1 + time.Duration(min(s.random.ExpFloat64()/most*float64(time.Second), float64(s.end)))
-		if t >= s.end || s.steady() || s.random.Float64()*most < s.rateAt(t) {
+		if t >= s.end || s.what.Shape == "poisson" {
+			return t
+		}
+		if now, _ := s.rate(t); s.random.Float64()*most < now {
 			return t
 		}
 	}
 }
 
-func (s *stream) steady() bool { return s.what.Shape == "poisson" }
-
-// maxRate is the highest rate, and rateAt that of a time, in requests per second.
-func (s *stream) maxRate() float64 {
+// rate returns the rate at a time, and the highest at any, in requests per second.
+func (s *stream) rate(at time.Duration) (now, most float64) {
 	switch t := s.what; t.Shape {
 	case "bursts":
-		return t.Rate * float64(t.Every) / float64(t.For)
-	case "ramp", "diurnal":
-		return max(t.Rate, t.To)
-	default:
-		return t.Rate
-	}
-}
-
-func (s *stream) rateAt(at time.Duration) float64 {
-	switch t := s.what; t.Shape {
-	case "bursts":
-		if at%time.Duration(t.Every) < time.Duration(t.For) {
-			return s.maxRate()
+		if most = t.Rate * float64(t.Every) / float64(t.For); at%time.Duration(t.Every) < time.Duration(t.For) {
+			now = most
 		}
-		return 0
+		return now, most
 	case "ramp":
-		return t.Rate + (t.To-t.Rate)*float64(at)/float64(s.end)
+		return t.Rate + (t.To-t.Rate)*float64(at)/float64(s.end), max(t.Rate, t.To)
 	case "diurnal":
 		wave := (1 - math.Cos(2*math.Pi*float64(at)/float64(t.Every))) / 2 // from rate, up to the other and back
-		return t.Rate + (t.To-t.Rate)*wave
+		return t.Rate + (t.To-t.Rate)*wave, max(t.Rate, t.To)
 	default:
-		return t.Rate
+		return t.Rate, t.Rate
 	}
 }
 
 // chooseProcess chooses among the live processes. If the traffic is skewed, low slots come more often.
 func (s *stream) chooseProcess() *process {
-	if f := s.run.fleet; f.changed(s.version) {
-		s.live, s.version = f.live()
-		s.slots = newZipf(len(s.live), s.what.ProcSkew)
+	if now := s.run.fleet.live.Load(); now != s.live {
+		s.live, s.slots = now, newZipf(len(*now), s.what.ProcSkew)
 	}
-	if len(s.live) == 0 {
+	if len(*s.live) == 0 {
 		return nil
 	}
-	return s.live[s.slots.draw(s.random)]
+	return (*s.live)[s.slots.draw(s.random)]
 }
 
 func (s *stream) cost() int64 {

@@ -71,9 +71,9 @@ func TestTrafficIsSpread(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &run{plan: p}
-	r.fleet = &fleet{run: r}
+	r.fleet = &fleet{run: r, slots: make([]*process, 4)}
 	for i := range 4 {
-		r.fleet.slots = append(r.fleet.slots, &process{number: i, slot: i})
+		r.fleet.set(i, &process{number: i, slot: i})
 	}
 	s := r.newStream(0)
 	var n [4]float64

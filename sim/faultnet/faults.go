@@ -39,22 +39,15 @@ type Faults struct {
 // validate reports all that is wrong with f, each problem with its field, value and rule.
 func (f *Faults) validate() error {
 	var problems []error
-	for _, d := range []struct {
-		field string
-		value time.Duration
-	}{{"Delay", f.Delay}, {"Jitter", f.Jitter}} {
-		if d.value < 0 {
-			problems = append(problems, fmt.Errorf("faultnet: Faults.%s is %v: must be 0 or more", d.field, d.value))
+	must := func(ok bool, field string, value any, rule string) {
+		if !ok {
+			problems = append(problems, fmt.Errorf("faultnet: Faults.%s is %v: must be %s", field, value, rule))
 		}
 	}
-	for _, p := range []struct {
-		field string
-		value float64
-	}{{"CutBefore", f.CutBefore}, {"CutAfter", f.CutAfter}} {
-		if !(p.value >= 0 && p.value <= 1) { // so that NaN is out
-			problems = append(problems, fmt.Errorf("faultnet: Faults.%s is %v: must be a probability, 0 to 1", p.field, p.value))
-		}
-	}
+	must(f.Delay >= 0, "Delay", f.Delay, "0 or more")
+	must(f.Jitter >= 0, "Jitter", f.Jitter, "0 or more")
+	must(f.CutBefore >= 0 && f.CutBefore <= 1, "CutBefore", f.CutBefore, "a probability, 0 to 1")
+	must(f.CutAfter >= 0 && f.CutAfter <= 1, "CutAfter", f.CutAfter, "a probability, 0 to 1")
 	return errors.Join(problems...)
 }
 

@@ -192,7 +192,7 @@ type seen struct{ granted, alone int64 }
 // Sample records the Stats of a process. It is called at the end of each step of the series, and with last when the
 // process or the run ends. Then the process is compared with what callers and Redis saw. A sample counts for the step
 // that it ends, up to an eighth of a step late.
-func (m *Meter) Sample(at time.Duration, process int, s *tiered.Stats, last bool) {
+func (m *Meter) Sample(at time.Duration, process int, s tiered.Stats, last bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	at -= m.Step()/8 + 1

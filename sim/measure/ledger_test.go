@@ -96,7 +96,7 @@ func TestHappenings(t *testing.T) {
 	}))
 	sample := func(at time.Duration, evictions uint64, losses int64) {
 		nodes := map[string]tiered.NodeStats{"a": {StateLosses: losses}, "b": {StateLosses: 1}}
-		m.Sample(at, 0, &tiered.Stats{Evictions: evictions, Nodes: nodes}, false)
+		m.Sample(at, 0, tiered.Stats{Evictions: evictions, Nodes: nodes}, false)
 	}
 	sample(1*s, 6, 1)
 	sample(2*s+10*ms, 7, 3) // a bit late

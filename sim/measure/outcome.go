@@ -24,7 +24,7 @@ func (m *Meter) Report() *Report {
 	}
 	for _, p := range m.windows.phases {
 		r.Phases = append(r.Phases, Phase{
-			Name: p.name, FromS: p.from.Seconds(), ToS: min(p.to, m.length).Seconds(), Metrics: m.metrics(p.window, all),
+			Name: p.phase, FromS: p.from.Seconds(), ToS: min(p.to, m.length).Seconds(), Metrics: m.metrics(p, all),
 		})
 	}
 	for i := range m.scenario.Limits {
@@ -79,7 +79,7 @@ func (m *Meter) metrics(w *window, limit int) Metrics {
 // recovered returns how long after the last fault a limit was normal again, within a part that ends at to.
 func (m *Meter) recovered(limit int, to time.Duration) time.Duration {
 	phases := m.windows.phases
-	if len(phases) == 0 || phases[len(phases)-1].name != "after" || to <= m.windows.lastFault {
+	if len(phases) == 0 || phases[len(phases)-1].phase != "after" || to <= m.windows.lastFault {
 		return -1
 	}
 	after := phases[len(phases)-1]

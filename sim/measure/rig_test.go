@@ -93,8 +93,8 @@ func near(t rapid.TB, what string, got, want float64) {
 }
 
 // stats are a process' with one policy.
-func stats(policy string, p tiered.PolicyStats) *tiered.Stats {
-	return &tiered.Stats{Policies: map[string]tiered.PolicyStats{policy: p}}
+func stats(policy string, p tiered.PolicyStats) tiered.Stats {
+	return tiered.Stats{Policies: map[string]tiered.PolicyStats{policy: p}}
 }
 
 func name(i int) string { return fmt.Sprintf("key %d", i) }

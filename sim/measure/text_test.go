@@ -58,7 +58,7 @@ func rehearsed() *Report {
 		}
 		if i%2 == 1 {
 			p := tiered.PolicyStats{Granted: spent, Spent: spent, Open: opened}
-			m.Sample(at+50*ms, 0, &tiered.Stats{Policies: map[string]tiered.PolicyStats{"api": p}}, i == 599)
+			m.Sample(at+50*ms, 0, tiered.Stats{Policies: map[string]tiered.PolicyStats{"api": p}}, i == 599)
 		}
 	}
 	r := m.Report()

@@ -15,6 +15,7 @@ const forever = time.Duration(math.MaxInt64)
 // happens counts in each window that contains it.
 type window struct {
 	number   int
+	phase    string // of the run, if it is one
 	from, to time.Duration
 	seen     time.Duration // from when on its policers see admissions
 	limits   []part
@@ -57,14 +58,9 @@ func (p *part) merge(o *part) {
 type windows struct {
 	all       []*window
 	whole     *window
-	phases    []namedWindow
+	phases    []*window
 	expect    []*window     // by expectation
 	lastFault time.Duration // when the last fault ends
-}
-
-type namedWindow struct {
-	name string
-	*window
 }
 
 func warmUp(s *scenario.Scenario) time.Duration { return time.Duration(s.MeasuredFrom()) }
@@ -100,7 +96,8 @@ func newWindows(s *scenario.Scenario) *windows {
 	edges := []time.Duration{start, first, ws.lastFault, end}
 	for i, name := range []string{"before", "during", "after"} {
 		if edges[i] < edges[i+1] {
-			ws.phases = append(ws.phases, namedWindow{name, ws.window(s, edges[i], edges[i+1])})
+			ws.phases = append(ws.phases, ws.window(s, edges[i], edges[i+1]))
+			ws.phases[len(ws.phases)-1].phase = name
 		}
 	}
 	for i := range s.Expect {
