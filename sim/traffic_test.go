@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"math"
 	"sync"
 	"testing"
@@ -65,34 +66,36 @@ func TestTraffic(t *testing.T) {
 
 // The processes get the shares that procskew says: seen through what each must lease when all is one key.
 func TestTrafficIsSpread(t *testing.T) {
-	p, err := prepare(parse(t, "name: spread\nlimits: [{name: api, rate: 1000/s}]\nfleet: {n: 4}\n"+
-		"traffic: [{shape: poisson, rate: 1/s, procskew: 1}]\nrun: 5s\n"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &run{plan: p}
-	r.fleet = &fleet{run: r, slots: make([]*process, 4)}
-	for i := range 4 {
-		r.fleet.set(i, &process{number: i, slot: i})
-	}
-	s := r.newStream(0)
-	var n [4]float64
-	for range 100_000 {
-		n[s.chooseProcess().slot]++
-	}
-	if ratio := n[0] / n[3]; ratio < 3.8 || ratio > 4.2 {
-		t.Errorf("asked %v: the first %g times as often as the fourth, want 4", n, ratio)
-	}
-	r.fleet.take(0)
-	for range 1000 {
-		if s.chooseProcess().slot == 0 {
-			t.Fatal("who is gone is asked")
+	for skew, want := range map[float64]float64{0: 1, 0.5: 2, 1: 4, 2: 16} {
+		p, err := prepare(parse(t, fmt.Sprintf("name: spread\nlimits: [{name: api, rate: 1000/s}]\nfleet: {n: 4}\n"+
+			"traffic: [{shape: poisson, rate: 1/s, procskew: %v}]\nrun: 5s\n", skew)), nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	for i := range 4 {
-		r.fleet.take(i)
-	}
-	if s.chooseProcess() != nil {
-		t.Error("nobody is there, and somebody is asked")
+		r := &run{plan: p}
+		r.fleet = &fleet{run: r, slots: make([]*process, 4)}
+		for i := range 4 {
+			r.fleet.set(i, &process{number: i, slot: i})
+		}
+		s := r.newStream(0)
+		var n [4]float64
+		for range 100_000 {
+			n[s.chooseProcess().slot]++
+		}
+		if ratio := n[0] / n[3]; ratio < 0.95*want || ratio > 1.05*want {
+			t.Errorf("asked %v: the first %g times as often as the fourth, want %v", n, ratio, want)
+		}
+		r.fleet.take(0)
+		for range 1000 {
+			if s.chooseProcess().slot == 0 {
+				t.Fatal("who is gone is asked")
+			}
+		}
+		for i := range 4 {
+			r.fleet.take(i)
+		}
+		if s.chooseProcess() != nil {
+			t.Error("nobody is there, and somebody is asked")
+		}
 	}
 }

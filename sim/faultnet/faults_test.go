@@ -13,16 +13,6 @@ import (
 
 const ms = time.Millisecond
 
-func TestNoFault(t *testing.T) {
-	inBubble(t, func(r *rig) {
-		start := time.Now()
-		r.pass(r.near, r.far, "hello")
-		r.pass(r.far, r.near, "you too")
-		r.took("the round trip", start, 0)
-		r.counted(Counts{})
-	})
-}
-
 func TestRefuse(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.set(Faults{Refuse: true, HoldDial: true})
