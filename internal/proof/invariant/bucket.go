@@ -46,11 +46,6 @@ func (l *Level) brings(elapsed int64) float64 {
 	return float64(elapsed) * float64(l.Terms.Tokens) / float64(l.Terms.Period)
 }
 
-// Fields are the names of the fields of a TokenBucket that say something of the bucket, and of one lease's record.
-func Fields(lease string) []string {
-	return []string{"l", "s", "t", "c", "z", "o", "w", "g", "e", "r", "h", record + lease}
-}
-
 // record begins the name of a field with a lease's record.
 const record = "p"
 

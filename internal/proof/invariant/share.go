@@ -45,9 +45,6 @@ const keptOverflows = 3
 // shareRounding is what is forgiven to a share, in tokens: it is whole when it is debited.
 const shareRounding = 1
 
-// Left is how many tokens the share has at most.
-func (s *Share) Left() float64 { return s.left }
-
 // ShareBurst is what the share of one process holds: 1 of a burst that is less than one for each.
 func ShareBurst(burst, fleet int64) int64 { return max(burst/fleet, 1) }
 
