@@ -3,7 +3,6 @@ package tiered
 import (
 	"fmt"
 	"log/slog"
-	"math"
 	"sync/atomic"
 	"time"
 
@@ -222,17 +221,6 @@ func larger(a, b *resolvedLimit) *resolvedLimit {
 		return b
 	}
 	return a
-}
-
-// tellCarried has a Decision tell of the limit that its request carries, and not of a larger one that its key has.
-func (o *resolvedLimit) tellCarried(d *Decision) {
-	limit := o.limits[0]
-	if burst := limit.burst(); limit.rule() == local.ByLimit && burst < d.Burst && d.Burst < math.MaxInt64 {
-		d.Burst, d.Remaining = burst, min(d.Remaining, burst)
-		if o.settings.policy.Algorithm == TokenBucket && d.ResetAfter > 0 {
-			d.ResetAfter = max(resetAfter(burst-d.Remaining, limit.nanosPerToken()), d.RetryAfter)
-		}
-	}
 }
 
 // exceedsCarried refuses the part if the burst of the limit that its request carries is too small. Else it sees to it that the

@@ -41,9 +41,11 @@ func (p *part) report(d *Decision, back bool) {
 	case p.limiter == nil, p.state == refused:
 		p.write(d)
 	case p.state == taken:
-		if p.write(d); back && p.bucket != nil {
-			d.Remaining = min(d.Remaining+p.cost, d.Burst)
+		as := *p // two uses may share the part
+		if back && p.bucket != nil {
+			as.left += p.cost
 		}
+		as.write(d)
 	default:
 		o, b := p.limiter.invalid(p.key, Unknown)
 		o.write(d, p.key, b, p.now)

@@ -55,9 +55,10 @@ func (o outcome) write(d *Decision, key string, b *bucket, now time.Duration) {
 	whole := p
 	if p.Parent != nil { // standing shares have the rest of it, and no request may cost more than the part that Redis has
 		if whole = p.Parent; r != ExceedsBurst {
-			d.Burst, d.Remaining = whole.Cap, min(o.left, whole.Cap)
+			d.Burst = whole.Cap
 		}
 	}
+	d.Remaining = min(d.Remaining, d.Burst)
 	if Granted <= r && r <= ShareSpent || r == ExceedsBurst || r == InvalidCost {
 		d.ResetAfter = max(resets(whole, o.left), o.retry)
 	}
@@ -109,6 +110,25 @@ func (o outcome) report(d *Decision, now time.Duration, which uint8, clear time.
 		d.ResetAfter = min(d.ResetAfter, own)
 	}
 	d.ResetAfter = max(d.ResetAfter, d.RetryAfter)
+}
+
+// addFullShare adds to a Decision by several limits when the standing share is full. It says already when the part of Redis is.
+func (o outcome) addFullShare(d *Decision, now time.Duration) {
+	if shares := usableShares(o.policy); shares != nil && Granted <= o.reason && o.reason <= ShareSpent {
+		l := o.policy.Owner.(*resolvedLimit).limiter
+		d.ResetAfter = max(d.ResetAfter, l.group.shares.Full(now, l.group.cache.Hash(l.id(d.Key)), shares))
+	}
+}
+
+// tellCarried has a Decision tell of the limit that its request carries, and not of a larger one that its key has.
+func (o *resolvedLimit) tellCarried(d *Decision) {
+	limit := o.limits[0]
+	if burst := limit.burst(); limit.rule() == local.ByLimit && burst < d.Burst && d.Burst < math.MaxInt64 {
+		d.Burst, d.Remaining = burst, min(d.Remaining, burst)
+		if o.settings.policy.Algorithm == TokenBucket && d.ResetAfter > 0 {
+			d.ResetAfter = max(resetAfter(burst-d.Remaining, limit.nanosPerToken()), d.RetryAfter)
+		}
+	}
 }
 
 // smallest returns the number of the limit with the smallest burst, from 1.

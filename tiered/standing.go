@@ -280,14 +280,6 @@ func (l *Limiter) withShare(o outcome, now time.Duration, hash uint64, n int64) 
 	return o
 }
 
-// addFullShare adds to a Decision by several limits when the standing share is full. It says already when the part of Redis is.
-func (o outcome) addFullShare(d *Decision, now time.Duration) {
-	if shares := usableShares(o.policy); shares != nil && Granted <= o.reason && o.reason <= ShareSpent {
-		l := o.policy.Owner.(*resolvedLimit).limiter
-		d.ResetAfter = max(d.ResetAfter, l.group.shares.Full(now, l.group.cache.Hash(l.id(d.Key)), shares))
-	}
-}
-
 // returnToShare puts tokens that a share admitted back into it. It reports false, and does nothing, if the share was
 // used since.
 func (t *taking) returnToShare(n int64) bool {
