@@ -43,10 +43,9 @@ func (b *Bucket) Init(p *Policy, key string) {
 
 // Effect is what the owner has to do after a step.
 type Effect struct {
-	Send   bool          // put the bucket into its node's queue
-	Check  time.Duration // call Bucket.Check no later than then; 0 for never
-	Done   bool          // the bucket is retired and owes nothing: Cache.Forget it
-	Report bool          // call Bucket.Check soon, because Redis is to hear of another limit: see SetPolicy
+	Send  bool          // put the bucket into its node's queue
+	Check time.Duration // call Bucket.Check no later than then; 0 for never
+	Done  bool          // the bucket is retired and owes nothing: Cache.Forget it
 }
 
 // Ask decides over n tokens, 1 ≤ n ≤ Cap, when Take and Refuse did not. Outcome Waiting means that w waits, until its

@@ -45,10 +45,6 @@ func (c *composer) next() bool {
 		b.leasing = false
 		return c.log()
 	}
-	report := b.mustReport()
-	if report { // any call reports the limit
-		b.view.probe = probeNot
-	}
 	b.leasing = c.leasing
 	c.call.Hold = b.lease.live(c.now)
 	if c.Clock && b.pending.crediting() > 0 {
@@ -60,11 +56,11 @@ func (c *composer) next() bool {
 		return true
 	}
 	if !c.Clock { // without a deadline there is no lease and no refund, but a peek teaches the clock
-		ok := b.view.takeProbe() || report
+		ok := b.view.takeProbe()
 		c.call.Hold, c.call.Direct = 0, ok
 		return ok
 	}
-	return c.unasked(report)
+	return c.unasked()
 }
 
 // dryRun makes the call for a request of n tokens that waits beside the others. Seq is that of the last call.
@@ -163,7 +159,7 @@ func (c *composer) takes(r request, hold int64) (direct, unleased bool) {
 
 // unasked makes a call that nobody waits for: what is due, a probe, news for Redis, or a renewal. It reports false if
 // there is none to make.
-func (c *composer) unasked(report bool) bool {
+func (c *composer) unasked() bool {
 	call, b, p, l := &c.call, c.b, c.policy, c.b.lease
 	hold, probe := call.Hold, b.view.takeProbe()
 	owes := l.owes() || l.out(c.now)
@@ -185,9 +181,6 @@ func (c *composer) unasked(report bool) bool {
 		}
 	case l.hasNews():
 		call.Ret, call.Refund = l.goingBack()
-	case report && owes: // it asks for nothing, because a short grant would set a hold-off
-	case report: // a peek, which writes if the limit is another one
-		call.Hold, call.Direct = 0, true
 	case c.leasing && !returns && (!leased || hold <= low):
 		call.Min, call.Want = 1, c.size.want(p, hold, 0, 1)
 	default:

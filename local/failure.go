@@ -6,10 +6,9 @@ import "time"
 type probe uint8
 
 const (
-	probeNot    probe = iota
-	probeLater        // to find out whether Redis answers, when the back-off is over
-	probeNow          // the same, now
-	probeReport       // to tell Redis of another limit, when the owner calls Check
+	probeNot   probe = iota
+	probeLater       // to find out whether Redis answers, when the back-off is over
+	probeNow         // the same, now
 )
 
 // retries is how many failed calls in a row are followed by another that no request asks for: as many as open a
@@ -169,11 +168,6 @@ func (b *Bucket) forgive() {
 	if b.retired() {
 		b.lease.giveUp(b.Policy().FailMode, b.denied.windows())
 	}
-}
-
-// mustReport reports whether a call is wanted that tells Redis of another limit.
-func (b *Bucket) mustReport() bool {
-	return b.view.probe == probeReport && b.Policy().Rule == ByLimit && b.life != closed
 }
 
 // Expire lets go of everything that Redis knows of this bucket. The clock that the lease's deadline is measured by

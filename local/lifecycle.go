@@ -67,9 +67,6 @@ func (b *Bucket) Check(now time.Duration) Effect {
 		b.view.probe = probeNow
 		return b.send()
 	}
-	if b.mustReport() && !b.lease.backsOff(now) {
-		return b.send()
-	}
 	if busy || b.lease == nil || b.owesNothing(now) {
 		return b.next(now)
 	}

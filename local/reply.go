@@ -51,7 +51,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 		b.view.probe = probeNow
 		return b.send(), true
 	}
-	if b.pending != nil || b.mustReport() { // more have come, or another limit
+	if b.pending != nil { // more have come
 		return b.send(), true
 	}
 	return b.next(now), true

@@ -10,11 +10,8 @@ import "time"
 // Redis, and is clamped if the burst is smaller. What is known to be denied is forgotten, so that a raised limit shows
 // at once. Those who wait and whom p will never admit, or who need not ask, get Outdated: look again.
 //
-// Redis counts by the old numbers until a call brings others. So if they change, and the bucket is not known to be
-// full, the Effect says Report: one call that nobody waits for, and no more of them than calls were made since the
-// bucket was full. It takes nothing. It says when the new rate began, and the key in Redis lives by it. If it fails,
-// the next call says it. If the limit is lowered, what is leased under the larger one is not spent any more: it goes
-// back.
+// Redis counts by the old numbers until the next call of the key brings others. If the limit is lowered, what is leased
+// under the larger one is not spent any more: it goes back, by a call that brings them.
 //
 // Under a rule by which no limit decides the bucket keeps its numbers for as long as it lives: what comes back of a
 // reservation, a call under way, a lease or a debt was taken by them.
@@ -59,9 +56,7 @@ func (b *Bucket) SetPolicy(now time.Duration, has, p *Policy) (folded Stats, e E
 		}
 	}
 	b.deliver()
-	e = b.next(now)
-	e.Report = b.mustReport() && !b.queued && !b.pending.calling()
-	return folded, e, true
+	return folded, b.next(now), true
 }
 
 // Inherit makes b the successor of a closed bucket of its key, before something comes back that was taken there. p was
@@ -74,8 +69,7 @@ func (b *Bucket) Inherit(p *Policy) {
 	}
 }
 
-// changeNumbers brings what is known of the level up to now by the old numbers, before p is in force. It notes whether
-// Redis is to hear of the new ones.
+// changeNumbers brings what is known of the level up to now by the old numbers, before p is in force.
 func (b *Bucket) changeNumbers(now time.Duration, old, p *Policy) {
 	was := old.numbers()
 	known := !old.Unset // else the old numbers are nobody's
@@ -99,9 +93,6 @@ func (b *Bucket) changeNumbers(now time.Duration, old, p *Policy) {
 	b.view.level.Store(min(level, p.Cap))
 	if p.Cap < was.Cap {
 		b.view.certainty |= outgrown
-	}
-	if b.view.probe == probeNot && b.life == inUse { // else a call will come that reports
-		b.view.probe = probeReport
 	}
 }
 

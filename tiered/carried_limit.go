@@ -19,7 +19,7 @@ import (
 // changes, or the process removes the key. If requests for one key carry different limits, in one process or in several,
 // the key can use the largest burst and the largest rate of them, each by itself, until no request has carried it for ten
 // seconds. A request may cost no more than the burst that it carries, and its Decision has that Burst. If a request
-// changes what its key can use, the key's tokens are treated as [Limiter.SetPolicy] says. That costs one call to Redis.
+// changes what its key can use, the key's tokens are treated as [Limiter.SetPolicy] says.
 //
 // The zero Limit means that the request carries none: its key keeps the limit that it has. [Unlimited] and [Blocked]
 // are limits too. To take a limit back, carry Policy.Limit, or with PerKey call [Limiter.Refresh] in each process.
@@ -199,9 +199,6 @@ func (b *bucket) replacePolicy(now time.Duration, old, p *local.Policy) bool {
 	folded, effect, ok := b.SetPolicy(now, old, p)
 	if ok {
 		b.policySet(now, folded, effect)
-		if effect.Report {
-			b.limiter().group.reportLimit([]*bucket{b})
-		}
 	}
 	return ok
 }

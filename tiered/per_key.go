@@ -99,16 +99,14 @@ func (l *Limiter) lookUp(b *bucket, key string, u *lookUp) {
 	}
 }
 
-// setLimit makes limit the limit of b's key, under the settings s, and reports it to Redis if it must know.
+// setLimit makes limit the limit of b's key, under the settings s.
 func (b *bucket) setLimit(s *settings, limit Limit) {
 	l := b.limiter()
 	g, p := l.group, l.policyOf(s, limit)
 	if shares := sharesOf(p); shares != nil && p.Owner != b.Policy().Owner {
 		g.shares.Empty(g.now(), g.cache.Hash(b.ID()), shares)
 	}
-	if b.setPolicy(g.now(), p) {
-		g.reportLimit([]*bucket{b})
-	}
+	b.setPolicy(g.now(), p)
 }
 
 // limitOf calls PerKey. It returns Policy.Limit if the result is invalid, or if PerKey panics.

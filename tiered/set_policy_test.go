@@ -84,6 +84,9 @@ func TestRaisedLimitShowsAtOnce(t *testing.T) {
 		want(t, l.Allow(t.Context(), "k"), Limited) // and is known to be, for the next five seconds
 		set(t, l, limitTo(PerSecond(1000)))
 		want(t, l.Allow(t.Context(), "other"), Granted)
+		if d := l.Allow(t.Context(), "k"); d.Tier != Remote { // Redis learns the limit now
+			t.Errorf("%+v, want Redis to be asked", d)
+		}
 		time.Sleep(10 * ms)
 		want(t, l.Allow(t.Context(), "k"), Granted)
 	})

@@ -160,8 +160,8 @@ func (l *Limiter) Policy() Policy {
 // takes about 60 ms for 100 000 keys, and does not block on Redis.
 //
 // If the limit is raised, a key that is not full keeps the tokens that it had, and refills to the new burst. A key that
-// is full has the new burst at once, unless a lower limit has filled it. The old rate counts until the change, and the
-// new one from then on. A SlidingWindow with another Per or Precision begins with what the old one counted, each token at
+// is full has the new burst at once, unless a lower limit has filled it. The old rate counts until the key's next call to
+// Redis, and the new one from then on. A SlidingWindow with another Per or Precision begins with what the old one counted, each token at
 // the end of its old block.
 //
 // If the limit is lowered, what is leased is not spent any more, and is returned. A TokenBucket goes on by the old limit
@@ -169,11 +169,8 @@ func (l *Limiter) Policy() Policy {
 // processes differ, as during a deploy. The first request after that has the new limit, and the key has at most the new
 // burst. A lease counts as a use until it ends. [Blocked] takes effect at once.
 //
-// Redis learns the new limit by one call for each key of the policy that is not known to be full. Nobody waits for
-// these calls. They leave one by one, those for leased keys first. After each call the process pauses for 60 µs times
-// the number of processes, so that the calls of all processes take at most a fifth of one Redis server's time. A key
-// that is used before its turn needs no such call. If a call fails, the key's next call carries the limit. With PerKey
-// a key's new limit is determined, and applies, from its next use on.
+// Redis learns a key's new limit by the key's next call. Nothing is sent for a key that nobody uses. With PerKey a key's
+// new limit is determined, and applies, from its next use on.
 func (l *Limiter) SetPolicy(p Policy) error {
 	if l.isZero() {
 		return errZeroLimiter
@@ -201,35 +198,13 @@ func (g *Group) applySettings(changed map[*Limiter]bool) {
 				all = append(all, b)
 			}
 		})
-		var leased, others []*bucket
 		for _, b := range all {
 			next := b.limiter().settings.Load().initial
 			if b.carried() { // no request carries it under the new settings yet, and none goes by the policy's limit
 				next = b.Policy().WithRule(local.Unresolved)
 			}
-			if !b.setPolicy(g.now(), next) {
-				continue
-			}
-			if held, _ := b.Peek(g.now()); held > 0 {
-				leased = append(leased, b)
-			} else {
-				others = append(others, b)
-			}
+			b.setPolicy(g.now(), next)
 		}
-		g.reportLimit(append(leased, others...))
-	}
-}
-
-// reportGap is the time between two calls that report another limit to Redis, over all processes together: five
-// times what one call takes Redis.
-const reportGap = 60 * time.Microsecond
-
-// reportLimit schedules calls that report the limit of buckets to Redis.
-func (g *Group) reportLimit(all []*bucket) {
-	at := g.now()
-	for _, b := range all {
-		g.schedule.add(b, at)
-		at += reportGap * time.Duration(g.fleetOf(b))
 	}
 }
 
@@ -248,17 +223,15 @@ func (l *Limiter) Refresh(key string) {
 	l.lookUps.forget(id.Key)
 	for _, c := range []*local.Cache[bucket, *bucket]{g.cache, g.cacheAfterClose} {
 		if b, ok := c.Find(id); ok {
-			// Nothing is reported: the new limit is not known yet.
 			b.setPolicy(g.now(), b.Policy().WithRule(local.Unresolved))
 		}
 	}
 }
 
-// setPolicy makes p the policy of b, and reports whether Redis must learn about it.
-func (b *bucket) setPolicy(now time.Duration, p *local.Policy) (report bool) {
+// setPolicy makes p the policy of b.
+func (b *bucket) setPolicy(now time.Duration, p *local.Policy) {
 	folded, effect, _ := b.SetPolicy(now, nil, p)
 	b.policySet(now, folded, effect)
-	return effect.Report
 }
 
 // policySet carries out what a new policy of b means.

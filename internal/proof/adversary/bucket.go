@@ -66,9 +66,6 @@ func (b *bucket) apply(e local.Effect) {
 		}
 		b.queued = true
 	}
-	if e.Report { // at once, or at the next look
-		e.Check = p.now()
-	}
 	if e.Check > 0 && (b.checkAt == 0 || e.Check < b.checkAt) {
 		b.checkAt = e.Check
 	}
