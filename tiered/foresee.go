@@ -58,7 +58,7 @@ func (l *Limiter) foreseeOnce(ctx context.Context, until time.Duration, b *bucke
 	switch v, known := b.Foresee(now, n); {
 	case known && v.Outcome == local.Admitted:
 		o = outcome{p, how{Granted, Local, false}, v.Left, 0}
-	case l.mode.Load()&modeStanding != 0 && l.shareLevel(now, hash, p) >= n:
+	case l.shareHas(now, b, p, n):
 		o = outcome{p, how{Granted, Local, false}, b.seenLeft(now), 0}
 	case g.closed.Load() || b.unhealthy() != nil:
 		return l.foreseeFallback(d, now, b, key, n)
@@ -85,28 +85,37 @@ func (l *Limiter) foreseeFallback(d *Decision, now time.Duration, b *bucket, key
 // foreseeRedis writes the Decision that Redis would make.
 func (l *Limiter) foreseeRedis(ctx context.Context, until time.Duration, b *bucket, key string, n int64, d *Decision) bool {
 	c, r := b.dryRun(n, allLimits, until).wait(ctx)
-	if r.Err == nil && r.Reply.Code == lua.Late { // the node's clock is known better now
-		c, r = b.dryRun(n, allLimits, until).wait(ctx)
+	if r.Err == nil {
+		l.decideDry(d, b, key, c.Policy, n, c, r.Reply)
+		return true
 	}
 	now := l.group.now()
-	switch {
-	case r.Err != nil && ctx.Err() != nil:
+	if ctx.Err() != nil {
 		l.asTried(outcome{b.Policy(), how{Canceled, None, expired(ctx)}, 0, 0}).write(d, key, b, now)
 		return true
-	case r.Err != nil || r.Reply.Code > lua.Denied:
-		return l.foreseeFallback(d, now, b, key, n)
 	}
-	v := b.Foreseen(now, n, c, r.Reply)
-	o := outcome{c.Policy, how{Granted, Remote, false}, v.Left, 0}
-	if v.Outcome == local.Refused {
+	return l.foreseeFallback(d, now, b, key, n)
+}
+
+// decideDry writes the Decision that Redis' answer to a dry run means, with what this process has of the key. p is the
+// policy by which it is told.
+func (l *Limiter) decideDry(d *Decision, b *bucket, key string, p *local.Policy, n int64, c local.Call, r lua.Reply) {
+	now := l.group.now()
+	v := b.Foreseen(now, n, c, r)
+	o := outcome{p, how{Granted, Remote, false}, v.Left, 0}
+	if v.Outcome == local.Refused && !b.Holds(now, n) && !l.shareHas(now, b, p, n) {
 		o.reason, o.retry = Limited, v.Retry
 	}
 	o = l.asTried(l.withShare(o, now, l.group.cache.Hash(b.ID()), n))
-	if o.write(d, key, nil, now); o.policy.Call.Algorithm != lua.TokenBucket {
-		o.report(d, now, uint8(r.Reply.Which), now+time.Duration(r.Reply.Reset)*time.Microsecond)
+	if o.write(d, key, nil, now); p.Call.Algorithm != lua.TokenBucket {
+		o.report(d, now, uint8(r.Which), now+time.Duration(r.Reset)*time.Microsecond)
 		o.addFullShare(d, now)
 	}
-	return true
+}
+
+// shareHas reports whether the standing share of b's key has n tokens for a request.
+func (l *Limiter) shareHas(now time.Duration, b *bucket, p *local.Policy, n int64) bool {
+	return l.mode.Load()&modeStanding != 0 && l.shareLevel(now, l.group.cache.Hash(b.ID()), p) >= n
 }
 
 // asTried makes a refusal an admission if the policy is only tried out.
@@ -153,8 +162,20 @@ func (b *bucket) dryRun(n int64, limit int, until time.Duration) *dryRun {
 	return j
 }
 
-// wait returns the call as it was sent, and its answer.
+// wait returns the call as it was sent, and Redis' answer or an error. A call that came too late is made again, because the
+// node's clock is known better now.
 func (j *dryRun) wait(ctx context.Context) (local.Call, remote.Result) {
+	c, r := j.answer(ctx)
+	if r.Err == nil && r.Reply.Code == lua.Late {
+		c, r = j.bucket.dryRun(j.n, j.limit, j.until).answer(ctx)
+	}
+	if r.Err == nil && r.Reply.Code > lua.Denied {
+		r.Err = errNotAsked
+	}
+	return c, r
+}
+
+func (j *dryRun) answer(ctx context.Context) (local.Call, remote.Result) {
 	ctx, cancel := context.WithTimeout(ctx, j.until-j.bucket.limiter().group.now())
 	defer cancel()
 	select {

@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
@@ -27,6 +28,69 @@ func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
 		l.group.trace.decision(d)
 	}
 	return d
+}
+
+// PeekEach returns the state of each limit of key: first that of Policy.Limit, then those of Policy.Also. A Decision
+// is what [Limiter.Peek] would return if its limit were the only one. PeekEach takes nothing, asks Redis once and blocks for at most Options.Budget. If
+// Redis does not answer by then, it returns an error and no Decisions.
+//
+// If the tightest limit is enough, PeekEach is not needed: the Decision of [Limiter.AllowN] has its state.
+func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) {
+	if r := l.valid(key, 1); r != Granted {
+		return nil, l.refusal(key, r).Err()
+	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	p := l.policyFor(l.id(key), key)
+	if p.Rule != local.ByLimit {
+		return []Decision{l.Peek(ctx, key)}, nil
+	}
+	until := l.group.now() + patience(ctx, l.group.options.Budget)
+	b := l.bucketToPeek(key)
+	runs := make([]*dryRun, len(p.Owner.(*resolvedLimit).limits))
+	for i := range runs {
+		runs[i] = b.dryRun(1, i, until)
+	}
+	all := make([]Decision, len(runs))
+	for i, j := range runs {
+		c, r := j.wait(ctx)
+		if r.Err != nil {
+			return nil, fmt.Errorf("%w: a peek at a key of policy %q: %w", ErrUnavailable, l.name, r.Err)
+		}
+		l.decideDry(&all[i], b, key, alone(p, i), 1, c, r.Reply)
+		if len(all) > 1 {
+			all[i].LimitNumber = uint8(i + 1)
+		}
+	}
+	return all, nil
+}
+
+// alone returns the policy p as if its i-th limit, from 0, were the only one.
+func alone(p *local.Policy, i int) *local.Policy {
+	of := p.Owner.(*resolvedLimit)
+	if len(of.limits) == 1 {
+		return p
+	}
+	limit := of.limits[i]
+	owner := *of
+	owner.limits, owner.smallest, owner.retention = of.limits[i:i+1], 1, limit.retention(of.settings.policy.Algorithm)
+	if of.shares != nil {
+		owner.shares = of.shares[i : i+1]
+	}
+	of1 := func(p *local.Policy, burst int64) *local.Policy {
+		q := *p
+		q.Owner, q.Cap, q.NanosPerToken = &owner, burst, limit.nanosPerToken()
+		if q.Call.Algorithm == lua.TokenBuckets {
+			q.Call.Algorithm = lua.TokenBucket
+		}
+		return &q
+	}
+	one := of1(p, p.Call.Limits()[i].Cap)
+	if p.Parent != nil {
+		one.Parent = of1(p.Parent, limit.burst())
+	}
+	return one
 }
 
 // PeekLocal returns what this process knows of a key, by the last reply of Redis and the refill since. It makes no call, does
@@ -62,7 +126,7 @@ func (l *Limiter) known(now time.Duration, b *bucket) outcome {
 	refused := sure && v.Outcome == local.Refused
 	_, clear := b.LastReport(refused)
 	o := outcome{p, how{Granted, Local, false}, left, 0}
-	if left < need && (l.mode.Load()&modeStanding == 0 || l.shareLevel(now, hash, p) < 1) {
+	if left < need && !l.shareHas(now, b, p, 1) {
 		o.reason = Limited
 		switch missing := need - held - level; {
 		case refused:

@@ -25,6 +25,20 @@ func (r request) decide(ctx context.Context, d *Decision) *part {
 	return r.decideRest(ctx, d)
 }
 
+// decideSeparately decides over each part by itself. All wait for Redis at the same time.
+func (r request) decideSeparately(ctx context.Context) {
+	for i := range r {
+		alone := r[i : i+1]
+		alone.begin()
+		alone[0].peek()
+	}
+	r.walk(ctx)
+	for i := range r {
+		var d Decision
+		r[i : i+1].finish(&d)
+	}
+}
+
 // begin sets until when the caller waits. The shortest Budget counts.
 func (r request) begin() {
 	budget := forever
@@ -48,11 +62,17 @@ func (r request) begin() {
 }
 
 // decideRest decides the parts that peek has not decided.
+func (r request) decideRest(ctx context.Context, d *Decision) *part {
+	r.walk(ctx)
+	return r.finish(d)
+}
+
+// walk decides the parts that peek has not decided.
 //
 // The order keeps small what has to be returned if a later part refuses. Known refusals come before anything is taken.
 // Pots are next, because tokens can be put back into them. Redis is next, for all keys at once. Fail modes are last,
 // because nothing can be put back into a share.
-func (r request) decideRest(ctx context.Context, d *Decision) *part {
+func (r request) walk(ctx context.Context) {
 	for r.pending() {
 		for i := range r {
 			if p := &r[i]; p.state == undecided {
@@ -62,6 +82,10 @@ func (r request) decideRest(ctx context.Context, d *Decision) *part {
 		r.askRedis(ctx)
 		r.fallBack()
 	}
+}
+
+// finish returns what was taken if a part refused, writes the Decision of the strictest part, and returns that part.
+func (r request) finish(d *Decision) *part {
 	back := r.has(refused)
 	p := r.strictest(back)
 	p.write(d)
@@ -72,13 +96,15 @@ func (r request) decideRest(ctx context.Context, d *Decision) *part {
 	return p
 }
 
-// pending reports whether a part is still to be decided and none has refused.
+// pending reports whether a part is still to be decided. None is if another part has refused that is decided with it.
 func (r request) pending() bool {
 	pending := false
 	for i := range r {
-		switch r[i].state {
+		switch p := &r[i]; p.state {
 		case refused:
-			return false
+			if p.several {
+				return false
+			}
 		case undecided, fallback:
 			pending = true
 		}
@@ -198,16 +224,13 @@ func (r request) fallBack() {
 	if !r.pending() {
 		return
 	}
-	if len(r) > 1 {
-		for i := range r {
-			p := &r[i]
-			if p.state == fallback {
-				p.foresee()
-			}
+	for i := range r {
+		if p := &r[i]; p.several && p.state == fallback {
+			p.foresee()
 		}
 	}
 	for i := range r {
-		if p := &r[i]; p.state == fallback && !r.has(refused) {
+		if p := &r[i]; p.state == fallback && !(p.several && r.has(refused)) {
 			p.fallBack()
 		}
 	}

@@ -20,34 +20,3 @@ func AllowSeparately(ctx context.Context, uses []Use, each []Decision) {
 		r[i].write(&each[i])
 	}
 }
-
-// decideSeparately decides over each part by itself.
-func (r request) decideSeparately(ctx context.Context) {
-	for i := range r {
-		alone := r[i : i+1]
-		alone.begin()
-		alone[0].peek()
-	}
-	for r.has(undecided) || r.has(fallback) {
-		for i := range r {
-			if p := &r[i]; p.state == undecided {
-				p.takeFromPot()
-			}
-		}
-		r.askRedis(ctx)
-		for i := range r {
-			if p := &r[i]; p.state == fallback {
-				p.fallBack()
-			}
-		}
-	}
-	for i := range r {
-		p := &r[i]
-		r[i : i+1].end(p.state == refused)
-		if l := p.limiter; l != nil && l.mode.Load()&modeTraced != 0 {
-			var d Decision
-			p.write(&d)
-			l.group.trace.decision(d)
-		}
-	}
-}

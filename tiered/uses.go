@@ -106,11 +106,7 @@ func (u *Use) before(v *Use) bool {
 // kind (Remaining ÷ cost).
 //
 // It allocates nothing for up to four uses that this process decides alone.
-func (u Uses) Allow(ctx context.Context) (d Decision) {
-	var room [inlineParts]part
-	u.request(room[:0]).decide(ctx, &d)
-	return d
-}
+func (u Uses) Allow(ctx context.Context) Decision { return u.AllowEach(ctx, nil) }
 
 // request appends the uses to r in order. Uses of one key become one part.
 func (u *Uses) request(r request) request {
