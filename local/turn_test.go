@@ -33,15 +33,6 @@ func (r *rig) to(cap, tokens int64) Effect {
 	return e
 }
 
-// call is what the owner sends when Redis is to be told.
-func (r *rig) call() Call {
-	r.Helper()
-	if e := r.b.Check(r.now); !e.Send {
-		r.Fatalf("%+v, want a call", e)
-	}
-	return r.begin()
-}
-
 // What came until a limit changed came by the old one: here too.
 func TestLevelGoesOnFromTheOldRate(t *testing.T) {
 	for _, c := range []struct {
