@@ -76,7 +76,8 @@ if fresh then count, wants, active, latest, sweep, escrow, lends, record = 0, 0,
 
 -- While a step back is waited out, the time of a reset may lie in the window before. It means the window that waits.
 local forgets = reset > 0 and once and window(now > server and now or min(reset, now)) == k
-local newest = (forgets or stepped) and max(now, last, tonumber(call('HGET', key, 'b') or 0) or WHOLE)
+local noted = (forgets or stepped) and not fresh and call('HGET', key, 'b') or 0 -- b and f of an ended window say nothing
+local newest = (forgets or stepped) and max(now, last, tonumber(noted) or WHOLE)
 if newest and newest >= WHOLE then return corrupt('field') end
 local stop = min(now + ttl, edge)
 local promise, keeps, changed, expiring, rated = stop, true, false, false, false
@@ -94,7 +95,7 @@ if debt > 0 and window(since) == k then
   count, charged = count + more, charged + more
 end
 if refund > 0 and once and exists and epoch == born and window(at) == k then
-  local before = forgets and newest or tonumber(call('HGET', key, 'f') or 0)
+  local before = forgets and newest or tonumber(not fresh and call('HGET', key, 'f') or 0)
   if not whole(before) then before, damaged = 0, true end
   if at > before then count = count - refund end
 end
