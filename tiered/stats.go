@@ -117,7 +117,7 @@ type NodeStats struct {
 	StateLosses  int64         // replies that showed that Redis had lost a bucket in use, or the last writes to it
 	ClockSteps   int64         // times that the node's clock was set by 50 ms or more, as seen from here
 	ClockBack    int64         // buckets whose time was set back, because the node's clock went back by more than a second
-	RoundTrip    time.Duration // 99th percentile of recent calls; 2 ms until 16 calls were measured
+	RoundTrip    time.Duration // 99th percentile of recent calls; until 16 were measured 2 ms, or a typical one if that is more
 	RoundTrips   Histogram     // all that were answered; calls that leave together share one
 
 	Processes int64 // that are present there, whatever their policies are

@@ -132,13 +132,14 @@ func (b *batch) run() result {
 	b.results = append(b.results, make([]remote.Result, len(b.calls))...)
 	d.options.Store.Run(context.Background(), n.pace.patience(), b.calls, b.results)
 	n.overrideDenials(b.calls, b.results)
-	answered := batchError(b.calls, b.results)
-	if answered == nil {
-		trip := d.now() - b.sent
+	shown, trip := batchError(b.calls, b.results), d.now()-b.sent
+	if shown == nil {
 		n.trips.Observe(trip)
+	}
+	if slices.ContainsFunc(b.results, func(r remote.Result) bool { return r.Err == nil }) { // also a peek, which shows nothing else
 		n.heard(trip)
 	}
-	r := end(answered)
+	r := end(shown)
 	if r == sent {
 		b.finish(b.results)
 	} else {

@@ -102,8 +102,9 @@ func (n *Node) ProbeDue(now time.Duration) bool { return n.guard.ReadyAt(now) }
 // ServerTime reports what the node's clock shows at t, in µs. It reports false if no reply has come yet.
 func (n *Node) ServerTime(t time.Duration) (int64, bool) { return n.clock.at(t) }
 
-// RoundTrip reports the 99th percentile of the round trips.
-func (n *Node) RoundTrip() time.Duration { return n.clock.roundTrip() }
+// RoundTrip reports the 99th percentile of the round trips, or what one typically takes if that is more: few answers are
+// enough to know that, and a lease that does not last until the next answer is none.
+func (n *Node) RoundTrip() time.Duration { return max(n.clock.roundTrip(), n.TypicalTrip()) }
 
 // Processes reports how many processes share the limits of a policy at the node. The policy is given by its place in
 // what this process announces. While nobody has been counted at the node, the node with the most processes counts: the

@@ -26,6 +26,10 @@ const (
 	maxPatience = 2 * time.Second
 )
 
+// longWaits is how many calls there are to one that the client waits for as long as any round trip that is no outage, while a
+// node that has answered does not. Without it a node that became much slower at once would never be heard again.
+const longWaits = 4
+
 // pace follows how long a node takes to answer, apart from whether it answers. An answer counts here also if its call has
 // failed by then.
 type pace struct {
@@ -74,11 +78,16 @@ func (p *pace) noAnswer() { p.unheard.Add(1) }
 func (p *pace) patience() time.Duration {
 	d, least := p.patient, 4*time.Duration(p.timeout.Load())
 	unheard := p.unheard.Load()
+	long := false
 	if p.typical.Load() > 0 { // it has answered: a connection that hangs is not to be kept for long when it does again
+		long = unheard%longWaits == longWaits-1
 		unheard = min(unheard, 1)
 	}
 	for i := unheard; d < maxPatience && (i > 0 || d < least); i-- {
 		d = min(2*d, maxPatience)
+	}
+	if long {
+		d = max(d, MaxTimeout)
 	}
 	return d
 }
