@@ -136,8 +136,8 @@ func (p *process) refund(s *Step) {
 func (p *process) atMost(s *Step) {
 	w, b := p.player, p.player.histories[s.Which][s.Key]
 	n := max(p.later(s), 2)
-	ctx, cancel := context.WithTimeout(context.Background(), pick(&drawer{rand.New(rand.NewPCG(w.plan.Seed, uint64(s.N)))},
-		w.plan.Trip/4, w.plan.Trip/2, w.plan.Trip, 3*w.plan.Trip/2, second))
+	most := pick(&drawer{rand.New(rand.NewPCG(w.plan.Seed, uint64(s.N)))}, w.plan.Trip/4, w.plan.Trip/2, w.plan.Trip, 3*w.plan.Trip/2, second)
+	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
 	before := w.enter(0)
 	granted, d := p.limiters[s.Which].AllowAtMost(ctx, keyName(s.Key), n)
@@ -147,6 +147,7 @@ func (p *process) atMost(s *Step) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.inTime(before, after, min(4*w.plan.Options.Budget, most), nil) // for up to four attempts
 	w.line("process %d policy %d key %d: %d of %d, %v", p.slot, s.Which, s.Key, granted, n, d.Reason)
 	p.counts[s.Which].parts = true
 	p.counts[s.Which].tokens += granted

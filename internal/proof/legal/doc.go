@@ -14,11 +14,13 @@
 //   - Fallback. What fail-local admits in a process fits an ideal bucket of the process' share: the limit divided by the
 //     processes that it was told of. In a calm plan it is told of all, so all shares together fit the limit. No mode but
 //     the policy's own decides, so fail-closed admits nothing.
-//   - Late. No request takes longer than Budget.
+//   - Late. No request takes longer than Budget, or three quarters of what the deadline of its context leaves.
 //   - Under. If the network is not disturbed, tokens that were neither used nor counted as burnt are there in the end. Two
 //     callers of one key with different limits get nearly all that the larger one brings: see process.alternate.
 //   - Health. The store refuses no call, and every reply has its shape. While the store works, it decides, and no fail
 //     mode does.
+//   - Late answers. A store that answers after more than Timeout and in less than a second decides nearly all, some seconds
+//     after it became slow, where a key is leased: see process.steady.
 //   - Recovery. 20 s after the last disturbance the store decides every key, all breakers are closed, Reset fills its
 //     bucket, Close returns, and each ledger balances.
 //   - Shares. Standing shares are in use 70 s after the start, and 80 s after the last disturbance.

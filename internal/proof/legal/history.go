@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -69,8 +70,9 @@ func newHistory(base time.Time, policy, key int, p tiered.Policy, timeout time.D
 	if period == 0 {
 		period = tiered.DefaultPeriod
 	}
-	if !calm {
-		period *= 4 // if calls take long, leases last longer
+	if !calm { // if calls take long, leases last longer
+		period *= 4
+		timeout = max(timeout, dispatch.MaxTimeout)
 	}
 	return &history{
 		base: base, policy: policy, key: key, rules: p, life: max(4*period, second, 2*timeout), open: make(map[int]int),

@@ -28,6 +28,8 @@ var kinds = [...]kind{
 	{salt: 24, one: 6, prepare: (*drawer).forHandovers, few: 1, most: 3, early: true, scene: (*drawer).handover},
 	{salt: 27, one: 8, prepare: (*drawer).forLarger, few: 1, most: 3, early: true, scene: (*drawer).larger},
 	{salt: 28, one: 12, prepare: (*drawer).forStranger, few: 1, most: 3, early: true, scene: (*drawer).stranger},
+	{salt: 29, one: 3, few: 1, most: 4, scene: (*drawer).hurry},
+	{salt: 30, one: 3, prepare: (*drawer).forFar, few: 1, most: 2, scene: (*drawer).far},
 }
 
 // add puts scenes of a kind into some plans.

@@ -53,13 +53,13 @@ func (p *process) alternate(s *Step) {
 	)
 	w, next, beside := p.player, p.player.slots[(s.Who+s.N%3)%len(p.player.slots)], 2000+p.slot
 	w.streams.Wait()
+	b := w.histories[s.Which][s.Key]
 	w.mu.Lock()
-	own := p.limit(s.Which, s.Key)
+	own, owes := p.limit(s.Which, s.Key), len(b.unasked) > 0 // what a fail mode admitted is charged meanwhile
 	w.mu.Unlock()
-	if own == tiered.Unlimited() || own == tiered.Blocked() || w.plan.Thin || w.plan.Real || w.moved {
+	if own == tiered.Unlimited() || own == tiered.Blocked() || owes || w.plan.Thin || w.plan.Real || w.moved {
 		return
 	}
-	b := w.histories[s.Which][s.Key]
 	rate := float64(max(own.Tokens, s.Limit.Tokens)) / second.Seconds()
 	asks := [...][2]float64{{0.75, 0.75}, {1.5, 0.15}, {1.5, 1.5}, {0.15, 1.5}}[s.N%4]
 	w.enter(0)

@@ -70,12 +70,14 @@ func (w *wire) Locate(ctx context.Context, bucket string) (remote.Node, error) {
 		<-ctx.Done()
 		return "", ctx.Err()
 	}
-	w.arrive(w.lane, w.way(n, mix(dice, 1)))
-	id, err := w.Store.Locate(ctx, bucket)
-	time.Sleep(w.way(n, mix(dice, 2)))
-	if ctx.Err() != nil {
+	there, back := w.way(n, mix(dice, 1)), w.way(n, mix(dice, 2))
+	if end, ok := ctx.Deadline(); ok && there+back+time.Microsecond > time.Until(end) {
+		<-ctx.Done()
 		return "", ctx.Err()
 	}
+	w.arrive(w.lane, there)
+	id, err := w.Store.Locate(ctx, bucket)
+	time.Sleep(back)
 	return id, err
 }
 

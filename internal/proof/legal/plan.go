@@ -126,6 +126,9 @@ const (
 	Alternate             // two processes ask for a key with different limits, for more than the larger one
 	Stranger              // a process without standing shares comes, uses a key N times, and leaves
 	Surge                 // all processes take what a key has
+	Hurry                 // requests tokens in a context that ends after Pause
+	Far                   // each message takes Pause longer, or up to twice that
+	Steady                // requests one token N times a second
 	Reload                // SetPolicies without the policy, and Pause later with it; code may still use the Limiter of before
 )
 
@@ -134,7 +137,7 @@ var verbs = [...]string{
 	"peek",
 	"others", "rule", "change", "tune", "reset", "restart", "crash", "forget scripts", "clock back", "clock ahead",
 	"vanish",
-	"lossy", "slow", "repeat", "down", "well", "move slots", "meter", "charge", "refund", "at most", "queue", "hand over", "come back", "alternate", "stranger", "surge", "reload",
+	"lossy", "slow", "repeat", "down", "well", "move slots", "meter", "charge", "refund", "at most", "queue", "hand over", "come back", "alternate", "stranger", "surge", "hurry", "far", "steady", "reload",
 }
 
 // Step is one step of a plan. It happens After the one before.

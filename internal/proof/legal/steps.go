@@ -104,6 +104,10 @@ func (w *player) do(i int, s *Step) {
 		w.stranger(s)
 	case Surge:
 		w.surge(s)
+	case Hurry:
+		p.hurry(s)
+	case Steady:
+		p.steady(s)
 	case Reload:
 		p.reload(s)
 	case Reset:
@@ -127,6 +131,8 @@ func (w *player) setNetwork(s *Step) {
 			n.loss = s.N
 		case Slow:
 			n.slow = s.Pause
+		case Far:
+			n.far, n.slow = s.Pause, s.Pause
 		case Repeat:
 			n.repeat = true
 		case Down:
@@ -173,33 +179,39 @@ func burst(l tiered.Limit) int64 {
 
 // ask requests tokens of one key. A limit that is not zero is carried by the request.
 func (p *process) ask(lane time.Duration, policy, key int, cost int64, reserve bool, limit tiered.Limit) tiered.Decision {
+	return p.askBy(&Step{}, lane, policy, key, cost, reserve, limit)
+}
+
+// askBy is ask in the context of a step.
+func (p *process) askBy(s *Step, lane time.Duration, policy, key int, cost int64, reserve bool, limit tiered.Limit) tiered.Decision {
 	w, l := p.player, p.limiters[policy]
 	var r tiered.Reservation
 	before := w.enter(lane)
+	ctx, cancel := s.context()
+	defer cancel()
 	if limit != (tiered.Limit{}) {
-		r.Decision = l.ForN(keyName(key), cost).WithLimit(limit).Allow(context.Background())
+		r.Decision = l.ForN(keyName(key), cost).WithLimit(limit).Allow(ctx)
 	} else if reserve {
-		r = l.ReserveN(context.Background(), keyName(key), cost)
+		r = l.ReserveN(ctx, keyName(key), cost)
 	} else {
-		r.Decision = l.AllowN(context.Background(), keyName(key), cost)
+		r.Decision = l.AllowN(ctx, keyName(key), cost)
 	}
 	after, d := w.now(), r.Decision
 	time.Sleep(lane) // others may have got the same answer
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if legs := p.decided(policy, key, cost, before, after, &d); legs != nil && reserve {
+	if legs := p.decided(policy, key, cost, before, after, &d, w.patience(s)); legs != nil && reserve {
 		w.reservations = append(w.reservations, &reservation{r, p, legs})
 	}
 	return d
 }
 
 // decided records a decision over one key, and returns what was admitted; mu is held.
-func (p *process) decided(policy, key int, cost int64, before, after time.Duration, d *tiered.Decision) []part {
+func (p *process) decided(policy, key int, cost int64, before, after time.Duration, d *tiered.Decision, patience time.Duration) []part {
 	w := p.player
 	p.counts[policy].count(d, cost)
 	w.line("process %d policy %d key %d cost %d: %v %v %d", p.slot, policy, key, cost, d.Reason, d.Tier, d.Remaining)
-	w.unavailable(d)
-	w.inTime(before, after)
+	w.inTime(before, after, patience, d)
 	p.fellBack(policy, key, cost, before, after, d)
 	if d.Tier == tiered.Failover {
 		w.histories[policy][key].vain(before, after, cost)
@@ -213,11 +225,14 @@ func (p *process) decided(policy, key int, cost int64, before, after time.Durati
 	return legs
 }
 
-// inTime checks how long a request took; mu is held.
-func (w *player) inTime(before, after time.Duration) {
+// inTime checks how long a request took, and that Redis decided it if there was time for that; mu is held.
+func (w *player) inTime(before, after, patience time.Duration, d *tiered.Decision) {
 	const lanes = 10 * time.Microsecond // requests of one instant leave one after the other
-	if d := after - before; d > w.plan.Options.Budget+lanes && !w.plan.Real {
-		w.faults = append(w.faults, Fault{"late", fmt.Sprintf("at %v a request took %v", w.now(), d)})
+	if took := after - before; took > patience+lanes && !w.plan.Real {
+		w.faults = append(w.faults, Fault{"late", fmt.Sprintf("at %v a request took %v, and has %v", w.now(), took, patience)})
+	}
+	if d != nil && w.decides(patience) {
+		w.unavailable(d)
 	}
 }
 
@@ -245,7 +260,7 @@ func (p *process) apart(s *Step) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i, a := range all {
-		p.decided(a.policy, a.key, a.cost, before, after, &each[i])
+		p.decided(a.policy, a.key, a.cost, before, after, &each[i], w.plan.Options.Budget)
 	}
 }
 
@@ -288,13 +303,14 @@ func (p *process) together(s *Step, reserve bool) {
 		legs[i].sure = limited(i)
 	}
 	w.mu.Unlock()
-	r := tiered.All(uses...).Reserve(context.Background())
+	ctx, cancel := s.context()
+	defer cancel()
+	r := tiered.All(uses...).Reserve(ctx)
 	after, d := w.now(), r.Decision
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.line("process %d together: %v %v", p.slot, d.Reason, d.Tier)
-	w.unavailable(&d)
-	w.inTime(before, after)
+	w.inTime(before, after, w.patience(s), &d)
 	for _, x := range legs {
 		c := &p.counts[x.history.policy]
 		if c.unsure = true; d.Allowed {

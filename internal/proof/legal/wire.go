@@ -19,6 +19,7 @@ import (
 type network struct {
 	loss   int           // percent of the messages, each way
 	slow   time.Duration // the most by which each way takes longer
+	far    time.Duration // by how much it does so at least
 	repeat bool          // every other request arrives twice
 	down   bool          // the store refuses connections
 	hangs  bool          // it accepts them, and does not answer
@@ -130,6 +131,7 @@ func (w *wire) laneAt(node remote.Node) time.Duration {
 // way returns how long a message takes one way.
 func (w *wire) way(n network, dice uint64) time.Duration {
 	d := w.player.plan.Trip/4 + time.Duration(dice%uint64(w.player.plan.Trip/2))
+	d += n.far
 	if n.slow > 0 {
 		d += time.Duration(mix(dice) % uint64(n.slow))
 	}
@@ -219,20 +221,38 @@ func (w *wire) Presence(
 	case n.down, int(dice%100) < n.loss:
 		time.Sleep(timeout)
 		return remote.Census{}, context.DeadlineExceeded
-	default:
-		w.arrive(w.laneAt(node), w.way(network{}, mix(dice, 1)))
-		c, err := w.Store.Presence(ctx, timeout, node, p)
-		if err != nil && ctx.Err() == nil && !errors.Is(err, remote.ErrNoPresence) && (!w.player.plan.Real || watch.Refused(err)) {
+	}
+	type answer struct {
+		remote.Census
+		err error
+	}
+	if n.far == 0 {
+		n.slow = 0
+	}
+	done := make(chan answer, 1)
+	w.player.background(func() { // it is executed even if nobody waits any more
+		w.arrive(w.laneAt(node), w.way(n, mix(dice, 1)))
+		c, err := w.Store.Presence(context.WithoutCancel(ctx), timeout, node, p)
+		if err != nil && !errors.Is(err, remote.ErrNoPresence) && (!w.player.plan.Real || watch.Refused(err)) {
 			w.player.faultf("health", "the store refuses a presence: %v", err)
 		}
-		time.Sleep(w.way(network{}, mix(dice, 2)))
+		time.Sleep(w.way(n, mix(dice, 2)))
+		done <- answer{c, err}
+	})
+	timer := time.NewTimer(timeout + time.Duration(1+mix(dice, 4)%1000))
+	defer timer.Stop()
+	select {
+	case a := <-done:
 		if int(mix(dice, 3)%100) < n.loss {
 			time.Sleep(timeout)
 			return remote.Census{}, context.DeadlineExceeded
 		}
-		if err == nil {
-			w.counted(node, c)
+		if a.err == nil {
+			w.counted(node, a.Census)
 		}
-		return c, err
+		return a.Census, a.err
+	case <-timer.C:
+	case <-ctx.Done():
 	}
+	return remote.Census{}, context.DeadlineExceeded
 }
