@@ -55,7 +55,11 @@ func (f *fallback) keep(now time.Duration, p *Policy, id ID) {
 // untilFull returns in how long the fallback is full.
 func (f *fallback) untilFull(now time.Duration) time.Duration {
 	missing := float64(f.limiter.Burst()) - f.tokens(now)
-	return time.Duration(min(missing/float64(f.limiter.Limit())*float64(time.Second), float64(never)))
+	wait := missing / float64(f.limiter.Limit()) * float64(time.Second)
+	if wait >= float64(never) { // one float64 above the longest time
+		return never
+	}
+	return time.Duration(wait)
 }
 
 // drain takes as much as the fallback refills in a time.
