@@ -1,6 +1,7 @@
 package tiered_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -22,8 +23,8 @@ type caller struct {
 }
 
 // ask has callers share a key of one store, each in a Group of its own, and returns what was admitted and by how many
-// tokens that exceeds the largest of their limits.
-func ask(t *testing.T, seed uint64, callers []caller, length time.Duration) (admitted int64, over float64) {
+// tokens that exceeds the largest of their limits. first is the caller that was admitted first.
+func ask(t *testing.T, seed uint64, callers []caller, length time.Duration) (admitted int64, over float64, first caller) {
 	t.Helper()
 	largest := callers[0].limit
 	for _, c := range callers {
@@ -68,7 +69,9 @@ func ask(t *testing.T, seed uint64, callers []caller, length time.Duration) (adm
 				}
 				if u.Allow(context.Background()).Allowed {
 					mu.Lock()
-					admitted++
+					if admitted++; admitted == 1 {
+						first = c
+					}
 					bound.Admit(int64(time.Since(start)), 1)
 					mu.Unlock()
 				}
@@ -76,14 +79,15 @@ func ask(t *testing.T, seed uint64, callers []caller, length time.Duration) (adm
 		})
 	}
 	all.Wait()
-	return admitted, bound.Worst().Over
+	return admitted, bound.Worst().Over, first
 }
 
 // While processes have different limits, as during a deploy or while tokens are replaced, a key can use the largest of
 // them: no more than that allows, and nearly all of it.
 //
-// If a caller with the smaller limit is the first, it finds a bucket that is full by its own burst. That is a tenth of what
-// is allowed here where a limit is doubled: 1800 of 2000, and up to 60 of those are in leases at the end.
+// If a caller with the smaller limit is the first, it finds a bucket that is full by its own burst, and a larger burst
+// leaves the level as it is. So the difference of the bursts is not there at first: 200 of 2000 where a limit is doubled.
+// All else is used, but for what is in leases or has just come when the run ends: up to 60 tokens of the 1800.
 func TestProcessesWithDifferentLimits(t *testing.T) {
 	free, pro := tiered.PerSecond(20).WithBurst(40), tiered.PerSecond(200).WithBurst(100)
 	plans := func(asksPro, asksFree float64) []caller {
@@ -102,16 +106,16 @@ func TestProcessesWithDifferentLimits(t *testing.T) {
 		allowed int64
 		least   float64 // part of that
 	}{
-		"plans, 150/s and 150/s": {plans(150, 150), 6, 1300, 0.94},
-		"plans, 300/s and 30/s":  {plans(300, 30), 6, 1300, 0.94},
-		"plans, 300/s and 300/s": {plans(300, 300), 6, 1300, 0.94},
-		"raised, 1 and 1":        {raised(hundred, twoHundred, 1, 150), 8, 2000, 0.86},
-		"raised, 3 and 3":        {raised(hundred, twoHundred, 3, 100), 8, 2000, 0.86},
+		"plans, 150/s and 150/s": {plans(150, 150), 6, 1300, 0.95},
+		"plans, 300/s and 30/s":  {plans(300, 30), 6, 1300, 0.95},
+		"plans, 300/s and 300/s": {plans(300, 300), 6, 1300, 0.95},
+		"raised, 1 and 1":        {raised(hundred, twoHundred, 1, 150), 8, 2000, 0.95},
+		"raised, 3 and 3":        {raised(hundred, twoHundred, 3, 100), 8, 2000, 0.95},
 		"raised fivefold, 1 and 1": {
-			raised(tiered.PerSecond(20), tiered.PerSecond(100), 1, 60), 8, 900, 0.88,
+			raised(tiered.PerSecond(20), tiered.PerSecond(100), 1, 60), 8, 900, 0.95,
 		},
 		"raised fivefold, 3 and 3": {
-			raised(tiered.PerSecond(20), tiered.PerSecond(100), 3, 40), 8, 900, 0.88,
+			raised(tiered.PerSecond(20), tiered.PerSecond(100), 3, 40), 8, 900, 0.95,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,19 +123,24 @@ func TestProcessesWithDifferentLimits(t *testing.T) {
 			for seed := range uint64(8) {
 				var admitted int64
 				var over float64
+				var first caller
 				synctest.Test(t, func(t *testing.T) {
-					admitted, over = ask(t, seed, c.callers, time.Duration(c.seconds)*time.Second)
+					admitted, over, first = ask(t, seed, c.callers, time.Duration(c.seconds)*time.Second)
 				})
-				part := float64(admitted) / float64(c.allowed)
+				largest := int64(0)
+				for _, x := range c.callers {
+					largest = max(largest, cmp.Or(x.limit.Burst, x.limit.Tokens))
+				}
+				part := float64(admitted) / float64(c.allowed-largest+cmp.Or(first.limit.Burst, first.limit.Tokens))
 				parts = append(parts, fmt.Sprintf("%.3f", part))
 				if over > 1e-3 { // clocks count in microseconds
 					t.Errorf("seed %d: %v tokens more than the larger limit allows", seed, over)
 				}
 				if part < c.least {
-					t.Errorf("seed %d: %d admitted, %.3f of what the larger limit allows", seed, admitted, part)
+					t.Errorf("seed %d: %d admitted, %.3f of what the larger limit allows from the first call on", seed, admitted, part)
 				}
 			}
-			t.Logf("of the larger limit: %v", parts)
+			t.Logf("of the larger limit, from the first call on: %v", parts)
 		})
 	}
 }
