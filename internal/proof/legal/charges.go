@@ -156,7 +156,7 @@ func (p *process) atMost(s *Step) {
 	if d.Tier == tiered.Failover {
 		b.alone(after, granted)
 	}
-	if d.Tier != tiered.Failover && granted > 0 && d.Burst != math.MaxInt64 {
+	if granted > 0 && d.Burst != math.MaxInt64 {
 		w.admit(before, after, []part{{b, after, granted, d.Reason == tiered.Granted && w.plan.Class == Calm}})
 	}
 }
@@ -231,7 +231,7 @@ func (b *history) level(at time.Duration) bool {
 // shares, if there are any, can be full.
 func (p *process) whole(policy int) bool {
 	w, x := p.player, p.player.plan.Policies[policy]
-	if w.plan.Class != Calm || w.plan.Processes > 1 || len(w.gone) > 0 || w.moved {
+	if w.plan.Class != Calm || w.plan.Processes > 1 || len(w.gone) > 0 || w.moved || w.several() { // a node that is new has yet to count
 		return false
 	}
 	if x.Standing == tiered.StandingOff {

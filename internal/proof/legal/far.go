@@ -40,7 +40,7 @@ func (p *process) steady(s *Step) {
 	const (
 		ready  = 8 * second
 		length = 8 * second
-		least  = 0.9
+		least  = 0.8
 	)
 	w, x := p.player, p.player.plan.Policies[s.Which]
 	if w.plan.Thin || w.plan.Real {

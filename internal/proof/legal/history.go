@@ -458,6 +458,9 @@ func (b *history) leftOf(terms []term, now time.Duration) int64 {
 			longest = now // it is unknown when a clock was set back: everything may still count
 		}
 		left, _ := smallest(now-min(longest, now), now)
+		if b.rules.Algorithm == tiered.FixedWindow && slices.ContainsFunc(b.moves, func(m move) bool { return m.by < 0 }) {
+			return 0 // a window whose clock was set back takes no tokens back until it is as late as it was
+		}
 		for _, x := range b.spent {
 			if after(x.of, longest) >= now {
 				left -= x.n

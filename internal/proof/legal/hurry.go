@@ -24,10 +24,11 @@ func (s *Step) context() (context.Context, context.CancelFunc) {
 	return context.Background(), func() {}
 }
 
-// patience returns how long a request of a step takes at most.
+// patience returns how long a request of a step takes at most. It waits for three quarters of what its context leaves, and for
+// as much of the rest if it has to ask twice.
 func (w *player) patience(s *Step) time.Duration {
 	if s.Verb == Hurry {
-		return min(w.plan.Options.Budget, s.Pause*3/4)
+		return min(w.plan.Options.Budget, s.Pause*15/16)
 	}
 	return w.plan.Options.Budget
 }
