@@ -38,7 +38,7 @@ func (d *drawer) far(p *Plan) []Step {
 // nearly all: leases are there in time.
 func (p *process) steady(s *Step) {
 	const (
-		ready  = 8 * second
+		ready  = 14 * second
 		length = 8 * second
 		least  = 0.8
 	)
