@@ -147,7 +147,10 @@ func TestAnyShortGrantHoldsOffForAboutAPeriod(t *testing.T) {
 		uniform float64
 		want    time.Duration // after the sending; 0 for no hold-off
 		window  time.Duration // of a sliding window
+		per     time.Duration // of the limit, if not a second
 	}{
+		{name: "a slow limit that has something left", grant: 3, level: 1, uniform: 0.5, per: time.Hour},
+		{name: "a slow limit", grant: 3, uniform: 0.5, per: time.Hour, want: 250 * ms},
 		{name: "a sliding window that has something left", grant: 3, level: 1, uniform: 0.5, window: time.Second},
 		{name: "a full sliding window", grant: 3, uniform: 0.5, window: 800 * ms, want: 20 * ms},
 		{name: "a full sliding window, early", grant: 3, uniform: 0, window: 800 * ms, want: 15 * ms},
@@ -165,6 +168,9 @@ func TestAnyShortGrantHoldsOffForAboutAPeriod(t *testing.T) {
 			r := newRig(t, Policy{Cap: 200, Tokens: 1000}) // T = 50 ms
 			r.p.Uniform = func() float64 { return c.uniform }
 			r.p.Window = c.window
+			if c.per > 0 {
+				r.p.Per = c.per
+			}
 			if c.renewal {
 				r.lease(10)
 				r.now += 10 * ms
