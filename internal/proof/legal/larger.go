@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -96,6 +97,10 @@ func (p *process) alternate(s *Step) {
 	to := w.now()
 	got := held() - before
 	w.streams.Wait()
+	time.Sleep(lua.TermsHold + second) // until then a request that carries less leaves a key the larger limit
+	for _, q := range []*process{p, next} {
+		q.ask(0, s.Which, s.Key, 1, false, own)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, a := range b.sure {
