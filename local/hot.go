@@ -161,5 +161,6 @@ func (h *hot) owing() int64 { return h.lease.owing(h.Policy().FailMode) }
 // openPot lets takers at the pot if there is one, nobody waits and the limit decides. Else it keeps them off. The mutex is
 // held.
 func (h *hot) openPot(waiting int) {
-	h.ready.Store(h.lease != nil && waiting == 0 && !h.denied.Load().reserves() && h.Policy().Rule == ByLimit && h.life != closed)
+	byLimit := h.Policy().Rule == ByLimit
+	h.ready.Store(h.lease != nil && waiting == 0 && byLimit && h.life != closed && !h.denied.Load().reserves())
 }

@@ -3,6 +3,7 @@ package local
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -119,15 +120,12 @@ const (
 	FailClosed                 // nothing is admitted
 )
 
+var failModes = [...]string{FailLocal: "fail-local", FailOpen: "fail-open", FailClosed: "fail-closed"}
+
 // String returns "fail-local", "fail-open" or "fail-closed".
 func (m FailMode) String() string {
-	switch m {
-	case FailLocal:
-		return "fail-local"
-	case FailOpen:
-		return "fail-open"
-	case FailClosed:
-		return "fail-closed"
+	if int(m) < len(failModes) {
+		return failModes[m]
 	}
 	return fmt.Sprintf("fail mode %d", uint8(m))
 }
@@ -142,13 +140,12 @@ func (m FailMode) MarshalText() ([]byte, error) {
 
 // UnmarshalText reads what MarshalText returns: "fail-local", "fail-open" or "fail-closed".
 func (m *FailMode) UnmarshalText(text []byte) error {
-	for mode := FailLocal; mode <= FailClosed; mode++ {
-		if mode.String() == string(text) {
-			*m = mode
-			return nil
-		}
+	i := slices.Index(failModes[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("tiered: FailMode is %.80q: must be fail-local, fail-open or fail-closed", text)
 	}
-	return fmt.Errorf("tiered: FailMode is %.80q: must be fail-local, fail-open or fail-closed", text)
+	*m = FailMode(i)
+	return nil
 }
 
 const (

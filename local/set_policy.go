@@ -98,7 +98,10 @@ func (b *Bucket) changeNumbers(now time.Duration, old, p *Policy) {
 
 // full reports whether the bucket in Redis is full with nothing out, by all that is known here, and so as good as none.
 func (b *Bucket) full(now time.Duration) bool {
-	if b.view.certainty&outgrown != 0 || b.queued || b.pending.calling() || b.view.failures > 0 || b.lease.out(now) || b.lease.owes() {
+	if b.view.certainty&outgrown != 0 || b.view.failures > 0 || b.queued || b.pending.calling() {
+		return false
+	}
+	if b.lease.out(now) || b.lease.owes() {
 		return false
 	}
 	return b.levelAt(now) >= b.Policy().Cap

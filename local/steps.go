@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -36,7 +37,7 @@ func (s *steps) with(n step, now time.Duration, whole int64) *steps {
 			next = append(next, o)
 		}
 	}
-	i, _ := slices.BinarySearchFunc(next, n.tokens, func(o step, tokens int64) int { return int(min(max(o.tokens-tokens, -1), 1)) })
+	i, _ := slices.BinarySearchFunc(next, n.tokens, func(o step, tokens int64) int { return cmp.Compare(o.tokens, tokens) })
 	if next = slices.Insert(next, i, n); len(next) > maxSteps { // the cheapest says what is refused, the dearest for how long
 		i = min(max(i, 2), len(next)-1)
 		next = slices.Delete(next, i-1, i)
