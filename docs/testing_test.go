@@ -44,7 +44,7 @@ func TestLoginsStayLimitedInAnOutage(t *testing.T) {
 				admitted++
 			}
 		}
-		if admitted != 5 { // the share of one of two processes
+		if admitted != 5 { // the fallback of one of two processes
 			t.Errorf("%d admitted, want 5", admitted)
 		}
 		limiter.Heal()

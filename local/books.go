@@ -7,9 +7,9 @@ type Source uint8
 
 // The sources.
 const (
-	FromLease Source = iota // the pot
-	FromRedis               // a direct take, or a lease that a reply brought
-	FromShare               // nowhere: Redis did not answer
+	FromLease    Source = iota // the pot
+	FromRedis                  // a direct take, or a lease that a reply brought
+	FromFallback               // nowhere: Redis did not answer
 )
 
 // spent reports the tokens admitted so far from what Redis granted. Takers may add to it meanwhile.
@@ -36,7 +36,7 @@ func (b *Bucket) account(now time.Duration) {
 	offered := spent + b.refused.Load()
 	if l := b.lease; l != nil {
 		f := l.outage.stats(mode, l.outage.unbooked.Load())
-		offered += f.Shared + f.Opened + f.Failed // what the fallback refused is part of refused already
+		offered += f.Fallback + f.Opened + f.Failed // what the fallback refused is part of refused already
 	}
 	b.demand.sample(now, offered, b.Policy().Cap, b.denied.Load().scarce())
 }
@@ -49,7 +49,7 @@ func (b *Bucket) Stats() Stats {
 	s := b.lease.stats(p.FailMode)
 	s.Granted, s.Refused = b.granted, b.refused.Load()
 	if p.Rule == Blocked { // the fallback refused what it did before the rule
-		s.Refused, s.Blocked = s.ShareSpent, s.Refused-s.ShareSpent
+		s.Refused, s.Blocked = s.FallbackSpent, s.Refused-s.FallbackSpent
 	}
 	s.Spent = s.Granted - s.Returned - s.Burnt - s.Held
 	return s
@@ -60,7 +60,7 @@ func (b *Bucket) Stats() Stats {
 func (b *Bucket) fold(now time.Duration, p *Policy) (folded Stats) {
 	old := b.Policy()
 	if (p.Rule == Blocked) != (old.Rule == Blocked) { // all that was refused, but by the fallback
-		rest := b.lease.stats(old.FailMode).ShareSpent
+		rest := b.lease.stats(old.FailMode).FallbackSpent
 		n := b.refused.Swap(rest) - rest
 		b.demand.offers -= n
 		if old.Rule == Blocked {
@@ -79,9 +79,9 @@ func (b *Bucket) fold(now time.Duration, p *Policy) (folded Stats) {
 		n = 0
 	}
 	s := o.stats(old.FailMode, n)
-	s.Refused = s.ShareSpent
+	s.Refused = s.FallbackSpent
 	b.refused.Add(-s.Refused)
-	b.demand.offers -= s.Shared + s.ShareSpent + s.Opened + s.Failed
+	b.demand.offers -= s.Fallback + s.FallbackSpent + s.Opened + s.Failed
 	o.booked = 0
 	folded.Add(s)
 	return folded
@@ -107,11 +107,11 @@ func (b *Bucket) Return(now time.Duration, n int64, from Source, gen int64, s *S
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.life == closed {
-		return Effect{}, from == FromShare // its debt was charged or forgiven
+		return Effect{}, from == FromFallback // its debt was charged or forgiven
 	}
 	l := b.needLease()
 	switch {
-	case from == FromShare:
+	case from == FromFallback:
 		b.account(now)
 		// A call under way may have charged its part of the debt already. That part stays.
 		if d := &l.outage.debt; b.freezes() {

@@ -92,13 +92,13 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 					line = append(line, w)
 				}
 			case "alone":
-				x := taken{n(), FromShare, b.Generation()}
+				x := taken{n(), FromFallback, b.Generation()}
 				switch v := b.Fallback(now, x.n, rapid.Int64Range(1, 5).Draw(t, "fleet")); v.Outcome {
 				case Admitted:
 					x.source = FromRedis
 					admitted += x.n
 					held = append(held, x)
-				case Shared, Opened:
+				case Fallback, Opened:
 					alone += x.n
 					held = append(held, x)
 				}
@@ -112,7 +112,7 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 				if _, ok := b.Return(now, x.n, x.source, x.gen, nil); !ok {
 					break // it is closed
 				}
-				if x.source != FromShare {
+				if x.source != FromFallback {
 					admitted -= x.n
 				} else if less := before.admitted - owed(b).admitted; less < 0 || less > x.n {
 					t.Fatalf("%d given back, the debt fell by %d", x.n, less)

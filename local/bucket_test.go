@@ -359,7 +359,7 @@ func TestWhatIsRefusedCounts(t *testing.T) {
 			}
 		}, 12},
 		{"by the share", func(r *rig) {
-			if v := r.b.Fallback(r.now, 40, 5); v.Outcome != ShareSpent {
+			if v := r.b.Fallback(r.now, 40, 5); v.Outcome != FallbackSpent {
 				r.Errorf("%+v, want to be refused by a share of 20", v)
 			}
 		}, 40},

@@ -21,7 +21,7 @@ func (r *rig) alone(n int64) Verdict { return r.b.Fallback(r.now, n, 1) }
 // admitAlone is alone that must be admitted.
 func (r *rig) admitAlone(n int64) {
 	r.Helper()
-	if v := r.alone(n); v.Outcome != Shared && v.Outcome != Opened {
+	if v := r.alone(n); v.Outcome != Fallback && v.Outcome != Opened {
 		r.Fatalf("%+v, want to be admitted alone", v)
 	}
 }
@@ -64,20 +64,20 @@ func TestFallbackBeginsWithWhatIsLeftOfTheShare(t *testing.T) {
 		counts[v.Outcome]++
 	}
 	// Twelve of the 25 came from Redis, three of them only now: the lease goes first.
-	if counts[Admitted] != 3 || counts[Shared] != 13 || counts[ShareSpent] != 14 {
+	if counts[Admitted] != 3 || counts[Fallback] != 13 || counts[FallbackSpent] != 14 {
 		t.Fatalf("%v, want 3 of the lease, 13 of the share and 14 refused", counts)
 	}
 	if v.Retry != 40*ms {
 		t.Errorf("retry %v, want 40ms: a token at 25/s", v.Retry)
 	}
-	if v := r.b.Fallback(r.now, 26, 4); v.Outcome != ShareSpent || v.Retry != never {
+	if v := r.b.Fallback(r.now, 26, 4); v.Outcome != FallbackSpent || v.Retry != never {
 		t.Errorf("%+v for more than the share's burst, want never", v)
 	}
 	r.now += 40 * ms
-	if v := r.b.Fallback(r.now, 1, 4); v.Outcome != Shared {
+	if v := r.b.Fallback(r.now, 1, 4); v.Outcome != Fallback {
 		t.Errorf("%+v when the token is there", v)
 	}
-	if s := r.balance(); s.Shared != 14 || s.Spent != 12 {
+	if s := r.balance(); s.Fallback != 14 || s.Spent != 12 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -87,7 +87,7 @@ func TestFlappingRefillsNoShare(t *testing.T) {
 	r := newRig(t, Policy{Cap: 20, Tokens: 20})
 	alone := 0
 	for range 10 {
-		for r.b.Fallback(r.now, 1, 2).Outcome == Shared {
+		for r.b.Fallback(r.now, 1, 2).Outcome == Fallback {
 			alone++
 		}
 		r.b.lease.backOff = 0
@@ -125,7 +125,7 @@ func TestDebtIsRepeatedUntilAcceptedAndChargedOnce(t *testing.T) {
 	if _, ok := r.b.Accept(r.now, c.Seq, reply); ok {
 		t.Fatal("a copy was accepted")
 	}
-	if s := r.balance(); s.Settled != 22 || s.Shared != 25 {
+	if s := r.balance(); s.Settled != 22 || s.Fallback != 25 {
 		t.Fatalf("%+v, want 22 of 25 settled", s)
 	}
 
@@ -182,7 +182,7 @@ func TestFailModes(t *testing.T) {
 		debt, owed int64
 	}{
 		// The share of 100 paid for the two of the lease's line and the ten of the lease.
-		{FailLocal, 88, Shared, 88, 88},
+		{FailLocal, 88, Fallback, 88, 88},
 		// The same share goes below zero, as the bucket would.
 		{FailOpen, 150, Opened, 150, 150},
 		{FailClosed, 150, Failed, 0, 0},
@@ -275,7 +275,7 @@ func TestOweIsChargedWhateverWasThrownAway(t *testing.T) {
 	r.now += 10 * time.Second // the share is full again: of the debt, only what is owed in any case remains so
 	c = r.begin()
 	r.owes(c, 36, 32, 40, 7)
-	r.b.Return(r.now, 10, FromShare, 0, nil) // under way: none of it
+	r.b.Return(r.now, 10, FromFallback, 0, nil) // under way: none of it
 	r.b.Accept(r.now, c.Seq, lua.Reply{Epoch: 7, TTLLeft: us(time.Second)})
 	if c = r.begin(); c.Seq != 0 {
 		t.Fatalf("%+v: it was charged twice", c)
@@ -315,8 +315,8 @@ func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
 	}{
 		{"nothing", func(*rig) {}, 10, 10},
 		{"more of the same", func(r *rig) { r.admitAlone(2); r.now += ms; r.admitAlone(3); r.admitAlone(1) }, 16, 16},
-		{"a part is given back", func(r *rig) { r.b.Return(r.now, 6, FromShare, 0, nil) }, 4, 4},
-		{"all is given back", func(r *rig) { r.b.Return(r.now, 10, FromShare, 0, nil) }, 0, 0},
+		{"a part is given back", func(r *rig) { r.b.Return(r.now, 6, FromFallback, 0, nil) }, 4, 4},
+		{"all is given back", func(r *rig) { r.b.Return(r.now, 10, FromFallback, 0, nil) }, 0, 0},
 		{"a request that turns out dearer", func(r *rig) { r.b.Charge(r.now, 5) }, 15, 15},
 		{"a call fails", func(r *rig) { r.b.Fail(r.now, r.askAndBegin().Seq); r.admitAlone(1) }, 11, 11},
 		{"a call is refused by the breaker", func(r *rig) { r.b.Probe(); r.b.Drop(r.now) }, 10, 10},
@@ -388,7 +388,7 @@ func TestFleetThatChangesFillsNoShare(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	alone := 0
 	for _, fleet := range []int64{2, 1, 4, 2, 1, 50, 1, 2} {
-		for r.b.Fallback(r.now, 1, fleet).Outcome == Shared {
+		for r.b.Fallback(r.now, 1, fleet).Outcome == Fallback {
 			alone++
 		}
 		r.seq++

@@ -170,7 +170,7 @@ func (r *shareRun) step(steps []byte) []byte {
 	case fleetOf:
 		r.fleet = 1 + int64(x%(1<<20))
 	}
-	if s := r.b.Stats(); s.Shared != r.shared || s.Spent != r.fromLease || s.Granted != r.granted || s.Held < 0 {
+	if s := r.b.Stats(); s.Fallback != r.shared || s.Spent != r.fromLease || s.Granted != r.granted || s.Held < 0 {
 		r.Fatalf("%d alone and %d from %d leased, but %+v", r.shared, r.fromLease, r.granted, s)
 	}
 	if d := r.b.demand.rate; !(d >= 0) || math.IsInf(d, 0) {
@@ -192,7 +192,7 @@ func (r *shareRun) alone(n int64) {
 	}
 	r.pass()
 	switch v.Outcome {
-	case Shared:
+	case Fallback:
 		r.shared += n
 		r.level -= float64(n)
 		// Doubles keep 15 digits of what is at most one burst; x/time/rate takes a wait under 1 ns for none.
@@ -200,7 +200,7 @@ func (r *shareRun) alone(n int64) {
 			r.Fatalf("%d tokens at %v, in a fleet of %d: an ideal share of %v would be at %v", n, r.now, r.fleet,
 				r.burst, r.level)
 		}
-	case ShareSpent:
+	case FallbackSpent:
 		if v.Retry <= 0 {
 			r.Fatalf("retry after %v", v.Retry)
 		}

@@ -200,7 +200,7 @@ func TestClosedBucketAnswersNobody(t *testing.T) {
 				r.begin().Seq != 0 {
 				t.Errorf("%s, mode %d: it sends", c.name, mode)
 			}
-			if s := r.balance(); s.Held != 0 || s.Refused+s.Opened+s.Failed+s.Shared > 5 {
+			if s := r.balance(); s.Held != 0 || s.Refused+s.Opened+s.Failed+s.Fallback > 5 {
 				t.Errorf("%s, mode %d: %+v", c.name, mode, s)
 			}
 		}

@@ -40,7 +40,7 @@ func (o *outage) stats(m FailMode, unbooked int64) Stats {
 	case FailClosed:
 		return Stats{Failed: unbooked}
 	}
-	return Stats{Shared: o.booked, ShareSpent: unbooked}
+	return Stats{Fallback: o.booked, FallbackSpent: unbooked}
 }
 
 // forgive drops the debt and reports it.
@@ -87,11 +87,11 @@ func (b *Bucket) Fallback(now time.Duration, n, fleet int64) Verdict {
 	if !ok {
 		o.unbooked.Add(n)
 		b.refused.Add(n)
-		return Verdict{Outcome: ShareSpent, Left: left, Retry: retry}
+		return Verdict{Outcome: FallbackSpent, Left: left, Retry: retry}
 	}
 	o.booked += n
 	b.owe(now, n, 0)
-	return Verdict{Outcome: Shared, Left: b.remaining(b.lease.live(now))}
+	return Verdict{Outcome: Fallback, Left: b.remaining(b.lease.live(now))}
 }
 
 // ForeseeFallback decides like Fallback, but takes nothing. count says that it counts what it refuses.
@@ -114,9 +114,9 @@ func (b *Bucket) ForeseeFallback(now time.Duration, n, fleet int64, count bool) 
 		b.setFleet(now, fleet)
 		b.account(now)
 		if b.fallback.tokens(now) >= float64(n) {
-			return Verdict{Outcome: Shared, Left: b.remaining(held)}
+			return Verdict{Outcome: Fallback, Left: b.remaining(held)}
 		}
-		v.Outcome = ShareSpent
+		v.Outcome = FallbackSpent
 		v.Left, v.Retry = b.fallback.lacks(now, n)
 	}
 	if count {
@@ -128,9 +128,9 @@ func (b *Bucket) ForeseeFallback(now time.Duration, n, fleet int64, count bool) 
 	return v
 }
 
-// ShareNotSpent takes back that the fallback refused n tokens, because the caller waits and asks again. It reports false,
+// FallbackNotSpent takes back that the fallback refused n tokens, because the caller waits and asks again. It reports false,
 // and notes nothing, if the bucket is closed: look the key up again.
-func (b *Bucket) ShareNotSpent(n int64) bool {
+func (b *Bucket) FallbackNotSpent(n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.life == closed {

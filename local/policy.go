@@ -52,9 +52,9 @@ type Policy struct {
 	Timeout time.Duration  // how long after its sending a call may still be executed; see timeout
 	Uniform func() float64 // random numbers in [0, 1); safe for concurrent use
 
-	Spent     *SpentShares  // what evicted keys have used of their fallbacks; nil remembers nothing
-	Paid      *atomic.Int64 // counts the settled debt that is of costs that turned out higher; nil counts none
-	NearLimit *atomic.Int64 // counts tokens that were admitted while less than a fifth of Cap was left; nil counts none
+	Spent     *SpentFallbacks // what evicted keys have used of their fallbacks; nil remembers nothing
+	Paid      *atomic.Int64   // counts the settled debt that is of costs that turned out higher; nil counts none
+	NearLimit *atomic.Int64   // counts tokens that were admitted while less than a fifth of Cap was left; nil counts none
 }
 
 // Numbers are the burst and the rate of one token bucket.

@@ -109,12 +109,12 @@ func TestReturnOfTheShareLowersTheDebt(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	r.admitAlone(10)
 	r.admitAlone(5)
-	if e, ok := r.b.Return(r.now, 10, FromShare, 0, nil); !ok || e != (Effect{}) {
+	if e, ok := r.b.Return(r.now, 10, FromFallback, 0, nil); !ok || e != (Effect{}) {
 		t.Errorf("%+v, want nothing to be done", e)
 	}
 	c := r.askAndBegin()
 	r.owes(c, 5, 5, 0, 0)
-	if v := r.alone(86); v.Outcome != ShareSpent { // what was given back is not admitted again: 85 are left
+	if v := r.alone(86); v.Outcome != FallbackSpent { // what was given back is not admitted again: 85 are left
 		t.Errorf("%+v", v)
 	}
 	r.balance()
@@ -129,7 +129,7 @@ func TestReturnOfTheShareWhileItsDebtIsUnderWay(t *testing.T) {
 	r.owes(c, 10, 10, 0, 0)
 	r.admitAlone(4)
 	r.b.Charge(r.now, 1)
-	r.b.Return(r.now, 10, FromShare, 0, nil)
+	r.b.Return(r.now, 10, FromFallback, 0, nil)
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Epoch: 1, TTLLeft: us(time.Second)})
 	c = r.askAndBegin()
 	if c.Debt != 1 || c.Owed != 1 {
@@ -139,7 +139,7 @@ func TestReturnOfTheShareWhileItsDebtIsUnderWay(t *testing.T) {
 	r = newRig(t, Policy{Cap: 100, Tokens: 100})
 	r.admitAlone(10)
 	c = r.askAndBegin()
-	r.b.Return(r.now, 10, FromShare, 0, nil)
+	r.b.Return(r.now, 10, FromFallback, 0, nil)
 	r.b.Fail(r.now, c.Seq)
 	if c = r.askAndBegin(); c.Debt != 10 {
 		t.Fatalf("%+v, want a debt of 10", c)

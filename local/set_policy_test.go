@@ -11,36 +11,36 @@ func TestForeseeTakesNothing(t *testing.T) {
 	for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
 		r := newRig(t, Policy{Cap: 10, Tokens: 1, FailMode: mode})
 		for range 5 {
-			want := map[FailMode]Outcome{FailLocal: Shared, FailOpen: Opened, FailClosed: Failed}[mode]
+			want := map[FailMode]Outcome{FailLocal: Fallback, FailOpen: Opened, FailClosed: Failed}[mode]
 			if v := r.b.ForeseeFallback(r.now, 10, 1, true); v.Outcome != want {
 				t.Fatalf("mode %d: %+v, want %d", mode, v, want)
 			}
 		}
-		if s := r.b.Stats(); s.Shared+s.Opened+s.Refused != 0 || mode == FailClosed && s.Failed != 50 {
+		if s := r.b.Stats(); s.Fallback+s.Opened+s.Refused != 0 || mode == FailClosed && s.Failed != 50 {
 			t.Errorf("mode %d: %+v", mode, s)
 		}
 	}
 	r := newRig(t, Policy{Cap: 10, Tokens: 1})
-	if v := r.b.Fallback(r.now, 7, 1); v.Outcome != Shared {
+	if v := r.b.Fallback(r.now, 7, 1); v.Outcome != Fallback {
 		t.Fatalf("%+v", v)
 	}
-	if v := r.b.ForeseeFallback(r.now, 4, 1, true); v.Outcome != ShareSpent || v.Left != 3 || v.Retry <= 0 {
+	if v := r.b.ForeseeFallback(r.now, 4, 1, true); v.Outcome != FallbackSpent || v.Left != 3 || v.Retry <= 0 {
 		t.Errorf("%+v, want to be refused", v)
 	}
-	if v := r.b.Fallback(r.now, 3, 1); v.Outcome != Shared {
+	if v := r.b.Fallback(r.now, 3, 1); v.Outcome != Fallback {
 		t.Errorf("%+v: what was refused took something", v)
 	}
 }
 
 func TestSetPolicyMintsNothing(t *testing.T) {
 	r := newRig(t, Policy{Cap: 10, Tokens: 1})
-	if v := r.b.Fallback(r.now, 10, 1); v.Outcome != Shared {
+	if v := r.b.Fallback(r.now, 10, 1); v.Outcome != Fallback {
 		t.Fatalf("%+v", v)
 	}
 	more := *r.p
 	more.Cap = 1000
 	r.b.SetPolicy(r.now, nil, &more)
-	if v := r.b.Fallback(r.now, 1, 1); v.Outcome != ShareSpent {
+	if v := r.b.Fallback(r.now, 1, 1); v.Outcome != FallbackSpent {
 		t.Errorf("%+v: the share was filled", v)
 	}
 	less := more
@@ -102,7 +102,7 @@ func TestBlockedIsCountedApart(t *testing.T) {
 		t.Helper()
 		s := r.b.Stats()
 		s.Add(kept)
-		if s.Refused-s.ShareSpent != limited || s.ShareSpent != 2 || s.Blocked != refused {
+		if s.Refused-s.FallbackSpent != limited || s.FallbackSpent != 2 || s.Blocked != refused {
 			t.Errorf("%s: %+v, want %d by the limit, 2 by the share and %d blocked", when, s, limited, refused)
 		}
 	}

@@ -8,22 +8,22 @@ import (
 // spentBits is the logarithm of the number of places: 1 MB, once a key was evicted whose fallback was not full.
 const spentBits = 17
 
-// SpentShares remembers what evicted keys have used of their fallbacks, so that a key that MaxKeys pushes out in an outage
+// SpentFallbacks remembers what evicted keys have used of their fallbacks, so that a key that MaxKeys pushes out in an outage
 // does not come back with a full one. A key has a place, by its hash, with the time at which its fallback is full again.
 // Keys that meet in a place count as the one that used more, which is stricter than their limits.
 //
 // The zero value remembers nothing yet. The methods may be called concurrently.
-type SpentShares struct {
+type SpentFallbacks struct {
 	Salt   uint64 // of the hashes: nobody who names keys may know it
 	places atomic.Pointer[[1 << spentBits]atomic.Int64]
 }
 
-func (s *SpentShares) place(id ID) *atomic.Int64 {
+func (s *SpentFallbacks) place(id ID) *atomic.Int64 {
 	return &s.places.Load()[Hash(s.Salt, id)>>(64-spentBits)]
 }
 
 // keep notes when the fallback of an evicted key is full again.
-func (s *SpentShares) keep(id ID, full time.Duration) {
+func (s *SpentFallbacks) keep(id ID, full time.Duration) {
 	if s.places.Load() == nil {
 		s.places.CompareAndSwap(nil, new([1 << spentBits]atomic.Int64))
 	}
@@ -34,7 +34,7 @@ func (s *SpentShares) keep(id ID, full time.Duration) {
 }
 
 // full returns when the fallback of a key is full again. Of a key that is not remembered it is full now.
-func (s *SpentShares) full(id ID) time.Duration {
+func (s *SpentFallbacks) full(id ID) time.Duration {
 	if s.places.Load() == nil {
 		return 0
 	}

@@ -152,15 +152,15 @@ func TestGrantOfALargerLimitGoesBack(t *testing.T) {
 // The share counts by the old rate until the limit changes.
 func TestShareGoesOnFromTheOldRate(t *testing.T) {
 	r := newRig(t, Policy{Cap: 10, Tokens: 1})
-	if v := r.b.Fallback(r.now, 10, 1); v.Outcome != Shared {
+	if v := r.b.Fallback(r.now, 10, 1); v.Outcome != Fallback {
 		t.Fatalf("%+v", v)
 	}
 	r.now += 5 * time.Second
 	r.to(1000, 1000)
-	if v := r.b.Fallback(r.now, 6, 1); v.Outcome != ShareSpent {
+	if v := r.b.Fallback(r.now, 6, 1); v.Outcome != FallbackSpent {
 		t.Errorf("%+v, want to be refused", v)
 	}
-	if v := r.b.Fallback(r.now, 5, 1); v.Outcome != Shared {
+	if v := r.b.Fallback(r.now, 5, 1); v.Outcome != Fallback {
 		t.Errorf("%+v, want 5", v)
 	}
 }

@@ -7,21 +7,21 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	Admitted   Outcome = iota + 1
-	Refused            // the limit says no
-	Failed             // Redis did not answer, and Bucket.Fallback decides; or Bucket.Fallback did, and admits nothing
-	Waiting            // the verdict comes through Waiter.C
-	Outdated           // this bucket is closed, or its rule has changed: look the key up again
-	Shared             // admitted by the fallback
-	ShareSpent         // refused by the fallback
-	Opened             // admitted by fail-open
+	Admitted      Outcome = iota + 1
+	Refused               // the limit says no
+	Failed                // Redis did not answer, and Bucket.Fallback decides; or Bucket.Fallback did, and admits nothing
+	Waiting               // the verdict comes through Waiter.C
+	Outdated              // this bucket is closed, or its rule has changed: look the key up again
+	Fallback              // admitted by the fallback
+	FallbackSpent         // refused by the fallback
+	Opened                // admitted by fail-open
 )
 
 // Verdict is the answer to one request.
 type Verdict struct {
 	Outcome Outcome
 	Left    int64         // tokens held here and believed to be in Redis, after this request
-	Retry   time.Duration // of Refused and ShareSpent: when it may be admitted, > 0
+	Retry   time.Duration // of Refused and FallbackSpent: when it may be admitted, > 0
 	Stamp   *Stamp        // of Admitted, unless the policy just refills: when the tokens were counted, or earlier
 }
 

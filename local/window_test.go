@@ -21,7 +21,7 @@ func TestWindowDebtIsFrozen(t *testing.T) {
 	b.Init(p, "k")
 	admit := func(at, n int64) {
 		t.Helper()
-		if v := b.Fallback(secondsAfter(at), n, 1); v.Outcome != Shared {
+		if v := b.Fallback(secondsAfter(at), n, 1); v.Outcome != Fallback {
 			t.Fatalf("%+v", v)
 		}
 	}
@@ -185,7 +185,7 @@ func TestWindowRefundNamesItsBucket(t *testing.T) {
 		r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 1, Level: 9, Epoch: 2, Stamp: 7, Reset: us(time.Minute)})
 		r.expect(w, Admitted)
 		r.b.Return(r.now, 2, FromRedis, r.b.Generation(), stamp)
-		if owes && r.b.Fallback(r.now, 3, 1).Outcome != Shared {
+		if owes && r.b.Fallback(r.now, 3, 1).Outcome != Fallback {
 			t.Fatal("not admitted alone")
 		}
 		r.b.Probe()

@@ -83,20 +83,20 @@ func TestEachFault(t *testing.T) {
 		fault  string
 		checks []check
 	}{
-		{"", all(never("breaker_open", "lease_lost", "shared", "state_loss", "clock_step", "process_died",
+		{"", all(never("breaker_open", "lease_lost", "fallback", "state_loss", "clock_step", "process_died",
 			"late_call"), open(0, 0, 12),
 			is("exact", func(r *measure.Report) bool { return r.Metrics.OverAdmission < 0.1 }),
 			is("used", func(r *measure.Report) bool { return r.Metrics.Utilisation > 0.97 }))},
-		{"{at: 5s, kind: kill, for: 3s}", all(happens("breaker_open", "breaker_closed", "shared", "probe_failed", "script_sent"),
+		{"{at: 5s, kind: kill, for: 3s}", all(happens("breaker_open", "breaker_closed", "fallback", "probe_failed", "script_sent"),
 			open(1, 7, 8), healed)},
-		{"{at: 5s, kind: freeze, for: 3s}", all(happens("breaker_open", "breaker_closed", "shared"), never("lease_lost"),
+		{"{at: 5s, kind: freeze, for: 3s}", all(happens("breaker_open", "breaker_closed", "fallback"), never("lease_lost"),
 			open(1, 7, 8), healed)},
-		{"{at: 5s, kind: refuse, error: LOADING, for: 3s}", all(happens("breaker_open", "breaker_closed", "shared"),
+		{"{at: 5s, kind: refuse, error: LOADING, for: 3s}", all(happens("breaker_open", "breaker_closed", "fallback"),
 			never("lease_lost"), open(1, 7, 8), healed)},
-		{"{at: 5s, kind: refuse, error: NOAUTH, for: 3s}", all(happens("breaker_open", "shared"), open(1, 7, 8), healed)},
+		{"{at: 5s, kind: refuse, error: NOAUTH, for: 3s}", all(happens("breaker_open", "fallback"), open(1, 7, 8), healed)},
 		{"{at: 5s, kind: refuse, error: WRONGTYPE, for: 3s}", all(never("breaker_open"), open(0, 0, 12))},
 		// late calls: who waited for a connection
-		{"{at: 5s, kind: blackhole, for: 3s}", all(happens("breaker_open", "breaker_closed", "shared"), never("lease_lost"),
+		{"{at: 5s, kind: blackhole, for: 3s}", all(happens("breaker_open", "breaker_closed", "fallback"), never("lease_lost"),
 			open(1, 7, 8), healed)},
 		{"{at: 5s, kind: blackhole, for: 3s, only: requests}", all(happens("breaker_open"), never("lease_lost"), open(1, 7, 8),
 			healed)},
@@ -111,11 +111,11 @@ func TestEachFault(t *testing.T) {
 			}))},
 		{"{at: 5s, kind: latency, delay: 80ms, for: 3s}", all(never("breaker_open"), open(0, 0, 12), healed)},
 		{"{at: 5s, kind: latency, delay: 2s, for: 3s}", all(happens("breaker_open"), open(1, 7, 8))},
-		{"{at: 4s, kind: flap, up: 500ms, down: 1s, for: 4500ms}", all(happens("breaker_open", "breaker_closed", "shared"), healed)},
+		{"{at: 4s, kind: flap, up: 500ms, down: 1s, for: 4500ms}", all(happens("breaker_open", "breaker_closed", "fallback"), healed)},
 		{"{at: 5s, kind: flush}", all(happens("state_loss"), never("breaker_open"))},
 		{"{at: 5s, kind: evict, keys: 1}", all(happens("state_loss"), never("breaker_open"))},
 		{"{at: 5s, kind: scriptflush}", all(happens("script_sent"), never("breaker_open"))},
-		{"{at: 5s, kind: failover, lose: 1s, for: 2s}", all(happens("breaker_open", "shared"), healed,
+		{"{at: 5s, kind: failover, lose: 1s, for: 2s}", all(happens("breaker_open", "fallback"), healed,
 			is("what was there is there", func(r *measure.Report) bool { return count(r, "state_loss") == 0 }))},
 		{"{at: 5s, kind: clock, by: 10m}", all(happens("clock_step"), is("a burst, once", func(r *measure.Report) bool {
 			more := 3 * (mean(r, r.Series.Admitted, 5, 8) - 200)

@@ -252,9 +252,9 @@ func (p Policy) leased(lp *local.Policy) bool {
 	return true
 }
 
-// shareNumbers returns the numbers of the process' share: of several limits the smallest burst and the slowest refill,
+// fallbackNumbers returns the numbers of the process' fallback: of several limits the smallest burst and the slowest refill,
 // which is safe for each of them.
-func (p Policy) shareNumbers() (burst, tokens int64, per time.Duration) {
+func (p Policy) fallbackNumbers() (burst, tokens int64, per time.Duration) {
 	burst, tokens, per = p.Limit.burst(), p.Limit.Tokens, p.Limit.Per
 	for _, l := range p.Also {
 		burst = min(burst, l.burst())

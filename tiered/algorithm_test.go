@@ -119,7 +119,7 @@ func TestWindowsChargeAnOutage(t *testing.T) {
 		m.Fail(context.DeadlineExceeded)
 		shared := 0
 		for range 20 {
-			if d := l.Allow(ctx, "k"); d.Reason == Shared {
+			if d := l.Allow(ctx, "k"); d.Reason == Fallback {
 				shared++
 			}
 			time.Sleep(50 * time.Millisecond)

@@ -25,7 +25,7 @@ attempts:
 		}
 		fewer := d.Remaining
 		switch d.Reason {
-		case Limited, ShareSpent:
+		case Limited, FallbackSpent:
 		case ExceedsBurst:
 			fewer = d.Burst
 		default:

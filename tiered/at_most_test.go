@@ -34,7 +34,7 @@ func TestAllowAtMost(t *testing.T) {
 		"sliding window":      {Policy{Limit: PerHour(10), Algorithm: SlidingWindow}, Options{}, 7, false, 5, 3, Granted},
 		"sliding log":         {Policy{Limit: PerHour(10), Algorithm: SlidingLog}, Options{}, 7, false, 5, 3, Granted},
 		"several limits":      {Policy{Limit: PerHour(100), Also: []Limit{PerDay(10)}}, Options{}, 7, false, 5, 3, Granted},
-		"the share":           {Policy{Limit: PerHour(10)}, Options{Processes: 2}, 0, true, 9, 5, Shared},
+		"the share":           {Policy{Limit: PerHour(10)}, Options{Processes: 2}, 0, true, 9, 5, Fallback},
 		"fail-open":           {Policy{Limit: PerHour(10), FailMode: FailOpen}, Options{}, 0, true, 9, 9, Open},
 		"fail-closed":         {Policy{Limit: PerHour(10), FailMode: FailClosed}, Options{}, 0, true, 9, 0, Unavailable},
 		"unlimited":           {Policy{Limit: Unlimited()}, Options{}, 0, false, 1 << 39, 1 << 39, Granted},

@@ -160,7 +160,7 @@ func TestCancelAfterClose(t *testing.T) {
 		}
 		closeIn(t, l, time.Second)
 		after := l.ReserveN(t.Context(), "k", 1)
-		if after.Reason != Shared {
+		if after.Reason != Fallback {
 			t.Fatalf("%+v", after.Decision)
 		}
 		start := time.Now()
@@ -186,7 +186,7 @@ func TestCancelOfWhatWasAdmittedAlone(t *testing.T) {
 			var all []Reservation
 			for range 10 {
 				r := l.ReserveN(t.Context(), "k", 5)
-				if r.Reason != Shared && r.Reason != Open {
+				if r.Reason != Fallback && r.Reason != Open {
 					t.Fatalf("%+v", r.Decision)
 				}
 				all = append(all, r)

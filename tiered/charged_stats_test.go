@@ -37,9 +37,9 @@ func TestStatsOfCharges(t *testing.T) {
 					t.Helper()
 					time.Sleep(time.Second)
 					s := l.Group().Stats().Policies["api"]
-					if s.Spent+s.Standing+s.Refunded+s.Charged != admitted+charged || s.Shared != alone {
+					if s.Spent+s.Standing+s.Refunded+s.Charged != admitted+charged || s.Fallback != alone {
 						t.Errorf("spent %d, standing %d, refunded %d, charged %d, shared %d: want %d admitted and %d charged, %d by the share",
-							s.Spent, s.Standing, s.Refunded, s.Charged, s.Shared, admitted, charged, alone)
+							s.Spent, s.Standing, s.Refunded, s.Charged, s.Fallback, admitted, charged, alone)
 					}
 					return s
 				}
@@ -66,8 +66,8 @@ func TestStatsOfCharges(t *testing.T) {
 					}
 				}
 				charge(1)
-				if s := stats(); s.Settled != 0 || s.Shared != 0 || s.Open != 0 {
-					t.Errorf("there was no outage: %d reported of %d", s.Settled, s.Shared)
+				if s := stats(); s.Settled != 0 || s.Fallback != 0 || s.Open != 0 {
+					t.Errorf("there was no outage: %d reported of %d", s.Settled, s.Fallback)
 				}
 				for _, n := range l.Group().Stats().Nodes {
 					if n.Settled != 0 {
@@ -79,7 +79,7 @@ func TestStatsOfCharges(t *testing.T) {
 					switch l.Allow(t.Context(), "user").Reason {
 					case tiered.Granted:
 						admitted++
-					case tiered.Shared:
+					case tiered.Fallback:
 						alone++
 					}
 				}

@@ -143,7 +143,7 @@ func TestALongOutageIsForgivenWhereAllBucketsWereFull(t *testing.T) {
 						switch d := l.Allow(context.Background(), "user"); {
 						case !d.Allowed:
 							refused[i]++
-						case d.Reason == Shared:
+						case d.Reason == Fallback:
 							alone[i]++
 						}
 					}

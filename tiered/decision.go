@@ -28,13 +28,13 @@ type Decision struct {
 	Burst int64
 
 	// Remaining estimates the tokens that are left, 0 … Burst: those held here and those last seen in Redis. With several
-	// limits it is the fewest that any of them has. While Redis does not answer it is what was last seen for Shared and Open,
-	// what the share has for ShareSpent, and what this process holds for Unavailable. For Canceled and InvalidKey it is 0.
+	// limits it is the fewest that any of them has. While Redis does not answer it is what was last seen for Fallback and Open,
+	// what the fallback has for FallbackSpent, and what this process holds for Unavailable. For Canceled and InvalidKey it is 0.
 	// [Uses.AllowEach] says what it is for a use that was not decided.
 	Remaining int64
 
-	// RetryAfter is the time until a retry makes sense, if Limited or ShareSpent. It is 0 for other Reasons, and if
-	// the cost exceeds the share's burst.
+	// RetryAfter is the time until a retry makes sense, if Limited or FallbackSpent. It is 0 for other Reasons, and if
+	// the cost exceeds the fallback's burst.
 	RetryAfter time.Duration
 
 	// ResetAfter estimates from Remaining when the bucket would be full again without further requests. For a
@@ -45,26 +45,26 @@ type Decision struct {
 // Reason says why a request was admitted or refused.
 type Reason uint8
 
-// The reasons. Granted, Shared, Open and Shadowed admit; the others refuse.
+// The reasons. Granted, Fallback, Open and Shadowed admit; the others refuse.
 const (
-	Unknown      Reason = iota // nothing was decided: the zero Decision (ErrUnavailable; HTTP 503)
-	Granted                    // within the limit
-	Shared                     // Redis does not answer, and this process' share admits the request (FailLocal)
-	Open                       // Redis does not answer, and everything is admitted (FailOpen)
-	Shadowed                   // the policy would refuse, but is only tried out (Policy.Shadow)
-	Limited                    // over the limit: retry after RetryAfter (HTTP 429)
-	ShareSpent                 // Redis does not answer, and this process' share is used up (429): see RetryAfter
-	Unavailable                // Redis does not answer, and nothing is admitted (FailClosed; 503)
-	ExceedsBurst               // costs more than the burst, which is 0 for Blocked: never granted
-	InvalidKey                 // the key is empty or longer than MaxKeyLength (400)
-	InvalidCost                // the cost is not positive (503: the client cannot help it)
-	Canceled                   // the caller's context was canceled, or had ended before: by its deadline if Expired (503)
+	Unknown       Reason = iota // nothing was decided: the zero Decision (ErrUnavailable; HTTP 503)
+	Granted                     // within the limit
+	Fallback                    // Redis does not answer, and this process' fallback admits the request (FailLocal)
+	Open                        // Redis does not answer, and everything is admitted (FailOpen)
+	Shadowed                    // the policy would refuse, but is only tried out (Policy.Shadow)
+	Limited                     // over the limit: retry after RetryAfter (HTTP 429)
+	FallbackSpent               // Redis does not answer, and this process' fallback is used up (429): see RetryAfter
+	Unavailable                 // Redis does not answer, and nothing is admitted (FailClosed; 503)
+	ExceedsBurst                // costs more than the burst, which is 0 for Blocked: never granted
+	InvalidKey                  // the key is empty or longer than MaxKeyLength (400)
+	InvalidCost                 // the cost is not positive (503: the client cannot help it)
+	Canceled                    // the caller's context was canceled, or had ended before: by its deadline if Expired (503)
 )
 
 var reasons = [...]string{
-	Unknown: "unknown", Granted: "granted", Shared: "shared", Open: "open", Shadowed: "shadowed", Limited: "limited",
-	ShareSpent:  "share spent",
-	Unavailable: "unavailable", ExceedsBurst: "exceeds burst", InvalidKey: "invalid key", InvalidCost: "invalid cost",
+	Unknown: "unknown", Granted: "granted", Fallback: "fallback", Open: "open", Shadowed: "shadowed", Limited: "limited",
+	FallbackSpent: "fallback spent",
+	Unavailable:   "unavailable", ExceedsBurst: "exceeds burst", InvalidKey: "invalid key", InvalidCost: "invalid cost",
 	Canceled: "canceled",
 }
 
@@ -99,7 +99,7 @@ func (t Tier) String() string {
 
 // The errors of refusals, for errors.Is. The suitable HTTP status is in parentheses.
 var (
-	ErrLimited      = errors.New("tiered: over the limit")                   // Limited and ShareSpent (429)
+	ErrLimited      = errors.New("tiered: over the limit")                   // Limited and FallbackSpent (429)
 	ErrUnavailable  = errors.New("tiered: the limiter cannot decide now")    // (503)
 	ErrExceedsBurst = errors.New("tiered: costs more than the burst")        // (429 without Retry-After)
 	ErrInvalid      = errors.New("tiered: the key or the cost is not valid") // (400 for the key, 503 for the cost)
@@ -169,7 +169,7 @@ func (e *LimitedError) Unwrap() error {
 		return nil
 	}
 	switch e.Decision.Reason {
-	case Limited, ShareSpent:
+	case Limited, FallbackSpent:
 		return ErrLimited
 	case ExceedsBurst:
 		return ErrExceedsBurst

@@ -18,7 +18,7 @@ func TestEveryDecisionIsCounted(t *testing.T) {
 		of   func(PolicyStats) int64
 	}{
 		{FailLocal, false, Limited, func(p PolicyStats) int64 { return p.Limited }},
-		{FailLocal, true, ShareSpent, func(p PolicyStats) int64 { return p.ShareSpent }},
+		{FailLocal, true, FallbackSpent, func(p PolicyStats) int64 { return p.FallbackSpent }},
 		{FailOpen, true, Open, func(p PolicyStats) int64 { return p.Open }},
 		{FailClosed, true, Unavailable, func(p PolicyStats) int64 { return p.Unavailable }},
 	} {

@@ -41,7 +41,7 @@
 // # When Redis does not answer
 //
 // A process first spends its lease, until the lease's deadline. Then the policy's [FailMode] decides: by this process'
-// share of the limit ([FailLocal], the default), by admitting everything ([FailOpen]) or nothing ([FailClosed]). The
+// fallback, a part of the limit ([FailLocal], the default), by admitting everything ([FailOpen]) or nothing ([FailClosed]). The
 // first decisions of an outage wait for Redis for [Options].Budget before that. After three failed calls in a row a
 // breaker of the Redis node opens, and decisions do not wait any more. It notices within a second that the node is
 // back. Then what was admitted without Redis is charged to the bucket. During the outage nothing was taken from the

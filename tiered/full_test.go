@@ -65,7 +65,7 @@ func (s *full) Presence(
 // A store that cannot write does not decide. It may still deny direct takes, because that writes nothing. The fail mode
 // decides those, and they do not count as a healthy answer. The store decides again as soon as it has written.
 func TestStoreThatCannotWriteDoesNotDecide(t *testing.T) {
-	for mode, reason := range map[FailMode]Reason{FailOpen: Open, FailLocal: Shared, FailClosed: Unavailable} {
+	for mode, reason := range map[FailMode]Reason{FailOpen: Open, FailLocal: Fallback, FailClosed: Unavailable} {
 		for _, together := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%v, in one pipeline %t", mode, together), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

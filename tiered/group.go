@@ -45,7 +45,7 @@ type Group struct {
 	joinMu          sync.Mutex           // held while one request joins several queues
 	dispatch        *dispatch.Dispatcher // sends the calls
 	shares          standing.Shares      // the standing shares of all policies that have some
-	spent           local.SpentShares    // what evicted keys have used of what they may use in an outage
+	spent           local.SpentFallbacks // what evicted keys have used of what they may use in an outage
 	sharesReport    sharesReport
 	hasShares       atomic.Bool // some policy has standing shares
 	trace           *tracer
@@ -191,7 +191,7 @@ func (g *Group) fleetOf(b *bucket) int64 {
 	return g.dispatch.MostProcesses(place)
 }
 
-// warnIfFleetUnknown warns, once, if a share decides while the number of processes is unknown. That is dangerous,
+// warnIfFleetUnknown warns, once, if a fallback decides while the number of processes is unknown. That is dangerous,
 // because each process then admits the whole limit.
 func (g *Group) warnIfFleetUnknown() {
 	if g.fleetKnown.Load() {
@@ -297,8 +297,8 @@ func (g *Group) Ping(ctx context.Context) error {
 // Options.Timeout, and go on for as long as [Options].Timeout says. Close may be called again, to wait for their end. It
 // returns an error then if there are tokens that nobody can return any more.
 //
-// Later decisions follow the fail mode: their Reason is Shared, ShareSpent, Open or Unavailable, and [Limiter.Wait]
-// does as in an outage. Close the Group after the last request: after Close each share begins full again, so more than
+// Later decisions follow the fail mode: their Reason is Fallback, FallbackSpent, Open or Unavailable, and [Limiter.Wait]
+// does as in an outage. Close the Group after the last request: after Close each fallback begins full again, so more than
 // the limit may be admitted.
 //
 // Close waits until the hooks of Options.Trace and the handler of the Logger have returned and all events are delivered. So

@@ -270,7 +270,7 @@ const (
 	maxMissedAtFirst   = 4
 )
 
-// Present implements [dispatch.NodeObserver]. If a process is not counted, all shares are too large. The breaker
+// Present implements [dispatch.NodeObserver]. If a process is not counted, all fallbacks are too large. The breaker
 // does not show that, because it may be closed, or this process idle.
 func (h *health) Present(err error, probe bool) {
 	g := h.group
@@ -302,6 +302,6 @@ func (h *health) Present(err error, probe bool) {
 	}
 	if !h.absenceReported.Swap(true) {
 		g.trace.fault(FaultEvent{Fault: "presence", Node: string(h.node.ID()), Err: err})
-		h.logFailure(level, "redis does not count this process: shares are too large while it does not answer", class, err)
+		h.logFailure(level, "redis does not count this process: fallbacks are too large while it does not answer", class, err)
 	}
 }

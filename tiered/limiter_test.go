@@ -279,10 +279,10 @@ func TestPeekTakesNothing(t *testing.T) {
 		store.loseRequests.Store(true)
 		start := time.Now()
 		d := l.Peek(ctx, "k")
-		if d.Reason != ShareSpent || d.Remaining != 0 || time.Since(start) != DefaultBudget {
+		if d.Reason != FallbackSpent || d.Remaining != 0 || time.Since(start) != DefaultBudget {
 			t.Fatalf("%+v after %v, want what the fail mode says, after the budget", d, time.Since(start))
 		}
-		if d := l.Peek(ctx, "unknown"); d.Reason != Shared {
+		if d := l.Peek(ctx, "unknown"); d.Reason != Fallback {
 			t.Fatalf("%+v, want the share's", d)
 		}
 		store.loseRequests.Store(false)

@@ -32,7 +32,7 @@ func (h how) allowed() bool { return Granted <= h.reason && h.reason <= Shadowed
 
 // waitHelps reports whether waiting may help.
 func (o outcome) waitHelps() bool {
-	return (o.reason == Limited || o.reason == ShareSpent) && o.retry > 0
+	return (o.reason == Limited || o.reason == FallbackSpent) && o.retry > 0
 }
 
 // write writes the Decision of an outcome at now. b is the key's bucket, nil if this process keeps none.
@@ -59,7 +59,7 @@ func (o outcome) write(d *Decision, key string, b *bucket, now time.Duration) {
 		}
 	}
 	d.Remaining = min(d.Remaining, d.Burst)
-	if Granted <= r && r <= ShareSpent || r == ExceedsBurst || r == InvalidCost {
+	if Granted <= r && r <= FallbackSpent || r == ExceedsBurst || r == InvalidCost {
 		d.ResetAfter = max(resets(whole, o.left), o.retry)
 	}
 	if p.Call.Algorithm != lua.TokenBucket {
@@ -101,7 +101,7 @@ func (o outcome) report(d *Decision, now time.Duration, which uint8, clear time.
 			d.ResetAfter = resetAfter(p.Cap-d.Remaining, float64(p.Per)/float64(p.Tokens))
 		}
 	}
-	if d.LimitNumber > 0 && o.reason <= ShareSpent { // Redis says when all of them are full
+	if d.LimitNumber > 0 && o.reason <= FallbackSpent { // Redis says when all of them are full
 		limit := owner.limits[d.LimitNumber-1]
 		own := limit.retention(SlidingWindow)
 		if o.policy.Call.Algorithm == lua.TokenBuckets {
@@ -114,7 +114,7 @@ func (o outcome) report(d *Decision, now time.Duration, which uint8, clear time.
 
 // addFullShare adds to a Decision by several limits when the standing share is full. It says already when the part of Redis is.
 func (o outcome) addFullShare(d *Decision, now time.Duration) {
-	if shares := usableShares(o.policy); shares != nil && Granted <= o.reason && o.reason <= ShareSpent {
+	if shares := usableShares(o.policy); shares != nil && Granted <= o.reason && o.reason <= FallbackSpent {
 		l := o.policy.Owner.(*resolvedLimit).limiter
 		d.ResetAfter = max(d.ResetAfter, l.group.shares.Full(now, l.group.cache.Hash(l.id(d.Key)), shares))
 	}
@@ -147,12 +147,12 @@ func byFailMode(p *local.Policy, v local.Verdict) outcome {
 	switch v.Outcome {
 	case local.Admitted: // of the lease
 		o.reason, o.tier = Granted, Local
-	case local.Shared:
-		o.reason = Shared
+	case local.Fallback:
+		o.reason = Fallback
 	case local.Opened:
 		o.reason = Open
-	case local.ShareSpent:
-		if o.reason = ShareSpent; v.Retry < math.MaxInt64 { // otherwise never, while Redis does not answer
+	case local.FallbackSpent:
+		if o.reason = FallbackSpent; v.Retry < math.MaxInt64 { // otherwise never, while Redis does not answer
 			o.retry = v.Retry
 		}
 	}

@@ -102,11 +102,11 @@ func (p *part) foresee() {
 		v := p.bucket.ForeseeFallback(p.now, p.cost, p.limiter.group.fleetOf(p.bucket), true)
 		switch v.Outcome {
 		case local.Outdated:
-			if p.findAgain(local.FromShare) {
+			if p.findAgain(local.FromFallback) {
 				return
 			}
 			continue
-		case local.ShareSpent, local.Failed:
+		case local.FallbackSpent, local.Failed:
 			p.decided(byFailMode(by, v), p.bucket)
 		}
 		return
@@ -243,10 +243,10 @@ func (p *part) takeVerdict(v local.Verdict, tier Tier) {
 // fallBack lets the fail mode decide.
 func (p *part) fallBack() {
 	for {
-		p.setSource(p.bucket, local.FromShare)
+		p.setSource(p.bucket, local.FromFallback)
 		o, stamp, ok := p.bucket.fallBack(p.now, p.cost)
 		if !ok {
-			if p.findAgain(local.FromShare) {
+			if p.findAgain(local.FromFallback) {
 				return
 			}
 			continue
@@ -345,7 +345,7 @@ func (p *part) uncount() {
 	l := p.limiter
 	switch k := p.kind(); k {
 	case kind(Shadowed): // it counted as refused
-	case kind(Shared), kind(Open): // these tokens stay counted
+	case kind(Fallback), kind(Open): // these tokens stay counted
 		l.addRequest(p.key, k, 2, 1)
 	case byUnlimited:
 		l.admittedUnlimited.Add(-p.cost)

@@ -79,10 +79,10 @@ type Policy struct {
 type FailMode = local.FailMode
 
 const (
-	// FailLocal admits by this process' share of the limit: rate/N and burst/N, at least 1. N is the number of
+	// FailLocal admits by this process' fallback: rate/N and burst/N, at least 1. N is the number of
 	// processes with this policy, and at least Options.Processes: see PolicyStats.Processes. What the process
-	// admits while Redis answers is subtracted from its share too, so the share of a busy key is not full when an outage
-	// begins. A request that costs more than the share's burst is refused. When Redis answers again, what was
+	// admits while Redis answers is subtracted from its fallback too, so that of a busy key is not full when an outage
+	// begins. A request that costs more than the fallback's burst is refused. When Redis answers again, what was
 	// admitted is charged to the bucket, less the refill that the bucket lost during the outage because it was full.
 	FailLocal = local.FailLocal
 

@@ -24,11 +24,11 @@ const (
 type RefusedKey struct {
 	Key string `json:"-"` // or its digest, if over 200 bytes; not in JSON, because it may be a secret
 
-	Limited     int64 // by the limit, in this process or by Redis (tiers Local and Remote)
-	ShareSpent  int64 // by the share, while Redis did not answer (tier Failover)
-	Unavailable int64 // by fail-closed, while Redis did not answer (tier Failover)
-	Blocked     int64 // by a Blocked limit, of the policy or of the key
-	Forgotten   int64 // upper bound of the tokens that are missing in the other figures
+	Limited       int64 // by the limit, in this process or by Redis (tiers Local and Remote)
+	FallbackSpent int64 // by the fallback, while Redis did not answer (tier Failover)
+	Unavailable   int64 // by fail-closed, while Redis did not answer (tier Failover)
+	Blocked       int64 // by a Blocked limit, of the policy or of the key
+	Forgotten     int64 // upper bound of the tokens that are missing in the other figures
 
 	// LimitNumber is the number of the limit that refused the key last: see [Decision]. It is 0 if the key has one limit,
 	// or was evicted.
@@ -40,17 +40,17 @@ type RefusedKey struct {
 
 func refusedOf(s local.Stats) RefusedKey {
 	return RefusedKey{
-		Limited: s.Refused - s.ShareSpent, ShareSpent: s.ShareSpent, Unavailable: s.Failed,
+		Limited: s.Refused - s.FallbackSpent, FallbackSpent: s.FallbackSpent, Unavailable: s.Failed,
 		Blocked: s.Blocked,
 	}
 }
 
 // Tokens returns how many tokens were refused for all reasons.
-func (k *RefusedKey) Tokens() int64 { return k.Limited + k.ShareSpent + k.Unavailable + k.Blocked }
+func (k *RefusedKey) Tokens() int64 { return k.Limited + k.FallbackSpent + k.Unavailable + k.Blocked }
 
 func (k *RefusedKey) add(o RefusedKey) {
 	k.Limited += o.Limited
-	k.ShareSpent += o.ShareSpent
+	k.FallbackSpent += o.FallbackSpent
 	k.Unavailable += o.Unavailable
 	k.Blocked += o.Blocked
 }

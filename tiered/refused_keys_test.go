@@ -49,7 +49,7 @@ func TestTopNamesWhyAndWhom(t *testing.T) {
 		ask("dan", 2+5, 1)
 		top := func(policy string) (all []string) {
 			for _, k := range g.Stats().Policies[policy].Top {
-				all = append(all, fmt.Sprint(k.Key, " ", k.Limited, " ", k.ShareSpent, " ", k.Unavailable, " ",
+				all = append(all, fmt.Sprint(k.Key, " ", k.Limited, " ", k.FallbackSpent, " ", k.Unavailable, " ",
 					k.Forgotten, " ", k.RetryAfter > 0))
 			}
 			return all

@@ -131,7 +131,7 @@ var told = []struct {
 	}, {
 		name: "Redis is gone", fault: func(p patientOf) { p.fails(5*time.Second, io.EOF) },
 		lines:   []string{gone, back, settled},
-		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Outages node.Settled",
+		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Outages node.Settled",
 		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
 		attrs:   `node=memory class=unreachable error=EOF decide="fail-local: api"`,
 	}, {
@@ -151,7 +151,7 @@ var told = []struct {
 		fault:   func(p patientOf) { p.fails(3*time.Second, io.EOF) },
 		options: Options{Processes: 20},
 		lines:   []string{gone, back, settled},
-		figures: "policy.Shared policy.ShareSpent policy.Settled policy.Lost node.Failures node.Outages node.Settled",
+		figures: "policy.Fallback policy.FallbackSpent policy.Settled policy.Lost node.Failures node.Outages node.Settled",
 		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
 	}, {
 		name: "Redis is gone without a word", fault: func(p patientOf) {
@@ -160,7 +160,7 @@ var told = []struct {
 			p.store.loseRequests.Store(false)
 		},
 		lines:   []string{gone, back, settled},
-		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Overruns node.LateReplies node.Outages node.Settled",
+		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Overruns node.LateReplies node.Outages node.Settled",
 		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
 	}, {
 		name: "Redis comes and goes", fault: func(p patientOf) {
@@ -169,18 +169,18 @@ var told = []struct {
 			p.fails(2*time.Second, io.EOF)
 		},
 		lines:   []string{gone, back, gone, back, settled},
-		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Outages node.Settled",
+		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Outages node.Settled",
 		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
 	}, {
 		name: "out of memory", fault: func(p patientOf) { p.fails(5*time.Second, replied("OOM command not allowed")) },
 		lines:   []string{"WARN redis answers that it cannot serve: the fail modes decide", back, settled},
-		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.CannotServe node.Outages node.Settled",
+		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.CannotServe node.Outages node.Settled",
 		events:  "closed→open cannot serve, open→probing, probing→open cannot serve, probing→closed, error cannot serve",
 		attrs:   `class="cannot serve" error="OOM command not allowed"`,
 	}, {
 		name: "no connection", fault: func(p patientOf) { p.fails(5*time.Second, redis.ErrPoolTimeout) },
 		lines:   []string{"WARN no connection to redis is free: the fail modes decide", back, settled},
-		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Saturated node.Absences node.Outages node.Settled",
+		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Saturated node.Absences node.Outages node.Settled",
 		events:  "closed→open saturated, open→probing, probing→open saturated, probing→closed, error saturated",
 	}, {
 		name: "the password was changed", fault: func(p patientOf) {
@@ -191,7 +191,7 @@ var told = []struct {
 			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back,
 			settled,
 		},
-		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
+		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
 		events:  "closed→open misconfigured, open→probing, probing→open misconfigured, probing→closed, error misconfigured",
 	}, {
 		name: "the user may be counted, and nothing else", fault: func(p patientOf) {
@@ -210,7 +210,7 @@ var told = []struct {
 			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back,
 			settled,
 		},
-		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
+		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
 		events: "closed→open misconfigured, open→probing, probing→open misconfigured, probing→open canceled, probing→closed, " +
 			"error misconfigured",
 	}, {
@@ -224,7 +224,7 @@ var told = []struct {
 			gone, "WARN redis answers that it cannot serve: the fail modes decide",
 			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, settled,
 		},
-		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.CannotServe node.Misconfigured node.Outages node.Settled",
+		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.CannotServe node.Misconfigured node.Outages node.Settled",
 		events: "closed→open unreachable, open→probing, probing→open unreachable, probing→open cannot serve, probing→open misconfigured, " +
 			"probing→closed, error unreachable, error cannot serve, error misconfigured",
 	}, {
@@ -238,7 +238,7 @@ var told = []struct {
 			"ERROR redis refuses this user: the fail modes decide until somebody changes that", gone,
 			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, settled,
 		},
-		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
+		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
 		events: "closed→open misconfigured, open→probing, probing→open misconfigured, probing→open unreachable, " +
 			"probing→closed, error misconfigured, error unreachable",
 	}, {
@@ -251,7 +251,7 @@ var told = []struct {
 		lines: []string{
 			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, settled,
 		},
-		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
+		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
 		events: "closed→open misconfigured, open→probing, probing→open misconfigured, probing→open unreachable, " +
 			"probing→closed, error misconfigured, error unreachable",
 	}, {
@@ -265,7 +265,7 @@ var told = []struct {
 			"WARN redis answers later than Budget: the fail modes decide for keys without a lease",
 			"INFO redis answers within Budget again",
 		},
-		figures: "policy.Shared policy.Settled node.Overruns node.Settled",
+		figures: "policy.Fallback policy.Settled node.Overruns node.Settled",
 	}, {
 		name: "slower than Timeout", fault: func(p patientOf) {
 			p.store.delay.Store(int64(200 * ms))
@@ -275,7 +275,7 @@ var told = []struct {
 		lines: []string{
 			gone, back, "WARN redis answers later than Budget: the fail modes decide for keys without a lease", settled,
 		},
-		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Overruns node.LateReplies node.Outages node.Settled",
+		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Overruns node.LateReplies node.Outages node.Settled",
 		events:  "closed→open unreachable, open→probing, probing→closed, error unreachable",
 	}, {
 		name: "one hiccup", fault: func(p patientOf) {
@@ -284,7 +284,7 @@ var told = []struct {
 			p.store.delay.Store(0)
 			p.ask(3 * time.Second)
 		},
-		figures: "policy.Shared policy.Settled node.Overruns node.Settled",
+		figures: "policy.Fallback policy.Settled node.Overruns node.Settled",
 	}, {
 		name: "buckets are lost", fault: func(p patientOf) {
 			for range 3 {
@@ -361,7 +361,7 @@ var told = []struct {
 			p.ask(5 * time.Second)
 		},
 		lines: []string{
-			"ERROR redis does not count this process: shares are too large while it does not answer",
+			"ERROR redis does not count this process: fallbacks are too large while it does not answer",
 			"INFO redis counts this process again",
 		},
 		figures: "node.Absences", events: "presence NOPERM this user has no permissions to run the 'zadd' command, presence again",
@@ -381,7 +381,7 @@ var told = []struct {
 			time.Sleep(5 * time.Second)
 		},
 		lines: []string{
-			"WARN redis does not count this process: shares are too large while it does not answer",
+			"WARN redis does not count this process: fallbacks are too large while it does not answer",
 			"INFO redis counts this process again",
 		},
 		figures: "node.Absences", events: "presence EOF, presence again",
@@ -391,7 +391,7 @@ var told = []struct {
 			p.ask(time.Second)
 			p.store.code.Store(0)
 		},
-		figures: "policy.Shared policy.Settled node.StaleReplies node.Settled", events: "error stale",
+		figures: "policy.Fallback policy.Settled node.StaleReplies node.Settled", events: "error stale",
 	}, {
 		name: "another process comes", fault: func(p patientOf) {
 			l, err := New(p.store, Policy{Name: "api", Limit: PerSecond(100)}, nil)

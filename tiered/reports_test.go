@@ -239,8 +239,8 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 		ask()
 		p.store.loseRequests.Store(false)
 		s := p.l.group.Stats().Policies["api"]
-		if seen[Limited] == 0 || seen[ShareSpent] == 0 || s.Limited != seen[Limited] ||
-			s.ShareSpent != seen[ShareSpent] {
+		if seen[Limited] == 0 || seen[FallbackSpent] == 0 || s.Limited != seen[Limited] ||
+			s.FallbackSpent != seen[FallbackSpent] {
 			t.Errorf("%v, and Stats have %+v", seen, s)
 		}
 	})

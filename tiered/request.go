@@ -71,7 +71,7 @@ func (r request) decideRest(ctx context.Context, d *Decision) *part {
 //
 // The order keeps small what has to be returned if a later part refuses. Known refusals come before anything is taken.
 // Pots are next, because tokens can be put back into them. Redis is next, for all keys at once. Fail modes are last,
-// because nothing can be put back into a share.
+// because nothing can be put back into a fallback.
 func (r request) walk(ctx context.Context) {
 	for r.pending() {
 		for i := range r {
@@ -281,7 +281,7 @@ func (p *part) unavailability() int {
 	switch p.reason {
 	case Limited:
 		return 0
-	case ShareSpent:
+	case FallbackSpent:
 		if p.retry > 0 {
 			return 0
 		}

@@ -13,17 +13,17 @@ import (
 // admitted it. If it was refused, it counts for each policy that refused it.
 type Requests struct {
 	Granted   int64 // admitted by the limit
-	Shared    int64 // admitted by this process' share while Redis did not answer
+	Fallback  int64 // admitted by this process' fallback while Redis did not answer
 	Open      int64 // admitted by fail-open while Redis did not answer
 	Unlimited int64 // admitted by Unlimited
 
-	Limited      int64 // refused by the limit
-	ShareSpent   int64 // refused because the share was used up, while Redis did not answer
-	Unavailable  int64 // refused by fail-closed
-	Blocked      int64 // refused by Blocked
-	ExceedsBurst int64 // refused: cost above the burst
-	Invalid      int64 // refused: the key or the cost is not valid
-	Canceled     int64 // refused: the caller's context ended
+	Limited       int64 // refused by the limit
+	FallbackSpent int64 // refused because the fallback was used up, while Redis did not answer
+	Unavailable   int64 // refused by fail-closed
+	Blocked       int64 // refused by Blocked
+	ExceedsBurst  int64 // refused: cost above the burst
+	Invalid       int64 // refused: the key or the cost is not valid
+	Canceled      int64 // refused: the caller's context ended
 
 	Shadowed int64 // of the refused ones above: they were admitted after all, because of Policy.Shadow
 
@@ -32,11 +32,11 @@ type Requests struct {
 }
 
 // Admitted returns how many were admitted. It does not count Shadowed.
-func (r Requests) Admitted() int64 { return r.Granted + r.Shared + r.Open + r.Unlimited }
+func (r Requests) Admitted() int64 { return r.Granted + r.Fallback + r.Open + r.Unlimited }
 
 // Refused returns how many were refused. It counts Shadowed too.
 func (r Requests) Refused() int64 {
-	return r.Limited + r.ShareSpent + r.Unavailable + r.Blocked + r.ExceedsBurst + r.Invalid + r.Canceled
+	return r.Limited + r.FallbackSpent + r.Unavailable + r.Blocked + r.ExceedsBurst + r.Invalid + r.Canceled
 }
 
 // Histogram counts durations in buckets. The bound doubles every four buckets, as in schema 2 of a native histogram of
@@ -172,17 +172,17 @@ func (c *requestCounts) fill(p *PolicyStats, empty []int64) {
 	}
 	p.Requests = Requests{
 		Granted:   c.of(kind(Granted), p.Spent+p.Standing+p.Refunded),
-		Shared:    c.of(kind(Shared), p.Shared),
+		Fallback:  c.of(kind(Fallback), p.Fallback),
 		Open:      c.of(kind(Open), p.Open),
 		Unlimited: c.of(byUnlimited, p.Unlimited),
 
-		Limited:      c.of(kind(Limited), p.Limited),
-		ShareSpent:   c.of(kind(ShareSpent), p.ShareSpent),
-		Unavailable:  c.of(kind(Unavailable), p.Unavailable),
-		Blocked:      c.of(byBlocked, p.Blocked),
-		ExceedsBurst: c.of(kind(ExceedsBurst), 0),
-		Invalid:      c.of(kind(InvalidKey), 0) + c.of(kind(InvalidCost), 0),
-		Canceled:     c.of(kind(Canceled), 0),
+		Limited:       c.of(kind(Limited), p.Limited),
+		FallbackSpent: c.of(kind(FallbackSpent), p.FallbackSpent),
+		Unavailable:   c.of(kind(Unavailable), p.Unavailable),
+		Blocked:       c.of(byBlocked, p.Blocked),
+		ExceedsBurst:  c.of(kind(ExceedsBurst), 0),
+		Invalid:       c.of(kind(InvalidKey), 0) + c.of(kind(InvalidCost), 0),
+		Canceled:      c.of(kind(Canceled), 0),
 
 		Shadowed: c.of(kind(Shadowed), 0),
 

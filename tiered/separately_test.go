@@ -120,7 +120,7 @@ func TestAllowSeparatelyWithoutRedis(t *testing.T) {
 		for range 5 {
 			var each [3]Decision
 			AllowSeparately(t.Context(), []Use{l[1].For("k"), l[0].For("k"), l[2].For("k")}, each[:])
-			for i, reason := range []Reason{Unavailable, Open, Shared} {
+			for i, reason := range []Reason{Unavailable, Open, Fallback} {
 				if each[i].Reason != reason || each[i].Allowed != (i > 0) {
 					t.Errorf("use %d: %+v, want %v", i, each[i], reason)
 				}

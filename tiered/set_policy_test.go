@@ -209,7 +209,7 @@ func TestFailModeIsChangedInAnOutage(t *testing.T) {
 		before := l.group.Stats().Policies["api"]
 		ctx := t.Context()
 		for range 3 {
-			if d := l.Allow(ctx, "k"); d.Reason != Shared {
+			if d := l.Allow(ctx, "k"); d.Reason != Fallback {
 				t.Fatalf("%+v", d)
 			}
 		}
@@ -224,9 +224,9 @@ func TestFailModeIsChangedInAnOutage(t *testing.T) {
 			want(t, l.Allow(ctx, "k"), Unavailable)
 		}
 		mode(FailLocal)
-		want(t, l.Allow(ctx, "k"), ShareSpent) // neither mode filled it
+		want(t, l.Allow(ctx, "k"), FallbackSpent) // neither mode filled it
 		s := l.group.Stats().Policies["api"]
-		if s.Shared-before.Shared != 3 || s.Open != 100 || s.Unavailable != 10 || s.ShareSpent-before.ShareSpent != 1 {
+		if s.Fallback-before.Fallback != 3 || s.Open != 100 || s.Unavailable != 10 || s.FallbackSpent-before.FallbackSpent != 1 {
 			t.Errorf("%+v, before %+v", s, before)
 		}
 		store.loseRequests.Store(false)

@@ -99,7 +99,7 @@ func (l *Limiter) local(s *settings, limit Limit) *local.Policy {
 	lp.Owner = owner
 	if rest, parts, ok := p.split(); ok && lp.Rule == local.ByLimit {
 		whole := *lp
-		whole.Cap, whole.Tokens, whole.Per = p.shareNumbers()
+		whole.Cap, whole.Tokens, whole.Per = p.fallbackNumbers()
 		whole.NanosPerToken, whole.Call = p.Limit.nanosPerToken(), p.call()
 		lp.Parent = &whole
 		if p = rest; p.Standing == StandingOn {
@@ -108,7 +108,7 @@ func (l *Limiter) local(s *settings, limit Limit) *local.Policy {
 			}
 		}
 	}
-	lp.Cap, lp.Tokens, lp.Per = p.shareNumbers()
+	lp.Cap, lp.Tokens, lp.Per = p.fallbackNumbers()
 	lp.NanosPerToken = p.Limit.nanosPerToken()
 	if len(p.Also) > 0 {
 		lp.First = local.Numbers{Cap: p.Limit.burst(), Tokens: p.Limit.Tokens, Per: p.Limit.Per}

@@ -212,7 +212,7 @@ func TestWhatIsNeverAcceptedIsGivenUp(t *testing.T) {
 					}
 					want(t, l.Allow(t.Context(), "k"), Granted)
 					s := l.group.Stats().Policies["api"]
-					if alone := s.Shared + s.Open; s.Burnt != 1 && a != SlidingLog || s.Forgiven != alone ||
+					if alone := s.Fallback + s.Open; s.Burnt != 1 && a != SlidingLog || s.Forgiven != alone ||
 						s.Settled > 0 {
 						t.Errorf("burnt %d, forgiven %d of %d, settled %d", s.Burnt, s.Forgiven, alone, s.Settled)
 					}

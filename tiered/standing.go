@@ -268,11 +268,11 @@ func (l *Limiter) withShare(o outcome, now time.Duration, hash uint64, n int64) 
 		return o
 	}
 	switch o.reason {
-	case Limited, ShareSpent:
+	case Limited, FallbackSpent:
 		if o.retry > 0 && l.lends(shares, n) {
 			o.retry = max(min(o.retry, l.group.shares.Wait(now, hash, shares, n)), time.Microsecond)
 		}
-	case Granted, Shared:
+	case Granted, Fallback:
 	default:
 		return o
 	}

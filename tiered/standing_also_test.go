@@ -119,7 +119,7 @@ func TestStandingSharesOfSeveralLimitsInAnOutage(t *testing.T) {
 				if !d.Allowed {
 					continue
 				}
-				if d.Reason == Shared {
+				if d.Reason == Fallback {
 					shared++
 				}
 				for i, full := range fulls {

@@ -50,22 +50,22 @@ type StandingStats struct {
 // PolicyStats are the figures of one policy: in tokens, unless the field says something else. Granted = Spent +
 // Returned + Burnt + Held.
 type PolicyStats struct {
-	Granted     int64 // by Redis
-	Spent       int64 // admitted with tokens that Redis granted, or charged to them afterwards
-	Returned    int64 // returned unspent
-	Burnt       int64 // expired unspent, or lost during the return
-	Held        int64 // held now
-	Refunded    int64 // that requests gave back: they were Spent or Standing, and are no longer in it
-	Limited     int64 // requested and refused by the limit
-	ShareSpent  int64 // requested while Redis did not answer, and refused because the share was used up
-	Unavailable int64 // requested while Redis did not answer, and refused by fail-closed
-	Shared      int64 // admitted by this process' share while Redis did not answer
-	Open        int64 // admitted by fail-open while Redis did not answer
-	Settled     int64 // of Shared and Open: reported to Redis since, or too old to count
-	Charged     int64 // by Charge, or by Settle beyond what was reserved, and not in Spent. What is Forgiven of it is in it
-	Forgiven    int64 // debt that no key pays: beyond MaxDebt, or of a key whose calls Redis rejects (Poisoned)
-	Lost        int64 // requested by calls without an answer. Some or all of them may have been granted, and are lost
-	Poisoned    int64 // calls that Redis rejected because of their key alone: of another type, not ours, or damaged
+	Granted       int64 // by Redis
+	Spent         int64 // admitted with tokens that Redis granted, or charged to them afterwards
+	Returned      int64 // returned unspent
+	Burnt         int64 // expired unspent, or lost during the return
+	Held          int64 // held now
+	Refunded      int64 // that requests gave back: they were Spent or Standing, and are no longer in it
+	Limited       int64 // requested and refused by the limit
+	FallbackSpent int64 // requested while Redis did not answer, and refused because the fallback was used up
+	Unavailable   int64 // requested while Redis did not answer, and refused by fail-closed
+	Fallback      int64 // admitted by this process' fallback while Redis did not answer
+	Open          int64 // admitted by fail-open while Redis did not answer
+	Settled       int64 // of Fallback and Open: reported to Redis since, or too old to count
+	Charged       int64 // by Charge, or by Settle beyond what was reserved, and not in Spent. What is Forgiven of it is in it
+	Forgiven      int64 // debt that no key pays: beyond MaxDebt, or of a key whose calls Redis rejects (Poisoned)
+	Lost          int64 // requested by calls without an answer. Some or all of them may have been granted, and are lost
+	Poisoned      int64 // calls that Redis rejected because of their key alone: of another type, not ours, or damaged
 
 	Requests  Requests  // how many requests were decided, and how
 	Waits     Histogram // how long requests waited for Redis; a request that was decided here is not in it
@@ -91,7 +91,7 @@ type PolicyStats struct {
 
 	// Processes is the number that FailLocal divides the limit by: the largest count that a node reported in the last
 	// 10 s, and at least Options.Processes. For a node that does not answer, these are the 10 s before it stopped. If
-	// nodes differ, each key's share is computed with the count of its own node.
+	// nodes differ, each key's fallback is computed with the count of its own node.
 	Processes     int64
 	OtherServices int64 // processes of another service that has a policy of this name with other limits, now
 	OtherLimits   int64 // processes of this service that have other limits, now, as during a deploy
@@ -180,11 +180,11 @@ func (g *Group) Stats() Stats {
 		t := sums[i]
 		p := others[i]
 		p.Granted, p.Spent, p.Returned, p.Burnt, p.Held = t.Granted, t.Spent, t.Returned, t.Burnt, t.Held
-		p.ShareSpent, p.Unavailable = t.ShareSpent, t.Failed
+		p.FallbackSpent, p.Unavailable = t.FallbackSpent, t.Failed
 		// A decision from before a change of the mode may be counted a moment later.
-		p.Limited = max(t.Refused-t.ShareSpent, 0)
+		p.Limited = max(t.Refused-t.FallbackSpent, 0)
 		p.Blocked = t.Blocked
-		p.Shared, p.Open, p.Settled = t.Shared, t.Opened, max(t.Settled-l.requests.paid.Load(), 0)
+		p.Fallback, p.Open, p.Settled = t.Fallback, t.Opened, max(t.Settled-l.requests.paid.Load(), 0)
 		l.waitStats.fill(&p)
 		l.requests.fill(&p, empty)
 		p.Top = tops[i].list()

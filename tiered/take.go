@@ -117,7 +117,7 @@ func (l *Limiter) decideAtOnce(now time.Duration, b *bucket, key string, n int64
 func (b *bucket) fallBack(now time.Duration, n int64) (o outcome, stamp *local.Stamp, ok bool) {
 	p, g := b.Policy(), b.limiter().group
 	v := b.Fallback(now, n, g.fleetOf(b))
-	if v.Outcome == local.Shared {
+	if v.Outcome == local.Fallback {
 		g.warnIfFleetUnknown()
 	}
 	return byFailMode(p, v), v.Stamp, v.Outcome != local.Outdated

@@ -319,8 +319,8 @@ func TestBusyKeyWithoutLeasesSettlesAndRefunds(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		store.loseRequests.Store(false)
 		time.Sleep(3 * time.Second)
-		if s := l.group.Stats().Policies["api"]; s.Shared == 0 || s.Settled != s.Shared {
-			t.Errorf("%d admitted alone, %d settled", s.Shared, s.Settled)
+		if s := l.group.Stats().Policies["api"]; s.Fallback == 0 || s.Settled != s.Fallback {
+			t.Errorf("%d admitted alone, %d settled", s.Fallback, s.Settled)
 		}
 		stop()
 		all.Wait()

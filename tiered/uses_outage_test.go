@@ -60,7 +60,7 @@ func TestOutageIsDecidedByEachFailMode(t *testing.T) {
 
 		want1 := func(d Decision, r Reason, policy string) {
 			t.Helper()
-			if d.Reason != r || d.Policy != policy || d.Allowed != (r == Shared || r == Open) {
+			if d.Reason != r || d.Policy != policy || d.Allowed != (r == Fallback || r == Open) {
 				t.Fatalf("%+v, want %v of %s", d, r, policy)
 			}
 		}
@@ -70,21 +70,21 @@ func TestOutageIsDecidedByEachFailMode(t *testing.T) {
 		}
 		// The share is whole, and is spent by what is admitted.
 		for range 3 {
-			want1(All(local.For("k"), open.For("k2")).Allow(ctx), Shared, "local")
+			want1(All(local.For("k"), open.For("k2")).Allow(ctx), Fallback, "local")
 		}
-		want1(All(local.For("k"), open.For("k2")).Allow(ctx), ShareSpent, "local")
+		want1(All(local.For("k"), open.For("k2")).Allow(ctx), FallbackSpent, "local")
 		want1(All(open.For("k"), open.For("k2")).Allow(ctx), Open, "open")
 		// A share that is used up takes nothing from another.
 		for range 10 {
-			want1(All(local.For("a"), local.For("k")).Allow(ctx), ShareSpent, "local")
+			want1(All(local.For("a"), local.For("k")).Allow(ctx), FallbackSpent, "local")
 		}
 		for range 3 {
-			want1(All(local.For("a"), local.For("b")).Allow(ctx), Shared, "local")
+			want1(All(local.For("a"), local.For("b")).Allow(ctx), Fallback, "local")
 		}
 		// Unavailable is stricter than a share that comes back.
 		want1(All(local.For("a"), closed.For("k")).Allow(ctx), Unavailable, "closed")
 		s := local.group.Stats().Policies
-		if s["local"].Shared != 9 || s["open"].Open < 3+1 || s["closed"].Unavailable != 11 {
+		if s["local"].Fallback != 9 || s["open"].Open < 3+1 || s["closed"].Unavailable != 11 {
 			t.Errorf("%+v", s)
 		}
 		if n := store.calls.Load() - calls; n > 1 {
@@ -113,7 +113,7 @@ func TestShareDoesNotPayForARefusal(t *testing.T) {
 			t.Fatalf("%+v", d)
 		}
 		for range 3 {
-			if d := l[0].Allow(t.Context(), "k"); d.Reason != Shared {
+			if d := l[0].Allow(t.Context(), "k"); d.Reason != Fallback {
 				t.Fatalf("%+v, want the share: it is untouched", d)
 			}
 		}
@@ -139,12 +139,12 @@ func TestOutageOfOneOfTwoStores(t *testing.T) {
 		time.Sleep(time.Second)
 		outage(t, ill, b)
 		for range 2 {
-			if d := All(a.For("k"), b.For("k")).Allow(t.Context()); !d.Allowed || d.Reason != Shared {
+			if d := All(a.For("k"), b.For("k")).Allow(t.Context()); !d.Allowed || d.Reason != Fallback {
 				t.Fatalf("%+v, want b's share: it is the tighter", d)
 			}
 		}
 		for range 10 {
-			want(t, All(a.For("k"), b.For("k")).Allow(t.Context()), ShareSpent)
+			want(t, All(a.For("k"), b.For("k")).Allow(t.Context()), FallbackSpent)
 		}
 		time.Sleep(100 * ms)
 		if n := level(t, well.Memory, a, "k"); n != 98 {
@@ -163,7 +163,7 @@ func TestAllAfterClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		calls := store.calls.Load()
-		if d := All(l[0].For("k"), l[0].For("j")).Allow(t.Context()); d.Reason != Shared {
+		if d := All(l[0].For("k"), l[0].For("j")).Allow(t.Context()); d.Reason != Fallback {
 			t.Errorf("%+v", d)
 		}
 		if d := All(l[0].For("k"), l[1].For("j")).Allow(t.Context()); d.Reason != Unavailable {

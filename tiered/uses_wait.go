@@ -91,8 +91,8 @@ func (w *usesWait) sleep(ctx context.Context, p *part) error {
 	if err != nil {
 		return err
 	}
-	for i := range w.request { // the share refused other parts too
-		if other := &w.request[i]; other != p && other.state == refused && other.reason == ShareSpent {
+	for i := range w.request { // the fallback refused other parts too
+		if other := &w.request[i]; other != p && other.state == refused && other.reason == FallbackSpent {
 			w.at(ctx, other).notRefused()
 		}
 	}

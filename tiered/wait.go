@@ -35,7 +35,7 @@ func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(c
 //
 // WaitN returns nil if the tokens were taken. It returns ctx.Err() if ctx ended first; then nothing was taken. It returns
 // a *[LimitedError] at once if waiting cannot help: the key or the cost is invalid, the cost exceeds the burst (or, while
-// Redis does not answer, the share's), Redis does not answer and the policy fails closed, or the tokens cannot be there
+// Redis does not answer, the fallback's), Redis does not answer and the policy fails closed, or the tokens cannot be there
 // before the deadline of ctx. In the error of the last case errors.Is finds [ErrLimited] and context.DeadlineExceeded.
 //
 // WaitN estimates when the tokens will be there as if this were the only process: by the level last seen in Redis, the
@@ -176,7 +176,7 @@ func (c *queuedCaller) pause(o outcome) (time.Duration, error) {
 	if o.retry > left {
 		return 0, c.outOfTime(o)
 	}
-	if o.reason == ShareSpent {
+	if o.reason == FallbackSpent {
 		c.notRefused()
 		return min(o.retry, maxSleepFallback), nil
 	}
@@ -206,11 +206,11 @@ func (c *queuedCaller) late(retry time.Duration) error {
 	return c.outOfTime(outcome{b.Policy(), how{Limited, Local, false}, b.seenLeft(c.limiter.group.now()), retry})
 }
 
-// notRefused undoes the count of a refusal by the share, because c goes on waiting.
+// notRefused undoes the count of a refusal by the fallback, because c goes on waiting.
 func (c *queuedCaller) notRefused() {
-	for !c.bucket().ShareNotSpent(c.cost) { // the bucket was evicted meanwhile
+	for !c.bucket().FallbackNotSpent(c.cost) { // the bucket was evicted meanwhile
 	}
-	c.limiter.addRequest(c.key, kind(ShareSpent), c.cost, -1)
+	c.limiter.addRequest(c.key, kind(FallbackSpent), c.cost, -1)
 }
 
 // bucket returns the key's bucket.

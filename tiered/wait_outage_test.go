@@ -62,12 +62,12 @@ func TestWaitDuringAnOutage(t *testing.T) {
 					t.Errorf("number %d went after %v", i, w.at-start)
 				}
 			}
-			if s := l.group.Stats().Policies["api"]; s.Shared < 15 {
+			if s := l.group.Stats().Policies["api"]; s.Fallback < 15 {
 				t.Errorf("%+v: this shows nothing", s)
 			}
 			var limited *LimitedError
 			if d, err := wait(t, l, "k", 6); d != 0 || !errors.As(err, &limited) ||
-				limited.Decision.Reason != ShareSpent {
+				limited.Decision.Reason != FallbackSpent {
 				t.Errorf("more than the share's burst: %v after %v, want to be refused at once", err, d)
 			}
 			store.loseRequests.Store(false)
@@ -94,7 +94,7 @@ func TestWaitNoticesTheEndOfAnOutage(t *testing.T) {
 		store := newDistant(ms)
 		l := limiter(t, store, Policy{Name: "api", Limit: PerMinute(6)}, &Options{Processes: 10})
 		silence(t, store, l)
-		if d := l.Allow(t.Context(), "k"); d.Reason != Shared {
+		if d := l.Allow(t.Context(), "k"); d.Reason != Fallback {
 			t.Fatalf("%+v", d)
 		}
 		q := &queue{t: t, l: l}

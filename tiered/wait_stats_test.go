@@ -171,7 +171,7 @@ func TestWhoWaitsForTheShareIsNotRefused(t *testing.T) {
 		store := newDistant(ms)
 		l := limiter(t, store, Policy{Name: "api", Limit: PerMinute(6)}, &Options{Processes: 2})
 		silence(t, store, l)
-		before := l.group.Stats().Policies["api"].ShareSpent
+		before := l.group.Stats().Policies["api"].FallbackSpent
 		q := &queue{t: t, l: l}
 		for i := range 6 { // the share is 3, and one in 20 s
 			q.join(t.Context(), i, "k", 1)
@@ -179,7 +179,7 @@ func TestWhoWaitsForTheShareIsNotRefused(t *testing.T) {
 		q.all.Wait()
 		q.granted()
 		s := l.group.Stats().Policies["api"]
-		if s.ShareSpent != before || s.Limited != 0 || s.Waited != 3 {
+		if s.FallbackSpent != before || s.Limited != 0 || s.Waited != 3 {
 			t.Errorf("%+v, %d by the share before", s, before)
 		}
 		for _, k := range s.Top {

@@ -130,7 +130,7 @@ func (w *wish) plan() {
 	perSecond := float64(w.limit.Tokens) / w.limit.Per.Seconds()
 	each := w.demand * perSecond * 2 / float64(w.cost+w.maxCost)
 	margin := min(max(w.outage/2, 4*time.Second), 15*time.Second) // before and after a fault
-	// Before it is measured, keys beyond their limit have no burst left, and the shares of others are full.
+	// Before it is measured, keys beyond their limit have no burst left, and the fallbacks of others are full.
 	settles := float64(w.limit.Burst) / perSecond
 	if w.demand > 1 {
 		settles /= w.demand - 1

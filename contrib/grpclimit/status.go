@@ -46,7 +46,7 @@ func Code(d tiered.Decision) codes.Code {
 		return codes.OK
 	}
 	switch d.Reason {
-	case tiered.Limited, tiered.ShareSpent, tiered.ExceedsBurst:
+	case tiered.Limited, tiered.FallbackSpent, tiered.ExceedsBurst:
 		return codes.ResourceExhausted
 	case tiered.InvalidKey, tiered.InvalidCost:
 		return codes.InvalidArgument
@@ -106,7 +106,7 @@ func (e *Error) describe(subject string) {
 // nor the name of a policy, which is nothing to most clients.
 func (e *Error) text() string {
 	switch e.Reason {
-	case tiered.Limited, tiered.ShareSpent:
+	case tiered.Limited, tiered.FallbackSpent:
 		return "Rate limit exceeded."
 	case tiered.ExceedsBurst:
 		if e.Burst == 0 {
@@ -157,8 +157,8 @@ func retryAfter(d *tiered.Decision) (time.Duration, bool) {
 		return 0, false
 	case tiered.Limited:
 		return d.RetryAfter, true
-	case tiered.ShareSpent:
-		if d.RetryAfter > 0 { // otherwise the share never admits the cost, and Redis has to come back first
+	case tiered.FallbackSpent:
+		if d.RetryAfter > 0 { // otherwise the fallback never admits the cost, and Redis has to come back first
 			return d.RetryAfter, true
 		}
 	}

@@ -73,7 +73,7 @@ func TestOutage(t *testing.T) {
 	}{
 		{`tiered_outages_total{node="memory"}`, 0, 1, 1},
 		{`tiered_outage_seconds_total{node="memory"}`, 0, gone.Seconds() - 15, gone.Seconds() + 15},
-		{`tiered_decisions_total{policy="local",reason="shared",tier="failover"}`, 0, 1700, 1815},
+		{`tiered_decisions_total{policy="local",reason="fallback",tier="failover"}`, 0, 1700, 1815},
 		{`tiered_decisions_total{policy="closed",reason="unavailable",tier="failover"}`, 0, 1700, 1815},
 		{`tiered_decisions_total{policy="local",reason="open",tier="failover"}`, 0, 0, 0},
 		{`tiered_redis_calls_total{node="memory",outcome="other failure"}`, 0, 3, 2000},
@@ -102,7 +102,7 @@ func TestOutage(t *testing.T) {
 	if p.at(end)[`tiered_last_outage_info{cause="unreachable",node="memory"}`] != 1 {
 		t.Error("the cause is not named")
 	}
-	shared := p.at(end)[`tiered_requested_tokens_total{policy="local",reason="shared"}`]
+	shared := p.at(end)[`tiered_requested_tokens_total{policy="local",reason="fallback"}`]
 	reported := p.at(end)[`tiered_reported_tokens_total{policy="local"}`]
 	if reported == 0 || reported > shared {
 		t.Errorf("%v tokens were reported, %v admitted", reported, shared)

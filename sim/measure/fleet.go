@@ -206,7 +206,7 @@ func (m *Meter) Sample(at time.Duration, process int, s tiered.Stats, last bool)
 		held += p.Held
 		wrong += max(0, p.Spent+p.Returned+p.Burnt+p.Held-p.Granted)
 		wrong += max(0, a.limits[i].granted-p.Spent-p.Standing)
-		wrong += max(0, a.limits[i].alone-p.Shared-p.Open)
+		wrong += max(0, a.limits[i].alone-p.Fallback-p.Open)
 	}
 	for _, n := range s.Nodes {
 		counts["state_loss"] += n.StateLosses

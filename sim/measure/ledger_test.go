@@ -25,7 +25,7 @@ func TestUnaccounted(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		redis          int64
-		callers, alone int // of Granted and of Shared
+		callers, alone int // of Granted and of Fallback
 		stats          tiered.PolicyStats
 		want, lost     int64
 	}{
@@ -35,11 +35,11 @@ func TestUnaccounted(t *testing.T) {
 		{"callers saw more than was spent", 30, 14, 0, tiered.PolicyStats{Granted: 30, Spent: 12, Held: 18}, 2, 0},
 		{"callers saw less: one left", 30, 11, 0, tiered.PolicyStats{Granted: 30, Spent: 12, Held: 18}, 0, 0},
 		{"what is lost is no answer to it", 35, 12, 0, tiered.PolicyStats{Granted: 30, Spent: 12, Held: 19}, 1, 5},
-		{"all counted", 0, 0, 10, tiered.PolicyStats{Shared: 10}, 0, 0},
-		{"counted in two modes", 0, 0, 10, tiered.PolicyStats{Shared: 4, Open: 6}, 0, 0},
-		{"not all counted", 0, 0, 10, tiered.PolicyStats{Shared: 7}, 3, 0},
-		{"more counted", 0, 0, 10, tiered.PolicyStats{Shared: 12}, 0, 0},
-		{"both", 30, 14, 10, tiered.PolicyStats{Granted: 30, Spent: 12, Held: 18, Shared: 7}, 5, 0},
+		{"all counted", 0, 0, 10, tiered.PolicyStats{Fallback: 10}, 0, 0},
+		{"counted in two modes", 0, 0, 10, tiered.PolicyStats{Fallback: 4, Open: 6}, 0, 0},
+		{"not all counted", 0, 0, 10, tiered.PolicyStats{Fallback: 7}, 3, 0},
+		{"more counted", 0, 0, 10, tiered.PolicyStats{Fallback: 12}, 0, 0},
+		{"both", 30, 14, 10, tiered.PolicyStats{Granted: 30, Spent: 12, Held: 18, Fallback: 7}, 5, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := New(made())

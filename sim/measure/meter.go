@@ -40,7 +40,7 @@ type Meter struct {
 
 // happenings of decisions by their reasons
 var happenings = map[tiered.Reason]string{
-	tiered.Limited: "refused", tiered.Shared: "shared", tiered.ShareSpent: "share_spent", tiered.Open: "opened",
+	tiered.Limited: "refused", tiered.Fallback: "fallback", tiered.FallbackSpent: "fallback_spent", tiered.Open: "opened",
 	tiered.Unavailable: "unavailable", tiered.Canceled: "canceled",
 }
 
@@ -104,7 +104,7 @@ func (m *Meter) Decided(at time.Duration, r Request, d tiered.Decision) {
 	limit := int(r.limit)
 	m.trace += stable.Mix(stable.Mix(stable.Mix(uint64(r.at))^uint64(at)) ^ stable.Mix(r.key.id^uint64(r.process)<<32^uint64(r.cost)) ^ uint64(d.Reason))
 
-	alone := d.Allowed && (d.Reason == tiered.Shared || d.Reason == tiered.Open)
+	alone := d.Allowed && (d.Reason == tiered.Fallback || d.Reason == tiered.Open)
 	waited := d.Tier == tiered.Remote || took > waitedAfter
 	denied := !d.Allowed && r.within && d.Reason != tiered.Canceled // a caller who left was not refused
 	s := m.series.at(r.at)

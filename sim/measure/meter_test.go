@@ -103,7 +103,7 @@ func TestWaitedAndTimes(t *testing.T) {
 	}
 	took(2*s, 300*time.Microsecond, granted)
 	took(3*s, waitedAfter, granted)
-	took(4*s, 20*ms, tiered.Decision{Reason: tiered.ShareSpent, Tier: tiered.Failover})
+	took(4*s, 20*ms, tiered.Decision{Reason: tiered.FallbackSpent, Tier: tiered.Failover})
 	r := m.Report()
 	if p := r.Metrics.DecideP99; p < 297e-6 || p > 303e-6 {
 		t.Errorf("p99: %v, want 300 µs within 1 %%", p)

@@ -49,7 +49,7 @@ func twoLimits(x *scenario.Scenario) {
 // granted and limited are what a limiter says most.
 var (
 	granted = tiered.Decision{Allowed: true, Reason: tiered.Granted, Tier: tiered.Local}
-	shared  = tiered.Decision{Allowed: true, Reason: tiered.Shared, Tier: tiered.Failover}
+	shared  = tiered.Decision{Allowed: true, Reason: tiered.Fallback, Tier: tiered.Failover}
 	limited = tiered.Decision{Reason: tiered.Limited, Tier: tiered.Local}
 )
 

@@ -22,7 +22,7 @@ func rehearsed() *Report {
 		func(x *scenario.Scenario) {
 			x.Learn = "what fail-open costs"
 			x.Fleet.Mode, x.WarmUp = "open", scenario.Duration(2*s)
-			x.Sometimes = []string{"breaker_open", "share_spent"}
+			x.Sometimes = []string{"breaker_open", "fallback_spent"}
 			x.Faults = append(x.Faults, scenario.Fault{At: scenario.Duration(25 * s), Kind: "evict", Keys: 3})
 		},
 	))

@@ -115,7 +115,7 @@ func known(v float64) bool { return v >= 0 && v <= 1e15 }
 
 // failModes says what a process does while it does not reach Redis.
 var failModes = map[string]string{
-	"local":  "without Redis each process admits its share",
+	"local":  "without Redis each process admits its fallback",
 	"open":   "without Redis each process admits everything",
 	"closed": "without Redis each process refuses everything",
 }

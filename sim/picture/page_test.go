@@ -42,7 +42,7 @@ func report() *measure.Report {
 			{Text: "heal <= 2s", Value: -1},
 			{Text: "denied_within <= 1% limit=api", Value: .005, Passed: true},
 		},
-		Sometimes: []measure.Happening{{Name: "breaker_open", Count: 3, Wanted: true}, {Name: "shared", Wanted: true}, {}},
+		Sometimes: []measure.Happening{{Name: "breaker_open", Count: 3, Wanted: true}, {Name: "fallback", Wanted: true}, {}},
 		Faults:    []measure.FaultSpan{{Text: "at 30s blackhole for=15s", FromS: 30, ToS: 45}},
 		Series:    measure.Series{StepS: .1},
 	}

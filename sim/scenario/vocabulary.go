@@ -112,7 +112,7 @@ func UnitOf(name string) Unit {
 // Happenings are what `sometimes` may ask for: it happened at least once, or the run was about something else.
 var Happenings = []string{
 	"breaker_open", "breaker_closed", "probe_failed", "lease_lost", "lease_burnt", "state_loss", "short_grant",
-	"late_call", "stale_reply", "waited", "refused", "shared", "share_spent", "opened", "unavailable", "canceled",
+	"late_call", "stale_reply", "waited", "refused", "fallback", "fallback_spent", "opened", "unavailable", "canceled",
 	"debt_settled", "evicted_locally", "clock_step", "process_died", "process_joined", "script_sent",
 }
 

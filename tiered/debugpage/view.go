@@ -38,10 +38,10 @@ type row struct {
 }
 
 // Admitted returns all admitted tokens, with Redis or without it.
-func (r row) Admitted() int64 { return r.Spent + r.Shared + r.Open + r.Standing }
+func (r row) Admitted() int64 { return r.Spent + r.Fallback + r.Open + r.Standing }
 
 // Refused returns all refused tokens, or in shadow mode those that would have been refused.
-func (r row) Refused() int64 { return r.Limited + r.ShareSpent + r.Unavailable + r.Blocked }
+func (r row) Refused() int64 { return r.Limited + r.FallbackSpent + r.Unavailable + r.Blocked }
 
 type key struct {
 	Name string
@@ -49,9 +49,9 @@ type key struct {
 	tiered.RefusedKey
 }
 
-// Fallback returns what was refused without Redis: by the share or by fail-closed, because a policy has one fail
+// Fallback returns what was refused without Redis: by the fallback or by fail-closed, because a policy has one fail
 // mode.
-func (k key) Fallback() int64 { return k.ShareSpent + k.Unavailable }
+func (k key) Fallback() int64 { return k.FallbackSpent + k.Unavailable }
 
 // maxName is the longest part of a key that is shown, in bytes.
 const maxName = 80

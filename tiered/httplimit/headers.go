@@ -141,7 +141,7 @@ func retryAfter(d *tiered.Decision) (time.Duration, bool) {
 		return 0, false
 	case tiered.Limited:
 		return d.RetryAfter, true
-	case tiered.ShareSpent: // RetryAfter is 0 if the share never admits the cost: then Redis has to come back first
+	case tiered.FallbackSpent: // RetryAfter is 0 if the fallback never admits the cost: then Redis has to come back first
 		return max(d.RetryAfter, time.Nanosecond), true
 	}
 	return retryUnavailable, true

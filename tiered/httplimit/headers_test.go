@@ -34,18 +34,18 @@ func TestFieldsByReason(t *testing.T) {
 		retry, x bool
 	}
 	want := map[tiered.Reason]fields{
-		tiered.Granted:      {0, false, true},
-		tiered.Shared:       {0, false, true},
-		tiered.Open:         {0, false, true},
-		tiered.Shadowed:     {0, false, false},
-		tiered.Limited:      {429, true, true},
-		tiered.ShareSpent:   {429, true, true},
-		tiered.ExceedsBurst: {429, false, true},
-		tiered.InvalidKey:   {400, false, false},
-		tiered.InvalidCost:  {503, true, true},
-		tiered.Unavailable:  {503, true, false},
-		tiered.Canceled:     {503, false, false},
-		tiered.Unknown:      {503, true, false},
+		tiered.Granted:       {0, false, true},
+		tiered.Fallback:      {0, false, true},
+		tiered.Open:          {0, false, true},
+		tiered.Shadowed:      {0, false, false},
+		tiered.Limited:       {429, true, true},
+		tiered.FallbackSpent: {429, true, true},
+		tiered.ExceedsBurst:  {429, false, true},
+		tiered.InvalidKey:    {400, false, false},
+		tiered.InvalidCost:   {503, true, true},
+		tiered.Unavailable:   {503, true, false},
+		tiered.Canceled:      {503, false, false},
+		tiered.Unknown:       {503, true, false},
 	}
 	l := &limit{Options: Options{Random: func() float64 { return 0 }}, names: Headers{}.names()}
 	for _, reason := range known() {
@@ -111,10 +111,10 @@ func TestWriteRefusal(t *testing.T) {
 		t.Errorf("%v", h)
 	}
 	for reason, body := range map[tiered.Reason]string{
-		tiered.ShareSpent:   "Rate limit exceeded.",
-		tiered.ExceedsBurst: "The request costs more than the rate limit ever allows at once.",
-		tiered.InvalidKey:   "The request does not identify its client.",
-		tiered.Unavailable:  "The service cannot accept the request now. Try again later.",
+		tiered.FallbackSpent: "Rate limit exceeded.",
+		tiered.ExceedsBurst:  "The request costs more than the rate limit ever allows at once.",
+		tiered.InvalidKey:    "The request does not identify its client.",
+		tiered.Unavailable:   "The service cannot accept the request now. Try again later.",
 	} {
 		w := httptest.NewRecorder()
 		WriteRefusal(w, tiered.Decision{Reason: reason, Burst: 1, Policy: "secret-plan", Key: "ann"})
@@ -341,7 +341,7 @@ func FuzzHeaders(f *testing.F) {
 		uint8(tiered.Limited), 0.5, int64(time.Second))
 	f.Add(int64(1), int64(math.MaxInt64), int64(1<<40), int64(1<<40), int64(math.MaxInt64), int64(math.MaxInt64),
 		uint8(tiered.Granted), 0.0, int64(0))
-	f.Add(int64(1<<40), int64(1000), int64(0), int64(-5), int64(-1), int64(math.MaxInt64), uint8(tiered.ShareSpent),
+	f.Add(int64(1<<40), int64(1000), int64(0), int64(-5), int64(-1), int64(math.MaxInt64), uint8(tiered.FallbackSpent),
 		0.999, int64(time.Hour))
 	g, _ := group(f)
 	name := 0

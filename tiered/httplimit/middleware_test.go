@@ -88,7 +88,7 @@ func TestRefusals(t *testing.T) {
 			{"key too long", perUser(open), strings.Repeat("x", tiered.MaxKeyLength+1), 0, false, 400, "", ""},
 			{"negative cost", costs(open, -1), "cid", 0, false, 503, "1", ""},
 			{"fails closed", perUser(closed), "dan", 0, true, 503, "1", ""},
-			{"share spent", perUser(local), "eve", 2, true, 429, "1800", "local"},
+			{"fallback spent", perUser(local), "eve", 2, true, 429, "1800", "local"},
 		} {
 			if c.down {
 				store.Fail(down)

@@ -21,7 +21,7 @@ func Status(d tiered.Decision) int {
 		return http.StatusOK
 	}
 	switch d.Reason {
-	case tiered.Limited, tiered.ShareSpent, tiered.ExceedsBurst:
+	case tiered.Limited, tiered.FallbackSpent, tiered.ExceedsBurst:
 		return http.StatusTooManyRequests
 	case tiered.InvalidKey:
 		return http.StatusBadRequest
@@ -62,7 +62,7 @@ func (l *limit) refuse(w http.ResponseWriter, r *http.Request, d tiered.Decision
 // nor the name of a policy, which is nothing to a client.
 func (r Refusal) detail() string {
 	switch r.Reason {
-	case tiered.Limited, tiered.ShareSpent:
+	case tiered.Limited, tiered.FallbackSpent:
 		return "Rate limit exceeded."
 	case tiered.ExceedsBurst:
 		if r.Burst == 0 {

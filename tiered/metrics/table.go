@@ -112,12 +112,12 @@ var ofPolicy = []reading[tiered.PolicyStats]{
 			decided := func(n int64, tier tiered.Tier, reason string) { send(float64(max(n, 0)), tier.String(), reason) }
 			decided(r.Granted-r.GrantedByRedis, tiered.Local, tiered.Granted.String())
 			decided(r.GrantedByRedis, tiered.Remote, tiered.Granted.String())
-			decided(r.Shared, tiered.Failover, tiered.Shared.String())
+			decided(r.Fallback, tiered.Failover, tiered.Fallback.String())
 			decided(r.Open, tiered.Failover, tiered.Open.String())
 			decided(r.Unlimited, tiered.Local, unlimited)
 			decided(r.Limited-r.LimitedByRedis, tiered.Local, tiered.Limited.String())
 			decided(r.LimitedByRedis, tiered.Remote, tiered.Limited.String())
-			decided(r.ShareSpent, tiered.Failover, tiered.ShareSpent.String())
+			decided(r.FallbackSpent, tiered.Failover, tiered.FallbackSpent.String())
 			decided(r.Unavailable, tiered.Failover, tiered.Unavailable.String())
 			decided(r.Blocked, tiered.Local, blocked)
 			decided(r.ExceedsBurst, tiered.Local, tiered.ExceedsBurst.String())
@@ -136,11 +136,11 @@ var ofPolicy = []reading[tiered.PolicyStats]{
 		},
 		read: func(p tiered.PolicyStats, send func(float64, ...string)) {
 			send(float64(p.Spent+p.Standing+p.Refunded), tiered.Granted.String())
-			send(float64(p.Shared), tiered.Shared.String())
+			send(float64(p.Fallback), tiered.Fallback.String())
 			send(float64(p.Open), tiered.Open.String())
 			send(float64(p.Unlimited), unlimited)
 			send(float64(p.Limited), tiered.Limited.String())
-			send(float64(p.ShareSpent), tiered.ShareSpent.String())
+			send(float64(p.FallbackSpent), tiered.FallbackSpent.String())
 			send(float64(p.Unavailable), tiered.Unavailable.String())
 			send(float64(p.Blocked), blocked)
 		},

@@ -100,9 +100,9 @@ func (l *Limiter) Exhaust(key string) {
 		left := l.Peek(context.Background(), key).Remaining
 		n, d = l.AllowAtMost(context.Background(), key, max(left, 1))
 		switch {
-		case n > 0 && (d.Reason == tiered.Granted || d.Reason == tiered.Shared):
+		case n > 0 && (d.Reason == tiered.Granted || d.Reason == tiered.Fallback):
 			continue
-		case d.Reason == tiered.Limited || d.Reason == tiered.ShareSpent:
+		case d.Reason == tiered.Limited || d.Reason == tiered.FallbackSpent:
 			return
 		}
 		l.t.Fatalf("tieredtest: Exhaust: this key cannot be exhausted now, because the answer is: %v", d)

@@ -107,14 +107,14 @@ func (b *bucket) fallback(n int64) {
 	switch v := b.Bucket.Fallback(p.now(), n, w.scope.fleetSize()); v.Outcome {
 	case local.Admitted:
 		b.admit(taking{n: n, from: local.FromRedis, gen: gen, event: -1, stamp: v.Stamp})
-	case local.Shared:
+	case local.Fallback:
 		b.checkShare(n)
 		b.debt += n
-		b.remember(&taking{bucket: b, n: n, from: local.FromShare, event: -1})
+		b.remember(&taking{bucket: b, n: n, from: local.FromFallback, event: -1})
 	case local.Opened:
 		b.debt += n
-		b.remember(&taking{bucket: b, n: n, from: local.FromShare, event: -1})
-	case local.ShareSpent, local.Failed:
+		b.remember(&taking{bucket: b, n: n, from: local.FromFallback, event: -1})
+	case local.FallbackSpent, local.Failed:
 	case local.Outdated: // evicted and forgotten meanwhile: another bucket has its place
 		p.current().fallback(n)
 	default:
@@ -122,7 +122,7 @@ func (b *bucket) fallback(n int64) {
 	}
 }
 
-// checkShare checks that what a bucket admits by the fail mode fits into the process' share of the limit.
+// checkShare checks that what a bucket admits by the fail mode fits into the process' fallback.
 func (b *bucket) checkShare(n int64) {
 	p, fleet := b.process, b.process.world.scope.fleetSize()
 	if b.shared == nil {
@@ -154,7 +154,7 @@ func (b *bucket) giveBack(t *taking, n int64) {
 		w.Failf("%s: the bucket in use is closed", b.process.id)
 	}
 	b.apply(e)
-	if t.from == local.FromShare {
+	if t.from == local.FromFallback {
 		b.debtReturned += n
 		return
 	}

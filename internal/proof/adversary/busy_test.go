@@ -46,7 +46,7 @@ func TestWorldsAreBusy(t *testing.T) {
 		w.shutDown(seed%2 == 0)
 		for _, p := range w.processes {
 			for what, n := range map[string]int64{
-				"returned": p.released.Returned, "burnt": p.released.Burnt, "shared": p.released.Shared,
+				"returned": p.released.Returned, "burnt": p.released.Burnt, "fallback": p.released.Fallback,
 				"opened": p.released.Opened, "settled": p.released.Settled, "refused": p.released.Refused,
 			} {
 				if n > 0 {
@@ -64,7 +64,7 @@ func TestWorldsAreBusy(t *testing.T) {
 	wanted := []string{
 		"code 0", "code 1", "code 2", "code 3", "code 5", "a reply that nobody wants", "a hold",
 		"a return", "a refund", "a debt", "a short grant", "held more than was on record", "of another bucket",
-		"returned", "burnt", "shared", "opened", "settled", "refused",
+		"returned", "burnt", "fallback", "opened", "settled", "refused",
 	}
 	for v := range Verb(len(verbNames)) {
 		switch v {

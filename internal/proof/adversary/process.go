@@ -27,7 +27,7 @@ type process struct {
 	clockError time.Duration // of its estimate of the server's clock
 	buckets    []*bucket     // not closed
 	released   local.Stats   // of the closed ones
-	late       []*taking     // of the closed ones, and not of the share: can still be refunded
+	late       []*taking     // of the closed ones, and not of the fallback: can still be refunded
 	unanswered *request      // the last leased call that was executed, until its reply is accepted
 	writtenOff int64         // debt that was charged and is reported no more, because its bucket gave it up
 	stale      *stale        // a request that read the clock, and sleeps
@@ -79,7 +79,7 @@ func (p *process) forget() {
 			b.checkDebt()
 			p.released.Add(b.Stats())
 			for _, t := range b.takings {
-				if t.from != local.FromShare {
+				if t.from != local.FromFallback {
 					p.late = append(p.late, t)
 				}
 			}

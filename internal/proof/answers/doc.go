@@ -9,7 +9,7 @@
 //   - early: one that comes back a step earlier is not: a token's time, an entry of a log or a window, a block.
 //   - leased: where others hold tokens, one that comes back each time it is told is admitted before the refill and the
 //     longest lease are over.
-//   - share: the same as retry, for a share in an outage.
+//   - fallback: the same as retry, for a fallback in an outage.
 //   - peek: Peek and then Allow in the same instant, alone, say the same, and one cost less remains. outage: the same
 //     while the store is down.
 //   - each: PeekEach says for its tightest limit what Peek says.

@@ -22,9 +22,9 @@ type counts struct {
 func (c *counts) count(d *tiered.Decision, n int64) {
 	r, none := &c.Requests, new(int64)
 	to := map[tiered.Reason][2]*int64{
-		tiered.Granted: {&r.Granted, &c.Spent}, tiered.Shared: {&r.Shared, &c.Shared}, tiered.Open: {&r.Open, &c.Open},
+		tiered.Granted: {&r.Granted, &c.Spent}, tiered.Fallback: {&r.Fallback, &c.Fallback}, tiered.Open: {&r.Open, &c.Open},
 		tiered.Shadowed: {&r.Shadowed, &c.Shadowed}, tiered.Limited: {&r.Limited, &c.Limited},
-		tiered.ShareSpent: {&r.ShareSpent, &c.ShareSpent}, tiered.Unavailable: {&r.Unavailable, &c.Unavailable},
+		tiered.FallbackSpent: {&r.FallbackSpent, &c.FallbackSpent}, tiered.Unavailable: {&r.Unavailable, &c.Unavailable},
 		tiered.ExceedsBurst: {&r.ExceedsBurst, none}, tiered.InvalidKey: {&r.Invalid, none}, tiered.InvalidCost: {&r.Invalid, none},
 		tiered.Canceled: {&r.Canceled, none}, tiered.Unknown: {none, none},
 	}[d.Reason]
@@ -101,7 +101,7 @@ func (p *process) figures() {
 			continue
 		}
 		is("stats", "Spent", y.Spent, c.Spent-y.Standing-y.Refunded-y.Charged)
-		is("stats", "Shared", y.Shared, c.Shared)
+		is("stats", "Fallback", y.Fallback, c.Fallback)
 		is("stats", "Open", y.Open, c.Open)
 		is("stats", "Unlimited", y.Unlimited, c.Unlimited)
 		r := y.Requests
@@ -116,7 +116,7 @@ func (p *process) figures() {
 			r.GrantedByRedis, r.LimitedByRedis = c.Requests.GrantedByRedis, c.Requests.LimitedByRedis
 		}
 		is("stats", "Limited", y.Limited, c.Limited)
-		is("stats", "ShareSpent", y.ShareSpent, c.ShareSpent)
+		is("stats", "FallbackSpent", y.FallbackSpent, c.FallbackSpent)
 		is("stats", "Unavailable", y.Unavailable, c.Unavailable)
 		is("stats", "Blocked", y.Blocked, c.Blocked)
 		if r != c.Requests {

@@ -22,7 +22,7 @@ func (w *player) judge(d *tiered.Decision) {
 		w.blame("range", "if d.ResetAfter < d.RetryAfter {\n\tt.Errorf(\"retry after %v, reset after %v\", d.RetryAfter, d.ResetAfter)\n}",
 			"retry after %v, reset after %v: %v", d.RetryAfter, d.ResetAfter, *d)
 	}
-	if d.RetryAfter < 0 || d.ResetAfter < 0 || d.RetryAfter > 0 && d.Reason != tiered.Limited && d.Reason != tiered.ShareSpent {
+	if d.RetryAfter < 0 || d.ResetAfter < 0 || d.RetryAfter > 0 && d.Reason != tiered.Limited && d.Reason != tiered.FallbackSpent {
 		w.blame("range", "t.Errorf(\"%+v\", d)", "%v: retry after %v, reset after %v", d.Reason, d.RetryAfter, d.ResetAfter)
 	}
 }
@@ -114,13 +114,13 @@ func (p *process) back(x Step, which int, key string) {
 	}
 	policy := p.limiters[which].Policy()
 	told := d.RetryAfter
-	share := d.Reason == tiered.ShareSpent && p.isDown() && !p.store.hangs.Load() && p.waits(name(which, key)) == 0
-	if d.Allowed || told <= 0 || told > mostRest || d.Reason != tiered.Limited && !share {
+	byFallback := d.Reason == tiered.FallbackSpent && p.isDown() && !p.store.hangs.Load() && p.waits(name(which, key)) == 0
+	if d.Allowed || told <= 0 || told > mostRest || d.Reason != tiered.Limited && !byFallback {
 		return
 	}
-	if share {
+	if byFallback {
 		if e := comes(told); !e.Allowed {
-			p.blame("share", comesBack, "told %v by %v, came back then, and is %v: told %v", told, d.Tier, e.Reason, e.RetryAfter)
+			p.blame("fallback", comesBack, "told %v by %v, came back then, and is %v: told %v", told, d.Tier, e.Reason, e.RetryAfter)
 		}
 		return
 	}
@@ -225,7 +225,7 @@ func (p *process) each(which int, key string) {
 		return // what a process knows may be older
 	}
 	if p.Policies[which].Standing != tiered.StandingOff && len(all) > 1 {
-		tightest.Remaining = v.Remaining // the share of one limit may be full, and that of another empty
+		tightest.Remaining = v.Remaining // the fallback of one limit may be full, and that of another empty
 	}
 	if later := tightest.RetryAfter - v.RetryAfter; tightest.Allowed != v.Allowed || tightest.Remaining != v.Remaining || later.Abs() > time.Microsecond {
 		p.blame("each", fmt.Sprintf("v := p[%d][%d].Peek(ctx, %q)\neach, _ := p[%[1]d][%[2]d].PeekEach(ctx, %[3]q)\n"+

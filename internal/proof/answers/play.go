@@ -410,8 +410,8 @@ func (p *process) together(key string, x Step) {
 		p.judge(&each[i])
 		if d.Allowed || !each[i].Allowed && each[i].Reason != tiered.Unknown || each[i].Reason == tiered.Shadowed {
 			p.counts[i].count(&each[i], x.N)
-		} else if each[i].Reason == tiered.Shared { // these tokens stay counted
-			p.counts[i].Shared += x.N
+		} else if each[i].Reason == tiered.Fallback { // these tokens stay counted
+			p.counts[i].Fallback += x.N
 		} else if each[i].Reason == tiered.Open {
 			p.counts[i].Open += x.N
 		}

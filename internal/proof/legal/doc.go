@@ -11,8 +11,8 @@
 //   - Over. What Redis' tokens admitted, less what was given back, fits an ideal bucket, each fixed window and each
 //     sliding interval of the largest limit in force. What a fail mode admits is not counted. A step ahead of the
 //     store's clock and a lost bucket have the price that docs/internals/proof.md names. Nothing else has a price.
-//   - Fallback. What fail-local admits in a process fits an ideal bucket of the process' share: the limit divided by the
-//     processes that it was told of. In a calm plan it is told of all, so all shares together fit the limit. No mode but
+//   - Fallback. What fail-local admits in a process fits an ideal bucket of the process' fallback: the limit divided by the
+//     processes that it was told of. In a calm plan it is told of all, so all fallbacks together fit the limit. No mode but
 //     the policy's own decides, so fail-closed admits nothing.
 //   - Late. No request takes longer than Budget, or three quarters of what the deadline of its context leaves.
 //   - Under. If the network is not disturbed, tokens that were neither used nor counted as burnt are there in the end. Two

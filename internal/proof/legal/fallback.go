@@ -138,7 +138,7 @@ func (p *process) fellBack(policy, key int, cost int64, before, after time.Durat
 	w, f := p.player, p.failures[policy]
 	var m tiered.FailMode
 	switch d.Reason {
-	case tiered.Shared, tiered.ShareSpent:
+	case tiered.Fallback, tiered.FallbackSpent:
 		m = tiered.FailLocal
 		s := f.shares[key]
 		if d.Allowed { // a share counts in ns, and takes a wait of under one for none
@@ -172,7 +172,7 @@ func (p *process) judgeFallbacks() {
 	stats := p.group.Stats()
 	for i, f := range p.failures {
 		r := stats.Policies[w.plan.Policies[i].Name].Requests
-		if r.Shared > 0 && !f.had(tiered.FailLocal, 0, never) || r.Open > 0 && !f.had(tiered.FailOpen, 0, never) {
+		if r.Fallback > 0 && !f.had(tiered.FailLocal, 0, never) || r.Open > 0 && !f.had(tiered.FailOpen, 0, never) {
 			text := fmt.Sprintf("policy %d of process %d admits %+v, and never had such a fail mode", i, p.slot, r)
 			w.faults = append(w.faults, Fault{"fallback", text})
 		}

@@ -376,7 +376,7 @@ func (p *process) audit(left bool) {
 			r.GrantedByRedis+r.LimitedByRedis != c.byRedis)) {
 			w.faultf("requests", "policy %d counts %+v, and there were %+v", i, r, c)
 		}
-		alone, sum := y.Shared+y.Open, y.Spent+y.Standing+y.Refunded+y.Charged+y.Shared+y.Open+y.Unlimited
+		alone, sum := y.Fallback+y.Open, y.Spent+y.Standing+y.Refunded+y.Charged+y.Fallback+y.Open+y.Unlimited
 		if !c.vague && (!c.dearer || y.Unlimited == 0) && (sum != c.tokens || !c.unsure && !c.parts && alone != c.alone) {
 			w.faultf("requests", "policy %d counts %d tokens, %d by fail modes, of %d, %d: %+v", i, sum, alone, c.tokens, c.alone, y)
 		}

@@ -68,12 +68,12 @@ func (f *figures) line(fault, load string) []string {
 // fallback are the reasons of a fail mode, byRedis those of a process that Redis answers.
 var (
 	fallback = map[tiered.FailMode][]tiered.Reason{
-		tiered.FailLocal:  {tiered.Shared, tiered.ShareSpent},
+		tiered.FailLocal:  {tiered.Fallback, tiered.FallbackSpent},
 		tiered.FailOpen:   {tiered.Open},
 		tiered.FailClosed: {tiered.Unavailable},
 	}
 	byRedis  = []tiered.Reason{tiered.Granted, tiered.Limited}
-	allowing = []tiered.Reason{tiered.Granted, tiered.Shared, tiered.Open}
+	allowing = []tiered.Reason{tiered.Granted, tiered.Fallback, tiered.Open}
 )
 
 // judge holds the records of a load against what its mode promises under the fault.
@@ -236,19 +236,19 @@ func (s *faultRun) judgeBound(f *figures, j subject, all []fleet.Record) {
 	for _, r := range s.reports {
 		p := r.Stats.Policies[j.Name]
 		stats.Open += p.Open
-		stats.Shared += p.Shared
+		stats.Fallback += p.Fallback
 	}
 	var open, shared int64
 	for _, r := range all {
 		switch r.Reason {
 		case tiered.Open:
 			open++
-		case tiered.Shared:
+		case tiered.Fallback:
 			shared++
 		}
 	}
-	if len(s.reports) == processes && (open != stats.Open || shared != stats.Shared) {
-		f.complain("%d admitted openly and %d by the shares, but Stats count %d and %d", open, shared, stats.Open, stats.Shared)
+	if len(s.reports) == processes && (open != stats.Open || shared != stats.Fallback) {
+		f.complain("%d admitted openly and %d by the shares, but Stats count %d and %d", open, shared, stats.Open, stats.Fallback)
 	}
 }
 

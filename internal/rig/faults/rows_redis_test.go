@@ -106,7 +106,7 @@ var redisRows = []row{
 			}
 			shared := 0
 			for _, r := range fleet.Within(s.fleet.Records("poisoned"), s.back, s.ended) {
-				if r.Reason == tiered.Shared {
+				if r.Reason == tiered.Fallback {
 					shared++
 				}
 			}

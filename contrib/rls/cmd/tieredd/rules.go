@@ -40,8 +40,8 @@ var ofRule = [...]struct {
 }{
 	{"hits", hitsHelp, "within limit", func(p *tiered.PolicyStats) int64 { return p.Spent + p.Standing + p.Refunded + p.Unlimited }},
 	{"hits", hitsHelp, "over limit", func(p *tiered.PolicyStats) int64 { return p.Limited + p.Blocked + p.Requests.ExceedsBurst }},
-	{"hits", hitsHelp, "admitted without Redis", func(p *tiered.PolicyStats) int64 { return p.Shared + p.Open }},
-	{"hits", hitsHelp, "refused without Redis", func(p *tiered.PolicyStats) int64 { return p.ShareSpent + p.Unavailable }},
+	{"hits", hitsHelp, "admitted without Redis", func(p *tiered.PolicyStats) int64 { return p.Fallback + p.Open }},
+	{"hits", hitsHelp, "refused without Redis", func(p *tiered.PolicyStats) int64 { return p.FallbackSpent + p.Unavailable }},
 	{
 		"near_limit_hits", "Hits admitted while less than a fifth of the limit was left.", "",
 		func(p *tiered.PolicyStats) int64 { return p.NearLimit },
