@@ -14,7 +14,7 @@
 //   - Fallback. What fail-local admits in a process fits an ideal bucket of the process' fallback: the limit divided by the
 //     processes that it was told of. In a calm plan it is told of all, so all fallbacks together fit the limit. No mode but
 //     the policy's own decides, so fail-closed admits nothing.
-//   - Late. No request takes longer than Budget, or three quarters of what the deadline of its context leaves.
+//   - Late. No request takes longer than Budget, and each ends before the deadline of its context.
 //   - Under. If the network is not disturbed, tokens that were neither used nor counted as burnt are there in the end. Two
 //     callers of one key with different limits get nearly all that the larger one brings: see process.alternate.
 //   - Health. The store refuses no call, and every reply has its shape. While the store works, it decides, and no fail

@@ -24,8 +24,8 @@ func (s *Step) context() (context.Context, context.CancelFunc) {
 	return context.Background(), func() {}
 }
 
-// patience returns how long a request of a step takes at most. It waits for three quarters of what its context leaves, and for
-// as much of the rest if it has to ask twice.
+// patience returns how long a request of a step takes at most. It leaves half of what its context
+// has, or 10 ms if that is less, for the way back; and half of that if it asks twice.
 func (w *player) patience(s *Step) time.Duration {
 	if s.Verb == Hurry {
 		return min(w.plan.Options.Budget, s.Pause*15/16)
@@ -37,7 +37,7 @@ func (w *player) patience(s *Step) time.Duration {
 // that are under way, and of its own.
 func (w *player) decides(patience time.Duration) bool { return patience >= 10*w.plan.Trip }
 
-// hurry makes requests whose context ends soon. Each has its answer while a quarter of its time is left.
+// hurry makes requests whose context ends soon. Each has its answer before that.
 func (p *process) hurry(s *Step) {
 	defer func() {
 		p.player.mu.Lock()
