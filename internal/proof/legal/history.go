@@ -5,11 +5,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
+
+// longestTimeout is what Options.Timeout grows to at most, when Redis answers late.
+const longestTimeout = time.Second
 
 // history is what happened to one key of one policy. player.mu guards it.
 type history struct {
@@ -72,7 +74,7 @@ func newHistory(base time.Time, policy, key int, p tiered.Policy, timeout time.D
 	}
 	if !calm { // if calls take long, leases last longer
 		period *= 4
-		timeout = max(timeout, dispatch.MaxTimeout)
+		timeout = max(timeout, longestTimeout)
 	}
 	return &history{
 		base: base, policy: policy, key: key, rules: p, life: max(4*period, second, 2*timeout), open: make(map[int]int),
