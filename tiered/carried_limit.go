@@ -51,7 +51,10 @@ func (l *Limiter) carriedLimit(limit Limit) *resolvedLimit {
 		}
 		p = l.policyOf(s, limit)
 	}
-	l.carries.Store(true)
+	if l.mode.Load()&modeCarried == 0 {
+		l.carries.Store(true)
+		l.mode.Or(modeCarried)
+	}
 	return p.Owner.(*resolvedLimit)
 }
 
@@ -71,15 +74,25 @@ func (p Policy) CheckCarriedLimit(limit Limit) error {
 func (p *part) find(id local.ID) *bucket {
 	b := p.limiter.group.find(p.now, id)
 	if p.limit != nil {
-		b.adopt(p.now, p.limit.limits[0])
+		b.adopt(p.now, p.limit)
+	} else {
+		b.adoptLast(p.now)
 	}
 	return b
 }
 
+// adoptLast lets a request that carries none go by the limit that one carried last. So a key whose requests carried different
+// limits does not keep the larger one for longer than they do.
+func (b *bucket) adoptLast(now time.Duration) {
+	if m := b.Policy().Owner.(*resolvedLimit).mixed; m != nil {
+		b.adopt(now, m.last.Load())
+	}
+}
+
 // adopt makes limit, which a request carries, the limit of b's key. While requests carry different limits, the key keeps
 // the larger burst and the larger rate, each by itself.
-func (b *bucket) adopt(now time.Duration, limit Limit) {
-	l := b.limiter()
+func (b *bucket) adopt(now time.Duration, carried *resolvedLimit) {
+	l, limit := b.limiter(), carried.limits[0]
 	for {
 		s, has := l.settings.Load(), b.Policy()
 		o := has.Owner.(*resolvedLimit)
@@ -91,7 +104,7 @@ func (b *bucket) adopt(now time.Duration, limit Limit) {
 		}
 		if has.Rule != local.ByLimit || limit.rule() != local.ByLimit || o.settings != s {
 			b.setLimit(s, limit)
-		} else if next, done := b.mix(now, s, has, limit); !done && !b.replacePolicy(now, has, next) {
+		} else if next, done := b.mix(now, s, has, carried); !done && !b.replacePolicy(now, has, next) {
 			continue
 		}
 		if s == l.settings.Load() { // else SetPolicy may have come before this
@@ -109,13 +122,14 @@ func (b *bucket) carried() bool {
 
 // mixed is what a key knows of the limits that its requests carry, if they differ. The times are since the Group's base.
 type mixed struct {
-	burstUntil, rateUntil atomic.Int64 // until when the key keeps each of them, unless a request carries it again
-	otherAt               atomic.Int64 // when a request last carried less
+	burstUntil, rateUntil atomic.Int64                  // until when the key keeps each of them, unless a request carries it again
+	otherAt               atomic.Int64                  // when a request last carried less
+	last                  atomic.Pointer[resolvedLimit] // what a request carried last
 }
 
-// mix returns the policy of b's key after a request that carries limit, or that it is the policy has, of the settings s.
-func (b *bucket) mix(now time.Duration, s *settings, has *local.Policy, limit Limit) (next *local.Policy, done bool) {
-	o := has.Owner.(*resolvedLimit)
+// mix returns the policy of b's key after a request that carries a limit, or that it is the policy has, of the settings s.
+func (b *bucket) mix(now time.Duration, s *settings, has *local.Policy, carried *resolvedLimit) (next *local.Policy, done bool) {
+	o, limit := has.Owner.(*resolvedLimit), carried.limits[0]
 	m, hold := o.mixed, int64(lua.TermsHold)
 	var burstUntil, rateUntil int64
 	if m != nil {
@@ -137,7 +151,7 @@ func (b *bucket) mix(now time.Duration, s *settings, has *local.Policy, limit Li
 			return nil, true
 		}
 		if m != nil && (less || int64(now) < m.otherAt.Load()+hold) {
-			m.note(burstUntil, rateUntil, int64(now), less)
+			m.note(burstUntil, rateUntil, int64(now), less, carried)
 			return nil, true
 		}
 	}
@@ -147,13 +161,16 @@ func (b *bucket) mix(now time.Duration, s *settings, has *local.Policy, limit Li
 	}
 	next = l.local(s, governs)
 	next.Owner.(*resolvedLimit).mixed = new(mixed)
-	next.Owner.(*resolvedLimit).mixed.note(burstUntil, rateUntil, int64(now), true)
+	next.Owner.(*resolvedLimit).mixed.note(burstUntil, rateUntil, int64(now), true, carried)
 	return next, false
 }
 
 // note notes until when burst and rate are kept, and whether a request carried less. It writes no time that it has noted
 // a second ago: many requests read it.
-func (m *mixed) note(burstUntil, rateUntil, now int64, less bool) {
+func (m *mixed) note(burstUntil, rateUntil, now int64, less bool, carried *resolvedLimit) {
+	if m.last.Load() != carried {
+		m.last.Store(carried)
+	}
 	later := func(a *atomic.Int64, x int64) {
 		if x > a.Load()+int64(time.Second) {
 			a.Store(x)

@@ -97,7 +97,7 @@ func (u Use) Charge() error {
 	now := l.group.now()
 	b := l.group.find(now, id)
 	if u.limit != nil {
-		b.adopt(now, u.limit.limits[0])
+		b.adopt(now, u.limit)
 	} else {
 		l.resolve(b, key)
 	}

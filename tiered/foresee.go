@@ -39,6 +39,7 @@ func (l *Limiter) bucketToPeek(key string) *bucket {
 	}
 	b := g.find(g.now(), id)
 	l.resolve(b, key)
+	b.adoptLast(g.now())
 	return b
 }
 

@@ -71,6 +71,7 @@ const (
 	modeTraced    = 1 << iota // a hook receives decisions
 	modeShadow                // refusals admit
 	modeUnlimited             // there is no limit, and no PerKey
+	modeCarried               // requests have carried limits
 	modeStanding              // it has standing shares
 )
 

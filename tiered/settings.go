@@ -142,6 +142,9 @@ func (l *Limiter) set(p Policy) {
 	if s.initial.Rule == local.Unlimited {
 		mode |= modeUnlimited
 	}
+	if l.carries.Load() {
+		mode |= modeCarried
+	}
 	l.mode.Store(mode)
 }
 

@@ -123,7 +123,7 @@ func (b *bucket) fallBack(now time.Duration, n int64) (o outcome, stamp *local.S
 	return byFailMode(p, v), v.Stamp, v.Outcome != local.Outdated
 }
 
-// takeInMode is take of a Limiter that is traced, unlimited or in shadow mode.
+// takeInMode is take of a Limiter that is traced, unlimited or in shadow mode, or whose requests have carried limits.
 func (l *Limiter) takeInMode(ctx context.Context, key string, n int64, t *taking) (outcome, *bucket, time.Duration) {
 	if t == nil {
 		t = &taking{limiter: l, key: key, cost: n}
