@@ -119,14 +119,6 @@ func (l *Limiter) shareHas(now time.Duration, b *bucket, p *local.Policy, n int6
 	return l.mode.Load()&modeStanding != 0 && l.shareLevel(now, l.group.cache.Hash(b.ID()), p) >= n
 }
 
-// asTried makes a refusal an admission if the policy is only tried out.
-func (l *Limiter) asTried(o outcome) outcome {
-	if l.mode.Load()&modeShadow != 0 && !o.allowed() {
-		o.reason, o.retry = Shadowed, 0
-	}
-	return o
-}
-
 // dryRun is a [dispatch.Job] that asks Redis what it would answer a request of n tokens.
 type dryRun struct {
 	bucket *bucket

@@ -191,15 +191,9 @@ func (l *Limiter) refusal(key string, r Reason) (d Decision) {
 		return d
 	}
 	o, b := l.invalid(key, r)
-	l.conclude(&d, o, key, 0, b, l.group.now())
+	l.countRequest(o, key, 0)
+	l.tell(&d, l.tryOut(o, key, 0), key, b, l.group.now())
 	return d
-}
-
-// conclude is the end of a decision over one key: it counts the request, lets a policy that is only tried out admit, writes the
-// Decision, and tells the hook.
-func (l *Limiter) conclude(d *Decision, o outcome, key string, n int64, b *bucket, now time.Duration) {
-	l.countRequest(o, key, n)
-	l.tell(d, l.tryOut(o, key, n), key, b, now)
 }
 
 // tell writes the Decision of a request that is counted, and tells the hook.
@@ -210,11 +204,19 @@ func (l *Limiter) tell(d *Decision, o outcome, key string, b *bucket, now time.D
 	}
 }
 
-// tryOut makes a refusal of n tokens an admission if the policy is only tried out. Nobody is to wait for it.
+// tryOut is asTried for a request of n tokens, which it counts.
 func (l *Limiter) tryOut(o outcome, key string, n int64) outcome {
-	if l.mode.Load()&modeShadow != 0 && !o.allowed() {
+	tried := l.asTried(o)
+	if tried != o {
 		l.shadowed.Add(max(n, 0))
 		l.addRequest(key, kind(Shadowed), n, 1)
+	}
+	return tried
+}
+
+// asTried makes a refusal an admission if the policy is only tried out. Nobody is to wait for it.
+func (l *Limiter) asTried(o outcome) outcome {
+	if l.mode.Load()&modeShadow != 0 && !o.allowed() {
 		o.reason, o.retry = Shadowed, 0
 	}
 	return o
