@@ -12,10 +12,10 @@ import (
 // request is what one caller asks for: tokens of one key, or of several keys, all or nothing.
 type request []part
 
-// decide decides over all parts. It returns the part whose Decision d is, or nil if there are no parts.
+// decide decides over all parts. It returns the strictest part, and writes its Decision, unless d is nil. If there are no parts,
+// it returns nil and writes nothing.
 func (r request) decide(ctx context.Context, d *Decision) *part {
 	if len(r) == 0 {
-		*d = Decision{}
 		return nil
 	}
 	r.begin()
@@ -25,8 +25,9 @@ func (r request) decide(ctx context.Context, d *Decision) *part {
 	return r.decideRest(ctx, d)
 }
 
-// decideSeparately decides over each part by itself. All wait for Redis at the same time.
-func (r request) decideSeparately(ctx context.Context) {
+// decideSeparately decides over each part by itself. All wait for Redis at the same time. each gets the Decisions of the
+// first parts, as many as it has room for.
+func (r request) decideSeparately(ctx context.Context, each []Decision) {
 	for i := range r {
 		alone := r[i : i+1]
 		alone.begin()
@@ -34,8 +35,11 @@ func (r request) decideSeparately(ctx context.Context) {
 	}
 	r.walk(ctx)
 	for i := range r {
-		var d Decision
-		r[i : i+1].finish(&d)
+		var d *Decision
+		if i < len(each) {
+			d = &each[i]
+		}
+		r[i : i+1].finish(d)
 	}
 }
 
@@ -84,13 +88,21 @@ func (r request) walk(ctx context.Context) {
 	}
 }
 
-// finish returns what was taken if a part refused, writes the Decision of the strictest part, and returns that part.
+// finish returns what was taken if a part refused, and returns the strictest part. It writes the Decision of that part, unless
+// d is nil, and tells the hook.
 func (r request) finish(d *Decision) *part {
 	back := r.has(refused)
 	p := r.strictest(back)
-	p.write(d)
+	l := p.limiter
+	traced := l != nil && l.mode.Load()&modeTraced != 0 && !(p.asksAgain() && p.waitHelps())
+	if traced && d == nil {
+		d = new(Decision)
+	}
+	if d != nil {
+		p.write(d)
+	}
 	r.end(back)
-	if l := p.limiter; l != nil && l.mode.Load()&modeTraced != 0 && !(p.asksAgain() && p.waitHelps()) {
+	if traced {
 		l.group.trace.decision(*d)
 	}
 	return p

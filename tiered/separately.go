@@ -15,8 +15,5 @@ func AllowSeparately(ctx context.Context, uses []Use, each []Decision) {
 	for _, u := range uses {
 		r = append(r, part{taking: taking{limiter: u.limiter, key: u.key, cost: u.cost}, limit: u.limit})
 	}
-	r.decideSeparately(ctx)
-	for i := range min(len(r), len(each)) {
-		r[i].write(&each[i])
-	}
+	r.decideSeparately(ctx, each)
 }

@@ -128,11 +128,8 @@ func (l *Limiter) takeInMode(ctx context.Context, key string, n int64, t *taking
 	if t == nil {
 		t = &taking{limiter: l, key: key, cost: n}
 	}
-	var d Decision
 	r := request{{taking: *t}}
-	r.begin()
-	r[0].peek()
-	p := r.decideRest(ctx, &d)
+	p := r.decide(ctx, nil)
 	*t = p.taking
 	return p.outcome, p.decider, p.now
 }
@@ -141,8 +138,7 @@ func (l *Limiter) takeInMode(ctx context.Context, key string, n int64, t *taking
 func (t *taking) ask(ctx context.Context, now time.Duration) (outcome, *bucket, time.Duration) {
 	r := request{{taking: *t, now: now, until: now + t.limiter.group.options.Budget}}
 	r[0].decideHere()
-	var d Decision
-	p := r.decideRest(ctx, &d)
+	p := r.decideRest(ctx, nil)
 	*t = p.taking
 	return p.outcome, p.decider, p.now
 }
