@@ -33,7 +33,7 @@ attempts:
 		}
 		n--
 		// A request takes its tokens from a standing share or from Redis, so what the share has comes on top.
-		if taken := l.takeAllOfShare(key, n, &admitted); taken > 0 {
+		if taken := l.drainShare(key, n, &admitted); taken > 0 {
 			if granted, n = granted+taken, n+1-taken; d.Reason != ExceedsBurst {
 				fewer -= taken // Remaining was the sum
 			}
@@ -56,4 +56,18 @@ func (l *Limiter) SetLimit(limit Limit) error {
 	p := l.Policy()
 	p.Limit = limit
 	return l.SetPolicy(p)
+}
+
+// drainShare takes up to n tokens from the standing share of a key, and writes the Decision if it took any.
+func (l *Limiter) drainShare(key string, n int64, d *Decision) (taken int64) {
+	if l.mode.Load()&modeStanding == 0 {
+		return 0
+	}
+	id, now := l.id(key), l.group.now()
+	p := l.policyFor(id, key)
+	if taken = l.share(id, p).drain(now, n); taken > 0 {
+		l.addRequest(key, kind(Granted), taken, 1)
+		l.tell(d, outcome{p, how{Granted, Local, false}, 0, 0}, key, nil, now)
+	}
+	return taken
 }

@@ -48,6 +48,12 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 	return l.credit(ctx, key, n)
 }
 
+// refundShare gives up to n tokens back to the standing share of a key, and returns how many fit.
+func (l *Limiter) refundShare(key string, n int64) int64 {
+	id := l.id(key)
+	return l.share(id, l.policyFor(id, key)).refund(l.group.now(), n)
+}
+
 // checkCost reports a key or a number of tokens that is not valid.
 func (l *Limiter) checkCost(key string, n int64) error {
 	switch reason := l.valid(key, n); {
@@ -89,7 +95,7 @@ func (u Use) Charge() error {
 		if p.Rule != local.ByLimit { // nothing is counted
 			return nil
 		}
-		n -= l.chargeShare(l.group.now(), key, p, n)
+		n -= l.share(id, p).charge(l.group.now(), n)
 	}
 	if n == 0 {
 		return nil

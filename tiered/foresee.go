@@ -46,8 +46,7 @@ func (l *Limiter) bucketToPeek(key string) *bucket {
 // foreseeOnce is foresee for a bucket. It reports false if that was evicted, or its policy has changed.
 func (l *Limiter) foreseeOnce(ctx context.Context, until time.Duration, b *bucket, key string, n int64, d *Decision) bool {
 	g := l.group
-	now, p := g.now(), b.Policy()
-	hash := g.cache.Hash(b.ID())
+	now, p, share := g.now(), b.Policy(), b.share()
 	var o outcome
 	switch {
 	case p.Rule == local.Unresolved:
@@ -59,7 +58,7 @@ func (l *Limiter) foreseeOnce(ctx context.Context, until time.Duration, b *bucke
 	switch v, known := b.Foresee(now, n); {
 	case known && v.Outcome == local.Admitted:
 		o = outcome{p, how{Granted, Local, false}, v.Left, 0}
-	case l.shareHas(now, b, p, n):
+	case share.holds(now, n):
 		o = outcome{p, how{Granted, Local, false}, b.seenLeft(now), 0}
 	case g.closed.Load() || b.unhealthy() != nil:
 		return l.foreseeFallback(d, now, b, key, n)
@@ -68,7 +67,7 @@ func (l *Limiter) foreseeOnce(ctx context.Context, until time.Duration, b *bucke
 	default:
 		return l.foreseeRedis(ctx, until, b, key, n, d)
 	}
-	l.asTried(l.withShare(o, now, hash, n)).write(d, key, b, now)
+	l.asTried(share.tell(o, now, n)).write(d, key, b, now)
 	return true
 }
 
@@ -79,7 +78,7 @@ func (l *Limiter) foreseeFallback(d *Decision, now time.Duration, b *bucket, key
 	if v.Outcome == local.Outdated {
 		return false
 	}
-	l.asTried(l.withShare(byFailMode(p, v), now, l.group.cache.Hash(b.ID()), n)).write(d, key, b, now)
+	l.asTried(b.share().tell(byFailMode(p, v), now, n)).write(d, key, b, now)
 	return true
 }
 
@@ -102,21 +101,16 @@ func (l *Limiter) foreseeRedis(ctx context.Context, until time.Duration, b *buck
 // policy by which it is told.
 func (l *Limiter) decideDry(d *Decision, b *bucket, key string, p *local.Policy, n int64, c local.Call, r lua.Reply) {
 	now := l.group.now()
-	v := b.Foreseen(now, n, c, r)
+	v, share := b.Foreseen(now, n, c, r), l.share(b.ID(), p)
 	o := outcome{p, how{Granted, Remote, false}, v.Left, 0}
-	if v.Outcome == local.Refused && !b.Holds(now, n) && !l.shareHas(now, b, p, n) {
+	if v.Outcome == local.Refused && !b.Holds(now, n) && !share.holds(now, n) {
 		o.reason, o.retry = Limited, v.Retry
 	}
-	o = l.asTried(l.withShare(o, now, l.group.cache.Hash(b.ID()), n))
+	o = l.asTried(share.tell(o, now, n))
 	if o.write(d, key, nil, now); p.Call.Algorithm != lua.TokenBucket {
 		o.report(d, now, uint8(r.Which), now+time.Duration(r.Reset)*time.Microsecond)
 		o.addFullShare(d, now)
 	}
-}
-
-// shareHas reports whether the standing share of b's key has n tokens for a request.
-func (l *Limiter) shareHas(now time.Duration, b *bucket, p *local.Policy, n int64) bool {
-	return l.mode.Load()&modeStanding != 0 && l.shareLevel(now, l.group.cache.Hash(b.ID()), p) >= n
 }
 
 // dryRun is a [dispatch.Job] that asks Redis what it would answer a request of n tokens.

@@ -114,9 +114,9 @@ func (o outcome) report(d *Decision, now time.Duration, which uint8, clear time.
 
 // addFullShare adds to a Decision by several limits when the standing share is full. It says already when the part of Redis is.
 func (o outcome) addFullShare(d *Decision, now time.Duration) {
-	if shares := usableShares(o.policy); shares != nil && Granted <= o.reason && o.reason <= FallbackSpent {
+	if Granted <= o.reason && o.reason <= FallbackSpent {
 		l := o.policy.Owner.(*resolvedLimit).limiter
-		d.ResetAfter = max(d.ResetAfter, l.group.shares.Full(now, l.group.cache.Hash(l.id(d.Key)), shares))
+		d.ResetAfter = max(d.ResetAfter, l.share(l.id(d.Key), o.policy).full(now))
 	}
 }
 

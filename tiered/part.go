@@ -135,7 +135,7 @@ func (p *part) takeFromShare() (ok bool) {
 		return false
 	}
 	p.limiter.resolve(p.bucket, p.key)
-	_, ok = p.limiter.takeShare(p.now, p.hash(), p.bucket.Policy(), p.cost, &p.standing)
+	_, ok = p.bucket.share().take(p.now, p.cost, &p.standing)
 	return ok
 }
 
@@ -145,7 +145,7 @@ func (p *part) shareHolds() bool {
 		return false
 	}
 	p.limiter.resolve(p.bucket, p.key)
-	return p.limiter.shareLevel(p.now, p.hash(), p.bucket.Policy()) >= p.cost
+	return p.bucket.share().holds(p.now, p.cost)
 }
 
 // join puts the part into its bucket's queue. The part stays undecided if the bucket was evicted or its policy has
@@ -255,7 +255,7 @@ func (p *part) fallBack() {
 			p.setSource(p.bucket, local.FromRedis)
 			p.stamp = stamp
 		}
-		p.decided(p.withShare(o), p.bucket)
+		p.decided(p.bucket.share().tell(o, p.now, p.cost), p.bucket)
 		return
 	}
 }
@@ -301,19 +301,11 @@ func (p *part) recall() {
 
 // answer decides the part by its bucket's limit.
 func (p *part) answer(r Reason, t Tier, left int64, retry time.Duration) {
-	o := p.withShare(outcome{p.bucket.Policy(), how{r, t, false}, left, retry})
+	o := p.bucket.share().tell(outcome{p.bucket.Policy(), how{r, t, false}, left, retry}, p.now, p.cost)
 	if r == Granted && t == Remote && p.limiter.mode.Load()&modeStanding != 0 {
 		p.limiter.standing.fade()
 	}
 	p.decided(o, p.bucket)
-}
-
-// withShare adds to an outcome what the standing share of the part's key has.
-func (p *part) withShare(o outcome) outcome {
-	if p.limiter.mode.Load()&modeStanding == 0 {
-		return o
-	}
-	return p.limiter.withShare(o, p.now, p.hash(), p.cost)
 }
 
 // decided stores how the part was decided, and counts that. b is the bucket that it was decided by, nil if there is none. In

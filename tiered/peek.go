@@ -119,14 +119,14 @@ func (l *Limiter) PeekLocal(key string) (d Decision, ok bool) {
 
 // known returns the outcome of one token of a key by what this process knows of its bucket.
 func (l *Limiter) known(now time.Duration, b *bucket) outcome {
-	p, hash := b.Policy(), l.group.cache.Hash(b.ID())
+	p, share := b.Policy(), b.share()
 	held, level := b.Peek(now)
 	left, need := min(held+max(level, 0), p.Cap), 1+b.Reserved()
 	v, sure := b.Foresee(now, need)
 	refused := sure && v.Outcome == local.Refused
 	_, clear := b.LastReport(refused)
 	o := outcome{p, how{Granted, Local, false}, left, 0}
-	if left < need && !l.shareHas(now, b, p, 1) {
+	if left < need && !share.holds(now, 1) {
 		o.reason = Limited
 		switch missing := need - held - level; {
 		case refused:
@@ -142,7 +142,7 @@ func (l *Limiter) known(now time.Duration, b *bucket) outcome {
 		}
 		o.retry = max(o.retry, time.Microsecond)
 	}
-	return l.withShare(o, now, hash, 1)
+	return share.tell(o, now, 1)
 }
 
 // policyFor returns the policy that decides a key.

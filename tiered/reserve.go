@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/local"
@@ -138,7 +139,7 @@ func (r Reservation) end() bool {
 func (t *taking) correctCost(actual int64) {
 	excess := t.cost - actual
 	fromShare := !t.standing.Empty()
-	if t.bucket == nil && !fromShare || excess == 0 || fromShare && excess > 0 && t.returnToShare(excess) {
+	if t.bucket == nil && !fromShare || excess == 0 || fromShare && excess > 0 && t.share().putBack(t.standing, excess) {
 		return
 	}
 	g := t.limiter.group
@@ -149,7 +150,7 @@ func (t *taking) correctCost(actual int64) {
 	now, b := g.now(), t.bucket
 	if excess < 0 {
 		missing := -excess
-		missing -= t.limiter.chargeShare(now, t.key, b.Policy(), missing)
+		missing -= b.share().charge(now, missing)
 		t.limiter.charge(now, b, t.key, missing)
 		return
 	}
@@ -172,6 +173,29 @@ func (t *taking) correctCost(actual int64) {
 		}
 		b = b.successor(now, t.key)
 	}
+}
+
+// share returns the standing share that the tokens are from.
+func (t *taking) share() share {
+	l := t.limiter
+	return share{limiter: l, hash: l.group.cache.Hash(l.id(t.key))}
+}
+
+// countAsGranted counts n tokens of a share that are on their way to Redis as if Redis had granted them. They return
+// there.
+func (t *taking) countAsGranted(n int64) {
+	if n > 0 {
+		t.limiter.standing.count(t.share().hash, -n)
+		t.limiter.keepStats(t.bucket.key(), local.Stats{Granted: n, Spent: n})
+	}
+}
+
+// keyBucket returns the bucket of the key.
+func (t *taking) keyBucket(now time.Duration) *bucket {
+	l := t.limiter
+	b := l.group.find(now, l.id(t.key))
+	l.resolve(b, t.key)
+	return b
 }
 
 // Do calls fn if the limit admits one token for key. If fn returns an error or panics, Do returns the token as

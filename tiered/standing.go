@@ -1,7 +1,6 @@
 package tiered
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -121,7 +120,7 @@ type standingUse struct {
 	// no share is used: a process that does not split them uses the whole limit.
 	agreed atomic.Bool
 
-	later atomic.Int64 // the largest cost of late that was known only after its request, in tokens: see takeShare
+	later atomic.Int64 // the largest cost of late that was known only after its request, in tokens: see [share.take]
 
 	outsiders int64 // processes that do not split them, as last counted; guarded by the Limiter's mutex
 
@@ -150,6 +149,13 @@ func (u *standingUse) fade() {
 	}
 }
 
+// costLater remembers that a request turned out to cost n more.
+func (u *standingUse) costLater(n int64) {
+	for later := u.later.Load(); n > later && !u.later.CompareAndSwap(later, n); {
+		later = u.later.Load()
+	}
+}
+
 // count counts n tokens that a share admitted, or with a negative n got back.
 func (u *standingUse) count(hash uint64, n int64) { u.admitted[hash%standingCounters].n.Add(n) }
 
@@ -159,89 +165,6 @@ func (u *standingUse) total() (n int64) {
 		n += u.admitted[i].n.Load()
 	}
 	return n
-}
-
-// takeStanding is take of a Limiter with standing shares. The order is lease, share, Redis. A key without a bucket gets
-// one only if its share does not have the tokens.
-func (l *Limiter) takeStanding(
-	ctx context.Context, now time.Duration, key string, n int64, t *taking,
-) (o outcome, b *bucket, at time.Duration) {
-	g := l.group
-	id := l.id(key)
-	hash := g.cache.Hash(id)
-	p := l.settings.Load().initial
-	if p.Rule == local.ByLimit {
-		b = g.cache.Lookup(now, hash, id)
-	} else {
-		b = g.find(now, id)
-		l.resolve(b, key)
-	}
-	if b != nil {
-		p = b.Policy()
-		if t != nil {
-			t.setSource(b, local.FromLease)
-		}
-		if left, ok, renew := b.Take(now, n); ok {
-			if renew {
-				b.apply(now, b.Renew(now))
-			}
-			l.standing.fade()
-			o = l.withShare(outcome{p, how{Granted, Local, false}, left, 0}, now, hash, n)
-			l.countRequest(o, key, n)
-			return o, b, now
-		}
-	}
-	var u *standing.Use
-	if t != nil {
-		u = &t.standing
-	}
-	if level, ok := l.takeShare(now, hash, p, n, u); ok {
-		left := p.Cap // what nobody of this process asked Redis about may be full
-		if b != nil {
-			left = b.seenLeft(now)
-		}
-		o = outcome{p, how{Granted, Local, false}, left + level, 0}
-		l.countRequest(o, key, n)
-		return o, b, now
-	}
-	if b == nil {
-		b = g.find(now, id)
-	}
-	if t == nil {
-		if o, ok := l.decideAtOnce(now, b, key, n); ok {
-			return l.withShare(o, now, hash, n), b, now
-		}
-		t = &taking{limiter: l, key: key, cost: n}
-	}
-	t.setSource(b, local.FromLease)
-	return t.ask(ctx, now)
-}
-
-// takeShare takes n tokens from the standing share of a key, and returns how many are left: see [standing.Shares.Take].
-//
-// A share may admit one request before anybody knows its cost. So it admits none whose cost, if it turns out as high as
-// that of other requests of late, the share could not bear: Redis decides about these, as without shares.
-func (l *Limiter) takeShare(
-	now time.Duration, hash uint64, p *local.Policy, n int64, u *standing.Use,
-) (left int64, ok bool) {
-	shares := usableShares(p)
-	if shares == nil {
-		return 0, false
-	}
-	if !l.lends(shares, n) {
-		return 0, false
-	}
-	if left, ok = l.group.shares.Take(now, hash, shares, n, u); ok {
-		l.standing.count(hash, n)
-		l.standing.fade()
-	}
-	return left, ok
-}
-
-// lends reports whether shares admit requests of n tokens at all: see takeShare.
-func (l *Limiter) lends(shares standing.Limits, n int64) bool {
-	later := l.standing.later.Load()
-	return later == 0 || n <= l.group.shares.Bearable(shares)-later
 }
 
 // sharesOf returns what standing shares have of a policy's limits, or nil.
@@ -259,104 +182,6 @@ func usableShares(p *local.Policy) standing.Limits {
 		return nil
 	}
 	return shares
-}
-
-// withShare adds to an outcome over n tokens what the standing share of its key has: its tokens, and that it may have n sooner.
-func (l *Limiter) withShare(o outcome, now time.Duration, hash uint64, n int64) outcome {
-	shares := usableShares(o.policy)
-	if shares == nil {
-		return o
-	}
-	switch o.reason {
-	case Limited, FallbackSpent:
-		if o.retry > 0 && l.lends(shares, n) {
-			o.retry = max(min(o.retry, l.group.shares.Wait(now, hash, shares, n)), time.Microsecond)
-		}
-	case Granted, Fallback:
-	default:
-		return o
-	}
-	o.left += l.group.shares.Level(now, hash, shares)
-	return o
-}
-
-// returnToShare puts tokens that a share admitted back into it. It reports false, and does nothing, if the share was
-// used since.
-func (t *taking) returnToShare(n int64) bool {
-	l, hash := t.limiter, t.hash()
-	if !l.group.shares.Return(hash, t.standing, n) {
-		return false
-	}
-	l.standing.count(hash, -n)
-	return true
-}
-
-// countAsGranted counts n tokens of a share that are on their way to Redis as if Redis had granted them. They return
-// there.
-func (t *taking) countAsGranted(n int64) {
-	if n > 0 {
-		t.limiter.standing.count(t.hash(), -n)
-		t.limiter.keepStats(t.bucket.key(), local.Stats{Granted: n, Spent: n})
-	}
-}
-
-// hash returns the hash of the key, by which its share is found.
-func (t *taking) hash() uint64 {
-	l := t.limiter
-	return l.group.cache.Hash(l.id(t.key))
-}
-
-// keyBucket returns the bucket of the key.
-func (t *taking) keyBucket(now time.Duration) *bucket {
-	l := t.limiter
-	b := l.group.find(now, l.id(t.key))
-	l.resolve(b, t.key)
-	return b
-}
-
-// shareLevel returns how many tokens of a key takeShare gets from its standing share.
-func (l *Limiter) shareLevel(now time.Duration, hash uint64, p *local.Policy) int64 {
-	shares := usableShares(p)
-	if shares == nil {
-		return 0
-	}
-	level := l.group.shares.Level(now, hash, shares)
-	if later := l.standing.later.Load(); later > 0 {
-		level = min(level, l.group.shares.Bearable(shares)-later)
-	}
-	return level
-}
-
-// drainShare takes up to n tokens from the standing share of a key: as many as it has. It returns how many it took.
-func (l *Limiter) drainShare(now time.Duration, key string, p *local.Policy, n int64) int64 {
-	if l.mode.Load()&modeStanding == 0 {
-		return 0
-	}
-	hash := l.group.cache.Hash(l.id(key))
-	for {
-		n = min(n, l.shareLevel(now, hash, p))
-		if n <= 0 {
-			return 0
-		}
-		if _, ok := l.takeShare(now, hash, p, n, nil); ok { // otherwise another caller was quicker
-			l.addRequest(key, kind(Granted), n+1, 1) // tokens of no request
-			return n
-		}
-	}
-}
-
-// takeAllOfShare takes up to n tokens from the standing share of a key, and writes the Decision if it took any.
-func (l *Limiter) takeAllOfShare(key string, n int64, d *Decision) (taken int64) {
-	if l.mode.Load()&modeStanding == 0 {
-		return 0
-	}
-	id := l.id(key)
-	p := l.policyFor(id, key)
-	if taken = l.drainShare(l.group.now(), key, p, n); taken > 0 {
-		l.addRequest(key, kind(Granted), 0, 1) // drainShare counted no request
-		l.tell(d, outcome{p, how{Granted, Local, false}, 0, 0}, key, nil, l.group.now())
-	}
-	return taken
 }
 
 // poll implements [dispatch.Options].Poll.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
+	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
@@ -52,31 +53,85 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking) (o o
 		l.countRequest(o, key, n)
 		return o, b, now
 	}
-	if mode != 0 {
-		return l.takeStanding(ctx, now, key, n, t)
+	id := l.id(key)
+	if mode == 0 {
+		b = g.find(now, id)
+	} else {
+		b = l.keptBucket(now, id, key)
 	}
-	b = g.find(now, l.id(key))
-	if t != nil {
-		t.setSource(b, local.FromLease)
-	}
-	left, ok, renew := b.Take(now, n)
-	if !ok {
-		if t == nil {
-			if o, ok = l.decideAtOnce(now, b, key, n); ok {
-				return o, b, now
-			}
-			t = &taking{limiter: l, key: key, cost: n, bucket: b}
+	if b != nil {
+		if t != nil {
+			t.setSource(b, local.FromLease)
 		}
-		return t.ask(ctx, now)
+		if left, ok, renew := b.Take(now, n); ok {
+			if renew {
+				b.apply(now, b.Renew(now))
+			}
+			o = outcome{b.Policy(), how{Granted, Local, false}, left, 0}
+			if n != 1 {
+				l.countRequest(o, key, n)
+			}
+			if mode != 0 {
+				l.standing.fade()
+				o = b.share().tell(o, now, n)
+			}
+			return o, b, now
+		}
 	}
-	if renew {
-		b.apply(now, b.Renew(now))
+	if mode != 0 {
+		if o, ok := l.takeShare(now, b, id, n, t); ok {
+			l.countRequest(o, key, n)
+			return o, b, now
+		}
+		if b == nil {
+			b = g.find(now, id)
+		}
 	}
-	o = outcome{b.Policy(), how{Granted, Local, false}, left, 0}
-	if n != 1 {
-		l.countRequest(o, key, n)
+	if t == nil {
+		if o, ok := l.decideAtOnce(now, b, key, n); ok {
+			if mode != 0 {
+				o = b.share().tell(o, now, n)
+			}
+			return o, b, now
+		}
+		t = &taking{limiter: l, key: key, cost: n}
 	}
-	return o, b, now
+	t.setSource(b, local.FromLease)
+	return t.ask(ctx, now)
+}
+
+// keptBucket returns the bucket of a key that may have a standing share. It makes none if the limit is known without it: the key
+// needs one only if its share does not have the tokens.
+func (l *Limiter) keptBucket(now time.Duration, id local.ID, key string) *bucket {
+	g := l.group
+	if l.settings.Load().initial.Rule == local.ByLimit {
+		return g.cache.Lookup(now, g.cache.Hash(id), id)
+	}
+	b := g.find(now, id)
+	l.resolve(b, key)
+	return b
+}
+
+// takeShare takes n tokens from the standing share of a key, and stores that in t, unless t is nil. b is the key's bucket, or
+// nil.
+func (l *Limiter) takeShare(now time.Duration, b *bucket, id local.ID, n int64, t *taking) (o outcome, ok bool) {
+	p := l.settings.Load().initial
+	var u *standing.Use
+	if t != nil {
+		u = &t.standing
+	}
+	if b != nil {
+		p = b.Policy()
+	}
+	level, ok := l.share(id, p).take(now, n, u)
+	if !ok {
+		return o, false
+	}
+	left := p.Cap // what nobody of this process asked Redis about may be full
+	if b != nil {
+		left = b.seenLeft(now)
+	}
+	return outcome{p, how{Granted, Local, false}, left + level, 0}, true
 }
 
 // decideAtOnce decides without Redis if the lease does not hold the tokens: by a known denial, or by the fail mode. It

@@ -122,9 +122,7 @@ func (qs *waitQueues) enter(ctx context.Context, c *queuedCaller) event {
 // returns 0. known is false if too little is known to say.
 func (c *queuedCaller) lacksTime(b *bucket, n int64) (retry time.Duration, known bool) {
 	now := c.limiter.group.now()
-	if g, shares := c.limiter.group, usableShares(b.Policy()); shares != nil && c.until > now {
-		n -= g.shares.By(now, c.until, g.cache.Hash(c.id), shares) // those before c take from the share too
-	}
+	n -= b.share().gains(now, c.until) // those before c take from the share too
 	at, known := b.Earliest(now, max(n, 0))
 	if at <= c.until {
 		return 0, known

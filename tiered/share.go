@@ -1,0 +1,146 @@
+package tiered
+
+import (
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/standing"
+	"github.com/tiered-limiter/tiered-limiter/local"
+)
+
+// share is the standing share of one key, as a source of its tokens. Without standing shares it is zero, and has nothing.
+type share struct {
+	limiter *Limiter
+	limits  standing.Limits // nil if there is none, or none is used
+	hash    uint64          // of the key
+}
+
+// share returns the standing share of a key that has the policy p.
+func (l *Limiter) share(id local.ID, p *local.Policy) share {
+	if l.mode.Load()&modeStanding == 0 {
+		return share{}
+	}
+	return share{l, usableShares(p), l.group.cache.Hash(id)}
+}
+
+// share returns the standing share of b's key.
+func (b *bucket) share() share {
+	p := b.Policy()
+	return p.Owner.(*resolvedLimit).limiter.share(b.ID(), p)
+}
+
+// take takes n tokens, and returns how many are left: see [standing.Shares.Take].
+//
+// A share may admit one request before anybody knows its cost. So it admits none whose cost, if it turns out as high as
+// that of other requests of late, the share could not bear: Redis decides about these, as without shares.
+func (s share) take(now time.Duration, n int64, u *standing.Use) (left int64, ok bool) {
+	if s.limits == nil || !s.lends(n) {
+		return 0, false
+	}
+	if left, ok = s.shares().Take(now, s.hash, s.limits, n, u); ok {
+		s.limiter.standing.count(s.hash, n)
+		s.limiter.standing.fade()
+	}
+	return left, ok
+}
+
+// lends reports whether the share admits requests of n tokens at all: see take.
+func (s share) lends(n int64) bool {
+	later := s.limiter.standing.later.Load()
+	return later == 0 || n <= s.shares().Bearable(s.limits)-later
+}
+
+// level returns how many tokens take finds.
+func (s share) level(now time.Duration) int64 {
+	if s.limits == nil {
+		return 0
+	}
+	level := s.shares().Level(now, s.hash, s.limits)
+	if later := s.limiter.standing.later.Load(); later > 0 {
+		level = min(level, s.shares().Bearable(s.limits)-later)
+	}
+	return level
+}
+
+// holds reports whether take would find n tokens.
+func (s share) holds(now time.Duration, n int64) bool { return s.limits != nil && s.level(now) >= n }
+
+// putBack puts n tokens of what u says was taken back. It reports false, and does nothing, if the share was used since.
+func (s share) putBack(u standing.Use, n int64) bool {
+	ok := s.shares().Return(s.hash, u, n)
+	if ok {
+		s.limiter.standing.count(s.hash, -n)
+	}
+	return ok
+}
+
+// drain takes up to n tokens: as many as there are. It returns how many it took.
+func (s share) drain(now time.Duration, n int64) int64 {
+	for {
+		n = min(n, s.level(now))
+		if n <= 0 {
+			return 0
+		}
+		if _, ok := s.take(now, n, nil); ok { // otherwise another caller was quicker
+			return n
+		}
+	}
+}
+
+// charge takes up to n tokens that a request turned out to cost more, and returns how many. The share may go below zero.
+func (s share) charge(now time.Duration, n int64) int64 {
+	if s.limiter == nil {
+		return 0
+	}
+	s.limiter.standing.costLater(n)
+	if s.limits == nil {
+		return 0
+	}
+	charged := s.shares().Charge(now, s.hash, s.limits, n)
+	s.limiter.charged.Add(charged)
+	return charged
+}
+
+// refund gives up to n tokens to the share, or fills it with n = local.Fill, and returns how many fit.
+func (s share) refund(now time.Duration, n int64) int64 {
+	if s.limits == nil {
+		return 0
+	}
+	return s.shares().Refund(now, s.hash, s.limits, n)
+}
+
+// gains returns how many tokens come to the share between two times.
+func (s share) gains(from, until time.Duration) int64 {
+	if s.limits == nil || until <= from {
+		return 0
+	}
+	return s.shares().By(from, until, s.hash, s.limits)
+}
+
+// tell adds to an outcome over n tokens what the share has: its tokens, and that it may have n sooner.
+func (s share) tell(o outcome, now time.Duration, n int64) outcome {
+	if s.limits == nil {
+		return o
+	}
+	switch o.reason {
+	case Limited, FallbackSpent:
+		if o.retry > 0 && s.lends(n) {
+			o.retry = max(min(o.retry, s.shares().Wait(now, s.hash, s.limits, n)), time.Microsecond)
+		}
+	case Granted, Fallback:
+	default:
+		return o
+	}
+	o.left += s.shares().Level(now, s.hash, s.limits)
+	return o
+}
+
+// full returns the time until the share is full.
+func (s share) full(now time.Duration) time.Duration {
+	if s.limits == nil {
+		return 0
+	}
+	return s.shares().Full(now, s.hash, s.limits)
+}
+
+// shares are those of the process.
+func (s share) shares() *standing.Shares { return &s.limiter.group.shares }
