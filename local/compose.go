@@ -213,7 +213,7 @@ func (c *composer) log() (ok bool) {
 // made says that there is one anyway.
 func (c *composer) settle(made bool) bool {
 	call, b := &c.call, c.b
-	if w := b.denied.windows(); len(w.settle) > 0 {
+	if w := b.denied.windows(); w != nil && len(w.settle) > 0 { // nil if the bucket was closed while a dry run was queued
 		s := w.settle[0]
 		call.settles, call.To, call.settledNow, made = s, s.cost, s.owed, true
 	}

@@ -207,6 +207,26 @@ func TestClosedBucketAnswersNobody(t *testing.T) {
 	}
 }
 
+// A dry run may wait in the queue while its bucket is closed. It asks then too: Redis knows what is left.
+func TestDryRunOfAClosedBucket(t *testing.T) {
+	for _, a := range []lua.Algorithm{lua.TokenBucket, lua.FixedWindow, lua.SlidingWindow, lua.SlidingLog, lua.TokenBuckets} {
+		r := newRig(t, Policy{Cap: 100, Tokens: 100, Call: lua.Call{Algorithm: a, Cap: 100, Tokens: 100, Period: us(time.Second)}})
+		w, _, _ := r.ask(5)
+		r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 5, Level: 95})
+		r.expect(w, Admitted)
+		if r.b.retire(r.now); !r.b.finish(r.now) {
+			t.Fatalf("%v: it is not closed", a)
+		}
+		c, asks := r.b.DryRun(r.now, 5, Conditions{Seq: r.seq, Lease: "me", Clock: true, RoundTrip: ms, Fleet: 1})
+		if !asks || c.Want != 5 || !c.Dry() {
+			t.Errorf("%v: asks %v, %+v", a, asks, c)
+		}
+		if v := r.b.Foreseen(r.now, 5, c, lua.Reply{Grant: 5, Level: 95}); v.Outcome != Admitted {
+			t.Errorf("%v: %+v", a, v)
+		}
+	}
+}
+
 // However a pending state ends, the bucket owes nothing after it and takers are let in. One that never ended would keep
 // an evicted key for ever.
 func TestPendingEndsWithTheLastWaiter(t *testing.T) {
