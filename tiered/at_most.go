@@ -67,7 +67,7 @@ func (l *Limiter) drainShare(key string, n int64, d *Decision) (taken int64) {
 	p := l.policyFor(id, key)
 	if taken = l.share(id, p).drain(now, n); taken > 0 {
 		l.addRequest(key, kind(Granted), taken, 1)
-		l.tell(d, outcome{p, how{Granted, Local, false}, 0, 0}, key, nil, now)
+		l.tell(d, outcome{p, how{Granted, Local, false}, 0, 0}, key, taken, nil, now)
 	}
 	return taken
 }

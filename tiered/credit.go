@@ -15,7 +15,7 @@ import (
 // an error it is unknown whether the bucket was reset.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if r := l.valid(key, 1); r != Granted {
-		return l.refusal(key, r).Err()
+		return l.refusal(key, 1, r).Err()
 	}
 	if err := l.credit(ctx, key, local.Fill); err != nil {
 		return err
@@ -58,11 +58,11 @@ func (l *Limiter) refundShare(key string, n int64) int64 {
 func (l *Limiter) checkCost(key string, n int64) error {
 	switch reason := l.valid(key, n); {
 	case reason == Unknown:
-		return l.refusal(key, reason).Err()
+		return l.refusal(key, n, reason).Err()
 	case reason == InvalidKey:
-		return fmt.Errorf("%w: the key has %d bytes: must have 1 to %d", l.refusal(key, reason).Err(), len(key), MaxKeyLength)
+		return fmt.Errorf("%w: the key has %d bytes: must have 1 to %d", l.refusal(key, n, reason).Err(), len(key), MaxKeyLength)
 	case reason == InvalidCost || n > maxTokens:
-		return fmt.Errorf("%w: n is %d: must be 1 to 2^40", l.refusal(key, InvalidCost).Err(), n)
+		return fmt.Errorf("%w: n is %d: must be 1 to 2^40", l.refusal(key, n, InvalidCost).Err(), n)
 	}
 	return nil
 }

@@ -23,6 +23,9 @@ type Decision struct {
 	Policy string // name of the policy that decided
 	Key    string // as in the request
 
+	// Cost is the tokens that the request asked for of Key, also if they were refused. Uses of one key count together.
+	Cost int64
+
 	// Burst is the most tokens that the key is ever admitted at once: the limit's burst, or what a window holds. With
 	// several limits it is that of LimitNumber. [Limiter.LimitOf] returns the whole limit.
 	Burst int64
@@ -118,7 +121,7 @@ func (d Decision) Err() error {
 func (d Decision) LogValue() slog.Value {
 	attrs := []slog.Attr{
 		slog.String("policy", d.Policy), slog.Bool("allowed", d.Allowed), slog.String("reason", d.Reason.String()),
-		slog.String("tier", d.Tier.String()), slog.Int64("remaining", d.Remaining),
+		slog.String("tier", d.Tier.String()), slog.Int64("cost", d.Cost), slog.Int64("remaining", d.Remaining),
 	}
 	if d.RetryAfter > 0 {
 		attrs = append(attrs, slog.Duration("retry_after", d.RetryAfter))

@@ -39,6 +39,6 @@ func (p *part) report(d *Decision, back bool) {
 		as.write(d)
 	default:
 		o, b := p.limiter.invalid(p.key, Unknown)
-		o.write(d, p.key, b, p.now)
+		o.write(d, p.key, p.cost, b, p.now)
 	}
 }

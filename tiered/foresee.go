@@ -21,7 +21,7 @@ func (l *Limiter) foresee(ctx context.Context, key string, n int64, d *Decision)
 			return
 		}
 	}
-	outcome{l.settings.Load().initial, how{Unavailable, None, false}, 0, 0}.write(d, key, nil, 0)
+	outcome{l.settings.Load().initial, how{Unavailable, None, false}, 0, 0}.write(d, key, n, nil, 0)
 }
 
 // bucketToPeek returns the bucket of a key. If the process has none, and does not need one to know the limit, it returns
@@ -52,7 +52,7 @@ func (l *Limiter) foreseeOnce(ctx context.Context, until time.Duration, b *bucke
 	case p.Rule == local.Unresolved:
 		return false
 	case p.Rule != local.ByLimit || n > p.Cap:
-		l.asTried(b.byRule(now)).write(d, key, b, now)
+		l.asTried(b.byRule(now)).write(d, key, n, b, now)
 		return true
 	}
 	switch v, known := b.Foresee(now, n); {
@@ -67,7 +67,7 @@ func (l *Limiter) foreseeOnce(ctx context.Context, until time.Duration, b *bucke
 	default:
 		return l.foreseeRedis(ctx, until, b, key, n, d)
 	}
-	l.asTried(share.tell(o, now, n)).write(d, key, b, now)
+	l.asTried(share.tell(o, now, n)).write(d, key, n, b, now)
 	return true
 }
 
@@ -78,7 +78,7 @@ func (l *Limiter) foreseeFallback(d *Decision, now time.Duration, b *bucket, key
 	if v.Outcome == local.Outdated {
 		return false
 	}
-	l.asTried(b.share().tell(byFailMode(p, v), now, n)).write(d, key, b, now)
+	l.asTried(b.share().tell(byFailMode(p, v), now, n)).write(d, key, n, b, now)
 	return true
 }
 
@@ -91,7 +91,7 @@ func (l *Limiter) foreseeRedis(ctx context.Context, until time.Duration, b *buck
 	}
 	now := l.group.now()
 	if ctx.Err() != nil {
-		l.asTried(outcome{b.Policy(), how{Canceled, None, expired(ctx)}, 0, 0}).write(d, key, b, now)
+		l.asTried(outcome{b.Policy(), how{Canceled, None, expired(ctx)}, 0, 0}).write(d, key, n, b, now)
 		return true
 	}
 	return l.foreseeFallback(d, now, b, key, n)
@@ -107,7 +107,7 @@ func (l *Limiter) decideDry(d *Decision, b *bucket, key string, p *local.Policy,
 		o.reason, o.retry = Limited, v.Retry
 	}
 	o = l.asTried(share.tell(o, now, n))
-	if o.write(d, key, nil, now); p.Call.Algorithm != lua.TokenBucket {
+	if o.write(d, key, n, nil, now); p.Call.Algorithm != lua.TokenBucket {
 		o.report(d, now, uint8(r.Which), now+time.Duration(r.Reset)*time.Microsecond)
 		o.addFullShare(d, now)
 	}

@@ -35,15 +35,16 @@ func (o outcome) waitHelps() bool {
 	return (o.reason == Limited || o.reason == FallbackSpent) && o.retry > 0
 }
 
-// write writes the Decision of an outcome at now. b is the key's bucket, nil if this process keeps none.
-func (o outcome) write(d *Decision, key string, b *bucket, now time.Duration) {
+// write writes the Decision of an outcome at now, of a request for key that costs n. b is the key's bucket, nil if this
+// process keeps none.
+func (o outcome) write(d *Decision, key string, n int64, b *bucket, now time.Duration) {
 	p, r := o.policy, o.reason
 	if p == nil {
 		*d = Decision{}
 		return
 	}
 	d.Allowed, d.Reason, d.Tier, d.Expired, d.LimitNumber = o.allowed(), r, o.tier, o.expired, 0
-	d.Policy, d.Key = p.Owner.(*resolvedLimit).limiter.name, key
+	d.Policy, d.Key, d.Cost = p.Owner.(*resolvedLimit).limiter.name, key, n
 	d.Burst, d.Remaining, d.RetryAfter, d.ResetAfter = p.Cap, o.left, o.retry, 0
 	if p.Rule == local.Unlimited || p.Rule == local.Blocked { // the numbers of p mean nothing
 		d.Burst, d.Remaining = 0, 0
@@ -185,20 +186,20 @@ func (l *Limiter) invalid(key string, r Reason) (outcome, *bucket) {
 	return outcome{p, how{r, None, false}, left, 0}, nil
 }
 
-// refusal returns the Decision on a request that is not valid, and counts it.
-func (l *Limiter) refusal(key string, r Reason) (d Decision) {
+// refusal returns the Decision on a request for n tokens that is not valid, and counts it.
+func (l *Limiter) refusal(key string, n int64, r Reason) (d Decision) {
 	if l.isZero() {
 		return d
 	}
 	o, b := l.invalid(key, r)
 	l.countRequest(o, key, 0)
-	l.tell(&d, l.tryOut(o, key, 0), key, b, l.group.now())
+	l.tell(&d, l.tryOut(o, key, 0), key, n, b, l.group.now())
 	return d
 }
 
-// tell writes the Decision of a request that is counted, and tells the hook.
-func (l *Limiter) tell(d *Decision, o outcome, key string, b *bucket, now time.Duration) {
-	o.write(d, key, b, now)
+// tell writes the Decision of a request for n tokens that is counted, and tells the hook.
+func (l *Limiter) tell(d *Decision, o outcome, key string, n int64, b *bucket, now time.Duration) {
+	o.write(d, key, n, b, now)
 	if l.mode.Load()&modeTraced != 0 {
 		l.group.trace.decision(*d)
 	}

@@ -327,7 +327,7 @@ func (p *part) decided(o outcome, b *bucket) {
 
 // write writes the part's Decision.
 func (p *part) write(d *Decision) {
-	if p.outcome.write(d, p.key, p.decider, p.now); p.limit != nil {
+	if p.outcome.write(d, p.key, p.cost, p.decider, p.now); p.limit != nil {
 		p.limit.tellCarried(d)
 	}
 }

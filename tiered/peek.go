@@ -19,7 +19,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) Decision { return l.Peek
 // the policy's FailMode would decide.
 func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
 	if r := l.valid(key, n); r != Granted {
-		return l.refusal(key, r)
+		return l.refusal(key, n, r)
 	}
 	if ctx == nil {
 		ctx = context.Background()
@@ -37,7 +37,7 @@ func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
 // If the tightest limit is enough, PeekEach is not needed: the Decision of [Limiter.AllowN] has its state.
 func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) {
 	if r := l.valid(key, 1); r != Granted {
-		return nil, l.refusal(key, r).Err()
+		return nil, l.refusal(key, 1, r).Err()
 	}
 	if ctx == nil {
 		ctx = context.Background()
@@ -113,7 +113,7 @@ func (l *Limiter) PeekLocal(key string) (d Decision, ok bool) {
 	if o.policy.Rule == local.ByLimit {
 		o = l.known(now, b)
 	}
-	o.write(&d, key, b, now)
+	o.write(&d, key, 1, b, now)
 	return d, true
 }
 

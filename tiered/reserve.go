@@ -72,7 +72,7 @@ func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (r Reservat
 	h := &held{one: [1]taking{{limiter: l, key: key, cost: n}}}
 	h.takings = h.one[:]
 	o, b, now := l.take(ctx, key, n, &h.one[0])
-	o.write(&r.Decision, key, b, now)
+	o.write(&r.Decision, key, n, b, now)
 	r.held = h
 	return r
 }

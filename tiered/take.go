@@ -16,7 +16,7 @@ import (
 // Allow is AllowN for one token.
 func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
 	o, b, now := l.take(ctx, key, 1, nil)
-	o.write(&d, key, b, now)
+	o.write(&d, key, 1, b, now)
 	return d
 }
 
@@ -32,7 +32,7 @@ func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
 // Standing.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision) {
 	o, b, now := l.take(ctx, key, n, nil)
-	o.write(&d, key, b, now)
+	o.write(&d, key, n, b, now)
 	return d
 }
 

@@ -50,7 +50,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 		ctx = context.Background()
 	}
 	if r := l.valid(key, n); r != Granted {
-		return l.refusal(key, r).Err()
+		return l.refusal(key, n, r).Err()
 	}
 	id := l.id(key)
 	if p := l.policyFor(id, key); p.Rule != local.ByLimit || n > p.Cap { // waiting does not help
@@ -108,7 +108,7 @@ func (c *queuedCaller) wait(ctx context.Context) error {
 			return ctx.Err()
 		case !o.waitHelps():
 			var d Decision
-			o.write(&d, c.key, b, now)
+			o.write(&d, c.key, c.cost, b, now)
 			return d.Err()
 		}
 		var err error
@@ -196,7 +196,7 @@ func (c *queuedCaller) outOfTime(o outcome) error {
 		l.countRequest(o, c.key, c.cost)
 	}
 	e := &LimitedError{late: true}
-	l.tell(&e.Decision, o, c.key, b, l.group.now())
+	l.tell(&e.Decision, o, c.key, c.cost, b, l.group.now())
 	return e
 }
 
@@ -227,7 +227,7 @@ func (c *queuedCaller) reportServed() {
 	}
 	var d Decision
 	b, now := c.bucket(), l.group.now()
-	l.tell(&d, outcome{b.Policy(), how{Granted, Remote, false}, b.seenLeft(now), 0}, c.key, b, now)
+	l.tell(&d, outcome{b.Policy(), how{Granted, Remote, false}, b.seenLeft(now), 0}, c.key, c.cost, b, now)
 }
 
 // handOut gives the tokens that came with those of c to the callers behind it. What they do not take goes back.

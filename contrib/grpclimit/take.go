@@ -202,6 +202,6 @@ func canceled(r request, uses []use) *Error {
 	err := r.ctx.Err()
 	return newError(r, tiered.Decision{
 		Reason: tiered.Canceled, Expired: errors.Is(err, context.DeadlineExceeded),
-		Policy: uses[0].limiter.Policy().Name, Key: uses[0].key,
+		Policy: uses[0].limiter.Policy().Name, Key: uses[0].key, Cost: uses[0].cost,
 	}, err)
 }

@@ -168,7 +168,7 @@ func (l *limit) tell(h http.Header, free []use) {
 func canceled(ctx context.Context, uses []use) tiered.Decision {
 	return tiered.Decision{
 		Reason: tiered.Canceled, Expired: errors.Is(ctx.Err(), context.DeadlineExceeded),
-		Policy: uses[0].limiter.Policy().Name, Key: uses[0].key,
+		Policy: uses[0].limiter.Policy().Name, Key: uses[0].key, Cost: uses[0].cost,
 	}
 }
 

@@ -1,0 +1,167 @@
+package tiered_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// A Decision says what its request asked for, whoever decided and however. Trace.Decision says the same.
+func TestDecisionsSayTheCost(t *testing.T) {
+	of := func(err error) tiered.Decision {
+		var refusal *tiered.LimitedError
+		if !errors.As(err, &refusal) {
+			return tiered.Decision{}
+		}
+		return refusal.Decision
+	}
+	minute := tiered.PerMinute(10)
+	for name, c := range map[string]struct {
+		policy tiered.Policy
+		ask    func(context.Context, *tiered.Limiter, *remote.Memory) tiered.Decision
+		want   int64
+		untold bool // no hook is told, because nothing is taken
+	}{
+		"Allow": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
+			return l.Allow(ctx, "k")
+		}, 1, false},
+		"AllowN of a lease": {tiered.Policy{Limit: tiered.PerSecond(1000)}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
+			for range 300 {
+				l.Allow(ctx, "k")
+				time.Sleep(time.Millisecond)
+			}
+			return l.AllowN(ctx, "k", 3)
+		}, 3, false},
+		"refused": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
+			l.AllowN(ctx, "k", 8)
+			return l.AllowN(ctx, "k", 4)
+		}, 4, false},
+		"refused again": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
+			l.AllowN(ctx, "k", 8)
+			l.AllowN(ctx, "k", 4)
+			return l.AllowN(ctx, "k", 5)
+		}, 5, false},
+		"above the burst": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
+			return l.AllowN(ctx, "k", 11)
+		}, 11, false},
+		"not positive": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
+			return l.AllowN(ctx, "k", -1)
+		}, -1, false},
+		"no key": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
+			return l.AllowN(ctx, "", 3)
+		}, 3, false},
+		"unlimited": {tiered.Policy{Limit: tiered.Unlimited()}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
+			return l.AllowN(ctx, "k", 3)
+		}, 3, false},
+		"blocked": {tiered.Policy{Limit: tiered.Blocked()}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
+			return l.AllowN(ctx, "k", 3)
+		}, 3, false},
+		"shadowed": {tiered.Policy{Limit: minute, Shadow: true}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
+			return l.AllowN(ctx, "k", 12)
+		}, 12, false},
+		"fallback": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, m *remote.Memory) tiered.Decision {
+			m.Fail(errors.New("connection refused"))
+			defer m.Fail(nil)
+			return l.AllowN(ctx, "k", 3)
+		}, 3, false},
+		"several limits": {
+			tiered.Policy{Limit: minute, Also: []tiered.Limit{tiered.PerHour(30)}},
+			func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision { return l.AllowN(ctx, "k", 3) }, 3, false,
+		},
+		"Reserve": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
+			return l.ReserveN(ctx, "k", 3).Decision
+		}, 3, false},
+		"Peek": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
+			return l.PeekN(ctx, "k", 3)
+		}, 3, false},
+		"Peek of no key": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
+			return l.PeekN(ctx, "", 3)
+		}, 3, false},
+		"PeekLocal": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
+			l.AllowN(ctx, "k", 3)
+			d, _ := l.PeekLocal("k")
+			return d
+		}, 1, true},
+		"Wait that is late": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
+			l.AllowN(ctx, "k", 10)
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			return of(l.WaitN(ctx, "k", 3))
+		}, 3, false},
+		"Charge of no key": {tiered.Policy{Limit: minute}, func(_ context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
+			return of(l.Charge("", 3))
+		}, 3, false},
+		"All": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
+			return tiered.All(l.ForN("a", 2), l.ForN("b", 3)).Allow(ctx) // b has room for fewer of its kind
+		}, 3, false},
+		"two uses of one key": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
+			return tiered.All(l.ForN("a", 2), l.ForN("a", 3)).Allow(ctx)
+		}, 5, false},
+		"a limit that is carried": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
+			return l.ForN("k", 3).WithLimit(tiered.PerMinute(20)).Allow(ctx)
+		}, 3, false},
+		"standing": {
+			tiered.Policy{Limit: tiered.PerMinute(1000), Standing: tiered.StandingOn},
+			func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision { return l.AllowN(ctx, "k", 3) }, 3, false,
+		},
+	} {
+		for _, traced := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store, told, o := remote.NewMemory(), tiered.Decision{}, &tiered.Options{}
+					if traced {
+						o.Trace = &tiered.Trace{Decision: func(d tiered.Decision) { told = d }}
+					}
+					c.policy.Name = "api"
+					l, err := tiered.New(store, c.policy, o)
+					if err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(2 * time.Minute) // shares are there
+					d := c.ask(t.Context(), l, store)
+					if d.Policy != "api" || d.Cost != c.want {
+						t.Errorf("%+v: cost %d, want %d", d, d.Cost, c.want)
+					}
+					synctest.Wait()
+					if traced && !c.untold && told.Cost != c.want {
+						t.Errorf("the hook was told of cost %d, want %d", told.Cost, c.want)
+					}
+					if err := l.Close(context.Background()); err != nil {
+						t.Error(err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// AllowEach, AllowSeparately and PeekEach write the cost of each use.
+func TestEachDecisionSaysItsCost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := told(t, tiered.Policy{Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(100)}})
+		uses := []tiered.Use{l.ForN("c", 11), l.ForN("b", 3), l.ForN("a", 2)} // c is refused
+		check := func(what string, each []tiered.Decision, want ...int64) {
+			t.Helper()
+			for i, d := range each {
+				if d.Cost != want[i] {
+					t.Errorf("%s: cost %d, want %d: %+v", what, d.Cost, want[i], d)
+				}
+			}
+		}
+		each := make([]tiered.Decision, 3)
+		tiered.All(uses...).AllowEach(t.Context(), each)
+		check("AllowEach", each, 11, 3, 2)
+		tiered.AllowSeparately(t.Context(), uses, each)
+		check("AllowSeparately", each, 11, 3, 2)
+		each, err := l.PeekEach(t.Context(), "a")
+		if err != nil || len(each) != 2 {
+			t.Fatal(each, err)
+		}
+		check("PeekEach", each, 1, 1)
+	})
+}
