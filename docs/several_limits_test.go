@@ -22,7 +22,7 @@ func userAddressAndTenant(
 	}
 	d := tiered.All(perUser.For(user), perAddress.For(ip), perTenant.ForN(tenant, cost)).Allow(ctx)
 	if !d.Allowed {
-		log.Printf("refused by policy %s: %v, come back in %v", d.Policy, d.Reason, d.RetryAfter)
+		log.Print(d) // refused by policy "user": limited, local, cost 1, 0 of 100 left, retry after 10ms, …: never the key
 	}
 	return d, nil
 }

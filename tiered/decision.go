@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 )
 
@@ -117,6 +118,44 @@ func (d Decision) Err() error {
 	return &LimitedError{Decision: d}
 }
 
+// String says in one line how the request was decided, as in
+//
+//	refused by policy "api": limited, remote, cost 3, 1 of 10 left, retry after 12s, full in 54s
+//
+// It does not say the key, which may be a secret: so no log gets it by %v.
+func (d Decision) String() string {
+	s := fmt.Sprintf("%s, %v, cost %d", d.verdict(), d.Tier, d.Cost)
+	switch {
+	case d.Burst == math.MaxInt64:
+		s += ", no limit"
+	case d.Burst > 0:
+		s += fmt.Sprintf(", %d of %d left", d.Remaining, d.Burst)
+	}
+	if d.RetryAfter > 0 {
+		s += fmt.Sprintf(", retry after %v", d.RetryAfter)
+	}
+	if d.ResetAfter > 0 {
+		s += fmt.Sprintf(", full in %v", d.ResetAfter)
+	}
+	return s
+}
+
+// verdict says whether d admits, and why, as in `refused by policy "api": limited by limit 2`.
+func (d *Decision) verdict() string {
+	s := "refused"
+	if d.Allowed {
+		s = "admitted"
+	}
+	if d.Policy != "" {
+		s += fmt.Sprintf(" by policy %q", d.Policy)
+	}
+	s += ": " + d.Reason.String()
+	if d.LimitNumber > 0 && !d.Allowed {
+		s += fmt.Sprintf(" by limit %d", d.LimitNumber)
+	}
+	return s
+}
+
 // LogValue returns what belongs in a log: not the key, which may be a secret.
 func (d Decision) LogValue() slog.Value {
 	attrs := []slog.Attr{
@@ -153,10 +192,7 @@ func (e *LimitedError) Error() string {
 	if d.Reason == Unknown && d.Policy == "" {
 		return "tiered: refused: unknown: the Limiter is nil or zero, or there are no uses"
 	}
-	s := fmt.Sprintf("tiered: refused by policy %q: %s", d.Policy, d.Reason)
-	if d.LimitNumber > 0 {
-		s += fmt.Sprintf(" by limit %d", d.LimitNumber)
-	}
+	s := "tiered: " + d.verdict()
 	if e.late {
 		s += ", and the context's deadline is sooner"
 	}
