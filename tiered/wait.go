@@ -22,6 +22,9 @@ const (
 	// per second.
 	minIdle = 5 * time.Millisecond
 
+	// maxSpread is the longest random delay of a caller that returned tokens. The tokens take that long to arrive in Redis.
+	maxSpread = 50 * time.Millisecond
+
 	// forever is the deadline of a caller that has none.
 	forever = time.Duration(math.MaxInt64)
 )
@@ -46,28 +49,179 @@ func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(c
 // Nobody announces tokens that others return, a Reset, or the end of an outage. So the first waiter also asks after 5.5
 // s, or after 1 s while Redis does not answer.
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
+	if (ctx == nil || ctx.Err() == nil) && l.takeLeased(key, n) {
+		return nil
+	}
+	return l.ForN(key, n).Wait(ctx)
+}
+
+// takeLeased takes n tokens of a key from its lease, unless others wait for the key. It reports false if it took nothing: then
+// a wait does the same and more, but takes five times as long.
+func (l *Limiter) takeLeased(key string, n int64) bool {
+	if l.isZero() || l.mode.Load() != 0 || valid(key, n) != Granted || l.group.queues.hasCallers(l.id(key)) {
+		return false
+	}
+	now := l.group.now()
+	b := l.group.find(now, l.id(key))
+	left, ok, renew := b.Take(now, n)
+	if renew {
+		b.apply(now, b.Renew(now))
+	}
+	if ok && n != 1 {
+		l.countRequest(outcome{b.Policy(), how{Granted, Local, false}, left, 0}, key, n)
+	}
+	return ok
+}
+
+// Wait waits until all uses are admitted together, and takes their tokens: all or nothing. It returns nil if the tokens
+// were taken. It returns ctx.Err() if ctx ended first; then nothing was taken. It returns a *[LimitedError] at once if
+// waiting cannot help, as [Limiter.WaitN] does.
+//
+// It holds no tokens while it waits. With one key it is [Limiter.WaitN]. With several it waits in the queue of the key that
+// refused it, first come, first served, and in no other. So a caller that waits for one user's limit does not delay callers
+// for another user of the same tenant.
+func (u Uses) Wait(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
-	}
-	if r := l.valid(key, n); r != Granted {
-		return l.refusal(key, n, r).Err()
-	}
-	id := l.id(key)
-	if p := l.policyFor(id, key); p.Rule != local.ByLimit || n > p.Cap { // waiting does not help
-		return l.AllowN(ctx, key, n).Err()
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if l.mode.Load()&modeShadow != 0 { // no need to wait
-		return l.AllowN(ctx, key, n).Err()
+	w := wait{uses: u}
+	var room [1]part
+	w.request = u.request(room[:0])
+	defer w.leave()
+	err := w.wait(ctx)
+	if w.first == nil {
+		return err
 	}
-	c := l.newQueuedCaller(ctx, id, key, n)
-	return c.countEnd(c.wait(ctx))
+	return w.first.countEnd(err)
+}
+
+// wait is one call of [Uses.Wait].
+type wait struct {
+	uses    Uses
+	request request
+	first   *queuedCaller // its first place in a queue, which has its figures; nil before
+	place   *queuedCaller // its present place; nil if it is in no queue
+}
+
+// wait waits for the tokens. A caller for one key queues before it asks, so that callers are served in their order. One for
+// several keys does so only if others wait already.
+func (w *wait) wait(ctx context.Context) error {
+	for i := range w.request {
+		p := &w.request[i]
+		if !p.canWait() || !w.alone() && !p.limiter.group.queues.hasCallers(p.limiter.id(p.key)) {
+			continue
+		}
+		if served, err := w.enter(ctx, w.at(ctx, p)); served || err != nil {
+			return err
+		}
+		if err := w.place.sleep(ctx, w.place.limiter.group.queues.idleTime(w.place)); err != nil {
+			return err
+		}
+		break
+	}
+	for {
+		p, d := w.ask(ctx)
+		switch {
+		case d.Allowed:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case p == nil || !p.waitHelps():
+			return d.Err()
+		}
+		if err := w.sleep(ctx, p); err != nil {
+			return err
+		}
+	}
+}
+
+// alone reports whether the caller needs one key only. Then others can take tokens for it, and it for others.
+func (w *wait) alone() bool { return len(w.request) == 1 }
+
+// canWait reports whether waiting may help the part.
+func (p *part) canWait() bool {
+	l := p.limiter
+	if l == nil || l.valid(p.key, p.cost) != Granted || p.shadow() {
+		return false
+	}
+	by := l.policyFor(l.id(p.key), p.key)
+	return by.Rule == local.ByLimit && p.cost <= by.Cap
+}
+
+// ofSeveral marks a request over several keys as one of a caller that waits.
+var ofSeveral = &queuedCaller{several: true}
+
+// ask requests all tokens together.
+func (w *wait) ask(ctx context.Context) (strictest *part, d Decision) {
+	w.request = w.uses.request(w.request[:0])
+	caller := w.place
+	if !w.alone() {
+		caller = ofSeveral
+	}
+	for i := range w.request {
+		if p := &w.request[i]; p.limiter != nil && !p.shadow() {
+			p.caller = caller
+		}
+	}
+	if w.place != nil {
+		w.place.limiter.group.queues.startAsking(w.place)
+	}
+	strictest = w.request.decide(ctx, &d)
+	switch {
+	case w.place == nil:
+	case !d.Allowed:
+		w.place.limiter.group.queues.stopAsking(w.place)
+	case w.alone():
+		w.place.handOut(&strictest.taking)
+	}
+	return strictest, d
+}
+
+// sleep waits in the queue of the part p, which refused, until it is w's turn and p's tokens can be there.
+func (w *wait) sleep(ctx context.Context, p *part) error {
+	c := w.at(ctx, p)
+	pause, err := c.pause(p.outcome)
+	if err != nil {
+		return err
+	}
+	for i := range w.request { // the fallback refused other parts too
+		if other := &w.request[i]; other != p && other.state == refused && other.reason == FallbackSpent {
+			w.at(ctx, other).notRefused()
+		}
+	}
+	if w.request.has(taken) { // two callers may have refused each other: they must not collide again
+		pause += time.Duration(p.limiter.group.options.uniform() * float64(maxSpread))
+	}
+	if w.alone() {
+		c.reserve(p.outcome, pause)
+	}
+	w.first.beginWait()
+	end := c.limiter.group.now() + pause
+	if _, err := w.enter(ctx, c); err != nil {
+		return err
+	}
+	return c.sleep(ctx, end-c.limiter.group.now())
+}
+
+// at returns w's place in the queue of a part's key: the present one, or a new one.
+func (w *wait) at(ctx context.Context, p *part) *queuedCaller {
+	id := p.limiter.id(p.key)
+	if c := w.place; c != nil && c.id == id && c.limiter == p.limiter {
+		return c
+	}
+	c := newQueuedCaller(ctx, p.limiter, id, p.key, p.cost)
+	c.several = !w.alone()
+	if w.first == nil {
+		w.first = c
+	}
+	return c
 }
 
 // newQueuedCaller returns a caller that waits for n tokens of a key. It is not in a queue yet.
-func (l *Limiter) newQueuedCaller(ctx context.Context, id local.ID, key string, n int64) *queuedCaller {
+func newQueuedCaller(ctx context.Context, l *Limiter, id local.ID, key string, n int64) *queuedCaller {
 	c := &queuedCaller{limiter: l, id: id, key: key, cost: n, until: forever}
 	if deadline, ok := ctx.Deadline(); ok {
 		c.until = l.group.now() + time.Until(deadline)
@@ -75,47 +229,33 @@ func (l *Limiter) newQueuedCaller(ctx context.Context, id local.ID, key string, 
 	return c
 }
 
-// wait waits for the tokens.
-func (c *queuedCaller) wait(ctx context.Context) error {
-	turns := &c.limiter.group.queues
-	switch e := turns.enter(ctx, c); e.kind {
-	case gaveUp:
-		return ctx.Err()
-	case served:
-		c.limiter.addRequest(c.key, kind(Granted), c.cost, 1)
-		c.limiter.addRequest(c.key, grantedByRedis, c.cost, 1)
-		c.reportServed()
-		return nil
-	case outOfTime:
-		return c.late(e.retry)
+// enter waits for the turn of a place, unless w has it. It leaves w's previous place first. It reports true if w was served
+// while it waited for its turn.
+func (w *wait) enter(ctx context.Context, c *queuedCaller) (wasServed bool, err error) {
+	if w.place == c {
+		return false, nil
 	}
-	defer turns.leave(c)
-	defer c.release()
-	for pause := turns.idleTime(c); ; {
-		if err := c.sleep(ctx, pause); err != nil {
-			return err
-		}
-		t := taking{limiter: c.limiter, key: c.key, cost: c.cost, caller: c}
-		turns.startAsking(c)
-		o, b, now := c.limiter.take(ctx, c.key, c.cost, &t)
-		if o.allowed() {
-			c.handOut(&t)
-			return nil
-		}
-		turns.stopAsking(c)
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case !o.waitHelps():
-			var d Decision
-			o.write(&d, c.key, c.cost, b, now)
-			return d.Err()
-		}
-		var err error
-		if pause, err = c.pause(o); err != nil {
-			return err
-		}
-		c.reserve(o, pause)
+	w.leave()
+	c.since = w.first.since // it counts as one wait
+	switch e := c.limiter.group.queues.enter(ctx, c); e.kind {
+	case gaveUp:
+		return false, ctx.Err()
+	case outOfTime:
+		return false, c.late(e.retry)
+	case served:
+		c.served()
+		return true, nil
+	}
+	w.place = c
+	return false, nil
+}
+
+// leave leaves w's place, if it has one.
+func (w *wait) leave() {
+	if c := w.place; c != nil {
+		c.release()
+		c.limiter.group.queues.leave(c)
+		w.place = nil
 	}
 }
 
@@ -154,7 +294,7 @@ func (c *queuedCaller) release() {
 
 // sleep sleeps for d, or until ctx ends.
 func (c *queuedCaller) sleep(ctx context.Context, d time.Duration) error {
-	if d == 0 {
+	if d <= 0 {
 		return nil
 	}
 	c.beginWait()
@@ -219,9 +359,11 @@ func (c *queuedCaller) bucket() *bucket {
 	return g.find(g.now(), c.limiter.id(c.key))
 }
 
-// reportServed reports to the hook that c has its token. The token came with those of the first in the queue.
-func (c *queuedCaller) reportServed() {
+// served counts that c has its token, which came with those of the first in the queue, and reports it to the hook.
+func (c *queuedCaller) served() {
 	l := c.limiter
+	l.addRequest(c.key, kind(Granted), c.cost, 1)
+	l.addRequest(c.key, grantedByRedis, c.cost, 1)
 	if l.mode.Load()&modeTraced == 0 {
 		return
 	}

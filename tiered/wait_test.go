@@ -217,7 +217,7 @@ func TestTurnIsNotLostToOneWhoLeaves(t *testing.T) {
 		for range 200 {
 			first, leaveFirst := context.WithCancel(t.Context())
 			second, leaveSecond := context.WithCancel(t.Context())
-			holder := l.newQueuedCaller(first, l.id("k"), "k", 1)
+			holder := newQueuedCaller(first, l, l.id("k"), "k", 1)
 			l.group.queues.enter(first, holder) // nobody is there
 			q := &queue{t: t, l: l}
 			q.join(second, 0, "k", 1)
@@ -249,7 +249,7 @@ func TestWaitRefusesAtOnceWhatWaitingDoesNotHelp(t *testing.T) {
 		store := newDistant(ms)
 		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)}, nil)
 		time.Sleep(10 * ms)
-		holder := l.newQueuedCaller(t.Context(), l.id("k"), "k", 1)
+		holder := newQueuedCaller(t.Context(), l, l.id("k"), "k", 1)
 		l.group.queues.enter(t.Context(), holder) // somebody waits already
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

@@ -16,7 +16,7 @@ func TestWaiterIsFresh(t *testing.T) {
 		w.MoreGranted, w.Short = 5, true
 		return w
 	}}
-	c := l.newQueuedCaller(t.Context(), l.id("k"), "k", 1)
+	c := newQueuedCaller(t.Context(), l, l.id("k"), "k", 1)
 	g.queues.enter(t.Context(), c)
 	defer g.queues.leave(c)
 	now := g.now()
