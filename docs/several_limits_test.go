@@ -20,7 +20,7 @@ func userAddressAndTenant(
 	if err != nil {
 		return tiered.Decision{}, err
 	}
-	d := tiered.All(perUser.For(user), perAddress.For(ip), perTenant.ForN(tenant, cost)).Allow(ctx)
+	d := tiered.All(perUser.For(user), perAddress.For(ip), perTenant.For(tenant).N(cost)).Allow(ctx)
 	if !d.Allowed {
 		log.Print(d) // refused by policy "user": limited, local, cost 1, 0 of 100 left, retry after 10ms, …: never the key
 	}
@@ -28,7 +28,7 @@ func userAddressAndTenant(
 }
 
 func settleLater(ctx context.Context, requests, tokens *tiered.Limiter, user string, estimate, used int64) {
-	r := tiered.All(requests.For(user), tokens.ForN(user, estimate)).Reserve(ctx)
+	r := tiered.All(requests.For(user), tokens.For(user).N(estimate)).Reserve(ctx)
 	if !r.Allowed {
 		return
 	}
@@ -39,7 +39,7 @@ func stateOfEach(
 	ctx context.Context, requests, tokens *tiered.Limiter, user string, estimate int64,
 ) (tiered.Decision, [2]tiered.Decision) {
 	var each [2]tiered.Decision
-	d := tiered.All(requests.For(user), tokens.ForN(user, estimate)).AllowEach(ctx, each[:])
+	d := tiered.All(requests.For(user), tokens.For(user).N(estimate)).AllowEach(ctx, each[:])
 	return d, each
 }
 

@@ -35,7 +35,7 @@ func TestCarriedLimitIsResetAfterARetry(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(100 * ms) // Redis has heard of it
-		d := l.ForN("k", 2).WithLimit(Per(3, 10*time.Second)).Allow(t.Context())
+		d := l.For("k").N(2).WithLimit(Per(3, 10*time.Second)).Allow(t.Context())
 		if want(t, d, Limited); d.ResetAfter < d.RetryAfter {
 			t.Errorf("retry after %v, reset after %v", d.RetryAfter, d.ResetAfter)
 		}

@@ -87,15 +87,15 @@ func TestCarriedLimitEverywhere(t *testing.T) {
 		}
 		defer func() { _ = l.Close(t.Context()) }()
 		pro := PerSecond(10)
-		if r := l.ForN("a", 8).WithLimit(pro).Reserve(t.Context()); !r.Allowed {
+		if r := l.For("a").N(8).WithLimit(pro).Reserve(t.Context()); !r.Allowed {
 			t.Error(r.Decision)
 		} else {
 			r.Cancel()
 		}
-		if d := All(l.ForN("b", 3).WithLimit(pro), l.ForN("b", 4)).Allow(t.Context()); !d.Allowed || d.Remaining != 3 {
+		if d := All(l.For("b").N(3).WithLimit(pro), l.For("b").N(4)).Allow(t.Context()); !d.Allowed || d.Remaining != 3 {
 			t.Errorf("two uses of one key: %+v", d)
 		}
-		if d := All(l.ForN("c", 3).WithLimit(PerSecond(4)), l.ForN("c", 4).WithLimit(pro)).Allow(t.Context()); !d.Allowed {
+		if d := All(l.For("c").N(3).WithLimit(PerSecond(4)), l.For("c").N(4).WithLimit(pro)).Allow(t.Context()); !d.Allowed {
 			t.Errorf("the larger of two limits: %+v", d)
 		}
 		begun := time.Now()
@@ -159,7 +159,7 @@ func TestCarriedLimitsKeepTheBound(outer *testing.T) {
 					l.Allow(context.Background(), "other")
 				}
 				from := time.Since(begun)
-				if d := l.ForN("k", s.n).WithLimit(limits[s.limit]).Allow(context.Background()); d.Allowed {
+				if d := l.For("k").N(s.n).WithLimit(limits[s.limit]).Allow(context.Background()); d.Allowed {
 					admitted = append(admitted, ideal.Admission{Before: int64(from), After: int64(time.Since(begun)), Tokens: s.n})
 				}
 				time.Sleep(s.pause)

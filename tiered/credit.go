@@ -80,7 +80,7 @@ func (l *Limiter) checkCost(key string, n int64) error {
 // charge within 50 ms, or when it answers again, and other processes when they ask Redis next. Until Redis hears of it, a
 // key that is full there refills nothing: if Redis does not answer for a minute, the charge costs up to a minute's refill
 // more. If the process dies before that, the charge is lost. An error means that key or n is not valid.
-func (l *Limiter) Charge(key string, n int64) error { return l.ForN(key, n).Charge() }
+func (l *Limiter) Charge(key string, n int64) error { return l.For(key).N(n).Charge() }
 
 // Charge takes the tokens of this use, whether its key has them or not: see [Limiter.Charge]. If the use carries a limit,
 // the key has that from now on, as after a request.

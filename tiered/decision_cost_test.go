@@ -71,7 +71,9 @@ func TestDecisionsSayTheCost(t *testing.T) {
 		}, 3, false},
 		"several limits": {
 			tiered.Policy{Limit: minute, Also: []tiered.Limit{tiered.PerHour(30)}},
-			func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision { return l.AllowN(ctx, "k", 3) }, 3, false,
+			func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
+				return l.AllowN(ctx, "k", 3)
+			}, 3, false,
 		},
 		"Reserve": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
 			return l.ReserveN(ctx, "k", 3).Decision
@@ -97,17 +99,19 @@ func TestDecisionsSayTheCost(t *testing.T) {
 			return of(l.Charge("", 3))
 		}, 3, false},
 		"All": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
-			return tiered.All(l.ForN("a", 2), l.ForN("b", 3)).Allow(ctx) // b has room for fewer of its kind
+			return tiered.All(l.For("a").N(2), l.For("b").N(3)).Allow(ctx) // b has room for fewer of its kind
 		}, 3, false},
 		"two uses of one key": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
-			return tiered.All(l.ForN("a", 2), l.ForN("a", 3)).Allow(ctx)
+			return tiered.All(l.For("a").N(2), l.For("a").N(3)).Allow(ctx)
 		}, 5, false},
 		"a limit that is carried": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
-			return l.ForN("k", 3).WithLimit(tiered.PerMinute(20)).Allow(ctx)
+			return l.For("k").N(3).WithLimit(tiered.PerMinute(20)).Allow(ctx)
 		}, 3, false},
 		"standing": {
 			tiered.Policy{Limit: tiered.PerMinute(1000), Standing: tiered.StandingOn},
-			func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision { return l.AllowN(ctx, "k", 3) }, 3, false,
+			func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
+				return l.AllowN(ctx, "k", 3)
+			}, 3, false,
 		},
 	} {
 		for _, traced := range []bool{false, true} {
@@ -144,7 +148,7 @@ func TestDecisionsSayTheCost(t *testing.T) {
 func TestEachDecisionSaysItsCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := told(t, tiered.Policy{Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(100)}})
-		uses := []tiered.Use{l.ForN("c", 11), l.ForN("b", 3), l.ForN("a", 2)} // c is refused
+		uses := []tiered.Use{l.For("c").N(11), l.For("b").N(3), l.For("a").N(2)} // c is refused
 		check := func(what string, each []tiered.Decision, want ...int64) {
 			t.Helper()
 			for i, d := range each {

@@ -14,7 +14,7 @@ func TestAllowEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := several(t, newDistant(ms), nil, direct("user", 2), direct("tenant", 5), direct("all", 100))
 		user, tenant, everybody := l[0], l[1], l[2]
-		uses := All(everybody.For("all"), tenant.ForN("acme", 2), user.For("ann"))
+		uses := All(everybody.For("all"), tenant.For("acme").N(2), user.For("ann"))
 		ctx := t.Context()
 		var each [3]Decision
 		check := func(when string, want ...Decision) {

@@ -183,6 +183,23 @@ func ExampleAll() {
 	// limited by user ann
 }
 
+// A request for an export costs 50 tokens, by the limit of the plan that it carries.
+func ExampleUse_N() {
+	store := remote.NewMemory()
+	defer store.Close()
+	users, err := tiered.New(store, tiered.Policy{Name: "user", Limit: tiered.PerHour(60)}, nil)
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	defer users.Close(ctx)
+
+	plan := tiered.PerHour(1000)
+	d := users.For("ann").N(50).WithLimit(plan).Allow(ctx)
+	fmt.Println(d.Reason, d.Cost, d.Remaining)
+	// Output: granted 50 950
+}
+
 func ExampleUses_Reserve() {
 	store := remote.NewMemory()
 	defer store.Close()
@@ -201,7 +218,7 @@ func ExampleUses_Reserve() {
 		panic(err)
 	}
 
-	r := tiered.All(requests.For("ann"), tokens.ForN("ann", 4000)).Reserve(ctx) // an estimate
+	r := tiered.All(requests.For("ann"), tokens.For("ann").N(4000)).Reserve(ctx) // an estimate
 	if !r.Allowed {
 		panic(r.Err())
 	}

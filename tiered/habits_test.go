@@ -85,7 +85,7 @@ func TestHabits(t *testing.T) {
 
 		_ = tiered.Policy{Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerHour(1000)}}
 		// Policy{Limits: …}  one limit is the usual case; with two fields an empty list cannot mean "unlimited"
-		if d := tiered.All(limiter.For("bob"), limiter.For("cid")).Allow(ctx); !d.Allowed {
+		if d := tiered.All(limiter.For("bob"), limiter.For("cid").N(3)).Allow(ctx); !d.Allowed || d.Cost != 3 {
 			t.Error(d)
 		}
 

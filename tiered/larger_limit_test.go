@@ -221,7 +221,7 @@ func TestRequestsWithDifferentLimits(t *testing.T) {
 						t.Fatalf("request %d with %v: its Decision is by %v", i, plan, limit)
 					}
 				}
-				if d := l.ForN("user", 41).WithLimit(c.plans[1]).Allow(t.Context()); c.plans[1].Burst == 40 && d.Reason != tiered.ExceedsBurst {
+				if d := l.For("user").N(41).WithLimit(c.plans[1]).Allow(t.Context()); c.plans[1].Burst == 40 && d.Reason != tiered.ExceedsBurst {
 					t.Errorf("41 tokens by a burst of 40: %+v", d)
 				}
 				t.Logf("%d admitted, %.3f of the larger plan, %d calls", admitted, float64(admitted)/1300, calls)
@@ -247,7 +247,7 @@ func TestPlanThatIsCarriedNoMore(t *testing.T) {
 		defer func() { _ = l.Close(context.Background()) }()
 		free, pro := tiered.PerSecond(20).WithBurst(40), tiered.PerSecond(200).WithBurst(100)
 		ask := func(n int64, plan tiered.Limit) tiered.Decision {
-			return l.ForN("user", n).WithLimit(plan).Allow(t.Context())
+			return l.For("user").N(n).WithLimit(plan).Allow(t.Context())
 		}
 		if d := ask(100, pro); !d.Allowed {
 			t.Fatalf("%+v", d)
@@ -293,7 +293,7 @@ func TestSeparateUsesCarryTheirLimits(t *testing.T) {
 				defer func() { _ = l.Close(context.Background()) }()
 				each := make([]tiered.Decision, 2)
 				tiered.AllowSeparately(t.Context(), []tiered.Use{
-					l.ForN("user", 60).WithLimit(tiered.PerSecond(100)), l.ForN("user", 10).WithLimit(second),
+					l.For("user").N(60).WithLimit(tiered.PerSecond(100)), l.For("user").N(10).WithLimit(second),
 				}, each)
 				if !each[0].Allowed || each[0].Burst != 100 {
 					t.Errorf("60 tokens by a limit of 100: %+v", each[0])

@@ -144,14 +144,14 @@ func TestAllOfWindows(t *testing.T) {
 					want(t, All(l[0].For("k"), l[1].For("k")).Allow(t.Context()), Granted)
 				}
 				for i := range 20 {
-					d := All(l[0].For("k"), l[1].ForN("k", 1)).Allow(t.Context())
+					d := All(l[0].For("k"), l[1].For("k").N(1)).Allow(t.Context())
 					if want(t, d, Limited); d.Policy != "z" {
 						t.Fatalf("%d: %+v", i, d)
 					}
 					time.Sleep(100 * ms)
 				}
 				left := 7
-				r := All(l[0].ForN("k", 4), l[1].For("other")).Reserve(t.Context())
+				r := All(l[0].For("k").N(4), l[1].For("other")).Reserve(t.Context())
 				want(t, r.Decision, Granted)
 				r.Settle(1, 1)
 				left--

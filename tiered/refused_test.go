@@ -463,7 +463,7 @@ func TestRefusalSaysWhatIsLeft(t *testing.T) {
 				for how, ask := range map[string]func(string) Decision{
 					"AllowN":  func(key string) Decision { return l.AllowN(ctx, key, cost) },
 					"Reserve": func(key string) Decision { return l.ReserveN(ctx, key, cost).Decision },
-					"All":     func(key string) Decision { return All(l.ForN(key, cost)).Allow(ctx) },
+					"All":     func(key string) Decision { return All(l.For(key).N(cost)).Allow(ctx) },
 				} {
 					d := ask("k")
 					if d.Allowed || d.Burst != c.limit || d.Remaining != c.left || d.ResetAfter < c.least ||

@@ -51,7 +51,7 @@ func TestAllowSeparately(t *testing.T) {
 					uses, each := make([]Use, len(request)), make([]Decision, len(request))
 					for i, a := range request {
 						if a.policy < len(l) { // or the zero Use
-							uses[i] = l[a.policy].ForN(a.key, a.cost)
+							uses[i] = l[a.policy].For(a.key).N(a.cost)
 						}
 					}
 					decide(uses, each)

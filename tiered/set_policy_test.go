@@ -183,7 +183,7 @@ func TestSetPolicyWhileSomebodyWaits(t *testing.T) {
 					done := make(chan Decision)
 					go func() {
 						if strictest {
-							done <- All(l.ForN("k", 5)).Allow(t.Context())
+							done <- All(l.For("k").N(5)).Allow(t.Context())
 						} else {
 							done <- l.AllowN(t.Context(), "k", 5)
 						}

@@ -193,11 +193,11 @@ func TestStandingSharesOfSeveralLimitsInEveryCall(t *testing.T) {
 		}
 		login := limiterOf(t, p, "login")
 		var each [2]Decision
-		both := All(l.ForN("d", 3), login.ForN("d", 4))
+		both := All(l.For("d").N(3), login.For("d").N(4))
 		if d := both.AllowEach(ctx, each[:]); !d.Allowed || each[0].Remaining != 197 {
 			t.Errorf("%+v, %+v", d, each)
 		}
-		if d := All(l.ForN("e", 3), limiterOf(t, p, "none").ForN("e", 4)).Allow(ctx); d.Allowed {
+		if d := All(l.For("e").N(3), limiterOf(t, p, "none").For("e").N(4)).Allow(ctx); d.Allowed {
 			t.Errorf("%+v", d)
 		}
 		if n := calls(p) - before; n > 0 {

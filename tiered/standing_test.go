@@ -249,12 +249,12 @@ func TestStandingSharesInEveryCall(t *testing.T) {
 			t.Error(err)
 		}
 		is("Wait", 12)
-		both := All(l.ForN("c", 3), limiterOf(t, p, "login").ForN("c", 4))
+		both := All(l.For("c").N(3), limiterOf(t, p, "login").For("c").N(4))
 		if d := both.Allow(ctx); !d.Allowed {
 			t.Errorf("%+v", d)
 		}
 		is("All", 15)
-		none := All(l.ForN("c", 3), limiterOf(t, p, "none").ForN("c", 4))
+		none := All(l.For("c").N(3), limiterOf(t, p, "none").For("c").N(4))
 		if d := none.Allow(ctx); d.Allowed {
 			t.Errorf("%+v", d)
 		}

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// Use is what one request needs of one key: tokens of a policy. Make it with [Limiter.For] or [Limiter.ForN]. The zero
-// Use is refused.
+// Use is what one request needs of one key: tokens of a policy. Make it with [Limiter.For]. The zero Use is refused.
 type Use struct {
 	limiter *Limiter
 	key     string
@@ -14,15 +13,21 @@ type Use struct {
 	limit   *resolvedLimit // that the request carries; nil is none
 }
 
-// For is ForN for one token.
-func (l *Limiter) For(key string) Use { return l.ForN(key, 1) }
-
-// ForN returns a use of n tokens of key, for [All]. It takes nothing and does not block.
-func (l *Limiter) ForN(key string, n int64) Use {
+// For returns a use of one token of key: of more by [Use.N], and by another limit by [Use.WithLimit]. It takes nothing and
+// does not block. Give it to [All], or ask it alone:
+//
+//	d := perTenant.For(tenant).N(cost).WithLimit(plan).Allow(ctx)
+func (l *Limiter) For(key string) Use {
 	if l.isZero() {
 		l = nil
 	}
-	return Use{limiter: l, key: key, cost: n}
+	return Use{limiter: l, key: key, cost: 1}
+}
+
+// N returns u with a cost of n tokens, whatever it cost before.
+func (u Use) N(n int64) Use {
+	u.cost = n
+	return u
 }
 
 // Allow is [Uses.Allow] of this use alone.

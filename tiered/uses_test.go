@@ -91,20 +91,20 @@ func TestAllNamesWhoRefusedForLongestAndWhoIsTightest(t *testing.T) {
 			want(t, l.Allow(ctx, "k"), Granted)
 		}
 		for range 2 { // by Redis, and then from what is known
-			d := All(l[0].For("k"), l[1].For("k"), l[2].For("k"), l[3].ForN("k", 1000)).Allow(ctx)
+			d := All(l[0].For("k"), l[1].For("k"), l[2].For("k"), l[3].For("k").N(1000)).Allow(ctx)
 			want(t, d, Limited)
 			if d.Policy != "hour" || d.RetryAfter < 59*time.Minute {
 				t.Errorf("%+v, want the hour's", d)
 			}
 		}
 		// One that no waiting helps is stricter than any that it does.
-		d := All(l[1].For("k"), l[3].ForN("k", 5001), l[0].For("new")).Allow(ctx)
+		d := All(l[1].For("k"), l[3].For("k").N(5001), l[0].For("new")).Allow(ctx)
 		if want(t, d, ExceedsBurst); d.Policy != "tokens" {
 			t.Errorf("%+v, want the tokens'", d)
 		}
 		// 4000 tokens are four requests of 1000: tighter than five of one.
 		five := several(t, newDistant(ms), nil, direct("requests", 6))[0]
-		d = All(five.For("k"), l[3].ForN("j", 1000)).Allow(ctx)
+		d = All(five.For("k"), l[3].For("j").N(1000)).Allow(ctx)
 		want(t, d, Granted)
 		if d.Policy != "tokens" || d.Remaining != 4000 {
 			t.Errorf("%+v, want the tokens': four more requests, not five", d)
@@ -194,7 +194,7 @@ func TestAllOfPotsPutsBack(t *testing.T) {
 		want(t, l[1].Allow(t.Context(), "ann"), Granted)
 		held, _ := b.Peek(l[0].group.now())
 		start := time.Now()
-		d := All(l[0].ForN("k", 5), l[1].For("ann")).Allow(t.Context()) // Redis refuses it
+		d := All(l[0].For("k").N(5), l[1].For("ann")).Allow(t.Context()) // Redis refuses it
 		if want(t, d, Limited); d.Tier != Remote {
 			t.Fatalf("%+v: this shows nothing", d)
 		}
@@ -220,14 +220,14 @@ func TestRenewalWaitsForTheOthers(t *testing.T) {
 		time.Sleep(ms)
 		held, _ := b.Peek(l[0].group.now()) // to take all of it but one is to come under any low-water mark
 		start := time.Now()
-		want(t, All(l[0].ForN("k", held-1), l[1].For("ann")).Allow(t.Context()), Limited)
+		want(t, All(l[0].For("k").N(held-1), l[1].For("ann")).Allow(t.Context()), Limited)
 		if now, _ := b.Peek(l[0].group.now()); now != held {
 			t.Errorf("%d held, %d before", now, held)
 		}
 		if calls := store.since(start); len(calls) != 1 {
 			t.Errorf("%d calls, want the one that was refused", len(calls))
 		}
-		want(t, All(l[0].ForN("k", held-1), l[1].For("bob")).Allow(t.Context()), Granted)
+		want(t, All(l[0].For("k").N(held-1), l[1].For("bob")).Allow(t.Context()), Granted)
 		time.Sleep(10 * ms)
 		if calls := store.since(start); len(calls) < 3 {
 			t.Errorf("%d calls: the lease is not renewed when all have admitted", len(calls))
@@ -241,7 +241,7 @@ func TestUsesOfOneKeyAreOne(t *testing.T) {
 		l := several(t, store, nil, direct("api", 10), direct("b", 10))
 		ctx := t.Context()
 		calls := store.calls.Load()
-		uses := All(l[0].ForN("k", 2), l[1].For("k"), l[0].ForN("k", 3), l[0].ForN("other", 1))
+		uses := All(l[0].For("k").N(2), l[1].For("k"), l[0].For("k").N(3), l[0].For("other").N(1))
 		r := uses.Reserve(ctx)
 		want(t, r.Decision, Granted)
 		if n := store.calls.Load() - calls; n != 3 {
@@ -262,11 +262,11 @@ func TestUsesOfOneKeyAreOne(t *testing.T) {
 				t.Errorf("%s of %s: %d left, want %d", c.key, c.l.name, n, c.want)
 			}
 		}
-		if d := All(l[0].ForN("k", 6), l[0].ForN("k", 5)).Allow(ctx); d.Reason != ExceedsBurst {
+		if d := All(l[0].For("k").N(6), l[0].For("k").N(5)).Allow(ctx); d.Reason != ExceedsBurst {
 			t.Errorf("%+v: 6 + 5 of a burst of 10 can never be", d)
 		}
 		for _, n := range []int64{0, -1, maxTokens + 1, 1 << 62} {
-			if d := All(l[0].ForN("k", 1), l[0].ForN("k", n)).Allow(ctx); d.Allowed ||
+			if d := All(l[0].For("k").N(1), l[0].For("k").N(n)).Allow(ctx); d.Allowed ||
 				n < 1 && d.Reason != InvalidCost || n > 1 && d.Reason != ExceedsBurst {
 				t.Errorf("1 + %d: %+v", n, d)
 			}
@@ -278,7 +278,7 @@ func TestReservationOfSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		l := several(t, store, nil, direct("requests", 10), direct("tokens", 1000))
-		uses := All(l[1].ForN("k", 300), l[0].For("k"))
+		uses := All(l[1].For("k").N(300), l[0].For("k"))
 		settled := func(r Reservation, tokens, requests int64) {
 			t.Helper()
 			time.Sleep(100 * ms)
@@ -324,8 +324,8 @@ func TestUsesThatAreMistakes(t *testing.T) {
 		"the zero Use":     {All(Use{}), Unknown},
 		"a zero Use":       {All(l.For("k"), Use{}), Unknown},
 		"an empty key":     {All(l.For("k"), l.For("")), InvalidKey},
-		"a cost of 0":      {All(l.For("k"), l.ForN("j", 0)), InvalidCost},
-		"above the burst":  {All(l.For("k"), l.ForN("j", 11)), ExceedsBurst},
+		"a cost of 0":      {All(l.For("k"), l.For("j").N(0)), InvalidCost},
+		"above the burst":  {All(l.For("k"), l.For("j").N(11)), ExceedsBurst},
 		"a zero among six": {All(l.For("1"), l.For("2"), l.For("3"), l.For("4"), l.For("5"), Use{}), Unknown},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -271,7 +271,7 @@ func TestGiveBacksThatAreLostMintNothing(t *testing.T) {
 						var uses []Use
 						for i, n := range costs {
 							if n > 0 {
-								uses = append(uses, l[i].ForN("k", n))
+								uses = append(uses, l[i].For("k").N(n))
 							}
 						}
 						if len(uses) == 0 {
@@ -330,8 +330,8 @@ func TestLostGiveBackIsBurnt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		l := several(t, store, nil, direct("a", 10), direct("b", 1))
-		want(t, All(l[0].ForN("k", 3), l[1].For("k")).Allow(t.Context()), Granted)
-		want(t, All(l[0].ForN("k", 4), l[1].For("k")).Allow(t.Context()), Limited)
+		want(t, All(l[0].For("k").N(3), l[1].For("k")).Allow(t.Context()), Granted)
+		want(t, All(l[0].For("k").N(4), l[1].For("k")).Allow(t.Context()), Limited)
 		store.loseRequests.Store(true) // the four are on their way
 		time.Sleep(300 * ms)
 		store.loseRequests.Store(false)

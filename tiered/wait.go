@@ -52,7 +52,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	if (ctx == nil || ctx.Err() == nil) && l.takeLeased(key, n) {
 		return nil
 	}
-	return l.ForN(key, n).Wait(ctx)
+	return l.For(key).N(n).Wait(ctx)
 }
 
 // takeLeased takes n tokens of a key from its lease, unless others wait for the key. It reports false if it took nothing: then

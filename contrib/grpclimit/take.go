@@ -180,7 +180,7 @@ func take(r request, uses []use, wait bool) (tiered.Reservation, *Error) {
 func all(uses []use) tiered.Uses {
 	list := make([]tiered.Use, len(uses))
 	for i, u := range uses {
-		list[i] = u.limiter.ForN(u.key, u.cost).WithLimit(u.limit)
+		list[i] = u.limiter.For(u.key).N(u.cost).WithLimit(u.limit)
 	}
 	return tiered.All(list...)
 }

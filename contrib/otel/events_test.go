@@ -122,7 +122,7 @@ func TestWaitN(t *testing.T) {
 			time.AfterFunc(100*time.Millisecond, cancel)
 			wait(ctx, 2, context.Canceled)
 		}), `ratelimit.wait{ratelimit.policy="p", ratelimit.reason="canceled", ratelimit.wait.duration="0.1"}`)
-		several := tiered.All(l.For("key-bob"), limiter(t, g, "closed").ForN("key-bob", 2))
+		several := tiered.All(l.For("key-bob"), limiter(t, g, "closed").For("key-bob").N(2))
 		lines := eventsOf(t, func(ctx context.Context) {
 			for range 2 { // the second one waits
 				if err := Wait(ctx, several); err != nil {

@@ -346,7 +346,7 @@ func replace(checks []check) {
 	}
 }
 
-func (c *check) use() tiered.Use { return c.limiter.ForN(c.key, c.hits).WithLimit(c.limit) }
+func (c *check) use() tiered.Use { return c.limiter.For(c.key).N(c.hits).WithLimit(c.limit) }
 
 // look reads what is left, and takes nothing. It is over the limit if nothing is left.
 func (c *check) look(ctx context.Context) {

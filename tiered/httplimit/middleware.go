@@ -180,7 +180,7 @@ func take(ctx context.Context, uses []use) tiered.Reservation {
 	}
 	all := make([]tiered.Use, len(uses))
 	for i, u := range uses {
-		all[i] = u.limiter.ForN(u.key, u.cost).WithLimit(u.limit)
+		all[i] = u.limiter.For(u.key).N(u.cost).WithLimit(u.limit)
 	}
 	return tiered.All(all...).Reserve(ctx)
 }

@@ -219,7 +219,7 @@ func (h *handler) uses(w http.ResponseWriter, r *http.Request) (uses []tiered.Us
 		if h.options.Key != nil {
 			u.Key = h.options.Key(u.Key)
 		}
-		uses[i], size = l.ForN(u.Key, cost), size+useBytes+len(u.Key)
+		uses[i], size = l.For(u.Key).N(cost), size+useBytes+len(u.Key)
 	}
 	if problems != nil {
 		refuse(w, http.StatusBadRequest, "%s", strings.Join(problems, "; "))

@@ -122,7 +122,7 @@ func (s Sequence) code(x Step, held int, hangs bool) string {
 	all := func(format string) string {
 		var uses []string
 		for i := range s.Policies {
-			uses = append(uses, fmt.Sprintf("p[%d][%d].ForN(%q, %d)", who, i, key, x.N))
+			uses = append(uses, fmt.Sprintf("p[%d][%d].For(%q).N(%d)", who, i, key, x.N))
 		}
 		if x.Verb == Apart {
 			uses = append(uses, fmt.Sprintf("%s.For(%q)", l, key))
@@ -168,7 +168,7 @@ func (s Sequence) code(x Step, held int, hangs bool) string {
 		text = all("each := make([]tiered.Decision, 3)\ntiered.AllowSeparately(ctx, []tiered.Use{%s}, each)\nd = each[0]")
 		text = "{\n" + text + "\n}"
 	case Carry:
-		text = fmt.Sprintf("d = %s.ForN(%q, %d).WithLimit(%s).Allow(ctx)", l, key, x.N, limitCode(x.Limit))
+		text = fmt.Sprintf("d = %s.For(%q).N(%d).WithLimit(%s).Allow(ctx)", l, key, x.N, limitCode(x.Limit))
 	case Do:
 		text = fmt.Sprintf("_ = %s.Do(ctx, %q, func(context.Context) error { return %s })", l, key,
 			map[bool]string{true: `errors.New("")`, false: "nil"}[x.Pick%2 == 1])

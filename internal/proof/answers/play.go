@@ -273,9 +273,9 @@ func (w *player) do(x Step) {
 	case Apart:
 		uses, each := make([]tiered.Use, 0, 3), make([]tiered.Decision, 3)
 		for _, l := range p.limiters {
-			uses = append(uses, l.ForN(key, x.N))
+			uses = append(uses, l.For(key).N(x.N))
 		}
-		uses = append(uses, l.ForN(key, 1))
+		uses = append(uses, l.For(key).N(1))
 		w.timed(w.Budget, func() { tiered.AllowSeparately(ctx, uses, each) })
 		for i := range p.limiters {
 			p.decision(&each[i], i, x.N)
@@ -283,7 +283,7 @@ func (w *player) do(x Step) {
 		p.decision(&each[len(p.limiters)], which, 1)
 	case Carry:
 		w.changes(which)
-		w.timed(w.Budget, func() { d = l.ForN(key, x.N).WithLimit(x.Limit).Allow(ctx) })
+		w.timed(w.Budget, func() { d = l.For(key).N(x.N).WithLimit(x.Limit).Allow(ctx) })
 		p.decision(&d, which, x.N)
 	case Do:
 		p.doFunc(which, key, x.Pick%2 == 1)
@@ -302,7 +302,7 @@ func (w *player) do(x Step) {
 		defer cancel()
 		var uses []tiered.Use
 		for i, l := range p.limiters {
-			uses = append(uses, l.ForN(key, x.N))
+			uses = append(uses, l.For(key).N(x.N))
 			p.touched[name(i, key)], p.gave[name(i, key)] = time.Now(), time.Now()
 			c := p.counts[i]
 			c.unsure, c.quiet, c.LongestWait = true, true, max(c.LongestWait, x.Pause)
@@ -400,7 +400,7 @@ func (w *player) settle(x Step) {
 func (p *process) together(key string, x Step) {
 	uses, each := make([]tiered.Use, 0, 2), make([]tiered.Decision, 2)
 	for i, l := range p.limiters {
-		uses = append(uses, l.ForN(key, x.N))
+		uses = append(uses, l.For(key).N(x.N))
 		p.touched[name(i, key)], p.gave[name(i, key)] = time.Now(), time.Now()
 	}
 	var d tiered.Decision

@@ -190,7 +190,7 @@ func (p *process) askBy(s *Step, lane time.Duration, policy, key int, cost int64
 	ctx, cancel := s.context()
 	defer cancel()
 	if limit != (tiered.Limit{}) {
-		r.Decision = l.ForN(keyName(key), cost).WithLimit(limit).Allow(ctx)
+		r.Decision = l.For(keyName(key)).N(cost).WithLimit(limit).Allow(ctx)
 	} else if reserve {
 		r = l.ReserveN(ctx, keyName(key), cost)
 	} else {
@@ -253,7 +253,7 @@ func (p *process) apart(s *Step) {
 	}
 	uses, each := make([]tiered.Use, len(all)), make([]tiered.Decision, len(all))
 	for i, a := range all {
-		uses[i] = p.limiters[a.policy].ForN(keyName(a.key), a.cost)
+		uses[i] = p.limiters[a.policy].For(keyName(a.key)).N(a.cost)
 	}
 	before := w.enter(0)
 	tiered.AllowSeparately(context.Background(), uses, each)
@@ -283,7 +283,7 @@ func (p *process) together(s *Step, reserve bool) {
 	var uses []tiered.Use
 	var legs []part
 	add := func(policy, key int, cost int64) {
-		uses = append(uses, p.limiters[policy].ForN(keyName(key), cost))
+		uses = append(uses, p.limiters[policy].For(keyName(key)).N(cost))
 		legs = append(legs, part{history: w.histories[policy][key], cost: cost})
 	}
 	for i := range p.limiters {
