@@ -7,7 +7,8 @@ internal/model/lease.go has the same steps and parts in Go.
 Fields of a key that lent:
   o  escrow: tokens that leases hold     w  sum of the leases' wants     a  leases that hold or want tokens
   g  next sweep, 0 none                  e  end of the latest lease
-  p<lease id>  seq|grant|out|want|end|debt charged, kept to its end
+  p<lease id>  seq|grant|out|want|end|debt charged, kept to its end. If it charged a debt, its holder may not have heard of that and
+     report it again. So it is kept for longer, without the tokens and the want: for as long as the debt may count
 
 Parts:
   load       reads the key and brings it to now, but for what depends on the caller. It sets
@@ -21,6 +22,8 @@ Parts:
                keeps     records of ended leases stay, because what they hold may come back
                forgets   the call is a reset that counts, so what ended leases of others held is forgotten
                rated     the level alone tells when the next token comes
+  remember   sets memory, the microseconds after its end for which the record of a lease that charged a debt is kept. It is not
+             asked for if keeps is set
   look       brings the count to now, for a repeated reply
   refill     the same after the sweep, for a call that is executed
   take_back  back tokens of the caller's lease were not spent and will not be
@@ -88,6 +91,8 @@ else
   if swept then
     kept = {}
     escrow, wants, active, sweep = 0, 0, 0, 0
+    local memory = 0
+    --@ remember
     fields = fields or call('HGETALL', key)
     for i = 1, #fields, 2 do
       local name = fields[i]
@@ -97,15 +102,18 @@ else
         if ends > now then
           alive = max(alive, ends)
         else
-          last_ended = max(last_ended, ends)
+          if out > 0 then last_ended = max(last_ended, ends) end
           local over = not keeps or forgets and name ~= own
-          if not keeps then
+          if not keeps and (debts == 0 or ends + memory <= now) then
             gone[#gone + 1] = name
             if name == own then r_seq = nil end
           elseif wish > 0 or over and out > 0 then
             kept[#kept + 1] = name
             kept[#kept + 1] = format('%d|%d|%d|0|%d|%d', s, over and 0 or g, over and 0 or out, ends, debts)
-            if name == own then r_want = 0 end
+            if name == own then
+              r_want = 0
+              if over then r_grant, r_out = 0, 0 end
+            end
           end
           wish = 0
           if over then out = 0 end

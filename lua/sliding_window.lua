@@ -259,6 +259,9 @@ local forgets = reset > 0 and once
 local expiring = begun or #beside > 0 and until_mine > 0 and until_mine < now + window / 2 -- only denied, it would be forgotten
 local record, promise, keeps, changed, rated = stored[FIXED], WHOLE, false, false, false
 
+--@ remember
+for i = 1, n do memory = max(memory, span[i] * period[i]) end
+
 --@ take_back
 count(r_end, -back)
 

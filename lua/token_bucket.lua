@@ -111,6 +111,9 @@ local notes = lesser_cap or lesser_rate or noted and (leased or changed) or chan
 local stop, promise, keeps, forgets, rated, stepped, forgiven = now + ttl, WHOLE, false, false, true, false, 0
 local record = stored[12]
 
+--@ remember
+memory = refill > 0 and (cap + max(cap, maxdebt)) * period / refill or WHOLE -- the bucket is full by then, if nobody uses it
+
 --@ look
 level = min(level + (now - last) * was_refill / was_period, min(cap, was_cap) - escrow)
 

@@ -141,6 +141,9 @@ end
 local forgiven = 0 -- by the limit that forgives the most
 local record, stop, promise, keeps, forgets, rated, stepped = stored[FIXED], now + ttl, WHOLE, false, false, false, false
 
+--@ remember
+for i = 1, m do memory = max(memory, (cap[i] + max(cap[i], maxdebt)) * period[i] / refill[i]) end
+
 --@ look
 for i = 1, m do
   level[i] = min(level[i] + (now - last) * was_refill[i] / period[i], min(cap[i], was_cap[i]) - escrow)

@@ -91,7 +91,11 @@ func parse(fields map[string]string) (b parsed, fault string) {
 			return b, "record " + name + " is " + strconv.Quote(text)
 		}
 		b.records[name[1:]] = l
-		b.outSum, b.wantSum, b.latestEnd = b.outSum+l.Out, b.wantSum+l.Want, max(b.latestEnd, l.End)
+		b.outSum, b.wantSum = b.outSum+l.Out, b.wantSum+l.Want
+		// A record that is only kept for its debt has nothing that ends.
+		if remembered := l.Debt > 0 && l.Out+l.Want == 0 && l.End <= b.last; !remembered {
+			b.latestEnd = max(b.latestEnd, l.End)
+		}
 		b.activeSum += min(l.Out+l.Want, 1)
 		count++
 	}

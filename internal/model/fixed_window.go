@@ -58,6 +58,8 @@ func (w *fixedWindow) load(s *step) {
 	s.forgets = s.resets && s.SafeBy(s.server+s.TTL) && s.window(asked) == s.window(s.now)
 }
 
+func (w *fixedWindow) memory(*step) float64 { return 0 } // it keeps all records
+
 func (w *fixedWindow) refill(*step) {}
 
 func (w *fixedWindow) takeBack(_ *step, n int64) { w.count -= n }

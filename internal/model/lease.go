@@ -30,6 +30,10 @@ type counter interface {
 	// load brings the count to the step's time, except for what depends on the caller.
 	load(s *step)
 
+	// memory returns the µs after its end for which the record of a lease that charged a debt is kept: for as long as the
+	// debt may count. Its holder may not have heard that it was charged, and report it again.
+	memory(s *step) float64
+
 	// refill completes that, after the sweep and once it is known whether the step is a replay.
 	refill(s *step)
 
@@ -85,6 +89,7 @@ type step struct {
 	safe    bool // the record outlives every copy of the call, so a refund or a reset counts only once
 
 	keepsEnded bool     // records of ended leases are kept, because their tokens may come back
+	memory     float64  // the counter's, once swept and unless keepsEnded
 	forgets    bool     // the call is a reset that counts, and forgets what ended leases of others held; it sweeps
 	ended      []string // leases that ended, if swept
 	lastEnded  int64    // the latest end among them
@@ -129,7 +134,7 @@ func (s *step) lease(k *lending, c counter) (keep int64, written bool) {
 		return 0, false
 	}
 	s.safe = s.SafeBy(s.server + s.TTL)
-	s.sweepEnded()
+	s.sweepEnded(c)
 	c.refill(s)
 	s.settle(c)
 	c.charge(s)
@@ -170,10 +175,13 @@ func (s *step) guard() {
 }
 
 // sweepEnded removes ended leases from the sums. Their records stay until the step is written.
-func (s *step) sweepEnded() {
+func (s *step) sweepEnded(c counter) {
 	s.escrowThen = s.escrow
 	if s.swept = s.sweep > 0 && s.now >= s.sweep || s.forgets; !s.swept {
 		return
+	}
+	if !s.keepsEnded {
+		s.memory = c.memory(s)
 	}
 	var latest int64
 	s.escrow, s.wants, s.active, s.sweep = 0, 0, 0, 0
@@ -181,8 +189,10 @@ func (s *step) sweepEnded() {
 		if l.End > s.now {
 			latest = max(latest, l.End)
 		} else {
-			s.ended, s.lastEnded = append(s.ended, id), max(s.lastEnded, l.End)
-			if !s.keepsEnded {
+			if s.ended = append(s.ended, id); l.Out > 0 {
+				s.lastEnded = max(s.lastEnded, l.End)
+			}
+			if !s.remembers(l) {
 				continue
 			}
 			l = s.endedRecord(id, l)
@@ -195,13 +205,17 @@ func (s *step) sweepEnded() {
 	if latest > 0 {
 		s.sweep = s.now + (s.TTL+1)/2
 	}
-	if s.keepsEnded {
-		if s.own.End <= s.now {
-			s.own.Want = 0
-		}
-		return
+	if s.owned && s.own.End <= s.now {
+		s.own, s.owned = s.endedRecord(s.Lease, s.own), s.remembers(s.own)
 	}
-	s.latest, s.owned = latest, s.owned && s.own.End > s.now
+	if !s.keepsEnded {
+		s.latest = latest
+	}
+}
+
+// remembers reports whether the record of an ended lease is kept.
+func (s *step) remembers(l lua.Record) bool {
+	return s.keepsEnded || l.Debt > 0 && float64(l.End)+s.memory > float64(s.now)
 }
 
 // settle undoes a grant whose reply was not accepted, and takes back what the caller returns. Tokens that the
@@ -305,19 +319,20 @@ func grantSize(avail, want, wanted, least int64) int64 {
 	return min(max(int64(math.Floor(1.5*float64(avail)*float64(want)/float64(wanted))), least), want, avail)
 }
 
-// endedRecord is the record that is kept of an ended lease. It has no part in what is granted.
+// endedRecord is the record that is kept of an ended lease. It has no part in what is granted, and its tokens do not come back
+// unless records are kept for them.
 func (s *step) endedRecord(id string, l lua.Record) lua.Record {
-	if l.Want = 0; s.forgets && id != s.Lease {
+	if l.Want = 0; !s.keepsEnded || s.forgets && id != s.Lease {
 		l.Grant, l.Out = 0, 0
 	}
 	return l
 }
 
-// dropEnded removes the records of ended leases, or clears what they want if they are kept.
+// dropEnded removes the records of ended leases, or changes those that are kept.
 func (s *step) dropEnded() {
 	for _, id := range s.ended {
-		if s.keepsEnded {
-			s.leases[id] = s.endedRecord(id, s.leases[id])
+		if l := s.leases[id]; s.remembers(l) {
+			s.leases[id] = s.endedRecord(id, l)
 		} else {
 			delete(s.leases, id)
 		}

@@ -224,6 +224,13 @@ func (c *slidingCall) giveBack(s *step, at, k int64) {
 	}
 }
 
+func (c *slidingCall) memory(*step) (longest float64) {
+	for _, t := range c.tags {
+		longest = max(longest, float64(t.span*t.period))
+	}
+	return longest
+}
+
 func (c *slidingCall) refill(*step) {}
 
 func (c *slidingCall) takeBack(s *step, n int64) { c.count(s.own.End, -n) }

@@ -162,6 +162,12 @@ func lowestLevel(l lua.Limit, maxDebt int64) float64 {
 	return -float64(max(l.Cap, maxDebt)) - min(perSecond, float64(lua.MostTokens))
 }
 
+// fillsFromLowest returns in how many µs a bucket that is as low as it may go is full, if nobody uses it.
+func (b *refillable) fillsFromLowest(s *step) float64 {
+	l := b.next.Limit
+	return float64(l.Cap+max(l.Cap, s.MaxDebt)) * float64(l.Period) / float64(l.Tokens)
+}
+
 // wait returns the µs until the call's minimum may be available.
 func (b *refillable) wait(s *step) float64 {
 	l := b.next.Limit
@@ -219,6 +225,13 @@ func (b *tokenBucket) load(s *step) {
 	b.next = held.with(s, s.limit())
 	s.expiring = s.expiring && b.noted > 0 && s.now > s.last
 	s.notes = s.lesser || b.noted > 0 && (s.Lease != "" || s.changed) || s.exists && s.changed && s.latest > s.now
+}
+
+func (b *tokenBucket) memory(s *step) float64 {
+	if b.next.Tokens == 0 {
+		return float64(lua.Whole)
+	}
+	return b.fillsFromLowest(s)
 }
 
 func (b *tokenBucket) refill(s *step) {

@@ -72,6 +72,13 @@ func (k *tokenBuckets) storedLimitOf(l lua.Limit) storedLimit {
 	return k.stored[slices.IndexFunc(k.stored, func(t storedLimit) bool { return t.Period == l.Period })]
 }
 
+func (c *bucketsCall) memory(s *step) (longest float64) {
+	for i := range c.buckets {
+		longest = max(longest, c.buckets[i].fillsFromLowest(s))
+	}
+	return longest
+}
+
 func (c *bucketsCall) refill(s *step) {
 	if s.replays {
 		for i := range c.buckets {

@@ -105,22 +105,44 @@ func (x *Exchange) unwritten(f *Finding) {
 	f.Is(c.Want > 0 && least >= float64(max(c.Min, 1))+Rounding, least, "a call was denied what there was")
 }
 
+// remembers reports whether the record of an ended lease is kept, because its holder may not know that its debt was charged:
+// until the buckets are full, however low they were.
+func (x *Exchange) remembers(r lua.Record) bool {
+	full := 0.0
+	for i, limit := range x.Call.Limits() {
+		t := x.After.level(x.Call.Algorithm, i, limit).Terms
+		full = max(full, float64(t.Cap+max(t.Cap, x.Call.MaxDebt))*float64(t.Period)/float64(t.Tokens))
+	}
+	return r.Debt > 0 && float64(r.End)+full > float64(x.now)
+}
+
 // records checks who is on record: the caller as it says, and everybody else as before until a sweep after the
-// lease's end.
+// lease's end, and then without tokens for as long as its debt matters.
 func (x *Exchange) records(f *Finding) {
 	c, b, a := x.Call, x.Before, x.After
 	due, left := b.Sweep > 0 && x.now >= b.Sweep, false
 	if due {
-		x.Owned = x.Owned && x.Own.End > x.now
+		if x.Owned && x.Own.End <= x.now {
+			x.Owned = x.remembers(x.Own)
+			x.Own.Grant, x.Own.Out, x.Own.Want = 0, 0, 0
+		}
 		for id, r := range b.Records {
-			_, kept := a.Records[id]
+			after, kept := a.Records[id]
 			if r.End > x.now {
 				left = true
 				f.Is(!kept, float64(r.Out), "a lease was forgotten before its end")
 				continue
 			}
-			x.freed, x.end = x.freed+r.Out, max(x.end, r.End)
-			f.Is(kept && id != c.Lease, float64(r.Out), "a lease that is over is still on record after a sweep")
+			if r.Out > 0 {
+				x.freed, x.end = x.freed+r.Out, max(x.end, r.End)
+			}
+			if id == c.Lease {
+				continue
+			}
+			remembered := x.remembers(r)
+			f.Is(kept && !remembered, float64(r.Out), "a lease that is over is still on record after a sweep")
+			changed := after != lua.Record{Seq: r.Seq, End: r.End, Debt: r.Debt}
+			f.Is(remembered && changed, float64(r.Debt), "a debt that was charged is forgotten while it matters")
 		}
 	}
 	sweep := b.Sweep

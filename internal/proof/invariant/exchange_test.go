@@ -77,6 +77,13 @@ func taken() *step {
 	return s
 }
 
+// remembering is taken where the lease that is over charged a debt of 7, which its holder may report again.
+func remembering() *step {
+	s := taken()
+	s.before["pone"] = record(1, 30, 30, 30, 1e6, 7)
+	return s.alter("pone", record(1, 0, 0, 0, 1e6, 7))
+}
+
 // refused is a direct take of 80 from the bucket of renewal, which has 70.
 func refused() *step {
 	s := renewal()
@@ -135,6 +142,7 @@ func TestExchange(t *testing.T) {
 	}{
 		{"", renewal()},
 		{"", taken()},
+		{"", remembering()},
 		{"", refused()},
 		{"", owing()},
 		{"", several()},
@@ -162,6 +170,9 @@ func TestExchange(t *testing.T) {
 		{"wants are not", renewal().alter("w", "50")},
 		{"next sweep", renewal().alter("g", at(1500e3))},
 		{"still on record", taken().alter("pone", record(1, 30, 30, 30, 1e6, 0))},
+		{"still on record", remembering().but(func(s *step) { s.reply.Now += 20e6; s.alter("t", at(22e6), "l", "95") })},
+		{"forgotten while it matters", remembering().alter("pone", "")},
+		{"forgotten while it matters", remembering().alter("pone", record(1, 0, 30, 0, 1e6, 7))},
 		{"before its end", taken().but(func(s *step) { s.before["pone"] = record(1, 30, 30, 30, 3e6, 0) })},
 		{"next sweep", taken().alter("g", at(2500e3))},
 
