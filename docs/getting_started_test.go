@@ -91,8 +91,8 @@ func shutDown(ctx context.Context, server *http.Server, group *tiered.Group, cli
 	return err
 }
 
-func see(group *tiered.Group, operators *http.ServeMux) error {
-	p := group.Stats().Policies["per-user"]
+func see(group *tiered.Group, perUser *tiered.Limiter, operators *http.ServeMux) error {
+	p := perUser.Stats()
 	fmt.Println("admitted:", p.Spent, "refused:", p.Limited, "granted by Redis:", p.Granted)
 
 	page, err := debugpage.New(group, nil)
@@ -174,7 +174,7 @@ func TestGettingStarted(t *testing.T) {
 		t.Errorf("Redis has %v", fields)
 	}
 	operators := http.NewServeMux()
-	if err := see(group, operators); err != nil {
+	if err := see(group, perUser, operators); err != nil {
 		t.Fatal(err)
 	}
 	answer := httptest.NewRecorder()

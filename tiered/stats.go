@@ -147,16 +147,36 @@ func (g *Group) Stats() Stats {
 
 	all := g.limiters.present()
 	s.Policies = make(map[string]PolicyStats, len(all))
-	index := make(map[*Limiter]int, len(all))
+	for i, p := range g.policyStats(all) {
+		s.Policies[all[i].name] = p
+	}
+	for _, n := range g.dispatch.Nodes() {
+		s.Nodes[string(n.ID())] = healthOf(n).stats()
+	}
+	return s
+}
+
+// Stats returns the figures of this Limiter's policy, as [Group.Stats] does for all. It walks all keys of the Group to find
+// those of the policy: call it every few seconds, not per request.
+func (l *Limiter) Stats() PolicyStats {
+	if l.isZero() {
+		return PolicyStats{}
+	}
+	return l.group.policyStats([]*Limiter{l})[0]
+}
+
+// policyStats returns the figures of Limiters, in their order.
+func (g *Group) policyStats(of []*Limiter) []PolicyStats {
+	index := make(map[*Limiter]int, len(of))
 	now := g.now()
-	sums := make([]local.Stats, len(all))
-	tops := make([]top, len(all))
-	others := make([]PolicyStats, len(all)) // what is not counted by key
-	for i, l := range all {
+	sums := make([]local.Stats, len(of))
+	tops := make([]top, len(of))
+	all := make([]PolicyStats, len(of)) // at first what is not counted by key
+	for i, l := range of {
 		index[l] = i
 		l.mu.Lock()
 		sums[i] = l.evictedStats
-		others[i] = PolicyStats{
+		all[i] = PolicyStats{
 			Direct: l.settings.Load().initial.NoLease, Poisoned: l.rejected, Lost: l.unanswered, Forgiven: l.forgiven,
 			Charged: l.charged.Load(), Unlimited: l.admittedUnlimited.Load(), Shadowed: l.shadowed.Load(), PerKeyFaults: l.perKeyFaults.Load(),
 			Standing: l.standing.total(), Outside: l.standing.outsiders,
@@ -176,27 +196,22 @@ func (g *Group) Stats() Stats {
 	g.cacheAfterClose.All(count)
 	nodes := g.dispatch.Nodes()
 	empty := make([]int64, histogram.Buckets)
-	for i, l := range all {
-		t := sums[i]
-		p := others[i]
+	for i, l := range of {
+		p, t := &all[i], sums[i]
 		p.Granted, p.Spent, p.Returned, p.Burnt, p.Held = t.Granted, t.Spent, t.Returned, t.Burnt, t.Held
 		p.FallbackSpent, p.Unavailable = t.FallbackSpent, t.Failed
 		// A decision from before a change of the mode may be counted a moment later.
 		p.Limited = max(t.Refused-t.FallbackSpent, 0)
 		p.Blocked = t.Blocked
 		p.Fallback, p.Open, p.Settled = t.Fallback, t.Opened, max(t.Settled-l.requests.paid.Load(), 0)
-		l.waitStats.fill(&p)
-		l.requests.fill(&p, empty)
+		l.waitStats.fill(p)
+		l.requests.fill(p, empty)
 		p.Top = tops[i].list()
 		for _, n := range nodes {
 			p.Processes = max(p.Processes, n.Processes(l.place()))
 		}
-		s.Policies[l.name] = p
 	}
-	for _, n := range nodes {
-		s.Nodes[string(n.ID())] = healthOf(n).stats()
-	}
-	return s
+	return all
 }
 
 // stats are the figures of the node and of what was heard of it.
