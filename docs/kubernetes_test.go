@@ -3,13 +3,11 @@ package docs_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/signal"
 	"strconv"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
 // From docs/kubernetes.md. runPod shuts down as docs/getting-started.md does.
@@ -32,19 +31,7 @@ func groupOfPod(store remote.Store) (*tiered.Group, error) {
 
 func health(mux *http.ServeMux, group *tiered.Group) {
 	mux.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {}) // 200: the process serves
-
-	var reached atomic.Bool // Redis has answered once
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if reached.Load() {
-			return
-		}
-		if err := group.Ping(r.Context()); err != nil {
-			slog.Warn("not ready", "error", err)
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
-		}
-		reached.Store(true)
-	})
+	mux.Handle("GET /readyz", httplimit.Ready(group))                         // 503 until Redis has answered once
 }
 
 func runPod(server *http.Server, group *tiered.Group, ready chan<- struct{}) (err error) {

@@ -269,8 +269,8 @@ func (g *Group) ahead() (ns int64, ok bool) {
 // nodes that do not, each with its cause: a mistyped address, a refused password, a missing right. A node whose breaker
 // is open is asked only when a probe is due. In between the error has what the last probe met.
 //
-// Call it at the start, to learn of a mistake before traffic does, and from a readiness check. A readiness check should
-// pass for good once Ping has returned nil, unless the service is useless without Redis (FailClosed). Ping takes one
+// Call it at the start, to learn of a mistake before traffic does. A readiness check should pass for good once Ping has
+// returned nil, as httplimit.Ready does, unless the service is useless without Redis (FailClosed). Ping takes one
 // round trip. It blocks for at most 0.5 s with the default Timeout, 2.1 s after several that had no answer, and never longer
 // than ctx. In general that is twice the time for which a call may go on in the background (see [Options].Timeout), or 2 s,
 // and 0.1 s to find the cause.

@@ -50,6 +50,23 @@ func ExampleNew() {
 	// 429 0 1800 Rate limit exceeded.
 }
 
+func ExampleReady() {
+	store := remote.NewMemory()
+	defer store.Close()
+	group, err := tiered.NewGroup(store, nil)
+	if err != nil {
+		panic(err)
+	}
+	defer group.Close(context.Background())
+	mux := http.NewServeMux()
+	mux.Handle("GET /readyz", httplimit.Ready(group))
+
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	fmt.Print(w.Code, " ", w.Body)
+	// Output: 200 ready
+}
+
 func ExampleSettle() {
 	store := remote.NewMemory()
 	defer store.Close()

@@ -7,12 +7,12 @@ import (
 	"log/slog"
 	"net/http"
 	"os/signal"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
 // Run calls serve with a Group until SIGTERM or an interrupt ends its context. Then it gives the leases back. redis is a
@@ -47,18 +47,7 @@ func Run(redis string, processes int, serve func(context.Context, *tiered.Group)
 // fail mode decides then.
 func Health(mux *http.ServeMux, group *tiered.Group) {
 	mux.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {})
-	var reached atomic.Bool
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if reached.Load() {
-			return
-		}
-		if err := group.Ping(r.Context()); err != nil {
-			slog.Warn("not ready", "error", err)
-			http.Error(w, "not ready", http.StatusServiceUnavailable)
-			return
-		}
-		reached.Store(true)
-	})
+	mux.Handle("GET /readyz", httplimit.Ready(group))
 }
 
 // ServeHTTP serves until ctx ends, and then lets the requests under way end.
