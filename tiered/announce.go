@@ -111,7 +111,7 @@ func (h *health) Counted(c remote.Census, before []int64) {
 			continue
 		}
 		if after := h.node.Processes(place); after != before[place] {
-			g.journal.line(slog.LevelDebug, "another number of processes shares the limits",
+			g.journal.Line(slog.LevelDebug, "another number of processes shares the limits",
 				"node", string(h.node.ID()), "policy", l.name, "from", before[place], "to", after)
 		}
 		h.reportOthers(l)
@@ -156,11 +156,11 @@ func (h *health) reportOthers(l *Limiter) {
 	}
 	if warn {
 		g.trace.fault(FaultEvent{Fault: "other limits", Node: node, Policy: l.name})
-		g.journal.line(slog.LevelWarn, "another service has a policy of this name with other limits, and both count "+
+		g.journal.Line(slog.LevelWarn, "another service has a policy of this name with other limits, and both count "+
 			"the same keys: give one of them another name", append(about, "processes", services)...)
 	}
 	if tell {
-		g.journal.line(slog.LevelInfo, "processes of this service have other limits for this policy",
+		g.journal.Line(slog.LevelInfo, "processes of this service have other limits for this policy",
 			append(about, "processes", here)...)
 	}
 }

@@ -1,6 +1,10 @@
 package tiered
 
-import "context"
+import (
+	"context"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/report"
+)
 
 // mostAttempts bounds the attempts of AllowAtMost, and with them its round trips.
 const mostAttempts = 4
@@ -66,7 +70,7 @@ func (l *Limiter) drainShare(key string, n int64, d *Decision) (taken int64) {
 	id, now := l.id(key), l.group.now()
 	p := l.policyFor(id, key)
 	if taken = l.share(id, p).drain(now, n); taken > 0 {
-		l.addRequest(key, kind(Granted), taken, 1)
+		l.requests.Add(key, report.Granted, taken, 1)
 		l.tell(d, outcome{p, how{Granted, Local, false}, 0, 0}, key, taken, nil, now)
 	}
 	return taken

@@ -135,7 +135,7 @@ func (b *bucket) Finish(n *dispatch.Node, now time.Duration, call *lua.Call, sen
 		}
 	case code == lua.Granted || code == lua.Denied || code == lua.Replay:
 		if call.Debt > 0 {
-			healthOf(n).countReported(call.Debt - b.UnderWay(now, seq).Charged)
+			healthOf(n).debts.Count(call.Debt - b.UnderWay(now, seq).Charged)
 		}
 		if b.wasLost(now, n, call, r.Reply) {
 			b.reportLoss(n)
@@ -208,7 +208,7 @@ func (b *bucket) reportLoss(n *dispatch.Node) {
 	l := b.limiter()
 	healthOf(n).stateLosses.Add(1)
 	l.group.trace.fault(FaultEvent{Fault: "state loss", Node: string(n.ID()), Policy: l.name, Key: b.key()})
-	l.group.journal.tally("state loss "+string(n.ID()), 1, slog.LevelWarn,
+	l.group.journal.Tally("state loss "+string(n.ID()), 1, slog.LevelWarn,
 		"redis lost buckets, or what it had written last: each may admit a burst more", "node", string(n.ID()))
 }
 

@@ -44,7 +44,7 @@ func (l *Limiter) carriedLimit(limit Limit) *resolvedLimit {
 	if p == nil || len(s.policy.Also) > 0 || s.policy.Standing != StandingOff {
 		if err := s.policy.CheckCarriedLimit(limit); err != nil {
 			if l.perKeyFaults.Add(1) == 1 {
-				l.group.journal.line(slog.LevelError, "a request carried a limit that the policy cannot have: it is ignored",
+				l.group.journal.Line(slog.LevelError, "a request carried a limit that the policy cannot have: it is ignored",
 					"policy", l.name, "why", err.Error())
 			}
 			return nil

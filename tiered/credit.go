@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
@@ -120,7 +121,7 @@ func (l *Limiter) charge(now time.Duration, b *bucket, key string, n int64) {
 		if ok {
 			l.charged.Add(n - taken)
 			if taken > 0 {
-				l.addRequest(key, kind(Granted), taken+1, 1) // a part of a request that is counted already
+				l.requests.Add(key, report.Granted, taken+1, 1) // a part of a request that is counted already
 			}
 			if forgiven > 0 {
 				l.forgive(forgiven)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
+	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -49,7 +50,7 @@ type Group struct {
 	sharesReport    sharesReport
 	hasShares       atomic.Bool // some policy has standing shares
 	trace           *tracer
-	journal         *journal // nil without a Logger
+	journal         *report.Journal // nil without a Logger
 
 	hasAnnounced  atomic.Bool // this process has announced its policies once
 	fleetKnown    atomic.Bool // the size of the fleet is known, from Redis or from Options
@@ -98,7 +99,7 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	g.waiters.New = newWaiter
 	g.fleetKnown.Store(filled.Processes > 0)
 	g.trace = newTracer(filled.Trace)
-	g.journal = newJournal(g)
+	g.journal = report.NewJournal(filled.Logger)
 	g.limiters.init()
 	g.schedule = newSchedule(g)
 	g.cache = local.NewCache(filled.MaxKeys, local.Owner[bucket, *bucket]{
@@ -118,15 +119,15 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	hooksCtx, stopHooks := context.WithCancel(context.Background())
 	g.stopHooks = stopHooks
 	g.callbacks.Go(func() {
-		g.trace.run(hooksCtx, func(v any) {
-			g.journal.tally("hook", 1, slog.LevelError, "a trace hook panicked", "panic", panicOf(v))
+		g.trace.calls.Run(hooksCtx, func(what string) {
+			g.journal.Tally("hook", 1, slog.LevelError, "a trace hook panicked", "panic", what)
 		})
 	})
 	if g.journal != nil {
-		g.callbacks.Go(func() { g.journal.run(ctx) })
+		g.callbacks.Go(func() { g.journal.Run(ctx) })
 	}
 	if r, ok := s.(interface{ SkipsHooks() bool }); ok && r.SkipsHooks() {
-		g.journal.line(slog.LevelWarn, "hooks of the redis client, such as traces, do not see the limiter's calls: "+
+		g.journal.Line(slog.LevelWarn, "hooks of the redis client, such as traces, do not see the limiter's calls: "+
 			"set ContextTimeoutEnabled in its options")
 	}
 	return g, nil
@@ -198,7 +199,7 @@ func (g *Group) warnIfFleetUnknown() {
 		return
 	}
 	g.warnFleetOnce.Do(func() {
-		g.journal.line(slog.LevelWarn, "the number of processes is not known, so each admits the whole limit alone "+
+		g.journal.Line(slog.LevelWarn, "the number of processes is not known, so each admits the whole limit alone "+
 			"while redis does not answer: set Options.Processes")
 	})
 }
@@ -247,7 +248,7 @@ func (g *Group) watchClock(now time.Duration) {
 	by := time.Duration(ahead - before)
 	g.standstills.Add(1)
 	g.trace.fault(FaultEvent{Fault: "standstill", By: by})
-	g.journal.line(slog.LevelWarn, "the clock jumped: all leases were given up", "by", by)
+	g.journal.Line(slog.LevelWarn, "the clock jumped: all leases were given up", "by", by)
 }
 
 // ahead returns by how many ns the wall clock has run ahead of the monotonic clock since the base. time.Now reads one

@@ -31,7 +31,7 @@ func TestHookThatCloses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var l *Limiter
-				all := make(chan error, traceQueue)
+				all := make(chan error, 1000)
 				p := Policy{Name: "api", Limit: PerSecond(1000), PerKey: func(string) Limit { panic("no") }} // which is logged
 				store := newDistant(ms)
 				l = limiter(t, store, p, options(func() {

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
+	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -31,25 +32,28 @@ type Limiter struct {
 
 	refreshes atomic.Int64 // calls of Refresh
 
-	mu             sync.Mutex
-	evictedStats   local.Stats // of forgotten buckets, and by fail modes that were changed
-	evictedRefused refusals    // of forgotten buckets, the most refused
-	rejected       int64       // calls that the store refused for their bucket alone
-	forgiven       int64       // debt that was given up because Redis rejected the calls that reported it
-	unanswered     int64       // tokens asked for by calls without an answer
-	others         otherLimits // processes with other limits
+	mu           sync.Mutex
+	evictedStats local.Stats // of forgotten buckets, and by fail modes that were changed
+	rejected     int64       // calls that the store refused for their bucket alone
+	forgiven     int64       // debt that was given up because Redis rejected the calls that reported it
+	unanswered   int64       // tokens asked for by calls without an answer
+	others       otherLimits // processes with other limits
 
-	waitStats         waitStats
-	charged           atomic.Int64 // tokens charged to standing shares, or as a debt
-	admittedUnlimited atomic.Int64 // tokens admitted without a limit
-	shadowed          atomic.Int64 // tokens that were refused, and yet admitted
-	perKeyFaults      atomic.Int64 // PerKey panicked or returned no limit, or a request carried an invalid one
-	carries           atomic.Bool  // requests have carried limits
+	waits             report.Waits
+	refused           report.Evicted // what forgotten buckets refused
+	charged           atomic.Int64   // tokens charged to standing shares, or as a debt
+	admittedUnlimited atomic.Int64   // tokens admitted without a limit
+	shadowed          atomic.Int64   // tokens that were refused, and yet admitted
+	perKeyFaults      atomic.Int64   // PerKey panicked or returned no limit, or a request carried an invalid one
+	carries           atomic.Bool    // requests have carried limits
 	standing          standingUse
-	requests          requestCounts
-	beside            bool        // the policy had another Limiter, which may still be used: see leaseID
-	removed           atomic.Bool // by SetPolicies
-	was               *Policy     // the last policy before it was removed; guarded by the mutex of the Group's limiters
+	requests          report.Requests
+	nearLimit         atomic.Int64 // see [local.Policy].NearLimit
+	paid              atomic.Int64 // see [local.Policy].Paid
+	refunded          atomic.Int64 // tokens of admitted requests that were given back: they are counted as spent no more
+	beside            bool         // the policy had another Limiter, which may still be used: see leaseID
+	removed           atomic.Bool  // by SetPolicies
+	was               *Policy      // the last policy before it was removed; guarded by the mutex of the Group's limiters
 }
 
 // leaseID returns the id under which the Limiter leases. It is that of the process, unless the policy came back as one
@@ -138,7 +142,7 @@ func (l *Limiter) keepStats(key string, s local.Stats) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.evictedStats.Add(s)
-	l.evictedRefused.add(key, refusedOf(s))
+	l.refused.Add(refusedOf(key, s))
 }
 
 // forgive counts n tokens of debt that no call can report.
@@ -160,8 +164,8 @@ func (l *Limiter) countFailure(call *lua.Call, err error) {
 		l.unanswered += call.Want
 	}
 	l.mu.Unlock()
-	if j := l.group.journal; rejected && j.firstTime(call.Bucket) {
-		j.tally("refused "+l.name, 1, slog.LevelError,
+	if j := l.group.journal; rejected && j.FirstTime(call.Bucket) {
+		j.Tally("refused "+l.name, 1, slog.LevelError,
 			"redis refuses buckets, as they are not what the limiter wrote: the fail mode decides for their keys",
 			"policy", l.name, "error", err)
 	}

@@ -96,7 +96,7 @@ func (g *Group) add(p Policy) (l *Limiter, back bool, err error) {
 	}
 	if len(ls.placed) > lua.MostPolicies {
 		g.warnPlacesOnce.Do(func() {
-			g.journal.line(slog.LevelWarn, "too many policies to announce, so this process counts as one of every policy, and no "+
+			g.journal.Line(slog.LevelWarn, "too many policies to announce, so this process counts as one of every policy, and no "+
 				"standing share is used: a policy takes one place, and two with Standing",
 				"places", len(ls.placed), "most", lua.MostPolicies)
 		})

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
@@ -210,7 +211,7 @@ func (l *Limiter) tryOut(o outcome, key string, n int64) outcome {
 	tried := l.asTried(o)
 	if tried != o {
 		l.shadowed.Add(max(n, 0))
-		l.addRequest(key, kind(Shadowed), n, 1)
+		l.requests.Add(key, report.Shadowed, n, 1)
 	}
 	return tried
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
+	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
@@ -191,7 +192,7 @@ func (p *part) wait(ctx context.Context) {
 		p.yield()
 	}
 	p.now = g.now()
-	p.limiter.requests.counts().waits.Observe(p.now - begin)
+	p.limiter.requests.Waited(p.now - begin)
 	p.leave(w, v, Remote)
 	p.waiter = nil
 	switch reason {
@@ -199,7 +200,7 @@ func (p *part) wait(ctx context.Context) {
 		p.decided(outcome{p.bucket.Policy(), how{Canceled, None, expired(ctx)}, 0, 0}, p.bucket)
 	case Unavailable:
 		if n := p.bucket.node.Load(); n != nil {
-			healthOf(n).countOverrun()
+			healthOf(n).overruns.Count()
 		}
 		p.state = fallback
 	default:
@@ -336,17 +337,17 @@ func (p *part) write(d *Decision) {
 func (p *part) uncount() {
 	l := p.limiter
 	switch k := p.kind(); k {
-	case kind(Shadowed): // it counted as refused
-	case kind(Fallback), kind(Open): // these tokens stay counted
-		l.addRequest(p.key, k, 2, 1)
-	case byUnlimited:
+	case report.Shadowed: // it counted as refused
+	case report.Fallback, report.Open: // these tokens stay counted
+		l.requests.Add(p.key, k, 2, 1)
+	case report.Unlimited:
 		l.admittedUnlimited.Add(-p.cost)
 		fallthrough
 	default:
-		l.addRequest(p.key, k, p.cost, -1)
+		l.requests.Add(p.key, k, p.cost, -1)
 	}
 	if k, ok := p.byRedis(); ok {
-		l.addRequest(p.key, k, p.cost, -1)
+		l.requests.Add(p.key, k, p.cost, -1)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
@@ -113,7 +114,7 @@ func (b *bucket) setLimit(s *settings, limit Limit) {
 func (l *Limiter) limitOf(s *settings, key string) (limit Limit) {
 	defer func() {
 		if v := recover(); v != nil {
-			l.perKeyFault("panicked: " + panicOf(v))
+			l.perKeyFault("panicked: " + report.PanicOf(v))
 			limit = s.policy.Limit
 		}
 	}()
@@ -145,7 +146,7 @@ func (p Policy) CheckKeyLimit(limit Limit) error {
 // perKeyFault counts a failure of PerKey, and logs the first one.
 func (l *Limiter) perKeyFault(why string) {
 	if l.perKeyFaults.Add(1) == 1 {
-		l.group.journal.line(slog.LevelError, "PerKey gave no limit for a key: the policy's own decides", "policy",
+		l.group.journal.Line(slog.LevelError, "PerKey gave no limit for a key: the policy's own decides", "policy",
 			l.name, "why", why)
 	}
 }

@@ -125,7 +125,7 @@ func (r Reservation) Settle(actual ...int64) {
 // settle corrects the cost of an admitted request to actual.
 func (t *taking) settle(actual int64) {
 	if back := t.cost - actual; back > 0 && t.source != local.FromFallback && (t.bucket != nil || !t.standing.Empty()) {
-		t.limiter.requests.refunded.Add(back)
+		t.limiter.refunded.Add(back)
 	}
 	t.correctCost(actual)
 }

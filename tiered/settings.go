@@ -83,7 +83,7 @@ func (l *Limiter) local(s *settings, limit Limit) *local.Policy {
 		Number: l.number, Rule: limit.rule(), Rules: new(local.Rules),
 		Size: max(p.Lease.Size, 0), Period: p.Lease.Period,
 		FailMode: p.FailMode, Budget: o.Budget, Timeout: o.Timeout, Uniform: o.uniform,
-		Paid: &l.requests.paid, NearLimit: &l.requests.near, Spent: &l.group.spent,
+		Paid: &l.paid, NearLimit: &l.nearLimit, Spent: &l.group.spent,
 	}
 	if lp.Period == 0 {
 		lp.Period = DefaultPeriod

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
+	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -242,10 +243,10 @@ func (l *Limiter) checkSplit() {
 	}
 	switch {
 	case outsiders > 0 && before == 0:
-		g.journal.line(slog.LevelWarn, "some processes do not split this policy's limit: standing shares are not used",
+		g.journal.Line(slog.LevelWarn, "some processes do not split this policy's limit: standing shares are not used",
 			"policy", l.name, "processes", outsiders)
 	case agreed && !was && again:
-		g.journal.line(slog.LevelInfo, "all processes split this policy's limit: standing shares are used again",
+		g.journal.Line(slog.LevelInfo, "all processes split this policy's limit: standing shares are used again",
 			"policy", l.name)
 	}
 }
@@ -285,8 +286,8 @@ func (r *sharesReport) reportTable(g *Group, err error) {
 		r.failures.Store(0)
 		return
 	}
-	if r.failures.Add(1) == maxMissedRefreshes {
-		g.journal.line(slog.LevelError, "redis refuses the table of standing shares: without it they end within a minute",
+	if r.failures.Add(1) == report.MaxMissed {
+		g.journal.Line(slog.LevelError, "redis refuses the table of standing shares: without it they end within a minute",
 			"error", err)
 	}
 }
@@ -307,7 +308,7 @@ func (g *Group) reportSize() {
 		l.standing.tooMany = true
 		l.mu.Unlock()
 		if first {
-			g.journal.line(slog.LevelWarn, "too many processes for this policy's standing shares: none holds a whole token, so "+
+			g.journal.Line(slog.LevelWarn, "too many processes for this policy's standing shares: none holds a whole token, so "+
 				"each key has 7/8 of its limit", "policy", l.name, "processes", state.Members, "most", shares.Size())
 		}
 	}

@@ -1,10 +1,12 @@
 package tiered
 
 import (
+	"math"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/internal/histogram"
+	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
@@ -101,6 +103,83 @@ type PolicyStats struct {
 	Top []RefusedKey // the most refused keys, at most 20, the most refused first
 }
 
+// RefusedKey says how many tokens of a key were refused since the Group's creation, and why. The figures are exact
+// while MaxKeys keeps the key in the process. If a key is evicted, blocked or unblocked, its refusals until then are
+// kept only if it is among the keys that were refused most.
+type RefusedKey struct {
+	Key string `json:"-"` // or its digest, if over 200 bytes; not in JSON, because it may be a secret
+
+	Limited       int64 // by the limit, in this process or by Redis (tiers Local and Remote)
+	FallbackSpent int64 // by the fallback, while Redis did not answer (tier Failover)
+	Unavailable   int64 // by fail-closed, while Redis did not answer (tier Failover)
+	Blocked       int64 // by a Blocked limit, of the policy or of the key
+	Forgotten     int64 // upper bound of the tokens that are missing in the other figures
+
+	// LimitNumber is the number of the limit that refused the key last: see [Decision]. It is 0 if the key has one limit,
+	// or was evicted.
+	LimitNumber uint8
+
+	// RetryAfter is the time until the key may be admitted again. It is 0 if a token of it would be admitted now.
+	RetryAfter time.Duration
+}
+
+// Tokens returns how many tokens were refused for all reasons.
+func (k *RefusedKey) Tokens() int64 { return (*report.RefusedKey)(k).Tokens() }
+
+// Requests counts requests by how they were decided. A request over several keys counts once for each policy that
+// admitted it. If it was refused, it counts for each policy that refused it.
+type Requests struct {
+	Granted   int64 // admitted by the limit
+	Fallback  int64 // admitted by this process' fallback while Redis did not answer
+	Open      int64 // admitted by fail-open while Redis did not answer
+	Unlimited int64 // admitted by Unlimited
+
+	Limited       int64 // refused by the limit
+	FallbackSpent int64 // refused because the fallback was used up, while Redis did not answer
+	Unavailable   int64 // refused by fail-closed
+	Blocked       int64 // refused by Blocked
+	ExceedsBurst  int64 // refused: cost above the burst
+	Invalid       int64 // refused: the key or the cost is not valid
+	Canceled      int64 // refused: the caller's context ended
+
+	Shadowed int64 // of the refused ones above: they were admitted after all, because of Policy.Shadow
+
+	GrantedByRedis int64 // of Granted: Redis was asked for this request; the rest were decided in this process
+	LimitedByRedis int64 // of Limited: the same
+}
+
+// Admitted returns how many were admitted. It does not count Shadowed.
+func (r Requests) Admitted() int64 { return r.Granted + r.Fallback + r.Open + r.Unlimited }
+
+// Refused returns how many were refused. It counts Shadowed too.
+func (r Requests) Refused() int64 {
+	return r.Limited + r.FallbackSpent + r.Unavailable + r.Blocked + r.ExceedsBurst + r.Invalid + r.Canceled
+}
+
+// Histogram counts durations in buckets. The bound doubles every four buckets, as in schema 2 of a native histogram of
+// Prometheus.
+type Histogram struct {
+	Sum     time.Duration // of all
+	Buckets []int64       // how many are in each; the last one has no bound
+}
+
+// Count returns how many durations there are.
+func (h Histogram) Count() (n int64) {
+	for _, b := range h.Buckets {
+		n += b
+	}
+	return n
+}
+
+// Bound returns the longest duration that bucket i counts: 61 µs for bucket 0, 4 s for the last but one. The last
+// bucket has none: Bound returns the longest Duration.
+func (h Histogram) Bound(i int) time.Duration {
+	if i >= len(h.Buckets)-1 {
+		return math.MaxInt64
+	}
+	return histogram.Bound(i)
+}
+
 // NodeStats are the figures of one Redis node.
 type NodeStats struct {
 	Calls    int64 // sent; several share a round trip
@@ -140,9 +219,9 @@ func (g *Group) Stats() Stats {
 	}
 	s := Stats{Nodes: make(map[string]NodeStats)}
 	s.Keys, s.Leaving, s.Evictions = g.cache.Counts()
-	s.Standstills, s.TraceDropped, s.TracePanics = g.standstills.Load(), g.trace.dropped.Load(), g.trace.panics.Load()
+	s.Standstills, s.TraceDropped, s.TracePanics = g.standstills.Load(), g.trace.calls.Dropped(), g.trace.calls.Panics()
 	s.Format, s.Script = lua.TokenBucket.Mark(), lua.TokenBucket.Script().SHA
-	s.Recent = g.trace.recent.list()
+	s.Recent = g.trace.recentEvents()
 	s.Standing, s.Reloads = g.standingStats(), g.reloads.stats()
 
 	all := g.limiters.present()
@@ -170,7 +249,7 @@ func (g *Group) policyStats(of []*Limiter) []PolicyStats {
 	index := make(map[*Limiter]int, len(of))
 	now := g.now()
 	sums := make([]local.Stats, len(of))
-	tops := make([]top, len(of))
+	tops := make([]report.Top, len(of))
 	all := make([]PolicyStats, len(of)) // at first what is not counted by key
 	for i, l := range of {
 		index[l] = i
@@ -182,20 +261,22 @@ func (g *Group) policyStats(of []*Limiter) []PolicyStats {
 			Standing: l.standing.total(), Outside: l.standing.outsiders,
 			OtherServices: l.others.services, OtherLimits: l.others.here, Processes: max(int64(g.options.Processes), 1),
 		}
-		tops[i].evicted = l.evictedRefused.clone()
+		tops[i] = l.refused.Top()
 		l.mu.Unlock()
 	}
 	count := func(b *bucket) {
 		if n, ok := index[b.limiter()]; ok {
 			s := b.Stats()
 			sums[n].Add(s)
-			tops[n].add(now, b, s)
+			if k := tops[n].Add(refusedOf(b.key(), s)); k != nil {
+				b.complete(k, now)
+			}
 		}
 	}
 	g.cache.All(count)
 	g.cacheAfterClose.All(count)
 	nodes := g.dispatch.Nodes()
-	empty := make([]int64, histogram.Buckets)
+	empty := make([]int64, histogram.Buckets) // for all histograms that are empty
 	for i, l := range of {
 		p, t := &all[i], sums[i]
 		p.Granted, p.Spent, p.Returned, p.Burnt, p.Held = t.Granted, t.Spent, t.Returned, t.Burnt, t.Held
@@ -203,10 +284,18 @@ func (g *Group) policyStats(of []*Limiter) []PolicyStats {
 		// A decision from before a change of the mode may be counted a moment later.
 		p.Limited = max(t.Refused-t.FallbackSpent, 0)
 		p.Blocked = t.Blocked
-		p.Fallback, p.Open, p.Settled = t.Fallback, t.Opened, max(t.Settled-l.requests.paid.Load(), 0)
-		l.waitStats.fill(p)
-		l.requests.fill(p, empty)
-		p.Top = tops[i].list()
+		p.Fallback, p.Open, p.Settled = t.Fallback, t.Opened, max(t.Settled-l.paid.Load(), 0)
+		w := l.waits.Figures()
+		p.Waiting, p.Waited, p.GaveUp, p.WaitTime, p.LongestWait = w.Waiting, w.Waited, w.GaveUp, w.Time, w.Longest
+		p.NearLimit, p.Refunded = l.nearLimit.Load(), l.refunded.Load()
+		p.Waits.Sum, p.Waits.Buckets = l.requests.Waits()
+		if p.Waits.Buckets == nil {
+			p.Waits.Buckets = empty
+		}
+		p.Requests = l.requestsOf(p)
+		for _, k := range tops[i].Keys() {
+			p.Top = append(p.Top, RefusedKey(k))
+		}
 		for _, n := range nodes {
 			p.Processes = max(p.Processes, n.Processes(l.place()))
 		}
@@ -217,6 +306,8 @@ func (g *Group) policyStats(of []*Limiter) []PolicyStats {
 // stats are the figures of the node and of what was heard of it.
 func (h *health) stats() NodeStats {
 	n, cause := h.node.Stats(), ""
+	var trips Histogram
+	trips.Sum, trips.Buckets = h.node.Trips().Read()
 	if n.Outages > 0 {
 		cause = n.Cause.String()
 	}
@@ -228,13 +319,13 @@ func (h *health) stats() NodeStats {
 		Calls: n.Calls, Failures: failures,
 		Saturated: n.Failed[failover.Saturated], CannotServe: n.Failed[failover.CannotServe],
 		Misconfigured: n.Failed[failover.Misconfigured],
-		Overruns:      h.overruns.Load(), LateReplies: n.LateReplies, LateCalls: n.LateCalls,
+		Overruns:      h.overruns.Total(), LateReplies: n.LateReplies, LateCalls: n.LateCalls,
 		StaleReplies: n.StaleReplies, StateLosses: h.stateLosses.Load(),
 		ClockSteps: n.Steps, ClockBack: n.StepsBack, RoundTrip: h.node.RoundTrip(),
 		Processes: h.node.AllProcesses(), Absences: n.Absences,
 		Breaker: h.node.State().String(), Cause: cause, Outages: n.Outages, OutageTime: n.OutageTime,
 		Probed: n.Changes[failover.Probing], Reopened: max(n.Changes[failover.Open]-n.Outages, 0),
 		Closed:  n.Changes[failover.Closed],
-		Settled: h.reported.Load(), RoundTrips: readHistogram(h.node.Trips()),
+		Settled: h.debts.Tokens(), RoundTrips: trips,
 	}
 }

@@ -1,12 +1,9 @@
 package tiered
 
 import (
-	"context"
-	"fmt"
-	"runtime"
-	"strings"
-	"sync/atomic"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/report"
 )
 
 // Trace holds the hooks that receive events. Each may be nil. They are called one after the other on a goroutine of the
@@ -96,119 +93,87 @@ type FaultEvent struct {
 	Err               error
 }
 
-// traceQueue bounds the events that wait for the hooks: some milliseconds of a busy process, about 100 kB.
-const traceQueue = 1024
+// Event is a state change or a fault, kept for a later reader. It names no key.
+type Event struct {
+	At    time.Time // the last time, if Count is more than 1
+	What  string    // a breaker's new state, "open" or "closed", or the Fault of a [FaultEvent], or "presence again"
+	Node  string
+	Class string // of the error that opened a breaker: see [NodeStats].Cause
+
+	// By is how far a clock was set, how long a process stood still, or, if a breaker closed, how long it was not
+	// closed.
+	By time.Duration
+
+	Count int64 // events of this kind in a row
+}
 
 // tracer passes events to the hooks. They may be slow and must not delay a decision.
 type tracer struct {
-	hooks   Trace
-	events  chan func()
-	recent  recent // for Stats, with or without hooks
-	dropped atomic.Int64
-	panics  atomic.Int64
+	hooks  Trace
+	calls  *report.Hooks
+	recent report.Recent // for Stats, with or without hooks
 }
 
 func newTracer(hooks *Trace) *tracer {
-	t := &tracer{events: make(chan func(), traceQueue)}
+	t := &tracer{calls: report.NewHooks()}
 	if hooks != nil {
 		t.hooks = *hooks
 	}
 	return t
 }
 
-func (t *tracer) put(event func()) {
-	select {
-	case t.events <- event:
-	default:
-		t.dropped.Add(1)
-	}
-}
-
 // decision is called only if there is a hook: without one, a decision must not pay for a copy.
 func (t *tracer) decision(d Decision) {
-	t.put(func() { t.hooks.Decision(d) })
+	t.calls.Call(func() { t.hooks.Decision(d) })
 }
 
 // lease is called only if there is a hook.
 func (t *tracer) lease(e LeaseEvent) {
-	t.put(func() { t.hooks.Lease(e) })
+	t.calls.Call(func() { t.hooks.Lease(e) })
 }
 
+// state keeps no probing as a recent event: an outage of a minute has a hundred probes.
 func (t *tracer) state(e StateEvent) {
-	t.recent.state(e)
+	if e.To == "closed" || e.From == "closed" {
+		t.recent.Add(report.Event{What: e.To, Node: e.Node, Class: e.Class, By: e.After})
+	}
 	if t.hooks.State != nil {
-		t.put(func() { t.hooks.State(e) })
+		t.calls.Call(func() { t.hooks.State(e) })
 	}
 }
 
 // failure is called only if there is a hook.
 func (t *tracer) failure(e ErrorEvent) {
-	t.put(func() { t.hooks.Error(e) })
+	t.calls.Call(func() { t.hooks.Error(e) })
 }
 
 func (t *tracer) wait(e WaitEvent) {
 	if t.hooks.Wait != nil {
-		t.put(func() { t.hooks.Wait(e) })
+		t.calls.Call(func() { t.hooks.Wait(e) })
 	}
 }
 
 func (t *tracer) standing(e StandingEvent) {
 	if t.hooks.Standing != nil {
-		t.put(func() { t.hooks.Standing(e) })
+		t.calls.Call(func() { t.hooks.Standing(e) })
 	}
 }
 
 func (t *tracer) fault(e FaultEvent) {
-	t.recent.fault(e)
+	what := e.Fault
+	if what == "presence" && e.Err == nil {
+		what = "presence again"
+	}
+	t.recent.Add(report.Event{What: what, Node: e.Node, By: e.By})
 	if t.hooks.Fault != nil {
-		t.put(func() { t.hooks.Fault(e) })
+		t.calls.Call(func() { t.hooks.Fault(e) })
 	}
 }
 
-// panicOf says what a function of the user panicked with, and where: "string in main.planOf, line 17". The value may
-// contain a key, so only its type is said, and the text of a runtime error, which has only numbers and types. It must be
-// called by the deferred function that recovered v.
-func panicOf(v any) string {
-	what := fmt.Sprintf("%T", v)
-	if err, ok := v.(runtime.Error); ok {
-		what = err.Error()
+// recentEvents returns the last events, oldest first.
+func (t *tracer) recentEvents() (all []Event) {
+	for _, e := range t.recent.List() {
+		all = append(all, Event(e))
 	}
-	var stack [32]uintptr
-	frames := runtime.CallersFrames(stack[:runtime.Callers(0, stack[:])])
-	panicking := false
-	for {
-		f, more := frames.Next()
-		switch ofRuntime := strings.HasPrefix(f.Function, "runtime."); {
-		case f.Function == "runtime.gopanic":
-			panicking = true
-		case panicking && !ofRuntime && f.Function != "":
-			return fmt.Sprintf("%s in %s, line %d", what, f.Function, f.Line)
-		case !more:
-			return what
-		}
-	}
-}
-
-// run calls the hooks until ctx ends, and then for the events that are queued by then.
-func (t *tracer) run(ctx context.Context, panicked func(any)) {
-	call := func(event func()) {
-		defer func() {
-			if v := recover(); v != nil {
-				t.panics.Add(1)
-				panicked(v)
-			}
-		}()
-		event()
-	}
-	for {
-		select {
-		case event := <-t.events:
-			call(event)
-		case <-ctx.Done():
-			for range len(t.events) { // no more than these: a hook may cause events for ever
-				call(<-t.events)
-			}
-			return
-		}
-	}
+	return all
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
@@ -350,7 +351,7 @@ func (c *queuedCaller) late(retry time.Duration) error {
 func (c *queuedCaller) notRefused() {
 	for !c.bucket().FallbackNotSpent(c.cost) { // the bucket was evicted meanwhile
 	}
-	c.limiter.addRequest(c.key, kind(FallbackSpent), c.cost, -1)
+	c.limiter.requests.Add(c.key, report.FallbackSpent, c.cost, -1)
 }
 
 // bucket returns the key's bucket.
@@ -362,8 +363,8 @@ func (c *queuedCaller) bucket() *bucket {
 // served counts that c has its token, which came with those of the first in the queue, and reports it to the hook.
 func (c *queuedCaller) served() {
 	l := c.limiter
-	l.addRequest(c.key, kind(Granted), c.cost, 1)
-	l.addRequest(c.key, grantedByRedis, c.cost, 1)
+	l.requests.Add(c.key, report.Granted, c.cost, 1)
+	l.requests.Add(c.key, report.GrantedByRedis, c.cost, 1)
 	if l.mode.Load()&modeTraced == 0 {
 		return
 	}

@@ -47,9 +47,10 @@ var importRules = []importRule{
 	{packages: "internal/histogram"},
 	{packages: "internal/dispatch", ours: []string{"lua", "remote", "failover", "internal/histogram"}},
 	{packages: "internal/standing", ours: []string{"lua"}},
+	{packages: "internal/report", ours: []string{"failover", "internal/dispatch", "internal/histogram"}},
 	{
 		packages: "tiered",
-		ours:     []string{"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/ratetext", "internal/histogram"},
+		ours:     []string{"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/report", "internal/ratetext", "internal/histogram"},
 	},
 	{packages: "internal/ratetext"}, // what texts of limits and scenarios have in common
 	{packages: "internal/strictyaml", modules: []string{"go.yaml.in/yaml/v3"}},
