@@ -33,9 +33,15 @@ func (w *player) patience(s *Step) time.Duration {
 	return w.plan.Options.Budget
 }
 
-// decides reports whether the store can decide within a patience. It takes some round trips: to find a node, behind the calls
-// that are under way, and of its own.
-func (w *player) decides(patience time.Duration) bool { return patience >= 10*w.plan.Trip }
+// decides reports whether the store can decide for a caller of a patience. It takes some round trips: to find a node, behind the
+// calls that are under way, and of its own. A process that has heard few answers asks for nobody who does not wait for 2 ms
+// then. A caller in a hurry may wait for no longer than half of what its context has.
+func (w *player) decides(patience time.Duration) bool {
+	if patience < w.plan.Options.Budget {
+		patience = patience * 8 / 15
+	}
+	return patience >= max(10*w.plan.Trip, 2*ms+2*w.plan.Trip)
+}
 
 // hurry makes requests whose context ends soon. Each has its answer before that.
 func (p *process) hurry(s *Step) {
