@@ -14,7 +14,7 @@ func TestLeaseIsSpentAndRenewedAtTheLowWaterMark(t *testing.T) {
 	if low < 10 {
 		t.Fatalf("low-water mark %d, want a quarter of the grant of 42", low)
 	}
-	r.b.leasing = true
+	r.b.leasing = leased
 	for r.b.lease.pot.tokens.Load() > low+1 {
 		if _, ok, renew := r.b.Take(r.now, 1); !ok || renew {
 			t.Fatalf("at %d: taken %v, renew %v", r.b.lease.pot.tokens.Load(), ok, renew)

@@ -16,6 +16,7 @@ type composer struct {
 	policy  *Policy
 	size    sizing
 	leasing bool // demand pays for a lease
+	far     bool // an answer typically comes when those who asked have left
 	dry     bool
 	call    Call
 }
@@ -24,9 +25,11 @@ type composer struct {
 func newComposer(b *Bucket, now time.Duration, c Conditions, dry bool) composer {
 	p, s := b.Policy(), b.size(now, c.RoundTrip)
 	timeout := p.timeout(c.Timeout)
+	far := c.Typical > p.Budget
+	pays := s.pays(b.leasing != direct) || far && s.paysFar(&b.demand)
 	return composer{
 		b: b, Conditions: c, now: now, policy: p, size: s, dry: dry,
-		leasing: !p.NoLease && p.Call.Algorithm != lua.SlidingLog && s.pays(b.leasing),
+		leasing: pays && !p.NoLease && p.Call.Algorithm != lua.SlidingLog, far: far,
 		call: Call{
 			Call: p.Call, Policy: p, sent: now, trip: c.RoundTrip, first: !c.Clock,
 			ttl: p.ttl(s.period, timeout), wanted: now + timeout, period: s.period,
@@ -42,10 +45,15 @@ func (c *composer) next() bool {
 	case c.policy.Unset:
 		return false
 	case c.policy.Call.Algorithm == lua.SlidingLog:
-		b.leasing = false
+		b.leasing = direct
 		return c.log()
 	}
-	b.leasing = c.leasing
+	switch b.leasing = direct; {
+	case c.leasing && c.far:
+		b.leasing = leasedFar
+	case c.leasing:
+		b.leasing = leased
+	}
 	c.call.Hold = b.lease.live(c.now)
 	if c.Clock && b.pending.crediting() > 0 {
 		c.credit()

@@ -16,7 +16,7 @@ type hot struct {
 
 	ready   atomic.Bool // takers may look at the pot. Invariant: then there is a lease state, and nobody waits or has reserved
 	queued  bool        // in the owner's queue
-	leasing bool        // demand pays for a lease
+	leasing leasing
 	life    life
 	upkeep  upkeep
 
@@ -25,6 +25,15 @@ type hot struct {
 
 	refused atomic.Int64 // tokens refused by the limit, or while the rule is Blocked by that
 }
+
+// leasing says whether demand pays for a lease.
+type leasing uint8
+
+const (
+	direct    leasing = iota
+	leased            // it does
+	leasedFar         // it does, at a node that answers when those who asked have left
+)
 
 // life is how far a bucket has come. Invariant: once it is closed it stays so, and holds nothing.
 type life uint8

@@ -23,7 +23,7 @@ func (b *Bucket) next(now time.Duration) Effect {
 	case l.ledger.toReturn > 0:
 		return Effect{Check: max(now+minIdle, l.backOff)}
 	}
-	period := b.size(now, 0).period
+	period := b.lastingPeriod(now)
 	check := l.usedAt + idle(period)
 	if once := l.usedAt + period; b.Policy().slow() && now < once { // so it is known to a period when it was last used
 		check = once
@@ -77,6 +77,15 @@ func (b *Bucket) Check(now time.Duration) Effect {
 	return b.next(now)
 }
 
+// lastingPeriod is the period by which a lease that nobody renews is idle.
+func (b *Bucket) lastingPeriod(now time.Duration) time.Duration {
+	period := b.size(now, 0).period
+	if b.leasing == leasedFar {
+		period = max(period, farPeriod)
+	}
+	return period
+}
+
 // findDuty decides whether the lease is to go back, to be extended, or to stay as it is.
 func (b *Bucket) findDuty(now time.Duration) {
 	l := b.lease
@@ -84,7 +93,7 @@ func (b *Bucket) findDuty(now time.Duration) {
 		l.used(now, spent)
 	}
 	b.account(now)
-	period := b.size(now, 0).period
+	period := b.lastingPeriod(now)
 	need := b.demand.over(period)
 	giveBack := now-l.usedAt >= idle(period) || need < 1
 	if held := l.live(now); held > 0 && now >= b.lease.extendAt(b.Policy(), b.denied.windows()) {

@@ -94,6 +94,17 @@ func (s sizing) pays(leasing bool) bool {
 	return s.need >= 2*s.mean
 }
 
+// farPeriod is the shortest period by which it is judged whether a lease pays, and when it is idle, if answers come when those
+// who asked have left. Then what is leased is all that Redis decides, and the rest waits for the whole Budget in vain. So a
+// request in the shortest life of a lease is enough. By a period of 250 ms, 240 to 480 ms from Redis, it decided 13 of 30
+// requests of a key that was asked for 5 times a second.
+const farPeriod = minTTL
+
+// paysFar reports whether leasing is worth its calls if answers come when those who asked have left.
+func (s sizing) paysFar(d *demand) bool {
+	return !s.small && d.over(max(s.period, farPeriod)) >= s.mean
+}
+
 // want reports the tokens to ask for if the pot holds pot, those who wait need waiting, and the call makes no sense
 // with fewer than least. What this process may hold is no bound on what those need who wait.
 func (s sizing) want(p *Policy, pot, waiting, least int64) int64 {

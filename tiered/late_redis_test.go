@@ -67,18 +67,22 @@ func TestLateRedisDecidesRareRequests(t *testing.T) {
 		far     time.Duration
 		request time.Duration // how often one comes
 		ready   time.Duration // when leases are there in time
+		budget  time.Duration // 0 is the default
 	}{
-		{"late from the first request on", 240 * ms, 240 * ms, 160 * ms, 8 * time.Second},
-		{"far from the first request on", 440 * ms, 440 * ms, 80 * ms, 8 * time.Second},
-		{"late after it was near", ms, 120 * ms, 160 * ms, 8 * time.Second},
-		{"far after it was near", ms, 440 * ms, 80 * ms, 14 * time.Second},
-		{"far after it was near, and asked often", ms, 440 * ms, 20 * ms, 14 * time.Second},
+		{"late from the first request on", 240 * ms, 240 * ms, 160 * ms, 8 * time.Second, 0},
+		{"far from the first request on", 440 * ms, 440 * ms, 80 * ms, 8 * time.Second, 0},
+		{"late after it was near", ms, 120 * ms, 160 * ms, 8 * time.Second, 0},
+		{"far after it was near", ms, 440 * ms, 80 * ms, 14 * time.Second, 0},
+		{"far after it was near, and asked often", ms, 440 * ms, 20 * ms, 14 * time.Second, 0},
+		{"late, and callers wait for long", 240 * ms, 240 * ms, 200 * ms, 8 * time.Second, 100 * ms},
+		{"late, and asked twice a second", 240 * ms, 240 * ms, 500 * ms, 8 * time.Second, 0},
+		{"far, and asked twice a second", 440 * ms, 440 * ms, 500 * ms, 14 * time.Second, 100 * ms},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &lateStore{Memory: remote.NewMemory()}
 				store.distance.Store(int64(c.before))
-				l, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000)}, nil)
+				l, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000)}, &tiered.Options{Budget: c.budget})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -27,6 +27,7 @@ type history struct {
 	used        []ideal.Admission // what requests turned out to cost more
 	later       int64             // the largest of these costs
 	meters      int               // steps that charged such costs
+	dearest     int64             // the largest cost that was asked for at once
 	disturbed   bool              // the clock was set back, and nothing was executed since
 	leased      bool              // tokens were leased; while they are out, the bucket does not refill into their room
 	lent        time.Duration     // until then leases hold tokens, at most

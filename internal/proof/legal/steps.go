@@ -210,6 +210,7 @@ func (p *process) askBy(s *Step, lane time.Duration, policy, key int, cost int64
 func (p *process) decided(policy, key int, cost int64, before, after time.Duration, d *tiered.Decision, patience time.Duration) []part {
 	w := p.player
 	p.counts[policy].count(d, cost)
+	w.histories[policy][key].dearest = max(w.histories[policy][key].dearest, cost)
 	w.line("process %d policy %d key %d cost %d: %v %v %d", p.slot, policy, key, cost, d.Reason, d.Tier, d.Remaining)
 	w.inTime(before, after, patience, d)
 	p.fellBack(policy, key, cost, before, after, d)
