@@ -9,6 +9,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
 // From docs/several-limits.md.
@@ -61,9 +62,22 @@ func limitsByKey(plans map[string]tiered.Limit, planOf map[string]string) tiered
 	return policy
 }
 
-func limitOfTheRequest(ctx context.Context, perUser *tiered.Limiter, user string, plan tiered.Policy) tiered.Decision {
-	d := perUser.For(user).WithLimit(plan.Limit).Allow(ctx)
+func limitOfTheRequest(ctx context.Context, perUser *tiered.Limiter, user string, contract tiered.Policy) tiered.Decision {
+	d := perUser.For(user).WithLimit(contract.Limit).Allow(ctx)
 	return d
+}
+
+func plansByUser(ctx context.Context, group *tiered.Group, user, plan string) (tiered.Decision, error) {
+	perUser, err := group.NewLimiter(tiered.Policy{
+		Name:  "per-user",
+		Limit: tiered.PerMinute(100), // without a plan, or with an unknown one
+		Plans: tiered.Plans{"pro": tiered.PerMinute(1000).WithBurst(2000), "staff": tiered.Unlimited()},
+	})
+	if err != nil {
+		return tiered.Decision{}, err
+	}
+	d := perUser.For(user).WithPlan(plan).Allow(ctx)
+	return d, nil
 }
 
 // The code of the page does what the page says of it.
@@ -117,6 +131,13 @@ func TestSeveralLimits(t *testing.T) {
 		}
 		if d := limitOfTheRequest(t.Context(), tenant, "acme", tiered.Policy{Limit: gold}); d.Burst != 1000 {
 			t.Errorf("%+v", d)
+		}
+		if d, err := plansByUser(t.Context(), group, "ann", "pro"); err != nil || d.Burst != 2000 {
+			t.Errorf("%+v, %v", d, err)
+		}
+		file, err := policyfile.Parse("several-limits.md", []byte(block(t, readPage(t, "several-limits.md"), "yaml")))
+		if err != nil || len(file.Policies[0].Plans) != 2 || file.HTTP[0].Limits[0].Plan.Name != "X-Plan" {
+			t.Errorf("%v, %v", file, err)
 		}
 		if d := tiered.All().Allow(t.Context()); d.Allowed || d.Reason != tiered.Unknown {
 			t.Errorf("%+v", d)

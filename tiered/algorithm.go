@@ -102,10 +102,6 @@ func (p Policy) validateAlgorithm(bad func(field string, value any, rule string)
 		if p.Lease.Period != 0 {
 			bad("Lease.Period", p.Lease.Period, "must be 0: a SlidingLog is never leased")
 		}
-		if p.Limit.Tokens > maxEntries {
-			bad("Limit.Tokens", p.Limit.Tokens, fmt.Sprintf("must be at most %d: a SlidingLog keeps every request",
-				maxEntries))
-		}
 	}
 	for i, l := range p.limits() {
 		field := "Limit"
@@ -150,6 +146,11 @@ func (p Policy) validateMaxDebt(bad func(field string, value any, rule string)) 
 			}
 		}
 	}
+	for _, l := range p.Plans {
+		if l.rule() == local.ByLimit {
+			least = max(least, l.burst())
+		}
+	}
 	if p.MaxDebt < least || p.MaxDebt > maxTokens {
 		bad("MaxDebt", p.MaxDebt, fmt.Sprintf("must be 0 for one burst, or at least the burst, here %d, and at most 2⁴⁰", least))
 	}
@@ -162,6 +163,9 @@ func (l Limit) validateFor(a Algorithm, field string, bad func(field string, val
 	}
 	if a == TokenBucket {
 		return
+	}
+	if a == SlidingLog && l.Tokens > maxEntries {
+		bad(field+".Tokens", l.Tokens, fmt.Sprintf("must be at most %d: a SlidingLog keeps every request", maxEntries))
 	}
 	if l.Burst != 0 && l.Burst != l.Tokens {
 		bad(field+".Burst", l.Burst, "must be 0: a "+a.String()+" admits Tokens and no more at once")
@@ -311,11 +315,15 @@ func (p Policy) checkReplaces(was Policy) error {
 	stays(p.Calendar == was.Calendar, "Calendar", p.Calendar, was.Calendar)
 	stays(p.Standing == was.Standing, "Standing", p.Standing, was.Standing)
 	stays(slices.Equal(p.Also, was.Also), "Also", p.Also, was.Also)
-	// The period is part of a bucket's name, or of a limit's name within a bucket: another period would begin full.
-	named := was.Algorithm == FixedWindow || was.Algorithm == SlidingLog || was.Algorithm == TokenBucket && len(was.Also) > 0
 	limited := p.Limit.rule() == local.ByLimit && p.Limit != (Limit{})
-	stays(!named || !limited || p.Limit.Per == was.Limit.Per, "Limit.Per", p.Limit.Per, was.Limit.Per)
+	stays(!was.namesPer() || !limited || p.Limit.Per == was.Limit.Per, "Limit.Per", p.Limit.Per, was.Limit.Per)
 	return errors.Join(all...)
+}
+
+// namesPer reports whether the Per of Limit is part of a bucket's name, or of a limit's name within a bucket. Another Per
+// would begin with full buckets.
+func (p Policy) namesPer() bool {
+	return p.Algorithm == FixedWindow || p.Algorithm == SlidingLog || p.Algorithm == TokenBucket && len(p.Also) > 0
 }
 
 // phase returns where the windows of a key begin, in µs. It must be the same in every process.

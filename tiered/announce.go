@@ -59,6 +59,9 @@ func (p Policy) limitsText() string {
 	if p.PerKey != nil {
 		text += " or by key"
 	}
+	for _, name := range p.Plans.names() {
+		text += fmt.Sprintf(", %q %v", name, p.Plans[name])
+	}
 	return text
 }
 

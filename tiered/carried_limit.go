@@ -13,7 +13,9 @@ import (
 // WithLimit returns u with a limit that the request carries: the limit of its key, instead of the policy's own or that
 // of [Policy].PerKey. It is for services that learn the limit with the request, such as a plan in a token:
 //
-//	d := perUser.For(user).WithLimit(plan.Limit).Allow(ctx)
+//	d := perUser.For(user).WithLimit(token.Limit).Allow(ctx)
+//
+// If the request has only the name of a plan, use [Use.WithPlan].
 //
 // The key keeps the limit, also for later requests that carry none, until a request carries another one, the policy
 // changes, or the process removes the key. If requests for one key carry different limits, in one process or in several,
@@ -30,14 +32,13 @@ import (
 func (u Use) WithLimit(limit Limit) Use {
 	u.limit = nil
 	if u.limiter != nil && limit != (Limit{}) {
-		u.limit = u.limiter.carriedLimit(limit)
+		u.limit = u.limiter.carriedLimit(u.limiter.settings.Load(), limit)
 	}
 	return u
 }
 
 // carriedLimit resolves a limit that a request carries. It returns nil if the policy cannot have it.
-func (l *Limiter) carriedLimit(limit Limit) *resolvedLimit {
-	s := l.settings.Load()
+func (l *Limiter) carriedLimit(s *settings, limit Limit) *resolvedLimit {
 	s.mu.Lock()
 	p := s.policies[limit]
 	s.mu.Unlock()

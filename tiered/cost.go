@@ -16,6 +16,13 @@ func (p Policy) CheckCost(n int64) error {
 	if p.PerKey != nil {
 		return nil
 	}
+	if limit, field := p.largest(); field != "Limit" {
+		q := p
+		if q.Limit, q.Plans = limit, nil; q.CheckCost(n) == nil {
+			return nil
+		}
+		return fmt.Errorf("tiered: the cost is %d: must be at most %d, the burst of Policy.%s", n, limit.burst(), field)
+	}
 	rest, _, split := p.split() // what Redis has
 	for i, limit := range p.limits() {
 		most := rest.limits()[i].burst()

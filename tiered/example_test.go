@@ -156,6 +156,25 @@ func ExampleLimiter_Wait() {
 	// true
 }
 
+func ExampleUse_WithPlan() {
+	perUser, err := tiered.New(remote.NewMemory(), tiered.Policy{
+		Name:  "per-user",
+		Limit: tiered.PerMinute(100), // without a plan, or with an unknown one
+		Plans: tiered.Plans{"pro": tiered.PerMinute(1000).WithBurst(2000), "staff": tiered.Unlimited()},
+	}, nil)
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	defer perUser.Close(ctx)
+
+	fmt.Println(perUser.For("ann").WithPlan("pro").Allow(ctx).Burst)
+	fmt.Println(perUser.For("bob").WithPlan("").Allow(ctx).Burst)
+	// Output:
+	// 2000
+	// 100
+}
+
 func ExampleAll() {
 	store := remote.NewMemory()
 	defer store.Close()

@@ -45,6 +45,7 @@ type Limiter struct {
 	admittedUnlimited atomic.Int64   // tokens admitted without a limit
 	shadowed          atomic.Int64   // tokens that were refused, and yet admitted
 	perKeyFaults      atomic.Int64   // PerKey panicked or returned no limit, or a request carried an invalid one
+	unknownPlans      atomic.Int64   // requests with a plan that the policy does not have
 	carries           atomic.Bool    // requests have carried limits
 	standing          standingUse
 	requests          report.Requests

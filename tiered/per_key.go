@@ -135,6 +135,7 @@ func (p Policy) CheckKeyLimit(limit Limit) error {
 		return nil
 	}
 	q := p
+	q.Plans = nil                                                  // they do not matter to this limit
 	q.Limit, q.PerKey = limit, func(string) Limit { return limit } // a larger Lease.Size is reduced
 	err := q.checkReplaces(p)
 	if _, _, ok := q.split(); !ok { // Redis has the whole limit of this key

@@ -3,6 +3,7 @@ package tiered
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -51,6 +52,12 @@ type Policy struct {
 	// Limiter. For a FixedWindow and a SlidingLog its limits must have the Per of Limit.
 	PerKey func(key string) Limit
 
+	// Plans are further limits by the name of a plan, such as "pro", up to 1000. [Use.WithPlan] says which one a request
+	// has. Limit is that of requests without a plan, or with an unknown one, so it must not be Unlimited. Plans cannot
+	// be used with Also, Standing or PerKey. A plan may be Unlimited or Blocked. For a FixedWindow and a SlidingLog its
+	// limit must have the Per of Limit. A name has 1 to 64 bytes.
+	Plans Plans
+
 	// FailMode decides if Redis does not answer and this process' lease is used up. The default is FailLocal.
 	FailMode FailMode
 
@@ -58,7 +65,7 @@ type Policy struct {
 	Lease Lease
 
 	// MaxDebt is how many tokens below zero a key may go. 0 means one burst. Any other value must be at least the
-	// largest burst of Limit and Also, and at most 2⁴⁰. A key goes below zero if [Reservation.Settle] or
+	// largest burst of Limit, Also and Plans, and at most 2⁴⁰. A key goes below zero if [Reservation.Settle] or
 	// [Limiter.Charge] takes more than it has, or if more was admitted while Redis did not answer. Its requests are
 	// refused until the refill has paid that. Debt beyond MaxDebt is forgiven, and counted in Stats. To choose MaxDebt,
 	// add up the highest costs of all requests of one key that may run at the same time. Only for a TokenBucket. If
@@ -148,7 +155,7 @@ const NoLease = -1
 // Options.Timeout, whichever is longest.
 type Lease struct {
 	// Size is the number of tokens of a lease. 0 follows demand, and NoLease never leases. It must be at most a quarter
-	// of the burst, rounded up. With PerKey a larger size is reduced to a
+	// of the burst, rounded up. With PerKey or Plans a larger size is reduced to a
 	// quarter of the key's burst. A crash burns at most 2·Size tokens of each bucket, and with Size 0 at most half of
 	// the burst. If one request asked for more tokens than the lease, up to its cost may be burnt. A key is leased only
 	// while it gets so many requests that a lease saves calls to Redis. With Size 0 its burst must also be at least 50,
@@ -172,9 +179,9 @@ const (
 	minPeriod, maxPeriod = 5 * time.Millisecond, time.Minute
 )
 
-// clone returns p with a slice of its own, because callers may write to theirs.
+// clone returns p with a slice and a map of its own, because callers may write to theirs.
 func (p Policy) clone() Policy {
-	p.Also = slices.Clone(p.Also)
+	p.Also, p.Plans = slices.Clone(p.Also), maps.Clone(p.Plans)
 	return p
 }
 
@@ -195,6 +202,7 @@ func (p Policy) Validate() error {
 	}
 	p.validateAlgorithm(bad)
 	p.validateStanding(bad)
+	all = append(all, p.validatePlans(bad)...)
 	for i, l := range p.Also {
 		if l.rule() != local.ByLimit {
 			bad(fmt.Sprintf("Also[%d]", i), "Unlimited or Blocked", "must be a limit")
@@ -209,7 +217,7 @@ func (p Policy) Validate() error {
 	}
 	limited := err == nil && l.rule() == local.ByLimit // an invalid limit has no quarter
 	quarter := (l.burst() + 3) / 4
-	if p.Lease.Size < NoLease || limited && p.PerKey == nil && p.Lease.Size > quarter {
+	if p.Lease.Size < NoLease || limited && p.PerKey == nil && len(p.Plans) == 0 && p.Lease.Size > quarter {
 		bad("Lease.Size", p.Lease.Size,
 			fmt.Sprintf("must be 0 (follow demand), NoLease, or 1 to a quarter of the burst, here %d", quarter))
 	}

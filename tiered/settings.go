@@ -156,7 +156,7 @@ func (l *Limiter) Policy() Policy {
 	return l.settings.Load().policy.clone()
 }
 
-// SetPolicy changes the policy for all keys at once. Limit, PerKey, FailMode, Lease, MaxDebt and Shadow may change.
+// SetPolicy changes the policy for all keys at once. Limit, PerKey, Plans, FailMode, Lease, MaxDebt and Shadow may change.
 // Name, Algorithm, Also and Calendar may not, nor the Per of a FixedWindow, of a SlidingLog, or of a
 // TokenBucket with Also: to change those, deploy again, or use a policy with another name. Standing takes two deploys:
 // see docs/standing.md. If p is invalid it returns an error and changes nothing. It walks all keys of the Group, which

@@ -82,6 +82,7 @@ type PolicyStats struct {
 	Blocked      int64 // requested and refused by Blocked; not in Limited
 	Shadowed     int64 // of the refused ones: they were admitted after all, because of Policy.Shadow
 	PerKeyFaults int64 // times that PerKey panicked or returned an invalid limit, or that a request carried one
+	UnknownPlans int64 // requests with a plan that is not in Policy.Plans: Policy.Limit decided
 
 	// Calls of [Limiter.WaitN] and [Uses.Wait]. A call that gets its tokens at once does not count as a wait. A
 	// waiting call that asks again does not count as Limited.
@@ -258,7 +259,8 @@ func (g *Group) policyStats(of []*Limiter) []PolicyStats {
 		all[i] = PolicyStats{
 			Direct: l.settings.Load().initial.NoLease, Poisoned: l.rejected, Lost: l.unanswered, Forgiven: l.forgiven,
 			Charged: l.charged.Load(), Unlimited: l.admittedUnlimited.Load(), Shadowed: l.shadowed.Load(), PerKeyFaults: l.perKeyFaults.Load(),
-			Standing: l.standing.total(), Outside: l.standing.outsiders,
+			UnknownPlans: l.unknownPlans.Load(),
+			Standing:     l.standing.total(), Outside: l.standing.outsiders,
 			OtherServices: l.others.services, OtherLimits: l.others.here, Processes: max(int64(g.options.Processes), 1),
 		}
 		tops[i] = l.refused.Top()

@@ -54,9 +54,14 @@ type Rule struct {
 	// by [tiered.Reservation.Settle]. nil leaves the cost as it is. It is for servers, and not for a rule with Messages.
 	Actual func(context.Context, Call, End) int64
 
-	// Limit returns a limit that the call carries, such as that of a plan in its token: see [tiered.Use.WithLimit].
-	// The zero Limit means the policy's own. If Limit is nil, the policy's limit holds for all calls. A policy with Also or
-	// Standing must have none: see [tiered.Policy.CheckCarriedLimit].
+	// Plan returns the name of the plan that a call has, one of the policy's Plans, or "" for none: see
+	// [tiered.Use.WithPlan]. If Plan is nil, the policy's limit holds for all calls. Read it from what was
+	// authenticated, such as a token: who can choose the name can choose the limit.
+	Plan func(context.Context, Call) string
+
+	// Limit returns a limit that the call carries, if that is not one of a few plans: see [tiered.Use.WithLimit]. The
+	// zero Limit means the policy's own. A policy with Also or Standing must have none: see
+	// [tiered.Policy.CheckCarriedLimit]. A rule has Plan or Limit, not both.
 	Limit func(context.Context, Call) tiered.Limit
 
 	// Skip lets a call, or a message, pass the rule uncounted. nil skips none.
@@ -164,7 +169,12 @@ func (p *problems) checkRules(rules []Rule, client bool) {
 			p.add("rules[%d].Limiter has policy %q, as rules[%d] has: must be another policy", i, name, first)
 		default:
 			names[name] = i
-			if r.Limit != nil {
+			if r.Plan != nil && len(r.Limiter.Policy().Plans) == 0 {
+				p.add("rules[%d].Plan is set, and policy %q has no Plans: must be nil, or the policy must have plans", i, name)
+			}
+			if r.Plan != nil && r.Limit != nil {
+				p.add("rules[%d].Limit is set: must be nil if Plan is set, because a call has one limit", i)
+			} else if r.Limit != nil {
 				if err := r.Limiter.Policy().CheckCarriedLimit(tiered.Unlimited()); err != nil {
 					p.add("rules[%d].Limit is set, and policy %q cannot have it: %w", i, name, err)
 				}

@@ -60,7 +60,20 @@ type use struct {
 	key     string
 	cost    int64
 	limit   tiered.Limit // that the call carries; zero is none
+	planned bool         // the call goes by its plan
+	plan    string
 }
+
+// of returns the use of n tokens.
+func (u *use) of(n int64) tiered.Use {
+	if u.planned {
+		return u.limiter.For(u.key).N(n).WithPlan(u.plan)
+	}
+	return u.limiter.For(u.key).N(n).WithLimit(u.limit)
+}
+
+// carries reports whether the call says by which limit it goes.
+func (u *use) carries() bool { return u.planned || u.limit != (tiered.Limit{}) }
 
 // uses appends a use for each rule that applies, and returns those apart that cost nothing.
 func (l *limit) uses(r request, which part, to []use) (uses, free []use, refused *Error) {
@@ -86,6 +99,9 @@ func (l *limit) uses(r request, which part, to []use) (uses, free []use, refused
 		u := use{rule: i, limiter: rule.Limiter, key: key, cost: 1}
 		if rule.Limit != nil {
 			u.limit = rule.Limit(r.ctx, r.call)
+		}
+		if rule.Plan != nil {
+			u.planned, u.plan = true, rule.Plan(r.ctx, r.call)
 		}
 		if rule.Cost != nil {
 			if u.cost = rule.Cost(r.ctx, r.call); u.cost == 0 {
@@ -162,7 +178,7 @@ func take(r request, uses []use, wait bool) (tiered.Reservation, *Error) {
 		return tiered.Reservation{}, waited(r, uses, all(uses).Wait(ctx))
 	}
 	var t tiered.Reservation
-	if u := &uses[0]; len(uses) == 1 && u.limit == (tiered.Limit{}) {
+	if u := &uses[0]; len(uses) == 1 && !u.carries() {
 		t = u.limiter.ReserveN(ctx, u.key, u.cost)
 	} else {
 		t = all(uses).Reserve(ctx)
@@ -179,8 +195,8 @@ func take(r request, uses []use, wait bool) (tiered.Reservation, *Error) {
 
 func all(uses []use) tiered.Uses {
 	list := make([]tiered.Use, len(uses))
-	for i, u := range uses {
-		list[i] = u.limiter.For(u.key).N(u.cost).WithLimit(u.limit)
+	for i := range uses {
+		list[i] = uses[i].of(uses[i].cost)
 	}
 	return tiered.All(list...)
 }

@@ -96,7 +96,7 @@ func TestCardinality(t *testing.T) {
 			}
 			return n
 		}
-		const process, policy, node = 10, 66, 42
+		const process, policy, node = 10, 67, 42
 		if n := lines(); n != process+node {
 			t.Errorf("%d series without a policy, want %d", n, process+node)
 		}

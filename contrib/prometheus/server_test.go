@@ -79,7 +79,7 @@ func TestRealPrometheus(t *testing.T) {
 			}
 		}
 	}
-	if n := classic.query(t, `{__name__=~"tiered_.*"}`); n != 66+43+10 {
+	if n := classic.query(t, `{__name__=~"tiered_.*"}`); n != 67+43+10 {
 		t.Errorf("%d series", n)
 	}
 }

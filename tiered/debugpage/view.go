@@ -124,6 +124,9 @@ func limitOf(p tiered.Policy) string {
 	if p.PerKey != nil {
 		text += ", or what the key has"
 	}
+	if len(p.Plans) > 0 {
+		text += fmt.Sprintf(", or what the request's plan has (of %d)", len(p.Plans))
+	}
 	return text
 }
 

@@ -44,7 +44,7 @@ func writeDraft11(h http.Header, uses []use, d *tiered.Decision, retry int64) {
 		}
 		switch {
 		case p.Shadow:
-		case p.PerKey != nil || uses[i].limit != (tiered.Limit{}): // the limit is known only for the key that decided
+		case p.PerKey != nil || uses[i].carries(): // the limit is known only for the key that decided
 			if l, ok := uses[i].limiter.LimitOf(*d); ok && p.Name == d.Policy {
 				item(p.Name, l)
 			}

@@ -110,7 +110,20 @@ type use struct {
 	key     string
 	cost    int64
 	limit   tiered.Limit // that the request carries; zero is none
+	planned bool         // the request goes by its plan
+	plan    string
 }
+
+// of returns the use of n tokens.
+func (u *use) of(n int64) tiered.Use {
+	if u.planned {
+		return u.limiter.For(u.key).N(n).WithPlan(u.plan)
+	}
+	return u.limiter.For(u.key).N(n).WithLimit(u.limit)
+}
+
+// carries reports whether the request says by which limit it goes.
+func (u *use) carries() bool { return u.planned || u.limit != (tiered.Limit{}) }
 
 // uses appends a use for each rule that applies to the request, and returns those apart that cost nothing. A Decision with
 // a Reason refuses the request at once.
@@ -134,6 +147,9 @@ func (l *limit) uses(r *http.Request, uses []use) (_, free []use, _ tiered.Decis
 		u := use{rule: i, limiter: rule.Limiter, key: key, cost: 1}
 		if rule.Limit != nil {
 			u.limit = rule.Limit(r)
+		}
+		if rule.Plan != nil {
+			u.planned, u.plan = true, rule.Plan(r)
 		}
 		if rule.Cost != nil {
 			if u.cost = rule.Cost(r); u.cost == 0 {
@@ -174,13 +190,13 @@ func canceled(ctx context.Context, uses []use) tiered.Decision {
 
 // take reserves the tokens of all uses, or of none. A single use takes a shorter way.
 func take(ctx context.Context, uses []use) tiered.Reservation {
-	if len(uses) == 1 && uses[0].limit == (tiered.Limit{}) {
+	if len(uses) == 1 && !uses[0].carries() {
 		u := &uses[0]
 		return u.limiter.ReserveN(ctx, u.key, u.cost)
 	}
 	all := make([]tiered.Use, len(uses))
-	for i, u := range uses {
-		all[i] = u.limiter.For(u.key).N(u.cost).WithLimit(u.limit)
+	for i := range uses {
+		all[i] = uses[i].of(uses[i].cost)
 	}
 	return tiered.All(all...).Reserve(ctx)
 }

@@ -28,9 +28,14 @@ type Rule struct {
 	// cost is a bug in Cost and is answered with 503.
 	Cost func(*http.Request) int64
 
-	// Limit returns a limit that the request carries, such as that of a plan in its token: see [tiered.Use.WithLimit].
-	// The zero Limit means the policy's own. If Limit is nil, the policy's limit holds for all requests. A policy with Also
-	// or Standing must have none: see [tiered.Policy.CheckCarriedLimit].
+	// Plan returns the name of the plan that a request has, one of the policy's Plans, or "" for none: see
+	// [tiered.Use.WithPlan]. If Plan is nil, the policy's limit holds for all requests. Read it from what was
+	// authenticated, such as a token: who can choose the name can choose the limit.
+	Plan func(*http.Request) string
+
+	// Limit returns a limit that the request carries, if that is not one of a few plans: see [tiered.Use.WithLimit]. The
+	// zero Limit means the policy's own. A policy with Also or Standing must have none: see
+	// [tiered.Policy.CheckCarriedLimit]. A rule has Plan or Limit, not both.
 	Limit func(*http.Request) tiered.Limit
 
 	// Skip lets a request pass the rule uncounted. nil skips none.
@@ -108,7 +113,12 @@ func fill(rules []Rule, o *Options) (Options, error) {
 			bad("rules[%d].Limiter has policy %q, as rules[%d] has: must be another policy", i, name, first)
 		default:
 			names[name] = i
-			if r.Limit != nil {
+			if r.Plan != nil && len(r.Limiter.Policy().Plans) == 0 {
+				bad("rules[%d].Plan is set, and policy %q has no Plans: must be nil, or the policy must have plans", i, name)
+			}
+			if r.Plan != nil && r.Limit != nil {
+				bad("rules[%d].Limit is set: must be nil if Plan is set, because a request has one limit", i)
+			} else if r.Limit != nil {
 				if err := r.Limiter.Policy().CheckCarriedLimit(tiered.Unlimited()); err != nil {
 					bad("rules[%d].Limit is set, and policy %q cannot have it: %w", i, name, err)
 				}

@@ -57,7 +57,7 @@ func (s *settlement) settle(actual []int64) {
 	s.reserved.Settle(costs...)
 	for _, u := range s.free {
 		if n := min(actual[u.rule], maxCharge); n > 0 {
-			_ = u.limiter.For(u.key).N(n).WithLimit(u.limit).Charge() // cannot fail: uses has checked the key
+			_ = u.of(n).Charge() // cannot fail: uses has checked the key
 		}
 	}
 }

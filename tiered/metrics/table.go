@@ -184,6 +184,9 @@ var ofPolicy = []reading[tiered.PolicyStats]{
 	only(Counter, "tiered_per_key_faults_total", "{fault}",
 		"Times that PerKey or a request gave a limit that is not valid.",
 		func(p tiered.PolicyStats) int64 { return p.PerKeyFaults }),
+	only(Counter, "tiered_unknown_plans_total", "{request}",
+		"Requests with a plan that the policy does not have. The policy's own limit decided.",
+		func(p tiered.PolicyStats) int64 { return p.UnknownPlans }),
 	{
 		Metric: Metric{
 			"tiered_redis_wait_seconds",

@@ -66,6 +66,10 @@ policies:
   - name: c
     limit: 50/h
     also: [90/day]
+  - name: f
+    limit: 50/h
+    plans:
+      pro: 60/h
 http:
   - match: /x/
     preflights: limit
@@ -74,6 +78,11 @@ http:
         key: header X-User
         missing: refuse
         cost: 1
+  - match: /plans/
+    limits:
+      - policy: f
+        key: ip
+        plan: header X-Plan
 grpc:
   - match: /
     limits: []
@@ -100,6 +109,17 @@ func TestFilesThatDifferInOneField(t *testing.T) {
 		{"limit: 50/h", "limit: 50/2h", stays}, // it names a bucket in Redis
 		{"also: [90/day]", "also: [80/day]", stays},
 		{"also: [90/day]", "also: []", stays},
+		{"pro: 60/h", "pro: 5/h", ""},
+		{"pro: 60/h", "pro: unlimited", ""},
+		{"pro: 60/h", "gold: 60/h", ""},
+		{"pro: 60/h", "pro: 0/h", "must be a whole number"},
+		{"pro: 60/h", "'': 60/h", `must have no plan ""`},
+		{"plans:\n      pro", "standing: on\n    plans:\n      pro", "must be empty with Standing"},
+		{"plans:\n      pro: 60/h", "plans: {}", "policy \"f\" must have plans"}, // a rule reads them
+		{"plan: header X-Plan", "plan: header X-Tier", ""},
+		{"plan: header X-Plan", "plan: ip", "must be header NAME"},
+		{"plan: header X-Plan", "cost: 60", ""},
+		{"plan: header X-Plan", "cost: 61", `must be at most 60, the burst of Policy.Plans["pro"]`},
 		{"algorithm: token bucket", "algorithm: sliding window", "is of a TokenBucket only"},
 		{"algorithm: fixed window", "algorithm: sliding window", stays},
 		{"algorithm: fixed window\n    calendar: false", "algorithm: sliding log", stays},

@@ -31,8 +31,9 @@ type File struct {
 
 // details are what a file says of a policy, and a [tiered.Policy] does not.
 type details struct {
-	keys []keyLimit
-	at   map[string]*yaml.Node // the places of its fields by their names in Policy, and of itself by ""
+	keys  []keyLimit
+	plans bool                  // it has some, or they could not be read
+	at    map[string]*yaml.Node // the places of its fields by their names in Policy, and of itself by ""
 
 	// could are the policies with one limit for all keys that it could be: with those of single keys, and for fields that
 	// could not be read.
@@ -137,6 +138,17 @@ func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
 	r.mapping(path, n, []field{
 		set("name", "Name", func(path string, n *yaml.Node) { p.Name, _ = r.Text(path, n) }),
 		set("limit", "Limit", limit(&p.Limit)),
+		set("plans", "Plans", func(path string, n *yaml.Node) {
+			r.Pairs(path, n, func(key, value *yaml.Node) {
+				path := strictyaml.Within(path, key.Value)
+				if l, ok := parsed(r, path, value, tiered.ParseLimit); ok {
+					if p.Plans == nil {
+						p.Plans = tiered.Plans{}
+					}
+					p.Plans[key.Value], nodes[fmt.Sprintf("Plans[%.80q]", key.Value)] = l, value
+				}
+			})
+		}),
 		set("also", "Also", func(path string, n *yaml.Node) {
 			r.list(path, n, func(path string, n *yaml.Node) {
 				var l tiered.Limit
@@ -175,7 +187,8 @@ func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
 		set("prefixes", "PerKey", func(path string, n *yaml.Node) { keys = append(keys, r.limits(path, n, true)...) }),
 	})
 	defer func() {
-		r.policies = append(r.policies, details{keys, placesOf(n, nodes), couldBe(p, keys, unread)})
+		plans := len(p.Plans) > 0 || unread["Plans"]
+		r.policies = append(r.policies, details{keys, plans, placesOf(n, nodes), couldBe(p, keys, unread)})
 	}()
 	if len(keys) > 0 {
 		p.PerKey = perKey(keys)
@@ -185,11 +198,7 @@ func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
 	}
 	faults := wrong(standIns(p, unread), tiered.Policy.Validate)
 	for _, f := range slices.DeleteFunc(faults, func(f fault) bool { return unread[f.field] }) {
-		at := n
-		if nodes[f.field] != nil {
-			at = nodes[f.field]
-		}
-		r.Bad(at, "%s: %s", path, plain(f.err))
+		r.Bad(cmp.Or(nodes[f.place], nodes[f.field], n), "%s: %s", path, plain(f.err))
 		unread[f.field] = true // what depends on it is judged without it
 	}
 	for _, k := range keys {
@@ -218,8 +227,8 @@ func couldBe(p tiered.Policy, keys []keyLimit, unread map[string]bool) (all []ti
 			all = append(all, q)
 		}
 	}
-	if unread["PerKey"] {
-		p.Limit, p.Also = tiered.Unlimited(), nil
+	if unread["PerKey"] || unread["Plans"] {
+		p.Limit, p.Also, p.Plans = tiered.Unlimited(), nil, nil
 		all = append(all, p)
 	}
 	burst := func(l tiered.Limit) int64 { return cmp.Or(l.Burst, l.Tokens) }

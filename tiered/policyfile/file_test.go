@@ -55,6 +55,10 @@ func TestWholeFile(t *testing.T) {
 			},
 			{Name: "mails", Limit: tiered.PerDay(3), Algorithm: tiered.FixedWindow, Calendar: true, FailMode: tiered.FailClosed},
 			{Name: "tenants", Limit: tiered.PerSecond(10000), Lease: tiered.Lease{Size: tiered.NoLease}},
+			{
+				Name: "customers", Limit: tiered.PerMinute(100),
+				Plans: tiered.Plans{"pro": tiered.PerMinute(1000).WithBurst(2000), "staff": tiered.Unlimited()},
+			},
 		}
 		perKey := f.Policies[0].PerKey
 		f.Policies[0].PerKey = nil
@@ -71,7 +75,7 @@ func TestWholeFile(t *testing.T) {
 				t.Errorf("%s: key %q has %v, want %v", name, key, got, l)
 			}
 		}
-		if len(f.HTTP) != 2 || f.HTTP[0].Match != "/api/" || len(f.HTTP[0].Limits) != 2 || f.HTTP[1].Limits[0].Cost != 2 {
+		if len(f.HTTP) != 3 || f.HTTP[2].Limits[0].Plan.String() != "header X-Plan" || f.HTTP[0].Match != "/api/" || len(f.HTTP[0].Limits) != 2 || f.HTTP[1].Limits[0].Cost != 2 {
 			t.Errorf("%s: routes %+v", name, f.HTTP)
 		}
 		calls := []policyfile.Method{
@@ -86,6 +90,10 @@ func TestWholeFile(t *testing.T) {
 			{Match: "/shop.Orders/Export", Limits: []policyfile.Limit{{
 				Policy: "tenants", Key: []policyfile.Key{{Kind: "metadata", Name: "x-tenant"}, {Kind: "method"}},
 				Missing: httplimit.Together, Cost: 20,
+			}}},
+			{Match: "/shop.Carts/", Limits: []policyfile.Limit{{
+				Policy: "customers", Key: []policyfile.Key{{Kind: "credential", Name: "authorization"}},
+				Missing: httplimit.Refuse, Cost: 1, Plan: policyfile.Key{Kind: "metadata", Name: "x-plan"},
 			}}},
 		}
 		if !reflect.DeepEqual(f.GRPC, calls) {
@@ -150,7 +158,7 @@ other: 1
 	want := []string{
 		`p.yaml:1:10: version is "2": must be 1`,
 		`p.yaml:4:12: policies[0].limit: limit "100/x": "x" at position 5 must be s, min`,
-		`p.yaml:5:5: policies[0]: this field must be one of name, limit, also,`,
+		`p.yaml:5:5: policies[0]: this field must be one of name, limit, plans, also,`,
 		`p.yaml:6:16: policies[0].fail_mode: is "maybe": must be one of closed, local, open`,
 		`p.yaml:7:15: policies[0].max_debt: is "many": must be a whole number up to`,
 		`p.yaml:8:22: policies[0].lease.size is there twice: the first is in line 8`,

@@ -24,6 +24,9 @@ var grpcKeys = map[string]argument{
 	"spiffe-id": noArgument,
 }
 
+// grpcPlans are the words for where a plan's name is found.
+var grpcPlans = map[string]argument{"metadata": aName}
+
 var (
 	methods = regexp.MustCompile(`^/([\w.]+/(\w+)?)?$`)
 
@@ -50,7 +53,7 @@ func (r *reader) methods(path string, n *yaml.Node, policies []tiered.Policy) (a
 				lines[m.Match] = n.Line
 			}},
 			{"limits", func(path string, n *yaml.Node) {
-				m.Limits = r.limitsOf(path, n, policies, grpcKeys, func(k Key) error {
+				m.Limits = r.limitsOf(path, n, policies, words{grpcKeys, grpcPlans}, func(k Key) error {
 					if k.Name != "" && !isMetadata(k.Name) {
 						return fmt.Errorf("the field is %s: must have only a-z, 0-9, -, _ and ., and not begin with grpc-",
 							strictyaml.Quote(k.Name))

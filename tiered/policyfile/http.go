@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/canonical"
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -29,6 +30,21 @@ type Route struct {
 var httpKeys = map[string]argument{
 	"ip": noArgument, "route": noArgument, "method": noArgument, "header": aName, "credential": aName, "cookie": aName, "path": aName,
 	"forwarded-for": theProxies, "forwarded": theProxies, "header-ip": nameAndProxies, "hops": aNumber,
+}
+
+// httpPlans are the words for where a plan's name is found. A service behind a proxy that knows the user has it in a header.
+var httpPlans = map[string]argument{"header": aName}
+
+// httpPlan returns what finds the name of a request's plan.
+func httpPlan(k Key) func(*http.Request) string {
+	if k.Kind != "header" {
+		return nil
+	}
+	name := http.CanonicalHeaderKey(k.Name)
+	return func(r *http.Request) string {
+		plan, _ := canonical.First(r.Header[name])
+		return plan
+	}
 }
 
 // httpKey returns the key of a limit.
@@ -93,7 +109,7 @@ func (r *reader) route(path string, n *yaml.Node, policies []tiered.Policy) (rou
 			route.ExemptPreflights, _ = parsed(r, path, n, word(preflights))
 		}},
 		{"limits", func(path string, n *yaml.Node) {
-			route.Limits = r.limitsOf(path, n, policies, httpKeys, func(k Key) error {
+			route.Limits = r.limitsOf(path, n, policies, words{httpKeys, httpPlans}, func(k Key) error {
 				if k.Kind == "path" && match != nil && !slices.Contains(wildcards, k.Name) {
 					return notAWildcard(k.Name, wildcards)
 				}

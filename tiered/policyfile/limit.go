@@ -51,6 +51,12 @@ func build(route Route, g *tiered.Group, o *httplimit.Options) (b built, err err
 				return b, fmt.Errorf("Limit.Cost of policy %s: %s", strictyaml.Quote(l.Policy), plain(err))
 			}
 		}
+		if l.Plan.Kind != "" {
+			if rule.Plan = httpPlan(l.Plan); rule.Plan == nil {
+				return b, fmt.Errorf("Limit.Plan of policy %s is %s: must be header NAME", strictyaml.Quote(l.Policy),
+					strictyaml.Quote(l.Plan.String()))
+			}
+		}
 		if cost := l.Cost; cost != 1 {
 			rule.Cost = func(*http.Request) int64 { return cost }
 		}
@@ -182,7 +188,7 @@ func (v *visit) admitted(w http.ResponseWriter, r *http.Request) {
 // for the same.
 func use(p *pattern, m meeting, l Limit) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%q %+v", l.Policy, l.Key)
+	fmt.Fprintf(&b, "%q %+v %+v", l.Policy, l.Key, l.Plan)
 	for _, k := range l.Key {
 		switch k.Kind {
 		case "route":

@@ -34,6 +34,9 @@ var oneMistake = []struct{ good, bad string }{
 	{"period: 1s", "period: soon"},
 	{"period: 1s", "period: 9h"},
 	{"vip: 400/min", "vip: 4/x"},
+	{"pro: 70/min", "pro: 7/x"},
+	{"pro: 70/min", "'': 70/min"},
+	{"pro: 70/min", "[pro]: 70/min"},
 	{"match: /a/{x}", "match: a/"},
 	{"match: /a/{x}", "match: /b"}, // as the other rule, and without its wildcard
 	{"preflights: limit", "preflights: maybe"},
@@ -103,7 +106,7 @@ func mistakesOf(t *testing.T, text string) (all []string) {
 func TestNoMistakeHidesAnother(t *testing.T) {
 	place := regexp.MustCompile(`^p\.yaml:\d+:\d+: \S`)
 	hidden, pairs := 0, 0
-	for _, further := range []string{"also: [1000/h]", "keys: {vip: 400/min}"} { // a policy has one of them
+	for _, further := range []string{"also: [1000/h]", "keys: {vip: 400/min}", "plans: {pro: 70/min}"} { // a policy has one of them
 		file := strings.Replace(wholeOfMistakes, "FURTHER", further, 1)
 		if all := mistakesOf(t, file); all != nil {
 			t.Fatalf("the file has mistakes: %q", all)
@@ -169,6 +172,9 @@ func TestCostThatNobodyHas(t *testing.T) {
 		{"limit: 10/h, algorithm: fixed window", "11", "must be at most 10, because Policy.Limit.Tokens is 10"},
 		{"limit: 10/h, keys: {vip: 20/h}, prefixes: {v: 15/h}", "21", "must be at most 20, because Policy.Limit.Tokens is 20"},
 		{"limit: 10/h, keys: {vip: 20/h}", "20", ""},
+		{"limit: 10/h, plans: {pro: 20/h}", "21", `must be at most 20, the burst of Policy.Plans["pro"]`},
+		{"limit: 10/h, plans: {pro: 20/h}", "20", ""},
+		{"limit: 10/h, plans: {staff: unlimited}", "2000", ""},
 		{"limit: blocked, keys: {vip: 20/h}", "21", ""}, // it refuses on purpose
 		{"limit: 10/h", "10", ""},
 		{"limit: 10/h", "0", ""},

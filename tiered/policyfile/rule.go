@@ -22,6 +22,7 @@ type Limit struct {
 	Key     []Key             // what it counts for: of several, all together
 	Missing httplimit.Missing // what happens without a key
 	Cost    int64             // tokens, 0 or more
+	Plan    Key               // where the name of the request's plan is; zero is nowhere
 }
 
 // Key is a part of what a request or a call counts for.
@@ -48,14 +49,14 @@ var shown = map[argument]string{
 	noArgument: "", aName: " NAME", theProxies: " PROXIES", nameAndProxies: " NAME PROXIES", aNumber: " N",
 }
 
-// limitsOf reads the limits of a route or of a method. words are the keys that it may have, and check says what is wrong
-// with one.
-func (r *reader) limitsOf(
-	path string, n *yaml.Node, policies []tiered.Policy, words map[string]argument, check func(Key) error,
-) (all []Limit) {
+// words are those by which a rule says where something of a request is found.
+type words struct{ keys, plans map[string]argument }
+
+// limitsOf reads the limits of a route or of a method, which has these words. check says what is wrong with one.
+func (r *reader) limitsOf(path string, n *yaml.Node, policies []tiered.Policy, w words, check func(Key) error) (all []Limit) {
 	lines := map[string]int{} // of policies
 	r.list(path, n, func(path string, n *yaml.Node) {
-		l := r.limitOf(path, n, policies, words, check)
+		l := r.limitOf(path, n, policies, w, check)
 		if line := lines[l.Policy]; line > 0 && l.Policy != "" {
 			r.Bad(n, "%s: policy is %s, as in line %d: must be another policy", path, strictyaml.Quote(l.Policy), line)
 		}
@@ -65,11 +66,9 @@ func (r *reader) limitsOf(
 	return all
 }
 
-func (r *reader) limitOf(
-	path string, n *yaml.Node, policies []tiered.Policy, words map[string]argument, check func(Key) error,
-) Limit {
+func (r *reader) limitOf(path string, n *yaml.Node, policies []tiered.Policy, w words, check func(Key) error) Limit {
 	l := Limit{Missing: httplimit.Refuse, Cost: 1}
-	key := func(path string, n *yaml.Node) {
+	read := func(path string, n *yaml.Node, words map[string]argument) Key {
 		k, _ := parsed(r, path, n, func(text string) (Key, error) {
 			k, err := parseKey(text, words)
 			if err == nil {
@@ -77,8 +76,9 @@ func (r *reader) limitOf(
 			}
 			return k, err
 		})
-		l.Key = append(l.Key, k)
+		return k
 	}
+	key := func(path string, n *yaml.Node) { l.Key = append(l.Key, read(path, n, w.keys)) }
 	r.mapping(path, n, []field{
 		{"policy", func(path string, n *yaml.Node) {
 			l.Policy, _ = r.Text(path, n)
@@ -95,6 +95,13 @@ func (r *reader) limitOf(
 				r.Bad(n, "%s is an empty list: must have one key at least", path)
 			}
 			r.list(path, n, key)
+		}},
+		{"plan", func(path string, n *yaml.Node) {
+			l.Plan = read(path, n, w.plans)
+			i := slices.IndexFunc(policies, func(p tiered.Policy) bool { return p.Name == l.Policy })
+			if i >= 0 && !r.policies[i].plans {
+				r.Bad(n, "%s is %s: policy %s must have plans", path, strictyaml.Quote(n.Value), strictyaml.Quote(l.Policy))
+			}
 		}},
 		{"missing", func(path string, n *yaml.Node) {
 			l.Missing, _ = parsed(r, path, n, word(missings))
@@ -170,6 +177,9 @@ func wrongKey(text string, words map[string]argument) error {
 		all = append(all, w+shown[words[w]])
 	}
 	last := len(all) - 1
+	if last == 0 {
+		return fmt.Errorf("is %s: must be %s", strictyaml.Quote(text), all[0])
+	}
 	return fmt.Errorf("is %s: must be %s or %s", strictyaml.Quote(text), strings.Join(all[:last], ", "), all[last])
 }
 

@@ -38,6 +38,7 @@ func standIns(p tiered.Policy, unread map[string]bool) []tiered.Policy {
 	in("Also",
 		func(p *tiered.Policy) { p.Also = nil },
 		func(p *tiered.Policy) { p.Also = []tiered.Limit{tiered.PerHour(1 << 30)} })
+	in("Plans", func(p *tiered.Policy) { p.Plans = nil })
 	in("Algorithm",
 		func(p *tiered.Policy) { p.Algorithm = tiered.TokenBucket },
 		func(p *tiered.Policy) { p.Algorithm = tiered.FixedWindow },
@@ -55,12 +56,13 @@ func standIns(p tiered.Policy, unread map[string]bool) []tiered.Policy {
 // fault is what is wrong with a field of a policy.
 type fault struct {
 	field string // of tiered.Policy, or of its Lease
+	place string // the field, or the plan
 	which string // of several that a field has
 	err   error
 }
 
 // ofField finds which field of a policy an error is about, and which part of it.
-var ofField = regexp.MustCompile(`Policy\.(Lease\.\w+|\w+)(\S*)`)
+var ofField = regexp.MustCompile(`Policy\.((Lease\.\w+|\w+)(?:\["(?:[^"\\]|\\.)*"\])?)(\S*)`)
 
 // wrong returns what is wrong with all of some policies.
 func wrong(all []tiered.Policy, check func(tiered.Policy) error) (common []fault) {
@@ -70,7 +72,8 @@ func wrong(all []tiered.Policy, check func(tiered.Policy) error) (common []fault
 		for _, e := range split(check(p)) {
 			f := fault{err: e, which: e.Error()}
 			if m := ofField.FindStringSubmatch(e.Error()); m != nil {
-				f.field, f.which = m[1], fmt.Sprint(m[2], seen[m[0]])
+				f.place, f.field = m[1], m[2]
+				f.which = fmt.Sprint(m[1], m[3], seen[m[0]])
 				seen[m[0]]++
 			}
 			is = append(is, f)

@@ -3,6 +3,8 @@ package policyfile
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -74,6 +76,13 @@ func policyText(p tiered.Policy, keys []keyLimit) *yaml.Node {
 		value.LineComment = comment
 		n.Content = append(n.Content, yamlWord(name), value)
 	}
+	if len(p.Plans) > 0 {
+		plans := yamlMap()
+		for _, name := range slices.Sorted(maps.Keys(p.Plans)) {
+			plans.Content = append(plans.Content, yamlText(name), yamlText(p.Plans[name].String()))
+		}
+		add("plans", plans, "")
+	}
 	if len(p.Also) > 0 {
 		also := yamlList()
 		also.Style = yaml.FlowStyle
@@ -138,6 +147,9 @@ func limitsText(limits []Limit) *yaml.Node {
 		}
 		n := yamlMap("policy", yamlText(l.Policy), "key", key, "missing", yamlWord(wordFor(missings, l.Missing)),
 			"cost", yamlNumber(l.Cost))
+		if l.Plan.Kind != "" {
+			n.Content = append(n.Content, yamlWord("plan"), yamlText(l.Plan.String()))
+		}
 		n.Style = yaml.FlowStyle
 		all.Content = append(all.Content, n)
 	}

@@ -27,7 +27,8 @@ func TestFileIsPrintedInFull(t *testing.T) {
 	printed := f.String()
 	for _, want := range []string{
 		"max_debt: 2000\n", "max_debt: 0 # one burst\n", "      mallory: blocked\n", "      internal-batch-: 10/s burst 20\n",
-		"standing: off\n", "calendar: true\n", "also: [5000/h]\n", "fail_mode: local\n",
+		"standing: off\n", "    plans:\n      pro: 1000/min burst 2000\n      staff: unlimited\n",
+		"missing: refuse, cost: 1, plan: header X-Plan}\n", "calendar: true\n", "also: [5000/h]\n", "fail_mode: local\n",
 		"lease: {size: 0, period: 250ms} # the size follows demand\n", "lease: {size: none, period: 250ms}\n",
 		"  # POST, any host, /api/mails/{tenant}, however the URL is spelled\n  - match: POST /api/mails/{tenant}\n",
 		"{policy: mails, key: [ip, path tenant], missing: together, cost: 2}\n", "missing: refuse, cost: 1}\n",
@@ -123,6 +124,7 @@ func TestWhatIsPrintedIsTheFile(t *testing.T) {
 			maybe("also", of([]string{"5000/h"}, []string{"5000/h", "9000/3h burst 10000"}))
 			maybe("lease", of(map[string]any{"size": "none"}, map[string]any{"size": 1}, map[string]any{"period": "1m0.5s"},
 				map[string]any{"period": "5ms"}))
+			maybe("plans", rapid.Map(rapid.MapOfN(odd, limit, 0, 3), func(m map[string]string) any { return m }))
 			maybe("keys", rapid.Map(keys, func(m map[string]string) any { return m }))
 			maybe("prefixes", rapid.Map(keys, func(m map[string]string) any { return m }))
 			return p
@@ -149,7 +151,7 @@ func TestWhatIsPrintedIsTheFile(t *testing.T) {
 		}
 		var f *policyfile.File
 		for _, drop := range []string{
-			"", "also", "standing", "calendar", "lease", "max_debt", "keys", "prefixes", "algorithm", "cost",
+			"", "plans", "also", "standing", "calendar", "lease", "max_debt", "keys", "prefixes", "algorithm", "cost",
 		} {
 			delete(rule, drop)
 			for _, p := range file["policies"].([]any) {

@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -264,8 +265,8 @@ func (f *File) refused(name string, err error) error {
 		}
 		for _, one := range split(e) {
 			n := at[""]
-			if m := ofField.FindStringSubmatch(one.Error()); m != nil && at[m[1]] != nil {
-				n = at[m[1]]
+			if m := ofField.FindStringSubmatch(one.Error()); m != nil {
+				n = cmp.Or(at[m[1]], at[m[2]], n)
 			}
 			text := plain(one)
 			if strings.Contains(text, "must stay") {

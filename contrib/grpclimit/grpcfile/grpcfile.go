@@ -16,8 +16,10 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
+	"github.com/tiered-limiter/tiered-limiter/internal/canonical"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -94,6 +96,9 @@ func (s *Server) build(f *policyfile.File) (*rules, error) {
 					return nil, fmt.Errorf("grpcfile: %s: Limit.Cost of policy %q: %w", m.Match, l.Policy, err)
 				}
 			}
+			if l.Plan.Kind != "" && l.Plan.Kind != "metadata" {
+				return nil, fmt.Errorf("grpcfile: %s: Limit.Plan of policy %q is %q: must be metadata NAME", m.Match, l.Policy, l.Plan)
+			}
 			list = append(list, ruleOf(l, limiter))
 		}
 		one, err := grpclimit.New(list, s.options)
@@ -107,6 +112,12 @@ func (s *Server) build(f *policyfile.File) (*rules, error) {
 
 func ruleOf(l policyfile.Limit, limiter *tiered.Limiter) grpclimit.Rule {
 	rule := grpclimit.Rule{Limiter: limiter, Key: keyOf(l.Key), Missing: missing[l.Missing]}
+	if l.Plan.Kind != "" {
+		rule.Plan = func(ctx context.Context, _ grpclimit.Call) string {
+			plan, _ := canonical.First(metadata.ValueFromIncomingContext(ctx, l.Plan.Name))
+			return strings.TrimSpace(plan)
+		}
+	}
 	if cost := l.Cost; cost != 1 {
 		rule.Cost = func(context.Context, grpclimit.Call) int64 { return cost }
 	}

@@ -283,3 +283,29 @@ func TestBadArguments(t *testing.T) {
 		}
 	}
 }
+
+// A call goes by the plan whose name is in its metadata.
+func TestPlanInTheMetadata(t *testing.T) {
+	f := follow(t, `version: 1
+policies:
+  - name: users
+    limit: 3/h
+    plans: {pro: 7/h, staff: unlimited}
+grpc:
+  - match: /
+    limits: [{policy: users, key: metadata x-user, plan: metadata X-Plan}]
+`)
+	client := pb.NewTestServiceClient(serve(t, f, nil))
+	for plan, want := range map[string]int{"": 3, "pro": 7, " pro ": 7, "gold": 3, "staff": 100} {
+		n := admitted(t, func() error {
+			_, err := client.EmptyCall(metadata.AppendToOutgoingContext(t.Context(), "x-user", "of "+plan, "x-plan", plan), &pb.Empty{})
+			return err
+		})
+		if n != want {
+			t.Errorf("plan %q: %d calls admitted, want %d", plan, n, want)
+		}
+	}
+	if n := f.group.Stats().Policies["users"].UnknownPlans; n != 4 {
+		t.Errorf("%d unknown plans, want 4", n)
+	}
+}

@@ -35,10 +35,12 @@ func (d *drawer) larger(p *Plan) []Step {
 	if p.Policies[0].CheckCarriedLimit(other) != nil {
 		return nil
 	}
-	return []Step{{
+	scene := []Step{{
 		Verb: Alternate, Who: d.IntN(p.Processes), Key: d.IntN(keys), N: d.IntN(100), Limit: other,
 		After: pick(d, 0, second, 12*second),
 	}}
+	p.name(d, 0, other)
+	return scene
 }
 
 // alternate has two callers ask for one key, by the key's limit and by another one that their requests carry, in one process

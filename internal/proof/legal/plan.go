@@ -2,6 +2,7 @@ package legal
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -194,6 +195,9 @@ func (p Plan) String() string {
 		fmt.Fprintf(&b, "policy %d: %v, %s", i, x.Algorithm, show(x.Limit))
 		for _, l := range x.Also {
 			fmt.Fprintf(&b, " also %s", show(l))
+		}
+		for _, name := range slices.Sorted(maps.Keys(x.Plans)) {
+			fmt.Fprintf(&b, ", %s %s", name, show(x.Plans[name]))
 		}
 		fmt.Fprintf(&b, ", calendar %t, %v, lease %+v, per key %t, standing shares %v\n",
 			x.Calendar, x.FailMode, x.Lease, p.Plans[i], x.Standing)

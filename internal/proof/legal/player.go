@@ -388,8 +388,8 @@ func (p *process) audit(left bool) {
 		if f.Is(left && y.Held != 0, float64(y.Held), "a process that left holds tokens: %+v", ledger); f.Broken() {
 			w.faultf("recovery", "%v", f)
 		}
-		if y.Poisoned != 0 || y.PerKeyFaults != 0 {
-			w.faultf("health", "poisoned %d, no limits %d", y.Poisoned, y.PerKeyFaults)
+		if y.Poisoned != 0 || y.PerKeyFaults != 0 || y.UnknownPlans != 0 {
+			w.faultf("health", "poisoned %d, no limits %d, no plans %d", y.Poisoned, y.PerKeyFaults, y.UnknownPlans)
 		}
 	}
 	for _, n := range s.Nodes {

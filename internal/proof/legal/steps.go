@@ -190,7 +190,7 @@ func (p *process) askBy(s *Step, lane time.Duration, policy, key int, cost int64
 	ctx, cancel := s.context()
 	defer cancel()
 	if limit != (tiered.Limit{}) {
-		r.Decision = l.For(keyName(key)).N(cost).WithLimit(limit).Allow(ctx)
+		r.Decision = carry(l, keyName(key), cost, limit).Allow(ctx)
 	} else if reserve {
 		r = l.ReserveN(ctx, keyName(key), cost)
 	} else {

@@ -1,6 +1,8 @@
 package legal
 
 import (
+	"fmt"
+	"maps"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -21,10 +23,51 @@ func (d *drawer) twoPlans(p *Plan) []Step {
 	if other == tiered.Unlimited() || other == tiered.Blocked() {
 		return nil
 	}
-	return []Step{{
+	scene := []Step{{
 		Verb: Stream, Who: d.IntN(p.Processes), Which: which, Key: d.IntN(keys), N: 20 + d.IntN(100), Limit: other,
 		Pause: pick(d, ms, 10*ms, 40*ms, 300*ms), After: pick(d, 0, 20*ms, second, 12*second),
 	}}
+	p.name(d, which, other)
+	return scene
+}
+
+// name makes a limit that requests carry that of a plan of the policy, often if it can. Then they carry the plan's name.
+func (p *Plan) name(d *drawer, which int, limit tiered.Limit) {
+	with := p.Policies[which]
+	with.Plans = maps.Clone(with.Plans)
+	if with.Plans == nil {
+		with.Plans = tiered.Plans{}
+	}
+	with.Plans[fmt.Sprint("plan", len(with.Plans))] = limit
+	if !d.one(3) && p.stays(which, with) {
+		p.Policies[which] = with
+	}
+}
+
+// stays reports whether a policy is valid, alone and with each limit that the steps give it.
+func (p *Plan) stays(which int, x tiered.Policy) bool {
+	ok := !p.Plans[which] && valid(x)
+	for _, s := range p.Steps {
+		if next := x; ok && s.Which == which && (s.Verb == Change || s.Verb == Restart) && s.Limit != (tiered.Limit{}) {
+			next.Limit = s.Limit
+			ok = valid(next)
+		}
+	}
+	return ok
+}
+
+// carry returns a use that goes by a limit: by the name of the plan that has it, if there is one.
+func carry(l *tiered.Limiter, key string, cost int64, limit tiered.Limit) tiered.Use {
+	x, u := l.Policy(), l.For(key).N(cost)
+	for name, of := range x.Plans {
+		if of == limit {
+			return u.WithPlan(name)
+		}
+	}
+	if len(x.Plans) > 0 && limit == x.Limit {
+		return u.WithPlan("")
+	}
+	return u.WithLimit(limit)
 }
 
 // twoPlans is a stream whose requests carry the key's limit and another one by turns, as while a token is replaced.
