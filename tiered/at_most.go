@@ -55,13 +55,6 @@ attempts:
 	return granted, d
 }
 
-// SetLimit changes the policy's Limit, and nothing else of it: see [Limiter.SetPolicy].
-func (l *Limiter) SetLimit(limit Limit) error {
-	p := l.Policy()
-	p.Limit = limit
-	return l.SetPolicy(p)
-}
-
 // drainShare takes up to n tokens from the standing share of a key, and writes the Decision if it took any.
 func (l *Limiter) drainShare(key string, n int64, d *Decision) (taken int64) {
 	if l.mode.Load()&modeStanding == 0 {

@@ -163,6 +163,14 @@ func (b *bucket) Finish(n *dispatch.Node, now time.Duration, call *lua.Call, sen
 	b.apply(now, e)
 }
 
+// named returns the number of the limit that a reply names, 0 if there is only one.
+func named(call *lua.Call, r lua.Reply) uint8 {
+	if len(call.Also) == 0 {
+		return 0
+	}
+	return uint8(r.Which)
+}
+
 // refunded returns how many of the tokens that a call refunded came back to the bucket.
 func refunded(c *lua.Call, r lua.Reply) int64 {
 	if r.Flags&lua.Unapplied != 0 {

@@ -2,13 +2,12 @@ package tiered
 
 import (
 	"errors"
-	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// How decisions and waits are counted, and read for Stats.
+// How decisions, waits are counted, and read for Stats.
 
 // kindOf are the kinds as which requests of each Reason count.
 var kindOf = [...]report.Kind{
@@ -47,44 +46,11 @@ func (o outcome) byRedis() (report.Kind, bool) {
 	return report.GrantedByRedis, o.tier == Remote && o.reason == Granted
 }
 
-// requestsOf returns how many requests there were, by the tokens that p counts.
-func (l *Limiter) requestsOf(p *PolicyStats) Requests {
-	of := l.requests.Of
-	return Requests{
-		Granted:   of(report.Granted, p.Spent+p.Standing+p.Refunded),
-		Fallback:  of(report.Fallback, p.Fallback),
-		Open:      of(report.Open, p.Open),
-		Unlimited: of(report.Unlimited, p.Unlimited),
-
-		Limited:       of(report.Limited, p.Limited),
-		FallbackSpent: of(report.FallbackSpent, p.FallbackSpent),
-		Unavailable:   of(report.Unavailable, p.Unavailable),
-		Blocked:       of(report.Blocked, p.Blocked),
-		ExceedsBurst:  of(report.ExceedsBurst, 0),
-		Invalid:       of(report.Invalid, 0),
-		Canceled:      of(report.Canceled, 0),
-
-		Shadowed: of(report.Shadowed, 0),
-
-		GrantedByRedis: of(report.GrantedByRedis, 0), LimitedByRedis: of(report.LimitedByRedis, 0),
-	}
-}
-
 // refusedOf returns what a key was refused, by the figures of its bucket.
 func refusedOf(key string, s local.Stats) report.RefusedKey {
 	return report.RefusedKey{
 		Key: key, Limited: s.Refused - s.FallbackSpent, FallbackSpent: s.FallbackSpent, Unavailable: s.Failed,
 		Blocked: s.Blocked,
-	}
-}
-
-// complete adds to what b's key was refused what b knows of it now. It is called with the cache's lock held.
-func (b *bucket) complete(k *report.RefusedKey, now time.Duration) {
-	if retry, denied := b.Denied(now); denied {
-		k.RetryAfter = retry
-	}
-	if several := len(b.Policy().Owner.(*resolvedLimit).limits) > 1; several && k.Limited > 0 {
-		k.LimitNumber, _ = b.LastReport(true)
 	}
 }
 

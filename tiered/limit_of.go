@@ -1,9 +1,6 @@
 package tiered
 
-import (
-	"github.com/tiered-limiter/tiered-limiter/local"
-	"github.com/tiered-limiter/tiered-limiter/lua"
-)
+import "github.com/tiered-limiter/tiered-limiter/local"
 
 // LimitOf returns the limit by which this Limiter made the Decision d: the limit that d names ([Decision].LimitNumber),
 // or with [Policy].PerKey that of its key. It reads only memory. It reports false if the process no longer keeps
@@ -50,15 +47,4 @@ func (s *settings) byBurst(burst int64) (found Limit) {
 		return Limit{Tokens: burst, Per: s.policy.Limit.Per}
 	}
 	return found
-}
-
-// slowerThan reports whether l brings fewer tokens than m in the same time.
-func (l Limit) slowerThan(m Limit) bool { return l.nanosPerToken() > m.nanosPerToken() }
-
-// named returns the number of the limit that a reply names, 0 if there is only one.
-func named(call *lua.Call, r lua.Reply) uint8 {
-	if len(call.Also) == 0 {
-		return 0
-	}
-	return uint8(r.Which)
 }

@@ -104,49 +104,6 @@ var failModes = [...]string{
 	FailLocal: FailLocal.String(), FailOpen: FailOpen.String(), FailClosed: FailClosed.String(),
 }
 
-// Limit is Tokens per Per, with bursts of up to Burst. In any interval of length t, all processes together admit at
-// most Burst + Tokens·t/Per tokens of a key by a TokenBucket. For the other algorithms see [Algorithm]. The zero Limit
-// is an error in a Policy. If PerKey returns it, it means Policy.Limit. If [Use.WithLimit] gets it, it means that the
-// request carries no limit.
-type Limit struct {
-	Tokens int64         // 1 … 2⁴⁰; up to 100 000 for a SlidingLog
-	Per    time.Duration // 1 µs … 100 years, a whole number of µs
-	Burst  int64         // 1 … 2⁴⁰; 0 means Tokens. Only for a TokenBucket
-
-	// Precision is the length of the blocks in which a SlidingWindow counts: 1 µs … Per, a whole number of µs, and
-	// at most 511 blocks in Per. A token comes back up to two blocks late. 0 means Per/60 if Per is at least a
-	// minute, and otherwise Per/40.
-	Precision time.Duration
-}
-
-// PerSecond returns n tokens per second, with bursts of n.
-func PerSecond(n int64) Limit { return Limit{Tokens: n, Per: time.Second} }
-
-// PerMinute returns n tokens per minute, with bursts of n.
-func PerMinute(n int64) Limit { return Limit{Tokens: n, Per: time.Minute} }
-
-// PerHour returns n tokens per hour, with bursts of n.
-func PerHour(n int64) Limit { return Limit{Tokens: n, Per: time.Hour} }
-
-// PerDay returns n tokens per 24 hours, with bursts of n.
-func PerDay(n int64) Limit { return Limit{Tokens: n, Per: 24 * time.Hour} }
-
-// WithBurst returns l with bursts of up to n tokens, 1 … 2⁴⁰.
-func (l Limit) WithBurst(n int64) Limit {
-	l.Burst = n
-	if n == 0 {
-		l.Burst = -1 // a burst of 0 would admit nothing: an error, not the default
-	}
-	return l
-}
-
-func (l Limit) burst() int64 {
-	if l.Burst == 0 {
-		return l.Tokens
-	}
-	return l.Burst
-}
-
 // NoLease is a Lease.Size that takes every token directly from Redis. Each request that is not known to be denied takes
 // one round trip, and no tokens are held in a process.
 const NoLease = -1
@@ -229,9 +186,6 @@ func (p Policy) Validate() error {
 	}
 	return errors.Join(all...)
 }
-
-// nanosPerToken returns the time in ns in which one token is refilled.
-func (l Limit) nanosPerToken() float64 { return float64(l.Per) / float64(l.Tokens) }
 
 // resetAfter returns how long the refill of the missing tokens takes, or the longest duration.
 func resetAfter(missing int64, nanosPerToken float64) time.Duration {

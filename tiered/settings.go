@@ -189,6 +189,13 @@ func (l *Limiter) SetPolicy(p Policy) error {
 	return nil
 }
 
+// SetLimit changes the policy's Limit, and nothing else of it: see [Limiter.SetPolicy].
+func (l *Limiter) SetLimit(limit Limit) error {
+	p := l.Policy()
+	p.Limit = limit
+	return l.SetPolicy(p)
+}
+
 // applySettings gives the keys of some Limiters the settings that their Limiters have now. setMu of each is held.
 func (g *Group) applySettings(changed map[*Limiter]bool) {
 	if len(changed) == 0 {

@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"math"
+	"sync"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
@@ -305,6 +306,39 @@ func (g *Group) policyStats(of []*Limiter) []PolicyStats {
 	return all
 }
 
+// requestsOf returns how many requests there were, by the tokens that p counts.
+func (l *Limiter) requestsOf(p *PolicyStats) Requests {
+	of := l.requests.Of
+	return Requests{
+		Granted:   of(report.Granted, p.Spent+p.Standing+p.Refunded),
+		Fallback:  of(report.Fallback, p.Fallback),
+		Open:      of(report.Open, p.Open),
+		Unlimited: of(report.Unlimited, p.Unlimited),
+
+		Limited:       of(report.Limited, p.Limited),
+		FallbackSpent: of(report.FallbackSpent, p.FallbackSpent),
+		Unavailable:   of(report.Unavailable, p.Unavailable),
+		Blocked:       of(report.Blocked, p.Blocked),
+		ExceedsBurst:  of(report.ExceedsBurst, 0),
+		Invalid:       of(report.Invalid, 0),
+		Canceled:      of(report.Canceled, 0),
+
+		Shadowed: of(report.Shadowed, 0),
+
+		GrantedByRedis: of(report.GrantedByRedis, 0), LimitedByRedis: of(report.LimitedByRedis, 0),
+	}
+}
+
+// complete adds to what b's key was refused what b knows of it now. It is called with the cache's lock held.
+func (b *bucket) complete(k *report.RefusedKey, now time.Duration) {
+	if retry, denied := b.Denied(now); denied {
+		k.RetryAfter = retry
+	}
+	if several := len(b.Policy().Owner.(*resolvedLimit).limits) > 1; several && k.Limited > 0 {
+		k.LimitNumber, _ = b.LastReport(true)
+	}
+}
+
 // stats are the figures of the node and of what was heard of it.
 func (h *health) stats() NodeStats {
 	n, cause := h.node.Stats(), ""
@@ -330,4 +364,32 @@ func (h *health) stats() NodeStats {
 		Closed:  n.Changes[failover.Closed],
 		Settled: h.debts.Tokens(), RoundTrips: trips,
 	}
+}
+
+// reloads counts reloads of the configuration.
+type reloads struct {
+	mu    sync.Mutex
+	count ReloadStats
+}
+
+// CountReload counts a reload of the configuration in [Stats]. A nil err says that the Group has the new configuration,
+// any other one why it does not. Code that watches a configuration, such as policyfile.Watcher, calls it after each
+// reload.
+func (g *Group) CountReload(err error) {
+	if g.isZero() {
+		return
+	}
+	g.reloads.mu.Lock()
+	defer g.reloads.mu.Unlock()
+	if g.reloads.count.Err = err; err != nil {
+		g.reloads.count.Failed++
+	} else {
+		g.reloads.count.Applied++
+	}
+}
+
+func (r *reloads) stats() ReloadStats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.count
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/ratetext"
@@ -176,12 +175,3 @@ func (a *Algorithm) UnmarshalText(text []byte) error {
 	}
 	return fmt.Errorf("tiered: Algorithm is %.80q: must be one of %s", text, strings.Join(algorithms[:], ", "))
 }
-
-// PerWeek returns n tokens per seven days, with bursts of n.
-func PerWeek(n int64) Limit { return Limit{Tokens: n, Per: 7 * 24 * time.Hour} }
-
-// Per returns n tokens per d, with bursts of n: Per(10, time.Minute). n is 1 … 2⁴⁰, and d is 1 µs … 100 years.
-func Per(n int64, d time.Duration) Limit { return Limit{Tokens: n, Per: d} }
-
-// Every returns one token per d, with a burst of 1: Every(100*time.Millisecond) is ten per second, evenly spaced.
-func Every(d time.Duration) Limit { return Limit{Tokens: 1, Per: d} }

@@ -1,0 +1,122 @@
+package tiered
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+)
+
+// Limit is Tokens per Per, with bursts of up to Burst. In any interval of length t, all processes together admit at
+// most Burst + Tokens·t/Per tokens of a key by a TokenBucket. For the other algorithms see [Algorithm]. The zero Limit
+// is an error in a Policy. If PerKey returns it, it means Policy.Limit. If [Use.WithLimit] gets it, it means that the
+// request carries no limit.
+type Limit struct {
+	Tokens int64         // 1 … 2⁴⁰; up to 100 000 for a SlidingLog
+	Per    time.Duration // 1 µs … 100 years, a whole number of µs
+	Burst  int64         // 1 … 2⁴⁰; 0 means Tokens. Only for a TokenBucket
+
+	// Precision is the length of the blocks in which a SlidingWindow counts: 1 µs … Per, a whole number of µs, and
+	// at most 511 blocks in Per. A token comes back up to two blocks late. 0 means Per/60 if Per is at least a
+	// minute, and otherwise Per/40.
+	Precision time.Duration
+}
+
+// PerSecond returns n tokens per second, with bursts of n.
+func PerSecond(n int64) Limit { return Limit{Tokens: n, Per: time.Second} }
+
+// PerMinute returns n tokens per minute, with bursts of n.
+func PerMinute(n int64) Limit { return Limit{Tokens: n, Per: time.Minute} }
+
+// PerHour returns n tokens per hour, with bursts of n.
+func PerHour(n int64) Limit { return Limit{Tokens: n, Per: time.Hour} }
+
+// PerDay returns n tokens per 24 hours, with bursts of n.
+func PerDay(n int64) Limit { return Limit{Tokens: n, Per: 24 * time.Hour} }
+
+// PerWeek returns n tokens per seven days, with bursts of n.
+func PerWeek(n int64) Limit { return Limit{Tokens: n, Per: 7 * 24 * time.Hour} }
+
+// Per returns n tokens per d, with bursts of n: Per(10, time.Minute). n is 1 … 2⁴⁰, and d is 1 µs … 100 years.
+func Per(n int64, d time.Duration) Limit { return Limit{Tokens: n, Per: d} }
+
+// Every returns one token per d, with a burst of 1: Every(100*time.Millisecond) is ten per second, evenly spaced.
+func Every(d time.Duration) Limit { return Limit{Tokens: 1, Per: d} }
+
+var (
+	unlimited = Limit{Tokens: math.MaxInt64, Burst: math.MaxInt64}
+	blocked   = Limit{Tokens: math.MinInt64, Burst: math.MinInt64}
+)
+
+// Unlimited returns a limit that admits everything and needs no Redis. Use it as [Policy].Limit, as the result of
+// [Policy].PerKey, or in [Use.WithLimit]. Burst and Remaining of its Decisions are math.MaxInt64.
+func Unlimited() Limit { return unlimited }
+
+// Blocked returns a limit that refuses everything, with Reason ExceedsBurst, and needs no Redis. Use it where
+// [Unlimited] can be used. Its burst is 0, so waiting does not help.
+func Blocked() Limit { return blocked }
+
+// rule returns whether l is Unlimited, Blocked, or a limit.
+func (l Limit) rule() local.Rule {
+	switch l {
+	case unlimited:
+		return local.Unlimited
+	case blocked:
+		return local.Blocked
+	}
+	return local.ByLimit
+}
+
+// WithBurst returns l with bursts of up to n tokens, 1 … 2⁴⁰.
+func (l Limit) WithBurst(n int64) Limit {
+	l.Burst = n
+	if n == 0 {
+		l.Burst = -1 // a burst of 0 would admit nothing: an error, not the default
+	}
+	return l
+}
+
+func (l Limit) burst() int64 {
+	if l.Burst == 0 {
+		return l.Tokens
+	}
+	return l.Burst
+}
+
+// nanosPerToken returns the time in ns in which one token is refilled.
+func (l Limit) nanosPerToken() float64 { return float64(l.Per) / float64(l.Tokens) }
+
+// slowerThan reports whether l brings fewer tokens than m in the same time.
+func (l Limit) slowerThan(m Limit) bool { return l.nanosPerToken() > m.nanosPerToken() }
+
+func validTokens(n int64) bool { return n >= 1 && n <= maxTokens }
+
+func validPeriod(d time.Duration) bool {
+	return d >= time.Microsecond && d <= maxPer && d%time.Microsecond == 0
+}
+
+// validate reports all problems of l, each with field, value and rule.
+func (l Limit) validate(name string) error {
+	if l.rule() != local.ByLimit {
+		return nil
+	}
+	if l == (Limit{}) {
+		return fmt.Errorf("tiered: %s is zero: must be set, as in tiered.PerSecond(100)", name)
+	}
+	var all []error
+	bad := func(field string, value any, rule string) {
+		all = append(all, fmt.Errorf("tiered: %s.%s is %v: %s", name, field, value, rule))
+	}
+	if !validTokens(l.Tokens) {
+		bad("Tokens", l.Tokens, "must be 1 to 2^40")
+	}
+	if !validPeriod(l.Per) {
+		bad("Per", l.Per, "must be 1µs to 100 years, in whole microseconds")
+	}
+	if l.Burst < 0 || l.Burst > maxTokens {
+		bad("Burst", l.Burst, "must be 1 to 2^40, or 0 for Limit.Tokens (WithBurst takes 1 to 2^40)")
+	}
+	return errors.Join(all...)
+}
