@@ -2,6 +2,7 @@ package tiered_test
 
 import (
 	"context"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,7 +96,7 @@ func TestHabits(t *testing.T) {
 		// httplimit.LimitByIP(limiter)          one name for one thing: ByIP
 		// httplimit.New(limiter).Handler(next)  a rule also says who is counted, and what a request without a key gets
 		// httplimit.Options{Key: func(r *http.Request) string {…}}  a Rule has the Key: several rules may apply
-		_ = httplimit.KeyFunc(nil)
+		_ = httplimit.KeyFunc(func(r *http.Request) (string, error) { return r.Header.Get("X-User"), nil })
 		// limiter.Close()  returning leases asks Redis: a context bounds that
 		// import "github.com/tiered-limiter/tiered-limiter"  the root holds no package: tiered, remote and httplimit do
 	})

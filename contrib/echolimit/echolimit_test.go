@@ -22,7 +22,7 @@ func TestKey(t *testing.T) {
 	defer func() { _ = limiter.Close(t.Context()) }()
 	limit, err := httplimit.New([]httplimit.Rule{{
 		Limiter: limiter, Missing: httplimit.Refuse,
-		Key: Key(func(c echo.Context) string { return c.Param("tenant") + c.Get("suffix").(string) }),
+		Key: Key(func(c echo.Context) (string, error) { return c.Param("tenant") + c.Get("suffix").(string), nil }),
 	}}, nil)
 	if err != nil {
 		t.Fatal(err)

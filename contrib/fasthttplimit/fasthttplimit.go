@@ -1,7 +1,7 @@
 // Package fasthttplimit limits the requests of a fasthttp server.
 //
-//	limit, err := fasthttplimit.New(limiter, func(c *fasthttp.RequestCtx) string {
-//		return string(c.Request.Header.Peek("X-User"))
+//	limit, err := fasthttplimit.New(limiter, func(c *fasthttp.RequestCtx) (string, error) {
+//		return string(c.Request.Header.Peek("X-User")), nil
 //	})
 //	...
 //	server := &fasthttp.Server{Handler: limit(handler)}
@@ -20,9 +20,9 @@ import (
 
 // New returns a middleware that takes one token for each request, and answers it if the limiter refuses: with the
 // status, the header fields and the text of [httplimit.WriteRefusal]. key returns what a request counts for. A request
-// with an empty key gets 400. key must copy what it returns, because fasthttp uses its buffers again.
-// Around a nil handler the middleware answers 404.
-func New(l *tiered.Limiter, key func(*fasthttp.RequestCtx) string) (
+// with an empty key gets 400, and so does one for which key returns an error, with its text. key must copy what it returns,
+// because fasthttp uses its buffers again. Around a nil handler the middleware answers 404.
+func New(l *tiered.Limiter, key func(*fasthttp.RequestCtx) (string, error)) (
 	func(fasthttp.RequestHandler) fasthttp.RequestHandler, error,
 ) {
 	switch {
@@ -39,7 +39,8 @@ func New(l *tiered.Limiter, key func(*fasthttp.RequestCtx) string) (
 		}
 		return func(c *fasthttp.RequestCtx) {
 			// Not c: its Done says that the server shuts down, which must not refuse the requests that it still serves.
-			if !exchange(c, false).Allow(context.Background(), l, key(c)) {
+			k, err := key(c)
+			if !exchange(c, false).Allow(context.Background(), l, k, err) {
 				return
 			}
 			next(c)

@@ -16,10 +16,10 @@ func TestWithoutServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = limiter.Close(t.Context()) }()
-	user := func(*fasthttp.RequestCtx) string { return "ann" }
+	user := func(*fasthttp.RequestCtx) (string, error) { return "ann", nil }
 	for _, c := range []struct {
 		l   *tiered.Limiter
-		key func(*fasthttp.RequestCtx) string
+		key func(*fasthttp.RequestCtx) (string, error)
 	}{{nil, user}, {new(tiered.Limiter), user}, {limiter, nil}} {
 		if _, err := New(c.l, c.key); err == nil {
 			t.Errorf("%+v is accepted", c)

@@ -46,19 +46,20 @@ func Context(c *fasthttp.RequestCtx) context.Context {
 	return context.Background()
 }
 
-// Key counts a request for what f reads from fasthttp's request: a part of the path, or what another middleware has set. An
-// empty text means that the request has no key. It works within [Middleware] only.
-func Key(f func(*fasthttp.RequestCtx) string) httplimit.Key {
+// Key counts a request for what f reads from fasthttp's request: a part of the path, or what another middleware has set.
+// f returns "" for a request that has no key, and an error for one that gets 400 with its text, as [httplimit.KeyFunc]
+// says. It works within [Middleware] only.
+func Key(f func(*fasthttp.RequestCtx) (string, error)) httplimit.Key {
 	if f == nil {
 		return httplimit.KeyFunc(nil)
 	}
-	return httplimit.KeyFunc(func(r *http.Request) (string, bool) {
+	return httplimit.KeyFunc(func(r *http.Request) (string, error) {
 		c, ok := r.Context().Value(requestKey{}).(*fasthttp.RequestCtx)
 		if !ok {
-			return "", false
+			return "", nil
 		}
-		key := strings.Clone(f(c))
-		return key, key != ""
+		key, err := f(c)
+		return strings.Clone(key), err
 	})
 }
 

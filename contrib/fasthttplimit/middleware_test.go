@@ -1,6 +1,7 @@
 package fasthttplimit
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/valyala/fasthttp"
@@ -19,7 +20,12 @@ func TestMiddleware(t *testing.T) {
 	}
 	defer func() { _ = l.Close(t.Context()) }()
 	key := make([]byte, 3)
-	user := Key(func(c *fasthttp.RequestCtx) string { return string(append(key[:0], c.QueryArgs().Peek("user")...)) })
+	user := Key(func(c *fasthttp.RequestCtx) (string, error) {
+		if key = append(key[:0], c.QueryArgs().Peek("user")...); string(key) == "odd" {
+			return "", errors.New("user must be a name")
+		}
+		return string(key), nil
+	})
 	limit, err := httplimit.New([]httplimit.Rule{{Limiter: l, Key: user, Missing: httplimit.Refuse}}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -36,6 +42,7 @@ func TestMiddleware(t *testing.T) {
 		{"/?user=ann", served, fasthttp.StatusTooManyRequests},
 		{"/?user=bob", served, fasthttp.StatusNoContent},
 		{"/?user=", served, fasthttp.StatusBadRequest},
+		{"/?user=odd", served, fasthttp.StatusBadRequest},
 		{"/%zz?user=eve", served, fasthttp.StatusBadRequest},
 		{"//x/..//?user=eve", served, fasthttp.StatusNoContent},
 		{"/?user=eve", Middleware(limit)(nil), fasthttp.StatusNotFound},

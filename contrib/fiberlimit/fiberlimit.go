@@ -1,6 +1,6 @@
 // Package fiberlimit limits the requests of a fiber application.
 //
-//	limit, err := fiberlimit.New(limiter, func(c *fiber.Ctx) string { return c.Params("tenant") })
+//	limit, err := fiberlimit.New(limiter, func(c *fiber.Ctx) (string, error) { return c.Params("tenant"), nil })
 //	...
 //	app.Get("/tenants/:tenant", limit, handler)
 //
@@ -22,8 +22,9 @@ import (
 
 // New returns a handler that takes one token for each request, and answers it if the limiter refuses: with the status,
 // the header fields and the text of [httplimit.WriteRefusal]. key returns what a request counts for. A request with an
-// empty key gets 400. The key is copied, because fiber uses its buffers again.
-func New(l *tiered.Limiter, key func(*fiber.Ctx) string) (fiber.Handler, error) {
+// empty key gets 400, and so does one for which key returns an error, with its text. The key is copied, because fiber uses its
+// buffers again.
+func New(l *tiered.Limiter, key func(*fiber.Ctx) (string, error)) (fiber.Handler, error) {
 	switch {
 	case l == nil:
 		return nil, errors.New("fiberlimit: limiter is nil: must be set")
@@ -33,7 +34,8 @@ func New(l *tiered.Limiter, key func(*fiber.Ctx) string) (fiber.Handler, error) 
 		return nil, errors.New("fiberlimit: key is nil: must be a function")
 	}
 	return func(c *fiber.Ctx) error {
-		if !exchange(c).Allow(c.UserContext(), l, strings.Clone(key(c))) {
+		k, err := key(c)
+		if !exchange(c).Allow(c.UserContext(), l, strings.Clone(k), err) {
 			return nil
 		}
 		return c.Next()
@@ -80,18 +82,19 @@ func exchange(c *fiber.Ctx) *adapt.Exchange {
 // contextKey is the key of the *fiber.Ctx in a request's context.
 type contextKey struct{}
 
-// Key counts a request for what f reads from fiber's context: a parameter, or what another middleware has set. An empty text
-// means that the request has no key. It works within [Middleware] only.
-func Key(f func(*fiber.Ctx) string) httplimit.Key {
+// Key counts a request for what f reads from fiber's context: a parameter, or what another middleware has set. f returns
+// "" for a request that has no key, and an error for one that gets 400 with its text, as [httplimit.KeyFunc] says. It
+// works within [Middleware] only.
+func Key(f func(*fiber.Ctx) (string, error)) httplimit.Key {
 	if f == nil {
 		return httplimit.KeyFunc(nil)
 	}
-	return httplimit.KeyFunc(func(r *http.Request) (string, bool) {
+	return httplimit.KeyFunc(func(r *http.Request) (string, error) {
 		c, ok := r.Context().Value(contextKey{}).(*fiber.Ctx)
 		if !ok {
-			return "", false
+			return "", nil
 		}
-		key := strings.Clone(f(c)) // fiber uses its buffers again
-		return key, key != ""
+		key, err := f(c)
+		return strings.Clone(key), err // fiber uses its buffers again
 	})
 }

@@ -15,10 +15,10 @@ func TestMistakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = limiter.Close(t.Context()) }()
-	user := func(c *fiber.Ctx) string { return c.Get("X-User") }
+	user := func(c *fiber.Ctx) (string, error) { return c.Get("X-User"), nil }
 	for _, c := range []struct {
 		l   *tiered.Limiter
-		key func(*fiber.Ctx) string
+		key func(*fiber.Ctx) (string, error)
 	}{{nil, user}, {new(tiered.Limiter), user}, {limiter, nil}} {
 		if _, err := New(c.l, c.key); err == nil {
 			t.Errorf("%+v is accepted", c)

@@ -34,7 +34,7 @@ func TestMiddleware(t *testing.T) {
 	}
 	defer w.Close()
 	l, _ := g.Limiter("tenant")
-	tenant := Key(func(c *fiber.Ctx) string { return c.Params("tenant") })
+	tenant := Key(func(c *fiber.Ctx) (string, error) { return c.Params("tenant"), nil })
 	limit, err := httplimit.New([]httplimit.Rule{{Limiter: l, Key: tenant, Missing: httplimit.Refuse}}, nil)
 	if err != nil {
 		t.Fatal(err)

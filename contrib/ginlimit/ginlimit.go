@@ -2,7 +2,7 @@
 //
 //	limit, err := httplimit.New([]httplimit.Rule{{
 //		Limiter: perTenant,
-//		Key:     ginlimit.Key(func(c *gin.Context) string { return c.Param("tenant") }),
+//		Key:     ginlimit.Key(func(c *gin.Context) (string, error) { return c.Param("tenant"), nil }),
 //		Missing: httplimit.Refuse,
 //	}}, nil)
 //	...
@@ -73,18 +73,18 @@ func refuse(http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { httplimit.WriteRefusal(w, tiered.Decision{}) })
 }
 
-// Key counts a request for what f reads from gin's context: a parameter, or what another middleware has set. An empty
-// text means that the request has no key. It works within [Middleware] only.
-func Key(f func(*gin.Context) string) httplimit.Key {
+// Key counts a request for what f reads from gin's context: a parameter, or what another middleware has set. f returns ""
+// for a request that has no key, and an error for one that gets 400 with its text, as [httplimit.KeyFunc] says. It works
+// within [Middleware] only.
+func Key(f func(*gin.Context) (string, error)) httplimit.Key {
 	if f == nil {
 		return httplimit.KeyFunc(nil)
 	}
-	return httplimit.KeyFunc(func(r *http.Request) (string, bool) {
+	return httplimit.KeyFunc(func(r *http.Request) (string, error) {
 		c, ok := r.Context().Value(contextKey{}).(*gin.Context)
 		if !ok {
-			return "", false
+			return "", nil
 		}
-		key := f(c)
-		return key, key != ""
+		return f(c)
 	})
 }

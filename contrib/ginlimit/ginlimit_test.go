@@ -23,7 +23,7 @@ func TestKey(t *testing.T) {
 	defer func() { _ = limiter.Close(t.Context()) }()
 	limit, err := httplimit.New([]httplimit.Rule{{
 		Limiter: limiter, Missing: httplimit.Refuse,
-		Key: Key(func(c *gin.Context) string { return c.Param("tenant") + c.GetString("suffix") }),
+		Key: Key(func(c *gin.Context) (string, error) { return c.Param("tenant") + c.GetString("suffix"), nil }),
 	}}, nil)
 	if err != nil {
 		t.Fatal(err)

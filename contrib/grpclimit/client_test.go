@@ -161,7 +161,7 @@ func TestClientStreamEnds(t *testing.T) {
 func TestClientPanics(t *testing.T) {
 	g, _ := group(t)
 	rule := perUser(limiter(t, g, "up", tiered.PerHour(3)))
-	rule.Key = KeyFunc(func(context.Context, Call) (string, bool) { panic("ann") })
+	rule.Key = KeyFunc(func(context.Context, Call) (string, error) { panic("ann") })
 	var lines strings.Builder
 	logger := slog.New(slog.NewTextHandler(&lines, nil))
 	c := dial(t, serve(t, &service{}), newClient(t, &ClientOptions{Logger: logger}, rule).DialOptions()...)

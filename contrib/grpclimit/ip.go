@@ -27,9 +27,12 @@ type findIP func(request) (netip.Addr, bool)
 
 // key returns the Key that counts by prefixes of these lengths.
 func (f findIP) key(ipv4, ipv6 int) Key {
-	return Key{ip: f, server: true, of: func(r request) (string, bool) {
+	return Key{ip: f, server: true, of: func(r request) (string, error) {
 		a, ok := f(r)
-		return prefix(a, ipv4, ipv6), ok
+		if !ok {
+			return "", nil
+		}
+		return prefix(a, ipv4, ipv6), nil
 	}}
 }
 

@@ -21,10 +21,10 @@ import (
 // Key tells what a call counts for: mostly a client. The zero Key is an error: make one with [PeerIP], [ForwardedFor],
 // [Metadata], [Credential], [Method], [TLSSubject], [SPIFFEID], [Constant], [JoinKeys] or [KeyFunc].
 type Key struct {
-	of     func(request) (string, bool)
-	ip     findIP // if it counts by addresses
-	server bool   // it is known of clients that call a server only
-	err    error  // an error in its construction: New reports it
+	of     func(request) (string, error) // "" if the call has none
+	ip     findIP                        // if it counts by addresses
+	server bool                          // it is known of clients that call a server only
+	err    error                         // an error in its construction: New reports it
 }
 
 // request is a call or a message that is to be counted.
@@ -34,14 +34,19 @@ type request struct {
 	client bool // it is counted where it is sent
 }
 
-// KeyFunc counts a call for the key that f returns, such as the user that an earlier interceptor put into the context.
-// f returns false or "" for a call that has no key. It is called concurrently, once per call and rule. If it panics,
-// the call ends with Internal and the panic is logged.
-func KeyFunc(f func(context.Context, Call) (key string, ok bool)) Key {
+// KeyFunc counts a call for the key that f returns, such as the user that an earlier interceptor put into the context:
+//
+//	grpclimit.KeyFunc(func(ctx context.Context, _ grpclimit.Call) (string, error) { return userOf(ctx), nil })
+//
+// f returns "" for a call that has no key: Missing decides then. If f returns an error, the client has sent something wrong. The
+// call ends with InvalidArgument and the text of the error, whatever Missing says, so the text must be fit for a client. The
+// [Error] wraps it. f is called concurrently, once per call and rule. If it panics, the call ends with Internal and the
+// panic is logged.
+func KeyFunc(f func(context.Context, Call) (key string, err error)) Key {
 	if f == nil {
 		return Key{err: errors.New("is KeyFunc(nil): must be a function")}
 	}
-	return Key{of: func(r request) (string, bool) { return f(r.ctx, r.call) }}
+	return Key{of: func(r request) (string, error) { return f(r.ctx, r.call) }}
 }
 
 // Metadata counts by the first value of a metadata field that is not blank, as it was sent. In a server it is the metadata
@@ -52,7 +57,7 @@ func Metadata(name string) Key {
 	if err := checkField(name); err != nil {
 		return Key{err: fmt.Errorf("is Metadata(%q): %w", name, err)}
 	}
-	return Key{of: func(r request) (string, bool) { return r.field(name) }}
+	return Key{of: func(r request) (string, error) { return r.field(name), nil }}
 }
 
 // Credential counts by the SHA-256 of a metadata field that holds a secret, such as authorization. The secret itself
@@ -66,14 +71,11 @@ func Credential(name string) Key {
 	if err := checkField(name); err != nil {
 		return Key{err: fmt.Errorf("is Credential(%q): %w", name, err)}
 	}
-	return Key{of: func(r request) (string, bool) {
-		v, ok := r.field(name)
-		return canonical.Credential(name, v), ok
-	}}.Hashed()
+	return Key{of: func(r request) (string, error) { return canonical.Credential(name, r.field(name)), nil }}.Hashed()
 }
 
-// field returns the first value of a metadata field that is not blank.
-func (r request) field(name string) (string, bool) {
+// field returns the first value of a metadata field that is not blank, or "".
+func (r request) field(name string) string {
 	var v []string
 	if r.client {
 		if md, ok := metadata.FromOutgoingContext(r.ctx); ok {
@@ -88,7 +90,7 @@ func (r request) field(name string) (string, bool) {
 // Method counts by the full name of the method. A client can call methods that do not exist, and a server without a
 // handler for unknown methods answers them before any interceptor runs.
 func Method() Key {
-	return Key{of: func(r request) (string, bool) { return r.call.Method, true }}
+	return Key{of: func(r request) (string, error) { return r.call.Method, nil }}
 }
 
 // Constant counts all calls under one key: for a limit of the whole service, or of what a client may ask of another.
@@ -96,30 +98,30 @@ func Constant(key string) Key {
 	if key == "" || len(key) > tiered.MaxKeyLength {
 		return Key{err: fmt.Errorf("is Constant with %d bytes: must be 1 to %d", len(key), tiered.MaxKeyLength)}
 	}
-	return Key{of: func(request) (string, bool) { return key, true }}
+	return Key{of: func(request) (string, error) { return key, nil }}
 }
 
 // TLSSubject counts by the subject of the client's certificate, as in "CN=billing,O=Example". Only a certificate that
 // the server has verified counts (mutual TLS: tls.RequireAndVerifyClientCert). Another call has no key.
 func TLSSubject() Key {
-	return Key{server: true, of: func(r request) (string, bool) {
+	return Key{server: true, of: func(r request) (string, error) {
 		info, ok := verified(r.ctx)
 		if !ok {
-			return "", false
+			return "", nil
 		}
-		return info.State.VerifiedChains[0][0].Subject.String(), true
+		return info.State.VerifiedChains[0][0].Subject.String(), nil
 	}}
 }
 
 // SPIFFEID counts by the SPIFFE ID of the client's certificate, as in "spiffe://example.org/billing". Only a
 // certificate that the server has verified counts. Another call has no key.
 func SPIFFEID() Key {
-	return Key{server: true, of: func(r request) (string, bool) {
+	return Key{server: true, of: func(r request) (string, error) {
 		info, ok := verified(r.ctx)
 		if !ok || info.SPIFFEID == nil {
-			return "", false
+			return "", nil
 		}
-		return info.SPIFFEID.String(), true
+		return info.SPIFFEID.String(), nil
 	}}
 }
 
@@ -150,19 +152,19 @@ func JoinKeys(keys ...Key) Key {
 		}
 		joined.server = joined.server || k.server
 	}
-	joined.of = func(r request) (string, bool) {
+	joined.of = func(r request) (string, error) {
 		var room [128]byte
 		b := room[:0]
 		for _, k := range keys {
-			part, ok := k.of(r)
-			if !ok || part == "" {
-				return "", false
+			part, err := k.of(r)
+			if err != nil || part == "" {
+				return "", err
 			}
 			b = strconv.AppendInt(b, int64(len(part)), 10) // so that a part may contain anything
 			b = append(b, ':')
 			b = append(b, part...)
 		}
-		return string(b), true
+		return string(b), nil
 	}
 	return joined
 }
@@ -174,13 +176,13 @@ func (k Key) Hashed() Key {
 	if of == nil {
 		return k
 	}
-	return Key{server: k.server, of: func(r request) (string, bool) {
-		key, ok := of(r)
-		if !ok || key == "" {
-			return "", false
+	return Key{server: k.server, of: func(r request) (string, error) {
+		key, err := of(r)
+		if err != nil || key == "" {
+			return "", err
 		}
 		sum := sha256.Sum256([]byte(key))
-		return base64.RawURLEncoding.EncodeToString(sum[:]), true
+		return base64.RawURLEncoding.EncodeToString(sum[:]), nil
 	}}
 }
 
@@ -203,15 +205,15 @@ const (
 // sharedKey is the key of all calls without one. A client's key never equals it: see find.
 const sharedKey = "\x00"
 
-// find returns the key of a call. A key that begins like sharedKey gets that prefix once more, so that no two keys
-// become one.
-func (k Key) find(r request) (string, bool) {
-	key, ok := k.of(r)
-	if !ok || key == "" {
-		return "", false
+// find returns the key of a call, "" if it has none. A key that begins like sharedKey gets that prefix once more, so that no
+// two keys become one.
+func (k Key) find(r request) (string, error) {
+	key, err := k.of(r)
+	if err != nil || key == "" {
+		return "", err
 	}
 	if key[0] == sharedKey[0] {
 		key = sharedKey + key
 	}
-	return key, true
+	return key, nil
 }

@@ -71,12 +71,12 @@ func TestAddresses(t *testing.T) {
 	} {
 		ctx := from(t, c.peer)
 		md := metadata.MD{field: c.values}
-		got, ok := c.key.find(request{ctx: metadata.NewIncomingContext(ctx, md)})
+		got, ok := found(c.key, request{ctx: metadata.NewIncomingContext(ctx, md)})
 		if got != c.want || ok != (c.want != "") {
 			t.Errorf("%s: %q %v, want %q", c.name, got, ok, c.want)
 		}
 	}
-	if _, ok := PeerIP().find(request{ctx: t.Context()}); ok {
+	if _, ok := found(PeerIP(), request{ctx: t.Context()}); ok {
 		t.Error("a context without a peer has a key")
 	}
 }
@@ -93,7 +93,7 @@ func FuzzForwardedFor(f *testing.F) {
 		if other {
 			md = metadata.MD{"x-forwarded-for": {forged, "203.0.113.9, 10.0.0.2"}}
 		}
-		got, ok := key.find(request{ctx: metadata.NewIncomingContext(from(t, "10.0.0.1:80"), md)})
+		got, ok := found(key, request{ctx: metadata.NewIncomingContext(from(t, "10.0.0.1:80"), md)})
 		if !ok || got != "203.0.113.9" {
 			t.Errorf("%q gives %q", md, got)
 		}
@@ -102,14 +102,14 @@ func FuzzForwardedFor(f *testing.F) {
 
 // Keys of metadata, the method and the user's own.
 func TestKeys(t *testing.T) {
-	shared := KeyFunc(func(context.Context, Call) (string, bool) { return sharedKey, true })
-	none := KeyFunc(func(context.Context, Call) (string, bool) { return "ann", false })
+	shared := KeyFunc(func(context.Context, Call) (string, error) { return sharedKey, nil })
+	none := KeyFunc(func(context.Context, Call) (string, error) { return "", nil })
 	request := request{ctx: from(t, "192.0.2.1:1", "x-user", "ann", "x-user", "eve", "authorization", "BEARER   s3cr3t",
 		"trace-bin", "\x00\xff"), call: Call{Method: "/a/b", Request: "message"}}
 	bearer := metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", "bearer s3cr3t"))
 	other := request
 	other.ctx = bearer
-	canonical, _ := Credential("authorization").find(other)
+	canonical, _ := found(Credential("authorization"), other)
 	for name, c := range map[string]struct {
 		key  Key
 		want string
@@ -129,10 +129,10 @@ func TestKeys(t *testing.T) {
 		"no certificate":   {TLSSubject(), ""},
 		"no certificate's": {SPIFFEID(), ""},
 		"the message": {
-			KeyFunc(func(_ context.Context, c Call) (string, bool) { return c.Request.(string), true }), "message",
+			KeyFunc(func(_ context.Context, c Call) (string, error) { return c.Request.(string), nil }), "message",
 		},
 	} {
-		got, ok := c.key.find(request)
+		got, ok := found(c.key, request)
 		if got != c.want || ok != (c.want != "") {
 			t.Errorf("%s: %q %v, want %q", name, got, ok, c.want)
 		}
@@ -146,7 +146,7 @@ func TestKeys(t *testing.T) {
 func TestCredentialIsOne(t *testing.T) {
 	of := func(values ...string) string {
 		md := metadata.MD{"authorization": values}
-		key, _ := Credential("Authorization").find(request{ctx: metadata.NewIncomingContext(t.Context(), md)})
+		key, _ := found(Credential("Authorization"), request{ctx: metadata.NewIncomingContext(t.Context(), md)})
 		return key
 	}
 	for _, values := range [][]string{

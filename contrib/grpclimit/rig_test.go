@@ -26,6 +26,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// found returns the key of a call, and whether it has one.
+func found(k Key, r request) (string, bool) {
+	key, err := k.find(r)
+	return key, err == nil && key != ""
+}
+
 // group returns a Group over a Memory, closed at the end of the test.
 func group(t testing.TB) (*tiered.Group, *remote.Memory) {
 	t.Helper()

@@ -1,6 +1,7 @@
 package grpclimit
 
 import (
+	"errors"
 	"math"
 	"strconv"
 	"strings"
@@ -34,8 +35,8 @@ func (e *Error) Error() string { return e.status.String() }
 // GRPCStatus returns the status of the call. Package status uses it.
 func (e *Error) GRPCStatus() *status.Status { return e.status }
 
-// Unwrap returns the *[tiered.LimitedError] or the error of the context, if there is one. So errors.Is finds
-// [tiered.ErrLimited] and its like, context.Canceled and context.DeadlineExceeded.
+// Unwrap returns the *[tiered.LimitedError], the error of the context or that of the function of [KeyFunc], if there is one. So
+// errors.Is finds [tiered.ErrLimited] and its like, context.Canceled and context.DeadlineExceeded.
 func (e *Error) Unwrap() error { return e.cause }
 
 // Code returns the status code for a Decision: OK if it allows. Otherwise it is ResourceExhausted if a limit refused,
@@ -114,6 +115,9 @@ func (e *Error) text() string {
 		}
 		return "The call costs more than the rate limit ever allows at once."
 	case tiered.InvalidKey:
+		if e.cause != nil && !errors.Is(e.cause, tiered.ErrInvalid) { // it is of the key's function
+			return "The call does not identify its client: " + strings.ToValidUTF8(e.cause.Error(), "\uFFFD")
+		}
 		return "The call does not identify its client."
 	case tiered.InvalidCost:
 		return "The call has a cost that is not valid."

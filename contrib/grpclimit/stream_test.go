@@ -213,7 +213,7 @@ func TestPanics(t *testing.T) {
 	}{
 		"Key": {
 			func(r *Rule, _ *Options) {
-				r.Key = KeyFunc(func(ctx context.Context, c Call) (string, bool) { return "", secret(ctx, c) })
+				r.Key = KeyFunc(func(context.Context, Call) (string, error) { panic("secret") })
 			}, "rules[1]",
 		},
 		"Cost": {func(r *Rule, _ *Options) { r.Cost = bang }, "rules[1]"},

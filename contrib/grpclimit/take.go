@@ -84,17 +84,17 @@ func (l *limit) uses(r request, which part, to []use) (uses, free []use, refused
 		if which != wholeCall && rule.Messages != (which == message) || rule.Skip != nil && rule.Skip(r.ctx, r.call) {
 			continue
 		}
-		key, ok := rule.Key.find(r)
-		if !ok {
-			switch rule.Missing {
-			case Exempt:
-				continue
-			case Refuse:
-				d := tiered.Decision{Reason: tiered.InvalidKey, Policy: rule.Limiter.Policy().Name}
-				return nil, nil, newError(r, d, nil)
-			case Together:
-				key = sharedKey
-			}
+		key, err := rule.Key.find(r)
+		switch {
+		case err != nil:
+			return nil, nil, rule.keyless(r, err)
+		case key != "":
+		case rule.Missing == Exempt:
+			continue
+		case rule.Missing == Together:
+			key = sharedKey
+		default:
+			return nil, nil, rule.keyless(r, nil)
 		}
 		u := use{rule: i, limiter: rule.Limiter, key: key, cost: 1}
 		if rule.Limit != nil {
@@ -106,7 +106,7 @@ func (l *limit) uses(r request, which part, to []use) (uses, free []use, refused
 		if rule.Cost != nil {
 			if u.cost = rule.Cost(r.ctx, r.call); u.cost == 0 {
 				if (l.settles || rule.Actual != nil) && uint(len(key)-1) >= tiered.MaxKeyLength { // it could not be charged
-					return nil, nil, newError(r, tiered.Decision{Reason: tiered.InvalidKey, Policy: rule.Limiter.Policy().Name}, nil)
+					return nil, nil, rule.keyless(r, nil)
 				}
 				free = append(free, u)
 				continue
@@ -115,6 +115,11 @@ func (l *limit) uses(r request, which part, to []use) (uses, free []use, refused
 		to = append(to, u)
 	}
 	return to, free, nil
+}
+
+// keyless refuses a call that has no key for the rule. err is why, if its function says so.
+func (rule *Rule) keyless(r request, err error) *Error {
+	return newError(r, tiered.Decision{Reason: tiered.InvalidKey, Policy: rule.Limiter.Policy().Name}, err)
 }
 
 // tightest returns what this process knows of the tightest limit of a call that costs nothing: Redis is not asked. If that

@@ -44,9 +44,14 @@ type Exchange struct {
 	Next func(ctx context.Context, counts bool)
 }
 
-// Allow takes a token, and answers the request if the limiter refuses.
-func (e *Exchange) Allow(ctx context.Context, l *tiered.Limiter, key string) bool {
-	d, w := l.Allow(ctx, key), &writer{of: e, header: make(http.Header, 4)}
+// Allow takes a token, and answers the request if the limiter refuses. err is what is wrong with the request, instead of a key.
+func (e *Exchange) Allow(ctx context.Context, l *tiered.Limiter, key string, err error) bool {
+	w := &writer{of: e, header: make(http.Header, 4)}
+	if err != nil {
+		http.Error(w, "The request does not identify its client: "+err.Error(), http.StatusBadRequest) // as httplimit does
+		return false
+	}
+	d := l.Allow(ctx, key)
 	if !d.Allowed {
 		httplimit.WriteRefusal(w, d)
 		return false

@@ -15,14 +15,14 @@ import (
 // read in several ways. The value, a pointer, is the same for all of them.
 type Request struct{}
 
-// First returns the first value of a header field that is not blank. A client may send the field several times.
-func First(values []string) (string, bool) {
+// First returns the first value of a header field that is not blank, or "". A client may send the field several times.
+func First(values []string) string {
 	for _, v := range values {
 		if strings.TrimSpace(v) != "" {
-			return v, true
+			return v
 		}
 	}
-	return "", false
+	return ""
 }
 
 // Credential returns the secret in a header field of this name. Space around it does not matter. In Authorization and

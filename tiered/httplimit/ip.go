@@ -20,9 +20,12 @@ type findIP func(*http.Request) (netip.Addr, bool)
 
 // key returns the Key that counts by prefixes of these lengths.
 func (f findIP) key(ipv4, ipv6 int) Key {
-	return Key{ip: f, of: func(r *http.Request) (string, bool) {
+	return Key{ip: f, of: func(r *http.Request) (string, error) {
 		a, ok := f(r)
-		return prefix(a, ipv4, ipv6), ok
+		if !ok {
+			return "", nil
+		}
+		return prefix(a, ipv4, ipv6), nil
 	}}
 }
 

@@ -22,7 +22,7 @@ func TestRemoteIP(t *testing.T) {
 		{"pipe", ""},
 	} {
 		r := &http.Request{RemoteAddr: c.remote, Header: http.Header{"X-Forwarded-For": {"198.51.100.9"}}}
-		if got, ok := RemoteIP().find(r); got != c.want || ok != (c.want != "") {
+		if got, ok := found(RemoteIP(), r); got != c.want || ok != (c.want != "") {
 			t.Errorf("%q: %q, %v, want %q", c.remote, got, ok, c.want)
 		}
 	}
@@ -70,7 +70,7 @@ func TestForwardedFor(t *testing.T) {
 		{"a megabyte of commas", "10.0.0.1:1", []string{strings.Repeat(",", 1<<20)}, ""},
 	} {
 		r := &http.Request{RemoteAddr: c.remote, Header: http.Header{"X-Forwarded-For": c.lines}}
-		if got, ok := ForwardedFor(proxies...).find(r); got != c.want || ok != (c.want != "") {
+		if got, ok := found(ForwardedFor(proxies...), r); got != c.want || ok != (c.want != "") {
 			t.Errorf("%s: %q, %v, want %q", c.name, got, ok, c.want)
 		}
 	}
@@ -111,13 +111,13 @@ func TestForwarded(t *testing.T) {
 		{"a megabyte of commas", []string{strings.Repeat(",", 1<<20)}, ""},
 	} {
 		r := &http.Request{RemoteAddr: "10.0.0.1:1", Header: http.Header{"Forwarded": c.lines}}
-		if got, ok := Forwarded(proxies...).find(r); got != c.want || ok != (c.want != "") {
+		if got, ok := found(Forwarded(proxies...), r); got != c.want || ok != (c.want != "") {
 			t.Errorf("%s: %q, %v, want %q", c.name, got, ok, c.want)
 		}
 	}
 	// A field that is not asked for counts for nothing.
 	r := &http.Request{RemoteAddr: "10.0.0.1:1", Header: http.Header{"X-Forwarded-For": {"198.51.100.9"}}}
-	if got, _ := Forwarded(proxies...).find(r); got != "10.0.0.1" {
+	if got, _ := found(Forwarded(proxies...), r); got != "10.0.0.1" {
 		t.Errorf("X-Forwarded-For counts: %q", got)
 	}
 }
@@ -131,7 +131,7 @@ func FuzzForwardedFor(f *testing.F) {
 	key := ForwardedFor(proxies...)
 	f.Fuzz(func(t *testing.T, remote, first, second string) {
 		r := &http.Request{RemoteAddr: remote, Header: http.Header{"X-Forwarded-For": {first, second}}}
-		got, ok := key.find(r)
+		got, ok := found(key, r)
 		a, known := address(remote)
 		if !known {
 			if ok {
@@ -179,12 +179,12 @@ func FuzzForwarded(f *testing.F) {
 				lines = []string{client, entry}
 			}
 			r := &http.Request{RemoteAddr: "10.0.0.1:1", Header: http.Header{"Forwarded": lines}}
-			if got, _ := key.find(r); got != "198.51.100.9" {
+			if got, _ := found(key, r); got != "198.51.100.9" {
 				t.Errorf("%q: %q", lines, got)
 			}
 		}
 		r := &http.Request{RemoteAddr: "10.0.0.1:1", Header: http.Header{"Forwarded": {client}}}
-		if got, ok := key.find(r); ok != (got != "") {
+		if got, ok := found(key, r); ok != (got != "") {
 			t.Errorf("%q: %q, %v", client, got, ok)
 		}
 	})
@@ -219,7 +219,7 @@ func TestPrefixes(t *testing.T) {
 		{RemoteIP().Prefix(32, 128), "[2001:db8::1]:1", "2001:db8::1/128"},
 		{ForwardedFor(proxies...).Prefix(16, 48), "192.0.2.77:1", "192.0.0.0/16"},
 	} {
-		if got, _ := c.key.find(&http.Request{RemoteAddr: c.address}); got != c.want {
+		if got, _ := found(c.key, &http.Request{RemoteAddr: c.address}); got != c.want {
 			t.Errorf("%s: %q, want %q", c.address, got, c.want)
 		}
 	}
@@ -241,7 +241,7 @@ func TestHeaderIP(t *testing.T) {
 		{"@", []string{"198.51.100.9"}, ""},
 	} {
 		r := &http.Request{RemoteAddr: c.from, Header: http.Header{"Cf-Connecting-Ip": c.lines}}
-		if got, ok := key.find(r); got != c.want || ok != (c.want != "") {
+		if got, ok := found(key, r); got != c.want || ok != (c.want != "") {
 			t.Errorf("from %s with %q: %q, want %q", c.from, c.lines, got, c.want)
 		}
 	}
@@ -263,7 +263,7 @@ func TestTrustedHops(t *testing.T) {
 		{1, []string{"198.51.100.9" + strings.Repeat(",", 1<<20)}, ""},
 	} {
 		r := &http.Request{RemoteAddr: "192.0.2.1:1", Header: http.Header{"X-Forwarded-For": c.lines}}
-		if got, ok := TrustedHops(c.hops).find(r); got != c.want || ok != (c.want != "") {
+		if got, ok := found(TrustedHops(c.hops), r); got != c.want || ok != (c.want != "") {
 			t.Errorf("%d hops of %.100q: %q, want %q", c.hops, c.lines, got, c.want)
 		}
 	}

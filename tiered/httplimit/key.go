@@ -17,14 +17,19 @@ import (
 // [Credential], [Cookie], [PathValue], [Route], [Method], [RemoteIP], [ForwardedFor], [Forwarded], [TrustedHops],
 // [HeaderIP], [JoinKeys] or [KeyFunc].
 type Key struct {
-	of  func(*http.Request) (string, bool)
-	ip  findIP // if it counts by addresses
-	err error  // an error in its construction: New reports it
+	of  func(*http.Request) (string, error) // "" if the request has none
+	ip  findIP                              // if it counts by addresses
+	err error                               // an error in its construction: New reports it
 }
 
-// KeyFunc counts a request for the key that f returns. f returns false or "" for a request that has no key. It is
+// KeyFunc counts a request for the key that f returns, as in
+//
+//	httplimit.KeyFunc(func(r *http.Request) (string, error) { return userOf(r.Context()), nil })
+//
+// f returns "" for a request that has no key: Missing decides then. If f returns an error, the client has sent something
+// wrong. The request gets 400 with the text of the error, whatever Missing says, so the text must be fit for a client. f is
 // called concurrently, once per request and rule.
-func KeyFunc(f func(*http.Request) (key string, ok bool)) Key {
+func KeyFunc(f func(*http.Request) (key string, err error)) Key {
 	if f == nil {
 		return Key{err: errors.New("is KeyFunc(nil): must be a function")}
 	}
@@ -40,9 +45,9 @@ func Header(name string) Key {
 	}
 	name = http.CanonicalHeaderKey(name)
 	if name == "Host" { // net/http stores it elsewhere
-		return Key{of: func(r *http.Request) (string, bool) { return canonical.Host(r.Host), true }}
+		return Key{of: func(r *http.Request) (string, error) { return canonical.Host(r.Host), nil }}
 	}
-	return Key{of: func(r *http.Request) (string, bool) { return canonical.First(r.Header[name]) }}
+	return Key{of: func(r *http.Request) (string, error) { return canonical.First(r.Header[name]), nil }}
 }
 
 // Credential counts by the SHA-256 of a header field that holds a secret, such as Authorization or X-Api-Key. The
@@ -56,9 +61,8 @@ func Credential(name string) Key {
 		return Key{err: fmt.Errorf("is Credential(%q): must be the name of a header field", name)}
 	}
 	name = http.CanonicalHeaderKey(name)
-	return Key{of: func(r *http.Request) (string, bool) {
-		v, ok := canonical.First(r.Header[name])
-		return canonical.Credential(name, v), ok
+	return Key{of: func(r *http.Request) (string, error) {
+		return canonical.Credential(name, canonical.First(r.Header[name])), nil
 	}}.Hashed()
 }
 
@@ -68,13 +72,13 @@ func Cookie(name string) Key {
 	if !isToken(name) {
 		return Key{err: fmt.Errorf("is Cookie(%q): must be the name of a cookie", name)}
 	}
-	return Key{of: func(r *http.Request) (string, bool) {
+	return Key{of: func(r *http.Request) (string, error) {
 		for _, c := range r.CookiesNamed(name) {
 			if c.Value != "" {
-				return canonical.Cookie(c.Value), true
+				return canonical.Cookie(c.Value), nil
 			}
 		}
-		return "", false
+		return "", nil
 	}}
 }
 
@@ -84,19 +88,19 @@ func PathValue(name string) Key {
 	if name == "" {
 		return Key{err: errors.New(`is PathValue(""): must be the name of a wildcard`)}
 	}
-	return Key{of: func(r *http.Request) (string, bool) { return r.PathValue(name), true }}
+	return Key{of: func(r *http.Request) (string, error) { return r.PathValue(name), nil }}
 }
 
 // Route counts by the pattern that the request matched in the [http.ServeMux], such as "GET /items/{id}". Only a
 // handler within the mux sees it: wrap the handler of the pattern, not the mux.
 func Route() Key {
-	return Key{of: func(r *http.Request) (string, bool) { return r.Pattern, true }}
+	return Key{of: func(r *http.Request) (string, error) { return r.Pattern, nil }}
 }
 
 // Method counts by the request's method in capitals. It is meant for [JoinKeys]. All methods that net/http has no name for
 // count as one, because a client can invent them.
 func Method() Key {
-	return Key{of: func(r *http.Request) (string, bool) { return canonical.Method(r.Method), true }}
+	return Key{of: func(r *http.Request) (string, error) { return canonical.Method(r.Method), nil }}
 }
 
 // JoinKeys counts by all of the keys together, as in JoinKeys(RemoteIP(), Route()): each client has a bucket for each
@@ -114,19 +118,19 @@ func JoinKeys(keys ...Key) Key {
 			return Key{err: fmt.Errorf("is JoinKeys with key %d zero: must be set, as in httplimit.RemoteIP()", i)}
 		}
 	}
-	return Key{of: func(r *http.Request) (string, bool) {
+	return Key{of: func(r *http.Request) (string, error) {
 		var room [128]byte
 		joined := room[:0]
 		for _, k := range keys {
-			part, ok := k.of(r)
-			if !ok || part == "" {
-				return "", false
+			part, err := k.of(r)
+			if err != nil || part == "" {
+				return "", err
 			}
 			joined = strconv.AppendInt(joined, int64(len(part)), 10) // so that a part may contain anything
 			joined = append(joined, ':')
 			joined = append(joined, part...)
 		}
-		return string(joined), true
+		return string(joined), nil
 	}}
 }
 
@@ -137,13 +141,13 @@ func (k Key) Hashed() Key {
 	if of == nil {
 		return k
 	}
-	return Key{of: func(r *http.Request) (string, bool) {
-		key, ok := of(r)
-		if !ok || key == "" {
-			return "", false
+	return Key{of: func(r *http.Request) (string, error) {
+		key, err := of(r)
+		if err != nil || key == "" {
+			return "", err
 		}
 		sum := sha256.Sum256([]byte(key))
-		return base64.RawURLEncoding.EncodeToString(sum[:]), true
+		return base64.RawURLEncoding.EncodeToString(sum[:]), nil
 	}}
 }
 
@@ -166,17 +170,17 @@ const (
 // sharedKey is the key of all requests without one. A client's key never equals it: see find.
 const sharedKey = "\x00"
 
-// find returns the key of a request. A key that begins like sharedKey gets that prefix once more, so that no two
-// keys become one. Only a path, a cookie or a user's function can return such a key.
-func (k Key) find(r *http.Request) (string, bool) {
-	key, ok := k.of(r)
-	if !ok || key == "" {
-		return "", false
+// find returns the key of a request, "" if it has none. A key that begins like sharedKey gets that prefix once more, so that
+// no two keys become one. Only a path, a cookie or a user's function can return such a key.
+func (k Key) find(r *http.Request) (string, error) {
+	key, err := k.of(r)
+	if err != nil || key == "" {
+		return "", err
 	}
 	if key[0] == sharedKey[0] {
 		key = sharedKey + key
 	}
-	return key, true
+	return key, nil
 }
 
 // isToken reports whether s is a token of RFC 9110 §5.6.2, as the names of fields and cookies are.

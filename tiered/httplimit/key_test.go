@@ -46,8 +46,8 @@ func TestKeys(t *testing.T) {
 		{"path", PathValue("tenant"), path, "acme/\x00"},
 		{"no path", PathValue("tenant"), same(), ""},
 		{"like those without a key", PathValue("tenant"), odd, "\x00\x00"},
-		{"function", KeyFunc(func(r *http.Request) (string, bool) { return r.Method, true }), same(), "GET"},
-		{"function without a key", KeyFunc(func(*http.Request) (string, bool) { return "x", false }), same(), ""},
+		{"function", KeyFunc(func(r *http.Request) (string, error) { return r.Method, nil }), same(), "GET"},
+		{"function without a key", KeyFunc(func(*http.Request) (string, error) { return "", nil }), same(), ""},
 		{"method", Method(), same(), "GET"},
 		{"route", Route(), routed, "GET /items/{id}"},
 		{"no route", Route(), same(), ""},
@@ -60,9 +60,9 @@ func TestKeys(t *testing.T) {
 			"ungWv48Bz-pBQUDeXa4iI7ADYaOWF3qctBD_YfIAFa0",
 		},
 	} {
-		got, found := c.key.find(c.r)
-		if got != c.want || found != (c.want != "") {
-			t.Errorf("%s: %q, %v, want %q", c.name, got, found, c.want)
+		got, ok := found(c.key, c.r)
+		if got != c.want || ok != (c.want != "") {
+			t.Errorf("%s: %q, %v, want %q", c.name, got, ok, c.want)
 		}
 	}
 }
@@ -72,8 +72,8 @@ func FuzzJoinKeys(f *testing.F) {
 	f.Add("a", "b", "ab", "")
 	f.Add("1:a", "b", "1", "a1:b")
 	of := func(a, b string) (string, bool) {
-		text := func(s string) Key { return KeyFunc(func(*http.Request) (string, bool) { return s, true }) }
-		return JoinKeys(text(a), text(b)).find(httptest.NewRequest(http.MethodGet, "/", nil))
+		text := func(s string) Key { return KeyFunc(func(*http.Request) (string, error) { return s, nil }) }
+		return found(JoinKeys(text(a), text(b)), httptest.NewRequest(http.MethodGet, "/", nil))
 	}
 	f.Fuzz(func(t *testing.T, a, b, c, d string) {
 		first, ok := of(a, b)
@@ -92,7 +92,7 @@ func TestCredentialIsOne(t *testing.T) {
 	of := func(value string) string {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header.Set("Authorization", value)
-		key, _ := Credential("Authorization").find(r)
+		key, _ := found(Credential("Authorization"), r)
 		return key
 	}
 	groups := [][]string{
@@ -135,7 +135,7 @@ func TestHostAndMethodAreOne(t *testing.T) {
 		"[":           {"[", "[:80"},
 	} {
 		for _, host := range all {
-			if got, _ := Header("Host").find(&http.Request{Host: host}); got != want {
+			if got, _ := found(Header("Host"), &http.Request{Host: host}); got != want {
 				t.Errorf("host %q is %q, want %q", host, got, want)
 			}
 		}
@@ -144,7 +144,7 @@ func TestHostAndMethodAreOne(t *testing.T) {
 		"GET": {"GET", "get", "Get"}, "OTHER": {"PROPFIND", "x", "y", "GET1"}, "HEAD": {"HEAD"},
 	} {
 		for _, method := range all {
-			if got, _ := Method().find(&http.Request{Method: method}); got != want {
+			if got, _ := found(Method(), &http.Request{Method: method}); got != want {
 				t.Errorf("method %q is %q, want %q", method, got, want)
 			}
 		}
@@ -219,9 +219,9 @@ func TestSpellingsOfASecretCountAsOne(t *testing.T) {
 	pieces := []string{" ", "\t", "\u00a0", "\u2003", "\"", ";", ",", "=", "x", "%", "*", "bearer ", "Bearer ", "Token ", "session=", "%3d"}
 	random := rand.New(rand.NewPCG(40, 4))
 	// What services read in different ways counts as one, whatever it is.
-	unclear, _ := Credential("Authorization").find(&http.Request{Header: http.Header{"Authorization": {"x\ty z"}}})
+	unclear, _ := found(Credential("Authorization"), &http.Request{Header: http.Header{"Authorization": {"x\ty z"}}})
 	for name, s := range services {
-		want, _ := s.key.find(&http.Request{Header: http.Header{s.field: {s.usual}}})
+		want, _ := found(s.key, &http.Request{Header: http.Header{s.field: {s.usual}}})
 		authenticated := 0
 		for i := range 3000 {
 			text := s.usual
@@ -250,7 +250,7 @@ func TestSpellingsOfASecretCountAsOne(t *testing.T) {
 				lines = append(lines, "another")
 			}
 			r := &http.Request{Header: http.Header{s.field: lines}}
-			key, ok := s.key.find(r)
+			key, ok := found(s.key, r)
 			if s.authorize(r) != s.secret {
 				continue
 			}

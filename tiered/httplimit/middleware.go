@@ -59,9 +59,9 @@ func (l *limit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		return
 	}
 	var room [fewRules]use
-	uses, free, refused := l.uses(r, room[:0])
-	if refused.Reason != tiered.Unknown {
-		l.refuse(w, r, refused)
+	uses, free, wrong := l.uses(r, room[:0])
+	if wrong.Reason != tiered.Unknown {
+		l.refuse(w, r, wrong)
 		return
 	}
 	var t tiered.Reservation
@@ -70,7 +70,7 @@ func (l *limit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	} else {
 		ctx := r.Context()
 		if ctx.Err() != nil { // nobody reads the answer, so nothing is taken
-			l.refuse(w, r, canceled(ctx, uses))
+			l.refuse(w, r, Refusal{Decision: canceled(ctx, uses)})
 			return
 		}
 		t = take(ctx, uses)
@@ -80,7 +80,7 @@ func (l *limit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		}
 		l.headers(w.Header(), uses, &t.Decision)
 		if !t.Allowed {
-			l.refuse(w, r, t.Decision)
+			l.refuse(w, r, Refusal{Decision: t.Decision})
 			return
 		}
 	}
@@ -125,24 +125,25 @@ func (u *use) of(n int64) tiered.Use {
 // carries reports whether the request says by which limit it goes.
 func (u *use) carries() bool { return u.planned || u.limit != (tiered.Limit{}) }
 
-// uses appends a use for each rule that applies to the request, and returns those apart that cost nothing. A Decision with
-// a Reason refuses the request at once.
-func (l *limit) uses(r *http.Request, uses []use) (_, free []use, _ tiered.Decision) {
+// uses appends a use for each rule that applies to the request, and returns those apart that cost nothing. A Refusal with a
+// Reason refuses the request at once.
+func (l *limit) uses(r *http.Request, uses []use) (_, free []use, wrong Refusal) {
 	for i := range l.rules {
 		rule := &l.rules[i]
 		if rule.Skip != nil && rule.Skip(r) {
 			continue
 		}
-		key, ok := rule.Key.find(r)
-		if !ok {
-			switch rule.Missing {
-			case Exempt:
-				continue
-			case Refuse:
-				return nil, nil, tiered.Decision{Reason: tiered.InvalidKey, Policy: rule.Limiter.Policy().Name}
-			case Together:
-				key = sharedKey
-			}
+		key, err := rule.Key.find(r)
+		switch {
+		case err != nil:
+			return nil, nil, rule.keyless(err)
+		case key != "":
+		case rule.Missing == Exempt:
+			continue
+		case rule.Missing == Together:
+			key = sharedKey
+		default:
+			return nil, nil, rule.keyless(nil)
 		}
 		u := use{rule: i, limiter: rule.Limiter, key: key, cost: 1}
 		if rule.Limit != nil {
@@ -154,7 +155,7 @@ func (l *limit) uses(r *http.Request, uses []use) (_, free []use, _ tiered.Decis
 		if rule.Cost != nil {
 			if u.cost = rule.Cost(r); u.cost == 0 {
 				if l.Settle && uint(len(key)-1) >= tiered.MaxKeyLength { // what it costs could not be charged
-					return nil, nil, tiered.Decision{Reason: tiered.InvalidKey, Policy: rule.Limiter.Policy().Name}
+					return nil, nil, rule.keyless(nil)
 				}
 				free = append(free, u)
 				continue
@@ -162,7 +163,12 @@ func (l *limit) uses(r *http.Request, uses []use) (_, free []use, _ tiered.Decis
 		}
 		uses = append(uses, u)
 	}
-	return uses, free, tiered.Decision{}
+	return uses, free, Refusal{}
+}
+
+// keyless refuses a request that has no key for the rule. err is why, if its function says so.
+func (r *Rule) keyless(err error) Refusal {
+	return Refusal{Decision: tiered.Decision{Reason: tiered.InvalidKey, Policy: r.Limiter.Policy().Name}, KeyError: err}
 }
 
 // tell states the tightest limit of a request that costs nothing, as far as this process knows it: Redis is not asked.

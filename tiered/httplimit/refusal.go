@@ -12,6 +12,8 @@ type Refusal struct {
 	tiered.Decision // its Policy and Key are those that refused
 
 	Status int // the HTTP status for it: 429, 503 or 400
+
+	KeyError error // what the function of [KeyFunc] says is wrong with the request; otherwise nil
 }
 
 // Status returns the HTTP status for a Decision: 200 if it allows. Otherwise it is 429 if a limit refused, 400 if the
@@ -36,16 +38,16 @@ func WriteRefusal(w http.ResponseWriter, d tiered.Decision) {
 		return
 	}
 	WriteHeaders(w.Header(), d)
-	refusal := Refusal{d, Status(d)}
+	refusal := Refusal{Decision: d, Status: Status(d)}
 	http.Error(w, refusal.detail(), refusal.Status)
 }
 
-// refuse answers a request that is not let through.
-func (l *limit) refuse(w http.ResponseWriter, r *http.Request, d tiered.Decision) {
+// refuse answers a request that is not let through. The status is that of the Decision.
+func (l *limit) refuse(w http.ResponseWriter, r *http.Request, refusal Refusal) {
 	if l.Refused != nil {
-		l.Refused(r.Context(), d)
+		l.Refused(r.Context(), refusal.Decision)
 	}
-	refusal := Refusal{d, Status(d)}
+	refusal.Status = Status(refusal.Decision)
 	switch {
 	case l.Denied != nil:
 		seen := &statusRecorder{ResponseWriter: w, other: refusal.Status} // a refusal never looks like a served request
@@ -70,6 +72,9 @@ func (r Refusal) detail() string {
 		}
 		return "The request costs more than the rate limit ever allows at once."
 	case tiered.InvalidKey:
+		if r.KeyError != nil {
+			return "The request does not identify its client: " + r.KeyError.Error()
+		}
 		return "The request does not identify its client."
 	}
 	return "The service cannot accept the request now. Try again later."

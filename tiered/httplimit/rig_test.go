@@ -15,6 +15,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// found returns the key of a request, and whether it has one.
+func found(k Key, r *http.Request) (string, bool) {
+	key, err := k.find(r)
+	return key, err == nil && key != ""
+}
+
 // group returns a Group over a Memory, closed at the end of the test.
 func group(t testing.TB) (*tiered.Group, *remote.Memory) {
 	t.Helper()

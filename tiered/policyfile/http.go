@@ -41,10 +41,7 @@ func httpPlan(k Key) func(*http.Request) string {
 		return nil
 	}
 	name := http.CanonicalHeaderKey(k.Name)
-	return func(r *http.Request) string {
-		plan, _ := canonical.First(r.Header[name])
-		return plan
-	}
+	return func(r *http.Request) string { return canonical.First(r.Header[name]) }
 }
 
 // httpKey returns the key of a limit.

@@ -114,8 +114,7 @@ func ruleOf(l policyfile.Limit, limiter *tiered.Limiter) grpclimit.Rule {
 	rule := grpclimit.Rule{Limiter: limiter, Key: keyOf(l.Key), Missing: missing[l.Missing]}
 	if l.Plan.Kind != "" {
 		rule.Plan = func(ctx context.Context, _ grpclimit.Call) string {
-			plan, _ := canonical.First(metadata.ValueFromIncomingContext(ctx, l.Plan.Name))
-			return strings.TrimSpace(plan)
+			return strings.TrimSpace(canonical.First(metadata.ValueFromIncomingContext(ctx, l.Plan.Name)))
 		}
 	}
 	if cost := l.Cost; cost != 1 {

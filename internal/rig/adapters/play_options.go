@@ -190,8 +190,8 @@ func settled(p *player) {
 
 func severalRules(p *player) {
 	user, all := p.limiter("user", tiered.PerHour(1)), p.limiter("all", tiered.PerHour(10))
-	every := httplimit.Rule{Limiter: all, Missing: httplimit.Refuse, Key: httplimit.KeyFunc(func(*http.Request) (string, bool) {
-		return "everybody", true
+	every := httplimit.Rule{Limiter: all, Missing: httplimit.Refuse, Key: httplimit.KeyFunc(func(*http.Request) (string, error) {
+		return "everybody", nil
 	})}
 	p.start(App{Rules: []httplimit.Rule{every, perUser(user)}})
 	for i, want := range []int{200, 429, 429} {

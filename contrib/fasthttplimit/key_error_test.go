@@ -1,0 +1,33 @@
+package fasthttplimit
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// The error of a key function is answered as package httplimit answers it, and takes nothing.
+func TestKeyFunctionMayRefuse(t *testing.T) {
+	l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "per-user", Limit: tiered.PerHour(2)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close(t.Context()) }()
+	limit, err := New(l, func(*fasthttp.RequestCtx) (string, error) { return "ann", errors.New("X-User must be a number") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, ran := new(fasthttp.RequestCtx), false
+	limit(func(*fasthttp.RequestCtx) { ran = true })(c)
+	const text = "The request does not identify its client: X-User must be a number\n"
+	if ran || c.Response.StatusCode() != fasthttp.StatusBadRequest || string(c.Response.Body()) != text {
+		t.Errorf("the handler ran: %v; %d %q", ran, c.Response.StatusCode(), c.Response.Body())
+	}
+	if d := l.Peek(t.Context(), "ann"); d.Remaining != 2 {
+		t.Errorf("%v", d)
+	}
+}
