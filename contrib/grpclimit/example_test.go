@@ -124,7 +124,7 @@ func ExampleRule_actual() {
 
 // settleInHandler is a handler that knows the cost.
 func settleInHandler(ctx context.Context, rows int64) error {
-	return grpclimit.Settle(ctx, rows) // one number for each rule
+	return grpclimit.Settle(ctx, map[string]int64{"rows": rows})
 }
 
 // A client keeps to what another service allows, together with all other processes of its own service.

@@ -283,6 +283,8 @@ func TestCosts(t *testing.T) {
 // Tokens of calls that do not count come back, and costs that are known afterwards are corrected.
 func TestSettled(t *testing.T) {
 	g, _ := group(t)
+	settled := ""
+	settle := func(ctx context.Context, n int64) error { return Settle(ctx, map[string]int64{settled: n}) }
 	for i, c := range []struct {
 		name   string
 		o      Options
@@ -298,7 +300,7 @@ func TestSettled(t *testing.T) {
 		{
 			name: "Settle of a call that took nothing", less: 10, left: 80, o: Options{Settle: true},
 			unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-				return &pb.SimpleResponse{}, Settle(ctx, 20)
+				return &pb.SimpleResponse{}, settle(ctx, 20)
 			},
 			actual: func(context.Context, Call, End) int64 { return 1 },
 		},
@@ -344,16 +346,17 @@ func TestSettled(t *testing.T) {
 		{
 			name: "Settle before Actual", left: 80, o: Options{Settle: true},
 			unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-				if Settle(ctx, 1, 2) == nil {
-					t.Error("two costs for one rule are accepted")
+				if Settle(ctx, map[string]int64{"rows": 2}) == nil || Settle(ctx, nil) == nil {
+					t.Error("a policy without a rule is accepted, or none")
 				}
-				return &pb.SimpleResponse{}, Settle(ctx, 20)
+				return &pb.SimpleResponse{}, settle(ctx, 20)
 			},
 			actual: func(context.Context, Call, End) int64 { return 1 },
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := limiter(t, g, fmt.Sprint("p", i), tiered.PerDay(100))
+			settled = fmt.Sprint("p", i)
+			l := limiter(t, g, settled, tiered.PerDay(100))
 			rule := perUser(l)
 			rule.Cost = func(context.Context, Call) int64 { return 10 - c.less }
 			rule.Actual = c.actual
@@ -364,7 +367,7 @@ func TestSettled(t *testing.T) {
 			eventually(t, fmt.Sprint(c.left, " are left"), func() bool { return left(l, "ann") == c.left })
 		})
 	}
-	if Settle(t.Context(), 1) == nil {
+	if settle(t.Context(), 1) == nil {
 		t.Error("Settle accepts a context without a call")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 
@@ -21,12 +22,12 @@ type settlement struct {
 	reserved tiered.Reservation
 	uses     []use // those that are reserved
 	free     []use // those that have taken nothing
-	rules    int
+	rules    []Rule
 	ended    atomic.Bool
 }
 
 func (l *limit) settlement(t tiered.Reservation, uses, free []use) *settlement {
-	return &settlement{reserved: t, uses: slices.Clone(uses), free: free, rules: len(l.rules)}
+	return &settlement{reserved: t, uses: slices.Clone(uses), free: free, rules: l.rules}
 }
 
 // in returns a context with what Settle needs. Calls to which no rule applies have it too: otherwise Settle would correct
@@ -38,10 +39,19 @@ func (s *settlement) in(ctx context.Context) context.Context {
 // end reports true once.
 func (s *settlement) end() bool { return !s.ended.Swap(true) }
 
-// settle corrects the cost of each rule.
-func (s *settlement) settle(actual []int64) {
+// costs returns what the call has taken by each rule.
+func (s *settlement) costs() []int64 {
+	all := make([]int64, len(s.rules))
+	for _, u := range s.uses {
+		all[u.rule] = u.cost
+	}
+	return all
+}
+
+// settle corrects the cost of each rule. It reports false if that was done before.
+func (s *settlement) settle(actual []int64) bool {
 	if !s.end() {
-		return
+		return false
 	}
 	costs := make([]int64, len(s.uses))
 	for i, u := range s.uses {
@@ -53,17 +63,22 @@ func (s *settlement) settle(actual []int64) {
 			_ = u.of(n).Charge() // cannot fail: uses has checked the key
 		}
 	}
+	return true
 }
 
 // maxCharge is the most that can be charged at once.
 const maxCharge = 1 << 40
 
-// Settle corrects the cost of the call of ctx to the actual one: one number of tokens for each rule of the innermost
-// [Server] with [Options.Settle], in their order. It ignores the numbers of rules that did not apply to the call, and of
-// rules with Messages in a stream. A surplus is returned and a deficit is charged, as by
-// [tiered.Reservation.Settle]; so is what a call of cost 0 has cost. Only the first correction of a call counts: this one
-// comes before [Rule.Actual] and [Options.Counts]. Settle does not block. If it returns an error, nothing was corrected.
-func Settle(ctx context.Context, actual ...int64) error {
+// Settle corrects the cost of the call of ctx to the actual one, of each policy that actual names:
+//
+//	err := grpclimit.Settle(ctx, map[string]int64{"rows": rows})
+//
+// The policies are those of the innermost [Server] with [Options.Settle]. One that is not named keeps its cost. One whose rule
+// did not apply to the call, or counts Messages in a stream, is ignored. A surplus is returned and a deficit is charged, as by
+// [tiered.Reservation.Settle]; so is what a call of cost 0 has cost. Only the first correction of a call counts: this one comes
+// before [Rule.Actual] and [Options.Counts]. Settle does not block. If it returns an error, nothing was corrected: a name is of
+// no policy, or the call was settled before.
+func Settle(ctx context.Context, actual map[string]int64) error {
 	var s *settlement
 	if ctx != nil {
 		s, _ = ctx.Value(settlementKey{}).(*settlement)
@@ -71,10 +86,24 @@ func Settle(ctx context.Context, actual ...int64) error {
 	if s == nil {
 		return errors.New("grpclimit: the context is not of a call that was counted with Options.Settle")
 	}
-	if len(actual) != s.rules {
-		return fmt.Errorf("grpclimit: %d costs: must be one for each of %d rules", len(actual), s.rules)
+	names := make([]string, len(s.rules))
+	for i := range s.rules {
+		names[i] = s.rules[i].Limiter.Policy().Name
 	}
-	s.settle(actual)
+	if len(actual) == 0 {
+		return fmt.Errorf("grpclimit: actual is empty: must have the cost of one policy at least, of %q", names)
+	}
+	costs := s.costs()
+	for _, name := range slices.Sorted(maps.Keys(actual)) {
+		i := slices.Index(names, name)
+		if i < 0 {
+			return fmt.Errorf("grpclimit: actual has policy %q: must be one of %q", name, names)
+		}
+		costs[i] = actual[name]
+	}
+	if !s.settle(costs) {
+		return errors.New("grpclimit: the call is settled: must be settled once, with all costs")
+	}
 	return nil
 }
 
@@ -96,10 +125,9 @@ func (s *Server) ended(r request, st *settlement, end End) {
 		}
 		return
 	}
-	known, actual := false, make([]int64, st.rules)
+	known, actual := false, st.costs()
 	for _, uses := range [][]use{st.uses, st.free} {
 		for _, u := range uses {
-			actual[u.rule] = u.cost
 			if rule := &s.limit.rules[u.rule]; rule.Actual != nil {
 				field = fmt.Sprintf("rules[%d].Actual", u.rule)
 				actual[u.rule], known = rule.Actual(r.ctx, r.call, end), true

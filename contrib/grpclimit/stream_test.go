@@ -176,7 +176,7 @@ func TestStreamSettles(t *testing.T) {
 	other.Skip = func(context.Context, Call) bool { return true }
 	s := server(t, &Options{Settle: true}, other, byHand)
 	talk(as(t, "ann"), t, dial(t, serve(t, &service{duplex: func(st pb.TestService_FullDuplexCallServer) error {
-		return Settle(st.Context(), 7, 5)
+		return Settle(st.Context(), map[string]int64{"other": 7, "by-hand": 5})
 	}}, s.ServerOptions()...)), 0)
 	eventually(t, "5 tokens are spent", func() bool { return left(byHand.Limiter, "ann") == 95 })
 }

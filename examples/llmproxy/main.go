@@ -181,7 +181,7 @@ func (m *meter) Read(b []byte) (int, error) {
 		m.ended = true
 		m.look(m.line)
 		if m.total > 0 {
-			if err := httplimit.Settle(m.ctx, 1, m.total); err != nil {
+			if err := httplimit.Settle(m.ctx, map[string]int64{"tokens-per-minute": m.total}); err != nil {
 				slog.Error("llmproxy", "error", err)
 			}
 		}

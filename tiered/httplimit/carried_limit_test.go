@@ -77,7 +77,7 @@ func TestFreeRequestIsChargedByTheLimitThatItCarries(t *testing.T) {
 					t.Fatal(err)
 				}
 				limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					if err := httplimit.Settle(r.Context(), c.used); err != nil {
+					if err := httplimit.Settle(r.Context(), map[string]int64{"api": c.used}); err != nil {
 						t.Error(err)
 					}
 				})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))

@@ -84,7 +84,7 @@ func ExampleSettle() {
 	}
 	handler := limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		rows := int64(7)
-		fmt.Println(httplimit.Settle(r.Context(), rows))
+		fmt.Println(httplimit.Settle(r.Context(), map[string]int64{"rows": rows}))
 	}))
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	handler.ServeHTTP(httptest.NewRecorder(), r)

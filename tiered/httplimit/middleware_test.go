@@ -511,7 +511,7 @@ func TestSettleOfNothing(t *testing.T) {
 			c.inner.Limiter, c.inner.Key, c.inner.Missing, c.o.Settle = inner, Header("X-User"), Refuse, true
 			h := wrap(t, []Rule{{Limiter: outer, Key: RemoteIP(), Missing: Refuse}}, &Options{Settle: true},
 				wrap(t, []Rule{c.inner}, &c.o, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					if err := Settle(r.Context(), 7); err != nil {
+					if err := Settle(r.Context(), map[string]int64{fmt.Sprint("inner-", i): 7}); err != nil {
 						t.Errorf("case %d: %v", i, err)
 					}
 				})))
@@ -531,27 +531,28 @@ func TestSettleOfNothing(t *testing.T) {
 func TestSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := group(t)
-		requests, tokens := limiter(t, g, "requests", tiered.PerHour(5)), limiter(t, g, "tokens", tiered.PerDay(1000))
+		requests, tokens := limiter(t, g, "requests", tiered.PerHour(5)), limiter(t, g, "tokens", tiered.PerDay(2000))
 		rules := []Rule{
 			{Limiter: requests, Key: Header("X-User"), Missing: Exempt},
 			{Limiter: tokens, Key: Header("X-Tenant"), Missing: Refuse, Cost: func(*http.Request) int64 { return 400 }},
 		}
-		var actual []int64
+		var actual map[string]int64
 		var outcome error
 		h := wrap(t, rules, &Options{Settle: true}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			outcome = Settle(r.Context(), actual...)
+			outcome = Settle(r.Context(), actual)
 		}))
 		for i, s := range []struct {
 			user     string
-			actual   []int64
+			actual   map[string]int64
 			err      string
 			requests int64 // left of ann's
 			tokens   int64
 		}{
-			{"ann", []int64{1, 100}, "", 4, 900},
-			{"ann", []int64{0, 0}, "", 4, 900},
-			{"", []int64{7, 450}, "", 4, 450},
-			{"ann", []int64{1}, "httplimit: 1 costs: must be one for each of 2 rules", 3, 50},
+			{"ann", map[string]int64{"tokens": 100}, "", 4, 1900},
+			{"ann", map[string]int64{"requests": 0, "tokens": 0}, "", 4, 1900},
+			{"", map[string]int64{"requests": 7, "tokens": 440}, "", 4, 1460},
+			{"ann", map[string]int64{"requests": 0, "tokns": 7}, `httplimit: actual has policy "tokns": must be one of ["requests" "tokens"]`, 3, 1060},
+			{"bob", nil, `httplimit: actual is empty: must have the cost of one policy at least, of ["requests" "tokens"]`, 3, 660},
 		} {
 			actual = s.actual
 			r := request(s.user)
@@ -567,7 +568,7 @@ func TestSettle(t *testing.T) {
 					left(tokens, "acme"), s)
 			}
 		}
-		if err := Settle(context.Background(), 1); err == nil {
+		if err := Settle(context.Background(), map[string]int64{"tokens": 1}); err == nil {
 			t.Error("a context without a request can be settled")
 		}
 	})

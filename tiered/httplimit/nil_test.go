@@ -18,7 +18,7 @@ func TestNilNeverPanics(t *testing.T) {
 	for name, f := range map[string]func() (refused bool){
 		"ByIP":         func() bool { _, err := ByIP(nil); return err != nil },
 		"ByHeader":     func() bool { _, err := ByHeader(new(tiered.Limiter), "X-User"); return err != nil },
-		"Settle":       func() bool { return Settle(nil) != nil }, //nolint:staticcheck // that it does not panic
+		"Settle":       func() bool { return Settle(nil, nil) != nil }, //nolint:staticcheck // that it does not panic
 		"Preflight":    func() bool { return !Preflight(nil) },
 		"WriteHeaders": func() bool { WriteHeaders(nil, tiered.Decision{Reason: tiered.Limited, Burst: 1}); return true },
 		"WriteRefusal": func() bool { WriteRefusal(nil, tiered.Decision{}); return true },

@@ -53,7 +53,7 @@ func TestRuleWithPlans(t *testing.T) {
 				r.Header.Set("X-User", "ann")
 				r.Header.Set("X-Plan", c.plan)
 				limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					if err := httplimit.Settle(r.Context(), []int64{41, 1}[:len(rules)]...); err != nil {
+					if err := httplimit.Settle(r.Context(), map[string]int64{"per-user": 41}); err != nil {
 						t.Error(err)
 					}
 				})).ServeHTTP(w, r)

@@ -273,7 +273,7 @@ func TestOptionsAndSeveralReadings(t *testing.T) {
 			if r.FormValue("a") != "1" || r.Context().Value(contextKey{}) != 1 {
 				t.Errorf("%s: the handler sees the form %v", r.URL, r.Form)
 			}
-			httplimit.Settle(r.Context(), 0)
+			httplimit.Settle(r.Context(), map[string]int64{"a": 0})
 		}))
 		for _, c := range []struct {
 			target, form string
@@ -302,7 +302,7 @@ func TestSettlementOfEachReading(t *testing.T) {
 		for _, target := range []string{"/chat/y/z", "//chat/y", "/chat%2fz", "/x/../chat/", "/CHAT/y", "/chat;v=1/y", "/chat/..;/y", "/chat/..;/z/w"} {
 			var err error
 			h := middlewareWith(t, text, &httplimit.Options{Settle: true})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				err = httplimit.Settle(r.Context(), 100, 1)
+				err = httplimit.Settle(r.Context(), map[string]int64{"a": 100})
 			}))
 			send := sender(t, h)
 			if code := send(http.MethodPost, target, "x"); code != ok || err != nil {

@@ -158,7 +158,7 @@ func settled(p *player) {
 				late <- r.Context()
 				return nil
 			}
-			if err := httplimit.Settle(r.Context(), actual); err != nil {
+			if err := httplimit.Settle(r.Context(), map[string]int64{"tokens": actual}); err != nil {
 				r.Answer(http.StatusInternalServerError, err.Error())
 			}
 			return nil
@@ -178,8 +178,8 @@ func settled(p *player) {
 		}
 		if actual < 0 {
 			ctx := receive(p, late)
-			for range 2 { // the first counts
-				if err := httplimit.Settle(ctx, s.later); err != nil {
+			for i := range 2 { // the first counts
+				if err := httplimit.Settle(ctx, map[string]int64{"tokens": s.later}); (err == nil) != (i == 0) {
 					p.Errorf("%+v: %v", s, err)
 				}
 			}
