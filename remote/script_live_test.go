@@ -269,13 +269,14 @@ func (f *liveFleet) call(c lua.Call) lua.Reply {
 
 // stored reads the bucket, and checks that it is kept for long enough.
 func (f *liveFleet) stored() parsed {
+	before := f.server()
 	s := f.engine.look(f.t, f.limit.Bucket)
 	b, fault := parse(s.fields)
 	if fault != "" {
 		f.fail("%s", fault)
 	}
 	now := f.server()
-	f.there, f.gone = b.exists, now/1000+s.pttl-1 // at the earliest: PTTL is rounded, and was read before
+	f.there, f.gone = b.exists, before/1000+s.pttl-1 // at the earliest: PTTL is rounded, and was read after before
 	// A second of margin is given at a write; what is left of it shrinks no faster than the need.
 	if need := b.needs(now) + 1000; b.exists && float64(s.pttl) < need-1-f.skew()/1000 {
 		f.fail("%d ms to live, needed are %.3f for %v", s.pttl, need, s.fields)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/awake"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
@@ -48,6 +49,7 @@ func TestFrozen(t *testing.T) {
 	server := redistest.Start(t)
 	const timeout = 50 * time.Millisecond
 	const slack = 30 * time.Millisecond // two cores, a race detector
+	clock := awake.New(t)
 	for name, s := range map[string]*Redis{
 		"opened": openStore(t, server.URL()), "opened with less": openStore(t, server.URL("read_timeout=20ms")),
 		"warm": NewRedis(server.StoreClient(), nil), "cold": NewRedis(server.StoreClient(), nil),
@@ -64,9 +66,9 @@ func TestFrozen(t *testing.T) {
 			defer server.Resume()
 			for range 2 {
 				results := make([]Result, 3)
-				begun := time.Now()
+				begun := clock.Now()
 				s.Run(t.Context(), timeout, []lua.Call{takeOne(s, "a"), takeOne(s, "b"), takeOne(s, "c")}, results)
-				took := time.Since(begun)
+				took := clock.Since(begun)
 				t.Logf("%v: %v", took, results[0].Err)
 				if took > 3*timeout+slack {
 					t.Errorf("took %v", took)
@@ -77,12 +79,12 @@ func TestFrozen(t *testing.T) {
 						t.Errorf("call %d: %+v", i, r)
 					}
 				}
-				begun = time.Now()
+				begun = clock.Now()
 				me := Process{ID: "me", TTL: time.Second}
 				if _, err := s.Presence(t.Context(), timeout, s.Node(""), me); err == nil {
 					t.Error("presence answered")
 				}
-				if took := time.Since(begun); took > 3*timeout+slack {
+				if took := clock.Since(begun); took > 3*timeout+slack {
 					t.Errorf("presence took %v", took)
 				}
 			}
@@ -95,19 +97,20 @@ func TestDead(t *testing.T) {
 	s := openStore(t, server.URL())
 	warm(t, s)
 	server.Kill()
+	clock := awake.New(t)
 	for range 3 {
-		begun := time.Now()
+		begun := clock.Now()
 		var r [1]Result
 		s.Run(t.Context(), 50*time.Millisecond, []lua.Call{takeOne(s, "a")}, r[:])
-		if r[0].Err == nil || time.Since(begun) > 100*time.Millisecond {
-			t.Errorf("%v: %+v", time.Since(begun), r[0])
+		if took := clock.Since(begun); r[0].Err == nil || took > 100*time.Millisecond {
+			t.Errorf("%v: %+v", took, r[0])
 		}
 	}
 	server.Restart()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) { // the pool's own pause
+	for begun := clock.Now(); ; time.Sleep(10 * time.Millisecond) { // the pool's own pause
 		if r := run(t, s, takeOne(s, "a")); r.Err == nil {
 			break
-		} else if time.Now().After(deadline) {
+		} else if clock.Since(begun) > 5*time.Second {
 			t.Fatal(r.Err)
 		}
 	}
