@@ -45,7 +45,7 @@ func stores(t *testing.T, f func(t *testing.T, s remote.Store)) {
 func TestRaisingMintsNothing(t *testing.T) {
 	stores(t, func(t *testing.T, s remote.Store) {
 		p := direct("api", 10)
-		l := several(t, s, &Options{Budget: second, Timeout: second}, p)[0]
+		l := several(t, s, patientOptions(nil), p)[0]
 		ctx := context.Background()
 		want(t, l.AllowN(ctx, "used", 10), Granted)
 		want(t, l.AllowN(ctx, "half", 5), Granted)

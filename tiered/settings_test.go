@@ -247,7 +247,7 @@ func TestTwoLimitsDuringADeployOnRedis(t *testing.T) {
 			var l []*Limiter
 			for range 4 {
 				p := Policy{Name: "api", Limit: c.old, FailMode: FailClosed}
-				l = append(l, several(t, open(t, server.URL()), &Options{Budget: second, Timeout: second}, p)[0])
+				l = append(l, several(t, open(t, server.URL()), patientOptions(nil), p)[0])
 			}
 			var mu sync.Mutex
 			var as []ideal.Admission

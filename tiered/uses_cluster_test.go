@@ -37,8 +37,7 @@ func TestAllInACluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	w := &witness{Redis: open(t, "cluster://"+c.Servers[0].Addr), runs: make(map[remote.Node]int)}
-	slow := &Options{Budget: 2 * second, Timeout: 2 * second} // a busy machine is no outage
-	l := several(t, w, slow, direct("user", 3), direct("ip", 100), direct("tenant", 100), direct("token", 100))
+	l := several(t, w, patientOptions(nil), direct("user", 3), direct("ip", 100), direct("tenant", 100), direct("token", 100))
 	ctx := context.Background()
 	uses := func(i int) Uses {
 		key := fmt.Sprint(i)
@@ -100,16 +99,22 @@ func TestAllKeepsEveryBoundOnRedis(t *testing.T) {
 	var mu sync.Mutex
 	var admissions [3][]ideal.Admission
 	refused := 0
+	few := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return refused < 50 || len(admissions[0]) < 50 || len(admissions[1]) < 50 || len(admissions[2]) < 50
+	}
+	const processes, callers = 4, 3
 	var all sync.WaitGroup
-	for range 4 {
+	for range processes {
 		var policies []Policy
 		for i, limit := range limits {
 			policies = append(policies, Policy{Name: fmt.Sprint("p", i), Limit: limit, FailMode: FailClosed})
 		}
-		l := several(t, open(t, server.URL()), &Options{Budget: second, Timeout: second}, policies...)
-		for g := range 3 {
+		l := several(t, open(t, server.URL()), patientOptions(nil), policies...)
+		for g := range callers {
 			all.Go(func() {
-				for i, end := 0, time.Now().Add(3*second); time.Now().Before(end); i++ {
+				for i, end := 0, time.Now().Add(3*second); time.Now().Before(end) || few(); i++ {
 					set := [3]bool{i%2 == 0, (i+g)%3 > 0, i%5 > 0}
 					var uses []Use
 					for i, in := range set {
@@ -138,19 +143,14 @@ func TestAllKeepsEveryBoundOnRedis(t *testing.T) {
 	}
 	all.Wait()
 	for i, as := range admissions {
-		// What was given back counted until then, 50 ms on a quick machine: its refill meanwhile is not lost. The
+		// What was given back counted until then, so its refill meanwhile is not lost: at most the token of each caller. The
 		// callers' own clocks are read before and after, so a slow machine only makes the check milder.
-		late := 0.25 * 1e9 / limits[i].nanosPerToken()
+		late := float64(processes * callers)
 		e := ideal.Worst(as, limits[i].Tokens, limits[i].Per, limits[i].burst())
 		t.Logf("p%d: %d admitted, worst: %v", i, len(as), e)
 		if e.Over > late {
 			t.Errorf("p%d: %v", i, e)
 		}
-		if len(as) < 50 {
-			t.Errorf("p%d: only %d admitted", i, len(as))
-		}
 	}
-	if refused < 50 {
-		t.Errorf("only %d refused: this shows little", refused)
-	}
+	t.Logf("%d refused", refused)
 }
