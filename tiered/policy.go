@@ -14,6 +14,9 @@ import (
 )
 
 // Policy says how much each key may use, and how that is counted.
+//
+// TestEveryFieldOfAPolicy in package policyfile has a table of its fields: where each is validated, drawn by the proofs,
+// read, compared, shown and explained.
 type Policy struct {
 	// Name identifies the policy in Redis, in Stats and in Decisions: 1 to 64 of A–Z a–z 0–9 _ . -
 	Name string
