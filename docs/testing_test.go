@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -51,6 +52,59 @@ func TestLoginsStayLimitedInAnOutage(t *testing.T) {
 		limiter.Advance(2 * time.Second)
 		if d := limiter.Allow(t.Context(), "bob"); d.Tier != tiered.Remote {
 			t.Errorf("decided by %v", d.Tier)
+		}
+	})
+}
+
+// service is what newService makes.
+type service struct {
+	http.Handler
+	group *tiered.Group
+}
+
+func (s *service) close() { _ = s.group.Close(context.Background()) }
+
+func newService(store remote.Store) (*service, error) {
+	group, err := tiered.NewGroup(store, nil)
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	for path, mode := range map[string]tiered.FailMode{"/api": tiered.FailLocal, "/login": tiered.FailClosed} {
+		l, err := group.NewLimiter(tiered.Policy{Name: path[1:], Limit: tiered.PerMinute(10), FailMode: mode})
+		if err != nil {
+			return nil, err
+		}
+		limit, err := httplimit.ByIP(l)
+		if err != nil {
+			return nil, err
+		}
+		mux.Handle(path, limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	}
+	return &service{mux, group}, nil
+}
+
+func TestServiceStaysUpInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := tieredtest.NewStore()
+		service, err := newService(store) // your own: it makes its Group, policies and handlers
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer service.close()
+		status := func(path string) int {
+			w := httptest.NewRecorder()
+			service.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			return w.Code
+		}
+		store.Fail()
+		if api, login := status("/api"), status("/login"); api != http.StatusOK || login != http.StatusServiceUnavailable {
+			t.Errorf("in the outage: /api %d, /login %d", api, login) // FailLocal and FailClosed
+		}
+		store.Heal()
+		time.Sleep(2 * time.Second)
+		if login := status("/login"); login != http.StatusOK {
+			t.Errorf("after the outage: /login %d", login)
 		}
 	})
 }

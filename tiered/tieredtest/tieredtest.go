@@ -1,4 +1,5 @@
-// Package tieredtest makes limiters for the tests of a service. They need no Redis, and no test sleeps.
+// Package tieredtest makes limiters for the tests of a service. They need no Redis, and no test sleeps. [New] makes one
+// Limiter, and [NewStore] what takes the place of Redis under a whole service with all its policies.
 //
 // A test runs in a bubble of testing/synctest. There time passes only when all goroutines wait, so a minute takes no
 // time.
@@ -15,13 +16,11 @@ package tieredtest
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -31,7 +30,7 @@ type Limiter struct {
 	*tiered.Limiter
 
 	t      testing.TB
-	store  *remote.Memory
+	store  *Store
 	policy tiered.Policy
 }
 
@@ -42,7 +41,7 @@ func New(t testing.TB, p tiered.Policy) *Limiter {
 	if !inBubble() {
 		t.Fatal("tieredtest.New: the test is in no bubble: must be called within testing/synctest.Test")
 	}
-	return start(t, remote.NewMemory(), p)
+	return start(t, NewStore(), p)
 }
 
 // inBubble reports whether the caller is in a bubble of testing/synctest.
@@ -59,14 +58,14 @@ func (l *Limiter) Replica() *Limiter {
 	return start(l.t, l.store, l.policy)
 }
 
-func start(t testing.TB, store *remote.Memory, p tiered.Policy) *Limiter {
+func start(t testing.TB, store *Store, p tiered.Policy) *Limiter {
 	t.Helper()
 	limiter, err := tiered.New(store, p, &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		store.Fail(nil) // so that it need not wait for Redis
+		store.Heal() // so that it need not wait for Redis
 		if err := limiter.Close(context.Background()); err != nil {
 			t.Errorf("tieredtest: Close: %v", err)
 		}
@@ -77,14 +76,11 @@ func start(t testing.TB, store *remote.Memory, p tiered.Policy) *Limiter {
 // Advance lets d pass, for all that is in the bubble.
 func (l *Limiter) Advance(d time.Duration) { time.Sleep(d) }
 
-// errDown is what every call to Redis answers after Fail.
-var errDown = errors.New("tieredtest: connection refused")
-
 // Fail makes Redis fail, for all replicas: from now on the policy's FailMode decides over what is not leased.
-func (l *Limiter) Fail() { l.store.Fail(errDown) }
+func (l *Limiter) Fail() { l.store.Fail() }
 
 // Heal ends Fail. Redis decides again within about a second.
-func (l *Limiter) Heal() { l.store.Fail(nil) }
+func (l *Limiter) Heal() { l.store.Heal() }
 
 // mostTakes is far more often than Exhaust takes tokens: each time it takes what the key has left.
 const mostTakes = 10_000
