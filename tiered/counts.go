@@ -7,7 +7,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// How decisions, waits are counted, and read for Stats.
+// How decisions and waits are counted. Stats reads what was counted.
 
 // kindOf are the kinds as which requests of each Reason count.
 var kindOf = [...]report.Kind{

@@ -150,9 +150,15 @@ func TestDebtsOfAnOutage(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		d.PlanLine() // nothing is reported then
 		time.Sleep(time.Minute)
+		d.PlanLine()
+		d.Count(3)
+		time.Sleep(time.Minute)
 		end()
-		want := []string{"5s what was admitted without redis was reported to it node=a tokens=12 keys=2"}
-		if !slices.Equal(l.all, want) || d.Tokens() != 112 {
+		want := []string{
+			"5s what was admitted without redis was reported to it node=a tokens=12 keys=2",
+			"1m11s what was admitted without redis was reported to it node=a tokens=3 keys=1",
+		}
+		if !slices.Equal(l.all, want) || d.Tokens() != 115 {
 			t.Errorf("%s, want %q; %d tokens", strings.Join(l.all, "\n"), want, d.Tokens())
 		}
 	})

@@ -13,8 +13,12 @@ func TestRecentIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r Recent
 		for i, e := range []Event{
-			{What: "open", Node: "a", Class: "unreachable"}, {What: "open", Node: "a", Class: "saturated"},
-			{What: "loss", Node: "a"}, {What: "loss", Node: "a", By: 3}, {What: "loss", Node: "b"}, {What: "loss", Node: "a"},
+			{What: "open", Node: "a", Class: "unreachable"},
+			{What: "open", Node: "a", Class: "saturated"},
+			{What: "loss", Node: "a"},
+			{What: "loss", Node: "a", By: 3},
+			{What: "loss", Node: "b"},
+			{What: "loss", Node: "a"},
 		} {
 			time.Sleep(time.Second)
 			e.Count = int64(i) // which Add knows better

@@ -72,6 +72,9 @@ func TestTopFindsTheMostRefused(t *testing.T) {
 			if (added == nil) != (k.Tokens() == 0) {
 				t.Fatalf("%+v: %+v", k, added)
 			}
+			if len(top.found) > 10*topKeys {
+				t.Fatalf("%d keys are kept", len(top.found))
+			}
 			if added != nil {
 				added.LimitNumber = uint8(i % 7)
 				k.LimitNumber = uint8(i % 7)
