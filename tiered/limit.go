@@ -91,6 +91,15 @@ func (l Limit) nanosPerToken() float64 { return float64(l.Per) / float64(l.Token
 // slowerThan reports whether l brings fewer tokens than m in the same time.
 func (l Limit) slowerThan(m Limit) bool { return l.nanosPerToken() > m.nanosPerToken() }
 
+// resetAfter returns how long the refill of the missing tokens takes, or the longest duration.
+func resetAfter(missing int64, nanosPerToken float64) time.Duration {
+	d := float64(missing) * nanosPerToken
+	if d >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return time.Duration(d)
+}
+
 func validTokens(n int64) bool { return n >= 1 && n <= maxTokens }
 
 func validPeriod(d time.Duration) bool {
