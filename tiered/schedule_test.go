@@ -1,10 +1,7 @@
 package tiered
 
 import (
-	"context"
-	"strconv"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -55,25 +52,5 @@ func TestAgendaKeepsTheEarlierOfTwoAppointments(t *testing.T) {
 				t.Fatalf("it is %d, and what was planned for %d was not looked at", now, at)
 			}
 		}
-	})
-}
-
-// A key that is asked for all the time, and found without a lock, stays while others come and go.
-func TestBusyKeyIsNotEvictedByOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const keys, others = 4, 40
-		const step = 1024 * time.Microsecond // no time of a decision is one that is chosen to count as a use
-		l := limiter(t, newDistant(step), Policy{Name: "api", Limit: PerSecond(2000)}, &Options{MaxKeys: keys})
-		ctx := context.Background()
-		warmEach(t, l, "busy", 300, step)
-		for i := range others {
-			want(t, l.Allow(ctx, strconv.Itoa(i)), Granted)
-			warmEach(t, l, "busy", 500, step)
-		}
-		if n := l.group.Stats().Evictions; n != others+1-keys {
-			t.Errorf("%d evictions for %d others that came, want %d: the busy key was among them", n, others,
-				others+1-keys)
-		}
-		books(t, l.group)
 	})
 }

@@ -1,15 +1,24 @@
 package tiered
 
 import (
+	"context"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // A reused waiter carries nothing over from its last use. The bucket admits the next request from its pot, so no tokens
 // came for callers behind it, and they get none.
 func TestWaiterIsFresh(t *testing.T) {
-	l := hot(t, "k")
+	l, err := New(remote.NewMemory(), Policy{Name: "api", Limit: PerSecond(1 << 36)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close(context.Background()) //nolint:errcheck // nothing is to be returned
+	for l.Allow(t.Context(), "k").Tier != Local { // until it leases
+	}
 	g := l.group
 	g.waiters = sync.Pool{New: func() any {
 		w := newWaiter().(*waiter)
