@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -8,28 +8,30 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // windowPolicies are those of ten per minute.
-func windowPolicies() []Policy {
-	limit := Limit{Tokens: 10, Per: time.Minute}
-	return []Policy{
-		{Name: "log", Limit: limit, Algorithm: SlidingLog},
-		{Name: "fixed", Limit: limit, Algorithm: FixedWindow, Lease: Lease{Size: NoLease}},
-		{Name: "fixed-leased", Limit: limit, Algorithm: FixedWindow},
-		{Name: "sliding", Limit: limit, Algorithm: SlidingWindow, Lease: Lease{Size: NoLease}},
-		{Name: "sliding-leased", Limit: limit, Algorithm: SlidingWindow},
-		{Name: "sliding-two", Limit: limit, Algorithm: SlidingWindow, Also: []Limit{{Tokens: 100, Per: time.Hour}}},
+func windowPolicies() []tiered.Policy {
+	limit := tiered.Limit{Tokens: 10, Per: time.Minute}
+	return []tiered.Policy{
+		{Name: "log", Limit: limit, Algorithm: tiered.SlidingLog},
+		{Name: "fixed", Limit: limit, Algorithm: tiered.FixedWindow, Lease: tiered.Lease{Size: tiered.NoLease}},
+		{Name: "fixed-leased", Limit: limit, Algorithm: tiered.FixedWindow},
+		{Name: "sliding", Limit: limit, Algorithm: tiered.SlidingWindow, Lease: tiered.Lease{Size: tiered.NoLease}},
+		{Name: "sliding-leased", Limit: limit, Algorithm: tiered.SlidingWindow},
+		{Name: "sliding-two", Limit: limit, Algorithm: tiered.SlidingWindow, Also: []tiered.Limit{{Tokens: 100,
+			Per: time.Hour}}},
 	}
 }
 
 // eachWindow runs f in a bubble with a limiter of each algorithm over a Memory.
-func eachWindow(t *testing.T, f func(t *testing.T, l *Limiter, m *remote.Memory)) {
+func eachWindow(t *testing.T, f func(t *testing.T, l *tiered.Limiter, m *remote.Memory)) {
 	for _, p := range windowPolicies() {
 		t.Run(p.Name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := remote.NewMemory()
-				l, err := New(m, p, nil)
+				l, err := tiered.New(m, p, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -44,14 +46,14 @@ func eachWindow(t *testing.T, f func(t *testing.T, l *Limiter, m *remote.Memory)
 // it is not admitted much earlier.
 func TestWindowsRefuseAndAdmitAgain(t *testing.T) {
 	ctx := context.Background()
-	eachWindow(t, func(t *testing.T, l *Limiter, _ *remote.Memory) {
+	eachWindow(t, func(t *testing.T, l *tiered.Limiter, _ *remote.Memory) {
 		for i := range 10 {
 			if d := l.Allow(ctx, "k"); !d.Allowed {
 				t.Fatalf("request %d: %+v", i, d)
 			}
 		}
 		d := l.Allow(ctx, "k")
-		if d.Allowed || d.Reason != Limited || d.RetryAfter <= 0 || d.RetryAfter > 63*time.Second ||
+		if d.Allowed || d.Reason != tiered.Limited || d.RetryAfter <= 0 || d.RetryAfter > 63*time.Second ||
 			d.ResetAfter < d.RetryAfter-2*time.Second {
 			t.Fatalf("%+v", d)
 		}
@@ -68,7 +70,7 @@ func TestWindowsRefuseAndAdmitAgain(t *testing.T) {
 // Returned tokens can be taken again, a higher cost is charged, and a Reset forgets both.
 func TestWindowsGiveBack(t *testing.T) {
 	ctx := context.Background()
-	eachWindow(t, func(t *testing.T, l *Limiter, _ *remote.Memory) {
+	eachWindow(t, func(t *testing.T, l *tiered.Limiter, _ *remote.Memory) {
 		r := l.ReserveN(ctx, "k", 10)
 		if !r.Allowed {
 			t.Fatal(r.Decision)
@@ -110,7 +112,7 @@ func TestWindowsGiveBack(t *testing.T) {
 // What the share admitted in an outage is charged to the window in which it was admitted.
 func TestWindowsChargeAnOutage(t *testing.T) {
 	ctx := context.Background()
-	eachWindow(t, func(t *testing.T, l *Limiter, m *remote.Memory) {
+	eachWindow(t, func(t *testing.T, l *tiered.Limiter, m *remote.Memory) {
 		time.Sleep(time.Second)
 		if d := l.Allow(ctx, "k"); !d.Allowed {
 			t.Fatal(d)
@@ -119,7 +121,7 @@ func TestWindowsChargeAnOutage(t *testing.T) {
 		m.Fail(context.DeadlineExceeded)
 		shared := 0
 		for range 20 {
-			if d := l.Allow(ctx, "k"); d.Reason == Fallback {
+			if d := l.Allow(ctx, "k"); d.Reason == tiered.Fallback {
 				shared++
 			}
 			time.Sleep(50 * time.Millisecond)
@@ -134,7 +136,7 @@ func TestWindowsChargeAnOutage(t *testing.T) {
 		if d := l.Peek(ctx, "k"); d.Remaining > 3 { // a debt is cut where a lease, a quarter at most, is out meanwhile
 			t.Errorf("%+v", d)
 		}
-		if s := l.group.Stats().Policies[l.name]; s.Settled == 0 {
+		if s := l.Group().Stats().Policies[l.Policy().Name]; s.Settled == 0 {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -143,10 +145,10 @@ func TestWindowsChargeAnOutage(t *testing.T) {
 // With several buckets on a key the tightest decides, and leased and returned tokens count in each.
 func TestSeveralBuckets(t *testing.T) {
 	ctx := context.Background()
-	for _, size := range []int64{0, NoLease} {
+	for _, size := range []int64{0, tiered.NoLease} {
 		synctest.Test(t, func(t *testing.T) {
-			l, err := New(remote.NewMemory(), Policy{
-				Name: "two", Limit: PerSecond(10), Also: []Limit{PerHour(100)}, Lease: Lease{Size: size},
+			l, err := tiered.New(remote.NewMemory(), tiered.Policy{
+				Name: "two", Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerHour(100)}, Lease: tiered.Lease{Size: size},
 			}, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -169,7 +171,7 @@ func TestSeveralBuckets(t *testing.T) {
 			if d.Allowed || d.RetryAfter < time.Second || d.RetryAfter > 36*time.Second {
 				t.Errorf("%+v", d)
 			}
-			if d := l.AllowN(ctx, "k", 11); d.Reason != ExceedsBurst {
+			if d := l.AllowN(ctx, "k", 11); d.Reason != tiered.ExceedsBurst {
 				t.Errorf("more than the smaller burst: %+v", d)
 			}
 			if err := l.Reset(ctx, "k"); err != nil {
@@ -192,10 +194,10 @@ func TestSeveralBuckets(t *testing.T) {
 // Tokens that are canceled late come back to each of several buckets.
 func TestSeveralBucketsTakeBack(t *testing.T) {
 	ctx := context.Background()
-	for _, size := range []int64{0, NoLease} {
+	for _, size := range []int64{0, tiered.NoLease} {
 		synctest.Test(t, func(t *testing.T) {
-			l, err := New(remote.NewMemory(), Policy{
-				Name: "two", Limit: PerHour(10), Also: []Limit{PerDay(100)}, Lease: Lease{Size: size},
+			l, err := tiered.New(remote.NewMemory(), tiered.Policy{
+				Name: "two", Limit: tiered.PerHour(10), Also: []tiered.Limit{tiered.PerDay(100)}, Lease: tiered.Lease{Size: size},
 			}, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -217,66 +219,69 @@ func TestSeveralBucketsTakeBack(t *testing.T) {
 
 // Settings that exclude each other are an error that names field, value and rule.
 func TestAlgorithmMistakes(t *testing.T) {
-	minute := Limit{Tokens: 10, Per: time.Minute}
+	minute := tiered.Limit{Tokens: 10, Per: time.Minute}
 	for _, c := range []struct {
-		change func(p *Policy)
+		change func(p *tiered.Policy)
 		want   string
 	}{
-		{func(p *Policy) { p.Algorithm = 9 }, "Policy.Algorithm is algorithm 9: must be"},
-		{func(p *Policy) { p.Calendar = true }, "Policy.Calendar is true: is of a FixedWindow only, and Algorithm is token bucket"},
+		{func(p *tiered.Policy) { p.Algorithm = 9 }, "Policy.Algorithm is algorithm 9: must be"},
+		{func(p *tiered.Policy) { p.Calendar = true },
+			"Policy.Calendar is true: is of a FixedWindow only, and Algorithm is token bucket"},
 		{
-			func(p *Policy) { p.Limit.Precision = time.Second },
+			func(p *tiered.Policy) { p.Limit.Precision = time.Second },
 			"Policy.Limit.Precision is 1s: is of a SlidingWindow only",
 		},
 		{
-			func(p *Policy) { p.Algorithm, p.Also = FixedWindow, []Limit{PerHour(1)} },
+			func(p *tiered.Policy) { p.Algorithm, p.Also = tiered.FixedWindow, []tiered.Limit{tiered.PerHour(1)} },
 			"Policy.Also is 1 limits: is of a TokenBucket or",
 		},
-		{func(p *Policy) { p.Algorithm, p.Also = SlidingLog, []Limit{PerHour(1)} }, "Policy.Also is 1 limits"},
+		{func(p *tiered.Policy) { p.Algorithm, p.Also = tiered.SlidingLog, []tiered.Limit{tiered.PerHour(1)} },
+			"Policy.Also is 1 limits"},
 		{
-			func(p *Policy) { p.Also = []Limit{PerMinute(1)} },
+			func(p *tiered.Policy) { p.Also = []tiered.Limit{tiered.PerMinute(1)} },
 			"Policy.Also[0].Per is 1m0s: must differ from that of Limit",
 		},
 		{ // their blocks are the same, and as many
-			func(p *Policy) {
-				p.Algorithm, p.Also = SlidingWindow,
-					[]Limit{{Tokens: 9, Per: time.Minute - time.Microsecond, Precision: time.Second}}
+			func(p *tiered.Policy) {
+				p.Algorithm, p.Also = tiered.SlidingWindow,
+					[]tiered.Limit{{Tokens: 9, Per: time.Minute - time.Microsecond, Precision: time.Second}}
 			},
 			"must differ from that of Limit, or the Precision must: both count by 60 blocks of 1s",
 		},
-		{func(p *Policy) { p.Also = []Limit{{}} }, "Policy.Also[0] is zero: must be set"},
+		{func(p *tiered.Policy) { p.Also = []tiered.Limit{{}} }, "Policy.Also[0] is zero: must be set"},
 		{
-			func(p *Policy) { p.Also, p.MaxDebt = []Limit{Unlimited()}, 3 },
+			func(p *tiered.Policy) { p.Also, p.MaxDebt = []tiered.Limit{tiered.Unlimited()}, 3 },
 			"Policy.MaxDebt is 3: must be 0 for one burst, or at least the burst, here 10,",
 		},
-		{func(p *Policy) { p.Also = make([]Limit, 8) }, "Policy.Also is 8 limits: must be at most 7"},
+		{func(p *tiered.Policy) { p.Also = make([]tiered.Limit, 8) }, "Policy.Also is 8 limits: must be at most 7"},
 		{
-			func(p *Policy) { p.Algorithm, p.Limit.Burst = FixedWindow, 20 },
+			func(p *tiered.Policy) { p.Algorithm, p.Limit.Burst = tiered.FixedWindow, 20 },
 			"Policy.Limit.Burst is 20: must be 0: a fixed window",
 		},
 		{
-			func(p *Policy) { p.Algorithm, p.Lease.Size = SlidingLog, 2 },
+			func(p *tiered.Policy) { p.Algorithm, p.Lease.Size = tiered.SlidingLog, 2 },
 			"Policy.Lease.Size is 2: must be 0 or NoLease: a SlidingLog",
 		},
 		{
-			func(p *Policy) { p.Algorithm, p.Lease.Period = SlidingLog, time.Second },
+			func(p *tiered.Policy) { p.Algorithm, p.Lease.Period = tiered.SlidingLog, time.Second },
 			"Policy.Lease.Period is 1s: must be 0",
 		},
 		{
-			func(p *Policy) { p.Algorithm, p.Limit.Tokens = SlidingLog, 200_000 },
+			func(p *tiered.Policy) { p.Algorithm, p.Limit.Tokens = tiered.SlidingLog, 200_000 },
 			"Policy.Limit.Tokens is 200000: must be at most 100000",
 		},
-		{func(p *Policy) { p.Algorithm, p.Limit.Per = FixedWindow, 20*365*24*time.Hour }, "must be at most 10 years"},
+		{func(p *tiered.Policy) { p.Algorithm, p.Limit.Per = tiered.FixedWindow, 20*365*24*time.Hour },
+			"must be at most 10 years"},
 		{
-			func(p *Policy) { p.Algorithm, p.Limit.Precision = SlidingWindow, time.Hour },
+			func(p *tiered.Policy) { p.Algorithm, p.Limit.Precision = tiered.SlidingWindow, time.Hour },
 			"Policy.Limit.Precision is 1h0m0s: must be 1µs to Per",
 		},
 		{
-			func(p *Policy) { p.Algorithm, p.Limit.Precision = SlidingWindow, 100*time.Millisecond },
+			func(p *tiered.Policy) { p.Algorithm, p.Limit.Precision = tiered.SlidingWindow, 100*time.Millisecond },
 			"Policy.Limit.Precision is 100ms: must divide Per into at most 511 blocks, here 600",
 		},
 	} {
-		p := Policy{Name: "p", Limit: minute}
+		p := tiered.Policy{Name: "p", Limit: minute}
 		if err := p.Validate(); err != nil {
 			t.Fatal(err)
 		}

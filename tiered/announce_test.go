@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -15,23 +15,24 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // program is a process of some service, with what it logs and reports.
 type program struct {
-	*Group
+	*tiered.Group
 	t     *testing.T
 	log   logged
 	heard words
 }
 
 // run starts a process of a service with some policies.
-func run(t *testing.T, s remote.Store, service string, policies ...Policy) *program {
+func run(t *testing.T, s remote.Store, service string, policies ...tiered.Policy) *program {
 	t.Helper()
 	p := &program{t: t}
-	g, err := NewGroup(s, &Options{
+	g, err := tiered.NewGroup(s, &tiered.Options{
 		Service: service, Logger: p.log.logger(), Random: func() float64 { return 0.5 },
-		Trace: &Trace{Fault: func(e FaultEvent) { p.heard.add("%s %s %s", e.Fault, e.Node, e.Policy) }},
+		Trace: &tiered.Trace{Fault: func(e tiered.FaultEvent) { p.heard.add("%s %s %s", e.Fault, e.Node, e.Policy) }},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -81,10 +82,10 @@ const (
 func TestTwoServicesWithOnePolicyName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := remote.NewMemory()
-		shop := run(t, memory, "shop", Policy{Name: "api", Limit: PerMinute(1000)})
+		shop := run(t, memory, "shop", tiered.Policy{Name: "api", Limit: tiered.PerMinute(1000)})
 		time.Sleep(5 * time.Second)
 		shop.is(1, 0, 0)
-		billing := run(t, memory, "billing", Policy{Name: "api", Limit: PerMinute(3)})
+		billing := run(t, memory, "billing", tiered.Policy{Name: "api", Limit: tiered.PerMinute(3)})
 		time.Sleep(time.Minute)
 		for _, p := range []*program{shop, billing} {
 			p.is(2, 1, 0)
@@ -104,7 +105,7 @@ func TestTwoServicesWithOnePolicyName(t *testing.T) {
 		if s := shop.Stats().Policies["api"]; s.OtherServices != 0 {
 			t.Errorf("%+v after the other service has left", s)
 		}
-		run(t, memory, "billing", Policy{Name: "api", Limit: PerMinute(3)})
+		run(t, memory, "billing", tiered.Policy{Name: "api", Limit: tiered.PerMinute(3)})
 		time.Sleep(5 * time.Second)
 		if n := shop.lines(warnsOfOthers); n != 1 {
 			t.Errorf("warned %d times", n)
@@ -116,12 +117,12 @@ func TestTwoServicesWithOnePolicyName(t *testing.T) {
 func TestTwoServicesWithOneLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := remote.NewMemory()
-		shop := run(t, memory, "shop", Policy{
-			Name: "api", Limit: PerMinute(1000).WithBurst(1000), Also: []Limit{PerHour(5000)}, FailMode: FailOpen,
-		}, Policy{Name: "else", Limit: PerSecond(7)})
-		billing := run(t, memory, "billing", Policy{
-			Name: "api", Limit: PerHour(5000), Also: []Limit{PerMinute(1000)}, Lease: Lease{Size: 5},
-		}, Policy{Name: "other", Limit: PerSecond(8)})
+		shop := run(t, memory, "shop", tiered.Policy{
+			Name: "api", Limit: tiered.PerMinute(1000).WithBurst(1000), Also: []tiered.Limit{tiered.PerHour(5000)}, FailMode: tiered.FailOpen,
+		}, tiered.Policy{Name: "else", Limit: tiered.PerSecond(7)})
+		billing := run(t, memory, "billing", tiered.Policy{
+			Name: "api", Limit: tiered.PerHour(5000), Also: []tiered.Limit{tiered.PerMinute(1000)}, Lease: tiered.Lease{Size: 5},
+		}, tiered.Policy{Name: "other", Limit: tiered.PerSecond(8)})
 		time.Sleep(time.Minute)
 		for _, p := range []*program{shop, billing} {
 			p.is(2, 0, 0)
@@ -136,7 +137,7 @@ func TestTwoServicesWithOneLimit(t *testing.T) {
 func TestDeployWithOtherLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := remote.NewMemory()
-		policy := func(n int64) Policy { return Policy{Name: "api", Limit: PerMinute(n)} }
+		policy := func(n int64) tiered.Policy { return tiered.Policy{Name: "api", Limit: tiered.PerMinute(n)} }
 		stays, old := run(t, memory, "shop", policy(100)), run(t, memory, "shop", policy(100))
 		time.Sleep(10 * time.Second)
 		next := run(t, memory, "shop", policy(200))
@@ -152,13 +153,13 @@ func TestDeployWithOtherLimits(t *testing.T) {
 			}
 		}
 		// SetPolicy ends the difference, and begins another one.
-		if err := stays.limiters.placed[0].SetPolicy(policy(200)); err != nil {
+		if err := tiered.Limiters(stays.Group).Placed()[0].SetPolicy(policy(200)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
 		stays.is(2, 0, 0)
 		next.is(2, 0, 0)
-		if err := next.limiters.placed[0].SetPolicy(policy(300)); err != nil {
+		if err := tiered.Limiters(next.Group).Placed()[0].SetPolicy(policy(300)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
@@ -175,9 +176,10 @@ func TestDeployWithOtherLimits(t *testing.T) {
 func TestProcessesOfOtherPoliciesDoNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := remote.NewMemory()
-		api, login := Policy{Name: "api", Limit: PerSecond(100)}, Policy{Name: "login", Limit: PerSecond(100)}
+		api, login := tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)}, tiered.Policy{Name: "login",
+			Limit: tiered.PerSecond(100)}
 		for range 2 {
-			run(t, memory, "unrelated", login, Policy{Name: "else", Limit: PerSecond(1)})
+			run(t, memory, "unrelated", login, tiered.Policy{Name: "else", Limit: tiered.PerSecond(1)})
 		}
 		run(t, memory, "nothing yet")
 		both, one := run(t, memory, "shop", login, api), run(t, memory, "shop", api)
@@ -192,11 +194,12 @@ func TestProcessesOfOtherPoliciesDoNotCount(t *testing.T) {
 		time.Sleep(time.Second)
 		for place, want := range []int{33, 50} { // of 100, by three and by two processes
 			admitted := 0
-			for both.limiters.placed[place].Allow(t.Context(), "k").Allowed {
+			for tiered.Limiters(both.Group).Placed()[place].Allow(t.Context(), "k").Allowed {
 				admitted++
 			}
 			if admitted != want {
-				t.Errorf("%s: %d admitted alone, want %d", both.limiters.placed[place].name, admitted, want)
+				t.Errorf("%s: %d admitted alone, want %d", tiered.Limiters(both.Group).Placed()[place].Policy().Name,
+					admitted, want)
 			}
 		}
 		memory.Fail(nil)
@@ -207,11 +210,11 @@ func TestProcessesOfOtherPoliciesDoNotCount(t *testing.T) {
 func TestPolicyAddedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := remote.NewMemory()
-		first := run(t, memory, "shop", Policy{Name: "login", Limit: PerSecond(1)})
-		second := run(t, memory, "shop", Policy{Name: "login", Limit: PerSecond(1)})
+		first := run(t, memory, "shop", tiered.Policy{Name: "login", Limit: tiered.PerSecond(1)})
+		second := run(t, memory, "shop", tiered.Policy{Name: "login", Limit: tiered.PerSecond(1)})
 		time.Sleep(4 * time.Second)
 		for i, p := range []*program{first, second} {
-			if _, err := p.NewLimiter(Policy{Name: "api", Limit: PerSecond(1)}); err != nil {
+			if _, err := p.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerSecond(1)}); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -227,10 +230,10 @@ func TestPolicyAddedLater(t *testing.T) {
 func TestProcessThatAnnouncesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := remote.NewMemory()
-		p := run(t, memory, "shop", Policy{Name: "api", Limit: PerSecond(100)})
-		many := make([]Policy, lua.MostPolicies+1)
+		p := run(t, memory, "shop", tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)})
+		many := make([]tiered.Policy, lua.MostPolicies+1)
 		for i := range many {
-			many[i] = Policy{Name: fmt.Sprint("policy", i), Limit: PerSecond(1)}
+			many[i] = tiered.Policy{Name: fmt.Sprint("policy", i), Limit: tiered.PerSecond(1)}
 		}
 		full := run(t, memory, "full", many[:lua.MostPolicies]...)
 		time.Sleep(4 * time.Second)
@@ -275,7 +278,7 @@ func TestClosedProcessIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &tardy{Memory: remote.NewMemory()}
 		store.late.Store(int64(30 * ms))
-		p := run(t, store, "shop", Policy{Name: "api", Limit: PerSecond(100)})
+		p := run(t, store, "shop", tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)})
 		time.Sleep(10 * ms)
 		p.end()
 		time.Sleep(time.Second)
@@ -286,7 +289,7 @@ func TestClosedProcessIsGone(t *testing.T) {
 	for _, after := range []time.Duration{0, ms, 15 * ms, 25 * ms, 45 * ms, dispatch.PresencePeriod + 10*ms} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newDistant(40 * ms)
-			p := run(t, store, "shop", Policy{Name: "api", Limit: PerSecond(100)})
+			p := run(t, store, "shop", tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)})
 			time.Sleep(after)
 			p.end()
 			time.Sleep(100 * ms)
@@ -297,14 +300,14 @@ func TestClosedProcessIsGone(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		memory := remote.NewMemory()
-		p := run(t, memory, "shop", Policy{Name: "api", Limit: PerSecond(100)})
+		p := run(t, memory, "shop", tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)})
 		dead := startProcess(t, memory) // its policy is api too
 		time.Sleep(10 * time.Second)
 		p.is(2, 0, 0)
 		dead.gone.Store(true)
 		time.Sleep(dispatch.PresenceTTL)
 		p.is(2, 0, 0)
-		announced, _ := p.announced()
+		announced, _ := tiered.Announced(p.Group)
 		me := remote.Process{ID: "me", TTL: dispatch.PresenceTTL, Announced: announced}
 		c, err := memory.Presence(t.Context(), 0, memory.Node(""), me)
 		if err != nil || len(c.Policies) != 1 || c.Policies[0].Processes != 2 { // with me
@@ -320,17 +323,17 @@ func TestClosedProcessIsGone(t *testing.T) {
 }
 
 func TestServiceName(t *testing.T) {
-	o, err := (&Options{}).fill()
+	o, err := (&tiered.Options{}).Fill()
 	if err != nil || o.Service != filepath.Base(os.Args[0]) || o.Service == "" {
 		t.Errorf("%q, %v", o.Service, err)
 	}
 	for _, name := range []string{"shop", "Büro 7", strings.Repeat("x", 64)} {
-		if o, err := (&Options{Service: name}).fill(); err != nil || o.Service != name {
+		if o, err := (&tiered.Options{Service: name}).Fill(); err != nil || o.Service != name {
 			t.Errorf("%q, %v", o.Service, err)
 		}
 	}
 	for _, name := range []string{"a\n", "\x00", "\xff", strings.Repeat("x", 65), "a\u200b"} {
-		_, err := (&Options{Service: name}).fill()
+		_, err := (&tiered.Options{Service: name}).Fill()
 		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("Options.Service is %.80q: must be", name)) {
 			t.Errorf("%q: %v", name, err)
 		}
@@ -338,30 +341,30 @@ func TestServiceName(t *testing.T) {
 }
 
 func TestLimitsText(t *testing.T) {
-	perKey := func(string) Limit { return Limit{} }
-	for want, p := range map[string]Policy{
-		"100/s":                 {Limit: PerSecond(100).WithBurst(100)},
-		"100/s burst 200":       {Limit: PerSecond(100).WithBurst(200)},
-		"10/s, 100/min":         {Limit: PerMinute(100), Also: []Limit{PerSecond(10)}},
-		"unlimited or by key":   {Limit: Unlimited(), PerKey: perKey},
-		"blocked":               {Limit: Blocked()},
-		"100/h by sliding log":  {Limit: PerHour(100), Algorithm: SlidingLog},
-		"9/day by fixed window": {Limit: PerDay(9), Algorithm: FixedWindow},
+	perKey := func(string) tiered.Limit { return tiered.Limit{} }
+	for want, p := range map[string]tiered.Policy{
+		"100/s":                 {Limit: tiered.PerSecond(100).WithBurst(100)},
+		"100/s burst 200":       {Limit: tiered.PerSecond(100).WithBurst(200)},
+		"10/s, 100/min":         {Limit: tiered.PerMinute(100), Also: []tiered.Limit{tiered.PerSecond(10)}},
+		"unlimited or by key":   {Limit: tiered.Unlimited(), PerKey: perKey},
+		"blocked":               {Limit: tiered.Blocked()},
+		"100/h by sliding log":  {Limit: tiered.PerHour(100), Algorithm: tiered.SlidingLog},
+		"9/day by fixed window": {Limit: tiered.PerDay(9), Algorithm: tiered.FixedWindow},
 		"9/day by fixed window of the calendar": {
-			Limit: PerDay(9), Algorithm: FixedWindow, Calendar: true,
+			Limit: tiered.PerDay(9), Algorithm: tiered.FixedWindow, Calendar: true,
 		},
 		"100/min by sliding window": {
-			Limit: Limit{Tokens: 100, Per: time.Minute, Precision: time.Second}, Algorithm: SlidingWindow,
+			Limit: tiered.Limit{Tokens: 100, Per: time.Minute, Precision: time.Second}, Algorithm: tiered.SlidingWindow,
 		},
 		"100/min precision 2s by sliding window": {
-			Limit: Limit{Tokens: 100, Per: time.Minute, Precision: 2 * time.Second}, Algorithm: SlidingWindow,
+			Limit: tiered.Limit{Tokens: 100, Per: time.Minute, Precision: 2 * time.Second}, Algorithm: tiered.SlidingWindow,
 		},
 	} {
 		p.Name = "api"
 		if err := p.Validate(); err != nil {
 			t.Fatal(err)
 		}
-		if got := p.limitsText(); got != want {
+		if got := p.LimitsText(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // The shortest histories of what package answers found.
@@ -21,7 +22,7 @@ func TestWhoGivesUpIsNotCanceled(t *testing.T) {
 		if err := l.Wait(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
-		if s := l.group.Stats().Policies["api"]; s.GaveUp != 1 || s.Requests.Canceled != 0 {
+		if s := l.Group().Stats().Policies["api"]; s.GaveUp != 1 || s.Requests.Canceled != 0 {
 			t.Errorf("%d gave up, %+v", s.GaveUp, s.Requests)
 		}
 	})
@@ -30,13 +31,13 @@ func TestWhoGivesUpIsNotCanceled(t *testing.T) {
 // A key in debt is told when to come back, and full later than that, also by a limit that the request carries.
 func TestCarriedLimitIsResetAfterARetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerMinute(10).WithBurst(20)}, nil)
+		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerMinute(10).WithBurst(20)}, nil)
 		if err := l.Charge("k", 60); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(100 * ms) // Redis has heard of it
-		d := l.For("k").N(2).WithLimit(Per(3, 10*time.Second)).Allow(t.Context())
-		if want(t, d, Limited); d.ResetAfter < d.RetryAfter {
+		d := l.For("k").N(2).WithLimit(tiered.Per(3, 10*time.Second)).Allow(t.Context())
+		if want(t, d, tiered.Limited); d.ResetAfter < d.RetryAfter {
 			t.Errorf("retry after %v, reset after %v", d.RetryAfter, d.ResetAfter)
 		}
 	})
@@ -46,13 +47,13 @@ func TestCarriedLimitIsResetAfterARetry(t *testing.T) {
 func TestPeekOfAnEvictedKeyTakesABudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, direct("api", 5), &Options{MaxKeys: 1})
-		want(t, l.Allow(t.Context(), "k"), Granted)
+		l := limiter(t, store, direct("api", 5), &tiered.Options{MaxKeys: 1})
+		want(t, l.Allow(t.Context(), "k"), tiered.Granted)
 		store.loseRequests.Store(true)
-		time.AfterFunc(DefaultBudget/2, func() { l.Allow(context.Background(), "other") })
+		time.AfterFunc(tiered.DefaultBudget/2, func() { l.Allow(context.Background(), "other") })
 		begin := time.Now()
 		l.Peek(t.Context(), "k")
-		if d := time.Since(begin); d > DefaultBudget {
+		if d := time.Since(begin); d > tiered.DefaultBudget {
 			t.Errorf("Peek took %v", d)
 		}
 		store.loseRequests.Store(false)
@@ -67,23 +68,25 @@ func TestComeBackAfterAWhile(t *testing.T) {
 		times int
 	}
 	for name, c := range map[string]struct {
-		policy Policy
+		policy tiered.Policy
 		asks   []ask // each until it is refused; then the client comes back
 	}{
-		"returned lease": {Policy{Limit: Per(30, 2*time.Second).WithBurst(60)}, []ask{{1, 40}, {2, 1}, {60, 40}}},
-		"standing":       {Policy{Limit: PerHour(30).WithBurst(20), Standing: StandingOn}, []ask{{1, 40}, {5, 40}, {1, 40}}},
+		"returned lease": {tiered.Policy{Limit: tiered.Per(30, 2*time.Second).WithBurst(60)}, []ask{{1, 40}, {2, 1}, {60,
+			40}}},
+		"standing": {tiered.Policy{Limit: tiered.PerHour(30).WithBurst(20), Standing: tiered.StandingOn}, []ask{{1,
+			40}, {5, 40}, {1, 40}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c.policy.Name = "api"
-				l, err := New(remote.NewMemory(), c.policy, &Options{Random: func() float64 { return 0.5 }})
+				l, err := tiered.New(remote.NewMemory(), c.policy, &tiered.Options{Random: func() float64 { return 0.5 }})
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer func() { _ = l.Close(context.Background()) }()
 				time.Sleep(82 * time.Second) // until shares are in use
 				for _, a := range c.asks {
-					var d Decision
+					var d tiered.Decision
 					for range a.times {
 						if d = l.AllowN(t.Context(), "k", a.cost); !d.Allowed {
 							break
@@ -106,15 +109,16 @@ func TestComeBackAfterAWhile(t *testing.T) {
 // What was told stays what it was if a lease goes back at another nanosecond: Redis counts microseconds.
 func TestComeBackBetweenMicroseconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := New(remote.NewMemory(), Policy{Name: "api", Limit: PerSecond(7).WithBurst(100)}, &Options{
-			Budget: 5 * ms, Random: func() float64 { return 0.5 },
-		})
+		l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerSecond(7).WithBurst(100)},
+			&tiered.Options{
+				Budget: 5 * ms, Random: func() float64 { return 0.5 },
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = l.Close(context.Background()) }()
 		time.Sleep(70 * time.Second)
-		want(t, l.AllowN(t.Context(), "k", 75), Granted)
+		want(t, l.AllowN(t.Context(), "k", 75), tiered.Granted)
 		if err := l.Refund(t.Context(), "k", 75); err != nil {
 			t.Fatal(err)
 		}
@@ -124,8 +128,8 @@ func TestComeBackBetweenMicroseconds(t *testing.T) {
 		}
 		time.Sleep(738)
 		d := l.AllowN(t.Context(), "k", 75)
-		want(t, d, Limited)
+		want(t, d, tiered.Limited)
 		time.Sleep(d.RetryAfter)
-		want(t, l.AllowN(t.Context(), "k", 75), Granted)
+		want(t, l.AllowN(t.Context(), "k", 75), tiered.Granted)
 	})
 }

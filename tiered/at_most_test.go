@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -9,42 +9,56 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // What there is, is granted to the token: by a lease, by Redis, by a fail mode, and by every algorithm.
 func TestAllowAtMost(t *testing.T) {
 	down := errors.New("down")
 	for name, c := range map[string]struct {
-		policy Policy
-		o      Options
+		policy tiered.Policy
+		o      tiered.Options
 		used   int64
 		down   bool
 		n      int64
 		want   int64
-		reason Reason
+		reason tiered.Reason
 	}{
-		"enough":              {Policy{Limit: PerHour(10)}, Options{}, 2, false, 5, 5, Granted},
-		"fewer":               {Policy{Limit: PerHour(10)}, Options{}, 7, false, 5, 3, Granted},
-		"none":                {Policy{Limit: PerHour(10)}, Options{}, 10, false, 5, 0, Limited},
-		"more than the burst": {Policy{Limit: PerHour(10)}, Options{}, 3, false, 99, 7, Granted},
-		"one":                 {Policy{Limit: PerHour(10)}, Options{}, 9, false, 1, 1, Granted},
-		"no number":           {Policy{Limit: PerHour(10)}, Options{}, 0, false, 0, 0, InvalidCost},
-		"leased":              {Policy{Limit: PerHour(400), Lease: Lease{Size: 100}}, Options{}, 360, false, 99, 40, Granted},
-		"fixed window":        {Policy{Limit: PerHour(10), Algorithm: FixedWindow}, Options{}, 7, false, 5, 3, Granted},
-		"sliding window":      {Policy{Limit: PerHour(10), Algorithm: SlidingWindow}, Options{}, 7, false, 5, 3, Granted},
-		"sliding log":         {Policy{Limit: PerHour(10), Algorithm: SlidingLog}, Options{}, 7, false, 5, 3, Granted},
-		"several limits":      {Policy{Limit: PerHour(100), Also: []Limit{PerDay(10)}}, Options{}, 7, false, 5, 3, Granted},
-		"the share":           {Policy{Limit: PerHour(10)}, Options{Processes: 2}, 0, true, 9, 5, Fallback},
-		"fail-open":           {Policy{Limit: PerHour(10), FailMode: FailOpen}, Options{}, 0, true, 9, 9, Open},
-		"fail-closed":         {Policy{Limit: PerHour(10), FailMode: FailClosed}, Options{}, 0, true, 9, 0, Unavailable},
-		"unlimited":           {Policy{Limit: Unlimited()}, Options{}, 0, false, 1 << 39, 1 << 39, Granted},
-		"blocked":             {Policy{Limit: Blocked()}, Options{}, 0, false, 5, 0, ExceedsBurst},
+		"enough": {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Options{}, 2, false, 5, 5, tiered.Granted},
+		"fewer":  {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Options{}, 7, false, 5, 3, tiered.Granted},
+		"none": {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Options{}, 10, false, 5, 0,
+			tiered.Limited},
+		"more than the burst": {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Options{}, 3, false, 99, 7,
+			tiered.Granted},
+		"one": {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Options{}, 9, false, 1, 1, tiered.Granted},
+		"no number": {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Options{}, 0, false, 0, 0,
+			tiered.InvalidCost},
+		"leased": {tiered.Policy{Limit: tiered.PerHour(400), Lease: tiered.Lease{Size: 100}},
+			tiered.Options{}, 360, false, 99, 40, tiered.Granted},
+		"fixed window": {tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.FixedWindow}, tiered.Options{},
+			7, false, 5, 3, tiered.Granted},
+		"sliding window": {tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.SlidingWindow},
+			tiered.Options{}, 7, false, 5, 3, tiered.Granted},
+		"sliding log": {tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.SlidingLog}, tiered.Options{},
+			7, false, 5, 3, tiered.Granted},
+		"several limits": {tiered.Policy{Limit: tiered.PerHour(100), Also: []tiered.Limit{tiered.PerDay(10)}},
+			tiered.Options{}, 7, false, 5, 3, tiered.Granted},
+		"the share": {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Options{Processes: 2}, 0, true, 9, 5,
+			tiered.Fallback},
+		"fail-open": {tiered.Policy{Limit: tiered.PerHour(10), FailMode: tiered.FailOpen}, tiered.Options{}, 0,
+			true, 9, 9, tiered.Open},
+		"fail-closed": {tiered.Policy{Limit: tiered.PerHour(10), FailMode: tiered.FailClosed}, tiered.Options{},
+			0, true, 9, 0, tiered.Unavailable},
+		"unlimited": {tiered.Policy{Limit: tiered.Unlimited()}, tiered.Options{}, 0, false, 1 << 39, 1 << 39,
+			tiered.Granted},
+		"blocked": {tiered.Policy{Limit: tiered.Blocked()}, tiered.Options{}, 0, false, 5, 0,
+			tiered.ExceedsBurst},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := remote.NewMemory()
 				c.policy.Name = "p"
-				l, err := New(store, c.policy, &c.o)
+				l, err := tiered.New(store, c.policy, &c.o)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -68,13 +82,14 @@ func TestAllowAtMost(t *testing.T) {
 
 // PeekN says what AllowN would, and takes nothing.
 func TestPeekN(t *testing.T) {
-	for _, algorithm := range []Algorithm{TokenBucket, FixedWindow, SlidingWindow, SlidingLog} {
+	for _, algorithm := range []tiered.Algorithm{tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingWindow,
+		tiered.SlidingLog} {
 		for _, used := range []int64{0, 4, 9, 10} {
 			for _, n := range []int64{-1, 0, 1, 5, 6, 10, 11, 1 << 41} {
 				name := fmt.Sprintf("%v, %d used, %d asked", algorithm, used, n)
 				synctest.Test(t, func(t *testing.T) {
-					l, err := New(remote.NewMemory(), Policy{
-						Name: "p", Limit: PerHour(10), Algorithm: algorithm, Lease: Lease{Size: NoLease},
+					l, err := tiered.New(remote.NewMemory(), tiered.Policy{
+						Name: "p", Limit: tiered.PerHour(10), Algorithm: algorithm, Lease: tiered.Lease{Size: tiered.NoLease},
 					}, nil)
 					if err != nil {
 						t.Fatal(err)
@@ -93,7 +108,7 @@ func TestPeekN(t *testing.T) {
 						t.Errorf("%s: %+v, and AllowN %+v", name, peeked, d)
 					}
 					// A peek's reply tells whole tokens, so its time may be that of a token longer.
-					if later := peeked.RetryAfter - d.RetryAfter; algorithm == TokenBucket &&
+					if later := peeked.RetryAfter - d.RetryAfter; algorithm == tiered.TokenBucket &&
 						(later < -time.Microsecond || later > time.Hour/10) {
 						t.Errorf("%s: retry after %v, AllowN says %v", name, peeked.RetryAfter, d.RetryAfter)
 					}
@@ -105,15 +120,17 @@ func TestPeekN(t *testing.T) {
 
 func TestSetLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := New(remote.NewMemory(), Policy{Name: "p", Limit: PerHour(10), FailMode: FailOpen}, nil)
+		l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(10),
+			FailMode: tiered.FailOpen}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = l.Close(t.Context()) }()
-		if err := l.SetLimit(PerHour(3)); err != nil || l.Policy().Limit != PerHour(3) || l.Policy().FailMode != FailOpen {
+		if err := l.SetLimit(tiered.PerHour(3)); err != nil || l.Policy().Limit != tiered.PerHour(3) ||
+			l.Policy().FailMode != tiered.FailOpen {
 			t.Errorf("%v, %+v", err, l.Policy())
 		}
-		if err := l.SetLimit(Limit{}); err == nil || l.Policy().Limit != PerHour(3) {
+		if err := l.SetLimit(tiered.Limit{}); err == nil || l.Policy().Limit != tiered.PerHour(3) {
 			t.Errorf("%v, %+v", err, l.Policy())
 		}
 	})
@@ -122,11 +139,11 @@ func TestSetLimit(t *testing.T) {
 // What the standing share gave is told, also if the attempt to get more ends with the caller's context.
 func TestAllowAtMostThatEndsEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(10*ms), Policy{
-			Name: "api", Limit: PerMinute(800), Standing: StandingOn, FailMode: FailClosed,
+		l := limiter(t, newDistant(10*ms), tiered.Policy{
+			Name: "api", Limit: tiered.PerMinute(800), Standing: tiered.StandingOn, FailMode: tiered.FailClosed,
 		}, nil)
 		time.Sleep(3 * time.Minute) // the share has 100
-		want(t, l.AllowN(t.Context(), "user", 690), Granted)
+		want(t, l.AllowN(t.Context(), "user", 690), tiered.Granted)
 		ctx, cancel := context.WithTimeout(t.Context(), 25*ms) // 10 ms before that the second round trip is under way
 		defer cancel()
 		if n, d := l.AllowAtMost(ctx, "user", 300); n != 100 || !d.Allowed {
@@ -140,7 +157,7 @@ func TestAllowAtMostThatEndsEarly(t *testing.T) {
 func TestAllowAtMostOfAnEmptyKey(t *testing.T) {
 	for _, n := range []int64{1, 5, 10, 1000} {
 		synctest.Test(t, func(t *testing.T) {
-			l, err := New(remote.NewMemory(), Policy{Name: "p", Limit: PerSecond(10)}, nil)
+			l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -148,8 +165,9 @@ func TestAllowAtMostOfAnEmptyKey(t *testing.T) {
 			l.AllowN(t.Context(), "k", 10)
 			for i := range 12 {
 				got, d := l.AllowAtMost(t.Context(), "k", n)
-				if got != 0 || d.Reason != Limited || d.RetryAfter > 100*time.Millisecond+time.Microsecond {
-					t.Errorf("AllowAtMost(%d) of none: %d, %v, come back in %v; a token is there in 100ms", n, got, d.Reason, d.RetryAfter)
+				if got != 0 || d.Reason != tiered.Limited || d.RetryAfter > 100*time.Millisecond+time.Microsecond {
+					t.Errorf("AllowAtMost(%d) of none: %d, %v, come back in %v; a token is there in 100ms", n, got,
+						d.Reason, d.RetryAfter)
 				}
 				time.Sleep(time.Duration(100*(1+i%3))*time.Millisecond + time.Microsecond)
 				left := l.Peek(t.Context(), "k").Remaining

@@ -1,23 +1,25 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // leased gives a Limiter a lease of key "k" that is neither about to be renewed nor to go home.
-func leased(t *testing.T, l *Limiter) *bucket {
+func leased(t *testing.T, l *tiered.Limiter) *tiered.Bucket {
 	t.Helper()
 	warm(t, l, "k", 300)
-	b, _ := l.group.cache.Find(l.id("k"))
+	b, _ := tiered.Cache(l.Group()).Find(tiered.ID(l, "k"))
 	for range 1000 {
-		calls := l.group.Stats().Nodes["memory"].Calls
+		calls := l.Group().Stats().Nodes["memory"].Calls
 		r := l.ReserveN(context.Background(), "k", 3)
 		time.Sleep(2 * ms)
-		if held, _ := b.Peek(l.group.now()); held > 20 && l.group.Stats().Nodes["memory"].Calls == calls &&
-			r.Tier == Local {
+		if held, _ := b.Peek(tiered.Now(l.Group())); held > 20 && l.Group().Stats().Nodes["memory"].Calls == calls &&
+			r.Tier == tiered.Local {
 			return b
 		}
 	}
@@ -28,51 +30,51 @@ func leased(t *testing.T, l *Limiter) *bucket {
 func TestCancelPutsBackIntoTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10_000)}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10_000)}, nil)
 		b := leased(t, l)
 		start := time.Now()
-		held, _ := b.Peek(l.group.now())
+		held, _ := b.Peek(tiered.Now(l.Group()))
 		r := l.ReserveN(t.Context(), "k", 5)
-		want(t, r.Decision, Granted)
-		if now, _ := b.Peek(l.group.now()); now != held-5 || r.Tier != Local {
+		want(t, r.Decision, tiered.Granted)
+		if now, _ := b.Peek(tiered.Now(l.Group())); now != held-5 || r.Tier != tiered.Local {
 			t.Fatalf("%d held, %d before: this shows nothing", now, held)
 		}
 		r.Cancel()
-		if now, _ := b.Peek(l.group.now()); now != held {
+		if now, _ := b.Peek(tiered.Now(l.Group())); now != held {
 			t.Errorf("%d held after Cancel, want %d", now, held)
 		}
 		r.Cancel()
 		r.Settle(100)
-		if now, _ := b.Peek(l.group.now()); now != held {
+		if now, _ := b.Peek(tiered.Now(l.Group())); now != held {
 			t.Errorf("%d held after another Cancel, want %d", now, held)
 		}
 		time.Sleep(60 * ms)
 		if calls := store.since(start); len(calls) > 0 {
 			t.Errorf("%+v: nothing had to be sent", calls)
 		}
-		books(t, l.group)
+		books(t, l.Group())
 	})
 }
 
 func TestCancelAfterARenewalIsARefund(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10_000)}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10_000)}, nil)
 		b := leased(t, l)
 		r := l.ReserveN(t.Context(), "k", 5)
 		start := time.Now()
 		for len(store.since(start)) == 0 { // until a renewal has left, which tells the five as spent
-			want(t, l.Allow(t.Context(), "k"), Granted)
+			want(t, l.Allow(t.Context(), "k"), tiered.Granted)
 			time.Sleep(ms)
 		}
 		time.Sleep(2 * ms)
-		held, _ := b.Peek(l.group.now())
+		held, _ := b.Peek(tiered.Now(l.Group()))
 		start = time.Now()
 		r.Cancel()
-		if now, _ := b.Peek(l.group.now()); now != held {
+		if now, _ := b.Peek(tiered.Now(l.Group())); now != held {
 			t.Errorf("%d held after Cancel, %d before: Redis has the five as spent", now, held)
 		}
-		time.Sleep(DefaultTimeout)
+		time.Sleep(tiered.DefaultTimeout)
 		var refunded int64
 		for _, c := range store.since(start) {
 			refunded += c.Refund
@@ -80,22 +82,22 @@ func TestCancelAfterARenewalIsARefund(t *testing.T) {
 		if refunded != 5 {
 			t.Errorf("%d refunded within 50ms, want 5", refunded)
 		}
-		books(t, l.group)
+		books(t, l.Group())
 	})
 }
 
 func TestCancelOfADirectTakeIsARefund(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l := limiter(t, store, Policy{Name: "api", Limit: PerDay(10)}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, nil)
 		time.Sleep(10 * ms)
 		r := l.ReserveN(t.Context(), "k", 4)
-		if d := r.Decision; !d.Allowed || d.Tier != Remote || level(t, store.Memory, l, "k") != 6 {
+		if d := r.Decision; !d.Allowed || d.Tier != tiered.Remote || level(t, store.Memory, l, "k") != 6 {
 			t.Fatalf("%+v", d)
 		}
 		r.Cancel()
 		r.Cancel()
-		time.Sleep(DefaultTimeout)
+		time.Sleep(tiered.DefaultTimeout)
 		if n := level(t, store.Memory, l, "k"); n != 10 {
 			t.Errorf("%d in Redis 50ms after Cancel, want 10", n)
 		}
@@ -103,10 +105,10 @@ func TestCancelOfADirectTakeIsARefund(t *testing.T) {
 		if n := store.distant.calls.Load(); n != 2 {
 			t.Errorf("%d calls, want the take and the refund", n)
 		}
-		if s := l.group.Stats().Policies["api"]; s.Spent != 0 || s.Returned != 4 || s.Held != 0 {
+		if s := l.Group().Stats().Policies["api"]; s.Spent != 0 || s.Returned != 4 || s.Held != 0 {
 			t.Errorf("%+v", s)
 		}
-		books(t, l.group)
+		books(t, l.Group())
 	})
 }
 
@@ -119,11 +121,11 @@ func TestLostRefundIsBurnt(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newTape()
-			l := limiter(t, store, Policy{Name: "api", Limit: PerDay(10)}, nil)
+			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, nil)
 			time.Sleep(10 * ms)
 			keep, r := l.ReserveN(t.Context(), "k", 5), l.ReserveN(t.Context(), "k", 4)
-			want(t, keep.Decision, Granted)
-			want(t, r.Decision, Granted)
+			want(t, keep.Decision, tiered.Granted)
+			want(t, r.Decision, tiered.Granted)
 			lose(store)(true)
 			r.Cancel()
 			time.Sleep(40 * ms)
@@ -141,7 +143,7 @@ func TestLostRefundIsBurnt(t *testing.T) {
 			if refunds != 1 {
 				t.Errorf("%d refunds were sent", refunds)
 			}
-			books(t, l.group)
+			books(t, l.Group())
 		})
 	}
 }
@@ -149,18 +151,18 @@ func TestLostRefundIsBurnt(t *testing.T) {
 func TestCancelAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l, err := New(store, Policy{Name: "api", Limit: PerHour(10_000)}, nil)
+		l, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10_000)}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		leased(t, l)
-		var all []Reservation
+		var all []tiered.Reservation
 		for range 6 {
 			all = append(all, l.ReserveN(t.Context(), "k", 2), l.ReserveN(t.Context(), "cold", 1))
 		}
 		closeIn(t, l, time.Second)
 		after := l.ReserveN(t.Context(), "k", 1)
-		if after.Reason != Fallback {
+		if after.Reason != tiered.Fallback {
 			t.Fatalf("%+v", after.Decision)
 		}
 		start := time.Now()
@@ -171,22 +173,22 @@ func TestCancelAfterClose(t *testing.T) {
 		if calls := store.since(start); len(calls) > 0 {
 			t.Errorf("%+v after Close", calls)
 		}
-		books(t, l.group)
+		books(t, l.Group())
 	})
 }
 
 // Tokens that were admitted without Redis and then returned are not charged.
 func TestCancelOfWhatWasAdmittedAlone(t *testing.T) {
-	for _, mode := range []FailMode{FailLocal, FailOpen} {
+	for _, mode := range []tiered.FailMode{tiered.FailLocal, tiered.FailOpen} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newTape()
-			l := limiter(t, store, Policy{Name: "api", Limit: PerDay(100), FailMode: mode}, nil)
-			want(t, l.AllowN(t.Context(), "k", 10), Granted)
+			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(100), FailMode: mode}, nil)
+			want(t, l.AllowN(t.Context(), "k", 10), tiered.Granted)
 			silence(t, store.distant, l)
-			var all []Reservation
+			var all []tiered.Reservation
 			for range 10 {
 				r := l.ReserveN(t.Context(), "k", 5)
-				if r.Reason != Fallback && r.Reason != Open {
+				if r.Reason != tiered.Fallback && r.Reason != tiered.Open {
 					t.Fatalf("%+v", r.Decision)
 				}
 				all = append(all, r)
@@ -220,7 +222,7 @@ func TestCancelOfWhatWasAdmittedAlone(t *testing.T) {
 			if n := level(t, store.Memory, l, "k"); n > 57 {
 				t.Errorf("%v: %d in Redis", mode, n)
 			}
-			books(t, l.group)
+			books(t, l.Group())
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -14,34 +14,41 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // A request is decided by the limit that it carries: at its first use, after another one, and after an eviction.
 func TestCarriedLimit(t *testing.T) {
 	for name, c := range map[string]struct {
-		policy Policy
-		limit  Limit
+		policy tiered.Policy
+		limit  tiered.Limit
 		want   int64 // admitted at once, and no more
 	}{
-		"larger":              {Policy{Limit: PerHour(10)}, PerHour(30), 30},
-		"smaller":             {Policy{Limit: PerHour(10)}, PerHour(3), 3},
-		"burst":               {Policy{Limit: PerHour(10)}, PerHour(3).WithBurst(7), 7},
-		"none":                {Policy{Limit: PerHour(10)}, Limit{}, 10},
-		"blocked":             {Policy{Limit: PerHour(10)}, Blocked(), 0},
-		"unlimited":           {Policy{Limit: PerHour(10)}, Unlimited(), 100},
-		"instead of PerKey's": {Policy{Limit: PerHour(10), PerKey: func(string) Limit { return PerHour(5) }}, PerHour(20), 20},
-		"of an open policy":   {Policy{Limit: Unlimited()}, PerHour(4), 4},
-		"fixed window":        {Policy{Limit: PerHour(10), Algorithm: FixedWindow}, PerHour(20), 20},
-		"sliding window":      {Policy{Limit: PerHour(10), Algorithm: SlidingWindow}, PerDay(20), 20},
-		"sliding log":         {Policy{Limit: PerHour(10), Algorithm: SlidingLog}, PerHour(20), 20},
-		"invalid":             {Policy{Limit: PerHour(10)}, PerHour(-5), 10},
-		"another window":      {Policy{Limit: PerHour(10), Algorithm: FixedWindow}, PerDay(20), 10},
-		"beside Also":         {Policy{Limit: PerHour(10), Also: []Limit{PerDay(90)}}, PerHour(20), 10},
+		"larger":    {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.PerHour(30), 30},
+		"smaller":   {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.PerHour(3), 3},
+		"burst":     {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.PerHour(3).WithBurst(7), 7},
+		"none":      {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Limit{}, 10},
+		"blocked":   {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Blocked(), 0},
+		"unlimited": {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Unlimited(), 100},
+		"instead of PerKey's": {tiered.Policy{Limit: tiered.PerHour(10),
+			PerKey: func(string) tiered.Limit { return tiered.PerHour(5) }}, tiered.PerHour(20), 20},
+		"of an open policy": {tiered.Policy{Limit: tiered.Unlimited()}, tiered.PerHour(4), 4},
+		"fixed window": {tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.FixedWindow},
+			tiered.PerHour(20), 20},
+		"sliding window": {tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.SlidingWindow},
+			tiered.PerDay(20), 20},
+		"sliding log": {tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.SlidingLog},
+			tiered.PerHour(20), 20},
+		"invalid": {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.PerHour(-5), 10},
+		"another window": {tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.FixedWindow},
+			tiered.PerDay(20), 10},
+		"beside Also": {tiered.Policy{Limit: tiered.PerHour(10), Also: []tiered.Limit{tiered.PerDay(90)}},
+			tiered.PerHour(20), 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c.policy.Name, c.policy.Lease.Size = "p", NoLease
-				l, err := New(remote.NewMemory(), c.policy, nil)
+				c.policy.Name, c.policy.Lease.Size = "p", tiered.NoLease
+				l, err := tiered.New(remote.NewMemory(), c.policy, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -55,8 +62,9 @@ func TestCarriedLimit(t *testing.T) {
 				if admitted != c.want {
 					t.Errorf("%d admitted, want %d", admitted, c.want)
 				}
-				valid := c.limit != Limit{} && c.policy.CheckCarriedLimit(c.limit) == nil
-				if faults := l.group.Stats().Policies["p"].PerKeyFaults; (faults > 0) == (valid || c.limit == Limit{}) {
+				valid := c.limit != tiered.Limit{} && c.policy.CheckCarriedLimit(c.limit) == nil
+				if faults := l.Group().Stats().Policies["p"].PerKeyFaults; (faults > 0) == (valid ||
+					c.limit == tiered.Limit{}) {
 					t.Errorf("%d faults of a limit that is valid: %v", faults, valid)
 				}
 				if !valid {
@@ -81,21 +89,23 @@ func TestCarriedLimit(t *testing.T) {
 // All that a Use can do goes by its limit.
 func TestCarriedLimitEverywhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := New(remote.NewMemory(), Policy{Name: "p", Limit: PerSecond(1)}, nil)
+		l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(1)}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = l.Close(t.Context()) }()
-		pro := PerSecond(10)
+		pro := tiered.PerSecond(10)
 		if r := l.For("a").N(8).WithLimit(pro).Reserve(t.Context()); !r.Allowed {
 			t.Error(r.Decision)
 		} else {
 			r.Cancel()
 		}
-		if d := All(l.For("b").N(3).WithLimit(pro), l.For("b").N(4)).Allow(t.Context()); !d.Allowed || d.Remaining != 3 {
+		if d := tiered.All(l.For("b").N(3).WithLimit(pro), l.For("b").N(4)).Allow(t.Context()); !d.Allowed ||
+			d.Remaining != 3 {
 			t.Errorf("two uses of one key: %+v", d)
 		}
-		if d := All(l.For("c").N(3).WithLimit(PerSecond(4)), l.For("c").N(4).WithLimit(pro)).Allow(t.Context()); !d.Allowed {
+		if d := tiered.All(l.For("c").N(3).WithLimit(tiered.PerSecond(4)),
+			l.For("c").N(4).WithLimit(pro)).Allow(t.Context()); !d.Allowed {
 			t.Errorf("the larger of two limits: %+v", d)
 		}
 		begun := time.Now()
@@ -107,7 +117,7 @@ func TestCarriedLimitEverywhere(t *testing.T) {
 		if took := time.Since(begun); took < 1900*time.Millisecond || took > 2200*time.Millisecond {
 			t.Errorf("20 tokens more than the burst took %v, want 2 s", took)
 		}
-		var zero Use
+		var zero tiered.Use
 		if d := zero.WithLimit(pro).Allow(t.Context()); d.Allowed {
 			t.Error("the zero Use is admitted")
 		}
@@ -118,8 +128,9 @@ func TestCarriedLimitEverywhere(t *testing.T) {
 // than the largest of them allows.
 func TestCarriedLimitsKeepTheBound(outer *testing.T) {
 	rapid.Check(outer, func(t *rapid.T) {
-		limits := []Limit{PerSecond(10), PerSecond(40), PerSecond(20).WithBurst(60)}
-		processes, size := rapid.IntRange(1, 3).Draw(t, "processes"), rapid.SampledFrom([]int64{0, 1, NoLease}).Draw(t, "size")
+		limits := []tiered.Limit{tiered.PerSecond(10), tiered.PerSecond(40), tiered.PerSecond(20).WithBurst(60)}
+		processes, size := rapid.IntRange(1, 3).Draw(t, "processes"), rapid.SampledFrom([]int64{0, 1,
+			tiered.NoLease}).Draw(t, "size")
 		maxKeys := rapid.SampledFrom([]int{1, 100}).Draw(t, "keys")
 		type step struct {
 			process, limit int
@@ -130,18 +141,19 @@ func TestCarriedLimitsKeepTheBound(outer *testing.T) {
 		steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
 			return step{
 				rapid.IntRange(0, processes-1).Draw(t, "process"), rapid.IntRange(0, len(limits)-1).Draw(t, "limit"),
-				rapid.Int64Range(1, 5).Draw(t, "n"), time.Duration(rapid.IntRange(0, 60).Draw(t, "pause")) * time.Millisecond,
+				rapid.Int64Range(1, 5).Draw(t, "n"), time.Duration(rapid.IntRange(0, 60).Draw(t,
+					"pause")) * time.Millisecond,
 				rapid.IntRange(0, 9).Draw(t, "other") == 0, rapid.IntRange(0, 19).Draw(t, "down") == 0,
 			}
 		}), 20, 120).Draw(t, "steps")
 		var admitted []ideal.Admission
 		synctest.Test(outer, func(*testing.T) {
 			store := remote.NewMemory()
-			var all []*Limiter
+			var all []*tiered.Limiter
 			for range processes {
-				l, err := New(store, Policy{
-					Name: "p", Limit: PerSecond(10), Lease: Lease{Size: size}, FailMode: FailClosed,
-				}, &Options{MaxKeys: maxKeys, Processes: processes})
+				l, err := tiered.New(store, tiered.Policy{
+					Name: "p", Limit: tiered.PerSecond(10), Lease: tiered.Lease{Size: size}, FailMode: tiered.FailClosed,
+				}, &tiered.Options{MaxKeys: maxKeys, Processes: processes})
 				if err != nil {
 					panic(err)
 				}
@@ -160,7 +172,8 @@ func TestCarriedLimitsKeepTheBound(outer *testing.T) {
 				}
 				from := time.Since(begun)
 				if d := l.For("k").N(s.n).WithLimit(limits[s.limit]).Allow(context.Background()); d.Allowed {
-					admitted = append(admitted, ideal.Admission{Before: int64(from), After: int64(time.Since(begun)), Tokens: s.n})
+					admitted = append(admitted, ideal.Admission{Before: int64(from), After: int64(time.Since(begun)),
+						Tokens: s.n})
 				}
 				time.Sleep(s.pause)
 			}
@@ -177,7 +190,7 @@ func TestCarriedLimitsKeepTheBound(outer *testing.T) {
 
 // Requests with different limits at once neither hang nor race.
 func TestCarriedLimitsAtOnce(t *testing.T) {
-	l, err := New(remote.NewMemory(), Policy{Name: "p", Limit: PerSecond(1000)}, nil)
+	l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(1000)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +198,8 @@ func TestCarriedLimitsAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
-			limit := []Limit{PerSecond(100), PerSecond(5000), Unlimited(), Blocked()}[i%4]
+			limit := []tiered.Limit{tiered.PerSecond(100), tiered.PerSecond(5000), tiered.Unlimited(),
+				tiered.Blocked()}[i%4]
 			for range 500 {
 				l.For("k").WithLimit(limit).Allow(t.Context())
 			}
@@ -197,20 +211,24 @@ func TestCarriedLimitsAtOnce(t *testing.T) {
 // A limit that the policy cannot have makes one line, with the rule.
 func TestInvalidCarriedLimit(t *testing.T) {
 	for _, c := range []struct {
-		policy Policy
-		limit  Limit
+		policy tiered.Policy
+		limit  tiered.Limit
 		want   string
 	}{
-		{Policy{Limit: PerHour(1)}, PerHour(-1), "Limit.Tokens is -1"},
-		{Policy{Limit: PerHour(1), Algorithm: FixedWindow}, PerDay(1), "Per"},
-		{Policy{Limit: PerHour(1), Also: []Limit{PerDay(1)}}, PerHour(3), "Policy.Also has 1 limits: must be empty"},
-		{Policy{Limit: PerHour(1), Also: []Limit{PerDay(1)}}, PerHour(1), "Policy.Also has 1 limits: must be empty"}, // the policy's own
-		{Policy{Limit: PerHour(90), Standing: StandingOn}, PerHour(3), "Policy.Standing is on: must be off"},
+		{tiered.Policy{Limit: tiered.PerHour(1)}, tiered.PerHour(-1), "Limit.Tokens is -1"},
+		{tiered.Policy{Limit: tiered.PerHour(1), Algorithm: tiered.FixedWindow}, tiered.PerDay(1), "Per"},
+		{tiered.Policy{Limit: tiered.PerHour(1), Also: []tiered.Limit{tiered.PerDay(1)}}, tiered.PerHour(3),
+			"Policy.Also has 1 limits: must be empty"},
+		{tiered.Policy{Limit: tiered.PerHour(1), Also: []tiered.Limit{tiered.PerDay(1)}}, tiered.PerHour(1),
+			"Policy.Also has 1 limits: must be empty"}, // the policy's own
+		{tiered.Policy{Limit: tiered.PerHour(90), Standing: tiered.StandingOn}, tiered.PerHour(3),
+			"Policy.Standing is on: must be off"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var log lockedBuffer
 			c.policy.Name = "p"
-			l, err := New(remote.NewMemory(), c.policy, &Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			l, err := tiered.New(remote.NewMemory(), c.policy, &tiered.Options{Logger: slog.New(slog.NewTextHandler(&log,
+				nil))})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -228,12 +246,12 @@ func TestInvalidCarriedLimit(t *testing.T) {
 
 // To carry a known limit costs no allocation.
 func TestCarriedLimitAllocations(t *testing.T) {
-	l, err := New(remote.NewMemory(), Policy{Name: "p", Limit: PerSecond(1)}, nil)
+	l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(1)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close(t.Context()) }()
-	limit, ctx := PerSecond(1_000_000), t.Context()
+	limit, ctx := tiered.PerSecond(1_000_000), t.Context()
 	for range 1000 {
 		l.For("k").WithLimit(limit).Allow(ctx)
 	}

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"math/rand/v2"
@@ -9,10 +9,11 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
 	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // spendAll takes tokens of a key one by one until it is refused.
-func spendAll(t *testing.T, l *Limiter, key string) (n int64) {
+func spendAll(t *testing.T, l *tiered.Limiter, key string) (n int64) {
 	t.Helper()
 	for l.Allow(t.Context(), key).Allowed {
 		n++
@@ -26,33 +27,37 @@ func spendAll(t *testing.T, l *Limiter, key string) (n int64) {
 func TestNewRateCountsFromTheNextCallOn(t *testing.T) {
 	for _, c := range []struct {
 		name     string
-		from, to Limit
+		from, to tiered.Limit
 		idle     time.Duration // from the last token to the change
 		later    time.Duration // from the change on
 		want     int64
 	}{
-		{"raised by day", PerDay(10), PerDay(1000).WithBurst(1000), 12 * time.Hour, 0, 5},
-		{"raised from minutes to seconds", PerMinute(1).WithBurst(100), PerSecond(100), 2 * second, 0, 0},
-		{"raised, and a while later", PerMinute(1).WithBurst(100), PerSecond(100), 2 * second, 300 * ms, 0},
-		{"a larger burst", PerSecond(10), PerSecond(10).WithBurst(1000), 500 * ms, 0, 5},
-		{"a larger burst, soon after it was full", PerSecond(10), PerSecond(10).WithBurst(1000), 1200 * ms, 0, 10},
-		{"lowered", PerSecond(10).WithBurst(100), PerHour(10).WithBurst(100), 8 * second, 0, 80},
-		{"lowered, just spent", PerSecond(10).WithBurst(100), PerHour(1).WithBurst(90), 0, 2500 * ms, 25},
-		{"lowered, just spent, and an hour later", PerSecond(100), PerHour(1).WithBurst(90), 0, time.Hour, 90},
-		{"lowered, unused for long", PerHour(100), PerHour(1).WithBurst(90), 36 * time.Minute, 3 * time.Hour, 90},
-		{"lowered to a small burst", PerSecond(100), PerHour(1).WithBurst(2), 30 * ms, 3 * second, 2},
+		{"raised by day", tiered.PerDay(10), tiered.PerDay(1000).WithBurst(1000), 12 * time.Hour, 0, 5},
+		{"raised from minutes to seconds", tiered.PerMinute(1).WithBurst(100), tiered.PerSecond(100), 2 * second, 0, 0},
+		{"raised, and a while later", tiered.PerMinute(1).WithBurst(100), tiered.PerSecond(100), 2 * second, 300 * ms, 0},
+		{"a larger burst", tiered.PerSecond(10), tiered.PerSecond(10).WithBurst(1000), 500 * ms, 0, 5},
+		{"a larger burst, soon after it was full", tiered.PerSecond(10), tiered.PerSecond(10).WithBurst(1000), 1200 * ms,
+			0, 10},
+		{"lowered", tiered.PerSecond(10).WithBurst(100), tiered.PerHour(10).WithBurst(100), 8 * second, 0, 80},
+		{"lowered, just spent", tiered.PerSecond(10).WithBurst(100), tiered.PerHour(1).WithBurst(90), 0, 2500 * ms, 25},
+		{"lowered, just spent, and an hour later", tiered.PerSecond(100), tiered.PerHour(1).WithBurst(90), 0, time.Hour,
+			90},
+		{"lowered, unused for long", tiered.PerHour(100), tiered.PerHour(1).WithBurst(90), 36 * time.Minute,
+			3 * time.Hour, 90},
+		{"lowered to a small burst", tiered.PerSecond(100), tiered.PerHour(1).WithBurst(2), 30 * ms, 3 * second, 2},
 	} {
 		for _, how := range []string{"direct", "leased", "also", "per key"} {
 			t.Run(c.name+", "+how, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					p := Policy{Name: "api", Limit: c.from, Lease: Lease{Size: NoLease}, FailMode: FailClosed}
-					var now atomic.Pointer[Limit]
+					p := tiered.Policy{Name: "api", Limit: c.from, Lease: tiered.Lease{Size: tiered.NoLease},
+						FailMode: tiered.FailClosed}
+					var now atomic.Pointer[tiered.Limit]
 					now.Store(&c.from)
 					switch how {
 					case "leased":
-						p.Lease = Lease{}
+						p.Lease = tiered.Lease{}
 					case "also":
-						p.Also = []Limit{PerSecond(1 << 30)}
+						p.Also = []tiered.Limit{tiered.PerSecond(1 << 30)}
 						if c.from.Per != c.to.Per || c.from.Per == second {
 							t.Skip("a bucket of several is named by its period")
 						}
@@ -60,14 +65,14 @@ func TestNewRateCountsFromTheNextCallOn(t *testing.T) {
 						if c.later > 0 || c.idle == 0 {
 							t.Skip("a key's new limit counts from its next use on")
 						}
-						p.Limit, p.PerKey = PerDay(1), func(string) Limit { return *now.Load() }
+						p.Limit, p.PerKey = tiered.PerDay(1), func(string) tiered.Limit { return *now.Load() }
 					}
 					l := several(t, newDistant(ms), nil, p)[0]
 					time.Sleep(second)
 					begin := time.Now()
-					for got := spendAll(t, l, "k"); got < c.from.burst(); got += spendAll(t, l, "k") {
+					for got := spendAll(t, l, "k"); got < burstOf(c.from); got += spendAll(t, l, "k") {
 						if time.Since(begin) > second {
-							t.Fatalf("%d admitted, the burst is %d", got, c.from.burst())
+							t.Fatalf("%d admitted, the burst is %d", got, burstOf(c.from))
 						}
 						time.Sleep(5 * ms)
 					}
@@ -80,15 +85,15 @@ func TestNewRateCountsFromTheNextCallOn(t *testing.T) {
 					time.Sleep(c.later)
 					want := int64(0) // by rate, with what the calls of the test took
 					if c.later > 0 {
-						want = c.to.burst()
+						want = burstOf(c.to)
 					}
 					got := spendAll(t, l, "k")
 					early := int64(20 * ms.Seconds() * float64(max(c.from.Tokens, 1)) / c.from.Per.Seconds())
 					late := int64(100 * ms.Seconds() * float64(c.to.Tokens) / c.to.Per.Seconds())
-					if got < c.want || got > min(c.want+early+late, max(want, c.to.burst())) {
+					if got < c.want || got > min(c.want+early+late, max(want, burstOf(c.to))) {
 						t.Errorf("%d admitted, want %d (or up to %d more for the trips)", got, c.want, early+late)
 					}
-					books(t, l.group)
+					books(t, l.Group())
 				})
 			})
 		}
@@ -98,22 +103,22 @@ func TestNewRateCountsFromTheNextCallOn(t *testing.T) {
 // Once a limit is lowered, tokens that were leased under the larger one are not spent. Ten seconds after the last use of the
 // larger one, and the end of its last lease, the lower limit bounds what is admitted.
 func TestLoweredLimitHolds(t *testing.T) {
-	for name, to := range map[string]Limit{
-		"of minutes":      PerMinute(1),
-		"a smaller burst": PerSecond(20_000).WithBurst(1),
+	for name, to := range map[string]tiered.Limit{
+		"of minutes":      tiered.PerMinute(1),
+		"a smaller burst": tiered.PerSecond(20_000).WithBurst(1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(20_000)}, nil)
+				l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerSecond(20_000)}, nil)
 				for range 600 { // 2000/s
-					want(t, l.AllowN(t.Context(), "k", 2), Granted)
+					want(t, l.AllowN(t.Context(), "k", 2), tiered.Granted)
 					time.Sleep(ms)
 				}
-				bound := ideal.NewPolicer(to.Tokens, to.Per, to.burst())
+				bound := ideal.NewPolicer(to.Tokens, to.Per, burstOf(to))
 				larger := ideal.NewPolicer(20_000, second, 20_000)
 				set(t, l, limitTo(to))
-				b, _ := l.group.cache.Find(l.id("k"))
-				if held, _ := b.Peek(l.group.now()); held != 0 {
+				b, _ := tiered.Cache(l.Group()).Find(tiered.ID(l, "k"))
+				if held, _ := b.Peek(tiered.Now(l.Group())); held != 0 {
 					t.Errorf("%d held", held)
 				}
 				start, admitted := time.Now(), 0
@@ -139,7 +144,7 @@ func TestLoweredLimitHolds(t *testing.T) {
 				if to.Per == time.Minute && admitted > 2 {
 					t.Errorf("%d admitted in 10 s", admitted)
 				}
-				books(t, l.group)
+				books(t, l.Group())
 			})
 		})
 	}
@@ -149,12 +154,13 @@ func TestLoweredLimitHolds(t *testing.T) {
 func TestCallsOfAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l := several(t, store, nil, Policy{Name: "api", Limit: PerSecond(10), Lease: Lease{Size: NoLease}})[0]
-		want(t, l.AllowN(t.Context(), "full", 1), Granted)
+		l := several(t, store, nil, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10),
+			Lease: tiered.Lease{Size: tiered.NoLease}})[0]
+		want(t, l.AllowN(t.Context(), "full", 1), tiered.Granted)
 		time.Sleep(10 * second)
-		want(t, l.AllowN(t.Context(), "used", 10), Granted)
+		want(t, l.AllowN(t.Context(), "used", 10), tiered.Granted)
 		start := time.Now()
-		set(t, l, limitTo(PerHour(20)))
+		set(t, l, limitTo(tiered.PerHour(20)))
 		time.Sleep(10 * second)
 		if calls := store.since(start); len(calls) > 0 {
 			t.Errorf("%d calls for keys that nobody uses: %+v", len(calls), calls)
@@ -177,12 +183,13 @@ func TestChangeInOneProcess(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
 			dice := rand.New(rand.NewPCG(seed, 17))
-			limits := []Limit{PerSecond(50), PerSecond(5).WithBurst(200), PerMinute(60).WithBurst(10)}
+			limits := []tiered.Limit{tiered.PerSecond(50), tiered.PerSecond(5).WithBurst(200),
+				tiered.PerMinute(60).WithBurst(10)}
 			store := newDistant(ms)
-			var fleet []*Limiter
+			var fleet []*tiered.Limiter
 			for range 2 {
-				fleet = append(fleet, several(t, store, &Options{Processes: 2},
-					Policy{Name: "api", Limit: limits[0], FailMode: FailClosed})[0])
+				fleet = append(fleet, several(t, store, &tiered.Options{Processes: 2},
+					tiered.Policy{Name: "api", Limit: limits[0], FailMode: tiered.FailClosed})[0])
 			}
 			time.Sleep(second)
 			bound, start := ideal.NewPolicer(50, second, 200), time.Now()

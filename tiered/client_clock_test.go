@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // overheard is a Redis whose calls are looked at.
@@ -34,25 +35,25 @@ func TestClientsClockCountsForNothing(t *testing.T) {
 	server.SetClock(-2 * time.Hour)
 	store := &overheard{Redis: open(t, server.URL())}
 	ctx := context.Background()
-	hour := Limit{Tokens: 10, Per: time.Hour}
-	for i, p := range []Policy{
+	hour := tiered.Limit{Tokens: 10, Per: time.Hour}
+	for i, p := range []tiered.Policy{
 		{Limit: hour},
-		{Limit: hour, Also: []Limit{PerDay(100)}},
-		{Limit: hour, Algorithm: FixedWindow},
-		{Limit: hour, Algorithm: SlidingWindow},
-		{Limit: hour, Algorithm: SlidingLog},
+		{Limit: hour, Also: []tiered.Limit{tiered.PerDay(100)}},
+		{Limit: hour, Algorithm: tiered.FixedWindow},
+		{Limit: hour, Algorithm: tiered.SlidingWindow},
+		{Limit: hour, Algorithm: tiered.SlidingLog},
 	} {
-		for _, size := range []int64{0, NoLease} {
-			if p.Algorithm == SlidingLog && size == 0 {
+		for _, size := range []int64{0, tiered.NoLease} {
+			if p.Algorithm == tiered.SlidingLog && size == 0 {
 				continue
 			}
 			p.Name, p.Lease.Size = fmt.Sprintf("p%d.%d", i, -size), size
 			first := limiter(t, store, p, patientOptions(nil))
 			for range 10 {
-				want(t, first.Allow(ctx, "k"), Granted)
+				want(t, first.Allow(ctx, "k"), tiered.Granted)
 			}
 			other := limiter(t, store, p, patientOptions(nil))
-			if d := other.Allow(ctx, "k"); d.Reason != Limited || d.RetryAfter > 2*time.Hour {
+			if d := other.Allow(ctx, "k"); d.Reason != tiered.Limited || d.RetryAfter > 2*time.Hour {
 				t.Errorf("%v, lease %d: %+v", p.Algorithm, size, d)
 			}
 			// What is on record as leased keeps its room, though it is spent.
@@ -60,7 +61,7 @@ func TestClientsClockCountsForNothing(t *testing.T) {
 				t.Error(err)
 			}
 			r := other.ReserveN(ctx, "k", 5)
-			want(t, r.Decision, Granted)
+			want(t, r.Decision, tiered.Granted)
 			r.Settle(2)
 			soon(t, "what was not used is back", 10*second, func() bool { return other.Peek(ctx, "k").Remaining == 8 })
 		}

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // setting is a store whose clock is set while calls are on their way to it: by as much before each.
@@ -27,25 +28,25 @@ func (s *setting) Run(ctx context.Context, timeout time.Duration, calls []lua.Ca
 }
 
 // eachAlgorithm runs f with 100 tokens a day by each algorithm, taken directly.
-func eachAlgorithm(t *testing.T, f func(t *testing.T, p Policy)) {
-	for name, p := range map[string]Policy{
-		"token bucket": {Algorithm: TokenBucket}, "several buckets": {Also: []Limit{PerHour(100)}},
-		"fixed window": {Algorithm: FixedWindow}, "sliding window": {Algorithm: SlidingWindow},
-		"sliding log": {Algorithm: SlidingLog},
+func eachAlgorithm(t *testing.T, f func(t *testing.T, p tiered.Policy)) {
+	for name, p := range map[string]tiered.Policy{
+		"token bucket": {Algorithm: tiered.TokenBucket}, "several buckets": {Also: []tiered.Limit{tiered.PerHour(100)}},
+		"fixed window": {Algorithm: tiered.FixedWindow}, "sliding window": {Algorithm: tiered.SlidingWindow},
+		"sliding log": {Algorithm: tiered.SlidingLog},
 	} {
-		p.Name, p.Limit = "api", PerDay(100)
-		if p.Algorithm != SlidingLog {
-			p.Lease.Size = NoLease
+		p.Name, p.Limit = "api", tiered.PerDay(100)
+		if p.Algorithm != tiered.SlidingLog {
+			p.Lease.Size = tiered.NoLease
 		}
 		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { f(t, p) }) })
 	}
 }
 
 // remaining is what Redis has left of a key.
-func remaining(t *testing.T, l *Limiter) int64 {
+func remaining(t *testing.T, l *tiered.Limiter) int64 {
 	t.Helper()
 	d := l.Peek(context.Background(), "k")
-	if d.Tier != Remote {
+	if d.Tier != tiered.Remote {
 		t.Fatalf("%+v", d)
 	}
 	return d.Remaining
@@ -69,11 +70,11 @@ func TestResetWhenTheClockIsSet(t *testing.T) {
 		{name: "again and again", during: []time.Duration{0, back, back}, fails: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			eachAlgorithm(t, func(t *testing.T, p Policy) {
+			eachAlgorithm(t, func(t *testing.T, p tiered.Policy) {
 				store := &setting{distant: newDistant(ms)}
 				l := limiter(t, store, p, nil)
 				for range 10 {
-					want(t, l.AllowN(t.Context(), "k", 10), Granted)
+					want(t, l.AllowN(t.Context(), "k", 10), tiered.Granted)
 				}
 				time.Sleep(10 * ms)
 				store.Step(c.before)
@@ -81,7 +82,7 @@ func TestResetWhenTheClockIsSet(t *testing.T) {
 				store.steps = c.during
 				err := l.Reset(t.Context(), "k")
 				left := remaining(t, l)
-				if fails := c.fails && p.Algorithm != SlidingLog; fails && !errors.Is(err, ErrUnavailable) ||
+				if fails := c.fails && p.Algorithm != tiered.SlidingLog; fails && !errors.Is(err, tiered.ErrUnavailable) ||
 					!fails && err != nil {
 					t.Errorf("Reset: %v", err)
 				} else if err == nil && left != 100 {
@@ -100,13 +101,13 @@ func TestResetWhenTheClockIsSet(t *testing.T) {
 func TestResetOfAWindowThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		p := Policy{
-			Name: "api", Algorithm: FixedWindow, Calendar: true, Limit: PerMinute(100),
-			Lease: Lease{Size: NoLease},
+		p := tiered.Policy{
+			Name: "api", Algorithm: tiered.FixedWindow, Calendar: true, Limit: tiered.PerMinute(100),
+			Lease: tiered.Lease{Size: tiered.NoLease},
 		}
 		l := limiter(t, store, p, nil)
 		time.Sleep(time.Minute + 100*ms - time.Duration(time.Now().UnixNano()%int64(time.Minute)))
-		want(t, l.AllowN(t.Context(), "k", 100), Granted)
+		want(t, l.AllowN(t.Context(), "k", 100), tiered.Granted)
 		store.Step(-500 * ms)
 		if err := l.Reset(t.Context(), "k"); err != nil {
 			t.Fatal(err)
@@ -122,11 +123,11 @@ func TestCancelWhenTheClockIsSet(t *testing.T) {
 	for _, by := range []time.Duration{0, -500 * ms, -2 * second, -time.Hour, 2 * second, time.Minute} {
 		for _, heard := range []bool{true, false} { // of the step, before the refund is sent
 			t.Run(fmt.Sprintf("%v, heard %t", by, heard), func(t *testing.T) {
-				eachAlgorithm(t, func(t *testing.T, p Policy) {
+				eachAlgorithm(t, func(t *testing.T, p tiered.Policy) {
 					store := newDistant(ms)
 					l := limiter(t, store, p, nil)
 					r := l.ReserveN(t.Context(), "k", 50)
-					want(t, r.Decision, Granted)
+					want(t, r.Decision, tiered.Granted)
 					time.Sleep(10 * ms)
 					store.Step(by)
 					if heard {
@@ -134,14 +135,14 @@ func TestCancelWhenTheClockIsSet(t *testing.T) {
 					}
 					r.Cancel()
 					time.Sleep(200 * ms)
-					s := l.group.Stats().Policies["api"]
+					s := l.Group().Stats().Policies["api"]
 					if left := remaining(t, l); left != 50+s.Returned || s.Returned+s.Burnt != 50 {
 						t.Errorf("%d of 100 are left, and the figures say %+v", left, s)
 					}
 					if heard && s.Returned != 50 {
 						t.Errorf("%+v: the clock was known", s)
 					}
-					books(t, l.group)
+					books(t, l.Group())
 				})
 			})
 		}
@@ -173,12 +174,12 @@ func TestRedirectedReplyTeachesNoClock(t *testing.T) {
 			store := &moving{distant: newDistant(ms), key: "moves", ahead: ahead}
 			p := direct("api", 100)
 			l := limiter(t, store, p, nil)
-			want(t, l.Allow(t.Context(), "stays"), Granted)
+			want(t, l.Allow(t.Context(), "stays"), tiered.Granted)
 			for range 20 {
 				time.Sleep(second)
-				want(t, l.Allow(t.Context(), "moves"), Granted)
-				n := l.group.dispatch.Nodes()[0]
-				now := l.group.now()
+				want(t, l.Allow(t.Context(), "moves"), tiered.Granted)
+				n := tiered.Dispatch(l.Group()).Nodes()[0]
+				now := tiered.Now(l.Group())
 				got, _ := n.ServerTime(now)
 				if off := time.Duration(got-time.Now().UnixMicro()) * time.Microsecond; off.Abs() > 10*ms {
 					t.Fatalf("%v off", off)

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // A Close whose context ends gives up what it could not return. So another Close, or one that waits at the same time, ends
@@ -18,7 +19,7 @@ func TestCloseAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := remote.NewMemory()
-				l, err := New(store, Policy{Name: "p", Limit: PerSecond(1000)}, nil)
+				l, err := tiered.New(store, tiered.Policy{Name: "p", Limit: tiered.PerSecond(1000)}, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -42,7 +43,7 @@ func TestCloseAgain(t *testing.T) {
 				}
 				begin := time.Now()
 				for _, err := range []error{<-beside, l.Close(context.Background())} {
-					if !errors.Is(err, errTooLate) || !strings.Contains(err.Error(), `tokens of policy "p"`) {
+					if !errors.Is(err, tiered.ErrTooLate) || !strings.Contains(err.Error(), `tokens of policy "p"`) {
 						t.Errorf("the other Close returned %v", err)
 					}
 				}

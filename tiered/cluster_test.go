@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // A frozen master of a Cluster, the worst way to die, affects only its own keys. It affects no other key, known or new,
@@ -34,22 +35,24 @@ func TestDeadMasterConcernsItsOwnKeys(t *testing.T) {
 	victim := remote.Node(c.Servers[dead].Addr)
 	url := "cluster://" + c.Servers[dead].Addr + "?addr=" + c.Servers[0].Addr + "&addr=" + c.Servers[2].Addr
 	// Far beyond what a busy machine needs, and no more than a call takes that waits for the frozen node's.
-	options := &Options{Budget: 2 * second, Timeout: 2 * second}
-	policy := Policy{Name: "api", Limit: PerSecond(1e6), Lease: Lease{Size: NoLease}, FailMode: FailOpen}
-	start := func() *Limiter { return limiter(t, open(t, url), policy, options) }
+	options := &tiered.Options{Budget: 2 * second, Timeout: 2 * second}
+	policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1e6), Lease: tiered.Lease{Size: tiered.NoLease},
+		FailMode: tiered.FailOpen}
+	start := func() *tiered.Limiter { return limiter(t, open(t, url), policy, options) }
 	l := start()
 	ctx := context.Background()
 
 	// load asks for known and new keys from four goroutines and sorts the answers by whose keys they are. It lasts longer
 	// where the machine is too busy for so many of each.
-	load := func(l *Limiter, name string, d time.Duration, least int) (others, victims map[Reason]int, longest time.Duration) {
-		others, victims = make(map[Reason]int), make(map[Reason]int)
+	load := func(l *tiered.Limiter, name string, d time.Duration, least int) (others, victims map[tiered.Reason]int,
+		longest time.Duration) {
+		others, victims = make(map[tiered.Reason]int), make(map[tiered.Reason]int)
 		var mu sync.Mutex
 		var all sync.WaitGroup
 		few := func() bool {
 			mu.Lock()
 			defer mu.Unlock()
-			return others[Granted] < least || victims[Granted]+victims[Open] < least
+			return others[tiered.Granted] < least || victims[tiered.Granted]+victims[tiered.Open] < least
 		}
 		begun := time.Now()
 		for g := range 4 {
@@ -62,7 +65,7 @@ func TestDeadMasterConcernsItsOwnKeys(t *testing.T) {
 					begun := time.Now()
 					d := l.Allow(ctx, key)
 					took := time.Since(begun)
-					node, err := l.group.store.Locate(ctx, l.group.store.Key("api", key))
+					node, err := tiered.Store(l.Group()).Locate(ctx, tiered.Store(l.Group()).Key("api", key))
 					mu.Lock()
 					if err != nil {
 						t.Error(err)
@@ -80,9 +83,9 @@ func TestDeadMasterConcernsItsOwnKeys(t *testing.T) {
 		all.Wait()
 		return others, victims, longest
 	}
-	states := func(l *Limiter) string {
+	states := func(l *tiered.Limiter) string {
 		text := ""
-		for id, n := range l.group.Stats().Nodes {
+		for id, n := range l.Group().Stats().Nodes {
 			text += fmt.Sprintf("%q %s, ", id, n.Breaker)
 			if remote.Node(id) != victim && n.Breaker != failover.Closed.String() {
 				t.Errorf("the breaker of %q is %s", id, n.Breaker)
@@ -93,17 +96,18 @@ func TestDeadMasterConcernsItsOwnKeys(t *testing.T) {
 
 	others, victims, longest := load(l, "before ", second, 1)
 	t.Logf("before: others %v, longest %v; victim's %v", others, longest, victims)
-	if others[Open]+victims[Open] > 0 || victims[Granted] == 0 {
+	if others[tiered.Open]+victims[tiered.Open] > 0 || victims[tiered.Granted] == 0 {
 		t.Fatal("it does not work to begin with")
 	}
 
 	c.Servers[dead].Pause()
-	others, victims, longest = load(l, "frozen ", 6*second, 100) // the first two calls of each caller take as long as Timeout
+	others, victims, longest = load(l, "frozen ", 6*second,
+		100) // the first two calls of each caller take as long as Timeout
 	t.Logf("frozen: others %v, longest %v; victim's %v; %s", others, longest, victims, states(l))
-	if others[Granted] < 100 || len(others) != 1 {
+	if others[tiered.Granted] < 100 || len(others) != 1 {
 		t.Errorf("keys of the other nodes: %v", others)
 	}
-	if victims[Open] < 100 || l.group.dispatch.Node(victim).State() == failover.Closed {
+	if victims[tiered.Open] < 100 || tiered.Dispatch(l.Group()).Node(victim).State() == failover.Closed {
 		t.Errorf("keys of the frozen node: %v", victims)
 	}
 
@@ -111,14 +115,14 @@ func TestDeadMasterConcernsItsOwnKeys(t *testing.T) {
 	load(late, "late ", 6*second, 0) // it may ask the frozen node for the map first
 	others, victims, longest = load(late, "later ", 2*second, 100)
 	t.Logf("a process that starts now: others %v, longest %v; victim's %v; %s", others, longest, victims, states(late))
-	if others[Granted] < 100 || len(others) != 1 || victims[Open] < 100 {
+	if others[tiered.Granted] < 100 || len(others) != 1 || victims[tiered.Open] < 100 {
 		t.Errorf("a process that starts now: others %v, victim's %v", others, victims)
 	}
 
 	c.Servers[dead].Resume()
 	back := soon(t, "the node's keys are back", 10*second, func() bool {
 		_, victims, _ := load(l, "after ", 100*ms, 0)
-		return victims[Open] == 0 && victims[Granted] > 0
+		return victims[tiered.Open] == 0 && victims[tiered.Granted] > 0
 	})
 	t.Logf("back after %v; %s", back, states(l))
 }
@@ -170,7 +174,7 @@ func (s *pair) Run(ctx context.Context, timeout time.Duration, calls []lua.Call,
 func TestFirstCallsWaitForNoOtherNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &pair{distant: newDistant(ms)}
-		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(100), FailMode: FailOpen}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(100), FailMode: tiered.FailOpen}, nil)
 		var all sync.WaitGroup
 		for i := range 200 {
 			all.Go(func() {
@@ -178,14 +182,14 @@ func TestFirstCallsWaitForNoOtherNode(t *testing.T) {
 				begun := time.Now()
 				d := l.Allow(t.Context(), map[bool]string{true: "dead ", false: "well "}[dead]+fmt.Sprint(i))
 				took := time.Since(begun)
-				if dead != (d.Reason == Open) || !dead && took > 10*ms {
+				if dead != (d.Reason == tiered.Open) || !dead && took > 10*ms {
 					t.Errorf("%q: %v after %v", d.Key, d.Reason, took)
 				}
 			})
 		}
 		all.Wait()
 		time.Sleep(100 * ms)
-		nodes := l.group.Stats().Nodes
+		nodes := l.Group().Stats().Nodes
 		if nodes[""].Breaker != "closed" || nodes[""].Calls > 0 || nodes[string(alive)].Breaker != "closed" ||
 			nodes[string(deceased)].Failures == 0 {
 			t.Errorf("%+v", nodes)
@@ -199,12 +203,12 @@ func TestFirstCallsWaitForNoOtherNode(t *testing.T) {
 func TestNodesThatCannotBeFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &lost{distant: newDistant(ms)}
-		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(1000), FailMode: FailOpen}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(1000), FailMode: tiered.FailOpen}, nil)
 		for _, slow := range []bool{false, true} {
 			store.slow.Store(slow)
 			store.gone.Store(true)
 			for i := range 1000 {
-				if d := l.Allow(t.Context(), fmt.Sprint(slow, i)); d.Reason != Open {
+				if d := l.Allow(t.Context(), fmt.Sprint(slow, i)); d.Reason != tiered.Open {
 					t.Fatalf("%+v", d)
 				}
 				time.Sleep(5 * ms)
@@ -216,7 +220,7 @@ func TestNodesThatCannotBeFound(t *testing.T) {
 			time.Sleep(1100 * ms)
 			l.Allow(t.Context(), "probes")
 			time.Sleep(50 * ms)
-			want(t, l.Allow(t.Context(), fmt.Sprint("found", slow)), Granted)
+			want(t, l.Allow(t.Context(), fmt.Sprint("found", slow)), tiered.Granted)
 			store.tries.Store(0)
 		}
 	})
@@ -235,7 +239,7 @@ func (s *lost) Locate(context.Context, string) (remote.Node, error) {
 	s.tries.Add(1)
 	if s.gone.Load() {
 		if s.slow.Load() {
-			time.Sleep(2 * DefaultTimeout)
+			time.Sleep(2 * tiered.DefaultTimeout)
 		}
 		return "", io.EOF
 	}
@@ -243,14 +247,14 @@ func (s *lost) Locate(context.Context, string) (remote.Node, error) {
 }
 
 // moved is a store whose keys move from one node, which dies, to another.
-type moved struct {
+type movedKeys struct {
 	*distant
 	now atomic.Pointer[remote.Node]
 }
 
-func (s *moved) Node(string) remote.Node { return *s.now.Load() }
+func (s *movedKeys) Node(string) remote.Node { return *s.now.Load() }
 
-func (s *moved) Presence(
+func (s *movedKeys) Presence(
 	ctx context.Context, timeout time.Duration, n remote.Node, p remote.Process,
 ) (remote.Census, error) {
 	if n != s.Node("") {
@@ -263,12 +267,12 @@ func (s *moved) Presence(
 func TestNodeThatLeftIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second := alive, deceased
-		store := &moved{distant: newDistant(ms)}
+		store := &movedKeys{distant: newDistant(ms)}
 		store.now.Store(&first)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(100), FailMode: FailOpen}, nil)
-		ask := func(d time.Duration) (reasons map[Reason]int) {
-			reasons = make(map[Reason]int)
-			for end := l.group.now() + d; l.group.now() < end; time.Sleep(20 * ms) {
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100), FailMode: tiered.FailOpen}, nil)
+		ask := func(d time.Duration) (reasons map[tiered.Reason]int) {
+			reasons = make(map[tiered.Reason]int)
+			for end := tiered.Now(l.Group()) + d; tiered.Now(l.Group()) < end; time.Sleep(20 * ms) {
 				reasons[l.Allow(t.Context(), "k").Reason]++
 			}
 			return reasons
@@ -277,18 +281,18 @@ func TestNodeThatLeftIsForgotten(t *testing.T) {
 		goroutines := runtime.NumGoroutine()
 		store.loseRequests.Store(true)
 		ask(3 * time.Second)
-		if n := l.group.dispatch.Unhealthy(); n != 1 {
+		if n := tiered.Dispatch(l.Group()).Unhealthy(); n != 1 {
 			t.Errorf("%d nodes in trouble", n)
 		}
 		store.now.Store(&second) // a replica was promoted
 		store.loseRequests.Store(false)
 		ask(1500 * ms)
-		if r := ask(10 * time.Second); r[Open] > 0 || r[Granted] == 0 {
+		if r := ask(10 * time.Second); r[tiered.Open] > 0 || r[tiered.Granted] == 0 {
 			t.Errorf("from 1.5 s after the promotion: %v", r)
 		}
-		nodes := l.group.Stats().Nodes
-		if len(nodes) != 1 || nodes[string(second)].Breaker != "closed" || l.group.dispatch.Unhealthy() != 0 {
-			t.Errorf("%d in trouble, %+v", l.group.dispatch.Unhealthy(), nodes)
+		nodes := l.Group().Stats().Nodes
+		if len(nodes) != 1 || nodes[string(second)].Breaker != "closed" || tiered.Dispatch(l.Group()).Unhealthy() != 0 {
+			t.Errorf("%d in trouble, %+v", tiered.Dispatch(l.Group()).Unhealthy(), nodes)
 		}
 		if n := runtime.NumGoroutine(); n > goroutines+1 {
 			t.Errorf("%d goroutines, %d before", n, goroutines)

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // pipelines is a hook that counts pipelines of scripts.
@@ -34,7 +35,7 @@ func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 
 // coldLoad is a Limiter on a real Redis, and callers of keys that it has no lease of.
 type coldLoad struct {
-	limiter *Limiter
+	limiter *tiered.Limiter
 	counted *pipelines
 	keys    []string
 	next    atomic.Int64
@@ -49,8 +50,9 @@ func newColdLoad(tb testing.TB) *coldLoad {
 	c := &coldLoad{counted: new(pipelines), keys: make([]string, 100_000)}
 	client.AddHook(c.counted)
 	var err error
-	c.limiter, err = New(remote.NewRedis(client, nil), Policy{Name: "api", Limit: PerSecond(100).WithBurst(200)},
-		&Options{MaxKeys: 2000, Budget: 10 * time.Second, Timeout: 10 * time.Second}) // a busy machine is slow
+	c.limiter, err = tiered.New(remote.NewRedis(client, nil), tiered.Policy{Name: "api",
+		Limit: tiered.PerSecond(100).WithBurst(200)},
+		&tiered.Options{MaxKeys: 2000, Budget: 10 * time.Second, Timeout: 10 * time.Second}) // a busy machine is slow
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -70,7 +72,7 @@ func (c *coldLoad) decide(callers, decisions int) (others int64) {
 		all.Go(func() {
 			for left.Add(-1) >= 0 {
 				key := c.keys[int(c.next.Add(1))%len(c.keys)]
-				if c.limiter.Allow(context.Background(), key).Tier != Remote {
+				if c.limiter.Allow(context.Background(), key).Tier != tiered.Remote {
 					wrong.Add(1)
 				}
 			}
@@ -111,7 +113,8 @@ func TestColdPathAllocations(t *testing.T) {
 			least[0] = min(least[0], float64(after.Mallocs-before.Mallocs)/decisions)
 			least[1] = min(least[1], float64(after.TotalAlloc-before.TotalAlloc)/decisions)
 		}
-		t.Logf("%d callers: %.1f allocations, %.0f bytes, %.1f calls in a pipeline", test.callers, least[0], least[1], shared)
+		t.Logf("%d callers: %.1f allocations, %.0f bytes, %.1f calls in a pipeline", test.callers, least[0], least[1],
+			shared)
 		if shared < test.shared {
 			t.Logf("the machine is too busy for %d callers to share pipelines", test.callers)
 			continue

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // The case of issue 19: ten streams reserve one token each, and each turns out to cost 9000 of 10 000 per minute.
@@ -24,11 +25,12 @@ func TestMaxDebt(t *testing.T) {
 		{100_000, 480 * time.Second, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			events := make(chan LeaseEvent, 100)
-			l := limiter(t, newTape(), Policy{Name: "llm", Limit: PerMinute(10_000), MaxDebt: c.maxDebt, Lease: Lease{Size: NoLease}},
-				&Options{Trace: &Trace{Lease: func(e LeaseEvent) { events <- e }}})
+			events := make(chan tiered.LeaseEvent, 100)
+			l := limiter(t, newTape(), tiered.Policy{Name: "llm", Limit: tiered.PerMinute(10_000), MaxDebt: c.maxDebt,
+				Lease: tiered.Lease{Size: tiered.NoLease}},
+				&tiered.Options{Trace: &tiered.Trace{Lease: func(e tiered.LeaseEvent) { events <- e }}})
 			time.Sleep(10 * ms)
-			var streams []Reservation
+			var streams []tiered.Reservation
 			for range 10 {
 				streams = append(streams, l.Reserve(t.Context(), "team"))
 			}
@@ -36,7 +38,7 @@ func TestMaxDebt(t *testing.T) {
 				r.Settle(9000)
 			}
 			start := time.Now()
-			time.Sleep(DefaultTimeout)
+			time.Sleep(tiered.DefaultTimeout)
 			if err := l.Wait(t.Context(), "team"); err != nil {
 				t.Fatal(err)
 			}
@@ -49,10 +51,10 @@ func TestMaxDebt(t *testing.T) {
 				told += (<-events).Forgiven
 			}
 			// The refill of the 50 ms in which Redis hears of the charges pays a few tokens of them.
-			if n := l.group.Stats().Policies["llm"].Forgiven; n != told || n > c.forgiven || n < c.forgiven-20 {
+			if n := l.Group().Stats().Policies["llm"].Forgiven; n != told || n > c.forgiven || n < c.forgiven-20 {
 				t.Errorf("MaxDebt %d: %d forgiven, %d by the events, want %d", c.maxDebt, n, told, c.forgiven)
 			}
-			books(t, l.group)
+			books(t, l.Group())
 		})
 	}
 }
@@ -60,19 +62,20 @@ func TestMaxDebt(t *testing.T) {
 func TestCharge(t *testing.T) {
 	for _, c := range []struct {
 		name     string
-		policy   Policy
+		policy   tiered.Policy
 		charge   int64
 		level    int64 // afterwards
 		forgiven int64
 	}{
-		{"what is there", Policy{Limit: PerDay(10)}, 3, 7, 0},
-		{"more than is there", Policy{Limit: PerDay(10)}, 15, -5, 0},
-		{"more than it may owe", Policy{Limit: PerDay(10)}, 25, -10, 5},
-		{"with a larger debt", Policy{Limit: PerDay(10), MaxDebt: 40}, 25, -15, 0},
-		{"too much for that", Policy{Limit: PerDay(10), MaxDebt: 40}, 99, -40, 49},
-		{"with a second limit", Policy{Limit: PerDay(10), Also: []Limit{PerHour(30)}, MaxDebt: 40}, 25, -15, 0},
-		{"a window", Policy{Limit: PerDay(10), Algorithm: FixedWindow, Calendar: true}, 4, 6, 0},
-		{"a log", Policy{Limit: PerDay(10), Algorithm: SlidingLog}, 4, 6, 0},
+		{"what is there", tiered.Policy{Limit: tiered.PerDay(10)}, 3, 7, 0},
+		{"more than is there", tiered.Policy{Limit: tiered.PerDay(10)}, 15, -5, 0},
+		{"more than it may owe", tiered.Policy{Limit: tiered.PerDay(10)}, 25, -10, 5},
+		{"with a larger debt", tiered.Policy{Limit: tiered.PerDay(10), MaxDebt: 40}, 25, -15, 0},
+		{"too much for that", tiered.Policy{Limit: tiered.PerDay(10), MaxDebt: 40}, 99, -40, 49},
+		{"with a second limit", tiered.Policy{Limit: tiered.PerDay(10), Also: []tiered.Limit{tiered.PerHour(30)},
+			MaxDebt: 40}, 25, -15, 0},
+		{"a window", tiered.Policy{Limit: tiered.PerDay(10), Algorithm: tiered.FixedWindow, Calendar: true}, 4, 6, 0},
+		{"a log", tiered.Policy{Limit: tiered.PerDay(10), Algorithm: tiered.SlidingLog}, 4, 6, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c.policy.Name = "api"
@@ -83,21 +86,22 @@ func TestCharge(t *testing.T) {
 			if d := l.Peek(t.Context(), "k"); d.Remaining != max(c.level, 0) {
 				t.Errorf("%s, before Redis hears of it: %+v, want %d left", c.name, d, c.level)
 			}
-			time.Sleep(DefaultTimeout)
+			time.Sleep(tiered.DefaultTimeout)
 			d := l.Peek(t.Context(), "k")
 			if d.Remaining != max(c.level, 0) || d.Allowed != (c.level > 0) {
 				t.Errorf("%s: %+v, want %d left", c.name, d, c.level)
 			}
-			if wait := resetAfter(1-c.level, c.policy.Limit.nanosPerToken()); c.level < 0 && d.RetryAfter < wait-time.Minute {
+			if wait := tiered.ResetAfter(1-c.level, nanosPerTokenOf(c.policy.Limit)); c.level < 0 &&
+				d.RetryAfter < wait-time.Minute {
 				t.Errorf("%s: wait %v, want %v", c.name, d.RetryAfter, wait)
 			}
-			if n := l.group.Stats().Policies["api"].Forgiven; n != c.forgiven {
+			if n := l.Group().Stats().Policies["api"].Forgiven; n != c.forgiven {
 				t.Errorf("%s: %d forgiven, want %d", c.name, n, c.forgiven)
 			}
-			books(t, l.group)
+			books(t, l.Group())
 		})
 	}
-	l := limiter(t, remote.NewMemory(), Policy{Name: "api", Limit: Unlimited()}, nil)
+	l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.Unlimited()}, nil)
 	if err := errors.Join(l.Charge("k", 5)); err != nil || l.Charge("", 1) == nil || l.Charge("k", 0) == nil {
 		t.Errorf("%v, %v, %v", err, l.Charge("", 1), l.Charge("k", 0))
 	}
@@ -107,7 +111,7 @@ func TestCharge(t *testing.T) {
 func TestChargeOutlastsAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l := limiter(t, store, Policy{Name: "api", Limit: PerDay(10), MaxDebt: 100}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(10), MaxDebt: 100}, nil)
 		time.Sleep(10 * ms)
 		store.Memory.Fail(errors.New("away"))
 		if err := l.Charge("k", 30); err != nil {
@@ -124,7 +128,7 @@ func TestChargeOutlastsAnOutage(t *testing.T) {
 
 // A number of tokens and a key that are not valid are named, with the rule. The key itself is not.
 func TestInvalidCredits(t *testing.T) {
-	l := limiter(t, remote.NewMemory(), Policy{Name: "p", Limit: PerSecond(1)}, nil)
+	l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(1)}, nil)
 	for _, c := range []struct {
 		key  string
 		n    int64
@@ -132,12 +136,13 @@ func TestInvalidCredits(t *testing.T) {
 	}{
 		{"k", 0, "n is 0: must be 1 to 2^40"},
 		{"k", -3, "n is -3: must be 1 to 2^40"},
-		{"k", maxTokens + 1, "n is 1099511627777: must be 1 to 2^40"},
+		{"k", tiered.MaxTokens + 1, "n is 1099511627777: must be 1 to 2^40"},
 		{"", 1, "the key has 0 bytes: must have 1 to 65536"},
-		{strings.Repeat("k", MaxKeyLength+1), 1, "the key has 65537 bytes: must have 1 to 65536"},
+		{strings.Repeat("k", tiered.MaxKeyLength+1), 1, "the key has 65537 bytes: must have 1 to 65536"},
 	} {
 		for _, err := range []error{l.Charge(c.key, c.n), l.Refund(t.Context(), c.key, c.n)} {
-			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "kkk") {
+			if !errors.Is(err, tiered.ErrInvalid) || !strings.Contains(err.Error(), c.want) ||
+				strings.Contains(err.Error(), "kkk") {
 				t.Errorf("%v, want %s", err, c.want)
 			}
 		}
@@ -147,16 +152,16 @@ func TestInvalidCredits(t *testing.T) {
 func TestRefund(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		policy Policy
+		policy tiered.Policy
 		used   int64
 		refund int64
 		level  int64 // afterwards
 	}{
-		{"a part", Policy{Limit: PerDay(10)}, 7, 3, 6},
-		{"never above the burst", Policy{Limit: PerDay(10)}, 7, 1 << 40, 10},
-		{"of an unused key", Policy{Limit: PerDay(10)}, 0, 5, 10},
-		{"out of debt", Policy{Limit: PerDay(10), MaxDebt: 50}, 40, 35, 5},
-		{"with a second limit", Policy{Limit: PerDay(10), Also: []Limit{PerHour(30)}}, 7, 3, 6},
+		{"a part", tiered.Policy{Limit: tiered.PerDay(10)}, 7, 3, 6},
+		{"never above the burst", tiered.Policy{Limit: tiered.PerDay(10)}, 7, 1 << 40, 10},
+		{"of an unused key", tiered.Policy{Limit: tiered.PerDay(10)}, 0, 5, 10},
+		{"out of debt", tiered.Policy{Limit: tiered.PerDay(10), MaxDebt: 50}, 40, 35, 5},
+		{"with a second limit", tiered.Policy{Limit: tiered.PerDay(10), Also: []tiered.Limit{tiered.PerHour(30)}}, 7, 3, 6},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c.policy.Name = "api"
@@ -166,14 +171,14 @@ func TestRefund(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			time.Sleep(DefaultTimeout)
+			time.Sleep(tiered.DefaultTimeout)
 			if err := l.Refund(t.Context(), "k", c.refund); err != nil {
 				t.Fatalf("%s: %v", c.name, err)
 			}
 			if d := l.Peek(t.Context(), "k"); d.Remaining != c.level {
 				t.Errorf("%s: %d left, want %d", c.name, d.Remaining, c.level)
 			}
-			books(t, l.group)
+			books(t, l.Group())
 		})
 	}
 }
@@ -181,7 +186,7 @@ func TestRefund(t *testing.T) {
 // A refund ends a known denial, and gives what it says while tokens are leased.
 func TestRefundOfARefusedKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newTape(), Policy{Name: "api", Limit: PerHour(200)}, nil)
+		l := limiter(t, newTape(), tiered.Policy{Name: "api", Limit: tiered.PerHour(200)}, nil)
 		time.Sleep(10 * ms)
 		for l.Allow(t.Context(), "k").Allowed {
 			time.Sleep(ms)
@@ -197,33 +202,33 @@ func TestRefundOfARefusedKey(t *testing.T) {
 		if n != 20 {
 			t.Errorf("%d admitted after 20 were given", n)
 		}
-		books(t, l.group)
+		books(t, l.Group())
 	})
 }
 
 func TestRefundThatIsNotDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		g, err := NewGroup(store, nil)
+		g, err := tiered.NewGroup(store, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer g.Close(context.Background())
-		make := func(p Policy) *Limiter {
+		make := func(p tiered.Policy) *tiered.Limiter {
 			l, err := g.NewLimiter(p)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return l
 		}
-		bucket := make(Policy{Name: "bucket", Limit: PerDay(10)})
-		for _, a := range []Algorithm{FixedWindow, SlidingWindow, SlidingLog} {
-			l := make(Policy{Name: strings.ReplaceAll(a.String(), " ", "-"), Limit: PerDay(10), Algorithm: a})
+		bucket := make(tiered.Policy{Name: "bucket", Limit: tiered.PerDay(10)})
+		for _, a := range []tiered.Algorithm{tiered.FixedWindow, tiered.SlidingWindow, tiered.SlidingLog} {
+			l := make(tiered.Policy{Name: strings.ReplaceAll(a.String(), " ", "-"), Limit: tiered.PerDay(10), Algorithm: a})
 			if err := l.Refund(t.Context(), "k", 1); !errors.Is(err, errors.ErrUnsupported) {
 				t.Errorf("%v: %v", a, err)
 			}
 		}
-		free := make(Policy{Name: "free", Limit: Unlimited()})
+		free := make(tiered.Policy{Name: "free", Limit: tiered.Unlimited()})
 		if err := free.Refund(t.Context(), "k", 1); err != nil {
 			t.Error(err)
 		}
@@ -233,7 +238,8 @@ func TestRefundThatIsNotDone(t *testing.T) {
 			}
 		}
 		store.Memory.Fail(errors.New("away"))
-		if err := bucket.Refund(t.Context(), "k", 1); !errors.Is(err, ErrUnavailable) || strings.Contains(err.Error(), `"k"`) {
+		if err := bucket.Refund(t.Context(), "k", 1); !errors.Is(err, tiered.ErrUnavailable) ||
+			strings.Contains(err.Error(), `"k"`) {
 			t.Error(err)
 		}
 		store.Memory.Fail(nil)
@@ -247,11 +253,11 @@ func TestRefundThatIsNotDone(t *testing.T) {
 
 func TestResetOutOfDebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newTape(), Policy{Name: "api", Limit: PerDay(10), MaxDebt: 100}, nil)
+		l := limiter(t, newTape(), tiered.Policy{Name: "api", Limit: tiered.PerDay(10), MaxDebt: 100}, nil)
 		if err := l.Charge("k", 100); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(DefaultTimeout)
+		time.Sleep(tiered.DefaultTimeout)
 		if err := l.Reset(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -13,12 +13,13 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/ratio"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // crowd is waiters of one key in several processes, who come at one instant, in virtual time.
 type crowd struct {
-	limit     Limit
-	lease     Lease
+	limit     tiered.Limit
+	lease     tiered.Lease
 	processes int
 	waiters   int // of each process
 	trip      time.Duration
@@ -26,12 +27,12 @@ type crowd struct {
 
 // crowdFigures are what came of a crowd.
 type crowdFigures struct {
-	pause time.Duration // the longest in which nobody went
-	alone time.Duration // the longest in which nobody of one process went, after its first and before its last
-	late  time.Duration // the most by which anybody went later than an ideal bucket would have let as many go
-	calls float64       // per token
-	over  float64       // tokens beyond the bound
-	stats PolicyStats   // of the first process
+	pause time.Duration      // the longest in which nobody went
+	alone time.Duration      // the longest in which nobody of one process went, after its first and before its last
+	late  time.Duration      // the most by which anybody went later than an ideal bucket would have let as many go
+	calls float64            // per token
+	over  float64            // tokens beyond the bound
+	stats tiered.PolicyStats // of the first process
 }
 
 func (f crowdFigures) String() string {
@@ -44,10 +45,10 @@ func (c crowd) run(t *testing.T, seed uint64) (f crowdFigures) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(c.trip)
-		policy := Policy{Name: "api", Limit: c.limit, Lease: c.lease}
-		limiters := make([]*Limiter, c.processes)
+		policy := tiered.Policy{Name: "api", Limit: c.limit, Lease: c.lease}
+		limiters := make([]*tiered.Limiter, c.processes)
 		for i := range limiters {
-			limiters[i] = limiter(t, store, policy, &Options{Random: dice(seed, uint64(i))})
+			limiters[i] = limiter(t, store, policy, &tiered.Options{Random: dice(seed, uint64(i))})
 		}
 		time.Sleep(time.Second)
 		start, before := time.Now(), store.calls.Load()
@@ -74,10 +75,10 @@ func (c crowd) run(t *testing.T, seed uint64) (f crowdFigures) {
 		for _, times := range each {
 			f.alone = max(f.alone, longest(times))
 		}
-		f.stats = limiters[0].group.Stats().Policies["api"]
+		f.stats = limiters[0].Group().Stats().Policies["api"]
 		for _, l := range limiters {
-			books(t, l.group)
-			noTurns(t, l.group)
+			books(t, l.Group())
+			noTurns(t, l.Group())
 		}
 	})
 	return f
@@ -88,11 +89,11 @@ func (c crowd) judge(went []time.Duration) (pause, late time.Duration, over floa
 	pause = longest(went)
 	var admissions []ideal.Admission
 	for i, at := range went {
-		best := time.Duration(float64(int64(i+1)-c.limit.burst()) * c.limit.nanosPerToken())
+		best := time.Duration(float64(int64(i+1)-burstOf(c.limit)) * nanosPerTokenOf(c.limit))
 		late = max(late, at-max(best, 0))
 		admissions = append(admissions, ideal.Admission{Before: int64(at - c.trip), After: int64(at), Tokens: 1})
 	}
-	over = ideal.Worst(admissions, c.limit.Tokens, c.limit.Per, c.limit.burst()).Over
+	over = ideal.Worst(admissions, c.limit.Tokens, c.limit.Per, burstOf(c.limit)).Over
 	return pause, late, max(over, 0)
 }
 
@@ -109,7 +110,7 @@ func longest(times []time.Duration) (pause time.Duration) {
 func (c crowd) byRate(t *testing.T) (pause time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		l := rate.NewLimiter(rate.Limit(1e9/c.limit.nanosPerToken()), int(c.limit.burst()))
+		l := rate.NewLimiter(rate.Limit(1e9/nanosPerTokenOf(c.limit)), int(burstOf(c.limit)))
 		start := time.Now()
 		var mu sync.Mutex
 		var all sync.WaitGroup
@@ -134,25 +135,26 @@ func (c crowd) byRate(t *testing.T) (pause time.Duration) {
 // Redis. A token that is waited for costs few calls.
 func TestFleetWaitsAtThePaceOfTheLimit(t *testing.T) {
 	notUnderRace(t)
-	hundred, direct := PerSecond(100), Lease{Size: NoLease}
+	hundred, direct := tiered.PerSecond(100), tiered.Lease{Size: tiered.NoLease}
 	for _, c := range []struct {
 		name string
 		crowd
 		pause, alone, late time.Duration // at most
 		calls              float64       // at most
 	}{
-		{"leased", crowd{hundred, Lease{}, 1, 600, ms}, 15 * ms, 15 * ms, 10 * ms, 1},
+		{"leased", crowd{hundred, tiered.Lease{}, 1, 600, ms}, 15 * ms, 15 * ms, 10 * ms, 1},
 		{"direct", crowd{hundred, direct, 1, 600, ms}, 15 * ms, 15 * ms, 10 * ms, 1},
 		{"direct, Redis is far", crowd{hundred, direct, 1, 600, 15 * ms}, 20 * ms, 20 * ms, 100 * ms, 1},
-		{"slow", crowd{PerSecond(10), Lease{}, 1, 60, ms}, 110 * ms, 110 * ms, 10 * ms, 1},
-		{"a burst of one", crowd{PerSecond(10).WithBurst(1), Lease{}, 1, 30, ms}, 110 * ms, 110 * ms, 10 * ms, 1.2},
-		{"a surge of three processes", crowd{hundred, Lease{}, 3, 90, ms}, 15 * ms, 500 * ms, 15 * ms, 2.2},
+		{"slow", crowd{tiered.PerSecond(10), tiered.Lease{}, 1, 60, ms}, 110 * ms, 110 * ms, 10 * ms, 1},
+		{"a burst of one", crowd{tiered.PerSecond(10).WithBurst(1), tiered.Lease{}, 1, 30, ms}, 110 * ms, 110 * ms,
+			10 * ms, 1.2},
+		{"a surge of three processes", crowd{hundred, tiered.Lease{}, 3, 90, ms}, 15 * ms, 500 * ms, 15 * ms, 2.2},
 		{"three processes, direct", crowd{hundred, direct, 3, 90, ms}, 15 * ms, 500 * ms, 15 * ms, 2.2},
-		{"three processes, far", crowd{hundred, Lease{}, 3, 200, 15 * ms}, 40 * ms, 400 * ms, 100 * ms, 1.5},
-		{"ten processes", crowd{thousand, Lease{}, 10, 300, roundTrip}, 15 * ms, 300 * ms, 30 * ms, 1.4},
-		{"thirty processes", crowd{thousand, Lease{}, 30, 100, roundTrip}, 60 * ms, time.Second, 120 * ms, 2},
-		{"fast, direct", crowd{PerSecond(10_000), direct, 1, 15_000, ms}, 10 * ms, 10 * ms, 15 * ms, 0.05},
-		{"many at once", crowd{roomy, Lease{}, 3, 12_000, roundTrip}, 10 * ms, 10 * ms, 100 * ms, 0.02},
+		{"three processes, far", crowd{hundred, tiered.Lease{}, 3, 200, 15 * ms}, 40 * ms, 400 * ms, 100 * ms, 1.5},
+		{"ten processes", crowd{thousand, tiered.Lease{}, 10, 300, roundTrip}, 15 * ms, 300 * ms, 30 * ms, 1.4},
+		{"thirty processes", crowd{thousand, tiered.Lease{}, 30, 100, roundTrip}, 60 * ms, time.Second, 120 * ms, 2},
+		{"fast, direct", crowd{tiered.PerSecond(10_000), direct, 1, 15_000, ms}, 10 * ms, 10 * ms, 15 * ms, 0.05},
+		{"many at once", crowd{roomy, tiered.Lease{}, 3, 12_000, roundTrip}, 10 * ms, 10 * ms, 100 * ms, 0.02},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for seed := range seeds(3) {
@@ -174,9 +176,9 @@ func TestFleetWaitsAtThePaceOfTheLimit(t *testing.T) {
 
 // TestRatiosWaiting has the lines of `make ratios` about waiters. It runs in virtual time, so they repeat exactly.
 func TestRatiosWaiting(t *testing.T) {
-	leased := crowd{limit: PerSecond(100), processes: 1, waiters: 600, trip: ms}
+	leased := crowd{limit: tiered.PerSecond(100), processes: 1, waiters: 600, trip: ms}
 	direct := leased
-	direct.lease.Size = NoLease
+	direct.lease.Size = tiered.NoLease
 	f := leased.run(t, 1)
 	times := func(pause time.Duration) float64 { return float64(f.pause) / float64(pause) }
 	for _, l := range []ratio.Line{
@@ -198,7 +200,8 @@ func TestRatiosWaiting(t *testing.T) {
 func TestWaitersBesideThoseWhoAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(100)}, &Options{Random: dice(1, 1)})
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)}, &tiered.Options{Random: dice(1,
+			1)})
 		start := time.Now()
 		var all sync.WaitGroup
 		var allowed int

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -13,13 +13,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // outOfTimeError checks that a wait was refused because its deadline cannot be met.
-func outOfTimeError(t *testing.T, err error) *LimitedError {
+func outOfTimeError(t *testing.T, err error) *tiered.LimitedError {
 	t.Helper()
-	var limited *LimitedError
-	if !errors.As(err, &limited) || !errors.Is(err, ErrLimited) || !errors.Is(err, context.DeadlineExceeded) {
+	var limited *tiered.LimitedError
+	if !errors.As(err, &limited) || !errors.Is(err, tiered.ErrLimited) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("%v, want a LimitedError that is ErrLimited and context.DeadlineExceeded", err)
 	}
 	return limited
@@ -29,31 +30,34 @@ func outOfTimeError(t *testing.T, err error) *LimitedError {
 func TestWaitRefusesAtOnceWhatItsDeadlineForbids(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		policy Policy
+		policy tiered.Policy
 		spent  int64
 		n      int64
 		time   time.Duration // that it has
 		retry  time.Duration // when it could be served
 	}{
-		{"a token an hour", Policy{Limit: PerHour(1)}, 1, 1, 7 * time.Second, time.Hour},
-		{"a dear request", Policy{Limit: PerSecond(10).WithBurst(100)}, 70, 100, 5 * time.Second, 7 * time.Second},
-		{"leased", Policy{Limit: PerSecond(100), Lease: Lease{Size: 25}}, 100, 100, 500 * ms, time.Second},
+		{"a token an hour", tiered.Policy{Limit: tiered.PerHour(1)}, 1, 1, 7 * time.Second, time.Hour},
+		{"a dear request", tiered.Policy{Limit: tiered.PerSecond(10).WithBurst(100)}, 70, 100, 5 * time.Second,
+			7 * time.Second},
+		{"leased", tiered.Policy{Limit: tiered.PerSecond(100), Lease: tiered.Lease{Size: 25}}, 100, 100, 500 * ms,
+			time.Second},
 		{
 			"a fixed window",
-			Policy{Limit: PerMinute(10), Algorithm: FixedWindow, Calendar: true},
+			tiered.Policy{Limit: tiered.PerMinute(10), Algorithm: tiered.FixedWindow, Calendar: true},
 			10, 1,
 			50 * time.Second, time.Minute,
 		},
 		{
 			"a sliding window",
-			Policy{Limit: PerMinute(10), Algorithm: SlidingWindow},
+			tiered.Policy{Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingWindow},
 			10, 1, 50 * time.Second,
 			time.Minute,
 		},
-		{"a log", Policy{Limit: PerMinute(10), Algorithm: SlidingLog}, 10, 1, 50 * time.Second, time.Minute},
+		{"a log", tiered.Policy{Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingLog}, 10, 1, 50 * time.Second,
+			time.Minute},
 		{
 			"several limits",
-			Policy{Limit: PerSecond(10), Also: []Limit{PerMinute(10)}},
+			tiered.Policy{Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerMinute(10)}},
 			10, 10, 50 * time.Second,
 			time.Minute,
 		},
@@ -64,7 +68,7 @@ func TestWaitRefusesAtOnceWhatItsDeadlineForbids(t *testing.T) {
 				c.policy.Name = "api"
 				l := limiter(t, store, c.policy, nil)
 				for left := c.spent; left > 0; left-- {
-					want(t, l.Allow(t.Context(), "k"), Granted)
+					want(t, l.Allow(t.Context(), "k"), tiered.Granted)
 				}
 				for range 2 {
 					start := time.Now()
@@ -74,16 +78,16 @@ func TestWaitRefusesAtOnceWhatItsDeadlineForbids(t *testing.T) {
 					if d := time.Since(start); d > 3*ms || ctx.Err() != nil {
 						t.Errorf("refused after %v, want at once", d)
 					}
-					if d := err.Decision; d.Reason != Limited || d.RetryAfter < c.time ||
+					if d := err.Decision; d.Reason != tiered.Limited || d.RetryAfter < c.time ||
 						d.RetryAfter > c.retry+c.retry/10 {
 						t.Errorf("%+v, want to be told of %v", d, c.retry)
 					}
 				}
-				if p := l.group.Stats().Policies["api"]; p.Spent != c.spent || p.GaveUp != 2 || p.Limited != 2*c.n ||
+				if p := l.Group().Stats().Policies["api"]; p.Spent != c.spent || p.GaveUp != 2 || p.Limited != 2*c.n ||
 					p.Waiting != 0 || p.Waited != 0 {
 					t.Errorf("%+v", p)
 				}
-				noTurns(t, l.group)
+				noTurns(t, l.Group())
 			})
 		})
 	}
@@ -92,8 +96,8 @@ func TestWaitRefusesAtOnceWhatItsDeadlineForbids(t *testing.T) {
 // A waiter that cannot be served delays nobody. Behind one that wanted 100 tokens, a free token once took 5 s.
 func TestWaiterWithoutAChanceBlocksNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(10).WithBurst(100)}, nil)
-		want(t, l.AllowN(t.Context(), "k", 70), Granted)
+		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10).WithBurst(100)}, nil)
+		want(t, l.AllowN(t.Context(), "k", 70), tiered.Granted)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		q := &queue{t: t, l: l}
@@ -105,7 +109,7 @@ func TestWaiterWithoutAChanceBlocksNobody(t *testing.T) {
 		if done[1].err != nil || done[1].at > 10*ms {
 			t.Errorf("a free token took until %v: %v", done[1].at, done[1].err)
 		}
-		noTurns(t, l.group)
+		noTurns(t, l.Group())
 	})
 }
 
@@ -114,9 +118,9 @@ func TestWaiterWithoutAChanceBlocksNobody(t *testing.T) {
 func TestHopelessWaitInTheFirstInstant(t *testing.T) {
 	for _, late := range []time.Duration{0, time.Microsecond} {
 		synctest.Test(t, func(t *testing.T) {
-			l := limiter(t, newDistant(0), Policy{Name: "api", Limit: PerSecond(10).WithBurst(2)}, nil)
+			l := limiter(t, newDistant(0), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10).WithBurst(2)}, nil)
 			time.Sleep(late)
-			want(t, l.AllowN(t.Context(), "k", 2), Granted)
+			want(t, l.AllowN(t.Context(), "k", 2), tiered.Granted)
 			q := &queue{t: t, l: l}
 			q.join(t.Context(), 0, "k", 1) // its turn is in 100 ms
 			ctx, cancel := context.WithTimeout(t.Context(), 101*ms)
@@ -137,9 +141,9 @@ func TestDeadlineCountsThoseInFront(t *testing.T) {
 	for _, early := range []bool{false, true} { // all come before the first answer tells what there is
 		t.Run(fmt.Sprintf("early %v", early), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := limiter(t, newDistant(2*ms), Policy{Name: "api", Limit: PerSecond(10)}, nil)
-				want(t, l.AllowN(t.Context(), "k", 10), Granted)
-				start := l.group.now()
+				l := limiter(t, newDistant(2*ms), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
+				want(t, l.AllowN(t.Context(), "k", 10), tiered.Granted)
+				start := tiered.Now(l.Group())
 				q := &queue{t: t, l: l}
 				for i := range 20 {
 					q.join(t.Context(), i, "k", 1)
@@ -164,11 +168,11 @@ func TestDeadlineCountsThoseInFront(t *testing.T) {
 						t.Errorf("%+v", w)
 					}
 				}
-				if s := l.group.Stats().Policies["api"]; s.Waited != 21 || s.GaveUp != 3 || s.Limited != 3 ||
+				if s := l.Group().Stats().Policies["api"]; s.Waited != 21 || s.GaveUp != 3 || s.Limited != 3 ||
 					s.Spent != 31 {
 					t.Errorf("%+v", s)
 				}
-				noTurns(t, l.group)
+				noTurns(t, l.Group())
 			})
 		})
 	}
@@ -178,10 +182,11 @@ func TestDeadlineCountsThoseInFront(t *testing.T) {
 func TestUsesWaitRefusesAtOnceWhatTheirDeadlineForbids(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := several(t, newDistant(ms), nil,
-			Policy{Name: "tenant", Limit: PerSecond(10)}, Policy{Name: "user", Limit: PerMinute(1)})
-		uses := All(l[0].For("acme"), l[1].For("ann"))
-		want(t, uses.Allow(t.Context()), Granted)
-		wait := func(u Uses, d time.Duration) (time.Duration, error) {
+			tiered.Policy{Name: "tenant", Limit: tiered.PerSecond(10)}, tiered.Policy{Name: "user",
+				Limit: tiered.PerMinute(1)})
+		uses := tiered.All(l[0].For("acme"), l[1].For("ann"))
+		want(t, uses.Allow(t.Context()), tiered.Granted)
+		wait := func(u tiered.Uses, d time.Duration) (time.Duration, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), d)
 			defer cancel()
 			start := time.Now()
@@ -208,19 +213,19 @@ func TestUsesWaitRefusesAtOnceWhatTheirDeadlineForbids(t *testing.T) {
 			outOfTimeError(t, err)
 		}
 		first.Wait()
-		if s := l[0].group.Stats().Policies["user"]; s.Waited != 2 || s.GaveUp != 2 || s.Waiting != 0 ||
+		if s := l[0].Group().Stats().Policies["user"]; s.Waited != 2 || s.GaveUp != 2 || s.Waiting != 0 ||
 			s.LongestWait < 59*time.Second {
 			t.Errorf("%+v", s)
 		}
-		noTurns(t, l[0].group)
-		books(t, l[0].group)
+		noTurns(t, l[0].Group())
+		books(t, l[0].Group())
 	})
 }
 
 // waitingCase is waiters of one process, and how each ended.
 type waitingCase struct {
-	limit  Limit
-	lease  Lease
+	limit  tiered.Limit
+	lease  tiered.Lease
 	trip   time.Duration
 	comers []comer
 }
@@ -236,8 +241,8 @@ type comer struct {
 
 func (c *waitingCase) run(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(c.trip), Policy{Name: "api", Limit: c.limit, Lease: c.lease},
-			&Options{Random: dice(1, 1)})
+		l := limiter(t, newDistant(c.trip), tiered.Policy{Name: "api", Limit: c.limit, Lease: c.lease},
+			&tiered.Options{Random: dice(1, 1)})
 		start := time.Now()
 		var all sync.WaitGroup
 		for i := range c.comers {
@@ -256,8 +261,8 @@ func (c *waitingCase) run(t *testing.T) {
 			synctest.Wait()
 		}
 		all.Wait()
-		noTurns(t, l.group)
-		books(t, l.group)
+		noTurns(t, l.Group())
+		books(t, l.Group())
 	})
 }
 
@@ -283,19 +288,19 @@ func (c *waitingCase) fault() string {
 		if w.patience == 0 || !errors.Is(w.err, context.DeadlineExceeded) {
 			return fmt.Sprintf("number %d: %v", i, w.err)
 		}
-		if !errors.Is(w.err, ErrLimited) {
+		if !errors.Is(w.err, tiered.ErrLimited) {
 			back += w.cost
 		}
 		// What it may lose beside an ideal bucket: some round trips, the pace, part of a token; and one round trip for
 		// each in front that wants more than one token.
-		slack := 6*c.trip + 2*minIdle + time.Duration(2*c.limit.nanosPerToken())
+		slack := 6*c.trip + 2*tiered.MinIdle + time.Duration(2*nanosPerTokenOf(c.limit))
 		for _, front := range c.comers[:i] {
 			if front.cost > 1 {
 				slack += c.trip
 			}
 		}
 		// It gave up. Had it stayed, those in front would have left it nothing before its deadline.
-		bucket := ideal.NewBucket(c.limit.Tokens, c.limit.Per, c.limit.burst())
+		bucket := ideal.NewBucket(c.limit.Tokens, c.limit.Per, burstOf(c.limit))
 		at := int64(0)
 		pending := w.cost
 		for _, front := range c.comers[:i] {
@@ -306,17 +311,17 @@ func (c *waitingCase) fault() string {
 					bucket.Take(int64(front.ended), front.cost)
 				}
 			// it left a call under way
-			case front.err == nil || front.ended > w.ended, !errors.Is(front.err, ErrLimited):
+			case front.err == nil || front.ended > w.ended, !errors.Is(front.err, tiered.ErrLimited):
 				pending += front.cost
 			}
 		}
 		deadline := int64(w.came + w.patience - slack)
-		if deadline > max(at, int64(w.came)) && pending <= c.limit.burst() && bucket.Take(max(deadline, at), pending) {
+		if deadline > max(at, int64(w.came)) && pending <= burstOf(c.limit) && bucket.Take(max(deadline, at), pending) {
 			return fmt.Sprintf("number %d gave up at %v and could have been served", i, w.ended)
 		}
 	}
 	if e := ideal.Worst(admissions, c.limit.Tokens, c.limit.Per,
-		c.limit.burst()); e.Over > float64(back)+tolerance(c.limit) {
+		burstOf(c.limit)); e.Over > float64(back)+tolerance(c.limit) {
 		return fmt.Sprint(e)
 	}
 	return ""
@@ -328,16 +333,16 @@ func TestWaitersWithDeadlines(t *testing.T) {
 	var served, gaveUp int
 	rapid.Check(t, func(rt *rapid.T) {
 		c := &waitingCase{
-			limit: rapid.SampledFrom([]Limit{
-				PerSecond(10), PerSecond(100), PerSecond(100).WithBurst(20),
+			limit: rapid.SampledFrom([]tiered.Limit{
+				tiered.PerSecond(10), tiered.PerSecond(100), tiered.PerSecond(100).WithBurst(20),
 				thousand,
 			}).Draw(rt, "limit"),
-			lease: Lease{Size: rapid.SampledFrom([]int64{0, NoLease}).Draw(rt, "lease")},
+			lease: tiered.Lease{Size: rapid.SampledFrom([]int64{0, tiered.NoLease}).Draw(rt, "lease")},
 			trip:  rapid.SampledFrom([]time.Duration{ms, 5 * ms}).Draw(rt, "trip"),
 		}
-		interval := c.limit.nanosPerToken()
-		most := rapid.SampledFrom([]int64{1, 5, c.limit.burst()}).Draw(rt, "most")
-		if c.lease.Size == NoLease { // what comes for a dear request that left keeps its room in Redis for a second
+		interval := nanosPerTokenOf(c.limit)
+		most := rapid.SampledFrom([]int64{1, 5, burstOf(c.limit)}).Draw(rt, "most")
+		if c.lease.Size == tiered.NoLease { // what comes for a dear request that left keeps its room in Redis for a second
 			most = min(most, 5)
 		}
 		for range rapid.IntRange(2, 60).Draw(rt, "waiters") {

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // forgiving is a store that forgives what a process' own share has refilled, whether the bucket threw anything away or
@@ -43,9 +44,9 @@ func rehearse(t *testing.T, seed uint64, demand float64, length time.Duration, d
 		var loads sync.WaitGroup
 		var mu sync.Mutex
 		for i := range processes {
-			l := limiter(t, store, Policy{Name: "api", Limit: thousand}, &Options{Processes: processes})
+			l := limiter(t, store, tiered.Policy{Name: "api", Limit: thousand}, &tiered.Options{Processes: processes})
 			random := rand.New(rand.NewPCG(seed, uint64(i)))
-			each := demand / thousand.nanosPerToken() / processes
+			each := demand / nanosPerTokenOf(thousand) / processes
 			loads.Go(func() {
 				for {
 					time.Sleep(time.Duration(random.ExpFloat64() / each))
@@ -117,7 +118,8 @@ func TestWhatTheOverflowIsWorth(t *testing.T) {
 			t.Errorf("%s: over by %.0f, want less than 2 bursts", c.name, most)
 		}
 		if least < 3*max(most, 0) {
-			t.Errorf("%s: over by %.0f at least without the overflow, by %.0f at most with it: it is not worth its bytes", c.name, least, most)
+			t.Errorf("%s: over by %.0f at least without the overflow, by %.0f at most with it: it is not worth its bytes",
+				c.name, least, most)
 		}
 	}
 }
@@ -135,15 +137,16 @@ func TestALongOutageIsForgivenWhereAllBucketsWereFull(t *testing.T) {
 			alone, refused := make([]int, processes), make([]int, processes)
 			var loads sync.WaitGroup
 			for i := range processes {
-				l := limiter(t, wire, Policy{Name: "api", Limit: PerMinute(100), Also: []Limit{PerSecond(10)}},
-					&Options{Processes: processes})
+				l := limiter(t, wire, tiered.Policy{Name: "api", Limit: tiered.PerMinute(100),
+					Also: []tiered.Limit{tiered.PerSecond(10)}},
+					&tiered.Options{Processes: processes})
 				loads.Go(func() {
 					time.Sleep(each / processes * time.Duration(i))
 					for ; time.Since(start) < end; time.Sleep(each) {
 						switch d := l.Allow(context.Background(), "user"); {
 						case !d.Allowed:
 							refused[i]++
-						case d.Reason == Fallback:
+						case d.Reason == tiered.Fallback:
 							alone[i]++
 						}
 					}

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"errors"
@@ -7,25 +7,27 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // Each decision is counted once, whichever path decided it. A decision at once is counted in a separate step.
 func TestEveryDecisionIsCounted(t *testing.T) {
 	for _, test := range []struct {
-		mode FailMode
+		mode tiered.FailMode
 		down bool
-		want Reason // of the last decision
-		of   func(PolicyStats) int64
+		want tiered.Reason // of the last decision
+		of   func(tiered.PolicyStats) int64
 	}{
-		{FailLocal, false, Limited, func(p PolicyStats) int64 { return p.Limited }},
-		{FailLocal, true, FallbackSpent, func(p PolicyStats) int64 { return p.FallbackSpent }},
-		{FailOpen, true, Open, func(p PolicyStats) int64 { return p.Open }},
-		{FailClosed, true, Unavailable, func(p PolicyStats) int64 { return p.Unavailable }},
+		{tiered.FailLocal, false, tiered.Limited, func(p tiered.PolicyStats) int64 { return p.Limited }},
+		{tiered.FailLocal, true, tiered.FallbackSpent, func(p tiered.PolicyStats) int64 { return p.FallbackSpent }},
+		{tiered.FailOpen, true, tiered.Open, func(p tiered.PolicyStats) int64 { return p.Open }},
+		{tiered.FailClosed, true, tiered.Unavailable, func(p tiered.PolicyStats) int64 { return p.Unavailable }},
 	} {
 		t.Run(test.want.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := remote.NewMemory()
-				l, err := New(store, Policy{Name: "p", Limit: Limit{Tokens: 10, Per: time.Hour}, FailMode: test.mode},
+				l, err := tiered.New(store, tiered.Policy{Name: "p", Limit: tiered.Limit{Tokens: 10, Per: time.Hour},
+					FailMode: test.mode},
 					nil)
 				if err != nil {
 					t.Fatal(err)
@@ -34,17 +36,17 @@ func TestEveryDecisionIsCounted(t *testing.T) {
 				if test.down {
 					store.Fail(errors.New("down"))
 				}
-				counts := make(map[Reason]int64)
-				var last Reason
+				counts := make(map[tiered.Reason]int64)
+				var last tiered.Reason
 				for range 30_000 { // three seconds: long before that the breaker is open
 					last = l.AllowN(t.Context(), "k", 2).Reason
 					counts[last] += 2
 					time.Sleep(100 * time.Microsecond)
 				}
-				if test.down && l.group.Stats().Nodes["memory"].Outages == 0 {
+				if test.down && l.Group().Stats().Nodes["memory"].Outages == 0 {
 					t.Error("the breaker never opened: this shows little")
 				}
-				if got := test.of(l.group.Stats().Policies["p"]); got != counts[last] || last != test.want {
+				if got := test.of(l.Group().Stats().Policies["p"]); got != counts[last] || last != test.want {
 					t.Errorf("counted %d tokens, want %d of %v; decided: %v", got, counts[last], test.want, counts)
 				}
 			})

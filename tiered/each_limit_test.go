@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // Each use of a request has its own state: of an admission what is left, of a refusal who refused.
@@ -14,10 +15,10 @@ func TestAllowEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := several(t, newDistant(ms), nil, direct("user", 2), direct("tenant", 5), direct("all", 100))
 		user, tenant, everybody := l[0], l[1], l[2]
-		uses := All(everybody.For("all"), tenant.For("acme").N(2), user.For("ann"))
+		uses := tiered.All(everybody.For("all"), tenant.For("acme").N(2), user.For("ann"))
 		ctx := t.Context()
-		var each [3]Decision
-		check := func(when string, want ...Decision) {
+		var each [3]tiered.Decision
+		check := func(when string, want ...tiered.Decision) {
 			t.Helper()
 			for i, w := range want {
 				d := each[i]
@@ -26,33 +27,34 @@ func TestAllowEach(t *testing.T) {
 				}
 			}
 		}
-		want(t, uses.AllowEach(ctx, each[:]), Granted)
+		want(t, uses.AllowEach(ctx, each[:]), tiered.Granted)
 		check("admitted",
-			Decision{Allowed: true, Reason: Granted, Remaining: 99, Burst: 100},
-			Decision{Allowed: true, Reason: Granted, Remaining: 3, Burst: 5},
-			Decision{Allowed: true, Reason: Granted, Remaining: 1, Burst: 2})
-		want(t, uses.AllowEach(ctx, each[:]), Granted)
-		want(t, uses.AllowEach(ctx, each[:]), Limited)
+			tiered.Decision{Allowed: true, Reason: tiered.Granted, Remaining: 99, Burst: 100},
+			tiered.Decision{Allowed: true, Reason: tiered.Granted, Remaining: 3, Burst: 5},
+			tiered.Decision{Allowed: true, Reason: tiered.Granted, Remaining: 1, Burst: 2})
+		want(t, uses.AllowEach(ctx, each[:]), tiered.Granted)
+		want(t, uses.AllowEach(ctx, each[:]), tiered.Limited)
 		check("refused by Redis",
-			Decision{Allowed: true, Reason: Granted, Remaining: 98, Burst: 100},
-			Decision{Reason: Limited, Remaining: 1, Burst: 5}, // of which the request needs two
-			Decision{Reason: Limited, Burst: 2})
-		want(t, uses.AllowEach(ctx, each[:]), Limited)
+			tiered.Decision{Allowed: true, Reason: tiered.Granted, Remaining: 98, Burst: 100},
+			tiered.Decision{Reason: tiered.Limited, Remaining: 1, Burst: 5}, // of which the request needs two
+			tiered.Decision{Reason: tiered.Limited, Burst: 2})
+		want(t, uses.AllowEach(ctx, each[:]), tiered.Limited)
 		check("refused here",
-			Decision{Reason: Unknown, Remaining: 97, Burst: 100}, // as last heard, before what it took went back
-			Decision{Reason: Limited, Remaining: 1, Burst: 5},
-			Decision{Reason: Limited, Burst: 2})
+			tiered.Decision{Reason: tiered.Unknown, Remaining: 97,
+				Burst: 100}, // as last heard, before what it took went back
+			tiered.Decision{Reason: tiered.Limited, Remaining: 1, Burst: 5},
+			tiered.Decision{Reason: tiered.Limited, Burst: 2})
 		if each[2].RetryAfter < 11*time.Hour || each[2].Policy != "user" || each[2].Key != "ann" {
 			t.Errorf("%+v", each[2])
 		}
-		books(t, user.group)
+		books(t, user.Group())
 
-		each = [3]Decision{}
-		All(user.For("bob"), user.For("bob")).AllowEach(ctx, each[:1]) // one part, two uses, room for one
-		if !each[0].Allowed || each[1] != (Decision{}) {
+		each = [3]tiered.Decision{}
+		tiered.All(user.For("bob"), user.For("bob")).AllowEach(ctx, each[:1]) // one part, two uses, room for one
+		if !each[0].Allowed || each[1] != (tiered.Decision{}) {
 			t.Errorf("%+v", each)
 		}
-		if d := (Uses{}).AllowEach(ctx, each[:]); d.Allowed {
+		if d := (tiered.Uses{}).AllowEach(ctx, each[:]); d.Allowed {
 			t.Errorf("%+v", d)
 		}
 	})
@@ -62,15 +64,15 @@ func TestAllowEach(t *testing.T) {
 func TestPeekEach(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		p    Policy
+		p    tiered.Policy
 		used int64
-		want []Decision
+		want []tiered.Decision
 	}{
 		{
 			"token buckets",
-			Policy{Limit: PerMinute(10), Also: []Limit{PerHour(30), PerDay(100)}},
+			tiered.Policy{Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(30), tiered.PerDay(100)}},
 			7,
-			[]Decision{
+			[]tiered.Decision{
 				{LimitNumber: 1, Burst: 10, Remaining: 3, ResetAfter: 42 * time.Second},
 				{LimitNumber: 2, Burst: 30, Remaining: 23, ResetAfter: 14 * time.Minute},
 				{LimitNumber: 3, Burst: 100, Remaining: 93, ResetAfter: 7 * 24 * time.Hour / 100},
@@ -78,35 +80,36 @@ func TestPeekEach(t *testing.T) {
 		},
 		{
 			"one of them is used up",
-			Policy{Limit: PerMinute(10), Also: []Limit{PerHour(30)}},
+			tiered.Policy{Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(30)}},
 			10,
-			[]Decision{
+			[]tiered.Decision{
 				{LimitNumber: 1, Burst: 10, RetryAfter: 6 * time.Second, ResetAfter: time.Minute},
 				{LimitNumber: 2, Burst: 30, Remaining: 20, ResetAfter: 20 * time.Minute},
 			},
 		},
 		{
 			"sliding windows",
-			Policy{Limit: PerMinute(10), Also: []Limit{PerHour(30)}, Algorithm: SlidingWindow},
+			tiered.Policy{Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(30)},
+				Algorithm: tiered.SlidingWindow},
 			10,
-			[]Decision{
+			[]tiered.Decision{
 				{LimitNumber: 1, Burst: 10, RetryAfter: time.Minute, ResetAfter: time.Minute},
 				{LimitNumber: 2, Burst: 30, Remaining: 20, ResetAfter: time.Hour},
 			},
 		},
 		{
 			"one limit",
-			Policy{Limit: PerMinute(10)},
+			tiered.Policy{Limit: tiered.PerMinute(10)},
 			4,
-			[]Decision{{Burst: 10, Remaining: 6, ResetAfter: 24 * time.Second}},
+			[]tiered.Decision{{Burst: 10, Remaining: 6, ResetAfter: 24 * time.Second}},
 		},
-		{"no limit", Policy{Limit: Unlimited()}, 1, []Decision{{Remaining: 1 << 40, Burst: 1 << 40}}},
+		{"no limit", tiered.Policy{Limit: tiered.Unlimited()}, 1, []tiered.Decision{{Remaining: 1 << 40, Burst: 1 << 40}}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c.p.Name, c.p.Lease = "api", Lease{Size: NoLease}
+			c.p.Name, c.p.Lease = "api", tiered.Lease{Size: tiered.NoLease}
 			l := limiter(t, newTape(), c.p, nil)
 			time.Sleep(10 * ms)
-			want(t, l.AllowN(t.Context(), "k", c.used), Granted)
+			want(t, l.AllowN(t.Context(), "k", c.used), tiered.Granted)
 			all, err := l.PeekEach(t.Context(), "k")
 			if err != nil || len(all) != len(c.want) {
 				t.Fatalf("%s: %+v, %v", c.name, all, err)
@@ -114,12 +117,15 @@ func TestPeekEach(t *testing.T) {
 			for i, d := range all {
 				w := c.want[i]
 				near := func(is, must time.Duration) bool { return is >= must-must/20 && is <= must+must/20 }
-				if d.LimitNumber != w.LimitNumber || c.name != "no limit" && (d.Burst != w.Burst || d.Remaining != w.Remaining) ||
-					d.Allowed != (w.Remaining > 0) || !near(d.ResetAfter, w.ResetAfter) || !near(d.RetryAfter, w.RetryAfter) {
+				if d.LimitNumber != w.LimitNumber || c.name != "no limit" && (d.Burst != w.Burst ||
+					d.Remaining != w.Remaining) ||
+					d.Allowed != (w.Remaining > 0) || !near(d.ResetAfter, w.ResetAfter) || !near(d.RetryAfter,
+					w.RetryAfter) {
 					t.Errorf("%s: limit %d is %+v, want %+v", c.name, i, d, w)
 				}
 			}
-			if d := l.Peek(t.Context(), "k"); c.name != "no limit" && d.Remaining != min(all[0].Remaining, all[len(all)-1].Remaining) {
+			if d := l.Peek(t.Context(), "k"); c.name != "no limit" && d.Remaining != min(all[0].Remaining,
+				all[len(all)-1].Remaining) {
 				t.Errorf("%s: peeking changed the key: %+v", c.name, d)
 			}
 		})
@@ -128,31 +134,32 @@ func TestPeekEach(t *testing.T) {
 
 func TestPeekEachWithoutRedis(t *testing.T) {
 	store := remote.NewMemory()
-	l := limiter(t, store, Policy{Name: "api", Limit: PerMinute(10), Also: []Limit{PerHour(30)}}, nil)
+	l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerMinute(10),
+		Also: []tiered.Limit{tiered.PerHour(30)}}, nil)
 	store.Fail(errors.New("away"))
-	if all, err := l.PeekEach(t.Context(), "k"); all != nil || !errors.Is(err, ErrUnavailable) {
+	if all, err := l.PeekEach(t.Context(), "k"); all != nil || !errors.Is(err, tiered.ErrUnavailable) {
 		t.Errorf("%+v, %v", all, err)
 	}
-	if all, err := l.PeekEach(t.Context(), ""); all != nil || !errors.Is(err, ErrInvalid) {
+	if all, err := l.PeekEach(t.Context(), ""); all != nil || !errors.Is(err, tiered.ErrInvalid) {
 		t.Errorf("%+v, %v", all, err)
 	}
 }
 
 // PeekEach says of one limit what Peek says where Redis is asked: when the first token comes back, and not when all have.
 func TestPeekEachSaysWhenToComeBack(t *testing.T) {
-	for name, p := range map[string]Policy{
-		"sliding window": {Limit: PerMinute(4), Algorithm: SlidingWindow},
-		"sliding log":    {Limit: PerMinute(4), Algorithm: SlidingLog},
-		"fixed window":   {Limit: PerMinute(4), Algorithm: FixedWindow},
-		"part of token":  {Limit: PerMinute(4)},
-		"debt":           {Limit: PerMinute(4), MaxDebt: 100},
+	for name, p := range map[string]tiered.Policy{
+		"sliding window": {Limit: tiered.PerMinute(4), Algorithm: tiered.SlidingWindow},
+		"sliding log":    {Limit: tiered.PerMinute(4), Algorithm: tiered.SlidingLog},
+		"fixed window":   {Limit: tiered.PerMinute(4), Algorithm: tiered.FixedWindow},
+		"part of token":  {Limit: tiered.PerMinute(4)},
+		"debt":           {Limit: tiered.PerMinute(4), MaxDebt: 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := remote.NewMemory()
-				p.Name, p.Lease.Size = "p", NoLease
-				open := func() *Limiter {
-					l, err := New(store, p, nil)
+				p.Name, p.Lease.Size = "p", tiered.NoLease
+				open := func() *tiered.Limiter {
+					l, err := tiered.New(store, p, nil)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -177,7 +184,7 @@ func TestPeekEachSaysWhenToComeBack(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if each[0] != want || want.Tier != Remote {
+				if each[0] != want || want.Tier != tiered.Remote {
 					t.Errorf("PeekEach says %+v\nPeek says %+v", each[0], want)
 				}
 			})
@@ -188,7 +195,8 @@ func TestPeekEachSaysWhenToComeBack(t *testing.T) {
 // A share that lends nothing, because a request of late cost more than it could bear, does not admit by PeekEach either.
 func TestPeekEachOfAShareThatLendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := New(remote.NewMemory(), Policy{Name: "p", Limit: PerMinute(2).WithBurst(20), Standing: StandingOn}, nil)
+		l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerMinute(2).WithBurst(20),
+			Standing: tiered.StandingOn}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

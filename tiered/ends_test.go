@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // ends is a tape that fails when the store refuses a call for its arguments, and says by its own clock when each was
@@ -40,24 +41,24 @@ func (s *ends) Run(ctx context.Context, timeout time.Duration, calls []lua.Call,
 }
 
 // policiesAtTheEnds are those that validation accepts of all that have each of their numbers at an end of its range.
-func policiesAtTheEnds() (all []Policy) {
+func policiesAtTheEnds() (all []tiered.Policy) {
 	const year = 365 * 24 * time.Hour
-	leases := []Lease{{}, {Size: NoLease}, {Period: minPeriod}, {Size: 1, Period: maxPeriod}}
-	modes := []FailMode{FailOpen, FailLocal, FailClosed}
+	leases := []tiered.Lease{{}, {Size: tiered.NoLease}, {Period: tiered.MinPeriod}, {Size: 1, Period: tiered.MaxPeriod}}
+	modes := []tiered.FailMode{tiered.FailOpen, tiered.FailLocal, tiered.FailClosed}
 	n := 0
-	for a := TokenBucket; a <= SlidingWindow; a++ {
+	for a := tiered.TokenBucket; a <= tiered.SlidingWindow; a++ {
 		for _, per := range []time.Duration{
-			time.Microsecond, 7 * time.Microsecond, second, time.Minute, maxWindow, (1 << 50) * time.Microsecond,
-			(1<<50 + 1) * time.Microsecond, maxPer / 64 / 1000 * 1000, maxPer / 2, maxPer,
+			time.Microsecond, 7 * time.Microsecond, second, time.Minute, tiered.MaxWindow, (1 << 50) * time.Microsecond,
+			(1<<50 + 1) * time.Microsecond, tiered.MaxPer / 64 / 1000 * 1000, tiered.MaxPer / 2, tiered.MaxPer,
 		} {
-			for _, tokens := range []int64{1, 64, maxEntries, maxTokens - 1, maxTokens} {
-				for _, burst := range []int64{0, 1, 64, maxTokens} {
-					for _, also := range []int{0, 1, maxLimits - 1} {
+			for _, tokens := range []int64{1, 64, tiered.MaxEntries, tiered.MaxTokens - 1, tiered.MaxTokens} {
+				for _, burst := range []int64{0, 1, 64, tiered.MaxTokens} {
+					for _, also := range []int{0, 1, tiered.MaxLimits - 1} {
 						n++
-						p := Policy{
+						p := tiered.Policy{
 							Name: fmt.Sprint("p", n), Algorithm: a,
-							Calendar: a == FixedWindow && n%2 == 0,
-							Limit:    Limit{Tokens: tokens, Per: per, Burst: burst}, Lease: leases[n%4],
+							Calendar: a == tiered.FixedWindow && n%2 == 0,
+							Limit:    tiered.Limit{Tokens: tokens, Per: per, Burst: burst}, Lease: leases[n%4],
 							FailMode: modes[n/2%3],
 						}
 						for j := range also {
@@ -67,14 +68,14 @@ func policiesAtTheEnds() (all []Policy) {
 							}
 							p.Also = append(p.Also, l)
 						}
-						if a == SlidingWindow {
+						if a == tiered.SlidingWindow {
 							for i := range p.Also {
 								p.Also[i].Precision = precisionAtAnEnd(p.Also[i].Per, n+i+1)
 							}
 							p.Limit.Precision = precisionAtAnEnd(per, n)
 						}
-						if a == SlidingLog {
-							p.Lease = Lease{}
+						if a == tiered.SlidingLog {
+							p.Lease = tiered.Lease{}
 						}
 						if p.Validate() == nil {
 							all = append(all, p)
@@ -89,7 +90,7 @@ func policiesAtTheEnds() (all []Policy) {
 
 // precisionAtAnEnd returns 0, the whole period, or the shortest legal precision.
 func precisionAtAnEnd(per time.Duration, i int) time.Duration {
-	return []time.Duration{0, per, max((per/maxBlocks + time.Microsecond).Truncate(time.Microsecond),
+	return []time.Duration{0, per, max((per/tiered.MaxBlocks + time.Microsecond).Truncate(time.Microsecond),
 		time.Microsecond)}[i%3]
 }
 
@@ -106,13 +107,13 @@ func TestEndsOfAllRanges(t *testing.T) {
 		policies = some
 	}
 	var calls []lua.Call
-	asked := map[Algorithm]int{}
+	asked := map[tiered.Algorithm]int{}
 	for _, p := range policies {
 		synctest.Test(t, func(t *testing.T) {
 			store := &ends{distant: newDistant(ms), t: t}
-			l := several(t, store, &Options{Processes: 1}, p)[0]
+			l := several(t, store, &tiered.Options{Processes: 1}, p)[0]
 			toTheEnds(t, store, l, p)
-			if s := l.group.Stats().Policies[p.Name]; s.Poisoned > 0 {
+			if s := l.Group().Stats().Policies[p.Name]; s.Poisoned > 0 {
 				t.Errorf("%+v: %d calls refused", p, s.Poisoned)
 			}
 			store.mu.Lock() // something may go back yet
@@ -125,7 +126,7 @@ func TestEndsOfAllRanges(t *testing.T) {
 		}
 	}
 	t.Logf("%d policies, calls by algorithm: %v", len(policies), asked)
-	for a := TokenBucket; a <= SlidingWindow; a++ {
+	for a := tiered.TokenBucket; a <= tiered.SlidingWindow; a++ {
 		if asked[a] < 500 {
 			t.Errorf("%d calls of a %v: this shows little", asked[a], a)
 		}
@@ -149,10 +150,10 @@ func TestEndsOfAllRanges(t *testing.T) {
 }
 
 // toTheEnds makes a Limiter send calls of every kind.
-func toTheEnds(t *testing.T, store *ends, l *Limiter, p Policy) {
+func toTheEnds(t *testing.T, store *ends, l *tiered.Limiter, p tiered.Policy) {
 	ctx := context.Background()
-	burst := p.Limit.burst()
-	check := func(d Decision) {
+	burst := burstOf(p.Limit)
+	check := func(d tiered.Decision) {
 		t.Helper()
 		if d.Remaining < 0 || d.Remaining > d.Burst || d.RetryAfter < 0 || d.ResetAfter < 0 {
 			t.Errorf("%+v", d)
@@ -189,7 +190,7 @@ func toTheEnds(t *testing.T, store *ends, l *Limiter, p Policy) {
 		check(l.Allow(ctx, "k"))
 		time.Sleep(300 * ms)
 	}
-	if n := l.group.dispatch.Nodes()[0]; n.State().String() != "closed" {
+	if n := tiered.Dispatch(l.Group()).Nodes()[0]; n.State().String() != "closed" {
 		t.Errorf("the breaker is %v", n.State())
 	}
 	if err := l.Reset(ctx, "k"); err != nil {

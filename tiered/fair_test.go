@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // Twenty processes share a limit of one key, and more is asked for than there is. The first process is asked ten times
@@ -24,7 +26,8 @@ func TestNoProcessOfAFleetStarves(t *testing.T) {
 		}
 		var all sync.WaitGroup
 		for i := range processes {
-			l := limiter(t, store, Policy{Name: "api", Limit: thousand}, &Options{Random: dice(1, uint64(1000+i))})
+			l := limiter(t, store, tiered.Policy{Name: "api", Limit: thousand}, &tiered.Options{Random: dice(1,
+				uint64(1000+i))})
 			rate := demand * 1000 * math.Pow(float64(i+1), -0.77) / sum // requests per second
 			all.Go(func() {
 				random := rand.New(rand.NewPCG(1, uint64(i)))
@@ -49,7 +52,8 @@ func TestNoProcessOfAFleetStarves(t *testing.T) {
 				part := float64(admitted) / float64(asked)
 				t.Logf("process %d: %d asked, %.2f of them admitted, at most %v without one", i, asked, part, longest)
 				if part < 0.4 || part > 0.9 || longest > second {
-					t.Errorf("process %d: %.2f of its requests admitted, want about %.2f; %v without one", i, part, 1/demand,
+					t.Errorf("process %d: %.2f of its requests admitted, want about %.2f; %v without one", i, part,
+						1/demand,
 						longest)
 				}
 			})

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // A Redis that answers late is a Redis that answers: a process gets ready, its leases come in the background, and three
@@ -47,16 +48,17 @@ func TestLateRedisIsNoOutage(t *testing.T) {
 				var log bytes.Buffer
 				var mu sync.Mutex
 				var changes []string
-				l := limiter(t, store, Policy{Name: "api", Limit: PerHour(300).WithBurst(300)}, &Options{
-					Processes: 3, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-					Trace: &Trace{State: func(e StateEvent) {
-						mu.Lock()
-						defer mu.Unlock()
-						changes = append(changes, e.To)
-					}},
-				})
+				l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(300).WithBurst(300)},
+					&tiered.Options{
+						Processes: 3, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+						Trace: &tiered.Trace{State: func(e tiered.StateEvent) {
+							mu.Lock()
+							defer mu.Unlock()
+							changes = append(changes, e.To)
+						}},
+					})
 				start := time.Now()
-				for ready := false; !ready; ready = l.group.Ping(t.Context()) == nil {
+				for ready := false; !ready; ready = l.Group().Ping(t.Context()) == nil {
 					if time.Since(start) > 3*second {
 						t.Fatal("not ready after 3 s")
 					}
@@ -72,7 +74,7 @@ func TestLateRedisIsNoOutage(t *testing.T) {
 					longest = max(longest, time.Since(begun))
 					time.Sleep(10 * ms)
 				}
-				node := l.group.dispatch.Nodes()[0]
+				node := tiered.Dispatch(l.Group()).Nodes()[0]
 				if node.State() != failover.Closed {
 					t.Errorf("the breaker is %v", node.State())
 				}
@@ -91,7 +93,7 @@ func TestLateRedisIsNoOutage(t *testing.T) {
 				if admitted < 298 || admitted > 302 {
 					t.Errorf("%d admitted of 300", admitted)
 				}
-				if longest > DefaultBudget {
+				if longest > tiered.DefaultBudget {
 					t.Errorf("a decision took %v", longest)
 				}
 				if before > 4 {
@@ -104,7 +106,7 @@ func TestLateRedisIsNoOutage(t *testing.T) {
 				store.set(ms)
 				time.Sleep(5 * second)
 				synctest.Wait() // for what is being logged
-				if c.trip(0) > DefaultBudget && strings.Count(log.String(), "raise Budget") != 1 {
+				if c.trip(0) > tiered.DefaultBudget && strings.Count(log.String(), "raise Budget") != 1 {
 					t.Errorf("want one line that tells of it: %s", log.String())
 				}
 			})
@@ -117,7 +119,7 @@ func TestTimeoutFollowsRoundTripsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newCreeping(200 * ms)
 		l := limiter(t, store, direct("api", 1e6), nil)
-		node := l.group.dispatch.Nodes()[0]
+		node := tiered.Dispatch(l.Group()).Nodes()[0]
 		for range 100 {
 			l.Allow(context.Background(), "k")
 			time.Sleep(100 * ms)
@@ -130,7 +132,7 @@ func TestTimeoutFollowsRoundTripsDown(t *testing.T) {
 		for range 4 {
 			l.Allow(context.Background(), "k")
 		}
-		if got := node.Timeout(); got != DefaultTimeout {
+		if got := node.Timeout(); got != tiered.DefaultTimeout {
 			t.Errorf("fast again, a call has failed after %v", got)
 		}
 	})

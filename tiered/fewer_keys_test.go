@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // A process that keeps fewer keys than one request needs still decides within Budget, with one caller or many. A caller
@@ -18,14 +20,14 @@ func TestFewerKeysThanOneRequestNeeds(t *testing.T) {
 			for _, keys := range []int{1, 4, 12} {
 				t.Run(fmt.Sprint(trip, "/", crowd, " at a time/", keys, " keys"), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						var ps []Policy
+						var ps []tiered.Policy
 						for i := range 4 {
-							ps = append(ps, Policy{
-								Name: fmt.Sprint("p", i), Limit: PerSecond(1 << 30),
-								FailMode: FailClosed, Lease: Lease{Size: NoLease},
+							ps = append(ps, tiered.Policy{
+								Name: fmt.Sprint("p", i), Limit: tiered.PerSecond(1 << 30),
+								FailMode: tiered.FailClosed, Lease: tiered.Lease{Size: tiered.NoLease},
 							})
 						}
-						l := several(t, newDistant(trip), &Options{MaxKeys: keys}, ps...)
+						l := several(t, newDistant(trip), &tiered.Options{MaxKeys: keys}, ps...)
 						time.Sleep(second)
 						var all sync.WaitGroup
 						var mu sync.Mutex
@@ -35,7 +37,7 @@ func TestFewerKeysThanOneRequestNeeds(t *testing.T) {
 							all.Go(func() {
 								for i := range 20 {
 									start := time.Now()
-									d := All(l[0].For(fmt.Sprint(w)), l[1].For("t"), l[2].For("i"),
+									d := tiered.All(l[0].For(fmt.Sprint(w)), l[1].For("t"), l[2].For("i"),
 										l[3].For(fmt.Sprint("x", w, i))).Allow(context.Background())
 									mu.Lock()
 									longest = max(longest, time.Since(start))
@@ -48,16 +50,16 @@ func TestFewerKeysThanOneRequestNeeds(t *testing.T) {
 							})
 						}
 						all.Wait()
-						if longest > DefaultBudget {
+						if longest > tiered.DefaultBudget {
 							t.Errorf("the longest of %d decisions took %v, Budget is %v", 20*crowd, longest,
-								DefaultBudget)
+								tiered.DefaultBudget)
 						}
 						if crowd == 1 && granted != 20 {
 							t.Errorf("%d of 20 were granted", granted)
 						}
 						t.Logf("%d of %d were granted, the longest took %v", granted, 20*crowd, longest)
 						for _, one := range l[:1] {
-							books(t, one.group)
+							books(t, one.Group())
 						}
 					})
 				})
@@ -78,8 +80,8 @@ func TestMoreKeysUnderWayThanAreKept(t *testing.T) {
 			}
 			return 1
 		}
-		l := limiter(t, store, Policy{Name: "api", Limit: PerMinute(10), FailMode: FailClosed},
-			&Options{MaxKeys: 100, MaxInFlight: 1000})
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerMinute(10), FailMode: tiered.FailClosed},
+			&tiered.Options{MaxKeys: 100, MaxInFlight: 1000})
 		time.Sleep(second)
 		var all sync.WaitGroup
 		var refused atomic.Int64
@@ -95,6 +97,6 @@ func TestMoreKeysUnderWayThanAreKept(t *testing.T) {
 		if n := refused.Load(); n > 0 {
 			t.Errorf("%d of 24000 keys went to the fail mode", n)
 		}
-		books(t, l.group)
+		books(t, l.Group())
 	})
 }

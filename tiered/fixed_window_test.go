@@ -1,10 +1,12 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // A leased fixed window continues after the store's clock was set back. Its leases keep the time that they had
@@ -13,7 +15,8 @@ func TestFixedWindowGoesOnAfterAStepBack(t *testing.T) {
 	for _, step := range []time.Duration{2 * second, time.Minute, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newDistant(ms)
-			p := Policy{Name: "api", Limit: PerMinute(1000), Algorithm: FixedWindow, FailMode: FailClosed}
+			p := tiered.Policy{Name: "api", Limit: tiered.PerMinute(1000), Algorithm: tiered.FixedWindow,
+				FailMode: tiered.FailClosed}
 			l := limiter(t, store, p, nil)
 			ask := func(d time.Duration) (admitted int) {
 				for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * ms) {
@@ -37,16 +40,16 @@ func TestFixedWindowGoesOnAfterAStepBack(t *testing.T) {
 // A fixed window that may be over when a reply comes is taken directly. It is served also while a debt is unreported.
 func TestBriefFixedWindowIsServed(t *testing.T) {
 	for _, per := range []time.Duration{time.Microsecond, ms, 99 * ms} {
-		for _, mode := range []FailMode{FailOpen, FailLocal, FailClosed} {
+		for _, mode := range []tiered.FailMode{tiered.FailOpen, tiered.FailLocal, tiered.FailClosed} {
 			synctest.Test(t, func(t *testing.T) {
-				limit := Limit{Tokens: 1000, Per: per}
-				l := limiter(t, newDistant(2*ms), Policy{
-					Name: "api", Limit: limit, Algorithm: FixedWindow,
+				limit := tiered.Limit{Tokens: 1000, Per: per}
+				l := limiter(t, newDistant(2*ms), tiered.Policy{
+					Name: "api", Limit: limit, Algorithm: tiered.FixedWindow,
 					FailMode: mode,
 				}, nil)
 				for range 200 {
 					r := l.ReserveN(context.Background(), "k", 2)
-					if r.Tier == Failover || !r.Allowed {
+					if r.Tier == tiered.Failover || !r.Allowed {
 						t.Fatalf("%v: %+v", per, r.Decision)
 					}
 					r.Settle(1, 1)

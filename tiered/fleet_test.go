@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // offer is one request of a fleet: when, for which key, and what became of it.
@@ -23,28 +24,28 @@ type offer struct {
 	key     int
 	cost    int64
 	allowed bool
-	reason  Reason
+	reason  tiered.Reason
 }
 
 // fleetRun is a fleet under load, in virtual time.
 type fleetRun struct {
 	processes   int
-	limit       Limit
+	limit       tiered.Limit
 	demand      float64 // offered, as a part of the limit's rate
 	hot         bool    // one process has all the demand, another one every 0.5 s
 	turns       bool    // one process has 0.8 of the demand, another one every second
 	even        bool    // each process asks at even intervals, give or take a tenth, instead of at random times
 	dear        int64   // a request costs 1 to so much, at random; 0 for always 1
-	algorithm   Algorithm
+	algorithm   tiered.Algorithm
 	surges      bool // most of the demand comes in the first 0.8 s of each 2 s
-	lease       Lease
+	lease       tiered.Lease
 	length      time.Duration
 	trip        time.Duration // of a call, there and back
 	tail        bool          // half of the time on the wire is exponentially distributed
 	stalls      bool          // besides, one call in 200 takes 10 ms more
 	watch       bool          // see what the processes hold, and what they burn
 	loseReplies float64       // part of the time, in stretches of 60 ms
-	mode        FailMode
+	mode        tiered.FailMode
 	known       int                                      // Options.Processes
 	down        func(at time.Duration, process int) bool // who is cut off when
 	lossy       float64                                  // part of the replies that are lost
@@ -85,11 +86,11 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(f.trip)
-		policy := Policy{
+		policy := tiered.Policy{
 			Name: "api", Algorithm: f.algorithm, Limit: f.limit, FailMode: f.mode, Lease: f.lease,
-			Calendar: f.algorithm == FixedWindow,
+			Calendar: f.algorithm == tiered.FixedWindow,
 		}
-		rate := f.demand / f.limit.nanosPerToken() // requests per ns, all together
+		rate := f.demand / nanosPerTokenOf(f.limit) // requests per ns, all together
 		if f.dear > 0 {
 			rate /= float64(1+f.dear) / 2
 		}
@@ -99,7 +100,7 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 		start := time.Now()
 		var mu sync.Mutex
 		var all sync.WaitGroup
-		limiters := make([]*Limiter, f.processes)
+		limiters := make([]*tiered.Limiter, f.processes)
 		wires := make([]*distant, f.processes)
 		for i := range limiters {
 			wire := store
@@ -116,7 +117,7 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 			}
 			wires[i] = wire
 			// Jitter with a seed, and arrivals that fall on no common nanosecond: a run repeats exactly.
-			limiters[i] = limiter(t, wire, policy, &Options{
+			limiters[i] = limiter(t, wire, policy, &tiered.Options{
 				Processes: f.known, Random: dice(seed, uint64(3000+i)), Budget: f.patience, Timeout: f.patience,
 			})
 		}
@@ -136,12 +137,12 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 			all.Go(func() {
 				for ; ctx.Err() == nil; time.Sleep(20 * ms) {
 					for _, l := range limiters {
-						h.most = max(h.most, l.group.Stats().Policies["api"].Held)
+						h.most = max(h.most, l.Group().Stats().Policies["api"].Held)
 					}
 				}
 			})
 		}
-		request := func(l *Limiter, key int, cost int64) {
+		request := func(l *tiered.Limiter, key int, cost int64) {
 			at := time.Since(start)
 			d := l.AllowN(context.Background(), strconv.Itoa(key), cost)
 			o := offer{at, time.Since(start), key, cost, d.Allowed, d.Reason}
@@ -196,10 +197,10 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 		cancel()
 		all.Wait()
 		for _, l := range limiters {
-			s := l.group.Stats().Policies["api"]
+			s := l.Group().Stats().Policies["api"]
 			h.granted, h.burnt = h.granted+s.Granted, h.burnt+s.Burnt
 			// Nothing of that happens in any run: who reported it would cry wolf.
-			if n := l.group.Stats().Nodes["memory"]; n.StateLosses+n.ClockSteps+n.ClockBack+n.Misconfigured > 0 {
+			if n := l.Group().Stats().Nodes["memory"]; n.StateLosses+n.ClockSteps+n.ClockBack+n.Misconfigured > 0 {
 				t.Errorf("a fault that there was not: %+v", n)
 			}
 		}
@@ -262,7 +263,7 @@ func (f fleetRun) measure(t *testing.T, seed uint64) figures {
 	t.Helper()
 	offers, calls, h := f.see(t, seed)
 	m := figures{decisions: len(offers)}
-	m.parked = float64(h.most) / float64(f.limit.burst())
+	m.parked = float64(h.most) / float64(burstOf(f.limit))
 	m.burnt = 1e6 * float64(h.burnt) / float64(h.granted)
 	byKey := map[int][]offer{}
 	for _, o := range offers {
@@ -355,7 +356,7 @@ func mean(all []figures, of func(figures) float64) (sum float64) {
 
 // microsecond is what a limit may be exceeded by because the store's clock has whole microseconds, and a grant may be
 // 10⁻⁹ early.
-func tolerance(l Limit) float64 { return 2*float64(time.Microsecond)/l.nanosPerToken() + 1e-6 }
+func tolerance(l tiered.Limit) float64 { return 2*float64(time.Microsecond)/nanosPerTokenOf(l) + 1e-6 }
 
 // What TestRatios asks of the fleet is not asked here again.
 func TestFleetUsesTheLimitAndKeepsTheBound(t *testing.T) {
@@ -370,15 +371,16 @@ func TestFleetUsesTheLimitAndKeepsTheBound(t *testing.T) {
 		{"0.95 r", fleetRun{processes: 10, limit: thousand, demand: 0.95}, 0.99, 0.3},
 		{"surges of 3 r", fleetRun{processes: 10, limit: thousand, demand: 3, surges: true}, 0.9, 0.3},
 		{"10/s over 8 processes, 3 r", fleetRun{
-			processes: 8, limit: PerSecond(10), demand: 3,
+			processes: 8, limit: tiered.PerSecond(10), demand: 3,
 			length: 60 * time.Second,
 		}, 0.95, 4},
-		{"no leases, 3 r", fleetRun{processes: 10, limit: thousand, demand: 3, lease: Lease{Size: NoLease}}, 0.98, 4},
+		{"no leases, 3 r", fleetRun{processes: 10, limit: thousand, demand: 3, lease: tiered.Lease{Size: tiered.NoLease}},
+			0.98, 4},
 		{"3 r, 10 % of replies lost", fleetRun{processes: 10, limit: thousand, demand: 3, loseReplies: 0.1}, 0.8, 0.4},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := c.run
-			f.mode, f.trip = FailClosed, roundTrip
+			f.mode, f.trip = tiered.FailClosed, roundTrip
 			if f.length == 0 {
 				f.length = 12 * time.Second
 			}
@@ -398,14 +400,14 @@ func TestFleetUsesTheLimitAndKeepsTheBound(t *testing.T) {
 }
 
 // worst judges the admissions of a part of a run.
-func worst(offers []offer, l Limit, from, to time.Duration) ideal.Excess {
+func worst(offers []offer, l tiered.Limit, from, to time.Duration) ideal.Excess {
 	var admissions []ideal.Admission
 	for _, o := range offers {
 		if o.allowed && o.at >= from && o.at < to {
 			admissions = append(admissions, ideal.Admission{Before: int64(o.at), After: int64(o.done), Tokens: o.cost})
 		}
 	}
-	return ideal.Worst(admissions, l.Tokens, l.Per, l.burst())
+	return ideal.Worst(admissions, l.Tokens, l.Per, burstOf(l))
 }
 
 // denied counts the refusals of a part of a run.

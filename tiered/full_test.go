@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // refusal is an error that Redis answers with.
@@ -65,20 +66,22 @@ func (s *full) Presence(
 // A store that cannot write does not decide. It may still deny direct takes, because that writes nothing. The fail mode
 // decides those, and they do not count as a healthy answer. The store decides again as soon as it has written.
 func TestStoreThatCannotWriteDoesNotDecide(t *testing.T) {
-	for mode, reason := range map[FailMode]Reason{FailOpen: Open, FailLocal: Fallback, FailClosed: Unavailable} {
+	for mode, reason := range map[tiered.FailMode]tiered.Reason{tiered.FailOpen: tiered.Open,
+		tiered.FailLocal: tiered.Fallback, tiered.FailClosed: tiered.Unavailable} {
 		for _, together := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%v, in one pipeline %t", mode, together), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := &full{distant: newDistant(ms)}
-					p := Policy{Name: "api", Limit: PerDay(10), FailMode: mode, Lease: Lease{Size: NoLease}}
+					p := tiered.Policy{Name: "api", Limit: tiered.PerDay(10), FailMode: mode,
+						Lease: tiered.Lease{Size: tiered.NoLease}}
 					other := limiter(t, store, p, nil)
 					for i := range 20 {
-						want(t, other.AllowN(t.Context(), fmt.Sprint("used up ", i), 10), Granted)
+						want(t, other.AllowN(t.Context(), fmt.Sprint("used up ", i), 10), tiered.Granted)
 					}
 					l := limiter(t, store, p, nil) // which knows nothing of that
-					want(t, l.Allow(t.Context(), "k"), Granted)
+					want(t, l.Allow(t.Context(), "k"), tiered.Granted)
 					time.Sleep(10 * ms)
-					guard := l.group.dispatch.Nodes()[0]
+					guard := tiered.Dispatch(l.Group()).Nodes()[0]
 					asked := 0
 					exhausted := func() {
 						t.Helper()
@@ -90,7 +93,7 @@ func TestStoreThatCannotWriteDoesNotDecide(t *testing.T) {
 
 					store.is.Store(true)
 					if together {
-						if d := All(l.For("fresh"),
+						if d := tiered.All(l.For("fresh"),
 							l.For("used up 18")).Allow(t.Context()); d.Reason != reason || !store.together {
 							t.Errorf("%+v, in one pipeline %t", d, store.together)
 						}
@@ -113,8 +116,8 @@ func TestStoreThatCannotWriteDoesNotDecide(t *testing.T) {
 
 					store.is.Store(false)
 					time.Sleep(5 * second) // the next presence at the latest
-					want(t, l.Allow(t.Context(), "used up 19"), Limited)
-					books(t, l.group)
+					want(t, l.Allow(t.Context(), "used up 19"), tiered.Limited)
+					books(t, l.Group())
 				})
 			})
 		}
@@ -126,19 +129,19 @@ func TestStoreThatWritesAgainDecides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &full{distant: newDistant(ms)}
 		p := direct("api", 10)
-		p.FailMode = FailOpen
+		p.FailMode = tiered.FailOpen
 		other := limiter(t, store, p, nil)
-		want(t, other.AllowN(t.Context(), "used up", 10), Granted)
+		want(t, other.AllowN(t.Context(), "used up", 10), tiered.Granted)
 		l := limiter(t, store, p, nil)
-		want(t, l.Allow(t.Context(), "k"), Granted)
+		want(t, l.Allow(t.Context(), "k"), tiered.Granted)
 		store.is.Store(true)
-		if d := l.Allow(t.Context(), "a"); d.Reason != Open {
+		if d := l.Allow(t.Context(), "a"); d.Reason != tiered.Open {
 			t.Errorf("%+v", d)
 		}
 		store.is.Store(false)
-		want(t, l.Allow(t.Context(), "b"), Granted)
-		want(t, l.Allow(t.Context(), "used up"), Limited)
-		if guard := l.group.dispatch.Nodes()[0]; guard.State() != failover.Closed {
+		want(t, l.Allow(t.Context(), "b"), tiered.Granted)
+		want(t, l.Allow(t.Context(), "used up"), tiered.Limited)
+		if guard := tiered.Dispatch(l.Group()).Nodes()[0]; guard.State() != failover.Closed {
 			t.Errorf("the breaker is %v", guard.State())
 		}
 	})

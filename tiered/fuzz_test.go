@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -14,42 +14,44 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // FuzzPolicy: a Policy of any numbers is either refused, with field, value and rule of all that is wrong with it and of
 // nothing else, or makes a Limiter that keeps to it. In period as in all durations here are ns.
 func FuzzPolicy(f *testing.F) {
 	const s = int64(time.Second)
-	add := func(name string, tokens, per, burst, size, period int64, mode FailMode, n int64, key string) {
+	add := func(name string, tokens, per, burst, size, period int64, mode tiered.FailMode, n int64, key string) {
 		f.Add(name, tokens, per, burst, size, period, uint8(mode), n, key)
 	}
-	add("api", 100, s, 200, 0, 0, FailLocal, 7, "alice")
-	add("a.B-9_", 1, 24*3600*s, 0, 1, s, FailOpen, 1, "x")
-	add(strings.Repeat("x", 64), 1<<40, s/1e6, 1<<40, 1<<38, 5*s/1000, FailClosed, 1<<40, strings.Repeat("k", 201))
-	add("x", 1, int64(maxPer), 1<<40, NoLease, 60*s, FailLocal, 1<<39, "\x00")
-	add("x", 1<<40, int64(maxPer), 3, 1, 0, FailLocal, 3, "\xff")
-	add("x", 1000, s, 5, 2, 0, FailLocal, 4, strings.Repeat("k", MaxKeyLength+1))
-	add("x", 10, s, 0, 0, 0, FailLocal, 10, "")
-	add("x", 9, s, 0, 3, 0, FailLocal, 9, "k")
-	add("x", 3, 7*s/1000, 50, 0, 0, FailLocal, 20, "k")
+	add("api", 100, s, 200, 0, 0, tiered.FailLocal, 7, "alice")
+	add("a.B-9_", 1, 24*3600*s, 0, 1, s, tiered.FailOpen, 1, "x")
+	add(strings.Repeat("x", 64), 1<<40, s/1e6, 1<<40, 1<<38, 5*s/1000, tiered.FailClosed, 1<<40, strings.Repeat("k", 201))
+	add("x", 1, int64(tiered.MaxPer), 1<<40, tiered.NoLease, 60*s, tiered.FailLocal, 1<<39, "\x00")
+	add("x", 1<<40, int64(tiered.MaxPer), 3, 1, 0, tiered.FailLocal, 3, "\xff")
+	add("x", 1000, s, 5, 2, 0, tiered.FailLocal, 4, strings.Repeat("k", tiered.MaxKeyLength+1))
+	add("x", 10, s, 0, 0, 0, tiered.FailLocal, 10, "")
+	add("x", 9, s, 0, 3, 0, tiered.FailLocal, 9, "k")
+	add("x", 3, 7*s/1000, 50, 0, 0, tiered.FailLocal, 20, "k")
 	// What is wrong alone, and together.
-	add("", 0, 0, 0, 0, 0, FailLocal, 1, "k")
-	add("x", 9, s, 0, 4, 0, FailLocal, 9, "k")
-	add("a/b", 10, s, 0, 99, 0, FailLocal, 1, "k")
-	add(strings.Repeat("x", 65), 1, s, 0, 0, 0, FailClosed+1, 1, "k")
+	add("", 0, 0, 0, 0, 0, tiered.FailLocal, 1, "k")
+	add("x", 9, s, 0, 4, 0, tiered.FailLocal, 9, "k")
+	add("a/b", 10, s, 0, 99, 0, tiered.FailLocal, 1, "k")
+	add(strings.Repeat("x", 65), 1, s, 0, 0, 0, tiered.FailClosed+1, 1, "k")
 	add("a\n", 1<<40+1, 1500, 1<<40+1, -2, 1, 255, 1, "k")
-	add("x", -1, -1, -1, -2, -1, FailLocal, 1, "k")
-	add("x", math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64, FailLocal, 1, "k")
-	add("x", math.MinInt64, math.MinInt64, math.MinInt64, math.MinInt64, math.MinInt64, FailLocal, 1, "k")
+	add("x", -1, -1, -1, -2, -1, tiered.FailLocal, 1, "k")
+	add("x", math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64, tiered.FailLocal, 1, "k")
+	add("x", math.MinInt64, math.MinInt64, math.MinInt64, math.MinInt64, math.MinInt64, tiered.FailLocal, 1, "k")
 	f.Fuzz(func(t *testing.T, name string, tokens, per, burst, size, period int64, mode uint8, n int64, key string) {
-		p := Policy{
-			Name: name, Limit: Limit{Tokens: tokens, Per: time.Duration(per), Burst: burst}, FailMode: FailMode(mode),
-			Lease: Lease{Size: size, Period: time.Duration(period)},
+		p := tiered.Policy{
+			Name: name, Limit: tiered.Limit{Tokens: tokens, Per: time.Duration(per),
+				Burst: burst}, FailMode: tiered.FailMode(mode),
+			Lease: tiered.Lease{Size: size, Period: time.Duration(period)},
 		}
 		wrong := problems{}
 		wrong.find("Name", fmt.Sprintf("%.80q", name),
 			name != "" && len(name) <= 64 && strings.Trim(name, nameLetters) == "")
-		if p.Limit == (Limit{}) {
+		if p.Limit == (tiered.Limit{}) {
 			wrong.find("Limit", "zero", false)
 		} else {
 			wrong.find("Limit.Tokens", tokens, tokens >= 1 && tokens <= 1<<40)
@@ -61,12 +63,12 @@ func FuzzPolicy(f *testing.F) {
 		}
 		limited := len(wrong) == 0 || len(wrong) == 1 && wrong["Name"] != ""
 		// A quarter of what makes no sense is none.
-		wrong.find("Lease.Size", size, size >= NoLease && (!limited || size <= (burst+3)/4))
+		wrong.find("Lease.Size", size, size >= tiered.NoLease && (!limited || size <= (burst+3)/4))
 		wrong.find("Lease.Period", p.Lease.Period, period == 0 || period >= 5*s/1000 && period <= 60*s)
-		wrong.find("FailMode", p.FailMode, mode <= uint8(FailClosed))
+		wrong.find("FailMode", p.FailMode, mode <= uint8(tiered.FailClosed))
 
 		synctest.Test(t, func(t *testing.T) {
-			l, err := New(remote.NewMemory(), p, nil)
+			l, err := tiered.New(remote.NewMemory(), p, nil)
 			if others := wrong.reported(t, "Policy", err); len(others) > 0 {
 				t.Errorf("nothing is wrong with that: %q", others)
 			}
@@ -102,7 +104,7 @@ func FuzzOptions(f *testing.F) {
 	add(math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64, 0, 1)
 	add(math.MinInt64, math.MinInt64, math.MinInt64, math.MinInt64, math.MinInt64, 0, 1)
 	f.Fuzz(func(t *testing.T, budget, timeout, processes, maxKeys, maxInFlight int64, random uint16, n int64) {
-		o := &Options{
+		o := &tiered.Options{
 			Budget: time.Duration(budget), Timeout: time.Duration(timeout),
 			Processes: int(processes), MaxKeys: int(maxKeys), MaxInFlight: int(maxInFlight),
 			Random: func() float64 { return float64(random) / 65536 },
@@ -119,7 +121,7 @@ func FuzzOptions(f *testing.F) {
 		wrong.find("MaxInFlight", o.MaxInFlight, o.MaxInFlight >= 0 && o.MaxInFlight <= 1<<16)
 
 		synctest.Test(t, func(t *testing.T) {
-			l, err := New(remote.NewMemory(), Policy{Name: "p", Limit: PerSecond(100)}, o)
+			l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(100)}, o)
 			if others := wrong.reported(t, "Options", err); len(others) > 0 {
 				t.Errorf("nothing is wrong with that: %q", others)
 			}
@@ -128,7 +130,7 @@ func FuzzOptions(f *testing.F) {
 			} else if l != nil {
 				t.Error("a Limiter beside an error")
 			}
-			_, err = New(nil, Policy{}, o) // mistakes elsewhere hide none
+			_, err = tiered.New(nil, tiered.Policy{}, o) // mistakes elsewhere hide none
 			if others := strings.Join(wrong.reported(t, "Options", err), " "); strings.Count(others, "Policy.") != 2 ||
 				!strings.Contains(others, "the store is nil") {
 				t.Errorf("neither a store nor a policy, and that is all: %q", others)
@@ -178,7 +180,7 @@ func (p problems) reported(t *testing.T, of string, err error) (others []string)
 
 // keepsTo asks l for all sorts of amounts, by the clock of a bubble, and closes it. The store is near and nobody
 // else is there, so all is as with an ideal bucket but for the tokens in a lease.
-func keepsTo(t *testing.T, l *Limiter, key string, n int64) {
+func keepsTo(t *testing.T, l *tiered.Limiter, key string, n int64) {
 	t.Helper()
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -197,22 +199,22 @@ func keepsTo(t *testing.T, l *Limiter, key string, n int64) {
 	ask := func(n int64) {
 		t.Helper()
 		d := l.AllowN(t.Context(), key, n)
-		want := []Reason{Granted, Limited}
+		want := []tiered.Reason{tiered.Granted, tiered.Limited}
 		switch {
-		case key == "" || len(key) > MaxKeyLength:
-			want = []Reason{InvalidKey}
+		case key == "" || len(key) > tiered.MaxKeyLength:
+			want = []tiered.Reason{tiered.InvalidKey}
 		case n <= 0:
-			want = []Reason{InvalidCost}
+			want = []tiered.Reason{tiered.InvalidCost}
 		case n > burst:
-			want = []Reason{ExceedsBurst}
+			want = []tiered.Reason{tiered.ExceedsBurst}
 		case fresh:
-			want, fresh = []Reason{Granted}, false
+			want, fresh = []tiered.Reason{tiered.Granted}, false
 		}
-		if !slices.Contains(want, d.Reason) || d.Allowed != (d.Reason == Granted) {
+		if !slices.Contains(want, d.Reason) || d.Allowed != (d.Reason == tiered.Granted) {
 			t.Fatalf("%d of %d: %+v, want %v", n, burst, d, want)
 		}
 		if d.Burst != burst || d.Remaining < 0 || d.Remaining > burst || d.Policy != l.Policy().Name || d.Key != key ||
-			d.ResetAfter < 0 || d.RetryAfter < 0 || (d.Reason == Limited) != (d.RetryAfter > 0) {
+			d.ResetAfter < 0 || d.RetryAfter < 0 || (d.Reason == tiered.Limited) != (d.RetryAfter > 0) {
 			t.Fatalf("%d of %d: %+v", n, burst, d)
 		}
 		if err := d.Err(); d.Allowed != (err == nil) ||

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // A fleet reserves, cancels and settles at random. At any time, admitted tokens less returned ones keep the bound,
@@ -18,20 +19,20 @@ func TestGivingBackKeepsTheBound(t *testing.T) {
 	notUnderRace(t)
 	for _, c := range []struct {
 		name  string
-		lease Lease
+		lease tiered.Lease
 		loss  float64 // part of the replies that are lost
 		dear  bool    // some turn out to cost more: that is charged when it is known, and may be over by one burst
 		least float64 // of what an ideal bucket would admit
 	}{
-		{"leases", Lease{}, 0, false, 0.95},
-		{"small leases", Lease{Size: 5}, 0, false, 0.95},
-		{"direct takes", Lease{Size: NoLease}, 0, false, 0.95},
-		{"replies are lost", Lease{}, 0.05, false, 0.85},
-		{"dearer than thought", Lease{}, 0, true, 0.95},
+		{"leases", tiered.Lease{}, 0, false, 0.95},
+		{"small leases", tiered.Lease{Size: 5}, 0, false, 0.95},
+		{"direct takes", tiered.Lease{Size: tiered.NoLease}, 0, false, 0.95},
+		{"replies are lost", tiered.Lease{}, 0.05, false, 0.85},
+		{"dearer than thought", tiered.Lease{}, 0, true, 0.95},
 	} {
 		for seed := range seeds(3) {
 			synctest.Test(t, func(t *testing.T) {
-				limit := PerSecond(500).WithBurst(200)
+				limit := tiered.PerSecond(500).WithBurst(200)
 				store := newTape()
 				lossy := rand.New(rand.NewPCG(seed, 99))
 				var lossMu sync.Mutex
@@ -50,10 +51,11 @@ func TestGivingBackKeepsTheBound(t *testing.T) {
 					net += n
 					over = max(over, float64(net)-200-500*time.Since(start).Seconds())
 				}
-				var fleet []*Limiter
+				var fleet []*tiered.Limiter
 				var all sync.WaitGroup
 				for i := range 4 {
-					l := limiter(t, store, Policy{Name: "api", Limit: limit, FailMode: FailClosed, Lease: c.lease}, nil)
+					l := limiter(t, store, tiered.Policy{Name: "api", Limit: limit, FailMode: tiered.FailClosed,
+						Lease: c.lease}, nil)
 					fleet = append(fleet, l)
 					random := rand.New(rand.NewPCG(seed, uint64(i)))
 					all.Go(func() {
@@ -105,7 +107,7 @@ func TestGivingBackKeepsTheBound(t *testing.T) {
 					t.Errorf("%d admitted, want %.0f at least", net, c.least*ideal)
 				}
 				for _, l := range fleet {
-					books(t, l.group)
+					books(t, l.Group())
 				}
 			})
 			if c.loss == 0 && testing.Short() {
@@ -116,7 +118,7 @@ func TestGivingBackKeepsTheBound(t *testing.T) {
 }
 
 // covered checks that what the processes hold was told to Redis and has not ended there.
-func covered(t *testing.T, store *tape, fleet []*Limiter) {
+func covered(t *testing.T, store *tape, fleet []*tiered.Limiter) {
 	t.Helper()
 	store.mu.Lock()
 	defer store.mu.Unlock()
@@ -128,12 +130,12 @@ func covered(t *testing.T, store *tape, fleet []*Limiter) {
 		}
 	}
 	for i, l := range fleet {
-		b, ok := l.group.cache.Find(l.id("k"))
+		b, ok := tiered.Cache(l.Group()).Find(tiered.ID(l, "k"))
 		if !ok {
 			continue
 		}
-		held, _ := b.Peek(l.group.now())
-		r := records[*l.group.lease.Load()]
+		held, _ := b.Peek(tiered.Now(l.Group()))
+		r := records[*tiered.LeaseOf(l.Group()).Load()]
 		if known := r.Hold + r.reply.Grant; held > known {
 			t.Errorf("process %d holds %d, and Redis knows of %d: %+v", i, held, known, r)
 		}

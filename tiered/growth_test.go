@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/section"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 var growth = flag.String("growth", "", "measure in full how the cost grows, and write the tables into this `file`")
@@ -42,7 +43,7 @@ func TestGrowth(t *testing.T) {
 // grow runs a fleet as the growth tables have it.
 func grow(t *testing.T, f fleetRun, full bool) []figures {
 	t.Helper()
-	f.mode, f.trip, f.length = FailClosed, roundTrip, 4*second
+	f.mode, f.trip, f.length = tiered.FailClosed, roundTrip, 4*second
 	n := uint64(1)
 	if full {
 		f.length, n = 12*second, 5
@@ -87,7 +88,7 @@ func growthByKeys(t *testing.T, keys []int64, full bool) [][]string {
 	for _, n := range keys {
 		// The same 16 000 requests/s over 10 processes, whatever the keys.
 		all := grow(t, fleetRun{processes: 10, limit: roomy, demand: 0.8, keys: int(n)}, full)
-		ns, calls := atFullSpeed(t, int(n), Lease{})
+		ns, calls := atFullSpeed(t, int(n), tiered.Lease{})
 		rows = append(rows, []string{
 			count(n), cell(all, 4, figures.calls), cell(all, 0, figures.load), cell(all, 0, figures.waits),
 			cell(all, 0, func(m figures) float64 { return float64(m.offered - m.admitted) }),
@@ -105,7 +106,7 @@ func growthBySize(t *testing.T, sizes []int64, full bool) [][]string {
 	}}
 	for _, n := range sizes {
 		name := count(n)
-		lease := Lease{Size: n}
+		lease := tiered.Lease{Size: n}
 		ns, _ := atFullSpeed(t, 1, lease)
 		if n == 0 {
 			name = "0 (follows demand)"
@@ -125,10 +126,10 @@ func growthBySize(t *testing.T, sizes []int64, full bool) [][]string {
 // atFullSpeed is how many ns a decision takes, in real time, when one goroutine asks for some keys at random as
 // fast as it can, and how many calls. The store is Memory, so a call costs two switches of goroutines and no
 // network.
-func atFullSpeed(t *testing.T, keys int, lease Lease) (ns, calls float64) {
+func atFullSpeed(t *testing.T, keys int, lease tiered.Lease) (ns, calls float64) {
 	t.Helper()
-	policy := Policy{Name: "api", Limit: PerSecond(1 << 36), Lease: lease}
-	l, err := New(remote.NewMemory(), policy, &Options{MaxKeys: 2 * keys, Processes: 1})
+	policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1 << 36), Lease: lease}
+	l, err := tiered.New(remote.NewMemory(), policy, &tiered.Options{MaxKeys: 2 * keys, Processes: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,10 +146,10 @@ func atFullSpeed(t *testing.T, keys int, lease Lease) (ns, calls float64) {
 	}
 	step := func(i int) { l.Allow(ctx, order[i]) }
 	fastest(2, len(order), step)
-	before := l.group.Stats().Nodes["memory"].Calls
+	before := l.Group().Stats().Nodes["memory"].Calls
 	const runs = 5
 	ns = fastest(runs, len(order), step)
-	return ns, float64(l.group.Stats().Nodes["memory"].Calls-before) / float64(runs*len(order))
+	return ns, float64(l.Group().Stats().Nodes["memory"].Calls-before) / float64(runs*len(order))
 }
 
 // fastest is the shortest time of some runs, per step, in ns: what others do on the machine only ever adds.

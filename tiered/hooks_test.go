@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // teller calls a function for each line that is logged.
@@ -22,17 +24,18 @@ func loggedBy(f func()) *slog.Logger                       { return slog.New(tel
 // A hook or a Logger that calls Close waits for itself, until its context ends: see Close. It does no other harm: leases are
 // returned, and another Close ends.
 func TestHookThatCloses(t *testing.T) {
-	for name, options := range map[string]func(closing func()) *Options{
-		"hook": func(closing func()) *Options {
-			return &Options{Trace: &Trace{Decision: func(Decision) { closing() }}}
+	for name, options := range map[string]func(closing func()) *tiered.Options{
+		"hook": func(closing func()) *tiered.Options {
+			return &tiered.Options{Trace: &tiered.Trace{Decision: func(tiered.Decision) { closing() }}}
 		},
-		"logger": func(closing func()) *Options { return &Options{Logger: loggedBy(closing)} },
+		"logger": func(closing func()) *tiered.Options { return &tiered.Options{Logger: loggedBy(closing)} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var l *Limiter
+				var l *tiered.Limiter
 				all := make(chan error, 1000)
-				p := Policy{Name: "api", Limit: PerSecond(1000), PerKey: func(string) Limit { panic("no") }} // which is logged
+				p := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000),
+					PerKey: func(string) tiered.Limit { panic("no") }} // which is logged
 				store := newDistant(ms)
 				l = limiter(t, store, p, options(func() {
 					ctx, cancel := context.WithTimeout(context.Background(), 10*second)
@@ -53,10 +56,10 @@ func TestHookThatCloses(t *testing.T) {
 // A hook that asks a Limiter causes events for ever. No decision waits for it, and Close ends it.
 func TestHookThatFeedsItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var l *Limiter
+		var l *tiered.Limiter
 		var calls atomic.Int64
-		l = limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(1000)},
-			&Options{Trace: &Trace{Decision: func(Decision) {
+		l = limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000)},
+			&tiered.Options{Trace: &tiered.Trace{Decision: func(tiered.Decision) {
 				time.Sleep(ms)
 				calls.Add(1)
 				l.Allow(context.Background(), "log")

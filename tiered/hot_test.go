@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -12,17 +12,18 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // hot returns a Limiter that holds a lease of key, big enough for a benchmark.
-func hot(tb testing.TB, key string) *Limiter {
+func hot(tb testing.TB, key string) *tiered.Limiter {
 	tb.Helper()
-	l, err := New(remote.NewMemory(), Policy{Name: "api", Limit: PerSecond(1 << 36)}, nil)
+	l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerSecond(1 << 36)}, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = l.Close(context.Background()) })
-	warmed(tb, func() bool { return l.Allow(context.Background(), key).Tier == Local })
+	warmed(tb, func() bool { return l.Allow(context.Background(), key).Tier == tiered.Local })
 	return l
 }
 
@@ -37,7 +38,7 @@ func warmed(tb testing.TB, asks func() bool) {
 }
 
 // allocates is how often a decision from a lease does.
-func allocates(t *testing.T, l *Limiter, key string) float64 {
+func allocates(t *testing.T, l *tiered.Limiter, key string) float64 {
 	t.Helper()
 	ctx := context.Background()
 	time.Sleep(300 * ms) // a real clock: the estimate has followed by now, and leases are long
@@ -57,13 +58,13 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	}
 	ctx := context.Background()
 	l := hot(t, "k")
-	calls := l.group.Stats().Nodes["memory"].Calls
+	calls := l.Group().Stats().Nodes["memory"].Calls
 	if n := allocates(t, l, "k"); n != 0 {
 		t.Errorf("%v allocations per decision from a lease (and %d calls meanwhile)", n,
-			l.group.Stats().Nodes["memory"].Calls-calls)
+			l.Group().Stats().Nodes["memory"].Calls-calls)
 	}
 
-	d, err := New(remote.NewMemory(), Policy{Name: "api", Limit: PerDay(1)}, nil)
+	d, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerDay(1)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	d.Allow(ctx, "k")
 	d.Allow(ctx, "k")
 	if n := testing.AllocsPerRun(10_000, func() {
-		if d.Allow(ctx, "k").Reason != Limited {
+		if d.Allow(ctx, "k").Reason != tiered.Limited {
 			t.Fatal("not refused")
 		}
 	}); n != 0 {
@@ -82,20 +83,21 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 // There are more policies than places for hot keys, all with the same key. Each decision is by its own policy.
 func TestPoliciesThatShareAHotPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, err := NewGroup(remote.NewMemory(), nil)
+		g, err := tiered.NewGroup(remote.NewMemory(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer g.Close(context.Background())
 		const policies, asked = 40, 50
 		for i := range policies {
-			if _, err := g.NewLimiter(Policy{Name: fmt.Sprintf("p%d", i), Limit: PerDay(int64(i + 1))}); err != nil {
+			if _, err := g.NewLimiter(tiered.Policy{Name: fmt.Sprintf("p%d", i),
+				Limit: tiered.PerDay(int64(i + 1))}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		admitted := map[string]int{}
 		for range asked {
-			for i, l := range g.limiters.present() {
+			for i, l := range tiered.Limiters(g).Present() {
 				for _, key := range []string{"k", "l"} {
 					d := l.Allow(context.Background(), key)
 					if d.Burst != int64(i+1) || d.Key != key {
@@ -127,7 +129,7 @@ func BenchmarkAllow(b *testing.B) {
 	b.ReportAllocs()
 	waited := 0
 	for b.Loop() {
-		if d := l.Allow(ctx, "k"); d.Tier != Local {
+		if d := l.Allow(ctx, "k"); d.Tier != tiered.Local {
 			waited++
 		}
 	}
@@ -147,9 +149,9 @@ func BenchmarkAllowParallel(b *testing.B) {
 
 func BenchmarkRefused(b *testing.B) {
 	ctx := context.Background()
-	l, err := New(remote.NewMemory(), Policy{
+	l, err := tiered.New(remote.NewMemory(), tiered.Policy{
 		Name:  "api",
-		Limit: Limit{Tokens: 1, Per: math.MaxInt64 / 100 / 1000 * 1000},
+		Limit: tiered.Limit{Tokens: 1, Per: math.MaxInt64 / 100 / 1000 * 1000},
 	}, nil)
 	if err != nil {
 		b.Fatal(err)
@@ -181,22 +183,23 @@ func BenchmarkBareParallel(b *testing.B) {
 }
 
 func BenchmarkAlone(b *testing.B) {
-	for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
+	for _, mode := range []tiered.FailMode{tiered.FailLocal, tiered.FailOpen, tiered.FailClosed} {
 		b.Run(mode.String(), func(b *testing.B) {
 			ctx := context.Background()
 			store := remote.NewMemory()
-			l, err := New(store, Policy{Name: "api", Limit: PerSecond(1 << 36), FailMode: mode}, &Options{Processes: 1})
+			l, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(1 << 36), FailMode: mode},
+				&tiered.Options{Processes: 1})
 			if err != nil {
 				b.Fatal(err)
 			}
 			b.Cleanup(func() { _ = l.Close(ctx) })
 			store.Fail(errors.New("down"))
-			for l.Allow(ctx, "k").Tier != Failover || l.group.Stats().Nodes["memory"].Breaker != "open" {
+			for l.Allow(ctx, "k").Tier != tiered.Failover || l.Group().Stats().Nodes["memory"].Breaker != "open" {
 				time.Sleep(10 * ms)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				if d := l.Allow(ctx, "k"); d.Tier != Failover {
+				if d := l.Allow(ctx, "k"); d.Tier != tiered.Failover {
 					b.Fatalf("%+v", d)
 				}
 			}

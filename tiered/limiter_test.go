@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -13,31 +13,32 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 func TestAllowUpToTheBurstThenAtTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(10).WithBurst(5)}, nil)
+		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10).WithBurst(5)}, nil)
 		ctx := context.Background()
 		for i := range 5 {
 			d := l.Allow(ctx, "k")
-			want(t, d, Granted)
+			want(t, d, tiered.Granted)
 			if d.Burst != 5 || d.Remaining != int64(4-i) || d.Policy != "api" || d.Key != "k" {
 				t.Fatalf("decision %d: %+v", i, d)
 			}
 		}
 		d := l.Allow(ctx, "k")
-		want(t, d, Limited)
+		want(t, d, tiered.Limited)
 		// A token comes in 100 ms; after a lease call the hold-off of up to 1.25 T = 156 ms counts.
 		if d.RetryAfter <= 0 || d.RetryAfter > 157*ms {
 			t.Fatalf("retry after %v, want up to 157ms", d.RetryAfter)
 		}
-		if err := d.Err(); !errors.Is(err, ErrLimited) || strings.Contains(err.Error(), "\"k\"") {
+		if err := d.Err(); !errors.Is(err, tiered.ErrLimited) || strings.Contains(err.Error(), "\"k\"") {
 			t.Fatalf("err %v", err)
 		}
 		time.Sleep(d.RetryAfter + 10*ms)
-		want(t, l.Allow(ctx, "k"), Granted)
-		want(t, l.Allow(ctx, "other"), Granted)
+		want(t, l.Allow(ctx, "k"), tiered.Granted)
+		want(t, l.Allow(ctx, "other"), tiered.Granted)
 	})
 }
 
@@ -46,16 +47,16 @@ func TestRedisDown(t *testing.T) {
 		store := newDistant(ms)
 		store.Fail(io.EOF)
 		// starts while Redis is down
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed}, nil)
 		d := l.Allow(context.Background(), "k")
-		want(t, d, Unavailable)
-		if d.Tier != Failover || !errors.Is(d.Err(), ErrUnavailable) {
+		want(t, d, tiered.Unavailable)
+		if d.Tier != tiered.Failover || !errors.Is(d.Err(), tiered.ErrUnavailable) {
 			t.Fatalf("%+v", d)
 		}
-		want(t, l.Allow(context.Background(), "k"), Unavailable)
+		want(t, l.Allow(context.Background(), "k"), tiered.Unavailable)
 		store.Fail(nil)
 		time.Sleep(time.Second)
-		want(t, l.Allow(context.Background(), "k"), Granted)
+		want(t, l.Allow(context.Background(), "k"), tiered.Granted)
 	})
 }
 
@@ -63,16 +64,16 @@ func TestRedisSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		store.loseRequests.Store(true)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed}, nil)
 		start := time.Now()
-		want(t, l.Allow(context.Background(), "k"), Unavailable)
-		if d := time.Since(start); d != DefaultBudget {
-			t.Errorf("waited %v, want the budget, %v", d, DefaultBudget)
+		want(t, l.Allow(context.Background(), "k"), tiered.Unavailable)
+		if d := time.Since(start); d != tiered.DefaultBudget {
+			t.Errorf("waited %v, want the budget, %v", d, tiered.DefaultBudget)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 5*ms)
 		defer cancel()
 		start = time.Now()
-		want(t, l.Allow(ctx, "other"), Unavailable)
+		want(t, l.Allow(ctx, "other"), tiered.Unavailable)
 		if got := time.Since(start); got != 2500*time.Microsecond {
 			t.Errorf("waited %v of the caller's 5 ms", got)
 		}
@@ -105,15 +106,18 @@ func TestContextThatEnds(t *testing.T) {
 			return ctx, cancel
 		}, context.Canceled, context.DeadlineExceeded},
 	} {
-		for what, ask := range map[string]func(context.Context, *Limiter) Decision{
-			"Allow":   func(ctx context.Context, l *Limiter) Decision { return l.Allow(ctx, "k") },
-			"Reserve": func(ctx context.Context, l *Limiter) Decision { return l.ReserveN(ctx, "k", 2).Decision },
-			"All": func(ctx context.Context,
-				l *Limiter,
-			) Decision {
-				return All(l.For("k"), l.For("j")).Allow(ctx)
+		for what, ask := range map[string]func(context.Context, *tiered.Limiter) tiered.Decision{
+			"Allow": func(ctx context.Context, l *tiered.Limiter) tiered.Decision { return l.Allow(ctx, "k") },
+			"Reserve": func(ctx context.Context, l *tiered.Limiter) tiered.Decision {
+				return l.ReserveN(ctx, "k",
+					2).Decision
 			},
-			"Peek": func(ctx context.Context, l *Limiter) Decision { return l.Peek(ctx, "k") },
+			"All": func(ctx context.Context,
+				l *tiered.Limiter,
+			) tiered.Decision {
+				return tiered.All(l.For("k"), l.For("j")).Allow(ctx)
+			},
+			"Peek": func(ctx context.Context, l *tiered.Limiter) tiered.Decision { return l.Peek(ctx, "k") },
 		} {
 			synctest.Test(t, func(t *testing.T) {
 				l := limiter(t, newDistant(10*ms), direct("api", 10), nil)
@@ -122,8 +126,8 @@ func TestContextThatEnds(t *testing.T) {
 				defer cancel()
 				d := ask(ctx, l)
 				err := d.Err()
-				var refused *LimitedError
-				if d.Reason != Canceled || !errors.Is(err, c.is) || errors.Is(err, c.other) ||
+				var refused *tiered.LimitedError
+				if d.Reason != tiered.Canceled || !errors.Is(err, c.is) || errors.Is(err, c.other) ||
 					!errors.As(err, &refused) {
 					t.Errorf("%s, %s: %+v: %v, want %v", name, what, d, err, c.is)
 				}
@@ -136,10 +140,10 @@ func TestContextThatEnds(t *testing.T) {
 func TestLostReplyOfALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(1000)}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(1000)}, nil)
 		ctx := context.Background()
 		warm(t, l, "k", 200) // leased by now
-		spent := l.group.Stats().Policies["api"].Spent
+		spent := l.Group().Stats().Policies["api"].Spent
 
 		store.loseReplies.Store(true)
 		for range 2000 {
@@ -160,21 +164,21 @@ func TestLostReplyOfALease(t *testing.T) {
 		if spent < 970 || spent > 1010 { // 1000 and the refill of some 20 s; a few were burnt with direct replies
 			t.Errorf("%d admitted of a bucket of 1000", spent)
 		}
-		books(t, l.group)
+		books(t, l.Group())
 	})
 }
 
 // warm spends n tokens of key, one per millisecond.
-func warm(t *testing.T, l *Limiter, key string, n int) {
+func warm(t *testing.T, l *tiered.Limiter, key string, n int) {
 	t.Helper()
 	warmEach(t, l, key, n, ms)
 }
 
 // warmEach is warm with another time between the requests.
-func warmEach(t *testing.T, l *Limiter, key string, n int, step time.Duration) {
+func warmEach(t *testing.T, l *tiered.Limiter, key string, n int, step time.Duration) {
 	t.Helper()
 	for range n {
-		want(t, l.Allow(context.Background(), key), Granted)
+		want(t, l.Allow(context.Background(), key), tiered.Granted)
 		time.Sleep(step)
 	}
 }
@@ -183,7 +187,7 @@ func TestDuplicatedRequestsChargeOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		store.twice.Store(true)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(500)}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(500)}, nil)
 		admitted := 0
 		var all sync.WaitGroup
 		var mu sync.Mutex
@@ -204,32 +208,33 @@ func TestDuplicatedRequestsChargeOnce(t *testing.T) {
 		if admitted > 500 || admitted < 480 {
 			t.Errorf("%d admitted of 500", admitted)
 		}
-		books(t, l.group)
+		books(t, l.Group())
 	})
 }
 
 func TestCloseReturnsLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l, err := New(store, Policy{Name: "api", Limit: PerHour(1000), FailMode: FailClosed}, nil)
+		l, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerHour(1000), FailMode: tiered.FailClosed},
+			nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		warm(t, l, "k", 100)
-		held := l.group.Stats().Policies["api"].Held
+		held := l.Group().Stats().Policies["api"].Held
 		if held == 0 {
 			t.Fatal("nothing is leased: this shows nothing")
 		}
 		closeIn(t, l, time.Second)
-		want(t, l.Allow(context.Background(), "k"), Unavailable)
-		if err := l.Reset(context.Background(), "k"); !errors.Is(err, ErrUnavailable) {
+		want(t, l.Allow(context.Background(), "k"), tiered.Unavailable)
+		if err := l.Reset(context.Background(), "k"); !errors.Is(err, tiered.ErrUnavailable) {
 			t.Errorf("Reset after Close: %v", err)
 		}
-		want(t, l.Peek(context.Background(), "k"), Unavailable)
-		if _, err := l.group.NewLimiter(Policy{Name: "late", Limit: PerSecond(1)}); err == nil {
+		want(t, l.Peek(context.Background(), "k"), tiered.Unavailable)
+		if _, err := l.Group().NewLimiter(tiered.Policy{Name: "late", Limit: tiered.PerSecond(1)}); err == nil {
 			t.Error("a closed Group took another policy")
 		}
-		other := limiter(t, store, Policy{Name: "api", Limit: PerHour(1000)}, nil)
+		other := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(1000)}, nil)
 		if d := other.Peek(context.Background(), "k"); d.Remaining < 898 || d.Remaining > 901 {
 			t.Errorf("%d left after Close, want 900: %d were held", d.Remaining, held)
 		}
@@ -240,7 +245,7 @@ func TestCloseReturnsLeases(t *testing.T) {
 func TestCloseWithRedisDownEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l, err := New(store, Policy{Name: "api", Limit: PerHour(1000)}, nil)
+		l, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerHour(1000)}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -262,27 +267,27 @@ func TestCloseWithRedisDownEndsWithItsContext(t *testing.T) {
 func TestPeekTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10)}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10)}, nil)
 		ctx := context.Background()
 		for range 3 {
 			d := l.Peek(ctx, "k")
-			want(t, d, Granted)
-			if d.Remaining != 10 || d.Tier != Remote {
+			want(t, d, tiered.Granted)
+			if d.Remaining != 10 || d.Tier != tiered.Remote {
 				t.Fatalf("%+v", d)
 			}
 		}
 		l.AllowN(ctx, "k", 10)
-		if d := l.Peek(ctx, "k"); d.Reason != Limited || d.Remaining != 0 || d.RetryAfter <= 5*time.Minute ||
+		if d := l.Peek(ctx, "k"); d.Reason != tiered.Limited || d.Remaining != 0 || d.RetryAfter <= 5*time.Minute ||
 			d.RetryAfter > 6*time.Minute {
 			t.Fatalf("%+v, want refused for up to 6 minutes", d)
 		}
 		store.loseRequests.Store(true)
 		start := time.Now()
 		d := l.Peek(ctx, "k")
-		if d.Reason != FallbackSpent || d.Remaining != 0 || time.Since(start) != DefaultBudget {
+		if d.Reason != tiered.FallbackSpent || d.Remaining != 0 || time.Since(start) != tiered.DefaultBudget {
 			t.Fatalf("%+v after %v, want what the fail mode says, after the budget", d, time.Since(start))
 		}
-		if d := l.Peek(ctx, "unknown"); d.Reason != Fallback {
+		if d := l.Peek(ctx, "unknown"); d.Reason != tiered.Fallback {
 			t.Fatalf("%+v, want the share's", d)
 		}
 		store.loseRequests.Store(false)
@@ -292,24 +297,24 @@ func TestPeekTakesNothing(t *testing.T) {
 func TestReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10)}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10)}, nil)
 		ctx := context.Background()
-		want(t, l.AllowN(ctx, "k", 10), Granted)
-		want(t, l.Allow(ctx, "k"), Limited)
+		want(t, l.AllowN(ctx, "k", 10), tiered.Granted)
+		want(t, l.Allow(ctx, "k"), tiered.Limited)
 		if err := l.Reset(ctx, "k"); err != nil {
 			t.Fatal(err)
 		}
-		want(t, l.AllowN(ctx, "k", 10), Granted)
+		want(t, l.AllowN(ctx, "k", 10), tiered.Granted)
 		if err := l.Reset(ctx, "never seen"); err != nil {
 			t.Fatal(err)
 		}
 		store.loseReplies.Store(true)
-		if err := l.Reset(ctx, "k"); !errors.Is(err, ErrUnavailable) {
+		if err := l.Reset(ctx, "k"); !errors.Is(err, tiered.ErrUnavailable) {
 			t.Fatalf("a reset without an answer: %v", err)
 		}
 		store.loseReplies.Store(false)
-		for _, key := range []string{"", strings.Repeat("x", MaxKeyLength+1)} {
-			if err := l.Reset(ctx, key); !errors.Is(err, ErrInvalid) {
+		for _, key := range []string{"", strings.Repeat("x", tiered.MaxKeyLength+1)} {
+			if err := l.Reset(ctx, key); !errors.Is(err, tiered.ErrInvalid) {
 				t.Errorf("Reset of a key of %d bytes: %v", len(key), err)
 			}
 		}
@@ -320,7 +325,7 @@ func TestReset(t *testing.T) {
 func TestResetKeepsLeasesInEscrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(1000)}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(1000)}, nil)
 		warm(t, l, "k", 300)
 		if err := l.Reset(context.Background(), "k"); err != nil {
 			t.Fatal(err)
@@ -341,43 +346,43 @@ func TestResetKeepsLeasesInEscrow(t *testing.T) {
 func TestEvictionGivesTheLeaseBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(1000)}, &Options{MaxKeys: 1})
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(1000)}, &tiered.Options{MaxKeys: 1})
 		warm(t, l, "k", 100)
-		if l.group.Stats().Policies["api"].Held == 0 {
+		if l.Group().Stats().Policies["api"].Held == 0 {
 			t.Fatal("nothing is leased: this shows nothing")
 		}
-		want(t, l.Allow(context.Background(), "other"), Granted)
+		want(t, l.Allow(context.Background(), "other"), tiered.Granted)
 		time.Sleep(10 * ms)
-		s := l.group.Stats()
+		s := l.Group().Stats()
 		if s.Keys != 1 || s.Leaving != 0 || s.Evictions != 1 || s.Policies["api"].Held != 0 {
 			t.Fatalf("%+v", s)
 		}
 		if d := l.Peek(context.Background(), "k"); d.Remaining < 899 || d.Remaining > 901 {
 			t.Errorf("%d left, want 900", d.Remaining)
 		}
-		books(t, l.group)
+		books(t, l.Group())
 	})
 }
 
 func TestBadCallsAreAnsweredAndNothingIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
 		time.Sleep(10 * ms)
 		ctx := context.Background()
 		for _, c := range []struct {
 			key  string
 			n    int64
-			want Reason
+			want tiered.Reason
 			is   error
 		}{
-			{"", 1, InvalidKey, ErrInvalid},
-			{strings.Repeat("k", MaxKeyLength+1), 1, InvalidKey, ErrInvalid},
-			{"k", 0, InvalidCost, ErrInvalid},
-			{"k", -1, InvalidCost, ErrInvalid},
-			{"k", -1 << 63, InvalidCost, ErrInvalid},
-			{"k", 11, ExceedsBurst, ErrExceedsBurst},
-			{"k", 1<<63 - 1, ExceedsBurst, ErrExceedsBurst},
+			{"", 1, tiered.InvalidKey, tiered.ErrInvalid},
+			{strings.Repeat("k", tiered.MaxKeyLength+1), 1, tiered.InvalidKey, tiered.ErrInvalid},
+			{"k", 0, tiered.InvalidCost, tiered.ErrInvalid},
+			{"k", -1, tiered.InvalidCost, tiered.ErrInvalid},
+			{"k", -1 << 63, tiered.InvalidCost, tiered.ErrInvalid},
+			{"k", 11, tiered.ExceedsBurst, tiered.ErrExceedsBurst},
+			{"k", 1<<63 - 1, tiered.ExceedsBurst, tiered.ErrExceedsBurst},
 		} {
 			d := l.AllowN(ctx, c.key, c.n)
 			if d.Reason != c.want || d.Allowed || !errors.Is(d.Err(), c.is) || d.RetryAfter != 0 {
@@ -387,28 +392,28 @@ func TestBadCallsAreAnsweredAndNothingIsSent(t *testing.T) {
 		if n := store.calls.Load(); n != 0 {
 			t.Errorf("%d calls were sent", n)
 		}
-		long := strings.Repeat("k", MaxKeyLength)
+		long := strings.Repeat("k", tiered.MaxKeyLength)
 		for _, key := range []string{
 			long, "}{", "{}", "a{b}c", "\x00\xff\xfe", "\n\r\t ", "ключ",
 			strings.Repeat("\x00", 201),
 		} {
-			want(t, l.Allow(ctx, key), Granted)
+			want(t, l.Allow(ctx, key), tiered.Granted)
 			if d := l.Allow(ctx, key); d.Remaining != 8 || d.Key != key {
 				t.Errorf("a key of %d bytes is not a bucket of its own: %+v", len(key), d.Remaining)
 			}
 		}
 		//lint:ignore SA1012 a nil context is bad input, and gets an answer
-		want(t, l.Allow(nil, "nil context"), Granted) //nolint:staticcheck // see above
+		want(t, l.Allow(nil, "nil context"), tiered.Granted) //nolint:staticcheck // see above
 	})
 }
 
 func TestManyKeysShareRoundTrips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
 		var all sync.WaitGroup
 		for i := range 60 {
-			all.Go(func() { want(t, l.Allow(context.Background(), string(rune('a'+i))), Granted) })
+			all.Go(func() { want(t, l.Allow(context.Background(), string(rune('a'+i))), tiered.Granted) })
 		}
 		all.Wait()
 		if runs := store.runs.Load(); runs > 4 {
@@ -420,11 +425,12 @@ func TestManyKeysShareRoundTrips(t *testing.T) {
 func TestPoisonedBucketConcernsNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &poisoned{Memory: remote.NewMemory(), key: "{api/bad}tb2"}
-		l := limiter(t, watch.Damaged{Store: store}, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed},
+		l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10),
+			FailMode: tiered.FailClosed},
 			nil)
-		want(t, l.Allow(context.Background(), "bad"), Unavailable)
-		want(t, l.Allow(context.Background(), "good"), Granted)
-		s := l.group.Stats()
+		want(t, l.Allow(context.Background(), "bad"), tiered.Unavailable)
+		want(t, l.Allow(context.Background(), "good"), tiered.Granted)
+		s := l.Group().Stats()
 		if s.Policies["api"].Poisoned != 1 || s.Nodes["memory"].Breaker != "closed" {
 			t.Errorf("%+v", s)
 		}
@@ -451,18 +457,19 @@ func (p *poisoned) Run(ctx context.Context, timeout time.Duration, calls []lua.C
 func TestNoLockIsHeldAcrossTheNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(40 * ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(100_000)}, &Options{Budget: time.Second})
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100_000)},
+			&tiered.Options{Budget: time.Second})
 		ctx := context.Background()
 		warm(t, l, "leased", 200)
 		var all sync.WaitGroup
-		all.Go(func() { want(t, l.Allow(ctx, "cold"), Granted) })
+		all.Go(func() { want(t, l.Allow(ctx, "cold"), tiered.Granted) })
 		time.Sleep(ms) // the call is under way
 		start := time.Now()
-		if d := l.Allow(ctx, "leased"); d.Tier != Local {
+		if d := l.Allow(ctx, "leased"); d.Tier != tiered.Local {
 			t.Fatalf("%+v", d)
 		}
-		l.group.Stats()
-		if _, err := l.group.NewLimiter(Policy{Name: "another", Limit: PerSecond(1)}); err != nil {
+		l.Group().Stats()
+		if _, err := l.Group().NewLimiter(tiered.Policy{Name: "another", Limit: tiered.PerSecond(1)}); err != nil {
 			t.Error(err)
 		}
 		if d := time.Since(start); d != 0 {
@@ -475,22 +482,22 @@ func TestNoLockIsHeldAcrossTheNetwork(t *testing.T) {
 func TestStandstillGivesUpTheLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10_000)}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10_000)}, nil)
 		warm(t, l, "k", 300)
-		if l.group.Stats().Policies["api"].Held == 0 {
+		if l.Group().Stats().Policies["api"].Held == 0 {
 			t.Fatal("nothing is leased: this shows nothing")
 		}
-		before := *l.group.lease.Load()
-		l.group.wallAhead.Add(-int64(time.Second)) // as if the wall clock had gone on for a second without us
-		l.group.watchClock(l.group.now())
-		if *l.group.lease.Load() == before {
+		before := *tiered.LeaseOf(l.Group()).Load()
+		tiered.WallAhead(l.Group()).Add(-int64(time.Second)) // as if the wall clock had gone on for a second without us
+		tiered.WatchClock(l.Group(), tiered.Now(l.Group()))
+		if *tiered.LeaseOf(l.Group()).Load() == before {
 			t.Error("the lease id is that of before: a copy of this machine may be using it too")
 		}
-		if d := l.Allow(context.Background(), "k"); !d.Allowed || d.Tier != Remote {
+		if d := l.Allow(context.Background(), "k"); !d.Allowed || d.Tier != tiered.Remote {
 			t.Fatalf("%+v, want Redis to be asked: the lease may be over", d)
 		}
 		time.Sleep(10 * ms)
 		warm(t, l, "k", 10)
-		books(t, l.group)
+		books(t, l.Group())
 	})
 }

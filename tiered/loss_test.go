@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // replicated is a store whose primary can be replaced by what a replica knew.
@@ -43,7 +44,7 @@ func (s *replicated) promote(lag func()) {
 
 // Losses of Redis are counted, and nothing else that looks like one.
 func TestStateLossesAreLosses(t *testing.T) {
-	ask := func(l *Limiter, d time.Duration) {
+	ask := func(l *tiered.Limiter, d time.Duration) {
 		for range d / (5 * ms) {
 			l.Allow(context.Background(), "k")
 			time.Sleep(5 * ms)
@@ -51,39 +52,39 @@ func TestStateLossesAreLosses(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name  string
-		event func(*replicated, *Limiter)
+		event func(*replicated, *tiered.Limiter)
 		lost  bool
 	}{
-		{"a planned failover that loses half a second", func(s *replicated, l *Limiter) {
+		{"a planned failover that loses half a second", func(s *replicated, l *tiered.Limiter) {
 			s.promote(func() { ask(l, 500*ms) })
 			ask(l, second)
 		}, true},
-		{"a failover that loses the lease's first call", func(s *replicated, l *Limiter) {
+		{"a failover that loses the lease's first call", func(s *replicated, l *tiered.Limiter) {
 			time.Sleep(time.Minute) // the bucket is over
 			l.Allow(context.Background(), "k")
 			s.promote(func() { ask(l, 500*ms) })
 			ask(l, second)
 		}, true},
-		{"the bucket deleted", func(s *replicated, l *Limiter) {
+		{"the bucket deleted", func(s *replicated, l *tiered.Limiter) {
 			s.Memory.Del(s.Key("api", "k"))
 			ask(l, second)
 		}, true},
-		{"deleted, and made anew by another process", func(s *replicated, l *Limiter) {
+		{"deleted, and made anew by another process", func(s *replicated, l *tiered.Limiter) {
 			bucket := s.Key("api", "k")
 			s.Memory.Del(bucket)
-			call := call(bucket, l.settings.Load().initial)
+			call := tiered.Call(bucket, tiered.Settings(l).Load().Initial())
 			call.Want, call.Min, call.TTL, call.Fleet = 1, 1, 1e6, 1
 			s.Memory.Run(context.Background(), second, []lua.Call{call}, make([]remote.Result, 1))
 			ask(l, second)
 		}, true},
 
-		{"nothing", func(_ *replicated, l *Limiter) { ask(l, 3*second) }, false},
-		{"a planned failover that loses nothing", func(s *replicated, l *Limiter) {
+		{"nothing", func(_ *replicated, l *tiered.Limiter) { ask(l, 3*second) }, false},
+		{"a planned failover that loses nothing", func(s *replicated, l *tiered.Limiter) {
 			time.Sleep(10 * ms) // no call is under way
 			s.promote(func() {})
 			ask(l, second)
 		}, false},
-		{"idle for so long that the bucket is over", func(s *replicated, l *Limiter) {
+		{"idle for so long that the bucket is over", func(s *replicated, l *tiered.Limiter) {
 			for range 3 {
 				time.Sleep(time.Minute)
 				if s.Fields(s.Key("api", "k")) != nil {
@@ -92,13 +93,13 @@ func TestStateLossesAreLosses(t *testing.T) {
 				ask(l, second)
 			}
 		}, false},
-		{"direct takes, idle meanwhile", func(_ *replicated, l *Limiter) {
+		{"direct takes, idle meanwhile", func(_ *replicated, l *tiered.Limiter) {
 			for range 5 {
 				l.Allow(context.Background(), "rare")
 				time.Sleep(10 * second)
 			}
 		}, false},
-		{"our own Reset", func(_ *replicated, l *Limiter) {
+		{"our own Reset", func(_ *replicated, l *tiered.Limiter) {
 			for range 5 {
 				if err := l.Reset(context.Background(), "k"); err != nil {
 					panic(err)
@@ -108,8 +109,8 @@ func TestStateLossesAreLosses(t *testing.T) {
 			time.Sleep(10 * second)
 			ask(l, 200*ms)
 		}, false},
-		{"another's Reset", func(s *replicated, l *Limiter) {
-			other, err := New(s, l.Policy(), nil)
+		{"another's Reset", func(s *replicated, l *tiered.Limiter) {
+			other, err := tiered.New(s, l.Policy(), nil)
 			if err != nil {
 				panic(err)
 			}
@@ -121,14 +122,14 @@ func TestStateLossesAreLosses(t *testing.T) {
 			}
 			_ = other.Close(context.Background())
 		}, false},
-		{"evicted, and back while its record lives", func(_ *replicated, l *Limiter) {
+		{"evicted, and back while its record lives", func(_ *replicated, l *tiered.Limiter) {
 			for i := range 200 {
 				l.Allow(context.Background(), fmt.Sprint("other ", i))
 				l.Allow(context.Background(), "k")
 			}
 			ask(l, 200*ms)
 		}, false},
-		{"every third reply lost", func(s *replicated, l *Limiter) {
+		{"every third reply lost", func(s *replicated, l *tiered.Limiter) {
 			for range 20 {
 				s.loseReplies.Store(true)
 				ask(l, 30*ms)
@@ -136,7 +137,7 @@ func TestStateLossesAreLosses(t *testing.T) {
 				ask(l, 60*ms)
 			}
 		}, false},
-		{"an outage longer than the lease", func(s *replicated, l *Limiter) {
+		{"an outage longer than the lease", func(s *replicated, l *tiered.Limiter) {
 			s.loseRequests.Store(true)
 			ask(l, 10*second)
 			s.loseRequests.Store(false)
@@ -145,19 +146,20 @@ func TestStateLossesAreLosses(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			store := &replicated{distant: newDistant(ms)}
-			options := &Options{}
+			options := &tiered.Options{}
 			if strings.HasPrefix(c.name, "evicted") {
 				options.MaxKeys = 1
 			}
-			l := limiter(t, watch.Damaged{Store: store}, Policy{Name: "api", Limit: PerSecond(150).WithBurst(100)},
+			l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{Name: "api",
+				Limit: tiered.PerSecond(150).WithBurst(100)},
 				options)
 			ask(l, 3*second)
-			n := l.group.dispatch.Node(store.Node(""))
-			if l.group.Stats().Policies["api"].Granted == 0 || healthOf(n).stateLosses.Load() > 0 {
-				t.Fatalf("%s: %d losses before it", c.name, healthOf(n).stateLosses.Load())
+			n := tiered.Dispatch(l.Group()).Node(store.Node(""))
+			if l.Group().Stats().Policies["api"].Granted == 0 || tiered.HealthOf(n).StateLosses().Load() > 0 {
+				t.Fatalf("%s: %d losses before it", c.name, tiered.HealthOf(n).StateLosses().Load())
 			}
 			c.event(store, l)
-			got := healthOf(n).stateLosses.Load()
+			got := tiered.HealthOf(n).StateLosses().Load()
 			t.Logf("%s: %d", c.name, got)
 			if c.lost != (got > 0) {
 				t.Errorf("%s: %d losses", c.name, got)
@@ -177,14 +179,15 @@ func TestPlannedSentinelFailoverIsSeen(t *testing.T) {
 	sentinel := redis.NewSentinelClient(&redis.Options{Addr: c.Sentinel.Addr})
 	defer sentinel.Close()
 	// Many calls, so that some reach the old primary when it is none any more: how soon that is known differs.
-	policy := Policy{Name: "api", Limit: PerSecond(2000), FailMode: FailClosed, Lease: Lease{Period: 5 * ms}}
+	policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(2000), FailMode: tiered.FailClosed,
+		Lease: tiered.Lease{Period: 5 * ms}}
 	var all sync.WaitGroup
-	limiters := make([]*Limiter, 3)
+	limiters := make([]*tiered.Limiter, 3)
 	ctx, stop := context.WithCancel(context.Background())
 	defer func() { stop(); all.Wait() }()
 	for i := range limiters {
 		limiters[i] = limiter(t, watch.Damaged{Store: open(t, "sentinel://"+c.Sentinel.Addr+"?master_name="+c.Name)},
-			policy, &Options{Processes: len(limiters)})
+			policy, &tiered.Options{Processes: len(limiters)})
 		all.Go(func() {
 			for ctx.Err() == nil {
 				limiters[i].Allow(ctx, "k")
@@ -194,7 +197,7 @@ func TestPlannedSentinelFailoverIsSeen(t *testing.T) {
 	}
 	losses := func() (n int64) {
 		for _, l := range limiters {
-			for _, node := range l.group.Stats().Nodes {
+			for _, node := range l.Group().Stats().Nodes {
 				n += node.StateLosses
 			}
 		}
@@ -222,7 +225,7 @@ func TestPlannedSentinelFailoverIsSeen(t *testing.T) {
 		t.Errorf("%d losses after it is over", more)
 	}
 	for i, l := range limiters {
-		if s := l.group.Stats(); s.Policies["api"].Granted == 0 {
+		if s := l.Group().Stats(); s.Policies["api"].Granted == 0 {
 			t.Errorf("process %d: %+v", i, s)
 		}
 	}
@@ -233,31 +236,31 @@ func TestPlannedSentinelFailoverIsSeen(t *testing.T) {
 func TestNoLossesOfAHealthyStore(t *testing.T) {
 	over := 0 // buckets that expired and were made anew
 	rapid.Check(t, func(rt *rapid.T) {
-		p := Policy{
-			Name: "api", Algorithm: Algorithm(rapid.IntRange(0, int(SlidingWindow)).Draw(rt, "algorithm")),
-			FailMode: FailClosed,
+		p := tiered.Policy{
+			Name: "api", Algorithm: tiered.Algorithm(rapid.IntRange(0, int(tiered.SlidingWindow)).Draw(rt, "algorithm")),
+			FailMode: tiered.FailClosed,
 		}
-		limit := func(least time.Duration) Limit {
-			l := Limit{
+		limit := func(least time.Duration) tiered.Limit {
+			l := tiered.Limit{
 				Tokens: rapid.Int64Range(1, 20).Draw(rt, "tokens"),
 				Per:    least + time.Duration(rapid.Int64Range(1, 8000).Draw(rt, "ms"))*ms,
 			}
-			if p.Algorithm == TokenBucket {
+			if p.Algorithm == tiered.TokenBucket {
 				l.Burst = rapid.Int64Range(1, 20).Draw(rt, "burst")
 			}
 			return l
 		}
 		p.Limit = limit(0)
-		if p.Algorithm == SlidingWindow { // one shorter than a lease lives is another matter
+		if p.Algorithm == tiered.SlidingWindow { // one shorter than a lease lives is another matter
 			p.Limit.Per += 4 * second
 		}
-		if p.Algorithm == TokenBucket && rapid.IntRange(0, 3).Draw(rt, "several") == 0 {
-			p.Also = []Limit{limit(9 * second)}
+		if p.Algorithm == tiered.TokenBucket && rapid.IntRange(0, 3).Draw(rt, "several") == 0 {
+			p.Also = []tiered.Limit{limit(9 * second)}
 		}
-		if rapid.Bool().Draw(rt, "direct") && p.Algorithm != SlidingLog {
-			p.Lease.Size = NoLease
+		if rapid.Bool().Draw(rt, "direct") && p.Algorithm != tiered.SlidingLog {
+			p.Lease.Size = tiered.NoLease
 		}
-		most := p.Limit.burst()
+		most := burstOf(p.Limit)
 		processes := rapid.IntRange(1, 3).Draw(rt, "processes")
 		type ask struct {
 			who    int
@@ -286,10 +289,10 @@ func TestNoLossesOfAHealthyStore(t *testing.T) {
 				defer mu.Unlock()
 				return 5 * random.Float64()
 			}
-			var all []*Limiter
+			var all []*tiered.Limiter
 			epochs := map[string]bool{}
 			for i := range processes {
-				all = append(all, limiter(t, store, p, &Options{Random: dice(seed, uint64(i))}))
+				all = append(all, limiter(t, store, p, &tiered.Options{Random: dice(seed, uint64(i))}))
 			}
 			for _, a := range asks {
 				for range a.times {
@@ -299,14 +302,14 @@ func TestNoLossesOfAHealthyStore(t *testing.T) {
 					}
 					time.Sleep(3 * ms)
 				}
-				if born := store.Fields(store.Name(all[0].kind, "api", "k"))["c"]; born != "" {
+				if born := store.Fields(store.Name(tiered.Kind(all[0]), "api", "k"))["c"]; born != "" {
 					epochs[born] = true
 				}
 				time.Sleep(a.after)
 			}
 			over += max(len(epochs)-1, 0)
 			for _, l := range all {
-				for _, n := range l.group.Stats().Nodes {
+				for _, n := range l.Group().Stats().Nodes {
 					losses += n.StateLosses
 				}
 			}
@@ -333,19 +336,19 @@ func TestLossIsWhatCannotHaveExpired(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newDistant(ms)
 				l := limiter(t, watch.Damaged{Store: store},
-					Policy{Name: "p", Limit: Limit{Tokens: 1, Per: 4 * second, Burst: 3}}, nil)
+					tiered.Policy{Name: "p", Limit: tiered.Limit{Tokens: 1, Per: 4 * second, Burst: 3}}, nil)
 				start := time.Now()
 				for _, at := range asks {
 					time.Sleep(at - time.Since(start))
-					want(t, l.Allow(t.Context(), "k"), Granted)
+					want(t, l.Allow(t.Context(), "k"), tiered.Granted)
 				}
 				if del {
 					time.Sleep(2 * second)
 					store.Memory.Del(store.Key("p", "k"))
-					want(t, l.Allow(t.Context(), "k"), Granted)
+					want(t, l.Allow(t.Context(), "k"), tiered.Granted)
 				}
 				lost := int64(0)
-				for _, n := range l.group.Stats().Nodes {
+				for _, n := range l.Group().Stats().Nodes {
 					lost += n.StateLosses
 				}
 				if lost != map[bool]int64{true: 1, false: 0}[del] {
@@ -359,24 +362,24 @@ func TestLossIsWhatCannotHaveExpired(t *testing.T) {
 // A new window begins with the count of the old one, and is written with its first request, also if that is refused. When
 // the key expires with it, that is no loss.
 func TestWindowThatOnlyRefusedIsNotLost(t *testing.T) {
-	for _, limits := range [][2]Limit{
-		{PerSecond(30), {Tokens: 1, Per: 30 * second}},
+	for _, limits := range [][2]tiered.Limit{
+		{tiered.PerSecond(30), {Tokens: 1, Per: 30 * second}},
 		{{Tokens: 30, Per: 30 * second, Precision: 100 * ms}, {Tokens: 30, Per: 30 * second, Precision: 30 * second}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p := Policy{Name: "api", Algorithm: SlidingWindow, Limit: limits[0]}
+			p := tiered.Policy{Name: "api", Algorithm: tiered.SlidingWindow, Limit: limits[0]}
 			l := limiter(t, newDistant(ms), p, nil)
-			want(t, l.AllowN(t.Context(), "k", 30), Granted)
+			want(t, l.AllowN(t.Context(), "k", 30), tiered.Granted)
 			time.Sleep(limits[0].Per - second)
 			p.Limit = limits[1]
 			if err := l.SetPolicy(p); err != nil {
 				t.Fatal(err)
 			}
 			d := l.Allow(t.Context(), "k")
-			want(t, d, Limited)
+			want(t, d, tiered.Limited)
 			time.Sleep(max(d.RetryAfter, 7*second)) // no refusal is believed for longer than 5 s
-			want(t, l.Allow(t.Context(), "k"), Granted)
-			for _, n := range l.group.Stats().Nodes {
+			want(t, l.Allow(t.Context(), "k"), tiered.Granted)
+			for _, n := range l.Group().Stats().Nodes {
 				if n.StateLosses > 0 {
 					t.Errorf("%v, then %v: %d losses", limits[0], limits[1], n.StateLosses)
 				}

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // A policy that nobody asks is small, and so are its figures: a service may have tens of thousands of rules.
@@ -16,15 +17,16 @@ func TestPoliciesThatNobodyAsksAreSmall(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m
 	}
-	g, err := NewGroup(remote.NewMemory(), nil)
+	g, err := tiered.NewGroup(remote.NewMemory(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer g.Close(context.Background())
 	const n = 2000
-	all := make([]Policy, n)
+	all := make([]tiered.Policy, n)
 	for i := range all {
-		all[i] = Policy{Name: fmt.Sprintf("rule%d", i), Limit: PerMinute(100), Algorithm: FixedWindow, Calendar: true}
+		all[i] = tiered.Policy{Name: fmt.Sprintf("rule%d", i), Limit: tiered.PerMinute(100),
+			Algorithm: tiered.FixedWindow, Calendar: true}
 	}
 	empty := heap()
 	if err := g.SetPolicies(all); err != nil {
@@ -38,7 +40,8 @@ func TestPoliciesThatNobodyAsksAreSmall(t *testing.T) {
 	if each > 3000 || figures > 1300 {
 		t.Error("want at most 3000 and 1300")
 	}
-	if p := stats.Policies["rule7"]; len(stats.Policies) != n || p.Requests != (Requests{}) || p.Waits.Count() != 0 || len(p.Waits.Buckets) == 0 {
+	if p := stats.Policies["rule7"]; len(stats.Policies) != n || p.Requests != (tiered.Requests{}) ||
+		p.Waits.Count() != 0 || len(p.Waits.Buckets) == 0 {
 		t.Errorf("%d policies; %+v", len(stats.Policies), p)
 	}
 	runtime.KeepAlive(all)

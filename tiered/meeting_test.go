@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"strings"
@@ -7,24 +7,26 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // windows are all that counts otherwise than one token bucket.
-var windows = []Policy{
-	{Name: "fixed", Algorithm: FixedWindow, Limit: PerMinute(10)},
-	{Name: "log", Algorithm: SlidingLog, Limit: PerMinute(10)},
-	{Name: "sliding", Algorithm: SlidingWindow, Limit: PerMinute(10)},
-	{Name: "direct", Algorithm: SlidingWindow, Limit: PerMinute(10), Lease: Lease{Size: NoLease}},
-	{Name: "buckets", Limit: PerMinute(10), Also: []Limit{PerHour(100)}},
+var windows = []tiered.Policy{
+	{Name: "fixed", Algorithm: tiered.FixedWindow, Limit: tiered.PerMinute(10)},
+	{Name: "log", Algorithm: tiered.SlidingLog, Limit: tiered.PerMinute(10)},
+	{Name: "sliding", Algorithm: tiered.SlidingWindow, Limit: tiered.PerMinute(10)},
+	{Name: "direct", Algorithm: tiered.SlidingWindow, Limit: tiered.PerMinute(10),
+		Lease: tiered.Lease{Size: tiered.NoLease}},
+	{Name: "buckets", Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(100)}},
 }
 
 // admitted asks until a request is refused, and reports how many were not.
-func admitted(t *testing.T, l *Limiter, key string) (n int) {
+func admitted(t *testing.T, l *tiered.Limiter, key string) (n int) {
 	t.Helper()
 	for {
 		d := l.Allow(t.Context(), key)
 		if !d.Allowed {
-			want(t, d, Limited)
+			want(t, d, tiered.Limited)
 			return n
 		}
 		n++
@@ -48,7 +50,7 @@ func TestWindowsAtRunTime(t *testing.T) {
 				}
 				// A token bucket goes on from the level it had; a window from what it has counted.
 				raised := 5
-				if p.Algorithm == TokenBucket {
+				if p.Algorithm == tiered.TokenBucket {
 					raised = 0
 				}
 				if n := admitted(t, l, "k"); n != raised {
@@ -65,10 +67,10 @@ func TestWindowsAtRunTime(t *testing.T) {
 					t.Errorf("%d of 10 afterwards", n)
 				}
 
-				for _, change := range []func(*Policy){
-					func(p *Policy) { p.Algorithm = (p.Algorithm + 1) % 4 },
-					func(p *Policy) { p.Also = append([]Limit{PerDay(1000)}, p.Also...) },
-					func(p *Policy) { p.Algorithm, p.Calendar = FixedWindow, true },
+				for _, change := range []func(*tiered.Policy){
+					func(p *tiered.Policy) { p.Algorithm = (p.Algorithm + 1) % 4 },
+					func(p *tiered.Policy) { p.Also = append([]tiered.Limit{tiered.PerDay(1000)}, p.Also...) },
+					func(p *tiered.Policy) { p.Algorithm, p.Calendar = tiered.FixedWindow, true },
 				} {
 					q := p
 					change(&q)
@@ -79,7 +81,7 @@ func TestWindowsAtRunTime(t *testing.T) {
 				other := p
 				other.Limit.Per = 2 * time.Minute
 				err := l.SetPolicy(other)
-				if may := p.Algorithm == SlidingWindow; may != (err == nil) ||
+				if may := p.Algorithm == tiered.SlidingWindow; may != (err == nil) ||
 					!may && !strings.Contains(err.Error(), "must stay") {
 					t.Errorf("another period: %v", err)
 				}
@@ -92,14 +94,14 @@ func TestWindowsAtRunTime(t *testing.T) {
 func TestPerKeyOfWindows(t *testing.T) {
 	for _, p := range windows {
 		t.Run(p.Name, func(t *testing.T) {
-			p.PerKey = func(key string) Limit {
-				return map[string]Limit{
-					"few": PerMinute(3), "any": Unlimited(), "none": Blocked(), "hour": PerHour(4), "bad": {Tokens: -1},
+			p.PerKey = func(key string) tiered.Limit {
+				return map[string]tiered.Limit{
+					"few": tiered.PerMinute(3), "any": tiered.Unlimited(), "none": tiered.Blocked(), "hour": tiered.PerHour(4), "bad": {Tokens: -1},
 				}[key]
 			}
 			store := remote.NewMemory()
 			if len(p.Also) > 0 {
-				if _, err := New(store, p, nil); err == nil ||
+				if _, err := tiered.New(store, p, nil); err == nil ||
 					!strings.Contains(err.Error(), "Policy.Also is 1 limits: must be empty with PerKey") {
 					t.Fatalf("%v", err)
 				}
@@ -108,21 +110,22 @@ func TestPerKeyOfWindows(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := several(t, newDistant(ms), nil, p)[0]
 				time.Sleep(time.Second)
-				hour := map[Algorithm]int{FixedWindow: 10, SlidingLog: 10, SlidingWindow: 4}[p.Algorithm]
+				hour := map[tiered.Algorithm]int{tiered.FixedWindow: 10, tiered.SlidingLog: 10,
+					tiered.SlidingWindow: 4}[p.Algorithm]
 				for key, n := range map[string]int{"few": 3, "other": 10, "bad": 10, "hour": hour} {
 					if got := admitted(t, l, key); got != n {
 						t.Errorf("%s: %d, want %d", key, got, n)
 					}
 				}
 				for range 20 {
-					want(t, l.Allow(t.Context(), "any"), Granted)
-					want(t, l.Allow(t.Context(), "none"), ExceedsBurst)
+					want(t, l.Allow(t.Context(), "any"), tiered.Granted)
+					want(t, l.Allow(t.Context(), "none"), tiered.ExceedsBurst)
 				}
 				faults := int64(1)
 				if hour == 10 {
 					faults = 2
 				}
-				if n := l.group.Stats().Policies[p.Name].PerKeyFaults; n != faults {
+				if n := l.Group().Stats().Policies[p.Name].PerKeyFaults; n != faults {
 					t.Errorf("%d faults of PerKey, want %d", n, faults)
 				}
 			})
@@ -137,27 +140,27 @@ func TestAllOfWindows(t *testing.T) {
 		t.Run(p.Name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p.Name = "a-" + p.Name // asked first
-				p.Lease.Size = NoLease
+				p.Lease.Size = tiered.NoLease
 				l := several(t, newDistant(ms), nil, p, direct("z", 3))
 				time.Sleep(time.Second)
 				for range 3 {
-					want(t, All(l[0].For("k"), l[1].For("k")).Allow(t.Context()), Granted)
+					want(t, tiered.All(l[0].For("k"), l[1].For("k")).Allow(t.Context()), tiered.Granted)
 				}
 				for i := range 20 {
-					d := All(l[0].For("k"), l[1].For("k").N(1)).Allow(t.Context())
-					if want(t, d, Limited); d.Policy != "z" {
+					d := tiered.All(l[0].For("k"), l[1].For("k").N(1)).Allow(t.Context())
+					if want(t, d, tiered.Limited); d.Policy != "z" {
 						t.Fatalf("%d: %+v", i, d)
 					}
 					time.Sleep(100 * ms)
 				}
 				left := 7
-				r := All(l[0].For("k").N(4), l[1].For("other")).Reserve(t.Context())
-				want(t, r.Decision, Granted)
+				r := tiered.All(l[0].For("k").N(4), l[1].For("other")).Reserve(t.Context())
+				want(t, r.Decision, tiered.Granted)
 				r.Settle(1, 1)
 				left--
 				time.Sleep(time.Second)
 				n := admitted(t, l[0], "k")
-				if p.Algorithm == TokenBucket && n == left+1 { // refilled meanwhile
+				if p.Algorithm == tiered.TokenBucket && n == left+1 { // refilled meanwhile
 					n--
 				}
 				if n != left {

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/ratio"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // generous is a store that grants everything and remembers nothing: what is left is the process' side.
@@ -57,9 +58,10 @@ func TestRatiosMemory(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			ctx := context.Background()
 			before := heapInUse()
-			l, err := New(generous{remote.NewMemory()},
-				Policy{Name: "api", Limit: Limit{Tokens: 1000, Per: 24 * time.Hour}, Lease: Lease{Period: time.Minute}},
-				&Options{MaxKeys: keys + keys/8, Budget: time.Minute, Timeout: time.Minute})
+			l, err := tiered.New(generous{remote.NewMemory()},
+				tiered.Policy{Name: "api", Limit: tiered.Limit{Tokens: 1000, Per: 24 * time.Hour},
+					Lease: tiered.Lease{Period: time.Minute}},
+				&tiered.Options{MaxKeys: keys + keys/8, Budget: time.Minute, Timeout: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,12 +75,12 @@ func TestRatiosMemory(t *testing.T) {
 			}
 			after := heapInUse()
 			leased := 0
-			l.group.cache.All(func(b *bucket) {
-				if held, _ := b.Peek(l.group.now()); held > 0 {
+			tiered.Cache(l.Group()).All(func(b *tiered.Bucket) {
+				if held, _ := b.Peek(tiered.Now(l.Group())); held > 0 {
 					leased++
 				}
 			})
-			if s := l.group.Stats(); s.Keys != keys || c.lease && leased != keys || !c.lease && leased > 0 {
+			if s := l.Group().Stats(); s.Keys != keys || c.lease && leased != keys || !c.lease && leased > 0 {
 				t.Fatalf("%d keys, %d of them leased, want %d", s.Keys, leased, keys)
 			}
 			line := ratio.Line{Name: c.name, Value: float64(after-before) / float64(keys), Bound: c.bytes}
@@ -92,7 +94,7 @@ func TestRatiosMemory(t *testing.T) {
 
 // The allocator rounds the size of a bucket up to a size class, so one more word would cost 32 bytes per key.
 func TestBucketFitsItsSizeClass(t *testing.T) {
-	if n := unsafe.Sizeof(bucket{}); n > 256 {
+	if n := unsafe.Sizeof(tiered.Bucket{}); n > 256 {
 		t.Errorf("%d bytes, want 256 at most", n)
 	}
 }

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // Mistakes that a process could make with the protocol, and what each would cost.
@@ -67,8 +68,8 @@ func (s *meddling) fate(c lua.Call) meddle {
 }
 
 // spend asks for one token of "k" each millisecond for as long, and counts those admitted.
-func spend(l *Limiter, length time.Duration) (admitted int64) {
-	for end := l.group.now() + length; l.group.now() < end; time.Sleep(ms) {
+func spend(l *tiered.Limiter, length time.Duration) (admitted int64) {
+	for end := tiered.Now(l.Group()) + length; tiered.Now(l.Group()) < end; time.Sleep(ms) {
 		if l.Allow(context.Background(), "k").Allowed {
 			admitted++
 		}
@@ -77,7 +78,7 @@ func spend(l *Limiter, length time.Duration) (admitted int64) {
 }
 
 // hourly is a bucket of 1000 that hardly refills, so that what is admitted can be counted.
-var hourly = Policy{Name: "api", Limit: PerHour(1000), FailMode: FailClosed}
+var hourly = tiered.Policy{Name: "api", Limit: tiered.PerHour(1000), FailMode: tiered.FailClosed}
 
 // Two processes that do the same at the same time stay separate: neither gets the other's grant.
 func TestTwoProcessesAreTwo(t *testing.T) {
@@ -99,15 +100,15 @@ func TestTwoProcessesAreTwo(t *testing.T) {
 // A key that was evicted and forgotten comes back while Redis still has the record of its last call.
 func TestKeyThatWasForgottenComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), hourly, &Options{MaxKeys: 1})
+		l := limiter(t, newDistant(ms), hourly, &tiered.Options{MaxKeys: 1})
 		warm(t, l, "k", 300)
-		want(t, l.Allow(context.Background(), "other"), Granted)
+		want(t, l.Allow(context.Background(), "other"), tiered.Granted)
 		time.Sleep(20 * ms)
-		if s := l.group.Stats(); s.Leaving != 0 || s.Evictions != 1 {
+		if s := l.Group().Stats(); s.Leaving != 0 || s.Evictions != 1 {
 			t.Fatalf("%+v: not forgotten, this shows nothing", s)
 		}
 		warm(t, l, "k", 300)
-		s := l.group.Stats()
+		s := l.Group().Stats()
 		if n := s.Nodes["memory"].StaleReplies; n != 0 {
 			t.Errorf("%d calls were older than Redis remembers", n)
 		}
@@ -131,7 +132,7 @@ func TestCallWithoutAnAnswerIsNotSentAgain(t *testing.T) {
 		if n := spend(l, time.Minute); n > 1017 || n < 950 {
 			t.Errorf("%d admitted of 1000 and the 17 that came", n)
 		}
-		books(t, l.group)
+		books(t, l.Group())
 	})
 }
 
@@ -159,7 +160,7 @@ func TestWhatWasNotExecutedIsNotAccepted(t *testing.T) {
 				if n := spend(l, time.Minute); n > 1017 || n < 950 {
 					t.Errorf("%d admitted of 1000 and the 17 that came", n)
 				}
-				books(t, l.group)
+				books(t, l.Group())
 			})
 		})
 	}
@@ -176,13 +177,14 @@ func TestRefusalExtendsNoLease(t *testing.T) {
 			}
 			return leaveAlone
 		})
-		policy := Policy{Name: "api", Limit: PerSecond(1000), Lease: Lease{Size: 250}, FailMode: FailClosed}
+		policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000), Lease: tiered.Lease{Size: 250},
+			FailMode: tiered.FailClosed}
 		a, b := limiter(t, store, policy, nil), limiter(t, &distant{Memory: store.Memory, trip: ms}, policy, nil)
 		ctx := context.Background()
 		warm(t, a, "k", 300)
 		held := func() int64 {
-			bucket, _ := a.group.cache.Find(a.id("k"))
-			n, _ := bucket.Peek(a.group.now())
+			bucket, _ := tiered.Cache(a.Group()).Find(tiered.ID(a, "k"))
+			n, _ := bucket.Peek(tiered.Now(a.Group()))
 			return n
 		}
 		for range 3000 {
@@ -213,7 +215,7 @@ func TestRefusalExtendsNoLease(t *testing.T) {
 		if total < 900 {
 			t.Fatalf("b got %d: this shows nothing", total)
 		}
-		for a.Allow(ctx, "k").Tier == Local {
+		for a.Allow(ctx, "k").Tier == tiered.Local {
 			total++
 		}
 		if bound := 1000 + 1000*time.Since(start).Seconds(); float64(total) > bound+1e-3 {
@@ -230,14 +232,14 @@ func TestRefusalExtendsNoLease(t *testing.T) {
 func TestOnlyDecisionsAskForRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(2000)}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(2000)}, nil)
 		warm(t, l, "k", 2000)
 		before := store.calls.Load()
 		time.Sleep(20 * time.Second)
 		if n := store.calls.Load() - before; n < 1 || n > 2 {
 			t.Errorf("%d calls for a key that nobody asks for, want its return, after a renewal that was under way", n)
 		}
-		if held := l.group.Stats().Policies["api"].Held; held != 0 {
+		if held := l.Group().Stats().Policies["api"].Held; held != 0 {
 			t.Errorf("%d tokens still held", held)
 		}
 	})
@@ -249,8 +251,8 @@ func TestLostReplyOfAShorterLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := remote.NewMemory()
 		far, near := &distant{Memory: memory, trip: 140 * ms}, &distant{Memory: memory, trip: ms}
-		options := &Options{Budget: 200 * ms, Timeout: 200 * ms, Random: func() float64 { return 0.5 }}
-		policy := Policy{Name: "api", Limit: PerSecond(100).WithBurst(400), FailMode: FailClosed}
+		options := &tiered.Options{Budget: 200 * ms, Timeout: 200 * ms, Random: func() float64 { return 0.5 }}
+		policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(100).WithBurst(400), FailMode: tiered.FailClosed}
 		a, b := limiter(t, far, policy, options), limiter(t, near, policy, options)
 		ctx := context.Background()
 		for range 300 { // a lease of four seconds
@@ -266,10 +268,10 @@ func TestLostReplyOfAShorterLife(t *testing.T) {
 			a.Allow(ctx, "k")
 		}
 		far.loseRequests.Store(true)
-		lost := a.group.now()
-		bucket, _ := a.group.cache.Find(a.id("k"))
+		lost := tiered.Now(a.Group())
+		bucket, _ := tiered.Cache(a.Group()).Find(tiered.ID(a, "k"))
 		for range 9 { // used, so that it does not go home, but slowly; until its room has filled, were it over
-			if held, _ := bucket.Peek(a.group.now()); held == 0 && a.group.now() < lost+900*ms {
+			if held, _ := bucket.Peek(tiered.Now(a.Group())); held == 0 && tiered.Now(a.Group()) < lost+900*ms {
 				t.Fatal("nothing is held: this shows nothing")
 			}
 			time.Sleep(200 * ms)
@@ -277,7 +279,7 @@ func TestLostReplyOfAShorterLife(t *testing.T) {
 		}
 		// In one instant, b takes what Redis has and a what it believes to hold.
 		start := time.Now()
-		want(t, b.AllowN(ctx, "k", 400), Granted)
+		want(t, b.AllowN(ctx, "k", 400), tiered.Granted)
 		total := int64(400)
 		for a.Allow(ctx, "k").Allowed {
 			total++

@@ -166,7 +166,8 @@ func (s *truthfulStore) Run(ctx context.Context, timeout time.Duration, calls []
 		s.Memory.Run(ctx, timeout, calls[i:i+1], results[i:i+1])
 		s.calls++
 		r := results[i].Reply
-		if first, out := firstEnd(s.Fields(calls[i].Bucket), calls[i].Lease, r.Now); r.Code == lua.Denied && out && r.Now+r.Retry > first {
+		if first, out := firstEnd(s.Fields(calls[i].Bucket), calls[i].Lease, r.Now); r.Code == lua.Denied && out &&
+			r.Now+r.Retry > first {
 			s.late = append(s.late, fmt.Sprintf("told %d µs, and a lease ends in %d µs", r.Retry, first-r.Now))
 		}
 	}
@@ -269,7 +270,7 @@ func (r movedRig) sum(t *testing.T, requests func(*rand.Rand) []arrival) (o move
 // are what it had before. Calls are bounded by what they were, and a fifth to a half more while a window is drained fast
 // (docs/internals/sizing.md).
 func TestFleetWhoseRequestsMove(t *testing.T) {
-	if tiered.UnderRace {
+	if underRace {
 		t.Skip("many runs: not under the race detector")
 	}
 	const day = 24 * time.Hour
@@ -323,7 +324,8 @@ func TestFleetWhoseRequestsMove(t *testing.T) {
 						t.Errorf("%d refusals of the store name too late a time: %s", len(o.late), o.late[0])
 					}
 					if o.stretch > leaseLife || o.told > leaseLife {
-						t.Errorf("refused for %v in a row and told %v while there was room, want at most %v", o.stretch, o.told, leaseLife)
+						t.Errorf("refused for %v in a row and told %v while there was room, want at most %v", o.stretch,
+							o.told, leaseLife)
 					}
 					most, least, dearest := c.early, c.used, c.calls
 					if algorithm == tiered.SlidingWindow {

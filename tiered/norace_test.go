@@ -1,5 +1,5 @@
 //go:build !race
 
-package tiered
+package tiered_test
 
 const underRace = false

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // The fleet of the table "what your users see" in docs/runbook.md, and what is done to it.
@@ -36,7 +37,7 @@ const (
 )
 
 var (
-	opsLimit  = PerSecond(100)
+	opsLimit  = tiered.PerSecond(100)
 	opsDemand = [...]float64{calm: 0.5, busy: 1.5}
 )
 
@@ -99,7 +100,7 @@ type opsSeen struct {
 }
 
 // opsRun has a fault happen to a fleet.
-func opsRun(t *testing.T, mode FailMode, fault func(*afflicted, int, time.Duration, bool)) (seen opsSeen,
+func opsRun(t *testing.T, mode tiered.FailMode, fault func(*afflicted, int, time.Duration, bool)) (seen opsSeen,
 	longest time.Duration,
 ) {
 	t.Helper()
@@ -111,8 +112,8 @@ func opsRun(t *testing.T, mode FailMode, fault func(*afflicted, int, time.Durati
 		var all sync.WaitGroup
 		for i := range opsProcesses {
 			store := &afflicted{distant: &distant{Memory: shared.Memory, trip: ms}}
-			l := limiter(t, watch.Damaged{Store: store}, Policy{Name: "api", Limit: opsLimit, FailMode: mode},
-				&Options{Random: dice(1, uint64(i))})
+			l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{Name: "api", Limit: opsLimit, FailMode: mode},
+				&tiered.Options{Random: dice(1, uint64(i))})
 			all.Go(func() {
 				time.Sleep(opsFrom)
 				for at := time.Duration(0); at < opsTo-opsFrom; at += time.Second {
@@ -123,7 +124,7 @@ func opsRun(t *testing.T, mode FailMode, fault func(*afflicted, int, time.Durati
 			})
 			for key, demand := range opsDemand {
 				random := rand.New(rand.NewPCG(uint64(key), uint64(100+i)))
-				mean := opsLimit.nanosPerToken() * opsProcesses / demand
+				mean := nanosPerTokenOf(opsLimit) * opsProcesses / demand
 				all.Go(func() {
 					for {
 						time.Sleep(time.Duration(random.ExpFloat64() * mean))
@@ -146,7 +147,7 @@ func opsRun(t *testing.T, mode FailMode, fault func(*afflicted, int, time.Durati
 	})
 	for key := range offers {
 		slices.SortFunc(offers[key], func(a, b offer) int { return int(a.at - b.at) })
-		seen.over = max(seen.over, worst(offers[key], opsLimit, 0, opsLength).Over/float64(opsLimit.burst()))
+		seen.over = max(seen.over, worst(offers[key], opsLimit, 0, opsLength).Over/float64(burstOf(opsLimit)))
 		for _, o := range offers[key] {
 			longest = max(longest, o.done-o.at)
 		}
@@ -154,7 +155,7 @@ func opsRun(t *testing.T, mode FailMode, fault func(*afflicted, int, time.Durati
 	n, of := denied(offers[calm], opsFrom, opsTo)
 	seen.refused = 100 * float64(n) / float64(of)
 	n, of = denied(offers[busy], opsFrom, opsTo)
-	seen.admitted = float64(of-n) * opsLimit.nanosPerToken() / float64(opsTo-opsFrom)
+	seen.admitted = float64(of-n) * nanosPerTokenOf(opsLimit) / float64(opsTo-opsFrom)
 	return seen, longest
 }
 
@@ -172,18 +173,18 @@ func TestOperationsTableIsTrue(t *testing.T) {
 	for line := range strings.Lines(string(page)) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
 		faults := opsFaults[strings.TrimSpace(cells[0])]
-		if len(faults) == 0 || len(cells) != 1+len(failModes) {
+		if len(faults) == 0 || len(cells) != 1+len(tiered.FailModes) {
 			continue
 		}
 		rows++
 		for m, cell := range cells[1:] {
-			mode := FailMode(m)
+			mode := tiered.FailMode(m)
 			for i, fault := range faults {
 				seen, longest := opsRun(t, mode, fault)
 				text := fmt.Sprintf("%s %d, %v: %.1f %% of the calm user's requests refused, %.2f × the limit admitted to the busy one, %.2f bursts over, longest decision %v",
 					strings.TrimSpace(cells[0]), i, mode, seen.refused, seen.admitted, seen.over, longest)
 				t.Log(text)
-				if longest > DefaultBudget {
+				if longest > tiered.DefaultBudget {
 					t.Errorf("%s: longer than Budget", text)
 				}
 				parts := opsCell.FindStringSubmatch(strings.TrimSpace(cell))
@@ -241,8 +242,9 @@ func TestFleetIsAsFarAsTheTableSays(t *testing.T) {
 		rows++
 		far := time.Duration(number(t, m[1])) * ms
 		f := fleetRun{
-			processes: 10, known: 10, limit: PerSecond(1000), trip: far, patience: time.Duration(number(t, m[2])) * ms,
-			length: 12 * time.Second, demand: 0.8, mode: FailClosed,
+			processes: 10, known: 10, limit: tiered.PerSecond(1000), trip: far, patience: time.Duration(number(t,
+				m[2])) * ms,
+			length: 12 * time.Second, demand: 0.8, mode: tiered.FailClosed,
 		}
 		easy := f.measure(t, 1)
 		f.demand = 1.5
@@ -285,7 +287,7 @@ func TestOperationsPageHasTheLines(t *testing.T) {
 		"ERROR a request carried a limit that the policy cannot have: it is ignored":                                               true,
 		"WARN hooks of the redis client, such as traces, do not see the limiter's calls: set ContextTimeoutEnabled in its options": true,
 	}
-	for _, c := range told {
+	for _, c := range faultsTold {
 		for _, line := range c.lines {
 			lines[line] = true
 		}

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // during is an outage for the whole fleet.
@@ -26,7 +28,7 @@ const second = time.Second
 func TestFleetInAnOutage(t *testing.T) {
 	notUnderRace(t)
 	for _, demand := range []float64{1.5, 3} {
-		for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
+		for _, mode := range []tiered.FailMode{tiered.FailLocal, tiered.FailOpen, tiered.FailClosed} {
 			f := fleetRun{
 				processes: 10, known: 10, limit: thousand, demand: demand, mode: mode, trip: 600 * time.Microsecond,
 				length: 45 * second, down: during(10*second, 25*second),
@@ -46,22 +48,22 @@ func TestFleetInAnOutage(t *testing.T) {
 				for _, o := range offers {
 					longest = max(longest, o.done-o.at)
 				}
-				if longest > DefaultBudget+ms {
+				if longest > tiered.DefaultBudget+ms {
 					t.Errorf("%v: a decision took %v", mode, longest)
 				}
 				switch mode {
-				case FailLocal:
+				case tiered.FailLocal:
 					if after.Over > 1.5*200 {
 						t.Errorf("over-admission %v, want less than 1.5 bursts", after)
 					}
 					if admitted := float64(of - refused); admitted < 0.9*14*1000 {
 						t.Errorf("%.0f admitted in 14 s of outage, want the limit, about", admitted)
 					}
-				case FailOpen:
+				case tiered.FailOpen:
 					if refused > 0 {
 						t.Errorf("%d of %d refused while everything is admitted", refused, of)
 					}
-				case FailClosed:
+				case tiered.FailClosed:
 					if after.Over > tolerance(f.limit) {
 						t.Errorf("over-admission %v, want none", after)
 					}
@@ -150,7 +152,7 @@ func TestHalfOfTheFleetCutOff(t *testing.T) {
 func TestUsersWithinTheirLimitAreNotHurt(t *testing.T) {
 	// 200 keys at 30 % of 100 per minute, over 5 processes, 30 s without Redis.
 	f := fleetRun{
-		processes: 5, known: 5, limit: PerMinute(100), demand: 0.3 * 200, keys: 200, trip: 600 * time.Microsecond,
+		processes: 5, known: 5, limit: tiered.PerMinute(100), demand: 0.3 * 200, keys: 200, trip: 600 * time.Microsecond,
 		length: 90 * second, down: during(30*second, 60*second),
 	}
 	offers, _ := f.run(t, 1)
@@ -170,10 +172,11 @@ func TestRedisThatComesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		store.loseRequests.Store(true)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(100), FailMode: FailOpen}, &Options{Processes: 1})
-		ask := func(d time.Duration) (reasons map[Reason]int) {
-			reasons = make(map[Reason]int)
-			for end := l.group.now() + d; l.group.now() < end; time.Sleep(10 * ms) {
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100), FailMode: tiered.FailOpen},
+			&tiered.Options{Processes: 1})
+		ask := func(d time.Duration) (reasons map[tiered.Reason]int) {
+			reasons = make(map[tiered.Reason]int)
+			for end := tiered.Now(l.Group()) + d; tiered.Now(l.Group()) < end; time.Sleep(10 * ms) {
 				reasons[l.Allow(context.Background(), "k").Reason]++
 			}
 			return reasons
@@ -186,7 +189,7 @@ func TestRedisThatComesLate(t *testing.T) {
 		}
 		store.loseRequests.Store(false)
 		ask(1500 * ms)
-		if r := ask(second); r[Open] > 0 || r[Granted] == 0 {
+		if r := ask(second); r[tiered.Open] > 0 || r[tiered.Granted] == 0 {
 			t.Errorf("from 1.5 s after Redis came: %v", r)
 		}
 	})

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 func TestPerKeyIsAskedOncePerKey(t *testing.T) {
@@ -24,20 +25,20 @@ func TestPerKeyIsAskedOncePerKey(t *testing.T) {
 		}
 		gold := atomic.Bool{}
 		long := strings.Repeat("x", 5000) // has another name in Redis
-		p := Policy{Name: "api", Limit: PerDay(1).WithBurst(2), PerKey: func(key string) Limit {
+		p := tiered.Policy{Name: "api", Limit: tiered.PerDay(1).WithBurst(2), PerKey: func(key string) tiered.Limit {
 			n, _ := asked.LoadOrStore(key, new(atomic.Int64))
 			n.(*atomic.Int64).Add(1)
 			time.Sleep(10 * ms) // long enough for all to meet here
 			switch {
 			case key == "gold", key == "ann" && gold.Load(), key == long:
-				return PerDay(1).WithBurst(5)
+				return tiered.PerDay(1).WithBurst(5)
 			case key == "default":
-				return Limit{}
+				return tiered.Limit{}
 			}
-			return PerDay(1).WithBurst(3)
+			return tiered.PerDay(1).WithBurst(3)
 		}}
 		store := newDistant(ms)
-		l := several(t, store, &Options{MaxKeys: 16}, p)[0]
+		l := several(t, store, &tiered.Options{MaxKeys: 16}, p)[0]
 		ctx := t.Context()
 		admitted := func(key string, most int64) {
 			t.Helper()
@@ -63,13 +64,13 @@ func TestPerKeyIsAskedOncePerKey(t *testing.T) {
 		admitted("default", 2)
 
 		gold.Store(true)
-		want(t, l.Allow(ctx, "ann"), Limited)
+		want(t, l.Allow(ctx, "ann"), tiered.Limited)
 		l.Refresh("ann")
 		l.Refresh("ann")
 		l.Refresh("nobody")
 		l.Refresh("")
 		// The level is absolute: a better plan is no gift.
-		if d := l.Allow(ctx, "ann"); d.Reason != Limited || d.Burst != 5 || count("ann") != 2 {
+		if d := l.Allow(ctx, "ann"); d.Reason != tiered.Limited || d.Burst != 5 || count("ann") != 2 {
 			t.Errorf("%+v after %d look-ups", d, count("ann"))
 		}
 		if n := l.Peek(ctx, "gold").Burst; n != 5 || count("gold") != 1 {
@@ -85,11 +86,11 @@ func TestPerKeyIsAskedOncePerKey(t *testing.T) {
 		if l.Allow(ctx, "gold"); count("gold") != 2 {
 			t.Errorf("%d look-ups of a key that was forgotten, want 2", count("gold"))
 		}
-		set(t, l, func(p *Policy) { p.Lease.Size = NoLease })
+		set(t, l, func(p *tiered.Policy) { p.Lease.Size = tiered.NoLease })
 		if l.Allow(ctx, "gold"); count("gold") != 3 {
 			t.Errorf("%d look-ups after SetPolicy, want 3", count("gold"))
 		}
-		set(t, l, func(p *Policy) { p.PerKey = nil })
+		set(t, l, func(p *tiered.Policy) { p.PerKey = nil })
 		if d := l.Allow(ctx, "gold"); d.Burst != 2 || count("gold") != 3 {
 			t.Errorf("%+v without PerKey", d)
 		}
@@ -101,21 +102,21 @@ func TestLookUpThatWasOvertakenIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		burst := atomic.Int64{}
 		burst.Store(3)
-		p := Policy{Name: "api", Limit: PerDay(1), PerKey: func(string) Limit {
+		p := tiered.Policy{Name: "api", Limit: tiered.PerDay(1), PerKey: func(string) tiered.Limit {
 			n := burst.Load()
 			time.Sleep(10 * ms)
-			return PerDay(1).WithBurst(n)
+			return tiered.PerDay(1).WithBurst(n)
 		}}
 		l := several(t, newDistant(ms), nil, p)[0]
-		decide := func() (d Decision) {
-			done := make(chan Decision)
+		decide := func() (d tiered.Decision) {
+			done := make(chan tiered.Decision)
 			go func() { done <- l.Allow(t.Context(), "k") }()
 			time.Sleep(5 * ms)
 			burst.Add(1)
 			if burst.Load() == 4 {
 				l.Refresh("k")
 			} else {
-				set(t, l, func(*Policy) {})
+				set(t, l, func(*tiered.Policy) {})
 			}
 			return <-done
 		}
@@ -132,25 +133,25 @@ func TestLookUpThatWasOvertakenIsMadeAgain(t *testing.T) {
 func TestPerKeyThatFailsMeansThePolicysLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines text
-		p := Policy{Name: "api", Limit: PerDay(1).WithBurst(2), PerKey: func(key string) Limit {
+		p := tiered.Policy{Name: "api", Limit: tiered.PerDay(1).WithBurst(2), PerKey: func(key string) tiered.Limit {
 			switch key {
 			case "panic", "panic too":
 				panic("secret " + key + "\n")
 			case "invalid":
-				return Limit{Tokens: -5, Per: time.Second}
+				return tiered.Limit{Tokens: -5, Per: time.Second}
 			case "exit":
 				runtime.Goexit()
 			}
-			return PerDay(1).WithBurst(3)
+			return tiered.PerDay(1).WithBurst(3)
 		}}
-		l := several(t, newDistant(ms), &Options{Logger: slog.New(slog.NewTextHandler(&lines, nil))}, p)[0]
+		l := several(t, newDistant(ms), &tiered.Options{Logger: slog.New(slog.NewTextHandler(&lines, nil))}, p)[0]
 		for _, key := range []string{"panic", "panic too", "invalid"} {
 			for range 2 {
-				if d := l.Allow(t.Context(), key); d.Reason != Granted || d.Burst != 2 {
+				if d := l.Allow(t.Context(), key); d.Reason != tiered.Granted || d.Burst != 2 {
 					t.Fatalf("%q: %+v", key, d)
 				}
 			}
-			want(t, l.Allow(t.Context(), key), Limited)
+			want(t, l.Allow(t.Context(), key), tiered.Limited)
 		}
 		for range 2 { // a test that fails within PerKey ends its goroutine: others must not wait for it
 			done := make(chan struct{})
@@ -161,7 +162,7 @@ func TestPerKeyThatFailsMeansThePolicysLimit(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 		time.Sleep(2 * time.Second)
-		if n := l.group.Stats().Policies["api"].PerKeyFaults; n != 3 {
+		if n := l.Group().Stats().Policies["api"].PerKeyFaults; n != 3 {
 			t.Errorf("%d faults, want 3", n)
 		}
 		if log := lines.String(); strings.Count(log, "PerKey gave") != 1 || strings.Count(log, "\n") != 1 ||
@@ -195,15 +196,15 @@ func TestPerKeyAllocatesNothing(t *testing.T) {
 	}
 	ctx := context.Background()
 	l := hot(t, "k")
-	set(t, l, func(p *Policy) { p.PerKey = func(string) Limit { return PerSecond(1 << 35) } })
+	set(t, l, func(p *tiered.Policy) { p.PerKey = func(string) tiered.Limit { return tiered.PerSecond(1 << 35) } })
 	warmed(t, func() bool {
 		d := l.Allow(ctx, "k")
-		return d.Tier == Local && d.Burst == 1<<35
+		return d.Tier == tiered.Local && d.Burst == 1<<35
 	})
 	if n := allocates(t, l, "k"); n != 0 {
 		t.Errorf("%v allocations per decision with PerKey", n)
 	}
-	free := several(t, remote.NewMemory(), nil, Policy{Name: "api", Limit: Unlimited()})[0]
+	free := several(t, remote.NewMemory(), nil, tiered.Policy{Name: "api", Limit: tiered.Unlimited()})[0]
 	if n := testing.AllocsPerRun(1000, func() { free.Allow(ctx, "k") }); n != 0 {
 		t.Errorf("%v allocations per decision without a limit", n)
 	}

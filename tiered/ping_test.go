@@ -1,12 +1,10 @@
-package tiered
+package tiered_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,12 +14,14 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/awake"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // Ping says before any traffic what is wrong with an address, a user or a client.
 func TestPing(t *testing.T) {
 	s := redistest.StartOpen(t)
-	if err := s.Client().Do(t.Context(), "ACL", "SETUSER", "reader", "on", ">x", "~*", "+evalsha", "+eval", "+time").Err(); err != nil {
+	if err := s.Client().Do(t.Context(), "ACL", "SETUSER", "reader", "on", ">x", "~*", "+evalsha", "+eval",
+		"+time").Err(); err != nil {
 		t.Fatal(err)
 	}
 	free := redistest.StartOpen(t)
@@ -47,19 +47,19 @@ func TestPing(t *testing.T) {
 				t.Cleanup(func() { _ = client.Close() })
 				store = remote.NewRedis(client, nil)
 			}
-			g, err := NewGroup(store, nil)
+			g, err := tiered.NewGroup(store, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			err = g.Ping(t.Context())
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) ||
-				!errors.Is(err, ErrUnavailable)) {
+				!errors.Is(err, tiered.ErrUnavailable)) {
 				t.Errorf("%s, own client %v: %v, want %q", c.name, own, err, c.want)
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 			_ = g.Close(ctx)
 			cancel()
-			if err := g.Ping(t.Context()); !errors.Is(err, errClosed) {
+			if err := g.Ping(t.Context()); !errors.Is(err, tiered.ErrClosed) {
 				t.Errorf("closed: %v", err)
 			}
 		}
@@ -70,12 +70,12 @@ func TestPing(t *testing.T) {
 func TestPingInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
-		l, err := New(store, Policy{Name: "p", Limit: PerSecond(100)}, nil)
+		l, err := tiered.New(store, tiered.Policy{Name: "p", Limit: tiered.PerSecond(100)}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = l.Close(t.Context()) }()
-		if err := l.group.Ping(nil); err != nil { //nolint:staticcheck // a nil context is allowed
+		if err := l.Group().Ping(nil); err != nil { //nolint:staticcheck // a nil context is allowed
 			t.Error(err)
 		}
 		store.Fail(errors.New("down"))
@@ -83,12 +83,12 @@ func TestPingInAnOutage(t *testing.T) {
 			l.AllowN(t.Context(), "k", 90)
 			time.Sleep(10 * time.Millisecond)
 		}
-		if err := l.group.Ping(t.Context()); err == nil {
+		if err := l.Group().Ping(t.Context()); err == nil {
 			t.Error("an outage goes unnoticed")
 		}
 		store.Fail(nil)
 		time.Sleep(5 * time.Second)
-		if err := l.group.Ping(t.Context()); err != nil {
+		if err := l.Group().Ping(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -98,7 +98,8 @@ func TestPingInAnOutage(t *testing.T) {
 func TestCloseNamesWhatIsNotReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
-		l, err := New(store, Policy{Name: "per-user", Limit: PerSecond(1000), Lease: Lease{Size: 50}}, nil)
+		l, err := tiered.New(store, tiered.Policy{Name: "per-user", Limit: tiered.PerSecond(1000),
+			Lease: tiered.Lease{Size: 50}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +110,8 @@ func TestCloseNamesWhatIsNotReturned(t *testing.T) {
 		store.Fail(errors.New("down"))
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if err := l.Close(ctx); err == nil || !strings.Contains(err.Error(), `tokens of policy "per-user" were not given back`) ||
+		if err := l.Close(ctx); err == nil || !strings.Contains(err.Error(),
+			`tokens of policy "per-user" were not given back`) ||
 			!errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
@@ -118,7 +120,7 @@ func TestCloseNamesWhatIsNotReturned(t *testing.T) {
 }
 
 func TestCloseOfAnIdleLimiterThatHasNoTime(t *testing.T) {
-	l, err := New(remote.NewMemory(), Policy{Name: "p", Limit: PerSecond(1)}, nil)
+	l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(1)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,9 +142,10 @@ func TestLogOfADefaultClient(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	outage := func() string { // what is logged of it
 		var log lockedBuffer
-		l, err := New(remote.NewRedis(client, nil), Policy{Name: "p", Limit: PerSecond(10)}, &Options{
-			Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		})
+		l, err := tiered.New(remote.NewRedis(client, nil), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)},
+			&tiered.Options{
+				Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +164,8 @@ func TestLogOfADefaultClient(t *testing.T) {
 		begun, ran := time.Now(), clock.Now()
 		lines = outage()
 		// The machine was busy elsewhere while the cause was looked for.
-		disturbed = strings.Contains(lines, "longer than its timeout") && time.Since(begun)-clock.Since(ran) > maxDial/2
+		disturbed = strings.Contains(lines, "longer than its timeout") &&
+			time.Since(begun)-clock.Since(ran) > tiered.MaxDial/2
 	}
 	if !strings.Contains(lines, "connection refused") || strings.Contains(lines, "longer than its timeout") {
 		t.Errorf("the cause is not named: %s", lines)
@@ -169,24 +173,6 @@ func TestLogOfADefaultClient(t *testing.T) {
 	if strings.Count(lines, "hooks of the redis client") != 1 {
 		t.Errorf("want one line about hooks: %s", lines)
 	}
-}
-
-// lockedBuffer is a buffer for concurrent use.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // Without a Logger the lines go where the program's own go.
@@ -197,7 +183,7 @@ func TestDefaultLogger(t *testing.T) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
-		l, err := New(store, Policy{Name: "p", Limit: PerSecond(10)}, nil)
+		l, err := tiered.New(store, tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"math"
@@ -8,72 +8,79 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 func TestPolicyIsValidated(t *testing.T) {
-	good := Policy{Name: "a.B-9_", Limit: Limit{Tokens: 1 << 40, Per: time.Microsecond, Burst: 1 << 40}}
-	for _, p := range []Policy{
+	good := tiered.Policy{Name: "a.B-9_", Limit: tiered.Limit{Tokens: 1 << 40, Per: time.Microsecond, Burst: 1 << 40}}
+	for _, p := range []tiered.Policy{
 		good,
-		{Name: strings.Repeat("x", 64), Limit: PerDay(1)},
-		{Name: "x", Limit: PerSecond(1).WithBurst(1 << 40)},
-		{Name: "x", Limit: PerSecond(100), Lease: Lease{Size: 25, Period: 5 * ms}},
-		{Name: "x", Limit: PerSecond(1), Lease: Lease{Size: 1}},
-		{Name: "x", Limit: PerMinute(3), Lease: Lease{Size: NoLease, Period: time.Minute}},
-		{Name: "x", Limit: Limit{Tokens: 1, Per: maxPer}},
-		{Name: "x", Limit: PerSecond(10), MaxDebt: 10},
-		{Name: "x", Limit: PerSecond(10), Also: []Limit{PerHour(40)}, MaxDebt: 1 << 40},
-		{Name: "x", Limit: Blocked(), MaxDebt: 1},
+		{Name: strings.Repeat("x", 64), Limit: tiered.PerDay(1)},
+		{Name: "x", Limit: tiered.PerSecond(1).WithBurst(1 << 40)},
+		{Name: "x", Limit: tiered.PerSecond(100), Lease: tiered.Lease{Size: 25, Period: 5 * ms}},
+		{Name: "x", Limit: tiered.PerSecond(1), Lease: tiered.Lease{Size: 1}},
+		{Name: "x", Limit: tiered.PerMinute(3), Lease: tiered.Lease{Size: tiered.NoLease, Period: time.Minute}},
+		{Name: "x", Limit: tiered.Limit{Tokens: 1, Per: tiered.MaxPer}},
+		{Name: "x", Limit: tiered.PerSecond(10), MaxDebt: 10},
+		{Name: "x", Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerHour(40)}, MaxDebt: 1 << 40},
+		{Name: "x", Limit: tiered.Blocked(), MaxDebt: 1},
 	} {
 		if err := p.Validate(); err != nil {
 			t.Errorf("%+v: %v", p, err)
 		}
 	}
 	for _, c := range []struct {
-		p    Policy
+		p    tiered.Policy
 		want []string // in the error: field and value
 	}{
-		{Policy{}, []string{`Policy.Name is ""`, "Policy.Limit is zero"}},
-		{Policy{Name: "a/b", Limit: PerSecond(1)}, []string{`"a/b"`}},
-		{Policy{Name: "a b", Limit: PerSecond(1)}, []string{"Policy.Name"}},
-		{Policy{Name: "ü", Limit: PerSecond(1)}, []string{"Policy.Name"}},
-		{Policy{Name: "a\n", Limit: PerSecond(1)}, []string{"Policy.Name"}},
-		{Policy{Name: strings.Repeat("x", 65), Limit: PerSecond(1)}, []string{"Policy.Name"}},
-		{Policy{Name: "x", Limit: PerSecond(0)}, []string{"Limit.Tokens is 0"}},
-		{Policy{Name: "x", Limit: PerSecond(-1)}, []string{"Limit.Tokens is -1"}},
-		{Policy{Name: "x", Limit: PerSecond(1<<40 + 1)}, []string{"Limit.Tokens is 1099511627777"}},
-		{Policy{Name: "x", Limit: PerSecond(math.MaxInt64)}, []string{"Limit.Tokens"}},
-		{Policy{Name: "x", Limit: Limit{Tokens: 5}}, []string{"Limit.Per is 0s"}},
+		{tiered.Policy{}, []string{`Policy.Name is ""`, "Policy.Limit is zero"}},
+		{tiered.Policy{Name: "a/b", Limit: tiered.PerSecond(1)}, []string{`"a/b"`}},
+		{tiered.Policy{Name: "a b", Limit: tiered.PerSecond(1)}, []string{"Policy.Name"}},
+		{tiered.Policy{Name: "ü", Limit: tiered.PerSecond(1)}, []string{"Policy.Name"}},
+		{tiered.Policy{Name: "a\n", Limit: tiered.PerSecond(1)}, []string{"Policy.Name"}},
+		{tiered.Policy{Name: strings.Repeat("x", 65), Limit: tiered.PerSecond(1)}, []string{"Policy.Name"}},
+		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(0)}, []string{"Limit.Tokens is 0"}},
+		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(-1)}, []string{"Limit.Tokens is -1"}},
+		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(1<<40 + 1)}, []string{"Limit.Tokens is 1099511627777"}},
+		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(math.MaxInt64)}, []string{"Limit.Tokens"}},
+		{tiered.Policy{Name: "x", Limit: tiered.Limit{Tokens: 5}}, []string{"Limit.Per is 0s"}},
 		{
-			Policy{Name: "x", Algorithm: SlidingWindow, Limit: PerSecond(5), Also: []Limit{{Tokens: 5}}},
+			tiered.Policy{Name: "x", Algorithm: tiered.SlidingWindow, Limit: tiered.PerSecond(5),
+				Also: []tiered.Limit{{Tokens: 5}}},
 			[]string{"Also[0].Per is 0s"},
 		},
-		{Policy{Name: "x", Limit: Limit{Tokens: 5, Per: -time.Second}}, []string{"Limit.Per is -1s"}},
-		{Policy{Name: "x", Limit: Limit{Tokens: 5, Per: 1500 * time.Nanosecond}}, []string{"Limit.Per is 1.5µs"}},
-		{Policy{Name: "x", Limit: Limit{Tokens: 5, Per: 999}}, []string{"Limit.Per is 999ns"}},
-		{Policy{Name: "x", Limit: Limit{Tokens: 5, Per: math.MaxInt64}}, []string{"Limit.Per"}},
-		{Policy{Name: "x", Limit: PerSecond(5).WithBurst(-3)}, []string{"Limit.Burst is -3"}},
-		{Policy{Name: "x", Limit: PerSecond(5).WithBurst(0)}, []string{"Limit.Burst"}},
+		{tiered.Policy{Name: "x", Limit: tiered.Limit{Tokens: 5, Per: -time.Second}}, []string{"Limit.Per is -1s"}},
+		{tiered.Policy{Name: "x", Limit: tiered.Limit{Tokens: 5, Per: 1500 * time.Nanosecond}},
+			[]string{"Limit.Per is 1.5µs"}},
+		{tiered.Policy{Name: "x", Limit: tiered.Limit{Tokens: 5, Per: 999}}, []string{"Limit.Per is 999ns"}},
+		{tiered.Policy{Name: "x", Limit: tiered.Limit{Tokens: 5, Per: math.MaxInt64}}, []string{"Limit.Per"}},
+		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(5).WithBurst(-3)}, []string{"Limit.Burst is -3"}},
+		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(5).WithBurst(0)}, []string{"Limit.Burst"}},
 		{
-			Policy{Name: "x", Limit: PerSecond(5).WithBurst(math.MaxInt64)},
+			tiered.Policy{Name: "x", Limit: tiered.PerSecond(5).WithBurst(math.MaxInt64)},
 			[]string{"Limit.Burst is 9223372036854775807"},
 		},
-		{Policy{Name: "x", Limit: PerSecond(100), Lease: Lease{Size: 26}}, []string{"Lease.Size is 26", "here 25"}},
-		{Policy{Name: "x", Limit: PerSecond(100), Lease: Lease{Size: -2}}, []string{"Lease.Size is -2"}},
-		{Policy{Name: "x", Limit: PerSecond(100), Lease: Lease{Period: ms}}, []string{"Lease.Period is 1ms"}},
-		{Policy{Name: "x", Limit: PerSecond(100), Lease: Lease{Period: -ms}}, []string{"Lease.Period is -1ms"}},
-		{Policy{Name: "x", Limit: PerSecond(10), MaxDebt: 9}, []string{"Policy.MaxDebt is 9", "here 10"}},
-		{Policy{Name: "x", Limit: PerSecond(10), MaxDebt: -1}, []string{"Policy.MaxDebt is -1"}},
+		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(100), Lease: tiered.Lease{Size: 26}},
+			[]string{"Lease.Size is 26", "here 25"}},
+		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(100), Lease: tiered.Lease{Size: -2}},
+			[]string{"Lease.Size is -2"}},
+		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(100), Lease: tiered.Lease{Period: ms}},
+			[]string{"Lease.Period is 1ms"}},
+		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(100), Lease: tiered.Lease{Period: -ms}},
+			[]string{"Lease.Period is -1ms"}},
+		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(10), MaxDebt: 9}, []string{"Policy.MaxDebt is 9", "here 10"}},
+		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(10), MaxDebt: -1}, []string{"Policy.MaxDebt is -1"}},
 		{
-			Policy{Name: "x", Limit: PerSecond(10), Also: []Limit{PerHour(40)}, MaxDebt: 39},
+			tiered.Policy{Name: "x", Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerHour(40)}, MaxDebt: 39},
 			[]string{"Policy.MaxDebt is 39", "here 40"},
 		},
-		{Policy{Name: "x", Limit: PerSecond(10), MaxDebt: 1<<40 + 1}, []string{"Policy.MaxDebt"}},
+		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(10), MaxDebt: 1<<40 + 1}, []string{"Policy.MaxDebt"}},
 		{
-			Policy{Name: "x", Limit: PerSecond(10), Algorithm: SlidingWindow, MaxDebt: 20},
+			tiered.Policy{Name: "x", Limit: tiered.PerSecond(10), Algorithm: tiered.SlidingWindow, MaxDebt: 20},
 			[]string{"Policy.MaxDebt is 20", "TokenBucket only"},
 		},
 		{
-			Policy{Name: "!", Limit: Limit{Tokens: -1, Per: -1}, Lease: Lease{Period: 1}},
+			tiered.Policy{Name: "!", Limit: tiered.Limit{Tokens: -1, Per: -1}, Lease: tiered.Lease{Period: 1}},
 			[]string{"Name", "Tokens", "Per is -1ns", "Lease.Period"},
 		},
 	} {
@@ -83,7 +90,7 @@ func TestPolicyIsValidated(t *testing.T) {
 				t.Errorf("%+v: error %v does not say %q", c.p, err, part)
 			}
 		}
-		if l, newErr := New(remote.NewMemory(), c.p, nil); newErr == nil || l != nil {
+		if l, newErr := tiered.New(remote.NewMemory(), c.p, nil); newErr == nil || l != nil {
 			t.Errorf("%+v: New took it", c.p)
 		}
 	}
@@ -91,25 +98,25 @@ func TestPolicyIsValidated(t *testing.T) {
 
 func TestOptionsAreValidated(t *testing.T) {
 	for _, c := range []struct {
-		o    *Options
+		o    *tiered.Options
 		want []string
 	}{
 		{nil, nil},
-		{&Options{}, nil},
-		{&Options{Budget: 100 * ms}, nil}, // Timeout follows
-		{&Options{Budget: ms, Timeout: ms, Processes: 1 << 20, MaxKeys: 1, MaxInFlight: 1}, nil},
-		{&Options{Budget: -1}, []string{"Options.Budget is -1ns"}},
-		{&Options{Budget: time.Microsecond}, []string{"Options.Budget is 1µs"}},
-		{&Options{Budget: time.Hour}, []string{"Options.Budget is 1h"}},
-		{&Options{Budget: 30 * ms, Timeout: 20 * ms}, []string{"Options.Timeout is 20ms"}},
-		{&Options{Timeout: 10 * ms}, []string{"Options.Timeout is 10ms"}}, // below the default Budget
+		{&tiered.Options{}, nil},
+		{&tiered.Options{Budget: 100 * ms}, nil}, // Timeout follows
+		{&tiered.Options{Budget: ms, Timeout: ms, Processes: 1 << 20, MaxKeys: 1, MaxInFlight: 1}, nil},
+		{&tiered.Options{Budget: -1}, []string{"Options.Budget is -1ns"}},
+		{&tiered.Options{Budget: time.Microsecond}, []string{"Options.Budget is 1µs"}},
+		{&tiered.Options{Budget: time.Hour}, []string{"Options.Budget is 1h"}},
+		{&tiered.Options{Budget: 30 * ms, Timeout: 20 * ms}, []string{"Options.Timeout is 20ms"}},
+		{&tiered.Options{Timeout: 10 * ms}, []string{"Options.Timeout is 10ms"}}, // below the default Budget
 		{
-			&Options{Processes: -1, MaxKeys: -1, MaxInFlight: -1},
+			&tiered.Options{Processes: -1, MaxKeys: -1, MaxInFlight: -1},
 			[]string{"Processes is -1", "MaxKeys is -1", "MaxInFlight is -1"},
 		},
-		{&Options{MaxKeys: math.MaxInt}, []string{"MaxKeys"}},
+		{&tiered.Options{MaxKeys: math.MaxInt}, []string{"MaxKeys"}},
 	} {
-		f, err := c.o.fill()
+		f, err := c.o.Fill()
 		if len(c.want) == 0 {
 			if err != nil {
 				t.Errorf("%+v: %v", c.o, err)
@@ -132,25 +139,25 @@ func TestGroupRefusesWhatItCannotUse(t *testing.T) {
 		var memory *remote.Memory
 		var redis *remote.Redis
 		for _, s := range []remote.Store{nil, memory, redis, remote.NewRedis(nil, nil)} {
-			if g, err := NewGroup(s, &Options{Budget: -1}); err == nil || g != nil ||
+			if g, err := tiered.NewGroup(s, &tiered.Options{Budget: -1}); err == nil || g != nil ||
 				!strings.Contains(err.Error(), "Budget") || !strings.Contains(err.Error(), "remote:") {
 				t.Errorf("%T: %v, want both problems named", s, err)
 			}
 		}
-		l := limiter(t, remote.NewMemory(), Policy{Name: "a", Limit: PerSecond(1)}, nil)
-		if _, err := l.group.NewLimiter(Policy{Name: "a", Limit: PerSecond(2)}); err == nil ||
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "a", Limit: tiered.PerSecond(1)}, nil)
+		if _, err := l.Group().NewLimiter(tiered.Policy{Name: "a", Limit: tiered.PerSecond(2)}); err == nil ||
 			!strings.Contains(err.Error(), `"a"`) {
 			t.Errorf("two policies of one name: %v", err)
 		}
-		b, err := l.group.NewLimiter(Policy{Name: "b", Limit: PerSecond(2)})
+		b, err := l.Group().NewLimiter(tiered.Policy{Name: "b", Limit: tiered.PerSecond(2)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := b.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
-		want(t, b.Allow(t.Context(), "k"), Granted) // closing it closed nothing: the Group goes on
-		want(t, l.Allow(t.Context(), "k"), Granted) // and the same key under another policy is another bucket
+		want(t, b.Allow(t.Context(), "k"), tiered.Granted) // closing it closed nothing: the Group goes on
+		want(t, l.Allow(t.Context(), "k"), tiered.Granted) // and the same key under another policy is another bucket
 		if b.Policy().Name != "b" {
 			t.Error("Policy is not the one that was given")
 		}
@@ -158,15 +165,16 @@ func TestGroupRefusesWhatItCannotUse(t *testing.T) {
 }
 
 func TestReasonsAndTiersHaveNames(t *testing.T) {
-	for r := Unknown; r <= Canceled; r++ {
+	for r := tiered.Unknown; r <= tiered.Canceled; r++ {
 		if s := r.String(); s == "" || strings.HasPrefix(s, "reason") {
 			t.Errorf("Reason %d: %q", uint8(r), s)
 		}
-		if err := (Decision{Reason: r}).Err(); err == nil || !strings.Contains(err.Error(), r.String()) {
+		if err := (tiered.Decision{Reason: r}).Err(); err == nil || !strings.Contains(err.Error(), r.String()) {
 			t.Errorf("%v: %v", r, err)
 		}
 	}
-	if Reason(200).String() != "reason 200" || Tier(200).String() != "tier 200" || Remote.String() != "remote" {
+	if tiered.Reason(200).String() != "reason 200" || tiered.Tier(200).String() != "tier 200" ||
+		tiered.Remote.String() != "remote" {
 		t.Error("names of unknown values")
 	}
 }

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // vanishing is a process' way to the store that it can lose from one moment to the next, as by kill -9: its goroutines
@@ -41,14 +42,14 @@ func (v vanishing) Presence(
 
 // process is one of a fleet.
 type process struct {
-	*Limiter
+	*tiered.Limiter
 	gone *atomic.Bool
 }
 
 func startProcess(t *testing.T, m *remote.Memory) process {
 	t.Helper()
 	p := process{gone: new(atomic.Bool)}
-	l, err := New(vanishing{m, p.gone}, Policy{Name: "api", Limit: PerSecond(100)}, nil)
+	l, err := tiered.New(vanishing{m, p.gone}, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +63,7 @@ func startProcess(t *testing.T, m *remote.Memory) process {
 }
 
 // size is the number that the process divides limits by.
-func (p process) size() int64 { return p.group.Stats().Nodes["memory"].Processes }
+func (p process) size() int64 { return p.Group().Stats().Nodes["memory"].Processes }
 
 // present counts the processes that a store knows, with a visitor that leaves again.
 func present(t *testing.T, m *remote.Memory) int64 {
@@ -235,7 +236,7 @@ func TestFleetStaysWhenPresenceIsLost(t *testing.T) {
 		by.Store(memory)
 		var fleet []process
 		for range 8 {
-			l := limiter(t, replaced{memory, &by}, Policy{Name: "api", Limit: PerSecond(100)}, nil)
+			l := limiter(t, replaced{memory, &by}, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)}, nil)
 			fleet = append(fleet, process{Limiter: l})
 			time.Sleep(370 * ms)
 		}
@@ -245,7 +246,7 @@ func TestFleetStaysWhenPresenceIsLost(t *testing.T) {
 			for range 150 {
 				time.Sleep(100 * ms)
 				for _, p := range fleet {
-					if n := p.group.Stats().Policies["api"].Processes; n != 8 {
+					if n := p.Group().Stats().Policies["api"].Processes; n != 8 {
 						t.Fatalf("%d processes after the loss, want 8", n)
 					}
 				}
@@ -257,7 +258,7 @@ func TestFleetStaysWhenPresenceIsLost(t *testing.T) {
 func TestProcessesIsTheFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(100)}, &Options{Processes: 5})
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)}, &tiered.Options{Processes: 5})
 		p := process{Limiter: l}
 		for range 10 {
 			if n := p.size(); n != 5 {
@@ -283,12 +284,12 @@ func TestProcessesIsTheFloor(t *testing.T) {
 func TestPresenceIsTheProbeOfAnIdleProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
 		silence(t, store, l)
 		store.loseRequests.Store(false)
 		calls := store.calls.Load()
 		time.Sleep(6 * time.Second)
-		if s := l.group.Stats().Nodes["memory"]; s.Breaker != "closed" {
+		if s := l.Group().Stats().Nodes["memory"]; s.Breaker != "closed" {
 			t.Errorf("%+v two periods after Redis came back", s)
 		}
 		if n := store.calls.Load() - calls; n > 2 {

@@ -1,6 +1,6 @@
 //go:build race
 
-package tiered
+package tiered_test
 
 // underRace: the race detector makes sync.Pool forget at random, so allocations cannot be counted.
 const underRace = true

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/ratio"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // roundTrip is that of the fleets that figures are published of: a Redis in the same data center.
@@ -14,8 +15,8 @@ const roundTrip = 600 * time.Microsecond
 // The limits of those fleets: one whose leases last for the default period, and one whose burst makes them short
 // (burst/4r is 50 ms), which is where hold-offs and calls are dear.
 var (
-	roomy    = PerSecond(20_000).WithBurst(20_000)
-	thousand = PerSecond(1000).WithBurst(200)
+	roomy    = tiered.PerSecond(20_000).WithBurst(20_000)
+	thousand = tiered.PerSecond(1000).WithBurst(200)
 )
 
 // TestRatios has the lines of `make ratios` that are about several processes which share a limit: a fleet on Memory
@@ -44,7 +45,7 @@ func TestRatios(t *testing.T) {
 	perToken := func(most float64) line {
 		return line{ratio.Line{Name: "Redis commands per admitted token", Bound: most}, figures.price, median}
 	}
-	per2s := Limit{Tokens: 1000, Per: 2 * second}
+	per2s := tiered.Limit{Tokens: 1000, Per: 2 * second}
 	for _, c := range []struct {
 		name  string
 		run   fleetRun
@@ -80,44 +81,44 @@ func TestRatios(t *testing.T) {
 		},
 		// Users below their limit are served, with leases too. An ideal limiter refuses none of these, or next to none.
 		{"8 processes at 0.8 of 1000 per 2 s, a sliding window", fleetRun{
-			algorithm: SlidingWindow, limit: per2s, processes: 8, demand: 0.8, length: 20 * second,
+			algorithm: tiered.SlidingWindow, limit: per2s, processes: 8, demand: 0.8, length: 20 * second,
 		}, 5, []line{
 			refused, perDecision(0.1), within,
 		}},
 		{"8 processes at 0.8 of 500/s, a sliding window", fleetRun{
-			algorithm: SlidingWindow, limit: PerSecond(500), processes: 8, demand: 0.8, length: 20 * second,
+			algorithm: tiered.SlidingWindow, limit: tiered.PerSecond(500), processes: 8, demand: 0.8, length: 20 * second,
 		}, 5, []line{
 			refused, perDecision(0.25), within,
 		}},
 		{"8 processes at 0.8 of 1000 per 2 s, a fixed window", fleetRun{
-			algorithm: FixedWindow, limit: per2s, processes: 8, demand: 0.8, length: 20 * second,
+			algorithm: tiered.FixedWindow, limit: per2s, processes: 8, demand: 0.8, length: 20 * second,
 		}, 5, []line{
 			refused, perDecision(0.1), within,
 		}},
 		{"8 processes at 3 times 1000 per 2 s, a sliding window", fleetRun{
-			algorithm: SlidingWindow, limit: per2s, processes: 8, demand: 3, length: 20 * second,
+			algorithm: tiered.SlidingWindow, limit: per2s, processes: 8, demand: 3, length: 20 * second,
 		}, 5, []line{
 			uses(0.98), perToken(0.42), within, // at most one more in a cycle: who is refused looks for what others may give back
 		}},
 		{"8 processes at 3 times 500/s, a sliding window", fleetRun{
-			algorithm: SlidingWindow, limit: PerSecond(500), processes: 8, demand: 3, length: 20 * second,
+			algorithm: tiered.SlidingWindow, limit: tiered.PerSecond(500), processes: 8, demand: 3, length: 20 * second,
 		}, 5, []line{
 			uses(0.95), perToken(1), within,
 		}},
 		// Most of the demand is in one of 10 processes, another one each second. Commands are at most 1.5 times
 		// what they were before, when 0.92, 0.93 and 0.88 of the limit was used.
 		{"skew that moves each second, 3 times 2000/s, burst 500", fleetRun{
-			limit: PerSecond(2000).WithBurst(500), demand: 3, turns: true,
+			limit: tiered.PerSecond(2000).WithBurst(500), demand: 3, turns: true,
 		}, 5, []line{
 			uses(0.97), perToken(0.1), within,
 		}},
 		{"skew that moves each second, 3 times 2000/s, burst 2000", fleetRun{
-			limit: PerSecond(2000), demand: 3, turns: true, length: 30 * second,
+			limit: tiered.PerSecond(2000), demand: 3, turns: true, length: 30 * second,
 		}, 5, []line{
 			uses(0.97), perToken(0.028), within,
 		}},
 		{"skew that moves each second, 3 times 2000/s, burst 500, costs of 1 to 50", fleetRun{
-			limit: PerSecond(2000).WithBurst(500), demand: 3, turns: true, dear: 50,
+			limit: tiered.PerSecond(2000).WithBurst(500), demand: 3, turns: true, dear: 50,
 		}, 5, []line{
 			uses(0.97), perToken(0.056), within,
 		}},
@@ -127,22 +128,22 @@ func TestRatios(t *testing.T) {
 			uses(0.95), perToken(0.28), within,
 		}},
 		{"surges, 3 times 1000/s, burst 1000", fleetRun{
-			limit: PerSecond(1000), demand: 3, surges: true, length: 30 * second,
+			limit: tiered.PerSecond(1000), demand: 3, surges: true, length: 30 * second,
 		}, 5, []line{
 			uses(0.93), perToken(0.056), within,
 		}},
 		{"one process at 50/s, burst 5, costs of 1 to 3", fleetRun{
-			limit: PerSecond(50).WithBurst(5), processes: 1, demand: 1, dear: 3, length: 60 * second,
+			limit: tiered.PerSecond(50).WithBurst(5), processes: 1, demand: 1, dear: 3, length: 60 * second,
 		}, 5, []line{
 			uses(0.99), within,
 		}},
 		{"one process at 50/s, burst 20", fleetRun{
-			limit: PerSecond(50).WithBurst(20), processes: 1, demand: 1, length: 60 * second,
+			limit: tiered.PerSecond(50).WithBurst(20), processes: 1, demand: 1, length: 60 * second,
 		}, 5, []line{
 			uses(0.99), within,
 		}},
 		{"one process at 500/s, burst 100, costs of 1 to 3", fleetRun{
-			limit: PerSecond(500).WithBurst(100), processes: 1, demand: 1, dear: 3, length: 60 * second,
+			limit: tiered.PerSecond(500).WithBurst(100), processes: 1, demand: 1, dear: 3, length: 60 * second,
 		}, 5, []line{
 			uses(0.99), within,
 		}},
@@ -154,7 +155,7 @@ func TestRatios(t *testing.T) {
 			if f.processes == 0 {
 				f.processes = 10
 			}
-			f.mode, f.trip = FailClosed, roundTrip
+			f.mode, f.trip = tiered.FailClosed, roundTrip
 			if f.length == 0 {
 				f.length = 12 * second
 			}

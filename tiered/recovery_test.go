@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // openTime is how long a breaker stays open at most, once Redis is back: the longest wait for its next probe.
@@ -21,19 +23,19 @@ const openTime = second
 func TestTenSecondsAfterAnOutage(t *testing.T) {
 	notUnderRace(t)
 	const rate, burst, down, up = 1000., 200., 10 * second, 25 * second
-	alone := (openTime + DefaultTimeout).Seconds()
+	alone := (openTime + tiered.DefaultTimeout).Seconds()
 	var table strings.Builder
 	fmt.Fprintf(&table, "\n%-12s %8s   %-52s %6s %10s %10s\n", "fail mode", "demand", "formula", "=", "measured",
 		"admitted")
 	for _, c := range []struct {
-		mode    FailMode
+		mode    tiered.FailMode
 		formula string
 		of      func(demand float64) float64
 	}{
-		{FailClosed, "0", func(float64) float64 { return 0 }},
-		{FailLocal, "max(C, N) + r·(open time + Timeout)", func(float64) float64 { return burst + rate*alone }},
+		{tiered.FailClosed, "0", func(float64) float64 { return 0 }},
+		{tiered.FailLocal, "max(C, N) + r·(open time + Timeout)", func(float64) float64 { return burst + rate*alone }},
 		{
-			FailOpen, "C + demand·(open time + Timeout)",
+			tiered.FailOpen, "C + demand·(open time + Timeout)",
 			func(demand float64) float64 { return burst + demand*rate*alone },
 		},
 	} {
@@ -54,7 +56,7 @@ func TestTenSecondsAfterAnOutage(t *testing.T) {
 						after, bound)
 				}
 				// far below the formula, since the debt is charged meanwhile
-				if c.mode == FailLocal && after.Over > 1.5*burst {
+				if c.mode == tiered.FailLocal && after.Over > 1.5*burst {
 					t.Errorf("%v at %.1f r, seed %d: over-admission %v, want less than 1.5 bursts", c.mode, demand,
 						seed, after)
 				}
@@ -86,14 +88,14 @@ func TestTwoHundredProcessesProbeApart(t *testing.T) {
 			defer mu.Unlock()
 			in[min(int(time.Since(start)/slot), len(in)-1)]++
 		}
-		limiters := make([]*Limiter, processes)
+		limiters := make([]*tiered.Limiter, processes)
 		var loads sync.WaitGroup
 		for i := range limiters {
 			wire := &distant{Memory: shared.Memory, trip: ms}
 			wire.down = func() bool { at := time.Since(start); return at >= down && at < up }
 			random := dice(1, uint64(i))
-			limiters[i] = limiter(t, wire, Policy{Name: "api", Limit: PerSecond(20_000)}, &Options{
-				Processes: processes, Random: random, Trace: &Trace{State: func(e StateEvent) {
+			limiters[i] = limiter(t, wire, tiered.Policy{Name: "api", Limit: tiered.PerSecond(20_000)}, &tiered.Options{
+				Processes: processes, Random: random, Trace: &tiered.Trace{State: func(e tiered.StateEvent) {
 					switch e.To {
 					case "probing":
 						count(probes)
@@ -141,21 +143,21 @@ func TestEveryPolicyRecovers(t *testing.T) {
 	if testing.Short() || underRace {
 		every = 23 // a prime, so that all values of each come up
 	}
-	for a := TokenBucket; a <= SlidingWindow; a++ {
-		for _, limit := range []Limit{
+	for a := tiered.TokenBucket; a <= tiered.SlidingWindow; a++ {
+		for _, limit := range []tiered.Limit{
 			{Tokens: 10, Per: 100 * ms},
 			{Tokens: 50, Per: 500 * ms},
-			PerSecond(100),
+			tiered.PerSecond(100),
 			{Tokens: 200, Per: 2 * second},
-			PerMinute(3000),
-			PerDay(1000),
+			tiered.PerMinute(3000),
+			tiered.PerDay(1000),
 			{Tokens: 3000, Per: time.Minute, Burst: 5},
 			{Tokens: 1, Per: second, Burst: 5000},
 		} {
-			for _, lease := range []Lease{{}, {Size: NoLease}, {Period: time.Minute}, {Period: 5 * ms}} {
+			for _, lease := range []tiered.Lease{{}, {Size: tiered.NoLease}, {Period: time.Minute}, {Period: 5 * ms}} {
 				for _, timeout := range []time.Duration{50 * ms, 600 * ms, 5 * second} {
-					for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
-						p := Policy{
+					for _, mode := range []tiered.FailMode{tiered.FailLocal, tiered.FailOpen, tiered.FailClosed} {
+						p := tiered.Policy{
 							Name: "api", Limit: limit, Algorithm: a, FailMode: mode, Lease: lease,
 						}
 						if p.Validate() != nil {
@@ -176,12 +178,12 @@ func TestEveryPolicyRecovers(t *testing.T) {
 }
 
 // recovers has two keys of a policy go through an outage.
-func recovers(t *testing.T, p Policy, timeout time.Duration) {
+func recovers(t *testing.T, p tiered.Policy, timeout time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, p, &Options{Timeout: timeout})
-		load := func(d, step time.Duration, keys ...string) (tiers map[Tier]int) {
-			tiers = map[Tier]int{}
+		l := limiter(t, store, p, &tiered.Options{Timeout: timeout})
+		load := func(d, step time.Duration, keys ...string) (tiers map[tiered.Tier]int) {
+			tiers = map[tiered.Tier]int{}
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(step) {
 				for _, key := range keys {
 					r := l.ReserveN(context.Background(), key, 1)
@@ -199,7 +201,7 @@ func recovers(t *testing.T, p Policy, timeout time.Duration) {
 		store.Memory.Fail(nil)
 		load(20*second, 20*ms, "k", "l")
 		tiers := load(2*second, 3*ms, "k", "l")
-		if s := l.group.Stats().Policies["api"]; tiers[Failover] > 0 || s.Poisoned > 0 {
+		if s := l.Group().Stats().Policies["api"]; tiers[tiered.Failover] > 0 || s.Poisoned > 0 {
 			t.Errorf("decided by %v; %d calls refused for their key", tiers, s.Poisoned)
 		}
 		for _, key := range []string{"k", "l"} {

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -12,23 +12,24 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // Each refused key is named with how much of it was refused and why, the most refused first.
 func TestTopNamesWhyAndWhom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
-		g, err := NewGroup(store, &Options{Processes: 1})
+		g, err := tiered.NewGroup(store, &tiered.Options{Processes: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx := context.Background()
 		defer g.Close(ctx)
-		var limiters [3]*Limiter
+		var limiters [3]*tiered.Limiter
 		for i := range limiters {
-			limiters[i], err = g.NewLimiter(Policy{
+			limiters[i], err = g.NewLimiter(tiered.Policy{
 				Name:  fmt.Sprint("p", i),
-				Limit: Limit{Tokens: 1, Per: time.Minute, Burst: 2}, FailMode: FailMode(i),
+				Limit: tiered.Limit{Tokens: 1, Per: time.Minute, Burst: 2}, FailMode: tiered.FailMode(i),
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -59,7 +60,7 @@ func TestTopNamesWhyAndWhom(t *testing.T) {
 			}
 		}
 		for _, l := range limiters {
-			check("refused", l.name, "bob 6 0 0 0 true", "ann 5 0 0 0 true", "dan 5 0 0 0 true")
+			check("refused", l.Policy().Name, "bob 6 0 0 0 true", "ann 5 0 0 0 true", "dan 5 0 0 0 true")
 		}
 		store.Fail(errors.New("down"))
 		// what is known to be denied is forgotten, and a breaker opens at the third failure
@@ -86,7 +87,7 @@ func TestTopNamesWhyAndWhom(t *testing.T) {
 // The most refused keys are found among any number of refused keys.
 func TestTopIsTheTop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, remote.NewMemory(), Policy{Name: "p", Limit: PerDay(1)}, nil)
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerDay(1)}, nil)
 		ctx := context.Background()
 		const keys = 1000
 		for i := range keys {
@@ -94,7 +95,7 @@ func TestTopIsTheTop(t *testing.T) {
 				l.Allow(ctx, fmt.Sprint(i))
 			}
 		}
-		top := l.group.Stats().Policies["p"].Top
+		top := l.Group().Stats().Policies["p"].Top
 		if len(top) != 20 {
 			t.Fatalf("%d keys", len(top))
 		}
@@ -110,22 +111,22 @@ func TestTopIsTheTop(t *testing.T) {
 // unblocked again. A decision allocates nothing for it.
 func TestTopNamesTheBlocked(t *testing.T) {
 	ctx := context.Background()
-	for name, policy := range map[string]Policy{
-		"by the policy": {Name: "p", Limit: Blocked()},
-		"by the key": {Name: "p", Limit: PerDay(1), PerKey: func(key string) Limit {
+	for name, policy := range map[string]tiered.Policy{
+		"by the policy": {Name: "p", Limit: tiered.Blocked()},
+		"by the key": {Name: "p", Limit: tiered.PerDay(1), PerKey: func(key string) tiered.Limit {
 			if key == "friend" {
-				return PerDay(2)
+				return tiered.PerDay(2)
 			}
-			return Blocked()
+			return tiered.Blocked()
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := limiter(t, remote.NewMemory(), policy, &Options{MaxKeys: 2, Processes: 1})
+				l := limiter(t, remote.NewMemory(), policy, &tiered.Options{MaxKeys: 2, Processes: 1})
 				check := func(when string, want ...string) {
 					t.Helper()
 					var got []string
-					s := l.group.Stats().Policies["p"]
+					s := l.Group().Stats().Policies["p"]
 					sum := int64(0)
 					for _, k := range s.Top {
 						got = append(got, fmt.Sprint(k.Key, " ", k.Blocked, " ", k.Limited, " ", k.Tokens()))
@@ -138,14 +139,14 @@ func TestTopNamesTheBlocked(t *testing.T) {
 				for range 5 {
 					l.AllowN(ctx, "thief", 3)
 				}
-				All(l.For("spy"), l.For("thief")).Allow(ctx)
+				tiered.All(l.For("spy"), l.For("thief")).Allow(ctx)
 				l.Peek(ctx, "spy") // asks for nothing
 				check("blocked", "thief 16 0 16", "spy 1 0 1")
 				for i := range 10 { // the two are evicted
 					l.Allow(ctx, fmt.Sprint("passer-by ", i))
 				}
 				l.Allow(ctx, "spy")
-				top := l.group.Stats().Policies["p"].Top
+				top := l.Group().Stats().Policies["p"].Top
 				if len(top) != 12 || top[0].Key != "thief" || top[0].Blocked != 16 || top[1].Key != "spy" ||
 					top[1].Blocked != 2 {
 					t.Errorf("evicted: %+v", top)
@@ -153,11 +154,11 @@ func TestTopNamesTheBlocked(t *testing.T) {
 				if n := testing.AllocsPerRun(100, func() { l.Allow(ctx, "spy") }); n > 0 {
 					t.Errorf("%v allocations", n)
 				}
-				set(t, l, func(p *Policy) { p.Limit, p.PerKey = PerDay(1), nil })
+				set(t, l, func(p *tiered.Policy) { p.Limit, p.PerKey = tiered.PerDay(1), nil })
 				for range 3 {
 					l.Allow(ctx, "thief")
 				}
-				if top := l.group.Stats().Policies["p"].Top; top[1].Key != "thief" || top[1].Blocked != 16 ||
+				if top := l.Group().Stats().Policies["p"].Top; top[1].Key != "thief" || top[1].Blocked != 16 ||
 					top[1].Limited != 2 {
 					t.Errorf("let in: %+v", top)
 				}
@@ -169,7 +170,7 @@ func TestTopNamesTheBlocked(t *testing.T) {
 // A key that was refused, evicted and used again has all of its refusals.
 func TestTopOutlivesEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, remote.NewMemory(), Policy{Name: "p", Limit: PerDay(1)}, &Options{MaxKeys: 1})
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerDay(1)}, &tiered.Options{MaxKeys: 1})
 		ctx := context.Background()
 		for round := range 3 {
 			for range 10 {
@@ -181,7 +182,7 @@ func TestTopOutlivesEviction(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 		}
-		s := l.group.Stats()
+		s := l.Group().Stats()
 		top := s.Policies["p"].Top
 		if len(top) != 1 || top[0].Key != "ann" || top[0].Tokens() != 29 || top[0].Forgotten != 0 {
 			t.Errorf("%+v, want 29 of ann", top)

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // open opens a store that is closed at the end of the test, after its limiters.
@@ -59,9 +60,10 @@ func TestPoisonedKeysConcernThemselves(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server.URL())
 	var mu sync.Mutex
-	var changes []StateEvent
-	policy := Policy{Name: "api", Limit: PerSecond(1e6), Lease: Lease{Size: NoLease}, FailMode: FailClosed}
-	l := limiter(t, watch.Damaged{Store: store}, policy, patientOptions(&Trace{State: func(e StateEvent) {
+	var changes []tiered.StateEvent
+	policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1e6), Lease: tiered.Lease{Size: tiered.NoLease},
+		FailMode: tiered.FailClosed}
+	l := limiter(t, watch.Damaged{Store: store}, policy, patientOptions(&tiered.Trace{State: func(e tiered.StateEvent) {
 		mu.Lock()
 		defer mu.Unlock()
 		changes = append(changes, e)
@@ -83,7 +85,7 @@ func TestPoisonedKeysConcernThemselves(t *testing.T) {
 	// Alone first: there is no good reply that would speak for the node.
 	for range 5 {
 		for i := range poisoned {
-			if d := l.Allow(ctx, bad(i)); d.Reason != Unavailable {
+			if d := l.Allow(ctx, bad(i)); d.Reason != tiered.Unavailable {
 				t.Fatalf("%+v", d)
 			}
 		}
@@ -93,14 +95,14 @@ func TestPoisonedKeysConcernThemselves(t *testing.T) {
 		all.Go(func() {
 			for i := range 1500 {
 				l.Allow(ctx, bad((i+c)%poisoned))
-				if d := l.Allow(ctx, fmt.Sprint("good ", i%50)); d.Reason != Granted || d.Tier != Remote {
+				if d := l.Allow(ctx, fmt.Sprint("good ", i%50)); d.Reason != tiered.Granted || d.Tier != tiered.Remote {
 					t.Errorf("a good key: %+v", d)
 				}
 			}
 		})
 	}
 	all.Wait()
-	s := l.group.Stats()
+	s := l.Group().Stats()
 	node := s.Nodes[server.Addr]
 	t.Logf("%d calls refused for their key, %d calls in all, %d failures", s.Policies["api"].Poisoned, node.Calls,
 		node.Failures)
@@ -165,9 +167,10 @@ func TestPasswordChanged(t *testing.T) {
 			must(t, admin, "ACL", "SETUSER", "app", "on", ">old", "~tl:*", "+@all")
 			var log logged
 			store := open(t, "redis://app:old@"+server.Addr)
-			policy := Policy{Name: "api", Limit: PerSecond(1e6), Lease: Lease{Size: NoLease}, FailMode: FailClosed}
+			policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1e6), Lease: tiered.Lease{Size: tiered.NoLease},
+				FailMode: tiered.FailClosed}
 			var failed atomic.Int64 // probes
-			options := patientOptions(&Trace{State: func(e StateEvent) {
+			options := patientOptions(&tiered.Trace{State: func(e tiered.StateEvent) {
 				if e.From == "probing" && e.To == "open" {
 					failed.Add(1)
 				}
@@ -177,8 +180,8 @@ func TestPasswordChanged(t *testing.T) {
 			}
 			l := limiter(t, watch.Damaged{Store: store}, policy, options)
 			ctx := context.Background()
-			want(t, l.Allow(ctx, "k"), Granted)
-			guard := l.group.dispatch.Nodes()[0]
+			want(t, l.Allow(ctx, "k"), tiered.Granted)
+			guard := tiered.Dispatch(l.Group()).Nodes()[0]
 
 			must(t, admin, c.breaks...)
 			if c.unreachable {
@@ -188,17 +191,17 @@ func TestPasswordChanged(t *testing.T) {
 				}
 				server.Resume()
 			} else if c.reconnect {
-				want(t, l.Allow(ctx, "k"), Granted) // who is connected stays it
+				want(t, l.Allow(ctx, "k"), tiered.Granted) // who is connected stays it
 			}
 			if c.reconnect {
 				must(t, admin, "CLIENT", "KILL", "USER", "app")
 			}
-			failures := l.group.Stats().Nodes[server.Addr].Failures
+			failures := l.Group().Stats().Nodes[server.Addr].Failures
 			for i := range 10 { // not one key: each keeps quiet for a while after a failure
 				l.Allow(ctx, fmt.Sprint("k", i))
 			}
 			// A connection that was killed may be noticed by a failure of its own.
-			if n := l.group.Stats().Nodes[server.Addr]; !c.unreachable &&
+			if n := l.Group().Stats().Nodes[server.Addr]; !c.unreachable &&
 				(n.Breaker == "closed" || n.Failures-failures > 2) {
 				t.Errorf("after ten decisions: %+v", n)
 			}
@@ -221,7 +224,7 @@ func TestPasswordChanged(t *testing.T) {
 			}
 
 			must(t, admin, c.mends...)
-			took := soon(t, "it heals", 5*second, func() bool { return l.Allow(ctx, "k").Reason == Granted })
+			took := soon(t, "it heals", 5*second, func() bool { return l.Allow(ctx, "k").Reason == tiered.Granted })
 			t.Logf("healed after %v", took)
 			soon(t, "it says so", second, func() bool {
 				return strings.Contains(strings.Join(log.lines(), "\n"),
@@ -235,12 +238,12 @@ func TestPasswordChanged(t *testing.T) {
 func TestCancelingCallersDoNotOpenTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(10 * ms)
-		l := limiter(t, store, Policy{
-			Name: "api", Limit: PerSecond(1000), Lease: Lease{Size: NoLease},
-			FailMode: FailClosed,
+		l := limiter(t, store, tiered.Policy{
+			Name: "api", Limit: tiered.PerSecond(1000), Lease: tiered.Lease{Size: tiered.NoLease},
+			FailMode: tiered.FailClosed,
 		}, nil)
 		var all sync.WaitGroup
-		reasons := make(map[Reason]int)
+		reasons := make(map[tiered.Reason]int)
 		var mu sync.Mutex
 		for i := range 2000 {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -259,9 +262,9 @@ func TestCancelingCallersDoNotOpenTheBreaker(t *testing.T) {
 			time.Sleep(ms)
 		}
 		all.Wait()
-		n := l.group.Stats().Nodes[string(store.Node(""))]
+		n := l.Group().Stats().Nodes[string(store.Node(""))]
 		t.Logf("%v; %+v", reasons, n)
-		if reasons[Canceled] != 500 || reasons[Unavailable] != 1000 || reasons[Granted] != 500 {
+		if reasons[tiered.Canceled] != 500 || reasons[tiered.Unavailable] != 1000 || reasons[tiered.Granted] != 500 {
 			t.Errorf("%v, want each second without an answer in time, and each fourth canceled", reasons)
 		}
 		if n.Failures > 0 || n.Breaker != "closed" {
@@ -286,8 +289,8 @@ func TestHurriedCloseIsNoFailedProbe(t *testing.T) {
 		store := silent{newDistant(10 * ms)}
 		var mu sync.Mutex
 		var failed []error
-		l, err := New(store, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed},
-			&Options{Trace: &Trace{State: func(e StateEvent) {
+		l, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed},
+			&tiered.Options{Trace: &tiered.Trace{State: func(e tiered.StateEvent) {
 				mu.Lock()
 				defer mu.Unlock()
 				if e.From == "probing" && e.To == "open" {
@@ -298,11 +301,11 @@ func TestHurriedCloseIsNoFailedProbe(t *testing.T) {
 			t.Fatal(err)
 		}
 		store.loseRequests.Store(true)
-		guard := l.group.dispatch.Node(store.Node(""))
+		guard := tiered.Dispatch(l.Group()).Node(store.Node(""))
 		for i := 0; guard.State() == failover.Closed; i++ {
 			l.Allow(t.Context(), fmt.Sprint(i))
 		}
-		for !guard.ProbeDue(l.group.now()) {
+		for !guard.ProbeDue(tiered.Now(l.Group())) {
 			time.Sleep(ms)
 		}
 		synctest.Wait()
@@ -311,14 +314,14 @@ func TestHurriedCloseIsNoFailedProbe(t *testing.T) {
 		mu.Unlock()
 		ctx, cancel := context.WithTimeout(t.Context(), 3*ms)
 		defer cancel()
-		l.group.dispatch.Leave(ctx)
+		tiered.Dispatch(l.Group()).Leave(ctx)
 		synctest.Wait()
 		mu.Lock()
 		if len(failed) != 1 || failed[0] != context.Canceled { //nolint:errorlint // the very same
 			t.Errorf("the probe ended with %v", failed)
 		}
 		mu.Unlock()
-		if !guard.ProbeDue(l.group.now()) {
+		if !guard.ProbeDue(tiered.Now(l.Group())) {
 			t.Error("the next probe has to wait")
 		}
 		store.loseRequests.Store(false)
@@ -345,8 +348,9 @@ func TestRedisThatCannotWrite(t *testing.T) {
 			server := redistest.Start(t)
 			admin := server.Client()
 			var opens, failed, closes atomic.Int64
-			policy := Policy{Name: "api", Limit: PerSecond(1e6), Lease: Lease{Size: NoLease}, FailMode: FailOpen}
-			l := limiter(t, open(t, server.URL()), policy, patientOptions(&Trace{State: func(e StateEvent) {
+			policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1e6), Lease: tiered.Lease{Size: tiered.NoLease},
+				FailMode: tiered.FailOpen}
+			l := limiter(t, open(t, server.URL()), policy, patientOptions(&tiered.Trace{State: func(e tiered.StateEvent) {
 				switch {
 				case e.From == "closed":
 					opens.Add(1)
@@ -357,13 +361,13 @@ func TestRedisThatCannotWrite(t *testing.T) {
 				}
 			}}))
 			ctx := context.Background()
-			want(t, l.Allow(ctx, "k"), Granted)
+			want(t, l.Allow(ctx, "k"), tiered.Granted)
 			must(t, admin, c.breaks...)
 			i := 0
 			soon(t, "three probes fail", 10*second, func() bool {
 				i++
 				l.Allow(ctx, fmt.Sprint("k", i%100))
-				if d := l.Peek(ctx, "k"); i > 100 && d.Tier == Remote {
+				if d := l.Peek(ctx, "k"); i > 100 && d.Tier == tiered.Remote {
 					t.Fatalf("the breaker is open, and it was looked: %+v", d)
 				}
 				return failed.Load() >= 3
@@ -372,7 +376,7 @@ func TestRedisThatCannotWrite(t *testing.T) {
 				t.Errorf("opened %d times, closed %d times", opens.Load(), closes.Load())
 			}
 			must(t, admin, c.mends...)
-			took := soon(t, "it heals", 5*second, func() bool { return l.Allow(ctx, "k").Reason == Granted })
+			took := soon(t, "it heals", 5*second, func() bool { return l.Allow(ctx, "k").Reason == tiered.Granted })
 			t.Logf("%d decisions, healed after %v", i, took)
 		})
 	}
@@ -381,29 +385,29 @@ func TestRedisThatCannotWrite(t *testing.T) {
 // An invalid request is refused with the policy's limit, or without one if it has none.
 func TestLimitOfWhatIsInvalid(t *testing.T) {
 	for _, c := range []struct {
-		policy Policy
+		policy tiered.Policy
 		limit  int64
 	}{
-		{Policy{Limit: PerSecond(7)}, 7},
-		{Policy{Limit: PerSecond(7).WithBurst(9)}, 9},
-		{Policy{Limit: PerSecond(7), PerKey: func(string) Limit { return Unlimited() }}, 7},
-		{Policy{Limit: PerMinute(7), Algorithm: SlidingLog}, 7},
-		{Policy{Limit: Unlimited()}, math.MaxInt64},
-		{Policy{Limit: Blocked()}, 0},
+		{tiered.Policy{Limit: tiered.PerSecond(7)}, 7},
+		{tiered.Policy{Limit: tiered.PerSecond(7).WithBurst(9)}, 9},
+		{tiered.Policy{Limit: tiered.PerSecond(7), PerKey: func(string) tiered.Limit { return tiered.Unlimited() }}, 7},
+		{tiered.Policy{Limit: tiered.PerMinute(7), Algorithm: tiered.SlidingLog}, 7},
+		{tiered.Policy{Limit: tiered.Unlimited()}, math.MaxInt64},
+		{tiered.Policy{Limit: tiered.Blocked()}, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c.policy.Name = "api"
 			l := limiter(t, remote.NewMemory(), c.policy, nil)
 			ctx := t.Context()
-			for what, d := range map[string]Decision{
+			for what, d := range map[string]tiered.Decision{
 				"no key":          l.Allow(ctx, ""),
-				"a long key":      l.Allow(ctx, strings.Repeat("k", MaxKeyLength+1)),
+				"a long key":      l.Allow(ctx, strings.Repeat("k", tiered.MaxKeyLength+1)),
 				"no cost":         l.AllowN(ctx, "k", 0),
-				"no key, All":     All(l.For("")).Allow(ctx),
+				"no key, All":     tiered.All(l.For("")).Allow(ctx),
 				"no key, Reserve": l.ReserveN(ctx, "", 1).Decision,
 				"no key, Peek":    l.Peek(ctx, ""),
 			} {
-				if d.Allowed || d.Burst != c.limit || !errors.Is(d.Err(), ErrInvalid) {
+				if d.Allowed || d.Burst != c.limit || !errors.Is(d.Err(), tiered.ErrInvalid) {
 					t.Errorf("%+v: %s: %v with a limit of %d, want %d", c.policy.Limit, what, d.Reason, d.Burst,
 						c.limit)
 				}
@@ -416,13 +420,13 @@ func TestLimitOfWhatIsInvalid(t *testing.T) {
 // makes no call.
 func TestRefusalSaysWhatIsLeft(t *testing.T) {
 	for _, c := range []struct {
-		policy               Policy
+		policy               tiered.Policy
 		limit, left, untaken int64         // after 4 were taken, and where nothing was
 		least, most          time.Duration // until nothing counts, after 4 were taken
 		dear                 int64
 	}{
 		{
-			policy: Policy{Limit: PerMinute(10)}, limit: 10, left: 6, untaken: 10, least: 24 * second, most: 24 * second,
+			policy: tiered.Policy{Limit: tiered.PerMinute(10)}, limit: 10, left: 6, untaken: 10, least: 24 * second, most: 24 * second,
 			dear: 11,
 		},
 		{
@@ -430,23 +434,28 @@ func TestRefusalSaysWhatIsLeft(t *testing.T) {
 			dear: 11,
 		},
 		{
-			policy: Policy{Limit: PerHour(10), PerKey: func(string) Limit { return PerMinute(20) }}, limit: 20, left: 16,
+			policy: tiered.Policy{Limit: tiered.PerHour(10),
+				PerKey: func(string) tiered.Limit { return tiered.PerMinute(20) }}, limit: 20, left: 16,
 			untaken: 20, least: 12 * second, most: 12 * second, dear: 21,
 		},
 		{
-			policy: Policy{Limit: PerHour(50), Also: []Limit{PerMinute(10)}}, limit: 10, left: 6, untaken: 10,
+			policy: tiered.Policy{Limit: tiered.PerHour(50),
+				Also: []tiered.Limit{tiered.PerMinute(10)}}, limit: 10, left: 6, untaken: 10,
 			least: 24 * second, most: time.Hour, dear: 11,
 		},
 		{
-			policy: Policy{Limit: PerMinute(10), Algorithm: FixedWindow}, limit: 10, left: 6, untaken: 10, least: second,
+			policy: tiered.Policy{Limit: tiered.PerMinute(10),
+				Algorithm: tiered.FixedWindow}, limit: 10, left: 6, untaken: 10, least: second,
 			most: time.Minute, dear: 11,
 		},
 		{
-			policy: Policy{Limit: PerMinute(10), Algorithm: SlidingLog}, limit: 10, left: 6, untaken: 10,
+			policy: tiered.Policy{Limit: tiered.PerMinute(10),
+				Algorithm: tiered.SlidingLog}, limit: 10, left: 6, untaken: 10,
 			least: 59 * second, most: time.Minute, dear: 11,
 		},
 		{
-			policy: Policy{Limit: PerMinute(10), Algorithm: SlidingWindow}, limit: 10, left: 6, untaken: 10,
+			policy: tiered.Policy{Limit: tiered.PerMinute(10),
+				Algorithm: tiered.SlidingWindow}, limit: 10, left: 6, untaken: 10,
 			least: 59 * second, most: 63 * second, dear: 11,
 		},
 	} {
@@ -456,16 +465,16 @@ func TestRefusalSaysWhatIsLeft(t *testing.T) {
 			l := limiter(t, store, c.policy, nil)
 			ctx := t.Context()
 			time.Sleep(second)
-			want(t, l.AllowN(ctx, "k", 4), Granted)
+			want(t, l.AllowN(ctx, "k", 4), tiered.Granted)
 			calls := store.calls.Load()
 			for what, cost := range map[string]int64{
 				"one too many": c.dear, "absurd": 1 << 60, "nothing": 0,
 				"less": -5,
 			} {
-				for how, ask := range map[string]func(string) Decision{
-					"AllowN":  func(key string) Decision { return l.AllowN(ctx, key, cost) },
-					"Reserve": func(key string) Decision { return l.ReserveN(ctx, key, cost).Decision },
-					"All":     func(key string) Decision { return All(l.For(key).N(cost)).Allow(ctx) },
+				for how, ask := range map[string]func(string) tiered.Decision{
+					"AllowN":  func(key string) tiered.Decision { return l.AllowN(ctx, key, cost) },
+					"Reserve": func(key string) tiered.Decision { return l.ReserveN(ctx, key, cost).Decision },
+					"All":     func(key string) tiered.Decision { return tiered.All(l.For(key).N(cost)).Allow(ctx) },
 				} {
 					d := ask("k")
 					if d.Allowed || d.Burst != c.limit || d.Remaining != c.left || d.ResetAfter < c.least ||
@@ -475,7 +484,8 @@ func TestRefusalSaysWhatIsLeft(t *testing.T) {
 					if c.policy.PerKey != nil && what != "one too many" {
 						continue // whose limit nobody knows yet
 					}
-					if d := ask(fmt.Sprint(what, how)); d.Burst != c.limit || d.Remaining != c.untaken || d.ResetAfter != 0 {
+					if d := ask(fmt.Sprint(what, how)); d.Burst != c.limit || d.Remaining != c.untaken ||
+						d.ResetAfter != 0 {
 						t.Errorf("%v, %s, %s: %+v, want all that there is to be left", c.policy.Algorithm, what, how, d)
 					}
 				}

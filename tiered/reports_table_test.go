@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // afflicted is a distant store that can have every fault there is.
@@ -81,7 +82,7 @@ var _ redis.Error = replied("")
 type patientOf struct {
 	t     *testing.T
 	store *afflicted
-	l     *Limiter
+	l     *tiered.Limiter
 }
 
 // ask asks for one token of a few keys each 10 ms, for as long; each time for a key that is new, too.
@@ -105,21 +106,21 @@ func (p patientOf) fails(d time.Duration, err error) {
 }
 
 const (
-	gone    = "WARN redis does not answer: the fail modes decide"
-	back    = "INFO redis answers again"
-	settled = "INFO what was admitted without redis was reported to it"
-	lossy   = "WARN redis lost buckets, or what it had written last: each may admit a burst more"
+	gone       = "WARN redis does not answer: the fail modes decide"
+	back       = "INFO redis answers again"
+	wasSettled = "INFO what was admitted without redis was reported to it"
+	lossy      = "WARN redis lost buckets, or what it had written last: each may admit a burst more"
 )
 
-// told is the table of faults: what each of them shows of itself, and that nothing of it is there without it. The
+// faultsTold is the table of faults: what each of them shows of itself, and that nothing of it is there without it. The
 // lines are all that are written; the figures are those that are zero before and are not afterwards; so are the
 // events.
-var told = []struct {
+var faultsTold = []struct {
 	name     string
-	mode     FailMode
-	standing Standing
-	limit    Limit // zero is 100 per second
-	options  Options
+	mode     tiered.FailMode
+	standing tiered.Standing
+	limit    tiered.Limit // zero is 100 per second
+	options  tiered.Options
 	fault    func(p patientOf)
 	lines    []string
 	figures  string // of the Group, "policy." or "node."
@@ -130,27 +131,30 @@ var told = []struct {
 		name: "nothing", fault: func(p patientOf) { p.ask(5 * time.Second) },
 	}, {
 		name: "Redis is gone", fault: func(p patientOf) { p.fails(5*time.Second, io.EOF) },
-		lines:   []string{gone, back, settled},
+		lines:   []string{gone, back, wasSettled},
 		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Outages node.Settled",
 		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
 		attrs:   `node=memory class=unreachable error=EOF decide="fail-local: api"`,
 	}, {
-		name: "Redis is gone, fail-open", mode: FailOpen, fault: func(p patientOf) { p.fails(5*time.Second, io.EOF) },
-		lines:   []string{gone, back, settled},
+		name: "Redis is gone, fail-open", mode: tiered.FailOpen, fault: func(p patientOf) {
+			p.fails(5*time.Second,
+				io.EOF)
+		},
+		lines:   []string{gone, back, wasSettled},
 		figures: "policy.Open policy.Settled policy.Lost node.Failures node.Outages node.Settled",
 		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
 		attrs:   `decide="fail-open: api"`,
 	}, {
-		name: "Redis is gone, fail-closed", mode: FailClosed,
+		name: "Redis is gone, fail-closed", mode: tiered.FailClosed,
 		fault:   func(p patientOf) { p.fails(5*time.Second, io.EOF) },
 		lines:   []string{gone, back},
 		figures: "policy.Unavailable policy.Lost node.Failures node.Outages",
 		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
 	}, {
-		name: "Redis is gone, and the share is used up", limit: PerSecond(10),
+		name: "Redis is gone, and the share is used up", limit: tiered.PerSecond(10),
 		fault:   func(p patientOf) { p.fails(3*time.Second, io.EOF) },
-		options: Options{Processes: 20},
-		lines:   []string{gone, back, settled},
+		options: tiered.Options{Processes: 20},
+		lines:   []string{gone, back, wasSettled},
 		figures: "policy.Fallback policy.FallbackSpent policy.Settled policy.Lost node.Failures node.Outages node.Settled",
 		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
 	}, {
@@ -159,7 +163,7 @@ var told = []struct {
 			p.ask(5 * time.Second)
 			p.store.loseRequests.Store(false)
 		},
-		lines:   []string{gone, back, settled},
+		lines:   []string{gone, back, wasSettled},
 		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Overruns node.LateReplies node.Outages node.Settled",
 		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
 	}, {
@@ -168,18 +172,18 @@ var told = []struct {
 			p.ask(1500 * ms)
 			p.fails(2*time.Second, io.EOF)
 		},
-		lines:   []string{gone, back, gone, back, settled},
+		lines:   []string{gone, back, gone, back, wasSettled},
 		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Outages node.Settled",
 		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
 	}, {
 		name: "out of memory", fault: func(p patientOf) { p.fails(5*time.Second, replied("OOM command not allowed")) },
-		lines:   []string{"WARN redis answers that it cannot serve: the fail modes decide", back, settled},
+		lines:   []string{"WARN redis answers that it cannot serve: the fail modes decide", back, wasSettled},
 		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.CannotServe node.Outages node.Settled",
 		events:  "closed→open cannot serve, open→probing, probing→open cannot serve, probing→closed, error cannot serve",
 		attrs:   `class="cannot serve" error="OOM command not allowed"`,
 	}, {
 		name: "no connection", fault: func(p patientOf) { p.fails(5*time.Second, redis.ErrPoolTimeout) },
-		lines:   []string{"WARN no connection to redis is free: the fail modes decide", back, settled},
+		lines:   []string{"WARN no connection to redis is free: the fail modes decide", back, wasSettled},
 		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Saturated node.Absences node.Outages node.Settled",
 		events:  "closed→open saturated, open→probing, probing→open saturated, probing→closed, error saturated",
 	}, {
@@ -189,7 +193,7 @@ var told = []struct {
 		},
 		lines: []string{
 			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back,
-			settled,
+			wasSettled,
 		},
 		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
 		events:  "closed→open misconfigured, open→probing, probing→open misconfigured, probing→closed, error misconfigured",
@@ -208,7 +212,7 @@ var told = []struct {
 		},
 		lines: []string{
 			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back,
-			settled,
+			wasSettled,
 		},
 		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
 		events: "closed→open misconfigured, open→probing, probing→open misconfigured, probing→open canceled, probing→closed, " +
@@ -222,7 +226,7 @@ var told = []struct {
 		},
 		lines: []string{
 			gone, "WARN redis answers that it cannot serve: the fail modes decide",
-			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, settled,
+			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, wasSettled,
 		},
 		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.CannotServe node.Misconfigured node.Outages node.Settled",
 		events: "closed→open unreachable, open→probing, probing→open unreachable, probing→open cannot serve, probing→open misconfigured, " +
@@ -236,7 +240,7 @@ var told = []struct {
 		},
 		lines: []string{
 			"ERROR redis refuses this user: the fail modes decide until somebody changes that", gone,
-			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, settled,
+			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, wasSettled,
 		},
 		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
 		events: "closed→open misconfigured, open→probing, probing→open misconfigured, probing→open unreachable, " +
@@ -249,7 +253,7 @@ var told = []struct {
 			p.fails(5*time.Second, replied("WRONGPASS invalid"))
 		},
 		lines: []string{
-			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, settled,
+			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, wasSettled,
 		},
 		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
 		events: "closed→open misconfigured, open→probing, probing→open misconfigured, probing→open unreachable, " +
@@ -273,7 +277,7 @@ var told = []struct {
 			p.store.delay.Store(0)
 		},
 		lines: []string{
-			gone, back, "WARN redis answers later than Budget: the fail modes decide for keys without a lease", settled,
+			gone, back, "WARN redis answers later than Budget: the fail modes decide for keys without a lease", wasSettled,
 		},
 		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Overruns node.LateReplies node.Outages node.Settled",
 		events:  "closed→open unreachable, open→probing, probing→closed, error unreachable",
@@ -297,17 +301,17 @@ var told = []struct {
 			}
 			p.ask(2 * time.Second)
 		},
-		limit: PerDay(1 << 20), // so that none is full again
+		limit: tiered.PerDay(1 << 20), // so that none is full again
 		lines: []string{lossy}, figures: "node.StateLosses", events: "state loss", attrs: "count=9",
 	}, {
-		name: "buckets expire", limit: PerSecond(10), fault: func(p patientOf) {
+		name: "buckets expire", limit: tiered.PerSecond(10), fault: func(p patientOf) {
 			for range 3 {
 				time.Sleep(10 * time.Second)
 				p.ask(time.Second)
 			}
 		},
 	}, {
-		name: "a failover loses the last writes", limit: PerDay(1 << 20), fault: func(p patientOf) {
+		name: "a failover loses the last writes", limit: tiered.PerDay(1 << 20), fault: func(p patientOf) {
 			replica := &distant{Memory: p.store.Memory.Clone(), trip: ms}
 			p.ask(time.Second)
 			p.store.replica.Store(replica)
@@ -332,7 +336,7 @@ var told = []struct {
 		figures: "node.ClockSteps node.ClockBack", events: "clock step -1m0s",
 	}, {
 		name: "the machine stands still", fault: func(p patientOf) {
-			p.l.group.wallAhead.Add(-int64(time.Minute)) // as if the wall clock had gone on without us
+			tiered.WallAhead(p.l.Group()).Add(-int64(time.Minute)) // as if the wall clock had gone on without us
 			p.store.shift.Add(time.Minute.Microseconds())
 			p.ask(5 * time.Second)
 		},
@@ -343,7 +347,7 @@ var told = []struct {
 		},
 		figures: "Standstills node.LateCalls", events: "standstill 1m0s, error late", attrs: "by=1m0s",
 	}, {
-		name: "keys of another type", mode: FailClosed, fault: func(p patientOf) {
+		name: "keys of another type", mode: tiered.FailClosed, fault: func(p patientOf) {
 			p.store.broken.Store(new(error(&remote.ScriptError{Text: "WRONGTYPE"})))
 			p.ask(5 * time.Second)
 			p.ask(5 * time.Second) // the same keys
@@ -394,7 +398,7 @@ var told = []struct {
 		figures: "policy.Fallback policy.Settled node.StaleReplies node.Settled", events: "error stale",
 	}, {
 		name: "another process comes", fault: func(p patientOf) {
-			l, err := New(p.store, Policy{Name: "api", Limit: PerSecond(100)}, nil)
+			l, err := tiered.New(p.store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)}, nil)
 			if err != nil {
 				p.t.Fatal(err)
 			}
@@ -409,7 +413,7 @@ var told = []struct {
 		attrs: "from=1 to=2",
 	}, {
 		name: "another service has other limits", fault: func(p patientOf) {
-			other := run(p.t, p.store, "billing", Policy{Name: "api", Limit: PerMinute(3)})
+			other := run(p.t, p.store, "billing", tiered.Policy{Name: "api", Limit: tiered.PerMinute(3)})
 			time.Sleep(10 * time.Second)
 			other.end()
 			time.Sleep(time.Second)
@@ -421,8 +425,8 @@ var told = []struct {
 		},
 		events: "other limits 0s", attrs: "processes=1",
 	}, {
-		name: "a deploy changes the limits", options: Options{Service: "shop"}, fault: func(p patientOf) {
-			run(p.t, p.store, "shop", Policy{Name: "api", Limit: PerSecond(50)})
+		name: "a deploy changes the limits", options: tiered.Options{Service: "shop"}, fault: func(p patientOf) {
+			run(p.t, p.store, "shop", tiered.Policy{Name: "api", Limit: tiered.PerSecond(50)})
 			time.Sleep(10 * time.Second)
 		},
 		lines: []string{
@@ -431,8 +435,8 @@ var told = []struct {
 		},
 		figures: "policy.OtherLimits", attrs: "policy=api service=shop limits=100/s processes=1",
 	}, {
-		name: "processes do not split the limit", standing: StandingOn, fault: func(p patientOf) {
-			other := run(p.t, p.store, "", Policy{Name: "api", Limit: PerSecond(100)})
+		name: "processes do not split the limit", standing: tiered.StandingOn, fault: func(p patientOf) {
+			other := run(p.t, p.store, "", tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)})
 			time.Sleep(10 * time.Second)
 			other.end()
 			time.Sleep(30 * time.Second)
@@ -445,11 +449,11 @@ var told = []struct {
 		},
 		attrs: "policy=api processes=1",
 	}, {
-		name: "the table of standing shares is damaged", standing: StandingOn, fault: func(p patientOf) {
+		name: "the table of standing shares is damaged", standing: tiered.StandingOn, fault: func(p patientOf) {
 			time.Sleep(80 * time.Second)
 			p.store.table.Store(new(error(&remote.ScriptError{Text: "WRONGTYPE"})))
 			time.Sleep(80 * time.Second)
-			if d := p.l.Allow(p.t.Context(), "new"); d.Tier != Remote {
+			if d := p.l.Allow(p.t.Context(), "new"); d.Tier != tiered.Remote {
 				p.t.Errorf("without a table: %+v", d)
 			}
 			p.store.table.Store(nil)
@@ -457,9 +461,9 @@ var told = []struct {
 		lines: []string{"ERROR redis refuses the table of standing shares: without it they end within a minute"},
 		attrs: `error="remote: WRONGTYPE"`,
 	}, {
-		name: "too many processes for standing shares", standing: StandingOn, fault: func(p patientOf) {
+		name: "too many processes for standing shares", standing: tiered.StandingOn, fault: func(p patientOf) {
 			for range 14 {
-				run(p.t, p.store, "", Policy{Name: "api", Limit: PerSecond(100), Standing: StandingOn})
+				run(p.t, p.store, "", tiered.Policy{Name: "api", Limit: tiered.PerSecond(100), Standing: tiered.StandingOn})
 			}
 			time.Sleep(100 * time.Second)
 		},
@@ -469,9 +473,9 @@ var told = []struct {
 		},
 		attrs: "policy=api processes=15 most=12",
 	}, {
-		name: "too many policies to announce", standing: StandingOn, fault: func(p patientOf) {
+		name: "too many policies to announce", standing: tiered.StandingOn, fault: func(p patientOf) {
 			for i := range 256 {
-				if _, err := p.l.group.NewLimiter(standingPolicy(fmt.Sprint("p", i))); err != nil {
+				if _, err := p.l.Group().NewLimiter(standingPolicy(fmt.Sprint("p", i))); err != nil {
 					p.t.Fatal(err)
 				}
 			}

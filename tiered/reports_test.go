@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // unremarkable are the figures that change without a fault.
@@ -27,7 +28,7 @@ var unremarkable = []string{
 }
 
 // remarkable reports the figures of a Group that are not zero.
-func remarkable(s Stats) map[string]bool {
+func remarkable(s tiered.Stats) map[string]bool {
 	all := map[string]bool{}
 	add := func(prefix string, of any) {
 		v := reflect.ValueOf(of)
@@ -54,26 +55,26 @@ func (w *words) add(format string, args ...any) {
 	}
 }
 
-func (w *words) trace() *Trace {
-	return &Trace{
-		Decision: func(d Decision) {
+func (w *words) trace() *tiered.Trace {
+	return &tiered.Trace{
+		Decision: func(d tiered.Decision) {
 			if d.Key == "panic" {
 				panic("hook")
 			}
 		},
-		State: func(e StateEvent) {
+		State: func(e tiered.StateEvent) {
 			if e.To == "closed" && e.After < 500*ms || e.To != "closed" && e.After != 0 {
 				w.add("closed after %v", e.After)
 			}
 			w.add("%s→%s %s", e.From, e.To, e.Class)
 		},
-		Error: func(e ErrorEvent) {
+		Error: func(e tiered.ErrorEvent) {
 			if e.Err == nil || e.Policy != "api" || e.Key == "" {
 				w.add("incomplete: %+v", e)
 			}
 			w.add("error %s", e.Class)
 		},
-		Fault: func(e FaultEvent) {
+		Fault: func(e tiered.FaultEvent) {
 			switch e.Fault {
 			case "presence":
 				if e.Err == nil {
@@ -94,7 +95,7 @@ func (w *words) trace() *Trace {
 }
 
 func TestWhatOperatorsAreTold(t *testing.T) {
-	for _, c := range told {
+	for _, c := range faultsTold {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var heard words
@@ -104,14 +105,15 @@ func TestWhatOperatorsAreTold(t *testing.T) {
 				p := patientOf{t: t, store: &afflicted{distant: newDistant(ms)}}
 				o.Random = func() float64 { return 0.5 }
 				limit := c.limit
-				if limit == (Limit{}) {
-					limit = PerSecond(100)
+				if limit == (tiered.Limit{}) {
+					limit = tiered.PerSecond(100)
 				}
-				p.l = limiter(t, watch.Damaged{Store: p.store}, Policy{Name: "api", Limit: limit, FailMode: c.mode, Standing: c.standing}, &o)
+				p.l = limiter(t, watch.Damaged{Store: p.store}, tiered.Policy{Name: "api", Limit: limit, FailMode: c.mode,
+					Standing: c.standing}, &o)
 				time.Sleep(10 * ms)
 				p.ask(4 * time.Second)
 				synctest.Wait()
-				before := remarkable(p.l.group.Stats())
+				before := remarkable(p.l.Group().Stats())
 				if len(before)+len(heard) > 0 || log.lines()[0] != "" {
 					t.Fatalf("before the fault: %v, %v, %q", before, heard, log.lines())
 				}
@@ -138,7 +140,7 @@ func TestWhatOperatorsAreTold(t *testing.T) {
 				if !strings.Contains(strings.Join(lines, "\n"), c.attrs) {
 					t.Errorf("no %s in\n%s", c.attrs, strings.Join(lines, "\n"))
 				}
-				after := remarkable(p.l.group.Stats())
+				after := remarkable(p.l.Group().Stats())
 				for _, name := range strings.Fields(strings.ReplaceAll(c.figures, "node.Outages",
 					"node.Outages node.OutageTime node.Cause")) {
 					if !after[name] {
@@ -167,8 +169,8 @@ func TestUnknownNumberOfProcessesIsTold(t *testing.T) {
 			var log logged
 			store := newDistant(ms)
 			store.loseRequests.Store(true)
-			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(100)},
-				&Options{Processes: processes, Logger: log.logger()})
+			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)},
+				&tiered.Options{Processes: processes, Logger: log.logger()})
 			time.Sleep(10 * time.Second)
 			const text = "the number of processes is not known"
 			if lines := strings.Join(log.lines(), "\n"); strings.Contains(lines, text) {
@@ -188,18 +190,19 @@ func TestUnknownNumberOfProcessesIsTold(t *testing.T) {
 func TestLoggerThatBlocksOrPanics(t *testing.T) {
 	for _, write := range []func(){func() { time.Sleep(time.Hour) }, func() { panic("logger") }} {
 		synctest.Test(t, func(t *testing.T) {
-			l, err := New(&afflicted{distant: newDistant(ms)}, Policy{Name: "api", Limit: PerSecond(100)},
-				&Options{Logger: slog.New(slog.NewTextHandler(writer(write), nil))})
+			l, err := tiered.New(&afflicted{distant: newDistant(ms)}, tiered.Policy{Name: "api",
+				Limit: tiered.PerSecond(100)},
+				&tiered.Options{Logger: slog.New(slog.NewTextHandler(writer(write), nil))})
 			if err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(10 * ms)
 			for i := range 1000 {
-				l.group.journal.Line(slog.LevelInfo, "line")
-				l.group.journal.Tally(strconv.Itoa(i), 1, slog.LevelInfo, "tally")
+				tiered.Journal(l.Group()).Line(slog.LevelInfo, "line")
+				tiered.Journal(l.Group()).Tally(strconv.Itoa(i), 1, slog.LevelInfo, "tally")
 			}
 			start := time.Now()
-			want(t, l.Allow(t.Context(), "k"), Granted)
+			want(t, l.Allow(t.Context(), "k"), tiered.Granted)
 			if d := time.Since(start); d > 2*ms {
 				t.Errorf("a decision took %v", d)
 			}
@@ -219,8 +222,8 @@ func (w writer) Write(p []byte) (int, error) { w(); return len(p), nil }
 func TestRefusalsAreCountedByReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := patientOf{t: t, store: &afflicted{distant: newDistant(ms)}}
-		p.l = limiter(t, p.store, Policy{Name: "api", Limit: PerSecond(10)}, &Options{Processes: 20})
-		seen := map[Reason]int64{}
+		p.l = limiter(t, p.store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, &tiered.Options{Processes: 20})
+		seen := map[tiered.Reason]int64{}
 		ask := func() {
 			for range 100 {
 				seen[p.l.AllowN(t.Context(), "k", 2).Reason] += 2
@@ -231,9 +234,9 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 		p.store.loseRequests.Store(true)
 		ask()
 		p.store.loseRequests.Store(false)
-		s := p.l.group.Stats().Policies["api"]
-		if seen[Limited] == 0 || seen[FallbackSpent] == 0 || s.Limited != seen[Limited] ||
-			s.FallbackSpent != seen[FallbackSpent] {
+		s := p.l.Group().Stats().Policies["api"]
+		if seen[tiered.Limited] == 0 || seen[tiered.FallbackSpent] == 0 || s.Limited != seen[tiered.Limited] ||
+			s.FallbackSpent != seen[tiered.FallbackSpent] {
 			t.Errorf("%v, and Stats have %+v", seen, s)
 		}
 	})

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"testing"
@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // Requests count once whatever they cost, and corrections of their cost count nothing.
 func TestRequestsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(2 * ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(100)}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(100)}, nil)
 		ctx := t.Context()
 		for n := range int64(4) { // 0 is not valid
 			l.AllowN(ctx, "a", n)
@@ -29,8 +30,8 @@ func TestRequestsAreCounted(t *testing.T) {
 		for range 3 {
 			l.AllowN(ctx, "a", 90)
 		}
-		want := Requests{Granted: 6, Limited: 3, ExceedsBurst: 1, Invalid: 2, GrantedByRedis: 5, LimitedByRedis: 1}
-		s := l.group.Stats()
+		want := tiered.Requests{Granted: 6, Limited: 3, ExceedsBurst: 1, Invalid: 2, GrantedByRedis: 5, LimitedByRedis: 1}
+		s := l.Group().Stats()
 		p := s.Policies["api"]
 		if p.Requests != want {
 			t.Errorf("%+v, want %+v", p.Requests, want)
@@ -58,13 +59,14 @@ func TestRequestsAreCounted(t *testing.T) {
 // Tokens count as near the limit while less than a fifth of the burst is left.
 func TestNearLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, remote.NewMemory(), Policy{Name: "api", Limit: PerHour(100), Lease: Lease{Size: NoLease}}, nil)
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerHour(100),
+			Lease: tiered.Lease{Size: tiered.NoLease}}, nil)
 		for range 100 {
 			if d := l.Allow(t.Context(), "a"); !d.Allowed {
 				t.Fatalf("%+v", d)
 			}
 		}
-		if n := l.group.Stats().Policies["api"].NearLimit; n < 19 || n > 21 {
+		if n := l.Group().Stats().Policies["api"].NearLimit; n < 19 || n > 21 {
 			t.Errorf("%d of 100 tokens are near the limit, want the last 20", n)
 		}
 	})

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // tape is a store that remembers the calls, as Redis executes them.
@@ -59,37 +60,37 @@ func (s *tape) since(at time.Time) []taped {
 }
 
 func TestReservationEndsOnce(t *testing.T) {
-	first, second := []func(Reservation){Reservation.Cancel, settle(1), settle(4), settle(9)},
-		[]func(Reservation){Reservation.Cancel, settle(0), settle(4), settle(10)}
+	first, second := []func(tiered.Reservation){tiered.Reservation.Cancel, settle(1), settle(4), settle(9)},
+		[]func(tiered.Reservation){tiered.Reservation.Cancel, settle(0), settle(4), settle(10)}
 	lefts := []int64{10, 9, 6, 1}
 	for i, end := range first {
 		for _, again := range second {
 			synctest.Test(t, func(t *testing.T) {
 				store := newTape()
-				l := limiter(t, store, Policy{Name: "api", Limit: PerDay(10)}, nil)
+				l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, nil)
 				time.Sleep(10 * ms)
 				r := l.ReserveN(t.Context(), "k", 4)
 				copied := r
 				end(r)
 				again(r)
 				again(copied)
-				time.Sleep(DefaultTimeout)
+				time.Sleep(tiered.DefaultTimeout)
 				again(copied)
-				time.Sleep(DefaultTimeout)
+				time.Sleep(tiered.DefaultTimeout)
 				if n := level(t, store.Memory, l, "k"); n != lefts[i] {
 					t.Errorf("end %d: %d in Redis, want %d", i, n, lefts[i])
 				}
-				books(t, l.group)
+				books(t, l.Group())
 			})
 		}
 	}
 	synctest.Test(t, func(t *testing.T) { // at the same time
 		store := newTape()
-		l := limiter(t, store, Policy{Name: "api", Limit: PerDay(100)}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(100)}, nil)
 		time.Sleep(10 * ms)
 		keep, r := l.ReserveN(t.Context(), "k", 50), l.ReserveN(t.Context(), "k", 4)
-		want(t, keep.Decision, Granted)
-		want(t, r.Decision, Granted)
+		want(t, keep.Decision, tiered.Granted)
+		want(t, r.Decision, tiered.Granted)
 		var all sync.WaitGroup
 		for range 100 {
 			all.Go(r.Cancel)
@@ -102,23 +103,25 @@ func TestReservationEndsOnce(t *testing.T) {
 	})
 }
 
-func settle(actual int64) func(Reservation) { return func(r Reservation) { r.Settle(actual) } }
+func settle(actual int64) func(tiered.Reservation) {
+	return func(r tiered.Reservation) { r.Settle(actual) }
+}
 
 func TestReservationThatHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l := limiter(t, store, Policy{Name: "api", Limit: PerDay(10)}, nil)
-		want(t, l.AllowN(t.Context(), "k", 8), Granted)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, nil)
+		want(t, l.AllowN(t.Context(), "k", 8), tiered.Granted)
 		start := time.Now()
 		canceled, cancel := context.WithCancel(t.Context())
 		cancel()
-		for reason, r := range map[Reason]Reservation{
-			Unknown:      {},
-			Limited:      l.ReserveN(t.Context(), "k", 5),
-			ExceedsBurst: l.ReserveN(t.Context(), "k", 11),
-			InvalidCost:  l.ReserveN(t.Context(), "k", -5),
-			InvalidKey:   l.ReserveN(t.Context(), "", 1),
-			Canceled:     l.ReserveN(canceled, "other", 1),
+		for reason, r := range map[tiered.Reason]tiered.Reservation{
+			tiered.Unknown:      {},
+			tiered.Limited:      l.ReserveN(t.Context(), "k", 5),
+			tiered.ExceedsBurst: l.ReserveN(t.Context(), "k", 11),
+			tiered.InvalidCost:  l.ReserveN(t.Context(), "k", -5),
+			tiered.InvalidKey:   l.ReserveN(t.Context(), "", 1),
+			tiered.Canceled:     l.ReserveN(canceled, "other", 1),
 		} {
 			if r.Allowed || r.Reason != reason {
 				t.Errorf("%+v, want %v", r.Decision, reason)
@@ -157,16 +160,16 @@ func TestSettle(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newTape()
-			l := limiter(t, store, Policy{Name: "api", Limit: PerDay(10)}, nil)
+			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, nil)
 			time.Sleep(10 * ms)
 			if c.before > 0 {
-				want(t, l.AllowN(t.Context(), "k", c.before), Granted)
+				want(t, l.AllowN(t.Context(), "k", c.before), tiered.Granted)
 			}
 			r := l.ReserveN(t.Context(), "k", c.cost)
-			want(t, r.Decision, Granted)
+			want(t, r.Decision, tiered.Granted)
 			start := time.Now()
 			r.Settle(c.actual)
-			time.Sleep(DefaultTimeout)
+			time.Sleep(tiered.DefaultTimeout)
 			if n := level(t, store.Memory, l, "k"); n != c.level {
 				t.Errorf("%+v: %d in Redis", c, n)
 			}
@@ -177,14 +180,14 @@ func TestSettle(t *testing.T) {
 			if n := level(t, store.Memory, l, "k"); n != c.level {
 				t.Errorf("%+v: %d in Redis a minute later", c, n)
 			}
-			books(t, l.group)
+			books(t, l.Group())
 		})
 	}
 }
 
 func TestNextRequestsWaitForWhatSettleOwes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newTape(), Policy{Name: "api", Limit: PerSecond(10)}, nil)
+		l := limiter(t, newTape(), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
 		time.Sleep(10 * ms)
 		r := l.ReserveN(t.Context(), "k", 10)
 		start := time.Now()
@@ -203,12 +206,12 @@ func TestNextRequestsWaitForWhatSettleOwes(t *testing.T) {
 func TestSettleAfterEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l := limiter(t, store, Policy{Name: "api", Limit: PerDay(10)}, &Options{MaxKeys: 1})
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, &tiered.Options{MaxKeys: 1})
 		time.Sleep(10 * ms)
 		r, back := l.ReserveN(t.Context(), "k", 2), l.ReserveN(t.Context(), "k2", 2)
-		want(t, l.Allow(t.Context(), "other"), Granted)
+		want(t, l.Allow(t.Context(), "other"), tiered.Granted)
 		time.Sleep(time.Minute)
-		if s := l.group.Stats(); s.Leaving != 0 || s.Evictions != 2 {
+		if s := l.Group().Stats(); s.Leaving != 0 || s.Evictions != 2 {
 			t.Fatalf("%+v: this shows nothing", s)
 		}
 		r.Settle(7)
@@ -220,14 +223,14 @@ func TestSettleAfterEviction(t *testing.T) {
 		if n := level(t, store.Memory, l, "k2"); n != 8 && n != 10 {
 			t.Errorf("%d in Redis, want 8 or 10", n)
 		}
-		books(t, l.group)
+		books(t, l.Group())
 	})
 }
 
 func TestDoCountsSuccesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l := limiter(t, store, Policy{Name: "api", Limit: PerDay(10)}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, nil)
 		time.Sleep(10 * ms)
 		left := func(want int64) {
 			t.Helper()
@@ -267,14 +270,14 @@ func TestDoCountsSuccesses(t *testing.T) {
 		})
 		all.Wait()
 		left(9)
-		want(t, l.AllowN(ctx, "k", 9), Granted)
-		var limited *LimitedError
+		want(t, l.AllowN(ctx, "k", 9), tiered.Granted)
+		var limited *tiered.LimitedError
 		if err := l.Do(ctx, "k", func(context.Context) error { t.Error("called"); return nil }); !errors.As(err,
-			&limited) || !errors.Is(err, ErrLimited) {
+			&limited) || !errors.Is(err, tiered.ErrLimited) {
 			t.Fatal(err)
 		}
 		left(0)
-		books(t, l.group)
+		books(t, l.Group())
 	})
 }
 

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // losing is a store that answers some calls for buckets with an error, and the others well.
@@ -39,16 +40,16 @@ func (s *losing) Run(ctx context.Context, timeout time.Duration, calls []lua.Cal
 // A single rare request meets a dead Redis. No other request is needed to notice that, and no more calls are made than
 // that takes.
 func TestRareRequestsFindOutThatRedisIsGone(t *testing.T) {
-	for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
+	for _, mode := range []tiered.FailMode{tiered.FailLocal, tiered.FailOpen, tiered.FailClosed} {
 		synctest.Test(t, func(t *testing.T) {
 			store := &losing{distant: newDistant(ms), err: context.DeadlineExceeded}
-			l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10), FailMode: mode}, nil)
-			want(t, l.Allow(t.Context(), "k"), Granted)
+			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10), FailMode: mode}, nil)
+			want(t, l.Allow(t.Context(), "k"), tiered.Granted)
 			time.Sleep(10 * time.Minute)
 			store.next.Store(1e9)
 			begun := time.Now()
 			l.Allow(t.Context(), "k")
-			guard := l.group.dispatch.Nodes()[0]
+			guard := tiered.Dispatch(l.Group()).Nodes()[0]
 			for guard.State() == failover.Closed {
 				if time.Since(begun) > 3*second {
 					t.Fatalf("%v: after 3 s the breaker is closed", mode)
@@ -78,8 +79,8 @@ func TestOneLostCallIsRepeatedOnce(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			store := &losing{distant: newDistant(ms), err: c.err}
-			l := limiter(t, watch.Damaged{Store: store}, Policy{Name: "api", Limit: PerHour(10)}, nil)
-			want(t, l.Allow(t.Context(), "k"), Granted)
+			l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{Name: "api", Limit: tiered.PerHour(10)}, nil)
+			want(t, l.Allow(t.Context(), "k"), tiered.Granted)
 			store.next.Store(1)
 			l.Allow(t.Context(), "k")
 			calls := store.calls.Load()
@@ -99,14 +100,15 @@ func TestOneLostCallIsRepeatedOnce(t *testing.T) {
 func TestKeyThatKeepsFailingIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &losing{distant: newDistant(ms), err: context.DeadlineExceeded, only: "bad"}
-		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(1000), Lease: Lease{Size: NoLease}}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(1000),
+			Lease: tiered.Lease{Size: tiered.NoLease}}, nil)
 		store.next.Store(1e9)
 		l.Allow(t.Context(), "bad")
 		for range 6000 {
 			l.Allow(t.Context(), "good")
 			time.Sleep(10 * ms)
 		}
-		n := l.group.Stats().Nodes[string(store.Node(""))]
+		n := l.Group().Stats().Nodes[string(store.Node(""))]
 		if store.seen.Load() != 3 || n.Breaker != "closed" {
 			t.Errorf("%d calls failed in a minute, want 3; %+v", store.seen.Load(), n)
 		}
@@ -122,7 +124,8 @@ func TestFailedRenewalIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &losing{distant: newDistant(ms), err: context.DeadlineExceeded}
 		// Leases of ten seconds: an idle one goes back after twenty, and has nothing to do with what is seen here.
-		policy := Policy{Name: "api", Limit: PerSecond(1000).WithBurst(100_000), Lease: Lease{Period: 10 * second}}
+		policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000).WithBurst(100_000),
+			Lease: tiered.Lease{Period: 10 * second}}
 		l := limiter(t, store, policy, nil)
 		for range 10_000 {
 			l.Allow(t.Context(), "k")
@@ -143,10 +146,10 @@ func TestFailedRenewalIsRepeated(t *testing.T) {
 		}
 		t.Logf("made again after %v", time.Since(begun))
 		time.Sleep(time.Minute)
-		if p := l.group.Stats().Policies["api"]; p.Held > 0 {
+		if p := l.Group().Stats().Policies["api"]; p.Held > 0 {
 			t.Errorf("a minute later %d tokens are held", p.Held)
 		}
-		books(t, l.group)
+		books(t, l.Group())
 	})
 }
 
@@ -154,8 +157,8 @@ func TestFailedRenewalIsRepeated(t *testing.T) {
 func TestManyFailedCallsAreNoStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &losing{distant: newDistant(ms), err: context.DeadlineExceeded}
-		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10)}, nil)
-		want(t, l.Allow(t.Context(), "k"), Granted)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10)}, nil)
+		want(t, l.Allow(t.Context(), "k"), tiered.Granted)
 		store.next.Store(1e9)
 		for i := range 1000 {
 			go l.Allow(context.Background(), fmt.Sprint(i))
@@ -175,15 +178,16 @@ func TestManyFailedCallsAreNoStorm(t *testing.T) {
 // Keys that are only ever asked for directly find out as well that Redis is back, within the time of one probe: theirs
 // write something, or they would prove nothing.
 func TestDirectKeysProbe(t *testing.T) {
-	for _, lease := range []Lease{{}, {Size: NoLease}} {
+	for _, lease := range []tiered.Lease{{}, {Size: tiered.NoLease}} {
 		synctest.Test(t, func(t *testing.T) {
 			store := silent{newDistant(ms)} // no presence helps
-			l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10), Lease: lease, FailMode: FailClosed}, nil)
+			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10), Lease: lease,
+				FailMode: tiered.FailClosed}, nil)
 			for range 3 {
-				want(t, l.Allow(t.Context(), "first"), Granted)
+				want(t, l.Allow(t.Context(), "first"), tiered.Granted)
 				time.Sleep(10 * time.Minute)
 			}
-			guard := l.group.dispatch.Nodes()[0]
+			guard := tiered.Dispatch(l.Group()).Nodes()[0]
 			store.loseRequests.Store(true)
 			for i := 0; guard.State() == failover.Closed; i++ {
 				l.Allow(t.Context(), fmt.Sprint(i))
@@ -192,13 +196,13 @@ func TestDirectKeysProbe(t *testing.T) {
 			store.loseRequests.Store(false)
 			back := time.Now()
 			for guard.State() != failover.Closed {
-				if time.Since(back) > openTime+DefaultTimeout {
+				if time.Since(back) > openTime+tiered.DefaultTimeout {
 					t.Fatal("no probe closed the breaker")
 				}
 				l.Allow(t.Context(), "k")
 				time.Sleep(5 * ms)
 			}
-			want(t, l.Allow(t.Context(), "other"), Granted)
+			want(t, l.Allow(t.Context(), "other"), tiered.Granted)
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 const ms = time.Millisecond
@@ -81,21 +82,21 @@ func (d *distant) Presence(
 
 // limiter returns a Limiter that is closed at the end of the test. Its store refuses no call, unless it is
 // watch.Damaged.
-func limiter(t *testing.T, s remote.Store, p Policy, o *Options) *Limiter {
+func limiter(t *testing.T, s remote.Store, p tiered.Policy, o *tiered.Options) *tiered.Limiter {
 	t.Helper()
-	l, err := New(watch.Over(t, s), p, o)
+	l, err := tiered.New(watch.Over(t, s), p, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		sound(t, l.group, s)
+		sound(t, l.Group(), s)
 		closeIn(t, l, 5*time.Second)
 	})
 	return l
 }
 
 // sound checks figures that stay 0 while nobody damages the store, whatever happens to the network.
-func sound(t *testing.T, g *Group, s remote.Store) {
+func sound(t *testing.T, g *tiered.Group, s remote.Store) {
 	t.Helper()
 	if _, damaged := s.(watch.Damaged); damaged {
 		return
@@ -108,7 +109,7 @@ func sound(t *testing.T, g *Group, s remote.Store) {
 	}
 }
 
-func closeIn(t *testing.T, l *Limiter, d time.Duration) {
+func closeIn(t *testing.T, l *tiered.Limiter, d time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
@@ -118,15 +119,15 @@ func closeIn(t *testing.T, l *Limiter, d time.Duration) {
 }
 
 // want checks a decision.
-func want(t *testing.T, d Decision, r Reason) {
+func want(t *testing.T, d tiered.Decision, r tiered.Reason) {
 	t.Helper()
-	if d.Reason != r || d.Allowed != (r == Granted) {
+	if d.Reason != r || d.Allowed != (r == tiered.Granted) {
 		t.Fatalf("got %+v, want %v", d, r)
 	}
 }
 
 // books checks a policy's equation in Stats.
-func books(t *testing.T, g *Group) {
+func books(t *testing.T, g *tiered.Group) {
 	t.Helper()
 	for name, s := range g.Stats().Policies {
 		if s.Granted != s.Spent+s.Returned+s.Burnt+s.Held {
@@ -135,8 +136,15 @@ func books(t *testing.T, g *Group) {
 	}
 }
 
-// UnderRace is underRace for the tests that have only the API.
-const UnderRace = underRace
+// burstOf and nanosPerTokenOf are the numbers of a limit.
+func burstOf(l tiered.Limit) int64 {
+	if l.Burst != 0 {
+		return l.Burst
+	}
+	return l.Tokens
+}
+
+func nanosPerTokenOf(l tiered.Limit) float64 { return float64(l.Per) / float64(l.Tokens) }
 
 // notUnderRace skips a test of many runs in virtual time: under the race detector it takes ten times as long, and
 // shorter tests run the same code there. `make test` runs those named TestFleet without the detector.

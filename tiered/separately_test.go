@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -10,22 +10,24 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // separatePolicies are policies that decide in different ways.
-func separatePolicies() []Policy {
+func separatePolicies() []tiered.Policy {
 	tried := direct("tried", 2)
 	tried.Shadow = true
 	keys := direct("keys", 3)
-	keys.PerKey = func(key string) Limit {
-		return map[string]Limit{"0": Blocked(), "1": Unlimited()}[key]
+	keys.PerKey = func(key string) tiered.Limit {
+		return map[string]tiered.Limit{"0": tiered.Blocked(), "1": tiered.Unlimited()}[key]
 	}
-	return []Policy{
+	return []tiered.Policy{
 		direct("direct", 5),
-		{Name: "leased", Limit: PerHour(1000)},
+		{Name: "leased", Limit: tiered.PerHour(1000)},
 		tried, keys,
-		{Name: "window", Limit: PerDay(6), Algorithm: SlidingWindow, Also: []Limit{PerHour(5)}},
-		{Name: "fixed", Limit: PerDay(6), Algorithm: FixedWindow},
+		{Name: "window", Limit: tiered.PerDay(6), Algorithm: tiered.SlidingWindow, Also: []tiered.Limit{tiered.PerHour(5)}},
+		{Name: "fixed", Limit: tiered.PerDay(6), Algorithm: tiered.FixedWindow},
 	}
 }
 
@@ -44,11 +46,11 @@ func TestAllowSeparately(t *testing.T) {
 				rapid.Int64Range(-1, 3).Draw(t, "cost"),
 			}
 		}), 0, 7), 1, 5).Draw(r, "requests")
-		play := func(decide func(uses []Use, each []Decision)) (all []string) {
+		play := func(decide func(uses []tiered.Use, each []tiered.Decision)) (all []string) {
 			synctest.Test(t, func(t *testing.T) {
-				l := several(t, newDistant(ms), &Options{Processes: 1}, policies...)
+				l := several(t, newDistant(ms), &tiered.Options{Processes: 1}, policies...)
 				for _, request := range draw {
-					uses, each := make([]Use, len(request)), make([]Decision, len(request))
+					uses, each := make([]tiered.Use, len(request)), make([]tiered.Decision, len(request))
 					for i, a := range request {
 						if a.policy < len(l) { // or the zero Use
 							uses[i] = l[a.policy].For(a.key).N(a.cost)
@@ -61,15 +63,18 @@ func TestAllowSeparately(t *testing.T) {
 					}
 				}
 				for _, p := range policies {
-					s := l[0].group.Stats().Policies[p.Name]
-					all = append(all, fmt.Sprint(p.Name, s.Spent, s.Limited, s.Blocked, s.Unlimited, s.Shadowed, s.Requests.Refused()))
+					s := l[0].Group().Stats().Policies[p.Name]
+					all = append(all, fmt.Sprint(p.Name, s.Spent, s.Limited, s.Blocked, s.Unlimited, s.Shadowed,
+						s.Requests.Refused()))
 				}
-				books(t, l[0].group)
+				books(t, l[0].Group())
 			})
 			return all
 		}
-		together := play(func(uses []Use, each []Decision) { AllowSeparately(context.Background(), uses, each) })
-		inTurn := play(func(uses []Use, each []Decision) {
+		together := play(func(uses []tiered.Use, each []tiered.Decision) {
+			tiered.AllowSeparately(context.Background(), uses, each)
+		})
+		inTurn := play(func(uses []tiered.Use, each []tiered.Decision) {
 			for i, u := range uses {
 				each[i] = u.Allow(context.Background())
 			}
@@ -86,25 +91,25 @@ func TestAllowSeparately(t *testing.T) {
 func TestAllowSeparatelyWaitsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := several(t, newDistant(ms), nil, direct("a", 5), direct("b", 1))
-		var uses []Use
+		var uses []tiered.Use
 		for i := range 10 {
 			uses = append(uses, l[i%2].For(strconv.Itoa(i/2)))
 		}
-		each := make([]Decision, 8)
+		each := make([]tiered.Decision, 8)
 		time.Sleep(10 * ms) // the reports of presence are over, which are one or two round trips
 		trips := func() (n int64) {
-			for _, node := range l[0].group.Stats().Nodes {
+			for _, node := range l[0].Group().Stats().Nodes {
 				n += node.RoundTrips.Count()
 			}
 			return n
 		}
 		begin, before := time.Now(), trips()
-		AllowSeparately(t.Context(), uses, each)
+		tiered.AllowSeparately(t.Context(), uses, each)
 		if took := time.Since(begin); took > ms {
 			t.Errorf("it took %v, want one round trip of 1 ms", took)
 		}
 		for i, d := range each {
-			if !d.Allowed || d.Tier != Remote {
+			if !d.Allowed || d.Tier != tiered.Remote {
 				t.Errorf("use %d: %+v, want admitted by Redis", i, d)
 			}
 		}
@@ -119,13 +124,13 @@ func TestAllowSeparatelyWithoutRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		open, closed := direct("open", 5), direct("closed", 5)
-		open.FailMode, closed.FailMode = FailOpen, FailClosed
+		open.FailMode, closed.FailMode = tiered.FailOpen, tiered.FailClosed
 		l := several(t, store, nil, open, closed, direct("local", 5))
 		store.Fail(errors.New("connection refused"))
 		for range 5 {
-			var each [3]Decision
-			AllowSeparately(t.Context(), []Use{l[1].For("k"), l[0].For("k"), l[2].For("k")}, each[:])
-			for i, reason := range []Reason{Unavailable, Open, Fallback} {
+			var each [3]tiered.Decision
+			tiered.AllowSeparately(t.Context(), []tiered.Use{l[1].For("k"), l[0].For("k"), l[2].For("k")}, each[:])
+			for i, reason := range []tiered.Reason{tiered.Unavailable, tiered.Open, tiered.Fallback} {
 				if each[i].Reason != reason || each[i].Allowed != (i > 0) {
 					t.Errorf("use %d: %+v, want %v", i, each[i], reason)
 				}
@@ -142,13 +147,14 @@ func TestAllowSeparatelyAllocatesNothing(t *testing.T) {
 	if underRace {
 		t.Skip("the race detector makes sync.Pool forget")
 	}
-	l := several(t, newDistant(0), nil, Policy{Name: "a", Limit: PerSecond(1_000_000)}, Policy{Name: "b", Limit: PerSecond(1_000_000)})
-	uses := []Use{l[0].For("k"), l[1].For("k"), l[0].For("j")}
-	each := make([]Decision, 3)
+	l := several(t, newDistant(0), nil, tiered.Policy{Name: "a", Limit: tiered.PerSecond(1_000_000)},
+		tiered.Policy{Name: "b", Limit: tiered.PerSecond(1_000_000)})
+	uses := []tiered.Use{l[0].For("k"), l[1].For("k"), l[0].For("j")}
+	each := make([]tiered.Decision, 3)
 	for range 1000 {
-		AllowSeparately(t.Context(), uses, each)
+		tiered.AllowSeparately(t.Context(), uses, each)
 	}
-	if n := testing.AllocsPerRun(1000, func() { AllowSeparately(t.Context(), uses, each) }); n > 0 {
+	if n := testing.AllocsPerRun(1000, func() { tiered.AllowSeparately(t.Context(), uses, each) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

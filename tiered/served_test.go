@@ -1,19 +1,20 @@
-package tiered
+package tiered_test
 
 import (
 	"math"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // ideal returns a limiter that decides like one central one to which no call takes time.
 func (f fleetRun) ideal() (admits func(at time.Duration, cost int64) bool) {
-	if f.algorithm == TokenBucket {
-		bucket := ideal.NewBucket(f.limit.Tokens, f.limit.Per, f.limit.burst())
+	if f.algorithm == tiered.TokenBucket {
+		bucket := ideal.NewBucket(f.limit.Tokens, f.limit.Per, burstOf(f.limit))
 		return func(at time.Duration, cost int64) bool { return bucket.Take(int64(at), cost) }
 	}
-	if f.algorithm == FixedWindow {
+	if f.algorithm == tiered.FixedWindow {
 		window, used := int64(-1), int64(0)
 		return func(at time.Duration, cost int64) bool {
 			if w := f.window(at); w > window {
@@ -51,11 +52,11 @@ func (f fleetRun) window(at time.Duration) int64 { return int64(at / f.limit.Per
 
 // worst judges a key's admissions by the bound of the algorithm.
 func (f fleetRun) worst(offers []offer) ideal.Excess {
-	if f.algorithm == TokenBucket {
+	if f.algorithm == tiered.TokenBucket {
 		return worst(offers, f.limit, 0, math.MaxInt64)
 	}
 	most := ideal.Excess{Over: math.Inf(-1)}
-	if f.algorithm == FixedWindow {
+	if f.algorithm == tiered.FixedWindow {
 		sums := map[int64]int64{}
 		for _, o := range offers {
 			if w := f.window(o.at); o.allowed && w == f.window(o.done) {

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // names returns the names of a Group's policies.
-func names(g *Group) (all []string) {
+func names(g *tiered.Group) (all []string) {
 	for _, p := range g.Policies() {
 		all = append(all, p.Name)
 	}
@@ -24,7 +25,8 @@ func names(g *Group) (all []string) {
 func TestSetPolicies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
-		g := run(t, store, "", Policy{Name: "user", Limit: PerHour(10)}, Policy{Name: "ip", Limit: PerSecond(1000)}).Group
+		g := run(t, store, "", tiered.Policy{Name: "user", Limit: tiered.PerHour(10)}, tiered.Policy{Name: "ip",
+			Limit: tiered.PerSecond(1000)}).Group
 		ctx := t.Context()
 		user, _ := g.Limiter("user")
 		ip, _ := g.Limiter("ip")
@@ -33,13 +35,14 @@ func TestSetPolicies(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		ip.Allow(ctx, "a")
 
-		if err := g.SetPolicies([]Policy{{Name: "user", Limit: PerHour(20)}, {Name: "mail", Limit: PerHour(3)}}); err != nil {
+		if err := g.SetPolicies([]tiered.Policy{{Name: "user", Limit: tiered.PerHour(20)}, {Name: "mail",
+			Limit: tiered.PerHour(3)}}); err != nil {
 			t.Fatal(err)
 		}
 		if got := names(g); !slices.Equal(got, []string{"user", "mail"}) {
 			t.Errorf("policies %v", got)
 		}
-		if now, _ := g.Limiter("user"); now != user || user.Policy().Limit != PerHour(20) {
+		if now, _ := g.Limiter("user"); now != user || user.Policy().Limit != tiered.PerHour(20) {
 			t.Errorf("user has %v", user.Policy().Limit)
 		}
 		if d := user.Allow(ctx, "a"); d.Allowed {
@@ -56,17 +59,18 @@ func TestSetPolicies(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // nobody uses it any more
 		held := int64(0)
-		g.cache.All(func(b *bucket) { held += b.Stats().Held })
+		tiered.Cache(g).All(func(b *tiered.Bucket) { held += b.Stats().Held })
 		if held != 0 {
 			t.Errorf("%d tokens of a removed policy are held", held)
 		}
 		store.Fail(context.DeadlineExceeded)
-		if d := ip.Allow(ctx, "b"); d.Reason != Unavailable {
+		if d := ip.Allow(ctx, "b"); d.Reason != tiered.Unavailable {
 			t.Errorf("ip in an outage: %v", d)
 		}
 		store.Fail(nil)
 		time.Sleep(10 * time.Second)
-		if err := g.SetPolicies([]Policy{{Name: "ip", Limit: PerSecond(10), Algorithm: SlidingWindow}}); err != nil {
+		if err := g.SetPolicies([]tiered.Policy{{Name: "ip", Limit: tiered.PerSecond(10),
+			Algorithm: tiered.SlidingWindow}}); err != nil {
 			t.Fatal(err)
 		}
 		again, _ := g.Limiter("ip")
@@ -83,12 +87,13 @@ func TestSetPolicies(t *testing.T) {
 // If anything is wrong, nothing changes.
 func TestSetPoliciesAllOrNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := run(t, remote.NewMemory(), "", Policy{Name: "user", Limit: PerHour(10)}, Policy{Name: "ip", Limit: PerHour(10)}).Group
-		err := g.SetPolicies([]Policy{
-			{Name: "user", Limit: PerHour(20)},
-			{Name: "ip", Limit: PerHour(10).WithBurst(-1), Algorithm: SlidingLog, Calendar: true},
-			{Name: "new", Limit: PerHour(10)},
-			{Name: "new", Limit: PerHour(10)},
+		g := run(t, remote.NewMemory(), "", tiered.Policy{Name: "user", Limit: tiered.PerHour(10)},
+			tiered.Policy{Name: "ip", Limit: tiered.PerHour(10)}).Group
+		err := g.SetPolicies([]tiered.Policy{
+			{Name: "user", Limit: tiered.PerHour(20)},
+			{Name: "ip", Limit: tiered.PerHour(10).WithBurst(-1), Algorithm: tiered.SlidingLog, Calendar: true},
+			{Name: "new", Limit: tiered.PerHour(10)},
+			{Name: "new", Limit: tiered.PerHour(10)},
 			{Name: "bad"},
 			{},
 		})
@@ -108,7 +113,7 @@ func TestSetPoliciesAllOrNothing(t *testing.T) {
 		if got := names(g); !slices.Equal(got, []string{"user", "ip"}) {
 			t.Errorf("policies %v", got)
 		}
-		if l, _ := g.Limiter("user"); l.Policy().Limit != PerHour(10) {
+		if l, _ := g.Limiter("user"); l.Policy().Limit != tiered.PerHour(10) {
 			t.Errorf("user has %v", l.Policy().Limit)
 		}
 	})
@@ -118,9 +123,9 @@ func TestSetPoliciesAllOrNothing(t *testing.T) {
 // seconds.
 func TestSetPoliciesWalksTheKeysOnce(t *testing.T) {
 	const policies, keys = 200, 20_000
-	all := make([]Policy, policies)
+	all := make([]tiered.Policy, policies)
 	for i := range all {
-		all[i] = Policy{Name: fmt.Sprint("p", i), Limit: PerHour(10)}
+		all[i] = tiered.Policy{Name: fmt.Sprint("p", i), Limit: tiered.PerHour(10)}
 	}
 	g := run(t, remote.NewMemory(), "", all...).Group
 	hasKeys, _ := g.Limiter("p0")
@@ -141,10 +146,10 @@ func TestSetPoliciesWalksTheKeysOnce(t *testing.T) {
 		}
 		return shortest
 	}
-	one := least(func() error { return l.SetLimit(PerHour(limit)) })
+	one := least(func() error { return l.SetLimit(tiered.PerHour(limit)) })
 	many := least(func() error {
 		for i := 1; i < policies; i++ { // each without keys, so that only the walks count
-			all[i].Limit = PerHour(limit)
+			all[i].Limit = tiered.PerHour(limit)
 		}
 		return g.SetPolicies(all)
 	})

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -13,10 +13,11 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // set changes a policy's limit.
-func set(t *testing.T, l *Limiter, change func(*Policy)) {
+func set(t *testing.T, l *tiered.Limiter, change func(*tiered.Policy)) {
 	t.Helper()
 	p := l.Policy()
 	change(&p)
@@ -25,64 +26,66 @@ func set(t *testing.T, l *Limiter, change func(*Policy)) {
 	}
 }
 
-func limitTo(limit Limit) func(*Policy) { return func(p *Policy) { p.Limit = limit } }
+func limitTo(limit tiered.Limit) func(*tiered.Policy) {
+	return func(p *tiered.Policy) { p.Limit = limit }
+}
 
 func TestUnlimitedAndBlockedAskNobody(t *testing.T) {
-	for name, policy := range map[string]func(Limit) Policy{
-		"by the policy": func(l Limit) Policy { return Policy{Name: "api", Limit: l} },
-		"by the key": func(l Limit) Policy {
-			return Policy{Name: "api", Limit: PerDay(1), PerKey: func(string) Limit { return l }}
+	for name, policy := range map[string]func(tiered.Limit) tiered.Policy{
+		"by the policy": func(l tiered.Limit) tiered.Policy { return tiered.Policy{Name: "api", Limit: l} },
+		"by the key": func(l tiered.Limit) tiered.Policy {
+			return tiered.Policy{Name: "api", Limit: tiered.PerDay(1), PerKey: func(string) tiered.Limit { return l }}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newDistant(ms)
-				free := several(t, store, nil, policy(Unlimited()))[0]
-				shut := several(t, store, nil, policy(Blocked()))[0]
+				free := several(t, store, nil, policy(tiered.Unlimited()))[0]
+				shut := several(t, store, nil, policy(tiered.Blocked()))[0]
 				ctx := t.Context()
 				time.Sleep(time.Second)
 				calls, start := store.calls.Load(), time.Now()
 				for range 100 {
 					d := free.AllowN(ctx, "k", 1000)
-					if want(t, d, Granted); d.Burst != math.MaxInt64 || d.Remaining != math.MaxInt64 ||
-						d.ResetAfter != 0 || d.Tier != Local {
+					if want(t, d, tiered.Granted); d.Burst != math.MaxInt64 || d.Remaining != math.MaxInt64 ||
+						d.ResetAfter != 0 || d.Tier != tiered.Local {
 						t.Fatalf("%+v", d)
 					}
 					d = shut.Allow(ctx, "k")
-					if want(t, d, ExceedsBurst); d.Burst != 0 || d.Remaining != 0 || d.RetryAfter != 0 ||
+					if want(t, d, tiered.ExceedsBurst); d.Burst != 0 || d.Remaining != 0 || d.RetryAfter != 0 ||
 						d.Policy != "api" || d.Key != "k" {
 						t.Fatalf("%+v", d)
 					}
 				}
 				r := free.ReserveN(ctx, "k", 7)
-				want(t, r.Decision, Granted)
+				want(t, r.Decision, tiered.Granted)
 				r.Settle(9)
 				r = shut.ReserveN(ctx, "k", 7)
-				want(t, r.Decision, ExceedsBurst)
+				want(t, r.Decision, tiered.ExceedsBurst)
 				r.Cancel()
-				want(t, free.Peek(ctx, "k"), Granted)
-				want(t, shut.Peek(ctx, "k"), ExceedsBurst)
+				want(t, free.Peek(ctx, "k"), tiered.Granted)
+				want(t, shut.Peek(ctx, "k"), tiered.ExceedsBurst)
 				if err := errors.Join(free.Wait(ctx, "k"), free.Reset(ctx, "k"), shut.Reset(ctx, "k")); err != nil {
 					t.Error(err)
 				}
-				if err := shut.Wait(ctx, "k"); !errors.Is(err, ErrExceedsBurst) {
+				if err := shut.Wait(ctx, "k"); !errors.Is(err, tiered.ErrExceedsBurst) {
 					t.Errorf("%v", err)
 				}
-				want(t, All(free.For("k"), free.For("j")).Allow(ctx), Granted)
-				want(t, All(free.For("k"), shut.For("j")).Allow(ctx), ExceedsBurst)
-				for _, l := range []*Limiter{free, shut} {
-					want(t, l.AllowN(ctx, "k", 0), InvalidCost)
-					want(t, l.Allow(ctx, ""), InvalidKey)
+				want(t, tiered.All(free.For("k"), free.For("j")).Allow(ctx), tiered.Granted)
+				want(t, tiered.All(free.For("k"), shut.For("j")).Allow(ctx), tiered.ExceedsBurst)
+				for _, l := range []*tiered.Limiter{free, shut} {
+					want(t, l.AllowN(ctx, "k", 0), tiered.InvalidCost)
+					want(t, l.Allow(ctx, ""), tiered.InvalidKey)
 				}
 				time.Sleep(time.Second)
 				if n := store.calls.Load() - calls; n != 0 || time.Since(start) != time.Second {
 					t.Errorf("%d calls, %v", n, time.Since(start)-time.Second)
 				}
-				if s := free.group.Stats().Policies["api"]; s.Unlimited != 100_000+7+1+2 || s.Spent != 0 ||
+				if s := free.Group().Stats().Policies["api"]; s.Unlimited != 100_000+7+1+2 || s.Spent != 0 ||
 					s.Limited != 0 {
 					t.Errorf("%+v", s)
 				}
-				if s := shut.group.Stats().Policies["api"]; s.Blocked != 100+7+1+1 || s.Limited != 0 {
+				if s := shut.Group().Stats().Policies["api"]; s.Blocked != 100+7+1+1 || s.Limited != 0 {
 					t.Errorf("%+v", s)
 				}
 			})
@@ -96,8 +99,8 @@ func TestShadowAdmitsAndCounts(t *testing.T) {
 		p := direct("api", 3)
 		p.Shadow = true
 		var mu sync.Mutex
-		var told []Reason
-		l := several(t, store, &Options{Trace: &Trace{Decision: func(d Decision) {
+		var told []tiered.Reason
+		l := several(t, store, &tiered.Options{Trace: &tiered.Trace{Decision: func(d tiered.Decision) {
 			mu.Lock()
 			defer mu.Unlock()
 			told = append(told, d.Reason)
@@ -106,16 +109,16 @@ func TestShadowAdmitsAndCounts(t *testing.T) {
 		ctx := t.Context()
 		for i := range 5 {
 			d := shadow.Allow(ctx, "k")
-			if !d.Allowed || i < 3 && d.Reason != Granted ||
-				i >= 3 && (d.Reason != Shadowed || d.Err() != nil || d.RetryAfter != 0) {
+			if !d.Allowed || i < 3 && d.Reason != tiered.Granted ||
+				i >= 3 && (d.Reason != tiered.Shadowed || d.Err() != nil || d.RetryAfter != 0) {
 				t.Fatalf("number %d: %+v", i, d)
 			}
 		}
-		for _, d := range []Decision{
+		for _, d := range []tiered.Decision{
 			shadow.Allow(ctx, ""), shadow.AllowN(ctx, "k", 0), shadow.AllowN(ctx, "k", 4),
 			shadow.Peek(ctx, "k"),
 		} {
-			if !d.Allowed || d.Reason != Shadowed {
+			if !d.Allowed || d.Reason != tiered.Shadowed {
 				t.Errorf("%+v", d)
 			}
 		}
@@ -125,20 +128,20 @@ func TestShadowAdmitsAndCounts(t *testing.T) {
 		if err := shadow.Wait(ctx, "k"); err != nil {
 			t.Error(err)
 		}
-		if s := shadow.group.Stats().Policies["api"]; s.Spent != 3 || s.Shadowed != 2+1+4+2+2+1 ||
+		if s := shadow.Group().Stats().Policies["api"]; s.Spent != 3 || s.Shadowed != 2+1+4+2+2+1 ||
 			s.Limited != 2+2+2+1 {
 			t.Errorf("%+v", s)
 		}
 		// It neither refuses for others nor speaks for them.
-		uses := All(shadow.For("k"), real.For("k"))
+		uses := tiered.All(shadow.For("k"), real.For("k"))
 		d := uses.Allow(ctx)
-		if want(t, d, Granted); d.Policy != "real" || d.Remaining != 4 {
+		if want(t, d, tiered.Granted); d.Policy != "real" || d.Remaining != 4 {
 			t.Errorf("%+v", d)
 		}
 		r := uses.Reserve(ctx)
-		want(t, r.Decision, Granted)
+		want(t, r.Decision, tiered.Granted)
 		r.Cancel()
-		if d := All(shadow.For("k"), shadow.For("")).Allow(ctx); !d.Allowed || d.Reason != Shadowed {
+		if d := tiered.All(shadow.For("k"), shadow.For("")).Allow(ctx); !d.Allowed || d.Reason != tiered.Shadowed {
 			t.Errorf("%+v", d)
 		}
 		time.Sleep(200 * ms)
@@ -150,13 +153,13 @@ func TestShadowAdmitsAndCounts(t *testing.T) {
 		}
 		synctest.Wait()
 		mu.Lock()
-		if told[0] != Granted || told[3] != Shadowed {
+		if told[0] != tiered.Granted || told[3] != tiered.Shadowed {
 			t.Errorf("the hook heard %v", told)
 		}
 		mu.Unlock()
-		set(t, shadow, func(p *Policy) { p.Shadow = false })
-		want(t, shadow.Allow(ctx, "k"), Limited)
-		books(t, shadow.group)
+		set(t, shadow, func(p *tiered.Policy) { p.Shadow = false })
+		want(t, shadow.Allow(ctx, "k"), tiered.Limited)
+		books(t, shadow.Group())
 	})
 }
 
@@ -166,15 +169,15 @@ func TestLimitsChangeUnderLoad(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 7))
 			memory := remote.NewMemory()
-			limits := []Limit{
-				PerSecond(200).WithBurst(40), PerSecond(50).WithBurst(10),
-				PerSecond(1000).WithBurst(100), PerSecond(100).WithBurst(1000),
+			limits := []tiered.Limit{
+				tiered.PerSecond(200).WithBurst(40), tiered.PerSecond(50).WithBurst(10),
+				tiered.PerSecond(1000).WithBurst(100), tiered.PerSecond(100).WithBurst(1000),
 			}
-			largest := PerSecond(1000).WithBurst(1000)
-			var l []*Limiter
+			largest := tiered.PerSecond(1000).WithBurst(1000)
+			var l []*tiered.Limiter
 			for range 3 {
 				l = append(l, several(t, &distant{Memory: memory, trip: ms}, nil,
-					Policy{Name: "api", Limit: limits[0], FailMode: FailClosed})[0])
+					tiered.Policy{Name: "api", Limit: limits[0], FailMode: tiered.FailClosed})[0])
 			}
 			var mu sync.Mutex
 			var as []ideal.Admission
@@ -188,12 +191,12 @@ func TestLimitsChangeUnderLoad(t *testing.T) {
 						how := random.IntN(6)
 						mu.Unlock()
 						time.Sleep(pause)
-						p := Policy{Name: "api", Limit: to, FailMode: FailClosed}
+						p := tiered.Policy{Name: "api", Limit: to, FailMode: tiered.FailClosed}
 						switch how {
 						case 0:
-							p.Limit, p.PerKey = limits[1], func(string) Limit { return to }
+							p.Limit, p.PerKey = limits[1], func(string) tiered.Limit { return to }
 						case 1:
-							p.Limit = Blocked()
+							p.Limit = tiered.Blocked()
 						}
 						if err := l.SetPolicy(p); err != nil {
 							t.Error(err)
@@ -221,7 +224,7 @@ func TestLimitsChangeUnderLoad(t *testing.T) {
 				}
 			}
 			all.Wait()
-			e := ideal.Worst(as, largest.Tokens, largest.Per, largest.burst())
+			e := ideal.Worst(as, largest.Tokens, largest.Per, burstOf(largest))
 			if e.Over > tolerance(largest) {
 				t.Errorf("seed %d: %v", seed, e)
 			}
@@ -229,7 +232,7 @@ func TestLimitsChangeUnderLoad(t *testing.T) {
 				t.Errorf("seed %d: only %d admitted", seed, len(as))
 			}
 			for _, l := range l {
-				books(t, l.group)
+				books(t, l.Group())
 			}
 		})
 	}
@@ -239,14 +242,14 @@ func TestLimitsChangeUnderLoad(t *testing.T) {
 // changes over, and what is admitted stays within the larger limit, whichever of them is the old.
 func TestTwoLimitsDuringADeployOnRedis(t *testing.T) {
 	t.Parallel()
-	small, large := PerSecond(50).WithBurst(20), PerSecond(200).WithBurst(60)
-	for name, c := range map[string]struct{ old, next Limit }{"raised": {small, large}, "lowered": {large, small}} {
+	small, large := tiered.PerSecond(50).WithBurst(20), tiered.PerSecond(200).WithBurst(60)
+	for name, c := range map[string]struct{ old, next tiered.Limit }{"raised": {small, large}, "lowered": {large, small}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
-			var l []*Limiter
+			var l []*tiered.Limiter
 			for range 4 {
-				p := Policy{Name: "api", Limit: c.old, FailMode: FailClosed}
+				p := tiered.Policy{Name: "api", Limit: c.old, FailMode: tiered.FailClosed}
 				l = append(l, several(t, open(t, server.URL()), patientOptions(nil), p)[0])
 			}
 			var mu sync.Mutex
@@ -274,14 +277,14 @@ func TestTwoLimitsDuringADeployOnRedis(t *testing.T) {
 				})
 			}
 			all.Wait()
-			bound := func(l Limit, from, to time.Duration) ideal.Excess {
+			bound := func(l tiered.Limit, from, to time.Duration) ideal.Excess {
 				var some []ideal.Admission
 				for _, a := range as {
 					if a.Before >= start.Add(from).UnixNano() && a.After < start.Add(to).UnixNano() {
 						some = append(some, a)
 					}
 				}
-				return ideal.Worst(some, l.Tokens, l.Per, l.burst())
+				return ideal.Worst(some, l.Tokens, l.Per, burstOf(l))
 			}
 			// The clock of Redis and the callers' is the same here; a millisecond is for its resolution and theirs.
 			if e := bound(large, 0, time.Hour); e.Over > 1 {

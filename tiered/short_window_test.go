@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -12,38 +12,42 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // shortWindows are sliding windows of which one is shorter than a lease may live: a second, two Timeouts, four
 // periods. They are taken directly; what is given back, reset and owed goes by calls with a lease id all the same.
 var shortWindows = []struct {
 	name string
-	p    Policy
-	o    Options
+	p    tiered.Policy
+	o    tiered.Options
 }{
-	{"500 ms", Policy{Limit: Limit{Tokens: 50, Per: 500 * ms}}, Options{}},
-	{"shorter than two timeouts", Policy{Limit: PerSecond(100)}, Options{Budget: 100 * ms, Timeout: 600 * ms}},
-	{"minute and 500 ms", Policy{Limit: PerMinute(6000), Also: []Limit{{Tokens: 50, Per: 500 * ms}}}, Options{}},
-	{"shorter than a round trip", Policy{Limit: Limit{Tokens: 50, Per: 500 * time.Microsecond}}, Options{}},
-	{"a microsecond", Policy{Limit: Limit{Tokens: 1, Per: time.Microsecond}}, Options{}},
+	{"500 ms", tiered.Policy{Limit: tiered.Limit{Tokens: 50, Per: 500 * ms}}, tiered.Options{}},
+	{"shorter than two timeouts", tiered.Policy{Limit: tiered.PerSecond(100)}, tiered.Options{Budget: 100 * ms,
+		Timeout: 600 * ms}},
+	{"minute and 500 ms", tiered.Policy{Limit: tiered.PerMinute(6000), Also: []tiered.Limit{{Tokens: 50, Per: 500 * ms}}},
+		tiered.Options{}},
+	{"shorter than a round trip", tiered.Policy{Limit: tiered.Limit{Tokens: 50, Per: 500 * time.Microsecond}},
+		tiered.Options{}},
+	{"a microsecond", tiered.Policy{Limit: tiered.Limit{Tokens: 1, Per: time.Microsecond}}, tiered.Options{}},
 }
 
 // eachShortWindow plays f with a limiter of each, in a bubble.
-func eachShortWindow(t *testing.T, mode FailMode, f func(t *testing.T, store *distant, l *Limiter)) {
+func eachShortWindow(t *testing.T, mode tiered.FailMode, f func(t *testing.T, store *distant, l *tiered.Limiter)) {
 	for _, c := range shortWindows {
 		t.Run(fmt.Sprint(c.name, " ", mode), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newDistant(30 * ms) // longer than Budget, shorter than Timeout
 				store.near.Store(true)
 				p := c.p
-				p.Name, p.Algorithm, p.FailMode = "api", SlidingWindow, mode
+				p.Name, p.Algorithm, p.FailMode = "api", tiered.SlidingWindow, mode
 				l := limiter(t, store, p, &c.o)
 				time.Sleep(10 * ms)
 				f(t, store, l)
-				if s := l.group.Stats().Policies["api"]; s.Poisoned > 0 {
+				if s := l.Group().Stats().Policies["api"]; s.Poisoned > 0 {
 					t.Errorf("%d calls were refused for what they say", s.Poisoned)
 				}
-				books(t, l.group)
+				books(t, l.Group())
 			})
 		})
 	}
@@ -51,27 +55,27 @@ func eachShortWindow(t *testing.T, mode FailMode, f func(t *testing.T, store *di
 
 // With any short window, canceled tokens come back, a higher cost is charged, and a Reset is carried out.
 func TestShortWindowSettles(t *testing.T) {
-	eachShortWindow(t, FailClosed, func(t *testing.T, _ *distant, l *Limiter) {
+	eachShortWindow(t, tiered.FailClosed, func(t *testing.T, _ *distant, l *tiered.Limiter) {
 		r := l.ReserveN(t.Context(), "k", 1)
-		want(t, r.Decision, Granted)
+		want(t, r.Decision, tiered.Granted)
 		r.Cancel()
 		r = l.ReserveN(t.Context(), "k", 1) // with the refund
-		want(t, r.Decision, Granted)
+		want(t, r.Decision, tiered.Granted)
 		r.Settle(2)
 		time.Sleep(time.Second)
-		want(t, l.Allow(t.Context(), "k"), Granted)
+		want(t, l.Allow(t.Context(), "k"), tiered.Granted)
 		if err := l.Reset(t.Context(), "k"); err != nil {
 			t.Errorf("Reset: %v", err)
 		}
-		if s := l.group.Stats().Policies["api"]; s.Returned != 1 || s.Held != 0 {
+		if s := l.Group().Stats().Policies["api"]; s.Returned != 1 || s.Held != 0 {
 			t.Errorf("returned %d, held %d", s.Returned, s.Held)
 		}
 	})
 }
 
 // takes asks every ms for d, and reports what was admitted and who decided.
-func takes(l *Limiter, d time.Duration) (admitted int, tiers map[Tier]int) {
-	tiers = map[Tier]int{}
+func takes(l *tiered.Limiter, d time.Duration) (admitted int, tiers map[tiered.Tier]int) {
+	tiers = map[tiered.Tier]int{}
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(ms) {
 		d := l.Allow(context.Background(), "k")
 		if tiers[d.Tier]++; d.Allowed {
@@ -85,29 +89,29 @@ func takes(l *Limiter, d time.Duration) (admitted int, tiers map[Tier]int) {
 func TestShortWindowIsDecidedByItAgain(t *testing.T) {
 	for _, trouble := range []struct {
 		name string
-		make func(l *Limiter, store *distant)
+		make func(l *tiered.Limiter, store *distant)
 	}{
-		{"an outage", func(l *Limiter, store *distant) {
+		{"an outage", func(l *tiered.Limiter, store *distant) {
 			store.Memory.Fail(context.DeadlineExceeded)
 			takes(l, 3*second)
 			store.Memory.Fail(nil)
 		}},
-		{"one slow answer", func(l *Limiter, store *distant) {
+		{"one slow answer", func(l *tiered.Limiter, store *distant) {
 			store.near.Store(false)
 			l.Allow(context.Background(), "k")
 			store.near.Store(true)
 		}},
 	} {
-		for _, mode := range []FailMode{FailOpen, FailLocal} {
+		for _, mode := range []tiered.FailMode{tiered.FailOpen, tiered.FailLocal} {
 			t.Run(trouble.name, func(t *testing.T) {
-				eachShortWindow(t, mode, func(t *testing.T, store *distant, l *Limiter) {
+				eachShortWindow(t, mode, func(t *testing.T, store *distant, l *tiered.Limiter) {
 					before, _ := takes(l, 2*second)
 					time.Sleep(2 * second)
 					trouble.make(l, store)
 					time.Sleep(5 * second)
 					takes(l, second)
 					after, tiers := takes(l, 2*second)
-					if after > before*11/10 || tiers[Failover] > 0 {
+					if after > before*11/10 || tiers[tiered.Failover] > 0 {
 						t.Errorf("%d admitted in 2 s, %d before; decided by %v", after, before, tiers)
 					}
 				})
@@ -120,9 +124,9 @@ func TestShortWindowIsDecidedByItAgain(t *testing.T) {
 // it would count for longer than the window.
 func TestShortWindowSettlesAndTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), Policy{
-			Name: "api", Limit: Limit{Tokens: 4, Per: 100 * ms},
-			Algorithm: SlidingWindow,
+		l := limiter(t, newDistant(ms), tiered.Policy{
+			Name: "api", Limit: tiered.Limit{Tokens: 4, Per: 100 * ms},
+			Algorithm: tiered.SlidingWindow,
 		}, nil)
 		time.Sleep(10 * ms)
 		refused := 0
@@ -145,19 +149,20 @@ func TestShortWindowSettlesAndTakes(t *testing.T) {
 // The same with the script in a real Redis. The window is shorter than two timeouts, and long enough for a busy machine.
 func TestShortWindowSettlesOnRedis(t *testing.T) {
 	l := limiter(t, open(t, redistest.Start(t).URL()),
-		Policy{Name: "api", Limit: Limit{Tokens: 50, Per: 10 * second}, Algorithm: SlidingWindow, FailMode: FailClosed},
+		tiered.Policy{Name: "api", Limit: tiered.Limit{Tokens: 50, Per: 10 * second}, Algorithm: tiered.SlidingWindow,
+			FailMode: tiered.FailClosed},
 		patientOptions(nil))
-	for !l.group.fleetKnown.Load() { // presence has taught the clock
+	for !tiered.FleetKnown(l.Group()).Load() { // presence has taught the clock
 		time.Sleep(ms)
 	}
 	r := l.ReserveN(t.Context(), "k", 10)
-	want(t, r.Decision, Granted)
+	want(t, r.Decision, tiered.Granted)
 	r.Cancel()
-	want(t, l.Allow(t.Context(), "k"), Granted)
-	for l.group.Stats().Policies["api"].Returned == 0 && l.group.Stats().Policies["api"].Burnt == 0 {
+	want(t, l.Allow(t.Context(), "k"), tiered.Granted)
+	for l.Group().Stats().Policies["api"].Returned == 0 && l.Group().Stats().Policies["api"].Burnt == 0 {
 		time.Sleep(ms)
 	}
-	if s := l.group.Stats().Policies["api"]; s.Poisoned > 0 || s.Returned != 10 {
+	if s := l.Group().Stats().Policies["api"]; s.Poisoned > 0 || s.Returned != 10 {
 		t.Errorf("poisoned %d, returned %d of 10, burnt %d", s.Poisoned, s.Returned, s.Burnt)
 	}
 	if err := l.Reset(t.Context(), "other"); err != nil {
@@ -183,17 +188,17 @@ func (d *deaf) Run(ctx context.Context, timeout time.Duration, calls []lua.Call,
 // If Redis never accepts a key's debt or returned tokens, they are given up after a few tries, and the limit decides
 // again. A Reset reports an error.
 func TestWhatIsNeverAcceptedIsGivenUp(t *testing.T) {
-	for _, a := range []Algorithm{TokenBucket, FixedWindow, SlidingLog, SlidingWindow} {
-		for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
+	for _, a := range []tiered.Algorithm{tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingLog, tiered.SlidingWindow} {
+		for _, mode := range []tiered.FailMode{tiered.FailLocal, tiered.FailOpen, tiered.FailClosed} {
 			t.Run(fmt.Sprint(a, " ", mode), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := &deaf{Memory: remote.NewMemory()}
-					l := limiter(t, watch.Damaged{Store: store}, Policy{
-						Name: "api", Limit: PerHour(100), Algorithm: a, FailMode: mode, Lease: Lease{Size: NoLease},
+					l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{
+						Name: "api", Limit: tiered.PerHour(100), Algorithm: a, FailMode: mode, Lease: tiered.Lease{Size: tiered.NoLease},
 					}, nil)
 					time.Sleep(10 * ms)
 					r := l.ReserveN(t.Context(), "k", 5)
-					want(t, r.Decision, Granted)
+					want(t, r.Decision, tiered.Granted)
 					store.Memory.Fail(context.DeadlineExceeded)
 					for range 5 {
 						l.Allow(t.Context(), "k")
@@ -210,13 +215,13 @@ func TestWhatIsNeverAcceptedIsGivenUp(t *testing.T) {
 						l.Allow(t.Context(), "k")
 						time.Sleep(second)
 					}
-					want(t, l.Allow(t.Context(), "k"), Granted)
-					s := l.group.Stats().Policies["api"]
-					if alone := s.Fallback + s.Open; s.Burnt != 1 && a != SlidingLog || s.Forgiven != alone ||
+					want(t, l.Allow(t.Context(), "k"), tiered.Granted)
+					s := l.Group().Stats().Policies["api"]
+					if alone := s.Fallback + s.Open; s.Burnt != 1 && a != tiered.SlidingLog || s.Forgiven != alone ||
 						s.Settled > 0 {
 						t.Errorf("burnt %d, forgiven %d of %d, settled %d", s.Burnt, s.Forgiven, alone, s.Settled)
 					}
-					books(t, l.group)
+					books(t, l.Group())
 				})
 			})
 		}

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // entropic is the store of a simulator: what is random in a Group besides Options.Random comes from it.
@@ -25,7 +26,7 @@ type entropic struct {
 	settled []uint64 // who waited at an instant, by number; senders have none
 }
 
-var _ simulated = (*entropic)(nil)
+var _ tiered.Simulated = (*entropic)(nil)
 
 func (e *entropic) Entropy() uint64 { e.next++; return e.next }
 
@@ -49,7 +50,7 @@ func (e *entropic) Sends(now time.Duration, c *lua.Call, b *local.Bucket) {
 func TestSimulatorIsToldWhatLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &entropic{Memory: remote.NewMemory()}
-		l, err := New(s, Policy{Name: "api", Limit: PerSecond(1000)}, nil)
+		l, err := tiered.New(s, tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000)}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,12 +80,12 @@ func TestSimulatorIsToldWhatLeaves(t *testing.T) {
 // Lease ids are random. Over a simulator's store they repeat with its random numbers.
 func TestEntropyIsTheStores(t *testing.T) {
 	lease := func(s remote.Store) string {
-		g, err := NewGroup(s, nil)
+		g, err := tiered.NewGroup(s, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer g.Close(context.Background())
-		return *g.lease.Load()
+		return *tiered.LeaseOf(g).Load()
 	}
 	if a, b := lease(remote.NewMemory()), lease(remote.NewMemory()); a == b || len(a) != 16 {
 		t.Errorf("two processes lease as %q and %q", a, b)
@@ -107,28 +108,30 @@ func TestHooksHearOfClose(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newDistant(ms)
 			var states []string
-			g, err := NewGroup(s, &Options{Trace: &Trace{State: func(e StateEvent) { states = append(states, e.To) }}})
+			g, err := tiered.NewGroup(s, &tiered.Options{Trace: &tiered.Trace{State: func(e tiered.StateEvent) { states = append(states, e.To) }}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			l, err := g.NewLimiter(Policy{
-				Name: "p", Limit: PerSecond(10), FailMode: FailClosed,
-				Lease: Lease{Size: NoLease},
+			l, err := g.NewLimiter(tiered.Policy{
+				Name: "p", Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed,
+				Lease: tiered.Lease{Size: tiered.NoLease},
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(100 * ms)
 			s.loseRequests.Store(true)
-			n := g.dispatch.Nodes()[0]
-			for n.State() != failover.Open || !n.ProbeDue(g.now()) {
+			n := tiered.Dispatch(g).Nodes()[0]
+			for n.State() != failover.Open || !n.ProbeDue(tiered.Now(g)) {
 				l.Allow(t.Context(), "k")
 				time.Sleep(10 * ms)
 			}
 			s.loseRequests.Store(false)
 			synctest.Wait()
 			before := len(states)
-			closeIn(t, &Limiter{group: g, ownsGroup: true}, time.Second)
+			if err := g.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
 			if told := states[before:]; !slices.Equal(told, []string{"probing", "closed"}) {
 				t.Fatalf("told of %q", told)
 			}
@@ -141,7 +144,7 @@ func TestHooksHearOfClose(t *testing.T) {
 func TestWhoWaitedSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &entropic{Memory: remote.NewMemory()}
-		l, err := New(s, direct("api", 4), nil)
+		l, err := tiered.New(s, direct("api", 4), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +153,7 @@ func TestWhoWaitedSettles(t *testing.T) {
 		s.settled = nil // the first announcement has a number too
 		check := func(what string, ok bool, times int) {
 			t.Helper()
-			until := uint64(l.group.now() + l.group.options.Budget)
+			until := uint64(tiered.Now(l.Group()) + tiered.OptionsOf(l.Group()).Budget)
 			if want := slices.Repeat([]uint64{until}, times); !ok || !slices.Equal(s.settled, want) {
 				t.Errorf("%s: allowed %v, and who settled is %v, want %v", what, ok, s.settled, want)
 			}
@@ -158,6 +161,6 @@ func TestWhoWaitedSettles(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		check("one key", l.Allow(t.Context(), "x").Allowed, 0)
-		check("two keys", All(l.For("y"), l.For("z")).Allow(t.Context()).Allowed, 2)
+		check("two keys", tiered.All(l.For("y"), l.For("z")).Allow(t.Context()).Allowed, 2)
 	})
 }

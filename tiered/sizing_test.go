@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 var sizing = flag.Bool("sizing", false, "run the loads of TestSizing and print their figures")
@@ -30,7 +32,7 @@ func TestSizing(t *testing.T) {
 	waited := figure{"waited per million", figures.waits}
 	parked := figure{"most parked in one process, % of the burst", func(m figures) float64 { return 100 * m.parked }}
 	burnt := figure{"burnt per million tokens", func(m figures) float64 { return m.burnt }}
-	pageful := PerSecond(100).WithBurst(200)
+	pageful := tiered.PerSecond(100).WithBurst(200)
 	for _, c := range []struct {
 		name    string
 		run     fleetRun
@@ -39,29 +41,29 @@ func TestSizing(t *testing.T) {
 		{"0.8 of 20000 per s", fleetRun{limit: roomy, demand: 0.8, tail: true}, []figure{calls, waited, parked}},
 		{
 			"0.8 of 20000 per s, burst 80000",
-			fleetRun{limit: PerSecond(20_000).WithBurst(80_000), demand: 0.8},
+			fleetRun{limit: tiered.PerSecond(20_000).WithBurst(80_000), demand: 0.8},
 			[]figure{calls, waited, parked},
 		},
 		{"0.8 of 20000 per s, stalls", fleetRun{limit: roomy, demand: 0.8, stalls: true}, []figure{waited}},
 		{"0.8 of 20000 per s, burst 4000, stalls", fleetRun{
-			limit: PerSecond(20_000).WithBurst(4000), demand: 0.8, stalls: true,
+			limit: tiered.PerSecond(20_000).WithBurst(4000), demand: 0.8, stalls: true,
 		}, []figure{calls, waited}},
-		{"0.8 of 1000 per s", fleetRun{limit: PerSecond(1000), demand: 0.8, tail: true}, []figure{calls, waited}},
+		{"0.8 of 1000 per s", fleetRun{limit: tiered.PerSecond(1000), demand: 0.8, tail: true}, []figure{calls, waited}},
 		{"0.95 of 1000 per s, burst 200", fleetRun{limit: thousand, demand: 0.95}, []figure{use, calls, waited}},
 		{
 			"3 times 1000 per s, burst 200",
 			fleetRun{limit: thousand, demand: 3, length: 30 * second},
 			[]figure{use, price, parked},
 		},
-		{"3 times 10 per s", fleetRun{limit: PerSecond(10), demand: 3, length: 60 * second}, []figure{use, price}},
+		{"3 times 10 per s", fleetRun{limit: tiered.PerSecond(10), demand: 3, length: 60 * second}, []figure{use, price}},
 		{
 			"0.9 of 40 per s",
-			fleetRun{limit: PerSecond(40), demand: 0.9, length: 60 * second},
+			fleetRun{limit: tiered.PerSecond(40), demand: 0.9, length: 60 * second},
 			[]figure{use, calls, waited},
 		},
 		{
 			"1.2 times 10 per s, moving",
-			fleetRun{limit: PerSecond(10), demand: 1.2, hot: true, length: 60 * second},
+			fleetRun{limit: tiered.PerSecond(10), demand: 1.2, hot: true, length: 60 * second},
 			[]figure{use},
 		},
 		{
@@ -81,7 +83,7 @@ func TestSizing(t *testing.T) {
 		},
 		{
 			"surges, burst 1000",
-			fleetRun{limit: PerSecond(1000), demand: 3, surges: true, length: 30 * second},
+			fleetRun{limit: tiered.PerSecond(1000), demand: 3, surges: true, length: 30 * second},
 			[]figure{use, price, burnt},
 		},
 		// 6 requests/s and key in each process: 1.5 in a period of 250 ms.
@@ -91,13 +93,13 @@ func TestSizing(t *testing.T) {
 			[]figure{calls, waited, burnt},
 		},
 		{"far away, short period", fleetRun{
-			limit: roomy, demand: 0.8, trip: 15 * ms, tail: true, lease: Lease{Period: 20 * ms},
+			limit: roomy, demand: 0.8, trip: 15 * ms, tail: true, lease: tiered.Lease{Period: 20 * ms},
 		}, []figure{calls, waited, use}},
-		{"tiny burst", fleetRun{limit: PerSecond(1000).WithBurst(8), demand: 0.8}, []figure{use, calls}},
+		{"tiny burst", fleetRun{limit: tiered.PerSecond(1000).WithBurst(8), demand: 0.8}, []figure{use, calls}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := c.run
-			f.processes, f.mode, f.watch = 10, FailClosed, true
+			f.processes, f.mode, f.watch = 10, tiered.FailClosed, true
 			if f.trip == 0 {
 				f.trip = roundTrip
 			}
@@ -115,7 +117,7 @@ func TestSizing(t *testing.T) {
 	}
 	t.Run("a denied key", func(t *testing.T) {
 		f := fleetRun{
-			processes: 1, limit: PerHour(100), demand: 36_000, mode: FailClosed, trip: roundTrip,
+			processes: 1, limit: tiered.PerHour(100), demand: 36_000, mode: tiered.FailClosed, trip: roundTrip,
 			length: 60 * second,
 		}
 		fmt.Printf("a denied key\tcalls per s\t%v\n", median(f.runs(t, 5), figures.load))
@@ -134,7 +136,8 @@ func canceled(t *testing.T) (calls, away float64) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
 		store := newDistant(roundTrip)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerDay(1).WithBurst(n), Lease: Lease{Size: NoLease}}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(1).WithBurst(n),
+			Lease: tiered.Lease{Size: tiered.NoLease}}, nil)
 		random := rand.New(rand.NewPCG(1, 1))
 		ctx := context.Background()
 		var all sync.WaitGroup
@@ -143,7 +146,7 @@ func canceled(t *testing.T) (calls, away float64) {
 		all.Go(func() {
 			for last := time.Now(); over.Err() == nil; {
 				time.Sleep(ms)
-				since += time.Duration(l.group.Stats().Policies["api"].Held) * time.Since(last)
+				since += time.Duration(l.Group().Stats().Policies["api"].Held) * time.Since(last)
 				last = time.Now()
 			}
 		})

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // creeping is a store whose round trip can be changed while it runs.
@@ -43,30 +44,30 @@ func TestSlowCallsTrip(t *testing.T) {
 		opens  int
 		closes int
 	}{
-		{"just below Timeout", func(time.Duration) time.Duration { return DefaultTimeout - ms }, 0, 0},
-		{"just above Timeout", func(time.Duration) time.Duration { return DefaultTimeout + ms }, 0, 0},
+		{"just below Timeout", func(time.Duration) time.Duration { return tiered.DefaultTimeout - ms }, 0, 0},
+		{"just above Timeout", func(time.Duration) time.Duration { return tiered.DefaultTimeout + ms }, 0, 0},
 		{"three times Timeout", func(at time.Duration) time.Duration {
 			if at < 20*second {
 				return ms
 			}
-			return 3 * DefaultTimeout
+			return 3 * tiered.DefaultTimeout
 		}, 1, 1},
 		{"creeping up to just below Timeout", func(at time.Duration) time.Duration {
-			return min(at/1000+ms, DefaultTimeout-ms)
+			return min(at/1000+ms, tiered.DefaultTimeout-ms)
 		}, 0, 0},
 		{"over it for 20 s of 60", func(at time.Duration) time.Duration {
 			if at >= 20*second && at < 40*second {
-				return DefaultTimeout + ms
+				return tiered.DefaultTimeout + ms
 			}
-			return DefaultTimeout - ms
+			return tiered.DefaultTimeout - ms
 		}, 0, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newCreeping(c.trip(0))
 			var mu sync.Mutex
 			opens, closes := 0, 0
-			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1000)},
-				&Options{Trace: &Trace{State: func(e StateEvent) {
+			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000)},
+				&tiered.Options{Trace: &tiered.Trace{State: func(e tiered.StateEvent) {
 					mu.Lock()
 					defer mu.Unlock()
 					if e.From == "closed" {
@@ -93,7 +94,7 @@ func TestSlowCallsTrip(t *testing.T) {
 				t.Errorf("%s: opened %d times, closed %d times, want %d and %d", c.name, opens, closes, c.opens,
 					c.closes)
 			}
-			if longest > 2*DefaultBudget {
+			if longest > 2*tiered.DefaultBudget {
 				t.Errorf("%s: two decisions took %v", c.name, longest)
 			}
 			store.set(ms)
@@ -122,14 +123,15 @@ func TestDecisionsAreFastAroundAnOutage(t *testing.T) {
 	}
 	connections() // connects
 	idle := connections()
-	for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
-		if testing.Short() && mode != FailLocal {
+	for _, mode := range []tiered.FailMode{tiered.FailLocal, tiered.FailOpen, tiered.FailClosed} {
+		if testing.Short() && mode != tiered.FailLocal {
 			break
 		}
 		t.Run(mode.String(), func(t *testing.T) {
 			store := open(t, server.URL())
-			l, err := New(store, Policy{Name: fmt.Sprint("api", int(mode)), Limit: PerSecond(10_000), FailMode: mode},
-				&Options{Processes: 1})
+			l, err := tiered.New(store, tiered.Policy{Name: fmt.Sprint("api", int(mode)), Limit: tiered.PerSecond(10_000),
+				FailMode: mode},
+				&tiered.Options{Processes: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -184,7 +186,7 @@ func TestDecisionsAreFastAroundAnOutage(t *testing.T) {
 			crowd.Wait()
 			watch(last(300*ms), rare)
 			goroutines, connected := runtime.NumGoroutine(), connections()
-			guard := l.group.dispatch.Nodes()[0]
+			guard := tiered.Dispatch(l.Group()).Nodes()[0]
 
 			server.Pause()
 			for guard.State() == failover.Closed {

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -12,12 +12,13 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // standingAlso has standing shares of two limits. Alone a process has 25 tokens of the first and 125 of the second.
-func standingAlso(name string) Policy {
+func standingAlso(name string) tiered.Policy {
 	p := standingPolicy(name)
-	p.Also = []Limit{PerMinute(3000).WithBurst(1000)}
+	p.Also = []tiered.Limit{tiered.PerMinute(3000).WithBurst(1000)}
 	return p
 }
 
@@ -33,7 +34,7 @@ func TestStandingSharesOfSeveralLimitsDecideWithoutRedis(t *testing.T) {
 		for i := range 10_000 {
 			d := limiterOf(t, all[i%4], "api").Allow(t.Context(), fmt.Sprint("user ", i))
 			// 180 are left, or less where users share places. A token of the second limit is back in 0.16 s · 4.
-			if !d.Allowed || d.Tier != Local || d.LimitNumber != 1 || d.Burst != 200 ||
+			if !d.Allowed || d.Tier != tiered.Local || d.LimitNumber != 1 || d.Burst != 200 ||
 				d.Remaining < 177 || d.Remaining > 180 || d.ResetAfter <= 0 || d.ResetAfter > 4*time.Second {
 				t.Fatalf("user %d: %+v", i, d)
 			}
@@ -77,12 +78,12 @@ func TestStandingSharesOfSeveralLimitsBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, before, split := remote.NewMemory(), standingAlso("api"), standingAlso("api")
 		before.Also[0].Tokens, split.Also[0].Tokens = 3001, 3001 // not a multiple of 8
-		before.Standing, split.Standing = StandingOff, StandingSplit
+		before.Standing, split.Standing = tiered.StandingOff, tiered.StandingSplit
 		old, new := limiterOf(t, run(t, s, "", before), "api"), limiterOf(t, run(t, s, "", split), "api")
 		time.Sleep(5 * time.Second)
 		fulls := []*ideal.Bucket{ideal.NewBucket(100, time.Second, 200), ideal.NewBucket(3001, time.Minute, 1000)}
 		for start := time.Now(); time.Since(start) < 60*time.Second; time.Sleep(10 * ms) {
-			for i, l := range []*Limiter{old, new} {
+			for i, l := range []*tiered.Limiter{old, new} {
 				if i == 1 && time.Since(start) < 20*time.Second || !l.AllowN(t.Context(), "user", 2).Allowed {
 					continue
 				}
@@ -119,7 +120,7 @@ func TestStandingSharesOfSeveralLimitsInAnOutage(t *testing.T) {
 				if !d.Allowed {
 					continue
 				}
-				if d.Reason == Fallback {
+				if d.Reason == tiered.Fallback {
 					shared++
 				}
 				for i, full := range fulls {
@@ -141,24 +142,24 @@ func TestStandingSharesAllocateNothing(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	for i := range 2 {
-		p := Policy{Name: "api", Limit: PerSecond(1 << 39).WithBurst(1 << 20), Standing: StandingOn}
-		p.Also = []Limit{PerMinute(1 << 39).WithBurst(1 << 20)}[:i]
-		l, err := New(remote.NewMemory(), p, nil)
+		p := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1 << 39).WithBurst(1 << 20), Standing: tiered.StandingOn}
+		p.Also = []tiered.Limit{tiered.PerMinute(1 << 39).WithBurst(1 << 20)}[:i]
+		l, err := tiered.New(remote.NewMemory(), p, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = l.Close(context.Background()) }()
-		g := l.group
-		warmed(t, l.standing.agreed.Load)
-		poll, _ := g.shares.Poll(g.now(), func() string { return "m" })
-		g.shares.Accept(g.now(), poll.Member, poll.Seq, lua.PollReply{Grant: lua.Pool, Members: 1, Epoch: 1})
+		g := l.Group()
+		warmed(t, tiered.StandingOf(l).Agreed().Load)
+		poll, _ := tiered.Shares(g).Poll(tiered.Now(g), func() string { return "m" })
+		tiered.Shares(g).Accept(tiered.Now(g), poll.Member, poll.Seq, lua.PollReply{Grant: lua.Pool, Members: 1, Epoch: 1})
 		time.Sleep(10 * ms) // a real clock: the shares fill
 		if n := testing.AllocsPerRun(10_000, func() {
-			if d := l.Allow(context.Background(), "k"); !d.Allowed || d.Tier != Local {
+			if d := l.Allow(context.Background(), "k"); !d.Allowed || d.Tier != tiered.Local {
 				t.Fatalf("%+v", d)
 			}
-		}); n != 0 || l.standing.total() < 10_000 {
-			t.Errorf("%d limits: %v allocations, %d tokens of shares", i+1, n, l.standing.total())
+		}); n != 0 || tiered.StandingOf(l).Total() < 10_000 {
+			t.Errorf("%d limits: %v allocations, %d tokens of shares", i+1, n, tiered.StandingOf(l).Total())
 		}
 	}
 }
@@ -167,7 +168,7 @@ func TestStandingSharesAllocateNothing(t *testing.T) {
 func TestStandingSharesOfSeveralLimitsInEveryCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := fleetOf(t, remote.NewMemory(), 1, standingAlso("api"), standingPolicy("login"),
-			Policy{Name: "none", Limit: Blocked()})[0]
+			tiered.Policy{Name: "none", Limit: tiered.Blocked()})[0]
 		time.Sleep(settleSlowShares)
 		l, ctx := limiterOf(t, p, "api"), t.Context()
 		left := func(what, key string, fast, slow int64) {
@@ -192,12 +193,12 @@ func TestStandingSharesOfSeveralLimitsInEveryCall(t *testing.T) {
 			t.Error(err)
 		}
 		login := limiterOf(t, p, "login")
-		var each [2]Decision
-		both := All(l.For("d").N(3), login.For("d").N(4))
+		var each [2]tiered.Decision
+		both := tiered.All(l.For("d").N(3), login.For("d").N(4))
 		if d := both.AllowEach(ctx, each[:]); !d.Allowed || each[0].Remaining != 197 {
 			t.Errorf("%+v, %+v", d, each)
 		}
-		if d := All(l.For("e").N(3), limiterOf(t, p, "none").For("e").N(4)).Allow(ctx); d.Allowed {
+		if d := tiered.All(l.For("e").N(3), limiterOf(t, p, "none").For("e").N(4)).Allow(ctx); d.Allowed {
 			t.Errorf("%+v", d)
 		}
 		if n := calls(p) - before; n > 0 {
@@ -218,12 +219,12 @@ func TestStandingSharesOfSeveralLimitsInEveryCall(t *testing.T) {
 			d.Burst != 200 {
 			t.Errorf("an empty key: %+v", d)
 		}
-		if d := l.AllowN(ctx, "g", 180); d.Reason != ExceedsBurst || d.Burst != 175 || d.LimitNumber != 1 {
+		if d := l.AllowN(ctx, "g", 180); d.Reason != tiered.ExceedsBurst || d.Burst != 175 || d.LimitNumber != 1 {
 			t.Errorf("180 tokens: %+v", d)
 		}
 		l.AllowN(ctx, "i", 30) // by Redis, which has them again after 0.7 s
 		time.Sleep(30 * time.Second)
-		if d := l.Allow(ctx, "i"); d.Tier != Local || d.Remaining != 199 || d.ResetAfter > 200*ms {
+		if d := l.Allow(ctx, "i"); d.Tier != tiered.Local || d.Remaining != 199 || d.ResetAfter > 200*ms {
 			t.Errorf("a key that Redis knows: %+v", d)
 		}
 
@@ -245,15 +246,15 @@ func TestStandingSharesOfSeveralLimitsInEveryCall(t *testing.T) {
 func TestStandingSharesOfSeveralLimitsChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, fleetOf(t, remote.NewMemory(), 1, standingAlso("api"))[0], "api")
-		if err := l.SetLimit(PerSecond(1000).WithBurst(2000)); err != nil {
+		if err := l.SetLimit(tiered.PerSecond(1000).WithBurst(2000)); err != nil {
 			t.Fatal(err)
 		}
-		if d := l.Allow(t.Context(), "a"); !d.Allowed || d.Tier != Remote {
+		if d := l.Allow(t.Context(), "a"); !d.Allowed || d.Tier != tiered.Remote {
 			t.Errorf("just changed: %+v", d)
 		}
 		time.Sleep(21 * time.Second)
 		d := l.Allow(t.Context(), "b")
-		if !d.Allowed || d.Tier != Local || d.LimitNumber != 2 || d.Burst != 1000 || d.Remaining != 999 {
+		if !d.Allowed || d.Tier != tiered.Local || d.LimitNumber != 2 || d.Burst != 1000 || d.Remaining != 999 {
 			t.Errorf("filled: %+v", d)
 		}
 	})

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -15,11 +15,12 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // standingPolicy has standing shares.
-func standingPolicy(name string) Policy {
-	return Policy{Name: name, Limit: PerSecond(100).WithBurst(200), Standing: StandingOn}
+func standingPolicy(name string) tiered.Policy {
+	return tiered.Policy{Name: name, Limit: tiered.PerSecond(100).WithBurst(200), Standing: tiered.StandingOn}
 }
 
 // settleShares waits until each process has its part of the standing shares, and they are full.
@@ -36,7 +37,7 @@ func calls(all ...*program) (n int64) {
 }
 
 // fleetOf starts processes with policies, and waits until they have their shares.
-func fleetOf(t *testing.T, s remote.Store, n int, policies ...Policy) (all []*program) {
+func fleetOf(t *testing.T, s remote.Store, n int, policies ...tiered.Policy) (all []*program) {
 	for range n {
 		all = append(all, run(t, s, "", policies...))
 	}
@@ -49,7 +50,7 @@ func fleetOf(t *testing.T, s remote.Store, n int, policies ...Policy) (all []*pr
 	return all
 }
 
-func limiterOf(t *testing.T, p *program, name string) *Limiter {
+func limiterOf(t *testing.T, p *program, name string) *tiered.Limiter {
 	l, ok := p.Limiter(name)
 	if !ok {
 		t.Fatal("no limiter", name)
@@ -64,7 +65,8 @@ func TestStandingSharesDecideWithoutRedis(t *testing.T) {
 		before := calls(all...)
 		for i := range 10_000 {
 			d := limiterOf(t, all[i%4], "api").Allow(t.Context(), fmt.Sprint("user ", i))
-			if !d.Allowed || d.Tier != Local || d.Burst != 200 || d.Remaining < 177 { // 180, or less where users share a place
+			if !d.Allowed || d.Tier != tiered.Local || d.Burst != 200 ||
+				d.Remaining < 177 { // 180, or less where users share a place
 				t.Fatalf("user %d: %+v", i, d)
 			}
 		}
@@ -161,13 +163,13 @@ func TestStandingSharesWithAnOldProcess(t *testing.T) {
 		s := remote.NewMemory()
 		all := fleetOf(t, s, 2, standingPolicy("api"))
 		p := standingPolicy("api")
-		p.Standing = StandingOff
+		p.Standing = tiered.StandingOff
 		old := run(t, s, "", p)
 		time.Sleep(6 * time.Second)
 		before := calls(all...)
 		for i, p := range all {
 			d := limiterOf(t, p, "api").Allow(t.Context(), fmt.Sprint("a", i))
-			if !d.Allowed || d.Tier != Remote {
+			if !d.Allowed || d.Tier != tiered.Remote {
 				t.Errorf("with an old process: %+v", d)
 			}
 			if n := p.Stats().Policies["api"].Outside; n != 1 {
@@ -184,7 +186,7 @@ func TestStandingSharesWithAnOldProcess(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		for i, p := range all {
 			d := limiterOf(t, p, "api").Allow(t.Context(), fmt.Sprint("b", i))
-			if !d.Allowed || d.Tier != Local {
+			if !d.Allowed || d.Tier != tiered.Local {
 				t.Errorf("without it: %+v", d)
 			}
 			if n := p.lines("all processes split"); n != 1 {
@@ -199,13 +201,13 @@ func TestStandingSharesThroughAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &afflicted{distant: &distant{Memory: remote.NewMemory()}}
 		policy := standingPolicy("api")
-		policy.FailMode = FailClosed
+		policy.FailMode = tiered.FailClosed
 		l := limiterOf(t, fleetOf(t, s, 1, policy)[0], "api")
 		errGone := errors.New("gone")
 		s.broken.Store(&errGone)
 		s.absence.Store(&errGone)
 		time.Sleep(45 * time.Second)
-		if d := l.Allow(t.Context(), "a"); !d.Allowed || d.Reason != Granted || d.Tier != Local {
+		if d := l.Allow(t.Context(), "a"); !d.Allowed || d.Reason != tiered.Granted || d.Tier != tiered.Local {
 			t.Errorf("in the right: %+v", d)
 		}
 		time.Sleep(20 * time.Second)
@@ -215,7 +217,7 @@ func TestStandingSharesThroughAnOutage(t *testing.T) {
 		s.broken.Store(nil)
 		s.absence.Store(nil)
 		time.Sleep(15 * time.Second)
-		if d := l.Allow(t.Context(), "c"); !d.Allowed || d.Tier != Local {
+		if d := l.Allow(t.Context(), "c"); !d.Allowed || d.Tier != tiered.Local {
 			t.Errorf("after the outage: %+v", d)
 		}
 	})
@@ -225,7 +227,7 @@ func TestStandingSharesThroughAnOutage(t *testing.T) {
 func TestStandingSharesInEveryCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := fleetOf(t, remote.NewMemory(), 1, standingPolicy("api"), standingPolicy("login"),
-			Policy{Name: "none", Limit: Blocked()})[0]
+			tiered.Policy{Name: "none", Limit: tiered.Blocked()})[0]
 		l := limiterOf(t, p, "api")
 		taken := func() int64 { return p.Stats().Policies["api"].Standing }
 		is := func(what string, want int64) {
@@ -249,12 +251,12 @@ func TestStandingSharesInEveryCall(t *testing.T) {
 			t.Error(err)
 		}
 		is("Wait", 12)
-		both := All(l.For("c").N(3), limiterOf(t, p, "login").For("c").N(4))
+		both := tiered.All(l.For("c").N(3), limiterOf(t, p, "login").For("c").N(4))
 		if d := both.Allow(ctx); !d.Allowed {
 			t.Errorf("%+v", d)
 		}
 		is("All", 15)
-		none := All(l.For("c").N(3), limiterOf(t, p, "none").For("c").N(4))
+		none := tiered.All(l.For("c").N(3), limiterOf(t, p, "none").For("c").N(4))
 		if d := none.Allow(ctx); d.Allowed {
 			t.Errorf("%+v", d)
 		}
@@ -266,10 +268,11 @@ func TestStandingSharesInEveryCall(t *testing.T) {
 		if n, d := l.AllowAtMost(ctx, "d", 200); n != 200 || !d.Allowed {
 			t.Errorf("AllowAtMost(200) = %d, %+v", n, d)
 		}
-		if d := l.AllowN(ctx, "d", 1); d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > 10*time.Millisecond*8/7+time.Millisecond {
+		if d := l.AllowN(ctx, "d", 1); d.Allowed || d.RetryAfter <= 0 ||
+			d.RetryAfter > 10*time.Millisecond*8/7+time.Millisecond {
 			t.Errorf("an empty key: %+v", d)
 		}
-		if d := l.AllowN(ctx, "e", 180); d.Reason != ExceedsBurst || d.Burst != 175 {
+		if d := l.AllowN(ctx, "e", 180); d.Reason != tiered.ExceedsBurst || d.Burst != 175 {
 			t.Errorf("180 tokens: %+v", d)
 		}
 		if err := l.Charge("f", 225); err != nil { // the share goes below zero by as much as it holds when it is full
@@ -317,7 +320,7 @@ func TestStandingSharesOfManyKeys(t *testing.T) {
 		runtime.GC()
 		runtime.ReadMemStats(&before)
 		for i := range keys {
-			if d := l.Allow(t.Context(), strconv.Itoa(i)); !d.Allowed || d.Tier != Local {
+			if d := l.Allow(t.Context(), strconv.Itoa(i)); !d.Allowed || d.Tier != tiered.Local {
 				t.Fatalf("key %d: %+v", i, d)
 			}
 			if i%10_000 == 0 {
@@ -341,17 +344,17 @@ func TestStandingSharesOfAnotherLimit(t *testing.T) {
 		p := fleetOf(t, remote.NewMemory(), 1, standingPolicy("api"))[0]
 		l := limiterOf(t, p, "api")
 		before := p.Stats().Policies["api"].Standing
-		if err := l.SetLimit(PerSecond(1000).WithBurst(2000)); err != nil {
+		if err := l.SetLimit(tiered.PerSecond(1000).WithBurst(2000)); err != nil {
 			t.Fatal(err)
 		}
-		if d := l.Allow(t.Context(), "a"); !d.Allowed || d.Tier != Remote {
+		if d := l.Allow(t.Context(), "a"); !d.Allowed || d.Tier != tiered.Remote {
 			t.Errorf("just changed: %+v", d)
 		}
 		if n := p.Stats().Policies["api"].Standing - before; n != 0 {
 			t.Errorf("%d tokens from an empty share", n)
 		}
 		time.Sleep(3 * time.Second)
-		if d := l.Allow(t.Context(), "b"); !d.Allowed || d.Tier != Local || d.Burst != 2000 {
+		if d := l.Allow(t.Context(), "b"); !d.Allowed || d.Tier != tiered.Local || d.Burst != 2000 {
 			t.Errorf("filled: %+v", d)
 		}
 	})
@@ -361,8 +364,8 @@ func TestStandingSharesOfAnotherLimit(t *testing.T) {
 func TestStandingSharesOfTheSameLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		p := Policy{Name: "api", Limit: PerHour(800), Standing: StandingOn}
-		l, err := New(remote.NewMemory(), p, nil)
+		p := tiered.Policy{Name: "api", Limit: tiered.PerHour(800), Standing: tiered.StandingOn}
+		l, err := tiered.New(remote.NewMemory(), p, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -372,7 +375,7 @@ func TestStandingSharesOfTheSameLimit(t *testing.T) {
 			l.Allow(ctx, "user")
 		}
 		for range 2 {
-			p.FailMode, p.Lease.Size = FailLocal, p.Lease.Size+1
+			p.FailMode, p.Lease.Size = tiered.FailLocal, p.Lease.Size+1
 			if err := l.SetPolicy(p); err != nil {
 				t.Fatal(err)
 			}
@@ -387,20 +390,20 @@ func TestStandingSharesOfTheSameLimit(t *testing.T) {
 func TestStandingSharesPerKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		policy := standingPolicy("api")
-		policy.PerKey = func(key string) Limit {
+		policy.PerKey = func(key string) tiered.Limit {
 			if strings.HasPrefix(key, "small") {
-				return PerSecond(10)
+				return tiered.PerSecond(10)
 			}
-			return PerSecond(1000)
+			return tiered.PerSecond(1000)
 		}
 		p := fleetOf(t, remote.NewMemory(), 1, policy)[0]
 		l := limiterOf(t, p, "api")
 		for i, key := range []string{"small", "large"} {
-			if d := l.Allow(t.Context(), key); !d.Allowed || d.Tier != Remote {
+			if d := l.Allow(t.Context(), key); !d.Allowed || d.Tier != tiered.Remote {
 				t.Errorf("%s at first: %+v", key, d)
 			}
 			time.Sleep(5 * time.Second)
-			if d := l.Allow(t.Context(), key); !d.Allowed || d.Tier != []Tier{Remote, Local}[i] {
+			if d := l.Allow(t.Context(), key); !d.Allowed || d.Tier != []tiered.Tier{tiered.Remote, tiered.Local}[i] {
 				t.Errorf("%s then: %+v", key, d)
 			}
 		}
@@ -411,21 +414,22 @@ func TestStandingSharesPerKey(t *testing.T) {
 }
 
 func TestInvalidStanding(t *testing.T) {
-	for want, p := range map[string]Policy{
+	for want, p := range map[string]tiered.Policy{
 		"Standing is on: must be StandingOff with Limit 10/s: its burst is 10: must be at least 16": {
-			Limit: PerSecond(10), Standing: StandingOn,
+			Limit: tiered.PerSecond(10), Standing: tiered.StandingOn,
 		},
 		"Standing is split: must be StandingOff with a sliding window: only a token bucket can be split": {
-			Limit: PerSecond(100), Algorithm: SlidingWindow, Standing: StandingSplit,
+			Limit: tiered.PerSecond(100), Algorithm: tiered.SlidingWindow, Standing: tiered.StandingSplit,
 		},
 		"Standing is on: must be StandingOff with Also[1] 10/h: its burst is 10: must be at least 16": {
-			Limit: PerSecond(100), Also: []Limit{PerMinute(1000), PerHour(10)}, Standing: StandingOn,
+			Limit: tiered.PerSecond(100), Also: []tiered.Limit{tiered.PerMinute(1000),
+				tiered.PerHour(10)}, Standing: tiered.StandingOn,
 		},
 		"must be StandingOff with Limit 4/s burst 100: it refills 4 tokens per period: must be at least 8": {
-			Limit: PerSecond(4).WithBurst(100), Also: []Limit{PerMinute(1000)}, Standing: StandingSplit,
+			Limit: tiered.PerSecond(4).WithBurst(100), Also: []tiered.Limit{tiered.PerMinute(1000)}, Standing: tiered.StandingSplit,
 		},
 		"Standing is standing 3: must be StandingOff, StandingSplit or StandingOn": {
-			Limit: PerSecond(100), Standing: 3,
+			Limit: tiered.PerSecond(100), Standing: 3,
 		},
 	} {
 		p.Name = "api"
@@ -433,13 +437,13 @@ func TestInvalidStanding(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	l, err := New(remote.NewMemory(), standingPolicy("api"), nil)
+	l, err := tiered.New(remote.NewMemory(), standingPolicy("api"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close(context.Background()) }()
 	p := l.Policy()
-	p.Standing = StandingOff
+	p.Standing = tiered.StandingOff
 	if err := l.SetPolicy(p); err == nil || !strings.Contains(err.Error(), "Policy.Standing is off: must stay on") {
 		t.Error(err)
 	}
@@ -449,17 +453,18 @@ func TestInvalidStanding(t *testing.T) {
 // looks at the wall clock too: a right that was lent to others while the machine was suspended is not used again.
 func TestPollSeesAStandstill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, remote.NewMemory(), Policy{Name: "api", Limit: PerMinute(800), Standing: StandingOn}, nil)
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerMinute(800),
+			Standing: tiered.StandingOn}, nil)
 		time.Sleep(3 * time.Minute)
-		if s := l.group.Stats(); s.Standing.Fraction != 1 || s.Standstills != 0 {
+		if s := l.Group().Stats(); s.Standing.Fraction != 1 || s.Standstills != 0 {
 			t.Fatalf("%+v", s.Standing)
 		}
-		before := *l.group.lease.Load()
-		l.group.wallAhead.Add(-int64(time.Minute)) // as if the wall clock had gone on for a minute without us
+		before := *tiered.LeaseOf(l.Group()).Load()
+		tiered.WallAhead(l.Group()).Add(-int64(time.Minute)) // as if the wall clock had gone on for a minute without us
 		time.Sleep(dispatch.PresencePeriod)
-		if s := l.group.Stats(); s.Standstills != 1 || *l.group.lease.Load() == before {
+		if s := l.Group().Stats(); s.Standstills != 1 || *tiered.LeaseOf(l.Group()).Load() == before {
 			t.Errorf("after a poll %d standstills were seen, and the id is %s, as before %s", s.Standstills,
-				*l.group.lease.Load(), before)
+				*tiered.LeaseOf(l.Group()).Load(), before)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // The Standing hook gets every change of a process' part, and of whether the shares of a policy are used.
@@ -19,18 +20,19 @@ func TestStandingEvents(t *testing.T) {
 		var lines []string
 		s := &afflicted{distant: &distant{Memory: remote.NewMemory()}}
 		var log logged
-		g, err := NewGroup(s, &Options{Logger: log.logger(), Trace: &Trace{Standing: func(e StandingEvent) {
-			mu.Lock()
-			defer mu.Unlock()
-			if e.Policy != "" {
-				lines = append(lines, fmt.Sprintf("%s %v %d", e.Policy, e.Used, e.Outside))
-				return
-			}
-			if e.Fraction > 0 && e.Left < 55*time.Second {
-				t.Errorf("%+v", e)
-			}
-			lines = append(lines, fmt.Sprintf("%.2f of %d, quarantine %v", e.Fraction, e.Members, e.Quarantine))
-		}}})
+		g, err := tiered.NewGroup(s, &tiered.Options{Logger: log.logger(),
+			Trace: &tiered.Trace{Standing: func(e tiered.StandingEvent) {
+				mu.Lock()
+				defer mu.Unlock()
+				if e.Policy != "" {
+					lines = append(lines, fmt.Sprintf("%s %v %d", e.Policy, e.Used, e.Outside))
+					return
+				}
+				if e.Fraction > 0 && e.Left < 55*time.Second {
+					t.Errorf("%+v", e)
+				}
+				lines = append(lines, fmt.Sprintf("%.2f of %d, quarantine %v", e.Fraction, e.Members, e.Quarantine))
+			}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +58,7 @@ func TestStandingEvents(t *testing.T) {
 		other.end()
 		after("it is gone", 20*time.Second, "1.00 of 1, quarantine false")
 		off := standingPolicy("api")
-		off.Standing = StandingOff
+		off.Standing = tiered.StandingOff
 		old := run(t, s, "", off)
 		after("an old process", 10*time.Second, "api false 1")
 		old.end()

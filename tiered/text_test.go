@@ -1,31 +1,33 @@
-package tiered
+package tiered_test
 
 import (
 	"encoding/json"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 func TestParseLimit(t *testing.T) {
 	for _, c := range []struct {
 		text string
-		want Limit
+		want tiered.Limit
 		out  string // if it is not text
 		errs []string
 	}{
-		{text: "100/s", want: PerSecond(100)},
-		{text: "100/min burst 200", want: PerMinute(100).WithBurst(200)},
-		{text: "  5/minute\tburst 7 ", want: PerMinute(5).WithBurst(7), out: "5/min burst 7"},
+		{text: "100/s", want: tiered.PerSecond(100)},
+		{text: "100/min burst 200", want: tiered.PerMinute(100).WithBurst(200)},
+		{text: "  5/minute\tburst 7 ", want: tiered.PerMinute(5).WithBurst(7), out: "5/min burst 7"},
 		{
-			text: "1_000/h precision 30s", want: Limit{Tokens: 1000, Per: time.Hour, Precision: 30 * time.Second},
+			text: "1_000/h precision 30s", want: tiered.Limit{Tokens: 1000, Per: time.Hour, Precision: 30 * time.Second},
 			out: "1000/h precision 30s",
 		},
-		{text: "3/week", want: PerWeek(3)},
-		{text: "3/30d", want: Per(3, 30*24*time.Hour)},
-		{text: "1/100ms", want: Every(100 * time.Millisecond)},
-		{text: "unlimited", want: unlimited},
-		{text: "blocked", want: blocked},
+		{text: "3/week", want: tiered.PerWeek(3)},
+		{text: "3/30d", want: tiered.Per(3, 30*24*time.Hour)},
+		{text: "1/100ms", want: tiered.Every(100 * time.Millisecond)},
+		{text: "unlimited", want: tiered.Unlimited()},
+		{text: "blocked", want: tiered.Blocked()},
 		{text: "", errs: []string{`"" at position 1 must be tokens per period`}},
 		{text: "100", errs: []string{`"100" at position 1 must be tokens per period`}},
 		{text: "100/mni", errs: []string{`"mni" at position 5 must be s, min`}},
@@ -50,7 +52,7 @@ func TestParseLimit(t *testing.T) {
 		{text: "日本/s x", errs: []string{`"x" at position 6`}},
 		{text: "unlimited burst 5", errs: []string{`"unlimited" at position 1`}},
 	} {
-		got, err := ParseLimit(c.text)
+		got, err := tiered.ParseLimit(c.text)
 		if len(c.errs) == 0 {
 			want := c.out
 			if want == "" {
@@ -72,17 +74,17 @@ func TestParseLimit(t *testing.T) {
 // What a configuration file says is what is read from what is written.
 func TestTexts(t *testing.T) {
 	type config struct {
-		Limit     Limit
-		None      Limit
-		Mode      FailMode
-		Algorithm Algorithm
-		Plans     map[string]Limit
+		Limit     tiered.Limit
+		None      tiered.Limit
+		Mode      tiered.FailMode
+		Algorithm tiered.Algorithm
+		Plans     map[string]tiered.Limit
 	}
 	want := config{
-		PerDay(5).WithBurst(9),
-		Limit{},
-		FailOpen, SlidingWindow,
-		map[string]Limit{"free": PerHour(10), "pro": unlimited},
+		tiered.PerDay(5).WithBurst(9),
+		tiered.Limit{},
+		tiered.FailOpen, tiered.SlidingWindow,
+		map[string]tiered.Limit{"free": tiered.PerHour(10), "pro": tiered.Unlimited()},
 	}
 	text, err := json.Marshal(want)
 	if err != nil {
@@ -107,13 +109,13 @@ func TestTexts(t *testing.T) {
 			t.Errorf("%s is read", broken)
 		}
 	}
-	for _, broken := range []any{Limit{Tokens: 5}, FailMode(3), Algorithm(4)} {
+	for _, broken := range []any{tiered.Limit{Tokens: 5}, tiered.FailMode(3), tiered.Algorithm(4)} {
 		if text, err := json.Marshal(broken); err == nil {
 			t.Errorf("%#v is written %s", broken, text)
 		}
 	}
-	var hyphen Algorithm
-	if err := hyphen.UnmarshalText([]byte("token-bucket")); err != nil || hyphen != TokenBucket {
+	var hyphen tiered.Algorithm
+	if err := hyphen.UnmarshalText([]byte("token-bucket")); err != nil || hyphen != tiered.TokenBucket {
 		t.Errorf("%v, %v", hyphen, err)
 	}
 }
@@ -126,11 +128,11 @@ func FuzzParseLimit(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		l, err := ParseLimit(text)
+		l, err := tiered.ParseLimit(text)
 		if err != nil {
 			return
 		}
-		if again, err := ParseLimit(l.String()); err != nil || again != l {
+		if again, err := tiered.ParseLimit(l.String()); err != nil || again != l {
 			t.Errorf("%q is %+v, written %q, and read as %+v, %v", text, l, l, again, err)
 		}
 	})

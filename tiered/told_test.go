@@ -24,8 +24,8 @@ func told(t *testing.T, p tiered.Policy) (*tiered.Limiter, *remote.Memory) {
 	return l, store
 }
 
-// direct asks Redis for every token.
-var direct = tiered.Lease{Size: tiered.NoLease}
+// neverLeased asks Redis for every token.
+var neverLeased = tiered.Lease{Size: tiered.NoLease}
 
 // A client that is refused, and comes back exactly when it was told, is admitted, whatever was refused, charged or given
 // back before. Package answers draws what nobody thought of here.
@@ -49,14 +49,19 @@ func TestComeBackWhenTold(t *testing.T) {
 			tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.SlidingWindow}, use(1, int64(4*time.Minute)), 5,
 		},
 		"several limits, dearer": {
-			tiered.Policy{Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(30)}}, use(1, int64(time.Second)), 5,
+			tiered.Policy{Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(30)}}, use(1,
+				int64(time.Second)), 5,
 		},
-		"a rate that does not divide":          {tiered.Policy{Limit: tiered.PerMinute(7)}, use(1, 0), 1},
-		"a rate that does not divide, one":     {tiered.Policy{Limit: tiered.PerDay(86399).WithBurst(1)}, use(1, 0), 1},
-		"a fixed window that is leased":        {tiered.Policy{Limit: tiered.PerSecond(409), Algorithm: tiered.FixedWindow}, use(33, 0), 33},
-		"a sliding window that is leased":      {tiered.Policy{Limit: tiered.PerSecond(409), Algorithm: tiered.SlidingWindow}, use(33, 0), 33},
-		"a charge after the refusal":           {tiered.Policy{Limit: tiered.PerSecond(10).WithBurst(100), MaxDebt: 1000, Lease: direct}, charged, 7},
-		"tokens that came back with a request": {tiered.Policy{Limit: tiered.Per(274, 10*time.Second), Lease: direct}, settled, 7},
+		"a rate that does not divide":      {tiered.Policy{Limit: tiered.PerMinute(7)}, use(1, 0), 1},
+		"a rate that does not divide, one": {tiered.Policy{Limit: tiered.PerDay(86399).WithBurst(1)}, use(1, 0), 1},
+		"a fixed window that is leased": {tiered.Policy{Limit: tiered.PerSecond(409),
+			Algorithm: tiered.FixedWindow}, use(33, 0), 33},
+		"a sliding window that is leased": {tiered.Policy{Limit: tiered.PerSecond(409),
+			Algorithm: tiered.SlidingWindow}, use(33, 0), 33},
+		"a charge after the refusal": {tiered.Policy{Limit: tiered.PerSecond(10).WithBurst(100), MaxDebt: 1000,
+			Lease: neverLeased}, charged, 7},
+		"tokens that came back with a request": {tiered.Policy{Limit: tiered.Per(274, 10*time.Second),
+			Lease: neverLeased}, settled, 7},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -99,16 +104,17 @@ func settled(t *testing.T, l *tiered.Limiter) {
 // left before. In an outage that is what the fail mode says.
 func TestPeekSaysWhatAllowSays(t *testing.T) {
 	for name, p := range map[string]tiered.Policy{
-		"token bucket":         {Limit: tiered.PerDay(1)},
-		"several limits":       {Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerHour(1000)}},
-		"sliding log":          {Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingLog},
-		"sliding window":       {Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingWindow},
-		"fixed window":         {Limit: tiered.PerMinute(10), Algorithm: tiered.FixedWindow},
-		"standing":             {Limit: tiered.PerMinute(60), Standing: tiered.StandingOn},
-		"share, then":          {Limit: tiered.PerMinute(10), FailMode: tiered.FailLocal},
-		"nothing, then":        {Limit: tiered.PerMinute(10), FailMode: tiered.FailClosed},
-		"everything, then":     {Limit: tiered.PerMinute(10), FailMode: tiered.FailOpen},
-		"a limit by its key":   {Limit: tiered.PerMinute(10), PerKey: func(string) tiered.Limit { return tiered.PerMinute(5) }},
+		"token bucket":     {Limit: tiered.PerDay(1)},
+		"several limits":   {Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerHour(1000)}},
+		"sliding log":      {Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingLog},
+		"sliding window":   {Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingWindow},
+		"fixed window":     {Limit: tiered.PerMinute(10), Algorithm: tiered.FixedWindow},
+		"standing":         {Limit: tiered.PerMinute(60), Standing: tiered.StandingOn},
+		"share, then":      {Limit: tiered.PerMinute(10), FailMode: tiered.FailLocal},
+		"nothing, then":    {Limit: tiered.PerMinute(10), FailMode: tiered.FailClosed},
+		"everything, then": {Limit: tiered.PerMinute(10), FailMode: tiered.FailOpen},
+		"a limit by its key": {Limit: tiered.PerMinute(10),
+			PerKey: func(string) tiered.Limit { return tiered.PerMinute(5) }},
 		"nothing is refused":   {Limit: tiered.PerMinute(10), Shadow: true},
 		"a lease that is held": {Limit: tiered.PerSecond(500), Lease: tiered.Lease{Size: 100}},
 	} {
@@ -149,7 +155,8 @@ func TestPeekSaysWhatAllowSays(t *testing.T) {
 					same()
 					time.Sleep(time.Second)
 				}
-				if s := l.Group().Stats().Policies["api"]; s.Requests.Invalid+s.Requests.Canceled > 0 || p.Shadow && s.Requests.Shadowed != s.Requests.Refused() {
+				if s := l.Group().Stats().Policies["api"]; s.Requests.Invalid+s.Requests.Canceled > 0 || p.Shadow &&
+					s.Requests.Shadowed != s.Requests.Refused() {
 					t.Errorf("a look counts as a request: %+v", s.Requests)
 				}
 				store.Fail(nil)
@@ -170,7 +177,8 @@ func TestResetIsOfTheLimitThatIsNamed(t *testing.T) {
 				d = l.Allow(t.Context(), "k")
 			}
 			if d.LimitNumber != 1 || d.ResetAfter > 63*time.Second || d.ResetAfter < d.RetryAfter {
-				t.Errorf("%v: refused by limit %d, come back in %v, and it is full in %v", a, d.LimitNumber, d.RetryAfter, d.ResetAfter)
+				t.Errorf("%v: refused by limit %d, come back in %v, and it is full in %v", a, d.LimitNumber, d.RetryAfter,
+					d.ResetAfter)
 			}
 		})
 	}

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"bytes"
@@ -16,29 +16,30 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // diary writes down what the hooks are told. They come one after the other: it needs no lock, and the race detector
 // would tell.
 type diary struct {
 	lines  []string
-	states []StateEvent
-	leases []LeaseEvent
-	errors []ErrorEvent
+	states []tiered.StateEvent
+	leases []tiered.LeaseEvent
+	errors []tiered.ErrorEvent
 }
 
-func (d *diary) trace() *Trace {
-	return &Trace{
-		Decision: func(x Decision) { d.lines = append(d.lines, x.Reason.String()) },
-		Lease: func(x LeaseEvent) {
+func (d *diary) trace() *tiered.Trace {
+	return &tiered.Trace{
+		Decision: func(x tiered.Decision) { d.lines = append(d.lines, x.Reason.String()) },
+		Lease: func(x tiered.LeaseEvent) {
 			d.lines = append(d.lines, "lease")
 			d.leases = append(d.leases, x)
 		},
-		State: func(x StateEvent) {
+		State: func(x tiered.StateEvent) {
 			d.lines = append(d.lines, x.From+"→"+x.To)
 			d.states = append(d.states, x)
 		},
-		Error: func(x ErrorEvent) {
+		Error: func(x tiered.ErrorEvent) {
 			d.lines = append(d.lines, "error")
 			d.errors = append(d.errors, x)
 		},
@@ -71,7 +72,8 @@ func TestTraceTellsWhatHappensInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d diary
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerDay(3), FailMode: FailClosed}, &Options{Trace: d.trace()})
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(3), FailMode: tiered.FailClosed},
+			&tiered.Options{Trace: d.trace()})
 		time.Sleep(10 * ms)
 		for range 4 {
 			l.Allow(t.Context(), "k")
@@ -87,7 +89,7 @@ func TestTraceTellsWhatHappensInOrder(t *testing.T) {
 			t.Errorf("have %s\nwant %s", got, want)
 		}
 		first, last := d.leases[0], d.leases[3]
-		if first != (LeaseEvent{
+		if first != (tiered.LeaseEvent{
 			Node: "memory", Policy: "api", Key: "k", Direct: true, Asked: 1, Granted: 1,
 			RoundTrip: ms,
 		}) {
@@ -107,8 +109,8 @@ func TestTraceTellsOfLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d diary
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10_000)},
-			&Options{Trace: &Trace{Lease: d.trace().Lease}})
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10_000)},
+			&tiered.Options{Trace: &tiered.Trace{Lease: d.trace().Lease}})
 		leased(t, l)
 		time.Sleep(2 * time.Second) // it goes home
 		synctest.Wait()
@@ -118,7 +120,7 @@ func TestTraceTellsOfLeases(t *testing.T) {
 			returned += e.Returned
 			held = max(held, e.Held)
 		}
-		s := l.group.Stats().Policies["api"]
+		s := l.Group().Stats().Policies["api"]
 		if granted != s.Granted || returned != s.Returned || returned == 0 || held == 0 {
 			t.Errorf("granted %d, returned %d, held up to %d: %+v", granted, returned, held, s)
 		}
@@ -129,7 +131,7 @@ func TestTraceTellsOfLeases(t *testing.T) {
 		l.Allow(t.Context(), "k")
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if !slices.ContainsFunc(d.leases, func(e LeaseEvent) bool {
+		if !slices.ContainsFunc(d.leases, func(e tiered.LeaseEvent) bool {
 			return e.Key == "k" && e.Settled == 7 &&
 				!e.Direct
 		}) {
@@ -144,8 +146,8 @@ func TestTraceAndLogOfAnOutage(t *testing.T) {
 		var log logged
 		const secret = "user@example.com"
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)},
-			&Options{Trace: d.trace(), Logger: log.logger()})
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)},
+			&tiered.Options{Trace: d.trace(), Logger: log.logger()})
 		ask := func(d time.Duration) {
 			for range d / (50 * ms) {
 				l.Allow(t.Context(), secret)
@@ -204,8 +206,9 @@ func TestNoLinePerRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
 		store := &poisoned{Memory: remote.NewMemory(), key: "{api/bad}tb2"}
-		l := limiter(t, watch.Damaged{Store: store}, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed},
-			&Options{Logger: log.logger()})
+		l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10),
+			FailMode: tiered.FailClosed},
+			&tiered.Options{Logger: log.logger()})
 		time.Sleep(10 * ms)
 		for range 100 {
 			l.Allow(t.Context(), "bad")
@@ -227,9 +230,9 @@ func TestSlowHookHoldsNobodyUp(t *testing.T) {
 		told := 0
 		store := newDistant(ms)
 		var log logged
-		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(1_000_000)}, &Options{
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(1_000_000)}, &tiered.Options{
 			Logger: log.logger(),
-			Trace:  &Trace{Decision: func(Decision) { <-release; told++ }},
+			Trace:  &tiered.Trace{Decision: func(tiered.Decision) { <-release; told++ }},
 		})
 		leased(t, l)
 		synctest.Wait()
@@ -254,13 +257,13 @@ func TestSlowHookHoldsNobodyUp(t *testing.T) {
 		for range 10 {
 			start = time.Now()
 			l.Allow(t.Context(), "other")
-			if d := time.Since(start); d > DefaultBudget {
+			if d := time.Since(start); d > tiered.DefaultBudget {
 				t.Errorf("waited %v", d)
 			}
 			time.Sleep(100 * ms)
 		}
 		store.loseRequests.Store(false)
-		before := l.group.Stats()
+		before := l.Group().Stats()
 		dropped, asked := before.TraceDropped, before.Policies["api"].Requests
 		if dropped < many {
 			t.Errorf("%d dropped", dropped)
@@ -273,8 +276,8 @@ func TestSlowHookHoldsNobodyUp(t *testing.T) {
 		first := told
 		l.AllowN(t.Context(), "k", 0)
 		synctest.Wait()
-		if told != first+1 || l.group.Stats().TraceDropped != dropped {
-			t.Errorf("%d told, %d dropped", told-first, l.group.Stats().TraceDropped-dropped)
+		if told != first+1 || l.Group().Stats().TraceDropped != dropped {
+			t.Errorf("%d told, %d dropped", told-first, l.Group().Stats().TraceDropped-dropped)
 		}
 	})
 }
@@ -283,16 +286,16 @@ func TestHookThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
 		var told []int64
-		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerDay(10)}, &Options{
+		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, &tiered.Options{
 			Logger: log.logger(),
-			Trace: &Trace{
-				Decision: func(d Decision) {
+			Trace: &tiered.Trace{
+				Decision: func(d tiered.Decision) {
 					if d.Remaining == 8 {
 						panic(fmt.Sprint("at ", d.Remaining))
 					}
 					told = append(told, d.Remaining)
 				},
-				Lease: func(LeaseEvent) { panic(io.EOF) },
+				Lease: func(tiered.LeaseEvent) { panic(io.EOF) },
 			},
 		})
 		for range 4 {
@@ -308,23 +311,23 @@ func TestHookThatPanics(t *testing.T) {
 			!strings.Contains(lines[0], `panic="*errors.errorString in `) || !strings.Contains(lines[0], " count=5") {
 			t.Errorf("want one line, of one decision and four calls: %q", lines)
 		}
-		if n := l.group.Stats().TracePanics; n != 5 {
+		if n := l.Group().Stats().TracePanics; n != 5 {
 			t.Errorf("%d panics counted", n)
 		}
 	})
 }
 
 func TestNoHooks(t *testing.T) {
-	for _, trace := range []*Trace{nil, {}} {
+	for _, trace := range []*tiered.Trace{nil, {}} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newDistant(ms)
-			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)}, &Options{Trace: trace})
+			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, &tiered.Options{Trace: trace})
 			l.Allow(t.Context(), "k")
 			silence(t, store, l)
 			store.loseRequests.Store(false)
 			time.Sleep(3 * time.Second)
-			want(t, l.Allow(t.Context(), "k"), Granted)
-			if n := l.group.Stats().TraceDropped; n != 0 {
+			want(t, l.Allow(t.Context(), "k"), tiered.Granted)
+			if n := l.Group().Stats().TraceDropped; n != 0 {
 				t.Errorf("%d dropped", n)
 			}
 		})
@@ -335,8 +338,8 @@ func TestNoHooks(t *testing.T) {
 func TestTraceEndsWithClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := 0
-		l, err := New(newDistant(ms), Policy{Name: "api", Limit: PerHour(1_000_000)}, &Options{
-			Trace: &Trace{Decision: func(Decision) { time.Sleep(ms); told++ }},
+		l, err := tiered.New(newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerHour(1_000_000)}, &tiered.Options{
+			Trace: &tiered.Trace{Decision: func(tiered.Decision) { time.Sleep(ms); told++ }},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -359,8 +362,8 @@ func TestTraceEndsWithClose(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) { // a hook that does not come back: Close says so, and goes on
 		release := make(chan struct{})
-		l, err := New(newDistant(ms), Policy{Name: "api", Limit: PerSecond(10)}, &Options{
-			Trace: &Trace{Decision: func(Decision) { <-release }},
+		l, err := tiered.New(newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, &tiered.Options{
+			Trace: &tiered.Trace{Decision: func(tiered.Decision) { <-release }},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -379,27 +382,27 @@ func TestTraceEndsWithClose(t *testing.T) {
 // The probes of an outage are no recent events, and a series of faults is one.
 func TestRecentEventsAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newTracer(nil)
-		r.state(StateEvent{Node: "a", From: "closed", To: "open", Class: "unreachable"})
+		r := tiered.NewTracer(nil)
+		r.State(tiered.StateEvent{Node: "a", From: "closed", To: "open", Class: "unreachable"})
 		for range 200 {
-			r.state(StateEvent{Node: "a", From: "open", To: "probing"})
-			r.state(StateEvent{Node: "a", From: "probing", To: "open", Class: "unreachable"})
+			r.State(tiered.StateEvent{Node: "a", From: "open", To: "probing"})
+			r.State(tiered.StateEvent{Node: "a", From: "probing", To: "open", Class: "unreachable"})
 		}
 		time.Sleep(time.Minute)
-		r.state(StateEvent{Node: "a", From: "probing", To: "closed", After: time.Minute})
+		r.State(tiered.StateEvent{Node: "a", From: "probing", To: "closed", After: time.Minute})
 		for range 1000 {
-			r.fault(FaultEvent{Fault: "state loss", Node: "a", Key: "ann"})
+			r.Fault(tiered.FaultEvent{Fault: "state loss", Node: "a", Key: "ann"})
 			time.Sleep(ms)
 		}
 		want := []string{"open a unreachable 1", "closed a  1", "state loss a  1000"}
 		var got []string
-		for _, e := range r.recentEvents() {
+		for _, e := range r.RecentEvents() {
 			got = append(got, fmt.Sprint(e.What, " ", e.Node, " ", e.Class, " ", e.Count))
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
-		if e := r.recentEvents()[1]; e.By != time.Minute || !e.At.Equal(time.Now().Add(-time.Second)) {
+		if e := r.RecentEvents()[1]; e.By != time.Minute || !e.At.Equal(time.Now().Add(-time.Second)) {
 			t.Errorf("%+v", e)
 		}
 	})
@@ -407,8 +410,8 @@ func TestRecentEventsAreFew(t *testing.T) {
 
 func TestDecisionInALogHasNoKey(t *testing.T) {
 	var lines text
-	d := Decision{Policy: "api", Key: "ann@example.com", Reason: Limited, RetryAfter: time.Second}
-	slog.New(slog.NewTextHandler(&lines, nil)).Info("x", "d", d, "r", Reservation{Decision: d})
+	d := tiered.Decision{Policy: "api", Key: "ann@example.com", Reason: tiered.Limited, RetryAfter: time.Second}
+	slog.New(slog.NewTextHandler(&lines, nil)).Info("x", "d", d, "r", tiered.Reservation{Decision: d})
 	if log := lines.String(); strings.Contains(log, "ann") || strings.Count(log, "d.policy=api") != 1 ||
 		strings.Count(log, "retry_after=1s") != 2 {
 		t.Error(log)

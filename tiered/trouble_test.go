@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // These are bugs that were found once, each with the course of events that showed it.
@@ -22,8 +23,8 @@ func TestShorterTTLWhoseReplyIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := remote.NewMemory()
 		far, near := &distant{Memory: memory, trip: 140 * ms}, &distant{Memory: memory, trip: ms}
-		options := &Options{Budget: 200 * ms, Timeout: 200 * ms}
-		policy := Policy{Name: "api", Limit: PerSecond(100).WithBurst(400), FailMode: FailClosed}
+		options := &tiered.Options{Budget: 200 * ms, Timeout: 200 * ms}
+		policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(100).WithBurst(400), FailMode: tiered.FailClosed}
 		a, b := limiter(t, far, policy, options), limiter(t, near, policy, options)
 		ctx := context.Background()
 		for range 300 {
@@ -65,13 +66,14 @@ func TestShorterTTLWhoseReplyIsLost(t *testing.T) {
 // nothing.
 func TestResetWithALongTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerHour(10)}, &Options{Timeout: 10 * time.Second})
+		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerHour(10)},
+			&tiered.Options{Timeout: 10 * time.Second})
 		ctx := context.Background()
-		want(t, l.AllowN(ctx, "k", 10), Granted)
+		want(t, l.AllowN(ctx, "k", 10), tiered.Granted)
 		if err := l.Reset(ctx, "k"); err != nil {
 			t.Fatal(err)
 		}
-		want(t, l.Allow(ctx, "k"), Granted)
+		want(t, l.Allow(ctx, "k"), tiered.Granted)
 	})
 }
 
@@ -79,7 +81,7 @@ func TestResetWithALongTimeout(t *testing.T) {
 func TestMoreKeysWaitingThanTheCacheHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10)}, &Options{MaxKeys: 10})
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10)}, &tiered.Options{MaxKeys: 10})
 		time.Sleep(10 * ms)
 		var all sync.WaitGroup
 		var allowed atomic.Int64
@@ -106,7 +108,8 @@ func TestAboveCapacityThereIsNoCollapse(t *testing.T) {
 		load int // per ms
 	}{{ms, 70}, {ms, 100}, {2 * ms, 40}, {10 * ms, 8}} {
 		synctest.Test(t, func(t *testing.T) {
-			l := limiter(t, newDistant(c.trip), Policy{Name: "api", Limit: PerHour(1000), FailMode: FailClosed}, nil)
+			l := limiter(t, newDistant(c.trip), tiered.Policy{Name: "api", Limit: tiered.PerHour(1000),
+				FailMode: tiered.FailClosed}, nil)
 			time.Sleep(50 * ms)
 			var all sync.WaitGroup
 			var granted atomic.Int64
@@ -124,10 +127,10 @@ func TestAboveCapacityThereIsNoCollapse(t *testing.T) {
 				time.Sleep(ms)
 			}
 			all.Wait()
-			capacity := float64(DefaultMaxInFlight) / c.trip.Seconds()
+			capacity := float64(tiered.DefaultMaxInFlight) / c.trip.Seconds()
 			rate := float64(granted.Load()) / 0.5
 			t.Logf("round trip %v, %d/s offered: %.0f/s answered of %.0f/s", c.trip, c.load*1000, rate, capacity)
-			if b := l.group.dispatch.Nodes()[0].State(); b != failover.Closed {
+			if b := tiered.Dispatch(l.Group()).Nodes()[0].State(); b != failover.Closed {
 				t.Errorf("round trip %v: a flood of keys opened the breaker", c.trip)
 			}
 			if rate < 0.6*capacity {
@@ -140,17 +143,17 @@ func TestAboveCapacityThereIsNoCollapse(t *testing.T) {
 // A request for more tokens than there were also refused a cheap one, for which there were enough.
 func TestDearRequestDoesNotRefuseACheapOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerHour(10)}, nil)
+		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerHour(10)}, nil)
 		ctx := context.Background()
-		want(t, l.AllowN(ctx, "k", 5), Granted)
+		want(t, l.AllowN(ctx, "k", 5), tiered.Granted)
 		var all sync.WaitGroup
 		all.Go(func() {
-			if d := l.AllowN(ctx, "k", 8); d.Reason != Limited || d.Remaining != 5 {
+			if d := l.AllowN(ctx, "k", 8); d.Reason != tiered.Limited || d.Remaining != 5 {
 				t.Errorf("%+v", d)
 			}
 		})
 		time.Sleep(100 * time.Microsecond)
-		want(t, l.Allow(ctx, "k"), Granted)
+		want(t, l.Allow(ctx, "k"), tiered.Granted)
 		all.Wait()
 	})
 }
@@ -159,14 +162,14 @@ func TestDearRequestDoesNotRefuseACheapOne(t *testing.T) {
 func TestLooksDoNotPileUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(40 * ms) // slow, but alive
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
 		var all sync.WaitGroup
 		for range 5000 {
 			all.Go(func() { l.Peek(context.Background(), "k") })
 			time.Sleep(100 * time.Microsecond)
 		}
 		all.Wait()
-		n := l.group.dispatch.Nodes()[0]
+		n := tiered.Dispatch(l.Group()).Nodes()[0]
 		if queued := n.Stats().Queued; queued > 1000 {
 			t.Errorf("%d in the queue", queued)
 		}
@@ -201,7 +204,7 @@ func (s *learning) Run(ctx context.Context, timeout time.Duration, calls []lua.C
 func TestFirstResetWhileTheNodeIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &learning{distant: newDistant(ms), known: make(map[string]bool)}
-		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10)}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10)}, nil)
 		if err := l.Reset(context.Background(), "k"); err != nil {
 			t.Errorf("a store that is well: %v", err)
 		}
@@ -211,11 +214,11 @@ func TestFirstResetWhileTheNodeIsUnknown(t *testing.T) {
 func TestPeekLocalKnowsTheRefill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)}, nil)
-		want(t, l.AllowN(context.Background(), "k", 10), Granted)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
+		want(t, l.AllowN(context.Background(), "k", 10), tiered.Granted)
 		store.loseRequests.Store(true)
 		time.Sleep(500 * ms)
-		if d, ok := l.PeekLocal("k"); !ok || d.Remaining != 5 || d.Tier != Local {
+		if d, ok := l.PeekLocal("k"); !ok || d.Remaining != 5 || d.Tier != tiered.Local {
 			t.Errorf("%+v %v, want the 5 tokens that came since", d, ok)
 		}
 		store.loseRequests.Store(false)
@@ -226,7 +229,7 @@ func TestPeekLocalKnowsTheRefill(t *testing.T) {
 func TestCloseThatCannotWaitEndsTheCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(10 * ms)
-		l, err := New(store, Policy{Name: "api", Limit: PerHour(1000)}, nil)
+		l, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerHour(1000)}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -244,7 +247,7 @@ func TestCloseThatCannotWaitEndsTheCalls(t *testing.T) {
 		soon, cancel := context.WithTimeout(ctx, 10*ms)
 		defer cancel()
 		_ = l.Close(soon)
-		time.Sleep(3 * DefaultTimeout)
+		time.Sleep(3 * tiered.DefaultTimeout)
 		n := store.calls.Load()
 		time.Sleep(time.Second)
 		if late := store.calls.Load() - n; late > 0 {
@@ -256,8 +259,9 @@ func TestCloseThatCannotWaitEndsTheCalls(t *testing.T) {
 // A flood of unknown keys, more than the node can be asked about, is answered by the fail mode; others are not.
 func TestFloodConcernsOnlyItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(10_000), FailMode: FailOpen},
-			&Options{MaxInFlight: 8})
+		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10_000),
+			FailMode: tiered.FailOpen},
+			&tiered.Options{MaxInFlight: 8})
 		ctx := context.Background()
 		warm(t, l, "hot", 1500)
 		var all sync.WaitGroup
@@ -265,19 +269,19 @@ func TestFloodConcernsOnlyItself(t *testing.T) {
 		for i := range 20_000 {
 			key := strconv.Itoa(i)
 			all.Go(func() {
-				if l.Allow(ctx, key).Reason == Open {
+				if l.Allow(ctx, key).Reason == tiered.Open {
 					opened.Add(1)
 				}
 			})
 			if i%40 == 0 {
-				if d := l.Allow(ctx, "hot"); d.Reason != Granted || d.Tier != Local {
+				if d := l.Allow(ctx, "hot"); d.Reason != tiered.Granted || d.Tier != tiered.Local {
 					hotElsewhere.Add(1)
 				}
 				time.Sleep(ms)
 			}
 		}
 		all.Wait()
-		n := l.group.dispatch.Nodes()[0]
+		n := tiered.Dispatch(l.Group()).Nodes()[0]
 		t.Logf("%d of 20000 answered by the fail mode, %d of 500 decisions of the hot key not by its lease",
 			opened.Load(), hotElsewhere.Load())
 		if opened.Load() == 0 {
@@ -294,10 +298,11 @@ func TestFloodConcernsOnlyItself(t *testing.T) {
 func TestBusyKeyWithoutLeasesSettlesAndRefunds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1000), Lease: Lease{Size: NoLease}},
-			&Options{Processes: 1})
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000),
+			Lease: tiered.Lease{Size: tiered.NoLease}},
+			&tiered.Options{Processes: 1})
 		r := l.ReserveN(context.Background(), "k", 1) // before the crowd, which would not let it through
-		want(t, r.Decision, Granted)
+		want(t, r.Decision, tiered.Granted)
 		ctx, stop := context.WithCancel(context.Background())
 		var all sync.WaitGroup
 		for range 10 {
@@ -309,17 +314,17 @@ func TestBusyKeyWithoutLeasesSettlesAndRefunds(t *testing.T) {
 			})
 		}
 		time.Sleep(100 * ms)
-		before := l.group.Stats().Policies["api"].Returned
+		before := l.Group().Stats().Policies["api"].Returned
 		r.Cancel()
 		time.Sleep(50 * ms)
-		if l.group.Stats().Policies["api"].Returned == before {
+		if l.Group().Stats().Policies["api"].Returned == before {
 			t.Error("the refund has not left within 50 ms")
 		}
 		store.loseRequests.Store(true)
 		time.Sleep(3 * time.Second)
 		store.loseRequests.Store(false)
 		time.Sleep(3 * time.Second)
-		if s := l.group.Stats().Policies["api"]; s.Fallback == 0 || s.Settled != s.Fallback {
+		if s := l.Group().Stats().Policies["api"]; s.Fallback == 0 || s.Settled != s.Fallback {
 			t.Errorf("%d admitted alone, %d settled", s.Fallback, s.Settled)
 		}
 		stop()
@@ -331,7 +336,8 @@ func TestBusyKeyWithoutLeasesSettlesAndRefunds(t *testing.T) {
 func TestPoisonedLeaseDoesNotHoldUpClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &poisoned{Memory: remote.NewMemory(), key: "{api/bad}tb2"}
-		l, err := New(store, Policy{Name: "api", Limit: PerSecond(100), FailMode: FailClosed}, nil)
+		l, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100), FailMode: tiered.FailClosed},
+			nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -356,7 +362,8 @@ func TestPoisonedLeaseDoesNotHoldUpClose(t *testing.T) {
 func TestLeaseOfAPoisonedKeyDoesNotHoldUpClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &poisoned{Memory: remote.NewMemory()}
-		l, err := New(store, Policy{Name: "api", Limit: PerSecond(1000), Lease: Lease{Period: 5 * time.Second}}, nil)
+		l, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000),
+			Lease: tiered.Lease{Period: 5 * time.Second}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -364,7 +371,7 @@ func TestLeaseOfAPoisonedKeyDoesNotHoldUpClose(t *testing.T) {
 			l.Allow(context.Background(), "bad")
 			time.Sleep(2 * ms)
 		}
-		if held := l.group.Stats().Policies["api"].Held; held < 20 {
+		if held := l.Group().Stats().Policies["api"].Held; held < 20 {
 			t.Errorf("only %d held: this shows nothing", held)
 		}
 		store.key = "{api/bad}tb2"
@@ -373,7 +380,7 @@ func TestLeaseOfAPoisonedKeyDoesNotHoldUpClose(t *testing.T) {
 		if d := time.Since(start); d > 100*ms {
 			t.Errorf("Close took %v", d)
 		}
-		if s := l.group.Stats().Policies["api"]; s.Held != 0 || s.Granted != s.Spent+s.Returned+s.Burnt {
+		if s := l.Group().Stats().Policies["api"]; s.Held != 0 || s.Granted != s.Spent+s.Returned+s.Burnt {
 			t.Errorf("tokens are missing from the books: %+v", s)
 		}
 	})

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // witness is a Redis whose pipelines are counted, by node.
@@ -37,11 +38,12 @@ func TestAllInACluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	w := &witness{Redis: open(t, "cluster://"+c.Servers[0].Addr), runs: make(map[remote.Node]int)}
-	l := several(t, w, patientOptions(nil), direct("user", 3), direct("ip", 100), direct("tenant", 100), direct("token", 100))
+	l := several(t, w, patientOptions(nil), direct("user", 3), direct("ip", 100), direct("tenant", 100), direct("token",
+		100))
 	ctx := context.Background()
-	uses := func(i int) Uses {
+	uses := func(i int) tiered.Uses {
 		key := fmt.Sprint(i)
-		return All(l[0].For(key), l[1].For(key), l[2].For(key), l[3].For(key), l[1].For("b"+key),
+		return tiered.All(l[0].For(key), l[1].For(key), l[2].For(key), l[3].For(key), l[1].For("b"+key),
 			l[2].For("b"+key))
 	}
 	for i := range 50 { // finds the nodes
@@ -52,7 +54,7 @@ func TestAllInACluster(t *testing.T) {
 		w.mu.Lock()
 		w.runs, w.mixed = make(map[remote.Node]int), false
 		w.mu.Unlock()
-		want(t, uses(i).Allow(ctx), Granted)
+		want(t, uses(i).Allow(ctx), tiered.Granted)
 		w.mu.Lock()
 		if w.mixed {
 			t.Error("a pipeline had calls for two nodes")
@@ -72,10 +74,10 @@ func TestAllInACluster(t *testing.T) {
 	}
 	for i := range 100 {
 		for range 2 {
-			want(t, uses(i).Allow(ctx), Granted)
+			want(t, uses(i).Allow(ctx), tiered.Granted)
 		}
 		d := uses(i).Allow(ctx)
-		if want(t, d, Limited); d.Policy != "user" {
+		if want(t, d, tiered.Limited); d.Policy != "user" {
 			t.Fatalf("%+v, want the user's", d)
 		}
 	}
@@ -88,14 +90,15 @@ func TestAllInACluster(t *testing.T) {
 		}
 		return true
 	})
-	books(t, l[0].group)
+	books(t, l[0].Group())
 }
 
 // Several processes on a real Redis take from the same keys, in overlapping sets: none of the keys exceeds its limit.
 func TestAllKeepsEveryBoundOnRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	limits := []Limit{PerSecond(100).WithBurst(20), PerSecond(60).WithBurst(30), PerSecond(40).WithBurst(10)}
+	limits := []tiered.Limit{tiered.PerSecond(100).WithBurst(20), tiered.PerSecond(60).WithBurst(30),
+		tiered.PerSecond(40).WithBurst(10)}
 	var mu sync.Mutex
 	var admissions [3][]ideal.Admission
 	refused := 0
@@ -107,23 +110,23 @@ func TestAllKeepsEveryBoundOnRedis(t *testing.T) {
 	const processes, callers = 4, 3
 	var all sync.WaitGroup
 	for range processes {
-		var policies []Policy
+		var policies []tiered.Policy
 		for i, limit := range limits {
-			policies = append(policies, Policy{Name: fmt.Sprint("p", i), Limit: limit, FailMode: FailClosed})
+			policies = append(policies, tiered.Policy{Name: fmt.Sprint("p", i), Limit: limit, FailMode: tiered.FailClosed})
 		}
 		l := several(t, open(t, server.URL()), patientOptions(nil), policies...)
 		for g := range callers {
 			all.Go(func() {
 				for i, end := 0, time.Now().Add(3*second); time.Now().Before(end) || few(); i++ {
 					set := [3]bool{i%2 == 0, (i+g)%3 > 0, i%5 > 0}
-					var uses []Use
+					var uses []tiered.Use
 					for i, in := range set {
 						if in {
 							uses = append(uses, l[i].For("k"))
 						}
 					}
 					before := time.Now()
-					d := All(uses...).Allow(context.Background())
+					d := tiered.All(uses...).Allow(context.Background())
 					after := time.Now()
 					mu.Lock()
 					for i, in := range set {
@@ -146,7 +149,7 @@ func TestAllKeepsEveryBoundOnRedis(t *testing.T) {
 		// What was given back counted until then, so its refill meanwhile is not lost: at most the token of each caller. The
 		// callers' own clocks are read before and after, so a slow machine only makes the check milder.
 		late := float64(processes * callers)
-		e := ideal.Worst(as, limits[i].Tokens, limits[i].Per, limits[i].burst())
+		e := ideal.Worst(as, limits[i].Tokens, limits[i].Per, burstOf(limits[i]))
 		t.Logf("p%d: %d admitted, worst: %v", i, len(as), e)
 		if e.Over > late {
 			t.Errorf("p%d: %v", i, e)

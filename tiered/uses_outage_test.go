@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -7,40 +7,41 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // outage takes the store away until the breaker is open.
-func outage(t *testing.T, store *distant, l *Limiter) {
+func outage(t *testing.T, store *distant, l *tiered.Limiter) {
 	t.Helper()
 	store.loseRequests.Store(true)
-	n := l.group.dispatch.Node(l.group.store.Node(l.group.store.Key(l.name, "x")))
+	n := tiered.Dispatch(l.Group()).Node(tiered.Store(l.Group()).Node(tiered.Store(l.Group()).Key(l.Policy().Name, "x")))
 	for i := 0; n.State() == failover.Closed; i++ {
 		if i > 100 {
 			t.Fatal("the breaker does not open")
 		}
 		l.Allow(t.Context(), "outage")
-		time.Sleep(DefaultTimeout)
+		time.Sleep(tiered.DefaultTimeout)
 	}
 }
 
 func TestBudgetIsForAllTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		var l []*Limiter
+		var l []*tiered.Limiter
 		for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
 			p := direct(name, 100)
-			p.FailMode = FailOpen
+			p.FailMode = tiered.FailOpen
 			l = append(l, several(t, store, nil, p)[0])
 		}
 		time.Sleep(time.Second)
 		store.loseRequests.Store(true)
-		var uses []Use
+		var uses []tiered.Use
 		for _, l := range l {
 			uses = append(uses, l.For("k"))
 		}
 		start := time.Now()
-		d := All(uses...).Allow(t.Context())
-		if took := time.Since(start); took != DefaultBudget || d.Reason != Open {
+		d := tiered.All(uses...).Allow(t.Context())
+		if took := time.Since(start); took != tiered.DefaultBudget || d.Reason != tiered.Open {
 			t.Errorf("%+v after %v, want fail-open's after one Budget", d, took)
 		}
 	})
@@ -49,41 +50,43 @@ func TestBudgetIsForAllTogether(t *testing.T) {
 func TestOutageIsDecidedByEachFailMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		p := func(name string, m FailMode) Policy {
-			return Policy{Name: name, Limit: PerDay(1).WithBurst(3), Lease: Lease{Size: NoLease}, FailMode: m}
+		p := func(name string, m tiered.FailMode) tiered.Policy {
+			return tiered.Policy{Name: name, Limit: tiered.PerDay(1).WithBurst(3),
+				Lease: tiered.Lease{Size: tiered.NoLease}, FailMode: m}
 		}
-		l := several(t, store, nil, p("local", FailLocal), p("open", FailOpen), p("closed", FailClosed))
+		l := several(t, store, nil, p("local", tiered.FailLocal), p("open", tiered.FailOpen), p("closed",
+			tiered.FailClosed))
 		local, open, closed := l[0], l[1], l[2]
 		outage(t, store, open)
 		ctx := t.Context()
 		calls := store.calls.Load()
 
-		want1 := func(d Decision, r Reason, policy string) {
+		want1 := func(d tiered.Decision, r tiered.Reason, policy string) {
 			t.Helper()
-			if d.Reason != r || d.Policy != policy || d.Allowed != (r == Fallback || r == Open) {
+			if d.Reason != r || d.Policy != policy || d.Allowed != (r == tiered.Fallback || r == tiered.Open) {
 				t.Fatalf("%+v, want %v of %s", d, r, policy)
 			}
 		}
 		// Closed refuses, and takes nothing from the share that was asked before it.
 		for range 10 {
-			want1(All(local.For("k"), open.For("k"), closed.For("k")).Allow(ctx), Unavailable, "closed")
+			want1(tiered.All(local.For("k"), open.For("k"), closed.For("k")).Allow(ctx), tiered.Unavailable, "closed")
 		}
 		// The share is whole, and is spent by what is admitted.
 		for range 3 {
-			want1(All(local.For("k"), open.For("k2")).Allow(ctx), Fallback, "local")
+			want1(tiered.All(local.For("k"), open.For("k2")).Allow(ctx), tiered.Fallback, "local")
 		}
-		want1(All(local.For("k"), open.For("k2")).Allow(ctx), FallbackSpent, "local")
-		want1(All(open.For("k"), open.For("k2")).Allow(ctx), Open, "open")
+		want1(tiered.All(local.For("k"), open.For("k2")).Allow(ctx), tiered.FallbackSpent, "local")
+		want1(tiered.All(open.For("k"), open.For("k2")).Allow(ctx), tiered.Open, "open")
 		// A share that is used up takes nothing from another.
 		for range 10 {
-			want1(All(local.For("a"), local.For("k")).Allow(ctx), FallbackSpent, "local")
+			want1(tiered.All(local.For("a"), local.For("k")).Allow(ctx), tiered.FallbackSpent, "local")
 		}
 		for range 3 {
-			want1(All(local.For("a"), local.For("b")).Allow(ctx), Fallback, "local")
+			want1(tiered.All(local.For("a"), local.For("b")).Allow(ctx), tiered.Fallback, "local")
 		}
 		// Unavailable is stricter than a share that comes back.
-		want1(All(local.For("a"), closed.For("k")).Allow(ctx), Unavailable, "closed")
-		s := local.group.Stats().Policies
+		want1(tiered.All(local.For("a"), closed.For("k")).Allow(ctx), tiered.Unavailable, "closed")
+		s := local.Group().Stats().Policies
 		if s["local"].Fallback != 9 || s["open"].Open < 3+1 || s["closed"].Unavailable != 11 {
 			t.Errorf("%+v", s)
 		}
@@ -93,8 +96,8 @@ func TestOutageIsDecidedByEachFailMode(t *testing.T) {
 
 		// A share that was taken when another refused would be lost: the debt is not.
 		store.loseRequests.Store(false)
-		soonInBubble(t, func() bool { return closed.Allow(ctx, "probe").Reason == Granted })
-		want(t, local.Allow(ctx, "a"), Limited)
+		soonInBubble(t, func() bool { return closed.Allow(ctx, "probe").Reason == tiered.Granted })
+		want(t, local.Allow(ctx, "a"), tiered.Limited)
 	})
 }
 
@@ -104,16 +107,16 @@ func TestShareDoesNotPayForARefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		share, closed := direct("a-share", 3), direct("closed", 3)
-		closed.FailMode = FailClosed
+		closed.FailMode = tiered.FailClosed
 		l := several(t, store, nil, share, closed)
 		time.Sleep(time.Second)
 		store.loseRequests.Store(true)
-		d := All(l[0].For("k"), l[1].For("k")).Allow(t.Context())
-		if want(t, d, Unavailable); d.Policy != "closed" {
+		d := tiered.All(l[0].For("k"), l[1].For("k")).Allow(t.Context())
+		if want(t, d, tiered.Unavailable); d.Policy != "closed" {
 			t.Fatalf("%+v", d)
 		}
 		for range 3 {
-			if d := l[0].Allow(t.Context(), "k"); d.Reason != Fallback {
+			if d := l[0].Allow(t.Context(), "k"); d.Reason != tiered.Fallback {
 				t.Fatalf("%+v, want the share: it is untouched", d)
 			}
 		}
@@ -139,12 +142,12 @@ func TestOutageOfOneOfTwoStores(t *testing.T) {
 		time.Sleep(time.Second)
 		outage(t, ill, b)
 		for range 2 {
-			if d := All(a.For("k"), b.For("k")).Allow(t.Context()); !d.Allowed || d.Reason != Fallback {
+			if d := tiered.All(a.For("k"), b.For("k")).Allow(t.Context()); !d.Allowed || d.Reason != tiered.Fallback {
 				t.Fatalf("%+v, want b's share: it is the tighter", d)
 			}
 		}
 		for range 10 {
-			want(t, All(a.For("k"), b.For("k")).Allow(t.Context()), FallbackSpent)
+			want(t, tiered.All(a.For("k"), b.For("k")).Allow(t.Context()), tiered.FallbackSpent)
 		}
 		time.Sleep(100 * ms)
 		if n := level(t, well.Memory, a, "k"); n != 98 {
@@ -157,16 +160,16 @@ func TestAllAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		p := direct("closed", 5)
-		p.FailMode = FailClosed
+		p.FailMode = tiered.FailClosed
 		l := several(t, store, nil, direct("a", 5), p)
-		if err := l[0].group.Close(t.Context()); err != nil {
+		if err := l[0].Group().Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		calls := store.calls.Load()
-		if d := All(l[0].For("k"), l[0].For("j")).Allow(t.Context()); d.Reason != Fallback {
+		if d := tiered.All(l[0].For("k"), l[0].For("j")).Allow(t.Context()); d.Reason != tiered.Fallback {
 			t.Errorf("%+v", d)
 		}
-		if d := All(l[0].For("k"), l[1].For("j")).Allow(t.Context()); d.Reason != Unavailable {
+		if d := tiered.All(l[0].For("k"), l[1].For("j")).Allow(t.Context()); d.Reason != tiered.Unavailable {
 			t.Errorf("%+v", d)
 		}
 		if n := store.calls.Load() - calls; n > 0 {
@@ -183,16 +186,16 @@ func TestCanceledAllTakesNothing(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		time.AfterFunc(3*ms, cancel)
-		d := All(l[0].For("k"), l[1].For("k")).Allow(ctx)
-		if d.Reason != Canceled || d.Allowed {
+		d := tiered.All(l[0].For("k"), l[1].For("k")).Allow(ctx)
+		if d.Reason != tiered.Canceled || d.Allowed {
 			t.Errorf("%+v", d)
 		}
 		time.Sleep(200 * ms)
 		for _, l := range l {
 			if n := level(t, store.Memory, l, "k"); n != 5 {
-				t.Errorf("%s: %d left, want 5", l.name, n)
+				t.Errorf("%s: %d left, want 5", l.Policy().Name, n)
 			}
 		}
-		books(t, l[0].group)
+		books(t, l[0].Group())
 	})
 }

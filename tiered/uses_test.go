@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -12,12 +12,13 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // several returns a Limiter for each policy, all of one Group that is closed at the end of the test.
-func several(t *testing.T, s remote.Store, o *Options, policies ...Policy) []*Limiter {
+func several(t *testing.T, s remote.Store, o *tiered.Options, policies ...tiered.Policy) []*tiered.Limiter {
 	t.Helper()
-	g, err := NewGroup(watch.Over(t, s), o)
+	g, err := tiered.NewGroup(watch.Over(t, s), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +30,7 @@ func several(t *testing.T, s remote.Store, o *Options, policies ...Policy) []*Li
 			t.Errorf("Close: %v", err)
 		}
 	})
-	var all []*Limiter
+	var all []*tiered.Limiter
 	for _, p := range policies {
 		l, err := g.NewLimiter(p)
 		if err != nil {
@@ -41,8 +42,8 @@ func several(t *testing.T, s remote.Store, o *Options, policies ...Policy) []*Li
 }
 
 // direct is a policy of n tokens that come back in a day, and are never leased.
-func direct(name string, n int64) Policy {
-	return Policy{Name: name, Limit: PerDay(1).WithBurst(n), Lease: Lease{Size: NoLease}}
+func direct(name string, n int64) tiered.Policy {
+	return tiered.Policy{Name: name, Limit: tiered.PerDay(1).WithBurst(n), Lease: tiered.Lease{Size: tiered.NoLease}}
 }
 
 func TestAllTakesAllOrNothing(t *testing.T) {
@@ -51,14 +52,14 @@ func TestAllTakesAllOrNothing(t *testing.T) {
 		l := several(t, store, nil, direct("user", 2), direct("tenant", 3))
 		user, tenant := l[0], l[1]
 		for i := range 2 {
-			d := All(tenant.For("acme"), user.For("ann")).Allow(t.Context())
-			want(t, d, Granted)
-			if d.Policy != "user" || d.Key != "ann" || d.Remaining != int64(1-i) || d.Tier != Remote {
+			d := tiered.All(tenant.For("acme"), user.For("ann")).Allow(t.Context())
+			want(t, d, tiered.Granted)
+			if d.Policy != "user" || d.Key != "ann" || d.Remaining != int64(1-i) || d.Tier != tiered.Remote {
 				t.Errorf("%+v, want the tighter of the two: user's %d", d, 1-i)
 			}
 		}
-		d := All(tenant.For("acme"), user.For("ann")).Allow(t.Context())
-		want(t, d, Limited)
+		d := tiered.All(tenant.For("acme"), user.For("ann")).Allow(t.Context())
+		want(t, d, tiered.Limited)
 		if d.Policy != "user" || d.Key != "ann" || d.RetryAfter < 23*time.Hour {
 			t.Errorf("%+v, want the user's", d)
 		}
@@ -67,9 +68,9 @@ func TestAllTakesAllOrNothing(t *testing.T) {
 			t.Errorf("the tenant has %d, want 1: a refused request costs nothing", n)
 		}
 		// Another user of the tenant has what is left.
-		want(t, All(tenant.For("acme"), user.For("bob")).Allow(t.Context()), Granted)
-		d = All(tenant.For("acme"), user.For("eve")).Allow(t.Context())
-		want(t, d, Limited)
+		want(t, tiered.All(tenant.For("acme"), user.For("bob")).Allow(t.Context()), tiered.Granted)
+		d = tiered.All(tenant.For("acme"), user.For("eve")).Allow(t.Context())
+		want(t, d, tiered.Limited)
 		if d.Policy != "tenant" {
 			t.Errorf("%+v, want the tenant's", d)
 		}
@@ -77,35 +78,37 @@ func TestAllTakesAllOrNothing(t *testing.T) {
 		if n := level(t, store.Memory, user, "eve"); n != 2 {
 			t.Errorf("eve has %d, want 2", n)
 		}
-		books(t, user.group)
+		books(t, user.Group())
 	})
 }
 
 func TestAllNamesWhoRefusedForLongestAndWhoIsTightest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := func(name string, l Limit) Policy { return Policy{Name: name, Limit: l, Lease: Lease{Size: NoLease}} }
-		l := several(t, newDistant(ms), nil, p("second", PerSecond(1)), p("hour", PerHour(1)),
-			p("minute", PerMinute(1)), p("tokens", PerDay(5000)))
+		p := func(name string, l tiered.Limit) tiered.Policy {
+			return tiered.Policy{Name: name, Limit: l, Lease: tiered.Lease{Size: tiered.NoLease}}
+		}
+		l := several(t, newDistant(ms), nil, p("second", tiered.PerSecond(1)), p("hour", tiered.PerHour(1)),
+			p("minute", tiered.PerMinute(1)), p("tokens", tiered.PerDay(5000)))
 		ctx := t.Context()
 		for _, l := range l[:3] {
-			want(t, l.Allow(ctx, "k"), Granted)
+			want(t, l.Allow(ctx, "k"), tiered.Granted)
 		}
 		for range 2 { // by Redis, and then from what is known
-			d := All(l[0].For("k"), l[1].For("k"), l[2].For("k"), l[3].For("k").N(1000)).Allow(ctx)
-			want(t, d, Limited)
+			d := tiered.All(l[0].For("k"), l[1].For("k"), l[2].For("k"), l[3].For("k").N(1000)).Allow(ctx)
+			want(t, d, tiered.Limited)
 			if d.Policy != "hour" || d.RetryAfter < 59*time.Minute {
 				t.Errorf("%+v, want the hour's", d)
 			}
 		}
 		// One that no waiting helps is stricter than any that it does.
-		d := All(l[1].For("k"), l[3].For("k").N(5001), l[0].For("new")).Allow(ctx)
-		if want(t, d, ExceedsBurst); d.Policy != "tokens" {
+		d := tiered.All(l[1].For("k"), l[3].For("k").N(5001), l[0].For("new")).Allow(ctx)
+		if want(t, d, tiered.ExceedsBurst); d.Policy != "tokens" {
 			t.Errorf("%+v, want the tokens'", d)
 		}
 		// 4000 tokens are four requests of 1000: tighter than five of one.
 		five := several(t, newDistant(ms), nil, direct("requests", 6))[0]
-		d = All(five.For("k"), l[3].For("j").N(1000)).Allow(ctx)
-		want(t, d, Granted)
+		d = tiered.All(five.For("k"), l[3].For("j").N(1000)).Allow(ctx)
+		want(t, d, tiered.Granted)
 		if d.Policy != "tokens" || d.Remaining != 4000 {
 			t.Errorf("%+v, want the tokens': four more requests, not five", d)
 		}
@@ -119,9 +122,9 @@ func TestAllIsOnePipeline(t *testing.T) {
 		for i := range 20 {
 			key := fmt.Sprint(i)
 			runs, calls, start := store.runs.Load(), store.calls.Load(), time.Now()
-			uses := All(l[0].For(key), l[1].For(key), l[2].For("t"+key), l[3].For(key), l[0].For("another"+key),
+			uses := tiered.All(l[0].For(key), l[1].For(key), l[2].For("t"+key), l[3].For(key), l[0].For("another"+key),
 				l[1].For("another"+key))
-			want(t, uses.Allow(t.Context()), Granted)
+			want(t, uses.Allow(t.Context()), tiered.Granted)
 			if runs, calls := store.runs.Load()-runs, store.calls.Load()-calls; runs != 1 || calls != 6 {
 				t.Fatalf("%d pipelines with %d calls, want one with 6", runs, calls)
 			}
@@ -131,10 +134,11 @@ func TestAllIsOnePipeline(t *testing.T) {
 		}
 		// What goes back is due at one instant: one pipeline too, or the two that may be under way.
 		runs, calls := store.runs.Load(), store.calls.Load()
-		want(t, All(l[0].For("0"), l[1].For("0"), l[2].For("t0"), l[3].For("0")).Allow(t.Context()), Limited)
+		want(t, tiered.All(l[0].For("0"), l[1].For("0"), l[2].For("t0"), l[3].For("0")).Allow(t.Context()), tiered.Limited)
 		time.Sleep(100 * ms)
 		if runs, calls := store.runs.Load()-runs, store.calls.Load()-calls; runs > 3 || calls != 4+3 {
-			t.Errorf("%d pipelines with %d calls for a refusal, want one to take four, and one or two to give back three", runs, calls)
+			t.Errorf("%d pipelines with %d calls for a refusal, want one to take four, and one or two to give back three",
+				runs, calls)
 		}
 	})
 }
@@ -146,11 +150,11 @@ func TestAllAsksInOneOrder(t *testing.T) {
 		store := newTape()
 		l := several(t, store, nil, direct("b", 100), direct("a", 100))
 		time.Sleep(time.Second)
-		named := []Use{l[0].For("y"), l[1].For("z"), l[0].For("x"), l[1].For("y"), l[0].For("z"), l[1].For("x")}
+		named := []tiered.Use{l[0].For("y"), l[1].For("z"), l[0].For("x"), l[1].For("y"), l[0].For("z"), l[1].For("x")}
 		for range 20 {
 			rand.Shuffle(len(named), func(i, j int) { named[i], named[j] = named[j], named[i] })
 			start := time.Now()
-			want(t, All(named...).Allow(t.Context()), Granted)
+			want(t, tiered.All(named...).Allow(t.Context()), tiered.Granted)
 			var order []string
 			for _, c := range store.since(start) {
 				order = append(order, c.Bucket)
@@ -167,19 +171,19 @@ func TestKnownDenialTakesNothingFromOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(2 * ms)
 		l := several(t, store, nil, direct("a-tenant", 1000), direct("user", 1))
-		want(t, l[1].Allow(t.Context(), "ann"), Granted)
-		want(t, l[1].Allow(t.Context(), "ann"), Limited)
+		want(t, l[1].Allow(t.Context(), "ann"), tiered.Granted)
+		want(t, l[1].Allow(t.Context(), "ann"), tiered.Limited)
 		calls, start := store.calls.Load(), time.Now()
 		for range 100 {
-			d := All(l[0].For("acme"), l[1].For("ann")).Allow(t.Context())
-			if want(t, d, Limited); d.Tier != Local || d.Policy != "user" {
+			d := tiered.All(l[0].For("acme"), l[1].For("ann")).Allow(t.Context())
+			if want(t, d, tiered.Limited); d.Tier != tiered.Local || d.Policy != "user" {
 				t.Fatalf("%+v", d)
 			}
 		}
 		if n := store.calls.Load() - calls; n != 0 || time.Since(start) != 0 {
 			t.Errorf("%d calls and %v for what is known", n, time.Since(start))
 		}
-		s := l[0].group.Stats().Policies
+		s := l[0].Group().Stats().Policies
 		if g := s["a-tenant"]; g.Granted != 0 || s["user"].Limited != 101 {
 			t.Errorf("the tenant's: %+v, the user's: %+v", g, s["user"])
 		}
@@ -189,23 +193,23 @@ func TestKnownDenialTakesNothingFromOthers(t *testing.T) {
 func TestAllOfPotsPutsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l := several(t, store, nil, Policy{Name: "api", Limit: PerHour(10_000)}, direct("user", 1))
+		l := several(t, store, nil, tiered.Policy{Name: "api", Limit: tiered.PerHour(10_000)}, direct("user", 1))
 		b := leased(t, l[0])
-		want(t, l[1].Allow(t.Context(), "ann"), Granted)
-		held, _ := b.Peek(l[0].group.now())
+		want(t, l[1].Allow(t.Context(), "ann"), tiered.Granted)
+		held, _ := b.Peek(tiered.Now(l[0].Group()))
 		start := time.Now()
-		d := All(l[0].For("k").N(5), l[1].For("ann")).Allow(t.Context()) // Redis refuses it
-		if want(t, d, Limited); d.Tier != Remote {
+		d := tiered.All(l[0].For("k").N(5), l[1].For("ann")).Allow(t.Context()) // Redis refuses it
+		if want(t, d, tiered.Limited); d.Tier != tiered.Remote {
 			t.Fatalf("%+v: this shows nothing", d)
 		}
-		if now, _ := b.Peek(l[0].group.now()); now != held {
+		if now, _ := b.Peek(tiered.Now(l[0].Group())); now != held {
 			t.Errorf("%d held, %d before", now, held)
 		}
 		time.Sleep(60 * ms)
 		if calls := store.since(start); len(calls) != 1 {
 			t.Errorf("%d calls, want the one that was refused: a pot takes back what it gave", len(calls))
 		}
-		books(t, l[0].group)
+		books(t, l[0].Group())
 	})
 }
 
@@ -214,20 +218,20 @@ func TestAllOfPotsPutsBack(t *testing.T) {
 func TestRenewalWaitsForTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l := several(t, store, nil, Policy{Name: "api", Limit: PerHour(10_000)}, direct("user", 1))
+		l := several(t, store, nil, tiered.Policy{Name: "api", Limit: tiered.PerHour(10_000)}, direct("user", 1))
 		b := leased(t, l[0])
-		want(t, l[1].Allow(t.Context(), "ann"), Granted)
+		want(t, l[1].Allow(t.Context(), "ann"), tiered.Granted)
 		time.Sleep(ms)
-		held, _ := b.Peek(l[0].group.now()) // to take all of it but one is to come under any low-water mark
+		held, _ := b.Peek(tiered.Now(l[0].Group())) // to take all of it but one is to come under any low-water mark
 		start := time.Now()
-		want(t, All(l[0].For("k").N(held-1), l[1].For("ann")).Allow(t.Context()), Limited)
-		if now, _ := b.Peek(l[0].group.now()); now != held {
+		want(t, tiered.All(l[0].For("k").N(held-1), l[1].For("ann")).Allow(t.Context()), tiered.Limited)
+		if now, _ := b.Peek(tiered.Now(l[0].Group())); now != held {
 			t.Errorf("%d held, %d before", now, held)
 		}
 		if calls := store.since(start); len(calls) != 1 {
 			t.Errorf("%d calls, want the one that was refused", len(calls))
 		}
-		want(t, All(l[0].For("k").N(held-1), l[1].For("bob")).Allow(t.Context()), Granted)
+		want(t, tiered.All(l[0].For("k").N(held-1), l[1].For("bob")).Allow(t.Context()), tiered.Granted)
 		time.Sleep(10 * ms)
 		if calls := store.since(start); len(calls) < 3 {
 			t.Errorf("%d calls: the lease is not renewed when all have admitted", len(calls))
@@ -241,9 +245,9 @@ func TestUsesOfOneKeyAreOne(t *testing.T) {
 		l := several(t, store, nil, direct("api", 10), direct("b", 10))
 		ctx := t.Context()
 		calls := store.calls.Load()
-		uses := All(l[0].For("k").N(2), l[1].For("k"), l[0].For("k").N(3), l[0].For("other").N(1))
+		uses := tiered.All(l[0].For("k").N(2), l[1].For("k"), l[0].For("k").N(3), l[0].For("other").N(1))
 		r := uses.Reserve(ctx)
-		want(t, r.Decision, Granted)
+		want(t, r.Decision, tiered.Granted)
 		if n := store.calls.Load() - calls; n != 3 {
 			t.Errorf("%d calls, want 3", n)
 		}
@@ -254,20 +258,20 @@ func TestUsesOfOneKeyAreOne(t *testing.T) {
 		r.Settle(0, 0, 0, 0)
 		time.Sleep(100 * ms)
 		for _, c := range []struct {
-			l    *Limiter
+			l    *tiered.Limiter
 			key  string
 			want int64
 		}{{l[0], "k", 6}, {l[1], "k", 9}, {l[0], "other", 9}} {
 			if n := level(t, store.Memory, c.l, c.key); n != c.want {
-				t.Errorf("%s of %s: %d left, want %d", c.key, c.l.name, n, c.want)
+				t.Errorf("%s of %s: %d left, want %d", c.key, c.l.Policy().Name, n, c.want)
 			}
 		}
-		if d := All(l[0].For("k").N(6), l[0].For("k").N(5)).Allow(ctx); d.Reason != ExceedsBurst {
+		if d := tiered.All(l[0].For("k").N(6), l[0].For("k").N(5)).Allow(ctx); d.Reason != tiered.ExceedsBurst {
 			t.Errorf("%+v: 6 + 5 of a burst of 10 can never be", d)
 		}
-		for _, n := range []int64{0, -1, maxTokens + 1, 1 << 62} {
-			if d := All(l[0].For("k").N(1), l[0].For("k").N(n)).Allow(ctx); d.Allowed ||
-				n < 1 && d.Reason != InvalidCost || n > 1 && d.Reason != ExceedsBurst {
+		for _, n := range []int64{0, -1, tiered.MaxTokens + 1, 1 << 62} {
+			if d := tiered.All(l[0].For("k").N(1), l[0].For("k").N(n)).Allow(ctx); d.Allowed ||
+				n < 1 && d.Reason != tiered.InvalidCost || n > 1 && d.Reason != tiered.ExceedsBurst {
 				t.Errorf("1 + %d: %+v", n, d)
 			}
 		}
@@ -278,8 +282,8 @@ func TestReservationOfSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		l := several(t, store, nil, direct("requests", 10), direct("tokens", 1000))
-		uses := All(l[1].For("k").N(300), l[0].For("k"))
-		settled := func(r Reservation, tokens, requests int64) {
+		uses := tiered.All(l[1].For("k").N(300), l[0].For("k"))
+		settled := func(r tiered.Reservation, tokens, requests int64) {
 			t.Helper()
 			time.Sleep(100 * ms)
 			if n := level(t, store.Memory, l[1], "k"); n != tokens {
@@ -302,13 +306,13 @@ func TestReservationOfSeveral(t *testing.T) {
 		settled(r, 580, 8)
 		r = uses.Reserve(t.Context())
 		r.Settle(700, 1, 9, 9) // numbers without a use mean nothing
-		want(t, l[1].Allow(t.Context(), "k"), Limited)
+		want(t, l[1].Allow(t.Context(), "k"), tiered.Limited)
 		settled(r, -120, 7)
 		r = uses.Reserve(t.Context())
-		want(t, r.Decision, Limited)
+		want(t, r.Decision, tiered.Limited)
 		r.Cancel()
 		settled(r, -120, 7)
-		books(t, l[0].group)
+		books(t, l[0].Group())
 	})
 }
 
@@ -316,17 +320,18 @@ func TestUsesThatAreMistakes(t *testing.T) {
 	l := several(t, remote.NewMemory(), nil, direct("api", 10))[0]
 	ctx := context.Background()
 	for name, c := range map[string]struct {
-		uses Uses
-		want Reason
+		uses tiered.Uses
+		want tiered.Reason
 	}{
-		"the zero Uses":    {Uses{}, Unknown},
-		"no use":           {All(), Unknown},
-		"the zero Use":     {All(Use{}), Unknown},
-		"a zero Use":       {All(l.For("k"), Use{}), Unknown},
-		"an empty key":     {All(l.For("k"), l.For("")), InvalidKey},
-		"a cost of 0":      {All(l.For("k"), l.For("j").N(0)), InvalidCost},
-		"above the burst":  {All(l.For("k"), l.For("j").N(11)), ExceedsBurst},
-		"a zero among six": {All(l.For("1"), l.For("2"), l.For("3"), l.For("4"), l.For("5"), Use{}), Unknown},
+		"the zero Uses":   {tiered.Uses{}, tiered.Unknown},
+		"no use":          {tiered.All(), tiered.Unknown},
+		"the zero Use":    {tiered.All(tiered.Use{}), tiered.Unknown},
+		"a zero Use":      {tiered.All(l.For("k"), tiered.Use{}), tiered.Unknown},
+		"an empty key":    {tiered.All(l.For("k"), l.For("")), tiered.InvalidKey},
+		"a cost of 0":     {tiered.All(l.For("k"), l.For("j").N(0)), tiered.InvalidCost},
+		"above the burst": {tiered.All(l.For("k"), l.For("j").N(11)), tiered.ExceedsBurst},
+		"a zero among six": {tiered.All(l.For("1"), l.For("2"), l.For("3"), l.For("4"), l.For("5"), tiered.Use{}),
+			tiered.Unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if d := c.uses.Allow(ctx); d.Allowed || d.Reason != c.want {
@@ -337,7 +342,7 @@ func TestUsesThatAreMistakes(t *testing.T) {
 				t.Errorf("Reserve: %+v, want %v", r.Decision, c.want)
 			}
 			r.Settle(1, 2, 3)
-			var e *LimitedError
+			var e *tiered.LimitedError
 			if err := c.uses.Wait(ctx); !errors.As(err, &e) || e.Decision.Reason != c.want {
 				t.Errorf("Wait: %v, want %v", err, c.want)
 			}
@@ -346,7 +351,7 @@ func TestUsesThatAreMistakes(t *testing.T) {
 			}
 		})
 	}
-	if s := l.group.Stats().Policies["api"]; s.Granted != 0 {
+	if s := l.Group().Stats().Policies["api"]; s.Granted != 0 {
 		t.Errorf("%+v: something was taken", s)
 	}
 }
@@ -354,14 +359,14 @@ func TestUsesThatAreMistakes(t *testing.T) {
 func TestAllOverGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, other := newDistant(ms), newDistant(ms)
-		a := several(t, one, &Options{Budget: 30 * ms}, direct("api", 5))[0]
+		a := several(t, one, &tiered.Options{Budget: 30 * ms}, direct("api", 5))[0]
 		time.Sleep(3 * time.Second) // so that the two count time from different moments
-		b := several(t, other, &Options{Budget: 10 * ms}, direct("api", 2))[0]
+		b := several(t, other, &tiered.Options{Budget: 10 * ms}, direct("api", 2))[0]
 		for range 2 {
-			want(t, All(a.For("k"), b.For("k")).Allow(t.Context()), Granted)
+			want(t, tiered.All(a.For("k"), b.For("k")).Allow(t.Context()), tiered.Granted)
 		}
-		d := All(b.For("k"), a.For("k")).Allow(t.Context())
-		if want(t, d, Limited); d.Burst != 2 {
+		d := tiered.All(b.For("k"), a.For("k")).Allow(t.Context())
+		if want(t, d, tiered.Limited); d.Burst != 2 {
 			t.Errorf("%+v, want b's", d)
 		}
 		time.Sleep(100 * ms)
@@ -370,7 +375,7 @@ func TestAllOverGroups(t *testing.T) {
 		}
 		one.loseRequests.Store(true)
 		start := time.Now()
-		All(b.For("new"), a.For("new")).Allow(t.Context())
+		tiered.All(b.For("new"), a.For("new")).Allow(t.Context())
 		if took := time.Since(start); took != 10*ms {
 			t.Errorf("it took %v, want the shorter Budget", took)
 		}
@@ -384,18 +389,18 @@ func TestAllAllocatesNothingAtHome(t *testing.T) {
 	ctx := context.Background()
 	l := hot(t, "k")
 	names := []string{"user", "ip", "tenant"}
-	all := []*Limiter{l}
+	all := []*tiered.Limiter{l}
 	for _, name := range names {
-		m, err := l.group.NewLimiter(Policy{Name: name, Limit: PerSecond(1 << 36)})
+		m, err := l.Group().NewLimiter(tiered.Policy{Name: name, Limit: tiered.PerSecond(1 << 36)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, m)
-		warmed(t, func() bool { return m.Allow(ctx, "k").Tier == Local })
+		warmed(t, func() bool { return m.Allow(ctx, "k").Tier == tiered.Local })
 	}
 	time.Sleep(300 * ms)
 	decide := func() {
-		if d := All(all[0].For("k"), all[1].For("k"), all[2].For("k"), all[3].For("k")).Allow(ctx); !d.Allowed {
+		if d := tiered.All(all[0].For("k"), all[1].For("k"), all[2].For("k"), all[3].For("k")).Allow(ctx); !d.Allowed {
 			t.Fatal("refused")
 		}
 	}
@@ -410,7 +415,7 @@ func TestAllAllocatesNothingAtHome(t *testing.T) {
 	blocked[0].Allow(ctx, "k")
 	blocked[0].Allow(ctx, "k")
 	if n := testing.AllocsPerRun(10_000, func() {
-		if d := All(blocked[0].For("k"), blocked[1].For("k")).Allow(ctx); d.Reason != Limited {
+		if d := tiered.All(blocked[0].For("k"), blocked[1].For("k")).Allow(ctx); d.Reason != tiered.Limited {
 			t.Fatal("not refused")
 		}
 	}); n != 0 {
@@ -423,17 +428,17 @@ func BenchmarkAll(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			ctx := context.Background()
 			l := hot(b, "k")
-			var uses []Use
+			var uses []tiered.Use
 			for i := range n {
-				m, err := l.group.NewLimiter(Policy{Name: fmt.Sprint("p", i), Limit: PerSecond(1 << 36)})
+				m, err := l.Group().NewLimiter(tiered.Policy{Name: fmt.Sprint("p", i), Limit: tiered.PerSecond(1 << 36)})
 				if err != nil {
 					b.Fatal(err)
 				}
-				for m.Allow(ctx, "k").Tier != Local {
+				for m.Allow(ctx, "k").Tier != tiered.Local {
 				}
 				uses = append(uses, m.For("k"))
 			}
-			together := All(uses...)
+			together := tiered.All(uses...)
 			b.ReportAllocs()
 			for b.Loop() {
 				together.Allow(ctx)

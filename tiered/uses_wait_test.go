@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -14,14 +14,18 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 func TestWaitForSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		p := func(name string, l Limit) Policy { return Policy{Name: name, Limit: l, Lease: Lease{Size: NoLease}} }
-		l := several(t, store, nil, p("second", PerSecond(1)), p("three", Limit{Tokens: 1, Per: 3 * time.Second}))
-		uses := All(l[0].For("k"), l[1].For("k"))
+		p := func(name string, l tiered.Limit) tiered.Policy {
+			return tiered.Policy{Name: name, Limit: l, Lease: tiered.Lease{Size: tiered.NoLease}}
+		}
+		l := several(t, store, nil, p("second", tiered.PerSecond(1)), p("three", tiered.Limit{Tokens: 1,
+			Per: 3 * time.Second}))
+		uses := tiered.All(l[0].For("k"), l[1].For("k"))
 		start := time.Now()
 		for i := range 4 {
 			if err := uses.Wait(t.Context()); err != nil {
@@ -33,7 +37,7 @@ func TestWaitForSeveral(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := uses.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrLimited) {
+		if err := uses.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, tiered.ErrLimited) {
 			t.Errorf("%v, want to be refused for the context's deadline", err)
 		}
 		time.Sleep(time.Second + 100*ms)
@@ -43,18 +47,18 @@ func TestWaitForSeveral(t *testing.T) {
 		if err := uses.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v of a context that has ended", err)
 		}
-		noTurns(t, l[0].group)
-		books(t, l[0].group)
+		noTurns(t, l[0].Group())
+		books(t, l[0].Group())
 	})
 }
 
 // A waiter for one user's limit does not delay another user of the same tenant.
 func TestWaiterHoldsUpNobodyAtOtherKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := several(t, newDistant(ms), nil, direct("tenant", 100), Policy{Name: "user", Limit: PerMinute(1)})
+		l := several(t, newDistant(ms), nil, direct("tenant", 100), tiered.Policy{Name: "user", Limit: tiered.PerMinute(1)})
 		ctx := t.Context()
-		ann, bob := All(l[0].For("acme"), l[1].For("ann")), All(l[0].For("acme"), l[1].For("bob"))
-		want(t, ann.Allow(ctx), Granted)
+		ann, bob := tiered.All(l[0].For("acme"), l[1].For("ann")), tiered.All(l[0].For("acme"), l[1].For("bob"))
+		want(t, ann.Allow(ctx), tiered.Granted)
 		var all sync.WaitGroup
 		start := time.Now()
 		for range 3 {
@@ -75,16 +79,16 @@ func TestWaiterHoldsUpNobodyAtOtherKeys(t *testing.T) {
 		if took := time.Since(start); took < 3*time.Minute-time.Second || took > 3*time.Minute+2*time.Second {
 			t.Errorf("the three of ann went after %v, want three minutes", took)
 		}
-		noTurns(t, l[0].group)
+		noTurns(t, l[0].Group())
 	})
 }
 
 // Waiters at one key are served in the order in which they came, whether or not they need other keys too.
 func TestWaitersOfSeveralStandInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := several(t, newDistant(ms), nil, Policy{Name: "tenant", Limit: PerSecond(1)}, direct("user", 100))
+		l := several(t, newDistant(ms), nil, tiered.Policy{Name: "tenant", Limit: tiered.PerSecond(1)}, direct("user", 100))
 		ctx := t.Context()
-		want(t, l[0].Allow(ctx, "acme"), Granted)
+		want(t, l[0].Allow(ctx, "acme"), tiered.Granted)
 		var mu sync.Mutex
 		var order []int
 		var all sync.WaitGroup
@@ -92,7 +96,7 @@ func TestWaitersOfSeveralStandInLine(t *testing.T) {
 			all.Go(func() {
 				var err error
 				if i%2 == 0 {
-					err = All(l[1].For(fmt.Sprint(i)), l[0].For("acme")).Wait(ctx)
+					err = tiered.All(l[1].For(fmt.Sprint(i)), l[0].For("acme")).Wait(ctx)
 				} else {
 					err = l[0].Wait(ctx, "acme")
 				}
@@ -124,9 +128,9 @@ func TestOneOfTwoIsAdmitted(t *testing.T) {
 		for round := range 500 {
 			key := fmt.Sprint(round)
 			var all sync.WaitGroup
-			var got [2]Decision
-			all.Go(func() { got[0] = All(l[0].For(key), l[1].For(key)).Allow(t.Context()) })
-			all.Go(func() { got[1] = All(l[1].For(key), l[0].For(key)).Allow(t.Context()) })
+			var got [2]tiered.Decision
+			all.Go(func() { got[0] = tiered.All(l[0].For(key), l[1].For(key)).Allow(t.Context()) })
+			all.Go(func() { got[1] = tiered.All(l[1].For(key), l[0].For(key)).Allow(t.Context()) })
 			all.Wait()
 			if got[0].Allowed == got[1].Allowed {
 				t.Fatalf("round %d: %+v and %+v", round, got[0], got[1])
@@ -153,10 +157,10 @@ func TestWaitersThatNeedEachOthersKeysComeToAnEnd(t *testing.T) {
 		var failure string
 		synctest.Test(t, func(t *testing.T) {
 			memory := remote.NewMemory()
-			var l []*Limiter
+			var l []*tiered.Limiter
 			for range processes {
 				l = append(l, several(t, &distant{Memory: memory, trip: ms}, nil,
-					Policy{Name: "api", Limit: PerSecond(1).WithBurst(2)})...)
+					tiered.Policy{Name: "api", Limit: tiered.PerSecond(1).WithBurst(2)})...)
 			}
 			start := time.Now()
 			need := map[string]int{}
@@ -170,7 +174,7 @@ func TestWaitersThatNeedEachOthersKeysComeToAnEnd(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 					defer cancel()
 					p := l[w.process]
-					if err := All(p.For(a), p.For(b)).Wait(ctx); err != nil {
+					if err := tiered.All(p.For(a), p.For(b)).Wait(ctx); err != nil {
 						mu.Lock()
 						failure = fmt.Sprintf("waiter %d of %+v: %v", i, wants, err)
 						mu.Unlock()
@@ -200,8 +204,8 @@ func TestWaitersWhoAreEachFirstAtOneKeyPartInTime(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			one, other := remote.NewMemory(), remote.NewMemory()
-			p := Policy{Name: "api", Limit: PerSecond(1), Lease: Lease{Size: NoLease}}
-			at := func(m *remote.Memory, trip time.Duration) *Limiter {
+			p := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1), Lease: tiered.Lease{Size: tiered.NoLease}}
+			at := func(m *remote.Memory, trip time.Duration) *tiered.Limiter {
 				return several(t, &distant{Memory: m, trip: trip}, nil, p)[0]
 			}
 			a1, b1 := at(one, ms), at(other, 9*ms)
@@ -209,7 +213,7 @@ func TestWaitersWhoAreEachFirstAtOneKeyPartInTime(t *testing.T) {
 			time.Sleep(time.Second)
 			start := time.Now()
 			var all sync.WaitGroup
-			wait := func(u Uses) {
+			wait := func(u tiered.Uses) {
 				all.Go(func() {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 					defer cancel()
@@ -219,8 +223,8 @@ func TestWaitersWhoAreEachFirstAtOneKeyPartInTime(t *testing.T) {
 				})
 			}
 			for range 2 {
-				wait(All(a1.For("k"), b1.For("k")))
-				wait(All(a2.For("k"), b2.For("k")))
+				wait(tiered.All(a1.For("k"), b1.For("k")))
+				wait(tiered.All(a2.For("k"), b2.For("k")))
 			}
 			all.Wait()
 			if took := time.Since(start); took > 20*time.Second {
@@ -244,14 +248,15 @@ func TestGiveBacksThatAreLostMintNothing(t *testing.T) {
 				defer mu.Unlock()
 				return lossy && random.IntN(5) == 0
 			}
-			limits := []Limit{PerMinute(60).WithBurst(20), PerMinute(60).WithBurst(10), PerMinute(30).WithBurst(5)}
-			var l []*Limiter
+			limits := []tiered.Limit{tiered.PerMinute(60).WithBurst(20), tiered.PerMinute(60).WithBurst(10),
+				tiered.PerMinute(30).WithBurst(5)}
+			var l []*tiered.Limiter
 			names := []string{"a", "b", "c"}
-			var policies []Policy
+			var policies []tiered.Policy
 			for i, limit := range limits {
-				policies = append(policies, Policy{
-					Name: names[i], Limit: limit, FailMode: FailClosed,
-					Lease: Lease{Size: 2},
+				policies = append(policies, tiered.Policy{
+					Name: names[i], Limit: limit, FailMode: tiered.FailClosed,
+					Lease: tiered.Lease{Size: 2},
 				})
 			}
 			l = several(t, store, nil, policies...)
@@ -268,7 +273,7 @@ func TestGiveBacksThatAreLostMintNothing(t *testing.T) {
 						costs := [3]int64{int64(random.IntN(3)), int64(random.IntN(3)), int64(random.IntN(2))}
 						mu.Unlock()
 						time.Sleep(pause)
-						var uses []Use
+						var uses []tiered.Use
 						for i, n := range costs {
 							if n > 0 {
 								uses = append(uses, l[i].For("k").N(n))
@@ -278,7 +283,7 @@ func TestGiveBacksThatAreLostMintNothing(t *testing.T) {
 							continue
 						}
 						before := time.Now()
-						if All(uses...).Allow(t.Context()).Allowed {
+						if tiered.All(uses...).Allow(t.Context()).Allowed {
 							mu.Lock()
 							for i, n := range costs {
 								if n > 0 {
@@ -299,9 +304,9 @@ func TestGiveBacksThatAreLostMintNothing(t *testing.T) {
 			for i, as := range admissions {
 				// What goes back late counted until then: what the bucket refilled meanwhile is not lost (0.2 s of
 				// it at most).
-				late := 0.2 / (limits[i].nanosPerToken() / 1e9)
+				late := 0.2 / (nanosPerTokenOf(limits[i]) / 1e9)
 				if e := ideal.Worst(as, limits[i].Tokens, limits[i].Per,
-					limits[i].burst()); e.Over > late+tolerance(limits[i]) {
+					burstOf(limits[i])); e.Over > late+tolerance(limits[i]) {
 					t.Errorf("seed %d, %s: %v", seed, names[i], e)
 				}
 				if len(as) < 10 {
@@ -309,8 +314,8 @@ func TestGiveBacksThatAreLostMintNothing(t *testing.T) {
 				}
 			}
 			time.Sleep(5 * time.Second)
-			books(t, l[0].group)
-			s := l[0].group.Stats().Policies
+			books(t, l[0].Group())
+			s := l[0].Group().Stats().Policies
 			for _, name := range names {
 				returned += s[name].Returned
 				burnt += s[name].Burnt
@@ -330,18 +335,18 @@ func TestLostGiveBackIsBurnt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		l := several(t, store, nil, direct("a", 10), direct("b", 1))
-		want(t, All(l[0].For("k").N(3), l[1].For("k")).Allow(t.Context()), Granted)
-		want(t, All(l[0].For("k").N(4), l[1].For("k")).Allow(t.Context()), Limited)
+		want(t, tiered.All(l[0].For("k").N(3), l[1].For("k")).Allow(t.Context()), tiered.Granted)
+		want(t, tiered.All(l[0].For("k").N(4), l[1].For("k")).Allow(t.Context()), tiered.Limited)
 		store.loseRequests.Store(true) // the four are on their way
 		time.Sleep(300 * ms)
 		store.loseRequests.Store(false)
 		time.Sleep(10 * time.Second)
-		if s := l[0].group.Stats().Policies["a"]; s.Burnt != 4 || s.Spent != 3 || s.Held != 0 || s.Returned != 0 {
+		if s := l[0].Group().Stats().Policies["a"]; s.Burnt != 4 || s.Spent != 3 || s.Held != 0 || s.Returned != 0 {
 			t.Errorf("%+v, want 3 spent and 4 burnt", s)
 		}
 		if n := level(t, store.Memory, l[0], "k"); n != 3 {
 			t.Errorf("%d left, want 3", n)
 		}
-		books(t, l[0].group)
+		books(t, l[0].Group())
 	})
 }

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"fmt"
@@ -8,21 +8,23 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // Another Per or Precision of a sliding window begins with what the old one counted: whatever it is changed to, and
 // however often, no instant holds more than the largest of the limits.
 func TestAnotherPrecisionForgetsNothing(t *testing.T) {
-	for name, change := range map[string]func(*Policy){
-		"another precision":         func(p *Policy) { p.Limit.Precision = 2 * second },
-		"a lower limit, Per longer": func(p *Policy) { p.Limit = Limit{Tokens: 90, Per: 61 * second} },
-		"Per shorter than a lease":  func(p *Policy) { p.Limit = Limit{Tokens: 100, Per: 500 * ms} },
-		"an hour":                   func(p *Policy) { p.Limit = Limit{Tokens: 100, Per: time.Hour} },
+	for name, change := range map[string]func(*tiered.Policy){
+		"another precision":         func(p *tiered.Policy) { p.Limit.Precision = 2 * second },
+		"a lower limit, Per longer": func(p *tiered.Policy) { p.Limit = tiered.Limit{Tokens: 90, Per: 61 * second} },
+		"Per shorter than a lease":  func(p *tiered.Policy) { p.Limit = tiered.Limit{Tokens: 100, Per: 500 * ms} },
+		"an hour":                   func(p *tiered.Policy) { p.Limit = tiered.Limit{Tokens: 100, Per: time.Hour} },
 	} {
-		for _, lease := range []Lease{{}, {Size: NoLease}, {Size: 20}} {
+		for _, lease := range []tiered.Lease{{}, {Size: tiered.NoLease}, {Size: 20}} {
 			t.Run(fmt.Sprint(name, lease), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					p := Policy{Name: "api", Limit: PerMinute(100), Algorithm: SlidingWindow, Lease: lease}
+					p := tiered.Policy{Name: "api", Limit: tiered.PerMinute(100), Algorithm: tiered.SlidingWindow,
+						Lease: lease}
 					l := limiter(t, newDistant(ms), p, nil)
 					time.Sleep(10 * ms)
 					admitted := int64(0)
@@ -39,13 +41,13 @@ func TestAnotherPrecisionForgetsNothing(t *testing.T) {
 						set(t, l, change)
 						take(90)
 						take(1)
-						set(t, l, func(p *Policy) { p.Limit = PerMinute(100); p.Limit.Precision = 3 * second })
+						set(t, l, func(p *tiered.Policy) { p.Limit = tiered.PerMinute(100); p.Limit.Precision = 3 * second })
 						take(10)
 					}
 					if admitted > 100 || admitted < 80 {
 						t.Errorf("%d admitted at once, the limit was never above 100", admitted)
 					}
-					if s := l.group.Stats().Policies["api"]; s.Poisoned > 0 {
+					if s := l.Group().Stats().Policies["api"]; s.Poisoned > 0 {
 						t.Errorf("%d calls were refused for what they say", s.Poisoned)
 					}
 				})
@@ -55,14 +57,14 @@ func TestAnotherPrecisionForgetsNothing(t *testing.T) {
 }
 
 // versions are policies of one name, of which each process of a deploy has one.
-func versions() []Policy {
-	all := make([]Policy, 4)
+func versions() []tiered.Policy {
+	all := make([]tiered.Policy, 4)
 	for i := range all {
-		all[i] = Policy{Name: "api", Limit: PerMinute(100), Algorithm: SlidingWindow}
+		all[i] = tiered.Policy{Name: "api", Limit: tiered.PerMinute(100), Algorithm: tiered.SlidingWindow}
 	}
 	all[1].Limit.Precision = 2 * second
-	all[2].Limit = Limit{Tokens: 90, Per: 10 * second}
-	all[3].Also = []Limit{PerHour(1000)}
+	all[2].Limit = tiered.Limit{Tokens: 90, Per: 10 * second}
+	all[3].Also = []tiered.Limit{tiered.PerHour(1000)}
 	return all
 }
 
@@ -71,7 +73,7 @@ func versions() []Policy {
 func TestVersionsInADeploy(t *testing.T) {
 	const shortest = 10 * second
 	play := func(t *testing.T, store remote.Store, pause func(), rounds int) {
-		var fleet []*Limiter
+		var fleet []*tiered.Limiter
 		for _, p := range versions() {
 			fleet = append(fleet, several(t, store, nil, p)[0])
 		}

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -6,13 +6,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // silence cuts Redis off until the breaker is open, at the cost of requests of a key of their own.
-func silence(t *testing.T, store *distant, l *Limiter) {
+func silence(t *testing.T, store *distant, l *tiered.Limiter) {
 	t.Helper()
 	store.loseRequests.Store(true)
-	for i := 0; l.group.Stats().Nodes["memory"].Breaker != "open"; i++ {
+	for i := 0; l.Group().Stats().Nodes["memory"].Breaker != "open"; i++ {
 		if i > 100 {
 			t.Fatal("the breaker stays closed")
 		}
@@ -22,7 +24,7 @@ func silence(t *testing.T, store *distant, l *Limiter) {
 }
 
 func TestWaitDuringAnOutage(t *testing.T) {
-	wait := func(t *testing.T, l *Limiter, key string, n int64) (time.Duration, error) {
+	wait := func(t *testing.T, l *tiered.Limiter, key string, n int64) (time.Duration, error) {
 		start := time.Now()
 		err := l.WaitN(t.Context(), key, n)
 		return time.Since(start), err
@@ -30,28 +32,29 @@ func TestWaitDuringAnOutage(t *testing.T) {
 	t.Run("fail-closed", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := newDistant(ms)
-			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed}, nil)
+			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed},
+				nil)
 			store.loseRequests.Store(true)
-			if d, err := wait(t, l, "k", 1); d > DefaultBudget || !errors.Is(err, ErrUnavailable) {
+			if d, err := wait(t, l, "k", 1); d > tiered.DefaultBudget || !errors.Is(err, tiered.ErrUnavailable) {
 				t.Errorf("nobody knows yet: %v after %v, want the budget at most", err, d)
 			}
 			silence(t, store, l)
-			var limited *LimitedError
+			var limited *tiered.LimitedError
 			if d, err := wait(t, l, "k", 1); d != 0 || !errors.As(err, &limited) ||
-				limited.Decision.Reason != Unavailable {
+				limited.Decision.Reason != tiered.Unavailable {
 				t.Errorf("%v after %v, want to be refused at once", err, d)
 			}
 			store.loseRequests.Store(false)
-			noTurns(t, l.group)
+			noTurns(t, l.Group())
 		})
 	})
 	t.Run("fail-local", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := newDistant(ms)
-			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)}, &Options{Processes: 2})
+			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, &tiered.Options{Processes: 2})
 			silence(t, store, l)
 			q := &queue{t: t, l: l} // the share is 5, and 5 per second
-			start := l.group.now()
+			start := tiered.Now(l.Group())
 			for i := range 15 {
 				q.join(t.Context(), i, "k", 1)
 			}
@@ -62,12 +65,12 @@ func TestWaitDuringAnOutage(t *testing.T) {
 					t.Errorf("number %d went after %v", i, w.at-start)
 				}
 			}
-			if s := l.group.Stats().Policies["api"]; s.Fallback < 15 {
+			if s := l.Group().Stats().Policies["api"]; s.Fallback < 15 {
 				t.Errorf("%+v: this shows nothing", s)
 			}
-			var limited *LimitedError
+			var limited *tiered.LimitedError
 			if d, err := wait(t, l, "k", 6); d != 0 || !errors.As(err, &limited) ||
-				limited.Decision.Reason != FallbackSpent {
+				limited.Decision.Reason != tiered.FallbackSpent {
 				t.Errorf("more than the share's burst: %v after %v, want to be refused at once", err, d)
 			}
 			store.loseRequests.Store(false)
@@ -76,7 +79,7 @@ func TestWaitDuringAnOutage(t *testing.T) {
 	t.Run("fail-open", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := newDistant(ms)
-			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailOpen}, nil)
+			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10), FailMode: tiered.FailOpen}, nil)
 			silence(t, store, l)
 			for range 50 {
 				if d, err := wait(t, l, "k", 10); d != 0 || err != nil {
@@ -92,9 +95,9 @@ func TestWaitDuringAnOutage(t *testing.T) {
 func TestWaitNoticesTheEndOfAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerMinute(6)}, &Options{Processes: 10})
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerMinute(6)}, &tiered.Options{Processes: 10})
 		silence(t, store, l)
-		if d := l.Allow(t.Context(), "k"); d.Reason != Fallback {
+		if d := l.Allow(t.Context(), "k"); d.Reason != tiered.Fallback {
 			t.Fatalf("%+v", d)
 		}
 		q := &queue{t: t, l: l}
@@ -120,10 +123,10 @@ func TestWaitNoticesTheEndOfAnOutage(t *testing.T) {
 func TestWaitNoticesTokensThatCameBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		a := limiter(t, store, Policy{Name: "api", Limit: PerDay(10)}, nil)
-		b := limiter(t, store, Policy{Name: "api", Limit: PerDay(10)}, nil)
+		a := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, nil)
+		b := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, nil)
 		r := a.ReserveN(t.Context(), "k", 10)
-		want(t, r.Decision, Granted)
+		want(t, r.Decision, tiered.Granted)
 		q := &queue{t: t, l: b}
 		for i := range 3 {
 			q.join(t.Context(), i, "k", 1)
@@ -136,7 +139,7 @@ func TestWaitNoticesTokensThatCameBack(t *testing.T) {
 		r.Cancel()
 		q.all.Wait()
 		q.granted()
-		if d := time.Since(start); d > maxSleep+10*ms {
+		if d := time.Since(start); d > tiered.MaxSleep+10*ms {
 			t.Errorf("waited %v for tokens that were there", d)
 		}
 	})

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"cmp"
@@ -16,12 +16,13 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // queue is those who wait for a key, in the order of their arrival.
 type queue struct {
 	t    *testing.T
-	l    *Limiter
+	l    *tiered.Limiter
 	all  sync.WaitGroup
 	mu   sync.Mutex
 	done []waited
@@ -40,7 +41,7 @@ func (q *queue) join(ctx context.Context, who int, key string, n int64) {
 		err := q.l.WaitN(ctx, key, n)
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		q.done = append(q.done, waited{who, q.l.group.now(), err})
+		q.done = append(q.done, waited{who, tiered.Now(q.l.Group()), err})
 	})
 	synctest.Wait()
 }
@@ -69,20 +70,21 @@ func (q *queue) granted() {
 }
 
 // noTurns checks that nothing is left of those who waited.
-func noTurns(t *testing.T, g *Group) {
+func noTurns(t *testing.T, g *tiered.Group) {
 	t.Helper()
-	g.queues.mu.Lock()
-	defer g.queues.mu.Unlock()
-	if n := len(g.queues.queues); n > 0 {
+	tiered.Queues(g).Mu().Lock()
+	defer tiered.Queues(g).Mu().Unlock()
+	if n := len(tiered.Queues(g).Queues()); n > 0 {
 		t.Errorf("%d keys are waited for, and nobody waits", n)
 	}
 }
 
 // level reports what a store has of a key, and takes nothing.
-func level(t *testing.T, m *remote.Memory, l *Limiter, key string) int64 {
+func level(t *testing.T, m *remote.Memory, l *tiered.Limiter, key string) int64 {
 	t.Helper()
 	var r [1]remote.Result
-	m.Run(context.Background(), 0, []lua.Call{call(m.Key(l.name, l.id(key).Key), l.settings.Load().initial)}, r[:])
+	m.Run(context.Background(), 0, []lua.Call{tiered.Call(m.Key(l.Policy().Name, tiered.ID(l, key).Key),
+		tiered.Settings(l).Load().Initial())}, r[:])
 	if r[0].Err != nil {
 		t.Fatal(r[0].Err)
 	}
@@ -91,7 +93,7 @@ func level(t *testing.T, m *remote.Memory, l *Limiter, key string) int64 {
 
 func TestWaitEndsWhenTheTokenComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(10).WithBurst(1)}, nil)
+		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10).WithBurst(1)}, nil)
 		q := &queue{t: t, l: l}
 		for i := range 20 {
 			q.join(t.Context(), i, "k", 1)
@@ -104,27 +106,27 @@ func TestWaitEndsWhenTheTokenComes(t *testing.T) {
 				t.Errorf("number %d went at %v", w.who, w.at)
 			}
 		}
-		noTurns(t, l.group)
+		noTurns(t, l.Group())
 	})
 }
 
 func TestWaitersOfAKeyGoInTurn(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		limit Limit
+		limit tiered.Limit
 		n     int
 		cost  func(*rand.Rand) int64
 	}{
-		{"by direct takes", PerSecond(10).WithBurst(10), 30, func(r *rand.Rand) int64 { return 1 + r.Int64N(10) }},
-		{"by leases", PerSecond(1000).WithBurst(200), 400, func(r *rand.Rand) int64 { return 1 + r.Int64N(20) }},
+		{"by direct takes", tiered.PerSecond(10).WithBurst(10), 30, func(r *rand.Rand) int64 { return 1 + r.Int64N(10) }},
+		{"by leases", tiered.PerSecond(1000).WithBurst(200), 400, func(r *rand.Rand) int64 { return 1 + r.Int64N(20) }},
 		{
-			"dear and cheap", PerSecond(100).WithBurst(100), 40,
+			"dear and cheap", tiered.PerSecond(100).WithBurst(100), 40,
 			func(r *rand.Rand) int64 { return []int64{1, 60}[r.Int64N(2)] },
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: c.limit}, nil)
+				l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: c.limit}, nil)
 				random := rand.New(rand.NewPCG(1, 2))
 				q := &queue{t: t, l: l}
 				var total int64
@@ -136,12 +138,12 @@ func TestWaitersOfAKeyGoInTurn(t *testing.T) {
 				q.all.Wait()
 				q.granted()
 				last := q.ended()[c.n-1].at
-				best := time.Duration(float64(total-c.limit.burst()) * c.limit.nanosPerToken())
+				best := time.Duration(float64(total-burstOf(c.limit)) * nanosPerTokenOf(c.limit))
 				t.Logf("%d tokens in %v, an ideal bucket has them in %v", total, last, best)
 				if last < best || last > best+best/20+100*ms {
 					t.Errorf("%d tokens took %v, an ideal bucket has them in %v", total, last, best)
 				}
-				noTurns(t, l.group)
+				noTurns(t, l.Group())
 			})
 		})
 	}
@@ -166,10 +168,10 @@ func TestCanceledWaitTakesNothing(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newDistant(10 * ms)
-				l := limiter(t, store, Policy{Name: "api", Limit: PerDay(10)}, nil)
+				l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, nil)
 				time.Sleep(20 * ms)
 				if c.before > 0 {
-					want(t, l.AllowN(t.Context(), "k", c.before), Granted)
+					want(t, l.AllowN(t.Context(), "k", c.before), tiered.Granted)
 				}
 				others, leave := context.WithCancel(t.Context())
 				q := &queue{t: t, l: l}
@@ -186,7 +188,7 @@ func TestCanceledWaitTakesNothing(t *testing.T) {
 				if !c.second && c.after > 0 && len(q.ended()) > 0 {
 					t.Fatalf("%v: this is not the stage that was meant", q.ended())
 				}
-				given := l.group.now()
+				given := tiered.Now(l.Group())
 				cancel()
 				synctest.Wait()
 				//nolint:errorlint // that very value
@@ -196,15 +198,15 @@ func TestCanceledWaitTakesNothing(t *testing.T) {
 				}
 				leave()
 				q.all.Wait()
-				time.Sleep(DefaultTimeout + 20*ms) // what was granted to nobody is back by then
+				time.Sleep(tiered.DefaultTimeout + 20*ms) // what was granted to nobody is back by then
 				if got := level(t, store.Memory, l, "k"); got != c.left {
 					t.Errorf("%d tokens left, want %d", got, c.left)
 				}
-				if s := l.group.Stats().Policies["api"]; s.Spent != c.before {
+				if s := l.Group().Stats().Policies["api"]; s.Spent != c.before {
 					t.Errorf("%d spent, want %d", s.Spent, c.before)
 				}
-				noTurns(t, l.group)
-				books(t, l.group)
+				noTurns(t, l.Group())
+				books(t, l.Group())
 			})
 		})
 	}
@@ -213,30 +215,30 @@ func TestCanceledWaitTakesNothing(t *testing.T) {
 // If a waiter gives up at the moment at which it gets the turn, the turn passes on.
 func TestTurnIsNotLostToOneWhoLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(1000).WithBurst(1000)}, nil)
+		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000).WithBurst(1000)}, nil)
 		for range 200 {
 			first, leaveFirst := context.WithCancel(t.Context())
 			second, leaveSecond := context.WithCancel(t.Context())
-			holder := newQueuedCaller(first, l, l.id("k"), "k", 1)
-			l.group.queues.enter(first, holder) // nobody is there
+			holder := tiered.NewQueuedCaller(first, l, tiered.ID(l, "k"), "k", 1)
+			tiered.Queues(l.Group()).Enter(first, holder) // nobody is there
 			q := &queue{t: t, l: l}
 			q.join(second, 0, "k", 1)
 			q.join(t.Context(), 1, "k", 1)
 			go leaveSecond()
-			l.group.queues.leave(holder)
+			tiered.Queues(l.Group()).Leave(holder)
 			q.all.Wait()
 			leaveFirst()
 			if done := q.ended(); len(done) != 2 {
 				t.Fatal(done)
 			}
 		}
-		noTurns(t, l.group)
+		noTurns(t, l.Group())
 	})
 }
 
 func TestWaitWithoutAContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerHour(1)}, nil)
+		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerHour(1)}, nil)
 		//lint:ignore SA1012 a nil context is bad input, and gets an answer
 		if err := l.Wait(nil, "other"); err != nil { //nolint:staticcheck // see above
 			t.Error(err)
@@ -247,28 +249,28 @@ func TestWaitWithoutAContext(t *testing.T) {
 func TestWaitRefusesAtOnceWhatWaitingDoesNotHelp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)}, nil)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
 		time.Sleep(10 * ms)
-		holder := newQueuedCaller(t.Context(), l, l.id("k"), "k", 1)
-		l.group.queues.enter(t.Context(), holder) // somebody waits already
+		holder := tiered.NewQueuedCaller(t.Context(), l, tiered.ID(l, "k"), "k", 1)
+		tiered.Queues(l.Group()).Enter(t.Context(), holder) // somebody waits already
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
 		for _, c := range []struct {
 			key    string
 			n      int64
-			reason Reason
+			reason tiered.Reason
 			is     error
 		}{
-			{"", 1, InvalidKey, ErrInvalid},
-			{strings.Repeat("k", MaxKeyLength+1), 1, InvalidKey, ErrInvalid},
-			{"k", 0, InvalidCost, ErrInvalid},
-			{"k", -1, InvalidCost, ErrInvalid},
-			{"k", math.MinInt64, InvalidCost, ErrInvalid},
-			{"k", 11, ExceedsBurst, ErrExceedsBurst},
-			{"k", math.MaxInt64, ExceedsBurst, ErrExceedsBurst},
+			{"", 1, tiered.InvalidKey, tiered.ErrInvalid},
+			{strings.Repeat("k", tiered.MaxKeyLength+1), 1, tiered.InvalidKey, tiered.ErrInvalid},
+			{"k", 0, tiered.InvalidCost, tiered.ErrInvalid},
+			{"k", -1, tiered.InvalidCost, tiered.ErrInvalid},
+			{"k", math.MinInt64, tiered.InvalidCost, tiered.ErrInvalid},
+			{"k", 11, tiered.ExceedsBurst, tiered.ErrExceedsBurst},
+			{"k", math.MaxInt64, tiered.ExceedsBurst, tiered.ErrExceedsBurst},
 		} {
-			var limited *LimitedError
+			var limited *tiered.LimitedError
 			if err := l.WaitN(ctx, c.key, c.n); !errors.As(err, &limited) || !errors.Is(err, c.is) ||
 				limited.Decision.Reason != c.reason {
 				t.Errorf("key of %d bytes, cost %d: %v", len(c.key), c.n, err)
@@ -277,8 +279,8 @@ func TestWaitRefusesAtOnceWhatWaitingDoesNotHelp(t *testing.T) {
 		if time.Since(start) != 0 || store.calls.Load() != 0 {
 			t.Errorf("%v and %d calls", time.Since(start), store.calls.Load())
 		}
-		l.group.queues.leave(holder)
-		noTurns(t, l.group)
+		tiered.Queues(l.Group()).Leave(holder)
+		noTurns(t, l.Group())
 	})
 }
 
@@ -286,8 +288,8 @@ func TestWaitersDoNotPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		var looks atomic.Int64
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1)},
-			&Options{Trace: &Trace{Decision: func(Decision) { looks.Add(1) }}})
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(1)},
+			&tiered.Options{Trace: &tiered.Trace{Decision: func(tiered.Decision) { looks.Add(1) }}})
 		ctx, cancel := context.WithCancel(t.Context())
 		q := &queue{t: t, l: l}
 		for i := range 50 {
@@ -312,22 +314,22 @@ func TestWaitersDoNotPoll(t *testing.T) {
 				t.Fatal(w)
 			}
 		}
-		noTurns(t, l.group)
+		noTurns(t, l.Group())
 	})
 }
 
 func TestWaitersOfOneKeyDoNotHoldUpOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		g, err := NewGroup(store, nil)
+		g, err := tiered.NewGroup(store, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		day, err := g.NewLimiter(Policy{Name: "day", Limit: PerDay(1)})
+		day, err := g.NewLimiter(tiered.Policy{Name: "day", Limit: tiered.PerDay(1)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		hour, err := g.NewLimiter(Policy{Name: "hour", Limit: PerHour(1)})
+		hour, err := g.NewLimiter(tiered.Policy{Name: "hour", Limit: tiered.PerHour(1)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -338,12 +340,12 @@ func TestWaitersOfOneKeyDoNotHoldUpOthers(t *testing.T) {
 		}
 		time.Sleep(100 * ms)
 		for _, c := range []struct {
-			l   *Limiter
+			l   *tiered.Limiter
 			key string
 		}{{day, "other"}, {hour, "k"}} {
 			start := time.Now()
 			if err := c.l.Wait(ctx, c.key); err != nil || time.Since(start) > 2*ms {
-				t.Errorf("key %s of policy %s: %v after %v", c.key, c.l.name, err, time.Since(start))
+				t.Errorf("key %s of policy %s: %v after %v", c.key, c.l.Policy().Name, err, time.Since(start))
 			}
 		}
 		cancel()
@@ -361,7 +363,7 @@ func TestWaitersComeAndGo(t *testing.T) {
 	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {
 			store := newDistant(2 * ms)
-			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(100).WithBurst(20)}, nil)
+			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100).WithBurst(20)}, nil)
 			random := rand.New(rand.NewPCG(seed, 7))
 			q := &queue{t: t, l: l}
 			costs := make([]int64, 300)
@@ -394,11 +396,11 @@ func TestWaitersComeAndGo(t *testing.T) {
 			if bound := 20 + 100*end.Seconds() + 1e-3; float64(taken) > bound || float64(taken) < 0.9*bound {
 				t.Errorf("seed %d: %d taken, an ideal bucket has %.0f", seed, taken, bound)
 			}
-			if s := l.group.Stats().Policies["api"]; s.Spent != taken {
+			if s := l.Group().Stats().Policies["api"]; s.Spent != taken {
 				t.Errorf("seed %d: %d spent by the books, %d taken", seed, s.Spent, taken)
 			}
-			noTurns(t, l.group)
-			books(t, l.group)
+			noTurns(t, l.Group())
+			books(t, l.Group())
 		})
 	}
 }

@@ -16,7 +16,7 @@ func TestWaiterIsFresh(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close(context.Background()) //nolint:errcheck // nothing is to be returned
+	defer l.Close(context.Background())           //nolint:errcheck // nothing is to be returned
 	for l.Allow(t.Context(), "k").Tier != Local { // until it leases
 	}
 	g := l.group

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // TestWaitingPage computes the table of docs/waiting.md: fifty who come at once wait for ten per second.
@@ -19,20 +20,20 @@ func TestWaitingPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ten := PerSecond(10)
+	ten := tiered.PerSecond(10)
 	for _, c := range []struct {
 		name   string
-		policy Policy
+		policy tiered.Policy
 	}{
-		{"`TokenBucket`, burst 1", Policy{Limit: ten.WithBurst(1)}},
-		{"`TokenBucket`, burst 10", Policy{Limit: ten}},
-		{"`FixedWindow`", Policy{Limit: ten, Algorithm: FixedWindow, Calendar: true}},
-		{"`SlidingWindow`", Policy{Limit: ten, Algorithm: SlidingWindow}},
-		{"`SlidingLog`", Policy{Limit: ten, Algorithm: SlidingLog}},
+		{"`TokenBucket`, burst 1", tiered.Policy{Limit: ten.WithBurst(1)}},
+		{"`TokenBucket`, burst 10", tiered.Policy{Limit: ten}},
+		{"`FixedWindow`", tiered.Policy{Limit: ten, Algorithm: tiered.FixedWindow, Calendar: true}},
+		{"`SlidingWindow`", tiered.Policy{Limit: ten, Algorithm: tiered.SlidingWindow}},
+		{"`SlidingLog`", tiered.Policy{Limit: ten, Algorithm: tiered.SlidingLog}},
 	} {
 		row := ""
 		synctest.Test(t, func(t *testing.T) {
-			c.policy.Name, c.policy.Lease.Size = "p", NoLease
+			c.policy.Name, c.policy.Lease.Size = "p", tiered.NoLease
 			l := limiter(t, remote.NewMemory(), c.policy, nil)
 			begun := time.Now() // a bubble begins at a whole second
 			var mu sync.Mutex

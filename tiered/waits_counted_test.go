@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -7,15 +7,17 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // A waiter that is served does not count as refused, for any number of attempts. A token costs about one call.
 func TestWhoWaitsIsNotRefused(t *testing.T) {
-	for _, lease := range []Lease{{}, {Size: NoLease}} {
+	for _, lease := range []tiered.Lease{{}, {Size: tiered.NoLease}} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newDistant(ms)
-			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(100), Lease: lease}, nil)
-			want(t, l.AllowN(t.Context(), "k", 100), Granted)
+			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100), Lease: lease}, nil)
+			want(t, l.AllowN(t.Context(), "k", 100), tiered.Granted)
 			calls := store.calls.Load()
 			var all sync.WaitGroup
 			const waiters = 2001
@@ -27,12 +29,12 @@ func TestWhoWaitsIsNotRefused(t *testing.T) {
 				})
 			}
 			time.Sleep(5 * time.Second)
-			if s := l.group.Stats().Policies["api"]; s.Waiting < 1490 || s.Waiting > 1510 ||
+			if s := l.Group().Stats().Policies["api"]; s.Waiting < 1490 || s.Waiting > 1510 ||
 				s.Waited+s.Waiting != waiters || s.Limited != 0 {
 				t.Errorf("after 5 s: %+v", s)
 			}
 			all.Wait()
-			s := l.group.Stats().Policies["api"]
+			s := l.Group().Stats().Policies["api"]
 			if s.Limited != 0 || len(s.Top) > 0 || s.Spent != 100+waiters {
 				t.Errorf("%+v, want nobody to be refused", s)
 			}
@@ -46,27 +48,27 @@ func TestWhoWaitsIsNotRefused(t *testing.T) {
 			if n := store.calls.Load() - calls; n > waiters*11/10 {
 				t.Errorf("%d calls for %d tokens", n, waiters)
 			}
-			books(t, l.group)
+			books(t, l.Group())
 		})
 	}
 }
 
 // The hook receives the last decision of each wait, also if the first in the queue asked for the others.
 func TestDecisionsOfThoseWhoWait(t *testing.T) {
-	for _, lease := range []Lease{{}, {Size: NoLease}} {
+	for _, lease := range []tiered.Lease{{}, {Size: tiered.NoLease}} {
 		synctest.Test(t, func(t *testing.T) {
 			var allowed, refused int
 			store := newDistant(15 * ms)
-			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1000), Lease: lease}, &Options{
-				Trace: &Trace{Decision: func(d Decision) {
-					if d.Allowed && d.Reason == Granted && d.Remaining >= 0 && d.Burst == 1000 {
+			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000), Lease: lease}, &tiered.Options{
+				Trace: &tiered.Trace{Decision: func(d tiered.Decision) {
+					if d.Allowed && d.Reason == tiered.Granted && d.Remaining >= 0 && d.Burst == 1000 {
 						allowed++
 					} else {
 						refused++
 					}
 				}},
 			})
-			want(t, l.AllowN(t.Context(), "k", 1000), Granted)
+			want(t, l.AllowN(t.Context(), "k", 1000), tiered.Granted)
 			var all sync.WaitGroup
 			const waiters = 500
 			for range waiters {
@@ -90,8 +92,8 @@ func TestDecisionsOfThoseWhoWait(t *testing.T) {
 func TestWhoAsksAgainIsNoDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(100), FailMode: FailLocal}, nil)
-		want(t, l.AllowN(t.Context(), "k", 100), Granted)
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100), FailMode: tiered.FailLocal}, nil)
+		want(t, l.AllowN(t.Context(), "k", 100), tiered.Granted)
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		for range 3 {
@@ -104,7 +106,7 @@ func TestWhoAsksAgainIsNoDemand(t *testing.T) {
 			l.Allow(t.Context(), "k")
 			time.Sleep(10 * ms)
 		}
-		if s := l.group.Stats().Policies["api"]; s.Held > 25 || s.GaveUp != 3 || s.Waiting != 0 {
+		if s := l.Group().Stats().Policies["api"]; s.Held > 25 || s.GaveUp != 3 || s.Waiting != 0 {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -114,13 +116,14 @@ func TestWhoAsksAgainIsNoDemand(t *testing.T) {
 func TestWaitsAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		var events []WaitEvent
-		trace := &Trace{Wait: func(e WaitEvent) {
+		var events []tiered.WaitEvent
+		trace := &tiered.Trace{Wait: func(e tiered.WaitEvent) {
 			mu.Lock()
 			defer mu.Unlock()
 			events = append(events, e)
 		}}
-		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(1)}, &Options{Trace: trace})
+		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerSecond(1)},
+			&tiered.Options{Trace: trace})
 		if err := l.Wait(t.Context(), "k"); err != nil { // at once: no wait
 			t.Fatal(err)
 		}
@@ -131,7 +134,7 @@ func TestWaitsAreTold(t *testing.T) {
 		late, cancel := context.WithTimeout(t.Context(), 1500*ms)
 		defer cancel()
 		time.Sleep(10 * ms)
-		if s := l.group.Stats().Policies["api"]; s.Waiting != 2 {
+		if s := l.Group().Stats().Policies["api"]; s.Waiting != 2 {
 			t.Errorf("%+v, want two to wait", s)
 		}
 		if err := l.Wait(late, "k"); !errors.Is(err, context.DeadlineExceeded) {
@@ -150,14 +153,14 @@ func TestWaitsAreTold(t *testing.T) {
 			least, most time.Duration
 			is          error
 			waiting     int64
-		}{{0, 0, ErrLimited, 2}, {200 * ms, 220 * ms, context.Canceled, 1}, {980 * ms, 1020 * ms, nil, 0}} {
+		}{{0, 0, tiered.ErrLimited, 2}, {200 * ms, 220 * ms, context.Canceled, 1}, {980 * ms, 1020 * ms, nil, 0}} {
 			got := events[i]
 			if got.Policy != "api" || got.Key != "k" || got.Tokens != 1 ||
 				got.Time < e.least || got.Time > e.most || !errors.Is(got.Err, e.is) || got.Waiting != e.waiting {
 				t.Errorf("event %d is %+v, want %+v", i, got, e)
 			}
 		}
-		if s := l.group.Stats().Policies["api"]; s.Waiting != 0 || s.Waited != 1 || s.GaveUp != 2 ||
+		if s := l.Group().Stats().Policies["api"]; s.Waiting != 0 || s.Waited != 1 || s.GaveUp != 2 ||
 			s.LongestWait != events[2].Time ||
 			s.WaitTime != events[1].Time+events[2].Time || s.Limited != 1 {
 			t.Errorf("%+v", s)
@@ -169,16 +172,16 @@ func TestWaitsAreTold(t *testing.T) {
 func TestWhoWaitsForTheShareIsNotRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerMinute(6)}, &Options{Processes: 2})
+		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerMinute(6)}, &tiered.Options{Processes: 2})
 		silence(t, store, l)
-		before := l.group.Stats().Policies["api"].FallbackSpent
+		before := l.Group().Stats().Policies["api"].FallbackSpent
 		q := &queue{t: t, l: l}
 		for i := range 6 { // the share is 3, and one in 20 s
 			q.join(t.Context(), i, "k", 1)
 		}
 		q.all.Wait()
 		q.granted()
-		s := l.group.Stats().Policies["api"]
+		s := l.Group().Stats().Policies["api"]
 		if s.FallbackSpent != before || s.Limited != 0 || s.Waited != 3 {
 			t.Errorf("%+v, %d by the share before", s, before)
 		}
@@ -195,7 +198,8 @@ func TestWhoWaitsForTheShareIsNotRefused(t *testing.T) {
 func TestWhoWaitsElsewhereIsNotRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := several(t, newDistant(ms), nil,
-			Policy{Name: "api", Limit: PerSecond(20)}, Policy{Name: "user", Limit: PerSecond(10)})
+			tiered.Policy{Name: "api", Limit: tiered.PerSecond(20)}, tiered.Policy{Name: "user",
+				Limit: tiered.PerSecond(10)})
 		var all sync.WaitGroup
 		for range 50 {
 			all.Go(func() {
@@ -204,35 +208,35 @@ func TestWhoWaitsElsewhereIsNotRefused(t *testing.T) {
 				}
 			})
 			all.Go(func() {
-				if err := All(l[0].For("other"), l[1].For("ann")).Wait(t.Context()); err != nil {
+				if err := tiered.All(l[0].For("other"), l[1].For("ann")).Wait(t.Context()); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		all.Wait()
-		for name, s := range l[0].group.Stats().Policies {
+		for name, s := range l[0].Group().Stats().Policies {
 			if s.Limited != 0 || len(s.Top) > 0 || s.Waiting != 0 || s.GaveUp != 0 || s.Waited < 20 {
 				t.Errorf("%s: %+v", name, s)
 			}
 		}
-		noTurns(t, l[0].group)
-		books(t, l[0].group)
+		noTurns(t, l[0].Group())
+		books(t, l[0].Group())
 	})
 }
 
 // In shadow mode no request waits, and refusals are counted.
 func TestNobodyWaitsForAShadow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerHour(1), Shadow: true}, nil)
+		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerHour(1), Shadow: true}, nil)
 		for range 3 {
 			if err := l.Wait(t.Context(), "k"); err != nil {
 				t.Error(err)
 			}
-			if err := All(l.For("k")).Wait(t.Context()); err != nil {
+			if err := tiered.All(l.For("k")).Wait(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}
-		if s := l.group.Stats().Policies["api"]; s.Limited != 5 || s.Shadowed != 5 || s.Waited != 0 {
+		if s := l.Group().Stats().Policies["api"]; s.Limited != 5 || s.Shadowed != 5 || s.Waited != 0 {
 			t.Errorf("%+v", s)
 		}
 	})

@@ -1,4 +1,4 @@
-package tiered
+package tiered_test
 
 import (
 	"context"
@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // A program that ignores the error of New has a nil Limiter. All methods of it refuse, and none panics.
 func TestNilAndZeroRefuse(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	usable := []any{ctx, "k", int64(1), PerSecond(1), Policy{Name: "p", Limit: PerSecond(1)}}
-	for _, receiver := range []any{(*Limiter)(nil), new(Limiter), (*Group)(nil), new(Group)} {
+	usable := []any{ctx, "k", int64(1), tiered.PerSecond(1), tiered.Policy{Name: "p", Limit: tiered.PerSecond(1)}}
+	for _, receiver := range []any{(*tiered.Limiter)(nil), new(tiered.Limiter), (*tiered.Group)(nil), new(tiered.Group)} {
 		for _, arguments := range [][]any{nil, usable} {
 			v := reflect.ValueOf(receiver)
 			for i := range v.NumMethod() {
@@ -56,33 +57,33 @@ func refuses(ctx context.Context, out reflect.Value) bool {
 	switch r := out.Interface().(type) {
 	case error:
 		return true
-	case Reservation:
+	case tiered.Reservation:
 		r.Settle(2)
-		return r.Decision == Decision{}
-	case Use:
-		return r.WithLimit(PerSecond(1)).Allow(ctx) == Decision{}
+		return r.Decision == tiered.Decision{}
+	case tiered.Use:
+		return r.WithLimit(tiered.PerSecond(1)).Allow(ctx) == tiered.Decision{}
 	}
 	return out.IsZero() && out.Type() != reflect.TypeFor[error]()
 }
 
 func TestNilLimiterIsUnavailable(t *testing.T) {
 	ctx := context.Background()
-	l := limiter(t, remote.NewMemory(), Policy{Name: "p", Limit: PerHour(1)}, nil)
-	var none *Limiter
-	for _, err := range []error{none.Wait(ctx, "k"), none.Charge("k", 1), All(none.For("k"), l.For("k")).Wait(ctx)} {
-		if !errors.Is(err, ErrUnavailable) {
+	l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(1)}, nil)
+	var none *tiered.Limiter
+	for _, err := range []error{none.Wait(ctx, "k"), none.Charge("k", 1), tiered.All(none.For("k"), l.For("k")).Wait(ctx)} {
+		if !errors.Is(err, tiered.ErrUnavailable) {
 			t.Errorf("%v: must be ErrUnavailable", err)
 		}
 	}
 	if err := l.Do(ctx, "k", nil); err == nil {
 		t.Error("Do has no function to call, and returns nil")
 	}
-	want(t, l.Allow(ctx, "k"), Granted) // nothing was taken
+	want(t, l.Allow(ctx, "k"), tiered.Granted) // nothing was taken
 }
 
 func TestNilLimitedError(t *testing.T) {
-	var e *LimitedError
-	if e.Error() == "" || errors.Is(e, ErrLimited) {
+	var e *tiered.LimitedError
+	if e.Error() == "" || errors.Is(e, tiered.ErrLimited) {
 		t.Errorf("%v is over a limit", e)
 	}
 }
