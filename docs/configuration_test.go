@@ -3,6 +3,7 @@ package docs_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -26,9 +27,14 @@ func fromFile(store remote.Store, api http.Handler) (*tiered.Group, http.Handler
 
 // The page's file is a file, and its code compiles.
 func TestConfigurationPage(t *testing.T) {
-	f, err := policyfile.Parse("configuration.md", []byte(block(t, readPage(t, "configuration.md"), "yaml")))
+	whole, exceptions, _ := strings.Cut(readPage(t, "configuration.md"), "## Exceptions for addresses")
+	f, err := policyfile.Parse("configuration.md", []byte(block(t, whole, "yaml")))
 	if err != nil {
 		t.Fatal(err)
+	}
+	e, err := policyfile.Parse("configuration.md", []byte(block(t, exceptions, "yaml")))
+	if err != nil || len(e.HTTP[0].Ranges) != 4 {
+		t.Errorf("%v, %v", e, err)
 	}
 	if len(f.Policies) != 2 || len(f.HTTP) != 1 {
 		t.Errorf("%+v", f)

@@ -121,7 +121,7 @@ func TestStatus(t *testing.T) {
 	policies := file(t, "policies.yaml", "version: 1\npolicies: [{name: api, limit: 500/s burst 700, fail_mode: open, max_debt: 900, keys: {vip: blocked}}, {name: free, limit: unlimited}]\n"+
 		"http: [{match: /x/, limits: [{policy: api, key: header X-User, cost: 3}]}]\n")
 	plans := file(t, "plans.yaml", "version: 1\npolicies: [{name: api, limit: 100/min, plans: {pro: 1000/min}}]\n"+
-		"http: [{match: /, limits: [{policy: api, key: header X-User, plan: header X-Plan}]}]\n")
+		"http: [{match: /, limits: [{policy: api, key: header X-User, plan: header X-Plan}], address: hops 1, ranges: {10.0.0.0/8: unlimited}}]\n")
 	asJSON := file(t, "policies.json", "\ufeff{\n  \"policies\": [{\"name\": \"api\", \"limit\": \"7/s\"}],\n  \"version\": 1\n}\n")
 	rulesOnly := file(t, "rules.yaml", "# nothing else\nhttp: []\n")
 	other := file(t, "other.yaml", strings.Replace(short, "name: api", "name: users", 1))
@@ -142,6 +142,7 @@ func TestStatus(t *testing.T) {
 		{[]string{"check", policies}, passed, "    keys:\n      vip: blocked\n", ""},
 		{[]string{"check", policies}, passed, "    max_debt: 900\n", ""},
 		{[]string{"check", plans}, passed, "    plans:\n      pro: 1000/min\n", ""},
+		{[]string{"check", plans}, passed, "    address: hops 1\n    ranges:\n      10.0.0.0/8: unlimited\n", ""},
 		{[]string{"check", plans}, passed, "missing: refuse, cost: 1, plan: header X-Plan}\n", ""},
 		{[]string{"check", policies}, passed, "{policy: api, key: header X-User, missing: refuse, cost: 3}\n", ""},
 		{[]string{"check", policies}, passed, "  # any method, any host, /x and all paths below it, however the URL is spelled\n  - match: /x/\n", ""},

@@ -1,6 +1,7 @@
 package grpclimit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -49,6 +50,15 @@ func (k Key) Prefix(ipv4, ipv6 int) Key {
 		return Key{err: fmt.Errorf("is Prefix(%d, %d): must be 1 to 32 bits of IPv4 and 1 to 128 of IPv6", ipv4, ipv6)}
 	}
 	return k.ip.key(ipv4, ipv6)
+}
+
+// Address returns the address of a call's client as k finds it, whole and not by its prefix. It reports false if the call
+// has none, or if k is no address. It is for [Rule].Skip in a server, so that your own networks are not limited.
+func (k Key) Address(ctx context.Context) (a netip.Addr, ok bool) {
+	if k.ip == nil || ctx == nil {
+		return a, false
+	}
+	return k.ip(request{ctx: ctx})
 }
 
 // PeerIP counts by the address that the connection comes from. An IPv4 client is counted by its address, an IPv6

@@ -45,6 +45,17 @@ func (k Key) Prefix(ipv4, ipv6 int) Key {
 	return k.ip.key(ipv4, ipv6)
 }
 
+// Address returns the address of a request's client as k finds it, whole and not by its prefix. It reports false if the
+// request has none, or if k is no address. It is for [Rule].Skip, so that your own networks are not limited:
+//
+//	Skip: func(r *http.Request) bool { a, ok := clients.Address(r); return ok && office.Contains(a) },
+func (k Key) Address(r *http.Request) (a netip.Addr, ok bool) {
+	if k.ip == nil || r == nil {
+		return a, false
+	}
+	return k.ip(r)
+}
+
 // RemoteIP counts by the address that the connection comes from. An IPv4 client is counted by its address, an IPv6
 // client by its /64: see [Key.Prefix]. RemoteIP reads no header: behind a proxy all clients have the proxy's address,
 // so use [ForwardedFor] there. A connection without an IP address, such as a unix socket's, has no key.

@@ -268,3 +268,30 @@ func TestTrustedHops(t *testing.T) {
 		}
 	}
 }
+
+// A key of addresses tells the whole address. Another key, and a request without one, have none.
+func TestAddressOfAKey(t *testing.T) {
+	proxies := netip.MustParsePrefix("10.0.0.0/8")
+	for _, c := range []struct {
+		key  Key
+		peer string
+		want string
+	}{
+		{RemoteIP(), "[2001:db8::7]:1", "2001:db8::7"},
+		{RemoteIP().Prefix(8, 8), "[::ffff:192.0.2.1]:1", "192.0.2.1"},
+		{ForwardedFor(proxies), "10.0.0.1:1", "192.0.2.9"},
+		{RemoteIP(), "@", ""},
+		{Method(), "192.0.2.1:1", ""},
+		{RemoteIP().Hashed(), "192.0.2.1:1", ""},
+		{Key{}, "192.0.2.1:1", ""},
+	} {
+		r := &http.Request{RemoteAddr: c.peer, Header: http.Header{"X-Forwarded-For": {"192.0.2.9"}}}
+		a, ok := c.key.Address(r)
+		if ok && a.String() != c.want || ok != (c.want != "") {
+			t.Errorf("%s: %v, %v, want %q", c.peer, a, ok, c.want)
+		}
+	}
+	if _, ok := RemoteIP().Address(nil); ok {
+		t.Error("no request has an address")
+	}
+}

@@ -83,6 +83,10 @@ http:
       - policy: f
         key: ip
         plan: header X-Plan
+    address: forwarded-for 10.0.0.0/8
+    ranges:
+      10.1.0.0/16: unlimited
+      198.51.100.0/24: b
 grpc:
   - match: /
     limits: []
@@ -117,6 +121,13 @@ func TestFilesThatDifferInOneField(t *testing.T) {
 		{"plans:\n      pro", "standing: on\n    plans:\n      pro", "must be empty with Standing"},
 		{"plans:\n      pro: 60/h", "plans: {}", "policy \"f\" must have plans"}, // a rule reads them
 		{"plan: header X-Plan", "plan: header X-Tier", ""},
+		{"address: forwarded-for 10.0.0.0/8", "address: ip", ""},
+		{"    address: forwarded-for 10.0.0.0/8\n", "", ""}, // that of the key
+		{"address: forwarded-for 10.0.0.0/8", "address: header X-User", "must be forwarded PROXIES"},
+		{"    ranges:\n      10.1.0.0/16: unlimited\n      198.51.100.0/24: b\n", "", "address is there without ranges"},
+		{"10.1.0.0/16: unlimited", "10.1.0.0/16: b", ""},
+		{"10.1.0.0/16: unlimited", "10.1.0.0/16: zz", "must be unlimited, or the name of a policy in this file"},
+		{"10.1.0.0/16: unlimited", "10.1.0.0: unlimited", ""},
 		{"plan: header X-Plan", "plan: ip", "must be header NAME"},
 		{"plan: header X-Plan", "cost: 60", ""},
 		{"plan: header X-Plan", "cost: 61", `must be at most 60, the burst of Policy.Plans["pro"]`},

@@ -75,7 +75,7 @@ func TestWholeFile(t *testing.T) {
 				t.Errorf("%s: key %q has %v, want %v", name, key, got, l)
 			}
 		}
-		if len(f.HTTP) != 3 || f.HTTP[2].Limits[0].Plan.String() != "header X-Plan" || f.HTTP[0].Match != "/api/" || len(f.HTTP[0].Limits) != 2 || f.HTTP[1].Limits[0].Cost != 2 {
+		if len(f.HTTP) != 3 || f.HTTP[2].Limits[0].Plan.String() != "header X-Plan" || len(f.HTTP[0].Ranges) != 3 || f.HTTP[0].Match != "/api/" || len(f.HTTP[0].Limits) != 2 || f.HTTP[1].Limits[0].Cost != 2 {
 			t.Errorf("%s: routes %+v", name, f.HTTP)
 		}
 		calls := []policyfile.Method{
@@ -94,7 +94,9 @@ func TestWholeFile(t *testing.T) {
 			{Match: "/shop.Carts/", Limits: []policyfile.Limit{{
 				Policy: "customers", Key: []policyfile.Key{{Kind: "credential", Name: "authorization"}},
 				Missing: httplimit.Refuse, Cost: 1, Plan: policyfile.Key{Kind: "metadata", Name: "x-plan"},
-			}}},
+			}}, Exceptions: policyfile.Exceptions{
+				Address: policyfile.Key{Kind: "ip"}, Ranges: []policyfile.Range{{Addresses: netip.MustParsePrefix("10.0.0.0/8")}},
+			}},
 		}
 		if !reflect.DeepEqual(f.GRPC, calls) {
 			t.Errorf("%s: calls %+v", name, f.GRPC)

@@ -16,6 +16,8 @@ import (
 type Method struct {
 	Match  string  // "/package.Service/Method", or "/package.Service/" for a service, or "/" for all calls
 	Limits []Limit // empty: the calls are not limited
+
+	Exceptions // by the address of the client
 }
 
 // grpcKeys are the words for keys of calls.
@@ -23,6 +25,9 @@ var grpcKeys = map[string]argument{
 	"ip": noArgument, "method": noArgument, "metadata": aName, "credential": aName, "forwarded-for": theProxies, "tls-subject": noArgument,
 	"spiffe-id": noArgument,
 }
+
+// grpcAddresses are the words for addresses of clients.
+var grpcAddresses = map[string]argument{"ip": noArgument, "forwarded-for": theProxies}
 
 // grpcPlans are the words for where a plan's name is found.
 var grpcPlans = map[string]argument{"metadata": aName}
@@ -39,7 +44,8 @@ func (r *reader) methods(path string, n *yaml.Node, policies []tiered.Policy) (a
 	lines := map[string]int{}
 	r.list(path, n, func(path string, n *yaml.Node) {
 		var m Method
-		r.mapping(path, n, []field{
+		exceptions, end := r.exceptions(&m.Exceptions, policies, grpcAddresses, func(Key) error { return nil })
+		r.mapping(path, n, append([]field{
 			{"match", func(path string, n *yaml.Node) {
 				m.Match, _ = parsed(r, path, n, func(text string) (string, error) {
 					if !methods.MatchString(text) {
@@ -61,7 +67,8 @@ func (r *reader) methods(path string, n *yaml.Node, policies []tiered.Policy) (a
 					return nil
 				})
 			}},
-		}, need{"match", needsMatch}, need{"limits", needsLimits})
+		}, exceptions...), need{"match", needsMatch}, need{"limits", needsLimits})
+		end(path, m.Limits)
 		all = append(all, m)
 	})
 	return all

@@ -24,12 +24,19 @@ type Route struct {
 	// ExemptPreflights lets the requests pass by which browsers ask whether they may send others: see
 	// [httplimit.Preflight].
 	ExemptPreflights bool
+
+	Exceptions // by the address of the client
 }
 
 // httpKeys are the words for keys of requests.
 var httpKeys = map[string]argument{
 	"ip": noArgument, "route": noArgument, "method": noArgument, "header": aName, "credential": aName, "cookie": aName, "path": aName,
 	"forwarded-for": theProxies, "forwarded": theProxies, "header-ip": nameAndProxies, "hops": aNumber,
+}
+
+// httpAddresses are the words for addresses of clients.
+var httpAddresses = map[string]argument{
+	"ip": noArgument, "forwarded-for": theProxies, "forwarded": theProxies, "header-ip": nameAndProxies, "hops": aNumber,
 }
 
 // httpPlans are the words for where a plan's name is found. A service behind a proxy that knows the user has it in a header.
@@ -91,7 +98,8 @@ const (
 // route reads a route. match is where its match is, if that can be matched.
 func (r *reader) route(path string, n *yaml.Node, policies []tiered.Policy) (route Route, match *yaml.Node) {
 	var wildcards []string
-	r.mapping(path, n, []field{ // the limits after the wildcards that they name
+	exceptions, end := r.exceptions(&route.Exceptions, policies, httpAddresses, func(k Key) error { return checkKey(httpPart(k)) })
+	r.mapping(path, n, append([]field{ // the limits after the wildcards that they name
 		{"match", func(path string, n *yaml.Node) {
 			text, ok := parsed(r, path, n, func(text string) (string, error) {
 				p, err := parsePattern(text)
@@ -113,7 +121,8 @@ func (r *reader) route(path string, n *yaml.Node, policies []tiered.Policy) (rou
 				return checkKey(httpPart(k))
 			})
 		}},
-	}, need{"match", needsMatch}, need{"limits", needsLimits})
+	}, exceptions...), need{"match", needsMatch}, need{"limits", needsLimits})
+	end(path, route.Limits)
 	return route, match
 }
 
@@ -180,6 +189,11 @@ func (f *File) Middleware(g *tiered.Group, o *httplimit.Options) (func(http.Hand
 			all = append(all, fmt.Errorf("policyfile: http[%d]: %w", i, err))
 		}
 		l.routes = append(l.routes, built)
+	}
+	for i, route := range f.HTTP {
+		if err := l.except(i, route, g, o); err != nil {
+			all = append(all, fmt.Errorf("policyfile: http[%d]: %w", i, err))
+		}
 	}
 	if err := errors.Join(all...); err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -16,8 +17,8 @@ import (
 // limits are those of all routes of a file.
 type limits struct {
 	table  *table
-	routes []built
-	settle bool // as in httplimit.Options: the handler gets a copy of the request
+	routes []built // by the numbers of the table, and then what holds for ranges of addresses instead
+	settle bool    // as in httplimit.Options: the handler gets a copy of the request
 }
 
 // built is a route with its limits.
@@ -25,6 +26,10 @@ type built struct {
 	limits []Limit
 	named  bool // a key is of the pattern or of its wildcards, which the request must have
 	exempt bool // preflights pass
+
+	address httplimit.Key                          // of a client, if there are exceptions
+	find    func(netip.Addr) (r Range, found bool) // the exception of an address; nil if there are none
+	instead map[string]int                         // the number of what holds for a range, by its policy
 
 	// once limits a request that meets this route only. turn limits a meeting of a request: see visit.
 	once, turn func(http.Handler) http.Handler
@@ -76,6 +81,46 @@ func build(route Route, g *tiered.Group, o *httplimit.Options) (b built, err err
 	return b, err
 }
 
+// except makes what holds for ranges of addresses instead of a route's limits.
+func (l *limits) except(route int, of Route, g *tiered.Group, o *httplimit.Options) error {
+	if len(of.Ranges) == 0 {
+		return nil
+	}
+	b := &l.routes[route]
+	b.address, b.instead = httpPart(of.Address), map[string]int{}
+	if _, ok := httpAddresses[of.Address.Kind]; !ok {
+		return fmt.Errorf("Address is %s: must be an address of a client, such as ip", strictyaml.Quote(of.Address.String()))
+	}
+	for _, r := range of.Ranges {
+		if _, ok := b.instead[r.Policy]; ok {
+			continue
+		}
+		instead, err := build(Route{Limits: of.LimitsOf(r)}, g, o)
+		if err != nil {
+			return fmt.Errorf("range %s: %w", rangeText(r.Addresses), err)
+		}
+		b.instead[r.Policy] = len(l.routes)
+		l.routes = append(l.routes, instead)
+		b = &l.routes[route]
+	}
+	b.find = of.Find()
+	return nil
+}
+
+// of returns the number of what limits a request that meets a route.
+func (l *limits) of(route int, r *http.Request) int {
+	b := &l.routes[route]
+	if b.find == nil {
+		return route
+	}
+	if a, ok := b.address.Address(r); ok {
+		if found, ok := b.find(a); ok {
+			return b.instead[found.Policy]
+		}
+	}
+	return route
+}
+
 // middleware is what [File.Middleware] returns.
 func (l *limits) middleware(next http.Handler) http.Handler {
 	if next == nil {
@@ -96,7 +141,7 @@ func (l *limits) middleware(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		case ok && !l.routes[only.route].named:
-			once[only.route].ServeHTTP(w, r)
+			once[l.of(only.route, r)].ServeHTTP(w, r)
 			return
 		case !ok && isTooLong(r.URL):
 			http.Error(w, http.StatusText(http.StatusRequestURITooLong), http.StatusRequestURITooLong)
@@ -138,7 +183,8 @@ func (v *visit) next(ctx context.Context, w http.ResponseWriter) {
 	}
 	m := v.met[v.asked]
 	v.asked++
-	p, route := &v.limits.table.patterns[m.route], v.limits.routes[m.route]
+	of := v.limits.of(m.route, v.request)
+	p, route := &v.limits.table.patterns[m.route], v.limits.routes[of]
 	v.counted = make([]bool, len(route.limits))
 	for i, l := range route.limits {
 		if len(v.met) == 1 || v.limits.settle { // what is settled must have been taken by its own route
@@ -162,7 +208,7 @@ func (v *visit) next(ctx context.Context, w http.ResponseWriter) {
 	for i, name := range p.names() {
 		r.SetPathValue(name, m.values[i])
 	}
-	v.turn[m.route].ServeHTTP(w, r)
+	v.turn[of].ServeHTTP(w, r)
 }
 
 // copy returns the request for the limits of a route. It shares all but the pattern and the values of wildcards, which may be

@@ -63,7 +63,7 @@ func (l *losses) between(path string, a, b *yaml.Node) {
 
 // isOfKeys reports whether the names in a mapping are keys of clients, which no log line contains.
 func isOfKeys(path string) bool {
-	return strings.HasSuffix(path, "].keys") || strings.HasSuffix(path, "].prefixes")
+	return strings.HasSuffix(path, "].keys") || strings.HasSuffix(path, "].prefixes") || strings.HasSuffix(path, "].ranges")
 }
 
 // child is a node in another one. Its path is not its place: elements of a list may change places.

@@ -71,6 +71,8 @@ func TestSchema(t *testing.T) {
 	for _, more := range []string{
 		"", "http: [{match: /, limits: []}]\n", "http: [{match: /, limits: [{policy: a, key: ip}], preflights: exempt}]\n",
 		"grpc: [{match: /, limits: []}]\n",
+		"http: [{match: /, limits: [{policy: a, key: ip}], ranges: {10.0.0.0/8: unlimited, '::1': a}}]\n",
+		"grpc: [{match: /, limits: [], address: ip, ranges: {10.0.0.0/8: unlimited}}]\n",
 	} {
 		if err := validate(t, s, []byte(good+more)); err != nil {
 			t.Error(err)
@@ -100,6 +102,10 @@ func TestSchema(t *testing.T) {
 		good + "http: [{limits: []}]\n",
 		good + "http: [{match: /, limits: [], preflights: yes}]\n",
 		good + "grpc: [{match: /}]\n",
+		good + "http: [{match: /, limits: [{policy: a, key: ip}], ranges: [10.0.0.0/8]}]\n",
+		good + "http: [{match: /, limits: [{policy: a, key: ip}], ranges: {office: unlimited}}]\n",
+		good + "http: [{match: /, limits: [], address: method, ranges: {10.0.0.0/8: unlimited}}]\n",
+		good + "grpc: [{match: /, limits: [], address: hops 1, ranges: {10.0.0.0/8: unlimited}}]\n",
 		good + "http: [{match: /, limits: [{policy: a}]}]\n",
 		good + "http: [{match: /, limits: [{policy: a, key: header}]}]\n",
 		good + "http: [{match: /, limits: [{policy: a, key: metadata x}]}]\n",

@@ -53,11 +53,14 @@ func (f *File) String() string {
 	for _, r := range f.HTTP {
 		n := yamlMap("match", yamlText(r.Match), "preflights", yamlWord(wordFor(preflights, r.ExemptPreflights)),
 			"limits", limitsText(r.Limits))
+		n.Content = append(n.Content, yamlMap(r.Exceptions.text()...).Content...)
 		n.HeadComment = r.Meets() + ", however the URL is spelled"
 		http.Content = append(http.Content, n)
 	}
 	for _, m := range f.GRPC {
-		grpc.Content = append(grpc.Content, yamlMap("match", yamlText(m.Match), "limits", limitsText(m.Limits)))
+		n := yamlMap("match", yamlText(m.Match), "limits", limitsText(m.Limits))
+		n.Content = append(n.Content, yamlMap(m.Exceptions.text()...).Content...)
+		grpc.Content = append(grpc.Content, n)
 	}
 	root := yamlMap("version", yamlWord(Version), "policies", policies, "http", http, "grpc", grpc)
 	var b bytes.Buffer

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -38,7 +39,7 @@ type Server struct {
 // rules are those of one version of the file.
 type rules struct {
 	file *policyfile.File
-	by   map[string]*grpclimit.Server // by Match
+	by   map[string]*rule // by Match
 }
 
 // New returns a Server that follows a file. The options are those of [grpclimit.New]. It returns an error if w is nil
@@ -77,37 +78,67 @@ func checkOptions(o *grpclimit.Options) error {
 	return err
 }
 
+// rule is what limits the calls of a Match.
+type rule struct {
+	limits  *grpclimit.Server // nil limits nothing
+	address grpclimit.Key     // of a client, if there are exceptions
+	find    func(netip.Addr) (policyfile.Range, bool)
+	instead map[string]*grpclimit.Server // of exceptions, by policy
+}
+
 // build makes the rules of a file.
 func (s *Server) build(f *policyfile.File) (*rules, error) {
-	next := &rules{f, map[string]*grpclimit.Server{}}
+	next := &rules{f, map[string]*rule{}}
 	for _, m := range f.GRPC {
-		if len(m.Limits) == 0 {
-			next.by[m.Match] = nil // nothing limits its calls
-			continue
-		}
-		var list []grpclimit.Rule
-		for _, l := range m.Limits {
-			limiter, ok := s.watcher.Group().Limiter(l.Policy)
-			if !ok {
-				return nil, fmt.Errorf("grpcfile: %s: the Group has no policy %q", m.Match, l.Policy)
-			}
-			if l.Cost != 0 {
-				if err := limiter.Policy().CheckCost(l.Cost); err != nil {
-					return nil, fmt.Errorf("grpcfile: %s: Limit.Cost of policy %q: %w", m.Match, l.Policy, err)
-				}
-			}
-			if l.Plan.Kind != "" && l.Plan.Kind != "metadata" {
-				return nil, fmt.Errorf("grpcfile: %s: Limit.Plan of policy %q is %q: must be metadata NAME", m.Match, l.Policy, l.Plan)
-			}
-			list = append(list, ruleOf(l, limiter))
-		}
-		one, err := grpclimit.New(list, s.options)
+		one, err := s.rule(m)
 		if err != nil {
 			return nil, fmt.Errorf("grpcfile: %s: %w", m.Match, err)
 		}
 		next.by[m.Match] = one
 	}
 	return next, nil
+}
+
+// rule makes a rule.
+func (s *Server) rule(m policyfile.Method) (r *rule, err error) {
+	r = &rule{instead: map[string]*grpclimit.Server{}}
+	if r.limits, err = s.limits(m.Limits); err != nil || len(m.Ranges) == 0 {
+		return r, err
+	}
+	if r.address = keyOf([]policyfile.Key{m.Address}); m.Address.Kind != "ip" && m.Address.Kind != "forwarded-for" {
+		return nil, fmt.Errorf("Address is %q: must be an address of a client, such as ip", m.Address)
+	}
+	for _, e := range m.Ranges {
+		if r.instead[e.Policy], err = s.limits(m.LimitsOf(e)); err != nil {
+			return nil, fmt.Errorf("range %v: %w", e.Addresses, err)
+		}
+	}
+	r.find = m.Find()
+	return r, nil
+}
+
+// limits makes what limits calls, or nil if nothing does.
+func (s *Server) limits(all []policyfile.Limit) (*grpclimit.Server, error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
+	var list []grpclimit.Rule
+	for _, l := range all {
+		limiter, ok := s.watcher.Group().Limiter(l.Policy)
+		if !ok {
+			return nil, fmt.Errorf("the Group has no policy %q", l.Policy)
+		}
+		if l.Cost != 0 {
+			if err := limiter.Policy().CheckCost(l.Cost); err != nil {
+				return nil, fmt.Errorf("Limit.Cost of policy %q: %w", l.Policy, err)
+			}
+		}
+		if l.Plan.Kind != "" && l.Plan.Kind != "metadata" {
+			return nil, fmt.Errorf("Limit.Plan of policy %q is %q: must be metadata NAME", l.Policy, l.Plan)
+		}
+		list = append(list, ruleOf(l, limiter))
+	}
+	return grpclimit.New(list, s.options)
 }
 
 func ruleOf(l policyfile.Limit, limiter *tiered.Limiter) grpclimit.Rule {
@@ -160,8 +191,24 @@ func partOf(k policyfile.Key) (key grpclimit.Key) {
 	return key
 }
 
-// of returns what limits calls of a method, or nil if nothing does.
-func (s *Server) of(method string) *grpclimit.Server {
+// of returns what limits a call of a method, or nil if nothing does.
+func (s *Server) of(ctx context.Context, method string) *grpclimit.Server {
+	one := s.ruleOf(method)
+	if one == nil {
+		return nil
+	}
+	if one.find != nil {
+		if a, ok := one.address.Address(ctx); ok {
+			if e, ok := one.find(a); ok {
+				return one.instead[e.Policy]
+			}
+		}
+	}
+	return one.limits
+}
+
+// ruleOf returns the most specific rule of a method, or nil.
+func (s *Server) ruleOf(method string) *rule {
 	r := s.rules.Load()
 	if f := s.watcher.File(); r.file != f {
 		r = s.follow(f)
@@ -206,7 +253,7 @@ func (s *Server) ServerOptions() []grpc.ServerOption {
 
 // Unary is a grpc.UnaryServerInterceptor.
 func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if one := s.of(info.FullMethod); one != nil {
+	if one := s.of(ctx, info.FullMethod); one != nil {
 		return one.Unary(ctx, req, info, handler)
 	}
 	return handler(ctx, req)
@@ -214,7 +261,7 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 
 // Stream is a grpc.StreamServerInterceptor. A stream keeps the rules that it began with.
 func (s *Server) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if one := s.of(info.FullMethod); one != nil {
+	if one := s.of(ss.Context(), info.FullMethod); one != nil {
 		return one.Stream(srv, ss, info, handler)
 	}
 	return handler(srv, ss)

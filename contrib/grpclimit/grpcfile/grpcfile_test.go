@@ -309,3 +309,48 @@ grpc:
 		t.Errorf("%d unknown plans, want 4", n)
 	}
 }
+
+// A call has the limit of the range of its client's address, as x-forwarded-for of a trusted proxy has it.
+func TestRangesOfAddresses(t *testing.T) {
+	f := follow(t, `version: 1
+policies:
+  - {name: users, limit: 3/h}
+  - {name: partners, limit: 7/h}
+  - {name: blocked, limit: blocked}
+grpc:
+  - match: /
+    limits: [{policy: users, key: metadata x-user}]
+    address: forwarded-for 127.0.0.0/8
+    ranges:
+      10.0.0.0/8: unlimited
+      198.51.100.7: blocked
+      2001:db8::/32: partners
+`)
+	client := pb.NewTestServiceClient(serve(t, f, nil))
+	for from, want := range map[string]int{"192.0.2.1": 3, "10.1.2.3": 100, "198.51.100.7": 0, "2001:db8::9": 7, "": 3} {
+		for what, ask := range map[string]func(context.Context) error{
+			"a call": func(ctx context.Context) error { _, err := client.EmptyCall(ctx, &pb.Empty{}); return err },
+			"a stream": func(ctx context.Context) error {
+				s, err := client.StreamingInputCall(ctx)
+				if err == nil {
+					_, err = s.CloseAndRecv()
+				}
+				return err
+			},
+		} {
+			n := admitted(t, func() error {
+				ctx := metadata.AppendToOutgoingContext(t.Context(), "x-user", what+from)
+				if from != "" {
+					ctx = metadata.AppendToOutgoingContext(ctx, "x-forwarded-for", from)
+				}
+				return ask(ctx)
+			})
+			if n != want && !(from == "2001:db8::9" && n == 0) { // both share the address
+				t.Errorf("%s from %q: %d admitted, want %d", what, from, n, want)
+			}
+		}
+	}
+	if n := f.group.Stats().Policies["blocked"].Requests.Blocked; n != 2 {
+		t.Errorf("%d counted as blocked, want 2", n)
+	}
+}
