@@ -283,6 +283,8 @@ func TestOperationsPageHasTheLines(t *testing.T) {
 		"WARN the number of processes is not known, so each admits the whole limit alone while redis does not answer: set Options.Processes": true,
 		// no fault of Redis: see the test of PerKey
 		"ERROR PerKey gave no limit for a key: the policy's own decides": true,
+		// TestPlanOfARequest
+		"ERROR a request has a plan that the policy does not have: the policy's own limit decides": true,
 		// TestInvalidCarriedLimit and TestLogOfADefaultClient
 		"ERROR a request carried a limit that the policy cannot have: it is ignored":                                               true,
 		"WARN hooks of the redis client, such as traces, do not see the limiter's calls: set ContextTimeoutEnabled in its options": true,
