@@ -80,7 +80,7 @@ func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (r Reservat
 // Cancel returns all tokens: to the lease if nothing was sent to Redis since they were taken, and otherwise to Redis,
 // within 50 ms. It does not block, except that it calls [Policy].PerKey if the process no longer keeps the key. Tokens
 // that are lost on the way are burnt, and so are all tokens after Close. If the fallback admitted the request while Redis
-// did not answer, Cancel lowers the debt, but returns nothing to the fallback.
+// did not answer, Cancel lowers the debt that Redis has not heard of yet, but returns nothing to the fallback.
 func (r Reservation) Cancel() {
 	for i, ok := 0, r.end(); ok && i < len(r.held.takings); i++ {
 		r.held.takings[i].settle(0)

@@ -390,7 +390,11 @@ func (w *player) settle(s *Step) {
 			c.tokens += min(n, 2<<40) - x.cost // Settle takes no more
 			c.dearer = true
 		}
-		x.history.settled(now, x.at, x.cost, n)
+		if n < x.cost && r.Tier == tiered.Failover { // once Redis has heard of it, it does not come back
+			x.history.vain(now, now, x.cost-n)
+		} else {
+			x.history.settled(now, x.at, x.cost, n)
+		}
 		x.history.fills(r.by)
 	}
 	w.mu.Unlock()
