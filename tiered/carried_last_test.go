@@ -40,3 +40,30 @@ func TestRequestsWithoutALimitGoByTheLastOne(t *testing.T) {
 		})
 	}
 }
+
+// A key that was carried as Unlimited or Blocked stays so for requests that carry none, also if requests had carried different
+// limits before. (Issue 38; random plan 25990.)
+func TestUnlimitedAndBlockedStayCarried(t *testing.T) {
+	for _, c := range []struct {
+		limit tiered.Limit
+		allow bool
+	}{{tiered.Unlimited(), true}, {tiered.Blocked(), false}} {
+		synctest.Test(t, func(t *testing.T) {
+			l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerMinute(500)}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = l.Close(context.Background()) }()
+			for _, limit := range []tiered.Limit{tiered.PerMinute(5), tiered.PerMinute(3), c.limit} {
+				l.For("user").WithLimit(limit).Allow(t.Context())
+			}
+			for range 10 {
+				peek, d := l.Peek(t.Context(), "user"), l.Allow(t.Context(), "user")
+				if peek.Allowed != c.allow || d.Allowed != c.allow {
+					t.Fatalf("carried %v last: Peek says %v, Allow %v", c.limit, peek.Reason, d.Reason)
+				}
+				time.Sleep(time.Second)
+			}
+		})
+	}
+}

@@ -83,9 +83,11 @@ func (p *part) find(id local.ID) *bucket {
 }
 
 // adoptLast lets a request that carries none go by the limit that one carried last. So a key whose requests carried different
-// limits does not keep the larger one for longer than they do.
+// limits does not keep the larger one for longer than they do. A key that a request made Unlimited or Blocked stays so, though it
+// remembers the limits of before.
 func (b *bucket) adoptLast(now time.Duration) {
-	if m := b.Policy().Owner.(*resolvedLimit).mixed; m != nil {
+	p := b.Policy()
+	if m := p.Owner.(*resolvedLimit).mixed; m != nil && p.Rule == local.ByLimit {
 		b.adopt(now, m.last.Load())
 	}
 }
