@@ -221,8 +221,10 @@ const (
 	slidingHoldOff = 40
 )
 
-// holdOff reports how long a process asks for nothing after a grant that was short.
+// holdOff reports how long a process asks for nothing after a grant that was short. However long a lease lasts, what comes back is
+// seen as soon as after a denial.
 func (p *Policy) holdOff(period time.Duration) time.Duration {
+	period = min(period, maxOverdrawn)
 	if p.Window > 0 {
 		return min(period, p.Window/slidingHoldOff)
 	}
