@@ -214,7 +214,11 @@ func (p *process) queue(s *Step) {
 				served += a.Tokens
 			}
 		}
-		if b.level(start) && served < tokens-1 { // these tokens came before the waiters' deadline
+		least := int64(tokens - 1) // these tokens came before the waiters' deadline, but for a part of one
+		if w.plan.Policies[s.Which].Standing != tiered.StandingOff {
+			least-- // in Redis and in the share
+		}
+		if b.level(start) && served < least {
 			w.faults = append(w.faults, Fault{"recovery", fmt.Sprintf("policy %d, key %d: %d of %d waiters were served from %v to %v",
 				s.Which, s.Key, served, tokens+10, start, w.now())})
 		}
