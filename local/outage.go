@@ -192,7 +192,7 @@ func (b *Bucket) setFleet(now time.Duration, fleet int64) {
 		b.fallback.resize(b.Policy(), now, int64(n), b.view.fleet == 0)
 		if b.view.fleet == 0 {
 			if p := b.Policy(); p.Spent != nil { // what the key had used before it was evicted
-				b.fallback.drain(now, p.Spent.full(b.ID())-now)
+				b.fallback.drain(now, p.Spent.of(b.ID()))
 			}
 		}
 		b.view.fleet = n

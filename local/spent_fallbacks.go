@@ -1,6 +1,7 @@
 package local
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 )
@@ -10,35 +11,67 @@ const spentBits = 17
 
 // SpentFallbacks remembers what evicted keys have used of their fallbacks, so that a key that MaxKeys pushes out in an outage
 // does not come back with a full one. A key has a place, by its hash, with the time at which its fallback is full again.
-// Keys that meet in a place count as the one that used more, which is stricter than their limits.
+// Keys that meet in a place count as the one that is full last, which is stricter than their limits.
 //
 // The zero value remembers nothing yet. The methods may be called concurrently.
 type SpentFallbacks struct {
-	Salt   uint64 // of the hashes: nobody who names keys may know it
-	places atomic.Pointer[[1 << spentBits]atomic.Int64]
+	Salt   uint64                                       // of the hashes: nobody who names keys may know it
+	places atomic.Pointer[[1 << spentBits]atomic.Int64] // of usage
+}
+
+// usage is until when a fallback is not full, in ms since the base, and in the lowest bits how long an empty one takes to be
+// full: its limit may be another when its key comes back, and then the time alone does not tell what is missing. That is a
+// logarithm. Both are rounded to the strict side.
+type usage int64
+
+const (
+	fillBits   = 20
+	fillSteps  = 1 << 13                   // of the logarithm for each doubling
+	latestFull = math.MaxInt64 >> fillBits // ms: 278 years. What is full later is taken for empty
+)
+
+func usageOf(full time.Duration, fill float64) usage {
+	ms := int64(latestFull)
+	if full < latestFull*time.Millisecond {
+		ms = int64((full + time.Millisecond - 1) / time.Millisecond)
+	}
+	log := min(max(math.Floor(math.Log2(fill)*fillSteps), 0), 1<<fillBits-1)
+	return usage(ms<<fillBits | int64(log))
+}
+
+// left returns how long the fallback is not full yet, and which part of it is missing by the limit of then.
+func (u usage) left(now time.Duration) (wait time.Duration, part float64) {
+	ms := int64(u >> fillBits)
+	if wait = time.Duration(ms)*time.Millisecond - now; u == 0 || wait <= 0 {
+		return 0, 0
+	}
+	if ms == latestFull {
+		return wait, 1
+	}
+	return wait, min(float64(wait)/math.Exp2(float64(u&(1<<fillBits-1))/fillSteps), 1)
 }
 
 func (s *SpentFallbacks) place(id ID) *atomic.Int64 {
 	return &s.places.Load()[Hash(s.Salt, id)>>(64-spentBits)]
 }
 
-// keep notes when the fallback of an evicted key is full again.
-func (s *SpentFallbacks) keep(id ID, full time.Duration) {
+// keep notes what an evicted key has used.
+func (s *SpentFallbacks) keep(id ID, u usage) {
 	if s.places.Load() == nil {
 		s.places.CompareAndSwap(nil, new([1 << spentBits]atomic.Int64))
 	}
 	p := s.place(id)
-	for z := p.Load(); z < int64(full) && !p.CompareAndSwap(z, int64(full)); {
+	for z := p.Load(); z < int64(u) && !p.CompareAndSwap(z, int64(u)); {
 		z = p.Load()
 	}
 }
 
-// full returns when the fallback of a key is full again. Of a key that is not remembered it is full now.
-func (s *SpentFallbacks) full(id ID) time.Duration {
+// of returns what a key has used. Of a key that is not remembered that is nothing.
+func (s *SpentFallbacks) of(id ID) usage {
 	if s.places.Load() == nil {
 		return 0
 	}
-	return time.Duration(s.place(id).Load())
+	return usage(s.place(id).Load())
 }
 
 // keep remembers what the bucket id, which is about to be closed, has used of its fallback. It does so under every fail
@@ -48,7 +81,8 @@ func (f *fallback) keep(now time.Duration, p *Policy, id ID) {
 		return
 	}
 	if wait := f.untilFull(now); wait > 0 {
-		p.Spent.keep(id, later(now, wait))
+		fill := float64(f.limiter.Burst()) / float64(f.limiter.Limit()) * float64(time.Second)
+		p.Spent.keep(id, usageOf(later(now, wait), fill))
 	}
 }
 
@@ -62,9 +96,10 @@ func (f *fallback) untilFull(now time.Duration) time.Duration {
 	return time.Duration(wait)
 }
 
-// drain takes as much as the fallback refills in a time.
-func (f *fallback) drain(now, refill time.Duration) {
-	if refill > 0 {
-		f.debit(now, int64(min(float64(f.limiter.Limit())*refill.Seconds(), float64(f.limiter.Burst()))+1))
+// drain takes what a key had used before it was evicted, by its limit of then or of now, whichever is more.
+func (f *fallback) drain(now time.Duration, u usage) {
+	if wait, part := u.left(now); wait > 0 {
+		burst := float64(f.limiter.Burst())
+		f.debit(now, int64(min(max(float64(f.limiter.Limit())*wait.Seconds(), part*burst), burst)+1))
 	}
 }
