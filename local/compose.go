@@ -50,7 +50,7 @@ func (c *composer) next() bool {
 	}
 	switch b.leasing = direct; {
 	case c.leasing && c.far:
-		b.leasing = leasedFar
+		b.leasing = leasedFar(c.RoundTrip)
 	case c.leasing:
 		b.leasing = leased
 	}
@@ -182,6 +182,9 @@ func (c *composer) unasked() bool {
 		call.Hold, call.returning = 0, true
 		call.Ret, call.Refund = l.goingBack()
 	case extends:
+		if c.far && c.leasing && hold <= low { // the next answer comes too late to ask only then
+			call.Min, call.Want = 1, c.size.want(p, hold, 0, 1)
+		}
 	case probe: // not a peek, which writes nothing: a replica and a full server would answer that
 		call.Ret, call.Refund = l.goingBack()
 		if c.leasing {

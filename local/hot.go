@@ -1,6 +1,7 @@
 package local
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 )
@@ -26,14 +27,25 @@ type hot struct {
 	refused atomic.Int64 // tokens refused by the limit, or while the rule is Blocked by that
 }
 
-// leasing says whether demand pays for a lease.
+// leasing says whether demand pays for a lease. Above leased it does, at a node that answers when those who asked have left, and
+// what is above tells the round trip.
 type leasing uint8
 
 const (
-	direct    leasing = iota
-	leased            // it does
-	leasedFar         // it does, at a node that answers when those who asked have left
+	direct leasing = iota
+	leased
 )
+
+// farStep is the unit of the round trip in leasing, which is rounded up. It can tell 2 s, longer than any call takes.
+const farStep = 8 * time.Millisecond
+
+// leasedFar is the leasing at a node whose round trip is so long.
+func leasedFar(trip time.Duration) leasing {
+	return leased + leasing(min(trip/farStep+1, math.MaxUint8-1))
+}
+
+// trip is the round trip to a node that answers when those who asked have left, or 0.
+func (l leasing) trip() time.Duration { return time.Duration(max(l, leased)-leased) * farStep }
 
 // life is how far a bucket has come. Invariant: once it is closed it stays so, and holds nothing.
 type life uint8

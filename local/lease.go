@@ -185,11 +185,13 @@ func (l *leaseState) burnReturns() {
 
 // extendAt is when a lease that still holds tokens must be seen to: what ends in the pot is burnt. At the edge of a
 // fixed window it ends anyway: without that, each process made a call every 10 ms of the last 250 ms of each window.
-func (l *leaseState) extendAt(p *Policy, w *windowState) time.Duration {
+//
+// Far from Redis that is a round trip earlier, so that the answer is there in time.
+func (l *leaseState) extendAt(p *Policy, w *windowState, far time.Duration) time.Duration {
 	if w.endsWithWindow() {
 		return never
 	}
-	return time.Duration(l.pot.deadline.Load()) - p.ttl(p.period(0), p.Timeout)/4
+	return time.Duration(l.pot.deadline.Load()) - p.ttl(p.period(0), p.Timeout)/4 - far
 }
 
 // lower takes what is leased out of use if p is below the limit that it was leased under: it is to go back.

@@ -29,7 +29,7 @@ func (b *Bucket) next(now time.Duration) Effect {
 		check = once
 	}
 	if l.pot.tokens.Load() > 0 {
-		check = min(check, b.lease.extendAt(b.Policy(), b.denied.windows()))
+		check = min(check, b.lease.extendAt(b.Policy(), b.denied.windows(), b.leasing.trip()))
 	}
 	return Effect{Check: max(check, now+minIdle)}
 }
@@ -80,8 +80,8 @@ func (b *Bucket) Check(now time.Duration) Effect {
 // lastingPeriod is the period by which a lease that nobody renews is idle.
 func (b *Bucket) lastingPeriod(now time.Duration) time.Duration {
 	period := b.size(now, 0).period
-	if b.leasing == leasedFar {
-		period = max(period, farPeriod)
+	if far := b.leasing.trip(); far > 0 { // until more can be there
+		period = max(period, farPeriod) + far
 	}
 	return period
 }
@@ -96,7 +96,7 @@ func (b *Bucket) findDuty(now time.Duration) {
 	period := b.lastingPeriod(now)
 	need := b.demand.over(period)
 	giveBack := now-l.usedAt >= idle(period) || need < 1
-	if held := l.live(now); held > 0 && now >= b.lease.extendAt(b.Policy(), b.denied.windows()) {
+	if held := l.live(now); held > 0 && now >= b.lease.extendAt(b.Policy(), b.denied.windows(), b.leasing.trip()) {
 		// It is used too slowly to be renewed. Keep what the next periods need, else give it back.
 		// Of a slow limit it goes back at once if it was not used lately: who waits for it is told to ask about now.
 		giveBack = giveBack || float64(held) > 4*need || b.Policy().slow() && now-l.usedAt >= period/2
