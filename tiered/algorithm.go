@@ -146,11 +146,6 @@ func (p Policy) validateMaxDebt(bad func(field string, value any, rule string)) 
 			}
 		}
 	}
-	for _, l := range p.Plans {
-		if l.rule() == local.ByLimit {
-			least = max(least, l.burst())
-		}
-	}
 	if p.MaxDebt < least || p.MaxDebt > maxTokens {
 		bad("MaxDebt", p.MaxDebt, fmt.Sprintf("must be 0 for one burst, or at least the burst, here %d, and at most 2⁴⁰", least))
 	}

@@ -137,6 +137,9 @@ func (p Policy) CheckKeyLimit(limit Limit) error {
 	q := p
 	q.Plans = nil                                                  // they do not matter to this limit
 	q.Limit, q.PerKey = limit, func(string) Limit { return limit } // a larger Lease.Size is reduced
+	if q.MaxDebt > 0 {                                             // a larger burst is the key's MaxDebt
+		q.MaxDebt = min(max(q.MaxDebt, limit.burst()), maxTokens)
+	}
 	err := q.checkReplaces(p)
 	if _, _, ok := q.split(); !ok { // Redis has the whole limit of this key
 		q.Standing = StandingOff

@@ -16,8 +16,9 @@ import (
 
 var freeAndPro = tiered.Policy{
 	Name: "per-user", Limit: tiered.PerMinute(100), Lease: tiered.Lease{Size: tiered.NoLease},
-	Plans: tiered.Plans{"pro": tiered.PerMinute(1000).WithBurst(2000), "staff": tiered.Unlimited(),
-		"suspended": tiered.Blocked()},
+	Plans: tiered.Plans{
+		"pro": tiered.PerMinute(1000).WithBurst(2000), "staff": tiered.Unlimited(), "suspended": tiered.Blocked(),
+	},
 }
 
 // A request goes by the limit of its plan, and one without a plan, or with an unknown one, by Policy.Limit. Unknown plans
@@ -155,7 +156,7 @@ func TestPlansThatCannotBe(t *testing.T) {
 			"suspended": tiered.Blocked()}}, ""},
 		{tiered.Policy{Limit: tiered.PerMinute(100), Plans: pro, Lease: tiered.Lease{Size: 30}},
 			""}, // reduced where it is too large
-		{tiered.Policy{Limit: tiered.PerMinute(100), Plans: pro, MaxDebt: 1000}, ""},
+		{tiered.Policy{Limit: tiered.PerMinute(100), Plans: pro, MaxDebt: 100}, ""}, // its burst is its debt
 		{tiered.Policy{Limit: tiered.PerMinute(100), Plans: tiered.Plans{"": tiered.PerMinute(1)}},
 			`Policy.Plans is 1 plans: must have no plan "", because that is a request without a plan: Limit is its limit`},
 		{tiered.Policy{Limit: tiered.PerMinute(100), Plans: tiered.Plans{" pro": tiered.PerMinute(1)}},
@@ -189,8 +190,6 @@ func TestPlansThatCannotBe(t *testing.T) {
 		{tiered.Policy{Limit: tiered.PerMinute(100), Algorithm: tiered.FixedWindow,
 			Plans: tiered.Plans{"pro": tiered.PerMinute(9).WithBurst(20)}},
 			`Policy.Plans["pro"].Burst is 20: must be 0`},
-		{tiered.Policy{Limit: tiered.PerMinute(100), Plans: pro, MaxDebt: 500},
-			`Policy.MaxDebt is 500: must be 0 for one burst, or at least the burst, here 1000`},
 	} {
 		c.p.Name = "p"
 		switch err := c.p.Validate(); {
@@ -243,6 +242,41 @@ func TestPlansAreCarriedLimits(t *testing.T) {
 	}
 	if valid < 100 || invalid < 1000 {
 		t.Errorf("%d limits are valid, %d are not: this shows little", valid, invalid)
+	}
+}
+
+// A key whose limit has a larger burst than MaxDebt may owe that burst, whoever gives it the limit.
+func TestLargerBurstIsTheDebtOfAKey(t *testing.T) {
+	large := tiered.PerDay(100)
+	policy := tiered.Policy{Name: "p", Limit: tiered.PerDay(10), MaxDebt: 20, Lease: tiered.Lease{Size: tiered.NoLease}}
+	perKey, plans := policy, policy
+	perKey.PerKey = func(key string) tiered.Limit { return map[string]tiered.Limit{"large": large}[key] }
+	plans.Plans = tiered.Plans{"pro": large}
+	for name, c := range map[string]struct {
+		policy tiered.Policy
+		use    func(l *tiered.Limiter, key string) tiered.Use
+		owes   int64
+	}{
+		"the policy's": {policy, func(l *tiered.Limiter, key string) tiered.Use { return l.For(key) }, 20},
+		"by PerKey":    {perKey, func(l *tiered.Limiter, key string) tiered.Use { return l.For(key) }, 100},
+		"by its plan":  {plans, func(l *tiered.Limiter, key string) tiered.Use { return l.For(key).WithPlan("pro") }, 100},
+		"carried":      {policy, func(l *tiered.Limiter, key string) tiered.Use { return l.For(key).WithLimit(large) }, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := limiter(t, remote.NewMemory(), c.policy, nil)
+				u := c.use(l, "large")
+				d := u.Allow(t.Context())
+				if err := u.N(1000).Charge(); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				want := 1000 - d.Remaining - c.owes
+				if s := l.Group().Stats().Policies["p"]; s.Forgiven != want || s.PerKeyFaults != 0 {
+					t.Errorf("%d forgiven, want %d; %d faults", s.Forgiven, want, s.PerKeyFaults)
+				}
+			})
+		})
 	}
 }
 

@@ -67,12 +67,12 @@ type Policy struct {
 	Lease Lease
 
 	// MaxDebt is how many tokens below zero a key may go. 0 means one burst. Any other value must be at least the
-	// largest burst of Limit, Also and Plans, and at most 2⁴⁰. A key goes below zero if [Reservation.Settle] or
+	// largest burst of Limit and Also, and at most 2⁴⁰. A key goes below zero if [Reservation.Settle] or
 	// [Limiter.Charge] takes more than it has, or if more was admitted while Redis did not answer. Its requests are
 	// refused until the refill has paid that. Debt beyond MaxDebt is forgiven, and counted in Stats. To choose MaxDebt,
 	// add up the highest costs of all requests of one key that may run at the same time. Only for a TokenBucket. If
-	// PerKey returns a limit whose burst is larger than MaxDebt, that burst is the key's MaxDebt. After an outage the
-	// debt may exceed MaxDebt by what the key refills in one second.
+	// a limit of PerKey, of Plans or of a request has a burst that is larger than MaxDebt, that burst is the key's MaxDebt.
+	// After an outage the debt may exceed MaxDebt by what the key refills in one second.
 	//
 	// Set the same MaxDebt in all processes. Each call of a process with a smaller one forgives the debt beyond its
 	// own MaxDebt.

@@ -181,7 +181,7 @@ http:
 	}
 	f := &policyfile.File{HTTP: []policyfile.Route{{Match: "/", Exceptions: policyfile.Exceptions{Ranges: []policyfile.Range{{}}}}}}
 	_, g := limitsOfFile(t, file)
-	if _, err := f.Middleware(g, nil); err == nil || !strings.Contains(err.Error(), `http[0]: Address is "": must be an address of a client`) {
+	if _, err := f.Middleware(g, nil); err == nil || !strings.Contains(err.Error(), `http[0]: Exceptions.Address is "": must be an address of a client`) {
 		t.Error(err)
 	}
 }

@@ -106,7 +106,7 @@ func (s *Server) rule(m policyfile.Method) (r *rule, err error) {
 		return r, err
 	}
 	if r.address = keyOf([]policyfile.Key{m.Address}); m.Address.Kind != "ip" && m.Address.Kind != "forwarded-for" {
-		return nil, fmt.Errorf("Address is %q: must be an address of a client, such as ip", m.Address)
+		return nil, fmt.Errorf("Exceptions.Address is %q: must be an address of a client, such as ip", m.Address)
 	}
 	for _, e := range m.Ranges {
 		if r.instead[e.Policy], err = s.limits(m.LimitsOf(e)); err != nil {

@@ -153,6 +153,7 @@ func (d *drawer) rule(p tiered.Policy) tiered.Limit {
 	if d.one(2) {
 		return tiered.Limit{}
 	}
+	p.MaxDebt = 0 // a larger burst is the key's MaxDebt
 	return d.another(p)
 }
 
