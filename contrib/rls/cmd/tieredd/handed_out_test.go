@@ -311,8 +311,7 @@ func TestEnvoyHandedOut(t *testing.T) {
 	begin := func(t *testing.T, scenario string, without func(*envoytest.Config)) *stage {
 		t.Helper()
 		c := envoytest.HandedOut(t, behind, f.addresses()...)
-		c.Host["rate_limits"] = append(c.Host["rate_limits"].([]any), envoytest.Parsed(t,
-			`actions: [{header_value_match: {descriptor_key: closed, descriptor_value: a, headers: [{name: ":path", string_match: {exact: /closed}}]}}]`))
+		c.Host["rate_limits"] = append(c.Host["rate_limits"].([]any), closedPath(t))
 		if !strings.Contains(scenario, "still") && !strings.Contains(scenario, "frozen") {
 			c.Filter["timeout"] = "60s" // a busy machine is no outage
 		}
@@ -348,6 +347,12 @@ func TestEnvoyHandedOut(t *testing.T) {
 			t.Error("nothing is wrong without it: the line is not needed")
 		})
 	}
+}
+
+// closedPath makes a descriptor of requests for a path, whose rule fails closed.
+func closedPath(t *testing.T) any {
+	return envoytest.Parsed(t, `actions:
+- header_value_match: {descriptor_key: closed, descriptor_value: a, headers: [{name: ":path", string_match: {exact: /closed}}]}`)
 }
 
 const another = "one replica is killed, and another right after it"
