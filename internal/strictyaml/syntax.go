@@ -39,7 +39,11 @@ func Syntax(name string, data []byte, err error) error {
 	}
 	lines, anchors := bytes.Split(slices.Clone(data), []byte("\n")), false
 	for len(r.mistakes) < mostSyntax {
-		r.Bad(&yaml.Node{Line: s.at.line, Column: s.at.column}, "%s", s)
+		text := s.String()
+		if i := s.at.line - 1; s.text == noToken && i >= 0 && i < len(lines) && bytes.IndexByte(lines[i], '\t') == s.at.column-1 {
+			text = "a tab: lines must be indented by spaces"
+		}
+		r.Bad(&yaml.Node{Line: s.at.line, Column: s.at.column}, "%s", text)
 		var rest [][]byte
 		next := s
 		for _, line := range s.of(lines) {
@@ -80,7 +84,11 @@ func (s *stop) of(lines [][]byte) []int {
 	return []int{s.at.line}
 }
 
-const unknownAnchor = "unknown anchor"
+// What a reader says.
+const (
+	unknownAnchor = "unknown anchor"
+	noToken       = "found character that cannot start any token"
+)
 
 func (s *stop) String() string {
 	if s.begin.line == 0 || s.begin.line == s.at.line {

@@ -13,7 +13,7 @@ func TestPlacesOfSyntax(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"all: [a\n", "2:1: did not find expected ',' or ']', in what begins at 1:6"},
 		{"a: b: c\n", "1:5: mapping values are not allowed in this context"},
-		{"a:\n\t- b\n", "2:1: found character that cannot start any token"},
+		{"a:\n\t- b\n", "2:1: a tab: lines must be indented by spaces"},
 		{"a:\n  - é: @\n", "2:8: found character that cannot start any token"},
 		{"@\n", "1:1: found character that cannot start any token"},
 		{"a:\n  - b: *sk-1\n", "2:8: unknown anchor"}, // its name may be a secret

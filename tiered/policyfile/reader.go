@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/nearest"
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 )
 
@@ -31,17 +32,26 @@ type need struct{ name, rule string }
 // mapping reads the fields of a mapping, in their order here. No other may be there.
 func (r *reader) mapping(path string, n *yaml.Node, fields []field, needs ...need) {
 	values := map[string][]*yaml.Node{} // one of each, or there is a mistake
+	var names []string
+	for _, f := range fields {
+		names = append(names, f.name)
+	}
+	meant := map[string][]*yaml.Node{} // fields whose name is a slip
 	r.Pairs(path, n, func(key, value *yaml.Node) {
-		values[key.Value] = append(values[key.Value], value)
-		if !slices.ContainsFunc(fields, func(f field) bool { return f.name == key.Value }) {
-			var names []string
-			for _, f := range fields {
-				names = append(names, f.name)
-			}
-			// Its name is not shown: it may be a key of a client, with a wrong indentation.
+		if slices.Contains(names, key.Value) {
+			values[key.Value] = append(values[key.Value], value)
+		} else if name := nearest.Of(key.Value, names); name != "" {
+			r.Bad(key, "%s is no field: must be %s", strictyaml.Within(path, key.Value), name)
+			meant[name] = append(meant[name], value)
+		} else { // its name is not shown: it may be a key of a client, with a wrong indentation
 			r.Bad(key, "%sthis field must be one of %s", strings.TrimPrefix(path+": ", ": "), strings.Join(names, ", "))
 		}
 	})
+	for name, all := range meant { // so that it is not missing too
+		if values[name] == nil {
+			values[name] = all
+		}
+	}
 	for _, f := range fields {
 		for _, value := range values[f.name] {
 			f.read(strictyaml.Within(path, f.name), value)

@@ -1,0 +1,27 @@
+package nearest
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestNearest(t *testing.T) {
+	for _, c := range []struct{ word, want string }{
+		{"blakhole", "blackhole"},
+		{"blackohle", "blackhole"},
+		{"BLACKHOLE", "blackhole"},
+		{"blckhle", "blackhole"},
+		{"blchle", ""},
+		{"klil", "kill"},
+		{"kiln", "kill"},
+		{"bull", ""},
+		{"up", "ip"},
+		{"x", ""},
+		{"", ""},
+		{strings.Repeat("x", 1000), ""},
+	} {
+		if got := Of(c.word, []string{"kill", "blackhole", "ip"}); got != c.want {
+			t.Errorf("%.20s: %q, want %q", c.word, got, c.want)
+		}
+	}
+}
