@@ -98,9 +98,14 @@ var schemes = map[string]struct {
 	"rediss+cluster":  {openCluster, "rediss"},
 }
 
+const allSchemes = "rediss, unix, sentinel, rediss+sentinel, cluster or rediss+cluster"
+
 func open(rawURL string) (redis.UniversalClient, error) {
 	if strings.Contains(rawURL, "#") {
 		return nil, errURL("it has a fragment; a # in user or password must be written %23")
+	}
+	if !strings.Contains(rawURL, ":/") && !strings.HasPrefix(rawURL, "redis:") { // host:port is a mistake that people make
+		return nil, errURL("it has no scheme: must be as in redis://localhost:6379, or with " + allSchemes)
 	}
 	u, err := url.Parse(rawURL)
 	if err != nil {
@@ -108,8 +113,7 @@ func open(rawURL string) (redis.UniversalClient, error) {
 	}
 	scheme, ok := schemes[u.Scheme]
 	if !ok {
-		return nil, errURL("its scheme is none of redis, rediss, unix, " +
-			"sentinel, rediss+sentinel, cluster, rediss+cluster")
+		return nil, errURL("its scheme is unknown: must be redis, or " + allSchemes)
 	}
 	if err := checkURL(u); err != nil {
 		return nil, err

@@ -81,7 +81,7 @@ func NewRedis(c redis.UniversalClient, o *RedisOptions) *Redis {
 	}
 	s.broken = checkPrefix(s.names.prefix)
 	if isNil(c) {
-		s.broken = errors.Join(s.broken, errors.New("remote: the Redis client is nil"))
+		s.broken = errors.Join(s.broken, errors.New("remote: the Redis client is nil: must be made by redis.NewClient or its like, or by remote.Open"))
 		return s
 	}
 	switch c := c.(type) {

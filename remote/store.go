@@ -65,7 +65,7 @@ type Store interface {
 // prefix.
 func Check(s Store) error {
 	if s == nil {
-		return errors.New("remote: the store is nil: use remote.Open, remote.NewRedis or remote.NewMemory")
+		return errors.New("remote: the store is nil: must be made by remote.Open, remote.NewRedis or remote.NewMemory")
 	}
 	return s.check()
 }

@@ -57,15 +57,14 @@ func (l *Limiter) refundShare(key string, n int64) int64 {
 
 // checkCost reports a key or a number of tokens that is not valid.
 func (l *Limiter) checkCost(key string, n int64) error {
-	switch reason := l.valid(key, n); {
-	case reason == Unknown:
-		return l.refusal(key, n, reason).Err()
-	case reason == InvalidKey:
-		return fmt.Errorf("%w: the key has %d bytes: must have 1 to %d", l.refusal(key, n, reason).Err(), len(key), MaxKeyLength)
-	case reason == InvalidCost || n > maxTokens:
-		return fmt.Errorf("%w: n is %d: must be 1 to 2^40", l.refusal(key, n, InvalidCost).Err(), n)
+	reason := l.valid(key, n)
+	if reason == ExceedsBurst {
+		reason = InvalidCost // no bucket can have so many
 	}
-	return nil
+	if reason == Granted {
+		return nil
+	}
+	return l.refusal(key, n, reason).Err()
 }
 
 // Charge takes n tokens from key, 1 … 2⁴⁰, whether it has them or not: for a cost that is known afterwards and was not

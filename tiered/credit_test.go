@@ -134,11 +134,11 @@ func TestInvalidCredits(t *testing.T) {
 		n    int64
 		want string
 	}{
-		{"k", 0, "n is 0: must be 1 to 2^40"},
-		{"k", -3, "n is -3: must be 1 to 2^40"},
-		{"k", tiered.MaxTokens + 1, "n is 1099511627777: must be 1 to 2^40"},
-		{"", 1, "the key has 0 bytes: must have 1 to 65536"},
-		{strings.Repeat("k", tiered.MaxKeyLength+1), 1, "the key has 65537 bytes: must have 1 to 65536"},
+		{"k", 0, "invalid cost (0: must be 1 to 2^40)"},
+		{"k", -3, "invalid cost (-3: must be 1 to 2^40)"},
+		{"k", tiered.MaxTokens + 1, "invalid cost (1099511627777: must be 1 to 2^40)"},
+		{"", 1, "invalid key (0 bytes: must be 1 to 65536)"},
+		{strings.Repeat("k", tiered.MaxKeyLength+1), 1, "invalid key (65537 bytes: must be 1 to 65536)"},
 	} {
 		for _, err := range []error{l.Charge(c.key, c.n), l.Refund(t.Context(), c.key, c.n)} {
 			if !errors.Is(err, tiered.ErrInvalid) || !strings.Contains(err.Error(), c.want) ||

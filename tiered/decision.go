@@ -196,8 +196,17 @@ func (e *LimitedError) Error() string {
 	if e.late {
 		s += ", and the context's deadline is sooner"
 	}
-	if d.RetryAfter > 0 {
+	switch {
+	case d.RetryAfter > 0:
 		s += fmt.Sprintf(" (retry after %v)", d.RetryAfter)
+	case d.Reason == InvalidKey:
+		s += fmt.Sprintf(" (%d bytes: must be 1 to %d)", len(d.Key), MaxKeyLength)
+	case d.Reason == InvalidCost:
+		s += fmt.Sprintf(" (%d: must be 1 to 2^40)", d.Cost)
+	case d.Reason == ExceedsBurst && d.Burst == 0:
+		s += " (the key is blocked)"
+	case d.Reason == ExceedsBurst:
+		s += fmt.Sprintf(" (cost %d: must be at most %d)", d.Cost, d.Burst)
 	}
 	return s
 }

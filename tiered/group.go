@@ -284,7 +284,7 @@ func (g *Group) Ping(ctx context.Context) error {
 	}
 	err := errClosed
 	if !g.closed.Load() {
-		err = g.dispatch.Ping(ctx, g.causeOf)
+		err = g.dispatch.Ping(ctx, func(node remote.Node, err error) error { return withRule(g.causeOf(node, err)) })
 	}
 	if err == nil || errors.Is(err, errClosed) {
 		return err

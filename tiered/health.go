@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"slices"
@@ -117,6 +118,23 @@ func (g *Group) causeOf(node remote.Node, err error) error {
 	defer cancel()
 	if cause := g.store.Dial(ctx, node); cause != nil && ctx.Err() == nil {
 		return cause
+	}
+	return err
+}
+
+// rulesOfUsers are what must be where Redis refuses a user, by how its reply begins.
+var rulesOfUsers = map[string]string{
+	"NOAUTH ":    "the client must have a password, as in redis://user:password@host",
+	"WRONGPASS ": "the client's user and password must be those of Redis",
+	"NOPERM ":    "the client's user must have the rights that docs/redis.md lists",
+}
+
+// withRule adds to the error of a node that refuses this user what must be instead.
+func withRule(err error) error {
+	for reply, rule := range rulesOfUsers {
+		if strings.Contains(err.Error(), reply) {
+			return fmt.Errorf("%w (%s)", err, rule)
+		}
 	}
 	return err
 }

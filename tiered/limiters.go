@@ -66,7 +66,7 @@ func (g *Group) add(p Policy) (l *Limiter, back bool, err error) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ls.byName[p.Name] != nil {
-		return nil, false, fmt.Errorf("tiered: Policy.Name is %q: the Group has a policy of that name", p.Name)
+		return nil, false, fmt.Errorf("tiered: Policy.Name is %q: must differ from the names of the Group's other policies", p.Name)
 	}
 	if p.Standing == StandingOn {
 		bits := standing.PlaceBits

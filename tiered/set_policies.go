@@ -30,7 +30,7 @@ func (g *Group) SetPolicies(policies []Policy) error {
 	for i, p := range policies {
 		err := p.Validate()
 		if seen[p.Name] {
-			err = errors.Join(err, fmt.Errorf("tiered: Policy.Name is %.80q: two policies have that name", p.Name))
+			err = errors.Join(err, fmt.Errorf("tiered: Policy.Name is %.80q: must differ from the names of the other policies", p.Name))
 		}
 		seen[p.Name] = true
 		if l, ok := g.Limiter(p.Name); !ok {

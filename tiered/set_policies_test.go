@@ -102,7 +102,7 @@ func TestSetPoliciesAllOrNothing(t *testing.T) {
 			"Policy.Limit.Burst is -1",
 			"Policy.Algorithm is sliding log: must stay token bucket",
 			"Policy.Calendar is true: must stay false",
-			`policy "new": tiered: Policy.Name is "new": two policies have that name`,
+			`policy "new": tiered: Policy.Name is "new": must differ from the names of the other policies`,
 			`policy "bad": tiered: Policy.Limit is zero`,
 			`policies[5]: tiered: Policy.Name is ""`,
 		} {

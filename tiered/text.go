@@ -56,15 +56,15 @@ func (p *limitParser) limit() (l Limit) {
 	l.Tokens, l.Per, _ = ratetext.Parse(word)
 	amount, per, found := strings.Cut(word, "/")
 	if !found {
-		p.wrong(at, word, "must be tokens per period, as in 100/min")
-	} else {
-		if !validTokens(l.Tokens) {
-			p.wrong(at, amount, "must be a whole number of tokens, 1 to 2^40")
-		}
-		if !validPeriod(l.Per) {
-			p.wrong(at+len(amount)+1, per,
-				"must be s, min, h, day, week, or a duration such as 10s, 1h30m or 30d, from 1us to 100 years in whole us")
-		}
+		p.wrong(at, word, "must be tokens per period, as in 100/min") // "100 per minute": the other words are no burst either
+		return l
+	}
+	if !validTokens(l.Tokens) {
+		p.wrong(at, amount, "must be a whole number of tokens, 1 to 2^40")
+	}
+	if !validPeriod(l.Per) {
+		p.wrong(at+len(amount)+1, per,
+			"must be s, min, h, day, week, or a duration such as 10s, 1h30m or 30d, from 1us to 100 years in whole us")
 	}
 	for given := map[string]bool{}; ; {
 		name, at := p.word()
