@@ -68,7 +68,7 @@ func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter)
 		need -= b.lease.live(now)
 	}
 	w.cost, w.since, w.until = n, now, until
-	w.MoreGranted, w.Short = 0, false
+	w.MoreGranted, w.Short, w.asked = 0, false, false
 	if retry, refused := w.refusal(b.denied.Load(), now, need); refused {
 		return b.refuse(w, now, retry), Effect{}
 	}

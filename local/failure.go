@@ -45,8 +45,11 @@ func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 	case second && c.Direct: // its time was too short, and nothing is wrong with the node
 		b.pending.again = false
 		b.lease.renewFrom(now)
-		b.pending.serveLast(&b.hot, now, Verdict{Outcome: Failed})
+		b.pending.serveAsked(&b.hot, now, Verdict{Outcome: Failed})
 		b.deliver()
+		if b.pending.count() > 0 { // they came when it was under way, and have time
+			return b.send()
+		}
 		return b.next(now)
 	case second:
 		b.fail(now, c, Failed)

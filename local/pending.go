@@ -142,6 +142,17 @@ func (p *pending) serve(h *hot, now time.Duration, level int64, leases bool) {
 // serveLast gives tokens of the pot to those who wait, and everybody else the same verdict.
 func (p *pending) serveLast(h *hot, now time.Duration, v Verdict) {
 	for w := range p.waiting() {
+		w.asked = true
+	}
+	p.serveAsked(h, now, v)
+}
+
+// serveAsked is serveLast for those whom the call was for.
+func (p *pending) serveAsked(h *hot, now time.Duration, v Verdict) {
+	for w := range p.waiting() {
+		if !w.asked {
+			continue
+		}
 		if held, ok := h.lease.take(now, w.cost); ok {
 			p.decide(w, h.admits(h.remaining(held)))
 		} else {

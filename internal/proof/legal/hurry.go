@@ -45,11 +45,6 @@ func (w *player) decides(patience time.Duration) bool {
 
 // hurry makes requests whose context ends soon. Each has its answer before that.
 func (p *process) hurry(s *Step) {
-	defer func() {
-		p.player.mu.Lock()
-		p.player.hurried = p.player.now()
-		p.player.mu.Unlock()
-	}()
 	if s.N%3 == 0 && !p.player.plan.Single {
 		p.together(s, s.N%2 == 0)
 		return

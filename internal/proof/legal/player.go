@@ -37,7 +37,6 @@ type player struct {
 	burnt           []int64               // by policy
 	vanished, ends  bool                  // a bucket was lost; the disturbances have ended
 	moved, ahead    bool                  // the clock was set; the clock was set ahead
-	hurried         time.Duration         // when callers whose context ends soon last asked
 	reloaded        map[int]time.Duration // when a process last began or ended to be without a policy, by policy
 	lanes           time.Duration         // of requests in the background, so far
 	lent            map[string]*lent      // by bucket

@@ -232,8 +232,7 @@ func (w *player) inTime(before, after, patience time.Duration, d *tiered.Decisio
 	if took := after - before; took > patience+lanes && !w.plan.Real {
 		w.faults = append(w.faults, Fault{"late", fmt.Sprintf("at %v a request took %v, and has %v", w.now(), took, patience)})
 	}
-	// Who comes to a call that is under way gets its answer, and that of one for a caller in a hurry may come too late.
-	if d != nil && w.decides(patience) && (w.hurried == 0 || before > w.hurried+w.plan.Options.Budget) {
+	if d != nil && w.decides(patience) {
 		w.unavailable(d)
 	}
 }
