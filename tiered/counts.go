@@ -1,13 +1,11 @@
 package tiered
 
 import (
-	"errors"
-
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// How decisions and waits are counted. Stats reads what was counted.
+// How decisions are counted. Stats reads what was counted.
 
 // kindOf are the kinds as which requests of each Reason count.
 var kindOf = [...]report.Kind{
@@ -52,29 +50,4 @@ func refusedOf(key string, s local.Stats) report.RefusedKey {
 		Key: key, Limited: s.Refused - s.FallbackSpent, FallbackSpent: s.FallbackSpent, Unavailable: s.Failed,
 		Blocked: s.Blocked,
 	}
-}
-
-// beginWait counts that c has to wait, once.
-func (c *queuedCaller) beginWait() {
-	if c.since == 0 {
-		c.since = max(c.limiter.group.now(), 1)
-		c.limiter.waits.Begin()
-	}
-}
-
-// countEnd counts and reports the end of a wait, and returns err. A caller that was admitted or refused at once, as by
-// Allow, did not wait. A caller that left because it could not be served in time gave up.
-func (c *queuedCaller) countEnd(err error) error {
-	var e *LimitedError
-	if c.since == 0 && (err == nil || errors.As(err, &e) && !e.late) {
-		return err
-	}
-	l := c.limiter
-	end := WaitEvent{Policy: l.name, Key: c.key, Tokens: c.cost, Err: err}
-	if c.since > 0 {
-		end.Time = l.group.now() - c.since
-	}
-	end.Waiting = l.waits.End(end.Time, c.since > 0, err == nil)
-	l.group.trace.wait(end)
-	return err
 }

@@ -1,6 +1,8 @@
 package tiered
 
 import (
+	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -30,6 +32,9 @@ type how struct {
 
 // allowed reports whether the request is admitted.
 func (h how) allowed() bool { return Granted <= h.reason && h.reason <= Shadowed }
+
+// expired reports whether a context that ended did so by its deadline.
+func expired(ctx context.Context) bool { return errors.Is(ctx.Err(), context.DeadlineExceeded) }
 
 // waitHelps reports whether waiting may help.
 func (o outcome) waitHelps() bool {
@@ -159,6 +164,17 @@ func byFailMode(p *local.Policy, v local.Verdict) outcome {
 		}
 	}
 	return o
+}
+
+// byRule returns the outcome of a rule, or that of a limit whose burst is too small.
+func (b *bucket) byRule(now time.Duration) outcome {
+	switch p := b.Policy(); p.Rule {
+	case local.Unlimited:
+		return outcome{p, how{Granted, Local, false}, 0, 0}
+	case local.Blocked:
+		return outcome{p, how{ExceedsBurst, Local, false}, 0, 0}
+	}
+	return b.refuseForGood(now, ExceedsBurst)
 }
 
 // refuseForGood returns a refusal that more tokens could not have prevented. What is left is what this process knows of b.

@@ -283,6 +283,26 @@ func (p *part) decideByRule() bool {
 	return false
 }
 
+// decideByRule decides if no limit applies, or if the limit can never admit so many tokens. It reports false if the
+// limit decides.
+func (t *taking) decideByRule(now time.Duration) (o outcome, decided bool) {
+	b := t.bucket
+	p := b.Policy()
+	for ; p.Rule == local.Unresolved; p = b.Policy() {
+		b.limiter().resolve(b, t.key)
+	}
+	switch {
+	case p.Rule == local.Unlimited:
+		t.limiter.admittedUnlimited.Add(t.cost)
+	case p.Rule == local.Blocked:
+		b.CountRefused(t.cost)
+	case t.cost <= p.Cap:
+		return o, false
+	}
+	t.clear()
+	return b.byRule(now), true
+}
+
 // recall gives a bucket that another part of the request has evicted, and that was made anew, the limit that PerKey gave
 // its key a moment ago. Otherwise the parts of a request over more keys than MaxKeys would evict each other for ever.
 func (p *part) recall() {
@@ -330,6 +350,23 @@ func (p *part) decided(o outcome, b *bucket) {
 func (p *part) write(d *Decision) {
 	if p.outcome.write(d, p.key, p.cost, p.decider, p.now); p.limit != nil {
 		p.limit.tellCarried(d)
+	}
+}
+
+// report writes the state of the part. back says that the request was refused, and that what the part took went back.
+func (p *part) report(d *Decision, back bool) {
+	switch {
+	case p.limiter == nil, p.state == refused:
+		p.write(d)
+	case p.state == taken:
+		as := *p // two uses may share the part
+		if back && p.bucket != nil {
+			as.left += p.cost
+		}
+		as.write(d)
+	default:
+		o, b := p.limiter.invalid(p.key, Unknown)
+		o.write(d, p.key, p.cost, b, p.now)
 	}
 }
 

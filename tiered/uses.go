@@ -113,6 +113,46 @@ func (u *Use) before(v *Use) bool {
 // It allocates nothing for up to four uses that this process decides alone.
 func (u Uses) Allow(ctx context.Context) Decision { return u.AllowEach(ctx, nil) }
 
+// AllowEach does what [Uses.Allow] does. It also writes the Decision of the i-th use given to [All] to each[i]. A use
+// that refused has its own refusal. If the request is refused, a use that would have been admitted is Granted, with its
+// tokens back in Remaining. One that was not decided, because another had refused before, has Reason Unknown. Its
+// Remaining is what this process held and last saw in Redis. If each is longer than the uses, its last elements stay as
+// they are. If it is shorter, the last uses write nothing.
+func (u Uses) AllowEach(ctx context.Context, each []Decision) (d Decision) {
+	var room [inlineParts]part
+	r := u.request(room[:0])
+	r.decide(ctx, &d)
+	back := r.has(refused)
+	for i := range u.n {
+		use := u.at(i)
+		if use.place >= len(each) {
+			continue
+		}
+		for j := range r {
+			if p := &r[j]; p.limiter == use.limiter && p.key == use.key {
+				p.report(&each[use.place], back)
+			}
+		}
+	}
+	return d
+}
+
+// AllowSeparately decides several uses in their order, each as [Use.Allow] would: one that is refused takes nothing, and
+// changes nothing for the others. It writes the Decision of the i-th use to each[i]. If each is longer than uses, its
+// last elements stay as they are. If it is shorter, the last Decisions are dropped.
+//
+// What this process does not know goes to Redis in one pipeline per node. All wait at the same time, each at most for
+// its Options.Budget, and no longer than [Limiter.AllowN] if ctx has a deadline. So the call takes no longer than the
+// longest of them.
+func AllowSeparately(ctx context.Context, uses []Use, each []Decision) {
+	var room [inlineParts]part
+	r := request(room[:0])
+	for _, u := range uses {
+		r = append(r, part{taking: taking{limiter: u.limiter, key: u.key, cost: u.cost}, limit: u.limit})
+	}
+	r.decideSeparately(ctx, each)
+}
+
 // request appends the uses to r in order. Uses of one key become one part.
 func (u *Uses) request(r request) request {
 next:

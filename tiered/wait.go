@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -384,4 +385,29 @@ func (c *queuedCaller) handOut(t *taking) {
 		back.cost, back.source = left, local.FromRedis
 		back.correctCost(0)
 	}
+}
+
+// beginWait counts that c has to wait, once.
+func (c *queuedCaller) beginWait() {
+	if c.since == 0 {
+		c.since = max(c.limiter.group.now(), 1)
+		c.limiter.waits.Begin()
+	}
+}
+
+// countEnd counts and reports the end of a wait, and returns err. A caller that was admitted or refused at once, as by
+// Allow, did not wait. A caller that left because it could not be served in time gave up.
+func (c *queuedCaller) countEnd(err error) error {
+	var e *LimitedError
+	if c.since == 0 && (err == nil || errors.As(err, &e) && !e.late) {
+		return err
+	}
+	l := c.limiter
+	end := WaitEvent{Policy: l.name, Key: c.key, Tokens: c.cost, Err: err}
+	if c.since > 0 {
+		end.Time = l.group.now() - c.since
+	}
+	end.Waiting = l.waits.End(end.Time, c.since > 0, err == nil)
+	l.group.trace.wait(end)
+	return err
 }

@@ -2,7 +2,6 @@ package tiered
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
@@ -49,6 +48,3 @@ func (w *waiter) wait(ctx context.Context, d time.Duration, b *bucket) (local.Ve
 	}
 	return <-w.C, Granted // the verdict came first
 }
-
-// expired reports whether a context that ended did so by its deadline.
-func expired(ctx context.Context) bool { return errors.Is(ctx.Err(), context.DeadlineExceeded) }
