@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +19,63 @@ import (
 )
 
 // From docs/migration.md, one function per section.
+
+// insteadOfHabits has the lines that the page's table of near misses shows, so that they compile.
+func insteadOfHabits(ctx context.Context, rdb *redis.Client, key string, limits []tiered.Limit, handler http.Handler) error {
+	store := remote.NewRedis(rdb, nil)
+	policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}
+	limiter, err := tiered.New(store, policy, nil)
+	if err != nil {
+		return err
+	}
+	_ = tiered.Policy{Name: "api", Limit: limits[0], Also: limits[1:]}
+	_ = []tiered.Limit{tiered.PerMinute(100).WithBurst(200), tiered.Every(2 * time.Second), tiered.Unlimited()}
+	d := limiter.Allow(ctx, key)
+	limit, ok := limiter.LimitOf(d)
+	r := limiter.Reserve(ctx, key)
+	fmt.Println(limiter.Allow(ctx, key).Allowed, limit, ok, limiter.Peek(ctx, key).Remaining, limiter.Stats().Limited)
+	fmt.Println(r.Allowed, r.RetryAfter, limiter.For(key).N(3).Allow(ctx))
+	n := int64(200)
+	if err := limiter.SetLimit(limit.WithBurst(n)); err != nil {
+		return err
+	}
+	if err := middlewares(limiter, handler); err != nil {
+		return err
+	}
+	return limiter.Close(ctx)
+}
+
+func middlewares(limiter *tiered.Limiter, handler http.Handler) error {
+	userOf := func(r *http.Request) string { return r.Header.Get("X-User") }
+	_ = httplimit.KeyFunc(func(r *http.Request) (string, error) { return userOf(r), nil })
+	if _, err := httplimit.ByHeader(limiter, "X-User"); err != nil {
+		return err
+	}
+	limit, err := httplimit.ByIP(limiter)
+	if err != nil {
+		return err
+	}
+	http.Handle("/", limit(handler))
+	return nil
+}
+
+// Each line that the page says to write instead of one from habit compiles.
+func TestLinesInsteadOfHabits(t *testing.T) {
+	_ = insteadOfHabits // it would ask a Redis
+	toRoot(t)
+	code, rows := read(t, "docs/migration_test.go"), 0
+	_, table, _ := strings.Cut(read(t, "docs/migration.md"), "| typed | here | because |\n|---|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	for row := range strings.Lines(table) {
+		rows++
+		if columns := strings.Split(row, " | "); len(columns) != 3 || !strings.Contains(code, strings.Trim(columns[1], "`")) {
+			t.Errorf("not in the code of this test: %s", row)
+		}
+	}
+	if rows < 15 {
+		t.Errorf("only %d rows: the pattern is wrong", rows)
+	}
+}
 
 func fromRedisRate(ctx context.Context, rdb *redis.Client, userID string) error {
 	// limiter := redis_rate.NewLimiter(rdb)

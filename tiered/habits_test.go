@@ -46,6 +46,7 @@ func TestHabits(t *testing.T) {
 				t.Errorf("%q is %v, %v, want %v", text, parsed, err, limit)
 			}
 		}
+		// tiered.PerMinute(100).Burst(200)  Burst is the field of a Limit
 		// tiered.PerSecond(0.5)  tokens are whole; Every(2 * time.Second) and Per(1, 2*time.Second) say it exactly
 
 		if d := limiter.Allow(ctx, key); !d.Allowed || d.Burst != 10 || d.RetryAfter != 0 {
@@ -90,9 +91,15 @@ func TestHabits(t *testing.T) {
 			t.Error(d)
 		}
 
-		if _, err := httplimit.ByIP(limiter); err != nil {
+		if n := limiter.Stats().Limited; n == 0 {
+			t.Error("nothing was refused")
+		}
+
+		limit, err := httplimit.ByIP(limiter)
+		if err != nil {
 			t.Error(err)
 		}
+		_ = limit(http.NotFoundHandler()) // httplimit.ByIP(limiter)(h): New reports mistakes, as all constructors do
 		// httplimit.LimitByIP(limiter)          one name for one thing: ByIP
 		// httplimit.New(limiter).Handler(next)  a rule also says who is counted, and what a request without a key gets
 		// httplimit.Options{Key: func(r *http.Request) string {…}}  a Rule has the Key: several rules may apply
