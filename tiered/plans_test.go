@@ -146,17 +146,16 @@ func TestPlansThatCannotBe(t *testing.T) {
 		many[fmt.Sprint("p", i)] = tiered.PerMinute(1)
 	}
 	pro := tiered.Plans{"pro": tiered.PerMinute(1000)}
+	odd := tiered.Plans{"staff": tiered.Unlimited(), "suspended": tiered.Blocked()}
 	for _, c := range []struct {
 		p    tiered.Policy
 		want string // "" is none
 	}{
 		{tiered.Policy{Limit: tiered.PerMinute(100), Plans: pro}, ""},
 		{tiered.Policy{Limit: tiered.Blocked(), Plans: pro}, ""}, // requests without a plan are refused
-		{tiered.Policy{Limit: tiered.PerMinute(100), Plans: tiered.Plans{"staff": tiered.Unlimited(),
-			"suspended": tiered.Blocked()}}, ""},
-		{tiered.Policy{Limit: tiered.PerMinute(100), Plans: pro, Lease: tiered.Lease{Size: 30}},
-			""}, // reduced where it is too large
-		{tiered.Policy{Limit: tiered.PerMinute(100), Plans: pro, MaxDebt: 100}, ""}, // its burst is its debt
+		{tiered.Policy{Limit: tiered.PerMinute(100), Plans: odd}, ""},
+		{tiered.Policy{Limit: tiered.PerMinute(100), Plans: pro, Lease: tiered.Lease{Size: 30}}, ""}, // reduced where it is too large
+		{tiered.Policy{Limit: tiered.PerMinute(100), Plans: pro, MaxDebt: 100}, ""},                  // its burst is its debt
 		{tiered.Policy{Limit: tiered.PerMinute(100), Plans: tiered.Plans{"": tiered.PerMinute(1)}},
 			`Policy.Plans is 1 plans: must have no plan "", because that is a request without a plan: Limit is its limit`},
 		{tiered.Policy{Limit: tiered.PerMinute(100), Plans: tiered.Plans{" pro": tiered.PerMinute(1)}},

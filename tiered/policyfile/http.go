@@ -184,7 +184,7 @@ func (f *File) Middleware(g *tiered.Group, o *httplimit.Options) (func(http.Hand
 		l.settle = o.Settle
 	}
 	for i, route := range f.HTTP {
-		built, err := build(route, g, o)
+		built, err := build(route, nil, g, o)
 		if err != nil {
 			all = append(all, fmt.Errorf("policyfile: http[%d]: %w", i, err))
 		}

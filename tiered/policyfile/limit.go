@@ -35,16 +35,22 @@ type built struct {
 	once, turn func(http.Handler) http.Handler
 }
 
-// build makes the limits of a route.
-func build(route Route, g *tiered.Group, o *httplimit.Options) (b built, err error) {
+// build makes the limits of a route. It skips the others: they are there for handlers that settle them by their names.
+func build(route Route, others []Limit, g *tiered.Group, o *httplimit.Options) (b built, err error) {
 	b.limits, b.exempt = route.Limits, route.ExemptPreflights
-	if len(b.limits) == 0 {
+	if o == nil || !o.Settle {
+		others = nil
+	}
+	if len(b.limits)+len(others) == 0 {
 		b.once = func(next http.Handler) http.Handler { return next }
 		b.turn = b.once
 		return b, nil
 	}
 	var rules []httplimit.Rule
-	for _, l := range route.Limits {
+	for i, l := range slices.Concat(b.limits, others) {
+		if i >= len(b.limits) && slices.ContainsFunc(b.limits, func(o Limit) bool { return o.Policy == l.Policy }) {
+			continue
+		}
 		b.named = b.named || slices.ContainsFunc(l.Key, func(k Key) bool { return k.Kind == "path" || k.Kind == "route" })
 		limiter, ok := g.Limiter(l.Policy)
 		if !ok {
@@ -68,12 +74,15 @@ func build(route Route, g *tiered.Group, o *httplimit.Options) (b built, err err
 		if b.exempt {
 			rule.Skip = httplimit.Preflight
 		}
+		if i >= len(b.limits) {
+			rule.Skip = func(*http.Request) bool { return true }
+		}
 		rules = append(rules, rule)
 	}
 	if b.once, err = httplimit.New(rules, o); err != nil {
 		return b, err
 	}
-	for i := range rules {
+	for i := range b.limits {
 		skip := rules[i].Skip
 		rules[i].Skip = func(r *http.Request) bool { return visitOf(r).counted[i] || skip != nil && skip(r) }
 	}
@@ -95,7 +104,7 @@ func (l *limits) except(route int, of Route, g *tiered.Group, o *httplimit.Optio
 		if _, ok := b.instead[r.Policy]; ok {
 			continue
 		}
-		instead, err := build(Route{Limits: of.LimitsOf(r)}, g, o)
+		instead, err := build(Route{Limits: of.LimitsOf(r)}, of.Limits, g, o)
 		if err != nil {
 			return fmt.Errorf("range %s: %w", rangeText(r.Addresses), err)
 		}

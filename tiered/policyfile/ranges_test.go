@@ -7,9 +7,12 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
@@ -140,6 +143,55 @@ http:
 			t.Errorf("%s: %d admitted, want %d", peer, admitted, want)
 		}
 	}
+}
+
+// A handler settles what the rule's limits have cost, by their names. It makes no difference to it if a range has others.
+func TestRangesAndSettle(t *testing.T) {
+	f, err := policyfile.Parse("p.yaml", []byte(`version: 1
+policies:
+  - {name: a, limit: 100/day}
+  - {name: b, limit: 200/day}
+http:
+  - match: /p/
+    limits: [{policy: a, key: ip}]
+    ranges: {10.0.0.0/8: unlimited, 10.1.0.0/16: b, 10.2.0.0/16: a}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = g.Close(context.Background()) }()
+		if err := g.SetPolicies(f.Policies); err != nil {
+			t.Fatal(err)
+		}
+		m, err := f.Middleware(g, &httplimit.Options{Settle: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := m(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if err := httplimit.Settle(r.Context(), map[string]int64{"a": 50}); err != nil {
+				t.Errorf("%s: %v", r.RemoteAddr, err)
+			}
+		}))
+		for peer, left := range map[string][2]int64{
+			"192.0.2.1": {50, 200}, "10.0.0.1": {100, 200}, "10.1.0.1": {100, 199}, "10.2.0.1": {50, 200},
+		} {
+			r := httptest.NewRequest(http.MethodGet, "/p/x", nil)
+			r.RemoteAddr = peer + ":1"
+			h.ServeHTTP(httptest.NewRecorder(), r)
+			time.Sleep(time.Second)
+			for i, name := range []string{"a", "b"} {
+				l, _ := g.Limiter(name)
+				if d := l.Peek(t.Context(), peer); d.Remaining != left[i] {
+					t.Errorf("%s has %d left of %s, want %d", peer, d.Remaining, name, left[i])
+				}
+			}
+		}
+	})
 }
 
 // Each mistake is one line, at its place.

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -102,14 +103,14 @@ func (s *Server) build(f *policyfile.File) (*rules, error) {
 // rule makes a rule.
 func (s *Server) rule(m policyfile.Method) (r *rule, err error) {
 	r = &rule{instead: map[string]*grpclimit.Server{}}
-	if r.limits, err = s.limits(m.Limits); err != nil || len(m.Ranges) == 0 {
+	if r.limits, err = s.limits(m.Limits, nil); err != nil || len(m.Ranges) == 0 {
 		return r, err
 	}
 	if r.address = keyOf([]policyfile.Key{m.Address}); m.Address.Kind != "ip" && m.Address.Kind != "forwarded-for" {
 		return nil, fmt.Errorf("Exceptions.Address is %q: must be an address of a client, such as ip", m.Address)
 	}
 	for _, e := range m.Ranges {
-		if r.instead[e.Policy], err = s.limits(m.LimitsOf(e)); err != nil {
+		if r.instead[e.Policy], err = s.limits(m.LimitsOf(e), m.Limits); err != nil {
 			return nil, fmt.Errorf("range %v: %w", e.Addresses, err)
 		}
 	}
@@ -117,13 +118,20 @@ func (s *Server) rule(m policyfile.Method) (r *rule, err error) {
 	return r, nil
 }
 
-// limits makes what limits calls, or nil if nothing does.
-func (s *Server) limits(all []policyfile.Limit) (*grpclimit.Server, error) {
-	if len(all) == 0 {
+// limits makes what limits calls, or nil if nothing does. It skips the others: they are there for handlers that settle them
+// by their names.
+func (s *Server) limits(all, others []policyfile.Limit) (*grpclimit.Server, error) {
+	if s.options == nil || !s.options.Settle {
+		others = nil
+	}
+	if len(all)+len(others) == 0 {
 		return nil, nil
 	}
 	var list []grpclimit.Rule
-	for _, l := range all {
+	for i, l := range slices.Concat(all, others) {
+		if i >= len(all) && slices.ContainsFunc(all, func(o policyfile.Limit) bool { return o.Policy == l.Policy }) {
+			continue
+		}
 		limiter, ok := s.watcher.Group().Limiter(l.Policy)
 		if !ok {
 			return nil, fmt.Errorf("the Group has no policy %q", l.Policy)
@@ -136,7 +144,11 @@ func (s *Server) limits(all []policyfile.Limit) (*grpclimit.Server, error) {
 		if l.Plan.Kind != "" && l.Plan.Kind != "metadata" {
 			return nil, fmt.Errorf("Limit.Plan of policy %q is %q: must be metadata NAME", l.Policy, l.Plan)
 		}
-		list = append(list, ruleOf(l, limiter))
+		rule := ruleOf(l, limiter)
+		if i >= len(all) {
+			rule.Skip = func(context.Context, grpclimit.Call) bool { return true }
+		}
+		list = append(list, rule)
 	}
 	return grpclimit.New(list, s.options)
 }
