@@ -155,7 +155,7 @@ func TestStatus(t *testing.T) {
 		{[]string{"run", other, "--policies", policies}, notRunnable, "", `has no policy named ["" "users"]`},
 		{[]string{"run", path, "--policies", badPolicies}, notRunnable, "", "policies[0].limit"},
 		{[]string{"run", path, "--policy", "api"}, notRunnable, "", `--policy is "api": needs --policies`},
-		{nil, passed, "Usage:", ""},
+		{[]string{}, passed, "Usage:", ""}, // for nil cobra takes those of the test's own process
 		{[]string{"run", path, "--seed", "0"}, notRunnable, "", "--seed is 0"},
 		{[]string{"run", path, "--set", "fleet.n=0"}, notRunnable, "", "must be"},
 		{[]string{"run", path, "--set", "fleet.n"}, notRunnable, "", `--set is "fleet.n": must be PATH=VALUE`},

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/awake"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -27,13 +28,13 @@ type fleet struct {
 	client   pb.RateLimitServiceClient
 }
 
-func startFleet(t *testing.T, config, redis string) *fleet {
+func startFleet(t *testing.T, config, redis string, env ...string) *fleet {
 	t.Helper()
 	f := &fleet{}
 	to := manual.NewBuilderWithScheme("fleet")
 	var addresses []resolver.Address
 	for range 3 {
-		p := start(t, config, "REDIS_URL="+redis, "TIERED_PROCESSES=3")
+		p := start(t, config, append([]string{"REDIS_URL=" + redis, "TIERED_PROCESSES=3"}, env...)...)
 		f.replicas = append(f.replicas, p)
 		addresses = append(addresses, resolver.Address{Addr: p.address})
 	}
@@ -60,9 +61,8 @@ type load struct {
 // longest is the longest of some times, in ns.
 type longest struct{ atomic.Int64 }
 
-func (l *longest) note(since time.Time) {
-	took := int64(time.Since(since))
-	for most := l.Load(); took > most && !l.CompareAndSwap(most, took); most = l.Load() {
+func (l *longest) note(took time.Duration) {
+	for most := l.Load(); int64(took) > most && !l.CompareAndSwap(most, int64(took)); most = l.Load() {
 	}
 }
 
@@ -70,14 +70,15 @@ func (l *longest) note(since time.Time) {
 func (f *fleet) offer(t *testing.T, request string, during func()) *load {
 	t.Helper()
 	l := &load{}
+	clock := awake.New(t) // the callers' part of a call is in this process
 	ctx, stop := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				begin := time.Now()
+				begin := clock.Now()
 				_, _ = f.client.ShouldRateLimit(context.Background(), behavior.Request("other | user=a"))
-				l.idle.note(begin)
+				l.idle.note(clock.Since(begin))
 				time.Sleep(2 * time.Millisecond)
 			}
 		})
@@ -86,9 +87,9 @@ func (f *fleet) offer(t *testing.T, request string, during func()) *load {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				number := strconv.FormatInt(l.asked.Add(1), 10)
-				begin := time.Now()
+				begin := clock.Now()
 				answer, err := f.client.ShouldRateLimit(context.Background(), behavior.Request(strings.ReplaceAll(request, "#", number)))
-				l.longest.note(begin)
+				l.longest.note(clock.Since(begin))
 				if err != nil {
 					l.failed.Add(1)
 					l.failure.Store(err)
@@ -128,7 +129,7 @@ func TestRollingDeploy(t *testing.T) {
 	}
 	const limit = 2000
 	f := startFleet(t, "domain: shop\ndescriptors:\n  - {key: user, rate_limit: {unit: year, requests_per_unit: 2000}}\n",
-		redistest.Start(t).URL())
+		redistest.Start(t).URL(), patient)
 	l := f.offer(t, "shop | user=a", func() {
 		for _, p := range f.replicas {
 			p.terminate(t)

@@ -130,7 +130,7 @@ descriptors:
       - key: protocol
         descriptors:
           - {key: value, rate_limit: {unit: year, requests_per_unit: 1}}
-`, "RESPONSE_DYNAMIC_METADATA=true", "LIMIT_RESPONSE_HEADERS_ENABLED=true", "LOG_LEVEL=debug", "TIERED_BUDGET=5s")
+`, "RESPONSE_DYNAMIC_METADATA=true", "LIMIT_RESPONSE_HEADERS_ENABLED=true", "LOG_LEVEL=debug", patient)
 	c := envoytest.HandedOut(t, envoytest.Upstream(t), p.address)
 	c.Filter["timeout"] = "20s"
 	c.Manager["delayed_close_timeout"] = "0.05s" // of connections that Envoy refuses
@@ -210,7 +210,7 @@ func TestEnvoyAnyHitsAndLimits(t *testing.T) {
 	p := start(t, `domain: shop
 descriptors:
   - {key: value, rate_limit: {unit: year, requests_per_unit: 1000}}
-`, "RESPONSE_DYNAMIC_METADATA=true", "TIERED_BUDGET=5s")
+`, "RESPONSE_DYNAMIC_METADATA=true", patient)
 	c := envoytest.HandedOut(t, envoytest.Upstream(t), p.address)
 	c.Filter["timeout"] = "20s"
 	c.Host["rate_limits"] = []any{}

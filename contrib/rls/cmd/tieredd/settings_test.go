@@ -151,7 +151,7 @@ func TestReflection(t *testing.T) {
 // CACHE_KEY_PREFIX begins each key in Redis, and TIERED_MAX_KEYS bounds what a process keeps.
 func TestPrefixAndMaxKeys(t *testing.T) {
 	redis := redistest.StartOpen(t)
-	p := start(t, limits, "REDIS_URL="+redis.URL(), "CACHE_KEY_PREFIX=edge:", "TIERED_MAX_KEYS=100")
+	p := start(t, limits, "REDIS_URL="+redis.URL(), "CACHE_KEY_PREFIX=edge:", "TIERED_MAX_KEYS=100", patient)
 	for i := range 400 {
 		if _, err := p.client.ShouldRateLimit(t.Context(), behavior.Request(fmt.Sprint("shop | user=", i))); err != nil {
 			t.Fatal(err)
