@@ -52,6 +52,7 @@ var importRules = []importRule{
 		packages: "tiered",
 		ours:     []string{"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/report", "internal/ratetext", "internal/histogram"},
 	},
+	{packages: "internal/nearest"},  // the name that a misspelled one was meant to be
 	{packages: "internal/ratetext"}, // what texts of limits and scenarios have in common
 	{packages: "internal/strictyaml", modules: []string{"go.yaml.in/yaml/v3"}},
 	{packages: "internal/readings"},  // of files that may change
@@ -63,7 +64,7 @@ var importRules = []importRule{
 	{packages: "tiered/tieredtest", ours: []string{"tiered", "remote"}}, // for tests of users
 	{
 		packages: "tiered/policyfile",
-		ours:     []string{"tiered", "tiered/httplimit", "remote", "internal/strictyaml", "internal/canonical", "internal/readings"},
+		ours:     []string{"tiered", "tiered/httplimit", "remote", "internal/strictyaml", "internal/canonical", "internal/nearest", "internal/readings"},
 		modules:  []string{"go.yaml.in/yaml/v3", "github.com/fsnotify/fsnotify"},
 	},
 	{packages: "sim/internal/stable"},
@@ -71,14 +72,14 @@ var importRules = []importRule{
 	{packages: "sim/faultnet", ours: []string{"sim/internal/stable"}},
 	{ // data
 		packages: "sim/scenario",
-		ours:     []string{"internal/ratetext", "internal/strictyaml"},
+		ours:     []string{"internal/nearest", "internal/ratetext", "internal/strictyaml"},
 		modules:  []string{"go.yaml.in/yaml/v3"},
 	},
 	{
 		packages: "sim/...",
 		ours: []string{
 			"sim/...", "lua", "remote", "local", "failover", "tiered/...",
-			"internal/proof/ideal", "internal/proof/invariant", "internal/rig/watch",
+			"internal/nearest", "internal/proof/ideal", "internal/proof/invariant", "internal/rig/watch",
 		},
 		modules: []string{anything},
 	},
