@@ -19,8 +19,11 @@ import (
 type outcome struct {
 	policy *local.Policy // that decided; nil if nothing did
 	how
-	left  int64         // tokens, with those of a standing share; for some reasons 0
-	retry time.Duration // until the tokens can be there; 0 for never
+	left int64 // tokens, with those of a standing share; for some reasons 0
+
+	// retry is the time until the tokens can be there; 0 for never. Three read it: write reports it, refusesLonger chooses
+	// among keys by it, and a wait sleeps by it or gives up.
+	retry time.Duration
 }
 
 // how is the part of an outcome without numbers.

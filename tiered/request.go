@@ -267,7 +267,7 @@ func (r request) end(back bool) {
 }
 
 // strictest returns the part whose Decision counts for the request: the refusing part for which waiting helps least, or
-// if none refuses, the part that admits the fewest more such requests.
+// if none refuses, the part that admits the fewest more such requests. A wait sleeps by that part too.
 func (r request) strictest(back bool) (strictest *part) {
 	for i := range r {
 		p := &r[i]

@@ -10,8 +10,17 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// A decision over one key begins in take, which admits what the lease holds. decideAtOnce refuses what is known to be
-// denied. Everything else is a request over a list of one key: see request.
+// A decision asks the sources of a key's tokens in one order:
+//
+//	lease      tokens of this process that Redis granted              local.Bucket.Take, Return
+//	share      the key's standing share                               share.take, putBack
+//	denial     what this process knows that Redis refuses             local.Bucket.Refuse
+//	Redis      a call, for all who wait for the key                   part.join, wait
+//	fail mode  the fallback, or what else the policy says             bucket.fallBack
+//
+// Two walk along them. take is for one key whose answer this process knows, and so for nearly all requests. request.walk is for
+// all else: several keys, all or nothing, and whatever Redis has to decide. Peek asks them in the same order in foreseeOnce, and
+// takes nothing. What one of them gave goes back where it came from: see taking.correctCost.
 
 // Allow is AllowN for one token.
 func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {

@@ -78,7 +78,8 @@ var options = map[string]option{
 }
 
 // Each field of tiered.Policy is validated, drawn by a proof, read from a policy file and its schema, compared by
-// SetPolicy, shown by tiersim check, copied for the caller, and explained.
+// SetPolicy, shown by tiersim check, copied for the caller, and explained. TestFilesThatDifferInOneField asks besides that two
+// files which differ in it only are two policies. testdata/whole.yaml has each.
 func TestEveryFieldOfAPolicy(t *testing.T) {
 	fields := fieldsOf(reflect.TypeFor[tiered.Policy](), "")
 	for name := range options {
