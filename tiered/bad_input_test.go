@@ -23,8 +23,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
-// The likeliest mistakes of a newcomer. Each is told in one line, with the field, the value and the rule. A value that may be
-// a secret is left out: that of a URL, and a plan's name that came with a request.
+// The likeliest mistakes of a newcomer. Each is told in one line, with the field, the value and the rule. A value that
+// may be a secret is left out: that of a URL, and a plan's name that came with a request.
 func TestBadInput(t *testing.T) {
 	limit := tiered.PerMinute(100)
 	policy := func(p tiered.Policy) func(*testing.T) error {
@@ -75,7 +75,8 @@ func TestBadInput(t *testing.T) {
 			policy(tiered.Policy{Limit: limit}), `tiered: Policy.Name is "": must be 1 to 64 of A-Z a-z 0-9 _ . -`,
 		},
 		"a name with a space": {
-			policy(tiered.Policy{Name: "per user", Limit: limit}), `tiered: Policy.Name is "per user": must be 1 to 64 of A-Z a-z 0-9 _ . -`,
+			policy(tiered.Policy{Name: "per user", Limit: limit}),
+			`tiered: Policy.Name is "per user": must be 1 to 64 of A-Z a-z 0-9 _ . -`,
 		},
 		"no limit": {policy(tiered.Policy{Name: "api"}), "tiered: Policy.Limit is zero: must be set, as in tiered.PerSecond(100)"},
 		"a limit without a period": {
@@ -191,7 +192,8 @@ func TestBadInput(t *testing.T) {
 				l.For("ann").WithPlan("gold").Allow(context.Background())
 				synctest.Wait() // the line is written
 				return lineOf(log)
-			}), `level=ERROR msg="a request has a plan that the policy does not have: the policy's own limit decides" policy=api plans="banned, pro"`,
+			}), `level=ERROR msg="a request has a plan that the policy does not have: the policy's own limit decides" ` +
+				`policy=api plans="banned, pro"`,
 		},
 		"two Groups in one process, with other limits": {
 			twoGroups, `level=INFO msg="processes of this service have other limits for this policy" ` +
@@ -259,7 +261,8 @@ func withoutPassword(t *testing.T) error {
 		},
 	})
 	defer func() { _ = client.Close() }()
-	g, err := tiered.NewGroup(remote.NewRedis(client, nil), &tiered.Options{Logger: slog.New(slog.DiscardHandler), Budget: time.Second})
+	o := &tiered.Options{Logger: slog.New(slog.DiscardHandler), Budget: time.Second}
+	g, err := tiered.NewGroup(remote.NewRedis(client, nil), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,13 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
+// asked is what a request is made with.
+type asked struct {
+	ctx   context.Context
+	l     *tiered.Limiter
+	store *remote.Memory
+}
+
 // A Decision says what its request asked for, whoever decided and however. Trace.Decision says the same.
 func TestDecisionsSayTheCost(t *testing.T) {
 	of := func(err error) tiered.Decision {
@@ -23,94 +30,94 @@ func TestDecisionsSayTheCost(t *testing.T) {
 	minute := tiered.PerMinute(10)
 	for name, c := range map[string]struct {
 		policy tiered.Policy
-		ask    func(context.Context, *tiered.Limiter, *remote.Memory) tiered.Decision
+		ask    func(asked) tiered.Decision
 		want   int64
 		untold bool // no hook is told, because nothing is taken
 	}{
-		"Allow": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
-			return l.Allow(ctx, "k")
+		"Allow": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			return q.l.Allow(q.ctx, "k")
 		}, 1, false},
-		"AllowN of a lease": {tiered.Policy{Limit: tiered.PerSecond(1000)}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
+		"AllowN of a lease": {tiered.Policy{Limit: tiered.PerSecond(1000)}, func(q asked) tiered.Decision {
 			for range 300 {
-				l.Allow(ctx, "k")
+				q.l.Allow(q.ctx, "k")
 				time.Sleep(time.Millisecond)
 			}
-			return l.AllowN(ctx, "k", 3)
+			return q.l.AllowN(q.ctx, "k", 3)
 		}, 3, false},
-		"refused": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
-			l.AllowN(ctx, "k", 8)
-			return l.AllowN(ctx, "k", 4)
+		"refused": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			q.l.AllowN(q.ctx, "k", 8)
+			return q.l.AllowN(q.ctx, "k", 4)
 		}, 4, false},
-		"refused again": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
-			l.AllowN(ctx, "k", 8)
-			l.AllowN(ctx, "k", 4)
-			return l.AllowN(ctx, "k", 5)
+		"refused again": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			q.l.AllowN(q.ctx, "k", 8)
+			q.l.AllowN(q.ctx, "k", 4)
+			return q.l.AllowN(q.ctx, "k", 5)
 		}, 5, false},
-		"above the burst": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
-			return l.AllowN(ctx, "k", 11)
+		"above the burst": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			return q.l.AllowN(q.ctx, "k", 11)
 		}, 11, false},
-		"not positive": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
-			return l.AllowN(ctx, "k", -1)
+		"not positive": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			return q.l.AllowN(q.ctx, "k", -1)
 		}, -1, false},
-		"no key": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
-			return l.AllowN(ctx, "", 3)
+		"no key": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			return q.l.AllowN(q.ctx, "", 3)
 		}, 3, false},
-		"unlimited": {tiered.Policy{Limit: tiered.Unlimited()}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
-			return l.AllowN(ctx, "k", 3)
+		"unlimited": {tiered.Policy{Limit: tiered.Unlimited()}, func(q asked) tiered.Decision {
+			return q.l.AllowN(q.ctx, "k", 3)
 		}, 3, false},
-		"blocked": {tiered.Policy{Limit: tiered.Blocked()}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
-			return l.AllowN(ctx, "k", 3)
+		"blocked": {tiered.Policy{Limit: tiered.Blocked()}, func(q asked) tiered.Decision {
+			return q.l.AllowN(q.ctx, "k", 3)
 		}, 3, false},
-		"shadowed": {tiered.Policy{Limit: minute, Shadow: true}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
-			return l.AllowN(ctx, "k", 12)
+		"shadowed": {tiered.Policy{Limit: minute, Shadow: true}, func(q asked) tiered.Decision {
+			return q.l.AllowN(q.ctx, "k", 12)
 		}, 12, false},
-		"fallback": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, m *remote.Memory) tiered.Decision {
-			m.Fail(errors.New("connection refused"))
-			defer m.Fail(nil)
-			return l.AllowN(ctx, "k", 3)
+		"fallback": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			q.store.Fail(errors.New("connection refused"))
+			defer q.store.Fail(nil)
+			return q.l.AllowN(q.ctx, "k", 3)
 		}, 3, false},
 		"several limits": {
 			tiered.Policy{Limit: minute, Also: []tiered.Limit{tiered.PerHour(30)}},
-			func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
-				return l.AllowN(ctx, "k", 3)
+			func(q asked) tiered.Decision {
+				return q.l.AllowN(q.ctx, "k", 3)
 			}, 3, false,
 		},
-		"Reserve": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
-			return l.ReserveN(ctx, "k", 3).Decision
+		"Reserve": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			return q.l.ReserveN(q.ctx, "k", 3).Decision
 		}, 3, false},
-		"Peek": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
-			return l.PeekN(ctx, "k", 3)
+		"Peek": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			return q.l.PeekN(q.ctx, "k", 3)
 		}, 3, false},
-		"Peek of no key": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
-			return l.PeekN(ctx, "", 3)
+		"Peek of no key": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			return q.l.PeekN(q.ctx, "", 3)
 		}, 3, false},
-		"PeekLocal": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
-			l.AllowN(ctx, "k", 3)
-			d, _ := l.PeekLocal("k")
+		"PeekLocal": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			q.l.AllowN(q.ctx, "k", 3)
+			d, _ := q.l.PeekLocal("k")
 			return d
 		}, 1, true},
-		"Wait that is late": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
-			l.AllowN(ctx, "k", 10)
-			ctx, cancel := context.WithTimeout(ctx, time.Second)
+		"Wait that is late": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			q.l.AllowN(q.ctx, "k", 10)
+			late, cancel := context.WithTimeout(q.ctx, time.Second)
 			defer cancel()
-			return of(l.WaitN(ctx, "k", 3))
+			return of(q.l.WaitN(late, "k", 3))
 		}, 3, false},
-		"Charge of no key": {tiered.Policy{Limit: minute}, func(_ context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
-			return of(l.Charge("", 3))
+		"Charge of no key": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			return of(q.l.Charge("", 3))
 		}, 3, false},
-		"All": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
-			return tiered.All(l.For("a").N(2), l.For("b").N(3)).Allow(ctx) // b has room for fewer of its kind
+		"All": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			return tiered.All(q.l.For("a").N(2), q.l.For("b").N(3)).Allow(q.ctx) // b has room for fewer of its kind
 		}, 3, false},
-		"two uses of one key": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
-			return tiered.All(l.For("a").N(2), l.For("a").N(3)).Allow(ctx)
+		"two uses of one key": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			return tiered.All(q.l.For("a").N(2), q.l.For("a").N(3)).Allow(q.ctx)
 		}, 5, false},
-		"a limit that is carried": {tiered.Policy{Limit: minute}, func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
-			return l.For("k").N(3).WithLimit(tiered.PerMinute(20)).Allow(ctx)
+		"a limit that is carried": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			return q.l.For("k").N(3).WithLimit(tiered.PerMinute(20)).Allow(q.ctx)
 		}, 3, false},
 		"standing": {
 			tiered.Policy{Limit: tiered.PerMinute(1000), Standing: tiered.StandingOn},
-			func(ctx context.Context, l *tiered.Limiter, _ *remote.Memory) tiered.Decision {
-				return l.AllowN(ctx, "k", 3)
+			func(q asked) tiered.Decision {
+				return q.l.AllowN(q.ctx, "k", 3)
 			}, 3, false,
 		},
 	} {
@@ -127,7 +134,7 @@ func TestDecisionsSayTheCost(t *testing.T) {
 						t.Fatal(err)
 					}
 					time.Sleep(2 * time.Minute) // shares are there
-					d := c.ask(t.Context(), l, store)
+					d := c.ask(asked{t.Context(), l, store})
 					if d.Policy != "api" || d.Cost != c.want {
 						t.Errorf("%+v: cost %d, want %d", d, d.Cost, c.want)
 					}

@@ -22,7 +22,8 @@ func TestStatsOfOnePolicy(t *testing.T) {
 		}
 		defer func() { _ = group.Close(context.Background()) }()
 		policies := []tiered.Policy{
-			{Name: "fast", Limit: tiered.PerSecond(1000)}, {Name: "slow", Limit: tiered.PerMinute(5)},
+			{Name: "fast", Limit: tiered.PerSecond(1000)},
+			{Name: "slow", Limit: tiered.PerMinute(5)},
 			{Name: "standing", Limit: tiered.PerMinute(1000), Standing: tiered.StandingOn},
 			{Name: "tried", Limit: tiered.PerMinute(1), Shadow: true},
 		}

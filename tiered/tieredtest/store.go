@@ -22,6 +22,6 @@ var errDown = errors.New("tieredtest: connection refused")
 // Fail makes Redis fail, for all that use the Store: from now on each policy's FailMode decides over what is not leased.
 func (s *Store) Fail() { s.Memory.Fail(errDown) }
 
-// Heal ends Fail. Redis decides again within about a second. Heal before the service closes its Group, which otherwise tries
-// to give its leases back until its context ends.
+// Heal ends Fail. Redis decides again within about a second. Heal before the service closes its Group, which otherwise
+// tries to give its leases back until its context ends.
 func (s *Store) Heal() { s.Memory.Fail(nil) }

@@ -28,7 +28,8 @@ func service(t *testing.T, store remote.Store) http.Handler {
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/readyz", httplimit.Ready(group))
-	for path, mode := range map[string]tiered.FailMode{"/api": tiered.FailLocal, "/images": tiered.FailOpen, "/login": tiered.FailClosed} {
+	modes := map[string]tiered.FailMode{"/api": tiered.FailLocal, "/images": tiered.FailOpen, "/login": tiered.FailClosed}
+	for path, mode := range modes {
 		l, err := group.NewLimiter(tiered.Policy{Name: path[1:], Limit: tiered.PerMinute(4), FailMode: mode})
 		if err != nil {
 			t.Fatal(err)
