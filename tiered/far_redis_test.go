@@ -102,8 +102,9 @@ func TestLateRedisIsNoOutage(t *testing.T) {
 				if found > c.found {
 					t.Errorf("a frozen Redis was found after %v", found)
 				}
+				store.set(ms)           // it will be near, which the trips of before the outage do not say
+				time.Sleep(11 * second) // longer than it is watched whether the node is still far
 				store.loseRequests.Store(false)
-				store.set(ms)
 				time.Sleep(5 * second)
 				synctest.Wait() // for what is being logged
 				if c.trip(0) > tiered.DefaultBudget && strings.Count(log.String(), "raise Budget") != 1 {

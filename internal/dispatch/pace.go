@@ -37,6 +37,7 @@ type pace struct {
 	patient  time.Duration // Options.ClientTimeout
 	timeout  atomic.Int64  // after which a call has failed, ns
 	typical  atomic.Int64  // round trip, ns; 0 before the first answer
+	last     atomic.Int64  // round trip, ns
 	unheard  atomic.Int64  // calls without an answer since the last one
 	mu       sync.Mutex
 	trips    [paceTrips]time.Duration // a ring: trips[n%paceTrips] is written next
@@ -53,6 +54,7 @@ func newPace(timeout, clientTimeout time.Duration) *pace {
 // Options.Timeout.
 func (p *pace) answer(trip time.Duration) time.Duration {
 	p.unheard.Store(0)
+	p.last.Store(int64(trip))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.trips[p.answered%paceTrips] = trip
@@ -97,6 +99,9 @@ func (n *Node) Timeout() time.Duration { return time.Duration(n.pace.timeout.Loa
 
 // TypicalTrip reports how long the node takes to answer, or 0 before its first answer.
 func (n *Node) TypicalTrip() time.Duration { return time.Duration(n.pace.typical.Load()) }
+
+// LastTrip reports how long the latest answer of the node took.
+func (n *Node) LastTrip() time.Duration { return time.Duration(n.pace.last.Load()) }
 
 // heard adds an answer of the node, whether its call had failed by then or not.
 func (n *Node) heard(trip time.Duration) { n.guard.SetTimeout(n.pace.answer(trip)) }

@@ -49,9 +49,9 @@ func (o *Overruns) Count() {
 }
 
 // NoteFar says that a node is slow before any decision has met that. It is called when the node has answered a report of
-// presence.
+// presence. After an outage the typical answer is one of before it, so that one must have been late too.
 func (o *Overruns) NoteFar() {
-	if o.isFar() && !o.watched.Swap(true) {
+	if o.isFar() && o.node.LastTrip() > o.budget && !o.watched.Swap(true) {
 		o.reportSlow(o.count.Load(), o.node.Outages())
 	}
 }
