@@ -44,8 +44,8 @@ func (d *drawer) larger(p *Plan) []Step {
 }
 
 // alternate has two callers ask for one key, by the key's limit and by another one that their requests carry, in one process
-// or in two. Together they ask for more than the larger rate brings, and must get 0.95 of that. What leases hold and Redis has at the
-// end counts, less what they had at the beginning: it was not lost. What the key had saved goes first, and does not: it is
+// or in two. Together they ask for more than the larger rate brings, and must get 0.95 of that. What leases hold and Redis has
+// at the end counts, less what they had at the beginning: it was not lost. What the key had saved goes first, and does not: it is
 // that of the smaller burst if its caller was the first. The worst of 292 such scenes had 0.968. In fleets that begin with a
 // full bucket, and count only what was admitted, it is 0.94 to 0.98: see TestProcessesWithDifferentLimits of package tiered.
 func (p *process) alternate(s *Step) {
