@@ -120,11 +120,10 @@ func (x *Exchange) remembers(r lua.Record) bool {
 // lease's end, and then without tokens for as long as its debt matters.
 func (x *Exchange) records(f *Finding) {
 	c, b, a := x.Call, x.Before, x.After
-	due, left := b.Sweep > 0 && x.now >= b.Sweep, false
+	due, left, remembered := b.Sweep > 0 && x.now >= b.Sweep, false, false // what the caller's lease charged, if that is over
 	if due {
 		if x.Owned && x.Own.End <= x.now {
-			x.Owned = x.remembers(x.Own)
-			x.Own.Grant, x.Own.Out, x.Own.Want = 0, 0, 0
+			x.Owned, remembered = false, x.remembers(x.Own)
 		}
 		for id, r := range b.Records {
 			after, kept := a.Records[id]
@@ -139,10 +138,10 @@ func (x *Exchange) records(f *Finding) {
 			if id == c.Lease {
 				continue
 			}
-			remembered := x.remembers(r)
-			f.Is(kept && !remembered, float64(r.Out), "a lease that is over is still on record after a sweep")
+			matters := x.remembers(r)
+			f.Is(kept && !matters, float64(r.Out), "a lease that is over is still on record after a sweep")
 			changed := after != lua.Record{Seq: r.Seq, End: r.End, Debt: r.Debt}
-			f.Is(remembered && changed, float64(r.Debt), "a debt that was charged is forgotten while it matters")
+			f.Is(matters && changed, float64(r.Debt), "a debt that was charged is forgotten while it matters")
 		}
 	}
 	sweep := b.Sweep
@@ -166,7 +165,7 @@ func (x *Exchange) records(f *Finding) {
 		f.Is(own.End != x.now+c.TTL, 0, "a record does not end one ttl after its call")
 		differs := own.Grant != x.lent() || own.Want != want
 		f.Is(differs, 0, "a record does not say what was wanted and granted")
-		if x.Owned && c.Ack < x.Own.Seq {
+		if (x.Owned || remembered) && c.Ack < x.Own.Seq {
 			x.charged = x.Own.Debt
 		}
 		x.charge = own.Debt - x.charged
