@@ -217,12 +217,17 @@ func TestPlannedSentinelFailoverIsSeen(t *testing.T) {
 	})
 	seen := soon(t, "a loss is seen", 10*second, func() bool { return losses() > 0 })
 	t.Logf("promoted after %v, the first loss seen %v later", took, seen)
-	time.Sleep(3 * second) // until the sentinel has told everybody
-	n := losses()
-	time.Sleep(2 * second)
-	t.Logf("%d losses in all", losses())
-	if more := losses() - n; more > 0 {
-		t.Errorf("%d losses after it is over", more)
+	time.Sleep(3 * second) // until the sentinel has told everybody, which takes longer on a busy machine
+	for tries := 0; ; tries++ {
+		n := losses()
+		time.Sleep(2 * second)
+		more := losses() - n
+		if t.Logf("%d losses, and %d within 2 s", n, more); more == 0 {
+			break
+		}
+		if tries == 10 {
+			t.Fatal("there is no end of losses after it is over")
+		}
 	}
 	for i, l := range limiters {
 		if s := l.Group().Stats(); s.Policies["api"].Granted == 0 {
