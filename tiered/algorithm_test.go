@@ -20,8 +20,10 @@ func windowPolicies() []tiered.Policy {
 		{Name: "fixed-leased", Limit: limit, Algorithm: tiered.FixedWindow},
 		{Name: "sliding", Limit: limit, Algorithm: tiered.SlidingWindow, Lease: tiered.Lease{Size: tiered.NoLease}},
 		{Name: "sliding-leased", Limit: limit, Algorithm: tiered.SlidingWindow},
-		{Name: "sliding-two", Limit: limit, Algorithm: tiered.SlidingWindow, Also: []tiered.Limit{{Tokens: 100,
-			Per: time.Hour}}},
+		{Name: "sliding-two", Limit: limit, Algorithm: tiered.SlidingWindow, Also: []tiered.Limit{{
+			Tokens: 100,
+			Per:    time.Hour,
+		}}},
 	}
 }
 
@@ -225,8 +227,10 @@ func TestAlgorithmMistakes(t *testing.T) {
 		want   string
 	}{
 		{func(p *tiered.Policy) { p.Algorithm = 9 }, "Policy.Algorithm is algorithm 9: must be"},
-		{func(p *tiered.Policy) { p.Calendar = true },
-			"Policy.Calendar is true: is of a FixedWindow only, and Algorithm is token bucket"},
+		{
+			func(p *tiered.Policy) { p.Calendar = true },
+			"Policy.Calendar is true: is of a FixedWindow only, and Algorithm is token bucket",
+		},
 		{
 			func(p *tiered.Policy) { p.Limit.Precision = time.Second },
 			"Policy.Limit.Precision is 1s: is of a SlidingWindow only",
@@ -235,8 +239,10 @@ func TestAlgorithmMistakes(t *testing.T) {
 			func(p *tiered.Policy) { p.Algorithm, p.Also = tiered.FixedWindow, []tiered.Limit{tiered.PerHour(1)} },
 			"Policy.Also is 1 limits: is of a TokenBucket or",
 		},
-		{func(p *tiered.Policy) { p.Algorithm, p.Also = tiered.SlidingLog, []tiered.Limit{tiered.PerHour(1)} },
-			"Policy.Also is 1 limits"},
+		{
+			func(p *tiered.Policy) { p.Algorithm, p.Also = tiered.SlidingLog, []tiered.Limit{tiered.PerHour(1)} },
+			"Policy.Also is 1 limits",
+		},
 		{
 			func(p *tiered.Policy) { p.Also = []tiered.Limit{tiered.PerMinute(1)} },
 			"Policy.Also[0].Per is 1m0s: must differ from that of Limit",
@@ -270,8 +276,10 @@ func TestAlgorithmMistakes(t *testing.T) {
 			func(p *tiered.Policy) { p.Algorithm, p.Limit.Tokens = tiered.SlidingLog, 200_000 },
 			"Policy.Limit.Tokens is 200000: must be at most 100000",
 		},
-		{func(p *tiered.Policy) { p.Algorithm, p.Limit.Per = tiered.FixedWindow, 20*365*24*time.Hour },
-			"must be at most 10 years"},
+		{
+			func(p *tiered.Policy) { p.Algorithm, p.Limit.Per = tiered.FixedWindow, 20*365*24*time.Hour },
+			"must be at most 10 years",
+		},
 		{
 			func(p *tiered.Policy) { p.Algorithm, p.Limit.Precision = tiered.SlidingWindow, time.Hour },
 			"Policy.Limit.Precision is 1h0m0s: must be 1µs to Per",

@@ -71,10 +71,14 @@ func TestComeBackAfterAWhile(t *testing.T) {
 		policy tiered.Policy
 		asks   []ask // each until it is refused; then the client comes back
 	}{
-		"returned lease": {tiered.Policy{Limit: tiered.Per(30, 2*time.Second).WithBurst(60)}, []ask{{1, 40}, {2, 1}, {60,
-			40}}},
-		"standing": {tiered.Policy{Limit: tiered.PerHour(30).WithBurst(20), Standing: tiered.StandingOn}, []ask{{1,
-			40}, {5, 40}, {1, 40}}},
+		"returned lease": {tiered.Policy{Limit: tiered.Per(30, 2*time.Second).WithBurst(60)}, []ask{{1, 40}, {2, 1}, {
+			60,
+			40,
+		}}},
+		"standing": {tiered.Policy{Limit: tiered.PerHour(30).WithBurst(20), Standing: tiered.StandingOn}, []ask{{
+			1,
+			40,
+		}, {5, 40}, {1, 40}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -26,33 +26,79 @@ func TestAllowAtMost(t *testing.T) {
 	}{
 		"enough": {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Options{}, 2, false, 5, 5, tiered.Granted},
 		"fewer":  {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Options{}, 7, false, 5, 3, tiered.Granted},
-		"none": {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Options{}, 10, false, 5, 0,
-			tiered.Limited},
-		"more than the burst": {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Options{}, 3, false, 99, 7,
-			tiered.Granted},
+		"none": {
+			tiered.Policy{Limit: tiered.PerHour(10)},
+			tiered.Options{},
+			10, false, 5, 0,
+			tiered.Limited,
+		},
+		"more than the burst": {
+			tiered.Policy{Limit: tiered.PerHour(10)},
+			tiered.Options{},
+			3, false, 99, 7,
+			tiered.Granted,
+		},
 		"one": {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Options{}, 9, false, 1, 1, tiered.Granted},
-		"no number": {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Options{}, 0, false, 0, 0,
-			tiered.InvalidCost},
-		"leased": {tiered.Policy{Limit: tiered.PerHour(400), Lease: tiered.Lease{Size: 100}},
-			tiered.Options{}, 360, false, 99, 40, tiered.Granted},
-		"fixed window": {tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.FixedWindow}, tiered.Options{},
-			7, false, 5, 3, tiered.Granted},
-		"sliding window": {tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.SlidingWindow},
-			tiered.Options{}, 7, false, 5, 3, tiered.Granted},
-		"sliding log": {tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.SlidingLog}, tiered.Options{},
-			7, false, 5, 3, tiered.Granted},
-		"several limits": {tiered.Policy{Limit: tiered.PerHour(100), Also: []tiered.Limit{tiered.PerDay(10)}},
-			tiered.Options{}, 7, false, 5, 3, tiered.Granted},
-		"the share": {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Options{Processes: 2}, 0, true, 9, 5,
-			tiered.Fallback},
-		"fail-open": {tiered.Policy{Limit: tiered.PerHour(10), FailMode: tiered.FailOpen}, tiered.Options{}, 0,
-			true, 9, 9, tiered.Open},
-		"fail-closed": {tiered.Policy{Limit: tiered.PerHour(10), FailMode: tiered.FailClosed}, tiered.Options{},
-			0, true, 9, 0, tiered.Unavailable},
-		"unlimited": {tiered.Policy{Limit: tiered.Unlimited()}, tiered.Options{}, 0, false, 1 << 39, 1 << 39,
-			tiered.Granted},
-		"blocked": {tiered.Policy{Limit: tiered.Blocked()}, tiered.Options{}, 0, false, 5, 0,
-			tiered.ExceedsBurst},
+		"no number": {
+			tiered.Policy{Limit: tiered.PerHour(10)},
+			tiered.Options{},
+			0, false, 0, 0,
+			tiered.InvalidCost,
+		},
+		"leased": {
+			tiered.Policy{Limit: tiered.PerHour(400), Lease: tiered.Lease{Size: 100}},
+			tiered.Options{},
+			360, false, 99, 40, tiered.Granted,
+		},
+		"fixed window": {
+			tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.FixedWindow},
+			tiered.Options{},
+			7, false, 5, 3, tiered.Granted,
+		},
+		"sliding window": {
+			tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.SlidingWindow},
+			tiered.Options{},
+			7, false, 5, 3, tiered.Granted,
+		},
+		"sliding log": {
+			tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.SlidingLog},
+			tiered.Options{},
+			7, false, 5, 3, tiered.Granted,
+		},
+		"several limits": {
+			tiered.Policy{Limit: tiered.PerHour(100), Also: []tiered.Limit{tiered.PerDay(10)}},
+			tiered.Options{},
+			7, false, 5, 3, tiered.Granted,
+		},
+		"the share": {
+			tiered.Policy{Limit: tiered.PerHour(10)},
+			tiered.Options{Processes: 2},
+			0, true, 9, 5,
+			tiered.Fallback,
+		},
+		"fail-open": {
+			tiered.Policy{Limit: tiered.PerHour(10), FailMode: tiered.FailOpen},
+			tiered.Options{},
+			0,
+			true, 9, 9, tiered.Open,
+		},
+		"fail-closed": {
+			tiered.Policy{Limit: tiered.PerHour(10), FailMode: tiered.FailClosed},
+			tiered.Options{},
+			0, true, 9, 0, tiered.Unavailable,
+		},
+		"unlimited": {
+			tiered.Policy{Limit: tiered.Unlimited()},
+			tiered.Options{},
+			0, false, 1 << 39, 1 << 39,
+			tiered.Granted,
+		},
+		"blocked": {
+			tiered.Policy{Limit: tiered.Blocked()},
+			tiered.Options{},
+			0, false, 5, 0,
+			tiered.ExceedsBurst,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -82,8 +128,10 @@ func TestAllowAtMost(t *testing.T) {
 
 // PeekN says what AllowN would, and takes nothing.
 func TestPeekN(t *testing.T) {
-	for _, algorithm := range []tiered.Algorithm{tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingWindow,
-		tiered.SlidingLog} {
+	for _, algorithm := range []tiered.Algorithm{
+		tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingWindow,
+		tiered.SlidingLog,
+	} {
 		for _, used := range []int64{0, 4, 9, 10} {
 			for _, n := range []int64{-1, 0, 1, 5, 6, 10, 11, 1 << 41} {
 				name := fmt.Sprintf("%v, %d used, %d asked", algorithm, used, n)
@@ -120,8 +168,10 @@ func TestPeekN(t *testing.T) {
 
 func TestSetLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(10),
-			FailMode: tiered.FailOpen}, nil)
+		l, err := tiered.New(remote.NewMemory(), tiered.Policy{
+			Name: "p", Limit: tiered.PerHour(10),
+			FailMode: tiered.FailOpen,
+		}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,20 +30,32 @@ func TestCarriedLimit(t *testing.T) {
 		"none":      {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Limit{}, 10},
 		"blocked":   {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Blocked(), 0},
 		"unlimited": {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Unlimited(), 100},
-		"instead of PerKey's": {tiered.Policy{Limit: tiered.PerHour(10),
-			PerKey: func(string) tiered.Limit { return tiered.PerHour(5) }}, tiered.PerHour(20), 20},
+		"instead of PerKey's": {tiered.Policy{
+			Limit:  tiered.PerHour(10),
+			PerKey: func(string) tiered.Limit { return tiered.PerHour(5) },
+		}, tiered.PerHour(20), 20},
 		"of an open policy": {tiered.Policy{Limit: tiered.Unlimited()}, tiered.PerHour(4), 4},
-		"fixed window": {tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.FixedWindow},
-			tiered.PerHour(20), 20},
-		"sliding window": {tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.SlidingWindow},
-			tiered.PerDay(20), 20},
-		"sliding log": {tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.SlidingLog},
-			tiered.PerHour(20), 20},
+		"fixed window": {
+			tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.FixedWindow},
+			tiered.PerHour(20), 20,
+		},
+		"sliding window": {
+			tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.SlidingWindow},
+			tiered.PerDay(20), 20,
+		},
+		"sliding log": {
+			tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.SlidingLog},
+			tiered.PerHour(20), 20,
+		},
 		"invalid": {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.PerHour(-5), 10},
-		"another window": {tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.FixedWindow},
-			tiered.PerDay(20), 10},
-		"beside Also": {tiered.Policy{Limit: tiered.PerHour(10), Also: []tiered.Limit{tiered.PerDay(90)}},
-			tiered.PerHour(20), 10},
+		"another window": {
+			tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.FixedWindow},
+			tiered.PerDay(20), 10,
+		},
+		"beside Also": {
+			tiered.Policy{Limit: tiered.PerHour(10), Also: []tiered.Limit{tiered.PerDay(90)}},
+			tiered.PerHour(20), 10,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -129,8 +141,10 @@ func TestCarriedLimitEverywhere(t *testing.T) {
 func TestCarriedLimitsKeepTheBound(outer *testing.T) {
 	rapid.Check(outer, func(t *rapid.T) {
 		limits := []tiered.Limit{tiered.PerSecond(10), tiered.PerSecond(40), tiered.PerSecond(20).WithBurst(60)}
-		processes, size := rapid.IntRange(1, 3).Draw(t, "processes"), rapid.SampledFrom([]int64{0, 1,
-			tiered.NoLease}).Draw(t, "size")
+		processes, size := rapid.IntRange(1, 3).Draw(t, "processes"), rapid.SampledFrom([]int64{
+			0, 1,
+			tiered.NoLease,
+		}).Draw(t, "size")
 		maxKeys := rapid.SampledFrom([]int{1, 100}).Draw(t, "keys")
 		type step struct {
 			process, limit int
@@ -172,8 +186,10 @@ func TestCarriedLimitsKeepTheBound(outer *testing.T) {
 				}
 				from := time.Since(begun)
 				if d := l.For("k").N(s.n).WithLimit(limits[s.limit]).Allow(context.Background()); d.Allowed {
-					admitted = append(admitted, ideal.Admission{Before: int64(from), After: int64(time.Since(begun)),
-						Tokens: s.n})
+					admitted = append(admitted, ideal.Admission{
+						Before: int64(from), After: int64(time.Since(begun)),
+						Tokens: s.n,
+					})
 				}
 				time.Sleep(s.pause)
 			}
@@ -198,8 +214,10 @@ func TestCarriedLimitsAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
-			limit := []tiered.Limit{tiered.PerSecond(100), tiered.PerSecond(5000), tiered.Unlimited(),
-				tiered.Blocked()}[i%4]
+			limit := []tiered.Limit{
+				tiered.PerSecond(100), tiered.PerSecond(5000), tiered.Unlimited(),
+				tiered.Blocked(),
+			}[i%4]
 			for range 500 {
 				l.For("k").WithLimit(limit).Allow(t.Context())
 			}
@@ -217,12 +235,21 @@ func TestInvalidCarriedLimit(t *testing.T) {
 	}{
 		{tiered.Policy{Limit: tiered.PerHour(1)}, tiered.PerHour(-1), "Limit.Tokens is -1"},
 		{tiered.Policy{Limit: tiered.PerHour(1), Algorithm: tiered.FixedWindow}, tiered.PerDay(1), "Per"},
-		{tiered.Policy{Limit: tiered.PerHour(1), Also: []tiered.Limit{tiered.PerDay(1)}}, tiered.PerHour(3),
-			"Policy.Also has 1 limits: must be empty"},
-		{tiered.Policy{Limit: tiered.PerHour(1), Also: []tiered.Limit{tiered.PerDay(1)}}, tiered.PerHour(1),
-			"Policy.Also has 1 limits: must be empty"}, // the policy's own
-		{tiered.Policy{Limit: tiered.PerHour(90), Standing: tiered.StandingOn}, tiered.PerHour(3),
-			"Policy.Standing is on: must be off"},
+		{
+			tiered.Policy{Limit: tiered.PerHour(1), Also: []tiered.Limit{tiered.PerDay(1)}},
+			tiered.PerHour(3),
+			"Policy.Also has 1 limits: must be empty",
+		},
+		{
+			tiered.Policy{Limit: tiered.PerHour(1), Also: []tiered.Limit{tiered.PerDay(1)}},
+			tiered.PerHour(1),
+			"Policy.Also has 1 limits: must be empty",
+		}, // the policy's own
+		{
+			tiered.Policy{Limit: tiered.PerHour(90), Standing: tiered.StandingOn},
+			tiered.PerHour(3),
+			"Policy.Standing is on: must be off",
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var log lockedBuffer

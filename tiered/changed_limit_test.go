@@ -36,21 +36,29 @@ func TestNewRateCountsFromTheNextCallOn(t *testing.T) {
 		{"raised from minutes to seconds", tiered.PerMinute(1).WithBurst(100), tiered.PerSecond(100), 2 * second, 0, 0},
 		{"raised, and a while later", tiered.PerMinute(1).WithBurst(100), tiered.PerSecond(100), 2 * second, 300 * ms, 0},
 		{"a larger burst", tiered.PerSecond(10), tiered.PerSecond(10).WithBurst(1000), 500 * ms, 0, 5},
-		{"a larger burst, soon after it was full", tiered.PerSecond(10), tiered.PerSecond(10).WithBurst(1000), 1200 * ms,
-			0, 10},
+		{
+			"a larger burst, soon after it was full", tiered.PerSecond(10), tiered.PerSecond(10).WithBurst(1000), 1200 * ms,
+			0, 10,
+		},
 		{"lowered", tiered.PerSecond(10).WithBurst(100), tiered.PerHour(10).WithBurst(100), 8 * second, 0, 80},
 		{"lowered, just spent", tiered.PerSecond(10).WithBurst(100), tiered.PerHour(1).WithBurst(90), 0, 2500 * ms, 25},
-		{"lowered, just spent, and an hour later", tiered.PerSecond(100), tiered.PerHour(1).WithBurst(90), 0, time.Hour,
-			90},
-		{"lowered, unused for long", tiered.PerHour(100), tiered.PerHour(1).WithBurst(90), 36 * time.Minute,
-			3 * time.Hour, 90},
+		{
+			"lowered, just spent, and an hour later", tiered.PerSecond(100), tiered.PerHour(1).WithBurst(90), 0, time.Hour,
+			90,
+		},
+		{
+			"lowered, unused for long", tiered.PerHour(100), tiered.PerHour(1).WithBurst(90), 36 * time.Minute,
+			3 * time.Hour, 90,
+		},
 		{"lowered to a small burst", tiered.PerSecond(100), tiered.PerHour(1).WithBurst(2), 30 * ms, 3 * second, 2},
 	} {
 		for _, how := range []string{"direct", "leased", "also", "per key"} {
 			t.Run(c.name+", "+how, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					p := tiered.Policy{Name: "api", Limit: c.from, Lease: tiered.Lease{Size: tiered.NoLease},
-						FailMode: tiered.FailClosed}
+					p := tiered.Policy{
+						Name: "api", Limit: c.from, Lease: tiered.Lease{Size: tiered.NoLease},
+						FailMode: tiered.FailClosed,
+					}
 					var now atomic.Pointer[tiered.Limit]
 					now.Store(&c.from)
 					switch how {
@@ -154,8 +162,10 @@ func TestLoweredLimitHolds(t *testing.T) {
 func TestCallsOfAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l := several(t, store, nil, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10),
-			Lease: tiered.Lease{Size: tiered.NoLease}})[0]
+		l := several(t, store, nil, tiered.Policy{
+			Name: "api", Limit: tiered.PerSecond(10),
+			Lease: tiered.Lease{Size: tiered.NoLease},
+		})[0]
 		want(t, l.AllowN(t.Context(), "full", 1), tiered.Granted)
 		time.Sleep(10 * second)
 		want(t, l.AllowN(t.Context(), "used", 10), tiered.Granted)
@@ -183,8 +193,10 @@ func TestChangeInOneProcess(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
 			dice := rand.New(rand.NewPCG(seed, 17))
-			limits := []tiered.Limit{tiered.PerSecond(50), tiered.PerSecond(5).WithBurst(200),
-				tiered.PerMinute(60).WithBurst(10)}
+			limits := []tiered.Limit{
+				tiered.PerSecond(50), tiered.PerSecond(5).WithBurst(200),
+				tiered.PerMinute(60).WithBurst(10),
+			}
 			store := newDistant(ms)
 			var fleet []*tiered.Limiter
 			for range 2 {

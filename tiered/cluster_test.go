@@ -36,8 +36,10 @@ func TestDeadMasterConcernsItsOwnKeys(t *testing.T) {
 	url := "cluster://" + c.Servers[dead].Addr + "?addr=" + c.Servers[0].Addr + "&addr=" + c.Servers[2].Addr
 	// Far beyond what a busy machine needs, and no more than a call takes that waits for the frozen node's.
 	options := &tiered.Options{Budget: 2 * second, Timeout: 2 * second}
-	policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1e6), Lease: tiered.Lease{Size: tiered.NoLease},
-		FailMode: tiered.FailOpen}
+	policy := tiered.Policy{
+		Name: "api", Limit: tiered.PerSecond(1e6), Lease: tiered.Lease{Size: tiered.NoLease},
+		FailMode: tiered.FailOpen,
+	}
 	start := func() *tiered.Limiter { return limiter(t, open(t, url), policy, options) }
 	l := start()
 	ctx := context.Background()
@@ -45,7 +47,8 @@ func TestDeadMasterConcernsItsOwnKeys(t *testing.T) {
 	// load asks for known and new keys from four goroutines and sorts the answers by whose keys they are. It lasts longer
 	// where the machine is too busy for so many of each.
 	load := func(l *tiered.Limiter, name string, d time.Duration, least int) (others, victims map[tiered.Reason]int,
-		longest time.Duration) {
+		longest time.Duration,
+	) {
 		others, victims = make(map[tiered.Reason]int), make(map[tiered.Reason]int)
 		var mu sync.Mutex
 		var all sync.WaitGroup

@@ -50,8 +50,10 @@ func newColdLoad(tb testing.TB) *coldLoad {
 	c := &coldLoad{counted: new(pipelines), keys: make([]string, 100_000)}
 	client.AddHook(c.counted)
 	var err error
-	c.limiter, err = tiered.New(remote.NewRedis(client, nil), tiered.Policy{Name: "api",
-		Limit: tiered.PerSecond(100).WithBurst(200)},
+	c.limiter, err = tiered.New(remote.NewRedis(client, nil), tiered.Policy{
+		Name:  "api",
+		Limit: tiered.PerSecond(100).WithBurst(200),
+	},
 		&tiered.Options{MaxKeys: 2000, Budget: 10 * time.Second, Timeout: 10 * time.Second}) // a busy machine is slow
 	if err != nil {
 		tb.Fatal(err)

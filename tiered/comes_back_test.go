@@ -56,7 +56,8 @@ func TestWhatComesBackToAKeyWithoutALimit(t *testing.T) {
 }
 
 func givenBackLater(t *testing.T, p tiered.Policy, to tiered.Limit, perKey bool, when string,
-	back func(tiered.Reservation), used int64) {
+	back func(tiered.Reservation), used int64,
+) {
 	p.Name = "api"
 	limit, store, ctx := p.Limit, newTape(), t.Context()
 	watch := several(t, store, nil, p)[0]

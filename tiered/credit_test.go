@@ -26,8 +26,10 @@ func TestMaxDebt(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			events := make(chan tiered.LeaseEvent, 100)
-			l := limiter(t, newTape(), tiered.Policy{Name: "llm", Limit: tiered.PerMinute(10_000), MaxDebt: c.maxDebt,
-				Lease: tiered.Lease{Size: tiered.NoLease}},
+			l := limiter(t, newTape(), tiered.Policy{
+				Name: "llm", Limit: tiered.PerMinute(10_000), MaxDebt: c.maxDebt,
+				Lease: tiered.Lease{Size: tiered.NoLease},
+			},
 				&tiered.Options{Trace: &tiered.Trace{Lease: func(e tiered.LeaseEvent) { events <- e }}})
 			time.Sleep(10 * ms)
 			var streams []tiered.Reservation
@@ -72,8 +74,10 @@ func TestCharge(t *testing.T) {
 		{"more than it may owe", tiered.Policy{Limit: tiered.PerDay(10)}, 25, -10, 5},
 		{"with a larger debt", tiered.Policy{Limit: tiered.PerDay(10), MaxDebt: 40}, 25, -15, 0},
 		{"too much for that", tiered.Policy{Limit: tiered.PerDay(10), MaxDebt: 40}, 99, -40, 49},
-		{"with a second limit", tiered.Policy{Limit: tiered.PerDay(10), Also: []tiered.Limit{tiered.PerHour(30)},
-			MaxDebt: 40}, 25, -15, 0},
+		{"with a second limit", tiered.Policy{
+			Limit: tiered.PerDay(10), Also: []tiered.Limit{tiered.PerHour(30)},
+			MaxDebt: 40,
+		}, 25, -15, 0},
 		{"a window", tiered.Policy{Limit: tiered.PerDay(10), Algorithm: tiered.FixedWindow, Calendar: true}, 4, 6, 0},
 		{"a log", tiered.Policy{Limit: tiered.PerDay(10), Algorithm: tiered.SlidingLog}, 4, 6, 0},
 	} {

@@ -37,10 +37,18 @@ func TestWaitRefusesAtOnceWhatItsDeadlineForbids(t *testing.T) {
 		retry  time.Duration // when it could be served
 	}{
 		{"a token an hour", tiered.Policy{Limit: tiered.PerHour(1)}, 1, 1, 7 * time.Second, time.Hour},
-		{"a dear request", tiered.Policy{Limit: tiered.PerSecond(10).WithBurst(100)}, 70, 100, 5 * time.Second,
-			7 * time.Second},
-		{"leased", tiered.Policy{Limit: tiered.PerSecond(100), Lease: tiered.Lease{Size: 25}}, 100, 100, 500 * ms,
-			time.Second},
+		{
+			"a dear request",
+			tiered.Policy{Limit: tiered.PerSecond(10).WithBurst(100)},
+			70, 100, 5 * time.Second,
+			7 * time.Second,
+		},
+		{
+			"leased",
+			tiered.Policy{Limit: tiered.PerSecond(100), Lease: tiered.Lease{Size: 25}},
+			100, 100, 500 * ms,
+			time.Second,
+		},
 		{
 			"a fixed window",
 			tiered.Policy{Limit: tiered.PerMinute(10), Algorithm: tiered.FixedWindow, Calendar: true},
@@ -53,8 +61,12 @@ func TestWaitRefusesAtOnceWhatItsDeadlineForbids(t *testing.T) {
 			10, 1, 50 * time.Second,
 			time.Minute,
 		},
-		{"a log", tiered.Policy{Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingLog}, 10, 1, 50 * time.Second,
-			time.Minute},
+		{
+			"a log",
+			tiered.Policy{Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingLog},
+			10, 1, 50 * time.Second,
+			time.Minute,
+		},
 		{
 			"several limits",
 			tiered.Policy{Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerMinute(10)}},
@@ -182,8 +194,10 @@ func TestDeadlineCountsThoseInFront(t *testing.T) {
 func TestUsesWaitRefusesAtOnceWhatTheirDeadlineForbids(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := several(t, newDistant(ms), nil,
-			tiered.Policy{Name: "tenant", Limit: tiered.PerSecond(10)}, tiered.Policy{Name: "user",
-				Limit: tiered.PerMinute(1)})
+			tiered.Policy{Name: "tenant", Limit: tiered.PerSecond(10)}, tiered.Policy{
+				Name:  "user",
+				Limit: tiered.PerMinute(1),
+			})
 		uses := tiered.All(l[0].For("acme"), l[1].For("ann"))
 		want(t, uses.Allow(t.Context()), tiered.Granted)
 		wait := func(u tiered.Uses, d time.Duration) (time.Duration, error) {

@@ -137,8 +137,10 @@ func TestALongOutageIsForgivenWhereAllBucketsWereFull(t *testing.T) {
 			alone, refused := make([]int, processes), make([]int, processes)
 			var loads sync.WaitGroup
 			for i := range processes {
-				l := limiter(t, wire, tiered.Policy{Name: "api", Limit: tiered.PerMinute(100),
-					Also: []tiered.Limit{tiered.PerSecond(10)}},
+				l := limiter(t, wire, tiered.Policy{
+					Name: "api", Limit: tiered.PerMinute(100),
+					Also: []tiered.Limit{tiered.PerSecond(10)},
+				},
 					&tiered.Options{Processes: processes})
 				loads.Go(func() {
 					time.Sleep(each / processes * time.Duration(i))

@@ -194,8 +194,10 @@ func TestResetOfAWindow(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerMinute(2),
-			Algorithm: tiered.SlidingLog}, nil)
+		l := limiter(t, remote.NewMemory(), tiered.Policy{
+			Name: "p", Limit: tiered.PerMinute(2),
+			Algorithm: tiered.SlidingLog,
+		}, nil)
 		ctx := context.Background()
 		l.Allow(ctx, "k")
 		time.Sleep(10 * time.Second)

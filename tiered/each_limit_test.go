@@ -40,8 +40,10 @@ func TestAllowEach(t *testing.T) {
 			tiered.Decision{Reason: tiered.Limited, Burst: 2})
 		want(t, uses.AllowEach(ctx, each[:]), tiered.Limited)
 		check("refused here",
-			tiered.Decision{Reason: tiered.Unknown, Remaining: 97,
-				Burst: 100}, // as last heard, before what it took went back
+			tiered.Decision{
+				Reason: tiered.Unknown, Remaining: 97,
+				Burst: 100,
+			}, // as last heard, before what it took went back
 			tiered.Decision{Reason: tiered.Limited, Remaining: 1, Burst: 5},
 			tiered.Decision{Reason: tiered.Limited, Burst: 2})
 		if each[2].RetryAfter < 11*time.Hour || each[2].Policy != "user" || each[2].Key != "ann" {
@@ -89,8 +91,10 @@ func TestPeekEach(t *testing.T) {
 		},
 		{
 			"sliding windows",
-			tiered.Policy{Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(30)},
-				Algorithm: tiered.SlidingWindow},
+			tiered.Policy{
+				Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(30)},
+				Algorithm: tiered.SlidingWindow,
+			},
 			10,
 			[]tiered.Decision{
 				{LimitNumber: 1, Burst: 10, RetryAfter: time.Minute, ResetAfter: time.Minute},
@@ -134,8 +138,10 @@ func TestPeekEach(t *testing.T) {
 
 func TestPeekEachWithoutRedis(t *testing.T) {
 	store := remote.NewMemory()
-	l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerMinute(10),
-		Also: []tiered.Limit{tiered.PerHour(30)}}, nil)
+	l := limiter(t, store, tiered.Policy{
+		Name: "api", Limit: tiered.PerMinute(10),
+		Also: []tiered.Limit{tiered.PerHour(30)},
+	}, nil)
 	store.Fail(errors.New("away"))
 	if all, err := l.PeekEach(t.Context(), "k"); all != nil || !errors.Is(err, tiered.ErrUnavailable) {
 		t.Errorf("%+v, %v", all, err)
@@ -195,8 +201,10 @@ func TestPeekEachSaysWhenToComeBack(t *testing.T) {
 // A share that lends nothing, because a request of late cost more than it could bear, does not admit by PeekEach either.
 func TestPeekEachOfAShareThatLendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerMinute(2).WithBurst(20),
-			Standing: tiered.StandingOn}, nil)
+		l, err := tiered.New(remote.NewMemory(), tiered.Policy{
+			Name: "p", Limit: tiered.PerMinute(2).WithBurst(20),
+			Standing: tiered.StandingOn,
+		}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,8 +15,10 @@ func TestFixedWindowGoesOnAfterAStepBack(t *testing.T) {
 	for _, step := range []time.Duration{2 * second, time.Minute, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newDistant(ms)
-			p := tiered.Policy{Name: "api", Limit: tiered.PerMinute(1000), Algorithm: tiered.FixedWindow,
-				FailMode: tiered.FailClosed}
+			p := tiered.Policy{
+				Name: "api", Limit: tiered.PerMinute(1000), Algorithm: tiered.FixedWindow,
+				FailMode: tiered.FailClosed,
+			}
 			l := limiter(t, store, p, nil)
 			ask := func(d time.Duration) (admitted int) {
 				for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * ms) {

@@ -374,8 +374,11 @@ func TestFleetUsesTheLimitAndKeepsTheBound(t *testing.T) {
 			processes: 8, limit: tiered.PerSecond(10), demand: 3,
 			length: 60 * time.Second,
 		}, 0.95, 4},
-		{"no leases, 3 r", fleetRun{processes: 10, limit: thousand, demand: 3, lease: tiered.Lease{Size: tiered.NoLease}},
-			0.98, 4},
+		{
+			"no leases, 3 r",
+			fleetRun{processes: 10, limit: thousand, demand: 3, lease: tiered.Lease{Size: tiered.NoLease}},
+			0.98, 4,
+		},
 		{"3 r, 10 % of replies lost", fleetRun{processes: 10, limit: thousand, demand: 3, loseReplies: 0.1}, 0.8, 0.4},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -66,14 +66,18 @@ func (s *full) Presence(
 // A store that cannot write does not decide. It may still deny direct takes, because that writes nothing. The fail mode
 // decides those, and they do not count as a healthy answer. The store decides again as soon as it has written.
 func TestStoreThatCannotWriteDoesNotDecide(t *testing.T) {
-	for mode, reason := range map[tiered.FailMode]tiered.Reason{tiered.FailOpen: tiered.Open,
-		tiered.FailLocal: tiered.Fallback, tiered.FailClosed: tiered.Unavailable} {
+	for mode, reason := range map[tiered.FailMode]tiered.Reason{
+		tiered.FailOpen:  tiered.Open,
+		tiered.FailLocal: tiered.Fallback, tiered.FailClosed: tiered.Unavailable,
+	} {
 		for _, together := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%v, in one pipeline %t", mode, together), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := &full{distant: newDistant(ms)}
-					p := tiered.Policy{Name: "api", Limit: tiered.PerDay(10), FailMode: mode,
-						Lease: tiered.Lease{Size: tiered.NoLease}}
+					p := tiered.Policy{
+						Name: "api", Limit: tiered.PerDay(10), FailMode: mode,
+						Lease: tiered.Lease{Size: tiered.NoLease},
+					}
 					other := limiter(t, store, p, nil)
 					for i := range 20 {
 						want(t, other.AllowN(t.Context(), fmt.Sprint("used up ", i), 10), tiered.Granted)

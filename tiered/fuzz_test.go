@@ -44,8 +44,10 @@ func FuzzPolicy(f *testing.F) {
 	add("x", math.MinInt64, math.MinInt64, math.MinInt64, math.MinInt64, math.MinInt64, tiered.FailLocal, 1, "k")
 	f.Fuzz(func(t *testing.T, name string, tokens, per, burst, size, period int64, mode uint8, n int64, key string) {
 		p := tiered.Policy{
-			Name: name, Limit: tiered.Limit{Tokens: tokens, Per: time.Duration(per),
-				Burst: burst}, FailMode: tiered.FailMode(mode),
+			Name: name, Limit: tiered.Limit{
+				Tokens: tokens, Per: time.Duration(per),
+				Burst: burst,
+			}, FailMode: tiered.FailMode(mode),
 			Lease: tiered.Lease{Size: size, Period: time.Duration(period)},
 		}
 		wrong := problems{}

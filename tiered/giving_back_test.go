@@ -54,8 +54,10 @@ func TestGivingBackKeepsTheBound(t *testing.T) {
 				var fleet []*tiered.Limiter
 				var all sync.WaitGroup
 				for i := range 4 {
-					l := limiter(t, store, tiered.Policy{Name: "api", Limit: limit, FailMode: tiered.FailClosed,
-						Lease: c.lease}, nil)
+					l := limiter(t, store, tiered.Policy{
+						Name: "api", Limit: limit, FailMode: tiered.FailClosed,
+						Lease: c.lease,
+					}, nil)
 					fleet = append(fleet, l)
 					random := rand.New(rand.NewPCG(seed, uint64(i)))
 					all.Go(func() {

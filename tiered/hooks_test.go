@@ -34,8 +34,10 @@ func TestHookThatCloses(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var l *tiered.Limiter
 				all := make(chan error, 1000)
-				p := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000),
-					PerKey: func(string) tiered.Limit { panic("no") }} // which is logged
+				p := tiered.Policy{
+					Name: "api", Limit: tiered.PerSecond(1000),
+					PerKey: func(string) tiered.Limit { panic("no") },
+				} // which is logged
 				store := newDistant(ms)
 				l = limiter(t, store, p, options(func() {
 					ctx, cancel := context.WithTimeout(context.Background(), 10*second)

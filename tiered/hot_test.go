@@ -90,8 +90,10 @@ func TestPoliciesThatShareAHotPlace(t *testing.T) {
 		defer g.Close(context.Background())
 		const policies, asked = 40, 50
 		for i := range policies {
-			if _, err := g.NewLimiter(tiered.Policy{Name: fmt.Sprintf("p%d", i),
-				Limit: tiered.PerDay(int64(i + 1))}); err != nil {
+			if _, err := g.NewLimiter(tiered.Policy{
+				Name:  fmt.Sprintf("p%d", i),
+				Limit: tiered.PerDay(int64(i + 1)),
+			}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -425,8 +425,10 @@ func TestManyKeysShareRoundTrips(t *testing.T) {
 func TestPoisonedBucketConcernsNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &poisoned{Memory: remote.NewMemory(), key: "{api/bad}tb2"}
-		l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10),
-			FailMode: tiered.FailClosed},
+		l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{
+			Name: "api", Limit: tiered.PerSecond(10),
+			FailMode: tiered.FailClosed,
+		},
 			nil)
 		want(t, l.Allow(context.Background(), "bad"), tiered.Unavailable)
 		want(t, l.Allow(context.Background(), "good"), tiered.Granted)

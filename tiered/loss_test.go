@@ -150,8 +150,10 @@ func TestStateLossesAreLosses(t *testing.T) {
 			if strings.HasPrefix(c.name, "evicted") {
 				options.MaxKeys = 1
 			}
-			l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{Name: "api",
-				Limit: tiered.PerSecond(150).WithBurst(100)},
+			l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{
+				Name:  "api",
+				Limit: tiered.PerSecond(150).WithBurst(100),
+			},
 				options)
 			ask(l, 3*second)
 			n := tiered.Dispatch(l.Group()).Node(store.Node(""))
@@ -179,8 +181,10 @@ func TestPlannedSentinelFailoverIsSeen(t *testing.T) {
 	sentinel := redis.NewSentinelClient(&redis.Options{Addr: c.Sentinel.Addr})
 	defer sentinel.Close()
 	// Many calls, so that some reach the old primary when it is none any more: how soon that is known differs.
-	policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(2000), FailMode: tiered.FailClosed,
-		Lease: tiered.Lease{Period: 5 * ms}}
+	policy := tiered.Policy{
+		Name: "api", Limit: tiered.PerSecond(2000), FailMode: tiered.FailClosed,
+		Lease: tiered.Lease{Period: 5 * ms},
+	}
 	var all sync.WaitGroup
 	limiters := make([]*tiered.Limiter, 3)
 	ctx, stop := context.WithCancel(context.Background())

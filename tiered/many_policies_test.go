@@ -25,8 +25,10 @@ func TestPoliciesThatNobodyAsksAreSmall(t *testing.T) {
 	const n = 2000
 	all := make([]tiered.Policy, n)
 	for i := range all {
-		all[i] = tiered.Policy{Name: fmt.Sprintf("rule%d", i), Limit: tiered.PerMinute(100),
-			Algorithm: tiered.FixedWindow, Calendar: true}
+		all[i] = tiered.Policy{
+			Name: fmt.Sprintf("rule%d", i), Limit: tiered.PerMinute(100),
+			Algorithm: tiered.FixedWindow, Calendar: true,
+		}
 	}
 	empty := heap()
 	if err := g.SetPolicies(all); err != nil {

@@ -15,8 +15,10 @@ var windows = []tiered.Policy{
 	{Name: "fixed", Algorithm: tiered.FixedWindow, Limit: tiered.PerMinute(10)},
 	{Name: "log", Algorithm: tiered.SlidingLog, Limit: tiered.PerMinute(10)},
 	{Name: "sliding", Algorithm: tiered.SlidingWindow, Limit: tiered.PerMinute(10)},
-	{Name: "direct", Algorithm: tiered.SlidingWindow, Limit: tiered.PerMinute(10),
-		Lease: tiered.Lease{Size: tiered.NoLease}},
+	{
+		Name: "direct", Algorithm: tiered.SlidingWindow, Limit: tiered.PerMinute(10),
+		Lease: tiered.Lease{Size: tiered.NoLease},
+	},
 	{Name: "buckets", Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(100)}},
 }
 
@@ -110,8 +112,10 @@ func TestPerKeyOfWindows(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := several(t, newDistant(ms), nil, p)[0]
 				time.Sleep(time.Second)
-				hour := map[tiered.Algorithm]int{tiered.FixedWindow: 10, tiered.SlidingLog: 10,
-					tiered.SlidingWindow: 4}[p.Algorithm]
+				hour := map[tiered.Algorithm]int{
+					tiered.FixedWindow: 10, tiered.SlidingLog: 10,
+					tiered.SlidingWindow: 4,
+				}[p.Algorithm]
 				for key, n := range map[string]int{"few": 3, "other": 10, "bad": 10, "hour": hour} {
 					if got := admitted(t, l, key); got != n {
 						t.Errorf("%s: %d, want %d", key, got, n)

@@ -59,8 +59,10 @@ func TestRatiosMemory(t *testing.T) {
 			ctx := context.Background()
 			before := heapInUse()
 			l, err := tiered.New(generous{remote.NewMemory()},
-				tiered.Policy{Name: "api", Limit: tiered.Limit{Tokens: 1000, Per: 24 * time.Hour},
-					Lease: tiered.Lease{Period: time.Minute}},
+				tiered.Policy{
+					Name: "api", Limit: tiered.Limit{Tokens: 1000, Per: 24 * time.Hour},
+					Lease: tiered.Lease{Period: time.Minute},
+				},
 				&tiered.Options{MaxKeys: keys + keys/8, Budget: time.Minute, Timeout: time.Minute})
 			if err != nil {
 				t.Fatal(err)

@@ -177,8 +177,10 @@ func TestRefusalExtendsNoLease(t *testing.T) {
 			}
 			return leaveAlone
 		})
-		policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000), Lease: tiered.Lease{Size: 250},
-			FailMode: tiered.FailClosed}
+		policy := tiered.Policy{
+			Name: "api", Limit: tiered.PerSecond(1000), Lease: tiered.Lease{Size: 250},
+			FailMode: tiered.FailClosed,
+		}
 		a, b := limiter(t, store, policy, nil), limiter(t, &distant{Memory: store.Memory, trip: ms}, policy, nil)
 		ctx := context.Background()
 		warm(t, a, "k", 300)

@@ -98,8 +98,10 @@ func TestPingInAnOutage(t *testing.T) {
 func TestCloseNamesWhatIsNotReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
-		l, err := tiered.New(store, tiered.Policy{Name: "per-user", Limit: tiered.PerSecond(1000),
-			Lease: tiered.Lease{Size: 50}}, nil)
+		l, err := tiered.New(store, tiered.Policy{
+			Name: "per-user", Limit: tiered.PerSecond(1000),
+			Lease: tiered.Lease{Size: 50},
+		}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -45,13 +45,17 @@ func TestPolicyIsValidated(t *testing.T) {
 		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(math.MaxInt64)}, []string{"Limit.Tokens"}},
 		{tiered.Policy{Name: "x", Limit: tiered.Limit{Tokens: 5}}, []string{"Limit.Per is 0s"}},
 		{
-			tiered.Policy{Name: "x", Algorithm: tiered.SlidingWindow, Limit: tiered.PerSecond(5),
-				Also: []tiered.Limit{{Tokens: 5}}},
+			tiered.Policy{
+				Name: "x", Algorithm: tiered.SlidingWindow, Limit: tiered.PerSecond(5),
+				Also: []tiered.Limit{{Tokens: 5}},
+			},
 			[]string{"Also[0].Per is 0s"},
 		},
 		{tiered.Policy{Name: "x", Limit: tiered.Limit{Tokens: 5, Per: -time.Second}}, []string{"Limit.Per is -1s"}},
-		{tiered.Policy{Name: "x", Limit: tiered.Limit{Tokens: 5, Per: 1500 * time.Nanosecond}},
-			[]string{"Limit.Per is 1.5µs"}},
+		{
+			tiered.Policy{Name: "x", Limit: tiered.Limit{Tokens: 5, Per: 1500 * time.Nanosecond}},
+			[]string{"Limit.Per is 1.5µs"},
+		},
 		{tiered.Policy{Name: "x", Limit: tiered.Limit{Tokens: 5, Per: 999}}, []string{"Limit.Per is 999ns"}},
 		{tiered.Policy{Name: "x", Limit: tiered.Limit{Tokens: 5, Per: math.MaxInt64}}, []string{"Limit.Per"}},
 		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(5).WithBurst(-3)}, []string{"Limit.Burst is -3"}},
@@ -60,14 +64,22 @@ func TestPolicyIsValidated(t *testing.T) {
 			tiered.Policy{Name: "x", Limit: tiered.PerSecond(5).WithBurst(math.MaxInt64)},
 			[]string{"Limit.Burst is 9223372036854775807"},
 		},
-		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(100), Lease: tiered.Lease{Size: 26}},
-			[]string{"Lease.Size is 26", "here 25"}},
-		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(100), Lease: tiered.Lease{Size: -2}},
-			[]string{"Lease.Size is -2"}},
-		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(100), Lease: tiered.Lease{Period: ms}},
-			[]string{"Lease.Period is 1ms"}},
-		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(100), Lease: tiered.Lease{Period: -ms}},
-			[]string{"Lease.Period is -1ms"}},
+		{
+			tiered.Policy{Name: "x", Limit: tiered.PerSecond(100), Lease: tiered.Lease{Size: 26}},
+			[]string{"Lease.Size is 26", "here 25"},
+		},
+		{
+			tiered.Policy{Name: "x", Limit: tiered.PerSecond(100), Lease: tiered.Lease{Size: -2}},
+			[]string{"Lease.Size is -2"},
+		},
+		{
+			tiered.Policy{Name: "x", Limit: tiered.PerSecond(100), Lease: tiered.Lease{Period: ms}},
+			[]string{"Lease.Period is 1ms"},
+		},
+		{
+			tiered.Policy{Name: "x", Limit: tiered.PerSecond(100), Lease: tiered.Lease{Period: -ms}},
+			[]string{"Lease.Period is -1ms"},
+		},
 		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(10), MaxDebt: 9}, []string{"Policy.MaxDebt is 9", "here 10"}},
 		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(10), MaxDebt: -1}, []string{"Policy.MaxDebt is -1"}},
 		{

@@ -61,8 +61,10 @@ func TestPoisonedKeysConcernThemselves(t *testing.T) {
 	store := open(t, server.URL())
 	var mu sync.Mutex
 	var changes []tiered.StateEvent
-	policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1e6), Lease: tiered.Lease{Size: tiered.NoLease},
-		FailMode: tiered.FailClosed}
+	policy := tiered.Policy{
+		Name: "api", Limit: tiered.PerSecond(1e6), Lease: tiered.Lease{Size: tiered.NoLease},
+		FailMode: tiered.FailClosed,
+	}
 	l := limiter(t, watch.Damaged{Store: store}, policy, patientOptions(&tiered.Trace{State: func(e tiered.StateEvent) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -167,8 +169,10 @@ func TestPasswordChanged(t *testing.T) {
 			must(t, admin, "ACL", "SETUSER", "app", "on", ">old", "~tl:*", "+@all")
 			var log logged
 			store := open(t, "redis://app:old@"+server.Addr)
-			policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1e6), Lease: tiered.Lease{Size: tiered.NoLease},
-				FailMode: tiered.FailClosed}
+			policy := tiered.Policy{
+				Name: "api", Limit: tiered.PerSecond(1e6), Lease: tiered.Lease{Size: tiered.NoLease},
+				FailMode: tiered.FailClosed,
+			}
 			var failed atomic.Int64 // probes
 			options := patientOptions(&tiered.Trace{State: func(e tiered.StateEvent) {
 				if e.From == "probing" && e.To == "open" {
@@ -348,8 +352,10 @@ func TestRedisThatCannotWrite(t *testing.T) {
 			server := redistest.Start(t)
 			admin := server.Client()
 			var opens, failed, closes atomic.Int64
-			policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1e6), Lease: tiered.Lease{Size: tiered.NoLease},
-				FailMode: tiered.FailOpen}
+			policy := tiered.Policy{
+				Name: "api", Limit: tiered.PerSecond(1e6), Lease: tiered.Lease{Size: tiered.NoLease},
+				FailMode: tiered.FailOpen,
+			}
 			l := limiter(t, open(t, server.URL()), policy, patientOptions(&tiered.Trace{State: func(e tiered.StateEvent) {
 				switch {
 				case e.From == "closed":
@@ -434,28 +440,38 @@ func TestRefusalSaysWhatIsLeft(t *testing.T) {
 			dear: 11,
 		},
 		{
-			policy: tiered.Policy{Limit: tiered.PerHour(10),
-				PerKey: func(string) tiered.Limit { return tiered.PerMinute(20) }}, limit: 20, left: 16,
+			policy: tiered.Policy{
+				Limit:  tiered.PerHour(10),
+				PerKey: func(string) tiered.Limit { return tiered.PerMinute(20) },
+			}, limit: 20, left: 16,
 			untaken: 20, least: 12 * second, most: 12 * second, dear: 21,
 		},
 		{
-			policy: tiered.Policy{Limit: tiered.PerHour(50),
-				Also: []tiered.Limit{tiered.PerMinute(10)}}, limit: 10, left: 6, untaken: 10,
+			policy: tiered.Policy{
+				Limit: tiered.PerHour(50),
+				Also:  []tiered.Limit{tiered.PerMinute(10)},
+			}, limit: 10, left: 6, untaken: 10,
 			least: 24 * second, most: time.Hour, dear: 11,
 		},
 		{
-			policy: tiered.Policy{Limit: tiered.PerMinute(10),
-				Algorithm: tiered.FixedWindow}, limit: 10, left: 6, untaken: 10, least: second,
+			policy: tiered.Policy{
+				Limit:     tiered.PerMinute(10),
+				Algorithm: tiered.FixedWindow,
+			}, limit: 10, left: 6, untaken: 10, least: second,
 			most: time.Minute, dear: 11,
 		},
 		{
-			policy: tiered.Policy{Limit: tiered.PerMinute(10),
-				Algorithm: tiered.SlidingLog}, limit: 10, left: 6, untaken: 10,
+			policy: tiered.Policy{
+				Limit:     tiered.PerMinute(10),
+				Algorithm: tiered.SlidingLog,
+			}, limit: 10, left: 6, untaken: 10,
 			least: 59 * second, most: time.Minute, dear: 11,
 		},
 		{
-			policy: tiered.Policy{Limit: tiered.PerMinute(10),
-				Algorithm: tiered.SlidingWindow}, limit: 10, left: 6, untaken: 10,
+			policy: tiered.Policy{
+				Limit:     tiered.PerMinute(10),
+				Algorithm: tiered.SlidingWindow,
+			}, limit: 10, left: 6, untaken: 10,
 			least: 59 * second, most: 63 * second, dear: 11,
 		},
 	} {

@@ -108,8 +108,10 @@ func TestWhatOperatorsAreTold(t *testing.T) {
 				if limit == (tiered.Limit{}) {
 					limit = tiered.PerSecond(100)
 				}
-				p.l = limiter(t, watch.Damaged{Store: p.store}, tiered.Policy{Name: "api", Limit: limit, FailMode: c.mode,
-					Standing: c.standing}, &o)
+				p.l = limiter(t, watch.Damaged{Store: p.store}, tiered.Policy{
+					Name: "api", Limit: limit, FailMode: c.mode,
+					Standing: c.standing,
+				}, &o)
 				time.Sleep(10 * ms)
 				p.ask(4 * time.Second)
 				synctest.Wait()
@@ -190,8 +192,10 @@ func TestUnknownNumberOfProcessesIsTold(t *testing.T) {
 func TestLoggerThatBlocksOrPanics(t *testing.T) {
 	for _, write := range []func(){func() { time.Sleep(time.Hour) }, func() { panic("logger") }} {
 		synctest.Test(t, func(t *testing.T) {
-			l, err := tiered.New(&afflicted{distant: newDistant(ms)}, tiered.Policy{Name: "api",
-				Limit: tiered.PerSecond(100)},
+			l, err := tiered.New(&afflicted{distant: newDistant(ms)}, tiered.Policy{
+				Name:  "api",
+				Limit: tiered.PerSecond(100),
+			},
 				&tiered.Options{Logger: slog.New(slog.NewTextHandler(writer(write), nil))})
 			if err != nil {
 				t.Fatal(err)

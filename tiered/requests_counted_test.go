@@ -59,8 +59,10 @@ func TestRequestsAreCounted(t *testing.T) {
 // Tokens count as near the limit while less than a fifth of the burst is left.
 func TestNearLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerHour(100),
-			Lease: tiered.Lease{Size: tiered.NoLease}}, nil)
+		l := limiter(t, remote.NewMemory(), tiered.Policy{
+			Name: "api", Limit: tiered.PerHour(100),
+			Lease: tiered.Lease{Size: tiered.NoLease},
+		}, nil)
 		for range 100 {
 			if d := l.Allow(t.Context(), "a"); !d.Allowed {
 				t.Fatalf("%+v", d)

@@ -100,8 +100,10 @@ func TestOneLostCallIsRepeatedOnce(t *testing.T) {
 func TestKeyThatKeepsFailingIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &losing{distant: newDistant(ms), err: context.DeadlineExceeded, only: "bad"}
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(1000),
-			Lease: tiered.Lease{Size: tiered.NoLease}}, nil)
+		l := limiter(t, store, tiered.Policy{
+			Name: "api", Limit: tiered.PerHour(1000),
+			Lease: tiered.Lease{Size: tiered.NoLease},
+		}, nil)
 		store.next.Store(1e9)
 		l.Allow(t.Context(), "bad")
 		for range 6000 {
@@ -124,8 +126,10 @@ func TestFailedRenewalIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &losing{distant: newDistant(ms), err: context.DeadlineExceeded}
 		// Leases of ten seconds: an idle one goes back after twenty, and has nothing to do with what is seen here.
-		policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000).WithBurst(100_000),
-			Lease: tiered.Lease{Period: 10 * second}}
+		policy := tiered.Policy{
+			Name: "api", Limit: tiered.PerSecond(1000).WithBurst(100_000),
+			Lease: tiered.Lease{Period: 10 * second},
+		}
 		l := limiter(t, store, policy, nil)
 		for range 10_000 {
 			l.Allow(t.Context(), "k")
@@ -181,8 +185,10 @@ func TestDirectKeysProbe(t *testing.T) {
 	for _, lease := range []tiered.Lease{{}, {Size: tiered.NoLease}} {
 		synctest.Test(t, func(t *testing.T) {
 			store := silent{newDistant(ms)} // no presence helps
-			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10), Lease: lease,
-				FailMode: tiered.FailClosed}, nil)
+			l := limiter(t, store, tiered.Policy{
+				Name: "api", Limit: tiered.PerHour(10), Lease: lease,
+				FailMode: tiered.FailClosed,
+			}, nil)
 			for range 3 {
 				want(t, l.Allow(t.Context(), "first"), tiered.Granted)
 				time.Sleep(10 * time.Minute)

@@ -25,8 +25,10 @@ func names(g *tiered.Group) (all []string) {
 func TestSetPolicies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
-		g := run(t, store, "", tiered.Policy{Name: "user", Limit: tiered.PerHour(10)}, tiered.Policy{Name: "ip",
-			Limit: tiered.PerSecond(1000)}).Group
+		g := run(t, store, "", tiered.Policy{Name: "user", Limit: tiered.PerHour(10)}, tiered.Policy{
+			Name:  "ip",
+			Limit: tiered.PerSecond(1000),
+		}).Group
 		ctx := t.Context()
 		user, _ := g.Limiter("user")
 		ip, _ := g.Limiter("ip")
@@ -35,8 +37,10 @@ func TestSetPolicies(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		ip.Allow(ctx, "a")
 
-		if err := g.SetPolicies([]tiered.Policy{{Name: "user", Limit: tiered.PerHour(20)}, {Name: "mail",
-			Limit: tiered.PerHour(3)}}); err != nil {
+		if err := g.SetPolicies([]tiered.Policy{{Name: "user", Limit: tiered.PerHour(20)}, {
+			Name:  "mail",
+			Limit: tiered.PerHour(3),
+		}}); err != nil {
 			t.Fatal(err)
 		}
 		if got := names(g); !slices.Equal(got, []string{"user", "mail"}) {
@@ -69,8 +73,10 @@ func TestSetPolicies(t *testing.T) {
 		}
 		store.Fail(nil)
 		time.Sleep(10 * time.Second)
-		if err := g.SetPolicies([]tiered.Policy{{Name: "ip", Limit: tiered.PerSecond(10),
-			Algorithm: tiered.SlidingWindow}}); err != nil {
+		if err := g.SetPolicies([]tiered.Policy{{
+			Name: "ip", Limit: tiered.PerSecond(10),
+			Algorithm: tiered.SlidingWindow,
+		}}); err != nil {
 			t.Fatal(err)
 		}
 		again, _ := g.Limiter("ip")

@@ -23,12 +23,20 @@ var shortWindows = []struct {
 	o    tiered.Options
 }{
 	{"500 ms", tiered.Policy{Limit: tiered.Limit{Tokens: 50, Per: 500 * ms}}, tiered.Options{}},
-	{"shorter than two timeouts", tiered.Policy{Limit: tiered.PerSecond(100)}, tiered.Options{Budget: 100 * ms,
-		Timeout: 600 * ms}},
-	{"minute and 500 ms", tiered.Policy{Limit: tiered.PerMinute(6000), Also: []tiered.Limit{{Tokens: 50, Per: 500 * ms}}},
-		tiered.Options{}},
-	{"shorter than a round trip", tiered.Policy{Limit: tiered.Limit{Tokens: 50, Per: 500 * time.Microsecond}},
-		tiered.Options{}},
+	{"shorter than two timeouts", tiered.Policy{Limit: tiered.PerSecond(100)}, tiered.Options{
+		Budget:  100 * ms,
+		Timeout: 600 * ms,
+	}},
+	{
+		"minute and 500 ms",
+		tiered.Policy{Limit: tiered.PerMinute(6000), Also: []tiered.Limit{{Tokens: 50, Per: 500 * ms}}},
+		tiered.Options{},
+	},
+	{
+		"shorter than a round trip",
+		tiered.Policy{Limit: tiered.Limit{Tokens: 50, Per: 500 * time.Microsecond}},
+		tiered.Options{},
+	},
 	{"a microsecond", tiered.Policy{Limit: tiered.Limit{Tokens: 1, Per: time.Microsecond}}, tiered.Options{}},
 }
 
@@ -149,8 +157,10 @@ func TestShortWindowSettlesAndTakes(t *testing.T) {
 // The same with the script in a real Redis. The window is shorter than two timeouts, and long enough for a busy machine.
 func TestShortWindowSettlesOnRedis(t *testing.T) {
 	l := limiter(t, open(t, redistest.Start(t).URL()),
-		tiered.Policy{Name: "api", Limit: tiered.Limit{Tokens: 50, Per: 10 * second}, Algorithm: tiered.SlidingWindow,
-			FailMode: tiered.FailClosed},
+		tiered.Policy{
+			Name: "api", Limit: tiered.Limit{Tokens: 50, Per: 10 * second}, Algorithm: tiered.SlidingWindow,
+			FailMode: tiered.FailClosed,
+		},
 		patientOptions(nil))
 	for !tiered.FleetKnown(l.Group()).Load() { // presence has taught the clock
 		time.Sleep(ms)

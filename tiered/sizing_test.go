@@ -136,8 +136,10 @@ func canceled(t *testing.T) (calls, away float64) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
 		store := newDistant(roundTrip)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(1).WithBurst(n),
-			Lease: tiered.Lease{Size: tiered.NoLease}}, nil)
+		l := limiter(t, store, tiered.Policy{
+			Name: "api", Limit: tiered.PerDay(1).WithBurst(n),
+			Lease: tiered.Lease{Size: tiered.NoLease},
+		}, nil)
 		random := rand.New(rand.NewPCG(1, 1))
 		ctx := context.Background()
 		var all sync.WaitGroup

@@ -129,8 +129,10 @@ func TestDecisionsAreFastAroundAnOutage(t *testing.T) {
 		}
 		t.Run(mode.String(), func(t *testing.T) {
 			store := open(t, server.URL())
-			l, err := tiered.New(store, tiered.Policy{Name: fmt.Sprint("api", int(mode)), Limit: tiered.PerSecond(10_000),
-				FailMode: mode},
+			l, err := tiered.New(store, tiered.Policy{
+				Name: fmt.Sprint("api", int(mode)), Limit: tiered.PerSecond(10_000),
+				FailMode: mode,
+			},
 				&tiered.Options{Processes: 1})
 			if err != nil {
 				t.Fatal(err)

@@ -422,8 +422,10 @@ func TestInvalidStanding(t *testing.T) {
 			Limit: tiered.PerSecond(100), Algorithm: tiered.SlidingWindow, Standing: tiered.StandingSplit,
 		},
 		"Standing is on: must be StandingOff with Also[1] 10/h: its burst is 10: must be at least 16": {
-			Limit: tiered.PerSecond(100), Also: []tiered.Limit{tiered.PerMinute(1000),
-				tiered.PerHour(10)}, Standing: tiered.StandingOn,
+			Limit: tiered.PerSecond(100), Also: []tiered.Limit{
+				tiered.PerMinute(1000),
+				tiered.PerHour(10),
+			}, Standing: tiered.StandingOn,
 		},
 		"must be StandingOff with Limit 4/s burst 100: it refills 4 tokens per period: must be at least 8": {
 			Limit: tiered.PerSecond(4).WithBurst(100), Also: []tiered.Limit{tiered.PerMinute(1000)}, Standing: tiered.StandingSplit,
@@ -453,8 +455,10 @@ func TestInvalidStanding(t *testing.T) {
 // looks at the wall clock too: a right that was lent to others while the machine was suspended is not used again.
 func TestPollSeesAStandstill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerMinute(800),
-			Standing: tiered.StandingOn}, nil)
+		l := limiter(t, remote.NewMemory(), tiered.Policy{
+			Name: "api", Limit: tiered.PerMinute(800),
+			Standing: tiered.StandingOn,
+		}, nil)
 		time.Sleep(3 * time.Minute)
 		if s := l.Group().Stats(); s.Standing.Fraction != 1 || s.Standstills != 0 {
 			t.Fatalf("%+v", s.Standing)

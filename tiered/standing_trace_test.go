@@ -20,7 +20,8 @@ func TestStandingEvents(t *testing.T) {
 		var lines []string
 		s := &afflicted{distant: &distant{Memory: remote.NewMemory()}}
 		var log logged
-		g, err := tiered.NewGroup(s, &tiered.Options{Logger: log.logger(),
+		g, err := tiered.NewGroup(s, &tiered.Options{
+			Logger: log.logger(),
 			Trace: &tiered.Trace{Standing: func(e tiered.StandingEvent) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -32,7 +33,8 @@ func TestStandingEvents(t *testing.T) {
 					t.Errorf("%+v", e)
 				}
 				lines = append(lines, fmt.Sprintf("%.2f of %d, quarantine %v", e.Fraction, e.Members, e.Quarantine))
-			}}})
+			}},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

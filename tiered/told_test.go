@@ -54,14 +54,22 @@ func TestComeBackWhenTold(t *testing.T) {
 		},
 		"a rate that does not divide":      {tiered.Policy{Limit: tiered.PerMinute(7)}, use(1, 0), 1},
 		"a rate that does not divide, one": {tiered.Policy{Limit: tiered.PerDay(86399).WithBurst(1)}, use(1, 0), 1},
-		"a fixed window that is leased": {tiered.Policy{Limit: tiered.PerSecond(409),
-			Algorithm: tiered.FixedWindow}, use(33, 0), 33},
-		"a sliding window that is leased": {tiered.Policy{Limit: tiered.PerSecond(409),
-			Algorithm: tiered.SlidingWindow}, use(33, 0), 33},
-		"a charge after the refusal": {tiered.Policy{Limit: tiered.PerSecond(10).WithBurst(100), MaxDebt: 1000,
-			Lease: neverLeased}, charged, 7},
-		"tokens that came back with a request": {tiered.Policy{Limit: tiered.Per(274, 10*time.Second),
-			Lease: neverLeased}, settled, 7},
+		"a fixed window that is leased": {tiered.Policy{
+			Limit:     tiered.PerSecond(409),
+			Algorithm: tiered.FixedWindow,
+		}, use(33, 0), 33},
+		"a sliding window that is leased": {tiered.Policy{
+			Limit:     tiered.PerSecond(409),
+			Algorithm: tiered.SlidingWindow,
+		}, use(33, 0), 33},
+		"a charge after the refusal": {tiered.Policy{
+			Limit: tiered.PerSecond(10).WithBurst(100), MaxDebt: 1000,
+			Lease: neverLeased,
+		}, charged, 7},
+		"tokens that came back with a request": {tiered.Policy{
+			Limit: tiered.Per(274, 10*time.Second),
+			Lease: neverLeased,
+		}, settled, 7},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -113,8 +121,10 @@ func TestPeekSaysWhatAllowSays(t *testing.T) {
 		"share, then":      {Limit: tiered.PerMinute(10), FailMode: tiered.FailLocal},
 		"nothing, then":    {Limit: tiered.PerMinute(10), FailMode: tiered.FailClosed},
 		"everything, then": {Limit: tiered.PerMinute(10), FailMode: tiered.FailOpen},
-		"a limit by its key": {Limit: tiered.PerMinute(10),
-			PerKey: func(string) tiered.Limit { return tiered.PerMinute(5) }},
+		"a limit by its key": {
+			Limit:  tiered.PerMinute(10),
+			PerKey: func(string) tiered.Limit { return tiered.PerMinute(5) },
+		},
 		"nothing is refused":   {Limit: tiered.PerMinute(10), Shadow: true},
 		"a lease that is held": {Limit: tiered.PerSecond(500), Lease: tiered.Lease{Size: 100}},
 	} {

@@ -206,8 +206,10 @@ func TestNoLinePerRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
 		store := &poisoned{Memory: remote.NewMemory(), key: "{api/bad}tb2"}
-		l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10),
-			FailMode: tiered.FailClosed},
+		l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{
+			Name: "api", Limit: tiered.PerSecond(10),
+			FailMode: tiered.FailClosed,
+		},
 			&tiered.Options{Logger: log.logger()})
 		time.Sleep(10 * ms)
 		for range 100 {

@@ -108,8 +108,10 @@ func TestAboveCapacityThereIsNoCollapse(t *testing.T) {
 		load int // per ms
 	}{{ms, 70}, {ms, 100}, {2 * ms, 40}, {10 * ms, 8}} {
 		synctest.Test(t, func(t *testing.T) {
-			l := limiter(t, newDistant(c.trip), tiered.Policy{Name: "api", Limit: tiered.PerHour(1000),
-				FailMode: tiered.FailClosed}, nil)
+			l := limiter(t, newDistant(c.trip), tiered.Policy{
+				Name: "api", Limit: tiered.PerHour(1000),
+				FailMode: tiered.FailClosed,
+			}, nil)
 			time.Sleep(50 * ms)
 			var all sync.WaitGroup
 			var granted atomic.Int64
@@ -259,8 +261,10 @@ func TestCloseThatCannotWaitEndsTheCalls(t *testing.T) {
 // A flood of unknown keys, more than the node can be asked about, is answered by the fail mode; others are not.
 func TestFloodConcernsOnlyItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10_000),
-			FailMode: tiered.FailOpen},
+		l := limiter(t, newDistant(ms), tiered.Policy{
+			Name: "api", Limit: tiered.PerSecond(10_000),
+			FailMode: tiered.FailOpen,
+		},
 			&tiered.Options{MaxInFlight: 8})
 		ctx := context.Background()
 		warm(t, l, "hot", 1500)
@@ -298,8 +302,10 @@ func TestFloodConcernsOnlyItself(t *testing.T) {
 func TestBusyKeyWithoutLeasesSettlesAndRefunds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000),
-			Lease: tiered.Lease{Size: tiered.NoLease}},
+		l := limiter(t, store, tiered.Policy{
+			Name: "api", Limit: tiered.PerSecond(1000),
+			Lease: tiered.Lease{Size: tiered.NoLease},
+		},
 			&tiered.Options{Processes: 1})
 		r := l.ReserveN(context.Background(), "k", 1) // before the crowd, which would not let it through
 		want(t, r.Decision, tiered.Granted)
@@ -362,8 +368,10 @@ func TestPoisonedLeaseDoesNotHoldUpClose(t *testing.T) {
 func TestLeaseOfAPoisonedKeyDoesNotHoldUpClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &poisoned{Memory: remote.NewMemory()}
-		l, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000),
-			Lease: tiered.Lease{Period: 5 * time.Second}}, nil)
+		l, err := tiered.New(store, tiered.Policy{
+			Name: "api", Limit: tiered.PerSecond(1000),
+			Lease: tiered.Lease{Period: 5 * time.Second},
+		}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -97,8 +97,10 @@ func TestAllInACluster(t *testing.T) {
 func TestAllKeepsEveryBoundOnRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	limits := []tiered.Limit{tiered.PerSecond(100).WithBurst(20), tiered.PerSecond(60).WithBurst(30),
-		tiered.PerSecond(40).WithBurst(10)}
+	limits := []tiered.Limit{
+		tiered.PerSecond(100).WithBurst(20), tiered.PerSecond(60).WithBurst(30),
+		tiered.PerSecond(40).WithBurst(10),
+	}
 	var mu sync.Mutex
 	var admissions [3][]ideal.Admission
 	refused := 0

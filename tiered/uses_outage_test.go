@@ -51,8 +51,10 @@ func TestOutageIsDecidedByEachFailMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		p := func(name string, m tiered.FailMode) tiered.Policy {
-			return tiered.Policy{Name: name, Limit: tiered.PerDay(1).WithBurst(3),
-				Lease: tiered.Lease{Size: tiered.NoLease}, FailMode: m}
+			return tiered.Policy{
+				Name: name, Limit: tiered.PerDay(1).WithBurst(3),
+				Lease: tiered.Lease{Size: tiered.NoLease}, FailMode: m,
+			}
 		}
 		l := several(t, store, nil, p("local", tiered.FailLocal), p("open", tiered.FailOpen), p("closed",
 			tiered.FailClosed))

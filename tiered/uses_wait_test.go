@@ -23,8 +23,10 @@ func TestWaitForSeveral(t *testing.T) {
 		p := func(name string, l tiered.Limit) tiered.Policy {
 			return tiered.Policy{Name: name, Limit: l, Lease: tiered.Lease{Size: tiered.NoLease}}
 		}
-		l := several(t, store, nil, p("second", tiered.PerSecond(1)), p("three", tiered.Limit{Tokens: 1,
-			Per: 3 * time.Second}))
+		l := several(t, store, nil, p("second", tiered.PerSecond(1)), p("three", tiered.Limit{
+			Tokens: 1,
+			Per:    3 * time.Second,
+		}))
 		uses := tiered.All(l[0].For("k"), l[1].For("k"))
 		start := time.Now()
 		for i := range 4 {
@@ -248,8 +250,10 @@ func TestGiveBacksThatAreLostMintNothing(t *testing.T) {
 				defer mu.Unlock()
 				return lossy && random.IntN(5) == 0
 			}
-			limits := []tiered.Limit{tiered.PerMinute(60).WithBurst(20), tiered.PerMinute(60).WithBurst(10),
-				tiered.PerMinute(30).WithBurst(5)}
+			limits := []tiered.Limit{
+				tiered.PerMinute(60).WithBurst(20), tiered.PerMinute(60).WithBurst(10),
+				tiered.PerMinute(30).WithBurst(5),
+			}
 			var l []*tiered.Limiter
 			names := []string{"a", "b", "c"}
 			var policies []tiered.Policy

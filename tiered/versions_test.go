@@ -23,8 +23,10 @@ func TestAnotherPrecisionForgetsNothing(t *testing.T) {
 		for _, lease := range []tiered.Lease{{}, {Size: tiered.NoLease}, {Size: 20}} {
 			t.Run(fmt.Sprint(name, lease), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					p := tiered.Policy{Name: "api", Limit: tiered.PerMinute(100), Algorithm: tiered.SlidingWindow,
-						Lease: lease}
+					p := tiered.Policy{
+						Name: "api", Limit: tiered.PerMinute(100), Algorithm: tiered.SlidingWindow,
+						Lease: lease,
+					}
 					l := limiter(t, newDistant(ms), p, nil)
 					time.Sleep(10 * ms)
 					admitted := int64(0)

@@ -198,8 +198,10 @@ func TestWhoWaitsForTheShareIsNotRefused(t *testing.T) {
 func TestWhoWaitsElsewhereIsNotRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := several(t, newDistant(ms), nil,
-			tiered.Policy{Name: "api", Limit: tiered.PerSecond(20)}, tiered.Policy{Name: "user",
-				Limit: tiered.PerSecond(10)})
+			tiered.Policy{Name: "api", Limit: tiered.PerSecond(20)}, tiered.Policy{
+				Name:  "user",
+				Limit: tiered.PerSecond(10),
+			})
 		var all sync.WaitGroup
 		for range 50 {
 			all.Go(func() {
