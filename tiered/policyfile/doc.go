@@ -15,7 +15,7 @@
 //	http:
 //	  - match: /api/
 //	    limits:
-//	      - {policy: per-user, key: credential Authorization, missing: exempt}
+//	      - {policy: per-user, key: header X-User, missing: exempt} # your gateway sets it
 //	      - {policy: per-address, key: ip}
 //
 // [Parse] is strict: it reports all mistakes at once, each with its line and column. [Watch] loads a file, gives its

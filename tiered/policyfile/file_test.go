@@ -84,7 +84,7 @@ func TestWholeFile(t *testing.T) {
 				Key: []policyfile.Key{{Kind: "forwarded-for", Proxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}},
 			}}},
 			{Match: "/shop.Orders/", Limits: []policyfile.Limit{{
-				Policy: "per-user", Key: []policyfile.Key{{Kind: "credential", Name: "authorization"}},
+				Policy: "per-user", Key: []policyfile.Key{{Kind: "metadata", Name: "x-user"}},
 				Missing: httplimit.Exempt, Cost: 1,
 			}}},
 			{Match: "/shop.Orders/Export", Limits: []policyfile.Limit{{

@@ -2,6 +2,7 @@ package policyfile_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"regexp"
 	"slices"
@@ -211,6 +212,34 @@ func TestCostThatNobodyHas(t *testing.T) {
 		f.HTTP[0].Limits[0].Cost = cost
 		if _, err := f.Middleware(g, nil); (err != nil) != refused {
 			t.Errorf("cost %d: %v", cost, err)
+		}
+	}
+}
+
+// A credential counts by its hash. So a limit of a key that is none would meet nobody, and a blocked client would pass.
+func TestKeysThatNoCredentialHas(t *testing.T) {
+	const text = `version: 1
+policies:
+  - {name: per-user, limit: 100/min, keys: {KEY: blocked}}
+http:
+  - match: /
+    limits: [{policy: per-user, key: BY}]
+`
+	const hash = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+	for _, c := range []struct {
+		key, by string
+		wrong   bool
+	}{
+		{"mallory", "credential Authorization", true}, {"mallory", "cookie session", true},
+		{hash + "A", "credential Authorization", true},
+		{hash, "credential Authorization", false}, {"mallory", "header X-User", false},
+	} {
+		in := strings.NewReplacer("KEY", c.key, "BY", c.by).Replace(text)
+		_, err := policyfile.Parse("p.yaml", []byte(in))
+		want := fmt.Sprintf(`p.yaml:6:38: http[0].limits[0].key is %q: must be another key, or policy "per-user" must have no keys and `+
+			"prefixes but hashes, because that key is a hash", c.by)
+		if c.wrong != (err != nil) || err != nil && err.Error() != want {
+			t.Errorf("%s by %s: %v, want %s", c.key, c.by, err, want)
 		}
 	}
 }

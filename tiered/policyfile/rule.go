@@ -2,6 +2,8 @@ package policyfile
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -89,6 +91,7 @@ func (r *reader) limitOf(path string, n *yaml.Node, policies []tiered.Policy, w 
 		{"key", func(path string, n *yaml.Node) {
 			if n.Kind != yaml.SequenceNode {
 				key(path, n)
+				r.meetable(path, n, l, policies)
 				return
 			}
 			if len(n.Content) == 0 {
@@ -115,6 +118,22 @@ func (r *reader) limitOf(path string, n *yaml.Node, policies []tiered.Policy, w 
 		}},
 	}, need{"policy", "must be the name of a policy in this file"}, need{"key", "must be what is counted, such as ip"})
 	return l
+}
+
+// meetable reports a key that is a hash, if the policy has limits of keys that are none: no request would have such a limit, not
+// even one that is blocked.
+func (r *reader) meetable(path string, n *yaml.Node, l Limit, policies []tiered.Policy) {
+	i := slices.IndexFunc(policies, func(p tiered.Policy) bool { return p.Name == l.Policy })
+	if kind := l.Key[0].Kind; i < 0 || kind != "credential" && kind != "cookie" {
+		return
+	}
+	for _, k := range r.policies[i].keys {
+		if sum, err := base64.RawURLEncoding.DecodeString(k.key); k.prefix || err != nil || len(sum) != sha256.Size {
+			r.Bad(n, "%s is %s: must be another key, or policy %s must have no keys and prefixes but hashes, because that key is a hash",
+				path, strictyaml.Quote(n.Value), strictyaml.Quote(l.Policy))
+			return
+		}
+	}
 }
 
 // affordable reports a cost that no key of the policy ever has.
