@@ -191,13 +191,18 @@ func (w *wire) execute(sent time.Duration, calls []lua.Call) []remote.Result {
 	if n, dead := w.state(); n.down || dead {
 		return nil
 	}
-	if tick := w.player.backend.Tick; tick != nil {
-		tick()
-	}
+	w.tick()
 	results := make([]remote.Result, len(calls))
 	w.Store.Run(context.Background(), 10*second, calls, results)
 	w.player.executed(w, sent, calls, results)
 	return results
+}
+
+// tick has the clock of a backend that was set go on.
+func (w *wire) tick() {
+	if tick := w.player.backend.Tick; tick != nil {
+		tick()
+	}
 }
 
 func fail(results []remote.Result, err error) {
@@ -232,6 +237,7 @@ func (w *wire) Presence(
 	done := make(chan answer, 1)
 	w.player.background(func() { // it is executed even if nobody waits any more
 		w.arrive(w.laneAt(node), w.way(n, mix(dice, 1)))
+		w.tick() // the standing shares go by the server's clock too
 		c, err := w.Store.Presence(context.WithoutCancel(ctx), timeout, node, p)
 		if err != nil && !errors.Is(err, remote.ErrNoPresence) && (!w.player.plan.Real || watch.Refused(err)) {
 			w.player.faultf("health", "the store refuses a presence: %v", err)
