@@ -147,7 +147,7 @@ func (p *pending) serveLast(h *hot, now time.Duration, v Verdict) {
 	p.serveAsked(h, now, v)
 }
 
-// serveAsked is serveLast for those whom the call was for.
+// serveAsked does what serveLast does, but only for those for whom the call was made.
 func (p *pending) serveAsked(h *hot, now time.Duration, v Verdict) {
 	for w := range p.waiting() {
 		if !w.asked {

@@ -51,6 +51,9 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 
 // refundShare gives up to n tokens back to the standing share of a key, and returns how many fit.
 func (l *Limiter) refundShare(key string, n int64) int64 {
+	if l.mode.Load()&modeStanding == 0 {
+		return 0
+	}
 	id := l.id(key)
 	return l.share(id, l.policyFor(id, key)).refund(l.group.now(), n)
 }

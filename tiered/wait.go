@@ -60,11 +60,15 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 // takeLeased takes n tokens of a key from its lease, unless others wait for the key. It reports false if it took nothing: then
 // a wait does the same and more, but takes five times as long.
 func (l *Limiter) takeLeased(key string, n int64) bool {
-	if l.isZero() || l.mode.Load() != 0 || valid(key, n) != Granted || l.group.queues.hasCallers(l.id(key)) {
+	if l.isZero() || l.mode.Load() != 0 || valid(key, n) != Granted {
+		return false
+	}
+	id := l.id(key)
+	if l.group.queues.hasCallers(id) {
 		return false
 	}
 	now := l.group.now()
-	b := l.group.find(now, l.id(key))
+	b := l.group.find(now, id)
 	left, ok, renew := b.Take(now, n)
 	if renew {
 		b.apply(now, b.Renew(now))
