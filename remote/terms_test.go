@@ -32,6 +32,7 @@ type piecewise struct {
 	by      lua.Limit
 	holds   [2]int64 // until when the burst governs, and the rate
 	mixed   bool     // somebody had a smaller limit: a denied take that finds half of a hold left notes what it uses
+	noted   int64    // when the holds were stored last; 0 if nobody has had a smaller limit
 	most    int64    // the largest burst: whoever has it must not find a full bucket sooner than it would be full
 	until   int64    // ms in which it is forgotten
 }
@@ -84,9 +85,15 @@ func (p *piecewise) take(now int64, l lua.Limit, n int64) (granted bool) {
 		}
 		n = 0
 	}
-	longest := p.until
+	lesser, longest := by != l, p.until
+	switch {
+	case lesser || p.mixed && by != p.by:
+		p.noted = now
+	case p.noted == now && !p.several: // the time of the level shows a use, and one in the microsecond of the note is not later
+		holds = p.holds
+	}
 	p.exists, p.at, p.by, p.holds, p.most = true, now, by, holds, max(p.most, l.Cap)
-	p.mixed = p.mixed || l.Cap < by.Cap || rate(l).Cmp(rate(by)) < 0
+	p.mixed = p.mixed || lesser
 	p.level = new(big.Rat).Sub(level, big.NewRat(n, 1))
 	missing := new(big.Rat).Quo(new(big.Rat).Sub(big.NewRat(p.most, 1), p.level), rate(by))
 	us, _ := missing.Float64()
