@@ -1,4 +1,4 @@
-package echolimit
+package echolimit_test
 
 import (
 	"net/http"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/echolimit"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -22,7 +23,7 @@ func TestKey(t *testing.T) {
 	defer func() { _ = limiter.Close(t.Context()) }()
 	limit, err := httplimit.New([]httplimit.Rule{{
 		Limiter: limiter, Missing: httplimit.Refuse,
-		Key: Key(func(c echo.Context) (string, error) { return c.Param("tenant") + c.Get("suffix").(string), nil }),
+		Key: echolimit.Key(func(c echo.Context) (string, error) { return c.Param("tenant") + c.Get("suffix").(string), nil }),
 	}}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -38,8 +39,8 @@ func TestKey(t *testing.T) {
 	e.GET("/:tenant", func(c echo.Context) error {
 		served++
 		return c.String(http.StatusOK, "hello "+c.Param("tenant"))
-	}, suffix, Middleware(limit))
-	e.GET("/nil/limit", func(echo.Context) error { served++; return nil }, Middleware(nil))
+	}, suffix, echolimit.Middleware(limit))
+	e.GET("/nil/limit", func(echo.Context) error { served++; return nil }, echolimit.Middleware(nil))
 	for i, want := range []struct {
 		path, body, remaining string
 		status                int
@@ -59,7 +60,7 @@ func TestKey(t *testing.T) {
 	if served != 3 {
 		t.Errorf("the handler ran %d times, want 3", served)
 	}
-	if _, err := httplimit.New([]httplimit.Rule{{Limiter: limiter, Key: Key(nil), Missing: httplimit.Refuse}}, nil); err == nil {
+	if _, err := httplimit.New([]httplimit.Rule{{Limiter: limiter, Key: echolimit.Key(nil), Missing: httplimit.Refuse}}, nil); err == nil {
 		t.Error("a nil function is accepted")
 	}
 }

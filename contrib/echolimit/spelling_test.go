@@ -1,4 +1,4 @@
-package echolimit
+package echolimit_test
 
 import (
 	"net/http"

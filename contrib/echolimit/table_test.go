@@ -1,4 +1,4 @@
-package echolimit
+package echolimit_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/echolimit"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/adapters"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -33,7 +34,7 @@ func TestTableOfFrameworks(t *testing.T) {
 				app.Before(request{c})
 				return next(c)
 			}
-		}, Middleware(limit))
+		}, echolimit.Middleware(limit))
 		e.GET("/", func(c echo.Context) error { return app.Handler(request{c}) })
 		return adapters.ServeHTTP(e, ln)
 	})

@@ -1,10 +1,11 @@
-package fasthttplimit
+package fasthttplimit_test
 
 import (
 	"testing"
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/fasthttplimit"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -21,11 +22,11 @@ func TestWithoutServer(t *testing.T) {
 		l   *tiered.Limiter
 		key func(*fasthttp.RequestCtx) (string, error)
 	}{{nil, user}, {new(tiered.Limiter), user}, {limiter, nil}} {
-		if _, err := New(c.l, c.key); err == nil {
+		if _, err := fasthttplimit.New(c.l, c.key); err == nil {
 			t.Errorf("%+v is accepted", c)
 		}
 	}
-	limit, err := New(limiter, user)
+	limit, err := fasthttplimit.New(limiter, user)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package fasthttplimit
+package fasthttplimit_test
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/fasthttplimit"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -17,7 +18,7 @@ func TestKeyFunctionMayRefuse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close(t.Context()) }()
-	limit, err := New(l, func(*fasthttp.RequestCtx) (string, error) { return "ann", errors.New("X-User must be a number") })
+	limit, err := fasthttplimit.New(l, func(*fasthttp.RequestCtx) (string, error) { return "ann", errors.New("X-User must be a number") })
 	if err != nil {
 		t.Fatal(err)
 	}

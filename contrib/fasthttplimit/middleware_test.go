@@ -1,4 +1,4 @@
-package fasthttplimit
+package fasthttplimit_test
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/fasthttplimit"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -20,7 +21,7 @@ func TestMiddleware(t *testing.T) {
 	}
 	defer func() { _ = l.Close(t.Context()) }()
 	key := make([]byte, 3)
-	user := Key(func(c *fasthttp.RequestCtx) (string, error) {
+	user := fasthttplimit.Key(func(c *fasthttp.RequestCtx) (string, error) {
 		if key = append(key[:0], c.QueryArgs().Peek("user")...); string(key) == "odd" {
 			return "", errors.New("user must be a name")
 		}
@@ -30,7 +31,7 @@ func TestMiddleware(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := Middleware(limit)(func(c *fasthttp.RequestCtx) { c.SetStatusCode(fasthttp.StatusNoContent) })
+	served := fasthttplimit.Middleware(limit)(func(c *fasthttp.RequestCtx) { c.SetStatusCode(fasthttp.StatusNoContent) })
 	for _, c := range []struct {
 		uri     string
 		handler fasthttp.RequestHandler
@@ -45,8 +46,8 @@ func TestMiddleware(t *testing.T) {
 		{"/?user=odd", served, fasthttp.StatusBadRequest},
 		{"/%zz?user=eve", served, fasthttp.StatusBadRequest},
 		{"//x/..//?user=eve", served, fasthttp.StatusNoContent},
-		{"/?user=eve", Middleware(limit)(nil), fasthttp.StatusNotFound},
-		{"/?user=zoe", Middleware(nil)(served), fasthttp.StatusServiceUnavailable},
+		{"/?user=eve", fasthttplimit.Middleware(limit)(nil), fasthttp.StatusNotFound},
+		{"/?user=zoe", fasthttplimit.Middleware(nil)(served), fasthttp.StatusServiceUnavailable},
 	} {
 		ctx := new(fasthttp.RequestCtx)
 		ctx.Request.SetRequestURI(c.uri)
@@ -54,10 +55,10 @@ func TestMiddleware(t *testing.T) {
 			t.Errorf("%s: status %d, want %d", c.uri, ctx.Response.StatusCode(), c.status)
 		}
 	}
-	if _, err := httplimit.New([]httplimit.Rule{{Limiter: l, Key: Key(nil), Missing: httplimit.Refuse}}, nil); err == nil {
+	if _, err := httplimit.New([]httplimit.Rule{{Limiter: l, Key: fasthttplimit.Key(nil), Missing: httplimit.Refuse}}, nil); err == nil {
 		t.Error("a Key without a function is accepted")
 	}
-	if Context(new(fasthttp.RequestCtx)) == nil {
+	if fasthttplimit.Context(new(fasthttp.RequestCtx)) == nil {
 		t.Error("a request that no Middleware has seen has no context")
 	}
 }

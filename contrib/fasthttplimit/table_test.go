@@ -1,4 +1,4 @@
-package fasthttplimit
+package fasthttplimit_test
 
 import (
 	"bufio"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/fasthttplimit"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/adapters"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -19,7 +20,7 @@ func TestTableOfFrameworks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		limited := Middleware(limit)(func(c *fasthttp.RequestCtx) {
+		limited := fasthttplimit.Middleware(limit)(func(c *fasthttp.RequestCtx) {
 			if string(c.Path()) != "/" {
 				c.NotFound()
 				return
@@ -51,7 +52,7 @@ func TestTableOfFrameworks(t *testing.T) {
 
 type request struct{ c *fasthttp.RequestCtx }
 
-func (r request) Context() context.Context { return Context(r.c) }
+func (r request) Context() context.Context { return fasthttplimit.Context(r.c) }
 
 func (r request) With(key, value string) { r.c.SetUserValue(adapters.Key(key), value) }
 

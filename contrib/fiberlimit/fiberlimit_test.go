@@ -1,10 +1,11 @@
-package fiberlimit
+package fiberlimit_test
 
 import (
 	"testing"
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/fiberlimit"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -20,7 +21,7 @@ func TestMistakes(t *testing.T) {
 		l   *tiered.Limiter
 		key func(*fiber.Ctx) (string, error)
 	}{{nil, user}, {new(tiered.Limiter), user}, {limiter, nil}} {
-		if _, err := New(c.l, c.key); err == nil {
+		if _, err := fiberlimit.New(c.l, c.key); err == nil {
 			t.Errorf("%+v is accepted", c)
 		}
 	}

@@ -1,4 +1,4 @@
-package fiberlimit
+package fiberlimit_test
 
 import (
 	"net/http"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/fiberlimit"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -34,16 +35,16 @@ func TestMiddleware(t *testing.T) {
 	}
 	defer w.Close()
 	l, _ := g.Limiter("tenant")
-	tenant := Key(func(c *fiber.Ctx) (string, error) { return c.Params("tenant"), nil })
+	tenant := fiberlimit.Key(func(c *fiber.Ctx) (string, error) { return c.Params("tenant"), nil })
 	limit, err := httplimit.New([]httplimit.Rule{{Limiter: l, Key: tenant, Missing: httplimit.Refuse}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	app := fiber.New()
 	ok := func(c *fiber.Ctx) error { return c.SendStatus(fiber.StatusNoContent) }
-	app.Get("/tenants/:tenant", Middleware(limit), ok)
-	app.Get("/none", Middleware(nil), ok)
-	app.Get("/file/*", Middleware(w.Middleware), ok)
+	app.Get("/tenants/:tenant", fiberlimit.Middleware(limit), ok)
+	app.Get("/none", fiberlimit.Middleware(nil), ok)
+	app.Get("/file/*", fiberlimit.Middleware(w.Middleware), ok)
 	for _, c := range []struct {
 		path   string
 		status int
@@ -66,7 +67,7 @@ func TestMiddleware(t *testing.T) {
 			t.Errorf("%s: status %d, want %d", c.path, r.StatusCode, c.status)
 		}
 	}
-	if _, err := httplimit.New([]httplimit.Rule{{Limiter: l, Key: Key(nil), Missing: httplimit.Refuse}}, nil); err == nil {
+	if _, err := httplimit.New([]httplimit.Rule{{Limiter: l, Key: fiberlimit.Key(nil), Missing: httplimit.Refuse}}, nil); err == nil {
 		t.Error("a Key without a function is accepted")
 	}
 }

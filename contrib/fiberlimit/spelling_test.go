@@ -1,4 +1,4 @@
-package fiberlimit
+package fiberlimit_test
 
 import (
 	"fmt"

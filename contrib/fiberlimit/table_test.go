@@ -1,4 +1,4 @@
-package fiberlimit
+package fiberlimit_test
 
 import (
 	"bufio"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/fiberlimit"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/adapters"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -33,7 +34,7 @@ func TestTableOfFrameworks(t *testing.T) {
 			}()
 			app.Before(request{c})
 			return c.Next()
-		}, Middleware(limit))
+		}, fiberlimit.Middleware(limit))
 		f.Get("/", func(c *fiber.Ctx) error { return app.Handler(request{c}) })
 		done := make(chan error, 1)
 		go func() { done <- f.Listener(ln) }()

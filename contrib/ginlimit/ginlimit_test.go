@@ -1,4 +1,4 @@
-package ginlimit
+package ginlimit_test
 
 import (
 	"net/http"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/ginlimit"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -23,7 +24,7 @@ func TestKey(t *testing.T) {
 	defer func() { _ = limiter.Close(t.Context()) }()
 	limit, err := httplimit.New([]httplimit.Rule{{
 		Limiter: limiter, Missing: httplimit.Refuse,
-		Key: Key(func(c *gin.Context) (string, error) { return c.Param("tenant") + c.GetString("suffix"), nil }),
+		Key: ginlimit.Key(func(c *gin.Context) (string, error) { return c.Param("tenant") + c.GetString("suffix"), nil }),
 	}}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -31,11 +32,11 @@ func TestKey(t *testing.T) {
 	served := 0
 	g := gin.New()
 	g.Use(func(c *gin.Context) { c.Set("suffix", "/eu") })
-	g.GET("/:tenant", Middleware(limit), func(c *gin.Context) {
+	g.GET("/:tenant", ginlimit.Middleware(limit), func(c *gin.Context) {
 		served++
 		c.String(http.StatusOK, "hello "+c.Param("tenant"))
 	})
-	g.GET("/nil/limit", Middleware(nil), func(*gin.Context) { served++ })
+	g.GET("/nil/limit", ginlimit.Middleware(nil), func(*gin.Context) { served++ })
 	for i, want := range []struct {
 		path, body, remaining string
 		status                int
@@ -55,7 +56,7 @@ func TestKey(t *testing.T) {
 	if served != 3 {
 		t.Errorf("the handler ran %d times, want 3", served)
 	}
-	if _, err := httplimit.New([]httplimit.Rule{{Limiter: limiter, Key: Key(nil), Missing: httplimit.Refuse}}, nil); err == nil {
+	if _, err := httplimit.New([]httplimit.Rule{{Limiter: limiter, Key: ginlimit.Key(nil), Missing: httplimit.Refuse}}, nil); err == nil {
 		t.Error("a nil function is accepted")
 	}
 }

@@ -1,4 +1,4 @@
-package ginlimit
+package ginlimit_test
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package ginlimit
+package ginlimit_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/ginlimit"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/adapters"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -36,7 +37,7 @@ func TestTableOfFrameworks(t *testing.T) {
 			app.Before(request{c})
 			c.Writer = other{ResponseWriter: c.Writer}
 			c.Next()
-		}, Middleware(limit))
+		}, ginlimit.Middleware(limit))
 		g.GET("/", func(c *gin.Context) {
 			if err := app.Handler(request{c}); err != nil {
 				_ = c.Error(err)

@@ -1,4 +1,4 @@
-package otellimit
+package otellimit_test
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
+	otellimit "github.com/tiered-limiter/tiered-limiter/contrib/otel"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -86,7 +87,7 @@ func TestRecord(t *testing.T) {
 			`ratelimit.refused{ratelimit.policy="a?b", ratelimit.reason="invalid key", ratelimit.tier="none"}`,
 		}},
 	} {
-		equalLines(t, c.name, eventsOf(t, func(ctx context.Context) { Record(ctx, c.d) }), c.want...)
+		equalLines(t, c.name, eventsOf(t, func(ctx context.Context) { otellimit.Record(ctx, c.d) }), c.want...)
 	}
 }
 
@@ -101,7 +102,7 @@ func TestWaitN(t *testing.T) {
 		l := limiter(t, g, "p")
 		wait := func(ctx context.Context, n int64, want error) {
 			t.Helper()
-			if err := WaitN(ctx, l, "key-ann", n); !errors.Is(err, want) {
+			if err := otellimit.WaitN(ctx, l, "key-ann", n); !errors.Is(err, want) {
 				t.Errorf("%v, want %v", err, want)
 			}
 		}
@@ -125,7 +126,7 @@ func TestWaitN(t *testing.T) {
 		several := tiered.All(l.For("key-bob"), limiter(t, g, "closed").For("key-bob").N(2))
 		lines := eventsOf(t, func(ctx context.Context) {
 			for range 2 { // the second one waits
-				if err := Wait(ctx, several); err != nil {
+				if err := otellimit.Wait(ctx, several); err != nil {
 					t.Error(err)
 				}
 			}
@@ -153,22 +154,22 @@ func TestNotRecording(t *testing.T) {
 	span.End()
 	d := tiered.Decision{Policy: "p", Reason: tiered.Limited, RetryAfter: time.Second}
 	for name, ctx := range map[string]context.Context{"no span": t.Context(), "not sampled": sampled, "ended": ended} {
-		if n := testing.AllocsPerRun(100, func() { Record(ctx, d) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { otellimit.Record(ctx, d) }); n != 0 {
 			t.Errorf("%s: Record makes %v allocations", name, n)
 		}
 		const tooMany = 1 << 30 // refused at once: other goroutines would allocate for a call to Redis
 		plain := testing.AllocsPerRun(100, func() { _ = l.WaitN(ctx, "key-ann", tooMany) })
-		if n := testing.AllocsPerRun(100, func() { _ = WaitN(ctx, l, "key-ann", tooMany) }); n > plain {
+		if n := testing.AllocsPerRun(100, func() { _ = otellimit.WaitN(ctx, l, "key-ann", tooMany) }); n > plain {
 			t.Errorf("%s: WaitN makes %v allocations, and without events %v", name, n, plain)
 		}
 	}
 	d.Allowed = true
 	equalLines(t, "an admission", eventsOf(t, func(ctx context.Context) {
-		if n := testing.AllocsPerRun(100, func() { Record(ctx, d) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { otellimit.Record(ctx, d) }); n != 0 {
 			t.Errorf("an admission makes %v allocations", n)
 		}
 	}))
-	Record(nil, tiered.Decision{}) //nolint:staticcheck // a nil context has no span
+	otellimit.Record(nil, tiered.Decision{}) //nolint:staticcheck // a nil context has no span
 }
 
 // Refusals of httplimit are events, and its answers stay as they are.
@@ -187,7 +188,7 @@ func TestHTTP(t *testing.T) {
 	g := newGroup(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(1)})
 	l := limiter(t, g, "p")
 	equalLines(t, "an admission", eventsOf(t, func(ctx context.Context) {
-		answer(ctx, &httplimit.Options{Refused: Record}, l, "10.0.0.7:1")
+		answer(ctx, &httplimit.Options{Refused: otellimit.Record}, l, "10.0.0.7:1")
 	}))
 	for from, want := range map[string]string{
 		"10.0.0.7:1": `ratelimit.refused{ratelimit.policy="p", ratelimit.reason="limited", ratelimit.retry_after=`,
@@ -195,7 +196,7 @@ func TestHTTP(t *testing.T) {
 	} {
 		plain := answer(t.Context(), &httplimit.Options{Problem: true}, l, from)
 		lines := eventsOf(t, func(ctx context.Context) {
-			if got := answer(ctx, &httplimit.Options{Problem: true, Refused: Record}, l, from); got != plain {
+			if got := answer(ctx, &httplimit.Options{Problem: true, Refused: otellimit.Record}, l, from); got != plain {
 				t.Errorf("%s\nis the answer with Refused, and without it\n%s", got, plain)
 			}
 		})
@@ -210,7 +211,7 @@ func TestGRPC(t *testing.T) {
 	g := newGroup(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(1)})
 	limit, err := grpclimit.New(
 		[]grpclimit.Rule{{Limiter: limiter(t, g, "p"), Key: grpclimit.Metadata("user"), Missing: grpclimit.Refuse}},
-		&grpclimit.Options{Refused: Record})
+		&grpclimit.Options{Refused: otellimit.Record})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package otellimit
+package otellimit_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
+	otellimit "github.com/tiered-limiter/tiered-limiter/contrib/otel"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -75,7 +76,7 @@ func exported(t *testing.T, g *tiered.Group) map[string]string {
 	}
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter))
 	defer func() { _ = provider.Shutdown(context.Background()) }()
-	if _, err := Register(provider, g); err != nil {
+	if _, err := otellimit.Register(provider, g); err != nil {
 		t.Fatal(err)
 	}
 	families, err := registry.Gather()

@@ -1,17 +1,19 @@
-package otellimit
+package otellimit_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	otellimit "github.com/tiered-limiter/tiered-limiter/contrib/otel"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -21,12 +23,12 @@ func TestBadArguments(t *testing.T) {
 	provider, reader := meter()
 	g := newGroup(t, remote.NewMemory())
 	several := func(p metric.MeterProvider, groups map[string]*tiered.Group) error {
-		_, err := RegisterGroups(p, groups)
+		_, err := otellimit.RegisterGroups(p, groups)
 		return err
 	}
-	_, nilGroup := Register(provider, nil)
-	_, nilProvider := Register(nil, g)
-	_, nilBoth := Register(nil, nil)
+	_, nilGroup := otellimit.Register(provider, nil)
+	_, nilProvider := otellimit.Register(nil, g)
+	_, nilBoth := otellimit.Register(nil, nil)
 	const (
 		noGroup    = "metrics: the Group is nil: must be set"
 		noProvider = "otellimit: the MeterProvider is nil: must be set"
@@ -54,7 +56,7 @@ func TestBadArguments(t *testing.T) {
 func TestClosedGroup(t *testing.T) {
 	provider, reader := meter()
 	g := newGroup(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)})
-	registration, err := Register(provider, g)
+	registration, err := otellimit.Register(provider, g)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +86,7 @@ func TestSeveralGroups(t *testing.T) {
 			limiter(t, groups[name], "p").Allow(t.Context(), "key-ann")
 		}
 	}
-	if _, err := RegisterGroups(provider, groups); err != nil {
+	if _, err := otellimit.RegisterGroups(provider, groups); err != nil {
 		t.Fatal(err)
 	}
 	all := values(t, reader)
@@ -128,7 +130,7 @@ func TestOneCallback(t *testing.T) {
 	c := &counting{MeterProvider: provider}
 	store := remote.NewMemory()
 	groups := map[string]*tiered.Group{"a": newGroup(t, store), "b": newGroup(t, store)}
-	if _, err := RegisterGroups(c, groups); err != nil {
+	if _, err := otellimit.RegisterGroups(c, groups); err != nil {
 		t.Fatal(err)
 	}
 	if all := collect(t, reader); c.callbacks != 1 || c.instruments < len(all) || len(all) < 20 {
@@ -136,23 +138,36 @@ func TestOneCallback(t *testing.T) {
 	}
 }
 
+// named is a store whose only node has a name of the test.
+type named struct {
+	*remote.Memory
+	node remote.Node
+}
+
+func (s named) Node(string) remote.Node                             { return s.node }
+func (s named) TableNode() remote.Node                              { return s.node }
+func (s named) Nodes() []remote.Node                                { return []remote.Node{s.node} }
+func (s named) Locate(context.Context, string) (remote.Node, error) { return s.node, nil }
+
 // The name of a node is an address, by the semantic conventions.
 func TestServer(t *testing.T) {
 	for name, want := range map[string]string{
-		"memory":            `{server.address="memory"}`,
-		"10.0.0.7:6379":     `{server.address="10.0.0.7", server.port="6379"}`,
-		"[2001:db8::1]:80":  `{server.address="2001:db8::1", server.port="80"}`,
-		"redis.internal:1":  `{server.address="redis.internal", server.port="1"}`,
-		"/run/redis.sock":   `{server.address="/run/redis.sock"}`,
-		"host:65536":        `{server.address="host:65536"}`,
-		"host:06379":        `{server.address="host:06379"}`,
-		"host:redis":        `{server.address="host:redis"}`,
-		"2001:db8::1":       `{server.address="2001:db8::1"}`,
-		"unix:/run/x.sock":  `{server.address="unix:/run/x.sock"}`,
-		"[2001:db8::1%eth0": `{server.address="[2001:db8::1%eth0"}`,
+		"memory":            `server.address="memory"`,
+		"10.0.0.7:6379":     `server.address="10.0.0.7", server.port="6379"`,
+		"[2001:db8::1]:80":  `server.address="2001:db8::1", server.port="80"`,
+		"redis.internal:1":  `server.address="redis.internal", server.port="1"`,
+		"/run/redis.sock":   `server.address="/run/redis.sock"`,
+		"host:65536":        `server.address="host:65536"`,
+		"host:06379":        `server.address="host:06379"`,
+		"host:redis":        `server.address="host:redis"`,
+		"2001:db8::1":       `server.address="2001:db8::1"`,
+		"unix:/run/x.sock":  `server.address="unix:/run/x.sock"`,
+		"[2001:db8::1%eth0": `server.address="[2001:db8::1%eth0"`,
 	} {
-		if got := describe(attribute.NewSet(server(name)...)); got != want {
-			t.Errorf("%q is %s, want %s", name, got, want)
+		all := values(t, registered(t, newGroup(t, named{remote.NewMemory(), remote.Node(name)})))
+		series := fmt.Sprintf(`tiered.breaker_changes{node="%s", %s, state="open"}`, name, want)
+		if _, ok := all[series]; !ok {
+			t.Errorf("%s is not among %v", series, slices.Sorted(maps.Keys(all)))
 		}
 	}
 }
@@ -162,7 +177,7 @@ func TestConcurrent(t *testing.T) {
 	g := newGroup(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(10)})
 	readers := []sdkmetric.Reader{sdkmetric.NewManualReader(), sdkmetric.NewManualReader()}
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(readers[0]), sdkmetric.WithReader(readers[1]))
-	if _, err := Register(provider, g); err != nil {
+	if _, err := otellimit.Register(provider, g); err != nil {
 		t.Fatal(err)
 	}
 	l := limiter(t, g, "p")

@@ -1,4 +1,4 @@
-package otellimit
+package otellimit_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.uber.org/goleak"
 
+	otellimit "github.com/tiered-limiter/tiered-limiter/contrib/otel"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -36,7 +37,7 @@ func meter(options ...sdkmetric.ManualReaderOption) (metric.MeterProvider, sdkme
 func registered(t testing.TB, g *tiered.Group) sdkmetric.Reader {
 	t.Helper()
 	provider, reader := meter()
-	if _, err := Register(provider, g); err != nil {
+	if _, err := otellimit.Register(provider, g); err != nil {
 		t.Fatal(err)
 	}
 	return reader
@@ -50,7 +51,7 @@ func collect(t testing.TB, reader sdkmetric.Reader) (all []metricdata.Metrics) {
 		t.Fatal(err)
 	}
 	for _, s := range collected.ScopeMetrics {
-		if s.Scope.Name != scope {
+		if s.Scope.Name != "github.com/tiered-limiter/tiered-limiter/contrib/otel" {
 			t.Errorf("the scope is %q", s.Scope.Name)
 		}
 		all = append(all, s.Metrics...)
@@ -97,7 +98,7 @@ func describe(set attribute.Set) string {
 }
 
 // newGroup returns a Group on a store in memory with these policies. It is closed at the end of the test.
-func newGroup(t testing.TB, store *remote.Memory, policies ...tiered.Policy) *tiered.Group {
+func newGroup(t testing.TB, store remote.Store, policies ...tiered.Policy) *tiered.Group {
 	t.Helper()
 	g, err := tiered.NewGroup(store, &tiered.Options{Processes: 2, Logger: silent})
 	if err != nil {

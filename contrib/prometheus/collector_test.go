@@ -1,4 +1,4 @@
-package promlimit
+package promlimit_test
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	promlimit "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -58,7 +59,7 @@ func TestText(t *testing.T) {
 		}
 		store.Fail(nil)
 		time.Sleep(3 * time.Second)
-		r := register(t, NewCollector(g))
+		r := register(t, promlimit.NewCollector(g))
 		text := scrapeText(t, r)
 		got := varying.ReplaceAllString(text, "$1 varies")
 		if *update {
@@ -89,7 +90,7 @@ func TestCardinality(t *testing.T) {
 		store := remote.NewMemory()
 		g := newGroup(t, store)
 		lines := func() (n int) {
-			for line := range strings.Lines(scrapeText(t, register(t, NewCollector(g)))) {
+			for line := range strings.Lines(scrapeText(t, register(t, promlimit.NewCollector(g)))) {
 				if !strings.HasPrefix(line, "#") {
 					n++
 				}
@@ -128,7 +129,7 @@ func TestCardinality(t *testing.T) {
 
 // A Collector without a Group says so when it is registered.
 func TestBadInput(t *testing.T) {
-	for _, c := range []*Collector{NewCollector(nil), NewGroupsCollector(nil)} {
+	for _, c := range []*promlimit.Collector{promlimit.NewCollector(nil), promlimit.NewGroupsCollector(nil)} {
 		if err := prometheus.NewRegistry().Register(c); err == nil || !strings.Contains(err.Error(), "must be") {
 			t.Errorf("%v", err)
 		}
@@ -140,7 +141,7 @@ func TestBadInput(t *testing.T) {
 func TestConcurrentScrapes(t *testing.T) {
 	g := newGroup(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000)})
 	l := limiter(t, g, "api")
-	r := register(t, NewCollector(g))
+	r := register(t, promlimit.NewCollector(g))
 	var work sync.WaitGroup
 	for range 4 {
 		work.Go(func() {
@@ -164,7 +165,7 @@ func TestConcurrentScrapes(t *testing.T) {
 	if n := decisions(t, r); n < 4000 || n > 4010 {
 		t.Errorf("%v decisions after Close, want 4000", n)
 	}
-	if n := decisions(t, register(t, NewCollector(g))); n != 4000 {
+	if n := decisions(t, register(t, promlimit.NewCollector(g))); n != 4000 {
 		t.Errorf("%v decisions after Close, want 4000", n)
 	}
 }

@@ -1,4 +1,4 @@
-package promlimit
+package promlimit_test
 
 import (
 	"math"
@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	promlimit "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -19,7 +20,7 @@ func TestHistogram(t *testing.T) {
 		is := tiered.Histogram{Sum: 3 * time.Second, Buckets: make([]int64, 66)}
 		is.Buckets[i] = 5
 		var m dto.Metric
-		if err := newHistogram(desc, is, nil).Write(&m); err != nil {
+		if err := promlimit.NewHistogram(desc, is, nil).Write(&m); err != nil {
 			t.Fatal(err)
 		}
 		h := m.GetHistogram()

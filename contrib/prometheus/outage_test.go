@@ -1,4 +1,4 @@
-package promlimit
+package promlimit_test
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	promlimit "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -43,7 +44,7 @@ func play(t *testing.T) (p played) {
 			tiered.Policy{Name: "local", Limit: limit, FailMode: tiered.FailLocal},
 			tiered.Policy{Name: "closed", Limit: limit, FailMode: tiered.FailClosed},
 		)
-		r := register(t, NewCollector(g))
+		r := register(t, promlimit.NewCollector(g))
 		for now := time.Duration(0); now <= healthy+gone+recovered; now += 100 * time.Millisecond {
 			if now == healthy {
 				store.Fail(errRefused)

@@ -1,4 +1,4 @@
-package promlimit
+package promlimit_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	promlimit "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/ratio"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -45,7 +46,7 @@ func TestRatiosScrape(t *testing.T) {
 	for i := range keys {
 		l.Allow(t.Context(), strconv.Itoa(i))
 	}
-	r := register(t, NewCollector(g))
+	r := register(t, promlimit.NewCollector(g))
 	scraped := make(chan time.Duration)
 	shortest := time.Hour
 	with := func() float64 {

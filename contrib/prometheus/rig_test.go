@@ -1,4 +1,4 @@
-package promlimit
+package promlimit_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package promlimit
+package promlimit_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	promlimit "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -43,7 +44,7 @@ func TestRealPrometheus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	service := httptest.NewServer(promhttp.HandlerFor(register(t, NewCollector(g)), promhttp.HandlerOpts{}))
+	service := httptest.NewServer(promhttp.HandlerFor(register(t, promlimit.NewCollector(g)), promhttp.HandlerOpts{}))
 	defer service.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	asked := make(chan struct{})

@@ -1,4 +1,4 @@
-package promlimit
+package promlimit_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	promlimit "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -25,7 +26,7 @@ func TestTotals(t *testing.T) {
 				limiter(t, g, fmt.Sprint("rule", i)).AllowN(t.Context(), "key-ann", 3)
 			}
 			passed := 0
-			text := scrapeText(t, register(t, NewTotalsCollector(g, func(all map[string]tiered.PolicyStats) { passed = len(all) })))
+			text := scrapeText(t, register(t, promlimit.NewTotalsCollector(g, func(all map[string]tiered.PolicyStats) { passed = len(all) })))
 			if want := fmt.Sprintf("tiered_requested_tokens_total{policy=\"all\",reason=\"granted\"} %d\n", 3*n); !strings.Contains(text, want) || passed != n {
 				t.Errorf("%d policies: %d were passed on, and the text lacks %s", n, passed, want)
 			}
@@ -35,7 +36,7 @@ func TestTotals(t *testing.T) {
 			t.Errorf("%v lines", lines)
 		}
 	})
-	if err := prometheus.NewRegistry().Register(NewTotalsCollector(nil, nil)); err == nil {
+	if err := prometheus.NewRegistry().Register(promlimit.NewTotalsCollector(nil, nil)); err == nil {
 		t.Error("a nil Group is accepted")
 	}
 }
