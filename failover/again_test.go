@@ -1,4 +1,4 @@
-package failover
+package failover_test
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/failover"
 )
 
 // TestBeginAgain: an attempt that is started anew counts like a new one, and no timer of its former lives ends it.
@@ -14,8 +16,8 @@ func TestBeginAgain(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			draw := rand.New(rand.NewPCG(seed, 1))
 			const timeout = 50 * time.Millisecond
-			g := New(Options{Timeout: timeout})
-			var a *Attempt
+			g := failover.New(failover.Options{Timeout: timeout})
+			var a *failover.Attempt
 			reused, expired, expirations, late := 0, 0, 0, true
 			for i := range 500 {
 				before, calls := a, 0
@@ -44,7 +46,7 @@ func TestBeginAgain(t *testing.T) {
 				expirations += calls
 			}
 			time.Sleep(2 * timeout)
-			if expirations != expired || g.State() != Closed || reused < 500-1-expired {
+			if expirations != expired || g.State() != failover.Closed || reused < 500-1-expired {
 				t.Errorf("%d of %d expired, %d reused, %v", expirations, expired, reused, g.State())
 			}
 		})
@@ -54,9 +56,9 @@ func TestBeginAgain(t *testing.T) {
 // TestBeginAgainFired: an attempt that ended just after its timer had fired is not reused. The timer would end the new
 // one.
 func TestBeginAgainFired(t *testing.T) {
-	g := New(Options{Timeout: time.Hour})
+	g := failover.New(failover.Options{Timeout: time.Hour})
 	a, _ := g.Begin(nil)
-	a.timer.Stop() // as if it had fired
+	a.Timer().Stop() // as if it had fired
 	if !a.End(nil) {
 		t.Fatal("it had ended")
 	}
@@ -68,21 +70,21 @@ func TestBeginAgainFired(t *testing.T) {
 // TestBeginAgainRefused: an attempt that may not begin leaves the old one as it is, and a probe is one again.
 func TestBeginAgainRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := New(Options{})
-		var a *Attempt
-		for range maxFailures {
+		g := failover.New(failover.Options{})
+		var a *failover.Attempt
+		for range 3 {
 			a, _ = g.BeginAgain(a, nil)
 			a.End(errors.New("lost"))
 		}
 		if b, ok := g.BeginAgain(a, nil); ok || b != nil {
 			t.Error("an open breaker let an attempt through")
 		}
-		time.Sleep(minOpen + openJitter)
+		time.Sleep(time.Second)
 		b, ok := g.BeginAgain(a, nil)
-		if !ok || b != a || g.State() != Probing {
+		if !ok || b != a || g.State() != failover.Probing {
 			t.Fatalf("no probe: %t, %v", ok, g.State())
 		}
-		if !b.End(nil) || g.State() != Closed {
+		if !b.End(nil) || g.State() != failover.Closed {
 			t.Errorf("after the probe %v", g.State())
 		}
 	})

@@ -1,4 +1,4 @@
-package failover
+package failover_test
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/failover"
 )
 
 // TestClassifyReplies: error replies, in the types that go-redis gives them.
@@ -24,40 +26,40 @@ func TestClassifyReplies(t *testing.T) {
 	}
 	for _, test := range []struct {
 		text string
-		want Class
+		want failover.Class
 	}{
-		{"LOADING Redis is loading the dataset in memory", CannotServe},
-		{"READONLY You can't write against a read only replica.", CannotServe},
-		{"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", CannotServe},
-		{"CLUSTERDOWN The cluster is down", CannotServe},
-		{"TRYAGAIN Multiple keys request during rehashing of slot", CannotServe},
-		{"NOREPLICAS Not enough good replicas to write.", CannotServe},
+		{"LOADING Redis is loading the dataset in memory", failover.CannotServe},
+		{"READONLY You can't write against a read only replica.", failover.CannotServe},
+		{"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", failover.CannotServe},
+		{"CLUSTERDOWN The cluster is down", failover.CannotServe},
+		{"TRYAGAIN Multiple keys request during rehashing of slot", failover.CannotServe},
+		{"NOREPLICAS Not enough good replicas to write.", failover.CannotServe},
 		{
 			"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
-			CannotServe,
+			failover.CannotServe,
 		},
-		{"OOM command not allowed when used memory > 'maxmemory'.", CannotServe},
-		{"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", CannotServe},
-		{"ERR max number of clients reached", CannotServe},
-		{"MOVED 3999 127.0.0.1:6381", CannotServe},
-		{"ASK 3999 127.0.0.1:6381", CannotServe},
-		{"ERR unknown command 'evalsha'", CannotServe},
-		{"NEWCODE from a later Redis", CannotServe},
-		{"ERR", CannotServe},
+		{"OOM command not allowed when used memory > 'maxmemory'.", failover.CannotServe},
+		{"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", failover.CannotServe},
+		{"ERR max number of clients reached", failover.CannotServe},
+		{"MOVED 3999 127.0.0.1:6381", failover.CannotServe},
+		{"ASK 3999 127.0.0.1:6381", failover.CannotServe},
+		{"ERR unknown command 'evalsha'", failover.CannotServe},
+		{"NEWCODE from a later Redis", failover.CannotServe},
+		{"ERR", failover.CannotServe},
 
-		{"NOAUTH Authentication required.", Misconfigured},
-		{"WRONGPASS invalid username-password pair or user is disabled.", Misconfigured},
-		{"NOPERM this user has no permissions to run the 'evalsha' command", Misconfigured},
+		{"NOAUTH Authentication required.", failover.Misconfigured},
+		{"WRONGPASS invalid username-password pair or user is disabled.", failover.Misconfigured},
+		{"NOPERM this user has no permissions to run the 'evalsha' command", failover.Misconfigured},
 		{
 			"ERR The user executing the script can't run this command or subcommand script: 60d2, on @user_script:84.",
-			Misconfigured,
+			failover.Misconfigured,
 		},
-		{"ERR Error running script (call to f_60d2): @user_script:84: The user executing the script can't run this command", Misconfigured},
-		{"ERR ACL failure in script: User tl has no permissions to run the 'time' command script: 60d2, on @user_script:84.", Misconfigured},
+		{"ERR Error running script (call to f_60d2): @user_script:84: The user executing the script can't run this command", failover.Misconfigured},
+		{"ERR ACL failure in script: User tl has no permissions to run the 'time' command script: 60d2, on @user_script:84.", failover.Misconfigured},
 
-		{"WRONGTYPE Operation against a key holding the wrong kind of value", KeyFault},
-		{"CROSSSLOT Keys in request don't hash to the same slot", KeyFault},
-		{"NOSCRIPT No matching script. Please use EVAL.", Fine},
+		{"WRONGTYPE Operation against a key holding the wrong kind of value", failover.KeyFault},
+		{"CROSSSLOT Keys in request don't hash to the same slot", failover.KeyFault},
+		{"NOSCRIPT No matching script. Please use EVAL.", failover.Fine},
 	} {
 		server.SetError(test.text)
 		err := client.Get(t.Context(), "x").Err()
@@ -68,7 +70,7 @@ func TestClassifyReplies(t *testing.T) {
 			err, fmt.Errorf("a hook's: %w", err), errors.Join(errors.New("also"), err),
 			replyError(test.text),
 		} {
-			if got := Classify(err); got != test.want {
+			if got := failover.Classify(err); got != test.want {
 				t.Errorf("%q as %T: %v, want %v", test.text, err, got, test.want)
 			}
 		}
@@ -79,47 +81,48 @@ func TestClassifyReplies(t *testing.T) {
 func TestClassifyErrors(t *testing.T) {
 	for _, test := range []struct {
 		err  error
-		want Class
+		want failover.Class
 	}{
-		{nil, Fine},
-		{redis.Nil, Fine},
-		{redis.ErrPoolTimeout, Saturated},
-		{redis.ErrPoolExhausted, Saturated},
-		{redis.ErrClosed, Unreachable},
-		{redis.ErrCrossSlot, KeyFault},
-		{redis.ErrNoScript, Fine},
-		{context.Canceled, Canceled},
-		{&net.OpError{Op: "dial", Err: context.Canceled}, Canceled},
-		{context.DeadlineExceeded, Unreachable},
-		{os.ErrDeadlineExceeded, Unreachable},
-		{io.EOF, Unreachable},
-		{io.ErrUnexpectedEOF, Unreachable},
-		{net.ErrClosed, Unreachable},
-		{syscall.ECONNRESET, Unreachable},
-		{&os.SyscallError{Syscall: "write", Err: syscall.EPIPE}, Unreachable},
-		{&net.OpError{Op: "dial", Err: &os.SyscallError{Syscall: "connect", Err: syscall.ECONNREFUSED}}, Unreachable},
-		{&net.DNSError{Err: "no such host", Name: "redis.invalid", IsNotFound: true}, Unreachable},
-		{ErrTimeout, Unreachable},
-		{ErrAborted, Unreachable},
-		{errors.New("anything"), Unreachable},
-		{errors.New(""), Unreachable},
-		{errors.New("NOAUTH says somebody else than Redis"), Unreachable},
-		{bucketError{one: true}, KeyFault},
-		{bucketError{one: false}, Unreachable},
-		{&net.OpError{Op: "read", Err: bucketError{one: true}}, KeyFault},
-		{(*nilError)(nil), Unreachable},
-		{(*net.OpError)(nil), Unreachable},
-		{(*net.DNSError)(nil), Unreachable},
-		{asPanics{}, Unreachable},
-		{fmt.Errorf("%w", error(nil)), Unreachable},
+		{nil, failover.Fine},
+		{redis.Nil, failover.Fine},
+		{redis.ErrPoolTimeout, failover.Saturated},
+		{redis.ErrPoolExhausted, failover.Saturated},
+		{redis.ErrClosed, failover.Unreachable},
+		{redis.ErrCrossSlot, failover.KeyFault},
+		{redis.ErrNoScript, failover.Fine},
+		{context.Canceled, failover.Canceled},
+		{&net.OpError{Op: "dial", Err: context.Canceled}, failover.Canceled},
+		{context.DeadlineExceeded, failover.Unreachable},
+		{os.ErrDeadlineExceeded, failover.Unreachable},
+		{io.EOF, failover.Unreachable},
+		{io.ErrUnexpectedEOF, failover.Unreachable},
+		{net.ErrClosed, failover.Unreachable},
+		{syscall.ECONNRESET, failover.Unreachable},
+		{&os.SyscallError{Syscall: "write", Err: syscall.EPIPE}, failover.Unreachable},
+		{&net.OpError{Op: "dial", Err: &os.SyscallError{Syscall: "connect", Err: syscall.ECONNREFUSED}},
+			failover.Unreachable},
+		{&net.DNSError{Err: "no such host", Name: "redis.invalid", IsNotFound: true}, failover.Unreachable},
+		{failover.ErrTimeout, failover.Unreachable},
+		{failover.ErrAborted, failover.Unreachable},
+		{errors.New("anything"), failover.Unreachable},
+		{errors.New(""), failover.Unreachable},
+		{errors.New("NOAUTH says somebody else than Redis"), failover.Unreachable},
+		{bucketError{one: true}, failover.KeyFault},
+		{bucketError{one: false}, failover.Unreachable},
+		{&net.OpError{Op: "read", Err: bucketError{one: true}}, failover.KeyFault},
+		{(*nilError)(nil), failover.Unreachable},
+		{(*net.OpError)(nil), failover.Unreachable},
+		{(*net.DNSError)(nil), failover.Unreachable},
+		{asPanics{}, failover.Unreachable},
+		{fmt.Errorf("%w", error(nil)), failover.Unreachable},
 	} {
-		if got := Classify(test.err); got != test.want {
+		if got := failover.Classify(test.err); got != test.want {
 			t.Errorf("%T: %v, want %v", test.err, got, test.want)
 		}
 		if test.err == nil {
 			continue
 		}
-		if got := Classify(errors.Join(io.ErrNoProgress, wrapped{test.err})); got != test.want {
+		if got := failover.Classify(errors.Join(io.ErrNoProgress, wrapped{test.err})); got != test.want {
 			t.Errorf("%T, wrapped: %v, want %v", test.err, got, test.want)
 		}
 	}
@@ -164,23 +167,24 @@ func TestClassifyConnections(t *testing.T) {
 		name   string
 		ctx    context.Context
 		client *redis.Client
-		want   Class
+		want   failover.Class
 	}{
-		{"refused", t.Context(), newClient(t, unused(t), nil), Unreachable},
+		{"refused", t.Context(), newClient(t, unused(t), nil), failover.Unreachable},
 		{"no unix socket", t.Context(), newClient(t, "/nowhere/redis.sock",
-			func(o *redis.Options) { o.Network = "unix" }), Unreachable},
-		{"hangs up", t.Context(), newClient(t, hangup, nil), Unreachable},
-		{"silent", t.Context(), newClient(t, silent, nil), Unreachable},
-		{"deadline", late, newClient(t, silent, func(o *redis.Options) { o.ReadTimeout = time.Hour }), Unreachable},
-		{"client closed", t.Context(), closed, Unreachable},
-		{"pool taken", t.Context(), full, Saturated},
-		{"canceled", gone, newClient(t, silent, nil), Canceled},
+			func(o *redis.Options) { o.Network = "unix" }), failover.Unreachable},
+		{"hangs up", t.Context(), newClient(t, hangup, nil), failover.Unreachable},
+		{"silent", t.Context(), newClient(t, silent, nil), failover.Unreachable},
+		{"deadline", late, newClient(t, silent, func(o *redis.Options) { o.ReadTimeout = time.Hour }),
+			failover.Unreachable},
+		{"client closed", t.Context(), closed, failover.Unreachable},
+		{"pool taken", t.Context(), full, failover.Saturated},
+		{"canceled", gone, newClient(t, silent, nil), failover.Canceled},
 	} {
 		err := test.client.Get(test.ctx, "x").Err()
 		if err == nil {
 			t.Errorf("%s: it worked", test.name)
 		}
-		if got := Classify(err); got != test.want {
+		if got := failover.Classify(err); got != test.want {
 			t.Errorf("%s: %v, want %v: %T %v", test.name, got, test.want, err, err)
 		}
 	}
@@ -222,14 +226,14 @@ func FuzzClassify(f *testing.F) {
 	f.Add("-READONLY You can't write against a read only replica")
 	f.Add("ERR ERR \x00\xff")
 	f.Fuzz(func(t *testing.T, text string) {
-		plain, reply := Classify(errors.New(text)), Classify(replyError(text))
-		if plain != Unreachable {
+		plain, reply := failover.Classify(errors.New(text)), failover.Classify(replyError(text))
+		if plain != failover.Unreachable {
 			t.Errorf("%q, no reply of Redis: %v", text, plain)
 		}
-		if reply == Unreachable || reply == Saturated || reply == Canceled {
+		if reply == failover.Unreachable || reply == failover.Saturated || reply == failover.Canceled {
 			t.Errorf("%q, a reply of Redis: %v", text, reply)
 		}
-		if got := Classify(wrapped{replyError(text)}); got != reply {
+		if got := failover.Classify(wrapped{replyError(text)}); got != reply {
 			t.Errorf("%q: %v, wrapped %v", text, reply, got)
 		}
 	})

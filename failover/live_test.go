@@ -1,4 +1,4 @@
-package failover
+package failover_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
 
@@ -40,44 +41,46 @@ func TestClassifyLive(t *testing.T) {
 		begin func()
 		call  func() error
 		end   func()
-		want  Class
+		want  failover.Class
 	}{
-		{name: "well", call: func() error { return eval(plain, "a") }, want: Fine},
-		{name: "nothing there", call: func() error { return plain.Get(ctx, "none").Err() }, want: Fine},
+		{name: "well", call: func() error { return eval(plain, "a") }, want: failover.Fine},
+		{name: "nothing there", call: func() error { return plain.Get(ctx, "none").Err() }, want: failover.Fine},
 		{name: "unknown script", call: func() error {
 			return plain.EvalSha(ctx,
 				"0000000000000000000000000000000000000000", nil).Err()
-		}, want: Fine},
-		{name: "another type", call: func() error { return plain.HSet(ctx, "string", "a", 1).Err() }, want: KeyFault},
-		{name: "wrong password", call: func() error { return eval(user("mute", "y"), "a") }, want: Misconfigured},
-		{name: "may not in scripts", call: func() error { return eval(user("mute", "x"), "a") }, want: Misconfigured},
-		{name: "may not", call: func() error { return eval(user("blind", "x"), "a") }, want: Misconfigured},
+		}, want: failover.Fine},
+		{name: "another type", call: func() error { return plain.HSet(ctx, "string", "a", 1).Err() },
+			want: failover.KeyFault},
+		{name: "wrong password", call: func() error { return eval(user("mute", "y"), "a") }, want: failover.Misconfigured},
+		{name: "may not in scripts", call: func() error { return eval(user("mute", "x"), "a") },
+			want: failover.Misconfigured},
+		{name: "may not", call: func() error { return eval(user("blind", "x"), "a") }, want: failover.Misconfigured},
 		{
-			name: "no password", want: Misconfigured,
+			name: "no password", want: failover.Misconfigured,
 			begin: func() { do("CONFIG", "SET", "requirepass", "x") },
 			call:  func() error { return eval(user("", ""), "a") },
 			end:   func() { do("CONFIG", "SET", "requirepass", "") },
 		},
 		{
-			name: "out of memory", want: CannotServe,
+			name: "out of memory", want: failover.CannotServe,
 			begin: func() { do("CONFIG", "SET", "maxmemory", "1") },
 			call:  func() error { return eval(plain, "a") },
 			end:   func() { do("CONFIG", "SET", "maxmemory", "0") },
 		},
 		{
-			name: "no replicas", want: CannotServe,
+			name: "no replicas", want: failover.CannotServe,
 			begin: func() { do("CONFIG", "SET", "min-replicas-to-write", "1") },
 			call:  func() error { return eval(plain, "a") },
 			end:   func() { do("CONFIG", "SET", "min-replicas-to-write", "0") },
 		},
 		{
-			name: "replica", want: CannotServe,
+			name: "replica", want: failover.CannotServe,
 			begin: func() { do("REPLICAOF", "127.0.0.1", "1") },
 			call:  func() error { return eval(plain, "a") },
 			end:   func() { do("REPLICAOF", "NO", "ONE") },
 		},
 		{
-			name: "replica without its primary", want: CannotServe,
+			name: "replica without its primary", want: failover.CannotServe,
 			begin: func() {
 				do("CONFIG", "SET", "replica-serve-stale-data", "no")
 				do("REPLICAOF", "127.0.0.1", "1")
@@ -86,7 +89,7 @@ func TestClassifyLive(t *testing.T) {
 			end:  func() { do("REPLICAOF", "NO", "ONE") },
 		},
 		{
-			name: "busy", want: CannotServe,
+			name: "busy", want: failover.CannotServe,
 			begin: func() {
 				do("CONFIG", "SET", "lua-time-limit", "1")
 				endless, cancel := context.WithTimeout(ctx, 50*ms)
@@ -97,13 +100,13 @@ func TestClassifyLive(t *testing.T) {
 			end:  func() { do("SCRIPT", "KILL") },
 		},
 		{
-			name: "frozen", want: Unreachable,
+			name: "frozen", want: failover.Unreachable,
 			begin: server.Pause,
 			call:  func() error { return eval(newClient(t, server.Addr, nil), "a") },
 			end:   server.Resume,
 		},
 		{
-			name: "killed", want: Unreachable,
+			name: "killed", want: failover.Unreachable,
 			begin: server.Kill,
 			call:  func() error { return eval(plain, "a") },
 		},
@@ -116,7 +119,7 @@ func TestClassifyLive(t *testing.T) {
 			test.end()
 		}
 		text := fmt.Sprintf("%-28s %T %v", test.name, err, err)
-		if got := Classify(err); got != test.want {
+		if got := failover.Classify(err); got != test.want {
 			t.Errorf("%s: %v, want %v", text, got, test.want)
 		} else {
 			t.Logf("%s: %v", text, got)

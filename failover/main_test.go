@@ -1,4 +1,4 @@
-package failover
+package failover_test
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
+
+	"github.com/tiered-limiter/tiered-limiter/failover"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -54,7 +56,7 @@ func draws(us ...float64) func() float64 {
 }
 
 // begin starts an attempt that must be let through.
-func begin(t *testing.T, g *Guard) *Attempt {
+func begin(t *testing.T, g *failover.Guard) *failover.Attempt {
 	t.Helper()
 	a, ok := g.Begin(nil)
 	if !ok {
@@ -64,7 +66,7 @@ func begin(t *testing.T, g *Guard) *Attempt {
 }
 
 // run makes one attempt for each letter of outcomes.
-func run(t *testing.T, g *Guard, letters string) {
+func run(t *testing.T, g *failover.Guard, letters string) {
 	t.Helper()
 	for i := range letters {
 		if !begin(t, g).End(outcomes[letters[i]]) {
@@ -74,7 +76,7 @@ func run(t *testing.T, g *Guard, letters string) {
 }
 
 // expect checks the state, that Ready says whether an attempt is let through, and that it is so.
-func expect(t *testing.T, g *Guard, state State, ready bool) {
+func expect(t *testing.T, g *failover.Guard, state failover.State, ready bool) {
 	t.Helper()
 	if got := g.State(); got != state {
 		t.Fatalf("%v, want %v", got, state)

@@ -1,4 +1,4 @@
-package failover
+package failover_test
 
 import (
 	"testing"
@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/tiered-limiter/tiered-limiter/failover"
 )
 
 // model is the breaker as one would describe it, without gobreaker.
 type model struct {
-	state    State
+	state    failover.State
 	row      int           // failures in a row
 	until    time.Duration // open so long
 	round    int           // changes of the state so far; a result of an earlier round counts for nothing
@@ -18,7 +20,7 @@ type model struct {
 }
 
 type modelAttempt struct {
-	real    *Attempt
+	real    *failover.Attempt
 	round   int
 	expires time.Duration
 	ended   bool
@@ -26,9 +28,9 @@ type modelAttempt struct {
 
 func (m *model) begin(now time.Duration) bool {
 	switch {
-	case m.state == Closed:
-	case m.state == Open && now >= m.until:
-		m.state = Probing
+	case m.state == failover.Closed:
+	case m.state == failover.Open && now >= m.until:
+		m.state = failover.Probing
 		m.round++
 	default:
 		return false
@@ -43,22 +45,22 @@ func (m *model) end(now, open time.Duration, round int, letter byte) (drew bool)
 	good := letter == 's' || letter == 'k'
 	switch {
 	case letter == 'c':
-		if m.state == Probing {
-			m.state = Open
+		if m.state == failover.Probing {
+			m.state = failover.Open
 			m.round++
 		}
-	case letter == 'p' && m.state == Probing:
-		m.state = Open
+	case letter == 'p' && m.state == failover.Probing:
+		m.state = failover.Open
 		m.round++
-	case m.state == Probing && good:
-		m.state, m.row = Closed, 0
+	case m.state == failover.Probing && good:
+		m.state, m.row = failover.Closed, 0
 		m.round++
 	case good:
 		m.row = 0
 	default:
 		m.row++
-		if m.state == Probing || letter == 'm' || m.row >= 3 {
-			m.state, m.until, m.row = Open, now+open, 0
+		if m.state == failover.Probing || letter == 'm' || m.row >= 3 {
+			m.state, m.until, m.row = failover.Open, now+open, 0
 			m.round++
 			return true
 		}
@@ -90,7 +92,7 @@ func walk(timeout time.Duration, steps []uint16, changes map[string]int) string 
 	var m model
 	open := func(draw int) float64 { return float64(draw*7%10) / 10 }
 	drawn := 0
-	g := New(Options{Timeout: timeout, Uniform: func() float64 { drawn++; return open(drawn) }})
+	g := failover.New(failover.Options{Timeout: timeout, Uniform: func() float64 { drawn++; return open(drawn) }})
 	start := time.Now()
 	draw := 0 // as the model counts
 	end := func(round int, letter byte, now time.Duration) {
@@ -141,7 +143,7 @@ func walk(timeout time.Duration, steps []uint16, changes map[string]int) string 
 		if g.State() != m.state {
 			return "state " + g.State().String() + ", want " + m.state.String()
 		}
-		if g.Ready() != (m.state == Closed || m.state == Open && now >= m.until) {
+		if g.Ready() != (m.state == failover.Closed || m.state == failover.Open && now >= m.until) {
 			return "ready differs"
 		}
 	}

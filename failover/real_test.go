@@ -1,4 +1,4 @@
-package failover
+package failover_test
 
 import (
 	"context"
@@ -16,17 +16,18 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
 
 // classified checks the class of an error that something real gave, and that it is the error which was meant.
-func classified(t *testing.T, name string, err error, text string, wants ...Class) {
+func classified(t *testing.T, name string, err error, text string, wants ...failover.Class) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), text) {
 		t.Errorf("%s: the error is %v, want one with %q", name, err, text)
 		return
 	}
-	got := Classify(err)
+	got := failover.Classify(err)
 	for _, want := range wants {
 		if got == want {
 			t.Logf("%-32s %T %v: %v", name, err, err, got)
@@ -67,19 +68,20 @@ func TestClassifyRareReplies(t *testing.T) {
 	do("ACL", "SETUSER", "reader", "on", ">x", "%R~*", "+@all")
 	do("ACL", "SETUSER", "sub", "on", ">x", "~*", "+eval", "+hset", "-@admin")
 	do("ACL", "SETUSER", "asleep", "off", ">x", "~*", "+@all")
-	classified(t, "a key that it may not", user("elsewhere", "x", 3), "NOPERM", Misconfigured)
-	classified(t, "a key that it may only read", user("reader", "x", 3), "NOPERM", Misconfigured)
-	classified(t, "a user that is off", user("asleep", "x", 3), "WRONGPASS", Misconfigured)
-	classified(t, "a wrong password over RESP2", user("sub", "y", 2), "WRONGPASS", Misconfigured)
+	classified(t, "a key that it may not", user("elsewhere", "x", 3), "NOPERM", failover.Misconfigured)
+	classified(t, "a key that it may only read", user("reader", "x", 3), "NOPERM", failover.Misconfigured)
+	classified(t, "a user that is off", user("asleep", "x", 3), "WRONGPASS", failover.Misconfigured)
+	classified(t, "a wrong password over RESP2", user("sub", "y", 2), "WRONGPASS", failover.Misconfigured)
 	blocked := newClient(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "sub", "x" })
 	if err := blocked.Eval(ctx, writes, []string{"k"}).Err(); err != nil {
 		t.Errorf("the user with the least rights: %v", err)
 	}
 	classified(t, "a command inside of the script",
-		blocked.Eval(ctx, "return redis.call('PEXPIRE', KEYS[1], 1)", []string{"k"}).Err(), "can't run", Misconfigured)
+		blocked.Eval(ctx, "return redis.call('PEXPIRE', KEYS[1], 1)",
+			[]string{"k"}).Err(), "can't run", failover.Misconfigured)
 	classified(t, "a key inside of the script",
 		newClient(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "elsewhere", "x" }).
-			Eval(ctx, "return redis.call('HSET', 'undeclared', 'a', 1)", nil).Err(), "can't access", Misconfigured)
+			Eval(ctx, "return redis.call('HSET', 'undeclared', 'a', 1)", nil).Err(), "can't access", failover.Misconfigured)
 
 	dir := t.TempDir()
 	t.Run("saving failed", func(t *testing.T) {
@@ -97,7 +99,7 @@ func TestClassifyRareReplies(t *testing.T) {
 			info, err := admin.Info(ctx, "persistence").Result()
 			return err == nil && strings.Contains(info, "rdb_last_bgsave_status:err")
 		})
-		classified(t, "saving failed", as(func(*redis.Options) {}), "MISCONF", CannotServe)
+		classified(t, "saving failed", as(func(*redis.Options) {}), "MISCONF", failover.CannotServe)
 		do("CONFIG", "SET", "save", "")
 		do("CONFIG", "SET", "dir", dir)
 	})
@@ -122,9 +124,9 @@ func TestClassifyRareReplies(t *testing.T) {
 			inHandshake = user("sub", "x", 3)
 			return true
 		})
-		classified(t, "loading", later, "LOADING", CannotServe)
+		classified(t, "loading", later, "LOADING", failover.CannotServe)
 		if inHandshake != nil { // HELLO is answered while it loads
-			classified(t, "loading, a new connection", inHandshake, "LOADING", CannotServe)
+			classified(t, "loading, a new connection", inHandshake, "LOADING", failover.CannotServe)
 		}
 		if err := <-ended; err != nil {
 			t.Fatal(err)
@@ -137,8 +139,8 @@ func TestClassifyRareReplies(t *testing.T) {
 		seen := map[string]int{}
 		for range 20 { // the reply is often lost: Redis closes while the handshake is being written
 			err := as(func(*redis.Options) {})
-			class := Classify(err)
-			if err == nil || class.success() || class.excluded(true) || class == Misconfigured {
+			class := failover.Classify(err)
+			if err == nil || class != failover.CannotServe && class != failover.Unreachable {
 				t.Fatalf("%v: %v", err, class)
 			}
 			seen[class.String()]++
@@ -153,25 +155,25 @@ func TestClassifyClusterReplies(t *testing.T) {
 	ctx := t.Context()
 	lonely := redistest.Start(t, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf")
 	client := newClient(t, lonely.Addr, func(o *redis.Options) { o.ReadTimeout = time.Second })
-	classified(t, "a slot of nobody", client.Eval(ctx, writes, []string{"k"}).Err(), "CLUSTERDOWN", CannotServe)
+	classified(t, "a slot of nobody", client.Eval(ctx, writes, []string{"k"}).Err(), "CLUSTERDOWN", failover.CannotServe)
 	if err := client.ClusterAddSlotsRange(ctx, 0, 16382).Err(); err != nil {
 		t.Fatal(err)
 	}
-	classified(t, "a part of the slots", client.Eval(ctx, writes, []string{"k"}).Err(), "CLUSTERDOWN", CannotServe)
-	classified(t, "keys of two slots", client.Eval(ctx, writes, []string{"a", "b"}).Err(), "CROSSSLOT", KeyFault)
+	classified(t, "a part of the slots", client.Eval(ctx, writes, []string{"k"}).Err(), "CLUSTERDOWN", failover.CannotServe)
+	classified(t, "keys of two slots", client.Eval(ctx, writes, []string{"a", "b"}).Err(), "CROSSSLOT", failover.KeyFault)
 
 	c := redistest.StartCluster(t, 2)
 	const slotOfFoo = 12182
 	first := newClient(t, c.Servers[0].Addr, func(o *redis.Options) { o.ReadTimeout = time.Second })
 	second := newClient(t, c.Servers[1].Addr, func(o *redis.Options) { o.ReadTimeout = time.Second })
-	classified(t, "a slot of another", first.Eval(ctx, writes, []string{"foo"}).Err(), "MOVED", CannotServe)
+	classified(t, "a slot of another", first.Eval(ctx, writes, []string{"foo"}).Err(), "MOVED", failover.CannotServe)
 	c.Migrate(slotOfFoo, 1, 0)
-	classified(t, "a slot that is moving", second.Eval(ctx, writes, []string{"foo"}).Err(), "ASK", CannotServe)
+	classified(t, "a slot that is moving", second.Eval(ctx, writes, []string{"foo"}).Err(), "ASK", failover.CannotServe)
 	if err := second.MSet(ctx, "{foo}1", 1, "{foo}2", 1).Err(); !redis.IsTryAgainError(err) &&
 		!redis.HasErrorPrefix(err, "ASK") {
 		t.Errorf("several keys of a slot that is moving: %v", err)
-	} else if Classify(err) != CannotServe {
-		t.Errorf("%v: %v", err, Classify(err))
+	} else if failover.Classify(err) != failover.CannotServe {
+		t.Errorf("%v: %v", err, failover.Classify(err))
 	}
 }
 
@@ -200,25 +202,25 @@ func TestClassifyHandshakes(t *testing.T) {
 	with := func(config *tls.Config) func(*redis.Options) { return func(o *redis.Options) { o.TLSConfig = config } }
 
 	addr := secure.Listener.Addr().String()
-	classified(t, "an unknown authority", get(addr, with(&tls.Config{})), "unknown authority", Misconfigured)
+	classified(t, "an unknown authority", get(addr, with(&tls.Config{})), "unknown authority", failover.Misconfigured)
 	classified(t, "a certificate of another name",
 		get(addr, with(&tls.Config{RootCAs: trusts(secure), ServerName: "redis.invalid"})), "redis.invalid",
-		Misconfigured)
+		failover.Misconfigured)
 	classified(t, "no certificate of ours",
-		get(picky.Listener.Addr().String(), with(&tls.Config{RootCAs: trusts(picky)})), "remote error", Misconfigured)
+		get(picky.Listener.Addr().String(), with(&tls.Config{RootCAs: trusts(picky)})), "remote error", failover.Misconfigured)
 	classified(t, "TLS that is too old",
 		get(addr, with(&tls.Config{
 			InsecureSkipVerify: true, MinVersion: tls.VersionTLS10,
 			MaxVersion: tls.VersionTLS10,
-		})), "", Misconfigured)
+		})), "", failover.Misconfigured)
 	// A redis-server without TLS reads the handshake as a command without an end, or one that it does not know.
 	classified(t, "TLS to a plain server", get(plain.Addr, func(o *redis.Options) {
 		o.TLSConfig, o.DialTimeout = &tls.Config{InsecureSkipVerify: true}, 300*ms
-	}), "", Unreachable, Misconfigured)
+	}), "", failover.Unreachable, failover.Misconfigured)
 	classified(t, "TLS to a server that speaks", get(speaks(t, "-ERR unknown command\r\n"),
 		with(&tls.Config{InsecureSkipVerify: true})),
-		"does not look like a TLS", Misconfigured)
-	classified(t, "plain to a TLS server", get(addr, func(*redis.Options) {}), "", Unreachable)
+		"does not look like a TLS", failover.Misconfigured)
+	classified(t, "plain to a TLS server", get(addr, func(*redis.Options) {}), "", failover.Unreachable)
 
 	nowhere := &net.Dialer{Resolver: &net.Resolver{
 		PreferGo: true,
@@ -228,8 +230,8 @@ func TestClassifyHandshakes(t *testing.T) {
 	}}
 	classified(t, "no name server", get("redis.invalid:6379", func(o *redis.Options) {
 		o.Dialer = nowhere.DialContext
-	}), "lookup", Unreachable)
-	classified(t, "a reset", get(resets(t), func(*redis.Options) {}), "", Unreachable)
+	}), "lookup", failover.Unreachable)
+	classified(t, "a reset", get(resets(t), func(*redis.Options) {}), "", failover.Unreachable)
 }
 
 // until polls a real process: there is nothing else to wait on.

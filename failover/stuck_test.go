@@ -1,10 +1,12 @@
-package failover
+package failover_test
 
 import (
 	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/failover"
 )
 
 // TestNeverStuck: however probes end, and however often, the state afterwards is right at once, and an hour later a
@@ -12,7 +14,7 @@ import (
 func TestNeverStuck(t *testing.T) {
 	const timeout = 50 * ms
 	// guarded is an attempt as the package's comment has it.
-	guarded := func(g *Guard, call func() error) {
+	guarded := func(g *failover.Guard, call func() error) {
 		a, ok := g.Begin(nil)
 		if !ok {
 			return
@@ -30,12 +32,12 @@ func TestNeverStuck(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name  string
-		probe func(g *Guard)
+		probe func(g *failover.Guard)
 		takes time.Duration // until it has ended
 		ready bool          // then: another may probe at once
 	}{
-		{name: "panics", probe: func(g *Guard) { apart(func() { guarded(g, func() error { panic("probe") }) }) }},
-		{name: "ends its goroutine", probe: func(g *Guard) {
+		{name: "panics", probe: func(g *failover.Guard) { apart(func() { guarded(g, func() error { panic("probe") }) }) }},
+		{name: "ends its goroutine", probe: func(g *failover.Guard) {
 			apart(func() {
 				guarded(g,
 					func() error { runtime.Goexit(); return nil })
@@ -43,23 +45,29 @@ func TestNeverStuck(t *testing.T) {
 		}},
 		{
 			name: "hangs", takes: timeout,
-			probe: func(g *Guard) {
+			probe: func(g *failover.Guard) {
 				apart(func() { guarded(g, func() error { time.Sleep(10 * time.Second); return nil }) })
 			},
 		},
-		{name: "never ends", takes: timeout, probe: func(g *Guard) { g.Begin(nil) }},
-		{name: "is canceled", ready: true, probe: func(g *Guard) { guarded(g, func() error { return outcomes['c'] }) }},
+		{name: "never ends", takes: timeout, probe: func(g *failover.Guard) { g.Begin(nil) }},
+		{name: "is canceled", ready: true, probe: func(g *failover.Guard) {
+			guarded(g,
+				func() error { return outcomes['c'] })
+		}},
 		{
 			name: "finds no connection", ready: true,
-			probe: func(g *Guard) { guarded(g, func() error { return outcomes['p'] }) },
+			probe: func(g *failover.Guard) { guarded(g, func() error { return outcomes['p'] }) },
 		},
-		{name: "is refused", probe: func(g *Guard) { guarded(g, func() error { return outcomes['m'] }) }},
-		{name: "has a broken error", probe: func(g *Guard) { guarded(g, func() error { return (*nilError)(nil) }) }},
+		{name: "is refused", probe: func(g *failover.Guard) { guarded(g, func() error { return outcomes['m'] }) }},
+		{name: "has a broken error", probe: func(g *failover.Guard) {
+			guarded(g,
+				func() error { return (*nilError)(nil) })
+		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for _, times := range []int{1, 2, 7} {
 				synctest.Test(t, func(t *testing.T) {
-					g := New(Options{Timeout: timeout, Uniform: draws(0, 0.9, 0.3)})
+					g := failover.New(failover.Options{Timeout: timeout, Uniform: draws(0, 0.9, 0.3)})
 					run(t, g, "fff")
 					for range times {
 						for !g.Ready() {
@@ -67,16 +75,16 @@ func TestNeverStuck(t *testing.T) {
 						}
 						test.probe(g)
 						if test.takes > 0 {
-							expect(t, g, Probing, false)
+							expect(t, g, failover.Probing, false)
 							time.Sleep(test.takes)
 							synctest.Wait()
 						}
-						expect(t, g, Open, test.ready)
+						expect(t, g, failover.Open, test.ready)
 					}
 					time.Sleep(time.Hour)
-					expect(t, g, Open, true)
+					expect(t, g, failover.Open, true)
 					run(t, g, "s")
-					expect(t, g, Closed, true)
+					expect(t, g, failover.Closed, true)
 				})
 			}
 		})

@@ -1,4 +1,4 @@
-package faultnet
+package faultnet_test
 
 import (
 	"errors"
@@ -6,10 +6,12 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
 
 // obstacles are what may hold up a call, on the near end of a connection whose far end neither reads nor writes.
-var obstacles = map[string]Faults{
+var obstacles = map[string]faultnet.Faults{
 	"the far end": {}, "delay": {Delay: time.Hour}, "hold in": {HoldIn: true},
 	"all": {Delay: time.Hour, Jitter: time.Hour, HoldIn: true},
 }
@@ -26,7 +28,7 @@ func TestDeadlinesAndClose(t *testing.T) {
 					if op == "read" {
 						call = func() error { _, err := r.near.Read(make([]byte, 1)); return err }
 						setDeadline = r.near.SetReadDeadline
-						if f != (Faults{}) {
+						if f != (faultnet.Faults{}) {
 							r.say(r.far, "held up")
 						}
 					}
@@ -72,7 +74,7 @@ func TestDeadlinesAndClose(t *testing.T) {
 func TestConcurrentWrites(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		const writers, length = 5, window * 3 / 2 // so that each waits on the way
-		r.set(Faults{Delay: ms, Jitter: ms})
+		r.set(faultnet.Faults{Delay: ms, Jitter: ms})
 		var done [writers]<-chan error
 		for i := range writers {
 			done[i] = r.start(func() error {
@@ -84,7 +86,7 @@ func TestConcurrentWrites(t *testing.T) {
 				return err
 			})
 		}
-		r.set(Faults{})
+		r.set(faultnet.Faults{})
 		for range writers {
 			text := make([]byte, length)
 			r.must(r.far.SetReadDeadline(time.Now().Add(10 * time.Second)))

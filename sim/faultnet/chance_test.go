@@ -1,4 +1,4 @@
-package faultnet
+package faultnet_test
 
 import (
 	"bytes"
@@ -14,13 +14,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
 
 // story writes and reads over a number of connections in turn, and tells what happened to each call. The far ends answer
 // each Write of 8 bytes with as many.
-func story(t *testing.T, seed uint64, f Faults, quiet int) (lines []string) {
+func story(t *testing.T, seed uint64, f faultnet.Faults, quiet int) (lines []string) {
 	synctest.Test(t, func(t *testing.T) {
-		n := New(seed)
+		n := faultnet.New(seed)
 		var conns []net.Conn
 		for range 4 {
 			near, far := net.Pipe()
@@ -62,7 +64,7 @@ func story(t *testing.T, seed uint64, f Faults, quiet int) (lines []string) {
 
 // The same seed and the same calls: the same faults, call by call. Another seed: others.
 func TestSeed(t *testing.T) {
-	for name, f := range map[string]Faults{
+	for name, f := range map[string]faultnet.Faults{
 		"cut before": {CutBefore: 0.05}, "cut after": {CutAfter: 0.05}, "jitter": {Jitter: time.Second},
 		"all": {CutBefore: 0.01, CutAfter: 0.01, Jitter: time.Second, Delay: ms},
 	} {
@@ -94,8 +96,8 @@ func TestProbabilities(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		for what, f := range map[string]Faults{"cut before": {CutBefore: p}, "cut after": {CutAfter: p}} {
-			n := New(7)
+		for what, f := range map[string]faultnet.Faults{"cut before": {CutBefore: p}, "cut after": {CutAfter: p}} {
+			n := faultnet.New(7)
 			if err := n.Set(f); err != nil {
 				t.Fatal(err)
 			}
@@ -122,14 +124,14 @@ func TestProbabilities(t *testing.T) {
 func TestBytesArrive(t *testing.T) {
 	for seed := range uint64(200) {
 		synctest.Test(t, func(t *testing.T) {
-			n, chance := New(seed), rand.New(rand.NewPCG(seed, 0))
+			n, chance := faultnet.New(seed), rand.New(rand.NewPCG(seed, 0))
 			near, far := net.Pipe()
 			c := n.Conn(near)
 			var all sync.WaitGroup
 			all.Go(func() { trickle(t, seed, c, far) })
 			all.Go(func() { trickle(t, seed+1000, far, c) })
 			for range 6 {
-				f := Faults{
+				f := faultnet.Faults{
 					Delay:  []time.Duration{0, 0, ms, time.Second}[chance.IntN(4)],
 					Jitter: []time.Duration{0, 0, ms, time.Minute}[chance.IntN(4)],
 					HoldIn: chance.IntN(4) == 0,
@@ -139,7 +141,7 @@ func TestBytesArrive(t *testing.T) {
 				}
 				time.Sleep(time.Duration(chance.Int64N(int64(2 * time.Second))))
 			}
-			if err := n.Set(Faults{}); err != nil {
+			if err := n.Set(faultnet.Faults{}); err != nil {
 				t.Error(err)
 			}
 			all.Wait()
@@ -188,20 +190,20 @@ func trickle(t *testing.T, seed uint64, from, to net.Conn) {
 
 // What breaks a rule is refused, and changes nothing; what keeps it can be lived with, whatever it is.
 func TestSet(t *testing.T) {
-	for _, f := range []Faults{
+	for _, f := range []faultnet.Faults{
 		{Delay: -1},
 		{Jitter: math.MinInt64},
 		{CutBefore: -0.1},
 		{CutAfter: 1.0000001},
 		{CutAfter: math.NaN()},
 	} {
-		if n := New(1); n.Set(f) == nil || n.Faults() != (Faults{}) {
+		if n := faultnet.New(1); n.Set(f) == nil || n.Faults() != (faultnet.Faults{}) {
 			t.Errorf("%+v is taken", f)
 		}
 	}
-	most := Faults{Delay: math.MaxInt64, Jitter: math.MaxInt64, CutAfter: 1}
-	for _, f := range []Faults{most, {CutBefore: 1}} {
-		n := New(1)
+	most := faultnet.Faults{Delay: math.MaxInt64, Jitter: math.MaxInt64, CutAfter: 1}
+	for _, f := range []faultnet.Faults{most, {CutBefore: 1}} {
+		n := faultnet.New(1)
 		if err := n.Set(f); err != nil || n.Faults() != f {
 			t.Errorf("%+v: %v", f, err)
 		}

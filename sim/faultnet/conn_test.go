@@ -1,4 +1,4 @@
-package faultnet
+package faultnet_test
 
 import (
 	"fmt"
@@ -6,20 +6,22 @@ import (
 	"testing"
 
 	"golang.org/x/net/nettest"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
 
 // A wrapped connection is one: without faults, and with those that only take time.
 func TestConn(t *testing.T) {
 	for _, c := range []struct {
 		network string
-		faults  Faults
+		faults  faultnet.Faults
 		long    bool
 	}{
 		{network: "tcp"},
 		{network: "pipe"},
 		{network: "unix", long: true},
-		{network: "tcp", faults: Faults{Delay: ms / 10, Jitter: ms / 10}},
-		{network: "pipe", faults: Faults{Delay: ms / 10, Jitter: ms / 10}},
+		{network: "tcp", faults: faultnet.Faults{Delay: ms / 10, Jitter: ms / 10}},
+		{network: "pipe", faults: faultnet.Faults{Delay: ms / 10, Jitter: ms / 10}},
 	} {
 		t.Run(fmt.Sprintf("%s, %v + %v", c.network, c.faults.Delay, c.faults.Jitter), func(t *testing.T) {
 			if c.long && testing.Short() {
@@ -31,7 +33,7 @@ func TestConn(t *testing.T) {
 				if err != nil {
 					return nil, nil, nil, err
 				}
-				n := New(1)
+				n := faultnet.New(1)
 				if err := n.Set(c.faults); err != nil {
 					return nil, nil, nil, err
 				}

@@ -1,4 +1,4 @@
-package faultnet
+package faultnet_test
 
 import (
 	"errors"
@@ -6,12 +6,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
 
 func TestCutBefore(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		read := r.start(func() error { _, err := r.near.Read(make([]byte, 1)); return err })
-		r.set(Faults{CutBefore: 1})
+		r.set(faultnet.Faults{CutBefore: 1})
 		n, err := r.near.Write([]byte("unsent"))
 		if n != 0 {
 			r.Errorf("wrote %d", n)
@@ -23,12 +25,12 @@ func TestCutBefore(t *testing.T) {
 		}
 		_, err = r.near.Write([]byte("again"))
 		r.reset("Write", err)
-		r.counted(Counts{CutBefore: 1})
+		r.counted(faultnet.Counts{CutBefore: 1})
 	})
 }
 
 func TestCutAfter(t *testing.T) {
-	for name, f := range map[string]Faults{"at once": {}, "late": {Delay: 10 * ms}} {
+	for name, f := range map[string]faultnet.Faults{"at once": {}, "late": {Delay: 10 * ms}} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(r *rig) {
 				r.set(f)
@@ -66,7 +68,7 @@ func TestCutAfter(t *testing.T) {
 // What came in before the Write is no answer to it, and arrives.
 func TestCutAfterSparesEarlierReplies(t *testing.T) {
 	inBubble(t, func(r *rig) {
-		r.set(Faults{Delay: 10 * ms, CutAfter: 1})
+		r.set(faultnet.Faults{Delay: 10 * ms, CutAfter: 1})
 		r.say(r.far, "early")
 		for r.Counts().Late == 0 { // until it has come in
 			time.Sleep(ms)
@@ -81,7 +83,7 @@ func TestCutAfterSparesEarlierReplies(t *testing.T) {
 }
 
 func TestCutNow(t *testing.T) {
-	for name, f := range map[string]Faults{"no fault": {}, "late": {Delay: time.Hour}, "withheld": {HoldIn: true}} {
+	for name, f := range map[string]faultnet.Faults{"no fault": {}, "late": {Delay: time.Hour}, "withheld": {HoldIn: true}} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(r *rig) {
 				r.set(f)

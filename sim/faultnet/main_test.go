@@ -1,4 +1,4 @@
-package faultnet
+package faultnet_test
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package faultnet
+package faultnet_test
 
 import (
 	"context"
@@ -10,12 +10,17 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
+
+// window is how many bytes are under way in each direction before a writer waits.
+const window = 256 << 10
 
 // rig is a connection of a network, a pipe in a bubble, and its far end. TestConn and TestStorm have sockets.
 type rig struct {
 	*testing.T
-	*Net
+	*faultnet.Net
 	near net.Conn
 	far  net.Conn // of the connection that was dialed last
 
@@ -24,7 +29,7 @@ type rig struct {
 
 func inBubble(t *testing.T, test func(r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{T: t, Net: New(1)}
+		r := &rig{T: t, Net: faultnet.New(1)}
 		r.dial = r.Dialer(func(context.Context, string, string) (near net.Conn, err error) {
 			near, r.far = net.Pipe()
 			return near, nil
@@ -43,7 +48,7 @@ func inBubble(t *testing.T, test func(r *rig)) {
 	})
 }
 
-func (r *rig) set(f Faults) {
+func (r *rig) set(f faultnet.Faults) {
 	r.Helper()
 	if err := r.Set(f); err != nil {
 		r.Fatal(err)
@@ -132,7 +137,7 @@ func (r *rig) must(err error) {
 }
 
 // counted wants what happened to be just that, dials aside.
-func (r *rig) counted(want Counts) {
+func (r *rig) counted(want faultnet.Counts) {
 	r.Helper()
 	got := r.Counts()
 	want.Dialed = got.Dialed

@@ -1,4 +1,4 @@
-package faultnet
+package faultnet_test
 
 import (
 	"context"
@@ -13,12 +13,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
 
 // Everything at once, from many goroutines: calls with and without deadlines, faults that come and go, cuts and closing.
 // Nobody is stuck, which a bubble tells, nothing is left, and each call ends with an error that there is.
 func TestStorm(t *testing.T) {
-	var happened Counts
+	var happened faultnet.Counts
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
 			c := reflect.ValueOf(storm(t, seed, "pipe", 200, time.Second))
@@ -36,8 +38,8 @@ func TestStorm(t *testing.T) {
 	storm(t, 1, "tcp", 30, ms)
 }
 
-func storm(t *testing.T, seed uint64, network string, rounds int, pause time.Duration) Counts {
-	n := New(seed)
+func storm(t *testing.T, seed uint64, network string, rounds int, pause time.Duration) faultnet.Counts {
+	n := faultnet.New(seed)
 	dial := n.Dialer(func(context.Context, string, string) (net.Conn, error) {
 		near, far, err := pair(network)
 		if err == nil {
@@ -74,14 +76,14 @@ func storm(t *testing.T, seed uint64, network string, rounds int, pause time.Dur
 				*f = 0.1
 			}
 		}
-		f := Faults{
+		f := faultnet.Faults{
 			Refuse: chance.IntN(10) == 0, HoldDial: chance.IntN(5) == 0, HoldOut: chance.IntN(5) == 0, HoldIn: chance.IntN(5) == 0,
 			Delay: time.Duration(chance.IntN(3)) * pause / 10, Jitter: time.Duration(chance.IntN(3)) * pause / 10,
 		}
 		some(&f.CutBefore)
 		some(&f.CutAfter)
 		if chance.IntN(3) == 0 {
-			f = Faults{}
+			f = faultnet.Faults{}
 		}
 		if err := n.Set(f); err != nil {
 			t.Error(err)
@@ -94,10 +96,8 @@ func storm(t *testing.T, seed uint64, network string, rounds int, pause time.Dur
 	n.Cut()
 	all.Wait()
 	n.Cut() // what was closed and is under way
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if len(n.open) > 0 {
-		t.Errorf("seed %d: %d connections are open", seed, len(n.open))
+	if open := n.Open(); open > 0 {
+		t.Errorf("seed %d: %d connections are open", seed, open)
 	}
 	return n.Counts()
 }

@@ -1,4 +1,4 @@
-package measure
+package measure_test
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 )
 
 // TestDocs holds sim/report.md against the types: a section per type, a row per field, in order.
@@ -27,7 +29,7 @@ func TestDocs(t *testing.T) {
 		}
 	}
 	for _, x := range []any{
-		Report{}, Phase{}, Metrics{}, Outcome{}, Happening{}, FaultSpan{}, Series{}, Sweep{}, Cell{},
+		measure.Report{}, measure.Phase{}, measure.Metrics{}, measure.Outcome{}, measure.Happening{}, measure.FaultSpan{}, measure.Series{}, measure.Sweep{}, measure.Cell{},
 	} {
 		typ := reflect.TypeOf(x)
 		var fields []string
@@ -43,8 +45,8 @@ func TestDocs(t *testing.T) {
 	for name := range sections {
 		t.Errorf("## %s is of no type", name)
 	}
-	if !strings.Contains(string(page), fmt.Sprintf("`schema` is %d.", Schema)) {
-		t.Errorf("the page is not about schema %d", Schema)
+	if !strings.Contains(string(page), fmt.Sprintf("`schema` is %d.", measure.Schema)) {
+		t.Errorf("the page is not about schema %d", measure.Schema)
 	}
 }
 

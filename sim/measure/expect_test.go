@@ -1,8 +1,9 @@
-package measure
+package measure_test
 
 import (
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
@@ -14,13 +15,15 @@ func TestExpectationOfALimit(t *testing.T) {
 			x.Expect[len(x.Expect)-1].Limit = limit
 		}
 	}
-	m := New(made(twoLimits, of("over_admission", "", 1), of("over_admission", "users", 1), of("over_admission", "api", 0),
-		of("redis_calls", "", 2), of("redis_calls", "users", 2), expecting("utilisation", ">=", 1.2, 0, 0), expecting("shortfall", ">=", 0.01, 0, 0)))
+	m := measure.New(made(twoLimits, of("over_admission", "", 1), of("over_admission", "users", 1), of("over_admission",
+		"api", 0),
+		of("redis_calls", "", 2), of("redis_calls", "users", 2), expecting("utilisation", ">=", 1.2, 0,
+			0), expecting("shortfall", ">=", 0.01, 0, 0)))
 	ask(m, 1*s, 0, 0, "k", 11, 11)
 	ask(m, 1*s, 0, 1, "k", 5, 5)
 	m.Called(1*s, 0, 30)
 	r := m.Report()
-	for i, w := range []Outcome{
+	for i, w := range []measure.Outcome{
 		{Text: "over_admission <= 1", Value: 1, Passed: true},
 		{Text: "over_admission <= 1 limit=users", Value: 3, Passed: false},
 		{Text: "over_admission <= 0 limit=api", Value: 1, Passed: false},
@@ -38,7 +41,7 @@ func TestExpectationOfALimit(t *testing.T) {
 	}
 	want(t, "passed", r.Passed, false)
 
-	m = New(made(expecting("over_admission", "<=", 1, 0, 0)))
+	m = measure.New(made(expecting("over_admission", "<=", 1, 0, 0)))
 	ask(m, 1*s, 0, 0, "k", 11, 11)
 	want(t, "passed", m.Report().Passed, true)
 }

@@ -1,9 +1,11 @@
-package measure
+package measure_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
@@ -14,7 +16,8 @@ type event struct {
 	what    string // a state, "join", "die"; "begin" and "end" of the fault with the number of process; "calls", so many
 }
 
-func (m *Meter) tell(es []event) {
+// tell tells a meter of events.
+func tell(m *measure.Meter, es []event) {
 	for _, e := range es {
 		switch e.what {
 		case "join":
@@ -33,10 +36,12 @@ func (m *Meter) tell(es []event) {
 
 func TestDetectAndHeal(t *testing.T) {
 	two := func(x *scenario.Scenario) {
-		x.Faults = append(x.Faults, scenario.Fault{At: scenario.Duration(12 * s), Kind: "latency", For: scenario.Duration(2 * s)})
+		x.Faults = append(x.Faults, scenario.Fault{At: scenario.Duration(12 * s), Kind: "latency",
+			For: scenario.Duration(2 * s)})
 	}
 	later := func(x *scenario.Scenario) {
-		x.Faults = append(x.Faults, scenario.Fault{At: scenario.Duration(22 * s), Kind: "latency", For: scenario.Duration(2 * s)})
+		x.Faults = append(x.Faults, scenario.Fault{At: scenario.Duration(22 * s), Kind: "latency",
+			For: scenario.Duration(2 * s)})
 	}
 	flush := func(x *scenario.Scenario) { x.Faults[0] = scenario.Fault{At: scenario.Duration(10 * s), Kind: "flush"} }
 	joined := []event{{0, 0, "join"}, {0, 1, "join"}}
@@ -59,9 +64,11 @@ func TestDetectAndHeal(t *testing.T) {
 			{20*s + 700*ms, 0, "closed"},
 		}, 0.4, 0.7},
 		{"the first opening of each counts", nil, []event{
-			{10 * s, 0, "begin"}, {10*s + 100*ms, 0, "open"}, {12 * s, 0, "closed"}, {15 * s, 0, "open"}, {20 * s, 0, "end"}, {21 * s, 0, "closed"},
+			{10 * s, 0, "begin"}, {10*s + 100*ms, 0, "open"}, {12 * s, 0, "closed"}, {15 * s, 0, "open"}, {20 * s, 0,
+				"end"}, {21 * s, 0, "closed"},
 		}, 0.1, 1},
-		{"closed at the end", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {12 * s, 0, "closed"}, {20 * s, 0, "end"}}, 1, 0},
+		{"closed at the end", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {12 * s, 0, "closed"}, {20 * s, 0,
+			"end"}}, 1, 0},
 		{"it opens when all is over, of timeouts", nil, []event{
 			{10 * s, 0, "begin"}, {20 * s, 0, "end"}, {20*s + 50*ms, 0, "open"}, {21 * s, 0, "closed"},
 		}, 10.05, 1},
@@ -69,10 +76,13 @@ func TestDetectAndHeal(t *testing.T) {
 			{10 * s, 0, "begin"}, {20 * s, 0, "end"}, {21*s + 1, 0, "open"}, {22 * s, 0, "closed"},
 		}, -1, -1},
 		{"it closes and opens again", nil, []event{
-			{10 * s, 0, "begin"}, {10*s + 5*ms, 0, "open"}, {20 * s, 0, "end"}, {20*s + 300*ms, 0, "closed"}, {20*s + 900*ms, 0, "open"}, {22 * s, 0, "closed"},
+			{10 * s, 0, "begin"}, {10*s + 5*ms, 0, "open"}, {20 * s, 0, "end"}, {20*s + 300*ms, 0,
+				"closed"}, {20*s + 900*ms, 0, "open"}, {22 * s, 0, "closed"},
 		}, 0.005, 2},
-		{"it never heals", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"}, {25 * s, 0, "probing"}}, 1, -1},
-		{"who dies has no breaker", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"}, {25 * s, 0, "die"}}, 1, 5},
+		{"it never heals", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"}, {25 * s, 0,
+			"probing"}}, 1, -1},
+		{"who dies has no breaker", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"}, {25 * s,
+			0, "die"}}, 1, 5},
 		{"who comes later begins later", nil, []event{
 			{10 * s, 0, "begin"},
 			{10*s + 100*ms, 0, "open"},
@@ -101,16 +111,17 @@ func TestDetectAndHeal(t *testing.T) {
 			{23 * s, 0, "open"},
 			{24 * s, 1, "end"},
 		}, 1, -1},
-		{"a fault that does not last ends at once", flush, []event{{10 * s, 0, "begin"}, {10*s + 50*ms, 0, "open"}, {11 * s, 0, "closed"}}, 0.05, 1},
+		{"a fault that does not last ends at once", flush, []event{{10 * s, 0, "begin"}, {10*s + 50*ms, 0, "open"},
+			{11 * s, 0, "closed"}}, 0.05, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			change := c.change
 			if change == nil {
 				change = func(*scenario.Scenario) {}
 			}
-			m := New(made(change))
-			m.tell(joined)
-			m.tell(c.events)
+			m := measure.New(made(change))
+			tell(m, joined)
+			tell(m, c.events)
 			r := m.Report()
 			near(t, "detect", r.Metrics.Detect, c.detect)
 			near(t, "heal", r.Metrics.Heal, c.heal)
@@ -122,22 +133,25 @@ func TestDetectAndHeal(t *testing.T) {
 
 // The beginning of a fault is in the phase during, its end in the phase after.
 func TestDetectAndHealByPhase(t *testing.T) {
-	m := New(made(expecting("detect", "<=", 0.1, 0, 0), expecting("heal", "<=", 0.2, 20*s, 0), expecting("heal", "<=", 9, 0, 20*s)))
-	m.tell([]event{{0, 0, "join"}, {10 * s, 0, "begin"}, {10*s + 100*ms, 0, "open"}, {20 * s, 0, "end"}, {20*s + 201*ms, 0, "closed"}})
+	m := measure.New(made(expecting("detect", "<=", 0.1, 0, 0), expecting("heal", "<=", 0.2, 20*s, 0), expecting("heal",
+		"<=", 9, 0, 20*s)))
+	tell(m, []event{{0, 0, "join"}, {10 * s, 0, "begin"}, {10*s + 100*ms, 0, "open"}, {20 * s, 0, "end"}, {20*s + 201*ms,
+		0, "closed"}})
 	r := m.Report()
 	near(t, "during, detect", phase(t, r, "during").Detect, 0.1)
 	near(t, "during, heal", phase(t, r, "during").Heal, -1)
 	near(t, "after, detect", phase(t, r, "after").Detect, -1)
 	near(t, "after, heal", phase(t, r, "after").Heal, 0.201)
-	want(t, "detect", r.Expectations[0], Outcome{Text: "detect <= 100ms", Value: 0.1, Passed: true})
-	want(t, "heal", r.Expectations[1], Outcome{Text: "heal <= 200ms after=20s", Value: 0.201, Passed: false})
-	want(t, "what cannot be told is not met", r.Expectations[2], Outcome{Text: "heal <= 9s before=20s", Value: -1, Passed: false})
-	want(t, "span", r.Faults[0], FaultSpan{"at 10s blackhole for=10s", 10, 20})
+	want(t, "detect", r.Expectations[0], measure.Outcome{Text: "detect <= 100ms", Value: 0.1, Passed: true})
+	want(t, "heal", r.Expectations[1], measure.Outcome{Text: "heal <= 200ms after=20s", Value: 0.201, Passed: false})
+	want(t, "what cannot be told is not met", r.Expectations[2], measure.Outcome{Text: "heal <= 9s before=20s", Value: -1,
+		Passed: false})
+	want(t, "span", r.Faults[0], measure.FaultSpan{"at 10s blackhole for=10s", 10, 20})
 }
 
 func TestOpenBreakers(t *testing.T) {
-	m := New(made())
-	m.tell([]event{
+	m := measure.New(made())
+	tell(m, []event{
 		{0, 0, "join"},
 		{0, 1, "join"},
 		{0, 2, "join"},
@@ -179,7 +193,8 @@ func TestRecovered(t *testing.T) {
 		want     time.Duration
 	}{
 		{"at once", 1000, func(int) int64 { return 1000 }, 100, 0},
-		{"after 1.5 s", 1000, func(i int) int64 { return 500 + 500*from(15)(i) }, 100, 1400 * ms}, // then one in ten is 50 % less
+		{"after 1.5 s", 1000, func(i int) int64 { return 500 + 500*from(15)(i) }, 100,
+			1400 * ms}, // then one in ten is 50 % less
 		{"5 % less", 1000, func(i int) int64 { return 950 }, 100, 0},
 		{"6 % less until 3 s", 1000, func(i int) int64 { return 940 + 60*from(30)(i) }, 100, 2200 * ms},
 		{"a step without any", 1000, func(i int) int64 { return 1000 * min(1, int64(max(i-19, 19-i))) }, 100, 2 * s},
@@ -192,14 +207,10 @@ func TestRecovered(t *testing.T) {
 		// Only 5 s are left, and a rate is taken over half of them.
 		{"the end is near", 4, func(i int) int64 { return 4 * from(10)(i) }, 50, 800 * ms},
 	} {
-		bins := make([]bin, c.steps)
-		for i := range bins {
-			bins[i] = bin{c.admitted(i), c.ideal}
-		}
-		want(t, c.name, recovered(bins), c.want)
+		want(t, c.name, measure.Recovered(c.steps, c.ideal, c.admitted), c.want)
 	}
 	// It is of what comes after the last fault, of each limit, and not known of other parts.
-	m := New(made(twoLimits))
+	m := measure.New(made(twoLimits))
 	for at := 10 * s; at < 30*s; at += s {
 		ask(m, at, 0, 0, "k", 10, min(10, 10*int((at-10*s)/(12*s))))
 		ask(m, at, 0, 1, "k", 1, 1)
@@ -228,18 +239,20 @@ func TestPhases(t *testing.T) {
 	}{
 		{"none", []func(*scenario.Scenario){none}, "before 0-30"},
 		{"one", nil, "before 0-10 during 10-20 after 20-30"},
-		{"without an end", []func(*scenario.Scenario){none, fault(5*s, "freeze", scenario.Fault{})}, "before 0-5 during 5-30"},
+		{"without an end", []func(*scenario.Scenario){none, fault(5*s, "freeze", scenario.Fault{})},
+			"before 0-5 during 5-30"},
 		{"at an instant", []func(*scenario.Scenario){none, fault(5*s, "flush", scenario.Fault{})}, "before 0-5 after 5-30"},
-		{"two", []func(*scenario.Scenario){fault(4*s, "crash", scenario.Fault{Restart: d(2 * s)})}, "before 0-4 during 4-20 after 20-30"},
-		{"a deployment", []func(*scenario.Scenario){none, fault(4*s, "deploy", scenario.Fault{Every: d(3 * s)})}, "before 0-4 during 4-10 after 10-30"},
-		{"beyond the end", []func(*scenario.Scenario){fault(25*s, "freeze", scenario.Fault{For: d(time.Hour)})}, "before 0-10 during 10-30"},
+		{"two", []func(*scenario.Scenario){fault(4*s, "crash", scenario.Fault{Restart: d(2 * s)})},
+			"before 0-4 during 4-20 after 20-30"},
+		{"a deployment", []func(*scenario.Scenario){none, fault(4*s, "deploy", scenario.Fault{Every: d(3 * s)})},
+			"before 0-4 during 4-10 after 10-30"},
+		{"beyond the end", []func(*scenario.Scenario){fault(25*s, "freeze", scenario.Fault{For: d(time.Hour)})},
+			"before 0-10 during 10-30"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			text := ""
-			for _, p := range New(made(c.changes...)).Report().Phases {
-				if text += " " + p.Name + " " + digits(p.FromS) + "-" + digits(p.ToS); p.FromS < 1e-6 && p.FromS > 0 {
-					text = text[:len(text)-len(digits(p.FromS)+"-"+digits(p.ToS))] + "0-" + digits(p.ToS)
-				}
+			for _, p := range measure.New(made(c.changes...)).Report().Phases {
+				text += fmt.Sprintf(" %s %.0f-%.0f", p.Name, p.FromS, p.ToS)
 			}
 			want(t, "phases", text, " "+c.want)
 		})

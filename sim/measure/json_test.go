@@ -1,4 +1,4 @@
-package measure
+package measure_test
 
 import (
 	"bytes"
@@ -6,13 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-func jsonOf(t testing.TB, r *Report) string {
+func jsonOf(t testing.TB, r *measure.Report) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := JSON(&b, r); err != nil {
+	if err := measure.JSON(&b, r); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -21,7 +22,7 @@ func jsonOf(t testing.TB, r *Report) string {
 func TestReadWhatWasWritten(t *testing.T) {
 	r := rehearsed()
 	text := jsonOf(t, r)
-	got, err := Read(strings.NewReader(text))
+	got, err := measure.Read(strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,18 +48,18 @@ func TestReadRefuses(t *testing.T) {
 		{"more behind it", good + "{}", "after top-level value"},
 		{"a wrong type", change(`"passed": false`, `"passed": 7`), "passed"},
 	} {
-		if _, err := Read(strings.NewReader(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := measure.Read(strings.NewReader(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want … %s …", c.name, err, c.want)
 		}
 	}
-	if _, err := Read(strings.NewReader(change(`"schema": 2`, `"schema": 2, "new": {"x": 1}`))); err != nil {
+	if _, err := measure.Read(strings.NewReader(change(`"schema": 2`, `"schema": 2, "new": {"x": 1}`))); err != nil {
 		t.Errorf("a field of a later version: %v", err)
 	}
 }
 
 // Every metric of package scenario is in a report, and each is a field of its own.
 func TestValues(t *testing.T) {
-	var x Metrics
+	var x measure.Metrics
 	v := reflect.ValueOf(&x).Elem()
 	for i := range v.NumField() {
 		v.Field(i).Set(reflect.ValueOf(i).Convert(v.Field(i).Type()))

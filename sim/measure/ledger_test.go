@@ -1,15 +1,16 @@
-package measure
+package measure_test
 
 import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // count is how often something happened.
-func count(t *testing.T, r *Report, name string) int64 {
+func count(t *testing.T, r *measure.Report, name string) int64 {
 	t.Helper()
 	for _, h := range r.Sometimes {
 		if h.Name == name {
@@ -42,7 +43,7 @@ func TestUnaccounted(t *testing.T) {
 		{"both", 30, 14, 10, tiered.PolicyStats{Granted: 30, Spent: 12, Held: 18, Fallback: 7}, 5, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := New(made())
+			m := measure.New(made())
 			if c.redis > 0 {
 				m.Granted(1*s, 0, c.redis)
 			}
@@ -61,7 +62,7 @@ func TestUnaccounted(t *testing.T) {
 
 // It is of the run, in each part. What a process has in surplus is not another's loss.
 func TestUnaccountedByProcess(t *testing.T) {
-	m := New(made())
+	m := measure.New(made())
 	for p, heard := range []int64{25, 15} {
 		m.Granted(1*s, p, 20)
 		m.Sample(29*s, p, stats("api", tiered.PolicyStats{Granted: heard, Held: heard}), true)
@@ -73,7 +74,7 @@ func TestUnaccountedByProcess(t *testing.T) {
 }
 
 func TestLostAndBurnt(t *testing.T) {
-	m := New(made())
+	m := measure.New(made())
 	m.Joined(0, 0)
 	m.Joined(0, 1)
 	m.Granted(9*s, 0, 30)
@@ -90,7 +91,7 @@ func TestLostAndBurnt(t *testing.T) {
 }
 
 func TestHappenings(t *testing.T) {
-	m := New(made(func(x *scenario.Scenario) {
+	m := measure.New(made(func(x *scenario.Scenario) {
 		x.WarmUp = scenario.Duration(2 * s)
 		x.Sometimes = []string{"late_call", "stale_reply"}
 	}))

@@ -1,10 +1,11 @@
-package measure
+package measure_test
 
 import (
 	"runtime"
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
@@ -21,7 +22,7 @@ func TestMemory(t *testing.T) {
 		runtime.ReadMemStats(&s)
 		return int64(s.HeapAlloc)
 	}
-	m := New(made(func(x *scenario.Scenario) {
+	m := measure.New(made(func(x *scenario.Scenario) {
 		x.Limits[0] = scenario.Limit{Name: "api", Tokens: 1, Per: scenario.Duration(time.Hour), Burst: 10}
 	}))
 	before := heap()

@@ -1,4 +1,4 @@
-package measure
+package measure_test
 
 import (
 	"math"
@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
@@ -59,12 +60,13 @@ func bucketOf(l scenario.Limit) *ideal.Bucket {
 }
 
 // play has a meter see the stream as a limiter decides it.
-func (st stream) play(m *Meter, allows func(i int, r request) bool) {
+func (st stream) play(m *measure.Meter, allows func(i int, r request) bool) {
 	for i, r := range st.requests {
 		d := limited
 		if allows(i, r) {
 			d = granted
 		}
+		m.Forget(r.at) // a key that is at rest is as if it were new
 		m.Decided(r.at, m.Asked(r.at, r.process, r.limit, r.key, r.cost), d)
 	}
 }
@@ -85,10 +87,10 @@ func (st stream) ideally() func(i int, r request) bool {
 func TestIdealLimiter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		st := drawStream(t)
-		m := New(st.scenario)
+		m := measure.New(st.scenario)
 		st.play(m, st.ideally())
 		r := m.Report()
-		check := func(where string, x Metrics) {
+		check := func(where string, x measure.Metrics) {
 			if x.OverAdmission != 0 || x.Shortfall > 0 || x.DeniedWithin > 0 || x.Admitted != x.Ideal {
 				t.Fatalf("%s: an ideal limiter is measured as %+v", where, x)
 			}
@@ -121,7 +123,7 @@ func TestOverAdmissionAgainstWorst(t *testing.T) {
 		for i := range admits {
 			admits[i] = rapid.Bool().Draw(t, "admitted")
 		}
-		m := New(x)
+		m := measure.New(x)
 		st.play(m, func(i int, _ request) bool { return admits[i] })
 		r := m.Report()
 		start := time.Duration(x.WarmUp)
@@ -176,41 +178,30 @@ func TestOverAdmissionAgainstWorst(t *testing.T) {
 	})
 }
 
-// A quantile is within 1 % of the exact one, or exact below 128 ns.
-func TestHistogram(t *testing.T) {
+// The longest decision is exact, and the quantile within 1 %, or exact below 128 ns.
+func TestHowLong(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		times := rapid.SliceOfN(rapid.OneOf(rapid.Int64Range(0, 1000), rapid.Int64Range(0, int64(time.Second)), rapid.Int64Range(0, 1<<41-1)), 1, 200).Draw(t, "times")
-		var h, a, b histogram
-		for i, d := range times {
-			h.add(time.Duration(d))
-			if i%2 == 0 {
-				a.add(time.Duration(d))
-			} else {
-				b.add(time.Duration(d))
-			}
-		}
-		a.merge(&b)
-		if a != h {
-			t.Fatal("two halves are not the whole")
+		times := rapid.SliceOfN(rapid.OneOf(rapid.Int64Range(0, 200), rapid.Int64Range(0, int64(time.Second)),
+			rapid.Int64Range(0, 1<<41-1)), 1, 300).Draw(t, "times")
+		m := measure.New(made())
+		for i, d := range times { // in all phases
+			at := time.Duration(i)*100*ms + 1
+			m.Decided(at+time.Duration(d), m.Asked(at, 0, 0, name(i), 1), granted)
 		}
 		slices.Sort(times)
-		for _, q := range []float64{0.01, 0.5, 0.9, 0.99, 1} {
-			exact := float64(times[int(math.Ceil(q*float64(len(times))))-1])
-			got := float64(h.quantile(q))
-			if math.Abs(got-exact) > 0.005*exact || exact > 0 && exact < 128 && got != exact {
-				t.Fatalf("quantile %v: %v, exactly %v", q, got, exact)
-			}
+		r := m.Report()
+		exact := float64(times[int(math.Ceil(0.99*float64(len(times))))-1])
+		got := r.Metrics.DecideP99 * 1e9
+		if math.Abs(got-exact) > 0.005*exact+1e-6 || exact < 128 && math.Abs(got-exact) > 1e-6 {
+			t.Fatalf("p99: %v ns, exactly %v", got, exact)
 		}
-		if h.max != time.Duration(times[len(times)-1]) {
-			t.Fatal("max")
-		}
+		near(t, "longest", r.Metrics.DecideMax, time.Duration(times[len(times)-1]).Seconds())
 	})
-	var h histogram
-	want(t, "of none", h.quantile(0.5), -1)
-	h.add(-1)
-	h.add(200 * time.Hour)
-	want(t, "less than nothing", h.quantile(0.5), 0)
-	if q := h.quantile(1); q < 1<<41/100*99 || h.max != 200*time.Hour {
-		t.Errorf("longer than the longest: %v, %v", q, h.max)
+	m := measure.New(made())
+	near(t, "of none", m.Report().Metrics.DecideP99, -1)
+	m.Decided(200*time.Hour+1, m.Asked(1, 0, 0, "k", 1), granted)
+	r := m.Report()
+	if p := r.Metrics.DecideP99 * 1e9; p < 1<<41/100*99 || r.Metrics.DecideMax != (200*time.Hour).Seconds() {
+		t.Errorf("longer than the longest: %v, %v", p, r.Metrics.DecideMax)
 	}
 }

@@ -1,4 +1,4 @@
-package measure
+package measure_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -54,7 +55,7 @@ var (
 )
 
 // ask makes n requests of one token for a key at an instant, the first of which are admitted at once.
-func ask(m *Meter, at time.Duration, process, limit int, key string, n, admitted int) {
+func ask(m *measure.Meter, at time.Duration, process, limit int, key string, n, admitted int) {
 	for i := range n {
 		d := limited
 		if i < admitted {
@@ -65,7 +66,7 @@ func ask(m *Meter, at time.Duration, process, limit int, key string, n, admitted
 }
 
 // phase is one of a report.
-func phase(t testing.TB, r *Report, name string) Metrics {
+func phase(t testing.TB, r *measure.Report, name string) measure.Metrics {
 	t.Helper()
 	for _, p := range r.Phases {
 		if p.Name == name {
@@ -73,7 +74,7 @@ func phase(t testing.TB, r *Report, name string) Metrics {
 		}
 	}
 	t.Fatalf("no phase %q", name)
-	return Metrics{}
+	return measure.Metrics{}
 }
 
 // want compares values by name.

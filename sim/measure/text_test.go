@@ -1,4 +1,4 @@
-package measure
+package measure_test
 
 import (
 	"flag"
@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -16,28 +17,31 @@ var update = flag.Bool("update", false, "write the golden files")
 
 // rehearsed is a run by hand of a limiter that fails open: 20 requests per second for 10, a fault from 10 s to 20 s
 // of 30.
-func rehearsed() *Report {
-	m := New(made(
-		expecting("over_admission", "<=", 100, 0, 0), expecting("decide_p99", "<=", 0.001, 10*s, 20*s), expecting("shortfall", "<=", 0.05, 0, 10*s),
+func rehearsed() *measure.Report {
+	x := made(
+		expecting("over_admission", "<=", 100, 0, 0), expecting("decide_p99", "<=", 0.001, 10*s,
+			20*s), expecting("shortfall", "<=", 0.05, 0, 10*s),
 		func(x *scenario.Scenario) {
 			x.Learn = "what fail-open costs"
 			x.Fleet.Mode, x.WarmUp = "open", scenario.Duration(2*s)
 			x.Sometimes = []string{"breaker_open", "fallback_spent"}
 			x.Faults = append(x.Faults, scenario.Fault{At: scenario.Duration(25 * s), Kind: "evict", Keys: 3})
 		},
-	))
-	m.tell([]event{{0, 0, "join"}, {0, 1, "join"}})
-	bucket := bucketOf(m.scenario.Limits[0])
+	)
+	m := measure.New(x)
+	tell(m, []event{{0, 0, "join"}, {0, 1, "join"}})
+	bucket := bucketOf(x.Limits[0])
 	var opened, spent int64
 	for i := range 600 {
 		at := time.Duration(i)*50*ms + 1
 		switch at - 1 {
 		case 10 * s:
-			m.tell([]event{{10 * s, 0, "begin"}, {10*s + 200*ms, 0, "open"}, {10*s + 300*ms, 1, "open"}})
+			tell(m, []event{{10 * s, 0, "begin"}, {10*s + 200*ms, 0, "open"}, {10*s + 300*ms, 1, "open"}})
 		case 20 * s:
-			m.tell([]event{{20 * s, 0, "end"}, {20 * s, 7, "calls"}, {20*s + 600*ms, 1, "closed"}, {20*s + 700*ms, 0, "closed"}})
+			tell(m, []event{{20 * s, 0, "end"}, {20 * s, 7, "calls"}, {20*s + 600*ms, 1, "closed"}, {20*s + 700*ms, 0,
+				"closed"}})
 		case 25 * s:
-			m.tell([]event{{25 * s, 1, "begin"}})
+			tell(m, []event{{25 * s, 1, "begin"}})
 		}
 		r := m.Asked(at, i%2, 0, "\x1b]0;key\a", 1)
 		switch outage := at >= 10*s+200*ms && at < 20*s+600*ms; {
@@ -91,27 +95,31 @@ func golden(t *testing.T, file, got string) {
 // go test ./sim/measure -run TestText -update, and read the difference.
 func TestText(t *testing.T) {
 	golden(t, "report.txt", rehearsed().String())
-	calm := New(made(func(x *scenario.Scenario) { x.Faults = nil }, expecting("utilisation", ">=", 0.5, 0, 0)))
+	calm := measure.New(made(func(x *scenario.Scenario) { x.Faults = nil }, expecting("utilisation", ">=", 0.5, 0, 0)))
 	ask(calm, 1*s, 0, 0, "k", 3, 3)
 	var b strings.Builder
-	if err := Text(&b, []string{"open", "ca\x1b[31mlm"}, []*Report{rehearsed(), calm.Report()}, false); err != nil {
+	if err := measure.Text(&b, []string{"open", "ca\x1b[31mlm"}, []*measure.Report{rehearsed(), calm.Report()},
+		false); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "side.txt", b.String())
 	b.Reset()
-	if err := Text(&b, []string{"open"}, []*Report{rehearsed()}, true); err != nil || !strings.Contains(b.String(), "\n\x1b[31mFAIL") {
+	if err := measure.Text(&b, []string{"open"}, []*measure.Report{rehearsed()}, true); err != nil ||
+		!strings.Contains(b.String(), "\n\x1b[31mFAIL") {
 		t.Errorf("%v: no colors", err)
 	}
 }
 
 func TestSweepText(t *testing.T) {
 	r := rehearsed()
-	sweep := &Sweep{
+	sweep := &measure.Sweep{
 		Scenario: r.Scenario, Seed: 7,
-		Axes: []scenario.Axis{{Path: "fleet.mode", Values: []string{"open", "closed"}}, {Path: "fleet.n", Values: []string{"2"}}},
-		Cells: []Cell{
+		Axes: []scenario.Axis{{Path: "fleet.mode", Values: []string{"open", "closed"}}, {Path: "fleet.n",
+			Values: []string{"2"}}},
+		Cells: []measure.Cell{
 			{Values: map[string]string{"fleet.mode": "open", "fleet.n": "2"}, Metrics: r.Metrics},
-			{Values: map[string]string{"fleet.mode": "closed", "fleet.n": "2"}, Metrics: r.Metrics, Passed: true, AsIs: true},
+			{Values: map[string]string{"fleet.mode": "closed", "fleet.n": "2"}, Metrics: r.Metrics, Passed: true,
+				AsIs: true},
 		},
 	}
 	var b strings.Builder
@@ -126,7 +134,7 @@ func TestSweepText(t *testing.T) {
 
 // Several limits have columns of their own, in which what is of the fleet is not known.
 func TestTextOfLimits(t *testing.T) {
-	m := New(made(twoLimits, func(x *scenario.Scenario) { x.WarmUp = 0 }))
+	m := measure.New(made(twoLimits, func(x *scenario.Scenario) { x.WarmUp = 0 }))
 	ask(m, 2*s, 0, 0, "k", 15, 12)
 	ask(m, 2*s, 0, 1, "k", 4, 3)
 	m.Called(2*s, 0, 56)
@@ -153,10 +161,10 @@ func TestTextQuotes(t *testing.T) {
 	evil := "a\x1b[2J\tb\nPASS\u202e"
 	r.Scenario.Name, r.Scenario.Learn, r.Scenario.Fleet.Mode, r.Scenario.Limits[0].Name = evil, evil, evil, evil
 	r.Unseed, r.Phases[0].Name, r.Expectations[0].Text, r.Faults[0].Text = evil, evil, evil, evil
-	r.Sometimes[0].Name, r.Sometimes[len(r.Sometimes)-1] = evil, Happening{Name: evil, Count: 1}
+	r.Sometimes[0].Name, r.Sometimes[len(r.Sometimes)-1] = evil, measure.Happening{Name: evil, Count: 1}
 	other := rehearsed()
 	text := r.String()
-	for _, d := range Diff(r, other, 0) {
+	for _, d := range measure.Diff(r, other, 0) {
 		text += d + "\n"
 	}
 	if strings.ContainsAny(text, "\x1b\t\u202e") {
@@ -169,7 +177,7 @@ func TestTextQuotes(t *testing.T) {
 
 // A report without a scenario is no trouble.
 func TestTextOfAnEmptyReport(t *testing.T) {
-	if text := new(Report).String(); !strings.Contains(text, "FAIL") {
+	if text := new(measure.Report).String(); !strings.Contains(text, "FAIL") {
 		t.Error(text)
 	}
 }
@@ -193,60 +201,64 @@ func TestFigures(t *testing.T) {
 		{0.29, scenario.Count, "0.29"},
 		{-1, scenario.Tokens, "-"},
 	} {
-		want(t, "figure", Figure(c.v, c.u), c.want)
+		want(t, "figure", measure.Figure(c.v, c.u), c.want)
 	}
 }
 
 // A sentence says who was refused, how many tokens were too many, and when all was normal again.
 func TestSentences(t *testing.T) {
-	within := map[string]Metrics{
+	within := map[string]measure.Metrics{
 		"api":   {Offered: 100, Ideal: 60, DeniedWithin: 0.3}, // asked for more than there is: any limiter refuses some of it
 		"users": {Offered: 10, Ideal: 10},
 	}
-	refused := map[string]Metrics{"users": {Offered: 10, Ideal: 10, DeniedWithin: 0.013}}
-	fault, after := []FaultSpan{{"at 10s kill", 10, 20}}, []Phase{{Name: "after"}}
+	refused := map[string]measure.Metrics{"users": {Offered: 10, Ideal: 10, DeniedWithin: 0.013}}
+	fault, after := []measure.FaultSpan{{"at 10s kill", 10, 20}}, []measure.Phase{{Name: "after"}}
 	mode := func(mode string) *scenario.Scenario {
-		return &scenario.Scenario{Fleet: scenario.Fleet{Mode: mode}, Limits: []scenario.Limit{{Name: "api"}, {Name: "users"}}}
+		return &scenario.Scenario{Fleet: scenario.Fleet{Mode: mode}, Limits: []scenario.Limit{{Name: "api"},
+			{Name: "users"}}}
 	}
 	for _, c := range []struct {
-		report Report
+		report measure.Report
 		want   string
 	}{
 		{
-			Report{Faults: fault, Limits: within, Metrics: Metrics{OverAdmission: 159.7, Recovered: 1.2}},
-			"fail-local: nobody within the limit refused, 160 tokens too many, normal again after 1.2 s\n",
+			measure.Report{Faults: fault, Limits: within, Metrics: measure.Metrics{OverAdmission: 159.7, Recovered: 1.2}},
+			"fail-local: nobody within the limit refused, 160 tokens too many, normal again after 1.2 s",
 		},
 		{
-			Report{Scenario: mode("closed"), Faults: fault, Limits: refused, Metrics: Metrics{OverAdmission: 0.2}},
-			"fail-closed: 1.3 % of the requests within the limit refused, no token too many, normal again at once\n",
+			measure.Report{Scenario: mode("closed"), Faults: fault, Limits: refused,
+				Metrics: measure.Metrics{OverAdmission: 0.2}},
+			"fail-closed: 1.3 % of the requests within the limit refused, no token too many, normal again at once",
 		},
 		{
-			Report{
+			measure.Report{
 				Scenario: mode("open"), FailModes: map[string]string{"users": "closed"}, Faults: fault, Phases: after,
-				Metrics: Metrics{OverAdmission: 1, Shortfall: 0.05, Recovered: -1},
+				Metrics: measure.Metrics{OverAdmission: 1, Shortfall: 0.05, Recovered: -1},
 			},
-			"fail-closed and fail-open: 5 % of what the limit allows refused, 1 token too many, not normal again before the end\n",
+			"fail-closed and fail-open: 5 % of what the limit allows refused, 1 token too many, not normal again before the end",
 		},
 		{
-			Report{Faults: fault, Metrics: Metrics{Shortfall: -1, Recovered: -1}},
-			"fail-local: no token too many, the fault lasts to the end\n",
+			measure.Report{Faults: fault, Metrics: measure.Metrics{Shortfall: -1, Recovered: -1}},
+			"fail-local: no token too many, the fault lasts to the end",
 		},
 		{
-			Report{Faults: fault, Metrics: Metrics{}},
-			"fail-local: nothing refused that the limit allows, no token too many, normal again at once\n",
+			measure.Report{Faults: fault, Metrics: measure.Metrics{}},
+			"fail-local: nothing refused that the limit allows, no token too many, normal again at once",
 		},
-		{Report{Limits: within}, ""},
+		{measure.Report{Limits: within}, "no name"},
 	} {
-		var b text
-		b.sentences([]string{"x"}, []*Report{&c.report})
-		want(t, "sentence", b.String(), c.want)
+		var b strings.Builder
+		_ = measure.Text(&b, []string{"x"}, []*measure.Report{&c.report}, false)
+		first, _, _ := strings.Cut(b.String(), "\n")
+		want(t, "sentence", first, c.want)
 	}
 	// Two runs of one fail mode have their names; nothing in a name moves a cursor.
-	local, open := &Report{Faults: fault}, &Report{Scenario: mode("open"), Faults: fault}
-	var b text
-	b.sentences([]string{"a\x1b", "b", "c"}, []*Report{local, local, open})
-	for i, line := range strings.Split(strings.TrimSpace(b.String()), "\n") {
-		if begins := []string{`"a\x1b", fail-local: `, "b, fail-local: ", "fail-open: "}[i]; !strings.HasPrefix(line, begins) {
+	local, open := &measure.Report{Faults: fault}, &measure.Report{Scenario: mode("open"), Faults: fault}
+	var b strings.Builder
+	_ = measure.Text(&b, []string{"a\x1b", "b", "c"}, []*measure.Report{local, local, open}, false)
+	for i, line := range strings.Split(b.String(), "\n")[:3] {
+		if begins := []string{`"a\x1b", fail-local: `, "b, fail-local: ", "fail-open: "}[i]; !strings.HasPrefix(line,
+			begins) {
 			t.Errorf("%q begins not with %q", line, begins)
 		}
 	}

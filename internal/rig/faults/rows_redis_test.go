@@ -1,4 +1,4 @@
-package faults
+package faults_test
 
 import (
 	"context"
