@@ -1,4 +1,4 @@
-package grpclimit
+package grpclimit_test
 
 import (
 	"context"
@@ -14,12 +14,13 @@ import (
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-func newClient(t testing.TB, o *ClientOptions, rules ...Rule) *Client {
+func newClient(t testing.TB, o *grpclimit.ClientOptions, rules ...grpclimit.Rule) *grpclimit.Client {
 	t.Helper()
-	c, err := NewClient(rules, o)
+	c, err := grpclimit.NewClient(rules, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,7 @@ func TestClientFails(t *testing.T) {
 	impl := &service{}
 	l := policy(t, g, tiered.Policy{Name: "up", Limit: tiered.PerHour(1), FailMode: tiered.FailClosed})
 	rule := perUser(l) // of outgoing metadata
-	rule.Skip = func(ctx context.Context, _ Call) bool { return ctx.Value(skipped{}) != nil }
+	rule.Skip = func(ctx context.Context, _ grpclimit.Call) bool { return ctx.Value(skipped{}) != nil }
 	c := dial(t, serve(t, impl), newClient(t, nil, rule).DialOptions()...)
 	for i, want := range []codes.Code{codes.OK, codes.ResourceExhausted} {
 		_, err := c.UnaryCall(as(t, "ann"), &pb.SimpleRequest{})
@@ -42,7 +43,7 @@ func TestClientFails(t *testing.T) {
 		if i == 0 {
 			continue
 		}
-		var refused *Error
+		var refused *grpclimit.Error
 		if !errors.As(err, &refused) || refused.Key != "ann" || refused.RetryAfter < 59*time.Minute ||
 			!errors.Is(err, tiered.ErrLimited) || strings.Contains(err.Error(), "ann") {
 			t.Errorf("the error is %v", err)
@@ -74,7 +75,7 @@ type skipped struct{}
 // A call waits for its turn, until its context ends.
 func TestClientWaits(t *testing.T) {
 	g, _ := group(t)
-	paced, err := Pace(limiter(t, g, "up", tiered.Every(20*time.Millisecond)), "upstream")
+	paced, err := grpclimit.Pace(limiter(t, g, "up", tiered.Every(20*time.Millisecond)), "upstream")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,8 +96,8 @@ func TestClientWaits(t *testing.T) {
 
 	slow := limiter(t, g, "slow", tiered.PerHour(1))
 	slow.Allow(t.Context(), "upstream")
-	c = dial(t, address, newClient(t, &ClientOptions{Wait: true},
-		Rule{Limiter: slow, Key: Constant("upstream"), Missing: Refuse}).DialOptions()...)
+	c = dial(t, address, newClient(t, &grpclimit.ClientOptions{Wait: true},
+		grpclimit.Rule{Limiter: slow, Key: grpclimit.Constant("upstream"), Missing: grpclimit.Refuse}).DialOptions()...)
 	_, err = c.UnaryCall(as(t, ""), &pb.SimpleRequest{})
 	if status.Code(err) != codes.ResourceExhausted || !errors.Is(err, context.DeadlineExceeded) ||
 		!errors.Is(err, tiered.ErrLimited) {
@@ -113,7 +114,7 @@ func TestClientWaits(t *testing.T) {
 // Messages of a stream count where they are sent. A refusal ends the stream, and leaves nothing behind (goleak).
 func TestClientMessages(t *testing.T) {
 	g, _ := group(t)
-	rule := Rule{Limiter: limiter(t, g, "up", tiered.PerHour(3)), Key: Method(), Missing: Refuse, Messages: true}
+	rule := grpclimit.Rule{Limiter: limiter(t, g, "up", tiered.PerHour(3)), Key: grpclimit.Method(), Missing: grpclimit.Refuse, Messages: true}
 	c := dial(t, serve(t, &service{}), newClient(t, nil, rule).DialOptions()...)
 	st, err := c.FullDuplexCall(as(t, ""))
 	if err != nil {
@@ -141,9 +142,9 @@ func TestClientMessages(t *testing.T) {
 // the caller would keep all of them.
 func TestClientStreamEnds(t *testing.T) {
 	g, _ := group(t)
-	rule := Rule{Limiter: limiter(t, g, "up", tiered.PerHour(3)), Key: Method(), Missing: Refuse, Messages: true}
+	rule := grpclimit.Rule{Limiter: limiter(t, g, "up", tiered.PerHour(3)), Key: grpclimit.Method(), Missing: grpclimit.Refuse, Messages: true}
 	var made context.Context
-	o := append(newClient(t, &ClientOptions{Wait: true}, rule).DialOptions(), grpc.WithChainStreamInterceptor(func(
+	o := append(newClient(t, &grpclimit.ClientOptions{Wait: true}, rule).DialOptions(), grpc.WithChainStreamInterceptor(func(
 		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer,
 		o ...grpc.CallOption,
 	) (grpc.ClientStream, error) {
@@ -161,10 +162,10 @@ func TestClientStreamEnds(t *testing.T) {
 func TestClientPanics(t *testing.T) {
 	g, _ := group(t)
 	rule := perUser(limiter(t, g, "up", tiered.PerHour(3)))
-	rule.Key = KeyFunc(func(context.Context, Call) (string, error) { panic("ann") })
+	rule.Key = grpclimit.KeyFunc(func(context.Context, grpclimit.Call) (string, error) { panic("ann") })
 	var lines strings.Builder
 	logger := slog.New(slog.NewTextHandler(&lines, nil))
-	c := dial(t, serve(t, &service{}), newClient(t, &ClientOptions{Logger: logger}, rule).DialOptions()...)
+	c := dial(t, serve(t, &service{}), newClient(t, &grpclimit.ClientOptions{Logger: logger}, rule).DialOptions()...)
 	if a := call(as(t, "ann"), c); a.code != codes.Internal {
 		t.Error(a.status)
 	}
@@ -181,78 +182,78 @@ func TestMistakes(t *testing.T) {
 	g, _ := group(t)
 	l := limiter(t, g, "user", tiered.PerHour(3))
 	good := perUser(l)
-	with := func(change func(*Rule)) []Rule {
+	with := func(change func(*grpclimit.Rule)) []grpclimit.Rule {
 		r := good
 		change(&r)
-		return []Rule{r}
+		return []grpclimit.Rule{r}
 	}
-	cost := func(context.Context, Call, End) int64 { return 1 }
+	cost := func(context.Context, grpclimit.Call, grpclimit.End) int64 { return 1 }
 	for _, c := range []struct {
-		rules  []Rule
-		o      *Options
+		rules  []grpclimit.Rule
+		o      *grpclimit.Options
 		client bool
 		want   []string
 	}{
 		{nil, nil, false, []string{"rules is empty: must have one at least"}},
 		{nil, nil, true, []string{"rules is empty: must have one at least"}},
-		{make([]Rule, 1), nil, false, []string{
+		{make([]grpclimit.Rule, 1), nil, false, []string{
 			"rules[0].Limiter is nil: must be set", "rules[0].Key is zero: must be set", "rules[0].Missing is 0: must be Refuse",
 		}},
-		{[]Rule{good, good}, nil, false, []string{`rules[1].Limiter has policy "user", as rules[0] has`}},
-		{with(func(r *Rule) { r.Missing = 9 }), nil, false, []string{"rules[0].Missing is 9: must be"}},
-		{with(func(r *Rule) { r.Limiter = new(tiered.Limiter) }), nil, true, []string{"rules[0].Limiter is zero: must be made by"}},
+		{[]grpclimit.Rule{good, good}, nil, false, []string{`rules[1].Limiter has policy "user", as rules[0] has`}},
+		{with(func(r *grpclimit.Rule) { r.Missing = 9 }), nil, false, []string{"rules[0].Missing is 9: must be"}},
+		{with(func(r *grpclimit.Rule) { r.Limiter = new(tiered.Limiter) }), nil, true, []string{"rules[0].Limiter is zero: must be made by"}},
 		{
-			with(func(r *Rule) { r.Key = KeyFunc(nil) }), nil, false,
+			with(func(r *grpclimit.Rule) { r.Key = grpclimit.KeyFunc(nil) }), nil, false,
 			[]string{"rules[0].Key is KeyFunc(nil): must be a function"},
 		},
 		{
-			with(func(r *Rule) { r.Key = Metadata("x user") }), nil, false,
+			with(func(r *grpclimit.Rule) { r.Key = grpclimit.Metadata("x user") }), nil, false,
 			[]string{`is Metadata("x user"): must have only a-z`},
 		},
-		{with(func(r *Rule) { r.Key = Metadata("") }), nil, false, []string{`is Metadata(""): must not be empty`}},
-		{with(func(r *Rule) { r.Key = Metadata("grpc-x") }), nil, false, []string{"must not begin with grpc-"}},
-		{with(func(r *Rule) { r.Key = Credential(":authority") }), nil, false, []string{`is Credential(":authority"): must`}},
-		{with(func(r *Rule) { r.Key = Constant("") }), nil, false, []string{"is Constant with 0 bytes: must be 1 to 65536"}},
-		{with(func(r *Rule) { r.Key = JoinKeys() }), nil, false, []string{"is JoinKeys(): must have one key"}},
-		{with(func(r *Rule) { r.Key = JoinKeys(Key{}) }), nil, false, []string{"is JoinKeys with key 0 zero: must be set"}},
+		{with(func(r *grpclimit.Rule) { r.Key = grpclimit.Metadata("") }), nil, false, []string{`is Metadata(""): must not be empty`}},
+		{with(func(r *grpclimit.Rule) { r.Key = grpclimit.Metadata("grpc-x") }), nil, false, []string{"must not begin with grpc-"}},
+		{with(func(r *grpclimit.Rule) { r.Key = grpclimit.Credential(":authority") }), nil, false, []string{`is Credential(":authority"): must`}},
+		{with(func(r *grpclimit.Rule) { r.Key = grpclimit.Constant("") }), nil, false, []string{"is Constant with 0 bytes: must be 1 to 65536"}},
+		{with(func(r *grpclimit.Rule) { r.Key = grpclimit.JoinKeys() }), nil, false, []string{"is JoinKeys(): must have one key"}},
+		{with(func(r *grpclimit.Rule) { r.Key = grpclimit.JoinKeys(grpclimit.Key{}) }), nil, false, []string{"is JoinKeys with key 0 zero: must be set"}},
 		{
-			with(func(r *Rule) { r.Key = JoinKeys(KeyFunc(nil)).Hashed() }), nil, false,
+			with(func(r *grpclimit.Rule) { r.Key = grpclimit.JoinKeys(grpclimit.KeyFunc(nil)).Hashed() }), nil, false,
 			[]string{"with key 0 that is KeyFunc(nil)"},
 		},
-		{with(func(r *Rule) { r.Key = ForwardedFor() }), nil, false, []string{"is ForwardedFor(): must have the prefix"}},
+		{with(func(r *grpclimit.Rule) { r.Key = grpclimit.ForwardedFor() }), nil, false, []string{"is ForwardedFor(): must have the prefix"}},
 		{
-			with(func(r *Rule) { r.Key = ForwardedFor(netip.Prefix{}) }), nil, false,
+			with(func(r *grpclimit.Rule) { r.Key = grpclimit.ForwardedFor(netip.Prefix{}) }), nil, false,
 			[]string{"with proxy 0 invalid Prefix: must"},
 		},
-		{with(func(r *Rule) { r.Key = ForwardedFor().Prefix(1, 1) }), nil, false, []string{"is ForwardedFor(): must"}},
-		{with(func(r *Rule) { r.Key = PeerIP().Prefix(33, 64) }), nil, false, []string{"is Prefix(33, 64): must be 1 to 32"}},
+		{with(func(r *grpclimit.Rule) { r.Key = grpclimit.ForwardedFor().Prefix(1, 1) }), nil, false, []string{"is ForwardedFor(): must"}},
+		{with(func(r *grpclimit.Rule) { r.Key = grpclimit.PeerIP().Prefix(33, 64) }), nil, false, []string{"is Prefix(33, 64): must be 1 to 32"}},
 		{
-			with(func(r *Rule) { r.Key = Method().Prefix(24, 64) }), nil, false,
+			with(func(r *grpclimit.Rule) { r.Key = grpclimit.Method().Prefix(24, 64) }), nil, false,
 			[]string{"is Prefix(24, 64) of a key that is no"},
 		},
 		{
-			with(func(r *Rule) { r.Actual, r.Messages = cost, true }), nil, false,
+			with(func(r *grpclimit.Rule) { r.Actual, r.Messages = cost, true }), nil, false,
 			[]string{"rules[0].Actual is set: must be nil if"},
 		},
-		{with(func(r *Rule) { r.Actual = cost }), nil, true, []string{"rules[0].Actual is set: must be nil for a client"}},
+		{with(func(r *grpclimit.Rule) { r.Actual = cost }), nil, true, []string{"rules[0].Actual is set: must be nil for a client"}},
 		{
-			with(func(r *Rule) { r.Key = JoinKeys(Method(), PeerIP()) }), nil, true,
+			with(func(r *grpclimit.Rule) { r.Key = grpclimit.JoinKeys(grpclimit.Method(), grpclimit.PeerIP()) }), nil, true,
 			[]string{"rules[0].Key is of the client of"},
 		},
-		{with(func(r *Rule) { r.Key = TLSSubject().Hashed() }), nil, true, []string{"rules[0].Key is of the client of"}},
+		{with(func(r *grpclimit.Rule) { r.Key = grpclimit.TLSSubject().Hashed() }), nil, true, []string{"rules[0].Key is of the client of"}},
 		{
-			[]Rule{good},
-			&Options{Prefix: "Rate Limit", Jitter: -1},
+			[]grpclimit.Rule{good},
+			&grpclimit.Options{Prefix: "Rate Limit", Jitter: -1},
 			false,
 			[]string{`Options.Prefix is "Rate Limit": must have only a-z`, "Options.Jitter is -1ns: must be 0 to 1h"},
 		},
-		{[]Rule{good}, &Options{Jitter: 2 * time.Hour}, false, []string{"Options.Jitter is 2h0m0s: must"}},
+		{[]grpclimit.Rule{good}, &grpclimit.Options{Jitter: 2 * time.Hour}, false, []string{"Options.Jitter is 2h0m0s: must"}},
 	} {
 		var err error
 		if c.client {
-			_, err = NewClient(c.rules, nil)
+			_, err = grpclimit.NewClient(c.rules, nil)
 		} else {
-			_, err = New(c.rules, c.o)
+			_, err = grpclimit.New(c.rules, c.o)
 		}
 		if err == nil {
 			t.Errorf("accepted, want %q", c.want)
@@ -268,15 +269,15 @@ func TestMistakes(t *testing.T) {
 		}
 	}
 	for name, f := range map[string]func() error{
-		"ByPeer":     func() error { _, err := ByPeer(nil); return err },
-		"ByMetadata": func() error { _, err := ByMetadata(nil, "x"); return err },
-		"Pace":       func() error { _, err := Pace(nil, "x"); return err },
+		"ByPeer":     func() error { _, err := grpclimit.ByPeer(nil); return err },
+		"ByMetadata": func() error { _, err := grpclimit.ByMetadata(nil, "x"); return err },
+		"Pace":       func() error { _, err := grpclimit.Pace(nil, "x"); return err },
 	} {
 		if err := f(); err == nil || !strings.Contains(err.Error(), "rules[0].Limiter is nil: must be set") {
 			t.Errorf("%s(nil): %v", name, err)
 		}
 	}
-	if _, err := ByMetadata(l, "x-user"); err != nil {
+	if _, err := grpclimit.ByMetadata(l, "x-user"); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package grpclimit
+package grpclimit_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -33,15 +34,15 @@ func TestDecisionComesBeforeTheDeadline(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer func() { _ = g.Close(context.Background()) }()
-				var all []Rule
+				var all []grpclimit.Rule
 				for _, name := range []string{"a", "b"}[:rules] {
 					l, err := g.NewLimiter(tiered.Policy{Name: name, Limit: tiered.PerSecond(100)})
 					if err != nil {
 						t.Fatal(err)
 					}
-					all = append(all, Rule{Limiter: l, Key: PeerIP(), Missing: Together})
+					all = append(all, grpclimit.Rule{Limiter: l, Key: grpclimit.PeerIP(), Missing: grpclimit.Together})
 				}
-				s, err := New(all, nil)
+				s, err := grpclimit.New(all, nil)
 				if err != nil {
 					t.Fatal(err)
 				}

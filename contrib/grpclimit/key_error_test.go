@@ -1,4 +1,4 @@
-package grpclimit
+package grpclimit_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -18,7 +19,7 @@ import (
 // find it.
 func TestKeyFunctionsMayRefuse(t *testing.T) {
 	odd := errors.New("x-user must be a number, not \xff")
-	user := KeyFunc(func(ctx context.Context, _ Call) (string, error) {
+	user := grpclimit.KeyFunc(func(ctx context.Context, _ grpclimit.Call) (string, error) {
 		name := strings.Join(metadata.ValueFromIncomingContext(ctx, "x-user"), "")
 		if strings.Trim(name, "0123456789") == "" {
 			return name, nil
@@ -27,26 +28,26 @@ func TestKeyFunctionsMayRefuse(t *testing.T) {
 	})
 	const text = "The call does not identify its client: x-user must be a number, not \uFFFD"
 	for name, c := range map[string]struct {
-		key     Key
-		missing Missing
+		key     grpclimit.Key
+		missing grpclimit.Missing
 		user    string
 		code    codes.Code
 		text    string
 	}{
-		"a key":                     {user, Refuse, "7", codes.OK, ""},
-		"no key, refused":           {user, Refuse, "", codes.InvalidArgument, "The call does not identify its client."},
-		"no key, exempt":            {user, Exempt, "", codes.OK, ""},
-		"an error, refused":         {user, Refuse, "ann", codes.InvalidArgument, text},
-		"an error, exempt":          {user, Exempt, "ann", codes.InvalidArgument, text},
-		"an error, counts together": {user, Together, "ann", codes.InvalidArgument, text},
-		"hashed and joined":         {JoinKeys(Method(), user.Hashed()), Exempt, "ann", codes.InvalidArgument, text},
+		"a key":                     {user, grpclimit.Refuse, "7", codes.OK, ""},
+		"no key, refused":           {user, grpclimit.Refuse, "", codes.InvalidArgument, "The call does not identify its client."},
+		"no key, exempt":            {user, grpclimit.Exempt, "", codes.OK, ""},
+		"an error, refused":         {user, grpclimit.Refuse, "ann", codes.InvalidArgument, text},
+		"an error, exempt":          {user, grpclimit.Exempt, "ann", codes.InvalidArgument, text},
+		"an error, counts together": {user, grpclimit.Together, "ann", codes.InvalidArgument, text},
+		"hashed and joined":         {grpclimit.JoinKeys(grpclimit.Method(), user.Hashed()), grpclimit.Exempt, "ann", codes.InvalidArgument, text},
 		"too long": {
-			user, Exempt, strings.Repeat("1", tiered.MaxKeyLength+1), codes.InvalidArgument, "The call does not identify its client.",
+			user, grpclimit.Exempt, strings.Repeat("1", tiered.MaxKeyLength+1), codes.InvalidArgument, "The call does not identify its client.",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, _ := group(t)
-			s := server(t, nil, Rule{Limiter: limiter(t, g, "user", tiered.PerHour(10)), Key: c.key, Missing: c.missing})
+			s := server(t, nil, grpclimit.Rule{Limiter: limiter(t, g, "user", tiered.PerHour(10)), Key: c.key, Missing: c.missing})
 			var seen error
 			outer := func(ctx context.Context, r any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 				answer, err := next(ctx, r)

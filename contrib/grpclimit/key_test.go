@@ -1,4 +1,4 @@
-package grpclimit
+package grpclimit_test
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -35,19 +36,20 @@ func prefixes(list ...string) []netip.Prefix {
 // Which address a call counts for.
 func TestAddresses(t *testing.T) {
 	const field = "x-forwarded-for"
-	proxies := ForwardedFor(prefixes("10.0.0.0/8", "::ffff:172.16.0.0/108", "fd00::/8")...)
+	proxies := grpclimit.ForwardedFor(prefixes("10.0.0.0/8", "::ffff:172.16.0.0/108", "fd00::/8")...)
+	found := finder(t)
 	for _, c := range []struct {
 		name, peer string
-		key        Key
+		key        grpclimit.Key
 		values     []string
 		want       string // "" is no key
 	}{
-		{"IPv4", "192.0.2.1:80", PeerIP(), nil, "192.0.2.1"},
-		{"IPv6 by its /64", "[2001:db8::1:2:3:4]:80", PeerIP(), nil, "2001:db8::/64"},
-		{"IPv4 in IPv6", "[::ffff:192.0.2.1]:80", PeerIP(), nil, "192.0.2.1"},
-		{"other prefixes", "192.0.2.77:80", PeerIP().Prefix(24, 48), nil, "192.0.2.0/24"},
-		{"other prefixes of IPv6", "[2001:db8:1:2::1]:80", PeerIP().Prefix(24, 48), nil, "2001:db8:1::/48"},
-		{"a unix socket", "@", PeerIP(), nil, ""},
+		{"IPv4", "192.0.2.1:80", grpclimit.PeerIP(), nil, "192.0.2.1"},
+		{"IPv6 by its /64", "[2001:db8::1:2:3:4]:80", grpclimit.PeerIP(), nil, "2001:db8::/64"},
+		{"IPv4 in IPv6", "[::ffff:192.0.2.1]:80", grpclimit.PeerIP(), nil, "192.0.2.1"},
+		{"other prefixes", "192.0.2.77:80", grpclimit.PeerIP().Prefix(24, 48), nil, "192.0.2.0/24"},
+		{"other prefixes of IPv6", "[2001:db8:1:2::1]:80", grpclimit.PeerIP().Prefix(24, 48), nil, "2001:db8:1::/48"},
+		{"a unix socket", "@", grpclimit.PeerIP(), nil, ""},
 		{"forged, not through a proxy", "192.0.2.1:80", proxies, []string{"203.0.113.9"}, "192.0.2.1"},
 		{"through a proxy", "10.0.0.1:80", proxies, []string{"203.0.113.9"}, "203.0.113.9"},
 		{"forged, through a proxy", "10.0.0.1:80", proxies, []string{"1.2.3.4, 203.0.113.9"}, "203.0.113.9"},
@@ -71,12 +73,12 @@ func TestAddresses(t *testing.T) {
 	} {
 		ctx := from(t, c.peer)
 		md := metadata.MD{field: c.values}
-		got, ok := found(c.key, request{ctx: metadata.NewIncomingContext(ctx, md)})
+		got, ok := found(metadata.NewIncomingContext(ctx, md), t, c.key, grpclimit.Call{})
 		if got != c.want || ok != (c.want != "") {
 			t.Errorf("%s: %q %v, want %q", c.name, got, ok, c.want)
 		}
 	}
-	if _, ok := found(PeerIP(), request{ctx: t.Context()}); ok {
+	if _, ok := found(t.Context(), t, grpclimit.PeerIP(), grpclimit.Call{}); ok {
 		t.Error("a context without a peer has a key")
 	}
 }
@@ -87,13 +89,14 @@ func FuzzForwardedFor(f *testing.F) {
 		f.Add(s, true)
 		f.Add(s, false)
 	}
-	key := ForwardedFor(prefixes("10.0.0.0/8")...)
+	key := grpclimit.ForwardedFor(prefixes("10.0.0.0/8")...)
+	found := finder(f)
 	f.Fuzz(func(t *testing.T, forged string, other bool) {
 		md := metadata.MD{"x-forwarded-for": {forged + ", 203.0.113.9"}}
 		if other {
 			md = metadata.MD{"x-forwarded-for": {forged, "203.0.113.9, 10.0.0.2"}}
 		}
-		got, ok := found(key, request{ctx: metadata.NewIncomingContext(from(t, "10.0.0.1:80"), md)})
+		got, ok := found(metadata.NewIncomingContext(from(t, "10.0.0.1:80"), md), t, key, grpclimit.Call{})
 		if !ok || got != "203.0.113.9" {
 			t.Errorf("%q gives %q", md, got)
 		}
@@ -102,37 +105,36 @@ func FuzzForwardedFor(f *testing.F) {
 
 // Keys of metadata, the method and the user's own.
 func TestKeys(t *testing.T) {
-	shared := KeyFunc(func(context.Context, Call) (string, error) { return sharedKey, nil })
-	none := KeyFunc(func(context.Context, Call) (string, error) { return "", nil })
-	request := request{ctx: from(t, "192.0.2.1:1", "x-user", "ann", "x-user", "eve", "authorization", "BEARER   s3cr3t",
-		"trace-bin", "\x00\xff"), call: Call{Method: "/a/b", Request: "message"}}
+	const sharedKey = "\x00" // of calls without a key
+	shared := grpclimit.KeyFunc(func(context.Context, grpclimit.Call) (string, error) { return sharedKey, nil })
+	none := grpclimit.KeyFunc(func(context.Context, grpclimit.Call) (string, error) { return "", nil })
+	ctx := from(t, "192.0.2.1:1", "x-user", "ann", "x-user", "eve", "authorization", "BEARER   s3cr3t", "trace-bin", "\x00\xff")
+	found := finder(t)
 	bearer := metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", "bearer s3cr3t"))
-	other := request
-	other.ctx = bearer
-	canonical, _ := found(Credential("authorization"), other)
+	canonical, _ := found(bearer, t, grpclimit.Credential("authorization"), grpclimit.Call{})
 	for name, c := range map[string]struct {
-		key  Key
+		key  grpclimit.Key
 		want string
 	}{
-		"the first value":  {Metadata("X-User"), "ann"},
-		"missing":          {Metadata("x-tenant"), ""},
-		"binary":           {Metadata("trace-bin"), sharedKey + "\x00\xff"},
-		"hashed":           {Metadata("x-user").Hashed(), "SZFeDX1LQC4wF9AQvBwOg8rGx5fWwW5mNA_jJoaTpqE"},
-		"missing, hashed":  {Metadata("x-tenant").Hashed(), ""},
-		"credential":       {Credential("authorization"), canonical},
-		"method":           {Method(), "/a/b"},
-		"constant":         {Constant("all"), "all"},
-		"joined":           {JoinKeys(Metadata("x-user"), Method()), "3:ann4:/a/b"},
-		"joined, missing":  {JoinKeys(Metadata("x-user"), Metadata("x-tenant")), ""},
+		"the first value":  {grpclimit.Metadata("X-User"), "ann"},
+		"missing":          {grpclimit.Metadata("x-tenant"), ""},
+		"binary":           {grpclimit.Metadata("trace-bin"), sharedKey + "\x00\xff"},
+		"hashed":           {grpclimit.Metadata("x-user").Hashed(), "SZFeDX1LQC4wF9AQvBwOg8rGx5fWwW5mNA_jJoaTpqE"},
+		"missing, hashed":  {grpclimit.Metadata("x-tenant").Hashed(), ""},
+		"credential":       {grpclimit.Credential("authorization"), canonical},
+		"method":           {grpclimit.Method(), "/a/b"},
+		"constant":         {grpclimit.Constant("all"), "all"},
+		"joined":           {grpclimit.JoinKeys(grpclimit.Metadata("x-user"), grpclimit.Method()), "3:ann4:/a/b"},
+		"joined, missing":  {grpclimit.JoinKeys(grpclimit.Metadata("x-user"), grpclimit.Metadata("x-tenant")), ""},
 		"like the shared":  {shared, sharedKey + sharedKey},
 		"none":             {none, ""},
-		"no certificate":   {TLSSubject(), ""},
-		"no certificate's": {SPIFFEID(), ""},
+		"no certificate":   {grpclimit.TLSSubject(), ""},
+		"no certificate's": {grpclimit.SPIFFEID(), ""},
 		"the message": {
-			KeyFunc(func(_ context.Context, c Call) (string, error) { return c.Request.(string), nil }), "message",
+			grpclimit.KeyFunc(func(_ context.Context, c grpclimit.Call) (string, error) { return c.Request.(string), nil }), "message",
 		},
 	} {
-		got, ok := found(c.key, request)
+		got, ok := found(ctx, t, c.key, grpclimit.Call{Method: "/a/b", Request: "message"})
 		if got != c.want || ok != (c.want != "") {
 			t.Errorf("%s: %q %v, want %q", name, got, ok, c.want)
 		}
@@ -144,9 +146,10 @@ func TestKeys(t *testing.T) {
 
 // One user has one bucket however the credential is written, and sent beside a blank one.
 func TestCredentialIsOne(t *testing.T) {
+	found := finder(t)
 	of := func(values ...string) string {
 		md := metadata.MD{"authorization": values}
-		key, _ := found(Credential("Authorization"), request{ctx: metadata.NewIncomingContext(t.Context(), md)})
+		key, _ := found(metadata.NewIncomingContext(t.Context(), md), t, grpclimit.Credential("Authorization"), grpclimit.Call{})
 		return key
 	}
 	for _, values := range [][]string{
@@ -164,10 +167,10 @@ func TestCredentialIsOne(t *testing.T) {
 // What happens to calls without a key.
 func TestMissing(t *testing.T) {
 	g, _ := group(t)
-	for missing, want := range map[Missing][2]codes.Code{
-		Refuse:   {codes.InvalidArgument, codes.InvalidArgument},
-		Exempt:   {codes.OK, codes.OK},
-		Together: {codes.OK, codes.ResourceExhausted},
+	for missing, want := range map[grpclimit.Missing][2]codes.Code{
+		grpclimit.Refuse:   {codes.InvalidArgument, codes.InvalidArgument},
+		grpclimit.Exempt:   {codes.OK, codes.OK},
+		grpclimit.Together: {codes.OK, codes.ResourceExhausted},
 	} {
 		rule := perUser(limiter(t, g, "p"+string('0'+rune(missing)), tiered.PerHour(1)))
 		rule.Missing = missing
@@ -184,7 +187,7 @@ func TestMissing(t *testing.T) {
 func TestHostileMetadata(t *testing.T) {
 	g, _ := group(t)
 	l := limiter(t, g, "user", tiered.PerHour(1))
-	s := server(t, nil, Rule{Limiter: l, Key: Metadata("user-bin"), Missing: Refuse})
+	s := server(t, nil, grpclimit.Rule{Limiter: l, Key: grpclimit.Metadata("user-bin"), Missing: grpclimit.Refuse})
 	c := dial(t, serve(t, &service{}, s.ServerOptions()...))
 	for _, v := range []struct {
 		value string
@@ -226,8 +229,8 @@ func TestCertificates(t *testing.T) {
 	g, _ := group(t)
 	subject := limiter(t, g, "subject", tiered.PerHour(9))
 	id := limiter(t, g, "id", tiered.PerHour(9))
-	s := server(t, nil, Rule{Limiter: subject, Key: TLSSubject(), Missing: Refuse},
-		Rule{Limiter: id, Key: SPIFFEID(), Missing: Refuse})
+	s := server(t, nil, grpclimit.Rule{Limiter: subject, Key: grpclimit.TLSSubject(), Missing: grpclimit.Refuse},
+		grpclimit.Rule{Limiter: id, Key: grpclimit.SPIFFEID(), Missing: grpclimit.Refuse})
 	for auth, want := range map[tls.ClientAuthType]codes.Code{
 		tls.RequireAndVerifyClientCert: codes.OK,
 		tls.RequireAnyClientCert:       codes.InvalidArgument, // anyone can make such a certificate

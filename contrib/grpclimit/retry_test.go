@@ -1,4 +1,4 @@
-package grpclimit
+package grpclimit_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -60,7 +61,7 @@ func TestRetryObeysPushback(t *testing.T) {
 func TestNoRetryAboveBurst(t *testing.T) {
 	g, _ := group(t)
 	rule := perUser(limiter(t, g, "user", tiered.PerHour(1)))
-	rule.Cost = func(context.Context, Call) int64 { return 2 }
+	rule.Cost = func(context.Context, grpclimit.Call) int64 { return 2 }
 	n := 0
 	o := append([]grpc.ServerOption{attempts(&n)}, server(t, nil, rule).ServerOptions()...)
 	c := dial(t, serve(t, &service{}, o...), retryPolicy("0.001s"))

@@ -1,4 +1,4 @@
-package grpclimit
+package grpclimit_test
 
 import (
 	"context"
@@ -20,17 +20,33 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// found returns the key of a call, and whether it has one.
-func found(k Key, r request) (string, bool) {
-	key, err := k.find(r)
-	return key, err == nil && key != ""
+// finder returns a function that finds the key of a call, and reports whether it has one: a blocked policy refuses the
+// call by its key.
+func finder(t testing.TB) func(context.Context, testing.TB, grpclimit.Key, grpclimit.Call) (string, bool) {
+	t.Helper()
+	g, _ := group(t)
+	blocked := limiter(t, g, "blocked", tiered.Blocked())
+	return func(ctx context.Context, t testing.TB, k grpclimit.Key, c grpclimit.Call) (string, bool) {
+		t.Helper()
+		s := server(t, nil, grpclimit.Rule{Limiter: blocked, Key: k, Missing: grpclimit.Refuse})
+		_, err := s.Unary(ctx, c.Request, &grpc.UnaryServerInfo{FullMethod: c.Method}, nil)
+		var refused *grpclimit.Error
+		if !errors.As(err, &refused) {
+			t.Fatalf("a call of a blocked key: %v", err)
+		}
+		return refused.Key, refused.Reason != tiered.InvalidKey
+	}
 }
+
+// fieldPushback is the trailer that tells the retry policy of a client when to come again (gRFC A6).
+const fieldPushback = "grpc-retry-pushback-ms"
 
 // group returns a Group over a Memory, closed at the end of the test.
 func group(t testing.TB) (*tiered.Group, *remote.Memory) {
@@ -65,13 +81,13 @@ func policy(t testing.TB, g *tiered.Group, p tiered.Policy) *tiered.Limiter {
 }
 
 // perUser is the usual rule.
-func perUser(l *tiered.Limiter) Rule {
-	return Rule{Limiter: l, Key: Metadata("x-user"), Missing: Refuse}
+func perUser(l *tiered.Limiter) grpclimit.Rule {
+	return grpclimit.Rule{Limiter: l, Key: grpclimit.Metadata("x-user"), Missing: grpclimit.Refuse}
 }
 
-func server(t testing.TB, o *Options, rules ...Rule) *Server {
+func server(t testing.TB, o *grpclimit.Options, rules ...grpclimit.Rule) *grpclimit.Server {
 	t.Helper()
-	s, err := New(rules, o)
+	s, err := grpclimit.New(rules, o)
 	if err != nil {
 		t.Fatal(err)
 	}

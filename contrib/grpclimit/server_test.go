@@ -1,4 +1,4 @@
-package grpclimit
+package grpclimit_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -72,7 +73,7 @@ func TestDetails(t *testing.T) {
 			l := policy(t, g, tiered.Policy{
 				Name: "user", Limit: tiered.PerSecond(100), Also: []tiered.Limit{tiered.PerHour(1)},
 			})
-			s := server(t, &Options{ShowKeys: show}, perUser(l))
+			s := server(t, &grpclimit.Options{ShowKeys: show}, perUser(l))
 			c := dial(t, serve(t, &service{}, s.ServerOptions()...))
 			if a := call(as(t, user), c); a.code != codes.OK {
 				t.Fatal(a.status)
@@ -100,14 +101,19 @@ func TestDetails(t *testing.T) {
 
 // A key in a status is cut and made UTF-8.
 func TestShownKeys(t *testing.T) {
-	s := &Server{o: Options{ShowKeys: true}}
+	g, _ := group(t)
+	blocked, shown := limiter(t, g, "blocked", tiered.Blocked()), ""
+	s := server(t, &grpclimit.Options{ShowKeys: true}, grpclimit.Rule{
+		Limiter: blocked, Missing: grpclimit.Refuse,
+		Key: grpclimit.KeyFunc(func(context.Context, grpclimit.Call) (string, error) { return shown, nil }),
+	})
 	for key, want := range map[string]string{
 		"ann": "ann", "a\xffb": "a\uFFFDb", strings.Repeat("x", 1<<16): strings.Repeat("x", 256),
 		strings.Repeat("x", 255) + "ä": strings.Repeat("x", 255) + "\uFFFD",
 	} {
-		e := newError(request{}, tiered.Decision{Reason: tiered.Limited, RetryAfter: 1, Key: key}, nil)
-		s.refusal(e)
-		if got := quota(e.GRPCStatus()).GetSubject(); got != want {
+		shown = key
+		_, err := s.Unary(t.Context(), nil, &grpc.UnaryServerInfo{}, nil)
+		if got := quota(status.Convert(err)).GetSubject(); got != want {
 			t.Errorf("%.20q… is %.20q…", key, got)
 		}
 	}
@@ -133,8 +139,6 @@ func quota(st *status.Status) *errdetails.QuotaFailure_Violation {
 
 // Each reason has its code, its retry and its pushback.
 func TestStatuses(t *testing.T) {
-	s := &Server{}
-	s.o, _ = fill(nil, nil)
 	for _, c := range []struct {
 		d        tiered.Decision
 		code     codes.Code
@@ -163,8 +167,8 @@ func TestStatuses(t *testing.T) {
 		{tiered.Decision{Reason: tiered.Canceled}, codes.Canceled, 0, ""},
 		{tiered.Decision{Reason: tiered.Canceled, Expired: true}, codes.DeadlineExceeded, 0, ""},
 	} {
-		st := Status(c.d)
-		if st.Code() != c.code || Code(c.d) != c.code || retryDelay(st) != c.retry {
+		st := grpclimit.Status(c.d)
+		if st.Code() != c.code || grpclimit.Code(c.d) != c.code || retryDelay(st) != c.retry {
 			t.Errorf("%v: status %v with retry %v, want %v, %v", c.d.Reason, st, retryDelay(st), c.code, c.retry)
 		}
 		if exhausted := quota(st) != nil; exhausted != (c.code == codes.ResourceExhausted) {
@@ -173,8 +177,7 @@ func TestStatuses(t *testing.T) {
 		if c.d.Allowed {
 			continue
 		}
-		md := s.refusal(newError(request{}, c.d, nil))
-		if got := strings.Join(md[fieldPushback], "+"); got != c.pushback {
+		if got := grpclimit.Pushback(c.d); got != c.pushback {
 			t.Errorf("%v after %v: pushback %q, want %q", c.d.Reason, c.d.RetryAfter, got, c.pushback)
 		}
 	}
@@ -203,7 +206,7 @@ func TestContextEnded(t *testing.T) {
 // A unix socket has no address.
 func TestUnixSocket(t *testing.T) {
 	g, _ := group(t)
-	s, err := ByPeer(limiter(t, g, "ip", tiered.PerHour(5)))
+	s, err := grpclimit.ByPeer(limiter(t, g, "ip", tiered.PerHour(5)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +224,7 @@ func TestUnixSocket(t *testing.T) {
 func TestAllOrNone(t *testing.T) {
 	g, _ := group(t)
 	user, all := limiter(t, g, "user", tiered.PerHour(1)), limiter(t, g, "all", tiered.PerHour(10))
-	s := server(t, nil, perUser(user), Rule{Limiter: all, Key: Constant("all"), Missing: Refuse})
+	s := server(t, nil, perUser(user), grpclimit.Rule{Limiter: all, Key: grpclimit.Constant("all"), Missing: grpclimit.Refuse})
 	c := dial(t, serve(t, &service{}, s.ServerOptions()...))
 	for i, want := range []string{"1 0 3600 -", "1 0 3600 3"} {
 		if a := call(as(t, "ann"), c); !strings.HasPrefix(a.limits(), want) {
@@ -238,15 +241,15 @@ func TestCosts(t *testing.T) {
 	rule := perUser(l)
 	var cost int64
 	costs := map[string]int64{pb.TestService_UnaryCall_FullMethodName: 4}
-	byMethod := MethodCosts(costs, 1)
+	byMethod := grpclimit.MethodCosts(costs, 1)
 	costs[pb.TestService_UnaryCall_FullMethodName] = 100 // is not seen
-	rule.Cost = func(ctx context.Context, c Call) int64 {
+	rule.Cost = func(ctx context.Context, c grpclimit.Call) int64 {
 		if r, ok := c.Request.(*pb.SimpleRequest); ok && r.GetResponseSize() != 0 {
 			return int64(r.GetResponseSize())
 		}
 		return byMethod(ctx, c) * cost
 	}
-	s := server(t, &Options{Skip: Health}, rule)
+	s := server(t, &grpclimit.Options{Skip: grpclimit.Health}, rule)
 	address := serve(t, &service{}, s.ServerOptions()...)
 	c := dial(t, address)
 	for i, want := range []struct {
@@ -274,8 +277,8 @@ func TestCosts(t *testing.T) {
 	if a := call(as(t, "bob"), c); a.code != codes.OK || a.limits() != "- - - -" {
 		t.Errorf("a key of which nothing is known: %v %q", a.status, a.limits())
 	}
-	check := Call{Method: "/grpc.health.v1.Health/Check"}
-	if !Health(t.Context(), check) || Health(t.Context(), Call{Method: "/a/Check"}) {
+	check := grpclimit.Call{Method: "/grpc.health.v1.Health/Check"}
+	if !grpclimit.Health(t.Context(), check) || grpclimit.Health(t.Context(), grpclimit.Call{Method: "/a/Check"}) {
 		t.Error("Health is wrong")
 	}
 }
@@ -284,46 +287,46 @@ func TestCosts(t *testing.T) {
 func TestSettled(t *testing.T) {
 	g, _ := group(t)
 	settled := ""
-	settle := func(ctx context.Context, n int64) error { return Settle(ctx, map[string]int64{settled: n}) }
+	settle := func(ctx context.Context, n int64) error { return grpclimit.Settle(ctx, map[string]int64{settled: n}) }
 	for i, c := range []struct {
 		name   string
-		o      Options
-		actual func(context.Context, Call, End) int64
+		o      grpclimit.Options
+		actual func(context.Context, grpclimit.Call, grpclimit.End) int64
 		unary  func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error)
 		less   int64 // than the cost of 10
 		left   int64
 	}{
 		{
 			name: "Actual of a call that took nothing", less: 10, left: 97,
-			actual: func(context.Context, Call, End) int64 { return 3 },
+			actual: func(context.Context, grpclimit.Call, grpclimit.End) int64 { return 3 },
 		},
 		{
-			name: "Settle of a call that took nothing", less: 10, left: 80, o: Options{Settle: true},
+			name: "Settle of a call that took nothing", less: 10, left: 80, o: grpclimit.Options{Settle: true},
 			unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 				return &pb.SimpleResponse{}, settle(ctx, 20)
 			},
-			actual: func(context.Context, Call, End) int64 { return 1 },
+			actual: func(context.Context, grpclimit.Call, grpclimit.End) int64 { return 1 },
 		},
 		{
 			name: "Actual of a call that took nothing and does not count", less: 10, left: 100,
-			o:      Options{Counts: func(codes.Code) bool { return false }},
-			actual: func(context.Context, Call, End) int64 { return 3 },
+			o:      grpclimit.Options{Counts: func(codes.Code) bool { return false }},
+			actual: func(context.Context, grpclimit.Call, grpclimit.End) int64 { return 3 },
 		},
 		{
 			name: "an error that does not count", left: 100,
-			o:     Options{Counts: func(c codes.Code) bool { return c != codes.NotFound }},
+			o:     grpclimit.Options{Counts: func(c codes.Code) bool { return c != codes.NotFound }},
 			unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) { return nil, errNotFound },
 		},
 		{
 			name: "the context's error", left: 100,
-			o: Options{Counts: func(c codes.Code) bool { return c != codes.DeadlineExceeded }},
+			o: grpclimit.Options{Counts: func(c codes.Code) bool { return c != codes.DeadlineExceeded }},
 			unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 				return nil, context.DeadlineExceeded
 			},
 		},
 		{
 			name: "an error that counts", left: 90,
-			o:     Options{Counts: func(codes.Code) bool { return true }},
+			o:     grpclimit.Options{Counts: func(codes.Code) bool { return true }},
 			unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) { return nil, errNotFound },
 		},
 		{
@@ -331,34 +334,34 @@ func TestSettled(t *testing.T) {
 			unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 				return &pb.SimpleResponse{Username: "abc"}, nil
 			},
-			actual: func(_ context.Context, _ Call, e End) int64 {
+			actual: func(_ context.Context, _ grpclimit.Call, e grpclimit.End) int64 {
 				return int64(len(e.Response.(*pb.SimpleResponse).GetUsername()))
 			},
 		},
 		{
 			name: "Actual that panics", left: 90,
-			actual: func(context.Context, Call, End) int64 { panic("ann") },
+			actual: func(context.Context, grpclimit.Call, grpclimit.End) int64 { panic("ann") },
 		},
 		{
 			name: "Counts that panics", left: 90,
-			o: Options{Counts: func(codes.Code) bool { panic("ann") }},
+			o: grpclimit.Options{Counts: func(codes.Code) bool { panic("ann") }},
 		},
 		{
-			name: "Settle before Actual", left: 80, o: Options{Settle: true},
+			name: "Settle before Actual", left: 80, o: grpclimit.Options{Settle: true},
 			unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-				if Settle(ctx, map[string]int64{"rows": 2}) == nil || Settle(ctx, nil) == nil {
+				if grpclimit.Settle(ctx, map[string]int64{"rows": 2}) == nil || grpclimit.Settle(ctx, nil) == nil {
 					t.Error("a policy without a rule is accepted, or none")
 				}
 				return &pb.SimpleResponse{}, settle(ctx, 20)
 			},
-			actual: func(context.Context, Call, End) int64 { return 1 },
+			actual: func(context.Context, grpclimit.Call, grpclimit.End) int64 { return 1 },
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			settled = fmt.Sprint("p", i)
 			l := limiter(t, g, settled, tiered.PerDay(100))
 			rule := perUser(l)
-			rule.Cost = func(context.Context, Call) int64 { return 10 - c.less }
+			rule.Cost = func(context.Context, grpclimit.Call) int64 { return 10 - c.less }
 			rule.Actual = c.actual
 			c.o.Logger = quiet
 			s := server(t, &c.o, rule)
@@ -380,22 +383,22 @@ func TestOptions(t *testing.T) {
 	l := limiter(t, g, "user", tiered.PerHour(1))
 	l.Allow(t.Context(), "ann")
 	for name, c := range map[string]struct {
-		o     Options
+		o     grpclimit.Options
 		check func(answer) bool
 	}{
 		"jitter": {
-			Options{Jitter: time.Hour, Random: func() float64 { return 0.5 }},
+			grpclimit.Options{Jitter: time.Hour, Random: func() float64 { return 0.5 }},
 			func(a answer) bool {
 				d := retryDelay(a.status)
 				return d > 89*time.Minute && fmt.Sprint(d.Milliseconds()) == a.trailer[fieldPushback][0]
 			},
 		},
 		"random panics": {
-			Options{Jitter: time.Hour, Random: func() float64 { panic(1) }},
+			grpclimit.Options{Jitter: time.Hour, Random: func() float64 { panic(1) }},
 			func(a answer) bool { return retryDelay(a.status) > 59*time.Minute },
 		},
 		"denied": {
-			Options{Denied: func(_ context.Context, e *Error) *status.Status {
+			grpclimit.Options{Denied: func(_ context.Context, e *grpclimit.Error) *status.Status {
 				return status.New(codes.PermissionDenied, e.Key+e.Method)
 			}},
 			func(a answer) bool {
@@ -404,19 +407,19 @@ func TestOptions(t *testing.T) {
 			},
 		},
 		"denied says OK": {
-			Options{Denied: func(context.Context, *Error) *status.Status { return status.New(codes.OK, "") }},
+			grpclimit.Options{Denied: func(context.Context, *grpclimit.Error) *status.Status { return status.New(codes.OK, "") }},
 			func(a answer) bool { return a.code == codes.ResourceExhausted },
 		},
 		"denied says nothing": {
-			Options{Denied: func(context.Context, *Error) *status.Status { return nil }},
+			grpclimit.Options{Denied: func(context.Context, *grpclimit.Error) *status.Status { return nil }},
 			func(a answer) bool { return a.code == codes.ResourceExhausted },
 		},
 		"denied panics": {
-			Options{Denied: func(context.Context, *Error) *status.Status { panic("ann") }},
+			grpclimit.Options{Denied: func(context.Context, *grpclimit.Error) *status.Status { panic("ann") }},
 			func(a answer) bool { return a.code == codes.ResourceExhausted },
 		},
-		"prefix": {Options{Prefix: "x-limit"}, func(a answer) bool { return len(a.trailer["x-limit-remaining"]) == 1 }},
-		"omit": {Options{Omit: true}, func(a answer) bool {
+		"prefix": {grpclimit.Options{Prefix: "x-limit"}, func(a answer) bool { return len(a.trailer["x-limit-remaining"]) == 1 }},
+		"omit": {grpclimit.Options{Omit: true}, func(a answer) bool {
 			return len(a.trailer["ratelimit-limit"]) == 0 && len(a.trailer[fieldPushback]) == 1
 		}},
 	} {
@@ -448,7 +451,7 @@ func TestNoLimitToState(t *testing.T) {
 func TestCarriedLimit(t *testing.T) {
 	g, _ := group(t)
 	rule := perUser(limiter(t, g, "user", tiered.PerHour(1)))
-	rule.Limit = func(context.Context, Call) tiered.Limit { return tiered.PerHour(3) }
+	rule.Limit = func(context.Context, grpclimit.Call) tiered.Limit { return tiered.PerHour(3) }
 	c := dial(t, serve(t, &service{}, server(t, nil, rule).ServerOptions()...))
 	if a := call(as(t, "ann"), c); !strings.HasPrefix(a.limits(), "3 2 ") {
 		t.Errorf("%v %q", a.status, a.limits())
@@ -480,7 +483,7 @@ func rateLimitMiddleware(l interface{ Limit(context.Context) error }) (
 func TestMiddlewareLimiter(t *testing.T) {
 	g, _ := group(t)
 	l := limiter(t, g, "method", tiered.PerHour(1))
-	s := server(t, nil, Rule{Limiter: l, Key: JoinKeys(PeerIP(), Method()), Missing: Refuse})
+	s := server(t, nil, grpclimit.Rule{Limiter: l, Key: grpclimit.JoinKeys(grpclimit.PeerIP(), grpclimit.Method()), Missing: grpclimit.Refuse})
 	unary, stream := rateLimitMiddleware(s)
 	c := dial(t, serve(t, &service{}, grpc.UnaryInterceptor(unary), grpc.StreamInterceptor(stream)))
 	if a := call(as(t, ""), c); a.code != codes.OK || a.limits() != "1 0 3600 -" {

@@ -1,4 +1,4 @@
-package grpclimit
+package grpclimit_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -135,7 +136,7 @@ func TestWaitMessages(t *testing.T) {
 	g, _ := group(t)
 	fast := perUser(limiter(t, g, "fast", tiered.Every(20*time.Millisecond)))
 	fast.Messages = true
-	s := server(t, &Options{WaitMessages: true}, fast)
+	s := server(t, &grpclimit.Options{WaitMessages: true}, fast)
 	c := dial(t, serve(t, &service{}, s.ServerOptions()...))
 	begin := time.Now()
 	answered, a := talk(as(t, "ann"), t, c, 5)
@@ -144,7 +145,7 @@ func TestWaitMessages(t *testing.T) {
 	}
 	slow := perUser(limiter(t, g, "slow", tiered.PerHour(1)))
 	slow.Messages = true
-	c = dial(t, serve(t, &service{}, server(t, &Options{WaitMessages: true}, slow).ServerOptions()...))
+	c = dial(t, serve(t, &service{}, server(t, &grpclimit.Options{WaitMessages: true}, slow).ServerOptions()...))
 	answered, a = talk(as(t, "ann"), t, c, 2)
 	if answered != 1 || a.code != codes.ResourceExhausted || retryDelay(a.status) < 59*time.Minute {
 		t.Errorf("%d answers, %v, want 1 and a refusal", answered, a.status)
@@ -155,7 +156,7 @@ func TestWaitMessages(t *testing.T) {
 func TestStreamSettles(t *testing.T) {
 	g, _ := group(t)
 	counted := perUser(limiter(t, g, "counted", tiered.PerDay(100)))
-	counted.Actual = func(_ context.Context, c Call, e End) int64 {
+	counted.Actual = func(_ context.Context, c grpclimit.Call, e grpclimit.End) int64 {
 		if !c.Stream || e.Err != nil {
 			t.Errorf("ended with %+v, %+v", c, e)
 		}
@@ -166,17 +167,17 @@ func TestStreamSettles(t *testing.T) {
 		t.Errorf("%d answers, want 3", answered)
 	}
 	eventually(t, "33 tokens are spent", func() bool { return left(counted.Limiter, "ann") == 67 })
-	counted.Cost = func(context.Context, Call) int64 { return 0 }
+	counted.Cost = func(context.Context, grpclimit.Call) int64 { return 0 }
 	talk(as(t, "bob"), t, dial(t, serve(t, &service{}, server(t, nil, counted).ServerOptions()...)), 3)
 	eventually(t, "33 are spent by a stream that took nothing", func() bool { return left(counted.Limiter, "bob") == 67 })
 
 	byHand := perUser(limiter(t, g, "by-hand", tiered.PerDay(100)))
 	other := perUser(limiter(t, g, "other", tiered.PerDay(9)))
-	byHand.Cost = func(context.Context, Call) int64 { return 50 }
-	other.Skip = func(context.Context, Call) bool { return true }
-	s := server(t, &Options{Settle: true}, other, byHand)
+	byHand.Cost = func(context.Context, grpclimit.Call) int64 { return 50 }
+	other.Skip = func(context.Context, grpclimit.Call) bool { return true }
+	s := server(t, &grpclimit.Options{Settle: true}, other, byHand)
 	talk(as(t, "ann"), t, dial(t, serve(t, &service{duplex: func(st pb.TestService_FullDuplexCallServer) error {
-		return Settle(st.Context(), map[string]int64{"other": 7, "by-hand": 5})
+		return grpclimit.Settle(st.Context(), map[string]int64{"other": 7, "by-hand": 5})
 	}}, s.ServerOptions()...)), 0)
 	eventually(t, "5 tokens are spent", func() bool { return left(byHand.Limiter, "ann") == 95 })
 }
@@ -187,7 +188,7 @@ func TestStreamDoesNotCount(t *testing.T) {
 	calls := perUser(limiter(t, g, "calls", tiered.PerDay(9)))
 	messages := perUser(limiter(t, g, "messages", tiered.PerDay(9)))
 	messages.Messages = true
-	s := server(t, &Options{Counts: func(c codes.Code) bool { return c == codes.OK }}, calls, messages)
+	s := server(t, &grpclimit.Options{Counts: func(c codes.Code) bool { return c == codes.OK }}, calls, messages)
 	c := dial(t, serve(t, &service{duplex: func(st pb.TestService_FullDuplexCallServer) error {
 		_, _ = st.Recv()
 		return errNotFound
@@ -205,31 +206,31 @@ func TestStreamDoesNotCount(t *testing.T) {
 // not logged.
 func TestPanics(t *testing.T) {
 	var costs []int64
-	bang := func(context.Context, Call) int64 { return costs[len("secret")] }
-	secret := func(context.Context, Call) bool { panic("secret") }
+	bang := func(context.Context, grpclimit.Call) int64 { return costs[len("secret")] }
+	secret := func(context.Context, grpclimit.Call) bool { panic("secret") }
 	for name, c := range map[string]struct {
-		change func(*Rule, *Options)
+		change func(*grpclimit.Rule, *grpclimit.Options)
 		field  string
 	}{
 		"Key": {
-			func(r *Rule, _ *Options) {
-				r.Key = KeyFunc(func(context.Context, Call) (string, error) { panic("secret") })
+			func(r *grpclimit.Rule, _ *grpclimit.Options) {
+				r.Key = grpclimit.KeyFunc(func(context.Context, grpclimit.Call) (string, error) { panic("secret") })
 			}, "rules[1]",
 		},
-		"Cost": {func(r *Rule, _ *Options) { r.Cost = bang }, "rules[1]"},
+		"Cost": {func(r *grpclimit.Rule, _ *grpclimit.Options) { r.Cost = bang }, "rules[1]"},
 		"Limit": {
-			func(r *Rule, _ *Options) {
-				r.Limit = func(context.Context, Call) tiered.Limit { panic(errors.New("secret")) }
+			func(r *grpclimit.Rule, _ *grpclimit.Options) {
+				r.Limit = func(context.Context, grpclimit.Call) tiered.Limit { panic(errors.New("secret")) }
 			},
 			"rules[1]",
 		},
-		"Skip":         {func(r *Rule, _ *Options) { r.Skip = secret }, "rules[1]"},
-		"Options.Skip": {func(_ *Rule, o *Options) { o.Skip = secret }, "Options.Skip"},
+		"Skip":         {func(r *grpclimit.Rule, _ *grpclimit.Options) { r.Skip = secret }, "rules[1]"},
+		"Options.Skip": {func(_ *grpclimit.Rule, o *grpclimit.Options) { o.Skip = secret }, "Options.Skip"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, _ := group(t)
 			var lines strings.Builder
-			o := &Options{Logger: slog.New(slog.NewTextHandler(&lines, nil)), ShowKeys: true}
+			o := &grpclimit.Options{Logger: slog.New(slog.NewTextHandler(&lines, nil)), ShowKeys: true}
 			first := perUser(limiter(t, g, "first", tiered.PerHour(9)))
 			rule := perUser(limiter(t, g, "second", tiered.PerHour(9)))
 			c.change(&rule, o)
