@@ -1,4 +1,4 @@
-package httplimit
+package httplimit_test
 
 import (
 	"encoding/json"
@@ -13,6 +13,7 @@ import (
 	"github.com/dunglas/httpsfv"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
 // told is what a client reads in an answer: the X fields as text, those of the draft by name of the limit.
@@ -209,7 +210,7 @@ func TestFieldsByAlgorithm(t *testing.T) {
 				cost := c.first
 				rule := perUser(l)
 				rule.Cost = func(*http.Request) int64 { return cost }
-				h := wrap(t, []Rule{rule}, &Options{IETFDraft11: true, Problem: true}, ok)
+				h := wrap(t, []httplimit.Rule{rule}, &httplimit.Options{IETFDraft11: true, Problem: true}, ok)
 				time.Sleep(10 * time.Second)
 				if got := read(t, get(h, "ann")); !got.equal(c.admitted) {
 					t.Errorf("%+v, want\n%+v", got, c.admitted)

@@ -1,4 +1,4 @@
-package httplimit
+package httplimit_test
 
 import (
 	"net/http"
@@ -6,9 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
 func TestRemoteIP(t *testing.T) {
+	found := finder(t)
 	for _, c := range []struct{ remote, want string }{
 		{"192.0.2.1:1234", "192.0.2.1"},
 		{"[::ffff:192.0.2.1]:1234", "192.0.2.1"},
@@ -22,7 +25,7 @@ func TestRemoteIP(t *testing.T) {
 		{"pipe", ""},
 	} {
 		r := &http.Request{RemoteAddr: c.remote, Header: http.Header{"X-Forwarded-For": {"198.51.100.9"}}}
-		if got, ok := found(RemoteIP(), r); got != c.want || ok != (c.want != "") {
+		if got, ok := found(httplimit.RemoteIP(), r); got != c.want || ok != (c.want != "") {
 			t.Errorf("%q: %q, %v, want %q", c.remote, got, ok, c.want)
 		}
 	}
@@ -35,6 +38,7 @@ var proxies = []netip.Prefix{
 }
 
 func TestForwardedFor(t *testing.T) {
+	found := finder(t)
 	for _, c := range []struct {
 		name, remote string
 		lines        []string
@@ -70,13 +74,14 @@ func TestForwardedFor(t *testing.T) {
 		{"a megabyte of commas", "10.0.0.1:1", []string{strings.Repeat(",", 1<<20)}, ""},
 	} {
 		r := &http.Request{RemoteAddr: c.remote, Header: http.Header{"X-Forwarded-For": c.lines}}
-		if got, ok := found(ForwardedFor(proxies...), r); got != c.want || ok != (c.want != "") {
+		if got, ok := found(httplimit.ForwardedFor(proxies...), r); got != c.want || ok != (c.want != "") {
 			t.Errorf("%s: %q, %v, want %q", c.name, got, ok, c.want)
 		}
 	}
 }
 
 func TestForwarded(t *testing.T) {
+	found := finder(t)
 	for _, c := range []struct {
 		name  string
 		lines []string
@@ -111,13 +116,13 @@ func TestForwarded(t *testing.T) {
 		{"a megabyte of commas", []string{strings.Repeat(",", 1<<20)}, ""},
 	} {
 		r := &http.Request{RemoteAddr: "10.0.0.1:1", Header: http.Header{"Forwarded": c.lines}}
-		if got, ok := found(Forwarded(proxies...), r); got != c.want || ok != (c.want != "") {
+		if got, ok := found(httplimit.Forwarded(proxies...), r); got != c.want || ok != (c.want != "") {
 			t.Errorf("%s: %q, %v, want %q", c.name, got, ok, c.want)
 		}
 	}
 	// A field that is not asked for counts for nothing.
 	r := &http.Request{RemoteAddr: "10.0.0.1:1", Header: http.Header{"X-Forwarded-For": {"198.51.100.9"}}}
-	if got, _ := found(Forwarded(proxies...), r); got != "10.0.0.1" {
+	if got, _ := found(httplimit.Forwarded(proxies...), r); got != "10.0.0.1" {
 		t.Errorf("X-Forwarded-For counts: %q", got)
 	}
 }
@@ -125,35 +130,37 @@ func TestForwarded(t *testing.T) {
 // FuzzForwardedFor compares with the same rule in other words: join all lines, split, drop what is empty, and look from
 // the right.
 func FuzzForwardedFor(f *testing.F) {
+	found := finder(f)
 	f.Add("10.0.0.1:1", "1.1.1.1, 198.51.100.9", "10.0.0.7")
 	f.Add("[2001:db8:f::1]:9", "unknown", "[2001:db8::1]:80,,")
 	f.Add("192.0.2.1:1", "10.0.0.1", "x")
-	key := ForwardedFor(proxies...)
+	key := httplimit.ForwardedFor(proxies...)
 	f.Fuzz(func(t *testing.T, remote, first, second string) {
 		r := &http.Request{RemoteAddr: remote, Header: http.Header{"X-Forwarded-For": {first, second}}}
 		got, ok := found(key, r)
-		a, known := address(remote)
+		at := func(address string) *http.Request { return &http.Request{RemoteAddr: address} }
+		a, known := httplimit.RemoteIP().Address(at(remote))
 		if !known {
 			if ok {
 				t.Fatalf("without an address: %q", got)
 			}
 			return
 		}
-		want := prefix(a, 32, 64)
+		want, _ := found(httplimit.RemoteIP(), at(remote))
 		entries := strings.Split(first+","+second, ",")
-		if len(entries) > maxEntries {
+		if len(entries) > 64 {
 			return
 		}
-		for i := len(entries) - 1; i >= 0 && isOneOf(proxies2(), a); i-- {
+		for i := len(entries) - 1; i >= 0 && trusted(a); i-- {
 			e := strings.Trim(entries[i], " \t")
 			if e == "" {
 				continue
 			}
-			if a, known = address(e); !known {
+			if a, known = httplimit.RemoteIP().Address(at(e)); !known {
 				want = ""
 				break
 			}
-			want = prefix(a, 32, 64)
+			want, _ = found(httplimit.RemoteIP(), at(e))
 		}
 		if got != want || ok != (want != "") {
 			t.Errorf("from %q with %q and %q: %q, want %q", remote, first, second, got, want)
@@ -161,17 +168,18 @@ func FuzzForwardedFor(f *testing.F) {
 	})
 }
 
-// proxies2 are proxies, in one spelling.
-func proxies2() []netip.Prefix {
-	return []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:f::/48")}
+// trusted reports whether an address is one of proxies.
+func trusted(a netip.Addr) bool {
+	return netip.MustParsePrefix("10.0.0.0/8").Contains(a) || netip.MustParsePrefix("2001:db8:f::/48").Contains(a)
 }
 
 // FuzzForwarded: whatever a client writes before what the proxy appends, on its line or on another, the proxy's
 // entry counts.
 func FuzzForwarded(f *testing.F) {
+	found := finder(f)
 	f.Add(`for="`, true)
 	f.Add(`for="10.0.0.1, \"`, false)
-	key := Forwarded(proxies...)
+	key := httplimit.Forwarded(proxies...)
 	f.Fuzz(func(t *testing.T, client string, own bool) {
 		for _, entry := range []string{"for=198.51.100.9", `for="198.51.100.9:80";host="a,b"`} {
 			lines := []string{client + ", " + entry}
@@ -190,34 +198,20 @@ func FuzzForwarded(f *testing.F) {
 	})
 }
 
-func TestBadProxies(t *testing.T) {
-	for _, k := range []Key{
-		ForwardedFor(), Forwarded(), ForwardedFor(netip.Prefix{}), Header(""), PathValue(""),
-		KeyFunc(nil), Credential("a:b"), HeaderIP("X-Real-IP"), HeaderIP("", proxies...), TrustedHops(0),
-		TrustedHops(33),
-		RemoteIP().Prefix(0, 64), RemoteIP().Prefix(33, 64), RemoteIP().Prefix(24, 0), RemoteIP().Prefix(24, 129),
-		Method().Prefix(24, 56), ForwardedFor().Prefix(24, 56), JoinKeys(), JoinKeys(RemoteIP(), Key{}),
-		JoinKeys(Header("")),
-	} {
-		if k.err == nil || k.of != nil {
-			t.Errorf("%+v has no error", k)
-		}
-	}
-}
-
 func TestPrefixes(t *testing.T) {
+	found := finder(t)
 	for _, c := range []struct {
-		key     Key
+		key     httplimit.Key
 		address string
 		want    string
 	}{
-		{RemoteIP(), "192.0.2.77:1", "192.0.2.77"},
-		{RemoteIP(), "[2001:db8:1:2:3::4]:1", "2001:db8:1:2::/64"},
-		{RemoteIP().Prefix(24, 48), "192.0.2.77:1", "192.0.2.0/24"},
-		{RemoteIP().Prefix(24, 48), "[2001:db8:1:2:3::4]:1", "2001:db8:1::/48"},
-		{RemoteIP().Prefix(24, 48), "[::ffff:192.0.2.77]:1", "192.0.2.0/24"},
-		{RemoteIP().Prefix(32, 128), "[2001:db8::1]:1", "2001:db8::1/128"},
-		{ForwardedFor(proxies...).Prefix(16, 48), "192.0.2.77:1", "192.0.0.0/16"},
+		{httplimit.RemoteIP(), "192.0.2.77:1", "192.0.2.77"},
+		{httplimit.RemoteIP(), "[2001:db8:1:2:3::4]:1", "2001:db8:1:2::/64"},
+		{httplimit.RemoteIP().Prefix(24, 48), "192.0.2.77:1", "192.0.2.0/24"},
+		{httplimit.RemoteIP().Prefix(24, 48), "[2001:db8:1:2:3::4]:1", "2001:db8:1::/48"},
+		{httplimit.RemoteIP().Prefix(24, 48), "[::ffff:192.0.2.77]:1", "192.0.2.0/24"},
+		{httplimit.RemoteIP().Prefix(32, 128), "[2001:db8::1]:1", "2001:db8::1/128"},
+		{httplimit.ForwardedFor(proxies...).Prefix(16, 48), "192.0.2.77:1", "192.0.0.0/16"},
 	} {
 		if got, _ := found(c.key, &http.Request{RemoteAddr: c.address}); got != c.want {
 			t.Errorf("%s: %q, want %q", c.address, got, c.want)
@@ -226,7 +220,8 @@ func TestPrefixes(t *testing.T) {
 }
 
 func TestHeaderIP(t *testing.T) {
-	key := HeaderIP("cf-connecting-ip", proxies...)
+	found := finder(t)
+	key := httplimit.HeaderIP("cf-connecting-ip", proxies...)
 	for _, c := range []struct {
 		from  string
 		lines []string
@@ -248,6 +243,7 @@ func TestHeaderIP(t *testing.T) {
 }
 
 func TestTrustedHops(t *testing.T) {
+	found := finder(t)
 	for _, c := range []struct {
 		hops  int
 		lines []string
@@ -263,7 +259,7 @@ func TestTrustedHops(t *testing.T) {
 		{1, []string{"198.51.100.9" + strings.Repeat(",", 1<<20)}, ""},
 	} {
 		r := &http.Request{RemoteAddr: "192.0.2.1:1", Header: http.Header{"X-Forwarded-For": c.lines}}
-		if got, ok := found(TrustedHops(c.hops), r); got != c.want || ok != (c.want != "") {
+		if got, ok := found(httplimit.TrustedHops(c.hops), r); got != c.want || ok != (c.want != "") {
 			t.Errorf("%d hops of %.100q: %q, want %q", c.hops, c.lines, got, c.want)
 		}
 	}
@@ -273,17 +269,17 @@ func TestTrustedHops(t *testing.T) {
 func TestAddressOfAKey(t *testing.T) {
 	proxies := netip.MustParsePrefix("10.0.0.0/8")
 	for _, c := range []struct {
-		key  Key
+		key  httplimit.Key
 		peer string
 		want string
 	}{
-		{RemoteIP(), "[2001:db8::7]:1", "2001:db8::7"},
-		{RemoteIP().Prefix(8, 8), "[::ffff:192.0.2.1]:1", "192.0.2.1"},
-		{ForwardedFor(proxies), "10.0.0.1:1", "192.0.2.9"},
-		{RemoteIP(), "@", ""},
-		{Method(), "192.0.2.1:1", ""},
-		{RemoteIP().Hashed(), "192.0.2.1:1", ""},
-		{Key{}, "192.0.2.1:1", ""},
+		{httplimit.RemoteIP(), "[2001:db8::7]:1", "2001:db8::7"},
+		{httplimit.RemoteIP().Prefix(8, 8), "[::ffff:192.0.2.1]:1", "192.0.2.1"},
+		{httplimit.ForwardedFor(proxies), "10.0.0.1:1", "192.0.2.9"},
+		{httplimit.RemoteIP(), "@", ""},
+		{httplimit.Method(), "192.0.2.1:1", ""},
+		{httplimit.RemoteIP().Hashed(), "192.0.2.1:1", ""},
+		{httplimit.Key{}, "192.0.2.1:1", ""},
 	} {
 		r := &http.Request{RemoteAddr: c.peer, Header: http.Header{"X-Forwarded-For": {"192.0.2.9"}}}
 		a, ok := c.key.Address(r)
@@ -291,7 +287,7 @@ func TestAddressOfAKey(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %q", c.peer, a, ok, c.want)
 		}
 	}
-	if _, ok := RemoteIP().Address(nil); ok {
+	if _, ok := httplimit.RemoteIP().Address(nil); ok {
 		t.Error("no request has an address")
 	}
 }

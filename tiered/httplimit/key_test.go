@@ -1,4 +1,4 @@
-package httplimit
+package httplimit_test
 
 import (
 	"encoding/base64"
@@ -11,9 +11,11 @@ import (
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
 func TestKeys(t *testing.T) {
+	found := finder(t)
 	same := func(pairs ...string) *http.Request {
 		r := httptest.NewRequest(http.MethodGet, "http://example.org/", nil)
 		for i := 0; i < len(pairs); i += 2 {
@@ -29,34 +31,34 @@ func TestKeys(t *testing.T) {
 	odd.SetPathValue("tenant", "\x00")
 	for _, c := range []struct {
 		name string
-		key  Key
+		key  httplimit.Key
 		r    *http.Request
 		want string // "" for none
 	}{
-		{"header", Header("x-user"), same("X-User", "ann", "X-User", "bob"), "ann"},
-		{"no header", Header("X-User"), same(), ""},
-		{"empty header", Header("X-User"), same("X-User", ""), ""},
-		{"after an empty line", Header("X-User"), same("X-User", "", "X-User", "ann"), "ann"},
-		{"host", Header("host"), same(), "example.org"},
-		{"cookie", Cookie("session"), same("Cookie", "a=1; session=s3cr3t"), "s3cr3t"},
-		{"cookie, encoded", Cookie("session"), same("Cookie", `session="%733cr%zz%4"`), "s3cr%zz%4"},
-		{"cookie, after an empty one", Cookie("session"), same("Cookie", "session=; session=s"), "s"},
-		{"no cookie", Cookie("session"), same("Cookie", "a=1"), ""},
-		{"empty cookie", Cookie("session").Hashed(), same("Cookie", "session="), ""},
-		{"path", PathValue("tenant"), path, "acme/\x00"},
-		{"no path", PathValue("tenant"), same(), ""},
-		{"like those without a key", PathValue("tenant"), odd, "\x00\x00"},
-		{"function", KeyFunc(func(r *http.Request) (string, error) { return r.Method, nil }), same(), "GET"},
-		{"function without a key", KeyFunc(func(*http.Request) (string, error) { return "", nil }), same(), ""},
-		{"method", Method(), same(), "GET"},
-		{"route", Route(), routed, "GET /items/{id}"},
-		{"no route", Route(), same(), ""},
-		{"joined", JoinKeys(Header("X-User"), Method()), same("X-User", "ann"), "3:ann3:GET"},
-		{"joined, one missing", JoinKeys(Header("X-User"), Route()), same("X-User", "ann"), ""},
-		{"no credential", Credential("Authorization"), same("Authorization", " "), ""},
+		{"header", httplimit.Header("x-user"), same("X-User", "ann", "X-User", "bob"), "ann"},
+		{"no header", httplimit.Header("X-User"), same(), ""},
+		{"empty header", httplimit.Header("X-User"), same("X-User", ""), ""},
+		{"after an empty line", httplimit.Header("X-User"), same("X-User", "", "X-User", "ann"), "ann"},
+		{"host", httplimit.Header("host"), same(), "example.org"},
+		{"cookie", httplimit.Cookie("session"), same("Cookie", "a=1; session=s3cr3t"), "s3cr3t"},
+		{"cookie, encoded", httplimit.Cookie("session"), same("Cookie", `session="%733cr%zz%4"`), "s3cr%zz%4"},
+		{"cookie, after an empty one", httplimit.Cookie("session"), same("Cookie", "session=; session=s"), "s"},
+		{"no cookie", httplimit.Cookie("session"), same("Cookie", "a=1"), ""},
+		{"empty cookie", httplimit.Cookie("session").Hashed(), same("Cookie", "session="), ""},
+		{"path", httplimit.PathValue("tenant"), path, "acme/\x00"},
+		{"no path", httplimit.PathValue("tenant"), same(), ""},
+		{"like those without a key", httplimit.PathValue("tenant"), odd, "\x00\x00"},
+		{"function", httplimit.KeyFunc(func(r *http.Request) (string, error) { return r.Method, nil }), same(), "GET"},
+		{"function without a key", httplimit.KeyFunc(func(*http.Request) (string, error) { return "", nil }), same(), ""},
+		{"method", httplimit.Method(), same(), "GET"},
+		{"route", httplimit.Route(), routed, "GET /items/{id}"},
+		{"no route", httplimit.Route(), same(), ""},
+		{"joined", httplimit.JoinKeys(httplimit.Header("X-User"), httplimit.Method()), same("X-User", "ann"), "3:ann3:GET"},
+		{"joined, one missing", httplimit.JoinKeys(httplimit.Header("X-User"), httplimit.Route()), same("X-User", "ann"), ""},
+		{"no credential", httplimit.Credential("Authorization"), same("Authorization", " "), ""},
 		// printf abc | openssl dgst -sha256 -binary | basenc --base64url
 		{
-			"credential", Credential("Authorization"), same("Authorization", "Bearer abc"),
+			"credential", httplimit.Credential("Authorization"), same("Authorization", "Bearer abc"),
 			"ungWv48Bz-pBQUDeXa4iI7ADYaOWF3qctBD_YfIAFa0",
 		},
 	} {
@@ -69,11 +71,14 @@ func TestKeys(t *testing.T) {
 
 // Different parts never give one key, whatever they contain.
 func FuzzJoinKeys(f *testing.F) {
+	found := finder(f)
 	f.Add("a", "b", "ab", "")
 	f.Add("1:a", "b", "1", "a1:b")
 	of := func(a, b string) (string, bool) {
-		text := func(s string) Key { return KeyFunc(func(*http.Request) (string, error) { return s, nil }) }
-		return found(JoinKeys(text(a), text(b)), httptest.NewRequest(http.MethodGet, "/", nil))
+		text := func(s string) httplimit.Key {
+			return httplimit.KeyFunc(func(*http.Request) (string, error) { return s, nil })
+		}
+		return found(httplimit.JoinKeys(text(a), text(b)), httptest.NewRequest(http.MethodGet, "/", nil))
 	}
 	f.Fuzz(func(t *testing.T, a, b, c, d string) {
 		first, ok := of(a, b)
@@ -89,10 +94,11 @@ func FuzzJoinKeys(f *testing.F) {
 
 // One user has one bucket however the credential is written; two users have two.
 func TestCredentialIsOne(t *testing.T) {
+	found := finder(t)
 	of := func(value string) string {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header.Set("Authorization", value)
-		key, _ := found(Credential("Authorization"), r)
+		key, _ := found(httplimit.Credential("Authorization"), r)
 		return key
 	}
 	groups := [][]string{
@@ -127,6 +133,7 @@ func TestCredentialIsOne(t *testing.T) {
 
 // A host has one bucket however a client writes it, and so has a method.
 func TestHostAndMethodAreOne(t *testing.T) {
+	found := finder(t)
 	for want, all := range map[string][]string{
 		"example.com": {"example.com", "EXAMPLE.com", "example.com:80", "example.com.", "Example.COM.:443", "u@example.com"},
 		"2001:db8::1": {"[2001:db8::1]", "[2001:DB8:0::1]:80", "2001:db8::1"},
@@ -135,7 +142,7 @@ func TestHostAndMethodAreOne(t *testing.T) {
 		"[":           {"[", "[:80"},
 	} {
 		for _, host := range all {
-			if got, _ := found(Header("Host"), &http.Request{Host: host}); got != want {
+			if got, _ := found(httplimit.Header("Host"), &http.Request{Host: host}); got != want {
 				t.Errorf("host %q is %q, want %q", host, got, want)
 			}
 		}
@@ -144,7 +151,7 @@ func TestHostAndMethodAreOne(t *testing.T) {
 		"GET": {"GET", "get", "Get"}, "OTHER": {"PROPFIND", "x", "y", "GET1"}, "HEAD": {"HEAD"},
 	} {
 		for _, method := range all {
-			if got, _ := found(Method(), &http.Request{Method: method}); got != want {
+			if got, _ := found(httplimit.Method(), &http.Request{Method: method}); got != want {
 				t.Errorf("method %q is %q, want %q", method, got, want)
 			}
 		}
@@ -154,6 +161,7 @@ func TestHostAndMethodAreOne(t *testing.T) {
 // A credential is never read more strictly than by what authenticates: whatever a service takes for the secret counts for
 // the secret.
 func TestSpellingsOfASecretCountAsOne(t *testing.T) {
+	found := finder(t)
 	const secret = "s3cr3t-_=="
 	second := func(parts []string) string {
 		if len(parts) < 2 {
@@ -163,36 +171,36 @@ func TestSpellingsOfASecretCountAsOne(t *testing.T) {
 	}
 	plain := base64.StdEncoding.EncodeToString([]byte("ann:s?>~3"))
 	services := map[string]struct {
-		key       Key
+		key       httplimit.Key
 		secret    string // as the service reads it
 		usual     string // as clients write it
 		field     string
 		authorize func(*http.Request) string
 	}{
-		"prefix": {Credential("Authorization"), secret, "Bearer " + secret, "Authorization", func(r *http.Request) string {
+		"prefix": {httplimit.Credential("Authorization"), secret, "Bearer " + secret, "Authorization", func(r *http.Request) string {
 			return strings.TrimSpace(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
 		}},
-		"fields": {Credential("Authorization"), secret, "Bearer " + secret, "Authorization", func(r *http.Request) string {
+		"fields": {httplimit.Credential("Authorization"), secret, "Bearer " + secret, "Authorization", func(r *http.Request) string {
 			return second(strings.Fields(r.Header.Get("Authorization")))
 		}},
-		"split": {Credential("Authorization"), secret, "Bearer " + secret, "Authorization", func(r *http.Request) string {
+		"split": {httplimit.Credential("Authorization"), secret, "Bearer " + secret, "Authorization", func(r *http.Request) string {
 			return second(strings.Split(r.Header.Get("Authorization"), " "))
 		}},
-		"cut, any case": {Credential("Authorization"), secret, "Bearer " + secret, "Authorization", func(r *http.Request) string {
+		"cut, any case": {httplimit.Credential("Authorization"), secret, "Bearer " + secret, "Authorization", func(r *http.Request) string {
 			scheme, rest, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 			if !strings.EqualFold(scheme, "Bearer") {
 				return ""
 			}
 			return strings.Trim(rest, " \t")
 		}},
-		"basic": {Credential("Authorization"), "ann:s?>~3", "Basic " + plain, "Authorization", func(r *http.Request) string {
+		"basic": {httplimit.Credential("Authorization"), "ann:s?>~3", "Basic " + plain, "Authorization", func(r *http.Request) string {
 			user, password, _ := r.BasicAuth()
 			return user + ":" + password
 		}},
-		"API key": {Credential("X-Api-Key"), secret, secret, "X-Api-Key", func(r *http.Request) string {
+		"API key": {httplimit.Credential("X-Api-Key"), secret, secret, "X-Api-Key", func(r *http.Request) string {
 			return strings.TrimSpace(r.Header.Get("X-Api-Key"))
 		}},
-		"last line": {Credential("X-Api-Key"), secret, secret, "X-Api-Key", func(r *http.Request) string {
+		"last line": {httplimit.Credential("X-Api-Key"), secret, secret, "X-Api-Key", func(r *http.Request) string {
 			for _, v := range r.Header["X-Api-Key"] {
 				if v != "" {
 					return strings.TrimSpace(v)
@@ -200,14 +208,14 @@ func TestSpellingsOfASecretCountAsOne(t *testing.T) {
 			}
 			return ""
 		}},
-		"cookie": {Cookie("session").Hashed(), secret, "session=" + secret, "Cookie", func(r *http.Request) string {
+		"cookie": {httplimit.Cookie("session").Hashed(), secret, "session=" + secret, "Cookie", func(r *http.Request) string {
 			c, err := r.Cookie("session")
 			if err != nil {
 				return ""
 			}
 			return c.Value
 		}},
-		"cookie, decoded": {Cookie("session").Hashed(), secret, "session=" + secret, "Cookie", func(r *http.Request) string {
+		"cookie, decoded": {httplimit.Cookie("session").Hashed(), secret, "session=" + secret, "Cookie", func(r *http.Request) string {
 			c, err := r.Cookie("session")
 			if err != nil {
 				return ""
@@ -219,7 +227,7 @@ func TestSpellingsOfASecretCountAsOne(t *testing.T) {
 	pieces := []string{" ", "\t", "\u00a0", "\u2003", "\"", ";", ",", "=", "x", "%", "*", "bearer ", "Bearer ", "Token ", "session=", "%3d"}
 	random := rand.New(rand.NewPCG(40, 4))
 	// What services read in different ways counts as one, whatever it is.
-	unclear, _ := found(Credential("Authorization"), &http.Request{Header: http.Header{"Authorization": {"x\ty z"}}})
+	unclear, _ := found(httplimit.Credential("Authorization"), &http.Request{Header: http.Header{"Authorization": {"x\ty z"}}})
 	for name, s := range services {
 		want, _ := found(s.key, &http.Request{Header: http.Header{s.field: {s.usual}}})
 		authenticated := 0
@@ -269,11 +277,11 @@ func TestSpellingsOfASecretCountAsOne(t *testing.T) {
 func TestAnyHeadersAreLimitedOrRefused(t *testing.T) {
 	g, _ := group(t)
 	l := limiter(t, g, "blocked", tiered.Blocked())
-	keys := map[string]Key{
-		"Header": Header("X-User"), "Host": Header("Host"), "Credential": Credential("Authorization"), "Cookie": Cookie("session"),
-		"Cookie, hashed": Cookie("session").Hashed(), "RemoteIP": RemoteIP(), "ForwardedFor": ForwardedFor(proxies...),
-		"Forwarded": Forwarded(proxies...), "TrustedHops": TrustedHops(2), "HeaderIP": HeaderIP("X-Real-IP", proxies...), "Method": Method(),
-		"joined": JoinKeys(Header("X-User"), Method(), RemoteIP()), "path": PathValue("x"), "Route": Route(),
+	keys := map[string]httplimit.Key{
+		"Header": httplimit.Header("X-User"), "Host": httplimit.Header("Host"), "Credential": httplimit.Credential("Authorization"), "Cookie": httplimit.Cookie("session"),
+		"Cookie, hashed": httplimit.Cookie("session").Hashed(), "RemoteIP": httplimit.RemoteIP(), "ForwardedFor": httplimit.ForwardedFor(proxies...),
+		"Forwarded": httplimit.Forwarded(proxies...), "TrustedHops": httplimit.TrustedHops(2), "HeaderIP": httplimit.HeaderIP("X-Real-IP", proxies...), "Method": httplimit.Method(),
+		"joined": httplimit.JoinKeys(httplimit.Header("X-User"), httplimit.Method(), httplimit.RemoteIP()), "path": httplimit.PathValue("x"), "Route": httplimit.Route(),
 	}
 	fields := []string{"X-User", "Authorization", "Cookie", "X-Forwarded-For", "Forwarded", "X-Real-Ip"}
 	pieces := []string{
@@ -293,8 +301,8 @@ func TestAnyHeadersAreLimitedOrRefused(t *testing.T) {
 	}
 	for name, key := range keys {
 		refused := map[int]int{}
-		for _, missing := range []Missing{Refuse, Together} {
-			h := wrap(t, []Rule{{Limiter: l, Key: key, Missing: missing}}, nil, ok)
+		for _, missing := range []httplimit.Missing{httplimit.Refuse, httplimit.Together} {
+			h := wrap(t, []httplimit.Rule{{Limiter: l, Key: key, Missing: missing}}, nil, ok)
 			for range 1000 {
 				r := &http.Request{Method: text(), Host: text(), RemoteAddr: "10.0.0.1:80", Header: http.Header{}, URL: &url.URL{Path: text()}}
 				if random.IntN(4) == 0 {

@@ -1,4 +1,4 @@
-package httplimit
+package httplimit_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
 // One user over minutes: what each answer says, and that whoever comes back when told to is admitted.
@@ -22,7 +23,7 @@ func TestSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := group(t)
 		// A token every 2.5 s, three at once.
-		h := wrap(t, []Rule{perUser(limiter(t, g, "per-user", tiered.Limit{Tokens: 24, Per: time.Minute, Burst: 3}))},
+		h := wrap(t, []httplimit.Rule{perUser(limiter(t, g, "per-user", tiered.Limit{Tokens: 24, Per: time.Minute, Burst: 3}))},
 			nil, ok)
 		at := time.Duration(0)
 		for i, s := range []struct {
@@ -67,7 +68,7 @@ func TestRefusals(t *testing.T) {
 		}
 		local := limiter(t, g, "local", tiered.PerHour(2))
 		open := limiter(t, g, "open", tiered.PerHour(2))
-		costs := func(l *tiered.Limiter, n int64) Rule {
+		costs := func(l *tiered.Limiter, n int64) httplimit.Rule {
 			r := perUser(l)
 			r.Cost = func(*http.Request) int64 { return n }
 			return r
@@ -75,7 +76,7 @@ func TestRefusals(t *testing.T) {
 		down := errors.New("down")
 		for _, c := range []struct {
 			name          string
-			rule          Rule
+			rule          httplimit.Rule
 			user          string
 			before        int // requests
 			down          bool
@@ -95,7 +96,7 @@ func TestRefusals(t *testing.T) {
 			} else {
 				store.Fail(nil)
 			}
-			h := wrap(t, []Rule{c.rule}, &Options{Problem: true, IETFDraft11: true}, ok)
+			h := wrap(t, []httplimit.Rule{c.rule}, &httplimit.Options{Problem: true, IETFDraft11: true}, ok)
 			for range c.before {
 				if r := get(h, c.user); r.StatusCode != 200 {
 					t.Fatalf("%s: before: %s", c.name, r.Status)
@@ -145,8 +146,8 @@ func TestRefusalNamesNoPolicy(t *testing.T) {
 			{"Redis does not answer", closed, errors.New("down"), 503},
 		} {
 			store.Fail(c.down)
-			for name, o := range map[string]*Options{"text": nil, "problem": {Problem: true}, "draft": {Problem: true, IETFDraft11: true}} {
-				h := wrap(t, []Rule{perUser(c.limiter)}, o, ok)
+			for name, o := range map[string]*httplimit.Options{"text": nil, "problem": {Problem: true}, "draft": {Problem: true, IETFDraft11: true}} {
+				h := wrap(t, []httplimit.Rule{perUser(c.limiter)}, o, ok)
 				get(h, "ann")
 				r := get(h, "ann")
 				body, _ := io.ReadAll(r.Body)
@@ -165,17 +166,17 @@ func TestAllOrNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := group(t)
 		user, tenant := limiter(t, g, "user", tiered.PerHour(2)), limiter(t, g, "tenant", tiered.PerHour(5))
-		rules := []Rule{
-			{Limiter: tenant, Key: Header("X-Tenant"), Missing: Exempt},
-			{Limiter: user, Key: Header("X-User"), Missing: Together, Cost: func(r *http.Request) int64 {
+		rules := []httplimit.Rule{
+			{Limiter: tenant, Key: httplimit.Header("X-Tenant"), Missing: httplimit.Exempt},
+			{Limiter: user, Key: httplimit.Header("X-User"), Missing: httplimit.Together, Cost: func(r *http.Request) int64 {
 				if r.URL.Path == "/free" {
 					return 0
 				}
 				return 1
 			}, Skip: func(r *http.Request) bool { return r.URL.Path == "/skipped" }},
 		}
-		var refused Refusal
-		h := wrap(t, rules, &Options{Denied: func(_ http.ResponseWriter, _ *http.Request, r Refusal) { refused = r }},
+		var refused httplimit.Refusal
+		h := wrap(t, rules, &httplimit.Options{Denied: func(_ http.ResponseWriter, _ *http.Request, r httplimit.Refusal) { refused = r }},
 			ok)
 		ask := func(tenant, user, path string) int {
 			r := httptest.NewRequest(http.MethodGet, path, nil)
@@ -205,7 +206,7 @@ func TestAllOrNothing(t *testing.T) {
 			{"", "", "/", 429, 0, 0, "user"},
 			{"", sharedKey, "/", 200, 0, 1, ""}, // has another bucket than those without a key
 		} {
-			refused = Refusal{}
+			refused = httplimit.Refusal{}
 			status := ask(s.tenant, s.user, s.path)
 			time.Sleep(100 * time.Millisecond) // what goes back needs a moment
 			key := s.user
@@ -233,22 +234,22 @@ func TestCanceledTakesNothing(t *testing.T) {
 		handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ })
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		r := request("ann").WithContext(ctx)
-		if got := do(wrap(t, []Rule{perUser(l)}, nil, handler), r); got.StatusCode != 503 || served > 0 ||
+		r := requestOf("ann").WithContext(ctx)
+		if got := do(wrap(t, []httplimit.Rule{perUser(l)}, nil, handler), r); got.StatusCode != 503 || served > 0 ||
 			left(l, "ann") != 5 {
 			t.Errorf("canceled before: %s, served %d, left %d", got.Status, served, left(l, "ann"))
 		}
 		// Ends after it was looked at first, before the tokens are there: Err is asked before and after.
-		r = request("ann").WithContext(&ending{Context: context.Background(), alive: 1})
-		if got := do(wrap(t, []Rule{perUser(l)}, nil, handler), r); got.StatusCode != 503 || served > 0 {
+		r = requestOf("ann").WithContext(&ending{Context: context.Background(), alive: 1})
+		if got := do(wrap(t, []httplimit.Rule{perUser(l)}, nil, handler), r); got.StatusCode != 503 || served > 0 {
 			t.Errorf("canceled meanwhile: %s, served %d", got.Status, served)
 		}
 		time.Sleep(time.Second) // what goes back needs a moment
 		if n := left(l, "ann"); n != 5 {
 			t.Errorf("canceled meanwhile: left %d", n)
 		}
-		r = request("ann").WithContext(&ending{Context: context.Background(), alive: 2})
-		if got := do(wrap(t, []Rule{perUser(l)}, nil, handler), r); got.StatusCode != 200 || served != 1 {
+		r = requestOf("ann").WithContext(&ending{Context: context.Background(), alive: 2})
+		if got := do(wrap(t, []httplimit.Rule{perUser(l)}, nil, handler), r); got.StatusCode != 200 || served != 1 {
 			t.Errorf("not canceled: %s, served %d: the test sees nothing", got.Status, served)
 		}
 	})
@@ -260,7 +261,7 @@ func TestRefusalTellsHowTheContextEnded(t *testing.T) {
 		g, _ := group(t)
 		l := limiter(t, g, "p", tiered.PerHour(5))
 		var refused error
-		h := wrap(t, []Rule{perUser(l)}, &Options{Denied: func(w http.ResponseWriter, _ *http.Request, d Refusal) {
+		h := wrap(t, []httplimit.Rule{perUser(l)}, &httplimit.Options{Denied: func(w http.ResponseWriter, _ *http.Request, d httplimit.Refusal) {
 			refused = d.Err()
 			w.WriteHeader(503)
 		}}, ok)
@@ -270,7 +271,7 @@ func TestRefusalTellsHowTheContextEnded(t *testing.T) {
 		defer cancel()
 		time.Sleep(time.Second)
 		for is, ctx := range map[error]context.Context{context.Canceled: canceled, context.DeadlineExceeded: expired} {
-			do(h, request("ann").WithContext(ctx))
+			do(h, requestOf("ann").WithContext(ctx))
 			if !errors.Is(refused, is) {
 				t.Errorf("%v, want %v", refused, is)
 			}
@@ -294,7 +295,7 @@ func (e *ending) Err() error {
 func TestSkip(t *testing.T) {
 	g, _ := group(t)
 	l := limiter(t, g, "p", tiered.PerHour(1))
-	h := wrap(t, []Rule{perUser(l)}, &Options{Skip: Preflight}, ok)
+	h := wrap(t, []httplimit.Rule{perUser(l)}, &httplimit.Options{Skip: httplimit.Preflight}, ok)
 	preflight := httptest.NewRequest(http.MethodOptions, "/", nil)
 	preflight.Header.Set("Origin", "https://example.org")
 	preflight.Header.Set("Access-Control-Request-Method", "PUT")
@@ -311,7 +312,7 @@ func TestSkip(t *testing.T) {
 			t.Errorf("OPTIONS %d: %s, want %d", i, r.Status, want)
 		}
 	}
-	head := request("bob")
+	head := requestOf("bob")
 	head.Method = http.MethodHead
 	for i, want := range []int{200, 429} {
 		if r := do(h, head); r.StatusCode != want || r.Header.Get("X-RateLimit-Remaining") != "0" {
@@ -346,7 +347,7 @@ func TestCounts(t *testing.T) {
 				g, _ := group(t)
 				l := limiter(t, g, "p", tiered.PerHour(5))
 				during := int64(0)
-				h := wrap(t, []Rule{perUser(l)}, &Options{Counts: func(s int) bool { return s < 400 }},
+				h := wrap(t, []httplimit.Rule{perUser(l)}, &httplimit.Options{Counts: func(s int) bool { return s < 400 }},
 					http.HandlerFunc(func(w http.ResponseWriter,
 						_ *http.Request,
 					) {
@@ -367,40 +368,11 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// A panic passes through as it is and gives nothing away: no tokens, and no word of it.
-func TestPanicGivesNothingAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g, _ := group(t)
-		l := limiter(t, g, "p", tiered.PerHour(5))
-		for i, o := range []*Options{nil, {Counts: func(int) bool { return false }}} {
-			h := wrap(t, []Rule{perUser(l)}, o, http.HandlerFunc(func(http.ResponseWriter,
-				*http.Request,
-			) {
-				panic(http.ErrAbortHandler)
-			}))
-			w := httptest.NewRecorder()
-			func() {
-				defer func() {
-					v := recover()
-					if err, _ := v.(error); !errors.Is(err, http.ErrAbortHandler) {
-						t.Errorf("panicked with %v", v)
-					}
-				}()
-				h.ServeHTTP(w, request("ann"))
-			}()
-			time.Sleep(time.Second)
-			if n := left(l, "ann"); n != int64(4-i) || w.Body.Len() > 0 {
-				t.Errorf("options %d: left %d, body %q", i, n, w.Body)
-			}
-		}
-	})
-}
-
 // A refused request never looks like a served one, whatever Denied does.
 func TestRefused(t *testing.T) {
 	g, _ := group(t)
 	var told []tiered.Decision
-	h := wrap(t, []Rule{perUser(limiter(t, g, "api", tiered.PerHour(1)))}, &Options{
+	h := wrap(t, []httplimit.Rule{perUser(limiter(t, g, "api", tiered.PerHour(1)))}, &httplimit.Options{
 		Problem: true, Refused: func(_ context.Context, d tiered.Decision) { told = append(told, d) },
 	}, http.NotFoundHandler())
 	for i, want := range []int{http.StatusNotFound, http.StatusTooManyRequests, http.StatusTooManyRequests} {
@@ -442,8 +414,8 @@ func TestDenied(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g, _ := group(t)
-			h := wrap(t, []Rule{perUser(limiter(t, g, "p", tiered.PerHour(1)))},
-				&Options{Denied: func(w http.ResponseWriter, _ *http.Request, r Refusal) {
+			h := wrap(t, []httplimit.Rule{perUser(limiter(t, g, "p", tiered.PerHour(1)))},
+				&httplimit.Options{Denied: func(w http.ResponseWriter, _ *http.Request, r httplimit.Refusal) {
 					if r.Key != "ann" || r.Policy != "p" || r.Status != 429 || r.RetryAfter <= 0 {
 						t.Errorf("%+v", r)
 					}
@@ -458,7 +430,7 @@ func TestDenied(t *testing.T) {
 			server.Start()
 			defer server.Close()
 			for i, want := range []int{200, c.status} {
-				r := request("ann")
+				r := requestOf("ann")
 				r.RequestURI = ""
 				r.URL.Scheme, r.URL.Host = "http", server.Listener.Addr().String()
 				resp, err := server.Client().Do(r)
@@ -494,28 +466,28 @@ func TestSettleOfNothing(t *testing.T) {
 		all := func(*http.Request) bool { return true }
 		no := func(*http.Request) int64 { return 0 }
 		for i, c := range []struct {
-			inner  Rule
-			o      Options
+			inner  httplimit.Rule
+			o      httplimit.Options
 			user   string
 			status int
 			left   int64 // of the inner rule
 		}{
-			{Rule{Skip: all}, Options{}, "ann", 200, 100},
-			{Rule{}, Options{Skip: all}, "ann", 200, 100},
-			{Rule{Cost: no}, Options{}, "ann", 200, 93},
-			{Rule{Cost: no}, Options{Counts: func(int) bool { return false }}, "ann", 200, 93}, // the handler was first
-			{Rule{Cost: no}, Options{}, strings.Repeat("x", tiered.MaxKeyLength+1), 400, 100},
+			{httplimit.Rule{Skip: all}, httplimit.Options{}, "ann", 200, 100},
+			{httplimit.Rule{}, httplimit.Options{Skip: all}, "ann", 200, 100},
+			{httplimit.Rule{Cost: no}, httplimit.Options{}, "ann", 200, 93},
+			{httplimit.Rule{Cost: no}, httplimit.Options{Counts: func(int) bool { return false }}, "ann", 200, 93}, // the handler was first
+			{httplimit.Rule{Cost: no}, httplimit.Options{}, strings.Repeat("x", tiered.MaxKeyLength+1), 400, 100},
 		} {
 			outer := limiter(t, g, fmt.Sprint("outer-", i), tiered.PerDay(100))
 			inner := limiter(t, g, fmt.Sprint("inner-", i), tiered.PerDay(100))
-			c.inner.Limiter, c.inner.Key, c.inner.Missing, c.o.Settle = inner, Header("X-User"), Refuse, true
-			h := wrap(t, []Rule{{Limiter: outer, Key: RemoteIP(), Missing: Refuse}}, &Options{Settle: true},
-				wrap(t, []Rule{c.inner}, &c.o, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					if err := Settle(r.Context(), map[string]int64{fmt.Sprint("inner-", i): 7}); err != nil {
+			c.inner.Limiter, c.inner.Key, c.inner.Missing, c.o.Settle = inner, httplimit.Header("X-User"), httplimit.Refuse, true
+			h := wrap(t, []httplimit.Rule{{Limiter: outer, Key: httplimit.RemoteIP(), Missing: httplimit.Refuse}}, &httplimit.Options{Settle: true},
+				wrap(t, []httplimit.Rule{c.inner}, &c.o, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					if err := httplimit.Settle(r.Context(), map[string]int64{fmt.Sprint("inner-", i): 7}); err != nil {
 						t.Errorf("case %d: %v", i, err)
 					}
 				})))
-			r := request(c.user)
+			r := requestOf(c.user)
 			r.RemoteAddr = "192.0.2.1:1"
 			status := do(h, r).StatusCode
 			time.Sleep(time.Second)
@@ -532,14 +504,14 @@ func TestSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := group(t)
 		requests, tokens := limiter(t, g, "requests", tiered.PerHour(5)), limiter(t, g, "tokens", tiered.PerDay(2000))
-		rules := []Rule{
-			{Limiter: requests, Key: Header("X-User"), Missing: Exempt},
-			{Limiter: tokens, Key: Header("X-Tenant"), Missing: Refuse, Cost: func(*http.Request) int64 { return 400 }},
+		rules := []httplimit.Rule{
+			{Limiter: requests, Key: httplimit.Header("X-User"), Missing: httplimit.Exempt},
+			{Limiter: tokens, Key: httplimit.Header("X-Tenant"), Missing: httplimit.Refuse, Cost: func(*http.Request) int64 { return 400 }},
 		}
 		var actual map[string]int64
 		var outcome error
-		h := wrap(t, rules, &Options{Settle: true}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			outcome = Settle(r.Context(), actual)
+		h := wrap(t, rules, &httplimit.Options{Settle: true}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			outcome = httplimit.Settle(r.Context(), actual)
 		}))
 		for i, s := range []struct {
 			user     string
@@ -555,7 +527,7 @@ func TestSettle(t *testing.T) {
 			{"bob", nil, `httplimit: actual is empty: must have the cost of one policy at least, of ["requests" "tokens"]`, 3, 660},
 		} {
 			actual = s.actual
-			r := request(s.user)
+			r := requestOf(s.user)
 			r.Header.Set("X-Tenant", "acme")
 			do(h, r)
 			time.Sleep(time.Second)
@@ -568,7 +540,7 @@ func TestSettle(t *testing.T) {
 					left(tokens, "acme"), s)
 			}
 		}
-		if err := Settle(context.Background(), map[string]int64{"tokens": 1}); err == nil {
+		if err := httplimit.Settle(context.Background(), map[string]int64{"tokens": 1}); err == nil {
 			t.Error("a context without a request can be settled")
 		}
 	})
@@ -577,13 +549,13 @@ func TestSettle(t *testing.T) {
 func TestProblemsWithOptions(t *testing.T) {
 	g, _ := group(t)
 	l := limiter(t, g, "p", tiered.PerHour(1))
-	_, err := New([]Rule{
+	_, err := httplimit.New([]httplimit.Rule{
 		{},
-		{Limiter: l, Key: Header("X User"), Missing: 4},
-		{Limiter: l, Key: ForwardedFor(), Missing: Refuse},
-		{Limiter: l, Key: Cookie("").Hashed(), Missing: Exempt},
-		{Limiter: new(tiered.Limiter), Key: RemoteIP(), Missing: Exempt},
-	}, &Options{Jitter: -1})
+		{Limiter: l, Key: httplimit.Header("X User"), Missing: 4},
+		{Limiter: l, Key: httplimit.ForwardedFor(), Missing: httplimit.Refuse},
+		{Limiter: l, Key: httplimit.Cookie("").Hashed(), Missing: httplimit.Exempt},
+		{Limiter: new(tiered.Limiter), Key: httplimit.RemoteIP(), Missing: httplimit.Exempt},
+	}, &httplimit.Options{Jitter: -1})
 	want := `httplimit: rules[0].Limiter is nil: must be set
 httplimit: rules[0].Key is zero: must be set, as in httplimit.RemoteIP()
 httplimit: rules[0].Missing is 0: must be Refuse, Exempt or Together
@@ -598,7 +570,7 @@ httplimit: Options.Jitter is -1ns: must be 0 to 1h`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
-	if _, err := New(nil, nil); err == nil || err.Error() != "httplimit: rules is empty: must have one at least" {
+	if _, err := httplimit.New(nil, nil); err == nil || err.Error() != "httplimit: rules is empty: must have one at least" {
 		t.Errorf("no rules: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package httplimit
+package httplimit_test
 
 import (
 	"context"
@@ -11,15 +11,40 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// found returns the key of a request, and whether it has one.
-func found(k Key, r *http.Request) (string, bool) {
-	key, err := k.find(r)
-	return key, err == nil && key != ""
+// finder returns a function that finds the key of a request, and reports whether it has one: a blocked policy refuses the
+// request by its key.
+func finder(t testing.TB) func(httplimit.Key, *http.Request) (string, bool) {
+	t.Helper()
+	g, _ := group(t)
+	blocked := limiter(t, g, "blocked", tiered.Blocked())
+	return func(k httplimit.Key, r *http.Request) (string, bool) {
+		var refused httplimit.Refusal
+		limit, err := httplimit.New([]httplimit.Rule{{Limiter: blocked, Key: k, Missing: httplimit.Refuse}},
+			&httplimit.Options{Denied: func(_ http.ResponseWriter, _ *http.Request, r httplimit.Refusal) { refused = r }})
+		if err != nil {
+			panic(err)
+		}
+		limit(ok).ServeHTTP(httptest.NewRecorder(), r)
+		return refused.Key, refused.Reason != tiered.InvalidKey
+	}
 }
+
+// problem is the body of RFC 9457.
+type problem struct {
+	Type     string   `json:"type"`
+	Title    string   `json:"title"`
+	Status   int      `json:"status"`
+	Detail   string   `json:"detail"`
+	Violated []string `json:"violated-policies"`
+}
+
+// sharedKey is the key of all requests without one.
+const sharedKey = "\x00"
 
 // group returns a Group over a Memory, closed at the end of the test.
 func group(t testing.TB) (*tiered.Group, *remote.Memory) {
@@ -49,11 +74,13 @@ func limiter(t testing.TB, g *tiered.Group, name string, l tiered.Limit) *tiered
 }
 
 // perUser is the usual rule.
-func perUser(l *tiered.Limiter) Rule { return Rule{Limiter: l, Key: Header("X-User"), Missing: Refuse} }
+func perUser(l *tiered.Limiter) httplimit.Rule {
+	return httplimit.Rule{Limiter: l, Key: httplimit.Header("X-User"), Missing: httplimit.Refuse}
+}
 
-func wrap(t testing.TB, rules []Rule, o *Options, h http.Handler) http.Handler {
+func wrap(t testing.TB, rules []httplimit.Rule, o *httplimit.Options, h http.Handler) http.Handler {
 	t.Helper()
-	limit, err := New(rules, o)
+	limit, err := httplimit.New(rules, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,10 +91,10 @@ var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = 
 
 // get asks once, as a user.
 func get(h http.Handler, user string) *http.Response {
-	return do(h, request(user))
+	return do(h, requestOf(user))
 }
 
-func request(user string) *http.Request {
+func requestOf(user string) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	if user != "" {
 		r.Header.Set("X-User", user)

@@ -1,4 +1,4 @@
-package httplimit
+package httplimit_test
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
 // All that a handler may do with a ResponseWriter works behind the middleware as it does without, on real connections.
@@ -67,8 +68,8 @@ func TestResponseController(t *testing.T) {
 				g, _ := group(t)
 				l := limiter(t, g, "p", tiered.PerHour(10))
 				plain := answer(t, h, http2)
-				for _, o := range []*Options{nil, {Counts: counts}, {Settle: true, Counts: counts}} {
-					if got := answer(t, wrap(t, []Rule{{Limiter: l, Key: RemoteIP(), Missing: Refuse}}, o, h),
+				for _, o := range []*httplimit.Options{nil, {Counts: counts}, {Settle: true, Counts: counts}} {
+					if got := answer(t, wrap(t, []httplimit.Rule{{Limiter: l, Key: httplimit.RemoteIP(), Missing: httplimit.Refuse}}, o, h),
 						http2); got != plain || got == "" {
 						t.Errorf("with %+v: %q, without the middleware %q", o, got, plain)
 					}
@@ -104,25 +105,30 @@ func (w unwrapping) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // What is below is used, and what is not there is not pretended.
 func TestDisguise(t *testing.T) {
 	type bare struct{ http.ResponseWriter }
+	below := httptest.NewRecorder()
+	g, _ := group(t)
+	l := limiter(t, g, "p", tiered.PerHour(100))
 	for _, w := range []http.ResponseWriter{
-		httptest.NewRecorder(),
-		bare{httptest.NewRecorder()},
+		below,
+		bare{below},
 		struct {
 			http.ResponseWriter
 			http.Hijacker
-		}{},
+		}{ResponseWriter: below},
 		struct {
 			http.ResponseWriter
 			http.Hijacker
 			http.Flusher
-		}{},
-		unwrapping{httptest.NewRecorder()},
+		}{ResponseWriter: below},
+		unwrapping{below},
 		unwrapping{struct {
 			http.ResponseWriter
 			http.Hijacker
-		}{}},
+		}{ResponseWriter: below}},
 	} {
-		d := (&statusRecorder{ResponseWriter: w}).writer()
+		var d http.ResponseWriter
+		wrap(t, []httplimit.Rule{perUser(l)}, &httplimit.Options{Counts: func(int) bool { return true }},
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { d = w })).ServeHTTP(w, requestOf("ann"))
 		below := w
 		if u, ok := w.(unwrapping); ok {
 			below = u.ResponseWriter
