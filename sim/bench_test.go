@@ -1,10 +1,11 @@
-package sim
+package sim_test
 
 import (
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
@@ -23,7 +24,7 @@ func BenchmarkRun(b *testing.B) {
 			}
 			requests := int64(0)
 			for b.Loop() {
-				r, err := Run(s, nil)
+				r, err := sim.Run(s, nil)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -1,4 +1,4 @@
-package sim
+package sim_test
 
 import (
 	"fmt"
@@ -87,7 +87,8 @@ func TestEachFault(t *testing.T) {
 			"late_call"), open(0, 0, 12),
 			is("exact", func(r *measure.Report) bool { return r.Metrics.OverAdmission < 0.1 }),
 			is("used", func(r *measure.Report) bool { return r.Metrics.Utilisation > 0.97 }))},
-		{"{at: 5s, kind: kill, for: 3s}", all(happens("breaker_open", "breaker_closed", "fallback", "probe_failed", "script_sent"),
+		{"{at: 5s, kind: kill, for: 3s}", all(happens("breaker_open", "breaker_closed", "fallback", "probe_failed",
+			"script_sent"),
 			open(1, 7, 8), healed)},
 		{"{at: 5s, kind: freeze, for: 3s}", all(happens("breaker_open", "breaker_closed", "fallback"), never("lease_lost"),
 			open(1, 7, 8), healed)},
@@ -96,11 +97,14 @@ func TestEachFault(t *testing.T) {
 		{"{at: 5s, kind: refuse, error: NOAUTH, for: 3s}", all(happens("breaker_open", "fallback"), open(1, 7, 8), healed)},
 		{"{at: 5s, kind: refuse, error: WRONGTYPE, for: 3s}", all(never("breaker_open"), open(0, 0, 12))},
 		// late calls: who waited for a connection
-		{"{at: 5s, kind: blackhole, for: 3s}", all(happens("breaker_open", "breaker_closed", "fallback"), never("lease_lost"),
+		{"{at: 5s, kind: blackhole, for: 3s}", all(happens("breaker_open", "breaker_closed", "fallback"),
+			never("lease_lost"),
 			open(1, 7, 8), healed)},
-		{"{at: 5s, kind: blackhole, for: 3s, only: requests}", all(happens("breaker_open"), never("lease_lost"), open(1, 7, 8),
+		{"{at: 5s, kind: blackhole, for: 3s, only: requests}", all(happens("breaker_open"), never("lease_lost"), open(1,
+			7, 8),
 			healed)},
-		{"{at: 5s, kind: blackhole, for: 3s, only: replies}", all(happens("breaker_open", "lease_lost"), open(1, 7, 8), healed)},
+		{"{at: 5s, kind: blackhole, for: 3s, only: replies}", all(happens("breaker_open", "lease_lost"), open(1, 7, 8),
+			healed)},
 		{"{at: 5s, kind: blackhole, for: 3s, procs: 3}", all(happens("breaker_open"), open(0.3, 7, 8), healed)},
 		{"{at: 5s, kind: cut, for: 3s}", all(happens("breaker_open"), never("lease_lost"), open(1, 7, 8), healed)},
 		{"{at: 5s, kind: lose, for: 3s}", all(happens("breaker_open", "lease_lost"), open(1, 7, 8), healed)},
@@ -111,7 +115,8 @@ func TestEachFault(t *testing.T) {
 			}))},
 		{"{at: 5s, kind: latency, delay: 80ms, for: 3s}", all(never("breaker_open"), open(0, 0, 12), healed)},
 		{"{at: 5s, kind: latency, delay: 2s, for: 3s}", all(happens("breaker_open"), open(1, 7, 8))},
-		{"{at: 4s, kind: flap, up: 500ms, down: 1s, for: 4500ms}", all(happens("breaker_open", "breaker_closed", "fallback"), healed)},
+		{"{at: 4s, kind: flap, up: 500ms, down: 1s, for: 4500ms}", all(happens("breaker_open", "breaker_closed",
+			"fallback"), healed)},
 		{"{at: 5s, kind: flush}", all(happens("state_loss"), never("breaker_open"))},
 		{"{at: 5s, kind: evict, keys: 1}", all(happens("state_loss"), never("breaker_open"))},
 		{"{at: 5s, kind: scriptflush}", all(happens("script_sent"), never("breaker_open"))},

@@ -1,4 +1,4 @@
-package sim
+package sim_test
 
 import (
 	"slices"
@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/tiered-limiter/tiered-limiter/sim"
 )
 
 // In whatever order callers join, their instants are the same, no two are equal, none is reserved before all callers of
@@ -13,7 +15,7 @@ import (
 func TestInstants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		steps := rapid.IntRange(1, 8).Draw(t, "steps")
-		var tt [2]instants
+		var tt [2]sim.Instants
 		theirs := map[time.Duration]bool{}
 		now := time.Duration(0)
 		for range steps {
@@ -25,24 +27,24 @@ func TestInstants(t *testing.T) {
 			var enters [2]time.Duration
 			for k := range tt {
 				goes[k] = map[uint64]time.Duration{}
-				var all []*instant
+				var all []*sim.Instant
 				for _, n := range orders[k] {
-					all = append(all, tt[k].join(now, n))
+					all = append(all, tt[k].Join(now, n))
 				}
 				if k == 1 {
 					slices.Reverse(all)
 				}
 				for _, w := range all {
-					goes[k][w.number] = tt[k].wait(now+1, w)
+					goes[k][w.Number()] = tt[k].Wait(now+1, w)
 				}
-				enters[k] = tt[k].enter(now + 1)
+				enters[k] = tt[k].Enter(now + 1)
 			}
 			for _, n := range numbers {
 				at := goes[0][n]
 				if at != goes[1][n] {
 					t.Fatalf("%x goes on at %v or %v: by the order in which they came", n, at, goes[1][n])
 				}
-				if at <= now || at > now+1+slack+60*8 {
+				if at <= now || at > now+1+sim.Slack+60*8 {
 					t.Fatalf("%x came at %v and goes on at %v", n, now, at)
 				}
 				if theirs[at] {

@@ -1,4 +1,4 @@
-package sim
+package sim_test
 
 import (
 	"flag"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/section"
+	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
@@ -15,7 +16,7 @@ const fewest = 45
 
 // Each scenario is valid, teaches something, promises something that could be broken, and is of a size for every day.
 func TestLibrary(t *testing.T) {
-	names := Library()
+	names := sim.Library()
 	if len(names) < fewest {
 		t.Errorf("%d scenarios, want %d at least", len(names), fewest)
 	}
@@ -23,7 +24,7 @@ func TestLibrary(t *testing.T) {
 	titles, kinds, shapes, metrics := map[string]string{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
-			s, err := Load(name)
+			s, err := sim.Load(name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -103,8 +104,8 @@ var update = flag.Bool("update", false, "write what there is into sim/scenarios.
 func TestDocs(t *testing.T) {
 	page := "scenarios.md"
 	rows := [][]string{{"scenario", "what happens", "what it shows"}}
-	for _, name := range Library() {
-		s := MustLoad(name)
+	for _, name := range sim.Library() {
+		s := sim.MustLoad(name)
 		rows = append(rows, []string{"[" + name + "](library/" + name + ".yaml)", s.Name, s.Learn})
 	}
 	if *update {
@@ -127,16 +128,16 @@ func TestLibraryPasses(t *testing.T) {
 		t.Skip("twenty seconds")
 	}
 	var all []*scenario.Scenario
-	for _, name := range Library() {
-		all = append(all, MustLoad(name))
+	for _, name := range sim.Library() {
+		all = append(all, sim.MustLoad(name))
 	}
-	reports, err := RunAll(all, nil)
+	reports, err := sim.RunAll(all, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, r := range reports {
 		if !r.Passed {
-			t.Errorf("%s: %v", Library()[i], r)
+			t.Errorf("%s: %v", sim.Library()[i], r)
 		}
 	}
 }

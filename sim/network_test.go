@@ -1,4 +1,4 @@
-package sim
+package sim_test
 
 import (
 	"context"
@@ -13,20 +13,17 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
-	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// A new connection takes as many round trips here as with go-redis: to dial, for what go-redis says first, and for the
-// call, which Redis does not know the first time. What a broken network can lose of it is counted by that.
+// A new connection takes as many round trips here as with go-redis: one to dial, two for what go-redis says first,
+// and two for the call, which Redis does not know the first time. What a broken network can lose of it is counted by that.
 func TestNewConnection(t *testing.T) {
 	const trip = 10 * time.Millisecond
 	for name, open := range map[string]func(t *testing.T) remote.Store{
-		"simulated": func(t *testing.T) remote.Store {
-			p := &plan{scenario: &scenario.Scenario{Length: scenario.Duration(time.Minute), Net: scenario.Net{RTT: scenario.Duration(trip)}}, seed: 1}
-			r := p.newRun()
-			r.network.links = []*link{{changed: make(chan struct{})}}
-			return newStore(r, &process{})
+		"simulated": func(*testing.T) remote.Store {
+			return sim.NewStore(trip)
 		},
 		"go-redis": func(t *testing.T) remote.Store {
 			m := miniredis.NewMiniRedis() // over pipes, so that it may run in a bubble
@@ -55,7 +52,7 @@ func TestNewConnection(t *testing.T) {
 				call := []lua.Call{{
 					Bucket: store.Key("p", "k"), Cap: 10, Tokens: 10, Period: 1e6, Want: 1, Min: 1, TTL: 1e6, Fleet: 1,
 				}}
-				for _, trips := range []int{1 + handshakes + 2, 1} {
+				for _, trips := range []int{1 + 2 + 2, 1} {
 					want := time.Duration(trips) * trip
 					results, start := make([]remote.Result, 1), time.Now()
 					store.Run(t.Context(), time.Second, call, results)

@@ -1,10 +1,11 @@
-package sim
+package sim_test
 
 import (
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -14,17 +15,18 @@ func TestRunRefuses(t *testing.T) {
 	valid := parse(t, stage)
 	for _, c := range []struct {
 		s    *scenario.Scenario
-		o    *Options
+		o    *sim.Options
 		want []string
 	}{
 		{nil, nil, []string{"the scenario is nil"}},
 		{
-			&scenario.Scenario{}, &Options{},
+			&scenario.Scenario{}, &sim.Options{},
 			[]string{"name is", "fleet.n is", "run is"},
 		},
-		{valid, &Options{Policies: []tiered.Policy{{Limit: tiered.PerSecond(-1)}}}, []string{"Policy.Limit.Tokens is -1"}},
+		{valid, &sim.Options{Policies: []tiered.Policy{{Limit: tiered.PerSecond(-1)}}},
+			[]string{"Policy.Limit.Tokens is -1"}},
 	} {
-		r, err := Run(c.s, c.o)
+		r, err := sim.Run(c.s, c.o)
 		if r != nil || err == nil {
 			t.Errorf("%v: %v, %v", c.want, r, err)
 			continue
@@ -41,7 +43,7 @@ func TestRunRefuses(t *testing.T) {
 func TestOwnPolicy(t *testing.T) {
 	s := parse(t, stage)
 	var told []time.Duration
-	r, err := Run(s, &Options{
+	r, err := sim.Run(s, &sim.Options{
 		Policies: []tiered.Policy{{
 			Limit: tiered.PerSecond(50).WithBurst(10), Lease: tiered.Lease{Size: tiered.NoLease},
 		}},

@@ -1,4 +1,4 @@
-package sim
+package sim_test
 
 import (
 	"flag"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
@@ -16,9 +17,9 @@ import (
 var long = flag.Bool("long", false, "run the test of determinism in full: minutes")
 
 // rehearse runs a scenario and returns its report.
-func rehearse(t *testing.T, text string, o *Options) *measure.Report {
+func rehearse(t *testing.T, text string, o *sim.Options) *measure.Report {
 	t.Helper()
-	r, err := Run(parse(t, text), o)
+	r, err := sim.Run(parse(t, text), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,14 +89,14 @@ run: 10s
 
 // The same seed gives the same run, whatever the processors do; another seed another.
 func TestSameSeedSameRun(t *testing.T) {
-	first := repeats(t, troubled, &Options{Seed: 7})
-	if r := rehearse(t, troubled, &Options{Seed: 8}); r.Unseed == first.Unseed {
+	first := repeats(t, troubled, &sim.Options{Seed: 7})
+	if r := rehearse(t, troubled, &sim.Options{Seed: 8}); r.Unseed == first.Unseed {
 		t.Error("the seed changes nothing")
 	}
 }
 
 // repeats runs a scenario several times, each with another number of processors, and wants the same report each time.
-func repeats(t *testing.T, text string, o *Options) (first *measure.Report) {
+func repeats(t *testing.T, text string, o *sim.Options) (first *measure.Report) {
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	times := 6 // each number of processors twice

@@ -1,9 +1,10 @@
-package sim
+package sim_test
 
 import (
 	"strings"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 )
 
@@ -29,7 +30,7 @@ func TestRehearsalOfStandingShares(t *testing.T) {
 		{"off", 1},
 	} {
 		text := strings.Replace(rareKeys, "standing: on", "standing: "+row.standing, 1)
-		r := rehearse(t, text, &Options{Seed: 20})
+		r := rehearse(t, text, &sim.Options{Seed: 20})
 		m, calls := r.Metrics, perToken(r)
 		if m.OverAdmission > 0 || m.Utilisation < 1 || m.Unaccounted != 0 || calls > row.calls || calls < row.calls-0.02 {
 			t.Errorf("standing %s: %.2f calls per token, %+v", row.standing, calls, m)

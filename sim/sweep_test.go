@@ -1,4 +1,4 @@
-package sim
+package sim_test
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -33,7 +34,7 @@ expect:
 func TestSweepIsRuns(t *testing.T) {
 	s := parse(t, brief+"sweep: {fleet.mode: [local, open, closed], fleet.n: [2, 3]}\n")
 	var last, calls atomic.Int64
-	all, err := Sweep(s, &Options{Seed: 5, Progress: func(at, of time.Duration) {
+	all, err := sim.Sweep(s, &sim.Options{Seed: 5, Progress: func(at, of time.Duration) {
 		calls.Add(1)
 		last.Store(int64(of))
 		if at > of || of != 42*time.Second {
@@ -55,7 +56,7 @@ func TestSweepIsRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r, err := Run(one, &Options{Seed: 5})
+		r, err := sim.Run(one, &sim.Options{Seed: 5})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,14 +88,14 @@ func TestSweepErrors(t *testing.T) {
 	} {
 		one := s.Clone()
 		one.Sweep = c.axes
-		if _, err := Sweep(one, nil); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := sim.Sweep(one, nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, want %q", c.axes, err, c.want)
 		}
 	}
-	if _, err := Sweep(nil, nil); err == nil {
+	if _, err := sim.Sweep(nil, nil); err == nil {
 		t.Error("no error for nil")
 	}
-	if _, err := RunAll([]*scenario.Scenario{s, nil}, nil); err == nil {
+	if _, err := sim.RunAll([]*scenario.Scenario{s, nil}, nil); err == nil {
 		t.Error("no error for a scenario that is nil")
 	}
 }
@@ -108,8 +109,8 @@ func TestLoad(t *testing.T) {
 		}
 		return path
 	}
-	for _, name := range Library() {
-		if s, err := Load(name); err != nil || s.Name == "" {
+	for _, name := range sim.Library() {
+		if s, err := sim.Load(name); err != nil || s.Name == "" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -126,7 +127,7 @@ func TestLoad(t *testing.T) {
 		write("mine.json", `{"name":"small","limits":[{"name":"api","rate":"1/s"}],"fleet":{"n":3},"traffic":[`+
 			`{"shape":"poisson","rate":"1/s"}],"run":"7s"}`),
 	} {
-		if s, err := Load(path); err != nil || s.Name != "small" {
+		if s, err := sim.Load(path); err != nil || s.Name != "small" {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -141,12 +142,12 @@ func TestLoad(t *testing.T) {
 		dir:               "is a directory",
 		"./\x1b[31m.yaml": `"./\x1b[31m.yaml"`,
 	} {
-		s, err := Load(name)
+		s, err := sim.Load(name)
 		if s != nil || err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\x1b") {
 			t.Errorf("%.40q: %v, want %q", name, err, want)
 		}
 	}
-	if _, err := Load("./nothing.yaml"); !errors.Is(err, os.ErrNotExist) {
+	if _, err := sim.Load("./nothing.yaml"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v: does not say that it is not there", err)
 	}
 	defer func() {
@@ -154,7 +155,7 @@ func TestLoad(t *testing.T) {
 			t.Error("MustLoad did not panic")
 		}
 	}()
-	MustLoad("nothing")
+	sim.MustLoad("nothing")
 }
 
 // A user's policies take the place of those of the scenario, and one that would not is no silent success.
@@ -180,11 +181,12 @@ func TestPolicies(t *testing.T) {
 		"two of one": {one, []tiered.Policy{policy, {Name: "api", Limit: policy.Limit}}, `Policies[0].Name is "mine"`},
 		"no limit":   {one, []tiered.Policy{{Name: "api"}}, "Limit"},
 	} {
-		if _, err := Run(c.s, &Options{Policies: c.policies}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := sim.Run(c.s, &sim.Options{Policies: c.policies}); err == nil || !strings.Contains(err.Error(),
+			c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
-	r, err := Run(two, &Options{Policies: []tiered.Policy{{Name: "users", Limit: tiered.PerSecond(7)}}})
+	r, err := sim.Run(two, &sim.Options{Policies: []tiered.Policy{{Name: "users", Limit: tiered.PerSecond(7)}}})
 	if err != nil || r.Scenario.Limits[1].Tokens != 7 || r.Scenario.Limits[0].Tokens != 50 {
 		t.Errorf("%v", err)
 	}

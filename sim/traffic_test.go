@@ -1,4 +1,4 @@
-package sim
+package sim_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -33,7 +34,10 @@ func TestTraffic(t *testing.T) {
 				near(offered(r, 11, 22), 500)
 		}},
 		{"{shape: poisson, rate: 500/s, cost: 4}", func(r *measure.Report) bool { return near(offered(r, 1, 22), 2000) }},
-		{"{shape: poisson, rate: 500/s, cost: 1, maxcost: 9}", func(r *measure.Report) bool { return near(offered(r, 1, 22), 2500) }},
+		{"{shape: poisson, rate: 500/s, cost: 1, maxcost: 9}", func(r *measure.Report) bool {
+			return near(offered(r, 1,
+				22), 2500)
+		}},
 		{"{shape: bursts, rate: 500/s, every: 2s, for: 500ms}", func(r *measure.Report) bool {
 			return near(offered(r, 2, 22), 500) && near(offered(r, 8, 8.5), 2000) && offered(r, 8.5, 10) == 0
 		}},
@@ -48,7 +52,10 @@ func TestTraffic(t *testing.T) {
 		{"{shape: closed, clients: 50, think: 49ms, cost: 1000, retry: 3}", func(r *measure.Report) bool {
 			return r.Metrics.Utilisation > 0.9 && offered(r, 5, 22) > 2e5 && offered(r, 5, 22) < 1e6
 		}},
-		{"{shape: poisson, rate: 500/s, keys: 100, keyskew: 1}", func(*measure.Report) bool { return len(keys) > 90 && len(keys) <= 100 }},
+		{"{shape: poisson, rate: 500/s, keys: 100, keyskew: 1}", func(*measure.Report) bool {
+			return len(keys) > 90 &&
+				len(keys) <= 100
+		}},
 		{"{shape: poisson, rate: 100/s, keys: -1}", func(*measure.Report) bool { return len(keys) > 2000 }},
 		{"{shape: poisson, rate: 100/s, keys: -1, cancel: 100%}", func(r *measure.Report) bool {
 			return count(r, "canceled") > 600 // the others were quicker: a round trip is 0.4 ms
@@ -57,45 +64,41 @@ func TestTraffic(t *testing.T) {
 	} {
 		t.Run(c.traffic, func(t *testing.T) {
 			keys = map[string]bool{}
-			if r := rehearse(t, rest+"traffic: ["+c.traffic+"]\n", &Options{Policies: seen}); !c.ok(r) {
+			if r := rehearse(t, rest+"traffic: ["+c.traffic+"]\n", &sim.Options{Policies: seen}); !c.ok(r) {
 				t.Errorf("\n%v", r)
 			}
 		})
 	}
 }
 
-// The processes get the shares that procskew says: seen through what each must lease when all is one key.
+// The processes get the shares that procskew says.
 func TestTrafficIsSpread(t *testing.T) {
 	for skew, want := range map[float64]float64{0: 1, 0.5: 2, 1: 4, 2: 16} {
-		p, err := prepare(parse(t, fmt.Sprintf("name: spread\nlimits: [{name: api, rate: 1000/s}]\nfleet: {n: 4}\n"+
-			"traffic: [{shape: poisson, rate: 1/s, procskew: %v}]\nrun: 5s\n", skew)), nil)
+		choose, leave, err := sim.Spread(parse(t,
+			fmt.Sprintf("name: spread\nlimits: [{name: api, rate: 1000/s}]\nfleet: {n: 4}\n"+
+				"traffic: [{shape: poisson, rate: 1/s, procskew: %v}]\nrun: 5s\n", skew)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := &run{plan: p}
-		r.fleet = &fleet{run: r, slots: make([]*process, 4)}
-		for i := range 4 {
-			r.fleet.set(i, &process{number: i, slot: i})
-		}
-		s := r.newStream(0)
 		var n [4]float64
 		for range 100_000 {
-			n[s.chooseProcess().slot]++
+			slot, _ := choose()
+			n[slot]++
 		}
 		if ratio := n[0] / n[3]; ratio < 0.95*want || ratio > 1.05*want {
 			t.Errorf("asked %v: the first %g times as often as the fourth, want %v", n, ratio, want)
 		}
-		r.fleet.take(0)
+		leave(0)
 		for range 1000 {
-			if s.chooseProcess().slot == 0 {
+			if slot, _ := choose(); slot == 0 {
 				t.Fatal("who is gone is asked")
 			}
 		}
 		for i := range 4 {
-			r.fleet.take(i)
+			leave(i)
 		}
-		if s.chooseProcess() != nil {
-			t.Error("nobody is there, and somebody is asked")
+		if slot, ok := choose(); ok {
+			t.Errorf("nobody is there, and %d is asked", slot)
 		}
 	}
 }

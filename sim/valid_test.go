@@ -1,4 +1,4 @@
-package sim
+package sim_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
@@ -71,7 +72,7 @@ func TestAnyScenario(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		runs++
 		s := small(rt)
-		r, err := Run(s, &Options{Seed: rapid.Uint64().Draw(rt, "seed")})
+		r, err := sim.Run(s, &sim.Options{Seed: rapid.Uint64().Draw(rt, "seed")})
 		if err != nil {
 			rt.Fatalf("%v\n%v", err, s)
 		}

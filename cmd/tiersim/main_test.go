@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bytes"
@@ -9,6 +9,15 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	tiersim "github.com/tiered-limiter/tiered-limiter/cmd/tiersim"
+)
+
+// The exit statuses.
+const (
+	passed      = 0
+	broken      = 1
+	notRunnable = 2
 )
 
 // childVariable makes the test binary tiersim.
@@ -16,14 +25,14 @@ const childVariable = "TIERSIM_TEST_CHILD"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childVariable) != "" {
-		main()
+		tiersim.Main()
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
 
-// tiersim runs the program in a process of its own.
-func tiersim(t *testing.T, args ...string) (out, problems string, status int) {
+// program runs the program in a process of its own.
+func program(t *testing.T, args ...string) (out, problems string, status int) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(os.Environ(), childVariable+"=1", "LC_ALL=C")
@@ -40,8 +49,7 @@ func tiersim(t *testing.T, args ...string) (out, problems string, status int) {
 func run(t *testing.T, args ...string) (out, problems string, status int) {
 	t.Helper()
 	var o, p bytes.Buffer
-	a := &app{out: &o, problems: &p}
-	status = a.execute(args)
+	status = tiersim.Execute(&o, &p, false, false, args...)
 	return o.String(), p.String(), status
 }
 
@@ -97,7 +105,7 @@ func file(t *testing.T, name, text string) string {
 // The program as a user has it: a process, its exit status, nothing but the report on a stdout that is no terminal.
 func TestProgram(t *testing.T) {
 	path := file(t, "short.yaml", short)
-	out, problems, status := tiersim(t, "run", path, "--seed", "7")
+	out, problems, status := program(t, "run", path, "--seed", "7")
 	if status != passed || problems != "" || !strings.Contains(out, "\nPASS  ") ||
 		!strings.Contains(out, "seed 7") {
 		t.Errorf("status %d, stderr %q, stdout\n%s", status, problems, out)
@@ -105,11 +113,11 @@ func TestProgram(t *testing.T) {
 	if strings.HasSuffix(out, "PASS\n") {
 		t.Error("package testing has the last word")
 	}
-	if _, _, status := tiersim(t, "run", path, "--set", "fleet.mode=open", "--set",
+	if _, _, status := program(t, "run", path, "--set", "fleet.mode=open", "--set",
 		"traffic.rate=500/s"); status != broken {
 		t.Errorf("status %d for a broken expectation", status)
 	}
-	if _, problems, status := tiersim(t, "run", "nothing"); status != notRunnable ||
+	if _, problems, status := program(t, "run", "nothing"); status != notRunnable ||
 		!strings.HasPrefix(problems, "tiersim: ") {
 		t.Errorf("status %d, stderr %q for a scenario that is not there", status, problems)
 	}
@@ -151,7 +159,8 @@ func TestStatus(t *testing.T) {
 		{[]string{"check", badPolicies}, notRunnable, "", `bad.yaml:2:29: policies[0].limit`},
 		{[]string{"run", path, "--policies", policies}, passed, "limit  api: 500 tokens per 1s, burst 700, fail-open", ""},
 		{[]string{"run", path, "--policies", policies, "--policy", "b"}, notRunnable, "", `has no policy named ["b"]`},
-		{[]string{"run", "outage", "--policies", policies, "--policy", "free"}, notRunnable, "", `policy "free" is unlimited`},
+		{[]string{"run", "outage", "--policies", policies, "--policy", "free"}, notRunnable, "",
+			`policy "free" is unlimited`},
 		{[]string{"run", other, "--policies", policies}, notRunnable, "", `has no policy named ["" "users"]`},
 		{[]string{"run", path, "--policies", badPolicies}, notRunnable, "", "policies[0].limit"},
 		{[]string{"run", path, "--policy", "api"}, notRunnable, "", `--policy is "api": needs --policies`},
@@ -292,7 +301,7 @@ func TestExamples(t *testing.T) {
 		}
 	}
 	examples := 0
-	for _, c := range (&app{}).root().Commands() {
+	for _, c := range tiersim.Commands() {
 		for line := range strings.Lines(c.Example) {
 			words := strings.Fields(line)
 			if len(words) < 2 || words[0] != "tiersim" || words[1] != c.Name() {
@@ -300,23 +309,9 @@ func TestExamples(t *testing.T) {
 				continue
 			}
 			examples++
-			parsed := (&app{}).root() // the flags of a command keep what was parsed
-			command, args, err := parsed.Find(words[1:])
-			if err == nil {
-				err = command.ParseFlags(args)
-			}
-			if err != nil {
+			if err := tiersim.Understands(words[1:]...); err != nil {
 				t.Errorf("%s: %v", line, err)
 				continue
-			}
-			for _, arg := range command.Flags().Args() {
-				if strings.HasSuffix(arg, ".json") || strings.HasSuffix(arg, ".yaml") {
-					continue // what a run before it wrote
-				}
-				sets, _ := command.Flags().GetStringArray("set")
-				if _, err := (&flags{sets: sets}).load(arg); err != nil {
-					t.Errorf("%s: %v", line, err)
-				}
 			}
 			// Of the examples with a file of policies the scenario has to take them.
 			if strings.Contains(line, "--policies") {
@@ -336,9 +331,9 @@ func TestBar(t *testing.T) {
 	path := file(t, "short.yaml", short)
 	for terminal, want := range map[bool]bool{true: true, false: false} {
 		var o, p bytes.Buffer
-		a := &app{out: &o, problems: &p, terminal: terminal}
-		status := a.execute([]string{"sweep", path})
-		if status != passed || strings.Contains(p.String(), "sweeping") != want || strings.Contains(o.String(), "sweeping") {
+		status := tiersim.Execute(&o, &p, terminal, false, "sweep", path)
+		if status != passed || strings.Contains(p.String(), "sweeping") != want || strings.Contains(o.String(),
+			"sweeping") {
 			t.Errorf("terminal %v: status %d, stderr %q", terminal, status, p.String())
 		}
 	}
@@ -356,15 +351,13 @@ func TestColors(t *testing.T) {
 		{map[string]string{"NO_COLOR": ""}, true, true},
 		{map[string]string{"TERM": "dumb"}, true, false},
 	} {
-		if got := colors(func(name string) string { return c.env[name] }, c.terminal); got != c.want {
+		if got := tiersim.Colors(func(name string) string { return c.env[name] }, c.terminal); got != c.want {
 			t.Errorf("%v, terminal %v: colors %v", c.env, c.terminal, got)
 		}
 	}
 	path := file(t, "short.yaml", short)
 	var o bytes.Buffer
-	a := &app{out: &o, problems: &o}
-	a.color = true
-	a.execute([]string{"run", path})
+	tiersim.Execute(&o, &o, false, true, "run", path)
 	if !strings.Contains(o.String(), "\x1b[32mPASS") {
 		t.Errorf("no colors on a terminal: %q", o.String())
 	}
