@@ -1,4 +1,4 @@
-package policyfile
+package policyfile_test
 
 import (
 	"encoding/json"
@@ -12,12 +12,13 @@ import (
 	"testing/synctest"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
-// SchemaFields are the names of all fields that a file may have.
-func SchemaFields() []string {
+// schemaFields are the names of all fields that a file may have.
+func schemaFields() []string {
 	var schema any
-	if err := json.Unmarshal(Schema, &schema); err != nil {
+	if err := json.Unmarshal(policyfile.Schema, &schema); err != nil {
 		return []string{err.Error()}
 	}
 	names := map[string]bool{}
@@ -177,14 +178,14 @@ func TestFilesThatDifferInOneField(t *testing.T) {
 		if text == differing {
 			t.Fatalf("there is no %q", c.from)
 		}
-		for _, name := range SchemaFields() {
+		for _, name := range schemaFields() {
 			tried[name] = tried[name] || strings.Contains(c.from, name+":")
 		}
 		t.Run(c.to, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { differs(t, text, c.to, c.refused) })
 		})
 	}
-	for _, name := range SchemaFields() {
+	for _, name := range schemaFields() {
 		if !tried[name] {
 			t.Errorf("no file differs in %s", name)
 		}
@@ -204,7 +205,7 @@ func differs(t *testing.T, text, what, refused string) {
 			t.Errorf("%s is refused, and something has changed: %s", what, said(d.Group().Policies()))
 		}
 	default:
-		want, err := Parse("p.yaml", []byte(text))
+		want, err := policyfile.Parse("p.yaml", []byte(text))
 		if err != nil || d.File().String() != want.String() || said(d.Group().Policies()) != said(want.Policies) {
 			t.Errorf("%s: the policies are %s, want %s (%v)", what, said(d.Group().Policies()), said(want.Policies), err)
 		}

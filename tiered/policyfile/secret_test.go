@@ -1,4 +1,4 @@
-package policyfile
+package policyfile_test
 
 import (
 	"strings"

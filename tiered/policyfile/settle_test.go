@@ -1,4 +1,4 @@
-package policyfile
+package policyfile_test
 
 import (
 	"bytes"
@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,13 +19,16 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
+	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
 // desk is a file that is watched in virtual time.
 type desk struct {
-	*Watcher
+	*policyfile.Watcher
+	mu      sync.Mutex
+	content func() ([]byte, error)
 	lines   bytes.Buffer
-	reports []string // what was wrong, if anything; guarded by Watcher.mu
+	reports []string // what was wrong, if anything
 }
 
 // put makes the file say this from now on.
@@ -32,10 +37,14 @@ func (d *desk) put(text string) { d.say(func() ([]byte, error) { return []byte(t
 func (d *desk) say(content func() ([]byte, error)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.content = func(string) ([]byte, time.Time, error) {
-		text, err := content()
-		return text, time.Time{}, err
-	}
+	d.content = content
+}
+
+// Write takes lines of the log.
+func (d *desk) Write(line []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lines.Write(line)
 }
 
 // reloads are the reports of all reloads, and log is what was logged.
@@ -55,27 +64,37 @@ func (d *desk) log() string {
 func watchText(t *testing.T, text string) *desk {
 	t.Helper()
 	d := new(desk)
+	d.put(text)
+	d.Watcher = watchContent(t, func() ([]byte, time.Time, error) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		text, err := d.content()
+		return text, time.Time{}, err
+	}, &policyfile.Options{
+		Poll: 200 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(d, nil)),
+		Reloaded: func(err error) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.reports = append(d.reports, fmt.Sprint(err))
+		},
+	})
+	return d
+}
+
+// watchContent watches what content returns, for a Group of its own.
+func watchContent(t *testing.T, content func() ([]byte, time.Time, error), o *policyfile.Options) *policyfile.Watcher {
+	t.Helper()
 	g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.Watcher, err = newWatcher("p.yaml", g, &Options{
-		Poll: 200 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&d.lines, nil)),
-		Reloaded: func(err error) { d.reports = append(d.reports, fmt.Sprint(err)) },
-	})
+	t.Cleanup(func() { _ = g.Close(context.Background()) })
+	w, err := policyfile.WatchContent("p.yaml", g, o, content)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.put(text)
-	if err := d.load(); err != nil {
-		t.Fatal(err)
-	}
-	d.tasks.Go(func() { d.watch(nil) })
-	t.Cleanup(func() {
-		d.Close()
-		_ = g.Close(context.Background())
-	})
-	return d
+	t.Cleanup(w.Close)
+	return w
 }
 
 // after lets time pass, and returns the names of the policies and of the rules that are in force then.
@@ -150,14 +169,15 @@ func TestFileCutAtEachByte(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := watchText(t, text)
+				whole := d.File()
 				for cut := range strings.TrimSuffix(text, "\n") {
-					if _, err := Parse("", []byte(text[:cut])); err != nil {
+					if _, err := policyfile.Parse("", []byte(text[:cut])); err != nil {
 						continue // it changes nothing
 					}
 					d.put(text[:cut])
 					time.Sleep(time.Second)
 					synctest.Wait()
-					if string(d.current.Load().text) != text {
+					if d.File() != whole {
 						t.Fatalf("the first %d bytes are in force: %q", cut, text[max(0, cut-40):cut])
 					}
 					d.put(text)
@@ -211,7 +231,7 @@ func TestWatchThatFailsLeavesTheGroup(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err = Watch(path, g, &Options{HTTP: &httplimit.Options{Jitter: -1}, Poll: 1})
+		_, err = policyfile.Watch(path, g, &policyfile.Options{HTTP: &httplimit.Options{Jitter: -1}, Poll: 1})
 		for _, want := range []string{"Options.Jitter is", "Options.Poll is"} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want %s", err, want)
@@ -259,25 +279,13 @@ func TestHalfWrittenFileAtTheStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = g.Close(context.Background()) }()
-				w, err := newWatcher("p.yaml", g, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
 				begin := time.Now()
-				w.content = func(string) ([]byte, time.Time, error) {
+				w := watchContent(t, func() ([]byte, time.Time, error) {
 					i := min(int(time.Since(begin)/(40*time.Millisecond)), len(c.texts)-1)
 					return []byte(c.texts[i]), begin.Add(time.Duration(i)*40*time.Millisecond - c.age), nil
-				}
-				if err := w.start(); err != nil {
-					t.Fatal(err)
-				}
-				if took := time.Since(begin); took != c.took || string(w.current.Load().text) != twoPolicies {
-					t.Errorf("after %v, want %v, in force is %q", took, c.took, w.current.Load().text)
+				}, nil)
+				if took := time.Since(begin); took != c.took || w.File().String() != parse(t, twoPolicies).String() {
+					t.Errorf("after %v, want %v, in force is %s", took, c.took, w.File())
 				}
 			})
 		})
@@ -287,22 +295,30 @@ func TestHalfWrittenFileAtTheStart(t *testing.T) {
 // Lost things are named once, by the outermost.
 func TestLost(t *testing.T) {
 	const file = "version: 1\n" +
-		"policies: [{name: a, limit: 1/s, also: [1/h, 2/d], keys: {x: 1/s, y: 2/s}}, {name: b, limit: 1/s}]\n" +
+		"policies: [{name: a, limit: 9/s, also: [8/h, 9/d]}, {name: b, limit: 1/s}, {name: c, limit: 1/s, keys: {x: 1/s, y: 2/s}}]\n" +
 		"http: [{match: /, limits: [{policy: a, key: [ip, method], cost: 2}, {policy: b, key: ip}]}]\n"
 	for _, c := range []struct{ from, to, want string }{
 		{"1/s", "3/s", ""},
-		{", {name: b, limit: 1/s}", "", `policies["b"]`},
-		{"name: b", "name: c", `policies["b"]`},
-		{", y: 2/s", "", `1 of policies["a"].keys`},
-		{", 2/d", "", `policies["a"].also[1]`},
-		{", keys: {x: 1/s, y: 2/s}", "", `policies["a"].keys`},
+		{", {name: c, limit: 1/s, keys: {x: 1/s, y: 2/s}}", "", `policies["c"]`},
+		{"name: c", "name: d", `policies["c"]`},
+		{", y: 2/s", "", `1 of policies["c"].keys`},
+		{", 9/d", "", `policies["a"].also[1]`},
+		{", keys: {x: 1/s, y: 2/s}", "", `policies["c"].keys`},
 		{", cost: 2", "", `http["/"].limits["a"].cost`},
 		{"[ip, method]", "ip", `http["/"].limits["a"].key`},
 		{", {policy: b, key: ip}", "", `http["/"].limits["b"]`},
 		{"match: /,", "match: /x,", `http["/"]`},
 	} {
-		if got := strings.Join(lost([]byte(file), []byte(strings.Replace(file, c.from, c.to, 1))), ", "); got != c.want {
-			t.Errorf("without %q: lost %s, want %s", c.from, got, c.want)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			d := watchText(t, file)
+			d.put(strings.Replace(file, c.from, c.to, 1))
+			d.after(4 * time.Second)
+			if c.want != "" {
+				c.want = "gone=" + strconv.Quote(c.want)
+			}
+			if got := d.log(); !strings.Contains(got, c.want) || strings.Contains(got, "gone=") != (c.want != "") {
+				t.Errorf("without %q, the log is %s, want %s", c.from, got, c.want)
+			}
+		})
 	}
 }

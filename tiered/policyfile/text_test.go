@@ -40,7 +40,7 @@ func TestFileIsPrintedInFull(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, printed)
 		}
 	}
-	for _, name := range policyfile.SchemaFields() {
+	for _, name := range schemaFields() {
 		if !strings.Contains(printed, name+":") {
 			t.Errorf("the field %s of the schema is not in\n%s", name, printed)
 		}
