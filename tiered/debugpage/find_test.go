@@ -1,8 +1,9 @@
-package debugpage
+package debugpage_test
 
 import (
 	"context"
 	"errors"
+	"html"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -12,12 +13,13 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/debugpage"
 )
 
 // find is the page after somebody typed a key.
-func find(t *testing.T, g *tiered.Group, o *Options, key string) (status int, page string) {
+func find(t *testing.T, g *tiered.Group, o *debugpage.Options, key string) (status int, page string) {
 	t.Helper()
-	h, err := New(g, o)
+	h, err := debugpage.New(g, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,15 +64,23 @@ func TestFindKey(t *testing.T) {
 				t.Error("the key is shown as it is")
 			}
 		}
-		if _, page := find(t, g, &Options{ShowKeys: true}, evil); strings.Contains(page, "<script") {
+		if _, page := find(t, g, &debugpage.Options{ShowKeys: true}, evil); strings.Contains(page, "<script") {
 			t.Error("a key is not escaped")
+		}
+		for key, want := range map[string]string{
+			"ann": "ann", `a"b`: `"a\"b"`,
+			strings.Repeat("x", 100): strings.Repeat("x", 80) + "…", "é": "é", "\xff": `"\xff"`,
+		} {
+			if _, page := find(t, g, &debugpage.Options{ShowKeys: true}, key); !strings.Contains(page, ">"+html.EscapeString(want)+"<") {
+				t.Errorf("%q is not shown as %s in\n%s", key, want, page)
+			}
 		}
 		for _, key := range []string{"", strings.Repeat("x", tiered.MaxKeyLength+1)} {
 			if code, page := find(t, g, nil, key); code != 200 || !strings.Contains(page, "invalid key") {
 				t.Errorf("%d bytes: %d\n%s", len(key), code, page)
 			}
 		}
-		if code, _ := find(t, g, nil, strings.Repeat("x", maxForm)); code != 400 {
+		if code, _ := find(t, g, nil, strings.Repeat("x", 4*tiered.MaxKeyLength)); code != 400 {
 			t.Errorf("a form that is too long: %d", code)
 		}
 		store.Fail(errors.New("away"))

@@ -1,4 +1,4 @@
-package debugpage
+package debugpage_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/debugpage"
 )
 
 // The page says of each policy how it counts, and nothing that its algorithm does not have: no burst of a window,
@@ -131,7 +132,7 @@ func TestPageSaysWhyAKeyIsRefused(t *testing.T) {
 		for range 70 {
 			shut.Allow(ctx, "thief")
 		}
-		_, page = get(t, g, &Options{ShowKeys: true}, http.MethodGet, "/")
+		_, page = get(t, g, &debugpage.Options{ShowKeys: true}, http.MethodGet, "/")
 		_, page, _ = strings.Cut(page, "<h3>shut</h3>")
 		if by, blocked := cell(page, "By the limit"), cell(page, "Blocked"); by != "0" || blocked != "70" ||
 			!strings.Contains(page, "<code>thief</code>") {

@@ -1,9 +1,10 @@
-package debugpage
+package debugpage_test
 
 import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/debugpage"
 )
 
 var write = flag.String("write", "", "`file` to write the page into, which make pages PAGE=browser looks at")
@@ -57,9 +59,15 @@ func used(t *testing.T) *tiered.Group {
 	return g
 }
 
-func get(t *testing.T, g *tiered.Group, o *Options, method, url string) (*http.Response, string) {
+// hashed is how a key is shown by default.
+func hashed(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:8])
+}
+
+func get(t *testing.T, g *tiered.Group, o *debugpage.Options, method, url string) (*http.Response, string) {
 	t.Helper()
-	p, err := New(g, o)
+	p, err := debugpage.New(g, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,12 +107,12 @@ func TestPage(t *testing.T) {
 			t.Errorf("%d bytes", len(page))
 		}
 		if *write != "" {
-			_, page = get(t, g, &Options{ShowKeys: true}, http.MethodGet, "/debug")
+			_, page = get(t, g, &debugpage.Options{ShowKeys: true}, http.MethodGet, "/debug")
 			if err := os.WriteFile(*write, []byte(page), 0o600); err != nil {
 				t.Error(err)
 			}
 		}
-		_, page = get(t, g, &Options{ShowKeys: true}, http.MethodGet, "/debug?every=7")
+		_, page = get(t, g, &debugpage.Options{ShowKeys: true}, http.MethodGet, "/debug?every=7")
 		for _, want := range []string{
 			"<code>ann@example.org</code>", "&lt;script&gt;alert", `\x00\n`,
 			`http-equiv="refresh" content="7"`,
@@ -135,10 +143,10 @@ func TestEmptyPage(t *testing.T) {
 				t.Errorf("no %q in the page", want)
 			}
 		}
-		if _, err := New(new(tiered.Group), nil); err == nil {
+		if _, err := debugpage.New(new(tiered.Group), nil); err == nil {
 			t.Error("a zero Group is accepted")
 		}
-		if _, err := New(nil, nil); err == nil {
+		if _, err := debugpage.New(nil, nil); err == nil {
 			t.Error("a page of no group")
 		}
 	})
@@ -175,10 +183,11 @@ func TestManners(t *testing.T) {
 				t.Errorf("every=%s: %s, want %d", every, r.Status, want)
 			}
 		}
-		_, page := get(t, g, nil, http.MethodGet, "/")
+		r, page := get(t, g, nil, http.MethodGet, "/")
 		_, css, _ := strings.Cut(page, "<style>")
 		css, _, _ = strings.Cut(css, "</style>")
 		sum := sha256.Sum256([]byte(css))
+		policy := r.Header.Get("Content-Security-Policy")
 		if want := "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"; css == "" ||
 			!strings.Contains(policy, want) {
 			t.Errorf("the policy is %q, the style %s", policy, want)
@@ -194,7 +203,7 @@ func TestWords(t *testing.T) {
 		0: "0", 1500: "2µs", 2345 * time.Microsecond: "2ms", 1520 * time.Millisecond: "1.5s", 125 * time.Second: "2m5s",
 		200 * time.Minute: "3h20m", 75 * time.Hour: "3 days", 1<<63 - 1: "106751 days",
 	} {
-		if got := length(d); got != want {
+		if got := debugpage.Length(d); got != want {
 			t.Errorf("%d ns: %s, want %s", d, got, want)
 		}
 	}
@@ -202,17 +211,8 @@ func TestWords(t *testing.T) {
 		0: "0", 999: "999", -999: "-999", 1000: "1 000", 1234567: "1 234 567",
 		-123456: "-123 456",
 	} {
-		if got := strings.ReplaceAll(count(n), "\u202f", " "); got != want {
+		if got := strings.ReplaceAll(debugpage.Count(n), "\u202f", " "); got != want {
 			t.Errorf("%d: %s, want %s", n, got, want)
-		}
-	}
-	p := page{Options: Options{ShowKeys: true}}
-	for key, want := range map[string]string{
-		"ann": "ann", `a"b`: `"a\"b"`,
-		strings.Repeat("x", 100): strings.Repeat("x", 80) + "…", "é": "é", "\xff": `"\xff"`,
-	} {
-		if got := p.name(key); got != want {
-			t.Errorf("%q: %s, want %s", key, got, want)
 		}
 	}
 }
@@ -264,7 +264,7 @@ func TestStandingShares(t *testing.T) {
 		{tiered.StandingOn, 0, ", with 25.0 % of the standing shares (4 processes have some)"},
 		{tiered.StandingOn, 2, ", without standing shares because 2 processes do not split it"},
 	} {
-		got := standingOf(tiered.Policy{Name: "api", Limit: limit, Standing: row.standing},
+		got := debugpage.StandingOf(tiered.Policy{Name: "api", Limit: limit, Standing: row.standing},
 			tiered.PolicyStats{Outside: row.outside}, tiered.StandingStats{Fraction: 0.25, Members: 4})
 		if got != row.want {
 			t.Errorf("%v, %d outside: %q, want %q", row.standing, row.outside, got, row.want)

@@ -1,4 +1,4 @@
-package metrics
+package metrics_test
 
 import (
 	"maps"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/metrics"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -36,10 +37,10 @@ func invent() *invented {
 	}, []tiered.Policy{{Name: "p", Standing: tiered.StandingOn}}}
 }
 
-func (i *invented) reader() *Reader { return newReader(nil, group{source: i}) }
+func (i *invented) reader() *metrics.Reader { return metrics.ReaderOf(i) }
 
 // series returns the value of each series by its name and labels, and of a histogram its sum.
-func series(t *testing.T, r *Reader) map[string]float64 {
+func series(t *testing.T, r *metrics.Reader) map[string]float64 {
 	t.Helper()
 	all := map[string]float64{}
 	for s := range r.Samples() {
@@ -133,7 +134,7 @@ func TestNames(t *testing.T) {
 	unit := regexp.MustCompile(`^(|1|s|\{[a-z_]+\})$`)
 	for _, m := range invent().reader().Metrics() {
 		base := strings.TrimSuffix(m.Name, "_total")
-		if (base != m.Name) != (m.Kind == Counter) {
+		if (base != m.Name) != (m.Kind == metrics.Counter) {
 			t.Errorf("%s is of kind %v", m.Name, m.Kind)
 		}
 		if !regexp.MustCompile(`^tiered_[a-z_]+[a-z]$`).MatchString(m.Name) || !unit.MatchString(m.Unit) || m.Help == "" {
@@ -221,10 +222,10 @@ func TestStop(t *testing.T) {
 
 func TestBadInput(t *testing.T) {
 	g := newGroup(t, remote.NewMemory())
-	if _, err := NewReader(nil); err == nil || err.Error() != "metrics: the Group is nil: must be set" {
+	if _, err := metrics.NewReader(nil); err == nil || err.Error() != "metrics: the Group is nil: must be set" {
 		t.Error(err)
 	}
-	r, err := NewReader(new(tiered.Group))
+	r, err := metrics.NewReader(new(tiered.Group))
 	if err == nil || err.Error() != "metrics: the Group is zero: must be made by tiered.NewGroup" {
 		t.Error(err)
 	}
@@ -242,7 +243,7 @@ func TestBadInput(t *testing.T) {
 		{map[string]*tiered.Group{"\xff": g}, []string{`the name of a Group is "\xff": must be 1 to 128 bytes`}},
 		{map[string]*tiered.Group{strings.Repeat("x", 129): g}, []string{"must be 1 to 128 bytes of printable UTF-8"}},
 	} {
-		_, err := NewGroupsReader(c.groups)
+		_, err := metrics.NewGroupsReader(c.groups)
 		for _, want := range c.want {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want %s", err, want)
@@ -258,7 +259,7 @@ func TestSeveralGroups(t *testing.T) {
 		groups := map[string]*tiered.Group{
 			"users": newGroup(t, remote.NewMemory(), policy), "jobs": newGroup(t, remote.NewMemory(), policy),
 		}
-		r, err := NewGroupsReader(groups)
+		r, err := metrics.NewGroupsReader(groups)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -285,7 +286,7 @@ func TestGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
 		g := newGroup(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)})
-		r, err := NewReader(g)
+		r, err := metrics.NewReader(g)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -345,11 +346,11 @@ func TestCounterThatComesBack(t *testing.T) {
 		return &invented{stats: tiered.Stats{Policies: map[string]tiered.PolicyStats{"p": {Spent: admitted}}}}
 	}
 	source := figures(900)
-	r := newReader(nil, group{source: source})
+	r := metrics.ReaderOf(source)
 	read := func(stats *invented) (sum float64) {
 		source.stats = stats.stats
 		for s := range r.Samples() {
-			if s.Metric.Kind == Counter && slices.Contains(s.Labels, "p") {
+			if s.Metric.Kind == metrics.Counter && slices.Contains(s.Labels, "p") {
 				sum += s.Value
 			}
 		}

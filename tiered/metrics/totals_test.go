@@ -1,10 +1,11 @@
-package metrics
+package metrics_test
 
 import (
 	"reflect"
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/metrics"
 )
 
 // The totals have every figure of a policy: the sum, or the largest.
@@ -14,14 +15,14 @@ func TestTotalsOfEveryFigure(t *testing.T) {
 	check := func(name string, of func(*tiered.PolicyStats) reflect.Value) {
 		p = tiered.PolicyStats{}
 		increase(t, of(&p), name)
-		sum := (&totals{}).of(map[string]tiered.PolicyStats{"a": p, "b": p})
+		sum := new(metrics.Totals).Of(map[string]tiered.PolicyStats{"a": p, "b": p})
 		want := reflect.New(of(&p).Type()).Elem()
 		switch x := of(&p).Interface().(type) {
 		case tiered.Histogram:
 			want.Set(reflect.ValueOf(tiered.Histogram{Sum: 2 * x.Sum, Buckets: []int64{2, 0}}))
 		default:
 			n := of(&p).Int() * 2
-			if notCounters[name] == largest {
+			if metrics.IsLargest(name) {
 				n /= 2
 			}
 			want.SetInt(n)
@@ -56,7 +57,7 @@ func TestTotalsOfRemovedPolicies(t *testing.T) {
 			Spent: n, Held: 5, Requests: tiered.Requests{Granted: n}, Waits: tiered.Histogram{Buckets: []int64{n, 0}}, Processes: 3,
 		}
 	}
-	total := &totals{}
+	total := new(metrics.Totals)
 	for i, step := range []struct {
 		policies map[string]tiered.PolicyStats
 		want     int64
@@ -71,16 +72,16 @@ func TestTotalsOfRemovedPolicies(t *testing.T) {
 		{nil, 132, 0},
 		{map[string]tiered.PolicyStats{"c": counted(1)}, 133, 5},
 	} {
-		sum := total.of(step.policies)
+		sum := total.Of(step.policies)
 		if sum.Spent != step.want || sum.Requests.Granted != step.want || sum.Waits.Buckets[0] != step.want || sum.Held != step.held {
 			t.Errorf("step %d: %d spent, %d requests, %v waits, %d held; want %d and %d", i, sum.Spent, sum.Requests.Granted,
 				sum.Waits.Buckets, sum.Held, step.want, step.held)
 		}
 	}
-	for i := range 3 * mostGone {
-		total.of(map[string]tiered.PolicyStats{string(rune(i)) + "x": counted(1)})
+	for i := range 3 * metrics.MostGone {
+		total.Of(map[string]tiered.PolicyStats{string(rune(i)) + "x": counted(1)})
 	}
-	if n := len(total.gone); n > mostGone+1 {
+	if n := total.Gone(); n > metrics.MostGone+1 {
 		t.Errorf("%d policies that are gone are remembered", n)
 	}
 }
@@ -89,9 +90,8 @@ func TestTotalsOfRemovedPolicies(t *testing.T) {
 func TestTotalsReader(t *testing.T) {
 	i := invent()
 	i.stats.Policies["q"] = tiered.PolicyStats{Requests: tiered.Requests{Granted: 7}}
-	r, passed := i.reader(), 0
-	r.totals = &totals{each: func(all map[string]tiered.PolicyStats) { passed += len(all) }}
-	got := series(t, r)
+	passed := 0
+	got := series(t, metrics.TotalsReaderOf(i, func(all map[string]tiered.PolicyStats) { passed += len(all) }))
 	if n := got["tiered_decisions_total{all,local,granted}"]; n != 1007 || passed != 2 {
 		t.Errorf("%v requests, want 1007; %d policies were passed on, want 2", n, passed)
 	}
@@ -99,7 +99,7 @@ func TestTotalsReader(t *testing.T) {
 	if n := len(series(t, i.reader())); n != len(got) {
 		t.Errorf("%d series of a policy, %d of the totals", n, len(got))
 	}
-	if _, err := NewTotalsReader(nil, nil); err == nil {
+	if _, err := metrics.NewTotalsReader(nil, nil); err == nil {
 		t.Error("a nil Group is accepted")
 	}
 }
