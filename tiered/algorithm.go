@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -289,7 +290,7 @@ func (p Policy) retention() (longest time.Duration) {
 func (l Limit) retention(a Algorithm) time.Duration {
 	switch a {
 	case TokenBucket:
-		return resetAfter(l.burst(), l.nanosPerToken())
+		return engine.ResetAfter(l.burst(), l.nanosPerToken())
 	case SlidingWindow:
 		return l.Per + 2*l.precision()
 	}
@@ -321,22 +322,13 @@ func (p Policy) namesPer() bool {
 	return p.Algorithm == FixedWindow || p.Algorithm == SlidingLog || p.Algorithm == TokenBucket && len(p.Also) > 0
 }
 
-// phase returns where the windows of a key begin, in µs. It must be the same in every process.
-func (l *Limiter) phase(key string) int64 {
-	if l.kind.Algorithm != lua.FixedWindow || l.kind.Calendar {
-		return 0
-	}
-	const basis = 0xcbf29ce484222325 // of FNV
-	return int64(local.Hash(basis, local.ID{Key: key}) % uint64(l.kind.Window))
-}
-
 // resets returns an upper bound of the time until a key with left tokens is full again.
 func resets(p *local.Policy, left int64) time.Duration {
 	switch {
 	case left >= p.Cap:
 		return 0
 	case p.Call.Algorithm == lua.TokenBucket:
-		return resetAfter(p.Cap-left, p.NanosPerToken)
+		return engine.ResetAfter(p.Cap-left, p.NanosPerToken)
 	}
-	return p.Owner.(*resolvedLimit).retention
+	return engine.Owner(p).Retention
 }

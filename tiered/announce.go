@@ -73,7 +73,7 @@ func (g *Group) announced() (a remote.Announcement, version int64) {
 	// All policies of a simulated process are added at one instant. Otherwise the processors would decide which of them
 	// the first announcement has.
 	if !g.hasAnnounced.Swap(true) {
-		g.yield(announceOrder)
+		g.core.Yield(announceOrder)
 	}
 	g.limiters.mu.RLock()
 	defer g.limiters.mu.RUnlock()
@@ -83,7 +83,7 @@ func (g *Group) announced() (a remote.Announcement, version int64) {
 			policies[i] = remote.AnnouncedPolicy{Name: fmt.Sprintf("\x00free %d", i)}
 			continue
 		}
-		policies[i] = remote.AnnouncedPolicy{Name: l.name, Limits: l.settings.Load().policy.limitsText()}
+		policies[i] = remote.AnnouncedPolicy{Name: l.core.Name, Limits: l.policy.Load().limitsText()}
 		if i != l.place() { // its second place, which counts the processes that split its limits
 			policies[i].Name += splitMark
 		}
@@ -115,7 +115,7 @@ func (h *health) Counted(c remote.Census, before []int64) {
 		}
 		if after := h.node.Processes(place); after != before[place] {
 			g.journal.Line(slog.LevelDebug, "another number of processes shares the limits",
-				"node", string(h.node.ID()), "policy", l.name, "from", before[place], "to", after)
+				"node", string(h.node.ID()), "policy", l.core.Name, "from", before[place], "to", after)
 		}
 		h.reportOthers(l)
 	}
@@ -155,10 +155,10 @@ func (h *health) reportOthers(l *Limiter) {
 	o.warned, o.told = o.warned || warn, here > 0
 	l.mu.Unlock()
 	about := []any{
-		"node", node, "policy", l.name, "service", g.options.Service, "limits", l.Policy().limitsText(),
+		"node", node, "policy", l.core.Name, "service", g.options.Service, "limits", l.Policy().limitsText(),
 	}
 	if warn {
-		g.trace.fault(FaultEvent{Fault: "other limits", Node: node, Policy: l.name})
+		g.trace.fault(FaultEvent{Fault: "other limits", Node: node, Policy: l.core.Name})
 		g.journal.Line(slog.LevelWarn, "another service has a policy of this name with other limits, and both count "+
 			"the same keys: give one of them another name", append(about, "processes", services)...)
 	}
@@ -171,7 +171,7 @@ func (h *health) reportOthers(l *Limiter) {
 // mostOthers returns the most processes that a node counted that have other limits for a policy: of other services, and
 // of this one.
 func (g *Group) mostOthers(place int) (services, here int64) {
-	for _, n := range g.dispatch.Nodes() {
+	for _, n := range g.core.Dispatch.Nodes() {
 		c, _, _ := healthOf(n).counted(place)
 		services, here = max(services, c.OtherServices), max(here, c.OtherLimits)
 	}

@@ -6,19 +6,20 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // leased gives a Limiter a lease of key "k" that is neither about to be renewed nor to go home.
-func leased(t *testing.T, l *tiered.Limiter) *tiered.Bucket {
+func leased(t *testing.T, l *tiered.Limiter) *engine.Bucket {
 	t.Helper()
 	warm(t, l, "k", 300)
-	b, _ := tiered.Cache(l.Group()).Find(tiered.ID(l, "k"))
+	b, _ := tiered.Engine(l.Group()).Cache.Find(tiered.Core(l).ID("k"))
 	for range 1000 {
 		calls := l.Group().Stats().Nodes["memory"].Calls
 		r := l.ReserveN(context.Background(), "k", 3)
 		time.Sleep(2 * ms)
-		if held, _ := b.Peek(tiered.Now(l.Group())); held > 20 && l.Group().Stats().Nodes["memory"].Calls == calls &&
+		if held, _ := b.Peek(tiered.Engine(l.Group()).Now()); held > 20 && l.Group().Stats().Nodes["memory"].Calls == calls &&
 			r.Tier == tiered.Local {
 			return b
 		}
@@ -33,19 +34,19 @@ func TestCancelPutsBackIntoTheLease(t *testing.T) {
 		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10_000)}, nil)
 		b := leased(t, l)
 		start := time.Now()
-		held, _ := b.Peek(tiered.Now(l.Group()))
+		held, _ := b.Peek(tiered.Engine(l.Group()).Now())
 		r := l.ReserveN(t.Context(), "k", 5)
 		want(t, r.Decision, tiered.Granted)
-		if now, _ := b.Peek(tiered.Now(l.Group())); now != held-5 || r.Tier != tiered.Local {
+		if now, _ := b.Peek(tiered.Engine(l.Group()).Now()); now != held-5 || r.Tier != tiered.Local {
 			t.Fatalf("%d held, %d before: this shows nothing", now, held)
 		}
 		r.Cancel()
-		if now, _ := b.Peek(tiered.Now(l.Group())); now != held {
+		if now, _ := b.Peek(tiered.Engine(l.Group()).Now()); now != held {
 			t.Errorf("%d held after Cancel, want %d", now, held)
 		}
 		r.Cancel()
 		r.Settle(100)
-		if now, _ := b.Peek(tiered.Now(l.Group())); now != held {
+		if now, _ := b.Peek(tiered.Engine(l.Group()).Now()); now != held {
 			t.Errorf("%d held after another Cancel, want %d", now, held)
 		}
 		time.Sleep(60 * ms)
@@ -68,10 +69,10 @@ func TestCancelAfterARenewalIsARefund(t *testing.T) {
 			time.Sleep(ms)
 		}
 		time.Sleep(2 * ms)
-		held, _ := b.Peek(tiered.Now(l.Group()))
+		held, _ := b.Peek(tiered.Engine(l.Group()).Now())
 		start = time.Now()
 		r.Cancel()
-		if now, _ := b.Peek(tiered.Now(l.Group())); now != held {
+		if now, _ := b.Peek(tiered.Engine(l.Group()).Now()); now != held {
 			t.Errorf("%d held after Cancel, %d before: Redis has the five as spent", now, held)
 		}
 		time.Sleep(tiered.DefaultTimeout)

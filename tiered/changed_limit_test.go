@@ -125,8 +125,8 @@ func TestLoweredLimitHolds(t *testing.T) {
 				bound := ideal.NewPolicer(to.Tokens, to.Per, burstOf(to))
 				larger := ideal.NewPolicer(20_000, second, 20_000)
 				set(t, l, limitTo(to))
-				b, _ := tiered.Cache(l.Group()).Find(tiered.ID(l, "k"))
-				if held, _ := b.Peek(tiered.Now(l.Group())); held != 0 {
+				b, _ := tiered.Engine(l.Group()).Cache.Find(tiered.Core(l).ID("k"))
+				if held, _ := b.Peek(tiered.Engine(l.Group()).Now()); held != 0 {
 					t.Errorf("%d held", held)
 				}
 				start, admitted := time.Now(), 0

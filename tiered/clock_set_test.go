@@ -179,7 +179,7 @@ func TestRedirectedReplyTeachesNoClock(t *testing.T) {
 				time.Sleep(second)
 				want(t, l.Allow(t.Context(), "moves"), tiered.Granted)
 				n := tiered.Dispatch(l.Group()).Nodes()[0]
-				now := tiered.Now(l.Group())
+				now := tiered.Engine(l.Group()).Now()
 				got, _ := n.ServerTime(now)
 				if off := time.Duration(got-time.Now().UnixMicro()) * time.Microsecond; off.Abs() > 10*ms {
 					t.Fatalf("%v off", off)

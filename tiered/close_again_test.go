@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -43,7 +44,7 @@ func TestCloseAgain(t *testing.T) {
 				}
 				begin := time.Now()
 				for _, err := range []error{<-beside, l.Close(context.Background())} {
-					if !errors.Is(err, tiered.ErrTooLate) || !strings.Contains(err.Error(), `tokens of policy "p"`) {
+					if !errors.Is(err, engine.ErrTooLate) || !strings.Contains(err.Error(), `tokens of policy "p"`) {
 						t.Errorf("the other Close returned %v", err)
 					}
 				}

@@ -68,7 +68,7 @@ func TestDeadMasterConcernsItsOwnKeys(t *testing.T) {
 					begun := time.Now()
 					d := l.Allow(ctx, key)
 					took := time.Since(begun)
-					node, err := tiered.Store(l.Group()).Locate(ctx, tiered.Store(l.Group()).Key("api", key))
+					node, err := tiered.Engine(l.Group()).Store.Locate(ctx, tiered.Engine(l.Group()).Store.Key("api", key))
 					mu.Lock()
 					if err != nil {
 						t.Error(err)
@@ -275,7 +275,7 @@ func TestNodeThatLeftIsForgotten(t *testing.T) {
 		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100), FailMode: tiered.FailOpen}, nil)
 		ask := func(d time.Duration) (reasons map[tiered.Reason]int) {
 			reasons = make(map[tiered.Reason]int)
-			for end := tiered.Now(l.Group()) + d; tiered.Now(l.Group()) < end; time.Sleep(20 * ms) {
+			for end := tiered.Engine(l.Group()).Now() + d; tiered.Engine(l.Group()).Now() < end; time.Sleep(20 * ms) {
 				reasons[l.Allow(t.Context(), "k").Reason]++
 			}
 			return reasons

@@ -77,7 +77,7 @@ func givenBackLater(t *testing.T, p tiered.Policy, to tiered.Limit, perKey bool,
 		set(t, l, limitTo(to))
 	}
 	real := map[lua.Limit]bool{}
-	c := tiered.Settings(watch).Load().Initial().Call
+	c := tiered.Core(watch).Settings().Initial.Call
 	real[lua.Limit{Cap: c.Cap, Tokens: c.Tokens, Period: c.Period, Span: c.Span}] = true
 
 	time.Sleep(time.Hour)
@@ -97,7 +97,7 @@ func givenBackLater(t *testing.T, p tiered.Policy, to tiered.Limit, perKey bool,
 			want(t, others.Allow(ctx, fmt.Sprint(i)), tiered.Granted)
 			time.Sleep(200 * ms)
 		}
-		if _, ok := tiered.Cache(l.Group()).Find(tiered.ID(l, "k")); ok {
+		if _, ok := tiered.Engine(l.Group()).Cache.Find(tiered.Core(l).ID("k")); ok {
 			t.Fatal("not evicted")
 		}
 	}
@@ -152,7 +152,7 @@ func TestCancelAfterEviction(t *testing.T) {
 				1, 0, 60, 60,
 			},
 			{"the machine stands still", func(l *tiered.Limiter) {
-				tiered.WallAhead(l.Group()).Add(-int64(time.Second))
+				tiered.Engine(l.Group()).StandStill(time.Second)
 				l.Allow(context.Background(), "j") // which notices
 			}, tiered.Reservation.Cancel, 60, 60, 0, 60},
 			{
@@ -174,7 +174,7 @@ func TestCancelAfterEviction(t *testing.T) {
 							want(t, others.Allow(ctx, fmt.Sprint(i)), tiered.Granted)
 							time.Sleep(200 * ms)
 						}
-						if _, ok := tiered.Cache(l.Group()).Find(tiered.ID(l, "k")); ok {
+						if _, ok := tiered.Engine(l.Group()).Cache.Find(tiered.Core(l).ID("k")); ok {
 							t.Fatal("not evicted")
 						}
 						full, before := watch.Peek(ctx, "k").Burst, l.Group().Stats().Policies["api"]

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
@@ -21,7 +19,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if err := l.credit(ctx, key, local.Fill); err != nil {
 		return err
 	}
-	l.refundShare(key, local.Fill)
+	l.core.RefundShare(key, local.Fill)
 	return nil
 }
 
@@ -41,21 +39,12 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 	}
 	if a := l.Policy().Algorithm; a != TokenBucket {
 		return fmt.Errorf("%w: tiered: policy %q counts by a %v: tokens can be given to a TokenBucket only",
-			errors.ErrUnsupported, l.name, a)
+			errors.ErrUnsupported, l.core.Name, a)
 	}
-	if n -= l.refundShare(key, n); n == 0 {
+	if n -= l.core.RefundShare(key, n); n == 0 {
 		return nil
 	}
 	return l.credit(ctx, key, n)
-}
-
-// refundShare gives up to n tokens back to the standing share of a key, and returns how many fit.
-func (l *Limiter) refundShare(key string, n int64) int64 {
-	if l.mode.Load()&modeStanding == 0 {
-		return 0
-	}
-	id := l.id(key)
-	return l.share(id, l.policyFor(id, key)).refund(l.group.now(), n)
 }
 
 // checkCost reports a key or a number of tokens that is not valid.
@@ -92,47 +81,8 @@ func (u Use) Charge() error {
 	if err := l.checkCost(key, n); err != nil {
 		return err
 	}
-	id := l.id(key)
-	if u.limit == nil { // else nothing is shared
-		p := l.policyFor(id, key)
-		if p.Rule != local.ByLimit { // nothing is counted
-			return nil
-		}
-		n -= l.share(id, p).charge(l.group.now(), n)
-	}
-	if n == 0 {
-		return nil
-	}
-	now := l.group.now()
-	b := l.group.find(now, id)
-	if u.limit != nil {
-		b.adopt(now, u.limit)
-	} else {
-		l.resolve(b, key)
-	}
-	if b.Policy().Rule == local.ByLimit {
-		l.charge(now, b, key, n)
-	}
+	l.core.Charge(key, n, u.limit)
 	return nil
-}
-
-// charge takes n more tokens from a bucket. If the bucket was evicted meanwhile, it takes them from its successor.
-func (l *Limiter) charge(now time.Duration, b *bucket, key string, n int64) {
-	for {
-		e, taken, forgiven, ok := b.Charge(now, n)
-		if ok {
-			l.charged.Add(n - taken)
-			if taken > 0 {
-				l.requests.Add(key, report.Granted, taken+1, 1) // a part of a request that is counted already
-			}
-			if forgiven > 0 {
-				l.forgive(forgiven)
-			}
-			b.apply(now, e)
-			return
-		}
-		b = b.successor(now, key)
-	}
 }
 
 // credit gives n tokens to key, or fills it with n = local.Fill, and waits until Redis has done it.
@@ -140,63 +90,12 @@ func (l *Limiter) credit(ctx context.Context, key string, n int64) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	id := l.id(key)
-	p := l.policyFor(id, key)
-	if p.Rule != local.ByLimit { // there is no bucket
+	done, cause := l.core.Credit(ctx, key, n)
+	switch {
+	case done:
 		return nil
+	case cause == nil:
+		return fmt.Errorf("%w: Redis is not known to have changed a key of policy %q", ErrUnavailable, l.core.Name)
 	}
-	// A credit needs a deadline, and so the node's clock. A dry run learns it, and notices a Redis that is down. It asks as
-	// a process that does not know the key, because one whose calls failed of late asks nothing for a while.
-	b := new(bucket)
-	b.Init(p, id.Key)
-	if _, r := b.dryRun(1, allLimits, l.group.now()+patience(ctx, l.group.options.Budget)).wait(ctx); r.Err != nil {
-		return l.creditError(ctx, r.Err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience(ctx, l.group.options.Budget))
-	defer cancel()
-	for {
-		switch l.give(ctx, id, key, n) {
-		case local.Admitted:
-			return nil
-		case local.Outdated: // the bucket was evicted since it was looked up
-			continue
-		case local.Failed:
-			return l.creditError(ctx, nil)
-		default:
-			return l.creditError(ctx, ctx.Err())
-		}
-	}
-}
-
-// give makes a credit, and waits for the answer. It returns 0 if ctx ends first.
-func (l *Limiter) give(ctx context.Context, id local.ID, key string, n int64) local.Outcome {
-	g := l.group
-	now := g.now()
-	b := g.cache.Get(now, id)
-	l.resolve(b, key)
-	if b.Policy().Rule != local.ByLimit { // it has lost its limit meanwhile
-		return local.Admitted
-	}
-	w := local.NewWaiter()
-	v, effect := b.Credit(w, n)
-	b.apply(now, effect)
-	if v.Outcome != local.Waiting {
-		return v.Outcome
-	}
-	select {
-	case v = <-w.C:
-		return v.Outcome
-	case <-ctx.Done(): // nobody reads the answer in w any more
-		return 0
-	}
-}
-
-func (l *Limiter) creditError(ctx context.Context, err error) error {
-	if errors.Is(ctx.Err(), context.Canceled) {
-		err = context.Canceled
-	}
-	if err == nil {
-		return fmt.Errorf("%w: Redis is not known to have changed a key of policy %q", ErrUnavailable, l.name)
-	}
-	return fmt.Errorf("%w: Redis is not known to have changed a key of policy %q: %w", ErrUnavailable, l.name, err)
+	return fmt.Errorf("%w: Redis is not known to have changed a key of policy %q: %w", ErrUnavailable, l.core.Name, cause)
 }

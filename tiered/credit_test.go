@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -95,7 +96,7 @@ func TestCharge(t *testing.T) {
 			if d.Remaining != max(c.level, 0) || d.Allowed != (c.level > 0) {
 				t.Errorf("%s: %+v, want %d left", c.name, d, c.level)
 			}
-			if wait := tiered.ResetAfter(1-c.level, nanosPerTokenOf(c.policy.Limit)); c.level < 0 &&
+			if wait := engine.ResetAfter(1-c.level, nanosPerTokenOf(c.policy.Limit)); c.level < 0 &&
 				d.RetryAfter < wait-time.Minute {
 				t.Errorf("%s: wait %v, want %v", c.name, d.RetryAfter, wait)
 			}

@@ -155,7 +155,7 @@ func TestDeadlineCountsThoseInFront(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := limiter(t, newDistant(2*ms), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
 				want(t, l.AllowN(t.Context(), "k", 10), tiered.Granted)
-				start := tiered.Now(l.Group())
+				start := tiered.Engine(l.Group()).Now()
 				q := &queue{t: t, l: l}
 				for i := range 20 {
 					q.join(t.Context(), i, "k", 1)
@@ -307,7 +307,7 @@ func (c *waitingCase) fault() string {
 		}
 		// What it may lose beside an ideal bucket: some round trips, the pace, part of a token; and one round trip for
 		// each in front that wants more than one token.
-		slack := 6*c.trip + 2*tiered.MinIdle + time.Duration(2*nanosPerTokenOf(c.limit))
+		slack := 6*c.trip + 10*ms + time.Duration(2*nanosPerTokenOf(c.limit))
 		for _, front := range c.comers[:i] {
 			if front.cost > 1 {
 				slack += c.trip

@@ -132,12 +132,12 @@ func covered(t *testing.T, store *tape, fleet []*tiered.Limiter) {
 		}
 	}
 	for i, l := range fleet {
-		b, ok := tiered.Cache(l.Group()).Find(tiered.ID(l, "k"))
+		b, ok := tiered.Engine(l.Group()).Cache.Find(tiered.Core(l).ID("k"))
 		if !ok {
 			continue
 		}
-		held, _ := b.Peek(tiered.Now(l.Group()))
-		r := records[*tiered.LeaseOf(l.Group()).Load()]
+		held, _ := b.Peek(tiered.Engine(l.Group()).Now())
+		r := records[*tiered.Engine(l.Group()).Lease.Load()]
 		if known := r.Hold + r.reply.Grant; held > known {
 			t.Errorf("process %d holds %d, and Redis knows of %d: %+v", i, held, known, r)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
+	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -40,7 +41,7 @@ type health struct {
 type observer struct{ group *Group }
 
 // CheckClock implements [dispatch.Observer].
-func (o observer) CheckClock(now time.Duration) { o.group.watchClock(now) }
+func (o observer) CheckClock(now time.Duration) { o.group.core.WatchClock(now) }
 
 // Node implements [dispatch.Observer].
 func (o observer) Node(n *dispatch.Node) dispatch.NodeObserver {
@@ -87,7 +88,7 @@ func (h *health) Changed(c dispatch.Change) {
 		}
 	case failover.Closed:
 		event.After = c.After
-		h.doubtedUntil.CompareAndSwap(math.MaxInt64, int64(g.now()+doubtTime))
+		h.doubtedUntil.CompareAndSwap(math.MaxInt64, int64(g.core.Now()+doubtTime))
 		g.journal.Line(slog.LevelInfo, "redis answers again", "node", node, "after", c.After)
 		h.debts.PlanLine()
 	}
@@ -149,7 +150,7 @@ func (g *Group) failModes() string {
 		var names []string
 		for _, l := range all {
 			if l.Policy().FailMode == FailMode(m) {
-				names = append(names, l.name)
+				names = append(names, l.core.Name)
 			}
 		}
 		if len(names) > maxNames {
@@ -166,8 +167,26 @@ func (g *Group) failModes() string {
 // their lease period.
 const doubtTime = 5 * time.Second
 
-// doubted returns until when the node may have come back empty after an outage.
-func (h *health) doubted() time.Duration { return time.Duration(h.doubtedUntil.Load()) }
+// Doubted implements [engine.Node].
+func (h *health) Doubted() time.Duration { return time.Duration(h.doubtedUntil.Load()) }
+
+// KeptData implements [engine.Node].
+func (h *health) KeptData() { h.doubtedUntil.Store(0) }
+
+// Overran implements [engine.Node].
+func (h *health) Overran() { h.overruns.Count() }
+
+// Settled implements [engine.Node].
+func (h *health) Settled(tokens int64) { h.debts.Count(tokens) }
+
+// stateLost reports that Redis has lost a bucket. Many losses, as after a flush, make one line in the log.
+func (h *health) stateLost(b *engine.Bucket) {
+	g, node := h.group, string(h.node.ID())
+	h.stateLosses.Add(1)
+	g.trace.fault(FaultEvent{Fault: "state loss", Node: node, Policy: b.Limiter().Name, Key: b.Key()})
+	g.journal.Tally("state loss "+node, 1, slog.LevelWarn,
+		"redis lost buckets, or what it had written last: each may admit a burst more", "node", node)
+}
 
 // Stepped implements [dispatch.NodeObserver].
 func (h *health) Stepped(by time.Duration) {
@@ -182,7 +201,7 @@ func (h *health) Present(err error, probe bool) {
 	g := h.group
 	g.reportPart()
 	if err == nil {
-		g.fleetKnown.Store(true)
+		g.core.FleetKnown.Store(true)
 		again := h.presence.Refreshed()
 		if h.presence.Settled() {
 			h.overruns.NoteFar()

@@ -3,9 +3,9 @@ package tiered
 import (
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
@@ -45,10 +45,7 @@ func Per(n int64, d time.Duration) Limit { return Limit{Tokens: n, Per: d} }
 // Every returns one token per d, with a burst of 1: Every(100*time.Millisecond) is ten per second, evenly spaced.
 func Every(d time.Duration) Limit { return Limit{Tokens: 1, Per: d} }
 
-var (
-	unlimited = Limit{Tokens: math.MaxInt64, Burst: math.MaxInt64}
-	blocked   = Limit{Tokens: math.MinInt64, Burst: math.MinInt64}
-)
+var unlimited, blocked = Limit(engine.Unlimited), Limit(engine.Blocked)
 
 // Unlimited returns a limit that admits everything and needs no Redis. Use it as [Policy].Limit, as the result of
 // [Policy].PerKey, or in [Use.WithLimit]. Burst and Remaining of its Decisions are math.MaxInt64.
@@ -59,15 +56,7 @@ func Unlimited() Limit { return unlimited }
 func Blocked() Limit { return blocked }
 
 // rule returns whether l is Unlimited, Blocked, or a limit.
-func (l Limit) rule() local.Rule {
-	switch l {
-	case unlimited:
-		return local.Unlimited
-	case blocked:
-		return local.Blocked
-	}
-	return local.ByLimit
-}
+func (l Limit) rule() local.Rule { return engine.Limit(l).Rule() }
 
 // WithBurst returns l with bursts of up to n tokens, 1 … 2⁴⁰.
 func (l Limit) WithBurst(n int64) Limit {
@@ -78,27 +67,10 @@ func (l Limit) WithBurst(n int64) Limit {
 	return l
 }
 
-func (l Limit) burst() int64 {
-	if l.Burst == 0 {
-		return l.Tokens
-	}
-	return l.Burst
-}
+func (l Limit) burst() int64 { return engine.Limit(l).Most() }
 
 // nanosPerToken returns the time in ns in which one token is refilled.
-func (l Limit) nanosPerToken() float64 { return float64(l.Per) / float64(l.Tokens) }
-
-// slowerThan reports whether l brings fewer tokens than m in the same time.
-func (l Limit) slowerThan(m Limit) bool { return l.nanosPerToken() > m.nanosPerToken() }
-
-// resetAfter returns how long the refill of the missing tokens takes, or the longest duration.
-func resetAfter(missing int64, nanosPerToken float64) time.Duration {
-	d := float64(missing) * nanosPerToken
-	if d >= math.MaxInt64 {
-		return math.MaxInt64
-	}
-	return time.Duration(d)
-}
+func (l Limit) nanosPerToken() float64 { return engine.Limit(l).NanosPerToken() }
 
 func validTokens(n int64) bool { return n >= 1 && n <= maxTokens }
 

@@ -489,10 +489,10 @@ func TestStandstillGivesUpTheLeases(t *testing.T) {
 		if l.Group().Stats().Policies["api"].Held == 0 {
 			t.Fatal("nothing is leased: this shows nothing")
 		}
-		before := *tiered.LeaseOf(l.Group()).Load()
-		tiered.WallAhead(l.Group()).Add(-int64(time.Second)) // as if the wall clock had gone on for a second without us
-		tiered.WatchClock(l.Group(), tiered.Now(l.Group()))
-		if *tiered.LeaseOf(l.Group()).Load() == before {
+		before := *tiered.Engine(l.Group()).Lease.Load()
+		tiered.Engine(l.Group()).StandStill(time.Second) // as if the wall clock had gone on for a second without us
+		tiered.Engine(l.Group()).WatchClock(tiered.Engine(l.Group()).Now())
+		if *tiered.Engine(l.Group()).Lease.Load() == before {
 			t.Error("the lease id is that of before: a copy of this machine may be using it too")
 		}
 		if d := l.Allow(context.Background(), "k"); !d.Allowed || d.Tier != tiered.Remote {

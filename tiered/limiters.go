@@ -7,6 +7,7 @@ import (
 	"sync"
 	"weak"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
@@ -49,8 +50,8 @@ func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
 		g.change(map[*Limiter]Policy{l: p.clone()})
 	}
 	// In a simulation, the processors would decide how many refreshes several policies of one instant make.
-	if err == nil && (l.place() == 0 || g.simulated == nil) {
-		g.dispatch.Refresh()
+	if err == nil && (l.place() == 0 || g.core.Simulated == nil) {
+		g.core.Dispatch.Refresh()
 	}
 	return l, err
 }
@@ -59,8 +60,8 @@ func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
 // before it was removed, back is true, and the Limiter must get the policy by change.
 func (g *Group) add(p Policy) (l *Limiter, back bool, err error) {
 	p = p.clone()
-	if g.closed.Load() {
-		return nil, false, errClosed
+	if g.core.Closed.Load() {
+		return nil, false, engine.ErrClosed
 	}
 	ls := &g.limiters
 	ls.mu.Lock()
@@ -70,10 +71,10 @@ func (g *Group) add(p Policy) (l *Limiter, back bool, err error) {
 	}
 	if p.Standing == StandingOn {
 		bits := standing.PlaceBits
-		if g.simulated != nil {
+		if g.core.Simulated != nil {
 			bits -= 4 // there are many processes, and few keys
 		}
-		g.shares.Open(bits)
+		g.core.Shares.Open(bits)
 	}
 	if l = ls.gone[p.Name].Value(); l != nil && p.takesUp(*l.was) {
 		back = true
@@ -81,16 +82,16 @@ func (g *Group) add(p Policy) (l *Limiter, back bool, err error) {
 	} else {
 		beside := l != nil
 		l = newLimiter(g, ls.next, p)
-		l.beside = beside
+		l.core.Beside = beside
 		ls.next++
-		ls.byID[l.number] = weak.Make(l)
+		ls.byID[l.core.Number] = weak.Make(l)
 	}
 	ls.all, ls.byName[p.Name] = append(ls.all, l), l
 	places := 1
 	if p.Standing != StandingOff {
 		places = 2 // the second counts the processes that split its limits
 	}
-	l.placeOf.Store(int64(ls.freePlace(places)))
+	l.core.Place.Store(int64(ls.freePlace(places)))
 	for i := range places {
 		ls.placed[l.place()+i] = l
 	}
@@ -102,11 +103,11 @@ func (g *Group) add(p Policy) (l *Limiter, back bool, err error) {
 		})
 	}
 	ls.version++
-	g.dispatch.Forget(l.place(), places, ls.version)
+	g.core.Dispatch.Forget(l.place(), places, ls.version)
 	l.removed.Store(false)
 	if p.Standing == StandingOn {
-		g.hasShares.Store(true)
-		g.dispatch.UseAllNodes() // a standing share decides over keys of all nodes
+		g.core.HasShares.Store(true)
+		g.core.Dispatch.UseAllNodes() // a standing share decides over keys of all nodes
 	}
 	return l, back, nil
 }
@@ -146,8 +147,8 @@ func (ls *limiters) removeOthers(stay map[string]bool) (removed []*Limiter) {
 		l.was = &was
 		l.removed.Store(true)
 		l.mu.Lock()
-		l.standing.outsiders = 0
-		l.standing.agreed.Store(false) // if it comes back, it finds out again who splits the limits
+		l.split.outsiders = 0
+		l.core.Standing.Agreed.Store(false) // if it comes back, it finds out again who splits the limits
 		l.mu.Unlock()
 		removed = append(removed, l)
 		delete(ls.byName, name)
@@ -157,7 +158,7 @@ func (ls *limiters) removeOthers(stay map[string]bool) (removed []*Limiter) {
 	for i, l := range ls.placed {
 		if l != nil && l.removed.Load() {
 			ls.placed[i] = nil
-			l.placeOf.Store(-1)
+			l.core.Place.Store(-1)
 		}
 	}
 	for name, l := range ls.gone {

@@ -72,7 +72,7 @@ func TestStateLossesAreLosses(t *testing.T) {
 		{"deleted, and made anew by another process", func(s *replicated, l *tiered.Limiter) {
 			bucket := s.Key("api", "k")
 			s.Memory.Del(bucket)
-			call := tiered.Call(bucket, tiered.Settings(l).Load().Initial())
+			call := tiered.Call(bucket, l)
 			call.Want, call.Min, call.TTL, call.Fleet = 1, 1, 1e6, 1
 			s.Memory.Run(context.Background(), second, []lua.Call{call}, make([]remote.Result, 1))
 			ask(l, second)
@@ -311,7 +311,7 @@ func TestNoLossesOfAHealthyStore(t *testing.T) {
 					}
 					time.Sleep(3 * ms)
 				}
-				if born := store.Fields(store.Name(tiered.Kind(all[0]), "api", "k"))["c"]; born != "" {
+				if born := store.Fields(store.Name(tiered.Core(all[0]).Kind, "api", "k"))["c"]; born != "" {
 					epochs[born] = true
 				}
 				time.Sleep(a.after)

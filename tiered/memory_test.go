@@ -9,6 +9,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/ratio"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -77,8 +78,8 @@ func TestRatiosMemory(t *testing.T) {
 			}
 			after := heapInUse()
 			leased := 0
-			tiered.Cache(l.Group()).All(func(b *tiered.Bucket) {
-				if held, _ := b.Peek(tiered.Now(l.Group())); held > 0 {
+			tiered.Engine(l.Group()).Cache.All(func(b *engine.Bucket) {
+				if held, _ := b.Peek(tiered.Engine(l.Group()).Now()); held > 0 {
 					leased++
 				}
 			})
@@ -96,7 +97,7 @@ func TestRatiosMemory(t *testing.T) {
 
 // The allocator rounds the size of a bucket up to a size class, so one more word would cost 32 bytes per key.
 func TestBucketFitsItsSizeClass(t *testing.T) {
-	if n := unsafe.Sizeof(tiered.Bucket{}); n > 256 {
+	if n := unsafe.Sizeof(engine.Bucket{}); n > 256 {
 		t.Errorf("%d bytes, want 256 at most", n)
 	}
 }

@@ -69,7 +69,7 @@ func (s *meddling) fate(c lua.Call) meddle {
 
 // spend asks for one token of "k" each millisecond for as long, and counts those admitted.
 func spend(l *tiered.Limiter, length time.Duration) (admitted int64) {
-	for end := tiered.Now(l.Group()) + length; tiered.Now(l.Group()) < end; time.Sleep(ms) {
+	for end := tiered.Engine(l.Group()).Now() + length; tiered.Engine(l.Group()).Now() < end; time.Sleep(ms) {
 		if l.Allow(context.Background(), "k").Allowed {
 			admitted++
 		}
@@ -185,8 +185,8 @@ func TestRefusalExtendsNoLease(t *testing.T) {
 		ctx := context.Background()
 		warm(t, a, "k", 300)
 		held := func() int64 {
-			bucket, _ := tiered.Cache(a.Group()).Find(tiered.ID(a, "k"))
-			n, _ := bucket.Peek(tiered.Now(a.Group()))
+			bucket, _ := tiered.Engine(a.Group()).Cache.Find(tiered.Core(a).ID("k"))
+			n, _ := bucket.Peek(tiered.Engine(a.Group()).Now())
 			return n
 		}
 		for range 3000 {
@@ -270,10 +270,10 @@ func TestLostReplyOfAShorterLife(t *testing.T) {
 			a.Allow(ctx, "k")
 		}
 		far.loseRequests.Store(true)
-		lost := tiered.Now(a.Group())
-		bucket, _ := tiered.Cache(a.Group()).Find(tiered.ID(a, "k"))
+		lost := tiered.Engine(a.Group()).Now()
+		bucket, _ := tiered.Engine(a.Group()).Cache.Find(tiered.Core(a).ID("k"))
 		for range 9 { // used, so that it does not go home, but slowly; until its room has filled, were it over
-			if held, _ := bucket.Peek(tiered.Now(a.Group())); held == 0 && tiered.Now(a.Group()) < lost+900*ms {
+			if held, _ := bucket.Peek(tiered.Engine(a.Group()).Now()); held == 0 && tiered.Engine(a.Group()).Now() < lost+900*ms {
 				t.Fatal("nothing is held: this shows nothing")
 			}
 			time.Sleep(200 * ms)

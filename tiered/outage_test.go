@@ -176,7 +176,7 @@ func TestRedisThatComesLate(t *testing.T) {
 			&tiered.Options{Processes: 1})
 		ask := func(d time.Duration) (reasons map[tiered.Reason]int) {
 			reasons = make(map[tiered.Reason]int)
-			for end := tiered.Now(l.Group()) + d; tiered.Now(l.Group()) < end; time.Sleep(10 * ms) {
+			for end := tiered.Engine(l.Group()).Now() + d; tiered.Engine(l.Group()).Now() < end; time.Sleep(10 * ms) {
 				reasons[l.Allow(context.Background(), "k").Reason]++
 			}
 			return reasons

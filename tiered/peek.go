@@ -3,8 +3,8 @@ package tiered
 import (
 	"context"
 	"fmt"
-	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
@@ -24,7 +24,8 @@ func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	if l.foresee(ctx, key, n, &d); l.mode.Load()&modeTraced != 0 {
+	t := l.core.Foresee(ctx, key, n)
+	if tell(&d, &t); l.group.trace.hooks.Decision != nil {
 		l.group.trace.decision(d)
 	}
 	return d
@@ -42,24 +43,21 @@ func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) 
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	p := l.policyFor(l.id(key), key)
+	p := l.core.PolicyFor(l.core.ID(key), key)
 	if p.Rule != local.ByLimit {
 		return []Decision{l.Peek(ctx, key)}, nil
 	}
-	until := l.group.now() + patience(ctx, l.group.options.Budget)
-	b := l.bucketToPeek(key)
-	runs := make([]*dryRun, len(p.Owner.(*resolvedLimit).limits))
-	for i := range runs {
-		runs[i] = b.dryRun(1, i, until)
+	alones := make([]*local.Policy, len(engine.Owner(p).Limits))
+	for i := range alones {
+		alones[i] = l.alone(p, i)
 	}
-	all := make([]Decision, len(runs))
-	for i, j := range runs {
-		c, r := j.wait(ctx)
-		if r.Err != nil {
-			return nil, fmt.Errorf("%w: a peek at a key of policy %q: %w", ErrUnavailable, l.name, r.Err)
-		}
-		l.decideDry(&all[i], b, key, alone(p, i), 1, c, r.Reply)
-		if len(all) > 1 {
+	told, err := l.core.ForeseeEach(ctx, key, alones)
+	if err != nil {
+		return nil, fmt.Errorf("%w: a peek at a key of policy %q: %w", ErrUnavailable, l.core.Name, err)
+	}
+	all := make([]Decision, len(told))
+	for i := range all {
+		if tell(&all[i], &told[i]); len(all) > 1 {
 			all[i].LimitNumber = uint8(i + 1)
 		}
 	}
@@ -67,20 +65,20 @@ func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) 
 }
 
 // alone returns the policy p as if its i-th limit, from 0, were the only one.
-func alone(p *local.Policy, i int) *local.Policy {
-	of := p.Owner.(*resolvedLimit)
-	if len(of.limits) == 1 {
+func (l *Limiter) alone(p *local.Policy, i int) *local.Policy {
+	of := engine.Owner(p)
+	if len(of.Limits) == 1 {
 		return p
 	}
-	limit := of.limits[i]
+	limit := of.Limits[i]
 	owner := *of
-	owner.limits, owner.smallest, owner.retention = of.limits[i:i+1], 1, limit.retention(of.settings.policy.Algorithm)
-	if of.shares != nil {
-		owner.shares = of.shares[i : i+1]
+	owner.Limits, owner.Smallest, owner.Retention = of.Limits[i:i+1], 1, Limit(limit).retention(l.policy.Load().Algorithm)
+	if of.Shares != nil {
+		owner.Shares = of.Shares[i : i+1]
 	}
 	of1 := func(p *local.Policy, burst int64) *local.Policy {
 		q := *p
-		q.Owner, q.Cap, q.NanosPerToken = &owner, burst, limit.nanosPerToken()
+		q.Owner, q.Cap, q.NanosPerToken = &owner, burst, limit.NanosPerToken()
 		if q.Call.Algorithm == lua.TokenBuckets {
 			q.Call.Algorithm = lua.TokenBucket
 		}
@@ -88,7 +86,7 @@ func alone(p *local.Policy, i int) *local.Policy {
 	}
 	one := of1(p, p.Call.Limits()[i].Cap)
 	if p.Parent != nil {
-		one.Parent = of1(p.Parent, limit.burst())
+		one.Parent = of1(p.Parent, limit.Most())
 	}
 	return one
 }
@@ -99,59 +97,9 @@ func (l *Limiter) PeekLocal(key string) (d Decision, ok bool) {
 	if l.valid(key, 1) != Granted {
 		return Decision{}, false
 	}
-	g, id := l.group, l.id(key)
-	b, ok := g.cache.Find(id)
-	if !ok {
-		return Decision{}, false
+	t, ok := l.core.Known(key)
+	if ok {
+		tell(&d, &t)
 	}
-	now := g.now()
-	if _, ok = b.LastUse(now); !ok {
-		return Decision{}, false
-	}
-	l.resolve(b, key)
-	o := b.byRule(now)
-	if o.policy.Rule == local.ByLimit {
-		o = l.known(now, b)
-	}
-	o.write(&d, key, 1, b, now)
-	return d, true
-}
-
-// known returns the outcome of one token of a key by what this process knows of its bucket.
-func (l *Limiter) known(now time.Duration, b *bucket) outcome {
-	p, share := b.Policy(), b.share()
-	held, level := b.Peek(now)
-	left, need := min(held+max(level, 0), p.Cap), 1+b.Reserved()
-	v, sure := b.Foresee(now, need)
-	refused := sure && v.Outcome == local.Refused
-	_, clear := b.LastReport(refused)
-	o := outcome{p, how{Granted, Local, false}, left, 0}
-	if left < need && !share.holds(now, 1) {
-		o.reason = Limited
-		switch missing := need - held - level; {
-		case refused:
-			o.retry = v.Retry
-		case p.Call.Algorithm == lua.TokenBucket:
-			o.retry = resetAfter(missing, p.NanosPerToken)
-		case p.Call.Algorithm == lua.TokenBuckets: // by the slowest of them
-			o.retry = resetAfter(missing, float64(p.Per)/float64(p.Tokens))
-		case clear > now:
-			o.retry = clear - now
-		default:
-			o.retry = p.Owner.(*resolvedLimit).retention
-		}
-		o.retry = max(o.retry, time.Microsecond)
-	}
-	return share.tell(o, now, 1)
-}
-
-// policyFor returns the policy that decides a key.
-func (l *Limiter) policyFor(id local.ID, key string) *local.Policy {
-	s := l.settings.Load()
-	if s.policy.PerKey == nil && !l.carries.Load() {
-		return s.initial
-	}
-	b := l.group.find(l.group.now(), id)
-	l.resolve(b, key)
-	return b.Policy()
+	return d, ok
 }

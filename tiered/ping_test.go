@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/awake"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -59,7 +60,7 @@ func TestPing(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 			_ = g.Close(ctx)
 			cancel()
-			if err := g.Ping(t.Context()); !errors.Is(err, tiered.ErrClosed) {
+			if err := g.Ping(t.Context()); !errors.Is(err, engine.ErrClosed) {
 				t.Errorf("closed: %v", err)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
@@ -20,11 +21,11 @@ import (
 type Plans map[string]Limit
 
 const (
-	maxPlans    = 1000 // so that the limits of all are kept ready: see maxPolicies
+	maxPlans    = 1000 // so that the limits of all are kept ready: see engine.MaxPolicies
 	maxPlanName = 64   // bytes
 )
 
-var _ = [maxPolicies - maxPlans - 1]struct{}{}
+var _ = [engine.MaxPolicies - maxPlans - 1]struct{}{}
 
 // WithPlan returns u with the limit of a plan, one of [Policy].Plans, which holds for it as by [Use.WithLimit]:
 //
@@ -42,16 +43,16 @@ func (u Use) WithPlan(name string) Use {
 }
 
 // planLimit returns the limit of a request's plan. It returns nil if the policy has no plans: then nobody carries any.
-func (l *Limiter) planLimit(name string) *resolvedLimit {
-	s := l.settings.Load()
-	limit, ok := s.policy.Plans[name]
+func (l *Limiter) planLimit(name string) *engine.Resolved {
+	s, p := l.core.Settings(), l.policy.Load()
+	limit, ok := p.Plans[name]
 	if !ok {
-		limit = s.policy.Limit // also to take back the limit of the plan that the key had
+		limit = p.Limit // also to take back the limit of the plan that the key had
 		if name != "" {
-			l.countUnknownPlan(s.policy.Plans)
+			l.countUnknownPlan(p.Plans)
 		}
 	}
-	if len(s.policy.Plans) == 0 {
+	if len(p.Plans) == 0 {
 		return nil
 	}
 	return l.carriedLimit(s, limit)
@@ -62,7 +63,7 @@ func (l *Limiter) planLimit(name string) *resolvedLimit {
 func (l *Limiter) countUnknownPlan(plans Plans) {
 	if l.unknownPlans.Add(1) == 1 {
 		l.group.journal.Line(slog.LevelError, "a request has a plan that the policy does not have: the policy's own limit decides",
-			"policy", l.name, "plans", strings.Join(plans.names(), ", "))
+			"policy", l.core.Name, "plans", strings.Join(plans.names(), ", "))
 	}
 }
 

@@ -329,8 +329,8 @@ func TestPlanWithoutPlans(t *testing.T) {
 				t.Errorf("%+v", d)
 			}
 		}
-		if n := l.Group().Stats().Policies["p"].UnknownPlans; n != 1 || tiered.Carries(l).Load() {
-			t.Errorf("%d unknown plans; carries %v", n, tiered.Carries(l).Load())
+		if n := l.Group().Stats().Policies["p"].UnknownPlans; n != 1 || tiered.Core(l).Carries() {
+			t.Errorf("%d unknown plans; carries %v", n, tiered.Core(l).Carries())
 		}
 		if d := (tiered.Use{}).WithPlan("pro").Allow(t.Context()); d.Allowed {
 			t.Error("the zero Use is admitted")

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/local"
-	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // Policy says how much each key may use, and how that is counted.
@@ -129,7 +129,7 @@ type Lease struct {
 }
 
 const (
-	maxTokens = lua.MostTokens // levels are doubles; beyond this, small refills would be lost
+	maxTokens = engine.MaxTokens // levels are doubles; beyond this, small refills would be lost
 	maxPer    = 100 * 365 * 24 * time.Hour
 
 	// DefaultPeriod is what a Lease.Period of 0 means. A process then makes four calls per second for each hot key.

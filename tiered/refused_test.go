@@ -309,7 +309,7 @@ func TestHurriedCloseIsNoFailedProbe(t *testing.T) {
 		for i := 0; guard.State() == failover.Closed; i++ {
 			l.Allow(t.Context(), fmt.Sprint(i))
 		}
-		for !guard.ProbeDue(tiered.Now(l.Group())) {
+		for !guard.ProbeDue(tiered.Engine(l.Group()).Now()) {
 			time.Sleep(ms)
 		}
 		synctest.Wait()
@@ -325,7 +325,7 @@ func TestHurriedCloseIsNoFailedProbe(t *testing.T) {
 			t.Errorf("the probe ended with %v", failed)
 		}
 		mu.Unlock()
-		if !guard.ProbeDue(tiered.Now(l.Group())) {
+		if !guard.ProbeDue(tiered.Engine(l.Group()).Now()) {
 			t.Error("the next probe has to wait")
 		}
 		store.loseRequests.Store(false)

@@ -336,7 +336,7 @@ var faultsTold = []struct {
 		figures: "node.ClockSteps node.ClockBack", events: "clock step -1m0s",
 	}, {
 		name: "the machine stands still", fault: func(p patientOf) {
-			tiered.WallAhead(p.l.Group()).Add(-int64(time.Minute)) // as if the wall clock had gone on without us
+			tiered.Engine(p.l.Group()).StandStill(time.Minute) // as if the wall clock had gone on without us
 			p.store.shift.Add(time.Minute.Microseconds())
 			p.ask(5 * time.Second)
 		},

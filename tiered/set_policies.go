@@ -4,7 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 )
 
 // SetPolicies makes the Group's policies those of the list, as a new version of a configuration: it adds policies,
@@ -47,8 +48,8 @@ func (g *Group) SetPolicies(policies []Policy) error {
 			problems = append(problems, fmt.Errorf("policy %.80q: %w", p.Name, err))
 		}
 	}
-	if g.closed.Load() {
-		problems = append(problems, errClosed)
+	if g.core.Closed.Load() {
+		problems = append(problems, engine.ErrClosed)
 	}
 	if problems != nil {
 		return errors.Join(problems...)
@@ -73,27 +74,32 @@ func (g *Group) SetPolicies(policies []Policy) error {
 	g.change(changes)
 	g.retire(removed)
 	if len(added)+len(removed) > 0 {
-		g.dispatch.Refresh()
+		g.core.Dispatch.Refresh()
 	}
 	return errors.Join(problems...)
 }
 
 // change gives Limiters valid policies that can replace theirs, with one walk over the keys.
 func (g *Group) change(policies map[*Limiter]Policy) {
-	changed := make(map[*Limiter]bool)
+	changed := make(map[*engine.Limiter]bool)
 	for l, p := range policies { // in any order: nobody else locks several
 		l.setMu.Lock()
 		defer l.setMu.Unlock()
 		l.set(p)
-		changed[l] = true
+		changed[&l.core] = true
 	}
-	g.applySettings(changed)
+	g.core.ApplySettings(changed)
 }
 
 // retire takes the keys of removed policies out of use. They return what they hold, and are forgotten unless somebody
 // uses them.
 func (g *Group) retire(removed []*Limiter) {
-	if len(removed) > 0 {
-		g.cache.Retire(g.now(), func(b *bucket) bool { return slices.Contains(removed, b.limiter()) })
+	if len(removed) == 0 {
+		return
 	}
+	var all []*engine.Limiter
+	for _, l := range removed {
+		all = append(all, &l.core)
+	}
+	g.core.Retire(all)
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -63,7 +64,7 @@ func TestSetPolicies(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // nobody uses it any more
 		held := int64(0)
-		tiered.Cache(g).All(func(b *tiered.Bucket) { held += b.Stats().Held })
+		tiered.Engine(g).Cache.All(func(b *engine.Bucket) { held += b.Stats().Held })
 		if held != 0 {
 			t.Errorf("%d tokens of a removed policy are held", held)
 		}

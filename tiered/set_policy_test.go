@@ -149,7 +149,7 @@ func TestLeaseOfAKeyWithoutALimitGoesBack(t *testing.T) {
 						time.Sleep(100 * ms)
 					}
 					time.Sleep(5 * time.Second)
-					if held, _ := b.Peek(tiered.Now(l.Group())); held != 0 {
+					if held, _ := b.Peek(tiered.Engine(l.Group()).Now()); held != 0 {
 						t.Errorf("%d held", held)
 					}
 					s := l.Group().Stats().Policies["api"]

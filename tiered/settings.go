@@ -2,100 +2,69 @@ package tiered
 
 import (
 	"errors"
-	"sync"
-	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// settings are those of a Limiter until the next SetPolicy.
-type settings struct {
-	policy  Policy
-	initial *local.Policy // for new buckets: the policy's limit, or Unresolved if PerKey must be called
-
-	mu       sync.Mutex
-	policies map[Limit]*local.Policy // by limit; usually few
-
-	former map[Limit]standing.Limits // what standing shares had of each limit under the settings before; never changes
-}
-
-// maxPolicies bounds the limits of PerKey that are shared among keys. Beyond it each key has a copy of 200 bytes.
-const maxPolicies = 1024
-
-func newSettings(l *Limiter, p Policy) *settings {
-	s := &settings{policy: p, policies: make(map[Limit]*local.Policy), former: l.settings.Load().shares()}
-	if p.PerKey == nil {
-		s.initial = l.policyOf(s, p.Limit)
-		return s
+// newSettings returns what the engine goes by while the policy is p.
+func (l *Limiter) newSettings(p *Policy) *engine.Settings {
+	var former map[engine.Limit]standing.Limits
+	if s := l.core.Settings(); s != nil {
+		former = s.Shares()
 	}
-	s.initial = l.local(s, p.Limit)
-	s.initial.Rule, s.initial.Unset = local.Unresolved, true // the limit may be that of another key
+	s := &engine.Settings{
+		Limit: engine.Limit(p.Limit), Windows: p.Algorithm != TokenBucket,
+		FixedLimit: len(p.Also) > 0 || p.Standing != StandingOff,
+		CheckKey:   func(limit engine.Limit) error { return p.CheckCarriedLimit(Limit(limit)) },
+	}
+	s.Resolve = func(limit engine.Limit) *local.Policy { return l.resolve(s, *p, Limit(limit), former[limit]) }
+	if p.PerKey == nil {
+		s.Initial = s.PolicyOf(s.Limit)
+	} else {
+		s.KeyLimit = func(key string) engine.Limit { return engine.Limit(l.limitOf(p, key)) }
+		s.Initial = s.Resolve(s.Limit)
+		s.Initial.Rule, s.Initial.Unset = local.Unresolved, true // the limit may be that of another key
+	}
+	if l.group.trace.hooks.Decision != nil {
+		s.Mode |= engine.ModeTraced
+	}
+	if p.Shadow {
+		s.Mode |= engine.ModeShadow
+	}
+	if p.Standing == StandingOn {
+		s.Mode |= engine.ModeStanding
+	}
+	if s.Initial.Rule == local.Unlimited {
+		s.Mode |= engine.ModeUnlimited
+	}
 	return s
 }
 
-// shares returns what standing shares have of each limit that was used.
-func (s *settings) shares() map[Limit]standing.Limits {
-	if s == nil || s.policy.Standing != StandingOn {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make(map[Limit]standing.Limits, len(s.policies))
-	for limit, p := range s.policies {
-		all[limit] = sharesOf(p)
-	}
-	return all
-}
-
-// resolvedLimit is what a Limiter adds to a local policy, as its owner.
-type resolvedLimit struct {
-	limiter   *Limiter
-	settings  *settings     // under which it was resolved
-	retention time.Duration // upper bound of the time for which what a key used counts
-	limits    []Limit       // the policy's or the key's, at least one
-	smallest  uint8         // number, from 1, of the limit with the smallest burst
-
-	shares standing.Limits // what standing shares have of each limit; nil if they have nothing
-
-	mixed *mixed // of a key whose requests carry different limits; nil of any other
-}
-
-// policyOf returns the local policy of a limit under the settings s.
-func (l *Limiter) policyOf(s *settings, limit Limit) *local.Policy {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p := s.policies[limit]; p != nil {
-		return p
-	}
-	p := l.local(s, limit)
-	if len(s.policies) < maxPolicies {
-		s.policies[limit] = p
-	}
-	return p
-}
-
-// local converts a policy with a limit into a local policy.
-func (l *Limiter) local(s *settings, limit Limit) *local.Policy {
-	p := s.policy
+// resolve makes the local policy of a limit. former is what standing shares had of the limit under the settings before.
+func (l *Limiter) resolve(s *engine.Settings, p Policy, limit Limit, former standing.Limits) *local.Policy {
 	o := &l.group.options
 	lp := &local.Policy{
-		Number: l.number, Rule: limit.rule(), Rules: new(local.Rules),
+		Number: l.core.Number, Rule: limit.rule(), Rules: new(local.Rules),
 		Size: max(p.Lease.Size, 0), Period: p.Lease.Period,
 		FailMode: p.FailMode, Budget: o.Budget, Timeout: o.Timeout, Uniform: o.uniform,
-		Paid: &l.paid, NearLimit: &l.nearLimit, Spent: &l.group.spent,
+		Paid: &l.core.Paid, NearLimit: &l.core.NearLimit, Spent: l.group.core.Spent(),
 	}
 	if lp.Period == 0 {
 		lp.Period = DefaultPeriod
 	}
-	limits := append([]Limit{limit}, p.Also...)
+	limits := []engine.Limit{engine.Limit(limit)}
+	for _, also := range p.Also {
+		limits = append(limits, engine.Limit(also))
+	}
 	p.Limit = limit
 	if lp.Rule != local.ByLimit {
 		lp.Unset = true
 		// Any numbers will do: no call uses them, and a key that had a limit keeps its own.
 		p.Limit = PerSecond(1)
 	}
-	owner := &resolvedLimit{limiter: l, settings: s, limits: limits, smallest: smallest(limits)}
+	owner := &engine.Resolved{Limiter: &l.core, Settings: s, Limits: limits, Smallest: smallest(limits)}
 	lp.Owner = owner
 	if rest, parts, ok := p.split(); ok && lp.Rule == local.ByLimit {
 		whole := *lp
@@ -103,8 +72,8 @@ func (l *Limiter) local(s *settings, limit Limit) *local.Policy {
 		whole.NanosPerToken, whole.Call = p.Limit.nanosPerToken(), p.call()
 		lp.Parent = &whole
 		if p = rest; p.Standing == StandingOn {
-			if owner.shares = s.former[limit]; !owner.shares.Are(parts) {
-				owner.shares = l.group.shares.Begin(l.group.now(), parts...)
+			if owner.Shares = former; !owner.Shares.Are(parts) {
+				owner.Shares = l.group.core.Shares.Begin(l.group.core.Now(), parts...)
 			}
 		}
 	}
@@ -121,31 +90,15 @@ func (l *Limiter) local(s *settings, limit Limit) *local.Policy {
 	lp.NoLease = !p.leased(lp)
 	lp.Unleased = lp.NoLease && p.Algorithm == SlidingWindow
 	lp.Call = p.call()
-	owner.retention = p.retention()
+	owner.Retention = p.retention()
 	return lp
 }
 
 // set makes p the policy of new buckets.
 func (l *Limiter) set(p Policy) {
-	s := newSettings(l, p)
-	l.settings.Store(s)
-	mode := uint32(0)
-	if l.group.trace.hooks.Decision != nil {
-		mode |= modeTraced
-	}
-	if s.policy.Shadow {
-		mode |= modeShadow
-	}
-	if s.policy.Standing == StandingOn {
-		mode |= modeStanding
-	}
-	if s.initial.Rule == local.Unlimited {
-		mode |= modeUnlimited
-	}
-	if l.carries.Load() {
-		mode |= modeCarried
-	}
-	l.mode.Store(mode)
+	s := l.newSettings(&p)
+	l.policy.Store(&p)
+	l.core.Set(s)
 }
 
 // Policy returns the current policy: see [Limiter.SetPolicy].
@@ -153,7 +106,7 @@ func (l *Limiter) Policy() Policy {
 	if l.isZero() {
 		return Policy{}
 	}
-	return l.settings.Load().policy.clone()
+	return l.policy.Load().clone()
 }
 
 // SetPolicy changes the policy for all keys at once. Limit, PerKey, Plans, FailMode, Lease, MaxDebt and Shadow may change.
@@ -185,7 +138,7 @@ func (l *Limiter) SetPolicy(p Policy) error {
 		return err
 	}
 	l.set(p)
-	l.group.applySettings(map[*Limiter]bool{l: true})
+	l.group.core.ApplySettings(map[*engine.Limiter]bool{&l.core: true})
 	return nil
 }
 
@@ -196,58 +149,21 @@ func (l *Limiter) SetLimit(limit Limit) error {
 	return l.SetPolicy(p)
 }
 
-// applySettings gives the keys of some Limiters the settings that their Limiters have now. setMu of each is held.
-func (g *Group) applySettings(changed map[*Limiter]bool) {
-	if len(changed) == 0 {
-		return
-	}
-	for _, c := range []*local.Cache[bucket, *bucket]{g.cache, g.cacheAfterClose} {
-		var all []*bucket
-		c.All(func(b *bucket) {
-			if changed[b.limiter()] {
-				all = append(all, b)
-			}
-		})
-		for _, b := range all {
-			next := b.limiter().settings.Load().initial
-			if b.carried() { // no request carries it under the new settings yet, and none goes by the policy's limit
-				next = b.Policy().WithRule(local.Unresolved)
-			}
-			b.setPolicy(g.now(), next)
-		}
-	}
-}
-
 // Refresh makes the next use of key call [Policy].PerKey again, because the key's limit has changed. It does
 // nothing without PerKey, and for a key that this process does not keep.
 func (l *Limiter) Refresh(key string) {
 	if l.isZero() {
 		return
 	}
-	s, g := l.settings.Load(), l.group
-	if s.policy.PerKey == nil || key == "" || len(key) > MaxKeyLength {
-		return
-	}
-	id := l.id(key)
-	l.refreshes.Add(1)
-	l.lookUps.forget(id.Key)
-	for _, c := range []*local.Cache[bucket, *bucket]{g.cache, g.cacheAfterClose} {
-		if b, ok := c.Find(id); ok {
-			b.setPolicy(g.now(), b.Policy().WithRule(local.Unresolved))
+	l.core.Refresh(key)
+}
+
+// smallest returns the number of the limit with the smallest burst, from 1.
+func smallest(limits []engine.Limit) (which uint8) {
+	for i, l := range limits {
+		if i == 0 || l.Most() < limits[which-1].Most() {
+			which = uint8(i + 1)
 		}
 	}
-}
-
-// setPolicy makes p the policy of b.
-func (b *bucket) setPolicy(now time.Duration, p *local.Policy) {
-	folded, effect, _ := b.SetPolicy(now, nil, p)
-	b.policySet(now, folded, effect)
-}
-
-// policySet carries out what a new policy of b means.
-func (b *bucket) policySet(now time.Duration, folded local.Stats, effect local.Effect) {
-	if folded != (local.Stats{}) {
-		b.limiter().keepStats(b.key(), folded)
-	}
-	b.apply(now, effect)
+	return which
 }

@@ -162,7 +162,7 @@ func TestShortWindowSettlesOnRedis(t *testing.T) {
 			FailMode: tiered.FailClosed,
 		},
 		patientOptions(nil))
-	for !tiered.FleetKnown(l.Group()).Load() { // presence has taught the clock
+	for !tiered.Engine(l.Group()).FleetKnown.Load() { // presence has taught the clock
 		time.Sleep(ms)
 	}
 	r := l.ReserveN(t.Context(), "k", 10)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -26,7 +27,7 @@ type entropic struct {
 	settled []uint64 // who waited at an instant, by number; senders have none
 }
 
-var _ tiered.Simulated = (*entropic)(nil)
+var _ engine.Simulated = (*entropic)(nil)
 
 func (e *entropic) Entropy() uint64 { e.next++; return e.next }
 
@@ -85,7 +86,7 @@ func TestEntropyIsTheStores(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer g.Close(context.Background())
-		return *tiered.LeaseOf(g).Load()
+		return *tiered.Engine(g).Lease.Load()
 	}
 	if a, b := lease(remote.NewMemory()), lease(remote.NewMemory()); a == b || len(a) != 16 {
 		t.Errorf("two processes lease as %q and %q", a, b)
@@ -122,7 +123,7 @@ func TestHooksHearOfClose(t *testing.T) {
 			time.Sleep(100 * ms)
 			s.loseRequests.Store(true)
 			n := tiered.Dispatch(g).Nodes()[0]
-			for n.State() != failover.Open || !n.ProbeDue(tiered.Now(g)) {
+			for n.State() != failover.Open || !n.ProbeDue(tiered.Engine(g).Now()) {
 				l.Allow(t.Context(), "k")
 				time.Sleep(10 * ms)
 			}
@@ -153,7 +154,7 @@ func TestWhoWaitedSettles(t *testing.T) {
 		s.settled = nil // the first announcement has a number too
 		check := func(what string, ok bool, times int) {
 			t.Helper()
-			until := uint64(tiered.Now(l.Group()) + tiered.OptionsOf(l.Group()).Budget)
+			until := uint64(tiered.Engine(l.Group()).Now() + tiered.OptionsOf(l.Group()).Budget)
 			if want := slices.Repeat([]uint64{until}, times); !ok || !slices.Equal(s.settled, want) {
 				t.Errorf("%s: allowed %v, and who settled is %v, want %v", what, ok, s.settled, want)
 			}

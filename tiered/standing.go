@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
+	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/local"
@@ -115,90 +116,21 @@ func (p Policy) split() (rest Policy, shares []standing.Limit, ok bool) {
 // processes count those that do.
 const splitMark = "\x00split 1/8"
 
-// standingUse is what a Limiter knows of its standing shares.
-type standingUse struct {
-	// agreed says that all processes with this policy split its limits, as far as nodes have counted them. Otherwise
-	// no share is used: a process that does not split them uses the whole limit.
-	agreed atomic.Bool
-
-	later atomic.Int64 // the largest cost of late that was known only after its request, in tokens: see [share.take]
-
-	outsiders int64 // processes that do not split them, as last counted; guarded by the Limiter's mutex
+// splitUse is what a Limiter knows of whether all processes split its limits. It is guarded by the Limiter's mutex.
+type splitUse struct {
+	outsiders int64 // processes that do not split them, as last counted
 
 	// governedUntil is until when the whole limit of a process that does not split it may still govern in Redis: while it is
-	// there, and for the time that Redis keeps it. Shares beside it would be more than the limit. Guarded by the mutex.
+	// there, and for the time that Redis keeps it. Shares beside it would be more than the limit.
 	governedUntil time.Duration
 
-	tooMany bool // it was reported that no share holds a token; guarded by the Limiter's mutex
-
-	admitted [standingCounters]paddedCount
-}
-
-// standingCounters is the number of counters of one policy, so that cores rarely write to the same one.
-const standingCounters = 8
-
-type paddedCount struct {
-	n atomic.Int64
-	_ [56]byte
-}
-
-// fade lets what is remembered of a later cost fade by an eighth: a request was admitted, which may cost less. One that was
-// refused says nothing of costs.
-func (u *standingUse) fade() {
-	if later := u.later.Load(); later > 0 {
-		u.later.CompareAndSwap(later, later-(later+7)/8)
-	}
-}
-
-// costLater remembers that a request turned out to cost n more.
-func (u *standingUse) costLater(n int64) {
-	for later := u.later.Load(); n > later && !u.later.CompareAndSwap(later, n); {
-		later = u.later.Load()
-	}
-}
-
-// count counts n tokens that a share admitted, or with a negative n got back.
-func (u *standingUse) count(hash uint64, n int64) { u.admitted[hash%standingCounters].n.Add(n) }
-
-// total returns all tokens that shares have admitted.
-func (u *standingUse) total() (n int64) {
-	for i := range u.admitted {
-		n += u.admitted[i].n.Load()
-	}
-	return n
-}
-
-// sharesOf returns what standing shares have of a policy's limits, or nil.
-func sharesOf(p *local.Policy) standing.Limits {
-	if p.Parent == nil || p.Rule != local.ByLimit {
-		return nil
-	}
-	return p.Owner.(*resolvedLimit).shares
-}
-
-// usableShares is sharesOf while all processes with the policy split its limits, and otherwise nil.
-func usableShares(p *local.Policy) standing.Limits {
-	shares := sharesOf(p)
-	if shares == nil || !p.Owner.(*resolvedLimit).limiter.standing.agreed.Load() {
-		return nil
-	}
-	return shares
-}
-
-// poll implements [dispatch.Options].Poll.
-func (g *Group) poll(now time.Duration) (lua.Poll, bool) {
-	if !g.hasShares.Load() {
-		return lua.Poll{}, false
-	}
-	return g.shares.Poll(now, func() string {
-		return fmt.Sprintf("%s.%x", *g.lease.Load(), g.seq.Add(1)) // a copy of this process has another lease id
-	})
+	tooMany bool // it was reported that no share holds a token
 }
 
 // polled implements [dispatch.Options].Polled.
 func (g *Group) polled(now time.Duration, p lua.Poll, r remote.PollResult) {
 	if r.Err == nil {
-		g.shares.Accept(now, p.Member, p.Seq, r.Reply)
+		g.core.Shares.Accept(now, p.Member, p.Seq, r.Reply)
 		g.reportSize()
 	}
 	g.sharesReport.reportTable(g, r.Err)
@@ -211,7 +143,7 @@ func (l *Limiter) checkSplit() {
 	}
 	g := l.group
 	nodes, heard, outsiders := 0, 0, int64(0)
-	for _, n := range g.dispatch.Nodes() {
+	for _, n := range g.core.Dispatch.Nodes() {
 		if n.ID() == "" { // it counts nobody: its calls wait for their node to be found
 			continue
 		}
@@ -225,29 +157,29 @@ func (l *Limiter) checkSplit() {
 		}
 	}
 	l.mu.Lock()
-	u := &l.standing
-	before, was := u.outsiders, u.agreed.Load()
+	u, agrees := &l.split, &l.core.Standing.Agreed
+	before, was := u.outsiders, agrees.Load()
 	if u.outsiders = outsiders; outsiders > 0 || before > 0 { // one that was counted may have used its limit until now
-		u.governedUntil = g.now() + lua.TermsHold + max(l.settings.Load().initial.MaxTTL(), 2*dispatch.MaxTimeout)
+		u.governedUntil = g.core.Now() + lua.TermsHold + max(l.core.Settings().Initial.MaxTTL(), 2*dispatch.MaxTimeout)
 	}
 	// A node that is new, as after a failover, changes nothing until it is heard.
-	agreed := outsiders == 0 && g.now() >= u.governedUntil && heard > 0 && (was || heard == nodes)
+	agreed := outsiders == 0 && g.core.Now() >= u.governedUntil && heard > 0 && (was || heard == nodes)
 	if agreed && !was {
-		g.shares.Clear(g.now()) // others may just have used the whole limits
+		g.core.Shares.Clear(g.core.Now()) // others may just have used the whole limits
 	}
 	again := u.governedUntil > 0
-	u.agreed.Store(agreed)
+	agrees.Store(agreed)
 	l.mu.Unlock()
 	if agreed != was || outsiders != before {
-		g.trace.standing(StandingEvent{g.standingStats(), l.name, agreed, outsiders})
+		g.trace.standing(StandingEvent{g.standingStats(), l.core.Name, agreed, outsiders})
 	}
 	switch {
 	case outsiders > 0 && before == 0:
 		g.journal.Line(slog.LevelWarn, "some processes do not split this policy's limit: standing shares are not used",
-			"policy", l.name, "processes", outsiders)
+			"policy", l.core.Name, "processes", outsiders)
 	case agreed && !was && again:
 		g.journal.Line(slog.LevelInfo, "all processes split this policy's limit: standing shares are used again",
-			"policy", l.name)
+			"policy", l.core.Name)
 	}
 }
 
@@ -260,11 +192,13 @@ type sharesReport struct {
 }
 
 // standingStats returns what this process knows of its standing shares.
-func (g *Group) standingStats() StandingStats { return StandingStats(g.shares.State(g.now())) }
+func (g *Group) standingStats() StandingStats {
+	return StandingStats(g.core.Shares.State(g.core.Now()))
+}
 
 // reportPart reports that this process' part of the standing shares has changed since the last call.
 func (g *Group) reportPart() {
-	if !g.hasShares.Load() {
+	if !g.core.HasShares.Load() {
 		return
 	}
 	now, r := g.standingStats(), &g.sharesReport
@@ -294,22 +228,22 @@ func (r *sharesReport) reportTable(g *Group, err error) {
 
 // reportSize reports policies whose standing shares hold less than one token, because there are too many processes.
 func (g *Group) reportSize() {
-	state := g.shares.State(g.now())
+	state := g.core.Shares.State(g.core.Now())
 	if state.Fraction == 0 || state.Quarantine {
 		return
 	}
 	for _, l := range g.limiters.present() {
-		shares := sharesOf(l.settings.Load().initial)
+		shares := engine.SharesOf(l.core.Settings().Initial)
 		if shares == nil || float64(shares.Size())*state.Fraction >= 1 {
 			continue
 		}
 		l.mu.Lock()
-		first := !l.standing.tooMany
-		l.standing.tooMany = true
+		first := !l.split.tooMany
+		l.split.tooMany = true
 		l.mu.Unlock()
 		if first {
 			g.journal.Line(slog.LevelWarn, "too many processes for this policy's standing shares: none holds a whole token, so "+
-				"each key has 7/8 of its limit", "policy", l.name, "processes", state.Members, "most", shares.Size())
+				"each key has 7/8 of its limit", "policy", l.core.Name, "processes", state.Members, "most", shares.Size())
 		}
 	}
 }

@@ -150,16 +150,16 @@ func TestStandingSharesAllocateNothing(t *testing.T) {
 		}
 		defer func() { _ = l.Close(context.Background()) }()
 		g := l.Group()
-		warmed(t, tiered.StandingOf(l).Agreed().Load)
-		poll, _ := tiered.Shares(g).Poll(tiered.Now(g), func() string { return "m" })
-		tiered.Shares(g).Accept(tiered.Now(g), poll.Member, poll.Seq, lua.PollReply{Grant: lua.Pool, Members: 1, Epoch: 1})
+		warmed(t, tiered.Core(l).Standing.Agreed.Load)
+		poll, _ := tiered.Engine(g).Shares.Poll(tiered.Engine(g).Now(), func() string { return "m" })
+		tiered.Engine(g).Shares.Accept(tiered.Engine(g).Now(), poll.Member, poll.Seq, lua.PollReply{Grant: lua.Pool, Members: 1, Epoch: 1})
 		time.Sleep(10 * ms) // a real clock: the shares fill
 		if n := testing.AllocsPerRun(10_000, func() {
 			if d := l.Allow(context.Background(), "k"); !d.Allowed || d.Tier != tiered.Local {
 				t.Fatalf("%+v", d)
 			}
-		}); n != 0 || tiered.StandingOf(l).Total() < 10_000 {
-			t.Errorf("%d limits: %v allocations, %d tokens of shares", i+1, n, tiered.StandingOf(l).Total())
+		}); n != 0 || tiered.Core(l).Standing.Total() < 10_000 {
+			t.Errorf("%d limits: %v allocations, %d tokens of shares", i+1, n, tiered.Core(l).Standing.Total())
 		}
 	}
 }

@@ -463,12 +463,12 @@ func TestPollSeesAStandstill(t *testing.T) {
 		if s := l.Group().Stats(); s.Standing.Fraction != 1 || s.Standstills != 0 {
 			t.Fatalf("%+v", s.Standing)
 		}
-		before := *tiered.LeaseOf(l.Group()).Load()
-		tiered.WallAhead(l.Group()).Add(-int64(time.Minute)) // as if the wall clock had gone on for a minute without us
+		before := *tiered.Engine(l.Group()).Lease.Load()
+		tiered.Engine(l.Group()).StandStill(time.Minute) // as if the wall clock had gone on for a minute without us
 		time.Sleep(dispatch.PresencePeriod)
-		if s := l.Group().Stats(); s.Standstills != 1 || *tiered.LeaseOf(l.Group()).Load() == before {
+		if s := l.Group().Stats(); s.Standstills != 1 || *tiered.Engine(l.Group()).Lease.Load() == before {
 			t.Errorf("after a poll %d standstills were seen, and the id is %s, as before %s", s.Standstills,
-				*tiered.LeaseOf(l.Group()).Load(), before)
+				*tiered.Engine(l.Group()).Lease.Load(), before)
 		}
 	})
 }

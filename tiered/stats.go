@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/internal/histogram"
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/local"
@@ -220,8 +221,8 @@ func (g *Group) Stats() Stats {
 		return Stats{}
 	}
 	s := Stats{Nodes: make(map[string]NodeStats)}
-	s.Keys, s.Leaving, s.Evictions = g.cache.Counts()
-	s.Standstills, s.TraceDropped, s.TracePanics = g.standstills.Load(), g.trace.calls.Dropped(), g.trace.calls.Panics()
+	s.Keys, s.Leaving, s.Evictions = g.core.Cache.Counts()
+	s.Standstills, s.TraceDropped, s.TracePanics = g.core.Standstills.Load(), g.trace.calls.Dropped(), g.trace.calls.Panics()
 	s.Format, s.Script = lua.TokenBucket.Mark(), lua.TokenBucket.Script().SHA
 	s.Recent = g.trace.recentEvents()
 	s.Standing, s.Reloads = g.standingStats(), g.reloads.stats()
@@ -229,9 +230,9 @@ func (g *Group) Stats() Stats {
 	all := g.limiters.present()
 	s.Policies = make(map[string]PolicyStats, len(all))
 	for i, p := range g.policyStats(all) {
-		s.Policies[all[i].name] = p
+		s.Policies[all[i].core.Name] = p
 	}
-	for _, n := range g.dispatch.Nodes() {
+	for _, n := range g.core.Dispatch.Nodes() {
 		s.Nodes[string(n.ID())] = healthOf(n).stats()
 	}
 	return s
@@ -248,50 +249,48 @@ func (l *Limiter) Stats() PolicyStats {
 
 // policyStats returns the figures of Limiters, in their order.
 func (g *Group) policyStats(of []*Limiter) []PolicyStats {
-	index := make(map[*Limiter]int, len(of))
-	now := g.now()
+	index := make(map[*engine.Limiter]int, len(of))
+	now := g.core.Now()
 	sums := make([]local.Stats, len(of))
 	tops := make([]report.Top, len(of))
 	all := make([]PolicyStats, len(of)) // at first what is not counted by key
 	for i, l := range of {
-		index[l] = i
+		c := &l.core
+		gone := c.Gone()
+		index[c], sums[i], tops[i] = i, gone.Stats, gone.Refused
 		l.mu.Lock()
-		sums[i] = l.evictedStats
 		all[i] = PolicyStats{
-			Direct: l.settings.Load().initial.NoLease, Poisoned: l.rejected, Lost: l.unanswered, Forgiven: l.forgiven,
-			Charged: l.charged.Load(), Unlimited: l.admittedUnlimited.Load(), Shadowed: l.shadowed.Load(), PerKeyFaults: l.perKeyFaults.Load(),
+			Direct: c.Settings().Initial.NoLease, Poisoned: gone.Rejected, Lost: gone.Unanswered, Forgiven: gone.Forgiven,
+			Charged: c.Charged.Load(), Unlimited: c.AdmittedUnlimited.Load(), Shadowed: c.Shadowed.Load(), PerKeyFaults: c.PerKeyFaults.Load(),
 			UnknownPlans: l.unknownPlans.Load(),
-			Standing:     l.standing.total(), Outside: l.standing.outsiders,
+			Standing:     c.Standing.Total(), Outside: l.split.outsiders,
 			OtherServices: l.others.services, OtherLimits: l.others.here, Processes: max(int64(g.options.Processes), 1),
 		}
-		tops[i] = l.refused.Top()
 		l.mu.Unlock()
 	}
-	count := func(b *bucket) {
-		if n, ok := index[b.limiter()]; ok {
+	g.core.Each(func(b *engine.Bucket) {
+		if n, ok := index[b.Limiter()]; ok {
 			s := b.Stats()
 			sums[n].Add(s)
-			if k := tops[n].Add(refusedOf(b.key(), s)); k != nil {
-				b.complete(k, now)
+			if k := tops[n].Add(engine.RefusedOf(b.Key(), s)); k != nil {
+				complete(k, b, now)
 			}
 		}
-	}
-	g.cache.All(count)
-	g.cacheAfterClose.All(count)
-	nodes := g.dispatch.Nodes()
+	})
+	nodes := g.core.Dispatch.Nodes()
 	empty := make([]int64, histogram.Buckets) // for all histograms that are empty
 	for i, l := range of {
-		p, t := &all[i], sums[i]
+		p, t, c := &all[i], sums[i], &l.core
 		p.Granted, p.Spent, p.Returned, p.Burnt, p.Held = t.Granted, t.Spent, t.Returned, t.Burnt, t.Held
 		p.FallbackSpent, p.Unavailable = t.FallbackSpent, t.Failed
 		// A decision from before a change of the mode may be counted a moment later.
 		p.Limited = max(t.Refused-t.FallbackSpent, 0)
 		p.Blocked = t.Blocked
-		p.Fallback, p.Open, p.Settled = t.Fallback, t.Opened, max(t.Settled-l.paid.Load(), 0)
-		w := l.waits.Figures()
+		p.Fallback, p.Open, p.Settled = t.Fallback, t.Opened, max(t.Settled-c.Paid.Load(), 0)
+		w := c.Waits.Figures()
 		p.Waiting, p.Waited, p.GaveUp, p.WaitTime, p.LongestWait = w.Waiting, w.Waited, w.GaveUp, w.Time, w.Longest
-		p.NearLimit, p.Refunded = l.nearLimit.Load(), l.refunded.Load()
-		p.Waits.Sum, p.Waits.Buckets = l.requests.Waits()
+		p.NearLimit, p.Refunded = c.NearLimit.Load(), c.Refunded.Load()
+		p.Waits.Sum, p.Waits.Buckets = c.Requests.Waits()
 		if p.Waits.Buckets == nil {
 			p.Waits.Buckets = empty
 		}
@@ -308,7 +307,7 @@ func (g *Group) policyStats(of []*Limiter) []PolicyStats {
 
 // requestsOf returns how many requests there were, by the tokens that p counts.
 func (l *Limiter) requestsOf(p *PolicyStats) Requests {
-	of := l.requests.Of
+	of := l.core.Requests.Of
 	return Requests{
 		Granted:   of(report.Granted, p.Spent+p.Standing+p.Refunded),
 		Fallback:  of(report.Fallback, p.Fallback),
@@ -330,11 +329,11 @@ func (l *Limiter) requestsOf(p *PolicyStats) Requests {
 }
 
 // complete adds to what b's key was refused what b knows of it now. It is called with the cache's lock held.
-func (b *bucket) complete(k *report.RefusedKey, now time.Duration) {
+func complete(k *report.RefusedKey, b *engine.Bucket, now time.Duration) {
 	if retry, denied := b.Denied(now); denied {
 		k.RetryAfter = retry
 	}
-	if several := len(b.Policy().Owner.(*resolvedLimit).limits) > 1; several && k.Limited > 0 {
+	if several := len(engine.Owner(b.Policy()).Limits) > 1; several && k.Limited > 0 {
 		k.LimitNumber, _ = b.LastReport(true)
 	}
 }

@@ -3,6 +3,8 @@ package tiered
 import (
 	"context"
 	"strings"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 )
 
 // Use is what one request needs of one key: tokens of a policy. Make it with [Limiter.For]. The zero Use is refused.
@@ -10,7 +12,7 @@ type Use struct {
 	limiter *Limiter
 	key     string
 	cost    int64
-	limit   *resolvedLimit // that the request carries; nil is none
+	limit   *engine.Resolved // that the request carries; nil is none
 }
 
 // For returns a use of one token of key: of more by [Use.N], and by another limit by [Use.WithLimit]. It takes nothing and
@@ -39,15 +41,12 @@ func (u Use) Wait(ctx context.Context) error { return All(u).Wait(ctx) }
 // Reserve takes the tokens of this use now, and never reserves the future: it is [Uses.Reserve] of this use alone.
 func (u Use) Reserve(ctx context.Context) Reservation { return All(u).Reserve(ctx) }
 
-// inlineParts is how many uses are decided without an allocation: a user, an address, a token and a tenant.
-const inlineParts = 4
-
 // Uses are several uses that one request needs together. They hold no tokens, and may be used again and concurrently.
 // The zero Uses, and All without uses, are refused with Reason Unknown, so that a route without its limits is not
 // open.
 type Uses struct {
 	n     int
-	first [inlineParts]numbered
+	first [engine.InlineParts]numbered
 	more  []numbered // those after first
 }
 
@@ -63,8 +62,8 @@ type numbered struct {
 // The Limiters may belong to different Groups. Then the shortest of their Budgets counts.
 func All(uses ...Use) Uses {
 	u := Uses{n: len(uses)}
-	if u.n > inlineParts {
-		u.more = make([]numbered, u.n-inlineParts)
+	if u.n > engine.InlineParts {
+		u.more = make([]numbered, u.n-engine.InlineParts)
 	}
 	// All callers use one order. If two requests want the last tokens of the same keys, the one that is first at the
 	// first key is mostly first at all of them, and is admitted. In opposite orders each would refuse the other.
@@ -80,10 +79,10 @@ func All(uses ...Use) Uses {
 
 // at returns the i-th in order.
 func (u *Uses) at(i int) *numbered {
-	if i < inlineParts {
+	if i < engine.InlineParts {
 		return &u.first[i]
 	}
-	return &u.more[i-inlineParts]
+	return &u.more[i-engine.InlineParts]
 }
 
 // before reports whether u is asked before v: by the policy's name, then by the key.
@@ -91,7 +90,7 @@ func (u *Use) before(v *Use) bool {
 	if u.limiter == nil || v.limiter == nil {
 		return u.limiter == nil && v.limiter != nil
 	}
-	if c := strings.Compare(u.limiter.name, v.limiter.name); c != 0 {
+	if c := strings.Compare(u.limiter.core.Name, v.limiter.core.Name); c != 0 {
 		return c < 0
 	}
 	return u.key < v.key
@@ -119,19 +118,18 @@ func (u Uses) Allow(ctx context.Context) Decision { return u.AllowEach(ctx, nil)
 // Remaining is what this process held and last saw in Redis. If each is longer than the uses, its last elements stay as
 // they are. If it is shorter, the last uses write nothing.
 func (u Uses) AllowEach(ctx context.Context, each []Decision) (d Decision) {
-	var room [inlineParts]part
+	var room [engine.InlineParts]engine.Part
 	r := u.request(room[:0])
-	r.decide(ctx, &d)
-	back := r.has(refused)
+	if p := r.Decide(ctx); p != nil {
+		t := p.Told()
+		tell(&d, &t)
+	}
+	r.End()
 	for i := range u.n {
-		use := u.at(i)
-		if use.place >= len(each) {
-			continue
-		}
-		for j := range r {
-			if p := &r[j]; p.limiter == use.limiter && p.key == use.key {
-				p.report(&each[use.place], back)
-			}
+		if use := u.at(i); use.place < len(each) {
+			p, _ := r.Find(use.limiter.engine(), use.key)
+			t := p.State(r.Refused())
+			tell(&each[use.place], &t)
 		}
 	}
 	return d
@@ -145,61 +143,53 @@ func (u Uses) AllowEach(ctx context.Context, each []Decision) (d Decision) {
 // its Options.Budget, and no longer than [Limiter.AllowN] if ctx has a deadline. So the call takes no longer than the
 // longest of them.
 func AllowSeparately(ctx context.Context, uses []Use, each []Decision) {
-	var room [inlineParts]part
-	r := request(room[:0])
+	var room [engine.InlineParts]engine.Part
+	r := engine.Request(room[:0])
 	for _, u := range uses {
-		r = append(r, part{taking: taking{limiter: u.limiter, key: u.key, cost: u.cost}, limit: u.limit})
+		r = r.NeedAlone(u.limiter.engine(), u.key, u.cost, u.limit)
 	}
-	r.decideSeparately(ctx, each)
+	r.DecideSeparately(ctx)
+	for i := range min(len(r), len(each)) {
+		t := r[i].Told()
+		tell(&each[i], &t)
+	}
 }
 
 // request appends the uses to r in order. Uses of one key become one part.
-func (u *Uses) request(r request) request {
-next:
+func (u *Uses) request(r engine.Request) engine.Request {
 	for i := range u.n {
 		use := &u.at(i).Use
-		for j := len(r) - 1; j >= 0 && r[j].key == use.key; j-- {
-			if p := &r[j]; p.limiter == use.limiter {
-				p.cost = sum(p.cost, use.cost)
-				p.limit = larger(p.limit, use.limit)
-				continue next
-			}
-		}
-		r = append(r, part{taking: taking{limiter: use.limiter, key: use.key, cost: use.cost}, limit: use.limit})
+		r = r.Need(use.limiter.engine(), use.key, use.cost, use.limit)
 	}
 	return r
 }
 
-// sum adds two costs. If one of them is not valid, neither is the result.
-func sum(a, b int64) int64 {
-	if a <= 0 || b <= 0 {
-		return min(a, b)
+// engine returns the part of l that decides, nil if l is nil.
+func (l *Limiter) engine() *engine.Limiter {
+	if l == nil {
+		return nil
 	}
-	if a > maxTokens || b > maxTokens {
-		return max(a, b)
-	}
-	return a + b
+	return &l.core
 }
 
 // Reserve takes the tokens of all uses now or none, as [Uses.Allow] does, and never reserves the future.
 // [Reservation.Settle] takes one actual cost for each use, in the order that was given to All.
 func (u Uses) Reserve(ctx context.Context) (r Reservation) {
 	h := new(held)
-	parts := u.request(make(request, 0, u.n))
-	parts.decide(ctx, &r.Decision)
-	h.takings, h.uses = make([]taking, len(parts)), make([]useCost, u.n)
+	parts := u.request(make(engine.Request, 0, u.n))
+	if p := parts.Decide(ctx); p != nil {
+		t := p.Told()
+		tell(&r.Decision, &t)
+	}
+	parts.End()
+	h.takings, h.uses = make([]engine.Taking, len(parts)), make([]useCost, u.n)
 	for i := range parts {
-		h.takings[i] = parts[i].taking
+		h.takings[i] = parts[i].Taking
 	}
 	for i := range u.n {
 		use := u.at(i)
-		s := useCost{cost: use.cost}
-		for j := range parts {
-			if parts[j].limiter == use.limiter && parts[j].key == use.key {
-				s.taking = j
-			}
-		}
-		h.uses[use.place] = s
+		_, part := parts.Find(use.limiter.engine(), use.key)
+		h.uses[use.place] = useCost{taking: part, cost: use.cost}
 	}
 	r.held = h
 	return r

@@ -14,7 +14,7 @@ import (
 func outage(t *testing.T, store *distant, l *tiered.Limiter) {
 	t.Helper()
 	store.loseRequests.Store(true)
-	n := tiered.Dispatch(l.Group()).Node(tiered.Store(l.Group()).Node(tiered.Store(l.Group()).Key(l.Policy().Name, "x")))
+	n := tiered.Dispatch(l.Group()).Node(tiered.Engine(l.Group()).Store.Node(tiered.Engine(l.Group()).Store.Key(l.Policy().Name, "x")))
 	for i := 0; n.State() == failover.Closed; i++ {
 		if i > 100 {
 			t.Fatal("the breaker does not open")

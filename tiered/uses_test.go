@@ -196,13 +196,13 @@ func TestAllOfPotsPutsBack(t *testing.T) {
 		l := several(t, store, nil, tiered.Policy{Name: "api", Limit: tiered.PerHour(10_000)}, direct("user", 1))
 		b := leased(t, l[0])
 		want(t, l[1].Allow(t.Context(), "ann"), tiered.Granted)
-		held, _ := b.Peek(tiered.Now(l[0].Group()))
+		held, _ := b.Peek(tiered.Engine(l[0].Group()).Now())
 		start := time.Now()
 		d := tiered.All(l[0].For("k").N(5), l[1].For("ann")).Allow(t.Context()) // Redis refuses it
 		if want(t, d, tiered.Limited); d.Tier != tiered.Remote {
 			t.Fatalf("%+v: this shows nothing", d)
 		}
-		if now, _ := b.Peek(tiered.Now(l[0].Group())); now != held {
+		if now, _ := b.Peek(tiered.Engine(l[0].Group()).Now()); now != held {
 			t.Errorf("%d held, %d before", now, held)
 		}
 		time.Sleep(60 * ms)
@@ -222,10 +222,10 @@ func TestRenewalWaitsForTheOthers(t *testing.T) {
 		b := leased(t, l[0])
 		want(t, l[1].Allow(t.Context(), "ann"), tiered.Granted)
 		time.Sleep(ms)
-		held, _ := b.Peek(tiered.Now(l[0].Group())) // to take all of it but one is to come under any low-water mark
+		held, _ := b.Peek(tiered.Engine(l[0].Group()).Now()) // to take all of it but one is to come under any low-water mark
 		start := time.Now()
 		want(t, tiered.All(l[0].For("k").N(held-1), l[1].For("ann")).Allow(t.Context()), tiered.Limited)
-		if now, _ := b.Peek(tiered.Now(l[0].Group())); now != held {
+		if now, _ := b.Peek(tiered.Engine(l[0].Group()).Now()); now != held {
 			t.Errorf("%d held, %d before", now, held)
 		}
 		if calls := store.since(start); len(calls) != 1 {

@@ -41,7 +41,7 @@ func (q *queue) join(ctx context.Context, who int, key string, n int64) {
 		err := q.l.WaitN(ctx, key, n)
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		q.done = append(q.done, waited{who, tiered.Now(q.l.Group()), err})
+		q.done = append(q.done, waited{who, tiered.Engine(q.l.Group()).Now(), err})
 	})
 	synctest.Wait()
 }
@@ -72,9 +72,7 @@ func (q *queue) granted() {
 // noTurns checks that nothing is left of those who waited.
 func noTurns(t *testing.T, g *tiered.Group) {
 	t.Helper()
-	tiered.Queues(g).Mu().Lock()
-	defer tiered.Queues(g).Mu().Unlock()
-	if n := len(tiered.Queues(g).Queues()); n > 0 {
+	if n := tiered.Engine(g).KeysWaitedFor(); n > 0 {
 		t.Errorf("%d keys are waited for, and nobody waits", n)
 	}
 }
@@ -83,8 +81,7 @@ func noTurns(t *testing.T, g *tiered.Group) {
 func level(t *testing.T, m *remote.Memory, l *tiered.Limiter, key string) int64 {
 	t.Helper()
 	var r [1]remote.Result
-	m.Run(context.Background(), 0, []lua.Call{tiered.Call(m.Key(l.Policy().Name, tiered.ID(l, key).Key),
-		tiered.Settings(l).Load().Initial())}, r[:])
+	m.Run(context.Background(), 0, []lua.Call{tiered.Call(m.Key(l.Policy().Name, tiered.Core(l).ID(key).Key), l)}, r[:])
 	if r[0].Err != nil {
 		t.Fatal(r[0].Err)
 	}
@@ -188,7 +185,7 @@ func TestCanceledWaitTakesNothing(t *testing.T) {
 				if !c.second && c.after > 0 && len(q.ended()) > 0 {
 					t.Fatalf("%v: this is not the stage that was meant", q.ended())
 				}
-				given := tiered.Now(l.Group())
+				given := tiered.Engine(l.Group()).Now()
 				cancel()
 				synctest.Wait()
 				//nolint:errorlint // that very value
@@ -219,13 +216,12 @@ func TestTurnIsNotLostToOneWhoLeaves(t *testing.T) {
 		for range 200 {
 			first, leaveFirst := context.WithCancel(t.Context())
 			second, leaveSecond := context.WithCancel(t.Context())
-			holder := tiered.NewQueuedCaller(first, l, tiered.ID(l, "k"), "k", 1)
-			tiered.Queues(l.Group()).Enter(first, holder) // nobody is there
+			release := tiered.Core(l).HoldTurn(first, "k") // nobody is there
 			q := &queue{t: t, l: l}
 			q.join(second, 0, "k", 1)
 			q.join(t.Context(), 1, "k", 1)
 			go leaveSecond()
-			tiered.Queues(l.Group()).Leave(holder)
+			release()
 			q.all.Wait()
 			leaveFirst()
 			if done := q.ended(); len(done) != 2 {
@@ -251,8 +247,7 @@ func TestWaitRefusesAtOnceWhatWaitingDoesNotHelp(t *testing.T) {
 		store := newDistant(ms)
 		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
 		time.Sleep(10 * ms)
-		holder := tiered.NewQueuedCaller(t.Context(), l, tiered.ID(l, "k"), "k", 1)
-		tiered.Queues(l.Group()).Enter(t.Context(), holder) // somebody waits already
+		release := tiered.Core(l).HoldTurn(t.Context(), "k") // somebody waits already
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
@@ -279,7 +274,7 @@ func TestWaitRefusesAtOnceWhatWaitingDoesNotHelp(t *testing.T) {
 		if time.Since(start) != 0 || store.calls.Load() != 0 {
 			t.Errorf("%v and %d calls", time.Since(start), store.calls.Load())
 		}
-		tiered.Queues(l.Group()).Leave(holder)
+		release()
 		noTurns(t, l.Group())
 	})
 }

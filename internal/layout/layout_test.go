@@ -49,8 +49,12 @@ var importRules = []importRule{
 	{packages: "internal/standing", ours: []string{"lua"}},
 	{packages: "internal/report", ours: []string{"failover", "internal/dispatch", "internal/histogram"}},
 	{
+		packages: "internal/engine",
+		ours:     []string{"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/report"},
+	},
+	{
 		packages: "tiered",
-		ours:     []string{"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/report", "internal/ratetext", "internal/histogram"},
+		ours:     []string{"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/report", "internal/engine", "internal/ratetext", "internal/histogram"},
 	},
 	{packages: "internal/nearest"},  // the name that a misspelled one was meant to be
 	{packages: "internal/ratetext"}, // what texts of limits and scenarios have in common

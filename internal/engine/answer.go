@@ -1,4 +1,4 @@
-package tiered
+package engine
 
 import (
 	"context"
@@ -28,7 +28,7 @@ func (g *Group) waiter() *waiter {
 }
 
 // wait waits for the verdict, at most d and no longer than until ctx ends. The reason is Granted if there is a verdict.
-func (w *waiter) wait(ctx context.Context, d time.Duration, b *bucket) (local.Verdict, Reason) {
+func (w *waiter) wait(ctx context.Context, d time.Duration, b *Bucket) (local.Verdict, Reason) {
 	var canceled <-chan struct{}
 	if ctx != nil {
 		canceled = ctx.Done()

@@ -1,4 +1,4 @@
-package tiered
+package engine
 
 import (
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
@@ -15,37 +15,37 @@ var kindOf = [...]report.Kind{
 }
 
 // kind returns the kind of an outcome.
-func (o outcome) kind() report.Kind {
+func (o Outcome) kind() report.Kind {
 	switch {
-	case o.reason == Granted && o.policy.Rule == local.Unlimited:
+	case o.Reason == Granted && o.Policy.Rule == local.Unlimited:
 		return report.Unlimited
-	case o.reason == ExceedsBurst && o.policy.Rule == local.Blocked && o.tier == Local: // not one that no limit would admit
+	case o.Reason == ExceedsBurst && o.Policy.Rule == local.Blocked && o.Tier == Local: // not one that no limit would admit
 		return report.Blocked
 	}
-	return kindOf[o.reason]
+	return kindOf[o.Reason]
 }
 
 // countRequest counts a request of n tokens. It must be called where its tokens are counted.
-func (l *Limiter) countRequest(o outcome, key string, n int64) {
-	if n == 1 && o.reason <= Unavailable && o.tier != Remote {
+func (l *Limiter) countRequest(o Outcome, key string, n int64) {
+	if n == 1 && o.Reason <= Unavailable && o.Tier != Remote {
 		return
 	}
-	l.requests.Add(key, o.kind(), n, 1)
+	l.Requests.Add(key, o.kind(), n, 1)
 	if k, ok := o.byRedis(); ok {
-		l.requests.Add(key, k, n, 1)
+		l.Requests.Add(key, k, n, 1)
 	}
 }
 
 // byRedis returns the kind as which an outcome by Redis counts besides.
-func (o outcome) byRedis() (report.Kind, bool) {
-	if o.tier == Remote && o.reason == Limited {
+func (o Outcome) byRedis() (report.Kind, bool) {
+	if o.Tier == Remote && o.Reason == Limited {
 		return report.LimitedByRedis, true
 	}
-	return report.GrantedByRedis, o.tier == Remote && o.reason == Granted
+	return report.GrantedByRedis, o.Tier == Remote && o.Reason == Granted
 }
 
-// refusedOf returns what a key was refused, by the figures of its bucket.
-func refusedOf(key string, s local.Stats) report.RefusedKey {
+// RefusedOf returns what a key was refused, by the figures of its bucket.
+func RefusedOf(key string, s local.Stats) report.RefusedKey {
 	return report.RefusedKey{
 		Key: key, Limited: s.Refused - s.FallbackSpent, FallbackSpent: s.FallbackSpent, Unavailable: s.Failed,
 		Blocked: s.Blocked,

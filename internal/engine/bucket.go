@@ -1,8 +1,7 @@
-package tiered
+package engine
 
 import (
 	"errors"
-	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -13,29 +12,29 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// bucket is a local.Bucket with what the Group needs to send its calls.
-type bucket struct {
+// Bucket is a local.Bucket with what the Group needs to send its calls.
+type Bucket struct {
 	local.Bucket
 	node    atomic.Pointer[dispatch.Node] // the node that it was last sent to; nil before
 	checkAt time.Duration                 // when the schedule checks it; 0 for never. Guarded by the schedule's mutex
 }
 
-// limiter returns the Limiter that the bucket belongs to.
-func (b *bucket) limiter() *Limiter { return b.Policy().Owner.(*resolvedLimit).limiter }
+// Limiter returns the Limiter that the bucket belongs to.
+func (b *Bucket) Limiter() *Limiter { return Owner(b.Policy()).Limiter }
 
-// key returns the user's key, or its digest.
-func (b *bucket) key() string { return b.ID().Key }
+// Key returns the user's key, or its digest.
+func (b *Bucket) Key() string { return b.ID().Key }
 
 // name returns the bucket's name in the store. It is computed for each call, because a stored name would cost as much
 // memory as the key.
-func (b *bucket) name() string {
-	l := b.limiter()
-	return l.group.store.Name(l.kind, l.name, b.key())
+func (b *Bucket) name() string {
+	l := b.Limiter()
+	return l.Group.Store.Name(l.Kind, l.Name, b.Key())
 }
 
 // apply carries out the effect of a step of the bucket.
-func (b *bucket) apply(now time.Duration, e local.Effect) {
-	g := b.limiter().group
+func (b *Bucket) apply(now time.Duration, e local.Effect) {
+	g := b.Limiter().Group
 	if e.Send {
 		to := b.route()
 		to.Node.Push(to.Pending)
@@ -44,23 +43,23 @@ func (b *bucket) apply(now time.Duration, e local.Effect) {
 		g.schedule.add(b, e.Check)
 	}
 	if e.Done {
-		g.cache.Forget(now, b)
+		g.Cache.Forget(now, b)
 	}
 }
 
 // route returns b's next call with its node, and notes that b is in use.
-func (b *bucket) route() dispatch.Routed {
-	g, name := b.limiter().group, b.name()
-	g.cache.Touch(b)
-	n := g.dispatch.Node(g.store.Node(name))
+func (b *Bucket) route() dispatch.Routed {
+	g, name := b.Limiter().Group, b.name()
+	g.Cache.Touch(b)
+	n := g.Dispatch.Node(g.Store.Node(name))
 	b.setNode(n)
 	return dispatch.Routed{Pending: dispatch.Pending{Job: b, Bucket: name}, Node: n}
 }
 
 // successor returns the bucket that b's key has since b was evicted, with the numbers by which b counted.
-func (b *bucket) successor(now time.Duration, key string) *bucket {
-	next := b.limiter().group.find(now, b.ID())
-	next.limiter().resolve(next, key)
+func (b *Bucket) successor(now time.Duration, key string) *Bucket {
+	next := b.Limiter().Group.find(now, b.ID())
+	next.Limiter().resolve(next, key)
 	next.Inherit(b.Policy())
 	return next
 }
@@ -68,48 +67,48 @@ func (b *bucket) successor(now time.Duration, key string) *bucket {
 // knownNode returns the node that b was last sent to. It returns nil if that is unknown and all nodes are healthy. If a
 // node is unhealthy, it determines b's node at once. Otherwise a request for a new bucket would wait for a sender, only
 // to learn that nothing is sent to that node.
-func (b *bucket) knownNode() *dispatch.Node {
+func (b *Bucket) knownNode() *dispatch.Node {
 	if n := b.node.Load(); n != nil {
 		return n
 	}
-	g := b.limiter().group
-	if g.dispatch.Unhealthy() == 0 {
+	g := b.Limiter().Group
+	if g.Dispatch.Unhealthy() == 0 {
 		return nil
 	}
-	n := g.dispatch.Node(g.store.Node(b.name()))
+	n := g.Dispatch.Node(g.Store.Node(b.name()))
 	b.setNode(n)
 	return n
 }
 
 // setNode stores the node that the bucket is sent to. It writes only a change, because every decision reads the field.
-func (b *bucket) setNode(n *dispatch.Node) {
+func (b *Bucket) setNode(n *dispatch.Node) {
 	if b.node.Load() != n {
 		b.node.Store(n)
 	}
 }
 
 // Compose implements [dispatch.Job].
-func (b *bucket) Compose(n *dispatch.Node, now time.Duration, name string) (lua.Call, bool) {
+func (b *Bucket) Compose(n *dispatch.Node, now time.Duration, name string) (lua.Call, bool) {
 	b.setNode(n) // its node may have been found after it was queued
-	g := b.limiter().group
+	g := b.Limiter().Group
 	c, effect := b.Begin(now, b.conditions(n, now, name, g.seq.Add(1)))
 	if c.Seq == 0 {
 		b.apply(now, effect)
 		return lua.Call{}, false
 	}
-	if g.simulated != nil {
+	if g.Simulated != nil {
 		call := c.Call // a copy, so that only a simulation allocates it
-		g.simulated.Sends(now, &call, &b.Bucket)
+		g.Simulated.Sends(now, &call, &b.Bucket)
 	}
 	return c.Call, true
 }
 
 // conditions are what a call to a node depends on besides the bucket.
-func (b *bucket) conditions(n *dispatch.Node, now time.Duration, name string, seq int64) local.Conditions {
-	l := b.limiter()
+func (b *Bucket) conditions(n *dispatch.Node, now time.Duration, name string, seq int64) local.Conditions {
+	l := b.Limiter()
 	server, known := n.ServerTime(now)
 	return local.Conditions{
-		Seq: seq, Lease: l.leaseID(), Bucket: name, Phase: l.phase(b.key()),
+		Seq: seq, Lease: l.leaseID(), Bucket: name, Phase: l.phase(b.Key()),
 		Clock: known, Server: server, RoundTrip: n.RoundTrip(),
 		Timeout: n.Timeout(), Typical: n.TypicalTrip(),
 		Fleet: n.Processes(l.place()),
@@ -117,14 +116,14 @@ func (b *bucket) conditions(n *dispatch.Node, now time.Duration, name string, se
 }
 
 // Finish implements [dispatch.Job].
-func (b *bucket) Finish(n *dispatch.Node, now time.Duration, call *lua.Call, sent time.Duration, r remote.Result) {
+func (b *Bucket) Finish(n *dispatch.Node, now time.Duration, call *lua.Call, sent time.Duration, r remote.Result) {
 	var e local.Effect
-	l, seq := b.limiter(), call.Seq
+	l, seq := b.Limiter(), call.Seq
 	switch code := r.Reply.Code; {
 	case r.Err != nil:
 		l.countFailure(call, r.Err)
 		class := failover.Classify(r.Err)
-		b.reportError(n, now, call, r.Err, class.String())
+		b.reportError(n, call, r.Err, class.String())
 		if class == failover.KeyFault {
 			var forgiven int64
 			e, forgiven = b.Rejected(now, seq)
@@ -135,57 +134,32 @@ func (b *bucket) Finish(n *dispatch.Node, now time.Duration, call *lua.Call, sen
 		}
 	case code == lua.Granted || code == lua.Denied || code == lua.Replay:
 		if call.Debt > 0 {
-			healthOf(n).debts.Count(call.Debt - b.UnderWay(now, seq).Charged)
+			nodeOf(n).Settled(call.Debt - b.UnderWay(now, seq).Charged)
 		}
 		if b.wasLost(now, n, call, r.Reply) {
-			b.reportLoss(n)
+			l.Group.Hooks.StateLost(b, n)
 		}
-		if t := l.group.trace; t.hooks.Lease != nil {
-			t.lease(LeaseEvent{
-				Node: string(n.ID()), Policy: l.name, Key: b.key(),
-				Direct: call.Lease == "", Asked: call.Want, Granted: r.Reply.Grant, Held: call.Hold,
-				Returned: call.Ret + refunded(call, r.Reply), Settled: call.Debt,
-				Forgiven: r.Reply.Forgiven, RoundTrip: now - sent,
-				LimitNumber: named(call, r.Reply),
-			})
+		if accepted := l.Group.Hooks.Accepted; accepted != nil {
+			accepted(b, n, call, r.Reply, now-sent)
 		}
 		var accepted bool
 		if e, accepted = b.Accept(now, seq, r.Reply); accepted && r.Reply.Forgiven > 0 {
 			l.forgive(r.Reply.Forgiven)
 		}
 	case code == lua.Late:
-		b.reportError(n, now, call, errLate, "late")
+		b.reportError(n, call, errLate, "late")
 		e = b.Late(now, seq)
 	default:
-		b.reportError(n, now, call, errStale, "stale")
+		b.reportError(n, call, errStale, "stale")
 		e = b.Fail(now, seq)
 	}
 	b.apply(now, e)
 }
 
-// named returns the number of the limit that a reply names, 0 if there is only one.
-func named(call *lua.Call, r lua.Reply) uint8 {
-	if len(call.Also) == 0 {
-		return 0
-	}
-	return uint8(r.Which)
-}
-
-// refunded returns how many of the tokens that a call refunded came back to the bucket.
-func refunded(c *lua.Call, r lua.Reply) int64 {
-	if r.Flags&lua.Unapplied != 0 {
-		return 0
-	}
-	return c.Refund
-}
-
 // reportError reports a call that failed to the hooks.
-func (b *bucket) reportError(n *dispatch.Node, now time.Duration, call *lua.Call, err error, class string) {
-	l := b.limiter()
-	if t := l.group.trace; t.hooks.Error != nil {
-		t.failure(ErrorEvent{
-			Node: string(n.ID()), Policy: l.name, Key: b.key(), Err: err, Class: class, Asked: call.Want,
-		})
+func (b *Bucket) reportError(n *dispatch.Node, call *lua.Call, err error, class string) {
+	if failed := b.Limiter().Group.Hooks.Failed; failed != nil {
+		failed(b, n, call, err, class)
 	}
 }
 
@@ -196,28 +170,19 @@ func (b *bucket) reportError(n *dispatch.Node, now time.Duration, call *lua.Call
 //
 // An outage outlives the records of leases, and where others use the key no process knows its level. So after an outage
 // another epoch of a key that was half used shows a loss too, until a bucket is found to have its epoch still.
-func (b *bucket) wasLost(now time.Duration, n *dispatch.Node, call *lua.Call, r lua.Reply) bool {
+func (b *Bucket) wasLost(now time.Duration, n *dispatch.Node, call *lua.Call, r lua.Reply) bool {
 	if r.Flags&lua.Unrecorded != 0 && b.UnderWay(now, call.Seq).Leased {
 		return true
 	}
-	h, other := healthOf(n), r.Flags&lua.OtherEpoch != 0
+	node, other := nodeOf(n), r.Flags&lua.OtherEpoch != 0
 	if !other {
-		if now < h.doubted() && call.Epoch != 0 && call.Epoch == r.Epoch {
-			h.doubtedUntil.Store(0) // it has kept its data
+		if now < node.Doubted() && call.Epoch != 0 && call.Epoch == r.Epoch {
+			node.KeptData()
 		}
 		return false
 	}
 	surely, likely := b.Lives(now, call.Epoch)
-	return surely || likely && now < h.doubted()
-}
-
-// reportLoss reports that Redis has lost the bucket. Many losses, as after a flush, make one line in the log.
-func (b *bucket) reportLoss(n *dispatch.Node) {
-	l := b.limiter()
-	healthOf(n).stateLosses.Add(1)
-	l.group.trace.fault(FaultEvent{Fault: "state loss", Node: string(n.ID()), Policy: l.name, Key: b.key()})
-	l.group.journal.Tally("state loss "+string(n.ID()), 1, slog.LevelWarn,
-		"redis lost buckets, or what it had written last: each may admit a burst more", "node", string(n.ID()))
+	return surely || likely && now < node.Doubted()
 }
 
 // Errors of calls that did nothing.
@@ -227,7 +192,7 @@ var (
 )
 
 // Abandon implements [dispatch.Job].
-func (b *bucket) Abandon(n *dispatch.Node, now time.Duration) {
+func (b *Bucket) Abandon(n *dispatch.Node, now time.Duration) {
 	b.setNode(n)
 	b.apply(now, b.Drop(now))
 }

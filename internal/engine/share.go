@@ -1,6 +1,7 @@
-package tiered
+package engine
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
@@ -16,16 +17,16 @@ type share struct {
 
 // share returns the standing share of a key that has the policy p.
 func (l *Limiter) share(id local.ID, p *local.Policy) share {
-	if l.mode.Load()&modeStanding == 0 {
+	if l.mode.Load()&ModeStanding == 0 {
 		return share{}
 	}
-	return share{l, usableShares(p), l.group.cache.Hash(id)}
+	return share{l, usableShares(p), l.Group.Cache.Hash(id)}
 }
 
 // share returns the standing share of b's key.
-func (b *bucket) share() share {
+func (b *Bucket) share() share {
 	p := b.Policy()
-	return p.Owner.(*resolvedLimit).limiter.share(b.ID(), p)
+	return Owner(p).Limiter.share(b.ID(), p)
 }
 
 // take takes n tokens, and returns how many are left: see [standing.Shares.Take].
@@ -37,15 +38,15 @@ func (s share) take(now time.Duration, n int64, u *standing.Use) (left int64, ok
 		return 0, false
 	}
 	if left, ok = s.shares().Take(now, s.hash, s.limits, n, u); ok {
-		s.limiter.standing.count(s.hash, n)
-		s.limiter.standing.fade()
+		s.limiter.Standing.count(s.hash, n)
+		s.limiter.Standing.fade()
 	}
 	return left, ok
 }
 
 // lends reports whether the share admits requests of n tokens at all: see take.
 func (s share) lends(n int64) bool {
-	later := s.limiter.standing.later.Load()
+	later := s.limiter.Standing.later.Load()
 	return later == 0 || n <= s.shares().Bearable(s.limits)-later
 }
 
@@ -55,7 +56,7 @@ func (s share) level(now time.Duration) int64 {
 		return 0
 	}
 	level := s.shares().Level(now, s.hash, s.limits)
-	if later := s.limiter.standing.later.Load(); later > 0 {
+	if later := s.limiter.Standing.later.Load(); later > 0 {
 		level = min(level, s.shares().Bearable(s.limits)-later)
 	}
 	return level
@@ -68,7 +69,7 @@ func (s share) holds(now time.Duration, n int64) bool { return s.limits != nil &
 func (s share) putBack(u standing.Use, n int64) bool {
 	ok := s.shares().Return(s.hash, u, n)
 	if ok {
-		s.limiter.standing.count(s.hash, -n)
+		s.limiter.Standing.count(s.hash, -n)
 	}
 	return ok
 }
@@ -91,12 +92,12 @@ func (s share) charge(now time.Duration, n int64) int64 {
 	if s.limiter == nil {
 		return 0
 	}
-	s.limiter.standing.costLater(n)
+	s.limiter.Standing.costLater(n)
 	if s.limits == nil {
 		return 0
 	}
 	charged := s.shares().Charge(now, s.hash, s.limits, n)
-	s.limiter.charged.Add(charged)
+	s.limiter.Charged.Add(charged)
 	return charged
 }
 
@@ -117,21 +118,26 @@ func (s share) gains(from, until time.Duration) int64 {
 }
 
 // tell adds to an outcome over n tokens what the share has: its tokens, and that it may have n sooner.
-func (s share) tell(o outcome, now time.Duration, n int64) outcome {
+func (s share) tell(o Outcome, now time.Duration, n int64) Outcome {
 	if s.limits == nil {
 		return o
 	}
-	switch o.reason {
+	switch o.Reason {
 	case Limited, FallbackSpent:
-		if o.retry > 0 && s.lends(n) {
-			o.retry = max(min(o.retry, s.shares().Wait(now, s.hash, s.limits, n)), time.Microsecond)
+		if o.Retry > 0 && s.lends(n) {
+			o.Retry = max(min(o.Retry, s.shares().Wait(now, s.hash, s.limits, n)), time.Microsecond)
 		}
 	case Granted, Fallback:
 	default:
 		return o
 	}
-	o.left += s.shares().Level(now, s.hash, s.limits)
+	o.Left += s.shares().Level(now, s.hash, s.limits)
 	return o
+}
+
+// ShareFull returns the time until the standing share of a key is full that has the policy p.
+func (l *Limiter) ShareFull(p *local.Policy, key string, now time.Duration) time.Duration {
+	return l.share(l.ID(key), p).full(now)
 }
 
 // full returns the time until the share is full.
@@ -143,4 +149,66 @@ func (s share) full(now time.Duration) time.Duration {
 }
 
 // shares are those of the process.
-func (s share) shares() *standing.Shares { return &s.limiter.group.shares }
+func (s share) shares() *standing.Shares { return &s.limiter.Group.Shares }
+
+// Standing is what a Limiter knows of its standing shares.
+type Standing struct {
+	// Agreed says that all processes with this policy split its limits, as far as nodes have counted them. Otherwise
+	// no share is used: a process that does not split them uses the whole limit.
+	Agreed atomic.Bool
+
+	later atomic.Int64 // the largest cost of late that was known only after its request, in tokens: see [share.take]
+
+	admitted [standingCounters]paddedCount
+}
+
+// standingCounters is the number of counters of one policy, so that cores rarely write to the same one.
+const standingCounters = 8
+
+type paddedCount struct {
+	n atomic.Int64
+	_ [56]byte
+}
+
+// fade lets what is remembered of a later cost fade by an eighth: a request was admitted, which may cost less. One that was
+// refused says nothing of costs.
+func (u *Standing) fade() {
+	if later := u.later.Load(); later > 0 {
+		u.later.CompareAndSwap(later, later-(later+7)/8)
+	}
+}
+
+// costLater remembers that a request turned out to cost n more.
+func (u *Standing) costLater(n int64) {
+	for later := u.later.Load(); n > later && !u.later.CompareAndSwap(later, n); {
+		later = u.later.Load()
+	}
+}
+
+// count counts n tokens that a share admitted, or with a negative n got back.
+func (u *Standing) count(hash uint64, n int64) { u.admitted[hash%standingCounters].n.Add(n) }
+
+// Total returns all tokens that shares have admitted.
+func (u *Standing) Total() (n int64) {
+	for i := range u.admitted {
+		n += u.admitted[i].n.Load()
+	}
+	return n
+}
+
+// SharesOf returns what standing shares have of a policy's limits, or nil.
+func SharesOf(p *local.Policy) standing.Limits {
+	if p.Parent == nil || p.Rule != local.ByLimit {
+		return nil
+	}
+	return Owner(p).Shares
+}
+
+// usableShares is SharesOf while all processes with the policy split its limits, and otherwise nil.
+func usableShares(p *local.Policy) standing.Limits {
+	shares := SharesOf(p)
+	if shares == nil || !Owner(p).Limiter.Standing.Agreed.Load() {
+		return nil
+	}
+	return shares
+}

@@ -1,4 +1,4 @@
-package tiered
+package engine
 
 import (
 	"container/heap"
@@ -19,7 +19,7 @@ type schedule struct {
 func newSchedule(g *Group) *schedule { return &schedule{group: g, wake: make(chan struct{}, 1)} }
 
 // add plans a check of b at a time, unless an earlier one is planned. That check plans the next one itself.
-func (a *schedule) add(b *bucket, at time.Duration) {
+func (a *schedule) add(b *Bucket, at time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if b.checkAt != 0 && b.checkAt <= at {
@@ -40,8 +40,8 @@ func (a *schedule) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		now := a.group.now()
-		a.group.watchClock(now)
+		now := a.group.Now()
+		a.group.WatchClock(now)
 		for _, b := range a.take(now) {
 			b.apply(now, b.Check(now))
 		}
@@ -56,10 +56,10 @@ func (a *schedule) run(ctx context.Context) {
 }
 
 // take removes and returns the buckets that are due.
-func (a *schedule) take(now time.Duration) []*bucket {
+func (a *schedule) take(now time.Duration) []*Bucket {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var due []*bucket
+	var due []*Bucket
 	for len(a.checks) > 0 && a.checks[0].at <= now {
 		if p := heap.Pop(&a.checks).(scheduledCheck); p.bucket.checkAt == p.at {
 			p.bucket.checkAt = 0
@@ -76,13 +76,13 @@ func (a *schedule) pause() time.Duration {
 	if len(a.checks) == 0 {
 		return time.Hour
 	}
-	return max(a.checks[0].at-a.group.now(), 0)
+	return max(a.checks[0].at-a.group.Now(), 0)
 }
 
 // scheduledCheck is an entry of the schedule. It is void if bucket.checkAt is another time.
 type scheduledCheck struct {
 	at     time.Duration
-	bucket *bucket
+	bucket *Bucket
 }
 
 // checkHeap is a min-heap by time, for container/heap.

@@ -1,4 +1,4 @@
-package tiered
+package engine
 
 import (
 	"context"
@@ -9,12 +9,54 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// request is what one caller asks for: tokens of one key, or of several keys, all or nothing.
-type request []part
+// Request is what one caller asks for: tokens of one key, or of several keys, all or nothing.
+type Request []Part
 
-// decide decides over all parts. It returns the strictest part, and writes its Decision, unless d is nil. If there are no parts,
-// it returns nil and writes nothing.
-func (r request) decide(ctx context.Context, d *Decision) *part {
+// InlineParts is how many parts are decided without an allocation: a user, an address, a token and a tenant.
+const InlineParts = 4
+
+// Need appends a part. A nil Limiter refuses it. Two parts for one key of one Limiter become one with the sum of their costs, and
+// the larger of their limits. limit is what the request carries for the key, or nil.
+func (r Request) Need(l *Limiter, key string, cost int64, limit *Resolved) Request {
+	for i := len(r) - 1; i >= 0 && r[i].Key == key; i-- {
+		if p := &r[i]; p.Limiter == l {
+			p.Cost = sum(p.Cost, cost)
+			p.limit = larger(p.limit, limit)
+			return r
+		}
+	}
+	return r.NeedAlone(l, key, cost, limit)
+}
+
+// NeedAlone appends a part that stays one of its own, for [Request.DecideSeparately].
+func (r Request) NeedAlone(l *Limiter, key string, cost int64, limit *Resolved) Request {
+	return append(r, Part{Taking: Taking{Limiter: l, Key: key, Cost: cost}, limit: limit})
+}
+
+// sum adds two costs. If one of them is not valid, neither is the result.
+func sum(a, b int64) int64 {
+	if a <= 0 || b <= 0 {
+		return min(a, b)
+	}
+	if a > MaxTokens || b > MaxTokens {
+		return max(a, b)
+	}
+	return a + b
+}
+
+// Find returns the part of a key, and its index.
+func (r Request) Find(l *Limiter, key string) (*Part, int) {
+	for i := range r {
+		if p := &r[i]; p.Limiter == l && p.Key == key {
+			return p, i
+		}
+	}
+	return nil, -1
+}
+
+// Decide decides over all parts. It returns the strictest part, whose outcome is that of the request. If there are no parts, it
+// returns nil. [Request.End] has to follow.
+func (r Request) Decide(ctx context.Context) (strictest *Part) {
 	if len(r) == 0 {
 		return nil
 	}
@@ -22,12 +64,11 @@ func (r request) decide(ctx context.Context, d *Decision) *part {
 	for i := range r {
 		r[i].peek()
 	}
-	return r.decideRest(ctx, d)
+	return r.decideRest(ctx)
 }
 
-// decideSeparately decides over each part by itself. All wait for Redis at the same time. each gets the Decisions of the
-// first parts, as many as it has room for.
-func (r request) decideSeparately(ctx context.Context, each []Decision) {
+// DecideSeparately decides over each part by itself. All wait for Redis at the same time. End must not follow.
+func (r Request) DecideSeparately(ctx context.Context) {
 	for i := range r {
 		alone := r[i : i+1]
 		alone.begin()
@@ -35,40 +76,38 @@ func (r request) decideSeparately(ctx context.Context, each []Decision) {
 	}
 	r.walk(ctx)
 	for i := range r {
-		var d *Decision
-		if i < len(each) {
-			d = &each[i]
-		}
-		r[i : i+1].finish(d)
+		alone := r[i : i+1]
+		alone.finish()
+		alone.End()
 	}
 }
 
 // begin sets until when the caller waits. The shortest Budget counts.
-func (r request) begin() {
+func (r Request) begin() {
 	budget := forever
 	for i := range r {
-		if l := r[i].limiter; l != nil {
-			budget = min(budget, l.group.options.Budget)
+		if l := r[i].Limiter; l != nil {
+			budget = min(budget, l.Group.Budget)
 		}
 	}
 	for i := range r {
 		p := &r[i]
 		switch p.several = len(r) > 1; {
-		case p.limiter == nil:
+		case p.Limiter == nil:
 			continue
-		case i > 0 && r[i-1].limiter != nil && r[i-1].limiter.group == p.limiter.group:
+		case i > 0 && r[i-1].Limiter != nil && r[i-1].Limiter.Group == p.Limiter.Group:
 			p.now = r[i-1].now
 		default:
-			p.now = p.limiter.group.now()
+			p.now = p.Limiter.Group.Now()
 		}
 		p.until = p.now + budget
 	}
 }
 
 // decideRest decides the parts that peek has not decided.
-func (r request) decideRest(ctx context.Context, d *Decision) *part {
+func (r Request) decideRest(ctx context.Context) (strictest *Part) {
 	r.walk(ctx)
-	return r.finish(d)
+	return r.finish()
 }
 
 // walk decides the parts that peek has not decided.
@@ -76,7 +115,7 @@ func (r request) decideRest(ctx context.Context, d *Decision) *part {
 // The order keeps small what has to be returned if a later part refuses. Known refusals come before anything is taken.
 // Pots are next, because tokens can be put back into them. Redis is next, for all keys at once. Fail modes are last,
 // because nothing can be put back into a fallback.
-func (r request) walk(ctx context.Context) {
+func (r Request) walk(ctx context.Context) {
 	for r.pending() {
 		for i := range r {
 			if p := &r[i]; p.state == undecided {
@@ -88,28 +127,21 @@ func (r request) walk(ctx context.Context) {
 	}
 }
 
-// finish returns what was taken if a part refused, and returns the strictest part. It writes the Decision of that part, unless
-// d is nil, and tells the hook.
-func (r request) finish(d *Decision) *part {
-	back := r.has(refused)
-	p := r.strictest(back)
-	l := p.limiter
-	traced := l != nil && l.mode.Load()&modeTraced != 0 && !(p.asksAgain() && p.waitHelps())
-	if traced && d == nil {
-		d = new(Decision)
-	}
-	if d != nil {
-		p.write(d)
-	}
-	r.end(back)
-	if traced {
-		l.group.trace.decision(*d)
+// finish returns the strictest part, and tells the hook.
+func (r Request) finish() *Part {
+	p := r.strictest(r.Refused())
+	if l := p.Limiter; l != nil && l.mode.Load()&ModeTraced != 0 && !(p.asksAgain() && p.waitHelps()) {
+		t := p.Told()
+		l.Group.Hooks.Decision(&t)
 	}
 	return p
 }
 
+// Refused reports whether a part refused, so that what the others took goes back.
+func (r Request) Refused() bool { return r.has(refused) }
+
 // pending reports whether a part is still to be decided. None is if another part has refused that is decided with it.
-func (r request) pending() bool {
+func (r Request) pending() bool {
 	pending := false
 	for i := range r {
 		switch p := &r[i]; p.state {
@@ -125,7 +157,7 @@ func (r request) pending() bool {
 }
 
 // has reports whether a part is in state s.
-func (r request) has(s partState) bool {
+func (r Request) has(s partState) bool {
 	for i := range r {
 		if r[i].state == s {
 			return true
@@ -139,7 +171,7 @@ const maxTries = 8
 
 // askRedis asks for all undecided parts at once. It waits for all answers, because the Decision names the part that
 // refuses for longest.
-func (r request) askRedis(ctx context.Context) {
+func (r Request) askRedis(ctx context.Context) {
 	if r.has(undecided) {
 		r.heed(ctx)
 	}
@@ -152,7 +184,7 @@ func (r request) askRedis(ctx context.Context) {
 			switch {
 			case p.tries == 0:
 				p.decideByRule()
-			case p.tries == maxTries, p.limiter.group.now() >= p.until:
+			case p.tries == maxTries, p.Limiter.Group.Now() >= p.until:
 				p.state = fallback
 			default:
 				p.findAgain(local.FromLease)
@@ -169,13 +201,13 @@ func (r request) askRedis(ctx context.Context) {
 	}
 }
 
-// heed sets an earlier end of the wait if the deadline of ctx is near. Callers that ask again, as [Limiter.WaitN] does,
+// heed sets an earlier end of the wait if the deadline of ctx is near. Callers that ask again, as waits do,
 // wait until the deadline itself.
-func (r request) heed(ctx context.Context) {
+func (r Request) heed(ctx context.Context) {
 	left := patience(ctx, forever)
 	for i := range r {
 		if p := &r[i]; left < forever && p.state == undecided && !p.asksAgain() {
-			p.until = min(p.until, p.limiter.group.now()+left)
+			p.until = min(p.until, p.Limiter.Group.Now()+left)
 		}
 	}
 }
@@ -204,9 +236,9 @@ func patience(ctx context.Context, d time.Duration) time.Duration {
 
 // join puts the undecided parts into the queues of their buckets. Requests whose parts need each other join one after
 // the other, so that the first in one queue is the first in all of them.
-func (r request) join() {
+func (r Request) join() {
 	if r[0].several {
-		lines := &r[0].limiter.group.joinMu
+		lines := &r[0].Limiter.Group.joinMu
 		lines.Lock()
 		defer lines.Unlock()
 	}
@@ -218,8 +250,8 @@ func (r request) join() {
 }
 
 // send sends the calls that the parts need.
-func (r request) send() {
-	var room [inlineParts]dispatch.Routed
+func (r Request) send() {
+	var room [InlineParts]dispatch.Routed
 	calls := room[:0]
 	for i := range r {
 		if p := &r[i]; p.call.Node != nil {
@@ -232,7 +264,7 @@ func (r request) send() {
 
 // fallBack lets the fail modes decide, once everything is taken that Redis decides. If there are several parts, it
 // first checks that each fail mode would admit its part.
-func (r request) fallBack() {
+func (r Request) fallBack() {
 	if !r.pending() {
 		return
 	}
@@ -248,9 +280,10 @@ func (r request) fallBack() {
 	}
 }
 
-// end returns what was taken if a part refused (back). Otherwise it starts the renewals that are due. They come last,
-// because tokens that a renewal has reported cannot be put back into the pot.
-func (r request) end(back bool) {
+// End returns what was taken if a part refused. Otherwise it starts the renewals that are due. They come last, because tokens
+// that a renewal has reported cannot be put back into the pot.
+func (r Request) End() {
+	back := r.Refused()
 	for i := range r {
 		p := &r[i]
 		if back && p.state == taken {
@@ -268,7 +301,7 @@ func (r request) end(back bool) {
 
 // strictest returns the part whose Decision counts for the request: the refusing part for which waiting helps least, or
 // if none refuses, the part that admits the fewest more such requests. A wait sleeps by that part too.
-func (r request) strictest(back bool) (strictest *part) {
+func (r Request) strictest(back bool) (strictest *Part) {
 	for i := range r {
 		p := &r[i]
 		switch {
@@ -281,20 +314,20 @@ func (r request) strictest(back bool) (strictest *part) {
 }
 
 // refusesLonger reports whether waiting helps p less than q.
-func (p *part) refusesLonger(q *part) bool {
+func (p *Part) refusesLonger(q *Part) bool {
 	if mine, other := p.unavailability(), q.unavailability(); mine != other {
 		return mine > other
 	}
-	return p.retry > q.retry
+	return p.Retry > q.Retry
 }
 
 // unavailability ranks refusals by how little waiting helps; 0 means that waiting helps.
-func (p *part) unavailability() int {
-	switch p.reason {
+func (p *Part) unavailability() int {
+	switch p.Reason {
 	case Limited:
 		return 0
 	case FallbackSpent:
-		if p.retry > 0 {
+		if p.Retry > 0 {
 			return 0
 		}
 		return 1
@@ -309,13 +342,13 @@ func (p *part) unavailability() int {
 }
 
 // admitsMore returns how many more such requests the part would admit, as far as this process knows.
-func (p *part) admitsMore() float64 {
-	if p.shadow() || p.policy.Rule == local.Unlimited {
+func (p *Part) admitsMore() float64 {
+	if p.shadow() || p.Policy.Rule == local.Unlimited {
 		return math.Inf(1) // it does not limit the caller
 	}
-	left := p.left
+	left := p.Left
 	if p.limit != nil {
-		left = min(left, p.limit.limits[0].burst())
+		left = min(left, p.limit.Limits[0].Most())
 	}
-	return float64(left) / float64(p.cost)
+	return float64(left) / float64(p.Cost)
 }

@@ -3,8 +3,37 @@ package tiered
 import (
 	"context"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/report"
+	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 )
+
+// Allow is AllowN for one token.
+func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
+	if l.isZero() {
+		return d
+	}
+	o, b, now := l.core.Take(ctx, key, 1, nil)
+	write(&d, o, key, 1, b, now)
+	return d
+}
+
+// AllowN decides whether a request for key that costs n tokens may go on now, and takes them if so.
+//
+// It answers at once if the process holds a lease with n tokens, or knows that Redis has none. Otherwise it asks
+// Redis and waits, at most for Options.Budget, and until 10 ms before the deadline of ctx: for half of the time if less
+// than 20 ms are left. If Redis does not answer by then, the policy's FailMode decides, so there is an answer before the deadline. It checks ctx only
+// while it waits: the Reason is [Canceled] if ctx is canceled meanwhile, or had ended before. There is no error to
+// handle: the Decision's Reason says what went wrong.
+//
+// The key may be any bytes, 1 to [MaxKeyLength] of them. n must be 1 to the burst: to 7/8 of it with
+// Standing.
+func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision) {
+	if l.isZero() {
+		return d
+	}
+	o, b, now := l.core.Take(ctx, key, n, nil)
+	write(&d, o, key, n, b, now)
+	return d
+}
 
 // mostAttempts bounds the attempts of AllowAtMost, and with them its round trips.
 const mostAttempts = 4
@@ -20,7 +49,7 @@ const mostAttempts = 4
 func (l *Limiter) AllowAtMost(ctx context.Context, key string, n int64) (granted int64, d Decision) {
 	var admitted Decision
 	if n > 0 {
-		n = min(n, maxTokens)
+		n = min(n, engine.MaxTokens)
 	}
 attempts:
 	for range mostAttempts {
@@ -37,7 +66,8 @@ attempts:
 		}
 		n--
 		// A request takes its tokens from a standing share or from Redis, so what the share has comes on top.
-		if taken := l.drainShare(key, n, &admitted); taken > 0 {
+		if taken, t := l.core.DrainShare(key, n); taken > 0 {
+			tell(&admitted, &t)
 			if granted, n = granted+taken, n+1-taken; d.Reason != ExceedsBurst {
 				fewer -= taken // Remaining was the sum
 			}
@@ -53,18 +83,4 @@ attempts:
 		d = admitted
 	}
 	return granted, d
-}
-
-// drainShare takes up to n tokens from the standing share of a key, and writes the Decision if it took any.
-func (l *Limiter) drainShare(key string, n int64, d *Decision) (taken int64) {
-	if l.mode.Load()&modeStanding == 0 {
-		return 0
-	}
-	id, now := l.id(key), l.group.now()
-	p := l.policyFor(id, key)
-	if taken = l.share(id, p).drain(now, n); taken > 0 {
-		l.requests.Add(key, report.Granted, taken, 1)
-		l.tell(d, outcome{p, how{Granted, Local, false}, 0, 0}, key, taken, nil, now)
-	}
-	return taken
 }

@@ -1,4 +1,4 @@
-package tiered
+package engine
 
 import (
 	"context"
@@ -41,7 +41,7 @@ type queuedCaller struct {
 	active int64 // leases of the bucket by the last call, perhaps of the first before it: see local.Waiter
 
 	// What it has reserved, while it is the first: see reserve.
-	reserved *bucket
+	reserved *Bucket
 	yields   bool          // it reserves nothing at present, though it waits
 	due      time.Duration // when its tokens should be there, as was said when that began
 	lack     time.Duration // how long that was
@@ -72,7 +72,7 @@ func (qs *waitQueues) enter(ctx context.Context, c *queuedCaller) event {
 	if ctx.Err() != nil {
 		return event{kind: gaveUp}
 	}
-	var b *bucket
+	var b *Bucket
 	if c.until < forever {
 		b = c.bucket()
 	}
@@ -120,8 +120,8 @@ func (qs *waitQueues) enter(ctx context.Context, c *queuedCaller) event {
 
 // lacksTime returns how long it takes until n tokens can be there, if that is after the deadline of c. Otherwise it
 // returns 0. known is false if too little is known to say.
-func (c *queuedCaller) lacksTime(b *bucket, n int64) (retry time.Duration, known bool) {
-	now := c.limiter.group.now()
+func (c *queuedCaller) lacksTime(b *Bucket, n int64) (retry time.Duration, known bool) {
+	now := c.limiter.Group.Now()
 	n -= b.share().gains(now, c.until) // those before c take from the share too
 	at, known := b.Earliest(now, max(n, 0))
 	if at <= c.until {
@@ -196,7 +196,7 @@ func (qs *waitQueues) idleTime(c *queuedCaller) time.Duration {
 	qs.mu.Lock()
 	until := qs.queues[c.id].idleUntil
 	qs.mu.Unlock()
-	now := c.limiter.group.now()
+	now := c.limiter.Group.Now()
 	if until <= now || c.until < until || c.bucket().Holds(now, c.cost) {
 		return 0
 	}
@@ -221,7 +221,7 @@ func (qs *waitQueues) hasCallers(id local.ID) bool {
 func (qs *waitQueues) leave(c *queuedCaller) {
 	idleUntil := time.Duration(0)
 	if c.short {
-		idleUntil = c.limiter.group.now() + minIdle + c.bucket().Yield(c.active)
+		idleUntil = c.limiter.Group.Now() + minIdle + c.bucket().Yield(c.active)
 	}
 	qs.mu.Lock()
 	defer qs.mu.Unlock()

@@ -1,4 +1,4 @@
-package tiered
+package engine
 
 import (
 	"context"
@@ -15,54 +15,29 @@ import (
 //	lease      tokens of this process that Redis granted              local.Bucket.Take, Return
 //	share      the key's standing share                               share.take, putBack
 //	denial     what this process knows that Redis refuses             local.Bucket.Refuse
-//	Redis      a call, for all who wait for the key                   part.join, wait
-//	fail mode  the fallback, or what else the policy says             bucket.fallBack
+//	Redis      a call, for all who wait for the key                   Part.join, wait
+//	fail mode  the fallback, or what else the policy says             Bucket.fallBack
 //
-// Two walk along them. take is for one key whose answer this process knows, and so for nearly all requests. request.walk is for
-// all else: several keys, all or nothing, and whatever Redis has to decide. Peek asks them in the same order in foreseeOnce, and
-// takes nothing. What one of them gave goes back where it came from: see taking.correctCost.
+// Two walk along them. Take is for one key whose answer this process knows, and so for nearly all requests. Request.walk is for
+// all else: several keys, all or nothing, and whatever Redis has to decide. Peek asks them in the same order in foresight.once, and
+// takes nothing. What one of them gave goes back where it came from: see Taking.correctCost.
 
-// Allow is AllowN for one token.
-func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
-	o, b, now := l.take(ctx, key, 1, nil)
-	o.write(&d, key, 1, b, now)
-	return d
-}
-
-// AllowN decides whether a request for key that costs n tokens may go on now, and takes them if so.
-//
-// It answers at once if the process holds a lease with n tokens, or knows that Redis has none. Otherwise it asks
-// Redis and waits, at most for Options.Budget, and until 10 ms before the deadline of ctx: for half of the time if less
-// than 20 ms are left. If Redis does not answer by then, the policy's FailMode decides, so there is an answer before the deadline. It checks ctx only
-// while it waits: the Reason is [Canceled] if ctx is canceled meanwhile, or had ended before. There is no error to
-// handle: the Decision's Reason says what went wrong.
-//
-// The key may be any bytes, 1 to [MaxKeyLength] of them. n must be 1 to the burst: to 7/8 of it with
-// Standing.
-func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision) {
-	o, b, now := l.take(ctx, key, n, nil)
-	o.write(&d, key, n, b, now)
-	return d
-}
-
-// take decides as AllowN does, and counts the request. If t is not nil, take stores in it how the tokens can be returned. b is
-// the key's bucket, nil if this process keeps none, and now is when it was decided.
-func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking) (o outcome, b *bucket, now time.Duration) {
-	if l.isZero() {
-		return outcome{}, nil, 0
-	}
+// Take decides whether a request for key that costs n tokens may go on now, takes them if so, and counts the request. If t is not
+// nil, Take stores in it how the tokens can be returned. b is the key's bucket, nil if this process keeps none, and now is when
+// it was decided.
+func (l *Limiter) Take(ctx context.Context, key string, n int64, t *Taking) (o Outcome, b *Bucket, now time.Duration) {
 	mode := l.mode.Load()
-	if mode&^modeStanding != 0 {
+	if mode&^ModeStanding != 0 {
 		return l.takeInMode(ctx, key, n, t)
 	}
-	g := l.group
-	now = g.now()
-	if uint(len(key)-1) >= MaxKeyLength || uint64(n-1) >= maxTokens {
-		o, b = l.invalid(key, valid(key, n))
+	g := l.Group
+	now = g.Now()
+	if uint(len(key)-1) >= MaxKeyLength || uint64(n-1) >= MaxTokens {
+		o, b = l.invalid(key, Valid(key, n))
 		l.countRequest(o, key, n)
 		return o, b, now
 	}
-	id := l.id(key)
+	id := l.ID(key)
 	if mode == 0 {
 		b = g.find(now, id)
 	} else {
@@ -76,12 +51,12 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking) (o o
 			if renew {
 				b.apply(now, b.Renew(now))
 			}
-			o = outcome{b.Policy(), how{Granted, Local, false}, left, 0}
+			o = Outcome{b.Policy(), How{Granted, Local, false}, left, 0}
 			if n != 1 {
 				l.countRequest(o, key, n)
 			}
 			if mode != 0 {
-				l.standing.fade()
+				l.Standing.fade()
 				o = b.share().tell(o, now, n)
 			}
 			return o, b, now
@@ -103,7 +78,7 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking) (o o
 			}
 			return o, b, now
 		}
-		t = &taking{limiter: l, key: key, cost: n}
+		t = &Taking{Limiter: l, Key: key, Cost: n}
 	}
 	t.setSource(b, local.FromLease)
 	return t.ask(ctx, now)
@@ -111,10 +86,10 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking) (o o
 
 // keptBucket returns the bucket of a key that may have a standing share. It makes none if the limit is known without it: the key
 // needs one only if its share does not have the tokens.
-func (l *Limiter) keptBucket(now time.Duration, id local.ID, key string) *bucket {
-	g := l.group
-	if l.settings.Load().initial.Rule == local.ByLimit {
-		return g.cache.Lookup(now, g.cache.Hash(id), id)
+func (l *Limiter) keptBucket(now time.Duration, id local.ID, key string) *Bucket {
+	g := l.Group
+	if l.settings.Load().Initial.Rule == local.ByLimit {
+		return g.Cache.Lookup(now, g.Cache.Hash(id), id)
 	}
 	b := g.find(now, id)
 	l.resolve(b, key)
@@ -123,8 +98,8 @@ func (l *Limiter) keptBucket(now time.Duration, id local.ID, key string) *bucket
 
 // takeShare takes n tokens from the standing share of a key, and stores that in t, unless t is nil. b is the key's bucket, or
 // nil.
-func (l *Limiter) takeShare(now time.Duration, b *bucket, id local.ID, n int64, t *taking) (o outcome, ok bool) {
-	p := l.settings.Load().initial
+func (l *Limiter) takeShare(now time.Duration, b *Bucket, id local.ID, n int64, t *Taking) (o Outcome, ok bool) {
+	p := l.settings.Load().Initial
 	var u *standing.Use
 	if t != nil {
 		u = &t.standing
@@ -140,14 +115,14 @@ func (l *Limiter) takeShare(now time.Duration, b *bucket, id local.ID, n int64, 
 	if b != nil {
 		left = b.seenLeft(now)
 	}
-	return outcome{p, how{Granted, Local, false}, left + level, 0}, true
+	return Outcome{p, How{Granted, Local, false}, left + level, 0}, true
 }
 
 // decideAtOnce decides without Redis if the lease does not hold the tokens: by a known denial, or by the fail mode. It
 // reports false if it cannot decide. The same by a request would cost half as much again.
-func (l *Limiter) decideAtOnce(now time.Duration, b *bucket, key string, n int64) (o outcome, ok bool) {
+func (l *Limiter) decideAtOnce(now time.Duration, b *Bucket, key string, n int64) (o Outcome, ok bool) {
 	p := b.Policy()
-	if p.Rule != local.ByLimit || n > p.Cap || l.group.closed.Load() {
+	if p.Rule != local.ByLimit || n > p.Cap || l.Group.Closed.Load() {
 		return o, false
 	}
 	node := b.unhealthy()
@@ -157,7 +132,7 @@ func (l *Limiter) decideAtOnce(now time.Duration, b *bucket, key string, n int64
 			return o, false
 		}
 		b.CountRefused(n)
-		o = outcome{p, how{Limited, Local, false}, v.Left, v.Retry}
+		o = Outcome{p, How{Limited, Local, false}, v.Left, v.Retry}
 		if n != 1 {
 			l.countRequest(o, key, n)
 		}
@@ -178,8 +153,8 @@ func (l *Limiter) decideAtOnce(now time.Duration, b *bucket, key string, n int64
 
 // fallBack decides over n tokens by the fail mode. stamp is that of tokens of the lease, which is spent first. It reports false
 // if the bucket was evicted, or its policy has changed.
-func (b *bucket) fallBack(now time.Duration, n int64) (o outcome, stamp *local.Stamp, ok bool) {
-	p, g := b.Policy(), b.limiter().group
+func (b *Bucket) fallBack(now time.Duration, n int64) (o Outcome, stamp *local.Stamp, ok bool) {
+	p, g := b.Policy(), b.Limiter().Group
 	v := b.Fallback(now, n, g.fleetOf(b))
 	if v.Outcome == local.Fallback {
 		g.warnIfFleetUnknown()
@@ -188,33 +163,35 @@ func (b *bucket) fallBack(now time.Duration, n int64) (o outcome, stamp *local.S
 }
 
 // takeInMode is take of a Limiter that is traced, unlimited or in shadow mode, or whose requests have carried limits.
-func (l *Limiter) takeInMode(ctx context.Context, key string, n int64, t *taking) (outcome, *bucket, time.Duration) {
+func (l *Limiter) takeInMode(ctx context.Context, key string, n int64, t *Taking) (Outcome, *Bucket, time.Duration) {
 	if t == nil {
-		t = &taking{limiter: l, key: key, cost: n}
+		t = &Taking{Limiter: l, Key: key, Cost: n}
 	}
-	r := request{{taking: *t}}
-	p := r.decide(ctx, nil)
-	*t = p.taking
-	return p.outcome, p.decider, p.now
+	r := Request{{Taking: *t}}
+	p := r.Decide(ctx)
+	r.End()
+	*t = p.Taking
+	return p.Outcome, p.decider, p.now
 }
 
 // ask decides over one key whose lease does not hold the tokens, by a request.
-func (t *taking) ask(ctx context.Context, now time.Duration) (outcome, *bucket, time.Duration) {
-	r := request{{taking: *t, now: now, until: now + t.limiter.group.options.Budget}}
+func (t *Taking) ask(ctx context.Context, now time.Duration) (Outcome, *Bucket, time.Duration) {
+	r := Request{{Taking: *t, now: now, until: now + t.Limiter.Group.Budget}}
 	r[0].decideHere()
-	p := r.decideRest(ctx, nil)
-	*t = p.taking
-	return p.outcome, p.decider, p.now
+	p := r.decideRest(ctx)
+	r.End()
+	*t = p.Taking
+	return p.Outcome, p.decider, p.now
 }
 
-// valid returns Granted, or the reason why no limit would admit the request. It does not know the key's burst.
-func valid(key string, n int64) Reason {
+// Valid returns Granted, or the reason why no limit would admit the request. It does not know the key's burst.
+func Valid(key string, n int64) Reason {
 	switch {
 	case key == "" || len(key) > MaxKeyLength:
 		return InvalidKey
 	case n <= 0:
 		return InvalidCost
-	case n > maxTokens:
+	case n > MaxTokens:
 		return ExceedsBurst
 	}
 	return Granted
@@ -222,7 +199,7 @@ func valid(key string, n int64) Reason {
 
 // unhealthy returns the node that b was last sent to if its breaker is not closed, and otherwise nil. It only reads the
 // breaker's state. A sender asks the breaker for permission just before it sends something.
-func (b *bucket) unhealthy() *dispatch.Node {
+func (b *Bucket) unhealthy() *dispatch.Node {
 	n := b.node.Load()
 	if n == nil {
 		n = b.knownNode()
@@ -234,10 +211,18 @@ func (b *bucket) unhealthy() *dispatch.Node {
 }
 
 // probe reports whether b's node is unhealthy, and sends it a probe if one is due.
-func (b *bucket) probe(now time.Duration) bool {
+func (b *Bucket) probe(now time.Duration) bool {
 	n := b.unhealthy()
 	if n != nil && n.ProbeDue(now) {
 		b.apply(now, b.Probe())
 	}
 	return n != nil
+}
+
+// Valid is the function Valid. For a nil Limiter it returns Unknown.
+func (l *Limiter) Valid(key string, n int64) Reason {
+	if l == nil {
+		return Unknown
+	}
+	return Valid(key, n)
 }

@@ -1,4 +1,4 @@
-package tiered
+package engine
 
 import (
 	"time"
@@ -7,10 +7,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// simulated is implemented by the store of a simulator, so that a run repeats exactly. It gives the random numbers
+// Simulated is implemented by the store of a simulator, so that a run repeats exactly. It gives the random numbers
 // that do not come from Options.Random, and an order to what happens at one instant of virtual time. Without it the
 // processors decide that order. No store of package remote implements it. Its methods may be called concurrently.
-type simulated interface {
+type Simulated interface {
 	// Entropy returns the next of a sequence of random numbers.
 	Entropy() uint64
 
@@ -23,9 +23,9 @@ type simulated interface {
 	Sends(now time.Duration, c *lua.Call, b *local.Bucket)
 }
 
-// yield lets everything else that happens at this instant happen first, in a simulation.
-func (g *Group) yield(order uint64) {
-	if g.simulated != nil {
-		g.simulated.Settle(order)
+// Yield lets everything else that happens at this instant happen first, in a simulation.
+func (g *Group) Yield(order uint64) {
+	if g.Simulated != nil {
+		g.Simulated.Settle(order)
 	}
 }

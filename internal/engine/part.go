@@ -1,4 +1,4 @@
-package tiered
+package engine
 
 import (
 	"context"
@@ -9,24 +9,24 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// part is what a request needs of one key, and the state of the decision over it.
-type part struct {
-	taking
+// Part is what a request needs of one key, and the state of the decision over it.
+type Part struct {
+	Taking
 	state   partState
-	limit   *resolvedLimit // that the request carries; nil is none
-	several bool           // other keys are decided with it
-	renew   bool           // its lease is at its low-water mark
-	now     time.Duration  // since its Group's base
-	until   time.Duration  // the caller stops waiting then
-	tries   int            // times that it tried to join its bucket's queue
-	known   *local.Policy  // that PerKey gave the key in this request; nil is none
-	refresh int64          // how often Limiter.Refresh had been called before that
+	limit   *Resolved     // that the request carries; nil is none
+	several bool          // other keys are decided with it
+	renew   bool          // its lease is at its low-water mark
+	now     time.Duration // since its Group's base
+	until   time.Duration // the caller stops waiting then
+	tries   int           // times that it tried to join its bucket's queue
+	known   *local.Policy // that PerKey gave the key in this request; nil is none
+	refresh int64         // how often Limiter.Refresh had been called before that
 
 	waiter *waiter         // while it waits
 	call   dispatch.Routed // its call, until it is sent
 
-	outcome         // once it is taken or refused
-	decider *bucket // whose bucket it was then; nil if none
+	Outcome         // once it is taken or refused
+	decider *Bucket // whose bucket it was then; nil if none
 }
 
 // partState is the state of a part.
@@ -41,38 +41,38 @@ const (
 )
 
 // peek decides the part by what this process knows. If the part is one of several, peek may refuse, but takes nothing.
-func (p *part) peek() {
-	l := p.limiter
+func (p *Part) peek() {
+	l := p.Limiter
 	if l == nil { // the zero Use
 		p.state = refused
 		return
 	}
-	if r := valid(p.key, p.cost); r != Granted {
-		p.decided(l.invalid(p.key, r))
+	if r := Valid(p.Key, p.Cost); r != Granted {
+		p.decided(l.invalid(p.Key, r))
 		return
 	}
-	if l.mode.Load()&modeUnlimited != 0 && p.limit == nil && !l.carries.Load() {
-		l.admittedUnlimited.Add(p.cost)
-		p.decided(outcome{l.settings.Load().initial, how{Granted, Local, false}, 0, 0}, nil)
+	if l.mode.Load()&ModeUnlimited != 0 && p.limit == nil && !l.carries.Load() {
+		l.AdmittedUnlimited.Add(p.Cost)
+		p.decided(Outcome{l.settings.Load().Initial, How{Granted, Local, false}, 0, 0}, nil)
 		return
 	}
-	b := p.find(l.id(p.key))
+	b := p.find(l.ID(p.Key))
 	p.setSource(b, local.FromLease)
 	if p.limit != nil && p.decideByRule() { // its own burst may be too small for its cost, though the key's is not
 		return
 	}
-	if b = p.bucket; p.several && (b.Holds(p.now, p.cost) || p.shareHolds()) || !p.several && p.takeFromPot() {
+	if b = p.bucket; p.several && (b.Holds(p.now, p.Cost) || p.shareHolds()) || !p.several && p.takeFromPot() {
 		return
 	}
 	p.decideHere()
 }
 
 // decideHere decides the part by what this process knows, if its lease does not hold the tokens. It takes nothing.
-func (p *part) decideHere() {
+func (p *Part) decideHere() {
 	if p.decideByRule() {
 		return
 	}
-	if p.limiter.group.closed.Load() || p.bucket.probe(p.now) {
+	if p.Limiter.Group.Closed.Load() || p.bucket.probe(p.now) {
 		p.state = fallback
 		if p.several {
 			p.foresee()
@@ -85,22 +85,22 @@ func (p *part) decideHere() {
 }
 
 // denied reports whether this process knows that b refuses the tokens, and counts that.
-func (p *part) denied(b *bucket) (local.Verdict, bool) {
+func (p *Part) denied(b *Bucket) (local.Verdict, bool) {
 	if p.asksAgain() {
-		return b.RefuseWaiter(p.now, p.cost)
+		return b.RefuseWaiter(p.now, p.Cost)
 	}
-	v, denied := b.Refuse(p.now, p.cost)
+	v, denied := b.Refuse(p.now, p.Cost)
 	if denied {
-		b.CountRefused(p.cost)
+		b.CountRefused(p.Cost)
 	}
 	return v, denied
 }
 
 // foresee refuses the part if the fail mode would. It takes nothing.
-func (p *part) foresee() {
+func (p *Part) foresee() {
 	for {
 		by := p.bucket.Policy()
-		v := p.bucket.ForeseeFallback(p.now, p.cost, p.limiter.group.fleetOf(p.bucket), true)
+		v := p.bucket.ForeseeFallback(p.now, p.Cost, p.Limiter.Group.fleetOf(p.bucket), true)
 		switch v.Outcome {
 		case local.Outdated:
 			if p.findAgain(local.FromFallback) {
@@ -116,8 +116,8 @@ func (p *part) foresee() {
 
 // takeFromPot takes the part's tokens from its lease, or else from its key's standing share. It reports false if neither
 // holds them.
-func (p *part) takeFromPot() bool {
-	left, ok, renew := p.bucket.Take(p.now, p.cost)
+func (p *Part) takeFromPot() bool {
+	left, ok, renew := p.bucket.Take(p.now, p.Cost)
 	switch {
 	case ok:
 		p.renew = renew
@@ -131,39 +131,39 @@ func (p *part) takeFromPot() bool {
 }
 
 // takeFromShare takes the part's tokens from its key's standing share.
-func (p *part) takeFromShare() (ok bool) {
-	if p.limiter.mode.Load()&modeStanding == 0 {
+func (p *Part) takeFromShare() (ok bool) {
+	if p.Limiter.mode.Load()&ModeStanding == 0 {
 		return false
 	}
-	p.limiter.resolve(p.bucket, p.key)
-	_, ok = p.bucket.share().take(p.now, p.cost, &p.standing)
+	p.Limiter.resolve(p.bucket, p.Key)
+	_, ok = p.bucket.share().take(p.now, p.Cost, &p.standing)
 	return ok
 }
 
 // shareHolds reports whether takeFromShare would find the tokens.
-func (p *part) shareHolds() bool {
-	if p.limiter.mode.Load()&modeStanding == 0 {
+func (p *Part) shareHolds() bool {
+	if p.Limiter.mode.Load()&ModeStanding == 0 {
 		return false
 	}
-	p.limiter.resolve(p.bucket, p.key)
-	return p.bucket.share().holds(p.now, p.cost)
+	p.Limiter.resolve(p.bucket, p.Key)
+	return p.bucket.share().holds(p.now, p.Cost)
 }
 
 // join puts the part into its bucket's queue. The part stays undecided if the bucket was evicted or its policy has
 // changed.
-func (p *part) join() {
-	g := p.limiter.group
+func (p *Part) join() {
+	g := p.Limiter.Group
 	w := g.waiter()
 	w.AskAgain = p.asksAgain()
 	if p.asksForOthers() {
 		w.More = g.queues.askForOthers(p.caller, p.bucket.Policy().Cap)
 	}
-	v, effect := p.bucket.Ask(p.now, p.cost, p.until, w.Waiter)
+	v, effect := p.bucket.Ask(p.now, p.Cost, p.until, w.Waiter)
 	if v.Outcome == local.Outdated { // perhaps another part's bucket has evicted it
 		p.setSource(p.find(p.bucket.ID()), local.FromLease)
 		p.recall()
 		if p.bucket.Policy().Rule == local.ByLimit {
-			v, effect = p.bucket.Ask(p.now, p.cost, p.until, w.Waiter)
+			v, effect = p.bucket.Ask(p.now, p.Cost, p.until, w.Waiter)
 		}
 	}
 	if effect.Send {
@@ -183,24 +183,24 @@ func (p *part) join() {
 }
 
 // wait waits for the answer.
-func (p *part) wait(ctx context.Context) {
-	g := p.limiter.group
+func (p *Part) wait(ctx context.Context) {
+	g := p.Limiter.Group
 	w := p.waiter
-	begin := g.now()
+	begin := g.Now()
 	v, reason := w.wait(ctx, p.until-begin, p.bucket)
 	if p.several {
 		p.yield()
 	}
-	p.now = g.now()
-	p.limiter.requests.Waited(p.now - begin)
+	p.now = g.Now()
+	p.Limiter.Requests.Waited(p.now - begin)
 	p.leave(w, v, Remote)
 	p.waiter = nil
 	switch reason {
 	case Canceled:
-		p.decided(outcome{p.bucket.Policy(), how{Canceled, None, expired(ctx)}, 0, 0}, p.bucket)
+		p.decided(Outcome{p.bucket.Policy(), How{Canceled, None, expired(ctx)}, 0, 0}, p.bucket)
 	case Unavailable:
 		if n := p.bucket.node.Load(); n != nil {
-			healthOf(n).overruns.Count()
+			nodeOf(n).Overran()
 		}
 		p.state = fallback
 	default:
@@ -209,7 +209,7 @@ func (p *part) wait(ctx context.Context) {
 }
 
 // leave stores what w learned besides the verdict v, and puts w back into the pool. v is zero if there was no answer.
-func (p *part) leave(w *waiter, v local.Verdict, tier Tier) {
+func (p *Part) leave(w *waiter, v local.Verdict, tier Tier) {
 	if p.asksForOthers() {
 		if v.Outcome != 0 && tier == Remote {
 			p.caller.active = w.Active
@@ -218,11 +218,11 @@ func (p *part) leave(w *waiter, v local.Verdict, tier Tier) {
 			p.caller.more, p.caller.short = w.MoreGranted, w.Short
 		}
 	}
-	p.limiter.group.waiters.Put(w)
+	p.Limiter.Group.waiters.Put(w)
 }
 
 // takeVerdict decides the part by the bucket's answer.
-func (p *part) takeVerdict(v local.Verdict, tier Tier) {
+func (p *Part) takeVerdict(v local.Verdict, tier Tier) {
 	switch v.Outcome {
 	case local.Admitted:
 		p.stamp = v.Stamp
@@ -242,40 +242,40 @@ func (p *part) takeVerdict(v local.Verdict, tier Tier) {
 }
 
 // fallBack lets the fail mode decide.
-func (p *part) fallBack() {
+func (p *Part) fallBack() {
 	for {
 		p.setSource(p.bucket, local.FromFallback)
-		o, stamp, ok := p.bucket.fallBack(p.now, p.cost)
+		o, stamp, ok := p.bucket.fallBack(p.now, p.Cost)
 		if !ok {
 			if p.findAgain(local.FromFallback) {
 				return
 			}
 			continue
 		}
-		if o.reason == Granted { // of the lease
+		if o.Reason == Granted { // of the lease
 			p.setSource(p.bucket, local.FromRedis)
 			p.stamp = stamp
 		}
-		p.decided(p.bucket.share().tell(o, p.now, p.cost), p.bucket)
+		p.decided(p.bucket.share().tell(o, p.now, p.Cost), p.bucket)
 		return
 	}
 }
 
 // findAgain looks up the part's bucket again, because it was evicted or its policy has changed. It reports whether the
 // new policy decides the part without a limit.
-func (p *part) findAgain(s local.Source) bool {
+func (p *Part) findAgain(s local.Source) bool {
 	p.setSource(p.find(p.bucket.ID()), s)
 	return p.decideByRule()
 }
 
 // decideByRule decides the part if no limit does.
-func (p *part) decideByRule() bool {
-	refresh := p.limiter.refreshes.Load()
+func (p *Part) decideByRule() bool {
+	refresh := p.Limiter.refreshes.Load()
 	if p.limit != nil && p.exceedsCarried() {
 		return true
 	}
 	b := p.bucket
-	if o, decided := p.taking.decideByRule(p.now); decided {
+	if o, decided := p.Taking.decideByRule(p.now); decided {
 		p.decided(o, b)
 		return true
 	}
@@ -285,18 +285,18 @@ func (p *part) decideByRule() bool {
 
 // decideByRule decides if no limit applies, or if the limit can never admit so many tokens. It reports false if the
 // limit decides.
-func (t *taking) decideByRule(now time.Duration) (o outcome, decided bool) {
+func (t *Taking) decideByRule(now time.Duration) (o Outcome, decided bool) {
 	b := t.bucket
 	p := b.Policy()
 	for ; p.Rule == local.Unresolved; p = b.Policy() {
-		b.limiter().resolve(b, t.key)
+		b.Limiter().resolve(b, t.Key)
 	}
 	switch {
 	case p.Rule == local.Unlimited:
-		t.limiter.admittedUnlimited.Add(t.cost)
+		t.Limiter.AdmittedUnlimited.Add(t.Cost)
 	case p.Rule == local.Blocked:
-		b.CountRefused(t.cost)
-	case t.cost <= p.Cap:
+		b.CountRefused(t.Cost)
+	case t.Cost <= p.Cap:
 		return o, false
 	}
 	t.clear()
@@ -305,96 +305,93 @@ func (t *taking) decideByRule(now time.Duration) (o outcome, decided bool) {
 
 // recall gives a bucket that another part of the request has evicted, and that was made anew, the limit that PerKey gave
 // its key a moment ago. Otherwise the parts of a request over more keys than MaxKeys would evict each other for ever.
-func (p *part) recall() {
-	b, l := p.bucket, p.bucket.limiter()
+func (p *Part) recall() {
+	b, l := p.bucket, p.bucket.Limiter()
 	if p.known == nil || b.Policy().Rule != local.Unresolved {
 		return
 	}
-	known := p.known.Owner.(*resolvedLimit)
-	if known.limiter != l || known.settings != l.settings.Load() || p.known.Rule != local.ByLimit {
+	known := p.known.Owner.(*Resolved)
+	if known.Limiter != l || known.Settings != l.settings.Load() || p.known.Rule != local.ByLimit {
 		return
 	}
-	b.setPolicy(l.group.now(), p.known)
+	b.setPolicy(l.Group.Now(), p.known)
 	if l.refreshes.Load() != p.refresh { // Refresh may have come before b was made
-		b.setPolicy(l.group.now(), p.known.WithRule(local.Unresolved))
+		b.setPolicy(l.Group.Now(), p.known.WithRule(local.Unresolved))
 	}
 }
 
 // answer decides the part by its bucket's limit.
-func (p *part) answer(r Reason, t Tier, left int64, retry time.Duration) {
-	o := p.bucket.share().tell(outcome{p.bucket.Policy(), how{r, t, false}, left, retry}, p.now, p.cost)
-	if r == Granted && t == Remote && p.limiter.mode.Load()&modeStanding != 0 {
-		p.limiter.standing.fade()
+func (p *Part) answer(r Reason, t Tier, left int64, retry time.Duration) {
+	o := p.bucket.share().tell(Outcome{p.bucket.Policy(), How{r, t, false}, left, retry}, p.now, p.Cost)
+	if r == Granted && t == Remote && p.Limiter.mode.Load()&ModeStanding != 0 {
+		p.Limiter.Standing.fade()
 	}
 	p.decided(o, p.bucket)
 }
 
 // decided stores how the part was decided, and counts that. b is the bucket that it was decided by, nil if there is none. In
 // shadow mode a refusal admits.
-func (p *part) decided(o outcome, b *bucket) {
+func (p *Part) decided(o Outcome, b *Bucket) {
 	// A call that waits does not count here when it is refused and asks again, nor when it gives up: see countEnd.
-	if !p.asksAgain() || o.reason != Limited && o.reason != Canceled {
-		p.limiter.countRequest(o, p.key, p.cost)
+	if !p.asksAgain() || o.Reason != Limited && o.Reason != Canceled {
+		p.Limiter.countRequest(o, p.Key, p.Cost)
 	}
-	if !o.allowed() && p.shadow() {
-		o = p.limiter.tryOut(o, p.key, p.cost)
+	if !o.Allowed() && p.shadow() {
+		o = p.Limiter.tryOut(o, p.Key, p.Cost)
 		p.clear()
 	}
-	p.outcome, p.decider, p.state = o, b, refused
-	if o.allowed() {
+	p.Outcome, p.decider, p.state = o, b, refused
+	if o.Allowed() {
 		p.state = taken
 	}
 }
 
-// write writes the part's Decision.
-func (p *part) write(d *Decision) {
-	if p.outcome.write(d, p.key, p.cost, p.decider, p.now); p.limit != nil {
-		p.limit.tellCarried(d)
-	}
+// Told returns how the part was decided.
+func (p *Part) Told() Told {
+	return Told{Outcome: p.Outcome, Key: p.Key, Cost: p.Cost, Bucket: p.decider, Now: p.now, Carried: p.limit}
 }
 
-// report writes the state of the part. back says that the request was refused, and that what the part took went back.
-func (p *part) report(d *Decision, back bool) {
+// State returns how the part was decided, or what it would have been if another part had not refused. back says that the request
+// was refused, and that what the part took goes back.
+func (p *Part) State(back bool) Told {
+	t := p.Told()
 	switch {
-	case p.limiter == nil, p.state == refused:
-		p.write(d)
+	case p.Limiter == nil, p.state == refused:
 	case p.state == taken:
-		as := *p // two uses may share the part
 		if back && p.bucket != nil {
-			as.left += p.cost
+			t.Left += p.Cost
 		}
-		as.write(d)
 	default:
-		o, b := p.limiter.invalid(p.key, Unknown)
-		o.write(d, p.key, p.cost, b, p.now)
+		t.Outcome, t.Bucket = p.Limiter.invalid(p.Key, Unknown)
 	}
+	return t
 }
 
 // uncount undoes the count of a part that was admitted, because another part refused.
-func (p *part) uncount() {
-	l := p.limiter
+func (p *Part) uncount() {
+	l := p.Limiter
 	switch k := p.kind(); k {
 	case report.Shadowed: // it counted as refused
 	case report.Fallback, report.Open: // these tokens stay counted
-		l.requests.Add(p.key, k, 2, 1)
+		l.Requests.Add(p.Key, k, 2, 1)
 	case report.Unlimited:
-		l.admittedUnlimited.Add(-p.cost)
+		l.AdmittedUnlimited.Add(-p.Cost)
 		fallthrough
 	default:
-		l.requests.Add(p.key, k, p.cost, -1)
+		l.Requests.Add(p.Key, k, p.Cost, -1)
 	}
 	if k, ok := p.byRedis(); ok {
-		l.requests.Add(p.key, k, p.cost, -1)
+		l.Requests.Add(p.Key, k, p.Cost, -1)
 	}
 }
 
-func (p *part) shadow() bool { return p.limiter.mode.Load()&modeShadow != 0 }
+func (p *Part) shadow() bool { return p.Limiter.mode.Load()&ModeShadow != 0 }
 
 // asksForOthers reports whether the part is for the first caller in a queue, which asks for those behind it too.
-func (p *part) asksForOthers() bool {
+func (p *Part) asksForOthers() bool {
 	return p.asksAgain() && !p.caller.several
 }
 
 // yield lets everything else that happens at this instant happen first, in a simulation: other requests may have waited
 // for the same answer. No two requests begin to wait at one instant, so until gives them an order.
-func (p *part) yield() { p.limiter.group.yield(uint64(p.until)) }
+func (p *Part) yield() { p.Limiter.Group.Yield(uint64(p.until)) }

@@ -1,4 +1,4 @@
-package tiered
+package engine
 
 import (
 	"testing"
@@ -12,8 +12,8 @@ import (
 func TestAgendaKeepsTheEarlierOfTwoAppointments(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := newSchedule(nil)
-		buckets := make([]bucket, 5)
-		due := map[*bucket]time.Duration{}
+		buckets := make([]Bucket, 5)
+		due := map[*Bucket]time.Duration{}
 		earliest := func() (at time.Duration) {
 			for _, d := range due {
 				if at == 0 || d < at {

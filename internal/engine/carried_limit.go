@@ -1,0 +1,213 @@
+package engine
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
+
+// Carry resolves a limit that a request carries. An error says why the policy cannot have it.
+func (l *Limiter) Carry(s *Settings, limit Limit) (*Resolved, error) {
+	s.mu.Lock()
+	p := s.policies[limit]
+	s.mu.Unlock()
+	if p == nil || s.FixedLimit {
+		if err := s.CheckKey(limit); err != nil {
+			return nil, err
+		}
+		p = s.PolicyOf(limit)
+	}
+	if l.mode.Load()&modeCarried == 0 {
+		l.carries.Store(true)
+		l.mode.Or(modeCarried)
+	}
+	return Owner(p), nil
+}
+
+// Carries reports whether a request has carried a limit.
+func (l *Limiter) Carries() bool { return l.carries.Load() }
+
+// find returns a bucket of the part's key. If the request carries a limit, the key has at least that from now on.
+func (p *Part) find(id local.ID) *Bucket {
+	b := p.Limiter.Group.find(p.now, id)
+	if p.limit != nil {
+		b.adopt(p.now, p.limit)
+	} else {
+		b.adoptLast(p.now)
+	}
+	return b
+}
+
+// adoptLast lets a request that carries none go by the limit that one carried last. So a key whose requests carried different
+// limits does not keep the larger one for longer than they do. A key that a request made Unlimited or Blocked stays so, though it
+// remembers the limits of before.
+func (b *Bucket) adoptLast(now time.Duration) {
+	p := b.Policy()
+	if m := p.Owner.(*Resolved).mixed; m != nil && p.Rule == local.ByLimit {
+		b.adopt(now, m.last.Load())
+	}
+}
+
+// adopt makes limit, which a request carries, the limit of b's key. While requests carry different limits, the key keeps
+// the larger burst and the larger rate, each by itself.
+func (b *Bucket) adopt(now time.Duration, carried *Resolved) {
+	l, limit := b.Limiter(), carried.Limits[0]
+	for {
+		s, has := l.settings.Load(), b.Policy()
+		o := has.Owner.(*Resolved)
+		if has.Rule == limit.Rule() {
+			// A key that became Unlimited or Blocked keeps the numbers of its last limit.
+			if has.Rule != local.ByLimit || o.Settings == s && o.mixed == nil && o.Limits[0] == limit {
+				return
+			}
+		}
+		if has.Rule != local.ByLimit || limit.Rule() != local.ByLimit || o.Settings != s {
+			b.setLimit(s, limit)
+		} else if next, done := b.mix(now, s, has, carried); !done && !b.replacePolicy(now, has, next) {
+			continue
+		}
+		if s == l.settings.Load() { // else SetPolicy may have come before this
+			return
+		}
+	}
+}
+
+// carried reports whether requests carry the limit of b's key.
+func (b *Bucket) carried() bool {
+	o := b.Policy().Owner.(*Resolved)
+	return o.Settings.KeyLimit == nil && (o.mixed != nil || o.Limits[0] != o.Settings.Limit)
+}
+
+// mixed is what a key knows of the limits that its requests carry, if they differ. The times are since the Group's base.
+type mixed struct {
+	burstUntil, rateUntil atomic.Int64             // until when the key keeps each of them, unless a request carries it again
+	otherAt               atomic.Int64             // when a request last carried less
+	last                  atomic.Pointer[Resolved] // what a request carried last
+}
+
+// mix returns the policy of b's key after a request that carries a limit, or that it is the policy has, of the settings s.
+func (b *Bucket) mix(now time.Duration, s *Settings, has *local.Policy, carried *Resolved) (next *local.Policy, done bool) {
+	o, limit := has.Owner.(*Resolved), carried.Limits[0]
+	m, hold := o.mixed, int64(lua.TermsHold)
+	var burstUntil, rateUntil int64
+	if m != nil {
+		burstUntil, rateUntil = m.burstUntil.Load(), m.rateUntil.Load()
+	} else if at, asked := b.LastUse(now); asked {
+		burstUntil, rateUntil = int64(at)+hold, int64(at)+hold
+	}
+	governs, keepsBurst, keepsRate := o.Limits[0].beside(limit, s.Windows, int64(now) < burstUntil, int64(now) < rateUntil)
+	used := int64(now) + hold
+	if !keepsBurst {
+		burstUntil = used
+	}
+	if !keepsRate {
+		rateUntil = used
+	}
+	less := keepsBurst || keepsRate
+	if governs == o.Limits[0] {
+		if m == nil && !less {
+			return nil, true
+		}
+		if m != nil && (less || int64(now) < m.otherAt.Load()+hold) {
+			m.note(burstUntil, rateUntil, int64(now), less, carried)
+			return nil, true
+		}
+	}
+	if !less {
+		return s.PolicyOf(governs), false
+	}
+	next = s.Resolve(governs)
+	next.Owner.(*Resolved).mixed = new(mixed)
+	next.Owner.(*Resolved).mixed.note(burstUntil, rateUntil, int64(now), true, carried)
+	return next, false
+}
+
+// note notes until when burst and rate are kept, and whether a request carried less. It writes no time that it has noted
+// a second ago: many requests read it.
+func (m *mixed) note(burstUntil, rateUntil, now int64, less bool, carried *Resolved) {
+	if m.last.Load() != carried {
+		m.last.Store(carried)
+	}
+	later := func(a *atomic.Int64, x int64) {
+		if x > a.Load()+int64(time.Second) {
+			a.Store(x)
+		}
+	}
+	later(&m.burstUntil, burstUntil)
+	later(&m.rateUntil, rateUntil)
+	if less {
+		later(&m.otherAt, now)
+	}
+}
+
+// beside returns what a key has whose limit is was and of whose requests one carries limit: the larger burst and the
+// larger rate, as long as was may be kept; and which of was are kept because limit has less. A window goes as a whole.
+func (was Limit) beside(limit Limit, windows, burst, rate bool) (governs Limit, keepsBurst, keepsRate bool) {
+	slower := limit.NanosPerToken() - was.NanosPerToken()
+	if windows {
+		switch {
+		case limit.Per == was.Per && limit.Precision == was.Precision && limit.Tokens == was.Tokens:
+			return was, false, false
+		case burst && (limit.Most() < was.Most() || limit.Most() == was.Most() && slower > 0):
+			return was, true, true
+		}
+		return limit, false, false
+	}
+	keepsBurst, keepsRate = burst && limit.Most() < was.Most(), rate && slower > 0
+	governs = limit
+	if keepsBurst || limit.Most() == was.Most() {
+		governs.Burst = was.Most()
+	}
+	if keepsRate || slower == 0 {
+		governs.Burst = governs.Most()
+		governs.Tokens, governs.Per = was.Tokens, was.Per
+	}
+	if governs.Most() == was.Most() && governs.Tokens == was.Tokens && governs.Per == was.Per {
+		governs = was // not the same in other words
+	}
+	return governs, keepsBurst, keepsRate
+}
+
+// replacePolicy makes p the policy of b if it still has the policy old. It reports false if not.
+func (b *Bucket) replacePolicy(now time.Duration, old, p *local.Policy) bool {
+	folded, effect, ok := b.SetPolicy(now, old, p)
+	if ok {
+		b.policySet(now, folded, effect)
+	}
+	return ok
+}
+
+// larger returns the limit with the larger burst, and of equal bursts the one with the higher rate. Two uses of one key
+// are one use, so one of their limits decides.
+func larger(a, b *Resolved) *Resolved {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	x, y := a.Limits[0], b.Limits[0]
+	if x == Blocked || y == Unlimited || x.Most() < y.Most() ||
+		x.Most() == y.Most() && x.NanosPerToken() > y.NanosPerToken() {
+		return b
+	}
+	return a
+}
+
+// exceedsCarried refuses the part if the burst of the limit that its request carries is too small. Else it sees to it that the
+// key has the limit, which other requests may have changed meanwhile.
+func (p *Part) exceedsCarried() bool {
+	limit := p.limit.Limits[0]
+	if b := p.bucket.Policy(); b.Rule != limit.Rule() || limit.Rule() == local.ByLimit && p.Cost > b.Cap {
+		p.setSource(p.find(p.bucket.ID()), local.FromLease)
+	}
+	if limit.Rule() != local.ByLimit || p.Cost <= limit.Most() {
+		return false
+	}
+	b := p.bucket
+	p.clear()
+	p.decided(b.refuseForGood(p.now, ExceedsBurst), b)
+	return true
+}

@@ -1,0 +1,144 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/report"
+	"github.com/tiered-limiter/tiered-limiter/local"
+)
+
+// Charge takes n tokens from key, whether it has them or not: its standing share pays first, then its lease, then Redis. limit is
+// what the request carries for the key, or nil.
+func (l *Limiter) Charge(key string, n int64, limit *Resolved) {
+	id, g := l.ID(key), l.Group
+	if limit == nil { // else nothing is shared
+		p := l.PolicyFor(id, key)
+		if p.Rule != local.ByLimit { // nothing is counted
+			return
+		}
+		n -= l.share(id, p).charge(g.Now(), n)
+	}
+	if n == 0 {
+		return
+	}
+	now := g.Now()
+	b := g.find(now, id)
+	if limit != nil {
+		b.adopt(now, limit)
+	} else {
+		l.resolve(b, key)
+	}
+	if b.Policy().Rule == local.ByLimit {
+		l.charge(now, b, key, n)
+	}
+}
+
+// RefundShare gives up to n tokens back to the standing share of a key, and returns how many fit.
+func (l *Limiter) RefundShare(key string, n int64) int64 {
+	if l.mode.Load()&ModeStanding == 0 {
+		return 0
+	}
+	id := l.ID(key)
+	return l.share(id, l.PolicyFor(id, key)).refund(l.Group.Now(), n)
+}
+
+// DrainShare takes up to n tokens from the standing share of a key. It returns how many it took, and tells of them.
+func (l *Limiter) DrainShare(key string, n int64) (taken int64, t Told) {
+	if l.mode.Load()&ModeStanding == 0 {
+		return 0, t
+	}
+	id, now := l.ID(key), l.Group.Now()
+	p := l.PolicyFor(id, key)
+	if taken = l.share(id, p).drain(now, n); taken > 0 {
+		l.Requests.Add(key, report.Granted, taken, 1)
+		t = Told{Outcome: Outcome{p, How{Granted, Local, false}, 0, 0}, Key: key, Cost: taken, Now: now}
+		l.observe(&t)
+	}
+	return taken, t
+}
+
+// charge takes n more tokens from a bucket. If the bucket was evicted meanwhile, it takes them from its successor.
+func (l *Limiter) charge(now time.Duration, b *Bucket, key string, n int64) {
+	for {
+		e, taken, forgiven, ok := b.Charge(now, n)
+		if ok {
+			l.Charged.Add(n - taken)
+			if taken > 0 {
+				l.Requests.Add(key, report.Granted, taken+1, 1) // a part of a request that is counted already
+			}
+			if forgiven > 0 {
+				l.forgive(forgiven)
+			}
+			b.apply(now, e)
+			return
+		}
+		b = b.successor(now, key)
+	}
+}
+
+// Credit gives n tokens to key, or fills it with n = local.Fill, and waits until Redis has done it. If that is not known, done is
+// false, and cause says why, if that is known.
+func (l *Limiter) Credit(ctx context.Context, key string, n int64) (done bool, cause error) {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	id := l.ID(key)
+	p := l.PolicyFor(id, key)
+	if p.Rule != local.ByLimit { // there is no bucket
+		return true, nil
+	}
+	// A credit needs a deadline, and so the node's clock. A dry run learns it, and notices a Redis that is down. It asks as
+	// a process that does not know the key, because one whose calls failed of late asks nothing for a while.
+	b := new(Bucket)
+	b.Init(p, id.Key)
+	if _, r := b.dryRun(1, allLimits, l.Group.Now()+patience(ctx, l.Group.Budget)).wait(ctx); r.Err != nil {
+		return false, causeOf(ctx, r.Err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience(ctx, l.Group.Budget))
+	defer cancel()
+	for {
+		switch l.give(ctx, id, key, n) {
+		case local.Admitted:
+			return true, nil
+		case local.Outdated: // the bucket was evicted since it was looked up
+			continue
+		case local.Failed:
+			return false, causeOf(ctx, nil)
+		default:
+			return false, causeOf(ctx, ctx.Err())
+		}
+	}
+}
+
+// give makes a credit, and waits for the answer. It returns 0 if ctx ends first.
+func (l *Limiter) give(ctx context.Context, id local.ID, key string, n int64) local.Outcome {
+	g := l.Group
+	now := g.Now()
+	b := g.Cache.Get(now, id)
+	l.resolve(b, key)
+	if b.Policy().Rule != local.ByLimit { // it has lost its limit meanwhile
+		return local.Admitted
+	}
+	w := local.NewWaiter()
+	v, effect := b.Credit(w, n)
+	b.apply(now, effect)
+	if v.Outcome != local.Waiting {
+		return v.Outcome
+	}
+	select {
+	case v = <-w.C:
+		return v.Outcome
+	case <-ctx.Done(): // nobody reads the answer in w any more
+		return 0
+	}
+}
+
+// causeOf returns err, or that ctx was canceled.
+func causeOf(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return context.Canceled
+	}
+	return err
+}

@@ -1,0 +1,290 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
+	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// Foresee is Take, but takes nothing and counts nothing. The steps are those of a request: the lease, the standing share, what is
+// known to be refused, Redis, and the fail mode.
+func (l *Limiter) Foresee(ctx context.Context, key string, n int64) Told {
+	f := foresight{limiter: l, key: key, cost: n, until: l.Group.Now() + patience(ctx, l.Group.Budget)}
+	for range maxTries {
+		if t, ok := f.once(ctx, l.bucketToPeek(key)); ok {
+			return t
+		}
+	}
+	return Told{Outcome: Outcome{l.settings.Load().Initial, How{Unavailable, None, false}, 0, 0}, Key: key, Cost: n}
+}
+
+// ForeseeEach returns what Redis would decide over one token of a key by each of its limits alone. The policies are those that has
+// one limit each, in their order. If Redis does not answer, it returns an error.
+func (l *Limiter) ForeseeEach(ctx context.Context, key string, alone []*local.Policy) ([]Told, error) {
+	f := foresight{limiter: l, key: key, cost: 1, until: l.Group.Now() + patience(ctx, l.Group.Budget)}
+	b := l.bucketToPeek(key)
+	runs := make([]*dryRun, len(alone))
+	for i := range runs {
+		runs[i] = b.dryRun(1, i, f.until)
+	}
+	all := make([]Told, len(runs))
+	for i, j := range runs {
+		c, r := j.wait(ctx)
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		all[i] = f.byRedis(b, alone[i], c, r.Reply)
+	}
+	return all, nil
+}
+
+// foresight is one call of Foresee.
+type foresight struct {
+	limiter *Limiter
+	key     string
+	cost    int64
+	until   time.Duration // the caller stops waiting then
+}
+
+// told tells of an outcome. In shadow mode a refusal admits.
+func (f *foresight) told(now time.Duration, b *Bucket, o Outcome) Told {
+	return Told{Outcome: f.limiter.asTried(o), Key: f.key, Cost: f.cost, Bucket: b, Now: now}
+}
+
+// bucketToPeek returns the bucket of a key. If the process has none, and does not need one to know the limit, it returns
+// one that is not kept: a look at many keys must not evict others.
+func (l *Limiter) bucketToPeek(key string) *Bucket {
+	g, id, s := l.Group, l.ID(key), l.settings.Load()
+	if s.KeyLimit == nil && !l.carries.Load() && !g.Closed.Load() {
+		if b, ok := g.Cache.Find(id); ok {
+			l.resolve(b, key)
+			return b
+		}
+		b := new(Bucket)
+		b.Init(s.Initial, id.Key)
+		return b
+	}
+	b := g.find(g.Now(), id)
+	l.resolve(b, key)
+	b.adoptLast(g.Now())
+	return b
+}
+
+// once foresees by a bucket. It reports false if that was evicted, or its policy has changed.
+func (f *foresight) once(ctx context.Context, b *Bucket) (t Told, ok bool) {
+	g, n := f.limiter.Group, f.cost
+	now, p, share := g.Now(), b.Policy(), b.share()
+	var o Outcome
+	switch {
+	case p.Rule == local.Unresolved:
+		return t, false
+	case p.Rule != local.ByLimit || n > p.Cap:
+		return f.told(now, b, b.byRule(now)), true
+	}
+	switch v, known := b.Foresee(now, n); {
+	case known && v.Outcome == local.Admitted:
+		o = Outcome{p, How{Granted, Local, false}, v.Left, 0}
+	case share.holds(now, n):
+		o = Outcome{p, How{Granted, Local, false}, b.seenLeft(now), 0}
+	case g.Closed.Load() || b.unhealthy() != nil:
+		return f.byFailMode(now, b)
+	case known:
+		o = Outcome{p, How{Limited, Local, false}, v.Left, v.Retry}
+	default:
+		return f.askRedis(ctx, b)
+	}
+	return f.told(now, b, share.tell(o, now, n)), true
+}
+
+// byFailMode tells what the fail mode would decide.
+func (f *foresight) byFailMode(now time.Duration, b *Bucket) (t Told, ok bool) {
+	p := b.Policy()
+	v := b.ForeseeFallback(now, f.cost, f.limiter.Group.fleetOf(b), false)
+	if v.Outcome == local.Outdated {
+		return t, false
+	}
+	return f.told(now, b, b.share().tell(byFailMode(p, v), now, f.cost)), true
+}
+
+// askRedis tells what Redis would decide.
+func (f *foresight) askRedis(ctx context.Context, b *Bucket) (t Told, ok bool) {
+	c, r := b.dryRun(f.cost, allLimits, f.until).wait(ctx)
+	if r.Err == nil {
+		return f.byRedis(b, c.Policy, c, r.Reply), true
+	}
+	now := f.limiter.Group.Now()
+	if ctx.Err() != nil {
+		return f.told(now, b, Outcome{b.Policy(), How{Canceled, None, expired(ctx)}, 0, 0}), true
+	}
+	return f.byFailMode(now, b)
+}
+
+// byRedis tells what Redis' answer to a dry run means, with what this process has of the key. p is the policy by which it is told.
+func (f *foresight) byRedis(b *Bucket, p *local.Policy, c local.Call, r lua.Reply) Told {
+	l, n := f.limiter, f.cost
+	now := l.Group.Now()
+	v, share := b.Foreseen(now, n, c, r), l.share(b.ID(), p)
+	o := Outcome{p, How{Granted, Remote, false}, v.Left, 0}
+	if v.Outcome == local.Refused && !b.Holds(now, n) && !share.holds(now, n) {
+		o.Reason, o.Retry = Limited, v.Retry
+	}
+	t := f.told(now, nil, share.tell(o, now, n))
+	t.Dry, t.Which, t.Clear = true, uint8(r.Which), now+time.Duration(r.Reset)*time.Microsecond
+	return t
+}
+
+// Known returns what this process knows of one token of a key, without a call. It reports false if it knows nothing.
+func (l *Limiter) Known(key string) (t Told, ok bool) {
+	g := l.Group
+	b, ok := g.Cache.Find(l.ID(key))
+	if !ok {
+		return t, false
+	}
+	now := g.Now()
+	if _, ok = b.LastUse(now); !ok {
+		return t, false
+	}
+	l.resolve(b, key)
+	o := b.byRule(now)
+	if o.Policy.Rule == local.ByLimit {
+		o = b.known(now)
+	}
+	return Told{Outcome: o, Key: key, Cost: 1, Bucket: b, Now: now}, true
+}
+
+// known returns the outcome of one token by what this process knows of b.
+func (b *Bucket) known(now time.Duration) Outcome {
+	p, share := b.Policy(), b.share()
+	held, level := b.Peek(now)
+	left, need := min(held+max(level, 0), p.Cap), 1+b.Reserved()
+	v, sure := b.Foresee(now, need)
+	refused := sure && v.Outcome == local.Refused
+	_, clear := b.LastReport(refused)
+	o := Outcome{p, How{Granted, Local, false}, left, 0}
+	if left < need && !share.holds(now, 1) {
+		o.Reason = Limited
+		switch missing := need - held - level; {
+		case refused:
+			o.Retry = v.Retry
+		case p.Call.Algorithm == lua.TokenBucket:
+			o.Retry = ResetAfter(missing, p.NanosPerToken)
+		case p.Call.Algorithm == lua.TokenBuckets: // by the slowest of them
+			o.Retry = ResetAfter(missing, float64(p.Per)/float64(p.Tokens))
+		case clear > now:
+			o.Retry = clear - now
+		default:
+			o.Retry = Owner(p).Retention
+		}
+		o.Retry = max(o.Retry, time.Microsecond)
+	}
+	return share.tell(o, now, 1)
+}
+
+// PolicyFor returns the policy that decides a key.
+func (l *Limiter) PolicyFor(id local.ID, key string) *local.Policy {
+	s := l.settings.Load()
+	if s.KeyLimit == nil && !l.carries.Load() {
+		return s.Initial
+	}
+	b := l.Group.find(l.Group.Now(), id)
+	l.resolve(b, key)
+	return b.Policy()
+}
+
+// Find returns the policy of a key's bucket, if this process keeps one whose limit is known.
+func (l *Limiter) Find(key string) (*local.Policy, bool) {
+	b, ok := l.Group.Cache.Find(l.ID(key))
+	if !ok || b.Policy().Rule == local.Unresolved {
+		return nil, false
+	}
+	return b.Policy(), true
+}
+
+// dryRun is a [dispatch.Job] that asks Redis what it would answer a request of n tokens.
+type dryRun struct {
+	bucket *Bucket
+	n      int64
+	limit  int                // the number of the limit that it is about, from 0, or allLimits
+	until  time.Duration      // the caller stops waiting then
+	call   local.Call         // as it was sent
+	reply  chan remote.Result // capacity 1
+}
+
+var errNotAsked = errors.New("tiered: Redis was not asked")
+
+// allLimits is the limit of a dry run by all limits of a key.
+const allLimits = -1
+
+// dryRun asks Redis what it would answer a request of n tokens by a limit, and does not wait. The answer counts until a
+// time.
+func (b *Bucket) dryRun(n int64, limit int, until time.Duration) *dryRun {
+	g, name := b.Limiter().Group, b.name()
+	j := &dryRun{bucket: b, n: n, limit: limit, until: until, reply: make(chan remote.Result, 1)}
+	node := g.Dispatch.Node(g.Store.Node(name))
+	switch {
+	case g.Closed.Load():
+		j.reply <- remote.Result{Err: ErrClosed}
+	case node.State() != failover.Closed: // it cannot be a probe: it writes nothing
+		j.reply <- remote.Result{Err: node.WhyOpen()}
+	default:
+		node.Push(dispatch.Pending{Job: j, Bucket: name})
+	}
+	return j
+}
+
+// wait returns the call as it was sent, and Redis' answer or an error. A call that came too late is made again, because the
+// node's clock is known better now.
+func (j *dryRun) wait(ctx context.Context) (local.Call, remote.Result) {
+	c, r := j.answer(ctx)
+	if r.Err == nil && r.Reply.Code == lua.Late {
+		c, r = j.bucket.dryRun(j.n, j.limit, j.until).answer(ctx)
+	}
+	if r.Err == nil && r.Reply.Code > lua.Denied {
+		r.Err = errNotAsked
+	}
+	return c, r
+}
+
+func (j *dryRun) answer(ctx context.Context) (local.Call, remote.Result) {
+	ctx, cancel := context.WithTimeout(ctx, j.until-j.bucket.Limiter().Group.Now())
+	defer cancel()
+	select {
+	case r := <-j.reply:
+		return j.call, r
+	case <-ctx.Done():
+		return local.Call{}, remote.Result{Err: ctx.Err()}
+	}
+}
+
+// Compose implements [dispatch.Job].
+func (j *dryRun) Compose(n *dispatch.Node, now time.Duration, name string) (lua.Call, bool) {
+	if now >= j.until {
+		return lua.Call{}, false
+	}
+	c, asks := j.bucket.DryRun(now, j.n, j.bucket.conditions(n, now, name, j.bucket.Limiter().Group.seq.Load()))
+	if !asks {
+		j.reply <- remote.Result{Err: errNotAsked}
+		return lua.Call{}, false
+	}
+	if j.limit != allLimits {
+		c = c.Only(j.limit)
+	}
+	j.call = c
+	return c.Call, true
+}
+
+// Abandon implements [dispatch.Job].
+func (j *dryRun) Abandon(n *dispatch.Node, _ time.Duration) {
+	j.reply <- remote.Result{Err: n.WhyOpen()}
+}
+
+// Finish implements [dispatch.Job].
+func (j *dryRun) Finish(_ *dispatch.Node, _ time.Duration, _ *lua.Call, _ time.Duration, r remote.Result) {
+	j.reply <- r
+}

@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"sync"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+)
+
+// lookUps are the running calls of PerKey, one per key.
+type lookUps struct {
+	mu   sync.Mutex
+	keys map[string]*lookUp
+}
+
+type lookUp struct {
+	done  chan struct{}
+	stale bool // Refresh was called meanwhile
+}
+
+// begin returns the running look-up of a key, or a new one that the caller must make.
+func (s *lookUps) begin(key string) (u *lookUp, mine bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if u = s.keys[key]; u != nil {
+		return u, false
+	}
+	if s.keys == nil {
+		s.keys = make(map[string]*lookUp)
+	}
+	u = &lookUp{done: make(chan struct{})}
+	s.keys[key] = u
+	return u, true
+}
+
+// again reports whether a look-up must be repeated because Refresh was called meanwhile. Otherwise it ends the
+// look-up.
+func (s *lookUps) again(key string, u *lookUp) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if u.stale {
+		u.stale = false
+		return true
+	}
+	s.finish(key, u)
+	return false
+}
+
+// finish ends a look-up, and releases those that wait for it.
+func (s *lookUps) finish(key string, u *lookUp) {
+	if s.keys[key] == u {
+		delete(s.keys, key)
+		close(u.done)
+	}
+}
+
+// abandon ends a look-up without a result.
+func (s *lookUps) abandon(key string, u *lookUp) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.finish(key, u)
+}
+
+func (s *lookUps) forget(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if u := s.keys[key]; u != nil {
+		u.stale = true
+	}
+}
+
+// resolve determines the limit of a bucket's key, unless it is known. Concurrent callers wait for one call of
+// PerKey.
+func (l *Limiter) resolve(b *Bucket, key string) {
+	for b.Policy().Rule == local.Unresolved {
+		u, mine := l.lookUps.begin(b.Key())
+		if !mine {
+			<-u.done
+			continue
+		}
+		l.lookUp(b, key, u)
+	}
+}
+
+// lookUp calls PerKey, and again if the policy changes or Refresh is called meanwhile.
+func (l *Limiter) lookUp(b *Bucket, key string, u *lookUp) {
+	defer l.lookUps.abandon(b.Key(), u) // PerKey may end the goroutine
+	for {
+		s := l.settings.Load()
+		limit := s.Limit
+		if s.KeyLimit != nil {
+			limit = s.KeyLimit(key)
+		}
+		b.setLimit(s, limit)
+		if s == l.settings.Load() && !l.lookUps.again(b.Key(), u) {
+			return
+		}
+	}
+}
+
+// setLimit makes limit the limit of b's key, under the settings s.
+func (b *Bucket) setLimit(s *Settings, limit Limit) {
+	l := b.Limiter()
+	g, p := l.Group, s.PolicyOf(limit)
+	if shares := SharesOf(p); shares != nil && p.Owner != b.Policy().Owner {
+		g.Shares.Empty(g.Now(), g.Cache.Hash(b.ID()), shares)
+	}
+	b.setPolicy(g.Now(), p)
+}
+
+// CountKeyFault counts that a key's own limit is invalid, or not known, and reports whether it is the first.
+func (l *Limiter) CountKeyFault() (first bool) { return l.PerKeyFaults.Add(1) == 1 }
