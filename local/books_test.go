@@ -1,4 +1,4 @@
-package local
+package local_test
 
 import (
 	"testing"
@@ -6,40 +6,41 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// owed is what b owes, with what fail-open has only counted so far.
-func owed(b *Bucket) debt {
-	if b.lease == nil {
-		return debt{}
-	}
-	return debt{b.owing(), b.lease.outage.debt.certain}
+// due is what a bucket owes, with what fail-open has only counted so far, and the part of it that no refill pays.
+type due struct{ admitted, certain int64 }
+
+func owed(b *local.Bucket) due {
+	admitted, certain := b.Owing()
+	return due{admitted, certain}
 }
 
 // Whatever the sequence of steps, with Redis or by the fail mode, given back or owed: the books balance, no debt is
 // negative or lost, and the pot never holds more than Redis was told.
 func TestFallbackKeepsItsBooks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := Policy{
+		p := local.Policy{
 			Cap: rapid.Int64Range(1, 200).Draw(t, "cap"), Tokens: rapid.Int64Range(1, 1000).Draw(t, "tokens"),
 			Per: time.Second, Period: 250 * ms, Budget: 20 * ms, Timeout: 50 * ms,
 			NoLease:  rapid.IntRange(0, 3).Draw(t, "no lease") == 3,
-			FailMode: FailMode(rapid.IntRange(0, 2).Draw(t, "fail mode")),
+			FailMode: local.FailMode(rapid.IntRange(0, 2).Draw(t, "fail mode")),
 			Uniform:  func() float64 { return 0.5 },
 		}
-		b := new(Bucket)
+		b := new(local.Bucket)
 		b.Init(&p, "k")
 		type taken struct {
 			n      int64
-			source Source
+			source local.Source
 			gen    int64
 		}
 		var (
 			now, seq = time.Duration(0), int64(0)
-			call     Call
-			line     []*Waiter
-			waiting  = map[*Waiter]taken{}
+			call     local.Call
+			line     []*local.Waiter
+			waiting  = map[*local.Waiter]taken{}
 			held     []taken // reservations
 			admitted int64   // by Redis, less what was given back
 			alone    int64
@@ -51,7 +52,7 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 			for i := 0; i < len(line); {
 				select {
 				case v := <-line[i].C:
-					if v.Outcome == Admitted {
+					if v.Outcome == local.Admitted {
 						admitted += waiting[line[i]].n
 						held = append(held, waiting[line[i]])
 					}
@@ -72,7 +73,7 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 			before := owed(b)
 			switch rapid.SampledFrom(steps).Draw(t, "step") {
 			case "take":
-				x := taken{n(), FromLease, b.Generation()}
+				x := taken{n(), local.FromLease, b.Generation()}
 				if _, ok, renew := b.Take(now, x.n); ok {
 					admitted += x.n
 					held = append(held, x)
@@ -81,24 +82,24 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 					}
 				}
 			case "ask":
-				w, x := NewWaiter(), taken{n(), FromLease, b.Generation()}
+				w, x := local.NewWaiter(), taken{n(), local.FromLease, b.Generation()}
 				switch v, _ := b.Ask(now, x.n, now+20*ms, w); v.Outcome {
-				case Admitted:
+				case local.Admitted:
 					admitted += x.n
 					held = append(held, x)
-				case Waiting:
-					x.source = FromRedis
+				case local.Waiting:
+					x.source = local.FromRedis
 					waiting[w] = x
 					line = append(line, w)
 				}
 			case "alone":
-				x := taken{n(), FromFallback, b.Generation()}
+				x := taken{n(), local.FromFallback, b.Generation()}
 				switch v := b.Fallback(now, x.n, rapid.Int64Range(1, 5).Draw(t, "fleet")); v.Outcome {
-				case Admitted:
-					x.source = FromRedis
+				case local.Admitted:
+					x.source = local.FromRedis
 					admitted += x.n
 					held = append(held, x)
-				case Fallback, Opened:
+				case local.Fallback, local.Opened:
 					alone += x.n
 					held = append(held, x)
 				}
@@ -112,7 +113,7 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 				if _, ok := b.Return(now, x.n, x.source, x.gen, nil); !ok {
 					break // it is closed
 				}
-				if x.source != FromFallback {
+				if x.source != local.FromFallback {
 					admitted -= x.n
 				} else if less := before.admitted - owed(b).admitted; less < 0 || less > x.n {
 					t.Fatalf("%d given back, the debt fell by %d", x.n, less)
@@ -130,9 +131,9 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 				}
 				seq++
 				if rapid.Bool().Draw(t, "busy") {
-					b.demand.rate = 1000 // so that it leases more than the waiters want
+					b.SetDemand(1000) // so that it leases more than the waiters want
 				}
-				call, _ = b.Begin(now, Conditions{
+				call, _ = b.Begin(now, local.Conditions{
 					Seq: seq, Lease: "me", Clock: rapid.Bool().Draw(t, "clock"),
 					RoundTrip: ms, Fleet: 3,
 				})
@@ -170,13 +171,13 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 					}
 				}
 				b.Accept(now, call.Seq, r) // a copy changes nothing
-				call = Call{}
+				call = local.Call{}
 			case "fail":
 				b.Fail(now, call.Seq)
-				call = Call{}
+				call = local.Call{}
 			case "late":
 				b.Late(now, call.Seq)
-				call = Call{}
+				call = local.Call{}
 			case "drop":
 				b.Drop(now)
 			case "check":
@@ -189,14 +190,14 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 				}
 			case "expire":
 				b.Expire(now)
-				call = Call{}
+				call = local.Call{}
 			case "retire":
-				b.retire(now)
+				b.Retire(now)
 			case "revive":
-				b.revive()
+				b.Revive()
 			}
 			collect()
-			if b.retired() && owed(b) == (debt{}) { // forgiven
+			if b.Retired() && owed(b) == (due{}) { // forgiven
 				alone = settled
 			}
 			s := b.Stats()
@@ -216,7 +217,7 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 				d.admitted != alone-settled || s.Settled != settled {
 				t.Fatalf("debt %+v, want %d − %d", d, alone, settled)
 			}
-			if pot := b.lease.live(now); pot < 0 || pot > cover {
+			if pot, _ := b.Peek(now); pot < 0 || pot > cover {
 				t.Fatalf("pot %d, and Redis knows of %d", pot, cover)
 			}
 		}
@@ -228,9 +229,9 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 func TestDebtIsReportedInParts(t *testing.T) {
 	for _, algorithm := range []lua.Algorithm{lua.TokenBucket, lua.TokenBuckets, lua.FixedWindow} {
 		const all = 5 << 51
-		r := newRig(t, Policy{
+		r := newRig(t, local.Policy{
 			Cap: lua.MostTokens, Tokens: 1, Per: time.Hour, Call: lua.Call{Algorithm: algorithm, Period: 3600e6},
-			FailMode: FailOpen, NoLease: true,
+			FailMode: local.FailOpen, NoLease: true,
 		})
 		for range all / lua.MostTokens {
 			r.b.Fallback(r.now, lua.MostTokens, 1)
@@ -239,10 +240,10 @@ func TestDebtIsReportedInParts(t *testing.T) {
 		for range charges {
 			r.b.Charge(r.now, lua.MostTokens)
 		}
-		for i := 0; r.b.owing() > 0; i++ {
+		for i := 0; owed(r.b).admitted > 0; i++ {
 			r.b.Probe()
 			r.seq++
-			c, _ := r.b.Begin(r.now, Conditions{
+			c, _ := r.b.Begin(r.now, local.Conditions{
 				Seq: r.seq, Lease: "me", Clock: true, Server: 1e15, RoundTrip: ms,
 				Fleet: 1,
 			})

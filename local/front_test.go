@@ -3,6 +3,7 @@ package local
 import (
 	"hash/maphash"
 	"math/rand/v2"
+	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -81,7 +82,7 @@ func TestFrontTableHoldsWhatIsInUse(t *testing.T) {
 				if b, ok := c.Find(id); ok && b.queued {
 					seq++
 					call, _ := b.Begin(0, Conditions{Seq: seq, Lease: "me", Clock: true, RoundTrip: ms, Fleet: 1})
-					b.Accept(0, call.Seq, lua.Reply{TTLLeft: us(time.Second)})
+					b.Accept(0, call.Seq, lua.Reply{TTLLeft: 1e6})
 					c.Forget(0, b)
 				}
 			case "empty":
@@ -264,5 +265,15 @@ func TestTouchKeepsWhatIsInUse(t *testing.T) {
 	c.Touch(hot) // one that is gone: this brings nothing back
 	if _, ok := c.Find(hot.id); ok || hot.life != closed {
 		t.Fatal("the least recently used one is still there")
+	}
+}
+
+// yields returns a pause that lets others go first, up to twice: so steps alternate on one processor too.
+func yields(seed, stream uint64) func() {
+	random := rand.New(rand.NewPCG(seed, stream))
+	return func() {
+		for range random.IntN(3) {
+			runtime.Gosched()
+		}
 	}
 }

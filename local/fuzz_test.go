@@ -1,4 +1,4 @@
-package local
+package local_test
 
 import (
 	"encoding/binary"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
@@ -111,8 +112,8 @@ func shareSteps(pairs ...any) []byte {
 // shareRun is a bucket and what it may do, by another reckoning.
 type shareRun struct {
 	*testing.T
-	p     Policy
-	b     Bucket
+	p     local.Policy
+	b     local.Bucket
 	now   time.Duration
 	seq   int64
 	fleet int64
@@ -134,7 +135,7 @@ func newShareRun(t *testing.T, limit []byte) *shareRun {
 		return least + int64(x%uint64(most-least+1))
 	}
 	r := &shareRun{T: t, fleet: 1}
-	r.p = Policy{
+	r.p = local.Policy{
 		Cap: next(1, lua.MostTokens), Tokens: next(1, lua.MostTokens),
 		Per:    time.Duration(next(int64(time.Microsecond), int64(maxPerOfAPolicy))),
 		Period: 250 * ms, Budget: 20 * ms, Timeout: 50 * ms, Uniform: func() float64 { return 0.5 },
@@ -173,7 +174,7 @@ func (r *shareRun) step(steps []byte) []byte {
 	if s := r.b.Stats(); s.Fallback != r.shared || s.Spent != r.fromLease || s.Granted != r.granted || s.Held < 0 {
 		r.Fatalf("%d alone and %d from %d leased, but %+v", r.shared, r.fromLease, r.granted, s)
 	}
-	if d := r.b.demand.rate; !(d >= 0) || math.IsInf(d, 0) {
+	if d := r.b.Demand(); !(d >= 0) || math.IsInf(d, 0) {
 		r.Fatalf("a demand of %v/s", d)
 	}
 	return steps
@@ -186,13 +187,13 @@ func (r *shareRun) alone(n int64) {
 	if v.Left < 0 || v.Left > r.p.Cap {
 		r.Fatalf("%d tokens alone: %+v of %d", n, v, r.p.Cap)
 	}
-	if v.Outcome == Admitted {
+	if v.Outcome == local.Admitted {
 		r.spend(n, alive)
 		return
 	}
 	r.pass()
 	switch v.Outcome {
-	case Fallback:
+	case local.Fallback:
 		r.shared += n
 		r.level -= float64(n)
 		// Doubles keep 15 digits of what is at most one burst; x/time/rate takes a wait under 1 ns for none.
@@ -200,12 +201,12 @@ func (r *shareRun) alone(n int64) {
 			r.Fatalf("%d tokens at %v, in a fleet of %d: an ideal share of %v would be at %v", n, r.now, r.fleet,
 				r.burst, r.level)
 		}
-	case FallbackSpent:
+	case local.FallbackSpent:
 		if v.Retry <= 0 {
 			r.Fatalf("retry after %v", v.Retry)
 		}
 		// Who comes back as told finds the tokens; not earlier than the ideal share has them.
-		if wait := (float64(n) - r.level) / r.perNS; v.Retry < never && float64(v.Retry) < wait*(1-1e-9)-1000 {
+		if wait := (float64(n) - r.level) / r.perNS; v.Retry < local.Never && float64(v.Retry) < wait*(1-1e-9)-1000 {
 			r.Fatalf("%d tokens at %v, in a fleet of %d: retry after %v, which takes %v ns", n, r.now, r.fleet,
 				v.Retry, wait)
 		}
@@ -216,7 +217,7 @@ func (r *shareRun) alone(n int64) {
 
 // alive reports whether the lease is.
 func (r *shareRun) alive() bool {
-	return r.b.lease != nil && int64(r.now) < r.b.lease.pot.deadline.Load()
+	return r.now < r.b.Deadline()
 }
 
 // pass lets the ideal share's time pass, and tells it the fleet.
@@ -237,26 +238,26 @@ func (r *shareRun) pass() {
 func (r *shareRun) spend(n int64, alive bool) {
 	if r.fromLease += n; r.fromLease > r.granted || !alive {
 		r.Fatalf("%d tokens at %v of a lease until %v: %d of %d", n, r.now,
-			time.Duration(r.b.lease.pot.deadline.Load()), r.fromLease, r.granted)
+			r.b.Deadline(), r.fromLease, r.granted)
 	}
 }
 
 // lease lets two requests wait, so that a call for a lease is made, and answers it with at most n tokens.
 func (r *shareRun) lease(n int64) {
-	var line []*Waiter
+	var line []*local.Waiter
 	for range 2 {
-		w := NewWaiter()
+		w := local.NewWaiter()
 		alive := r.alive()
 		switch v, _ := r.b.Ask(r.now, 1, r.now+r.p.Budget, w); v.Outcome {
-		case Admitted:
+		case local.Admitted:
 			r.spend(1, alive)
-		case Waiting:
+		case local.Waiting:
 			line = append(line, w)
 		}
 	}
 	r.seq++
-	r.b.demand.rate = lua.MostTokens // so that it asks for more than the two
-	c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: true, RoundTrip: ms, Fleet: r.fleet})
+	r.b.SetDemand(lua.MostTokens) // so that it asks for more than the two
+	c, _ := r.b.Begin(r.now, local.Conditions{Seq: r.seq, Lease: "me", Clock: true, RoundTrip: ms, Fleet: r.fleet})
 	if r.pass(); c.Seq != 0 {
 		if c.Hold < 0 || c.Hold > r.granted-r.fromLease || c.Owed > c.Debt || c.Debt > r.shared {
 			r.Fatalf("%d granted, %d spent of it, %d alone: %+v", r.granted, r.fromLease, r.shared, c)
@@ -270,7 +271,7 @@ func (r *shareRun) lease(n int64) {
 	}
 	for _, w := range line {
 		if !r.b.Leave(w) {
-			if v := <-w.C; v.Outcome == Admitted {
+			if v := <-w.C; v.Outcome == local.Admitted {
 				r.spend(1, true) // what Redis granted this instant
 			}
 		}

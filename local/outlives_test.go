@@ -1,9 +1,10 @@
-package local
+package local_test
 
 import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
@@ -17,62 +18,62 @@ func TestOutlives(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name    string
-		p       Policy
+		p       local.Policy
 		happens func(*rig)
 		until   time.Duration // from the sending of the last call on: it is there a moment before, and may not be then
 	}{
 		{
 			"the level is a whole number",
-			Policy{Cap: 10, Tokens: 1},
+			local.Policy{Cap: 10, Tokens: 1},
 			func(r *rig) { direct(r, lua.Reply{Grant: 1, Level: 9}) }, time.Second,
 		},
 		{
 			"the level is up to a token higher",
-			Policy{Cap: 10, Tokens: 1},
+			local.Policy{Cap: 10, Tokens: 1},
 			func(r *rig) { direct(r, lua.Reply{Grant: 1, Level: 7}) }, 2 * time.Second,
 		},
-		{"nothing is left", Policy{Cap: 1, Tokens: 1}, func(r *rig) { direct(r, lua.Reply{Grant: 1}) }, time.Second},
+		{"nothing is left", local.Policy{Cap: 1, Tokens: 1}, func(r *rig) { direct(r, lua.Reply{Grant: 1}) }, time.Second},
 		{
 			"denied, with a part of a token",
-			Policy{Cap: 1, Tokens: 1},
+			local.Policy{Cap: 1, Tokens: 1},
 			func(r *rig) { direct(r, lua.Reply{Retry: us(500 * ms)}) }, 0,
 		},
 		{
 			"others hold leases",
-			Policy{Cap: 10, Tokens: 1},
+			local.Policy{Cap: 10, Tokens: 1},
 			func(r *rig) { direct(r, lua.Reply{Grant: 1, Level: 2, Active: 1}) }, 0,
 		},
 		{
 			"the machine stood still",
-			Policy{Cap: 10, Tokens: 1},
+			local.Policy{Cap: 10, Tokens: 1},
 			func(r *rig) { direct(r, lua.Reply{Grant: 1, Level: 2}); r.b.Expire(r.now) }, 0,
 		},
-		{"another limit", Policy{Cap: 10, Tokens: 1}, func(r *rig) {
+		{"another limit", local.Policy{Cap: 10, Tokens: 1}, func(r *rig) {
 			direct(r, lua.Reply{Grant: 1, Level: 2})
 			p := *r.p
 			p.Tokens = 100
 			r.b.SetPolicy(r.now, nil, &p)
 		}, 0},
-		{"a return without an answer", Policy{Cap: 100, Tokens: 1}, func(r *rig) {
+		{"a return without an answer", local.Policy{Cap: 100, Tokens: 1}, func(r *rig) {
 			r.lease(20)
-			r.b.retire(r.now)
+			r.b.Retire(r.now)
 			r.b.Fail(r.now, r.begin().Seq)
 		}, 0},
-		{"closed", Policy{Cap: 10, Tokens: 1}, func(r *rig) {
+		{"closed", local.Policy{Cap: 10, Tokens: 1}, func(r *rig) {
 			direct(r,
 				lua.Reply{Grant: 1, Level: 2})
 			r.b.Burn(r.now)
 		}, 0},
 		{
 			"a window: what was granted",
-			Policy{Cap: 10, Tokens: 10, Call: lua.Call{Algorithm: lua.FixedWindow}},
+			local.Policy{Cap: 10, Tokens: 10, Call: lua.Call{Algorithm: lua.FixedWindow}},
 			func(r *rig) {
 				direct(r, lua.Reply{Grant: 1, Level: 9, Reset: us(3 * time.Second)})
 			}, 3 * time.Second,
 		},
 		{
 			"a window: refused, for a while",
-			Policy{Cap: 10, Tokens: 10, Call: lua.Call{Algorithm: lua.FixedWindow}},
+			local.Policy{Cap: 10, Tokens: 10, Call: lua.Call{Algorithm: lua.FixedWindow}},
 			func(r *rig) {
 				r.lease(1)
 				r.b.Take(r.now, 1)
@@ -83,27 +84,27 @@ func TestOutlives(t *testing.T) {
 		},
 		{
 			"a window: refused, and nothing written",
-			Policy{Cap: 10, Tokens: 10, Call: lua.Call{Algorithm: lua.FixedWindow}},
+			local.Policy{Cap: 10, Tokens: 10, Call: lua.Call{Algorithm: lua.FixedWindow}},
 			func(r *rig) {
 				direct(r, lua.Reply{Reset: us(3 * time.Second), Retry: us(time.Second)})
 			}, 0,
 		},
-		{"a window of others", Policy{Cap: 10, Tokens: 10, Call: lua.Call{Algorithm: lua.FixedWindow}}, func(r *rig) {
+		{"a window of others", local.Policy{Cap: 10, Tokens: 10, Call: lua.Call{Algorithm: lua.FixedWindow}}, func(r *rig) {
 			direct(r, lua.Reply{Grant: 1, Level: 5, Reset: us(3 * time.Second), Active: 2})
 		}, 0},
 	} {
 		r := newRig(t, c.p)
 		sent := r.now
 		c.happens(r)
-		last := time.Duration(float64(c.until) / (1 + drift))
+		last := time.Duration(float64(c.until) / (1 + local.Drift))
 		outlives := func(now time.Duration, epoch int64) bool {
 			surely, _ := r.b.Lives(now, epoch)
 			return surely
 		}
-		if c.until > 0 && !outlives(sent+last-ms, r.b.view.epoch) {
+		if c.until > 0 && !outlives(sent+last-ms, r.b.Epoch()) {
 			t.Errorf("%s: it is not said to be there", c.name)
 		}
-		if outlives(sent+last+ms, r.b.view.epoch) || outlives(sent+last-ms, r.b.view.epoch+1) {
+		if outlives(sent+last+ms, r.b.Epoch()) || outlives(sent+last-ms, r.b.Epoch()+1) {
 			t.Errorf("%s: it is said to be there, and may have expired", c.name)
 		}
 	}

@@ -1,14 +1,14 @@
-package local
+package local_test
 
 import (
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
@@ -23,7 +23,7 @@ type record struct {
 }
 
 // settle executes a call. It returns the grant, and ok false if the caller says to have more than it was given.
-func (r *record) settle(c Call) (grant int64, ok bool) {
+func (r *record) settle(c local.Call) (grant int64, ok bool) {
 	kept := c.Hold + c.Ret
 	if c.Hold < 0 || kept > r.out {
 		return 0, false
@@ -41,21 +41,19 @@ func race(t *testing.T, seed uint64) (kept int64, wrong string) {
 	const takes, tries = 20, 10_000
 	random := rand.New(rand.NewPCG(seed, 0))
 	takers, wasted := 1+random.Int64N(4), random.IntN(5)
-	r := newRig(t, Policy{Cap: 64, Tokens: 1, Per: time.Hour, Size: 1 + random.Int64N(12)})
-	r.b.needLease()
+	r := newRig(t, local.Policy{Cap: 64, Tokens: 1, Per: time.Hour, Size: 1 + random.Int64N(12)})
+	r.b.NeedLease()
 	var redis record
 	var net, racing atomic.Int64
 	exchange := func(returns bool) {
-		r.b.mu.Lock()
-		r.b.demand.rate = 1000 // so that a lease pays
-		r.b.mu.Unlock()
+		r.b.SetDemand(1000) // so that a lease pays
 		if returns {
-			r.b.retire(r.now)
-			defer r.b.revive()
+			r.b.Retire(r.now)
+			defer r.b.Revive()
 		} else {
 			r.b.Probe()
 		}
-		if pot := r.b.lease.pot.tokens.Load(); pot > redis.out {
+		if pot := r.b.Pot(); pot > redis.out {
 			wrong = fmt.Sprintf("%d in the pot, %d are out", pot, redis.out)
 		}
 		c := r.begin()
@@ -71,7 +69,7 @@ func race(t *testing.T, seed uint64) (kept int64, wrong string) {
 	var all sync.WaitGroup
 	racing.Store(takers)
 	for i := range takers {
-		pause := yields(seed, uint64(1+i))
+		pause := local.Yields(seed, uint64(1+i))
 		all.Go(func() {
 			defer racing.Add(-1)
 			n := 1 + i%2
@@ -83,14 +81,14 @@ func race(t *testing.T, seed uint64) (kept int64, wrong string) {
 				}
 				pause()
 				if taken++; taken%5 < wasted {
-					r.b.Return(r.now, n, FromLease, gen, nil)
+					r.b.Return(r.now, n, local.FromLease, gen, nil)
 				} else {
 					net.Add(n)
 				}
 			}
 		})
 	}
-	pause := yields(seed, 99)
+	pause := local.Yields(seed, 99)
 	for i := 0; racing.Load() > 0 && wrong == ""; i++ {
 		exchange(i%3 == 2)
 		pause()
@@ -104,16 +102,6 @@ func race(t *testing.T, seed uint64) (kept int64, wrong string) {
 		wrong = fmt.Sprintf("%d admitted, %d reported, %d still out", net.Load(), redis.spent, redis.out)
 	}
 	return net.Load(), wrong
-}
-
-// yields returns a pause that lets others go first, up to twice: so steps alternate on one processor too.
-func yields(seed, stream uint64) func() {
-	random := rand.New(rand.NewPCG(seed, stream))
-	return func() {
-		for range random.IntN(3) {
-			runtime.Gosched()
-		}
-	}
 }
 
 func TestPotUnderRaces(t *testing.T) {
@@ -143,13 +131,13 @@ func TestNothingEndedIsTakenWhileAReplyArrives(t *testing.T) {
 	}
 	const takers, grant = 3, 2
 	for i := range schedules {
-		r := newRig(t, Policy{Cap: 100, Tokens: 100})
+		r := newRig(t, local.Policy{Cap: 100, Tokens: 100})
 		r.lease(10)
 		r.now += 500 * ms
 		r.b.Probe()
-		r.b.demand.rate = 1000
+		r.b.SetDemand(1000)
 		c := r.begin()
-		end := time.Duration(r.b.lease.pot.deadline.Load())
+		end := r.b.Deadline()
 		var taken atomic.Int64
 		var accepted atomic.Bool
 		var all sync.WaitGroup

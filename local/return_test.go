@@ -1,56 +1,57 @@
-package local
+package local_test
 
 import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 func TestReturnGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 	for _, c := range []struct {
 		name      string
-		source    Source
+		source    local.Source
 		meanwhile func(r *rig)
 		pot       int64 // more than before
 		refund    int64
 		burnt     int64
 	}{
-		{"at once", FromLease, func(*rig) {}, 3, 0, 0},
-		{"others took meanwhile", FromLease, func(r *rig) { r.b.Take(r.now, 2) }, 1, 0, 0},
-		{"a direct take", FromRedis, func(*rig) {}, 0, 3, 0},
-		{"a renewal left", FromLease, func(r *rig) { r.ask(20); r.begin() }, 0, 3, 0},
-		{"a renewal left and failed", FromLease, func(r *rig) { r.ask(20); r.b.Fail(r.now, r.begin().Seq) }, 0, 3, 0},
-		{"the lease went back", FromLease, func(r *rig) {
-			r.b.lease.usedAt, r.b.lease.usedSpent = r.now, r.b.spent()
-			r.now += 600 * ms
+		{"at once", local.FromLease, func(*rig) {}, 3, 0, 0},
+		{"others took meanwhile", local.FromLease, func(r *rig) { r.b.Take(r.now, 2) }, 1, 0, 0},
+		{"a direct take", local.FromRedis, func(*rig) {}, 0, 3, 0},
+		{"a renewal left", local.FromLease, func(r *rig) { r.ask(20); r.begin() }, 0, 3, 0},
+		{"a renewal left and failed", local.FromLease, func(r *rig) { r.ask(20); r.b.Fail(r.now, r.begin().Seq) }, 0, 3, 0},
+		{"the lease went back", local.FromLease, func(r *rig) {
+			e := r.b.Check(r.now) // used since the last look: that counts from now on
+			r.now = e.Check
 			r.b.Check(r.now)
 			r.begin()
 		}, -7, 3, 0},
 		{
-			"the lease is over", FromLease, func(r *rig) { r.now = time.Duration(r.b.lease.pot.deadline.Load()) }, 0, 3,
+			"the lease is over", local.FromLease, func(r *rig) { r.now = r.b.Deadline() }, 0, 3,
 			0,
 		},
-		{"the lease was given up", FromLease, func(r *rig) { r.b.Expire(r.now) }, -7, 0, 10},
-		{"its lease id was given up", FromRedis, func(r *rig) { r.b.Expire(r.now) }, -7, 0, 10},
-		{"burnt under way", FromLease, func(r *rig) {
+		{"the lease was given up", local.FromLease, func(r *rig) { r.b.Expire(r.now) }, -7, 0, 10},
+		{"its lease id was given up", local.FromRedis, func(r *rig) { r.b.Expire(r.now) }, -7, 0, 10},
+		{"burnt under way", local.FromLease, func(r *rig) {
 			r.now += 100 * ms
 			r.ask(20)
 			call := r.begin()
-			r.now = time.Duration(r.b.lease.pot.deadline.Load())
+			r.now = r.b.Deadline()
 			// and all 20 went to the line
 			r.b.Accept(r.now, call.Seq, lua.Reply{Grant: 20, TTLLeft: us(2 * time.Second)})
 		}, -7, 3, 7},
-		{"burnt after it was taken under way", FromLease, nil, -7, 3, 7},
-		{"evicted and gone", FromLease, func(r *rig) { r.b.Burn(r.now) }, -7, 0, 7}, // and its key is looked up again
+		{"burnt after it was taken under way", local.FromLease, nil, -7, 3, 7},
+		{"evicted and gone", local.FromLease, func(r *rig) { r.b.Burn(r.now) }, -7, 0, 7}, // and its key is looked up again
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, Policy{Cap: 1000, Tokens: 1000})
+			r := newRig(t, local.Policy{Cap: 1000, Tokens: 1000})
 			r.lease(10)
-			var call Call
+			var call local.Call
 			if c.meanwhile == nil { // the call leaves, they are taken, the lease ends, and the reply brings another
 				r.now += 100 * ms
-				r.b.demand.rate = 1000
+				r.b.SetDemand(1000)
 				r.b.Probe()
 				call = r.begin()
 			}
@@ -61,25 +62,25 @@ func TestReturnGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 			if c.meanwhile != nil {
 				c.meanwhile(r)
 			} else {
-				r.now = time.Duration(r.b.lease.pot.deadline.Load())
+				r.now = r.b.Deadline()
 				r.b.Accept(r.now, call.Seq, lua.Reply{Grant: call.Want, TTLLeft: us(2 * time.Second)})
 				r.b.Take(r.now, call.Want)
 			}
 			e, ok := r.b.Return(r.now, 3, c.source, gen, nil)
-			if ok == (r.b.life == closed) {
-				t.Errorf("closed %v, and it took them back: %v", r.b.life == closed, ok)
+			if ok == (r.b.Closed()) {
+				t.Errorf("closed %v, and it took them back: %v", r.b.Closed(), ok)
 			}
 			r.pot(7 + c.pot)
-			if r.b.lease.ledger.toRefund != c.refund || r.b.lease.ledger.burnt != c.burnt {
-				t.Errorf("refund %d, burnt %d, want %d and %d", r.b.lease.ledger.toRefund, r.b.lease.ledger.burnt,
+			if r.b.ToRefund() != c.refund || r.b.Stats().Burnt != c.burnt {
+				t.Errorf("refund %d, burnt %d, want %d and %d", r.b.ToRefund(), r.b.Stats().Burnt,
 					c.refund, c.burnt)
 			}
 			r.balance()
-			if c.refund == 0 || r.b.pending.calling() || r.b.lease.backOff > r.now { // then another event sends it
+			if c.refund == 0 || r.b.Calling() || r.b.BackOff() > r.now { // then another event sends it
 				return
 			}
-			if e.Check == 0 || e.Check > r.now+refundDelay {
-				t.Fatalf("%+v, want to be looked at within %v", e, refundDelay)
+			if e.Check == 0 || e.Check > r.now+local.RefundDelay {
+				t.Fatalf("%+v, want to be looked at within %v", e, local.RefundDelay)
 			}
 			r.now = e.Check
 			if e = r.b.Check(r.now); !e.Send {
@@ -94,27 +95,27 @@ func TestReturnGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 
 // What a taker took of a lease that the call under way already reported as held, it may put back: the record covers it.
 func TestReturnOfWhatWasTakenAfterTheCallLeft(t *testing.T) {
-	r := newRig(t, Policy{Cap: 1000, Tokens: 1000})
+	r := newRig(t, local.Policy{Cap: 1000, Tokens: 1000})
 	r.lease(10)
 	w, _, _ := r.ask(20)
 	call := r.begin()
 	r.b.Leave(w)
 	gen := r.b.Generation()
 	r.b.Take(r.now, 3)
-	r.b.Return(r.now, 3, FromLease, gen, nil)
+	r.b.Return(r.now, 3, local.FromLease, gen, nil)
 	r.pot(call.Hold)
 }
 
 func TestReturnOfTheShareLowersTheDebt(t *testing.T) {
-	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r := newRig(t, local.Policy{Cap: 100, Tokens: 100})
 	r.admitAlone(10)
 	r.admitAlone(5)
-	if e, ok := r.b.Return(r.now, 10, FromFallback, 0, nil); !ok || e != (Effect{}) {
+	if e, ok := r.b.Return(r.now, 10, local.FromFallback, 0, nil); !ok || e != (local.Effect{}) {
 		t.Errorf("%+v, want nothing to be done", e)
 	}
 	c := r.askAndBegin()
 	r.owes(c, 5, 5, 0, 0)
-	if v := r.alone(86); v.Outcome != FallbackSpent { // what was given back is not admitted again: 85 are left
+	if v := r.alone(86); v.Outcome != local.FallbackSpent { // what was given back is not admitted again: 85 are left
 		t.Errorf("%+v", v)
 	}
 	r.balance()
@@ -123,23 +124,23 @@ func TestReturnOfTheShareLowersTheDebt(t *testing.T) {
 // A debt that is on its way to Redis is charged there: what is given back of it meanwhile is lost. Once it was taken
 // off the debt, and the debt became negative: Redis refused every call for the key.
 func TestReturnOfTheShareWhileItsDebtIsUnderWay(t *testing.T) {
-	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r := newRig(t, local.Policy{Cap: 100, Tokens: 100})
 	r.admitAlone(10)
 	c := r.askAndBegin()
 	r.owes(c, 10, 10, 0, 0)
 	r.admitAlone(4)
 	r.b.Charge(r.now, 1)
-	r.b.Return(r.now, 10, FromFallback, 0, nil)
+	r.b.Return(r.now, 10, local.FromFallback, 0, nil)
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Epoch: 1, TTLLeft: us(time.Second)})
 	c = r.askAndBegin()
 	if c.Debt != 1 || c.Owed != 1 {
 		t.Fatalf("%+v, want a debt of 1: the four were given back", c)
 	}
 	// The call fails, so that nothing was charged: then the debt stands.
-	r = newRig(t, Policy{Cap: 100, Tokens: 100})
+	r = newRig(t, local.Policy{Cap: 100, Tokens: 100})
 	r.admitAlone(10)
 	c = r.askAndBegin()
-	r.b.Return(r.now, 10, FromFallback, 0, nil)
+	r.b.Return(r.now, 10, local.FromFallback, 0, nil)
 	r.b.Fail(r.now, c.Seq)
 	if c = r.askAndBegin(); c.Debt != 10 {
 		t.Fatalf("%+v, want a debt of 10", c)

@@ -1,9 +1,10 @@
-package local
+package local_test
 
 import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
@@ -15,13 +16,13 @@ func us(d time.Duration) int64 { return d.Microseconds() }
 // rig drives one bucket by hand: it is the owner and Redis at once.
 type rig struct {
 	*testing.T
-	b   *Bucket
-	p   *Policy
+	b   *local.Bucket
+	p   *local.Policy
 	now time.Duration
 	seq int64
 }
 
-func newRig(t *testing.T, p Policy) *rig {
+func newRig(t *testing.T, p local.Policy) *rig {
 	t.Helper()
 	if p.Period == 0 {
 		p.Period = 250 * ms
@@ -31,31 +32,23 @@ func newRig(t *testing.T, p Policy) *rig {
 	}
 	p.Budget, p.Timeout = 20*ms, 50*ms
 	p.Uniform = func() float64 { return 0.5 }
-	r := &rig{T: t, b: new(Bucket), p: &p, now: time.Second}
+	r := &rig{T: t, b: new(local.Bucket), p: &p, now: time.Second}
 	r.b.Init(r.p, "k")
 	return r
 }
 
-// leaseOf is the lease state of b, or an empty one.
-func leaseOf(b *Bucket) *leaseState {
-	if b.lease == nil {
-		return new(leaseState)
-	}
-	return b.lease
-}
+func (r *rig) begin() local.Call { r.Helper(); return r.beginWith(true) }
 
-func (r *rig) begin() Call { r.Helper(); return r.beginWith(true) }
-
-func (r *rig) beginWith(clock bool) Call {
+func (r *rig) beginWith(clock bool) local.Call {
 	r.Helper()
 	r.seq++
-	c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: clock, RoundTrip: ms, Fleet: 1})
+	c, _ := r.b.Begin(r.now, local.Conditions{Seq: r.seq, Lease: "me", Clock: clock, RoundTrip: ms, Fleet: 1})
 	return c
 }
 
 // ask puts a request of n tokens to the bucket.
-func (r *rig) ask(n int64) (*Waiter, Verdict, Effect) {
-	w := NewWaiter()
+func (r *rig) ask(n int64) (*local.Waiter, local.Verdict, local.Effect) {
+	w := local.NewWaiter()
 	v, e := r.b.Ask(r.now, n, r.now+20*ms, w)
 	return w, v, e
 }
@@ -72,11 +65,11 @@ func (r *rig) lease(n int64) {
 	if _, ok := r.b.Accept(r.now, c.Seq, lua.Reply{Grant: n + 2, Level: 50, TTLLeft: us(time.Second)}); !ok {
 		r.Fatal("the reply was not accepted")
 	}
-	r.expect(a, Admitted)
-	r.expect(b, Admitted)
+	r.expect(a, local.Admitted)
+	r.expect(b, local.Admitted)
 }
 
-func (r *rig) expect(w *Waiter, o Outcome) Verdict {
+func (r *rig) expect(w *local.Waiter, o local.Outcome) local.Verdict {
 	r.Helper()
 	select {
 	case v := <-w.C:
@@ -86,19 +79,19 @@ func (r *rig) expect(w *Waiter, o Outcome) Verdict {
 		return v
 	default:
 		r.Fatalf("no verdict, want outcome %d", o)
-		return Verdict{}
+		return local.Verdict{}
 	}
 }
 
 func (r *rig) pot(want int64) {
 	r.Helper()
-	if got := leaseOf(r.b).pot.tokens.Load(); got != want {
+	if got := r.b.Pot(); got != want {
 		r.Fatalf("the pot holds %d, want %d", got, want)
 	}
 }
 
 // balance checks the ledger's equation.
-func (r *rig) balance() Stats {
+func (r *rig) balance() local.Stats {
 	r.Helper()
 	s := r.b.Stats()
 	if s.Granted != s.Spent+s.Returned+s.Burnt+s.Held {

@@ -1,52 +1,54 @@
-package local
+package local_test
 
 import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 func TestForeseeTakesNothing(t *testing.T) {
-	for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
-		r := newRig(t, Policy{Cap: 10, Tokens: 1, FailMode: mode})
+	for _, mode := range []local.FailMode{local.FailLocal, local.FailOpen, local.FailClosed} {
+		r := newRig(t, local.Policy{Cap: 10, Tokens: 1, FailMode: mode})
 		for range 5 {
-			want := map[FailMode]Outcome{FailLocal: Fallback, FailOpen: Opened, FailClosed: Failed}[mode]
+			want := map[local.FailMode]local.Outcome{local.FailLocal: local.Fallback, local.FailOpen: local.Opened,
+				local.FailClosed: local.Failed}[mode]
 			if v := r.b.ForeseeFallback(r.now, 10, 1, true); v.Outcome != want {
 				t.Fatalf("mode %d: %+v, want %d", mode, v, want)
 			}
 		}
-		if s := r.b.Stats(); s.Fallback+s.Opened+s.Refused != 0 || mode == FailClosed && s.Failed != 50 {
+		if s := r.b.Stats(); s.Fallback+s.Opened+s.Refused != 0 || mode == local.FailClosed && s.Failed != 50 {
 			t.Errorf("mode %d: %+v", mode, s)
 		}
 	}
-	r := newRig(t, Policy{Cap: 10, Tokens: 1})
-	if v := r.b.Fallback(r.now, 7, 1); v.Outcome != Fallback {
+	r := newRig(t, local.Policy{Cap: 10, Tokens: 1})
+	if v := r.b.Fallback(r.now, 7, 1); v.Outcome != local.Fallback {
 		t.Fatalf("%+v", v)
 	}
-	if v := r.b.ForeseeFallback(r.now, 4, 1, true); v.Outcome != FallbackSpent || v.Left != 3 || v.Retry <= 0 {
+	if v := r.b.ForeseeFallback(r.now, 4, 1, true); v.Outcome != local.FallbackSpent || v.Left != 3 || v.Retry <= 0 {
 		t.Errorf("%+v, want to be refused", v)
 	}
-	if v := r.b.Fallback(r.now, 3, 1); v.Outcome != Fallback {
+	if v := r.b.Fallback(r.now, 3, 1); v.Outcome != local.Fallback {
 		t.Errorf("%+v: what was refused took something", v)
 	}
 }
 
 func TestSetPolicyMintsNothing(t *testing.T) {
-	r := newRig(t, Policy{Cap: 10, Tokens: 1})
-	if v := r.b.Fallback(r.now, 10, 1); v.Outcome != Fallback {
+	r := newRig(t, local.Policy{Cap: 10, Tokens: 1})
+	if v := r.b.Fallback(r.now, 10, 1); v.Outcome != local.Fallback {
 		t.Fatalf("%+v", v)
 	}
 	more := *r.p
 	more.Cap = 1000
 	r.b.SetPolicy(r.now, nil, &more)
-	if v := r.b.Fallback(r.now, 1, 1); v.Outcome != FallbackSpent {
+	if v := r.b.Fallback(r.now, 1, 1); v.Outcome != local.FallbackSpent {
 		t.Errorf("%+v: the share was filled", v)
 	}
 	less := more
 	less.Cap = 2
 	r.b.SetPolicy(r.now, nil, &less)
-	if v := r.b.Fallback(r.now, 3, 1); v.Outcome != Outdated {
+	if v := r.b.Fallback(r.now, 3, 1); v.Outcome != local.Outdated {
 		t.Errorf("%+v: it costs more than the burst", v)
 	}
 	// A key that nobody asked for is full, by whatever limit.
@@ -59,10 +61,10 @@ func TestSetPolicyMintsNothing(t *testing.T) {
 
 // What a policy without a limit finds in the pot goes back, and nobody gets it.
 func TestNoLimitClosesThePot(t *testing.T) {
-	for _, rule := range []Rule{Unlimited, Blocked, Unresolved} {
-		r := newRig(t, Policy{Cap: 100, Tokens: 1})
+	for _, rule := range []local.Rule{local.Unlimited, local.Blocked, local.Unresolved} {
+		r := newRig(t, local.Policy{Cap: 100, Tokens: 1})
 		r.lease(20)
-		other := Policy{
+		other := local.Policy{
 			Cap: 1, Tokens: 1, Per: 1, Rule: rule, Budget: r.p.Budget, Timeout: r.p.Timeout,
 			Uniform: r.p.Uniform, Period: r.p.Period,
 		}
@@ -70,7 +72,7 @@ func TestNoLimitClosesThePot(t *testing.T) {
 		if _, ok, _ := r.b.Take(r.now, 1); ok {
 			t.Errorf("rule %d: the pot gives", rule)
 		}
-		if _, v, _ := r.ask(1); v.Outcome != Outdated {
+		if _, v, _ := r.ask(1); v.Outcome != local.Outdated {
 			t.Errorf("rule %d: %+v", rule, v)
 		}
 		for i := 0; effect.Send == false && effect.Check > 0 && i < 100; i++ {
@@ -87,14 +89,14 @@ func TestNoLimitClosesThePot(t *testing.T) {
 // What is refused counts by the rule that refused it, also when the rule changes; the share's refusals stay the
 // share's.
 func TestBlockedIsCountedApart(t *testing.T) {
-	r := newRig(t, Policy{Cap: 10, Tokens: 1})
+	r := newRig(t, local.Policy{Cap: 10, Tokens: 1})
 	r.b.Fallback(r.now, 10, 1)
 	r.b.Fallback(r.now, 2, 1) // the share is spent
 	r.b.CountRefused(3)
 	blocked, free := *r.p, *r.p
-	blocked.Rule = Blocked
-	var kept Stats
-	change := func(p *Policy) {
+	blocked.Rule = local.Blocked
+	var kept local.Stats
+	change := func(p *local.Policy) {
 		folded, _, _ := r.b.SetPolicy(r.now, nil, p)
 		kept.Add(folded)
 	}
@@ -120,21 +122,21 @@ func TestBlockedIsCountedApart(t *testing.T) {
 	// What is off these books is off the demand's: else it would count as asked for the less afterwards.
 	r.now += time.Second
 	change(&blocked)
-	if want := 10 + r.b.refused.Load(); r.b.demand.offers != want {
-		t.Errorf("%d were offered, want %d", r.b.demand.offers, want)
+	if offers := r.b.Offers(r.now); offers != 12 {
+		t.Errorf("%d were offered, want the 12 that the share was asked for", offers)
 	}
 }
 
 // Of numbers that nobody set no call is made, whatever is asked for. Who was limited once keeps the numbers, and hands
 // them to the next bucket of the key; buckets of one policy share what they keep.
 func TestNoCallByNumbersThatNobodySet(t *testing.T) {
-	for _, rule := range []Rule{Unlimited, Blocked, Unresolved} {
-		r := newRig(t, Policy{Cap: 64, Tokens: 64, Rule: rule, Unset: true})
-		w := NewWaiter()
-		if v, e := r.b.Credit(w, Fill); v.Outcome != Outdated || e != (Effect{}) {
+	for _, rule := range []local.Rule{local.Unlimited, local.Blocked, local.Unresolved} {
+		r := newRig(t, local.Policy{Cap: 64, Tokens: 64, Rule: rule, Unset: true})
+		w := local.NewWaiter()
+		if v, e := r.b.Credit(w, local.Fill); v.Outcome != local.Outdated || e != (local.Effect{}) {
 			t.Errorf("rule %d: Reset: %+v, %+v", rule, v, e)
 		}
-		if e, _, _, ok := r.b.Charge(r.now, 5); !ok || e != (Effect{}) {
+		if e, _, _, ok := r.b.Charge(r.now, 5); !ok || e != (local.Effect{}) {
 			t.Errorf("rule %d: Owe: %+v, %v", rule, e, ok)
 		}
 		if e := r.b.Probe(); e.Send {
@@ -142,8 +144,8 @@ func TestNoCallByNumbersThatNobodySet(t *testing.T) {
 				t.Errorf("rule %d: a probe: %+v", rule, c)
 			}
 		}
-		limited := &Policy{
-			Cap: 10, Tokens: 1, Per: time.Hour, Rules: new(Rules), Period: r.p.Period,
+		limited := &local.Policy{
+			Cap: 10, Tokens: 1, Per: time.Hour, Rules: new(local.Rules), Period: r.p.Period,
 			Budget: r.p.Budget, Timeout: r.p.Timeout, Uniform: r.p.Uniform,
 		}
 		old := newRig(t, *limited)
@@ -164,7 +166,7 @@ func TestNoCallByNumbersThatNobodySet(t *testing.T) {
 		if c := r.begin(); c.Debt != 5 || c.Policy.Cap != 10 {
 			t.Errorf("rule %d: %+v, want a debt of 5 by a limit of 10", rule, c)
 		}
-		more := &Policy{
+		more := &local.Policy{
 			Cap: 20, Tokens: 1, Per: time.Hour, Period: r.p.Period, Budget: r.p.Budget,
 			Timeout: r.p.Timeout, Uniform: r.p.Uniform,
 		}
@@ -179,7 +181,7 @@ func TestNoCallByNumbersThatNobodySet(t *testing.T) {
 // A policy that leases no more still uses what it holds. A request that needs that and more was asked for again and again, until
 // the fail mode decided.
 func TestNoLeaseUsesWhatIsHeld(t *testing.T) {
-	r := newRig(t, Policy{Cap: 100, Tokens: 1})
+	r := newRig(t, local.Policy{Cap: 100, Tokens: 1})
 	r.lease(40)
 	direct := *r.p
 	direct.NoLease = true
@@ -189,14 +191,14 @@ func TestNoLeaseUsesWhatIsHeld(t *testing.T) {
 		t.Fatalf("%+v, want to ask for what is missing", c)
 	}
 	r.b.Accept(r.now, r.seq, lua.Reply{Grant: 40, Level: 10, TTLLeft: us(time.Second)})
-	r.expect(w, Admitted)
+	r.expect(w, local.Admitted)
 	r.pot(0)
 	r.balance()
 }
 
 // A direct take cannot use what is held: what Redis refuses is refused.
 func TestRefusedDirectTake(t *testing.T) {
-	r := newRig(t, Policy{Cap: 100, Call: lua.Call{Algorithm: lua.SlidingWindow}, Window: time.Second})
+	r := newRig(t, local.Policy{Cap: 100, Call: lua.Call{Algorithm: lua.SlidingWindow}, Window: time.Second})
 	r.lease(40)
 	direct := *r.p
 	direct.NoLease, direct.Unleased = true, true
@@ -204,11 +206,12 @@ func TestRefusedDirectTake(t *testing.T) {
 	for range 2 {
 		w, _, _ := r.ask(80)
 		c := r.begin()
-		if c.leases() || c.Min != 80 {
+		if !c.Direct && !c.Unleased || c.Min != 80 {
 			t.Fatalf("%+v, want to take 80 directly", c)
 		}
-		r.b.Accept(r.now, r.seq, lua.Reply{Code: lua.Denied, Level: 50, Retry: us(time.Millisecond), TTLLeft: us(time.Second)})
-		r.expect(w, Refused)
+		r.b.Accept(r.now, r.seq, lua.Reply{Code: lua.Denied, Level: 50, Retry: us(time.Millisecond),
+			TTLLeft: us(time.Second)})
+		r.expect(w, local.Refused)
 		r.now += time.Second
 	}
 	r.balance()

@@ -1,10 +1,11 @@
-package local
+package local_test
 
 import (
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
@@ -13,11 +14,11 @@ import (
 // asks for.
 func TestShortGrantIsSpentFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, Policy{Cap: 100, Tokens: 100})
-		w, other, expensive := NewWaiter(), NewWaiter(), NewWaiter()
-		w.C = make(chan Verdict) // so that the reply stands still when it tells the first
-		for i, x := range []*Waiter{w, other, expensive} {
-			if v, _ := r.b.Ask(r.now, []int64{1, 1, 4}[i], r.now+20*ms, x); v.Outcome != Waiting {
+		r := newRig(t, local.Policy{Cap: 100, Tokens: 100})
+		w, other, expensive := local.NewWaiter(), local.NewWaiter(), local.NewWaiter()
+		w.C = make(chan local.Verdict) // so that the reply stands still when it tells the first
+		for i, x := range []*local.Waiter{w, other, expensive} {
+			if v, _ := r.b.Ask(r.now, []int64{1, 1, 4}[i], r.now+20*ms, x); v.Outcome != local.Waiting {
 				t.Fatalf("%+v", v)
 			}
 		}
@@ -37,14 +38,14 @@ func TestShortGrantIsSpentFirst(t *testing.T) {
 		if left, ok, _ := r.b.Take(r.now, 1); !ok || left != 1 {
 			t.Errorf("took %v, %d left, when the verdict is told", ok, left)
 		}
-		if v := <-w.C; v.Outcome != Admitted {
+		if v := <-w.C; v.Outcome != local.Admitted {
 			t.Errorf("%+v", v)
 		}
 		if !<-accepted {
 			t.Fatal("not accepted")
 		}
-		r.expect(other, Admitted)
-		r.expect(expensive, Refused)
+		r.expect(other, local.Admitted)
+		r.expect(expensive, local.Refused)
 		if v, refused := r.b.Refuse(r.now, 1); refused {
 			t.Errorf("%+v, and one token is held", v)
 		}

@@ -1,14 +1,15 @@
-package local
+package local_test
 
 import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // told is a bucket of 10 that gets a token per second, 8 of which were taken now.
-func told(t *testing.T, p Policy) *rig {
+func told(t *testing.T, p local.Policy) *rig {
 	t.Helper()
 	p.Cap, p.Tokens = 10, 1
 	r := newRig(t, p)
@@ -21,12 +22,12 @@ func told(t *testing.T, p Policy) *rig {
 	if _, ok := r.b.Accept(r.now, c.Seq, reply); !ok {
 		t.Fatal("the reply was not accepted")
 	}
-	r.expect(w, Admitted)
+	r.expect(w, local.Admitted)
 	return r
 }
 
 // to is another limit for the bucket.
-func (r *rig) to(cap, tokens int64) Effect {
+func (r *rig) to(cap, tokens int64) local.Effect {
 	p := *r.b.Policy()
 	p.Cap, p.Tokens = cap, tokens
 	_, e, _ := r.b.SetPolicy(r.now, nil, &p)
@@ -47,7 +48,7 @@ func TestLevelGoesOnFromTheOldRate(t *testing.T) {
 		{"lowered rate", 7500 * ms, 1000, 100, 9, 10},
 		{"full by the old burst", 8 * time.Second, 1000, 1, 1000, 1000},
 	} {
-		r := told(t, Policy{})
+		r := told(t, local.Policy{})
 		r.now += c.after
 		r.to(c.cap, c.tokens)
 		if _, level := r.b.Peek(r.now); level != c.level {
@@ -61,7 +62,7 @@ func TestLevelGoesOnFromTheOldRate(t *testing.T) {
 
 // Redis hears of another limit by the key's next call. Nothing is sent for it alone, also if Redis does not answer that.
 func TestNextCallCarriesAnotherLimit(t *testing.T) {
-	for name, p := range map[string]Policy{
+	for name, p := range map[string]local.Policy{
 		"one limit":      {},
 		"several limits": {Call: lua.Call{Algorithm: lua.TokenBuckets}},
 		"a window":       {Call: lua.Call{Algorithm: lua.FixedWindow}},
@@ -97,7 +98,7 @@ func TestLoweredLeaseGoesBack(t *testing.T) {
 			{"a lower rate", 100, 1, true},
 			{"the same", 100, 10, false},
 		} {
-			r := newRig(t, Policy{Cap: 100, Tokens: 10, Call: lua.Call{Algorithm: algorithm}})
+			r := newRig(t, local.Policy{Cap: 100, Tokens: 10, Call: lua.Call{Algorithm: algorithm}})
 			r.lease(20)
 			r.to(c.cap, c.tokens)
 			if _, ok, _ := r.b.Take(r.now, 1); ok == c.back {
@@ -106,7 +107,7 @@ func TestLoweredLeaseGoesBack(t *testing.T) {
 			if c.name == "the same" {
 				continue
 			}
-			r.now += minIdle
+			r.now += local.MinIdle
 			if e := r.b.Check(r.now); e.Send != c.back {
 				t.Errorf("%s, %v: %+v, want a call: %v", c.name, algorithm, e, c.back)
 			}
@@ -125,7 +126,7 @@ func TestLoweredLeaseGoesBack(t *testing.T) {
 
 // A grant that was on its way when the limit was lowered goes back too, and a waiter waits for one under the new limit.
 func TestGrantOfALargerLimitGoesBack(t *testing.T) {
-	r := newRig(t, Policy{Cap: 100, Tokens: 10})
+	r := newRig(t, local.Policy{Cap: 100, Tokens: 10})
 	r.lease(20)
 	r.now += 5 * ms
 	r.b.Take(r.now, 20)
@@ -145,22 +146,22 @@ func TestGrantOfALargerLimitGoesBack(t *testing.T) {
 		t.Errorf("%+v, want %d back and 3 for who waits", c, under.Want)
 	}
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 3, TTLLeft: us(time.Second)})
-	r.expect(w, Admitted)
+	r.expect(w, local.Admitted)
 	r.balance()
 }
 
 // The share counts by the old rate until the limit changes.
 func TestShareGoesOnFromTheOldRate(t *testing.T) {
-	r := newRig(t, Policy{Cap: 10, Tokens: 1})
-	if v := r.b.Fallback(r.now, 10, 1); v.Outcome != Fallback {
+	r := newRig(t, local.Policy{Cap: 10, Tokens: 1})
+	if v := r.b.Fallback(r.now, 10, 1); v.Outcome != local.Fallback {
 		t.Fatalf("%+v", v)
 	}
 	r.now += 5 * time.Second
 	r.to(1000, 1000)
-	if v := r.b.Fallback(r.now, 6, 1); v.Outcome != FallbackSpent {
+	if v := r.b.Fallback(r.now, 6, 1); v.Outcome != local.FallbackSpent {
 		t.Errorf("%+v, want to be refused", v)
 	}
-	if v := r.b.Fallback(r.now, 5, 1); v.Outcome != Fallback {
+	if v := r.b.Fallback(r.now, 5, 1); v.Outcome != local.Fallback {
 		t.Errorf("%+v, want 5", v)
 	}
 }

@@ -1,9 +1,10 @@
-package local
+package local_test
 
 import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
@@ -13,28 +14,28 @@ func TestUnappliedResetIsMadeOnceMore(t *testing.T) {
 		name      string
 		algorithm lua.Algorithm
 		replies   []bool // unapplied
-		outcome   Outcome
+		outcome   local.Outcome
 	}{
-		{"at once", lua.TokenBucket, []bool{false}, Admitted},
-		{"once more", lua.TokenBucket, []bool{true, false}, Admitted},
-		{"twice in vain", lua.TokenBucket, []bool{true, true}, Failed},
-		{"once more, of a window", lua.FixedWindow, []bool{true, false}, Admitted},
-		{"twice in vain, of a window", lua.FixedWindow, []bool{true, true}, Failed},
-		{"once more, of several buckets", lua.TokenBuckets, []bool{true, false}, Admitted},
-		{"of a log", lua.SlidingLog, []bool{false}, Admitted},
+		{"at once", lua.TokenBucket, []bool{false}, local.Admitted},
+		{"once more", lua.TokenBucket, []bool{true, false}, local.Admitted},
+		{"twice in vain", lua.TokenBucket, []bool{true, true}, local.Failed},
+		{"once more, of a window", lua.FixedWindow, []bool{true, false}, local.Admitted},
+		{"twice in vain, of a window", lua.FixedWindow, []bool{true, true}, local.Failed},
+		{"once more, of several buckets", lua.TokenBuckets, []bool{true, false}, local.Admitted},
+		{"of a log", lua.SlidingLog, []bool{false}, local.Admitted},
 	} {
-		r := newRig(t, Policy{
+		r := newRig(t, local.Policy{
 			Cap: 100, Tokens: 100, Call: lua.Call{Algorithm: c.algorithm},
 			NoLease: c.algorithm == lua.SlidingLog,
 		})
-		w := NewWaiter()
-		_, e := r.b.Credit(w, Fill)
+		w := local.NewWaiter()
+		_, e := r.b.Credit(w, local.Fill)
 		for i, unapplied := range c.replies {
 			if !e.Send || len(w.C) > 0 {
 				t.Fatalf("%s: %d of %d calls", c.name, i, len(c.replies))
 			}
 			r.seq++
-			call, _ := r.b.Begin(r.now, Conditions{
+			call, _ := r.b.Begin(r.now, local.Conditions{
 				Seq: r.seq, Lease: "me", Clock: true, Server: 1e9, RoundTrip: ms,
 				Fleet: 1,
 			})
@@ -53,7 +54,7 @@ func TestUnappliedResetIsMadeOnceMore(t *testing.T) {
 		if s := r.balance(); s.Returned+s.Burnt > 0 {
 			t.Errorf("%s: %+v", c.name, s)
 		}
-		if r.b.pending != nil {
+		if r.b.Pending() {
 			t.Errorf("%s: something is still pending", c.name)
 		}
 	}
@@ -63,20 +64,20 @@ func TestUnappliedResetIsMadeOnceMore(t *testing.T) {
 func TestUnappliedRefundIsBurnt(t *testing.T) {
 	for _, algorithm := range []lua.Algorithm{lua.TokenBucket, lua.TokenBuckets, lua.FixedWindow, lua.SlidingLog} {
 		for _, unapplied := range []bool{false, true} {
-			r := newRig(t, Policy{
+			r := newRig(t, local.Policy{
 				Cap: 100, Tokens: 100, Per: time.Hour, Call: lua.Call{Algorithm: algorithm},
 				NoLease: true,
 			})
 			w, _, _ := r.ask(5)
 			r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 5, Level: 95, Epoch: 1, Stamp: 7})
-			stamp := r.expect(w, Admitted).Stamp
-			r.b.Return(r.now, 3, FromRedis, r.b.Generation(), stamp)
-			r.now += refundDelay
+			stamp := r.expect(w, local.Admitted).Stamp
+			r.b.Return(r.now, 3, local.FromRedis, r.b.Generation(), stamp)
+			r.now += local.RefundDelay
 			if e := r.b.Check(r.now); !e.Send && algorithm != lua.SlidingLog {
 				t.Fatalf("algorithm %d: nothing is sent", algorithm)
 			}
 			call := r.begin()
-			if call.Refund+call.settledNow != 3 {
+			if call.Refund+call.SettledNow() != 3 {
 				t.Fatalf("algorithm %d: %+v", algorithm, call)
 			}
 			r.b.Accept(r.now, call.Seq, lua.Reply{

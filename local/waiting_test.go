@@ -1,15 +1,16 @@
-package local
+package local_test
 
 import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // insist is ask for who waits and asks again.
-func (r *rig) insist(n, more int64) (*Waiter, Verdict, Effect) {
-	w := NewWaiter()
+func (r *rig) insist(n, more int64) (*local.Waiter, local.Verdict, local.Effect) {
+	w := local.NewWaiter()
 	w.AskAgain, w.More = true, more
 	v, e := r.b.Ask(r.now, n, r.now+20*ms, w)
 	return w, v, e
@@ -18,17 +19,17 @@ func (r *rig) insist(n, more int64) (*Waiter, Verdict, Effect) {
 // What a short grant learns holds others off, and not those who wait; and what comes for those who wait holds nobody
 // off.
 func TestHoldOffIsNotForThoseWhoWait(t *testing.T) {
-	r := newRig(t, Policy{Cap: 1000, Tokens: 1000})
+	r := newRig(t, local.Policy{Cap: 1000, Tokens: 1000})
 	r.lease(10)
-	for r.b.lease.live(r.now) > 0 {
+	for r.b.Pot() > 0 {
 		r.b.Take(r.now, 1)
 	}
 	w, _, _ := r.ask(1)
 	other, _, _ := r.ask(1)
 	c := r.begin()
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Level: 0, TTLLeft: us(time.Second)})
-	r.expect(w, Admitted)
-	r.expect(other, Refused)
+	r.expect(w, local.Admitted)
+	r.expect(other, local.Refused)
 	if v, refused := r.b.Refuse(r.now, 1); !refused || v.Retry < 100*ms {
 		t.Fatalf("%+v %v, want a hold-off", v, refused)
 	}
@@ -37,38 +38,38 @@ func TestHoldOffIsNotForThoseWhoWait(t *testing.T) {
 		t.Errorf("%+v: held off, and the next token came", v)
 	}
 	p, v, _ := r.insist(1, 5)
-	if v.Outcome != Waiting {
+	if v.Outcome != local.Waiting {
 		t.Fatalf("%+v", v)
 	}
-	holdOff := r.b.denied.Load().holdOff
+	holdOff := r.b.HoldOff()
 	r.now += ms
 	if c = r.begin(); c.Min != 1 || c.Want < 6 {
 		t.Fatalf("%+v, want one at least, and those behind", c)
 	}
 	r.now += ms
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 2, Level: 0, TTLLeft: us(time.Second)})
-	if r.expect(p, Admitted); !p.Short {
+	if r.expect(p, local.Admitted); !p.Short {
 		t.Errorf("%+v, want to be told that the grant was short", p)
 	}
 	r.pot(1)
-	if got := r.b.denied.Load().holdOff; got != holdOff {
+	if got := r.b.HoldOff(); got != holdOff {
 		t.Errorf("the others are held off until %v, before until %v", got, holdOff)
 	}
-	if at := time.Duration(leaseOf(r.b).pot.renewAt.Load()); at < r.now+100*ms {
-		t.Errorf("renewals are asked for from %v on, at %v", at, r.now)
+	if _, ok, renew := r.b.Take(r.now+100*ms, 1); !ok || renew {
+		t.Errorf("taken %v, and a renewal is asked for: %v", ok, renew)
 	}
 }
 
 // Who waits is counted when it is served.
 func TestWhoWaitsIsNotCountedAsRefused(t *testing.T) {
-	r := newRig(t, Policy{Cap: 10, Tokens: 10, NoLease: true})
+	r := newRig(t, local.Policy{Cap: 10, Tokens: 10, NoLease: true})
 	w, _, _ := r.insist(4, 0)
 	c := r.begin()
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 0, Level: 2, Retry: us(200 * ms)})
-	if v := r.expect(w, Refused); v.Retry != 200*ms {
+	if v := r.expect(w, local.Refused); v.Retry != 200*ms {
 		t.Errorf("%+v", v)
 	}
-	if _, v, _ := r.insist(4, 0); v.Outcome != Refused || v.Retry != 200*ms {
+	if _, v, _ := r.insist(4, 0); v.Outcome != local.Refused || v.Retry != 200*ms {
 		t.Errorf("%+v", v)
 	}
 	if s := r.b.Stats(); s.Refused != 0 {
@@ -98,14 +99,14 @@ func TestGrantLeavesAKnownPartOfAToken(t *testing.T) {
 		{"it was full", 3 * time.Second, 3, 0, 0, 1, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, Policy{Cap: 10, Tokens: 10, NoLease: true})
+			r := newRig(t, local.Policy{Cap: 10, Tokens: 10, NoLease: true})
 			w, _, _ := r.insist(3, 0)
 			call := r.begin()
 			r.b.Accept(r.now, call.Seq, lua.Reply{Grant: 0, Level: 1, Retry: us(150 * ms)})
-			r.expect(w, Refused)
+			r.expect(w, local.Refused)
 			r.now += c.after
 			w, v, _ := r.insist(c.cost, 9) // short, so that what is left is told of
-			if v.Outcome != Waiting {
+			if v.Outcome != local.Waiting {
 				t.Fatalf("%+v", v)
 			}
 			call = r.begin()
@@ -113,7 +114,7 @@ func TestGrantLeavesAKnownPartOfAToken(t *testing.T) {
 				t.Fatalf("%+v, want a direct take of it, and a quarter of the burst", call)
 			}
 			r.b.Accept(r.now, call.Seq, lua.Reply{Grant: c.cost, Level: c.level})
-			r.expect(w, Admitted)
+			r.expect(w, local.Admitted)
 			v, refused := r.b.RefuseWaiter(r.now, c.next)
 			if late := v.Retry - c.wait; refused != c.known || refused && (late < 0 || late > 2*time.Microsecond) {
 				t.Errorf("refused %v, %v, want %v, %v", refused, v.Retry, c.known, c.wait)
@@ -122,31 +123,12 @@ func TestGrantLeavesAKnownPartOfAToken(t *testing.T) {
 	}
 }
 
-// What a lease has out leaves no room for it in Redis, so nothing is known of when more than the rest can be there.
-func TestNothingIsKnownOfMoreThanThereIsRoomFor(t *testing.T) {
-	p := newRig(t, Policy{Cap: 100, Tokens: 10}).b.Policy()
-	for _, c := range []struct {
-		call Call
-		room int64
-	}{{Call{Call: lua.Call{Hold: 4}}, 90}, {Call{Call: lua.Call{Hold: 4}, Direct: true}, 100}} {
-		var d denial
-		d.refused(p, 10, 5, 0, ms, 500*ms, false)
-		c.call.sent = 200 * ms
-		if !d.granted(p, c.call, lua.Reply{Grant: 6, Level: 1}, 201*ms) {
-			t.Fatal("the part of a token is not known")
-		}
-		if !d.knows(c.room) || d.knows(c.room+1) {
-			t.Errorf("%+v: the bound is %v, want %d", c.call, d.bound, c.room)
-		}
-	}
-}
-
 // A direct take brings more for those behind; what nobody wants goes back.
 func TestDirectTakeForThoseBehind(t *testing.T) {
 	for _, c := range []struct{ grant, first, second, more, back int64 }{
 		{9, 2, 3, 4, 0}, {6, 2, 3, 1, 0}, {5, 2, 3, 0, 0}, {4, 2, 0, 2, 0}, {2, 2, 0, 0, 0},
 	} {
-		r := newRig(t, Policy{Cap: 16, Tokens: 10, NoLease: true})
+		r := newRig(t, local.Policy{Cap: 16, Tokens: 10, NoLease: true})
 		first, _, _ := r.insist(2, 100)
 		second, _, _ := r.ask(3)
 		call := r.begin()
@@ -154,11 +136,11 @@ func TestDirectTakeForThoseBehind(t *testing.T) {
 			t.Fatalf("%+v, want a direct take of 9, 2 at least", call)
 		}
 		r.b.Accept(r.now, call.Seq, lua.Reply{Grant: c.grant})
-		if r.expect(first, Admitted); first.MoreGranted != c.more {
+		if r.expect(first, local.Admitted); first.MoreGranted != c.more {
 			t.Errorf("a grant of %d: %+v, want %d more", c.grant, first, c.more)
 		}
 		if c.second > 0 {
-			r.expect(second, Admitted)
+			r.expect(second, local.Admitted)
 		}
 		if s := r.balance(); s.Held != c.back || s.Spent != c.grant-c.back {
 			t.Errorf("a grant of %d: %+v, want %d to go back", c.grant, s, c.back)
@@ -168,20 +150,20 @@ func TestDirectTakeForThoseBehind(t *testing.T) {
 
 // So does a take that settles too, of a sliding window that leases nothing.
 func TestTakeAtOnceForThoseBehind(t *testing.T) {
-	r := newRig(t, Policy{
+	r := newRig(t, local.Policy{
 		Cap: 100, Tokens: 100, Per: time.Hour, Call: lua.Call{Algorithm: lua.FixedWindow},
 		NoLease: true, Unleased: true,
 	})
 	w, _, _ := r.ask(5)
 	r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 5, Level: 95, Epoch: 1, Stamp: 7})
-	r.b.Return(r.now, 3, FromRedis, r.b.Generation(), r.expect(w, Admitted).Stamp)
+	r.b.Return(r.now, 3, local.FromRedis, r.b.Generation(), r.expect(w, local.Admitted).Stamp)
 	w, _, _ = r.insist(2, 4)
 	call := r.begin()
 	if !call.Unleased || call.Refund != 3 || call.Min != 2 || call.Want != 6 {
 		t.Fatalf("%+v, want to settle 3 and to take 6, 2 at least", call)
 	}
 	r.b.Accept(r.now, call.Seq, lua.Reply{Grant: 5, Level: 0, Epoch: 1, TTLLeft: us(time.Second)})
-	if r.expect(w, Admitted); w.MoreGranted != 3 {
+	if r.expect(w, local.Admitted); w.MoreGranted != 3 {
 		t.Errorf("%+v, want 3 more", w)
 	}
 	if s := r.balance(); s.Spent != 7 || s.Held != 0 {
@@ -191,12 +173,12 @@ func TestTakeAtOnceForThoseBehind(t *testing.T) {
 
 // What is known of a level that was too low rises with what this process gives back.
 func TestDenialRisesWithWhatGoesBack(t *testing.T) {
-	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r := newRig(t, local.Policy{Cap: 100, Tokens: 100})
 	w, _, _ := r.insist(90, 0)
 	c := r.begin()
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 0, Level: 40, Retry: us(500 * ms)})
-	r.expect(w, Refused)
-	r.b.Return(r.now, 20, FromRedis, r.b.Generation(), nil)
+	r.expect(w, local.Refused)
+	r.b.Return(r.now, 20, local.FromRedis, r.b.Generation(), nil)
 	r.now += 50 * ms
 	if e := r.b.Check(r.now); !e.Send {
 		t.Fatalf("%+v", e)
@@ -211,7 +193,7 @@ func TestDenialRisesWithWhatGoesBack(t *testing.T) {
 }
 
 func TestEarliest(t *testing.T) {
-	r := newRig(t, Policy{Cap: 10, Tokens: 10, NoLease: true})
+	r := newRig(t, local.Policy{Cap: 10, Tokens: 10, NoLease: true})
 	expect := func(n int64, want time.Duration, sure bool) {
 		t.Helper()
 		if at, known := r.b.Earliest(r.now, n); at-r.now != want || known != sure {
@@ -220,23 +202,23 @@ func TestEarliest(t *testing.T) {
 	}
 	expect(10, 0, false) // it may be full
 	expect(15, 500*ms, false)
-	expect(1<<60, never-r.now, false)
+	expect(1<<60, local.Never-r.now, false)
 	w, _, _ := r.insist(5, 0)
 	c := r.begin()
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 0, Level: 2, Retry: us(250 * ms)})
-	r.expect(w, Refused)
+	r.expect(w, local.Refused)
 	expect(2, 0, true)
 	expect(5, 250*ms, true)
 	expect(25, 2250*ms, true)
 	r.now += 100 * ms
 	expect(25, 2150*ms, true)
 
-	r = newRig(t, Policy{Cap: 10, Tokens: 10, Call: lua.Call{Algorithm: lua.FixedWindow}, NoLease: true})
+	r = newRig(t, local.Policy{Cap: 10, Tokens: 10, Call: lua.Call{Algorithm: lua.FixedWindow}, NoLease: true})
 	expect(25, 0, false)
 	w, _, _ = r.insist(5, 0)
 	c = r.begin()
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 0, Level: 2, Retry: us(250 * ms)})
-	r.expect(w, Refused)
+	r.expect(w, local.Refused)
 	expect(5, 250*ms, true)
 	expect(25, 250*ms, true)
 	expect(3, 250*ms, false) // of what is cheaper than was refused nothing is known

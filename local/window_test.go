@@ -1,10 +1,11 @@
-package local
+package local_test
 
 import (
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
@@ -13,26 +14,26 @@ func secondsAfter(n int64) time.Duration { return time.Duration(n) * time.Second
 // A window's debt is reported as it was, with its instant, until it is accepted: what is admitted meanwhile waits for
 // the next call.
 func TestWindowDebtIsFrozen(t *testing.T) {
-	b := new(Bucket)
-	p := &Policy{
+	b := new(local.Bucket)
+	p := &local.Policy{
 		Cap: 10, Tokens: 10, Per: 60e9, Call: lua.Call{Algorithm: lua.FixedWindow, Period: 60e6}, Period: 250e6,
 		Budget: 20e6, Timeout: 50e6, Uniform: func() float64 { return 0.5 },
 	}
 	b.Init(p, "k")
 	admit := func(at, n int64) {
 		t.Helper()
-		if v := b.Fallback(secondsAfter(at), n, 1); v.Outcome != Fallback {
+		if v := b.Fallback(secondsAfter(at), n, 1); v.Outcome != local.Fallback {
 			t.Fatalf("%+v", v)
 		}
 	}
-	probe := func(at, seq int64) Call {
+	probe := func(at, seq int64) local.Call {
 		t.Helper()
 		b.Probe()
-		c, _ := b.Begin(secondsAfter(at), Conditions{
+		c, _ := b.Begin(secondsAfter(at), local.Conditions{
 			Seq: seq, Lease: "me", Clock: true, Server: 1e15 + at*1e6,
 			Fleet: 1,
 		})
-		if c.Seq != seq || !c.named() {
+		if c.Seq != seq {
 			t.Fatalf("%+v", c)
 		}
 		return c
@@ -64,8 +65,8 @@ func TestWindowDebtIsReportedWhereItCounts(t *testing.T) {
 		{lua.SlidingWindow, [][2]int64{{25, 200}, {25, 175}, {25, 150}, {25, 125}}},
 		{lua.SlidingLog, [][2]int64{{25, 200}, {25, 175}, {25, 150}, {25, 125}}},
 	} {
-		for _, mode := range []FailMode{FailLocal, FailOpen} {
-			r := newRig(t, Policy{
+		for _, mode := range []local.FailMode{local.FailLocal, local.FailOpen} {
+			r := newRig(t, local.Policy{
 				Cap: 1000, Tokens: 1000, Per: 100 * time.Second, FailMode: mode,
 				Call: lua.Call{Algorithm: c.algorithm, Period: 100e6, Span: 1},
 			})
@@ -79,7 +80,7 @@ func TestWindowDebtIsReportedWhereItCounts(t *testing.T) {
 			var got [][2]int64
 			for len(got) < 9 {
 				r.seq++
-				call, _ := r.b.Begin(r.now, Conditions{
+				call, _ := r.b.Begin(r.now, local.Conditions{
 					Seq: r.seq, Lease: "me", Clock: true, Server: 1e15 + (r.now - start).Microseconds(), Phase: 50e6, Fleet: 1,
 				})
 				if call.Debt == 0 {
@@ -93,51 +94,17 @@ func TestWindowDebtIsReportedWhereItCounts(t *testing.T) {
 			if !slices.Equal(got, c.want) {
 				t.Errorf("%v, algorithm %d: tokens and seconds %v, want %v", mode, c.algorithm, got, c.want)
 			}
-			if s := r.balance(); s.Settled != 200 || r.b.owing() != 0 {
-				t.Errorf("%v, algorithm %d: %d settled of 200, %d owed", mode, c.algorithm, s.Settled, r.b.owing())
+			if s := r.balance(); s.Settled != 200 || owed(r.b) != (due{}) {
+				t.Errorf("%v, algorithm %d: %d settled of 200, %+v owed", mode, c.algorithm, s.Settled, owed(r.b))
 			}
 		}
-	}
-}
-
-// What a window refused is refused here until Redis' retry time, and nothing that might be admitted: not what costs
-// less than the refused request did.
-func TestWindowDenialKnowsCostAndTime(t *testing.T) {
-	p := &Policy{
-		Cap: 10, Tokens: 10, Per: time.Minute, Call: lua.Call{Algorithm: lua.FixedWindow, Period: 60e6}, Period: 250e6,
-		Uniform: func() float64 { return 0.5 },
-	}
-	var d denial
-	d.refused(p, 5, 3, time.Second, 2*time.Second, 3*time.Second, false) // the reply came at 2 s: until 5 s
-	for _, c := range []struct {
-		now   time.Duration
-		need  int64
-		retry time.Duration // 0 for not refused
-	}{
-		{3 * time.Second, 2, 0},
-		{3 * time.Second, 4, 0},
-		{3 * time.Second, 5, 2 * time.Second},
-		{3 * time.Second, 9, 2 * time.Second},
-		{5 * time.Second, 9, 0},
-	} {
-		retry, refused := d.refuses(c.now, c.need)
-		if refused != (c.retry > 0) || refused && retry != c.retry {
-			t.Errorf("%v, cost %d: %v, %v", c.now, c.need, retry, refused)
-		}
-	}
-	d.refused(p, 5, 3, time.Second, 2*time.Second, time.Minute, false) // longer than a denial is believed
-	if _, refused := d.refuses(30*time.Second, 5); refused {
-		t.Error("believed for half a minute")
-	}
-	if _, refused := d.refuses(6*time.Second, 5); !refused {
-		t.Error("not believed for four seconds")
 	}
 }
 
 // Who refused last and who has the least left are two limits, each as the last reply said that knew: a refusal does not
 // tell of the latter, nor an admission or a settlement of the former.
 func TestWhichLimitWasTold(t *testing.T) {
-	r := newRig(t, Policy{
+	r := newRig(t, local.Policy{
 		Cap: 10, Tokens: 10, Per: time.Minute, Call: lua.Call{Algorithm: lua.FixedWindow, Period: 60e6},
 		NoLease: true,
 	})
@@ -151,19 +118,20 @@ func TestWhichLimitWasTold(t *testing.T) {
 		}
 	}
 	check("at first", 0, 0, 0)
-	answer := func(cost int64, reply lua.Reply, o Outcome) {
+	answer := func(cost int64, reply lua.Reply, o local.Outcome) {
 		t.Helper()
 		w, _, _ := r.ask(cost)
 		r.b.Accept(r.now, r.begin().Seq, reply)
 		r.expect(w, o)
 	}
-	answer(2, lua.Reply{Grant: 2, Level: 5, Which: 1, Epoch: 1, Stamp: 1, Reset: us(time.Minute)}, Admitted)
+	answer(2, lua.Reply{Grant: 2, Level: 5, Which: 1, Epoch: 1, Stamp: 1, Reset: us(time.Minute)}, local.Admitted)
 	check("admitted", 1, 0, r.now+time.Minute)
-	answer(6, lua.Reply{Level: 5, Retry: us(time.Second), Which: 3, Epoch: 1, Stamp: 1, Reset: us(time.Hour)}, Refused)
+	answer(6, lua.Reply{Level: 5, Retry: us(time.Second), Which: 3, Epoch: 1, Stamp: 1, Reset: us(time.Hour)},
+		local.Refused)
 	check("refused", 1, 3, r.now+time.Hour)
-	answer(1, lua.Reply{Grant: 1, Level: 4, Which: 2, Epoch: 1, Stamp: 1, Reset: us(time.Hour)}, Admitted)
+	answer(1, lua.Reply{Grant: 1, Level: 4, Which: 2, Epoch: 1, Stamp: 1, Reset: us(time.Hour)}, local.Admitted)
 	check("admitted again", 2, 3, r.now+time.Hour)
-	refills := newRig(t, Policy{Cap: 10, Tokens: 10})
+	refills := newRig(t, local.Policy{Cap: 10, Tokens: 10})
 	if which, clear := refills.b.LastReport(true); which != 0 || clear != 0 {
 		t.Errorf("a bucket that refills: %d, %v", which, clear)
 	}
@@ -173,19 +141,19 @@ func TestWhichLimitWasTold(t *testing.T) {
 // debt.
 func TestWindowRefundNamesItsBucket(t *testing.T) {
 	for _, owes := range []bool{false, true} {
-		r := newRig(t, Policy{
+		r := newRig(t, local.Policy{
 			Cap: 10, Tokens: 10, Per: time.Minute, Call: lua.Call{Algorithm: lua.FixedWindow, Period: 60e6},
 			NoLease: true,
 		})
 		w, _, _ := r.ask(2)
 		r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 2, Level: 8, Epoch: 1, Stamp: 5, Reset: us(time.Minute)})
-		stamp := r.expect(w, Admitted).Stamp
+		stamp := r.expect(w, local.Admitted).Stamp
 		w, _, _ = r.ask(1)
 		// it was made anew
 		r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 1, Level: 9, Epoch: 2, Stamp: 7, Reset: us(time.Minute)})
-		r.expect(w, Admitted)
-		r.b.Return(r.now, 2, FromRedis, r.b.Generation(), stamp)
-		if owes && r.b.Fallback(r.now, 3, 1).Outcome != Fallback {
+		r.expect(w, local.Admitted)
+		r.b.Return(r.now, 2, local.FromRedis, r.b.Generation(), stamp)
+		if owes && r.b.Fallback(r.now, 3, 1).Outcome != local.Fallback {
 			t.Fatal("not admitted alone")
 		}
 		r.b.Probe()
@@ -207,18 +175,18 @@ func TestRefundNamesItsOldestStamp(t *testing.T) {
 		{"newer first", [2]int64{20, 10}, [2]int64{1, 1}, [3]int64{5, 10, 1}},
 		{"made anew meanwhile", [2]int64{10, 20}, [2]int64{1, 2}, [3]int64{2, 10, 1}},
 	} {
-		r := newRig(t, Policy{
+		r := newRig(t, local.Policy{
 			Cap: 10, Tokens: 10, Per: time.Minute, Call: lua.Call{Algorithm: lua.FixedWindow, Period: 60e6},
 			NoLease: true,
 		})
-		var stamps [2]*Stamp
+		var stamps [2]*local.Stamp
 		for i, n := range []int64{2, 3} {
 			w, _, _ := r.ask(n)
 			r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: n, Level: 5, Which: 1, Stamp: c.at[i], Epoch: c.epoch[i]})
-			stamps[i] = r.expect(w, Admitted).Stamp
+			stamps[i] = r.expect(w, local.Admitted).Stamp
 		}
 		for i, n := range []int64{2, 3} {
-			r.b.Return(r.now, n, FromRedis, r.b.Generation(), stamps[i])
+			r.b.Return(r.now, n, local.FromRedis, r.b.Generation(), stamps[i])
 		}
 		r.b.Probe()
 		got := r.begin()
@@ -247,11 +215,11 @@ func TestAtTheEdgeOfAFixedWindow(t *testing.T) {
 		{name: "short, near the edge", left: 200 * ms, grant: 9, holdOff: 200 * ms},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, Policy{
+			r := newRig(t, local.Policy{
 				Cap: 1000, Tokens: 1000, Per: 10 * time.Second,
 				Call: lua.Call{Algorithm: lua.FixedWindow, Period: 10e6}, Window: c.window,
 			})
-			r.b.demand.rate = 100
+			r.b.SetDemand(100)
 			r.ask(8)
 			r.ask(1)
 			call := r.begin()
@@ -266,8 +234,8 @@ func TestAtTheEdgeOfAFixedWindow(t *testing.T) {
 			if c.check > 0 && e.Check != r.now+c.check {
 				t.Errorf("looked at again in %v, want %v", e.Check-r.now, c.check)
 			}
-			if d := r.b.denied.Load(); c.holdOff > 0 && d.holdOff != r.now+c.holdOff {
-				t.Errorf("a hold-off of %v, want %v", d.holdOff-r.now, c.holdOff)
+			if off := r.b.HoldOff(); c.holdOff > 0 && off != r.now+c.holdOff {
+				t.Errorf("a hold-off of %v, want %v", off-r.now, c.holdOff)
 			}
 		})
 	}
