@@ -86,7 +86,7 @@ func (s *store) Run(_ context.Context, timeout time.Duration, calls []lua.Call, 
 		}
 	}
 	s.process.pause.pass()
-	s.Settle(number(&calls[0])) // when Redis dies all calls and the presence return at one instant
+	s.Yield(number(&calls[0])) // when Redis dies all calls and the presence return at one instant
 }
 
 // answered records an executed call, of which its process may never hear.
@@ -142,13 +142,13 @@ func (s *store) Presence(
 		c, err = counted, refusal
 	}
 	s.process.pause.pass()
-	s.Settle(stable.Hash("presence"))
+	s.Yield(stable.Hash("presence"))
 	return c, err
 }
 
-// Settle waits until all else that happens at this instant has happened; see Group. A caller without a number gets one
+// Yield waits until all else that happens at this instant has happened; see Group. A caller without a number gets one
 // that depends on the instant.
-func (s *store) Settle(order uint64) {
+func (s *store) Yield(order uint64) {
 	if order == 0 {
 		order = uint64(s.order.uniform() * (1 << 53))
 	}

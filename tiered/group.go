@@ -92,10 +92,10 @@ func (g *Group) dispatchOptions() dispatch.Options {
 		Poll: g.core.Poll, Polled: g.polled,
 	}
 	if g.core.Simulated != nil {
-		o.Settle = func(node int) { // calls of one instant leave together, in any order of arrival
-			g.core.Simulated.Settle(0)
+		o.Yield = func(node int) { // calls of one instant leave together, in any order of arrival
+			g.core.Simulated.Yield(0)
 			if node > 0 {
-				g.core.Simulated.Settle(uint64(node))
+				g.core.Simulated.Yield(uint64(node))
 			}
 		}
 	}

@@ -203,7 +203,7 @@ func (h *health) Present(err error, probe bool) {
 	if err == nil {
 		g.core.FleetKnown.Store(true)
 		again := h.presence.Refreshed()
-		if h.presence.Settled() {
+		if h.presence.Typical() {
 			h.overruns.NoteFar()
 		}
 		if again {

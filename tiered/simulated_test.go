@@ -31,7 +31,7 @@ var _ engine.Simulated = (*entropic)(nil)
 
 func (e *entropic) Entropy() uint64 { e.next++; return e.next }
 
-func (e *entropic) Settle(order uint64) {
+func (e *entropic) Yield(order uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if order != 0 {

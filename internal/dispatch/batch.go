@@ -20,7 +20,7 @@ func (n *Node) send() {
 	b := batch{node: n}
 	b.expired = b.giveUp
 	for {
-		n.settle() // calls of one instant leave together, in any order of arrival
+		n.yield() // calls of one instant leave together, in any order of arrival
 		switch n.sendBatch(&b) {
 		case sent:
 			b.reset()

@@ -13,7 +13,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// Options are what a Dispatcher is made with. All fields but Settle must be set.
+// Options are what a Dispatcher is made with. All fields but Yield must be set.
 type Options struct {
 	Store remote.Store
 	Base  time.Time // all times are durations since then, by the monotonic clock
@@ -38,9 +38,9 @@ type Options struct {
 	Poll   func(now time.Duration) (lua.Poll, bool)
 	Polled func(now time.Duration, p lua.Poll, r remote.PollResult)
 
-	// Settle returns when everything else that happens at this instant of virtual time has happened, for each node, by
+	// Yield returns when everything else that happens at this instant of virtual time has happened, for each node, by
 	// its number, at an instant of its own. It is nil in a service.
-	Settle func(node int)
+	Yield func(node int)
 }
 
 // Observer is told what a Dispatcher does. Its methods are called on a sender's goroutine and must not block.
@@ -223,9 +223,9 @@ func (d *Dispatcher) Resume(now time.Duration) {
 // now is the time since the base.
 func (d *Dispatcher) now() time.Duration { return time.Since(d.options.Base) }
 
-// settle lets everything else that happens at this instant happen first, in a simulation.
-func (n *Node) settle() {
-	if settle := n.dispatcher.options.Settle; settle != nil {
-		settle(n.number)
+// yield lets everything else that happens at this instant happen first, in a simulation.
+func (n *Node) yield() {
+	if yield := n.dispatcher.options.Yield; yield != nil {
+		yield(n.number)
 	}
 }

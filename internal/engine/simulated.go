@@ -14,9 +14,9 @@ type Simulated interface {
 	// Entropy returns the next of a sequence of random numbers.
 	Entropy() uint64
 
-	// Settle returns when everything else that happens now has happened, at most about 1 µs of virtual time later.
+	// Yield returns when everything else that happens now has happened, at most about 1 µs of virtual time later.
 	// Callers that wait at one instant go on one after the other, in the order of their numbers.
-	Settle(order uint64)
+	Yield(order uint64)
 
 	// Sends is called before a call leaves for Redis, with the time since the Group's base and the bucket. A simulator
 	// compares what the bucket holds with what Redis has on record. Sends may only read b, and must not block.
@@ -26,6 +26,6 @@ type Simulated interface {
 // Yield lets everything else that happens at this instant happen first, in a simulation.
 func (g *Group) Yield(order uint64) {
 	if g.Simulated != nil {
-		g.Simulated.Settle(order)
+		g.Simulated.Yield(order)
 	}
 }

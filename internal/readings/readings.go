@@ -22,12 +22,12 @@ import (
 	"time"
 )
 
-// Settles is how long files must stay the same at a start, and at the least how long one that an editor writes in parts.
-const Settles = 100 * time.Millisecond
+// Quiet is how long files must stay the same at a start, and at the least how long one that an editor writes in parts.
+const Quiet = 100 * time.Millisecond
 
-// SettlesLonger is how long files must stay the same that may be half written, because they have less than before, or a last
+// QuietLonger is how long files must stay the same that may be half written, because they have less than before, or a last
 // line without its end. A writer that pauses for longer is taken at its word.
-const SettlesLonger = 5 * time.Second
+const QuietLonger = 5 * time.Second
 
 // IsEnded reports whether the last line of a file has its end. Half of "burst 200" is "burst 20" otherwise.
 func IsEnded(text []byte) bool {
@@ -51,9 +51,9 @@ const (
 )
 
 // Add adds a reading, by the hash of all files. It is Changed once a second reading agrees, and the first of those that
-// agree is old enough. settles is that age: 0 if any second reading will do. Who finds something odd in the files, such as
+// agree is old enough. quiet is that age: 0 if any second reading will do. Who finds something odd in the files, such as
 // less than there was, passes a longer one.
-func (f *Files) Add(sum [sha256.Size]byte, now time.Time, settles time.Duration) Change {
+func (f *Files) Add(sum [sha256.Size]byte, now time.Time, quiet time.Duration) Change {
 	if sum == f.used {
 		f.last = sum
 		return None
@@ -62,7 +62,7 @@ func (f *Files) Add(sum [sha256.Size]byte, now time.Time, settles time.Duration)
 		f.last, f.since = sum, now
 		return Changing
 	}
-	if now.Sub(f.since) < settles {
+	if now.Sub(f.since) < quiet {
 		return Changing
 	}
 	f.used = sum
@@ -70,23 +70,23 @@ func (f *Files) Add(sum [sha256.Size]byte, now time.Time, settles time.Duration)
 }
 
 // Start reads files for the first time, and uses what was read last: of a start nobody can say that the files of before stay.
-// It reads them again until two readings agree and nothing was written for [Settles], but for no longer than that. Files that
+// It reads them again until two readings agree and nothing was written for [Quiet], but for no longer than that. Files that
 // are older are used at once. read returns the hash of all files, and when the youngest of them was written: the
 // zero time if that is not known, as after an error.
 func (f *Files) Start(ctx context.Context, read func() (sum [sha256.Size]byte, written time.Time)) {
-	end := time.Now().Add(Settles)
+	end := time.Now().Add(Quiet)
 	last, _ := read()
 	for {
 		sum, written := read()
 		now := time.Now()
-		if f.Use(sum); sum == last && now.Sub(written) >= Settles || !now.Before(end) {
+		if f.Use(sum); sum == last && now.Sub(written) >= Quiet || !now.Before(end) {
 			return
 		}
 		last = sum
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(min(Settles/4, end.Sub(now))):
+		case <-time.After(min(Quiet/4, end.Sub(now))):
 		}
 	}
 }

@@ -13,9 +13,9 @@ import (
 // Files are used once two readings agree and are old enough, and once only.
 func TestReadingsHaveToAgree(t *testing.T) {
 	type step struct {
-		at, settles time.Duration
-		text        string
-		want        Change
+		at, quiet time.Duration
+		text      string
+		want      Change
 	}
 	const s = time.Second
 	for name, steps := range map[string][]step{
@@ -28,7 +28,7 @@ func TestReadingsHaveToAgree(t *testing.T) {
 		"it is as before": {
 			{0, 0, "a", Changing}, {0, 0, "a", Changed}, {1, 0, "b", Changing}, {2, 0, "a", None}, {3, 0, "b", Changing},
 		},
-		"it settles":         {{0, s, "a", Changing}, {s - 1, s, "a", Changing}, {s, s, "a", Changed}},
+		"it quiet":           {{0, s, "a", Changing}, {s - 1, s, "a", Changing}, {s, s, "a", Changed}},
 		"it begins again":    {{0, s, "a", Changing}, {s - 1, s, "b", Changing}, {s, s, "b", Changing}, {2*s - 1, s, "b", Changed}},
 		"there and back":     {{0, s, "a", Changing}, {s / 2, s, "b", Changing}, {s, s, "a", Changing}, {2 * s, s, "a", Changed}},
 		"the reader changes": {{0, s, "a", Changing}, {s, 5 * s, "a", Changing}, {5 * s, 5 * s, "a", Changed}},
@@ -36,7 +36,7 @@ func TestReadingsHaveToAgree(t *testing.T) {
 		var f Files
 		begin := time.Unix(1e9, 0)
 		for i, step := range steps {
-			if got := f.Add(sha256.Sum256([]byte(step.text)), begin.Add(step.at), step.settles); got != step.want {
+			if got := f.Add(sha256.Sum256([]byte(step.text)), begin.Add(step.at), step.quiet); got != step.want {
 				t.Errorf("%s: reading %d says %v, want %v", name, i, got, step.want)
 			}
 		}
@@ -47,14 +47,14 @@ func TestReadingsHaveToAgree(t *testing.T) {
 	}
 }
 
-// Whatever is read, and whenever: what is used was read without a break for as long as it settles.
+// Whatever is read, and whenever: what is used was read without a break for as long as it quiet.
 func TestWhatIsUsedHasSettled(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var f Files
 		now, since, before, used := time.Unix(1e9, 0), time.Time{}, -1, -1
 		for range rapid.IntRange(1, 40).Draw(t, "readings") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "later")))
-			text, settles := rapid.IntRange(0, 2).Draw(t, "text"), time.Duration(rapid.IntRange(0, 4).Draw(t, "settles"))
+			text, quiet := rapid.IntRange(0, 2).Draw(t, "text"), time.Duration(rapid.IntRange(0, 4).Draw(t, "quiet"))
 			again := text == before
 			if !again {
 				since, before = now, text
@@ -63,10 +63,10 @@ func TestWhatIsUsedHasSettled(t *testing.T) {
 			switch {
 			case text == used:
 				want = None
-			case again && now.Sub(since) >= settles:
+			case again && now.Sub(since) >= quiet:
 				want, used = Changed, text
 			}
-			if got := f.Add([sha256.Size]byte{byte(text + 1)}, now, settles); got != want {
+			if got := f.Add([sha256.Size]byte{byte(text + 1)}, now, quiet); got != want {
 				t.Fatalf("text %d says %v, want %v", text, got, want)
 			}
 		}

@@ -35,5 +35,5 @@ func (p *Presence) Missed(silent bool) (absent bool) {
 	return p.missed.Add(1) >= most && !p.absent.Swap(true)
 }
 
-// Settled reports whether an answer shows how far the node is. The first does not, because a connection was made for it.
-func (p *Presence) Settled() bool { return p.answered.Load() > 1 }
+// Typical reports whether an answer shows how far the node is. The first does not, because a connection was made for it.
+func (p *Presence) Typical() bool { return p.answered.Load() > 1 }

@@ -270,12 +270,12 @@ func TestHalfWrittenFileAtTheStart(t *testing.T) {
 		took  time.Duration
 	}{
 		"whole, old":            {[]string{twoPolicies}, time.Hour, 0},
-		"whole, new":            {[]string{twoPolicies}, 0, changes.Settles},
+		"whole, new":            {[]string{twoPolicies}, 0, changes.Quiet},
 		"whole, 60 ms old":      {[]string{twoPolicies}, 60 * time.Millisecond, 50 * time.Millisecond},
-		"of the future":         {[]string{twoPolicies}, -time.Hour, changes.Settles},
-		"half, then whole":      {[]string{half, twoPolicies}, 0, changes.Settles},
-		"broken, then whole":    {[]string{broken, twoPolicies}, 0, changes.Settles},
-		"empty, half and whole": {[]string{"", half, twoPolicies}, 0, changes.Settles},
+		"of the future":         {[]string{twoPolicies}, -time.Hour, changes.Quiet},
+		"half, then whole":      {[]string{half, twoPolicies}, 0, changes.Quiet},
+		"broken, then whole":    {[]string{broken, twoPolicies}, 0, changes.Quiet},
+		"empty, half and whole": {[]string{"", half, twoPolicies}, 0, changes.Quiet},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

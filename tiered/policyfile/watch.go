@@ -71,7 +71,7 @@ type draft struct {
 	err  error
 
 	written time.Time // zero if it is not known
-	settles time.Duration
+	quiet   time.Duration
 	lost    []string // what the version in force has, and this one has not: it may be half written
 	told    bool     // what is lost
 }
@@ -216,7 +216,7 @@ func (w *Watcher) read() (r draft) {
 
 // parse parses what was read, and finds out how long it must stay so before it is used.
 func (w *Watcher) parse(r *draft) {
-	r.settles = changes.Settles
+	r.quiet = changes.Quiet
 	if r.err != nil || r.file != nil {
 		return
 	}
@@ -231,7 +231,7 @@ func (w *Watcher) parse(r *draft) {
 		r.lost = append(r.lost, "the end of its last line")
 	}
 	if len(r.lost) > 0 {
-		r.settles = changes.SettlesLonger
+		r.quiet = changes.QuietLonger
 	}
 }
 
@@ -335,17 +335,17 @@ func (w *Watcher) check() {
 		select {
 		case <-w.done:
 			return
-		case <-time.After(changes.Settles):
+		case <-time.After(changes.Quiet):
 		}
 	}
 }
 
-// look reads the file, and uses it if it is new and has settled. It reports whether it has to be read again soon.
+// look reads the file, and uses it if it is new and has been quiet. It reports whether it has to be read again soon.
 func (w *Watcher) look() (again bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.read()
-	is := w.seen.Add(r.sum, time.Now(), w.last.settles) // the first reading of a text never agrees, whatever settles is
+	is := w.seen.Add(r.sum, time.Now(), w.last.quiet) // the first reading of a text never agrees, whatever quiet is
 	switch {
 	case is == changes.None:
 		return false
@@ -357,7 +357,7 @@ func (w *Watcher) look() (again bool) {
 		if len(w.last.lost) > 0 && !w.last.told {
 			w.last.told = true
 			w.options.Logger.Warn("policy file has less than before: it is used if it stays so, and may be half written",
-				"file", w.path, "for", w.last.settles, "gone", strings.Join(w.last.lost, ", "))
+				"file", w.path, "for", w.last.quiet, "gone", strings.Join(w.last.lost, ", "))
 		}
 		return true
 	}

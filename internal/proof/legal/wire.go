@@ -72,9 +72,9 @@ func (w *wire) Entropy() uint64 {
 	return mix(w.salt, 1, w.entropy)
 }
 
-// Settle lets everything else happen that is due now. Each waiter continues at an instant of its own, by its order.
+// Yield lets everything else happen that is due now. Each waiter continues at an instant of its own, by its order.
 // A sender has order 0 and a lane of its own: what is due by then leaves together.
-func (w *wire) Settle(order uint64) {
+func (w *wire) Yield(order uint64) {
 	if order == 0 {
 		time.Sleep(time.Nanosecond)
 		w.player.enter(450)

@@ -80,7 +80,7 @@ func Over(t TB, s remote.Store) remote.Store {
 	switch s.(type) {
 	case nil, Damaged:
 		return s
-	case interface{ Settle(order uint64) }: // a simulator's store has methods that a Store has not
+	case interface{ Yield(order uint64) }: // a simulator's store has methods that a Store has not
 		return s
 	}
 	watched := Of(s)

@@ -20,9 +20,9 @@ type draft struct {
 	config  *rls.Config
 	err     error
 
-	settles time.Duration
-	lacks   int  // rules that are in force
-	told    bool // that it settles
+	quiet time.Duration
+	lacks int  // rules that are in force
+	told  bool // that it waits for that
 }
 
 // start reads the configuration for the first time, and uses it.
@@ -39,7 +39,7 @@ func (v *server) start(ctx context.Context) {
 	v.use(ctx, &r)
 }
 
-// reload uses the configuration if its files have changed, and have settled.
+// reload uses the configuration if its files have changed, and have been quiet.
 func (v *server) reload(ctx context.Context) {
 	var r draft
 	var failed error
@@ -47,7 +47,7 @@ func (v *server) reload(ctx context.Context) {
 	func() {
 		defer readings.Survive(&failed)
 		r = v.read()
-		is = v.config.Add(r.sum, time.Now(), v.last.settles) // the first reading never agrees, whatever settles is
+		is = v.config.Add(r.sum, time.Now(), v.last.quiet) // the first reading never agrees, whatever quiet is
 	}()
 	switch {
 	case failed != nil:
@@ -63,7 +63,7 @@ func (v *server) reload(ctx context.Context) {
 		if !v.last.told {
 			v.last.told = true
 			v.log.Warn("the configuration has less than before: it is used if it stays so, and may be half written",
-				"for", v.last.settles, "rules", v.last.lacks)
+				"for", v.last.quiet, "rules", v.last.lacks)
 		}
 		return
 	default:
@@ -101,7 +101,7 @@ func (v *server) parse(r *draft) {
 	}
 	r.lacks = r.config.Lacks(v.service.Config())
 	if r.lacks > 0 || slices.ContainsFunc(files, func(f rls.File) bool { return !readings.IsEnded(f.Text) }) {
-		r.settles = readings.SettlesLonger
+		r.quiet = readings.QuietLonger
 	}
 }
 

@@ -101,7 +101,7 @@ func TestHalfWrittenFilesAtTheStart(t *testing.T) {
 			return []rls.File{{Name: name, Text: []byte(text)}}, nil
 		}
 		v.start(t.Context())
-		if took, c := time.Since(begin), v.service.Config(); took != readings.Settles || c == nil || len(c.Policies()) != 1 {
+		if took, c := time.Since(begin), v.service.Config(); took != readings.Quiet || c == nil || len(c.Policies()) != 1 {
 			t.Errorf("after %v, in force is %v", took, c)
 		}
 	})

@@ -367,7 +367,7 @@ func TestHalfACertificateAtTheStart(t *testing.T) {
 		i := identity{settings: settings{TLS: true, Certificate: s.path("tls.crt"), Key: s.path("tls.key")}}
 		begin := time.Now()
 		time.AfterFunc(60*time.Millisecond, func() { s.put(t, map[string][]byte{"tls.crt": cert, "tls.key": key}) })
-		if err := i.start(); err != nil || time.Since(begin) != readings.Settles {
+		if err := i.start(); err != nil || time.Since(begin) != readings.Quiet {
 			t.Errorf("after %v: %v", time.Since(begin), err)
 		}
 	})
