@@ -22,6 +22,9 @@ func tell(d *Decision, t *engine.Told) {
 		tellSeveral(d, t.Outcome, t.Now, t.Which, t.Clear)
 		addFullShare(d, t.Outcome, t.Now)
 	}
+	if t.Limit > 0 {
+		d.LimitNumber = t.Limit
+	}
 	if t.Carried != nil {
 		tellCarried(d, t.Carried)
 	}

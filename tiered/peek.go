@@ -57,9 +57,7 @@ func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) 
 	}
 	all := make([]Decision, len(told))
 	for i := range all {
-		if tell(&all[i], &told[i]); len(all) > 1 {
-			all[i].LimitNumber = uint8(i + 1)
-		}
+		tell(&all[i], &told[i])
 	}
 	return all, nil
 }

@@ -39,7 +39,9 @@ func (l *Limiter) ForeseeEach(ctx context.Context, key string, alone []*local.Po
 		if r.Err != nil {
 			return nil, r.Err
 		}
-		all[i] = f.byRedis(b, alone[i], c, r.Reply)
+		if all[i] = f.byRedis(b, alone[i], c, r.Reply); len(all) > 1 {
+			all[i].Limit = uint8(i + 1)
+		}
 	}
 	return all, nil
 }

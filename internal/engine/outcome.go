@@ -141,6 +141,7 @@ type Told struct {
 
 	// What Redis answered, if it was only asked what it would say, as of LastReport.
 	Dry   bool
+	Limit uint8 // the number of the limit that alone was asked about, from 1; 0 for all
 	Which uint8
 	Clear time.Duration
 }
