@@ -1,4 +1,4 @@
-package rls
+package rls_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -40,13 +41,13 @@ func TestEveryConfigurationCanFollowEachOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close(context.Background())
-	s, err := New(g, nil)
+	s, err := rls.New(g, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var right []*Config
+	var right []*rls.Config
 	for _, text := range texts {
-		if c, err := Parse(File{Name: "a.yaml", Text: []byte(text)}); err == nil {
+		if c, err := rls.Parse(rls.File{Name: "a.yaml", Text: []byte(text)}); err == nil {
 			right = append(right, c)
 		}
 	}
@@ -71,20 +72,20 @@ func TestCutFiles(t *testing.T) {
 		"  rate_limit: &a {unit: day, requests_per_unit: 3, name: n, replaces: [{name: m}]}\n" +
 		"  tiered: {algorithm: token bucket, burst: 4, also: [{unit: hour, requests_per_unit: 2}], fail_mode: fail-open}\n" +
 		"- {key: ip, rate_limit: {<<: *a}, descriptors: [{key: b, rate_limit: {unlimited: true}}]}\n---\n# end\n"
-	if _, err := Parse(File{Name: "a.yaml", Text: []byte(text)}); err != nil {
+	if _, err := rls.Parse(rls.File{Name: "a.yaml", Text: []byte(text)}); err != nil {
 		t.Fatal(err)
 	}
 	for from := range len(text) {
 		for _, part := range []string{text[:from], text[from:], text[:from] + "\x00", text[:from] + "\xff"} {
-			f := File{Name: "a.yaml", Text: []byte(part)}
-			if c, err := Parse(f); err == nil && strings.Join(c.Domains(), "") == "" {
+			f := rls.File{Name: "a.yaml", Text: []byte(part)}
+			if c, err := rls.Parse(f); err == nil && strings.Join(c.Domains(), "") == "" {
 				t.Errorf("%q has the domain %q", part, c.Domains())
 			}
-			if _, err := Parse(f, f); err == nil {
+			if _, err := rls.Parse(f, f); err == nil {
 				t.Errorf("twice %q is fine", part)
 			}
 			f.Merge = true
-			_, _ = Parse(f, f)
+			_, _ = rls.Parse(f, f)
 		}
 	}
 }

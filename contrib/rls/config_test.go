@@ -1,4 +1,4 @@
-package rls
+package rls_test
 
 import (
 	"fmt"
@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -102,7 +104,7 @@ func TestMistakes(t *testing.T) {
 			`a.yaml:5:25: "d": must be a list`,
 		}},
 	} {
-		_, err := Parse(File{Name: "a.yaml", Text: []byte(c.text)})
+		_, err := rls.Parse(rls.File{Name: "a.yaml", Text: []byte(c.text)})
 		for _, want := range c.want {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: lacks %s in\n%v", c.name, want, err)
@@ -110,12 +112,12 @@ func TestMistakes(t *testing.T) {
 		}
 	}
 	none := []byte("descriptors: []")
-	if _, err := Parse(File{Name: "a.yaml", Text: none}, File{Name: "b.yaml", Text: none, Merge: true}); err == nil ||
+	if _, err := rls.Parse(rls.File{Name: "a.yaml", Text: none}, rls.File{Name: "b.yaml", Text: none, Merge: true}); err == nil ||
 		err.Error() != "a.yaml:1:1: domain is empty: must be set\nb.yaml:1:1: domain is empty: must be set" {
 		t.Error(err)
 	}
 	one := []byte("domain: d")
-	if _, err := Parse(File{Name: "a.yaml", Text: one}, File{Name: "b.yaml", Text: one}); err == nil ||
+	if _, err := rls.Parse(rls.File{Name: "a.yaml", Text: one}, rls.File{Name: "b.yaml", Text: one}); err == nil ||
 		!strings.Contains(err.Error(), `b.yaml:1:9: domain is "d": another file or place has it`) {
 		t.Error(err)
 	}
@@ -133,7 +135,7 @@ func TestAliasesAreBounded(t *testing.T) {
 		}
 		text.WriteString("{key: k, descriptors: " + before + " }, {key: l, descriptors: " + before + " }]}\n")
 	}
-	_, err := Parse(File{Name: "bomb.yaml", Text: []byte(text.String())})
+	_, err := rls.Parse(rls.File{Name: "bomb.yaml", Text: []byte(text.String())})
 	if err == nil || !strings.Contains(err.Error(), "must have fewer") &&
 		!strings.Contains(err.Error(), "excessive aliasing") {
 		t.Error(err)
@@ -141,7 +143,7 @@ func TestAliasesAreBounded(t *testing.T) {
 }
 
 func TestPolicies(t *testing.T) {
-	c, err := Parse(File{Name: "a.yaml", Text: []byte(`
+	c, err := rls.Parse(rls.File{Name: "a.yaml", Text: []byte(`
 domain: shop
 descriptors:
   - key: user
@@ -180,7 +182,7 @@ func TestMistakesAreBounded(t *testing.T) {
 		"merged with itself": "domain: d\ndescriptors:\n- &a {key: k, <<: [*a, *a, *a]}",
 		"many":               "domain: d\ndescriptors:\n" + strings.Repeat("- {}\n", 100_000),
 	} {
-		_, err := Parse(File{Name: "a.yaml", Text: []byte(text)})
+		_, err := rls.Parse(rls.File{Name: "a.yaml", Text: []byte(text)})
 		n := strings.Count(fmt.Sprint(err), "\n")
 		if err == nil || n > 100 || !strings.Contains(err.Error(), "more than 100 mistakes") {
 			t.Errorf("%s: %d lines: %.300v", name, n, err)
@@ -190,7 +192,7 @@ func TestMistakesAreBounded(t *testing.T) {
 
 // YAML has several ways to say something.
 func TestYAML(t *testing.T) {
-	c, err := Parse(File{Name: "a.yaml", Text: []byte(`domain: d
+	c, err := rls.Parse(rls.File{Name: "a.yaml", Text: []byte(`domain: d
 descriptors:
   - key: a
     rate_limit: &daily {unit: day, requests_per_unit: 1_000}
@@ -230,23 +232,23 @@ descriptors:
 }
 
 func TestMerge(t *testing.T) {
-	file := func(name, key string) File {
+	file := func(name, key string) rls.File {
 		text := "domain: d\ndescriptors:\n- {key: " + key + ", rate_limit: {unit: day, requests_per_unit: 1}}"
-		return File{Name: name, Text: []byte(text), Merge: true}
+		return rls.File{Name: name, Text: []byte(text), Merge: true}
 	}
-	c, err := Parse(file("a.yaml", "a"), file("b.yaml", "b"))
+	c, err := rls.Parse(file("a.yaml", "a"), file("b.yaml", "b"))
 	if err != nil || len(c.Policies()) != 2 || len(c.Domains()) != 1 {
 		t.Errorf("%+v, %v", c, err)
 	}
-	together := func(f File, is string) File {
+	together := func(f rls.File, is string) rls.File {
 		f.Text = append(f.Text, "\ntiered: {together: "+is+"}"...)
 		return f
 	}
-	_, err = Parse(together(file("a.yaml", "a"), "true"), file("b.yaml", "b"), together(file("c.yaml", "c"), "false"))
+	_, err = rls.Parse(together(file("a.yaml", "a"), "true"), file("b.yaml", "b"), together(file("c.yaml", "c"), "false"))
 	if err == nil || err.Error() != "c.yaml:4:20: together is false, but true in another file of the domain: must be the same" {
 		t.Error(err)
 	}
-	_, err = Parse(file("a.yaml", "a"), file("b.yaml", "a"))
+	_, err = rls.Parse(file("a.yaml", "a"), file("b.yaml", "a"))
 	if err == nil || !strings.Contains(err.Error(), `b.yaml:3:3: there is another descriptor`) {
 		t.Error(err)
 	}
@@ -255,20 +257,27 @@ func TestMerge(t *testing.T) {
 // Two rules never share a policy, whatever their keys are.
 func TestPolicyNamesDiffer(t *testing.T) {
 	const limit = "rate_limit: {unit: minute, requests_per_unit: 1}"
-	c, err := Parse(
-		File{Name: "a.yaml", Text: []byte("domain: d\ndescriptors:\n" +
+	c, err := rls.Parse(
+		rls.File{Name: "a.yaml", Text: []byte("domain: d\ndescriptors:\n" +
 			"- {key: a, " + limit + ", descriptors: [{key: b, " + limit + "}, {key: minute, " + limit + "}]}\n" +
 			"- {key: a.b, " + limit + "}\n- {key: a/b, " + limit + "}\n- {key: a b, " + limit + "}\n- {key: override, " + limit + "}")},
-		File{Name: "b.yaml", Text: []byte("domain: d.a\ndescriptors:\n- {key: b, " + limit + "}")})
+		rls.File{Name: "b.yaml", Text: []byte("domain: d.a\ndescriptors:\n- {key: b, " + limit + "}")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := map[string]bool{policyName([]string{"d"}, "override-minute"): true}
-	for _, p := range c.Policies() {
-		if names[p.Name] {
-			t.Errorf("two policies are %s", p.Name)
+	s := newService(t, remote.NewMemory(), "domain: d", nil)
+	if err := s.Use(c); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.ShouldRateLimit(t.Context(), behavior.Request("d | a=x limit=5/minute")); err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for r := range s.Rules() {
+		if names[r.Policy] {
+			t.Errorf("two policies are %s", r.Policy)
 		}
-		names[p.Name] = true
+		names[r.Policy] = true
 	}
 	if len(names) != 9 {
 		t.Errorf("%v", names)
@@ -288,7 +297,7 @@ func TestLoad(t *testing.T) {
 	if err := os.Mkdir(data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "has no file: must have one at least") {
+	if _, err := rls.Load(dir); err == nil || !strings.Contains(err.Error(), "has no file: must have one at least") {
 		t.Error(err)
 	}
 	write(filepath.Join(data, "a.yaml"), "domain: a")
@@ -307,12 +316,12 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, at := range []string{dir, link} {
-		if c, err := Load(at); err != nil || strings.Join(c.Domains(), " ") != "a b c" {
+		if c, err := rls.Load(at); err != nil || strings.Join(c.Domains(), " ") != "a b c" {
 			t.Errorf("%v, %v", c, err)
 		}
 	}
-	write(filepath.Join(dir, "b.yml"), "domain: b"+strings.Repeat(" ", maxFile))
-	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "must have at most 10485760") {
+	write(filepath.Join(dir, "b.yml"), "domain: b"+strings.Repeat(" ", 10<<20))
+	if _, err := rls.Load(dir); err == nil || !strings.Contains(err.Error(), "must have at most 10485760") {
 		t.Error(err)
 	}
 }
@@ -325,11 +334,11 @@ func FuzzParse(f *testing.F) {
 	f.Add("domain: d\ndescriptors:\n- &a {key: a, descriptors: [*a]}")
 	f.Add("domain: d\ndescriptors:\n- {key: é, rate_limit: {unit: day, requests_per_unit: 3}, tiered: {algorithm: token bucket, burst: 1}}")
 	f.Fuzz(func(t *testing.T, text string) {
-		f := File{Name: "f.yaml", Text: []byte(text)}
-		if _, err := Parse(f, f); err == nil {
+		f := rls.File{Name: "f.yaml", Text: []byte(text)}
+		if _, err := rls.Parse(f, f); err == nil {
 			t.Error("two files with one domain are fine")
 		}
-		c, err := Parse(f)
+		c, err := rls.Parse(f)
 		if err != nil {
 			return
 		}
@@ -345,7 +354,7 @@ func FuzzParse(f *testing.F) {
 
 // String lists the limits by their place.
 func TestString(t *testing.T) {
-	c, err := Parse(File{Name: "a.yaml", Text: []byte(`domain: shop
+	c, err := rls.Parse(rls.File{Name: "a.yaml", Text: []byte(`domain: shop
 descriptors:
   - {key: user, rate_limit: {unit: minute, requests_per_unit: 7}, shadow_mode: true, quota_mode: true}
   - key: ip
@@ -355,7 +364,7 @@ descriptors:
         rate_limit: {unit: day, requests_per_unit: 9}
         tiered: {algorithm: sliding window, fail_mode: fail-open, also: [{unit: hour, requests_per_unit: 3}], unit_multiplier: 2}
   - {key: admin, rate_limit: {unlimited: true}}
-`)}, File{Name: "b.yaml", Text: []byte("domain: bank\ntiered: {together: true}")})
+`)}, rls.File{Name: "b.yaml", Text: []byte("domain: bank\ntiered: {together: true}")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package rls
+package rls_test
 
 import (
 	"context"
@@ -10,19 +10,20 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // serviceInBubble returns a Service of a configuration in virtual time, and what ends it.
-func serviceInBubble(t *testing.T, config string) (s *Service, end func()) {
+func serviceInBubble(t *testing.T, config string) (s *rls.Service, end func()) {
 	t.Helper()
 	g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, err = New(g, nil); err != nil {
+	if s, err = rls.New(g, nil); err != nil {
 		t.Fatal(err)
 	}
 	use(t, s, config)
@@ -31,7 +32,7 @@ func serviceInBubble(t *testing.T, config string) (s *Service, end func()) {
 }
 
 // asks asks with so many hits, and reports whether the answer is OK.
-func (s *Service) asks(t *testing.T, hits int64) bool {
+func asks(t *testing.T, s *rls.Service, hits int64) bool {
 	t.Helper()
 	r, err := s.ShouldRateLimit(t.Context(), behavior.Request(fmt.Sprintf("llm | user=ann +%d", hits)))
 	if err != nil {
@@ -66,13 +67,13 @@ func TestCostsAfterTheAnswerHoldTheLimit(t *testing.T) {
 					for range 100 { // a minute
 						admitted := 0
 						for range c.streams {
-							if s.asks(t, c.first) {
+							if asks(t, s, c.first) {
 								admitted++
 								used += c.first
 							}
 						}
 						for range admitted {
-							s.asks(t, c.cost)
+							asks(t, s, c.cost)
 							used += c.cost
 						}
 						time.Sleep(600 * time.Millisecond)
@@ -95,7 +96,7 @@ func TestSingleHitsThatAreRefusedCountNothing(t *testing.T) {
 			defer end()
 			admitted := 0
 			for range 300 { // in 20 s
-				if s.asks(t, 1) {
+				if asks(t, s, 1) {
 					admitted++
 				}
 				time.Sleep(time.Second / 15)

@@ -1,4 +1,4 @@
-package rls
+package rls_test
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -52,8 +53,8 @@ func request(domain string, values ...string) (text []byte) {
 // Neither the log nor a text of the answer has a byte of it that cannot be printed.
 func TestAnyValueIsCounted(t *testing.T) {
 	var log bytes.Buffer
-	s := newService(t, remote.NewMemory(), behavior.Config, &Options{
-		Metadata: true, Headers: &DefaultHeaders, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	s := newService(t, remote.NewMemory(), behavior.Config, &rls.Options{
+		Metadata: true, Headers: &rls.DefaultHeaders, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	conn := connect(t, s)
 	seen := map[string]bool{}
@@ -104,7 +105,7 @@ func TestUnmarshal(t *testing.T) {
 		"in part": text[:len(text)/2],
 	} {
 		want, got := &pb.RateLimitRequest{}, &pb.RateLimitRequest{}
-		wantErr, gotErr := proto.Unmarshal(text, want), unmarshal(text, got.ProtoReflect())
+		wantErr, gotErr := proto.Unmarshal(text, want), rls.Unmarshal(text, got)
 		if (wantErr == nil) != (gotErr == nil) || wantErr == nil && !proto.Equal(want, got) {
 			t.Errorf("%s: %v, %v, want %v, %v", name, got, gotErr, want, wantErr)
 		}
@@ -133,7 +134,7 @@ func TestFormOfACallIsDecided(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var log bytes.Buffer
-			s := newService(t, remote.NewMemory(), behavior.Config, &Options{
+			s := newService(t, remote.NewMemory(), behavior.Config, &rls.Options{
 				MaxDescriptors: 2, Together: c.together, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 			})
 			text, negative := strings.CutSuffix(c.request, " -")
@@ -154,7 +155,7 @@ func TestFormOfACallIsDecided(t *testing.T) {
 			}
 		})
 	}
-	s := newService(t, remote.NewMemory(), behavior.Config, &Options{MaxDescriptors: 2, Shadow: true, Logger: slog.New(slog.DiscardHandler)})
+	s := newService(t, remote.NewMemory(), behavior.Config, &rls.Options{MaxDescriptors: 2, Shadow: true, Logger: slog.New(slog.DiscardHandler)})
 	answer, err := s.ShouldRateLimit(t.Context(), behavior.Request("shop | user=a | user=b | user=c"))
 	if err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK {
 		t.Errorf("in shadow mode: %v, %v", answer, err)

@@ -1,4 +1,4 @@
-package rls
+package rls_test
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package rls
+package rls_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -28,7 +29,7 @@ func TestFloodOfValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close(context.Background())
-	s, err := New(g, nil)
+	s, err := rls.New(g, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +78,7 @@ func heap() uint64 {
 
 // Long values cannot fill the memory: a process keeps some 200 bytes of each.
 func TestFloodOfLongValues(t *testing.T) {
-	s := newService(t, remote.NewRedis(redistest.Start(t).StoreClient(), nil), behavior.Config, nil)
+	s, g := serviceOfGroup(t, remote.NewRedis(redistest.Start(t).StoreClient(), nil), behavior.Config, nil)
 	before, long := heap(), strings.Repeat("x", 60_000)
 	const calls = 1000
 	for i := range calls {
@@ -87,7 +88,7 @@ func TestFloodOfLongValues(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if keys := s.group.Stats().Keys; keys != calls {
+	if keys := g.Stats().Keys; keys != calls {
 		t.Errorf("%d keys, want %d", keys, calls)
 	}
 	if grown := int64(heap()) - int64(before); grown > 4<<20 {

@@ -1,10 +1,11 @@
-package rls
+package rls_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -17,9 +18,10 @@ func TestHashKey(t *testing.T) {
 	for _, secret := range []string{"", "sixteen bytes 16", "another secret 17"} {
 		redis := redistest.Start(t)
 		store := func() remote.Store { return remote.NewRedis(redis.StoreClient(), nil) }
-		o := &Options{HashKey: []byte(secret)}
-		a, b := newService(t, store(), behavior.Config, o), newService(t, store(), behavior.Config, o)
-		ask := func(s *Service, value string) string {
+		o := &rls.Options{HashKey: []byte(secret)}
+		a, g := serviceOfGroup(t, store(), behavior.Config, o)
+		b := newService(t, store(), behavior.Config, o)
+		ask := func(s *rls.Service, value string) string {
 			r := behavior.Request("shop | user=x")
 			r.Descriptors[0].Entries[0].Value = value
 			answer, err := s.ShouldRateLimit(t.Context(), r)
@@ -28,7 +30,7 @@ func TestHashKey(t *testing.T) {
 			}
 			return behavior.Show(answer)
 		}
-		for i, s := range []*Service{a, b, a, b} {
+		for i, s := range []*rls.Service{a, b, a, b} {
 			if got, want := ask(s, value), []string{"OK | OK 2/3", "OK | OK 1/3", "OK | OK 0/3", "OVER | OVER 0/3"}[i]; got != want {
 				t.Errorf("%q: %s, want %s", secret, got, want)
 			}
@@ -42,13 +44,13 @@ func TestHashKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := fmt.Sprint(names, b.group.Stats())
+		all := fmt.Sprint(names, g.Stats())
 		if strings.Contains(all, value) != (secret == "") || strings.Contains(all, "hmac:") != (secret != "") {
 			t.Errorf("%q: %.2000s", secret, all)
 		}
 	}
-	g := newService(t, remote.NewMemory(), behavior.Config, nil).group
-	if _, err := New(g, &Options{HashKey: []byte("short")}); err == nil || strings.Contains(err.Error(), "short") ||
+	_, g := serviceOfGroup(t, remote.NewMemory(), behavior.Config, nil)
+	if _, err := rls.New(g, &rls.Options{HashKey: []byte("short")}); err == nil || strings.Contains(err.Error(), "short") ||
 		!strings.Contains(err.Error(), "HashKey has 5 bytes: must have 16 or more") {
 		t.Error(err)
 	}

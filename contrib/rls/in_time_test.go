@@ -1,4 +1,4 @@
-package rls
+package rls_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -44,7 +45,7 @@ func TestAnswerComesBeforeEnvoysTimeout(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer func() { _ = group.Close(context.Background()) }()
-				s, err := New(group, &Options{Together: together})
+				s, err := rls.New(group, &rls.Options{Together: together})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -1,9 +1,10 @@
-package rls
+package rls_test
 
 import (
 	"encoding/json"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -11,7 +12,7 @@ import (
 // The metadata of an answer, which Envoy writes into its access log, tells for each descriptor what was decided, and by
 // which rule.
 func TestMetadataTellsTheDecision(t *testing.T) {
-	s := newService(t, remote.NewMemory(), behavior.Config, &Options{Metadata: true})
+	s := newService(t, remote.NewMemory(), behavior.Config, &rls.Options{Metadata: true})
 	for _, c := range []struct{ request, want string }{
 		{"shop | user=a | tenant=x path=/y | other=z", `[{"code":"OK","limit":3,"remaining":2,"rule":"user"},` +
 			`{"code":"OK","limit":2,"remaining":1,"rule":"tenant.path"},{"code":"OK"}]`},

@@ -1,4 +1,4 @@
-package rls
+package rls_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 )
 
@@ -43,7 +44,7 @@ func TestSeveralUnits(t *testing.T) {
 			})
 		})
 	}
-	c, err := Parse(File{Name: "a.yaml", Text: []byte("domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: minute, requests_per_unit: 10}\n" +
+	c, err := rls.Parse(rls.File{Name: "a.yaml", Text: []byte("domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: minute, requests_per_unit: 10}\n" +
 		"  tiered: {unit_multiplier: 5}\n- key: b\n  rate_limit: {unit: minute, requests_per_unit: 10}\n  tiered: {unit_multiplier: 1}\n")})
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package rls
+package rls_test
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -63,7 +64,7 @@ func TestWhyNoLimitCounts(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log, logger := notedLog(slog.LevelInfo)
-				s := newService(t, remote.NewMemory(), notedRules, &Options{Logger: logger})
+				s := newService(t, remote.NewMemory(), notedRules, &rls.Options{Logger: logger})
 				for range 600 { // a minute
 					if _, err := s.ShouldRateLimit(t.Context(), behavior.Request(c.request)); err != nil {
 						t.Fatal(err)
@@ -94,15 +95,15 @@ func TestWhyNoLimitCounts(t *testing.T) {
 func TestNotesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, logger := notedLog(slog.LevelWarn)
-		s := newService(t, remote.NewMemory(), notedRules, &Options{Logger: logger})
+		s := newService(t, remote.NewMemory(), notedRules, &rls.Options{Logger: logger})
 		for i := range 500 {
 			if _, err := s.ShouldRateLimit(t.Context(), behavior.Request(fmt.Sprintf("shop | key%d=a", i))); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		if lines := strings.Count(log.String(), "\n"); lines != mostTold || len(s.notes.told) != mostTold {
-			t.Errorf("%d lines, %d lists are known, want %d", lines, len(s.notes.told), mostTold)
+		if lines := strings.Count(log.String(), "\n"); lines != rls.MostTold || rls.Told(s) != rls.MostTold {
+			t.Errorf("%d lines, %d lists are known, want %d", lines, rls.Told(s), rls.MostTold)
 		}
 	})
 }
@@ -110,7 +111,7 @@ func TestNotesAreBounded(t *testing.T) {
 // At debug the log has what came and which rule it met, without a value.
 func TestDebugLog(t *testing.T) {
 	log, logger := notedLog(slog.LevelDebug)
-	s := newService(t, remote.NewMemory(), behavior.Config, &Options{Logger: logger})
+	s := newService(t, remote.NewMemory(), behavior.Config, &rls.Options{Logger: logger})
 	if _, err := s.ShouldRateLimit(t.Context(), behavior.Request("shop | user=secret +4 | admin=secret | user=secret limit=5/day | cheap=a | dear=a | quota=")); err != nil {
 		t.Fatal(err)
 	}
@@ -134,8 +135,8 @@ func TestDebugLog(t *testing.T) {
 // tells of them.
 func TestCallsAreCounted(t *testing.T) {
 	log, logger := notedLog(slog.LevelWarn)
-	s := newService(t, remote.NewMemory(), behavior.Config, &Options{MaxDescriptors: 3, Logger: logger})
-	server := grpc.NewServer(ServerOption(), grpc.StatsHandler(s.StatsHandler()), grpc.MaxRecvMsgSize(1000))
+	s := newService(t, remote.NewMemory(), behavior.Config, &rls.Options{MaxDescriptors: 3, Logger: logger})
+	server := grpc.NewServer(rls.ServerOption(), grpc.StatsHandler(s.StatsHandler()), grpc.MaxRecvMsgSize(1000))
 	pb.RegisterRateLimitServiceServer(server, s)
 	at, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

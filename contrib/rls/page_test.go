@@ -1,4 +1,4 @@
-package rls
+package rls_test
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	cluster "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	tlssocket "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"sigs.k8s.io/yaml"
+
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 )
 
 // The configuration of docs/service.md is valid, and the page has each name of the environment, and only these in the
@@ -23,7 +25,7 @@ func TestPage(t *testing.T) {
 	page := string(text)
 	_, block, _ := strings.Cut(page, "## Settings of a rule that are new\n\n```yaml\n")
 	block, _, _ = strings.Cut(block, "```")
-	if c, err := Parse(File{Name: "docs/service.md", Text: []byte(block)}); err != nil || len(c.Policies()) != 4 ||
+	if c, err := rls.Parse(rls.File{Name: "docs/service.md", Text: []byte(block)}); err != nil || len(c.Policies()) != 4 ||
 		!strings.Contains(page, c.Policies()[0].Name[:len("shop.user.second-token-bucket")]) {
 		t.Errorf("%+v, %v", c, err)
 	}

@@ -1,10 +1,12 @@
-package rls
+package rls_test
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 )
 
 // A large file says the same whether it is read in parts or as a whole: the same rules, the same mistakes and warnings, each
@@ -48,35 +50,23 @@ func TestPartsSayWhatTheFileSays(t *testing.T) {
 		"a mapping":       {head + strings.Repeat("  a: b\n", 30_000), false},
 		"small":           {head + fill("  ", 0, 10), false},
 	} {
-		read := func(parse func(*parser)) (said []string, config string) {
-			p := parser{config: &Config{domains: map[string]*domain{}}, file: "a.yaml"}
-			parse(&p)
-			for _, err := range p.problems {
+		tell := func(c *rls.Config, problems []error) (said []string, config string) {
+			for _, err := range problems {
 				said = append(said, err.Error())
 			}
 			slices.Sort(said) // a mistake after the descriptors comes before theirs, in parts
-			return append(said, p.config.Warnings()...), p.config.String()
+			return append(said, c.Warnings()...), c.String()
 		}
-		divided := false
-		said, config := read(func(p *parser) {
-			if divided = p.parseParts([]byte(c.text)); !divided {
-				p.parse([]byte(c.text))
-			}
-		})
-		want, wantConfig := read(func(p *parser) {
-			if top := p.document([]byte(c.text)); top != nil {
-				p.domain(top)
-			}
-		})
+		divided, is, problems := rls.ReadFile([]byte(c.text), true)
+		said, config := tell(is, problems)
+		_, is, problems = rls.ReadFile([]byte(c.text), false)
+		want, wantConfig := tell(is, problems)
 		if divided != c.divided || !slices.Equal(said, want) || config != wantConfig {
 			t.Errorf("%s: divided %t, want %t, %d rules, want %d; said %.300q, want %.300q", name, divided, c.divided,
 				strings.Count(config, "\n"), strings.Count(wantConfig, "\n"), said, want)
 		}
 	}
-	_, lists := parts([]byte(head + all))
-	for _, l := range lists {
-		if len(l.text) > partSize+1000 {
-			t.Errorf("a part has %d bytes", len(l.text))
-		}
+	if n := rls.LargestPart([]byte(head + all)); n > 65<<10 || n == 0 {
+		t.Errorf("a part has %d bytes", n)
 	}
 }

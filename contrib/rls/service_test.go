@@ -1,4 +1,4 @@
-package rls
+package rls_test
 
 import (
 	"bytes"
@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -30,29 +31,35 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // newService returns a Service with a configuration. Its domain may go on in more files.
-func newService(t testing.TB, store remote.Store, config string, o *Options, more ...string) *Service {
+func newService(t testing.TB, store remote.Store, config string, o *rls.Options, more ...string) *rls.Service {
+	t.Helper()
+	s, _ := serviceOfGroup(t, store, config, o, more...)
+	return s
+}
+
+func serviceOfGroup(t testing.TB, store remote.Store, config string, o *rls.Options, more ...string) (*rls.Service, *tiered.Group) {
 	t.Helper()
 	g, err := tiered.NewGroup(store, &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler), Budget: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = g.Close(context.Background()) })
-	s, err := New(g, o)
+	s, err := rls.New(g, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	use(t, s, config, more...)
 	_ = g.Ping(t.Context()) // as tieredd does before it is ready: Redis' clock has to be known. Some tests have no Redis
-	return s
+	return s, g
 }
 
-func use(t testing.TB, s *Service, config string, more ...string) {
+func use(t testing.TB, s *rls.Service, config string, more ...string) {
 	t.Helper()
-	files := []File{{Name: "test.yaml", Text: []byte(config)}}
+	files := []rls.File{{Name: "test.yaml", Text: []byte(config)}}
 	for i, text := range more {
-		files = append(files, File{Name: fmt.Sprintf("more%d.yaml", i), Text: []byte(text), Merge: true})
+		files = append(files, rls.File{Name: fmt.Sprintf("more%d.yaml", i), Text: []byte(text), Merge: true})
 	}
-	c, err := Parse(files...)
+	c, err := rls.Parse(files...)
 	if err == nil {
 		err = s.Use(c)
 	}
@@ -62,15 +69,15 @@ func use(t testing.TB, s *Service, config string, more ...string) {
 }
 
 // dial serves a Service on loopback and returns a client of it.
-func dial(t *testing.T, s *Service) pb.RateLimitServiceClient {
+func dial(t *testing.T, s *rls.Service) pb.RateLimitServiceClient {
 	t.Helper()
 	return pb.NewRateLimitServiceClient(connect(t, s))
 }
 
 // connect serves a Service on loopback and returns a connection to it.
-func connect(t *testing.T, s *Service) *grpc.ClientConn {
+func connect(t *testing.T, s *rls.Service) *grpc.ClientConn {
 	t.Helper()
-	server := grpc.NewServer(ServerOption())
+	server := grpc.NewServer(rls.ServerOption())
 	pb.RegisterRateLimitServiceServer(server, s)
 	at, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -100,7 +107,7 @@ func TestBehavior(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			behavior.Test(t, false, func(t *testing.T, env string, texts []string) pb.RateLimitServiceClient {
-				o, names := &Options{}, DefaultHeaders
+				o, names := &rls.Options{}, rls.DefaultHeaders
 				for word := range strings.FieldsSeq(env) {
 					switch name, value, _ := strings.Cut(word, "="); name {
 					case "QUOTA_MODE":
@@ -129,7 +136,7 @@ func TestBehavior(t *testing.T) {
 }
 
 // rows plays rows that are only of this service.
-func rows(t *testing.T, s *Service, steps ...[2]string) {
+func rows(t *testing.T, s *rls.Service, steps ...[2]string) {
 	t.Helper()
 	if err := (behavior.Row{Steps: steps}).Play(t.Context(), dial(t, s), false); err != nil {
 		t.Error(err)
@@ -137,7 +144,7 @@ func rows(t *testing.T, s *Service, steps ...[2]string) {
 }
 
 func TestTogether(t *testing.T) {
-	rows(t, newService(t, remote.NewMemory(), behavior.Config, &Options{Together: true}),
+	rows(t, newService(t, remote.NewMemory(), behavior.Config, &rls.Options{Together: true}),
 		[2]string{"shop | batch=a +10", "OK | OK 0/10"},
 		[2]string{"shop | user=a | batch=a", "OVER | OK 3/3 | OVER 0/10"},
 		[2]string{"shop | user=a | batch=b", "OK | OK 2/3 | OK 9/10"},
@@ -164,7 +171,7 @@ func TestTogetherByDomain(t *testing.T) {
 descriptors:
   - {key: a, rate_limit: {unit: year, requests_per_unit: 2}}
   - {key: b, rate_limit: {unit: year, requests_per_unit: 0}}
-`, &Options{Together: c.option})
+`, &rls.Options{Together: c.option})
 		t.Run(c.file, func(t *testing.T) {
 			rows(t, s, [2]string{"d | a=x | b=x", "OVER | OK " + c.left + "/2 | OVER 0/0"})
 		})
@@ -173,7 +180,7 @@ descriptors:
 
 // A rule with quota_mode refuses nothing: it takes its hits unless another one refuses the request.
 func TestTogetherWithQuota(t *testing.T) {
-	rows(t, newService(t, remote.NewMemory(), behavior.Config, &Options{Together: true, Metadata: true}),
+	rows(t, newService(t, remote.NewMemory(), behavior.Config, &rls.Options{Together: true, Metadata: true}),
 		[2]string{"shop | quota2=x | user=x +2", `OK | OK 1/2 | OK 1/3 | {"descriptors":[{"entries":["quota2=x"]},` +
 			`{"entries":["user=x"],"hitsAddend":2}],"domain":"shop","quotaModeEnabled":true}`},
 		[2]string{"shop | quota2=x | user=x +2", `OVER | OK 1/2 | OVER 1/3 | {"descriptors":[{"entries":["quota2=x"]},` +
@@ -183,7 +190,7 @@ func TestTogetherWithQuota(t *testing.T) {
 		[2]string{"shop | quota2=y +3", `OK | OK 0/2 reset in 0 s | {"descriptors":[{"entries":["quota2=y"],"hitsAddend":3}],` +
 			`"domain":"shop","quotaModeEnabled":true,"quotaModeViolations":[0]}`},
 	)
-	rows(t, newService(t, remote.NewMemory(), behavior.Config, &Options{Together: true, Quota: true}),
+	rows(t, newService(t, remote.NewMemory(), behavior.Config, &rls.Options{Together: true, Quota: true}),
 		[2]string{"shop | nobody=a | user=a", "OK | OK 0/0 reset in 0 s | OK 2/3"},
 	)
 }
@@ -191,9 +198,10 @@ func TestTogetherWithQuota(t *testing.T) {
 // Requests can ask for a bounded number of periods, because a policy stays for ever.
 func TestOverridesAreBounded(t *testing.T) {
 	s := newService(t, remote.NewMemory(), behavior.Config, nil)
-	for i := range mostMultiplied + 1 {
+	const most = 100
+	for i := range most + 1 {
 		want := "OK | OK 4/5"
-		if i == mostMultiplied {
+		if i == most {
 			want = "OVER | OVER"
 		}
 		answer, err := s.ShouldRateLimit(t.Context(), behavior.Request(fmt.Sprintf("shop | user=a limit=5/%dday", i+2)))
@@ -254,7 +262,7 @@ descriptors:
 }
 
 // direct is a client without a network, for tests in virtual time.
-type direct struct{ *Service }
+type direct struct{ *rls.Service }
 
 func (d direct) ShouldRateLimit(
 	ctx context.Context, r *pb.RateLimitRequest, _ ...grpc.CallOption,
@@ -274,7 +282,7 @@ descriptors:
 		[2]string{"d | a=x", "OK | OK 2/3"},
 		[2]string{"d | a=x", "OK | OK 1/3"},
 	)
-	if all := s.state.Load().Policies(); len(all) != 1 || all[0].Name != "d.a.day-sliding-window-5-month" {
+	if all := s.Config().Policies(); len(all) != 1 || all[0].Name != "d.a.day-sliding-window-5-month" {
 		t.Errorf("%+v", all)
 	}
 	const monthly = "d | a=y +4"
@@ -295,7 +303,7 @@ func TestMetadata(t *testing.T) {
 	s := newService(t, remote.NewMemory(), `domain: d
 descriptors:
   - {key: a, rate_limit: {unit: year, requests_per_unit: 0}, quota_mode: true}
-`, &Options{Metadata: true})
+`, &rls.Options{Metadata: true})
 	answer, err := s.ShouldRateLimit(t.Context(), behavior.Request("d +2 | a=x | b=y c=z +3 | b=y limit=5/year"))
 	if err != nil {
 		t.Fatal(err)
@@ -337,25 +345,27 @@ descriptors:
 }
 
 func TestHeaders(t *testing.T) {
-	s := newService(t, remote.NewMemory(), behavior.Config, &Options{Headers: &DefaultHeaders})
-	s.now = func() time.Time { return time.Unix(365*24*3600-100, 0) }
-	answer, err := s.ShouldRateLimit(t.Context(), behavior.Request("shop | batch=a | user=a | color=red"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []string
-	for _, h := range answer.GetResponseHeadersToAdd() {
-		all = append(all, h.GetKey()+": "+h.GetValue())
-	}
-	if got := strings.Join(all, ", "); got != "RateLimit-Limit: 3, RateLimit-Remaining: 2, RateLimit-Reset: 100" {
-		t.Error(got)
-	}
-	// The descriptor that refuses counts, although another one has fewer hits left.
-	answer, err = s.ShouldRateLimit(t.Context(), behavior.Request("shop | batch=a +10 | user=a +2"))
-	h := answer.GetResponseHeadersToAdd()
-	if err != nil || len(h) != 3 || h[0].GetValue() != "10" || h[1].GetValue() != "0" {
-		t.Errorf("%v, %v", h, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(358*24*time.Hour - 100*time.Second) // the bubble begins 7 days after a year of 365 days
+		s := newService(t, remote.NewMemory(), behavior.Config, &rls.Options{Headers: &rls.DefaultHeaders})
+		answer, err := s.ShouldRateLimit(t.Context(), behavior.Request("shop | batch=a | user=a | color=red"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []string
+		for _, h := range answer.GetResponseHeadersToAdd() {
+			all = append(all, h.GetKey()+": "+h.GetValue())
+		}
+		if got := strings.Join(all, ", "); got != "RateLimit-Limit: 3, RateLimit-Remaining: 2, RateLimit-Reset: 100" {
+			t.Error(got)
+		}
+		// The descriptor that refuses counts, although another one has fewer hits left.
+		answer, err = s.ShouldRateLimit(t.Context(), behavior.Request("shop | batch=a +10 | user=a +2"))
+		h := answer.GetResponseHeadersToAdd()
+		if err != nil || len(h) != 3 || h[0].GetValue() != "10" || h[1].GetValue() != "0" {
+			t.Errorf("%v, %v", h, err)
+		}
+	})
 }
 
 // What a rule counted stays while its place, unit and algorithm do. Calls go on during the change.
@@ -376,7 +386,7 @@ descriptors:
 // A call that no client can bring about is refused with an error, and the log says it.
 func TestBadRequests(t *testing.T) {
 	var log bytes.Buffer
-	s := newService(t, remote.NewMemory(), behavior.Config, &Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	s := newService(t, remote.NewMemory(), behavior.Config, &rls.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	client := dial(t, s)
 	for _, c := range []struct{ name, request, want string }{
 		{"nothing", "", "domain is empty: must be set"},
@@ -417,7 +427,7 @@ func (raw) Unmarshal(b []byte, v any) error { *v.(*[]byte) = bytes.Clone(b); ret
 func TestExpiredCalls(t *testing.T) {
 	for _, together := range []bool{false, true} {
 		s := newService(t, remote.NewMemory(), "domain: d\ndescriptors: [{key: a, rate_limit: {unit: year, requests_per_unit: 1000}}]",
-			&Options{Together: together})
+			&rls.Options{Together: together})
 		r := behavior.Request("d | a=x")
 		for range 100 { // so that it has a lease
 			if _, err := s.ShouldRateLimit(t.Context(), r); err != nil {
@@ -443,7 +453,7 @@ func TestManyDescriptors(t *testing.T) {
 		fmt.Fprintf(&others, " | user=b%d", i)
 	}
 	for _, together := range []bool{false, true} {
-		s := newService(t, remote.NewMemory(), behavior.Config, &Options{MaxDescriptors: 1000, Together: together})
+		s := newService(t, remote.NewMemory(), behavior.Config, &rls.Options{MaxDescriptors: 1000, Together: together})
 		admitted := func(text string) (n int) {
 			answer, err := s.ShouldRateLimit(t.Context(), behavior.Request("shop"+text))
 			if err != nil || len(answer.GetStatuses()) != 1000 {
@@ -506,7 +516,7 @@ func TestBeforeTheConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close(context.Background())
-	s, err := New(g, nil)
+	s, err := rls.New(g, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -516,10 +526,10 @@ func TestBeforeTheConfiguration(t *testing.T) {
 	if s.Use(nil) == nil {
 		t.Error("a nil Config is used")
 	}
-	if _, err := New(new(tiered.Group), nil); err == nil {
+	if _, err := rls.New(new(tiered.Group), nil); err == nil {
 		t.Error("a zero Group is accepted")
 	}
-	_, err = New(nil, &Options{MaxDescriptors: -1, Headers: &Headers{}})
+	_, err = rls.New(nil, &rls.Options{MaxDescriptors: -1, Headers: &rls.Headers{}})
 	for _, want := range []string{"the Group is nil", "MaxDescriptors is -1: must be 1 to 10000", "must have three names"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: lacks %q", err, want)
@@ -530,9 +540,17 @@ func TestBeforeTheConfiguration(t *testing.T) {
 // Two lists of values are never one key.
 func FuzzJoin(f *testing.F) {
 	f.Add("a", "b", "a:b", "")
+	f.Add("a:", "b", "a", ":b")
 	f.Fuzz(func(t *testing.T, a, b, c, d string) {
-		if (a != c || b != d) && join([]string{a, b}) == join([]string{c, d}) {
-			t.Errorf("%q, %q and %q, %q", a, b, c, d)
+		s := newService(t, remote.NewMemory(), "domain: d\ndescriptors: [{key: x, descriptors: "+
+			"[{key: y, rate_limit: {unit: year, requests_per_unit: 1}}]}]\n", nil)
+		for i, values := range [][2]string{{a, b}, {c, d}} {
+			r := behavior.Request("d | x=x y=y")
+			r.Descriptors[0].Entries[0].Value, r.Descriptors[0].Entries[1].Value = values[0], values[1]
+			answer, err := s.ShouldRateLimit(t.Context(), r)
+			if again := i > 0 && a == c && b == d; err != nil || (answer.GetOverallCode() == pb.RateLimitResponse_OK) == again {
+				t.Errorf("%q, %q and %q, %q: %v, %v", a, b, c, d, answer, err)
+			}
 		}
 	})
 }
@@ -550,10 +568,10 @@ func FuzzShouldRateLimit(f *testing.F) {
 		}
 		f.Add(b, true)
 	}
-	var services []*Service
+	var services []*rls.Service
 	for _, together := range []bool{false, true} {
 		services = append(services, newService(f, remote.NewMemory(), behavior.Config,
-			&Options{Together: together, Headers: &DefaultHeaders}))
+			&rls.Options{Together: together, Headers: &rls.DefaultHeaders}))
 	}
 	f.Fuzz(func(t *testing.T, b []byte, together bool) {
 		r := &pb.RateLimitRequest{}

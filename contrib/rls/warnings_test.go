@@ -1,10 +1,12 @@
-package rls
+package rls_test
 
 import (
 	"fmt"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 )
 
 // A rule that is valid, and that no descriptor can meet as it is meant, has a warning with its place.
@@ -29,7 +31,7 @@ func TestWarnings(t *testing.T) {
   - {key: address, value: "2001:db8::1", rate_limit: {unit: day, requests_per_unit: 3}}
   - {key: id, value: spiffe://cluster.local/ns/a, rate_limit: {unit: day, requests_per_unit: 3}}`, ""},
 	} {
-		is, err := Parse(File{Name: "a.yaml", Text: []byte("domain: d\ndescriptors:\n  - " + c.descriptor + "\n")})
+		is, err := rls.Parse(rls.File{Name: "a.yaml", Text: []byte("domain: d\ndescriptors:\n  - " + c.descriptor + "\n")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,8 +49,8 @@ func TestWarnings(t *testing.T) {
 	for i := range 1000 {
 		fmt.Fprintf(&many, "  - {key: k%d}\n", i)
 	}
-	is, err := Parse(File{Name: "a.yaml", Text: []byte("domain: d\ndescriptors:\n" + many.String())})
-	if err != nil || len(is.Warnings()) != maxProblems {
+	is, err := rls.Parse(rls.File{Name: "a.yaml", Text: []byte("domain: d\ndescriptors:\n" + many.String())})
+	if err != nil || len(is.Warnings()) != 100 {
 		t.Errorf("%d warnings, %v", len(is.Warnings()), err)
 	}
 }

@@ -1,4 +1,4 @@
-package httpapi
+package httpapi_test
 
 import (
 	"context"
@@ -21,6 +21,7 @@ import (
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 	"go.uber.org/goleak"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls/httpapi"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -34,7 +35,7 @@ type service struct {
 	store *remote.Memory
 }
 
-func serve(t testing.TB, o *Options) service {
+func serve(t testing.TB, o *httpapi.Options) service {
 	t.Helper()
 	store := remote.NewMemory()
 	g, err := tiered.NewGroup(store, &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler)})
@@ -51,12 +52,26 @@ func serve(t testing.TB, o *Options) service {
 			t.Fatal(err)
 		}
 	}
-	h, err := New(g, o)
+	h, err := httpapi.New(g, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return service{h, g, store}
 }
+
+// decision and problem are the bodies of answers.
+type decision struct {
+	Allowed     bool
+	Reason      string
+	Policy      string
+	Burst       int64
+	Remaining   int64
+	RetryAfter  float64 `json:"retry_after"`
+	ResetAfter  float64 `json:"reset_after"`
+	Reservation string
+}
+
+type problem struct{ Error string }
 
 // reply is what the API answered.
 type reply struct {
@@ -114,7 +129,7 @@ func TestAllow(t *testing.T) {
 
 func TestReserveAndSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := serve(t, &Options{Settle: time.Minute})
+		s := serve(t, &httpapi.Options{Settle: time.Minute})
 		left := func(policy, key string) int64 {
 			time.Sleep(time.Second) // what is given back is on its way
 			l, _ := s.group.Limiter(policy)
@@ -156,7 +171,7 @@ func TestReserveAndSettle(t *testing.T) {
 // The memory for reservations is bounded, and who finds no place takes no tokens.
 func TestTooManyReservations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := serve(t, &Options{MaxReservations: 3, Settle: time.Minute})
+		s := serve(t, &httpapi.Options{MaxReservations: 3, Settle: time.Minute})
 		for i := range 5 {
 			r := s.post("/v1/reserve", uses(use("user", "ann", 1)))
 			if want := map[bool]int{true: 200, false: 503}[i < 3]; r.status != want {
@@ -181,28 +196,23 @@ func TestTooManyReservations(t *testing.T) {
 // large ones, and the room comes back.
 func TestLargeReservations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReservations(100_000, time.Minute)
+		open := httpapi.OpenReservations(100_000, time.Minute)
 		for step := range 3 {
 			kept, largest := 0, 0
-			for _, size := range []int{1 << 20, 700_000, leastPart, 600} {
-				for {
-					_, ok := r.open(time.Now(), 1, size)
-					if !ok {
-						break
-					}
+			for _, size := range []int{1 << 20, 700_000, httpapi.LeastPart, 600} {
+				for open(size) {
 					kept, largest = kept+size, max(largest, size)
 				}
-				if size > leastPart && kept > 16<<20 {
+				if size > httpapi.LeastPart && kept > 16<<20 {
 					t.Errorf("%d bytes are taken by reservations of %d", kept, size)
 				}
 			}
-			if kept > 100_000*roomBytes || largest != 700_000 {
+			if kept > 100_000*httpapi.RoomBytes || largest != 700_000 {
 				t.Errorf("step %d: %d bytes are kept, the largest has %d", step, kept, largest)
 			}
 			time.Sleep(time.Minute)
 		}
-		few := newReservations(1, time.Minute)
-		if _, ok := few.open(time.Now(), 1, reservationBytes+useBytes+tiered.MaxKeyLength); !ok {
+		if !httpapi.OpenReservations(1, time.Minute)(httpapi.LargestUse) {
 			t.Error("a key of the greatest length finds no room")
 		}
 	})
@@ -286,7 +296,7 @@ func TestBadRequests(t *testing.T) {
 		{"settle", `{"reservation":"x","actual":[1,-1]}`, 400, "actual[1] is -1: must be 0 or more"},
 		{"settle", `{"reservation":"x","actual":[1]}`, 404, "the reservation is not here"},
 	} {
-		s := serve(t, &Options{MaxBody: 70_000, MaxUses: 2})
+		s := serve(t, &httpapi.Options{MaxBody: 70_000, MaxUses: 2})
 		r := s.post("/v1/"+c.path, c.body)
 		if r.status != c.status || !strings.Contains(r.Error, c.want) || strings.Contains(r.Error, "secret") {
 			t.Errorf("%s %.60s: %d %q, want %d %q", c.path, c.body, r.status, r.Error, c.status, c.want)
@@ -295,10 +305,10 @@ func TestBadRequests(t *testing.T) {
 }
 
 func TestBadOptions(t *testing.T) {
-	if _, err := New(new(tiered.Group), nil); err == nil {
+	if _, err := httpapi.New(new(tiered.Group), nil); err == nil {
 		t.Error("a zero Group is accepted")
 	}
-	_, err := New(nil, &Options{MaxBody: 1, MaxUses: -1, MaxReservations: 1 << 30, Settle: time.Millisecond})
+	_, err := httpapi.New(nil, &httpapi.Options{MaxBody: 1, MaxUses: -1, MaxReservations: 1 << 30, Settle: time.Millisecond})
 	for _, want := range []string{
 		"the Group is nil: must be set", "MaxBody is 1: must be 1024 to 16777216", "MaxUses is -1", "MaxReservations is 1073741824",
 		"Settle is 1ms: must be 1s to 24h0m0s",
