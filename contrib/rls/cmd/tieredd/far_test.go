@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bytes"
@@ -13,8 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/health"
-
+	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -83,18 +82,18 @@ func TestStartFarFromRedis(t *testing.T) {
 					if a.Key == slog.TimeKey {
 						return slog.Attr{}
 					}
-					return settingNames(nil, a)
+					return tieredd.SettingNames(nil, a)
 				}}))
 				group, err := tiered.NewGroup(&far{Memory: remote.NewMemory(), trip: c.trip}, &tiered.Options{Processes: 3, Logger: logger})
 				if err != nil {
 					t.Fatal(err)
 				}
-				v := &server{log: logger, group: group, health: health.NewServer(), configured: true}
 				ctx, stop := context.WithCancel(t.Context())
 				begin := time.Now()
 				var reaching sync.WaitGroup
-				reaching.Go(func() { v.reach(ctx) })
-				for time.Sleep(time.Millisecond); !v.ready.Load() && time.Since(begin) < 20*time.Second; time.Sleep(time.Millisecond) {
+				v := tieredd.Reaching(logger, group)
+				reaching.Go(func() { v.Reach(ctx) })
+				for time.Sleep(time.Millisecond); !v.Ready() && time.Since(begin) < 20*time.Second; time.Sleep(time.Millisecond) {
 				}
 				ready := time.Since(begin)
 				time.Sleep(20 * time.Second)

@@ -1,15 +1,14 @@
-package main
+package main_test
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 )
 
-// What /json cannot read is a bad request, and nobody is asked.
+// What /json cannot read is a bad request, and takes nothing.
 func TestBadJSON(t *testing.T) {
-	v := &server{settings: settings{MaxMessage: 1 << 10}} // without a service
+	p := start(t, limits, "TIERED_MAX_MESSAGE=1024")
 	for name, c := range map[string]struct {
 		body string
 		code int
@@ -24,10 +23,14 @@ func TestBadJSON(t *testing.T) {
 		"a field that is not ours": {`{"domain": "d", "hits": 1}`, http.StatusBadRequest},
 		"too long":                 {`{"domain": "` + strings.Repeat("d", 1<<10) + `"}`, http.StatusRequestEntityTooLarge},
 	} {
-		w := httptest.NewRecorder()
-		v.json(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", strings.NewReader(c.body)))
-		if w.Code != c.code || w.Header().Get("Content-Type") != "text/plain; charset=utf-8" {
-			t.Errorf("%s: %d, want %d: %s", name, w.Code, c.code, w.Body)
+		r, err := p.http.Post(p.public+"/json", "application/json", strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = r.Body.Close()
+		if r.StatusCode != c.code || r.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
+			t.Errorf("%s: %s, want %d", name, r.Status, c.code)
 		}
 	}
+	p.play(t, [2]string{"shop | user=a", "OK | OK 99/100"})
 }

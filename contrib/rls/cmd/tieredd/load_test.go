@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bytes"
@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
+	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
@@ -35,30 +36,26 @@ type loading struct {
 func startLoading(t *testing.T) *loading {
 	t.Helper()
 	port := func() uint16 { return uint16(redistest.FreePort(t)) }
-	s := settings{
+	s := tieredd.Settings{
 		Host: "127.0.0.1", Port: port(), DebugHost: "127.0.0.1", DebugPort: port(), GRPCHost: "127.0.0.1", GRPCPort: port(),
 		MaxMessage: 1 << 20, MaxStreams: 1000, Drain: time.Second, LogLevel: "error", LogFormat: "text",
 	}
-	v, err := newServer(s)
-	if err != nil {
-		t.Fatal(err)
-	}
 	l := &loading{begun: make(chan struct{}), goOn: make(chan struct{}), ended: make(chan error, 1)}
 	loads := 0
-	v.readFiles = func(string, bool) ([]rls.File, error) {
+	v := newServer(t, s, nil, func() ([]rls.File, error) {
 		l.begun <- struct{}{}
 		<-l.goOn
 		loads++
 		return []rls.File{{Name: "limits.yaml", Text: fmt.Appendf(nil, "%s# %d", limits, (loads+1)/2)}}, nil
-	}
+	})
 	ctx, stop := context.WithCancel(t.Context())
 	l.stop = stop
 	go func() {
-		l.ended <- v.serve(ctx)
-		v.close()
+		l.ended <- v.Serve(ctx)
+		v.Close()
 	}()
 	l.process = &process{
-		address: address(s.GRPCHost, s.GRPCPort), public: "http://" + address(s.Host, s.Port), http: &http.Client{},
+		address: fmt.Sprint("127.0.0.1:", s.GRPCPort), public: fmt.Sprint("http://127.0.0.1:", s.Port), http: &http.Client{},
 	}
 	t.Cleanup(l.http.CloseIdleConnections)
 	conn, err := grpc.NewClient(l.address, grpc.WithTransportCredentials(insecure.NewCredentials()))

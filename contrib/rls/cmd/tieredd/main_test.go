@@ -1,7 +1,6 @@
-package main
+package main_test
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -27,6 +26,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
@@ -125,6 +125,19 @@ func (p *process) launch(t *testing.T) {
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// tool runs tieredd to its end, and returns what it writes.
+func tool(t *testing.T, env []string, args ...string) (out string, err error) {
+	t.Helper()
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.CommandContext(t.Context(), path, args...)
+	c.Env = append(os.Environ(), env...)
+	text, err := c.CombinedOutput()
+	return string(text), err
 }
 
 // run starts the process, at the same addresses each time, and returns when it is ready.
@@ -422,8 +435,8 @@ func TestSettings(t *testing.T) {
 			for name, value := range c.env {
 				t.Setenv(name, value)
 			}
-			s, err := readSettings()
-			got, _ := s.redis()
+			s, err := tieredd.ReadSettings()
+			got, _ := s.Redis()
 			if err != nil {
 				got = err.Error()
 			}
@@ -441,16 +454,16 @@ func TestCheck(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var out strings.Builder
-	if err := check(&out, dir, false); err != nil {
+	out, err := tool(t, nil, "check", dir)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
 		"1 domains, 2 limits\n", "shop.user: 100 per year, fixed window, fail-local, policy shop.user.year\n",
 		"warning: " + filepath.Join(dir, "a.yaml") + `:5:24: value looks like a regular expression: it is compared as text`,
 	} {
-		if !strings.Contains(out.String(), line) {
-			t.Errorf("%s\nwant %s", out.String(), line)
+		if !strings.Contains(out, line) {
+			t.Errorf("%s\nwant %s", out, line)
 		}
 	}
 }
@@ -460,27 +473,24 @@ func TestArguments(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(limits), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(context.Background(), []string{"check", dir}); err != nil {
-		t.Error(err)
+	if out, err := tool(t, nil, "check", dir); err != nil {
+		t.Error(err, out)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "b.yaml"), []byte("domain: other"), 0o600); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"b.yaml", "c.yaml"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("domain: other"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("domain: other"), 0o600); err != nil {
-		t.Fatal(err)
+	if out, err := tool(t, []string{"MERGE_DOMAIN_CONFIG=true"}, "check", dir); err != nil {
+		t.Error(err, out)
 	}
-	err := run(context.Background(), []string{"check", dir})
-	if err == nil || !strings.Contains(err.Error(), "another file or place has it") {
-		t.Error(err)
-	}
-	t.Setenv("MERGE_DOMAIN_CONFIG", "true")
-	if err := run(context.Background(), []string{"check", dir}); err != nil {
-		t.Error(err)
-	}
-	if err := run(context.Background(), []string{"check", filepath.Join(dir, "none")}); err == nil {
-		t.Error("a directory that is not there is fine")
-	}
-	if err := run(context.Background(), []string{"what"}); err == nil || !strings.Contains(err.Error(), "must be none, or check and a directory") {
-		t.Error(err)
+	for want, args := range map[string][]string{
+		"another file or place has it":           {"check", dir},
+		"no such file":                           {"check", filepath.Join(dir, "none")},
+		"must be none, or check and a directory": {"what"},
+	} {
+		if out, err := tool(t, nil, args...); err == nil || !strings.Contains(out, want) {
+			t.Errorf("%q: %v, %s", args, err, out)
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"fmt"
@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
+	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 )
 
 // decode reads a manifest into the official type, and refuses fields that it does not have.
@@ -75,7 +76,7 @@ func TestManifests(t *testing.T) {
 
 	// The environment is what the program reads, and the rest of the manifests agrees with it.
 	known := map[string]bool{"GOMEMLIMIT": true}
-	for f := range reflect.TypeFor[settings]().Fields() {
+	for f := range reflect.TypeFor[tieredd.Settings]().Fields() {
 		known[f.Tag.Get("env")] = true
 	}
 	fromSecret := 0
@@ -93,7 +94,7 @@ func TestManifests(t *testing.T) {
 		}
 		t.Setenv(e.Name, value)
 	}
-	s, err := readSettings()
+	s, err := tieredd.ReadSettings()
 	if err != nil || fromSecret != 1 {
 		t.Fatal(err, fromSecret)
 	}
@@ -119,8 +120,8 @@ func TestManifests(t *testing.T) {
 		t.Errorf("%+v, %+v", live, ready)
 	}
 	grace := time.Duration(*pod.Spec.TerminationGracePeriodSeconds) * time.Second
-	if grace <= s.Drain+returnTime || s.Drain < 2*s.DrainDelay {
-		t.Errorf("a grace period of %v, for %v, of which the first %v, and %v", grace, s.Drain, s.DrainDelay, returnTime)
+	if grace <= s.Drain+tieredd.ReturnTime || s.Drain < 2*s.DrainDelay {
+		t.Errorf("a grace period of %v, for %v, of which the first %v, and %v", grace, s.Drain, s.DrainDelay, tieredd.ReturnTime)
 	}
 	memory, goMemory := c.Resources.Limits.Memory().Value()>>20, 0
 	if _, err := fmt.Sscanf(os.Getenv("GOMEMLIMIT"), "%dMiB", &goMemory); err != nil || int64(goMemory) > memory*9/10 {
@@ -128,9 +129,9 @@ func TestManifests(t *testing.T) {
 	}
 
 	mount := c.VolumeMounts[0]
-	if mount.MountPath != s.directory() || mount.SubPath != "" || pod.Spec.Volumes[0].Name != mount.Name ||
+	if mount.MountPath != s.Directory() || mount.SubPath != "" || pod.Spec.Volumes[0].Name != mount.Name ||
 		pod.Spec.Volumes[0].ConfigMap.Name != limits.Name {
-		t.Errorf("%+v is mounted, and %s is read", mount, s.directory())
+		t.Errorf("%+v is mounted, and %s is read", mount, s.Directory())
 	}
 	for name, text := range limits.Data {
 		if _, err := rls.Parse(rls.File{Name: name, Text: []byte(text)}); err != nil {

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"net/http"
@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"sigs.k8s.io/yaml"
 
+	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
@@ -58,28 +59,28 @@ func TestPageOfMigration(t *testing.T) {
 	}
 	service := compose.Services["ratelimit"]
 	known := map[string]bool{}
-	for f := range reflect.TypeFor[settings]().Fields() {
+	for f := range reflect.TypeFor[tieredd.Settings]().Fields() {
 		known[f.Tag.Get("env")] = true
 	}
-	read := func(env map[string]string) settings {
+	read := func(env map[string]string) tieredd.Settings {
 		for name, value := range env {
 			if !known[name] {
 				t.Errorf("%s is not a setting", name)
 			}
 			t.Setenv(name, value)
 		}
-		s, err := readSettings()
+		s, err := tieredd.ReadSettings()
 		if err != nil {
 			t.Error(err)
 		}
 		return s
 	}
 	s := read(service.Environment)
-	if at := strings.Split(service.Volumes[0], ":"); at[1] != s.directory() || !strings.Contains(all, "docker push "+service.Image) {
-		t.Errorf("%v is mounted, and %s is read; the image is %s", at, s.directory(), service.Image)
+	if at := strings.Split(service.Volumes[0], ":"); at[1] != s.Directory() || !strings.Contains(all, "docker push "+service.Image) {
+		t.Errorf("%v is mounted, and %s is read; the image is %s", at, s.Directory(), service.Image)
 	}
-	if grace, err := time.ParseDuration(service.Grace); err != nil || grace <= s.Drain+returnTime {
-		t.Errorf("a grace period of %v (%v) for %v and %v", grace, err, s.Drain, returnTime)
+	if grace, err := time.ParseDuration(service.Grace); err != nil || grace <= s.Drain+tieredd.ReturnTime {
+		t.Errorf("a grace period of %v (%v) for %v and %v", grace, err, s.Drain, tieredd.ReturnTime)
 	}
 	for name := range service.Environment {
 		t.Setenv(name, "")
@@ -98,8 +99,8 @@ func TestPageOfMigration(t *testing.T) {
 		name, value, _ := strings.Cut(pair, "=")
 		env[name] = value
 	}
-	if s := read(env); !strings.Contains(all, "in `"+s.directory()+"`") {
-		t.Errorf("it reads %s", s.directory())
+	if s := read(env); !strings.Contains(all, "in `"+s.Directory()+"`") {
+		t.Errorf("it reads %s", s.Directory())
 	}
 }
 

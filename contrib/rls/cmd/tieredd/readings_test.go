@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bytes"
@@ -15,24 +15,36 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
+	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/internal/readings"
 )
+
+// small are the settings of a server that nobody calls.
+var small = tieredd.Settings{LogLevel: "error", LogFormat: "text", MaxMessage: 1 << 20, MaxStreams: 1}
+
+// newServer returns a server in this process, which reads what files returns. log nil drops its lines.
+func newServer(t *testing.T, s tieredd.Settings, log *slog.Logger, files func() ([]rls.File, error)) *tieredd.Server {
+	t.Helper()
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	v, err := tieredd.NewServer(s, log, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
 
 // The last good configuration stays whatever a reading brings: files that are being written, that have mistakes, that cannot
 // be read, or that end in a panic.
 func TestLastGoodConfigurationStays(t *testing.T) {
-	v, err := newServer(settings{LogLevel: "error", LogFormat: "text", MaxMessage: 1 << 20, MaxStreams: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer v.close()
-	v.log = slog.New(slog.DiscardHandler)
 	text := func(domain string) []rls.File {
 		return []rls.File{{Name: "a.yaml", Text: []byte("domain: " + domain + "\n")}}
 	}
 	panics := func() []rls.File { panic("planted") }
 	var files func() ([]rls.File, error)
-	v.readFiles = func(string, bool) ([]rls.File, error) { return files() }
+	v := newServer(t, small, nil, func() ([]rls.File, error) { return files() })
+	defer v.Close()
 	applied := 0
 	for i, step := range []struct {
 		files   func() ([]rls.File, error)
@@ -57,10 +69,10 @@ func TestLastGoodConfigurationStays(t *testing.T) {
 		{func() ([]rls.File, error) { return text("bank"), nil }, "bank"},
 	} {
 		files = step.files
-		before := v.service.Config()
-		v.reload(t.Context())
+		before := v.Config()
+		v.Reload(t.Context())
 		got := "none"
-		if c := v.service.Config(); c != nil {
+		if c := v.Config(); c != nil {
 			got = strings.Join(c.Domains(), " ")
 			if c != before {
 				applied++
@@ -73,7 +85,7 @@ func TestLastGoodConfigurationStays(t *testing.T) {
 	if applied != 2 {
 		t.Errorf("%d configurations were used, want 2", applied)
 	}
-	if r := v.group.Stats().Reloads; r.Applied != 1 || r.Failed != 4 { // two panics, mistakes, and an error
+	if r := v.Stats().Reloads; r.Applied != 1 || r.Failed != 4 { // two panics, mistakes, and an error
 		t.Errorf("%+v", r)
 	}
 }
@@ -82,26 +94,21 @@ func TestLastGoodConfigurationStays(t *testing.T) {
 // takes no longer for it.
 func TestHalfWrittenFilesAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v, err := newServer(settings{LogLevel: "error", LogFormat: "text", MaxMessage: 1 << 20, MaxStreams: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer v.close()
-		v.log = slog.New(slog.DiscardHandler)
 		name, begin := filepath.Join(t.TempDir(), "a.yaml"), time.Now()
 		if err := os.WriteFile(name, nil, 0o600); err != nil { // it is younger than now in a bubble
 			t.Fatal(err)
 		}
 		const whole = "domain: shop\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 5}\n"
-		v.readFiles = func(string, bool) ([]rls.File, error) {
+		v := newServer(t, small, nil, func() ([]rls.File, error) {
 			text := whole
 			if time.Since(begin) < 60*time.Millisecond {
 				text = "domain: shop\n"
 			}
 			return []rls.File{{Name: name, Text: []byte(text)}}, nil
-		}
-		v.start(t.Context())
-		if took, c := time.Since(begin), v.service.Config(); took != readings.Quiet || c == nil || len(c.Policies()) != 1 {
+		})
+		defer v.Close()
+		v.Start(t.Context())
+		if took, c := time.Since(begin), v.Config(); took != readings.Quiet || c == nil || len(c.Policies()) != 1 {
 			t.Errorf("after %v, in force is %v", took, c)
 		}
 	})
@@ -111,26 +118,23 @@ func TestHalfWrittenFilesAtTheStart(t *testing.T) {
 // seconds. A line says so, and no value of a rule.
 func TestConfigurationCutAtEachByte(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v, err := newServer(settings{LogLevel: "error", LogFormat: "text", MaxMessage: 1 << 20, MaxStreams: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer v.close()
 		var log bytes.Buffer
-		v.log = slog.New(slog.NewTextHandler(&log, nil))
 		const whole = "domain: shop\ndescriptors:\n  - key: user\n    value: sk-1\n" +
 			"    rate_limit: {unit: hour, requests_per_unit: 50}\n    descriptors:\n      - key: path\n        rate_limit:\n          unit: hour\n          requests_per_unit: 500\n"
 		text := whole
-		v.readFiles = func(string, bool) ([]rls.File, error) { return []rls.File{{Name: "a.yaml", Text: []byte(text)}}, nil }
-		v.start(t.Context())
+		v := newServer(t, small, slog.New(slog.NewTextHandler(&log, nil)), func() ([]rls.File, error) {
+			return []rls.File{{Name: "a.yaml", Text: []byte(text)}}, nil
+		})
+		defer v.Close()
+		v.Start(t.Context())
 		after := func(seconds int) string {
 			for range seconds {
 				time.Sleep(time.Second)
-				v.reload(t.Context())
+				v.Reload(t.Context())
 			}
-			return v.service.Config().String()
+			return v.Config().String()
 		}
-		want := v.service.Config().String()
+		want := v.Config().String()
 		for cut := range len(whole) - 1 {
 			text = whole[:cut]
 			if got := after(4); got != want {
@@ -143,7 +147,7 @@ func TestConfigurationCutAtEachByte(t *testing.T) {
 			t.Errorf("the log says %.500s", said)
 		}
 		text = whole[:strings.Index(whole, "    descriptors")] // an operator means it
-		if got := after(7); got == want || len(v.service.Config().Policies()) != 1 {
+		if got := after(7); got == want || len(v.Config().Policies()) != 1 {
 			t.Errorf("a configuration that has less on purpose is not used: %s", got)
 		}
 		text = whole // more than before is used soon
@@ -196,7 +200,7 @@ func TestSlowClientsAreLetGo(t *testing.T) {
 					case <-r.Context().Done():
 					}
 				})
-				server, operators := servers(mux, mux)
+				server, operators := tieredd.Servers(mux, mux)
 				if c.port == "debug" {
 					server = operators
 				}

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
+	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -40,7 +41,7 @@ func measure(t *testing.T, most int) measured {
 		t.Fatal(err)
 	}
 	m := measured{t, s, prometheus.NewRegistry()}
-	m.MustRegister(newCollector(g, s, most))
+	m.MustRegister(tieredd.NewCollector(g, s, most))
 	return m
 }
 
@@ -120,8 +121,8 @@ descriptors:
 				t.Errorf("%s is %v, want %v", name, v, n)
 			}
 		}
-		if n := len(got) - 3; n != 3*len(ofRule) || len(ofRule) > 10 {
-			t.Errorf("%d series of 3 rules, want %d of each, and at most 10: %q", n, len(ofRule), slices.Sorted(maps.Keys(got)))
+		if n := len(got) - 3; n != 3*tieredd.SeriesOfRule || tieredd.SeriesOfRule > 10 {
+			t.Errorf("%d series of 3 rules, want %d of each, and at most 10: %q", n, tieredd.SeriesOfRule, slices.Sorted(maps.Keys(got)))
 		}
 		if others > 200 {
 			t.Errorf("%d other series", others)
@@ -148,7 +149,7 @@ func TestMetricsOfManyRules(t *testing.T) {
 	for i := range 40 {
 		m.ask(fmt.Sprintf("many | path=/%d", 900-i))
 		got, now := m.series()
-		if n := len(got) - 3; n != min(i+1, 5)*len(ofRule) || now != others {
+		if n := len(got) - 3; n != min(i+1, 5)*tieredd.SeriesOfRule || now != others {
 			t.Fatalf("%d series of %d rules that were asked, and %d others: want at most 5 rules, and %d", n, i+1, now, others)
 		}
 		for name := range first {
@@ -194,7 +195,7 @@ func TestMetricsOfAnyName(t *testing.T) {
 		}
 	}
 	got, _ := m.series()
-	if n := len(got) - 3; n != 6*len(ofRule) {
+	if n := len(got) - 3; n != 6*tieredd.SeriesOfRule {
 		t.Errorf("%d series of 6 rules: %q", n, slices.Sorted(maps.Keys(got)))
 	}
 	for name := range got {

@@ -1,9 +1,10 @@
-package main
+package main_test
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"reflect"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
+	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
@@ -42,11 +44,11 @@ func TestServiceOptions(t *testing.T) {
 				name, value, _ := strings.Cut(pair, "=")
 				t.Setenv(name, value)
 			}
-			s, err := readSettings()
+			s, err := tieredd.ReadSettings()
 			if want.MaxDescriptors == 0 {
 				want.MaxDescriptors = 100
 			}
-			if got := s.service(); err != nil || !reflect.DeepEqual(*got, want) {
+			if got := s.ServiceOptions(); err != nil || !reflect.DeepEqual(*got, want) {
 				t.Errorf("%+v, %v: want %+v", got, err, want)
 			}
 		})
@@ -69,16 +71,16 @@ func TestRanges(t *testing.T) {
 		for _, value := range []string{c.least, c.most} {
 			t.Run(c.name+"="+value, func(t *testing.T) {
 				t.Setenv(c.name, value)
-				s, err := readSettings()
+				s, err := tieredd.ReadSettings()
 				if err != nil {
 					t.Fatal(err)
 				}
-				v, err := newServer(s)
+				v, err := tieredd.NewServer(s, slog.New(slog.DiscardHandler), nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer v.close()
-				if _, _, err := v.handlers(); err != nil {
+				defer v.Close()
+				if err := v.Handlers(); err != nil {
 					t.Error(err)
 				}
 			})
@@ -86,7 +88,7 @@ func TestRanges(t *testing.T) {
 		for _, value := range []string{c.below, c.above} {
 			t.Run(c.name+"="+value, func(t *testing.T) {
 				t.Setenv(c.name, value)
-				_, err := readSettings()
+				_, err := tieredd.ReadSettings()
 				if err == nil || !strings.Contains(err.Error(), c.name+" is ") || !strings.Contains(err.Error(), ": must be ") {
 					t.Errorf("%v: want it to name %s and its range", err, c.name)
 				}

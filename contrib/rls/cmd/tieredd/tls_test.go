@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"context"
@@ -27,6 +27,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
+	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/internal/readings"
 )
@@ -322,11 +323,12 @@ func TestWrongTLS(t *testing.T) {
 		{"tls.crt", "tls.crt", "empty", "GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY: "},
 		{"tls.crt", "tls.crt", "empty", "must have a certificate in PEM"},
 	} {
-		err := serve(t.Context(), settings{
-			TLS: true, Certificate: s.path(c.cert), Key: s.path(c.key), ClientCA: s.path(c.ca), MaxMessage: 1 << 20, LogLevel: "warn",
+		out, err := tool(t, []string{
+			"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=" + s.path(c.cert), "GRPC_SERVER_TLS_KEY=" + s.path(c.key),
+			"GRPC_CLIENT_TLS_CACERT=" + s.path(c.ca),
 		})
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: %v", c, err)
+		if err == nil || !strings.Contains(out, c.want) {
+			t.Errorf("%+v: %v, %s", c, err, out)
 		}
 	}
 }
@@ -337,7 +339,7 @@ func TestHalfAnAuthority(t *testing.T) {
 	cert, key := ours.issue(t, "tieredd", time.Now().Add(time.Hour))
 	whole := append(ours.pem(), theirs.pem()...)
 	s := newSecret(t, map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": whole})
-	i := identity{settings: settings{TLS: true, Certificate: s.path("tls.crt"), Key: s.path("tls.key"), ClientCA: s.path("ca.crt")}}
+	i := tieredd.NewIdentity(tieredd.Settings{TLS: true, Certificate: s.path("tls.crt"), Key: s.path("tls.key"), ClientCA: s.path("ca.crt")})
 	for n, step := range []struct {
 		ca   []byte
 		want readings.Change
@@ -349,10 +351,10 @@ func TestHalfAnAuthority(t *testing.T) {
 		{ours.pem(), readings.Changing},
 		{ours.pem(), readings.Changed},
 	} {
-		before := i.config.Load()
+		before := i.Config()
 		s.put(t, map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": step.ca})
-		is, err := i.reload()
-		if used := i.config.Load() != before; err != nil || is != step.want || used != (is == readings.Changed) {
+		is, err := i.Reload()
+		if used := i.Config() != before; err != nil || is != step.want || used != (is == readings.Changed) {
 			t.Errorf("reading %d: %v, %v, used %t; want %v", n, is, err, used, step.want)
 		}
 	}
@@ -364,10 +366,10 @@ func TestHalfACertificateAtTheStart(t *testing.T) {
 	cert, key := ours.issue(t, "tieredd", time.Now().Add(time.Hour))
 	s := newSecret(t, map[string][]byte{"tls.crt": cert[:len(cert)/2], "tls.key": key})
 	synctest.Test(t, func(t *testing.T) { // where the files seem to be written just now
-		i := identity{settings: settings{TLS: true, Certificate: s.path("tls.crt"), Key: s.path("tls.key")}}
+		i := tieredd.NewIdentity(tieredd.Settings{TLS: true, Certificate: s.path("tls.crt"), Key: s.path("tls.key")})
 		begin := time.Now()
 		time.AfterFunc(60*time.Millisecond, func() { s.put(t, map[string][]byte{"tls.crt": cert, "tls.key": key}) })
-		if err := i.start(); err != nil || time.Since(begin) != readings.Quiet {
+		if err := i.Start(); err != nil || time.Since(begin) != readings.Quiet {
 			t.Errorf("after %v: %v", time.Since(begin), err)
 		}
 	})
