@@ -33,11 +33,7 @@ func eachWindow(t *testing.T, f func(t *testing.T, l *tiered.Limiter, m *remote.
 		t.Run(p.Name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := remote.NewMemory()
-				l, err := tiered.New(m, p, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer l.Close(context.Background())
+				l := limiter(t, m, p, nil)
 				f(t, l, m)
 			})
 		})
@@ -149,13 +145,9 @@ func TestSeveralBuckets(t *testing.T) {
 	ctx := context.Background()
 	for _, size := range []int64{0, tiered.NoLease} {
 		synctest.Test(t, func(t *testing.T) {
-			l, err := tiered.New(remote.NewMemory(), tiered.Policy{
+			l := limiter(t, remote.NewMemory(), tiered.Policy{
 				Name: "two", Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerHour(100)}, Lease: tiered.Lease{Size: size},
 			}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Close(ctx)
 			admitted, first := 0, 0
 			for i := range 60 * 20 { // a minute at 20 per second
 				if d := l.Allow(ctx, "k"); d.Allowed {
@@ -198,13 +190,9 @@ func TestSeveralBucketsTakeBack(t *testing.T) {
 	ctx := context.Background()
 	for _, size := range []int64{0, tiered.NoLease} {
 		synctest.Test(t, func(t *testing.T) {
-			l, err := tiered.New(remote.NewMemory(), tiered.Policy{
+			l := limiter(t, remote.NewMemory(), tiered.Policy{
 				Name: "two", Limit: tiered.PerHour(10), Also: []tiered.Limit{tiered.PerDay(100)}, Lease: tiered.Lease{Size: size},
 			}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Close(ctx)
 			r := l.ReserveN(ctx, "k", 10)
 			time.Sleep(2 * time.Second)
 			if d := l.Peek(ctx, "k"); d.Allowed || !r.Allowed {

@@ -83,11 +83,7 @@ func TestComeBackAfterAWhile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c.policy.Name = "api"
-				l, err := tiered.New(remote.NewMemory(), c.policy, &tiered.Options{Random: func() float64 { return 0.5 }})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = l.Close(context.Background()) }()
+				l := limiter(t, remote.NewMemory(), c.policy, &tiered.Options{Random: func() float64 { return 0.5 }})
 				time.Sleep(82 * time.Second) // until shares are in use
 				for _, a := range c.asks {
 					var d tiered.Decision
@@ -113,14 +109,10 @@ func TestComeBackAfterAWhile(t *testing.T) {
 // What was told stays what it was if a lease goes back at another nanosecond: Redis counts microseconds.
 func TestComeBackBetweenMicroseconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerSecond(7).WithBurst(100)},
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerSecond(7).WithBurst(100)},
 			&tiered.Options{
 				Budget: 5 * ms, Random: func() float64 { return 0.5 },
 			})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close(context.Background()) }()
 		time.Sleep(70 * time.Second)
 		want(t, l.AllowN(t.Context(), "k", 75), tiered.Granted)
 		if err := l.Refund(t.Context(), "k", 75); err != nil {

@@ -104,11 +104,7 @@ func TestAllowAtMost(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := remote.NewMemory()
 				c.policy.Name = "p"
-				l, err := tiered.New(store, c.policy, &c.o)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = l.Close(t.Context()) }()
+				l := limiter(t, store, c.policy, &c.o)
 				if c.used > 0 {
 					if d := l.AllowN(t.Context(), "k", c.used); !d.Allowed {
 						t.Fatal(d)
@@ -136,13 +132,9 @@ func TestPeekN(t *testing.T) {
 			for _, n := range []int64{-1, 0, 1, 5, 6, 10, 11, 1 << 41} {
 				name := fmt.Sprintf("%v, %d used, %d asked", algorithm, used, n)
 				synctest.Test(t, func(t *testing.T) {
-					l, err := tiered.New(remote.NewMemory(), tiered.Policy{
+					l := limiter(t, remote.NewMemory(), tiered.Policy{
 						Name: "p", Limit: tiered.PerHour(10), Algorithm: algorithm, Lease: tiered.Lease{Size: tiered.NoLease},
 					}, nil)
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer func() { _ = l.Close(t.Context()) }()
 					for range used {
 						l.Allow(t.Context(), "k")
 					}
@@ -168,14 +160,10 @@ func TestPeekN(t *testing.T) {
 
 func TestSetLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := tiered.New(remote.NewMemory(), tiered.Policy{
+		l := limiter(t, remote.NewMemory(), tiered.Policy{
 			Name: "p", Limit: tiered.PerHour(10),
 			FailMode: tiered.FailOpen,
 		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close(t.Context()) }()
 		if err := l.SetLimit(tiered.PerHour(3)); err != nil || l.Policy().Limit != tiered.PerHour(3) ||
 			l.Policy().FailMode != tiered.FailOpen {
 			t.Errorf("%v, %+v", err, l.Policy())
@@ -207,11 +195,7 @@ func TestAllowAtMostThatEndsEarly(t *testing.T) {
 func TestAllowAtMostOfAnEmptyKey(t *testing.T) {
 	for _, n := range []int64{1, 5, 10, 1000} {
 		synctest.Test(t, func(t *testing.T) {
-			l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = l.Close(context.Background()) }()
+			l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)}, nil)
 			l.AllowN(t.Context(), "k", 10)
 			for i := range 12 {
 				got, d := l.AllowAtMost(t.Context(), "k", n)

@@ -20,13 +20,9 @@ func TestARefusalIsBelievedFor5Seconds(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store, ctx := remote.NewMemory(), context.Background()
 					of := func() *tiered.Limiter {
-						l, err := tiered.New(store, tiered.Policy{Name: "api", Algorithm: a, Limit: tiered.Per(1, per)}, &tiered.Options{
+						l := limiter(t, store, tiered.Policy{Name: "api", Algorithm: a, Limit: tiered.Per(1, per)}, &tiered.Options{
 							Logger: slog.New(slog.DiscardHandler), Random: func() float64 { return random },
 						})
-						if err != nil {
-							t.Fatal(err)
-						}
-						t.Cleanup(func() { _ = l.Close(ctx) })
 						return l
 					}
 					l, other := of(), of()

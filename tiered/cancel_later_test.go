@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -22,11 +21,7 @@ func TestCancelGivesBackInALaterBlock(t *testing.T) {
 			for _, later := range []time.Duration{0, 60 * time.Millisecond, 400 * time.Millisecond} {
 				t.Run(fmt.Sprint(a, " ", between, " ", later), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "api", Limit: limit, Algorithm: a}, nil)
-						if err != nil {
-							t.Fatal(err)
-						}
-						defer func() { _ = l.Close(context.Background()) }()
+						l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: limit, Algorithm: a}, nil)
 						time.Sleep(4 * time.Second)
 						l.AllowN(t.Context(), "user", 2500)
 						time.Sleep(60 * time.Millisecond)

@@ -22,11 +22,7 @@ func TestRequestsWithoutALimitGoByTheLastOne(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerMinute(500)}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = l.Close(context.Background()) }()
+				l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerMinute(500)}, nil)
 				for _, limit := range []tiered.Limit{tiered.PerMinute(1000), tiered.PerMinute(10)} {
 					l.For("user").WithLimit(limit).Allow(t.Context())
 				}
@@ -49,11 +45,7 @@ func TestUnlimitedAndBlockedStayCarried(t *testing.T) {
 		allow bool
 	}{{tiered.Unlimited(), true}, {tiered.Blocked(), false}} {
 		synctest.Test(t, func(t *testing.T) {
-			l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerMinute(500)}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = l.Close(context.Background()) }()
+			l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerMinute(500)}, nil)
 			for _, limit := range []tiered.Limit{tiered.PerMinute(5), tiered.PerMinute(3), c.limit} {
 				l.For("user").WithLimit(limit).Allow(t.Context())
 			}

@@ -60,11 +60,7 @@ func TestCarriedLimit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c.policy.Name, c.policy.Lease.Size = "p", tiered.NoLease
-				l, err := tiered.New(remote.NewMemory(), c.policy, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = l.Close(t.Context()) }()
+				l := limiter(t, remote.NewMemory(), c.policy, nil)
 				admitted := int64(0)
 				for range 100 {
 					if d := l.For("k").WithLimit(c.limit).Allow(t.Context()); d.Allowed {
@@ -101,11 +97,7 @@ func TestCarriedLimit(t *testing.T) {
 // All that a Use can do goes by its limit.
 func TestCarriedLimitEverywhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(1)}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close(t.Context()) }()
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(1)}, nil)
 		pro := tiered.PerSecond(10)
 		if r := l.For("a").N(8).WithLimit(pro).Reserve(t.Context()); !r.Allowed {
 			t.Error(r.Decision)
@@ -206,11 +198,7 @@ func TestCarriedLimitsKeepTheBound(outer *testing.T) {
 
 // Requests with different limits at once neither hang nor race.
 func TestCarriedLimitsAtOnce(t *testing.T) {
-	l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(1000)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close(t.Context()) }()
+	l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(1000)}, nil)
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
@@ -273,11 +261,7 @@ func TestInvalidCarriedLimit(t *testing.T) {
 
 // To carry a known limit costs no allocation.
 func TestCarriedLimitAllocations(t *testing.T) {
-	l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(1)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close(t.Context()) }()
+	l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(1)}, nil)
 	limit, ctx := tiered.PerSecond(1_000_000), t.Context()
 	for range 1000 {
 		l.For("k").WithLimit(limit).Allow(ctx)

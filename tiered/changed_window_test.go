@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,12 +32,8 @@ func TestChangedWindowKeepsItsCount(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l, err := tiered.New(remote.NewMemory(),
+				l := limiter(t, remote.NewMemory(),
 					tiered.Policy{Name: "api", Limit: c.from, Algorithm: tiered.SlidingWindow, Lease: tiered.Lease{Size: tiered.NoLease}}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = l.Close(context.Background()) }()
 				time.Sleep(time.Second)
 				for range c.spent {
 					if !l.Allow(t.Context(), "user").Allowed {

@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -26,11 +25,7 @@ func TestStatsOfCharges(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := remote.NewMemory()
 				p.Name = "api"
-				l, err := tiered.New(store, p, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = l.Close(context.Background()) }()
+				l := limiter(t, store, p, nil)
 				time.Sleep(3 * time.Hour)
 				var admitted, charged, alone int64
 				stats := func() tiered.PolicyStats {

@@ -44,11 +44,7 @@ func TestCostsThatAreNeverAdmitted(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx := context.Background()
 				c.policy.Name = "api"
-				l, err := tiered.New(remote.NewMemory(), c.policy, &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = l.Close(ctx) }()
+				l := limiter(t, remote.NewMemory(), c.policy, &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
 				time.Sleep(time.Second)
 				if c.most == 0 {
 					if err := c.policy.CheckCost(1 << 20); err != nil {

@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -21,11 +20,7 @@ func eachDebt(t *testing.T, p tiered.Policy, play func(t *testing.T, s *remote.M
 				synctest.Test(t, func(t *testing.T) {
 					s := remote.NewMemory()
 					p.Name, p.Algorithm, p.FailMode = "api", a, mode
-					l, err := tiered.New(s, p, &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer func() { _ = l.Close(context.Background()) }()
+					l := limiter(t, s, p, &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
 					time.Sleep(4 * time.Second)
 					play(t, s, l)
 				})
@@ -104,11 +99,7 @@ func TestFailOpenOwesNoMoreThanABucketCan(t *testing.T) {
 		if p.FailMode == tiered.FailLocal {
 			t.Skip("it admits no more")
 		}
-		other, err := tiered.New(s, p, &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = other.Close(context.Background()) }()
+		other := limiter(t, s, p, &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
 		time.Sleep(10 * time.Second)
 		l.AllowN(t.Context(), "user", 50) // so that the bucket lives on in the outage
 		breaks(t, s, l)

@@ -26,15 +26,11 @@ func TestEveryDecisionIsCounted(t *testing.T) {
 		t.Run(test.want.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := remote.NewMemory()
-				l, err := tiered.New(store, tiered.Policy{
+				l := limiter(t, store, tiered.Policy{
 					Name: "p", Limit: tiered.Limit{Tokens: 10, Per: time.Hour},
 					FailMode: test.mode,
 				},
 					nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer l.Close(t.Context())
 				if test.down {
 					store.Fail(errors.New("down"))
 				}

@@ -30,13 +30,9 @@ func TestDelayOfADeficit(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store, ctx := remote.NewMemory(), context.Background()
 			of := func() *tiered.Limiter {
-				l, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerHour(100)}, &tiered.Options{
+				l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(100)}, &tiered.Options{
 					Logger: slog.New(slog.DiscardHandler),
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { _ = l.Close(ctx) })
 				return l
 			}
 			l, other := of(), of()

@@ -110,11 +110,7 @@ func TestLostDoubledAndLateMessages(t *testing.T) {
 			all.Wait()
 			wire.late.Wait()
 
-			l, err := tiered.New(wire.Store, policy, &patient)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Close(context.Background())
+			l := limiter(t, wire.Store, policy, &patient)
 			left := l.Peek(context.Background(), "k").Remaining
 			total := int64(0)
 			for _, n := range admitted {

@@ -201,14 +201,10 @@ func TestPeekEachSaysWhenToComeBack(t *testing.T) {
 // A share that lends nothing, because a request of late cost more than it could bear, does not admit by PeekEach either.
 func TestPeekEachOfAShareThatLendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := tiered.New(remote.NewMemory(), tiered.Policy{
+		l := limiter(t, remote.NewMemory(), tiered.Policy{
 			Name: "p", Limit: tiered.PerMinute(2).WithBurst(20),
 			Standing: tiered.StandingOn,
 		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close(t.Context()) }()
 		time.Sleep(70 * time.Second)
 		if err := l.Charge("k", 60); err != nil {
 			t.Fatal(err)

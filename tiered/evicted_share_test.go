@@ -21,12 +21,8 @@ func TestEvictedKeyHasNoNewShare(t *testing.T) {
 			t.Run(fmt.Sprint(algorithm, " ", maxKeys), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := remote.NewMemory()
-					l, err := tiered.New(s, tiered.Policy{Name: "api", Limit: tiered.PerHour(100), Algorithm: algorithm},
+					l := limiter(t, s, tiered.Policy{Name: "api", Limit: tiered.PerHour(100), Algorithm: algorithm},
 						&tiered.Options{MaxKeys: maxKeys, Processes: 1, Logger: slog.New(slog.DiscardHandler)})
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer func() { _ = l.Close(context.Background()) }()
 					time.Sleep(4 * time.Second)
 					s.Fail(io.EOF)
 					time.Sleep(5 * time.Second)

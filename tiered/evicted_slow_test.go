@@ -24,13 +24,9 @@ func (deadStore) Run(_ context.Context, _ time.Duration, calls []lua.Call, resul
 // a century, shared by five processes, is five.
 func TestEvictedFallbackOfACentury(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := tiered.New(deadStore{remote.NewMemory()}, tiered.Policy{
+		l := limiter(t, deadStore{remote.NewMemory()}, tiered.Policy{
 			Name: "api", Limit: tiered.Limit{Tokens: 1, Per: 876_000 * time.Hour}, FailMode: tiered.FailLocal,
 		}, &tiered.Options{MaxKeys: 1, Processes: 5})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close(context.Background()) }()
 		admitted := 0
 		for range 5 {
 			if l.Allow(t.Context(), "k").Allowed {
@@ -58,13 +54,9 @@ func TestEvictedFallbackIsSpentByAnyLimit(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l, err := tiered.New(deadStore{remote.NewMemory()}, tiered.Policy{
+				l := limiter(t, deadStore{remote.NewMemory()}, tiered.Policy{
 					Name: "api", Limit: c.limit, FailMode: tiered.FailLocal,
 				}, &tiered.Options{MaxKeys: 1})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = l.Close(context.Background()) }()
 				use := func() (admitted int) {
 					for range 200 {
 						if l.Allow(t.Context(), "k").Allowed {

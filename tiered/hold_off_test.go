@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,11 +20,7 @@ func TestLongLeasesSeeWhatComesBack(t *testing.T) {
 				}
 				var ls [2]*tiered.Limiter
 				for i := range ls {
-					l, err := tiered.New(store, p, nil)
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer func() { _ = l.Close(context.Background()) }()
+					l := limiter(t, store, p, nil)
 					ls[i] = l
 				}
 				time.Sleep(4 * time.Second)

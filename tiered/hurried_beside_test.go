@@ -27,13 +27,9 @@ func (s steadyStore) Run(ctx context.Context, timeout time.Duration, calls []lua
 func TestWhoHasTimeDoesNotGoByCallersInAHurry(t *testing.T) {
 	const ms = time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
-		l, err := tiered.New(steadyStore{remote.NewMemory(), 6 * ms}, tiered.Policy{
+		l := limiter(t, steadyStore{remote.NewMemory(), 6 * ms}, tiered.Policy{
 			Name: "api", Limit: tiered.PerSecond(1000), Lease: tiered.Lease{Size: tiered.NoLease}, FailMode: tiered.FailClosed,
 		}, &tiered.Options{Budget: 100 * ms})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close(context.Background()) }()
 		for range 20 { // the process knows how far Redis is
 			time.Sleep(100 * ms)
 			l.Allow(t.Context(), "k")

@@ -149,11 +149,7 @@ func TestProcessesWithDifferentLimits(t *testing.T) {
 // the higher one, and that counts from the change on.
 func TestLoweredAndRaised(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerHour(800)}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close(context.Background()) }()
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerHour(800)}, nil)
 		time.Sleep(4 * time.Second)
 		if !l.AllowN(t.Context(), "user", 250).Allowed {
 			t.Fatal("refused")
@@ -192,12 +188,8 @@ func TestRequestsWithDifferentLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l, err := tiered.New(remote.NewMemory(),
+				l := limiter(t, remote.NewMemory(),
 					tiered.Policy{Name: "p", Limit: tiered.PerSecond(10).WithBurst(10), FailMode: tiered.FailClosed}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = l.Close(context.Background()) }()
 				r := rand.New(rand.NewPCG(1, 2))
 				bound, start, admitted, calls := ideal.NewPolicer(200, time.Second, 100), time.Now(), 0, 0
 				for i := 0; time.Since(start) < 6*time.Second; i++ {
@@ -240,11 +232,7 @@ func TestRequestsWithDifferentLimits(t *testing.T) {
 // is not decided by that of another.
 func TestPlanThatIsCarriedNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close(context.Background()) }()
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)}, nil)
 		free, pro := tiered.PerSecond(20).WithBurst(40), tiered.PerSecond(200).WithBurst(100)
 		ask := func(n int64, plan tiered.Limit) tiered.Decision {
 			return l.For("user").N(n).WithLimit(plan).Allow(t.Context())
@@ -286,11 +274,7 @@ func TestSeparateUsesCarryTheirLimits(t *testing.T) {
 	for name, second := range map[string]tiered.Limit{"a smaller limit": tiered.PerSecond(50), "blocked": tiered.Blocked()} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = l.Close(context.Background()) }()
+				l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
 				each := make([]tiered.Decision, 2)
 				tiered.AllowSeparately(t.Context(), []tiered.Use{
 					l.For("user").N(60).WithLimit(tiered.PerSecond(100)), l.For("user").N(10).WithLimit(second),
@@ -312,11 +296,7 @@ func TestResetByTheSmallerLimit(t *testing.T) {
 		ctx, s := context.Background(), remote.NewMemory()
 		var all []*tiered.Limiter
 		for _, limit := range []tiered.Limit{tiered.PerHour(1000), tiered.PerHour(10)} {
-			l, err := tiered.New(s, tiered.Policy{Name: "api", Limit: limit}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = l.Close(ctx) }()
+			l := limiter(t, s, tiered.Policy{Name: "api", Limit: limit}, nil)
 			all = append(all, l)
 		}
 		if err := all[0].Charge("user", 1800); err != nil {

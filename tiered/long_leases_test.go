@@ -39,11 +39,7 @@ func TestLongLeasesKeepTheLimit(t *testing.T) {
 				}
 				var all []*tiered.Limiter
 				for _, s := range []remote.Store{store, store.Memory} {
-					l, err := tiered.New(s, p, nil)
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer func() { _ = l.Close(context.Background()) }()
+					l := limiter(t, s, p, nil)
 					all = append(all, l)
 				}
 				time.Sleep(4 * time.Second)

@@ -50,11 +50,7 @@ func TestLostAnswersChargeADebtOnce(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &muteStore{Memory: remote.NewMemory()}
 				p := tiered.Policy{Name: "api", Algorithm: c.algorithm, Limit: tiered.PerHour(100), Also: c.also}
-				l, err := tiered.New(s, p, &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = l.Close(context.Background()) }()
+				l := limiter(t, s, p, &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
 				time.Sleep(4 * time.Second)
 				ask := func(n int, pause time.Duration) {
 					for range n {

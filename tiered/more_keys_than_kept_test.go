@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -22,11 +21,7 @@ func TestRequestOverMoreKeysThanAreKept(t *testing.T) {
 					if perKey {
 						p.PerKey = func(string) tiered.Limit { return tiered.PerHour(10) }
 					}
-					l, err := tiered.New(remote.NewMemory(), p, &tiered.Options{MaxKeys: 2})
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer func() { _ = l.Close(context.Background()) }()
+					l := limiter(t, remote.NewMemory(), p, &tiered.Options{MaxKeys: 2})
 					time.Sleep(time.Second)
 					var uses []tiered.Use
 					for i := range keys {

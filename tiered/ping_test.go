@@ -71,11 +71,7 @@ func TestPing(t *testing.T) {
 func TestPingInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
-		l, err := tiered.New(store, tiered.Policy{Name: "p", Limit: tiered.PerSecond(100)}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close(t.Context()) }()
+		l := limiter(t, store, tiered.Policy{Name: "p", Limit: tiered.PerSecond(100)}, nil)
 		if err := l.Group().Ping(nil); err != nil { //nolint:staticcheck // a nil context is allowed
 			t.Error(err)
 		}

@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -21,11 +20,7 @@ func TestResetForgivesWhatOthersLeased(t *testing.T) {
 					s := remote.NewMemory()
 					var all []*tiered.Limiter
 					for range 3 {
-						l, err := tiered.New(s, tiered.Policy{Name: "api", Limit: tiered.PerDay(100), Algorithm: a}, nil)
-						if err != nil {
-							t.Fatal(err)
-						}
-						defer func() { _ = l.Close(context.Background()) }()
+						l := limiter(t, s, tiered.Policy{Name: "api", Limit: tiered.PerDay(100), Algorithm: a}, nil)
 						all = append(all, l)
 					}
 					time.Sleep(4 * time.Second)

@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -19,13 +18,9 @@ func TestCancelAfterResetGivesBackNothing(t *testing.T) {
 				s := remote.NewMemory()
 				var all []*tiered.Limiter
 				for range 2 {
-					l, err := tiered.New(s, tiered.Policy{
+					l := limiter(t, s, tiered.Policy{
 						Name: "api", Limit: tiered.PerHour(10), Algorithm: a, Calendar: a == tiered.FixedWindow,
 					}, nil)
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer func() { _ = l.Close(context.Background()) }()
 					all = append(all, l)
 				}
 				time.Sleep(4 * time.Second)

@@ -144,11 +144,7 @@ func TestStandingSharesAllocateNothing(t *testing.T) {
 	for i := range 2 {
 		p := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1 << 39).WithBurst(1 << 20), Standing: tiered.StandingOn}
 		p.Also = []tiered.Limit{tiered.PerMinute(1 << 39).WithBurst(1 << 20)}[:i]
-		l, err := tiered.New(remote.NewMemory(), p, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close(context.Background()) }()
+		l := limiter(t, remote.NewMemory(), p, nil)
 		g := l.Group()
 		warmed(t, tiered.Core(l).Standing.Agreed.Load)
 		poll, _ := tiered.Engine(g).Shares.Poll(tiered.Engine(g).Now(), func() string { return "m" })

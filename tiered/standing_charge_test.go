@@ -42,13 +42,9 @@ func TestChargesBesideStandingShares(t *testing.T) {
 						s := remote.NewMemory()
 						var all []*tiered.Limiter
 						for range c.processes {
-							l, err := tiered.New(s, tiered.Policy{
+							l := limiter(t, s, tiered.Policy{
 								Name: "api", Limit: tiered.PerSecond(100).WithBurst(200), MaxDebt: 2000, Standing: standing,
 							}, nil)
-							if err != nil {
-								t.Fatal(err)
-							}
-							defer func() { _ = l.Close(ctx) }()
 							all = append(all, l)
 						}
 						time.Sleep(90 * time.Second) // the table of shares is no longer new, and they are full
@@ -86,12 +82,8 @@ func TestChargesBesideStandingShares(t *testing.T) {
 func TestCreditsFillTheStandingShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
-		l, err := tiered.New(remote.NewMemory(),
+		l := limiter(t, remote.NewMemory(),
 			tiered.Policy{Name: "api", Limit: tiered.PerHour(800), Standing: tiered.StandingOn}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close(ctx) }()
 		time.Sleep(3 * time.Hour)
 		for range 100 {
 			l.Allow(ctx, "reset")
@@ -125,11 +117,7 @@ func TestChargesBesideALease(t *testing.T) {
 					ctx, s := context.Background(), remote.NewMemory()
 					var all []*tiered.Limiter
 					for range processes {
-						l, err := tiered.New(s, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100).WithBurst(400)}, nil)
-						if err != nil {
-							t.Fatal(err)
-						}
-						defer func() { _ = l.Close(ctx) }()
+						l := limiter(t, s, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100).WithBurst(400)}, nil)
 						all = append(all, l)
 					}
 					began, used := time.Now(), int64(0)
@@ -157,11 +145,7 @@ func TestChargesBesideALease(t *testing.T) {
 func TestSharesThatCannotBearTheCostsOfLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
-		l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerHour(800), Standing: tiered.StandingOn}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close(ctx) }()
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerHour(800), Standing: tiered.StandingOn}, nil)
 		time.Sleep(3 * time.Hour)
 		if err := l.Charge("other", 1600); err != nil {
 			t.Fatal(err)

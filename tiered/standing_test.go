@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -365,11 +364,7 @@ func TestStandingSharesOfTheSameLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		p := tiered.Policy{Name: "api", Limit: tiered.PerHour(800), Standing: tiered.StandingOn}
-		l, err := tiered.New(remote.NewMemory(), p, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close(context.Background()) }()
+		l := limiter(t, remote.NewMemory(), p, nil)
 		time.Sleep(3 * time.Hour)
 		for range 40 {
 			l.Allow(ctx, "user")
@@ -439,11 +434,7 @@ func TestInvalidStanding(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	l, err := tiered.New(remote.NewMemory(), standingPolicy("api"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close(context.Background()) }()
+	l := limiter(t, remote.NewMemory(), standingPolicy("api"), nil)
 	p := l.Policy()
 	p.Standing = tiered.StandingOff
 	if err := l.SetPolicy(p); err == nil || !strings.Contains(err.Error(), "Policy.Standing is off: must stay on") {

@@ -19,12 +19,8 @@ func TestWaitersBesideStandingShares(t *testing.T) {
 	for _, standing := range []tiered.Standing{tiered.StandingOff, tiered.StandingOn} {
 		t.Run(standing.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l, err := tiered.New(remote.NewMemory(),
+				l := limiter(t, remote.NewMemory(),
 					tiered.Policy{Name: "api", Limit: tiered.PerMinute(800), Standing: standing}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = l.Close(context.Background()) }()
 				time.Sleep(5 * time.Minute)
 				for l.Allow(t.Context(), "user").Allowed {
 				}

@@ -53,13 +53,9 @@ func opened(t *testing.T, url string) *remote.Redis {
 func TestTLS(t *testing.T) {
 	ca := redistest.NewCA(t)
 	server := redistest.StartTLS(t, ca, "127.0.0.1", time.Now().Add(time.Hour), "--requirepass", tlsSecret)
-	l, err := tiered.New(overTLS(t, server.TLSAddr, ca.Pool(), 0),
+	l := limiter(t, overTLS(t, server.TLSAddr, ca.Pool(), 0),
 		tiered.Policy{Name: "api", Limit: tiered.PerHour(10)},
 		&tiered.Options{Budget: 5 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close(context.Background())
 	for i := range 11 {
 		if d := l.Allow(t.Context(), "k"); d.Allowed != (i < 10) || d.Allowed && d.Reason != tiered.Granted {
 			t.Fatalf("request %d: %+v", i, d)
@@ -73,15 +69,11 @@ const rootsEnv = "TIERED_TEST_TLS_URL"
 // An authority that the operating system trusts is one that rediss trusts. A process reads those once, hence a child.
 func TestOpenTLS(t *testing.T) {
 	if url := os.Getenv(rootsEnv); url != "" {
-		l, err := tiered.New(opened(t, url), tiered.Policy{
+		l := limiter(t, opened(t, url), tiered.Policy{
 			Name: "api", Limit: tiered.PerHour(10),
 			FailMode: tiered.FailClosed,
 		},
 			&tiered.Options{Budget: 5 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close(context.Background())
 		if d := l.Allow(t.Context(), "k"); d.Reason != tiered.Granted {
 			t.Fatalf("%+v", d)
 		}

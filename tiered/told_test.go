@@ -15,11 +15,7 @@ func told(t *testing.T, p tiered.Policy) (*tiered.Limiter, *remote.Memory) {
 	t.Helper()
 	store := remote.NewMemory()
 	p.Name = "api"
-	l, err := tiered.New(store, p, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close(t.Context()) })
+	l := limiter(t, store, p, nil)
 	time.Sleep(time.Second)
 	return l, store
 }
@@ -226,11 +222,7 @@ func TestToldWhenOthersMayGiveBack(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				holder, store := told(t, p)
 				p.Name = "api"
-				other, err := tiered.New(store, p, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = other.Close(t.Context()) }()
+				other := limiter(t, store, p, nil)
 				held := func() int64 { return holder.Group().Stats().Policies["api"].Held }
 				for i := 0; i < 200 || held() == 0; i++ {
 					holder.Allow(t.Context(), "k")

@@ -32,11 +32,7 @@ func TestWaitForManyBesideAllow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p.Name = "p"
-				l, err := tiered.New(remote.NewMemory(), p, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = l.Close(context.Background()) }()
+				l := limiter(t, remote.NewMemory(), p, nil)
 				for range 2 * p.Limit.Tokens {
 					l.Allow(t.Context(), "k")
 				}
@@ -89,11 +85,7 @@ func TestWaitForManyBesideAllow(t *testing.T) {
 // admitted when it comes back then, and Peek says the same.
 func TestAllowIsBehindThoseWhoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close(context.Background()) }()
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)}, nil)
 		l.AllowN(t.Context(), "k", 10)
 		start, served := time.Now(), make(chan time.Duration, 5)
 		for range cap(served) {
@@ -134,11 +126,7 @@ func TestAllowIsBehindThoseWhoWait(t *testing.T) {
 // Who gives up waiting keeps nothing from others any more.
 func TestCanceledWaitReservesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close(context.Background()) }()
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)}, nil)
 		l.AllowN(t.Context(), "k", 10)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -166,11 +154,7 @@ func TestWaitThatOthersStarve(t *testing.T) {
 		store := remote.NewMemory()
 		var both [2]*tiered.Limiter
 		for i := range both {
-			l, err := tiered.New(store, tiered.Policy{Name: "p", Limit: tiered.PerSecond(20)}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = l.Close(context.Background()) }()
+			l := limiter(t, store, tiered.Policy{Name: "p", Limit: tiered.PerSecond(20)}, nil)
 			both[i] = l
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
