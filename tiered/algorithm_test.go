@@ -185,28 +185,6 @@ func TestSeveralBuckets(t *testing.T) {
 	}
 }
 
-// Tokens that are canceled late come back to each of several buckets.
-func TestSeveralBucketsTakeBack(t *testing.T) {
-	ctx := context.Background()
-	for _, size := range []int64{0, tiered.NoLease} {
-		synctest.Test(t, func(t *testing.T) {
-			l := limiter(t, remote.NewMemory(), tiered.Policy{
-				Name: "two", Limit: tiered.PerHour(10), Also: []tiered.Limit{tiered.PerDay(100)}, Lease: tiered.Lease{Size: size},
-			}, nil)
-			r := l.ReserveN(ctx, "k", 10)
-			time.Sleep(2 * time.Second)
-			if d := l.Peek(ctx, "k"); d.Allowed || !r.Allowed {
-				t.Fatalf("%+v", d)
-			}
-			r.Settle(3)
-			time.Sleep(6 * time.Second)
-			if d := l.Peek(ctx, "k"); d.Remaining != 7 {
-				t.Errorf("size %d: %+v", size, d)
-			}
-		})
-	}
-}
-
 // Settings that exclude each other are an error that names field, value and rule.
 func TestAlgorithmMistakes(t *testing.T) {
 	minute := tiered.Limit{Tokens: 10, Per: time.Minute}

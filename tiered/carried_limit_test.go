@@ -1,8 +1,6 @@
 package tiered_test
 
 import (
-	"context"
-	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -10,9 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"pgregory.net/rapid"
-
-	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -128,74 +123,6 @@ func TestCarriedLimitEverywhere(t *testing.T) {
 	})
 }
 
-// Whatever limits the requests for a key carry, in whatever processes, and whatever is evicted: no interval sees more
-// than the largest of them allows.
-func TestCarriedLimitsKeepTheBound(outer *testing.T) {
-	rapid.Check(outer, func(t *rapid.T) {
-		limits := []tiered.Limit{tiered.PerSecond(10), tiered.PerSecond(40), tiered.PerSecond(20).WithBurst(60)}
-		processes, size := rapid.IntRange(1, 3).Draw(t, "processes"), rapid.SampledFrom([]int64{
-			0, 1,
-			tiered.NoLease,
-		}).Draw(t, "size")
-		maxKeys := rapid.SampledFrom([]int{1, 100}).Draw(t, "keys")
-		type step struct {
-			process, limit int
-			n              int64
-			pause          time.Duration
-			other, down    bool
-		}
-		steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
-			return step{
-				rapid.IntRange(0, processes-1).Draw(t, "process"), rapid.IntRange(0, len(limits)-1).Draw(t, "limit"),
-				rapid.Int64Range(1, 5).Draw(t, "n"), time.Duration(rapid.IntRange(0, 60).Draw(t,
-					"pause")) * time.Millisecond,
-				rapid.IntRange(0, 9).Draw(t, "other") == 0, rapid.IntRange(0, 19).Draw(t, "down") == 0,
-			}
-		}), 20, 120).Draw(t, "steps")
-		var admitted []ideal.Admission
-		synctest.Test(outer, func(*testing.T) {
-			store := remote.NewMemory()
-			var all []*tiered.Limiter
-			for range processes {
-				l, err := tiered.New(store, tiered.Policy{
-					Name: "p", Limit: tiered.PerSecond(10), Lease: tiered.Lease{Size: size}, FailMode: tiered.FailClosed,
-				}, &tiered.Options{MaxKeys: maxKeys, Processes: processes})
-				if err != nil {
-					panic(err)
-				}
-				all = append(all, l)
-			}
-			begun := time.Now()
-			for _, s := range steps {
-				if s.down {
-					store.Fail(errors.New("down"))
-				} else {
-					store.Fail(nil)
-				}
-				l := all[s.process]
-				if s.other { // with one key kept, this evicts the other
-					l.Allow(context.Background(), "other")
-				}
-				from := time.Since(begun)
-				if d := l.For("k").N(s.n).WithLimit(limits[s.limit]).Allow(context.Background()); d.Allowed {
-					admitted = append(admitted, ideal.Admission{
-						Before: int64(from), After: int64(time.Since(begun)),
-						Tokens: s.n,
-					})
-				}
-				time.Sleep(s.pause)
-			}
-			store.Fail(nil)
-			for _, l := range all {
-				_ = l.Close(context.Background())
-			}
-		})
-		if worst := ideal.Worst(admitted, 40, time.Second, 60); worst.Over > 1e-6 {
-			t.Fatalf("%+v", worst)
-		}
-	})
-}
-
 // Requests with different limits at once neither hang nor race.
 func TestCarriedLimitsAtOnce(t *testing.T) {
 	l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(1000)}, nil)
@@ -256,17 +183,5 @@ func TestInvalidCarriedLimit(t *testing.T) {
 				t.Errorf("%v: %s, want one line with %q", c.limit, s, c.want)
 			}
 		})
-	}
-}
-
-// To carry a known limit costs no allocation.
-func TestCarriedLimitAllocations(t *testing.T) {
-	l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(1)}, nil)
-	limit, ctx := tiered.PerSecond(1_000_000), t.Context()
-	for range 1000 {
-		l.For("k").WithLimit(limit).Allow(ctx)
-	}
-	if n := testing.AllocsPerRun(2000, func() { l.For("k").WithLimit(limit).Allow(ctx) }); n >= 1 {
-		t.Errorf("%v allocations", n)
 	}
 }

@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -185,43 +184,4 @@ func TestCallsOfAChange(t *testing.T) {
 			}
 		}
 	})
-}
-
-// In a deploy one of two processes has the new limit. Together they admit what one bucket with the larger burst and
-// rate admits.
-func TestChangeInOneProcess(t *testing.T) {
-	for seed := range uint64(20) {
-		synctest.Test(t, func(t *testing.T) {
-			dice := rand.New(rand.NewPCG(seed, 17))
-			limits := []tiered.Limit{
-				tiered.PerSecond(50), tiered.PerSecond(5).WithBurst(200),
-				tiered.PerMinute(60).WithBurst(10),
-			}
-			store := newDistant(ms)
-			var fleet []*tiered.Limiter
-			for range 2 {
-				fleet = append(fleet, several(t, store, &tiered.Options{Processes: 2},
-					tiered.Policy{Name: "api", Limit: limits[0], FailMode: tiered.FailClosed})[0])
-			}
-			time.Sleep(second)
-			bound, start := ideal.NewPolicer(50, second, 200), time.Now()
-			for range 3000 {
-				l := fleet[dice.IntN(2)]
-				if dice.IntN(100) == 0 {
-					set(t, l, limitTo(limits[dice.IntN(3)]))
-				}
-				n := 1 + dice.Int64N(3)
-				if l.AllowN(t.Context(), "k", n).Allowed {
-					bound.Admit(int64(time.Since(start)), n)
-				}
-				time.Sleep(time.Duration(dice.IntN(20)) * ms)
-				if dice.IntN(300) == 0 {
-					time.Sleep(3 * second)
-				}
-			}
-			if worst := bound.Worst(); worst.Over > 1e-6 {
-				t.Errorf("seed %d: %v", seed, worst)
-			}
-		})
-	}
 }

@@ -105,26 +105,6 @@ func TestWaitRefusesAtOnceWhatItsDeadlineForbids(t *testing.T) {
 	}
 }
 
-// A waiter that cannot be served delays nobody. Behind one that wanted 100 tokens, a free token once took 5 s.
-func TestWaiterWithoutAChanceBlocksNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10).WithBurst(100)}, nil)
-		want(t, l.AllowN(t.Context(), "k", 70), tiered.Granted)
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		q := &queue{t: t, l: l}
-		q.join(ctx, 0, "k", 100)
-		q.join(t.Context(), 1, "k", 1)
-		q.all.Wait()
-		done := q.ended()
-		outOfTimeError(t, done[0].err)
-		if done[1].err != nil || done[1].at > 10*ms {
-			t.Errorf("a free token took until %v: %v", done[1].at, done[1].err)
-		}
-		noTurns(t, l.Group())
-	})
-}
-
 // A refusal is remembered from the first instant of a Group on: time.Now stands still in a bubble, so a service's test is
 // there.
 func TestHopelessWaitInTheFirstInstant(t *testing.T) {

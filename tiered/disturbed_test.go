@@ -132,29 +132,6 @@ func TestLostDoubledAndLateMessages(t *testing.T) {
 	}
 }
 
-func TestScriptFlushIsNotNoticed(t *testing.T) {
-	server := redistest.Start(t)
-	client := server.Client()
-	l, err := tiered.New(remote.NewRedis(server.StoreClient(), nil),
-		tiered.Policy{Name: "api", Limit: tiered.PerHour(10)},
-		&tiered.Options{Budget: 10 * time.Second, Timeout: 10 * time.Second}) // a busy machine is no outage
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close(context.Background())
-	for i := range 10 {
-		if d := l.Allow(context.Background(), "k"); !d.Allowed {
-			t.Fatalf("request %d: %+v", i, d)
-		}
-		if err := client.ScriptFlush(context.Background()).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if d := l.Allow(context.Background(), "k"); d.Reason != tiered.Limited {
-		t.Fatalf("%+v, want ten admitted and no more", d)
-	}
-}
-
 // A foreign or damaged value under a bucket's name stays as it is, affects no other key, and appears in no log.
 func TestForeignAndDamagedBuckets(t *testing.T) {
 	server := redistest.Start(t)

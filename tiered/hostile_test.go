@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -201,37 +200,3 @@ func TestHostileNames(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) { check(t, hostileKey().Draw(t, "name")) })
 	})
 }
-
-// A hook that panics is logged; if the logger does so too there is nobody left to tell, and the next event has its
-// turn.
-func TestHooksAndLoggerThatPanic(t *testing.T) {
-	calls := make(chan string, 3)
-	g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{
-		Logger: slog.New(panickingHandler{slog.DiscardHandler}),
-		Trace:  &tiered.Trace{Decision: func(d tiered.Decision) { calls <- d.Key; panic(d.Key) }},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, key := range []string{"a", "b", "c"} {
-		if d := l.Allow(t.Context(), key); !d.Allowed {
-			t.Errorf("%+v", d)
-		}
-		if got := <-calls; got != key {
-			t.Errorf("the hook was called for %q", got)
-		}
-	}
-	if err := g.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
-type panickingHandler struct{ slog.Handler }
-
-func (panickingHandler) Enabled(context.Context, slog.Level) bool { return true }
-
-func (panickingHandler) Handle(context.Context, slog.Record) error { panic("no room on the disk") }

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"golang.org/x/time/rate"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -37,46 +39,108 @@ func warmed(tb testing.TB, asks func() bool) {
 	}
 }
 
-// allocates is how often a decision from a lease does.
-func allocates(t *testing.T, l *tiered.Limiter, key string) float64 {
-	t.Helper()
-	ctx := context.Background()
-	time.Sleep(300 * ms) // a real clock: the estimate has followed by now, and leases are long
-	for range 100_000 {
-		l.Allow(ctx, key)
-	}
-	return testing.AllocsPerRun(10_000, func() {
-		if !l.Allow(ctx, key).Allowed {
-			t.Fatal("refused")
-		}
-	})
-}
-
-func TestHotPathAllocatesNothing(t *testing.T) {
+// What a process decides by itself costs no allocation, however it is asked.
+func TestDecisionsAtHomeAllocateNothing(t *testing.T) {
 	if underRace {
 		t.Skip("the race detector allocates")
 	}
-	ctx := context.Background()
-	l := hot(t, "k")
-	calls := l.Group().Stats().Nodes["memory"].Calls
-	if n := allocates(t, l, "k"); n != 0 {
-		t.Errorf("%v allocations per decision from a lease (and %d calls meanwhile)", n,
-			l.Group().Stats().Nodes["memory"].Calls-calls)
-	}
-
-	d, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerDay(1)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close(ctx)
-	d.Allow(ctx, "k")
-	d.Allow(ctx, "k")
-	if n := testing.AllocsPerRun(10_000, func() {
-		if d.Allow(ctx, "k").Reason != tiered.Limited {
-			t.Fatal("not refused")
+	ctx, much := context.Background(), tiered.PerSecond(1<<36)
+	four := func(t *testing.T) (all []tiered.Use) { // each of a lease of its own
+		l := hot(t, "k")
+		for _, name := range []string{"user", "ip", "tenant"} {
+			m, err := l.Group().NewLimiter(tiered.Policy{Name: name, Limit: much})
+			if err != nil {
+				t.Fatal(err)
+			}
+			warmed(t, func() bool { return m.Allow(ctx, "k").Tier == tiered.Local })
+			all = append(all, m.For("k"))
 		}
-	}); n != 0 {
-		t.Errorf("%v allocations per decision that is known to be refused", n)
+		return append(all, l.For("k"))
+	}
+	refused := func(t *testing.T) []*tiered.Limiter { // the key of the first
+		l := several(t, remote.NewMemory(), nil, direct("api", 1), direct("b", 1))
+		for range 2 {
+			l[0].Allow(ctx, "k")
+		}
+		return l
+	}
+	shares := func(also ...tiered.Limit) func(*testing.T) func() bool {
+		return func(t *testing.T) func() bool {
+			l := limiter(t, remote.NewMemory(), tiered.Policy{
+				Name: "api", Limit: tiered.PerSecond(1 << 39).WithBurst(1 << 20), Also: also, Standing: tiered.StandingOn,
+			}, nil)
+			g := tiered.Engine(l.Group())
+			warmed(t, tiered.Core(l).Standing.Agreed.Load)
+			poll, _ := g.Shares.Poll(g.Now(), func() string { return "m" })
+			g.Shares.Accept(g.Now(), poll.Member, poll.Seq, lua.PollReply{Grant: lua.Pool, Members: 1, Epoch: 1})
+			time.Sleep(10 * ms) // a real clock: the shares fill
+			return func() bool {
+				before := tiered.Core(l).Standing.Total()
+				return l.Allow(ctx, "k").Allowed && tiered.Core(l).Standing.Total() > before
+			}
+		}
+	}
+	for name, prepare := range map[string]func(*testing.T) func() bool{
+		"a lease": func(t *testing.T) func() bool {
+			l := hot(t, "k")
+			return func() bool { return l.Allow(ctx, "k").Allowed }
+		},
+		"a lease, by PerKey": func(t *testing.T) func() bool {
+			l := hot(t, "k")
+			set(t, l, func(p *tiered.Policy) { p.PerKey = func(string) tiered.Limit { return tiered.PerSecond(1 << 35) } })
+			warmed(t, func() bool { d := l.Allow(ctx, "k"); return d.Tier == tiered.Local && d.Burst == 1<<35 })
+			return func() bool { return l.Allow(ctx, "k").Allowed }
+		},
+		"four leases": func(t *testing.T) func() bool {
+			uses := four(t)
+			return func() bool { return tiered.All(uses[0], uses[1], uses[2], uses[3]).Allow(ctx).Allowed }
+		},
+		"four leases, each by itself": func(t *testing.T) func() bool {
+			uses, each := four(t), make([]tiered.Decision, 4)
+			return func() bool { tiered.AllowSeparately(ctx, uses, each); return each[3].Allowed }
+		},
+		"a limit that is carried": func(t *testing.T) func() bool {
+			l := hot(t, "k")
+			return func() bool { return l.For("k").WithLimit(much).Allow(ctx).Allowed }
+		},
+		"a plan": func(t *testing.T) func() bool {
+			p := tiered.Policy{Name: "p", Limit: tiered.PerSecond(1), Plans: tiered.Plans{"pro": much}}
+			l := limiter(t, remote.NewMemory(), p, nil)
+			warmed(t, func() bool { return l.For("k").WithPlan("pro").Allow(ctx).Tier == tiered.Local })
+			return func() bool { return l.For("k").WithPlan("pro").Allow(ctx).Allowed }
+		},
+		"no limit": func(t *testing.T) func() bool {
+			l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.Unlimited()}, nil)
+			return func() bool { return l.Allow(ctx, "k").Allowed }
+		},
+		"a refusal that is known": func(t *testing.T) func() bool {
+			l := refused(t)[0]
+			return func() bool { return l.Allow(ctx, "k").Reason == tiered.Limited }
+		},
+		"a refusal that is known of one of two": func(t *testing.T) func() bool {
+			l := refused(t)
+			return func() bool { return tiered.All(l[0].For("k"), l[1].For("k")).Allow(ctx).Reason == tiered.Limited }
+		},
+		"a standing share":              shares(),
+		"standing shares of two limits": shares(tiered.PerMinute(1 << 39).WithBurst(1 << 20)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			decide := prepare(t)
+			if name != "no limit" && !strings.Contains(name, "known") {
+				time.Sleep(100 * ms) // a real clock: the estimate has followed by now, and leases are long
+			}
+			for range 100_000 {
+				decide()
+			}
+			wrong := 0
+			if n := testing.AllocsPerRun(10_000, func() {
+				if !decide() {
+					wrong++
+				}
+			}); n != 0 || wrong > 0 {
+				t.Errorf("%v allocations per decision, and %d were not as is meant", n, wrong)
+			}
+		})
 	}
 }
 

@@ -80,23 +80,6 @@ func spend(l *tiered.Limiter, length time.Duration) (admitted int64) {
 // hourly is a bucket of 1000 that hardly refills, so that what is admitted can be counted.
 var hourly = tiered.Policy{Name: "api", Limit: tiered.PerHour(1000), FailMode: tiered.FailClosed}
 
-// Two processes that do the same at the same time stay separate: neither gets the other's grant.
-func TestTwoProcessesAreTwo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newDistant(ms)
-		var admitted [2]int64
-		var all sync.WaitGroup
-		for i := range admitted {
-			l := limiter(t, store, hourly, nil)
-			all.Go(func() { admitted[i] = spend(l, 2*time.Second) })
-		}
-		all.Wait()
-		if sum := admitted[0] + admitted[1]; sum > 1001 || sum < 990 {
-			t.Errorf("%v admitted of 1000", admitted)
-		}
-	})
-}
-
 // A key that was evicted and forgotten comes back while Redis still has the record of its last call.
 func TestKeyThatWasForgottenComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -12,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -188,24 +186,4 @@ func (s *text) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.b.String()
-}
-
-func TestPerKeyAllocatesNothing(t *testing.T) {
-	if underRace {
-		t.Skip("the race detector allocates")
-	}
-	ctx := context.Background()
-	l := hot(t, "k")
-	set(t, l, func(p *tiered.Policy) { p.PerKey = func(string) tiered.Limit { return tiered.PerSecond(1 << 35) } })
-	warmed(t, func() bool {
-		d := l.Allow(ctx, "k")
-		return d.Tier == tiered.Local && d.Burst == 1<<35
-	})
-	if n := allocates(t, l, "k"); n != 0 {
-		t.Errorf("%v allocations per decision with PerKey", n)
-	}
-	free := several(t, remote.NewMemory(), nil, tiered.Policy{Name: "api", Limit: tiered.Unlimited()})[0]
-	if n := testing.AllocsPerRun(1000, func() { free.Allow(ctx, "k") }); n != 0 {
-		t.Errorf("%v allocations per decision without a limit", n)
-	}
 }

@@ -91,48 +91,6 @@ func TestPingInAnOutage(t *testing.T) {
 	})
 }
 
-// Close says what it could not give back.
-func TestCloseNamesWhatIsNotReturned(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := remote.NewMemory()
-		l, err := tiered.New(store, tiered.Policy{
-			Name: "per-user", Limit: tiered.PerSecond(1000),
-			Lease: tiered.Lease{Size: 50},
-		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 20 {
-			l.Allow(t.Context(), "k")
-			time.Sleep(time.Millisecond)
-		}
-		store.Fail(errors.New("down"))
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		if err := l.Close(ctx); err == nil || !strings.Contains(err.Error(),
-			`tokens of policy "per-user" were not given back`) ||
-			!errors.Is(err, context.DeadlineExceeded) {
-			t.Error(err)
-		}
-		time.Sleep(time.Minute)
-	})
-}
-
-func TestCloseOfAnIdleLimiterThatHasNoTime(t *testing.T) {
-	l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(1)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := l.Close(ctx); err != nil && err.Error() != "tiered: the Group is not closed yet: context canceled" {
-		t.Error(err)
-	}
-	if err := l.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
 // With the client that services have, the log names the cause of an outage, and says once that hooks see nothing.
 func TestLogOfADefaultClient(t *testing.T) {
 	server := redistest.StartOpen(t)

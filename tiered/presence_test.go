@@ -78,29 +78,6 @@ func present(t *testing.T, m *remote.Memory) int64 {
 	return c.Processes - 1
 }
 
-// A process divides by the processes that it counted before Close.
-func TestCountOutlivesClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		memory := remote.NewMemory()
-		var fleet []process
-		for range 4 {
-			fleet = append(fleet, startProcess(t, memory))
-		}
-		time.Sleep(2 * dispatch.PresencePeriod)
-		p := fleet[0]
-		closeIn(t, p.Limiter, time.Second)
-		admitted := 0
-		for range 200 {
-			if p.Allow(t.Context(), "user").Allowed {
-				admitted++
-			}
-		}
-		if admitted != 100/4 {
-			t.Errorf("%d tokens admitted after Close, want a quarter of the burst of 100", admitted)
-		}
-	})
-}
-
 func TestFleetIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := remote.NewMemory()

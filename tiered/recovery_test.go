@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,58 +15,6 @@ import (
 
 // openTime is how long a breaker stays open at most, once Redis is back: the longest wait for its next probe.
 const openTime = second
-
-// TestTenSecondsAfterAnOutage prints what is admitted beyond the limit in the 10 s after an outage of 15 s, by fail
-// mode, beside what may be: until its breaker closes, at most openTime and a Timeout after the end, a process goes
-// on alone, while Redis lends its whole rate to those that are back.
-func TestTenSecondsAfterAnOutage(t *testing.T) {
-	notUnderRace(t)
-	const rate, burst, down, up = 1000., 200., 10 * second, 25 * second
-	alone := (openTime + tiered.DefaultTimeout).Seconds()
-	var table strings.Builder
-	fmt.Fprintf(&table, "\n%-12s %8s   %-52s %6s %10s %10s\n", "fail mode", "demand", "formula", "=", "measured",
-		"admitted")
-	for _, c := range []struct {
-		mode    tiered.FailMode
-		formula string
-		of      func(demand float64) float64
-	}{
-		{tiered.FailClosed, "0", func(float64) float64 { return 0 }},
-		{tiered.FailLocal, "max(C, N) + r·(open time + Timeout)", func(float64) float64 { return burst + rate*alone }},
-		{
-			tiered.FailOpen, "C + demand·(open time + Timeout)",
-			func(demand float64) float64 { return burst + demand*rate*alone },
-		},
-	} {
-		for _, demand := range []float64{1.5, 3} {
-			f := fleetRun{
-				processes: 10, known: 10, limit: thousand, demand: demand, mode: c.mode, trip: 600 * time.Microsecond,
-				length: up + 10*second, down: during(down, up),
-			}
-			for seed := range seeds(4) {
-				offers, _ := f.run(t, seed)
-				after := worst(offers, f.limit, up, up+10*second)
-				refused, of := denied(offers, up, up+10*second)
-				bound := c.of(demand)
-				fmt.Fprintf(&table, "%-12v %6.1f r   %-52s %6.0f %10.0f %10d\n", c.mode, demand, c.formula, bound,
-					max(after.Over, 0), of-refused)
-				if after.Over > bound+tolerance(f.limit) {
-					t.Errorf("%v at %.1f r, seed %d: over-admission %v, the formula says %.0f", c.mode, demand, seed,
-						after, bound)
-				}
-				// far below the formula, since the debt is charged meanwhile
-				if c.mode == tiered.FailLocal && after.Over > 1.5*burst {
-					t.Errorf("%v at %.1f r, seed %d: over-admission %v, want less than 1.5 bursts", c.mode, demand,
-						seed, after)
-				}
-				if n := of - refused; float64(n) < 0.7*10*rate {
-					t.Errorf("%v at %.1f r, seed %d: only %d admitted in the 10 s", c.mode, demand, seed, n)
-				}
-			}
-		}
-	}
-	t.Log(table.String())
-}
 
 // Two hundred processes that lose Redis together do not come back together: what they send to find out whether it
 // is there, in any 100 ms of the outage and after it, stays far below one call each. It is about when they send, so

@@ -55,69 +55,6 @@ func soon(t *testing.T, what string, within time.Duration, is func() bool) (took
 	return time.Since(begun)
 }
 
-// Hundreds of keys that Redis rejects, in every way it can, do not affect thousands of decisions over other keys.
-func TestPoisonedKeysConcernThemselves(t *testing.T) {
-	server := redistest.Start(t)
-	store := open(t, server.URL())
-	var mu sync.Mutex
-	var changes []tiered.StateEvent
-	policy := tiered.Policy{
-		Name: "api", Limit: tiered.PerSecond(1e6), Lease: tiered.Lease{Size: tiered.NoLease},
-		FailMode: tiered.FailClosed,
-	}
-	l := limiter(t, watch.Damaged{Store: store}, policy, patientOptions(&tiered.Trace{State: func(e tiered.StateEvent) {
-		mu.Lock()
-		defer mu.Unlock()
-		changes = append(changes, e)
-	}}))
-	admin := server.Client()
-	bad := func(i int) string { return fmt.Sprint("bad ", i) }
-	const poisoned = 300
-	for i := range poisoned {
-		switch name := store.Key("api", bad(i)); i % 3 {
-		case 0:
-			must(t, admin, "SET", name, "x") // WRONGTYPE
-		case 1:
-			must(t, admin, "HSET", name, "a", "b") // RLFOREIGN
-		case 2:
-			must(t, admin, "HSET", name, "v", "tb2", "l", "nonsense") // RLCORRUPT
-		}
-	}
-	ctx := context.Background()
-	// Alone first: there is no good reply that would speak for the node.
-	for range 5 {
-		for i := range poisoned {
-			if d := l.Allow(ctx, bad(i)); d.Reason != tiered.Unavailable {
-				t.Fatalf("%+v", d)
-			}
-		}
-	}
-	var all sync.WaitGroup
-	for c := range 4 {
-		all.Go(func() {
-			for i := range 1500 {
-				l.Allow(ctx, bad((i+c)%poisoned))
-				if d := l.Allow(ctx, fmt.Sprint("good ", i%50)); d.Reason != tiered.Granted || d.Tier != tiered.Remote {
-					t.Errorf("a good key: %+v", d)
-				}
-			}
-		})
-	}
-	all.Wait()
-	s := l.Group().Stats()
-	node := s.Nodes[server.Addr]
-	t.Logf("%d calls refused for their key, %d calls in all, %d failures", s.Policies["api"].Poisoned, node.Calls,
-		node.Failures)
-	if s.Policies["api"].Poisoned < poisoned || node.Failures > 0 || node.Breaker != "closed" {
-		t.Errorf("%d poisoned, node %+v", s.Policies["api"].Poisoned, node)
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	if len(changes) > 0 {
-		t.Errorf("the breaker changed: %v", changes)
-	}
-}
-
 // A password that is changed while the process runs: nothing happens until Redis is connected to anew, then the breaker
 // opens at the first refusal, says so once, and closes by itself when the password fits again.
 func TestPasswordChanged(t *testing.T) {

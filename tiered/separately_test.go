@@ -141,20 +141,3 @@ func TestAllowSeparatelyWithoutRedis(t *testing.T) {
 		time.Sleep(5 * time.Second)
 	})
 }
-
-// Uses that the process decides by itself cost no allocation.
-func TestAllowSeparatelyAllocatesNothing(t *testing.T) {
-	if underRace {
-		t.Skip("the race detector makes sync.Pool forget")
-	}
-	l := several(t, newDistant(0), nil, tiered.Policy{Name: "a", Limit: tiered.PerSecond(1_000_000)},
-		tiered.Policy{Name: "b", Limit: tiered.PerSecond(1_000_000)})
-	uses := []tiered.Use{l[0].For("k"), l[1].For("k"), l[0].For("j")}
-	each := make([]tiered.Decision, 3)
-	for range 1000 {
-		tiered.AllowSeparately(t.Context(), uses, each)
-	}
-	if n := testing.AllocsPerRun(1000, func() { tiered.AllowSeparately(t.Context(), uses, each) }); n > 0 {
-		t.Errorf("%v allocations", n)
-	}
-}

@@ -79,21 +79,6 @@ func TestRaisingMintsNothing(t *testing.T) {
 	})
 }
 
-func TestRaisedLimitShowsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := several(t, newDistant(ms), nil, direct("api", 10))[0]
-		want(t, l.AllowN(t.Context(), "k", 10), tiered.Granted)
-		want(t, l.Allow(t.Context(), "k"), tiered.Limited) // and is known to be, for the next five seconds
-		set(t, l, limitTo(tiered.PerSecond(1000)))
-		want(t, l.Allow(t.Context(), "other"), tiered.Granted)
-		if d := l.Allow(t.Context(), "k"); d.Tier != tiered.Remote { // Redis learns the limit now
-			t.Errorf("%+v, want Redis to be asked", d)
-		}
-		time.Sleep(10 * ms)
-		want(t, l.Allow(t.Context(), "k"), tiered.Granted)
-	})
-}
-
 func TestLoweringClamps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := several(t, newDistant(ms), nil, direct("api", 1000))[0]

@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"context"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -233,75 +231,6 @@ func TestLimitsChangeUnderLoad(t *testing.T) {
 			}
 			for _, l := range l {
 				books(t, l.Group())
-			}
-		})
-	}
-}
-
-// A deploy: processes of the old limit and of the new one take from the same keys on a real Redis, one after the other
-// changes over, and what is admitted stays within the larger limit, whichever of them is the old.
-func TestTwoLimitsDuringADeployOnRedis(t *testing.T) {
-	t.Parallel()
-	small, large := tiered.PerSecond(50).WithBurst(20), tiered.PerSecond(200).WithBurst(60)
-	for name, c := range map[string]struct{ old, next tiered.Limit }{"raised": {small, large}, "lowered": {large, small}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := redistest.Start(t)
-			var l []*tiered.Limiter
-			for range 4 {
-				p := tiered.Policy{Name: "api", Limit: c.old, FailMode: tiered.FailClosed}
-				l = append(l, several(t, open(t, server.URL()), patientOptions(nil), p)[0])
-			}
-			var mu sync.Mutex
-			var as []ideal.Admission
-			var all sync.WaitGroup
-			start := time.Now()
-			for i, l := range l {
-				all.Go(func() {
-					for changed := false; time.Since(start) < 4*second; time.Sleep(2 * ms) {
-						before := time.Now()
-						if !changed && before.Sub(start) > time.Duration(1+i)*500*ms {
-							set(t, l, limitTo(c.next))
-							changed = true
-						}
-						before = time.Now()
-						if l.Allow(context.Background(), "k").Allowed {
-							mu.Lock()
-							as = append(as, ideal.Admission{
-								Before: before.UnixNano(), After: time.Now().UnixNano(),
-								Tokens: 1,
-							})
-							mu.Unlock()
-						}
-					}
-				})
-			}
-			all.Wait()
-			bound := func(l tiered.Limit, from, to time.Duration) ideal.Excess {
-				var some []ideal.Admission
-				for _, a := range as {
-					if a.Before >= start.Add(from).UnixNano() && a.After < start.Add(to).UnixNano() {
-						some = append(some, a)
-					}
-				}
-				return ideal.Worst(some, l.Tokens, l.Per, burstOf(l))
-			}
-			// The clock of Redis and the callers' is the same here; a millisecond is for its resolution and theirs.
-			if e := bound(large, 0, time.Hour); e.Over > 1 {
-				t.Errorf("over the larger: %v", e)
-			}
-			// Half a second before any changed the one limit holds, and a lease's life after the last did a larger one does.
-			// A smaller one would ten seconds later.
-			if e := bound(c.old, 0, 500*ms); e.Over > 1 {
-				t.Errorf("over the old one: %v", e)
-			}
-			if e := bound(c.next, 3200*ms, time.Hour); e.Over > 1 && c.next == large {
-				t.Errorf("over the new one: %v", e)
-			}
-			t.Logf("%d admitted in 4 s; over the larger by %.1f, over the smaller by %.1f", len(as),
-				bound(large, 0, time.Hour).Over, bound(small, 0, time.Hour).Over)
-			if bound(small, 0, time.Hour).Over < 10 {
-				t.Error("the larger was never used: this shows nothing")
 			}
 		})
 	}

@@ -1,16 +1,12 @@
 package tiered_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
-	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -25,53 +21,6 @@ func standingAlso(name string) tiered.Policy {
 // settleSlowShares is the time after [settleShares] until the shares of the second limit are full too.
 const settleSlowShares = 10 * time.Second
 
-// A rarely used key with several limits is decided without Redis.
-func TestStandingSharesOfSeveralLimitsDecideWithoutRedis(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := fleetOf(t, remote.NewMemory(), 4, standingAlso("api"))
-		time.Sleep(settleSlowShares)
-		before := calls(all...)
-		for i := range 10_000 {
-			d := limiterOf(t, all[i%4], "api").Allow(t.Context(), fmt.Sprint("user ", i))
-			// 180 are left, or less where users share places. A token of the second limit is back in 0.16 s · 4.
-			if !d.Allowed || d.Tier != tiered.Local || d.LimitNumber != 1 || d.Burst != 200 ||
-				d.Remaining < 177 || d.Remaining > 180 || d.ResetAfter <= 0 || d.ResetAfter > 4*time.Second {
-				t.Fatalf("user %d: %+v", i, d)
-			}
-		}
-		if n := calls(all...) - before; n > 20 {
-			t.Errorf("%d calls for 10000 users", n)
-		}
-	})
-}
-
-// What all processes admit of a key is never more than any of its limits, and in the end no less than the strictest.
-func TestStandingSharesKeepSeveralLimits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := fleetOf(t, remote.NewMemory(), 3, standingAlso("api"))
-		fulls := []*ideal.Bucket{ideal.NewBucket(100, time.Second, 200), ideal.NewBucket(3000, time.Minute, 1000)}
-		admitted, start := int64(0), time.Now()
-		for time.Since(start) < 60*time.Second {
-			for _, p := range all {
-				n := 1 + rand.Int64N(3)
-				if !limiterOf(t, p, "api").AllowN(t.Context(), "user", n).Allowed {
-					continue
-				}
-				admitted += n
-				for i, full := range fulls {
-					if !full.Take(int64(time.Since(start)), n) {
-						t.Fatalf("limit %d: %d tokens admitted after %v", i+1, admitted, time.Since(start))
-					}
-				}
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-		if want := int64(0.97 * (1000 + 60*50)); admitted < want {
-			t.Errorf("%d tokens admitted, want %d", admitted, want)
-		}
-	})
-}
-
 // While some processes split the limits and others do not, none admits more than they allow together, and a bucket that
 // was used before is not full for those that split it.
 func TestStandingSharesOfSeveralLimitsBegin(t *testing.T) {
@@ -81,17 +30,13 @@ func TestStandingSharesOfSeveralLimitsBegin(t *testing.T) {
 		before.Standing, split.Standing = tiered.StandingOff, tiered.StandingSplit
 		old, new := limiterOf(t, run(t, s, "", before), "api"), limiterOf(t, run(t, s, "", split), "api")
 		time.Sleep(5 * time.Second)
-		fulls := []*ideal.Bucket{ideal.NewBucket(100, time.Second, 200), ideal.NewBucket(3001, time.Minute, 1000)}
+		limits := boundsOf(split)
 		for start := time.Now(); time.Since(start) < 60*time.Second; time.Sleep(10 * ms) {
 			for i, l := range []*tiered.Limiter{old, new} {
 				if i == 1 && time.Since(start) < 20*time.Second || !l.AllowN(t.Context(), "user", 2).Allowed {
 					continue
 				}
-				for j, full := range fulls {
-					if !full.Take(int64(time.Since(start)), 2) {
-						t.Fatalf("limit %d: too many tokens after %v", j+1, time.Since(start))
-					}
-				}
+				limits.take(t, time.Since(start), 2)
 			}
 		}
 	})
@@ -112,8 +57,7 @@ func TestStandingSharesOfSeveralLimitsInAnOutage(t *testing.T) {
 				limiterOf(t, p, "api").AllowN(t.Context(), fmt.Sprint("other ", i), 100)
 			}
 		}
-		fulls := []*ideal.Bucket{ideal.NewBucket(100, time.Second, 200), ideal.NewBucket(3000, time.Minute, 1000)}
-		shared := 0
+		limits, shared := boundsOf(standingAlso("api")), 0
 		for start := time.Now(); time.Since(start) < 40*time.Second; time.Sleep(5 * ms) {
 			for _, p := range all {
 				d := limiterOf(t, p, "api").Allow(t.Context(), "user")
@@ -123,41 +67,13 @@ func TestStandingSharesOfSeveralLimitsInAnOutage(t *testing.T) {
 				if d.Reason == tiered.Fallback {
 					shared++
 				}
-				for i, full := range fulls {
-					if !full.Take(int64(time.Since(start)), 1) {
-						t.Fatalf("limit %d: too many tokens after %v: %+v", i+1, time.Since(start), d)
-					}
-				}
+				limits.take(t, time.Since(start), 1)
 			}
 		}
 		if shared < 1000 {
 			t.Errorf("%d tokens by the fail mode", shared)
 		}
 	})
-}
-
-// A decision by standing shares allocates nothing.
-func TestStandingSharesAllocateNothing(t *testing.T) {
-	if underRace {
-		t.Skip("the race detector allocates")
-	}
-	for i := range 2 {
-		p := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1 << 39).WithBurst(1 << 20), Standing: tiered.StandingOn}
-		p.Also = []tiered.Limit{tiered.PerMinute(1 << 39).WithBurst(1 << 20)}[:i]
-		l := limiter(t, remote.NewMemory(), p, nil)
-		g := l.Group()
-		warmed(t, tiered.Core(l).Standing.Agreed.Load)
-		poll, _ := tiered.Engine(g).Shares.Poll(tiered.Engine(g).Now(), func() string { return "m" })
-		tiered.Engine(g).Shares.Accept(tiered.Engine(g).Now(), poll.Member, poll.Seq, lua.PollReply{Grant: lua.Pool, Members: 1, Epoch: 1})
-		time.Sleep(10 * ms) // a real clock: the shares fill
-		if n := testing.AllocsPerRun(10_000, func() {
-			if d := l.Allow(context.Background(), "k"); !d.Allowed || d.Tier != tiered.Local {
-				t.Fatalf("%+v", d)
-			}
-		}); n != 0 || tiered.Core(l).Standing.Total() < 10_000 {
-			t.Errorf("%d limits: %v allocations, %d tokens of shares", i+1, n, tiered.Core(l).Standing.Total())
-		}
-	}
 }
 
 // All ways to ask use the shares of all limits, and give back to them.
@@ -235,23 +151,5 @@ func TestStandingSharesOfSeveralLimitsInEveryCall(t *testing.T) {
 			t.Error(err)
 		}
 		left("Reset", "f", 200, 1000)
-	})
-}
-
-// Another limit begins with empty shares. The other limits stay.
-func TestStandingSharesOfSeveralLimitsChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, fleetOf(t, remote.NewMemory(), 1, standingAlso("api"))[0], "api")
-		if err := l.SetLimit(tiered.PerSecond(1000).WithBurst(2000)); err != nil {
-			t.Fatal(err)
-		}
-		if d := l.Allow(t.Context(), "a"); !d.Allowed || d.Tier != tiered.Remote {
-			t.Errorf("just changed: %+v", d)
-		}
-		time.Sleep(21 * time.Second)
-		d := l.Allow(t.Context(), "b")
-		if !d.Allowed || d.Tier != tiered.Local || d.LimitNumber != 2 || d.Burst != 1000 || d.Remaining != 999 {
-			t.Errorf("filled: %+v", d)
-		}
 	})
 }

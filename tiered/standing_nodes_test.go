@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/nodes"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -193,38 +192,4 @@ func outageWithoutACount(t *testing.T, fail func(n *nodes.Nodes)) {
 			t.Errorf("%d admitted, and the limit is %d", admitted, most)
 		}
 	})
-}
-
-// A real Cluster: a process whose first request comes before the map of slots finds out that all processes split the
-// limit, at each node.
-func TestStandingSharesAreAgreedOnACluster(t *testing.T) {
-	t.Parallel()
-	store, err := remote.Open(redistest.StartCluster(t, 3).URL(0), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = store.Close() })
-	used := make(chan bool, 10)
-	g, err := tiered.NewGroup(store, &tiered.Options{Trace: &tiered.Trace{Standing: func(e tiered.StandingEvent) {
-		if e.Policy == "api" {
-			used <- e.Used
-		}
-	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = g.Close(context.Background()) })
-	l, err := g.NewLimiter(standing)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Allow(t.Context(), "user")
-	select {
-	case is := <-used:
-		if !is {
-			t.Error("the shares are not used any more")
-		}
-	case <-time.After(30 * time.Second): // usually 0.1 s
-		t.Error("the shares are not used")
-	}
 }

@@ -319,23 +319,6 @@ func TestHookThatPanics(t *testing.T) {
 	})
 }
 
-func TestNoHooks(t *testing.T) {
-	for _, trace := range []*tiered.Trace{nil, {}} {
-		synctest.Test(t, func(t *testing.T) {
-			store := newDistant(ms)
-			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, &tiered.Options{Trace: trace})
-			l.Allow(t.Context(), "k")
-			silence(t, store, l)
-			store.loseRequests.Store(false)
-			time.Sleep(3 * time.Second)
-			want(t, l.Allow(t.Context(), "k"), tiered.Granted)
-			if n := l.Group().Stats().TraceDropped; n != 0 {
-				t.Errorf("%d dropped", n)
-			}
-		})
-	}
-}
-
 // Events before Close are delivered. After Close decisions continue, without hooks.
 func TestTraceEndsWithClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -10,57 +10,11 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
-	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // These are bugs that were found once, each with the course of events that showed it.
-
-// A lease's ttl follows the round trips. When they became short, a renewal carried a shorter ttl than the pot's
-// deadline; its reply was lost, and the process went on spending what the record no longer covered.
-func TestShorterTTLWhoseReplyIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		memory := remote.NewMemory()
-		far, near := &distant{Memory: memory, trip: 140 * ms}, &distant{Memory: memory, trip: ms}
-		options := &tiered.Options{Budget: 200 * ms, Timeout: 200 * ms}
-		policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(100).WithBurst(400), FailMode: tiered.FailClosed}
-		a, b := limiter(t, far, policy, options), limiter(t, near, policy, options)
-		ctx := context.Background()
-		for range 300 {
-			a.Allow(ctx, "k")
-			time.Sleep(20 * ms)
-		}
-		far.near.Store(true)
-		for i := range 300 {
-			a.Allow(ctx, "cold"+strconv.Itoa(i))
-		}
-		far.loseReplies.Store(true)
-		for n := far.calls.Load(); far.calls.Load() == n; time.Sleep(5 * ms) {
-			a.Allow(ctx, "k")
-		}
-		far.loseRequests.Store(true)
-		time.Sleep(2 * time.Second)
-
-		// In one instant, b takes what Redis has and a what it believes to hold.
-		start := time.Now()
-		total := int64(0)
-		for n := int64(400); n > 0; n-- {
-			if b.AllowN(ctx, "k", n).Allowed {
-				total += n
-				break
-			}
-		}
-		for a.Allow(ctx, "k").Allowed {
-			total++
-		}
-		if bound := 400 + 100*time.Since(start).Seconds(); float64(total) > bound+1e-3 {
-			t.Errorf("%d admitted at once, bound %.1f", total, bound)
-		}
-		far.loseReplies.Store(false)
-		far.loseRequests.Store(false)
-	})
-}
 
 // A refund is credited only under a deadline within one ttl: with a Timeout beyond that, Reset reported nil and did
 // nothing.
@@ -74,28 +28,6 @@ func TestResetWithALongTimeout(t *testing.T) {
 			t.Fatal(err)
 		}
 		want(t, l.Allow(ctx, "k"), tiered.Granted)
-	})
-}
-
-// More keys waiting at once than the cache holds pushed each other out and looked themselves up again, for ever.
-func TestMoreKeysWaitingThanTheCacheHolds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10)}, &tiered.Options{MaxKeys: 10})
-		time.Sleep(10 * ms)
-		var all sync.WaitGroup
-		var allowed atomic.Int64
-		for i := range 200 {
-			all.Go(func() {
-				if l.Allow(context.Background(), strconv.Itoa(i)).Allowed {
-					allowed.Add(1)
-				}
-			})
-		}
-		all.Wait()
-		if allowed.Load() != 200 || store.calls.Load() > 250 {
-			t.Errorf("%d of 200 allowed, %d calls", allowed.Load(), store.calls.Load())
-		}
 	})
 }
 
@@ -174,41 +106,6 @@ func TestLooksDoNotPileUp(t *testing.T) {
 		n := tiered.Dispatch(l.Group()).Nodes()[0]
 		if queued := n.Stats().Queued; queued > 1000 {
 			t.Errorf("%d in the queue", queued)
-		}
-	})
-}
-
-// learning is a store that learns from calls which node answers, as a Cluster does.
-type learning struct {
-	*distant
-	mu    sync.Mutex
-	known map[string]bool
-}
-
-func (s *learning) Node(bucket string) remote.Node {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.known[bucket] {
-		return s.distant.Node(bucket)
-	}
-	return ""
-}
-
-func (s *learning) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
-	s.mu.Lock()
-	for _, c := range calls {
-		s.known[c.Bucket] = true
-	}
-	s.mu.Unlock()
-	s.distant.Run(ctx, timeout, calls, results)
-}
-
-func TestFirstResetWhileTheNodeIsUnknown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &learning{distant: newDistant(ms), known: make(map[string]bool)}
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10)}, nil)
-		if err := l.Reset(context.Background(), "k"); err != nil {
-			t.Errorf("a store that is well: %v", err)
 		}
 	})
 }
@@ -335,32 +232,6 @@ func TestBusyKeyWithoutLeasesSettlesAndRefunds(t *testing.T) {
 		}
 		stop()
 		all.Wait()
-	})
-}
-
-// A poisoned key that has made a lease call was sent for ever, and Close waited for it.
-func TestPoisonedLeaseDoesNotHoldUpClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &poisoned{Memory: remote.NewMemory(), key: "{api/bad}tb2"}
-		l, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100), FailMode: tiered.FailClosed},
-			nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * ms)
-		for range 20 {
-			var all sync.WaitGroup
-			for range 3 { // more than one in line: a lease
-				all.Go(func() { l.Allow(context.Background(), "bad") })
-			}
-			all.Wait()
-			time.Sleep(100 * ms)
-		}
-		start := time.Now()
-		closeIn(t, l, time.Minute)
-		if d := time.Since(start); d > 3*time.Second {
-			t.Errorf("Close took %v", d)
-		}
 	})
 }
 

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -91,71 +90,4 @@ func TestAllInACluster(t *testing.T) {
 		return true
 	})
 	books(t, l[0].Group())
-}
-
-// Several processes on a real Redis take from the same keys, in overlapping sets: none of the keys exceeds its limit.
-func TestAllKeepsEveryBoundOnRedis(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	limits := []tiered.Limit{
-		tiered.PerSecond(100).WithBurst(20), tiered.PerSecond(60).WithBurst(30),
-		tiered.PerSecond(40).WithBurst(10),
-	}
-	var mu sync.Mutex
-	var admissions [3][]ideal.Admission
-	refused := 0
-	few := func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return refused < 50 || len(admissions[0]) < 50 || len(admissions[1]) < 50 || len(admissions[2]) < 50
-	}
-	const processes, callers = 4, 3
-	var all sync.WaitGroup
-	for range processes {
-		var policies []tiered.Policy
-		for i, limit := range limits {
-			policies = append(policies, tiered.Policy{Name: fmt.Sprint("p", i), Limit: limit, FailMode: tiered.FailClosed})
-		}
-		l := several(t, open(t, server.URL()), patientOptions(nil), policies...)
-		for g := range callers {
-			all.Go(func() {
-				for i, end := 0, time.Now().Add(3*second); time.Now().Before(end) || few(); i++ {
-					set := [3]bool{i%2 == 0, (i+g)%3 > 0, i%5 > 0}
-					var uses []tiered.Use
-					for i, in := range set {
-						if in {
-							uses = append(uses, l[i].For("k"))
-						}
-					}
-					before := time.Now()
-					d := tiered.All(uses...).Allow(context.Background())
-					after := time.Now()
-					mu.Lock()
-					for i, in := range set {
-						if in && d.Allowed {
-							admissions[i] = append(admissions[i],
-								ideal.Admission{Before: before.UnixNano(), After: after.UnixNano(), Tokens: 1})
-						}
-					}
-					if !d.Allowed {
-						refused++
-					}
-					mu.Unlock()
-					time.Sleep(5 * ms)
-				}
-			})
-		}
-	}
-	all.Wait()
-	for i, as := range admissions {
-		// What was given back counted until then, so its refill meanwhile is not lost: at most the token of each caller. The
-		// callers' own clocks are read before and after, so a slow machine only makes the check milder.
-		late := float64(processes * callers)
-		e := ideal.Worst(as, limits[i].Tokens, limits[i].Per, burstOf(limits[i]))
-		t.Logf("p%d: %d admitted, worst: %v", i, len(as), e)
-		if e.Over > late {
-			t.Errorf("p%d: %v", i, e)
-		}
-	}
-	t.Logf("%d refused", refused)
 }

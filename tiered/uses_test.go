@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -143,30 +141,6 @@ func TestAllIsOnePipeline(t *testing.T) {
 	})
 }
 
-// In whatever order they are named, keys are asked in one order, so that of two requests for the same keys one is
-// first at all of them.
-func TestAllAsksInOneOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newTape()
-		l := several(t, store, nil, direct("b", 100), direct("a", 100))
-		time.Sleep(time.Second)
-		named := []tiered.Use{l[0].For("y"), l[1].For("z"), l[0].For("x"), l[1].For("y"), l[0].For("z"), l[1].For("x")}
-		for range 20 {
-			rand.Shuffle(len(named), func(i, j int) { named[i], named[j] = named[j], named[i] })
-			start := time.Now()
-			want(t, tiered.All(named...).Allow(t.Context()), tiered.Granted)
-			var order []string
-			for _, c := range store.since(start) {
-				order = append(order, c.Bucket)
-			}
-			if len(order) != 6 || !slices.IsSorted(order) {
-				t.Fatalf("asked in the order %q", order)
-			}
-			time.Sleep(time.Second)
-		}
-	})
-}
-
 func TestKnownDenialTakesNothingFromOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(2 * ms)
@@ -187,29 +161,6 @@ func TestKnownDenialTakesNothingFromOthers(t *testing.T) {
 		if g := s["a-tenant"]; g.Granted != 0 || s["user"].Limited != 101 {
 			t.Errorf("the tenant's: %+v, the user's: %+v", g, s["user"])
 		}
-	})
-}
-
-func TestAllOfPotsPutsBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newTape()
-		l := several(t, store, nil, tiered.Policy{Name: "api", Limit: tiered.PerHour(10_000)}, direct("user", 1))
-		b := leased(t, l[0])
-		want(t, l[1].Allow(t.Context(), "ann"), tiered.Granted)
-		held, _ := b.Peek(tiered.Engine(l[0].Group()).Now())
-		start := time.Now()
-		d := tiered.All(l[0].For("k").N(5), l[1].For("ann")).Allow(t.Context()) // Redis refuses it
-		if want(t, d, tiered.Limited); d.Tier != tiered.Remote {
-			t.Fatalf("%+v: this shows nothing", d)
-		}
-		if now, _ := b.Peek(tiered.Engine(l[0].Group()).Now()); now != held {
-			t.Errorf("%d held, %d before", now, held)
-		}
-		time.Sleep(60 * ms)
-		if calls := store.since(start); len(calls) != 1 {
-			t.Errorf("%d calls, want the one that was refused: a pot takes back what it gave", len(calls))
-		}
-		books(t, l[0].Group())
 	})
 }
 
@@ -382,47 +333,6 @@ func TestAllOverGroups(t *testing.T) {
 			t.Errorf("it took %v, want the shorter Budget", took)
 		}
 	})
-}
-
-func TestAllAllocatesNothingAtHome(t *testing.T) {
-	if underRace {
-		t.Skip("the race detector allocates")
-	}
-	ctx := context.Background()
-	l := hot(t, "k")
-	names := []string{"user", "ip", "tenant"}
-	all := []*tiered.Limiter{l}
-	for _, name := range names {
-		m, err := l.Group().NewLimiter(tiered.Policy{Name: name, Limit: tiered.PerSecond(1 << 36)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, m)
-		warmed(t, func() bool { return m.Allow(ctx, "k").Tier == tiered.Local })
-	}
-	time.Sleep(300 * ms)
-	decide := func() {
-		if d := tiered.All(all[0].For("k"), all[1].For("k"), all[2].For("k"), all[3].For("k")).Allow(ctx); !d.Allowed {
-			t.Fatal("refused")
-		}
-	}
-	for range 100_000 {
-		decide()
-	}
-	if n := testing.AllocsPerRun(10_000, decide); n != 0 {
-		t.Errorf("%v allocations per decision over four leases", n)
-	}
-
-	blocked := several(t, remote.NewMemory(), nil, direct("api", 1), direct("b", 1))
-	blocked[0].Allow(ctx, "k")
-	blocked[0].Allow(ctx, "k")
-	if n := testing.AllocsPerRun(10_000, func() {
-		if d := tiered.All(blocked[0].For("k"), blocked[1].For("k")).Allow(ctx); d.Reason != tiered.Limited {
-			t.Fatal("not refused")
-		}
-	}); n != 0 {
-		t.Errorf("%v allocations per decision that is known to be refused", n)
-	}
 }
 
 func BenchmarkAll(b *testing.B) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,7 +11,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -233,104 +231,6 @@ func TestWaitersWhoAreEachFirstAtOneKeyPartInTime(t *testing.T) {
 				t.Errorf("four tokens of each key took %v", took)
 			}
 		})
-	}
-}
-
-// No key admits more than its limit, with any losses. Tokens that are lost during their return are burnt and counted.
-func TestGiveBacksThatAreLostMintNothing(t *testing.T) {
-	var returned, burnt int64
-	for seed := range 2 + seeds(8) {
-		synctest.Test(t, func(t *testing.T) {
-			random := rand.New(rand.NewPCG(seed, 1))
-			store := newDistant(2 * ms)
-			var lossy bool
-			var mu sync.Mutex
-			store.lossy = func() bool {
-				mu.Lock()
-				defer mu.Unlock()
-				return lossy && random.IntN(5) == 0
-			}
-			limits := []tiered.Limit{
-				tiered.PerMinute(60).WithBurst(20), tiered.PerMinute(60).WithBurst(10),
-				tiered.PerMinute(30).WithBurst(5),
-			}
-			var l []*tiered.Limiter
-			names := []string{"a", "b", "c"}
-			var policies []tiered.Policy
-			for i, limit := range limits {
-				policies = append(policies, tiered.Policy{
-					Name: names[i], Limit: limit, FailMode: tiered.FailClosed,
-					Lease: tiered.Lease{Size: 2},
-				})
-			}
-			l = several(t, store, nil, policies...)
-			time.Sleep(time.Second)
-			lossy = true
-			var admissions [3][]ideal.Admission
-			start := time.Now()
-			var all sync.WaitGroup
-			for range 6 {
-				all.Go(func() {
-					for time.Since(start) < 30*time.Second {
-						mu.Lock()
-						pause := time.Duration(random.IntN(int(60 * ms)))
-						costs := [3]int64{int64(random.IntN(3)), int64(random.IntN(3)), int64(random.IntN(2))}
-						mu.Unlock()
-						time.Sleep(pause)
-						var uses []tiered.Use
-						for i, n := range costs {
-							if n > 0 {
-								uses = append(uses, l[i].For("k").N(n))
-							}
-						}
-						if len(uses) == 0 {
-							continue
-						}
-						before := time.Now()
-						if tiered.All(uses...).Allow(t.Context()).Allowed {
-							mu.Lock()
-							for i, n := range costs {
-								if n > 0 {
-									admissions[i] = append(admissions[i], ideal.Admission{
-										Before: before.UnixNano(), After: time.Now().UnixNano(), Tokens: n,
-									})
-								}
-							}
-							mu.Unlock()
-						}
-					}
-				})
-			}
-			all.Wait()
-			mu.Lock()
-			lossy = false
-			mu.Unlock()
-			for i, as := range admissions {
-				// What goes back late counted until then: what the bucket refilled meanwhile is not lost (0.2 s of
-				// it at most).
-				late := 0.2 / (nanosPerTokenOf(limits[i]) / 1e9)
-				if e := ideal.Worst(as, limits[i].Tokens, limits[i].Per,
-					burstOf(limits[i])); e.Over > late+tolerance(limits[i]) {
-					t.Errorf("seed %d, %s: %v", seed, names[i], e)
-				}
-				if len(as) < 10 {
-					t.Errorf("seed %d, %s: only %d admitted", seed, names[i], len(as))
-				}
-			}
-			time.Sleep(5 * time.Second)
-			books(t, l[0].Group())
-			s := l[0].Group().Stats().Policies
-			for _, name := range names {
-				returned += s[name].Returned
-				burnt += s[name].Burnt
-				if s[name].Held != 0 {
-					t.Errorf("seed %d, %s: %d still held", seed, name, s[name].Held)
-				}
-			}
-		})
-	}
-	if returned == 0 || burnt == 0 {
-		t.Errorf("%d went back and %d were lost on the way: this shows nothing", returned, burnt)
 	}
 }
 

@@ -88,25 +88,6 @@ func level(t *testing.T, m *remote.Memory, l *tiered.Limiter, key string) int64 
 	return r[0].Reply.Level
 }
 
-func TestWaitEndsWhenTheTokenComes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10).WithBurst(1)}, nil)
-		q := &queue{t: t, l: l}
-		for i := range 20 {
-			q.join(t.Context(), i, "k", 1)
-		}
-		q.all.Wait()
-		q.granted()
-		for _, w := range q.ended() {
-			// The first takes a round trip, each later one comes 100 ms after the one before, and asks for it.
-			if late := w.at - time.Duration(w.who)*100*ms; late < 0 || late > 3*ms {
-				t.Errorf("number %d went at %v", w.who, w.at)
-			}
-		}
-		noTurns(t, l.Group())
-	})
-}
-
 func TestWaitersOfAKeyGoInTurn(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -232,16 +213,6 @@ func TestTurnIsNotLostToOneWhoLeaves(t *testing.T) {
 	})
 }
 
-func TestWaitWithoutAContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerHour(1)}, nil)
-		//lint:ignore SA1012 a nil context is bad input, and gets an answer
-		if err := l.Wait(nil, "other"); err != nil { //nolint:staticcheck // see above
-			t.Error(err)
-		}
-	})
-}
-
 func TestWaitRefusesAtOnceWhatWaitingDoesNotHelp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
@@ -311,91 +282,4 @@ func TestWaitersDoNotPoll(t *testing.T) {
 		}
 		noTurns(t, l.Group())
 	})
-}
-
-func TestWaitersOfOneKeyDoNotHoldUpOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newDistant(ms)
-		g, err := tiered.NewGroup(store, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		day, err := g.NewLimiter(tiered.Policy{Name: "day", Limit: tiered.PerDay(1)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		hour, err := g.NewLimiter(tiered.Policy{Name: "hour", Limit: tiered.PerHour(1)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		q := &queue{t: t, l: day}
-		for i := range 5 {
-			q.join(ctx, i, "k", 1)
-		}
-		time.Sleep(100 * ms)
-		for _, c := range []struct {
-			l   *tiered.Limiter
-			key string
-		}{{day, "other"}, {hour, "k"}} {
-			start := time.Now()
-			if err := c.l.Wait(ctx, c.key); err != nil || time.Since(start) > 2*ms {
-				t.Errorf("key %s of policy %s: %v after %v", c.key, c.l.Policy().Name, err, time.Since(start))
-			}
-		}
-		cancel()
-		q.all.Wait()
-		noTurns(t, g)
-		if err := g.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// Waiters come and give up at random. Those that stay are served in turn, those that left took nothing, and none is
-// forgotten.
-func TestWaitersComeAndGo(t *testing.T) {
-	for seed := range uint64(5) {
-		synctest.Test(t, func(t *testing.T) {
-			store := newDistant(2 * ms)
-			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100).WithBurst(20)}, nil)
-			random := rand.New(rand.NewPCG(seed, 7))
-			q := &queue{t: t, l: l}
-			costs := make([]int64, 300)
-			for i := range costs {
-				costs[i] = 1 + random.Int64N(5)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.Int64N(int64(2*time.Second))))
-				defer cancel()
-				q.join(ctx, i, "k", costs[i])
-				time.Sleep(time.Duration(random.Int64N(int64(20 * ms))))
-			}
-			q.all.Wait()
-			taken, last, went := int64(0), -1, 0
-			var end time.Duration
-			for _, w := range q.ended() {
-				switch {
-				case w.err == nil:
-					if w.who < last {
-						t.Fatalf("seed %d: number %d went after number %d", seed, w.who, last)
-					}
-					last, end = w.who, w.at
-					taken += costs[w.who]
-					went++
-				case !errors.Is(w.err, context.DeadlineExceeded):
-					t.Fatalf("seed %d: %+v", seed, w)
-				}
-			}
-			if went < 50 || went > 250 {
-				t.Fatalf("seed %d: %d of 300 went: this shows nothing", seed, went)
-			}
-			if bound := 20 + 100*end.Seconds() + 1e-3; float64(taken) > bound || float64(taken) < 0.9*bound {
-				t.Errorf("seed %d: %d taken, an ideal bucket has %.0f", seed, taken, bound)
-			}
-			if s := l.Group().Stats().Policies["api"]; s.Spent != taken {
-				t.Errorf("seed %d: %d spent by the books, %d taken", seed, s.Spent, taken)
-			}
-			noTurns(t, l.Group())
-			books(t, l.Group())
-		})
-	}
 }
