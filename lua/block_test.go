@@ -1,10 +1,12 @@
-package lua
+package lua_test
 
 import (
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // The default block is the documented part of the window: 1/40 below a minute, and 1/60 from a minute on.
@@ -17,7 +19,7 @@ func TestDefaultBlock(t *testing.T) {
 		{time.Minute, time.Second},
 		{time.Hour, time.Minute},
 	} {
-		if got := DefaultBlock(c.per); got != c.block {
+		if got := lua.DefaultBlock(c.per); got != c.block {
 			t.Errorf("a window of %v counts in blocks of %v, want %v", c.per, got, c.block)
 		}
 	}
@@ -26,12 +28,12 @@ func TestDefaultBlock(t *testing.T) {
 // The default blocks are whole microseconds, and no more of them are needed than the documentation says.
 func TestDefaultBlocksCoverTheWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		per := time.Duration(rapid.Int64Range(1, int64(LongestWindow)/3).Draw(t, "per")) * time.Microsecond
+		per := time.Duration(rapid.Int64Range(1, int64(lua.LongestWindow)/3).Draw(t, "per")) * time.Microsecond
 		most := time.Duration(40)
 		if per >= time.Minute {
 			most = 60
 		}
-		block := DefaultBlock(per)
+		block := lua.DefaultBlock(per)
 		if n := (per + block - 1) / block; n > most || block%time.Microsecond != 0 {
 			t.Fatalf("a window of %v counts in %d blocks of %v", per, n, block)
 		}

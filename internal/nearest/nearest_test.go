@@ -1,8 +1,10 @@
-package nearest
+package nearest_test
 
 import (
 	"strings"
 	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/nearest"
 )
 
 func TestNearest(t *testing.T) {
@@ -20,7 +22,7 @@ func TestNearest(t *testing.T) {
 		{"", ""},
 		{strings.Repeat("x", 1000), ""},
 	} {
-		if got := Of(c.word, []string{"kill", "blackhole", "ip"}); got != c.want {
+		if got := nearest.Of(c.word, []string{"kill", "blackhole", "ip"}); got != c.want {
 			t.Errorf("%.20s: %q, want %q", c.word, got, c.want)
 		}
 	}

@@ -1,9 +1,13 @@
-package ratetext
+package ratetext_test
 
 import (
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/ratetext"
 )
+
+const day = 24 * time.Hour
 
 func TestPeriods(t *testing.T) {
 	for _, c := range []struct {
@@ -33,11 +37,11 @@ func TestPeriods(t *testing.T) {
 		{"mni", 0, ""},
 		{"d1", 0, ""},
 	} {
-		got, ok := ParsePeriod(c.text)
+		got, ok := ratetext.ParsePeriod(c.text)
 		if ok != (c.want > 0) || ok && got != c.want {
 			t.Errorf("%q is %v, %v; want %v", c.text, got, ok, c.want)
-		} else if ok && FormatPeriod(got) != c.out {
-			t.Errorf("%v is written %q, want %q", got, FormatPeriod(got), c.out)
+		} else if ok && ratetext.FormatPeriod(got) != c.out {
+			t.Errorf("%v is written %q, want %q", got, ratetext.FormatPeriod(got), c.out)
 		}
 	}
 }
@@ -48,14 +52,14 @@ func FuzzRate(f *testing.F) {
 	f.Add("1_000/1h30m")
 	f.Add("-5/30d")
 	f.Fuzz(func(t *testing.T, text string) {
-		tokens, period, ok := Parse(text)
+		tokens, period, ok := ratetext.Parse(text)
 		if !ok {
 			return
 		}
-		n, p, ok := Parse(Format(tokens, period))
+		n, p, ok := ratetext.Parse(ratetext.Format(tokens, period))
 		if !ok || n != tokens || p != period {
 			t.Errorf("%q is %d per %v, written %q and read as %d per %v", text, tokens, period,
-				Format(tokens, period), n, p)
+				ratetext.Format(tokens, period), n, p)
 		}
 	})
 }

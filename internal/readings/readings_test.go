@@ -1,4 +1,4 @@
-package readings
+package readings_test
 
 import (
 	"crypto/sha256"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/readings"
 )
 
 // Files are used once two readings agree and are old enough, and once only.
@@ -15,25 +17,32 @@ func TestReadingsHaveToAgree(t *testing.T) {
 	type step struct {
 		at, quiet time.Duration
 		text      string
-		want      Change
+		want      readings.Change
 	}
 	const s = time.Second
 	for name, steps := range map[string][]step{
 		"any second reading": {
-			{0, 0, "a", Changing}, {0, 0, "a", Changed}, {1, 0, "a", None}, {2, 0, "b", Changing}, {3, 0, "b", Changed},
+			{0, 0, "a", readings.Changing}, {0, 0, "a", readings.Changed}, {1, 0, "a", readings.None}, {2, 0, "b",
+				readings.Changing}, {3, 0, "b", readings.Changed},
 		},
 		"it is being written": {
-			{0, 0, "a", Changing}, {0, 0, "ab", Changing}, {0, 0, "abc", Changing}, {0, 0, "abc", Changed},
+			{0, 0, "a", readings.Changing}, {0, 0, "ab", readings.Changing}, {0, 0, "abc", readings.Changing}, {0, 0,
+				"abc", readings.Changed},
 		},
 		"it is as before": {
-			{0, 0, "a", Changing}, {0, 0, "a", Changed}, {1, 0, "b", Changing}, {2, 0, "a", None}, {3, 0, "b", Changing},
+			{0, 0, "a", readings.Changing}, {0, 0, "a", readings.Changed}, {1, 0, "b", readings.Changing}, {2, 0, "a",
+				readings.None}, {3, 0, "b", readings.Changing},
 		},
-		"it quiet":           {{0, s, "a", Changing}, {s - 1, s, "a", Changing}, {s, s, "a", Changed}},
-		"it begins again":    {{0, s, "a", Changing}, {s - 1, s, "b", Changing}, {s, s, "b", Changing}, {2*s - 1, s, "b", Changed}},
-		"there and back":     {{0, s, "a", Changing}, {s / 2, s, "b", Changing}, {s, s, "a", Changing}, {2 * s, s, "a", Changed}},
-		"the reader changes": {{0, s, "a", Changing}, {s, 5 * s, "a", Changing}, {5 * s, 5 * s, "a", Changed}},
+		"it settles": {{0, s, "a", readings.Changing}, {s - 1, s, "a", readings.Changing}, {s, s, "a",
+			readings.Changed}},
+		"it begins again": {{0, s, "a", readings.Changing}, {s - 1, s, "b", readings.Changing}, {s, s, "b",
+			readings.Changing}, {2*s - 1, s, "b", readings.Changed}},
+		"there and back": {{0, s, "a", readings.Changing}, {s / 2, s, "b", readings.Changing}, {s, s, "a",
+			readings.Changing}, {2 * s, s, "a", readings.Changed}},
+		"the reader changes": {{0, s, "a", readings.Changing}, {s, 5 * s, "a", readings.Changing}, {5 * s, 5 * s, "a",
+			readings.Changed}},
 	} {
-		var f Files
+		var f readings.Files
 		begin := time.Unix(1e9, 0)
 		for i, step := range steps {
 			if got := f.Add(sha256.Sum256([]byte(step.text)), begin.Add(step.at), step.quiet); got != step.want {
@@ -41,16 +50,16 @@ func TestReadingsHaveToAgree(t *testing.T) {
 			}
 		}
 	}
-	var f Files
-	if f.Use(sha256.Sum256(nil)); f.Add(sha256.Sum256(nil), time.Time{}, 0) != None {
+	var f readings.Files
+	if f.Use(sha256.Sum256(nil)); f.Add(sha256.Sum256(nil), time.Time{}, 0) != readings.None {
 		t.Error("files that are used are new")
 	}
 }
 
-// Whatever is read, and whenever: what is used was read without a break for as long as it quiet.
+// Whatever is read, and whenever: what is used was read without a break for as long as it settles.
 func TestWhatIsUsedHasSettled(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var f Files
+		var f readings.Files
 		now, since, before, used := time.Unix(1e9, 0), time.Time{}, -1, -1
 		for range rapid.IntRange(1, 40).Draw(t, "readings") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "later")))
@@ -59,12 +68,12 @@ func TestWhatIsUsedHasSettled(t *testing.T) {
 			if !again {
 				since, before = now, text
 			}
-			want := Changing
+			want := readings.Changing
 			switch {
 			case text == used:
-				want = None
+				want = readings.None
 			case again && now.Sub(since) >= quiet:
-				want, used = Changed, text
+				want, used = readings.Changed, text
 			}
 			if got := f.Add([sha256.Size]byte{byte(text + 1)}, now, quiet); got != want {
 				t.Fatalf("text %d says %v, want %v", text, got, want)
@@ -81,7 +90,7 @@ func TestPanicIsAMistake(t *testing.T) {
 		"panic: runtime error: index out of range": func() { _ = make([]int, 0)[len(t.Name())] },
 	} {
 		err := func() (err error) {
-			defer Survive(&err)
+			defer readings.Survive(&err)
 			panics()
 			return nil
 		}()

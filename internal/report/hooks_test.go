@@ -1,4 +1,4 @@
-package report
+package report_test
 
 import (
 	"context"
@@ -7,12 +7,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/report"
 )
 
 // Calls that wait for a slow hook are bounded, those beyond are counted, and those that wait are called at the end, in order.
 func TestHooksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, release := NewHooks(), make(chan struct{})
+		h, release := report.NewHooks(), make(chan struct{})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := false
 		go func() {
@@ -20,19 +22,19 @@ func TestHooksAreBounded(t *testing.T) {
 			ended = true
 		}()
 		var called []int
-		for i := range 3 * hookRoom {
+		for i := range 3 * report.HookRoom {
 			h.Call(func() { <-release; called = append(called, i) })
 			if i == 0 {
 				synctest.Wait() // it is being called
 			}
 		}
-		if h.Dropped() != 2*hookRoom-1 {
+		if h.Dropped() != 2*report.HookRoom-1 {
 			t.Errorf("%d dropped", h.Dropped())
 		}
 		stop()
 		close(release)
 		synctest.Wait()
-		if len(called) != hookRoom+1 || !ended || h.Dropped() != 2*hookRoom-1 {
+		if len(called) != report.HookRoom+1 || !ended || h.Dropped() != 2*report.HookRoom-1 {
 			t.Errorf("%d called, %d dropped, ended: %v", len(called), h.Dropped(), ended)
 		}
 		for i, n := range called {
@@ -46,7 +48,7 @@ func TestHooksAreBounded(t *testing.T) {
 // A hook that panics is counted, and the next one is called. One that causes an event each time does not keep Run from ending.
 func TestHooksThatPanicOrNeverEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := NewHooks()
+		h := report.NewHooks()
 		var panics []string
 		ctx, stop := context.WithCancel(t.Context())
 		ended := false
@@ -89,14 +91,14 @@ func TestPanicsWithoutTheirValue(t *testing.T) {
 	}{
 		"text":    {func() { panic("no plan for " + secret) }, "string in "},
 		"error":   {func() { panic(fmt.Errorf("no plan for %s", secret)) }, "*errors.errorString in "},
-		"key":     {func() { panic(Event{Node: secret}) }, "report.Event in "},
+		"key":     {func() { panic(report.Event{Node: secret}) }, "report.Event in "},
 		"nil":     {func() { panic(none[any]()) }, "panic called with nil argument"},
 		"runtime": {func() { plans[len(secret)]++ }, "index out of range [15] with length 0 in "},
 		"pointer": {func() { *none[*int]() = 1 }, "nil pointer dereference in "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
-				got := PanicOf(recover())
+				got := report.PanicOf(recover())
 				if !strings.Contains(got, c.want) || !strings.Contains(got, "TestPanicsWithoutTheirValue") ||
 					strings.Contains(got, secret) {
 					t.Errorf("%q, want %q", got, c.want)

@@ -1,4 +1,4 @@
-package report
+package report_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/internal/report"
 )
 
 // Absence is reported after two failures in a row, after four of a node that has never answered, and once until it ends.
@@ -19,7 +20,7 @@ func TestAbsenceIsReportedOnce(t *testing.T) {
 		{"affa", "..AB"},
 		{"ffaff", ".AB.A"},
 	} {
-		var p Presence
+		var p report.Presence
 		var got strings.Builder
 		for _, r := range c.refreshes {
 			switch {
@@ -39,7 +40,7 @@ func TestAbsenceIsReportedOnce(t *testing.T) {
 
 // A line is written at the beginning of an outage, and when two failures in a row have another cause than the last line.
 func TestCausesThatAreNews(t *testing.T) {
-	var c Causes
+	var c report.Causes
 	u, m := failover.Unreachable, failover.Misconfigured
 	var news []int
 	for i, f := range []struct {

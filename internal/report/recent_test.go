@@ -1,4 +1,4 @@
-package report
+package report_test
 
 import (
 	"fmt"
@@ -6,13 +6,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/report"
 )
 
 // A series of equal events is one entry with its number and its last time, and the oldest entries leave.
 func TestRecentIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var r Recent
-		for i, e := range []Event{
+		var r report.Recent
+		for i, e := range []report.Event{
 			{What: "open", Node: "a", Class: "unreachable"},
 			{What: "open", Node: "a", Class: "saturated"},
 			{What: "loss", Node: "a"},
@@ -35,11 +37,11 @@ func TestRecentIsBounded(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 		for i := range 1000 {
-			r.Add(Event{What: "step", Node: fmt.Sprint(i)})
+			r.Add(report.Event{What: "step", Node: fmt.Sprint(i)})
 		}
 		all := r.List()
-		if len(all) != recentEvents || all[len(all)-1].Node != "999" || cap(r.events) > 2*recentEvents {
-			t.Errorf("%d events of %d, the last of %s", len(all), cap(r.events), all[len(all)-1].Node)
+		if len(all) != report.RecentEvents || all[len(all)-1].Node != "999" || r.Room() > 2*report.RecentEvents {
+			t.Errorf("%d events of %d, the last of %s", len(all), r.Room(), all[len(all)-1].Node)
 		}
 	})
 }

@@ -1,19 +1,21 @@
-package strictyaml
+package strictyaml_test
 
 import (
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 )
 
 // read reads a list of words under the key "all", and returns what is wrong.
 func read(name, text string) (words []string, err error) {
-	root, err := Document(name, []byte(text), 1000, "a list")
+	root, err := strictyaml.Document(name, []byte(text), 1000, "a list")
 	if err != nil {
 		return nil, err
 	}
-	r := &Reader{Name: name}
+	r := &strictyaml.Reader{Name: name}
 	r.Pairs("", root, func(key, value *yaml.Node) {
 		r.List(key.Value, value, func(_ int, n *yaml.Node) {
 			if text, ok := r.Text(key.Value, n); ok {
@@ -54,7 +56,7 @@ func TestReader(t *testing.T) {
 
 // Mistakes are told in the order of the file, and those at nodes from elsewhere have no place.
 func TestOrder(t *testing.T) {
-	r := &Reader{}
+	r := &strictyaml.Reader{}
 	for _, n := range []yaml.Node{{Line: 2, Column: 1}, {Line: 1, Column: 9}, {Line: 1, Column: 3}, {}} {
 		r.Bad(&n, "wrong")
 	}

@@ -1,4 +1,4 @@
-package strictyaml
+package strictyaml_test
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 )
 
 // Each mistake of syntax is told with line and column.
@@ -27,7 +29,7 @@ func TestPlacesOfSyntax(t *testing.T) {
 			"6:1: found unexpected end of stream, in what begins at 4:8"},
 		{"a:\n- x: &b 1\n\ty: 2\n- c: *b\n", "3:1: found a tab character that violates indentation, in what begins at 2:9"}, // b is left out
 	} {
-		_, err := Document("", []byte(c.text), 1000, "a list")
+		_, err := strictyaml.Document("", []byte(c.text), 1000, "a list")
 		if err == nil || err.Error() != c.want {
 			t.Errorf("%q: said\n%v\nwant\n%s", c.text, err, c.want)
 		}
@@ -66,7 +68,7 @@ last:
 // No mistake of syntax hides one in another element, and two make up no third one.
 func TestNoMistakeOfSyntaxHidesAnother(t *testing.T) {
 	told := func(text string) (all []string) {
-		if _, err := Document("f", []byte(text), 1<<20, ""); err != nil {
+		if _, err := strictyaml.Document("f", []byte(text), 1<<20, ""); err != nil {
 			all = strings.Split(err.Error(), "\n")
 		}
 		return all
@@ -138,7 +140,7 @@ func TestAnySyntaxHasAPlace(t *testing.T) {
 			if odd == "" {
 				text = wholeSyntax[:i]
 			}
-			_, err := Document("f", []byte(text), 1<<20, "")
+			_, err := strictyaml.Document("f", []byte(text), 1<<20, "")
 			if err == nil || strings.Contains(err.Error(), "second document") || strings.Contains(err.Error(), "is empty") {
 				continue
 			}

@@ -1,4 +1,4 @@
-package picture
+package picture_test
 
 import (
 	"encoding/xml"
@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
+	"github.com/tiered-limiter/tiered-limiter/sim/picture"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
@@ -65,7 +66,7 @@ func report() *measure.Report {
 func draw(t rapid.TB, r *measure.Report) (string, *node) {
 	t.Helper()
 	var b strings.Builder
-	if err := HTML(&b, r); err != nil {
+	if err := picture.HTML(&b, r); err != nil {
 		t.Fatal(err)
 	}
 	open := []*node{{}}
@@ -265,7 +266,7 @@ func TestUnknown(t *testing.T) {
 func TestWords(t *testing.T) {
 	r := report()
 	r.Expectations = nil
-	for _, f := range figures {
+	for _, f := range picture.Figures {
 		r.Expectations = append(r.Expectations, measure.Outcome{Text: f.Metric + " <= 1"})
 		if f.Name == "" || strings.Contains(f.Name, "_") {
 			t.Errorf("%s is called %q", f.Metric, f.Name)

@@ -1,4 +1,4 @@
-package mutants
+package mutants_test
 
 import (
 	_ "embed"
@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/proof/mutants"
 )
 
 const (
@@ -55,7 +57,7 @@ type mutant struct {
 	dir  string // package of the test that must fail, from the root of the module
 	run  string // the test, as after go test -run
 	file string // that has the mistake
-	edit []Edit
+	edit []mutants.Edit
 }
 
 // parse reads the table. An entry is
@@ -89,7 +91,7 @@ func parse(t *testing.T) (all []mutant) {
 			m.file = rest
 		case "", "-", "+":
 			if !inEdit {
-				m.edit, inEdit = append(m.edit, Edit{File: m.file, At: m.name}), true
+				m.edit, inEdit = append(m.edit, mutants.Edit{File: m.file, At: m.name}), true
 			}
 			e := &m.edit[len(m.edit)-1]
 			if word != "+" {
@@ -124,7 +126,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("%s: twice", m.name)
 		}
 		seen[m.name] = true
-		if _, err := Apply(m.edit, read); err != nil || len(m.edit) == 0 {
+		if _, err := mutants.Apply(m.edit, read); err != nil || len(m.edit) == 0 {
 			t.Errorf("%s: %d edits, %v", m.name, len(m.edit), err)
 		}
 		name, _, _ := strings.Cut(m.run, "/")
@@ -174,7 +176,7 @@ func TestMutants(t *testing.T) {
 	for _, m := range all {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
-			changed, err := Apply(m.edit, read)
+			changed, err := mutants.Apply(m.edit, read)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -198,7 +200,7 @@ func build(t *testing.T, pkg string, changed map[string]string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, _, err := Write(abs, dir, changed)
+	list, _, err := mutants.Write(abs, dir, changed)
 	if err != nil {
 		t.Fatal(err)
 	}

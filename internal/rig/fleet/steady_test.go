@@ -1,4 +1,4 @@
-package fleet
+package fleet_test
 
 import (
 	"flag"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/fleet"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -24,27 +25,27 @@ func TestSteadyFleet(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		processes int
-		load      Load
+		load      fleet.Load
 		refused   float64 // of the requests, at most
 		used      float64 // of what an ideal bucket admits, at least
 		calls     float64 // per request where none is to be refused, else per admitted token; at most
 	}{
-		{"a sliding window, 0.8 of 1000 per 2 s", 8, Load{Policy: tiered.Policy{Algorithm: tiered.SlidingWindow, Limit: window}, Offer: 50}, 0.01, 0, 0.1},
-		{"a fixed window, 0.8 of 1000 per 2 s", 8, Load{Policy: tiered.Policy{Algorithm: tiered.FixedWindow, Limit: window}, Offer: 50}, 0.01, 0, 0.1},
+		{"a sliding window, 0.8 of 1000 per 2 s", 8, fleet.Load{Policy: tiered.Policy{Algorithm: tiered.SlidingWindow, Limit: window}, Offer: 50}, 0.01, 0, 0.1},
+		{"a fixed window, 0.8 of 1000 per 2 s", 8, fleet.Load{Policy: tiered.Policy{Algorithm: tiered.FixedWindow, Limit: window}, Offer: 50}, 0.01, 0, 0.1},
 		{
 			"skew that moves, 3 times 2000/s, burst 500", 10,
-			Load{Policy: tiered.Policy{Limit: tiered.PerSecond(2000).WithBurst(500)}, Offer: 600, Moves: 10},
+			fleet.Load{Policy: tiered.Policy{Limit: tiered.PerSecond(2000).WithBurst(500)}, Offer: 600, Moves: 10},
 			1, 0.97, 0.2,
 		},
 		{
 			"skew that moves, 3 times 2000/s, burst 2000", 10,
-			Load{Policy: tiered.Policy{Limit: tiered.PerSecond(2000).WithBurst(2000)}, Offer: 600, Moves: 10},
+			fleet.Load{Policy: tiered.Policy{Limit: tiered.PerSecond(2000).WithBurst(2000)}, Offer: 600, Moves: 10},
 			1, 0.97, 0.2,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.load.Name = "steady"
-			f := StartAll(t, Job{URL: redistest.Start(t).URL(), Loads: []Load{c.load}}, c.processes)
+			f := fleet.StartAll(t, fleet.Job{URL: redistest.Start(t).URL(), Loads: []fleet.Load{c.load}}, c.processes)
 			start := time.Now()
 			time.Sleep(length)
 			var calls float64
@@ -63,14 +64,14 @@ func TestSteadyFleet(t *testing.T) {
 				}
 			}
 			refused, per := float64(len(all)-admitted)/float64(len(all)), float64(len(all))
-			v, used := Judge(all, c.load.Limit), used(all, c.load.Limit, start.Add(2*time.Second)) // the leases begin cold
+			v, used := fleet.Judge(all, c.load.Limit), used(all, c.load.Limit, start.Add(2*time.Second)) // the leases begin cold
 			switch c.load.Algorithm {
 			case tiered.TokenBucket:
 				over, per = v.Over(), float64(admitted)
 			case tiered.SlidingWindow:
-				over = float64(int64(FullestInterval(all, c.load.Limit.Per)) - c.load.Limit.Tokens)
+				over = float64(int64(fleet.FullestInterval(all, c.load.Limit.Per)) - c.load.Limit.Tokens)
 			default:
-				over = float64(int64(FullestWindow(all, c.load.Limit.Per)) - c.load.Limit.Tokens)
+				over = float64(int64(fleet.FullestWindow(all, c.load.Limit.Per)) - c.load.Limit.Tokens)
 			}
 			t.Logf("%d requests, %.2f %% refused, %.3f used, %.3f calls, %.1f over, lag %v", len(all), 100*refused, used, calls/per, over, lag)
 			if over > 0 {
@@ -91,7 +92,7 @@ func TestSteadyFleet(t *testing.T) {
 }
 
 // used is what was admitted from a time on of what an ideal bucket admits, requests of one token.
-func used(all []Record, limit tiered.Limit, from time.Time) float64 {
+func used(all []fleet.Record, limit tiered.Limit, from time.Time) float64 {
 	bucket := ideal.NewBucket(limit.Tokens, limit.Per, limit.Burst)
 	var admitted, best float64
 	for _, r := range all {

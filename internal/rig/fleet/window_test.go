@@ -1,19 +1,21 @@
-package fleet
+package fleet_test
 
 import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/fleet"
 )
 
 // The counts are those of the definition.
 func TestFullestByDefinition(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		var all []Record
+		var all []fleet.Record
 		for range r.IntN(40) {
 			before := r.Int64N(100)
-			all = append(all, Record{Before: before, After: before + r.Int64N(15), Allowed: r.IntN(4) > 0})
+			all = append(all, fleet.Record{Before: before, After: before + r.Int64N(15), Allowed: r.IntN(4) > 0})
 		}
 		const d = 10
 		most, aligned := 0, 0
@@ -28,10 +30,10 @@ func TestFullestByDefinition(t *testing.T) {
 				aligned = max(aligned, n)
 			}
 		}
-		if got := FullestInterval(all, d*time.Nanosecond); got != most {
+		if got := fleet.FullestInterval(all, d*time.Nanosecond); got != most {
 			t.Fatalf("seed %d: interval %d, want %d", seed, got, most)
 		}
-		if got := FullestWindow(all, d*time.Nanosecond); got != aligned {
+		if got := fleet.FullestWindow(all, d*time.Nanosecond); got != aligned {
 			t.Fatalf("seed %d: window %d, want %d", seed, got, aligned)
 		}
 	}

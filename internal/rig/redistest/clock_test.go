@@ -1,14 +1,16 @@
-package redistest
+package redistest_test
 
 import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
 
 // A server has the time that SetClock says, also parts of a second, and the commands that it executes see it.
 func TestClock(t *testing.T) {
-	s := StartWithClock(t)
+	s := redistest.StartWithClock(t)
 	admin := s.Client()
 	for _, ahead := range []time.Duration{0, time.Hour, -time.Hour, 1500 * time.Millisecond, -700 * time.Millisecond} {
 		s.SetClock(ahead)

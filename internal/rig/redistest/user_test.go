@@ -1,4 +1,4 @@
-package redistest
+package redistest_test
 
 import (
 	"context"
@@ -6,13 +6,15 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
 
 // In a guarded run a store's connections are what it says, and the default user's cannot take their place.
 func TestGuardedServer(t *testing.T) {
 	for _, guarded := range []string{"", "1"} {
-		t.Setenv(guardedEnv, guarded)
-		s := Start(t)
+		t.Setenv(redistest.GuardedEnv, guarded)
+		s := redistest.Start(t)
 		ctx := context.Background()
 		fromURL, err := redis.ParseURL(s.URL())
 		if err != nil {
@@ -38,7 +40,7 @@ func TestGuardedServer(t *testing.T) {
 		}
 		stores := 0
 		for line := range strings.SplitSeq(list, "\n") {
-			if !strings.Contains(line, " user="+User+" ") {
+			if !strings.Contains(line, " user="+redistest.User+" ") {
 				continue
 			}
 			if stores++; !strings.Contains(line, s.Socket) || !strings.Contains(line, " resp=2") {

@@ -1,9 +1,11 @@
-package bubble
+package bubble_test
 
 import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/internal/bubble"
 )
 
 // Time is virtual, in bubbles side by side too, and what ends the body's goroutine ends the caller's.
@@ -12,7 +14,7 @@ func TestRun(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			began := time.Now()
-			Run(func() {
+			bubble.Run(func() {
 				began := time.Now()
 				time.Sleep(time.Hour)
 				if d := time.Since(began); d != time.Hour {
@@ -26,7 +28,7 @@ func TestRun(t *testing.T) {
 	}
 	all.Wait()
 	all.Go(func() {
-		Run(func() { t.SkipNow() })
+		bubble.Run(func() { t.SkipNow() })
 		t.Error("the caller goes on")
 	})
 	all.Wait()
