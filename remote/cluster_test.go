@@ -1,4 +1,4 @@
-package remote
+package remote_test
 
 import (
 	"context"
@@ -15,13 +15,14 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/awake"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // keyOn makes a key whose bucket is on a node; different i give different keys and slots.
-func keyOn(c *redistest.Cluster, s Store, node, i int) string {
+func keyOn(c *redistest.Cluster, s remote.Store, node, i int) string {
 	for n := 0; ; n++ {
 		key := fmt.Sprintf("%d-%d", i, n)
-		if c.Owner(slotOf(s.Key("test", key))) == node {
+		if c.Owner(remote.SlotOf(s.Key("test", key))) == node {
 			return key
 		}
 	}
@@ -30,20 +31,20 @@ func keyOn(c *redistest.Cluster, s Store, node, i int) string {
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
-	addr := func(node int) Node { return Node(c.Servers[node].Addr) }
-	defaults := func(t *testing.T, cut *cutter) *Redis {
+	addr := func(node int) remote.Node { return remote.Node(c.Servers[node].Addr) }
+	defaults := func(t *testing.T, cut *cutter) *remote.Redis {
 		o := c.ClusterOptions(redis.ClusterOptions{})
 		if cut != nil {
 			o.Dialer = cut.dial
 		}
 		client := redis.NewClusterClient(o)
 		t.Cleanup(func() { _ = client.Close() })
-		return NewRedis(client, nil)
+		return remote.NewRedis(client, nil)
 	}
-	slotOfKey := func(s Store, key string) int { return slotOf(s.Key("test", key)) }
+	slotOfKey := func(s remote.Store, key string) int { return remote.SlotOf(s.Key("test", key)) }
 
 	t.Run("calls go to the nodes of their keys", func(t *testing.T) {
-		for _, s := range []*Redis{openStore(t, c.URL(0, 1)), defaults(t, nil)} {
+		for _, s := range []*remote.Redis{openStore(t, c.URL(0, 1)), defaults(t, nil)} {
 			all := keys(60)
 			for _, key := range all {
 				if n := s.Node(s.Key("test", key)); n != "" {
@@ -54,12 +55,12 @@ func TestCluster(t *testing.T) {
 				t.Errorf("%v are known before the first call", nodes)
 			}
 			takeAllFrom(t, s, all, chargedEach(t, defaults(t, nil), all))
-			nodes := map[Node]int{}
+			nodes := map[remote.Node]int{}
 			for _, key := range all {
 				name := s.Key("test", key)
 				n := s.Node(name)
 				nodes[n]++
-				if want := addr(c.Owner(slotOf(name))); n != want {
+				if want := addr(c.Owner(remote.SlotOf(name))); n != want {
 					t.Errorf("%q is on %q, want %q", key, n, want)
 				}
 			}
@@ -81,8 +82,8 @@ func TestCluster(t *testing.T) {
 		defer client.Close()
 		var count pipelines
 		client.OnNewNode(func(node *redis.Client) { node.AddHook(&count) })
-		s := NewRedis(client, nil)
-		calls, results := make([]lua.Call, 30), make([]Result, 30)
+		s := remote.NewRedis(client, nil)
+		calls, results := make([]lua.Call, 30), make([]remote.Result, 30)
 		for i := range calls {
 			calls[i] = takeOne(s, keyOn(c, s, i%3, i))
 		}
@@ -97,11 +98,12 @@ func TestCluster(t *testing.T) {
 	t.Run("presence is per node", func(t *testing.T) {
 		a, b := openStore(t, c.URL(2)), defaults(t, nil)
 		for node := range c.Servers {
-			for i, s := range []*Redis{a, b} {
-				policies := []AnnouncedPolicy{{"both", fmt.Sprint(i)}, {fmt.Sprint("only ", i), ""}}
-				me := Process{ID: fmt.Sprint("process ", i), TTL: time.Minute, Announced: Announce("service", policies)}
+			for i, s := range []*remote.Redis{a, b} {
+				policies := []remote.AnnouncedPolicy{{"both", fmt.Sprint(i)}, {fmt.Sprint("only ", i), ""}}
+				me := remote.Process{ID: fmt.Sprint("process ", i), TTL: time.Minute,
+					Announced: remote.Announce("service", policies)}
 				census, err := s.Presence(t.Context(), patience, addr(node), me)
-				want := []PolicyCensus{{Processes: int64(i + 1), OtherLimits: int64(i)}, {Processes: 1}}
+				want := []remote.PolicyCensus{{Processes: int64(i + 1), OtherLimits: int64(i)}, {Processes: 1}}
 				if err != nil || census.Processes != int64(i+1) || !slices.Equal(census.Policies, want) {
 					t.Errorf("node %d: process %d: %+v, %v", node, i, census, err)
 				}
@@ -111,7 +113,7 @@ func TestCluster(t *testing.T) {
 				t.Errorf("node %d has the presence sets %q, %v", node, n, err)
 			}
 		}
-		if _, err := a.Presence(t.Context(), patience, "nowhere:1", Process{ID: "x", TTL: time.Minute}); err == nil {
+		if _, err := a.Presence(t.Context(), patience, "nowhere:1", remote.Process{ID: "x", TTL: time.Minute}); err == nil {
 			t.Error("an unknown node has presence")
 		}
 	})
@@ -154,7 +156,7 @@ func TestCluster(t *testing.T) {
 		all := []string{keyOn(c, s, 0, 300), keyOn(c, s, 1, 301), keyOn(c, s, 2, 302)}
 		takeAllFrom(t, s, all, []int64{0, 0, 0})
 		cut.on.Store(true)
-		calls, results := make([]lua.Call, 3), make([]Result, 3)
+		calls, results := make([]lua.Call, 3), make([]remote.Result, 3)
 		for i, key := range all {
 			calls[i] = takeOne(s, key)
 		}
@@ -174,13 +176,13 @@ func TestCluster(t *testing.T) {
 	// to the other.
 	states := []string{"moving", "moved", "moving, to a node not seen before", "moved, to a node not seen before"}
 	redirected := func(name string, first int, states []string, o redis.ClusterOptions,
-		f func(t *testing.T, s *Redis, key string, known bool),
+		f func(t *testing.T, s *remote.Redis, key string, known bool),
 	) {
 		for i, state := range states {
 			t.Run(name+": "+state, func(t *testing.T) {
 				client := redis.NewClusterClient(c.ClusterOptions(o))
 				t.Cleanup(func() { _ = client.Close() })
-				s := NewRedis(client, nil)
+				s := remote.NewRedis(client, nil)
 				n, known := first+10*i, i < 2
 				key := keyOn(c, s, 0, n)
 				takeAllFrom(t, s, []string{keyOn(c, s, 0, n+1)}, []int64{0})
@@ -200,7 +202,7 @@ func TestCluster(t *testing.T) {
 
 	cut := &cutter{addr: c.Servers[1].Addr}
 	redirected("a cut reply after a redirection charges once", 400, states, redis.ClusterOptions{Dialer: cut.dial},
-		func(t *testing.T, s *Redis, key string, known bool) {
+		func(t *testing.T, s *remote.Redis, key string, known bool) {
 			cut.word = []byte("evalsha")
 			if !known {
 				cut.word = []byte("\r\neval\r\n") // through go-redis, with the text
@@ -220,7 +222,7 @@ func TestCluster(t *testing.T) {
 	// go-redis rests before it follows a redirection. At its defaults that is longer than a caller waits.
 	redirected("a redirection is followed at once", 500, states[:2],
 		redis.ClusterOptions{MinRetryBackoff: time.Hour, MaxRetryBackoff: time.Hour},
-		func(t *testing.T, s *Redis, key string, _ bool) {
+		func(t *testing.T, s *remote.Redis, key string, _ bool) {
 			takeAllFrom(t, s, []string{key, keyOn(c, s, 2, 590)}, []int64{0, charged(t, s, keyOn(c, s, 2, 590))})
 			takeAllFrom(t, s, []string{key}, []int64{1})
 		})
@@ -228,21 +230,21 @@ func TestCluster(t *testing.T) {
 	t.Run("presence while its slot moves", func(t *testing.T) {
 		s := defaults(t, nil)
 		first := 0
-		for c.Owner(slotOf(s.names.presence(first))) != 2 {
+		for c.Owner(remote.SlotOf(s.Names().Presence(first))) != 2 {
 			first++
 		}
-		if err := c.Client(2).Del(t.Context(), s.names.presence(first)).Err(); err != nil {
+		if err := c.Client(2).Del(t.Context(), s.Names().Presence(first)).Err(); err != nil {
 			t.Fatal(err)
 		}
-		slot := slotOf(s.names.presence(first))
+		slot := remote.SlotOf(s.Names().Presence(first))
 		c.Migrate(slot, 2, 1)
 		defer c.Assign(slot, 1)
-		census, err := s.Presence(t.Context(), patience, addr(2), Process{ID: "x", TTL: time.Minute})
+		census, err := s.Presence(t.Context(), patience, addr(2), remote.Process{ID: "x", TTL: time.Minute})
 		if err != nil || census.Processes != 1 {
 			t.Errorf("%+v, %v", census, err)
 		}
 		if n, err := c.Client(2).Keys(t.Context(), "tl:{~*").Result(); err != nil || len(n) != 1 ||
-			n[0] == s.names.presence(first) {
+			n[0] == s.Names().Presence(first) {
 			t.Errorf("presence sets %q, %v", n, err)
 		}
 	})
@@ -252,7 +254,7 @@ func TestCluster(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 6 {
 			all.Go(func() {
-				calls, results := make([]lua.Call, 9), make([]Result, 9)
+				calls, results := make([]lua.Call, 9), make([]remote.Result, 9)
 				for j := range calls {
 					calls[j] = takeOne(s, keyOn(c, s, j%3, 600+j))
 				}
@@ -275,7 +277,7 @@ func TestCluster(t *testing.T) {
 
 	t.Run("a frozen node", func(t *testing.T) {
 		s := defaults(t, nil)
-		calls, results := make([]lua.Call, 3), make([]Result, 3)
+		calls, results := make([]lua.Call, 3), make([]remote.Result, 3)
 		for i := range calls {
 			calls[i] = takeOne(s, keyOn(c, s, i, 700+i))
 		}
@@ -309,24 +311,24 @@ func TestClusterFindsSuccessor(t *testing.T) {
 		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
 			loads.Add(1)
 			return []redis.ClusterSlot{{
-				Start: 0, End: slots - 1,
+				Start: 0, End: 16384 - 1,
 				Nodes: []redis.ClusterNode{{Addr: *primary.Load()}},
 			}}, nil
 		},
 	})
 	defer client.Close()
-	s := NewRedis(client, nil)
+	s := remote.NewRedis(client, nil)
 	bucket := s.Key("test", "x")
 	takeAll(t, s, []string{"x"})
 	// A map from a function has no origin, and go-redis then cuts the host off a loopback address.
-	is := func(n Node, server *redistest.Server) bool { return string(n) == fmt.Sprint(":", server.Port) }
+	is := func(n remote.Node, server *redistest.Server) bool { return string(n) == fmt.Sprint(":", server.Port) }
 	if n := s.Node(bucket); !is(n, old) || loads.Load() != 1 {
 		t.Fatalf("node %q after %d loads", n, loads.Load())
 	}
 
 	old.Kill()
 	fail := func() error {
-		var r [1]Result
+		var r [1]remote.Result
 		s.Run(t.Context(), 50*time.Millisecond, []lua.Call{takeOne(s, "x")}, r[:])
 		return r[0].Err
 	}
@@ -336,7 +338,7 @@ func TestClusterFindsSuccessor(t *testing.T) {
 			t.Fatal("a dead server answers")
 		}
 	}
-	if n, most := loads.Load(), int64(2+time.Since(begun)/reloadEvery); n > most {
+	if n, most := loads.Load(), int64(2+time.Since(begun)/time.Second); n > most {
 		t.Errorf("%d loads, at most %d were due", n, most)
 	}
 	primary.Store(&successor.Addr)
@@ -351,7 +353,7 @@ func TestClusterFindsSuccessor(t *testing.T) {
 	}
 }
 
-func chargedEach(t *testing.T, s Store, keys []string) []int64 {
+func chargedEach(t *testing.T, s remote.Store, keys []string) []int64 {
 	t.Helper()
 	n := make([]int64, len(keys))
 	for i, key := range keys {

@@ -1,4 +1,4 @@
-package remote
+package remote_test
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // numbersOf makes the value that go-redis decodes a list of integers to.
@@ -31,7 +32,8 @@ func TestDecodeReply(t *testing.T) {
 	if !ok || got != want {
 		t.Errorf("decoded %+v, %t", got, ok)
 	}
-	if got, ok = lua.DecodeReply(lua.TokenBucket, numbersOf(1, 2, -3, -1, 5, 6, 7, 8, 9, 10, 11)); !ok || got.Forgiven != 11 {
+	if got, ok = lua.DecodeReply(lua.TokenBucket, numbersOf(1, 2, -3, -1, 5, 6, 7, 8, 9, 10, 11)); !ok ||
+		got.Forgiven != 11 {
 		t.Errorf("decoded %+v, %t", got, ok)
 	}
 	mixed := numbersOf(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -49,18 +51,19 @@ func TestDecodeReply(t *testing.T) {
 			t.Errorf("DecodeReply(%v) = %+v, %t", val, r, ok)
 		}
 	}
-	if c, err := decodeCensus(numbersOf(3, 4, 2), 0); err != nil ||
-		!reflect.DeepEqual(c, Census{Processes: 3, Now: 4, Silent: 2}) {
+	if c, err := remote.DecodeCensus(numbersOf(3, 4, 2), 0); err != nil ||
+		!reflect.DeepEqual(c, remote.Census{Processes: 3, Now: 4, Silent: 2}) {
 		t.Errorf("decoded %+v, %v", c, err)
 	}
-	two := Census{Processes: 3, Now: 4, Silent: 2, Policies: []PolicyCensus{{5, 6, 7}, {8, 9, 10}}}
-	if c, err := decodeCensus(numbersOf(3, 4, 2, 5, 6, 7, 8, 9, 10), 2); err != nil || !reflect.DeepEqual(c, two) {
+	two := remote.Census{Processes: 3, Now: 4, Silent: 2, Policies: []remote.PolicyCensus{{5, 6, 7}, {8, 9, 10}}}
+	if c, err := remote.DecodeCensus(numbersOf(3, 4, 2, 5, 6, 7, 8, 9, 10), 2); err != nil || !reflect.DeepEqual(c, two) {
 		t.Errorf("decoded %+v, %v", c, err)
 	}
 	for _, val := range [][]any{
 		numbersOf(3), numbersOf(3, 4, 2), numbersOf(3, 4, 2, 5, 6), numbersOf(3, 4, 2, 5, 6, 7, 8),
 	} {
-		if c, err := decodeCensus(val, 1); !errors.Is(err, errShape) || !reflect.DeepEqual(c, Census{}) {
+		if c, err := remote.DecodeCensus(val, 1); !errors.Is(err, remote.ErrShape) || !reflect.DeepEqual(c,
+			remote.Census{}) {
 			t.Errorf("decoded %+v, %v", c, err)
 		}
 	}
@@ -95,7 +98,8 @@ func FuzzDecodeReply(f *testing.F) {
 			list, numbers, ints = append(list, x), append(numbers, int64(n)), ints && number
 		}
 		r, ok := lua.DecodeReply(lua.TokenBucket, list)
-		if good := ints && (len(list) == 10 || len(list) == 11) && first >= 0 && first <= 5; good != ok || !ok && r != (lua.Reply{}) {
+		if good := ints && (len(list) == 10 || len(list) == 11) && first >= 0 && first <= 5; good != ok || !ok &&
+			r != (lua.Reply{}) {
 			t.Fatalf("DecodeReply(%v) = %+v, %t", list, r, ok)
 		}
 		if ok {
@@ -108,14 +112,14 @@ func FuzzDecodeReply(f *testing.F) {
 			}
 		}
 		policies := max(len(list)-3, 0) / 3
-		c, err := decodeCensus(list, policies)
+		c, err := remote.DecodeCensus(list, policies)
 		got := []int64{c.Processes, c.Now, c.Silent}
 		for _, p := range c.Policies {
 			got = append(got, p.Processes, p.OtherServices, p.OtherLimits)
 		}
 		whole := ints && len(list) == 3+3*policies && slices.Min(numbers) >= 0 && slices.Max(numbers) < lua.Whole
 		switch {
-		case err != nil && (!errors.Is(err, errShape) || !reflect.DeepEqual(c, Census{})),
+		case err != nil && (!errors.Is(err, remote.ErrShape) || !reflect.DeepEqual(c, remote.Census{})),
 			err == nil && !slices.Equal(got, numbers),
 			whole != (err == nil):
 			t.Fatalf("decodeCensus(%v, %d) = %+v, %v", list, policies, c, err)

@@ -1,4 +1,4 @@
-package remote
+package remote_test
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // replyError is an error reply as go-redis makes it of most texts.
@@ -83,8 +85,8 @@ func TestReportable(t *testing.T) {
 		{"NOSCRIPT No matching script. Please use EVAL.", false, "NOSCRIPT No matching script. Please use EVAL."},
 		{"", false, ""},
 	} {
-		got := reportable(replyError(test.text))
-		var script *ScriptError
+		got := remote.Reportable(replyError(test.text))
+		var script *remote.ScriptError
 		var reply redis.Error
 		switch {
 		case errors.As(got, &script) != test.script:
@@ -95,18 +97,18 @@ func TestReportable(t *testing.T) {
 			t.Errorf("%q: no more an error of Redis", test.text)
 		}
 	}
-	if err := reportable(replyError(at6 + "-OOM command not allowed")); !redis.IsOOMError(err) {
+	if err := remote.Reportable(replyError(at6 + "-OOM command not allowed")); !redis.IsOOMError(err) {
 		t.Errorf("go-redis does not know %q", err)
 	}
 	for _, err := range []error{
 		io.EOF, context.Canceled, redis.ErrPoolTimeout, &net.OpError{Op: "dial", Err: io.EOF}, nil,
 		fmt.Errorf("a hook's: %w", replyError("LOADING x")),
 	} {
-		if got := reportable(err); got != err { //nolint:errorlint // the very same
+		if got := remote.Reportable(err); got != err { //nolint:errorlint // the very same
 			t.Errorf("%v became %v", err, got)
 		}
 	}
-	if err := reportable(fmt.Errorf("a hook's: %w",
+	if err := remote.Reportable(fmt.Errorf("a hook's: %w",
 		replyError("RLARG argument 3"))); err.Error() != "remote: RLARG argument 3" {
 		t.Errorf("wrapped: %v", err)
 	}
@@ -127,21 +129,21 @@ func FuzzReportable(f *testing.F) {
 		if arguments != "" {
 			text += marker + "S3CR3T" + arguments
 		}
-		err := reportable(replyError(text))
+		err := remote.Reportable(replyError(text))
 		if err == nil || strings.Contains(err.Error(), marker) ||
 			arguments != "" && strings.Contains(err.Error(), "S3CR3T") {
 			t.Fatalf("%q became %v", text, err)
 		}
-		var script *ScriptError
+		var script *remote.ScriptError
 		var reply redis.Error
 		if errors.As(err, &script) == errors.As(err, &reply) {
 			t.Fatalf("%q became a %T", text, err)
 		}
-		if isNodeError(replyError(text)) == (script != nil) {
+		if remote.IsNodeError(replyError(text)) == (script != nil) {
 			t.Fatalf("%q became %v, of a node: %v", text, err, script == nil)
 		}
-		wrapped := reportable(fmt.Errorf("a hook's: %w", replyError(text)))
-		if again := (*ScriptError)(nil); errors.As(wrapped, &again) != (script != nil) ||
+		wrapped := remote.Reportable(fmt.Errorf("a hook's: %w", replyError(text)))
+		if again := (*remote.ScriptError)(nil); errors.As(wrapped, &again) != (script != nil) ||
 			script != nil && again.Text != script.Text {
 			t.Fatalf("%q became %v, wrapped %v", text, err, wrapped)
 		}

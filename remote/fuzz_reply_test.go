@@ -1,4 +1,4 @@
-package remote
+package remote_test
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // FuzzReplyBytes puts a server of the worst kind at the other end of the wire: broken, hostile, or none of Redis at
@@ -111,9 +112,9 @@ func FuzzReplyBytes(f *testing.F) {
 		}
 		s := server.store(how)
 		if how&forCensus != 0 {
-			me := Process{ID: "l", TTL: time.Second}
+			me := remote.Process{ID: "l", TTL: time.Second}
 			if how&hangsUp != 0 {
-				me.Announced = Announce("service", []AnnouncedPolicy{{Name: "p"}})
+				me.Announced = remote.Announce("service", []remote.AnnouncedPolicy{{Name: "p"}})
 			}
 			if how&newestProtocol != 0 {
 				me.Poll = lua.Poll{Member: "m", Seq: 2, Ack: 1, Hold: 3, Want: true, TTL: 1}
@@ -127,7 +128,7 @@ func FuzzReplyBytes(f *testing.F) {
 				numbers = append(numbers, p.Processes, p.OtherServices, p.OtherLimits)
 			}
 			if slices.Min(numbers) < 0 || slices.Max(numbers) >= lua.Whole ||
-				err == nil && len(census.Policies) != me.Announced.policies() || err != nil && slices.Max(numbers) > 0 {
+				err == nil && len(census.Policies) != me.Announced.Policies() || err != nil && slices.Max(numbers) > 0 {
 				t.Errorf("accepted %+v beside %v", census, err)
 			}
 			return
@@ -139,7 +140,7 @@ func FuzzReplyBytes(f *testing.F) {
 				Ack: 1,
 			},
 		}
-		var results [2]Result
+		var results [2]remote.Result
 		s.Run(t.Context(), patience, calls[:], results[:])
 		for i, r := range results {
 			if d := nonsense(&calls[i], r); d != "" {
@@ -147,7 +148,7 @@ func FuzzReplyBytes(f *testing.F) {
 			}
 		}
 		// Both or none: go-redis takes a reply back when a later one of its pipeline is cut off.
-		var want [2]Result
+		var want [2]remote.Result
 		rest, ok := plainReply(first, &want[0].Reply)
 		if _, ok2 := plainReply(rest, &want[1].Reply); ok && ok2 && how&rude == 0 && results != want &&
 			nonsense(&calls[0], want[0]) == "" && nonsense(&calls[1], want[1]) == "" {
@@ -171,7 +172,7 @@ var announces = regexp.MustCompile(`[*$%~>|=!]\+?0*[1-9][0-9]{4,14}([^0-9]|$)`)
 
 // nonsensePoll reports what makes r impossible as a result of p, "" if nothing does. The rules are those of
 // lua/standing.lua.
-func nonsensePoll(p *lua.Poll, r *PollResult) string {
+func nonsensePoll(p *lua.Poll, r *remote.PollResult) string {
 	got := r.Reply
 	switch {
 	case r.Sent != (p.Seq > 0):
@@ -198,7 +199,7 @@ func nonsensePoll(p *lua.Poll, r *PollResult) string {
 
 // nonsense reports what makes r impossible as a result of c, "" if nothing does. The rules are those of the script's
 // contract, whatever the store itself looks at.
-func nonsense(c *lua.Call, r Result) string {
+func nonsense(c *lua.Call, r remote.Result) string {
 	p := r.Reply
 	if r.Err != nil {
 		if p != (lua.Reply{}) {
@@ -257,10 +258,9 @@ type madServer struct {
 }
 
 // store makes a store that is connected to the server.
-func (s *madServer) store(how uint8) *Redis {
+func (s *madServer) store(how uint8) *remote.Redis {
 	o := &redis.Options{
 		Addr: "mad:1", PoolSize: 2, DisableIdentity: true, Protocol: 2,
-		MaintNotificationsConfig: noMaintNotifications(),
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			return &madWire{server: s, polite: how&rude == 0}, nil
 		},
@@ -271,12 +271,9 @@ func (s *madServer) store(how uint8) *Redis {
 	if how&rude != 0 {
 		o.Password = "p"
 	}
-	settings{
-		&o.MaxRetries, &o.DialTimeout, &o.DialerRetries, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout,
-		&o.PipelinePoolSize, &o.ContextTimeoutEnabled,
-	}.fill()
+	remote.FillOptions(o)
 	o.ReadTimeout, o.WriteTimeout = 2*patience, 2*patience // more than a call has
-	return NewRedis(serverClient(s.t, o), nil)
+	return remote.NewRedis(serverClient(s.t, o), nil)
 }
 
 // madWire is one connection to the server.

@@ -1,4 +1,4 @@
-package remote
+package remote_test
 
 import (
 	"crypto/sha256"
@@ -10,41 +10,50 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// What is said of names in public.
+const (
+	maxKeyBytes    = 200
+	defaultPrefix  = "tl:"
+	maxPrefixBytes = 64
 )
 
 func TestBucketNames(t *testing.T) {
 	long := strings.Repeat("k", maxKeyBytes+1)
 	for _, test := range []struct {
-		names             naming
+		names             remote.Naming
 		policy, key, want string
 	}{
-		{naming{}, "api", "alice", "{api/alice}tb2"},
-		{naming{prefix: "tl:"}, "api", "alice", "tl:{api/alice}tb2"},
-		{naming{prefix: "tl:"}, "api", "", "tl:{api/}tb2"},
-		{naming{prefix: "tl:"}, "api", "a}b{c/d\x00\xff", "tl:{api/a}b{c/d\x00\xff}tb2"},
-		{naming{prefix: "tl:"}, "api", long[1:], "tl:{api/" + long[1:] + "}tb2"},
+		{remote.NewNaming("", false), "api", "alice", "{api/alice}tb2"},
+		{remote.NewNaming("tl:", false), "api", "alice", "tl:{api/alice}tb2"},
+		{remote.NewNaming("tl:", false), "api", "", "tl:{api/}tb2"},
+		{remote.NewNaming("tl:", false), "api", "a}b{c/d\x00\xff", "tl:{api/a}b{c/d\x00\xff}tb2"},
+		{remote.NewNaming("tl:", false), "api", long[1:], "tl:{api/" + long[1:] + "}tb2"},
 		// printf alice | sha256sum
 		{
-			naming{prefix: "tl:", hash: true},
+			remote.NewNaming("tl:", true),
 			"api", "alice",
 			"tl:{api/2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90}tb2h",
 		},
 	} {
-		if got := test.names.bucket(Kind{}, test.policy, test.key); got != test.want {
+		if got := test.names.Bucket(remote.Kind{}, test.policy, test.key); got != test.want {
 			t.Errorf("%+v: bucket(%q, %q) = %q, want %q", test.names, test.policy, test.key, got, test.want)
 		}
 	}
-	plain, hashed := naming{}.bucket(Kind{}, "p", long), naming{hash: true}.bucket(Kind{}, "p", long)
+	plain, hashed := remote.NewNaming("", false).Bucket(remote.Kind{}, "p", long), remote.NewNaming("",
+		true).Bucket(remote.Kind{}, "p", long)
 	if plain != hashed || len(plain) != len("{p/}tb2h")+64 {
 		t.Errorf("a long key is named %q, with HashKeys %q", plain, hashed)
 	}
-	if got := (naming{prefix: "tl:"}).presence(7); got != "tl:{~7}pr1" {
+	if got := remote.NewNaming("tl:", false).Presence(7); got != "tl:{~7}pr1" {
 		t.Errorf("presence(7) = %q", got)
 	}
-	names := naming{prefix: "tl:"}
-	if got := names.table(); got != "tl:{~0}st1" || slotOf(got) != slotOf(names.presence(0)) {
-		t.Errorf("table() = %q, in slot %d, want that of the first presence set, %d", got, slotOf(got),
-			slotOf(names.presence(0)))
+	names := remote.NewNaming("tl:", false)
+	if got := names.Table(); got != "tl:{~0}st1" || remote.SlotOf(got) != remote.SlotOf(names.Presence(0)) {
+		t.Errorf("table() = %q, in slot %d, want that of the first presence set, %d", got, remote.SlotOf(got),
+			remote.SlotOf(names.Presence(0)))
 	}
 }
 
@@ -53,7 +62,7 @@ func TestNamesAreDifferent(t *testing.T) {
 	long := strings.Repeat("k", maxKeyBytes+1)
 	seen := map[string]string{}
 	for _, key := range []string{"", "a", "}", "{}", "/", "a}tb2", "a}tb2h", long, hex.EncodeToString(make([]byte, 32))} {
-		for _, kind := range []Kind{
+		for _, kind := range []remote.Kind{
 			{},
 			{Algorithm: lua.TokenBuckets},
 			{Algorithm: lua.SlidingLog, Window: 6},
@@ -61,8 +70,8 @@ func TestNamesAreDifferent(t *testing.T) {
 			{Algorithm: lua.FixedWindow, Window: 6, Calendar: true},
 		} {
 			for _, hash := range []bool{false, true} {
-				name := naming{prefix: "tl:", hash: hash}.bucket(kind, "api", key)
-				if again := (naming{prefix: "tl:", hash: hash}).bucket(kind, "api", Digest(key)); again != name {
+				name := remote.NewNaming("tl:", hash).Bucket(kind, "api", key)
+				if again := remote.NewNaming("tl:", hash).Bucket(kind, "api", remote.Digest(key)); again != name {
 					t.Errorf("%q, and by the digest %q", name, again)
 				}
 				is := fmt.Sprintf("%+v of %.10q", kind, key)
@@ -81,7 +90,7 @@ func TestPrefixes(t *testing.T) {
 		strings.Repeat("x", 65): false, "a{b": false, "a}b": false, "a/b": false, "a b": false, "é": false,
 		"\x00": false,
 	} {
-		err := checkPrefix(prefix)
+		err := remote.CheckPrefix(prefix)
 		if (err == nil) != ok {
 			t.Errorf("checkPrefix(%q) = %v", prefix, err)
 		}
@@ -135,7 +144,7 @@ func FuzzBucketNames(f *testing.F) {
 		}
 		// Slots of any text at all, with and without braces.
 		for _, s := range []string{policy, key, prefix + key2, policy2 + "{" + key + "}" + key2} {
-			if got, want := slotOf(s), slotByTheBook(s); got != want {
+			if got, want := remote.SlotOf(s), slotByTheBook(s); got != want {
 				t.Fatalf("slotOf(%q) = %d, want %d", s, got, want)
 			}
 		}
@@ -157,13 +166,13 @@ func newNamed(t *testing.T, policy, key, prefix string, hash bool) named {
 	if n.policy == "" {
 		n.policy = "p"
 	}
-	if err := checkPrefix(n.prefix); err != nil {
+	if err := remote.CheckPrefix(n.prefix); err != nil {
 		t.Fatalf("%q: %v", n.prefix, err)
 	}
-	n.name = NewRedis(nil, &RedisOptions{Prefix: n.prefix, HashKeys: hash}).Key(n.policy, key)
+	n.name = remote.NewRedis(nil, &remote.RedisOptions{Prefix: n.prefix, HashKeys: hash}).Key(n.policy, key)
 	if n.prefix == "" {
 		n.prefix = defaultPrefix
-		if plain := NewMemory().Key(n.policy, key); !hash && n.name != defaultPrefix+plain {
+		if plain := remote.NewMemory().Key(n.policy, key); !hash && n.name != defaultPrefix+plain {
 			t.Fatalf("%q in Redis, %q in Memory", n.name, plain)
 		}
 	}
@@ -175,7 +184,7 @@ func newNamed(t *testing.T, policy, key, prefix string, hash bool) named {
 	if n.hashed {
 		digest, mark := rest[:min(64, len(rest))], rest[min(64, len(rest)):]
 		if _, err := hex.DecodeString(digest); err != nil || len(digest) != 64 || mark != "}"+
-			lua.TokenBucket.Mark()+hashedMark {
+			lua.TokenBucket.Mark()+"h" {
 			t.Fatalf("%+v", n)
 		}
 	} else if rest != key+"}"+lua.TokenBucket.Mark() {
@@ -183,21 +192,21 @@ func newNamed(t *testing.T, policy, key, prefix string, hash bool) named {
 	}
 
 	// Whatever else is kept for this policy and key, under other marks and prefixes, is in the same slot.
-	slot := slotOf(n.name)
+	slot := remote.SlotOf(n.name)
 	tagged := strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(n.name, n.prefix), "h"), "tb2")
 	for _, sibling := range []string{tagged, tagged + "win1", "other:" + tagged + "}{x}"} {
-		if got := slotOf(sibling); got != slot || got < 0 || got >= slots {
+		if got := remote.SlotOf(sibling); got != slot || got < 0 || got >= 16384 {
 			t.Fatalf("%q is in slot %d, %q in %d", n.name, slot, sibling, got)
 		}
 	}
 	if want := slotByTheBook(n.name); slot != want {
 		t.Fatalf("%q is in slot %d, want %d", n.name, slot, want)
 	}
-	if n.name == (naming{prefix: n.prefix}).table() {
+	if n.name == remote.NewNaming(n.prefix, false).Table() {
 		t.Fatalf("%q is the table's", n.name)
 	}
 	for i := range 3 { // presence sets have names that no policy can take
-		if n.name == (naming{prefix: n.prefix}).presence(i) {
+		if n.name == remote.NewNaming(n.prefix, false).Presence(i) {
 			t.Fatalf("%q is a presence set's", n.name)
 		}
 	}
@@ -232,16 +241,16 @@ func TestSlotsAreThoseOfRedis(t *testing.T) {
 		"a", "123456789", "{", "}", "{}", "{}a", "a{}b{c}", "{a", "a}", "{{a}}", "}{a}", "a{b}c{d}", "\x00", "{\x00}x",
 		"foo{{bar}}zap", "foo{}{bar}", "\xff\xfe{\xfd}", strings.Repeat("long", 100),
 	}
-	names := naming{prefix: "tl:"}
+	names := remote.NewNaming("tl:", false)
 	for i := range 200 {
-		keys = append(keys, names.presence(i), names.bucket(Kind{}, "p", strings.Repeat("}{/", i%7)+string(rune(i))))
+		keys = append(keys, names.Presence(i), names.Bucket(remote.Kind{}, "p", strings.Repeat("}{/", i%7)+string(rune(i))))
 	}
 	for _, key := range keys {
 		want, err := client.ClusterKeySlot(t.Context(), key).Result()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := slotOf(key); int64(got) != want {
+		if got := remote.SlotOf(key); int64(got) != want {
 			t.Errorf("slotOf(%q) = %d, Redis says %d", key, got, want)
 		}
 		if got := slotByTheBook(key); int64(got) != want {
@@ -252,10 +261,10 @@ func TestSlotsAreThoseOfRedis(t *testing.T) {
 
 // A node of a Cluster that has sixteen slots side by side is found by one of these names.
 func TestEverySixteenth(t *testing.T) {
-	if n := len(sampleNames()); n != slots/16 {
+	if n := len(remote.SampleNames()); n != 16384/16 {
 		t.Fatalf("%d names", n)
 	}
-	for i, name := range sampleNames() {
+	for i, name := range remote.SampleNames() {
 		if got := slotByTheBook(name); got != 16*i {
 			t.Errorf("%q is in slot %d, want %d", name, got, 16*i)
 		}
@@ -266,15 +275,16 @@ func TestEverySixteenth(t *testing.T) {
 // key's bucket in Redis finds the one that the limiter uses. What only looks like a digest is another key.
 func TestDigest(t *testing.T) {
 	long := strings.Repeat("k", maxKeyBytes+1)
-	for _, names := range []naming{{}, {hash: true}} {
+	for _, names := range []remote.Naming{remote.NewNaming("", false), remote.NewNaming("", true)} {
 		seen := map[string]string{}
-		for _, key := range []string{"", "a", long[1:], long, long + long, Digest(long)[1:], "\x00" + Digest(long)} {
-			kept := Digest(key)
+		for _, key := range []string{"", "a", long[1:], long, long + long, remote.Digest(long)[1:],
+			"\x00" + remote.Digest(long)} {
+			kept := remote.Digest(key)
 			if (kept == key) != (len(key) <= maxKeyBytes) || len(kept) > maxKeyBytes+1 {
 				t.Errorf("%.20q… is kept as %q", key, kept)
 			}
-			name := names.bucket(Kind{}, "api", key)
-			if of := names.bucket(Kind{}, "api", kept); of != name {
+			name := names.Bucket(remote.Kind{}, "api", key)
+			if of := names.Bucket(remote.Kind{}, "api", kept); of != name {
 				t.Errorf("%.20q…: the key's bucket is %q, its digest's %q", key, name, of)
 			}
 			if other, ok := seen[name]; ok {
@@ -284,8 +294,9 @@ func TestDigest(t *testing.T) {
 		}
 	}
 	// What a client sends who knows somebody's long key: as a process keeps it, it is not that one's.
-	if forged := Digest(long); Digest(forged) == forged ||
-		(naming{}).bucket(Kind{}, "api", Digest(forged)) == (naming{}).bucket(Kind{}, "api", long) {
+	if forged := remote.Digest(long); remote.Digest(forged) == forged ||
+		remote.NewNaming("", false).Bucket(remote.Kind{}, "api", remote.Digest(forged)) == remote.NewNaming("",
+			false).Bucket(remote.Kind{}, "api", long) {
 		t.Error("a digest that was sent as a key passes for the key")
 	}
 }

@@ -1,4 +1,4 @@
-package remote
+package remote_test
 
 import (
 	"testing"

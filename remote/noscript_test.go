@@ -1,4 +1,4 @@
-package remote
+package remote_test
 
 import (
 	"context"
@@ -11,12 +11,13 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // takeBy is a direct take of one token by an algorithm, from a bucket that lasts for the test.
-func takeBy(s Store, a lua.Algorithm, key string) lua.Call {
+func takeBy(s remote.Store, a lua.Algorithm, key string) lua.Call {
 	c := lua.Call{
-		Bucket: s.Name(Kind{Algorithm: a}, "test", key), Algorithm: a,
+		Bucket: s.Name(remote.Kind{Algorithm: a}, "test", key), Algorithm: a,
 		Cap: full, Period: time.Hour.Microseconds(), Want: 1, Min: 1, TTL: 1, Fleet: 1,
 	}
 	switch a {
@@ -107,26 +108,20 @@ func TestForgottenScripts(t *testing.T) {
 				defer client.Close()
 				hook := &forgetful{admin: admin, before: c.before, within: c.within}
 				client.AddHook(hook)
-				s := NewRedis(client, &RedisOptions{Prefix: fmt.Sprintf("tl:%d:%.12s:", first, lettersOf(name))})
-				var commands []*command
+				s := remote.NewRedis(client, &remote.RedisOptions{Prefix: fmt.Sprintf("tl:%d:%.12s:", first,
+					lettersOf(name))})
+				var calls []lua.Call
 				for i := range 2 * len(scripts) { // two of each, so that one finds the other's text
 					if a := (first + i) % len(scripts); a < lua.Algorithms {
-						call := takeBy(s, lua.Algorithm(a), "k")
-						o := callCommand(&call, nil)
-						commands = append(commands, &o)
+						calls = append(calls, takeBy(s, lua.Algorithm(a), "k"))
 					} else {
-						o := newCommand(&presence, s.names.presence(0), 3)
-						o.args = append(o.args, "me", time.Minute.Microseconds(), 0)
-						commands = append(commands, &o)
+						calls = append(calls, lua.Call{}) // a report of presence
 					}
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
-				s.execute(ctx, patience, client, commands)
-				for i := range commands {
-					if err := commands[i].cmd.Err(); err != nil {
-						t.Errorf("%d: %v", i, err)
-					}
+				if err := s.RunWithPresence(ctx, patience, client, calls); err != nil {
+					t.Error(err)
 				}
 				if hook.sent != c.sent || hook.texts != c.texts {
 					t.Errorf("%d pipelines with %d texts, want %d with %d", hook.sent, hook.texts, c.sent, c.texts)
@@ -148,7 +143,7 @@ func lettersOf(s string) string {
 }
 
 // allAlgorithms is one take of each for every key.
-func allAlgorithms(s Store, keys ...string) (calls []lua.Call) {
+func allAlgorithms(s remote.Store, keys ...string) (calls []lua.Call) {
 	for _, key := range keys {
 		for a := range lua.Algorithms {
 			calls = append(calls, takeBy(s, lua.Algorithm(a), key))
@@ -159,9 +154,9 @@ func allAlgorithms(s Store, keys ...string) (calls []lua.Call) {
 
 // grants runs calls together and wants each granted, those of some buckets by another node than the first that was
 // asked.
-func grants(t *testing.T, s Store, calls []lua.Call, elsewhere ...string) {
+func grants(t *testing.T, s remote.Store, calls []lua.Call, elsewhere ...string) {
 	t.Helper()
-	results := make([]Result, len(calls))
+	results := make([]remote.Result, len(calls))
 	s.Run(t.Context(), patience, calls, results)
 	for i, r := range results {
 		if r.Err != nil || r.Reply.Code != lua.Granted || r.Elsewhere != slices.Contains(elsewhere, calls[i].Bucket) {
@@ -187,14 +182,14 @@ func TestForgottenScriptsOnACluster(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, known %t", state, known), func(t *testing.T) {
 				client := redis.NewClusterClient(c.ClusterOptions(redis.ClusterOptions{}))
 				defer client.Close()
-				s := NewRedis(client, nil)
+				s := remote.NewRedis(client, nil)
 				n := 1000 + 100*i + 10*j
 				goes, stays := keyOn(c, s, 0, n), keyOn(c, s, 0, n+1)
 				grants(t, s, allAlgorithms(s, stays))
 				if known {
 					grants(t, s, allAlgorithms(s, keyOn(c, s, 1, n+2)))
 				}
-				slot := slotOf(s.Key("test", goes))
+				slot := remote.SlotOf(s.Key("test", goes))
 				if state == "moving" {
 					c.Migrate(slot, 0, 1)
 					defer c.Assign(slot, 1)
@@ -215,7 +210,7 @@ func TestForgottenScriptsOnACluster(t *testing.T) {
 	t.Run("foreign", func(t *testing.T) {
 		client := redis.NewClusterClient(c.ClusterOptions(redis.ClusterOptions{}))
 		defer client.Close()
-		s := NewRedis(foreign{client}, nil)
+		s := remote.NewRedis(foreign{client}, nil)
 		flush(0, 1, 2)
 		grants(t, s, allAlgorithms(s, keyOn(c, s, 0, 2000), keyOn(c, s, 1, 2001), keyOn(c, s, 2, 2002)))
 		flush(1)

@@ -1,4 +1,4 @@
-package remote
+package remote_test
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
 
@@ -67,7 +68,7 @@ func TestCutReplyChargesOnce(t *testing.T) {
 			cut := &cutter{word: []byte("evalsha")}
 			c := client(cut) // at go-redis' defaults, but for the dialer
 			defer c.Close()
-			s := NewRedis(c, &RedisOptions{Prefix: "tl:" + name + ":"})
+			s := remote.NewRedis(c, &remote.RedisOptions{Prefix: "tl:" + name + ":"})
 			// Before the script is known there would be a NOSCRIPT to cut.
 			for _, server := range shards {
 				if err := server.Client().ScriptLoad(t.Context(), lua.TokenBucket.Script().Source).Err(); err != nil {
@@ -76,7 +77,7 @@ func TestCutReplyChargesOnce(t *testing.T) {
 			}
 
 			cut.on.Store(true)
-			calls, results := []lua.Call{takeOne(s, "a"), takeOne(s, "b"), takeOne(s, "c")}, make([]Result, 3)
+			calls, results := []lua.Call{takeOne(s, "a"), takeOne(s, "b"), takeOne(s, "c")}, make([]remote.Result, 3)
 			s.Run(t.Context(), patience, calls, results)
 			cut.on.Store(false)
 			for i, r := range results {
@@ -95,12 +96,12 @@ func TestCutReplyChargesOnce(t *testing.T) {
 
 			// The same through the same client, but not by the store: this test can fail.
 			cut.on.Store(true)
-			o := callCommand(&lua.Call{
+			args := remote.Arguments(&lua.Call{
 				Bucket: s.Key("test", "plain"), Cap: full, Period: 1, Want: 1, Min: 1, TTL: 1,
 				Fleet: 1,
-			}, nil)
+			})
 			err := c.EvalSha(t.Context(), lua.TokenBucket.Script().SHA, []string{s.Key("test", "plain")},
-				o.args[argFirst:]...).Err()
+				args...).Err()
 			cut.on.Store(false)
 			if n := charged(t, s, "plain"); err == nil || n < 2 {
 				t.Errorf("a plain EvalSha: charged %d times, %v", n, err)
@@ -114,9 +115,9 @@ func TestCutReplyChargesOnce(t *testing.T) {
 func TestCutPresence(t *testing.T) {
 	server := redistest.Start(t)
 	cut := &cutter{word: []byte("eval")}
-	s := NewRedis(serverClient(t, server.Options(redis.Options{Dialer: cut.dial})), nil)
+	s := remote.NewRedis(serverClient(t, server.Options(redis.Options{Dialer: cut.dial})), nil)
 	cut.on.Store(true)
-	if _, err := s.Presence(t.Context(), patience, s.Node(""), Process{ID: "me", TTL: time.Minute}); err == nil {
+	if _, err := s.Presence(t.Context(), patience, s.Node(""), remote.Process{ID: "me", TTL: time.Minute}); err == nil {
 		t.Error("answered")
 	}
 	if n := cut.cuts.Load(); n != 1 {

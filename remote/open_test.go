@@ -1,4 +1,4 @@
-package remote
+package remote_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // Every way in which we could think of putting a password into the wrong place. Some of these URLs are legal; then the
@@ -78,9 +79,9 @@ func TestOpenShowsNoPassword(t *testing.T) {
 			secret + "@h:1",
 		"cluster://127.0.0.1:1?" + secret + "=1", "rediss+cluster://user:" + secret + "?@127.0.0.1:1",
 	} {
-		s, err := Open(u, nil)
+		s, err := remote.Open(u, nil)
 		if err == nil {
-			var r [1]Result
+			var r [1]remote.Result
 			s.Run(t.Context(), 20*time.Millisecond, []lua.Call{takeOne(s, "key")}, r[:])
 			err = errors.Join(r[0].Err, s.Close())
 			if err == nil {
@@ -92,17 +93,17 @@ func TestOpenShowsNoPassword(t *testing.T) {
 			t.Errorf("%q: %s", u, text)
 		}
 	}
-	if text := errParse(errors.New("a new error of go-redis: " + secret)).Error(); strings.Contains(text, secret) {
+	if text := remote.ErrParse(errors.New("a new error of go-redis: " + secret)).Error(); strings.Contains(text, secret) {
 		t.Error(text)
 	}
-	_, err := Open("redis://127.0.0.1:1", &RedisOptions{Prefix: "tl{" + secret})
+	_, err := remote.Open("redis://127.0.0.1:1", &remote.RedisOptions{Prefix: "tl{" + secret})
 	if err == nil || strings.Contains(err.Error(), secret) || !strings.Contains(err.Error(), `Prefix has '{' at byte 3`) {
 		t.Errorf("an illegal prefix: %v", err)
 	}
 }
 
 func TestOpenSaysAllThatIsWrong(t *testing.T) {
-	s, err := Open("redis://h:0/a@b?pool_size=x&read_only=1", &RedisOptions{Prefix: strings.Repeat("p", 65)})
+	s, err := remote.Open("redis://h:0/a@b?pool_size=x&read_only=1", &remote.RedisOptions{Prefix: strings.Repeat("p", 65)})
 	for _, want := range []string{"port", "path has an @", "pool_size", "read_only", "Prefix has 65 bytes"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want something on %q", err, want)
@@ -141,7 +142,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		"unix://":                                   "path of a socket",
 		"unix://h/path":                             "no host",
 	} {
-		_, err := Open(u, nil)
+		_, err := remote.Open(u, nil)
 		if err == nil || !strings.HasPrefix(err.Error(), "remote: the Redis URL: ") ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want something on %q", u, err, want)
@@ -152,14 +153,15 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 func TestOpenSettings(t *testing.T) {
 	for u, check := range map[string]func(*redis.Options) bool{
 		"redis://h": func(o *redis.Options) bool {
-			return o.Addr == "h:6379" && o.MaxRetries == 0 && o.ContextTimeoutEnabled && o.DialTimeout == dialTimeout &&
-				o.DialerRetries == 1 && o.PoolTimeout == poolTimeout && o.ReadTimeout == controlTimeout &&
+			return o.Addr == "h:6379" && o.MaxRetries == 0 && o.ContextTimeoutEnabled &&
+				o.DialTimeout == 600*time.Millisecond &&
+				o.DialerRetries == 1 && o.PoolTimeout == 25*time.Millisecond && o.ReadTimeout == 600*time.Millisecond &&
 				o.PipelinePoolSize == -1 && o.MaintNotificationsConfig.Mode == "disabled" && o.TLSConfig == nil
 		},
 		"redis://u:p%2F%40%23@h:1/2?dial_timeout=1s&pool_timeout=1s&max_retries=2&pipeline_pool_size=3&read_timeout=-1": func(o *redis.Options) bool {
 			return o.Username == "u" && o.Password == "p/@#" && o.DB == 2 && o.DialTimeout == time.Second &&
 				o.PoolTimeout == time.Second && o.MaxRetries == 2 && o.PipelinePoolSize == 3 &&
-				o.ReadTimeout == controlTimeout
+				o.ReadTimeout == 600*time.Millisecond
 		},
 		"rediss://h:1?skip_verify=true": func(o *redis.Options) bool {
 			return o.TLSConfig != nil && o.TLSConfig.ServerName == "h" && o.TLSConfig.InsecureSkipVerify
@@ -173,12 +175,12 @@ func TestOpenSettings(t *testing.T) {
 		},
 		"rediss+sentinel://h:1?master_name=m": func(o *redis.Options) bool { return o.TLSConfig != nil },
 	} {
-		s, err := Open(u, nil)
+		s, err := remote.Open(u, nil)
 		if err != nil {
 			t.Errorf("%s: %v", u, err)
 			continue
 		}
-		if o := s.nodes.(single).client.Options(); !check(o) {
+		if o := s.Client().(*redis.Client).Options(); !check(o) {
 			t.Errorf("%s: %+v", u, o)
 		}
 		if err := errors.Join(s.Close(), s.Close()); err != nil {
@@ -187,8 +189,8 @@ func TestOpenSettings(t *testing.T) {
 	}
 	for u, check := range map[string]func(*redis.ClusterOptions) bool{
 		"cluster://u:p@h:1?addr=i:2&addr=j:3": func(o *redis.ClusterOptions) bool {
-			return strings.Join(o.Addrs, " ") == "h:1 i:2 j:3" && o.Password == "p" && o.MaxRedirects == redirects &&
-				o.ClusterStateReloadInterval == slotsInterval && o.ContextTimeoutEnabled && o.TLSConfig == nil &&
+			return strings.Join(o.Addrs, " ") == "h:1 i:2 j:3" && o.Password == "p" && o.MaxRedirects == 2 &&
+				o.ClusterStateReloadInterval == 2*time.Second && o.ContextTimeoutEnabled && o.TLSConfig == nil &&
 				o.DialerRetries == 1 && o.MaintNotificationsConfig.Mode == "disabled"
 		},
 		"redis+cluster://h/":              func(o *redis.ClusterOptions) bool { return o.TLSConfig == nil },
@@ -196,7 +198,7 @@ func TestOpenSettings(t *testing.T) {
 		"cluster://h:1?max_redirects=5":   func(o *redis.ClusterOptions) bool { return o.MaxRedirects == 5 },
 		"cluster://h:1?read_only=false&a": nil,
 	} {
-		s, err := Open(u, nil)
+		s, err := remote.Open(u, nil)
 		if check == nil {
 			if err == nil {
 				t.Errorf("%s: opened", u)
@@ -207,7 +209,7 @@ func TestOpenSettings(t *testing.T) {
 			t.Errorf("%s: %v", u, err)
 			continue
 		}
-		if o := s.nodes.(*cluster).client.Options(); !check(o) {
+		if o := s.Client().(*redis.ClusterClient).Options(); !check(o) {
 			t.Errorf("%s: %+v", u, o)
 		}
 		if err := s.Close(); err != nil {
@@ -251,12 +253,12 @@ func FuzzOpen(f *testing.F) {
 		if asksToDial(raw) {
 			t.Skip("a pool that is to be filled is dialed at once, wherever that may be")
 		}
-		s, err := Open(raw, &RedisOptions{Prefix: prefix})
+		s, err := remote.Open(raw, &remote.RedisOptions{Prefix: prefix})
 		if err != nil {
 			separator := func(r rune) bool { return strings.ContainsRune(":/@?&=", r) }
 			for _, piece := range append(strings.FieldsFunc(raw, separator), prefix) {
 				// Nothing that long is a word of ours, but for names of parameters.
-				_, ours := numbers[piece]
+				_, ours := remote.Numbers[piece]
 				if strings.Contains(err.Error(), secret) ||
 					len(piece) > 16 && !ours && strings.Contains(err.Error(), piece) {
 					t.Fatalf("%q: %q", raw, err)
@@ -270,7 +272,7 @@ func FuzzOpen(f *testing.F) {
 		if n := goroutinesOf(raw); n > 0 {
 			t.Errorf("%q: %d goroutines, and no call yet", raw, n)
 		}
-		if err := Check(s); err != nil || checkPrefix(prefix) != nil {
+		if err := remote.Check(s); err != nil || remote.CheckPrefix(prefix) != nil {
 			t.Errorf("%q opens a store that is no good: %v, %q", raw, err, prefix)
 		}
 		client := checkPatience(t, s)
@@ -282,8 +284,8 @@ func FuzzOpen(f *testing.F) {
 		if err := client.Ping(gone).Err(); !errors.Is(err, redis.ErrClosed) {
 			t.Errorf("%q: the client is left open: %v", raw, err)
 		}
-		var r [1]Result
-		if s.Run(t.Context(), time.Second, []lua.Call{takeOne(s, "k")}, r[:]); !errors.Is(r[0].Err, ErrClosed) {
+		var r [1]remote.Result
+		if s.Run(t.Context(), time.Second, []lua.Call{takeOne(s, "k")}, r[:]); !errors.Is(r[0].Err, remote.ErrClosed) {
 			t.Errorf("%q, closed: %v", raw, r[0].Err)
 		}
 	})
@@ -301,7 +303,7 @@ func goroutinesOf(raw string) int {
 	least := math.MaxInt
 	for range 3 {
 		before := runtime.NumGoroutine()
-		s, err := Open(raw, nil)
+		s, err := remote.Open(raw, nil)
 		least = min(least, runtime.NumGoroutine()-before)
 		if err == nil {
 			_ = s.Close()
@@ -315,22 +317,22 @@ func goroutinesOf(raw string) int {
 
 // checkPatience wants a bound for everything that a store's client waits for, whatever its URL says: go-redis takes
 // some values of a timeout for none at all. It returns the client.
-func checkPatience(t *testing.T, s *Redis) (client redis.UniversalClient) {
+func checkPatience(t *testing.T, s *remote.Redis) (client redis.UniversalClient) {
 	t.Helper()
 	var waits []time.Duration
 	var heeds bool
 	var dials int
-	switch nodes := s.nodes.(type) {
-	case single:
-		o := nodes.client.Options()
+	switch c := s.Client().(type) {
+	case *redis.Client:
+		o := c.Options()
 		waits = []time.Duration{o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout}
-		heeds, dials, client = o.ContextTimeoutEnabled, o.DialerRetries, nodes.client
-	case *cluster:
-		o := nodes.client.Options()
+		heeds, dials, client = o.ContextTimeoutEnabled, o.DialerRetries, c
+	case *redis.ClusterClient:
+		o := c.Options()
 		waits = []time.Duration{o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout}
-		heeds, dials, client = o.ContextTimeoutEnabled, o.DialerRetries, nodes.client
+		heeds, dials, client = o.ContextTimeoutEnabled, o.DialerRetries, c
 	default:
-		t.Fatalf("a store over a %T", nodes)
+		t.Fatalf("a store over a %T", c)
 	}
 	if slices.Min(waits) <= 0 || !heeds || dials < 1 {
 		t.Errorf("timeouts of %v, heeds the context: %v, dials %d times", waits, heeds, dials)
@@ -339,7 +341,7 @@ func checkPatience(t *testing.T, s *Redis) (client redis.UniversalClient) {
 }
 
 func TestOpenIsLazy(t *testing.T) {
-	s, err := Open("unix:///nowhere/nobody.sock", nil)
+	s, err := remote.Open("unix:///nowhere/nobody.sock", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +349,7 @@ func TestOpenIsLazy(t *testing.T) {
 	if n := s.Node("x"); n != "/nowhere/nobody.sock" {
 		t.Errorf("node %q", n)
 	}
-	var r [1]Result
+	var r [1]remote.Result
 	s.Run(context.Background(), time.Second, []lua.Call{takeOne(s, "k")}, r[:])
 	if !errors.Is(r[0].Err, os.ErrNotExist) {
 		t.Errorf("dialing nobody: %v", r[0].Err)

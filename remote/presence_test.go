@@ -1,4 +1,4 @@
-package remote
+package remote_test
 
 import (
 	"errors"
@@ -6,16 +6,17 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 func TestRedisPresence(t *testing.T) {
 	server := redistest.Start(t)
-	s, other := openStore(t, server.URL()), NewRedis(server.StoreClient(), nil)
-	elsewhere := NewRedis(server.StoreClient(), &RedisOptions{Prefix: "tl:elsewhere:"})
+	s, other := openStore(t, server.URL()), remote.NewRedis(server.StoreClient(), nil)
+	elsewhere := remote.NewRedis(server.StoreClient(), &remote.RedisOptions{Prefix: "tl:elsewhere:"})
 	node := s.Node("")
-	here := func(s *Redis, id string, ttl time.Duration, want int64) Census {
+	here := func(s *remote.Redis, id string, ttl time.Duration, want int64) remote.Census {
 		t.Helper()
-		c, err := s.Presence(t.Context(), patience, node, Process{ID: id, TTL: ttl})
+		c, err := s.Presence(t.Context(), patience, node, remote.Process{ID: id, TTL: ttl})
 		if err != nil || c.Processes != want {
 			t.Errorf("%s: %+v, %v, want %d", id, c, err, want)
 		}
@@ -31,7 +32,7 @@ func TestRedisPresence(t *testing.T) {
 	here(elsewhere, "a", time.Minute, 1)
 	here(other, "b", 0, 1)
 	here(s, "c", time.Minute, 2)
-	brief := Process{ID: "a", TTL: time.Millisecond} // the others are silent for that long
+	brief := remote.Process{ID: "a", TTL: time.Millisecond} // the others are silent for that long
 	for deadline := time.Now().Add(patience); ; {
 		c, err := s.Presence(t.Context(), patience, node, brief)
 		if err == nil && c.Processes == 1 {
@@ -41,11 +42,11 @@ func TestRedisPresence(t *testing.T) {
 			t.Fatalf("%+v, %v", c, err)
 		}
 	}
-	var e *ScriptError
-	if _, err := s.Presence(t.Context(), patience, node, Process{TTL: time.Second}); !errors.As(err, &e) {
+	var e *remote.ScriptError
+	if _, err := s.Presence(t.Context(), patience, node, remote.Process{TTL: time.Second}); !errors.As(err, &e) {
 		t.Errorf("no id: %v", err)
 	}
-	if _, err := s.Presence(t.Context(), patience, "nowhere:1", brief); !errors.Is(err, ErrNoPresence) {
+	if _, err := s.Presence(t.Context(), patience, "nowhere:1", brief); !errors.Is(err, remote.ErrNoPresence) {
 		t.Errorf("an unknown node: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package remote
+package remote_test
 
 import (
 	"errors"
@@ -9,13 +9,14 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // What goes to Redis and comes from it is what Call and Reply say, field by field: Memory, which has no arguments to
 // confuse, answers the same.
 func TestRedisAnswersAsMemory(t *testing.T) {
 	server := redistest.Start(t)
-	s, memory := openStore(t, server.URL()), NewMemory()
+	s, memory := openStore(t, server.URL()), remote.NewMemory()
 	warm(t, s)
 	codes, check := map[lua.Code]int{}, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -45,15 +46,15 @@ func TestRedisAnswersAsMemory(t *testing.T) {
 					c.Hold = small("hold", 30)
 				}
 			}
-			var got, want [1]Result
+			var got, want [1]remote.Result
 			c.Bucket = s.Key("test", fmt.Sprint(check))
 			s.Run(t.Context(), patience, []lua.Call{c}, got[:])
 			memory.Run(t.Context(), patience, []lua.Call{c}, want[:])
 			// this seq was executed with other numbers: no process does that
 			if want[0].Err == nil && !want[0].Reply.Answers(&c) {
-				want[0] = Result{Err: errShape}
+				want[0] = remote.Result{Err: remote.ErrShape}
 			}
-			var a, b *ScriptError
+			var a, b *remote.ScriptError
 			if errors.As(got[0].Err, &a) && errors.As(want[0].Err, &b) && a.Text == b.Text {
 				continue
 			}

@@ -1,4 +1,4 @@
-package remote
+package remote_test
 
 import (
 	"errors"
@@ -12,21 +12,22 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 func TestSingle(t *testing.T) {
 	server := redistest.Start(t)
-	for name, s := range map[string]*Redis{
+	for name, s := range map[string]*remote.Redis{
 		"tcp":     openStore(t, server.URL()),
 		"db":      openStore(t, server.URL("db=2")),
 		"resp2":   openStore(t, server.URL("db=3", "protocol=2")),
 		"unix":    openStore(t, server.UnixURL("db=1")),
-		"default": NewRedis(server.StoreClient(), &RedisOptions{Prefix: "tl:other:"}),
-		"hashed":  NewRedis(server.StoreClient(), &RedisOptions{Prefix: "tl:hashed:", HashKeys: true}),
-		"foreign": NewRedis(foreign{server.StoreClient()}, &RedisOptions{Prefix: "tl:foreign:"}),
+		"default": remote.NewRedis(server.StoreClient(), &remote.RedisOptions{Prefix: "tl:other:"}),
+		"hashed":  remote.NewRedis(server.StoreClient(), &remote.RedisOptions{Prefix: "tl:hashed:", HashKeys: true}),
+		"foreign": remote.NewRedis(foreign{server.StoreClient()}, &remote.RedisOptions{Prefix: "tl:foreign:"}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := Check(s); err != nil {
+			if err := remote.Check(s); err != nil {
 				t.Fatal(err)
 			}
 			takeAll(t, s, append(keys(20), strings.Repeat("long", 1000)))
@@ -44,7 +45,7 @@ func TestSingle(t *testing.T) {
 	for i := range same {
 		same[i] = takeOne(s, "same")
 	}
-	results := make([]Result, 7) // longer than calls
+	results := make([]remote.Result, 7) // longer than calls
 	results[6].Reply.Grant = 77
 	s.Run(t.Context(), patience, same, results)
 	for i, r := range results[:5] {
@@ -61,24 +62,26 @@ func TestSingle(t *testing.T) {
 func TestUnusable(t *testing.T) {
 	var client *redis.Client
 	var cluster *redis.ClusterClient
-	var nobody *Redis
-	for name, s := range map[string]Store{
-		"nil": nil, "nil client": NewRedis(nil, nil), "nil *Client": NewRedis(client, nil),
-		"nil *ClusterClient": NewRedis(cluster, nil), "nil store": nobody, "empty store": &Redis{},
-		"prefix": NewRedis(serverClient(t, &redis.Options{Addr: "127.0.0.1:1"}), &RedisOptions{Prefix: "a{b"}),
+	var nobody *remote.Redis
+	for name, s := range map[string]remote.Store{
+		"nil": nil, "nil client": remote.NewRedis(nil, nil), "nil *Client": remote.NewRedis(client, nil),
+		"nil *ClusterClient": remote.NewRedis(cluster, nil), "nil store": nobody, "empty store": &remote.Redis{},
+		"prefix": remote.NewRedis(serverClient(t, &redis.Options{Addr: "127.0.0.1:1"}),
+			&remote.RedisOptions{Prefix: "a{b"}),
 	} {
-		err := Check(s)
+		err := remote.Check(s)
 		if err == nil {
 			t.Errorf("%s: accepted", name)
 		}
-		if r, ok := s.(*Redis); ok && r != nil && r.broken != nil {
-			if got := run(t, s, takeOne(s, "x")); !errors.Is(got.Err, r.broken) {
+		if r, ok := s.(*remote.Redis); ok && r != nil && r.Broken() != nil {
+			if got := run(t, s, takeOne(s, "x")); !errors.Is(got.Err, r.Broken()) {
 				t.Errorf("%s: %v", name, got.Err)
 			}
 			_ = r.Node("x")
 		}
 	}
-	if err := NewRedis(nil, &RedisOptions{Prefix: "{"}).check(); !strings.Contains(err.Error(), "nil") ||
+	if err := remote.Check(remote.NewRedis(nil, &remote.RedisOptions{Prefix: "{"})); !strings.Contains(err.Error(),
+		"nil") ||
 		!strings.Contains(err.Error(), "Prefix") {
 		t.Errorf("not all problems: %v", err)
 	}
@@ -87,24 +90,24 @@ func TestUnusable(t *testing.T) {
 func TestRedisClose(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.StoreClient()
-	borrowed, owned := NewRedis(client, nil), openStore(t, server.URL())
-	for name, s := range map[string]*Redis{"borrowed": borrowed, "owned": owned} {
+	borrowed, owned := remote.NewRedis(client, nil), openStore(t, server.URL())
+	for name, s := range map[string]*remote.Redis{"borrowed": borrowed, "owned": owned} {
 		warm(t, s)
 		if err := errors.Join(s.Close(), s.Close()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if r := run(t, s, takeOne(s, "x")); !errors.Is(r.Err, ErrClosed) {
+		if r := run(t, s, takeOne(s, "x")); !errors.Is(r.Err, remote.ErrClosed) {
 			t.Errorf("%s: %v", name, r.Err)
 		}
-		me := Process{ID: "me", TTL: time.Second}
-		if _, err := s.Presence(t.Context(), patience, s.Node(""), me); !errors.Is(err, ErrClosed) {
+		me := remote.Process{ID: "me", TTL: time.Second}
+		if _, err := s.Presence(t.Context(), patience, s.Node(""), me); !errors.Is(err, remote.ErrClosed) {
 			t.Errorf("%s: presence: %v", name, err)
 		}
 	}
 	if err := client.Time(t.Context()).Err(); err != nil {
 		t.Errorf("the borrowed client: %v", err)
 	}
-	if err := owned.nodes.(single).client.Time(t.Context()).Err(); !errors.Is(err, redis.ErrClosed) {
+	if err := owned.Client().Time(t.Context()).Err(); !errors.Is(err, redis.ErrClosed) {
 		t.Errorf("the owned client: %v", err)
 	}
 }
@@ -131,9 +134,9 @@ func TestOnePipelinePerNode(t *testing.T) {
 	client := serverClient(t, server.Options(redis.Options{ContextTimeoutEnabled: true, ReadTimeout: patience}))
 	var count pipelines
 	client.AddHook(&count)
-	s := NewRedis(client, nil)
+	s := remote.NewRedis(client, nil)
 	warm(t, s)
-	calls, results := make([]lua.Call, 20), make([]Result, 20)
+	calls, results := make([]lua.Call, 20), make([]remote.Result, 20)
 	for i, key := range keys(20) {
 		calls[i] = takeOne(s, key)
 	}
@@ -153,7 +156,7 @@ func TestScriptFlush(t *testing.T) {
 	other := server.Client()
 	var count pipelines
 	client.AddHook(&count)
-	s := NewRedis(client, nil)
+	s := remote.NewRedis(client, nil)
 	for _, flushed := range [][]string{keys(1), keys(20)} {
 		before := make([]int64, len(flushed))
 		for i, key := range flushed {
@@ -165,7 +168,7 @@ func TestScriptFlush(t *testing.T) {
 		}
 		count.sent.Store(0)
 		count.commands.Store(0)
-		calls, results := make([]lua.Call, len(flushed)), make([]Result, len(flushed))
+		calls, results := make([]lua.Call, len(flushed)), make([]remote.Result, len(flushed))
 		for i, key := range flushed {
 			calls[i] = takeOne(s, key)
 		}
@@ -189,7 +192,7 @@ func TestScriptFlush(t *testing.T) {
 	if err := other.ScriptFlush(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	me := Process{ID: "me", TTL: time.Minute}
+	me := remote.Process{ID: "me", TTL: time.Minute}
 	if c, err := s.Presence(t.Context(), patience, s.Node(""), me); err != nil || c.Processes != 1 {
 		t.Errorf("presence: %+v, %v", c, err)
 	}
@@ -197,12 +200,12 @@ func TestScriptFlush(t *testing.T) {
 
 func TestConcurrentCalls(t *testing.T) {
 	server := redistest.Start(t)
-	s := NewRedis(server.StoreClient(), nil)
+	s := remote.NewRedis(server.StoreClient(), nil)
 	const callers, rounds = 8, 20
 	var all sync.WaitGroup
 	for i := range callers {
 		all.Go(func() {
-			calls, results := []lua.Call{takeOne(s, "shared"), takeOne(s, fmt.Sprint(i))}, make([]Result, 2)
+			calls, results := []lua.Call{takeOne(s, "shared"), takeOne(s, fmt.Sprint(i))}, make([]remote.Result, 2)
 			for range rounds {
 				s.Run(t.Context(), patience+time.Duration(i), calls, results) // many timeouts: many lanes
 				if err := errors.Join(results[0].Err, results[1].Err); err != nil {
@@ -219,25 +222,25 @@ func TestConcurrentCalls(t *testing.T) {
 
 func TestLanesAreBounded(t *testing.T) {
 	client := serverClient(t, &redis.Options{Addr: "127.0.0.1:1"})
-	var c lanes
-	for i := range 3 * maxLanes {
-		c.of(client, time.Duration(i+1))
+	var c remote.Lanes
+	for i := range 3 * 1024 {
+		c.Of(client, time.Duration(i+1))
 	}
-	if len(c.made) > maxLanes {
-		t.Errorf("%d lanes", len(c.made))
+	if n := c.Made(); n > 1024 {
+		t.Errorf("%d lanes", n)
 	}
-	a, b := c.of(client, time.Second), c.of(client, time.Second)
-	if a != b || a.client.Options().ReadTimeout != time.Second {
+	a, b := c.Of(client, time.Second), c.Of(client, time.Second)
+	if a != b || a.Options().ReadTimeout != time.Second {
 		t.Error("a lane is not kept")
 	}
 }
 
 func BenchmarkRun(b *testing.B) {
 	server := redistest.Start(b)
-	s := NewRedis(server.StoreClient(), nil)
+	s := remote.NewRedis(server.StoreClient(), nil)
 	for _, n := range []int{1, 20} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			calls, results := make([]lua.Call, n), make([]Result, n)
+			calls, results := make([]lua.Call, n), make([]remote.Result, n)
 			for i, key := range keys(n) {
 				calls[i] = peek(s, key)
 			}

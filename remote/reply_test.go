@@ -1,4 +1,4 @@
-package remote
+package remote_test
 
 import (
 	"context"
@@ -15,15 +15,13 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// feed writes lines to r as go-redis does, up to the first error.
-func feed(r *reply, lines string) error {
+// feed writes lines to c as go-redis does, up to the first error.
+func feed(c *remote.CallCmd, lines string) error {
 	for line := range strings.FieldsSeq(lines) {
-		if _, err := r.Write([]byte(line)); err != nil {
-			return err
-		}
-		if _, err := r.Write([]byte("\r\n")); err != nil {
+		if err := c.Feed(line); err != nil {
 			return err
 		}
 	}
@@ -66,23 +64,23 @@ func TestReply(t *testing.T) {
 		{"*1 :1 *2 :3 :4", []int64{3, 4}, true}, // executed again
 		{"*2 :1 *2 :3 :4", nil, true},           // after half a reply
 	} {
-		var c callCmd
-		if err := feed(&c.reply, test.lines); err != nil {
+		var c remote.CallCmd
+		if err := feed(&c, test.lines); err != nil {
 			t.Errorf("%s: %v", test.lines, err)
 		}
-		got, ok := c.reply.list()
-		if ok != (test.want != nil) || ok && !reflect.DeepEqual(got, test.want) || c.answered() != test.answered {
-			t.Errorf("%s: %v, %t, answered %t", test.lines, got, ok, c.answered())
+		got, ok := c.List()
+		if ok != (test.want != nil) || ok && !reflect.DeepEqual(got, test.want) || c.Answered() != test.answered {
+			t.Errorf("%s: %v, %t, answered %t", test.lines, got, ok, c.Answered())
 		}
 	}
 	for lines, want := range map[string]string{
 		"-NOSCRIPT": "NOSCRIPT", "-": "", "_": redis.Nil.Error(), "*-1": redis.Nil.Error(), "$-1": redis.Nil.Error(),
 	} {
-		var c callCmd
-		err := feed(&c.reply, lines)
+		var c remote.CallCmd
+		err := feed(&c, lines)
 		var reply redis.Error
-		if !errors.As(err, &reply) || err.Error() != want || c.answered() || c.Val() != nil {
-			t.Errorf("%s: %v, answered %t", lines, err, c.answered())
+		if !errors.As(err, &reply) || err.Error() != want || c.Answered() || c.Val() != nil {
+			t.Errorf("%s: %v, answered %t", lines, err, c.Answered())
 		}
 	}
 }
@@ -99,10 +97,10 @@ func TestSetVal(t *testing.T) {
 		{[]any{int64(1), "2"}, nil},
 		{make([]any, lua.ReplyNumbers+1), nil},
 	} {
-		var c callCmd
+		var c remote.CallCmd
 		c.SetVal(test.val)
-		if got := c.Val(); !reflect.DeepEqual(got, test.want) || !c.answered() {
-			t.Errorf("%v became %v, answered %t", test.val, got, c.answered())
+		if got := c.Val(); !reflect.DeepEqual(got, test.want) || !c.Answered() {
+			t.Errorf("%v became %v, answered %t", test.val, got, c.Answered())
 		}
 	}
 }
@@ -143,14 +141,14 @@ func TestHooksMayKeepCommands(t *testing.T) {
 	}))
 	hook := new(keeper)
 	client.AddHook(hook)
-	s := NewRedis(client, nil)
+	s := remote.NewRedis(client, nil)
 	const runs, each = 50, 3
 	var want []string
 	for i := range runs {
 		if i == runs/2 { // then each call is sent twice
 			server.Client().ScriptFlush(t.Context())
 		}
-		calls, results := make([]lua.Call, each), make([]Result, each)
+		calls, results := make([]lua.Call, each), make([]remote.Result, each)
 		for j := range calls {
 			calls[j] = takeOne(s, fmt.Sprint("key ", i, " ", j))
 			calls[j].Cap = full + int64(i)
@@ -167,7 +165,7 @@ func TestHooksMayKeepCommands(t *testing.T) {
 	var got []string
 	for _, c := range hook.kept {
 		if list, ok := c.(interface{ Val() any }).Val().([]any); ok {
-			got = append(got, fmt.Sprint(c.Args()[argKey], " ", c.Args()[argFirst+lua.DirectArguments-3], " ", list[2]))
+			got = append(got, fmt.Sprint(c.Args()[3], " ", c.Args()[4+lua.DirectArguments-3], " ", list[2]))
 		}
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -182,13 +180,13 @@ func TestHooksMayKeepCommands(t *testing.T) {
 func TestDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 320 * time.Millisecond
-		var all deadlines
+		var all remote.Deadlines
 		made := make(map[context.Context]bool)
 		for range 100 {
-			ctx, cancel := all.of(context.Background(), timeout)
+			ctx, cancel := all.Of(context.Background(), timeout)
 			made[ctx] = true
 			end, _ := ctx.Deadline()
-			if left := time.Until(end); left > timeout || left < timeout-timeout/deadlineShare || ctx.Err() != nil {
+			if left := time.Until(end); left > timeout || left < timeout-timeout/32 || ctx.Err() != nil {
 				t.Fatalf("%v left of %v, %v", left, timeout, ctx.Err())
 			}
 			cancel() // ends nobody else's
@@ -203,12 +201,12 @@ func TestDeadlines(t *testing.T) {
 				t.Error("a context does not end")
 			}
 		}
-		first, _ := all.of(context.Background(), timeout)
-		if other, _ := all.of(context.Background(), 2*timeout); other == first {
+		first, _ := all.Of(context.Background(), timeout)
+		if other, _ := all.Of(context.Background(), 2*timeout); other == first {
 			t.Error("two timeouts share a context")
 		}
 		parent, end := context.WithCancel(context.Background())
-		child, cancel := all.of(parent, 2*timeout)
+		child, cancel := all.Of(parent, 2*timeout)
 		defer cancel()
 		if end(); child.Err() == nil {
 			t.Error("the context outlives its parent")

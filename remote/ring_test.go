@@ -1,4 +1,4 @@
-package remote
+package remote_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 func TestRing(t *testing.T) {
@@ -20,9 +21,9 @@ func TestRing(t *testing.T) {
 		return client
 	}
 	client := open()
-	s, other := NewRedis(client, nil), NewRedis(open(), nil)
+	s, other := remote.NewRedis(client, nil), remote.NewRedis(open(), nil)
 	all := keys(40)
-	nodes := map[Node]int{}
+	nodes := map[remote.Node]int{}
 	for _, key := range all {
 		name := s.Key("test", key)
 		nodes[s.Node(name)]++ // before any call
@@ -33,12 +34,12 @@ func TestRing(t *testing.T) {
 	takeAll(t, s, all)
 	for i, server := range servers {
 		stored, err := server.Client().DBSize(t.Context()).Result()
-		if err != nil || stored == 0 || int(stored) != nodes[Node(server.Addr)] {
+		if err != nil || stored == 0 || int(stored) != nodes[remote.Node(server.Addr)] {
 			t.Errorf("server %d has %d buckets, expected %v, %v", i, stored, nodes, err)
 		}
-		for j, s := range []*Redis{s, other} {
-			me := Process{ID: fmt.Sprint(j), TTL: time.Minute}
-			census, err := s.Presence(t.Context(), patience, Node(server.Addr), me)
+		for j, s := range []*remote.Redis{s, other} {
+			me := remote.Process{ID: fmt.Sprint(j), TTL: time.Minute}
+			census, err := s.Presence(t.Context(), patience, remote.Node(server.Addr), me)
 			if err != nil || census.Processes != int64(j+1) {
 				t.Errorf("server %d, process %d: %+v, %v", i, j, census, err)
 			}

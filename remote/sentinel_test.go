@@ -1,4 +1,4 @@
-package remote
+package remote_test
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 func TestSentinel(t *testing.T) {
@@ -19,14 +20,14 @@ func TestSentinel(t *testing.T) {
 	if n, err := c.Primary.Client().DBSize(t.Context()).Result(); err != nil || n != 10 {
 		t.Errorf("the primary has %d buckets, %v", n, err)
 	}
-	census, err := s.Presence(t.Context(), patience, s.Node(""), Process{ID: "me", TTL: time.Minute})
+	census, err := s.Presence(t.Context(), patience, s.Node(""), remote.Process{ID: "me", TTL: time.Minute})
 	if err != nil || census.Processes != 1 {
 		t.Errorf("%+v, %v", census, err)
 	}
 
 	c.Primary.Kill()
 	begun := time.Now()
-	for results := make([]Result, 1); ; time.Sleep(20 * time.Millisecond) { // a real election
+	for results := make([]remote.Result, 1); ; time.Sleep(20 * time.Millisecond) { // a real election
 		s.Run(t.Context(), 50*time.Millisecond, []lua.Call{takeOne(s, "after")}, results)
 		if results[0].Err == nil {
 			break

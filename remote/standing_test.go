@@ -1,4 +1,4 @@
-package remote
+package remote_test
 
 import (
 	"errors"
@@ -10,11 +10,12 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // polling is a process that polls the table.
-func polling(seq int64) Process {
-	return Process{ID: "me", TTL: time.Minute, Poll: lua.Poll{
+func polling(seq int64) remote.Process {
+	return remote.Process{ID: "me", TTL: time.Minute, Poll: lua.Poll{
 		Member: "m", Seq: seq, Ack: seq - 1, Want: true, TTL: time.Minute.Microseconds(),
 	}}
 }
@@ -25,7 +26,7 @@ func TestPollInThePipeline(t *testing.T) {
 	client := serverClient(t, server.Options(redis.Options{ContextTimeoutEnabled: true}))
 	count := new(pipelines)
 	client.AddHook(count)
-	s := NewRedis(client, nil)
+	s := remote.NewRedis(client, nil)
 	for seq := int64(1); seq <= 3; seq++ {
 		if seq == 3 {
 			if err := server.Client().ScriptFlush(t.Context()).Err(); err != nil {
@@ -35,7 +36,8 @@ func TestPollInThePipeline(t *testing.T) {
 		count.sent.Store(0)
 		count.commands.Store(0)
 		c, err := s.Presence(t.Context(), patience, s.TableNode(), polling(seq))
-		want := PollResult{Sent: true, Reply: lua.PollReply{Epoch: c.Poll.Reply.Epoch, Members: 1, Flags: lua.Quarantine}}
+		want := remote.PollResult{Sent: true, Reply: lua.PollReply{Epoch: c.Poll.Reply.Epoch, Members: 1,
+			Flags: lua.Quarantine}}
 		if seq == 1 {
 			want.Reply.Flags |= lua.TableCreated
 		}
@@ -55,8 +57,8 @@ func TestPollInThePipeline(t *testing.T) {
 		c.Poll.Reply.Code != lua.PollStale {
 		t.Errorf("a poll twice: %+v, %v", c, err)
 	}
-	if c, err := s.Presence(t.Context(), patience, s.TableNode(), Process{ID: "me"}); err != nil ||
-		c.Poll != (PollResult{}) {
+	if c, err := s.Presence(t.Context(), patience, s.TableNode(), remote.Process{ID: "me"}); err != nil ||
+		c.Poll != (remote.PollResult{}) {
 		t.Errorf("no poll: %+v, %v", c, err)
 	}
 }
@@ -67,21 +69,21 @@ func TestPollOrPresenceFails(t *testing.T) {
 	admin := server.Client()
 	s := openStore(t, server.URL())
 	for _, text := range []string{"RLFOREIGN key", "WRONGTYPE Operation against a key holding the wrong kind of value"} {
-		admin.Del(t.Context(), s.names.table())
+		admin.Del(t.Context(), s.Names().Table())
 		if text == "RLFOREIGN key" {
-			admin.HSet(t.Context(), s.names.table(), "a", "b")
+			admin.HSet(t.Context(), s.Names().Table(), "a", "b")
 		} else {
-			admin.Set(t.Context(), s.names.table(), "x", 0)
+			admin.Set(t.Context(), s.Names().Table(), "x", 0)
 		}
 		c, err := s.Presence(t.Context(), patience, s.TableNode(), polling(1))
-		var e *ScriptError
+		var e *remote.ScriptError
 		ok := errors.As(c.Poll.Err, &e)
 		if err != nil || c.Processes != 1 || !c.Poll.Sent || !ok || e.Text != text {
 			t.Errorf("%+v, %v, want the poll's error %s", c, err, text)
 		}
 	}
-	admin.Del(t.Context(), s.names.table(), s.names.presence(0))
-	admin.Set(t.Context(), s.names.presence(0), "x", 0)
+	admin.Del(t.Context(), s.Names().Table(), s.Names().Presence(0))
+	admin.Set(t.Context(), s.Names().Presence(0), "x", 0)
 	c, err := s.Presence(t.Context(), patience, s.TableNode(), polling(1))
 	if err == nil || c.Poll.Err != nil || c.Poll.Reply.Members != 1 {
 		t.Errorf("%+v, %v", c, err)
@@ -95,7 +97,7 @@ func TestPollIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := NewRedis(serverClient(t, &redis.Options{Addr: server.Addr, Username: "u", Password: "p"}), nil)
+	s := remote.NewRedis(serverClient(t, &redis.Options{Addr: server.Addr, Username: "u", Password: "p"}), nil)
 	c, err := s.Presence(t.Context(), patience, s.TableNode(), polling(1))
 	if err != nil || c.Processes != 1 || !c.Poll.Sent || !redis.IsPermissionError(c.Poll.Err) {
 		t.Errorf("%+v, %v", c, err)
@@ -111,9 +113,9 @@ func TestPollOnACluster(t *testing.T) {
 		t.Errorf("before any call the table is on %q", n)
 	}
 	warm(t, s)
-	slot := slotOf(s.names.table())
+	slot := remote.SlotOf(s.Names().Table())
 	home := cluster.Owner(slot)
-	addr := func(i int) Node { return Node(cluster.Addrs()[i]) }
+	addr := func(i int) remote.Node { return remote.Node(cluster.Addrs()[i]) }
 	if n := s.TableNode(); n != addr(home) || !slices.Contains(s.Nodes(), n) {
 		t.Fatalf("the table is on %q, want %s", n, addr(home))
 	}

@@ -1,4 +1,4 @@
-package remote
+package remote_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // patience is a timeout for calls that must not fail on a busy machine.
@@ -21,27 +22,27 @@ const patience = 5 * time.Second
 const full = 1000
 
 // takeOne is a direct take of one token.
-func takeOne(s Store, key string) lua.Call {
+func takeOne(s remote.Store, key string) lua.Call {
 	return lua.Call{Bucket: s.Key("test", key), Cap: full, Period: 1, Want: 1, Min: 1, TTL: 1, Fleet: 1}
 }
 
 // peek is a call that takes nothing.
-func peek(s Store, key string) lua.Call {
+func peek(s remote.Store, key string) lua.Call {
 	c := takeOne(s, key)
 	c.Want, c.Min = 0, 0
 	return c
 }
 
 // run executes one call.
-func run(t testing.TB, s Store, c lua.Call) Result {
+func run(t testing.TB, s remote.Store, c lua.Call) remote.Result {
 	t.Helper()
-	var r [1]Result
+	var r [1]remote.Result
 	s.Run(t.Context(), patience, []lua.Call{c}, r[:])
 	return r[0]
 }
 
 // charged reports how many tokens a bucket was charged.
-func charged(t testing.TB, s Store, key string) int64 {
+func charged(t testing.TB, s remote.Store, key string) int64 {
 	t.Helper()
 	r := run(t, s, peek(s, key))
 	if r.Err != nil {
@@ -51,7 +52,7 @@ func charged(t testing.TB, s Store, key string) int64 {
 }
 
 // takeAll executes a take for every key in one Run and wants all granted, each charged once more.
-func takeAll(t testing.TB, s Store, keys []string) {
+func takeAll(t testing.TB, s remote.Store, keys []string) {
 	t.Helper()
 	before := make([]int64, len(keys))
 	for i, key := range keys {
@@ -60,9 +61,9 @@ func takeAll(t testing.TB, s Store, keys []string) {
 	takeAllFrom(t, s, keys, before)
 }
 
-func takeAllFrom(t testing.TB, s Store, keys []string, before []int64) {
+func takeAllFrom(t testing.TB, s remote.Store, keys []string, before []int64) {
 	t.Helper()
-	calls, results := make([]lua.Call, len(keys)), make([]Result, len(keys))
+	calls, results := make([]lua.Call, len(keys)), make([]remote.Result, len(keys))
 	for i, key := range keys {
 		calls[i] = takeOne(s, key)
 	}
@@ -87,9 +88,9 @@ func keys(n int) []string {
 }
 
 // openStore opens a store that is closed at the end of the test.
-func openStore(t testing.TB, url string) *Redis {
+func openStore(t testing.TB, url string) *remote.Redis {
 	t.Helper()
-	s, err := Open(url, nil)
+	s, err := remote.Open(url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +99,7 @@ func openStore(t testing.TB, url string) *Redis {
 }
 
 // warm makes the store connect and the server learn the script.
-func warm(t testing.TB, s Store) {
+func warm(t testing.TB, s remote.Store) {
 	t.Helper()
 	if r := run(t, s, peek(s, "warm")); r.Err != nil {
 		t.Fatal(r.Err)

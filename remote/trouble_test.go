@@ -1,4 +1,4 @@
-package remote
+package remote_test
 
 import (
 	"context"
@@ -13,23 +13,24 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/awake"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 func TestCanceled(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.StoreClient()
-	s := NewRedis(client, nil)
+	s := remote.NewRedis(client, nil)
 	warm(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	results := make([]Result, 2)
+	results := make([]remote.Result, 2)
 	s.Run(ctx, patience, []lua.Call{takeOne(s, "a"), takeOne(s, "b")}, results)
 	for i, r := range results {
 		if !errors.Is(r.Err, context.Canceled) {
 			t.Errorf("call %d: %+v", i, r)
 		}
 	}
-	me := Process{ID: "me", TTL: time.Minute}
+	me := remote.Process{ID: "me", TTL: time.Minute}
 	if _, err := s.Presence(ctx, patience, s.Node(""), me); !errors.Is(err, context.Canceled) {
 		t.Errorf("presence: %v", err)
 	}
@@ -50,11 +51,11 @@ func TestFrozen(t *testing.T) {
 	const timeout = 50 * time.Millisecond
 	const slack = 30 * time.Millisecond // two cores, a race detector
 	clock := awake.New(t)
-	for name, s := range map[string]*Redis{
+	for name, s := range map[string]*remote.Redis{
 		"opened": openStore(t, server.URL()), "opened with less": openStore(t, server.URL("read_timeout=20ms")),
-		"warm": NewRedis(server.StoreClient(), nil), "cold": NewRedis(server.StoreClient(), nil),
-		"no retries": NewRedis(serverClient(t, server.Options(redis.Options{MaxRetries: -1})), nil),
-		"foreign but bounded": NewRedis(foreign{serverClient(t, server.Options(redis.Options{
+		"warm": remote.NewRedis(server.StoreClient(), nil), "cold": remote.NewRedis(server.StoreClient(), nil),
+		"no retries": remote.NewRedis(serverClient(t, server.Options(redis.Options{MaxRetries: -1})), nil),
+		"foreign but bounded": remote.NewRedis(foreign{serverClient(t, server.Options(redis.Options{
 			ContextTimeoutEnabled: true, MaxRetries: -1,
 		}))}, nil),
 	} {
@@ -65,7 +66,7 @@ func TestFrozen(t *testing.T) {
 			server.Pause()
 			defer server.Resume()
 			for range 2 {
-				results := make([]Result, 3)
+				results := make([]remote.Result, 3)
 				begun := clock.Now()
 				s.Run(t.Context(), timeout, []lua.Call{takeOne(s, "a"), takeOne(s, "b"), takeOne(s, "c")}, results)
 				took := clock.Since(begun)
@@ -80,7 +81,7 @@ func TestFrozen(t *testing.T) {
 					}
 				}
 				begun = clock.Now()
-				me := Process{ID: "me", TTL: time.Second}
+				me := remote.Process{ID: "me", TTL: time.Second}
 				if _, err := s.Presence(t.Context(), timeout, s.Node(""), me); err == nil {
 					t.Error("presence answered")
 				}
@@ -100,7 +101,7 @@ func TestDead(t *testing.T) {
 	clock := awake.New(t)
 	for range 3 {
 		begun := clock.Now()
-		var r [1]Result
+		var r [1]remote.Result
 		s.Run(t.Context(), 50*time.Millisecond, []lua.Call{takeOne(s, "a")}, r[:])
 		if took := clock.Since(begun); r[0].Err == nil || took > 100*time.Millisecond {
 			t.Errorf("%v: %+v", took, r[0])
@@ -133,11 +134,11 @@ func TestServerErrors(t *testing.T) {
 	must(admin.HSet(ctx, s.Key("test", "foreign s3cr3t"), "a", "b"))
 	illegal := takeOne(s, "s3cr3t too")
 	illegal.Cap = 0
-	results := make([]Result, 4)
+	results := make([]remote.Result, 4)
 	s.Run(ctx, patience, []lua.Call{takeOne(s, "s3cr3t"), takeOne(s, "foreign s3cr3t"), illegal, takeOne(s, "good")},
 		results)
 	for i, want := range []string{"WRONGTYPE ", "RLFOREIGN key", "RLARG argument 22"} {
-		var e *ScriptError
+		var e *remote.ScriptError
 		if !errors.As(results[i].Err, &e) || !strings.HasPrefix(e.Text, want) || strings.Contains(e.Text, "script:") ||
 			strings.Contains(e.Error(), "s3cr3t") {
 			t.Errorf("%s: %+v", want, results[i])
@@ -176,7 +177,7 @@ func TestServerErrors(t *testing.T) {
 		must(admin.Do(ctx, test.breakIt...))
 		r := run(t, s, takeOne(s, "s3cr3t key"))
 		must(admin.Do(ctx, test.mendIt...))
-		var e *ScriptError
+		var e *remote.ScriptError
 		if !test.is(r.Err) || errors.As(r.Err, &e) || strings.Contains(r.Err.Error(), "s3cr3t") {
 			t.Errorf("%s: %T %v", name, r.Err, r.Err)
 		}
@@ -193,7 +194,7 @@ func TestServerErrors(t *testing.T) {
 func TestOwnTimeoutsDoNotCount(t *testing.T) {
 	server := redistest.Start(t)
 	for _, heeds := range []bool{false, true} {
-		s := NewRedis(serverClient(t, server.Options(redis.Options{
+		s := remote.NewRedis(serverClient(t, server.Options(redis.Options{
 			ContextTimeoutEnabled: heeds, ReadTimeout: time.Nanosecond, WriteTimeout: time.Nanosecond,
 		})), nil)
 		takeAll(t, s, keys(3))
@@ -202,7 +203,7 @@ func TestOwnTimeoutsDoNotCount(t *testing.T) {
 		own  time.Duration
 		want bool
 	}{{0, true}, {-1, false}, {time.Second, true}, {time.Second - 1, false}, {time.Minute, true}} {
-		if got := allows(test.own, time.Second); got != test.want {
+		if got := remote.Allows(test.own, time.Second); got != test.want {
 			t.Errorf("allows(%v, 1s) = %v", test.own, got)
 		}
 	}

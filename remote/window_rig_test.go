@@ -268,7 +268,8 @@ func TestWindowHistories(t *testing.T) {
 					c := h.next()
 					foreseen := dryRun(t, c, append(others, memory))
 					want := memory.call(t, c)
-					if foreseen != nil && want.reply.Code != lua.Replay && want.reply.Code != lua.Stale && !foreseen.foresees(want) {
+					if foreseen != nil && want.reply.Code != lua.Replay && want.reply.Code != lua.Stale &&
+						!foreseen.foresees(want) {
 						t.Fatalf("%+v -> %v, and a dry run said %v", c, want, *foreseen)
 					}
 					after := memory.lookAt(t, k.algorithm, h.bucket)
@@ -294,7 +295,8 @@ func TestWindowHistories(t *testing.T) {
 						// Redis reads its clock in whole ms, and may stand still in between.
 						if passed := time.Since(begun).Milliseconds(); e.server != nil && wrote &&
 							(left.pttl > after.pttl+2 || left.pttl < after.pttl-passed-2) {
-							t.Fatalf("%s: %+v lives %d ms, want %d, looked at within %d ms", e.name, c, left.pttl, after.pttl, passed)
+							t.Fatalf("%s: %+v lives %d ms, want %d, looked at within %d ms", e.name, c, left.pttl,
+								after.pttl, passed)
 						}
 					}
 					h.learn(c, want)
