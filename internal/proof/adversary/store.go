@@ -13,9 +13,13 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
+// table is the name of the table of standing shares in a store without a prefix.
+const table = "{~0}st1"
+
 // Store is where the bucket lives: a store whose contents can be read and removed.
 type Store struct {
 	Calls  remote.Store
+	Table  string // the name of the table of standing shares
 	Read   func(name string) (fields map[string]string, pttl int64)
 	Remove func(name string)
 	Copy   func() *Store // nil if there is no replica
@@ -28,6 +32,7 @@ func onMemory(m *remote.Memory) *Store {
 	return &Store{
 		Copy:   func() *Store { return onMemory(m.Clone()) },
 		Calls:  m,
+		Table:  table,
 		Read:   func(bucket string) (map[string]string, int64) { return m.Fields(bucket), m.PTTL(bucket) },
 		Remove: m.Del,
 	}
@@ -38,6 +43,7 @@ func OnRedis(client *redis.Client) *Store {
 	ctx := context.Background()
 	return &Store{
 		Calls: remote.NewRedis(client, nil),
+		Table: "tl:" + table, // buckets are named by the worlds, and the table by the store
 		Read: func(bucket string) (map[string]string, int64) {
 			p := client.Pipeline()
 			fields, pttl := p.HGetAll(ctx, bucket), p.Do(ctx, "PTTL", bucket)

@@ -124,7 +124,7 @@ var actions = []action{
 		if !w.rules.Losses {
 			return false
 		}
-		w.table.Remove(table)
+		w.forget()
 		w.advance(time.Microsecond) // an epoch begins at an instant of its own
 		if r.IntN(2) == 0 {         // somebody new is the first to ask
 			i := r.IntN(len(w.processes))

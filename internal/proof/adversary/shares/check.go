@@ -65,7 +65,10 @@ func (w *world) check() {
 		return
 	}
 	sum := int64(0)
-	fields, _ := w.table.Read(table)
+	fields, _ := w.table.Read(w.table.Table)
+	if w.there && len(fields) == 0 { // or this judges nothing, and the next world finds what this one wrote
+		w.Failf("the table is not under the name %s", w.table.Table)
+	}
 	for _, p := range w.processes {
 		s := p.shares.State(w.clock(p))
 		used := int64(s.Fraction * lua.Pool)

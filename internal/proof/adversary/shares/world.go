@@ -13,9 +13,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// table is the name of the table of fractions in a store without a prefix.
-const table = "{~0}st1"
-
 // epoch is the store's time at the start, µs since 1970.
 const epoch = int64(1_763_640_000_000_000)
 
@@ -26,6 +23,7 @@ type world struct {
 
 	rules Rules
 	table *adversary.Store
+	there bool             // the table was written
 	keys  *adversary.Store // their buckets
 	seed  uint64
 
@@ -228,6 +226,7 @@ func (w *world) execute(m *message) {
 		w.Failf("the script refuses %+v: %v", poll, err)
 		return
 	}
+	w.there = w.there || c.Poll.Reply.Code == lua.PollDone
 	w.replies = append(w.replies, &message{from: m.from, poll: m.poll, reply: c.Poll.Reply})
 	if len(w.replies) > maxMessages {
 		w.replies = w.replies[1:]
@@ -358,9 +357,15 @@ func (w *world) refund(p *process, k int, n int64) bool {
 // replace ends a process, and another one takes its place.
 func (w *world) replace(i int, r *rand.Rand) { w.processes[i] = w.start(r) }
 
+// forget has the store lose the table.
+func (w *world) forget() {
+	w.table.Remove(w.table.Table)
+	w.there = false
+}
+
 // end leaves nothing behind in the stores.
 func (w *world) end() {
-	w.table.Remove(table)
+	w.forget()
 	for k := range w.ideals {
 		w.keys.Remove(w.bucket(k))
 	}
