@@ -98,6 +98,9 @@ func (d *denial) replied(p *Policy, c Call, r lua.Reply, now time.Duration) (ren
 	default:
 		d.correct(p, r.Level, c.sent)
 	}
+	if d.nanos > 0 && !c.Direct { // tokens that Redis takes for leased leave no room, until it is told that they are spent
+		d.bound = float64(p.Cap - c.Hold - r.Grant)
+	}
 	renewal = d.holdOff
 	if short && c.leases() && p.holdsOff(r) {
 		renewal = c.sent + p.between(0.75, 1.25, p.holdOff(c.period))
@@ -174,9 +177,6 @@ func (d *denial) granted(p *Policy, c Call, r lua.Reply, now time.Duration) bool
 		part = 0
 	}
 	d.setLevel(p, float64(r.Level)+part, c.sent)
-	if !c.Direct {
-		d.bound -= float64(c.Hold + r.Grant)
-	}
 	d.believe(p, now, d.wait(now, r.Level+1))
 	return true
 }

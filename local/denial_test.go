@@ -45,17 +45,26 @@ func TestWindowDenialKnowsCostAndTime(t *testing.T) {
 func TestNothingIsKnownOfMoreThanThereIsRoomFor(t *testing.T) {
 	p := &Policy{Cap: 100, Tokens: 10, Per: time.Second, Period: 250 * ms, Uniform: func() float64 { return 0.5 }}
 	for _, c := range []struct {
-		call Call
-		room int64
-	}{{Call{Call: lua.Call{Hold: 4}}, 90}, {Call{Call: lua.Call{Hold: 4}, Direct: true}, 100}} {
+		what  string
+		call  Call
+		reply lua.Reply
+		room  int64 // beside a hold of 4
+	}{
+		{"granted to those who wait", Call{forWaiters: true}, lua.Reply{Grant: 6, Level: 1}, 90},
+		{"a direct take", Call{forWaiters: true, Direct: true}, lua.Reply{Grant: 6, Level: 1}, 100},
+		{"a short grant", Call{}, lua.Reply{Grant: 3, Level: 1}, 93},
+		{"a refusal", Call{}, lua.Reply{Level: 6, Retry: 400_000}, 96},
+		{"a direct take is refused", Call{Direct: true}, lua.Reply{Level: 6, Retry: 400_000}, 100},
+	} {
 		var d denial
 		d.refused(p, 10, 5, 0, ms, 500*ms, false)
-		c.call.sent = 200 * ms
-		if !d.granted(p, c.call, lua.Reply{Grant: 6, Level: 1}, 201*ms) {
-			t.Fatal("the part of a token is not known")
+		c.call.Want, c.call.Min, c.call.Hold, c.call.sent = 10, 10, 4, 200*ms
+		if c.call.Direct {
+			c.call.Hold = 0
 		}
+		d.replied(p, c.call, c.reply, 201*ms)
 		if !d.knows(c.room) || d.knows(c.room+1) {
-			t.Errorf("%+v: the bound is %v, want %d", c.call, d.bound, c.room)
+			t.Errorf("%s: the bound is %v, want %d", c.what, d.bound, c.room)
 		}
 	}
 }
