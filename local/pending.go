@@ -161,8 +161,9 @@ func (p *pending) serveAsked(h *hot, now time.Duration, v Verdict) {
 	}
 }
 
-// handOut gives a direct grant to those it was asked for, with a verdict. It reports what nobody takes any more.
-func (p *pending) handOut(grant int64, v Verdict) int64 {
+// handOut gives a direct grant to those it was asked for, with a verdict, and what they leave to others who waited already
+// when the call was sent: together they wanted more than a burst. It reports what nobody takes any more.
+func (p *pending) handOut(grant int64, sent time.Duration, v Verdict) int64 {
 	rest := grant // when all have what they cost
 	for w := range p.waiting() {
 		if w.asked && w.cost <= rest {
@@ -174,6 +175,12 @@ func (p *pending) handOut(grant int64, v Verdict) int64 {
 			w.MoreGranted = min(w.more, rest)
 			rest -= w.MoreGranted
 			grant -= w.cost + w.MoreGranted
+			p.decide(w, v)
+		}
+	}
+	for w := range p.waiting() {
+		if !w.asked && w.since <= sent && w.cost <= grant {
+			grant -= w.cost
 			p.decide(w, v)
 		}
 	}

@@ -35,7 +35,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 		w.Active = r.Active
 	}
 	if !c.leases() { // no lease covers what nobody takes any more, so it never enters the pot
-		if rest := b.pending.handOut(r.Grant, b.admits(b.remaining(0))); rest > 0 {
+		if rest := b.pending.handOut(r.Grant, c.sent, b.admits(b.remaining(0))); rest > 0 {
 			b.refund(rest, b.LastStamp())
 		}
 	}

@@ -87,6 +87,25 @@ func TestAllowSeparately(t *testing.T) {
 	})
 }
 
+// Uses of one key that together want more than its burst: what is left beside one that is refused is for the next.
+func TestAllowSeparatelyMoreThanABurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := several(t, newDistant(ms), nil, direct("a", 5))
+		want(t, l[0].Allow(t.Context(), "k"), tiered.Granted)
+		var uses []tiered.Use
+		for _, n := range []int64{2, 3, 1, 2} {
+			uses = append(uses, l[0].For("k").N(n))
+		}
+		each := make([]tiered.Decision, len(uses))
+		tiered.AllowSeparately(t.Context(), uses, each)
+		for i, allowed := range []bool{true, false, true, false} {
+			if each[i].Allowed != allowed {
+				t.Errorf("use %d of %d tokens: %+v", i, each[i].Cost, each[i])
+			}
+		}
+	})
+}
+
 // Several uses that Redis has to decide wait for one round trip, and share a pipeline.
 func TestAllowSeparatelyWaitsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
