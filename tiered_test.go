@@ -352,7 +352,7 @@ func TestNothingStaysBehind(t *testing.T) {
 			t.Error(err)
 		}
 		s := g.Stats()
-		if p := s.Policies["api"]; s.Keys != 0 || s.Leaving != 0 || p.Held != 0 || p.Granted != p.Spent+p.Returned+p.Burnt {
+		if p := s.Policies["api"]; s.Keys != 0 || s.Leaving != 0 || p.Leases.Held != 0 || p.Leases.Granted != p.Leases.Spent+p.Leases.Returned+p.Leases.Burnt {
 			t.Errorf("after Close: %+v", s)
 		}
 		_ = store.Close()

@@ -93,7 +93,7 @@ func shutDown(ctx context.Context, server *http.Server, group *tiered.Group, cli
 
 func see(group *tiered.Group, perUser *tiered.Limiter, operators *http.ServeMux) error {
 	p := perUser.Stats()
-	fmt.Println("admitted:", p.Spent, "refused:", p.Limited, "granted by Redis:", p.Granted)
+	fmt.Println("admitted:", p.Requests.Allowed, "refused:", p.Requests.Refused, "by Redis:", p.Requests.GrantedByRedis)
 
 	page, err := debugpage.New(group, nil)
 	if err != nil {

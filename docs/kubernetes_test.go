@@ -81,7 +81,7 @@ func TestPod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); group.Stats().Policies["p"].Held == 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(20 * time.Second); group.Stats().Policies["p"].Leases.Held == 0 && time.Now().Before(deadline); {
 		limiter.Allow(t.Context(), "ann")
 	}
 	ready, ended := make(chan struct{}), make(chan error)
@@ -93,8 +93,8 @@ func TestPod(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if p := group.Stats().Policies["p"]; p.Held != 0 || p.Returned == 0 {
-		t.Errorf("%d tokens are held, %d were returned", p.Held, p.Returned)
+	if p := group.Stats().Policies["p"]; p.Leases.Held != 0 || p.Leases.Returned == 0 {
+		t.Errorf("%d tokens are held, %d were returned", p.Leases.Held, p.Leases.Returned)
 	}
 }
 

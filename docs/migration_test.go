@@ -33,7 +33,7 @@ func insteadOfHabits(ctx context.Context, rdb *redis.Client, key string, limits 
 	d := limiter.Allow(ctx, key)
 	limit, ok := limiter.LimitOf(d)
 	r := limiter.Reserve(ctx, key)
-	fmt.Println(limiter.Allow(ctx, key).Allowed, limit, ok, limiter.Peek(ctx, key).Remaining, limiter.Stats().Limited)
+	fmt.Println(limiter.Allow(ctx, key).Allowed, limit, ok, limiter.Peek(ctx, key).Remaining, limiter.Stats().Tokens.Limited)
 	fmt.Println(r.Allowed, r.RetryAfter, limiter.For(key).N(3).Allow(ctx))
 	n := int64(200)
 	if err := limiter.SetLimit(limit.WithBurst(n)); err != nil {

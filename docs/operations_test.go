@@ -89,11 +89,18 @@ func TestOperationsNamesWhatThereIs(t *testing.T) {
 	for _, name := range operatorPages {
 		page += readPage(t, name)
 	}
-	has := func(of any, field string) bool {
-		_, ok := reflect.TypeOf(of).FieldByName(field)
-		return ok
+	has := func(of any, path string) bool {
+		t := reflect.TypeOf(of)
+		for name := range strings.SplitSeq(path, ".") {
+			f, ok := t.FieldByName(name)
+			if !ok {
+				return false
+			}
+			t = f.Type
+		}
+		return true
 	}
-	fields := regexp.MustCompile("`([NP])\\.([A-Za-z]+)`").FindAllStringSubmatch(page, -1)
+	fields := regexp.MustCompile("`([NP])\\.([A-Za-z.]+)`").FindAllStringSubmatch(page, -1)
 	for _, m := range fields {
 		if m[1] == "N" && !has(tiered.NodeStats{}, m[2]) || m[1] == "P" && !has(tiered.PolicyStats{}, m[2]) {
 			t.Errorf("there is no %s.%s", m[1], m[2])
@@ -193,7 +200,7 @@ func TestOperationsRedisSettings(t *testing.T) {
 			if grants(key) {
 				t.Fatal("granted")
 			}
-			return node().Breaker == "open" && node().Cause == "cannot serve"
+			return node().Outages.Breaker == "open" && node().Outages.Cause == "cannot serve"
 		}
 	}
 
@@ -223,7 +230,7 @@ func TestOperationsRedisSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	until("it has memory again", func() bool { return grants("late") })
-	if n := node().StateLosses; n > 0 {
+	if n := node().Faults.StateLosses; n > 0 {
 		t.Errorf("%d buckets were lost", n)
 	}
 	if admitted == 100 && grants("k") {
@@ -236,7 +243,7 @@ func TestOperationsRedisSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	until("its bucket was deleted, and it is asked for again", func() bool { return grants("rare") })
-	if n := node().StateLosses; n != 1 {
+	if n := node().Faults.StateLosses; n != 1 {
 		t.Errorf("%d buckets were lost, want the one that was deleted", n)
 	}
 }

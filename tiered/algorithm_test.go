@@ -134,7 +134,7 @@ func TestWindowsChargeAnOutage(t *testing.T) {
 		if d := l.Peek(ctx, "k"); d.Remaining > 3 { // a debt is cut where a lease, a quarter at most, is out meanwhile
 			t.Errorf("%+v", d)
 		}
-		if s := l.Group().Stats().Policies[l.Policy().Name]; s.Settled == 0 {
+		if s := l.Group().Stats().Policies[l.Policy().Name]; s.Costs.Settled == 0 {
 			t.Errorf("%+v", s)
 		}
 	})

@@ -66,7 +66,7 @@ func (p *program) lines(text string) int {
 func (p *program) is(processes, otherServices, otherLimits int64) {
 	p.t.Helper()
 	s := p.Stats().Policies["api"]
-	if got, want := [3]int64{s.Processes, s.OtherServices, s.OtherLimits},
+	if got, want := [3]int64{s.Processes.Sharing, s.Processes.OtherServices, s.Processes.OtherLimits},
 		[3]int64{processes, otherServices, otherLimits}; got != want {
 		p.t.Errorf("%v processes, others and others here, want %v", got, want)
 	}
@@ -102,7 +102,7 @@ func TestTwoServicesWithOnePolicyName(t *testing.T) {
 		}
 		billing.end()
 		time.Sleep(5 * time.Second)
-		if s := shop.Stats().Policies["api"]; s.OtherServices != 0 {
+		if s := shop.Stats().Policies["api"]; s.Processes.OtherServices != 0 {
 			t.Errorf("%+v after the other service has left", s)
 		}
 		run(t, memory, "billing", tiered.Policy{Name: "api", Limit: tiered.PerMinute(3)})
@@ -188,8 +188,8 @@ func TestProcessesOfOtherPoliciesDoNotCount(t *testing.T) {
 		time.Sleep(8 * time.Second)
 		both.is(2, 0, 0)
 		one.is(2, 0, 0)
-		if s := both.Stats(); s.Policies["login"].Processes != 3 || s.Nodes["memory"].Processes != 5 {
-			t.Errorf("%d processes of login and %d in all, want 3 and 5", s.Policies["login"].Processes,
+		if s := both.Stats(); s.Policies["login"].Processes.Sharing != 3 || s.Nodes["memory"].Processes != 5 {
+			t.Errorf("%d processes of login and %d in all, want 3 and 5", s.Policies["login"].Processes.Sharing,
 				s.Nodes["memory"].Processes)
 		}
 		memory.Fail(context.DeadlineExceeded)
@@ -246,7 +246,7 @@ func TestProcessThatAnnouncesNothing(t *testing.T) {
 		}
 		time.Sleep(4 * time.Second)
 		p.is(2, 0, 0)
-		if n := full.Stats().Policies["policy7"].Processes; n != 2 {
+		if n := full.Stats().Policies["policy7"].Processes.Sharing; n != 2 {
 			t.Errorf("%d processes, want 2", n)
 		}
 		if _, err := full.NewLimiter(many[lua.MostPolicies]); err != nil {
@@ -254,7 +254,7 @@ func TestProcessThatAnnouncesNothing(t *testing.T) {
 		}
 		time.Sleep(4 * time.Second)
 		p.is(3, 0, 0)
-		if n := full.Stats().Policies["policy7"].Processes; n != 3 { // all
+		if n := full.Stats().Policies["policy7"].Processes.Sharing; n != 3 { // all
 			t.Errorf("%d processes, want 3", n)
 		}
 	})

@@ -22,8 +22,8 @@ func TestWhoGivesUpIsNotCanceled(t *testing.T) {
 		if err := l.Wait(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
-		if s := l.Group().Stats().Policies["api"]; s.GaveUp != 1 || s.Requests.Canceled != 0 {
-			t.Errorf("%d gave up, %+v", s.GaveUp, s.Requests)
+		if s := l.Group().Stats().Policies["api"]; s.Waiting.GaveUp != 1 || s.Requests.Canceled != 0 {
+			t.Errorf("%d gave up, %+v", s.Waiting.GaveUp, s.Requests)
 		}
 	})
 }

@@ -119,7 +119,7 @@ func comesBack(t *testing.T, algorithm tiered.Algorithm, mode tiered.FailMode, d
 		l.cut(nil)
 	}
 	ask(5 * time.Second)
-	losses := groups[0].Stats().Nodes["memory"].StateLosses
+	losses := groups[0].Stats().Nodes["memory"].Faults.StateLosses
 	for _, g := range groups {
 		_ = g.Close(ctx)
 	}

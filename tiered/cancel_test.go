@@ -16,10 +16,10 @@ func leased(t *testing.T, l *tiered.Limiter) *engine.Bucket {
 	warm(t, l, "k", 300)
 	b, _ := tiered.Engine(l.Group()).Cache.Find(tiered.Core(l).ID("k"))
 	for range 1000 {
-		calls := l.Group().Stats().Nodes["memory"].Calls
+		calls := l.Group().Stats().Nodes["memory"].Calls.Sent
 		r := l.ReserveN(context.Background(), "k", 3)
 		time.Sleep(2 * ms)
-		if held, _ := b.Peek(tiered.Engine(l.Group()).Now()); held > 20 && l.Group().Stats().Nodes["memory"].Calls == calls &&
+		if held, _ := b.Peek(tiered.Engine(l.Group()).Now()); held > 20 && l.Group().Stats().Nodes["memory"].Calls.Sent == calls &&
 			r.Tier == tiered.Local {
 			return b
 		}
@@ -106,7 +106,7 @@ func TestCancelOfADirectTakeIsARefund(t *testing.T) {
 		if n := store.distant.calls.Load(); n != 2 {
 			t.Errorf("%d calls, want the take and the refund", n)
 		}
-		if s := l.Group().Stats().Policies["api"]; s.Spent != 0 || s.Returned != 4 || s.Held != 0 {
+		if s := l.Group().Stats().Policies["api"]; s.Leases.Spent != 0 || s.Leases.Returned != 4 || s.Leases.Held != 0 {
 			t.Errorf("%+v", s)
 		}
 		books(t, l.Group())

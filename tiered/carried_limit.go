@@ -24,7 +24,7 @@ import (
 // are limits too. To take a limit back, carry Policy.Limit, or with PerKey call [Limiter.Refresh] in each process.
 //
 // With Also or Standing every carried limit is invalid, and [Policy.CheckCarriedLimit] says so. An invalid limit is
-// ignored, because a request must not fail for it: it is counted in [PolicyStats].PerKeyFaults, and the first one is
+// ignored, because a request must not fail for it: it is counted in PolicyStats.Faults, and the first one is
 // logged as an error that names field, value and rule.
 func (u Use) WithLimit(limit Limit) Use {
 	u.limit = nil

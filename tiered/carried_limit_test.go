@@ -66,7 +66,7 @@ func TestCarriedLimit(t *testing.T) {
 					t.Errorf("%d admitted, want %d", admitted, c.want)
 				}
 				valid := c.limit != tiered.Limit{} && c.policy.CheckCarriedLimit(c.limit) == nil
-				if faults := l.Group().Stats().Policies["p"].PerKeyFaults; (faults > 0) == (valid ||
+				if faults := l.Group().Stats().Policies["p"].Faults.PerKey; (faults > 0) == (valid ||
 					c.limit == tiered.Limit{}) {
 					t.Errorf("%d faults of a limit that is valid: %v", faults, valid)
 				}

@@ -32,9 +32,9 @@ func TestStatsOfCharges(t *testing.T) {
 					t.Helper()
 					time.Sleep(time.Second)
 					s := l.Group().Stats().Policies["api"]
-					if s.Spent+s.Standing+s.Refunded+s.Charged != admitted+charged || s.Fallback != alone {
+					if s.Leases.Spent+s.Standing.Spent+s.Costs.Refunded+s.Costs.Charged != admitted+charged || s.Tokens.Fallback != alone {
 						t.Errorf("spent %d, standing %d, refunded %d, charged %d, shared %d: want %d admitted and %d charged, %d by the share",
-							s.Spent, s.Standing, s.Refunded, s.Charged, s.Fallback, admitted, charged, alone)
+							s.Leases.Spent, s.Standing.Spent, s.Costs.Refunded, s.Costs.Charged, s.Tokens.Fallback, admitted, charged, alone)
 					}
 					return s
 				}
@@ -46,8 +46,8 @@ func TestStatsOfCharges(t *testing.T) {
 					charged += n
 				}
 				charge(50)
-				if s := stats(); s.Spent+s.Standing != 0 {
-					t.Errorf("no request was admitted, and Spent is %d, Standing %d", s.Spent, s.Standing)
+				if s := stats(); s.Leases.Spent+s.Standing.Spent != 0 {
+					t.Errorf("no request was admitted, and Spent is %d, Standing %d", s.Leases.Spent, s.Standing.Spent)
 				}
 				for i := range 30 {
 					r := l.ReserveN(t.Context(), "user", 3)
@@ -61,12 +61,12 @@ func TestStatsOfCharges(t *testing.T) {
 					}
 				}
 				charge(1)
-				if s := stats(); s.Settled != 0 || s.Fallback != 0 || s.Open != 0 {
-					t.Errorf("there was no outage: %d reported of %d", s.Settled, s.Fallback)
+				if s := stats(); s.Costs.Settled != 0 || s.Tokens.Fallback != 0 || s.Tokens.Open != 0 {
+					t.Errorf("there was no outage: %d reported of %d", s.Costs.Settled, s.Tokens.Fallback)
 				}
 				for _, n := range l.Group().Stats().Nodes {
-					if n.Settled != 0 {
-						t.Errorf("there was no outage: a node heard of %d", n.Settled)
+					if n.Outages.Settled != 0 {
+						t.Errorf("there was no outage: a node heard of %d", n.Outages.Settled)
 					}
 				}
 				store.Fail(errors.New("down"))
@@ -89,8 +89,8 @@ func TestStatsOfCharges(t *testing.T) {
 					time.Sleep(time.Second)
 					ask()
 				}
-				if s := stats(); s.Settled != alone {
-					t.Errorf("%d admitted in the outage, %d reported since", alone, s.Settled)
+				if s := stats(); s.Costs.Settled != alone {
+					t.Errorf("%d admitted in the outage, %d reported since", alone, s.Costs.Settled)
 				}
 			})
 		})

@@ -136,10 +136,10 @@ func TestCancelWhenTheClockIsSet(t *testing.T) {
 					r.Cancel()
 					time.Sleep(200 * ms)
 					s := l.Group().Stats().Policies["api"]
-					if left := remaining(t, l); left != 50+s.Returned || s.Returned+s.Burnt != 50 {
+					if left := remaining(t, l); left != 50+s.Leases.Returned || s.Leases.Returned+s.Leases.Burnt != 50 {
 						t.Errorf("%d of 100 are left, and the figures say %+v", left, s)
 					}
-					if heard && s.Returned != 50 {
+					if heard && s.Leases.Returned != 50 {
 						t.Errorf("%+v: the clock was known", s)
 					}
 					books(t, l.Group())

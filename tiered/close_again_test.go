@@ -28,7 +28,7 @@ func TestCloseAgain(t *testing.T) {
 					l.Allow(t.Context(), "k")
 					time.Sleep(ms)
 				}
-				if l.Group().Stats().Policies["p"].Held == 0 {
+				if l.Group().Stats().Policies["p"].Leases.Held == 0 {
 					t.Fatal("nothing is leased")
 				}
 				store.Fail(errors.New("refused"))

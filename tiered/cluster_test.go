@@ -89,9 +89,9 @@ func TestDeadMasterConcernsItsOwnKeys(t *testing.T) {
 	states := func(l *tiered.Limiter) string {
 		text := ""
 		for id, n := range l.Group().Stats().Nodes {
-			text += fmt.Sprintf("%q %s, ", id, n.Breaker)
-			if remote.Node(id) != victim && n.Breaker != failover.Closed.String() {
-				t.Errorf("the breaker of %q is %s", id, n.Breaker)
+			text += fmt.Sprintf("%q %s, ", id, n.Outages.Breaker)
+			if remote.Node(id) != victim && n.Outages.Breaker != failover.Closed.String() {
+				t.Errorf("the breaker of %q is %s", id, n.Outages.Breaker)
 			}
 		}
 		return text
@@ -193,8 +193,8 @@ func TestFirstCallsWaitForNoOtherNode(t *testing.T) {
 		all.Wait()
 		time.Sleep(100 * ms)
 		nodes := l.Group().Stats().Nodes
-		if nodes[""].Breaker != "closed" || nodes[""].Calls > 0 || nodes[string(alive)].Breaker != "closed" ||
-			nodes[string(deceased)].Failures == 0 {
+		if nodes[""].Outages.Breaker != "closed" || nodes[""].Calls.Sent > 0 || nodes[string(alive)].Outages.Breaker != "closed" ||
+			nodes[string(deceased)].Calls.Failed == 0 {
 			t.Errorf("%+v", nodes)
 		}
 		store.found.Store(true)
@@ -294,7 +294,7 @@ func TestNodeThatLeftIsForgotten(t *testing.T) {
 			t.Errorf("from 1.5 s after the promotion: %v", r)
 		}
 		nodes := l.Group().Stats().Nodes
-		if len(nodes) != 1 || nodes[string(second)].Breaker != "closed" || tiered.Dispatch(l.Group()).Unhealthy() != 0 {
+		if len(nodes) != 1 || nodes[string(second)].Outages.Breaker != "closed" || tiered.Dispatch(l.Group()).Unhealthy() != 0 {
 			t.Errorf("%d in trouble, %+v", tiered.Dispatch(l.Group()).Unhealthy(), nodes)
 		}
 		if n := runtime.NumGoroutine(); n > goroutines+1 {

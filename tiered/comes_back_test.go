@@ -179,7 +179,7 @@ func TestCancelAfterEviction(t *testing.T) {
 						}
 						full, before := watch.Peek(ctx, "k").Burst, l.Group().Stats().Policies["api"]
 						c.meanwhile(l)
-						spent := l.Group().Stats().Policies["api"].Spent
+						spent := l.Group().Stats().Policies["api"].Leases.Spent
 						c.back(r)
 						c.back(r)
 						time.Sleep(100 * ms)
@@ -187,8 +187,8 @@ func TestCancelAfterEviction(t *testing.T) {
 							t.Errorf("%d of %d are left, want %d to be missing", n, full, c.left)
 						}
 						s := l.Group().Stats().Policies["api"]
-						if s.Burnt-before.Burnt != c.burnt || s.Returned-before.Returned != c.returned ||
-							spent-s.Spent != c.spentLess {
+						if s.Leases.Burnt-before.Leases.Burnt != c.burnt || s.Leases.Returned-before.Leases.Returned != c.returned ||
+							spent-s.Leases.Spent != c.spentLess {
 							t.Errorf("%+v, before %+v and %d spent, want %d burnt and %d returned", s, before, spent,
 								c.burnt, c.returned)
 						}

@@ -54,7 +54,7 @@ func TestMaxDebt(t *testing.T) {
 				told += (<-events).Forgiven
 			}
 			// The refill of the 50 ms in which Redis hears of the charges pays a few tokens of them.
-			if n := l.Group().Stats().Policies["llm"].Forgiven; n != told || n > c.forgiven || n < c.forgiven-20 {
+			if n := l.Group().Stats().Policies["llm"].Costs.Forgiven; n != told || n > c.forgiven || n < c.forgiven-20 {
 				t.Errorf("MaxDebt %d: %d forgiven, %d by the events, want %d", c.maxDebt, n, told, c.forgiven)
 			}
 			books(t, l.Group())
@@ -100,7 +100,7 @@ func TestCharge(t *testing.T) {
 				d.RetryAfter < wait-time.Minute {
 				t.Errorf("%s: wait %v, want %v", c.name, d.RetryAfter, wait)
 			}
-			if n := l.Group().Stats().Policies["api"].Forgiven; n != c.forgiven {
+			if n := l.Group().Stats().Policies["api"].Costs.Forgiven; n != c.forgiven {
 				t.Errorf("%s: %d forgiven, want %d", c.name, n, c.forgiven)
 			}
 			books(t, l.Group())

@@ -170,7 +170,7 @@ func TestFleetWaitsAtThePaceOfTheLimit(t *testing.T) {
 				if f.over > tolerance(c.limit) {
 					t.Errorf("seed %d: over-admission: %v", seed, f)
 				}
-				if s := f.stats; s.Limited != 0 || len(s.Top) > 0 {
+				if s := f.stats; s.Tokens.Limited != 0 || len(s.Top) > 0 {
 					t.Errorf("seed %d: who waited and was served counts as refused: %+v", seed, s)
 				}
 			}

@@ -95,8 +95,8 @@ func TestWaitRefusesAtOnceWhatItsDeadlineForbids(t *testing.T) {
 						t.Errorf("%+v, want to be told of %v", d, c.retry)
 					}
 				}
-				if p := l.Group().Stats().Policies["api"]; p.Spent != c.spent || p.GaveUp != 2 || p.Limited != 2*c.n ||
-					p.Waiting != 0 || p.Waited != 0 {
+				if p := l.Group().Stats().Policies["api"]; p.Leases.Spent != c.spent || p.Waiting.GaveUp != 2 || p.Tokens.Limited != 2*c.n ||
+					p.Waiting.Now != 0 || p.Waiting.Admitted != 0 {
 					t.Errorf("%+v", p)
 				}
 				noTurns(t, l.Group())
@@ -160,8 +160,8 @@ func TestDeadlineCountsThoseInFront(t *testing.T) {
 						t.Errorf("%+v", w)
 					}
 				}
-				if s := l.Group().Stats().Policies["api"]; s.Waited != 21 || s.GaveUp != 3 || s.Limited != 3 ||
-					s.Spent != 31 {
+				if s := l.Group().Stats().Policies["api"]; s.Waiting.Admitted != 21 || s.Waiting.GaveUp != 3 || s.Tokens.Limited != 3 ||
+					s.Leases.Spent != 31 {
 					t.Errorf("%+v", s)
 				}
 				noTurns(t, l.Group())
@@ -227,8 +227,8 @@ func TestUsesWaitRefusesAtOnceWhatTheirDeadlineForbids(t *testing.T) {
 			outOfTimeError(t, err)
 		}
 		first.Wait()
-		if s := l[0].Group().Stats().Policies["user"]; s.Waited != 2 || s.GaveUp != 2 || s.Waiting != 0 ||
-			s.LongestWait < 59*time.Second {
+		if s := l[0].Group().Stats().Policies["user"]; s.Waiting.Admitted != 2 || s.Waiting.GaveUp != 2 || s.Waiting.Now != 0 ||
+			s.Waiting.Longest < 59*time.Second {
 			t.Errorf("%+v", s)
 		}
 		noTurns(t, l[0].Group())

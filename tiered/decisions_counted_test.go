@@ -18,10 +18,10 @@ func TestEveryDecisionIsCounted(t *testing.T) {
 		want tiered.Reason // of the last decision
 		of   func(tiered.PolicyStats) int64
 	}{
-		{tiered.FailLocal, false, tiered.Limited, func(p tiered.PolicyStats) int64 { return p.Limited }},
-		{tiered.FailLocal, true, tiered.FallbackSpent, func(p tiered.PolicyStats) int64 { return p.FallbackSpent }},
-		{tiered.FailOpen, true, tiered.Open, func(p tiered.PolicyStats) int64 { return p.Open }},
-		{tiered.FailClosed, true, tiered.Unavailable, func(p tiered.PolicyStats) int64 { return p.Unavailable }},
+		{tiered.FailLocal, false, tiered.Limited, func(p tiered.PolicyStats) int64 { return p.Tokens.Limited }},
+		{tiered.FailLocal, true, tiered.FallbackSpent, func(p tiered.PolicyStats) int64 { return p.Tokens.FallbackSpent }},
+		{tiered.FailOpen, true, tiered.Open, func(p tiered.PolicyStats) int64 { return p.Tokens.Open }},
+		{tiered.FailClosed, true, tiered.Unavailable, func(p tiered.PolicyStats) int64 { return p.Tokens.Unavailable }},
 	} {
 		t.Run(test.want.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestEveryDecisionIsCounted(t *testing.T) {
 					counts[last] += 2
 					time.Sleep(100 * time.Microsecond)
 				}
-				if test.down && l.Group().Stats().Nodes["memory"].Outages == 0 {
+				if test.down && l.Group().Stats().Nodes["memory"].Outages.Count == 0 {
 					t.Error("the breaker never opened: this shows little")
 				}
 				if got := test.of(l.Group().Stats().Policies["p"]); got != counts[last] || last != test.want {

@@ -186,11 +186,11 @@ func TestForeignAndDamagedBuckets(t *testing.T) {
 			t.Errorf("another key suffers: %+v", d)
 		}
 	}
-	if s := g.Stats(); s.Policies["api"].Poisoned < 5 {
+	if s := g.Stats(); s.Policies["api"].Faults.Rejected < 5 {
 		t.Errorf("%+v", s)
 	}
 	for name, n := range g.Stats().Nodes {
-		if n.Breaker != "closed" {
+		if n.Outages.Breaker != "closed" {
 			t.Errorf("node %s counts as gone", name)
 		}
 	}

@@ -113,8 +113,8 @@ func TestEndsOfAllRanges(t *testing.T) {
 			store := &ends{distant: newDistant(ms), t: t}
 			l := several(t, store, &tiered.Options{Processes: 1}, p)[0]
 			toTheEnds(t, store, l, p)
-			if s := l.Group().Stats().Policies[p.Name]; s.Poisoned > 0 {
-				t.Errorf("%+v: %d calls refused", p, s.Poisoned)
+			if s := l.Group().Stats().Policies[p.Name]; s.Faults.Rejected > 0 {
+				t.Errorf("%+v: %d calls refused", p, s.Faults.Rejected)
 			}
 			store.mu.Lock() // something may go back yet
 			defer store.mu.Unlock()

@@ -137,7 +137,7 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 			all.Go(func() {
 				for ; ctx.Err() == nil; time.Sleep(20 * ms) {
 					for _, l := range limiters {
-						h.most = max(h.most, l.Group().Stats().Policies["api"].Held)
+						h.most = max(h.most, l.Group().Stats().Policies["api"].Leases.Held)
 					}
 				}
 			})
@@ -198,9 +198,9 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 		all.Wait()
 		for _, l := range limiters {
 			s := l.Group().Stats().Policies["api"]
-			h.granted, h.burnt = h.granted+s.Granted, h.burnt+s.Burnt
+			h.granted, h.burnt = h.granted+s.Leases.Granted, h.burnt+s.Leases.Burnt
 			// Nothing of that happens in any run: who reported it would cry wolf.
-			if n := l.Group().Stats().Nodes["memory"]; n.StateLosses+n.ClockSteps+n.ClockBack+n.Misconfigured > 0 {
+			if n := l.Group().Stats().Nodes["memory"]; n.Faults.StateLosses+n.Faults.ClockSteps+n.Faults.ClockBack+n.Calls.Misconfigured > 0 {
 				t.Errorf("a fault that there was not: %+v", n)
 			}
 		}

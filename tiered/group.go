@@ -187,8 +187,8 @@ func (g *Group) Close(ctx context.Context) error {
 func (g *Group) unreturned() string {
 	var all []string
 	for name, p := range g.Stats().Policies {
-		if p.Held > 0 {
-			all = append(all, fmt.Sprintf("%d tokens of policy %q", p.Held, name))
+		if p.Leases.Held > 0 {
+			all = append(all, fmt.Sprintf("%d tokens of policy %q", p.Leases.Held, name))
 		}
 	}
 	if all == nil {

@@ -91,7 +91,7 @@ func TestHabits(t *testing.T) {
 			t.Error(d)
 		}
 
-		if n := limiter.Stats().Limited; n == 0 {
+		if n := limiter.Stats().Tokens.Limited; n == 0 {
 			t.Error("nothing was refused")
 		}
 

@@ -110,7 +110,7 @@ func (r *hostileRig) healed() {
 		r.limiter.Allow(r.t.Context(), fmt.Sprint("healed? ", time.Now()))
 		closed := true
 		for _, n := range r.group.Stats().Nodes {
-			closed = closed && n.Breaker == "closed"
+			closed = closed && n.Outages.Breaker == "closed"
 		}
 		if closed {
 			return

@@ -124,7 +124,7 @@ func TestHostileKeys(t *testing.T) {
 		}
 		checkErrors(t, key, r.abuse(key))
 	}
-	if s := r.group.Stats(); s.Policies["api"].Poisoned < int64(len(hostileKeys)) {
+	if s := r.group.Stats(); s.Policies["api"].Faults.Rejected < int64(len(hostileKeys)) {
 		t.Errorf("poisoned: %+v", s.Policies)
 	}
 	user := "acl setuser " + r.server.User()

@@ -260,7 +260,7 @@ func BenchmarkAlone(b *testing.B) {
 			}
 			b.Cleanup(func() { _ = l.Close(ctx) })
 			store.Fail(errors.New("down"))
-			for l.Allow(ctx, "k").Tier != tiered.Failover || l.Group().Stats().Nodes["memory"].Breaker != "open" {
+			for l.Allow(ctx, "k").Tier != tiered.Failover || l.Group().Stats().Nodes["memory"].Outages.Breaker != "open" {
 				time.Sleep(10 * ms)
 			}
 			b.ReportAllocs()

@@ -138,7 +138,7 @@ func TestCloseReturnsLeases(t *testing.T) {
 			t.Fatal(err)
 		}
 		warm(t, l, "k", 100)
-		held := l.Group().Stats().Policies["api"].Held
+		held := l.Group().Stats().Policies["api"].Leases.Held
 		if held == 0 {
 			t.Fatal("nothing is leased: this shows nothing")
 		}
@@ -365,7 +365,7 @@ func TestStandstillGivesUpTheLeases(t *testing.T) {
 		store := newDistant(ms)
 		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10_000)}, nil)
 		warm(t, l, "k", 300)
-		if l.Group().Stats().Policies["api"].Held == 0 {
+		if l.Group().Stats().Policies["api"].Leases.Held == 0 {
 			t.Fatal("nothing is leased: this shows nothing")
 		}
 		before := *tiered.Engine(l.Group()).Lease.Load()

@@ -47,7 +47,7 @@ func TestLongLeasesKeepTheLimit(t *testing.T) {
 				for i := 0; i < 200 || held <= before || held < 100; i++ { // until it has just leased
 					all[0].Allow(t.Context(), "user")
 					time.Sleep(125 * time.Millisecond)
-					before, held = held, all[0].Group().Stats().Policies["api"].Held
+					before, held = held, all[0].Group().Stats().Policies["api"].Leases.Held
 				}
 				store.away.Store(true)
 				time.Sleep(42 * time.Second) // its lease is over for at most 2 s

@@ -157,7 +157,7 @@ func TestStateLossesAreLosses(t *testing.T) {
 				options)
 			ask(l, 3*second)
 			n := tiered.Dispatch(l.Group()).Node(store.Node(""))
-			if l.Group().Stats().Policies["api"].Granted == 0 || tiered.HealthOf(n).StateLosses().Load() > 0 {
+			if l.Group().Stats().Policies["api"].Leases.Granted == 0 || tiered.HealthOf(n).StateLosses().Load() > 0 {
 				t.Fatalf("%s: %d losses before it", c.name, tiered.HealthOf(n).StateLosses().Load())
 			}
 			c.event(store, l)
@@ -202,7 +202,7 @@ func TestPlannedSentinelFailoverIsSeen(t *testing.T) {
 	losses := func() (n int64) {
 		for _, l := range limiters {
 			for _, node := range l.Group().Stats().Nodes {
-				n += node.StateLosses
+				n += node.Faults.StateLosses
 			}
 		}
 		return n
@@ -234,7 +234,7 @@ func TestPlannedSentinelFailoverIsSeen(t *testing.T) {
 		}
 	}
 	for i, l := range limiters {
-		if s := l.Group().Stats(); s.Policies["api"].Granted == 0 {
+		if s := l.Group().Stats(); s.Policies["api"].Leases.Granted == 0 {
 			t.Errorf("process %d: %+v", i, s)
 		}
 	}
@@ -319,7 +319,7 @@ func TestNoLossesOfAHealthyStore(t *testing.T) {
 			over += max(len(epochs)-1, 0)
 			for _, l := range all {
 				for _, n := range l.Group().Stats().Nodes {
-					losses += n.StateLosses
+					losses += n.Faults.StateLosses
 				}
 			}
 		})
@@ -358,7 +358,7 @@ func TestLossIsWhatCannotHaveExpired(t *testing.T) {
 				}
 				lost := int64(0)
 				for _, n := range l.Group().Stats().Nodes {
-					lost += n.StateLosses
+					lost += n.Faults.StateLosses
 				}
 				if lost != map[bool]int64{true: 1, false: 0}[del] {
 					t.Errorf("%v, deleted %v: %d losses", asks, del, lost)
@@ -389,8 +389,8 @@ func TestWindowThatOnlyRefusedIsNotLost(t *testing.T) {
 			time.Sleep(max(d.RetryAfter, 7*second)) // no refusal is believed for longer than 5 s
 			want(t, l.Allow(t.Context(), "k"), tiered.Granted)
 			for _, n := range l.Group().Stats().Nodes {
-				if n.StateLosses > 0 {
-					t.Errorf("%v, then %v: %d losses", limits[0], limits[1], n.StateLosses)
+				if n.Faults.StateLosses > 0 {
+					t.Errorf("%v, then %v: %d losses", limits[0], limits[1], n.Faults.StateLosses)
 				}
 			}
 		})

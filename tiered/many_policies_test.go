@@ -42,8 +42,8 @@ func TestPoliciesThatNobodyAsksAreSmall(t *testing.T) {
 	if each > 3000 || figures > 1300 {
 		t.Error("want at most 3000 and 1300")
 	}
-	if p := stats.Policies["rule7"]; len(stats.Policies) != n || p.Requests != (tiered.Requests{}) ||
-		p.Waits.Count() != 0 || len(p.Waits.Buckets) == 0 {
+	if p := stats.Policies["rule7"]; len(stats.Policies) != n || p.Requests != (tiered.PolicyStats{}).Requests ||
+		p.RedisTime.Count() != 0 || len(p.RedisTime.Buckets) == 0 {
 		t.Errorf("%d policies; %+v", len(stats.Policies), p)
 	}
 	runtime.KeepAlive(all)

@@ -129,7 +129,7 @@ func TestPerKeyOfWindows(t *testing.T) {
 				if hour == 10 {
 					faults = 2
 				}
-				if n := l.Group().Stats().Policies[p.Name].PerKeyFaults; n != faults {
+				if n := l.Group().Stats().Policies[p.Name].Faults.PerKey; n != faults {
 					t.Errorf("%d faults of PerKey, want %d", n, faults)
 				}
 			})

@@ -92,10 +92,10 @@ func TestKeyThatWasForgottenComesBack(t *testing.T) {
 		}
 		warm(t, l, "k", 300)
 		s := l.Group().Stats()
-		if n := s.Nodes["memory"].StaleReplies; n != 0 {
+		if n := s.Nodes["memory"].Calls.Stale; n != 0 {
 			t.Errorf("%d calls were older than Redis remembers", n)
 		}
-		if s.Policies["api"].Held == 0 {
+		if s.Policies["api"].Leases.Held == 0 {
 			t.Error("nothing is leased")
 		}
 	})
@@ -224,7 +224,7 @@ func TestOnlyDecisionsAskForRenewals(t *testing.T) {
 		if n := store.calls.Load() - before; n < 1 || n > 2 {
 			t.Errorf("%d calls for a key that nobody asks for, want its return, after a renewal that was under way", n)
 		}
-		if held := l.Group().Stats().Policies["api"].Held; held != 0 {
+		if held := l.Group().Stats().Policies["api"].Leases.Held; held != 0 {
 			t.Errorf("%d tokens still held", held)
 		}
 	})

@@ -77,7 +77,7 @@ func TestForgottenScriptsRefuseNobody(t *testing.T) {
 				t.Errorf("%d of %d refused during %d times SCRIPT FLUSH", refused.Load(), callers*requests, flushed)
 			}
 			for node, s := range l[0].Group().Stats().Nodes {
-				if s.Failures > 0 || s.Outages > 0 || s.Breaker != "closed" {
+				if s.Calls.Failed > 0 || s.Outages.Count > 0 || s.Outages.Breaker != "closed" {
 					t.Errorf("%s: %+v", node, s)
 				}
 			}

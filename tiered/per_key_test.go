@@ -160,7 +160,7 @@ func TestPerKeyThatFailsMeansThePolicysLimit(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 		time.Sleep(2 * time.Second)
-		if n := l.Group().Stats().Policies["api"].PerKeyFaults; n != 3 {
+		if n := l.Group().Stats().Policies["api"].Faults.PerKey; n != 3 {
 			t.Errorf("%d faults, want 3", n)
 		}
 		if log := lines.String(); strings.Count(log, "PerKey gave") != 1 || strings.Count(log, "\n") != 1 ||

@@ -32,7 +32,7 @@ var _ = [engine.MaxPolicies - maxPlans - 1]struct{}{}
 //	d := perUser.For(user).WithPlan(claims.Plan).Allow(ctx)
 //
 // "" means that the request has no plan: it goes by Policy.Limit. So does one with a plan that the policy does not have.
-// [PolicyStats].UnknownPlans counts those, and the first one is logged. The limit is looked up at once, so make the Use
+// PolicyStats.Faults counts those, and the first one is logged. The limit is looked up at once, so make the Use
 // for each request: one that was made before the policy changed keeps the old limit.
 func (u Use) WithPlan(name string) Use {
 	u.limit = nil

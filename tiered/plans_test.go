@@ -59,8 +59,8 @@ func TestPlanOfARequest(t *testing.T) {
 				}
 				_ = l.Close(t.Context()) // the line is written by then
 				s := l.Group().Stats().Policies["per-user"]
-				if s.UnknownPlans != c.unknown || s.PerKeyFaults != 0 {
-					t.Errorf("%d unknown plans, want %d; %d faults", s.UnknownPlans, c.unknown, s.PerKeyFaults)
+				if s.Faults.UnknownPlans != c.unknown || s.Faults.PerKey != 0 {
+					t.Errorf("%d unknown plans, want %d; %d faults", s.Faults.UnknownPlans, c.unknown, s.Faults.PerKey)
 				}
 				const line = "a request has a plan that the policy does not have"
 				if n := strings.Count(log.String(), line); n != int(min(c.unknown, 1)) {
@@ -127,7 +127,7 @@ func TestPlansReload(t *testing.T) {
 			if pro, team := burst("ann", "pro"), burst("bob", "team"); pro != c.pro || team != c.team {
 				t.Errorf("pro %d, team %d, want %d and %d", pro, team, c.pro, c.team)
 			}
-			if n := l.Group().Stats().Policies["per-user"].UnknownPlans; n != c.unknown {
+			if n := l.Group().Stats().Policies["per-user"].Faults.UnknownPlans; n != c.unknown {
 				t.Errorf("%d unknown plans, want %d", n, c.unknown)
 			}
 		}
@@ -292,8 +292,8 @@ func TestLargerBurstIsTheDebtOfAKey(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 				want := 1000 - d.Remaining - c.owes
-				if s := l.Group().Stats().Policies["p"]; s.Forgiven != want || s.PerKeyFaults != 0 {
-					t.Errorf("%d forgiven, want %d; %d faults", s.Forgiven, want, s.PerKeyFaults)
+				if s := l.Group().Stats().Policies["p"]; s.Costs.Forgiven != want || s.Faults.PerKey != 0 {
+					t.Errorf("%d forgiven, want %d; %d faults", s.Costs.Forgiven, want, s.Faults.PerKey)
 				}
 			})
 		})
@@ -329,7 +329,7 @@ func TestPlanWithoutPlans(t *testing.T) {
 				t.Errorf("%+v", d)
 			}
 		}
-		if n := l.Group().Stats().Policies["p"].UnknownPlans; n != 1 || tiered.Core(l).Carries() {
+		if n := l.Group().Stats().Policies["p"].Faults.UnknownPlans; n != 1 || tiered.Core(l).Carries() {
 			t.Errorf("%d unknown plans; carries %v", n, tiered.Core(l).Carries())
 		}
 		if d := (tiered.Use{}).WithPlan("pro").Allow(t.Context()); d.Allowed {

@@ -49,19 +49,19 @@ func TestStatsOfOnePolicy(t *testing.T) {
 		all := group.Stats().Policies
 		for _, p := range policies {
 			l, _ := group.Limiter(p.Name)
-			if s := l.Stats(); !reflect.DeepEqual(s, all[p.Name]) || s.Requests == (tiered.Requests{}) {
+			if s := l.Stats(); !reflect.DeepEqual(s, all[p.Name]) || s.Requests.Allowed == 0 {
 				t.Errorf("%s: %+v, want %+v", p.Name, s, all[p.Name])
 			}
 		}
 		slow, _ := group.Limiter("slow")
 		before := slow.Stats()
-		if before.Limited == 0 || len(before.Top) != 1 || before.Top[0].Key != "ann" {
+		if before.Tokens.Limited == 0 || len(before.Top) != 1 || before.Top[0].Key != "ann" {
 			t.Errorf("%+v", before)
 		}
 		if err := group.SetPolicies(policies[:1]); err != nil {
 			t.Fatal(err)
 		}
-		if s := slow.Stats(); s.Limited != before.Limited || s.Requests != before.Requests {
+		if s := slow.Stats(); s.Tokens.Limited != before.Tokens.Limited || s.Requests != before.Requests {
 			t.Errorf("removed: %+v, want %+v", s, before)
 		}
 	})

@@ -223,7 +223,7 @@ func TestFleetStaysWhenPresenceIsLost(t *testing.T) {
 			for range 150 {
 				time.Sleep(100 * ms)
 				for _, p := range fleet {
-					if n := p.Group().Stats().Policies["api"].Processes; n != 8 {
+					if n := p.Group().Stats().Policies["api"].Processes.Sharing; n != 8 {
 						t.Fatalf("%d processes after the loss, want 8", n)
 					}
 				}
@@ -266,7 +266,7 @@ func TestPresenceIsTheProbeOfAnIdleProcess(t *testing.T) {
 		store.loseRequests.Store(false)
 		calls := store.calls.Load()
 		time.Sleep(6 * time.Second)
-		if s := l.Group().Stats().Nodes["memory"]; s.Breaker != "closed" {
+		if s := l.Group().Stats().Nodes["memory"]; s.Outages.Breaker != "closed" {
 			t.Errorf("%+v two periods after Redis came back", s)
 		}
 		if n := store.calls.Load() - calls; n > 2 {

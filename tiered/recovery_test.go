@@ -148,8 +148,8 @@ func recovers(t *testing.T, p tiered.Policy, timeout time.Duration) {
 		store.Memory.Fail(nil)
 		load(20*second, 20*ms, "k", "l")
 		tiers := load(2*second, 3*ms, "k", "l")
-		if s := l.Group().Stats().Policies["api"]; tiers[tiered.Failover] > 0 || s.Poisoned > 0 {
-			t.Errorf("decided by %v; %d calls refused for their key", tiers, s.Poisoned)
+		if s := l.Group().Stats().Policies["api"]; tiers[tiered.Failover] > 0 || s.Faults.Rejected > 0 {
+			t.Errorf("decided by %v; %d calls refused for their key", tiers, s.Faults.Rejected)
 		}
 		for _, key := range []string{"k", "l"} {
 			if err := l.Reset(t.Context(), key); err != nil {

@@ -132,8 +132,8 @@ func TestTopNamesTheBlocked(t *testing.T) {
 						got = append(got, fmt.Sprint(k.Key, " ", k.Blocked, " ", k.Limited, " ", k.Tokens()))
 						sum += k.Blocked
 					}
-					if !slices.Equal(got, want) || s.Blocked != sum {
-						t.Errorf("%s: %q, want %q; %d were blocked", when, got, want, s.Blocked)
+					if !slices.Equal(got, want) || s.Tokens.Blocked != sum {
+						t.Errorf("%s: %q, want %q; %d were blocked", when, got, want, s.Tokens.Blocked)
 					}
 				}
 				for range 5 {

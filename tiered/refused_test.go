@@ -137,13 +137,13 @@ func TestPasswordChanged(t *testing.T) {
 			if c.reconnect {
 				must(t, admin, "CLIENT", "KILL", "USER", "app")
 			}
-			failures := l.Group().Stats().Nodes[server.Addr].Failures
+			failures := l.Group().Stats().Nodes[server.Addr].Calls.Failed
 			for i := range 10 { // not one key: each keeps quiet for a while after a failure
 				l.Allow(ctx, fmt.Sprint("k", i))
 			}
 			// A connection that was killed may be noticed by a failure of its own.
 			if n := l.Group().Stats().Nodes[server.Addr]; !c.unreachable &&
-				(n.Breaker == "closed" || n.Failures-failures > 2) {
+				(n.Outages.Breaker == "closed" || n.Calls.Failed-failures > 2) {
 				t.Errorf("after ten decisions: %+v", n)
 			}
 			soon(t, "an error in the log", 5*second, func() bool {
@@ -208,7 +208,7 @@ func TestCancelingCallersDoNotOpenTheBreaker(t *testing.T) {
 		if reasons[tiered.Canceled] != 500 || reasons[tiered.Unavailable] != 1000 || reasons[tiered.Granted] != 500 {
 			t.Errorf("%v, want each second without an answer in time, and each fourth canceled", reasons)
 		}
-		if n.Failures > 0 || n.Breaker != "closed" {
+		if n.Calls.Failed > 0 || n.Outages.Breaker != "closed" {
 			t.Errorf("%+v", n)
 		}
 	})

@@ -123,14 +123,14 @@ func TestReloadsDoNotSilenceAProcess(t *testing.T) {
 		}
 		reloads(t, s, time.Second, configurations...)
 		time.Sleep(time.Minute)
-		if p := neighbor.Stats().Policies["api"]; p.Outside > 0 || p.Processes != 2 {
-			t.Errorf("%d processes seem to split no limit, and %d to have the policy", p.Outside, p.Processes)
+		if p := neighbor.Stats().Policies["api"]; p.Standing.Outside > 0 || p.Processes.Sharing != 2 {
+			t.Errorf("%d processes seem to split no limit, and %d to have the policy", p.Standing.Outside, p.Processes.Sharing)
 		}
 		if _, err := neighbor.NewLimiter(tiered.Policy{Name: "own", Limit: tiered.PerSecond(1)}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		if n := neighbor.Stats().Policies["own"].Processes; n != 1 {
+		if n := neighbor.Stats().Policies["own"].Processes.Sharing; n != 1 {
 			t.Errorf("one process has the policy, and %d are counted", n)
 		}
 	})
@@ -195,7 +195,7 @@ func TestPolicyThatComesBackGoesOnCounting(t *testing.T) {
 			t.Error("the policy has another Limiter")
 		}
 		l.AllowN(t.Context(), "user", 5)
-		if n := g.Stats().Policies["api"].Spent; n != 12 {
+		if n := g.Stats().Policies["api"].Leases.Spent; n != 12 {
 			t.Errorf("%d tokens are counted, and 12 were spent", n)
 		}
 	})

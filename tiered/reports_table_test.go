@@ -132,7 +132,7 @@ var faultsTold = []struct {
 	}, {
 		name: "Redis is gone", fault: func(p patientOf) { p.fails(5*time.Second, io.EOF) },
 		lines:   []string{gone, back, wasSettled},
-		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Outages node.Settled",
+		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Outages.Count node.Outages.Settled",
 		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
 		attrs:   `node=memory class=unreachable error=EOF decide="fail-local: api"`,
 	}, {
@@ -141,21 +141,21 @@ var faultsTold = []struct {
 				io.EOF)
 		},
 		lines:   []string{gone, back, wasSettled},
-		figures: "policy.Open policy.Settled policy.Lost node.Failures node.Outages node.Settled",
+		figures: "policy.Tokens.Open policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Outages.Count node.Outages.Settled",
 		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
 		attrs:   `decide="fail-open: api"`,
 	}, {
 		name: "Redis is gone, fail-closed", mode: tiered.FailClosed,
 		fault:   func(p patientOf) { p.fails(5*time.Second, io.EOF) },
 		lines:   []string{gone, back},
-		figures: "policy.Unavailable policy.Lost node.Failures node.Outages",
+		figures: "policy.Tokens.Unavailable policy.Leases.Lost node.Calls.Failed node.Outages.Count",
 		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
 	}, {
 		name: "Redis is gone, and the share is used up", limit: tiered.PerSecond(10),
 		fault:   func(p patientOf) { p.fails(3*time.Second, io.EOF) },
 		options: tiered.Options{Processes: 20},
 		lines:   []string{gone, back, wasSettled},
-		figures: "policy.Fallback policy.FallbackSpent policy.Settled policy.Lost node.Failures node.Outages node.Settled",
+		figures: "policy.Tokens.Fallback policy.Tokens.FallbackSpent policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Outages.Count node.Outages.Settled",
 		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
 	}, {
 		name: "Redis is gone without a word", fault: func(p patientOf) {
@@ -164,7 +164,7 @@ var faultsTold = []struct {
 			p.store.loseRequests.Store(false)
 		},
 		lines:   []string{gone, back, wasSettled},
-		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Overruns node.LateReplies node.Outages node.Settled",
+		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Calls.Overruns node.Calls.LateReplies node.Outages.Count node.Outages.Settled",
 		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
 	}, {
 		name: "Redis comes and goes", fault: func(p patientOf) {
@@ -173,18 +173,18 @@ var faultsTold = []struct {
 			p.fails(2*time.Second, io.EOF)
 		},
 		lines:   []string{gone, back, gone, back, wasSettled},
-		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Outages node.Settled",
+		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Outages.Count node.Outages.Settled",
 		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
 	}, {
 		name: "out of memory", fault: func(p patientOf) { p.fails(5*time.Second, replied("OOM command not allowed")) },
 		lines:   []string{"WARN redis answers that it cannot serve: the fail modes decide", back, wasSettled},
-		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.CannotServe node.Outages node.Settled",
+		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Calls.CannotServe node.Outages.Count node.Outages.Settled",
 		events:  "closed→open cannot serve, open→probing, probing→open cannot serve, probing→closed, error cannot serve",
 		attrs:   `class="cannot serve" error="OOM command not allowed"`,
 	}, {
 		name: "no connection", fault: func(p patientOf) { p.fails(5*time.Second, redis.ErrPoolTimeout) },
 		lines:   []string{"WARN no connection to redis is free: the fail modes decide", back, wasSettled},
-		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Saturated node.Absences node.Outages node.Settled",
+		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Calls.Saturated node.Faults.Absences node.Outages.Count node.Outages.Settled",
 		events:  "closed→open saturated, open→probing, probing→open saturated, probing→closed, error saturated",
 	}, {
 		name: "the password was changed", fault: func(p patientOf) {
@@ -195,7 +195,7 @@ var faultsTold = []struct {
 			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back,
 			wasSettled,
 		},
-		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
+		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Calls.Misconfigured node.Outages.Count node.Outages.Settled",
 		events:  "closed→open misconfigured, open→probing, probing→open misconfigured, probing→closed, error misconfigured",
 	}, {
 		name: "the user may be counted, and nothing else", fault: func(p patientOf) {
@@ -214,7 +214,7 @@ var faultsTold = []struct {
 			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back,
 			wasSettled,
 		},
-		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
+		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Calls.Misconfigured node.Outages.Count node.Outages.Settled",
 		events: "closed→open misconfigured, open→probing, probing→open misconfigured, probing→open canceled, probing→closed, " +
 			"error misconfigured",
 	}, {
@@ -228,7 +228,7 @@ var faultsTold = []struct {
 			gone, "WARN redis answers that it cannot serve: the fail modes decide",
 			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, wasSettled,
 		},
-		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.CannotServe node.Misconfigured node.Outages node.Settled",
+		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Calls.CannotServe node.Calls.Misconfigured node.Outages.Count node.Outages.Settled",
 		events: "closed→open unreachable, open→probing, probing→open unreachable, probing→open cannot serve, probing→open misconfigured, " +
 			"probing→closed, error unreachable, error cannot serve, error misconfigured",
 	}, {
@@ -242,7 +242,7 @@ var faultsTold = []struct {
 			"ERROR redis refuses this user: the fail modes decide until somebody changes that", gone,
 			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, wasSettled,
 		},
-		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
+		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Calls.Misconfigured node.Outages.Count node.Outages.Settled",
 		events: "closed→open misconfigured, open→probing, probing→open misconfigured, probing→open unreachable, " +
 			"probing→closed, error misconfigured, error unreachable",
 	}, {
@@ -255,7 +255,7 @@ var faultsTold = []struct {
 		lines: []string{
 			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, wasSettled,
 		},
-		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
+		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Calls.Misconfigured node.Outages.Count node.Outages.Settled",
 		events: "closed→open misconfigured, open→probing, probing→open misconfigured, probing→open unreachable, " +
 			"probing→closed, error misconfigured, error unreachable",
 	}, {
@@ -269,7 +269,7 @@ var faultsTold = []struct {
 			"WARN redis answers later than Budget: the fail modes decide for keys without a lease",
 			"INFO redis answers within Budget again",
 		},
-		figures: "policy.Fallback policy.Settled node.Overruns node.Settled",
+		figures: "policy.Tokens.Fallback policy.Costs.Settled node.Calls.Overruns node.Outages.Settled",
 	}, {
 		name: "slower than Timeout", fault: func(p patientOf) {
 			p.store.delay.Store(int64(200 * ms))
@@ -279,7 +279,7 @@ var faultsTold = []struct {
 		lines: []string{
 			gone, back, "WARN redis answers later than Budget: the fail modes decide for keys without a lease", wasSettled,
 		},
-		figures: "policy.Fallback policy.Settled policy.Lost node.Failures node.Overruns node.LateReplies node.Outages node.Settled",
+		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Calls.Overruns node.Calls.LateReplies node.Outages.Count node.Outages.Settled",
 		events:  "closed→open unreachable, open→probing, probing→closed, error unreachable",
 	}, {
 		name: "one hiccup", fault: func(p patientOf) {
@@ -288,7 +288,7 @@ var faultsTold = []struct {
 			p.store.delay.Store(0)
 			p.ask(3 * time.Second)
 		},
-		figures: "policy.Fallback policy.Settled node.Overruns node.Settled",
+		figures: "policy.Tokens.Fallback policy.Costs.Settled node.Calls.Overruns node.Outages.Settled",
 	}, {
 		name: "buckets are lost", fault: func(p patientOf) {
 			for range 3 {
@@ -302,7 +302,7 @@ var faultsTold = []struct {
 			p.ask(2 * time.Second)
 		},
 		limit: tiered.PerDay(1 << 20), // so that none is full again
-		lines: []string{lossy}, figures: "node.StateLosses", events: "state loss", attrs: "count=9",
+		lines: []string{lossy}, figures: "node.Faults.StateLosses", events: "state loss", attrs: "count=9",
 	}, {
 		name: "buckets expire", limit: tiered.PerSecond(10), fault: func(p patientOf) {
 			for range 3 {
@@ -317,14 +317,14 @@ var faultsTold = []struct {
 			p.store.replica.Store(replica)
 			p.ask(2 * time.Second)
 		},
-		lines: []string{lossy}, figures: "node.StateLosses", events: "state loss",
+		lines: []string{lossy}, figures: "node.Faults.StateLosses", events: "state loss",
 	}, {
 		name: "the clock of Redis is set forward", fault: func(p patientOf) {
 			p.store.shift.Store(time.Hour.Microseconds())
 			p.ask(5 * time.Second)
 		},
 		lines:   []string{"WARN the clock of redis was set", lossy},
-		figures: "node.LateCalls node.ClockSteps node.StateLosses",
+		figures: "node.Calls.Late node.Faults.ClockSteps node.Faults.StateLosses",
 		events:  "clock step 1h0m0s, error late, state loss",
 		attrs:   "count=1",
 	}, {
@@ -333,7 +333,7 @@ var faultsTold = []struct {
 			p.ask(5 * time.Second)
 		},
 		lines:   []string{"WARN the clock of redis was set"},
-		figures: "node.ClockSteps node.ClockBack", events: "clock step -1m0s",
+		figures: "node.Faults.ClockSteps node.Faults.ClockBack", events: "clock step -1m0s",
 	}, {
 		name: "the machine stands still", fault: func(p patientOf) {
 			tiered.Engine(p.l.Group()).StandStill(time.Minute) // as if the wall clock had gone on without us
@@ -345,7 +345,7 @@ var faultsTold = []struct {
 			"WARN the clock jumped: all leases were given up",
 			"DEBUG another number of processes shares the limits",
 		},
-		figures: "Standstills node.LateCalls", events: "standstill 1m0s, error late", attrs: "by=1m0s",
+		figures: "Standstills node.Calls.Late", events: "standstill 1m0s, error late", attrs: "by=1m0s",
 	}, {
 		name: "keys of another type", mode: tiered.FailClosed, fault: func(p patientOf) {
 			p.store.broken.Store(new(error(&remote.ScriptError{Text: "WRONGTYPE"})))
@@ -355,7 +355,7 @@ var faultsTold = []struct {
 		},
 		lines: slices.Repeat([]string{ // a hundred keys: one line a second
 			"ERROR redis refuses buckets, as they are not what the limiter wrote: the fail mode decides for their keys"}, 5),
-		figures: "policy.Poisoned policy.Unavailable", events: "error key fault",
+		figures: "policy.Faults.Rejected policy.Tokens.Unavailable", events: "error key fault",
 		attrs: "policy=api error=\"remote: WRONGTYPE\"",
 	}, {
 		name: "presence is not allowed", fault: func(p patientOf) {
@@ -368,7 +368,7 @@ var faultsTold = []struct {
 			"ERROR redis does not count this process: fallbacks are too large while it does not answer",
 			"INFO redis counts this process again",
 		},
-		figures: "node.Absences", events: "presence NOPERM this user has no permissions to run the 'zadd' command, presence again",
+		figures: "node.Faults.Absences", events: "presence NOPERM this user has no permissions to run the 'zadd' command, presence again",
 	}, {
 		name: "presence is lost once", fault: func(p patientOf) {
 			p.store.absence.Store(new(io.EOF))
@@ -376,7 +376,7 @@ var faultsTold = []struct {
 			p.store.absence.Store(nil)
 			p.ask(5 * time.Second)
 		},
-		figures: "node.Absences",
+		figures: "node.Faults.Absences",
 	}, {
 		name: "nobody asks, and Redis is gone", fault: func(p patientOf) {
 			p.store.absence.Store(new(io.EOF))
@@ -388,14 +388,14 @@ var faultsTold = []struct {
 			"WARN redis does not count this process: fallbacks are too large while it does not answer",
 			"INFO redis counts this process again",
 		},
-		figures: "node.Absences", events: "presence EOF, presence again",
+		figures: "node.Faults.Absences", events: "presence EOF, presence again",
 	}, {
 		name: "stale calls", fault: func(p patientOf) {
 			p.store.code.Store(int64(lua.Stale))
 			p.ask(time.Second)
 			p.store.code.Store(0)
 		},
-		figures: "policy.Fallback policy.Settled node.StaleReplies node.Settled", events: "error stale",
+		figures: "policy.Tokens.Fallback policy.Costs.Settled node.Calls.Stale node.Outages.Settled", events: "error stale",
 	}, {
 		name: "another process comes", fault: func(p patientOf) {
 			l, err := tiered.New(p.store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)}, nil)
@@ -433,7 +433,7 @@ var faultsTold = []struct {
 			"DEBUG another number of processes shares the limits",
 			"INFO processes of this service have other limits for this policy",
 		},
-		figures: "policy.OtherLimits", attrs: "policy=api service=shop limits=100/s processes=1",
+		figures: "policy.Processes.OtherLimits", attrs: "policy=api service=shop limits=100/s processes=1",
 	}, {
 		name: "processes do not split the limit", standing: tiered.StandingOn, fault: func(p patientOf) {
 			other := run(p.t, p.store, "", tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)})

@@ -18,23 +18,29 @@ import (
 
 // unremarkable are the figures that change without a fault.
 var unremarkable = []string{
-	"Standing", "policy.Standing", // normal where a policy has standing shares
+	"Standing", "policy.Standing.Spent", // normal where a policy has standing shares
 	"Keys", "Leaving", "Evictions", "Format", "Script",
-	"policy.Granted", "policy.Spent", "policy.Returned", "policy.Burnt", "policy.Held", "policy.Limited",
-	"policy.Requests", "policy.Waits", "policy.NearLimit", "node.RoundTrips",
+	"policy.Leases.Granted", "policy.Leases.Spent", "policy.Leases.Returned", "policy.Leases.Burnt", "policy.Leases.Held",
+	"policy.Tokens.Limited",
+	"policy.Requests", "policy.Tokens.Granted", "policy.RedisTime", "policy.Tokens.NearLimit", "node.Calls.RoundTrips",
 	"policy.Top", "Recent", // which repeat others: see refused_keys_test.go
-	"node.Probed", "node.Reopened", "node.Closed", // which go with node.Outages
-	"node.Calls", "node.RoundTrip", "node.Processes", "policy.Processes", "node.Breaker",
+	"node.Outages.Probed", "node.Outages.Reopened", "node.Outages.Ended", // which go with node.Outages
+	"node.Calls.Sent", "node.Calls.RoundTrip", "node.Processes", "policy.Processes.Sharing", "node.Outages.Breaker",
 }
 
 // remarkable reports the figures of a Group that are not zero.
 func remarkable(s tiered.Stats) map[string]bool {
 	all := map[string]bool{}
-	add := func(prefix string, of any) {
+	var add func(prefix string, of any)
+	add = func(prefix string, of any) {
 		v := reflect.ValueOf(of)
 		for i := range v.NumField() {
-			name := prefix + v.Type().Field(i).Name
-			if v.Field(i).Kind() != reflect.Map && !v.Field(i).IsZero() && !slices.Contains(unremarkable, name) {
+			name, f := prefix+v.Type().Field(i).Name, v.Field(i)
+			switch {
+			case f.Kind() == reflect.Map || f.IsZero() || slices.Contains(unremarkable, name):
+			case f.Kind() == reflect.Struct && f.Type().Name() == "": // a group
+				add(name+".", f.Interface())
+			default:
 				all[name] = true
 			}
 		}
@@ -143,8 +149,8 @@ func TestWhatOperatorsAreTold(t *testing.T) {
 					t.Errorf("no %s in\n%s", c.attrs, strings.Join(lines, "\n"))
 				}
 				after := remarkable(p.l.Group().Stats())
-				for _, name := range strings.Fields(strings.ReplaceAll(c.figures, "node.Outages",
-					"node.Outages node.OutageTime node.Cause")) {
+				for _, name := range strings.Fields(strings.ReplaceAll(c.figures, "node.Outages.Count",
+					"node.Outages.Count node.Outages.Time node.Outages.Cause")) {
 					if !after[name] {
 						t.Errorf("%s is zero", name)
 					}
@@ -239,8 +245,8 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 		ask()
 		p.store.loseRequests.Store(false)
 		s := p.l.Group().Stats().Policies["api"]
-		if seen[tiered.Limited] == 0 || seen[tiered.FallbackSpent] == 0 || s.Limited != seen[tiered.Limited] ||
-			s.FallbackSpent != seen[tiered.FallbackSpent] {
+		if seen[tiered.Limited] == 0 || seen[tiered.FallbackSpent] == 0 || s.Tokens.Limited != seen[tiered.Limited] ||
+			s.Tokens.FallbackSpent != seen[tiered.FallbackSpent] {
 			t.Errorf("%v, and Stats have %+v", seen, s)
 		}
 	})

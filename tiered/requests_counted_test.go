@@ -30,20 +30,20 @@ func TestRequestsAreCounted(t *testing.T) {
 		for range 3 {
 			l.AllowN(ctx, "a", 90)
 		}
-		want := tiered.Requests{Granted: 6, Limited: 3, ExceedsBurst: 1, Invalid: 2, GrantedByRedis: 5, LimitedByRedis: 1}
+		var of tiered.PolicyStats
+		want := &of.Requests
+		want.Allowed, want.Granted, want.GrantedByRedis = 6, 6, 5
+		want.Refused, want.Limited, want.LimitedByRedis, want.ExceedsBurst, want.Invalid = 6, 3, 1, 1, 2
 		s := l.Group().Stats()
 		p := s.Policies["api"]
-		if p.Requests != want {
-			t.Errorf("%+v, want %+v", p.Requests, want)
+		if p.Requests != *want {
+			t.Errorf("%+v, want %+v", p.Requests, *want)
 		}
-		if p.Requests.Admitted() != 6 || p.Requests.Refused() != 6 {
-			t.Errorf("%d admitted, %d refused", p.Requests.Admitted(), p.Requests.Refused())
-		}
-		if n := p.Waits.Count(); n == 0 || p.Waits.Sum != time.Duration(n)*2*ms {
-			t.Errorf("%d waits, %v", n, p.Waits.Sum)
+		if n := p.RedisTime.Count(); n == 0 || p.RedisTime.Sum != time.Duration(n)*2*ms {
+			t.Errorf("%d waits, %v", n, p.RedisTime.Sum)
 		}
 		for _, n := range s.Nodes {
-			trips := n.RoundTrips
+			trips := n.Calls.RoundTrips
 			if trips.Count() == 0 || trips.Sum != time.Duration(trips.Count())*2*ms {
 				t.Errorf("%d round trips, %v", trips.Count(), trips.Sum)
 			}
@@ -68,7 +68,7 @@ func TestNearLimit(t *testing.T) {
 				t.Fatalf("%+v", d)
 			}
 		}
-		if n := l.Group().Stats().Policies["api"].NearLimit; n < 19 || n > 21 {
+		if n := l.Group().Stats().Policies["api"].Tokens.NearLimit; n < 19 || n > 21 {
 			t.Errorf("%d of 100 tokens are near the limit, want the last 20", n)
 		}
 	})

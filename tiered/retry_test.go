@@ -111,7 +111,7 @@ func TestKeyThatKeepsFailingIsLeftAlone(t *testing.T) {
 			time.Sleep(10 * ms)
 		}
 		n := l.Group().Stats().Nodes[string(store.Node(""))]
-		if store.seen.Load() != 3 || n.Breaker != "closed" {
+		if store.seen.Load() != 3 || n.Outages.Breaker != "closed" {
 			t.Errorf("%d calls failed in a minute, want 3; %+v", store.seen.Load(), n)
 		}
 		store.next.Store(0)
@@ -150,8 +150,8 @@ func TestFailedRenewalIsRepeated(t *testing.T) {
 		}
 		t.Logf("made again after %v", time.Since(begun))
 		time.Sleep(time.Minute)
-		if p := l.Group().Stats().Policies["api"]; p.Held > 0 {
-			t.Errorf("a minute later %d tokens are held", p.Held)
+		if p := l.Group().Stats().Policies["api"]; p.Leases.Held > 0 {
+			t.Errorf("a minute later %d tokens are held", p.Leases.Held)
 		}
 		books(t, l.Group())
 	})

@@ -102,9 +102,9 @@ func sound(t *testing.T, g *tiered.Group, s remote.Store) {
 		return
 	}
 	for _, n := range g.Stats().Nodes {
-		if n.StateLosses > 0 || n.Misconfigured > 0 {
+		if n.Faults.StateLosses > 0 || n.Calls.Misconfigured > 0 {
 			t.Errorf("%d state losses and %d calls refused to this user, on a store that nobody damaged",
-				n.StateLosses, n.Misconfigured)
+				n.Faults.StateLosses, n.Calls.Misconfigured)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func want(t *testing.T, d tiered.Decision, r tiered.Reason) {
 func books(t *testing.T, g *tiered.Group) {
 	t.Helper()
 	for name, s := range g.Stats().Policies {
-		if s.Granted != s.Spent+s.Returned+s.Burnt+s.Held {
+		if s.Leases.Granted != s.Leases.Spent+s.Leases.Returned+s.Leases.Burnt+s.Leases.Held {
 			t.Errorf("policy %s: granted ≠ spent + returned + burnt + held: %+v", name, s)
 		}
 	}

@@ -64,8 +64,8 @@ func TestAllowSeparately(t *testing.T) {
 				}
 				for _, p := range policies {
 					s := l[0].Group().Stats().Policies[p.Name]
-					all = append(all, fmt.Sprint(p.Name, s.Spent, s.Limited, s.Blocked, s.Unlimited, s.Shadowed,
-						s.Requests.Refused()))
+					all = append(all, fmt.Sprint(p.Name, s.Leases.Spent, s.Tokens.Limited, s.Tokens.Blocked, s.Tokens.Unlimited, s.Tokens.Shadowed,
+						s.Requests.Refused))
 				}
 				books(t, l[0].Group())
 			})
@@ -118,7 +118,7 @@ func TestAllowSeparatelyWaitsOnce(t *testing.T) {
 		time.Sleep(10 * ms) // the reports of presence are over, which are one or two round trips
 		trips := func() (n int64) {
 			for _, node := range l[0].Group().Stats().Nodes {
-				n += node.RoundTrips.Count()
+				n += node.Calls.RoundTrips.Count()
 			}
 			return n
 		}

@@ -85,7 +85,7 @@ func TestSetPolicies(t *testing.T) {
 			t.Errorf("ip again: %v", d)
 		}
 		time.Sleep(10 * time.Second)
-		if n := g.Stats().Policies["ip"].Processes; n != 1 {
+		if n := g.Stats().Policies["ip"].Processes.Sharing; n != 1 {
 			t.Errorf("%d processes have ip", n)
 		}
 	})

@@ -125,7 +125,7 @@ func TestLeaseOfAKeyWithoutALimitGoesBack(t *testing.T) {
 							set(t, l, limitTo(to))
 						}
 					}
-					spent := l.Group().Stats().Policies["api"].Spent
+					spent := l.Group().Stats().Policies["api"].Leases.Spent
 					change(rule)
 					for range 10 {
 						if d := l.Allow(t.Context(), "k"); d.Allowed != (rule == tiered.Unlimited()) {
@@ -138,7 +138,7 @@ func TestLeaseOfAKeyWithoutALimitGoesBack(t *testing.T) {
 						t.Errorf("%d held", held)
 					}
 					s := l.Group().Stats().Policies["api"]
-					if s.Spent != spent || s.Burnt != 0 || s.Returned == 0 {
+					if s.Leases.Spent != spent || s.Leases.Burnt != 0 || s.Leases.Returned == 0 {
 						t.Errorf("%+v, %d spent before", s, spent)
 					}
 					change(limit)
@@ -213,8 +213,8 @@ func TestFailModeIsChangedInAnOutage(t *testing.T) {
 		mode(tiered.FailLocal)
 		want(t, l.Allow(ctx, "k"), tiered.FallbackSpent) // neither mode filled it
 		s := l.Group().Stats().Policies["api"]
-		if s.Fallback-before.Fallback != 3 || s.Open != 100 || s.Unavailable != 10 ||
-			s.FallbackSpent-before.FallbackSpent != 1 {
+		if s.Tokens.Fallback-before.Tokens.Fallback != 3 || s.Tokens.Open != 100 || s.Tokens.Unavailable != 10 ||
+			s.Tokens.FallbackSpent-before.Tokens.FallbackSpent != 1 {
 			t.Errorf("%+v, before %+v", s, before)
 		}
 		store.loseRequests.Store(false)
@@ -222,7 +222,7 @@ func TestFailModeIsChangedInAnOutage(t *testing.T) {
 		soonInBubble(t, func() bool { n++; return l.Allow(ctx, fmt.Sprint("probe", n)).Reason == tiered.Granted })
 		want(t, l.Allow(ctx, "k"), tiered.Limited) // all of it is charged
 		time.Sleep(time.Second)
-		if s := l.Group().Stats().Policies["api"]; s.Settled < 103 {
+		if s := l.Group().Stats().Policies["api"]; s.Costs.Settled < 103 {
 			t.Errorf("%+v: 103 were admitted for k alone", s)
 		}
 	})

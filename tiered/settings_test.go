@@ -79,11 +79,11 @@ func TestUnlimitedAndBlockedAskNobody(t *testing.T) {
 				if n := store.calls.Load() - calls; n != 0 || time.Since(start) != time.Second {
 					t.Errorf("%d calls, %v", n, time.Since(start)-time.Second)
 				}
-				if s := free.Group().Stats().Policies["api"]; s.Unlimited != 100_000+7+1+2 || s.Spent != 0 ||
-					s.Limited != 0 {
+				if s := free.Group().Stats().Policies["api"]; s.Tokens.Unlimited != 100_000+7+1+2 || s.Leases.Spent != 0 ||
+					s.Tokens.Limited != 0 {
 					t.Errorf("%+v", s)
 				}
-				if s := shut.Group().Stats().Policies["api"]; s.Blocked != 100+7+1+1 || s.Limited != 0 {
+				if s := shut.Group().Stats().Policies["api"]; s.Tokens.Blocked != 100+7+1+1 || s.Tokens.Limited != 0 {
 					t.Errorf("%+v", s)
 				}
 			})
@@ -126,8 +126,8 @@ func TestShadowAdmitsAndCounts(t *testing.T) {
 		if err := shadow.Wait(ctx, "k"); err != nil {
 			t.Error(err)
 		}
-		if s := shadow.Group().Stats().Policies["api"]; s.Spent != 3 || s.Shadowed != 2+1+4+2+2+1 ||
-			s.Limited != 2+2+2+1 {
+		if s := shadow.Group().Stats().Policies["api"]; s.Leases.Spent != 3 || s.Tokens.Shadowed != 2+1+4+2+2+1 ||
+			s.Tokens.Limited != 2+2+2+1 {
 			t.Errorf("%+v", s)
 		}
 		// It neither refuses for others nor speaks for them.

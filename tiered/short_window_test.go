@@ -52,8 +52,8 @@ func eachShortWindow(t *testing.T, mode tiered.FailMode, f func(t *testing.T, st
 				l := limiter(t, store, p, &c.o)
 				time.Sleep(10 * ms)
 				f(t, store, l)
-				if s := l.Group().Stats().Policies["api"]; s.Poisoned > 0 {
-					t.Errorf("%d calls were refused for what they say", s.Poisoned)
+				if s := l.Group().Stats().Policies["api"]; s.Faults.Rejected > 0 {
+					t.Errorf("%d calls were refused for what they say", s.Faults.Rejected)
 				}
 				books(t, l.Group())
 			})
@@ -75,8 +75,8 @@ func TestShortWindowSettles(t *testing.T) {
 		if err := l.Reset(t.Context(), "k"); err != nil {
 			t.Errorf("Reset: %v", err)
 		}
-		if s := l.Group().Stats().Policies["api"]; s.Returned != 1 || s.Held != 0 {
-			t.Errorf("returned %d, held %d", s.Returned, s.Held)
+		if s := l.Group().Stats().Policies["api"]; s.Leases.Returned != 1 || s.Leases.Held != 0 {
+			t.Errorf("returned %d, held %d", s.Leases.Returned, s.Leases.Held)
 		}
 	})
 }
@@ -169,11 +169,11 @@ func TestShortWindowSettlesOnRedis(t *testing.T) {
 	want(t, r.Decision, tiered.Granted)
 	r.Cancel()
 	want(t, l.Allow(t.Context(), "k"), tiered.Granted)
-	for l.Group().Stats().Policies["api"].Returned == 0 && l.Group().Stats().Policies["api"].Burnt == 0 {
+	for l.Group().Stats().Policies["api"].Leases.Returned == 0 && l.Group().Stats().Policies["api"].Leases.Burnt == 0 {
 		time.Sleep(ms)
 	}
-	if s := l.Group().Stats().Policies["api"]; s.Poisoned > 0 || s.Returned != 10 {
-		t.Errorf("poisoned %d, returned %d of 10, burnt %d", s.Poisoned, s.Returned, s.Burnt)
+	if s := l.Group().Stats().Policies["api"]; s.Faults.Rejected > 0 || s.Leases.Returned != 10 {
+		t.Errorf("poisoned %d, returned %d of 10, burnt %d", s.Faults.Rejected, s.Leases.Returned, s.Leases.Burnt)
 	}
 	if err := l.Reset(t.Context(), "other"); err != nil {
 		t.Errorf("Reset: %v", err)
@@ -227,9 +227,9 @@ func TestWhatIsNeverAcceptedIsGivenUp(t *testing.T) {
 					}
 					want(t, l.Allow(t.Context(), "k"), tiered.Granted)
 					s := l.Group().Stats().Policies["api"]
-					if alone := s.Fallback + s.Open; s.Burnt != 1 && a != tiered.SlidingLog || s.Forgiven != alone ||
-						s.Settled > 0 {
-						t.Errorf("burnt %d, forgiven %d of %d, settled %d", s.Burnt, s.Forgiven, alone, s.Settled)
+					if alone := s.Tokens.Fallback + s.Tokens.Open; s.Leases.Burnt != 1 && a != tiered.SlidingLog || s.Costs.Forgiven != alone ||
+						s.Costs.Settled > 0 {
+						t.Errorf("burnt %d, forgiven %d of %d, settled %d", s.Leases.Burnt, s.Costs.Forgiven, alone, s.Costs.Settled)
 					}
 					books(t, l.Group())
 				})

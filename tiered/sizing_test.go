@@ -148,7 +148,7 @@ func canceled(t *testing.T) (calls, away float64) {
 		all.Go(func() {
 			for last := time.Now(); over.Err() == nil; {
 				time.Sleep(ms)
-				since += time.Duration(l.Group().Stats().Policies["api"].Held) * time.Since(last)
+				since += time.Duration(l.Group().Stats().Policies["api"].Leases.Held) * time.Since(last)
 				last = time.Now()
 			}
 		})

@@ -56,7 +56,7 @@ func TestChargesBesideStandingShares(t *testing.T) {
 							time.Sleep(50 * time.Millisecond)
 						}
 						for _, l := range all {
-							forgiven += l.Group().Stats().Policies["api"].Forgiven
+							forgiven += l.Group().Stats().Policies["api"].Costs.Forgiven
 						}
 					})
 					return used, forgiven
@@ -150,14 +150,14 @@ func TestSharesThatCannotBearTheCostsOfLate(t *testing.T) {
 		if err := l.Charge("other", 1600); err != nil {
 			t.Fatal(err)
 		}
-		before := l.Group().Stats().Policies["api"].Standing
+		before := l.Group().Stats().Policies["api"].Standing.Spent
 		if n, d := l.AllowAtMost(ctx, "user", 10_000); n != 700 || !d.Allowed {
 			t.Errorf("AllowAtMost took %d: %v", n, d.Reason)
 		}
 		if d := tiered.All(l.For("user"), l.For("third")).Allow(ctx); d.Allowed {
 			t.Errorf("Redis has nothing left of a key, and a request over it is %v", d.Reason)
 		}
-		if n := l.Group().Stats().Policies["api"].Standing - before; n != 0 {
+		if n := l.Group().Stats().Policies["api"].Standing.Spent - before; n != 0 {
 			t.Errorf("%d tokens of shares", n)
 		}
 	})

@@ -43,11 +43,11 @@ func join(t *testing.T, s remote.Store, p tiered.Policy) member {
 // use asks a process for tokens of users that nobody has asked for before, and returns how many its shares admitted.
 func (m member) use(t *testing.T, round string) (shares int64) {
 	t.Helper()
-	before := m.Stats().Policies["api"].Standing
+	before := m.Stats().Policies["api"].Standing.Spent
 	for i := range 20 {
 		m.api.Allow(t.Context(), fmt.Sprint(round, i))
 	}
-	return m.Stats().Policies["api"].Standing - before
+	return m.Stats().Policies["api"].Standing.Spent - before
 }
 
 // Standing shares are used within 70 s, and go on being used, whatever a process knows of the nodes at first, and
@@ -113,8 +113,8 @@ func TestStandingSharesOverSeveralNodes(t *testing.T) {
 			other := join(t, n.Cluster(), outside)
 			other.use(t, "outside")
 			time.Sleep(first)
-			if p := all[0].Stats().Policies["api"]; p.Outside != 1 {
-				t.Errorf("%d processes are outside, want 1", p.Outside)
+			if p := all[0].Stats().Policies["api"]; p.Standing.Outside != 1 {
+				t.Errorf("%d processes are outside, want 1", p.Standing.Outside)
 			}
 			ended, cancel := context.WithCancel(t.Context())
 			cancel()
@@ -141,8 +141,8 @@ func TestStandingSharesOverSeveralNodes(t *testing.T) {
 					}
 					for name, s := range m.Stats().Nodes {
 						left := name != "" && !slices.Contains(n.Ring().Nodes(), remote.Node(name))
-						if left || s.Breaker != "closed" {
-							t.Errorf("process %d: node %q is in the figures, breaker %s", i, name, s.Breaker)
+						if left || s.Outages.Breaker != "closed" {
+							t.Errorf("process %d: node %q is in the figures, breaker %s", i, name, s.Outages.Breaker)
 						}
 					}
 				}

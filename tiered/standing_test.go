@@ -29,7 +29,7 @@ const settleShares = 80 * time.Second
 func calls(all ...*program) (n int64) {
 	for _, p := range all {
 		for _, s := range p.Stats().Nodes {
-			n += s.Calls
+			n += s.Calls.Sent
 		}
 	}
 	return n
@@ -78,7 +78,7 @@ func TestStandingSharesDecideWithoutRedis(t *testing.T) {
 			var taken int64
 			for _, p := range all {
 				s := p.Stats()
-				taken += s.Policies["api"].Standing
+				taken += s.Policies["api"].Standing.Spent
 				if s.Keys > 4 || s.Standing.Members != 4 || s.Standing.Quarantine {
 					t.Errorf("stats %+v", s)
 				}
@@ -202,7 +202,7 @@ func TestStandingSharesWithAnOldProcess(t *testing.T) {
 			if !d.Allowed || d.Tier != tiered.Remote {
 				t.Errorf("with an old process: %+v", d)
 			}
-			if n := p.Stats().Policies["api"].Outside; n != 1 {
+			if n := p.Stats().Policies["api"].Standing.Outside; n != 1 {
 				t.Errorf("%d processes outside", n)
 			}
 			if n := p.lines("some processes do not split"); n != 1 {
@@ -263,7 +263,7 @@ func TestStandingSharesReturnToRedis(t *testing.T) {
 		r.Cancel()
 		time.Sleep(time.Second)
 		s := p.Stats().Policies["api"]
-		if s.Standing != 2 || s.Spent != 0 || s.Granted != 5 || s.Returned+s.Burnt != 5 {
+		if s.Standing.Spent != 2 || s.Leases.Spent != 0 || s.Leases.Granted != 5 || s.Leases.Returned+s.Leases.Burnt != 5 {
 			t.Errorf("2 tokens are used and 5 went back: %+v", s)
 		}
 	})
@@ -310,14 +310,14 @@ func TestStandingSharesOfAnotherLimit(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := fleetOf(t, remote.NewMemory(), 1, c.policy)[0]
 			l := limiterOf(t, p, "api")
-			before := p.Stats().Policies["api"].Standing
+			before := p.Stats().Policies["api"].Standing.Spent
 			if err := l.SetLimit(tiered.PerSecond(1000).WithBurst(2000)); err != nil {
 				t.Fatal(err)
 			}
 			if d := l.Allow(t.Context(), "a"); !d.Allowed || d.Tier != tiered.Remote {
 				t.Errorf("just changed: %+v", d)
 			}
-			if n := p.Stats().Policies["api"].Standing - before; n != 0 {
+			if n := p.Stats().Policies["api"].Standing.Spent - before; n != 0 {
 				t.Errorf("%d tokens from an empty share", n)
 			}
 			time.Sleep(c.filled)
@@ -372,7 +372,7 @@ func TestStandingSharesPerKey(t *testing.T) {
 				t.Errorf("%s then: %+v", key, d)
 			}
 		}
-		if n := p.Stats().Policies["api"].PerKeyFaults; n != 0 {
+		if n := p.Stats().Policies["api"].Faults.PerKey; n != 0 {
 			t.Errorf("%d faults", n)
 		}
 	})

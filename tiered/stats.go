@@ -51,57 +51,94 @@ type StandingStats struct {
 	Quarantine bool          // the table of shares in Redis is less than 65 s old: no process gets more than it had before
 }
 
-// PolicyStats are the figures of one policy: in tokens, unless the field says something else. Granted = Spent +
-// Returned + Burnt + Held.
+// PolicyStats are the figures of one policy, by the question that they answer.
 type PolicyStats struct {
-	Granted       int64 // by Redis
-	Spent         int64 // admitted with tokens that Redis granted, or charged to them afterwards
-	Returned      int64 // returned unspent
-	Burnt         int64 // expired unspent, or lost during the return
-	Held          int64 // held now
-	Refunded      int64 // that requests gave back: they were Spent or Standing, and are no longer in it
-	Limited       int64 // requested and refused by the limit
-	FallbackSpent int64 // requested while Redis did not answer, and refused because the fallback was used up
-	Unavailable   int64 // requested while Redis did not answer, and refused by fail-closed
-	Fallback      int64 // admitted by this process' fallback while Redis did not answer
-	Open          int64 // admitted by fail-open while Redis did not answer
-	Settled       int64 // of Fallback and Open: reported to Redis since, or too old to count
-	Charged       int64 // by Charge, or by Settle beyond what was reserved, and not in Spent. What is Forgiven of it is in it
-	Forgiven      int64 // debt that no key pays: beyond MaxDebt, or of a key whose calls Redis rejects (Poisoned)
-	Lost          int64 // requested by calls without an answer. Some or all of them may have been granted, and are lost
-	Poisoned      int64 // calls that Redis rejected because of their key alone: of another type, not ours, or damaged
+	// Requests are requests by how they were decided. A request over several keys counts once for each policy that
+	// admitted it. If it was refused, it counts for each policy that refused it.
+	Requests struct {
+		Allowed int64 // Granted + Fallback + Open + Unlimited. Not Shadowed
+		Refused int64 // Limited + FallbackSpent + Unavailable + Blocked + ExceedsBurst + Invalid + Canceled. Shadowed too
 
-	Requests  Requests  // how many requests were decided, and how
-	Waits     Histogram // how long requests waited for Redis; a request that was decided here is not in it
-	NearLimit int64     // of Spent: while less than a fifth of the burst was left, as far as this process knew
+		Granted   int64 // admitted by the limit
+		Fallback  int64 // admitted by this process' fallback while Redis did not answer
+		Open      int64 // admitted by fail-open while Redis did not answer
+		Unlimited int64 // admitted by Unlimited
 
-	// Standing is admitted by standing shares. It is not in Granted and Spent. If a request gives such tokens back and
-	// they go to Redis, they leave Standing and are added to Granted and to Returned.
-	Standing int64
-	Outside  int64 // processes that do not split the policy's limit: while there are any, no standing share is used
+		Limited       int64 // refused by the limit
+		FallbackSpent int64 // refused because the fallback was used up, while Redis did not answer
+		Unavailable   int64 // refused by fail-closed
+		Blocked       int64 // refused by Blocked
+		ExceedsBurst  int64 // refused: cost above the burst
+		Invalid       int64 // refused: the key or the cost is not valid
+		Canceled      int64 // refused: the caller's context ended
 
-	Unlimited    int64 // admitted by Unlimited; not in Granted and Spent
-	Blocked      int64 // requested and refused by Blocked; not in Limited
-	Shadowed     int64 // of the refused ones: they were admitted after all, because of Policy.Shadow
-	PerKeyFaults int64 // times that PerKey panicked or returned an invalid limit, or that a request carried one
-	UnknownPlans int64 // requests with a plan that is not in Policy.Plans: Policy.Limit decided
+		Shadowed int64 // of Refused: they were admitted after all, because of Policy.Shadow
 
-	// Calls of [Limiter.WaitN] and [Uses.Wait]. A call that gets its tokens at once does not count as a wait. A
-	// waiting call that asks again does not count as Limited.
-	Waiting     int64         // now
-	Waited      int64         // waited, and got their tokens
-	GaveUp      int64         // ended without tokens: canceled, out of time, or refused at once as too late
-	WaitTime    time.Duration // total time of Waited and GaveUp
-	LongestWait time.Duration // the longest of these waits
+		GrantedByRedis int64 // of Granted: Redis was asked for this request; the rest were decided in this process
+		LimitedByRedis int64 // of Limited: the same
+	}
 
-	// Processes is the number that FailLocal divides the limit by: the largest count that a node reported in the last
-	// 10 s, and at least Options.Processes. For a node that does not answer, these are the 10 s before it stopped. If
-	// nodes differ, each key's fallback is computed with the count of its own node.
-	Processes     int64
-	OtherServices int64 // processes of another service that has a policy of this name with other limits, now
-	OtherLimits   int64 // processes of this service that have other limits, now, as during a deploy
+	RedisTime Histogram // how long requests waited for Redis; one that was decided here is not in it
 
-	Direct bool // nothing is leased: each token is taken from Redis, because of Lease.Size or the algorithm
+	// Tokens are what the requests asked for, by the same names. A call of Wait that asks again does not count as Limited.
+	Tokens struct {
+		Granted                                      int64 // Leases.Spent + Standing.Spent + Costs.Refunded
+		Fallback, Open, Unlimited                    int64
+		Limited, FallbackSpent, Unavailable, Blocked int64
+		Shadowed                                     int64 // of the refused ones: admitted after all
+		NearLimit                                    int64 // of Leases.Spent: while less than a fifth of the burst was left, as far as this process knew
+	}
+
+	// Leases are the tokens that Redis granted: Granted = Spent + Returned + Burnt + Held.
+	Leases struct {
+		Direct   bool  // nothing is leased: each token is taken from Redis, because of Lease.Size or the algorithm
+		Granted  int64 // by Redis
+		Spent    int64 // admitted with tokens that Redis granted, or charged to them afterwards
+		Returned int64 // returned unspent
+		Burnt    int64 // expired unspent, or lost during the return
+		Held     int64 // held now
+		Lost     int64 // requested by calls without an answer. Some or all of them may have been granted, and are lost
+	}
+
+	// Costs are tokens that were corrected after the decision.
+	Costs struct {
+		Refunded int64 // that requests gave back: they were Leases.Spent or Standing.Spent, and are no longer in it
+		Charged  int64 // by Charge, or by Settle beyond what was reserved, and not in Leases.Spent. What is Forgiven of it is in it
+		Settled  int64 // of Tokens.Fallback and Tokens.Open: reported to Redis since, or too old to count
+		Forgiven int64 // debt that no key pays: beyond MaxDebt, or of a key whose calls are Faults.Rejected
+	}
+
+	// Standing are the standing shares of the policy.
+	Standing struct {
+		// Spent is admitted by standing shares. It is not in Leases. If a request gives such tokens back and they go to
+		// Redis, they leave Spent and are added to Leases.Granted and to Leases.Returned.
+		Spent   int64
+		Outside int64 // processes that do not split the policy's limit: while there are any, no standing share is used
+	}
+
+	// Waiting are the calls of [Limiter.WaitN] and [Uses.Wait] that had to wait.
+	Waiting struct {
+		Now      int64
+		Admitted int64         // got their tokens
+		GaveUp   int64         // ended without tokens: canceled, out of time, or refused at once as too late
+		Time     time.Duration // total of Admitted and GaveUp
+		Longest  time.Duration // of them
+	}
+
+	Processes struct {
+		// Sharing is the number that FailLocal divides the limit by: the largest count that a node reported in the last
+		// 10 s, and at least Options.Processes. For a node that does not answer, these are the 10 s before it stopped. If
+		// nodes differ, each key's fallback is computed with the count of its own node.
+		Sharing       int64
+		OtherServices int64 // processes of another service that has a policy of this name with other limits, now
+		OtherLimits   int64 // processes of this service that have other limits, now, as during a deploy
+	}
+
+	Faults struct {
+		PerKey       int64 // times that PerKey panicked or returned an invalid limit, or that a request carried one
+		UnknownPlans int64 // requests with a plan that is not in Policy.Plans: Policy.Limit decided
+		Rejected     int64 // calls that Redis rejected because of their key alone: of another type, not ours, or damaged
+	}
 
 	Top []RefusedKey // the most refused keys, at most 20, the most refused first
 }
@@ -129,36 +166,6 @@ type RefusedKey struct {
 // Tokens returns how many tokens were refused for all reasons.
 func (k *RefusedKey) Tokens() int64 { return (*report.RefusedKey)(k).Tokens() }
 
-// Requests counts requests by how they were decided. A request over several keys counts once for each policy that
-// admitted it. If it was refused, it counts for each policy that refused it.
-type Requests struct {
-	Granted   int64 // admitted by the limit
-	Fallback  int64 // admitted by this process' fallback while Redis did not answer
-	Open      int64 // admitted by fail-open while Redis did not answer
-	Unlimited int64 // admitted by Unlimited
-
-	Limited       int64 // refused by the limit
-	FallbackSpent int64 // refused because the fallback was used up, while Redis did not answer
-	Unavailable   int64 // refused by fail-closed
-	Blocked       int64 // refused by Blocked
-	ExceedsBurst  int64 // refused: cost above the burst
-	Invalid       int64 // refused: the key or the cost is not valid
-	Canceled      int64 // refused: the caller's context ended
-
-	Shadowed int64 // of the refused ones above: they were admitted after all, because of Policy.Shadow
-
-	GrantedByRedis int64 // of Granted: Redis was asked for this request; the rest were decided in this process
-	LimitedByRedis int64 // of Limited: the same
-}
-
-// Admitted returns how many were admitted. It does not count Shadowed.
-func (r Requests) Admitted() int64 { return r.Granted + r.Fallback + r.Open + r.Unlimited }
-
-// Refused returns how many were refused. It counts Shadowed too.
-func (r Requests) Refused() int64 {
-	return r.Limited + r.FallbackSpent + r.Unavailable + r.Blocked + r.ExceedsBurst + r.Invalid + r.Canceled
-}
-
 // Histogram counts durations in buckets. The bound doubles every four buckets, as in schema 2 of a native histogram of
 // Prometheus.
 type Histogram struct {
@@ -185,34 +192,43 @@ func (h Histogram) Bound(i int) time.Duration {
 
 // NodeStats are the figures of one Redis node.
 type NodeStats struct {
-	Calls    int64 // sent; several share a round trip
-	Failures int64 // calls that were not served: without an answer (these may have been executed), or answered by an error
+	Calls struct {
+		Sent   int64 // several share a round trip
+		Failed int64 // not served: without an answer (these may have been executed), or answered by an error
 
-	Saturated     int64 // of Failures: this process' own pool had no free connection
-	CannotServe   int64 // of Failures: Redis said that it cannot serve (LOADING, READONLY, OOM, …)
-	Misconfigured int64 // of Failures: Redis refused this user (NOAUTH, WRONGPASS, NOPERM); needs a new setting
+		Saturated     int64 // of Failed: this process' own pool had no free connection
+		CannotServe   int64 // of Failed: Redis said that it cannot serve (LOADING, READONLY, OOM, …)
+		Misconfigured int64 // of Failed: Redis refused this user (NOAUTH, WRONGPASS, NOPERM); needs a new setting
 
-	Overruns     int64         // decisions without an answer within Budget: the fail mode decided
-	LateReplies  int64         // answers after Timeout
-	LateCalls    int64         // calls that reached Redis after their deadline and did nothing
-	StaleReplies int64         // calls that did nothing because a newer call had overtaken them
-	StateLosses  int64         // replies that showed that Redis had lost a bucket in use, or the last writes to it
-	ClockSteps   int64         // times that the node's clock was set by 50 ms or more, as seen from here
-	ClockBack    int64         // buckets whose time was set back, because the node's clock went back by more than a second
-	RoundTrip    time.Duration // 99th percentile of recent calls; until 16 were measured 2 ms, or a typical one if that is more
-	RoundTrips   Histogram     // all that were answered; calls that leave together share one
+		Overruns    int64 // decisions without an answer within Budget: the fail mode decided
+		LateReplies int64 // answers after Timeout
+		Late        int64 // reached Redis after their deadline and did nothing
+		Stale       int64 // did nothing because a newer call had overtaken them
+
+		RoundTrip  time.Duration // 99th percentile of recent calls; until 16 were measured 2 ms, or a typical one if that is more
+		RoundTrips Histogram     // all that were answered; calls that leave together share one
+	}
+
+	// Outages are those that the node's breaker noticed.
+	Outages struct {
+		Breaker  string        // its state now: "closed", "open" or "probing"
+		Cause    string        // class of the error that opened it last, see [ErrorEvent].Class; "" for never
+		Count    int64         // times that it opened when it was closed
+		Time     time.Duration // total time in which it was not closed
+		Probed   int64         // times that it let one call through, to see whether Redis answers
+		Reopened int64         // times that it opened after such a call
+		Ended    int64         // times that it closed
+		Settled  int64         // tokens admitted without Redis and reported to it
+	}
+
+	Faults struct {
+		StateLosses int64 // replies that showed that Redis had lost a bucket in use, or the last writes to it
+		ClockSteps  int64 // times that the node's clock was set by 50 ms or more, as seen from here
+		ClockBack   int64 // buckets whose time was set back, because the node's clock went back by more than a second
+		Absences    int64 // presence reports of this process that the node did not record
+	}
 
 	Processes int64 // that are present there, whatever their policies are
-	Absences  int64 // presence reports of this process that the node did not record
-
-	Breaker    string        // "closed", "open" or "probing"
-	Cause      string        // class of the error that opened it last, see [ErrorEvent].Class; "" for never
-	Outages    int64         // times that it opened when it was closed
-	OutageTime time.Duration // total time in which it was not closed
-	Probed     int64         // times that it let one call through, to see whether Redis answers
-	Reopened   int64         // times that it opened after such a call
-	Closed     int64         // times that it closed: outages that are over
-	Settled    int64         // tokens admitted without Redis and reported to it
 }
 
 // Stats returns the Group's figures. It walks all keys: call it every few seconds, not per request.
@@ -259,13 +275,14 @@ func (g *Group) policyStats(of []*Limiter) []PolicyStats {
 		gone := c.Gone()
 		index[c], sums[i], tops[i] = i, gone.Stats, gone.Refused
 		l.mu.Lock()
-		all[i] = PolicyStats{
-			Direct: c.Settings().Initial.NoLease, Poisoned: gone.Rejected, Lost: gone.Unanswered, Forgiven: gone.Forgiven,
-			Charged: c.Charged.Load(), Unlimited: c.AdmittedUnlimited.Load(), Shadowed: c.Shadowed.Load(), PerKeyFaults: c.PerKeyFaults.Load(),
-			UnknownPlans: l.unknownPlans.Load(),
-			Standing:     c.Standing.Total(), Outside: l.split.outsiders,
-			OtherServices: l.others.services, OtherLimits: l.others.here, Processes: max(int64(g.options.Processes), 1),
-		}
+		p := &all[i]
+		p.Leases.Direct, p.Leases.Lost = c.Settings().Initial.NoLease, gone.Unanswered
+		p.Costs.Charged, p.Costs.Forgiven = c.Charged.Load(), gone.Forgiven
+		p.Tokens.Unlimited, p.Tokens.Shadowed = c.AdmittedUnlimited.Load(), c.Shadowed.Load()
+		p.Faults.PerKey, p.Faults.UnknownPlans, p.Faults.Rejected = c.PerKeyFaults.Load(), l.unknownPlans.Load(), gone.Rejected
+		p.Standing.Spent, p.Standing.Outside = c.Standing.Total(), l.split.outsiders
+		p.Processes.OtherServices, p.Processes.OtherLimits = l.others.services, l.others.here
+		p.Processes.Sharing = max(int64(g.options.Processes), 1)
 		l.mu.Unlock()
 	}
 	g.core.Each(func(b *engine.Bucket) {
@@ -281,51 +298,51 @@ func (g *Group) policyStats(of []*Limiter) []PolicyStats {
 	empty := make([]int64, histogram.Buckets) // for all histograms that are empty
 	for i, l := range of {
 		p, t, c := &all[i], sums[i], &l.core
-		p.Granted, p.Spent, p.Returned, p.Burnt, p.Held = t.Granted, t.Spent, t.Returned, t.Burnt, t.Held
-		p.FallbackSpent, p.Unavailable = t.FallbackSpent, t.Failed
+		has, asked := &p.Leases, &p.Tokens
+		has.Granted, has.Spent, has.Returned, has.Burnt, has.Held = t.Granted, t.Spent, t.Returned, t.Burnt, t.Held
+		asked.FallbackSpent, asked.Unavailable = t.FallbackSpent, t.Failed
 		// A decision from before a change of the mode may be counted a moment later.
-		p.Limited = max(t.Refused-t.FallbackSpent, 0)
-		p.Blocked = t.Blocked
-		p.Fallback, p.Open, p.Settled = t.Fallback, t.Opened, max(t.Settled-c.Paid.Load(), 0)
+		asked.Limited = max(t.Refused-t.FallbackSpent, 0)
+		asked.Blocked, asked.Fallback, asked.Open, asked.NearLimit = t.Blocked, t.Fallback, t.Opened, c.NearLimit.Load()
+		p.Costs.Settled, p.Costs.Refunded = max(t.Settled-c.Paid.Load(), 0), c.Refunded.Load()
 		w := c.Waits.Figures()
-		p.Waiting, p.Waited, p.GaveUp, p.WaitTime, p.LongestWait = w.Waiting, w.Waited, w.GaveUp, w.Time, w.Longest
-		p.NearLimit, p.Refunded = c.NearLimit.Load(), c.Refunded.Load()
-		p.Waits.Sum, p.Waits.Buckets = c.Requests.Waits()
-		if p.Waits.Buckets == nil {
-			p.Waits.Buckets = empty
+		p.Waiting.Now, p.Waiting.Admitted, p.Waiting.GaveUp = w.Waiting, w.Waited, w.GaveUp
+		p.Waiting.Time, p.Waiting.Longest = w.Time, w.Longest
+		asked.Granted = has.Spent + p.Standing.Spent + p.Costs.Refunded
+		l.countRequests(p)
+		if p.RedisTime.Sum, p.RedisTime.Buckets = c.Requests.Waits(); p.RedisTime.Buckets == nil {
+			p.RedisTime.Buckets = empty
 		}
-		p.Requests = l.requestsOf(p)
 		for _, k := range tops[i].Keys() {
 			p.Top = append(p.Top, RefusedKey(k))
 		}
 		for _, n := range nodes {
-			p.Processes = max(p.Processes, n.Processes(l.place()))
+			p.Processes.Sharing = max(p.Processes.Sharing, n.Processes(l.place()))
 		}
 	}
 	return all
 }
 
-// requestsOf returns how many requests there were, by the tokens that p counts.
-func (l *Limiter) requestsOf(p *PolicyStats) Requests {
-	of := l.core.Requests.Of
-	return Requests{
-		Granted:   of(report.Granted, p.Spent+p.Standing+p.Refunded),
-		Fallback:  of(report.Fallback, p.Fallback),
-		Open:      of(report.Open, p.Open),
-		Unlimited: of(report.Unlimited, p.Unlimited),
+// countRequests sets how many requests there were, by the tokens that p counts.
+func (l *Limiter) countRequests(p *PolicyStats) {
+	of, r, asked := l.core.Requests.Of, &p.Requests, &p.Tokens
+	r.Granted = of(report.Granted, asked.Granted)
+	r.Fallback = of(report.Fallback, asked.Fallback)
+	r.Open = of(report.Open, asked.Open)
+	r.Unlimited = of(report.Unlimited, asked.Unlimited)
+	r.Allowed = r.Granted + r.Fallback + r.Open + r.Unlimited
 
-		Limited:       of(report.Limited, p.Limited),
-		FallbackSpent: of(report.FallbackSpent, p.FallbackSpent),
-		Unavailable:   of(report.Unavailable, p.Unavailable),
-		Blocked:       of(report.Blocked, p.Blocked),
-		ExceedsBurst:  of(report.ExceedsBurst, 0),
-		Invalid:       of(report.Invalid, 0),
-		Canceled:      of(report.Canceled, 0),
+	r.Limited = of(report.Limited, asked.Limited)
+	r.FallbackSpent = of(report.FallbackSpent, asked.FallbackSpent)
+	r.Unavailable = of(report.Unavailable, asked.Unavailable)
+	r.Blocked = of(report.Blocked, asked.Blocked)
+	r.ExceedsBurst = of(report.ExceedsBurst, 0)
+	r.Invalid = of(report.Invalid, 0)
+	r.Canceled = of(report.Canceled, 0)
+	r.Refused = r.Limited + r.FallbackSpent + r.Unavailable + r.Blocked + r.ExceedsBurst + r.Invalid + r.Canceled
 
-		Shadowed: of(report.Shadowed, 0),
-
-		GrantedByRedis: of(report.GrantedByRedis, 0), LimitedByRedis: of(report.LimitedByRedis, 0),
-	}
+	r.Shadowed = of(report.Shadowed, 0)
+	r.GrantedByRedis, r.LimitedByRedis = of(report.GrantedByRedis, 0), of(report.LimitedByRedis, 0)
 }
 
 // complete adds to what b's key was refused what b knows of it now. It is called with the cache's lock held.
@@ -339,30 +356,30 @@ func complete(k *report.RefusedKey, b *engine.Bucket, now time.Duration) {
 }
 
 // stats are the figures of the node and of what was heard of it.
-func (h *health) stats() NodeStats {
-	n, cause := h.node.Stats(), ""
-	var trips Histogram
-	trips.Sum, trips.Buckets = h.node.Trips().Read()
-	if n.Outages > 0 {
-		cause = n.Cause.String()
-	}
-	var failures int64
+func (h *health) stats() (s NodeStats) {
+	n := h.node.Stats()
 	for _, f := range n.Failed {
-		failures += f
+		s.Calls.Failed += f
 	}
-	return NodeStats{
-		Calls: n.Calls, Failures: failures,
-		Saturated: n.Failed[failover.Saturated], CannotServe: n.Failed[failover.CannotServe],
-		Misconfigured: n.Failed[failover.Misconfigured],
-		Overruns:      h.overruns.Total(), LateReplies: n.LateReplies, LateCalls: n.LateCalls,
-		StaleReplies: n.StaleReplies, StateLosses: h.stateLosses.Load(),
-		ClockSteps: n.Steps, ClockBack: n.StepsBack, RoundTrip: h.node.RoundTrip(),
-		Processes: h.node.AllProcesses(), Absences: n.Absences,
-		Breaker: h.node.State().String(), Cause: cause, Outages: n.Outages, OutageTime: n.OutageTime,
-		Probed: n.Changes[failover.Probing], Reopened: max(n.Changes[failover.Open]-n.Outages, 0),
-		Closed:  n.Changes[failover.Closed],
-		Settled: h.debts.Tokens(), RoundTrips: trips,
+	s.Calls.Sent, s.Calls.Overruns = n.Calls, h.overruns.Total()
+	s.Calls.Saturated, s.Calls.CannotServe = n.Failed[failover.Saturated], n.Failed[failover.CannotServe]
+	s.Calls.Misconfigured = n.Failed[failover.Misconfigured]
+	s.Calls.LateReplies, s.Calls.Late, s.Calls.Stale = n.LateReplies, n.LateCalls, n.StaleReplies
+	s.Calls.RoundTrip = h.node.RoundTrip()
+	s.Calls.RoundTrips.Sum, s.Calls.RoundTrips.Buckets = h.node.Trips().Read()
+
+	s.Outages.Breaker, s.Outages.Count, s.Outages.Time = h.node.State().String(), n.Outages, n.OutageTime
+	if n.Outages > 0 {
+		s.Outages.Cause = n.Cause.String()
 	}
+	s.Outages.Probed, s.Outages.Ended = n.Changes[failover.Probing], n.Changes[failover.Closed]
+	s.Outages.Reopened = max(n.Changes[failover.Open]-n.Outages, 0)
+	s.Outages.Settled = h.debts.Tokens()
+
+	s.Faults.StateLosses, s.Faults.Absences = h.stateLosses.Load(), n.Absences
+	s.Faults.ClockSteps, s.Faults.ClockBack = n.Steps, n.StepsBack
+	s.Processes = h.node.AllProcesses()
+	return s
 }
 
 // reloads counts reloads of the configuration.

@@ -165,7 +165,7 @@ func TestTLSTrouble(t *testing.T) {
 			}
 			allClosed := func() bool {
 				for _, s := range g.Stats().Nodes {
-					if s.Breaker != "closed" {
+					if s.Outages.Breaker != "closed" {
 						return false
 					}
 				}

@@ -162,7 +162,7 @@ func TestPeekSaysWhatAllowSays(t *testing.T) {
 					time.Sleep(time.Second)
 				}
 				if s := l.Group().Stats().Policies["api"]; s.Requests.Invalid+s.Requests.Canceled > 0 || p.Shadow &&
-					s.Requests.Shadowed != s.Requests.Refused() {
+					s.Requests.Shadowed != s.Requests.Refused {
 					t.Errorf("a look counts as a request: %+v", s.Requests)
 				}
 				store.Fail(nil)
@@ -223,7 +223,7 @@ func TestToldWhenOthersMayGiveBack(t *testing.T) {
 				holder, store := told(t, p)
 				p.Name = "api"
 				other := limiter(t, store, p, nil)
-				held := func() int64 { return holder.Group().Stats().Policies["api"].Held }
+				held := func() int64 { return holder.Group().Stats().Policies["api"].Leases.Held }
 				for i := 0; i < 200 || held() == 0; i++ {
 					holder.Allow(t.Context(), "k")
 					time.Sleep(time.Millisecond)

@@ -55,7 +55,7 @@ type ErrorEvent struct {
 	Err               error
 	// Class is one of
 	//   "unreachable" no answer came, or no connection
-	//   "saturated", "cannot serve", "misconfigured": see [NodeStats]
+	//   "saturated", "cannot serve", "misconfigured": see NodeStats.Calls
 	//   "key fault"  the bucket is of another type, damaged, or not the limiter's
 	//   "late"       the call reached Redis after its deadline, and did nothing
 	//   "stale"      a newer call had overtaken it, and it did nothing
@@ -101,7 +101,7 @@ type Event struct {
 	At    time.Time // the last time, if Count is more than 1
 	What  string    // a breaker's new state, "open" or "closed", or the Fault of a [FaultEvent], or "presence again"
 	Node  string
-	Class string // of the error that opened a breaker: see [NodeStats].Cause
+	Class string // of the error that opened a breaker: see NodeStats.Outages
 
 	// By is how far a clock was set, how long a process stood still, or, if a breaker closed, how long it was not
 	// closed.

@@ -121,7 +121,7 @@ func TestTraceTellsOfLeases(t *testing.T) {
 			held = max(held, e.Held)
 		}
 		s := l.Group().Stats().Policies["api"]
-		if granted != s.Granted || returned != s.Returned || returned == 0 || held == 0 {
+		if granted != s.Leases.Granted || returned != s.Leases.Returned || returned == 0 || held == 0 {
 			t.Errorf("granted %d, returned %d, held up to %d: %+v", granted, returned, held, s)
 		}
 		silence(t, store, l)
@@ -272,7 +272,7 @@ func TestSlowHookHoldsNobodyUp(t *testing.T) {
 		}
 		close(release)
 		synctest.Wait()
-		if all := asked.Admitted() + asked.Refused(); int64(told)+dropped != all {
+		if all := asked.Allowed + asked.Refused; int64(told)+dropped != all {
 			t.Errorf("%d told and %d dropped of %d", told, dropped, all)
 		}
 		first := told

@@ -217,18 +217,18 @@ func TestBusyKeyWithoutLeasesSettlesAndRefunds(t *testing.T) {
 			})
 		}
 		time.Sleep(100 * ms)
-		before := l.Group().Stats().Policies["api"].Returned
+		before := l.Group().Stats().Policies["api"].Leases.Returned
 		r.Cancel()
 		time.Sleep(50 * ms)
-		if l.Group().Stats().Policies["api"].Returned == before {
+		if l.Group().Stats().Policies["api"].Leases.Returned == before {
 			t.Error("the refund has not left within 50 ms")
 		}
 		store.loseRequests.Store(true)
 		time.Sleep(3 * time.Second)
 		store.loseRequests.Store(false)
 		time.Sleep(3 * time.Second)
-		if s := l.Group().Stats().Policies["api"]; s.Fallback == 0 || s.Settled != s.Fallback {
-			t.Errorf("%d admitted alone, %d settled", s.Fallback, s.Settled)
+		if s := l.Group().Stats().Policies["api"]; s.Tokens.Fallback == 0 || s.Costs.Settled != s.Tokens.Fallback {
+			t.Errorf("%d admitted alone, %d settled", s.Tokens.Fallback, s.Costs.Settled)
 		}
 		stop()
 		all.Wait()
@@ -250,7 +250,7 @@ func TestLeaseOfAPoisonedKeyDoesNotHoldUpClose(t *testing.T) {
 			l.Allow(context.Background(), "bad")
 			time.Sleep(2 * ms)
 		}
-		if held := l.Group().Stats().Policies["api"].Held; held < 20 {
+		if held := l.Group().Stats().Policies["api"].Leases.Held; held < 20 {
 			t.Errorf("only %d held: this shows nothing", held)
 		}
 		store.key = "{api/bad}tb2"
@@ -259,7 +259,7 @@ func TestLeaseOfAPoisonedKeyDoesNotHoldUpClose(t *testing.T) {
 		if d := time.Since(start); d > 100*ms {
 			t.Errorf("Close took %v", d)
 		}
-		if s := l.Group().Stats().Policies["api"]; s.Held != 0 || s.Granted != s.Spent+s.Returned+s.Burnt {
+		if s := l.Group().Stats().Policies["api"]; s.Leases.Held != 0 || s.Leases.Granted != s.Leases.Spent+s.Leases.Returned+s.Leases.Burnt {
 			t.Errorf("tokens are missing from the books: %+v", s)
 		}
 	})

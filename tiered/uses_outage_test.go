@@ -89,7 +89,7 @@ func TestOutageIsDecidedByEachFailMode(t *testing.T) {
 		// Unavailable is stricter than a share that comes back.
 		want1(tiered.All(local.For("a"), closed.For("k")).Allow(ctx), tiered.Unavailable, "closed")
 		s := local.Group().Stats().Policies
-		if s["local"].Fallback != 9 || s["open"].Open < 3+1 || s["closed"].Unavailable != 11 {
+		if s["local"].Tokens.Fallback != 9 || s["open"].Tokens.Open < 3+1 || s["closed"].Tokens.Unavailable != 11 {
 			t.Errorf("%+v", s)
 		}
 		if n := store.calls.Load() - calls; n > 1 {

@@ -158,7 +158,7 @@ func TestKnownDenialTakesNothingFromOthers(t *testing.T) {
 			t.Errorf("%d calls and %v for what is known", n, time.Since(start))
 		}
 		s := l[0].Group().Stats().Policies
-		if g := s["a-tenant"]; g.Granted != 0 || s["user"].Limited != 101 {
+		if g := s["a-tenant"]; g.Leases.Granted != 0 || s["user"].Tokens.Limited != 101 {
 			t.Errorf("the tenant's: %+v, the user's: %+v", g, s["user"])
 		}
 	})
@@ -304,7 +304,7 @@ func TestUsesThatAreMistakes(t *testing.T) {
 			}
 		})
 	}
-	if s := l.Group().Stats().Policies["api"]; s.Granted != 0 {
+	if s := l.Group().Stats().Policies["api"]; s.Leases.Granted != 0 {
 		t.Errorf("%+v: something was taken", s)
 	}
 }

@@ -245,7 +245,7 @@ func TestLostGiveBackIsBurnt(t *testing.T) {
 		time.Sleep(300 * ms)
 		store.loseRequests.Store(false)
 		time.Sleep(10 * time.Second)
-		if s := l[0].Group().Stats().Policies["a"]; s.Burnt != 4 || s.Spent != 3 || s.Held != 0 || s.Returned != 0 {
+		if s := l[0].Group().Stats().Policies["a"]; s.Leases.Burnt != 4 || s.Leases.Spent != 3 || s.Leases.Held != 0 || s.Leases.Returned != 0 {
 			t.Errorf("%+v, want 3 spent and 4 burnt", s)
 		}
 		if n := level(t, store.Memory, l[0], "k"); n != 3 {

@@ -49,8 +49,8 @@ func TestAnotherPrecisionForgetsNothing(t *testing.T) {
 					if admitted > 100 || admitted < 80 {
 						t.Errorf("%d admitted at once, the limit was never above 100", admitted)
 					}
-					if s := l.Group().Stats().Policies["api"]; s.Poisoned > 0 {
-						t.Errorf("%d calls were refused for what they say", s.Poisoned)
+					if s := l.Group().Stats().Policies["api"]; s.Faults.Rejected > 0 {
+						t.Errorf("%d calls were refused for what they say", s.Faults.Rejected)
 					}
 				})
 			})

@@ -14,7 +14,7 @@ import (
 func silence(t *testing.T, store *distant, l *tiered.Limiter) {
 	t.Helper()
 	store.loseRequests.Store(true)
-	for i := 0; l.Group().Stats().Nodes["memory"].Breaker != "open"; i++ {
+	for i := 0; l.Group().Stats().Nodes["memory"].Outages.Breaker != "open"; i++ {
 		if i > 100 {
 			t.Fatal("the breaker stays closed")
 		}
@@ -65,7 +65,7 @@ func TestWaitDuringAnOutage(t *testing.T) {
 					t.Errorf("number %d went after %v", i, w.at-start)
 				}
 			}
-			if s := l.Group().Stats().Policies["api"]; s.Fallback < 15 {
+			if s := l.Group().Stats().Policies["api"]; s.Tokens.Fallback < 15 {
 				t.Errorf("%+v: this shows nothing", s)
 			}
 			var limited *tiered.LimitedError

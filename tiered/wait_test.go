@@ -180,8 +180,8 @@ func TestCanceledWaitTakesNothing(t *testing.T) {
 				if got := level(t, store.Memory, l, "k"); got != c.left {
 					t.Errorf("%d tokens left, want %d", got, c.left)
 				}
-				if s := l.Group().Stats().Policies["api"]; s.Spent != c.before {
-					t.Errorf("%d spent, want %d", s.Spent, c.before)
+				if s := l.Group().Stats().Policies["api"]; s.Leases.Spent != c.before {
+					t.Errorf("%d spent, want %d", s.Leases.Spent, c.before)
 				}
 				noTurns(t, l.Group())
 				books(t, l.Group())

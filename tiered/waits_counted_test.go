@@ -29,20 +29,20 @@ func TestWhoWaitsIsNotRefused(t *testing.T) {
 				})
 			}
 			time.Sleep(5 * time.Second)
-			if s := l.Group().Stats().Policies["api"]; s.Waiting < 1490 || s.Waiting > 1510 ||
-				s.Waited+s.Waiting != waiters || s.Limited != 0 {
+			if s := l.Group().Stats().Policies["api"]; s.Waiting.Now < 1490 || s.Waiting.Now > 1510 ||
+				s.Waiting.Admitted+s.Waiting.Now != waiters || s.Tokens.Limited != 0 {
 				t.Errorf("after 5 s: %+v", s)
 			}
 			all.Wait()
 			s := l.Group().Stats().Policies["api"]
-			if s.Limited != 0 || len(s.Top) > 0 || s.Spent != 100+waiters {
+			if s.Tokens.Limited != 0 || len(s.Top) > 0 || s.Leases.Spent != 100+waiters {
 				t.Errorf("%+v, want nobody to be refused", s)
 			}
-			if s.Waiting != 0 || s.Waited != waiters || s.GaveUp != 0 || s.LongestWait < 20*time.Second ||
-				s.LongestWait > 20200*ms {
+			if s.Waiting.Now != 0 || s.Waiting.Admitted != waiters || s.Waiting.GaveUp != 0 || s.Waiting.Longest < 20*time.Second ||
+				s.Waiting.Longest > 20200*ms {
 				t.Errorf("%+v", s)
 			}
-			if mean := s.WaitTime / waiters; mean < 9900*ms || mean > 10100*ms {
+			if mean := s.Waiting.Time / waiters; mean < 9900*ms || mean > 10100*ms {
 				t.Errorf("they waited for %v on average, want 10 s", mean)
 			}
 			if n := store.calls.Load() - calls; n > waiters*11/10 {
@@ -106,7 +106,7 @@ func TestWhoAsksAgainIsNoDemand(t *testing.T) {
 			l.Allow(t.Context(), "k")
 			time.Sleep(10 * ms)
 		}
-		if s := l.Group().Stats().Policies["api"]; s.Held > 25 || s.GaveUp != 3 || s.Waiting != 0 {
+		if s := l.Group().Stats().Policies["api"]; s.Leases.Held > 25 || s.Waiting.GaveUp != 3 || s.Waiting.Now != 0 {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -134,7 +134,7 @@ func TestWaitsAreTold(t *testing.T) {
 		late, cancel := context.WithTimeout(t.Context(), 1500*ms)
 		defer cancel()
 		time.Sleep(10 * ms)
-		if s := l.Group().Stats().Policies["api"]; s.Waiting != 2 {
+		if s := l.Group().Stats().Policies["api"]; s.Waiting.Now != 2 {
 			t.Errorf("%+v, want two to wait", s)
 		}
 		if err := l.Wait(late, "k"); !errors.Is(err, context.DeadlineExceeded) {
@@ -160,9 +160,9 @@ func TestWaitsAreTold(t *testing.T) {
 				t.Errorf("event %d is %+v, want %+v", i, got, e)
 			}
 		}
-		if s := l.Group().Stats().Policies["api"]; s.Waiting != 0 || s.Waited != 1 || s.GaveUp != 2 ||
-			s.LongestWait != events[2].Time ||
-			s.WaitTime != events[1].Time+events[2].Time || s.Limited != 1 {
+		if s := l.Group().Stats().Policies["api"]; s.Waiting.Now != 0 || s.Waiting.Admitted != 1 || s.Waiting.GaveUp != 2 ||
+			s.Waiting.Longest != events[2].Time ||
+			s.Waiting.Time != events[1].Time+events[2].Time || s.Tokens.Limited != 1 {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -174,7 +174,7 @@ func TestWhoWaitsForTheShareIsNotRefused(t *testing.T) {
 		store := newDistant(ms)
 		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerMinute(6)}, &tiered.Options{Processes: 2})
 		silence(t, store, l)
-		before := l.Group().Stats().Policies["api"].FallbackSpent
+		before := l.Group().Stats().Policies["api"].Tokens.FallbackSpent
 		q := &queue{t: t, l: l}
 		for i := range 6 { // the share is 3, and one in 20 s
 			q.join(t.Context(), i, "k", 1)
@@ -182,7 +182,7 @@ func TestWhoWaitsForTheShareIsNotRefused(t *testing.T) {
 		q.all.Wait()
 		q.granted()
 		s := l.Group().Stats().Policies["api"]
-		if s.FallbackSpent != before || s.Limited != 0 || s.Waited != 3 {
+		if s.Tokens.FallbackSpent != before || s.Tokens.Limited != 0 || s.Waiting.Admitted != 3 {
 			t.Errorf("%+v, %d by the share before", s, before)
 		}
 		for _, k := range s.Top {
@@ -217,7 +217,7 @@ func TestWhoWaitsElsewhereIsNotRefused(t *testing.T) {
 		}
 		all.Wait()
 		for name, s := range l[0].Group().Stats().Policies {
-			if s.Limited != 0 || len(s.Top) > 0 || s.Waiting != 0 || s.GaveUp != 0 || s.Waited < 20 {
+			if s.Tokens.Limited != 0 || len(s.Top) > 0 || s.Waiting.Now != 0 || s.Waiting.GaveUp != 0 || s.Waiting.Admitted < 20 {
 				t.Errorf("%s: %+v", name, s)
 			}
 		}
@@ -238,7 +238,7 @@ func TestNobodyWaitsForAShadow(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if s := l.Group().Stats().Policies["api"]; s.Limited != 5 || s.Shadowed != 5 || s.Waited != 0 {
+		if s := l.Group().Stats().Policies["api"]; s.Tokens.Limited != 5 || s.Tokens.Shadowed != 5 || s.Waiting.Admitted != 0 {
 			t.Errorf("%+v", s)
 		}
 	})

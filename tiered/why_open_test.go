@@ -37,7 +37,7 @@ func TestWhyNothingIsSent(t *testing.T) {
 			}
 			store.Fail(cause)
 			asked := time.Now()
-			for g.Stats().Nodes["memory"].Breaker != "open" {
+			for g.Stats().Nodes["memory"].Outages.Breaker != "open" {
 				if l.Allow(ctx, "ann"); time.Since(asked) > time.Minute {
 					t.Fatal("the breaker does not open")
 				}

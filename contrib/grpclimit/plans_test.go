@@ -53,7 +53,7 @@ func TestRuleWithPlans(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if n := l.Group().Stats().Policies["api"].UnknownPlans; n != 2 {
+		if n := l.Group().Stats().Policies["api"].Faults.UnknownPlans; n != 2 {
 			t.Errorf("%d unknown plans, want 2", n)
 		}
 	})

@@ -136,7 +136,7 @@ func report(ctx context.Context, out io.Writer, start time.Time, f *figures, gro
 func storeCalls(groups []*tiered.Group) (n int64) {
 	for _, g := range groups {
 		for _, node := range g.Stats().Nodes {
-			n += node.Calls
+			n += node.Calls.Sent
 		}
 	}
 	return n

@@ -200,16 +200,16 @@ func (m *Meter) Sample(at time.Duration, process int, s tiered.Stats, last bool)
 	counts, held, heard, wrong := map[string]int64{"evicted_locally": int64(s.Evictions)}, int64(0), int64(0), int64(0)
 	for i := range m.scenario.Limits {
 		p := s.Policies[m.scenario.Limits[i].Name]
-		counts["lease_burnt"] += p.Burnt
-		counts["debt_settled"] += p.Settled
-		heard += p.Granted
-		held += p.Held
-		wrong += max(0, p.Spent+p.Returned+p.Burnt+p.Held-p.Granted)
-		wrong += max(0, a.limits[i].granted-p.Spent-p.Standing)
-		wrong += max(0, a.limits[i].alone-p.Fallback-p.Open)
+		counts["lease_burnt"] += p.Leases.Burnt
+		counts["debt_settled"] += p.Costs.Settled
+		heard += p.Leases.Granted
+		held += p.Leases.Held
+		wrong += max(0, p.Leases.Spent+p.Leases.Returned+p.Leases.Burnt+p.Leases.Held-p.Leases.Granted)
+		wrong += max(0, a.limits[i].granted-p.Leases.Spent-p.Standing.Spent)
+		wrong += max(0, a.limits[i].alone-p.Tokens.Fallback-p.Tokens.Open)
 	}
 	for _, n := range s.Nodes {
-		counts["state_loss"] += n.StateLosses
+		counts["state_loss"] += n.Faults.StateLosses
 	}
 	for name, n := range counts {
 		m.count(at, name, n-a.counts[name])

@@ -21,6 +21,9 @@ func count(t *testing.T, r *measure.Report, name string) int64 {
 	return 0
 }
 
+// none has counted nothing.
+var none tiered.PolicyStats
+
 // Each way in which tokens can come from nowhere, or get out of sight, is told.
 func TestUnaccounted(t *testing.T) {
 	for _, c := range []struct {
@@ -30,17 +33,17 @@ func TestUnaccounted(t *testing.T) {
 		stats          tiered.PolicyStats
 		want, lost     int64
 	}{
-		{"nothing", 30, 12, 0, tiered.PolicyStats{Granted: 30, Spent: 12, Held: 18}, 0, 0},
-		{"more went out than came in", 30, 12, 0, tiered.PolicyStats{Granted: 30, Spent: 12, Returned: 20, Held: 2}, 4, 0},
-		{"more was heard of than granted", 30, 12, 0, tiered.PolicyStats{Granted: 33, Spent: 12, Held: 21}, 3, 0},
-		{"callers saw more than was spent", 30, 14, 0, tiered.PolicyStats{Granted: 30, Spent: 12, Held: 18}, 2, 0},
-		{"callers saw less: one left", 30, 11, 0, tiered.PolicyStats{Granted: 30, Spent: 12, Held: 18}, 0, 0},
-		{"what is lost is no answer to it", 35, 12, 0, tiered.PolicyStats{Granted: 30, Spent: 12, Held: 19}, 1, 5},
-		{"all counted", 0, 0, 10, tiered.PolicyStats{Fallback: 10}, 0, 0},
-		{"counted in two modes", 0, 0, 10, tiered.PolicyStats{Fallback: 4, Open: 6}, 0, 0},
-		{"not all counted", 0, 0, 10, tiered.PolicyStats{Fallback: 7}, 3, 0},
-		{"more counted", 0, 0, 10, tiered.PolicyStats{Fallback: 12}, 0, 0},
-		{"both", 30, 14, 10, tiered.PolicyStats{Granted: 30, Spent: 12, Held: 18, Fallback: 7}, 5, 0},
+		{"nothing", 30, 12, 0, leased(30, 12, 0, 18), 0, 0},
+		{"more went out than came in", 30, 12, 0, leased(30, 12, 20, 2), 4, 0},
+		{"more was heard of than granted", 30, 12, 0, leased(33, 12, 0, 21), 3, 0},
+		{"callers saw more than was spent", 30, 14, 0, leased(30, 12, 0, 18), 2, 0},
+		{"callers saw less: one left", 30, 11, 0, leased(30, 12, 0, 18), 0, 0},
+		{"what is lost is no answer to it", 35, 12, 0, leased(30, 12, 0, 19), 1, 5},
+		{"all counted", 0, 0, 10, alone(none, 10, 0), 0, 0},
+		{"counted in two modes", 0, 0, 10, alone(none, 4, 6), 0, 0},
+		{"not all counted", 0, 0, 10, alone(none, 7, 0), 3, 0},
+		{"more counted", 0, 0, 10, alone(none, 12, 0), 0, 0},
+		{"both", 30, 14, 10, alone(leased(30, 12, 0, 18), 7, 0), 5, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := measure.New(made())
@@ -65,7 +68,7 @@ func TestUnaccountedByProcess(t *testing.T) {
 	m := measure.New(made())
 	for p, heard := range []int64{25, 15} {
 		m.Granted(1*s, p, 20)
-		m.Sample(29*s, p, stats("api", tiered.PolicyStats{Granted: heard, Held: heard}), true)
+		m.Sample(29*s, p, stats("api", leased(heard, 0, 0, heard)), true)
 	}
 	r := m.Report()
 	want(t, "unaccounted", r.Metrics.Unaccounted, 5)
@@ -80,10 +83,10 @@ func TestLostAndBurnt(t *testing.T) {
 	m.Granted(9*s, 0, 30)
 	m.Granted(9*s, 1, 20)
 	ask(m, 9*s, 0, 0, "k", 12, 12)
-	m.Granted(12*s, 0, 7)                                                            // lost
-	m.Sample(15*s, 1, stats("api", tiered.PolicyStats{Granted: 20, Held: 20}), true) // it crashed, with 20
+	m.Granted(12*s, 0, 7)                                       // lost
+	m.Sample(15*s, 1, stats("api", leased(20, 0, 0, 20)), true) // it crashed, with 20
 	m.Died(15*s+1, 1)
-	m.Sample(30*s, 0, stats("api", tiered.PolicyStats{Granted: 30, Spent: 12, Returned: 8, Burnt: 10}), true)
+	m.Sample(30*s, 0, stats("api", leased(30, 12, 8, 0)), true)
 	r := m.Report()
 	want(t, "lost", count(t, r, "lease_lost"), 7)
 	want(t, "burnt", count(t, r, "lease_burnt"), 30)
@@ -96,7 +99,9 @@ func TestHappenings(t *testing.T) {
 		x.Sometimes = []string{"late_call", "stale_reply"}
 	}))
 	sample := func(at time.Duration, evictions uint64, losses int64) {
-		nodes := map[string]tiered.NodeStats{"a": {StateLosses: losses}, "b": {StateLosses: 1}}
+		var a, b tiered.NodeStats
+		a.Faults.StateLosses, b.Faults.StateLosses = losses, 1
+		nodes := map[string]tiered.NodeStats{"a": a, "b": b}
 		m.Sample(at, 0, tiered.Stats{Evictions: evictions, Nodes: nodes}, false)
 	}
 	sample(1*s, 6, 1)

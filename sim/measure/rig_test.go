@@ -98,4 +98,18 @@ func stats(policy string, p tiered.PolicyStats) tiered.Stats {
 	return tiered.Stats{Policies: map[string]tiered.PolicyStats{policy: p}}
 }
 
+// leased are the figures of a policy that got tokens from Redis. What is left of them is burnt.
+func leased(granted, spent, returned, held int64) (p tiered.PolicyStats) {
+	l := &p.Leases
+	l.Granted, l.Spent, l.Returned, l.Held = granted, spent, returned, held
+	l.Burnt = max(granted-spent-returned-held, 0)
+	return p
+}
+
+// alone adds tokens that were admitted without Redis.
+func alone(p tiered.PolicyStats, fallback, open int64) tiered.PolicyStats {
+	p.Tokens.Fallback, p.Tokens.Open = fallback, open
+	return p
+}
+
 func name(i int) string { return fmt.Sprintf("key %d", i) }

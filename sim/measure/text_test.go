@@ -61,7 +61,8 @@ func rehearsed() *measure.Report {
 			m.Decided(at+400*time.Microsecond, r, d)
 		}
 		if i%2 == 1 {
-			p := tiered.PolicyStats{Granted: spent, Spent: spent, Open: opened}
+			p := leased(spent, spent, 0, 0)
+			p.Tokens.Open = opened
 			m.Sample(at+50*ms, 0, tiered.Stats{Policies: map[string]tiered.PolicyStats{"api": p}}, i == 599)
 		}
 	}

@@ -264,8 +264,10 @@ func TestStandingShares(t *testing.T) {
 		{tiered.StandingOn, 0, ", with 25.0 % of the standing shares (4 processes have some)"},
 		{tiered.StandingOn, 2, ", without standing shares because 2 processes do not split it"},
 	} {
-		got := debugpage.StandingOf(tiered.Policy{Name: "api", Limit: limit, Standing: row.standing},
-			tiered.PolicyStats{Outside: row.outside}, tiered.StandingStats{Fraction: 0.25, Members: 4})
+		var p tiered.PolicyStats
+		p.Standing.Outside = row.outside
+		got := debugpage.StandingOf(tiered.Policy{Name: "api", Limit: limit, Standing: row.standing}, p,
+			tiered.StandingStats{Fraction: 0.25, Members: 4})
 		if got != row.want {
 			t.Errorf("%v, %d outside: %q, want %q", row.standing, row.outside, got, row.want)
 		}

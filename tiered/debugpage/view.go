@@ -38,10 +38,14 @@ type row struct {
 }
 
 // Admitted returns all admitted tokens, with Redis or without it.
-func (r row) Admitted() int64 { return r.Spent + r.Fallback + r.Open + r.Standing }
+func (r row) Admitted() int64 {
+	return r.Leases.Spent + r.Tokens.Fallback + r.Tokens.Open + r.Standing.Spent
+}
 
 // Refused returns all refused tokens, or in shadow mode those that would have been refused.
-func (r row) Refused() int64 { return r.Limited + r.FallbackSpent + r.Unavailable + r.Blocked }
+func (r row) Refused() int64 {
+	return r.Tokens.Limited + r.Tokens.FallbackSpent + r.Tokens.Unavailable + r.Tokens.Blocked
+}
 
 type key struct {
 	Name string
@@ -61,7 +65,7 @@ func (p *page) view(every int) view {
 	v := view{Stats: p.group.Stats(), Now: time.Now(), Every: every, Hashed: !p.ShowKeys}
 	for _, name := range slices.Sorted(maps.Keys(v.Stats.Nodes)) {
 		n := v.Stats.Nodes[name]
-		if n.Breaker != "closed" {
+		if n.Outages.Breaker != "closed" {
 			v.Unhealthy++
 		}
 		v.Nodes = append(v.Nodes, node{name, n})
@@ -71,7 +75,7 @@ func (p *page) view(every int) view {
 		r := row{
 			Name: policy.Name, Limit: limitOf(policy) + standingOf(policy, s, v.Standing), Shadow: policy.Shadow,
 			FailMode: policy.FailMode.String(),
-			Lease:    leaseOf(policy.Lease, s.Direct), PolicyStats: s,
+			Lease:    leaseOf(policy.Lease, s.Leases.Direct), PolicyStats: s,
 		}
 		for _, k := range r.Top {
 			by := ""
@@ -148,8 +152,8 @@ func standingOf(p tiered.Policy, s tiered.PolicyStats, g tiered.StandingStats) s
 		return ""
 	case p.Standing == tiered.StandingSplit:
 		return ", of which Redis has 7/8, and nobody the rest"
-	case s.Outside > 0:
-		return fmt.Sprintf(", without standing shares because %d processes do not split it", s.Outside)
+	case s.Standing.Outside > 0:
+		return fmt.Sprintf(", without standing shares because %d processes do not split it", s.Standing.Outside)
 	}
 	return fmt.Sprintf(", with %.1f %% of the standing shares (%d processes have some)", 100*g.Fraction, g.Members)
 }

@@ -58,7 +58,7 @@ func TestAFreeRequestIsToldWhatIsLeft(t *testing.T) {
 				return w.Code, w.Header()
 			}
 			time.Sleep(time.Second)
-			calls := func() int64 { return g.Stats().Nodes["memory"].Calls }
+			calls := func() int64 { return g.Stats().Nodes["memory"].Calls.Sent }
 			if _, got := ask(http.MethodHead, "ann"); got.Get("X-RateLimit-Remaining") != "" || got.Get("Retry-After") != "" || calls() > 0 {
 				t.Errorf("%v: nothing is known yet: %v, %d calls", p.Algorithm, got, calls())
 			}

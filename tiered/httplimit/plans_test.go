@@ -64,7 +64,7 @@ func TestRuleWithPlans(t *testing.T) {
 				if d := users.Peek(t.Context(), "ann"); d.Remaining != c.remaining {
 					t.Errorf("plan %q: %d left, want %d", c.plan, d.Remaining, c.remaining)
 				}
-				if n := g.Stats().Policies["per-user"].UnknownPlans; n != c.unknown {
+				if n := g.Stats().Policies["per-user"].Faults.UnknownPlans; n != c.unknown {
 					t.Errorf("plan %q: %d unknown plans, want %d", c.plan, n, c.unknown)
 				}
 			})

@@ -31,9 +31,13 @@ func (i *invented) Policies() []tiered.Policy { return i.policies }
 
 // invent returns figures that are not 0 where a figure is the rest of others.
 func invent() *invented {
+	var p tiered.PolicyStats
+	p.Requests.Granted, p.Requests.Limited = 1000, 1000
+	var n tiered.NodeStats
+	n.Calls.Sent, n.Calls.Failed, n.Outages.Breaker = 1000, 500, "closed"
 	return &invented{tiered.Stats{
-		Policies: map[string]tiered.PolicyStats{"p": {Requests: tiered.Requests{Granted: 1000, Limited: 1000}}},
-		Nodes:    map[string]tiered.NodeStats{"n": {Calls: 1000, Failures: 500, Breaker: "closed"}},
+		Policies: map[string]tiered.PolicyStats{"p": p},
+		Nodes:    map[string]tiered.NodeStats{"n": n},
 	}, []tiered.Policy{{Name: "p", Standing: tiered.StandingOn}}}
 }
 
@@ -58,46 +62,55 @@ func series(t *testing.T, r *metrics.Reader) map[string]float64 {
 
 // notExported are the figures that have no series.
 var notExported = map[string]string{
-	"Recent":    "events, with keys",
-	"Top":       "keys",
-	"Policies":  "a map: each entry has series",
-	"Nodes":     "a map: each entry has series",
-	"Standing":  "its fields have series",
-	"Reloads":   "its fields have series",
-	"Requests":  "its fields have series",
-	"Direct":    "a setting",
-	"RoundTrip": "a quantile of RoundTrips",
-	"Settled":   "of a node: that of the policies has series",
+	"Recent":                       "events, with keys",
+	"Policies":                     "a map: each entry has series",
+	"Nodes":                        "a map: each entry has series",
+	"PolicyStats.Top":              "keys",
+	"PolicyStats.Leases.Direct":    "a setting",
+	"PolicyStats.Requests.Allowed": "a sum of others",
+	"PolicyStats.Requests.Refused": "a sum of others",
+	"NodeStats.Calls.RoundTrip":    "a quantile of RoundTrips",
+	"NodeStats.Outages.Settled":    "that of the policies has series",
 }
 
 // Every figure of Stats changes a series, or stands in notExported.
 func TestEveryFigure(t *testing.T) {
 	before := series(t, invent().reader())
 	checked := 0
-	// check increases the fields of what of points to, one after the other.
-	check := func(exported string, of func(i *invented, p *tiered.PolicyStats, n *tiered.NodeStats) any) {
-		fields := reflect.TypeOf(of(invent(), new(tiered.PolicyStats), new(tiered.NodeStats))).Elem()
-		for k := range fields.NumField() {
-			name := fields.Field(k).Name
-			if notExported[name] != "" && name != exported {
-				continue
+	// check increases the figures of what of points to, one after the other.
+	var check func(path string, of func(i *invented, p *tiered.PolicyStats, n *tiered.NodeStats) reflect.Value)
+	check = func(path string, of func(i *invented, p *tiered.PolicyStats, n *tiered.NodeStats) reflect.Value) {
+		i := invent()
+		p, n := i.stats.Policies["p"], i.stats.Nodes["n"]
+		v := of(i, &p, &n)
+		switch {
+		case notExported[path] != "":
+			return
+		case v.Kind() == reflect.Struct && v.Type() != reflect.TypeFor[tiered.Histogram]():
+			for k := range v.NumField() {
+				field := strings.TrimPrefix(path+"."+v.Type().Field(k).Name, ".")
+				check(field, func(i *invented, p *tiered.PolicyStats, n *tiered.NodeStats) reflect.Value {
+					return of(i, p, n).Field(k)
+				})
 			}
-			i := invent()
-			p, n := i.stats.Policies["p"], i.stats.Nodes["n"]
-			increase(t, reflect.ValueOf(of(i, &p, &n)).Elem().Field(k), name)
-			i.stats.Policies["p"], i.stats.Nodes["n"] = p, n
-			if reflect.DeepEqual(before, series(t, i.reader())) {
-				t.Errorf("%v.%s changes no series", fields, name)
-			}
-			checked++
+			return
 		}
+		increase(t, v, path)
+		i.stats.Policies["p"], i.stats.Nodes["n"] = p, n
+		if reflect.DeepEqual(before, series(t, i.reader())) {
+			t.Errorf("%s changes no series", path)
+		}
+		checked++
 	}
-	check("", func(i *invented, _ *tiered.PolicyStats, _ *tiered.NodeStats) any { return &i.stats })
-	check("", func(i *invented, _ *tiered.PolicyStats, _ *tiered.NodeStats) any { return &i.stats.Standing })
-	check("", func(i *invented, _ *tiered.PolicyStats, _ *tiered.NodeStats) any { return &i.stats.Reloads })
-	check("Settled", func(_ *invented, p *tiered.PolicyStats, _ *tiered.NodeStats) any { return p })
-	check("", func(_ *invented, p *tiered.PolicyStats, _ *tiered.NodeStats) any { return &p.Requests })
-	check("", func(_ *invented, _ *tiered.PolicyStats, n *tiered.NodeStats) any { return n })
+	check("", func(i *invented, _ *tiered.PolicyStats, _ *tiered.NodeStats) reflect.Value {
+		return reflect.ValueOf(&i.stats).Elem()
+	})
+	check("PolicyStats", func(_ *invented, p *tiered.PolicyStats, _ *tiered.NodeStats) reflect.Value {
+		return reflect.ValueOf(p).Elem()
+	})
+	check("NodeStats", func(_ *invented, _ *tiered.PolicyStats, n *tiered.NodeStats) reflect.Value {
+		return reflect.ValueOf(n).Elem()
+	})
 	if checked < 65 {
 		t.Errorf("only %d figures", checked)
 	}
@@ -163,8 +176,10 @@ func TestHostileNames(t *testing.T) {
 	}
 	i := invent()
 	for _, name := range names {
-		i.stats.Policies[name] = tiered.PolicyStats{Held: 1}
-		i.stats.Nodes[name] = tiered.NodeStats{Cause: name, Breaker: name}
+		var p tiered.PolicyStats
+		var n tiered.NodeStats
+		p.Leases.Held, n.Outages.Cause, n.Outages.Breaker = 1, name, name
+		i.stats.Policies[name], i.stats.Nodes[name] = p, n
 	}
 	i.stats.Format, i.stats.Script = "\xff", long
 	count := map[string]int{}
@@ -189,7 +204,9 @@ func TestCountersNeverFall(t *testing.T) {
 	i := invent()
 	r := i.reader()
 	for _, step := range []struct{ spent, want int64 }{{10, 10}, {7, 10}, {9, 10}, {12, 12}} {
-		i.stats.Policies["p"] = tiered.PolicyStats{Spent: step.spent, Held: step.spent}
+		var p tiered.PolicyStats
+		p.Leases.Spent, p.Leases.Held = step.spent, step.spent
+		i.stats.Policies["p"] = p
 		got := series(t, r)
 		if n := got["tiered_leased_tokens_total{p,spent}"]; n != float64(step.want) {
 			t.Errorf("%v spent, want %d", n, step.want)
@@ -343,7 +360,9 @@ func TestGroup(t *testing.T) {
 // high as before.
 func TestCounterThatComesBack(t *testing.T) {
 	figures := func(admitted int64) *invented {
-		return &invented{stats: tiered.Stats{Policies: map[string]tiered.PolicyStats{"p": {Spent: admitted}}}}
+		var p tiered.PolicyStats
+		p.Leases.Spent = admitted
+		return &invented{stats: tiered.Stats{Policies: map[string]tiered.PolicyStats{"p": p}}}
 	}
 	source := figures(900)
 	r := metrics.ReaderOf(source)

@@ -135,22 +135,22 @@ var ofPolicy = []reading[tiered.PolicyStats]{
 			[]string{"reason"},
 		},
 		read: func(p tiered.PolicyStats, send func(float64, ...string)) {
-			send(float64(p.Spent+p.Standing+p.Refunded), tiered.Granted.String())
-			send(float64(p.Fallback), tiered.Fallback.String())
-			send(float64(p.Open), tiered.Open.String())
-			send(float64(p.Unlimited), unlimited)
-			send(float64(p.Limited), tiered.Limited.String())
-			send(float64(p.FallbackSpent), tiered.FallbackSpent.String())
-			send(float64(p.Unavailable), tiered.Unavailable.String())
-			send(float64(p.Blocked), blocked)
+			send(float64(p.Tokens.Granted), tiered.Granted.String())
+			send(float64(p.Tokens.Fallback), tiered.Fallback.String())
+			send(float64(p.Tokens.Open), tiered.Open.String())
+			send(float64(p.Tokens.Unlimited), unlimited)
+			send(float64(p.Tokens.Limited), tiered.Limited.String())
+			send(float64(p.Tokens.FallbackSpent), tiered.FallbackSpent.String())
+			send(float64(p.Tokens.Unavailable), tiered.Unavailable.String())
+			send(float64(p.Tokens.Blocked), blocked)
 		},
 	},
 	only(Counter, "tiered_shadowed_tokens_total", "{token}",
 		"Refused tokens that were admitted, because the policy is only tried out.",
-		func(p tiered.PolicyStats) int64 { return p.Shadowed }),
+		func(p tiered.PolicyStats) int64 { return p.Tokens.Shadowed }),
 	only(Counter, "tiered_granted_tokens_total", "{token}",
 		"Tokens that Redis granted: the outcomes of leased tokens and the held ones.",
-		func(p tiered.PolicyStats) int64 { return p.Granted }),
+		func(p tiered.PolicyStats) int64 { return p.Leases.Granted }),
 	{
 		Metric: Metric{
 			"tiered_leased_tokens_total", "Tokens that Redis granted, by what became of them.",
@@ -158,45 +158,45 @@ var ofPolicy = []reading[tiered.PolicyStats]{
 			[]string{"outcome"},
 		},
 		read: func(p tiered.PolicyStats, send func(float64, ...string)) {
-			send(float64(p.Spent), "spent")
-			send(float64(p.Returned), "returned")
-			send(float64(p.Burnt), "burnt")
+			send(float64(p.Leases.Spent), "spent")
+			send(float64(p.Leases.Returned), "returned")
+			send(float64(p.Leases.Burnt), "burnt")
 		},
 	},
 	only(UpDown, "tiered_held_tokens", "{token}", "Tokens that Redis granted and that the process holds now.",
-		func(p tiered.PolicyStats) int64 { return p.Held }),
+		func(p tiered.PolicyStats) int64 { return p.Leases.Held }),
 	only(Counter, "tiered_near_limit_tokens_total", "{token}",
 		"Tokens admitted while less than a fifth of the burst was left.",
-		func(p tiered.PolicyStats) int64 { return p.NearLimit }),
+		func(p tiered.PolicyStats) int64 { return p.Tokens.NearLimit }),
 	only(Counter, "tiered_reported_tokens_total", "{token}",
 		"Tokens admitted while Redis did not answer, and reported to it since.",
-		func(p tiered.PolicyStats) int64 { return p.Settled }),
+		func(p tiered.PolicyStats) int64 { return p.Costs.Settled }),
 	only(Counter, "tiered_charged_tokens_total", "{token}",
 		"Tokens charged afterwards, besides those that were leased.",
-		func(p tiered.PolicyStats) int64 { return p.Charged }),
+		func(p tiered.PolicyStats) int64 { return p.Costs.Charged }),
 	only(Counter, "tiered_forgiven_tokens_total", "{token}",
 		"Tokens admitted while Redis did not answer that no key pays for.",
-		func(p tiered.PolicyStats) int64 { return p.Forgiven }),
+		func(p tiered.PolicyStats) int64 { return p.Costs.Forgiven }),
 	only(Counter, "tiered_unanswered_tokens_total", "{token}", "Tokens requested by calls without an answer.",
-		func(p tiered.PolicyStats) int64 { return p.Lost }),
+		func(p tiered.PolicyStats) int64 { return p.Leases.Lost }),
 	only(Counter, "tiered_rejected_calls_total", "{call}", "Calls that Redis rejected because of their key alone.",
-		func(p tiered.PolicyStats) int64 { return p.Poisoned }),
+		func(p tiered.PolicyStats) int64 { return p.Faults.Rejected }),
 	only(Counter, "tiered_per_key_faults_total", "{fault}",
 		"Times that PerKey or a request gave a limit that is not valid.",
-		func(p tiered.PolicyStats) int64 { return p.PerKeyFaults }),
+		func(p tiered.PolicyStats) int64 { return p.Faults.PerKey }),
 	only(Counter, "tiered_unknown_plans_total", "{request}",
 		"Requests with a plan that the policy does not have. The policy's own limit decided.",
-		func(p tiered.PolicyStats) int64 { return p.UnknownPlans }),
+		func(p tiered.PolicyStats) int64 { return p.Faults.UnknownPlans }),
 	{
 		Metric: Metric{
 			"tiered_redis_wait_seconds",
 			"Time that requests waited for Redis. Those decided in the process are not in it.",
 			"s", Histogram, nil,
 		},
-		histogram: func(p tiered.PolicyStats) tiered.Histogram { return p.Waits },
+		histogram: func(p tiered.PolicyStats) tiered.Histogram { return p.RedisTime },
 	},
 	only(UpDown, "tiered_waiting_calls", "{call}", "Calls of Wait that wait now.",
-		func(p tiered.PolicyStats) int64 { return p.Waiting }),
+		func(p tiered.PolicyStats) int64 { return p.Waiting.Now }),
 	{
 		Metric: Metric{
 			"tiered_wait_calls_total", "Calls of Wait that had to wait, by how they ended.",
@@ -204,33 +204,33 @@ var ofPolicy = []reading[tiered.PolicyStats]{
 			[]string{"outcome"},
 		},
 		read: func(p tiered.PolicyStats, send func(float64, ...string)) {
-			send(float64(p.Waited), "admitted")
-			send(float64(p.GaveUp), "gave up")
+			send(float64(p.Waiting.Admitted), "admitted")
+			send(float64(p.Waiting.GaveUp), "gave up")
 		},
 	},
 	only(Counter, "tiered_wait_call_seconds_total", "s", "Total time of calls of Wait that had to wait.",
-		func(p tiered.PolicyStats) float64 { return p.WaitTime.Seconds() }),
+		func(p tiered.PolicyStats) float64 { return p.Waiting.Time.Seconds() }),
 	only(Gauge, "tiered_longest_wait_call_seconds", "s", "The longest time of a call of Wait since the start.",
-		func(p tiered.PolicyStats) float64 { return p.LongestWait.Seconds() }),
+		func(p tiered.PolicyStats) float64 { return p.Waiting.Longest.Seconds() }),
 	only(Counter, "tiered_refunded_tokens_total", "{token}",
 		"Tokens that requests gave back. They are in the tokens that were requested and granted.",
-		func(p tiered.PolicyStats) int64 { return p.Refunded }),
+		func(p tiered.PolicyStats) int64 { return p.Costs.Refunded }),
 	only(Gauge, "tiered_processes", "{process}", "Processes that share the limits of the policy.",
-		func(p tiered.PolicyStats) int64 { return p.Processes }),
+		func(p tiered.PolicyStats) int64 { return p.Processes.Sharing }),
 	only(Gauge, "tiered_other_service_processes", "{process}",
 		"Of these: another service's, with a policy of this name and other limits.",
-		func(p tiered.PolicyStats) int64 { return p.OtherServices }),
+		func(p tiered.PolicyStats) int64 { return p.Processes.OtherServices }),
 	only(Gauge, "tiered_other_limit_processes", "{process}",
 		"Of these: this service's, with other limits, as during a deploy.",
-		func(p tiered.PolicyStats) int64 { return p.OtherLimits }),
+		func(p tiered.PolicyStats) int64 { return p.Processes.OtherLimits }),
 	only(Counter, "tiered_standing_tokens_total", "{token}", "Tokens admitted by standing shares.",
-		func(p tiered.PolicyStats) int64 { return p.Standing }),
+		func(p tiered.PolicyStats) int64 { return p.Standing.Spent }),
 	only(Gauge, "tiered_standing_outside_processes", "{process}",
 		"Processes that do not split the limit, so no standing share is used.",
-		func(p tiered.PolicyStats) int64 { return p.Outside }),
+		func(p tiered.PolicyStats) int64 { return p.Standing.Outside }),
 }
 
-// breakerStates are the values of [tiered.NodeStats].Breaker.
+// breakerStates are the values of Breaker in [tiered.NodeStats].
 var breakerStates = []string{"closed", "open", "probing"}
 
 var ofNode = []reading[tiered.NodeStats]{
@@ -241,11 +241,11 @@ var ofNode = []reading[tiered.NodeStats]{
 			[]string{"outcome"},
 		},
 		read: func(n tiered.NodeStats, send func(float64, ...string)) {
-			send(float64(max(n.Calls-n.Failures, 0)), "answered")
-			send(float64(n.Saturated), "saturated")
-			send(float64(n.CannotServe), "cannot serve")
-			send(float64(n.Misconfigured), "misconfigured")
-			send(float64(max(n.Failures-n.Saturated-n.CannotServe-n.Misconfigured, 0)), "other failure")
+			send(float64(max(n.Calls.Sent-n.Calls.Failed, 0)), "answered")
+			send(float64(n.Calls.Saturated), "saturated")
+			send(float64(n.Calls.CannotServe), "cannot serve")
+			send(float64(n.Calls.Misconfigured), "misconfigured")
+			send(float64(max(n.Calls.Failed-n.Calls.Saturated-n.Calls.CannotServe-n.Calls.Misconfigured, 0)), "other failure")
 		},
 	},
 	{
@@ -253,7 +253,7 @@ var ofNode = []reading[tiered.NodeStats]{
 			"tiered_redis_round_trip_seconds", "Round trips to a Redis node that were answered.",
 			"s", Histogram, nil,
 		},
-		histogram: func(n tiered.NodeStats) tiered.Histogram { return n.RoundTrips },
+		histogram: func(n tiered.NodeStats) tiered.Histogram { return n.Calls.RoundTrips },
 	},
 	{
 		Metric: Metric{
@@ -263,7 +263,7 @@ var ofNode = []reading[tiered.NodeStats]{
 		},
 		read: func(n tiered.NodeStats, send func(float64, ...string)) {
 			for _, state := range breakerStates {
-				send(truth(n.Breaker == state), state)
+				send(truth(n.Outages.Breaker == state), state)
 			}
 		},
 	},
@@ -274,8 +274,8 @@ var ofNode = []reading[tiered.NodeStats]{
 			[]string{"cause"},
 		},
 		read: func(n tiered.NodeStats, send func(float64, ...string)) {
-			if n.Cause != "" {
-				send(1, cleaned(n.Cause))
+			if n.Outages.Cause != "" {
+				send(1, cleaned(n.Outages.Cause))
 			}
 		},
 	},
@@ -286,38 +286,38 @@ var ofNode = []reading[tiered.NodeStats]{
 			[]string{"state"},
 		},
 		read: func(n tiered.NodeStats, send func(float64, ...string)) {
-			for i, times := range []int64{n.Closed, n.Outages + n.Reopened, n.Probed} {
+			for i, times := range []int64{n.Outages.Ended, n.Outages.Count + n.Outages.Reopened, n.Outages.Probed} {
 				send(float64(times), breakerStates[i])
 			}
 		},
 	},
 	only(Counter, "tiered_outages_total", "{outage}", "Times that the breaker opened.",
-		func(n tiered.NodeStats) int64 { return n.Outages }),
+		func(n tiered.NodeStats) int64 { return n.Outages.Count }),
 	only(Counter, "tiered_outage_seconds_total", "s", "Time in which the breaker was not closed.",
-		func(n tiered.NodeStats) float64 { return n.OutageTime.Seconds() }),
+		func(n tiered.NodeStats) float64 { return n.Outages.Time.Seconds() }),
 	only(Counter, "tiered_overruns_total", "{request}",
 		"Decisions without an answer within Budget: the fail mode decided.",
-		func(n tiered.NodeStats) int64 { return n.Overruns }),
+		func(n tiered.NodeStats) int64 { return n.Calls.Overruns }),
 	only(Counter, "tiered_late_replies_total", "{reply}", "Answers after Timeout.",
-		func(n tiered.NodeStats) int64 { return n.LateReplies }),
+		func(n tiered.NodeStats) int64 { return n.Calls.LateReplies }),
 	only(Counter, "tiered_late_calls_total", "{call}",
 		"Calls that reached Redis after their deadline and did nothing.",
-		func(n tiered.NodeStats) int64 { return n.LateCalls }),
+		func(n tiered.NodeStats) int64 { return n.Calls.Late }),
 	only(Counter, "tiered_stale_calls_total", "{call}",
 		"Calls that did nothing because a newer call had overtaken them.",
-		func(n tiered.NodeStats) int64 { return n.StaleReplies }),
+		func(n tiered.NodeStats) int64 { return n.Calls.Stale }),
 	only(Counter, "tiered_state_losses_total", "{reply}",
 		"Replies that showed that Redis had lost a bucket or the last writes to it.",
-		func(n tiered.NodeStats) int64 { return n.StateLosses }),
+		func(n tiered.NodeStats) int64 { return n.Faults.StateLosses }),
 	only(Counter, "tiered_clock_steps_total", "{step}", "Times that the clock of the node was set by 50 ms or more.",
-		func(n tiered.NodeStats) int64 { return n.ClockSteps }),
+		func(n tiered.NodeStats) int64 { return n.Faults.ClockSteps }),
 	only(Counter, "tiered_clock_set_back_buckets_total", "{bucket}",
 		"Buckets whose time was set back, because the clock of the node was.",
-		func(n tiered.NodeStats) int64 { return n.ClockBack }),
+		func(n tiered.NodeStats) int64 { return n.Faults.ClockBack }),
 	only(Gauge, "tiered_node_processes", "{process}",
 		"Processes that are present on the node, whatever their policies are.",
 		func(n tiered.NodeStats) int64 { return n.Processes }),
 	only(Counter, "tiered_unrecorded_presence_reports_total", "{report}",
 		"Presence reports of this process that the node did not record.",
-		func(n tiered.NodeStats) int64 { return n.Absences }),
+		func(n tiered.NodeStats) int64 { return n.Faults.Absences }),
 }

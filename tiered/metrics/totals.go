@@ -5,7 +5,6 @@ import (
 	"reflect"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -67,7 +66,7 @@ func (t *totals) of(policies map[string]tiered.PolicyStats) (sum tiered.PolicySt
 		p.Top = nil
 		if before, ok := t.gone[name]; ok {
 			delete(t.gone, name)
-			if r := p.Requests; r.Admitted()+r.Refused() >= before.Requests.Admitted()+before.Requests.Refused() {
+			if r := p.Requests; r.Allowed+r.Refused >= before.Requests.Allowed+before.Requests.Refused {
 				add(&t.left, &before, counter, -1)
 			}
 		}
@@ -91,8 +90,8 @@ const (
 
 // notCounters are the figures of a policy that are not counters.
 var notCounters = map[string]summed{
-	"Held": present, "Waiting": present,
-	"LongestWait": largest, "Outside": largest, "Processes": largest, "OtherServices": largest, "OtherLimits": largest,
+	"Leases.Held": present, "Waiting.Now": present, "Waiting.Longest": largest, "Standing.Outside": largest,
+	"Processes.Sharing": largest, "Processes.OtherServices": largest, "Processes.OtherLimits": largest,
 }
 
 // policyField is a figure of a policy that is a number.
@@ -102,18 +101,16 @@ type policyField struct {
 }
 
 var policyFields = func() (all []policyField) {
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[tiered.PolicyStats]()) {
-		add := func(f reflect.StructField, index []int) {
+	for _, group := range reflect.VisibleFields(reflect.TypeFor[tiered.PolicyStats]()) {
+		if group.Type.Kind() != reflect.Struct {
+			continue
+		}
+		for _, f := range reflect.VisibleFields(group.Type) {
 			if f.Type.Kind() == reflect.Int64 { // a time.Duration too
-				all = append(all, policyField{index, notCounters[f.Name]})
+				index := append(slices.Clip(group.Index), f.Index...)
+				all = append(all, policyField{index, notCounters[group.Name+"."+f.Name]})
 			}
 		}
-		if f.Type == reflect.TypeFor[tiered.Requests]() {
-			for _, r := range reflect.VisibleFields(f.Type) {
-				add(r, append(slices.Clip(f.Index), r.Index...))
-			}
-		}
-		add(f, f.Index)
 	}
 	return all
 }()
@@ -134,12 +131,12 @@ func add(sum, p *tiered.PolicyStats, what summed, sign int64) (counted bool) {
 			counted = counted || f.as == counter
 		}
 	}
-	sum.Waits.Sum += time.Duration(sign) * p.Waits.Sum
-	if len(sum.Waits.Buckets) < len(p.Waits.Buckets) {
-		sum.Waits.Buckets = append(slices.Clone(sum.Waits.Buckets), make([]int64, len(p.Waits.Buckets)-len(sum.Waits.Buckets))...)
+	s := &sum.RedisTime
+	if missing := len(p.RedisTime.Buckets) - len(s.Buckets); missing > 0 {
+		s.Buckets = append(slices.Clone(s.Buckets), make([]int64, missing)...)
 	}
-	for i, n := range p.Waits.Buckets {
-		sum.Waits.Buckets[i] += sign * n
+	for i, n := range p.RedisTime.Buckets {
+		s.Buckets[i] += sign * n
 	}
 	return counted
 }

@@ -32,17 +32,21 @@ func TestTotalsOfEveryFigure(t *testing.T) {
 		}
 		checked++
 	}
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[tiered.PolicyStats]()) {
-		switch f.Name {
-		case "Top", "Direct", "Requests":
+	for _, group := range reflect.VisibleFields(reflect.TypeFor[tiered.PolicyStats]()) {
+		of := func(p *tiered.PolicyStats) reflect.Value { return reflect.ValueOf(p).Elem().FieldByIndex(group.Index) }
+		switch group.Name {
+		case "Top":
+			continue
+		case "RedisTime":
+			check(group.Name, of)
 			continue
 		}
-		check(f.Name, func(p *tiered.PolicyStats) reflect.Value { return reflect.ValueOf(p).Elem().FieldByIndex(f.Index) })
-	}
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[tiered.Requests]()) {
-		check(f.Name, func(p *tiered.PolicyStats) reflect.Value {
-			return reflect.ValueOf(&p.Requests).Elem().FieldByIndex(f.Index)
-		})
+		for _, f := range reflect.VisibleFields(group.Type) {
+			if f.Name == "Direct" {
+				continue
+			}
+			check(group.Name+"."+f.Name, func(p *tiered.PolicyStats) reflect.Value { return of(p).FieldByIndex(f.Index) })
+		}
 	}
 	if checked < 40 {
 		t.Errorf("only %d figures", checked)
@@ -53,9 +57,10 @@ func TestTotalsOfEveryFigure(t *testing.T) {
 // figures or without.
 func TestTotalsOfRemovedPolicies(t *testing.T) {
 	counted := func(n int64) tiered.PolicyStats {
-		return tiered.PolicyStats{
-			Spent: n, Held: 5, Requests: tiered.Requests{Granted: n}, Waits: tiered.Histogram{Buckets: []int64{n, 0}}, Processes: 3,
-		}
+		var p tiered.PolicyStats
+		p.Leases.Spent, p.Leases.Held, p.Requests.Granted, p.Requests.Allowed, p.Processes.Sharing = n, 5, n, n, 3
+		p.RedisTime.Buckets = []int64{n, 0}
+		return p
 	}
 	total := new(metrics.Totals)
 	for i, step := range []struct {
@@ -73,9 +78,9 @@ func TestTotalsOfRemovedPolicies(t *testing.T) {
 		{map[string]tiered.PolicyStats{"c": counted(1)}, 133, 5},
 	} {
 		sum := total.Of(step.policies)
-		if sum.Spent != step.want || sum.Requests.Granted != step.want || sum.Waits.Buckets[0] != step.want || sum.Held != step.held {
-			t.Errorf("step %d: %d spent, %d requests, %v waits, %d held; want %d and %d", i, sum.Spent, sum.Requests.Granted,
-				sum.Waits.Buckets, sum.Held, step.want, step.held)
+		if sum.Leases.Spent != step.want || sum.Requests.Granted != step.want || sum.RedisTime.Buckets[0] != step.want || sum.Leases.Held != step.held {
+			t.Errorf("step %d: %d spent, %d requests, %v waits, %d held; want %d and %d", i, sum.Leases.Spent, sum.Requests.Granted,
+				sum.RedisTime.Buckets, sum.Leases.Held, step.want, step.held)
 		}
 	}
 	for i := range 3 * metrics.MostGone {
@@ -89,7 +94,9 @@ func TestTotalsOfRemovedPolicies(t *testing.T) {
 // A Reader of totals has the metrics of any other, with one policy.
 func TestTotalsReader(t *testing.T) {
 	i := invent()
-	i.stats.Policies["q"] = tiered.PolicyStats{Requests: tiered.Requests{Granted: 7}}
+	var q tiered.PolicyStats
+	q.Requests.Granted = 7
+	i.stats.Policies["q"] = q
 	passed := 0
 	got := series(t, metrics.TotalsReaderOf(i, func(all map[string]tiered.PolicyStats) { passed += len(all) }))
 	if n := got["tiered_decisions_total{all,local,granted}"]; n != 1007 || passed != 2 {

@@ -305,7 +305,7 @@ grpc:
 			t.Errorf("plan %q: %d calls admitted, want %d", plan, n, want)
 		}
 	}
-	if n := f.group.Stats().Policies["users"].UnknownPlans; n != 4 {
+	if n := f.group.Stats().Policies["users"].Faults.UnknownPlans; n != 4 {
 		t.Errorf("%d unknown plans, want 4", n)
 	}
 }

@@ -50,7 +50,7 @@ func (p *process) alone(which int, key string) bool {
 			continue
 		}
 		s := q.group.Stats()
-		if s.Policies[p.Policies[which].Name].Held > 0 || s.Leaving > 0 || time.Since(q.touched[name(which, key)]) < past ||
+		if s.Policies[p.Policies[which].Name].Leases.Held > 0 || s.Leaving > 0 || time.Since(q.touched[name(which, key)]) < past ||
 			time.Since(q.opened) < past || p.Policies[which].Standing != tiered.StandingOff {
 			return false
 		}

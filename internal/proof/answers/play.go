@@ -305,8 +305,8 @@ func (w *player) do(x Step) {
 			uses = append(uses, l.For(key).N(x.N))
 			p.touched[name(i, key)], p.gave[name(i, key)] = time.Now(), time.Now()
 			c := p.counts[i]
-			c.unsure, c.quiet, c.LongestWait = true, true, max(c.LongestWait, x.Pause)
-			c.GaveUp, c.Waited = c.GaveUp+1, c.Waited+1 // one of both, of one policy
+			c.unsure, c.quiet, c.Waiting.Longest = true, true, max(c.Waiting.Longest, x.Pause)
+			c.Waiting.GaveUp, c.Waiting.Admitted = c.Waiting.GaveUp+1, c.Waiting.Admitted+1 // one of both, of one policy
 		}
 		w.timed(x.Pause, func() { _ = tiered.All(uses...).Wait(ctx) })
 	case Charge:
@@ -316,7 +316,7 @@ func (w *player) do(x Step) {
 			}
 		})
 		if !w.unlimited(which, key) {
-			p.counts[which].Spent += x.N
+			p.counts[which].Leases.Spent += x.N
 		}
 	case Refund:
 		p.gave[name(which, key)] = time.Now()
@@ -383,7 +383,7 @@ func (w *player) settle(x Step) {
 		r.by.gave[name(which, r.keys[j])] = time.Now()
 		r.by.touched[name(which, r.keys[j])] = time.Now()
 		if n := x.N - r.costs[j]; x.Verb == Settle && j == 0 && n > 0 && !r.ended && r.Allowed && r.Reason != tiered.Shadowed && !w.unlimited(which, r.keys[j]) {
-			r.by.counts[which].Spent += n
+			r.by.counts[which].Leases.Spent += n
 		}
 	}
 	r.ended = true
@@ -411,9 +411,9 @@ func (p *process) together(key string, x Step) {
 		if d.Allowed || !each[i].Allowed && each[i].Reason != tiered.Unknown || each[i].Reason == tiered.Shadowed {
 			p.counts[i].count(&each[i], x.N)
 		} else if each[i].Reason == tiered.Fallback { // these tokens stay counted
-			p.counts[i].Fallback += x.N
+			p.counts[i].Tokens.Fallback += x.N
 		} else if each[i].Reason == tiered.Open {
-			p.counts[i].Open += x.N
+			p.counts[i].Tokens.Open += x.N
 		}
 	}
 }

@@ -253,7 +253,7 @@ func (p *process) whole(policy int) bool {
 		return false
 	}
 	full := time.Duration(float64(burst(limit)) * float64(limit.Per) / float64(limit.Tokens))
-	return s.Policies[x.Name].Outside == 0 && full < time.Hour && w.now()-p.opened > 80*second+full && len(w.reloaded) == 0
+	return s.Policies[x.Name].Standing.Outside == 0 && full < time.Hour && w.now()-p.opened > 80*second+full && len(w.reloaded) == 0
 }
 
 // overUsed returns by how much what admitted requests cost in the end exceeds the limit. A key may use its burst, MaxDebt

@@ -90,7 +90,7 @@ func (p *process) alternate(s *Step) {
 	most := max(burst(own), burst(s.Limit))
 	held := func() (n int64) {
 		for _, q := range w.slots {
-			n += q.group.Stats().Policies[w.plan.Policies[s.Which].Name].Held
+			n += q.group.Stats().Policies[w.plan.Policies[s.Which].Name].Leases.Held
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()

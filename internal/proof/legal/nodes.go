@@ -95,8 +95,8 @@ func (w *player) checkBreakers() {
 		}
 		asks := slices.ContainsFunc(slices.Collect(maps.Keys(all)), there)
 		for name, n := range all {
-			if n.Breaker != "closed" && (asks || there(name)) {
-				w.faultf("recovery", "process %d: the breaker of node %q is %s", p.slot, name, n.Breaker)
+			if n.Outages.Breaker != "closed" && (asks || there(name)) {
+				w.faultf("recovery", "process %d: the breaker of node %q is %s", p.slot, name, n.Outages.Breaker)
 			}
 		}
 	}

@@ -358,7 +358,7 @@ func (p *process) leave(patience time.Duration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i, x := range w.plan.Policies {
-		w.burnt[i] += s.Policies[x.Name].Burnt
+		w.burnt[i] += s.Policies[x.Name].Leases.Burnt
 	}
 	return err
 }
@@ -371,30 +371,30 @@ func (p *process) audit(left bool) {
 		w.mu.Lock()
 		c := p.counts[i]
 		w.mu.Unlock()
-		if r := y.Requests; !c.parts && (r.Admitted() != c.admitted || !c.unsure && (r.Refused() != c.refused ||
+		if r := y.Requests; !c.parts && (r.Allowed != c.admitted || !c.unsure && (r.Refused != c.refused ||
 			r.GrantedByRedis+r.LimitedByRedis != c.byRedis)) {
 			w.faultf("requests", "policy %d counts %+v, and there were %+v", i, r, c)
 		}
-		alone, sum := y.Fallback+y.Open, y.Spent+y.Standing+y.Refunded+y.Charged+y.Fallback+y.Open+y.Unlimited
-		if !c.vague && (!c.dearer || y.Unlimited == 0) && (sum != c.tokens || !c.unsure && !c.parts && alone != c.alone) {
+		alone, sum := y.Tokens.Fallback+y.Tokens.Open, y.Leases.Spent+y.Standing.Spent+y.Costs.Refunded+y.Costs.Charged+y.Tokens.Fallback+y.Tokens.Open+y.Tokens.Unlimited
+		if !c.vague && (!c.dearer || y.Tokens.Unlimited == 0) && (sum != c.tokens || !c.unsure && !c.parts && alone != c.alone) {
 			w.faultf("requests", "policy %d counts %d tokens, %d by fail modes, of %d, %d: %+v", i, sum, alone, c.tokens, c.alone, y)
 		}
-		if alone == 0 && y.Settled != 0 {
-			w.faultf("requests", "policy %d reported %d tokens of an outage that admitted none", i, y.Settled)
+		if alone == 0 && y.Costs.Settled != 0 {
+			w.faultf("requests", "policy %d reported %d tokens of an outage that admitted none", i, y.Costs.Settled)
 		}
-		ledger := invariant.Ledger{Granted: y.Granted, Spent: y.Spent, Returned: y.Returned, Burnt: y.Burnt, Held: y.Held}
+		ledger := invariant.Ledger{Granted: y.Leases.Granted, Spent: y.Leases.Spent, Returned: y.Leases.Returned, Burnt: y.Leases.Burnt, Held: y.Leases.Held}
 		f := ledger.Check(0)
-		if f.Is(left && y.Held != 0, float64(y.Held), "a process that left holds tokens: %+v", ledger); f.Broken() {
+		if f.Is(left && y.Leases.Held != 0, float64(y.Leases.Held), "a process that left holds tokens: %+v", ledger); f.Broken() {
 			w.faultf("recovery", "%v", f)
 		}
-		if y.Poisoned != 0 || y.PerKeyFaults != 0 || y.UnknownPlans != 0 {
-			w.faultf("health", "poisoned %d, no limits %d, no plans %d", y.Poisoned, y.PerKeyFaults, y.UnknownPlans)
+		if y.Faults.Rejected != 0 || y.Faults.PerKey != 0 || y.Faults.UnknownPlans != 0 {
+			w.faultf("health", "poisoned %d, no limits %d, no plans %d", y.Faults.Rejected, y.Faults.PerKey, y.Faults.UnknownPlans)
 		}
 	}
 	for _, n := range s.Nodes {
-		if n.Misconfigured > 0 || w.plan.Class == Calm && n.Failures > 0 {
-			w.faultf("health", "%d calls failed, %d as misconfigured, and nothing was wrong", n.Failures,
-				n.Misconfigured)
+		if n.Calls.Misconfigured > 0 || w.plan.Class == Calm && n.Calls.Failed > 0 {
+			w.faultf("health", "%d calls failed, %d as misconfigured, and nothing was wrong", n.Calls.Failed,
+				n.Calls.Misconfigured)
 		}
 	}
 }

@@ -235,8 +235,8 @@ func (s *faultRun) judgeBound(f *figures, j subject, all []fleet.Record) {
 	var stats tiered.PolicyStats
 	for _, r := range s.reports {
 		p := r.Stats.Policies[j.Name]
-		stats.Open += p.Open
-		stats.Fallback += p.Fallback
+		stats.Tokens.Open += p.Tokens.Open
+		stats.Tokens.Fallback += p.Tokens.Fallback
 	}
 	var open, shared int64
 	for _, r := range all {
@@ -247,8 +247,8 @@ func (s *faultRun) judgeBound(f *figures, j subject, all []fleet.Record) {
 			shared++
 		}
 	}
-	if len(s.reports) == processes && (open != stats.Open || shared != stats.Fallback) {
-		f.complain("%d admitted openly and %d by the shares, but Stats count %d and %d", open, shared, stats.Open, stats.Fallback)
+	if len(s.reports) == processes && (open != stats.Tokens.Open || shared != stats.Tokens.Fallback) {
+		f.complain("%d admitted openly and %d by the shares, but Stats count %d and %d", open, shared, stats.Tokens.Open, stats.Tokens.Fallback)
 	}
 }
 

@@ -29,7 +29,7 @@ func TestCloseDuringAnOutage(t *testing.T) {
 			fault(server)
 			time.Sleep(1200 * time.Millisecond) // long enough for probes, too short for the end of the leases
 			for node, s := range p.Report().Stats.Nodes {
-				if s.Breaker == "closed" {
+				if s.Outages.Breaker == "closed" {
 					t.Errorf("the breaker of %s is closed", node)
 				}
 			}

@@ -51,7 +51,7 @@ var redisRows = []row{
 			var seen int64
 			for _, r := range s.reports {
 				for _, n := range r.Stats.Nodes {
-					seen += n.StateLosses
+					seen += n.Faults.StateLosses
 				}
 			}
 			s.note = fmt.Sprintf("%d buckets were lost, the processes saw %d losses", s.judged[0].lost, seen)
@@ -100,7 +100,7 @@ var redisRows = []row{
 		},
 		check: func(s *faultRun) {
 			for _, r := range s.reports {
-				if r.Stats.Policies["poisoned"].Poisoned == 0 {
+				if r.Stats.Policies["poisoned"].Faults.Rejected == 0 {
 					s.complain("a process did not count the poisoned key")
 				}
 			}
@@ -156,7 +156,7 @@ func atOnce(s *faultRun) {
 	for _, r := range s.reports {
 		refused := int64(0)
 		for _, node := range r.Stats.Nodes {
-			refused += node.Misconfigured
+			refused += node.Calls.Misconfigured
 		}
 		if refused == 0 {
 			s.complain("a process counted no misconfiguration")

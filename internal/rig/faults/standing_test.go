@@ -38,7 +38,7 @@ func (f *standingFleet) look(some fleet.Fleet) (reports []fleet.Report, taken in
 	for _, m := range some {
 		r := m.Report()
 		reports = append(reports, r)
-		taken += r.Stats.Policies["over"].Standing
+		taken += r.Stats.Policies["over"].Standing.Spent
 	}
 	return reports, taken
 }
@@ -86,7 +86,7 @@ func TestStandingSharesWithAnOldProcessAndAFailover(t *testing.T) {
 	began := time.Now()
 	f.start(few)
 	used := func(r fleet.Report) bool {
-		return r.Stats.Standing.Fraction > 0.2 && r.Stats.Policies["over"].Outside == 0
+		return r.Stats.Standing.Fraction > 0.2 && r.Stats.Policies["over"].Standing.Outside == 0
 	}
 	members := f.all
 	f.until("the shares begin", members, used)
@@ -107,7 +107,7 @@ func TestStandingSharesWithAnOldProcessAndAFailover(t *testing.T) {
 	stranger := f.start(1)
 	f.job.Loads = loads
 	noticed := f.until("the old process is noticed", members, func(r fleet.Report) bool {
-		return r.Stats.Policies["over"].Outside == 1
+		return r.Stats.Policies["over"].Standing.Outside == 1
 	})
 	_, before := f.look(members)
 	time.Sleep(10*time.Second - time.Since(joined))
@@ -146,7 +146,7 @@ func TestStandingSharesWithAnOldProcessAndAFailover(t *testing.T) {
 		}
 	}
 	final := fleet.Fleet{left}.Stop()
-	leftTaken := final[left].Stats.Policies["over"].Standing
+	leftTaken := final[left].Stats.Policies["over"].Standing.Spent
 	members = members[:few-1]
 	cut := time.Now()
 	if err := primary.ClientKillByFilter(t.Context(), "TYPE", "replica").Err(); err != nil {

@@ -52,7 +52,7 @@ func TestSteadyFleet(t *testing.T) {
 			var lag time.Duration
 			for _, r := range f.Stop() {
 				for _, n := range r.Stats.Nodes {
-					calls += float64(n.Calls)
+					calls += float64(n.Calls.Sent)
 				}
 				lag = max(lag, r.Lag)
 			}

@@ -38,17 +38,19 @@ var ofRule = [...]struct {
 	name, help, outcome string
 	of                  func(p *tiered.PolicyStats) int64
 }{
-	{"hits", hitsHelp, "within limit", func(p *tiered.PolicyStats) int64 { return p.Spent + p.Standing + p.Refunded + p.Unlimited }},
-	{"hits", hitsHelp, "over limit", func(p *tiered.PolicyStats) int64 { return p.Limited + p.Blocked + p.Requests.ExceedsBurst }},
-	{"hits", hitsHelp, "admitted without Redis", func(p *tiered.PolicyStats) int64 { return p.Fallback + p.Open }},
-	{"hits", hitsHelp, "refused without Redis", func(p *tiered.PolicyStats) int64 { return p.FallbackSpent + p.Unavailable }},
+	{"hits", hitsHelp, "within limit", func(p *tiered.PolicyStats) int64 { return p.Tokens.Granted + p.Tokens.Unlimited }},
+	{"hits", hitsHelp, "over limit", func(p *tiered.PolicyStats) int64 {
+		return p.Tokens.Limited + p.Tokens.Blocked + p.Requests.ExceedsBurst
+	}},
+	{"hits", hitsHelp, "admitted without Redis", func(p *tiered.PolicyStats) int64 { return p.Tokens.Fallback + p.Tokens.Open }},
+	{"hits", hitsHelp, "refused without Redis", func(p *tiered.PolicyStats) int64 { return p.Tokens.FallbackSpent + p.Tokens.Unavailable }},
 	{
 		"near_limit_hits", "Hits admitted while less than a fifth of the limit was left.", "",
-		func(p *tiered.PolicyStats) int64 { return p.NearLimit },
+		func(p *tiered.PolicyStats) int64 { return p.Tokens.NearLimit },
 	},
 	{
 		"shadowed_hits", "Hits over the limit that were admitted, because the rule is in shadow mode.", "",
-		func(p *tiered.PolicyStats) int64 { return p.Shadowed },
+		func(p *tiered.PolicyStats) int64 { return p.Tokens.Shadowed },
 	},
 	{"requests", "Descriptors that were decided by the rule.", "", asked},
 	{
@@ -59,7 +61,7 @@ var ofRule = [...]struct {
 
 const hitsHelp = "Hits that were asked for, by how they were decided. One that is more than the whole limit counts as one."
 
-func asked(p *tiered.PolicyStats) int64 { return p.Requests.Admitted() + p.Requests.Refused() }
+func asked(p *tiered.PolicyStats) int64 { return p.Requests.Allowed + p.Requests.Refused }
 
 // descs are the descriptions of ofRule.
 var descs = func() (all [len(ofRule)]*prometheus.Desc) {
@@ -109,7 +111,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	for r := range c.service.Rules() {
 		rules++
 		p := stats[r.Policy]
-		if asked(&p) == 0 && p.Charged == 0 {
+		if asked(&p) == 0 && p.Costs.Charged == 0 {
 			continue
 		}
 		askedRules++
