@@ -7,6 +7,10 @@ export GORACE ?= atexit_sleep_ms=0
 # The race detector needs a C compiler. Without one the tests run without it, and say so.
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
+# The tests of rapid draw the same each time, so that a commit is green or red whoever runs it. 0 draws at random, as go test
+# alone does and `make hunt`.
+export RAPID_SEED ?= 1
+
 # Install what tests start, if it is missing.
 REDIS := sh scripts/install-redis.sh
 CHROMIUM := sh scripts/install-chromium.sh
@@ -179,6 +183,7 @@ done
 endef
 
 # answers    200 000 random uses of the library, for what callers are told: six minutes
+# draws      every test of rapid with DRAWS other draws: a quarter of an hour
 # fuzz       every fuzz target, FUZZTIME inputs each, or for as long, as in FUZZTIME=1m
 # gremlins   mutants of all Go code of one PACKAGE: an operator or a condition is another one, and its short tests must fail.
 #            It names those that lived; some of them change nothing that a test could see
@@ -189,17 +194,19 @@ endef
 # schedules  all schedules of the adversary: six minutes
 # soak       random schedules of the protocol's messages for SOAK; a failure prints its seed
 # speed      how fast the simulator is, and that the same seed is the same run: five minutes
-HUNTS := answers fuzz gremlins other-go plans race schedules soak speed
+HUNTS := answers draws fuzz gremlins other-go plans race schedules soak speed
 
 # A count and not a time is the default: up to Go 1.26 a run that a clock ends fails now and then with "context deadline
 # exceeded" and no input to show for it (golang/go#75804). 10000 inputs take two seconds.
 FUZZTIME ?= 10000x
+DRAWS ?= 2000
 RACECOUNT ?= 3
 SOAK ?= 10m
 PACKAGE ?= ./failover
 OTHER_GO := go1.27.1
 
 played-answers = 200000 sequences
+played-draws = every test of rapid, $(DRAWS) draws each
 played-fuzz = every fuzz target, $(FUZZTIME) each
 played-gremlins = $(PACKAGE)
 played-other-go = $(OTHER_GO)
@@ -211,6 +218,7 @@ played-speed = three fleets, and 20 runs of one seed
 
 GREMLINS ?= github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
 
+hunt: export RAPID_SEED = 0
 hunt: ## look for mistakes for longer than the tests do: make hunt HUNT=fuzz; docs/internals/hunts.md has what was played
 	$(or $(hunt-$(HUNT)),$(error HUNT is one of $(HUNTS)))
 	@sh scripts/hunted.sh '$(HUNT)' '$(played-$(HUNT))'
@@ -225,6 +233,15 @@ define hunt-fuzz
 endef
 
 hunt-answers = go test -count=1 -timeout 30m -v -run 'TestAnswers$$' ./internal/proof/answers -args -sequences 200000
+
+define hunt-draws
+@$(REDIS)
+@for package in $$(grep -rl --include='*_test.go' 'rapid\.Check(' . | xargs -n 1 dirname | sort -u); do \
+	tests=$$(awk '/^func Test/ {split($$2, f, "(")} /rapid\.Check\(/ {print f[1]}' $$package/*_test.go | sort -u | paste -sd '|' -); \
+	echo "go test -run '^($$tests)\$$' $$package -rapid.checks $(DRAWS)"; \
+	go test -count=1 -timeout 60m -run "^($$tests)\$$" $$package -rapid.checks $(DRAWS) || exit 1; \
+done
+endef
 
 define hunt-race
 @$(REDIS)

@@ -1,9 +1,11 @@
 package remote_test
 
 import (
+	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -41,19 +43,27 @@ func atFull(n int) int {
 	return n
 }
 
-// randomHistories plays about so many histories on Memory and an engine, and counts what happened in them.
+// randomHistories plays so many histories on Memory and an engine, or more if -rapid.checks says so, and counts what
+// happened in them.
 func randomHistories(t *testing.T, e *engine, histories int, seen census) {
-	played := 0
-	for played < histories { // a Check is 100 histories, fewer in a short run
-		rapid.Check(t, func(t *rapid.T) {
-			played++
-			draw := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "n") }
-			w := newWalk(fmt.Sprintf("{walk/%d}tb2", played), draw)
-			t.Repeat(map[string]func(*rapid.T){"step": func(*rapid.T) { w.step() }})
-			w.replay(t, e, seen)
-			w.count(seen)
-		})
+	checks := flag.Lookup("rapid.checks")
+	before := checks.Value.String()
+	defer func() { _ = checks.Value.Set(before) }()
+	if testing.Short() {
+		histories *= 5 // rapid takes a fifth
 	}
+	if n, err := strconv.Atoi(before); err != nil || n < histories {
+		_ = checks.Value.Set(strconv.Itoa(histories))
+	}
+	played := 0
+	rapid.Check(t, func(t *rapid.T) {
+		played++
+		draw := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "n") }
+		w := newWalk(fmt.Sprintf("{walk/%d}tb2", played), draw)
+		t.Repeat(map[string]func(*rapid.T){"step": func(*rapid.T) { w.step() }})
+		w.replay(t, e, seen)
+		w.count(seen)
+	})
 	t.Logf("%d histories, %d events, %d of %d times to live compared to the ms",
 		played, seen[anything], seen[exact], seen[writes])
 	if seen[exact] < seen[writes]/2 {

@@ -22,7 +22,7 @@ func TestServerTime(t *testing.T) {
 		seen[i] = make(census)
 	}
 	fleets := 0
-	check := func(t *rapid.T) {
+	rapid.Check(t, func(t *rapid.T) {
 		fleets++
 		draw := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "n") }
 		limit := lua.Call{Bucket: fmt.Sprintf("{time/%d}tb2", fleets), Period: 1e6, Fleet: 1}
@@ -41,10 +41,7 @@ func TestServerTime(t *testing.T) {
 				}
 			}
 		}})
-	}
-	for fleets < atFull(100) {
-		rapid.Check(t, check)
-	}
+	})
 	for i, e := range all {
 		t.Logf("%s, %d fleets: %v", e.name, fleets, seen[i])
 		if testing.Short() { // a tenth of the steps: chance alone may leave something out

@@ -123,9 +123,10 @@ func TestStandingSharesKeepTheLimits(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			all := fleetOf(t, remote.NewMemory(), 3, c.policy)
 			limits, admitted, start := boundsOf(c.policy), int64(0), time.Now()
+			random := rand.New(rand.NewPCG(1, 1))
 			for time.Since(start) < time.Minute {
 				for _, p := range all {
-					n := 1 + rand.Int64N(3)
+					n := 1 + random.Int64N(3)
 					if limiterOf(t, p, "api").AllowN(t.Context(), "user", n).Allowed {
 						admitted += n
 						limits.take(t, time.Since(start), n)
@@ -161,7 +162,7 @@ func TestStandingSharesWhileTheFleetChanges(t *testing.T) {
 		for i := range fulls {
 			fulls[i] = ideal.NewBucket(100, time.Second, 200)
 		}
-		start := time.Now()
+		start, random := time.Now(), rand.New(rand.NewPCG(1, 1))
 		for step := range 4 * 60 * 50 {
 			switch step % (50 * 15) {
 			case 0:
@@ -169,14 +170,14 @@ func TestStandingSharesWhileTheFleetChanges(t *testing.T) {
 					all = append(all, run(t, s, "", standingPolicy("api")))
 				}
 			case 50 * 7:
-				if i := rand.IntN(len(all)); len(all) > 1 && step > 50*60 {
+				if i := random.IntN(len(all)); len(all) > 1 && step > 50*60 {
 					all[i].end()
 					all = append(all[:i], all[i+1:]...)
 				}
 			}
 			for range 4 {
-				i, n := rand.IntN(keys), 1+rand.Int64N(4)
-				if limiterOf(t, all[rand.IntN(len(all))], "api").AllowN(t.Context(), fmt.Sprint(i), n).Allowed &&
+				i, n := random.IntN(keys), 1+random.Int64N(4)
+				if limiterOf(t, all[random.IntN(len(all))], "api").AllowN(t.Context(), fmt.Sprint(i), n).Allowed &&
 					!fulls[i].Take(int64(time.Since(start)), n) {
 					t.Fatalf("key %d: %d tokens too many after %v", i, n, time.Since(start))
 				}
