@@ -306,7 +306,7 @@ func TestClosedProcessIsGone(t *testing.T) {
 		dead := startProcess(t, memory) // its policy is api too
 		time.Sleep(10 * time.Second)
 		p.is(2, 0, 0)
-		dead.gone.Store(true)
+		dead.wire.loseRequests.Store(true)
 		time.Sleep(dispatch.PresenceTTL)
 		p.is(2, 0, 0)
 		announced, _ := tiered.Announced(p.Group)

@@ -7,24 +7,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/lua"
-	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// frozen is a store that answers nothing.
-type frozen struct{ *remote.Memory }
-
-func (frozen) Run(_ context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
-	time.Sleep(timeout)
-	for i := range calls {
-		results[i] = remote.Result{Err: context.DeadlineExceeded}
-	}
-}
-
-func (frozen) Presence(_ context.Context, timeout time.Duration, _ remote.Node, _ remote.Process) (remote.Census, error) {
-	time.Sleep(timeout)
-	return remote.Census{}, context.DeadlineExceeded
+// frozen is a store that never answers.
+func frozen() *distant {
+	s := newDistant(0)
+	s.loseRequests.Store(true)
+	return s
 }
 
 // A caller that has a deadline gets its answer before it: the fail mode decides in time if Redis does not answer.
@@ -61,7 +51,7 @@ func TestAnswerComesBeforeTheCallersDeadline(t *testing.T) {
 	for name, f := range ask {
 		for _, left := range []time.Duration{time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond} {
 			synctest.Test(t, func(t *testing.T) {
-				l, err := tiered.New(frozen{remote.NewMemory()}, tiered.Policy{
+				l, err := tiered.New(frozen(), tiered.Policy{
 					Name: "p", Limit: tiered.PerSecond(100), FailMode: tiered.FailClosed,
 				}, nil)
 				if err != nil {
@@ -87,7 +77,7 @@ func TestAnswerComesBeforeTheCallersDeadline(t *testing.T) {
 // Who waits for tokens waits until its deadline, whatever Redis does.
 func TestWaitEndsWithItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := tiered.New(frozen{remote.NewMemory()}, tiered.Policy{
+		l, err := tiered.New(frozen(), tiered.Policy{
 			Name: "p", Limit: tiered.PerSecond(100), FailMode: tiered.FailClosed,
 		}, nil)
 		if err != nil {

@@ -15,96 +15,42 @@ import (
 // What there is, is granted to the token: by a lease, by Redis, by a fail mode, and by every algorithm.
 func TestAllowAtMost(t *testing.T) {
 	down := errors.New("down")
+	hour := func(p tiered.Policy) tiered.Policy { p.Limit = tiered.PerHour(10); return p }
+	ten := hour(tiered.Policy{})
 	for name, c := range map[string]struct {
 		policy tiered.Policy
-		o      tiered.Options
 		used   int64
 		down   bool
 		n      int64
 		want   int64
 		reason tiered.Reason
 	}{
-		"enough": {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Options{}, 2, false, 5, 5, tiered.Granted},
-		"fewer":  {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Options{}, 7, false, 5, 3, tiered.Granted},
-		"none": {
-			tiered.Policy{Limit: tiered.PerHour(10)},
-			tiered.Options{},
-			10, false, 5, 0,
-			tiered.Limited,
-		},
-		"more than the burst": {
-			tiered.Policy{Limit: tiered.PerHour(10)},
-			tiered.Options{},
-			3, false, 99, 7,
-			tiered.Granted,
-		},
-		"one": {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Options{}, 9, false, 1, 1, tiered.Granted},
-		"no number": {
-			tiered.Policy{Limit: tiered.PerHour(10)},
-			tiered.Options{},
-			0, false, 0, 0,
-			tiered.InvalidCost,
-		},
+		"enough":              {ten, 2, false, 5, 5, tiered.Granted},
+		"fewer":               {ten, 7, false, 5, 3, tiered.Granted},
+		"none":                {ten, 10, false, 5, 0, tiered.Limited},
+		"more than the burst": {ten, 3, false, 99, 7, tiered.Granted},
+		"one":                 {ten, 9, false, 1, 1, tiered.Granted},
+		"no number":           {ten, 0, false, 0, 0, tiered.InvalidCost},
 		"leased": {
-			tiered.Policy{Limit: tiered.PerHour(400), Lease: tiered.Lease{Size: 100}},
-			tiered.Options{},
-			360, false, 99, 40, tiered.Granted,
+			tiered.Policy{Limit: tiered.PerHour(400), Lease: tiered.Lease{Size: 100}}, 360, false, 99, 40, tiered.Granted,
 		},
-		"fixed window": {
-			tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.FixedWindow},
-			tiered.Options{},
-			7, false, 5, 3, tiered.Granted,
-		},
-		"sliding window": {
-			tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.SlidingWindow},
-			tiered.Options{},
-			7, false, 5, 3, tiered.Granted,
-		},
-		"sliding log": {
-			tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.SlidingLog},
-			tiered.Options{},
-			7, false, 5, 3, tiered.Granted,
-		},
+		"fixed window":   {hour(tiered.Policy{Algorithm: tiered.FixedWindow}), 7, false, 5, 3, tiered.Granted},
+		"sliding window": {hour(tiered.Policy{Algorithm: tiered.SlidingWindow}), 7, false, 5, 3, tiered.Granted},
+		"sliding log":    {hour(tiered.Policy{Algorithm: tiered.SlidingLog}), 7, false, 5, 3, tiered.Granted},
 		"several limits": {
-			tiered.Policy{Limit: tiered.PerHour(100), Also: []tiered.Limit{tiered.PerDay(10)}},
-			tiered.Options{},
-			7, false, 5, 3, tiered.Granted,
+			tiered.Policy{Limit: tiered.PerHour(100), Also: []tiered.Limit{tiered.PerDay(10)}}, 7, false, 5, 3, tiered.Granted,
 		},
-		"the share": {
-			tiered.Policy{Limit: tiered.PerHour(10)},
-			tiered.Options{Processes: 2},
-			0, true, 9, 5,
-			tiered.Fallback,
-		},
-		"fail-open": {
-			tiered.Policy{Limit: tiered.PerHour(10), FailMode: tiered.FailOpen},
-			tiered.Options{},
-			0,
-			true, 9, 9, tiered.Open,
-		},
-		"fail-closed": {
-			tiered.Policy{Limit: tiered.PerHour(10), FailMode: tiered.FailClosed},
-			tiered.Options{},
-			0, true, 9, 0, tiered.Unavailable,
-		},
-		"unlimited": {
-			tiered.Policy{Limit: tiered.Unlimited()},
-			tiered.Options{},
-			0, false, 1 << 39, 1 << 39,
-			tiered.Granted,
-		},
-		"blocked": {
-			tiered.Policy{Limit: tiered.Blocked()},
-			tiered.Options{},
-			0, false, 5, 0,
-			tiered.ExceedsBurst,
-		},
+		"the share":   {ten, 0, true, 9, 5, tiered.Fallback}, // of two processes
+		"fail-open":   {hour(tiered.Policy{FailMode: tiered.FailOpen}), 0, true, 9, 9, tiered.Open},
+		"fail-closed": {hour(tiered.Policy{FailMode: tiered.FailClosed}), 0, true, 9, 0, tiered.Unavailable},
+		"unlimited":   {tiered.Policy{Limit: tiered.Unlimited()}, 0, false, 1 << 39, 1 << 39, tiered.Granted},
+		"blocked":     {tiered.Policy{Limit: tiered.Blocked()}, 0, false, 5, 0, tiered.ExceedsBurst},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := remote.NewMemory()
 				c.policy.Name = "p"
-				l := limiter(t, store, c.policy, &c.o)
+				l := limiter(t, store, c.policy, &tiered.Options{Processes: 2})
 				if c.used > 0 {
 					if d := l.AllowN(t.Context(), "k", c.used); !d.Allowed {
 						t.Fatal(d)

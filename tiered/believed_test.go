@@ -47,3 +47,30 @@ func TestARefusalIsBelievedFor5Seconds(t *testing.T) {
 		}
 	}
 }
+
+// Who has time is decided by Redis, also if the call under way is for callers in a hurry and comes too late for them. (Issue 38.)
+func TestWhoHasTimeDoesNotGoByCallersInAHurry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, newDistant(12*ms), tiered.Policy{
+			Name: "api", Limit: tiered.PerSecond(1000), Lease: tiered.Lease{Size: tiered.NoLease}, FailMode: tiered.FailClosed,
+		}, &tiered.Options{Budget: 100 * ms})
+		for range 20 { // the process knows how far Redis is
+			time.Sleep(100 * ms)
+			l.Allow(t.Context(), "k")
+		}
+		hurry := func() tiered.Decision {
+			ctx, cancel := context.WithTimeout(t.Context(), 8*ms) // it waits for half of that
+			defer cancel()
+			return l.Allow(ctx, "k")
+		}
+		for join := ms / 2; join < 24*ms; join += ms { // when the caller comes who has time
+			go hurry()
+			go func() { time.Sleep(10 * ms); hurry() }() // it still waits when the first call turns out to be late
+			time.Sleep(join)
+			if d := l.Allow(t.Context(), "k"); d.Reason != tiered.Granted {
+				t.Errorf("who came after %v, and waits for 100 ms: %v", join, d.Reason)
+			}
+			time.Sleep(200 * ms)
+		}
+	})
+}

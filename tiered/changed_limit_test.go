@@ -1,13 +1,16 @@
 package tiered_test
 
 import (
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -184,4 +187,157 @@ func TestCallsOfAChange(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Of a sliding window whose length or Precision changes, each token counts as long as in the new window, but for a block of
+// the old one. It makes no difference whether the key is refused or admitted meanwhile.
+func TestChangedWindowKeepsItsCount(t *testing.T) {
+	day := 24 * time.Hour
+	for _, c := range []struct {
+		name  string
+		from  tiered.Limit
+		to    tiered.Limit
+		spent int64
+		later time.Duration // from the spending to the change
+		most  time.Duration // from the change until to.Tokens/2 are there again
+	}{
+		{"shorter", tiered.PerHour(100), tiered.PerSecond(10), 100, 0, 3 * time.Second},
+		{"shorter, and not full", tiered.PerHour(100), tiered.PerSecond(10), 9, 0, 3 * time.Second},
+		{"shorter, of what was spent long ago", tiered.PerHour(100), tiered.PerMinute(50), 100, 10 * time.Minute, 0},
+		{"a day, and a minute", tiered.PerDay(1000), tiered.PerMinute(100), 1000, time.Hour, 0},
+		{"as long by other blocks, and full", tiered.PerHour(100), precise(tiered.PerHour(100), 2*time.Minute), 100, 30 * time.Minute, 36 * time.Minute},
+		{"as long by other blocks", tiered.PerHour(100), precise(tiered.PerHour(100), 2*time.Minute), 99, 30 * time.Minute, 36 * time.Minute},
+		{"longer", tiered.PerMinute(100), tiered.PerHour(100), 100, 30 * time.Second, 65 * time.Minute},
+		{"longer, of what is over", tiered.PerMinute(100), tiered.PerHour(100), 100, 2 * time.Minute, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := limiter(t, remote.NewMemory(),
+					tiered.Policy{Name: "api", Limit: c.from, Algorithm: tiered.SlidingWindow, Lease: tiered.Lease{Size: tiered.NoLease}}, nil)
+				time.Sleep(time.Second)
+				for range c.spent {
+					if !l.Allow(t.Context(), "user").Allowed {
+						t.Fatal("refused")
+					}
+				}
+				time.Sleep(c.later)
+				if err := l.SetLimit(c.to); err != nil {
+					t.Fatal(err)
+				}
+				change := time.Now()
+				l.Allow(t.Context(), "user") // admitted or not, it is the first by the new window
+				for refused := 0; ; refused++ {
+					d := l.AllowN(t.Context(), "user", c.to.Tokens/2)
+					after := time.Since(change)
+					if d.Allowed && after <= c.most+time.Millisecond {
+						return
+					}
+					if d.Allowed || after > 2*day {
+						t.Fatalf("%d of %d again %v after the change, refused %d times", c.to.Tokens/2, c.to.Tokens, after, refused)
+					}
+					time.Sleep(d.RetryAfter)
+				}
+			})
+		})
+	}
+}
+
+func precise(l tiered.Limit, block time.Duration) tiered.Limit {
+	l.Precision = block
+	return l
+}
+
+// Another Per or Precision of a sliding window begins with what the old one counted: whatever it is changed to, and
+// however often, no instant holds more than the largest of the limits.
+func TestAnotherPrecisionForgetsNothing(t *testing.T) {
+	for name, change := range map[string]func(*tiered.Policy){
+		"another precision":         func(p *tiered.Policy) { p.Limit.Precision = 2 * second },
+		"a lower limit, Per longer": func(p *tiered.Policy) { p.Limit = tiered.Limit{Tokens: 90, Per: 61 * second} },
+		"Per shorter than a lease":  func(p *tiered.Policy) { p.Limit = tiered.Limit{Tokens: 100, Per: 500 * ms} },
+		"an hour":                   func(p *tiered.Policy) { p.Limit = tiered.Limit{Tokens: 100, Per: time.Hour} },
+	} {
+		for _, lease := range []tiered.Lease{{}, {Size: tiered.NoLease}, {Size: 20}} {
+			t.Run(fmt.Sprint(name, lease), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					p := tiered.Policy{
+						Name: "api", Limit: tiered.PerMinute(100), Algorithm: tiered.SlidingWindow,
+						Lease: lease,
+					}
+					l := limiter(t, newDistant(ms), p, nil)
+					time.Sleep(10 * ms)
+					admitted := int64(0)
+					take := func(each int64) {
+						for range 90 / each {
+							if d := l.AllowN(t.Context(), "k", each); d.Allowed {
+								admitted += each
+							}
+						}
+					}
+					take(30)
+					take(1)
+					for range 3 {
+						set(t, l, change)
+						take(90)
+						take(1)
+						set(t, l, func(p *tiered.Policy) { p.Limit = tiered.PerMinute(100); p.Limit.Precision = 3 * second })
+						take(10)
+					}
+					if admitted > 100 || admitted < 80 {
+						t.Errorf("%d admitted at once, the limit was never above 100", admitted)
+					}
+					if s := l.Group().Stats().Policies["api"]; s.Faults.Rejected > 0 {
+						t.Errorf("%d calls were refused for what they say", s.Faults.Rejected)
+					}
+				})
+			})
+		}
+	}
+}
+
+// versions are policies of one name, of which each process of a deploy has one.
+func versions() []tiered.Policy {
+	all := make([]tiered.Policy, 4)
+	for i := range all {
+		all[i] = tiered.Policy{Name: "api", Limit: tiered.PerMinute(100), Algorithm: tiered.SlidingWindow}
+	}
+	all[1].Limit.Precision = 2 * second
+	all[2].Limit = tiered.Limit{Tokens: 90, Per: 10 * second}
+	all[3].Also = []tiered.Limit{tiered.PerHour(1000)}
+	return all
+}
+
+// Processes whose policies differ in Per, Precision and Also count each other's admissions: in an instant, and in
+// every interval as long as the shortest of the windows.
+func TestVersionsInADeploy(t *testing.T) {
+	const shortest = 10 * second
+	play := func(t *testing.T, store remote.Store, pause func(), rounds int) {
+		var fleet []*tiered.Limiter
+		for _, p := range versions() {
+			fleet = append(fleet, several(t, store, nil, p)[0])
+		}
+		var times []time.Time
+		for range rounds {
+			for _, l := range fleet {
+				if l.Allow(t.Context(), "k").Allowed {
+					times = append(times, time.Now())
+				}
+			}
+			pause()
+		}
+		first := 0
+		for i, at := range times {
+			for ; at.Sub(times[first]) >= shortest; first++ {
+			}
+			if n := i - first + 1; n > 100 {
+				t.Fatalf("%d admitted within %v", n, shortest)
+			}
+		}
+		if len(times) < 50 { // some lie in leases
+			t.Errorf("only %d admitted", len(times))
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		play(t, newDistant(ms), func() { time.Sleep(20 * ms) }, 6000)
+	})
+	play(t, open(t, redistest.Start(t).URL()), func() {}, 60)
 }

@@ -2,12 +2,16 @@ package tiered_test
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -48,6 +52,252 @@ func TestALongOutageIsForgivenWhereAllBucketsWereFull(t *testing.T) {
 			if n := slices.Max(refused); n > 0 {
 				t.Errorf("at %v of the limit %v were refused", demand, refused)
 			}
+		})
+	}
+}
+
+// eachDebt plays both fail modes that admit, with each algorithm.
+func eachDebt(t *testing.T, p tiered.Policy, play func(t *testing.T, s *remote.Memory, l *tiered.Limiter)) {
+	for _, mode := range []tiered.FailMode{tiered.FailLocal, tiered.FailOpen} {
+		for _, a := range []tiered.Algorithm{tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingWindow, tiered.SlidingLog} {
+			t.Run(fmt.Sprint(mode, " ", a), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := remote.NewMemory()
+					p.Name, p.Algorithm, p.FailMode = "api", a, mode
+					l := limiter(t, s, p, &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
+					time.Sleep(4 * time.Second)
+					play(t, s, l)
+				})
+			})
+		}
+	}
+}
+
+// breaks begins an outage.
+func breaks(t *testing.T, s *remote.Memory, l *tiered.Limiter) {
+	s.Fail(io.EOF)
+	for range 20 { // opens the breaker
+		l.Allow(t.Context(), "another")
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(time.Second)
+}
+
+// heals ends an outage. Another key finds out.
+func heals(t *testing.T, s *remote.Memory, l *tiered.Limiter) {
+	s.Fail(nil)
+	for range 100 {
+		if l.Allow(t.Context(), "another").Reason == tiered.Granted {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Fatal("it is not over")
+}
+
+// A key that was busy in an outage has its limit again as soon as a key that had Redis would have.
+func TestDebtAges(t *testing.T) {
+	for _, c := range []struct {
+		outage, idle time.Duration // until and after the requests
+		requests     int
+		least        int64 // what is there then, in a bucket and in a window of 100 per minute
+		least2       int64
+	}{
+		{0, time.Hour, 30, 100, 100},
+		{0, 66 * time.Second, 30, 100, 100}, // two blocks of a window more than its length
+		{0, 15 * time.Second, 30, 92, 65},
+		{10 * time.Minute, time.Hour, 90, 100, 100},
+		{10 * time.Minute, 15 * time.Second, 90, 30, 5},
+	} {
+		t.Run(fmt.Sprint(c.outage, " ", c.idle, " ", c.requests), func(t *testing.T) {
+			eachDebt(t, tiered.Policy{Limit: tiered.PerMinute(100)}, func(t *testing.T, s *remote.Memory, l *tiered.Limiter) {
+				breaks(t, s, l)
+				time.Sleep(c.outage)
+				for range c.requests {
+					if !l.Allow(t.Context(), "user").Allowed {
+						t.Fatal("refused in the outage")
+					}
+				}
+				heals(t, s, l)
+				time.Sleep(c.idle)
+				least := c.least2
+				if l.Policy().Algorithm == tiered.TokenBucket {
+					least = c.least
+				}
+				if d := l.AllowN(t.Context(), "user", least); !d.Allowed {
+					t.Errorf("%v later %d of 100 remain, want %d", c.idle, d.Remaining, least)
+				}
+				// And no more than that, however it was admitted.
+				if d := l.AllowN(t.Context(), "user", 100-least+1); d.Allowed {
+					t.Errorf("%v later more than %d of 100 remained", c.idle, least)
+				}
+			})
+		})
+	}
+}
+
+// What fail-open admits beyond any limit takes a key as low as it may go, at the time, and not later.
+func TestFailOpenOwesNoMoreThanABucketCan(t *testing.T) {
+	eachDebt(t, tiered.Policy{Limit: tiered.PerMinute(100)}, func(t *testing.T, s *remote.Memory, l *tiered.Limiter) {
+		p := l.Policy()
+		if p.FailMode == tiered.FailLocal {
+			t.Skip("it admits no more")
+		}
+		other := limiter(t, s, p, &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
+		time.Sleep(10 * time.Second)
+		l.AllowN(t.Context(), "user", 50) // so that the bucket lives on in the outage
+		breaks(t, s, l)
+		for range 5000 {
+			l.Allow(t.Context(), "user")
+		}
+		heals(t, s, l)
+		for range 800 {
+			time.Sleep(900 * time.Millisecond)
+			other.Allow(t.Context(), "user") // so that it lives on: at two thirds of its limit
+		}
+		if d := l.AllowN(t.Context(), "user", 30); !d.Allowed {
+			t.Errorf("twelve minutes later %d of 100 remain: %v", d.Remaining, d.RetryAfter)
+		}
+	})
+}
+
+// What fail-open admitted at the end of a long outage takes a bucket below zero, as if it had been there.
+func TestFailOpenIsChargedBelowZero(t *testing.T) {
+	eachDebt(t, tiered.Policy{Limit: tiered.PerMinute(100)}, func(t *testing.T, s *remote.Memory, l *tiered.Limiter) {
+		if p := l.Policy(); p.FailMode == tiered.FailLocal || p.Algorithm != tiered.TokenBucket {
+			t.Skip("nothing goes below zero")
+		}
+		breaks(t, s, l)
+		time.Sleep(10 * time.Minute)
+		for range 180 {
+			l.Allow(t.Context(), "user")
+		}
+		start := time.Now()
+		heals(t, s, l)
+		for !l.Allow(t.Context(), "user").Allowed {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if took := time.Since(start).Seconds(); took < 47 || took > 51 {
+			t.Errorf("180 of 100 per minute were admitted, and the next %.1f s later, want 48.6 s", took)
+		}
+	})
+}
+
+// After an outage of many windows a key at three quarters of its limit is refused nothing: what counts in no window any
+// more is not charged, and the rest where it was admitted.
+func TestOutageOfManyWindows(t *testing.T) {
+	eachDebt(t, tiered.Policy{Limit: tiered.PerMinute(100)}, func(t *testing.T, s *remote.Memory, l *tiered.Limiter) {
+		admitted := func(n int) (got int) {
+			for range n {
+				if l.Allow(t.Context(), "user").Allowed {
+					got++
+				}
+				time.Sleep(800 * time.Millisecond)
+			}
+			return got
+		}
+		admitted(10)
+		s.Fail(io.EOF)
+		if n := admitted(500); n != 500 {
+			t.Fatalf("%d of 500 admitted in the outage", n)
+		}
+		s.Fail(nil)
+		if n := admitted(100); n < 99 {
+			t.Errorf("after an outage, at three quarters of the limit as always, %d of 100 are admitted", n)
+		}
+	})
+}
+
+// A charge brings no debt of long ago with it.
+func TestChargeLongAfterAnOutage(t *testing.T) {
+	p := tiered.Policy{Limit: tiered.PerMinute(1000), Lease: tiered.Lease{Size: tiered.NoLease}}
+	eachDebt(t, p, func(t *testing.T, s *remote.Memory, l *tiered.Limiter) {
+		l.Allow(t.Context(), "user")
+		s.Fail(io.EOF)
+		for range 2000 {
+			l.Allow(t.Context(), "user")
+			time.Sleep(time.Millisecond)
+		}
+		s.Fail(nil)
+		time.Sleep(10 * time.Minute)
+		if err := l.Charge("user", 1); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		if d := l.Peek(t.Context(), "user"); d.Remaining < 999 {
+			t.Errorf("ten minutes after the outage and after a charge of 1, %d of 1000 remain: %v", d.Remaining, d.RetryAfter)
+		}
+	})
+}
+
+// A reset forgives what was admitted without Redis before it, however long that took.
+func TestResetForgivesDebts(t *testing.T) {
+	eachDebt(t, tiered.Policy{Limit: tiered.PerHour(1000)}, func(t *testing.T, s *remote.Memory, l *tiered.Limiter) {
+		breaks(t, s, l)
+		for range 500 {
+			l.Allow(t.Context(), "user")
+			time.Sleep(4 * time.Second)
+		}
+		heals(t, s, l)
+		if err := l.Reset(t.Context(), "user"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if d := l.AllowN(t.Context(), "user", 1000); !d.Allowed {
+			t.Errorf("after Reset %d of 1000 remain", d.Remaining)
+		}
+	})
+}
+
+// What an outage admitted is charged once, however often it is reported: also if answers are lost for longer than a lease
+// lives. (Issue 38; random plan 4883.)
+func TestLostAnswersChargeADebtOnce(t *testing.T) {
+	const outage, mute = 20, 5 // requests
+	for _, c := range []struct {
+		algorithm tiered.Algorithm
+		also      []tiered.Limit
+	}{
+		{tiered.TokenBucket, nil},
+		{tiered.TokenBucket, []tiered.Limit{tiered.PerDay(1000)}},
+		{tiered.FixedWindow, nil},
+		{tiered.SlidingWindow, nil},
+		{tiered.SlidingWindow, []tiered.Limit{tiered.PerDay(1000)}},
+		{tiered.SlidingLog, nil},
+	} {
+		t.Run(fmt.Sprint(c.algorithm, " ", len(c.also)), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newDistant(0)
+				p := tiered.Policy{Name: "api", Algorithm: c.algorithm, Limit: tiered.PerHour(100), Also: c.also}
+				l := limiter(t, s, p, &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
+				time.Sleep(4 * time.Second)
+				ask := func(n int, pause time.Duration) {
+					for range n {
+						if d := l.Allow(t.Context(), "user"); d.Tier != tiered.Failover || !d.Allowed {
+							t.Fatalf("%+v", d)
+						}
+						time.Sleep(pause)
+					}
+				}
+				s.Fail(io.EOF)
+				ask(outage, time.Millisecond)
+				s.Fail(nil)
+				s.loseReplies.Store(true)
+				ask(mute, 5*time.Second)
+				s.loseReplies.Store(false)
+				time.Sleep(10 * time.Second)
+				l.Allow(t.Context(), "another") // finds out
+				d := l.Allow(t.Context(), "user")
+				for end := time.Now().Add(10 * time.Second); d.Tier == tiered.Failover && time.Now().Before(end); {
+					time.Sleep(100 * time.Millisecond)
+					d = l.Allow(t.Context(), "user")
+				}
+				// A grant whose answer is lost is used by nobody: up to four tokens for each request here.
+				if least := int64(100 - outage - 5*mute - 2); d.Remaining < least || d.Tier == tiered.Failover {
+					t.Errorf("%d remain, want %d at least: %v %v", d.Remaining, least, d.Reason, d.Tier)
+				} else {
+					t.Logf("%d remain, %v", d.Remaining, d.Reason)
+				}
+			})
 		})
 	}
 }

@@ -10,8 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/lua"
-	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -316,21 +314,6 @@ func TestManyKeysShareRoundTrips(t *testing.T) {
 			t.Errorf("60 keys at one instant took %d round trips", runs)
 		}
 	})
-}
-
-// poisoned refuses one bucket, as Redis does when a key is of another type.
-type poisoned struct {
-	*remote.Memory
-	key string
-}
-
-func (p *poisoned) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
-	p.Memory.Run(ctx, timeout, calls, results)
-	for i := range calls {
-		if calls[i].Bucket == p.key {
-			results[i] = remote.Result{Err: &remote.ScriptError{Text: "RLFOREIGN key"}}
-		}
-	}
 }
 
 // While a call is under way, no method of a Group waits for it. Stats takes every lock of a Group. If a lock were held

@@ -3,7 +3,6 @@ package tiered_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"pgregory.net/rapid"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
@@ -237,99 +235,6 @@ func TestPlannedSentinelFailoverIsSeen(t *testing.T) {
 		if s := l.Group().Stats(); s.Policies["api"].Leases.Granted == 0 {
 			t.Errorf("process %d: %+v", i, s)
 		}
-	}
-}
-
-// A healthy store loses nothing, with any limit, any times and any number of processes. A bucket that expired
-// because it was full is no loss.
-func TestNoLossesOfAHealthyStore(t *testing.T) {
-	over := 0 // buckets that expired and were made anew
-	rapid.Check(t, func(rt *rapid.T) {
-		p := tiered.Policy{
-			Name: "api", Algorithm: tiered.Algorithm(rapid.IntRange(0, int(tiered.SlidingWindow)).Draw(rt, "algorithm")),
-			FailMode: tiered.FailClosed,
-		}
-		limit := func(least time.Duration) tiered.Limit {
-			l := tiered.Limit{
-				Tokens: rapid.Int64Range(1, 20).Draw(rt, "tokens"),
-				Per:    least + time.Duration(rapid.Int64Range(1, 8000).Draw(rt, "ms"))*ms,
-			}
-			if p.Algorithm == tiered.TokenBucket {
-				l.Burst = rapid.Int64Range(1, 20).Draw(rt, "burst")
-			}
-			return l
-		}
-		p.Limit = limit(0)
-		if p.Algorithm == tiered.SlidingWindow { // one shorter than a lease lives is another matter
-			p.Limit.Per += 4 * second
-		}
-		if p.Algorithm == tiered.TokenBucket && rapid.IntRange(0, 3).Draw(rt, "several") == 0 {
-			p.Also = []tiered.Limit{limit(9 * second)}
-		}
-		if rapid.Bool().Draw(rt, "direct") && p.Algorithm != tiered.SlidingLog {
-			p.Lease.Size = tiered.NoLease
-		}
-		most := burstOf(p.Limit)
-		processes := rapid.IntRange(1, 3).Draw(rt, "processes")
-		type ask struct {
-			who    int
-			n      int64
-			times  int
-			cancel bool // by one process only: what another gives back it cannot know
-			after  time.Duration
-		}
-		asks := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) ask {
-			return ask{
-				rapid.IntRange(0, processes-1).Draw(rt, "who"), rapid.Int64Range(1, most).Draw(rt, "n"),
-				rapid.SampledFrom([]int{1, 1, 1, 2, 30}).Draw(rt, "times"),
-				processes == 1 && rapid.IntRange(0, 3).Draw(rt, "cancel") == 0,
-				time.Duration(rapid.Int64Range(0, 12_000_000).Draw(rt, "after")) * time.Microsecond,
-			}
-		}), 5, 40).Draw(rt, "asks")
-		seed := rapid.Uint64().Draw(rt, "seed")
-		var losses int64
-		synctest.Test(t, func(t *testing.T) {
-			store := newDistant(ms)
-			var mu sync.Mutex
-			random := rand.New(rand.NewPCG(seed, 1))
-			// round trips of up to 5 ms: twice that is within Budget, or what nobody waits for is given back
-			store.tail = func() float64 {
-				mu.Lock()
-				defer mu.Unlock()
-				return 5 * random.Float64()
-			}
-			var all []*tiered.Limiter
-			epochs := map[string]bool{}
-			for i := range processes {
-				all = append(all, limiter(t, store, p, &tiered.Options{Random: dice(seed, uint64(i))}))
-			}
-			for _, a := range asks {
-				for range a.times {
-					r := all[a.who].ReserveN(context.Background(), "k", a.n)
-					if a.cancel {
-						r.Cancel()
-					}
-					time.Sleep(3 * ms)
-				}
-				if born := store.Fields(store.Name(tiered.Core(all[0]).Kind, "api", "k"))["c"]; born != "" {
-					epochs[born] = true
-				}
-				time.Sleep(a.after)
-			}
-			over += max(len(epochs)-1, 0)
-			for _, l := range all {
-				for _, n := range l.Group().Stats().Nodes {
-					losses += n.Faults.StateLosses
-				}
-			}
-		})
-		if losses > 0 {
-			rt.Fatalf("%d losses of %+v by %d processes", losses, p, processes)
-		}
-	})
-	t.Logf("%d buckets expired", over)
-	if over < 3 && !testing.Short() {
-		t.Errorf("%d buckets expired: this shows nothing", over)
 	}
 }
 

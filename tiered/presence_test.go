@@ -9,47 +9,20 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
-	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// vanishing is a process' way to the store that it can lose from one moment to the next, as by kill -9: its goroutines
-// live on here, but nobody hears of them.
-type vanishing struct {
-	*remote.Memory
-	gone *atomic.Bool
-}
-
-func (v vanishing) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
-	if v.gone.Load() {
-		for i := range calls {
-			results[i] = remote.Result{Err: io.EOF}
-		}
-		return
-	}
-	v.Memory.Run(ctx, timeout, calls, results)
-}
-
-func (v vanishing) Presence(
-	ctx context.Context, timeout time.Duration, n remote.Node, p remote.Process,
-) (remote.Census, error) {
-	if v.gone.Load() {
-		return remote.Census{}, io.EOF
-	}
-	return v.Memory.Presence(ctx, timeout, n, p)
-}
-
 // process is one of a fleet.
 type process struct {
 	*tiered.Limiter
-	gone *atomic.Bool
+	wire *distant
 }
 
 func startProcess(t *testing.T, m *remote.Memory) process {
 	t.Helper()
-	p := process{gone: new(atomic.Bool)}
-	l, err := tiered.New(vanishing{m, p.gone}, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)}, nil)
+	p := process{wire: &distant{Memory: m}}
+	l, err := tiered.New(p.wire, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +95,7 @@ func TestFleetIsCounted(t *testing.T) {
 		var dead []process
 		dead, fleet = fleet[:10], fleet[10:]
 		for _, p := range dead {
-			p.gone.Store(true)
+			p.wire.loseRequests.Store(true)
 		}
 		left = time.Now()
 		time.Sleep(6900 * ms)

@@ -362,55 +362,22 @@ func TestLimitOfWhatIsInvalid(t *testing.T) {
 // A refusal that more tokens could not have prevented still states what this process knows of the key's tokens. It
 // makes no call.
 func TestRefusalSaysWhatIsLeft(t *testing.T) {
+	minute := tiered.PerMinute(10)
+	const ever = 96 * time.Hour
 	for _, c := range []struct {
-		policy               tiered.Policy
-		limit, left, untaken int64         // after 4 were taken, and where nothing was
-		least, most          time.Duration // until nothing counts, after 4 were taken
-		dear                 int64
+		policy      tiered.Policy
+		limit       int64         // of which 4 are taken
+		least, most time.Duration // until nothing counts
 	}{
-		{
-			policy: tiered.Policy{Limit: tiered.PerMinute(10)}, limit: 10, left: 6, untaken: 10, least: 24 * second, most: 24 * second,
-			dear: 11,
-		},
-		{
-			policy: direct("api", 10), limit: 10, left: 6, untaken: 10, least: 96 * time.Hour, most: 96 * time.Hour,
-			dear: 11,
-		},
-		{
-			policy: tiered.Policy{
-				Limit:  tiered.PerHour(10),
-				PerKey: func(string) tiered.Limit { return tiered.PerMinute(20) },
-			}, limit: 20, left: 16,
-			untaken: 20, least: 12 * second, most: 12 * second, dear: 21,
-		},
-		{
-			policy: tiered.Policy{
-				Limit: tiered.PerHour(50),
-				Also:  []tiered.Limit{tiered.PerMinute(10)},
-			}, limit: 10, left: 6, untaken: 10,
-			least: 24 * second, most: time.Hour, dear: 11,
-		},
-		{
-			policy: tiered.Policy{
-				Limit:     tiered.PerMinute(10),
-				Algorithm: tiered.FixedWindow,
-			}, limit: 10, left: 6, untaken: 10, least: second,
-			most: time.Minute, dear: 11,
-		},
-		{
-			policy: tiered.Policy{
-				Limit:     tiered.PerMinute(10),
-				Algorithm: tiered.SlidingLog,
-			}, limit: 10, left: 6, untaken: 10,
-			least: 59 * second, most: time.Minute, dear: 11,
-		},
-		{
-			policy: tiered.Policy{
-				Limit:     tiered.PerMinute(10),
-				Algorithm: tiered.SlidingWindow,
-			}, limit: 10, left: 6, untaken: 10,
-			least: 59 * second, most: 63 * second, dear: 11,
-		},
+		{tiered.Policy{Limit: minute}, 10, 24 * second, 24 * second},
+		{direct("api", 10), 10, ever, ever},
+		{tiered.Policy{
+			Limit: tiered.PerHour(10), PerKey: func(string) tiered.Limit { return tiered.PerMinute(20) },
+		}, 20, 12 * second, 12 * second},
+		{tiered.Policy{Limit: tiered.PerHour(50), Also: []tiered.Limit{minute}}, 10, 24 * second, time.Hour},
+		{tiered.Policy{Limit: minute, Algorithm: tiered.FixedWindow}, 10, second, time.Minute},
+		{tiered.Policy{Limit: minute, Algorithm: tiered.SlidingLog}, 10, 59 * second, time.Minute},
+		{tiered.Policy{Limit: minute, Algorithm: tiered.SlidingWindow}, 10, 59 * second, 63 * second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c.policy.Name = "api"
@@ -421,7 +388,7 @@ func TestRefusalSaysWhatIsLeft(t *testing.T) {
 			want(t, l.AllowN(ctx, "k", 4), tiered.Granted)
 			calls := store.calls.Load()
 			for what, cost := range map[string]int64{
-				"one too many": c.dear, "absurd": 1 << 60, "nothing": 0,
+				"one too many": c.limit + 1, "absurd": 1 << 60, "nothing": 0,
 				"less": -5,
 			} {
 				for how, ask := range map[string]func(string) tiered.Decision{
@@ -430,14 +397,14 @@ func TestRefusalSaysWhatIsLeft(t *testing.T) {
 					"All":     func(key string) tiered.Decision { return tiered.All(l.For(key).N(cost)).Allow(ctx) },
 				} {
 					d := ask("k")
-					if d.Allowed || d.Burst != c.limit || d.Remaining != c.left || d.ResetAfter < c.least ||
+					if d.Allowed || d.Burst != c.limit || d.Remaining != c.limit-4 || d.ResetAfter < c.least ||
 						d.ResetAfter > c.most || d.RetryAfter != 0 {
-						t.Errorf("%v, %s, %s: %+v, want %d of %d left", c.policy.Algorithm, what, how, d, c.left, c.limit)
+						t.Errorf("%v, %s, %s: %+v, want %d of %d left", c.policy.Algorithm, what, how, d, c.limit-4, c.limit)
 					}
 					if c.policy.PerKey != nil && what != "one too many" {
 						continue // whose limit nobody knows yet
 					}
-					if d := ask(fmt.Sprint(what, how)); d.Burst != c.limit || d.Remaining != c.untaken ||
+					if d := ask(fmt.Sprint(what, how)); d.Burst != c.limit || d.Remaining != c.limit ||
 						d.ResetAfter != 0 {
 						t.Errorf("%v, %s, %s: %+v, want all that there is to be left", c.policy.Algorithm, what, how, d)
 					}

@@ -227,27 +227,3 @@ func TestLoggerThatBlocksOrPanics(t *testing.T) {
 type writer func()
 
 func (w writer) Write(p []byte) (int, error) { w(); return len(p), nil }
-
-// What is refused is counted once, by what refused it.
-func TestRefusalsAreCountedByReason(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := patientOf{t: t, store: &afflicted{distant: newDistant(ms)}}
-		p.l = limiter(t, p.store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, &tiered.Options{Processes: 20})
-		seen := map[tiered.Reason]int64{}
-		ask := func() {
-			for range 100 {
-				seen[p.l.AllowN(t.Context(), "k", 2).Reason] += 2
-				time.Sleep(20 * ms)
-			}
-		}
-		ask()
-		p.store.loseRequests.Store(true)
-		ask()
-		p.store.loseRequests.Store(false)
-		s := p.l.Group().Stats().Policies["api"]
-		if seen[tiered.Limited] == 0 || seen[tiered.FallbackSpent] == 0 || s.Tokens.Limited != seen[tiered.Limited] ||
-			s.Tokens.FallbackSpent != seen[tiered.FallbackSpent] {
-			t.Errorf("%v, and Stats have %+v", seen, s)
-		}
-	})
-}

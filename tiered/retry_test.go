@@ -37,6 +37,13 @@ func (s *losing) Run(ctx context.Context, timeout time.Duration, calls []lua.Cal
 	}
 }
 
+// poisoned is a store that refuses the buckets of a key, as Redis does when they are of another type.
+func poisoned(d *distant, key string) *losing {
+	s := &losing{distant: d, err: &remote.ScriptError{Text: "RLFOREIGN key"}, only: key}
+	s.next.Store(1e9)
+	return s
+}
+
 // A single rare request meets a dead Redis. No other request is needed to notice that, and no more calls are made than
 // that takes.
 func TestRareRequestsFindOutThatRedisIsGone(t *testing.T) {

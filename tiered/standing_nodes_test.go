@@ -28,16 +28,8 @@ type member struct {
 // join starts a process with a policy.
 func join(t *testing.T, s remote.Store, p tiered.Policy) member {
 	t.Helper()
-	g, err := tiered.NewGroup(s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = g.Close(context.Background()) })
-	l, err := g.NewLimiter(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return member{g, l}
+	l := limiter(t, s, p, nil)
+	return member{l.Group(), l}
 }
 
 // use asks a process for tokens of users that nobody has asked for before, and returns how many its shares admitted.

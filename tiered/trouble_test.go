@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
-	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -238,7 +237,7 @@ func TestBusyKeyWithoutLeasesSettlesAndRefunds(t *testing.T) {
 // A lease of a key that was poisoned since has nowhere to go back to, and Close does not wait for its end.
 func TestLeaseOfAPoisonedKeyDoesNotHoldUpClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &poisoned{Memory: remote.NewMemory()}
+		store := poisoned(newDistant(ms), "nothing yet")
 		l, err := tiered.New(store, tiered.Policy{
 			Name: "api", Limit: tiered.PerSecond(1000),
 			Lease: tiered.Lease{Period: 5 * time.Second},
@@ -253,7 +252,7 @@ func TestLeaseOfAPoisonedKeyDoesNotHoldUpClose(t *testing.T) {
 		if held := l.Group().Stats().Policies["api"].Leases.Held; held < 20 {
 			t.Errorf("only %d held: this shows nothing", held)
 		}
-		store.key = "{api/bad}tb2"
+		store.only = "bad"
 		start := time.Now()
 		closeIn(t, l, time.Minute)
 		if d := time.Since(start); d > 100*ms {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,6 +139,30 @@ func TestAllIsOnePipeline(t *testing.T) {
 		if runs, calls := store.runs.Load()-runs, store.calls.Load()-calls; runs > 3 || calls != 4+3 {
 			t.Errorf("%d pipelines with %d calls for a refusal, want one to take four, and one or two to give back three",
 				runs, calls)
+		}
+	})
+}
+
+// In whatever order they are named, keys are asked in one order, so that of two requests for the same keys one is
+// first at all of them.
+func TestAllAsksInOneOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newTape()
+		l := several(t, store, nil, direct("b", 100), direct("a", 100))
+		time.Sleep(time.Second)
+		named := []tiered.Use{l[0].For("y"), l[1].For("z"), l[0].For("x"), l[1].For("y"), l[0].For("z"), l[1].For("x")}
+		for range 20 {
+			rand.Shuffle(len(named), func(i, j int) { named[i], named[j] = named[j], named[i] })
+			start := time.Now()
+			want(t, tiered.All(named...).Allow(t.Context()), tiered.Granted)
+			var order []string
+			for _, c := range store.since(start) {
+				order = append(order, c.Bucket)
+			}
+			if len(order) != 6 || !slices.IsSorted(order) {
+				t.Fatalf("asked in the order %q", order)
+			}
+			time.Sleep(time.Second)
 		}
 	})
 }
@@ -357,4 +383,30 @@ func BenchmarkAll(b *testing.B) {
 			}
 		})
 	}
+}
+
+// N sets what a use costs, before WithLimit or after it, and changes no other use.
+func TestCostOfAUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := told(t, tiered.Policy{Limit: tiered.PerMinute(10)})
+		one, plan := l.For("k"), tiered.PerMinute(100)
+		for name, c := range map[string]struct {
+			use    tiered.Use
+			cost   int64
+			reason tiered.Reason
+		}{
+			"one":       {one, 1, tiered.Granted},
+			"three":     {one.N(3), 3, tiered.Granted},
+			"the last":  {one.N(3).N(2), 2, tiered.Granted},
+			"none":      {one.N(0), 0, tiered.InvalidCost},
+			"too many":  {one.N(11), 11, tiered.ExceedsBurst},
+			"N first":   {l.For("a").N(60).WithLimit(plan), 60, tiered.Granted},
+			"N last":    {l.For("b").WithLimit(plan).N(60), 60, tiered.Granted},
+			"of no use": {tiered.Use{}.N(3), 0, tiered.Unknown},
+		} {
+			if d := c.use.Allow(t.Context()); d.Cost != c.cost || d.Reason != c.reason {
+				t.Errorf("%s: %v", name, d)
+			}
+		}
+	})
 }
