@@ -19,7 +19,7 @@ const never = math.MaxInt64
 // somebody waits or a call is under way, a denial with a refusal. Each of these may be nil, and its methods answer for
 // that.
 //
-// It fills a size class of the allocator together with what package tiered adds (240 of 256 bytes).
+// It fills a size class of the allocator together with what internal/engine adds (240 of 256 bytes).
 type Bucket struct {
 	hot
 

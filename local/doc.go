@@ -15,7 +15,7 @@
 //   - fallback: what this process may admit while Redis does not answer.
 //
 // Everything here is a state machine without goroutines, I/O or a clock. Time comes in as now, the duration since a
-// base that the owner has fixed once. Randomness comes in through [Policy]. The owner (package tiered) carries out the
+// base that the owner has fixed once. Randomness comes in through [Policy]. The owner (internal/engine) carries out the
 // effects that the methods return: send a call, check again at some time. Of this module the package imports lua only,
 // whose calls it composes and whose replies it reads.
 //
@@ -32,5 +32,5 @@
 // [Bucket.Fallback] where decisions only have to be counted. All other methods take the bucket's mutex, never for
 // longer than a walk through its waiters, and never across anything that blocks.
 //
-// The package promises no compatibility: it follows package tiered.
+// The package promises no compatibility: it follows internal/engine and tiered.
 package local

@@ -2,7 +2,7 @@ package local
 
 import "time"
 
-// SetPolicy has the bucket go on under another policy of the same Number and Owner. It reports what the bucket had
+// SetPolicy has the bucket go on under another policy of the same Number. It reports what the bucket had
 // counted by fail mode, or because the rule is Blocked, if p has another mode or rule: the owner keeps these counts
 // from now on.
 //

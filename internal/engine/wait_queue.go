@@ -130,7 +130,7 @@ func (c *queuedCaller) lacksTime(b *Bucket, n int64) (retry time.Duration, known
 	return at - now, true
 }
 
-// ask notes that the first in the queue asks for its tokens. asked notes that it did not get them.
+// startAsking notes that the first in the queue asks for its tokens, and stopAsking that it did not get them.
 func (qs *waitQueues) startAsking(c *queuedCaller) { qs.setAsking(c, c.cost) }
 func (qs *waitQueues) stopAsking(c *queuedCaller)  { qs.setAsking(c, 0) }
 
