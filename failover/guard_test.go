@@ -14,68 +14,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/failover"
 )
 
-// TestOpens: what opens a closed breaker.
-func TestOpens(t *testing.T) {
-	for _, test := range []struct {
-		letters string // see outcomes
-		want    failover.State
-	}{
-		{"", failover.Closed},
-		{"f", failover.Closed},
-		{"ff", failover.Closed},
-		{"fff", failover.Open},
-		{"lll", failover.Open},
-		{"ppp", failover.Open},
-		{"flp", failover.Open},
-		{"ffsff", failover.Closed},
-		{"ffsfff", failover.Open},
-		{"ffkff", failover.Closed}, // the node answered
-		{"kkkkkkkk", failover.Closed},
-		{"ffcf", failover.Open}, // counts for nothing, neither way
-		{"ffccccc", failover.Closed},
-		{"cccccccc", failover.Closed},
-		{"m", failover.Open},
-		{"sssm", failover.Open},
-		{"fsfsfsfsfsfsff", failover.Closed},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			g := failover.New(failover.Options{})
-			run(t, g, test.letters)
-			if g.State() != test.want {
-				t.Errorf("after %q %v, want %v", test.letters, g.State(), test.want)
-			}
-			expect(t, g, test.want, test.want == failover.Closed)
-		})
-	}
-}
-
-// TestOpensRare: failures in a row open it however far apart they are.
-func TestOpensRare(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := failover.New(failover.Options{})
-		for range 2 {
-			run(t, g, "f")
-			time.Sleep(24 * time.Hour)
-		}
-		expect(t, g, failover.Closed, true)
-		run(t, g, "f")
-		expect(t, g, failover.Open, false)
-	})
-}
-
-// TestOpensTogether: failures of attempts that were under way at once count like any.
-func TestOpensTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := failover.New(failover.Options{})
-		a, b, c := begin(t, g), begin(t, g), begin(t, g)
-		a.End(errors.New("lost"))
-		b.End(errors.New("lost"))
-		expect(t, g, failover.Closed, true)
-		c.End(errors.New("lost"))
-		expect(t, g, failover.Open, false)
-	})
-}
-
 // TestOpenTime: the open time is what was drawn, to the nanosecond, and always in [0.5 s, 1 s).
 func TestOpenTime(t *testing.T) {
 	for _, test := range []struct {
@@ -109,37 +47,6 @@ func TestOpenTime(t *testing.T) {
 				expect(t, g, failover.Probing, false)
 				a.End(errors.New("still down"))
 			}
-		})
-	}
-}
-
-// TestOpenTimeIsDrawn: each time it opens it draws anew, and only then.
-func TestOpenTimeIsDrawn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := failover.New(failover.Options{Uniform: draws(0.2, 0.8, 0.4, 0.6)})
-		run(t, g, "ssffsfff")
-		for _, want := range []time.Duration{600 * ms, 900 * ms, 700 * ms, 800 * ms} {
-			time.Sleep(want - 1)
-			expect(t, g, failover.Open, false)
-			time.Sleep(time.Nanosecond)
-			run(t, g, "cpf") // what counts for nothing draws nothing
-		}
-	})
-}
-
-// TestProbe: a success closes it, and failures count from none again.
-func TestProbe(t *testing.T) {
-	for _, good := range []string{"s", "k"} {
-		synctest.Test(t, func(t *testing.T) {
-			g := failover.New(failover.Options{Uniform: draws(0)})
-			run(t, g, "fff")
-			time.Sleep(500 * ms)
-			run(t, g, good)
-			expect(t, g, failover.Closed, true)
-			run(t, g, "ff")
-			expect(t, g, failover.Closed, true)
-			run(t, g, "f")
-			expect(t, g, failover.Open, false)
 		})
 	}
 }
@@ -216,26 +123,6 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-// TestEndInTime: an attempt that ends a moment before its timer is not touched by it, and ends once.
-func TestEndInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := failover.New(failover.Options{Timeout: 30 * ms})
-		for range 5 {
-			a, _ := g.Begin(func() { t.Error("expired, though it had ended") })
-			time.Sleep(30*ms - 1)
-			if !a.End(nil) {
-				t.Error("its end came too late")
-			}
-			if a.End(errors.New("again")) {
-				t.Error("ended twice")
-			}
-			a.Abort()
-			time.Sleep(time.Second)
-		}
-		expect(t, g, failover.Closed, true)
-	})
-}
-
 // TestDefaults: the zero Options work, and their timeout is 50 ms.
 func TestDefaults(t *testing.T) {
 	for _, timeout := range []time.Duration{0, -1} {
@@ -250,48 +137,6 @@ func TestDefaults(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestLate: the result of an attempt that began before the breaker changed its state changes nothing, whenever it
-// comes.
-func TestLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, late := range []byte("sfmpck") {
-			g := failover.New(failover.Options{Timeout: time.Hour, Uniform: draws(0.5)}) // open for 750 ms
-			var old []*failover.Attempt
-			for range 6 {
-				old = append(old, begin(t, g))
-			}
-			end := func(i int) {
-				t.Helper()
-				if !old[i].End(outcomes[late]) {
-					t.Fatal("it had ended before")
-				}
-			}
-			run(t, g, "fff")
-			end(0)
-			expect(t, g, failover.Open, false)
-			time.Sleep(600 * ms) // gobreaker takes itself for half-open from now on
-			end(1)
-			expect(t, g, failover.Open, false)
-			time.Sleep(150*ms - 1)
-			end(2)
-			expect(t, g, failover.Open, false)
-			time.Sleep(time.Nanosecond)
-			end(3)
-			expect(t, g, failover.Open, true)
-			probe := begin(t, g)
-			end(4)
-			expect(t, g, failover.Probing, false)
-			probe.End(nil)
-			expect(t, g, failover.Closed, true)
-			run(t, g, "ff")
-			end(5)
-			expect(t, g, failover.Closed, true)
-			run(t, g, "f")
-			expect(t, g, failover.Open, false)
-		}
-	})
 }
 
 // TestSpread: breakers that opened at one instant do not probe at one, whoever draws for them.

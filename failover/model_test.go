@@ -68,7 +68,7 @@ func (m *model) end(now, open time.Duration, round int, letter byte) (drew bool)
 	return false
 }
 
-// TestModel walks at random beside the model.
+// TestModel walks at random beside the model: whatever ends however, at once, late or twice, and however long between.
 func TestModel(t *testing.T) {
 	changes := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -126,7 +126,7 @@ func walk(timeout time.Duration, steps []uint16, changes map[string]int) string 
 				end(a.round, letter, time.Since(start))
 			}
 		default: // time passes
-			wake := time.Since(start) + []time.Duration{ms, 19 * ms, 100 * ms, 499 * ms, time.Second}[rest%5]
+			wake := time.Since(start) + []time.Duration{ms, 19 * ms, 100 * ms, 499 * ms, time.Second, 24 * time.Hour}[rest%6]
 			for i := range m.attempts { // they expire in the order in which they began
 				if a := &m.attempts[i]; !a.ended && a.expires <= wake {
 					a.ended = true
