@@ -345,6 +345,8 @@ func checkState(t *testing.T, words []string, got stored, slack int64) (wrong []
 			x, err := strconv.ParseFloat(v, 64)
 			ok = err == nil && (x == 0 && got.fields["s"] == "" ||
 				got.fields["s"] == strconv.FormatFloat(4096*x, 'g', 17, 64))
+		case name[0] == 'l' && name != "l": // of several limits, by their periods: l1000000
+			ok = got.fields[name] == v
 		case name == "l", name == "s":
 			x, err := strconv.ParseFloat(v, 64)
 			if err != nil {

@@ -266,25 +266,6 @@ func TestOldEntriesMakeRoom(t *testing.T) {
 	}
 }
 
-// The lease of a fixed window ends with it, and the tokens that a late call says to hold count in the new one.
-func TestFixedLeaseEndsWithItsWindow(t *testing.T) {
-	e := realEngine(t)
-	d := 10 * sec
-	c := of(lua.FixedWindow, "edge", 10, d, 0)
-	edge := (scriptStart/d + 1) * d
-	lease := take(c, 6)
-	lease.Lease, lease.Seq = "A", 1
-	if a := e.at(t, edge-300_000, lease); a.reply.Grant != 6 || a.reply.TTLLeft != 300_000 {
-		t.Errorf("%v", a)
-	}
-	// Sent before the edge, executed after it: its hold is charged to the new window.
-	late := take(c, 5)
-	late.Lease, late.Seq, late.Ack, late.Hold, late.Min = "A", 2, 1, 6, 1
-	if a := e.at(t, edge+1, late); a.reply.Grant != 4 || a.reply.Level != 0 || a.reply.Flags&lua.Adopted == 0 {
-		t.Errorf("%v", a)
-	}
-}
-
 // Wrong arguments, foreign and damaged keys: the right error each, on all engines, and nothing is written.
 func TestWindowArguments(t *testing.T) {
 	all := engines(t)
@@ -387,30 +368,6 @@ func TestWindowArguments(t *testing.T) {
 		e.client.Set(ctx, c.Bucket, "x", 0)
 		if got := e.at(t, scriptStart, c); !strings.HasPrefix(got.err, "WRONGTYPE") {
 			t.Errorf("algorithm %d, another type: %v", a, got)
-		}
-	}
-}
-
-// A fixed window whose clock is set back while leases are out keeps its count, in the window before and in its own
-// that comes again: what is leased may be used in either.
-func TestFixedWindowClockSetBackUnderLeases(t *testing.T) {
-	for _, e := range []*engine{memoryEngine(), realEngine(t)} {
-		d := 10 * sec
-		c := of(lua.FixedWindow, "back under leases", 10, d, 0)
-		edge := (scriptStart/d + 1) * d
-		lease := take(c, 10)
-		lease.Lease, lease.Seq, lease.TTL = "A", 1, 4*sec
-		if a := e.at(t, edge+sec, lease); a.reply.Grant != 10 {
-			t.Fatal(a)
-		}
-		if a := e.at(t, edge-sec/2, take(c, 1)); a.reply.Code != lua.Denied || a.reply.Flags&lua.SteppedBack == 0 {
-			t.Errorf("%s, in the window before: %v", e.name, a)
-		}
-		if a := e.at(t, edge+sec/5, take(c, 1)); a.reply.Code != lua.Denied {
-			t.Errorf("%s, in its own again: %v", e.name, a)
-		}
-		if a := e.at(t, edge+d, take(c, 10)); a.reply.Code != lua.Granted {
-			t.Errorf("%s, in the next: %v", e.name, a)
 		}
 	}
 }
