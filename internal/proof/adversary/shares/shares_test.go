@@ -2,6 +2,8 @@ package shares_test
 
 import (
 	"flag"
+	"runtime"
+	"strconv"
 	"testing"
 	"testing/synctest"
 
@@ -48,7 +50,7 @@ func TestSchedulesOnMemory(t *testing.T) {
 }
 
 func TestSchedulesOnRedis(t *testing.T) {
-	server := redistest.StartOpen(t)
+	server := redistest.StartOpen(t, "--databases", strconv.Itoa(runtime.GOMAXPROCS(0))) // one for each worker
 	count := *schedules / 100
 	if testing.Short() {
 		count /= 10
