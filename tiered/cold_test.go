@@ -91,7 +91,7 @@ func TestColdPathAllocations(t *testing.T) {
 	if underRace {
 		t.Skip("the race detector allocates")
 	}
-	const decisions, rounds = 5000, 5
+	const decisions, rounds = 3000, 3
 	c := newColdLoad(t)
 	c.decide(1, 1000)
 	for _, test := range []struct {

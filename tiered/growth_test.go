@@ -88,7 +88,7 @@ func growthByKeys(t *testing.T, keys []int64, full bool) [][]string {
 	for _, n := range keys {
 		// The same 16 000 requests/s over 10 processes, whatever the keys.
 		all := grow(t, fleetRun{processes: 10, limit: roomy, demand: 0.8, keys: int(n)}, full)
-		ns, calls := atFullSpeed(t, int(n), tiered.Lease{})
+		ns, calls := atFullSpeed(t, int(n), tiered.Lease{}, full)
 		rows = append(rows, []string{
 			count(n), cell(all, 4, figures.calls), cell(all, 0, figures.load), cell(all, 0, figures.waits),
 			cell(all, 0, func(m figures) float64 { return float64(m.offered - m.admitted) }),
@@ -107,7 +107,7 @@ func growthBySize(t *testing.T, sizes []int64, full bool) [][]string {
 	for _, n := range sizes {
 		name := count(n)
 		lease := tiered.Lease{Size: n}
-		ns, _ := atFullSpeed(t, 1, lease)
+		ns, _ := atFullSpeed(t, 1, lease, full)
 		if n == 0 {
 			name = "0 (follows demand)"
 		}
@@ -126,7 +126,7 @@ func growthBySize(t *testing.T, sizes []int64, full bool) [][]string {
 // atFullSpeed is how many ns a decision takes, in real time, when one goroutine asks for some keys at random as
 // fast as it can, and how many calls. The store is Memory, so a call costs two switches of goroutines and no
 // network.
-func atFullSpeed(t *testing.T, keys int, lease tiered.Lease) (ns, calls float64) {
+func atFullSpeed(t *testing.T, keys int, lease tiered.Lease, full bool) (ns, calls float64) {
 	t.Helper()
 	policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1 << 36), Lease: lease}
 	l, err := tiered.New(remote.NewMemory(), policy, &tiered.Options{MaxKeys: 2 * keys, Processes: 1})
@@ -140,7 +140,10 @@ func atFullSpeed(t *testing.T, keys int, lease tiered.Lease) (ns, calls float64)
 	}()
 	ctx := context.Background()
 	random := rand.New(rand.NewPCG(1, 1))
-	order := make([]string, 200_000)
+	order := make([]string, 20_000)
+	if full {
+		order = make([]string, 200_000)
+	}
 	for i := range order {
 		order[i] = strconv.Itoa(random.IntN(keys))
 	}

@@ -157,28 +157,6 @@ func TestCloseReturnsLeases(t *testing.T) {
 	})
 }
 
-func TestCloseWithRedisDownEndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newDistant(ms)
-		l, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerHour(1000)}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		warm(t, l, "k", 100)
-		store.loseRequests.Store(true)
-		ctx, cancel := context.WithTimeout(context.Background(), 100*ms)
-		defer cancel()
-		start := time.Now()
-		if err := l.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Close: %v", err)
-		}
-		if d := time.Since(start); d > 101*ms {
-			t.Errorf("Close took %v", d)
-		}
-		time.Sleep(time.Second) // the bubble ends only when every goroutine has
-	})
-}
-
 func TestPeekTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
@@ -298,21 +276,6 @@ func TestBadCallsAreAnsweredAndNothingIsSent(t *testing.T) {
 		}
 		//lint:ignore SA1012 a nil context is bad input, and gets an answer
 		want(t, l.Allow(nil, "nil context"), tiered.Granted) //nolint:staticcheck // see above
-	})
-}
-
-func TestManyKeysShareRoundTrips(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
-		var all sync.WaitGroup
-		for i := range 60 {
-			all.Go(func() { want(t, l.Allow(context.Background(), string(rune('a'+i))), tiered.Granted) })
-		}
-		all.Wait()
-		if runs := store.runs.Load(); runs > 4 {
-			t.Errorf("60 keys at one instant took %d round trips", runs)
-		}
 	})
 }
 

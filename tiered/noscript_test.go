@@ -53,7 +53,7 @@ func TestForgottenScriptsRefuseNobody(t *testing.T) {
 				}
 			}
 
-			const callers, requests, flushes = 8, 150, 60
+			const callers, requests, flushes = 8, 50, 20
 			var all sync.WaitGroup
 			var left, refused atomic.Int64
 			left.Store(callers)

@@ -152,41 +152,6 @@ func TestStandingSharesKeepTheLimits(t *testing.T) {
 	}
 }
 
-// A fleet that grows and shrinks under load never admits more than the limit of any key.
-func TestStandingSharesWhileTheFleetChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := remote.NewMemory()
-		all := fleetOf(t, s, 2, standingPolicy("api"))
-		const keys = 8
-		var fulls [keys]*ideal.Bucket
-		for i := range fulls {
-			fulls[i] = ideal.NewBucket(100, time.Second, 200)
-		}
-		start, random := time.Now(), rand.New(rand.NewPCG(1, 1))
-		for step := range 4 * 60 * 50 {
-			switch step % (50 * 15) {
-			case 0:
-				if len(all) < 6 {
-					all = append(all, run(t, s, "", standingPolicy("api")))
-				}
-			case 50 * 7:
-				if i := random.IntN(len(all)); len(all) > 1 && step > 50*60 {
-					all[i].end()
-					all = append(all[:i], all[i+1:]...)
-				}
-			}
-			for range 4 {
-				i, n := random.IntN(keys), 1+random.Int64N(4)
-				if limiterOf(t, all[random.IntN(len(all))], "api").AllowN(t.Context(), fmt.Sprint(i), n).Allowed &&
-					!fulls[i].Take(int64(time.Since(start)), n) {
-					t.Fatalf("key %d: %d tokens too many after %v", i, n, time.Since(start))
-				}
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-	})
-}
-
 // A process that does not split the limit stops the use of all shares within six seconds. Once it is gone they are used
 // again.
 func TestStandingSharesWithAnOldProcess(t *testing.T) {

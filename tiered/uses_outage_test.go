@@ -103,6 +103,28 @@ func TestOutageIsDecidedByEachFailMode(t *testing.T) {
 	})
 }
 
+// When Redis stops answering and no breaker is open yet, a share does not pay for a request that another policy
+// refuses.
+func TestShareDoesNotPayForARefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		share, closed := direct("a-share", 3), direct("closed", 3)
+		closed.FailMode = tiered.FailClosed
+		l := several(t, store, nil, share, closed)
+		time.Sleep(time.Second)
+		store.loseRequests.Store(true)
+		d := tiered.All(l[0].For("k"), l[1].For("k")).Allow(t.Context())
+		if want(t, d, tiered.Unavailable); d.Policy != "closed" {
+			t.Fatalf("%+v", d)
+		}
+		for range 3 {
+			if d := l[0].Allow(t.Context(), "k"); d.Reason != tiered.Fallback {
+				t.Fatalf("%+v, want the share: it is untouched", d)
+			}
+		}
+	})
+}
+
 // soonInBubble waits for what happens within ten virtual seconds.
 func soonInBubble(t *testing.T, is func() bool) {
 	t.Helper()
