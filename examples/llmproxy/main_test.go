@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bufio"
@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	llmproxy "github.com/tiered-limiter/tiered-limiter/examples/llmproxy"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -66,7 +67,7 @@ func newStage(t *testing.T, rpm, tpm int64) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := proxy(s.group, target, rpm, tpm)
+	handler, err := llmproxy.Proxy(s.group, target, rpm, tpm)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,13 +188,13 @@ func TestHangingUpIsNotCheaper(t *testing.T) {
 func TestAtMost(t *testing.T) {
 	for body, want := range map[string]int64{
 		`{"max_tokens":100}`: 105, `{}`: 1001, `not JSON`: 1003, `{"max_tokens":-5}`: 1005,
-		`{"max_tokens":9223372036854775807}`: 1<<63 - 1, strings.Repeat("x", longestBody+1): 1<<63 - 1,
+		`{"max_tokens":9223372036854775807}`: 1<<63 - 1, strings.Repeat("x", llmproxy.LongestBody+1): 1<<63 - 1,
 	} {
 		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
-		if got := atMost(r); got != want {
+		if got := llmproxy.AtMost(r); got != want {
 			t.Errorf("%.40s: %d, want %d", body, got, want)
 		}
-		if rest, _ := io.ReadAll(r.Body); len(body) <= longestBody && string(rest) != body {
+		if rest, _ := io.ReadAll(r.Body); len(body) <= llmproxy.LongestBody && string(rest) != body {
 			t.Errorf("the body is %q now", rest)
 		}
 	}
@@ -212,7 +213,7 @@ func TestSignalDuringAnAnswer(t *testing.T) {
 	ctx, signal := context.WithCancel(t.Context())
 	pipe, out := io.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, []string{"-addr", "127.0.0.1:0", "-upstream", model.URL}, out) }()
+	go func() { ended <- llmproxy.Run(ctx, []string{"-addr", "127.0.0.1:0", "-upstream", model.URL}, out) }()
 	line, err := bufio.NewReader(pipe).ReadString('\n')
 	if err != nil {
 		t.Fatal(err)

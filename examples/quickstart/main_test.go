@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bufio"
@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	quickstart "github.com/tiered-limiter/tiered-limiter/examples/quickstart"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
 
@@ -24,7 +25,7 @@ func serve(t *testing.T, args ...string) string {
 	ctx, stop := context.WithCancel(context.Background())
 	out, in := io.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, append([]string{"-addr", "127.0.0.1:0"}, args...), in) }()
+	go func() { ended <- quickstart.Run(ctx, append([]string{"-addr", "127.0.0.1:0"}, args...), in) }()
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
 		stop()
@@ -50,7 +51,7 @@ func TestPageOfTheRefused(t *testing.T) {
 	pipe, in := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, []string{"-addr", "127.0.0.1:0", "-rate", "1", "-per", "1h", "-burst", "1", "-debug", "127.0.0.1:0"}, in)
+		ended <- quickstart.Run(ctx, []string{"-addr", "127.0.0.1:0", "-rate", "1", "-per", "1h", "-burst", "1", "-debug", "127.0.0.1:0"}, in)
 	}()
 	out := bufio.NewReader(pipe)
 	url, page := told(t, out, "listening on "), told(t, out, "who is refused: ")
@@ -187,7 +188,7 @@ func TestCurl(t *testing.T) {
 }
 
 func TestBadRedisURLIsNotShown(t *testing.T) {
-	err := run(t.Context(), []string{"-redis", "redis://user:s3cr3t@%zz"}, io.Discard)
+	err := quickstart.Run(t.Context(), []string{"-redis", "redis://user:s3cr3t@%zz"}, io.Discard)
 	if err == nil || strings.Contains(err.Error(), "s3cr3t") {
 		t.Errorf("error %v", err)
 	}
