@@ -216,21 +216,6 @@ descriptors:
 	}
 }
 
-// Rules at different places have policies of different names, also if the keys have dots, or are named like an override.
-func TestPolicyNames(t *testing.T) {
-	s := newService(t, remote.NewMemory(), `domain: d
-descriptors:
-  - {key: a.b, rate_limit: {unit: year, requests_per_unit: 1}}
-  - {key: a, descriptors: [{key: b, rate_limit: {unit: year, requests_per_unit: 2}}]}
-  - {key: override, rate_limit: {unit: year, requests_per_unit: 3}}
-  - {key: override-year, rate_limit: {unit: year, requests_per_unit: 4}}
-`, nil)
-	rows(t, s, [2]string{
-		"d | a.b=x | a=x b=x | override=x | override-year=x | x=x limit=5/year",
-		"OK | OK 0/1 | OK 1/2 | OK 2/3 | OK 3/4 | OK 4/5",
-	})
-}
-
 func TestMerge(t *testing.T) {
 	file := func(name, key string) rls.File {
 		text := "domain: d\ndescriptors:\n- {key: " + key + ", rate_limit: {unit: day, requests_per_unit: 1}}"

@@ -590,31 +590,3 @@ func FuzzShouldRateLimit(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkHot(b *testing.B) {
-	s := newService(b, remote.NewMemory(), `domain: d
-descriptors:
-  - {key: a, rate_limit: {unit: minute, requests_per_unit: 1000000000}}
-`, nil)
-	r := behavior.Request("d | a=x")
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := s.ShouldRateLimit(context.Background(), r); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkThreeHot(b *testing.B) {
-	s := newService(b, remote.NewMemory(), `domain: d
-descriptors:
-  - {key: a, rate_limit: {unit: minute, requests_per_unit: 1000000000}}
-`, nil)
-	r := behavior.Request("d | a=x | a=y | a=z")
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := s.ShouldRateLimit(context.Background(), r); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

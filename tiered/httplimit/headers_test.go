@@ -1,7 +1,6 @@
 package httplimit_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"math"
@@ -375,25 +374,6 @@ func integer(t *testing.T, p *httpsfv.Params, name string) int64 {
 		t.Fatalf("%s is %v", name, v)
 	}
 	return n
-}
-
-// What a middleware adds to a request that is admitted from a lease.
-func BenchmarkMiddleware(b *testing.B) {
-	g, _ := group(b)
-	l := limiter(b, g, "p", tiered.PerSecond(1e9))
-	h := wrap(b, []httplimit.Rule{perUser(l)}, nil, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	r := requestOf("ann")
-	w := httptest.NewRecorder()
-	for range 100 {
-		h.ServeHTTP(w, r)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		h.ServeHTTP(w, r)
-	}
-	if d := l.Allow(context.Background(), "ann"); d.Tier != tiered.Local {
-		b.Errorf("not from a lease: %+v", d)
-	}
 }
 
 // The allocations of an admitted request are known: the Reservation and its list, and the fields.

@@ -199,24 +199,6 @@ func TestHostileNames(t *testing.T) {
 	series(t, i.reader()) // none is there twice
 }
 
-// A counter never falls, and any other metric does.
-func TestCountersNeverFall(t *testing.T) {
-	i := invent()
-	r := i.reader()
-	for _, step := range []struct{ spent, want int64 }{{10, 10}, {7, 10}, {9, 10}, {12, 12}} {
-		var p tiered.PolicyStats
-		p.Leases.Spent, p.Leases.Held = step.spent, step.spent
-		i.stats.Policies["p"] = p
-		got := series(t, r)
-		if n := got["tiered_leased_tokens_total{p,spent}"]; n != float64(step.want) {
-			t.Errorf("%v spent, want %d", n, step.want)
-		}
-		if n := got["tiered_held_tokens{p}"]; n != float64(step.spent) {
-			t.Errorf("%v held, want %d", n, step.spent)
-		}
-	}
-}
-
 // Whoever stops reading gets no more.
 func TestStop(t *testing.T) {
 	r := invent().reader()
