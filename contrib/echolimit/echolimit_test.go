@@ -8,19 +8,14 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/echolimit"
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
 // The key is read from echo's context. A mistake is refused.
 func TestKey(t *testing.T) {
-	store := remote.NewMemory()
-	limiter, err := tiered.New(store, tiered.Policy{Name: "per-tenant", Limit: tiered.PerHour(2)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = limiter.Close(t.Context()) }()
+	limiter := groups.Limiter(t, tiered.Policy{Name: "per-tenant", Limit: tiered.PerHour(2)})
 	limit, err := httplimit.New([]httplimit.Rule{{
 		Limiter: limiter, Missing: httplimit.Refuse,
 		Key: echolimit.Key(func(c echo.Context) (string, error) { return c.Param("tenant") + c.Get("suffix").(string), nil }),

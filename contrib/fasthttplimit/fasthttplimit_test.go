@@ -6,17 +6,13 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/fasthttplimit"
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // Mistakes are refused, and a user's test of a handler needs no server.
 func TestWithoutServer(t *testing.T) {
-	limiter, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "per-user", Limit: tiered.PerHour(2)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = limiter.Close(t.Context()) }()
+	limiter := groups.Limiter(t, tiered.Policy{Name: "per-user", Limit: tiered.PerHour(2)})
 	user := func(*fasthttp.RequestCtx) (string, error) { return "ann", nil }
 	for _, c := range []struct {
 		l   *tiered.Limiter

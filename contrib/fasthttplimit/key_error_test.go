@@ -7,17 +7,13 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/fasthttplimit"
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // The error of a key function is answered as package httplimit answers it, and takes nothing.
 func TestKeyFunctionMayRefuse(t *testing.T) {
-	l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "per-user", Limit: tiered.PerHour(2)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close(t.Context()) }()
+	l := groups.Limiter(t, tiered.Policy{Name: "per-user", Limit: tiered.PerHour(2)})
 	limit, err := fasthttplimit.New(l, func(*fasthttp.RequestCtx) (string, error) { return "ann", errors.New("X-User must be a number") })
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/fasthttplimit"
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -15,11 +15,7 @@ import (
 // A limit that could not be made lets nothing pass, nor does a URL that it cannot read. A key of fasthttp's request is the
 // caller's own, although fasthttp uses its buffers again.
 func TestMiddleware(t *testing.T) {
-	l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "per-user", Limit: tiered.PerHour(2)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close(t.Context()) }()
+	l := groups.Limiter(t, tiered.Policy{Name: "per-user", Limit: tiered.PerHour(2)})
 	key := make([]byte, 3)
 	user := fasthttplimit.Key(func(c *fasthttp.RequestCtx) (string, error) {
 		if key = append(key[:0], c.QueryArgs().Peek("user")...); string(key) == "odd" {

@@ -6,16 +6,12 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/fiberlimit"
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 func TestMistakes(t *testing.T) {
-	limiter, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "per-user", Limit: tiered.PerHour(2)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = limiter.Close(t.Context()) }()
+	limiter := groups.Limiter(t, tiered.Policy{Name: "per-user", Limit: tiered.PerHour(2)})
 	user := func(c *fiber.Ctx) (string, error) { return c.Get("X-User"), nil }
 	for _, c := range []struct {
 		l   *tiered.Limiter

@@ -10,8 +10,8 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/fiberlimit"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
-	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
@@ -19,11 +19,7 @@ import (
 // A limit that could not be made lets nothing pass, a key may be a parameter of the route, and the rules of a policy file
 // limit a fiber application too.
 func TestMiddleware(t *testing.T) {
-	g, err := tiered.NewGroup(remote.NewMemory(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = g.Close(t.Context()) }()
+	g := groups.New(t, remote.NewMemory(), nil)
 	file := filepath.Join(t.TempDir(), "policies.yaml")
 	if err := os.WriteFile(file, []byte("version: 1\npolicies: [{name: tenant, limit: 2/h}, {name: ip, limit: 1/h}]\n"+
 		"http: [{match: GET /file/, limits: [{policy: ip, key: ip}]}]\n"), 0o600); err != nil {

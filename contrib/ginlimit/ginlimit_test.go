@@ -8,7 +8,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/ginlimit"
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -16,12 +16,7 @@ import (
 // The key is read from gin's context. A mistake is refused.
 func TestKey(t *testing.T) {
 	gin.SetMode(gin.TestMode)
-	store := remote.NewMemory()
-	limiter, err := tiered.New(store, tiered.Policy{Name: "per-tenant", Limit: tiered.PerHour(2)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = limiter.Close(t.Context()) }()
+	limiter := groups.Limiter(t, tiered.Policy{Name: "per-tenant", Limit: tiered.PerHour(2)})
 	limit, err := httplimit.New([]httplimit.Rule{{
 		Limiter: limiter, Missing: httplimit.Refuse,
 		Key: ginlimit.Key(func(c *gin.Context) (string, error) { return c.Param("tenant") + c.GetString("suffix"), nil }),

@@ -10,19 +10,14 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // A rule whose calls carry limits needs a policy that can have them. New says which field is in the way.
 func TestPolicyThatCarriesNoLimit(t *testing.T) {
-	l, err := tiered.New(remote.NewMemory(),
-		tiered.Policy{Name: "api", Limit: tiered.PerSecond(100), Standing: tiered.StandingOn}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close(context.Background()) }()
-	_, err = grpclimit.New([]grpclimit.Rule{{
+	l := groups.Limiter(t, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100), Standing: tiered.StandingOn})
+	_, err := grpclimit.New([]grpclimit.Rule{{
 		Limiter: l, Key: grpclimit.PeerIP(), Missing: grpclimit.Refuse,
 		Limit: func(context.Context, grpclimit.Call) tiered.Limit { return tiered.PerSecond(5) },
 	}}, nil)
@@ -36,11 +31,7 @@ func TestPolicyThatCarriesNoLimit(t *testing.T) {
 func TestFreeCallIsChargedByTheLimitThatItCarries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
-		l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close(ctx) }()
+		l := groups.Limiter(t, tiered.Policy{Name: "api", Limit: tiered.PerDay(10)})
 		s, err := grpclimit.New([]grpclimit.Rule{{
 			Limiter: l, Key: grpclimit.Method(), Missing: grpclimit.Refuse,
 			Cost:   func(context.Context, grpclimit.Call) int64 { return 0 },

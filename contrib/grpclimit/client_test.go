@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -31,7 +32,7 @@ func newClient(t testing.TB, o *grpclimit.ClientOptions, rules ...grpclimit.Rule
 func TestClientFails(t *testing.T) {
 	g, store := group(t)
 	impl := &service{}
-	l := policy(t, g, tiered.Policy{Name: "up", Limit: tiered.PerHour(1), FailMode: tiered.FailClosed})
+	l := groups.NewLimiter(t, g, tiered.Policy{Name: "up", Limit: tiered.PerHour(1), FailMode: tiered.FailClosed})
 	rule := perUser(l) // of outgoing metadata
 	rule.Skip = func(ctx context.Context, _ grpclimit.Call) bool { return ctx.Value(skipped{}) != nil }
 	c := dial(t, serve(t, impl), newClient(t, nil, rule).DialOptions()...)

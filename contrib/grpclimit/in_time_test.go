@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -29,17 +30,10 @@ func TestDecisionComesBeforeTheDeadline(t *testing.T) {
 	for _, rules := range []int{1, 2} {
 		for _, left := range []time.Duration{5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond} {
 			synctest.Test(t, func(t *testing.T) {
-				g, err := tiered.NewGroup(frozen{remote.NewMemory()}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = g.Close(context.Background()) }()
+				g := groups.New(t, frozen{remote.NewMemory()}, nil)
 				var all []grpclimit.Rule
 				for _, name := range []string{"a", "b"}[:rules] {
-					l, err := g.NewLimiter(tiered.Policy{Name: name, Limit: tiered.PerSecond(100)})
-					if err != nil {
-						t.Fatal(err)
-					}
+					l := groups.NewLimiter(t, g, tiered.Policy{Name: name, Limit: tiered.PerSecond(100)})
 					all = append(all, grpclimit.Rule{Limiter: l, Key: grpclimit.PeerIP(), Missing: grpclimit.Together})
 				}
 				s, err := grpclimit.New(all, nil)

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -18,13 +18,9 @@ import (
 func TestRuleWithPlans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
-		l, err := tiered.New(remote.NewMemory(), tiered.Policy{
+		l := groups.Limiter(t, tiered.Policy{
 			Name: "api", Limit: tiered.PerDay(100), Plans: tiered.Plans{"pro": tiered.PerDay(1000)},
-		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close(ctx) }()
+		})
 		plan := ""
 		for _, cost := range []int64{0, 1} {
 			rule := grpclimit.Rule{

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -68,16 +69,7 @@ func group(t testing.TB) (*tiered.Group, *remote.Memory) {
 
 func limiter(t testing.TB, g *tiered.Group, name string, l tiered.Limit) *tiered.Limiter {
 	t.Helper()
-	return policy(t, g, tiered.Policy{Name: name, Limit: l})
-}
-
-func policy(t testing.TB, g *tiered.Group, p tiered.Policy) *tiered.Limiter {
-	t.Helper()
-	limiter, err := g.NewLimiter(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return limiter
+	return groups.NewLimiter(t, g, tiered.Policy{Name: name, Limit: l})
 }
 
 // perUser is the usual rule.

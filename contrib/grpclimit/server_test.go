@@ -18,13 +18,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // What a client sees of admitted and refused calls.
 func TestUnary(t *testing.T) {
 	g, store := group(t)
-	s := server(t, nil, perUser(policy(t, g, tiered.Policy{
+	s := server(t, nil, perUser(groups.NewLimiter(t, g, tiered.Policy{
 		Name: "user", Limit: tiered.PerHour(2), FailMode: tiered.FailClosed, Lease: tiered.Lease{Size: tiered.NoLease},
 	})))
 	impl := &service{}
@@ -70,7 +71,7 @@ func TestDetails(t *testing.T) {
 	for name, show := range map[string]bool{"hidden": false, "shown": true} {
 		t.Run(name, func(t *testing.T) {
 			g, _ := group(t)
-			l := policy(t, g, tiered.Policy{
+			l := groups.NewLimiter(t, g, tiered.Policy{
 				Name: "user", Limit: tiered.PerSecond(100), Also: []tiered.Limit{tiered.PerHour(1)},
 			})
 			s := server(t, &grpclimit.Options{ShowKeys: show}, perUser(l))
@@ -438,7 +439,7 @@ func TestNoLimitToState(t *testing.T) {
 		{Name: "shadow", Limit: tiered.PerHour(1), Shadow: true},
 		{Name: "unlimited", Limit: tiered.Unlimited()},
 	} {
-		c := dial(t, serve(t, &service{}, server(t, nil, perUser(policy(t, g, p))).ServerOptions()...))
+		c := dial(t, serve(t, &service{}, server(t, nil, perUser(groups.NewLimiter(t, g, p))).ServerOptions()...))
 		for range 2 {
 			if a := call(as(t, "ann"), c); a.code != codes.OK || a.limits() != "- - - -" {
 				t.Errorf("%s: %v %q", p.Name, a.status, a.limits())

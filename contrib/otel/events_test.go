@@ -21,6 +21,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	otellimit "github.com/tiered-limiter/tiered-limiter/contrib/otel"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -99,7 +100,7 @@ func TestWaitN(t *testing.T) {
 			tiered.Policy{Name: "p", Limit: tiered.PerSecond(2).WithBurst(2)},
 			tiered.Policy{Name: "closed", Limit: tiered.PerSecond(2), FailMode: tiered.FailClosed},
 		)
-		l := limiter(t, g, "p")
+		l := groups.Of(t, g, "p")
 		wait := func(ctx context.Context, n int64, want error) {
 			t.Helper()
 			if err := otellimit.WaitN(ctx, l, "key-ann", n); !errors.Is(err, want) {
@@ -123,7 +124,7 @@ func TestWaitN(t *testing.T) {
 			time.AfterFunc(100*time.Millisecond, cancel)
 			wait(ctx, 2, context.Canceled)
 		}), `ratelimit.wait{ratelimit.policy="p", ratelimit.reason="canceled", ratelimit.wait.duration="0.1"}`)
-		several := tiered.All(l.For("key-bob"), limiter(t, g, "closed").For("key-bob").N(2))
+		several := tiered.All(l.For("key-bob"), groups.Of(t, g, "closed").For("key-bob").N(2))
 		lines := eventsOf(t, func(ctx context.Context) {
 			for range 2 { // the second one waits
 				if err := otellimit.Wait(ctx, several); err != nil {
@@ -135,7 +136,7 @@ func TestWaitN(t *testing.T) {
 			t.Errorf("several keys: the events are %q", lines)
 		}
 		store.Fail(errRefused)
-		l = limiter(t, g, "closed")
+		l = groups.Of(t, g, "closed")
 		equalLines(t, "a wait without Redis", eventsOf(t, func(ctx context.Context) {
 			wait(ctx, 1, tiered.ErrUnavailable)
 		}), `ratelimit.wait{ratelimit.policy="closed", ratelimit.reason="unavailable", ratelimit.tier="failover", `+
@@ -146,7 +147,7 @@ func TestWaitN(t *testing.T) {
 // Without a recording span, neither an event nor an allocation is made.
 func TestNotRecording(t *testing.T) {
 	g := newGroup(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(1_000_000)})
-	l := limiter(t, g, "p")
+	l := groups.Of(t, g, "p")
 	never := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample())).Tracer("test")
 	sampled, span := never.Start(t.Context(), "request")
 	defer span.End()
@@ -186,7 +187,7 @@ func TestHTTP(t *testing.T) {
 		return fmt.Sprintf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
 	g := newGroup(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(1)})
-	l := limiter(t, g, "p")
+	l := groups.Of(t, g, "p")
 	equalLines(t, "an admission", eventsOf(t, func(ctx context.Context) {
 		answer(ctx, &httplimit.Options{Refused: otellimit.Record}, l, "10.0.0.7:1")
 	}))
@@ -210,7 +211,7 @@ func TestHTTP(t *testing.T) {
 func TestGRPC(t *testing.T) {
 	g := newGroup(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(1)})
 	limit, err := grpclimit.New(
-		[]grpclimit.Rule{{Limiter: limiter(t, g, "p"), Key: grpclimit.Metadata("user"), Missing: grpclimit.Refuse}},
+		[]grpclimit.Rule{{Limiter: groups.Of(t, g, "p"), Key: grpclimit.Metadata("user"), Missing: grpclimit.Refuse}},
 		&grpclimit.Options{Refused: otellimit.Record})
 	if err != nil {
 		t.Fatal(err)

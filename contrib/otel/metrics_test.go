@@ -17,6 +17,7 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
 	otellimit "github.com/tiered-limiter/tiered-limiter/contrib/otel"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -35,11 +36,11 @@ func TestSameAsPrometheus(t *testing.T) {
 			tiered.Policy{Name: "per-user", Limit: tiered.PerHour(100), Standing: tiered.StandingOn},
 		)
 		for range 12 {
-			limiter(t, g, "login").Allow(t.Context(), "key-ann")
+			groups.Of(t, g, "login").Allow(t.Context(), "key-ann")
 		}
 		store.Fail(errRefused)
 		for range 12 {
-			limiter(t, g, "login").Allow(t.Context(), "key-bob")
+			groups.Of(t, g, "login").Allow(t.Context(), "key-bob")
 			time.Sleep(250 * time.Millisecond)
 		}
 		store.Fail(nil)
@@ -141,7 +142,7 @@ func TestConventions(t *testing.T) {
 		g := newGroup(t, store, tiered.Policy{Name: "p", Limit: tiered.PerHour(10)})
 		store.Fail(errRefused)
 		for range 12 {
-			limiter(t, g, "p").Allow(t.Context(), "key-ann")
+			groups.Of(t, g, "p").Allow(t.Context(), "key-ann")
 			time.Sleep(250 * time.Millisecond)
 		}
 		all := values(t, registered(t, g))

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	otellimit "github.com/tiered-limiter/tiered-limiter/contrib/otel"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -60,7 +61,7 @@ func TestClosedGroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiter(t, g, "p").Allow(t.Context(), "key-ann")
+	groups.Of(t, g, "p").Allow(t.Context(), "key-ann")
 	if err := g.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -79,14 +80,14 @@ func TestClosedGroup(t *testing.T) {
 // Each Group has series of its own.
 func TestSeveralGroups(t *testing.T) {
 	provider, reader := meter()
-	groups := map[string]*tiered.Group{}
+	byName := map[string]*tiered.Group{}
 	for i, name := range []string{"users", "jobs"} {
-		groups[name] = newGroup(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(10)})
+		byName[name] = newGroup(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(10)})
 		for range i + 1 {
-			limiter(t, groups[name], "p").Allow(t.Context(), "key-ann")
+			groups.Of(t, byName[name], "p").Allow(t.Context(), "key-ann")
 		}
 	}
-	if _, err := otellimit.RegisterGroups(provider, groups); err != nil {
+	if _, err := otellimit.RegisterGroups(provider, byName); err != nil {
 		t.Fatal(err)
 	}
 	all := values(t, reader)
@@ -180,7 +181,7 @@ func TestConcurrent(t *testing.T) {
 	if _, err := otellimit.Register(provider, g); err != nil {
 		t.Fatal(err)
 	}
-	l := limiter(t, g, "p")
+	l := groups.Of(t, g, "p")
 	done := make(chan error)
 	for _, reader := range readers {
 		go func() {

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	promlimit "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -50,11 +51,11 @@ func TestText(t *testing.T) {
 			tiered.Policy{Name: "per-user", Limit: tiered.PerHour(100), Standing: tiered.StandingOn},
 		)
 		for range 12 {
-			limiter(t, g, "login").Allow(t.Context(), "key-ann")
+			groups.Of(t, g, "login").Allow(t.Context(), "key-ann")
 		}
 		store.Fail(errRefused)
 		for range 12 {
-			limiter(t, g, "login").Allow(t.Context(), "key-bob")
+			groups.Of(t, g, "login").Allow(t.Context(), "key-bob")
 			time.Sleep(250 * time.Millisecond)
 		}
 		store.Fail(nil)
@@ -111,7 +112,7 @@ func TestCardinality(t *testing.T) {
 		}
 		store.Fail(errRefused)
 		for i := range 12 {
-			limiter(t, g, "a").Allow(t.Context(), strconv.Itoa(i))
+			groups.Of(t, g, "a").Allow(t.Context(), strconv.Itoa(i))
 			time.Sleep(250 * time.Millisecond)
 		}
 		if n, want := lines(), process+2*policy+node+1; n != want {
@@ -140,7 +141,7 @@ func TestBadInput(t *testing.T) {
 // Scrapes are concurrent with decisions, with each other and with Close, and still work after it.
 func TestConcurrentScrapes(t *testing.T) {
 	g := newGroup(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000)})
-	l := limiter(t, g, "api")
+	l := groups.Of(t, g, "api")
 	r := register(t, promlimit.NewCollector(g))
 	var work sync.WaitGroup
 	for range 4 {

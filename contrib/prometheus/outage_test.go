@@ -12,6 +12,7 @@ import (
 	"time"
 
 	promlimit "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -55,8 +56,8 @@ func play(t *testing.T) (p played) {
 			if now%scrapeEvery == 0 {
 				p.scrapes = append(p.scrapes, scrape(t, r))
 			}
-			limiter(t, g, "local").Allow(t.Context(), "key-ann")
-			limiter(t, g, "closed").Allow(t.Context(), "key-ann")
+			groups.Of(t, g, "local").Allow(t.Context(), "key-ann")
+			groups.Of(t, g, "closed").Allow(t.Context(), "key-ann")
 			time.Sleep(100 * time.Millisecond)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	promlimit "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/ratio"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -42,7 +43,7 @@ func TestRatiosScrape(t *testing.T) {
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
 	g := newGroup(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerSecond(1_000_000_000)})
-	l := limiter(t, g, "api")
+	l := groups.Of(t, g, "api")
 	for i := range keys {
 		l.Allow(t.Context(), strconv.Itoa(i))
 	}

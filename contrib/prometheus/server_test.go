@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	promlimit "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -35,15 +36,8 @@ func TestRealPrometheus(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	g, err := tiered.NewGroup(store, &tiered.Options{Processes: 1, Logger: silent})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer g.Close(context.Background())
-	l, err := g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerSecond(50), FailMode: tiered.FailClosed})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := groups.New(t, store, &tiered.Options{Processes: 1, Logger: silent})
+	l := groups.NewLimiter(t, g, tiered.Policy{Name: "api", Limit: tiered.PerSecond(50), FailMode: tiered.FailClosed})
 	service := httptest.NewServer(promhttp.HandlerFor(register(t, promlimit.NewCollector(g)), promhttp.HandlerOpts{}))
 	defer service.Close()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	promlimit "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -23,7 +24,7 @@ func TestTotals(t *testing.T) {
 				if _, err := g.NewLimiter(tiered.Policy{Name: fmt.Sprint("rule", i), Limit: tiered.PerHour(10)}); err != nil {
 					t.Fatal(err)
 				}
-				limiter(t, g, fmt.Sprint("rule", i)).AllowN(t.Context(), "key-ann", 3)
+				groups.Of(t, g, fmt.Sprint("rule", i)).AllowN(t.Context(), "key-ann", 3)
 			}
 			passed := 0
 			text := scrapeText(t, register(t, promlimit.NewTotalsCollector(g, func(all map[string]tiered.PolicyStats) { passed = len(all) })))

@@ -1,15 +1,13 @@
 package rls_test
 
 import (
-	"context"
 	"errors"
-	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
-	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // Each configuration that is right can be used after each other one: a file that `tieredd check` accepts is never refused
@@ -36,11 +34,7 @@ func TestEveryConfigurationCanFollowEachOther(t *testing.T) {
 		texts = append(texts, "domain: d\ndescriptors:\n- key: k\n  rate_limit: {"+limit+"}\n  shadow_mode: true\n  quota_mode: true",
 			"domain: d\ntiered: {together: true}\ndescriptors:\n- key: k\n  rate_limit: {"+limit+"}")
 	}
-	g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer g.Close(context.Background())
+	g := groups.New(t, remote.NewMemory(), nil)
 	s, err := rls.New(g, nil)
 	if err != nil {
 		t.Fatal(err)

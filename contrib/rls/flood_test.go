@@ -14,6 +14,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -22,13 +23,9 @@ import (
 // More values than the process keeps cannot fill its memory. Those that it does not keep are in Redis.
 func TestFloodOfValues(t *testing.T) {
 	const kept, values, each = 2000, 60_000, 100
-	g, err := tiered.NewGroup(remote.NewRedis(redistest.Start(t).StoreClient(), nil), &tiered.Options{
+	g := groups.New(t, remote.NewRedis(redistest.Start(t).StoreClient(), nil), &tiered.Options{
 		Processes: 1, MaxKeys: kept, Logger: slog.New(slog.DiscardHandler), Budget: 5 * time.Second,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer g.Close(context.Background())
 	s, err := rls.New(g, nil)
 	if err != nil {
 		t.Fatal(err)

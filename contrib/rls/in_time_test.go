@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -40,11 +41,7 @@ func TestAnswerComesBeforeEnvoysTimeout(t *testing.T) {
 	for _, together := range []bool{false, true} {
 		for _, timeout := range []time.Duration{5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond} {
 			synctest.Test(t, func(t *testing.T) {
-				group, err := tiered.NewGroup(frozen{remote.NewMemory()}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = group.Close(context.Background()) }()
+				group := groups.New(t, frozen{remote.NewMemory()}, nil)
 				s, err := rls.New(group, &rls.Options{Together: together})
 				if err != nil {
 					t.Fatal(err)

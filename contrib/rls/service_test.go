@@ -23,6 +23,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -39,11 +40,7 @@ func newService(t testing.TB, store remote.Store, config string, o *rls.Options,
 
 func serviceOfGroup(t testing.TB, store remote.Store, config string, o *rls.Options, more ...string) (*rls.Service, *tiered.Group) {
 	t.Helper()
-	g, err := tiered.NewGroup(store, &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler), Budget: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = g.Close(context.Background()) })
+	g := groups.New(t, store, &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler), Budget: time.Second})
 	s, err := rls.New(g, o)
 	if err != nil {
 		t.Fatal(err)
@@ -511,11 +508,7 @@ descriptors:
 }
 
 func TestBeforeTheConfiguration(t *testing.T) {
-	g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer g.Close(context.Background())
+	g := groups.New(t, remote.NewMemory(), &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler)})
 	s, err := rls.New(g, nil)
 	if err != nil {
 		t.Fatal(err)

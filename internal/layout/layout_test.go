@@ -113,6 +113,7 @@ var importRules = []importRule{
 	{packages: "internal/rig/watch", ours: []string{"lua", "remote"}},
 	{packages: "internal/rig/nodes", ours: []string{"lua", "remote"}},
 	{packages: "internal/rig/adapters", ours: []string{"remote", "tiered", "tiered/httplimit", "internal/rig/watch"}},
+	{packages: "internal/rig/groups", ours: []string{"remote", "tiered"}},
 	{packages: "internal/rig/spelling", ours: []string{"remote", "tiered", "tiered/policyfile"}},
 	{
 		packages: "internal/rig/fleet",

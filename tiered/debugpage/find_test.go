@@ -11,6 +11,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/debugpage"
@@ -36,17 +37,10 @@ func find(t *testing.T, g *tiered.Group, o *debugpage.Options, key string) (stat
 func TestFindKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
-		g, err := tiered.NewGroup(store, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := groups.New(t, store, nil)
 		ctx := context.Background()
-		defer g.Close(ctx)
-		l, err := g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerMinute(3), Also: []tiered.Limit{tiered.PerDay(20)}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err = g.NewLimiter(tiered.Policy{Name: "free", Limit: tiered.Unlimited()}); err != nil {
+		l := groups.NewLimiter(t, g, tiered.Policy{Name: "api", Limit: tiered.PerMinute(3), Also: []tiered.Limit{tiered.PerDay(20)}})
+		if _, err := g.NewLimiter(tiered.Policy{Name: "free", Limit: tiered.Unlimited()}); err != nil {
 			t.Fatal(err)
 		}
 		l.AllowN(ctx, "ann", 3)

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/debugpage"
@@ -76,11 +77,7 @@ func TestPageSaysHowEachPolicyCounts(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			g, err := tiered.NewGroup(remote.NewMemory(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer g.Close(context.Background())
+			g := groups.New(t, remote.NewMemory(), nil)
 			c.policy.Name = name
 			if _, err := g.NewLimiter(c.policy); err != nil {
 				t.Fatal(err)
@@ -104,19 +101,12 @@ func cell(page, column string) string {
 // Of a refused key the page says by which limit of several, and whether it is blocked.
 func TestPageSaysWhyAKeyIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Processes: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := groups.New(t, remote.NewMemory(), &tiered.Options{Processes: 1})
 		ctx := context.Background()
-		defer g.Close(ctx)
-		two, err := g.NewLimiter(tiered.Policy{
+		two := groups.NewLimiter(t, g, tiered.Policy{
 			Name: "two", Limit: tiered.PerMinute(100),
 			Also: []tiered.Limit{tiered.PerDay(2)},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		for range 5 {
 			two.Allow(ctx, "ann")
 		}
@@ -125,10 +115,7 @@ func TestPageSaysWhyAKeyIsRefused(t *testing.T) {
 			cell(page, "Refused") != "3" {
 			t.Errorf("refused %q, blocked %q", by, blocked)
 		}
-		shut, err := g.NewLimiter(tiered.Policy{Name: "shut", Limit: tiered.Blocked()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		shut := groups.NewLimiter(t, g, tiered.Policy{Name: "shut", Limit: tiered.Blocked()})
 		for range 70 {
 			shut.Allow(ctx, "thief")
 		}

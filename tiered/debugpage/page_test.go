@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/debugpage"
@@ -37,13 +38,10 @@ func used(t *testing.T) *tiered.Group {
 	ctx := context.Background()
 	t.Cleanup(func() { store.Fail(nil); _ = g.Close(ctx) })
 	for i, mode := range []tiered.FailMode{tiered.FailLocal, tiered.FailOpen, tiered.FailClosed} {
-		l, err := g.NewLimiter(tiered.Policy{
+		l := groups.NewLimiter(t, g, tiered.Policy{
 			Name: fmt.Sprint("policy-", i), Limit: tiered.PerMinute(1000).WithBurst(3),
 			FailMode: mode,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		for range 1234 {
 			l.Allow(ctx, "ann@example.org")
 		}
@@ -129,11 +127,7 @@ func TestPage(t *testing.T) {
 
 func TestEmptyPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, err := tiered.NewGroup(remote.NewMemory(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer g.Close(context.Background())
+		g := groups.New(t, remote.NewMemory(), nil)
 		_, page := get(t, g, nil, http.MethodGet, "/")
 		for _, want := range []string{
 			"There is no policy.", "No key was refused.", "Nothing went wrong.",
@@ -155,11 +149,7 @@ func TestEmptyPage(t *testing.T) {
 // Nothing but GET and HEAD, nothing from elsewhere, no script; the style that is there is the one that is allowed.
 func TestManners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, err := tiered.NewGroup(remote.NewMemory(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer g.Close(context.Background())
+		g := groups.New(t, remote.NewMemory(), nil)
 		for method, want := range map[string]int{
 			"GET": 200, "HEAD": 200, "POST": 200, "PUT": 405, "DELETE": 405,
 			"OPTIONS": 405, "BREW": 405,
@@ -220,15 +210,8 @@ func TestWords(t *testing.T) {
 // The page tells who waits, for how long, and who gave up; and nothing where nobody ever waited.
 func TestWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, err := tiered.NewGroup(remote.NewMemory(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer g.Close(context.Background()) //nolint:errcheck // nothing is leased
-		l, err := g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerMinute(1)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := groups.New(t, remote.NewMemory(), nil)
+		l := groups.NewLimiter(t, g, tiered.Policy{Name: "api", Limit: tiered.PerMinute(1)})
 		l.Allow(t.Context(), "k")
 		if _, body := get(t, g, nil, http.MethodGet, "/"); strings.Contains(body, "gave up") ||
 			strings.Contains(body, "at most") {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dunglas/httpsfv"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -203,10 +204,7 @@ func TestFieldsByAlgorithm(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g, _ := group(t)
 				c.policy.Name, c.policy.Lease.Size = "p", tiered.NoLease
-				l, err := g.NewLimiter(c.policy)
-				if err != nil {
-					t.Fatal(err)
-				}
+				l := groups.NewLimiter(t, g, c.policy)
 				cost := c.first
 				rule := perUser(l)
 				rule.Cost = func(*http.Request) int64 { return cost }

@@ -2,7 +2,6 @@ package httplimit_test
 
 import (
 	"context"
-	"log/slog"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -62,12 +62,7 @@ func TestFreeRequestIsChargedByTheLimitThatItCarries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx := context.Background()
-				l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "api", Limit: c.own},
-					&tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = l.Close(ctx) }()
+				l := groups.Limiter(t, tiered.Policy{Name: "api", Limit: c.own})
 				limit, err := httplimit.New([]httplimit.Rule{{
 					Limiter: l, Key: httplimit.RemoteIP(), Missing: httplimit.Refuse,
 					Cost:  func(*http.Request) int64 { return 0 },

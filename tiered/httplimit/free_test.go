@@ -1,15 +1,14 @@
 package httplimit_test
 
 import (
-	"context"
 	"errors"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -27,17 +26,10 @@ func TestAFreeRequestIsToldWhatIsLeft(t *testing.T) {
 		{PerKey: func(string) tiered.Limit { return tiered.PerHour(5) }, Limit: tiered.PerHour(1)},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			store, ctx := remote.NewMemory(), context.Background()
-			g, err := tiered.NewGroup(store, &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = g.Close(ctx) }()
+			store := remote.NewMemory()
+			g := groups.New(t, store, nil)
 			p.Name = "api"
-			l, err := g.NewLimiter(p)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := groups.NewLimiter(t, g, p)
 			limit, err := httplimit.New([]httplimit.Rule{{
 				Limiter: l, Key: httplimit.Header("X-User"), Missing: httplimit.Refuse,
 				Cost: func(r *http.Request) int64 {

@@ -1,13 +1,13 @@
 package httplimit_test
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -46,11 +46,7 @@ func TestKeyFunctionsMayRefuse(t *testing.T) {
 	} {
 		for _, answer := range []string{"text", "problem", "denied"} {
 			t.Run(name+", "+answer, func(t *testing.T) {
-				group, err := tiered.NewGroup(remote.NewMemory(), nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = group.Close(context.Background()) }()
+				group := groups.New(t, remote.NewMemory(), nil)
 				all, _ := group.NewLimiter(tiered.Policy{Name: "all", Limit: tiered.PerHour(10)})
 				one, _ := group.NewLimiter(tiered.Policy{Name: "one", Limit: tiered.PerHour(10)})
 				options := &httplimit.Options{Problem: answer == "problem"}

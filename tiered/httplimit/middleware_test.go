@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -62,10 +63,7 @@ func TestSteps(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, store := group(t)
-		closed, err := g.NewLimiter(tiered.Policy{Name: "closed", Limit: tiered.PerSecond(2), FailMode: tiered.FailClosed})
-		if err != nil {
-			t.Fatal(err)
-		}
+		closed := groups.NewLimiter(t, g, tiered.Policy{Name: "closed", Limit: tiered.PerSecond(2), FailMode: tiered.FailClosed})
 		local := limiter(t, g, "local", tiered.PerHour(2))
 		open := limiter(t, g, "open", tiered.PerHour(2))
 		costs := func(l *tiered.Limiter, n int64) httplimit.Rule {
@@ -129,10 +127,7 @@ func TestRefusals(t *testing.T) {
 func TestRefusalNamesNoPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, store := group(t)
-		closed, err := g.NewLimiter(tiered.Policy{Name: "secret-closed", Limit: tiered.PerHour(1), FailMode: tiered.FailClosed})
-		if err != nil {
-			t.Fatal(err)
-		}
+		closed := groups.NewLimiter(t, g, tiered.Policy{Name: "secret-closed", Limit: tiered.PerHour(1), FailMode: tiered.FailClosed})
 		blocked := limiter(t, g, "secret-blocked", tiered.Blocked())
 		plan := limiter(t, g, "secret-plan", tiered.PerHour(1))
 		for _, c := range []struct {

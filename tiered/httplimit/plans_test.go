@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -24,12 +25,8 @@ func TestRuleWithPlans(t *testing.T) {
 	}{{"", "100", 0, 59}, {"pro", "1000", 0, 959}, {"gold", "100", 1, 59}} {
 		for _, others := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				g, err := tiered.NewGroup(remote.NewMemory(), nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = g.Close(context.Background()) }()
-				err = g.SetPolicies([]tiered.Policy{
+				g := groups.New(t, remote.NewMemory(), nil)
+				err := g.SetPolicies([]tiered.Policy{
 					{Name: "per-user", Limit: tiered.PerDay(100), Plans: tiered.Plans{"pro": tiered.PerDay(1000)}},
 					{Name: "all", Limit: tiered.PerDay(1 << 30)},
 				})

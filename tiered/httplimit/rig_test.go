@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -66,11 +67,7 @@ func group(t testing.TB) (*tiered.Group, *remote.Memory) {
 
 func limiter(t testing.TB, g *tiered.Group, name string, l tiered.Limit) *tiered.Limiter {
 	t.Helper()
-	limiter, err := g.NewLimiter(tiered.Policy{Name: name, Limit: l})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return limiter
+	return groups.NewLimiter(t, g, tiered.Policy{Name: name, Limit: l})
 }
 
 // perUser is the usual rule.

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/metrics"
@@ -255,15 +256,15 @@ func TestBadInput(t *testing.T) {
 func TestSeveralGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		policy := tiered.Policy{Name: "api", Limit: tiered.PerHour(10)}
-		groups := map[string]*tiered.Group{
+		byName := map[string]*tiered.Group{
 			"users": newGroup(t, remote.NewMemory(), policy), "jobs": newGroup(t, remote.NewMemory(), policy),
 		}
-		r, err := metrics.NewGroupsReader(groups)
+		r, err := metrics.NewGroupsReader(byName)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for name, n := range map[string]int64{"users": 3, "jobs": 4} {
-			limiter(t, groups[name], "api").AllowN(t.Context(), "key-ann", n)
+			groups.Of(t, byName[name], "api").AllowN(t.Context(), "key-ann", n)
 		}
 		got := series(t, r)
 		for name, want := range map[string]float64{"users": 3, "jobs": 4} {
@@ -291,7 +292,7 @@ func TestGroup(t *testing.T) {
 		}
 		before := series(t, r)
 		for range 20 {
-			reservation := limiter(t, g, "api").ReserveN(t.Context(), "key-ann", 5)
+			reservation := groups.Of(t, g, "api").ReserveN(t.Context(), "key-ann", 5)
 			after := series(t, r)
 			reservation.Cancel()
 			time.Sleep(100 * time.Millisecond)
@@ -313,7 +314,7 @@ func TestGroup(t *testing.T) {
 		g.CountReload(errRefused)
 		ask := func() {
 			for range 300 {
-				limiter(t, g, "api").Allow(t.Context(), "key-bob")
+				groups.Of(t, g, "api").Allow(t.Context(), "key-bob")
 				time.Sleep(10 * time.Millisecond)
 			}
 		}

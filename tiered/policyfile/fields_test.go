@@ -18,6 +18,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/answers"
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/legal"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
@@ -151,10 +152,7 @@ func (o option) compared(t *testing.T, name string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := g.NewLimiter(before)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := groups.NewLimiter(t, g, before)
 		want := field(after, name)
 		if err = set(l, after); o.stays {
 			want = field(before, name)

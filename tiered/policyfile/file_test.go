@@ -2,10 +2,8 @@ package policyfile_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"os"
 	"reflect"
@@ -17,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -297,11 +296,7 @@ func FuzzParse(f *testing.F) {
 				p.PerKey("key")
 			}
 		}
-		g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = g.Close(context.Background()) }()
+		g := groups.New(t, remote.NewMemory(), nil)
 		err = g.SetPolicies(file.Policies)
 		if err == nil {
 			_, err = file.Middleware(g, nil)

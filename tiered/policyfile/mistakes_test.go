@@ -1,14 +1,13 @@
 package policyfile_test
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -194,11 +193,7 @@ func TestCostThatNobodyHas(t *testing.T) {
 			}
 		}
 	}
-	g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = g.Close(context.Background()) }()
+	g := groups.New(t, remote.NewMemory(), nil)
 	f := &policyfile.File{
 		Policies: []tiered.Policy{{Name: "a", Limit: tiered.PerHour(10)}},
 		HTTP: []policyfile.Route{{Match: "/", Limits: []policyfile.Limit{{

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
@@ -48,14 +49,7 @@ func TestNilHandlerIsNotFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := tiered.NewGroup(remote.NewMemory(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer g.Close(nil) //nolint:errcheck,staticcheck // nothing is leased
-	if err := g.SetPolicies(f.Policies); err != nil {
-		t.Fatal(err)
-	}
+	g := groups.New(t, remote.NewMemory(), nil, f.Policies...)
 	limit, err := f.Middleware(g, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -1,14 +1,13 @@
 package policyfile_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
-	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
@@ -96,14 +95,7 @@ func limitedBy(t *testing.T, rules string) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := tiered.NewGroup(remote.NewMemory(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = g.Close(context.Background()) })
-	if err := g.SetPolicies(f.Policies); err != nil {
-		t.Fatal(err)
-	}
+	g := groups.New(t, remote.NewMemory(), nil, f.Policies...)
 	limit, err := f.Middleware(g, nil)
 	if err != nil {
 		t.Fatal(err)

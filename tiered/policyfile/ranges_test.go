@@ -1,8 +1,6 @@
 package policyfile_test
 
 import (
-	"context"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -10,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -46,14 +45,7 @@ func limitsOfFile(t *testing.T, text string) (http.Handler, *tiered.Group) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = g.Close(context.Background()) })
-	if err := g.SetPolicies(f.Policies); err != nil {
-		t.Fatal(err)
-	}
+	g := groups.New(t, remote.NewMemory(), nil, f.Policies...)
 	m, err := f.Middleware(g, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -160,14 +152,7 @@ http:
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = g.Close(context.Background()) }()
-		if err := g.SetPolicies(f.Policies); err != nil {
-			t.Fatal(err)
-		}
+		g := groups.New(t, remote.NewMemory(), nil, f.Policies...)
 		m, err := f.Middleware(g, &httplimit.Options{Settle: true})
 		if err != nil {
 			t.Fatal(err)

@@ -2,7 +2,6 @@ package policyfile_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	changes "github.com/tiered-limiter/tiered-limiter/internal/readings"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -84,11 +84,7 @@ func watchText(t *testing.T, text string) *desk {
 // watchContent watches what content returns, for a Group of its own.
 func watchContent(t *testing.T, content func() ([]byte, time.Time, error), o *policyfile.Options) *policyfile.Watcher {
 	t.Helper()
-	g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = g.Close(context.Background()) })
+	g := groups.New(t, remote.NewMemory(), nil)
 	w, err := policyfile.WatchContent("p.yaml", g, o, content)
 	if err != nil {
 		t.Fatal(err)
@@ -219,11 +215,7 @@ func TestReadingsOfAFile(t *testing.T) {
 // Options that are not valid change nothing, whether the file has rules or not, and hide no other mistake.
 func TestWatchThatFailsLeavesTheGroup(t *testing.T) {
 	for _, text := range []string{twoPolicies, twoPolicies[:strings.Index(twoPolicies, "http")]} {
-		g, err := tiered.NewGroup(remote.NewMemory(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = g.Close(context.Background()) }()
+		g := groups.New(t, remote.NewMemory(), nil)
 		if _, err := g.NewLimiter(tiered.Policy{Name: "old", Limit: tiered.PerSecond(5)}); err != nil {
 			t.Fatal(err)
 		}
@@ -231,7 +223,7 @@ func TestWatchThatFailsLeavesTheGroup(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err = policyfile.Watch(path, g, &policyfile.Options{HTTP: &httplimit.Options{Jitter: -1}, Poll: 1})
+		_, err := policyfile.Watch(path, g, &policyfile.Options{HTTP: &httplimit.Options{Jitter: -1}, Poll: 1})
 		for _, want := range []string{"Options.Jitter is", "Options.Poll is"} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want %s", err, want)

@@ -1,9 +1,7 @@
 package policyfile_test
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -14,9 +12,9 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/spelling"
 	"github.com/tiered-limiter/tiered-limiter/remote"
-	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
@@ -49,14 +47,7 @@ func middlewareWith(t *testing.T, text string, o *httplimit.Options) func(http.H
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = g.Close(context.Background()) })
-	if err := g.SetPolicies(f.Policies); err != nil {
-		t.Fatal(err)
-	}
+	g := groups.New(t, remote.NewMemory(), nil, f.Policies...)
 	m, err := f.Middleware(g, o)
 	if err != nil {
 		t.Fatal(err)

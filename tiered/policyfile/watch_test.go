@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
@@ -224,11 +225,7 @@ func TestMiddlewareFollows(t *testing.T) {
 }
 
 func TestWatchMistakes(t *testing.T) {
-	g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = g.Close(context.Background()) }()
+	g := groups.New(t, remote.NewMemory(), nil)
 	path := filepath.Join(t.TempDir(), "p.yaml")
 	write(t, path, first)
 	for want, watch := range map[string]func() error{

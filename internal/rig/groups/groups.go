@@ -1,0 +1,54 @@
+// Package groups makes Groups and Limiters for the tests of what stands around package tiered.
+package groups
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// New returns a Group on a store with these policies. It is closed at the end of the test. Without options it logs nothing.
+func New(t testing.TB, store remote.Store, o *tiered.Options, policies ...tiered.Policy) *tiered.Group {
+	t.Helper()
+	if o == nil {
+		o = &tiered.Options{Logger: slog.New(slog.DiscardHandler)}
+	}
+	g, err := tiered.NewGroup(store, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = g.Close(context.Background()) })
+	for _, p := range policies {
+		NewLimiter(t, g, p)
+	}
+	return g
+}
+
+// NewLimiter adds a policy to a Group.
+func NewLimiter(t testing.TB, g *tiered.Group, p tiered.Policy) *tiered.Limiter {
+	t.Helper()
+	l, err := g.NewLimiter(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// Limiter returns a Limiter in memory, in a Group of its own.
+func Limiter(t testing.TB, p tiered.Policy) *tiered.Limiter {
+	t.Helper()
+	return NewLimiter(t, New(t, remote.NewMemory(), nil), p)
+}
+
+// Of returns the Limiter of a policy of a Group.
+func Of(t testing.TB, g *tiered.Group, policy string) *tiered.Limiter {
+	t.Helper()
+	l, ok := g.Limiter(policy)
+	if !ok {
+		t.Fatalf("no policy %q", policy)
+	}
+	return l
+}
