@@ -124,8 +124,10 @@ func TestEventsSlow(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if want := []failover.State{failover.Open, failover.Probing, failover.Open, failover.Probing, failover.Open,
-			failover.Probing, failover.Open}; !slices.Equal(got.get(), want) {
+		if want := []failover.State{
+			failover.Open, failover.Probing, failover.Open, failover.Probing, failover.Open,
+			failover.Probing, failover.Open,
+		}; !slices.Equal(got.get(), want) {
 			t.Errorf("got %v, want %v", got.get(), want)
 		}
 	})
@@ -157,8 +159,10 @@ func TestEventsBroken(t *testing.T) {
 				time.Sleep(550 * ms)
 				expect(t, g, failover.Open, true)
 				run(t, g, "s")
-				if want := []failover.State{failover.Open, failover.Probing, failover.Open, failover.Probing,
-					failover.Closed}; !slices.Equal(got.get(), want) {
+				if want := []failover.State{
+					failover.Open, failover.Probing, failover.Open, failover.Probing,
+					failover.Closed,
+				}; !slices.Equal(got.get(), want) {
 					t.Errorf("got %v, want %v", got.get(), want)
 				}
 			})
@@ -190,8 +194,10 @@ func TestEventsBrokenInARow(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		run(t, g, "s")
-		if want := []failover.State{failover.Open, failover.Probing, failover.Open, failover.Probing,
-			failover.Closed}; !slices.Equal(got.get(), want) {
+		if want := []failover.State{
+			failover.Open, failover.Probing, failover.Open, failover.Probing,
+			failover.Closed,
+		}; !slices.Equal(got.get(), want) {
 			t.Errorf("got %v, want %v", got.get(), want)
 		}
 	})

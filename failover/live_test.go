@@ -49,11 +49,15 @@ func TestClassifyLive(t *testing.T) {
 			return plain.EvalSha(ctx,
 				"0000000000000000000000000000000000000000", nil).Err()
 		}, want: failover.Fine},
-		{name: "another type", call: func() error { return plain.HSet(ctx, "string", "a", 1).Err() },
-			want: failover.KeyFault},
+		{
+			name: "another type", call: func() error { return plain.HSet(ctx, "string", "a", 1).Err() },
+			want: failover.KeyFault,
+		},
 		{name: "wrong password", call: func() error { return eval(user("mute", "y"), "a") }, want: failover.Misconfigured},
-		{name: "may not in scripts", call: func() error { return eval(user("mute", "x"), "a") },
-			want: failover.Misconfigured},
+		{
+			name: "may not in scripts", call: func() error { return eval(user("mute", "x"), "a") },
+			want: failover.Misconfigured,
+		},
 		{name: "may not", call: func() error { return eval(user("blind", "x"), "a") }, want: failover.Misconfigured},
 		{
 			name: "no password", want: failover.Misconfigured,

@@ -211,10 +211,14 @@ func TestClosedBucketAnswersNobody(t *testing.T) {
 
 // A dry run may wait in the queue while its bucket is closed. It asks then too: Redis knows what is left.
 func TestDryRunOfAClosedBucket(t *testing.T) {
-	for _, a := range []lua.Algorithm{lua.TokenBucket, lua.FixedWindow, lua.SlidingWindow, lua.SlidingLog,
-		lua.TokenBuckets} {
-		r := newRig(t, local.Policy{Cap: 100, Tokens: 100, Call: lua.Call{Algorithm: a, Cap: 100, Tokens: 100,
-			Period: us(time.Second)}})
+	for _, a := range []lua.Algorithm{
+		lua.TokenBucket, lua.FixedWindow, lua.SlidingWindow, lua.SlidingLog,
+		lua.TokenBuckets,
+	} {
+		r := newRig(t, local.Policy{Cap: 100, Tokens: 100, Call: lua.Call{
+			Algorithm: a, Cap: 100, Tokens: 100,
+			Period: us(time.Second),
+		}})
 		w, _, _ := r.ask(5)
 		r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 5, Level: 95})
 		r.expect(w, local.Admitted)

@@ -67,7 +67,7 @@ func TestReturnGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 				r.b.Take(r.now, call.Want)
 			}
 			e, ok := r.b.Return(r.now, 3, c.source, gen, nil)
-			if ok == (r.b.Closed()) {
+			if ok == r.b.Closed() {
 				t.Errorf("closed %v, and it took them back: %v", r.b.Closed(), ok)
 			}
 			r.pot(7 + c.pot)

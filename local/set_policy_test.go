@@ -12,8 +12,10 @@ func TestForeseeTakesNothing(t *testing.T) {
 	for _, mode := range []local.FailMode{local.FailLocal, local.FailOpen, local.FailClosed} {
 		r := newRig(t, local.Policy{Cap: 10, Tokens: 1, FailMode: mode})
 		for range 5 {
-			want := map[local.FailMode]local.Outcome{local.FailLocal: local.Fallback, local.FailOpen: local.Opened,
-				local.FailClosed: local.Failed}[mode]
+			want := map[local.FailMode]local.Outcome{
+				local.FailLocal: local.Fallback, local.FailOpen: local.Opened,
+				local.FailClosed: local.Failed,
+			}[mode]
 			if v := r.b.ForeseeFallback(r.now, 10, 1, true); v.Outcome != want {
 				t.Fatalf("mode %d: %+v, want %d", mode, v, want)
 			}
@@ -209,8 +211,10 @@ func TestRefusedDirectTake(t *testing.T) {
 		if !c.Direct && !c.Unleased || c.Min != 80 {
 			t.Fatalf("%+v, want to take 80 directly", c)
 		}
-		r.b.Accept(r.now, r.seq, lua.Reply{Code: lua.Denied, Level: 50, Retry: us(time.Millisecond),
-			TTLLeft: us(time.Second)})
+		r.b.Accept(r.now, r.seq, lua.Reply{
+			Code: lua.Denied, Level: 50, Retry: us(time.Millisecond),
+			TTLLeft: us(time.Second),
+		})
 		r.expect(w, local.Refused)
 		r.now += time.Second
 	}

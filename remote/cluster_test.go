@@ -100,8 +100,10 @@ func TestCluster(t *testing.T) {
 		for node := range c.Servers {
 			for i, s := range []*remote.Redis{a, b} {
 				policies := []remote.AnnouncedPolicy{{"both", fmt.Sprint(i)}, {fmt.Sprint("only ", i), ""}}
-				me := remote.Process{ID: fmt.Sprint("process ", i), TTL: time.Minute,
-					Announced: remote.Announce("service", policies)}
+				me := remote.Process{
+					ID: fmt.Sprint("process ", i), TTL: time.Minute,
+					Announced: remote.Announce("service", policies),
+				}
 				census, err := s.Presence(t.Context(), patience, addr(node), me)
 				want := []remote.PolicyCensus{{Processes: int64(i + 1), OtherLimits: int64(i)}, {Processes: 1}}
 				if err != nil || census.Processes != int64(i+1) || !slices.Equal(census.Policies, want) {

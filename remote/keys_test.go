@@ -277,8 +277,10 @@ func TestDigest(t *testing.T) {
 	long := strings.Repeat("k", maxKeyBytes+1)
 	for _, names := range []remote.Naming{remote.NewNaming("", false), remote.NewNaming("", true)} {
 		seen := map[string]string{}
-		for _, key := range []string{"", "a", long[1:], long, long + long, remote.Digest(long)[1:],
-			"\x00" + remote.Digest(long)} {
+		for _, key := range []string{
+			"", "a", long[1:], long, long + long, remote.Digest(long)[1:],
+			"\x00" + remote.Digest(long),
+		} {
 			kept := remote.Digest(key)
 			if (kept == key) != (len(key) <= maxKeyBytes) || len(kept) > maxKeyBytes+1 {
 				t.Errorf("%.20q… is kept as %q", key, kept)

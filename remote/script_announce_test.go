@@ -44,8 +44,10 @@ func TestAnnouncements(t *testing.T) {
 		{at: 1000, id: "c", ttl: ttl, says: says("shop"), all: 3},
 		{at: 2000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 3, want: counts{{2, 0, 0}}},
 		{at: 2000, id: "c", ttl: ttl, all: 3, mute: 1},
-		{at: 3000, id: "b", ttl: ttl, says: says("shop", "login:5", "api:10"), all: 3, mute: 1, want: counts{{2, 0, 0},
-			{3, 0, 0}}},
+		{at: 3000, id: "b", ttl: ttl, says: says("shop", "login:5", "api:10"), all: 3, mute: 1, want: counts{
+			{2, 0, 0},
+			{3, 0, 0},
+		}},
 		// Another service: with the same limits, and with others.
 		{at: 4000, id: "d", ttl: ttl, says: says("billing", "api:10"), all: 4, mute: 1, want: counts{{4, 0, 0}}},
 		{at: 5000, id: "d", ttl: ttl, says: says("billing", "api:3"), all: 4, mute: 1, want: counts{{4, 2, 0}}},

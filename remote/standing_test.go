@@ -36,8 +36,10 @@ func TestPollInThePipeline(t *testing.T) {
 		count.sent.Store(0)
 		count.commands.Store(0)
 		c, err := s.Presence(t.Context(), patience, s.TableNode(), polling(seq))
-		want := remote.PollResult{Sent: true, Reply: lua.PollReply{Epoch: c.Poll.Reply.Epoch, Members: 1,
-			Flags: lua.Quarantine}}
+		want := remote.PollResult{Sent: true, Reply: lua.PollReply{
+			Epoch: c.Poll.Reply.Epoch, Members: 1,
+			Flags: lua.Quarantine,
+		}}
 		if seq == 1 {
 			want.Reply.Flags |= lua.TableCreated
 		}

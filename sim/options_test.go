@@ -23,8 +23,10 @@ func TestRunRefuses(t *testing.T) {
 			&scenario.Scenario{}, &sim.Options{},
 			[]string{"name is", "fleet.n is", "run is"},
 		},
-		{valid, &sim.Options{Policies: []tiered.Policy{{Limit: tiered.PerSecond(-1)}}},
-			[]string{"Policy.Limit.Tokens is -1"}},
+		{
+			valid, &sim.Options{Policies: []tiered.Policy{{Limit: tiered.PerSecond(-1)}}},
+			[]string{"Policy.Limit.Tokens is -1"},
+		},
 	} {
 		r, err := sim.Run(c.s, c.o)
 		if r != nil || err == nil {

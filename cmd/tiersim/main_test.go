@@ -159,8 +159,11 @@ func TestStatus(t *testing.T) {
 		{[]string{"check", badPolicies}, notRunnable, "", `bad.yaml:2:29: policies[0].limit`},
 		{[]string{"run", path, "--policies", policies}, passed, "limit  api: 500 tokens per 1s, burst 700, fail-open", ""},
 		{[]string{"run", path, "--policies", policies, "--policy", "b"}, notRunnable, "", `has no policy named ["b"]`},
-		{[]string{"run", "outage", "--policies", policies, "--policy", "free"}, notRunnable, "",
-			`policy "free" is unlimited`},
+		{
+			[]string{"run", "outage", "--policies", policies, "--policy", "free"},
+			notRunnable, "",
+			`policy "free" is unlimited`,
+		},
 		{[]string{"run", other, "--policies", policies}, notRunnable, "", `has no policy named ["" "users"]`},
 		{[]string{"run", path, "--policies", badPolicies}, notRunnable, "", "policies[0].limit"},
 		{[]string{"run", path, "--policy", "api"}, notRunnable, "", `--policy is "api": needs --policies`},

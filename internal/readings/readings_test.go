@@ -22,25 +22,39 @@ func TestReadingsHaveToAgree(t *testing.T) {
 	const s = time.Second
 	for name, steps := range map[string][]step{
 		"any second reading": {
-			{0, 0, "a", readings.Changing}, {0, 0, "a", readings.Changed}, {1, 0, "a", readings.None}, {2, 0, "b",
-				readings.Changing}, {3, 0, "b", readings.Changed},
+			{0, 0, "a", readings.Changing}, {0, 0, "a", readings.Changed}, {1, 0, "a", readings.None}, {
+				2, 0, "b",
+				readings.Changing,
+			}, {3, 0, "b", readings.Changed},
 		},
 		"it is being written": {
-			{0, 0, "a", readings.Changing}, {0, 0, "ab", readings.Changing}, {0, 0, "abc", readings.Changing}, {0, 0,
-				"abc", readings.Changed},
+			{0, 0, "a", readings.Changing}, {0, 0, "ab", readings.Changing}, {0, 0, "abc", readings.Changing}, {
+				0, 0,
+				"abc", readings.Changed,
+			},
 		},
 		"it is as before": {
-			{0, 0, "a", readings.Changing}, {0, 0, "a", readings.Changed}, {1, 0, "b", readings.Changing}, {2, 0, "a",
-				readings.None}, {3, 0, "b", readings.Changing},
+			{0, 0, "a", readings.Changing}, {0, 0, "a", readings.Changed}, {1, 0, "b", readings.Changing}, {
+				2, 0, "a",
+				readings.None,
+			}, {3, 0, "b", readings.Changing},
 		},
-		"it settles": {{0, s, "a", readings.Changing}, {s - 1, s, "a", readings.Changing}, {s, s, "a",
-			readings.Changed}},
-		"it begins again": {{0, s, "a", readings.Changing}, {s - 1, s, "b", readings.Changing}, {s, s, "b",
-			readings.Changing}, {2*s - 1, s, "b", readings.Changed}},
-		"there and back": {{0, s, "a", readings.Changing}, {s / 2, s, "b", readings.Changing}, {s, s, "a",
-			readings.Changing}, {2 * s, s, "a", readings.Changed}},
-		"the reader changes": {{0, s, "a", readings.Changing}, {s, 5 * s, "a", readings.Changing}, {5 * s, 5 * s, "a",
-			readings.Changed}},
+		"it settles": {{0, s, "a", readings.Changing}, {s - 1, s, "a", readings.Changing}, {
+			s, s, "a",
+			readings.Changed,
+		}},
+		"it begins again": {{0, s, "a", readings.Changing}, {s - 1, s, "b", readings.Changing}, {
+			s, s, "b",
+			readings.Changing,
+		}, {2*s - 1, s, "b", readings.Changed}},
+		"there and back": {{0, s, "a", readings.Changing}, {s / 2, s, "b", readings.Changing}, {
+			s, s, "a",
+			readings.Changing,
+		}, {2 * s, s, "a", readings.Changed}},
+		"the reader changes": {{0, s, "a", readings.Changing}, {s, 5 * s, "a", readings.Changing}, {
+			5 * s, 5 * s, "a",
+			readings.Changed,
+		}},
 	} {
 		var f readings.Files
 		begin := time.Unix(1e9, 0)

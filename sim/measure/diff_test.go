@@ -33,8 +33,10 @@ func TestDiff(t *testing.T) {
 		{"the unseed of one seed", func(r *measure.Report) { r.Unseed = "0000000000000000" }, "unseed: "},
 		{"the unseed of another seed", func(r *measure.Report) { r.Unseed, r.Seed = "0000000000000000", 8 }, ""},
 		{"phases", func(r *measure.Report) { r.Phases = r.Phases[1:] }, "phases.before.from_s: 2, -\n"},
-		{"limits", func(r *measure.Report) { r.Limits = map[string]measure.Metrics{"b": {}} },
-			"limits.api.admitted: 395, -\n"},
+		{
+			"limits", func(r *measure.Report) { r.Limits = map[string]measure.Metrics{"b": {}} },
+			"limits.api.admitted: 395, -\n",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a, b := rehearsed(), rehearsed()

@@ -36,12 +36,16 @@ func tell(m *measure.Meter, es []event) {
 
 func TestDetectAndHeal(t *testing.T) {
 	two := func(x *scenario.Scenario) {
-		x.Faults = append(x.Faults, scenario.Fault{At: scenario.Duration(12 * s), Kind: "latency",
-			For: scenario.Duration(2 * s)})
+		x.Faults = append(x.Faults, scenario.Fault{
+			At: scenario.Duration(12 * s), Kind: "latency",
+			For: scenario.Duration(2 * s),
+		})
 	}
 	later := func(x *scenario.Scenario) {
-		x.Faults = append(x.Faults, scenario.Fault{At: scenario.Duration(22 * s), Kind: "latency",
-			For: scenario.Duration(2 * s)})
+		x.Faults = append(x.Faults, scenario.Fault{
+			At: scenario.Duration(22 * s), Kind: "latency",
+			For: scenario.Duration(2 * s),
+		})
 	}
 	flush := func(x *scenario.Scenario) { x.Faults[0] = scenario.Fault{At: scenario.Duration(10 * s), Kind: "flush"} }
 	joined := []event{{0, 0, "join"}, {0, 1, "join"}}
@@ -64,11 +68,15 @@ func TestDetectAndHeal(t *testing.T) {
 			{20*s + 700*ms, 0, "closed"},
 		}, 0.4, 0.7},
 		{"the first opening of each counts", nil, []event{
-			{10 * s, 0, "begin"}, {10*s + 100*ms, 0, "open"}, {12 * s, 0, "closed"}, {15 * s, 0, "open"}, {20 * s, 0,
-				"end"}, {21 * s, 0, "closed"},
+			{10 * s, 0, "begin"}, {10*s + 100*ms, 0, "open"}, {12 * s, 0, "closed"}, {15 * s, 0, "open"}, {
+				20 * s, 0,
+				"end",
+			}, {21 * s, 0, "closed"},
 		}, 0.1, 1},
-		{"closed at the end", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {12 * s, 0, "closed"}, {20 * s, 0,
-			"end"}}, 1, 0},
+		{"closed at the end", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {12 * s, 0, "closed"}, {
+			20 * s, 0,
+			"end",
+		}}, 1, 0},
 		{"it opens when all is over, of timeouts", nil, []event{
 			{10 * s, 0, "begin"}, {20 * s, 0, "end"}, {20*s + 50*ms, 0, "open"}, {21 * s, 0, "closed"},
 		}, 10.05, 1},
@@ -76,13 +84,19 @@ func TestDetectAndHeal(t *testing.T) {
 			{10 * s, 0, "begin"}, {20 * s, 0, "end"}, {21*s + 1, 0, "open"}, {22 * s, 0, "closed"},
 		}, -1, -1},
 		{"it closes and opens again", nil, []event{
-			{10 * s, 0, "begin"}, {10*s + 5*ms, 0, "open"}, {20 * s, 0, "end"}, {20*s + 300*ms, 0,
-				"closed"}, {20*s + 900*ms, 0, "open"}, {22 * s, 0, "closed"},
+			{10 * s, 0, "begin"}, {10*s + 5*ms, 0, "open"}, {20 * s, 0, "end"}, {
+				20*s + 300*ms, 0,
+				"closed",
+			}, {20*s + 900*ms, 0, "open"}, {22 * s, 0, "closed"},
 		}, 0.005, 2},
-		{"it never heals", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"}, {25 * s, 0,
-			"probing"}}, 1, -1},
-		{"who dies has no breaker", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"}, {25 * s,
-			0, "die"}}, 1, 5},
+		{"it never heals", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"}, {
+			25 * s, 0,
+			"probing",
+		}}, 1, -1},
+		{"who dies has no breaker", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"}, {
+			25 * s,
+			0, "die",
+		}}, 1, 5},
 		{"who comes later begins later", nil, []event{
 			{10 * s, 0, "begin"},
 			{10*s + 100*ms, 0, "open"},
@@ -111,8 +125,11 @@ func TestDetectAndHeal(t *testing.T) {
 			{23 * s, 0, "open"},
 			{24 * s, 1, "end"},
 		}, 1, -1},
-		{"a fault that does not last ends at once", flush, []event{{10 * s, 0, "begin"}, {10*s + 50*ms, 0, "open"},
-			{11 * s, 0, "closed"}}, 0.05, 1},
+		{"a fault that does not last ends at once", flush, []event{
+			{10 * s, 0, "begin"},
+			{10*s + 50*ms, 0, "open"},
+			{11 * s, 0, "closed"},
+		}, 0.05, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			change := c.change
@@ -135,8 +152,10 @@ func TestDetectAndHeal(t *testing.T) {
 func TestDetectAndHealByPhase(t *testing.T) {
 	m := measure.New(made(expecting("detect", "<=", 0.1, 0, 0), expecting("heal", "<=", 0.2, 20*s, 0), expecting("heal",
 		"<=", 9, 0, 20*s)))
-	tell(m, []event{{0, 0, "join"}, {10 * s, 0, "begin"}, {10*s + 100*ms, 0, "open"}, {20 * s, 0, "end"}, {20*s + 201*ms,
-		0, "closed"}})
+	tell(m, []event{{0, 0, "join"}, {10 * s, 0, "begin"}, {10*s + 100*ms, 0, "open"}, {20 * s, 0, "end"}, {
+		20*s + 201*ms,
+		0, "closed",
+	}})
 	r := m.Report()
 	near(t, "during, detect", phase(t, r, "during").Detect, 0.1)
 	near(t, "during, heal", phase(t, r, "during").Heal, -1)
@@ -144,8 +163,10 @@ func TestDetectAndHealByPhase(t *testing.T) {
 	near(t, "after, heal", phase(t, r, "after").Heal, 0.201)
 	want(t, "detect", r.Expectations[0], measure.Outcome{Text: "detect <= 100ms", Value: 0.1, Passed: true})
 	want(t, "heal", r.Expectations[1], measure.Outcome{Text: "heal <= 200ms after=20s", Value: 0.201, Passed: false})
-	want(t, "what cannot be told is not met", r.Expectations[2], measure.Outcome{Text: "heal <= 9s before=20s", Value: -1,
-		Passed: false})
+	want(t, "what cannot be told is not met", r.Expectations[2], measure.Outcome{
+		Text: "heal <= 9s before=20s", Value: -1,
+		Passed: false,
+	})
 	want(t, "span", r.Faults[0], measure.FaultSpan{"at 10s blackhole for=10s", 10, 20})
 }
 
@@ -193,8 +214,10 @@ func TestRecovered(t *testing.T) {
 		want     time.Duration
 	}{
 		{"at once", 1000, func(int) int64 { return 1000 }, 100, 0},
-		{"after 1.5 s", 1000, func(i int) int64 { return 500 + 500*from(15)(i) }, 100,
-			1400 * ms}, // then one in ten is 50 % less
+		{
+			"after 1.5 s", 1000, func(i int) int64 { return 500 + 500*from(15)(i) }, 100,
+			1400 * ms,
+		}, // then one in ten is 50 % less
 		{"5 % less", 1000, func(i int) int64 { return 950 }, 100, 0},
 		{"6 % less until 3 s", 1000, func(i int) int64 { return 940 + 60*from(30)(i) }, 100, 2200 * ms},
 		{"a step without any", 1000, func(i int) int64 { return 1000 * min(1, int64(max(i-19, 19-i))) }, 100, 2 * s},
@@ -239,15 +262,27 @@ func TestPhases(t *testing.T) {
 	}{
 		{"none", []func(*scenario.Scenario){none}, "before 0-30"},
 		{"one", nil, "before 0-10 during 10-20 after 20-30"},
-		{"without an end", []func(*scenario.Scenario){none, fault(5*s, "freeze", scenario.Fault{})},
-			"before 0-5 during 5-30"},
+		{
+			"without an end",
+			[]func(*scenario.Scenario){none, fault(5*s, "freeze", scenario.Fault{})},
+			"before 0-5 during 5-30",
+		},
 		{"at an instant", []func(*scenario.Scenario){none, fault(5*s, "flush", scenario.Fault{})}, "before 0-5 after 5-30"},
-		{"two", []func(*scenario.Scenario){fault(4*s, "crash", scenario.Fault{Restart: d(2 * s)})},
-			"before 0-4 during 4-20 after 20-30"},
-		{"a deployment", []func(*scenario.Scenario){none, fault(4*s, "deploy", scenario.Fault{Every: d(3 * s)})},
-			"before 0-4 during 4-10 after 10-30"},
-		{"beyond the end", []func(*scenario.Scenario){fault(25*s, "freeze", scenario.Fault{For: d(time.Hour)})},
-			"before 0-10 during 10-30"},
+		{
+			"two",
+			[]func(*scenario.Scenario){fault(4*s, "crash", scenario.Fault{Restart: d(2 * s)})},
+			"before 0-4 during 4-20 after 20-30",
+		},
+		{
+			"a deployment",
+			[]func(*scenario.Scenario){none, fault(4*s, "deploy", scenario.Fault{Every: d(3 * s)})},
+			"before 0-4 during 4-10 after 10-30",
+		},
+		{
+			"beyond the end",
+			[]func(*scenario.Scenario){fault(25*s, "freeze", scenario.Fault{For: d(time.Hour)})},
+			"before 0-10 during 10-30",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			text := ""

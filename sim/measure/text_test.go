@@ -38,8 +38,10 @@ func rehearsed() *measure.Report {
 		case 10 * s:
 			tell(m, []event{{10 * s, 0, "begin"}, {10*s + 200*ms, 0, "open"}, {10*s + 300*ms, 1, "open"}})
 		case 20 * s:
-			tell(m, []event{{20 * s, 0, "end"}, {20 * s, 7, "calls"}, {20*s + 600*ms, 1, "closed"}, {20*s + 700*ms, 0,
-				"closed"}})
+			tell(m, []event{{20 * s, 0, "end"}, {20 * s, 7, "calls"}, {20*s + 600*ms, 1, "closed"}, {
+				20*s + 700*ms, 0,
+				"closed",
+			}})
 		case 25 * s:
 			tell(m, []event{{25 * s, 1, "begin"}})
 		}
@@ -115,12 +117,16 @@ func TestSweepText(t *testing.T) {
 	r := rehearsed()
 	sweep := &measure.Sweep{
 		Scenario: r.Scenario, Seed: 7,
-		Axes: []scenario.Axis{{Path: "fleet.mode", Values: []string{"open", "closed"}}, {Path: "fleet.n",
-			Values: []string{"2"}}},
+		Axes: []scenario.Axis{{Path: "fleet.mode", Values: []string{"open", "closed"}}, {
+			Path:   "fleet.n",
+			Values: []string{"2"},
+		}},
 		Cells: []measure.Cell{
 			{Values: map[string]string{"fleet.mode": "open", "fleet.n": "2"}, Metrics: r.Metrics},
-			{Values: map[string]string{"fleet.mode": "closed", "fleet.n": "2"}, Metrics: r.Metrics, Passed: true,
-				AsIs: true},
+			{
+				Values: map[string]string{"fleet.mode": "closed", "fleet.n": "2"}, Metrics: r.Metrics, Passed: true,
+				AsIs: true,
+			},
 		},
 	}
 	var b strings.Builder
@@ -215,8 +221,10 @@ func TestSentences(t *testing.T) {
 	refused := map[string]measure.Metrics{"users": {Offered: 10, Ideal: 10, DeniedWithin: 0.013}}
 	fault, after := []measure.FaultSpan{{"at 10s kill", 10, 20}}, []measure.Phase{{Name: "after"}}
 	mode := func(mode string) *scenario.Scenario {
-		return &scenario.Scenario{Fleet: scenario.Fleet{Mode: mode}, Limits: []scenario.Limit{{Name: "api"},
-			{Name: "users"}}}
+		return &scenario.Scenario{Fleet: scenario.Fleet{Mode: mode}, Limits: []scenario.Limit{
+			{Name: "api"},
+			{Name: "users"},
+		}}
 	}
 	for _, c := range []struct {
 		report measure.Report
@@ -227,8 +235,10 @@ func TestSentences(t *testing.T) {
 			"fail-local: nobody within the limit refused, 160 tokens too many, normal again after 1.2 s",
 		},
 		{
-			measure.Report{Scenario: mode("closed"), Faults: fault, Limits: refused,
-				Metrics: measure.Metrics{OverAdmission: 0.2}},
+			measure.Report{
+				Scenario: mode("closed"), Faults: fault, Limits: refused,
+				Metrics: measure.Metrics{OverAdmission: 0.2},
+			},
 			"fail-closed: 1.3 % of the requests within the limit refused, no token too many, normal again at once",
 		},
 		{
