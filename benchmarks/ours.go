@@ -62,7 +62,7 @@ func (s *Server) without(tb testing.TB, p tiered.Policy, l tiered.Limit) Decide 
 	s.Kill()
 	var open atomic.Bool
 	decide := decideBy(tb, s.limiter(tb, p, l, tiered.Options{
-		Trace: &tiered.Trace{State: func(e tiered.StateEvent) { open.Store(open.Load() || e.To == "open") }},
+		Trace: &tiered.Trace{State: func(e tiered.Event) { open.Store(open.Load() || e.What == "open") }},
 	}), true)
 	for end := time.Now().Add(settleTime); !open.Load(); time.Sleep(time.Millisecond) {
 		if decide(context.Background(), "stranger"); time.Now().After(end) {

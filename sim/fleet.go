@@ -135,7 +135,7 @@ func (r *run) newProcess(number, slot int) (*process, error) {
 	options := r.options
 	options.Logger = slog.New(slog.DiscardHandler) // a run reports what happens
 	options.Random = newConcurrentRand(r.seed, fmt.Sprintf("process %d, limiter", number), r.base).uniform
-	options.Trace = &tiered.Trace{State: func(e tiered.StateEvent) { r.meter.Breaker(r.at(), number, e.To) }}
+	options.Trace = &tiered.Trace{State: func(e tiered.Event) { r.meter.Breaker(r.at(), number, e.What) }}
 	var err error
 	if p.group, err = tiered.NewGroup(p.store, &options); err != nil {
 		return nil, errors.Join(err, p.store.Close())

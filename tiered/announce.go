@@ -158,7 +158,7 @@ func (h *health) reportOthers(l *Limiter) {
 		"node", node, "policy", l.core.Name, "service", g.options.Service, "limits", l.Policy().limitsText(),
 	}
 	if warn {
-		g.trace.fault(FaultEvent{Fault: "other limits", Node: node, Policy: l.core.Name})
+		g.trace.fault(Event{What: "other limits", Node: node, Policy: l.core.Name})
 		g.journal.Line(slog.LevelWarn, "another service has a policy of this name with other limits, and both count "+
 			"the same keys: give one of them another name", append(about, "processes", services)...)
 	}

@@ -32,7 +32,7 @@ func run(t *testing.T, s remote.Store, service string, policies ...tiered.Policy
 	p := &program{t: t}
 	g, err := tiered.NewGroup(s, &tiered.Options{
 		Service: service, Logger: p.log.logger(), Random: func() float64 { return 0.5 },
-		Trace: &tiered.Trace{Fault: func(e tiered.FaultEvent) { p.heard.add("%s %s %s", e.Fault, e.Node, e.Policy) }},
+		Trace: &tiered.Trace{Fault: func(e tiered.Event) { p.heard.add("%s %s %s", e.What, e.Node, e.Policy) }},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ func TestAnswerComesBeforeTheCallersDeadline(t *testing.T) {
 		},
 		"AllowSeparately": func(ctx context.Context, l *tiered.Limiter) (tiered.Decision, error) {
 			var each [2]tiered.Decision
-			tiered.AllowSeparately(ctx, []tiered.Use{l.For("k"), l.For("j")}, each[:])
+			tiered.All(l.For("k"), l.For("j")).AllowSeparately(ctx, each[:])
 			return each[1], nil
 		},
 		"AllowAtMost": func(ctx context.Context, l *tiered.Limiter) (tiered.Decision, error) {

@@ -53,5 +53,5 @@ func (p Policy) CheckCarriedLimit(limit Limit) error {
 	if p.Standing != StandingOff {
 		return fmt.Errorf("tiered: Policy.Standing is %v: must be off if requests carry limits", p.Standing)
 	}
-	return p.CheckKeyLimit(limit)
+	return p.CheckLimit(limit)
 }

@@ -27,12 +27,12 @@ func TestMaxDebt(t *testing.T) {
 		{100_000, 480 * time.Second, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			events := make(chan tiered.LeaseEvent, 100)
+			events := make(chan tiered.Event, 100)
 			l := limiter(t, newTape(), tiered.Policy{
 				Name: "llm", Limit: tiered.PerMinute(10_000), MaxDebt: c.maxDebt,
 				Lease: tiered.Lease{Size: tiered.NoLease},
 			},
-				&tiered.Options{Trace: &tiered.Trace{Lease: func(e tiered.LeaseEvent) { events <- e }}})
+				&tiered.Options{Trace: &tiered.Trace{Lease: func(e tiered.Event) { events <- e }}})
 			time.Sleep(10 * ms)
 			var streams []tiered.Reservation
 			for range 10 {

@@ -226,7 +226,7 @@ func TestEachDecisionSaysItsCost(t *testing.T) {
 		each := make([]tiered.Decision, 3)
 		tiered.All(uses...).AllowEach(t.Context(), each)
 		check("AllowEach", each, 11, 3, 2)
-		tiered.AllowSeparately(t.Context(), uses, each)
+		tiered.All(uses...).AllowSeparately(t.Context(), each)
 		check("AllowSeparately", each, 11, 3, 2)
 		each, err := l.PeekEach(t.Context(), "a")
 		if err != nil || len(each) != 2 {
@@ -274,7 +274,7 @@ func TestWhichLimitRefused(t *testing.T) {
 									d.LimitNumber)
 								mu.Unlock()
 							},
-							Lease: func(e tiered.LeaseEvent) {
+							Lease: func(e tiered.Event) {
 								if e.Policy == "p" && e.LimitNumber != c.which {
 									t.Errorf("%+v", e)
 								}

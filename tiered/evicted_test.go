@@ -187,7 +187,7 @@ func TestRequestOverMoreKeysThanAreKept(t *testing.T) {
 							admitted++
 						}
 						each := make([]tiered.Decision, keys)
-						tiered.AllowSeparately(t.Context(), uses, each)
+						tiered.All(uses...).AllowSeparately(t.Context(), each)
 						for _, d := range each {
 							if d.Tier == tiered.Failover {
 								t.Fatalf("the fail mode decided, and Redis answers: %+v", d)

@@ -3,6 +3,7 @@ package tiered
 import (
 	"sync/atomic"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
@@ -41,6 +42,11 @@ var (
 )
 
 const (
+	DefaultBudget      = defaults.Budget
+	DefaultTimeout     = defaults.Timeout
+	DefaultMaxInFlight = defaults.MaxInFlight
+	DefaultPeriod      = defaults.Period
+
 	MaxBlocks  = maxBlocks
 	MaxDial    = maxDial
 	MaxEntries = maxEntries
@@ -53,6 +59,6 @@ const (
 	MinPeriod  = minPeriod
 )
 
-func (t *tracer) State(e StateEvent)    { t.state(e) }
-func (t *tracer) Fault(e FaultEvent)    { t.fault(e) }
+func (t *tracer) State(e Event)         { t.state(e) }
+func (t *tracer) Fault(e Event)         { t.fault(e) }
 func (t *tracer) RecentEvents() []Event { return t.recentEvents() }

@@ -59,10 +59,10 @@ func TestLateRedisIsNoOutage(t *testing.T) {
 				l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(300).WithBurst(300)},
 					&tiered.Options{
 						Processes: 3, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-						Trace: &tiered.Trace{State: func(e tiered.StateEvent) {
+						Trace: &tiered.Trace{State: func(e tiered.Event) {
 							mu.Lock()
 							defer mu.Unlock()
-							changes = append(changes, e.To)
+							changes = append(changes, e.What)
 						}},
 					})
 				start := time.Now()

@@ -71,7 +71,7 @@ const remedy = "compare user, password, ACL rule and certificates of Redis with 
 // more when the cause is another one: see [report.Causes]. A class without a line is that of a probe that had nothing to send.
 func (h *health) Changed(c dispatch.Change) {
 	g, node := h.group, string(h.node.ID())
-	event := StateEvent{Node: node, From: c.From.String(), To: c.To.String(), Err: c.Err}
+	event := Event{Node: node, From: c.From.String(), What: c.To.String(), Err: c.Err}
 	switch c.To {
 	case failover.Open:
 		event.Class = c.Class.String()
@@ -87,7 +87,7 @@ func (h *health) Changed(c dispatch.Change) {
 			h.logFailure(level, openings[c.Class], c.Class, c.Err, about...)
 		}
 	case failover.Closed:
-		event.After = c.After
+		event.Time = c.After
 		h.doubtedUntil.CompareAndSwap(math.MaxInt64, int64(g.core.Now()+doubtTime))
 		g.journal.Line(slog.LevelInfo, "redis answers again", "node", node, "after", c.After)
 		h.debts.PlanLine()
@@ -183,7 +183,7 @@ func (h *health) Settled(tokens int64) { h.debts.Count(tokens) }
 func (h *health) stateLost(b *engine.Bucket) {
 	g, node := h.group, string(h.node.ID())
 	h.stateLosses.Add(1)
-	g.trace.fault(FaultEvent{Fault: "state loss", Node: node, Policy: b.Limiter().Name, Key: b.Key()})
+	g.trace.fault(Event{What: "state loss", Node: node, Policy: b.Limiter().Name, Key: b.Key()})
 	g.journal.Tally("state loss "+node, 1, slog.LevelWarn,
 		"redis lost buckets, or what it had written last: each may admit a burst more", "node", node)
 }
@@ -191,7 +191,7 @@ func (h *health) stateLost(b *engine.Bucket) {
 // Stepped implements [dispatch.NodeObserver].
 func (h *health) Stepped(by time.Duration) {
 	g, node := h.group, string(h.node.ID())
-	g.trace.fault(FaultEvent{Fault: "clock step", Node: node, By: by})
+	g.trace.fault(Event{What: "clock step", Node: node, Time: by})
 	g.journal.Tally("clock "+node, 1, slog.LevelWarn, "the clock of redis was set", "node", node, "by", by)
 }
 
@@ -207,7 +207,7 @@ func (h *health) Present(err error, probe bool) {
 			h.overruns.NoteFar()
 		}
 		if again {
-			g.trace.fault(FaultEvent{Fault: "presence", Node: string(h.node.ID())})
+			g.trace.fault(Event{What: "presence again", Node: string(h.node.ID())})
 			g.journal.Line(slog.LevelInfo, "redis counts this process again", "node", string(h.node.ID()))
 		}
 		return
@@ -220,7 +220,7 @@ func (h *health) Present(err error, probe bool) {
 		level = slog.LevelError // it does not heal by itself
 	}
 	if h.presence.Missed(class == failover.Unreachable) {
-		g.trace.fault(FaultEvent{Fault: "presence", Node: string(h.node.ID()), Err: err})
+		g.trace.fault(Event{What: "presence", Node: string(h.node.ID()), Err: err})
 		h.logFailure(level, "redis does not count this process: fallbacks are too large while it does not answer", class, err)
 	}
 }

@@ -59,9 +59,9 @@ func newHostileRig(t testing.TB) *hostileRig {
 	r.group, err = tiered.NewGroup(r.store, &tiered.Options{
 		Budget: patient, Timeout: patient, Logger: slog.New(r.lines),
 		Trace: &tiered.Trace{
-			State: func(e tiered.StateEvent) { note(e.Err) },
-			Error: func(e tiered.ErrorEvent) { note(e.Err) },
-			Lease: func(e tiered.LeaseEvent) { panic(e) },
+			State: func(e tiered.Event) { note(e.Err) },
+			Error: func(e tiered.Event) { note(e.Err) },
+			Lease: func(e tiered.Event) { panic(e) },
 			Decision: func(d tiered.Decision) {
 				r.mu.Lock()
 				r.panics++

@@ -97,7 +97,7 @@ func TestDecisionsAtHomeAllocateNothing(t *testing.T) {
 		},
 		"four leases, each by itself": func(t *testing.T) func() bool {
 			uses, each := four(t), make([]tiered.Decision, 4)
-			return func() bool { tiered.AllowSeparately(ctx, uses, each); return each[3].Allowed }
+			return func() bool { tiered.All(uses...).AllowSeparately(ctx, each); return each[3].Allowed }
 		},
 		"a limit that is carried": func(t *testing.T) func() bool {
 			l := hot(t, "k")

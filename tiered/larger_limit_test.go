@@ -276,9 +276,7 @@ func TestSeparateUsesCarryTheirLimits(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
 				each := make([]tiered.Decision, 2)
-				tiered.AllowSeparately(t.Context(), []tiered.Use{
-					l.For("user").N(60).WithLimit(tiered.PerSecond(100)), l.For("user").N(10).WithLimit(second),
-				}, each)
+				tiered.All(l.For("user").N(60).WithLimit(tiered.PerSecond(100)), l.For("user").N(10).WithLimit(second)).AllowSeparately(t.Context(), each)
 				if !each[0].Allowed || each[0].Burst != 100 {
 					t.Errorf("60 tokens by a limit of 100: %+v", each[0])
 				}

@@ -36,10 +36,7 @@ func PerHour(n int64) Limit { return Limit{Tokens: n, Per: time.Hour} }
 // PerDay returns n tokens per 24 hours, with bursts of n.
 func PerDay(n int64) Limit { return Limit{Tokens: n, Per: 24 * time.Hour} }
 
-// PerWeek returns n tokens per seven days, with bursts of n.
-func PerWeek(n int64) Limit { return Limit{Tokens: n, Per: 7 * 24 * time.Hour} }
-
-// Per returns n tokens per d, with bursts of n: Per(10, time.Minute). n is 1 … 2⁴⁰, and d is 1 µs … 100 years.
+// Per returns n tokens per d, with bursts of n: Per(50_000, 7*24*time.Hour). n is 1 … 2⁴⁰, and d is 1 µs … 100 years.
 func Per(n int64, d time.Duration) Limit { return Limit{Tokens: n, Per: d} }
 
 // Every returns one token per d, with a burst of 1: Every(100*time.Millisecond) is ten per second, evenly spaced.

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 )
 
 // Options are the options of a Group. A nil *Options, and each zero field, means the default.
@@ -54,14 +56,6 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Default values of Options.
-const (
-	DefaultBudget      = 20 * time.Millisecond // ten slow round trips of 2 ms; no user notices 20 ms
-	DefaultTimeout     = 50 * time.Millisecond
-	DefaultMaxKeys     = 100_000
-	DefaultMaxInFlight = 64
-)
-
 // options are Options with the defaults filled in.
 type options struct {
 	Options
@@ -96,11 +90,11 @@ func (o *Options) fill() (options, error) {
 	within := func(d, lo, hi time.Duration) bool { return d == 0 || d >= lo && d <= hi }
 	check("Budget", f.Budget, within(f.Budget, time.Millisecond, time.Minute), "must be 1ms to 1m, or 0 for 20ms")
 	if f.Budget == 0 {
-		f.Budget = DefaultBudget
+		f.Budget = defaults.Budget
 	}
 	check("Timeout", f.Timeout, within(f.Timeout, f.Budget, time.Minute), "must be Budget to 1m, or 0 for 50ms")
 	if f.Timeout == 0 {
-		f.Timeout = max(DefaultTimeout, f.Budget)
+		f.Timeout = max(defaults.Timeout, f.Budget)
 	}
 	check("Processes", f.Processes, f.Processes >= 0 && f.Processes <= 1<<20, "must be 0 to 2^20")
 	check("Service", fmt.Sprintf("%.80q", f.Service), validService(f.Service),
@@ -110,11 +104,11 @@ func (o *Options) fill() (options, error) {
 	}
 	check("MaxKeys", f.MaxKeys, f.MaxKeys >= 0 && f.MaxKeys <= 1<<30, "must be 1 to 2^30, or 0 for 100000")
 	if f.MaxKeys == 0 {
-		f.MaxKeys = DefaultMaxKeys
+		f.MaxKeys = defaults.MaxKeys
 	}
 	check("MaxInFlight", f.MaxInFlight, f.MaxInFlight >= 0 && f.MaxInFlight <= 1<<16, "must be 1 to 65536, or 0 for 64")
 	if f.MaxInFlight == 0 {
-		f.MaxInFlight = DefaultMaxInFlight
+		f.MaxInFlight = defaults.MaxInFlight
 	}
 	if f.Logger == nil {
 		f.Logger = slog.Default()

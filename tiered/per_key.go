@@ -21,15 +21,15 @@ func (l *Limiter) limitOf(p *Policy, key string) (limit Limit) {
 	if limit == (Limit{}) {
 		return p.Limit
 	}
-	if err := p.CheckKeyLimit(limit); err != nil {
+	if err := p.CheckLimit(limit); err != nil {
 		l.perKeyFault("returned a limit that the policy cannot have: " + err.Error())
 		return p.Limit
 	}
 	return limit
 }
 
-// CheckKeyLimit returns why PerKey of a valid policy may not return the limit for a key, or nil.
-func (p Policy) CheckKeyLimit(limit Limit) error {
+// CheckLimit returns why PerKey of a valid policy may not return the limit for a key, or nil.
+func (p Policy) CheckLimit(limit Limit) error {
 	if limit.rule() != local.ByLimit {
 		return nil
 	}

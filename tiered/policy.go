@@ -132,9 +132,6 @@ const (
 	maxTokens = engine.MaxTokens // levels are doubles; beyond this, small refills would be lost
 	maxPer    = 100 * 365 * 24 * time.Hour
 
-	// DefaultPeriod is what a Lease.Period of 0 means. A process then makes four calls per second for each hot key.
-	DefaultPeriod = 250 * time.Millisecond
-
 	minPeriod, maxPeriod = 5 * time.Millisecond, time.Minute
 )
 

@@ -42,8 +42,8 @@ func TestTwoHundredProcessesProbeApart(t *testing.T) {
 			wire.down = func() bool { at := time.Since(start); return at >= down && at < up }
 			random := dice(1, uint64(i))
 			limiters[i] = limiter(t, wire, tiered.Policy{Name: "api", Limit: tiered.PerSecond(20_000)}, &tiered.Options{
-				Processes: processes, Random: random, Trace: &tiered.Trace{State: func(e tiered.StateEvent) {
-					switch e.To {
+				Processes: processes, Random: random, Trace: &tiered.Trace{State: func(e tiered.Event) {
+					switch e.What {
 					case "probing":
 						count(probes)
 					case "closed":

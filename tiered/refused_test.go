@@ -111,8 +111,8 @@ func TestPasswordChanged(t *testing.T) {
 				FailMode: tiered.FailClosed,
 			}
 			var failed atomic.Int64 // probes
-			options := patientOptions(&tiered.Trace{State: func(e tiered.StateEvent) {
-				if e.From == "probing" && e.To == "open" {
+			options := patientOptions(&tiered.Trace{State: func(e tiered.Event) {
+				if e.From == "probing" && e.What == "open" {
 					failed.Add(1)
 				}
 			}})
@@ -231,10 +231,10 @@ func TestHurriedCloseIsNoFailedProbe(t *testing.T) {
 		var mu sync.Mutex
 		var failed []error
 		l, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed},
-			&tiered.Options{Trace: &tiered.Trace{State: func(e tiered.StateEvent) {
+			&tiered.Options{Trace: &tiered.Trace{State: func(e tiered.Event) {
 				mu.Lock()
 				defer mu.Unlock()
-				if e.From == "probing" && e.To == "open" {
+				if e.From == "probing" && e.What == "open" {
 					failed = append(failed, e.Err)
 				}
 			}}})
@@ -293,13 +293,13 @@ func TestRedisThatCannotWrite(t *testing.T) {
 				Name: "api", Limit: tiered.PerSecond(1e6), Lease: tiered.Lease{Size: tiered.NoLease},
 				FailMode: tiered.FailOpen,
 			}
-			l := limiter(t, open(t, server.URL()), policy, patientOptions(&tiered.Trace{State: func(e tiered.StateEvent) {
+			l := limiter(t, open(t, server.URL()), policy, patientOptions(&tiered.Trace{State: func(e tiered.Event) {
 				switch {
 				case e.From == "closed":
 					opens.Add(1)
-				case e.To == "closed":
+				case e.What == "closed":
 					closes.Add(1)
-				case e.To == "open":
+				case e.What == "open":
 					failed.Add(1)
 				}
 			}}))

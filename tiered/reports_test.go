@@ -68,33 +68,31 @@ func (w *words) trace() *tiered.Trace {
 				panic("hook")
 			}
 		},
-		State: func(e tiered.StateEvent) {
-			if e.To == "closed" && e.After < 500*ms || e.To != "closed" && e.After != 0 {
-				w.add("closed after %v", e.After)
+		State: func(e tiered.Event) {
+			if e.What == "closed" && e.Time < 500*ms || e.What != "closed" && e.Time != 0 {
+				w.add("closed after %v", e.Time)
 			}
-			w.add("%s→%s %s", e.From, e.To, e.Class)
+			w.add("%s→%s %s", e.From, e.What, e.Class)
 		},
-		Error: func(e tiered.ErrorEvent) {
+		Error: func(e tiered.Event) {
 			if e.Err == nil || e.Policy != "api" || e.Key == "" {
 				w.add("incomplete: %+v", e)
 			}
 			w.add("error %s", e.Class)
 		},
-		Fault: func(e tiered.FaultEvent) {
-			switch e.Fault {
+		Fault: func(e tiered.Event) {
+			switch e.What {
+			case "presence again":
+				w.add("presence again")
 			case "presence":
-				if e.Err == nil {
-					w.add("presence again")
-				} else {
-					w.add("presence %v", e.Err)
-				}
+				w.add("presence %v", e.Err)
 			case "state loss":
 				if e.Policy != "api" || e.Key == "" {
 					w.add("incomplete: %+v", e)
 				}
 				w.add("state loss")
 			default:
-				w.add("%s %v", e.Fault, e.By.Round(ms))
+				w.add("%s %v", e.What, e.Time.Round(ms))
 			}
 		},
 	}

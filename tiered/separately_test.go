@@ -72,7 +72,7 @@ func TestAllowSeparately(t *testing.T) {
 			return all
 		}
 		together := play(func(uses []tiered.Use, each []tiered.Decision) {
-			tiered.AllowSeparately(context.Background(), uses, each)
+			tiered.All(uses...).AllowSeparately(context.Background(), each)
 		})
 		inTurn := play(func(uses []tiered.Use, each []tiered.Decision) {
 			for i, u := range uses {
@@ -97,7 +97,7 @@ func TestAllowSeparatelyMoreThanABurst(t *testing.T) {
 			uses = append(uses, l[0].For("k").N(n))
 		}
 		each := make([]tiered.Decision, len(uses))
-		tiered.AllowSeparately(t.Context(), uses, each)
+		tiered.All(uses...).AllowSeparately(t.Context(), each)
 		for i, allowed := range []bool{true, false, true, false} {
 			if each[i].Allowed != allowed {
 				t.Errorf("use %d of %d tokens: %+v", i, each[i].Cost, each[i])
@@ -123,7 +123,7 @@ func TestAllowSeparatelyWaitsOnce(t *testing.T) {
 			return n
 		}
 		begin, before := time.Now(), trips()
-		tiered.AllowSeparately(t.Context(), uses, each)
+		tiered.All(uses...).AllowSeparately(t.Context(), each)
 		if took := time.Since(begin); took > ms {
 			t.Errorf("it took %v, want one round trip of 1 ms", took)
 		}
@@ -148,7 +148,7 @@ func TestAllowSeparatelyWithoutRedis(t *testing.T) {
 		store.Fail(errors.New("connection refused"))
 		for range 5 {
 			var each [3]tiered.Decision
-			tiered.AllowSeparately(t.Context(), []tiered.Use{l[1].For("k"), l[0].For("k"), l[2].For("k")}, each[:])
+			tiered.All(l[1].For("k"), l[0].For("k"), l[2].For("k")).AllowSeparately(t.Context(), each[:])
 			for i, reason := range []tiered.Reason{tiered.Unavailable, tiered.Open, tiered.Fallback} {
 				if each[i].Reason != reason || each[i].Allowed != (i > 0) {
 					t.Errorf("use %d: %+v, want %v", i, each[i], reason)

@@ -3,6 +3,7 @@ package tiered
 import (
 	"errors"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/local"
@@ -52,7 +53,7 @@ func (l *Limiter) resolve(s *engine.Settings, p Policy, limit Limit, former stan
 		Paid: &l.core.Paid, NearLimit: &l.core.NearLimit, Spent: l.group.core.Spent(),
 	}
 	if lp.Period == 0 {
-		lp.Period = DefaultPeriod
+		lp.Period = defaults.Period
 	}
 	limits := []engine.Limit{engine.Limit(limit)}
 	for _, also := range p.Also {

@@ -109,7 +109,7 @@ func TestHooksHearOfClose(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newDistant(ms)
 			var states []string
-			g, err := tiered.NewGroup(s, &tiered.Options{Trace: &tiered.Trace{State: func(e tiered.StateEvent) { states = append(states, e.To) }}})
+			g, err := tiered.NewGroup(s, &tiered.Options{Trace: &tiered.Trace{State: func(e tiered.Event) { states = append(states, e.What) }}})
 			if err != nil {
 				t.Fatal(err)
 			}

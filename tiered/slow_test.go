@@ -60,13 +60,13 @@ func TestSlowCallsTrip(t *testing.T) {
 			var mu sync.Mutex
 			opens, closes := 0, 0
 			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000)},
-				&tiered.Options{Trace: &tiered.Trace{State: func(e tiered.StateEvent) {
+				&tiered.Options{Trace: &tiered.Trace{State: func(e tiered.Event) {
 					mu.Lock()
 					defer mu.Unlock()
 					if e.From == "closed" {
 						opens++
 					}
-					if e.To == "closed" {
+					if e.What == "closed" {
 						closes++
 					}
 				}}})

@@ -171,7 +171,13 @@ func (l *Limiter) checkSplit() {
 	agrees.Store(agreed)
 	l.mu.Unlock()
 	if agreed != was || outsiders != before {
-		g.trace.standing(StandingEvent{g.standingStats(), l.core.Name, agreed, outsiders})
+		what := "shares unused"
+		if agreed {
+			what = "shares used"
+		}
+		g.trace.call(g.trace.hooks.Standing, Event{
+			What: what, Policy: l.core.Name, Outside: outsiders, Shares: g.standingStats(),
+		})
 	}
 	switch {
 	case outsiders > 0 && before == 0:
@@ -209,7 +215,7 @@ func (g *Group) reportPart() {
 	r.last = is
 	r.mu.Unlock()
 	if is != was {
-		g.trace.standing(StandingEvent{StandingStats: now})
+		g.trace.call(g.trace.hooks.Standing, Event{What: "share", Shares: now})
 	}
 }
 

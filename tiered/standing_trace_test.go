@@ -22,17 +22,17 @@ func TestStandingEvents(t *testing.T) {
 		var log logged
 		g, err := tiered.NewGroup(s, &tiered.Options{
 			Logger: log.logger(),
-			Trace: &tiered.Trace{Standing: func(e tiered.StandingEvent) {
+			Trace: &tiered.Trace{Standing: func(e tiered.Event) {
 				mu.Lock()
 				defer mu.Unlock()
 				if e.Policy != "" {
-					lines = append(lines, fmt.Sprintf("%s %v %d", e.Policy, e.Used, e.Outside))
+					lines = append(lines, fmt.Sprintf("%s %v %d", e.Policy, e.What == "shares used", e.Outside))
 					return
 				}
-				if e.Fraction > 0 && e.Left < 55*time.Second {
+				if e.Shares.Fraction > 0 && e.Shares.Left < 55*time.Second {
 					t.Errorf("%+v", e)
 				}
-				lines = append(lines, fmt.Sprintf("%.2f of %d, quarantine %v", e.Fraction, e.Members, e.Quarantine))
+				lines = append(lines, fmt.Sprintf("%.2f of %d, quarantine %v", e.Shares.Fraction, e.Shares.Members, e.Shares.Quarantine))
 			}},
 		})
 		if err != nil {

@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"fmt"
 	"math"
 	"sync"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/internal/histogram"
+	"github.com/tiered-limiter/tiered-limiter/internal/reload"
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -26,7 +28,12 @@ type Stats struct {
 	Format string // of the buckets in Redis: the last part of their keys' names
 	Script string // SHA-1 of the script that decides in Redis, 40 hex digits
 
-	Reloads ReloadStats
+	// Reloads are those of a policy file, and of a configuration of tieredd.
+	Reloads struct {
+		Applied int64 // the Group has the new configuration
+		Failed  int64 // something was wrong, and the configuration of before stayed
+		Err     error // what was wrong with the last one, nil if nothing was
+	}
 
 	Recent []Event // state changes and faults: the last 64, oldest first
 
@@ -34,13 +41,6 @@ type Stats struct {
 
 	Policies map[string]PolicyStats // by name
 	Nodes    map[string]NodeStats   // by node
-}
-
-// ReloadStats count reloads of the configuration: see [Group.CountReload].
-type ReloadStats struct {
-	Applied int64 // the Group has the new configuration
-	Failed  int64 // something was wrong, and the configuration of before stayed
-	Err     error // what was wrong with the last one, nil if nothing was
 }
 
 // StandingStats are about the standing shares of this process, of all policies that have some.
@@ -163,6 +163,12 @@ type RefusedKey struct {
 	RetryAfter time.Duration
 }
 
+// String says how many tokens were refused, without the key, which may be a secret.
+func (k RefusedKey) String() string {
+	return fmt.Sprintf("refused: %d by the limit, %d by the fallback, %d by fail-closed, %d blocked",
+		k.Limited, k.FallbackSpent, k.Unavailable, k.Blocked)
+}
+
 // Tokens returns how many tokens were refused for all reasons.
 func (k *RefusedKey) Tokens() int64 { return (*report.RefusedKey)(k).Tokens() }
 
@@ -212,7 +218,7 @@ type NodeStats struct {
 	// Outages are those that the node's breaker noticed.
 	Outages struct {
 		Breaker  string        // its state now: "closed", "open" or "probing"
-		Cause    string        // class of the error that opened it last, see [ErrorEvent].Class; "" for never
+		Cause    string        // class of the error that opened it last, see [Event].Class; "" for never
 		Count    int64         // times that it opened when it was closed
 		Time     time.Duration // total time in which it was not closed
 		Probed   int64         // times that it let one call through, to see whether Redis answers
@@ -241,7 +247,8 @@ func (g *Group) Stats() Stats {
 	s.Standstills, s.TraceDropped, s.TracePanics = g.core.Standstills.Load(), g.trace.calls.Dropped(), g.trace.calls.Panics()
 	s.Format, s.Script = lua.TokenBucket.Mark(), lua.TokenBucket.Script().SHA
 	s.Recent = g.trace.recentEvents()
-	s.Standing, s.Reloads = g.standingStats(), g.reloads.stats()
+	s.Standing = g.standingStats()
+	g.reloads.stats(&s)
 
 	all := g.limiters.present()
 	s.Policies = make(map[string]PolicyStats, len(all))
@@ -385,27 +392,28 @@ func (h *health) stats() (s NodeStats) {
 // reloads counts reloads of the configuration.
 type reloads struct {
 	mu    sync.Mutex
-	count ReloadStats
+	count Stats // its Reloads
 }
 
-// CountReload counts a reload of the configuration in [Stats]. A nil err says that the Group has the new configuration,
-// any other one why it does not. Code that watches a configuration, such as policyfile.Watcher, calls it after each
-// reload.
-func (g *Group) CountReload(err error) {
+func init() { reload.Count = func(group any, err error) { group.(*Group).countReload(err) } }
+
+// countReload is what [reload.Count] calls.
+func (g *Group) countReload(err error) {
 	if g.isZero() {
 		return
 	}
 	g.reloads.mu.Lock()
 	defer g.reloads.mu.Unlock()
-	if g.reloads.count.Err = err; err != nil {
-		g.reloads.count.Failed++
+	if g.reloads.count.Reloads.Err = err; err != nil {
+		g.reloads.count.Reloads.Failed++
 	} else {
-		g.reloads.count.Applied++
+		g.reloads.count.Reloads.Applied++
 	}
 }
 
-func (r *reloads) stats() ReloadStats {
+// stats writes what was counted to s.
+func (r *reloads) stats(s *Stats) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.count
+	s.Reloads = r.count.Reloads
 }

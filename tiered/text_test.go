@@ -23,7 +23,7 @@ func TestParseLimit(t *testing.T) {
 			text: "1_000/h precision 30s", want: tiered.Limit{Tokens: 1000, Per: time.Hour, Precision: 30 * time.Second},
 			out: "1000/h precision 30s",
 		},
-		{text: "3/week", want: tiered.PerWeek(3)},
+		{text: "3/week", want: tiered.Per(3, 7*24*time.Hour)},
 		{text: "3/30d", want: tiered.Per(3, 30*24*time.Hour)},
 		{text: "1/100ms", want: tiered.Every(100 * time.Millisecond)},
 		{text: "unlimited", want: tiered.Unlimited()},

@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
@@ -18,96 +19,83 @@ import (
 // not close the Group, because Close waits for the hooks to return, and so until its context ends. Have another goroutine
 // do either, and do not wait for it. Group.Stats may be called.
 type Trace struct {
-	Decision func(Decision)   // every decision, for about 0.3 µs each. A request over several keys is one, and so is a wait
-	Lease    func(LeaseEvent) // every call for a bucket that Redis accepted
-	State    func(StateEvent) // a breaker's opening, probing and closing
-	Error    func(ErrorEvent) // every call that did nothing, or whose answer did not come
-	Fault    func(FaultEvent) // other faults of a node or of this process
-	Wait     func(WaitEvent)  // the end of every wait, also of one that gives up at once
-
-	Standing func(StandingEvent) // every change of the standing shares: see [Policy].Standing
+	Decision func(Decision) // every decision, for about 0.3 µs each. A request over several keys is one, and so is a wait
+	Lease    func(Event)    // every call for a bucket that Redis accepted
+	Error    func(Event)    // every call that did nothing, or whose answer did not come: Class says why
+	State    func(Event)    // a breaker's opening, probing and closing: What is its new state, From the last one
+	Fault    func(Event)    // other faults of a node or of this process: What says which
+	Wait     func(Event)    // the end of every wait, also of one that gives up at once
+	Standing func(Event)    // every change of the standing shares, or of whether those of Policy are used
 }
 
-// LeaseEvent is a call that Redis accepted.
-type LeaseEvent struct {
-	Node, Policy, Key string
-	Direct            bool  // tokens for waiting requests, without a lease
-	Asked, Granted    int64 // tokens
-	Held              int64 // held when it was sent
-	Returned          int64 // returned unspent, or refunded
-	Settled           int64 // tokens that were admitted without Redis, or charged afterwards, and that this call reports to it
-	Forgiven          int64 // of Settled: not charged, because the key is as far below zero as Policy.MaxDebt allows
-	LimitNumber       uint8 // number of the limit that refused, or has the fewest tokens left: see [Decision]
-	RoundTrip         time.Duration
-}
+// Event is what a hook of [Trace] is told, and what [Stats] keeps. Fields that do not apply are zero.
+type Event struct {
+	At time.Time
 
-// StateEvent is a change of a node's breaker. The states are "closed", "open" and "probing".
-type StateEvent struct {
-	Node, From, To string
-	Err            error         // what opened it; nil otherwise
-	Class          string        // of Err: see [ErrorEvent].Class; "" otherwise
-	After          time.Duration // if it closes: how long it was not closed
-}
+	// What is the name of the hook in lower case, or for State "open", "closed" or "probing", for Standing "shares used",
+	// "shares unused" or "share", and for Fault
+	//   "state loss"  Redis had lost the bucket of Key: evicted, flushed, or gone with a failover. It was full again
+	//   "clock step"  the clock of Node was set by Time, which is negative if it was set back
+	//   "standstill"  this machine or process stood still for Time, or its clock was set forward: all leases were dropped
+	//   "other limits" another service has a policy of the same name with other limits. Told once per policy
+	//   "presence"    Node does not count this process any more: Err says why
+	//   "presence again" Node counts it again
+	What string
+	From string // of State: the state before
 
-// ErrorEvent is a call to Redis that did nothing, or whose answer did not come. Class says why.
-type ErrorEvent struct {
-	Node, Policy, Key string
-	Err               error
-	// Class is one of
+	Node, Policy string
+	Key          string `json:"-"` // not in JSON nor in String, because it may be a secret; never in Stats
+
+	Err error // of Wait: what Wait returned
+	// Class is that of Err, for Error and for a State that is open:
 	//   "unreachable" no answer came, or no connection
 	//   "saturated", "cannot serve", "misconfigured": see NodeStats.Calls
 	//   "key fault"  the bucket is of another type, damaged, or not the limiter's
 	//   "late"       the call reached Redis after its deadline, and did nothing
 	//   "stale"      a newer call had overtaken it, and it did nothing
 	Class string
-	Asked int64 // tokens
+
+	Time  time.Duration // of the round trip, of the wait, or for which a breaker that closes was not closed
+	Count int64         // in Stats: events of this kind in a row, of which At and Time are those of the last
+
+	Asked       int64 // tokens, of a call or of a wait
+	Granted     int64 // of a Lease, also below
+	Held        int64 // held when it was sent
+	Returned    int64 // returned unspent, or refunded
+	Settled     int64 // admitted without Redis, or charged afterwards, and reported by this call
+	Forgiven    int64 // of Settled: not charged, because the key is as far below zero as Policy.MaxDebt allows
+	Direct      bool  // tokens for waiting requests, without a lease
+	LimitNumber uint8 // see [Decision]
+
+	Waiting int64 // of Wait: calls that still wait, for any key of the policy
+	Outside int64 // of Standing: processes that do not split the limits of Policy
+
+	Shares StandingStats // of Standing: now. If the part is lost, because it could not be renewed, it is told up to 3 s later
 }
 
-// WaitEvent is the end of a wait in [Limiter.WaitN] or [Uses.Wait]. With several keys, Policy and Key are those
-// that refused last.
-type WaitEvent struct {
-	Policy, Key string
-	Tokens      int64
-	Time        time.Duration // how long it waited
-	Err         error         // what Wait returned; nil if the tokens were taken
-	Waiting     int64         // calls that still wait, for any key of the policy
-}
-
-// StandingEvent is a change of this process' standing shares: of its part of all shares, or of whether those of one
-// policy are used. If this process loses its part because it could not renew it, the hook is called up to 3 s later.
-type StandingEvent struct {
-	StandingStats        // now
-	Policy        string // whose shares are used from now on, or not used any more; "" if the process' part changed
-	Used          bool   // the shares of Policy are used: all processes split its limits
-	Outside       int64  // processes that do not split the limits of Policy
-}
-
-// FaultEvent is a fault that is not the error of one call. Fields that do not apply are zero.
-type FaultEvent struct {
-	// Fault is one of
-	//   "state loss"  Redis had lost the bucket of Key: evicted, flushed, or gone with a failover. It was full again
-	//   "clock step"  the clock of Node was set. By says how far, and is negative if it was set back
-	//   "standstill"  this machine or process stood still for By, or its clock was set forward: all leases were dropped
-	//   "other limits" another service has a policy of the same name with other limits. Reported once per policy
-	//   "presence"    Node does not count this process any more: Err says why. If Err is nil, Node counts it again
-	Fault             string
-	Node, Policy, Key string
-	By                time.Duration
-	Err               error
-}
-
-// Event is a state change or a fault, kept for a later reader. It names no key.
-type Event struct {
-	At    time.Time // the last time, if Count is more than 1
-	What  string    // a breaker's new state, "open" or "closed", or the Fault of a [FaultEvent], or "presence again"
-	Node  string
-	Class string // of the error that opened a breaker: see NodeStats.Outages
-
-	// By is how far a clock was set, how long a process stood still, or, if a breaker closed, how long it was not
-	// closed.
-	By time.Duration
-
-	Count int64 // events of this kind in a row
+// String says what happened, without the key, which may be a secret.
+func (e Event) String() string {
+	text := e.What
+	for _, part := range []struct{ name, value string }{
+		{"node", e.Node}, {"policy", e.Policy}, {"class", e.Class},
+	} {
+		if part.value != "" {
+			text += " " + part.name + "=" + part.value
+		}
+	}
+	if e.Asked != 0 || e.Granted != 0 {
+		text += fmt.Sprintf(" asked=%d granted=%d", e.Asked, e.Granted)
+	}
+	if e.Time != 0 {
+		text += fmt.Sprintf(" time=%v", e.Time)
+	}
+	if e.Count > 1 {
+		text += fmt.Sprintf(" count=%d", e.Count)
+	}
+	if e.Err != nil {
+		text += fmt.Sprintf(" error=%q", e.Err)
+	}
+	return text
 }
 
 // tracer passes events to the hooks. They may be slow and must not delay a decision.
@@ -130,53 +118,36 @@ func (t *tracer) decision(d Decision) {
 	t.calls.Call(func() { t.hooks.Decision(d) })
 }
 
-// lease is called only if there is a hook.
-func (t *tracer) lease(e LeaseEvent) {
-	t.calls.Call(func() { t.hooks.Lease(e) })
+// call tells a hook, if there is one.
+func (t *tracer) call(hook func(Event), e Event) {
+	if hook != nil {
+		t.send(hook, e)
+	}
+}
+
+// send is apart, because the event escapes to the heap.
+func (t *tracer) send(hook func(Event), e Event) {
+	e.At = time.Now()
+	t.calls.Call(func() { hook(e) })
 }
 
 // state keeps no probing as a recent event: an outage of a minute has a hundred probes.
-func (t *tracer) state(e StateEvent) {
-	if e.To == "closed" || e.From == "closed" {
-		t.recent.Add(report.Event{What: e.To, Node: e.Node, Class: e.Class, By: e.After})
+func (t *tracer) state(e Event) {
+	if e.What == "closed" || e.From == "closed" {
+		t.recent.Add(report.Event{What: e.What, Node: e.Node, Class: e.Class, By: e.Time})
 	}
-	if t.hooks.State != nil {
-		t.calls.Call(func() { t.hooks.State(e) })
-	}
+	t.call(t.hooks.State, e)
 }
 
-// failure is called only if there is a hook.
-func (t *tracer) failure(e ErrorEvent) {
-	t.calls.Call(func() { t.hooks.Error(e) })
-}
-
-func (t *tracer) wait(e WaitEvent) {
-	if t.hooks.Wait != nil {
-		t.calls.Call(func() { t.hooks.Wait(e) })
-	}
-}
-
-func (t *tracer) standing(e StandingEvent) {
-	if t.hooks.Standing != nil {
-		t.calls.Call(func() { t.hooks.Standing(e) })
-	}
-}
-
-func (t *tracer) fault(e FaultEvent) {
-	what := e.Fault
-	if what == "presence" && e.Err == nil {
-		what = "presence again"
-	}
-	t.recent.Add(report.Event{What: what, Node: e.Node, By: e.By})
-	if t.hooks.Fault != nil {
-		t.calls.Call(func() { t.hooks.Fault(e) })
-	}
+func (t *tracer) fault(e Event) {
+	t.recent.Add(report.Event{What: e.What, Node: e.Node, By: e.Time})
+	t.call(t.hooks.Fault, e)
 }
 
 // recentEvents returns the last events, oldest first.
 func (t *tracer) recentEvents() (all []Event) {
 	for _, e := range t.recent.List() {
-		all = append(all, Event(e))
+		all = append(all, Event{At: e.At, What: e.What, Node: e.Node, Class: e.Class, Time: e.By, Count: e.Count})
 	}
 	return all
 }
@@ -190,19 +161,20 @@ func (g *Group) hooks() engine.Hooks {
 			g.trace.decision(d)
 		},
 		Waited: func(e engine.WaitEnd) {
-			g.trace.wait(WaitEvent{
-				Policy: e.Limiter.Name, Key: e.Key, Tokens: e.Cost, Time: e.Time, Err: errorOf(e.Err), Waiting: e.Waiting,
+			g.trace.call(g.trace.hooks.Wait, Event{
+				What: "wait", Policy: e.Limiter.Name, Key: e.Key, Asked: e.Cost, Time: e.Time, Err: errorOf(e.Err), Waiting: e.Waiting,
 			})
 		},
 		StateLost:  func(b *engine.Bucket, n *dispatch.Node) { healthOf(n).stateLost(b) },
-		Standstill: func(by time.Duration) { g.trace.fault(FaultEvent{Fault: "standstill", By: by}) },
+		Standstill: func(by time.Duration) { g.trace.fault(Event{What: "standstill", Time: by}) },
 	}
 	if g.trace.hooks.Lease != nil {
 		h.Accepted = func(b *engine.Bucket, n *dispatch.Node, c *lua.Call, r lua.Reply, trip time.Duration) {
-			e := LeaseEvent{
+			e := Event{
+				What: "lease",
 				Node: string(n.ID()), Policy: b.Limiter().Name, Key: b.Key(),
 				Direct: c.Lease == "", Asked: c.Want, Granted: r.Grant, Held: c.Hold,
-				Returned: c.Ret, Settled: c.Debt, Forgiven: r.Forgiven, RoundTrip: trip,
+				Returned: c.Ret, Settled: c.Debt, Forgiven: r.Forgiven, Time: trip,
 			}
 			if r.Flags&lua.Unapplied == 0 {
 				e.Returned += c.Refund
@@ -210,13 +182,13 @@ func (g *Group) hooks() engine.Hooks {
 			if len(c.Also) > 0 {
 				e.LimitNumber = uint8(r.Which)
 			}
-			g.trace.lease(e)
+			g.trace.call(g.trace.hooks.Lease, e)
 		}
 	}
 	if g.trace.hooks.Error != nil {
 		h.Failed = func(b *engine.Bucket, n *dispatch.Node, c *lua.Call, err error, class string) {
-			g.trace.failure(ErrorEvent{
-				Node: string(n.ID()), Policy: b.Limiter().Name, Key: b.Key(), Err: err, Class: class, Asked: c.Want,
+			g.trace.call(g.trace.hooks.Error, Event{
+				What: "error", Node: string(n.ID()), Policy: b.Limiter().Name, Key: b.Key(), Err: err, Class: class, Asked: c.Want,
 			})
 		}
 	}

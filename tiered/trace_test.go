@@ -23,23 +23,23 @@ import (
 // would tell.
 type diary struct {
 	lines  []string
-	states []tiered.StateEvent
-	leases []tiered.LeaseEvent
-	errors []tiered.ErrorEvent
+	states []tiered.Event
+	leases []tiered.Event
+	errors []tiered.Event
 }
 
 func (d *diary) trace() *tiered.Trace {
 	return &tiered.Trace{
 		Decision: func(x tiered.Decision) { d.lines = append(d.lines, x.Reason.String()) },
-		Lease: func(x tiered.LeaseEvent) {
+		Lease: func(x tiered.Event) {
 			d.lines = append(d.lines, "lease")
 			d.leases = append(d.leases, x)
 		},
-		State: func(x tiered.StateEvent) {
-			d.lines = append(d.lines, x.From+"→"+x.To)
+		State: func(x tiered.Event) {
+			d.lines = append(d.lines, x.From+"→"+x.What)
 			d.states = append(d.states, x)
 		},
-		Error: func(x tiered.ErrorEvent) {
+		Error: func(x tiered.Event) {
 			d.lines = append(d.lines, "error")
 			d.errors = append(d.errors, x)
 		},
@@ -89,9 +89,9 @@ func TestTraceTellsWhatHappensInOrder(t *testing.T) {
 			t.Errorf("have %s\nwant %s", got, want)
 		}
 		first, last := d.leases[0], d.leases[3]
-		if first != (tiered.LeaseEvent{
+		if first != (tiered.Event{
 			Node: "memory", Policy: "api", Key: "k", Direct: true, Asked: 1, Granted: 1,
-			RoundTrip: ms,
+			Time: ms, What: "lease", At: first.At,
 		}) {
 			t.Errorf("%+v", first)
 		}
@@ -131,7 +131,7 @@ func TestTraceTellsOfLeases(t *testing.T) {
 		l.Allow(t.Context(), "k")
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if !slices.ContainsFunc(d.leases, func(e tiered.LeaseEvent) bool {
+		if !slices.ContainsFunc(d.leases, func(e tiered.Event) bool {
 			return e.Key == "k" && e.Settled == 7 &&
 				!e.Direct
 		}) {
@@ -162,14 +162,14 @@ func TestTraceAndLogOfAnOutage(t *testing.T) {
 		ask(3 * time.Second)
 		synctest.Wait()
 		states := d.states
-		if len(states) < 4 || states[0].From != "closed" || states[0].To != "open" || states[0].Err == nil {
+		if len(states) < 4 || states[0].From != "closed" || states[0].What != "open" || states[0].Err == nil {
 			t.Fatalf("%+v", states)
 		}
 		for i, e := range states[1:] {
-			if e.From != states[i].To || e.Node != "memory" {
+			if e.From != states[i].What || e.Node != "memory" {
 				t.Errorf("%+v follows %+v", e, states[i])
 			}
-			switch e.From + "→" + e.To {
+			switch e.From + "→" + e.What {
 			case "open→probing", "probing→closed":
 				if e.Err != nil {
 					t.Errorf("%+v: nothing opened", e)
@@ -182,7 +182,7 @@ func TestTraceAndLogOfAnOutage(t *testing.T) {
 				t.Errorf("%+v", e)
 			}
 		}
-		if last := states[len(states)-1]; last.From != "probing" || last.To != "closed" {
+		if last := states[len(states)-1]; last.From != "probing" || last.What != "closed" {
 			t.Errorf("%+v is the last", last)
 		}
 		if len(d.errors) == 0 {
@@ -297,7 +297,7 @@ func TestHookThatPanics(t *testing.T) {
 					}
 					told = append(told, d.Remaining)
 				},
-				Lease: func(tiered.LeaseEvent) { panic(io.EOF) },
+				Lease: func(tiered.Event) { panic(io.EOF) },
 			},
 		})
 		for range 4 {
@@ -368,15 +368,15 @@ func TestTraceEndsWithClose(t *testing.T) {
 func TestRecentEventsAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := tiered.NewTracer(nil)
-		r.State(tiered.StateEvent{Node: "a", From: "closed", To: "open", Class: "unreachable"})
+		r.State(tiered.Event{Node: "a", From: "closed", What: "open", Class: "unreachable"})
 		for range 200 {
-			r.State(tiered.StateEvent{Node: "a", From: "open", To: "probing"})
-			r.State(tiered.StateEvent{Node: "a", From: "probing", To: "open", Class: "unreachable"})
+			r.State(tiered.Event{Node: "a", From: "open", What: "probing"})
+			r.State(tiered.Event{Node: "a", From: "probing", What: "open", Class: "unreachable"})
 		}
 		time.Sleep(time.Minute)
-		r.State(tiered.StateEvent{Node: "a", From: "probing", To: "closed", After: time.Minute})
+		r.State(tiered.Event{Node: "a", From: "probing", What: "closed", Time: time.Minute})
 		for range 1000 {
-			r.Fault(tiered.FaultEvent{Fault: "state loss", Node: "a", Key: "ann"})
+			r.Fault(tiered.Event{What: "state loss", Node: "a", Key: "ann"})
 			time.Sleep(ms)
 		}
 		want := []string{"open a unreachable 1", "closed a  1", "state loss a  1000"}
@@ -387,7 +387,7 @@ func TestRecentEventsAreFew(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
-		if e := r.RecentEvents()[1]; e.By != time.Minute || !e.At.Equal(time.Now().Add(-time.Second)) {
+		if e := r.RecentEvents()[1]; e.Time != time.Minute || !e.At.Equal(time.Now().Add(-time.Second)) {
 			t.Errorf("%+v", e)
 		}
 	})

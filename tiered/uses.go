@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
@@ -24,6 +25,14 @@ func (l *Limiter) For(key string) Use {
 		l = nil
 	}
 	return Use{limiter: l, key: key, cost: 1}
+}
+
+// String says what is asked, without the key, which may be a secret.
+func (u Use) String() string {
+	if u.limiter == nil {
+		return "zero use"
+	}
+	return fmt.Sprintf("use of policy %q, cost %d", u.limiter.core.Name, u.cost)
 }
 
 // N returns u with a cost of n tokens, whatever it cost before.
@@ -75,6 +84,16 @@ func All(uses ...Use) Uses {
 		*u.at(j) = numbered{use, i}
 	}
 	return u
+}
+
+// String says what is asked, without the keys, which may be secrets.
+func (u Uses) String() string {
+	all := make([]string, u.n)
+	for i := range u.n {
+		n := u.at(i)
+		all[n.place] = n.String()
+	}
+	return "[" + strings.Join(all, ", ") + "]"
 }
 
 // at returns the i-th in order.
@@ -135,23 +154,22 @@ func (u Uses) AllowEach(ctx context.Context, each []Decision) (d Decision) {
 	return d
 }
 
-// AllowSeparately decides several uses in their order, each as [Use.Allow] would: one that is refused takes nothing, and
-// changes nothing for the others. It writes the Decision of the i-th use to each[i]. If each is longer than uses, its
-// last elements stay as they are. If it is shorter, the last Decisions are dropped.
-//
-// What this process does not know goes to Redis in one pipeline per node. All wait at the same time, each at most for
-// its Options.Budget, and no longer than [Limiter.AllowN] if ctx has a deadline. So the call takes no longer than the
-// longest of them.
-func AllowSeparately(ctx context.Context, uses []Use, each []Decision) {
+// AllowSeparately decides each use as [Use.Allow] would: one that is refused takes nothing, and changes nothing for the
+// others. Use it for a batch of independent requests, because all that this process does not know goes to Redis in one
+// pipeline per node. It takes no longer than the longest of them. It writes to each as AllowEach does.
+func (u Uses) AllowSeparately(ctx context.Context, each []Decision) {
 	var room [engine.InlineParts]engine.Part
 	r := engine.Request(room[:0])
-	for _, u := range uses {
-		r = r.NeedAlone(u.limiter.engine(), u.key, u.cost, u.limit)
+	for i := range u.n {
+		use := &u.at(i).Use
+		r = r.NeedAlone(use.limiter.engine(), use.key, use.cost, use.limit)
 	}
 	r.DecideSeparately(ctx)
-	for i := range min(len(r), len(each)) {
-		t := r[i].Told()
-		tell(&each[i], &t)
+	for i := range r {
+		if place := u.at(i).place; place < len(each) {
+			t := r[i].Told()
+			tell(&each[place], &t)
+		}
 	}
 }
 

@@ -116,8 +116,8 @@ func TestWhoAsksAgainIsNoDemand(t *testing.T) {
 func TestWaitsAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		var events []tiered.WaitEvent
-		trace := &tiered.Trace{Wait: func(e tiered.WaitEvent) {
+		var events []tiered.Event
+		trace := &tiered.Trace{Wait: func(e tiered.Event) {
 			mu.Lock()
 			defer mu.Unlock()
 			events = append(events, e)
@@ -155,7 +155,7 @@ func TestWaitsAreTold(t *testing.T) {
 			waiting     int64
 		}{{0, 0, tiered.ErrLimited, 2}, {200 * ms, 220 * ms, context.Canceled, 1}, {980 * ms, 1020 * ms, nil, 0}} {
 			got := events[i]
-			if got.Policy != "api" || got.Key != "k" || got.Tokens != 1 ||
+			if got.Policy != "api" || got.Key != "k" || got.Asked != 1 ||
 				got.Time < e.least || got.Time > e.most || !errors.Is(got.Err, e.is) || got.Waiting != e.waiting {
 				t.Errorf("event %d is %+v, want %+v", i, got, e)
 			}

@@ -30,8 +30,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/remote"
-	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // snippet is what a file in envoy/ makes Envoy do.
@@ -293,7 +293,7 @@ func TestSnippets(t *testing.T) {
 				func(p corev1.ServicePort) bool { return p.Name == "grpc" && uint32(p.Port) == s.port }) {
 				t.Errorf("%s:%d is not the gRPC port of a Service: %+v", s.host, s.port, service.Spec)
 			}
-			if s.filter.GetTimeout().AsDuration() <= tiered.DefaultBudget {
+			if s.filter.GetTimeout().AsDuration() <= defaults.Budget {
 				t.Errorf("a timeout of %v: Envoy gives up before the fail mode decides", s.filter.GetTimeout().AsDuration())
 			}
 			synctest.Test(t, func(t *testing.T) { // in which no minute ends

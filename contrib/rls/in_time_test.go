@@ -11,10 +11,10 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
-	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // frozen is a store that answers nothing.
@@ -56,7 +56,7 @@ func TestAnswerComesBeforeEnvoysTimeout(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), timeout)
 					longest, left := time.Duration(0), timeout
 					for range steps[i] {
-						longest += min(tiered.DefaultBudget, left-min(left/2, 10*time.Millisecond))
+						longest += min(defaults.Budget, left-min(left/2, 10*time.Millisecond))
 						left = timeout - longest
 					}
 					start := time.Now()

@@ -386,7 +386,7 @@ func each(ctx context.Context, checks []check) {
 	if len(uses) > len(decisions) {
 		decisions = make([]tiered.Decision, len(uses))
 	}
-	tiered.AllowSeparately(ctx, uses, decisions)
+	tiered.All(uses...).AllowSeparately(ctx, decisions)
 	var looks sync.WaitGroup // at the same time, because each may wait for Redis
 	defer looks.Wait()
 	n := 0

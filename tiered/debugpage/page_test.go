@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/reload"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -53,7 +54,7 @@ func used(t *testing.T) *tiered.Group {
 	}
 	time.Sleep(10 * time.Second)
 	store.Fail(errors.New("down"))
-	g.CountReload(errors.New("a mistake"))
+	reload.Count(g, errors.New("a mistake"))
 	return g
 }
 

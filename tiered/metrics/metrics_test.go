@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/reload"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -310,8 +311,8 @@ func TestGroup(t *testing.T) {
 		if n := got["tiered_requested_tokens_total{api,granted}"]; n != 100 {
 			t.Errorf("%v tokens were requested and granted, want 100", n)
 		}
-		g.CountReload(nil)
-		g.CountReload(errRefused)
+		reload.Count(g, nil)
+		reload.Count(g, errRefused)
 		ask := func() {
 			for range 300 {
 				groups.Of(t, g, "api").Allow(t.Context(), "key-bob")

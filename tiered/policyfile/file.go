@@ -210,7 +210,7 @@ func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
 			}
 		}
 		all = slices.DeleteFunc(all, func(p tiered.Policy) bool { return p.Validate() != nil })
-		for _, f := range wrong(all, func(p tiered.Policy) error { return p.CheckKeyLimit(k.limit) }) {
+		for _, f := range wrong(all, func(p tiered.Policy) error { return p.CheckLimit(k.limit) }) {
 			r.Bad(k.node, "%s: the limit of this key: %s", path, plain(f.err))
 		}
 	}

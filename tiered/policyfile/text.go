@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -116,7 +117,7 @@ func policyText(p tiered.Policy, keys []keyLimit) *yaml.Node {
 		comment = "the size follows demand"
 	}
 	if period == 0 && p.Algorithm != tiered.SlidingLog {
-		period = tiered.DefaultPeriod
+		period = defaults.Period
 	}
 	lease := yamlMap("size", size, "period", yamlWord(period.String()))
 	lease.Style = yaml.FlowStyle

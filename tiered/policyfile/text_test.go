@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
@@ -69,7 +70,7 @@ func same(t failer, f *policyfile.File) string {
 		for _, p := range all {
 			p.PerKey = nil
 			if p.Lease.Period == 0 && p.Algorithm != tiered.SlidingLog {
-				p.Lease.Period = tiered.DefaultPeriod
+				p.Lease.Period = defaults.Period
 			}
 			if p.Algorithm == tiered.SlidingLog {
 				p.Lease.Size = tiered.NoLease

@@ -18,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	changes "github.com/tiered-limiter/tiered-limiter/internal/readings"
+	"github.com/tiered-limiter/tiered-limiter/internal/reload"
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -281,7 +282,7 @@ func (f *File) refused(name string, err error) error {
 
 // report counts and logs a reload.
 func (w *Watcher) report(err error) {
-	if w.group.CountReload(err); err != nil {
+	if reload.Count(w.group, err); err != nil {
 		w.options.Logger.Error("policy file not reloaded: the policies of before stay in force", "file", w.path, "error", err)
 	} else {
 		w.options.Logger.Info("policy file reloaded", "file", w.path)

@@ -165,7 +165,7 @@ func (s Sequence) code(x Step, held int, hangs bool) string {
 	case Together:
 		text = all("d = tiered.All(%s).Allow(ctx)")
 	case Apart:
-		text = all("each := make([]tiered.Decision, 3)\ntiered.AllowSeparately(ctx, []tiered.Use{%s}, each)\nd = each[0]")
+		text = all("each := make([]tiered.Decision, 3)\ntiered.All(%s).AllowSeparately(ctx, each)\nd = each[0]")
 		text = "{\n" + text + "\n}"
 	case Carry:
 		text = fmt.Sprintf("d = %s.For(%q).N(%d).WithLimit(%s).Allow(ctx)", l, key, x.N, limitCode(x.Limit))

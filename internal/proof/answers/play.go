@@ -276,7 +276,7 @@ func (w *player) do(x Step) {
 			uses = append(uses, l.For(key).N(x.N))
 		}
 		uses = append(uses, l.For(key).N(1))
-		w.timed(w.Budget, func() { tiered.AllowSeparately(ctx, uses, each) })
+		w.timed(w.Budget, func() { tiered.All(uses...).AllowSeparately(ctx, each) })
 		for i := range p.limiters {
 			p.decision(&each[i], i, x.N)
 		}

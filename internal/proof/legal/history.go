@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -71,7 +72,7 @@ const (
 func newHistory(base time.Time, policy, key int, p tiered.Policy, timeout time.Duration, calm bool) *history {
 	period := p.Lease.Period
 	if period == 0 {
-		period = tiered.DefaultPeriod
+		period = defaults.Period
 	}
 	if !calm { // if calls take long, leases last longer
 		period *= 4

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -221,10 +222,10 @@ func Draw(seed uint64) Plan {
 		MaxKeys: pick(&d, 0, 0, 1, 2, 4),
 	}
 	if p.Options.Budget == 0 {
-		p.Options.Budget = tiered.DefaultBudget
+		p.Options.Budget = defaults.Budget
 	}
 	// A microsecond more than Budget: if two timers ended together, the processors would choose.
-	p.Options.Timeout = max(p.Options.Timeout, tiered.DefaultTimeout, p.Options.Budget+time.Microsecond)
+	p.Options.Timeout = max(p.Options.Timeout, defaults.Timeout, p.Options.Budget+time.Microsecond)
 	p.Trip = p.Options.Budget / time.Duration(pick(&d, 20, 50, 100))
 	p.Repeats = p.Repeats && p.Class != Calm
 	for i := range pick(&d, 1, 1, 2, 3) {

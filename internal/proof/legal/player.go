@@ -303,11 +303,11 @@ func (w *wire) slot() int {
 // alarm checks a report of a lost bucket. A process cannot know what others gave back, nor that they had a larger
 // limit. A bucket that was filled so, and then expired, may look lost. So may a fixed window that ends at another
 // time because the clock was set.
-func (p *process) alarm(e tiered.FaultEvent) {
+func (p *process) alarm(e tiered.Event) {
 	w := p.player
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if e.Fault != "state loss" || w.vanished || w.ahead || w.plan.Real {
+	if e.What != "state loss" || w.vanished || w.ahead || w.plan.Real {
 		return
 	}
 	for i, x := range w.plan.Policies {
@@ -324,11 +324,11 @@ func (p *process) alarm(e tiered.FaultEvent) {
 }
 
 // agree hears whether the standing shares of a policy are used.
-func (p *process) agree(e tiered.StandingEvent) {
+func (p *process) agree(e tiered.Event) {
 	p.player.mu.Lock()
 	defer p.player.mu.Unlock()
 	if e.Policy != "" {
-		p.agreed[e.Policy] = e.Used
+		p.agreed[e.Policy] = e.What == "shares used"
 	}
 }
 

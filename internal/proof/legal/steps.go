@@ -256,7 +256,7 @@ func (p *process) apart(s *Step) {
 		uses[i] = p.limiters[a.policy].For(keyName(a.key)).N(a.cost)
 	}
 	before := w.enter(0)
-	tiered.AllowSeparately(context.Background(), uses, each)
+	tiered.All(uses...).AllowSeparately(context.Background(), each)
 	after := w.now()
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/fleet"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -31,7 +32,7 @@ func (f *figures) complain(format string, args ...any) {
 // late says what is wrong with a time, or with what depends on times. On a machine that stands still for longer than Timeout
 // nothing does not.
 func (s *faultRun) late(f *figures, format string, args ...any) {
-	if s.lag <= tiered.DefaultTimeout {
+	if s.lag <= defaults.Timeout {
 		f.complain(format, args...)
 	}
 }
@@ -108,7 +109,7 @@ func (s *faultRun) judgeDecisions(f *figures, j subject, requests int) {
 	if wrong > 0 {
 		f.complain("%d decisions do not agree with their reasons", wrong)
 	}
-	if most := tiered.DefaultBudget + 50*time.Millisecond + max(f.lag, s.lag); f.longest > most {
+	if most := defaults.Budget + 50*time.Millisecond + max(f.lag, s.lag); f.longest > most {
 		s.late(f, "a decision took %v, want %v at most", f.longest, most)
 	}
 	if least := 0.8 * j.Offer * processes * float64(s.ended-s.started) / 1e9; float64(requests) < least-burst {
@@ -347,7 +348,7 @@ func (s *faultRun) judgeReturn(f *figures, j subject, all []fleet.Record) {
 
 // judgeTheJudge: where a fail mode decides, no load passes for one of another mode.
 func (s *faultRun) judgeTheJudge(j subject) {
-	if j.breakers != opens || s.lag > tiered.DefaultTimeout {
+	if j.breakers != opens || s.lag > defaults.Timeout {
 		return
 	}
 	for mode := tiered.FailLocal; mode <= tiered.FailClosed; mode++ {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/fleet"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -43,7 +44,7 @@ var fleetRows = []row{
 				}
 			}
 			s.note = fmt.Sprintf("%d of %d callers left, %d were not served", left, len(all), failed)
-			if s.lag <= tiered.DefaultTimeout && (left < len(all)/100 || float64(failed) > max(0.002, s.strays())*float64(len(all))) {
+			if s.lag <= defaults.Timeout && (left < len(all)/100 || float64(failed) > max(0.002, s.strays())*float64(len(all))) {
 				s.complain("%s", s.note)
 			}
 		},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/fleet"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -34,7 +35,7 @@ const (
 
 	// busy is a lag from which on a call may take longer than Timeout because the machine is: the process, Redis, and the
 	// process again are held up.
-	busy = tiered.DefaultTimeout / 3
+	busy = defaults.Timeout / 3
 
 	// usual is how long a fault lasts.
 	usual = 3 * time.Second

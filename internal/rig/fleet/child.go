@@ -161,10 +161,10 @@ func (c *child) begin(ctx context.Context) {
 }
 
 // stateChanged notes a change of a breaker.
-func (c *child) stateChanged(e tiered.StateEvent) {
+func (c *child) stateChanged(e tiered.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.states = append(c.states, State{At: time.Now().UnixNano(), Node: e.Node, To: e.To})
+	c.states = append(c.states, State{At: time.Now().UnixNano(), Node: e.Node, To: e.What})
 }
 
 // Write keeps a line of what the limiter logs, of the first 64 KiB.

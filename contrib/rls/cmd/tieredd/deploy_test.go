@@ -17,9 +17,9 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/awake"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
-	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // fleet is three replicas with one Redis, and a client that goes from one to the other.
@@ -113,7 +113,7 @@ func (l *load) checkLongest(t *testing.T, when string) {
 	took, idle := time.Duration(l.longest.Load()), time.Duration(l.idle.Load())
 	t.Logf("%s: %d calls, %d admitted, %d failed, the longest took %v, and without a limit %v", when, l.asked.Load(),
 		l.admitted.Load(), l.failed.Load(), took, idle)
-	if most := tiered.DefaultBudget + 10*time.Millisecond + 2*idle; took > most {
+	if most := defaults.Budget + 10*time.Millisecond + 2*idle; took > most {
 		t.Errorf("%s: a call took %v, want at most %v", when, took, most)
 	}
 }

@@ -1,0 +1,15 @@
+// Package defaults has the values of options that are 0, for what must know them beside package tiered. A user reads them
+// at the fields.
+package defaults
+
+import "time"
+
+// The defaults of tiered.Options, and of the Period of a tiered.Lease.
+const (
+	Budget      = 20 * time.Millisecond // ten slow round trips of 2 ms; no user notices 20 ms
+	Timeout     = 50 * time.Millisecond
+	MaxKeys     = 100_000
+	MaxInFlight = 64
+
+	Period = 250 * time.Millisecond // four calls per second for each hot key
+)
