@@ -97,8 +97,9 @@ func TestShareOutlivesItsPolicy(t *testing.T) {
 	})
 }
 
-// What a key used in an outage before MaxKeys pushed it out is known when it comes back, also if it takes centuries to refill, or
-// if its limit was lowered meanwhile. A century, shared by five processes, is five. (Issue 38; random plans 16825 and 10609.)
+// What a key used in an outage before MaxKeys pushed it out is known when it comes back, also if it takes centuries to
+// refill, or if its limit was lowered meanwhile. A century, shared by five processes, is five. (Issue 38; random plans
+// 16825 and 10609.)
 func TestEvictedFallbackIsSpentByAnyLimit(t *testing.T) {
 	for _, c := range []struct {
 		name        string

@@ -25,8 +25,8 @@ func seeds(n uint64) uint64 {
 
 const second = time.Second
 
-// A fleet goes through an outage of 15 s. In the 10 s after it, a process goes on alone until its breaker closes, openTime and a
-// Timeout later at most, while Redis lends its whole rate to those that are back.
+// A fleet goes through an outage of 15 s. In the 10 s after it, a process goes on alone until its breaker closes, openTime
+// and a Timeout later at most, while Redis lends its whole rate to those that are back.
 func TestFleetInAnOutage(t *testing.T) {
 	notUnderRace(t)
 	const rate, burst, down, up, end = 1000., 200., 10 * second, 25 * second, 45 * second
