@@ -225,9 +225,11 @@ http:
 		key, by string
 		wrong   bool
 	}{
-		{"mallory", "credential Authorization", true}, {"mallory", "cookie session", true},
+		{"mallory", "credential Authorization", true},
+		{"mallory", "cookie session", true},
 		{hash + "A", "credential Authorization", true},
-		{hash, "credential Authorization", false}, {"mallory", "header X-User", false},
+		{hash, "credential Authorization", false},
+		{"mallory", "header X-User", false},
 	} {
 		in := strings.NewReplacer("KEY", c.key, "BY", c.by).Replace(text)
 		_, err := policyfile.Parse("p.yaml", []byte(in))
