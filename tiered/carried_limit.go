@@ -7,25 +7,21 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 )
 
-// WithLimit returns u with a limit that the request carries: the limit of its key, instead of the policy's own or that
-// of [Policy].PerKey. It is for services that learn the limit with the request, such as a plan in a token:
+// WithLimit returns u with a limit that the request carries, instead of the policy's own or that of [Policy].PerKey.
+// Use it if the limit is learned with the request, as from a token, and [Use.WithPlan] if only the name of a plan is:
 //
 //	d := perUser.For(user).WithLimit(token.Limit).Allow(ctx)
 //
-// If the request has only the name of a plan, use [Use.WithPlan].
-//
-// The key keeps the limit, also for later requests that carry none, until a request carries another one, the policy
-// changes, or the process removes the key. If requests for one key carry different limits, in one process or in several,
-// the key can use the largest burst and the largest rate of them, each by itself, until no request has carried it for ten
-// seconds. A request may cost no more than the burst that it carries, and its Decision has that Burst. If a request
-// changes what its key can use, the key's tokens are treated as [Limiter.SetPolicy] says.
-//
-// The zero Limit means that the request carries none: its key keeps the limit that it has. [Unlimited] and [Blocked]
-// are limits too. To take a limit back, carry Policy.Limit, or with PerKey call [Limiter.Refresh] in each process.
+// The key keeps the limit until a request carries another one, the policy changes, or the process removes the key. If
+// requests for one key carry different limits, in one process or in several, the key can use the largest burst and the
+// largest rate of them, each by itself, until no request has carried it for ten seconds. A request may cost no more
+// than the burst that it carries, and its Decision has that Burst. To take a limit back, carry Policy.Limit, or with
+// PerKey call [Limiter.Refresh] in each process. [Unlimited] and [Blocked] are limits too; the zero Limit means that
+// the request carries none.
 //
 // With Also or Standing every carried limit is invalid, and [Policy.CheckCarriedLimit] says so. An invalid limit is
-// ignored, because a request must not fail for it: it is counted in PolicyStats.Faults, and the first one is
-// logged as an error that names field, value and rule.
+// ignored, because a request must not fail for it: it is counted in PolicyStats.Faults, and the first one is logged as
+// an error that names field, value and rule.
 func (u Use) WithLimit(limit Limit) Use {
 	u.limit = nil
 	if u.limiter != nil && limit != (Limit{}) {

@@ -23,16 +23,15 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	return nil
 }
 
-// Refund gives n tokens to key, 1 … 2⁴⁰: to make up for a request that failed later, or as a gift. With Policy.Standing
-// they go to this process' standing share first, as far as it lacks them. The bucket gets no fuller than its burst, less
-// what is leased. What does not fit is lost. A refund raises the bound: in any interval the key may get burst + rate·t,
-// and what it was given in that interval. A known denial is dropped here at once, and in other processes within 5 s.
-//
-// To return what a request took and did not use, prefer [Reservation.Cancel], which does not block.
+// Refund gives n tokens to key, 1 … 2⁴⁰: to make up for a request that failed later, or as a gift. To return what a
+// request took and did not use, prefer [Reservation.Cancel], because it does not block. The bucket gets no fuller than
+// its burst, less what is leased, and what does not fit is lost; with Policy.Standing this process' standing share gets
+// tokens first, as far as it lacks them. A refund raises the bound: in any interval the key may get burst + rate·t, and
+// what it was given in that interval. A known denial is dropped here at once, and in other processes within 5 s.
 //
 // Refund blocks for at most two Options.Budget. nil means that Redis has done it. After an error it is unknown whether
-// the tokens were given: a second call may give them twice. A policy whose Algorithm is not TokenBucket has no tokens
-// to give, and the error is [errors.ErrUnsupported].
+// the tokens were given, so a second call may give them twice. For an Algorithm other than TokenBucket, which has no
+// tokens to give, the error is errors.ErrUnsupported.
 func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 	if err := l.checkCost(key, n); err != nil {
 		return err
@@ -60,18 +59,16 @@ func (l *Limiter) checkCost(key string, n int64) error {
 }
 
 // Charge takes n tokens from key, 1 … 2⁴⁰, whether it has them or not: for a cost that is known afterwards and was not
-// reserved. It takes what this process has leased first, and the rest from Redis. The key may go below zero, as far as
-// [Policy].MaxDebt allows. Its requests are then refused until it has refilled, except that each other process may
-// spend what it has leased. Debt beyond MaxDebt is forgiven, and counted in Stats. In a window the charge counts as if it
-// were admitted now, up to the limit.
-//
-// With Policy.Standing, this process' standing share of the key is charged before its lease. It may go below zero by its
-// part of an eighth of MaxDebt. See docs/standing.md for what that means if costs are large.
+// reserved. The key may go below zero, as far as Policy.MaxDebt allows, and is then refused until it has refilled,
+// except that each other process may spend what it has leased. Debt beyond MaxDebt is forgiven, and counted in Stats.
+// In a window the charge counts as if it were admitted now, up to the limit. With Policy.Standing, this process'
+// standing share of the key is charged first: it may go below zero by its part of an eighth of MaxDebt (see
+// docs/standing.md).
 //
 // Charge does not block, except that it calls Policy.PerKey if the process does not keep the key. Redis hears of the
-// charge within 50 ms, or when it answers again, and other processes when they ask Redis next. Until Redis hears of it, a
-// key that is full there refills nothing: if Redis does not answer for a minute, the charge costs up to a minute's refill
-// more. If the process dies before that, the charge is lost. An error means that key or n is not valid.
+// charge within 50 ms, or when it answers again, and other processes when they ask Redis next. Until then a key that is
+// full there refills nothing, so after a minute without Redis the charge costs up to a minute's refill more; and if the
+// process dies, the charge is lost. An error means that key or n is not valid.
 func (l *Limiter) Charge(key string, n int64) error { return l.For(key).N(n).Charge() }
 
 // Charge takes the tokens of this use, whether its key has them or not: see [Limiter.Charge]. If the use carries a limit,

@@ -40,13 +40,12 @@
 //
 // # When Redis does not answer
 //
-// A process first spends its lease, until the lease's deadline. Then the policy's [FailMode] decides: by this process'
-// fallback, a part of the limit ([FailLocal], the default), by admitting everything ([FailOpen]) or nothing ([FailClosed]). The
-// first decisions of an outage wait for Redis for [Options].Budget before that. After three failed calls in a row a
-// breaker of the Redis node opens, and decisions do not wait any more. It notices within a second that the node is
-// back. Then what was admitted without Redis is charged to the bucket. During the outage nothing was taken from the
-// bucket, so it may have been full and lost refill. The lost refill is subtracted from the charge. The limiter can start
-// while Redis is down. Set [Options].Processes to the least number of processes that you run.
+// A process first spends its lease, until the lease's deadline. Then the policy's FailMode decides: by this process'
+// fallback, a part of the limit (FailLocal, the default), by admitting everything (FailOpen) or nothing (FailClosed). A
+// decision waits for that at most Options.Budget, and not at all after three failed calls in a row, because then a breaker
+// of the Redis node opens. It notices within a second that the node is back, and what was admitted without Redis is charged
+// to the bucket, less the refill that a full bucket lost. The limiter can start while Redis is down, so set
+// Options.Processes to the least number of processes that you run.
 //
 // # Waiting, reserving, watching
 //

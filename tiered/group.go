@@ -104,13 +104,12 @@ func (g *Group) dispatchOptions() dispatch.Options {
 
 // Ping asks every known node of the store, and returns nil if all of them record this process. The error names the
 // nodes that do not, each with its cause: a mistyped address, a refused password, a missing right. A node whose breaker
-// is open is asked only when a probe is due. In between the error has what the last probe met.
+// is open is asked only when a probe is due; in between the error has what the last probe met.
 //
-// Call it at the start, to learn of a mistake before traffic does. A readiness check should pass for good once Ping has
-// returned nil, as httplimit.Ready does, unless the service is useless without Redis (FailClosed). Ping takes one
-// round trip. It blocks for at most 0.5 s with the default Timeout, 2.1 s after several that had no answer, and never longer
-// than ctx. In general that is twice the time for which a call may go on in the background (see [Options].Timeout), or 2 s,
-// and 0.1 s to find the cause.
+// Call it at the start, to learn of a mistake before traffic does. For readiness use httplimit.Ready, because an outage
+// of Redis must not take all processes out of service. Ping takes one round trip, and blocks for at most 0.5 s with the
+// default Timeout, 2.1 s after several that had no answer, and never longer than ctx. In general that is twice the time
+// for which a call may go on in the background (see Options.Timeout), or 2 s, and 0.1 s to find the cause.
 func (g *Group) Ping(ctx context.Context) error {
 	if g.isZero() {
 		return errZeroGroup
@@ -129,17 +128,15 @@ func (g *Group) Ping(ctx context.Context) error {
 }
 
 // Close returns all leases to Redis, takes this process out of the count of processes there, and ends all goroutines.
-// It does not close the store. It returns nil when that is done. If ctx ends first, the error wraps ctx.Err(), and
-// tokens that were not returned are burnt when their leases end. Calls to Redis may then still begin for three times
-// Options.Timeout, and go on for as long as [Options].Timeout says. Close may be called again, to wait for their end. It
-// returns an error then if there are tokens that nobody can return any more.
+// It does not close the store. Call it after the last request: later decisions follow the fail mode with fallbacks that
+// are full again, so more than the limit may be admitted.
 //
-// Later decisions follow the fail mode: their Reason is Fallback, FallbackSpent, Open or Unavailable, and [Limiter.Wait]
-// does as in an outage. Close the Group after the last request: after Close each fallback begins full again, so more than
-// the limit may be admitted.
+// It returns nil when all is done. If ctx ends first, the error wraps ctx.Err(), and tokens that were not returned are
+// burnt when their leases end. Calls to Redis may then still begin for three times Options.Timeout, and go on for as
+// long as that says. Close may be called again, to wait for their end. It returns an error then if there are tokens
+// that nobody can return any more.
 //
-// Close waits until the hooks of Options.Trace and the handler of the Logger have returned and all events are delivered. So
-// neither may call it: it would wait for itself, until ctx ends, and for ever if ctx does not end.
+// Close waits until the hooks of Options.Trace and the handler of the Logger have returned, so neither may call it.
 func (g *Group) Close(ctx context.Context) error {
 	if g.isZero() {
 		return errZeroGroup

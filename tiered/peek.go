@@ -12,11 +12,11 @@ import (
 // Peek is PeekN for one token.
 func (l *Limiter) Peek(ctx context.Context, key string) Decision { return l.PeekN(ctx, key, 1) }
 
-// PeekN returns what [Limiter.AllowN] would return now, but takes nothing, so Remaining and ResetAfter are those of before
-// the request. Where AllowN would ask Redis, PeekN does so too, with a call that changes nothing there, and blocks for as
-// long at most. Otherwise Remaining is as new as this process' lease, or as its knowledge that the key is refused.
-// What this process has charged counts, also if Redis has not heard of it yet. If Redis does not answer, PeekN returns what
-// the policy's FailMode would decide.
+// PeekN returns what [Limiter.AllowN] would return now, but takes nothing, so Remaining and ResetAfter are those of
+// before the request. Where AllowN would ask Redis, PeekN does so too, with a call that changes nothing there, and
+// blocks for as long at most. Otherwise Remaining is as new as this process' lease, or as its knowledge that the key is
+// refused. If Redis does not answer, PeekN returns what the policy's FailMode would decide. What this process has
+// charged counts.
 func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
 	if r := l.valid(key, n); r != Granted {
 		return l.refusal(key, n, r)
@@ -31,11 +31,10 @@ func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
 	return d
 }
 
-// PeekEach returns the state of each limit of key: first that of Policy.Limit, then those of Policy.Also. A Decision
-// is what [Limiter.Peek] would return if its limit were the only one. PeekEach takes nothing, asks Redis once and blocks for at most Options.Budget. If
-// Redis does not answer by then, it returns an error and no Decisions.
-//
-// If the tightest limit is enough, PeekEach is not needed: the Decision of [Limiter.AllowN] has its state.
+// PeekEach returns the state of each limit of key: first that of Policy.Limit, then those of Policy.Also, each as
+// [Limiter.Peek] would if it were the only one. If the tightest limit is enough, the Decision of [Limiter.AllowN] has
+// it. PeekEach takes nothing, asks Redis once and blocks for at most Options.Budget. If Redis does not answer by then,
+// it returns an error and no Decisions.
 func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) {
 	if r := l.valid(key, 1); r != Granted {
 		return nil, l.refusal(key, 1, r).Err()

@@ -31,12 +31,11 @@ type Policy struct {
 	Algorithm Algorithm
 
 	// Standing gives each process a standing share of every key's limit, so that a rarely used key is decided without
-	// Redis. It is for a TokenBucket with a burst of at least 16. A key to which PerKey gives a smaller
-	// burst has no share. Standing is worth its cost if the burst is at least 24 times the number of processes. With
-	// Also, each limit must have a burst of at least 16 and Tokens of at least 8. Never more than the limit is admitted.
-	// A key that always meets the same process has at least 7/8 of its limit there. A key whose requests are spread over
-	// the processes has nearly all of its limit. A request may cost up to 7/8 of the burst. To change Standing
-	// takes two deploys: see docs/standing.md.
+	// Redis, and never more than the limit is admitted. It is for a TokenBucket with a burst of at least 16 (with Also,
+	// each limit, and Tokens of at least 8), and worth its cost if the burst is at least 24 times the number of
+	// processes. A key to which PerKey gives a smaller burst has no share. A key that always meets the same process has
+	// at least 7/8 of its limit there, and a request may cost up to 7/8 of the burst. To change Standing takes two
+	// deploys: see docs/standing.md.
 	Standing Standing
 
 	// Calendar makes the windows of a FixedWindow begin at whole multiples of Limit.Per since 1970 in UTC, at the
@@ -66,16 +65,16 @@ type Policy struct {
 	// Lease tunes how tokens are leased from Redis. The zero value follows demand.
 	Lease Lease
 
-	// MaxDebt is how many tokens below zero a key may go. 0 means one burst. Any other value must be at least the
-	// largest burst of Limit and Also, and at most 2⁴⁰. A key goes below zero if [Reservation.Settle] or
-	// [Limiter.Charge] takes more than it has, or if more was admitted while Redis did not answer. Its requests are
-	// refused until the refill has paid that. Debt beyond MaxDebt is forgiven, and counted in Stats. To choose MaxDebt,
-	// add up the highest costs of all requests of one key that may run at the same time. Only for a TokenBucket. If
-	// a limit of PerKey, of Plans or of a request has a burst that is larger than MaxDebt, that burst is the key's MaxDebt.
-	// After an outage the debt may exceed MaxDebt by what the key refills in one second.
+	// MaxDebt is how many tokens below zero a key may go, because [Reservation.Settle] or [Limiter.Charge] took more
+	// than it had, or because more was admitted while Redis did not answer. Its requests are refused until the refill
+	// has paid that. 0 means one burst. Any other value must be at least the largest burst of Limit and Also, and at
+	// most 2⁴⁰. Choose the sum of the highest costs of all requests of one key that may run at the same time. Debt
+	// beyond MaxDebt is forgiven, and counted in Stats. Only for a TokenBucket. A larger burst of PerKey, of Plans or
+	// of a request is the key's MaxDebt. After an outage the debt may exceed MaxDebt by what the key refills in one
+	// second.
 	//
-	// Set the same MaxDebt in all processes. Each call of a process with a smaller one forgives the debt beyond its
-	// own MaxDebt.
+	// Set the same MaxDebt in all processes, because each call of a process with a smaller one forgives the debt beyond
+	// its own.
 	MaxDebt int64
 
 	// Shadow tries the policy out. It decides and counts as usual and then admits, with Reason Shadowed if it would
@@ -88,11 +87,10 @@ type Policy struct {
 type FailMode = local.FailMode
 
 const (
-	// FailLocal admits by this process' fallback: rate/N and burst/N, at least 1. N is the number of
-	// processes with this policy, and at least Options.Processes: see PolicyStats.Processes. What the process
-	// admits while Redis answers is subtracted from its fallback too, so that of a busy key is not full when an outage
-	// begins. A request that costs more than the fallback's burst is refused. When Redis answers again, what was
-	// admitted is charged to the bucket, less the refill that the bucket lost during the outage because it was full.
+	// FailLocal admits by this process' fallback: rate/N and burst/N, at least 1, for the N of PolicyStats.Processes. What
+	// the process admits while Redis answers is subtracted from it too, so that of a busy key is not full when an outage
+	// begins. A request that costs more than the fallback's burst is refused. When Redis answers again, what was admitted
+	// is charged to the bucket, less the refill that the bucket lost during the outage because it was full.
 	FailLocal = local.FailLocal
 
 	// FailOpen admits everything and counts it. Afterwards it is charged like FailLocal.
@@ -113,13 +111,12 @@ const NoLease = -1
 // Lease tunes how many tokens a process takes from Redis at once. A lease lives for four times Period, 1 s, or twice
 // Options.Timeout, whichever is longest.
 type Lease struct {
-	// Size is the number of tokens of a lease. 0 follows demand, and NoLease never leases. It must be at most a quarter
-	// of the burst, rounded up. With PerKey or Plans a larger size is reduced to a
-	// quarter of the key's burst. A crash burns at most 2·Size tokens of each bucket, and with Size 0 at most half of
-	// the burst. If one request asked for more tokens than the lease, up to its cost may be burnt. A key is leased only
-	// while it gets so many requests that a lease saves calls to Redis. With Size 0 its burst must also be at least 50,
-	// and at least 12 times the cost of a request. Otherwise too many of the few tokens would lie in one process while
-	// others need them.
+	// Size is the number of tokens of a lease: 0 follows demand, and NoLease never leases. It must be at most a quarter
+	// of the burst, rounded up; with PerKey or Plans a larger size is reduced to a quarter of the key's burst. A crash
+	// burns at most 2·Size tokens of each bucket, with Size 0 at most half of the burst, and what one request cost if
+	// that is more than the lease. A key is leased only while that saves calls to Redis. With Size 0 its burst must
+	// also be at least 50, and at least 12 times the cost of a request, because otherwise too many of the few tokens
+	// would lie in one process while others need them.
 	Size int64
 
 	// Period is how long a lease should last at the present demand: 5 ms … 1 min; 0 means 250 ms. Redis gets about one

@@ -35,9 +35,9 @@ func (l *Limiter) Reserve(ctx context.Context, key string) Reservation {
 	return l.ReserveN(ctx, key, 1)
 }
 
-// ReserveN takes n tokens now or refuses as [Limiter.AllowN] does, and never reserves the future. To wait for tokens
-// use [Limiter.WaitN]. If the tokens were not used, call Cancel, which returns all of them. If the cost turned out
-// different, call Settle. If you call neither, they are spent.
+// ReserveN takes n tokens now or refuses as [Limiter.AllowN] does; it never reserves the future, which is what
+// [Limiter.WaitN] is for. If the tokens were not used, call Cancel. If the cost turned out different, call Settle. If
+// you call neither, they are spent.
 func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (r Reservation) {
 	if l.isZero() {
 		return r
@@ -51,24 +51,21 @@ func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (r Reservat
 }
 
 // Cancel returns all tokens: to the lease if nothing was sent to Redis since they were taken, and otherwise to Redis,
-// within 50 ms. It does not block, except that it calls [Policy].PerKey if the process no longer keeps the key. Tokens
-// that are lost on the way are burnt, and so are all tokens after Close. If the fallback admitted the request while Redis
-// did not answer, Cancel lowers the debt that Redis has not heard of yet, but returns nothing to the fallback.
+// within 50 ms. It does not block, except that it calls Policy.PerKey if the process no longer keeps the key. Tokens
+// that are lost on the way are burnt, and so are all tokens after Close. What the fallback admitted while Redis did not
+// answer is not returned to it, but its debt that Redis has not heard of yet is lowered.
 func (r Reservation) Cancel() {
 	for i, ok := 0, r.end(); ok && i < len(r.held.takings); i++ {
 		r.held.takings[i].Settle(0)
 	}
 }
 
-// Settle corrects the cost to the actual one. Excess tokens are returned as by Cancel. Missing tokens are charged to
-// the bucket, which may go [Policy].MaxDebt below zero. The rest is forgiven. Below zero the next requests are refused
-// until the refill has paid. A negative actual counts as 0.
+// Settle corrects the cost to the actual one. Excess tokens are returned as by Cancel. Missing ones are charged as by
+// [Limiter.Charge], with the same delay: the bucket may go Policy.MaxDebt below zero, and the rest is forgiven. A
+// negative actual counts as 0.
 //
-// What is missing is charged as by [Limiter.Charge], with the same delay: Redis hears of it within 50 ms, or when it answers
-// again, and other processes when they ask Redis next.
-//
-// A Reservation by [Uses.Reserve] takes one actual cost for each use, in the order that was given to [All]. A use
-// without one keeps its cost, and surplus numbers are ignored.
+// A Reservation by [Uses.Reserve] takes one actual cost for each use, in the order that was given to All. A use without
+// one keeps its cost, and surplus numbers are ignored.
 func (r Reservation) Settle(actual ...int64) {
 	if !r.end() {
 		return

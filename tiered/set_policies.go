@@ -8,15 +8,14 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 )
 
-// SetPolicies makes the Group's policies those of the list, as a new version of a configuration: it adds policies,
-// changes those whose name the Group has, as [Limiter.SetPolicy] does, and removes the others. If one of them is
-// invalid, or cannot replace the policy of its name, it changes nothing. The error names all that is wrong.
+// SetPolicies makes the Group's policies those of the list: it adds policies, changes those whose name the Group has,
+// as [Limiter.SetPolicy] does, and removes the others. If one of them is invalid, or cannot replace the policy of its
+// name, it changes nothing, and the error names all that is wrong.
 //
-// A Limiter of a policy that stays goes on, with the new policy. Code that still has the Limiter of a removed policy
-// can go on using it. The Limiter keeps its last policy, but its FailMode becomes FailClosed, and it uses no standing
-// shares, because this process does not count as one of the policy any more. Its leases are returned, and its waiters
-// are served. It is no longer in [Group.Policies] and [Stats]. If a policy of that name is added again and can replace
-// the last one, as [Limiter.SetPolicy] says, it takes up that Limiter, with its keys and its figures; its Standing may
+// Code that still has the Limiter of a removed policy can go on using it. It keeps its last policy, but fails closed
+// and uses no standing shares, because this process does not count as one of the policy any more. Its leases are
+// returned, its waiters are served, and it is no longer in [Group.Policies] and Stats. If a policy of that name is
+// added again and can replace the last one, it takes up that Limiter, with its keys and its figures; its Standing may
 // change. Otherwise, and when neither the program nor a key uses that Limiter any more, the policy begins anew.
 func (g *Group) SetPolicies(policies []Policy) error {
 	if g.isZero() {

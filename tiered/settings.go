@@ -110,24 +110,16 @@ func (l *Limiter) Policy() Policy {
 	return l.policy.Load().clone()
 }
 
-// SetPolicy changes the policy for all keys at once. Limit, PerKey, Plans, FailMode, Lease, MaxDebt and Shadow may change.
-// Name, Algorithm, Also and Calendar may not, nor the Per of a FixedWindow, of a SlidingLog, or of a
-// TokenBucket with Also: to change those, deploy again, or use a policy with another name. Standing takes two deploys:
-// see docs/standing.md. If p is invalid it returns an error and changes nothing. It walks all keys of the Group, which
-// takes about 60 ms for 100 000 keys, and does not block on Redis.
+// SetPolicy changes the policy for all keys at once. Limit, PerKey, Plans, FailMode, Lease, MaxDebt and Shadow may
+// change. Name, Algorithm, Also and Calendar may not, nor the Per of a FixedWindow, of a SlidingLog, or of a
+// TokenBucket with Also, because Redis has counted by them: use a policy with another name. Standing takes two deploys:
+// see docs/standing.md. If p is invalid it returns an error and changes nothing. It does not wait for Redis, but walks
+// all keys of the Group: about 60 ms for 100 000 keys.
 //
-// If the limit is raised, a key that is not full keeps the tokens that it had, and refills to the new burst. A key that
-// is full has the new burst at once, unless a lower limit has filled it. The old rate counts until the key's next call to
-// Redis, and the new one from then on. A SlidingWindow with another Per or Precision begins with what the old one counted, each token at
-// the end of its old block.
-//
-// If the limit is lowered, what is leased is not spent any more, and is returned. A TokenBucket goes on by the old limit
-// until no process has used that for ten seconds, so that the largest of the limits is what a key can use while
-// processes differ, as during a deploy. The first request after that has the new limit, and the key has at most the new
-// burst. A lease counts as a use until it ends. [Blocked] takes effect at once.
-//
-// Redis learns a key's new limit by the key's next call. Nothing is sent for a key that nobody uses. With PerKey a key's
-// new limit is determined, and applies, from its next use on.
+// If the limit is raised, a key keeps the tokens that it had, and refills to the new burst. If it is lowered, leases
+// are returned, and a TokenBucket goes on by the old limit until no process has used that for ten seconds: while
+// processes differ, as during a deploy, the largest limit is what a key can use. Blocked takes effect at once. With
+// PerKey a key's new limit applies from its next use on. docs/several-limits.md has the details.
 func (l *Limiter) SetPolicy(p Policy) error {
 	if l.isZero() {
 		return errZeroLimiter

@@ -115,27 +115,24 @@ func (u *Use) before(v *Use) bool {
 	return u.key < v.key
 }
 
-// Allow decides whether a request that needs all the uses may go on now, and takes their tokens if so: all or
-// nothing. If one use is refused, Allow returns what it took: to the lease at once, or to Redis within 50 ms. Tokens
-// that are lost on the way are burnt.
+// Allow decides whether a request that needs all the uses may go on now, and takes their tokens if so: all or nothing.
+// If one use is refused, what was taken is returned: to the lease at once, or to Redis within 50 ms. Tokens that are
+// lost on the way are burnt.
 //
-// It first decides what this process knows. A key that is known to be over its limit is refused without a call, and
-// nothing is taken from the others. The rest goes to Redis in one pipeline per node. Allow waits for Redis at most for
-// Options.Budget in all, and no longer than [Limiter.AllowN] if ctx has a deadline. If Redis does not answer, each policy
-// decides by its own FailMode.
+// A key that is known to be over its limit is refused without a call. What this process does not know goes to Redis in
+// one pipeline per node. Allow waits at most for Options.Budget in all, and no longer than [Limiter.AllowN] if ctx has
+// a deadline; then each policy decides by its own FailMode. It allocates nothing for up to four uses that this process
+// decides alone.
 //
 // A refusal is the Decision of the strictest use that refused: one for which waiting does not help, or the one with the
-// longest RetryAfter. An admission is the Decision of the use that has room for the fewest further requests of this
-// kind (Remaining ÷ cost).
-//
-// It allocates nothing for up to four uses that this process decides alone.
+// longest RetryAfter. An admission is that of the use that has room for the fewest further requests of this kind
+// (Remaining ÷ cost).
 func (u Uses) Allow(ctx context.Context) Decision { return u.AllowEach(ctx, nil) }
 
-// AllowEach does what [Uses.Allow] does. It also writes the Decision of the i-th use given to [All] to each[i]. A use
-// that refused has its own refusal. If the request is refused, a use that would have been admitted is Granted, with its
-// tokens back in Remaining. One that was not decided, because another had refused before, has Reason Unknown. Its
-// Remaining is what this process held and last saw in Redis. If each is longer than the uses, its last elements stay as
-// they are. If it is shorter, the last uses write nothing.
+// AllowEach does what [Uses.Allow] does, and writes the Decision of the i-th use given to [All] to each[i], as far as
+// each has room. If the request is refused, a use that would have been admitted is Granted, with its tokens back in
+// Remaining. One that was not decided, because another had refused before, has Reason Unknown, and its Remaining is
+// what this process held and last saw in Redis.
 func (u Uses) AllowEach(ctx context.Context, each []Decision) (d Decision) {
 	var room [engine.InlineParts]engine.Part
 	r := u.request(room[:0])
