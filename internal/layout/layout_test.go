@@ -52,9 +52,14 @@ var importRules = []importRule{
 		packages: "internal/engine",
 		ours:     []string{"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/report"},
 	},
+	{packages: "internal/defaults"}, // of options, for what must know them beside tiered
+	{packages: "internal/reload"},   // lets policyfile and tieredd count reloads
 	{
 		packages: "tiered",
-		ours:     []string{"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/report", "internal/engine", "internal/ratetext", "internal/histogram"},
+		ours: []string{
+			"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/report", "internal/engine",
+			"internal/ratetext", "internal/histogram", "internal/defaults", "internal/reload",
+		},
 	},
 	{packages: "internal/nearest"},  // the name that a misspelled one was meant to be
 	{packages: "internal/ratetext"}, // what texts of limits and scenarios have in common
@@ -68,8 +73,11 @@ var importRules = []importRule{
 	{packages: "tiered/tieredtest", ours: []string{"tiered", "remote"}}, // for tests of users
 	{
 		packages: "tiered/policyfile",
-		ours:     []string{"tiered", "tiered/httplimit", "remote", "internal/strictyaml", "internal/canonical", "internal/nearest", "internal/readings"},
-		modules:  []string{"go.yaml.in/yaml/v3", "github.com/fsnotify/fsnotify"},
+		ours: []string{
+			"tiered", "tiered/httplimit", "remote", "internal/strictyaml", "internal/canonical", "internal/nearest", "internal/readings",
+			"internal/defaults", "internal/reload",
+		},
+		modules: []string{"go.yaml.in/yaml/v3", "github.com/fsnotify/fsnotify"},
 	},
 	{packages: "sim/internal/stable"},
 	// For anybody's client: the standard library only, but for hashes.
@@ -106,8 +114,11 @@ var importRules = []importRule{
 	},
 	{
 		packages: "internal/proof/legal",
-		ours:     []string{"lua", "local", "remote", "tiered", "internal/proof/ideal", "internal/proof/invariant", "internal/rig/nodes", "internal/rig/watch"},
-		modules:  []string{anything},
+		ours: []string{
+			"lua", "local", "remote", "tiered", "internal/proof/ideal", "internal/proof/invariant", "internal/rig/nodes",
+			"internal/rig/watch", "internal/defaults",
+		},
+		modules: []string{anything},
 	},
 	{packages: "internal/proof/answers", ours: []string{"lua", "remote", "tiered", "internal/proof"}},
 	{packages: "internal/rig/watch", ours: []string{"lua", "remote"}},
