@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -93,6 +94,9 @@ func startTLS(t *testing.T, config *tls.Config, limits string, env ...string) *p
 	t.Cleanup(func() { _ = p.logFile.Close() })
 	p.env = append(os.Environ(), "RUNTIME_ROOT="+root, "GRPC_HOST=127.0.0.1", "GRPC_PORT="+at, "HOST=127.0.0.1",
 		"PORT="+public, "DEBUG_HOST=127.0.0.1", "DEBUG_PORT="+debug, "LOG_LEVEL=info", "TIERED_DRAIN_DELAY=0")
+	if !slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, "REDIS_") }) {
+		p.env = append(p.env, patient) // memory never fails: only a busy machine is late
+	}
 	p.env = append(p.env, env...)
 	runtime.LockOSThread() // or the process would die with the thread
 	t.Cleanup(runtime.UnlockOSThread)
