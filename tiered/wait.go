@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"errors"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 )
@@ -42,8 +43,8 @@ func (u Uses) Wait(ctx context.Context) error {
 
 // errorOf makes a *LimitedError of the engine's refusal, and returns any other error as it is.
 func errorOf(err error) error {
-	r, ok := err.(*engine.Refusal)
-	if !ok {
+	var r *engine.Refusal
+	if !errors.As(err, &r) {
 		return err
 	}
 	e := &LimitedError{late: r.Late}
