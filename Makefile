@@ -44,7 +44,7 @@ REALTIME := ./failover ./internal/rig/faults ./remote ./tiered
 
 # Packages that a service runs concurrently. The race detector watches them, and the others in `make hunt HUNT=race`: it makes
 # virtual time 15 times as slow.
-RACED := ./tiered/... ./remote ./failover ./local ./lua ./internal/dispatch ./internal/rig/watch
+RACED := ./tiered/... ./remote ./failover ./local ./lua ./internal/dispatch ./internal/engine ./internal/rig/watch
 
 # $(call except,PATTERNS) is all packages but these and the acceptance tests in the root.
 except = $$(go list ./... | grep -vxF "$$(go list . $(1))")

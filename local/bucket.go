@@ -187,3 +187,30 @@ func (b *Bucket) Reserve(n int64, until time.Duration) {
 	b.denied.put(&d)
 	b.openPot(b.pending.count())
 }
+
+// Earliest reports when n tokens can be there at the earliest, by what is held here, by the level that Redis was last
+// seen to have and by the refill. What others give back may come sooner. It reports known false if Redis granted all
+// that was asked for and told of no level that was too low since: the bucket may be full.
+func (b *Bucket) Earliest(now time.Duration, n int64) (at time.Duration, known bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p, d := b.Policy(), b.denied.Load()
+	if b.pending.count() == 0 { // also what takers do not see, because it is reserved; a call under way may spend it all
+		n -= b.lease.live(now)
+	}
+	switch {
+	case n <= 0:
+		return now, true
+	case !d.scarce():
+		if p.Call.Algorithm != lua.TokenBucket || n <= p.Cap {
+			return now, false
+		}
+		return later(now, p.wait(float64(n-p.Cap))), false
+	case d.nanos == 0:
+		at, known = d.earliest(n)
+		return max(at, now), known
+	case d.until == 0: // the level leaves out a part of a token
+		n--
+	}
+	return max(d.ready(n), now), true
+}
