@@ -13,8 +13,8 @@ import (
 // Options are the options of a Group. A nil *Options, and each zero field, means the default.
 type Options struct {
 	// Budget is the longest that a decision waits for Redis: 1 ms … 1 min; 0 means 20 ms. A decision waits only if
-	// this process holds too few tokens of the key. If the caller's context has a deadline, the decision waits for three
-	// quarters of the time until then at most, so that the fail mode answers before it.
+	// this process holds too few tokens of the key. It waits less if the caller's context has a deadline: see
+	// [Limiter.AllowN].
 	Budget time.Duration
 
 	// Timeout is the least time after which a call to Redis has failed: Budget … 1 min. 0 means 50 ms, or Budget if that is

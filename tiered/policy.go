@@ -70,8 +70,8 @@ type Policy struct {
 	// has paid that. 0 means one burst. Any other value must be at least the largest burst of Limit and Also, and at
 	// most 2⁴⁰. Choose the sum of the highest costs of all requests of one key that may run at the same time. Debt
 	// beyond MaxDebt is forgiven, and counted in Stats. Only for a TokenBucket. A larger burst of PerKey, of Plans or
-	// of a request is the key's MaxDebt. After an outage the debt may exceed MaxDebt by what the key refills in one
-	// second.
+	// of a request is the key's MaxDebt. The debt may exceed MaxDebt by what the key refills in one second,
+	// because so much may be admitted beside Redis each time that it comes back.
 	//
 	// Set the same MaxDebt in all processes, because each call of a process with a smaller one forgives the debt beyond
 	// its own.

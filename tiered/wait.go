@@ -17,7 +17,9 @@ func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(c
 // WaitN returns nil if the tokens were taken. It returns ctx.Err() if ctx ended first; then nothing was taken. It
 // returns a *LimitedError at once if waiting cannot help: the key or the cost is invalid, the cost exceeds the burst
 // (or, while Redis does not answer, the fallback's), Redis does not answer and the policy fails closed, or the tokens
-// cannot be there before the deadline of ctx. In the last case errors.Is finds ErrLimited and context.DeadlineExceeded.
+// cannot be there before the deadline of ctx. In the last case errors.Is finds ErrLimited and context.DeadlineExceeded;
+// if Redis does not answer, the Reason of the error's Decision is FallbackSpent or Unavailable. A key that was refused just
+// before Redis failed is taken for limited for up to a second.
 //
 // When the tokens will be there is estimated as if this were the only process. Nobody announces tokens that others
 // return, a Reset, or the end of an outage, so the first waiter asks again after 5.5 s, or after 1 s while Redis does

@@ -9,9 +9,9 @@
 //
 // # What a client sees
 //
-// Each answer states the tightest limit in X-RateLimit-Limit, -Remaining and -Reset. A request over the limit gets
-// 429 with Retry-After. If Redis does not answer and the policy fails closed, a request gets 503 with Retry-After,
-// because that is not the client's fault. A request without a key gets 400 if [Refuse] says so. The middleware
+// Each answer states the tightest limit in X-RateLimit-Limit (its burst), -Remaining and -Reset. A request over the limit
+// gets 429 with Retry-After. If Redis does not answer and the policy fails closed, a request gets 503 with a Retry-After of
+// one second, because that is not the client's fault. A request without a key gets 400 if [Refuse] says so. The middleware
 // never answers 500.
 //
 // # How to tell clients apart

@@ -19,9 +19,10 @@ func NewStore() *Store { return &Store{remote.NewMemory()} }
 // errDown is what every call to Redis answers after Fail.
 var errDown = errors.New("tieredtest: connection refused")
 
-// Fail makes Redis fail, for all that use the Store: from now on each policy's FailMode decides over what is not leased.
+// Fail makes Redis fail, for all that use the Store: from now on each policy's FailMode decides over what is not
+// leased, and not known to be over its limit.
 func (s *Store) Fail() { s.Memory.Fail(errDown) }
 
-// Heal ends Fail. Redis decides again within about a second. Heal before the service closes its Group, which otherwise
-// tries to give its leases back until its context ends.
+// Heal ends Fail. Redis decides again within a second of requests, or within three seconds without any: let four pass. Heal
+// before the service closes its Group, which otherwise tries to give its leases back until its context ends.
 func (s *Store) Heal() { s.Memory.Fail(nil) }

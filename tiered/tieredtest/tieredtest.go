@@ -76,10 +76,11 @@ func start(t testing.TB, store *Store, p tiered.Policy) *Limiter {
 // Advance lets d pass, for all that is in the bubble.
 func (l *Limiter) Advance(d time.Duration) { time.Sleep(d) }
 
-// Fail makes Redis fail, for all replicas: from now on the policy's FailMode decides over what is not leased.
+// Fail makes Redis fail, for all replicas: from now on the policy's FailMode decides over what is not
+// leased, and not known to be over its limit.
 func (l *Limiter) Fail() { l.store.Fail() }
 
-// Heal ends Fail. Redis decides again within about a second.
+// Heal ends Fail. Redis decides again within a second of requests, or within three seconds without any: let four pass.
 func (l *Limiter) Heal() { l.store.Heal() }
 
 // mostTakes is far more often than Exhaust takes tokens: each time it takes what the key has left.
