@@ -40,7 +40,7 @@ var theirTests = map[string]string{
 	"config TestValueToMetric_":                                       perValue,
 	"config TestShareThreshold":                                       `"a wildcard whose values share the limit"`,
 	"config TestWildcardStatsBehavior":                                perValue,
-	"stats TestEscapingInvalidChartersInMetricName":                   "a policy's name has only characters that a metric may have: TestPolicyNames",
+	"stats TestEscapingInvalidChartersInMetricName":                   "a policy's name has only characters that a metric may have: TestPolicyNamesDiffer",
 	"metrics TestMetricsInterceptor":                                  "calls are not counted by their gRPC method",
 	"integration Test_mTLS":                                           "TestMutualTLS",
 	"integration TestBasicConfig":                                     `"a limit", "refused hits"; one Redis, and no local cache to be set`,
