@@ -181,7 +181,7 @@ func (b *Bucket) Expire(now time.Duration) Effect {
 	defer b.mu.Unlock()
 	b.needLease().expire() // it knows what is of the old id
 	b.denied.windows().forgetRefunds()
-	b.view.setCertainty(doubtful) // nobody here knows how long the clock stood still
+	b.view.doubt() // nobody here knows how long the clock stood still
 	c, ok := b.pending.cancel()
 	if !ok {
 		return b.next(now)

@@ -36,7 +36,7 @@ func (b *Bucket) SetPolicy(now time.Duration, has, p *Policy) (folded Stats, e E
 	b.changeNumbers(now, old, p)
 	b.policy.Store(p)
 	if p.Cap != old.Cap || p.Tokens != old.Tokens || p.Per != old.Per {
-		b.view.setCertainty(doubtful)
+		b.view.doubt()
 	}
 	if b.view.fleet != 0 && p.Rule == ByLimit {
 		b.fallback.resize(p, now, int64(b.view.fleet), false)
@@ -91,8 +91,11 @@ func (b *Bucket) changeNumbers(now time.Duration, old, p *Policy) {
 		return
 	}
 	b.view.level.Store(min(level, p.Cap))
-	if p.Cap < was.Cap {
+	switch {
+	case p.Cap < was.Cap:
 		b.view.certainty |= outgrown
+	case level >= was.Cap: // full by the old limit, as far as is known, so Redis may have forgotten it
+		b.view.setCertainty(another)
 	}
 }
 

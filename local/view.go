@@ -34,7 +34,7 @@ const (
 	roundedDown certainty = iota // less than one token more than the level
 	exact                        // the level
 	doubtful                     // nobody here knows
-	another                      // nobody here knows, and the epoch is that of an earlier bucket
+	another                      // nobody here knows, and the epoch is that of an earlier bucket, or of one that may be forgotten
 )
 
 // certaintyOf says what a reply to a call leaves uncertain.
@@ -53,7 +53,7 @@ func certaintyOf(c Call, r lua.Reply) certainty {
 // unanswered notes that a call that may have given something back may have been executed.
 func (v *view) unanswered(c Call) {
 	if c.Ret+c.Refund+c.settledNow > 0 || c.credits > 0 {
-		v.setCertainty(doubtful)
+		v.doubt()
 	}
 }
 
@@ -66,6 +66,9 @@ func (v *view) takeProbe() bool {
 
 // setCertainty notes how well the level bounds what the bucket has. It leaves the flag as it is.
 func (v *view) setCertainty(c certainty) { v.certainty = v.certainty&outgrown | c }
+
+// doubt notes that nobody here knows what the bucket has.
+func (v *view) doubt() { v.setCertainty(max(v.certainty&^outgrown, doubtful)) }
 
 // update notes what a reply says of the bucket in Redis. owes says that something is owed yet, beside the debt that it
 // accepted.

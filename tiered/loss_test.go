@@ -2,6 +2,7 @@ package tiered_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -95,6 +96,21 @@ func TestStateLossesAreLosses(t *testing.T) {
 			for range 5 {
 				l.Allow(context.Background(), "rare")
 				time.Sleep(10 * second)
+			}
+		}, false},
+		{"a burst that is raised in an outage in which the key ends", func(s *replicated, l *tiered.Limiter) {
+			l.Allow(context.Background(), "rare")
+			s.Memory.Fail(errors.New("down"))
+			time.Sleep(time.Minute)
+			l.Allow(context.Background(), "rare")
+			limit := l.Policy().Limit
+			if err := l.SetLimit(limit.WithBurst(50 * max(limit.Burst, limit.Tokens))); err != nil {
+				panic(err)
+			}
+			s.Memory.Fail(nil)
+			for range 10 {
+				l.Allow(context.Background(), "rare")
+				time.Sleep(500 * ms)
 			}
 		}, false},
 		{"our own Reset", func(_ *replicated, l *tiered.Limiter) {
