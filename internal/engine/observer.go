@@ -32,7 +32,7 @@ type WaitEnd struct {
 type Node interface {
 	dispatch.NodeObserver
 	Overran()                       // a caller got no answer within its Budget
-	Settled(tokens int64)           // so many tokens that were admitted without Redis were reported
+	Settled(tokens int64)           // tokens that were admitted without Redis were reported
 	Doubted() (until time.Duration) // until then the node may have come back empty after an outage
 	KeptData()                      // it has not
 }

@@ -218,11 +218,3 @@ func (b *Bucket) probe(now time.Duration) bool {
 	}
 	return n != nil
 }
-
-// Valid is the function Valid. For a nil Limiter it returns Unknown.
-func (l *Limiter) Valid(key string, n int64) Reason {
-	if l == nil {
-		return Unknown
-	}
-	return Valid(key, n)
-}

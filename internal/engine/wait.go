@@ -124,7 +124,7 @@ func (w *wait) alone() bool { return len(w.request) == 1 }
 // canWait reports whether waiting may help the part.
 func (p *Part) canWait() bool {
 	l := p.Limiter
-	if l == nil || l.Valid(p.Key, p.Cost) != Granted || p.shadow() {
+	if l == nil || Valid(p.Key, p.Cost) != Granted || p.shadow() {
 		return false
 	}
 	by := l.PolicyFor(l.ID(p.Key), p.Key)
