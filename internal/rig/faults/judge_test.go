@@ -187,7 +187,7 @@ func (s *faultRun) judgeFault(f *figures, j subject, all []fleet.Record) {
 			time.Duration(first.Before-s.down).Round(time.Millisecond))
 	}
 	switch {
-	case j.breakers == stays && float64(byMode) > s.strays()*float64(len(during)):
+	case j.breakers == stays && float64(byMode) > s.strays(from, s.up)*float64(len(during)):
 		s.late(f, "%d of %d decisions were made by the fail mode", byMode, len(during))
 	case j.breakers == opens && byMode == 0:
 		s.late(f, "no decision was made by the fail mode: this shows nothing")
@@ -214,7 +214,9 @@ func (s *faultRun) judgeBound(f *figures, j subject, all []fleet.Record) {
 	if s.more != nil {
 		f.within += s.more(s, j.FailMode)
 	}
-	if j.breakers != stays {
+	if j.breakers == stays {
+		f.within += s.strayed(j, all)
+	} else {
 		switch {
 		case j.FailMode == tiered.FailLocal && j.unaffected > 0:
 			// The processes that are cut off spend their shares while Redis grants the others the full rate.
@@ -272,13 +274,30 @@ func (s *faultRun) usualLag() time.Duration {
 	return 0
 }
 
-// strays is the part of the decisions that may be made by the fail mode although Redis is well:
-// those that waited for longer than Budget because the machine was busy.
-func (s *faultRun) strays() float64 {
-	if s.usualLag() > 0 {
-		return max(0.02, s.allow)
+// strays is the part of the decisions between two times that may be made by the fail mode although Redis is well: those
+// that waited for longer than Budget because a process was held up, of which each may be one that began a Budget before.
+func (s *faultRun) strays(from, to int64) float64 {
+	var held time.Duration
+	for p, r := range s.reports {
+		for _, l := range r.Lags {
+			if over := time.Duration(l.Over); over > time.Millisecond && !slices.Contains(s.paused, p) && l.At >= from && l.At < to {
+				held += over + defaults.Budget
+			}
+		}
 	}
-	return max(0.001, s.allow)
+	part := float64(held) / float64(max(1, to-from)) / float64(max(1, len(s.reports)))
+	return max(0.001, min(part, 0.02), s.allow)
+}
+
+// strayed is how many tokens the strays admitted beside Redis, as far as they may be so many.
+func (s *faultRun) strayed(j subject, all []fleet.Record) float64 {
+	admitted := 0
+	for _, r := range all {
+		if r.Allowed && slices.Contains(fallback[j.FailMode], r.Reason) {
+			admitted++
+		}
+	}
+	return min(float64(admitted), s.strays(s.started, s.ended)*float64(len(all)))
 }
 
 // concerns reports whether a breaker's change is of the subject's node.
@@ -333,7 +352,7 @@ func (s *faultRun) judgeReturn(f *figures, j subject, all []fleet.Record) {
 			used++
 		}
 	}
-	most, least := s.strays(), 0.95
+	most, least := s.strays(from, s.ended), 0.95
 	if s.lag > busy { // open breakers, each for half a second
 		most, least = 0.25, 0.75
 	}
@@ -379,6 +398,34 @@ func TestPromptDecisions(t *testing.T) {
 			if (len(f.complaints) > 0) != (took == c.over) {
 				t.Errorf("prompt %t, lag %v, a decision takes %v: %q", c.prompt, c.lag, took, f.complaints)
 			}
+		}
+	}
+}
+
+// TestStrays: what a fail mode admitted although Redis answered is over the bound, unless a process was held up or the row
+// allows it, and then only so many.
+func TestStrays(t *testing.T) {
+	for _, c := range []struct {
+		open  int
+		lag   time.Duration
+		allow float64
+		wrong bool
+	}{
+		{open: 2, wrong: true},
+		{open: 2, lag: time.Millisecond, wrong: true},
+		{open: 2, lag: 2 * time.Millisecond},
+		{open: 2, allow: 0.05},
+		{open: 12, allow: 0.05, wrong: true},
+		{open: 12, lag: time.Second, wrong: true},
+	} {
+		s := &faultRun{row: row{allow: c.allow}, ended: int64(time.Second)}
+		s.reports = map[*fleet.Process]fleet.Report{{}: {Lags: []fleet.Lag{{At: 1, Over: int64(c.lag)}}}}
+		all := slices.Repeat([]fleet.Record{{Allowed: true, Reason: tiered.Granted}}, burst)
+		all = append(all, slices.Repeat([]fleet.Record{{Allowed: true, Reason: tiered.Open}}, c.open)...)
+		f := &figures{}
+		s.judgeBound(f, subject{Load: fleet.Load{Policy: tiered.Policy{FailMode: tiered.FailOpen, Limit: limit}}}, all)
+		if (len(f.complaints) > 0) != c.wrong {
+			t.Errorf("%+v: %q", c, f.complaints)
 		}
 	}
 }

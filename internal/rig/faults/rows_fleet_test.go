@@ -44,7 +44,7 @@ var fleetRows = []row{
 				}
 			}
 			s.note = fmt.Sprintf("%d of %d callers left, %d were not served", left, len(all), failed)
-			if s.lag <= defaults.Timeout && (left < len(all)/100 || float64(failed) > max(0.002, s.strays())*float64(len(all))) {
+			if s.lag <= defaults.Timeout && (left < len(all)/100 || float64(failed) > max(0.002, s.strays(s.started, s.ended))*float64(len(all))) {
 				s.complain("%s", s.note)
 			}
 		},
