@@ -15,24 +15,15 @@ type fixedWindow struct {
 	newest int64 // the newest time before the server's clock was set back in it; 0 if it was not
 }
 
-// windowOf returns the number of the window that contains an instant.
-func windowOf(instant, phase, period int64) int64 {
-	return int64(math.Floor(float64(instant-phase) / float64(period)))
-}
-
 // window returns the number of the window of the call's limit that contains an instant.
-func (s *step) window(instant int64) int64 { return windowOf(instant, s.Phase, s.Period) }
+func (s *step) window(instant int64) int64 { return blockOf(instant-s.Phase, s.Period) }
 
 // edge returns the end of the current window.
 func (s *step) edge() int64 { return s.Phase + (s.window(s.now)+1)*s.Period }
 
 // run implements state.
 func (w *fixedWindow) run(s *step) (keep int64, written bool) {
-	before := *w
-	if keep, written = s.lease(&w.lending, w); !written {
-		*w = before
-	}
-	return keep, written
+	return lease(s, w, &w.lending, w)
 }
 
 // load believes a large step back of the clock, because windows keep their alignment. It begins the next window
@@ -110,8 +101,9 @@ func (w *fixedWindow) store(s *step) (keep int64) {
 
 // fields implements state.
 func (w *fixedWindow) fields() map[string]string {
-	f := w.lending.fields("ctowaeg")
-	f["v"], f["n"] = lua.FixedWindow.Mark(), decimal(w.count)
+	f := w.lending.fields(lua.FixedWindow)
+	delete(f, "z") // it believes each step back of the clock
+	f["n"] = decimal(w.count)
 	if w.forgot > 0 {
 		f["f"] = decimal(w.forgot)
 	}

@@ -33,7 +33,7 @@ type key struct {
 
 // state is what a key holds under one algorithm, with that algorithm's script in Go. It runs once the
 // arguments are checked and the call is not late. The steps are the script's, in the same order, and the script
-// states the reasons. The scripts with leases share most steps: see [step.lease].
+// states the reasons. The scripts with leases share most steps: see [lease].
 type state interface {
 	// run executes a step and writes its reply. It reports whether the script would have written, and for how many
 	// ms the key then lives. If it would not have written, the state is unchanged.
@@ -71,8 +71,12 @@ func (k *Keys) Run(clock int64, c *lua.Call, r *lua.Reply) error {
 	if server == 0 {
 		server = clock
 	}
-	if early, is := earlyReply(c, server); is {
-		*r = early
+	switch {
+	case c.Deadline > 0 && server >= c.Deadline:
+		*r = lua.Reply{Code: lua.Late, Now: server}
+		return nil
+	case c.Min > c.LeastCap(): // no limit can ever grant it
+		*r = lua.Reply{Code: lua.Never, Retry: -1, Now: server}
 		return nil
 	}
 	exists := b != nil
@@ -189,17 +193,6 @@ func (k *key) expired(clock int64) bool { return clock/1000 > k.expires }
 
 // decimal returns a whole number as the scripts write it.
 func decimal(x int64) string { return strconv.FormatInt(x, 10) }
-
-// earlyReply answers a call that is late, or that no limit can ever grant.
-func earlyReply(c *lua.Call, server int64) (lua.Reply, bool) {
-	if c.Deadline > 0 && server >= c.Deadline {
-		return lua.Reply{Code: lua.Late, Now: server}, true
-	}
-	if c.Min > c.LeastCap() {
-		return lua.Reply{Code: lua.Never, Retry: -1, Now: server}, true
-	}
-	return lua.Reply{}, false
-}
 
 // guard handles a server clock that was set back, for keys that keep a time of their own. last is the newest time
 // of the key, and behind is how far the server's clock was set back so far. A small step back is waited out: the

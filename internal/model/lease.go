@@ -108,8 +108,16 @@ type step struct {
 	expiring bool // what the caller goes by was about to be forgotten, or is new; except for a peek
 }
 
-// lease executes the step on a key's leases and their counter. The arguments are checked, and the call is not late.
-// If nothing is written, the caller restores the key.
+// lease executes a step on a key's state: its leases, and their counter. If nothing is written, the state is as before.
+func lease[T any](s *step, state *T, k *lending, c counter) (keep int64, written bool) {
+	before := *state
+	if keep, written = s.lease(k, c); !written {
+		*state = before
+	}
+	return keep, written
+}
+
+// lease executes the step. The arguments are checked, and the call is not late.
 func (s *step) lease(k *lending, c counter) (keep int64, written bool) {
 	s.lending = k
 	if !s.exists {
@@ -372,47 +380,12 @@ func (s *step) answer(c counter, r lua.Reply) {
 	c.answer(s)
 }
 
-// value returns a field, or "" if it is not stored.
-func (k *lending) value(field string) string {
-	switch {
-	case field == "":
-		return ""
-	case len(field) > 1:
-		if l, ok := k.leases[field[1:]]; ok && field[0] == 'p' {
-			return l.String()
-		}
-		return ""
-	case field == "c":
-		return decimal(k.epoch)
-	case field == "t":
-		return decimal(k.last)
-	case field == "z":
-		return decimal(k.behind)
-	case !k.hasLent:
-		return ""
-	}
-	switch field {
-	case "o":
-		return decimal(k.escrow)
-	case "w":
-		return decimal(k.wants)
-	case "a":
-		return decimal(k.active)
-	case "g":
-		return decimal(k.sweep)
-	case "e":
-		return decimal(k.latest)
-	}
-	return ""
-}
-
-// fields returns the fields with these one-letter names that are stored, and the leases.
-func (k *lending) fields(names string) map[string]string {
-	f := make(map[string]string, len(names)+len(k.leases))
-	for _, name := range names {
-		if text := k.value(string(name)); text != "" {
-			f[string(name)] = text
-		}
+// fields returns what is stored of the leases, and of the counter its mark.
+func (k *lending) fields(counter lua.Algorithm) map[string]string {
+	f := map[string]string{"v": counter.Mark(), "c": decimal(k.epoch), "t": decimal(k.last), "z": decimal(k.behind)}
+	if k.hasLent {
+		f["o"], f["w"], f["a"] = decimal(k.escrow), decimal(k.wants), decimal(k.active)
+		f["g"], f["e"] = decimal(k.sweep), decimal(k.latest)
 	}
 	for id, l := range k.leases {
 		f["p"+id] = l.String()

@@ -59,11 +59,7 @@ type slidingCall struct {
 
 // run implements state.
 func (k *slidingWindow) run(s *step) (keep int64, written bool) {
-	before := *k
-	if keep, written = s.lease(&k.lending, &slidingCall{slidingWindow: k, limits: s.Limits()}); !written {
-		*k = before
-	}
-	return keep, written
+	return lease(s, k, &k.lending, &slidingCall{slidingWindow: k, limits: s.Limits()})
 }
 
 func (c *slidingCall) load(s *step) {
@@ -356,8 +352,8 @@ func (c *slidingCall) store(s *step) (keep int64) {
 
 // fields implements state.
 func (k *slidingWindow) fields() map[string]string {
-	f := k.lending.fields("ctzowage")
-	f["v"], f["x"], f["u"] = lua.SlidingWindow.Mark(), decimal(k.until), versionsText(k.use)
+	f := k.lending.fields(lua.SlidingWindow)
+	f["x"], f["u"] = decimal(k.until), versionsText(k.use)
 	if k.forgot > 0 {
 		f["f"] = decimal(k.forgot)
 	}

@@ -203,11 +203,7 @@ func (s *step) limit() lua.Limit {
 
 // run implements state.
 func (b *tokenBucket) run(s *step) (keep int64, written bool) {
-	before := *b
-	if keep, written = s.lease(&b.lending, b); !written {
-		*b = before
-	}
-	return keep, written
+	return lease(s, b, &b.lending, b)
 }
 
 func (b *tokenBucket) load(s *step) {
@@ -286,36 +282,24 @@ func (b *tokenBucket) store(s *step) (keep int64) {
 	return int64(min(ms, maxKeep))
 }
 
-// fields implements state.
+// fields implements state. A field with its default is not stored.
 func (b *tokenBucket) fields() map[string]string {
-	f := b.lending.fields("ctzowage")
-	for _, name := range [...]string{"v", "l", "s", "r", "h", "z"} {
-		if f[name] = b.value(name); f[name] == "" {
-			delete(f, name)
-		}
+	f := b.lending.fields(lua.TokenBucket)
+	f["l"], f["r"] = double(b.tokens), b.stored.text(b.stored.Cap, b.stored.Tokens, b.stored.Period)
+	if b.overflow != lua.OverflowStart {
+		f["s"] = double((b.overflow - lua.OverflowStart) * overflowParts)
+	}
+	if b.noted != 0 {
+		f["h"] = decimal(b.stored.capUntil) + "/" + decimal(b.stored.rateUntil) + "/" + decimal(b.noted)
+	}
+	if b.behind == 0 {
+		delete(f, "z")
 	}
 	return f
 }
 
-// value returns a field, or "" if it is not stored.
-func (b *tokenBucket) value(field string) string {
-	double := func(x float64) string { return strconv.FormatFloat(x, 'g', 17, 64) }
-	switch {
-	case field == "s" && b.overflow == lua.OverflowStart, field == "z" && b.behind == 0, field == "h" && b.noted == 0: // the default is not stored
-		return ""
-	case field == "v":
-		return lua.TokenBucket.Mark()
-	case field == "l":
-		return double(b.tokens)
-	case field == "s":
-		return double((b.overflow - lua.OverflowStart) * overflowParts)
-	case field == "r":
-		return b.stored.text(b.stored.Cap, b.stored.Tokens, b.stored.Period)
-	case field == "h":
-		return decimal(b.stored.capUntil) + "/" + decimal(b.stored.rateUntil) + "/" + decimal(b.noted)
-	}
-	return b.lending.value(field)
-}
+// double returns a number that may have a fraction as the scripts write it: %.17g.
+func double(x float64) string { return strconv.FormatFloat(x, 'g', 17, 64) }
 
 // clone implements state.
 func (b *tokenBucket) clone() state {

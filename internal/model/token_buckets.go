@@ -4,7 +4,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -31,11 +30,7 @@ type bucketsCall struct {
 
 // run implements state.
 func (k *tokenBuckets) run(s *step) (keep int64, written bool) {
-	before := *k
-	if keep, written = s.lease(&k.lending, &bucketsCall{tokenBuckets: k, limits: s.Limits()}); !written {
-		*k = before
-	}
-	return keep, written
+	return lease(s, k, &k.lending, &bucketsCall{tokenBuckets: k, limits: s.Limits()})
 }
 
 func (c *bucketsCall) load(s *step) {
@@ -181,11 +176,10 @@ func (c *bucketsCall) newStored() (all []storedLimit) {
 
 // fields implements state.
 func (k *tokenBuckets) fields() map[string]string {
-	f := k.lending.fields("ctzowage")
-	f["v"], f["x"] = lua.TokenBuckets.Mark(), decimal(k.until)
-	f["s"] = strconv.FormatFloat(k.overflow, 'g', 17, 64)
+	f := k.lending.fields(lua.TokenBuckets)
+	f["x"], f["s"] = decimal(k.until), double(k.overflow)
 	for period, level := range k.levels {
-		f["l"+decimal(period)] = strconv.FormatFloat(level, 'g', 17, 64) // %.17g
+		f["l"+decimal(period)] = double(level)
 	}
 	all := make([]string, len(k.stored))
 	for i, t := range k.stored {
