@@ -33,11 +33,8 @@ func (b *Bucket) account(now time.Duration) {
 		p.NearLimit.Add(spent - b.fallback.debited)
 	}
 	b.fallback.debited = spent
-	offered := spent + b.refused.Load()
-	if l := b.lease; l != nil {
-		f := l.outage.stats(mode, l.outage.unbooked.Load())
-		offered += f.Fallback + f.Opened + f.Failed // what the fallback refused is part of refused already
-	}
+	s := b.lease.stats(mode)
+	offered := spent + b.refused.Load() + s.Fallback + s.Opened + s.Failed // what the fallback refused is in refused already
 	b.demand.sample(now, offered, b.Policy().Cap, b.denied.Load().scarce())
 }
 

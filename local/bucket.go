@@ -128,7 +128,7 @@ func (b *Bucket) Credit(w *Waiter, n int64) (Verdict, Effect) {
 func (b *Bucket) awaited() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.pending.awaited()
+	return b.pending.count() > 0 || b.pending.crediting() > 0
 }
 
 // send puts the bucket into the queue, unless it is there or a call is under way.

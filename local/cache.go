@@ -137,13 +137,8 @@ func (c *Cache[T, B]) Hot(now time.Duration, policy int) B {
 // allocates only for a new bucket.
 func (c *Cache[T, B]) Get(now time.Duration, id ID) B {
 	h := c.Hash(id)
-	p := c.front.slots(h)
-	for i := range p.tags {
-		if p.tags[i].Load() == tag(h) {
-			if b := B(p.buckets[i].Load()); b != nil && b.Is(id) && !sampled(now) {
-				return b
-			}
-		}
+	if b := c.Lookup(now, h, id); b != nil {
+		return b
 	}
 	return c.get(now, h, id)
 }

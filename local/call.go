@@ -87,7 +87,9 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	b.lease.forget(b.Policy(), b.denied.windows().outdated(b.Policy(), now, c))
 	m := newComposer(b, now, c, false)
 	ok := m.next()
-	b.lease.fadeCost()
+	if b.lease != nil {
+		b.lease.maxCost.fade()
+	}
 	if !ok {
 		return Call{}, b.sendNothing(now, c.RoundTrip)
 	}
@@ -150,10 +152,7 @@ func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Verdi
 	if !c.Direct {
 		held = b.lease.live(now)
 	}
-	left := held + r.Level
-	if b.lease != nil { // what a direct take does not report
-		left -= max(b.lease.outage.debt.certain-c.certain, 0)
-	}
+	left := held + r.Level - max(b.lease.orEmpty().outage.debt.certain-c.certain, 0) // what a direct take does not report
 	v := Verdict{Outcome: Admitted, Left: min(max(left, 0), p.Cap)}
 	if r.Grant > 0 {
 		return v
@@ -173,14 +172,13 @@ func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Verdi
 
 // size works out the sizing of the bucket now.
 func (b *Bucket) size(now, trip time.Duration) sizing {
-	cost, grant := b.lease.sized()
-	p := b.Policy()
+	p, l := b.Policy(), b.lease.orEmpty()
 	period := p.period(trip)
 	if b.denied.Load().scarce() {
 		period = p.scarcePeriod(period, &b.demand, float64(max(b.view.fleet, 1)))
 	}
-	most := p.mayHold(b.view.fleet, max(b.levelAt(now), 0)+b.lease.live(now), period)
-	return size(p, &b.demand, period, trip, cost, grant, most)
+	most := p.mayHold(b.view.fleet, max(b.levelAt(now), 0)+l.live(now), period)
+	return size(p, &b.demand, period, trip, l.maxCost.Load(), l.lastGrant, most)
 }
 
 // UnderWay is what the owner may ask of the call under way.

@@ -175,7 +175,7 @@ func (c *composer) unasked() bool {
 	returns := b.retired() || b.upkeep == returning && b.spent() == l.usedSpent
 	extends := b.upkeep == extending && hold > 0
 	b.upkeep = nothing
-	low, leased := l.low()
+	low := l.orEmpty().pot.low.Load()
 	switch {
 	case returns && owes:
 		l.giveBack()
@@ -192,7 +192,7 @@ func (c *composer) unasked() bool {
 		}
 	case l.hasNews():
 		call.Ret, call.Refund = l.goingBack()
-	case c.leasing && !returns && (!leased || hold <= low):
+	case c.leasing && !returns && (l == nil || hold <= low):
 		call.Min, call.Want = 1, c.size.want(p, hold, 0, 1)
 	default:
 		return false
@@ -289,7 +289,7 @@ func (c *composer) record() {
 	// The call may be executed until its deadline, and its record then lives for one ttl. A call that only gives back
 	// puts nothing out. If it prolonged this, a return that always fails would be repeated for ever.
 	if call.Hold > 0 || call.Want > 0 && call.leases() {
-		l.mayBeOut(call.wanted + call.ttl)
+		l.outUntil = max(l.outUntil, call.wanted+call.ttl)
 	}
 }
 
@@ -300,9 +300,7 @@ func (c *composer) owe() {
 		call.Debt, call.certain, call.Since = b.denied.windows().debts.report(c.now, c.Server, c.dry)
 		return
 	}
-	if b.lease != nil {
-		call.Debt, call.certain = b.lease.outage.debt.report()
-	}
+	call.Debt, call.certain = b.lease.orEmpty().outage.debt.report()
 	call.Since = c.Server
 }
 

@@ -37,11 +37,11 @@ func (b *Bucket) Fail(now time.Duration, seq int64) Effect {
 func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	second := b.pending.repeating()
 	c, ok := b.pending.end(seq)
-	switch {
-	case !ok:
+	if !ok {
 		return Effect{}
+	}
+	switch second := b.pending.again; {
 	case second && c.Direct: // its time was too short, and nothing is wrong with the node
 		b.pending.again = false
 		b.lease.renewFrom(now)

@@ -4,7 +4,7 @@ import "time"
 
 // leaseState is what stands between this process and Redis for one bucket: what is leased, what is to go back, what is
 // owed, and whether Redis fails. A bucket that only ever takes tokens directly has none, and a nil *leaseState answers
-// as an empty one. The methods that change something and have a nil check do nothing then; all others need
+// as an empty one; see orEmpty. The methods that change something and have a nil check do nothing then; all others need
 // [Bucket.needLease] first.
 //
 // It fills a size class of the allocator (176 bytes): one more word costs 16 bytes per leased key.
@@ -26,6 +26,17 @@ type leaseState struct {
 // unknownAck is the ack of a process that Redis does not know yet.
 const unknownAck = -1
 
+// emptyLease is read in place of a nil *leaseState, and never changed.
+var emptyLease leaseState
+
+// orEmpty returns l for reading, or an empty lease state if it is nil.
+func (l *leaseState) orEmpty() *leaseState {
+	if l == nil {
+		return &emptyLease
+	}
+	return l
+}
+
 // take is [pot.take], if there is a pot.
 func (l *leaseState) take(now time.Duration, n int64) (left int64, ok bool) {
 	if l == nil {
@@ -35,31 +46,13 @@ func (l *leaseState) take(now time.Duration, n int64) (left int64, ok bool) {
 }
 
 // live is [pot.live], 0 without a pot.
-func (l *leaseState) live(now time.Duration) int64 {
-	if l == nil {
-		return 0
-	}
-	return l.pot.live(now)
-}
+func (l *leaseState) live(now time.Duration) int64 { return l.orEmpty().pot.live(now) }
 
 // lives reports whether a lease has not ended yet.
 func (l *leaseState) lives(now time.Duration) bool { return l != nil && !l.pot.over(now) }
 
-// low is the low-water mark. ok is false if there never was a lease.
-func (l *leaseState) low() (mark int64, ok bool) {
-	if l == nil {
-		return 0, false
-	}
-	return l.pot.low.Load(), true
-}
-
 // generation is the pot's.
-func (l *leaseState) generation() int64 {
-	if l == nil {
-		return 0
-	}
-	return l.pot.generation.Load()
-}
+func (l *leaseState) generation() int64 { return l.orEmpty().pot.generation.Load() }
 
 // renewFrom allows renewals from a time on.
 func (l *leaseState) renewFrom(at time.Duration) {
@@ -77,9 +70,7 @@ func (l *leaseState) callSent() {
 
 // unspent is the part of what was granted that is not spent.
 func (l *leaseState) unspent() int64 {
-	if l == nil {
-		return 0
-	}
+	l = l.orEmpty()
 	return l.pot.tokens.Load() + l.ledger.unspent()
 }
 
@@ -108,19 +99,11 @@ func (l *leaseState) dropEnded(now time.Duration) {
 // out reports whether Redis may count tokens as out to this process.
 func (l *leaseState) out(now time.Duration) bool { return l != nil && now < l.outUntil }
 
-// mayBeOut notes that Redis may count tokens as out until a time.
-func (l *leaseState) mayBeOut(until time.Duration) { l.outUntil = max(l.outUntil, until) }
-
 // backsOff reports whether a failure forbids to ask.
 func (l *leaseState) backsOff(now time.Duration) bool { return now < l.backOffEnd() }
 
 // backOffEnd is when asking is allowed again.
-func (l *leaseState) backOffEnd() time.Duration {
-	if l == nil {
-		return 0
-	}
-	return l.backOff
-}
+func (l *leaseState) backOffEnd() time.Duration { return l.orEmpty().backOff }
 
 // owes reports whether there is a refund or a debt to settle.
 func (l *leaseState) owes() bool {
@@ -134,35 +117,13 @@ func (l *leaseState) hasNews() bool {
 
 // goingBack reports the tokens that are to be returned and refunded.
 func (l *leaseState) goingBack() (toReturn, toRefund int64) {
-	if l == nil {
-		return 0, 0
-	}
+	l = l.orEmpty()
 	return l.ledger.toReturn, l.ledger.toRefund
 }
 
 // owing reports the tokens that were admitted without Redis and are not settled. With fail-open that includes what is
 // only counted so far.
-func (l *leaseState) owing(m FailMode) int64 {
-	if l == nil {
-		return 0
-	}
-	return l.outage.owing(m)
-}
-
-// sized reports what the next lease's size depends on: the largest cost of late, and the last grant.
-func (l *leaseState) sized() (cost, grant int64) {
-	if l == nil {
-		return 0, 0
-	}
-	return l.maxCost.Load(), l.lastGrant
-}
-
-// fadeCost lets the largest cost fade by an eighth.
-func (l *leaseState) fadeCost() {
-	if l != nil {
-		l.maxCost.fade()
-	}
-}
+func (l *leaseState) owing(m FailMode) int64 { return l.orEmpty().outage.owing(m) }
 
 // used notes at now that so many tokens were spent in all.
 func (l *leaseState) used(now time.Duration, spent int64) { l.usedAt, l.usedSpent = now, spent }

@@ -64,9 +64,6 @@ func (p *pending) stopRepeating() {
 	}
 }
 
-// repeating reports whether the call under way is made a second time.
-func (p *pending) repeating() bool { return p != nil && p.again }
-
 // count reports how many wait for tokens.
 func (p *pending) count() int {
 	if p == nil {
@@ -83,9 +80,6 @@ func (p *pending) crediting() int {
 	return len(p.credits)
 }
 
-// awaited reports whether somebody waits for what Redis answers.
-func (p *pending) awaited() bool { return p.count() > 0 || p.crediting() > 0 }
-
 // waiting yields those who wait for tokens, first come first. The one that is yielded may leave.
 func (p *pending) waiting() iter.Seq[*Waiter] {
 	return func(yield func(*Waiter) bool) {
@@ -101,9 +95,6 @@ func (p *pending) waiting() iter.Seq[*Waiter] {
 		}
 	}
 }
-
-// decide gives w its verdict and takes it out of the queue. The verdict is delivered by [Bucket.deliver].
-func (p *pending) decide(w *Waiter, v Verdict) { p.waiters.decide(w, v) }
 
 // credited returns what those who wait for a credit give together. It returns Fill if one of them wants a reset.
 func (p *pending) credited() (tokens int64) {
@@ -123,7 +114,7 @@ func (p *pending) serve(h *hot, now time.Duration, level int64, leases bool) {
 	for w := range p.waiting() {
 		if held, ok := h.lease.take(now, w.cost); ok {
 			w.Short = level != unlimited
-			p.decide(w, h.admits(h.remaining(held)))
+			p.waiters.decide(w, h.admits(h.remaining(held)))
 			continue
 		}
 		need := w.cost
@@ -132,31 +123,23 @@ func (p *pending) serve(h *hot, now time.Duration, level int64, leases bool) {
 		}
 		if need > level {
 			retry, _ := w.refusal(h.denied.Load(), now, need)
-			p.decide(w, h.refuse(w, now, retry))
+			p.waiters.decide(w, h.refuse(w, now, retry))
 		} else if level == unlimited {
 			break
 		}
 	}
 }
 
-// serveLast gives tokens of the pot to those who wait, and everybody else the same verdict.
-func (p *pending) serveLast(h *hot, now time.Duration, v Verdict) {
-	for w := range p.waiting() {
-		w.asked = true
-	}
-	p.serveAsked(h, now, v)
-}
-
-// serveAsked does what serveLast does, but only for those for whom the call was made.
+// serveAsked gives tokens of the pot to those for whom the call was made, and what v says to those who get none.
 func (p *pending) serveAsked(h *hot, now time.Duration, v Verdict) {
 	for w := range p.waiting() {
 		if !w.asked {
 			continue
 		}
 		if held, ok := h.lease.take(now, w.cost); ok {
-			p.decide(w, h.admits(h.remaining(held)))
+			p.waiters.decide(w, h.admits(h.remaining(held)))
 		} else {
-			p.decide(w, v)
+			p.waiters.decide(w, v)
 		}
 	}
 }
@@ -175,13 +158,13 @@ func (p *pending) handOut(grant int64, sent time.Duration, v Verdict) int64 {
 			w.MoreGranted = min(w.more, rest)
 			rest -= w.MoreGranted
 			grant -= w.cost + w.MoreGranted
-			p.decide(w, v)
+			p.waiters.decide(w, v)
 		}
 	}
 	for w := range p.waiting() {
 		if !w.asked && w.since <= sent && w.cost <= grant {
 			grant -= w.cost
-			p.decide(w, v)
+			p.waiters.decide(w, v)
 		}
 	}
 	return grant
@@ -213,9 +196,12 @@ func (p *pending) creditsAnswered(c Call, r lua.Reply, left int64, second bool) 
 	p.endCredits(c.credits, v)
 }
 
-// failAll ends all that wait: those for tokens as serveLast does, and the credits.
+// failAll ends all that wait: those for tokens as serveAsked does, and the credits.
 func (p *pending) failAll(h *hot, now time.Duration, v Verdict) {
-	p.serveLast(h, now, v)
+	for w := range p.waiting() {
+		w.asked = true
+	}
+	p.serveAsked(h, now, v)
 	p.failCredits()
 }
 

@@ -184,7 +184,6 @@ func TestAbsentPartsAnswerAsEmptyOnes(t *testing.T) {
 	var w *windowState
 	l.renewFrom(0)
 	l.callSent()
-	l.fadeCost()
 	l.dropEnded(0)
 	l.answered(Call{})
 	p.stopRepeating()
@@ -200,7 +199,7 @@ func TestAbsentPartsAnswerAsEmptyOnes(t *testing.T) {
 		l.stats(FailLocal) != (Stats{}) {
 		t.Error("a lease that there is not owes something")
 	}
-	if p.calling() || p.carries(0) || p.repeating() || p.awaited() || p.request(0, 0, 0, 1).n != 0 {
+	if p.calling() || p.carries(0) || p.count()+p.crediting() > 0 || p.request(0, 0, 0, 1).n != 0 {
 		t.Error("somebody waits where nobody does")
 	}
 	if w.refunds(1, false) != nil || w.endsWithWindow() || !w.refundAt(1, nil, lua.TokenBucket) {

@@ -52,7 +52,7 @@ func (b *Bucket) SetPolicy(now time.Duration, has, p *Policy) (folded Stats, e E
 	}
 	for w := range b.pending.waiting() {
 		if p.Rule != ByLimit || w.cost > p.Cap {
-			b.pending.decide(w, Verdict{Outcome: Outdated})
+			b.pending.waiters.decide(w, Verdict{Outcome: Outdated})
 		}
 	}
 	b.deliver()

@@ -34,9 +34,7 @@ func (s *Stats) Add(t Stats) {
 
 // stats reports what lease, ledger and fallback count.
 func (l *leaseState) stats(m FailMode) Stats {
-	if l == nil {
-		return Stats{}
-	}
+	l = l.orEmpty()
 	s := l.outage.stats(m, l.outage.unbooked.Load())
 	s.Returned, s.Burnt = l.ledger.returned, l.ledger.burnt
 	s.Settled = l.outage.settled

@@ -90,7 +90,7 @@ func (q *waiters) leave(w *Waiter) {
 	w.in, w.prev, w.next, w.asked = nil, nil, nil, false
 }
 
-// decide takes w out with a verdict, which is delivered later.
+// decide takes w out with a verdict, which [Bucket.deliver] delivers.
 func (q *waiters) decide(w *Waiter, v Verdict) {
 	q.leave(w)
 	w.verdict = v
