@@ -93,8 +93,8 @@ grpc:
     limits: []
 `
 
-// A version of a file that differs in one field is used or refused as a whole, and says why. Whatever it is, requests are
-// limited by the file that is in force.
+// A version of a file that differs in one field is used or refused as a whole. Whatever it is, requests are limited by the
+// file that is in force. TestMistakes has what else is refused.
 func TestFilesThatDifferInOneField(t *testing.T) {
 	const stays, wrong = "must stay", "must be"
 	tried := map[string]bool{}
@@ -102,36 +102,28 @@ func TestFilesThatDifferInOneField(t *testing.T) {
 		{"version: 1", "version: 2", wrong},
 		{"version: 1", "version: '1'", ""},
 		{"policies:\n", "policies: []\nhttps:\n", wrong},
+		{"http:\n", "grpc: []\nhttp:\n", "is there twice"},
+		{"    ranges:\n      10.1.0.0/16: unlimited\n      198.51.100.0/24: b\n", "", "address is there without ranges"},
 		{"name: c", "name: d", ""},
-		{"name: c", "name: a", "has that name"},
 		{"name: a", "name: d", wrong}, // a rule names it
 		{"limit: 40/h", "limit: 30/h", ""},
 		{"limit: 40/h", "limit: 60/h", ""},
 		{"limit: 40/h", "limit: 40/min", ""},
 		{"limit: 40/h", "limit: blocked", ""},
 		{"limit: 40/h", "limit: unlimited", ""},
-		{"limit: 40/h", "limit: 40", "must be tokens per period"},
 		{"limit: 50/h", "limit: 50/2h", stays}, // it names a bucket in Redis
 		{"also: [90/day]", "also: [80/day]", stays},
 		{"also: [90/day]", "also: []", stays},
 		{"pro: 60/h", "pro: 5/h", ""},
 		{"pro: 60/h", "pro: unlimited", ""},
 		{"pro: 60/h", "gold: 60/h", ""},
-		{"pro: 60/h", "pro: 0/h", "must be a whole number"},
-		{"pro: 60/h", "'': 60/h", `must have no plan ""`},
-		{"plans:\n      pro", "standing: on\n    plans:\n      pro", "must be empty with Standing"},
 		{"plans:\n      pro: 60/h", "plans: {}", "policy \"f\" must have plans"}, // a rule reads them
 		{"plan: header X-Plan", "plan: header X-Tier", ""},
 		{"address: forwarded-for 10.0.0.0/8", "address: ip", ""},
 		{"    address: forwarded-for 10.0.0.0/8\n", "", ""}, // that of the key
-		{"address: forwarded-for 10.0.0.0/8", "address: header X-User", "must be forwarded PROXIES"},
-		{"    ranges:\n      10.1.0.0/16: unlimited\n      198.51.100.0/24: b\n", "", "address is there without ranges"},
 		{"10.1.0.0/16: unlimited", "10.1.0.0/16: b", ""},
-		{"10.1.0.0/16: unlimited", "10.1.0.0/16: zz", "must be unlimited, or the name of a policy in this file"},
 		{"10.1.0.0/16: unlimited", "10.1.0.0: unlimited", ""},
-		{"plan: header X-Plan", "plan: ip", "must be header NAME"},
 		{"plan: header X-Plan", "cost: 60", ""},
-		{"plan: header X-Plan", "cost: 61", `must be at most 60, the burst of Policy.Plans["pro"]`},
 		{"algorithm: token bucket", "algorithm: sliding window", "is of a TokenBucket only"},
 		{"algorithm: fixed window", "algorithm: sliding window", stays},
 		{"algorithm: fixed window\n    calendar: false", "algorithm: sliding log", stays},
@@ -144,7 +136,6 @@ func TestFilesThatDifferInOneField(t *testing.T) {
 		{"size: 2", "size: none", ""},
 		{"size: 2", "size: 200", ""}, // of a policy with limits of keys it is reduced
 		{"period: 1s", "period: 2s", ""},
-		{"period: 1s", "period: 2h", "5ms to 1m"},
 		{"lease:\n      size: 2\n      period: 1s", "lease: {}", ""},
 		{"ann: 20/h", "ann: 5/h", ""},
 		{"ann: 20/h", "ann: blocked", ""},
@@ -152,27 +143,20 @@ func TestFilesThatDifferInOneField(t *testing.T) {
 		{"keys:\n      ann: 20/h", "keys: {}", ""},
 		{"be: 10/h", "be: 1/h", ""},
 		{"prefixes:\n      be", "prefixes:\n      ''", "must have 1 to"},
-		{"http:\n", "grpc: []\nhttp:\n", "is there twice"},
 		{"match: /x/", "match: /y/", ""},
-		{"match: /x/", "match: x/", "would be a host"},
 		{"match: /x/", "match: /{$}", ""},
 		{"preflights: limit", "preflights: exempt", ""},
 		{"policy: a", "policy: b", ""},
-		{"policy: a", "policy: e", wrong},
 		{"key: header X-User", "key: ip", ""},
-		{"key: header X-User", "key: path user", "must be a wildcard of match"},
 		{"missing: refuse", "missing: together", ""},
 		{"missing: refuse", "missing: exempt", ""},
 		{"cost: 1", "cost: 7", ""},
 		{"cost: 1", "cost: 0", ""},
 		{"cost: 1", "cost: 40", ""},
-		{"cost: 1", "cost: 41", "cost is 41: must be at most 40, because Policy.Limit.Tokens is 40"}, // nobody has so many
-		{"cost: 1", "cost: 1099511627777", wrong},
 		{"cost: 1", "cost: 9223372036854775808", wrong},
 		{"grpc:\n  - match: /\n    limits: []\n", "grpc: []\n", ""},
 		{"match: /\n", "match: /shop.Orders/\n", ""},
 		{"limits: []", "limits: [{policy: a, key: method}]", ""},
-		{"limits: []", "limits:", "must be a list"},
 	} {
 		text := strings.Replace(differing, c.from, c.to, 1)
 		if text == differing {

@@ -21,7 +21,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
-	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
 // option says of a field of tiered.Policy where else it must be known. Whoever adds a field adds a row.
@@ -248,15 +247,6 @@ func fileOf(fields string) string {
 		fields = "name: one, " + fields
 	}
 	return "version: 1\npolicies:\n  - {" + fields + "}\n"
-}
-
-func parse(t *testing.T, text string) *policyfile.File {
-	t.Helper()
-	f, err := policyfile.Parse("p.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
 }
 
 // wordsThatDiffer returns the fields of the policy that two files do not have in common: the outermost with those in it.

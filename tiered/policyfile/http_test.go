@@ -16,53 +16,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
-// A match that limits nothing, or something else than it seems to, is a mistake. It says what would be right.
-func TestMistakesOfMatch(t *testing.T) {
-	for match, want := range map[string]string{
-		"api/":                       `"api" would be a host: must begin with / as in "/api/", or have a host with a dot`,
-		"api":                        "host/path missing /",
-		"POST api/x":                 `"api" would be a host: must begin with / as in "/api/x"`,
-		"https://example.com/":       `the host "https:" must have no scheme and no port`,
-		"example.com:80/":            `the host "example.com:80" must have no scheme and no port`,
-		"*.example.com/":             `the host "*.example.com" must be a whole name`,
-		"bücher.example/":            "must be a whole name of a-z",
-		"post /login":                `the method must be in capitals, as in "POST /login"`,
-		"//api/":                     "the path must have no empty part",
-		"/api//x":                    "the path must have no empty part",
-		"/api/../x":                  "no . and no ..",
-		"CONNECT /./x":               "no . and no ..",
-		"/api/%2e%2e/x":              "no . and no ..",
-		"/api%2fx":                   "%2F must be written as /",
-		"/api?x=1":                   "must have no ? and no #",
-		"/api#x":                     "must have no ? and no #",
-		"/{a}/{a}":                   "duplicate wildcard name",
-		"GET /api//":                 "unclean path",
-		"/{":                         "bad wildcard",
-		"\" /x\"":                    "is \"\\\" /x\\\"\"",
-		"":                           "invalid pattern",
-		strings.Repeat("x", 1<<20):   "host/path missing /",
-		"/" + strings.Repeat("{", 9): "bad wildcard",
-	} {
-		text := fmt.Sprintf("version: 1\npolicies: [{name: a, limit: 1/s}]\nhttp: [{match: %q, limits: [{policy: a, key: ip}]}]\n", match)
-		_, err := policyfile.Parse("p.yaml", []byte(text))
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%.60q: %.300v, want %s", match, err, want)
-		}
-	}
-	twice := "version: 1\npolicies: [{name: a, limit: 1/s}]\nhttp:\n" + route("/x/") + route("/x/")
-	if _, err := policyfile.Parse("p.yaml", []byte(twice)); err == nil || strings.Contains(err.Error(), ".go") {
-		t.Errorf("two routes with one match: %v", err) // where the code is is of no use
-	}
-	both := "version: 1\npolicies: [{name: a, limit: 1/s}]\nhttp:\n" + route("/A/{x}/c") + route("/a/c/{y}")
-	if _, err := policyfile.Parse("p.yaml", []byte(strings.ReplaceAll(both, "{match: /", "{match: \"/"))); err == nil {
-		t.Error("not YAML, and no error")
-	}
-	both = strings.NewReplacer("/A/{x}/c", `"/A/{x}/c"`, "/a/c/{y}", `"/a/c/{y}"`).Replace(both)
-	if _, err := policyfile.Parse("p.yaml", []byte(both)); err == nil || !strings.Contains(err.Error(), "without regard to upper and lower case") {
-		t.Errorf("in each other's way in lower case: %v", err)
-	}
-}
-
 // A route says in words which requests it limits.
 func TestMeets(t *testing.T) {
 	for match, want := range map[string]string{
@@ -96,8 +49,6 @@ func sender(t *testing.T, h http.Handler) func(method, target, host string) int 
 		return w.Code
 	}
 }
-
-const ok = http.StatusOK
 
 // A request that can be read in several ways counts for what each reading means: once for one policy and key.
 func TestEachReadingCountsOnce(t *testing.T) {
@@ -153,7 +104,7 @@ func TestEachReadingCountsOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				send := sender(t, middleware(t, head+c.routes)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+				send := sender(t, behind(t, head+c.routes))
 				var got []int
 				for _, target := range c.get {
 					got = append(got, send(http.MethodGet, target, "x"))
@@ -174,7 +125,8 @@ func TestEachByteOfAPathIsAKey(t *testing.T) {
 		mux.HandleFunc("/t/{tenant}/x", func(http.ResponseWriter, *http.Request) { ran++ })
 		for b := range 256 {
 			for _, form := range []string{"/t/%%%02x/x", "/t/a%%%02xb/x", "/t/a%%%02X/x/", "/t/a%%25%02x/x"} {
-				send := sender(t, middleware(t, text)(mux))
+				limit, _ := middleware(t, text, nil)
+				send := sender(t, limit(mux))
 				target := fmt.Sprintf(form, b)
 				ran = 0
 				first, second := send(http.MethodGet, target, "x"), send(http.MethodGet, target, "x")
@@ -191,7 +143,8 @@ func TestHandlerGetsTheRequestAsItWas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // so that no call to the store is late on a busy machine
 		const text = "version: 1\npolicies: [{name: a, limit: 9/h}]\nhttp: [{match: '/t/{tenant}/', limits: [{policy: a, key: path tenant}]}]\n"
 		var r, got *http.Request
-		h := middleware(t, text)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }))
+		limit, _ := middleware(t, text, nil)
+		h := limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }))
 		for _, target := range []string{"/t/x/", "//t/x%2fy/../z;v=1/?q=1", "/none"} {
 			r = spelling.Parsed("get", target, "EXAMPLE.com:80")
 			h.ServeHTTP(httptest.NewRecorder(), r)
@@ -214,7 +167,7 @@ func TestHandlerGetsTheRequestAsItWas(t *testing.T) {
 func TestLongPaths(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // so that no call to the store is late on a busy machine
 		const text = "version: 1\npolicies: [{name: a, limit: 1/h}]\nhttp: [{match: /a/, limits: [{policy: a, key: ip}]}]\n"
-		send := sender(t, middleware(t, text)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+		send := sender(t, behind(t, text))
 		long := strings.Repeat("/a", 1<<19)
 		for i, c := range []struct {
 			target string
@@ -249,7 +202,7 @@ func TestURLsThatWereChanged(t *testing.T) {
 		const text = "version: 1\npolicies: [{name: a, limit: blocked}]\nhttp: [{match: /a/, limits: [{policy: a, key: ip}]}]\n"
 		w := httptest.NewRecorder()
 		r := &http.Request{Method: http.MethodGet, URL: u, RemoteAddr: "192.0.2.1:1", Header: http.Header{}}
-		if middleware(t, text)(http.NotFoundHandler()).ServeHTTP(w, r); w.Code != http.StatusTooManyRequests {
+		if behind(t, text).ServeHTTP(w, r); w.Code != http.StatusTooManyRequests {
 			t.Errorf("%s: %d", name, w.Code)
 		}
 	}
@@ -269,7 +222,8 @@ func TestOptionsAndSeveralReadings(t *testing.T) {
 			skipped++
 			return r.FormValue("admin") == "yes"
 		}}
-		h := middlewareWith(t, text, o)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		limit, _ := middleware(t, text, o)
+		h := limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.FormValue("a") != "1" || r.Context().Value(contextKey{}) != 1 {
 				t.Errorf("%s: the handler sees the form %v", r.URL, r.Form)
 			}
@@ -301,7 +255,8 @@ func TestSettlementOfEachReading(t *testing.T) {
 			"  - {match: '/{x}', limits: [{policy: b, key: path x}, {policy: all, key: ip}]}\n"
 		for _, target := range []string{"/chat/y/z", "//chat/y", "/chat%2fz", "/x/../chat/", "/CHAT/y", "/chat;v=1/y", "/chat/..;/y", "/chat/..;/z/w"} {
 			var err error
-			h := middlewareWith(t, text, &httplimit.Options{Settle: true})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			limit, _ := middleware(t, text, &httplimit.Options{Settle: true})
+			h := limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				err = httplimit.Settle(r.Context(), map[string]int64{"a": 100})
 			}))
 			send := sender(t, h)
@@ -328,7 +283,7 @@ func TestHostsCountHoweverTheyAreSpelled(t *testing.T) {
 		"example.com/a": {"example.com /a", "example.com //a", "EXAMPLE.com /A/", "x //example.com/a", "x ///example.com/a"},
 	} {
 		text := fmt.Sprintf("version: 1\npolicies: [{name: a, limit: blocked}]\nhttp: [{match: %q, limits: [{policy: a, key: ip}]}]\n", match)
-		send := sender(t, middleware(t, text)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+		send := sender(t, behind(t, text))
 		for _, request := range all {
 			host, target, _ := strings.Cut(request, " ")
 			want := http.StatusTooManyRequests

@@ -2,13 +2,10 @@ package policyfile_test
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
@@ -33,7 +30,7 @@ func TestNilNeverPanics(t *testing.T) {
 		if w.Reload() == nil || w.File() != nil || w.Group() != nil {
 			t.Error("a nil Watcher has a file")
 		}
-		if a := serve(w.Middleware(nil), "/a/"); a != http.StatusServiceUnavailable {
+		if a := ask(w.Middleware(nil), http.MethodGet, "/a/"); a != http.StatusServiceUnavailable {
 			t.Errorf("a nil Watcher answers %d", a)
 		}
 		w.Close()
@@ -45,22 +42,8 @@ func TestNilNeverPanics(t *testing.T) {
 }
 
 func TestNilHandlerIsNotFound(t *testing.T) {
-	f, err := policyfile.Parse("f", []byte(first))
-	if err != nil {
-		t.Fatal(err)
+	limit, _ := middleware(t, first, nil)
+	if code := ask(limit(nil), http.MethodGet, "/other"); code != http.StatusNotFound {
+		t.Errorf("answered with %d", code)
 	}
-	g := groups.New(t, remote.NewMemory(), nil, f.Policies...)
-	limit, err := f.Middleware(g, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a := serve(limit(nil), "/other"); a != http.StatusNotFound {
-		t.Errorf("answered with %d", a)
-	}
-}
-
-func serve(h http.Handler, path string) int {
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-	return w.Code
 }

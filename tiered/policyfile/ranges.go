@@ -118,23 +118,19 @@ func (r *reader) ranges(path string, n *yaml.Node, policies []tiered.Policy) (al
 		p, err := parseRange(key.Value)
 		if err != nil {
 			r.Bad(key, "%s: a range %v", path, err)
-			return
-		}
-		if line := lines[p]; line > 0 {
+		} else if line := lines[p]; line > 0 {
 			r.Bad(key, "%s: the range %s is there twice: the first is in line %d", path, rangeText(p), line)
 		}
 		lines[p] = key.Line
 		text, ok := r.Text(path, value)
-		if !ok {
+		switch {
+		case !ok:
 			return
-		}
-		if text == unlimited {
-			all = append(all, Range{p, ""})
-			return
-		}
-		if !slices.ContainsFunc(policies, func(p tiered.Policy) bool { return p.Name == text }) {
-			r.Bad(value, "%s: %s is %s: must be unlimited, or the name of a policy in this file, as of one with limit: blocked",
-				path, rangeText(p), strictyaml.Quote(text))
+		case text == unlimited:
+			text = ""
+		case !slices.ContainsFunc(policies, func(p tiered.Policy) bool { return p.Name == text }):
+			r.Bad(value, "%s: is %s: must be unlimited, or the name of a policy in this file, as of one with limit: blocked",
+				path, strictyaml.Quote(text))
 		}
 		all = append(all, Range{p, text})
 	})

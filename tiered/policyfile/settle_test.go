@@ -179,6 +179,9 @@ func TestFileCutAtEachByte(t *testing.T) {
 					d.put(text)
 					time.Sleep(500 * time.Millisecond)
 				}
+				if ended := strings.HasSuffix(text, "\n"); !ended && !strings.Contains(d.log(), `gone="the end of its last line"`) {
+					t.Errorf("the log says\n%s", d.log())
+				}
 			})
 		})
 	}
@@ -233,23 +236,6 @@ func TestWatchThatFailsLeavesTheGroup(t *testing.T) {
 			t.Errorf("the Group has changed: %v", g.Policies())
 		}
 	}
-}
-
-// A file whose last line has no end may end within a number. A line says why it is not used at once.
-func TestFileWithoutTheEndOfItsLastLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := watchText(t, twoPolicies)
-		const text = "  - {match: /x, limits: [{policy: a, key: ip}]}\n  - match: /y\n    limits:\n      - policy: a\n        key: ip\n"
-		d.put(twoPolicies + text + "        cost: 2")
-		if got := d.after(4 * time.Second); got != "a b /" || !strings.Contains(d.log(), `level=WARN`) ||
-			!strings.Contains(d.log(), `gone="the end of its last line"`) {
-			t.Errorf("in force is %s, and the log says\n%s", got, d.log())
-		}
-		d.put(twoPolicies + text + "        cost: 20\n")
-		if got := d.after(time.Second); got != "a b / /x /y" || d.File().HTTP[2].Limits[0].Cost != 20 {
-			t.Errorf("in force is %s", got)
-		}
-	})
 }
 
 // Half a file is not used at the start either, whether it is valid or not, if its writer goes on within 0.1 s. The start takes

@@ -1,14 +1,13 @@
 package policyfile_test
 
 import (
-	"context"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
@@ -33,12 +32,8 @@ const first = "version: 1\npolicies: [{name: a, limit: 10/h}, {name: b, limit: 5
 // watching starts to watch a file with the text above. Without poll, changes are found by events.
 func watching(t *testing.T, path string, poll time.Duration) *folder {
 	f := &folder{t: t, dir: filepath.Dir(path), reloaded: make(chan error, 100)}
+	f.group = groups.New(t, remote.NewMemory(), nil)
 	var err error
-	f.group, err = tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = f.group.Close(context.Background()) })
 	f.Watcher, err = policyfile.Watch(path, f.group, &policyfile.Options{
 		Poll: poll, Logger: slog.New(slog.NewTextHandler(&f.log, nil)), Reloaded: func(err error) { f.reloaded <- err },
 	})
@@ -176,52 +171,38 @@ http: [{match: /a/, limits: [{policy: a, key: header X-User}]}]
 
 // The middleware limits by the routes of the latest version.
 func TestMiddlewareFollows(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "policies.yaml")
-	write(t, path, first)
-	f := watching(t, path, time.Hour)
-	f.Close()
-	var passed int
-	handler := f.Middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ }))
-	get := func(path, user string) int {
-		r := httptest.NewRequest(http.MethodGet, path, nil)
-		if user != "" {
-			r.Header.Set("X-User", user)
+	synctest.Test(t, func(t *testing.T) {
+		file := strings.Replace(first, "10/h", "2/h", 1)
+		w := watchText(t, file)
+		passed := 0
+		h := w.Middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ }))
+		for i, c := range []struct {
+			path, user string
+			want       int
+		}{
+			{"/a/x", "ann", ok},
+			{"/a/x", "", http.StatusBadRequest},
+			{"/a/x", "ann", ok},
+			{"/a/x", "ann", http.StatusTooManyRequests},
+			{"/b", "ann", ok},                         // no route
+			{"/a", "ann", http.StatusTooManyRequests}, // the mux would redirect, and next may not
+			{"reload", "", 0},
+			{"/a/x", "ann", ok}, // a route of before
+			{"/ann/b", "ann", http.StatusTooManyRequests},
+		} {
+			if c.path == "reload" {
+				w.put(strings.Replace(file, "match: /a/", `match: "/{user}/b"`, 1))
+				if err := w.Reload(); err != nil {
+					t.Fatal(err)
+				}
+			} else if code := ask(h, http.MethodGet, c.path, "X-User", c.user); code != c.want {
+				t.Errorf("request %d of %s: %d, want %d", i, c.path, code, c.want)
+			}
 		}
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, r)
-		return w.Code
-	}
-	for n := range 12 {
-		want := http.StatusOK
-		if n >= 10 {
-			want = http.StatusTooManyRequests
+		if passed != 4 {
+			t.Errorf("%d requests passed", passed)
 		}
-		if code := get("/a/x", "ann"); code != want {
-			t.Errorf("request %d: %d", n, code)
-		}
-	}
-	if code := get("/a/x", ""); code != http.StatusBadRequest {
-		t.Errorf("without a user: %d", code)
-	}
-	if code := get("/b", "ann"); code != http.StatusOK {
-		t.Errorf("no route: %d", code)
-	}
-	if code := get("/a", "ann"); code != http.StatusTooManyRequests { // the mux would redirect, and next may not
-		t.Errorf("a route without its slash: %d", code)
-	}
-	write(t, path, strings.Replace(first, "match: /a/", `match: "/{user}/b"`, 1))
-	if err := f.Reload(); err != nil {
-		t.Fatal(err)
-	}
-	if code := get("/a/x", "ann"); code != http.StatusOK {
-		t.Errorf("a route of before: %d", code)
-	}
-	if code := get("/ann/b", "ann"); code != http.StatusTooManyRequests {
-		t.Errorf("a new route: %d", code)
-	}
-	if passed != 12 {
-		t.Errorf("%d requests passed", passed)
-	}
+	})
 }
 
 func TestWatchMistakes(t *testing.T) {
