@@ -23,9 +23,12 @@ import (
 // ignored, because a request must not fail for it: it is counted in PolicyStats.Faults, and the first one is logged as
 // an error that names field, value and rule.
 func (u Use) WithLimit(limit Limit) Use {
-	u.limit = nil
-	if u.limiter != nil && limit != (Limit{}) {
-		u.limit = u.limiter.carriedLimit(u.limiter.core.Settings(), limit)
+	u.own()
+	for i := range u.n {
+		p := u.at(i)
+		if p.limit = nil; p.limiter != nil && limit != (Limit{}) {
+			p.limit = p.limiter.carriedLimit(p.limiter.core.Settings(), limit)
+		}
 	}
 	return u
 }

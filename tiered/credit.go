@@ -74,11 +74,19 @@ func (l *Limiter) Charge(key string, n int64) error { return l.For(key).N(n).Cha
 // Charge takes the tokens of this use, whether its key has them or not: see [Limiter.Charge]. If the use carries a limit,
 // the key has that from now on, as after a request.
 func (u Use) Charge() error {
-	l, key, n := u.limiter, u.key, u.cost
-	if err := l.checkCost(key, n); err != nil {
-		return err
+	if u.n == 0 {
+		return (*Limiter)(nil).checkCost("", 1)
 	}
-	l.core.Charge(key, n, u.limit)
+	for i := range u.n { // nothing is charged if anything is not valid
+		p := u.at(i)
+		if err := p.limiter.checkCost(p.key, p.cost); err != nil {
+			return err
+		}
+	}
+	for i := range u.n {
+		p := u.at(i)
+		p.limiter.core.Charge(p.key, p.cost, p.limit)
+	}
 	return nil
 }
 

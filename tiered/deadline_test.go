@@ -200,7 +200,7 @@ func TestUsesWaitRefusesAtOnceWhatTheirDeadlineForbids(t *testing.T) {
 			})
 		uses := tiered.All(l[0].For("acme"), l[1].For("ann"))
 		want(t, uses.Allow(t.Context()), tiered.Granted)
-		wait := func(u tiered.Uses, d time.Duration) (time.Duration, error) {
+		wait := func(u tiered.Use, d time.Duration) (time.Duration, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), d)
 			defer cancel()
 			start := time.Now()

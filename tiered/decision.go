@@ -34,7 +34,7 @@ type Decision struct {
 	// Remaining estimates the tokens that are left, 0 … Burst: those held here and those last seen in Redis. With several
 	// limits it is the fewest that any of them has. While Redis does not answer it is what was last seen for Fallback and Open,
 	// what the fallback has for FallbackSpent, and what this process holds for Unavailable. For Canceled and InvalidKey it is 0.
-	// [Uses.AllowEach] says what it is for a use that was not decided.
+	// [Use.AllowEach] says what it is for a use that was not decided.
 	Remaining int64
 
 	// RetryAfter is the time until a retry makes sense, if Limited or FallbackSpent. It is 0 for other Reasons, and if

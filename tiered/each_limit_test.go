@@ -56,7 +56,7 @@ func TestAllowEach(t *testing.T) {
 		if !each[0].Allowed || each[1] != (tiered.Decision{}) {
 			t.Errorf("%+v", each)
 		}
-		if d := (tiered.Uses{}).AllowEach(ctx, each[:]); d.Allowed {
+		if d := (tiered.Use{}).AllowEach(ctx, each[:]); d.Allowed {
 			t.Errorf("%+v", d)
 		}
 	})

@@ -219,7 +219,7 @@ func ExampleUse_N() {
 	// Output: granted 50 950
 }
 
-func ExampleUses_Reserve() {
+func ExampleUse_Reserve() {
 	store := remote.NewMemory()
 	defer store.Close()
 	group, err := tiered.NewGroup(store, nil)

@@ -35,9 +35,12 @@ var _ = [engine.MaxPolicies - maxPlans - 1]struct{}{}
 // PolicyStats.Faults counts those, and the first one is logged. The limit is looked up at once, so make the Use
 // for each request: one that was made before the policy changed keeps the old limit.
 func (u Use) WithPlan(name string) Use {
-	u.limit = nil
-	if u.limiter != nil {
-		u.limit = u.limiter.planLimit(name)
+	u.own()
+	for i := range u.n {
+		p := u.at(i)
+		if p.limit = nil; p.limiter != nil {
+			p.limit = p.limiter.planLimit(name)
+		}
 	}
 	return u
 }

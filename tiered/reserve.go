@@ -19,7 +19,7 @@ type Reservation struct {
 type held struct {
 	ended   atomic.Bool
 	takings []engine.Taking
-	uses    []useCost // of [Uses]; nil means one for each taking
+	uses    []useCost // of a [Use]; nil means one for each taking
 
 	one [1]engine.Taking // room for takings
 }
@@ -64,7 +64,7 @@ func (r Reservation) Cancel() {
 // [Limiter.Charge], with the same delay: the bucket may go Policy.MaxDebt below zero, and the rest is forgiven. A
 // negative actual counts as 0.
 //
-// A Reservation by [Uses.Reserve] takes one actual cost for each use, in the order that was given to All. A use without
+// A Reservation by [Use.Reserve] takes one actual cost for each use, in the order that was given to All. A use without
 // one keeps its cost, and surplus numbers are ignored.
 func (r Reservation) Settle(actual ...int64) {
 	if !r.end() {

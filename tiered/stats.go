@@ -116,7 +116,7 @@ type PolicyStats struct {
 		Outside int64 // processes that do not split the policy's limit: while there are any, no standing share is used
 	}
 
-	// Waiting are the calls of [Limiter.WaitN] and [Uses.Wait] that had to wait.
+	// Waiting are the calls of [Limiter.WaitN] and [Use.Wait] that had to wait.
 	Waiting struct {
 		Now      int64
 		Admitted int64         // got their tokens

@@ -40,7 +40,7 @@ func TestAllInACluster(t *testing.T) {
 	l := several(t, w, patientOptions(nil), direct("user", 3), direct("ip", 100), direct("tenant", 100), direct("token",
 		100))
 	ctx := context.Background()
-	uses := func(i int) tiered.Uses {
+	uses := func(i int) tiered.Use {
 		key := fmt.Sprint(i)
 		return tiered.All(l[0].For(key), l[1].For(key), l[2].For(key), l[3].For(key), l[1].For("b"+key),
 			l[2].For("b"+key))

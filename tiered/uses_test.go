@@ -297,12 +297,12 @@ func TestUsesThatAreMistakes(t *testing.T) {
 	l := several(t, remote.NewMemory(), nil, direct("api", 10))[0]
 	ctx := context.Background()
 	for name, c := range map[string]struct {
-		uses tiered.Uses
+		uses tiered.Use
 		want tiered.Reason
 	}{
-		"the zero Uses":   {tiered.Uses{}, tiered.Unknown},
+		"the zero Use":    {tiered.Use{}, tiered.Unknown},
 		"no use":          {tiered.All(), tiered.Unknown},
-		"the zero Use":    {tiered.All(tiered.Use{}), tiered.Unknown},
+		"All of the zero": {tiered.All(tiered.Use{}), tiered.Unknown},
 		"a zero Use":      {tiered.All(l.For("k"), tiered.Use{}), tiered.Unknown},
 		"an empty key":    {tiered.All(l.For("k"), l.For("")), tiered.InvalidKey},
 		"a cost of 0":     {tiered.All(l.For("k"), l.For("j").N(0)), tiered.InvalidCost},

@@ -213,7 +213,7 @@ func TestWaitersWhoAreEachFirstAtOneKeyPartInTime(t *testing.T) {
 			time.Sleep(time.Second)
 			start := time.Now()
 			var all sync.WaitGroup
-			wait := func(u tiered.Uses) {
+			wait := func(u tiered.Use) {
 				all.Go(func() {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 					defer cancel()

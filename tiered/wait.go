@@ -35,7 +35,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 // [Limiter.WaitN], and with one key it is WaitN. It holds no tokens while it waits, and it waits only in the queue of
 // the key that refused it, so a caller that waits for one user's limit does not delay callers for another user of the
 // same tenant.
-func (u Uses) Wait(ctx context.Context) error {
+func (u Use) Wait(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}

@@ -198,7 +198,7 @@ func take(r request, uses []use, wait bool) (tiered.Reservation, *Error) {
 	return t, nil
 }
 
-func all(uses []use) tiered.Uses {
+func all(uses []use) tiered.Use {
 	list := make([]tiered.Use, len(uses))
 	for i := range uses {
 		list[i] = uses[i].of(uses[i].cost)

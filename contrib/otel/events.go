@@ -58,7 +58,7 @@ func WaitN(ctx context.Context, l *tiered.Limiter, key string, n int64) error {
 }
 
 // Wait is u.Wait, and adds the event of [WaitN]. It has the policy that refused last, and none if the tokens were taken.
-func Wait(ctx context.Context, u tiered.Uses) error {
+func Wait(ctx context.Context, u tiered.Use) error {
 	if !trace.SpanFromContext(ctx).IsRecording() {
 		return u.Wait(ctx)
 	}
