@@ -71,19 +71,18 @@ func Parse(name string, data []byte) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policyfile: %w", err)
 	}
-	r := &reader{Reader: strictyaml.Reader{Name: name}}
-	f := r.file(root)
+	r := &reader{Reader: strictyaml.Reader{Name: name}, file: new(File)}
+	r.readFile(root)
 	r.Sort()
 	if err := r.Err(); err != nil {
 		return nil, err
 	}
-	f.details = r.policies
-	return f, nil
+	return r.file, nil
 }
 
-// file reads the whole file.
-func (r *reader) file(n *yaml.Node) *File {
-	f := new(File)
+// readFile reads the whole file.
+func (r *reader) readFile(n *yaml.Node) {
+	f := r.file
 	var matches []*yaml.Node  // of f.HTTP
 	r.mapping("", n, []field{ // the rules after the policies that they name
 		{"version", func(path string, n *yaml.Node) {
@@ -94,28 +93,27 @@ func (r *reader) file(n *yaml.Node) *File {
 		{"policies", func(path string, n *yaml.Node) {
 			names := map[string]int{}
 			r.list(path, n, func(path string, n *yaml.Node) {
-				p := r.policy(path, n)
+				p, d := r.readPolicy(path, n)
 				if line := names[p.Name]; p.Name != "" && line > 0 {
 					r.Bad(n, "%s: name is %s: the policy in line %d has that name", path, strictyaml.Quote(p.Name), line)
 				}
 				names[p.Name] = n.Line
-				f.Policies = append(f.Policies, p)
+				f.Policies, f.details = append(f.Policies, p), append(f.details, d)
 			})
 		}},
 		{"http", func(path string, n *yaml.Node) {
 			r.list(path, n, func(path string, n *yaml.Node) {
-				route, match := r.route(path, n, f.Policies)
+				route, match := r.route(path, n)
 				f.HTTP, matches = append(f.HTTP, route), append(matches, match)
 			})
 		}},
-		{"grpc", func(path string, n *yaml.Node) { f.GRPC = r.methods(path, n, f.Policies) }},
+		{"grpc", func(path string, n *yaml.Node) { f.GRPC = r.methods(path, n) }},
 	}, need{"version", "must be " + Version}, need{"policies", "must be a list"})
 	r.patterns(matches, f.HTTP)
-	return f
 }
 
-// policy reads a policy.
-func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
+// readPolicy reads a policy.
+func (r *reader) readPolicy(path string, n *yaml.Node) (p tiered.Policy, d details) {
 	nodes, unread := map[string]*yaml.Node{}, map[string]bool{} // by the name of the field in Policy
 	set := func(name, of string, read func(path string, n *yaml.Node)) field {
 		return field{name, func(path string, n *yaml.Node) {
@@ -125,19 +123,10 @@ func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
 			unread[of] = unread[of] || r.Mistakes() > before
 		}}
 	}
-	limit := func(to *tiered.Limit) func(string, *yaml.Node) {
-		return func(path string, n *yaml.Node) { *to, _ = parsed(r, path, n, tiered.ParseLimit) }
-	}
-	number := func(to *int64) func(string, *yaml.Node) {
-		return func(path string, n *yaml.Node) { *to, _ = parsed(r, path, n, whole) }
-	}
-	flag := func(to *bool) func(string, *yaml.Node) {
-		return func(path string, n *yaml.Node) { *to, _ = parsed(r, path, n, boolean) }
-	}
 	var keys []keyLimit
 	r.mapping(path, n, []field{
-		set("name", "Name", func(path string, n *yaml.Node) { p.Name, _ = r.Text(path, n) }),
-		set("limit", "Limit", limit(&p.Limit)),
+		set("name", "Name", into(r, &p.Name, text)),
+		set("limit", "Limit", into(r, &p.Limit, tiered.ParseLimit)),
 		set("plans", "Plans", func(path string, n *yaml.Node) {
 			r.Pairs(path, n, func(key, value *yaml.Node) {
 				path := strictyaml.Within(path, key.Value)
@@ -151,51 +140,52 @@ func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
 		}),
 		set("also", "Also", func(path string, n *yaml.Node) {
 			r.list(path, n, func(path string, n *yaml.Node) {
-				var l tiered.Limit
-				limit(&l)(path, n)
+				l, _ := parsed(r, path, n, tiered.ParseLimit)
 				p.Also = append(p.Also, l)
 			})
 		}),
-		set("algorithm", "Algorithm", func(path string, n *yaml.Node) {
-			p.Algorithm, _ = parsed(r, path, n, func(s string) (a tiered.Algorithm, err error) {
-				return a, a.UnmarshalText([]byte(s))
-			})
-		}),
-		set("calendar", "Calendar", flag(&p.Calendar)),
-		set("fail_mode", "FailMode", func(path string, n *yaml.Node) {
-			p.FailMode, _ = parsed(r, path, n, word(failModes))
-		}),
-		set("standing", "Standing", func(path string, n *yaml.Node) {
-			p.Standing, _ = parsed(r, path, n, word(standings))
-		}),
-		set("shadow", "Shadow", flag(&p.Shadow)),
-		set("max_debt", "MaxDebt", number(&p.MaxDebt)),
+		set("algorithm", "Algorithm", into(r, &p.Algorithm, algorithm)),
+		set("calendar", "Calendar", into(r, &p.Calendar, boolean)),
+		set("fail_mode", "FailMode", into(r, &p.FailMode, word(failModes))),
+		set("standing", "Standing", into(r, &p.Standing, word(standings))),
+		set("shadow", "Shadow", into(r, &p.Shadow, boolean)),
+		set("max_debt", "MaxDebt", into(r, &p.MaxDebt, whole)),
 		{"lease", func(path string, n *yaml.Node) {
 			r.mapping(path, n, []field{
-				set("size", "Lease.Size", func(path string, n *yaml.Node) {
-					p.Lease.Size, _ = parsed(r, path, n, func(s string) (int64, error) {
-						if s == "none" {
-							return tiered.NoLease, nil
-						}
-						return whole(s)
-					})
-				}),
-				set("period", "Lease.Period", func(path string, n *yaml.Node) { p.Lease.Period, _ = parsed(r, path, n, duration) }),
+				set("size", "Lease.Size", into(r, &p.Lease.Size, leaseSize)),
+				set("period", "Lease.Period", into(r, &p.Lease.Period, duration)),
 			})
 		}},
 		set("keys", "PerKey", func(path string, n *yaml.Node) { keys = append(keys, r.limits(path, n, false)...) }),
 		set("prefixes", "PerKey", func(path string, n *yaml.Node) { keys = append(keys, r.limits(path, n, true)...) }),
 	})
-	defer func() {
-		plans := len(p.Plans) > 0 || unread["Plans"]
-		r.policies = append(r.policies, details{keys, plans, placesOf(n, nodes), couldBe(p, keys, unread)})
-	}()
 	if len(keys) > 0 {
 		p.PerKey = perKey(keys)
 	}
-	if n.Kind != yaml.MappingNode {
-		return p
+	if n.Kind == yaml.MappingNode {
+		r.judge(path, n, p, keys, nodes, unread)
 	}
+	return p, details{keys, len(p.Plans) > 0 || unread["Plans"], placesOf(n, nodes), couldBe(p, keys, unread)}
+}
+
+// algorithm reads the name of an algorithm.
+func algorithm(text string) (a tiered.Algorithm, err error) {
+	err = a.UnmarshalText([]byte(text))
+	return a, err
+}
+
+// leaseSize reads the size of a lease.
+func leaseSize(text string) (int64, error) {
+	if text == "none" {
+		return tiered.NoLease, nil
+	}
+	return whole(text)
+}
+
+// judge reports what is wrong with a policy in itself. Fields with a mistake are unread from then on.
+func (r *reader) judge(
+	path string, n *yaml.Node, p tiered.Policy, keys []keyLimit, nodes map[string]*yaml.Node, unread map[string]bool,
+) {
 	faults := wrong(standIns(p, unread), tiered.Policy.Validate)
 	for _, f := range slices.DeleteFunc(faults, func(f fault) bool { return unread[f.field] }) {
 		r.Bad(cmp.Or(nodes[f.place], nodes[f.field], n), "%s: %s", path, plain(f.err))
@@ -214,7 +204,6 @@ func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
 			r.Bad(k.node, "%s: the limit of this key: %s", path, plain(f.err))
 		}
 	}
-	return p
 }
 
 // couldBe returns the policies with one limit for all keys that a policy could be, the largest first.

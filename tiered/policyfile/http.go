@@ -28,19 +28,26 @@ type Route struct {
 	Exceptions // by the address of the client
 }
 
-// httpKeys are the words for keys of requests.
-var httpKeys = map[string]argument{
-	"ip": noArgument, "route": noArgument, "method": noArgument, "header": aName, "credential": aName, "cookie": aName, "path": aName,
-	"forwarded-for": theProxies, "forwarded": theProxies, "header-ip": nameAndProxies, "hops": aNumber,
-}
+// httpWords are those for the keys of requests and for where a plan's name is. A service behind a proxy that knows the user has
+// the plan in a header.
+var httpWords = words{
+	keys: map[string]finder{
+		"ip":     {address: true, key: func(Key) httplimit.Key { return httplimit.RemoteIP() }},
+		"route":  {key: func(Key) httplimit.Key { return httplimit.Route() }},
+		"method": {key: func(Key) httplimit.Key { return httplimit.Method() }},
 
-// httpAddresses are the words for addresses of clients.
-var httpAddresses = map[string]argument{
-	"ip": noArgument, "forwarded-for": theProxies, "forwarded": theProxies, "header-ip": nameAndProxies, "hops": aNumber,
-}
+		"header":     {needs: aName, key: func(k Key) httplimit.Key { return httplimit.Header(k.Name) }},
+		"credential": {needs: aName, key: func(k Key) httplimit.Key { return httplimit.Credential(k.Name) }},
+		"cookie":     {needs: aName, key: func(k Key) httplimit.Key { return httplimit.Cookie(k.Name).Hashed() }}, // a secret
+		"path":       {needs: aName, key: func(k Key) httplimit.Key { return httplimit.PathValue(k.Name) }},
 
-// httpPlans are the words for where a plan's name is found. A service behind a proxy that knows the user has it in a header.
-var httpPlans = map[string]argument{"header": aName}
+		"forwarded-for": {theProxies, true, func(k Key) httplimit.Key { return httplimit.ForwardedFor(k.Proxies...) }},
+		"forwarded":     {theProxies, true, func(k Key) httplimit.Key { return httplimit.Forwarded(k.Proxies...) }},
+		"header-ip":     {nameAndProxies, true, func(k Key) httplimit.Key { return httplimit.HeaderIP(k.Name, k.Proxies...) }},
+		"hops":          {aNumber, true, func(k Key) httplimit.Key { return httplimit.TrustedHops(k.Hops) }},
+	},
+	plans: map[string]finder{"header": {needs: aName}},
+}
 
 // httpPlan returns what finds the name of a request's plan.
 func httpPlan(k Key) func(*http.Request) string {
@@ -64,27 +71,8 @@ func httpKey(parts []Key) httplimit.Key {
 }
 
 func httpPart(k Key) httplimit.Key {
-	switch k.Kind {
-	case "route":
-		return httplimit.Route()
-	case "method":
-		return httplimit.Method()
-	case "header":
-		return httplimit.Header(k.Name)
-	case "credential":
-		return httplimit.Credential(k.Name)
-	case "cookie": // a session is a secret
-		return httplimit.Cookie(k.Name).Hashed()
-	case "path":
-		return httplimit.PathValue(k.Name)
-	case "forwarded-for":
-		return httplimit.ForwardedFor(k.Proxies...)
-	case "forwarded":
-		return httplimit.Forwarded(k.Proxies...)
-	case "header-ip":
-		return httplimit.HeaderIP(k.Name, k.Proxies...)
-	case "hops":
-		return httplimit.TrustedHops(k.Hops)
+	if f, ok := httpWords.keys[k.Kind]; ok {
+		return f.key(k)
 	}
 	return httplimit.RemoteIP()
 }
@@ -96,9 +84,9 @@ const (
 )
 
 // route reads a route. match is where its match is, if that can be matched.
-func (r *reader) route(path string, n *yaml.Node, policies []tiered.Policy) (route Route, match *yaml.Node) {
+func (r *reader) route(path string, n *yaml.Node) (route Route, match *yaml.Node) {
 	var wildcards []string
-	exceptions, end := r.exceptions(&route.Exceptions, policies, httpAddresses, func(k Key) error { return checkKey(httpPart(k)) })
+	exceptions, end := r.exceptions(&route.Exceptions, httpWords, func(k Key) error { return checkKey(httpPart(k)) })
 	r.mapping(path, n, append([]field{ // the limits after the wildcards that they name
 		{"match", func(path string, n *yaml.Node) {
 			text, ok := parsed(r, path, n, func(text string) (string, error) {
@@ -110,11 +98,9 @@ func (r *reader) route(path string, n *yaml.Node, policies []tiered.Policy) (rou
 				match = n
 			}
 		}},
-		{"preflights", func(path string, n *yaml.Node) {
-			route.ExemptPreflights, _ = parsed(r, path, n, word(preflights))
-		}},
+		{"preflights", into(r, &route.ExemptPreflights, word(preflights))},
 		{"limits", func(path string, n *yaml.Node) {
-			route.Limits = r.limitsOf(path, n, policies, words{httpKeys, httpPlans}, func(k Key) error {
+			route.Limits = r.limitsOf(path, n, httpWords, func(k Key) error {
 				if k.Kind == "path" && match != nil && !slices.Contains(wildcards, k.Name) {
 					return notAWildcard(k.Name, wildcards)
 				}
@@ -177,23 +163,22 @@ func (f *File) Middleware(g *tiered.Group, o *httplimit.Options) (func(http.Hand
 		return nil, errors.New("policyfile: the File is nil: must be made by Load or Parse")
 	}
 	var all []error
-	l := &limits{table: newTable(matches(f.HTTP), func(i int, err error) {
-		all = append(all, fmt.Errorf("policyfile: http[%d].match %w", i, err))
-	})}
+	bad := func(format string, i int, err error) {
+		if err != nil {
+			all = append(all, fmt.Errorf("policyfile: http[%d]"+format, i, err))
+		}
+	}
+	l := &limits{table: newTable(matches(f.HTTP), func(i int, err error) { bad(".match %w", i, err) })}
 	if o != nil {
 		l.settle = o.Settle
 	}
 	for i, route := range f.HTTP {
 		built, err := build(route, nil, g, o)
-		if err != nil {
-			all = append(all, fmt.Errorf("policyfile: http[%d]: %w", i, err))
-		}
+		bad(": %w", i, err)
 		l.routes = append(l.routes, built)
 	}
 	for i, route := range f.HTTP {
-		if err := l.except(i, route, g, o); err != nil {
-			all = append(all, fmt.Errorf("policyfile: http[%d]: %w", i, err))
-		}
+		bad(": %w", i, l.except(i, route, g, o))
 	}
 	if err := errors.Join(all...); err != nil {
 		return nil, err

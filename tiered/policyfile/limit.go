@@ -97,7 +97,7 @@ func (l *limits) except(route int, of Route, g *tiered.Group, o *httplimit.Optio
 	}
 	b := &l.routes[route]
 	b.address, b.instead = httpPart(of.Address), map[string]int{}
-	if _, ok := httpAddresses[of.Address.Kind]; !ok {
+	if !httpWords.keys[of.Address.Kind].address {
 		return fmt.Errorf("Exceptions.Address is %s: must be an address of a client, such as ip", strictyaml.Quote(of.Address.String()))
 	}
 	for _, r := range of.Ranges {

@@ -165,13 +165,16 @@ func distinct(a, b string) []string {
 	return []string{a, b}
 }
 
-func lower(path []string) []string {
+// each returns a path with each part as changed by f.
+func each(path []string, f func(string) string) []string {
 	all := make([]string, len(path))
 	for i, s := range path {
-		all[i] = strings.ToLower(s)
+		all[i] = f(s)
 	}
 	return all
 }
+
+func lower(path []string) []string { return each(path, strings.ToLower) }
 
 // reading is a way to read a URL.
 type reading struct {
@@ -197,7 +200,7 @@ func readings(u *url.URL) (all []reading) {
 	}
 	raws = also(raws, clean)
 	for _, r := range raws {
-		all = add(all, reading{decoded(r.path), r.host})
+		all = add(all, reading{each(r.path, unescape), r.host})
 		all = add(all, reading{parts("/" + unescape(strings.Join(r.path, "/"))), r.host})
 	}
 	if parameters {
@@ -235,21 +238,12 @@ func unescape(path string) string {
 // parts returns the parts of a path between slashes.
 func parts(path string) []string { return strings.Split(strings.TrimPrefix(path, "/"), "/") }
 
-func decoded(path []string) []string {
-	all := make([]string, len(path))
-	for i, s := range path {
-		all[i] = unescape(s)
-	}
-	return all
-}
-
 // bare returns a path without parameters, as in /a;version=1/b.
 func bare(path []string) []string {
-	all := make([]string, len(path))
-	for i, s := range path {
-		all[i], _, _ = strings.Cut(s, ";")
-	}
-	return all
+	return each(path, func(s string) string {
+		s, _, _ = strings.Cut(s, ";")
+		return s
+	})
 }
 
 // clean returns a path without empty parts, . and .. .

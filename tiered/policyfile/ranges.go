@@ -12,7 +12,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
-	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // Range is an exception: what comes from these addresses has another limit than the rule's.
@@ -61,23 +60,19 @@ const unlimited = "unlimited"
 // exceptions returns the fields of a rule that say which addresses have other limits. end must be called after the limits
 // have been read.
 func (r *reader) exceptions(
-	e *Exceptions, policies []tiered.Policy, words map[string]argument, check func(Key) error,
+	e *Exceptions, w words, check func(Key) error,
 ) (fields []field, end func(path string, limits []Limit)) {
+	addresses := maps.Clone(w.keys)
+	maps.DeleteFunc(addresses, func(_ string, f finder) bool { return !f.address })
 	var address, ranges *yaml.Node
 	fields = []field{
 		{"address", func(path string, n *yaml.Node) {
 			address = n
-			e.Address, _ = parsed(r, path, n, func(text string) (Key, error) {
-				k, err := parseKey(text, words)
-				if err == nil {
-					err = check(k)
-				}
-				return k, err
-			})
+			e.Address, _ = parsed(r, path, n, oneOf(addresses, check))
 		}},
 		{"ranges", func(path string, n *yaml.Node) {
 			ranges = n
-			e.Ranges = r.ranges(path, n, policies)
+			e.Ranges = r.ranges(path, n)
 		}},
 	}
 	return fields, func(path string, limits []Limit) {
@@ -87,7 +82,7 @@ func (r *reader) exceptions(
 		case address == nil && ranges != nil:
 			var all []Key
 			for _, k := range slices.Concat(keysOf(limits)...) {
-				if _, ok := words[k.Kind]; ok && !slices.ContainsFunc(all, func(o Key) bool { return o.String() == k.String() }) {
+				if w.keys[k.Kind].address && !slices.ContainsFunc(all, func(o Key) bool { return o.String() == k.String() }) {
 					all = append(all, k)
 				}
 			}
@@ -112,7 +107,7 @@ func keysOf(limits []Limit) (all [][]Key) {
 }
 
 // ranges reads ranges and what holds for them.
-func (r *reader) ranges(path string, n *yaml.Node, policies []tiered.Policy) (all []Range) {
+func (r *reader) ranges(path string, n *yaml.Node) (all []Range) {
 	lines := map[netip.Prefix]int{}
 	r.Keys(path, n, func(key, value *yaml.Node) {
 		p, err := parseRange(key.Value)
@@ -128,7 +123,7 @@ func (r *reader) ranges(path string, n *yaml.Node, policies []tiered.Policy) (al
 			return
 		case text == unlimited:
 			text = ""
-		case !slices.ContainsFunc(policies, func(p tiered.Policy) bool { return p.Name == text }):
+		case r.policy(text) < 0:
 			r.Bad(value, "%s: is %s: must be unlimited, or the name of a policy in this file, as of one with limit: blocked",
 				path, strictyaml.Quote(text))
 		}

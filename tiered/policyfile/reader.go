@@ -12,12 +12,18 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/nearest"
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // reader reads the nodes of a file of policies.
 type reader struct {
 	strictyaml.Reader
-	policies []details
+	file *File // as far as it is read
+}
+
+// policy returns the number of a policy in the file, or -1.
+func (r *reader) policy(name string) int {
+	return slices.IndexFunc(r.file.Policies, func(p tiered.Policy) bool { return p.Name == name })
 }
 
 // field reads the value of one field.
@@ -85,6 +91,11 @@ func parsed[T any](r *reader, path string, n *yaml.Node, parse func(string) (T, 
 	return value, true
 }
 
+// into returns what reads a text into a variable by a function.
+func into[T any](r *reader, to *T, parse func(string) (T, error)) func(path string, n *yaml.Node) {
+	return func(path string, n *yaml.Node) { *to, _ = parsed(r, path, n, parse) }
+}
+
 // split returns the errors that were joined.
 func split(err error) []error {
 	if err == nil {
@@ -102,6 +113,9 @@ func split(err error) []error {
 
 // plain is the text of an error without the name of the package.
 func plain(err error) string { return strings.ReplaceAll(err.Error(), "tiered: ", "") }
+
+// text reads any text.
+func text(s string) (string, error) { return s, nil }
 
 // whole reads a whole number.
 func whole(text string) (int64, error) {

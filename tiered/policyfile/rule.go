@@ -14,7 +14,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
-	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
@@ -35,30 +34,32 @@ type Key struct {
 	Hops    int            // proxies that are trusted, 1 … 32
 }
 
-// argument is what a word for a key is followed by.
-type argument int
+// argument is what a word for a key is followed by, as errors show it.
+type argument string
 
 const (
-	noArgument argument = iota
-	aName
-	theProxies
-	nameAndProxies
-	aNumber
+	noArgument     argument = ""
+	aName          argument = " NAME"
+	theProxies     argument = " PROXIES"
+	nameAndProxies argument = " NAME PROXIES"
+	aNumber        argument = " N"
 )
 
-// shown is how an argument is written in errors.
-var shown = map[argument]string{
-	noArgument: "", aName: " NAME", theProxies: " PROXIES", nameAndProxies: " NAME PROXIES", aNumber: " N",
+// finder is what a word for a key stands for.
+type finder struct {
+	needs   argument
+	address bool                    // it is the address of a client
+	key     func(Key) httplimit.Key // of a request; nil if the word is for gRPC only, or for plans
 }
 
 // words are those by which a rule says where something of a request is found.
-type words struct{ keys, plans map[string]argument }
+type words struct{ keys, plans map[string]finder }
 
-// limitsOf reads the limits of a route or of a method, which has these words. check says what is wrong with one.
-func (r *reader) limitsOf(path string, n *yaml.Node, policies []tiered.Policy, w words, check func(Key) error) (all []Limit) {
+// limitsOf reads the limits of a route or of a method, which has these words. check says what is wrong with a key.
+func (r *reader) limitsOf(path string, n *yaml.Node, w words, check func(Key) error) (all []Limit) {
 	lines := map[string]int{} // of policies
 	r.list(path, n, func(path string, n *yaml.Node) {
-		l := r.limitOf(path, n, policies, w, check)
+		l := r.limitOf(path, n, w, check)
 		if line := lines[l.Policy]; line > 0 && l.Policy != "" {
 			r.Bad(n, "%s: policy is %s, as in line %d: must be another policy", path, strictyaml.Quote(l.Policy), line)
 		}
@@ -68,30 +69,22 @@ func (r *reader) limitsOf(path string, n *yaml.Node, policies []tiered.Policy, w
 	return all
 }
 
-func (r *reader) limitOf(path string, n *yaml.Node, policies []tiered.Policy, w words, check func(Key) error) Limit {
+func (r *reader) limitOf(path string, n *yaml.Node, w words, check func(Key) error) Limit {
 	l := Limit{Missing: httplimit.Refuse, Cost: 1}
-	read := func(path string, n *yaml.Node, words map[string]argument) Key {
-		k, _ := parsed(r, path, n, func(text string) (Key, error) {
-			k, err := parseKey(text, words)
-			if err == nil {
-				err = check(k)
-			}
-			return k, err
-		})
-		return k
+	key := func(path string, n *yaml.Node) {
+		k, _ := parsed(r, path, n, oneOf(w.keys, check))
+		l.Key = append(l.Key, k)
 	}
-	key := func(path string, n *yaml.Node) { l.Key = append(l.Key, read(path, n, w.keys)) }
 	r.mapping(path, n, []field{
 		{"policy", func(path string, n *yaml.Node) {
-			l.Policy, _ = r.Text(path, n)
-			if !slices.ContainsFunc(policies, func(p tiered.Policy) bool { return p.Name == l.Policy }) {
+			if l.Policy, _ = r.Text(path, n); r.policy(l.Policy) < 0 {
 				r.Bad(n, "%s is %s: must be the name of a policy in this file", path, strictyaml.Quote(l.Policy))
 			}
 		}},
 		{"key", func(path string, n *yaml.Node) {
 			if n.Kind != yaml.SequenceNode {
 				key(path, n)
-				r.meetable(path, n, l, policies)
+				r.meetable(path, n, l)
 				return
 			}
 			if len(n.Content) == 0 {
@@ -100,20 +93,17 @@ func (r *reader) limitOf(path string, n *yaml.Node, policies []tiered.Policy, w 
 			r.list(path, n, key)
 		}},
 		{"plan", func(path string, n *yaml.Node) {
-			l.Plan = read(path, n, w.plans)
-			i := slices.IndexFunc(policies, func(p tiered.Policy) bool { return p.Name == l.Policy })
-			if i >= 0 && !r.policies[i].plans {
+			l.Plan, _ = parsed(r, path, n, oneOf(w.plans, check))
+			if i := r.policy(l.Policy); i >= 0 && !r.file.details[i].plans {
 				r.Bad(n, "%s is %s: policy %s must have plans", path, strictyaml.Quote(n.Value), strictyaml.Quote(l.Policy))
 			}
 		}},
-		{"missing", func(path string, n *yaml.Node) {
-			l.Missing, _ = parsed(r, path, n, word(missings))
-		}},
+		{"missing", into(r, &l.Missing, word(missings))},
 		{"cost", func(path string, n *yaml.Node) {
 			if l.Cost, _ = parsed(r, path, n, whole); l.Cost < 0 {
 				r.Bad(n, "%s is %d: must be at least 0", path, l.Cost)
 			} else if l.Cost > 0 {
-				r.affordable(path, n, l, policies)
+				r.affordable(path, n, l)
 			}
 		}},
 	}, need{"policy", "must be the name of a policy in this file"}, need{"key", "must be what is counted, such as ip"})
@@ -122,12 +112,12 @@ func (r *reader) limitOf(path string, n *yaml.Node, policies []tiered.Policy, w 
 
 // meetable reports a key that is a hash, if the policy has limits of keys that are none: no request would have such a limit, not
 // even one that is blocked.
-func (r *reader) meetable(path string, n *yaml.Node, l Limit, policies []tiered.Policy) {
-	i := slices.IndexFunc(policies, func(p tiered.Policy) bool { return p.Name == l.Policy })
+func (r *reader) meetable(path string, n *yaml.Node, l Limit) {
+	i := r.policy(l.Policy)
 	if kind := l.Key[0].Kind; i < 0 || kind != "credential" && kind != "cookie" {
 		return
 	}
-	for _, k := range r.policies[i].keys {
+	for _, k := range r.file.details[i].keys {
 		if sum, err := base64.RawURLEncoding.DecodeString(k.key); k.prefix || err != nil || len(sum) != sha256.Size {
 			r.Bad(n, "%s is %s: must be another key, or policy %s must have no keys and prefixes but hashes, because that key is a hash",
 				path, strictyaml.Quote(n.Value), strictyaml.Quote(l.Policy))
@@ -137,13 +127,13 @@ func (r *reader) meetable(path string, n *yaml.Node, l Limit, policies []tiered.
 }
 
 // affordable reports a cost that no key of the policy ever has.
-func (r *reader) affordable(path string, n *yaml.Node, l Limit, policies []tiered.Policy) {
+func (r *reader) affordable(path string, n *yaml.Node, l Limit) {
 	var err error
-	for i, p := range policies {
+	for i, p := range r.file.Policies {
 		if p.Name != l.Policy {
 			continue
 		}
-		for _, q := range r.policies[i].could {
+		for _, q := range r.file.details[i].could {
 			wrong := q.CheckCost(l.Cost)
 			if wrong == nil {
 				return
@@ -156,44 +146,48 @@ func (r *reader) affordable(path string, n *yaml.Node, l Limit, policies []tiere
 	}
 }
 
-// parseKey reads what a request counts for: a word, and what it needs.
-func parseKey(text string, words map[string]argument) (k Key, err error) {
-	args := strings.Fields(text)
-	if len(args) == 0 {
-		return k, wrongKey(text, words)
+// oneOf returns what reads what a request counts for: one of the words, and what that needs. check says what is wrong with it.
+func oneOf(words map[string]finder, check func(Key) error) func(string) (Key, error) {
+	return func(text string) (Key, error) {
+		k, err := parseKey(text, words)
+		if err == nil {
+			err = check(k)
+		}
+		return k, err
 	}
-	kind, args := args[0], args[1:]
-	needs, ok := words[kind]
+}
+
+func parseKey(text string, words map[string]finder) (k Key, err error) {
+	kind, args := "", strings.Fields(text)
+	if len(args) > 0 {
+		kind, args = args[0], args[1:]
+	}
+	f, ok := words[kind]
 	if !ok {
 		return k, wrongKey(text, words)
 	}
 	k.Kind = kind
-	if needs == aName || needs == nameAndProxies {
+	if f.needs == aName || f.needs == nameAndProxies {
 		if len(args) == 0 {
 			return k, wrongKey(text, words)
 		}
 		k.Name, args = args[0], args[1:]
 	}
-	switch {
-	case needs == aNumber:
+	switch hasProxies := f.needs == theProxies || f.needs == nameAndProxies; {
+	case f.needs == aNumber:
 		k.Hops, err = parseHops(args)
-		return k, err
-	case needs == theProxies || needs == nameAndProxies:
-		if len(args) == 0 {
-			return k, wrongKey(text, words)
-		}
-		k.Proxies, err = parseProxies(args)
-		return k, err
-	case len(args) > 0:
+	case hasProxies != (len(args) > 0):
 		return k, wrongKey(text, words)
+	case hasProxies:
+		k.Proxies, err = parseProxies(args)
 	}
-	return k, nil
+	return k, err
 }
 
-func wrongKey(text string, words map[string]argument) error {
+func wrongKey(text string, words map[string]finder) error {
 	var all []string
 	for _, w := range slices.Sorted(maps.Keys(words)) {
-		all = append(all, w+shown[words[w]])
+		all = append(all, w+string(words[w].needs))
 	}
 	last := len(all) - 1
 	if last == 0 {

@@ -25,10 +25,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
-const (
-	// DefaultPoll is how often a file is read if nothing tells that it has changed, as on a network's file system.
-	DefaultPoll = 10 * time.Second
-)
+// DefaultPoll is how often a file is read if nothing tells that it has changed, as on a network's file system.
+const DefaultPoll = 10 * time.Second
 
 // Options are the options of [Watch]. A nil *Options, and each zero field, means the default.
 type Options struct {
