@@ -67,7 +67,11 @@ func (b *Bucket) HoldOff() (at time.Duration) {
 }
 
 // Heal and ForgetDenial let a test ask again at the same instant.
-func (b *Bucket) Heal()         { b.lease.backOff = 0 }
+func (b *Bucket) Heal() {
+	if b.lease != nil {
+		b.lease.backOff = 0
+	}
+}
 func (b *Bucket) ForgetDenial() { b.denied.Store(nil) }
 
 // Denial is what is known to be refused: readers without a lock must see one that never changes.

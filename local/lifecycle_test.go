@@ -8,141 +8,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-func TestIdleLeaseGoesBack(t *testing.T) {
-	r := newRig(t, local.Policy{Cap: 1000, Tokens: 1000, Period: 100 * ms})
-	r.lease(100)
-	r.b.SetDemand(1000) // busy until now
-	r.now += 200 * ms
-	r.b.Take(r.now, 1)
-	e := r.b.Check(r.now) // used since the last look: that counts from now on
-	if e.Send || e.Check == 0 {
-		t.Fatalf("%+v, want another look", e)
-	}
-	r.b.SetDemand(1000)
-	r.now = e.Check
-	if e = r.b.Check(r.now); !e.Send {
-		t.Fatalf("%+v after 2T without use, want the return", e)
-	}
-	c := r.begin()
-	if c.Want != 0 || c.Hold != 0 || c.Ret != 99 {
-		t.Fatalf("%+v, want ret 99", c)
-	}
-	if _, ok, _ := r.b.Take(r.now, 1); ok {
-		t.Fatal("a token on its way back was taken")
-	}
-	e, _ = r.b.Accept(r.now, c.Seq, lua.Reply{TTLLeft: us(time.Second)})
-	if e.Check != 0 || e.Send {
-		t.Fatalf("%+v: nothing is owed any more", e)
-	}
-	r.b.SetDemand(0)
-	r.ask(1)
-	if c = r.begin(); !c.Direct {
-		t.Fatalf("%+v, want a direct take: no lease is out", c)
-	}
-}
-
-// A lease that is used, but too slowly to be renewed, lives on instead of ending with tokens in it; one that is far too
-// large for its use goes back.
-func TestSlowlyUsedLeaseDoesNotBurn(t *testing.T) {
-	for _, c := range []struct {
-		rate float64
-		want lua.Call
-	}{{100, lua.Call{Hold: 99}}, {10, lua.Call{Ret: 99}}} {
-		r := newRig(t, local.Policy{Cap: 1000, Tokens: 1000})
-		r.lease(100)
-		r.b.SetDemand(c.rate)
-		r.now += 740 * ms
-		r.b.Take(r.now, 1)
-		r.b.Account(r.now)
-		r.b.SetDemand(c.rate)
-		if e := r.b.Check(r.now); !e.Send {
-			t.Fatalf("%v/s: %+v a quarter before the end, want a call", c.rate, e)
-		}
-		call := r.begin()
-		if call.Want != 0 || call.Hold != c.want.Hold || call.Ret != c.want.Ret {
-			t.Fatalf("%v/s: %+v, want %+v", c.rate, call, c.want)
-		}
-		r.b.Accept(r.now, call.Seq, lua.Reply{TTLLeft: us(time.Second)})
-		if _, ok, _ := r.b.Take(r.now+500*ms, 1); ok != (call.Hold > 0) {
-			t.Fatalf("%v/s: taken %v after what would have been the end", c.rate, ok)
-		}
-		r.balance()
-	}
-}
-
-func TestReturnIsCalledOffWhenTheLeaseIsUsedMeanwhile(t *testing.T) {
-	r := newRig(t, local.Policy{Cap: 1000, Tokens: 1000})
-	r.lease(100)
-	r.now += 600 * ms
-	if e := r.b.Check(r.now); !e.Send {
-		t.Fatal("idle, but not sent back")
-	}
-	r.b.Take(r.now, 1)
-	r.seq++
-	c, e := r.b.Begin(r.now, local.Conditions{Seq: r.seq, Lease: "me", Clock: true, RoundTrip: ms, Fleet: 1})
-	if c.Seq != 0 || e.Check == 0 {
-		t.Fatalf("%+v %+v, want no call and another look", c, e)
-	}
-}
-
-func TestRetireReturnsAndCloses(t *testing.T) {
-	r := newRig(t, local.Policy{Cap: 100, Tokens: 100})
-	if e := r.b.Retire(r.now); !e.Done || !r.b.Finish(r.now) {
-		t.Fatalf("%+v: a bucket that owes nothing closes at once", e)
-	}
-	if _, v, _ := r.ask(1); v.Outcome != local.Outdated {
-		t.Fatalf("outcome %d of a closed bucket, want Gone", v.Outcome)
-	}
-
-	r = newRig(t, local.Policy{Cap: 100, Tokens: 100})
-	r.lease(10)
-	if e := r.b.Retire(r.now); !e.Send || r.b.Finish(r.now) {
-		t.Fatalf("%+v: the lease is not given back first", e)
-	}
-	c := r.begin()
-	if c.Ret != 10 || c.Hold != 0 || c.Want != 0 {
-		t.Fatalf("%+v, want ret 10", c)
-	}
-	e, _ := r.b.Accept(r.now, c.Seq, lua.Reply{TTLLeft: us(time.Second)})
-	if !e.Done || !r.b.Finish(r.now) {
-		t.Fatalf("%+v, want done", e)
-	}
-	r.balance()
-}
-
-func TestBurnNeverMints(t *testing.T) {
-	r := newRig(t, local.Policy{Cap: 100, Tokens: 100})
-	r.lease(10)
-	w, _, _ := r.ask(20)
-	c := r.begin()
-	r.b.Burn(r.now)
-	r.expect(w, local.Failed)
-	if _, ok := r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 10, TTLLeft: us(time.Second)}); ok {
-		t.Fatal("a closed bucket accepted a grant")
-	}
-	if _, ok, _ := r.b.Take(r.now, 1); ok {
-		t.Fatal("a closed bucket was spent from")
-	}
-	if s := r.balance(); s.Burnt != 10 {
-		t.Errorf("burnt %d, want 10", s.Burnt)
-	}
-}
-
-func TestExpireEndsTheLeaseAndGivesTheCallUp(t *testing.T) {
-	r := newRig(t, local.Policy{Cap: 100, Tokens: 100})
-	r.lease(10)
-	w, _, _ := r.ask(20)
-	c := r.begin()
-	r.b.Expire(r.now)
-	r.expect(w, local.Failed)
-	if _, ok := r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 20, TTLLeft: us(time.Second)}); ok {
-		t.Fatal("a call that slept through the standstill was accepted")
-	}
-	if _, ok, _ := r.b.Take(r.now, 1); ok {
-		t.Fatal("the lease lives on")
-	}
-}
-
 // A closed bucket answers nobody, by no way: who has it in hand looks the key up again. With ways that need no lock and
 // look at more than one thing, each of them has to be shut.
 func TestClosedBucketAnswersNobody(t *testing.T) {
@@ -328,18 +193,40 @@ func TestPendingEndsWithTheLastWaiter(t *testing.T) {
 	}
 }
 
-// What was taken directly, before there was a lease state, belongs to the old lease id too when a new one is taken.
-func TestNewLeaseIDOfABucketWithoutALease(t *testing.T) {
-	r := newRig(t, local.Policy{Cap: 100, Tokens: 100})
-	w, _, _ := r.ask(3)
-	gen := r.b.Generation()
-	r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 3, Level: 97})
-	r.expect(w, local.Admitted)
-	r.b.Expire(r.now)
-	if e, ok := r.b.Return(r.now, 3, local.FromRedis, gen, nil); !ok || e != (local.Effect{}) {
-		t.Errorf("%+v: a twin of this process gives the same tokens back", e)
-	}
-	if s := r.balance(); s.Burnt != 3 || s.Held != 0 {
-		t.Errorf("%+v, want 3 burnt", s)
+// A lease of a slow limit that nobody uses goes back three periods after its last use at the latest, whether it was
+// prolonged since or not, and when it would have to be prolonged if it was not used lately.
+func TestAnIdleLeaseOfASlowLimitGoesBackSoon(t *testing.T) {
+	for _, use := range []time.Duration{0, 100 * ms, 249 * ms, 251 * ms, 400 * ms, 499 * ms, 501 * ms, 700 * ms} {
+		r := newRig(t, local.Policy{Cap: 1200, Tokens: 1200, Per: time.Hour, Call: lua.Call{Algorithm: lua.FixedWindow}})
+		r.lease(100)
+		r.b.SetDemand(4000) // until a moment ago it was in use
+		leased := r.now
+		e := r.b.Next(r.now)
+		used := leased
+		for i := 0; ; i++ {
+			if i == 20 || e.Check == 0 && !e.Send {
+				t.Fatalf("used after %v: %v after the last use it has not gone back: %+v", use, r.now-used, e)
+			}
+			if e.Send {
+				c := r.begin()
+				if c.Ret > 0 {
+					break
+				}
+				e, _ = r.b.Accept(r.now, c.Seq, lua.Reply{TTLLeft: us(time.Second), Level: 800, Reset: us(time.Hour)})
+				continue
+			}
+			if at := leased + use; used < at && at <= e.Check {
+				r.now = at
+				if _, ok, _ := r.b.Take(r.now, 1); !ok {
+					t.Fatal("nothing to use")
+				}
+				used = at
+			}
+			r.now = e.Check
+			e = r.b.Check(r.now)
+		}
+		if idle := r.now - used; idle > 750*ms || idle < 240*ms || use < 500*ms && r.now-leased > 750*ms {
+			t.Errorf("used after %v: it went back after %v, %v after the last use", use, r.now-leased, idle)
+		}
 	}
 }

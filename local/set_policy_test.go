@@ -8,59 +8,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-func TestForeseeTakesNothing(t *testing.T) {
-	for _, mode := range []local.FailMode{local.FailLocal, local.FailOpen, local.FailClosed} {
-		r := newRig(t, local.Policy{Cap: 10, Tokens: 1, FailMode: mode})
-		for range 5 {
-			want := map[local.FailMode]local.Outcome{
-				local.FailLocal: local.Fallback, local.FailOpen: local.Opened,
-				local.FailClosed: local.Failed,
-			}[mode]
-			if v := r.b.ForeseeFallback(r.now, 10, 1, true); v.Outcome != want {
-				t.Fatalf("mode %d: %+v, want %d", mode, v, want)
-			}
-		}
-		if s := r.b.Stats(); s.Fallback+s.Opened+s.Refused != 0 || mode == local.FailClosed && s.Failed != 50 {
-			t.Errorf("mode %d: %+v", mode, s)
-		}
-	}
-	r := newRig(t, local.Policy{Cap: 10, Tokens: 1})
-	if v := r.b.Fallback(r.now, 7, 1); v.Outcome != local.Fallback {
-		t.Fatalf("%+v", v)
-	}
-	if v := r.b.ForeseeFallback(r.now, 4, 1, true); v.Outcome != local.FallbackSpent || v.Left != 3 || v.Retry <= 0 {
-		t.Errorf("%+v, want to be refused", v)
-	}
-	if v := r.b.Fallback(r.now, 3, 1); v.Outcome != local.Fallback {
-		t.Errorf("%+v: what was refused took something", v)
-	}
-}
-
-func TestSetPolicyMintsNothing(t *testing.T) {
-	r := newRig(t, local.Policy{Cap: 10, Tokens: 1})
-	if v := r.b.Fallback(r.now, 10, 1); v.Outcome != local.Fallback {
-		t.Fatalf("%+v", v)
-	}
-	more := *r.p
-	more.Cap = 1000
-	r.b.SetPolicy(r.now, nil, &more)
-	if v := r.b.Fallback(r.now, 1, 1); v.Outcome != local.FallbackSpent {
-		t.Errorf("%+v: the share was filled", v)
-	}
-	less := more
-	less.Cap = 2
-	r.b.SetPolicy(r.now, nil, &less)
-	if v := r.b.Fallback(r.now, 3, 1); v.Outcome != local.Outdated {
-		t.Errorf("%+v: it costs more than the burst", v)
-	}
-	// A key that nobody asked for is full, by whatever limit.
-	fresh := newRig(t, *r.p)
-	fresh.b.SetPolicy(fresh.now, nil, &more)
-	if _, level := fresh.b.Peek(fresh.now); level != 1000 {
-		t.Errorf("%d, want 1000", level)
-	}
-}
-
 // What a policy without a limit finds in the pot goes back, and nobody gets it.
 func TestNoLimitClosesThePot(t *testing.T) {
 	for _, rule := range []local.Rule{local.Unlimited, local.Blocked, local.Unresolved} {
@@ -180,43 +127,118 @@ func TestNoCallByNumbersThatNobodySet(t *testing.T) {
 	}
 }
 
-// A policy that leases no more still uses what it holds. A request that needs that and more was asked for again and again, until
-// the fail mode decided.
-func TestNoLeaseUsesWhatIsHeld(t *testing.T) {
-	r := newRig(t, local.Policy{Cap: 100, Tokens: 1})
-	r.lease(40)
-	direct := *r.p
-	direct.NoLease = true
-	r.b.SetPolicy(r.now, nil, &direct)
-	w, _, _ := r.ask(80)
-	if c := r.begin(); c.Direct || c.Hold != 40 || c.Min != 40 {
-		t.Fatalf("%+v, want to ask for what is missing", c)
+// told is a bucket of 10 that gets a token per second, 8 of which were taken now.
+func told(t *testing.T, p local.Policy) *rig {
+	t.Helper()
+	p.Cap, p.Tokens = 10, 1
+	r := newRig(t, p)
+	w, _, _ := r.ask(8)
+	c := r.begin()
+	if !c.Direct || c.Want != 8 {
+		t.Fatalf("%+v, want a direct take", c)
 	}
-	r.b.Accept(r.now, r.seq, lua.Reply{Grant: 40, Level: 10, TTLLeft: us(time.Second)})
+	reply := lua.Reply{Grant: 8, Level: 2, Epoch: 1, Overflow: 1 << 40, Reset: us(8 * time.Second)}
+	if _, ok := r.b.Accept(r.now, c.Seq, reply); !ok {
+		t.Fatal("the reply was not accepted")
+	}
 	r.expect(w, local.Admitted)
-	r.pot(0)
-	r.balance()
+	return r
 }
 
-// A direct take cannot use what is held: what Redis refuses is refused.
-func TestRefusedDirectTake(t *testing.T) {
-	r := newRig(t, local.Policy{Cap: 100, Call: lua.Call{Algorithm: lua.SlidingWindow}, Window: time.Second})
-	r.lease(40)
-	direct := *r.p
-	direct.NoLease, direct.Unleased = true, true
-	r.b.SetPolicy(r.now, nil, &direct)
-	for range 2 {
-		w, _, _ := r.ask(80)
-		c := r.begin()
-		if !c.Direct && !c.Unleased || c.Min != 80 {
-			t.Fatalf("%+v, want to take 80 directly", c)
+// to is another limit for the bucket.
+func (r *rig) to(cap, tokens int64) local.Effect {
+	p := *r.b.Policy()
+	p.Cap, p.Tokens = cap, tokens
+	_, e, _ := r.b.SetPolicy(r.now, nil, &p)
+	return e
+}
+
+// What came until a limit changed came by the old one: here too.
+func TestLevelGoesOnFromTheOldRate(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		after       time.Duration
+		cap, tokens int64
+		level, soon int64 // at once, and after 10 ms
+	}{
+		{"raised rate", 3 * time.Second, 10, 100, 5, 6},
+		{"raised burst and rate", 3 * time.Second, 1000, 1000, 5, 15},
+		{"lowered burst", 3 * time.Second, 3, 1, 3, 3},
+		{"lowered rate", 7500 * ms, 1000, 100, 9, 10},
+		{"full by the old burst", 8 * time.Second, 1000, 1, 1000, 1000},
+	} {
+		r := told(t, local.Policy{})
+		r.now += c.after
+		r.to(c.cap, c.tokens)
+		if _, level := r.b.Peek(r.now); level != c.level {
+			t.Errorf("%s: level %d, want %d", c.name, level, c.level)
 		}
-		r.b.Accept(r.now, r.seq, lua.Reply{
-			Code: lua.Denied, Level: 50, Retry: us(time.Millisecond),
-			TTLLeft: us(time.Second),
-		})
-		r.expect(w, local.Refused)
-		r.now += time.Second
+		if _, level := r.b.Peek(r.now + 10*ms); level != c.soon {
+			t.Errorf("%s: level %d after 10 ms, want %d", c.name, level, c.soon)
+		}
 	}
-	r.balance()
+}
+
+// Redis hears of another limit by the key's next call. Nothing is sent for it alone, also if Redis does not answer that.
+func TestNextCallCarriesAnotherLimit(t *testing.T) {
+	for name, p := range map[string]local.Policy{
+		"one limit":      {},
+		"several limits": {Call: lua.Call{Algorithm: lua.TokenBuckets}},
+		"a window":       {Call: lua.Call{Algorithm: lua.FixedWindow}},
+	} {
+		r := told(t, p)
+		if e := r.to(20, 1); e.Send || r.b.Check(r.now+time.Second).Send {
+			t.Errorf("%s: %+v, want no call", name, e)
+		}
+		for range 2 {
+			r.now += time.Second
+			r.ask(1)
+			c := r.begin()
+			if c.Policy.Cap != 20 {
+				t.Errorf("%s: %+v", name, c)
+			}
+			r.b.Fail(r.now, c.Seq)
+			r.now += 10 * time.Second
+		}
+	}
+}
+
+// What is leased goes back when the limit is lowered, whatever is on its way: nothing is renewed that was leased under
+// the larger.
+func TestLoweredLeaseGoesBack(t *testing.T) {
+	for _, algorithm := range []lua.Algorithm{lua.TokenBucket, lua.TokenBuckets, lua.FixedWindow} {
+		for _, c := range []struct {
+			name        string
+			cap, tokens int64
+			back        bool
+		}{
+			{"raised", 200, 20, false},
+			{"a smaller burst", 50, 1, true},
+			{"a lower rate", 100, 1, true},
+			{"the same", 100, 10, false},
+		} {
+			r := newRig(t, local.Policy{Cap: 100, Tokens: 10, Call: lua.Call{Algorithm: algorithm}})
+			r.lease(20)
+			r.to(c.cap, c.tokens)
+			if _, ok, _ := r.b.Take(r.now, 1); ok == c.back {
+				t.Errorf("%s: the pot gives: %v", c.name, ok)
+			}
+			if c.name == "the same" {
+				continue
+			}
+			r.now += local.MinIdle
+			if e := r.b.Check(r.now); e.Send != c.back {
+				t.Errorf("%s, %v: %+v, want a call: %v", c.name, algorithm, e, c.back)
+			}
+			if !c.back {
+				continue
+			}
+			call := r.begin()
+			if call.Ret != 20 || call.Hold != 0 {
+				t.Errorf("%s: %+v", c.name, call)
+			}
+			r.b.Accept(r.now, call.Seq, lua.Reply{Level: 50, TTLLeft: us(time.Second)})
+			r.balance()
+		}
+	}
 }

@@ -9,51 +9,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-func secondsAfter(n int64) time.Duration { return time.Duration(n) * time.Second }
-
-// A window's debt is reported as it was, with its instant, until it is accepted: what is admitted meanwhile waits for
-// the next call.
-func TestWindowDebtIsFrozen(t *testing.T) {
-	b := new(local.Bucket)
-	p := &local.Policy{
-		Cap: 10, Tokens: 10, Per: 60e9, Call: lua.Call{Algorithm: lua.FixedWindow, Period: 60e6}, Period: 250e6,
-		Budget: 20e6, Timeout: 50e6, Uniform: func() float64 { return 0.5 },
-	}
-	b.Init(p, "k")
-	admit := func(at, n int64) {
-		t.Helper()
-		if v := b.Fallback(secondsAfter(at), n, 1); v.Outcome != local.Fallback {
-			t.Fatalf("%+v", v)
-		}
-	}
-	probe := func(at, seq int64) local.Call {
-		t.Helper()
-		b.Probe()
-		c, _ := b.Begin(secondsAfter(at), local.Conditions{
-			Seq: seq, Lease: "me", Clock: true, Server: 1e15 + at*1e6,
-			Fleet: 1,
-		})
-		if c.Seq != seq {
-			t.Fatalf("%+v", c)
-		}
-		return c
-	}
-	admit(1, 3)
-	first := probe(2, 1)
-	if first.Debt != 3 || first.Since != 1e15+1e6 {
-		t.Errorf("%+v", first)
-	}
-	b.Fail(secondsAfter(3), 1)
-	admit(4, 2)
-	if again := probe(9, 2); again.Debt != 3 || again.Since != first.Since {
-		t.Errorf("again: %+v", again)
-	}
-	b.Accept(secondsAfter(9), 2, lua.Reply{Epoch: 1, Stamp: 1})
-	if rest := probe(11, 3); rest.Debt != 2 || rest.Since != 1e15+4e6 {
-		t.Errorf("the rest: %+v", rest)
-	}
-}
-
 // What was admitted in an outage is reported in pieces, each with the time of its last admission, the latest first, and
 // what no window counts any more not at all. A fixed window has one piece, because it does not matter where in it that is.
 func TestWindowDebtIsReportedWhereItCounts(t *testing.T) {
@@ -97,68 +52,6 @@ func TestWindowDebtIsReportedWhereItCounts(t *testing.T) {
 			if s := r.balance(); s.Settled != 200 || owed(r.b) != (due{}) {
 				t.Errorf("%v, algorithm %d: %d settled of 200, %+v owed", mode, c.algorithm, s.Settled, owed(r.b))
 			}
-		}
-	}
-}
-
-// Who refused last and who has the least left are two limits, each as the last reply said that knew: a refusal does not
-// tell of the latter, nor an admission or a settlement of the former.
-func TestWhichLimitWasTold(t *testing.T) {
-	r := newRig(t, local.Policy{
-		Cap: 10, Tokens: 10, Per: time.Minute, Call: lua.Call{Algorithm: lua.FixedWindow, Period: 60e6},
-		NoLease: true,
-	})
-	check := func(when string, tight, refuser uint8, clear time.Duration) {
-		t.Helper()
-		if got, at := r.b.LastReport(false); got != tight || at != clear {
-			t.Errorf("%s: the tightest is %d until %v, want %d until %v", when, got, at, tight, clear)
-		}
-		if got, _ := r.b.LastReport(true); got != refuser {
-			t.Errorf("%s: %d refused, want %d", when, got, refuser)
-		}
-	}
-	check("at first", 0, 0, 0)
-	answer := func(cost int64, reply lua.Reply, o local.Outcome) {
-		t.Helper()
-		w, _, _ := r.ask(cost)
-		r.b.Accept(r.now, r.begin().Seq, reply)
-		r.expect(w, o)
-	}
-	answer(2, lua.Reply{Grant: 2, Level: 5, Which: 1, Epoch: 1, Stamp: 1, Reset: us(time.Minute)}, local.Admitted)
-	check("admitted", 1, 0, r.now+time.Minute)
-	answer(6, lua.Reply{Level: 5, Retry: us(time.Second), Which: 3, Epoch: 1, Stamp: 1, Reset: us(time.Hour)},
-		local.Refused)
-	check("refused", 1, 3, r.now+time.Hour)
-	answer(1, lua.Reply{Grant: 1, Level: 4, Which: 2, Epoch: 1, Stamp: 1, Reset: us(time.Hour)}, local.Admitted)
-	check("admitted again", 2, 3, r.now+time.Hour)
-	refills := newRig(t, local.Policy{Cap: 10, Tokens: 10})
-	if which, clear := refills.b.LastReport(true); which != 0 || clear != 0 {
-		t.Errorf("a bucket that refills: %d, %v", which, clear)
-	}
-}
-
-// What comes back is credited where it was counted and nowhere else: its call names that bucket even while it reports a
-// debt.
-func TestWindowRefundNamesItsBucket(t *testing.T) {
-	for _, owes := range []bool{false, true} {
-		r := newRig(t, local.Policy{
-			Cap: 10, Tokens: 10, Per: time.Minute, Call: lua.Call{Algorithm: lua.FixedWindow, Period: 60e6},
-			NoLease: true,
-		})
-		w, _, _ := r.ask(2)
-		r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 2, Level: 8, Epoch: 1, Stamp: 5, Reset: us(time.Minute)})
-		stamp := r.expect(w, local.Admitted).Stamp
-		w, _, _ = r.ask(1)
-		// it was made anew
-		r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 1, Level: 9, Epoch: 2, Stamp: 7, Reset: us(time.Minute)})
-		r.expect(w, local.Admitted)
-		r.b.Return(r.now, 2, local.FromRedis, r.b.Generation(), stamp)
-		if owes && r.b.Fallback(r.now, 3, 1).Outcome != local.Fallback {
-			t.Fatal("not admitted alone")
-		}
-		r.b.Probe()
-		if c := r.begin(); c.Refund != 2 || c.At != 5 || c.Epoch != 1 || c.Debt > 0 != owes {
-			t.Errorf("owing %v: %+v", owes, c)
 		}
 	}
 }

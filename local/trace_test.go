@@ -1,0 +1,470 @@
+package local_test
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
+
+var write = flag.Bool("write", false, "write what happens into testdata/trace")
+
+// TestTraces plays testdata/trace/*.txt, step by step on one bucket. Every file is a list of traces:
+//
+//	== name
+//	bucket cap=10 tokens=10             burst and refill per second; more in trace.policy
+//	ask a 3        -> waiting send      who asks for 3 waits, and the bucket is to be sent
+//	begin          -> direct want=3 min=3
+//	accept grant=3 -> a admitted        the reply, who got a verdict by it, and
+//	take 1         -> no | pot=0        what has changed behind the bar
+//
+// Behind the arrow stands all that comes of the step: the verdict, what the owner has to do, and the verdicts of those
+// who waited. Behind the bar stands what has changed since the step before: what is in the pot, until when (by the time
+// since the start), what is owed, and of that what no refill pays, and until when calls and requests are held off. After
+// every step the books balance. See trace.do for the steps. "go test ./local -run TestTraces -args -write" writes what
+// happens.
+func TestTraces(t *testing.T) {
+	files, err := filepath.Glob("testdata/trace/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no traces: %v", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			head, traces, _ := strings.Cut(string(text), "\n== ")
+			all := head + "\n"
+			for want := range strings.SplitSeq(traces, "\n== ") {
+				name, _, _ := strings.Cut(want, "\n")
+				t.Run(name, func(t *testing.T) {
+					got := played(t, want)
+					if all += "\n== " + got + "\n"; got != strings.TrimSpace(want) && !*write {
+						t.Errorf("got\n%s\n\nwant\n%s", got, want)
+					}
+				})
+			}
+			if *write && !t.Failed() {
+				if err := os.WriteFile(file, []byte(strings.ReplaceAll(all, "\n\n\n", "\n\n")), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// played is a trace with what came of its steps.
+func played(t *testing.T, text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	steps, width := make([]string, len(lines)), 0
+	for i, line := range lines {
+		step, _, _ := strings.Cut(line, "->")
+		if steps[i] = strings.TrimSpace(step); i > 0 && steps[i] != "" && steps[i][0] != '#' {
+			width = max(width, min(len(steps[i]), 24))
+		}
+	}
+	var tr *trace
+	for i, step := range steps {
+		words := strings.Fields(step)
+		switch {
+		case i == 0 || step == "" || step[0] == '#':
+		case words[0] == "bucket":
+			tr = newTrace(t, words[1:])
+		default:
+			if came := tr.step(step); came != "" {
+				steps[i] = fmt.Sprintf("%-*s -> %s", width, step, came)
+			}
+		}
+	}
+	return strings.Join(steps, "\n")
+}
+
+// trace is a bucket under way.
+type trace struct {
+	*rig
+	start   time.Duration
+	asked   map[string]*local.Waiter
+	stamps  map[string]*local.Stamp
+	call    local.Call   // begun last
+	due     local.Effect // that named a time last
+	gen     int64        // when tokens were taken last
+	changed map[string]string
+}
+
+func newTrace(t *testing.T, words []string) *trace {
+	p := local.Policy{Per: time.Second}
+	policy(t, &p, words)
+	r := newRig(t, p)
+	return &trace{
+		rig: r, start: r.now, asked: map[string]*local.Waiter{}, stamps: map[string]*local.Stamp{}, changed: map[string]string{
+			"pot": "0", "until": "0s", "owes": "0/0", "hold-off": "0s", "back-off": "0s",
+		},
+	}
+}
+
+// policy sets what words say.
+func policy(t *testing.T, p *local.Policy, words []string) {
+	for _, w := range words {
+		switch name, v, _ := strings.Cut(w, "="); name {
+		case "cap":
+			p.Cap = count(t, v)
+		case "tokens":
+			p.Tokens = count(t, v)
+		case "per":
+			p.Per = length(t, v)
+		case "period":
+			p.Period = length(t, v)
+		case "size":
+			p.Size = count(t, v)
+		case "mode":
+			p.FailMode = map[string]local.FailMode{"local": local.FailLocal, "open": local.FailOpen, "closed": local.FailClosed}[v]
+		case "by":
+			p.Call.Algorithm = map[string]lua.Algorithm{
+				"fixed": lua.FixedWindow, "sliding": lua.SlidingWindow, "log": lua.SlidingLog, "buckets": lua.TokenBuckets,
+			}[v]
+		case "window":
+			p.Window = length(t, v)
+		case "no-lease":
+			p.NoLease = true
+		case "unleased":
+			p.Unleased = true
+		case "rule":
+			p.Rule = map[string]local.Rule{"blocked": local.Blocked, "unlimited": local.Unlimited, "limit": local.ByLimit}[v]
+		default:
+			t.Fatalf("no such part of a policy: %q", w)
+		}
+	}
+	if p.Call.Algorithm != lua.TokenBucket {
+		p.Call.Period = us(p.Per)
+	}
+}
+
+// step takes a step, and says what came of it.
+func (tr *trace) step(line string) string {
+	words := strings.Fields(line)
+	came := tr.do(words[0], words[1:])
+	for _, name := range slices.Sorted(maps.Keys(tr.asked)) {
+		select {
+		case v := <-tr.asked[name].C:
+			tr.stamps[name] = v.Stamp
+			came = append(came, name, verdict(v)+more(tr.asked[name])+",")
+		default:
+		}
+	}
+	if n := len(came) - 1; n >= 0 {
+		came[n] = strings.TrimSuffix(came[n], ",")
+	}
+	tr.balance()
+	owed, certain := tr.b.Owing()
+	var changes []string
+	for _, x := range [][2]string{
+		{"pot", fmt.Sprint(tr.b.Pot())},
+		{"until", tr.since(tr.b.Deadline())},
+		{"owes", fmt.Sprintf("%d/%d%s", owed, certain, either(tr.b.Booked() != owed, fmt.Sprintf(" (%d booked)", tr.b.Booked()), ""))},
+		{"hold-off", tr.since(tr.b.HoldOff())},
+		{"back-off", tr.since(tr.b.BackOff())},
+	} {
+		if tr.changed[x[0]] != x[1] {
+			tr.changed[x[0]] = x[1]
+			changes = append(changes, x[0]+"="+x[1])
+		}
+	}
+	if len(changes) > 0 {
+		came = append(came, "|")
+	}
+	return strings.Join(slices.DeleteFunc(append(came, changes...), func(s string) bool { return s == "" }), " ")
+}
+
+// do takes a step. Times are told from the start on, and "after" lets time pass.
+func (tr *trace) do(step string, words []string) []string {
+	args := map[string]string{}
+	for i, w := range words {
+		if name, v, ok := strings.Cut(w, "="); ok {
+			args[name] = v
+		} else {
+			args[strconv.Itoa(i)] = w
+		}
+	}
+	b, first := tr.b, args["0"]
+	n := func() int64 { return count(tr.T, first) }
+	fleet, times := count(tr.T, cmp.Or(args["fleet"], "1")), count(tr.T, cmp.Or(args["times"], "1"))
+	switch step {
+	case "after":
+		tr.now += length(tr.T, first)
+	case "at": // when it has to be looked at, when the lease ends, or when calls are made again
+		switch first {
+		case "check":
+			tr.now = tr.due.Check
+		case "until":
+			tr.now = b.Deadline()
+		case "back-off":
+			tr.now = max(tr.now, b.BackOff())
+		default:
+			tr.now = tr.start + length(tr.T, first)
+		}
+	case "ask": // ask a 3, or of who waits and asks again: ask a 3 again=5
+		w := local.NewWaiter()
+		if args["again"] != "" {
+			w.AskAgain, w.More = true, count(tr.T, args["again"])
+		}
+		tr.asked[first], tr.gen = w, b.Generation()
+		v, e := b.Ask(tr.now, count(tr.T, args["1"]), tr.now+20*ms, w)
+		return []string{verdict(v), tr.effect(e)}
+	case "lease": // so many tokens, by two who wait
+		tr.lease(n())
+	case "count": // as refused, what "refuse" did
+		b.CountRefused(n())
+	case "seq":
+		tr.seq = n()
+	case "leave":
+		return []string{either(b.Leave(tr.asked[first]), "left", "no")}
+	case "take":
+		tr.gen = b.Generation()
+		left, ok, renew := b.Take(tr.now, n())
+		for range times - 1 {
+			left, ok, renew = b.Take(tr.now, n())
+		}
+		return []string{either(ok, fmt.Sprint("left ", left), "no"), either(renew, "renew", "")}
+	case "renew":
+		return []string{tr.effect(b.Renew(tr.now))}
+	case "begin":
+		tr.seq++
+		c, e := b.Begin(tr.now, local.Conditions{
+			Seq: tr.seq, Lease: "me", Clock: args["clock"] != "no", Server: tr.server(), RoundTrip: ms, Fleet: fleet,
+		})
+		tr.call = c
+		return []string{tr.callOf(c), tr.effect(e)}
+	case "accept":
+		e, ok := b.Accept(tr.now, count(tr.T, cmp.Or(args["seq"], fmt.Sprint(tr.call.Seq))), tr.reply(args))
+		return []string{either(ok, tr.effect(e), "ignored")}
+	case "fail":
+		return []string{tr.effect(b.Fail(tr.now, tr.call.Seq))}
+	case "late":
+		return []string{tr.effect(b.Late(tr.now, tr.call.Seq))}
+	case "drop":
+		return []string{tr.effect(b.Drop(tr.now))}
+	case "check":
+		return []string{tr.effect(b.Check(tr.now))}
+	case "probe":
+		return []string{tr.effect(b.Probe())}
+	case "expire":
+		return []string{tr.effect(b.Expire(tr.now))}
+	case "burn":
+		b.Burn(tr.now)
+	case "retire":
+		return []string{tr.effect(b.Retire(tr.now))}
+	case "revive":
+		b.Revive()
+	case "finish":
+		return []string{either(b.Finish(tr.now), "closed", "no")}
+	case "reset":
+		w := local.NewWaiter()
+		tr.asked[first] = w
+		v, e := b.Credit(w, local.Fill)
+		return []string{verdict(v), tr.effect(e)}
+	case "return": // return 3 of=a, return 3 from=lease, from=fallback
+		source := map[string]local.Source{"lease": local.FromLease, "fallback": local.FromFallback}[args["from"]]
+		if args["from"] == "" {
+			source = local.FromRedis
+		}
+		e, ok := b.Return(tr.now, n(), source, tr.gen, tr.stamps[args["of"]])
+		return []string{either(ok, tr.effect(e), "closed")}
+	case "charge":
+		e, taken, forgiven, ok := b.Charge(tr.now, n())
+		return []string{either(ok, tr.effect(e), "closed"), nonzero("taken", taken), nonzero("forgiven", forgiven)}
+	case "alone": // alone 3, or alone 1 times=150: how many had which outcome
+		if times == 1 {
+			return []string{verdict(b.Fallback(tr.now, n(), fleet))}
+		}
+		outcomes := map[string]int{}
+		for range times {
+			outcomes[names[b.Fallback(tr.now, n(), fleet).Outcome]]++
+		}
+		return []string{strings.TrimSuffix(fmt.Sprint(outcomes)[len("map["):], "]")}
+	case "foresee":
+		return []string{verdict(b.ForeseeFallback(tr.now, n(), fleet, true))}
+	case "refuse": // without a lock; "refuse waiter 3" for who waits and asks again
+		v, refused := b.Refuse(tr.now, count(tr.T, words[len(words)-1]))
+		if first == "waiter" {
+			v, refused = b.RefuseWaiter(tr.now, count(tr.T, args["1"]))
+		}
+		return []string{either(refused, verdict(v), "no")}
+	case "earliest":
+		at, known := b.Earliest(tr.now, n())
+		return []string{either(at == local.Never, "never", (at - tr.now).String()), either(known, "known", "")}
+	case "told": // which limit has the least left, and until when it counts, and which refused
+		tight, clear := b.LastReport(false)
+		refuser, _ := b.LastReport(true)
+		return []string{fmt.Sprint("tight=", tight), "until=" + tr.since(clear), fmt.Sprint("refused=", refuser)}
+	case "demand":
+		b.SetDemand(float64(n()))
+	case "peek":
+		held, level := b.Peek(tr.now)
+		return []string{fmt.Sprintf("held=%d level=%d", held, level)}
+	case "stats":
+		s := b.Stats()
+		fields := strings.Fields(strings.Trim(fmt.Sprintf("%+v", s), "{}"))
+		fields = slices.DeleteFunc(fields, func(f string) bool { return strings.HasSuffix(f, ":0") })
+		return []string{cmp.Or(strings.Join(fields, " "), "none")}
+	case "offers":
+		return []string{fmt.Sprint(b.Offers(tr.now))}
+	case "policy":
+		p := *b.Policy()
+		policy(tr.T, &p, words)
+		_, e, _ := b.SetPolicy(tr.now, nil, &p)
+		return []string{tr.effect(e)}
+	case "forget": // that calls have failed, and what was refused
+		b.ForgetDenial()
+		b.Heal()
+	default:
+		tr.Fatalf("no such step: %q", step)
+	}
+	return nil
+}
+
+func (tr *trace) server() int64 { return 1e15 + us(tr.now-tr.start) }
+
+// reply is what Redis answers. A lease lasts for a second.
+func (tr *trace) reply(args map[string]string) (r lua.Reply) {
+	if !tr.call.Direct {
+		r.TTLLeft = us(time.Second)
+	}
+	for name, v := range args {
+		switch name {
+		case "grant":
+			r.Grant = count(tr.T, v)
+		case "level":
+			r.Level = count(tr.T, v)
+		case "retry":
+			r.Retry = us(length(tr.T, v))
+		case "left":
+			r.TTLLeft = us(length(tr.T, v))
+		case "reset":
+			r.Reset = us(length(tr.T, v))
+		case "active":
+			r.Active = count(tr.T, v)
+		case "epoch":
+			r.Epoch = count(tr.T, v)
+		case "overflow":
+			r.Overflow = count(tr.T, v)
+		case "stamp":
+			r.Stamp = count(tr.T, v)
+		case "which":
+			r.Which = count(tr.T, v)
+		case "seq":
+		default:
+			tr.Fatalf("no such part of a reply: %q", name)
+		}
+	}
+	return r
+}
+
+// callOf says what a call states.
+func (tr *trace) callOf(c local.Call) string {
+	if c.Seq == 0 {
+		return "nothing"
+	}
+	said := either(c.Direct, "direct ", "") + either(c.Unleased, "unleased ", "")
+	instant := func(us int64) string { return (time.Duration(us-1e15) * time.Microsecond).String() }
+	say := func(name, v string, says bool) {
+		if says {
+			said += name + "=" + v + " "
+		}
+	}
+	say("cap", fmt.Sprint(c.Policy.Cap), c.Policy.Cap != tr.p.Cap)
+	for _, x := range []struct {
+		name string
+		n    int64
+	}{
+		{"want", c.Want}, {"min", c.Min}, {"hold", c.Hold}, {"ret", c.Ret}, {"debt", c.Debt}, {"owed", c.Owed}, {"seen", c.Seen},
+		{"epoch", c.Epoch}, {"at", c.At}, {"to", c.To}, {"given-back", c.SettledNow()},
+	} {
+		say(x.name, fmt.Sprint(x.n), x.n != 0)
+	}
+	say("refund", either(c.Refund > 3*lua.MostTokens, "all", fmt.Sprint(c.Refund)), c.Refund > 0)
+	say("deadline", instant(c.Deadline), c.Refund > 0)
+	say("since", instant(c.Since), c.Since > 0 && c.Since != tr.server())
+	say("reset", instant(c.Reset), c.Reset > 0)
+	say("ack", fmt.Sprint(c.Ack, "/", c.Seq), !c.Direct && c.Ack != c.Seq-1)
+	return strings.TrimSpace(either(said == "", "empty", said))
+}
+
+var names = map[local.Outcome]string{
+	local.Admitted: "admitted", local.Refused: "refused", local.Failed: "failed", local.Waiting: "waiting",
+	local.Outdated: "outdated", local.Fallback: "fallback", local.FallbackSpent: "fallback-spent", local.Opened: "opened",
+}
+
+func verdict(v local.Verdict) string {
+	said := names[v.Outcome] + either(v.Left != 0, fmt.Sprint(" left=", v.Left), "")
+	switch v.Retry {
+	case 0:
+		return said
+	case local.Never:
+		return said + " retry=never"
+	}
+	return said + " retry=" + v.Retry.String()
+}
+
+// more is what a waiter learned besides.
+func more(w *local.Waiter) string {
+	if !w.AskAgain {
+		return ""
+	}
+	return either(w.MoreGranted > 0, fmt.Sprint(" more=", w.MoreGranted), "") + either(w.Short, " short", "")
+}
+
+// effect says what the owner has to do, and notes when.
+func (tr *trace) effect(e local.Effect) string {
+	said := either(e.Send, "send ", "") + either(e.Done, "done ", "")
+	if e.Check != 0 {
+		tr.due = e
+		said += "check=" + (e.Check - tr.now).String()
+	}
+	return strings.TrimSpace(said)
+}
+
+func (tr *trace) since(at time.Duration) string {
+	switch at {
+	case 0:
+		return "0s"
+	case local.Never:
+		return "never"
+	}
+	return (at - tr.start).String()
+}
+
+func either(yes bool, a, b string) string {
+	if yes {
+		return a
+	}
+	return b
+}
+
+func nonzero(name string, n int64) string { return either(n != 0, fmt.Sprint(name, "=", n), "") }
+
+func count(t *testing.T, s string) int64 {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func length(t *testing.T, s string) time.Duration {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
