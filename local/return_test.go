@@ -92,3 +92,27 @@ func TestReturnGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 		})
 	}
 }
+
+// Tokens that are not given back after all are burnt once: they are held no more, and no later refund pays for them.
+func TestRefundThatIsGivenUpIsBurntOnce(t *testing.T) {
+	for name, end := range map[string]func(r *rig){
+		"its call is refused":        func(r *rig) { r.b.Rejected(r.now, r.begin().Seq) },
+		"its call is lost":           func(r *rig) { r.b.Fail(r.now, r.begin().Seq) },
+		"the lease id ends under it": func(r *rig) { r.begin(); r.b.Expire(r.now) },
+		"the lease id ends before":   func(r *rig) { r.b.Expire(r.now) },
+		"the bucket closes before":   func(r *rig) { r.b.Burn(r.now) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, local.Policy{Cap: 100, Tokens: 100, Per: time.Hour, NoLease: true})
+			r.ask(5)
+			r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 5, Level: 95, Epoch: 1})
+			r.b.Return(r.now, 3, local.FromRedis, r.b.Generation(), nil)
+			r.now += local.RefundDelay
+			r.b.Check(r.now)
+			end(r)
+			if s := r.balance(); s.Burnt != 3 || s.Held != 0 || s.Spent != 2 {
+				t.Errorf("%+v, want 2 spent and 3 burnt", s)
+			}
+		})
+	}
+}
