@@ -16,9 +16,9 @@ func windowPolicies() []tiered.Policy {
 	limit := tiered.Limit{Tokens: 10, Per: time.Minute}
 	return []tiered.Policy{
 		{Name: "log", Limit: limit, Algorithm: tiered.SlidingLog},
-		{Name: "fixed", Limit: limit, Algorithm: tiered.FixedWindow, Lease: tiered.Lease{Size: tiered.NoLease}},
+		{Name: "fixed", Limit: limit, Algorithm: tiered.FixedWindow, Lease: neverLeased},
 		{Name: "fixed-leased", Limit: limit, Algorithm: tiered.FixedWindow},
-		{Name: "sliding", Limit: limit, Algorithm: tiered.SlidingWindow, Lease: tiered.Lease{Size: tiered.NoLease}},
+		{Name: "sliding", Limit: limit, Algorithm: tiered.SlidingWindow, Lease: neverLeased},
 		{Name: "sliding-leased", Limit: limit, Algorithm: tiered.SlidingWindow},
 		{Name: "sliding-two", Limit: limit, Algorithm: tiered.SlidingWindow, Also: []tiered.Limit{{
 			Tokens: 100,
@@ -30,12 +30,10 @@ func windowPolicies() []tiered.Policy {
 // eachWindow runs f in a bubble with a limiter of each algorithm over a Memory.
 func eachWindow(t *testing.T, f func(t *testing.T, l *tiered.Limiter, m *remote.Memory)) {
 	for _, p := range windowPolicies() {
-		t.Run(p.Name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m := remote.NewMemory()
-				l := limiter(t, m, p, nil)
-				f(t, l, m)
-			})
+		bubble(t, p.Name, func(t *testing.T) {
+			m := remote.NewMemory()
+			l := limiter(t, m, p, nil)
+			f(t, l, m)
 		})
 	}
 }
@@ -43,7 +41,6 @@ func eachWindow(t *testing.T, f func(t *testing.T, l *tiered.Limiter, m *remote.
 // A window admits what it holds and refuses the next request. The retry time is when that request is admitted, and
 // it is not admitted much earlier.
 func TestWindowsRefuseAndAdmitAgain(t *testing.T) {
-	ctx := context.Background()
 	eachWindow(t, func(t *testing.T, l *tiered.Limiter, _ *remote.Memory) {
 		for i := range 10 {
 			if d := l.Allow(ctx, "k"); !d.Allowed {
@@ -67,7 +64,6 @@ func TestWindowsRefuseAndAdmitAgain(t *testing.T) {
 
 // Returned tokens can be taken again, a higher cost is charged, and a Reset forgets both.
 func TestWindowsGiveBack(t *testing.T) {
-	ctx := context.Background()
 	eachWindow(t, func(t *testing.T, l *tiered.Limiter, _ *remote.Memory) {
 		r := l.ReserveN(ctx, "k", 10)
 		if !r.Allowed {
@@ -95,9 +91,7 @@ func TestWindowsGiveBack(t *testing.T) {
 		if d := l.Peek(ctx, "k"); d.Remaining != 1 {
 			t.Errorf("after the debt: %+v", d)
 		}
-		if err := l.Reset(ctx, "k"); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.Reset(ctx, "k"))
 		if d := l.Peek(ctx, "k"); d.Remaining != 10 {
 			t.Errorf("after the reset: %+v", d)
 		}
@@ -109,7 +103,6 @@ func TestWindowsGiveBack(t *testing.T) {
 
 // What the share admitted in an outage is charged to the window in which it was admitted.
 func TestWindowsChargeAnOutage(t *testing.T) {
-	ctx := context.Background()
 	eachWindow(t, func(t *testing.T, l *tiered.Limiter, m *remote.Memory) {
 		time.Sleep(time.Second)
 		if d := l.Allow(ctx, "k"); !d.Allowed {
@@ -142,7 +135,6 @@ func TestWindowsChargeAnOutage(t *testing.T) {
 
 // With several buckets on a key the tightest decides, and leased and returned tokens count in each.
 func TestSeveralBuckets(t *testing.T) {
-	ctx := context.Background()
 	for _, size := range []int64{0, tiered.NoLease} {
 		synctest.Test(t, func(t *testing.T) {
 			l := limiter(t, remote.NewMemory(), tiered.Policy{
@@ -168,9 +160,7 @@ func TestSeveralBuckets(t *testing.T) {
 			if d := l.AllowN(ctx, "k", 11); d.Reason != tiered.ExceedsBurst {
 				t.Errorf("more than the smaller burst: %+v", d)
 			}
-			if err := l.Reset(ctx, "k"); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, l.Reset(ctx, "k"))
 			time.Sleep(5 * time.Second)
 			r := l.ReserveN(ctx, "k", 10)
 			if !r.Allowed {
@@ -256,9 +246,7 @@ func TestAlgorithmMistakes(t *testing.T) {
 		},
 	} {
 		p := tiered.Policy{Name: "p", Limit: minute}
-		if err := p.Validate(); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, p.Validate())
 		c.change(&p)
 		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v:\n%v, want\n%s", p, err, c.want)

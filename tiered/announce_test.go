@@ -30,13 +30,10 @@ type program struct {
 func run(t *testing.T, s remote.Store, service string, policies ...tiered.Policy) *program {
 	t.Helper()
 	p := &program{t: t}
-	g, err := tiered.NewGroup(s, &tiered.Options{
+	g := must(tiered.NewGroup(s, &tiered.Options{
 		Service: service, Logger: p.log.logger(), Random: func() float64 { return 0.5 },
 		Trace: &tiered.Trace{Fault: func(e tiered.Event) { p.heard.add("%s %s %s", e.What, e.Node, e.Policy) }},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	p.Group = g
 	for _, policy := range policies {
 		if _, err := g.NewLimiter(policy); err != nil {
@@ -153,15 +150,11 @@ func TestDeployWithOtherLimits(t *testing.T) {
 			}
 		}
 		// SetPolicy ends the difference, and begins another one.
-		if err := tiered.Limiters(stays.Group).Placed()[0].SetPolicy(policy(200)); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, tiered.Limiters(stays.Group).Placed()[0].SetPolicy(policy(200)))
 		time.Sleep(10 * time.Second)
 		stays.is(2, 0, 0)
 		next.is(2, 0, 0)
-		if err := tiered.Limiters(next.Group).Placed()[0].SetPolicy(policy(300)); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, tiered.Limiters(next.Group).Placed()[0].SetPolicy(policy(300)))
 		time.Sleep(10 * time.Second)
 		for _, p := range []*program{stays, next} {
 			if n := p.lines(tellsOfOthers); n != 2 || p.lines(warnsOfOthers) > 0 {
@@ -345,16 +338,14 @@ func TestServiceName(t *testing.T) {
 func TestLimitsText(t *testing.T) {
 	perKey := func(string) tiered.Limit { return tiered.Limit{} }
 	for want, p := range map[string]tiered.Policy{
-		"100/s":                 {Limit: tiered.PerSecond(100).WithBurst(100)},
-		"100/s burst 200":       {Limit: tiered.PerSecond(100).WithBurst(200)},
-		"10/s, 100/min":         {Limit: tiered.PerMinute(100), Also: []tiered.Limit{tiered.PerSecond(10)}},
-		"unlimited or by key":   {Limit: tiered.Unlimited(), PerKey: perKey},
-		"blocked":               {Limit: tiered.Blocked()},
-		"100/h by sliding log":  {Limit: tiered.PerHour(100), Algorithm: tiered.SlidingLog},
-		"9/day by fixed window": {Limit: tiered.PerDay(9), Algorithm: tiered.FixedWindow},
-		"9/day by fixed window of the calendar": {
-			Limit: tiered.PerDay(9), Algorithm: tiered.FixedWindow, Calendar: true,
-		},
+		"100/s":                                 {Limit: tiered.PerSecond(100).WithBurst(100)},
+		"100/s burst 200":                       {Limit: tiered.PerSecond(100).WithBurst(200)},
+		"10/s, 100/min":                         {Limit: tiered.PerMinute(100), Also: []tiered.Limit{tiered.PerSecond(10)}},
+		"unlimited or by key":                   {Limit: tiered.Unlimited(), PerKey: perKey},
+		"blocked":                               {Limit: tiered.Blocked()},
+		"100/h by sliding log":                  {Limit: tiered.PerHour(100), Algorithm: tiered.SlidingLog},
+		"9/day by fixed window":                 {Limit: tiered.PerDay(9), Algorithm: tiered.FixedWindow},
+		"9/day by fixed window of the calendar": {Limit: tiered.PerDay(9), Algorithm: tiered.FixedWindow, Calendar: true},
 		"100/min by sliding window": {
 			Limit: tiered.Limit{Tokens: 100, Per: time.Minute, Precision: time.Second}, Algorithm: tiered.SlidingWindow,
 		},
@@ -363,9 +354,7 @@ func TestLimitsText(t *testing.T) {
 		},
 	} {
 		p.Name = "api"
-		if err := p.Validate(); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, p.Validate())
 		if got := p.LimitsText(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}

@@ -51,12 +51,9 @@ func TestAnswerComesBeforeTheCallersDeadline(t *testing.T) {
 	for name, f := range ask {
 		for _, left := range []time.Duration{time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond} {
 			synctest.Test(t, func(t *testing.T) {
-				l, err := tiered.New(frozen(), tiered.Policy{
+				l := must(tiered.New(frozen(), tiered.Policy{
 					Name: "p", Limit: tiered.PerSecond(100), FailMode: tiered.FailClosed,
-				}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				}, nil))
 				ctx, cancel := context.WithTimeout(t.Context(), left)
 				defer cancel()
 				start := time.Now()
@@ -77,12 +74,9 @@ func TestAnswerComesBeforeTheCallersDeadline(t *testing.T) {
 // Who waits for tokens waits until its deadline, whatever Redis does.
 func TestWaitEndsWithItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := tiered.New(frozen(), tiered.Policy{
+		l := must(tiered.New(frozen(), tiered.Policy{
 			Name: "p", Limit: tiered.PerSecond(100), FailMode: tiered.FailClosed,
-		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		}, nil))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		start := time.Now()

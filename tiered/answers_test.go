@@ -22,7 +22,7 @@ func TestWhoGivesUpIsNotCanceled(t *testing.T) {
 		if err := l.Wait(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
-		if s := l.Group().Stats().Policies["api"]; s.Waiting.GaveUp != 1 || s.Requests.Canceled != 0 {
+		if s := l.Stats(); s.Waiting.GaveUp != 1 || s.Requests.Canceled != 0 {
 			t.Errorf("%d gave up, %+v", s.Waiting.GaveUp, s.Requests)
 		}
 	})
@@ -31,10 +31,8 @@ func TestWhoGivesUpIsNotCanceled(t *testing.T) {
 // A key in debt is told when to come back, and full later than that, also by a limit that the request carries.
 func TestCarriedLimitIsResetAfterARetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerMinute(10).WithBurst(20)}, nil)
-		if err := l.Charge("k", 60); err != nil {
-			t.Fatal(err)
-		}
+		l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerMinute(10).WithBurst(20)}, nil)
+		ok(t, l.Charge("k", 60))
 		time.Sleep(100 * ms) // Redis has heard of it
 		d := l.For("k").N(2).WithLimit(tiered.Per(3, 10*time.Second)).Allow(t.Context())
 		if want(t, d, tiered.Limited); d.ResetAfter < d.RetryAfter {
@@ -80,28 +78,26 @@ func TestComeBackAfterAWhile(t *testing.T) {
 			40,
 		}, {5, 40}, {1, 40}}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c.policy.Name = "api"
-				l := limiter(t, remote.NewMemory(), c.policy, &tiered.Options{Random: func() float64 { return 0.5 }})
-				time.Sleep(82 * time.Second) // until shares are in use
-				for _, a := range c.asks {
-					var d tiered.Decision
-					for range a.times {
-						if d = l.AllowN(t.Context(), "k", a.cost); !d.Allowed {
-							break
-						}
-					}
-					if d.Allowed {
-						time.Sleep(30 * ms)
-						continue
-					}
-					time.Sleep(d.RetryAfter)
-					if e := l.AllowN(t.Context(), "k", a.cost); !e.Allowed {
-						t.Errorf("%d: told %v, came back then, and is told %v", a.cost, d.RetryAfter, e.RetryAfter)
+		bubble(t, name, func(t *testing.T) {
+			c.policy.Name = "api"
+			l := limiter(t, remote.NewMemory(), c.policy, &tiered.Options{Random: func() float64 { return 0.5 }})
+			time.Sleep(82 * time.Second) // until shares are in use
+			for _, a := range c.asks {
+				var d tiered.Decision
+				for range a.times {
+					if d = l.AllowN(t.Context(), "k", a.cost); !d.Allowed {
+						break
 					}
 				}
-			})
+				if d.Allowed {
+					time.Sleep(30 * ms)
+					continue
+				}
+				time.Sleep(d.RetryAfter)
+				if e := l.AllowN(t.Context(), "k", a.cost); !e.Allowed {
+					t.Errorf("%d: told %v, came back then, and is told %v", a.cost, d.RetryAfter, e.RetryAfter)
+				}
+			}
 		})
 	}
 }
@@ -109,15 +105,11 @@ func TestComeBackAfterAWhile(t *testing.T) {
 // What was told stays what it was if a lease goes back at another nanosecond: Redis counts microseconds.
 func TestComeBackBetweenMicroseconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerSecond(7).WithBurst(100)},
-			&tiered.Options{
-				Budget: 5 * ms, Random: func() float64 { return 0.5 },
-			})
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerSecond(7).WithBurst(100)},
+			&tiered.Options{Budget: 5 * ms, Random: func() float64 { return 0.5 }})
 		time.Sleep(70 * time.Second)
 		want(t, l.AllowN(t.Context(), "k", 75), tiered.Granted)
-		if err := l.Refund(t.Context(), "k", 75); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.Refund(t.Context(), "k", 75))
 		time.Sleep(30*ms + 887)
 		for range 40 {
 			l.Allow(t.Context(), "k")

@@ -46,40 +46,35 @@ func TestAllowAtMost(t *testing.T) {
 		"unlimited":   {tiered.Policy{Limit: tiered.Unlimited()}, 0, false, 1 << 39, 1 << 39, tiered.Granted},
 		"blocked":     {tiered.Policy{Limit: tiered.Blocked()}, 0, false, 5, 0, tiered.ExceedsBurst},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := remote.NewMemory()
-				c.policy.Name = "p"
-				l := limiter(t, store, c.policy, &tiered.Options{Processes: 2})
-				if c.used > 0 {
-					if d := l.AllowN(t.Context(), "k", c.used); !d.Allowed {
-						t.Fatal(d)
-					}
+		bubble(t, name, func(t *testing.T) {
+			store := remote.NewMemory()
+			c.policy.Name = "p"
+			l := limiter(t, store, c.policy, &tiered.Options{Processes: 2})
+			if c.used > 0 {
+				if d := l.AllowN(t.Context(), "k", c.used); !d.Allowed {
+					t.Fatal(d)
 				}
-				if c.down {
-					store.Fail(down)
-				}
-				got, d := l.AllowAtMost(t.Context(), "k", c.n)
-				if got != c.want || d.Reason != c.reason || d.Allowed != (got > 0) {
-					t.Errorf("%d, %v, want %d, %v", got, d, c.want, c.reason)
-				}
-			})
+			}
+			if c.down {
+				store.Fail(down)
+			}
+			got, d := l.AllowAtMost(t.Context(), "k", c.n)
+			if got != c.want || d.Reason != c.reason || d.Allowed != (got > 0) {
+				t.Errorf("%d, %v, want %d, %v", got, d, c.want, c.reason)
+			}
 		})
 	}
 }
 
 // PeekN says what AllowN would, and takes nothing.
 func TestPeekN(t *testing.T) {
-	for _, algorithm := range []tiered.Algorithm{
-		tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingWindow,
-		tiered.SlidingLog,
-	} {
+	for _, algorithm := range algorithms {
 		for _, used := range []int64{0, 4, 9, 10} {
 			for _, n := range []int64{-1, 0, 1, 5, 6, 10, 11, 1 << 41} {
 				name := fmt.Sprintf("%v, %d used, %d asked", algorithm, used, n)
 				synctest.Test(t, func(t *testing.T) {
 					l := limiter(t, remote.NewMemory(), tiered.Policy{
-						Name: "p", Limit: tiered.PerHour(10), Algorithm: algorithm, Lease: tiered.Lease{Size: tiered.NoLease},
+						Name: "p", Limit: tiered.PerHour(10), Algorithm: algorithm, Lease: neverLeased,
 					}, nil)
 					for range used {
 						l.Allow(t.Context(), "k")
@@ -124,7 +119,7 @@ func TestSetLimit(t *testing.T) {
 func TestAllowAtMostThatEndsEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newDistant(10*ms), tiered.Policy{
-			Name: "api", Limit: tiered.PerMinute(800), Standing: tiered.StandingOn, FailMode: tiered.FailClosed,
+			Limit: tiered.PerMinute(800), Standing: tiered.StandingOn, FailMode: tiered.FailClosed,
 		}, nil)
 		time.Sleep(3 * time.Minute) // the share has 100
 		want(t, l.AllowN(t.Context(), "user", 690), tiered.Granted)

@@ -262,10 +262,7 @@ func withoutPassword(t *testing.T) error {
 	})
 	defer func() { _ = client.Close() }()
 	o := &tiered.Options{Logger: slog.New(slog.DiscardHandler), Budget: time.Second}
-	g, err := tiered.NewGroup(remote.NewRedis(client, nil), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must(tiered.NewGroup(remote.NewRedis(client, nil), o))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	defer func() { _ = g.Close(ctx) }() // Redis records nobody, so there is nobody to take out

@@ -14,13 +14,13 @@ import (
 // A refusal is believed for 5 s at most, whatever the random numbers and whenever the tokens are due: then a process sees
 // what others gave to the key.
 func TestARefusalIsBelievedFor5Seconds(t *testing.T) {
-	for _, a := range []tiered.Algorithm{tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingWindow, tiered.SlidingLog} {
+	for _, a := range algorithms {
 		for _, random := range []float64{0, 0.5, 0.999999} {
 			for _, per := range []time.Duration{4900 * time.Millisecond, time.Hour} { // of a token
 				synctest.Test(t, func(t *testing.T) {
 					store, ctx := remote.NewMemory(), context.Background()
 					of := func() *tiered.Limiter {
-						l := limiter(t, store, tiered.Policy{Name: "api", Algorithm: a, Limit: tiered.Per(1, per)}, &tiered.Options{
+						l := limiter(t, store, tiered.Policy{Algorithm: a, Limit: tiered.Per(1, per)}, &tiered.Options{
 							Logger: slog.New(slog.DiscardHandler), Random: func() float64 { return random },
 						})
 						return l
@@ -33,9 +33,7 @@ func TestARefusalIsBelievedFor5Seconds(t *testing.T) {
 						t.Fatalf("%+v, want a refusal that is known", d)
 					}
 					start := time.Now()
-					if err := other.Reset(ctx, "ann"); err != nil {
-						t.Fatal(err)
-					}
+					ok(t, other.Reset(ctx, "ann"))
 					for !l.Allow(ctx, "ann").Allowed {
 						time.Sleep(10 * time.Millisecond)
 					}
@@ -52,7 +50,7 @@ func TestARefusalIsBelievedFor5Seconds(t *testing.T) {
 func TestWhoHasTimeDoesNotGoByCallersInAHurry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newDistant(12*ms), tiered.Policy{
-			Name: "api", Limit: tiered.PerSecond(1000), Lease: tiered.Lease{Size: tiered.NoLease}, FailMode: tiered.FailClosed,
+			Limit: tiered.PerSecond(1000), Lease: neverLeased, FailMode: tiered.FailClosed,
 		}, &tiered.Options{Budget: 100 * ms})
 		for range 20 { // the process knows how far Redis is
 			time.Sleep(100 * ms)

@@ -56,10 +56,8 @@ func (l *link) Presence(ctx context.Context, d time.Duration, n remote.Node, p r
 // A Redis that comes back empty after an outage is reported: its keys may admit a burst more. One that has kept its data
 // is not, nor one that others have used meanwhile.
 func TestRedisThatComesBackEmpty(t *testing.T) {
-	for _, algorithm := range []tiered.Algorithm{
-		tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingWindow, tiered.SlidingLog,
-	} {
-		for _, mode := range []tiered.FailMode{tiered.FailLocal, tiered.FailOpen, tiered.FailClosed} {
+	for _, algorithm := range algorithms {
+		for _, mode := range failModes {
 			for _, down := range []time.Duration{2 * time.Second, 10 * time.Second, time.Minute} {
 				for _, what := range []string{"empty", "kept", "used by others"} {
 					t.Run(fmt.Sprintf("%v, %v, %v, %s", algorithm, mode, down, what), func(t *testing.T) {

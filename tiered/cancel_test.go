@@ -18,10 +18,10 @@ func leased(t *testing.T, l *tiered.Limiter) *engine.Bucket {
 	warm(t, l, "k", 300)
 	b, _ := tiered.Engine(l.Group()).Cache.Find(tiered.Core(l).ID("k"))
 	for range 1000 {
-		calls := l.Group().Stats().Nodes["memory"].Calls.Sent
+		calls := node(l).Calls.Sent
 		r := l.ReserveN(context.Background(), "k", 3)
 		time.Sleep(2 * ms)
-		if held, _ := b.Peek(tiered.Engine(l.Group()).Now()); held > 20 && l.Group().Stats().Nodes["memory"].Calls.Sent == calls &&
+		if held, _ := b.Peek(tiered.Engine(l.Group()).Now()); held > 20 && node(l).Calls.Sent == calls &&
 			r.Tier == tiered.Local {
 			return b
 		}
@@ -33,7 +33,7 @@ func leased(t *testing.T, l *tiered.Limiter) *engine.Bucket {
 func TestCancelPutsBackIntoTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10_000)}, nil)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(10_000)}, nil)
 		b := leased(t, l)
 		start := time.Now()
 		held, _ := b.Peek(tiered.Engine(l.Group()).Now())
@@ -62,7 +62,7 @@ func TestCancelPutsBackIntoTheLease(t *testing.T) {
 func TestCancelAfterARenewalIsARefund(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10_000)}, nil)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(10_000)}, nil)
 		b := leased(t, l)
 		r := l.ReserveN(t.Context(), "k", 5)
 		start := time.Now()
@@ -92,7 +92,7 @@ func TestCancelAfterARenewalIsARefund(t *testing.T) {
 func TestCancelOfADirectTakeIsARefund(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, nil)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(10)}, nil)
 		time.Sleep(10 * ms)
 		r := l.ReserveN(t.Context(), "k", 4)
 		if d := r.Decision; !d.Allowed || d.Tier != tiered.Remote || level(t, store.Memory, l, "k") != 6 {
@@ -108,7 +108,7 @@ func TestCancelOfADirectTakeIsARefund(t *testing.T) {
 		if n := store.distant.calls.Load(); n != 2 {
 			t.Errorf("%d calls, want the take and the refund", n)
 		}
-		if s := l.Group().Stats().Policies["api"]; s.Leases.Spent != 0 || s.Leases.Returned != 4 || s.Leases.Held != 0 {
+		if s := l.Stats(); s.Leases.Spent != 0 || s.Leases.Returned != 4 || s.Leases.Held != 0 {
 			t.Errorf("%+v", s)
 		}
 		books(t, l.Group())
@@ -124,7 +124,7 @@ func TestLostRefundIsBurnt(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newTape()
-			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, nil)
+			l := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(10)}, nil)
 			time.Sleep(10 * ms)
 			keep, r := l.ReserveN(t.Context(), "k", 5), l.ReserveN(t.Context(), "k", 4)
 			want(t, keep.Decision, tiered.Granted)
@@ -154,10 +154,7 @@ func TestLostRefundIsBurnt(t *testing.T) {
 func TestCancelAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10_000)}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10_000)}, nil))
 		leased(t, l)
 		var all []tiered.Reservation
 		for range 6 {
@@ -185,7 +182,7 @@ func TestCancelOfWhatWasAdmittedAlone(t *testing.T) {
 	for _, mode := range []tiered.FailMode{tiered.FailLocal, tiered.FailOpen} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newTape()
-			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(100), FailMode: mode}, nil)
+			l := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(100), FailMode: mode}, nil)
 			want(t, l.AllowN(t.Context(), "k", 10), tiered.Granted)
 			silence(t, store.distant, l)
 			var all []tiered.Reservation
@@ -239,27 +236,25 @@ func TestCancelGivesBackInALaterBlock(t *testing.T) {
 	for a, limit := range limits {
 		for _, between := range []int64{0, 1, 300} { // tokens taken before the Cancel
 			for _, later := range []time.Duration{0, 60 * time.Millisecond, 400 * time.Millisecond} {
-				t.Run(fmt.Sprint(a, " ", between, " ", later), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: limit, Algorithm: a}, nil)
-						time.Sleep(4 * time.Second)
-						l.AllowN(t.Context(), "user", 2500)
-						time.Sleep(60 * time.Millisecond)
-						r := l.ReserveN(t.Context(), "user", 100)
-						time.Sleep(later / 2)
-						for range between {
-							if !l.Allow(t.Context(), "user").Allowed {
-								t.Fatal("refused")
-							}
-							time.Sleep(100 * time.Microsecond)
+				bubble(t, fmt.Sprint(a, " ", between, " ", later), func(t *testing.T) {
+					l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: limit, Algorithm: a}, nil)
+					time.Sleep(4 * time.Second)
+					l.AllowN(t.Context(), "user", 2500)
+					time.Sleep(60 * time.Millisecond)
+					r := l.ReserveN(t.Context(), "user", 100)
+					time.Sleep(later / 2)
+					for range between {
+						if !l.Allow(t.Context(), "user").Allowed {
+							t.Fatal("refused")
 						}
-						time.Sleep(later / 2)
-						r.Cancel()
-						time.Sleep(60 * time.Millisecond)
-						if d := l.Peek(t.Context(), "user"); d.Remaining < 7500-between {
-							t.Errorf("%d of 10000 are used, 100 were reserved and canceled, and %d remain", 2500+between, d.Remaining)
-						}
-					})
+						time.Sleep(100 * time.Microsecond)
+					}
+					time.Sleep(later / 2)
+					r.Cancel()
+					time.Sleep(60 * time.Millisecond)
+					if d := l.Peek(t.Context(), "user"); d.Remaining < 7500-between {
+						t.Errorf("%d of 10000 are used, 100 were reserved and canceled, and %d remain", 2500+between, d.Remaining)
+					}
 				})
 			}
 		}

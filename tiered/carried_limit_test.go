@@ -31,19 +31,13 @@ func TestCarriedLimit(t *testing.T) {
 			PerKey: func(string) tiered.Limit { return tiered.PerHour(5) },
 		}, tiered.PerHour(20), 20},
 		"of an open policy": {tiered.Policy{Limit: tiered.Unlimited()}, tiered.PerHour(4), 4},
-		"fixed window": {
-			tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.FixedWindow},
-			tiered.PerHour(20), 20,
-		},
+		"fixed window":      {tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.FixedWindow}, tiered.PerHour(20), 20},
 		"sliding window": {
 			tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.SlidingWindow},
 			tiered.PerDay(20), 20,
 		},
-		"sliding log": {
-			tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.SlidingLog},
-			tiered.PerHour(20), 20,
-		},
-		"invalid": {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.PerHour(-5), 10},
+		"sliding log": {tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.SlidingLog}, tiered.PerHour(20), 20},
+		"invalid":     {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.PerHour(-5), 10},
 		"another window": {
 			tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.FixedWindow},
 			tiered.PerDay(20), 10,
@@ -53,39 +47,37 @@ func TestCarriedLimit(t *testing.T) {
 			tiered.PerHour(20), 10,
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c.policy.Name, c.policy.Lease.Size = "p", tiered.NoLease
-				l := limiter(t, remote.NewMemory(), c.policy, nil)
-				admitted := int64(0)
-				for range 100 {
-					if d := l.For("k").WithLimit(c.limit).Allow(t.Context()); d.Allowed {
-						admitted++
-					}
+		bubble(t, name, func(t *testing.T) {
+			c.policy.Name, c.policy.Lease.Size = "p", tiered.NoLease
+			l := limiter(t, remote.NewMemory(), c.policy, nil)
+			admitted := int64(0)
+			for range 100 {
+				if d := l.For("k").WithLimit(c.limit).Allow(t.Context()); d.Allowed {
+					admitted++
 				}
-				if admitted != c.want {
-					t.Errorf("%d admitted, want %d", admitted, c.want)
-				}
-				valid := c.limit != tiered.Limit{} && c.policy.CheckCarriedLimit(c.limit) == nil
-				if faults := l.Group().Stats().Policies["p"].Faults.PerKey; (faults > 0) == (valid ||
-					c.limit == tiered.Limit{}) {
-					t.Errorf("%d faults of a limit that is valid: %v", faults, valid)
-				}
-				if !valid {
-					return
-				}
-				d := l.For("k").WithLimit(c.limit).Allow(t.Context())
-				if limit, ok := l.LimitOf(d); !ok || limit != c.limit {
-					t.Errorf("LimitOf is %v, %v", limit, ok)
-				}
-				// Peek and plain requests go by the limit that came last.
-				if p := l.Peek(t.Context(), "k"); p.Burst != d.Burst || p.Allowed != d.Allowed {
-					t.Errorf("Peek says %+v, Allow %+v", p, d)
-				}
-				if again := l.Allow(t.Context(), "k"); again.Burst != d.Burst || again.Allowed != d.Allowed {
-					t.Errorf("a plain request: %+v, one with a limit: %+v", again, d)
-				}
-			})
+			}
+			if admitted != c.want {
+				t.Errorf("%d admitted, want %d", admitted, c.want)
+			}
+			valid := c.limit != tiered.Limit{} && c.policy.CheckCarriedLimit(c.limit) == nil
+			if faults := l.Group().Stats().Policies["p"].Faults.PerKey; (faults > 0) == (valid ||
+				c.limit == tiered.Limit{}) {
+				t.Errorf("%d faults of a limit that is valid: %v", faults, valid)
+			}
+			if !valid {
+				return
+			}
+			d := l.For("k").WithLimit(c.limit).Allow(t.Context())
+			if limit, ok := l.LimitOf(d); !ok || limit != c.limit {
+				t.Errorf("LimitOf is %v, %v", limit, ok)
+			}
+			// Peek and plain requests go by the limit that came last.
+			if p := l.Peek(t.Context(), "k"); p.Burst != d.Burst || p.Allowed != d.Allowed {
+				t.Errorf("Peek says %+v, Allow %+v", p, d)
+			}
+			if again := l.Allow(t.Context(), "k"); again.Burst != d.Burst || again.Allowed != d.Allowed {
+				t.Errorf("a plain request: %+v, one with a limit: %+v", again, d)
+			}
 		})
 	}
 }
@@ -110,9 +102,7 @@ func TestCarriedLimitEverywhere(t *testing.T) {
 		}
 		begun := time.Now()
 		for range 30 {
-			if err := l.For("d").WithLimit(pro).Wait(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, l.For("d").WithLimit(pro).Wait(t.Context()))
 		}
 		if took := time.Since(begun); took < 1900*time.Millisecond || took > 2200*time.Millisecond {
 			t.Errorf("20 tokens more than the burst took %v, want 2 s", took)
@@ -170,11 +160,8 @@ func TestInvalidCarriedLimit(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var log lockedBuffer
 			c.policy.Name = "p"
-			l, err := tiered.New(remote.NewMemory(), c.policy, &tiered.Options{Logger: slog.New(slog.NewTextHandler(&log,
-				nil))})
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := must(tiered.New(remote.NewMemory(), c.policy, &tiered.Options{Logger: slog.New(slog.NewTextHandler(&log,
+				nil))}))
 			for range 3 {
 				l.For("k").WithLimit(c.limit).Allow(t.Context())
 			}
@@ -197,19 +184,17 @@ func TestRequestsWithoutALimitGoByTheLastOne(t *testing.T) {
 		},
 		"Peek": func(ctx context.Context, l *tiered.Limiter) tiered.Decision { return l.Peek(ctx, "user") },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerMinute(500)}, nil)
-				for _, limit := range []tiered.Limit{tiered.PerMinute(1000), tiered.PerMinute(10)} {
-					l.For("user").WithLimit(limit).Allow(t.Context())
+		bubble(t, name, func(t *testing.T) {
+			l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerMinute(500)}, nil)
+			for _, limit := range []tiered.Limit{tiered.PerMinute(1000), tiered.PerMinute(10)} {
+				l.For("user").WithLimit(limit).Allow(t.Context())
+			}
+			for within := range 2 {
+				if d := ask(t.Context(), l); within == 0 && d.Burst < 500 || within == 1 && d.Burst != 10 {
+					t.Errorf("%d s after requests with 1000 and then 10 a minute: %d of %d remain", 12*within, d.Remaining, d.Burst)
 				}
-				for within := range 2 {
-					if d := ask(t.Context(), l); within == 0 && d.Burst < 500 || within == 1 && d.Burst != 10 {
-						t.Errorf("%d s after requests with 1000 and then 10 a minute: %d of %d remain", 12*within, d.Remaining, d.Burst)
-					}
-					time.Sleep(12 * time.Second)
-				}
-			})
+				time.Sleep(12 * time.Second)
+			}
 		})
 	}
 }
@@ -222,7 +207,7 @@ func TestUnlimitedAndBlockedStayCarried(t *testing.T) {
 		allow bool
 	}{{tiered.Unlimited(), true}, {tiered.Blocked(), false}} {
 		synctest.Test(t, func(t *testing.T) {
-			l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerMinute(500)}, nil)
+			l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerMinute(500)}, nil)
 			for _, limit := range []tiered.Limit{tiered.PerMinute(5), tiered.PerMinute(3), c.limit} {
 				l.For("user").WithLimit(limit).Allow(t.Context())
 			}

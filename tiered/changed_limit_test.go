@@ -55,56 +55,51 @@ func TestNewRateCountsFromTheNextCallOn(t *testing.T) {
 		{"lowered to a small burst", tiered.PerSecond(100), tiered.PerHour(1).WithBurst(2), 30 * ms, 3 * second, 2},
 	} {
 		for _, how := range []string{"direct", "leased", "also", "per key"} {
-			t.Run(c.name+", "+how, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					p := tiered.Policy{
-						Name: "api", Limit: c.from, Lease: tiered.Lease{Size: tiered.NoLease},
-						FailMode: tiered.FailClosed,
+			bubble(t, c.name+", "+how, func(t *testing.T) {
+				p := tiered.Policy{Name: "api", Limit: c.from, Lease: neverLeased, FailMode: tiered.FailClosed}
+				var now atomic.Pointer[tiered.Limit]
+				now.Store(&c.from)
+				switch how {
+				case "leased":
+					p.Lease = tiered.Lease{}
+				case "also":
+					p.Also = []tiered.Limit{tiered.PerSecond(1 << 30)}
+					if c.from.Per != c.to.Per || c.from.Per == second {
+						t.Skip("a bucket of several is named by its period")
 					}
-					var now atomic.Pointer[tiered.Limit]
-					now.Store(&c.from)
-					switch how {
-					case "leased":
-						p.Lease = tiered.Lease{}
-					case "also":
-						p.Also = []tiered.Limit{tiered.PerSecond(1 << 30)}
-						if c.from.Per != c.to.Per || c.from.Per == second {
-							t.Skip("a bucket of several is named by its period")
-						}
-					case "per key":
-						if c.later > 0 || c.idle == 0 {
-							t.Skip("a key's new limit counts from its next use on")
-						}
-						p.Limit, p.PerKey = tiered.PerDay(1), func(string) tiered.Limit { return *now.Load() }
+				case "per key":
+					if c.later > 0 || c.idle == 0 {
+						t.Skip("a key's new limit counts from its next use on")
 					}
-					l := several(t, newDistant(ms), nil, p)[0]
-					time.Sleep(second)
-					begin := time.Now()
-					for got := spendAll(t, l, "k"); got < burstOf(c.from); got += spendAll(t, l, "k") {
-						if time.Since(begin) > second {
-							t.Fatalf("%d admitted, the burst is %d", got, burstOf(c.from))
-						}
-						time.Sleep(5 * ms)
+					p.Limit, p.PerKey = tiered.PerDay(1), func(string) tiered.Limit { return *now.Load() }
+				}
+				l := several(t, newDistant(ms), nil, p)[0]
+				time.Sleep(second)
+				begin := time.Now()
+				for got := spendAll(t, l, "k"); got < burstOf(c.from); got += spendAll(t, l, "k") {
+					if time.Since(begin) > second {
+						t.Fatalf("%d admitted, the burst is %d", got, burstOf(c.from))
 					}
-					time.Sleep(c.idle)
-					if now.Store(&c.to); how == "per key" {
-						l.Refresh("k")
-					} else {
-						set(t, l, limitTo(c.to))
-					}
-					time.Sleep(c.later)
-					want := int64(0) // by rate, with what the calls of the test took
-					if c.later > 0 {
-						want = burstOf(c.to)
-					}
-					got := spendAll(t, l, "k")
-					early := int64(20 * ms.Seconds() * float64(max(c.from.Tokens, 1)) / c.from.Per.Seconds())
-					late := int64(100 * ms.Seconds() * float64(c.to.Tokens) / c.to.Per.Seconds())
-					if got < c.want || got > min(c.want+early+late, max(want, burstOf(c.to))) {
-						t.Errorf("%d admitted, want %d (or up to %d more for the trips)", got, c.want, early+late)
-					}
-					books(t, l.Group())
-				})
+					time.Sleep(5 * ms)
+				}
+				time.Sleep(c.idle)
+				if now.Store(&c.to); how == "per key" {
+					l.Refresh("k")
+				} else {
+					set(t, l, limitTo(c.to))
+				}
+				time.Sleep(c.later)
+				want := int64(0) // by rate, with what the calls of the test took
+				if c.later > 0 {
+					want = burstOf(c.to)
+				}
+				got := spendAll(t, l, "k")
+				early := int64(20 * ms.Seconds() * float64(max(c.from.Tokens, 1)) / c.from.Per.Seconds())
+				late := int64(100 * ms.Seconds() * float64(c.to.Tokens) / c.to.Per.Seconds())
+				if got < c.want || got > min(c.want+early+late, max(want, burstOf(c.to))) {
+					t.Errorf("%d admitted, want %d (or up to %d more for the trips)", got, c.want, early+late)
+				}
+				books(t, l.Group())
 			})
 		}
 	}
@@ -117,45 +112,43 @@ func TestLoweredLimitHolds(t *testing.T) {
 		"of minutes":      tiered.PerMinute(1),
 		"a smaller burst": tiered.PerSecond(20_000).WithBurst(1),
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerSecond(20_000)}, nil)
-				for range 600 { // 2000/s
-					want(t, l.AllowN(t.Context(), "k", 2), tiered.Granted)
-					time.Sleep(ms)
+		bubble(t, name, func(t *testing.T) {
+			l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerSecond(20_000)}, nil)
+			for range 600 { // 2000/s
+				want(t, l.AllowN(t.Context(), "k", 2), tiered.Granted)
+				time.Sleep(ms)
+			}
+			bound := ideal.NewPolicer(to.Tokens, to.Per, burstOf(to))
+			larger := ideal.NewPolicer(20_000, second, 20_000)
+			set(t, l, limitTo(to))
+			b, _ := tiered.Engine(l.Group()).Cache.Find(tiered.Core(l).ID("k"))
+			if held, _ := b.Peek(tiered.Engine(l.Group()).Now()); held != 0 {
+				t.Errorf("%d held", held)
+			}
+			start, admitted := time.Now(), 0
+			for time.Since(start) < lua.TermsHold+second {
+				if l.Allow(t.Context(), "k").Allowed {
+					larger.Admit(int64(time.Since(start)), 1)
 				}
-				bound := ideal.NewPolicer(to.Tokens, to.Per, burstOf(to))
-				larger := ideal.NewPolicer(20_000, second, 20_000)
-				set(t, l, limitTo(to))
-				b, _ := tiered.Engine(l.Group()).Cache.Find(tiered.Core(l).ID("k"))
-				if held, _ := b.Peek(tiered.Engine(l.Group()).Now()); held != 0 {
-					t.Errorf("%d held", held)
+				time.Sleep(5 * ms)
+			}
+			if worst := larger.Worst(); worst.Over > 0 {
+				t.Errorf("the larger limit: %v", worst)
+			}
+			for range 2000 { // 200/s
+				if l.Allow(t.Context(), "k").Allowed {
+					admitted++
+					bound.Admit(int64(time.Since(start)), 1)
 				}
-				start, admitted := time.Now(), 0
-				for time.Since(start) < lua.TermsHold+second {
-					if l.Allow(t.Context(), "k").Allowed {
-						larger.Admit(int64(time.Since(start)), 1)
-					}
-					time.Sleep(5 * ms)
-				}
-				if worst := larger.Worst(); worst.Over > 0 {
-					t.Errorf("the larger limit: %v", worst)
-				}
-				for range 2000 { // 200/s
-					if l.Allow(t.Context(), "k").Allowed {
-						admitted++
-						bound.Admit(int64(time.Since(start)), 1)
-					}
-					time.Sleep(5 * ms)
-				}
-				if worst := bound.Worst(); worst.Over > 1 { // a grant that was on its way
-					t.Errorf("%d admitted: %v", admitted, worst)
-				}
-				if to.Per == time.Minute && admitted > 2 {
-					t.Errorf("%d admitted in 10 s", admitted)
-				}
-				books(t, l.Group())
-			})
+				time.Sleep(5 * ms)
+			}
+			if worst := bound.Worst(); worst.Over > 1 { // a grant that was on its way
+				t.Errorf("%d admitted: %v", admitted, worst)
+			}
+			if to.Per == time.Minute && admitted > 2 {
+				t.Errorf("%d admitted in 10 s", admitted)
+			}
+			books(t, l.Group())
 		})
 	}
 }
@@ -164,10 +157,7 @@ func TestLoweredLimitHolds(t *testing.T) {
 func TestCallsOfAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l := several(t, store, nil, tiered.Policy{
-			Name: "api", Limit: tiered.PerSecond(10),
-			Lease: tiered.Lease{Size: tiered.NoLease},
-		})[0]
+		l := several(t, store, nil, tiered.Policy{Limit: tiered.PerSecond(10), Lease: neverLeased})[0]
 		want(t, l.AllowN(t.Context(), "full", 1), tiered.Granted)
 		time.Sleep(10 * second)
 		want(t, l.AllowN(t.Context(), "used", 10), tiered.Granted)
@@ -210,34 +200,30 @@ func TestChangedWindowKeepsItsCount(t *testing.T) {
 		{"longer", tiered.PerMinute(100), tiered.PerHour(100), 100, 30 * time.Second, 65 * time.Minute},
 		{"longer, of what is over", tiered.PerMinute(100), tiered.PerHour(100), 100, 2 * time.Minute, 0},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := limiter(t, remote.NewMemory(),
-					tiered.Policy{Name: "api", Limit: c.from, Algorithm: tiered.SlidingWindow, Lease: tiered.Lease{Size: tiered.NoLease}}, nil)
-				time.Sleep(time.Second)
-				for range c.spent {
-					if !l.Allow(t.Context(), "user").Allowed {
-						t.Fatal("refused")
-					}
+		bubble(t, c.name, func(t *testing.T) {
+			l := limiter(t, remote.NewMemory(),
+				tiered.Policy{Limit: c.from, Algorithm: tiered.SlidingWindow, Lease: neverLeased}, nil)
+			time.Sleep(time.Second)
+			for range c.spent {
+				if !l.Allow(t.Context(), "user").Allowed {
+					t.Fatal("refused")
 				}
-				time.Sleep(c.later)
-				if err := l.SetLimit(c.to); err != nil {
-					t.Fatal(err)
+			}
+			time.Sleep(c.later)
+			ok(t, l.SetLimit(c.to))
+			change := time.Now()
+			l.Allow(t.Context(), "user") // admitted or not, it is the first by the new window
+			for refused := 0; ; refused++ {
+				d := l.AllowN(t.Context(), "user", c.to.Tokens/2)
+				after := time.Since(change)
+				if d.Allowed && after <= c.most+time.Millisecond {
+					return
 				}
-				change := time.Now()
-				l.Allow(t.Context(), "user") // admitted or not, it is the first by the new window
-				for refused := 0; ; refused++ {
-					d := l.AllowN(t.Context(), "user", c.to.Tokens/2)
-					after := time.Since(change)
-					if d.Allowed && after <= c.most+time.Millisecond {
-						return
-					}
-					if d.Allowed || after > 2*day {
-						t.Fatalf("%d of %d again %v after the change, refused %d times", c.to.Tokens/2, c.to.Tokens, after, refused)
-					}
-					time.Sleep(d.RetryAfter)
+				if d.Allowed || after > 2*day {
+					t.Fatalf("%d of %d again %v after the change, refused %d times", c.to.Tokens/2, c.to.Tokens, after, refused)
 				}
-			})
+				time.Sleep(d.RetryAfter)
+			}
 		})
 	}
 }
@@ -257,38 +243,36 @@ func TestAnotherPrecisionForgetsNothing(t *testing.T) {
 		"an hour":                   func(p *tiered.Policy) { p.Limit = tiered.Limit{Tokens: 100, Per: time.Hour} },
 	} {
 		for _, lease := range []tiered.Lease{{}, {Size: tiered.NoLease}, {Size: 20}} {
-			t.Run(fmt.Sprint(name, lease), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					p := tiered.Policy{
-						Name: "api", Limit: tiered.PerMinute(100), Algorithm: tiered.SlidingWindow,
-						Lease: lease,
-					}
-					l := limiter(t, newDistant(ms), p, nil)
-					time.Sleep(10 * ms)
-					admitted := int64(0)
-					take := func(each int64) {
-						for range 90 / each {
-							if d := l.AllowN(t.Context(), "k", each); d.Allowed {
-								admitted += each
-							}
+			bubble(t, fmt.Sprint(name, lease), func(t *testing.T) {
+				p := tiered.Policy{
+					Name: "api", Limit: tiered.PerMinute(100), Algorithm: tiered.SlidingWindow,
+					Lease: lease,
+				}
+				l := limiter(t, newDistant(ms), p, nil)
+				time.Sleep(10 * ms)
+				admitted := int64(0)
+				take := func(each int64) {
+					for range 90 / each {
+						if d := l.AllowN(t.Context(), "k", each); d.Allowed {
+							admitted += each
 						}
 					}
-					take(30)
+				}
+				take(30)
+				take(1)
+				for range 3 {
+					set(t, l, change)
+					take(90)
 					take(1)
-					for range 3 {
-						set(t, l, change)
-						take(90)
-						take(1)
-						set(t, l, func(p *tiered.Policy) { p.Limit = tiered.PerMinute(100); p.Limit.Precision = 3 * second })
-						take(10)
-					}
-					if admitted > 100 || admitted < 80 {
-						t.Errorf("%d admitted at once, the limit was never above 100", admitted)
-					}
-					if s := l.Group().Stats().Policies["api"]; s.Faults.Rejected > 0 {
-						t.Errorf("%d calls were refused for what they say", s.Faults.Rejected)
-					}
-				})
+					set(t, l, func(p *tiered.Policy) { p.Limit = tiered.PerMinute(100); p.Limit.Precision = 3 * second })
+					take(10)
+				}
+				if admitted > 100 || admitted < 80 {
+					t.Errorf("%d admitted at once, the limit was never above 100", admitted)
+				}
+				if s := l.Stats(); s.Faults.Rejected > 0 {
+					t.Errorf("%d calls were refused for what they say", s.Faults.Rejected)
+				}
 			})
 		}
 	}

@@ -34,7 +34,6 @@ func TestClientsClockCountsForNothing(t *testing.T) {
 	server := redistest.StartWithClock(t)
 	server.SetClock(-2 * time.Hour)
 	store := &overheard{Redis: open(t, server.URL())}
-	ctx := context.Background()
 	hour := tiered.Limit{Tokens: 10, Per: time.Hour}
 	for i, p := range []tiered.Policy{
 		{Limit: hour},
@@ -57,9 +56,7 @@ func TestClientsClockCountsForNothing(t *testing.T) {
 				t.Errorf("%v, lease %d: %+v", p.Algorithm, size, d)
 			}
 			// What is on record as leased keeps its room, though it is spent.
-			if err := errors.Join(first.Close(ctx), other.Reset(ctx, "k")); err != nil {
-				t.Error(err)
-			}
+			ok(t, errors.Join(first.Close(ctx), other.Reset(ctx, "k")))
 			r := other.ReserveN(ctx, "k", 5)
 			want(t, r.Decision, tiered.Granted)
 			r.Settle(2)

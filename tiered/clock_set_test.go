@@ -103,15 +103,13 @@ func TestResetOfAWindowThatWaits(t *testing.T) {
 		store := newDistant(ms)
 		p := tiered.Policy{
 			Name: "api", Algorithm: tiered.FixedWindow, Calendar: true, Limit: tiered.PerMinute(100),
-			Lease: tiered.Lease{Size: tiered.NoLease},
+			Lease: neverLeased,
 		}
 		l := limiter(t, store, p, nil)
 		time.Sleep(time.Minute + 100*ms - time.Duration(time.Now().UnixNano()%int64(time.Minute)))
 		want(t, l.AllowN(t.Context(), "k", 100), tiered.Granted)
 		store.Step(-500 * ms)
-		if err := l.Reset(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.Reset(t.Context(), "k"))
 		if left := remaining(t, l); left != 100 {
 			t.Errorf("Reset returned nil, and %d of 100 are left", left)
 		}
@@ -135,7 +133,7 @@ func TestCancelWhenTheClockIsSet(t *testing.T) {
 					}
 					r.Cancel()
 					time.Sleep(200 * ms)
-					s := l.Group().Stats().Policies["api"]
+					s := l.Stats()
 					if left := remaining(t, l); left != 50+s.Leases.Returned || s.Leases.Returned+s.Leases.Burnt != 50 {
 						t.Errorf("%d of 100 are left, and the figures say %+v", left, s)
 					}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
@@ -17,41 +16,36 @@ import (
 // too, whatever its own context is, and says what is lost.
 func TestCloseAgain(t *testing.T) {
 	for name, outage := range map[string]time.Duration{"after the outage": 0, "in the outage": time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := remote.NewMemory()
-				l, err := tiered.New(store, tiered.Policy{Name: "p", Limit: tiered.PerSecond(1000)}, nil)
-				if err != nil {
-					t.Fatal(err)
+		bubble(t, name, func(t *testing.T) {
+			store := remote.NewMemory()
+			l := must(tiered.New(store, tiered.Policy{Name: "p", Limit: tiered.PerSecond(1000)}, nil))
+			for range 300 {
+				l.Allow(t.Context(), "k")
+				time.Sleep(ms)
+			}
+			if l.Group().Stats().Policies["p"].Leases.Held == 0 {
+				t.Fatal("nothing is leased")
+			}
+			store.Fail(errors.New("refused"))
+			beside := make(chan error)
+			go func() { beside <- l.Close(context.Background()) }()
+			ctx, cancel := context.WithTimeout(t.Context(), 500*ms) // a lease lives for a second
+			defer cancel()
+			if err := l.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the first Close returned %v", err)
+			}
+			if outage == 0 {
+				store.Fail(nil)
+			}
+			begin := time.Now()
+			for _, err := range []error{<-beside, l.Close(context.Background())} {
+				if !errors.Is(err, engine.ErrTooLate) || !strings.Contains(err.Error(), `tokens of policy "p"`) {
+					t.Errorf("the other Close returned %v", err)
 				}
-				for range 300 {
-					l.Allow(t.Context(), "k")
-					time.Sleep(ms)
-				}
-				if l.Group().Stats().Policies["p"].Leases.Held == 0 {
-					t.Fatal("nothing is leased")
-				}
-				store.Fail(errors.New("refused"))
-				beside := make(chan error)
-				go func() { beside <- l.Close(context.Background()) }()
-				ctx, cancel := context.WithTimeout(t.Context(), 500*ms) // a lease lives for a second
-				defer cancel()
-				if err := l.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("the first Close returned %v", err)
-				}
-				if outage == 0 {
-					store.Fail(nil)
-				}
-				begin := time.Now()
-				for _, err := range []error{<-beside, l.Close(context.Background())} {
-					if !errors.Is(err, engine.ErrTooLate) || !strings.Contains(err.Error(), `tokens of policy "p"`) {
-						t.Errorf("the other Close returned %v", err)
-					}
-				}
-				if took := time.Since(begin); took > time.Second {
-					t.Errorf("they took %v more", took)
-				}
-			})
+			}
+			if took := time.Since(begin); took > time.Second {
+				t.Errorf("they took %v more", took)
+			}
 		})
 	}
 }

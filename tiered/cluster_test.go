@@ -29,20 +29,16 @@ func TestDeadMasterConcernsItsOwnKeys(t *testing.T) {
 	c := redistest.StartCluster(t, 3)
 	for i := range c.Servers {
 		// no replicas here, so no window of CLUSTERDOWN
-		must(t, c.Client(i), "CONFIG", "SET", "cluster-require-full-coverage", "no")
+		command(t, c.Client(i), "CONFIG", "SET", "cluster-require-full-coverage", "no")
 	}
 	const dead = 1
 	victim := remote.Node(c.Servers[dead].Addr)
 	url := "cluster://" + c.Servers[dead].Addr + "?addr=" + c.Servers[0].Addr + "&addr=" + c.Servers[2].Addr
 	// Far beyond what a busy machine needs, and no more than a call takes that waits for the frozen node's.
 	options := &tiered.Options{Budget: 2 * second, Timeout: 2 * second}
-	policy := tiered.Policy{
-		Name: "api", Limit: tiered.PerSecond(1e6), Lease: tiered.Lease{Size: tiered.NoLease},
-		FailMode: tiered.FailOpen,
-	}
+	policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1e6), Lease: neverLeased, FailMode: tiered.FailOpen}
 	start := func() *tiered.Limiter { return limiter(t, open(t, url), policy, options) }
 	l := start()
-	ctx := context.Background()
 
 	// load asks for known and new keys from four goroutines and sorts the answers by whose keys they are. It lasts longer
 	// where the machine is too busy for so many of each.
@@ -177,7 +173,7 @@ func (s *pair) Run(ctx context.Context, timeout time.Duration, calls []lua.Call,
 func TestFirstCallsWaitForNoOtherNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &pair{distant: newDistant(ms)}
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(100), FailMode: tiered.FailOpen}, nil)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(100), FailMode: tiered.FailOpen}, nil)
 		var all sync.WaitGroup
 		for i := range 200 {
 			all.Go(func() {
@@ -206,7 +202,7 @@ func TestFirstCallsWaitForNoOtherNode(t *testing.T) {
 func TestNodesThatCannotBeFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &lost{distant: newDistant(ms)}
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(1000), FailMode: tiered.FailOpen}, nil)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(1000), FailMode: tiered.FailOpen}, nil)
 		for _, slow := range []bool{false, true} {
 			store.slow.Store(slow)
 			store.gone.Store(true)
@@ -272,7 +268,7 @@ func TestNodeThatLeftIsForgotten(t *testing.T) {
 		first, second := alive, deceased
 		store := &movedKeys{distant: newDistant(ms)}
 		store.now.Store(&first)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100), FailMode: tiered.FailOpen}, nil)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(100), FailMode: tiered.FailOpen}, nil)
 		ask := func(d time.Duration) (reasons map[tiered.Reason]int) {
 			reasons = make(map[tiered.Reason]int)
 			for end := tiered.Engine(l.Group()).Now() + d; tiered.Engine(l.Group()).Now() < end; time.Sleep(20 * ms) {

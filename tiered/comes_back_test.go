@@ -21,7 +21,7 @@ func TestWhatComesBackToAKeyWithoutALimit(t *testing.T) {
 		p    tiered.Policy
 	}{
 		{"token bucket", tiered.Policy{Limit: tiered.PerDay(50)}},
-		{"token bucket, direct", tiered.Policy{Limit: tiered.PerDay(50), Lease: tiered.Lease{Size: tiered.NoLease}}},
+		{"token bucket, direct", tiered.Policy{Limit: tiered.PerDay(50), Lease: neverLeased}},
 		{"token bucket, large", tiered.Policy{Limit: tiered.PerDay(10_000)}},
 		{"fixed window", tiered.Policy{Limit: tiered.PerDay(50), Algorithm: tiered.FixedWindow}},
 		{"fixed window, calendar", tiered.Policy{Limit: tiered.PerDay(50), Algorithm: tiered.FixedWindow, Calendar: true}},
@@ -110,7 +110,7 @@ func givenBackLater(t *testing.T, p tiered.Policy, to tiered.Limit, perKey bool,
 	}
 	left := watch.Peek(ctx, "k").Remaining
 	if want := limit.Tokens - 10 - used; left < want || left > want+want/1000+1 { // what came back in some seconds
-		t.Errorf("%d of %d are left, want %d: %+v", left, limit.Tokens, want, l.Group().Stats().Policies["api"])
+		t.Errorf("%d of %d are left, want %d: %+v", left, limit.Tokens, want, l.Stats())
 	}
 	change(limit)
 	if d := l.AllowN(ctx, "k", 1); !d.Allowed {
@@ -126,9 +126,9 @@ func givenBackLater(t *testing.T, p tiered.Policy, to tiered.Limit, perKey bool,
 // Tokens that are not returned count as burnt, not as spent.
 func TestCancelAfterEviction(t *testing.T) {
 	for _, p := range []tiered.Policy{
-		{Limit: tiered.PerDay(100), Lease: tiered.Lease{Size: tiered.NoLease}},
+		{Limit: tiered.PerDay(100), Lease: neverLeased},
 		{Limit: tiered.PerHour(10_000)},
-		{Limit: tiered.PerDay(100), Also: []tiered.Limit{tiered.PerHour(80)}, Lease: tiered.Lease{Size: tiered.NoLease}},
+		{Limit: tiered.PerDay(100), Also: []tiered.Limit{tiered.PerHour(80)}, Lease: neverLeased},
 		{Limit: tiered.PerDay(100), Algorithm: tiered.FixedWindow},
 		{Limit: tiered.PerDay(100), Algorithm: tiered.SlidingLog},
 		{Limit: tiered.PerDay(100), Algorithm: tiered.SlidingWindow},
@@ -146,8 +146,7 @@ func TestCancelAfterEviction(t *testing.T) {
 			{"a part goes back", func(*tiered.Limiter) {}, settle(45), 45, 0, 15, 15},
 			{
 				"the key is in use again", func(l *tiered.Limiter) {
-					l.Allow(context.Background(),
-						"k")
+					l.Allow(context.Background(), "k")
 				}, tiered.Reservation.Cancel,
 				1, 0, 60, 60,
 			},
@@ -160,41 +159,40 @@ func TestCancelAfterEviction(t *testing.T) {
 				10,
 			},
 		} {
-			t.Run(fmt.Sprint(p.Algorithm, " ", p.Limit.Tokens, "/", len(p.Also), "/", c.name),
-				func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						store, ctx := newTape(), t.Context()
-						watch := several(t, store, nil, p)[0]
-						all := several(t, store, &tiered.Options{MaxKeys: 4}, p, direct("others", 1000))
-						l, others := all[0], all[1]
-						time.Sleep(time.Hour)
-						r := l.ReserveN(ctx, "k", 60)
-						want(t, r.Decision, tiered.Granted)
-						for i := range 20 {
-							want(t, others.Allow(ctx, fmt.Sprint(i)), tiered.Granted)
-							time.Sleep(200 * ms)
-						}
-						if _, ok := tiered.Engine(l.Group()).Cache.Find(tiered.Core(l).ID("k")); ok {
-							t.Fatal("not evicted")
-						}
-						full, before := watch.Peek(ctx, "k").Burst, l.Group().Stats().Policies["api"]
-						c.meanwhile(l)
-						spent := l.Group().Stats().Policies["api"].Leases.Spent
-						c.back(r)
-						c.back(r)
-						time.Sleep(100 * ms)
-						if n := watch.Peek(ctx, "k").Remaining; n < full-c.left || n > full-c.left+full/1000+1 {
-							t.Errorf("%d of %d are left, want %d to be missing", n, full, c.left)
-						}
-						s := l.Group().Stats().Policies["api"]
-						if s.Leases.Burnt-before.Leases.Burnt != c.burnt || s.Leases.Returned-before.Leases.Returned != c.returned ||
-							spent-s.Leases.Spent != c.spentLess {
-							t.Errorf("%+v, before %+v and %d spent, want %d burnt and %d returned", s, before, spent,
-								c.burnt, c.returned)
-						}
-						books(t, l.Group())
-					})
+			t.Run(fmt.Sprint(p.Algorithm, " ", p.Limit.Tokens, "/", len(p.Also), "/", c.name), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store, ctx := newTape(), t.Context()
+					watch := several(t, store, nil, p)[0]
+					all := several(t, store, &tiered.Options{MaxKeys: 4}, p, direct("others", 1000))
+					l, others := all[0], all[1]
+					time.Sleep(time.Hour)
+					r := l.ReserveN(ctx, "k", 60)
+					want(t, r.Decision, tiered.Granted)
+					for i := range 20 {
+						want(t, others.Allow(ctx, fmt.Sprint(i)), tiered.Granted)
+						time.Sleep(200 * ms)
+					}
+					if _, ok := tiered.Engine(l.Group()).Cache.Find(tiered.Core(l).ID("k")); ok {
+						t.Fatal("not evicted")
+					}
+					full, before := watch.Peek(ctx, "k").Burst, l.Stats()
+					c.meanwhile(l)
+					spent := l.Stats().Leases.Spent
+					c.back(r)
+					c.back(r)
+					time.Sleep(100 * ms)
+					if n := watch.Peek(ctx, "k").Remaining; n < full-c.left || n > full-c.left+full/1000+1 {
+						t.Errorf("%d of %d are left, want %d to be missing", n, full, c.left)
+					}
+					s := l.Stats()
+					if s.Leases.Burnt-before.Leases.Burnt != c.burnt || s.Leases.Returned-before.Leases.Returned != c.returned ||
+						spent-s.Leases.Spent != c.spentLess {
+						t.Errorf("%+v, before %+v and %d spent, want %d burnt and %d returned", s, before, spent,
+							c.burnt, c.returned)
+					}
+					books(t, l.Group())
 				})
+			})
 		}
 	}
 }

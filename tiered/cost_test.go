@@ -1,11 +1,9 @@
 package tiered_test
 
 import (
-	"context"
 	"log/slog"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -40,32 +38,27 @@ func TestCostsThatAreNeverAdmitted(t *testing.T) {
 			tiered.Policy{Limit: per, PerKey: func(string) tiered.Limit { return tiered.PerMinute(1 << 20) }}, 0, "",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx := context.Background()
-				c.policy.Name = "api"
-				l := limiter(t, remote.NewMemory(), c.policy, &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-				time.Sleep(time.Second)
-				if c.most == 0 {
-					if err := c.policy.CheckCost(1 << 20); err != nil {
-						t.Error(err)
-					}
-				} else {
-					over := l.AllowN(ctx, "over", c.most+1)
-					if d := l.AllowN(ctx, "most", c.most); !d.Allowed || over.Reason != tiered.ExceedsBurst {
-						t.Errorf("%d: %v, %d: %v", c.most, d.Reason, c.most+1, over.Reason)
-					}
-					err := c.policy.CheckCost(c.most + 1)
-					if c.policy.CheckCost(c.most) != nil || err == nil || !strings.Contains(err.Error(), c.why) {
-						t.Errorf("%d: %v, %d: %v", c.most, c.policy.CheckCost(c.most), c.most+1, err)
-					}
+		bubble(t, name, func(t *testing.T) {
+			c.policy.Name = "api"
+			l := limiter(t, remote.NewMemory(), c.policy, &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
+			time.Sleep(time.Second)
+			if c.most == 0 {
+				ok(t, c.policy.CheckCost(1<<20))
+			} else {
+				over := l.AllowN(ctx, "over", c.most+1)
+				if d := l.AllowN(ctx, "most", c.most); !d.Allowed || over.Reason != tiered.ExceedsBurst {
+					t.Errorf("%d: %v, %d: %v", c.most, d.Reason, c.most+1, over.Reason)
 				}
-				for _, n := range []int64{-1, 0, 1<<40 + 1} {
-					if err := c.policy.CheckCost(n); err == nil || !strings.Contains(err.Error(), "must be 1 to 2^40") {
-						t.Errorf("%d: %v", n, err)
-					}
+				err := c.policy.CheckCost(c.most + 1)
+				if c.policy.CheckCost(c.most) != nil || err == nil || !strings.Contains(err.Error(), c.why) {
+					t.Errorf("%d: %v, %d: %v", c.most, c.policy.CheckCost(c.most), c.most+1, err)
 				}
-			})
+			}
+			for _, n := range []int64{-1, 0, 1<<40 + 1} {
+				if err := c.policy.CheckCost(n); err == nil || !strings.Contains(err.Error(), "must be 1 to 2^40") {
+					t.Errorf("%d: %v", n, err)
+				}
+			}
 		})
 	}
 }

@@ -30,7 +30,7 @@ func TestMaxDebt(t *testing.T) {
 			events := make(chan tiered.Event, 100)
 			l := limiter(t, newTape(), tiered.Policy{
 				Name: "llm", Limit: tiered.PerMinute(10_000), MaxDebt: c.maxDebt,
-				Lease: tiered.Lease{Size: tiered.NoLease},
+				Lease: neverLeased,
 			},
 				&tiered.Options{Trace: &tiered.Trace{Lease: func(e tiered.Event) { events <- e }}})
 			time.Sleep(10 * ms)
@@ -43,9 +43,7 @@ func TestMaxDebt(t *testing.T) {
 			}
 			start := time.Now()
 			time.Sleep(tiered.DefaultTimeout)
-			if err := l.Wait(t.Context(), "team"); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, l.Wait(t.Context(), "team"))
 			if d := time.Since(start); d < c.wait-time.Second || d > c.wait+time.Second {
 				t.Errorf("MaxDebt %d: the next waited %v, want %v", c.maxDebt, d, c.wait)
 			}
@@ -101,13 +99,13 @@ func TestCharge(t *testing.T) {
 				d.RetryAfter < wait-time.Minute {
 				t.Errorf("%s: wait %v, want %v", c.name, d.RetryAfter, wait)
 			}
-			if n := l.Group().Stats().Policies["api"].Costs.Forgiven; n != c.forgiven {
+			if n := l.Stats().Costs.Forgiven; n != c.forgiven {
 				t.Errorf("%s: %d forgiven, want %d", c.name, n, c.forgiven)
 			}
 			books(t, l.Group())
 		})
 	}
-	l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.Unlimited()}, nil)
+	l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.Unlimited()}, nil)
 	if err := errors.Join(l.Charge("k", 5)); err != nil || l.Charge("", 1) == nil || l.Charge("k", 0) == nil {
 		t.Errorf("%v, %v, %v", err, l.Charge("", 1), l.Charge("k", 0))
 	}
@@ -117,12 +115,10 @@ func TestCharge(t *testing.T) {
 func TestChargeOutlastsAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(10), MaxDebt: 100}, nil)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(10), MaxDebt: 100}, nil)
 		time.Sleep(10 * ms)
 		store.Memory.Fail(errors.New("away"))
-		if err := l.Charge("k", 30); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.Charge("k", 30))
 		time.Sleep(time.Minute)
 		store.Memory.Fail(nil)
 		time.Sleep(10 * time.Second)
@@ -173,9 +169,7 @@ func TestRefund(t *testing.T) {
 			c.policy.Name = "api"
 			l := limiter(t, newTape(), c.policy, nil)
 			if c.used > 0 {
-				if err := l.Charge("k", c.used); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, l.Charge("k", c.used))
 			}
 			time.Sleep(tiered.DefaultTimeout)
 			if err := l.Refund(t.Context(), "k", c.refund); err != nil {
@@ -192,14 +186,12 @@ func TestRefund(t *testing.T) {
 // A refund ends a known denial, and gives what it says while tokens are leased.
 func TestRefundOfARefusedKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newTape(), tiered.Policy{Name: "api", Limit: tiered.PerHour(200)}, nil)
+		l := limiter(t, newTape(), tiered.Policy{Limit: tiered.PerHour(200)}, nil)
 		time.Sleep(10 * ms)
 		for l.Allow(t.Context(), "k").Allowed {
 			time.Sleep(ms)
 		}
-		if err := l.Refund(t.Context(), "k", 20); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.Refund(t.Context(), "k", 20))
 		n := 0
 		for l.Allow(t.Context(), "k").Allowed {
 			n++
@@ -215,16 +207,10 @@ func TestRefundOfARefusedKey(t *testing.T) {
 func TestRefundThatIsNotDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		g, err := tiered.NewGroup(store, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must(tiered.NewGroup(store, nil))
 		defer g.Close(context.Background())
 		make := func(p tiered.Policy) *tiered.Limiter {
-			l, err := g.NewLimiter(p)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := must(g.NewLimiter(p))
 			return l
 		}
 		bucket := make(tiered.Policy{Name: "bucket", Limit: tiered.PerDay(10)})
@@ -235,9 +221,7 @@ func TestRefundThatIsNotDone(t *testing.T) {
 			}
 		}
 		free := make(tiered.Policy{Name: "free", Limit: tiered.Unlimited()})
-		if err := free.Refund(t.Context(), "k", 1); err != nil {
-			t.Error(err)
-		}
+		ok(t, free.Refund(t.Context(), "k", 1))
 		for _, n := range []int64{0, -1} {
 			if err := bucket.Refund(t.Context(), "k", n); err == nil {
 				t.Errorf("%d tokens were given", n)
@@ -259,14 +243,10 @@ func TestRefundThatIsNotDone(t *testing.T) {
 
 func TestResetOutOfDebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newTape(), tiered.Policy{Name: "api", Limit: tiered.PerDay(10), MaxDebt: 100}, nil)
-		if err := l.Charge("k", 100); err != nil {
-			t.Fatal(err)
-		}
+		l := limiter(t, newTape(), tiered.Policy{Limit: tiered.PerDay(10), MaxDebt: 100}, nil)
+		ok(t, l.Charge("k", 100))
 		time.Sleep(tiered.DefaultTimeout)
-		if err := l.Reset(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.Reset(t.Context(), "k"))
 		if d := l.Peek(t.Context(), "k"); d.Remaining != 10 {
 			t.Errorf("%d left after a reset from -90", d.Remaining)
 		}
@@ -291,7 +271,7 @@ func TestDelayOfADeficit(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store, ctx := remote.NewMemory(), context.Background()
 			of := func() *tiered.Limiter {
-				l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(100)}, &tiered.Options{
+				l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(100)}, &tiered.Options{
 					Logger: slog.New(slog.DiscardHandler),
 				})
 				return l

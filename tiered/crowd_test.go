@@ -59,9 +59,7 @@ func (c crowd) run(t *testing.T, seed uint64) (f crowdFigures) {
 		for i, l := range limiters {
 			for range c.waiters {
 				all.Go(func() {
-					if err := l.Wait(context.Background(), "k"); err != nil {
-						t.Error(err)
-					}
+					ok(t, l.Wait(context.Background(), "k"))
 					mu.Lock()
 					defer mu.Unlock()
 					went = append(went, time.Since(start))
@@ -117,9 +115,7 @@ func (c crowd) byRate(t *testing.T) (pause time.Duration) {
 		var went []time.Duration
 		for range c.processes * c.waiters {
 			all.Go(func() {
-				if err := l.Wait(context.Background()); err != nil {
-					t.Error(err)
-				}
+				ok(t, l.Wait(context.Background()))
 				mu.Lock()
 				defer mu.Unlock()
 				went = append(went, time.Since(start))
@@ -135,7 +131,7 @@ func (c crowd) byRate(t *testing.T) (pause time.Duration) {
 // Redis. A token that is waited for costs few calls.
 func TestFleetWaitsAtThePaceOfTheLimit(t *testing.T) {
 	notUnderRace(t)
-	hundred, direct := tiered.PerSecond(100), tiered.Lease{Size: tiered.NoLease}
+	hundred, direct := tiered.PerSecond(100), neverLeased
 	for _, c := range []struct {
 		name string
 		crowd

@@ -74,33 +74,31 @@ func TestWaitRefusesAtOnceWhatItsDeadlineForbids(t *testing.T) {
 			time.Minute,
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newDistant(ms)
-				c.policy.Name = "api"
-				l := limiter(t, store, c.policy, nil)
-				for left := c.spent; left > 0; left-- {
-					want(t, l.Allow(t.Context(), "k"), tiered.Granted)
+		bubble(t, c.name, func(t *testing.T) {
+			store := newDistant(ms)
+			c.policy.Name = "api"
+			l := limiter(t, store, c.policy, nil)
+			for left := c.spent; left > 0; left-- {
+				want(t, l.Allow(t.Context(), "k"), tiered.Granted)
+			}
+			for range 2 {
+				start := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), c.time)
+				defer cancel()
+				err := outOfTimeError(t, l.WaitN(ctx, "k", c.n))
+				if d := time.Since(start); d > 3*ms || ctx.Err() != nil {
+					t.Errorf("refused after %v, want at once", d)
 				}
-				for range 2 {
-					start := time.Now()
-					ctx, cancel := context.WithTimeout(t.Context(), c.time)
-					defer cancel()
-					err := outOfTimeError(t, l.WaitN(ctx, "k", c.n))
-					if d := time.Since(start); d > 3*ms || ctx.Err() != nil {
-						t.Errorf("refused after %v, want at once", d)
-					}
-					if d := err.Decision; d.Reason != tiered.Limited || d.RetryAfter < c.time ||
-						d.RetryAfter > c.retry+c.retry/10 {
-						t.Errorf("%+v, want to be told of %v", d, c.retry)
-					}
+				if d := err.Decision; d.Reason != tiered.Limited || d.RetryAfter < c.time ||
+					d.RetryAfter > c.retry+c.retry/10 {
+					t.Errorf("%+v, want to be told of %v", d, c.retry)
 				}
-				if p := l.Group().Stats().Policies["api"]; p.Leases.Spent != c.spent || p.Waiting.GaveUp != 2 || p.Tokens.Limited != 2*c.n ||
-					p.Waiting.Now != 0 || p.Waiting.Admitted != 0 {
-					t.Errorf("%+v", p)
-				}
-				noTurns(t, l.Group())
-			})
+			}
+			if p := l.Stats(); p.Leases.Spent != c.spent || p.Waiting.GaveUp != 2 || p.Tokens.Limited != 2*c.n ||
+				p.Waiting.Now != 0 || p.Waiting.Admitted != 0 {
+				t.Errorf("%+v", p)
+			}
+			noTurns(t, l.Group())
 		})
 	}
 }
@@ -110,7 +108,7 @@ func TestWaitRefusesAtOnceWhatItsDeadlineForbids(t *testing.T) {
 func TestHopelessWaitInTheFirstInstant(t *testing.T) {
 	for _, late := range []time.Duration{0, time.Microsecond} {
 		synctest.Test(t, func(t *testing.T) {
-			l := limiter(t, newDistant(0), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10).WithBurst(2)}, nil)
+			l := limiter(t, newDistant(0), tiered.Policy{Limit: tiered.PerSecond(10).WithBurst(2)}, nil)
 			time.Sleep(late)
 			want(t, l.AllowN(t.Context(), "k", 2), tiered.Granted)
 			q := &queue{t: t, l: l}
@@ -131,41 +129,39 @@ func TestHopelessWaitInTheFirstInstant(t *testing.T) {
 // The estimate counts the waiters in front, because they take the refill first.
 func TestDeadlineCountsThoseInFront(t *testing.T) {
 	for _, early := range []bool{false, true} { // all come before the first answer tells what there is
-		t.Run(fmt.Sprintf("early %v", early), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := limiter(t, newDistant(2*ms), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
-				want(t, l.AllowN(t.Context(), "k", 10), tiered.Granted)
-				start := tiered.Engine(l.Group()).Now()
-				q := &queue{t: t, l: l}
-				for i := range 20 {
-					q.join(t.Context(), i, "k", 1)
-				}
-				if !early {
-					time.Sleep(5 * ms)
-				}
-				for i, d := range []time.Duration{time.Second, 1900 * ms, 2250 * ms, 2150 * ms} {
-					ctx, cancel := context.WithTimeout(t.Context(), d)
-					defer cancel()
-					q.join(ctx, 20+i, "k", 1)
-				}
-				q.all.Wait()
-				for _, w := range q.ended() {
-					switch {
-					case w.who == 20 || w.who == 21 || w.who == 23: // after 20 others, and of the last after one more
-						outOfTimeError(t, w.err)
-						if w.at-start > 10*ms {
-							t.Errorf("number %d was refused after %v, want at once", w.who, w.at-start)
-						}
-					case w.err != nil:
-						t.Errorf("%+v", w)
+		bubble(t, fmt.Sprintf("early %v", early), func(t *testing.T) {
+			l := limiter(t, newDistant(2*ms), tiered.Policy{Limit: tiered.PerSecond(10)}, nil)
+			want(t, l.AllowN(t.Context(), "k", 10), tiered.Granted)
+			start := tiered.Engine(l.Group()).Now()
+			q := &queue{t: t, l: l}
+			for i := range 20 {
+				q.join(t.Context(), i, "k", 1)
+			}
+			if !early {
+				time.Sleep(5 * ms)
+			}
+			for i, d := range []time.Duration{time.Second, 1900 * ms, 2250 * ms, 2150 * ms} {
+				ctx, cancel := context.WithTimeout(t.Context(), d)
+				defer cancel()
+				q.join(ctx, 20+i, "k", 1)
+			}
+			q.all.Wait()
+			for _, w := range q.ended() {
+				switch {
+				case w.who == 20 || w.who == 21 || w.who == 23: // after 20 others, and of the last after one more
+					outOfTimeError(t, w.err)
+					if w.at-start > 10*ms {
+						t.Errorf("number %d was refused after %v, want at once", w.who, w.at-start)
 					}
+				case w.err != nil:
+					t.Errorf("%+v", w)
 				}
-				if s := l.Group().Stats().Policies["api"]; s.Waiting.Admitted != 21 || s.Waiting.GaveUp != 3 || s.Tokens.Limited != 3 ||
-					s.Leases.Spent != 31 {
-					t.Errorf("%+v", s)
-				}
-				noTurns(t, l.Group())
-			})
+			}
+			if s := l.Stats(); s.Waiting.Admitted != 21 || s.Waiting.GaveUp != 3 || s.Tokens.Limited != 3 ||
+				s.Leases.Spent != 31 {
+				t.Errorf("%+v", s)
+			}
+			noTurns(t, l.Group())
 		})
 	}
 }
@@ -216,9 +212,7 @@ func TestUsesWaitRefusesAtOnceWhatTheirDeadlineForbids(t *testing.T) {
 		}
 		var first sync.WaitGroup
 		first.Go(func() {
-			if err := uses.Wait(t.Context()); err != nil {
-				t.Error(err)
-			}
+			ok(t, uses.Wait(t.Context()))
 		})
 		synctest.Wait()
 		if took, err := wait(uses, 70*time.Second); took > 3*ms { // the first in line needs the next token
@@ -255,7 +249,7 @@ type comer struct {
 
 func (c *waitingCase) run(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(c.trip), tiered.Policy{Name: "api", Limit: c.limit, Lease: c.lease},
+		l := limiter(t, newDistant(c.trip), tiered.Policy{Limit: c.limit, Lease: c.lease},
 			&tiered.Options{Random: dice(1, 1)})
 		start := time.Now()
 		var all sync.WaitGroup

@@ -181,30 +181,23 @@ func TestDecisionsSayTheCost(t *testing.T) {
 		},
 	} {
 		for _, traced := range []bool{false, true} {
-			t.Run(name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					store, told, o := remote.NewMemory(), tiered.Decision{}, &tiered.Options{}
-					if traced {
-						o.Trace = &tiered.Trace{Decision: func(d tiered.Decision) { told = d }}
-					}
-					c.policy.Name = "api"
-					l, err := tiered.New(store, c.policy, o)
-					if err != nil {
-						t.Fatal(err)
-					}
-					time.Sleep(2 * time.Minute) // shares are there
-					d := c.ask(asked{t.Context(), l, store})
-					if d.Policy != "api" || d.Cost != c.want {
-						t.Errorf("%+v: cost %d, want %d", d, d.Cost, c.want)
-					}
-					synctest.Wait()
-					if traced && !c.untold && told.Cost != c.want {
-						t.Errorf("the hook was told of cost %d, want %d", told.Cost, c.want)
-					}
-					if err := l.Close(context.Background()); err != nil {
-						t.Error(err)
-					}
-				})
+			bubble(t, name, func(t *testing.T) {
+				store, told, o := remote.NewMemory(), tiered.Decision{}, &tiered.Options{}
+				if traced {
+					o.Trace = &tiered.Trace{Decision: func(d tiered.Decision) { told = d }}
+				}
+				c.policy.Name = "api"
+				l := must(tiered.New(store, c.policy, o))
+				time.Sleep(2 * time.Minute) // shares are there
+				d := c.ask(asked{t.Context(), l, store})
+				if d.Policy != "api" || d.Cost != c.want {
+					t.Errorf("%+v: cost %d, want %d", d, d.Cost, c.want)
+				}
+				synctest.Wait()
+				if traced && !c.untold && told.Cost != c.want {
+					t.Errorf("the hook was told of cost %d, want %d", told.Cost, c.want)
+				}
+				ok(t, l.Close(context.Background()))
 			})
 		}
 	}
@@ -250,7 +243,6 @@ func patientOptions(hooks *tiered.Trace) *tiered.Options {
 // With several limits on a key, a refusal names the limit that refused, with its burst. This holds for each position of
 // the limit, for decisions by Redis and by the process, for one key and several, in hooks and in Stats.
 func TestWhichLimitRefused(t *testing.T) {
-	ctx := context.Background()
 	daily := tiered.Limit{Tokens: 100, Per: 24 * time.Hour}
 	hourly := tiered.Limit{Tokens: 3, Per: time.Hour}
 	monthly := tiered.Limit{Tokens: 1000, Per: 30 * 24 * time.Hour}
@@ -267,11 +259,10 @@ func TestWhichLimitRefused(t *testing.T) {
 					onBoth(t, func(t *testing.T, store remote.Store) {
 						var mu sync.Mutex
 						var told []uint8
-						g, err := tiered.NewGroup(store, patientOptions(&tiered.Trace{
+						g := must(tiered.NewGroup(store, patientOptions(&tiered.Trace{
 							Decision: func(d tiered.Decision) {
 								mu.Lock()
-								told = append(told,
-									d.LimitNumber)
+								told = append(told, d.LimitNumber)
 								mu.Unlock()
 							},
 							Lease: func(e tiered.Event) {
@@ -279,22 +270,13 @@ func TestWhichLimitRefused(t *testing.T) {
 									t.Errorf("%+v", e)
 								}
 							},
-						}))
-						if err != nil {
-							t.Fatal(err)
-						}
+						})))
 						defer g.Close(ctx)
-						l, err := g.NewLimiter(tiered.Policy{
+						l := must(g.NewLimiter(tiered.Policy{
 							Name: "p", Limit: c.limits[0], Also: c.limits[1:], Algorithm: algorithm,
 							Lease: tiered.Lease{Size: size},
-						})
-						if err != nil {
-							t.Fatal(err)
-						}
-						other, err := g.NewLimiter(tiered.Policy{Name: "other", Limit: tiered.PerHour(1000)})
-						if err != nil {
-							t.Fatal(err)
-						}
+						}))
+						other := must(g.NewLimiter(tiered.Policy{Name: "other", Limit: tiered.PerHour(1000)}))
 						check := func(d tiered.Decision, allowed bool, tier tiered.Tier) {
 							t.Helper()
 							if d.Allowed != allowed || d.LimitNumber != c.which || d.Burst != 3 ||
@@ -345,7 +327,6 @@ func TestWhichLimitIsTightest(t *testing.T) {
 			l := limiter(t, remote.NewMemory(), tiered.Policy{
 				Name: "p", Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerHour(25)}, Lease: tiered.Lease{Size: size},
 			}, nil)
-			ctx := context.Background()
 			seen := map[uint8]int{}
 			for range 25 {
 				d := l.Allow(ctx, "k")
@@ -371,9 +352,8 @@ func TestWhichLimitIsTightest(t *testing.T) {
 func TestWhichRefusedIsNotTheTightest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), tiered.Policy{
-			Name: "p", Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(12)}, Lease: tiered.Lease{Size: tiered.NoLease},
+			Name: "p", Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(12)}, Lease: neverLeased,
 		}, nil)
-		ctx := context.Background()
 		r := l.ReserveN(ctx, "k", 7) // 3 and 5 are left
 		ask := func(cost int64, allowed bool, tier tiered.Tier, which uint8) {
 			t.Helper()
@@ -400,7 +380,6 @@ func TestResetOfAWindow(t *testing.T) {
 			l := limiter(t, remote.NewMemory(), tiered.Policy{
 				Name: "p", Limit: tiered.PerMinute(100), Algorithm: tiered.FixedWindow, Calendar: true, Lease: tiered.Lease{Size: size},
 			}, nil)
-			ctx := context.Background()
 			time.Sleep(15 * time.Second) // a bubble begins at a whole minute
 			for second := 15; second < 60; second++ {
 				d := l.AllowN(ctx, "k", 2)
@@ -419,7 +398,6 @@ func TestResetOfAWindow(t *testing.T) {
 			Name: "p", Limit: tiered.PerMinute(2),
 			Algorithm: tiered.SlidingLog,
 		}, nil)
-		ctx := context.Background()
 		l.Allow(ctx, "k")
 		time.Sleep(10 * time.Second)
 		l.Allow(ctx, "k")

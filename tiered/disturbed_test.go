@@ -65,10 +65,7 @@ func TestLostDoubledAndLateMessages(t *testing.T) {
 	stores := map[string]func(t *testing.T) remote.Store{
 		"memory": func(*testing.T) remote.Store { return remote.NewMemory() },
 		"redis": func(t *testing.T) remote.Store {
-			store, err := remote.Open(redistest.Start(t).URL(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := must(remote.Open(redistest.Start(t).URL(), nil))
 			t.Cleanup(func() { _ = store.Close() })
 			return store
 		},
@@ -100,9 +97,7 @@ func TestLostDoubledAndLateMessages(t *testing.T) {
 							}
 						}
 						ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-						if err := l.Close(ctx); err != nil {
-							t.Error(err)
-						}
+						ok(t, l.Close(ctx))
 						cancel()
 					}
 				})
@@ -136,20 +131,13 @@ func TestLostDoubledAndLateMessages(t *testing.T) {
 func TestForeignAndDamagedBuckets(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client()
-	ctx := context.Background()
 	store := remote.NewRedis(server.StoreClient(), nil)
 	var log bytes.Buffer
-	g, err := tiered.NewGroup(store, &tiered.Options{
+	g := must(tiered.NewGroup(store, &tiered.Options{
 		// a busy machine is no outage
 		Logger: slog.New(slog.NewTextHandler(&log, nil)), Budget: 10 * time.Second, Timeout: 10 * time.Second,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerHour(10), FailMode: tiered.FailClosed})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
+	l := must(g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerHour(10), FailMode: tiered.FailClosed}))
 	damage := func(key, field, value string) func(string) error {
 		return func(name string) error {
 			if d := l.Allow(ctx, key); !d.Allowed {
@@ -166,9 +154,7 @@ func TestForeignAndDamagedBuckets(t *testing.T) {
 		"secret-minus":  damage("secret-minus", "o", "-5"),
 	} {
 		name := store.Key("api", key)
-		if err := plant(name); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, plant(name))
 		before := client.Dump(ctx, name).Val()
 		for range 3 {
 			d := l.Allow(ctx, key)
@@ -194,9 +180,7 @@ func TestForeignAndDamagedBuckets(t *testing.T) {
 			t.Errorf("node %s counts as gone", name)
 		}
 	}
-	if err := g.Close(ctx); err != nil {
-		t.Error(err)
-	}
+	ok(t, g.Close(ctx))
 	if strings.Contains(log.String(), "secret") {
 		t.Errorf("the log says %s", log.String())
 	}

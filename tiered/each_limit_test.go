@@ -16,7 +16,6 @@ func TestAllowEach(t *testing.T) {
 		l := several(t, newDistant(ms), nil, direct("user", 2), direct("tenant", 5), direct("all", 100))
 		user, tenant, everybody := l[0], l[1], l[2]
 		uses := tiered.All(everybody.For("all"), tenant.For("acme").N(2), user.For("ann"))
-		ctx := t.Context()
 		var each [3]tiered.Decision
 		check := func(when string, want ...tiered.Decision) {
 			t.Helper()
@@ -110,7 +109,7 @@ func TestPeekEach(t *testing.T) {
 		{"no limit", tiered.Policy{Limit: tiered.Unlimited()}, 1, []tiered.Decision{{Remaining: 1 << 40, Burst: 1 << 40}}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c.p.Name, c.p.Lease = "api", tiered.Lease{Size: tiered.NoLease}
+			c.p.Name, c.p.Lease = "api", neverLeased
 			l := limiter(t, newTape(), c.p, nil)
 			time.Sleep(10 * ms)
 			want(t, l.AllowN(t.Context(), "k", c.used), tiered.Granted)
@@ -138,10 +137,7 @@ func TestPeekEach(t *testing.T) {
 
 func TestPeekEachWithoutRedis(t *testing.T) {
 	store := remote.NewMemory()
-	l := limiter(t, store, tiered.Policy{
-		Name: "api", Limit: tiered.PerMinute(10),
-		Also: []tiered.Limit{tiered.PerHour(30)},
-	}, nil)
+	l := limiter(t, store, tiered.Policy{Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(30)}}, nil)
 	store.Fail(errors.New("away"))
 	if all, err := l.PeekEach(t.Context(), "k"); all != nil || !errors.Is(err, tiered.ErrUnavailable) {
 		t.Errorf("%+v, %v", all, err)
@@ -160,40 +156,30 @@ func TestPeekEachSaysWhenToComeBack(t *testing.T) {
 		"part of token":  {Limit: tiered.PerMinute(4)},
 		"debt":           {Limit: tiered.PerMinute(4), MaxDebt: 100},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := remote.NewMemory()
-				p.Name, p.Lease.Size = "p", tiered.NoLease
-				open := func() *tiered.Limiter {
-					l, err := tiered.New(store, p, nil)
-					if err != nil {
-						t.Fatal(err)
-					}
-					return l
-				}
-				uses, looks := open(), open()
-				defer func() { _, _ = uses.Close(t.Context()), looks.Close(t.Context()) }()
-				for range 4 {
-					uses.Allow(t.Context(), "k")
-					time.Sleep(time.Second)
-				}
-				for uses.Allow(t.Context(), "k").Allowed {
-				}
-				if p.MaxDebt > 0 {
-					if err := uses.Charge("k", 10); err != nil {
-						t.Fatal(err)
-					}
-					time.Sleep(time.Second)
-				}
-				want := looks.Peek(t.Context(), "k") // this process knows nothing of the key
-				each, err := looks.PeekEach(t.Context(), "k")
-				if err != nil {
-					t.Fatal(err)
-				}
-				if each[0] != want || want.Tier != tiered.Remote {
-					t.Errorf("PeekEach says %+v\nPeek says %+v", each[0], want)
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			store := remote.NewMemory()
+			p.Name, p.Lease.Size = "p", tiered.NoLease
+			open := func() *tiered.Limiter {
+				l := must(tiered.New(store, p, nil))
+				return l
+			}
+			uses, looks := open(), open()
+			defer func() { _, _ = uses.Close(t.Context()), looks.Close(t.Context()) }()
+			for range 4 {
+				uses.Allow(t.Context(), "k")
+				time.Sleep(time.Second)
+			}
+			for uses.Allow(t.Context(), "k").Allowed {
+			}
+			if p.MaxDebt > 0 {
+				ok(t, uses.Charge("k", 10))
+				time.Sleep(time.Second)
+			}
+			want := looks.Peek(t.Context(), "k") // this process knows nothing of the key
+			each := must(looks.PeekEach(t.Context(), "k"))
+			if each[0] != want || want.Tier != tiered.Remote {
+				t.Errorf("PeekEach says %+v\nPeek says %+v", each[0], want)
+			}
 		})
 	}
 }
@@ -206,18 +192,13 @@ func TestPeekEachOfAShareThatLendsNothing(t *testing.T) {
 			Standing: tiered.StandingOn,
 		}, nil)
 		time.Sleep(70 * time.Second)
-		if err := l.Charge("k", 60); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.Charge("k", 60))
 		l.AllowN(t.Context(), "k", 10)
 		time.Sleep(16 * time.Minute) // the share has a token, and Redis has what the next request takes
 		for l.Allow(t.Context(), "k").Allowed {
 		}
 		d := l.Peek(t.Context(), "k")
-		each, err := l.PeekEach(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		each := must(l.PeekEach(t.Context(), "k"))
 		if d.Allowed || d.Remaining == 0 || each[0].Allowed || each[0].Remaining != d.Remaining {
 			t.Errorf("Peek says %+v\nPeekEach says %+v", d, each[0])
 		}

@@ -151,7 +151,6 @@ func TestEndsOfAllRanges(t *testing.T) {
 
 // toTheEnds makes a Limiter send calls of every kind.
 func toTheEnds(t *testing.T, store *ends, l *tiered.Limiter, p tiered.Policy) {
-	ctx := context.Background()
 	burst := burstOf(p.Limit)
 	check := func(d tiered.Decision) {
 		t.Helper()

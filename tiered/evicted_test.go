@@ -21,48 +21,46 @@ import (
 func TestEvictedKeyHasNoNewShare(t *testing.T) {
 	for _, maxKeys := range []int{10, 1000} {
 		for _, algorithm := range []tiered.Algorithm{tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingLog} {
-			t.Run(fmt.Sprint(algorithm, " ", maxKeys), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					s := remote.NewMemory()
-					l := limiter(t, s, tiered.Policy{Name: "api", Limit: tiered.PerHour(100), Algorithm: algorithm},
-						&tiered.Options{MaxKeys: maxKeys, Processes: 1, Logger: slog.New(slog.DiscardHandler)})
-					time.Sleep(4 * time.Second)
-					s.Fail(io.EOF)
-					time.Sleep(5 * time.Second)
-					useUp := func(key string) (admitted int) {
-						for l.Allow(t.Context(), key).Allowed {
-							admitted++
-						}
-						return admitted
+			bubble(t, fmt.Sprint(algorithm, " ", maxKeys), func(t *testing.T) {
+				s := remote.NewMemory()
+				l := limiter(t, s, tiered.Policy{Limit: tiered.PerHour(100), Algorithm: algorithm},
+					&tiered.Options{MaxKeys: maxKeys, Processes: 1, Logger: slog.New(slog.DiscardHandler)})
+				time.Sleep(4 * time.Second)
+				s.Fail(io.EOF)
+				time.Sleep(5 * time.Second)
+				useUp := func(key string) (admitted int) {
+					for l.Allow(t.Context(), key).Allowed {
+						admitted++
 					}
-					admitted, start := 0, time.Now()
-					for round := range 20 {
-						admitted += useUp("user")
-						for i := range 3 * maxKeys {
-							l.Allow(t.Context(), fmt.Sprint("other ", round, " ", i))
-						}
-						time.Sleep(100 * time.Millisecond)
-					}
-					if admitted > 101 || admitted < 99 {
-						t.Errorf("%d admitted in %v of an outage by a share of 100 per hour", admitted, time.Since(start))
-					}
-					full := 0 // most are: some meet an evicted key in a place of the table
-					for i := range 21 {
-						if useUp(fmt.Sprint("somebody else ", i)) >= 98 {
-							full++
-						}
-					}
-					if full < 11 {
-						t.Errorf("%d of 21 keys that nobody used have a full share", full)
-					}
-					time.Sleep(30 * time.Minute) // half of it is refilled
+					return admitted
+				}
+				admitted, start := 0, time.Now()
+				for round := range 20 {
+					admitted += useUp("user")
 					for i := range 3 * maxKeys {
-						l.Allow(t.Context(), fmt.Sprint("another ", i))
+						l.Allow(t.Context(), fmt.Sprint("other ", round, " ", i))
 					}
-					if n := useUp("user"); n < 48 || n > 51 {
-						t.Errorf("after half an hour the key has a share of %d", n)
+					time.Sleep(100 * time.Millisecond)
+				}
+				if admitted > 101 || admitted < 99 {
+					t.Errorf("%d admitted in %v of an outage by a share of 100 per hour", admitted, time.Since(start))
+				}
+				full := 0 // most are: some meet an evicted key in a place of the table
+				for i := range 21 {
+					if useUp(fmt.Sprint("somebody else ", i)) >= 98 {
+						full++
 					}
-				})
+				}
+				if full < 11 {
+					t.Errorf("%d of 21 keys that nobody used have a full share", full)
+				}
+				time.Sleep(30 * time.Minute) // half of it is refilled
+				for i := range 3 * maxKeys {
+					l.Allow(t.Context(), fmt.Sprint("another ", i))
+				}
+				if n := useUp("user"); n < 48 || n > 51 {
+					t.Errorf("after half an hour the key has a share of %d", n)
+				}
 			})
 		}
 	}
@@ -72,18 +70,13 @@ func TestEvictedKeyHasNoNewShare(t *testing.T) {
 func TestShareOutlivesItsPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := remote.NewMemory()
-		g, err := tiered.NewGroup(s, &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must(tiered.NewGroup(s, &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler)}))
 		defer func() { _ = g.Close(context.Background()) }()
 		policies := []tiered.Policy{{Name: "api", Limit: tiered.PerHour(100), FailMode: tiered.FailLocal}}
 		s.Fail(io.EOF)
 		admitted := 0
 		for _, all := range [][]tiered.Policy{policies, nil, policies} {
-			if err := g.SetPolicies(all); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, g.SetPolicies(all))
 			time.Sleep(5 * time.Second)
 			if l, ok := g.Limiter("api"); ok {
 				for l.Allow(t.Context(), "user").Allowed {
@@ -112,34 +105,30 @@ func TestEvictedFallbackIsSpentByAnyLimit(t *testing.T) {
 		{"lowered", tiered.Limit{Tokens: 10, Per: time.Second, Burst: 100}, tiered.Limit{Tokens: 1, Per: time.Minute, Burst: 100}, 1, 100},
 		{"the same", tiered.Limit{Tokens: 1, Per: time.Minute, Burst: 100}, tiered.Limit{}, 1, 100},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := remote.NewMemory()
-				l := limiter(t, store, tiered.Policy{Name: "api", Limit: c.limit, FailMode: tiered.FailLocal},
-					&tiered.Options{MaxKeys: 1, Processes: c.processes})
-				store.Fail(context.DeadlineExceeded)
-				use := func() (admitted int) {
-					for range 200 {
-						if l.Allow(t.Context(), "k").Allowed {
-							admitted++
-						}
-					}
-					l.Allow(t.Context(), "another") // pushes it out
-					time.Sleep(time.Second)
-					return admitted
-				}
-				first := use()
-				if c.then != (tiered.Limit{}) {
-					if err := l.SetLimit(c.then); err != nil {
-						t.Fatal(err)
+		bubble(t, c.name, func(t *testing.T) {
+			store := remote.NewMemory()
+			l := limiter(t, store, tiered.Policy{Limit: c.limit, FailMode: tiered.FailLocal},
+				&tiered.Options{MaxKeys: 1, Processes: c.processes})
+			store.Fail(context.DeadlineExceeded)
+			use := func() (admitted int) {
+				for range 200 {
+					if l.Allow(t.Context(), "k").Allowed {
+						admitted++
 					}
 				}
-				again := use()
-				t.Logf("%d, and %d when it came back", first, again)
-				if first < c.burst || again > c.burst/10 { // the refill of a second
-					t.Errorf("%d admitted, and %d when it came back, of %d", first, again, c.burst)
-				}
-			})
+				l.Allow(t.Context(), "another") // pushes it out
+				time.Sleep(time.Second)
+				return admitted
+			}
+			first := use()
+			if c.then != (tiered.Limit{}) {
+				ok(t, l.SetLimit(c.then))
+			}
+			again := use()
+			t.Logf("%d, and %d when it came back", first, again)
+			if first < c.burst || again > c.burst/10 { // the refill of a second
+				t.Errorf("%d admitted, and %d when it came back, of %d", first, again, c.burst)
+			}
 		})
 	}
 }
@@ -149,9 +138,7 @@ func TestBusyKeyIsNotEvictedByOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys, others = 4, 40
 		const step = 1024 * time.Microsecond // no time of a decision is one that is chosen to count as a use
-		l := limiter(t, newDistant(step), tiered.Policy{Name: "api", Limit: tiered.PerSecond(2000)},
-			&tiered.Options{MaxKeys: keys})
-		ctx := context.Background()
+		l := limiter(t, newDistant(step), tiered.Policy{Limit: tiered.PerSecond(2000)}, &tiered.Options{MaxKeys: keys})
 		warmEach(t, l, "busy", 300, step)
 		for i := range others {
 			want(t, l.Allow(ctx, strconv.Itoa(i)), tiered.Granted)
@@ -170,35 +157,33 @@ func TestBusyKeyIsNotEvictedByOthers(t *testing.T) {
 func TestRequestOverMoreKeysThanAreKept(t *testing.T) {
 	for _, perKey := range []bool{false, true} {
 		for _, keys := range []int{3, 20} {
-			t.Run(fmt.Sprint(keys, " keys, PerKey ", perKey), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					p := tiered.Policy{Name: "api", Limit: tiered.PerHour(10), FailMode: tiered.FailOpen}
-					if perKey {
-						p.PerKey = func(string) tiered.Limit { return tiered.PerHour(10) }
+			bubble(t, fmt.Sprint(keys, " keys, PerKey ", perKey), func(t *testing.T) {
+				p := tiered.Policy{Name: "api", Limit: tiered.PerHour(10), FailMode: tiered.FailOpen}
+				if perKey {
+					p.PerKey = func(string) tiered.Limit { return tiered.PerHour(10) }
+				}
+				l := limiter(t, remote.NewMemory(), p, &tiered.Options{MaxKeys: 2})
+				time.Sleep(time.Second)
+				var uses []tiered.Use
+				for i := range keys {
+					uses = append(uses, l.For(fmt.Sprint("key ", i)))
+				}
+				admitted := 0
+				for range 100 {
+					if tiered.All(uses...).Allow(t.Context()).Allowed {
+						admitted++
 					}
-					l := limiter(t, remote.NewMemory(), p, &tiered.Options{MaxKeys: 2})
-					time.Sleep(time.Second)
-					var uses []tiered.Use
-					for i := range keys {
-						uses = append(uses, l.For(fmt.Sprint("key ", i)))
-					}
-					admitted := 0
-					for range 100 {
-						if tiered.All(uses...).Allow(t.Context()).Allowed {
-							admitted++
-						}
-						each := make([]tiered.Decision, keys)
-						tiered.All(uses...).AllowSeparately(t.Context(), each)
-						for _, d := range each {
-							if d.Tier == tiered.Failover {
-								t.Fatalf("the fail mode decided, and Redis answers: %+v", d)
-							}
+					each := make([]tiered.Decision, keys)
+					tiered.All(uses...).AllowSeparately(t.Context(), each)
+					for _, d := range each {
+						if d.Tier == tiered.Failover {
+							t.Fatalf("the fail mode decided, and Redis answers: %+v", d)
 						}
 					}
-					if admitted != 5 { // the other five of each key are those of AllowSeparately
-						t.Errorf("%d of 100 admitted by a limit of 10 per hour", admitted)
-					}
-				})
+				}
+				if admitted != 5 { // the other five of each key are those of AllowSeparately
+					t.Errorf("%d of 100 admitted by a limit of 10 per hour", admitted)
+				}
 			})
 		}
 	}
@@ -210,50 +195,48 @@ func TestFewerKeysThanOneRequestNeeds(t *testing.T) {
 	for _, trip := range []time.Duration{ms, 8 * ms, 15 * ms} {
 		for _, crowd := range []int{1, 2, 16} {
 			for _, keys := range []int{1, 4, 12} {
-				t.Run(fmt.Sprint(trip, "/", crowd, " at a time/", keys, " keys"), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						var ps []tiered.Policy
-						for i := range 4 {
-							ps = append(ps, tiered.Policy{
-								Name: fmt.Sprint("p", i), Limit: tiered.PerSecond(1 << 30),
-								FailMode: tiered.FailClosed, Lease: tiered.Lease{Size: tiered.NoLease},
-							})
-						}
-						l := several(t, newDistant(trip), &tiered.Options{MaxKeys: keys}, ps...)
-						time.Sleep(second)
-						var all sync.WaitGroup
-						var mu sync.Mutex
-						var longest time.Duration
-						granted := 0
-						for w := range crowd {
-							all.Go(func() {
-								for i := range 20 {
-									start := time.Now()
-									d := tiered.All(l[0].For(fmt.Sprint(w)), l[1].For("t"), l[2].For("i"),
-										l[3].For(fmt.Sprint("x", w, i))).Allow(context.Background())
-									mu.Lock()
-									longest = max(longest, time.Since(start))
-									if d.Allowed {
-										granted++
-									}
-									mu.Unlock()
-									time.Sleep(time.Duration(w) * ms)
+				bubble(t, fmt.Sprint(trip, "/", crowd, " at a time/", keys, " keys"), func(t *testing.T) {
+					var ps []tiered.Policy
+					for i := range 4 {
+						ps = append(ps, tiered.Policy{
+							Name: fmt.Sprint("p", i), Limit: tiered.PerSecond(1 << 30),
+							FailMode: tiered.FailClosed, Lease: neverLeased,
+						})
+					}
+					l := several(t, newDistant(trip), &tiered.Options{MaxKeys: keys}, ps...)
+					time.Sleep(second)
+					var all sync.WaitGroup
+					var mu sync.Mutex
+					var longest time.Duration
+					granted := 0
+					for w := range crowd {
+						all.Go(func() {
+							for i := range 20 {
+								start := time.Now()
+								d := tiered.All(l[0].For(fmt.Sprint(w)), l[1].For("t"), l[2].For("i"),
+									l[3].For(fmt.Sprint("x", w, i))).Allow(context.Background())
+								mu.Lock()
+								longest = max(longest, time.Since(start))
+								if d.Allowed {
+									granted++
 								}
-							})
-						}
-						all.Wait()
-						if longest > tiered.DefaultBudget {
-							t.Errorf("the longest of %d decisions took %v, Budget is %v", 20*crowd, longest,
-								tiered.DefaultBudget)
-						}
-						if crowd == 1 && granted != 20 {
-							t.Errorf("%d of 20 were granted", granted)
-						}
-						t.Logf("%d of %d were granted, the longest took %v", granted, 20*crowd, longest)
-						for _, one := range l[:1] {
-							books(t, one.Group())
-						}
-					})
+								mu.Unlock()
+								time.Sleep(time.Duration(w) * ms)
+							}
+						})
+					}
+					all.Wait()
+					if longest > tiered.DefaultBudget {
+						t.Errorf("the longest of %d decisions took %v, Budget is %v", 20*crowd, longest,
+							tiered.DefaultBudget)
+					}
+					if crowd == 1 && granted != 20 {
+						t.Errorf("%d of 20 were granted", granted)
+					}
+					t.Logf("%d of %d were granted, the longest took %v", granted, 20*crowd, longest)
+					for _, one := range l[:1] {
+						books(t, one.Group())
+					}
 				})
 			}
 		}
@@ -272,7 +255,7 @@ func TestMoreKeysUnderWayThanAreKept(t *testing.T) {
 			}
 			return 1
 		}
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerMinute(10), FailMode: tiered.FailClosed},
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerMinute(10), FailMode: tiered.FailClosed},
 			&tiered.Options{MaxKeys: 100, MaxInFlight: 1000})
 		time.Sleep(second)
 		var all sync.WaitGroup

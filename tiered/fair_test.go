@@ -26,8 +26,7 @@ func TestNoProcessOfAFleetStarves(t *testing.T) {
 		}
 		var all sync.WaitGroup
 		for i := range processes {
-			l := limiter(t, store, tiered.Policy{Name: "api", Limit: thousand}, &tiered.Options{Random: dice(1,
-				uint64(1000+i))})
+			l := limiter(t, store, tiered.Policy{Limit: thousand}, &tiered.Options{Random: dice(1, uint64(1000+i))})
 			rate := demand * 1000 * math.Pow(float64(i+1), -0.77) / sum // requests per second
 			all.Go(func() {
 				random := rand.New(rand.NewPCG(1, uint64(i)))

@@ -50,75 +50,73 @@ func TestLateRedisIsNoOutage(t *testing.T) {
 			return ms
 		}, 200 * ms},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newCreeping(c.trip(0))
-				var log bytes.Buffer
-				var mu sync.Mutex
-				var changes []string
-				l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(300).WithBurst(300)},
-					&tiered.Options{
-						Processes: 3, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-						Trace: &tiered.Trace{State: func(e tiered.Event) {
-							mu.Lock()
-							defer mu.Unlock()
-							changes = append(changes, e.What)
-						}},
-					})
-				start := time.Now()
-				for ready := false; !ready; ready = l.Group().Ping(t.Context()) == nil {
-					if time.Since(start) > 3*second {
-						t.Fatal("not ready after 3 s")
-					}
+		bubble(t, c.name, func(t *testing.T) {
+			store := newCreeping(c.trip(0))
+			var log bytes.Buffer
+			var mu sync.Mutex
+			var changes []string
+			l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(300).WithBurst(300)},
+				&tiered.Options{
+					Processes: 3, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+					Trace: &tiered.Trace{State: func(e tiered.Event) {
+						mu.Lock()
+						defer mu.Unlock()
+						changes = append(changes, e.What)
+					}},
+				})
+			start := time.Now()
+			for ready := false; !ready; ready = l.Group().Ping(t.Context()) == nil {
+				if time.Since(start) > 3*second {
+					t.Fatal("not ready after 3 s")
 				}
-				ready := time.Since(start)
-				admitted, longest := 0, time.Duration(0)
-				for time.Since(start) < 20*second {
-					store.set(c.trip(time.Since(start)))
-					begun := time.Now()
-					if l.Allow(t.Context(), "k").Allowed {
-						admitted++
-					}
-					longest = max(longest, time.Since(begun))
-					time.Sleep(10 * ms)
+			}
+			ready := time.Since(start)
+			admitted, longest := 0, time.Duration(0)
+			for time.Since(start) < 20*second {
+				store.set(c.trip(time.Since(start)))
+				begun := time.Now()
+				if l.Allow(t.Context(), "k").Allowed {
+					admitted++
 				}
-				node := tiered.Dispatch(l.Group()).Nodes()[0]
-				if node.State() != failover.Closed {
-					t.Errorf("the breaker is %v", node.State())
-				}
-				mu.Lock()
-				before := len(changes)
-				mu.Unlock()
-				store.loseRequests.Store(true)
-				frozen := time.Now()
-				for i := 0; node.State() == failover.Closed && time.Since(frozen) < 10*second; i++ {
-					l.Allow(t.Context(), "cold"+string(rune('a'+i%26)))
-					time.Sleep(ms)
-				}
-				found := time.Since(frozen)
-				t.Logf("%s: ready after %v, %d admitted, longest %v, %d changes of the breaker; frozen, it opened after %v",
-					c.name, ready, admitted, longest, before, found)
-				if admitted < 298 || admitted > 302 {
-					t.Errorf("%d admitted of 300", admitted)
-				}
-				if longest > tiered.DefaultBudget {
-					t.Errorf("a decision took %v", longest)
-				}
-				if before > 4 {
-					t.Errorf("the breaker changed %d times: %v", before, changes)
-				}
-				if found > c.found {
-					t.Errorf("a frozen Redis was found after %v", found)
-				}
-				store.set(ms)           // it will be near, which the trips of before the outage do not say
-				time.Sleep(11 * second) // longer than it is watched whether the node is still far
-				store.loseRequests.Store(false)
-				time.Sleep(5 * second)
-				synctest.Wait() // for what is being logged
-				if c.trip(0) > tiered.DefaultBudget && strings.Count(log.String(), "raise Budget") != 1 {
-					t.Errorf("want one line that tells of it: %s", log.String())
-				}
-			})
+				longest = max(longest, time.Since(begun))
+				time.Sleep(10 * ms)
+			}
+			node := tiered.Dispatch(l.Group()).Nodes()[0]
+			if node.State() != failover.Closed {
+				t.Errorf("the breaker is %v", node.State())
+			}
+			mu.Lock()
+			before := len(changes)
+			mu.Unlock()
+			store.loseRequests.Store(true)
+			frozen := time.Now()
+			for i := 0; node.State() == failover.Closed && time.Since(frozen) < 10*second; i++ {
+				l.Allow(t.Context(), "cold"+string(rune('a'+i%26)))
+				time.Sleep(ms)
+			}
+			found := time.Since(frozen)
+			t.Logf("%s: ready after %v, %d admitted, longest %v, %d changes of the breaker; frozen, it opened after %v",
+				c.name, ready, admitted, longest, before, found)
+			if admitted < 298 || admitted > 302 {
+				t.Errorf("%d admitted of 300", admitted)
+			}
+			if longest > tiered.DefaultBudget {
+				t.Errorf("a decision took %v", longest)
+			}
+			if before > 4 {
+				t.Errorf("the breaker changed %d times: %v", before, changes)
+			}
+			if found > c.found {
+				t.Errorf("a frozen Redis was found after %v", found)
+			}
+			store.set(ms)           // it will be near, which the trips of before the outage do not say
+			time.Sleep(11 * second) // longer than it is watched whether the node is still far
+			store.loseRequests.Store(false)
+			time.Sleep(5 * second)
+			synctest.Wait() // for what is being logged
+			if c.trip(0) > tiered.DefaultBudget && strings.Count(log.String(), "raise Budget") != 1 {
+				t.Errorf("want one line that tells of it: %s", log.String())
+			}
 		})
 	}
 }
@@ -212,40 +210,35 @@ func TestLateRedisDecidesRareRequests(t *testing.T) {
 		{"late, and asked twice a second", 240 * ms, 240 * ms, 500 * ms, 8 * time.Second, 0},
 		{"far, and asked twice a second", 440 * ms, 440 * ms, 500 * ms, 14 * time.Second, 100 * ms},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &lateStore{Memory: remote.NewMemory()}
-				store.distance.Store(int64(c.before))
-				l, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000)}, &tiered.Options{Budget: c.budget})
-				if err != nil {
-					t.Fatal(err)
+		bubble(t, c.name, func(t *testing.T) {
+			store := &lateStore{Memory: remote.NewMemory()}
+			store.distance.Store(int64(c.before))
+			l := must(tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000)}, &tiered.Options{Budget: c.budget}))
+			defer func() {
+				_ = l.Close(context.Background())
+				time.Sleep(3 * time.Second) // for what is under way
+			}()
+			if c.before != c.far {
+				for range 100 {
+					time.Sleep(100 * ms)
+					l.Allow(t.Context(), "k")
 				}
-				defer func() {
-					_ = l.Close(context.Background())
-					time.Sleep(3 * time.Second) // for what is under way
-				}()
-				if c.before != c.far {
-					for range 100 {
-						time.Sleep(100 * ms)
-						l.Allow(t.Context(), "k")
-					}
-					store.distance.Store(int64(c.far))
-				}
-				asked, decided := 0, 0
-				for start := time.Now(); time.Since(start) < c.ready+8*time.Second; time.Sleep(c.request) {
-					d := l.Allow(t.Context(), "k")
-					if time.Since(start) > c.ready {
-						if asked++; d.Tier != tiered.Failover {
-							decided++
-						}
+				store.distance.Store(int64(c.far))
+			}
+			asked, decided := 0, 0
+			for start := time.Now(); time.Since(start) < c.ready+8*time.Second; time.Sleep(c.request) {
+				d := l.Allow(t.Context(), "k")
+				if time.Since(start) > c.ready {
+					if asked++; d.Tier != tiered.Failover {
+						decided++
 					}
 				}
-				part := float64(decided) / float64(asked)
-				t.Logf("%.3f of %d decided by Redis' tokens", part, asked)
-				if part < 0.95 {
-					t.Errorf("only %d of %d", decided, asked)
-				}
-			})
+			}
+			part := float64(decided) / float64(asked)
+			t.Logf("%.3f of %d decided by Redis' tokens", part, asked)
+			if part < 0.95 {
+				t.Errorf("only %d of %d", decided, asked)
+			}
 		})
 	}
 }
@@ -254,9 +247,7 @@ func TestLateRedisDecidesRareRequests(t *testing.T) {
 // The first calls fail, and later ones use the connections that the first calls have made.
 func TestFarFromRedis(t *testing.T) {
 	distance := faultnet.New(1)
-	if err := distance.Set(faultnet.Faults{Delay: 10 * time.Millisecond}); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, distance.Set(faultnet.Faults{Delay: 10 * time.Millisecond}))
 	client := redis.NewClient(redistest.Start(t).Options(redis.Options{
 		ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1,
 		Dialer: distance.Dialer((&net.Dialer{}).DialContext),

@@ -137,7 +137,7 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 			all.Go(func() {
 				for ; ctx.Err() == nil; time.Sleep(20 * ms) {
 					for _, l := range limiters {
-						h.most = max(h.most, l.Group().Stats().Policies["api"].Leases.Held)
+						h.most = max(h.most, l.Stats().Leases.Held)
 					}
 				}
 			})
@@ -197,10 +197,10 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 		cancel()
 		all.Wait()
 		for _, l := range limiters {
-			s := l.Group().Stats().Policies["api"]
+			s := l.Stats()
 			h.granted, h.burnt = h.granted+s.Leases.Granted, h.burnt+s.Leases.Burnt
 			// Nothing of that happens in any run: who reported it would cry wolf.
-			if n := l.Group().Stats().Nodes["memory"]; n.Faults.StateLosses+n.Faults.ClockSteps+n.Faults.ClockBack+n.Calls.Misconfigured > 0 {
+			if n := node(l); n.Faults.StateLosses+n.Faults.ClockSteps+n.Faults.ClockBack+n.Calls.Misconfigured > 0 {
 				t.Errorf("a fault that there was not: %+v", n)
 			}
 		}
@@ -374,11 +374,7 @@ func TestFleetUsesTheLimitAndKeepsTheBound(t *testing.T) {
 			processes: 8, limit: tiered.PerSecond(10), demand: 3,
 			length: 60 * time.Second,
 		}, 0.95, 4},
-		{
-			"no leases, 3 r",
-			fleetRun{processes: 10, limit: thousand, demand: 3, lease: tiered.Lease{Size: tiered.NoLease}},
-			0.98, 4,
-		},
+		{"no leases, 3 r", fleetRun{processes: 10, limit: thousand, demand: 3, lease: neverLeased}, 0.98, 4},
 		{"3 r, 10 % of replies lost", fleetRun{processes: 10, limit: thousand, demand: 3, loseReplies: 0.1}, 0.8, 0.4},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -49,10 +49,7 @@ func TestFloodOfKeys(t *testing.T) {
 			fmt.Sprintf("buckets × (%d,", keyInRedis), fmt.Sprintf(" + %d per bucket\n", tablesInRedis),
 		}},
 	} {
-		text, err := os.ReadFile("../" + c.page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must(os.ReadFile("../" + c.page))
 		for _, sum := range c.sums {
 			if !strings.Contains(string(text), sum) {
 				t.Errorf("%s does not say %q, which is tested here", c.page, sum)
@@ -66,23 +63,13 @@ func TestFloodOfKeys(t *testing.T) {
 	const maxKeys, callers = 10_000, 64
 	server := redistest.Start(t)
 	admin := server.Client()
-	store, err := remote.Open(server.URL("pool_size=16"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must(remote.Open(server.URL("pool_size=16"), nil))
 	defer store.Close()
 	// Patient: a busy machine is no outage.
 	patient := 20 * time.Second
-	g, err := tiered.NewGroup(watch.Over(t, store),
-		&tiered.Options{MaxKeys: maxKeys, Budget: patient, Timeout: patient})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must(tiered.NewGroup(watch.Over(t, store), &tiered.Options{MaxKeys: maxKeys, Budget: patient, Timeout: patient}))
 	defer g.Close(context.Background())
-	l, err := g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerSecond(1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerSecond(1)}))
 	if d := l.Allow(t.Context(), "first"); d.Reason != tiered.Granted {
 		t.Fatalf("%+v", d)
 	}
@@ -94,10 +81,7 @@ func TestFloodOfKeys(t *testing.T) {
 	}
 	var looks []look
 	observe := func(heapNow int64) {
-		n, err := admin.DBSize(t.Context()).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must(admin.DBSize(t.Context()).Result())
 		looks = append(looks, look{time.Now(), done.Load(), n})
 		most.heap = max(most.heap, heapNow-heap)
 		most.memory = max(most.memory, redisMemory(t, admin)-memory)
@@ -173,10 +157,7 @@ func TestFloodOfKeys(t *testing.T) {
 
 	// It goes as it came.
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) { // Redis' own cycle
-		keys, err := admin.DBSize(t.Context()).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		keys := must(admin.DBSize(t.Context()).Result())
 		left := redisMemory(t, admin) - memory
 		if keys <= 1 && left < restOfRedis {
 			t.Logf("%v later %d kB are left in Redis", time.Since(begun)-took, left>>10)
@@ -212,10 +193,7 @@ func heapAtLastCollection() int64 {
 // redisMemory is what a server uses for all but its clients' connections.
 func redisMemory(t *testing.T, c *redis.Client) int64 {
 	t.Helper()
-	info, err := c.Info(t.Context(), "memory").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must(c.Info(t.Context(), "memory").Result())
 	values := map[string]int64{}
 	for line := range strings.SplitSeq(info, "\r\n") {
 		var n int64

@@ -71,58 +71,53 @@ func TestStoreThatCannotWriteDoesNotDecide(t *testing.T) {
 		tiered.FailLocal: tiered.Fallback, tiered.FailClosed: tiered.Unavailable,
 	} {
 		for _, together := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%v, in one pipeline %t", mode, together), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					store := &full{distant: newDistant(ms)}
-					p := tiered.Policy{
-						Name: "api", Limit: tiered.PerDay(10), FailMode: mode,
-						Lease: tiered.Lease{Size: tiered.NoLease},
+			bubble(t, fmt.Sprintf("%v, in one pipeline %t", mode, together), func(t *testing.T) {
+				store := &full{distant: newDistant(ms)}
+				p := tiered.Policy{Name: "api", Limit: tiered.PerDay(10), FailMode: mode, Lease: neverLeased}
+				other := limiter(t, store, p, nil)
+				for i := range 20 {
+					want(t, other.AllowN(t.Context(), fmt.Sprint("used up ", i), 10), tiered.Granted)
+				}
+				l := limiter(t, store, p, nil) // which knows nothing of that
+				want(t, l.Allow(t.Context(), "k"), tiered.Granted)
+				time.Sleep(10 * ms)
+				guard := tiered.Dispatch(l.Group()).Nodes()[0]
+				asked := 0
+				exhausted := func() {
+					t.Helper()
+					d := l.Allow(t.Context(), fmt.Sprint("used up ", asked))
+					if asked++; d.Reason != reason {
+						t.Errorf("%+v, want %v", d, reason)
 					}
-					other := limiter(t, store, p, nil)
-					for i := range 20 {
-						want(t, other.AllowN(t.Context(), fmt.Sprint("used up ", i), 10), tiered.Granted)
-					}
-					l := limiter(t, store, p, nil) // which knows nothing of that
-					want(t, l.Allow(t.Context(), "k"), tiered.Granted)
-					time.Sleep(10 * ms)
-					guard := tiered.Dispatch(l.Group()).Nodes()[0]
-					asked := 0
-					exhausted := func() {
-						t.Helper()
-						d := l.Allow(t.Context(), fmt.Sprint("used up ", asked))
-						if asked++; d.Reason != reason {
-							t.Errorf("%+v, want %v", d, reason)
-						}
-					}
+				}
 
-					store.is.Store(true)
-					if together {
-						if d := tiered.All(l.For("fresh"),
-							l.For("used up 18")).Allow(t.Context()); d.Reason != reason || !store.together {
-							t.Errorf("%+v, in one pipeline %t", d, store.together)
-						}
-						exhausted()
-					} else {
-						l.Allow(t.Context(), "fresh")
-						exhausted()
+				store.is.Store(true)
+				if together {
+					if d := tiered.All(l.For("fresh"),
+						l.For("used up 18")).Allow(t.Context()); d.Reason != reason || !store.together {
+						t.Errorf("%+v, in one pipeline %t", d, store.together)
 					}
 					exhausted()
+				} else {
+					l.Allow(t.Context(), "fresh")
 					exhausted()
-					if guard.State() == failover.Closed {
-						t.Error("the breaker is closed")
+				}
+				exhausted()
+				exhausted()
+				if guard.State() == failover.Closed {
+					t.Error("the breaker is closed")
+				}
+				for range 100 {
+					if time.Sleep(20 * ms); guard.State() == failover.Closed {
+						t.Fatal("the breaker closed")
 					}
-					for range 100 {
-						if time.Sleep(20 * ms); guard.State() == failover.Closed {
-							t.Fatal("the breaker closed")
-						}
-						l.Allow(t.Context(), "used up 0")
-					}
+					l.Allow(t.Context(), "used up 0")
+				}
 
-					store.is.Store(false)
-					time.Sleep(5 * second) // the next presence at the latest
-					want(t, l.Allow(t.Context(), "used up 19"), tiered.Limited)
-					books(t, l.Group())
-				})
+				store.is.Store(false)
+				time.Sleep(5 * second) // the next presence at the latest
+				want(t, l.Allow(t.Context(), "used up 19"), tiered.Limited)
+				books(t, l.Group())
 			})
 		}
 	}

@@ -34,9 +34,7 @@ func TestGrowth(t *testing.T) {
 		"\n### Lease size\n\n" + section.Table(growthBySize(t, some([]int64{1, 10, 100, 1000, 0}), full))
 	t.Log("\n" + text)
 	if full {
-		if err := section.Write(*growth, "growth", text); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, section.Write(*growth, "growth", text))
 	}
 }
 
@@ -129,16 +127,12 @@ func growthBySize(t *testing.T, sizes []int64, full bool) [][]string {
 func atFullSpeed(t *testing.T, keys int, lease tiered.Lease, full bool) (ns, calls float64) {
 	t.Helper()
 	policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1 << 36), Lease: lease}
-	l, err := tiered.New(remote.NewMemory(), policy, &tiered.Options{MaxKeys: 2 * keys, Processes: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(tiered.New(remote.NewMemory(), policy, &tiered.Options{MaxKeys: 2 * keys, Processes: 1}))
 	defer func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel() // the leases of so many keys are not worth giving back
 		_ = l.Close(ctx)
 	}()
-	ctx := context.Background()
 	random := rand.New(rand.NewPCG(1, 1))
 	order := make([]string, 20_000)
 	if full {
@@ -149,10 +143,10 @@ func atFullSpeed(t *testing.T, keys int, lease tiered.Lease, full bool) (ns, cal
 	}
 	step := func(i int) { l.Allow(ctx, order[i]) }
 	fastest(2, len(order), step)
-	before := l.Group().Stats().Nodes["memory"].Calls.Sent
+	before := node(l).Calls.Sent
 	const runs = 5
 	ns = fastest(runs, len(order), step)
-	return ns, float64(l.Group().Stats().Nodes["memory"].Calls.Sent-before) / float64(runs*len(order))
+	return ns, float64(node(l).Calls.Sent-before) / float64(runs*len(order))
 }
 
 // fastest is the shortest time of some runs, per step, in ns: what others do on the machine only ever adds.

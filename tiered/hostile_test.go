@@ -79,10 +79,7 @@ func TestHostileKeys(t *testing.T) {
 		})
 	})
 	// Nothing of a key was a command or another key: what is in Redis are the names that the store gives, and digests.
-	names, err := r.admin.Keys(t.Context(), "*").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := must(r.admin.Keys(t.Context(), "*").Result())
 	digests := 0
 	for _, name := range names {
 		switch {
@@ -160,10 +157,7 @@ func TestHostileKeys(t *testing.T) {
 
 // Names and prefixes come from whoever configures the limiter, and are shown to him: quoted, and cut.
 func TestHostileNames(t *testing.T) {
-	g, err := tiered.NewGroup(remote.NewMemory(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must(tiered.NewGroup(remote.NewMemory(), nil))
 	defer g.Close(context.Background())
 	check := func(t tester, name string) {
 		_, err := g.NewLimiter(tiered.Policy{Name: name, Limit: tiered.PerSecond(1)})

@@ -20,10 +20,7 @@ import (
 // hot returns a Limiter that holds a lease of key, big enough for a benchmark.
 func hot(tb testing.TB, key string) *tiered.Limiter {
 	tb.Helper()
-	l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerSecond(1 << 36)}, nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	l := must(tiered.New(remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerSecond(1 << 36)}, nil))
 	tb.Cleanup(func() { _ = l.Close(context.Background()) })
 	warmed(tb, func() bool { return l.Allow(context.Background(), key).Tier == tiered.Local })
 	return l
@@ -48,10 +45,7 @@ func TestDecisionsAtHomeAllocateNothing(t *testing.T) {
 	four := func(t *testing.T) (all []tiered.Use) { // each of a lease of its own
 		l := hot(t, "k")
 		for _, name := range []string{"user", "ip", "tenant"} {
-			m, err := l.Group().NewLimiter(tiered.Policy{Name: name, Limit: much})
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := must(l.Group().NewLimiter(tiered.Policy{Name: name, Limit: much}))
 			warmed(t, func() bool { return m.Allow(ctx, "k").Tier == tiered.Local })
 			all = append(all, m.For("k"))
 		}
@@ -67,7 +61,7 @@ func TestDecisionsAtHomeAllocateNothing(t *testing.T) {
 	shares := func(also ...tiered.Limit) func(*testing.T) func() bool {
 		return func(t *testing.T) func() bool {
 			l := limiter(t, remote.NewMemory(), tiered.Policy{
-				Name: "api", Limit: tiered.PerSecond(1 << 39).WithBurst(1 << 20), Also: also, Standing: tiered.StandingOn,
+				Limit: tiered.PerSecond(1 << 39).WithBurst(1 << 20), Also: also, Standing: tiered.StandingOn,
 			}, nil)
 			g := tiered.Engine(l.Group())
 			warmed(t, tiered.Core(l).Standing.Agreed.Load)
@@ -110,7 +104,7 @@ func TestDecisionsAtHomeAllocateNothing(t *testing.T) {
 			return func() bool { return l.For("k").WithPlan("pro").Allow(ctx).Allowed }
 		},
 		"no limit": func(t *testing.T) func() bool {
-			l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.Unlimited()}, nil)
+			l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.Unlimited()}, nil)
 			return func() bool { return l.Allow(ctx, "k").Allowed }
 		},
 		"a refusal that is known": func(t *testing.T) func() bool {
@@ -147,10 +141,7 @@ func TestDecisionsAtHomeAllocateNothing(t *testing.T) {
 // There are more policies than places for hot keys, all with the same key. Each decision is by its own policy.
 func TestPoliciesThatShareAHotPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, err := tiered.NewGroup(remote.NewMemory(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must(tiered.NewGroup(remote.NewMemory(), nil))
 		defer g.Close(context.Background())
 		const policies, asked = 40, 50
 		for i := range policies {
@@ -190,7 +181,6 @@ func TestPoliciesThatShareAHotPlace(t *testing.T) {
 }
 
 func BenchmarkAllow(b *testing.B) {
-	ctx := context.Background()
 	l := hot(b, "k")
 	b.ReportAllocs()
 	waited := 0
@@ -203,7 +193,6 @@ func BenchmarkAllow(b *testing.B) {
 }
 
 func BenchmarkAllowParallel(b *testing.B) {
-	ctx := context.Background()
 	l := hot(b, "k")
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
@@ -214,14 +203,10 @@ func BenchmarkAllowParallel(b *testing.B) {
 }
 
 func BenchmarkRefused(b *testing.B) {
-	ctx := context.Background()
-	l, err := tiered.New(remote.NewMemory(), tiered.Policy{
+	l := must(tiered.New(remote.NewMemory(), tiered.Policy{
 		Name:  "api",
 		Limit: tiered.Limit{Tokens: 1, Per: math.MaxInt64 / 100 / 1000 * 1000},
-	}, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	}, nil))
 	defer l.Close(ctx)
 	l.Allow(ctx, "k")
 	b.ReportAllocs()
@@ -249,18 +234,14 @@ func BenchmarkBareParallel(b *testing.B) {
 }
 
 func BenchmarkAlone(b *testing.B) {
-	for _, mode := range []tiered.FailMode{tiered.FailLocal, tiered.FailOpen, tiered.FailClosed} {
+	for _, mode := range failModes {
 		b.Run(mode.String(), func(b *testing.B) {
-			ctx := context.Background()
 			store := remote.NewMemory()
-			l, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(1 << 36), FailMode: mode},
-				&tiered.Options{Processes: 1})
-			if err != nil {
-				b.Fatal(err)
-			}
+			l := must(tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(1 << 36), FailMode: mode},
+				&tiered.Options{Processes: 1}))
 			b.Cleanup(func() { _ = l.Close(ctx) })
 			store.Fail(errors.New("down"))
-			for l.Allow(ctx, "k").Tier != tiered.Failover || l.Group().Stats().Nodes["memory"].Outages.Breaker != "open" {
+			for l.Allow(ctx, "k").Tier != tiered.Failover || node(l).Outages.Breaker != "open" {
 				time.Sleep(10 * ms)
 			}
 			b.ReportAllocs()

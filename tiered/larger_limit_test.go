@@ -40,22 +40,16 @@ func ask(t *testing.T, seed uint64, callers []caller, length time.Duration) (adm
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
 		own := rand.New(rand.NewPCG(seed, 1000+uint64(i)))
 		var ownMu sync.Mutex
-		g, err := tiered.NewGroup(store, &tiered.Options{Processes: len(callers), Random: func() float64 {
+		g := must(tiered.NewGroup(store, &tiered.Options{Processes: len(callers), Random: func() float64 {
 			ownMu.Lock()
 			defer ownMu.Unlock()
 			return own.Float64()
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}}))
 		p := tiered.Policy{Name: "p", Limit: c.limit, FailMode: tiered.FailClosed}
 		if c.carries {
 			p.Limit = tiered.PerSecond(10).WithBurst(10)
 		}
-		l, err := g.NewLimiter(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(g.NewLimiter(p))
 		all.Go(func() {
 			defer func() { _ = g.Close(context.Background()) }()
 			for {
@@ -106,17 +100,13 @@ func TestProcessesWithDifferentLimits(t *testing.T) {
 		allowed int64
 		least   float64 // part of that
 	}{
-		"plans, 150/s and 150/s": {plans(150, 150), 6, 1300, 0.95},
-		"plans, 300/s and 30/s":  {plans(300, 30), 6, 1300, 0.95},
-		"plans, 300/s and 300/s": {plans(300, 300), 6, 1300, 0.95},
-		"raised, 1 and 1":        {raised(hundred, twoHundred, 1, 150), 8, 2000, 0.95},
-		"raised, 3 and 3":        {raised(hundred, twoHundred, 3, 100), 8, 2000, 0.95},
-		"raised fivefold, 1 and 1": {
-			raised(tiered.PerSecond(20), tiered.PerSecond(100), 1, 60), 8, 900, 0.95,
-		},
-		"raised fivefold, 3 and 3": {
-			raised(tiered.PerSecond(20), tiered.PerSecond(100), 3, 40), 8, 900, 0.95,
-		},
+		"plans, 150/s and 150/s":   {plans(150, 150), 6, 1300, 0.95},
+		"plans, 300/s and 30/s":    {plans(300, 30), 6, 1300, 0.95},
+		"plans, 300/s and 300/s":   {plans(300, 300), 6, 1300, 0.95},
+		"raised, 1 and 1":          {raised(hundred, twoHundred, 1, 150), 8, 2000, 0.95},
+		"raised, 3 and 3":          {raised(hundred, twoHundred, 3, 100), 8, 2000, 0.95},
+		"raised fivefold, 1 and 1": {raised(tiered.PerSecond(20), tiered.PerSecond(100), 1, 60), 8, 900, 0.95},
+		"raised fivefold, 3 and 3": {raised(tiered.PerSecond(20), tiered.PerSecond(100), 3, 40), 8, 900, 0.95},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var parts []string
@@ -149,19 +139,15 @@ func TestProcessesWithDifferentLimits(t *testing.T) {
 // the higher one, and that counts from the change on.
 func TestLoweredAndRaised(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerHour(800)}, nil)
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerHour(800)}, nil)
 		time.Sleep(4 * time.Second)
 		if !l.AllowN(t.Context(), "user", 250).Allowed {
 			t.Fatal("refused")
 		}
 		time.Sleep(time.Minute)
-		if err := l.SetLimit(tiered.PerHour(20)); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.SetLimit(tiered.PerHour(20)))
 		time.Sleep(24 * time.Hour)
-		if err := l.SetLimit(tiered.PerHour(800)); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.SetLimit(tiered.PerHour(800)))
 		time.Sleep(time.Hour)
 		admitted := 0
 		for l.Allow(t.Context(), "user").Allowed {
@@ -186,44 +172,42 @@ func TestRequestsWithDifferentLimits(t *testing.T) {
 		"half with the smaller plan":    {[2]tiered.Limit{pro, free}, 0.5},
 		"plans that cross":              {[2]tiered.Limit{wide, fast}, 0.5},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := limiter(t, remote.NewMemory(),
-					tiered.Policy{Name: "p", Limit: tiered.PerSecond(10).WithBurst(10), FailMode: tiered.FailClosed}, nil)
-				r := rand.New(rand.NewPCG(1, 2))
-				bound, start, admitted, calls := ideal.NewPolicer(200, time.Second, 100), time.Now(), 0, 0
-				for i := 0; time.Since(start) < 6*time.Second; i++ {
-					time.Sleep(time.Duration(r.ExpFloat64() / 300 * 1e9))
-					plan := c.plans[0]
-					if i > 0 && r.Float64() < c.some {
-						plan = c.plans[1]
-					}
-					d := l.For("user").WithLimit(plan).Allow(t.Context())
-					if d.Allowed {
-						admitted++
-						bound.Admit(int64(time.Since(start)), 1)
-					}
-					if d.Burst != plan.Burst || d.Remaining > plan.Burst {
-						t.Fatalf("request %d with %v: %+v", i, plan, d)
-					}
-					if d.Tier == tiered.Remote {
-						calls++
-					}
-					if limit, ok := l.LimitOf(d); !ok || limit.Burst != plan.Burst {
-						t.Fatalf("request %d with %v: its Decision is by %v", i, plan, limit)
-					}
+		bubble(t, name, func(t *testing.T) {
+			l := limiter(t, remote.NewMemory(),
+				tiered.Policy{Name: "p", Limit: tiered.PerSecond(10).WithBurst(10), FailMode: tiered.FailClosed}, nil)
+			r := rand.New(rand.NewPCG(1, 2))
+			bound, start, admitted, calls := ideal.NewPolicer(200, time.Second, 100), time.Now(), 0, 0
+			for i := 0; time.Since(start) < 6*time.Second; i++ {
+				time.Sleep(time.Duration(r.ExpFloat64() / 300 * 1e9))
+				plan := c.plans[0]
+				if i > 0 && r.Float64() < c.some {
+					plan = c.plans[1]
 				}
-				if d := l.For("user").N(41).WithLimit(c.plans[1]).Allow(t.Context()); c.plans[1].Burst == 40 && d.Reason != tiered.ExceedsBurst {
-					t.Errorf("41 tokens by a burst of 40: %+v", d)
+				d := l.For("user").WithLimit(plan).Allow(t.Context())
+				if d.Allowed {
+					admitted++
+					bound.Admit(int64(time.Since(start)), 1)
 				}
-				t.Logf("%d admitted, %.3f of the larger plan, %d calls", admitted, float64(admitted)/1300, calls)
-				if over := bound.Worst().Over; over > 1e-3 {
-					t.Errorf("%v tokens more than the larger plan allows", over)
+				if d.Burst != plan.Burst || d.Remaining > plan.Burst {
+					t.Fatalf("request %d with %v: %+v", i, plan, d)
 				}
-				if admitted < 1300*94/100 {
-					t.Errorf("%d admitted of 1300", admitted)
+				if d.Tier == tiered.Remote {
+					calls++
 				}
-			})
+				if limit, ok := l.LimitOf(d); !ok || limit.Burst != plan.Burst {
+					t.Fatalf("request %d with %v: its Decision is by %v", i, plan, limit)
+				}
+			}
+			if d := l.For("user").N(41).WithLimit(c.plans[1]).Allow(t.Context()); c.plans[1].Burst == 40 && d.Reason != tiered.ExceedsBurst {
+				t.Errorf("41 tokens by a burst of 40: %+v", d)
+			}
+			t.Logf("%d admitted, %.3f of the larger plan, %d calls", admitted, float64(admitted)/1300, calls)
+			if over := bound.Worst().Over; over > 1e-3 {
+				t.Errorf("%v tokens more than the larger plan allows", over)
+			}
+			if admitted < 1300*94/100 {
+				t.Errorf("%d admitted of 1300", admitted)
+			}
 		})
 	}
 }
@@ -272,18 +256,16 @@ func TestPlanThatIsCarriedNoMore(t *testing.T) {
 // Uses that are decided each by itself go each by the limit that it carries.
 func TestSeparateUsesCarryTheirLimits(t *testing.T) {
 	for name, second := range map[string]tiered.Limit{"a smaller limit": tiered.PerSecond(50), "blocked": tiered.Blocked()} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
-				each := make([]tiered.Decision, 2)
-				tiered.All(l.For("user").N(60).WithLimit(tiered.PerSecond(100)), l.For("user").N(10).WithLimit(second)).AllowSeparately(t.Context(), each)
-				if !each[0].Allowed || each[0].Burst != 100 {
-					t.Errorf("60 tokens by a limit of 100: %+v", each[0])
-				}
-				if each[1].Allowed != (second != tiered.Blocked()) {
-					t.Errorf("10 tokens: %+v", each[1])
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerSecond(10)}, nil)
+			each := make([]tiered.Decision, 2)
+			tiered.All(l.For("user").N(60).WithLimit(tiered.PerSecond(100)), l.For("user").N(10).WithLimit(second)).AllowSeparately(t.Context(), each)
+			if !each[0].Allowed || each[0].Burst != 100 {
+				t.Errorf("60 tokens by a limit of 100: %+v", each[0])
+			}
+			if each[1].Allowed != (second != tiered.Blocked()) {
+				t.Errorf("10 tokens: %+v", each[1])
+			}
 		})
 	}
 }
@@ -294,16 +276,12 @@ func TestResetByTheSmallerLimit(t *testing.T) {
 		ctx, s := context.Background(), remote.NewMemory()
 		var all []*tiered.Limiter
 		for _, limit := range []tiered.Limit{tiered.PerHour(1000), tiered.PerHour(10)} {
-			l := limiter(t, s, tiered.Policy{Name: "api", Limit: limit}, nil)
+			l := limiter(t, s, tiered.Policy{Limit: limit}, nil)
 			all = append(all, l)
 		}
-		if err := all[0].Charge("user", 1800); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, all[0].Charge("user", 1800))
 		time.Sleep(time.Second)
-		if err := all[1].Reset(ctx, "user"); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, all[1].Reset(ctx, "user"))
 		for i, want := range []int64{1000, 10} {
 			if d := all[i].Peek(ctx, "user"); d.Remaining != want {
 				t.Errorf("%d of %d remain, want %d", d.Remaining, d.Burst, want)

@@ -15,8 +15,7 @@ import (
 
 func TestAllowUpToTheBurstThenAtTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10).WithBurst(5)}, nil)
-		ctx := context.Background()
+		l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerSecond(10).WithBurst(5)}, nil)
 		for i := range 5 {
 			d := l.Allow(ctx, "k")
 			want(t, d, tiered.Granted)
@@ -44,7 +43,7 @@ func TestRedisDown(t *testing.T) {
 		store := newDistant(ms)
 		store.Fail(io.EOF)
 		// starts while Redis is down
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed}, nil)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed}, nil)
 		d := l.Allow(context.Background(), "k")
 		want(t, d, tiered.Unavailable)
 		if d.Tier != tiered.Failover || !errors.Is(d.Err(), tiered.ErrUnavailable) {
@@ -85,12 +84,9 @@ func TestContextThatEnds(t *testing.T) {
 		for what, ask := range map[string]func(context.Context, *tiered.Limiter) tiered.Decision{
 			"Allow": func(ctx context.Context, l *tiered.Limiter) tiered.Decision { return l.Allow(ctx, "k") },
 			"Reserve": func(ctx context.Context, l *tiered.Limiter) tiered.Decision {
-				return l.ReserveN(ctx, "k",
-					2).Decision
+				return l.ReserveN(ctx, "k", 2).Decision
 			},
-			"All": func(ctx context.Context,
-				l *tiered.Limiter,
-			) tiered.Decision {
+			"All": func(ctx context.Context, l *tiered.Limiter) tiered.Decision {
 				return tiered.All(l.For("k"), l.For("j")).Allow(ctx)
 			},
 			"Peek": func(ctx context.Context, l *tiered.Limiter) tiered.Decision { return l.Peek(ctx, "k") },
@@ -130,13 +126,10 @@ func warmEach(t *testing.T, l *tiered.Limiter, key string, n int, step time.Dura
 func TestCloseReturnsLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerHour(1000), FailMode: tiered.FailClosed},
-			nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerHour(1000), FailMode: tiered.FailClosed},
+			nil))
 		warm(t, l, "k", 100)
-		held := l.Group().Stats().Policies["api"].Leases.Held
+		held := l.Stats().Leases.Held
 		if held == 0 {
 			t.Fatal("nothing is leased: this shows nothing")
 		}
@@ -149,7 +142,7 @@ func TestCloseReturnsLeases(t *testing.T) {
 		if _, err := l.Group().NewLimiter(tiered.Policy{Name: "late", Limit: tiered.PerSecond(1)}); err == nil {
 			t.Error("a closed Group took another policy")
 		}
-		other := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(1000)}, nil)
+		other := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(1000)}, nil)
 		if d := other.Peek(context.Background(), "k"); d.Remaining < 898 || d.Remaining > 901 {
 			t.Errorf("%d left after Close, want 900: %d were held", d.Remaining, held)
 		}
@@ -160,8 +153,7 @@ func TestCloseReturnsLeases(t *testing.T) {
 func TestPeekTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10)}, nil)
-		ctx := context.Background()
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(10)}, nil)
 		for range 3 {
 			d := l.Peek(ctx, "k")
 			want(t, d, tiered.Granted)
@@ -190,17 +182,12 @@ func TestPeekTakesNothing(t *testing.T) {
 func TestReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10)}, nil)
-		ctx := context.Background()
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(10)}, nil)
 		want(t, l.AllowN(ctx, "k", 10), tiered.Granted)
 		want(t, l.Allow(ctx, "k"), tiered.Limited)
-		if err := l.Reset(ctx, "k"); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.Reset(ctx, "k"))
 		want(t, l.AllowN(ctx, "k", 10), tiered.Granted)
-		if err := l.Reset(ctx, "never seen"); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.Reset(ctx, "never seen"))
 		store.loseReplies.Store(true)
 		if err := l.Reset(ctx, "k"); !errors.Is(err, tiered.ErrUnavailable) {
 			t.Fatalf("a reset without an answer: %v", err)
@@ -218,11 +205,9 @@ func TestReset(t *testing.T) {
 func TestResetKeepsLeasesInEscrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(1000)}, nil)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(1000)}, nil)
 		warm(t, l, "k", 300)
-		if err := l.Reset(context.Background(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.Reset(context.Background(), "k"))
 		admitted := 0
 		for range 3000 {
 			if l.Allow(context.Background(), "k").Allowed {
@@ -239,9 +224,8 @@ func TestResetKeepsLeasesInEscrow(t *testing.T) {
 func TestBadCallsAreAnsweredAndNothingIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(10)}, nil)
 		time.Sleep(10 * ms)
-		ctx := context.Background()
 		for _, c := range []struct {
 			key  string
 			n    int64
@@ -284,9 +268,7 @@ func TestBadCallsAreAnsweredAndNothingIsSent(t *testing.T) {
 func TestNoLockIsHeldAcrossTheNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(40 * ms)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100_000)},
-			&tiered.Options{Budget: time.Second})
-		ctx := context.Background()
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(100_000)}, &tiered.Options{Budget: time.Second})
 		warm(t, l, "leased", 200)
 		var all sync.WaitGroup
 		all.Go(func() { want(t, l.Allow(ctx, "cold"), tiered.Granted) })
@@ -309,9 +291,9 @@ func TestNoLockIsHeldAcrossTheNetwork(t *testing.T) {
 func TestStandstillGivesUpTheLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10_000)}, nil)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(10_000)}, nil)
 		warm(t, l, "k", 300)
-		if l.Group().Stats().Policies["api"].Leases.Held == 0 {
+		if l.Stats().Leases.Held == 0 {
 			t.Fatal("nothing is leased: this shows nothing")
 		}
 		before := *tiered.Engine(l.Group()).Lease.Load()

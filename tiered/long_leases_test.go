@@ -2,7 +2,6 @@ package tiered_test
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -13,34 +12,32 @@ import (
 // process may spend it.
 func TestLongLeasesKeepTheLimit(t *testing.T) {
 	for name, also := range map[string][]tiered.Limit{"one limit": nil, "two limits": {tiered.PerHour(72_000)}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newDistant(0)
-				p := tiered.Policy{
-					Name: "api", Limit: tiered.PerMinute(600), Also: also, FailMode: tiered.FailClosed,
-					Lease: tiered.Lease{Size: 150, Period: 10 * time.Second}, // it lives for 40 s
-				}
-				var all []*tiered.Limiter
-				for _, s := range []remote.Store{store, store.Memory} {
-					all = append(all, limiter(t, s, p, nil))
-				}
-				time.Sleep(4 * time.Second)
-				held, before := int64(0), int64(0)
-				for i := 0; i < 200 || held <= before || held < 100; i++ { // until it has just leased
-					all[0].Allow(t.Context(), "user")
-					time.Sleep(125 * time.Millisecond)
-					before, held = held, all[0].Group().Stats().Policies["api"].Leases.Held
-				}
-				store.loseRequests.Store(true)
-				time.Sleep(42 * time.Second) // its lease is over for at most 2 s
-				admitted := int64(0)
-				for all[1].Allow(t.Context(), "user").Allowed {
-					admitted++
-				}
-				if most := 600 - held + 2*10 + 1; admitted > most { // and the one that asked for the lease
-					t.Errorf("%d of 600 were admitted when a lease of %d was over, want at most %d", admitted, held, most)
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			store := newDistant(0)
+			p := tiered.Policy{
+				Name: "api", Limit: tiered.PerMinute(600), Also: also, FailMode: tiered.FailClosed,
+				Lease: tiered.Lease{Size: 150, Period: 10 * time.Second}, // it lives for 40 s
+			}
+			var all []*tiered.Limiter
+			for _, s := range []remote.Store{store, store.Memory} {
+				all = append(all, limiter(t, s, p, nil))
+			}
+			time.Sleep(4 * time.Second)
+			held, before := int64(0), int64(0)
+			for i := 0; i < 200 || held <= before || held < 100; i++ { // until it has just leased
+				all[0].Allow(t.Context(), "user")
+				time.Sleep(125 * time.Millisecond)
+				before, held = held, all[0].Group().Stats().Policies["api"].Leases.Held
+			}
+			store.loseRequests.Store(true)
+			time.Sleep(42 * time.Second) // its lease is over for at most 2 s
+			admitted := int64(0)
+			for all[1].Allow(t.Context(), "user").Allowed {
+				admitted++
+			}
+			if most := 600 - held + 2*10 + 1; admitted > most { // and the one that asked for the lease
+				t.Errorf("%d of 600 were admitted when a lease of %d was over, want at most %d", admitted, held, most)
+			}
 		})
 	}
 }
@@ -48,32 +45,30 @@ func TestLongLeasesKeepTheLimit(t *testing.T) {
 // What a process gives back it can use again 5 s later, however long its leases last. (Issue 38; random plan 15841.)
 func TestLongLeasesSeeWhatComesBack(t *testing.T) {
 	for _, a := range []tiered.Algorithm{tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingWindow} {
-		t.Run(a.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := remote.NewMemory()
-				p := tiered.Policy{
-					Name: "api", Algorithm: a, Limit: tiered.PerDay(100), Lease: tiered.Lease{Period: time.Minute},
-				}
-				var ls [2]*tiered.Limiter
-				for i := range ls {
-					l := limiter(t, store, p, nil)
-					ls[i] = l
-				}
-				time.Sleep(4 * time.Second)
-				r := ls[0].ReserveN(t.Context(), "user", 25)
-				for ls[1].Allow(t.Context(), "user").Allowed {
-				}
-				time.Sleep(30 * time.Second)
-				if d := ls[0].Allow(t.Context(), "user"); !r.Allowed || d.Allowed {
-					t.Fatalf("%+v %+v", r.Decision, d)
-				}
-				time.Sleep(time.Second)
-				r.Cancel()
-				time.Sleep(6 * time.Second)
-				if d := ls[0].AllowN(t.Context(), "user", 25); !d.Allowed {
-					t.Errorf("25 came back, and then: %v, %d remain, again after %v", d.Reason, d.Remaining, d.RetryAfter)
-				}
-			})
+		bubble(t, a.String(), func(t *testing.T) {
+			store := remote.NewMemory()
+			p := tiered.Policy{
+				Name: "api", Algorithm: a, Limit: tiered.PerDay(100), Lease: tiered.Lease{Period: time.Minute},
+			}
+			var ls [2]*tiered.Limiter
+			for i := range ls {
+				l := limiter(t, store, p, nil)
+				ls[i] = l
+			}
+			time.Sleep(4 * time.Second)
+			r := ls[0].ReserveN(t.Context(), "user", 25)
+			for ls[1].Allow(t.Context(), "user").Allowed {
+			}
+			time.Sleep(30 * time.Second)
+			if d := ls[0].Allow(t.Context(), "user"); !r.Allowed || d.Allowed {
+				t.Fatalf("%+v %+v", r.Decision, d)
+			}
+			time.Sleep(time.Second)
+			r.Cancel()
+			time.Sleep(6 * time.Second)
+			if d := ls[0].AllowN(t.Context(), "user", 25); !d.Allowed {
+				t.Errorf("25 came back, and then: %v, %d remain, again after %v", d.Reason, d.Remaining, d.RetryAfter)
+			}
 		})
 	}
 }

@@ -164,14 +164,11 @@ func TestStateLossesAreLosses(t *testing.T) {
 			if strings.HasPrefix(c.name, "evicted") {
 				options.MaxKeys = 1
 			}
-			l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{
-				Name:  "api",
-				Limit: tiered.PerSecond(150).WithBurst(100),
-			},
+			l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{Limit: tiered.PerSecond(150).WithBurst(100)},
 				options)
 			ask(l, 3*second)
 			n := tiered.Dispatch(l.Group()).Node(store.Node(""))
-			if l.Group().Stats().Policies["api"].Leases.Granted == 0 || tiered.HealthOf(n).StateLosses().Load() > 0 {
+			if l.Stats().Leases.Granted == 0 || tiered.HealthOf(n).StateLosses().Load() > 0 {
 				t.Fatalf("%s: %d losses before it", c.name, tiered.HealthOf(n).StateLosses().Load())
 			}
 			c.event(store, l)
@@ -225,9 +222,7 @@ func TestPlannedSentinelFailoverIsSeen(t *testing.T) {
 	if n := losses(); n > 0 {
 		t.Fatalf("%d losses before the failover", n)
 	}
-	if err := sentinel.Failover(ctx, c.Name).Err(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, sentinel.Failover(ctx, c.Name).Err())
 	replica := c.Replica.Client()
 	took := soon(t, "the replica is the primary", 15*second, func() bool {
 		role, err := replica.Do(ctx, "ROLE").Slice()
@@ -302,9 +297,7 @@ func TestWindowThatOnlyRefusedIsNotLost(t *testing.T) {
 			want(t, l.AllowN(t.Context(), "k", 30), tiered.Granted)
 			time.Sleep(limits[0].Per - second)
 			p.Limit = limits[1]
-			if err := l.SetPolicy(p); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, l.SetPolicy(p))
 			d := l.Allow(t.Context(), "k")
 			want(t, d, tiered.Limited)
 			time.Sleep(max(d.RetryAfter, 7*second)) // no refusal is believed for longer than 5 s

@@ -17,10 +17,7 @@ func TestPoliciesThatNobodyAsksAreSmall(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m
 	}
-	g, err := tiered.NewGroup(remote.NewMemory(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must(tiered.NewGroup(remote.NewMemory(), nil))
 	defer g.Close(context.Background())
 	const n = 2000
 	all := make([]tiered.Policy, n)
@@ -31,9 +28,7 @@ func TestPoliciesThatNobodyAsksAreSmall(t *testing.T) {
 		}
 	}
 	empty := heap()
-	if err := g.SetPolicies(all); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, g.SetPolicies(all))
 	made := heap()
 	stats := g.Stats()
 	read := heap()

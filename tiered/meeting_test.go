@@ -15,10 +15,7 @@ var windows = []tiered.Policy{
 	{Name: "fixed", Algorithm: tiered.FixedWindow, Limit: tiered.PerMinute(10)},
 	{Name: "log", Algorithm: tiered.SlidingLog, Limit: tiered.PerMinute(10)},
 	{Name: "sliding", Algorithm: tiered.SlidingWindow, Limit: tiered.PerMinute(10)},
-	{
-		Name: "direct", Algorithm: tiered.SlidingWindow, Limit: tiered.PerMinute(10),
-		Lease: tiered.Lease{Size: tiered.NoLease},
-	},
+	{Name: "direct", Algorithm: tiered.SlidingWindow, Limit: tiered.PerMinute(10), Lease: neverLeased},
 	{Name: "buckets", Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(100)}},
 }
 
@@ -38,56 +35,50 @@ func admitted(t *testing.T, l *tiered.Limiter, key string) (n int) {
 // The limit of a window is raised and lowered like any other. No tokens are created or lost.
 func TestWindowsAtRunTime(t *testing.T) {
 	for _, p := range windows {
-		t.Run(p.Name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := several(t, newDistant(ms), nil, p)[0]
-				time.Sleep(time.Second)
-				if n := admitted(t, l, "k"); n != 10 {
-					t.Errorf("%d of 10", n)
-				}
-				more := p
-				more.Limit.Tokens = 15
-				if err := l.SetPolicy(more); err != nil {
-					t.Fatal(err)
-				}
-				// A token bucket goes on from the level it had; a window from what it has counted.
-				raised := 5
-				if p.Algorithm == tiered.TokenBucket {
-					raised = 0
-				}
-				if n := admitted(t, l, "k"); n != raised {
-					t.Errorf("%d more at once, want %d", n, raised)
-				}
-				if n := admitted(t, l, "new"); n != 15 {
-					t.Errorf("%d of 15", n)
-				}
-				if err := l.SetPolicy(p); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(3 * time.Minute)
-				if n := admitted(t, l, "k"); n != 10 {
-					t.Errorf("%d of 10 afterwards", n)
-				}
+		bubble(t, p.Name, func(t *testing.T) {
+			l := several(t, newDistant(ms), nil, p)[0]
+			time.Sleep(time.Second)
+			if n := admitted(t, l, "k"); n != 10 {
+				t.Errorf("%d of 10", n)
+			}
+			more := p
+			more.Limit.Tokens = 15
+			ok(t, l.SetPolicy(more))
+			// A token bucket goes on from the level it had; a window from what it has counted.
+			raised := 5
+			if p.Algorithm == tiered.TokenBucket {
+				raised = 0
+			}
+			if n := admitted(t, l, "k"); n != raised {
+				t.Errorf("%d more at once, want %d", n, raised)
+			}
+			if n := admitted(t, l, "new"); n != 15 {
+				t.Errorf("%d of 15", n)
+			}
+			ok(t, l.SetPolicy(p))
+			time.Sleep(3 * time.Minute)
+			if n := admitted(t, l, "k"); n != 10 {
+				t.Errorf("%d of 10 afterwards", n)
+			}
 
-				for _, change := range []func(*tiered.Policy){
-					func(p *tiered.Policy) { p.Algorithm = (p.Algorithm + 1) % 4 },
-					func(p *tiered.Policy) { p.Also = append([]tiered.Limit{tiered.PerDay(1000)}, p.Also...) },
-					func(p *tiered.Policy) { p.Algorithm, p.Calendar = tiered.FixedWindow, true },
-				} {
-					q := p
-					change(&q)
-					if err := l.SetPolicy(q); err == nil {
-						t.Errorf("%+v took the place of %+v", q, p)
-					}
+			for _, change := range []func(*tiered.Policy){
+				func(p *tiered.Policy) { p.Algorithm = (p.Algorithm + 1) % 4 },
+				func(p *tiered.Policy) { p.Also = append([]tiered.Limit{tiered.PerDay(1000)}, p.Also...) },
+				func(p *tiered.Policy) { p.Algorithm, p.Calendar = tiered.FixedWindow, true },
+			} {
+				q := p
+				change(&q)
+				if err := l.SetPolicy(q); err == nil {
+					t.Errorf("%+v took the place of %+v", q, p)
 				}
-				other := p
-				other.Limit.Per = 2 * time.Minute
-				err := l.SetPolicy(other)
-				if may := p.Algorithm == tiered.SlidingWindow; may != (err == nil) ||
-					!may && !strings.Contains(err.Error(), "must stay") {
-					t.Errorf("another period: %v", err)
-				}
-			})
+			}
+			other := p
+			other.Limit.Per = 2 * time.Minute
+			err := l.SetPolicy(other)
+			if may := p.Algorithm == tiered.SlidingWindow; may != (err == nil) ||
+				!may && !strings.Contains(err.Error(), "must stay") {
+				t.Errorf("another period: %v", err)
+			}
 		})
 	}
 }

@@ -57,17 +57,13 @@ func TestRatiosMemory(t *testing.T) {
 		{"bytes per leased key in the process", 600, 3, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			ctx := context.Background()
 			before := heapInUse()
-			l, err := tiered.New(generous{remote.NewMemory()},
+			l := must(tiered.New(generous{remote.NewMemory()},
 				tiered.Policy{
 					Name: "api", Limit: tiered.Limit{Tokens: 1000, Per: 24 * time.Hour},
 					Lease: tiered.Lease{Period: time.Minute},
 				},
-				&tiered.Options{MaxKeys: keys + keys/8, Budget: time.Minute, Timeout: time.Minute})
-			if err != nil {
-				t.Fatal(err)
-			}
+				&tiered.Options{MaxKeys: keys + keys/8, Budget: time.Minute, Timeout: time.Minute}))
 			defer l.Close(ctx)
 			for range c.asks {
 				for i := range keys {

@@ -126,25 +126,23 @@ func TestWhatWasNotExecutedIsNotAccepted(t *testing.T) {
 		name   string
 		answer meddle
 	}{{"stale", answerStale}, {"late", answerLate}} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newMeddling(func(n int) meddle {
-					switch n % 4 {
-					case 2:
-						return loseReply
-					case 3:
-						return c.answer
-					}
-					return leaveAlone
-				})
-				policy := hourly
-				policy.Lease.Period = 50 * ms // the pauses after two failures are shorter than a record's life
-				l := limiter(t, store, policy, nil)
-				if n := spend(l, time.Minute); n > 1017 || n < 950 {
-					t.Errorf("%d admitted of 1000 and the 17 that came", n)
+		bubble(t, c.name, func(t *testing.T) {
+			store := newMeddling(func(n int) meddle {
+				switch n % 4 {
+				case 2:
+					return loseReply
+				case 3:
+					return c.answer
 				}
-				books(t, l.Group())
+				return leaveAlone
 			})
+			policy := hourly
+			policy.Lease.Period = 50 * ms // the pauses after two failures are shorter than a record's life
+			l := limiter(t, store, policy, nil)
+			if n := spend(l, time.Minute); n > 1017 || n < 950 {
+				t.Errorf("%d admitted of 1000 and the 17 that came", n)
+			}
+			books(t, l.Group())
 		})
 	}
 }
@@ -165,7 +163,6 @@ func TestRefusalExtendsNoLease(t *testing.T) {
 			FailMode: tiered.FailClosed,
 		}
 		a, b := limiter(t, store, policy, nil), limiter(t, &distant{Memory: store.Memory, trip: ms}, policy, nil)
-		ctx := context.Background()
 		warm(t, a, "k", 300)
 		held := func() int64 {
 			bucket, _ := tiered.Engine(a.Group()).Cache.Find(tiered.Core(a).ID("k"))
@@ -217,14 +214,14 @@ func TestRefusalExtendsNoLease(t *testing.T) {
 func TestOnlyDecisionsAskForRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(2000)}, nil)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(2000)}, nil)
 		warm(t, l, "k", 2000)
 		before := store.calls.Load()
 		time.Sleep(20 * time.Second)
 		if n := store.calls.Load() - before; n < 1 || n > 2 {
 			t.Errorf("%d calls for a key that nobody asks for, want its return, after a renewal that was under way", n)
 		}
-		if held := l.Group().Stats().Policies["api"].Leases.Held; held != 0 {
+		if held := l.Stats().Leases.Held; held != 0 {
 			t.Errorf("%d tokens still held", held)
 		}
 	})
@@ -239,7 +236,6 @@ func TestLostReplyOfAShorterLife(t *testing.T) {
 		options := &tiered.Options{Budget: 200 * ms, Timeout: 200 * ms, Random: func() float64 { return 0.5 }}
 		policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(100).WithBurst(400), FailMode: tiered.FailClosed}
 		a, b := limiter(t, far, policy, options), limiter(t, near, policy, options)
-		ctx := context.Background()
 		for range 300 { // a lease of four seconds
 			a.Allow(ctx, "k")
 			time.Sleep(20 * ms)

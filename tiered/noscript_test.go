@@ -46,7 +46,7 @@ func TestForgottenScriptsRefuseNobody(t *testing.T) {
 			}
 			for first := range l {
 				for n := 1; n <= len(l); n++ {
-					must(t, admin, "SCRIPT", "FLUSH")
+					command(t, admin, "SCRIPT", "FLUSH")
 					if d := together(fmt.Sprint("k", first, "-", n), first, n); d.Reason != tiered.Granted {
 						t.Errorf("%d policies from %d on, after SCRIPT FLUSH: %+v", n, first, d)
 					}
@@ -70,7 +70,7 @@ func TestForgottenScriptsRefuseNobody(t *testing.T) {
 			}
 			flushed := 0
 			for ; left.Load() > 0 || flushed < flushes; flushed++ {
-				must(t, admin, "SCRIPT", "FLUSH")
+				command(t, admin, "SCRIPT", "FLUSH")
 			}
 			all.Wait()
 			if refused.Load() > 0 {

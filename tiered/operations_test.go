@@ -48,9 +48,7 @@ var opsFaults = map[string][]func(s *afflicted, process int, since time.Duration
 		breaking(io.EOF), breaking(replied("WRONGPASS invalid")), breaking(replied("OOM command not allowed")),
 		breaking(redis.ErrPoolTimeout),
 	},
-	"silent: frozen, or a black hole": {func(s *afflicted, _ int, _ time.Duration,
-		done bool,
-	) {
+	"silent: frozen, or a black hole": {func(s *afflicted, _ int, _ time.Duration, done bool) {
 		s.loseRequests.Store(!done)
 	}},
 	"slower than a second":  {slowing(2 * second)},
@@ -112,7 +110,7 @@ func opsRun(t *testing.T, mode tiered.FailMode, fault func(*afflicted, int, time
 		var all sync.WaitGroup
 		for i := range opsProcesses {
 			store := &afflicted{distant: &distant{Memory: shared.Memory, trip: ms}}
-			l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{Name: "api", Limit: opsLimit, FailMode: mode},
+			l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{Limit: opsLimit, FailMode: mode},
 				&tiered.Options{Random: dice(1, uint64(i))})
 			all.Go(func() {
 				time.Sleep(opsFrom)
@@ -165,10 +163,7 @@ var opsCell = regexp.MustCompile(`^(\d+) %, ([0-9.]+) ×, (?:([0-9.]+)|any)$`)
 // happen in each fail mode.
 func TestOperationsTableIsTrue(t *testing.T) {
 	notUnderRace(t)
-	page, err := os.ReadFile("../docs/runbook.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must(os.ReadFile("../docs/runbook.md"))
 	rows := 0
 	for line := range strings.Lines(string(page)) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
@@ -216,10 +211,7 @@ func TestOperationsTableIsTrue(t *testing.T) {
 
 func number(t *testing.T, text string) float64 {
 	t.Helper()
-	x, err := strconv.ParseFloat(text, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := must(strconv.ParseFloat(text, 64))
 	return x
 }
 
@@ -229,10 +221,7 @@ var opsFar = regexp.MustCompile(`^\| (\d+) ms \| (\d+) ms \| ([0-9.]+) % \| ([0-
 // TestFleetIsAsFarAsTheTableSays makes the rows of that table in docs/deploying.md: ten processes share a limit of 1000 per second on one key.
 func TestFleetIsAsFarAsTheTableSays(t *testing.T) {
 	notUnderRace(t)
-	page, err := os.ReadFile("../docs/deploying.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must(os.ReadFile("../docs/deploying.md"))
 	rows := 0
 	for line := range strings.Lines(string(page)) {
 		m := opsFar.FindStringSubmatch(strings.TrimSpace(line))
@@ -275,10 +264,7 @@ func TestFleetIsAsFarAsTheTableSays(t *testing.T) {
 
 // Every line of the log is in docs/runbook.md, and every one that the page has is one of them.
 func TestOperationsPageHasTheLines(t *testing.T) {
-	page, err := os.ReadFile("../docs/runbook.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must(os.ReadFile("../docs/runbook.md"))
 	lines := map[string]bool{
 		"WARN the number of processes is not known, so each admits the whole limit alone while redis does not answer: set Options.Processes": true,
 		// no fault of Redis: see the test of PerKey

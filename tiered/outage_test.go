@@ -23,8 +23,6 @@ func seeds(n uint64) uint64 {
 	return n
 }
 
-const second = time.Second
-
 // A fleet goes through an outage of 15 s. In the 10 s after it, a process goes on alone until its breaker closes, openTime
 // and a Timeout later at most, while Redis lends its whole rate to those that are back.
 func TestFleetInAnOutage(t *testing.T) {
@@ -153,7 +151,7 @@ func TestRedisThatComesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		store.loseRequests.Store(true)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100), FailMode: tiered.FailOpen},
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(100), FailMode: tiered.FailOpen},
 			&tiered.Options{Processes: 1})
 		ask := func(d time.Duration) (reasons map[tiered.Reason]int) {
 			reasons = make(map[tiered.Reason]int)

@@ -37,7 +37,6 @@ func TestPerKeyIsAskedOncePerKey(t *testing.T) {
 		}}
 		store := newDistant(ms)
 		l := several(t, store, &tiered.Options{MaxKeys: 16}, p)[0]
-		ctx := t.Context()
 		admitted := func(key string, most int64) {
 			t.Helper()
 			var n atomic.Int64
@@ -160,7 +159,7 @@ func TestPerKeyThatFailsMeansThePolicysLimit(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 		time.Sleep(2 * time.Second)
-		if n := l.Group().Stats().Policies["api"].Faults.PerKey; n != 3 {
+		if n := l.Stats().Faults.PerKey; n != 3 {
 			t.Errorf("%d faults, want 3", n)
 		}
 		if log := lines.String(); strings.Count(log, "PerKey gave") != 1 || strings.Count(log, "\n") != 1 ||

@@ -40,10 +40,7 @@ func TestPing(t *testing.T) {
 		for _, own := range []bool{true, false} {
 			var store remote.Store = open(t, c.url)
 			if !own { // a client as services have it
-				o, err := redis.ParseURL(c.url)
-				if err != nil {
-					t.Fatal(err)
-				}
+				o := must(redis.ParseURL(c.url))
 				client := redis.NewClient(o)
 				t.Cleanup(func() { _ = client.Close() })
 				store = remote.NewRedis(client, nil)
@@ -72,9 +69,7 @@ func TestPingInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
 		l := limiter(t, store, tiered.Policy{Name: "p", Limit: tiered.PerSecond(100)}, nil)
-		if err := l.Group().Ping(nil); err != nil { //nolint:staticcheck // a nil context is allowed
-			t.Error(err)
-		}
+		ok(t, l.Group().Ping(nil))
 		store.Fail(errors.New("down"))
 		for range 200 {
 			l.AllowN(t.Context(), "k", 90)
@@ -85,9 +80,7 @@ func TestPingInAnOutage(t *testing.T) {
 		}
 		store.Fail(nil)
 		time.Sleep(5 * time.Second)
-		if err := l.Group().Ping(t.Context()); err != nil {
-			t.Error(err)
-		}
+		ok(t, l.Group().Ping(t.Context()))
 	})
 }
 
@@ -99,13 +92,8 @@ func TestLogOfADefaultClient(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	outage := func() string { // what is logged of it
 		var log lockedBuffer
-		l, err := tiered.New(remote.NewRedis(client, nil), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)},
-			&tiered.Options{
-				Logger: slog.New(slog.NewTextHandler(&log, nil)),
-			})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(tiered.New(remote.NewRedis(client, nil), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)},
+			&tiered.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
 		soon(t, "a line of the outage", 20*time.Second, func() bool {
 			l.Allow(t.Context(), "k")
 			return strings.Contains(log.String(), "redis does not answer: the fail modes decide")
@@ -140,10 +128,7 @@ func TestDefaultLogger(t *testing.T) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
-		l, err := tiered.New(store, tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(tiered.New(store, tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)}, nil))
 		store.Fail(errors.New("down"))
 		l.Allow(t.Context(), "k")
 		time.Sleep(time.Second)

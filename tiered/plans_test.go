@@ -15,7 +15,7 @@ import (
 )
 
 var freeAndPro = tiered.Policy{
-	Name: "per-user", Limit: tiered.PerMinute(100), Lease: tiered.Lease{Size: tiered.NoLease},
+	Name: "per-user", Limit: tiered.PerMinute(100), Lease: neverLeased,
 	Plans: tiered.Plans{
 		"pro": tiered.PerMinute(1000).WithBurst(2000), "staff": tiered.Unlimited(), "suspended": tiered.Blocked(),
 	},
@@ -40,37 +40,32 @@ func TestPlanOfARequest(t *testing.T) {
 		"the policy":     {"per-user", 100, 3000},
 		"with a newline": {"pro\n", 100, 3000},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var log lockedBuffer
-				l, err := tiered.New(remote.NewMemory(), freeAndPro,
-					&tiered.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-				if err != nil {
-					t.Fatal(err)
+		bubble(t, name, func(t *testing.T) {
+			var log lockedBuffer
+			l := must(tiered.New(remote.NewMemory(), freeAndPro,
+				&tiered.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
+			admitted := int64(0)
+			for range 3000 {
+				if l.For("ann").WithPlan(c.plan).Allow(t.Context()).Allowed {
+					admitted++
 				}
-				admitted := int64(0)
-				for range 3000 {
-					if l.For("ann").WithPlan(c.plan).Allow(t.Context()).Allowed {
-						admitted++
-					}
-				}
-				if admitted != c.want {
-					t.Errorf("%d admitted, want %d", admitted, c.want)
-				}
-				_ = l.Close(t.Context()) // the line is written by then
-				s := l.Group().Stats().Policies["per-user"]
-				if s.Faults.UnknownPlans != c.unknown || s.Faults.PerKey != 0 {
-					t.Errorf("%d unknown plans, want %d; %d faults", s.Faults.UnknownPlans, c.unknown, s.Faults.PerKey)
-				}
-				const line = "a request has a plan that the policy does not have"
-				if n := strings.Count(log.String(), line); n != int(min(c.unknown, 1)) {
-					t.Errorf("%d lines: %s", n, log.String())
-				}
-				if c.unknown > 0 && (strings.Contains(log.String(), "4711") || !strings.Contains(log.String(),
-					`plans="pro, staff, suspended"`)) {
-					t.Error(log.String())
-				}
-			})
+			}
+			if admitted != c.want {
+				t.Errorf("%d admitted, want %d", admitted, c.want)
+			}
+			_ = l.Close(t.Context()) // the line is written by then
+			s := l.Group().Stats().Policies["per-user"]
+			if s.Faults.UnknownPlans != c.unknown || s.Faults.PerKey != 0 {
+				t.Errorf("%d unknown plans, want %d; %d faults", s.Faults.UnknownPlans, c.unknown, s.Faults.PerKey)
+			}
+			const line = "a request has a plan that the policy does not have"
+			if n := strings.Count(log.String(), line); n != int(min(c.unknown, 1)) {
+				t.Errorf("%d lines: %s", n, log.String())
+			}
+			if c.unknown > 0 && (strings.Contains(log.String(), "4711") || !strings.Contains(log.String(),
+				`plans="pro, staff, suspended"`)) {
+				t.Error(log.String())
+			}
 		})
 	}
 }
@@ -106,9 +101,7 @@ func TestPlansReload(t *testing.T) {
 			t.Helper()
 			q := freeAndPro
 			q.Plans = p
-			if err := l.Group().SetPolicies([]tiered.Policy{q}); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, l.Group().SetPolicies([]tiered.Policy{q}))
 			clear(p) // the caller's map is the caller's
 		}
 		for _, c := range []struct {
@@ -240,14 +233,12 @@ func TestPlansAreCarriedLimits(t *testing.T) {
 	for _, p := range []tiered.Policy{
 		{Lease: tiered.Lease{Size: 1}, MaxDebt: 20},
 		{Lease: tiered.Lease{Size: 3}, MaxDebt: 400_000},
-		{Algorithm: tiered.FixedWindow, Lease: tiered.Lease{Size: tiered.NoLease}},
+		{Algorithm: tiered.FixedWindow, Lease: neverLeased},
 		{Algorithm: tiered.SlidingLog},
 		{Algorithm: tiered.SlidingWindow, Lease: tiered.Lease{Size: 1}},
 	} {
 		p.Name, p.Limit = "p", tiered.PerSecond(10)
-		if err := p.Validate(); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, p.Validate())
 		for _, tokens := range []int64{-1, 0, 1, 10, 200_000, 1 << 41} {
 			for _, per := range []time.Duration{0, 1, time.Microsecond, time.Second, time.Minute, 20 * year, 200 * year} {
 				for _, burst := range []int64{0, -1, 5, 10, 300_000} {
@@ -268,7 +259,7 @@ func TestPlansAreCarriedLimits(t *testing.T) {
 // A key whose limit has a larger burst than MaxDebt may owe that burst, whoever gives it the limit.
 func TestLargerBurstIsTheDebtOfAKey(t *testing.T) {
 	large := tiered.PerDay(100)
-	policy := tiered.Policy{Name: "p", Limit: tiered.PerDay(10), MaxDebt: 20, Lease: tiered.Lease{Size: tiered.NoLease}}
+	policy := tiered.Policy{Name: "p", Limit: tiered.PerDay(10), MaxDebt: 20, Lease: neverLeased}
 	perKey, plans := policy, policy
 	perKey.PerKey = func(key string) tiered.Limit { return map[string]tiered.Limit{"large": large}[key] }
 	plans.Plans = tiered.Plans{"pro": large}
@@ -282,20 +273,16 @@ func TestLargerBurstIsTheDebtOfAKey(t *testing.T) {
 		"by its plan":  {plans, func(l *tiered.Limiter, key string) tiered.Use { return l.For(key).WithPlan("pro") }, 100},
 		"carried":      {policy, func(l *tiered.Limiter, key string) tiered.Use { return l.For(key).WithLimit(large) }, 100},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := limiter(t, remote.NewMemory(), c.policy, nil)
-				u := c.use(l, "large")
-				d := u.Allow(t.Context())
-				if err := u.N(1000).Charge(); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(time.Second)
-				want := 1000 - d.Remaining - c.owes
-				if s := l.Group().Stats().Policies["p"]; s.Costs.Forgiven != want || s.Faults.PerKey != 0 {
-					t.Errorf("%d forgiven, want %d; %d faults", s.Costs.Forgiven, want, s.Faults.PerKey)
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			l := limiter(t, remote.NewMemory(), c.policy, nil)
+			u := c.use(l, "large")
+			d := u.Allow(t.Context())
+			ok(t, u.N(1000).Charge())
+			time.Sleep(time.Second)
+			want := 1000 - d.Remaining - c.owes
+			if s := l.Group().Stats().Policies["p"]; s.Costs.Forgiven != want || s.Faults.PerKey != 0 {
+				t.Errorf("%d forgiven, want %d; %d faults", s.Costs.Forgiven, want, s.Faults.PerKey)
+			}
 		})
 	}
 }
@@ -303,17 +290,13 @@ func TestLargerBurstIsTheDebtOfAKey(t *testing.T) {
 // The cost that one plan can pay is no mistake.
 func TestCostWithPlans(t *testing.T) {
 	p := tiered.Policy{Name: "p", Limit: tiered.PerMinute(100), Plans: tiered.Plans{"pro": tiered.PerMinute(1000)}}
-	if err := p.CheckCost(1000); err != nil {
-		t.Error(err)
-	}
+	ok(t, p.CheckCost(1000))
 	if err := p.CheckCost(1001); err == nil || !strings.Contains(err.Error(),
 		`must be at most 1000, the burst of Policy.Plans["pro"]`) {
 		t.Error(err)
 	}
 	p.Plans["staff"] = tiered.Unlimited()
-	if err := p.CheckCost(1001); err != nil {
-		t.Error(err)
-	}
+	ok(t, p.CheckCost(1001))
 	if got := p.LimitsText(); got != `100/min, "pro" 1k/min, "staff" unlimited` &&
 		got != `100/min, "pro" 1000/min, "staff" unlimited` {
 		t.Error(got)
@@ -348,9 +331,7 @@ func TestPlansAtOnce(t *testing.T) {
 				if i == 0 {
 					p := l.Policy()
 					p.Plans["pro"] = tiered.PerMinute(int64(1000 + n))
-					if err := l.SetPolicy(p); err != nil {
-						t.Error(err)
-					}
+					ok(t, l.SetPolicy(p))
 				}
 				l.For("k").WithPlan([]string{"pro", "", "staff", "none"}[(i+n)%4]).Allow(t.Context())
 			}

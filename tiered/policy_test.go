@@ -161,13 +161,8 @@ func TestGroupRefusesWhatItCannotUse(t *testing.T) {
 			!strings.Contains(err.Error(), `"a"`) {
 			t.Errorf("two policies of one name: %v", err)
 		}
-		b, err := l.Group().NewLimiter(tiered.Policy{Name: "b", Limit: tiered.PerSecond(2)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := b.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		b := must(l.Group().NewLimiter(tiered.Policy{Name: "b", Limit: tiered.PerSecond(2)}))
+		ok(t, b.Close(t.Context()))
 		want(t, b.Allow(t.Context(), "k"), tiered.Granted) // closing it closed nothing: the Group goes on
 		want(t, l.Allow(t.Context(), "k"), tiered.Granted) // and the same key under another policy is another bucket
 		if b.Policy().Name != "b" {

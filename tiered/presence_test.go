@@ -22,10 +22,7 @@ type process struct {
 func startProcess(t *testing.T, m *remote.Memory) process {
 	t.Helper()
 	p := process{wire: &distant{Memory: m}}
-	l, err := tiered.New(p.wire, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(tiered.New(p.wire, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)}, nil))
 	p.Limiter = l
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -41,10 +38,7 @@ func (p process) size() int64 { return p.Group().Stats().Nodes["memory"].Process
 // present counts the processes that a store knows, with a visitor that leaves again.
 func present(t *testing.T, m *remote.Memory) int64 {
 	t.Helper()
-	c, err := m.Presence(context.Background(), 0, m.Node(""), remote.Process{ID: "visitor", TTL: dispatch.PresenceTTL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must(m.Presence(context.Background(), 0, m.Node(""), remote.Process{ID: "visitor", TTL: dispatch.PresenceTTL}))
 	if _, err := m.Presence(context.Background(), 0, m.Node(""), remote.Process{ID: "visitor", TTL: 0}); err != nil {
 		t.Fatal(err)
 	}
@@ -100,8 +94,7 @@ func TestFleetIsCounted(t *testing.T) {
 		left = time.Now()
 		time.Sleep(6900 * ms)
 		if n := present(t, memory); n != 30 {
-			t.Errorf("%d present %v after the end of 10 of 30: a slow process would be counted out", n,
-				time.Since(left))
+			t.Errorf("%d present %v after the end of 10 of 30: a slow process would be counted out", n, time.Since(left))
 		}
 		time.Sleep(3120 * ms)
 		if n := present(t, memory); n != 20 {
@@ -186,7 +179,7 @@ func TestFleetStaysWhenPresenceIsLost(t *testing.T) {
 		by.Store(memory)
 		var fleet []process
 		for range 8 {
-			l := limiter(t, replaced{memory, &by}, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)}, nil)
+			l := limiter(t, replaced{memory, &by}, tiered.Policy{Limit: tiered.PerSecond(100)}, nil)
 			fleet = append(fleet, process{Limiter: l})
 			time.Sleep(370 * ms)
 		}
@@ -208,7 +201,7 @@ func TestFleetStaysWhenPresenceIsLost(t *testing.T) {
 func TestProcessesIsTheFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)}, &tiered.Options{Processes: 5})
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(100)}, &tiered.Options{Processes: 5})
 		p := process{Limiter: l}
 		for range 10 {
 			if n := p.size(); n != 5 {
@@ -234,12 +227,12 @@ func TestProcessesIsTheFloor(t *testing.T) {
 func TestPresenceIsTheProbeOfAnIdleProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(10)}, nil)
 		silence(t, store, l)
 		store.loseRequests.Store(false)
 		calls := store.calls.Load()
 		time.Sleep(6 * time.Second)
-		if s := l.Group().Stats().Nodes["memory"]; s.Outages.Breaker != "closed" {
+		if s := node(l); s.Outages.Breaker != "closed" {
 			t.Errorf("%+v two periods after Redis came back", s)
 		}
 		if n := store.calls.Load() - calls; n > 2 {

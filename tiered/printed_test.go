@@ -13,7 +13,7 @@ import (
 // What is printed or marshaled does not say a key, which may be a secret, but it says the policy.
 func TestPrintedValuesHaveNoKey(t *testing.T) {
 	const secret = "ann@example.com"
-	l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
+	l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerSecond(10)}, nil)
 	use := l.For(secret).N(3)
 	var stats tiered.PolicyStats
 	stats.Top = []tiered.RefusedKey{{Key: secret, Limited: 7}}

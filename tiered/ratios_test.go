@@ -82,19 +82,13 @@ func TestRatios(t *testing.T) {
 		// Users below their limit are served, with leases too. An ideal limiter refuses none of these, or next to none.
 		{"8 processes at 0.8 of 1000 per 2 s, a sliding window", fleetRun{
 			algorithm: tiered.SlidingWindow, limit: per2s, processes: 8, demand: 0.8, length: 20 * second,
-		}, 5, []line{
-			refused, perDecision(0.1), within,
-		}},
+		}, 5, []line{refused, perDecision(0.1), within}},
 		{"8 processes at 0.8 of 500/s, a sliding window", fleetRun{
 			algorithm: tiered.SlidingWindow, limit: tiered.PerSecond(500), processes: 8, demand: 0.8, length: 20 * second,
-		}, 5, []line{
-			refused, perDecision(0.25), within,
-		}},
+		}, 5, []line{refused, perDecision(0.25), within}},
 		{"8 processes at 0.8 of 1000 per 2 s, a fixed window", fleetRun{
 			algorithm: tiered.FixedWindow, limit: per2s, processes: 8, demand: 0.8, length: 20 * second,
-		}, 5, []line{
-			refused, perDecision(0.1), within,
-		}},
+		}, 5, []line{refused, perDecision(0.1), within}},
 		{"8 processes at 3 times 1000 per 2 s, a sliding window", fleetRun{
 			algorithm: tiered.SlidingWindow, limit: per2s, processes: 8, demand: 3, length: 20 * second,
 		}, 5, []line{
@@ -102,51 +96,33 @@ func TestRatios(t *testing.T) {
 		}},
 		{"8 processes at 3 times 500/s, a sliding window", fleetRun{
 			algorithm: tiered.SlidingWindow, limit: tiered.PerSecond(500), processes: 8, demand: 3, length: 20 * second,
-		}, 5, []line{
-			uses(0.95), perToken(1), within,
-		}},
+		}, 5, []line{uses(0.95), perToken(1), within}},
 		// Most of the demand is in one of 10 processes, another one each second. Commands are at most 1.5 times
 		// what they were before, when 0.92, 0.93 and 0.88 of the limit was used.
 		{"skew that moves each second, 3 times 2000/s, burst 500", fleetRun{
 			limit: tiered.PerSecond(2000).WithBurst(500), demand: 3, turns: true,
-		}, 5, []line{
-			uses(0.97), perToken(0.1), within,
-		}},
+		}, 5, []line{uses(0.97), perToken(0.1), within}},
 		{"skew that moves each second, 3 times 2000/s, burst 2000", fleetRun{
 			limit: tiered.PerSecond(2000), demand: 3, turns: true, length: 30 * second,
-		}, 5, []line{
-			uses(0.97), perToken(0.028), within,
-		}},
+		}, 5, []line{uses(0.97), perToken(0.028), within}},
 		{"skew that moves each second, 3 times 2000/s, burst 500, costs of 1 to 50", fleetRun{
 			limit: tiered.PerSecond(2000).WithBurst(500), demand: 3, turns: true, dear: 50,
-		}, 5, []line{
-			uses(0.97), perToken(0.056), within,
-		}},
+		}, 5, []line{uses(0.97), perToken(0.056), within}},
 		{"surges, 3 times 1000/s, burst 200", fleetRun{
 			limit: thousand, demand: 3, surges: true, length: 30 * second,
-		}, 5, []line{
-			uses(0.95), perToken(0.28), within,
-		}},
+		}, 5, []line{uses(0.95), perToken(0.28), within}},
 		{"surges, 3 times 1000/s, burst 1000", fleetRun{
 			limit: tiered.PerSecond(1000), demand: 3, surges: true, length: 30 * second,
-		}, 5, []line{
-			uses(0.93), perToken(0.056), within,
-		}},
+		}, 5, []line{uses(0.93), perToken(0.056), within}},
 		{"one process at 50/s, burst 5, costs of 1 to 3", fleetRun{
 			limit: tiered.PerSecond(50).WithBurst(5), processes: 1, demand: 1, dear: 3, length: 60 * second,
-		}, 5, []line{
-			uses(0.99), within,
-		}},
+		}, 5, []line{uses(0.99), within}},
 		{"one process at 50/s, burst 20", fleetRun{
 			limit: tiered.PerSecond(50).WithBurst(20), processes: 1, demand: 1, length: 60 * second,
-		}, 5, []line{
-			uses(0.99), within,
-		}},
+		}, 5, []line{uses(0.99), within}},
 		{"one process at 500/s, burst 100, costs of 1 to 3", fleetRun{
 			limit: tiered.PerSecond(500).WithBurst(100), processes: 1, demand: 1, dear: 3, length: 60 * second,
-		}, 5, []line{
-			uses(0.99), within,
-		}},
+		}, 5, []line{uses(0.99), within}},
 	} {
 		// What leases and bucket hold when a run ends is missing in its utilisation: 60 tokens at a burst of 200,
 		// whatever its length. So where it is below 1 the run is long.

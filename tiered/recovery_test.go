@@ -41,7 +41,7 @@ func TestTwoHundredProcessesProbeApart(t *testing.T) {
 			wire := &distant{Memory: shared.Memory, trip: ms}
 			wire.down = func() bool { at := time.Since(start); return at >= down && at < up }
 			random := dice(1, uint64(i))
-			limiters[i] = limiter(t, wire, tiered.Policy{Name: "api", Limit: tiered.PerSecond(20_000)}, &tiered.Options{
+			limiters[i] = limiter(t, wire, tiered.Policy{Limit: tiered.PerSecond(20_000)}, &tiered.Options{
 				Processes: processes, Random: random, Trace: &tiered.Trace{State: func(e tiered.Event) {
 					switch e.What {
 					case "probing":
@@ -103,19 +103,16 @@ func TestEveryPolicyRecovers(t *testing.T) {
 		} {
 			for _, lease := range []tiered.Lease{{}, {Size: tiered.NoLease}, {Period: time.Minute}, {Period: 5 * ms}} {
 				for _, timeout := range []time.Duration{50 * ms, 600 * ms, 5 * second} {
-					for _, mode := range []tiered.FailMode{tiered.FailLocal, tiered.FailOpen, tiered.FailClosed} {
-						p := tiered.Policy{
-							Name: "api", Limit: limit, Algorithm: a, FailMode: mode, Lease: lease,
-						}
+					for _, mode := range failModes {
+						p := tiered.Policy{Name: "api", Limit: limit, Algorithm: a, FailMode: mode, Lease: lease}
 						if p.Validate() != nil {
 							continue
 						}
 						if i++; i%every == 0 {
-							t.Run(fmt.Sprint(a, " ", limit, lease, timeout, " ", mode),
-								func(t *testing.T) {
-									t.Parallel() // in virtual time
-									recovers(t, p, timeout)
-								})
+							t.Run(fmt.Sprint(a, " ", limit, lease, timeout, " ", mode), func(t *testing.T) {
+								t.Parallel() // in virtual time
+								recovers(t, p, timeout)
+							})
 						}
 					}
 				}
@@ -148,7 +145,7 @@ func recovers(t *testing.T, p tiered.Policy, timeout time.Duration) {
 		store.Memory.Fail(nil)
 		load(20*second, 20*ms, "k", "l")
 		tiers := load(2*second, 3*ms, "k", "l")
-		if s := l.Group().Stats().Policies["api"]; tiers[tiered.Failover] > 0 || s.Faults.Rejected > 0 {
+		if s := l.Stats(); tiers[tiered.Failover] > 0 || s.Faults.Rejected > 0 {
 			t.Errorf("decided by %v; %d calls refused for their key", tiers, s.Faults.Rejected)
 		}
 		for _, key := range []string{"k", "l"} {

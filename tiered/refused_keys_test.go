@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,7 +22,6 @@ func TestTopNamesWhyAndWhom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx := context.Background()
 		defer g.Close(ctx)
 		var limiters [3]*tiered.Limiter
 		for i := range limiters {
@@ -88,7 +86,6 @@ func TestTopNamesWhyAndWhom(t *testing.T) {
 func TestTopIsTheTop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerDay(1)}, nil)
-		ctx := context.Background()
 		const keys = 1000
 		for i := range keys {
 			for range 2 + (i*37)%keys { // refused 1 … 1000 times, in no order
@@ -110,7 +107,6 @@ func TestTopIsTheTop(t *testing.T) {
 // Keys that Blocked refuses are listed too, with figures of their own: blocked by PerKey or by the policy, evicted, or
 // unblocked again. A decision allocates nothing for it.
 func TestTopNamesTheBlocked(t *testing.T) {
-	ctx := context.Background()
 	for name, policy := range map[string]tiered.Policy{
 		"by the policy": {Name: "p", Limit: tiered.Blocked()},
 		"by the key": {Name: "p", Limit: tiered.PerDay(1), PerKey: func(key string) tiered.Limit {
@@ -120,49 +116,47 @@ func TestTopNamesTheBlocked(t *testing.T) {
 			return tiered.Blocked()
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := limiter(t, remote.NewMemory(), policy, &tiered.Options{MaxKeys: 2, Processes: 1})
-				check := func(when string, want ...string) {
-					t.Helper()
-					var got []string
-					s := l.Group().Stats().Policies["p"]
-					sum := int64(0)
-					for _, k := range s.Top {
-						got = append(got, fmt.Sprint(k.Key, " ", k.Blocked, " ", k.Limited, " ", k.Tokens()))
-						sum += k.Blocked
-					}
-					if !slices.Equal(got, want) || s.Tokens.Blocked != sum {
-						t.Errorf("%s: %q, want %q; %d were blocked", when, got, want, s.Tokens.Blocked)
-					}
+		bubble(t, name, func(t *testing.T) {
+			l := limiter(t, remote.NewMemory(), policy, &tiered.Options{MaxKeys: 2, Processes: 1})
+			check := func(when string, want ...string) {
+				t.Helper()
+				var got []string
+				s := l.Group().Stats().Policies["p"]
+				sum := int64(0)
+				for _, k := range s.Top {
+					got = append(got, fmt.Sprint(k.Key, " ", k.Blocked, " ", k.Limited, " ", k.Tokens()))
+					sum += k.Blocked
 				}
-				for range 5 {
-					l.AllowN(ctx, "thief", 3)
+				if !slices.Equal(got, want) || s.Tokens.Blocked != sum {
+					t.Errorf("%s: %q, want %q; %d were blocked", when, got, want, s.Tokens.Blocked)
 				}
-				tiered.All(l.For("spy"), l.For("thief")).Allow(ctx)
-				l.Peek(ctx, "spy") // asks for nothing
-				check("blocked", "thief 16 0 16", "spy 1 0 1")
-				for i := range 10 { // the two are evicted
-					l.Allow(ctx, fmt.Sprint("passer-by ", i))
-				}
-				l.Allow(ctx, "spy")
-				top := l.Group().Stats().Policies["p"].Top
-				if len(top) != 12 || top[0].Key != "thief" || top[0].Blocked != 16 || top[1].Key != "spy" ||
-					top[1].Blocked != 2 {
-					t.Errorf("evicted: %+v", top)
-				}
-				if n := testing.AllocsPerRun(100, func() { l.Allow(ctx, "spy") }); n > 0 {
-					t.Errorf("%v allocations", n)
-				}
-				set(t, l, func(p *tiered.Policy) { p.Limit, p.PerKey = tiered.PerDay(1), nil })
-				for range 3 {
-					l.Allow(ctx, "thief")
-				}
-				if top := l.Group().Stats().Policies["p"].Top; top[1].Key != "thief" || top[1].Blocked != 16 ||
-					top[1].Limited != 2 {
-					t.Errorf("let in: %+v", top)
-				}
-			})
+			}
+			for range 5 {
+				l.AllowN(ctx, "thief", 3)
+			}
+			tiered.All(l.For("spy"), l.For("thief")).Allow(ctx)
+			l.Peek(ctx, "spy") // asks for nothing
+			check("blocked", "thief 16 0 16", "spy 1 0 1")
+			for i := range 10 { // the two are evicted
+				l.Allow(ctx, fmt.Sprint("passer-by ", i))
+			}
+			l.Allow(ctx, "spy")
+			top := l.Group().Stats().Policies["p"].Top
+			if len(top) != 12 || top[0].Key != "thief" || top[0].Blocked != 16 || top[1].Key != "spy" ||
+				top[1].Blocked != 2 {
+				t.Errorf("evicted: %+v", top)
+			}
+			if n := testing.AllocsPerRun(100, func() { l.Allow(ctx, "spy") }); n > 0 {
+				t.Errorf("%v allocations", n)
+			}
+			set(t, l, func(p *tiered.Policy) { p.Limit, p.PerKey = tiered.PerDay(1), nil })
+			for range 3 {
+				l.Allow(ctx, "thief")
+			}
+			if top := l.Group().Stats().Policies["p"].Top; top[1].Key != "thief" || top[1].Blocked != 16 ||
+				top[1].Limited != 2 {
+				t.Errorf("let in: %+v", top)
+			}
 		})
 	}
 }
@@ -171,7 +165,6 @@ func TestTopNamesTheBlocked(t *testing.T) {
 func TestTopOutlivesEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerDay(1)}, &tiered.Options{MaxKeys: 1})
-		ctx := context.Background()
 		for round := range 3 {
 			for range 10 {
 				l.Allow(ctx, "ann")

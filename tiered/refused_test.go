@@ -24,16 +24,13 @@ import (
 // open opens a store that is closed at the end of the test, after its limiters.
 func open(t *testing.T, url string) *remote.Redis {
 	t.Helper()
-	s, err := remote.Open(url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(remote.Open(url, nil))
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
 
-// must executes a command of an operator.
-func must(t *testing.T, c *redis.Client, args ...any) {
+// command executes a command of an operator.
+func command(t *testing.T, c *redis.Client, args ...any) {
 	t.Helper()
 	if err := c.Do(context.Background(), args...).Err(); err != nil {
 		t.Fatalf("%v: %v", args, err)
@@ -103,11 +100,11 @@ func TestPasswordChanged(t *testing.T) {
 			t.Parallel() // it waits for real probes
 			server := redistest.Start(t)
 			admin := server.Client()
-			must(t, admin, "ACL", "SETUSER", "app", "on", ">old", "~tl:*", "+@all")
+			command(t, admin, "ACL", "SETUSER", "app", "on", ">old", "~tl:*", "+@all")
 			var log logged
 			store := open(t, "redis://app:old@"+server.Addr)
 			policy := tiered.Policy{
-				Name: "api", Limit: tiered.PerSecond(1e6), Lease: tiered.Lease{Size: tiered.NoLease},
+				Name: "api", Limit: tiered.PerSecond(1e6), Lease: neverLeased,
 				FailMode: tiered.FailClosed,
 			}
 			var failed atomic.Int64 // probes
@@ -120,11 +117,10 @@ func TestPasswordChanged(t *testing.T) {
 				options.Budget, options.Timeout = second, second
 			}
 			l := limiter(t, watch.Damaged{Store: store}, policy, options)
-			ctx := context.Background()
 			want(t, l.Allow(ctx, "k"), tiered.Granted)
 			guard := tiered.Dispatch(l.Group()).Nodes()[0]
 
-			must(t, admin, c.breaks...)
+			command(t, admin, c.breaks...)
 			if c.unreachable {
 				server.Pause()
 				for i := 0; guard.State() == failover.Closed; i++ {
@@ -135,7 +131,7 @@ func TestPasswordChanged(t *testing.T) {
 				want(t, l.Allow(ctx, "k"), tiered.Granted) // who is connected stays it
 			}
 			if c.reconnect {
-				must(t, admin, "CLIENT", "KILL", "USER", "app")
+				command(t, admin, "CLIENT", "KILL", "USER", "app")
 			}
 			failures := l.Group().Stats().Nodes[server.Addr].Calls.Failed
 			for i := range 10 { // not one key: each keeps quiet for a while after a failure
@@ -164,12 +160,11 @@ func TestPasswordChanged(t *testing.T) {
 				t.Errorf("a password in the log:\n%s", text)
 			}
 
-			must(t, admin, c.mends...)
+			command(t, admin, c.mends...)
 			took := soon(t, "it heals", 5*second, func() bool { return l.Allow(ctx, "k").Reason == tiered.Granted })
 			t.Logf("healed after %v", took)
 			soon(t, "it says so", second, func() bool {
-				return strings.Contains(strings.Join(log.lines(), "\n"),
-					"redis answers again")
+				return strings.Contains(strings.Join(log.lines(), "\n"), "redis answers again")
 			})
 		})
 	}
@@ -180,7 +175,7 @@ func TestCancelingCallersDoNotOpenTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(10 * ms)
 		l := limiter(t, store, tiered.Policy{
-			Name: "api", Limit: tiered.PerSecond(1000), Lease: tiered.Lease{Size: tiered.NoLease},
+			Limit: tiered.PerSecond(1000), Lease: neverLeased,
 			FailMode: tiered.FailClosed,
 		}, nil)
 		var all sync.WaitGroup
@@ -217,9 +212,7 @@ func TestCancelingCallersDoNotOpenTheBreaker(t *testing.T) {
 // silent is a store whose presence is never answered, but which heeds its context as a real client does.
 type silent struct{ *distant }
 
-func (silent) Presence(ctx context.Context, _ time.Duration, _ remote.Node, _ remote.Process) (remote.Census,
-	error,
-) {
+func (silent) Presence(ctx context.Context, _ time.Duration, _ remote.Node, _ remote.Process) (remote.Census, error) {
 	<-ctx.Done()
 	return remote.Census{}, ctx.Err()
 }
@@ -230,17 +223,14 @@ func TestHurriedCloseIsNoFailedProbe(t *testing.T) {
 		store := silent{newDistant(10 * ms)}
 		var mu sync.Mutex
 		var failed []error
-		l, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed},
+		l := must(tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed},
 			&tiered.Options{Trace: &tiered.Trace{State: func(e tiered.Event) {
 				mu.Lock()
 				defer mu.Unlock()
 				if e.From == "probing" && e.What == "open" {
 					failed = append(failed, e.Err)
 				}
-			}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+			}}}))
 		store.loseRequests.Store(true)
 		guard := tiered.Dispatch(l.Group()).Node(store.Node(""))
 		for i := 0; guard.State() == failover.Closed; i++ {
@@ -290,7 +280,7 @@ func TestRedisThatCannotWrite(t *testing.T) {
 			admin := server.Client()
 			var opens, failed, closes atomic.Int64
 			policy := tiered.Policy{
-				Name: "api", Limit: tiered.PerSecond(1e6), Lease: tiered.Lease{Size: tiered.NoLease},
+				Name: "api", Limit: tiered.PerSecond(1e6), Lease: neverLeased,
 				FailMode: tiered.FailOpen,
 			}
 			l := limiter(t, open(t, server.URL()), policy, patientOptions(&tiered.Trace{State: func(e tiered.Event) {
@@ -303,9 +293,8 @@ func TestRedisThatCannotWrite(t *testing.T) {
 					failed.Add(1)
 				}
 			}}))
-			ctx := context.Background()
 			want(t, l.Allow(ctx, "k"), tiered.Granted)
-			must(t, admin, c.breaks...)
+			command(t, admin, c.breaks...)
 			i := 0
 			soon(t, "three probes fail", 10*second, func() bool {
 				i++
@@ -318,7 +307,7 @@ func TestRedisThatCannotWrite(t *testing.T) {
 			if opens.Load() != 1 || closes.Load() > 0 {
 				t.Errorf("opened %d times, closed %d times", opens.Load(), closes.Load())
 			}
-			must(t, admin, c.mends...)
+			command(t, admin, c.mends...)
 			took := soon(t, "it heals", 5*second, func() bool { return l.Allow(ctx, "k").Reason == tiered.Granted })
 			t.Logf("%d decisions, healed after %v", i, took)
 		})
@@ -341,7 +330,6 @@ func TestLimitOfWhatIsInvalid(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c.policy.Name = "api"
 			l := limiter(t, remote.NewMemory(), c.policy, nil)
-			ctx := t.Context()
 			for what, d := range map[string]tiered.Decision{
 				"no key":          l.Allow(ctx, ""),
 				"a long key":      l.Allow(ctx, strings.Repeat("k", tiered.MaxKeyLength+1)),
@@ -351,8 +339,7 @@ func TestLimitOfWhatIsInvalid(t *testing.T) {
 				"no key, Peek":    l.Peek(ctx, ""),
 			} {
 				if d.Allowed || d.Burst != c.limit || !errors.Is(d.Err(), tiered.ErrInvalid) {
-					t.Errorf("%+v: %s: %v with a limit of %d, want %d", c.policy.Limit, what, d.Reason, d.Burst,
-						c.limit)
+					t.Errorf("%+v: %s: %v with a limit of %d, want %d", c.policy.Limit, what, d.Reason, d.Burst, c.limit)
 				}
 			}
 		})
@@ -383,7 +370,6 @@ func TestRefusalSaysWhatIsLeft(t *testing.T) {
 			c.policy.Name = "api"
 			store := newDistant(ms)
 			l := limiter(t, store, c.policy, nil)
-			ctx := t.Context()
 			time.Sleep(second)
 			want(t, l.AllowN(ctx, "k", 4), tiered.Granted)
 			calls := store.calls.Load()

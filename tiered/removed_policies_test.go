@@ -16,15 +16,10 @@ import (
 // that a policy named api had: what code may still use.
 func reloads(t *testing.T, s remote.Store, each time.Duration, configurations ...[]tiered.Policy) (all []*tiered.Limiter) {
 	t.Helper()
-	g, err := tiered.NewGroup(s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must(tiered.NewGroup(s, nil))
 	t.Cleanup(func() { _ = g.Close(context.Background()) })
 	for _, c := range configurations {
-		if err := g.SetPolicies(c); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, g.SetPolicies(c))
 		if l, ok := g.Limiter("api"); ok {
 			all = append(all, l)
 		}
@@ -45,24 +40,22 @@ func TestPolicyThatComesBackHasOneLimit(t *testing.T) {
 		name  string
 		twice [2]tiered.Policy
 	}{{"the same", [2]tiered.Policy{plain, plain}}, {"with other limits", [2]tiered.Policy{several, others}}} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				all := reloads(t, remote.NewMemory(), 3*time.Second,
-					[]tiered.Policy{c.twice[0]}, nil, []tiered.Policy{c.twice[1]})
-				time.Sleep(10 * time.Second)
-				admitted, start := 0, time.Now()
-				for time.Since(start) < 20*time.Second {
-					for _, l := range all {
-						if l.Allow(t.Context(), "user").Allowed {
-							admitted++
-						}
+		bubble(t, c.name, func(t *testing.T) {
+			all := reloads(t, remote.NewMemory(), 3*time.Second,
+				[]tiered.Policy{c.twice[0]}, nil, []tiered.Policy{c.twice[1]})
+			time.Sleep(10 * time.Second)
+			admitted, start := 0, time.Now()
+			for time.Since(start) < 20*time.Second {
+				for _, l := range all {
+					if l.Allow(t.Context(), "user").Allowed {
+						admitted++
 					}
-					time.Sleep(300 * time.Microsecond)
 				}
-				if most := 1000 + 20*1000; admitted > most || admitted < most*9/10 {
-					t.Errorf("%d tokens admitted in 20 s, and the bound is %d", admitted, most)
-				}
-			})
+				time.Sleep(300 * time.Microsecond)
+			}
+			if most := 1000 + 20*1000; admitted > most || admitted < most*9/10 {
+				t.Errorf("%d tokens admitted in 20 s, and the bound is %d", admitted, most)
+			}
 		})
 	}
 }
@@ -87,24 +80,22 @@ func TestRemovedPolicyUsesNoStandingShare(t *testing.T) {
 		{"comes back with shares", [][]tiered.Policy{b, nil, a}, false},
 		{"beside another process", [][]tiered.Policy{a, nil}, true},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := remote.NewMemory()
-				all := reloads(t, s, 5*time.Minute, c.configurations...)
-				if c.other {
-					all = append(reloads(t, s, 0, b), all...)
+		bubble(t, c.name, func(t *testing.T) {
+			s := remote.NewMemory()
+			all := reloads(t, s, 5*time.Minute, c.configurations...)
+			if c.other {
+				all = append(reloads(t, s, 0, b), all...)
+			}
+			time.Sleep(time.Hour)
+			admitted := 0
+			for _, l := range all {
+				for l.Allow(t.Context(), "user").Allowed {
+					admitted++
 				}
-				time.Sleep(time.Hour)
-				admitted := 0
-				for _, l := range all {
-					for l.Allow(t.Context(), "user").Allowed {
-						admitted++
-					}
-				}
-				if admitted > 800 || admitted < 700 {
-					t.Errorf("%d tokens admitted at once, and the burst is 800", admitted)
-				}
-			})
+			}
+			if admitted > 800 || admitted < 700 {
+				t.Errorf("%d tokens admitted at once, and the burst is 800", admitted)
+			}
 		})
 	}
 }
@@ -138,19 +129,14 @@ func TestReloadsDoNotSilenceAProcess(t *testing.T) {
 
 // What nobody can use any more is forgotten: a removed policy takes no memory once its keys are gone.
 func TestRemovedPoliciesAreForgotten(t *testing.T) {
-	g, err := tiered.NewGroup(remote.NewMemory(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must(tiered.NewGroup(remote.NewMemory(), nil))
 	defer func() { _ = g.Close(context.Background()) }()
 	set := func(version int) {
 		var all []tiered.Policy
 		for i := range 100 {
 			all = append(all, tiered.Policy{Name: fmt.Sprintf("v%d-rule-%d", version, i), Limit: tiered.PerSecond(10)})
 		}
-		if err := g.SetPolicies(all); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, g.SetPolicies(all))
 		for _, p := range all {
 			l, _ := g.Limiter(p.Name)
 			l.Allow(t.Context(), "user")
@@ -187,9 +173,7 @@ func TestPolicyThatComesBackGoesOnCounting(t *testing.T) {
 		l, g := all[0], all[0].Group()
 		l.AllowN(t.Context(), "user", 7)
 		for _, c := range [][]tiered.Policy{nil, p} {
-			if err := g.SetPolicies(c); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, g.SetPolicies(c))
 		}
 		if again, _ := g.Limiter("api"); again != l {
 			t.Error("the policy has another Limiter")

@@ -127,9 +127,7 @@ var faultsTold = []struct {
 	events   string
 	attrs    string // somewhere in the lines
 }{
-	{
-		name: "nothing", fault: func(p patientOf) { p.ask(5 * time.Second) },
-	}, {
+	{name: "nothing", fault: func(p patientOf) { p.ask(5 * time.Second) }}, {
 		name: "Redis is gone", fault: func(p patientOf) { p.fails(5*time.Second, io.EOF) },
 		lines:   []string{gone, back, wasSettled},
 		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Outages.Count node.Outages.Settled",
@@ -137,8 +135,7 @@ var faultsTold = []struct {
 		attrs:   `node=memory class=unreachable error=EOF decide="fail-local: api"`,
 	}, {
 		name: "Redis is gone, fail-open", mode: tiered.FailOpen, fault: func(p patientOf) {
-			p.fails(5*time.Second,
-				io.EOF)
+			p.fails(5*time.Second, io.EOF)
 		},
 		lines:   []string{gone, back, wasSettled},
 		figures: "policy.Tokens.Open policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Outages.Count node.Outages.Settled",
@@ -188,8 +185,7 @@ var faultsTold = []struct {
 		events:  "closed→open saturated, open→probing, probing→open saturated, probing→closed, error saturated",
 	}, {
 		name: "the password was changed", fault: func(p patientOf) {
-			p.fails(5*time.Second,
-				replied("WRONGPASS invalid"))
+			p.fails(5*time.Second, replied("WRONGPASS invalid"))
 		},
 		lines: []string{
 			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back,

@@ -100,70 +100,68 @@ func (w *words) trace() *tiered.Trace {
 
 func TestWhatOperatorsAreTold(t *testing.T) {
 	for _, c := range faultsTold {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var heard words
-				var log logged
-				o := c.options
-				o.Logger, o.Trace = log.logger(), heard.trace()
-				p := patientOf{t: t, store: &afflicted{distant: newDistant(ms)}}
-				o.Random = func() float64 { return 0.5 }
-				limit := c.limit
-				if limit == (tiered.Limit{}) {
-					limit = tiered.PerSecond(100)
-				}
-				p.l = limiter(t, watch.Damaged{Store: p.store}, tiered.Policy{
-					Name: "api", Limit: limit, FailMode: c.mode,
-					Standing: c.standing,
-				}, &o)
-				time.Sleep(10 * ms)
-				p.ask(4 * time.Second)
-				synctest.Wait()
-				before := remarkable(p.l.Group().Stats())
-				if len(before)+len(heard) > 0 || log.lines()[0] != "" {
-					t.Fatalf("before the fault: %v, %v, %q", before, heard, log.lines())
-				}
+		bubble(t, c.name, func(t *testing.T) {
+			var heard words
+			var log logged
+			o := c.options
+			o.Logger, o.Trace = log.logger(), heard.trace()
+			p := patientOf{t: t, store: &afflicted{distant: newDistant(ms)}}
+			o.Random = func() float64 { return 0.5 }
+			limit := c.limit
+			if limit == (tiered.Limit{}) {
+				limit = tiered.PerSecond(100)
+			}
+			p.l = limiter(t, watch.Damaged{Store: p.store}, tiered.Policy{
+				Limit: limit, FailMode: c.mode,
+				Standing: c.standing,
+			}, &o)
+			time.Sleep(10 * ms)
+			p.ask(4 * time.Second)
+			synctest.Wait()
+			before := remarkable(p.l.Group().Stats())
+			if len(before)+len(heard) > 0 || log.lines()[0] != "" {
+				t.Fatalf("before the fault: %v, %v, %q", before, heard, log.lines())
+			}
 
-				c.fault(p)
-				p.ask(12 * time.Second)
-				synctest.Wait()
+			c.fault(p)
+			p.ask(12 * time.Second)
+			synctest.Wait()
 
-				lines := log.lines()
-				var short []string
-				for _, line := range lines {
-					_, level, _ := strings.Cut(line, "level=")
-					level, text, _ := strings.Cut(level, " msg=")
-					if text, _, _ = strings.Cut(strings.Replace(text, `"`, "", 1), `"`); text != "" {
-						short = append(short, level+" "+text)
-					}
-					if strings.Contains(line, "hot") || strings.Contains(line, "cold") {
-						t.Errorf("a line with a key: %s", line)
-					}
+			lines := log.lines()
+			var short []string
+			for _, line := range lines {
+				_, level, _ := strings.Cut(line, "level=")
+				level, text, _ := strings.Cut(level, " msg=")
+				if text, _, _ = strings.Cut(strings.Replace(text, `"`, "", 1), `"`); text != "" {
+					short = append(short, level+" "+text)
 				}
-				if !slices.Equal(short, c.lines) {
-					t.Errorf("lines:\n%s\nwant:\n%s", strings.Join(lines, "\n"), strings.Join(c.lines, "\n"))
+				if strings.Contains(line, "hot") || strings.Contains(line, "cold") {
+					t.Errorf("a line with a key: %s", line)
 				}
-				if !strings.Contains(strings.Join(lines, "\n"), c.attrs) {
-					t.Errorf("no %s in\n%s", c.attrs, strings.Join(lines, "\n"))
+			}
+			if !slices.Equal(short, c.lines) {
+				t.Errorf("lines:\n%s\nwant:\n%s", strings.Join(lines, "\n"), strings.Join(c.lines, "\n"))
+			}
+			if !strings.Contains(strings.Join(lines, "\n"), c.attrs) {
+				t.Errorf("no %s in\n%s", c.attrs, strings.Join(lines, "\n"))
+			}
+			after := remarkable(p.l.Group().Stats())
+			for _, name := range strings.Fields(strings.ReplaceAll(c.figures, "node.Outages.Count",
+				"node.Outages.Count node.Outages.Time node.Outages.Cause")) {
+				if !after[name] {
+					t.Errorf("%s is zero", name)
 				}
-				after := remarkable(p.l.Group().Stats())
-				for _, name := range strings.Fields(strings.ReplaceAll(c.figures, "node.Outages.Count",
-					"node.Outages.Count node.Outages.Time node.Outages.Cause")) {
-					if !after[name] {
-						t.Errorf("%s is zero", name)
-					}
-					delete(after, name)
-				}
-				if len(after) > 0 {
-					t.Errorf("these are not zero either: %v", after)
-				}
-				slices.Sort(heard)
-				want := strings.Split(c.events, ", ")
-				slices.Sort(want)
-				if got := strings.Join(heard, ", "); got != strings.Join(want, ", ") {
-					t.Errorf("events: %s\nwant:   %s", got, strings.Join(want, ", "))
-				}
-			})
+				delete(after, name)
+			}
+			if len(after) > 0 {
+				t.Errorf("these are not zero either: %v", after)
+			}
+			slices.Sort(heard)
+			want := strings.Split(c.events, ", ")
+			slices.Sort(want)
+			if got := strings.Join(heard, ", "); got != strings.Join(want, ", ") {
+				t.Errorf("events: %s\nwant:   %s", got, strings.Join(want, ", "))
+			}
 		})
 	}
 }
@@ -175,7 +173,7 @@ func TestUnknownNumberOfProcessesIsTold(t *testing.T) {
 			var log logged
 			store := newDistant(ms)
 			store.loseRequests.Store(true)
-			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)},
+			l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(100)},
 				&tiered.Options{Processes: processes, Logger: log.logger()})
 			time.Sleep(10 * time.Second)
 			const text = "the number of processes is not known"
@@ -196,14 +194,11 @@ func TestUnknownNumberOfProcessesIsTold(t *testing.T) {
 func TestLoggerThatBlocksOrPanics(t *testing.T) {
 	for _, write := range []func(){func() { time.Sleep(time.Hour) }, func() { panic("logger") }} {
 		synctest.Test(t, func(t *testing.T) {
-			l, err := tiered.New(&afflicted{distant: newDistant(ms)}, tiered.Policy{
+			l := must(tiered.New(&afflicted{distant: newDistant(ms)}, tiered.Policy{
 				Name:  "api",
 				Limit: tiered.PerSecond(100),
 			},
-				&tiered.Options{Logger: slog.New(slog.NewTextHandler(writer(write), nil))})
-			if err != nil {
-				t.Fatal(err)
-			}
+				&tiered.Options{Logger: slog.New(slog.NewTextHandler(writer(write), nil))}))
 			time.Sleep(10 * ms)
 			for i := range 1000 {
 				tiered.Journal(l.Group()).Line(slog.LevelInfo, "line")

@@ -67,7 +67,7 @@ func TestReservationEndsOnce(t *testing.T) {
 		for _, again := range second {
 			synctest.Test(t, func(t *testing.T) {
 				store := newTape()
-				l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, nil)
+				l := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(10)}, nil)
 				time.Sleep(10 * ms)
 				r := l.ReserveN(t.Context(), "k", 4)
 				copied := r
@@ -86,7 +86,7 @@ func TestReservationEndsOnce(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) { // at the same time
 		store := newTape()
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(100)}, nil)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(100)}, nil)
 		time.Sleep(10 * ms)
 		keep, r := l.ReserveN(t.Context(), "k", 50), l.ReserveN(t.Context(), "k", 4)
 		want(t, keep.Decision, tiered.Granted)
@@ -110,7 +110,7 @@ func settle(actual int64) func(tiered.Reservation) {
 func TestReservationThatHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, nil)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(10)}, nil)
 		want(t, l.AllowN(t.Context(), "k", 8), tiered.Granted)
 		start := time.Now()
 		canceled, cancel := context.WithCancel(t.Context())
@@ -160,7 +160,7 @@ func TestSettle(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newTape()
-			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, nil)
+			l := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(10)}, nil)
 			time.Sleep(10 * ms)
 			if c.before > 0 {
 				want(t, l.AllowN(t.Context(), "k", c.before), tiered.Granted)
@@ -187,14 +187,12 @@ func TestSettle(t *testing.T) {
 
 func TestNextRequestsWaitForWhatSettleOwes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newTape(), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
+		l := limiter(t, newTape(), tiered.Policy{Limit: tiered.PerSecond(10)}, nil)
 		time.Sleep(10 * ms)
 		r := l.ReserveN(t.Context(), "k", 10)
 		start := time.Now()
 		r.Settle(15)
-		if err := l.Wait(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.Wait(t.Context(), "k"))
 		// Six tokens at 10/s, asked for in Redis' time, half a round trip later.
 		if d := time.Since(start); d < 590*ms || d > 620*ms {
 			t.Errorf("waited %v, want 600ms: five were owed", d)
@@ -206,7 +204,7 @@ func TestNextRequestsWaitForWhatSettleOwes(t *testing.T) {
 func TestSettleAfterEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, &tiered.Options{MaxKeys: 1})
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(10)}, &tiered.Options{MaxKeys: 1})
 		time.Sleep(10 * ms)
 		r, back := l.ReserveN(t.Context(), "k", 2), l.ReserveN(t.Context(), "k2", 2)
 		want(t, l.Allow(t.Context(), "other"), tiered.Granted)
@@ -230,7 +228,7 @@ func TestSettleAfterEviction(t *testing.T) {
 func TestDoCountsSuccesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, nil)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(10)}, nil)
 		time.Sleep(10 * ms)
 		left := func(want int64) {
 			t.Helper()
@@ -286,10 +284,7 @@ func TestDoCountsSuccesses(t *testing.T) {
 func TestReserveSaysFirstThatItTakesNow(t *testing.T) {
 	found := 0
 	for _, name := range []string{"reserve.go", "uses.go"} {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := must(parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments))
 		for _, d := range file.Decls {
 			f, ok := d.(*ast.FuncDecl)
 			if !ok || f.Recv == nil || f.Name.Name != "Reserve" && f.Name.Name != "ReserveN" {

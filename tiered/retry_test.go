@@ -47,10 +47,10 @@ func poisoned(d *distant, key string) *losing {
 // A single rare request meets a dead Redis. No other request is needed to notice that, and no more calls are made than
 // that takes.
 func TestRareRequestsFindOutThatRedisIsGone(t *testing.T) {
-	for _, mode := range []tiered.FailMode{tiered.FailLocal, tiered.FailOpen, tiered.FailClosed} {
+	for _, mode := range failModes {
 		synctest.Test(t, func(t *testing.T) {
 			store := &losing{distant: newDistant(ms), err: context.DeadlineExceeded}
-			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10), FailMode: mode}, nil)
+			l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(10), FailMode: mode}, nil)
 			want(t, l.Allow(t.Context(), "k"), tiered.Granted)
 			time.Sleep(10 * time.Minute)
 			store.next.Store(1e9)
@@ -86,7 +86,7 @@ func TestOneLostCallIsRepeatedOnce(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			store := &losing{distant: newDistant(ms), err: c.err}
-			l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{Name: "api", Limit: tiered.PerHour(10)}, nil)
+			l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{Limit: tiered.PerHour(10)}, nil)
 			want(t, l.Allow(t.Context(), "k"), tiered.Granted)
 			store.next.Store(1)
 			l.Allow(t.Context(), "k")
@@ -107,10 +107,7 @@ func TestOneLostCallIsRepeatedOnce(t *testing.T) {
 func TestKeyThatKeepsFailingIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &losing{distant: newDistant(ms), err: context.DeadlineExceeded, only: "bad"}
-		l := limiter(t, store, tiered.Policy{
-			Name: "api", Limit: tiered.PerHour(1000),
-			Lease: tiered.Lease{Size: tiered.NoLease},
-		}, nil)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(1000), Lease: neverLeased}, nil)
 		store.next.Store(1e9)
 		l.Allow(t.Context(), "bad")
 		for range 6000 {
@@ -157,7 +154,7 @@ func TestFailedRenewalIsRepeated(t *testing.T) {
 		}
 		t.Logf("made again after %v", time.Since(begun))
 		time.Sleep(time.Minute)
-		if p := l.Group().Stats().Policies["api"]; p.Leases.Held > 0 {
+		if p := l.Stats(); p.Leases.Held > 0 {
 			t.Errorf("a minute later %d tokens are held", p.Leases.Held)
 		}
 		books(t, l.Group())
@@ -168,7 +165,7 @@ func TestFailedRenewalIsRepeated(t *testing.T) {
 func TestManyFailedCallsAreNoStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &losing{distant: newDistant(ms), err: context.DeadlineExceeded}
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10)}, nil)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(10)}, nil)
 		want(t, l.Allow(t.Context(), "k"), tiered.Granted)
 		store.next.Store(1e9)
 		for i := range 1000 {
@@ -193,7 +190,7 @@ func TestDirectKeysProbe(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := silent{newDistant(ms)} // no presence helps
 			l := limiter(t, store, tiered.Policy{
-				Name: "api", Limit: tiered.PerHour(10), Lease: lease,
+				Limit: tiered.PerHour(10), Lease: lease,
 				FailMode: tiered.FailClosed,
 			}, nil)
 			for range 3 {

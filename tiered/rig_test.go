@@ -1,9 +1,12 @@
 package tiered_test
 
 import (
+	"cmp"
 	"context"
+	"log/slog"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -14,7 +17,17 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-const ms = time.Millisecond
+const (
+	ms     = time.Millisecond
+	second = time.Second
+)
+
+var (
+	ctx         = context.Background() // of calls that nobody calls off
+	neverLeased = tiered.Lease{Size: tiered.NoLease}
+	algorithms  = []tiered.Algorithm{tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingWindow, tiered.SlidingLog}
+	failModes   = []tiered.FailMode{tiered.FailLocal, tiered.FailOpen, tiered.FailClosed}
+)
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -80,20 +93,59 @@ func (d *distant) Presence(
 	return c, err
 }
 
+// bubble runs a part of a test in virtual time.
+func bubble(t *testing.T, name string, f func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}
+
+// must returns what a constructor made.
+func must[T any](made T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return made
+}
+
+// ok wants no error.
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // limiter returns a Limiter that is closed at the end of the test. Its store refuses no call, unless it is
-// watch.Damaged.
+// watch.Damaged. A policy without a name is called api. Without options nothing is logged.
 func limiter(t *testing.T, s remote.Store, p tiered.Policy, o *tiered.Options) *tiered.Limiter {
 	t.Helper()
-	l, err := tiered.New(watch.Over(t, s), p, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		sound(t, l.Group(), s)
-		closeIn(t, l, 5*time.Second)
-	})
+	p.Name = cmp.Or(p.Name, "api")
+	l := must(tiered.New(watch.Over(t, s), p, unlogged(o)))
+	t.Cleanup(func() { sound(t, l.Group(), s); closeIn(t, l, 5*second) })
 	return l
 }
+
+// several returns a Limiter for each policy, all of one Group. See limiter.
+func several(t *testing.T, s remote.Store, o *tiered.Options, policies ...tiered.Policy) (all []*tiered.Limiter) {
+	t.Helper()
+	g := must(tiered.NewGroup(watch.Over(t, s), unlogged(o)))
+	t.Cleanup(func() { sound(t, g, s); closeIn(t, g, 5*second) })
+	for _, p := range policies {
+		p.Name = cmp.Or(p.Name, "api")
+		all = append(all, must(g.NewLimiter(p)))
+	}
+	return all
+}
+
+// unlogged returns options under which nothing is logged, unless they say how.
+func unlogged(o *tiered.Options) *tiered.Options {
+	if o == nil {
+		return &tiered.Options{Logger: slog.New(slog.DiscardHandler)}
+	}
+	return o
+}
+
+// node returns the figures of the only node of a Limiter on a Memory.
+func node(l *tiered.Limiter) tiered.NodeStats { return l.Group().Stats().Nodes["memory"] }
 
 // sound checks figures that stay 0 while nobody damages the store, whatever happens to the network.
 func sound(t *testing.T, g *tiered.Group, s remote.Store) {
@@ -109,7 +161,7 @@ func sound(t *testing.T, g *tiered.Group, s remote.Store) {
 	}
 }
 
-func closeIn(t *testing.T, l *tiered.Limiter, d time.Duration) {
+func closeIn(t *testing.T, l interface{ Close(context.Context) error }, d time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
@@ -132,6 +184,9 @@ func books(t *testing.T, g *tiered.Group) {
 	for name, s := range g.Stats().Policies {
 		if s.Leases.Granted != s.Leases.Spent+s.Leases.Returned+s.Leases.Burnt+s.Leases.Held {
 			t.Errorf("policy %s: granted ≠ spent + returned + burnt + held: %+v", name, s)
+		}
+		if l := s.Leases; min(l.Spent, l.Returned, l.Burnt, l.Held) < 0 {
+			t.Errorf("policy %s has less than nothing: %+v", name, l)
 		}
 	}
 }

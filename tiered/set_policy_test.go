@@ -47,7 +47,6 @@ func TestRaisingMintsNothing(t *testing.T) {
 	stores(t, func(t *testing.T, s remote.Store) {
 		p := direct("api", 10)
 		l := several(t, s, patientOptions(nil), p)[0]
-		ctx := context.Background()
 		want(t, l.AllowN(ctx, "used", 10), tiered.Granted)
 		want(t, l.AllowN(ctx, "half", 5), tiered.Granted)
 		want(t, l.Allow(ctx, "used"), tiered.Limited)
@@ -83,7 +82,6 @@ func TestLoweringClamps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := several(t, newDistant(ms), nil, direct("api", 1000))[0]
 		time.Sleep(second)
-		ctx := t.Context()
 		want(t, l.AllowN(ctx, "k", 100), tiered.Granted)
 		set(t, l, limitTo(tiered.PerDay(1).WithBurst(10)))
 		want(t, l.AllowN(ctx, "k", 11), tiered.ExceedsBurst)
@@ -106,48 +104,46 @@ func TestLoweringClamps(t *testing.T) {
 func TestLeaseOfAKeyWithoutALimitGoesBack(t *testing.T) {
 	for name, rule := range map[string]tiered.Limit{"blocked": tiered.Blocked(), "unlimited": tiered.Unlimited()} {
 		for _, perKey := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, ", by PerKey ", perKey), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					store := newTape()
-					limit := tiered.PerHour(10_000)
-					var now atomic.Pointer[tiered.Limit]
-					now.Store(&limit)
-					p := tiered.Policy{Name: "api", Limit: limit}
-					if perKey {
-						p.Limit, p.PerKey = tiered.PerDay(1), func(string) tiered.Limit { return *now.Load() }
+			bubble(t, fmt.Sprint(name, ", by PerKey ", perKey), func(t *testing.T) {
+				store := newTape()
+				limit := tiered.PerHour(10_000)
+				var now atomic.Pointer[tiered.Limit]
+				now.Store(&limit)
+				p := tiered.Policy{Name: "api", Limit: limit}
+				if perKey {
+					p.Limit, p.PerKey = tiered.PerDay(1), func(string) tiered.Limit { return *now.Load() }
+				}
+				l := several(t, store, nil, p)[0]
+				b := leased(t, l)
+				change := func(to tiered.Limit) {
+					if now.Store(&to); perKey {
+						l.Refresh("k")
+					} else {
+						set(t, l, limitTo(to))
 					}
-					l := several(t, store, nil, p)[0]
-					b := leased(t, l)
-					change := func(to tiered.Limit) {
-						if now.Store(&to); perKey {
-							l.Refresh("k")
-						} else {
-							set(t, l, limitTo(to))
-						}
+				}
+				spent := l.Stats().Leases.Spent
+				change(rule)
+				for range 10 {
+					if d := l.Allow(t.Context(), "k"); d.Allowed != (rule == tiered.Unlimited()) {
+						t.Fatalf("%+v", d)
 					}
-					spent := l.Group().Stats().Policies["api"].Leases.Spent
-					change(rule)
-					for range 10 {
-						if d := l.Allow(t.Context(), "k"); d.Allowed != (rule == tiered.Unlimited()) {
-							t.Fatalf("%+v", d)
-						}
-						time.Sleep(100 * ms)
-					}
-					time.Sleep(5 * time.Second)
-					if held, _ := b.Peek(tiered.Engine(l.Group()).Now()); held != 0 {
-						t.Errorf("%d held", held)
-					}
-					s := l.Group().Stats().Policies["api"]
-					if s.Leases.Spent != spent || s.Leases.Burnt != 0 || s.Leases.Returned == 0 {
-						t.Errorf("%+v, %d spent before", s, spent)
-					}
-					change(limit)
-					left := l.Peek(t.Context(), "k").Remaining
-					if gone := 10_000 - spent; left < gone || left > gone+30 { // 30 for what came back in ten seconds
-						t.Errorf("%d left, want about %d", left, gone)
-					}
-					books(t, l.Group())
-				})
+					time.Sleep(100 * ms)
+				}
+				time.Sleep(5 * time.Second)
+				if held, _ := b.Peek(tiered.Engine(l.Group()).Now()); held != 0 {
+					t.Errorf("%d held", held)
+				}
+				s := l.Stats()
+				if s.Leases.Spent != spent || s.Leases.Burnt != 0 || s.Leases.Returned == 0 {
+					t.Errorf("%+v, %d spent before", s, spent)
+				}
+				change(limit)
+				left := l.Peek(t.Context(), "k").Remaining
+				if gone := 10_000 - spent; left < gone || left > gone+30 { // 30 for what came back in ten seconds
+					t.Errorf("%d left, want about %d", left, gone)
+				}
+				books(t, l.Group())
 			})
 		}
 	}
@@ -163,24 +159,22 @@ func TestSetPolicyWhileSomebodyWaits(t *testing.T) {
 		"unlimited": {tiered.Unlimited(), tiered.Granted}, "raised": {tiered.PerDay(1).WithBurst(30), tiered.Granted},
 	} {
 		for _, strictest := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, ", All ", strictest), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					l := several(t, newDistant(10*ms), nil, direct("api", 10))[0]
-					time.Sleep(time.Second)
-					done := make(chan tiered.Decision)
-					go func() {
-						if strictest {
-							done <- tiered.All(l.For("k").N(5)).Allow(t.Context())
-						} else {
-							done <- l.AllowN(t.Context(), "k", 5)
-						}
-					}()
-					time.Sleep(3 * ms)
-					set(t, l, limitTo(c.to))
-					want(t, <-done, c.want)
-					time.Sleep(200 * ms)
-					books(t, l.Group())
-				})
+			bubble(t, fmt.Sprint(name, ", All ", strictest), func(t *testing.T) {
+				l := several(t, newDistant(10*ms), nil, direct("api", 10))[0]
+				time.Sleep(time.Second)
+				done := make(chan tiered.Decision)
+				go func() {
+					if strictest {
+						done <- tiered.All(l.For("k").N(5)).Allow(t.Context())
+					} else {
+						done <- l.AllowN(t.Context(), "k", 5)
+					}
+				}()
+				time.Sleep(3 * ms)
+				set(t, l, limitTo(c.to))
+				want(t, <-done, c.want)
+				time.Sleep(200 * ms)
+				books(t, l.Group())
 			})
 		}
 	}
@@ -193,8 +187,7 @@ func TestFailModeIsChangedInAnOutage(t *testing.T) {
 		time.Sleep(time.Second)
 		outage(t, store, l) // asks for another key, and is admitted by its share
 		mode := func(m tiered.FailMode) { set(t, l, func(p *tiered.Policy) { p.FailMode = m }) }
-		before := l.Group().Stats().Policies["api"]
-		ctx := t.Context()
+		before := l.Stats()
 		for range 3 {
 			if d := l.Allow(ctx, "k"); d.Reason != tiered.Fallback {
 				t.Fatalf("%+v", d)
@@ -212,7 +205,7 @@ func TestFailModeIsChangedInAnOutage(t *testing.T) {
 		}
 		mode(tiered.FailLocal)
 		want(t, l.Allow(ctx, "k"), tiered.FallbackSpent) // neither mode filled it
-		s := l.Group().Stats().Policies["api"]
+		s := l.Stats()
 		if s.Tokens.Fallback-before.Tokens.Fallback != 3 || s.Tokens.Open != 100 || s.Tokens.Unavailable != 10 ||
 			s.Tokens.FallbackSpent-before.Tokens.FallbackSpent != 1 {
 			t.Errorf("%+v, before %+v", s, before)
@@ -222,7 +215,7 @@ func TestFailModeIsChangedInAnOutage(t *testing.T) {
 		soonInBubble(t, func() bool { n++; return l.Allow(ctx, fmt.Sprint("probe", n)).Reason == tiered.Granted })
 		want(t, l.Allow(ctx, "k"), tiered.Limited) // all of it is charged
 		time.Sleep(time.Second)
-		if s := l.Group().Stats().Policies["api"]; s.Costs.Settled < 103 {
+		if s := l.Stats(); s.Costs.Settled < 103 {
 			t.Errorf("%+v: 103 were admitted for k alone", s)
 		}
 	})
@@ -246,9 +239,7 @@ func TestAlsoIsTheLimitersOwn(t *testing.T) {
 	}
 	check("passed to Limiter")
 	also[0] = tiered.PerHour(10)
-	if err := l.SetPolicy(p); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, l.SetPolicy(p))
 	check("passed to SetPolicy")
 	l.Policy().Also[0] = tiered.PerDay(1000)
 	check("told by Policy")

@@ -19,9 +19,7 @@ func set(t *testing.T, l *tiered.Limiter, change func(*tiered.Policy)) {
 	t.Helper()
 	p := l.Policy()
 	change(&p)
-	if err := l.SetPolicy(p); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, l.SetPolicy(p))
 }
 
 func limitTo(limit tiered.Limit) func(*tiered.Policy) {
@@ -35,58 +33,53 @@ func TestUnlimitedAndBlockedAskNobody(t *testing.T) {
 			return tiered.Policy{Name: "api", Limit: tiered.PerDay(1), PerKey: func(string) tiered.Limit { return l }}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newDistant(ms)
-				free := several(t, store, nil, policy(tiered.Unlimited()))[0]
-				shut := several(t, store, nil, policy(tiered.Blocked()))[0]
-				ctx := t.Context()
-				time.Sleep(time.Second)
-				calls, start := store.calls.Load(), time.Now()
-				for range 100 {
-					d := free.AllowN(ctx, "k", 1000)
-					if want(t, d, tiered.Granted); d.Burst != math.MaxInt64 || d.Remaining != math.MaxInt64 ||
-						d.ResetAfter != 0 || d.Tier != tiered.Local {
-						t.Fatalf("%+v", d)
-					}
-					d = shut.Allow(ctx, "k")
-					if want(t, d, tiered.ExceedsBurst); d.Burst != 0 || d.Remaining != 0 || d.RetryAfter != 0 ||
-						d.Policy != "api" || d.Key != "k" {
-						t.Fatalf("%+v", d)
-					}
+		bubble(t, name, func(t *testing.T) {
+			store := newDistant(ms)
+			free := several(t, store, nil, policy(tiered.Unlimited()))[0]
+			shut := several(t, store, nil, policy(tiered.Blocked()))[0]
+			time.Sleep(time.Second)
+			calls, start := store.calls.Load(), time.Now()
+			for range 100 {
+				d := free.AllowN(ctx, "k", 1000)
+				if want(t, d, tiered.Granted); d.Burst != math.MaxInt64 || d.Remaining != math.MaxInt64 ||
+					d.ResetAfter != 0 || d.Tier != tiered.Local {
+					t.Fatalf("%+v", d)
 				}
-				r := free.ReserveN(ctx, "k", 7)
-				want(t, r.Decision, tiered.Granted)
-				r.Settle(9)
-				r = shut.ReserveN(ctx, "k", 7)
-				want(t, r.Decision, tiered.ExceedsBurst)
-				r.Cancel()
-				want(t, free.Peek(ctx, "k"), tiered.Granted)
-				want(t, shut.Peek(ctx, "k"), tiered.ExceedsBurst)
-				if err := errors.Join(free.Wait(ctx, "k"), free.Reset(ctx, "k"), shut.Reset(ctx, "k")); err != nil {
-					t.Error(err)
+				d = shut.Allow(ctx, "k")
+				if want(t, d, tiered.ExceedsBurst); d.Burst != 0 || d.Remaining != 0 || d.RetryAfter != 0 ||
+					d.Policy != "api" || d.Key != "k" {
+					t.Fatalf("%+v", d)
 				}
-				if err := shut.Wait(ctx, "k"); !errors.Is(err, tiered.ErrExceedsBurst) {
-					t.Errorf("%v", err)
-				}
-				want(t, tiered.All(free.For("k"), free.For("j")).Allow(ctx), tiered.Granted)
-				want(t, tiered.All(free.For("k"), shut.For("j")).Allow(ctx), tiered.ExceedsBurst)
-				for _, l := range []*tiered.Limiter{free, shut} {
-					want(t, l.AllowN(ctx, "k", 0), tiered.InvalidCost)
-					want(t, l.Allow(ctx, ""), tiered.InvalidKey)
-				}
-				time.Sleep(time.Second)
-				if n := store.calls.Load() - calls; n != 0 || time.Since(start) != time.Second {
-					t.Errorf("%d calls, %v", n, time.Since(start)-time.Second)
-				}
-				if s := free.Group().Stats().Policies["api"]; s.Tokens.Unlimited != 100_000+7+1+2 || s.Leases.Spent != 0 ||
-					s.Tokens.Limited != 0 {
-					t.Errorf("%+v", s)
-				}
-				if s := shut.Group().Stats().Policies["api"]; s.Tokens.Blocked != 100+7+1+1 || s.Tokens.Limited != 0 {
-					t.Errorf("%+v", s)
-				}
-			})
+			}
+			r := free.ReserveN(ctx, "k", 7)
+			want(t, r.Decision, tiered.Granted)
+			r.Settle(9)
+			r = shut.ReserveN(ctx, "k", 7)
+			want(t, r.Decision, tiered.ExceedsBurst)
+			r.Cancel()
+			want(t, free.Peek(ctx, "k"), tiered.Granted)
+			want(t, shut.Peek(ctx, "k"), tiered.ExceedsBurst)
+			ok(t, errors.Join(free.Wait(ctx, "k"), free.Reset(ctx, "k"), shut.Reset(ctx, "k")))
+			if err := shut.Wait(ctx, "k"); !errors.Is(err, tiered.ErrExceedsBurst) {
+				t.Errorf("%v", err)
+			}
+			want(t, tiered.All(free.For("k"), free.For("j")).Allow(ctx), tiered.Granted)
+			want(t, tiered.All(free.For("k"), shut.For("j")).Allow(ctx), tiered.ExceedsBurst)
+			for _, l := range []*tiered.Limiter{free, shut} {
+				want(t, l.AllowN(ctx, "k", 0), tiered.InvalidCost)
+				want(t, l.Allow(ctx, ""), tiered.InvalidKey)
+			}
+			time.Sleep(time.Second)
+			if n := store.calls.Load() - calls; n != 0 || time.Since(start) != time.Second {
+				t.Errorf("%d calls, %v", n, time.Since(start)-time.Second)
+			}
+			if s := free.Group().Stats().Policies["api"]; s.Tokens.Unlimited != 100_000+7+1+2 || s.Leases.Spent != 0 ||
+				s.Tokens.Limited != 0 {
+				t.Errorf("%+v", s)
+			}
+			if s := shut.Group().Stats().Policies["api"]; s.Tokens.Blocked != 100+7+1+1 || s.Tokens.Limited != 0 {
+				t.Errorf("%+v", s)
+			}
 		})
 	}
 }
@@ -104,7 +97,6 @@ func TestShadowAdmitsAndCounts(t *testing.T) {
 			told = append(told, d.Reason)
 		}}}, p, direct("real", 5))
 		shadow, real := l[0], l[1]
-		ctx := t.Context()
 		for i := range 5 {
 			d := shadow.Allow(ctx, "k")
 			if !d.Allowed || i < 3 && d.Reason != tiered.Granted ||
@@ -123,9 +115,7 @@ func TestShadowAdmitsAndCounts(t *testing.T) {
 		// What was not taken is neither given back nor charged.
 		shadow.ReserveN(ctx, "k", 2).Cancel()
 		shadow.ReserveN(ctx, "k", 2).Settle(3)
-		if err := shadow.Wait(ctx, "k"); err != nil {
-			t.Error(err)
-		}
+		ok(t, shadow.Wait(ctx, "k"))
 		if s := shadow.Group().Stats().Policies["api"]; s.Leases.Spent != 3 || s.Tokens.Shadowed != 2+1+4+2+2+1 ||
 			s.Tokens.Limited != 2+2+2+1 {
 			t.Errorf("%+v", s)
@@ -175,7 +165,7 @@ func TestLimitsChangeUnderLoad(t *testing.T) {
 			var l []*tiered.Limiter
 			for range 3 {
 				l = append(l, several(t, &distant{Memory: memory, trip: ms}, nil,
-					tiered.Policy{Name: "api", Limit: limits[0], FailMode: tiered.FailClosed})[0])
+					tiered.Policy{Limit: limits[0], FailMode: tiered.FailClosed})[0])
 			}
 			var mu sync.Mutex
 			var as []ideal.Admission
@@ -196,9 +186,7 @@ func TestLimitsChangeUnderLoad(t *testing.T) {
 						case 1:
 							p.Limit = tiered.Blocked()
 						}
-						if err := l.SetPolicy(p); err != nil {
-							t.Error(err)
-						}
+						ok(t, l.SetPolicy(p))
 						if how == 0 {
 							l.Refresh("k")
 						}

@@ -43,20 +43,18 @@ var shortWindows = []struct {
 // eachShortWindow plays f with a limiter of each, in a bubble.
 func eachShortWindow(t *testing.T, mode tiered.FailMode, f func(t *testing.T, store *distant, l *tiered.Limiter)) {
 	for _, c := range shortWindows {
-		t.Run(fmt.Sprint(c.name, " ", mode), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newDistant(30 * ms) // longer than Budget, shorter than Timeout
-				store.near.Store(true)
-				p := c.p
-				p.Name, p.Algorithm, p.FailMode = "api", tiered.SlidingWindow, mode
-				l := limiter(t, store, p, &c.o)
-				time.Sleep(10 * ms)
-				f(t, store, l)
-				if s := l.Group().Stats().Policies["api"]; s.Faults.Rejected > 0 {
-					t.Errorf("%d calls were refused for what they say", s.Faults.Rejected)
-				}
-				books(t, l.Group())
-			})
+		bubble(t, fmt.Sprint(c.name, " ", mode), func(t *testing.T) {
+			store := newDistant(30 * ms) // longer than Budget, shorter than Timeout
+			store.near.Store(true)
+			p := c.p
+			p.Name, p.Algorithm, p.FailMode = "api", tiered.SlidingWindow, mode
+			l := limiter(t, store, p, &c.o)
+			time.Sleep(10 * ms)
+			f(t, store, l)
+			if s := l.Stats(); s.Faults.Rejected > 0 {
+				t.Errorf("%d calls were refused for what they say", s.Faults.Rejected)
+			}
+			books(t, l.Group())
 		})
 	}
 }
@@ -75,7 +73,7 @@ func TestShortWindowSettles(t *testing.T) {
 		if err := l.Reset(t.Context(), "k"); err != nil {
 			t.Errorf("Reset: %v", err)
 		}
-		if s := l.Group().Stats().Policies["api"]; s.Leases.Returned != 1 || s.Leases.Held != 0 {
+		if s := l.Stats(); s.Leases.Returned != 1 || s.Leases.Held != 0 {
 			t.Errorf("returned %d, held %d", s.Leases.Returned, s.Leases.Held)
 		}
 	})
@@ -133,7 +131,7 @@ func TestShortWindowIsDecidedByItAgain(t *testing.T) {
 func TestShortWindowSettlesAndTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newDistant(ms), tiered.Policy{
-			Name: "api", Limit: tiered.Limit{Tokens: 4, Per: 100 * ms},
+			Limit:     tiered.Limit{Tokens: 4, Per: 100 * ms},
 			Algorithm: tiered.SlidingWindow,
 		}, nil)
 		time.Sleep(10 * ms)
@@ -158,7 +156,7 @@ func TestShortWindowSettlesAndTakes(t *testing.T) {
 func TestShortWindowSettlesOnRedis(t *testing.T) {
 	l := limiter(t, open(t, redistest.Start(t).URL()),
 		tiered.Policy{
-			Name: "api", Limit: tiered.Limit{Tokens: 50, Per: 10 * second}, Algorithm: tiered.SlidingWindow,
+			Limit: tiered.Limit{Tokens: 50, Per: 10 * second}, Algorithm: tiered.SlidingWindow,
 			FailMode: tiered.FailClosed,
 		},
 		patientOptions(nil))
@@ -169,10 +167,10 @@ func TestShortWindowSettlesOnRedis(t *testing.T) {
 	want(t, r.Decision, tiered.Granted)
 	r.Cancel()
 	want(t, l.Allow(t.Context(), "k"), tiered.Granted)
-	for l.Group().Stats().Policies["api"].Leases.Returned == 0 && l.Group().Stats().Policies["api"].Leases.Burnt == 0 {
+	for l.Stats().Leases.Returned == 0 && l.Stats().Leases.Burnt == 0 {
 		time.Sleep(ms)
 	}
-	if s := l.Group().Stats().Policies["api"]; s.Faults.Rejected > 0 || s.Leases.Returned != 10 {
+	if s := l.Stats(); s.Faults.Rejected > 0 || s.Leases.Returned != 10 {
 		t.Errorf("poisoned %d, returned %d of 10, burnt %d", s.Faults.Rejected, s.Leases.Returned, s.Leases.Burnt)
 	}
 	if err := l.Reset(t.Context(), "other"); err != nil {
@@ -199,40 +197,38 @@ func (d *deaf) Run(ctx context.Context, timeout time.Duration, calls []lua.Call,
 // again. A Reset reports an error.
 func TestWhatIsNeverAcceptedIsGivenUp(t *testing.T) {
 	for _, a := range []tiered.Algorithm{tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingLog, tiered.SlidingWindow} {
-		for _, mode := range []tiered.FailMode{tiered.FailLocal, tiered.FailOpen, tiered.FailClosed} {
-			t.Run(fmt.Sprint(a, " ", mode), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					store := &deaf{Memory: remote.NewMemory()}
-					l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{
-						Name: "api", Limit: tiered.PerHour(100), Algorithm: a, FailMode: mode, Lease: tiered.Lease{Size: tiered.NoLease},
-					}, nil)
-					time.Sleep(10 * ms)
-					r := l.ReserveN(t.Context(), "k", 5)
-					want(t, r.Decision, tiered.Granted)
-					store.Memory.Fail(context.DeadlineExceeded)
-					for range 5 {
-						l.Allow(t.Context(), "k")
-					}
-					time.Sleep(2 * second)
-					store.deaf.Store(true)
-					store.Memory.Fail(nil)
-					time.Sleep(2 * second)
-					r.Settle(4)
-					if err := l.Reset(t.Context(), "k"); err == nil {
-						t.Error("Reset says that it was carried out")
-					}
-					for range 10 {
-						l.Allow(t.Context(), "k")
-						time.Sleep(second)
-					}
-					want(t, l.Allow(t.Context(), "k"), tiered.Granted)
-					s := l.Group().Stats().Policies["api"]
-					if alone := s.Tokens.Fallback + s.Tokens.Open; s.Leases.Burnt != 1 && a != tiered.SlidingLog || s.Costs.Forgiven != alone ||
-						s.Costs.Settled > 0 {
-						t.Errorf("burnt %d, forgiven %d of %d, settled %d", s.Leases.Burnt, s.Costs.Forgiven, alone, s.Costs.Settled)
-					}
-					books(t, l.Group())
-				})
+		for _, mode := range failModes {
+			bubble(t, fmt.Sprint(a, " ", mode), func(t *testing.T) {
+				store := &deaf{Memory: remote.NewMemory()}
+				l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{
+					Limit: tiered.PerHour(100), Algorithm: a, FailMode: mode, Lease: neverLeased,
+				}, nil)
+				time.Sleep(10 * ms)
+				r := l.ReserveN(t.Context(), "k", 5)
+				want(t, r.Decision, tiered.Granted)
+				store.Memory.Fail(context.DeadlineExceeded)
+				for range 5 {
+					l.Allow(t.Context(), "k")
+				}
+				time.Sleep(2 * second)
+				store.deaf.Store(true)
+				store.Memory.Fail(nil)
+				time.Sleep(2 * second)
+				r.Settle(4)
+				if err := l.Reset(t.Context(), "k"); err == nil {
+					t.Error("Reset says that it was carried out")
+				}
+				for range 10 {
+					l.Allow(t.Context(), "k")
+					time.Sleep(second)
+				}
+				want(t, l.Allow(t.Context(), "k"), tiered.Granted)
+				s := l.Stats()
+				if alone := s.Tokens.Fallback + s.Tokens.Open; s.Leases.Burnt != 1 && a != tiered.SlidingLog || s.Costs.Forgiven != alone ||
+					s.Costs.Settled > 0 {
+					t.Errorf("burnt %d, forgiven %d of %d, settled %d", s.Leases.Burnt, s.Costs.Forgiven, alone, s.Costs.Settled)
+				}
+				books(t, l.Group())
 			})
 		}
 	}
@@ -275,7 +271,7 @@ func TestBriefFixedWindowIsServed(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				limit := tiered.Limit{Tokens: 1000, Per: per}
 				l := limiter(t, newDistant(2*ms), tiered.Policy{
-					Name: "api", Limit: limit, Algorithm: tiered.FixedWindow,
+					Limit: limit, Algorithm: tiered.FixedWindow,
 					FailMode: mode,
 				}, nil)
 				for range 200 {

@@ -51,10 +51,7 @@ func (e *entropic) Sends(now time.Duration, c *lua.Call, b *local.Bucket) {
 func TestSimulatorIsToldWhatLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &entropic{Memory: remote.NewMemory()}
-		l, err := tiered.New(s, tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000)}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(tiered.New(s, tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000)}, nil))
 		held := 0
 		for range 2000 {
 			l.Allow(t.Context(), "k")
@@ -68,12 +65,9 @@ func TestSimulatorIsToldWhatLeaves(t *testing.T) {
 				}
 			}
 		}
-		if err := l.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.Close(t.Context()))
 		if len(s.calls) < 5 || held == 0 || s.calls[0].Bucket != s.Key("api", "k") {
-			t.Errorf("told of %d calls, %d of them with something held; the first is %+v", len(s.calls), held,
-				s.calls[0])
+			t.Errorf("told of %d calls, %d of them with something held; the first is %+v", len(s.calls), held, s.calls[0])
 		}
 	})
 }
@@ -81,10 +75,7 @@ func TestSimulatorIsToldWhatLeaves(t *testing.T) {
 // Lease ids are random. Over a simulator's store they repeat with its random numbers.
 func TestEntropyIsTheStores(t *testing.T) {
 	lease := func(s remote.Store) string {
-		g, err := tiered.NewGroup(s, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must(tiered.NewGroup(s, nil))
 		defer g.Close(context.Background())
 		return *tiered.Engine(g).Lease.Load()
 	}
@@ -109,17 +100,11 @@ func TestHooksHearOfClose(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newDistant(ms)
 			var states []string
-			g, err := tiered.NewGroup(s, &tiered.Options{Trace: &tiered.Trace{State: func(e tiered.Event) { states = append(states, e.What) }}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			l, err := g.NewLimiter(tiered.Policy{
+			g := must(tiered.NewGroup(s, &tiered.Options{Trace: &tiered.Trace{State: func(e tiered.Event) { states = append(states, e.What) }}}))
+			l := must(g.NewLimiter(tiered.Policy{
 				Name: "p", Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed,
-				Lease: tiered.Lease{Size: tiered.NoLease},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+				Lease: neverLeased,
+			}))
 			time.Sleep(100 * ms)
 			s.loseRequests.Store(true)
 			n := tiered.Dispatch(g).Nodes()[0]
@@ -130,9 +115,7 @@ func TestHooksHearOfClose(t *testing.T) {
 			s.loseRequests.Store(false)
 			synctest.Wait()
 			before := len(states)
-			if err := g.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
+			ok(t, g.Close(t.Context()))
 			if told := states[before:]; !slices.Equal(told, []string{"probing", "closed"}) {
 				t.Fatalf("told of %q", told)
 			}
@@ -145,10 +128,7 @@ func TestHooksHearOfClose(t *testing.T) {
 func TestWhoWaitedSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &entropic{Memory: remote.NewMemory()}
-		l, err := tiered.New(s, direct("api", 4), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(tiered.New(s, direct("api", 4), nil))
 		defer l.Close(t.Context())
 		synctest.Wait()
 		s.settled = nil // the first announcement has a number too

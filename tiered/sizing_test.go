@@ -136,19 +136,15 @@ func canceled(t *testing.T) (calls, away float64) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
 		store := newDistant(roundTrip)
-		l := limiter(t, store, tiered.Policy{
-			Name: "api", Limit: tiered.PerDay(1).WithBurst(n),
-			Lease: tiered.Lease{Size: tiered.NoLease},
-		}, nil)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(1).WithBurst(n), Lease: neverLeased}, nil)
 		random := rand.New(rand.NewPCG(1, 1))
-		ctx := context.Background()
 		var all sync.WaitGroup
 		var since time.Duration // of what is away, all together
 		over, end := context.WithCancel(ctx)
 		all.Go(func() {
 			for last := time.Now(); over.Err() == nil; {
 				time.Sleep(ms)
-				since += time.Duration(l.Group().Stats().Policies["api"].Leases.Held) * time.Since(last)
+				since += time.Duration(l.Stats().Leases.Held) * time.Since(last)
 				last = time.Now()
 			}
 		})

@@ -59,7 +59,7 @@ func TestSlowCallsTrip(t *testing.T) {
 			store := newCreeping(c.trip(0))
 			var mu sync.Mutex
 			opens, closes := 0, 0
-			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000)},
+			l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(1000)},
 				&tiered.Options{Trace: &tiered.Trace{State: func(e tiered.Event) {
 					mu.Lock()
 					defer mu.Unlock()
@@ -84,8 +84,7 @@ func TestSlowCallsTrip(t *testing.T) {
 			defer mu.Unlock()
 			t.Logf("%s: opened %d times, closed %d times, longest decision %v", c.name, opens, closes, longest)
 			if opens != c.opens || closes != c.closes {
-				t.Errorf("%s: opened %d times, closed %d times, want %d and %d", c.name, opens, closes, c.opens,
-					c.closes)
+				t.Errorf("%s: opened %d times, closed %d times, want %d and %d", c.name, opens, closes, c.opens, c.closes)
 			}
 			if longest > 2*tiered.DefaultBudget {
 				t.Errorf("%s: two decisions took %v", c.name, longest)

@@ -101,9 +101,7 @@ func TestStandingSharesOfSeveralLimitsInEveryCall(t *testing.T) {
 		r.Cancel()
 		r = l.ReserveN(ctx, "b", 5)
 		r.Settle(2)
-		if err := l.WaitN(ctx, "c", 10); err != nil {
-			t.Error(err)
-		}
+		ok(t, l.WaitN(ctx, "c", 10))
 		login := limiterOf(t, p, "login")
 		var each [2]tiered.Decision
 		both := tiered.All(l.For("d").N(3), login.For("d").N(4))
@@ -140,16 +138,12 @@ func TestStandingSharesOfSeveralLimitsInEveryCall(t *testing.T) {
 			t.Errorf("a key that Redis knows: %+v", d)
 		}
 
-		if err := l.Charge("h", 300); err != nil {
-			t.Error(err)
-		}
+		ok(t, l.Charge("h", 300))
 		time.Sleep(ms)
 		if d := l.Allow(ctx, "h"); d.Allowed || d.RetryAfter < 80*ms { // the share of the first limit gets 12/s
 			t.Errorf("charged: %+v", d)
 		}
-		if err := l.Reset(ctx, "f"); err != nil {
-			t.Error(err)
-		}
+		ok(t, l.Reset(ctx, "f"))
 		left("Reset", "f", 200, 1000)
 	})
 }

@@ -15,14 +15,11 @@ import (
 // without: the key uses its burst, MaxDebt and rate·t at most. Beyond that, each of N shares may admit one request before
 // anybody knows what it costs.
 func TestChargesBesideStandingShares(t *testing.T) {
-	ctx := context.Background()
 	charge := func(l *tiered.Limiter, cost int64) bool {
 		if !l.Allow(ctx, "team").Allowed {
 			return false
 		}
-		if err := l.Charge("team", cost-1); err != nil {
-			t.Error(err)
-		}
+		ok(t, l.Charge("team", cost-1))
 		return true
 	}
 	settle := func(l *tiered.Limiter, cost int64) bool {
@@ -43,7 +40,7 @@ func TestChargesBesideStandingShares(t *testing.T) {
 						var all []*tiered.Limiter
 						for range c.processes {
 							l := limiter(t, s, tiered.Policy{
-								Name: "api", Limit: tiered.PerSecond(100).WithBurst(200), MaxDebt: 2000, Standing: standing,
+								Limit: tiered.PerSecond(100).WithBurst(200), MaxDebt: 2000, Standing: standing,
 							}, nil)
 							all = append(all, l)
 						}
@@ -56,7 +53,7 @@ func TestChargesBesideStandingShares(t *testing.T) {
 							time.Sleep(50 * time.Millisecond)
 						}
 						for _, l := range all {
-							forgiven += l.Group().Stats().Policies["api"].Costs.Forgiven
+							forgiven += l.Stats().Costs.Forgiven
 						}
 					})
 					return used, forgiven
@@ -81,16 +78,12 @@ func TestChargesBesideStandingShares(t *testing.T) {
 // Reset and Refund fill what this process' share lacks too.
 func TestCreditsFillTheStandingShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx := context.Background()
-		l := limiter(t, remote.NewMemory(),
-			tiered.Policy{Name: "api", Limit: tiered.PerHour(800), Standing: tiered.StandingOn}, nil)
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerHour(800), Standing: tiered.StandingOn}, nil)
 		time.Sleep(3 * time.Hour)
 		for range 100 {
 			l.Allow(ctx, "reset")
 		}
-		if err := l.Reset(ctx, "reset"); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.Reset(ctx, "reset"))
 		if d := l.Peek(ctx, "reset"); d.Remaining < d.Burst {
 			t.Errorf("after Reset %d of %d remain", d.Remaining, d.Burst)
 		}
@@ -98,9 +91,7 @@ func TestCreditsFillTheStandingShare(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if err := l.Refund(ctx, "refund", 150); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.Refund(ctx, "refund", 150))
 		if d := l.Peek(ctx, "refund"); d.Remaining < d.Burst {
 			t.Errorf("after Charge and Refund of 150 %d of %d remain", d.Remaining, d.Burst)
 		}
@@ -112,30 +103,26 @@ func TestCreditsFillTheStandingShare(t *testing.T) {
 func TestChargesBesideALease(t *testing.T) {
 	for _, processes := range []int{1, 3} {
 		for _, cost := range []int64{2, 21, 201} {
-			t.Run(fmt.Sprint(cost, " by ", processes), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					ctx, s := context.Background(), remote.NewMemory()
-					var all []*tiered.Limiter
-					for range processes {
-						l := limiter(t, s, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100).WithBurst(400)}, nil)
-						all = append(all, l)
+			bubble(t, fmt.Sprint(cost, " by ", processes), func(t *testing.T) {
+				ctx, s := context.Background(), remote.NewMemory()
+				var all []*tiered.Limiter
+				for range processes {
+					l := limiter(t, s, tiered.Policy{Limit: tiered.PerSecond(100).WithBurst(400)}, nil)
+					all = append(all, l)
+				}
+				began, used := time.Now(), int64(0)
+				for i := range 5000 {
+					l := all[i%len(all)]
+					if l.Allow(ctx, "team").Allowed {
+						ok(t, l.Charge("team", cost-1))
+						used += cost
 					}
-					began, used := time.Now(), int64(0)
-					for i := range 5000 {
-						l := all[i%len(all)]
-						if l.Allow(ctx, "team").Allowed {
-							if err := l.Charge("team", cost-1); err != nil {
-								t.Fatal(err)
-							}
-							used += cost
-						}
-						time.Sleep(2 * time.Millisecond)
-					}
-					bound := 400 + 400 + int64(100*time.Since(began).Seconds()) + int64(processes)*cost
-					if least := int64(100 * time.Since(began).Seconds()); used > bound || used < least*9/10 {
-						t.Errorf("%d tokens used: the bound is %d, and %d were refilled", used, bound, least)
-					}
-				})
+					time.Sleep(2 * time.Millisecond)
+				}
+				bound := 400 + 400 + int64(100*time.Since(began).Seconds()) + int64(processes)*cost
+				if least := int64(100 * time.Since(began).Seconds()); used > bound || used < least*9/10 {
+					t.Errorf("%d tokens used: the bound is %d, and %d were refilled", used, bound, least)
+				}
 			})
 		}
 	}
@@ -144,20 +131,17 @@ func TestChargesBesideALease(t *testing.T) {
 // A share that could not bear the costs of late is left alone, and AllowAtMost and requests over several keys know it.
 func TestSharesThatCannotBearTheCostsOfLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx := context.Background()
-		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerHour(800), Standing: tiered.StandingOn}, nil)
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerHour(800), Standing: tiered.StandingOn}, nil)
 		time.Sleep(3 * time.Hour)
-		if err := l.Charge("other", 1600); err != nil {
-			t.Fatal(err)
-		}
-		before := l.Group().Stats().Policies["api"].Standing.Spent
+		ok(t, l.Charge("other", 1600))
+		before := l.Stats().Standing.Spent
 		if n, d := l.AllowAtMost(ctx, "user", 10_000); n != 700 || !d.Allowed {
 			t.Errorf("AllowAtMost took %d: %v", n, d.Reason)
 		}
 		if d := tiered.All(l.For("user"), l.For("third")).Allow(ctx); d.Allowed {
 			t.Errorf("Redis has nothing left of a key, and a request over it is %v", d.Reason)
 		}
-		if n := l.Group().Stats().Policies["api"].Standing.Spent - before; n != 0 {
+		if n := l.Stats().Standing.Spent - before; n != 0 {
 			t.Errorf("%d tokens of shares", n)
 		}
 	})

@@ -85,12 +85,8 @@ func TestStandingSharesOverSeveralNodes(t *testing.T) {
 			time.Sleep(first)
 			n.Share(names[:3]...)
 			for _, m := range all {
-				if err := m.SetPolicies(nil); err != nil {
-					t.Fatal(err)
-				}
-				if err := m.SetPolicies([]tiered.Policy{standing}); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, m.SetPolicies(nil))
+				ok(t, m.SetPolicies([]tiered.Policy{standing}))
 			}
 			time.Sleep(10 * time.Second)
 		}},
@@ -115,30 +111,28 @@ func TestStandingSharesOverSeveralNodes(t *testing.T) {
 			time.Sleep(30 * time.Second)
 		}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				n := nodes.New(names...)
-				var all []member
-				for range 3 {
-					store := n.Cluster()
-					if c.ring {
-						store = n.Ring()
-					}
-					all = append(all, join(t, store, standing))
+		bubble(t, c.name, func(t *testing.T) {
+			n := nodes.New(names...)
+			var all []member
+			for range 3 {
+				store := n.Cluster()
+				if c.ring {
+					store = n.Ring()
 				}
-				c.begin(t, n, all)
-				for i, m := range all {
-					if got := m.use(t, fmt.Sprint("users of ", i)); got < 20 {
-						t.Errorf("process %d: %d of 20 requests by its shares: %+v", i, got, m.Stats().Standing)
-					}
-					for name, s := range m.Stats().Nodes {
-						left := name != "" && !slices.Contains(n.Ring().Nodes(), remote.Node(name))
-						if left || s.Outages.Breaker != "closed" {
-							t.Errorf("process %d: node %q is in the figures, breaker %s", i, name, s.Outages.Breaker)
-						}
+				all = append(all, join(t, store, standing))
+			}
+			c.begin(t, n, all)
+			for i, m := range all {
+				if got := m.use(t, fmt.Sprint("users of ", i)); got < 20 {
+					t.Errorf("process %d: %d of 20 requests by its shares: %+v", i, got, m.Stats().Standing)
+				}
+				for name, s := range m.Stats().Nodes {
+					left := name != "" && !slices.Contains(n.Ring().Nodes(), remote.Node(name))
+					if left || s.Outages.Breaker != "closed" {
+						t.Errorf("process %d: node %q is in the figures, breaker %s", i, name, s.Outages.Breaker)
 					}
 				}
-			})
+			}
 		})
 	}
 }

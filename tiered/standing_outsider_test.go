@@ -16,10 +16,7 @@ func TestSharesWaitForTheLimitOfWhoLeft(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := remote.NewMemory()
 			open := func(s tiered.Standing) *tiered.Limiter {
-				l, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(80).WithBurst(400), Standing: s}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				l := must(tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(80).WithBurst(400), Standing: s}, nil))
 				return l
 			}
 			l := open(tiered.StandingOn)
@@ -30,9 +27,7 @@ func TestSharesWaitForTheLimitOfWhoLeft(t *testing.T) {
 				old.Allow(t.Context(), "k")
 				time.Sleep(time.Millisecond)
 			}
-			if err := old.Close(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, old.Close(t.Context()))
 			time.Sleep(wait)
 			admitted := 0
 			for range 3000 { // far more than there is

@@ -277,9 +277,7 @@ func TestStandingSharesOfAnotherLimit(t *testing.T) {
 			p := fleetOf(t, remote.NewMemory(), 1, c.policy)[0]
 			l := limiterOf(t, p, "api")
 			before := p.Stats().Policies["api"].Standing.Spent
-			if err := l.SetLimit(tiered.PerSecond(1000).WithBurst(2000)); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, l.SetLimit(tiered.PerSecond(1000).WithBurst(2000)))
 			if d := l.Allow(t.Context(), "a"); !d.Allowed || d.Tier != tiered.Remote {
 				t.Errorf("just changed: %+v", d)
 			}
@@ -298,7 +296,6 @@ func TestStandingSharesOfAnotherLimit(t *testing.T) {
 // What is changed beside the limit leaves the standing shares as they are. So does a reload of the same policies.
 func TestStandingSharesOfTheSameLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx := t.Context()
 		p := tiered.Policy{Name: "api", Limit: tiered.PerHour(800), Standing: tiered.StandingOn}
 		l := limiter(t, remote.NewMemory(), p, nil)
 		time.Sleep(3 * time.Hour)
@@ -307,9 +304,7 @@ func TestStandingSharesOfTheSameLimit(t *testing.T) {
 		}
 		for range 2 {
 			p.FailMode, p.Lease.Size = tiered.FailLocal, p.Lease.Size+1
-			if err := l.SetPolicy(p); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, l.SetPolicy(p))
 			if d := l.Peek(ctx, "user"); d.Remaining != 760 {
 				t.Errorf("%d of %d remain after 40 requests and another policy with the same limit", d.Remaining, d.Burst)
 			}
@@ -382,10 +377,7 @@ func TestInvalidStanding(t *testing.T) {
 // looks at the wall clock too: a right that was lent to others while the machine was suspended is not used again.
 func TestPollSeesAStandstill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, remote.NewMemory(), tiered.Policy{
-			Name: "api", Limit: tiered.PerMinute(800),
-			Standing: tiered.StandingOn,
-		}, nil)
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerMinute(800), Standing: tiered.StandingOn}, nil)
 		time.Sleep(3 * time.Minute)
 		if s := l.Group().Stats(); s.Standing.Fraction != 1 || s.Standstills != 0 {
 			t.Fatalf("%+v", s.Standing)

@@ -16,8 +16,7 @@ import (
 func TestRequestsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(2 * ms)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(100)}, nil)
-		ctx := t.Context()
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(100)}, nil)
 		for n := range int64(4) { // 0 is not valid
 			l.AllowN(ctx, "a", n)
 		}
@@ -62,16 +61,13 @@ func TestRequestsAreCounted(t *testing.T) {
 // Tokens count as near the limit while less than a fifth of the burst is left.
 func TestNearLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, remote.NewMemory(), tiered.Policy{
-			Name: "api", Limit: tiered.PerHour(100),
-			Lease: tiered.Lease{Size: tiered.NoLease},
-		}, nil)
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerHour(100), Lease: neverLeased}, nil)
 		for range 100 {
 			if d := l.Allow(t.Context(), "a"); !d.Allowed {
 				t.Fatalf("%+v", d)
 			}
 		}
-		if n := l.Group().Stats().Policies["api"].Tokens.NearLimit; n < 19 || n > 21 {
+		if n := l.Stats().Tokens.NearLimit; n < 19 || n > 21 {
 			t.Errorf("%d of 100 tokens are near the limit, want the last 20", n)
 		}
 	})
@@ -88,78 +84,74 @@ func TestStatsOfCharges(t *testing.T) {
 		"standing":       {Limit: tiered.PerHour(800), Standing: tiered.StandingOn},
 		"several limits": {Limit: tiered.PerHour(800), Also: []tiered.Limit{tiered.PerDay(4000)}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := remote.NewMemory()
-				p.Name = "api"
-				l := limiter(t, store, p, nil)
-				time.Sleep(3 * time.Hour)
-				var admitted, charged, alone int64
-				stats := func() tiered.PolicyStats {
-					t.Helper()
-					time.Sleep(time.Second)
-					s := l.Group().Stats().Policies["api"]
-					if s.Leases.Spent+s.Standing.Spent+s.Costs.Refunded+s.Costs.Charged != admitted+charged || s.Tokens.Fallback != alone {
-						t.Errorf("spent %d, standing %d, refunded %d, charged %d, shared %d: want %d admitted and %d charged, %d by the share",
-							s.Leases.Spent, s.Standing.Spent, s.Costs.Refunded, s.Costs.Charged, s.Tokens.Fallback, admitted, charged, alone)
-					}
-					return s
+		bubble(t, name, func(t *testing.T) {
+			store := remote.NewMemory()
+			p.Name = "api"
+			l := limiter(t, store, p, nil)
+			time.Sleep(3 * time.Hour)
+			var admitted, charged, alone int64
+			stats := func() tiered.PolicyStats {
+				t.Helper()
+				time.Sleep(time.Second)
+				s := l.Stats()
+				if s.Leases.Spent+s.Standing.Spent+s.Costs.Refunded+s.Costs.Charged != admitted+charged || s.Tokens.Fallback != alone {
+					t.Errorf("spent %d, standing %d, refunded %d, charged %d, shared %d: want %d admitted and %d charged, %d by the share",
+						s.Leases.Spent, s.Standing.Spent, s.Costs.Refunded, s.Costs.Charged, s.Tokens.Fallback, admitted, charged, alone)
 				}
-				charge := func(n int64) {
-					t.Helper()
-					if err := l.Charge("user", n); err != nil {
-						t.Fatal(err)
-					}
-					charged += n
+				return s
+			}
+			charge := func(n int64) {
+				t.Helper()
+				ok(t, l.Charge("user", n))
+				charged += n
+			}
+			charge(50)
+			if s := stats(); s.Leases.Spent+s.Standing.Spent != 0 {
+				t.Errorf("no request was admitted, and Spent is %d, Standing %d", s.Leases.Spent, s.Standing.Spent)
+			}
+			for i := range 30 {
+				r := l.ReserveN(t.Context(), "user", 3)
+				if !r.Allowed {
+					t.Fatal(r.Decision)
 				}
-				charge(50)
-				if s := stats(); s.Leases.Spent+s.Standing.Spent != 0 {
-					t.Errorf("no request was admitted, and Spent is %d, Standing %d", s.Leases.Spent, s.Standing.Spent)
+				admitted += 3
+				actual := int64(i % 6)
+				if r.Settle(actual); actual > 3 {
+					charged += actual - 3
 				}
-				for i := range 30 {
-					r := l.ReserveN(t.Context(), "user", 3)
-					if !r.Allowed {
-						t.Fatal(r.Decision)
-					}
-					admitted += 3
-					actual := int64(i % 6)
-					if r.Settle(actual); actual > 3 {
-						charged += actual - 3
-					}
+			}
+			charge(1)
+			if s := stats(); s.Costs.Settled != 0 || s.Tokens.Fallback != 0 || s.Tokens.Open != 0 {
+				t.Errorf("there was no outage: %d reported of %d", s.Costs.Settled, s.Tokens.Fallback)
+			}
+			for _, n := range l.Group().Stats().Nodes {
+				if n.Outages.Settled != 0 {
+					t.Errorf("there was no outage: a node heard of %d", n.Outages.Settled)
 				}
-				charge(1)
-				if s := stats(); s.Costs.Settled != 0 || s.Tokens.Fallback != 0 || s.Tokens.Open != 0 {
-					t.Errorf("there was no outage: %d reported of %d", s.Costs.Settled, s.Tokens.Fallback)
+			}
+			store.Fail(errors.New("down"))
+			ask := func() {
+				switch l.Allow(t.Context(), "user").Reason {
+				case tiered.Granted:
+					admitted++
+				case tiered.Fallback:
+					alone++
 				}
-				for _, n := range l.Group().Stats().Nodes {
-					if n.Outages.Settled != 0 {
-						t.Errorf("there was no outage: a node heard of %d", n.Outages.Settled)
-					}
-				}
-				store.Fail(errors.New("down"))
-				ask := func() {
-					switch l.Allow(t.Context(), "user").Reason {
-					case tiered.Granted:
-						admitted++
-					case tiered.Fallback:
-						alone++
-					}
-				}
-				for range 200 {
-					ask()
-					time.Sleep(10 * time.Millisecond)
-				}
-				charge(7)
-				stats()
-				store.Fail(nil)
-				for range 20 {
-					time.Sleep(time.Second)
-					ask()
-				}
-				if s := stats(); s.Costs.Settled != alone {
-					t.Errorf("%d admitted in the outage, %d reported since", alone, s.Costs.Settled)
-				}
-			})
+			}
+			for range 200 {
+				ask()
+				time.Sleep(10 * time.Millisecond)
+			}
+			charge(7)
+			stats()
+			store.Fail(nil)
+			for range 20 {
+				time.Sleep(time.Second)
+				ask()
+			}
+			if s := stats(); s.Costs.Settled != alone {
+				t.Errorf("%d admitted in the outage, %d reported since", alone, s.Costs.Settled)
+			}
 		})
 	}
 }
@@ -168,10 +160,7 @@ func TestStatsOfCharges(t *testing.T) {
 func TestStatsOfOnePolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
-		group, err := tiered.NewGroup(store, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		group := must(tiered.NewGroup(store, nil))
 		defer func() { _ = group.Close(context.Background()) }()
 		policies := []tiered.Policy{
 			{Name: "fast", Limit: tiered.PerSecond(1000)},
@@ -179,9 +168,7 @@ func TestStatsOfOnePolicy(t *testing.T) {
 			{Name: "standing", Limit: tiered.PerMinute(1000), Standing: tiered.StandingOn},
 			{Name: "tried", Limit: tiered.PerMinute(1), Shadow: true},
 		}
-		if err := group.SetPolicies(policies); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, group.SetPolicies(policies))
 		time.Sleep(2 * time.Minute)
 		use := func() {
 			for range 50 {
@@ -210,9 +197,7 @@ func TestStatsOfOnePolicy(t *testing.T) {
 		if before.Tokens.Limited == 0 || len(before.Top) != 1 || before.Top[0].Key != "ann" {
 			t.Errorf("%+v", before)
 		}
-		if err := group.SetPolicies(policies[:1]); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, group.SetPolicies(policies[:1]))
 		if s := slow.Stats(); s.Tokens.Limited != before.Tokens.Limited || s.Requests != before.Requests {
 			t.Errorf("removed: %+v, want %+v", s, before)
 		}

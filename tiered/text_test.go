@@ -86,19 +86,14 @@ func TestTexts(t *testing.T) {
 		tiered.FailOpen, tiered.SlidingWindow,
 		map[string]tiered.Limit{"free": tiered.PerHour(10), "pro": tiered.Unlimited()},
 	}
-	text, err := json.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(json.Marshal(want))
 	const golden = `{"Limit":"5/day burst 9","None":"","Mode":"fail-open","Algorithm":"sliding window",` +
 		`"Plans":{"free":"10/h","pro":"unlimited"}}`
 	if string(text) != golden {
 		t.Errorf("%s, want %s", text, golden)
 	}
 	var got config
-	if err := json.Unmarshal(text, &got); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, json.Unmarshal(text, &got))
 	if again, _ := json.Marshal(got); string(again) != golden {
 		t.Errorf("read as %+v", got)
 	}
@@ -121,10 +116,7 @@ func TestTexts(t *testing.T) {
 }
 
 func FuzzParseLimit(f *testing.F) {
-	for _, text := range []string{
-		"100/min burst 200", "1/1h30m precision 1s", "unlimited", "blocked", "5/7d",
-		"1_0/w",
-	} {
+	for _, text := range []string{"100/min burst 200", "1/1h30m precision 1s", "unlimited", "blocked", "5/7d", "1_0/w"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -42,10 +42,7 @@ func overTLS(t *testing.T, addr string, roots *x509.CertPool, dials int) *remote
 
 func opened(t *testing.T, url string) *remote.Redis {
 	t.Helper()
-	s, err := remote.Open(url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(remote.Open(url, nil))
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -54,7 +51,7 @@ func TestTLS(t *testing.T) {
 	ca := redistest.NewCA(t)
 	server := redistest.StartTLS(t, ca, "127.0.0.1", time.Now().Add(time.Hour), "--requirepass", tlsSecret)
 	l := limiter(t, overTLS(t, server.TLSAddr, ca.Pool(), 0),
-		tiered.Policy{Name: "api", Limit: tiered.PerHour(10)},
+		tiered.Policy{Limit: tiered.PerHour(10)},
 		&tiered.Options{Budget: 5 * time.Second})
 	for i := range 11 {
 		if d := l.Allow(t.Context(), "k"); d.Allowed != (i < 10) || d.Allowed && d.Reason != tiered.Granted {
@@ -69,10 +66,7 @@ const rootsEnv = "TIERED_TEST_TLS_URL"
 // An authority that the operating system trusts is one that rediss trusts. A process reads those once, hence a child.
 func TestOpenTLS(t *testing.T) {
 	if url := os.Getenv(rootsEnv); url != "" {
-		l := limiter(t, opened(t, url), tiered.Policy{
-			Name: "api", Limit: tiered.PerHour(10),
-			FailMode: tiered.FailClosed,
-		},
+		l := limiter(t, opened(t, url), tiered.Policy{Limit: tiered.PerHour(10), FailMode: tiered.FailClosed},
 			&tiered.Options{Budget: 5 * time.Second})
 		if d := l.Allow(t.Context(), "k"); d.Reason != tiered.Granted {
 			t.Fatalf("%+v", d)
@@ -85,9 +79,7 @@ func TestOpenTLS(t *testing.T) {
 	ca := redistest.NewCA(t)
 	server := redistest.StartTLS(t, ca, "127.0.0.1", time.Now().Add(time.Hour), "--requirepass", tlsSecret)
 	roots := filepath.Join(t.TempDir(), "roots.pem")
-	if err := os.WriteFile(roots, ca.PEM, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, os.WriteFile(roots, ca.PEM, 0o600))
 	for _, trusted := range []bool{true, false} {
 		child := exec.Command(os.Args[0], "-test.run=^TestOpenTLS$", "-test.count=1")
 		child.Env = append(os.Environ(), rootsEnv+"=rediss://:"+tlsSecret+"@"+server.TLSAddr+"?dial_timeout=5s")
@@ -155,14 +147,8 @@ func TestTLSTrouble(t *testing.T) {
 			if !strings.Contains(c.want, tooLong) {
 				o.Timeout = 5 * time.Second // a busy machine must not hide it
 			}
-			g, err := tiered.NewGroup(c.store, o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			l, err := g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed})
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := must(tiered.NewGroup(c.store, o))
+			l := must(g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed}))
 			allClosed := func() bool {
 				for _, s := range g.Stats().Nodes {
 					if s.Outages.Breaker != "closed" {

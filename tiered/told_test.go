@@ -20,9 +20,6 @@ func told(t *testing.T, p tiered.Policy) (*tiered.Limiter, *remote.Memory) {
 	return l, store
 }
 
-// neverLeased asks Redis for every token.
-var neverLeased = tiered.Lease{Size: tiered.NoLease}
-
 // A client that is refused, and comes back exactly when it was told, is admitted, whatever was refused, charged or given
 // back before. Package answers draws what nobody thought of here.
 func TestComeBackWhenTold(t *testing.T) {
@@ -67,21 +64,19 @@ func TestComeBackWhenTold(t *testing.T) {
 			Lease: neverLeased,
 		}, settled, 7},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l, _ := told(t, c.policy)
-				for range 3 {
-					c.before(t, l)
-					d := l.AllowN(t.Context(), "k", c.cost)
-					if d.Allowed {
-						t.Fatal("nothing was refused: this shows nothing")
-					}
-					time.Sleep(d.RetryAfter)
-					if e := l.AllowN(t.Context(), "k", c.cost); !e.Allowed {
-						t.Fatalf("told %v by %v, came back then, and is told %v", d.RetryAfter, d.Tier, e.RetryAfter)
-					}
+		bubble(t, name, func(t *testing.T) {
+			l, _ := told(t, c.policy)
+			for range 3 {
+				c.before(t, l)
+				d := l.AllowN(t.Context(), "k", c.cost)
+				if d.Allowed {
+					t.Fatal("nothing was refused: this shows nothing")
 				}
-			})
+				time.Sleep(d.RetryAfter)
+				if e := l.AllowN(t.Context(), "k", c.cost); !e.Allowed {
+					t.Fatalf("told %v by %v, came back then, and is told %v", d.RetryAfter, d.Tier, e.RetryAfter)
+				}
+			}
 		})
 	}
 }
@@ -90,9 +85,7 @@ func charged(t *testing.T, l *tiered.Limiter) {
 	for l.AllowN(t.Context(), "k", 100).Allowed {
 	}
 	l.Allow(t.Context(), "k")
-	if err := l.Charge("k", 100); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, l.Charge("k", 100))
 	time.Sleep(100 * time.Millisecond) // Redis has heard of it
 }
 
@@ -124,49 +117,45 @@ func TestPeekSaysWhatAllowSays(t *testing.T) {
 		"nothing is refused":   {Limit: tiered.PerMinute(10), Shadow: true},
 		"a lease that is held": {Limit: tiered.PerSecond(500), Lease: tiered.Lease{Size: 100}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l, store := told(t, p)
-				same := func() (d tiered.Decision) {
-					t.Helper()
-					synctest.Wait() // for what is under way
-					peek := l.Peek(t.Context(), "k")
-					d = l.Allow(t.Context(), "k")
-					want := peek
-					want.Tier = d.Tier
-					if want.ResetAfter = d.ResetAfter; !peek.Allowed {
-						want.ResetAfter = peek.ResetAfter
-					} else if peek.Reason == tiered.Granted {
-						want.Remaining--
-					}
-					if d != want {
-						t.Fatalf("Peek says %+v\nand Allow at the same instant %+v", peek, d)
-					}
-					return d
+		bubble(t, name, func(t *testing.T) {
+			l, store := told(t, p)
+			same := func() (d tiered.Decision) {
+				t.Helper()
+				synctest.Wait() // for what is under way
+				peek := l.Peek(t.Context(), "k")
+				d = l.Allow(t.Context(), "k")
+				want := peek
+				want.Tier = d.Tier
+				if want.ResetAfter = d.ResetAfter; !peek.Allowed {
+					want.ResetAfter = peek.ResetAfter
+				} else if peek.Reason == tiered.Granted {
+					want.Remaining--
 				}
-				for i := 0; i < 700 && same().Reason == tiered.Granted; i++ {
-					time.Sleep(time.Millisecond)
+				if d != want {
+					t.Fatalf("Peek says %+v\nand Allow at the same instant %+v", peek, d)
 				}
-				time.Sleep(p.Limit.Per / 2)
-				for i := 0; i < 700 && same().Reason == tiered.Granted; i++ {
-				}
-				if err := l.Charge("k", 1); err != nil {
-					t.Fatal(err)
-				}
+				return d
+			}
+			for i := 0; i < 700 && same().Reason == tiered.Granted; i++ {
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(p.Limit.Per / 2)
+			for i := 0; i < 700 && same().Reason == tiered.Granted; i++ {
+			}
+			ok(t, l.Charge("k", 1))
+			same()
+			time.Sleep(2 * p.Limit.Per)
+			store.Fail(errors.New("down"))
+			l.Allow(t.Context(), "k") // so that the breaker knows
+			for range 5 {
 				same()
-				time.Sleep(2 * p.Limit.Per)
-				store.Fail(errors.New("down"))
-				l.Allow(t.Context(), "k") // so that the breaker knows
-				for range 5 {
-					same()
-					time.Sleep(time.Second)
-				}
-				if s := l.Group().Stats().Policies["api"]; s.Requests.Invalid+s.Requests.Canceled > 0 || p.Shadow &&
-					s.Requests.Shadowed != s.Requests.Refused {
-					t.Errorf("a look counts as a request: %+v", s.Requests)
-				}
-				store.Fail(nil)
-			})
+				time.Sleep(time.Second)
+			}
+			if s := l.Stats(); s.Requests.Invalid+s.Requests.Canceled > 0 || p.Shadow &&
+				s.Requests.Shadowed != s.Requests.Refused {
+				t.Errorf("a look counts as a request: %+v", s.Requests)
+			}
+			store.Fail(nil)
 		})
 	}
 }
@@ -218,27 +207,25 @@ func TestToldWhenOthersMayGiveBack(t *testing.T) {
 		"fixed window":   {Limit: day, Algorithm: tiered.FixedWindow},
 		"sliding window": {Limit: day, Algorithm: tiered.SlidingWindow},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				holder, store := told(t, p)
-				p.Name = "api"
-				other := limiter(t, store, p, nil)
-				held := func() int64 { return holder.Group().Stats().Policies["api"].Leases.Held }
-				for i := 0; i < 200 || held() == 0; i++ {
-					holder.Allow(t.Context(), "k")
-					time.Sleep(time.Millisecond)
-				}
-				d := other.Allow(t.Context(), "k")
-				for d.Allowed {
-					d = other.Allow(t.Context(), "k")
-				}
-				if held() == 0 {
-					t.Fatal("nobody holds anything: this shows nothing")
-				}
-				if d.RetryAfter > time.Second {
-					t.Errorf("told %v by %v while the other holds %d", d.RetryAfter, d.Tier, held())
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			holder, store := told(t, p)
+			p.Name = "api"
+			other := limiter(t, store, p, nil)
+			held := func() int64 { return holder.Group().Stats().Policies["api"].Leases.Held }
+			for i := 0; i < 200 || held() == 0; i++ {
+				holder.Allow(t.Context(), "k")
+				time.Sleep(time.Millisecond)
+			}
+			d := other.Allow(t.Context(), "k")
+			for d.Allowed {
+				d = other.Allow(t.Context(), "k")
+			}
+			if held() == 0 {
+				t.Fatal("nobody holds anything: this shows nothing")
+			}
+			if d.RetryAfter > time.Second {
+				t.Errorf("told %v by %v while the other holds %d", d.RetryAfter, d.Tier, held())
+			}
 		})
 	}
 }

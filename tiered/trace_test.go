@@ -72,7 +72,7 @@ func TestTraceTellsWhatHappensInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d diary
 		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(3), FailMode: tiered.FailClosed},
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(3), FailMode: tiered.FailClosed},
 			&tiered.Options{Trace: d.trace()})
 		time.Sleep(10 * ms)
 		for range 4 {
@@ -109,7 +109,7 @@ func TestTraceTellsOfLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d diary
 		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(10_000)},
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(10_000)},
 			&tiered.Options{Trace: &tiered.Trace{Lease: d.trace().Lease}})
 		leased(t, l)
 		time.Sleep(2 * time.Second) // it goes home
@@ -120,7 +120,7 @@ func TestTraceTellsOfLeases(t *testing.T) {
 			returned += e.Returned
 			held = max(held, e.Held)
 		}
-		s := l.Group().Stats().Policies["api"]
+		s := l.Stats()
 		if granted != s.Leases.Granted || returned != s.Leases.Returned || returned == 0 || held == 0 {
 			t.Errorf("granted %d, returned %d, held up to %d: %+v", granted, returned, held, s)
 		}
@@ -132,8 +132,7 @@ func TestTraceTellsOfLeases(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if !slices.ContainsFunc(d.leases, func(e tiered.Event) bool {
-			return e.Key == "k" && e.Settled == 7 &&
-				!e.Direct
+			return e.Key == "k" && e.Settled == 7 && !e.Direct
 		}) {
 			t.Errorf("no event tells of the 7 that were admitted alone: %+v", d.leases[len(d.leases)-3:])
 		}
@@ -146,7 +145,7 @@ func TestTraceAndLogOfAnOutage(t *testing.T) {
 		var log logged
 		const secret = "user@example.com"
 		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)},
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(10)},
 			&tiered.Options{Trace: d.trace(), Logger: log.logger()})
 		ask := func(d time.Duration) {
 			for range d / (50 * ms) {
@@ -207,7 +206,7 @@ func TestNoLinePerRequest(t *testing.T) {
 		var log logged
 		store := poisoned(newDistant(ms), "bad")
 		l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{
-			Name: "api", Limit: tiered.PerSecond(10),
+			Limit:    tiered.PerSecond(10),
 			FailMode: tiered.FailClosed,
 		},
 			&tiered.Options{Logger: log.logger()})
@@ -232,7 +231,7 @@ func TestSlowHookHoldsNobodyUp(t *testing.T) {
 		told := 0
 		store := newDistant(ms)
 		var log logged
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerHour(1_000_000)}, &tiered.Options{
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(1_000_000)}, &tiered.Options{
 			Logger: log.logger(),
 			Trace:  &tiered.Trace{Decision: func(tiered.Decision) { <-release; told++ }},
 		})
@@ -288,7 +287,7 @@ func TestHookThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
 		var told []int64
-		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, &tiered.Options{
+		l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerDay(10)}, &tiered.Options{
 			Logger: log.logger(),
 			Trace: &tiered.Trace{
 				Decision: func(d tiered.Decision) {
@@ -323,12 +322,9 @@ func TestHookThatPanics(t *testing.T) {
 func TestTraceEndsWithClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := 0
-		l, err := tiered.New(newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerHour(1_000_000)}, &tiered.Options{
+		l := must(tiered.New(newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerHour(1_000_000)}, &tiered.Options{
 			Trace: &tiered.Trace{Decision: func(tiered.Decision) { time.Sleep(ms); told++ }},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		time.Sleep(10 * ms)
 		for range 500 {
 			l.AllowN(context.Background(), "k", 0)
@@ -347,12 +343,9 @@ func TestTraceEndsWithClose(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) { // a hook that does not come back: Close says so, and goes on
 		release := make(chan struct{})
-		l, err := tiered.New(newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, &tiered.Options{
+		l := must(tiered.New(newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, &tiered.Options{
 			Trace: &tiered.Trace{Decision: func(tiered.Decision) { <-release }},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		l.Allow(context.Background(), "k")
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -421,27 +414,25 @@ func TestHookThatCloses(t *testing.T) {
 		},
 		"logger": func(closing func()) *tiered.Options { return &tiered.Options{Logger: loggedBy(closing)} },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var l *tiered.Limiter
-				all := make(chan error, 1000)
-				p := tiered.Policy{
-					Name: "api", Limit: tiered.PerSecond(1000),
-					PerKey: func(string) tiered.Limit { panic("no") },
-				} // which is logged
-				store := newDistant(ms)
-				l = limiter(t, store, p, options(func() {
-					ctx, cancel := context.WithTimeout(context.Background(), 10*second)
-					defer cancel()
-					all <- l.Close(ctx)
-				}))
-				time.Sleep(10 * ms)
-				l.Allow(t.Context(), "k")
-				if err := <-all; !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("Close: %v", err)
-				}
-				closeIn(t, l, second)
-			})
+		bubble(t, name, func(t *testing.T) {
+			var l *tiered.Limiter
+			all := make(chan error, 1000)
+			p := tiered.Policy{
+				Name: "api", Limit: tiered.PerSecond(1000),
+				PerKey: func(string) tiered.Limit { panic("no") },
+			} // which is logged
+			store := newDistant(ms)
+			l = limiter(t, store, p, options(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), 10*second)
+				defer cancel()
+				all <- l.Close(ctx)
+			}))
+			time.Sleep(10 * ms)
+			l.Allow(t.Context(), "k")
+			if err := <-all; !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Close: %v", err)
+			}
+			closeIn(t, l, second)
 		})
 	}
 }
@@ -451,7 +442,7 @@ func TestHookThatFeedsItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l *tiered.Limiter
 		var calls atomic.Int64
-		l = limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000)},
+		l = limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerSecond(1000)},
 			&tiered.Options{Trace: &tiered.Trace{Decision: func(tiered.Decision) {
 				time.Sleep(ms)
 				calls.Add(1)

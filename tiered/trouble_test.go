@@ -19,13 +19,10 @@ import (
 // nothing.
 func TestResetWithALongTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerHour(10)},
+		l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerHour(10)},
 			&tiered.Options{Timeout: 10 * time.Second})
-		ctx := context.Background()
 		want(t, l.AllowN(ctx, "k", 10), tiered.Granted)
-		if err := l.Reset(ctx, "k"); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.Reset(ctx, "k"))
 		want(t, l.Allow(ctx, "k"), tiered.Granted)
 	})
 }
@@ -40,7 +37,7 @@ func TestAboveCapacityThereIsNoCollapse(t *testing.T) {
 	}{{ms, 70}, {ms, 100}, {2 * ms, 40}, {10 * ms, 8}} {
 		synctest.Test(t, func(t *testing.T) {
 			l := limiter(t, newDistant(c.trip), tiered.Policy{
-				Name: "api", Limit: tiered.PerHour(1000),
+				Limit:    tiered.PerHour(1000),
 				FailMode: tiered.FailClosed,
 			}, nil)
 			time.Sleep(50 * ms)
@@ -76,8 +73,7 @@ func TestAboveCapacityThereIsNoCollapse(t *testing.T) {
 // A request for more tokens than there were also refused a cheap one, for which there were enough.
 func TestDearRequestDoesNotRefuseACheapOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerHour(10)}, nil)
-		ctx := context.Background()
+		l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerHour(10)}, nil)
 		want(t, l.AllowN(ctx, "k", 5), tiered.Granted)
 		var all sync.WaitGroup
 		all.Go(func() {
@@ -95,7 +91,7 @@ func TestDearRequestDoesNotRefuseACheapOne(t *testing.T) {
 func TestLooksDoNotPileUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(40 * ms) // slow, but alive
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(10)}, nil)
 		var all sync.WaitGroup
 		for range 5000 {
 			all.Go(func() { l.Peek(context.Background(), "k") })
@@ -112,7 +108,7 @@ func TestLooksDoNotPileUp(t *testing.T) {
 func TestPeekLocalKnowsTheRefill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(10)}, nil)
 		want(t, l.AllowN(context.Background(), "k", 10), tiered.Granted)
 		store.loseRequests.Store(true)
 		time.Sleep(500 * ms)
@@ -127,11 +123,7 @@ func TestPeekLocalKnowsTheRefill(t *testing.T) {
 func TestCloseThatCannotWaitEndsTheCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(10 * ms)
-		l, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerHour(1000)}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx := context.Background()
+		l := must(tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerHour(1000)}, nil))
 		for range 4 {
 			var all sync.WaitGroup
 			for i := range 2000 {
@@ -157,12 +149,8 @@ func TestCloseThatCannotWaitEndsTheCalls(t *testing.T) {
 // A flood of unknown keys, more than the node can be asked about, is answered by the fail mode; others are not.
 func TestFloodConcernsOnlyItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), tiered.Policy{
-			Name: "api", Limit: tiered.PerSecond(10_000),
-			FailMode: tiered.FailOpen,
-		},
+		l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerSecond(10_000), FailMode: tiered.FailOpen},
 			&tiered.Options{MaxInFlight: 8})
-		ctx := context.Background()
 		warm(t, l, "hot", 1500)
 		var all sync.WaitGroup
 		var opened, hotElsewhere atomic.Int64
@@ -198,10 +186,7 @@ func TestFloodConcernsOnlyItself(t *testing.T) {
 func TestBusyKeyWithoutLeasesSettlesAndRefunds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{
-			Name: "api", Limit: tiered.PerSecond(1000),
-			Lease: tiered.Lease{Size: tiered.NoLease},
-		},
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(1000), Lease: neverLeased},
 			&tiered.Options{Processes: 1})
 		r := l.ReserveN(context.Background(), "k", 1) // before the crowd, which would not let it through
 		want(t, r.Decision, tiered.Granted)
@@ -216,17 +201,17 @@ func TestBusyKeyWithoutLeasesSettlesAndRefunds(t *testing.T) {
 			})
 		}
 		time.Sleep(100 * ms)
-		before := l.Group().Stats().Policies["api"].Leases.Returned
+		before := l.Stats().Leases.Returned
 		r.Cancel()
 		time.Sleep(50 * ms)
-		if l.Group().Stats().Policies["api"].Leases.Returned == before {
+		if l.Stats().Leases.Returned == before {
 			t.Error("the refund has not left within 50 ms")
 		}
 		store.loseRequests.Store(true)
 		time.Sleep(3 * time.Second)
 		store.loseRequests.Store(false)
 		time.Sleep(3 * time.Second)
-		if s := l.Group().Stats().Policies["api"]; s.Tokens.Fallback == 0 || s.Costs.Settled != s.Tokens.Fallback {
+		if s := l.Stats(); s.Tokens.Fallback == 0 || s.Costs.Settled != s.Tokens.Fallback {
 			t.Errorf("%d admitted alone, %d settled", s.Tokens.Fallback, s.Costs.Settled)
 		}
 		stop()
@@ -238,18 +223,15 @@ func TestBusyKeyWithoutLeasesSettlesAndRefunds(t *testing.T) {
 func TestLeaseOfAPoisonedKeyDoesNotHoldUpClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := poisoned(newDistant(ms), "nothing yet")
-		l, err := tiered.New(store, tiered.Policy{
+		l := must(tiered.New(store, tiered.Policy{
 			Name: "api", Limit: tiered.PerSecond(1000),
 			Lease: tiered.Lease{Period: 5 * time.Second},
-		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		}, nil))
 		for range 500 {
 			l.Allow(context.Background(), "bad")
 			time.Sleep(2 * ms)
 		}
-		if held := l.Group().Stats().Policies["api"].Leases.Held; held < 20 {
+		if held := l.Stats().Leases.Held; held < 20 {
 			t.Errorf("only %d held: this shows nothing", held)
 		}
 		store.only = "bad"
@@ -258,7 +240,7 @@ func TestLeaseOfAPoisonedKeyDoesNotHoldUpClose(t *testing.T) {
 		if d := time.Since(start); d > 100*ms {
 			t.Errorf("Close took %v", d)
 		}
-		if s := l.Group().Stats().Policies["api"]; s.Leases.Held != 0 || s.Leases.Granted != s.Leases.Spent+s.Leases.Returned+s.Leases.Burnt {
+		if s := l.Stats(); s.Leases.Held != 0 || s.Leases.Granted != s.Leases.Spent+s.Leases.Returned+s.Leases.Burnt {
 			t.Errorf("tokens are missing from the books: %+v", s)
 		}
 	})

@@ -39,7 +39,6 @@ func TestAllInACluster(t *testing.T) {
 	w := &witness{Redis: open(t, "cluster://"+c.Servers[0].Addr), runs: make(map[remote.Node]int)}
 	l := several(t, w, patientOptions(nil), direct("user", 3), direct("ip", 100), direct("tenant", 100), direct("token",
 		100))
-	ctx := context.Background()
 	uses := func(i int) tiered.Use {
 		key := fmt.Sprint(i)
 		return tiered.All(l[0].For(key), l[1].For(key), l[2].For(key), l[3].For(key), l[1].For("b"+key),

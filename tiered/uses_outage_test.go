@@ -51,16 +51,12 @@ func TestOutageIsDecidedByEachFailMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		p := func(name string, m tiered.FailMode) tiered.Policy {
-			return tiered.Policy{
-				Name: name, Limit: tiered.PerDay(1).WithBurst(3),
-				Lease: tiered.Lease{Size: tiered.NoLease}, FailMode: m,
-			}
+			return tiered.Policy{Name: name, Limit: tiered.PerDay(1).WithBurst(3), Lease: neverLeased, FailMode: m}
 		}
 		l := several(t, store, nil, p("local", tiered.FailLocal), p("open", tiered.FailOpen), p("closed",
 			tiered.FailClosed))
 		local, open, closed := l[0], l[1], l[2]
 		outage(t, store, open)
-		ctx := t.Context()
 		calls := store.calls.Load()
 
 		want1 := func(d tiered.Decision, r tiered.Reason, policy string) {
@@ -164,9 +160,7 @@ func TestAllAfterClose(t *testing.T) {
 		p := direct("closed", 5)
 		p.FailMode = tiered.FailClosed
 		l := several(t, store, nil, direct("a", 5), p)
-		if err := l[0].Group().Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l[0].Group().Close(t.Context()))
 		calls := store.calls.Load()
 		if d := tiered.All(l[0].For("k"), l[0].For("j")).Allow(t.Context()); d.Reason != tiered.Fallback {
 			t.Errorf("%+v", d)

@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -10,40 +9,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// several returns a Limiter for each policy, all of one Group that is closed at the end of the test.
-func several(t *testing.T, s remote.Store, o *tiered.Options, policies ...tiered.Policy) []*tiered.Limiter {
-	t.Helper()
-	g, err := tiered.NewGroup(watch.Over(t, s), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		sound(t, g, s)
-		if err := g.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
-	var all []*tiered.Limiter
-	for _, p := range policies {
-		l, err := g.NewLimiter(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, l)
-	}
-	return all
-}
-
 // direct is a policy of n tokens that come back in a day, and are never leased.
 func direct(name string, n int64) tiered.Policy {
-	return tiered.Policy{Name: name, Limit: tiered.PerDay(1).WithBurst(n), Lease: tiered.Lease{Size: tiered.NoLease}}
+	return tiered.Policy{Name: name, Limit: tiered.PerDay(1).WithBurst(n), Lease: neverLeased}
 }
 
 func TestAllTakesAllOrNothing(t *testing.T) {
@@ -85,11 +57,10 @@ func TestAllTakesAllOrNothing(t *testing.T) {
 func TestAllNamesWhoRefusedForLongestAndWhoIsTightest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := func(name string, l tiered.Limit) tiered.Policy {
-			return tiered.Policy{Name: name, Limit: l, Lease: tiered.Lease{Size: tiered.NoLease}}
+			return tiered.Policy{Name: name, Limit: l, Lease: neverLeased}
 		}
 		l := several(t, newDistant(ms), nil, p("second", tiered.PerSecond(1)), p("hour", tiered.PerHour(1)),
 			p("minute", tiered.PerMinute(1)), p("tokens", tiered.PerDay(5000)))
-		ctx := t.Context()
 		for _, l := range l[:3] {
 			want(t, l.Allow(ctx, "k"), tiered.Granted)
 		}
@@ -195,7 +166,7 @@ func TestKnownDenialTakesNothingFromOthers(t *testing.T) {
 func TestRenewalWaitsForTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l := several(t, store, nil, tiered.Policy{Name: "api", Limit: tiered.PerHour(10_000)}, direct("user", 1))
+		l := several(t, store, nil, tiered.Policy{Limit: tiered.PerHour(10_000)}, direct("user", 1))
 		b := leased(t, l[0])
 		want(t, l[1].Allow(t.Context(), "ann"), tiered.Granted)
 		time.Sleep(ms)
@@ -220,7 +191,6 @@ func TestUsesOfOneKeyAreOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		l := several(t, store, nil, direct("api", 10), direct("b", 10))
-		ctx := t.Context()
 		calls := store.calls.Load()
 		uses := tiered.All(l[0].For("k").N(2), l[1].For("k"), l[0].For("k").N(3), l[0].For("other").N(1))
 		r := uses.Reserve(ctx)
@@ -295,7 +265,6 @@ func TestReservationOfSeveral(t *testing.T) {
 
 func TestUsesThatAreMistakes(t *testing.T) {
 	l := several(t, remote.NewMemory(), nil, direct("api", 10))[0]
-	ctx := context.Background()
 	for name, c := range map[string]struct {
 		uses tiered.Use
 		want tiered.Reason
@@ -330,7 +299,7 @@ func TestUsesThatAreMistakes(t *testing.T) {
 			}
 		})
 	}
-	if s := l.Group().Stats().Policies["api"]; s.Leases.Granted != 0 {
+	if s := l.Stats(); s.Leases.Granted != 0 {
 		t.Errorf("%+v: something was taken", s)
 	}
 }
@@ -364,14 +333,10 @@ func TestAllOverGroups(t *testing.T) {
 func BenchmarkAll(b *testing.B) {
 	for _, n := range []int{1, 2, 4} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			ctx := context.Background()
 			l := hot(b, "k")
 			var uses []tiered.Use
 			for i := range n {
-				m, err := l.Group().NewLimiter(tiered.Policy{Name: fmt.Sprint("p", i), Limit: tiered.PerSecond(1 << 36)})
-				if err != nil {
-					b.Fatal(err)
-				}
+				m := must(l.Group().NewLimiter(tiered.Policy{Name: fmt.Sprint("p", i), Limit: tiered.PerSecond(1 << 36)}))
 				for m.Allow(ctx, "k").Tier != tiered.Local {
 				}
 				uses = append(uses, m.For("k"))

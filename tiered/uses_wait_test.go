@@ -19,7 +19,7 @@ func TestWaitForSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		p := func(name string, l tiered.Limit) tiered.Policy {
-			return tiered.Policy{Name: name, Limit: l, Lease: tiered.Lease{Size: tiered.NoLease}}
+			return tiered.Policy{Name: name, Limit: l, Lease: neverLeased}
 		}
 		l := several(t, store, nil, p("second", tiered.PerSecond(1)), p("three", tiered.Limit{
 			Tokens: 1,
@@ -28,9 +28,7 @@ func TestWaitForSeveral(t *testing.T) {
 		uses := tiered.All(l[0].For("k"), l[1].For("k"))
 		start := time.Now()
 		for i := range 4 {
-			if err := uses.Wait(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, uses.Wait(t.Context()))
 			if took, least := time.Since(start), time.Duration(3*i)*time.Second; took < least || took > least+200*ms {
 				t.Errorf("number %d after %v, want %v", i, took, least)
 			}
@@ -56,22 +54,17 @@ func TestWaitForSeveral(t *testing.T) {
 func TestWaiterHoldsUpNobodyAtOtherKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := several(t, newDistant(ms), nil, direct("tenant", 100), tiered.Policy{Name: "user", Limit: tiered.PerMinute(1)})
-		ctx := t.Context()
 		ann, bob := tiered.All(l[0].For("acme"), l[1].For("ann")), tiered.All(l[0].For("acme"), l[1].For("bob"))
 		want(t, ann.Allow(ctx), tiered.Granted)
 		var all sync.WaitGroup
 		start := time.Now()
 		for range 3 {
 			all.Go(func() {
-				if err := ann.Wait(ctx); err != nil {
-					t.Error(err)
-				}
+				ok(t, ann.Wait(ctx))
 			})
 		}
 		time.Sleep(time.Second)
-		if err := bob.Wait(ctx); err != nil {
-			t.Error(err)
-		}
+		ok(t, bob.Wait(ctx))
 		if took := time.Since(start); took > time.Second+10*ms {
 			t.Errorf("bob went after %v", took)
 		}
@@ -87,7 +80,6 @@ func TestWaiterHoldsUpNobodyAtOtherKeys(t *testing.T) {
 func TestWaitersOfSeveralStandInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := several(t, newDistant(ms), nil, tiered.Policy{Name: "tenant", Limit: tiered.PerSecond(1)}, direct("user", 100))
-		ctx := t.Context()
 		want(t, l[0].Allow(ctx, "acme"), tiered.Granted)
 		var mu sync.Mutex
 		var order []int
@@ -160,7 +152,7 @@ func TestWaitersThatNeedEachOthersKeysComeToAnEnd(t *testing.T) {
 			var l []*tiered.Limiter
 			for range processes {
 				l = append(l, several(t, &distant{Memory: memory, trip: ms}, nil,
-					tiered.Policy{Name: "api", Limit: tiered.PerSecond(1).WithBurst(2)})...)
+					tiered.Policy{Limit: tiered.PerSecond(1).WithBurst(2)})...)
 			}
 			start := time.Now()
 			need := map[string]int{}
@@ -204,7 +196,7 @@ func TestWaitersWhoAreEachFirstAtOneKeyPartInTime(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			one, other := remote.NewMemory(), remote.NewMemory()
-			p := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1), Lease: tiered.Lease{Size: tiered.NoLease}}
+			p := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1), Lease: neverLeased}
 			at := func(m *remote.Memory, trip time.Duration) *tiered.Limiter {
 				return several(t, &distant{Memory: m, trip: trip}, nil, p)[0]
 			}
@@ -217,9 +209,7 @@ func TestWaitersWhoAreEachFirstAtOneKeyPartInTime(t *testing.T) {
 				all.Go(func() {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 					defer cancel()
-					if err := u.Wait(ctx); err != nil {
-						t.Error(err)
-					}
+					ok(t, u.Wait(ctx))
 				})
 			}
 			for range 2 {

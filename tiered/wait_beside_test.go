@@ -29,54 +29,52 @@ func TestWaitForManyBesideAllow(t *testing.T) {
 		"two in the queue":    {Limit: tiered.PerSecond(20)},
 		"standing and shared": {Limit: tiered.PerSecond(200), Standing: tiered.StandingOn},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p.Name = "p"
-				l := limiter(t, remote.NewMemory(), p, nil)
-				for range 2 * p.Limit.Tokens {
+		bubble(t, name, func(t *testing.T) {
+			p.Name = "p"
+			l := limiter(t, remote.NewMemory(), p, nil)
+			for range 2 * p.Limit.Tokens {
+				l.Allow(t.Context(), "k")
+			}
+			waiters, n, every := 1, int64(15), besides
+			switch name {
+			case "two in the queue":
+				waiters = 2
+			case "leases": // some tokens are held when the wait begins
+				n, every = 75, 3*time.Millisecond
+				for time.Now().Nanosecond() < 900e6 || !l.Allow(t.Context(), "k").Allowed {
+					time.Sleep(every)
 					l.Allow(t.Context(), "k")
 				}
-				waiters, n, every := 1, int64(15), besides
-				switch name {
-				case "two in the queue":
-					waiters = 2
-				case "leases": // some tokens are held when the wait begins
-					n, every = 75, 3*time.Millisecond
-					for time.Now().Nanosecond() < 900e6 || !l.Allow(t.Context(), "k").Allowed {
-						time.Sleep(every)
-						l.Allow(t.Context(), "k")
+			}
+			start, done := time.Now(), make(chan error, waiters)
+			for range waiters {
+				go func() { done <- l.WaitN(t.Context(), "k", n) }()
+			}
+			most := 2 * time.Duration(waiters) * p.Limit.Per // twice the time of a burst, because of windows and leases
+			for taken, served, asked := 0, 0, int64(0); served < waiters; asked++ {
+				select {
+				case err := <-done:
+					if served++; err != nil {
+						t.Fatal(err)
+					}
+					t.Logf("served after %v, Allow got %d", time.Since(start), taken)
+				case <-time.After(every):
+					if l.AllowN(t.Context(), "k", 1+asked%2).Allowed {
+						taken++
+					}
+					if time.Since(start) > most || taken > 0 {
+						t.Fatalf("WaitN(%d) got nothing in %v, and others got %d", n, time.Since(start), taken)
 					}
 				}
-				start, done := time.Now(), make(chan error, waiters)
-				for range waiters {
-					go func() { done <- l.WaitN(t.Context(), "k", n) }()
-				}
-				most := 2 * time.Duration(waiters) * p.Limit.Per // twice the time of a burst, because of windows and leases
-				for taken, served, asked := 0, 0, int64(0); served < waiters; asked++ {
-					select {
-					case err := <-done:
-						if served++; err != nil {
-							t.Fatal(err)
-						}
-						t.Logf("served after %v, Allow got %d", time.Since(start), taken)
-					case <-time.After(every):
-						if l.AllowN(t.Context(), "k", 1+asked%2).Allowed {
-							taken++
-						}
-						if time.Since(start) > most || taken > 0 {
-							t.Fatalf("WaitN(%d) got nothing in %v, and others got %d", n, time.Since(start), taken)
-						}
-					}
-				}
-				admitted := false
-				for range most / besides { // it keeps nothing from the others then
-					time.Sleep(besides)
-					admitted = admitted || l.Allow(t.Context(), "k").Allowed
-				}
-				if !admitted {
-					t.Error("nothing is admitted after the wait")
-				}
-			})
+			}
+			admitted := false
+			for range most / besides { // it keeps nothing from the others then
+				time.Sleep(besides)
+				admitted = admitted || l.Allow(t.Context(), "k").Allowed
+			}
+			if !admitted {
+				t.Error("nothing is admitted after the wait")
+			}
 		})
 	}
 }
@@ -90,9 +88,7 @@ func TestAllowIsBehindThoseWhoWait(t *testing.T) {
 		start, served := time.Now(), make(chan time.Duration, 5)
 		for range cap(served) {
 			go func() {
-				if err := l.Wait(t.Context(), "k"); err != nil {
-					t.Error(err)
-				}
+				ok(t, l.Wait(t.Context(), "k"))
 				served <- time.Since(start)
 			}()
 		}

@@ -53,8 +53,7 @@ func (q *queue) ended() []waited {
 	done := slices.Clone(q.done)
 	// Those who go at the same instant may come to say so in any order.
 	slices.SortStableFunc(done, func(a, b waited) int {
-		return cmp.Or(cmp.Compare(a.at, b.at),
-			cmp.Compare(a.who, b.who))
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.who, b.who))
 	})
 	return done
 }
@@ -102,27 +101,25 @@ func TestWaitersOfAKeyGoInTurn(t *testing.T) {
 			func(r *rand.Rand) int64 { return []int64{1, 60}[r.Int64N(2)] },
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: c.limit}, nil)
-				random := rand.New(rand.NewPCG(1, 2))
-				q := &queue{t: t, l: l}
-				var total int64
-				for i := range c.n {
-					n := c.cost(random)
-					total += n
-					q.join(t.Context(), i, "k", n)
-				}
-				q.all.Wait()
-				q.granted()
-				last := q.ended()[c.n-1].at
-				best := time.Duration(float64(total-burstOf(c.limit)) * nanosPerTokenOf(c.limit))
-				t.Logf("%d tokens in %v, an ideal bucket has them in %v", total, last, best)
-				if last < best || last > best+best/20+100*ms {
-					t.Errorf("%d tokens took %v, an ideal bucket has them in %v", total, last, best)
-				}
-				noTurns(t, l.Group())
-			})
+		bubble(t, c.name, func(t *testing.T) {
+			l := limiter(t, newDistant(ms), tiered.Policy{Limit: c.limit}, nil)
+			random := rand.New(rand.NewPCG(1, 2))
+			q := &queue{t: t, l: l}
+			var total int64
+			for i := range c.n {
+				n := c.cost(random)
+				total += n
+				q.join(t.Context(), i, "k", n)
+			}
+			q.all.Wait()
+			q.granted()
+			last := q.ended()[c.n-1].at
+			best := time.Duration(float64(total-burstOf(c.limit)) * nanosPerTokenOf(c.limit))
+			t.Logf("%d tokens in %v, an ideal bucket has them in %v", total, last, best)
+			if last < best || last > best+best/20+100*ms {
+				t.Errorf("%d tokens took %v, an ideal bucket has them in %v", total, last, best)
+			}
+			noTurns(t, l.Group())
 		})
 	}
 }
@@ -143,49 +140,47 @@ func TestCanceledWaitTakesNothing(t *testing.T) {
 		{"while the call is on its way", 0, 4, false, 3 * ms, 10},
 		{"while the reply is on its way", 0, 4, false, 7 * ms, 10},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newDistant(10 * ms)
-				l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, nil)
-				time.Sleep(20 * ms)
-				if c.before > 0 {
-					want(t, l.AllowN(t.Context(), "k", c.before), tiered.Granted)
-				}
-				others, leave := context.WithCancel(t.Context())
-				q := &queue{t: t, l: l}
-				if c.second {
-					q.join(others, 1, "k", 1)
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				if c.after == 0 {
-					cancel()
-				}
-				q.join(ctx, 2, "k", c.n)
-				q.join(others, 3, "k", 10)
-				time.Sleep(c.after)
-				if !c.second && c.after > 0 && len(q.ended()) > 0 {
-					t.Fatalf("%v: this is not the stage that was meant", q.ended())
-				}
-				given := tiered.Engine(l.Group()).Now()
+		bubble(t, c.name, func(t *testing.T) {
+			store := newDistant(10 * ms)
+			l := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(10)}, nil)
+			time.Sleep(20 * ms)
+			if c.before > 0 {
+				want(t, l.AllowN(t.Context(), "k", c.before), tiered.Granted)
+			}
+			others, leave := context.WithCancel(t.Context())
+			q := &queue{t: t, l: l}
+			if c.second {
+				q.join(others, 1, "k", 1)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			if c.after == 0 {
 				cancel()
-				synctest.Wait()
-				//nolint:errorlint // that very value
-				if done := q.ended(); len(done) != 1 || done[0].who != 2 || done[0].err != context.Canceled ||
-					c.after > 0 && done[0].at != given {
-					t.Fatalf("%+v, want number 2 to end at %v with ctx.Err()", done, given)
-				}
-				leave()
-				q.all.Wait()
-				time.Sleep(tiered.DefaultTimeout + 20*ms) // what was granted to nobody is back by then
-				if got := level(t, store.Memory, l, "k"); got != c.left {
-					t.Errorf("%d tokens left, want %d", got, c.left)
-				}
-				if s := l.Group().Stats().Policies["api"]; s.Leases.Spent != c.before {
-					t.Errorf("%d spent, want %d", s.Leases.Spent, c.before)
-				}
-				noTurns(t, l.Group())
-				books(t, l.Group())
-			})
+			}
+			q.join(ctx, 2, "k", c.n)
+			q.join(others, 3, "k", 10)
+			time.Sleep(c.after)
+			if !c.second && c.after > 0 && len(q.ended()) > 0 {
+				t.Fatalf("%v: this is not the stage that was meant", q.ended())
+			}
+			given := tiered.Engine(l.Group()).Now()
+			cancel()
+			synctest.Wait()
+			//nolint:errorlint // that very value
+			if done := q.ended(); len(done) != 1 || done[0].who != 2 || done[0].err != context.Canceled ||
+				c.after > 0 && done[0].at != given {
+				t.Fatalf("%+v, want number 2 to end at %v with ctx.Err()", done, given)
+			}
+			leave()
+			q.all.Wait()
+			time.Sleep(tiered.DefaultTimeout + 20*ms) // what was granted to nobody is back by then
+			if got := level(t, store.Memory, l, "k"); got != c.left {
+				t.Errorf("%d tokens left, want %d", got, c.left)
+			}
+			if s := l.Stats(); s.Leases.Spent != c.before {
+				t.Errorf("%d spent, want %d", s.Leases.Spent, c.before)
+			}
+			noTurns(t, l.Group())
+			books(t, l.Group())
 		})
 	}
 }
@@ -193,7 +188,7 @@ func TestCanceledWaitTakesNothing(t *testing.T) {
 // If a waiter gives up at the moment at which it gets the turn, the turn passes on.
 func TestTurnIsNotLostToOneWhoLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000).WithBurst(1000)}, nil)
+		l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerSecond(1000).WithBurst(1000)}, nil)
 		for range 200 {
 			first, leaveFirst := context.WithCancel(t.Context())
 			second, leaveSecond := context.WithCancel(t.Context())
@@ -216,7 +211,7 @@ func TestTurnIsNotLostToOneWhoLeaves(t *testing.T) {
 func TestWaitRefusesAtOnceWhatWaitingDoesNotHelp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, nil)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(10)}, nil)
 		time.Sleep(10 * ms)
 		release := tiered.Core(l).HoldTurn(t.Context(), "k") // somebody waits already
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -254,7 +249,7 @@ func TestWaitersDoNotPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		var looks atomic.Int64
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(1)},
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(1)},
 			&tiered.Options{Trace: &tiered.Trace{Decision: func(tiered.Decision) { looks.Add(1) }}})
 		ctx, cancel := context.WithCancel(t.Context())
 		q := &queue{t: t, l: l}
@@ -288,7 +283,7 @@ func TestWaitersDoNotPoll(t *testing.T) {
 func silence(t *testing.T, store *distant, l *tiered.Limiter) {
 	t.Helper()
 	store.loseRequests.Store(true)
-	for i := 0; l.Group().Stats().Nodes["memory"].Outages.Breaker != "open"; i++ {
+	for i := 0; node(l).Outages.Breaker != "open"; i++ {
 		if i > 100 {
 			t.Fatal("the breaker stays closed")
 		}
@@ -303,65 +298,58 @@ func TestWaitDuringAnOutage(t *testing.T) {
 		err := l.WaitN(t.Context(), key, n)
 		return time.Since(start), err
 	}
-	t.Run("fail-closed", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			store := newDistant(ms)
-			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed},
-				nil)
-			store.loseRequests.Store(true)
-			if d, err := wait(t, l, "k", 1); d > tiered.DefaultBudget || !errors.Is(err, tiered.ErrUnavailable) {
-				t.Errorf("nobody knows yet: %v after %v, want the budget at most", err, d)
-			}
-			silence(t, store, l)
-			var limited *tiered.LimitedError
-			if d, err := wait(t, l, "k", 1); d != 0 || !errors.As(err, &limited) ||
-				limited.Decision.Reason != tiered.Unavailable {
-				t.Errorf("%v after %v, want to be refused at once", err, d)
-			}
-			store.loseRequests.Store(false)
-			noTurns(t, l.Group())
-		})
+	bubble(t, "fail-closed", func(t *testing.T) {
+		store := newDistant(ms)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed}, nil)
+		store.loseRequests.Store(true)
+		if d, err := wait(t, l, "k", 1); d > tiered.DefaultBudget || !errors.Is(err, tiered.ErrUnavailable) {
+			t.Errorf("nobody knows yet: %v after %v, want the budget at most", err, d)
+		}
+		silence(t, store, l)
+		var limited *tiered.LimitedError
+		if d, err := wait(t, l, "k", 1); d != 0 || !errors.As(err, &limited) ||
+			limited.Decision.Reason != tiered.Unavailable {
+			t.Errorf("%v after %v, want to be refused at once", err, d)
+		}
+		store.loseRequests.Store(false)
+		noTurns(t, l.Group())
 	})
-	t.Run("fail-local", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			store := newDistant(ms)
-			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)}, &tiered.Options{Processes: 2})
-			silence(t, store, l)
-			q := &queue{t: t, l: l} // the share is 5, and 5 per second
-			start := tiered.Engine(l.Group()).Now()
-			for i := range 15 {
-				q.join(t.Context(), i, "k", 1)
+	bubble(t, "fail-local", func(t *testing.T) {
+		store := newDistant(ms)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(10)}, &tiered.Options{Processes: 2})
+		silence(t, store, l)
+		q := &queue{t: t, l: l} // the share is 5, and 5 per second
+		start := tiered.Engine(l.Group()).Now()
+		for i := range 15 {
+			q.join(t.Context(), i, "k", 1)
+		}
+		q.all.Wait()
+		q.granted()
+		for i, w := range q.ended() {
+			if d := w.at - start - time.Duration(max(i-4, 0))*200*ms; d < 0 || d > ms {
+				t.Errorf("number %d went after %v", i, w.at-start)
 			}
-			q.all.Wait()
-			q.granted()
-			for i, w := range q.ended() {
-				if d := w.at - start - time.Duration(max(i-4, 0))*200*ms; d < 0 || d > ms {
-					t.Errorf("number %d went after %v", i, w.at-start)
-				}
-			}
-			if s := l.Group().Stats().Policies["api"]; s.Tokens.Fallback < 15 {
-				t.Errorf("%+v: this shows nothing", s)
-			}
-			var limited *tiered.LimitedError
-			if d, err := wait(t, l, "k", 6); d != 0 || !errors.As(err, &limited) ||
-				limited.Decision.Reason != tiered.FallbackSpent {
-				t.Errorf("more than the share's burst: %v after %v, want to be refused at once", err, d)
-			}
-			store.loseRequests.Store(false)
-		})
+		}
+		if s := l.Stats(); s.Tokens.Fallback < 15 {
+			t.Errorf("%+v: this shows nothing", s)
+		}
+		var limited *tiered.LimitedError
+		if d, err := wait(t, l, "k", 6); d != 0 || !errors.As(err, &limited) ||
+			limited.Decision.Reason != tiered.FallbackSpent {
+			t.Errorf("more than the share's burst: %v after %v, want to be refused at once", err, d)
+		}
+		store.loseRequests.Store(false)
 	})
-	t.Run("fail-open", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			store := newDistant(ms)
-			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10), FailMode: tiered.FailOpen}, nil)
-			silence(t, store, l)
-			for range 50 {
-				if d, err := wait(t, l, "k", 10); d != 0 || err != nil {
-					t.Fatalf("%v after %v", err, d)
-				}
+	bubble(t, "fail-open", func(t *testing.T) {
+		store := newDistant(ms)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(10), FailMode: tiered.FailOpen}, nil)
+		silence(t, store, l)
+		for range 50 {
+			if d, err := wait(t, l, "k", 10); d != 0 || err != nil {
+				t.Fatalf("%v after %v", err, d)
 			}
-			store.loseRequests.Store(false)
-		})
+		}
+		store.loseRequests.Store(false)
 	})
 }
 
@@ -369,7 +357,7 @@ func TestWaitDuringAnOutage(t *testing.T) {
 func TestWaitNoticesTheEndOfAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerMinute(6)}, &tiered.Options{Processes: 10})
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerMinute(6)}, &tiered.Options{Processes: 10})
 		silence(t, store, l)
 		if d := l.Allow(t.Context(), "k"); d.Reason != tiered.Fallback {
 			t.Fatalf("%+v", d)
@@ -397,8 +385,8 @@ func TestWaitNoticesTheEndOfAnOutage(t *testing.T) {
 func TestWaitNoticesTokensThatCameBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		a := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, nil)
-		b := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerDay(10)}, nil)
+		a := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(10)}, nil)
+		b := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(10)}, nil)
 		r := a.ReserveN(t.Context(), "k", 10)
 		want(t, r.Decision, tiered.Granted)
 		q := &queue{t: t, l: b}

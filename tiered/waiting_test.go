@@ -16,10 +16,7 @@ import (
 
 // TestWaitingPage computes the table of docs/waiting.md: fifty who come at once wait for ten per second.
 func TestWaitingPage(t *testing.T) {
-	page, err := os.ReadFile("../docs/waiting.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must(os.ReadFile("../docs/waiting.md"))
 	ten := tiered.PerSecond(10)
 	for _, c := range []struct {
 		name   string
@@ -41,9 +38,7 @@ func TestWaitingPage(t *testing.T) {
 			at := map[time.Duration]int{}
 			for range 50 {
 				all.Go(func() {
-					if err := l.Wait(context.Background(), "k"); err != nil {
-						t.Error(err)
-					}
+					ok(t, l.Wait(context.Background(), "k"))
 					mu.Lock()
 					defer mu.Unlock()
 					at[time.Since(begun).Round(10*ms)]++

@@ -16,25 +16,23 @@ func TestWhoWaitsIsNotRefused(t *testing.T) {
 	for _, lease := range []tiered.Lease{{}, {Size: tiered.NoLease}} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newDistant(ms)
-			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100), Lease: lease}, nil)
+			l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(100), Lease: lease}, nil)
 			want(t, l.AllowN(t.Context(), "k", 100), tiered.Granted)
 			calls := store.calls.Load()
 			var all sync.WaitGroup
 			const waiters = 2001
 			for range waiters {
 				all.Go(func() {
-					if err := l.Wait(t.Context(), "k"); err != nil {
-						t.Error(err)
-					}
+					ok(t, l.Wait(t.Context(), "k"))
 				})
 			}
 			time.Sleep(5 * time.Second)
-			if s := l.Group().Stats().Policies["api"]; s.Waiting.Now < 1490 || s.Waiting.Now > 1510 ||
+			if s := l.Stats(); s.Waiting.Now < 1490 || s.Waiting.Now > 1510 ||
 				s.Waiting.Admitted+s.Waiting.Now != waiters || s.Tokens.Limited != 0 {
 				t.Errorf("after 5 s: %+v", s)
 			}
 			all.Wait()
-			s := l.Group().Stats().Policies["api"]
+			s := l.Stats()
 			if s.Tokens.Limited != 0 || len(s.Top) > 0 || s.Leases.Spent != 100+waiters {
 				t.Errorf("%+v, want nobody to be refused", s)
 			}
@@ -59,7 +57,7 @@ func TestDecisionsOfThoseWhoWait(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var allowed, refused int
 			store := newDistant(15 * ms)
-			l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000), Lease: lease}, &tiered.Options{
+			l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(1000), Lease: lease}, &tiered.Options{
 				Trace: &tiered.Trace{Decision: func(d tiered.Decision) {
 					if d.Allowed && d.Reason == tiered.Granted && d.Remaining >= 0 && d.Burst == 1000 {
 						allowed++
@@ -73,9 +71,7 @@ func TestDecisionsOfThoseWhoWait(t *testing.T) {
 			const waiters = 500
 			for range waiters {
 				all.Go(func() {
-					if err := l.Wait(t.Context(), "k"); err != nil {
-						t.Error(err)
-					}
+					ok(t, l.Wait(t.Context(), "k"))
 				})
 			}
 			all.Wait()
@@ -92,7 +88,7 @@ func TestDecisionsOfThoseWhoWait(t *testing.T) {
 func TestWhoAsksAgainIsNoDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100), FailMode: tiered.FailLocal}, nil)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(100), FailMode: tiered.FailLocal}, nil)
 		want(t, l.AllowN(t.Context(), "k", 100), tiered.Granted)
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
@@ -106,7 +102,7 @@ func TestWhoAsksAgainIsNoDemand(t *testing.T) {
 			l.Allow(t.Context(), "k")
 			time.Sleep(10 * ms)
 		}
-		if s := l.Group().Stats().Policies["api"]; s.Leases.Held > 25 || s.Waiting.GaveUp != 3 || s.Waiting.Now != 0 {
+		if s := l.Stats(); s.Leases.Held > 25 || s.Waiting.GaveUp != 3 || s.Waiting.Now != 0 {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -122,8 +118,7 @@ func TestWaitsAreTold(t *testing.T) {
 			defer mu.Unlock()
 			events = append(events, e)
 		}}
-		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerSecond(1)},
-			&tiered.Options{Trace: trace})
+		l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerSecond(1)}, &tiered.Options{Trace: trace})
 		if err := l.Wait(t.Context(), "k"); err != nil { // at once: no wait
 			t.Fatal(err)
 		}
@@ -134,7 +129,7 @@ func TestWaitsAreTold(t *testing.T) {
 		late, cancel := context.WithTimeout(t.Context(), 1500*ms)
 		defer cancel()
 		time.Sleep(10 * ms)
-		if s := l.Group().Stats().Policies["api"]; s.Waiting.Now != 2 {
+		if s := l.Stats(); s.Waiting.Now != 2 {
 			t.Errorf("%+v, want two to wait", s)
 		}
 		if err := l.Wait(late, "k"); !errors.Is(err, context.DeadlineExceeded) {
@@ -160,7 +155,7 @@ func TestWaitsAreTold(t *testing.T) {
 				t.Errorf("event %d is %+v, want %+v", i, got, e)
 			}
 		}
-		if s := l.Group().Stats().Policies["api"]; s.Waiting.Now != 0 || s.Waiting.Admitted != 1 || s.Waiting.GaveUp != 2 ||
+		if s := l.Stats(); s.Waiting.Now != 0 || s.Waiting.Admitted != 1 || s.Waiting.GaveUp != 2 ||
 			s.Waiting.Longest != events[2].Time ||
 			s.Waiting.Time != events[1].Time+events[2].Time || s.Tokens.Limited != 1 {
 			t.Errorf("%+v", s)
@@ -172,16 +167,16 @@ func TestWaitsAreTold(t *testing.T) {
 func TestWhoWaitsForTheShareIsNotRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{Name: "api", Limit: tiered.PerMinute(6)}, &tiered.Options{Processes: 2})
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerMinute(6)}, &tiered.Options{Processes: 2})
 		silence(t, store, l)
-		before := l.Group().Stats().Policies["api"].Tokens.FallbackSpent
+		before := l.Stats().Tokens.FallbackSpent
 		q := &queue{t: t, l: l}
 		for i := range 6 { // the share is 3, and one in 20 s
 			q.join(t.Context(), i, "k", 1)
 		}
 		q.all.Wait()
 		q.granted()
-		s := l.Group().Stats().Policies["api"]
+		s := l.Stats()
 		if s.Tokens.FallbackSpent != before || s.Tokens.Limited != 0 || s.Waiting.Admitted != 3 {
 			t.Errorf("%+v, %d by the share before", s, before)
 		}
@@ -198,21 +193,14 @@ func TestWhoWaitsForTheShareIsNotRefused(t *testing.T) {
 func TestWhoWaitsElsewhereIsNotRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := several(t, newDistant(ms), nil,
-			tiered.Policy{Name: "api", Limit: tiered.PerSecond(20)}, tiered.Policy{
-				Name:  "user",
-				Limit: tiered.PerSecond(10),
-			})
+			tiered.Policy{Limit: tiered.PerSecond(20)}, tiered.Policy{Name: "user", Limit: tiered.PerSecond(10)})
 		var all sync.WaitGroup
 		for range 50 {
 			all.Go(func() {
-				if err := l[0].Wait(t.Context(), "k"); err != nil {
-					t.Error(err)
-				}
+				ok(t, l[0].Wait(t.Context(), "k"))
 			})
 			all.Go(func() {
-				if err := tiered.All(l[0].For("other"), l[1].For("ann")).Wait(t.Context()); err != nil {
-					t.Error(err)
-				}
+				ok(t, tiered.All(l[0].For("other"), l[1].For("ann")).Wait(t.Context()))
 			})
 		}
 		all.Wait()
@@ -229,16 +217,12 @@ func TestWhoWaitsElsewhereIsNotRefused(t *testing.T) {
 // In shadow mode no request waits, and refusals are counted.
 func TestNobodyWaitsForAShadow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), tiered.Policy{Name: "api", Limit: tiered.PerHour(1), Shadow: true}, nil)
+		l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerHour(1), Shadow: true}, nil)
 		for range 3 {
-			if err := l.Wait(t.Context(), "k"); err != nil {
-				t.Error(err)
-			}
-			if err := tiered.All(l.For("k")).Wait(t.Context()); err != nil {
-				t.Error(err)
-			}
+			ok(t, l.Wait(t.Context(), "k"))
+			ok(t, tiered.All(l.For("k")).Wait(t.Context()))
 		}
-		if s := l.Group().Stats().Policies["api"]; s.Tokens.Limited != 5 || s.Tokens.Shadowed != 5 || s.Waiting.Admitted != 0 {
+		if s := l.Stats(); s.Tokens.Limited != 5 || s.Tokens.Shadowed != 5 || s.Waiting.Admitted != 0 {
 			t.Errorf("%+v", s)
 		}
 	})

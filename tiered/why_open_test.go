@@ -26,15 +26,9 @@ func TestWhyNothingIsSent(t *testing.T) {
 	for _, cause := range []error{refusedUser{}, errors.New("dial tcp 10.0.0.7:6379: connect: connection refused")} {
 		synctest.Test(t, func(t *testing.T) {
 			store, ctx := remote.NewMemory(), context.Background()
-			g, err := tiered.NewGroup(store, &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := must(tiered.NewGroup(store, &tiered.Options{Logger: slog.New(slog.DiscardHandler)}))
 			defer func() { _ = g.Close(ctx) }()
-			l, err := g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerMinute(100)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := must(g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerMinute(100)}))
 			store.Fail(cause)
 			asked := time.Now()
 			for g.Stats().Nodes["memory"].Outages.Breaker != "open" {

@@ -67,7 +67,6 @@ func refuses(ctx context.Context, out reflect.Value) bool {
 }
 
 func TestNilLimiterIsUnavailable(t *testing.T) {
-	ctx := context.Background()
 	l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(1)}, nil)
 	var none *tiered.Limiter
 	for _, err := range []error{none.Wait(ctx, "k"), none.Charge("k", 1), tiered.All(none.For("k"), l.For("k")).Wait(ctx)} {
