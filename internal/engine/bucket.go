@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
@@ -12,18 +11,16 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// Bucket is a local.Bucket with what the Group needs to send its calls.
-type Bucket struct {
-	local.Bucket
-	node    atomic.Pointer[dispatch.Node] // the node that it was last sent to; nil before
-	checkAt time.Duration                 // when the schedule checks it; 0 for never. Guarded by the schedule's mutex
+// find returns the bucket of id. After Close it returns one that never asks Redis.
+func (g *Group) find(now time.Duration, id local.ID) *Bucket {
+	if b := g.Cache.Hot(now, id.Policy); b != nil && b.Is(id) {
+		return b
+	}
+	if g.Closed.Load() {
+		return g.CacheAfterClose.Get(now, id)
+	}
+	return g.Cache.Get(now, id)
 }
-
-// Limiter returns the Limiter that the bucket belongs to.
-func (b *Bucket) Limiter() *Limiter { return Owner(b.Policy()).Limiter }
-
-// Key returns the user's key, or its digest.
-func (b *Bucket) Key() string { return b.ID().Key }
 
 // name returns the bucket's name in the store. It is computed for each call, because a stored name would cost as much
 // memory as the key.
@@ -54,30 +51,6 @@ func (b *Bucket) route() dispatch.Routed {
 	n := g.Dispatch.Node(g.Store.Node(name))
 	b.setNode(n)
 	return dispatch.Routed{Pending: dispatch.Pending{Job: b, Bucket: name}, Node: n}
-}
-
-// successor returns the bucket that b's key has since b was evicted, with the numbers by which b counted.
-func (b *Bucket) successor(now time.Duration, key string) *Bucket {
-	next := b.Limiter().Group.find(now, b.ID())
-	next.Limiter().resolve(next, key)
-	next.Inherit(b.Policy())
-	return next
-}
-
-// knownNode returns the node that b was last sent to. It returns nil if that is unknown and all nodes are healthy. If a
-// node is unhealthy, it determines b's node at once. Otherwise a request for a new bucket would wait for a sender, only
-// to learn that nothing is sent to that node.
-func (b *Bucket) knownNode() *dispatch.Node {
-	if n := b.node.Load(); n != nil {
-		return n
-	}
-	g := b.Limiter().Group
-	if g.Dispatch.Unhealthy() == 0 {
-		return nil
-	}
-	n := g.Dispatch.Node(g.Store.Node(b.name()))
-	b.setNode(n)
-	return n
 }
 
 // setNode stores the node that the bucket is sent to. It writes only a change, because every decision reads the field.
@@ -195,4 +168,26 @@ var (
 func (b *Bucket) Abandon(n *dispatch.Node, now time.Duration) {
 	b.setNode(n)
 	b.apply(now, b.Drop(now))
+}
+
+// byRule returns the outcome of a rule, or that of a limit whose burst is too small.
+func (b *Bucket) byRule(now time.Duration) Outcome {
+	switch p := b.Policy(); p.Rule {
+	case local.Unlimited:
+		return Outcome{p, How{Granted, Local, false}, 0, 0}
+	case local.Blocked:
+		return Outcome{p, How{ExceedsBurst, Local, false}, 0, 0}
+	}
+	return b.refuseForGood(now, ExceedsBurst)
+}
+
+// refuseForGood returns a refusal that more tokens could not have prevented. What is left is what this process knows of b.
+func (b *Bucket) refuseForGood(now time.Duration, r Reason) Outcome {
+	return Outcome{b.Policy(), How{r, None, false}, b.seenLeft(now), 0}
+}
+
+// seenLeft returns the tokens that this process holds, and those last seen in Redis.
+func (b *Bucket) seenLeft(now time.Duration) int64 {
+	held, level := b.Peek(now)
+	return min(held+max(level, 0), b.Policy().Cap)
 }

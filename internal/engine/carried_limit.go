@@ -29,17 +29,6 @@ func (l *Limiter) Carry(s *Settings, limit Limit) (*Resolved, error) {
 // Carries reports whether a request has carried a limit.
 func (l *Limiter) Carries() bool { return l.carries.Load() }
 
-// find returns a bucket of the part's key. If the request carries a limit, the key has at least that from now on.
-func (p *Part) find(id local.ID) *Bucket {
-	b := p.Limiter.Group.find(p.now, id)
-	if p.limit != nil {
-		b.adopt(p.now, p.limit)
-	} else {
-		b.adoptLast(p.now)
-	}
-	return b
-}
-
 // adoptLast lets a request that carries none go by the limit that one carried last. So a key whose requests carried different
 // limits does not keep the larger one for longer than they do. A key that a request made Unlimited or Blocked stays so, though it
 // remembers the limits of before.
@@ -72,19 +61,6 @@ func (b *Bucket) adopt(now time.Duration, carried *Resolved) {
 			return
 		}
 	}
-}
-
-// carried reports whether requests carry the limit of b's key.
-func (b *Bucket) carried() bool {
-	o := b.Policy().Owner.(*Resolved)
-	return o.Settings.KeyLimit == nil && (o.mixed != nil || o.Limits[0] != o.Settings.Limit)
-}
-
-// mixed is what a key knows of the limits that its requests carry, if they differ. The times are since the Group's base.
-type mixed struct {
-	burstUntil, rateUntil atomic.Int64             // until when the key keeps each of them, unless a request carries it again
-	otherAt               atomic.Int64             // when a request last carried less
-	last                  atomic.Pointer[Resolved] // what a request carried last
 }
 
 // mix returns the policy of b's key after a request that carries a limit, or that it is the policy has, of the settings s.
@@ -194,20 +170,4 @@ func larger(a, b *Resolved) *Resolved {
 		return b
 	}
 	return a
-}
-
-// exceedsCarried refuses the part if the burst of the limit that its request carries is too small. Else it sees to it that the
-// key has the limit, which other requests may have changed meanwhile.
-func (p *Part) exceedsCarried() bool {
-	limit := p.limit.Limits[0]
-	if b := p.bucket.Policy(); b.Rule != limit.Rule() || limit.Rule() == local.ByLimit && p.Cost > b.Cap {
-		p.setSource(p.find(p.bucket.ID()), local.FromLease)
-	}
-	if limit.Rule() != local.ByLimit || p.Cost <= limit.Most() {
-		return false
-	}
-	b := p.bucket
-	p.clear()
-	p.decided(b.refuseForGood(p.now, ExceedsBurst), b)
-	return true
 }

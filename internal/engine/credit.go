@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/local"
@@ -57,25 +56,6 @@ func (l *Limiter) DrainShare(key string, n int64) (taken int64, t Told) {
 		l.observe(&t)
 	}
 	return taken, t
-}
-
-// charge takes n more tokens from a bucket. If the bucket was evicted meanwhile, it takes them from its successor.
-func (l *Limiter) charge(now time.Duration, b *Bucket, key string, n int64) {
-	for {
-		e, taken, forgiven, ok := b.Charge(now, n)
-		if ok {
-			l.Charged.Add(n - taken)
-			if taken > 0 {
-				l.Requests.Add(key, report.Granted, taken+1, 1) // a part of a request that is counted already
-			}
-			if forgiven > 0 {
-				l.forgive(forgiven)
-			}
-			b.apply(now, e)
-			return
-		}
-		b = b.successor(now, key)
-	}
 }
 
 // Credit gives n tokens to key, or fills it with n = local.Fill, and waits until Redis has done it. If that is not known, done is

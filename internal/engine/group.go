@@ -10,61 +10,12 @@ import (
 	"log/slog"
 	mathrand "math/rand/v2"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
-	"github.com/tiered-limiter/tiered-limiter/internal/report"
-	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
-	"github.com/tiered-limiter/tiered-limiter/remote"
 )
-
-// Options are what a Group is made of.
-type Options struct {
-	Store   remote.Store
-	Budget  time.Duration  // see tiered.Options
-	MaxKeys int            // of each cache
-	Uniform func() float64 // every random choice except the lease id and the seeds of hashes
-	Known   bool           // the number of processes is known without Redis
-	Journal *report.Journal
-	Hooks   Hooks
-
-	// Initial returns the policy of new buckets of the Limiter that has a number, and is in use.
-	Initial func(number int) *local.Policy
-}
-
-// Group is what the Limiters of one tiered.Group share. All methods may be called concurrently.
-type Group struct {
-	Options
-	Base  time.Time
-	Lease atomic.Pointer[string] // this process' id: see newLease
-
-	Cache           *local.Cache[Bucket, *Bucket]
-	CacheAfterClose *local.Cache[Bucket, *Bucket] // for decisions after Close
-	Dispatch        *dispatch.Dispatcher          // sends the calls; set before the first decision
-	Shares          standing.Shares               // the standing shares of all policies that have some
-	HasShares       atomic.Bool                   // some policy has standing shares
-	FleetKnown      atomic.Bool                   // the size of the fleet is known, from Redis or from Options
-	Closed          atomic.Bool                   // decisions follow the fail modes, and leases are returned
-	Standstills     atomic.Int64                  // so far
-	Simulated       Simulated                     // nil in a service
-
-	seq          atomic.Int64 // of all calls of all keys: a key that was evicted must not begin at 1 again
-	wallAhead    atomic.Int64 // ns by which the wall clock was ahead of the monotonic clock
-	standstillMu sync.Mutex   // held while leases are dropped after a standstill
-	leaseGen     atomic.Int64 // rises before and after each standstill. Tokens are returned only within one generation
-
-	waiters       sync.Pool // of *waiter
-	schedule      *schedule
-	queues        waitQueues
-	joinMu        sync.Mutex           // held while one request joins several queues
-	spent         local.SpentFallbacks // what evicted keys have used of what they may use in an outage
-	warnFleetOnce sync.Once            // warns that the size of the fleet is not known
-	forgotten     chan struct{}        // capacity 1: a bucket was removed
-}
 
 // NewGroup returns a Group without Limiters. It makes no calls: Dispatch is to be set, and Run to be called.
 func NewGroup(o Options) *Group {
@@ -83,7 +34,7 @@ func NewGroup(o Options) *Group {
 	}
 	g.waiters.New = newWaiter
 	g.FleetKnown.Store(o.Known)
-	g.schedule = newSchedule(g)
+	g.schedule.wake = make(chan struct{}, 1)
 	g.Cache = local.NewCache(o.MaxKeys, local.Owner[Bucket, *Bucket]{
 		New:    g.newBucket,
 		Evict:  func(b *Bucket, e local.Effect) { b.apply(g.Now(), e) },
@@ -97,10 +48,24 @@ func NewGroup(o Options) *Group {
 }
 
 // Run checks buckets when they are due, until ctx ends.
-func (g *Group) Run(ctx context.Context) { g.schedule.run(ctx) }
-
-// Now returns the time since the Group's base, by the monotonic clock. A decision reads it once.
-func (g *Group) Now() time.Duration { return time.Since(g.Base) }
+func (g *Group) Run(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		now := g.Now()
+		g.WatchClock(now)
+		for _, b := range g.schedule.due(now) {
+			b.apply(now, b.Check(now))
+		}
+		timer.Reset(g.schedule.pause(g.Now()))
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.schedule.wake:
+		case <-timer.C:
+		}
+	}
+}
 
 // newBucket makes a bucket for the cache.
 func (g *Group) newBucket(id local.ID) *Bucket {
@@ -118,43 +83,10 @@ func (g *Group) keepStats(b *Bucket) {
 	}
 }
 
-// find returns the bucket of id. After Close it returns one that never asks Redis.
-func (g *Group) find(now time.Duration, id local.ID) *Bucket {
-	if b := g.Cache.Hot(now, id.Policy); b != nil && b.Is(id) {
-		return b
-	}
-	if g.Closed.Load() {
-		return g.CacheAfterClose.Get(now, id)
-	}
-	return g.Cache.Get(now, id)
-}
-
 // Each calls do for each bucket, with the lock of its cache held.
 func (g *Group) Each(do func(*Bucket)) {
 	g.Cache.All(do)
 	g.CacheAfterClose.All(do)
-}
-
-// fleetOf returns how many processes share b's limit, at least 1. If that is unknown, it returns Options.Processes. The
-// node of a bucket is unknown after Close. Then the node with the most processes counts.
-func (g *Group) fleetOf(b *Bucket) int64 {
-	place := b.Limiter().place()
-	if n := b.node.Load(); n != nil {
-		return n.Processes(place)
-	}
-	return g.Dispatch.MostProcesses(place)
-}
-
-// warnIfFleetUnknown warns, once, if a fallback decides while the number of processes is unknown. That is dangerous,
-// because each process then admits the whole limit.
-func (g *Group) warnIfFleetUnknown() {
-	if g.FleetKnown.Load() {
-		return
-	}
-	g.warnFleetOnce.Do(func() {
-		g.Journal.Line(slog.LevelWarn, "the number of processes is not known, so each admits the whole limit alone "+
-			"while redis does not answer: set Options.Processes")
-	})
 }
 
 // newLease draws a new lease id of 64 random bits. Host and pid would not do, because they come back after a restart.
@@ -266,3 +198,10 @@ func (g *Group) Empty(ctx context.Context, callsEnded <-chan struct{}) error {
 
 // Spent returns what evicted keys have used of what they may use in an outage.
 func (g *Group) Spent() *local.SpentFallbacks { return &g.spent }
+
+// Yield lets everything else that happens at this instant happen first, in a simulation.
+func (g *Group) Yield(order uint64) {
+	if g.Simulated != nil {
+		g.Simulated.Yield(order)
+	}
+}

@@ -91,91 +91,41 @@ func byFailMode(p *local.Policy, v local.Verdict) Outcome {
 	return o
 }
 
-// byRule returns the outcome of a rule, or that of a limit whose burst is too small.
-func (b *Bucket) byRule(now time.Duration) Outcome {
-	switch p := b.Policy(); p.Rule {
-	case local.Unlimited:
-		return Outcome{p, How{Granted, Local, false}, 0, 0}
-	case local.Blocked:
-		return Outcome{p, How{ExceedsBurst, Local, false}, 0, 0}
+// Valid returns Granted, or the reason why no limit would admit the request. It does not know the key's burst.
+func Valid(key string, n int64) Reason {
+	switch {
+	case key == "" || len(key) > MaxKeyLength:
+		return InvalidKey
+	case n <= 0:
+		return InvalidCost
+	case n > MaxTokens:
+		return ExceedsBurst
 	}
-	return b.refuseForGood(now, ExceedsBurst)
+	return Granted
 }
 
-// refuseForGood returns a refusal that more tokens could not have prevented. What is left is what this process knows of b.
-func (b *Bucket) refuseForGood(now time.Duration, r Reason) Outcome {
-	return Outcome{b.Policy(), How{r, None, false}, b.seenLeft(now), 0}
+// kindOf are the kinds as which requests of each Reason count.
+var kindOf = [...]report.Kind{
+	Granted: report.Granted, Fallback: report.Fallback, Open: report.Open, Shadowed: report.Shadowed, Limited: report.Limited,
+	FallbackSpent: report.FallbackSpent, Unavailable: report.Unavailable, ExceedsBurst: report.ExceedsBurst,
+	InvalidKey: report.Invalid, InvalidCost: report.Invalid, Canceled: report.Canceled,
 }
 
-// seenLeft returns the tokens that this process holds, and those last seen in Redis.
-func (b *Bucket) seenLeft(now time.Duration) int64 {
-	held, level := b.Peek(now)
-	return min(held+max(level, 0), b.Policy().Cap)
-}
-
-// invalid returns the refusal of a request that is not valid, and the bucket of its key if there is one.
-func (l *Limiter) invalid(key string, r Reason) (Outcome, *Bucket) {
-	p := l.settings.Load().Initial
-	if r != InvalidKey {
-		if b, ok := l.Group.Cache.Find(l.ID(key)); ok && b.Policy().Rule != local.Unresolved {
-			return b.refuseForGood(l.Group.Now(), r), b
-		}
+// kind returns the kind of an outcome.
+func (o Outcome) kind() report.Kind {
+	switch {
+	case o.Reason == Granted && o.Policy.Rule == local.Unlimited:
+		return report.Unlimited
+	case o.Reason == ExceedsBurst && o.Policy.Rule == local.Blocked && o.Tier == Local: // not one that no limit would admit
+		return report.Blocked
 	}
-	left := p.Cap // this process does not know the key: its bucket may be full
-	if r == InvalidKey {
-		left = 0
+	return kindOf[o.Reason]
+}
+
+// byRedis returns the kind as which an outcome by Redis counts besides.
+func (o Outcome) byRedis() (report.Kind, bool) {
+	if o.Tier == Remote && o.Reason == Limited {
+		return report.LimitedByRedis, true
 	}
-	return Outcome{p, How{r, None, false}, left, 0}, nil
-}
-
-// Told is an outcome with what a Decision tells besides: of a request for Key that cost Cost, at Now. Bucket is the key's, nil if
-// this process keeps none.
-type Told struct {
-	Outcome
-	Key    string
-	Cost   int64
-	Bucket *Bucket
-	Now    time.Duration
-
-	Carried *Resolved // the limit that the request carries; nil if it carries none
-
-	// What Redis answered, if it was only asked what it would say, as of LastReport.
-	Dry   bool
-	Limit uint8 // the number of the limit that alone was asked about, from 1; 0 for all
-	Which uint8
-	Clear time.Duration
-}
-
-// Refuse returns the refusal of a request for n tokens that is not valid, and counts it.
-func (l *Limiter) Refuse(key string, n int64, r Reason) Told {
-	o, b := l.invalid(key, r)
-	l.countRequest(o, key, 0)
-	t := Told{Outcome: l.tryOut(o, key, 0), Key: key, Cost: n, Bucket: b, Now: l.Group.Now()}
-	l.observe(&t)
-	return t
-}
-
-// observe tells the hook of a request that is counted.
-func (l *Limiter) observe(t *Told) {
-	if l.mode.Load()&ModeTraced != 0 {
-		l.Group.Hooks.Decision(t)
-	}
-}
-
-// tryOut is asTried for a request of n tokens, which it counts.
-func (l *Limiter) tryOut(o Outcome, key string, n int64) Outcome {
-	tried := l.asTried(o)
-	if tried != o {
-		l.Shadowed.Add(max(n, 0))
-		l.Requests.Add(key, report.Shadowed, n, 1)
-	}
-	return tried
-}
-
-// asTried makes a refusal an admission if the policy is only tried out. Nobody is to wait for it.
-func (l *Limiter) asTried(o Outcome) Outcome {
-	if l.mode.Load()&ModeShadow != 0 && !o.Allowed() {
-		o.Reason, o.Retry = Shadowed, 0
-	}
-	return o
+	return report.GrantedByRedis, o.Tier == Remote && o.Reason == Granted
 }

@@ -395,3 +395,30 @@ func (p *Part) asksForOthers() bool {
 // yield lets everything else that happens at this instant happen first, in a simulation: other requests may have waited
 // for the same answer. No two requests begin to wait at one instant, so until gives them an order.
 func (p *Part) yield() { p.Limiter.Group.Yield(uint64(p.until)) }
+
+// find returns a bucket of the part's key. If the request carries a limit, the key has at least that from now on.
+func (p *Part) find(id local.ID) *Bucket {
+	b := p.Limiter.Group.find(p.now, id)
+	if p.limit != nil {
+		b.adopt(p.now, p.limit)
+	} else {
+		b.adoptLast(p.now)
+	}
+	return b
+}
+
+// exceedsCarried refuses the part if the burst of the limit that its request carries is too small. Else it sees to it that the
+// key has the limit, which other requests may have changed meanwhile.
+func (p *Part) exceedsCarried() bool {
+	limit := p.limit.Limits[0]
+	if b := p.bucket.Policy(); b.Rule != limit.Rule() || limit.Rule() == local.ByLimit && p.Cost > b.Cap {
+		p.setSource(p.find(p.bucket.ID()), local.FromLease)
+	}
+	if limit.Rule() != local.ByLimit || p.Cost <= limit.Most() {
+		return false
+	}
+	b := p.bucket
+	p.clear()
+	p.decided(b.refuseForGood(p.now, ExceedsBurst), b)
+	return true
+}

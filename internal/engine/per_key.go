@@ -1,21 +1,8 @@
 package engine
 
 import (
-	"sync"
-
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
-
-// lookUps are the running calls of PerKey, one per key.
-type lookUps struct {
-	mu   sync.Mutex
-	keys map[string]*lookUp
-}
-
-type lookUp struct {
-	done  chan struct{}
-	stale bool // Refresh was called meanwhile
-}
 
 // begin returns the running look-up of a key, or a new one that the caller must make.
 func (s *lookUps) begin(key string) (u *lookUp, mine bool) {
@@ -109,3 +96,18 @@ func (b *Bucket) setLimit(s *Settings, limit Limit) {
 
 // CountKeyFault counts that a key's own limit is invalid, or not known, and reports whether it is the first.
 func (l *Limiter) CountKeyFault() (first bool) { return l.PerKeyFaults.Add(1) == 1 }
+
+// Refresh makes the next use of key look its limit up again.
+func (l *Limiter) Refresh(key string) {
+	if l.settings.Load().KeyLimit == nil || key == "" || len(key) > MaxKeyLength {
+		return
+	}
+	id, g := l.ID(key), l.Group
+	l.refreshes.Add(1)
+	l.lookUps.forget(id.Key)
+	for _, c := range []*local.Cache[Bucket, *Bucket]{g.Cache, g.CacheAfterClose} {
+		if b, ok := c.Find(id); ok {
+			b.setPolicy(g.Now(), b.Policy().WithRule(local.Unresolved))
+		}
+	}
+}

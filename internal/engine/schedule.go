@@ -2,7 +2,6 @@ package engine
 
 import (
 	"container/heap"
-	"context"
 	"sync"
 	"time"
 )
@@ -10,13 +9,10 @@ import (
 // schedule checks buckets at planned times: a lease may be idle, or tokens may still have to be returned. One
 // timer, set for the earliest check, drives it.
 type schedule struct {
-	group  *Group
 	mu     sync.Mutex
 	checks checkHeap
 	wake   chan struct{} // capacity 1: the earliest time has changed
 }
-
-func newSchedule(g *Group) *schedule { return &schedule{group: g, wake: make(chan struct{}, 1)} }
 
 // add plans a check of b at a time, unless an earlier one is planned. That check plans the next one itself.
 func (a *schedule) add(b *Bucket, at time.Duration) {
@@ -35,28 +31,8 @@ func (a *schedule) add(b *Bucket, at time.Duration) {
 	}
 }
 
-// run checks buckets until ctx ends.
-func (a *schedule) run(ctx context.Context) {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		now := a.group.Now()
-		a.group.WatchClock(now)
-		for _, b := range a.take(now) {
-			b.apply(now, b.Check(now))
-		}
-		timer.Reset(a.pause())
-		select {
-		case <-ctx.Done():
-			return
-		case <-a.wake:
-		case <-timer.C:
-		}
-	}
-}
-
-// take removes and returns the buckets that are due.
-func (a *schedule) take(now time.Duration) []*Bucket {
+// due removes and returns the buckets that are due.
+func (a *schedule) due(now time.Duration) []*Bucket {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var due []*Bucket
@@ -69,14 +45,14 @@ func (a *schedule) take(now time.Duration) []*Bucket {
 	return due
 }
 
-// pause returns the time until the earliest check.
-func (a *schedule) pause() time.Duration {
+// pause returns the time from now until the earliest check.
+func (a *schedule) pause(now time.Duration) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.checks) == 0 {
 		return time.Hour
 	}
-	return max(a.checks[0].at-a.group.Now(), 0)
+	return max(a.checks[0].at-now, 0)
 }
 
 // scheduledCheck is an entry of the schedule. It is void if bucket.checkAt is another time.

@@ -11,7 +11,7 @@ import (
 // it has come, and who plans an earlier look than all others wakes the agenda.
 func TestAgendaKeepsTheEarlierOfTwoAppointments(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a := newSchedule(nil)
+		a := schedule{wake: make(chan struct{}, 1)}
 		buckets := make([]Bucket, 5)
 		due := map[*Bucket]time.Duration{}
 		earliest := func() (at time.Duration) {
@@ -42,7 +42,7 @@ func TestAgendaKeepsTheEarlierOfTwoAppointments(t *testing.T) {
 			default:
 			}
 			now += time.Duration(rapid.IntRange(0, 10).Draw(t, "pass"))
-			for _, b := range a.take(now) {
+			for _, b := range a.due(now) {
 				if at, planned := due[b]; !planned || at > now {
 					t.Fatalf("looked at at %d, want %d (0: not at all)", now, at)
 				}

@@ -1,31 +1,11 @@
 package engine
 
 import (
-	"sync"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
-
-// Settings are those of a Limiter until its policy changes. Package tiered makes them of a Policy.
-type Settings struct {
-	Mode    uint32        // of the bits ModeTraced to ModeStanding
-	Initial *local.Policy // for new buckets: that of Limit, or Unresolved if KeyLimit must be called
-	Limit   Limit         // the policy's
-	Windows bool          // the policy counts by windows, and not by token buckets
-
-	KeyLimit   func(key string) Limit    // the limit of a key; nil if each has that of the policy
-	CheckKey   func(Limit) error         // why no request may carry the limit
-	FixedLimit bool                      // no request may carry any
-	Resolve    func(Limit) *local.Policy // makes the policy of a limit: its Owner is a *[Resolved]
-
-	mu       sync.Mutex
-	policies map[Limit]*local.Policy // by limit; usually few
-}
-
-// MaxPolicies bounds the limits of keys that are shared among keys. Beyond it each key has a copy of 200 bytes.
-const MaxPolicies = 1024
 
 // Shares returns what standing shares have of each limit that was used.
 func (s *Settings) Shares() map[Limit]standing.Limits {
@@ -38,19 +18,6 @@ func (s *Settings) Shares() map[Limit]standing.Limits {
 	return all
 }
 
-// Resolved is the owner of a local policy: the limits of a key, which the policy has as numbers.
-type Resolved struct {
-	Limiter   *Limiter
-	Settings  *Settings     // under which it was resolved
-	Retention time.Duration // upper bound of the time for which what a key used counts
-	Limits    []Limit       // the policy's or the key's, at least one
-	Smallest  uint8         // number, from 1, of the limit with the smallest burst
-
-	Shares standing.Limits // what standing shares have of each limit; nil if they have nothing
-
-	mixed *mixed // of a key whose requests carry different limits; nil of any other
-}
-
 // LimitOf returns the limit of a key of whose Decision the burst is known: requests may have carried different ones.
 func (o *Resolved) LimitOf(burst int64) Limit {
 	if o.mixed != nil && o.Limits[0].Most() != burst {
@@ -58,9 +25,6 @@ func (o *Resolved) LimitOf(burst int64) Limit {
 	}
 	return o.Limits[0]
 }
-
-// Owner returns the owner of a policy.
-func Owner(p *local.Policy) *Resolved { return p.Owner.(*Resolved) }
 
 // PolicyOf returns the local policy of a limit.
 func (s *Settings) PolicyOf(limit Limit) *local.Policy {
@@ -94,9 +58,6 @@ func (s *Settings) byBurst(burst int64) (found Limit) {
 	return found
 }
 
-// Settings returns the present ones.
-func (l *Limiter) Settings() *Settings { return l.settings.Load() }
-
 // Set makes s the settings of new buckets.
 func (l *Limiter) Set(s *Settings) {
 	l.settings.Store(s)
@@ -129,21 +90,6 @@ func (g *Group) ApplySettings(changed map[*Limiter]bool) {
 	}
 }
 
-// Refresh makes the next use of key look its limit up again.
-func (l *Limiter) Refresh(key string) {
-	if l.settings.Load().KeyLimit == nil || key == "" || len(key) > MaxKeyLength {
-		return
-	}
-	id, g := l.ID(key), l.Group
-	l.refreshes.Add(1)
-	l.lookUps.forget(id.Key)
-	for _, c := range []*local.Cache[Bucket, *Bucket]{g.Cache, g.CacheAfterClose} {
-		if b, ok := c.Find(id); ok {
-			b.setPolicy(g.Now(), b.Policy().WithRule(local.Unresolved))
-		}
-	}
-}
-
 // setPolicy makes p the policy of b.
 func (b *Bucket) setPolicy(now time.Duration, p *local.Policy) {
 	folded, effect, _ := b.SetPolicy(now, nil, p)
@@ -156,4 +102,18 @@ func (b *Bucket) policySet(now time.Duration, folded local.Stats, effect local.E
 		b.Limiter().keepStats(b.Key(), folded)
 	}
 	b.apply(now, effect)
+}
+
+// carried reports whether requests carry the limit of b's key.
+func (b *Bucket) carried() bool {
+	o := b.Policy().Owner.(*Resolved)
+	return o.Settings.KeyLimit == nil && (o.mixed != nil || o.Limits[0] != o.Settings.Limit)
+}
+
+// SharesOf returns what standing shares have of a policy's limits, or nil.
+func SharesOf(p *local.Policy) standing.Limits {
+	if p.Parent == nil || p.Rule != local.ByLimit {
+		return nil
+	}
+	return Owner(p).Shares
 }

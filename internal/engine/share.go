@@ -196,14 +196,6 @@ func (u *Standing) Total() (n int64) {
 	return n
 }
 
-// SharesOf returns what standing shares have of a policy's limits, or nil.
-func SharesOf(p *local.Policy) standing.Limits {
-	if p.Parent == nil || p.Rule != local.ByLimit {
-		return nil
-	}
-	return Owner(p).Shares
-}
-
 // usableShares is SharesOf while all processes with the policy split its limits, and otherwise nil.
 func usableShares(p *local.Policy) standing.Limits {
 	shares := SharesOf(p)

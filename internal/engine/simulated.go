@@ -22,10 +22,3 @@ type Simulated interface {
 	// compares what the bucket holds with what Redis has on record. Sends may only read b, and must not block.
 	Sends(now time.Duration, c *lua.Call, b *local.Bucket)
 }
-
-// Yield lets everything else that happens at this instant happen first, in a simulation.
-func (g *Group) Yield(order uint64) {
-	if g.Simulated != nil {
-		g.Simulated.Yield(order)
-	}
-}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/failover"
-	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
@@ -151,17 +149,6 @@ func (l *Limiter) decideAtOnce(now time.Duration, b *Bucket, key string, n int64
 	return o, true
 }
 
-// fallBack decides over n tokens by the fail mode. stamp is that of tokens of the lease, which is spent first. It reports false
-// if the bucket was evicted, or its policy has changed.
-func (b *Bucket) fallBack(now time.Duration, n int64) (o Outcome, stamp *local.Stamp, ok bool) {
-	p, g := b.Policy(), b.Limiter().Group
-	v := b.Fallback(now, n, g.fleetOf(b))
-	if v.Outcome == local.Fallback {
-		g.warnIfFleetUnknown()
-	}
-	return byFailMode(p, v), v.Stamp, v.Outcome != local.Outdated
-}
-
 // takeInMode is take of a Limiter that is traced, unlimited or in shadow mode, or whose requests have carried limits.
 func (l *Limiter) takeInMode(ctx context.Context, key string, n int64, t *Taking) (Outcome, *Bucket, time.Duration) {
 	if t == nil {
@@ -182,39 +169,4 @@ func (t *Taking) ask(ctx context.Context, now time.Duration) (Outcome, *Bucket, 
 	r.End()
 	*t = p.Taking
 	return p.Outcome, p.decider, p.now
-}
-
-// Valid returns Granted, or the reason why no limit would admit the request. It does not know the key's burst.
-func Valid(key string, n int64) Reason {
-	switch {
-	case key == "" || len(key) > MaxKeyLength:
-		return InvalidKey
-	case n <= 0:
-		return InvalidCost
-	case n > MaxTokens:
-		return ExceedsBurst
-	}
-	return Granted
-}
-
-// unhealthy returns the node that b was last sent to if its breaker is not closed, and otherwise nil. It only reads the
-// breaker's state. A sender asks the breaker for permission just before it sends something.
-func (b *Bucket) unhealthy() *dispatch.Node {
-	n := b.node.Load()
-	if n == nil {
-		n = b.knownNode()
-	}
-	if n == nil || n.State() == failover.Closed {
-		return nil
-	}
-	return n
-}
-
-// probe reports whether b's node is unhealthy, and sends it a probe if one is due.
-func (b *Bucket) probe(now time.Duration) bool {
-	n := b.unhealthy()
-	if n != nil && n.ProbeDue(now) {
-		b.apply(now, b.Probe())
-	}
-	return n != nil
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
@@ -104,4 +105,31 @@ func (t *Taking) keyBucket(now time.Duration) *Bucket {
 	b := l.Group.find(now, l.ID(t.Key))
 	l.resolve(b, t.Key)
 	return b
+}
+
+// successor returns the bucket that b's key has since b was evicted, with the numbers by which b counted.
+func (b *Bucket) successor(now time.Duration, key string) *Bucket {
+	next := b.Limiter().Group.find(now, b.ID())
+	next.Limiter().resolve(next, key)
+	next.Inherit(b.Policy())
+	return next
+}
+
+// charge takes n more tokens from a bucket. If the bucket was evicted meanwhile, it takes them from its successor.
+func (l *Limiter) charge(now time.Duration, b *Bucket, key string, n int64) {
+	for {
+		e, taken, forgiven, ok := b.Charge(now, n)
+		if ok {
+			l.Charged.Add(n - taken)
+			if taken > 0 {
+				l.Requests.Add(key, report.Granted, taken+1, 1) // a part of a request that is counted already
+			}
+			if forgiven > 0 {
+				l.forgive(forgiven)
+			}
+			b.apply(now, e)
+			return
+		}
+		b = b.successor(now, key)
+	}
 }

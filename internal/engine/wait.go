@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"math"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
@@ -19,16 +18,8 @@ const (
 	// unless a probe is due.
 	maxSleepFallback = time.Second
 
-	// minIdle is the shortest time for which a process leaves what Redis has to other processes after a grant that was
-	// short. Tokens that come faster are asked for together: all waiters of a key in a process make at most 200 calls
-	// per second.
-	minIdle = 5 * time.Millisecond
-
 	// maxSpread is the longest random delay of a caller that returned tokens. The tokens take that long to arrive in Redis.
 	maxSpread = 50 * time.Millisecond
-
-	// forever is the deadline of a caller that has none.
-	forever = time.Duration(math.MaxInt64)
 )
 
 // TakeLeased takes n tokens of a key from its lease, unless others wait for the key. It reports false if it took nothing: then
@@ -337,12 +328,6 @@ func (c *queuedCaller) notRefused() {
 	c.limiter.Requests.Add(c.key, report.FallbackSpent, c.cost, -1)
 }
 
-// bucket returns the key's bucket.
-func (c *queuedCaller) bucket() *Bucket {
-	g := c.limiter.Group
-	return g.find(g.Now(), c.limiter.ID(c.key))
-}
-
 // served counts that c has its token, which came with those of the first in the queue, and reports it to the hook.
 func (c *queuedCaller) served() {
 	l := c.limiter
@@ -366,14 +351,6 @@ func (c *queuedCaller) handOut(t *Taking) {
 		back := *t
 		back.Cost, back.source = left, local.FromRedis
 		back.correctCost(0)
-	}
-}
-
-// beginWait counts that c has to wait, once.
-func (c *queuedCaller) beginWait() {
-	if c.since == 0 {
-		c.since = max(c.limiter.Group.Now(), 1)
-		c.limiter.Waits.Begin()
 	}
 }
 

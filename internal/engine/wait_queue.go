@@ -2,11 +2,20 @@ package engine
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
+
+// forever is the deadline of a caller that has none.
+const forever = time.Duration(math.MaxInt64)
+
+// minIdle is the shortest time for which a process leaves what Redis has to other processes after a grant that was
+// short. Tokens that come faster are asked for together: all waiters of a key in a process make at most 200 calls
+// per second.
+const minIdle = 5 * time.Millisecond
 
 // waitQueues holds a queue for each key that callers wait for. The callers of a key go one after the other. Only the
 // first of them asks Redis, and it asks for those behind it too.
@@ -262,4 +271,18 @@ func (q *waitQueue) remove(c *queuedCaller) {
 func (q *waitQueue) end(c *queuedCaller, e event) {
 	q.remove(c)
 	c.events <- e
+}
+
+// bucket returns the key's bucket.
+func (c *queuedCaller) bucket() *Bucket {
+	g := c.limiter.Group
+	return g.find(g.Now(), c.limiter.ID(c.key))
+}
+
+// beginWait counts that c has to wait, once.
+func (c *queuedCaller) beginWait() {
+	if c.since == 0 {
+		c.since = max(c.limiter.Group.Now(), 1)
+		c.limiter.Waits.Begin()
+	}
 }

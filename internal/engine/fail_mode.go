@@ -1,0 +1,81 @@
+package engine
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
+	"github.com/tiered-limiter/tiered-limiter/local"
+)
+
+// unhealthy returns the node that b was last sent to if its breaker is not closed, and otherwise nil. It only reads the
+// breaker's state. A sender asks the breaker for permission just before it sends something.
+func (b *Bucket) unhealthy() *dispatch.Node {
+	n := b.node.Load()
+	if n == nil {
+		n = b.knownNode()
+	}
+	if n == nil || n.State() == failover.Closed {
+		return nil
+	}
+	return n
+}
+
+// knownNode returns the node that b was last sent to. It returns nil if that is unknown and all nodes are healthy. If a
+// node is unhealthy, it determines b's node at once. Otherwise a request for a new bucket would wait for a sender, only
+// to learn that nothing is sent to that node.
+func (b *Bucket) knownNode() *dispatch.Node {
+	if n := b.node.Load(); n != nil {
+		return n
+	}
+	g := b.Limiter().Group
+	if g.Dispatch.Unhealthy() == 0 {
+		return nil
+	}
+	n := g.Dispatch.Node(g.Store.Node(b.name()))
+	b.setNode(n)
+	return n
+}
+
+// probe reports whether b's node is unhealthy, and sends it a probe if one is due.
+func (b *Bucket) probe(now time.Duration) bool {
+	n := b.unhealthy()
+	if n != nil && n.ProbeDue(now) {
+		b.apply(now, b.Probe())
+	}
+	return n != nil
+}
+
+// fallBack decides over n tokens by the fail mode. stamp is that of tokens of the lease, which is spent first. It reports false
+// if the bucket was evicted, or its policy has changed.
+func (b *Bucket) fallBack(now time.Duration, n int64) (o Outcome, stamp *local.Stamp, ok bool) {
+	p, g := b.Policy(), b.Limiter().Group
+	v := b.Fallback(now, n, g.fleetOf(b))
+	if v.Outcome == local.Fallback {
+		g.warnIfFleetUnknown()
+	}
+	return byFailMode(p, v), v.Stamp, v.Outcome != local.Outdated
+}
+
+// fleetOf returns how many processes share b's limit, at least 1. If that is unknown, it returns Options.Processes. The
+// node of a bucket is unknown after Close. Then the node with the most processes counts.
+func (g *Group) fleetOf(b *Bucket) int64 {
+	place := b.Limiter().place()
+	if n := b.node.Load(); n != nil {
+		return n.Processes(place)
+	}
+	return g.Dispatch.MostProcesses(place)
+}
+
+// warnIfFleetUnknown warns, once, if a fallback decides while the number of processes is unknown. That is dangerous,
+// because each process then admits the whole limit.
+func (g *Group) warnIfFleetUnknown() {
+	if g.FleetKnown.Load() {
+		return
+	}
+	g.warnFleetOnce.Do(func() {
+		g.Journal.Line(slog.LevelWarn, "the number of processes is not known, so each admits the whole limit alone "+
+			"while redis does not answer: set Options.Processes")
+	})
+}
