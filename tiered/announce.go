@@ -3,33 +3,13 @@ package tiered
 import (
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
+	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
-
-// maxService is the length of the longest service name, in bytes: as of a policy.
-const maxService = 64
-
-// validService reports whether a service may be called so.
-func validService(name string) bool {
-	return len(name) <= maxService && utf8.ValidString(name) &&
-		!strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
-}
-
-// programName returns the name of the running program, as a service that has not said its name.
-func programName() string {
-	if len(os.Args) == 0 { // whoever starts a program may leave it out
-		return ""
-	}
-	return filepath.Base(os.Args[0])
-}
 
 // limitsText returns what two policies of one name must have in common to admit the same to all keys. What PerKey
 // returns is not known, only that there is one.
@@ -91,13 +71,6 @@ func (g *Group) announced() (a remote.Announcement, version int64) {
 	return remote.Announce(g.options.Service, policies), g.limiters.version
 }
 
-// otherLimits are the processes that have other limits for a policy, and what has been said about them.
-type otherLimits struct {
-	services, here int64 // processes of other services, and of this one: the most that a node counted
-	warned         bool  // about other services: once
-	told           bool  // about this service: once per change
-}
-
 // Counted implements [dispatch.NodeObserver].
 func (h *health) Counted(c remote.Census, before []int64) {
 	h.mu.Lock()
@@ -133,16 +106,6 @@ func (h *health) Forgotten(place, places int) {
 	}
 }
 
-// counted returns the last census of a policy by its place, if the node has been told of the policy.
-func (h *health) counted(place int) (c remote.PolicyCensus, silent int64, ok bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if place < 0 || place >= len(h.census.Policies) || h.unknown[place] {
-		return c, 0, false
-	}
-	return h.census.Policies[place], h.census.Silent, true
-}
-
 // reportOthers logs that other processes have other limits for a policy.
 func (h *health) reportOthers(l *Limiter) {
 	g, node := h.group, string(h.node.ID())
@@ -176,4 +139,34 @@ func (g *Group) mostOthers(place int) (services, here int64) {
 		services, here = max(services, c.OtherServices), max(here, c.OtherLimits)
 	}
 	return services, here
+}
+
+// Present implements [dispatch.NodeObserver]. If a process is not counted, all fallbacks are too large. The breaker
+// does not show that, because it may be closed, or this process idle.
+func (h *health) Present(err error, probe bool) {
+	g := h.group
+	g.reportPart()
+	if err == nil {
+		g.core.FleetKnown.Store(true)
+		again := h.presence.Refreshed()
+		if h.presence.Typical() {
+			h.overruns.NoteFar()
+		}
+		if again {
+			g.trace.fault(Event{What: "presence again", Node: string(h.node.ID())})
+			g.journal.Line(slog.LevelInfo, "redis counts this process again", "node", string(h.node.ID()))
+		}
+		return
+	}
+	if probe { // the breaker reports it
+		return
+	}
+	class, level := failover.Classify(err), slog.LevelWarn
+	if class == failover.Misconfigured || class == failover.KeyFault {
+		level = slog.LevelError // it does not heal by itself
+	}
+	if h.presence.Missed(class == failover.Unreachable) {
+		g.trace.fault(Event{What: "presence", Node: string(h.node.ID()), Err: err})
+		h.logFailure(level, "redis does not count this process: fallbacks are too large while it does not answer", class, err)
+	}
 }

@@ -1,8 +1,8 @@
 package tiered
 
 import (
-	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 )
@@ -43,14 +43,45 @@ func (l *Limiter) carriedLimit(s *engine.Settings, limit Limit) *engine.Resolved
 	return carried
 }
 
-// CheckCarriedLimit returns why no request of a valid policy may carry the limit, or nil. [Unlimited] asks whether they
-// may carry any.
-func (p Policy) CheckCarriedLimit(limit Limit) error {
-	if len(p.Also) > 0 {
-		return fmt.Errorf("tiered: Policy.Also has %d limits: must be empty if requests carry limits", len(p.Also))
+// WithPlan returns u with the limit of a plan, one of [Policy].Plans, which holds for it as by [Use.WithLimit]:
+//
+//	d := perUser.For(user).WithPlan(claims.Plan).Allow(ctx)
+//
+// "" means that the request has no plan: it goes by Policy.Limit. So does one with a plan that the policy does not have.
+// PolicyStats.Faults counts those, and the first one is logged. The limit is looked up at once, so make the Use
+// for each request: one that was made before the policy changed keeps the old limit.
+func (u Use) WithPlan(name string) Use {
+	u.own()
+	for i := range u.n {
+		p := u.at(i)
+		if p.limit = nil; p.limiter != nil {
+			p.limit = p.limiter.planLimit(name)
+		}
 	}
-	if p.Standing != StandingOff {
-		return fmt.Errorf("tiered: Policy.Standing is %v: must be off if requests carry limits", p.Standing)
+	return u
+}
+
+// planLimit returns the limit of a request's plan. It returns nil if the policy has no plans: then nobody carries any.
+func (l *Limiter) planLimit(name string) *engine.Resolved {
+	s, p := l.core.Settings(), l.policy.Load()
+	limit, ok := p.Plans[name]
+	if !ok {
+		limit = p.Limit // also to take back the limit of the plan that the key had
+		if name != "" {
+			l.countUnknownPlan(p.Plans)
+		}
 	}
-	return p.CheckLimit(limit)
+	if len(p.Plans) == 0 {
+		return nil
+	}
+	return l.carriedLimit(s, limit)
+}
+
+// countUnknownPlan counts a plan that the policy does not have, and logs the first one. The line does not have its name,
+// because a name that comes with a request may be anything, even a secret.
+func (l *Limiter) countUnknownPlan(plans Plans) {
+	if l.unknownPlans.Add(1) == 1 {
+		l.group.journal.Line(slog.LevelError, "a request has a plan that the policy does not have: the policy's own limit decides",
+			"policy", l.core.Name, "plans", strings.Join(plans.names(), ", "))
+	}
 }

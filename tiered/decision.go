@@ -232,3 +232,6 @@ func (e *LimitedError) Unwrap() error {
 		return ErrUnavailable
 	}
 }
+
+// MaxKeyLength is the longest key, in bytes. Any bytes are legal.
+const MaxKeyLength = 64 << 10

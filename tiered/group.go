@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
@@ -16,33 +14,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
-
-// Group is any number of policies over one store: they share one cache of keys, one queue of calls to each Redis node
-// and one set of goroutines. All methods may be called concurrently. The zero Group and a nil one refuse: they have no
-// policies, and methods that return an error say so.
-type Group struct {
-	core     *engine.Group
-	store    remote.Store
-	options  options
-	limiters limiters
-	trace    *tracer
-	journal  *report.Journal // nil without a Logger
-	reloads  reloads
-
-	sharesReport   sharesReport
-	hasAnnounced   atomic.Bool // this process has announced its policies once
-	warnPlacesOnce sync.Once   // warns that there are more policies than can be announced
-	setPoliciesMu  sync.Mutex  // one SetPolicies at a time
-
-	stop      context.CancelFunc
-	stopHooks context.CancelFunc // ends the hooks; the last step of Close
-	tasks     sync.WaitGroup     // all goroutines but those of callbacks and of the dispatcher
-	callbacks sync.WaitGroup     // the goroutines that call the hooks and the Logger
-
-	// A Close whose context ends first ends the calls. Then another one can give nothing back.
-	callsEnd   sync.Once
-	callsEnded chan struct{} // closed when no goroutine makes calls any more, nor will
-}
 
 // NewGroup returns a Group over a store. It does not wait for Redis, which may be down. A nil o means the defaults.
 //
@@ -193,4 +164,65 @@ func (g *Group) unreturned() string {
 	}
 	slices.Sort(all)
 	return ", and " + strings.Join(all, ", ") + " were not given back"
+}
+
+// New returns a Limiter with a Group of its own; its Close closes both. See [NewGroup] and [Group.NewLimiter].
+func New(s remote.Store, p Policy, o *Options) (*Limiter, error) {
+	if err := p.Validate(); err != nil {
+		_, optionsErr := o.fill()
+		return nil, errors.Join(err, optionsErr, remote.Check(s))
+	}
+	g, err := NewGroup(s, o)
+	if err != nil {
+		return nil, err
+	}
+	l, err := g.NewLimiter(p)
+	if err != nil {
+		return nil, err
+	}
+	l.ownsGroup = true
+	return l, nil
+}
+
+// Close closes the Group of a Limiter made by [New], as [Group.Close] does. For one made by [Group.NewLimiter] it does
+// nothing: close the Group.
+func (l *Limiter) Close(ctx context.Context) error {
+	if l.isZero() {
+		return errZeroLimiter
+	}
+	if !l.ownsGroup {
+		return nil
+	}
+	return l.group.Close(ctx)
+}
+
+// Group returns the Group of the Limiter, also if [New] made it: for [Group.Stats] and [Group.Ping]. It is nil if the
+// Limiter is nil or zero.
+func (l *Limiter) Group() *Group {
+	if l.isZero() {
+		return nil
+	}
+	return l.group
+}
+
+// NewLimiter adds a policy to the Group. A name can be used once per Group. [Group.SetPolicies] removes one.
+//
+// A process announces up to 512 policies, of which one with Standing counts twice. With more it counts as one of every
+// policy, and standing shares are not used, neither by it nor by others with its policies; the log says so.
+func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
+	if g.isZero() {
+		return nil, errZeroGroup
+	}
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	l, back, err := g.add(p)
+	if back {
+		g.change(map[*Limiter]Policy{l: p.clone()})
+	}
+	// In a simulation, the processors would decide how many refreshes several policies of one instant make.
+	if err == nil && (l.place() == 0 || g.core.Simulated == nil) {
+		g.core.Dispatch.Refresh()
+	}
+	return l, err
 }

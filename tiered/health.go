@@ -195,32 +195,12 @@ func (h *health) Stepped(by time.Duration) {
 	g.journal.Tally("clock "+node, 1, slog.LevelWarn, "the clock of redis was set", "node", node, "by", by)
 }
 
-// Present implements [dispatch.NodeObserver]. If a process is not counted, all fallbacks are too large. The breaker
-// does not show that, because it may be closed, or this process idle.
-func (h *health) Present(err error, probe bool) {
-	g := h.group
-	g.reportPart()
-	if err == nil {
-		g.core.FleetKnown.Store(true)
-		again := h.presence.Refreshed()
-		if h.presence.Typical() {
-			h.overruns.NoteFar()
-		}
-		if again {
-			g.trace.fault(Event{What: "presence again", Node: string(h.node.ID())})
-			g.journal.Line(slog.LevelInfo, "redis counts this process again", "node", string(h.node.ID()))
-		}
-		return
+// counted returns the last census of a policy by its place, if the node has been told of the policy.
+func (h *health) counted(place int) (c remote.PolicyCensus, silent int64, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if place < 0 || place >= len(h.census.Policies) || h.unknown[place] {
+		return c, 0, false
 	}
-	if probe { // the breaker reports it
-		return
-	}
-	class, level := failover.Classify(err), slog.LevelWarn
-	if class == failover.Misconfigured || class == failover.KeyFault {
-		level = slog.LevelError // it does not heal by itself
-	}
-	if h.presence.Missed(class == failover.Unreachable) {
-		g.trace.fault(Event{What: "presence", Node: string(h.node.ID()), Err: err})
-		h.logFailure(level, "redis does not count this process: fallbacks are too large while it does not answer", class, err)
-	}
+	return h.census.Policies[place], h.census.Silent, true
 }

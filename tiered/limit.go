@@ -69,6 +69,11 @@ func (l Limit) burst() int64 { return engine.Limit(l).Most() }
 // nanosPerToken returns the time in ns in which one token is refilled.
 func (l Limit) nanosPerToken() float64 { return engine.Limit(l).NanosPerToken() }
 
+const (
+	maxTokens = engine.MaxTokens // levels are doubles; beyond this, small refills would be lost
+	maxPer    = 100 * 365 * 24 * time.Hour
+)
+
 func validTokens(n int64) bool { return n >= 1 && n <= maxTokens }
 
 func validPeriod(d time.Duration) bool {

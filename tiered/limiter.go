@@ -5,8 +5,11 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
+	"weak"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
+	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -31,53 +34,94 @@ type Limiter struct {
 // place returns the place of the policy among those that this process announces, -1 if it is removed.
 func (l *Limiter) place() int { return int(l.core.Place.Load()) }
 
-func newLimiter(g *Group, number int, p Policy) *Limiter {
-	l := &Limiter{group: g}
-	l.core.Group, l.core.Number, l.core.Name, l.core.Kind = g.core, number, p.Name, p.kind()
-	l.set(p)
-	return l
-}
-
-// New returns a Limiter with a Group of its own; its Close closes both. See [NewGroup] and [Group.NewLimiter].
-func New(s remote.Store, p Policy, o *Options) (*Limiter, error) {
-	if err := p.Validate(); err != nil {
-		_, optionsErr := o.fill()
-		return nil, errors.Join(err, optionsErr, remote.Check(s))
-	}
-	g, err := NewGroup(s, o)
-	if err != nil {
-		return nil, err
-	}
-	l, err := g.NewLimiter(p)
-	if err != nil {
-		return nil, err
-	}
-	l.ownsGroup = true
-	return l, nil
-}
-
-// Group returns the Group of the Limiter, also if [New] made it: for [Group.Stats] and [Group.Ping]. It is nil if the
-// Limiter is nil or zero.
-func (l *Limiter) Group() *Group {
-	if l.isZero() {
-		return nil
-	}
-	return l.group
-}
-
-// Close closes the Group of a Limiter made by [New], as [Group.Close] does. For one made by [Group.NewLimiter] it does
-// nothing: close the Group.
-func (l *Limiter) Close(ctx context.Context) error {
-	if l.isZero() {
-		return errZeroLimiter
-	}
-	if !l.ownsGroup {
-		return nil
-	}
-	return l.group.Close(ctx)
-}
-
-// MaxKeyLength is the longest key, in bytes. Any bytes are legal.
-const MaxKeyLength = 64 << 10
-
 var _ = [1]struct{}{}[MaxKeyLength-engine.MaxKeyLength]
+
+// Group is any number of policies over one store: they share one cache of keys, one queue of calls to each Redis node
+// and one set of goroutines. All methods may be called concurrently. The zero Group and a nil one refuse: they have no
+// policies, and methods that return an error say so.
+type Group struct {
+	core     *engine.Group
+	store    remote.Store
+	options  options
+	limiters limiters
+	trace    *tracer
+	journal  *report.Journal // nil without a Logger
+	reloads  reloads
+
+	sharesReport   sharesReport
+	hasAnnounced   atomic.Bool // this process has announced its policies once
+	warnPlacesOnce sync.Once   // warns that there are more policies than can be announced
+	setPoliciesMu  sync.Mutex  // one SetPolicies at a time
+
+	stop      context.CancelFunc
+	stopHooks context.CancelFunc // ends the hooks; the last step of Close
+	tasks     sync.WaitGroup     // all goroutines but those of callbacks and of the dispatcher
+	callbacks sync.WaitGroup     // the goroutines that call the hooks and the Logger
+
+	// A Close whose context ends first ends the calls. Then another one can give nothing back.
+	callsEnd   sync.Once
+	callsEnded chan struct{} // closed when no goroutine makes calls any more, nor will
+}
+
+// limiters are those of a Group.
+//
+// A policy has at most one Limiter that has buckets: two would lease from one bucket in Redis under one lease id, and
+// Redis would take the calls of both for those of one process. So a policy that was removed and comes back has the
+// Limiter that it had, for as long as anything can still use it: the caller's code, or a bucket in the cache. Then the
+// Group forgets it.
+type limiters struct {
+	mu      sync.RWMutex
+	next    int                              // number of the next Limiter. None is used twice
+	byID    map[int]weak.Pointer[Limiter]    // by number: of all policies, and of what may still have buckets
+	all     []*Limiter                       // of the policies, in the order of adding
+	placed  []*Limiter                       // by place in what this process announces; twice if limits are split; nil: free
+	version int64                            // rises when a place gets another policy
+	byName  map[string]*Limiter              // of the policies
+	gone    map[string]weak.Pointer[Limiter] // of the policies that were removed, by name: the last one
+}
+
+// otherLimits are the processes that have other limits for a policy, and what has been said about them.
+type otherLimits struct {
+	services, here int64 // processes of other services, and of this one: the most that a node counted
+	warned         bool  // about other services: once
+	told           bool  // about this service: once per change
+}
+
+// splitUse is what a Limiter knows of whether all processes split its limits. It is guarded by the Limiter's mutex.
+type splitUse struct {
+	outsiders int64 // processes that do not split them, as last counted
+
+	// governedUntil is until when the whole limit of a process that does not split it may still govern in Redis: while it is
+	// there, and for the time that Redis keeps it. Shares beside it would be more than the limit.
+	governedUntil time.Duration
+
+	tooMany bool // it was reported that no share holds a token
+}
+
+// sharesReport is what has been reported of the table of fractions.
+type sharesReport struct {
+	failures atomic.Int64 // polls in a row
+
+	mu   sync.Mutex
+	last StandingStats // without Left
+}
+
+// reloads counts reloads of the configuration: see Stats.Reloads.
+type reloads struct {
+	mu              sync.Mutex
+	applied, failed int64
+	err             error // of the last one
+}
+
+// A nil or zero Limiter or Group is a mistake: usually the error of New or NewGroup was ignored. Its methods must not
+// panic, because they would do so at the first request. They refuse.
+var (
+	errZeroLimiter = errors.New("tiered: the Limiter is nil or zero: must be made by New or Group.NewLimiter")
+	errZeroGroup   = errors.New("tiered: the Group is nil or zero: must be made by NewGroup")
+)
+
+// isZero reports whether l is nil or was not made by New or Group.NewLimiter.
+func (l *Limiter) isZero() bool { return l == nil || l.group == nil }
+
+// isZero reports whether g is nil or was not made by NewGroup.
+func (g *Group) isZero() bool { return g == nil || g.core == nil }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"weak"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
@@ -12,48 +11,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// limiters are those of a Group.
-//
-// A policy has at most one Limiter that has buckets: two would lease from one bucket in Redis under one lease id, and
-// Redis would take the calls of both for those of one process. So a policy that was removed and comes back has the
-// Limiter that it had, for as long as anything can still use it: the caller's code, or a bucket in the cache. Then the
-// Group forgets it.
-type limiters struct {
-	mu      sync.RWMutex
-	next    int                              // number of the next Limiter. None is used twice
-	byID    map[int]weak.Pointer[Limiter]    // by number: of all policies, and of what may still have buckets
-	all     []*Limiter                       // of the policies, in the order of adding
-	placed  []*Limiter                       // by place in what this process announces; twice if limits are split; nil: free
-	version int64                            // rises when a place gets another policy
-	byName  map[string]*Limiter              // of the policies
-	gone    map[string]weak.Pointer[Limiter] // of the policies that were removed, by name: the last one
-}
-
 func (ls *limiters) init() {
 	ls.byName = make(map[string]*Limiter)
 	ls.byID, ls.gone = make(map[int]weak.Pointer[Limiter]), make(map[string]weak.Pointer[Limiter])
-}
-
-// NewLimiter adds a policy to the Group. A name can be used once per Group. [Group.SetPolicies] removes one.
-//
-// A process announces up to 512 policies, of which one with Standing counts twice. With more it counts as one of every
-// policy, and standing shares are not used, neither by it nor by others with its policies; the log says so.
-func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
-	if g.isZero() {
-		return nil, errZeroGroup
-	}
-	if err := p.Validate(); err != nil {
-		return nil, err
-	}
-	l, back, err := g.add(p)
-	if back {
-		g.change(map[*Limiter]Policy{l: p.clone()})
-	}
-	// In a simulation, the processors would decide how many refreshes several policies of one instant make.
-	if err == nil && (l.place() == 0 || g.core.Simulated == nil) {
-		g.core.Dispatch.Refresh()
-	}
-	return l, err
 }
 
 // add adds a valid policy. The presence must be refreshed afterwards. If the policy takes up the Limiter that it had
@@ -220,4 +180,11 @@ func (g *Group) limiter(number int) *Limiter {
 	g.limiters.mu.RLock()
 	defer g.limiters.mu.RUnlock()
 	return g.limiters.byID[number].Value()
+}
+
+func newLimiter(g *Group, number int, p Policy) *Limiter {
+	l := &Limiter{group: g}
+	l.core.Group, l.core.Number, l.core.Name, l.core.Kind = g.core, number, p.Name, p.kind()
+	l.set(p)
+	return l
 }

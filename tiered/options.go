@@ -5,7 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 )
@@ -114,4 +119,21 @@ func (o *Options) fill() (options, error) {
 		f.Logger = slog.Default()
 	}
 	return f, errors.Join(all...)
+}
+
+// maxService is the length of the longest service name, in bytes: as of a policy.
+const maxService = 64
+
+// validService reports whether a service may be called so.
+func validService(name string) bool {
+	return len(name) <= maxService && utf8.ValidString(name) &&
+		!strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// programName returns the name of the running program, as a service that has not said its name.
+func programName() string {
+	if len(os.Args) == 0 { // whoever starts a program may leave it out
+		return ""
+	}
+	return filepath.Base(os.Args[0])
 }

@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"errors"
 	"math"
 	"time"
 
@@ -124,4 +125,33 @@ func tellCarried(d *Decision, o *engine.Resolved) {
 			d.ResetAfter = max(engine.ResetAfter(burst-d.Remaining, limit.NanosPerToken()), d.RetryAfter)
 		}
 	}
+}
+
+// valid returns Granted, or the reason why no limit would admit the request. For a nil or zero Limiter it returns Unknown.
+func (l *Limiter) valid(key string, n int64) Reason {
+	if l.isZero() {
+		return Unknown
+	}
+	return Reason(engine.Valid(key, n))
+}
+
+// refusal returns the Decision on a request for n tokens that is not valid, and counts it.
+func (l *Limiter) refusal(key string, n int64, r Reason) (d Decision) {
+	if l.isZero() {
+		return d
+	}
+	t := l.core.Refuse(key, n, engine.Reason(r))
+	tell(&d, &t)
+	return d
+}
+
+// errorOf makes a *LimitedError of the engine's refusal, and returns any other error as it is.
+func errorOf(err error) error {
+	var r *engine.Refusal
+	if !errors.As(err, &r) {
+		return err
+	}
+	e := &LimitedError{late: r.Late}
+	tell(&e.Decision, &r.Told)
+	return e
 }

@@ -1,12 +1,9 @@
 package tiered
 
 import (
-	"errors"
 	"log/slog"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
-	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
 // limitOf calls PerKey. It returns Policy.Limit if the result is invalid, or if PerKey panics.
@@ -26,24 +23,6 @@ func (l *Limiter) limitOf(p *Policy, key string) (limit Limit) {
 		return p.Limit
 	}
 	return limit
-}
-
-// CheckLimit returns why PerKey of a valid policy may not return the limit for a key, or nil.
-func (p Policy) CheckLimit(limit Limit) error {
-	if limit.rule() != local.ByLimit {
-		return nil
-	}
-	q := p
-	q.Plans = nil                                                  // they do not matter to this limit
-	q.Limit, q.PerKey = limit, func(string) Limit { return limit } // a larger Lease.Size is reduced
-	if q.MaxDebt > 0 {                                             // a larger burst is the key's MaxDebt
-		q.MaxDebt = min(max(q.MaxDebt, limit.burst()), engine.MaxTokens)
-	}
-	err := q.checkReplaces(p)
-	if _, _, ok := q.split(); !ok { // Redis has the whole limit of this key
-		q.Standing = StandingOff
-	}
-	return errors.Join(q.Validate(), err)
 }
 
 // perKeyFault counts a failure of PerKey, and logs the first one.

@@ -1,14 +1,11 @@
 package tiered
 
 import (
-	"errors"
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
@@ -125,12 +122,7 @@ type Lease struct {
 	Period time.Duration
 }
 
-const (
-	maxTokens = engine.MaxTokens // levels are doubles; beyond this, small refills would be lost
-	maxPer    = 100 * 365 * 24 * time.Hour
-
-	minPeriod, maxPeriod = 5 * time.Millisecond, time.Minute
-)
+const minPeriod, maxPeriod = 5 * time.Millisecond, time.Minute // of a lease
 
 // clone returns p with a slice and a map of its own, because callers may write to theirs.
 func (p Policy) clone() Policy {
@@ -139,85 +131,3 @@ func (p Policy) clone() Policy {
 }
 
 var policyName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
-
-// Validate reports all problems of p, each with field, value and rule. It returns nil if a Limiter can be made of p.
-func (p Policy) Validate() error {
-	var all []error
-	bad := func(field string, value any, rule string) {
-		all = append(all, fmt.Errorf("tiered: Policy.%s is %v: %s", field, value, rule))
-	}
-	if !policyName.MatchString(p.Name) {
-		name := p.Name
-		if len(name) > 80 {
-			name = name[:80] + "…"
-		}
-		bad("Name", fmt.Sprintf("%q", name), "must be 1 to 64 of A-Z a-z 0-9 _ . -")
-	}
-	p.validateAlgorithm(bad)
-	p.validateStanding(bad)
-	all = append(all, p.validatePlans(bad)...)
-	for i, l := range p.Also {
-		if l.rule() != local.ByLimit {
-			bad(fmt.Sprintf("Also[%d]", i), "Unlimited or Blocked", "must be a limit")
-		} else if err := l.validate(fmt.Sprintf("Policy.Also[%d]", i)); err != nil {
-			all = append(all, err)
-		}
-	}
-	l := p.Limit
-	err := l.validate("Policy.Limit")
-	if err != nil {
-		all = append(all, err)
-	}
-	limited := err == nil && l.rule() == local.ByLimit // an invalid limit has no quarter
-	quarter := (l.burst() + 3) / 4
-	if p.Lease.Size < NoLease || limited && p.PerKey == nil && len(p.Plans) == 0 && p.Lease.Size > quarter {
-		bad("Lease.Size", p.Lease.Size,
-			fmt.Sprintf("must be 0 (follow demand), NoLease, or 1 to a quarter of the burst, here %d", quarter))
-	}
-	if p.FailMode > FailClosed {
-		bad("FailMode", p.FailMode, "must be FailLocal, FailOpen or FailClosed")
-	}
-	if d := p.Lease.Period; d != 0 && (d < minPeriod || d > maxPeriod) {
-		bad("Lease.Period", d, "must be 5ms to 1m, or 0 for 250ms")
-	}
-	return errors.Join(all...)
-}
-
-// CheckCost returns why no request of a valid policy that costs n is ever admitted, or nil. A policy with PerKey may give
-// some keys a larger limit, and is not asked: then only n itself is checked. [Blocked] admits nothing on purpose, at any
-// cost.
-func (p Policy) CheckCost(n int64) error {
-	if n < 1 || n > maxTokens {
-		return fmt.Errorf("tiered: the cost is %d: must be 1 to 2^40", n)
-	}
-	if p.PerKey != nil {
-		return nil
-	}
-	if limit, field := p.largest(); field != "Limit" {
-		q := p
-		if q.Limit, q.Plans = limit, nil; q.CheckCost(n) == nil {
-			return nil
-		}
-		return fmt.Errorf("tiered: the cost is %d: must be at most %d, the burst of Policy.%s", n, limit.burst(), field)
-	}
-	rest, _, split := p.split() // what Redis has
-	for i, limit := range p.limits() {
-		most := rest.limits()[i].burst()
-		if limit.rule() != local.ByLimit || n <= most {
-			continue
-		}
-		of, field, parts := "Limit", "Tokens", ""
-		if i > 0 {
-			of = fmt.Sprintf("Also[%d]", i-1)
-		}
-		if limit.Burst > 0 {
-			field = "Burst"
-		}
-		if split {
-			parts = fmt.Sprintf(" and Policy.Standing is %v", p.Standing)
-		}
-		return fmt.Errorf("tiered: the cost is %d: must be at most %d, because Policy.%s.%s is %d%s",
-			n, most, of, field, limit.burst(), parts)
-	}
-	return nil
-}

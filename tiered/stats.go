@@ -3,7 +3,6 @@ package tiered
 import (
 	"fmt"
 	"math"
-	"sync"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
@@ -41,14 +40,6 @@ type Stats struct {
 
 	Policies map[string]PolicyStats // by name
 	Nodes    map[string]NodeStats   // by node
-}
-
-// StandingStats are about the standing shares of this process, of all policies that have some.
-type StandingStats struct {
-	Fraction   float64       // part of all standing shares that this process leases from Redis: 0 … 1
-	Left       time.Duration // how long that lease still lasts; it is renewed every 3 s
-	Members    int64         // processes that have a part of them, as last seen
-	Quarantine bool          // the table of shares in Redis is less than 65 s old: no process gets more than it had before
 }
 
 // PolicyStats are the figures of one policy, by the question that they answer.
@@ -389,12 +380,6 @@ func (h *health) stats() (s NodeStats) {
 	return s
 }
 
-// reloads counts reloads of the configuration.
-type reloads struct {
-	mu    sync.Mutex
-	count Stats // its Reloads
-}
-
 func init() { reload.Count = func(group any, err error) { group.(*Group).countReload(err) } }
 
 // countReload is what [reload.Count] calls.
@@ -404,10 +389,10 @@ func (g *Group) countReload(err error) {
 	}
 	g.reloads.mu.Lock()
 	defer g.reloads.mu.Unlock()
-	if g.reloads.count.Reloads.Err = err; err != nil {
-		g.reloads.count.Reloads.Failed++
+	if g.reloads.err = err; err != nil {
+		g.reloads.failed++
 	} else {
-		g.reloads.count.Reloads.Applied++
+		g.reloads.applied++
 	}
 }
 
@@ -415,5 +400,5 @@ func (g *Group) countReload(err error) {
 func (r *reloads) stats(s *Stats) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s.Reloads = r.count.Reloads
+	s.Reloads.Applied, s.Reloads.Failed, s.Reloads.Err = r.applied, r.failed, r.err
 }

@@ -217,3 +217,15 @@ func (u Use) Reserve(ctx context.Context) (r Reservation) {
 	r.held = h
 	return r
 }
+
+// Wait waits until all uses are admitted together, and takes their tokens: all or nothing. Its errors are those of
+// [Limiter.WaitN], and with one key it is WaitN. It holds no tokens while it waits, and it waits only in the queue of
+// the key that refused it, so a caller that waits for one user's limit does not delay callers for another user of the
+// same tenant.
+func (u Use) Wait(ctx context.Context) error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	var room [1]engine.Part
+	return errorOf(u.request(room[:0]).Wait(ctx))
+}

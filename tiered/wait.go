@@ -2,9 +2,6 @@ package tiered
 
 import (
 	"context"
-	"errors"
-
-	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 )
 
 // Wait is WaitN for one token.
@@ -29,27 +26,4 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 		return nil
 	}
 	return l.For(key).N(n).Wait(ctx)
-}
-
-// Wait waits until all uses are admitted together, and takes their tokens: all or nothing. Its errors are those of
-// [Limiter.WaitN], and with one key it is WaitN. It holds no tokens while it waits, and it waits only in the queue of
-// the key that refused it, so a caller that waits for one user's limit does not delay callers for another user of the
-// same tenant.
-func (u Use) Wait(ctx context.Context) error {
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	var room [1]engine.Part
-	return errorOf(u.request(room[:0]).Wait(ctx))
-}
-
-// errorOf makes a *LimitedError of the engine's refusal, and returns any other error as it is.
-func errorOf(err error) error {
-	var r *engine.Refusal
-	if !errors.As(err, &r) {
-		return err
-	}
-	e := &LimitedError{late: r.Late}
-	tell(&e.Decision, &r.Told)
-	return e
 }
