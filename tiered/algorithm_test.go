@@ -175,81 +175,120 @@ func TestSeveralBuckets(t *testing.T) {
 	}
 }
 
-// Settings that exclude each other are an error that names field, value and rule.
-func TestAlgorithmMistakes(t *testing.T) {
-	minute := tiered.Limit{Tokens: 10, Per: time.Minute}
-	for _, c := range []struct {
-		change func(p *tiered.Policy)
-		want   string
-	}{
-		{func(p *tiered.Policy) { p.Algorithm = 9 }, "Policy.Algorithm is algorithm 9: must be"},
-		{
-			func(p *tiered.Policy) { p.Calendar = true },
-			"Policy.Calendar is true: is of a FixedWindow only, and Algorithm is token bucket",
-		},
-		{
-			func(p *tiered.Policy) { p.Limit.Precision = time.Second },
-			"Policy.Limit.Precision is 1s: is of a SlidingWindow only",
-		},
-		{
-			func(p *tiered.Policy) { p.Algorithm, p.Also = tiered.FixedWindow, []tiered.Limit{tiered.PerHour(1)} },
-			"Policy.Also is 1 limits: is of a TokenBucket or",
-		},
-		{
-			func(p *tiered.Policy) { p.Algorithm, p.Also = tiered.SlidingLog, []tiered.Limit{tiered.PerHour(1)} },
-			"Policy.Also is 1 limits",
-		},
-		{
-			func(p *tiered.Policy) { p.Also = []tiered.Limit{tiered.PerMinute(1)} },
-			"Policy.Also[0].Per is 1m0s: must differ from that of Limit",
-		},
-		{ // their blocks are the same, and as many
-			func(p *tiered.Policy) {
-				p.Algorithm, p.Also = tiered.SlidingWindow,
-					[]tiered.Limit{{Tokens: 9, Per: time.Minute - time.Microsecond, Precision: time.Second}}
-			},
-			"must differ from that of Limit, or the Precision must: both count by 60 blocks of 1s",
-		},
-		{func(p *tiered.Policy) { p.Also = []tiered.Limit{{}} }, "Policy.Also[0] is zero: must be set"},
-		{
-			func(p *tiered.Policy) { p.Also, p.MaxDebt = []tiered.Limit{tiered.Unlimited()}, 3 },
-			"Policy.MaxDebt is 3: must be 0 for one burst, or at least the burst, here 10,",
-		},
-		{func(p *tiered.Policy) { p.Also = make([]tiered.Limit, 8) }, "Policy.Also is 8 limits: must be at most 7"},
-		{
-			func(p *tiered.Policy) { p.Algorithm, p.Limit.Burst = tiered.FixedWindow, 20 },
-			"Policy.Limit.Burst is 20: must be 0: a fixed window",
-		},
-		{
-			func(p *tiered.Policy) { p.Algorithm, p.Lease.Size = tiered.SlidingLog, 2 },
-			"Policy.Lease.Size is 2: must be 0 or NoLease: a SlidingLog",
-		},
-		{
-			func(p *tiered.Policy) { p.Algorithm, p.Lease.Period = tiered.SlidingLog, time.Second },
-			"Policy.Lease.Period is 1s: must be 0",
-		},
-		{
-			func(p *tiered.Policy) { p.Algorithm, p.Limit.Tokens = tiered.SlidingLog, 200_000 },
-			"Policy.Limit.Tokens is 200000: must be at most 100000",
-		},
-		{
-			func(p *tiered.Policy) { p.Algorithm, p.Limit.Per = tiered.FixedWindow, 20*365*24*time.Hour },
-			"must be at most 10 years",
-		},
-		{
-			func(p *tiered.Policy) { p.Algorithm, p.Limit.Precision = tiered.SlidingWindow, time.Hour },
-			"Policy.Limit.Precision is 1h0m0s: must be 1µs to Per",
-		},
-		{
-			func(p *tiered.Policy) { p.Algorithm, p.Limit.Precision = tiered.SlidingWindow, 100*time.Millisecond },
-			"Policy.Limit.Precision is 100ms: must divide Per into at most 511 blocks, here 600",
-		},
-	} {
-		p := tiered.Policy{Name: "p", Limit: minute}
-		ok(t, p.Validate())
-		c.change(&p)
-		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v:\n%v, want\n%s", p, err, c.want)
+// windows are all that counts otherwise than one token bucket.
+var windows = []tiered.Policy{
+	{Name: "fixed", Algorithm: tiered.FixedWindow, Limit: tiered.PerMinute(10)},
+	{Name: "log", Algorithm: tiered.SlidingLog, Limit: tiered.PerMinute(10)},
+	{Name: "sliding", Algorithm: tiered.SlidingWindow, Limit: tiered.PerMinute(10)},
+	{Name: "direct", Algorithm: tiered.SlidingWindow, Limit: tiered.PerMinute(10), Lease: neverLeased},
+	{Name: "buckets", Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(100)}},
+}
+
+// admitted asks until a request is refused, and reports how many were not.
+func admitted(t *testing.T, l *tiered.Limiter, key string) (n int) {
+	t.Helper()
+	for {
+		d := l.Allow(t.Context(), key)
+		if !d.Allowed {
+			want(t, d, tiered.Limited)
+			return n
 		}
+		n++
+	}
+}
+
+// The limit of a window is raised and lowered like any other. No tokens are created or lost.
+func TestWindowsAtRunTime(t *testing.T) {
+	for _, p := range windows {
+		bubble(t, p.Name, func(t *testing.T) {
+			l := several(t, newDistant(ms), nil, p)[0]
+			time.Sleep(time.Second)
+			if n := admitted(t, l, "k"); n != 10 {
+				t.Errorf("%d of 10", n)
+			}
+			more := p
+			more.Limit.Tokens = 15
+			ok(t, l.SetPolicy(more))
+			// A token bucket goes on from the level it had; a window from what it has counted.
+			raised := 5
+			if p.Algorithm == tiered.TokenBucket {
+				raised = 0
+			}
+			if n := admitted(t, l, "k"); n != raised {
+				t.Errorf("%d more at once, want %d", n, raised)
+			}
+			if n := admitted(t, l, "new"); n != 15 {
+				t.Errorf("%d of 15", n)
+			}
+			ok(t, l.SetPolicy(p))
+			time.Sleep(3 * time.Minute)
+			if n := admitted(t, l, "k"); n != 10 {
+				t.Errorf("%d of 10 afterwards", n)
+			}
+
+			for _, change := range []func(*tiered.Policy){
+				func(p *tiered.Policy) { p.Algorithm = (p.Algorithm + 1) % 4 },
+				func(p *tiered.Policy) { p.Also = append([]tiered.Limit{tiered.PerDay(1000)}, p.Also...) },
+				func(p *tiered.Policy) { p.Algorithm, p.Calendar = tiered.FixedWindow, true },
+			} {
+				q := p
+				change(&q)
+				if err := l.SetPolicy(q); err == nil {
+					t.Errorf("%+v took the place of %+v", q, p)
+				}
+			}
+			other := p
+			other.Limit.Per = 2 * time.Minute
+			err := l.SetPolicy(other)
+			if may := p.Algorithm == tiered.SlidingWindow; may != (err == nil) ||
+				!may && !strings.Contains(err.Error(), "must stay") {
+				t.Errorf("another period: %v", err)
+			}
+		})
+	}
+}
+
+// PerKey may give a window another limit, Blocked or Unlimited. Another period is invalid if bucket names contain it.
+func TestPerKeyOfWindows(t *testing.T) {
+	for _, p := range windows {
+		t.Run(p.Name, func(t *testing.T) {
+			p.PerKey = func(key string) tiered.Limit {
+				return map[string]tiered.Limit{
+					"few": tiered.PerMinute(3), "any": tiered.Unlimited(), "none": tiered.Blocked(), "hour": tiered.PerHour(4), "bad": {Tokens: -1},
+				}[key]
+			}
+			store := remote.NewMemory()
+			if len(p.Also) > 0 {
+				if _, err := tiered.New(store, p, nil); err == nil ||
+					!strings.Contains(err.Error(), "Policy.Also is 1 limits: must be empty with PerKey") {
+					t.Fatalf("%v", err)
+				}
+				return
+			}
+			synctest.Test(t, func(t *testing.T) {
+				l := several(t, newDistant(ms), nil, p)[0]
+				time.Sleep(time.Second)
+				hour := map[tiered.Algorithm]int{
+					tiered.FixedWindow: 10, tiered.SlidingLog: 10,
+					tiered.SlidingWindow: 4,
+				}[p.Algorithm]
+				for key, n := range map[string]int{"few": 3, "other": 10, "bad": 10, "hour": hour} {
+					if got := admitted(t, l, key); got != n {
+						t.Errorf("%s: %d, want %d", key, got, n)
+					}
+				}
+				for range 20 {
+					want(t, l.Allow(t.Context(), "any"), tiered.Granted)
+					want(t, l.Allow(t.Context(), "none"), tiered.ExceedsBurst)
+				}
+				faults := int64(1)
+				if hour == 10 {
+					faults = 2
+				}
+				if n := l.Group().Stats().Policies[p.Name].Faults.PerKey; n != faults {
+					t.Errorf("%d faults of PerKey, want %d", n, faults)
+				}
+			})
+		})
 	}
 }

@@ -1,9 +1,12 @@
 package tiered_test
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -61,4 +64,205 @@ func TestCostsThatAreNeverAdmitted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// asked is what a request is made with.
+type asked struct {
+	ctx   context.Context
+	l     *tiered.Limiter
+	store *remote.Memory
+}
+
+// A Decision says what its request asked for, whoever decided and however. Trace.Decision says the same.
+func TestDecisionsSayTheCost(t *testing.T) {
+	of := func(err error) tiered.Decision {
+		var refusal *tiered.LimitedError
+		if !errors.As(err, &refusal) {
+			return tiered.Decision{}
+		}
+		return refusal.Decision
+	}
+	minute := tiered.PerMinute(10)
+	for name, c := range map[string]struct {
+		policy tiered.Policy
+		ask    func(asked) tiered.Decision
+		want   int64
+		untold bool // no hook is told, because nothing is taken
+	}{
+		"Allow": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			return q.l.Allow(q.ctx, "k")
+		}, 1, false},
+		"AllowN of a lease": {tiered.Policy{Limit: tiered.PerSecond(1000)}, func(q asked) tiered.Decision {
+			for range 300 {
+				q.l.Allow(q.ctx, "k")
+				time.Sleep(time.Millisecond)
+			}
+			return q.l.AllowN(q.ctx, "k", 3)
+		}, 3, false},
+		"refused": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			q.l.AllowN(q.ctx, "k", 8)
+			return q.l.AllowN(q.ctx, "k", 4)
+		}, 4, false},
+		"refused again": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			q.l.AllowN(q.ctx, "k", 8)
+			q.l.AllowN(q.ctx, "k", 4)
+			return q.l.AllowN(q.ctx, "k", 5)
+		}, 5, false},
+		"above the burst": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			return q.l.AllowN(q.ctx, "k", 11)
+		}, 11, false},
+		"not positive": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			return q.l.AllowN(q.ctx, "k", -1)
+		}, -1, false},
+		"no key": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			return q.l.AllowN(q.ctx, "", 3)
+		}, 3, false},
+		"unlimited": {tiered.Policy{Limit: tiered.Unlimited()}, func(q asked) tiered.Decision {
+			return q.l.AllowN(q.ctx, "k", 3)
+		}, 3, false},
+		"blocked": {tiered.Policy{Limit: tiered.Blocked()}, func(q asked) tiered.Decision {
+			return q.l.AllowN(q.ctx, "k", 3)
+		}, 3, false},
+		"shadowed": {tiered.Policy{Limit: minute, Shadow: true}, func(q asked) tiered.Decision {
+			return q.l.AllowN(q.ctx, "k", 12)
+		}, 12, false},
+		"fallback": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			q.store.Fail(errors.New("connection refused"))
+			defer q.store.Fail(nil)
+			return q.l.AllowN(q.ctx, "k", 3)
+		}, 3, false},
+		"several limits": {
+			tiered.Policy{Limit: minute, Also: []tiered.Limit{tiered.PerHour(30)}},
+			func(q asked) tiered.Decision {
+				return q.l.AllowN(q.ctx, "k", 3)
+			}, 3, false,
+		},
+		"Reserve": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			return q.l.ReserveN(q.ctx, "k", 3).Decision
+		}, 3, false},
+		"Peek": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			return q.l.PeekN(q.ctx, "k", 3)
+		}, 3, false},
+		"Peek of no key": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			return q.l.PeekN(q.ctx, "", 3)
+		}, 3, false},
+		"PeekLocal": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			q.l.AllowN(q.ctx, "k", 3)
+			d, _ := q.l.PeekLocal("k")
+			return d
+		}, 1, true},
+		"Wait that is late": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			q.l.AllowN(q.ctx, "k", 10)
+			late, cancel := context.WithTimeout(q.ctx, time.Second)
+			defer cancel()
+			return of(q.l.WaitN(late, "k", 3))
+		}, 3, false},
+		"Charge of no key": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			return of(q.l.Charge("", 3))
+		}, 3, false},
+		"All": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			return tiered.All(q.l.For("a").N(2), q.l.For("b").N(3)).Allow(q.ctx) // b has room for fewer of its kind
+		}, 3, false},
+		"two uses of one key": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			return tiered.All(q.l.For("a").N(2), q.l.For("a").N(3)).Allow(q.ctx)
+		}, 5, false},
+		"a limit that is carried": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
+			return q.l.For("k").N(3).WithLimit(tiered.PerMinute(20)).Allow(q.ctx)
+		}, 3, false},
+		"standing": {
+			tiered.Policy{Limit: tiered.PerMinute(1000), Standing: tiered.StandingOn},
+			func(q asked) tiered.Decision {
+				return q.l.AllowN(q.ctx, "k", 3)
+			}, 3, false,
+		},
+	} {
+		for _, traced := range []bool{false, true} {
+			bubble(t, name, func(t *testing.T) {
+				store, told, o := remote.NewMemory(), tiered.Decision{}, &tiered.Options{}
+				if traced {
+					o.Trace = &tiered.Trace{Decision: func(d tiered.Decision) { told = d }}
+				}
+				c.policy.Name = "api"
+				l := must(tiered.New(store, c.policy, o))
+				time.Sleep(2 * time.Minute) // shares are there
+				d := c.ask(asked{t.Context(), l, store})
+				if d.Policy != "api" || d.Cost != c.want {
+					t.Errorf("%+v: cost %d, want %d", d, d.Cost, c.want)
+				}
+				synctest.Wait()
+				if traced && !c.untold && told.Cost != c.want {
+					t.Errorf("the hook was told of cost %d, want %d", told.Cost, c.want)
+				}
+				ok(t, l.Close(context.Background()))
+			})
+		}
+	}
+}
+
+// AllowEach, AllowSeparately and PeekEach write the cost of each use.
+func TestEachDecisionSaysItsCost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := told(t, tiered.Policy{Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(100)}})
+		uses := []tiered.Use{l.For("c").N(11), l.For("b").N(3), l.For("a").N(2)} // c is refused
+		check := func(what string, each []tiered.Decision, want ...int64) {
+			t.Helper()
+			for i, d := range each {
+				if d.Cost != want[i] {
+					t.Errorf("%s: cost %d, want %d: %+v", what, d.Cost, want[i], d)
+				}
+			}
+		}
+		each := make([]tiered.Decision, 3)
+		tiered.All(uses...).AllowEach(t.Context(), each)
+		check("AllowEach", each, 11, 3, 2)
+		tiered.All(uses...).AllowSeparately(t.Context(), each)
+		check("AllowSeparately", each, 11, 3, 2)
+		each, err := l.PeekEach(t.Context(), "a")
+		if err != nil || len(each) != 2 {
+			t.Fatal(each, err)
+		}
+		check("PeekEach", each, 1, 1)
+	})
+}
+
+// The cost that one plan can pay is no mistake.
+func TestCostWithPlans(t *testing.T) {
+	p := tiered.Policy{Name: "p", Limit: tiered.PerMinute(100), Plans: tiered.Plans{"pro": tiered.PerMinute(1000)}}
+	ok(t, p.CheckCost(1000))
+	if err := p.CheckCost(1001); err == nil || !strings.Contains(err.Error(),
+		`must be at most 1000, the burst of Policy.Plans["pro"]`) {
+		t.Error(err)
+	}
+	p.Plans["staff"] = tiered.Unlimited()
+	ok(t, p.CheckCost(1001))
+	if got := p.LimitsText(); got != `100/min, "pro" 1k/min, "staff" unlimited` &&
+		got != `100/min, "pro" 1000/min, "staff" unlimited` {
+		t.Error(got)
+	}
+}
+
+// N sets what a use costs, before WithLimit or after it, and changes no other use.
+func TestCostOfAUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := told(t, tiered.Policy{Limit: tiered.PerMinute(10)})
+		one, plan := l.For("k"), tiered.PerMinute(100)
+		for name, c := range map[string]struct {
+			use    tiered.Use
+			cost   int64
+			reason tiered.Reason
+		}{
+			"one":       {one, 1, tiered.Granted},
+			"three":     {one.N(3), 3, tiered.Granted},
+			"the last":  {one.N(3).N(2), 2, tiered.Granted},
+			"none":      {one.N(0), 0, tiered.InvalidCost},
+			"too many":  {one.N(11), 11, tiered.ExceedsBurst},
+			"N first":   {l.For("a").N(60).WithLimit(plan), 60, tiered.Granted},
+			"N last":    {l.For("b").WithLimit(plan).N(60), 60, tiered.Granted},
+			"of no use": {tiered.Use{}.N(3), 0, tiered.Unknown},
+		} {
+			if d := c.use.Allow(t.Context()); d.Cost != c.cost || d.Reason != c.reason {
+				t.Errorf("%s: %v", name, d)
+			}
+		}
+	})
 }

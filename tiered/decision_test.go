@@ -2,7 +2,7 @@ package tiered_test
 
 import (
 	"bytes"
-	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,7 +15,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -68,176 +67,6 @@ func TestKeysAreNotPrinted(t *testing.T) {
 			t.Errorf("%s: %s", name, s)
 		}
 	}
-}
-
-// asked is what a request is made with.
-type asked struct {
-	ctx   context.Context
-	l     *tiered.Limiter
-	store *remote.Memory
-}
-
-// A Decision says what its request asked for, whoever decided and however. Trace.Decision says the same.
-func TestDecisionsSayTheCost(t *testing.T) {
-	of := func(err error) tiered.Decision {
-		var refusal *tiered.LimitedError
-		if !errors.As(err, &refusal) {
-			return tiered.Decision{}
-		}
-		return refusal.Decision
-	}
-	minute := tiered.PerMinute(10)
-	for name, c := range map[string]struct {
-		policy tiered.Policy
-		ask    func(asked) tiered.Decision
-		want   int64
-		untold bool // no hook is told, because nothing is taken
-	}{
-		"Allow": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			return q.l.Allow(q.ctx, "k")
-		}, 1, false},
-		"AllowN of a lease": {tiered.Policy{Limit: tiered.PerSecond(1000)}, func(q asked) tiered.Decision {
-			for range 300 {
-				q.l.Allow(q.ctx, "k")
-				time.Sleep(time.Millisecond)
-			}
-			return q.l.AllowN(q.ctx, "k", 3)
-		}, 3, false},
-		"refused": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			q.l.AllowN(q.ctx, "k", 8)
-			return q.l.AllowN(q.ctx, "k", 4)
-		}, 4, false},
-		"refused again": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			q.l.AllowN(q.ctx, "k", 8)
-			q.l.AllowN(q.ctx, "k", 4)
-			return q.l.AllowN(q.ctx, "k", 5)
-		}, 5, false},
-		"above the burst": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			return q.l.AllowN(q.ctx, "k", 11)
-		}, 11, false},
-		"not positive": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			return q.l.AllowN(q.ctx, "k", -1)
-		}, -1, false},
-		"no key": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			return q.l.AllowN(q.ctx, "", 3)
-		}, 3, false},
-		"unlimited": {tiered.Policy{Limit: tiered.Unlimited()}, func(q asked) tiered.Decision {
-			return q.l.AllowN(q.ctx, "k", 3)
-		}, 3, false},
-		"blocked": {tiered.Policy{Limit: tiered.Blocked()}, func(q asked) tiered.Decision {
-			return q.l.AllowN(q.ctx, "k", 3)
-		}, 3, false},
-		"shadowed": {tiered.Policy{Limit: minute, Shadow: true}, func(q asked) tiered.Decision {
-			return q.l.AllowN(q.ctx, "k", 12)
-		}, 12, false},
-		"fallback": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			q.store.Fail(errors.New("connection refused"))
-			defer q.store.Fail(nil)
-			return q.l.AllowN(q.ctx, "k", 3)
-		}, 3, false},
-		"several limits": {
-			tiered.Policy{Limit: minute, Also: []tiered.Limit{tiered.PerHour(30)}},
-			func(q asked) tiered.Decision {
-				return q.l.AllowN(q.ctx, "k", 3)
-			}, 3, false,
-		},
-		"Reserve": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			return q.l.ReserveN(q.ctx, "k", 3).Decision
-		}, 3, false},
-		"Peek": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			return q.l.PeekN(q.ctx, "k", 3)
-		}, 3, false},
-		"Peek of no key": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			return q.l.PeekN(q.ctx, "", 3)
-		}, 3, false},
-		"PeekLocal": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			q.l.AllowN(q.ctx, "k", 3)
-			d, _ := q.l.PeekLocal("k")
-			return d
-		}, 1, true},
-		"Wait that is late": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			q.l.AllowN(q.ctx, "k", 10)
-			late, cancel := context.WithTimeout(q.ctx, time.Second)
-			defer cancel()
-			return of(q.l.WaitN(late, "k", 3))
-		}, 3, false},
-		"Charge of no key": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			return of(q.l.Charge("", 3))
-		}, 3, false},
-		"All": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			return tiered.All(q.l.For("a").N(2), q.l.For("b").N(3)).Allow(q.ctx) // b has room for fewer of its kind
-		}, 3, false},
-		"two uses of one key": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			return tiered.All(q.l.For("a").N(2), q.l.For("a").N(3)).Allow(q.ctx)
-		}, 5, false},
-		"a limit that is carried": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			return q.l.For("k").N(3).WithLimit(tiered.PerMinute(20)).Allow(q.ctx)
-		}, 3, false},
-		"standing": {
-			tiered.Policy{Limit: tiered.PerMinute(1000), Standing: tiered.StandingOn},
-			func(q asked) tiered.Decision {
-				return q.l.AllowN(q.ctx, "k", 3)
-			}, 3, false,
-		},
-	} {
-		for _, traced := range []bool{false, true} {
-			bubble(t, name, func(t *testing.T) {
-				store, told, o := remote.NewMemory(), tiered.Decision{}, &tiered.Options{}
-				if traced {
-					o.Trace = &tiered.Trace{Decision: func(d tiered.Decision) { told = d }}
-				}
-				c.policy.Name = "api"
-				l := must(tiered.New(store, c.policy, o))
-				time.Sleep(2 * time.Minute) // shares are there
-				d := c.ask(asked{t.Context(), l, store})
-				if d.Policy != "api" || d.Cost != c.want {
-					t.Errorf("%+v: cost %d, want %d", d, d.Cost, c.want)
-				}
-				synctest.Wait()
-				if traced && !c.untold && told.Cost != c.want {
-					t.Errorf("the hook was told of cost %d, want %d", told.Cost, c.want)
-				}
-				ok(t, l.Close(context.Background()))
-			})
-		}
-	}
-}
-
-// AllowEach, AllowSeparately and PeekEach write the cost of each use.
-func TestEachDecisionSaysItsCost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, _ := told(t, tiered.Policy{Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(100)}})
-		uses := []tiered.Use{l.For("c").N(11), l.For("b").N(3), l.For("a").N(2)} // c is refused
-		check := func(what string, each []tiered.Decision, want ...int64) {
-			t.Helper()
-			for i, d := range each {
-				if d.Cost != want[i] {
-					t.Errorf("%s: cost %d, want %d: %+v", what, d.Cost, want[i], d)
-				}
-			}
-		}
-		each := make([]tiered.Decision, 3)
-		tiered.All(uses...).AllowEach(t.Context(), each)
-		check("AllowEach", each, 11, 3, 2)
-		tiered.All(uses...).AllowSeparately(t.Context(), each)
-		check("AllowSeparately", each, 11, 3, 2)
-		each, err := l.PeekEach(t.Context(), "a")
-		if err != nil || len(each) != 2 {
-			t.Fatal(each, err)
-		}
-		check("PeekEach", each, 1, 1)
-	})
-}
-
-// onBoth runs a test over a Memory and over a real Redis; periods of hours make the time that it takes no matter.
-func onBoth(t *testing.T, f func(t *testing.T, store remote.Store)) {
-	t.Run("memory", func(t *testing.T) { f(t, remote.NewMemory()) })
-	t.Run("redis", func(t *testing.T) { f(t, open(t, redistest.Start(t).URL())) })
-}
-
-// patientOptions are options under which a slow machine is no outage.
-func patientOptions(hooks *tiered.Trace) *tiered.Options {
-	return &tiered.Options{Budget: 10 * time.Second, Timeout: 10 * time.Second, Processes: 1, Trace: hooks}
 }
 
 // With several limits on a key, a refusal names the limit that refused, with its burst. This holds for each position of
@@ -415,5 +244,135 @@ func TestResetOfAWindow(t *testing.T) {
 func TestDecisionIsSmall(t *testing.T) {
 	if n := unsafe.Sizeof(tiered.Decision{}); n > 80 {
 		t.Errorf("%d bytes", n)
+	}
+}
+
+// What is printed or marshaled does not say a key, which may be a secret, but it says the policy.
+func TestPrintedValuesHaveNoKey(t *testing.T) {
+	const secret = "ann@example.com"
+	l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerSecond(10)}, nil)
+	use := l.For(secret).N(3)
+	var stats tiered.PolicyStats
+	stats.Top = []tiered.RefusedKey{{Key: secret, Limited: 7}}
+	for _, c := range []struct {
+		of   any
+		says string
+	}{
+		{tiered.Event{What: "lease", Policy: "api", Key: secret, Asked: 3}, "api"},
+		{&tiered.Event{What: "state loss", Policy: "api", Key: secret}, "api"},
+		{use, "api"},
+		{tiered.All(use, l.For(secret+"2")), "api"},
+		{[]tiered.Use{use}, "api"},
+		{tiered.Decision{Policy: "api", Key: secret}, "api"},
+		{tiered.Reservation{Decision: tiered.Decision{Policy: "api", Key: secret}}, "api"},
+		{stats, "7"},
+	} {
+		for _, verb := range []string{"%v", "%+v", "%s"} {
+			if text := fmt.Sprintf(verb, c.of); strings.Contains(text, "ann") || !strings.Contains(text, c.says) {
+				t.Errorf("%T by %s: %s", c.of, verb, text)
+			}
+		}
+	}
+	if b, err := json.Marshal(tiered.Event{Key: secret}); err != nil || strings.Contains(string(b), "ann") {
+		t.Errorf("%s, %v", b, err)
+	}
+}
+
+// An invalid request is refused with the policy's limit, or without one if it has none.
+func TestLimitOfWhatIsInvalid(t *testing.T) {
+	for _, c := range []struct {
+		policy tiered.Policy
+		limit  int64
+	}{
+		{tiered.Policy{Limit: tiered.PerSecond(7)}, 7},
+		{tiered.Policy{Limit: tiered.PerSecond(7).WithBurst(9)}, 9},
+		{tiered.Policy{Limit: tiered.PerSecond(7), PerKey: func(string) tiered.Limit { return tiered.Unlimited() }}, 7},
+		{tiered.Policy{Limit: tiered.PerMinute(7), Algorithm: tiered.SlidingLog}, 7},
+		{tiered.Policy{Limit: tiered.Unlimited()}, math.MaxInt64},
+		{tiered.Policy{Limit: tiered.Blocked()}, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c.policy.Name = "api"
+			l := limiter(t, remote.NewMemory(), c.policy, nil)
+			for what, d := range map[string]tiered.Decision{
+				"no key":          l.Allow(ctx, ""),
+				"a long key":      l.Allow(ctx, strings.Repeat("k", tiered.MaxKeyLength+1)),
+				"no cost":         l.AllowN(ctx, "k", 0),
+				"no key, All":     tiered.All(l.For("")).Allow(ctx),
+				"no key, Reserve": l.ReserveN(ctx, "", 1).Decision,
+				"no key, Peek":    l.Peek(ctx, ""),
+			} {
+				if d.Allowed || d.Burst != c.limit || !errors.Is(d.Err(), tiered.ErrInvalid) {
+					t.Errorf("%+v: %s: %v with a limit of %d, want %d", c.policy.Limit, what, d.Reason, d.Burst, c.limit)
+				}
+			}
+		})
+	}
+}
+
+// A refusal that more tokens could not have prevented still states what this process knows of the key's tokens. It
+// makes no call.
+func TestRefusalSaysWhatIsLeft(t *testing.T) {
+	minute := tiered.PerMinute(10)
+	const ever = 96 * time.Hour
+	for _, c := range []struct {
+		policy      tiered.Policy
+		limit       int64         // of which 4 are taken
+		least, most time.Duration // until nothing counts
+	}{
+		{tiered.Policy{Limit: minute}, 10, 24 * second, 24 * second},
+		{direct("api", 10), 10, ever, ever},
+		{tiered.Policy{
+			Limit: tiered.PerHour(10), PerKey: func(string) tiered.Limit { return tiered.PerMinute(20) },
+		}, 20, 12 * second, 12 * second},
+		{tiered.Policy{Limit: tiered.PerHour(50), Also: []tiered.Limit{minute}}, 10, 24 * second, time.Hour},
+		{tiered.Policy{Limit: minute, Algorithm: tiered.FixedWindow}, 10, second, time.Minute},
+		{tiered.Policy{Limit: minute, Algorithm: tiered.SlidingLog}, 10, 59 * second, time.Minute},
+		{tiered.Policy{Limit: minute, Algorithm: tiered.SlidingWindow}, 10, 59 * second, 63 * second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c.policy.Name = "api"
+			store := newDistant(ms)
+			l := limiter(t, store, c.policy, nil)
+			time.Sleep(second)
+			want(t, l.AllowN(ctx, "k", 4), tiered.Granted)
+			calls := store.calls.Load()
+			for what, cost := range map[string]int64{
+				"one too many": c.limit + 1, "absurd": 1 << 60, "nothing": 0,
+				"less": -5,
+			} {
+				for how, ask := range map[string]func(string) tiered.Decision{
+					"AllowN":  func(key string) tiered.Decision { return l.AllowN(ctx, key, cost) },
+					"Reserve": func(key string) tiered.Decision { return l.ReserveN(ctx, key, cost).Decision },
+					"All":     func(key string) tiered.Decision { return tiered.All(l.For(key).N(cost)).Allow(ctx) },
+				} {
+					d := ask("k")
+					if d.Allowed || d.Burst != c.limit || d.Remaining != c.limit-4 || d.ResetAfter < c.least ||
+						d.ResetAfter > c.most || d.RetryAfter != 0 {
+						t.Errorf("%v, %s, %s: %+v, want %d of %d left", c.policy.Algorithm, what, how, d, c.limit-4, c.limit)
+					}
+					if c.policy.PerKey != nil && what != "one too many" {
+						continue // whose limit nobody knows yet
+					}
+					if d := ask(fmt.Sprint(what, how)); d.Burst != c.limit || d.Remaining != c.limit ||
+						d.ResetAfter != 0 {
+						t.Errorf("%v, %s, %s: %+v, want all that there is to be left", c.policy.Algorithm, what, how, d)
+					}
+				}
+			}
+			if n := store.calls.Load(); n != calls {
+				t.Errorf("%d calls", n-calls)
+			}
+		})
+	}
+}
+
+func TestDecisionInALogHasNoKey(t *testing.T) {
+	var lines text
+	d := tiered.Decision{Policy: "api", Key: "ann@example.com", Reason: tiered.Limited, RetryAfter: time.Second}
+	slog.New(slog.NewTextHandler(&lines, nil)).Info("x", "d", d, "r", tiered.Reservation{Decision: d})
+	if log := lines.String(); strings.Contains(log, "ann") || strings.Count(log, "d.policy=api") != 1 ||
+		strings.Count(log, "retry_after=1s") != 2 {
+		t.Error(log)
 	}
 }

@@ -358,46 +358,6 @@ func mean(all []figures, of func(figures) float64) (sum float64) {
 // 10⁻⁹ early.
 func tolerance(l tiered.Limit) float64 { return 2*float64(time.Microsecond)/nanosPerTokenOf(l) + 1e-6 }
 
-// What TestRatios asks of the fleet is not asked here again.
-func TestFleetUsesTheLimitAndKeepsTheBound(t *testing.T) {
-	notUnderRace(t)
-	for _, c := range []struct {
-		name        string
-		run         fleetRun
-		utilisation float64 // at least
-		calls       float64 // per admitted token, at most
-	}{
-		{"1.5 r", fleetRun{processes: 10, limit: thousand, demand: 1.5}, 0.985, 0.3},
-		{"0.95 r", fleetRun{processes: 10, limit: thousand, demand: 0.95}, 0.99, 0.3},
-		{"surges of 3 r", fleetRun{processes: 10, limit: thousand, demand: 3, surges: true}, 0.9, 0.3},
-		{"10/s over 8 processes, 3 r", fleetRun{
-			processes: 8, limit: tiered.PerSecond(10), demand: 3,
-			length: 60 * time.Second,
-		}, 0.95, 4},
-		{"no leases, 3 r", fleetRun{processes: 10, limit: thousand, demand: 3, lease: neverLeased}, 0.98, 4},
-		{"3 r, 10 % of replies lost", fleetRun{processes: 10, limit: thousand, demand: 3, loseReplies: 0.1}, 0.8, 0.4},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			f := c.run
-			f.mode, f.trip = tiered.FailClosed, roundTrip
-			if f.length == 0 {
-				f.length = 12 * time.Second
-			}
-			for seed, m := range f.runs(t, 2) {
-				if m.over > 0 {
-					t.Errorf("seed %d: over-admission: %v", seed, m.worst)
-				}
-				if m.utilisation < c.utilisation {
-					t.Errorf("seed %d: utilisation %.4f, want %.3f", seed, m.utilisation, c.utilisation)
-				}
-				if m.perToken > c.calls {
-					t.Errorf("seed %d: %.3f calls per token, want %.2f", seed, m.perToken, c.calls)
-				}
-			}
-		})
-	}
-}
-
 // worst judges the admissions of a part of a run.
 func worst(offers []offer, l tiered.Limit, from, to time.Duration) ideal.Excess {
 	var admissions []ideal.Admission
@@ -420,4 +380,83 @@ func denied(offers []offer, from, to time.Duration) (n, of int) {
 		}
 	}
 	return n, of
+}
+
+// ideal returns a limiter that decides like one central one to which no call takes time.
+func (f fleetRun) ideal() (admits func(at time.Duration, cost int64) bool) {
+	if f.algorithm == tiered.TokenBucket {
+		bucket := ideal.NewBucket(f.limit.Tokens, f.limit.Per, burstOf(f.limit))
+		return func(at time.Duration, cost int64) bool { return bucket.Take(int64(at), cost) }
+	}
+	if f.algorithm == tiered.FixedWindow {
+		window, used := int64(-1), int64(0)
+		return func(at time.Duration, cost int64) bool {
+			if w := f.window(at); w > window {
+				window, used = w, 0
+			}
+			if used+cost > f.limit.Tokens {
+				return false
+			}
+			used += cost
+			return true
+		}
+	}
+	type entry struct {
+		at   time.Duration
+		cost int64
+	}
+	var log []entry
+	total := int64(0)
+	return func(at time.Duration, cost int64) bool {
+		for len(log) > 0 && log[0].at <= at-f.limit.Per {
+			total -= log[0].cost
+			log = log[1:]
+		}
+		if total+cost > f.limit.Tokens {
+			return false
+		}
+		total += cost
+		log = append(log, entry{at, cost})
+		return true
+	}
+}
+
+// window is the number of the fixed window of an instant. Virtual time begins at a multiple of every window here.
+func (f fleetRun) window(at time.Duration) int64 { return int64(at / f.limit.Per) }
+
+// worst judges a key's admissions by the bound of the algorithm.
+func (f fleetRun) worst(offers []offer) ideal.Excess {
+	if f.algorithm == tiered.TokenBucket {
+		return worst(offers, f.limit, 0, math.MaxInt64)
+	}
+	most := ideal.Excess{Over: math.Inf(-1)}
+	if f.algorithm == tiered.FixedWindow {
+		sums := map[int64]int64{}
+		for _, o := range offers {
+			if w := f.window(o.at); o.allowed && w == f.window(o.done) {
+				sums[w] += o.cost
+			}
+		}
+		for _, sum := range sums {
+			most.Over = max(most.Over, float64(sum-f.limit.Tokens))
+		}
+		return most
+	}
+	for i, first := range offers {
+		end, sum := first.at+f.limit.Per, int64(0)
+		for _, o := range offers[i:] {
+			if o.at >= end {
+				break
+			}
+			if o.allowed && o.done < end {
+				sum += o.cost
+			}
+		}
+		if over := float64(sum - f.limit.Tokens); over > most.Over {
+			most = ideal.Excess{
+				From: int64(first.at), To: int64(end), Tokens: sum, Bound: float64(f.limit.Tokens), Over: over,
+			}
+		}
+	}
+	return most
 }

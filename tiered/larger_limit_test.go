@@ -269,23 +269,3 @@ func TestSeparateUsesCarryTheirLimits(t *testing.T) {
 		})
 	}
 }
-
-// Reset fills a key whose debt is that of a larger limit, by which another process goes.
-func TestResetByTheSmallerLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, s := context.Background(), remote.NewMemory()
-		var all []*tiered.Limiter
-		for _, limit := range []tiered.Limit{tiered.PerHour(1000), tiered.PerHour(10)} {
-			l := limiter(t, s, tiered.Policy{Limit: limit}, nil)
-			all = append(all, l)
-		}
-		ok(t, all[0].Charge("user", 1800))
-		time.Sleep(time.Second)
-		ok(t, all[1].Reset(ctx, "user"))
-		for i, want := range []int64{1000, 10} {
-			if d := all[i].Peek(ctx, "user"); d.Remaining != want {
-				t.Errorf("%d of %d remain, want %d", d.Remaining, d.Burst, want)
-			}
-		}
-	})
-}

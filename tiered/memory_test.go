@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unsafe"
 
@@ -96,4 +98,107 @@ func TestBucketFitsItsSizeClass(t *testing.T) {
 	if n := unsafe.Sizeof(engine.Bucket{}); n > 256 {
 		t.Errorf("%d bytes, want 256 at most", n)
 	}
+}
+
+// A policy that nobody asks is small, and so are its figures: a service may have tens of thousands of rules.
+func TestPoliciesThatNobodyAsksAreSmall(t *testing.T) {
+	heap := func() (m runtime.MemStats) {
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m
+	}
+	g := must(tiered.NewGroup(remote.NewMemory(), nil))
+	defer g.Close(context.Background())
+	const n = 2000
+	all := make([]tiered.Policy, n)
+	for i := range all {
+		all[i] = tiered.Policy{
+			Name: fmt.Sprintf("rule%d", i), Limit: tiered.PerMinute(100),
+			Algorithm: tiered.FixedWindow, Calendar: true,
+		}
+	}
+	empty := heap()
+	ok(t, g.SetPolicies(all))
+	made := heap()
+	stats := g.Stats()
+	read := heap()
+	each, figures := int64(made.HeapAlloc-empty.HeapAlloc)/n, int64(read.TotalAlloc-made.TotalAlloc)/n
+	t.Logf("a policy has %d bytes, and its figures take %d", each, figures)
+	if each > 3000 || figures > 1300 {
+		t.Error("want at most 3000 and 1300")
+	}
+	if p := stats.Policies["rule7"]; len(stats.Policies) != n || p.Requests != (tiered.PolicyStats{}).Requests ||
+		p.RedisTime.Count() != 0 || len(p.RedisTime.Buckets) == 0 {
+		t.Errorf("%d policies; %+v", len(stats.Policies), p)
+	}
+	runtime.KeepAlive(all)
+}
+
+// What nobody can use any more is forgotten: a removed policy takes no memory once its keys are gone.
+func TestRemovedPoliciesAreForgotten(t *testing.T) {
+	g := must(tiered.NewGroup(remote.NewMemory(), nil))
+	defer func() { _ = g.Close(context.Background()) }()
+	set := func(version int) {
+		var all []tiered.Policy
+		for i := range 100 {
+			all = append(all, tiered.Policy{Name: fmt.Sprintf("v%d-rule-%d", version, i), Limit: tiered.PerSecond(10)})
+		}
+		ok(t, g.SetPolicies(all))
+		for _, p := range all {
+			l, _ := g.Limiter(p.Name)
+			l.Allow(t.Context(), "user")
+		}
+	}
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	for v := range 3 {
+		set(v)
+	}
+	before := heap()
+	const times = 100
+	for v := range times {
+		set(3 + v)
+		runtime.GC() // a heap that other tests have filled is collected rarely, and only then is a Limiter forgotten
+	}
+	if grown := int64(heap()) - int64(before); grown > 4<<20 {
+		t.Errorf("after %d reloads of 100 policies the heap has %d kB more: %d bytes for each removed policy", times,
+			grown>>10, grown/times/100)
+	}
+	runtime.KeepAlive(g)
+}
+
+// However many keys somebody asks for, shares need no more memory and the process keeps none of them.
+func TestStandingSharesOfManyKeys(t *testing.T) {
+	keys := 10_000_000
+	if testing.Short() {
+		keys = 300_000
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p := fleetOf(t, remote.NewMemory(), 1, standingPolicy("api"))[0]
+		l := limiterOf(t, p, "api")
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for i := range keys {
+			if d := l.Allow(t.Context(), strconv.Itoa(i)); !d.Allowed || d.Tier != tiered.Local {
+				t.Fatalf("key %d: %+v", i, d)
+			}
+			if i%10_000 == 0 {
+				time.Sleep(100 * time.Millisecond) // keys that meet in a place share what is refilled there
+			}
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		if n := int64(after.HeapAlloc) - int64(before.HeapAlloc); n > 1<<20 {
+			t.Errorf("%d bytes for %d keys", n, keys)
+		}
+		if n := p.Stats().Keys; n != 0 {
+			t.Errorf("the process keeps %d keys", n)
+		}
+	})
 }

@@ -287,22 +287,6 @@ func TestLargerBurstIsTheDebtOfAKey(t *testing.T) {
 	}
 }
 
-// The cost that one plan can pay is no mistake.
-func TestCostWithPlans(t *testing.T) {
-	p := tiered.Policy{Name: "p", Limit: tiered.PerMinute(100), Plans: tiered.Plans{"pro": tiered.PerMinute(1000)}}
-	ok(t, p.CheckCost(1000))
-	if err := p.CheckCost(1001); err == nil || !strings.Contains(err.Error(),
-		`must be at most 1000, the burst of Policy.Plans["pro"]`) {
-		t.Error(err)
-	}
-	p.Plans["staff"] = tiered.Unlimited()
-	ok(t, p.CheckCost(1001))
-	if got := p.LimitsText(); got != `100/min, "pro" 1k/min, "staff" unlimited` &&
-		got != `100/min, "pro" 1000/min, "staff" unlimited` {
-		t.Error(got)
-	}
-}
-
 // A policy without plans ignores the plan of a request, and counts it. The zero Use stays refused.
 func TestPlanWithoutPlans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

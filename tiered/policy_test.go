@@ -185,3 +185,82 @@ func TestReasonsAndTiersHaveNames(t *testing.T) {
 		t.Error("names of unknown values")
 	}
 }
+
+// Settings that exclude each other are an error that names field, value and rule.
+func TestAlgorithmMistakes(t *testing.T) {
+	minute := tiered.Limit{Tokens: 10, Per: time.Minute}
+	for _, c := range []struct {
+		change func(p *tiered.Policy)
+		want   string
+	}{
+		{func(p *tiered.Policy) { p.Algorithm = 9 }, "Policy.Algorithm is algorithm 9: must be"},
+		{
+			func(p *tiered.Policy) { p.Calendar = true },
+			"Policy.Calendar is true: is of a FixedWindow only, and Algorithm is token bucket",
+		},
+		{
+			func(p *tiered.Policy) { p.Limit.Precision = time.Second },
+			"Policy.Limit.Precision is 1s: is of a SlidingWindow only",
+		},
+		{
+			func(p *tiered.Policy) { p.Algorithm, p.Also = tiered.FixedWindow, []tiered.Limit{tiered.PerHour(1)} },
+			"Policy.Also is 1 limits: is of a TokenBucket or",
+		},
+		{
+			func(p *tiered.Policy) { p.Algorithm, p.Also = tiered.SlidingLog, []tiered.Limit{tiered.PerHour(1)} },
+			"Policy.Also is 1 limits",
+		},
+		{
+			func(p *tiered.Policy) { p.Also = []tiered.Limit{tiered.PerMinute(1)} },
+			"Policy.Also[0].Per is 1m0s: must differ from that of Limit",
+		},
+		{ // their blocks are the same, and as many
+			func(p *tiered.Policy) {
+				p.Algorithm, p.Also = tiered.SlidingWindow,
+					[]tiered.Limit{{Tokens: 9, Per: time.Minute - time.Microsecond, Precision: time.Second}}
+			},
+			"must differ from that of Limit, or the Precision must: both count by 60 blocks of 1s",
+		},
+		{func(p *tiered.Policy) { p.Also = []tiered.Limit{{}} }, "Policy.Also[0] is zero: must be set"},
+		{
+			func(p *tiered.Policy) { p.Also, p.MaxDebt = []tiered.Limit{tiered.Unlimited()}, 3 },
+			"Policy.MaxDebt is 3: must be 0 for one burst, or at least the burst, here 10,",
+		},
+		{func(p *tiered.Policy) { p.Also = make([]tiered.Limit, 8) }, "Policy.Also is 8 limits: must be at most 7"},
+		{
+			func(p *tiered.Policy) { p.Algorithm, p.Limit.Burst = tiered.FixedWindow, 20 },
+			"Policy.Limit.Burst is 20: must be 0: a fixed window",
+		},
+		{
+			func(p *tiered.Policy) { p.Algorithm, p.Lease.Size = tiered.SlidingLog, 2 },
+			"Policy.Lease.Size is 2: must be 0 or NoLease: a SlidingLog",
+		},
+		{
+			func(p *tiered.Policy) { p.Algorithm, p.Lease.Period = tiered.SlidingLog, time.Second },
+			"Policy.Lease.Period is 1s: must be 0",
+		},
+		{
+			func(p *tiered.Policy) { p.Algorithm, p.Limit.Tokens = tiered.SlidingLog, 200_000 },
+			"Policy.Limit.Tokens is 200000: must be at most 100000",
+		},
+		{
+			func(p *tiered.Policy) { p.Algorithm, p.Limit.Per = tiered.FixedWindow, 20*365*24*time.Hour },
+			"must be at most 10 years",
+		},
+		{
+			func(p *tiered.Policy) { p.Algorithm, p.Limit.Precision = tiered.SlidingWindow, time.Hour },
+			"Policy.Limit.Precision is 1h0m0s: must be 1µs to Per",
+		},
+		{
+			func(p *tiered.Policy) { p.Algorithm, p.Limit.Precision = tiered.SlidingWindow, 100*time.Millisecond },
+			"Policy.Limit.Precision is 100ms: must divide Per into at most 511 blocks, here 600",
+		},
+	} {
+		p := tiered.Policy{Name: "p", Limit: minute}
+		ok(t, p.Validate())
+		c.change(&p)
+		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v:\n%v, want\n%s", p, err, c.want)
+		}
+	}
+}

@@ -1,8 +1,13 @@
 package tiered_test
 
 import (
+	"context"
 	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/ratio"
@@ -142,6 +147,95 @@ func TestRatios(t *testing.T) {
 				fmt.Println(l.Line)
 				if !l.Holds() {
 					t.Errorf("%s: %v misses %v", l.Name, l.Value, l.Bound) // no tabs: it is one line
+				}
+			}
+		})
+	}
+}
+
+// Twenty processes share a limit of one key, and more is asked for than there is. The first process is asked ten times
+// as often as the last one. None of them takes what the others need: each admits about the same part of what it is
+// asked for, and none refuses all of it for long.
+func TestNoProcessOfAFleetStarves(t *testing.T) {
+	const processes, demand, end = 20, 1.5, 15 * second
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(roundTrip)
+		start := time.Now()
+		var sum float64
+		for i := range processes {
+			sum += math.Pow(float64(i+1), -0.77)
+		}
+		var all sync.WaitGroup
+		for i := range processes {
+			l := limiter(t, store, tiered.Policy{Limit: thousand}, &tiered.Options{Random: dice(1, uint64(1000+i))})
+			rate := demand * 1000 * math.Pow(float64(i+1), -0.77) / sum // requests per second
+			all.Go(func() {
+				random := rand.New(rand.NewPCG(1, uint64(i)))
+				asked, admitted := 0, 0
+				last, longest := warmUp, time.Duration(0) // the last admission, and the longest time without one
+				for {
+					time.Sleep(time.Duration(random.ExpFloat64() / rate * float64(second)))
+					at := time.Since(start)
+					if at > end {
+						break
+					}
+					d := l.Allow(context.Background(), "hot")
+					if at < warmUp {
+						continue
+					}
+					asked++
+					if longest = max(longest, at-last); d.Allowed {
+						admitted++
+						last = at
+					}
+				}
+				part := float64(admitted) / float64(asked)
+				t.Logf("process %d: %d asked, %.2f of them admitted, at most %v without one", i, asked, part, longest)
+				if part < 0.4 || part > 0.9 || longest > second {
+					t.Errorf("process %d: %.2f of its requests admitted, want about %.2f; %v without one", i, part,
+						1/demand,
+						longest)
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+// What TestRatios asks of the fleet is not asked here again.
+func TestFleetUsesTheLimitAndKeepsTheBound(t *testing.T) {
+	notUnderRace(t)
+	for _, c := range []struct {
+		name        string
+		run         fleetRun
+		utilisation float64 // at least
+		calls       float64 // per admitted token, at most
+	}{
+		{"1.5 r", fleetRun{processes: 10, limit: thousand, demand: 1.5}, 0.985, 0.3},
+		{"0.95 r", fleetRun{processes: 10, limit: thousand, demand: 0.95}, 0.99, 0.3},
+		{"surges of 3 r", fleetRun{processes: 10, limit: thousand, demand: 3, surges: true}, 0.9, 0.3},
+		{"10/s over 8 processes, 3 r", fleetRun{
+			processes: 8, limit: tiered.PerSecond(10), demand: 3,
+			length: 60 * time.Second,
+		}, 0.95, 4},
+		{"no leases, 3 r", fleetRun{processes: 10, limit: thousand, demand: 3, lease: neverLeased}, 0.98, 4},
+		{"3 r, 10 % of replies lost", fleetRun{processes: 10, limit: thousand, demand: 3, loseReplies: 0.1}, 0.8, 0.4},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := c.run
+			f.mode, f.trip = tiered.FailClosed, roundTrip
+			if f.length == 0 {
+				f.length = 12 * time.Second
+			}
+			for seed, m := range f.runs(t, 2) {
+				if m.over > 0 {
+					t.Errorf("seed %d: over-admission: %v", seed, m.worst)
+				}
+				if m.utilisation < c.utilisation {
+					t.Errorf("seed %d: utilisation %.4f, want %.3f", seed, m.utilisation, c.utilisation)
+				}
+				if m.perToken > c.calls {
+					t.Errorf("seed %d: %.3f calls per token, want %.2f", seed, m.perToken, c.calls)
 				}
 			}
 		})

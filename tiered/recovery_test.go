@@ -5,11 +5,17 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -154,4 +160,169 @@ func recovers(t *testing.T, p tiered.Policy, timeout time.Duration) {
 			}
 		}
 	})
+}
+
+// losing is a store that answers some calls for buckets with an error, and the others well.
+type losing struct {
+	*distant
+	err  error
+	next atomic.Int64 // so many of the next calls
+	only string       // a part of the names of the buckets that are meant; all when empty
+	seen atomic.Int64 // calls that got the error
+}
+
+func (s *losing) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
+	if !strings.Contains(calls[0].Bucket, s.only) || s.next.Add(-1) < 0 {
+		s.distant.Run(ctx, timeout, calls, results)
+		return
+	}
+	s.seen.Add(int64(len(calls)))
+	time.Sleep(ms)
+	for i := range results {
+		results[i] = remote.Result{Err: s.err}
+	}
+}
+
+// poisoned is a store that refuses the buckets of a key, as Redis does when they are of another type.
+func poisoned(d *distant, key string) *losing {
+	s := &losing{distant: d, err: &remote.ScriptError{Text: "RLFOREIGN key"}, only: key}
+	s.next.Store(1e9)
+	return s
+}
+
+// A single rare request meets a dead Redis. No other request is needed to notice that, and no more calls are made than
+// that takes.
+func TestRareRequestsFindOutThatRedisIsGone(t *testing.T) {
+	for _, mode := range failModes {
+		synctest.Test(t, func(t *testing.T) {
+			store := &losing{distant: newDistant(ms), err: context.DeadlineExceeded}
+			l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(10), FailMode: mode}, nil)
+			want(t, l.Allow(t.Context(), "k"), tiered.Granted)
+			time.Sleep(10 * time.Minute)
+			store.next.Store(1e9)
+			begun := time.Now()
+			l.Allow(t.Context(), "k")
+			guard := tiered.Dispatch(l.Group()).Nodes()[0]
+			for guard.State() == failover.Closed {
+				if time.Since(begun) > 3*second {
+					t.Fatalf("%v: after 3 s the breaker is closed", mode)
+				}
+				time.Sleep(ms)
+			}
+			t.Logf("%v: the breaker opened after %v, %d calls and one request", mode, time.Since(begun),
+				store.seen.Load())
+			time.Sleep(time.Minute) // presence goes on, calls for this key do not
+			if n := store.seen.Load(); n != 3 {
+				t.Errorf("%v: %d calls failed in a minute, want the 3 that open the breaker", mode, n)
+			}
+			store.next.Store(0)
+		})
+	}
+}
+
+// One lost call is repeated once, within a second. A call that failed because of its key alone is not repeated.
+func TestOneLostCallIsRepeatedOnce(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		err   error
+		again int64
+	}{
+		{"lost", context.DeadlineExceeded, 1},
+		{"poisoned", &remote.ScriptError{Text: "RLFOREIGN key"}, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &losing{distant: newDistant(ms), err: c.err}
+			l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{Limit: tiered.PerHour(10)}, nil)
+			want(t, l.Allow(t.Context(), "k"), tiered.Granted)
+			store.next.Store(1)
+			l.Allow(t.Context(), "k")
+			calls := store.calls.Load()
+			time.Sleep(maxBackoff)
+			if n := store.calls.Load() - calls; n != c.again {
+				t.Errorf("%s: %d calls in the second after it, want %d", c.name, n, c.again)
+			}
+			time.Sleep(10 * time.Minute)
+			if n := store.calls.Load() - calls; n != c.again {
+				t.Errorf("%s: %d calls in ten minutes, want %d", c.name, n, c.again)
+			}
+		})
+	}
+}
+
+// If a key's calls fail again and again while the node answers others, they are not repeated for ever.
+func TestKeyThatKeepsFailingIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &losing{distant: newDistant(ms), err: context.DeadlineExceeded, only: "bad"}
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(1000), Lease: neverLeased}, nil)
+		store.next.Store(1e9)
+		l.Allow(t.Context(), "bad")
+		for range 6000 {
+			l.Allow(t.Context(), "good")
+			time.Sleep(10 * ms)
+		}
+		n := l.Group().Stats().Nodes[string(store.Node(""))]
+		if store.seen.Load() != 3 || n.Outages.Breaker != "closed" {
+			t.Errorf("%d calls failed in a minute, want 3; %+v", store.seen.Load(), n)
+		}
+		store.next.Store(0)
+	})
+}
+
+// maxBackoff is the longest that a failed call waits to be made again; it is package local's.
+const maxBackoff = time.Second
+
+// A thousand keys that fail at once do not become a storm of repetitions.
+func TestManyFailedCallsAreNoStorm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &losing{distant: newDistant(ms), err: context.DeadlineExceeded}
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(10)}, nil)
+		want(t, l.Allow(t.Context(), "k"), tiered.Granted)
+		store.next.Store(1e9)
+		for i := range 1000 {
+			go l.Allow(context.Background(), fmt.Sprint(i))
+		}
+		time.Sleep(100 * ms)
+		failed := store.seen.Load()
+		time.Sleep(30 * second)
+		n := store.seen.Load() - failed
+		t.Logf("%d calls failed at once, %d in the 30 s after", failed, n)
+		if n > 60 { // a probe each 0.5 to 1 s
+			t.Errorf("%d calls in 30 s after %d that failed", n, failed)
+		}
+		store.next.Store(0)
+	})
+}
+
+// Keys that are only ever asked for directly find out as well that Redis is back, within the time of one probe: theirs
+// write something, or they would prove nothing.
+func TestDirectKeysProbe(t *testing.T) {
+	for _, lease := range []tiered.Lease{{}, {Size: tiered.NoLease}} {
+		synctest.Test(t, func(t *testing.T) {
+			store := silent{newDistant(ms)} // no presence helps
+			l := limiter(t, store, tiered.Policy{
+				Limit: tiered.PerHour(10), Lease: lease,
+				FailMode: tiered.FailClosed,
+			}, nil)
+			for range 3 {
+				want(t, l.Allow(t.Context(), "first"), tiered.Granted)
+				time.Sleep(10 * time.Minute)
+			}
+			guard := tiered.Dispatch(l.Group()).Nodes()[0]
+			store.loseRequests.Store(true)
+			for i := 0; guard.State() == failover.Closed; i++ {
+				l.Allow(t.Context(), fmt.Sprint(i))
+			}
+			time.Sleep(10 * second)
+			store.loseRequests.Store(false)
+			back := time.Now()
+			for guard.State() != failover.Closed {
+				if time.Since(back) > openTime+tiered.DefaultTimeout {
+					t.Fatal("no probe closed the breaker")
+				}
+				l.Allow(t.Context(), "k")
+				time.Sleep(5 * ms)
+			}
+			want(t, l.Allow(t.Context(), "other"), tiered.Granted)
+		})
+	}
 }

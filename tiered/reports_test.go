@@ -23,7 +23,7 @@ var unremarkable = []string{
 	"policy.Leases.Granted", "policy.Leases.Spent", "policy.Leases.Returned", "policy.Leases.Burnt", "policy.Leases.Held",
 	"policy.Tokens.Limited",
 	"policy.Requests", "policy.Tokens.Granted", "policy.RedisTime", "policy.Tokens.NearLimit", "node.Calls.RoundTrips",
-	"policy.Top", "Recent", // which repeat others: see refused_keys_test.go
+	"policy.Top", "Recent", // which repeat others: see stats_test.go
 	"node.Outages.Probed", "node.Outages.Reopened", "node.Outages.Ended", // which go with node.Outages
 	"node.Calls.Sent", "node.Calls.RoundTrip", "node.Processes", "policy.Processes.Sharing", "node.Outages.Breaker",
 }

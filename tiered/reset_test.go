@@ -1,9 +1,13 @@
 package tiered_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -68,4 +72,134 @@ func TestCancelAfterResetGivesBackNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// If Reset returns nil, the bucket is reset, also if Redis' clock was set back or ahead before the process noticed it.
+func TestResetWhenTheClockIsSet(t *testing.T) {
+	const back, hour, ahead = -2 * second, -time.Hour, 2 * second
+	for _, c := range []struct {
+		name   string
+		before time.Duration   // it is set before Reset is called, and nothing is heard of it
+		during []time.Duration // before the look of Reset, before its first call and before its second
+		fails  bool
+	}{
+		{name: "before", before: back},
+		{name: "an hour before", before: hour},
+		{name: "before, ahead", before: ahead},
+		{name: "after the look", during: []time.Duration{0, back}},
+		{name: "an hour after the look", during: []time.Duration{0, hour}},
+		{name: "after the look, ahead", during: []time.Duration{0, ahead}},
+		{name: "again and again", during: []time.Duration{0, back, back}, fails: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			eachAlgorithm(t, func(t *testing.T, p tiered.Policy) {
+				store := &setting{distant: newDistant(ms)}
+				l := limiter(t, store, p, nil)
+				for range 10 {
+					want(t, l.AllowN(t.Context(), "k", 10), tiered.Granted)
+				}
+				time.Sleep(10 * ms)
+				store.Step(c.before)
+				time.Sleep(100 * ms)
+				store.steps = c.during
+				err := l.Reset(t.Context(), "k")
+				left := remaining(t, l)
+				if fails := c.fails && p.Algorithm != tiered.SlidingLog; fails && !errors.Is(err, tiered.ErrUnavailable) ||
+					!fails && err != nil {
+					t.Errorf("Reset: %v", err)
+				} else if err == nil && left != 100 {
+					t.Errorf("Reset returned nil, and %d of 100 are left", left)
+				}
+				if err == nil && !l.AllowN(t.Context(), "k", 100).Allowed {
+					t.Error("what is denied was not forgotten")
+				}
+			})
+		})
+	}
+}
+
+// While the clock is back in an earlier window, a fixed window waits. A Reset at that time resets the window that
+// waits.
+func TestResetOfAWindowThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		p := tiered.Policy{
+			Name: "api", Algorithm: tiered.FixedWindow, Calendar: true, Limit: tiered.PerMinute(100),
+			Lease: neverLeased,
+		}
+		l := limiter(t, store, p, nil)
+		time.Sleep(time.Minute + 100*ms - time.Duration(time.Now().UnixNano()%int64(time.Minute)))
+		want(t, l.AllowN(t.Context(), "k", 100), tiered.Granted)
+		store.Step(-500 * ms)
+		ok(t, l.Reset(t.Context(), "k"))
+		if left := remaining(t, l); left != 100 {
+			t.Errorf("Reset returned nil, and %d of 100 are left", left)
+		}
+	})
+}
+
+func TestResetOutOfDebt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, newTape(), tiered.Policy{Limit: tiered.PerDay(10), MaxDebt: 100}, nil)
+		ok(t, l.Charge("k", 100))
+		time.Sleep(tiered.DefaultTimeout)
+		ok(t, l.Reset(t.Context(), "k"))
+		if d := l.Peek(t.Context(), "k"); d.Remaining != 10 {
+			t.Errorf("%d left after a reset from -90", d.Remaining)
+		}
+	})
+}
+
+// Reset fills a key whose debt is that of a larger limit, by which another process goes.
+func TestResetByTheSmallerLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, s := context.Background(), remote.NewMemory()
+		var all []*tiered.Limiter
+		for _, limit := range []tiered.Limit{tiered.PerHour(1000), tiered.PerHour(10)} {
+			l := limiter(t, s, tiered.Policy{Limit: limit}, nil)
+			all = append(all, l)
+		}
+		ok(t, all[0].Charge("user", 1800))
+		time.Sleep(time.Second)
+		ok(t, all[1].Reset(ctx, "user"))
+		for i, want := range []int64{1000, 10} {
+			if d := all[i].Peek(ctx, "user"); d.Remaining != want {
+				t.Errorf("%d of %d remain, want %d", d.Remaining, d.Burst, want)
+			}
+		}
+	})
+}
+
+func TestReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(10)}, nil)
+		want(t, l.AllowN(ctx, "k", 10), tiered.Granted)
+		want(t, l.Allow(ctx, "k"), tiered.Limited)
+		ok(t, l.Reset(ctx, "k"))
+		want(t, l.AllowN(ctx, "k", 10), tiered.Granted)
+		ok(t, l.Reset(ctx, "never seen"))
+		store.loseReplies.Store(true)
+		if err := l.Reset(ctx, "k"); !errors.Is(err, tiered.ErrUnavailable) {
+			t.Fatalf("a reset without an answer: %v", err)
+		}
+		store.loseReplies.Store(false)
+		for _, key := range []string{"", strings.Repeat("x", tiered.MaxKeyLength+1)} {
+			if err := l.Reset(ctx, key); !errors.Is(err, tiered.ErrInvalid) {
+				t.Errorf("Reset of a key of %d bytes: %v", len(key), err)
+			}
+		}
+	})
+}
+
+// A refund is credited only under a deadline within one ttl: with a Timeout beyond that, Reset reported nil and did
+// nothing.
+func TestResetWithALongTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerHour(10)},
+			&tiered.Options{Timeout: 10 * time.Second})
+		want(t, l.AllowN(ctx, "k", 10), tiered.Granted)
+		ok(t, l.Reset(ctx, "k"))
+		want(t, l.Allow(ctx, "k"), tiered.Granted)
+	})
 }

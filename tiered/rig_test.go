@@ -9,8 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -207,5 +209,86 @@ func notUnderRace(t *testing.T) {
 	t.Helper()
 	if underRace {
 		t.Skip("many runs: not under the race detector")
+	}
+}
+
+// onBoth runs a test over a Memory and over a real Redis; periods of hours make the time that it takes no matter.
+func onBoth(t *testing.T, f func(t *testing.T, store remote.Store)) {
+	t.Run("memory", func(t *testing.T) { f(t, remote.NewMemory()) })
+	t.Run("redis", func(t *testing.T) { f(t, open(t, redistest.Start(t).URL())) })
+}
+
+// patientOptions are options under which a slow machine is no outage.
+func patientOptions(hooks *tiered.Trace) *tiered.Options {
+	return &tiered.Options{Budget: 10 * time.Second, Timeout: 10 * time.Second, Processes: 1, Trace: hooks}
+}
+
+// warm spends n tokens of key, one per millisecond.
+func warm(t *testing.T, l *tiered.Limiter, key string, n int) {
+	t.Helper()
+	warmEach(t, l, key, n, ms)
+}
+
+// warmEach is warm with another time between the requests.
+func warmEach(t *testing.T, l *tiered.Limiter, key string, n int, step time.Duration) {
+	t.Helper()
+	for range n {
+		want(t, l.Allow(context.Background(), key), tiered.Granted)
+		time.Sleep(step)
+	}
+}
+
+// open opens a store that is closed at the end of the test, after its limiters.
+func open(t *testing.T, url string) *remote.Redis {
+	t.Helper()
+	s := must(remote.Open(url, nil))
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// command executes a command of an operator.
+func command(t *testing.T, c *redis.Client, args ...any) {
+	t.Helper()
+	if err := c.Do(context.Background(), args...).Err(); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+}
+
+// soon polls what real processes do, as long as they may take: there is nothing else to wait on. Of what a poll takes it
+// counts 20 ms: the machine was busy elsewhere for the rest.
+func soon(t *testing.T, what string, within time.Duration, is func() bool) (took time.Duration) {
+	t.Helper()
+	begun := time.Now()
+	ran, last := time.Duration(0), begun
+	for ; !is(); time.Sleep(2 * ms) {
+		now := time.Now()
+		if ran, last = ran+min(now.Sub(last), 20*ms), now; ran > within {
+			t.Fatalf("not within %v: %s", within, what)
+		}
+	}
+	return time.Since(begun)
+}
+
+// level reports what a store has of a key, and takes nothing.
+func level(t *testing.T, m *remote.Memory, l *tiered.Limiter, key string) int64 {
+	t.Helper()
+	var r [1]remote.Result
+	m.Run(context.Background(), 0, []lua.Call{tiered.Call(m.Key(l.Policy().Name, tiered.Core(l).ID(key).Key), l)}, r[:])
+	if r[0].Err != nil {
+		t.Fatal(r[0].Err)
+	}
+	return r[0].Reply.Level
+}
+
+// silence cuts Redis off until the breaker is open, at the cost of requests of a key of their own.
+func silence(t *testing.T, store *distant, l *tiered.Limiter) {
+	t.Helper()
+	store.loseRequests.Store(true)
+	for i := 0; node(l).Outages.Breaker != "open"; i++ {
+		if i > 100 {
+			t.Fatal("the breaker stays closed")
+		}
+		l.Allow(context.Background(), "silence")
+		time.Sleep(100 * ms)
 	}
 }

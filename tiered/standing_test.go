@@ -4,14 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -235,37 +232,6 @@ func TestStandingSharesReturnToRedis(t *testing.T) {
 	})
 }
 
-// However many keys somebody asks for, shares need no more memory and the process keeps none of them.
-func TestStandingSharesOfManyKeys(t *testing.T) {
-	keys := 10_000_000
-	if testing.Short() {
-		keys = 300_000
-	}
-	synctest.Test(t, func(t *testing.T) {
-		p := fleetOf(t, remote.NewMemory(), 1, standingPolicy("api"))[0]
-		l := limiterOf(t, p, "api")
-		var before, after runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		for i := range keys {
-			if d := l.Allow(t.Context(), strconv.Itoa(i)); !d.Allowed || d.Tier != tiered.Local {
-				t.Fatalf("key %d: %+v", i, d)
-			}
-			if i%10_000 == 0 {
-				time.Sleep(100 * time.Millisecond) // keys that meet in a place share what is refilled there
-			}
-		}
-		runtime.GC()
-		runtime.ReadMemStats(&after)
-		if n := int64(after.HeapAlloc) - int64(before.HeapAlloc); n > 1<<20 {
-			t.Errorf("%d bytes for %d keys", n, keys)
-		}
-		if n := p.Stats().Keys; n != 0 {
-			t.Errorf("the process keeps %d keys", n)
-		}
-	})
-}
-
 // Another limit begins with an empty share, and does not lend what the first one did not use. The other limits stay.
 func TestStandingSharesOfAnotherLimit(t *testing.T) {
 	for _, c := range []struct {
@@ -371,23 +337,4 @@ func TestInvalidStanding(t *testing.T) {
 	if err := l.SetPolicy(p); err == nil || !strings.Contains(err.Error(), "Policy.Standing is off: must stay on") {
 		t.Error(err)
 	}
-}
-
-// A process of which standing shares decide everything makes no call but its presence with the poll of the table. That
-// looks at the wall clock too: a right that was lent to others while the machine was suspended is not used again.
-func TestPollSeesAStandstill(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerMinute(800), Standing: tiered.StandingOn}, nil)
-		time.Sleep(3 * time.Minute)
-		if s := l.Group().Stats(); s.Standing.Fraction != 1 || s.Standstills != 0 {
-			t.Fatalf("%+v", s.Standing)
-		}
-		before := *tiered.Engine(l.Group()).Lease.Load()
-		tiered.Engine(l.Group()).StandStill(time.Minute) // as if the wall clock had gone on for a minute without us
-		time.Sleep(dispatch.PresencePeriod)
-		if s := l.Group().Stats(); s.Standstills != 1 || *tiered.Engine(l.Group()).Lease.Load() == before {
-			t.Errorf("after a poll %d standstills were seen, and the id is %s, as before %s", s.Standstills,
-				*tiered.Engine(l.Group()).Lease.Load(), before)
-		}
-	})
 }

@@ -386,16 +386,6 @@ func TestRecentEventsAreFew(t *testing.T) {
 	})
 }
 
-func TestDecisionInALogHasNoKey(t *testing.T) {
-	var lines text
-	d := tiered.Decision{Policy: "api", Key: "ann@example.com", Reason: tiered.Limited, RetryAfter: time.Second}
-	slog.New(slog.NewTextHandler(&lines, nil)).Info("x", "d", d, "r", tiered.Reservation{Decision: d})
-	if log := lines.String(); strings.Contains(log, "ann") || strings.Count(log, "d.policy=api") != 1 ||
-		strings.Count(log, "retry_after=1s") != 2 {
-		t.Error(log)
-	}
-}
-
 // teller calls a function for each line that is logged.
 type teller func()
 

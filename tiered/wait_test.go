@@ -14,8 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/lua"
-	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -74,17 +72,6 @@ func noTurns(t *testing.T, g *tiered.Group) {
 	if n := tiered.Engine(g).KeysWaitedFor(); n > 0 {
 		t.Errorf("%d keys are waited for, and nobody waits", n)
 	}
-}
-
-// level reports what a store has of a key, and takes nothing.
-func level(t *testing.T, m *remote.Memory, l *tiered.Limiter, key string) int64 {
-	t.Helper()
-	var r [1]remote.Result
-	m.Run(context.Background(), 0, []lua.Call{tiered.Call(m.Key(l.Policy().Name, tiered.Core(l).ID(key).Key), l)}, r[:])
-	if r[0].Err != nil {
-		t.Fatal(r[0].Err)
-	}
-	return r[0].Reply.Level
 }
 
 func TestWaitersOfAKeyGoInTurn(t *testing.T) {
@@ -277,19 +264,6 @@ func TestWaitersDoNotPoll(t *testing.T) {
 		}
 		noTurns(t, l.Group())
 	})
-}
-
-// silence cuts Redis off until the breaker is open, at the cost of requests of a key of their own.
-func silence(t *testing.T, store *distant, l *tiered.Limiter) {
-	t.Helper()
-	store.loseRequests.Store(true)
-	for i := 0; node(l).Outages.Breaker != "open"; i++ {
-		if i > 100 {
-			t.Fatal("the breaker stays closed")
-		}
-		l.Allow(context.Background(), "silence")
-		time.Sleep(100 * ms)
-	}
 }
 
 func TestWaitDuringAnOutage(t *testing.T) {

@@ -11,6 +11,21 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
+// A call that waits and gives up counts in GaveUp only, also if its context ends while it asks Redis.
+func TestWhoGivesUpIsNotCanceled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, newDistant(10*ms), direct("api", 5), nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*ms)
+		defer cancel()
+		if err := l.Wait(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		if s := l.Stats(); s.Waiting.GaveUp != 1 || s.Requests.Canceled != 0 {
+			t.Errorf("%d gave up, %+v", s.Waiting.GaveUp, s.Requests)
+		}
+	})
+}
+
 // A waiter that is served does not count as refused, for any number of attempts. A token costs about one call.
 func TestWhoWaitsIsNotRefused(t *testing.T) {
 	for _, lease := range []tiered.Lease{{}, {Size: tiered.NoLease}} {

@@ -1,7 +1,8 @@
 package tiered_test
 
 import (
-	"errors"
+	"context"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +10,118 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
+
+// A key in debt is told when to come back, and full later than that, also by a limit that the request carries.
+func TestCarriedLimitIsResetAfterARetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerMinute(10).WithBurst(20)}, nil)
+		ok(t, l.Charge("k", 60))
+		time.Sleep(100 * ms) // Redis has heard of it
+		d := l.For("k").N(2).WithLimit(tiered.Per(3, 10*time.Second)).Allow(t.Context())
+		if want(t, d, tiered.Limited); d.ResetAfter < d.RetryAfter {
+			t.Errorf("retry after %v, reset after %v", d.RetryAfter, d.ResetAfter)
+		}
+	})
+}
+
+// A client that is alone and comes back when it was told is admitted: also if its process gave a lease back meanwhile, which
+// is whole tokens and leaves the part of one that the refill brought, and if a standing share was renewed 40 times.
+func TestComeBackAfterAWhile(t *testing.T) {
+	type ask struct {
+		cost  int64
+		times int
+	}
+	for name, c := range map[string]struct {
+		policy tiered.Policy
+		asks   []ask // each until it is refused; then the client comes back
+	}{
+		"returned lease": {tiered.Policy{Limit: tiered.Per(30, 2*time.Second).WithBurst(60)}, []ask{{1, 40}, {2, 1}, {
+			60,
+			40,
+		}}},
+		"standing": {tiered.Policy{Limit: tiered.PerHour(30).WithBurst(20), Standing: tiered.StandingOn}, []ask{{
+			1,
+			40,
+		}, {5, 40}, {1, 40}}},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			c.policy.Name = "api"
+			l := limiter(t, remote.NewMemory(), c.policy, &tiered.Options{Random: func() float64 { return 0.5 }})
+			time.Sleep(82 * time.Second) // until shares are in use
+			for _, a := range c.asks {
+				var d tiered.Decision
+				for range a.times {
+					if d = l.AllowN(t.Context(), "k", a.cost); !d.Allowed {
+						break
+					}
+				}
+				if d.Allowed {
+					time.Sleep(30 * ms)
+					continue
+				}
+				time.Sleep(d.RetryAfter)
+				if e := l.AllowN(t.Context(), "k", a.cost); !e.Allowed {
+					t.Errorf("%d: told %v, came back then, and is told %v", a.cost, d.RetryAfter, e.RetryAfter)
+				}
+			}
+		})
+	}
+}
+
+// What was told stays what it was if a lease goes back at another nanosecond: Redis counts microseconds.
+func TestComeBackBetweenMicroseconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerSecond(7).WithBurst(100)},
+			&tiered.Options{Budget: 5 * ms, Random: func() float64 { return 0.5 }})
+		time.Sleep(70 * time.Second)
+		want(t, l.AllowN(t.Context(), "k", 75), tiered.Granted)
+		ok(t, l.Refund(t.Context(), "k", 75))
+		time.Sleep(30*ms + 887)
+		for range 40 {
+			l.Allow(t.Context(), "k")
+		}
+		time.Sleep(738)
+		d := l.AllowN(t.Context(), "k", 75)
+		want(t, d, tiered.Limited)
+		time.Sleep(d.RetryAfter)
+		want(t, l.AllowN(t.Context(), "k", 75), tiered.Granted)
+	})
+}
+
+// A refusal is believed for 5 s at most, whatever the random numbers and whenever the tokens are due: then a process sees
+// what others gave to the key.
+func TestARefusalIsBelievedFor5Seconds(t *testing.T) {
+	for _, a := range algorithms {
+		for _, random := range []float64{0, 0.5, 0.999999} {
+			for _, per := range []time.Duration{4900 * time.Millisecond, time.Hour} { // of a token
+				synctest.Test(t, func(t *testing.T) {
+					store, ctx := remote.NewMemory(), context.Background()
+					of := func() *tiered.Limiter {
+						l := limiter(t, store, tiered.Policy{Algorithm: a, Limit: tiered.Per(1, per)}, &tiered.Options{
+							Logger: slog.New(slog.DiscardHandler), Random: func() float64 { return random },
+						})
+						return l
+					}
+					l, other := of(), of()
+					time.Sleep(time.Second)
+					l.Allow(ctx, "ann")
+					l.Allow(ctx, "ann")
+					if d := l.Allow(ctx, "ann"); d.Allowed || d.Tier != tiered.Local {
+						t.Fatalf("%+v, want a refusal that is known", d)
+					}
+					start := time.Now()
+					ok(t, other.Reset(ctx, "ann"))
+					for !l.Allow(ctx, "ann").Allowed {
+						time.Sleep(10 * time.Millisecond)
+					}
+					if took := time.Since(start); took > 5010*time.Millisecond {
+						t.Errorf("%v, %v, random %v: a reset is seen after %v", a, per, random, took)
+					}
+				})
+			}
+		}
+	}
+}
 
 // told makes a Limiter on a Memory, which is closed at the end.
 func told(t *testing.T, p tiered.Policy) (*tiered.Limiter, *remote.Memory) {
@@ -97,69 +210,6 @@ func settled(t *testing.T, l *tiered.Limiter) {
 	l.AllowN(t.Context(), "k", 273)
 }
 
-// Peek says what Allow says at the same instant: of a key that is refused all of it, and of one that is admitted what was
-// left before. In an outage that is what the fail mode says.
-func TestPeekSaysWhatAllowSays(t *testing.T) {
-	for name, p := range map[string]tiered.Policy{
-		"token bucket":     {Limit: tiered.PerDay(1)},
-		"several limits":   {Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerHour(1000)}},
-		"sliding log":      {Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingLog},
-		"sliding window":   {Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingWindow},
-		"fixed window":     {Limit: tiered.PerMinute(10), Algorithm: tiered.FixedWindow},
-		"standing":         {Limit: tiered.PerMinute(60), Standing: tiered.StandingOn},
-		"share, then":      {Limit: tiered.PerMinute(10), FailMode: tiered.FailLocal},
-		"nothing, then":    {Limit: tiered.PerMinute(10), FailMode: tiered.FailClosed},
-		"everything, then": {Limit: tiered.PerMinute(10), FailMode: tiered.FailOpen},
-		"a limit by its key": {
-			Limit:  tiered.PerMinute(10),
-			PerKey: func(string) tiered.Limit { return tiered.PerMinute(5) },
-		},
-		"nothing is refused":   {Limit: tiered.PerMinute(10), Shadow: true},
-		"a lease that is held": {Limit: tiered.PerSecond(500), Lease: tiered.Lease{Size: 100}},
-	} {
-		bubble(t, name, func(t *testing.T) {
-			l, store := told(t, p)
-			same := func() (d tiered.Decision) {
-				t.Helper()
-				synctest.Wait() // for what is under way
-				peek := l.Peek(t.Context(), "k")
-				d = l.Allow(t.Context(), "k")
-				want := peek
-				want.Tier = d.Tier
-				if want.ResetAfter = d.ResetAfter; !peek.Allowed {
-					want.ResetAfter = peek.ResetAfter
-				} else if peek.Reason == tiered.Granted {
-					want.Remaining--
-				}
-				if d != want {
-					t.Fatalf("Peek says %+v\nand Allow at the same instant %+v", peek, d)
-				}
-				return d
-			}
-			for i := 0; i < 700 && same().Reason == tiered.Granted; i++ {
-				time.Sleep(time.Millisecond)
-			}
-			time.Sleep(p.Limit.Per / 2)
-			for i := 0; i < 700 && same().Reason == tiered.Granted; i++ {
-			}
-			ok(t, l.Charge("k", 1))
-			same()
-			time.Sleep(2 * p.Limit.Per)
-			store.Fail(errors.New("down"))
-			l.Allow(t.Context(), "k") // so that the breaker knows
-			for range 5 {
-				same()
-				time.Sleep(time.Second)
-			}
-			if s := l.Stats(); s.Requests.Invalid+s.Requests.Canceled > 0 || p.Shadow &&
-				s.Requests.Shadowed != s.Requests.Refused {
-				t.Errorf("a look counts as a request: %+v", s.Requests)
-			}
-			store.Fail(nil)
-		})
-	}
-}
-
 // With several limits ResetAfter is that of the limit that is named, and never less than RetryAfter.
 func TestResetIsOfTheLimitThatIsNamed(t *testing.T) {
 	for _, a := range []tiered.Algorithm{tiered.TokenBucket, tiered.SlidingWindow} {
@@ -177,24 +227,6 @@ func TestResetIsOfTheLimitThatIsNamed(t *testing.T) {
 			}
 		})
 	}
-}
-
-// What remains of a log does not depend on how many entries are over and not yet forgotten.
-func TestRemainingOfALog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, _ := told(t, tiered.Policy{Limit: tiered.PerHour(1000), Algorithm: tiered.SlidingLog})
-		for range 999 {
-			l.Allow(t.Context(), "k")
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(30 * time.Minute)
-		l.Allow(t.Context(), "k")
-		time.Sleep(31 * time.Minute) // one entry counts
-		peek, allow := l.PeekN(t.Context(), "k", 500), l.AllowN(t.Context(), "k", 500)
-		if peek.Remaining != 999 || !peek.Allowed || allow.Remaining != 499 {
-			t.Errorf("one of 1000 is used: Peek says %+v, and after 500 more %+v", peek, allow)
-		}
-	})
 }
 
 // Who is refused while another process holds tokens of a slow limit is told when these may be back, and not when the

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
@@ -183,5 +184,136 @@ func TestForeignAndDamagedBuckets(t *testing.T) {
 	ok(t, g.Close(ctx))
 	if strings.Contains(log.String(), "secret") {
 		t.Errorf("the log says %s", log.String())
+	}
+}
+
+// meddling is a store that does something else with a lease's call than execute it and answer.
+type meddling struct {
+	*remote.Memory
+	mu     sync.Mutex
+	leased int // calls that want a lease
+	meddle func(n int) meddle
+}
+
+// meddle is what becomes of the n-th call that wants a lease.
+type meddle int
+
+const (
+	leaveAlone meddle = iota
+	loseReply         // it is executed, and breaks
+	answerLate        // it is not executed, and answered
+	answerStale
+)
+
+func newMeddling(f func(n int) meddle) *meddling {
+	return &meddling{Memory: remote.NewMemory(), meddle: f}
+}
+
+func (s *meddling) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
+	time.Sleep(ms / 2)
+	for i := range calls {
+		one := func() { s.Memory.Run(ctx, timeout, calls[i:i+1], results[i:i+1]) }
+		switch s.fate(calls[i]) {
+		case leaveAlone:
+			one()
+		case loseReply:
+			one()
+			results[i] = remote.Result{Err: io.ErrUnexpectedEOF}
+		case answerLate:
+			results[i] = remote.Result{Reply: lua.Reply{Code: lua.Late, Now: time.Now().UnixMicro()}}
+		case answerStale:
+			results[i] = remote.Result{Reply: lua.Reply{Code: lua.Stale, Now: time.Now().UnixMicro()}}
+		}
+	}
+	time.Sleep(ms / 2)
+}
+
+func (s *meddling) fate(c lua.Call) meddle {
+	if c.Lease == "" {
+		return leaveAlone
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leased++
+	return s.meddle(s.leased)
+}
+
+// spend asks for one token of "k" each millisecond for as long, and counts those admitted.
+func spend(l *tiered.Limiter, length time.Duration) (admitted int64) {
+	for end := tiered.Engine(l.Group()).Now() + length; tiered.Engine(l.Group()).Now() < end; time.Sleep(ms) {
+		if l.Allow(context.Background(), "k").Allowed {
+			admitted++
+		}
+	}
+	return admitted
+}
+
+// hourly is a bucket of 1000 that hardly refills, so that what is admitted can be counted.
+var hourly = tiered.Policy{Name: "api", Limit: tiered.PerHour(1000), FailMode: tiered.FailClosed}
+
+// A key that was evicted and forgotten comes back while Redis still has the record of its last call.
+func TestKeyThatWasForgottenComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, newDistant(ms), hourly, &tiered.Options{MaxKeys: 1})
+		warm(t, l, "k", 300)
+		want(t, l.Allow(context.Background(), "other"), tiered.Granted)
+		time.Sleep(20 * ms)
+		if s := l.Group().Stats(); s.Leaving != 0 || s.Evictions != 1 {
+			t.Fatalf("%+v: not forgotten, this shows nothing", s)
+		}
+		warm(t, l, "k", 300)
+		s := l.Group().Stats()
+		if n := s.Nodes["memory"].Calls.Stale; n != 0 {
+			t.Errorf("%d calls were older than Redis remembers", n)
+		}
+		if s.Policies["api"].Leases.Held == 0 {
+			t.Error("nothing is leased")
+		}
+	})
+}
+
+// Replies are lost. The next call has its own seq, and its ack shows Redis which grants were not accepted.
+// Otherwise the tokens would be taken twice.
+func TestCallWithoutAnAnswerIsNotSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMeddling(func(n int) meddle {
+			if n%3 == 0 {
+				return loseReply
+			}
+			return leaveAlone
+		})
+		l := limiter(t, store, hourly, nil)
+		if n := spend(l, time.Minute); n > 1017 || n < 950 {
+			t.Errorf("%d admitted of 1000 and the 17 that came", n)
+		}
+		books(t, l.Group())
+	})
+}
+
+// A grant is lost, and the next call is answered without being executed. That answer accepts nothing. Otherwise the
+// lost grant would count as spent.
+func TestWhatWasNotExecutedIsNotAccepted(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		answer meddle
+	}{{"stale", answerStale}, {"late", answerLate}} {
+		bubble(t, c.name, func(t *testing.T) {
+			store := newMeddling(func(n int) meddle {
+				switch n % 4 {
+				case 2:
+					return loseReply
+				case 3:
+					return c.answer
+				}
+				return leaveAlone
+			})
+			policy := hourly
+			policy.Lease.Period = 50 * ms // the pauses after two failures are shorter than a record's life
+			l := limiter(t, store, policy, nil)
+			if n := spend(l, time.Minute); n > 1017 || n < 950 {
+				t.Errorf("%d admitted of 1000 and the 17 that came", n)
+			}
+			books(t, l.Group())
+		})
 	}
 }

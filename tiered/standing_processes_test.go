@@ -2,9 +2,11 @@ package tiered_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -177,5 +179,102 @@ func outageWithoutACount(t *testing.T, fail func(n *nodes.Nodes)) {
 		if most := 40 + 30*10 + processes; admitted > most {
 			t.Errorf("%d admitted, and the limit is %d", admitted, most)
 		}
+	})
+}
+
+// For a while after a process without standing shares has left, Redis keeps the whole limit of that process. Shares beside it
+// would be more than the limit, so they are used again only after that: a surge of a full key admits one burst.
+func TestSharesWaitForTheLimitOfWhoLeft(t *testing.T) {
+	for wait := time.Second; wait < 30*time.Second; wait += 2 * time.Second {
+		synctest.Test(t, func(t *testing.T) {
+			store := remote.NewMemory()
+			open := func(s tiered.Standing) *tiered.Limiter {
+				l := must(tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(80).WithBurst(400), Standing: s}, nil))
+				return l
+			}
+			l := open(tiered.StandingOn)
+			defer func() { _ = l.Close(t.Context()) }()
+			time.Sleep(90 * time.Second)
+			old := open(tiered.StandingOff)
+			for range 10_000 {
+				old.Allow(t.Context(), "k")
+				time.Sleep(time.Millisecond)
+			}
+			ok(t, old.Close(t.Context()))
+			time.Sleep(wait)
+			admitted := 0
+			for range 3000 { // far more than there is
+				if l.Allow(t.Context(), "k").Allowed {
+					admitted++
+				}
+				time.Sleep(time.Microsecond)
+			}
+			if admitted > 401 {
+				t.Errorf("%v after the other left a surge admitted %d of 400", wait, admitted)
+			}
+		})
+	}
+}
+
+// The Standing hook gets every change of a process' part, and of whether the shares of a policy are used.
+func TestStandingEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var lines []string
+		s := &afflicted{distant: &distant{Memory: remote.NewMemory()}}
+		var log logged
+		g, err := tiered.NewGroup(s, &tiered.Options{
+			Logger: log.logger(),
+			Trace: &tiered.Trace{Standing: func(e tiered.Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				if e.Policy != "" {
+					lines = append(lines, fmt.Sprintf("%s %v %d", e.Policy, e.What == "shares used", e.Outside))
+					return
+				}
+				if e.Shares.Fraction > 0 && e.Shares.Left < 55*time.Second {
+					t.Errorf("%+v", e)
+				}
+				lines = append(lines, fmt.Sprintf("%.2f of %d, quarantine %v", e.Shares.Fraction, e.Shares.Members, e.Shares.Quarantine))
+			}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = g.Close(t.Context()) }()
+		if _, err := g.NewLimiter(standingPolicy("api")); err != nil {
+			t.Fatal(err)
+		}
+		after := func(what string, d time.Duration, want ...string) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Equal(lines, want) {
+				t.Errorf("%s: %q, want %q", what, lines, want)
+			}
+			lines = nil
+		}
+		after("a new table", 10*time.Second, "0.00 of 1, quarantine true", "api true 0")
+		after("it lends", settleShares, "1.00 of 1, quarantine false")
+		other := run(t, s, "", standingPolicy("api"))
+		after("another process", 20*time.Second, "0.50 of 2, quarantine false")
+		other.end()
+		after("it is gone", 20*time.Second, "1.00 of 1, quarantine false")
+		off := standingPolicy("api")
+		off.Standing = tiered.StandingOff
+		old := run(t, s, "", off)
+		after("an old process", 10*time.Second, "api false 1")
+		old.end()
+		after("it is gone", 30*time.Second, "api false 0", "api true 0")
+		gone := errors.New("gone")
+		s.broken.Store(&gone)
+		s.absence.Store(&gone)
+		after("an outage", 50*time.Second)
+		after("the end of the right", 15*time.Second, "0.00 of 1, quarantine false")
+		s.broken.Store(nil)
+		s.absence.Store(nil)
+		after("after the outage", 10*time.Second, "1.00 of 1, quarantine false")
 	})
 }

@@ -1,0 +1,333 @@
+package tiered_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// PeekN says what AllowN would, and takes nothing.
+func TestPeekN(t *testing.T) {
+	for _, algorithm := range algorithms {
+		for _, used := range []int64{0, 4, 9, 10} {
+			for _, n := range []int64{-1, 0, 1, 5, 6, 10, 11, 1 << 41} {
+				name := fmt.Sprintf("%v, %d used, %d asked", algorithm, used, n)
+				synctest.Test(t, func(t *testing.T) {
+					l := limiter(t, remote.NewMemory(), tiered.Policy{
+						Name: "p", Limit: tiered.PerHour(10), Algorithm: algorithm, Lease: neverLeased,
+					}, nil)
+					for range used {
+						l.Allow(t.Context(), "k")
+					}
+					time.Sleep(time.Second)
+					peeked := l.PeekN(t.Context(), "k", n)
+					if again := l.PeekN(t.Context(), "k", n); again != peeked {
+						t.Errorf("%s: %+v, then %+v", name, peeked, again)
+					}
+					d := l.AllowN(t.Context(), "k", n)
+					if peeked.Allowed != d.Allowed || peeked.Reason != d.Reason || peeked.Burst != d.Burst {
+						t.Errorf("%s: %+v, and AllowN %+v", name, peeked, d)
+					}
+					// A peek's reply tells whole tokens, so its time may be that of a token longer.
+					if later := peeked.RetryAfter - d.RetryAfter; algorithm == tiered.TokenBucket &&
+						(later < -time.Microsecond || later > time.Hour/10) {
+						t.Errorf("%s: retry after %v, AllowN says %v", name, peeked.RetryAfter, d.RetryAfter)
+					}
+				})
+			}
+		}
+	}
+}
+
+// The state of every limit of a policy is that of a policy with this limit alone.
+func TestPeekEach(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		p    tiered.Policy
+		used int64
+		want []tiered.Decision
+	}{
+		{
+			"token buckets",
+			tiered.Policy{Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(30), tiered.PerDay(100)}},
+			7,
+			[]tiered.Decision{
+				{LimitNumber: 1, Burst: 10, Remaining: 3, ResetAfter: 42 * time.Second},
+				{LimitNumber: 2, Burst: 30, Remaining: 23, ResetAfter: 14 * time.Minute},
+				{LimitNumber: 3, Burst: 100, Remaining: 93, ResetAfter: 7 * 24 * time.Hour / 100},
+			},
+		},
+		{
+			"one of them is used up",
+			tiered.Policy{Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(30)}},
+			10,
+			[]tiered.Decision{
+				{LimitNumber: 1, Burst: 10, RetryAfter: 6 * time.Second, ResetAfter: time.Minute},
+				{LimitNumber: 2, Burst: 30, Remaining: 20, ResetAfter: 20 * time.Minute},
+			},
+		},
+		{
+			"sliding windows",
+			tiered.Policy{
+				Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(30)},
+				Algorithm: tiered.SlidingWindow,
+			},
+			10,
+			[]tiered.Decision{
+				{LimitNumber: 1, Burst: 10, RetryAfter: time.Minute, ResetAfter: time.Minute},
+				{LimitNumber: 2, Burst: 30, Remaining: 20, ResetAfter: time.Hour},
+			},
+		},
+		{
+			"one limit",
+			tiered.Policy{Limit: tiered.PerMinute(10)},
+			4,
+			[]tiered.Decision{{Burst: 10, Remaining: 6, ResetAfter: 24 * time.Second}},
+		},
+		{"no limit", tiered.Policy{Limit: tiered.Unlimited()}, 1, []tiered.Decision{{Remaining: 1 << 40, Burst: 1 << 40}}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c.p.Name, c.p.Lease = "api", neverLeased
+			l := limiter(t, newTape(), c.p, nil)
+			time.Sleep(10 * ms)
+			want(t, l.AllowN(t.Context(), "k", c.used), tiered.Granted)
+			all, err := l.PeekEach(t.Context(), "k")
+			if err != nil || len(all) != len(c.want) {
+				t.Fatalf("%s: %+v, %v", c.name, all, err)
+			}
+			for i, d := range all {
+				w := c.want[i]
+				near := func(is, must time.Duration) bool { return is >= must-must/20 && is <= must+must/20 }
+				if d.LimitNumber != w.LimitNumber || c.name != "no limit" && (d.Burst != w.Burst ||
+					d.Remaining != w.Remaining) ||
+					d.Allowed != (w.Remaining > 0) || !near(d.ResetAfter, w.ResetAfter) || !near(d.RetryAfter,
+					w.RetryAfter) {
+					t.Errorf("%s: limit %d is %+v, want %+v", c.name, i, d, w)
+				}
+			}
+			if d := l.Peek(t.Context(), "k"); c.name != "no limit" && d.Remaining != min(all[0].Remaining,
+				all[len(all)-1].Remaining) {
+				t.Errorf("%s: peeking changed the key: %+v", c.name, d)
+			}
+		})
+	}
+}
+
+func TestPeekEachWithoutRedis(t *testing.T) {
+	store := remote.NewMemory()
+	l := limiter(t, store, tiered.Policy{Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(30)}}, nil)
+	store.Fail(errors.New("away"))
+	if all, err := l.PeekEach(t.Context(), "k"); all != nil || !errors.Is(err, tiered.ErrUnavailable) {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if all, err := l.PeekEach(t.Context(), ""); all != nil || !errors.Is(err, tiered.ErrInvalid) {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// PeekEach says of one limit what Peek says where Redis is asked: when the first token comes back, and not when all have.
+func TestPeekEachSaysWhenToComeBack(t *testing.T) {
+	for name, p := range map[string]tiered.Policy{
+		"sliding window": {Limit: tiered.PerMinute(4), Algorithm: tiered.SlidingWindow},
+		"sliding log":    {Limit: tiered.PerMinute(4), Algorithm: tiered.SlidingLog},
+		"fixed window":   {Limit: tiered.PerMinute(4), Algorithm: tiered.FixedWindow},
+		"part of token":  {Limit: tiered.PerMinute(4)},
+		"debt":           {Limit: tiered.PerMinute(4), MaxDebt: 100},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			store := remote.NewMemory()
+			p.Name, p.Lease.Size = "p", tiered.NoLease
+			open := func() *tiered.Limiter {
+				l := must(tiered.New(store, p, nil))
+				return l
+			}
+			uses, looks := open(), open()
+			defer func() { _, _ = uses.Close(t.Context()), looks.Close(t.Context()) }()
+			for range 4 {
+				uses.Allow(t.Context(), "k")
+				time.Sleep(time.Second)
+			}
+			for uses.Allow(t.Context(), "k").Allowed {
+			}
+			if p.MaxDebt > 0 {
+				ok(t, uses.Charge("k", 10))
+				time.Sleep(time.Second)
+			}
+			want := looks.Peek(t.Context(), "k") // this process knows nothing of the key
+			each := must(looks.PeekEach(t.Context(), "k"))
+			if each[0] != want || want.Tier != tiered.Remote {
+				t.Errorf("PeekEach says %+v\nPeek says %+v", each[0], want)
+			}
+		})
+	}
+}
+
+// A share that lends nothing, because a request of late cost more than it could bear, does not admit by PeekEach either.
+func TestPeekEachOfAShareThatLendsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, remote.NewMemory(), tiered.Policy{
+			Name: "p", Limit: tiered.PerMinute(2).WithBurst(20),
+			Standing: tiered.StandingOn,
+		}, nil)
+		time.Sleep(70 * time.Second)
+		ok(t, l.Charge("k", 60))
+		l.AllowN(t.Context(), "k", 10)
+		time.Sleep(16 * time.Minute) // the share has a token, and Redis has what the next request takes
+		for l.Allow(t.Context(), "k").Allowed {
+		}
+		d := l.Peek(t.Context(), "k")
+		each := must(l.PeekEach(t.Context(), "k"))
+		if d.Allowed || d.Remaining == 0 || each[0].Allowed || each[0].Remaining != d.Remaining {
+			t.Errorf("Peek says %+v\nPeekEach says %+v", d, each[0])
+		}
+	})
+}
+
+func TestPeekTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(10)}, nil)
+		for range 3 {
+			d := l.Peek(ctx, "k")
+			want(t, d, tiered.Granted)
+			if d.Remaining != 10 || d.Tier != tiered.Remote {
+				t.Fatalf("%+v", d)
+			}
+		}
+		l.AllowN(ctx, "k", 10)
+		if d := l.Peek(ctx, "k"); d.Reason != tiered.Limited || d.Remaining != 0 || d.RetryAfter <= 5*time.Minute ||
+			d.RetryAfter > 6*time.Minute {
+			t.Fatalf("%+v, want refused for up to 6 minutes", d)
+		}
+		store.loseRequests.Store(true)
+		start := time.Now()
+		d := l.Peek(ctx, "k")
+		if d.Reason != tiered.FallbackSpent || d.Remaining != 0 || time.Since(start) != tiered.DefaultBudget {
+			t.Fatalf("%+v after %v, want what the fail mode says, after the budget", d, time.Since(start))
+		}
+		if d := l.Peek(ctx, "unknown"); d.Reason != tiered.Fallback {
+			t.Fatalf("%+v, want the share's", d)
+		}
+		store.loseRequests.Store(false)
+	})
+}
+
+// Peek says what Allow says at the same instant: of a key that is refused all of it, and of one that is admitted what was
+// left before. In an outage that is what the fail mode says.
+func TestPeekSaysWhatAllowSays(t *testing.T) {
+	for name, p := range map[string]tiered.Policy{
+		"token bucket":     {Limit: tiered.PerDay(1)},
+		"several limits":   {Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerHour(1000)}},
+		"sliding log":      {Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingLog},
+		"sliding window":   {Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingWindow},
+		"fixed window":     {Limit: tiered.PerMinute(10), Algorithm: tiered.FixedWindow},
+		"standing":         {Limit: tiered.PerMinute(60), Standing: tiered.StandingOn},
+		"share, then":      {Limit: tiered.PerMinute(10), FailMode: tiered.FailLocal},
+		"nothing, then":    {Limit: tiered.PerMinute(10), FailMode: tiered.FailClosed},
+		"everything, then": {Limit: tiered.PerMinute(10), FailMode: tiered.FailOpen},
+		"a limit by its key": {
+			Limit:  tiered.PerMinute(10),
+			PerKey: func(string) tiered.Limit { return tiered.PerMinute(5) },
+		},
+		"nothing is refused":   {Limit: tiered.PerMinute(10), Shadow: true},
+		"a lease that is held": {Limit: tiered.PerSecond(500), Lease: tiered.Lease{Size: 100}},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			l, store := told(t, p)
+			same := func() (d tiered.Decision) {
+				t.Helper()
+				synctest.Wait() // for what is under way
+				peek := l.Peek(t.Context(), "k")
+				d = l.Allow(t.Context(), "k")
+				want := peek
+				want.Tier = d.Tier
+				if want.ResetAfter = d.ResetAfter; !peek.Allowed {
+					want.ResetAfter = peek.ResetAfter
+				} else if peek.Reason == tiered.Granted {
+					want.Remaining--
+				}
+				if d != want {
+					t.Fatalf("Peek says %+v\nand Allow at the same instant %+v", peek, d)
+				}
+				return d
+			}
+			for i := 0; i < 700 && same().Reason == tiered.Granted; i++ {
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(p.Limit.Per / 2)
+			for i := 0; i < 700 && same().Reason == tiered.Granted; i++ {
+			}
+			ok(t, l.Charge("k", 1))
+			same()
+			time.Sleep(2 * p.Limit.Per)
+			store.Fail(errors.New("down"))
+			l.Allow(t.Context(), "k") // so that the breaker knows
+			for range 5 {
+				same()
+				time.Sleep(time.Second)
+			}
+			if s := l.Stats(); s.Requests.Invalid+s.Requests.Canceled > 0 || p.Shadow &&
+				s.Requests.Shadowed != s.Requests.Refused {
+				t.Errorf("a look counts as a request: %+v", s.Requests)
+			}
+			store.Fail(nil)
+		})
+	}
+}
+
+// What remains of a log does not depend on how many entries are over and not yet forgotten.
+func TestRemainingOfALog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := told(t, tiered.Policy{Limit: tiered.PerHour(1000), Algorithm: tiered.SlidingLog})
+		for range 999 {
+			l.Allow(t.Context(), "k")
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(30 * time.Minute)
+		l.Allow(t.Context(), "k")
+		time.Sleep(31 * time.Minute) // one entry counts
+		peek, allow := l.PeekN(t.Context(), "k", 500), l.AllowN(t.Context(), "k", 500)
+		if peek.Remaining != 999 || !peek.Allowed || allow.Remaining != 499 {
+			t.Errorf("one of 1000 is used: Peek says %+v, and after 500 more %+v", peek, allow)
+		}
+	})
+}
+
+// Peeks whose callers had left stayed in the queue, in front of decisions.
+func TestLooksDoNotPileUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(40 * ms) // slow, but alive
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(10)}, nil)
+		var all sync.WaitGroup
+		for range 5000 {
+			all.Go(func() { l.Peek(context.Background(), "k") })
+			time.Sleep(100 * time.Microsecond)
+		}
+		all.Wait()
+		n := tiered.Dispatch(l.Group()).Nodes()[0]
+		if queued := n.Stats().Queued; queued > 1000 {
+			t.Errorf("%d in the queue", queued)
+		}
+	})
+}
+
+func TestPeekLocalKnowsTheRefill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(10)}, nil)
+		want(t, l.AllowN(context.Background(), "k", 10), tiered.Granted)
+		store.loseRequests.Store(true)
+		time.Sleep(500 * ms)
+		if d, ok := l.PeekLocal("k"); !ok || d.Remaining != 5 || d.Tier != tiered.Local {
+			t.Errorf("%+v %v, want the 5 tokens that came since", d, ok)
+		}
+		store.loseRequests.Store(false)
+	})
+}
