@@ -2,189 +2,110 @@ package remote_test
 
 import (
 	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// The script has a short way for most direct takes, which must come to the same as the long one. That it does is
-// seen by all tests that compare engines, for they send direct takes as production does; here, that it is taken
-// when it should be.
+// Most direct takes are sent in a short form, and the scripts have a short way for them. That they come to the same as the
+// long ones is seen by all tests that compare engines; that the short way is taken when it should be, by
+// testdata/script/short.txt.
 
-// directTake is a call in the short form, on a bucket of 10 that gets a token per second.
-func directTake(bucket string, after, want int64) lua.Call {
-	return lua.Call{
-		Bucket: bucket, Cap: 10, Tokens: 1, Period: 1e6, TTL: 1e6, Fleet: 1, Want: want, Min: want,
-		Now:      scriptStart + after,
-		Deadline: scriptStart + 1e9,
-	}
-}
-
-// TestShortWay tells the ways apart by what they write: the server counts fields. The long way writes four each
-// time, and five more when the bucket lends. A sweep writes one more, which changes nothing. What else says something is one more: terms that are new, an overflow,
-// a clock that was set back. So is the time to live.
-func TestShortWay(t *testing.T) {
-	e := realEngine(t)
-	const long, nothing = 4 + 1, 0
-	for _, c := range []struct {
-		name   string
-		before []lua.Call
-		call   lua.Call
-		writes int64
-		want   lua.Code
-	}{
-		{"a new bucket: all fields", nil, directTake("", 0, 1), 5 + 1, lua.Granted},
-		{
-			"one that is there: level and time",
-			[]lua.Call{directTake("", 0, 2)},
-			directTake("", 1e6, 1), 2 + 1,
-			lua.Granted,
-		},
-		{
-			"one that is full: the overflow too",
-			[]lua.Call{directTake("", 0, 2)},
-			directTake("", 9e6, 10), 3 + 1,
-			lua.Granted,
-		},
-		{"the clock a second back", []lua.Call{directTake("", 0, 2)}, directTake("", -1e6, 1), 2 + 1, lua.Granted},
-		{"the clock further back", []lua.Call{directTake("", 0, 2)}, directTake("", -1e6-1, 1), 1 + long, lua.Granted},
-		{"not enough", []lua.Call{directTake("", 0, 2)}, directTake("", 0, 9), nothing, lua.Denied},
-		{"all that is there", []lua.Call{directTake("", 0, 2)}, min1(directTake("", 0, 9)), long, lua.Granted},
-		{"more than the burst", nil, min1(directTake("", 0, 11)), 1 + long, lua.Granted},
-		{
-			"another rate",
-			[]lua.Call{directTake("", 0, 2)},
-			limitedTo(directTake("", 0, 1), 10, 2, 1e6), 1 + long,
-			lua.Granted,
-		},
-		{
-			"another period",
-			[]lua.Call{directTake("", 0, 2)},
-			limitedTo(directTake("", 0, 1), 10, 1, 2e6), 1 + long,
-			lua.Granted,
-		},
-		{
-			"another burst",
-			[]lua.Call{directTake("", 0, 2)},
-			limitedTo(directTake("", 0, 1), 11, 1, 1e6), 1 + long,
-			lua.Granted,
-		},
-		{
-			"another rate, and not enough",
-			[]lua.Call{directTake("", 0, 2)},
-			limitedTo(directTake("", 0, 9), 10, 2, 1e6), 1 + long, lua.Denied,
-		},
-		{
-			"another rate, and a look",
-			[]lua.Call{directTake("", 0, 2)},
-			limitedTo(directTake("", 0, 0), 10, 2, 1e6),
-			1 + long, lua.Granted,
-		},
-		{
-			"another rate, for the second time",
-			[]lua.Call{directTake("", 0, 2), limitedTo(directTake("", 0, 1), 10, 2, 1e6)},
-			limitedTo(directTake("", 0, 1), 10, 2, 1e6), 2 + 1, lua.Granted,
-		},
-		{
-			"a smaller burst: until when the larger one governs",
-			[]lua.Call{directTake("", 0, 2)},
-			limitedTo(directTake("", 0, 1), 9, 1, 1e6), 1 + long, lua.Granted,
-		},
-		{
-			"a smaller burst, and not enough",
-			[]lua.Call{directTake("", 0, 2)},
-			limitedTo(directTake("", 0, 9), 9, 1, 1e6), nothing, lua.Denied,
-		},
-		{
-			"beside a smaller burst",
-			[]lua.Call{directTake("", 0, 2), limitedTo(directTake("", 0, 1), 9, 1, 1e6)},
-			directTake("", 1e6, 1), 2 + 1, lua.Granted,
-		},
-		{
-			"beside a smaller burst, and not enough after half of the hold",
-			[]lua.Call{directTake("", 0, 10), limitedTo(directTake("", 1e6, 1), 9, 1, 1e6)},
-			directTake("", 6e6+1, 9), long, lua.Denied,
-		},
-		{
-			"a smaller burst that governs",
-			[]lua.Call{slowTake(0, 7), limitedTo(slowTake(10e6, 1), 9, 1, 1e9)},
-			limitedTo(slowTake(10e6, 1), 9, 1, 1e9), 2 + 1, lua.Granted,
-		},
-		{"a look", []lua.Call{directTake("", 0, 2)}, directTake("", 0, 0), nothing, lua.Granted},
-		{"too late", nil, directTake("", 1e9, 1), nothing, lua.Late},
-		{"a bucket that lends", []lua.Call{leaseOf(directTake("", 0, 2))}, directTake("", 0, 1), long, lua.Granted},
-		{
-			"a bucket whose leases are over",
-			[]lua.Call{leaseOf(directTake("", 0, 2))},
-			directTake("", 5e6, 1),
-			1 + 1 + 4 + 5 + 1 + 1, lua.Granted,
-		},
-	} {
-		bucket := fmt.Sprintf("{short/%s}tb2", c.name)
-		for _, b := range c.before {
-			b.Bucket = bucket
-			if a := e.call(t, b); a.err != "" || a.reply.Grant != b.Want {
-				t.Fatalf("%s: %v before", c.name, a)
-			}
-		}
-		before := e.writes(t)
-		c.call.Bucket = bucket
-		a := e.call(t, c.call)
-		if n := e.writes(t) - before; n != c.writes || a.err != "" || a.reply.Code != c.want {
-			t.Errorf("%s: %d writes and %v, want %d and code %d", c.name, n, a, c.writes, c.want)
-		}
-	}
-}
-
-// slowTake is a direct take from a bucket that is there for long.
-func slowTake(later, n int64) lua.Call { return limitedTo(directTake("", later, n), 10, 1, 1e9) }
-
-// limitedTo is the call by another limit.
-func limitedTo(c lua.Call, cap, tokens, period int64) lua.Call {
-	c.Cap, c.Tokens, c.Period = cap, tokens, period
-	return c
-}
-
-func min1(c lua.Call) lua.Call { c.Min = 1; return c }
-
-func leaseOf(c lua.Call) lua.Call { c.Lease, c.Seq = "A", 1; return c }
-
-// TestShortForm sends direct takes in both forms, with text in place of each argument and over each damage to a
-// bucket: all that differs is their length.
+// TestShortForm makes direct takes in both forms, on keys of their own: the same answers and the same state, step by step;
+// the same errors, by the number of the argument in the long form; and the same over each damage to a key.
 func TestShortForm(t *testing.T) {
-	const bucket = "{" + secret + "}tb2"
-	numbers := map[int]int{1: 1, 2: 2, 3: 3, 4: 11, 5: 12, 6: 13, 7: 22, 8: 23, 9: 24, 10: 25} // of the arguments in the long form
+	places := map[int]int{0: 1, 1: 2, 2: 3, 3: 11, 4: 12, 5: 13, 6: 22, 7: 23, 8: 24, 9: 25}
 	bad := []string{"", "x", "nan", "-nan", "inf", "-1", "0.5", "9007199254740992", "1e400"}
 	for _, e := range []*engine{miniEngine(t), realEngine(t)} {
-		send := func(args []any) answer {
-			return answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.Script().SHA, []string{bucket},
-				args...))
-		}
-		for short, n := range numbers {
-			for _, text := range bad {
-				c := directTake(bucket, 0, 1)
-				c.MaxDebt = 30
-				args := shortArgs(c)
-				args[short-1] = text
-				if got, want := send(args), fmt.Sprintf("RLARG argument %d", n); got.err != want {
-					t.Errorf("%s, %q for argument %d: %v, want %s", e.name, text, short, got, want)
+		for a := range lua.Algorithm(lua.Algorithms) {
+			send := func(key string, args []any) answer {
+				return answerOfCmd(t, e.client.EvalSha(t.Context(), a.Script().SHA, []string{key}, args...))
+			}
+			codes := map[lua.Code]int{}
+			for limits := range 6 { // 5 further ones go in the long form
+				c := of(a, "", 5, 10*sec, sec)
+				if limits > 0 && a != lua.SlidingWindow && a != lua.TokenBuckets {
+					break
+				}
+				for i := range limits {
+					c.Also = append(c.Also, lua.Limit{Cap: 6, Tokens: 6, Period: int64(11+i) * sec, Span: c.Span})
+				}
+				if n, want := len(c.Arguments(nil, nil)), 9+3*limits; limits < 5 && n != want ||
+					limits == 5 && n != len(c.LongArguments()) {
+					t.Errorf("%d further limits: %d arguments", limits, n)
+				}
+				for step, n := range []int64{1, 2, 3, 2, 0, 7, 1, 1, 5, 1, 2} {
+					c.Now = scriptStart + int64(step*step)*sec/2
+					c.Deadline = scriptStart + 45*sec // the last is late
+					if step == 3 {
+						c.Now -= 3 * sec // set back by half a second, which is waited out
+					}
+					if step == 8 {
+						c.Now -= 3600 * sec // set back by an hour
+					}
+					if c.Epoch = scriptStart; step > 5 {
+						c.Epoch++ // another
+					}
+					keys := [2]string{fmt.Sprintf("{short/%d/%d}", a, limits), fmt.Sprintf("{long/%d/%d}", a, limits)}
+					begun := time.Now()
+					short, long := send(keys[0], shortArgs(take(c, n))), send(keys[1], longArgs(take(c, n)))
+					if short != long || short.err != "" {
+						t.Fatalf("%s, algorithm %d, step %d: short %v, long %v", e.name, a, step, short, long)
+					}
+					if x, y := e.lookAt(t, a, keys[0]), e.lookAt(t, a, keys[1]); !maps.Equal(x.fields, y.fields) ||
+						max(x.pttl, y.pttl)-min(x.pttl, y.pttl) > 2+time.Since(begun).Milliseconds() {
+						t.Fatalf("%s, algorithm %d, step %d: short %v, long %v", e.name, a, step, x, y)
+					}
+					codes[short.reply.Code]++
 				}
 			}
+			if len(codes) < 4 {
+				t.Errorf("algorithm %d: only codes %v: this shows little", a, codes)
+			}
+			c := take(of(a, "", 5, minute, sec), 1)
+			c.Now = scriptStart
+			c.MaxDebt = 30
+			args := c.Arguments(nil, nil)
+			for short, n := range places {
+				for _, text := range bad {
+					spoiled := slices.Clone(args)
+					spoiled[short] = text
+					if got, want := send("args", spoiled), fmt.Sprintf("RLARG argument %d", n); got.err != want {
+						t.Errorf("%s, algorithm %d, %q for argument %d: %v, want %s", e.name, a, text, short, got, want)
+					}
+				}
+			}
+			for n := range 24 { // a form with something missing, or too much
+				if n >= 9 && n <= 22 && n%3 < 2 { // with or without a last one
+					continue
+				}
+				some := append(slices.Clone(args), 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)[:n]
+				if got := send("args", some); !strings.HasPrefix(got.err, "RLARG argument") {
+					t.Errorf("%s, algorithm %d, %d arguments: %v", e.name, a, n, got)
+				}
+			}
+			if e.lookAt(t, a, "args").fields != nil {
+				t.Fatalf("%s wrote", e.name)
+			}
 		}
-		args := shortArgs(directTake(bucket, 0, 1))
-		if got := send(args[:7]); len(args) != 9 || got.err != "RLARG argument 23" {
-			t.Errorf("%s, 7 arguments of %d: %v", e.name, len(args), got)
-		}
-		if got := send(append(args, 0, 0)); got.err != "RLARG argument 27" {
-			t.Errorf("%s, 11 arguments: %v", e.name, got)
-		}
-		if e.look(t, bucket).fields != nil {
-			t.Fatalf("%s wrote", e.name)
-		}
-		e.damage(t, directTake(bucket, 0, 1), []string{"v", "l", "s", "t", "c", "z", "r"}, append(bad, "-1e300", "1e300", "0", "7",
+		c := take(of(lua.TokenBucket, "{"+secret+"}tb2", 10, 10*sec, 0), 1)
+		c.Now, c.Deadline = scriptStart, scriptStart+5*minute
+		c.Tokens, c.Period = 1, sec
+		e.damage(t, c, []string{"v", "l", "s", "t", "c", "z", "r"}, append(bad, "-1e300", "1e300", "0", "7",
 			"10/1", "10/1/0", "10/1/1000000/", "10/2/1000000", "1e1/1/1000000", "10/1/1000000/99", "10/1/1000000/9", "10/1/1000000/0",
 			"10/1/1000000/-9", "10/2/1000000/99", "10/1/1000000/"+strings.Repeat("9", 400)))
+		c = take(of(lua.FixedWindow, "{damage}fw2", 10, minute, 0), 1)
+		c.Now, c.Deadline, c.Phase = scriptStart, scriptStart+5*minute, scriptStart%minute
+		e.damage(t, c, []string{"v", "c", "t", "n", "w"}, append(bad, "0", "7", "9", "10", "11", "fw1",
+			fmt.Sprint(scriptStart-2*minute), fmt.Sprint(scriptStart+sec), fmt.Sprint(scriptStart+sec+1), fmt.Sprint(scriptStart+minute)))
 	}
 }
 
@@ -220,4 +141,57 @@ func (e *engine) damage(t *testing.T, c lua.Call, fields, texts []string) {
 			}
 		}
 	}
+}
+
+// TestCostOfAWindow measures what the short form of a direct take saves Redis: its processor time, the median of
+// five rounds.
+func TestCostOfAWindow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a measurement")
+	}
+	e := realEngine(t)
+	const calls = 3_000
+	measure := func(a lua.Algorithm, args func(lua.Call) []any) float64 {
+		sha := a.Script().SHA
+		before := e.cpu(t)
+		for from := 0; from < calls; from += 1000 {
+			_, err := e.client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+				for i := range 1000 {
+					c := take(of(a, fmt.Sprint("window", a, i), 1<<30, 60*sec, sec), 1)
+					p.EvalSha(t.Context(), sha, []string{c.Bucket}, args(c)...)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return (e.cpu(t) - before) / calls * 1e6
+	}
+	for a := lua.SlidingLog; a <= lua.TokenBuckets; a++ {
+		var long, short, parts []float64
+		for range 7 { // by pairs: a machine that is busy is so for both
+			l, s := measure(a, longArgs), measure(a, shortArgs)
+			long, short, parts = append(long, l), append(short, s), append(parts, s/l)
+		}
+		if median(parts) > 1.05 {
+			t.Errorf("algorithm %d: the short form is not worth it", a)
+		}
+		t.Logf("algorithm %d: a direct take %.1f µs, in the short form %.1f µs: %.2f of it", a, median(long),
+			median(short), median(parts))
+	}
+}
+
+// cpu is the processor time of the server's main thread, in seconds.
+func (e *engine) cpu(t *testing.T) (total float64) {
+	text := e.client.Info(t.Context(), "cpu").Val()
+	for _, m := range regexp.MustCompile(`used_cpu_(?:sys|user)_main_thread:([0-9.]+)`).FindAllStringSubmatch(text,
+		-1) {
+		x, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += x
+	}
+	return total
 }

@@ -2,8 +2,6 @@ package remote_test
 
 import (
 	"fmt"
-	"maps"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -262,112 +260,6 @@ func TestOldEntriesMakeRoom(t *testing.T) {
 			if a := e.at(t, now, call); a.reply.Grant != c.want || a.reply.Level != 0 {
 				t.Errorf("%s: limit %d, debt %d: %v, want %d", e.name, c.limit, c.debt, a, c.want)
 			}
-		}
-	}
-}
-
-// Wrong arguments, foreign and damaged keys: the right error each, on all engines, and nothing is written.
-func TestWindowArguments(t *testing.T) {
-	all := engines(t)
-	for a := lua.SlidingLog; a <= lua.TokenBuckets; a++ {
-		sha := a.Script().SHA
-		c := take(of(a, "args", 5, minute, sec), 1)
-		c.Now = scriptStart
-		c.Lease, c.Seq, c.MaxDebt = "A", 3, 30
-		args := c.Arguments(nil, nil)
-		for _, e := range all[1:] {
-			for i := range args {
-				for _, wrong := range []any{"", "x", -1, 2.5, "nan", "inf", "-inf", 1 << 53} {
-					if i == 3 { // the lease id is any text
-						continue
-					}
-					bad := append([]any{}, args...)
-					bad[i] = wrong
-					if got := answerOfCmd(t, e.client.EvalSha(t.Context(), sha, []string{"args"},
-						bad...)); got.err != fmt.Sprintf("RLARG argument %d", i+1) {
-						t.Errorf("%s, algorithm %d, argument %d is %v: %v", e.name, a, i+1, wrong, got)
-					}
-				}
-				if i == len(args)-1 { // without the last one it is a call
-					continue
-				}
-				if got := answerOfCmd(t, e.client.EvalSha(t.Context(), sha, []string{"args"},
-					args[:i]...)); !strings.HasPrefix(got.err, "RLARG argument") {
-					t.Errorf("%s, algorithm %d, %d arguments: %v", e.name, a, i, got)
-				}
-			}
-		}
-		for _, broken := range []struct {
-			name   string
-			change func(c *lua.Call)
-			want   int
-		}{
-			{"min above want", func(c *lua.Call) { c.Min = 2 }, 2},
-			{"no ttl", func(c *lua.Call) { c.TTL = 0 }, 3},
-			{"ack not below seq", func(c *lua.Call) { c.Ack = 3 }, 6},
-			{"ret beside hold", func(c *lua.Call) { c.Hold, c.Ret = 1, 1 }, 8},
-			{"hold without a lease", func(c *lua.Call) { c.Lease, c.Hold = "", 1 }, 7},
-			{"refund without a lease", func(c *lua.Call) { c.Lease, c.Refund = "", 1 }, 9},
-			{"debt without a lease", func(c *lua.Call) { c.Lease, c.Debt, c.Since = "", 1, 1 }, 10},
-			{"owed above debt", func(c *lua.Call) { c.Owed = 1 }, 15},
-			{"no fleet", func(c *lua.Call) { c.Fleet = 0 }, 17},
-			{"debt of no time", func(c *lua.Call) { c.Debt = 1 }, 20},
-			{"reset without a lease", func(c *lua.Call) { c.Lease, c.Reset = "", 1 }, 21},
-			{"no cap", func(c *lua.Call) { c.Cap = 0 }, 22},
-			{"no period", func(c *lua.Call) { c.Period = 0 }, 23},
-			{"max debt above 2^40", func(c *lua.Call) { c.MaxDebt = 1<<40 + 1 }, 25},
-			{"nine limits", func(c *lua.Call) { c.Also = make([]lua.Limit, 8) }, 46},
-		} {
-			bad := c
-			broken.change(&bad)
-			for _, e := range all {
-				got := e.call(t, bad)
-				want := fmt.Sprintf("RLARG argument %d", broken.want)
-				if a == lua.SlidingLog && broken.name == "ret beside hold" {
-					want = "RLARG argument 8"
-				}
-				if got.err != want {
-					t.Errorf("%s, algorithm %d, %s: %v, want %s", e.name, a, broken.name, got, want)
-				}
-			}
-		}
-		for _, e := range all {
-			if left := e.lookAt(t, a, "args"); left.fields != nil {
-				t.Errorf("%s: algorithm %d wrote %v", e.name, a, left)
-			}
-		}
-	}
-
-	// Foreign and damaged keys.
-	e := all[2]
-	ctx := t.Context()
-	for a := lua.SlidingLog; a <= lua.TokenBuckets; a++ {
-		c := take(of(a, fmt.Sprint("mine", a), 5, minute, sec), 1)
-		e.at(t, scriptStart, c)
-		damaged := c
-		if a.Sorted() {
-			e.client.ZAdd(ctx, c.Bucket, redis.Z{Score: 5, Member: "#n"})
-		} else {
-			e.client.HSet(ctx, c.Bucket, "t", "nan")
-		}
-		before := e.lookAt(t, a, c.Bucket).fields
-		if got := e.at(t, scriptStart+1, damaged); got.err != "RLCORRUPT field" ||
-			!maps.Equal(before, e.lookAt(t, a, c.Bucket).fields) {
-			t.Errorf("algorithm %d, damaged: %v", a, got)
-		}
-		c.Bucket = fmt.Sprint("foreign", a)
-		if a.Sorted() {
-			e.client.ZAdd(ctx, c.Bucket, redis.Z{Score: 5, Member: "x"})
-		} else {
-			e.client.HSet(ctx, c.Bucket, "a", "b")
-		}
-		if got := e.at(t, scriptStart, c); got.err != "RLFOREIGN key" {
-			t.Errorf("algorithm %d, foreign: %v", a, got)
-		}
-		c.Bucket = fmt.Sprint("text", a)
-		e.client.Set(ctx, c.Bucket, "x", 0)
-		if got := e.at(t, scriptStart, c); !strings.HasPrefix(got.err, "WRONGTYPE") {
-			t.Errorf("algorithm %d, another type: %v", a, got)
 		}
 	}
 }

@@ -362,3 +362,10 @@ func take(c lua.Call, n int64) lua.Call {
 	c.Want, c.Min = n, n
 	return c
 }
+
+// settling is a call with a lease id that asks for nothing.
+func settling(c lua.Call, seq int64, change func(c *lua.Call)) lua.Call {
+	c.Lease, c.Seq = "A", seq
+	change(&c)
+	return c
+}
