@@ -3,9 +3,9 @@ package httplimit_test
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"maps"
 	"net/http"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,192 +13,116 @@ import (
 	"github.com/dunglas/httpsfv"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
-// told is what a client reads in an answer: the X fields as text, those of the draft by name of the limit.
-type told struct {
-	status              int
-	x                   string // limit remaining reset
-	retry               string
-	policies, remaining map[string][2]int64 // q and w, r and t
-	violated            string
-}
-
-// read reads an answer with what is not ours.
-func read(t *testing.T, r *http.Response) told {
+// read reads an answer with what is not ours: the status, and who refused; the X fields; Retry-After; and what the draft has of
+// each limit: its policy, and what is left.
+func read(t *testing.T, r *http.Response) string {
 	t.Helper()
-	h := r.Header
-	got := told{status: r.StatusCode, retry: h.Get("Retry-After")}
-	if h.Get("X-RateLimit-Limit") != "" {
-		got.x = h.Get("X-RateLimit-Limit") + " " + h.Get("X-RateLimit-Remaining") + " " + h.Get("X-RateLimit-Reset")
+	h, got := r.Header, []string{strconv.Itoa(r.StatusCode)}
+	say := func(name, text string) {
+		if text != "" {
+			got = append(got, name+" "+text)
+		}
 	}
-	fields := func(name, first, second string) map[string][2]int64 {
-		if len(h.Values(name)) == 0 {
-			return nil
+	if r.StatusCode == http.StatusTooManyRequests {
+		var p problem
+		must.Do(t, json.NewDecoder(r.Body).Decode(&p))
+		say("by", strings.Join(p.Violated, " "))
+	}
+	say("x", strings.TrimSpace(h.Get("X-RateLimit-Limit")+" "+h.Get("X-RateLimit-Remaining")+" "+h.Get("X-RateLimit-Reset")))
+	say("retry", h.Get("Retry-After"))
+	for _, field := range [][3]string{{"RateLimit-Policy", "q", "w"}, {"RateLimit", "r", "t"}} {
+		list, err := httpsfv.UnmarshalList(h.Values(field[0]))
+		if err != nil && len(h.Values(field[0])) > 0 {
+			t.Fatalf("%s %q: %v", field[0], h.Values(field[0]), err)
 		}
-		list, err := httpsfv.UnmarshalList(h.Values(name))
-		if err != nil {
-			t.Fatalf("%s %q: %v", name, h.Values(name), err)
-		}
-		all := map[string][2]int64{}
 		for _, member := range list {
 			item := member.(httpsfv.Item)
-			if _, twice := all[item.Value.(string)]; twice {
-				t.Errorf("%s has %q twice", name, item.Value)
-			}
-			all[item.Value.(string)] = [2]int64{integer(t, item.Params, first), integer(t, item.Params, second)}
+			say(item.Value.(string), fmt.Sprintf("%s=%d %s=%d", field[1], integer(t, item.Params, field[1]),
+				field[2], integer(t, item.Params, field[2])))
 		}
-		return all
 	}
-	got.policies, got.remaining = fields("RateLimit-Policy", "q", "w"), fields("RateLimit", "r", "t")
-	if r.StatusCode == http.StatusTooManyRequests {
-		body, _ := io.ReadAll(r.Body)
-		var p problem
-		if err := json.Unmarshal(body, &p); err != nil || len(p.Violated) != 1 {
-			t.Fatalf("%v: %s", err, body)
-		}
-		got.violated = p.Violated[0]
-	}
-	return got
-}
-
-func (a told) equal(b told) bool {
-	return a.status == b.status && a.x == b.x && a.retry == b.retry && a.violated == b.violated &&
-		maps.Equal(a.policies, b.policies) && maps.Equal(a.remaining, b.remaining)
+	return strings.Join(got, ", ")
 }
 
 // What a client is told, by algorithm: the quota and the window of the limit that decided, and when it is whole or
 // over. The first requests leave at second 10 of a minute, those of a second time at second 25.
 func TestFieldsByAlgorithm(t *testing.T) {
-	type limits = map[string][2]int64
 	minute := tiered.Limit{Tokens: 100, Per: time.Minute}
 	hour := tiered.Limit{Tokens: 90, Per: time.Hour}
+	ofMinute := func(string) tiered.Limit { return minute }
 	for name, c := range map[string]struct {
-		policy          tiered.Policy
-		first           int64 // tokens, one request
-		admitted        told
-		then            int64
-		refused         told // of the second request, unless it is admitted
-		secondAdmission bool
+		policy   tiered.Policy
+		first    int64 // tokens, one request
+		admitted string
+		then     int64
+		refused  string // what the second request is told
 	}{
 		"token bucket": {
-			policy: tiered.Policy{Limit: minute.WithBurst(50)}, first: 40,
-			admitted: told{200, "50 10 24", "", limits{"p": {50, 30}}, limits{"p": {10, 6}}, ""},
-			then:     50, refused: told{429, "50 35 9", "9", limits{"p": {50, 30}}, limits{"p": {15, 9}}, "p"},
+			tiered.Policy{Limit: minute.WithBurst(50)},
+			40, "200, x 50 10 24, p q=50 w=30, p r=10 t=6",
+			50, "429, by p, x 50 35 9, retry 9, p q=50 w=30, p r=15 t=9",
 		},
 		"fixed window: until its edge": {
-			policy: tiered.Policy{Limit: minute, Algorithm: tiered.FixedWindow, Calendar: true}, first: 60,
-			admitted: told{200, "100 40 50", "", limits{"p": {100, 60}}, limits{"p": {40, 24}}, ""},
-			then:     50, refused: told{429, "100 40 35", "35", limits{"p": {100, 60}}, limits{"p": {40, 35}}, "p"},
+			tiered.Policy{Limit: minute, Algorithm: tiered.FixedWindow, Calendar: true},
+			60, "200, x 100 40 50, p q=100 w=60, p r=40 t=24",
+			50, "429, by p, x 100 40 35, retry 35, p q=100 w=60, p r=40 t=35",
 		},
 		"sliding log: until the entry is old": {
-			policy: tiered.Policy{Limit: minute, Algorithm: tiered.SlidingLog}, first: 60,
-			admitted: told{200, "100 40 60", "", limits{"p": {100, 60}}, limits{"p": {40, 24}}, ""},
-			then:     50, refused: told{429, "100 40 45", "45", limits{"p": {100, 60}}, limits{"p": {40, 45}}, "p"},
+			tiered.Policy{Limit: minute, Algorithm: tiered.SlidingLog},
+			60, "200, x 100 40 60, p q=100 w=60, p r=40 t=24",
+			50, "429, by p, x 100 40 45, retry 45, p q=100 w=60, p r=40 t=45",
 		},
 		"sliding window: a block later, and a reset that is at the latest": {
-			policy: tiered.Policy{Limit: minute, Algorithm: tiered.SlidingWindow}, first: 60,
-			admitted: told{200, "100 40 61", "", limits{"p": {100, 60}}, limits{"p": {40, 24}}, ""},
-			then:     50, refused: told{429, "100 40 61", "46", limits{"p": {100, 60}}, limits{"p": {40, 46}}, "p"},
+			tiered.Policy{Limit: minute, Algorithm: tiered.SlidingWindow},
+			60, "200, x 100 40 61, p q=100 w=60, p r=40 t=24",
+			50, "429, by p, x 100 40 61, retry 46, p q=100 w=60, p r=40 t=46",
 		},
 		"a list: the limit that refused": {
-			policy: tiered.Policy{Limit: minute, Also: []tiered.Limit{hour}, Algorithm: tiered.SlidingWindow},
-			first:  60,
-			admitted: told{
-				200, "90 30 3650", "",
-				limits{"p": {100, 60}, "p#2": {90, 3600}},
-				limits{"p#2": {30, 1200}},
-				"",
-			},
-			then: 45, refused: told{
-				429, "90 30 3635", "3635",
-				limits{"p": {100, 60}, "p#2": {90, 3600}},
-				limits{"p#2": {30, 3635}},
-				"p#2",
-			},
+			tiered.Policy{Limit: minute, Also: []tiered.Limit{hour}, Algorithm: tiered.SlidingWindow},
+			60, "200, x 90 30 3650, p q=100 w=60, p#2 q=90 w=3600, p#2 r=30 t=1200",
+			45, "429, by p#2, x 90 30 3635, retry 3635, p q=100 w=60, p#2 q=90 w=3600, p#2 r=30 t=3635",
 		},
 		"several buckets: the limit that refused": {
-			policy: tiered.Policy{Limit: minute.WithBurst(50), Also: []tiered.Limit{hour}}, first: 40,
-			admitted: told{200, "50 10 24", "", limits{"p": {50, 30}, "p#2": {90, 3600}}, limits{"p": {10, 6}}, ""},
-			then:     50, refused: told{
-				429, "50 35 9", "9",
-				limits{"p": {50, 30}, "p#2": {90, 3600}},
-				limits{"p": {15, 9}},
-				"p",
-			},
+			tiered.Policy{Limit: minute.WithBurst(50), Also: []tiered.Limit{hour}},
+			40, "200, x 50 10 24, p q=50 w=30, p#2 q=90 w=3600, p r=10 t=6",
+			50, "429, by p, x 50 35 9, retry 9, p q=50 w=30, p#2 q=90 w=3600, p r=15 t=9",
 		},
 		"several buckets: the other": {
-			policy: tiered.Policy{Limit: minute, Also: []tiered.Limit{hour}}, first: 60,
-			admitted: told{
-				200, "90 30 2400", "",
-				limits{"p": {100, 60}, "p#2": {90, 3600}},
-				limits{"p#2": {30, 1200}},
-				"",
-			},
-			then: 40, refused: told{
-				429, "90 30 2385", "385",
-				limits{"p": {100, 60}, "p#2": {90, 3600}},
-				limits{"p#2": {9, 385}},
-				"p#2",
-			},
+			tiered.Policy{Limit: minute, Also: []tiered.Limit{hour}},
+			60, "200, x 90 30 2400, p q=100 w=60, p#2 q=90 w=3600, p#2 r=30 t=1200",
+			40, "429, by p#2, x 90 30 2385, retry 385, p q=100 w=60, p#2 q=90 w=3600, p#2 r=9 t=385",
 		},
 		"a limit by key": {
-			policy: tiered.Policy{
-				Limit: hour, PerKey: func(string) tiered.Limit { return minute }, Algorithm: tiered.SlidingWindow,
-			}, first: 60,
-			admitted: told{200, "100 40 61", "", limits{"p": {100, 60}}, limits{"p": {40, 24}}, ""},
-			then:     50, refused: told{429, "100 40 61", "46", limits{"p": {100, 60}}, limits{"p": {40, 46}}, "p"},
+			tiered.Policy{Limit: hour, PerKey: ofMinute, Algorithm: tiered.SlidingWindow},
+			60, "200, x 100 40 61, p q=100 w=60, p r=40 t=24",
+			50, "429, by p, x 100 40 61, retry 46, p q=100 w=60, p r=40 t=46",
 		},
 		"by key, unused": {
-			policy: tiered.Policy{Limit: hour, PerKey: func(string) tiered.Limit { return minute }}, first: 100,
-			admitted: told{200, "100 0 60", "", limits{"p": {100, 60}}, limits{"p": {0, 1}}, ""},
-			then:     1, secondAdmission: true, refused: told{
-				200, "100 24 46", "",
-				limits{"p": {100, 60}},
-				limits{"p": {24, 15}},
-				"",
-			},
+			tiered.Policy{Limit: hour, PerKey: ofMinute},
+			100, "200, x 100 0 60, p q=100 w=60, p r=0 t=1",
+			1, "200, x 100 24 46, p q=100 w=60, p r=24 t=15",
 		},
-		"unlimited": {
-			policy: tiered.Policy{Limit: tiered.Unlimited()}, first: 1, admitted: told{status: 200},
-			then: 1, secondAdmission: true, refused: told{status: 200},
-		},
-		"blocked": {
-			policy: tiered.Policy{Limit: tiered.Blocked()}, first: 1, admitted: told{status: 429, violated: "p"},
-			then: 1, refused: told{status: 429, violated: "p"},
-		},
+		"unlimited": {tiered.Policy{Limit: tiered.Unlimited()}, 1, "200", 1, "200"},
+		"blocked":   {tiered.Policy{Limit: tiered.Blocked()}, 1, "429, by p", 1, "429, by p"},
 		"blocked by key": {
-			policy: tiered.Policy{Limit: hour, PerKey: func(string) tiered.Limit { return tiered.Blocked() }}, first: 1,
-			admitted: told{status: 429, violated: "p"}, then: 1, refused: told{status: 429, violated: "p"},
+			tiered.Policy{Limit: hour, PerKey: func(string) tiered.Limit { return tiered.Blocked() }}, 1, "429, by p", 1, "429, by p",
 		},
 		"more than a window ever holds": {
-			policy: tiered.Policy{Limit: minute, Also: []tiered.Limit{hour}, Algorithm: tiered.SlidingWindow},
-			first:  95,
-			admitted: told{
-				429, "90 90 0", "",
-				limits{"p": {100, 60}, "p#2": {90, 3600}},
-				limits{"p#2": {90, 3600}},
-				"p#2",
-			},
-			then: 95, refused: told{
-				429, "90 90 0", "",
-				limits{"p": {100, 60}, "p#2": {90, 3600}},
-				limits{"p#2": {90, 3600}},
-				"p#2",
-			},
+			tiered.Policy{Limit: minute, Also: []tiered.Limit{hour}, Algorithm: tiered.SlidingWindow},
+			95, "429, by p#2, x 90 90 0, p q=100 w=60, p#2 q=90 w=3600, p#2 r=90 t=3600",
+			95, "429, by p#2, x 90 90 0, p q=100 w=60, p#2 q=90 w=3600, p#2 r=90 t=3600",
 		},
 		"more than a bucket ever holds": {
-			policy: tiered.Policy{Limit: minute}, first: 60,
-			admitted: told{200, "100 40 36", "", limits{"p": {100, 60}}, limits{"p": {40, 24}}, ""},
-			then:     101, refused: told{429, "100 65 21", "", limits{"p": {100, 60}}, limits{"p": {65, 39}}, "p"},
+			tiered.Policy{Limit: minute},
+			60, "200, x 100 40 36, p q=100 w=60, p r=40 t=24",
+			101, "429, by p, x 100 65 21, p q=100 w=60, p r=65 t=39",
 		},
-		"tried out": {
-			policy: tiered.Policy{Limit: minute, Algorithm: tiered.FixedWindow, Shadow: true}, first: 90,
-			admitted: told{status: 200},
-			then:     90, secondAdmission: true, refused: told{status: 200},
-		},
+		"tried out": {tiered.Policy{Limit: minute, Algorithm: tiered.FixedWindow, Shadow: true}, 90, "200", 90, "200"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -210,28 +134,25 @@ func TestFieldsByAlgorithm(t *testing.T) {
 				rule.Cost = func(*http.Request) int64 { return cost }
 				h := wrap(t, []httplimit.Rule{rule}, &httplimit.Options{IETFDraft11: true, Problem: true}, ok)
 				time.Sleep(10 * time.Second)
-				if got := read(t, get(h, "ann")); !got.equal(c.admitted) {
-					t.Errorf("%+v, want\n%+v", got, c.admitted)
+				if got := read(t, get(h, "ann")); got != c.admitted {
+					t.Errorf("%s, want\n%s", got, c.admitted)
 				}
 				time.Sleep(15 * time.Second)
 				cost = c.then
-				got := read(t, get(h, "ann"))
-				if !got.equal(c.refused) || (got.status == 200) != c.secondAdmission {
-					t.Errorf("then %+v, want\n%+v", got, c.refused)
+				then := get(h, "ann")
+				if got := read(t, then); got != c.refused {
+					t.Errorf("then %s, want\n%s", got, c.refused)
 				}
-				if c.secondAdmission || got.retry == "" {
+				seconds, err := strconv.Atoi(then.Header.Get("Retry-After"))
+				if err != nil {
 					return
 				}
 				// Who comes back when it was said is admitted, by the very limit that refused.
-				var seconds int
-				if _, err := fmt.Sscan(got.retry, &seconds); err != nil {
-					t.Fatal(err)
-				}
 				time.Sleep(time.Duration(seconds)*time.Second - 2*time.Millisecond)
-				early := read(t, get(h, "ann"))
+				early := get(h, "ann")
 				time.Sleep(3 * time.Millisecond) // a level is a double: the last microsecond may be missing
-				if then := get(h, "ann"); early.status != 429 || then.StatusCode != 200 {
-					t.Errorf("2 ms before Retry-After %d, after it %d", early.status, then.StatusCode)
+				if then := get(h, "ann"); early.StatusCode != 429 || then.StatusCode != 200 {
+					t.Errorf("2 ms before Retry-After %d, after it %d", early.StatusCode, then.StatusCode)
 				}
 			})
 		})

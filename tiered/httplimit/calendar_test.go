@@ -2,14 +2,12 @@ package httplimit_test
 
 import (
 	"context"
-	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -39,25 +37,12 @@ func TestUnixTimeOfTheEndOfACalendarWindow(t *testing.T) {
 		for _, way := range []time.Duration{time.Microsecond, time.Millisecond, 9 * time.Millisecond} {
 			synctest.Test(t, func(t *testing.T) {
 				p.Name, p.Algorithm, p.Calendar = "api", tiered.FixedWindow, true
-				l, err := tiered.New(away{remote.NewMemory(), way}, p, &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = l.Close(context.Background()) }()
-				limit, err := httplimit.New([]httplimit.Rule{{
-					Limiter: l, Key: httplimit.Header("X-User"), Missing: httplimit.Refuse,
-				}}, &httplimit.Options{Headers: httplimit.Headers{ResetUnix: true}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				h := limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+				l := groups.NewLimiter(t, groups.New(t, away{remote.NewMemory(), way}, nil), p)
+				h := wrap(t, []httplimit.Rule{perUser(l)}, &httplimit.Options{Headers: httplimit.Headers{ResetUnix: true}}, ok)
 				time.Sleep(10*time.Second + 50*time.Millisecond)
 				end := time.Now().Truncate(10 * time.Second).Add(10 * time.Second).Unix()
 				for range 400 {
-					r, w := httptest.NewRequest("GET", "/", nil), httptest.NewRecorder()
-					r.Header.Set("X-User", "ann")
-					h.ServeHTTP(w, r)
-					at, err := strconv.ParseInt(w.Header().Get("X-RateLimit-Reset"), 10, 64)
+					at, err := strconv.ParseInt(get(h, "ann").Header.Get("X-RateLimit-Reset"), 10, 64)
 					if err != nil || at != end {
 						t.Fatalf("%+v, %v away: X-RateLimit-Reset is %d, %d s after the end of the window", p.Limit, way, at, at-end)
 					}

@@ -3,13 +3,11 @@ package httplimit_test
 import (
 	"errors"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -26,28 +24,21 @@ func TestAFreeRequestIsToldWhatIsLeft(t *testing.T) {
 		{PerKey: func(string) tiered.Limit { return tiered.PerHour(5) }, Limit: tiered.PerHour(1)},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			store := remote.NewMemory()
-			g := groups.New(t, store, nil)
+			g, store := group(t)
 			p.Name = "api"
-			l := groups.NewLimiter(t, g, p)
-			limit, err := httplimit.New([]httplimit.Rule{{
-				Limiter: l, Key: httplimit.Header("X-User"), Missing: httplimit.Refuse,
-				Cost: func(r *http.Request) int64 {
-					if r.Method == http.MethodHead {
-						return 0
-					}
-					return 1
-				},
-			}}, &httplimit.Options{IETFDraft11: true})
-			if err != nil {
-				t.Fatal(err)
+			rule := perUser(groups.NewLimiter(t, g, p))
+			rule.Cost = func(r *http.Request) int64 {
+				if r.Method == http.MethodHead {
+					return 0
+				}
+				return 1
 			}
-			h := limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			h := wrap(t, []httplimit.Rule{rule}, &httplimit.Options{IETFDraft11: true}, ok)
 			ask := func(method, user string) (int, http.Header) {
-				r, w := httptest.NewRequest(method, "/", nil), httptest.NewRecorder()
-				r.Header.Set("X-User", user)
-				h.ServeHTTP(w, r)
-				return w.Code, w.Header()
+				r := requestOf(user)
+				r.Method = method
+				a := do(h, r)
+				return a.StatusCode, a.Header
 			}
 			time.Sleep(time.Second)
 			calls := func() int64 { return g.Stats().Nodes["memory"].Calls.Sent }
@@ -58,16 +49,12 @@ func TestAFreeRequestIsToldWhatIsLeft(t *testing.T) {
 				_, paid := ask(http.MethodGet, "ann")
 				before := calls()
 				status, free := ask(http.MethodHead, "ann")
-				if status != http.StatusOK || free.Get("Retry-After") != "" || calls() != before {
-					t.Errorf("%v, request %d: status %d, Retry-After %q, %d calls", p.Algorithm, i, status, free.Get("Retry-After"),
-						calls()-before)
-				}
-				if free.Get("X-RateLimit-Limit") != "5" || free.Get("X-RateLimit-Remaining") != left ||
-					free.Get("X-RateLimit-Reset") != paid.Get("X-RateLimit-Reset") {
-					t.Errorf("%v, request %d: a free one is told %v, one that costs 1 %v", p.Algorithm, i, free, paid)
-				}
-				if free.Get("RateLimit-Policy") != paid.Get("RateLimit-Policy") || free.Get("RateLimit") == "" {
-					t.Errorf("%v, request %d: a free one is told %v, one that costs 1 %v", p.Algorithm, i, free, paid)
+				if status != http.StatusOK || free.Get("Retry-After") != "" || calls() != before ||
+					free.Get("X-RateLimit-Limit") != "5" || free.Get("X-RateLimit-Remaining") != left ||
+					free.Get("X-RateLimit-Reset") != paid.Get("X-RateLimit-Reset") ||
+					free.Get("RateLimit-Policy") != paid.Get("RateLimit-Policy") || free.Get("RateLimit") == "" {
+					t.Errorf("%v, request %d: %d, %d calls, a free one is told %v, one that costs 1 %v", p.Algorithm, i, status,
+						calls()-before, free, paid)
 				}
 			}
 			store.Fail(errors.New("down"))

@@ -2,13 +2,11 @@ package httplimit_test
 
 import (
 	"errors"
+	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -45,39 +43,27 @@ func TestKeyFunctionsMayRefuse(t *testing.T) {
 		},
 	} {
 		for _, answer := range []string{"text", "problem", "denied"} {
-			t.Run(name+", "+answer, func(t *testing.T) {
-				group := groups.New(t, remote.NewMemory(), nil)
-				all, _ := group.NewLimiter(tiered.Policy{Name: "all", Limit: tiered.PerHour(10)})
-				one, _ := group.NewLimiter(tiered.Policy{Name: "one", Limit: tiered.PerHour(10)})
-				options := &httplimit.Options{Problem: answer == "problem"}
-				var told httplimit.Refusal
-				if answer == "denied" {
-					options.Denied = func(w http.ResponseWriter, _ *http.Request, r httplimit.Refusal) { told = r }
+			g, _ := group(t)
+			all, one := limiter(t, g, "all", tiered.PerHour(10)), limiter(t, g, "one", tiered.PerHour(10))
+			o := &httplimit.Options{Problem: answer == "problem"}
+			var told httplimit.Refusal
+			if answer == "denied" {
+				o.Denied = func(w http.ResponseWriter, _ *http.Request, r httplimit.Refusal) {
+					told = r
+					http.Error(w, c.text, r.Status)
 				}
-				limit, err := httplimit.New([]httplimit.Rule{
-					{Limiter: all, Key: httplimit.Method(), Missing: httplimit.Refuse}, {Limiter: one, Key: c.key, Missing: c.missing},
-				}, options)
-				if err != nil {
-					t.Fatal(err)
-				}
-				r := httptest.NewRequest(http.MethodGet, "/", nil)
-				r.Header.Set("X-User", c.user)
-				w := httptest.NewRecorder()
-				limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, r)
-				if w.Code != c.status || answer != "denied" && !strings.Contains(w.Body.String(), c.text) {
-					t.Errorf("%d %q, want %d %q", w.Code, w.Body, c.status, c.text)
-				}
-				if wrong := strings.Contains(c.text, ":"); answer == "denied" && wrong != errors.Is(told.KeyError, odd) {
-					t.Errorf("told %+v", told)
-				}
-				left := int64(10)
-				if c.status == http.StatusOK {
-					left = 9
-				}
-				if d := all.Peek(t.Context(), http.MethodGet); d.Remaining != left {
-					t.Errorf("%d are left of the other rule, want %d", d.Remaining, left)
-				}
-			})
+			}
+			r := get(wrap(t, []httplimit.Rule{
+				{Limiter: all, Key: httplimit.Method(), Missing: httplimit.Refuse}, {Limiter: one, Key: c.key, Missing: c.missing},
+			}, o, ok), c.user)
+			body, _ := io.ReadAll(r.Body)
+			if wrong := strings.Contains(c.text, ":"); r.StatusCode != c.status || !strings.Contains(string(body), c.text) ||
+				answer == "denied" && wrong != errors.Is(told.KeyError, odd) {
+				t.Errorf("%s, %s: %s %q, want %d %q; told %+v", name, answer, r.Status, body, c.status, c.text, told)
+			}
+			if n := left(all, http.MethodGet); (n == 10) != (c.status == http.StatusBadRequest) {
+				t.Errorf("%s, %s: %d are left of the other rule", name, answer, n)
+			}
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -20,10 +21,7 @@ func TestReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
 		store.Fail(errors.New("dial tcp: lookup redsi: no such host"))
-		group, err := tiered.NewGroup(store, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		group := must.Get(tiered.NewGroup(store, nil))(t)
 		ready := httplimit.Ready(group)
 		check := func(when string, status int, texts ...string) {
 			t.Helper()

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -51,10 +52,7 @@ const sharedKey = "\x00"
 func group(t testing.TB) (*tiered.Group, *remote.Memory) {
 	t.Helper()
 	store := remote.NewMemory()
-	g, err := tiered.NewGroup(store, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Get(tiered.NewGroup(store, nil))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
@@ -77,10 +75,7 @@ func perUser(l *tiered.Limiter) httplimit.Rule {
 
 func wrap(t testing.TB, rules []httplimit.Rule, o *httplimit.Options, h http.Handler) http.Handler {
 	t.Helper()
-	limit, err := httplimit.New(rules, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	limit := must.Get(httplimit.New(rules, o))(t)
 	return limit(h)
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -85,10 +86,7 @@ func answer(t *testing.T, h http.Handler, http2 bool) string {
 	s.EnableHTTP2 = http2
 	s.StartTLS()
 	defer s.Close()
-	r, err := s.Client().Get(s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(s.Client().Get(s.URL))(t)
 	defer r.Body.Close()
 	b, err := io.ReadAll(r.Body)
 	if err != nil || (r.ProtoMajor == 2) != http2 {

@@ -8,16 +8,14 @@ import (
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/adapters"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
 // The table of behaviors that docs/http.md shows: the column of net/http.
 func TestTableOfFrameworks(t *testing.T) {
 	adapters.Play(t, "net/http", func(t *testing.T, app adapters.App, ln net.Listener) func() error {
-		limit, err := httplimit.New(app.Rules, app.Options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		limit := must.Get(httplimit.New(app.Rules, app.Options))(t)
 		mux := http.NewServeMux()
 		mux.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) { _ = app.Handler(&request{w, r}) })
 		limited := limit(mux)

@@ -118,9 +118,11 @@ func refusedTold(p *player) {
 		}},
 	})
 	p.get("ann")
-	p.get("ann")
-	if got := receive(p, all); got != (told{"acme", tiered.Limited}) {
-		p.Errorf("told of %+v", got)
+	for user, reason := range map[string]tiered.Reason{"ann": tiered.Limited, "": tiered.InvalidKey} {
+		p.get(user)
+		if got := receive(p, all); got != (told{"acme", reason}) {
+			p.Errorf("told of %+v", got)
+		}
 	}
 }
 
