@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -60,9 +61,7 @@ func BenchmarkBroken(b *testing.B) {
 	}
 	s.walks = newWalks(c.load.Keys)
 	if c.load.Expect.Refused {
-		if err := s.settle(); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, s.settle())
 	}
 	measuring = true
 	decisions(b, s)

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 )
 
 // growth returns how much more memory the server uses per key after fill has made that many.
@@ -53,10 +55,7 @@ func (s *Server) mustLease(tb testing.TB, keys, processes int) {
 	ctx := context.Background()
 	full := 0
 	for each := s.operator.Scan(ctx, 0, "*tb2", 1000).Iterator(); each.Next(ctx); {
-		fields, err := s.operator.HKeys(ctx, each.Val()).Result()
-		if err != nil {
-			tb.Fatal(err)
-		}
+		fields := must.Get(s.operator.HKeys(ctx, each.Val()).Result())(tb)
 		leases := 0
 		for _, f := range fields {
 			if strings.HasPrefix(f, "p") {

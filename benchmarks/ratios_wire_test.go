@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/ratio"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -89,9 +90,7 @@ func TestRatiosRedisMemory(t *testing.T) {
 		}
 		perKey := server.growth(t, keys, func() {
 			for _, s := range all {
-				if err := s.settle(); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, s.settle())
 			}
 		})
 		server.mustLease(t, keys, processes)

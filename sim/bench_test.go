@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
@@ -24,10 +25,7 @@ func BenchmarkRun(b *testing.B) {
 			}
 			requests := int64(0)
 			for b.Loop() {
-				r, err := sim.Run(s, nil)
-				if err != nil {
-					b.Fatal(err)
-				}
+				r := must.Get(sim.Run(s, nil))(b)
 				requests += r.Metrics.Offered
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(requests), "ns/request")

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/internal/section"
 	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
@@ -24,10 +25,7 @@ func TestLibrary(t *testing.T) {
 	titles, kinds, shapes, metrics := map[string]string{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
-			s, err := sim.Load(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Get(sim.Load(name))(t)
 			if s.Learn == "" || len(s.Expect) == 0 || len(s.Sometimes) == 0 {
 				t.Errorf("it lacks what it teaches, what it expects, or what must happen:\n%s", s)
 			}
@@ -109,14 +107,9 @@ func TestDocs(t *testing.T) {
 		rows = append(rows, []string{"[" + name + "](library/" + name + ".yaml)", s.Name, s.Learn})
 	}
 	if *update {
-		if err := section.Write(page, "library", section.Table(rows)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, section.Write(page, "library", section.Table(rows)))
 	}
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(page))(t)
 	if want, err := section.Replace(string(text), "library", section.Table(rows)); err != nil || want != string(text) {
 		t.Errorf("sim/scenarios.md has not these (%v):\n%s", err, section.Table(rows))
 	}
@@ -131,10 +124,7 @@ func TestLibraryPasses(t *testing.T) {
 	for _, name := range sim.Library() {
 		all = append(all, sim.MustLoad(name))
 	}
-	reports, err := sim.RunAll(all, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	reports := must.Get(sim.RunAll(all, nil))(t)
 	for i, r := range reports {
 		if !r.Passed {
 			t.Errorf("%s: %v", sim.Library()[i], r)

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/sim"
@@ -33,9 +34,7 @@ func TestNewConnection(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = first.Close(); m.Close() })
 			wire := faultnet.New(1)
-			if err := wire.Set(faultnet.Faults{Delay: trip / 2}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, wire.Set(faultnet.Faults{Delay: trip / 2}))
 			dial := func(context.Context, string, string) (net.Conn, error) { return m.Dial() }
 			client := redis.NewClient(&redis.Options{ // what remote.Open sets and makes round trips
 				MaxRetries: -1, PipelinePoolSize: -1, ContextTimeoutEnabled: true,

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -45,7 +46,7 @@ func TestRunRefuses(t *testing.T) {
 func TestOwnPolicy(t *testing.T) {
 	s := parse(t, stage)
 	var told []time.Duration
-	r, err := sim.Run(s, &sim.Options{
+	r := must.Get(sim.Run(s, &sim.Options{
 		Policies: []tiered.Policy{{
 			Limit: tiered.PerSecond(50).WithBurst(10), Lease: tiered.Lease{Size: tiered.NoLease},
 		}},
@@ -55,10 +56,7 @@ func TestOwnPolicy(t *testing.T) {
 			}
 			told = append(told, at)
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	if rate := mean(r, r.Series.Admitted, 2, 12); rate < 45 || rate > 55 || r.Metrics.OverAdmission > 0.1 {
 		t.Errorf("%.1f tokens per second were admitted, %g too many at a time", rate, r.Metrics.OverAdmission)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -34,16 +35,13 @@ expect:
 func TestSweepIsRuns(t *testing.T) {
 	s := parse(t, brief+"sweep: {fleet.mode: [local, open, closed], fleet.n: [2, 3]}\n")
 	var last, calls atomic.Int64
-	all, err := sim.Sweep(s, &sim.Options{Seed: 5, Progress: func(at, of time.Duration) {
+	all := must.Get(sim.Sweep(s, &sim.Options{Seed: 5, Progress: func(at, of time.Duration) {
 		calls.Add(1)
 		last.Store(int64(of))
 		if at > of || of != 42*time.Second {
 			t.Errorf("progress %v of %v", at, of)
 		}
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	if len(all.Cells) != 6 || all.Seed != 5 || calls.Load() < 6 {
 		t.Fatalf("%d cells, seed %d, %d calls of Progress", len(all.Cells), all.Seed, calls.Load())
 	}
@@ -52,14 +50,9 @@ func TestSweepIsRuns(t *testing.T) {
 		one := s.Clone()
 		one.Sweep = nil
 		for path, value := range c.Values {
-			if err := one.Set(path, value); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, one.Set(path, value))
 		}
-		r, err := sim.Run(one, &sim.Options{Seed: 5})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(sim.Run(one, &sim.Options{Seed: 5}))(t)
 		if r.Unseed != c.Unseed || r.Passed != c.Passed || r.Metrics != c.Metrics {
 			t.Errorf("cell %d %v: unseed %s, and alone %s", i, c.Values, c.Unseed, r.Unseed)
 		}
@@ -104,9 +97,7 @@ func TestLoad(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	for _, name := range sim.Library() {
@@ -114,14 +105,9 @@ func TestLoad(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	twin, err := json.Marshal(parse(t, brief))
-	if err != nil {
-		t.Fatal(err)
-	}
+	twin := must.Get(json.Marshal(parse(t, brief)))(t)
 	var text string
-	if err := json.Unmarshal(twin, &text); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(twin, &text))
 	for _, path := range []string{
 		write("mine.yaml", brief), write("mine.yml", "\ufeff"+brief), write("mine", brief), write("again.yaml", text),
 		write("mine.json", `{"name":"small","limits":[{"name":"api","rate":"1/s"}],"fleet":{"n":3},"traffic":[`+

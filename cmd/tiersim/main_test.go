@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	tiersim "github.com/tiered-limiter/tiered-limiter/cmd/tiersim"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 )
 
 // The exit statuses.
@@ -96,9 +97,7 @@ sweep:
 func file(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -210,10 +209,7 @@ func TestReplayAndDiff(t *testing.T) {
 		t.Errorf("status %d, %q", status, out)
 	}
 	// A report of another run: as if the limiter had changed.
-	text, err := os.ReadFile(a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(a))(t)
 	other := file(t, "other.json", strings.Replace(string(text), `"seed": 1,`, `"seed": 2,`, 1))
 	if out, problems, status := run(t, "replay", other); status != broken || !strings.Contains(out, "another run") {
 		t.Errorf("status %d, %q, %q", status, out, problems)
@@ -250,12 +246,8 @@ func TestFiles(t *testing.T) {
 func TestOneFileEach(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, name := range []string{"a", "b"} {
-		if err := os.Mkdir(name, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(name, "x.yaml"), []byte(short), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(name, 0o700))
+		must.Do(t, os.WriteFile(filepath.Join(name, "x.yaml"), []byte(short), 0o600))
 	}
 	for line, want := range map[string]string{
 		"run a/x.yaml b/x.yaml --html o.html":       `"o-x.html" is to be written twice`,
@@ -299,9 +291,7 @@ func TestExamples(t *testing.T) {
 	for name, text := range map[string]string{
 		"mine.yaml": short, "policies.yaml": "version: 1\npolicies: [{name: per-user, limit: 100/s}]\n",
 	} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	examples := 0
 	for _, c := range tiersim.Commands() {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -58,9 +59,7 @@ func TestTuneGo(t *testing.T) {
 		b.WriteString("{\n" + text[strings.Index(text, "policy :="):] + "_, _ = policy, options\n}\n")
 	}
 	path := filepath.Join(t.TempDir(), "main.go")
-	if err := os.WriteFile(path, []byte(b.String()+"}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(b.String()+"}\n"), 0o600))
 	cmd := exec.Command("go", "build", "-o", os.DevNull, path)
 	cmd.Dir = "../.."
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/echolimit"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -16,13 +17,10 @@ import (
 // The key is read from echo's context. A mistake is refused.
 func TestKey(t *testing.T) {
 	limiter := groups.Limiter(t, tiered.Policy{Name: "per-tenant", Limit: tiered.PerHour(2)})
-	limit, err := httplimit.New([]httplimit.Rule{{
+	limit := must.Get(httplimit.New([]httplimit.Rule{{
 		Limiter: limiter, Missing: httplimit.Refuse,
 		Key: echolimit.Key(func(c echo.Context) (string, error) { return c.Param("tenant") + c.Get("suffix").(string), nil }),
-	}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}, nil))(t)
 	served := 0
 	e := echo.New()
 	suffix := func(next echo.HandlerFunc) echo.HandlerFunc {

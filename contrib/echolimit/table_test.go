@@ -10,16 +10,14 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/echolimit"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/adapters"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
 // The table of behaviors that docs/http.md shows: the column of echo.
 func TestTableOfFrameworks(t *testing.T) {
 	adapters.Play(t, "echo", func(t *testing.T, app adapters.App, ln net.Listener) func() error {
-		limit, err := httplimit.New(app.Rules, app.Options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		limit := must.Get(httplimit.New(app.Rules, app.Options))(t)
 		e := echo.New()
 		e.Logger.SetOutput(failing{t})
 		e.Use(func(next echo.HandlerFunc) echo.HandlerFunc { // as echo's RequestLogger and Recover

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/fasthttplimit"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -22,10 +23,7 @@ func TestWithoutServer(t *testing.T) {
 			t.Errorf("%+v is accepted", c)
 		}
 	}
-	limit, err := fasthttplimit.New(limiter, user)
-	if err != nil {
-		t.Fatal(err)
-	}
+	limit := must.Get(fasthttplimit.New(limiter, user))(t)
 	for _, c := range []struct {
 		handler fasthttp.RequestHandler
 		status  int

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/fasthttplimit"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -23,10 +24,7 @@ func TestMiddleware(t *testing.T) {
 		}
 		return string(key), nil
 	})
-	limit, err := httplimit.New([]httplimit.Rule{{Limiter: l, Key: user, Missing: httplimit.Refuse}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	limit := must.Get(httplimit.New([]httplimit.Rule{{Limiter: l, Key: user, Missing: httplimit.Refuse}}, nil))(t)
 	served := fasthttplimit.Middleware(limit)(func(c *fasthttp.RequestCtx) { c.SetStatusCode(fasthttp.StatusNoContent) })
 	for _, c := range []struct {
 		uri     string

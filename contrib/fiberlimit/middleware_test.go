@@ -11,6 +11,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/fiberlimit"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
@@ -21,21 +22,13 @@ import (
 func TestMiddleware(t *testing.T) {
 	g := groups.New(t, remote.NewMemory(), nil)
 	file := filepath.Join(t.TempDir(), "policies.yaml")
-	if err := os.WriteFile(file, []byte("version: 1\npolicies: [{name: tenant, limit: 2/h}, {name: ip, limit: 1/h}]\n"+
-		"http: [{match: GET /file/, limits: [{policy: ip, key: ip}]}]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	w, err := policyfile.Watch(file, g, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte("version: 1\npolicies: [{name: tenant, limit: 2/h}, {name: ip, limit: 1/h}]\n"+
+		"http: [{match: GET /file/, limits: [{policy: ip, key: ip}]}]\n"), 0o600))
+	w := must.Get(policyfile.Watch(file, g, nil))(t)
 	defer w.Close()
 	l, _ := g.Limiter("tenant")
 	tenant := fiberlimit.Key(func(c *fiber.Ctx) (string, error) { return c.Params("tenant"), nil })
-	limit, err := httplimit.New([]httplimit.Rule{{Limiter: l, Key: tenant, Missing: httplimit.Refuse}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	limit := must.Get(httplimit.New([]httplimit.Rule{{Limiter: l, Key: tenant, Missing: httplimit.Refuse}}, nil))(t)
 	app := fiber.New()
 	ok := func(c *fiber.Ctx) error { return c.SendStatus(fiber.StatusNoContent) }
 	app.Get("/tenants/:tenant", fiberlimit.Middleware(limit), ok)
@@ -55,10 +48,7 @@ func TestMiddleware(t *testing.T) {
 		{"//file/./b", 404}, // fiber does not serve it
 		{"/file/%2e/b", 429},
 	} {
-		r, err := app.Test(httptest.NewRequest(http.MethodGet, c.path, nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(app.Test(httptest.NewRequest(http.MethodGet, c.path, nil)))(t)
 		if _ = r.Body.Close(); r.StatusCode != c.status {
 			t.Errorf("%s: status %d, want %d", c.path, r.StatusCode, c.status)
 		}

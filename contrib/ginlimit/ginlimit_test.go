@@ -9,6 +9,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/ginlimit"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -17,13 +18,10 @@ import (
 func TestKey(t *testing.T) {
 	gin.SetMode(gin.TestMode)
 	limiter := groups.Limiter(t, tiered.Policy{Name: "per-tenant", Limit: tiered.PerHour(2)})
-	limit, err := httplimit.New([]httplimit.Rule{{
+	limit := must.Get(httplimit.New([]httplimit.Rule{{
 		Limiter: limiter, Missing: httplimit.Refuse,
 		Key: ginlimit.Key(func(c *gin.Context) (string, error) { return c.Param("tenant") + c.GetString("suffix"), nil }),
-	}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}, nil))(t)
 	served := 0
 	g := gin.New()
 	g.Use(func(c *gin.Context) { c.Set("suffix", "/eu") })

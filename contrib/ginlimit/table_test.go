@@ -10,6 +10,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/ginlimit"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/adapters"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
@@ -17,10 +18,7 @@ import (
 func TestTableOfFrameworks(t *testing.T) {
 	gin.SetMode(gin.TestMode)
 	adapters.Play(t, "gin", func(t *testing.T, app adapters.App, ln net.Listener) func() error {
-		limit, err := httplimit.New(app.Rules, app.Options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		limit := must.Get(httplimit.New(app.Rules, app.Options))(t)
 		g := gin.New()
 		g.Use(func(c *gin.Context) {
 			defer func() {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -32,15 +33,12 @@ func TestFreeCallIsChargedByTheLimitThatItCarries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		l := groups.Limiter(t, tiered.Policy{Name: "api", Limit: tiered.PerDay(10)})
-		s, err := grpclimit.New([]grpclimit.Rule{{
+		s := must.Get(grpclimit.New([]grpclimit.Rule{{
 			Limiter: l, Key: grpclimit.Method(), Missing: grpclimit.Refuse,
 			Cost:   func(context.Context, grpclimit.Call) int64 { return 0 },
 			Limit:  func(context.Context, grpclimit.Call) tiered.Limit { return tiered.PerDay(1000) },
 			Actual: func(context.Context, grpclimit.Call, grpclimit.End) int64 { return 400 },
-		}}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		}}, nil))(t)
 		info := &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}
 		if _, err := s.Unary(ctx, nil, info, func(context.Context, any) (any, error) { return nil, nil }); err != nil {
 			t.Error(err)

@@ -16,15 +16,13 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 func newClient(t testing.TB, o *grpclimit.ClientOptions, rules ...grpclimit.Rule) *grpclimit.Client {
 	t.Helper()
-	c, err := grpclimit.NewClient(rules, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(grpclimit.NewClient(rules, o))(t)
 	return c
 }
 
@@ -76,10 +74,7 @@ type skipped struct{}
 // A call waits for its turn, until its context ends.
 func TestClientWaits(t *testing.T) {
 	g, _ := group(t)
-	paced, err := grpclimit.Pace(limiter(t, g, "up", tiered.Every(20*time.Millisecond)), "upstream")
-	if err != nil {
-		t.Fatal(err)
-	}
+	paced := must.Get(grpclimit.Pace(limiter(t, g, "up", tiered.Every(20*time.Millisecond)), "upstream"))(t)
 	address := serve(t, &service{})
 	c := dial(t, address, paced.DialOptions()...)
 	begin := time.Now()
@@ -99,7 +94,7 @@ func TestClientWaits(t *testing.T) {
 	slow.Allow(t.Context(), "upstream")
 	c = dial(t, address, newClient(t, &grpclimit.ClientOptions{Wait: true},
 		grpclimit.Rule{Limiter: slow, Key: grpclimit.Constant("upstream"), Missing: grpclimit.Refuse}).DialOptions()...)
-	_, err = c.UnaryCall(as(t, ""), &pb.SimpleRequest{})
+	_, err := c.UnaryCall(as(t, ""), &pb.SimpleRequest{})
 	if status.Code(err) != codes.ResourceExhausted || !errors.Is(err, context.DeadlineExceeded) ||
 		!errors.Is(err, tiered.ErrLimited) {
 		t.Errorf("tokens that cannot come in time: %v", err)
@@ -117,11 +112,8 @@ func TestClientMessages(t *testing.T) {
 	g, _ := group(t)
 	rule := grpclimit.Rule{Limiter: limiter(t, g, "up", tiered.PerHour(3)), Key: grpclimit.Method(), Missing: grpclimit.Refuse, Messages: true}
 	c := dial(t, serve(t, &service{}), newClient(t, nil, rule).DialOptions()...)
-	st, err := c.FullDuplexCall(as(t, ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sent := 0
+	st := must.Get(c.FullDuplexCall(as(t, "")))(t)
+	sent, err := 0, error(nil)
 	for ; err == nil && sent < 10; sent++ {
 		if err = st.Send(&pb.StreamingOutputCallRequest{}); err == nil {
 			_, err = st.Recv()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -36,13 +37,10 @@ func TestDecisionComesBeforeTheDeadline(t *testing.T) {
 					l := groups.NewLimiter(t, g, tiered.Policy{Name: name, Limit: tiered.PerSecond(100)})
 					all = append(all, grpclimit.Rule{Limiter: l, Key: grpclimit.PeerIP(), Missing: grpclimit.Together})
 				}
-				s, err := grpclimit.New(all, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := must.Get(grpclimit.New(all, nil))(t)
 				ctx, cancel := context.WithTimeout(t.Context(), left)
 				defer cancel()
-				_, err = s.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/s/m"}, func(ctx context.Context, _ any) (any, error) {
+				_, err := s.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/s/m"}, func(ctx context.Context, _ any) (any, error) {
 					return nil, ctx.Err()
 				})
 				if err != nil {

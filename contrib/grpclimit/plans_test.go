@@ -11,6 +11,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -29,10 +30,7 @@ func TestRuleWithPlans(t *testing.T) {
 				Plan:   func(context.Context, grpclimit.Call) string { return plan },
 				Actual: func(context.Context, grpclimit.Call, grpclimit.End) int64 { return 40 },
 			}
-			s, err := grpclimit.New([]grpclimit.Rule{rule}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Get(grpclimit.New([]grpclimit.Rule{rule}, nil))(t)
 			for name, left := range map[string]int64{"": 60, "pro": 960, "gold": 60} {
 				plan = name
 				info := &grpc.UnaryServerInfo{FullMethod: "/a.B/C" + name + []string{"free", "dear"}[cost]}

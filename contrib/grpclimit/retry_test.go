@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -93,10 +94,7 @@ func TestRetryOfStream(t *testing.T) {
 	s := server(t, nil, perUser(limiter(t, g, "user", tiered.Every(50*time.Millisecond))))
 	c := dial(t, serve(t, &service{}, s.ServerOptions()...), retryPolicy("50s"))
 	for range 2 {
-		st, err := c.FullDuplexCall(as(t, "ann"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		st := must.Get(c.FullDuplexCall(as(t, "ann")))(t)
 		_ = st.Send(&pb.StreamingOutputCallRequest{})
 		_ = st.CloseSend()
 		if _, err := st.Recv(); err != nil {

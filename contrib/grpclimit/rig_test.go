@@ -22,6 +22,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -53,10 +54,7 @@ const fieldPushback = "grpc-retry-pushback-ms"
 func group(t testing.TB) (*tiered.Group, *remote.Memory) {
 	t.Helper()
 	store := remote.NewMemory()
-	g, err := tiered.NewGroup(store, &tiered.Options{Logger: slog.New(slog.DiscardHandler), Budget: 5 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Get(tiered.NewGroup(store, &tiered.Options{Logger: slog.New(slog.DiscardHandler), Budget: 5 * time.Second}))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -79,10 +77,7 @@ func perUser(l *tiered.Limiter) grpclimit.Rule {
 
 func server(t testing.TB, o *grpclimit.Options, rules ...grpclimit.Rule) *grpclimit.Server {
 	t.Helper()
-	s, err := grpclimit.New(rules, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(grpclimit.New(rules, o))(t)
 	return s
 }
 
@@ -123,10 +118,7 @@ func (s *service) FullDuplexCall(stream pb.TestService_FullDuplexCallServer) err
 // serve starts a server on a real listener, and ends it with the test. It returns its address.
 func serve(t testing.TB, impl *service, o ...grpc.ServerOption) string {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	return serveOn(t, lis, impl, o...)
 }
 
@@ -149,10 +141,7 @@ func serveOn(t testing.TB, lis net.Listener, impl *service, o ...grpc.ServerOpti
 func dial(t testing.TB, address string, o ...grpc.DialOption) pb.TestServiceClient {
 	t.Helper()
 	o = append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, o...)
-	conn, err := grpc.NewClient(address, o...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient(address, o...))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	return pb.NewTestServiceClient(conn)
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -207,14 +208,8 @@ func TestContextEnded(t *testing.T) {
 // A unix socket has no address.
 func TestUnixSocket(t *testing.T) {
 	g, _ := group(t)
-	s, err := grpclimit.ByPeer(limiter(t, g, "ip", tiered.PerHour(5)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lis, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(grpclimit.ByPeer(limiter(t, g, "ip", tiered.PerHour(5))))(t)
+	lis := must.Get(net.Listen("unix", filepath.Join(t.TempDir(), "s")))(t)
 	c := dial(t, "unix:"+serveOn(t, lis, &service{}, s.ServerOptions()...))
 	if a := call(as(t, ""), c); a.code != codes.InvalidArgument {
 		t.Errorf("%v, want InvalidArgument", a.status)
@@ -494,10 +489,7 @@ func TestMiddlewareLimiter(t *testing.T) {
 		t.Errorf("%v %v", a.status, a.trailer)
 	}
 	for _, want := range []error{io.EOF, status.Error(codes.ResourceExhausted, "")} {
-		st, err := c.FullDuplexCall(as(t, ""))
-		if err != nil {
-			t.Fatal(err)
-		}
+		st := must.Get(c.FullDuplexCall(as(t, "")))(t)
 		_ = st.CloseSend()
 		if _, err := st.Recv(); status.Code(err) != status.Code(want) {
 			t.Errorf("%v, want %v", err, want)

@@ -22,6 +22,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	otellimit "github.com/tiered-limiter/tiered-limiter/contrib/otel"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -210,12 +211,9 @@ func TestHTTP(t *testing.T) {
 // Refusals of grpclimit are events, and its answers stay as they are.
 func TestGRPC(t *testing.T) {
 	g := newGroup(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(1)})
-	limit, err := grpclimit.New(
+	limit := must.Get(grpclimit.New(
 		[]grpclimit.Rule{{Limiter: groups.Of(t, g, "p"), Key: grpclimit.Metadata("user"), Missing: grpclimit.Refuse}},
-		&grpclimit.Options{Refused: otellimit.Record})
-	if err != nil {
-		t.Fatal(err)
-	}
+		&grpclimit.Options{Refused: otellimit.Record}))(t)
 	call := func(ctx context.Context) codes.Code {
 		ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("user", "key-ann"))
 		_, err := limit.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/s/m"},

@@ -18,6 +18,7 @@ import (
 
 	otellimit "github.com/tiered-limiter/tiered-limiter/contrib/otel"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -70,20 +71,12 @@ var conventions = []string{"server_address", "server_port", "error_type"}
 func exported(t *testing.T, g *tiered.Group) map[string]string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo(),
-		otelprometheus.WithoutTargetInfo())
-	if err != nil {
-		t.Fatal(err)
-	}
+	exporter := must.Get(otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo(),
+		otelprometheus.WithoutTargetInfo()))(t)
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter))
 	defer func() { _ = provider.Shutdown(context.Background()) }()
-	if _, err := otellimit.Register(provider, g); err != nil {
-		t.Fatal(err)
-	}
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(otellimit.Register(provider, g))(t)
+	families := must.Get(registry.Gather())(t)
 	all := map[string]string{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -118,10 +111,7 @@ func seriesName(name string, labels []string) string {
 // scraped returns the series of a scrape of contrib/prometheus in its testdata.
 func scraped(t *testing.T) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile("../prometheus/testdata/scrape.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../prometheus/testdata/scrape.txt"))(t)
 	all := map[string]string{}
 	label := regexp.MustCompile(`[a-z_]+="[^"]*"`)
 	for line := range strings.Lines(string(text)) {

@@ -15,6 +15,7 @@ import (
 
 	otellimit "github.com/tiered-limiter/tiered-limiter/contrib/otel"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -57,21 +58,14 @@ func TestBadArguments(t *testing.T) {
 func TestClosedGroup(t *testing.T) {
 	provider, reader := meter()
 	g := newGroup(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)})
-	registration, err := otellimit.Register(provider, g)
-	if err != nil {
-		t.Fatal(err)
-	}
+	registration := must.Get(otellimit.Register(provider, g))(t)
 	groups.Of(t, g, "p").Allow(t.Context(), "key-ann")
-	if err := g.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, g.Close(t.Context()))
 	spent := `tiered.leased_tokens{outcome="spent", policy="p"}`
 	if n := values(t, reader)[spent]; n != 1 {
 		t.Errorf("%v tokens are spent after Close", n)
 	}
-	if err := registration.Unregister(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, registration.Unregister())
 	if all := values(t, reader); len(all) > 0 {
 		t.Errorf("%d series after Unregister", len(all))
 	}
@@ -87,9 +81,7 @@ func TestSeveralGroups(t *testing.T) {
 			groups.Of(t, byName[name], "p").Allow(t.Context(), "key-ann")
 		}
 	}
-	if _, err := otellimit.RegisterGroups(provider, byName); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(otellimit.RegisterGroups(provider, byName))(t)
 	all := values(t, reader)
 	for name, want := range map[string]float64{"users": 1, "jobs": 2} {
 		series := `tiered.requested_tokens{group="` + name + `", policy="p", reason="granted"}`
@@ -131,9 +123,7 @@ func TestOneCallback(t *testing.T) {
 	c := &counting{MeterProvider: provider}
 	store := remote.NewMemory()
 	groups := map[string]*tiered.Group{"a": newGroup(t, store), "b": newGroup(t, store)}
-	if _, err := otellimit.RegisterGroups(c, groups); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(otellimit.RegisterGroups(c, groups))(t)
 	if all := collect(t, reader); c.callbacks != 1 || c.instruments < len(all) || len(all) < 20 {
 		t.Errorf("%d callbacks, the last for %d instruments; %d have values", c.callbacks, c.instruments, len(all))
 	}
@@ -178,9 +168,7 @@ func TestConcurrent(t *testing.T) {
 	g := newGroup(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(10)})
 	readers := []sdkmetric.Reader{sdkmetric.NewManualReader(), sdkmetric.NewManualReader()}
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(readers[0]), sdkmetric.WithReader(readers[1]))
-	if _, err := otellimit.Register(provider, g); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(otellimit.Register(provider, g))(t)
 	l := groups.Of(t, g, "p")
 	done := make(chan error)
 	for _, reader := range readers {

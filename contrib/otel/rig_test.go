@@ -17,6 +17,7 @@ import (
 
 	otellimit "github.com/tiered-limiter/tiered-limiter/contrib/otel"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -38,9 +39,7 @@ func meter(options ...sdkmetric.ManualReaderOption) (metric.MeterProvider, sdkme
 func registered(t testing.TB, g *tiered.Group) sdkmetric.Reader {
 	t.Helper()
 	provider, reader := meter()
-	if _, err := otellimit.Register(provider, g); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(otellimit.Register(provider, g))(t)
 	return reader
 }
 
@@ -48,9 +47,7 @@ func registered(t testing.TB, g *tiered.Group) sdkmetric.Reader {
 func collect(t testing.TB, reader sdkmetric.Reader) (all []metricdata.Metrics) {
 	t.Helper()
 	var collected metricdata.ResourceMetrics
-	if err := reader.Collect(context.Background(), &collected); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, reader.Collect(context.Background(), &collected))
 	for _, s := range collected.ScopeMetrics {
 		if s.Scope.Name != "github.com/tiered-limiter/tiered-limiter/contrib/otel" {
 			t.Errorf("the scope is %q", s.Scope.Name)

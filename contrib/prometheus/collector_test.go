@@ -20,6 +20,7 @@ import (
 
 	promlimit "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -64,14 +65,9 @@ func TestText(t *testing.T) {
 		text := scrapeText(t, r)
 		got := varying.ReplaceAllString(text, "$1 varies")
 		if *update {
-			if err := os.WriteFile("testdata/scrape.txt", []byte(got), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile("testdata/scrape.txt", []byte(got), 0o600))
 		}
-		want, err := os.ReadFile("testdata/scrape.txt")
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Get(os.ReadFile("testdata/scrape.txt"))(t)
 		if got != string(want) {
 			t.Errorf("run go test -update, and look at what changes in testdata/scrape.txt:\n%s", got)
 		}
@@ -103,9 +99,7 @@ func TestCardinality(t *testing.T) {
 			t.Errorf("%d series without a policy, want %d", n, process+node)
 		}
 		for i, name := range []string{"a", "b"} {
-			if _, err := g.NewLimiter(tiered.Policy{Name: name, Limit: tiered.PerHour(10)}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(g.NewLimiter(tiered.Policy{Name: name, Limit: tiered.PerHour(10)}))(t)
 			if n, want := lines(), process+policy*(i+1)+node; n != want {
 				t.Errorf("%d series with %d policies, want %d", n, i+1, want)
 			}
@@ -119,9 +113,7 @@ func TestCardinality(t *testing.T) {
 			t.Errorf("%d series with the cause of an outage, want %d", n, want)
 		}
 		p := tiered.Policy{Name: "s", Limit: tiered.PerHour(100), Standing: tiered.StandingOn}
-		if _, err := g.NewLimiter(p); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(g.NewLimiter(p))(t)
 		if n, want := lines(), process+4+3*policy+node+1; n != want {
 			t.Errorf("%d series with standing shares, want %d", n, want)
 		}

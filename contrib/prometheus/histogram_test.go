@@ -10,6 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	promlimit "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -20,9 +21,7 @@ func TestHistogram(t *testing.T) {
 		is := tiered.Histogram{Sum: 3 * time.Second, Buckets: make([]int64, 66)}
 		is.Buckets[i] = 5
 		var m dto.Metric
-		if err := promlimit.NewHistogram(desc, is, nil).Write(&m); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, promlimit.NewHistogram(desc, is, nil).Write(&m))
 		h := m.GetHistogram()
 		if h.GetSampleCount() != 5 || h.GetSampleSum() != 3 {
 			t.Fatalf("bucket %d: %v", i, h)

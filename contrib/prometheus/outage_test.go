@@ -13,6 +13,7 @@ import (
 
 	promlimit "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -124,14 +125,8 @@ func TestOutage(t *testing.T) {
 // The rules fire in the simulated outage, and at no other time.
 func TestPromtoolOutage(t *testing.T) {
 	p := play(t)
-	rules, err := filepath.Abs("alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(rules)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := must.Get(filepath.Abs("alerts.yaml"))(t)
+	text := must.Get(os.ReadFile(rules))(t)
 	var test strings.Builder
 	fmt.Fprintf(&test, "rule_files: [%q]\nevaluation_interval: 15s\ntests:\n  - interval: 15s\n    input_series:\n", rules)
 	for _, series := range slices.Sorted(maps.Keys(p.scrapes[len(p.scrapes)-1])) {
@@ -170,8 +165,6 @@ func TestPromtoolOutage(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "outage.yaml")
-	if err := os.WriteFile(file, []byte(test.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(test.String()), 0o600))
 	promtool(t, "test", "rules", file)
 }

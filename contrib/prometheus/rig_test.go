@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -25,19 +26,14 @@ var silent = slog.New(slog.DiscardHandler)
 func register(t testing.TB, c prometheus.Collector) *prometheus.Registry {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
-	if err := r.Register(c); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Register(c))
 	return r
 }
 
 // scrape returns the value of each series, written as in PromQL, with the count and the sum of histograms.
 func scrape(t testing.TB, g prometheus.Gatherer) map[string]float64 {
 	t.Helper()
-	families, err := g.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(g.Gather())(t)
 	all := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {

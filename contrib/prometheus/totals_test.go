@@ -10,6 +10,7 @@ import (
 
 	promlimit "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -21,9 +22,7 @@ func TestTotals(t *testing.T) {
 		for _, n := range []int{1, 1000} {
 			g := newGroup(t, remote.NewMemory())
 			for i := range n {
-				if _, err := g.NewLimiter(tiered.Policy{Name: fmt.Sprint("rule", i), Limit: tiered.PerHour(10)}); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(g.NewLimiter(tiered.Policy{Name: fmt.Sprint("rule", i), Limit: tiered.PerHour(10)}))(t)
 				groups.Of(t, g, fmt.Sprint("rule", i)).AllowN(t.Context(), "key-ann", 3)
 			}
 			passed := 0

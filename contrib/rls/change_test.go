@@ -7,6 +7,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -35,10 +36,7 @@ func TestEveryConfigurationCanFollowEachOther(t *testing.T) {
 			"domain: d\ntiered: {together: true}\ndescriptors:\n- key: k\n  rate_limit: {"+limit+"}")
 	}
 	g := groups.New(t, remote.NewMemory(), nil)
-	s, err := rls.New(g, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(rls.New(g, nil))(t)
 	var right []*rls.Config
 	for _, text := range texts {
 		if c, err := rls.Parse(rls.File{Name: "a.yaml", Text: []byte(text)}); err == nil {
@@ -66,9 +64,7 @@ func TestCutFiles(t *testing.T) {
 		"  rate_limit: &a {unit: day, requests_per_unit: 3, name: n, replaces: [{name: m}]}\n" +
 		"  tiered: {algorithm: token bucket, burst: 4, also: [{unit: hour, requests_per_unit: 2}], fail_mode: fail-open}\n" +
 		"- {key: ip, rate_limit: {<<: *a}, descriptors: [{key: b, rate_limit: {unlimited: true}}]}\n---\n# end\n"
-	if _, err := rls.Parse(rls.File{Name: "a.yaml", Text: []byte(text)}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(rls.Parse(rls.File{Name: "a.yaml", Text: []byte(text)}))(t)
 	for from := range len(text) {
 		for _, part := range []string{text[:from], text[from:], text[:from] + "\x00", text[:from] + "\xff"} {
 			f := rls.File{Name: "a.yaml", Text: []byte(part)}

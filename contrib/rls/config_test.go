@@ -10,6 +10,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -143,7 +144,7 @@ func TestAliasesAreBounded(t *testing.T) {
 }
 
 func TestPolicies(t *testing.T) {
-	c, err := rls.Parse(rls.File{Name: "a.yaml", Text: []byte(`
+	c := must.Get(rls.Parse(rls.File{Name: "a.yaml", Text: []byte(`
 domain: shop
 descriptors:
   - key: user
@@ -155,10 +156,7 @@ descriptors:
     rate_limit: {unit: SECOND, requests_per_unit: 100}
     tiered: {algorithm: token bucket, burst: 200, fail_mode: fail-closed, standing: true}
   - {key: admin, rate_limit: {unlimited: true}}
-`)})
-	if err != nil {
-		t.Fatal(err)
-	}
+`)}))(t)
 	all := c.Policies()
 	if len(all) != 3 {
 		t.Fatalf("%+v", all)
@@ -192,7 +190,7 @@ func TestMistakesAreBounded(t *testing.T) {
 
 // YAML has several ways to say something.
 func TestYAML(t *testing.T) {
-	c, err := rls.Parse(rls.File{Name: "a.yaml", Text: []byte(`domain: d
+	c := must.Get(rls.Parse(rls.File{Name: "a.yaml", Text: []byte(`domain: d
 descriptors:
   - key: a
     rate_limit: &daily {unit: day, requests_per_unit: 1_000}
@@ -203,10 +201,7 @@ descriptors:
   - key: d
     rate_limit:
     descriptors:
-`)})
-	if err != nil {
-		t.Fatal(err)
-	}
+`)}))(t)
 	var got []string
 	for _, p := range c.Policies() {
 		got = append(got, p.Name+" "+p.Limit.String())
@@ -242,21 +237,14 @@ func TestMerge(t *testing.T) {
 // Two rules never share a policy, whatever their keys are.
 func TestPolicyNamesDiffer(t *testing.T) {
 	const limit = "rate_limit: {unit: minute, requests_per_unit: 1}"
-	c, err := rls.Parse(
+	c := must.Get(rls.Parse(
 		rls.File{Name: "a.yaml", Text: []byte("domain: d\ndescriptors:\n" +
 			"- {key: a, " + limit + ", descriptors: [{key: b, " + limit + "}, {key: minute, " + limit + "}]}\n" +
 			"- {key: a.b, " + limit + "}\n- {key: a/b, " + limit + "}\n- {key: a b, " + limit + "}\n- {key: override, " + limit + "}")},
-		rls.File{Name: "b.yaml", Text: []byte("domain: d.a\ndescriptors:\n- {key: b, " + limit + "}")})
-	if err != nil {
-		t.Fatal(err)
-	}
+		rls.File{Name: "b.yaml", Text: []byte("domain: d.a\ndescriptors:\n- {key: b, " + limit + "}")}))(t)
 	s := newService(t, remote.NewMemory(), "domain: d", nil)
-	if err := s.Use(c); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.ShouldRateLimit(t.Context(), behavior.Request("d | a=x limit=5/minute")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Use(c))
+	must.Get(s.ShouldRateLimit(t.Context(), behavior.Request("d | a=x limit=5/minute")))(t)
 	names := map[string]bool{}
 	for r := range s.Rules() {
 		if names[r.Policy] {
@@ -275,31 +263,21 @@ func TestLoad(t *testing.T) {
 	data := filepath.Join(dir, "..2026")
 	write := func(name, text string) {
 		t.Helper()
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 	}
-	if err := os.Mkdir(data, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(data, 0o700))
 	if _, err := rls.Load(dir); err == nil || !strings.Contains(err.Error(), "has no file: must have one at least") {
 		t.Error(err)
 	}
 	write(filepath.Join(data, "a.yaml"), "domain: a")
-	if err := os.Symlink(filepath.Join("..2026", "a.yaml"), filepath.Join(dir, "a.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(filepath.Join("..2026", "a.yaml"), filepath.Join(dir, "a.yaml")))
 	write(filepath.Join(dir, "b.yml"), "domain: b")
 	write(filepath.Join(dir, ".hidden.yaml"), "domain: [")
 	within := filepath.Join(dir, "more", "of", "them")
-	if err := os.MkdirAll(within, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(within, 0o700))
 	write(filepath.Join(within, "c"), "domain: c")
 	link := filepath.Join(t.TempDir(), "current")
-	if err := os.Symlink(dir, link); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(dir, link))
 	for _, at := range []string{dir, link} {
 		if c, err := rls.Load(at); err != nil || strings.Join(c.Domains(), " ") != "a b c" {
 			t.Errorf("%v, %v", c, err)
@@ -339,7 +317,7 @@ func FuzzParse(f *testing.F) {
 
 // String lists the limits by their place.
 func TestString(t *testing.T) {
-	c, err := rls.Parse(rls.File{Name: "a.yaml", Text: []byte(`domain: shop
+	c := must.Get(rls.Parse(rls.File{Name: "a.yaml", Text: []byte(`domain: shop
 descriptors:
   - {key: user, rate_limit: {unit: minute, requests_per_unit: 7}, shadow_mode: true, quota_mode: true}
   - key: ip
@@ -349,10 +327,7 @@ descriptors:
         rate_limit: {unit: day, requests_per_unit: 9}
         tiered: {algorithm: sliding window, fail_mode: fail-open, also: [{unit: hour, requests_per_unit: 3}], unit_multiplier: 2}
   - {key: admin, rate_limit: {unlimited: true}}
-`)}, rls.File{Name: "b.yaml", Text: []byte("domain: bank\ntiered: {together: true}")})
-	if err != nil {
-		t.Fatal(err)
-	}
+`)}, rls.File{Name: "b.yaml", Text: []byte("domain: bank\ntiered: {together: true}")}))(t)
 	const want = `bank: all descriptors of a request together
 shop.admin: unlimited
 shop.ip.path_/a*: 9 per 2 days and 3 per hour, sliding window, fail-open, policy shop.ip.path__a_-6ab65ea5a1c3f66e

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -19,13 +20,8 @@ import (
 // serviceInBubble returns a Service of a configuration in virtual time, and what ends it.
 func serviceInBubble(t *testing.T, config string) (s *rls.Service, end func()) {
 	t.Helper()
-	g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s, err = rls.New(g, nil); err != nil {
-		t.Fatal(err)
-	}
+	g := must.Get(tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)}))(t)
+	s = must.Get(rls.New(g, nil))(t)
 	use(t, s, config)
 	time.Sleep(time.Second)
 	return s, func() { _ = g.Close(context.Background()) }
@@ -34,10 +30,7 @@ func serviceInBubble(t *testing.T, config string) (s *rls.Service, end func()) {
 // asks asks with so many hits, and reports whether the answer is OK.
 func asks(t *testing.T, s *rls.Service, hits int64) bool {
 	t.Helper()
-	r, err := s.ShouldRateLimit(t.Context(), behavior.Request(fmt.Sprintf("llm | user=ann +%d", hits)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(s.ShouldRateLimit(t.Context(), behavior.Request(fmt.Sprintf("llm | user=ann +%d", hits))))(t)
 	return r.GetOverallCode() == pb.RateLimitResponse_OK
 }
 

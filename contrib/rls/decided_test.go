@@ -16,6 +16,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -94,10 +95,7 @@ func TestAnyValueIsCounted(t *testing.T) {
 func TestUnmarshal(t *testing.T) {
 	full := behavior.Request("shop +7 | user=a path=/x +3 limit=5/2hour | user=b")
 	full.Descriptors[1].IsNegativeHits = true
-	text, err := proto.Marshal(full)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(proto.Marshal(full))(t)
 	unknown := protowire.AppendVarint(protowire.AppendTag(nil, 99, protowire.VarintType), 5)
 	unknown = protowire.AppendBytes(protowire.AppendTag(unknown, 98, protowire.BytesType), []byte("\xff"))
 	for name, text := range map[string][]byte{

@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -46,10 +47,7 @@ type snippet struct {
 // documents returns the parts of a YAML file.
 func documents(t *testing.T, name string) [][]byte {
 	t.Helper()
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(name))(t)
 	return bytes.Split(text, []byte("\n---\n"))
 }
 
@@ -85,9 +83,7 @@ func validate(t *testing.T, m proto.Message) {
 // unpack returns the message in an Any.
 func unpack[T proto.Message](t *testing.T, a *anypb.Any, m T) T {
 	t.Helper()
-	if err := a.UnmarshalTo(m); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.UnmarshalTo(m))
 	return m
 }
 
@@ -107,10 +103,7 @@ func (s *snippet) address(t *testing.T, c *cluster.Cluster) {
 // readBootstrap returns envoy/envoy.yaml.
 func readBootstrap(t *testing.T) *bootstrap.Bootstrap {
 	t.Helper()
-	text, err := yaml.YAMLToJSONStrict(documents(t, "envoy/envoy.yaml")[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(yaml.YAMLToJSONStrict(documents(t, "envoy/envoy.yaml")[0]))(t)
 	b := message(t, text, &bootstrap.Bootstrap{})
 	validate(t, b)
 	return b
@@ -132,15 +125,10 @@ func ofIstio(t *testing.T) (s snippet) {
 		metav1.ObjectMeta `json:"metadata"`
 		Spec              json.RawMessage `json:"spec"`
 	}
-	if err := yaml.UnmarshalStrict(documents(t, "envoy/istio.yaml")[0], &resource); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.UnmarshalStrict(documents(t, "envoy/istio.yaml")[0], &resource))
 	spec := message(t, resource.Spec, &istio.EnvoyFilter{})
 	for _, p := range spec.GetConfigPatches() {
-		value, err := p.GetPatch().GetValue().MarshalJSON()
-		if err != nil {
-			t.Fatal(err)
-		}
+		value := must.Get(p.GetPatch().GetValue().MarshalJSON())(t)
 		switch p.GetApplyTo() {
 		case istio.EnvoyFilter_HTTP_FILTER:
 			f := message(t, value, &hcm.HttpFilter{})
@@ -190,9 +178,7 @@ type patchPolicy struct {
 
 func ofEnvoyGateway(t *testing.T) (s snippet) {
 	var policy patchPolicy
-	if err := yaml.UnmarshalStrict(documents(t, "envoy/gateway.yaml")[0], &policy); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.UnmarshalStrict(documents(t, "envoy/gateway.yaml")[0], &policy))
 	for _, p := range policy.Spec.JSONPatches {
 		listener := strings.Join([]string{policy.Namespace, policy.Spec.TargetRef.Name, "http"}, "/")
 		kind := strings.TrimPrefix(p.Type, "type.googleapis.com/envoy.config.")
@@ -262,9 +248,7 @@ func (s snippet) request(t *testing.T, address, path, apiKey string) *pb.RateLim
 func rulesOfManifest(t *testing.T) string {
 	t.Helper()
 	var limits corev1.ConfigMap
-	if err := yaml.UnmarshalStrict(documents(t, "kubernetes/limits.yaml")[0], &limits); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.UnmarshalStrict(documents(t, "kubernetes/limits.yaml")[0], &limits))
 	return limits.Data["shop.yaml"]
 }
 
@@ -274,9 +258,7 @@ func TestSnippets(t *testing.T) {
 	for _, text := range documents(t, "kubernetes/tieredd.yaml") {
 		if bytes.Contains(text, []byte("\nkind: Service\n")) {
 			var s corev1.Service
-			if err := yaml.UnmarshalStrict(text, &s); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, yaml.UnmarshalStrict(text, &s))
 			services[s.Name+".ratelimit.svc.cluster.local"] = s
 		}
 	}
@@ -299,10 +281,7 @@ func TestSnippets(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // in which no minute ends
 				service := newService(t, remote.NewMemory(), rulesOfManifest(t), nil)
 				ask := func(address, path, key string) string {
-					answer, err := service.ShouldRateLimit(t.Context(), s.request(t, address, path, key))
-					if err != nil {
-						t.Fatal(err)
-					}
+					answer := must.Get(service.ShouldRateLimit(t.Context(), s.request(t, address, path, key)))(t)
 					text := answer.GetOverallCode().String()
 					for _, s := range answer.GetStatuses() {
 						text += fmt.Sprintf(" %d/%s", s.GetCurrentLimit().GetRequestsPerUnit(), s.GetCurrentLimit().GetUnit())

@@ -15,6 +15,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -26,20 +27,14 @@ func TestFloodOfValues(t *testing.T) {
 	g := groups.New(t, remote.NewRedis(redistest.Start(t).StoreClient(), nil), &tiered.Options{
 		Processes: 1, MaxKeys: kept, Logger: slog.New(slog.DiscardHandler), Budget: 5 * time.Second,
 	})
-	s, err := rls.New(g, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(rls.New(g, nil))(t)
 	use(t, s, behavior.Config)
 	ask := func(from, hits int) (refused int) { // so many values at once
 		r := behavior.Request("shop")
 		for i := range each {
 			r.Descriptors = append(r.Descriptors, behavior.Request(fmt.Sprintf("shop | user=%d +%d", from+i, hits)).GetDescriptors()...)
 		}
-		answer, err := s.ShouldRateLimit(t.Context(), r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := must.Get(s.ShouldRateLimit(t.Context(), r))(t)
 		for _, is := range answer.GetStatuses() {
 			if is.GetCode() == pb.RateLimitResponse_OVER_LIMIT {
 				refused++
@@ -81,9 +76,7 @@ func TestFloodOfLongValues(t *testing.T) {
 	for i := range calls {
 		r := behavior.Request("shop | user=")
 		r.Descriptors[0].Entries[0].Value = long + fmt.Sprint(i)
-		if _, err := s.ShouldRateLimit(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(s.ShouldRateLimit(t.Context(), r))(t)
 	}
 	if keys := g.Stats().Keys; keys != calls {
 		t.Errorf("%d keys, want %d", keys, calls)

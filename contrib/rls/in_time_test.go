@@ -13,6 +13,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -42,10 +43,7 @@ func TestAnswerComesBeforeEnvoysTimeout(t *testing.T) {
 		for _, timeout := range []time.Duration{5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond} {
 			synctest.Test(t, func(t *testing.T) {
 				group := groups.New(t, frozen{remote.NewMemory()}, nil)
-				s, err := rls.New(group, &rls.Options{Together: together})
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := must.Get(rls.New(group, &rls.Options{Together: together}))(t)
 				use(t, s, "domain: shop\ndescriptors:\n  - {key: user, tiered: {algorithm: token bucket}, rate_limit: {unit: second, requests_per_unit: 100}}\n")
 				for i, d := range [][]*ratelimit.RateLimitDescriptor{
 					{descriptor("a", 1, false)},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -23,10 +24,7 @@ func TestMetadataTellsTheDecision(t *testing.T) {
 		{"shop | user=b limit=7/day | admin=a", `[{"code":"OK","limit":7,"remaining":6},{"code":"OK","rule":"admin"}]`},
 		{"shop | user=b limit=7/unknown", `[{"code":"OVER_LIMIT"}]`},
 	} {
-		answer, err := s.ShouldRateLimit(t.Context(), behavior.Request(c.request))
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := must.Get(s.ShouldRateLimit(t.Context(), behavior.Request(c.request)))(t)
 		var all []any
 		for _, d := range answer.GetDynamicMetadata().AsMap()["descriptors"].([]any) {
 			all = append(all, d.(map[string]any)["decision"])

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 )
 
 // A rule may count by several units: ten in five minutes, and the next ten when they have passed. The answer tells so.
@@ -20,10 +21,7 @@ func TestSeveralUnits(t *testing.T) {
 				defer end()
 				admitted := func(length time.Duration) (n int) {
 					for until := time.Now().Add(length); time.Now().Before(until); time.Sleep(time.Second) {
-						r, err := s.ShouldRateLimit(t.Context(), behavior.Request("d | a=x"))
-						if err != nil {
-							t.Fatal(err)
-						}
+						r := must.Get(s.ShouldRateLimit(t.Context(), behavior.Request("d | a=x")))(t)
 						is := r.GetStatuses()[0]
 						if is.GetCode().String() == "OK" {
 							n++

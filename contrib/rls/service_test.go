@@ -24,6 +24,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -41,10 +42,7 @@ func newService(t testing.TB, store remote.Store, config string, o *rls.Options,
 func serviceOfGroup(t testing.TB, store remote.Store, config string, o *rls.Options, more ...string) (*rls.Service, *tiered.Group) {
 	t.Helper()
 	g := groups.New(t, store, &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler), Budget: time.Second})
-	s, err := rls.New(g, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(rls.New(g, o))(t)
 	use(t, s, config, more...)
 	_ = g.Ping(t.Context()) // as tieredd does before it is ready: Redis' clock has to be known. Some tests have no Redis
 	return s, g
@@ -76,19 +74,13 @@ func connect(t *testing.T, s *rls.Service) *grpc.ClientConn {
 	t.Helper()
 	server := grpc.NewServer(rls.ServerOption())
 	pb.RegisterRateLimitServiceServer(server, s)
-	at, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_ = server.Serve(at)
 	}()
-	conn, err := grpc.NewClient(at.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient(at.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	t.Cleanup(func() {
 		_ = conn.Close()
 		server.Stop()
@@ -301,10 +293,7 @@ func TestMetadata(t *testing.T) {
 descriptors:
   - {key: a, rate_limit: {unit: year, requests_per_unit: 0}, quota_mode: true}
 `, &rls.Options{Metadata: true})
-	answer, err := s.ShouldRateLimit(t.Context(), behavior.Request("d +2 | a=x | b=y c=z +3 | b=y limit=5/year"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must.Get(s.ShouldRateLimit(t.Context(), behavior.Request("d +2 | a=x | b=y c=z +3 | b=y limit=5/year")))(t)
 	got := answer.GetDynamicMetadata().AsMap()
 	limit := got["descriptors"].([]any)[2].(map[string]any)["limit"].(string)
 	want := map[string]any{
@@ -345,10 +334,7 @@ func TestHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(358*24*time.Hour - 100*time.Second) // the bubble begins 7 days after a year of 365 days
 		s := newService(t, remote.NewMemory(), behavior.Config, &rls.Options{Headers: &rls.DefaultHeaders})
-		answer, err := s.ShouldRateLimit(t.Context(), behavior.Request("shop | batch=a | user=a | color=red"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := must.Get(s.ShouldRateLimit(t.Context(), behavior.Request("shop | batch=a | user=a | color=red")))(t)
 		var all []string
 		for _, h := range answer.GetResponseHeadersToAdd() {
 			all = append(all, h.GetKey()+": "+h.GetValue())
@@ -357,7 +343,7 @@ func TestHeaders(t *testing.T) {
 			t.Error(got)
 		}
 		// The descriptor that refuses counts, although another one has fewer hits left.
-		answer, err = s.ShouldRateLimit(t.Context(), behavior.Request("shop | batch=a +10 | user=a +2"))
+		answer, err := s.ShouldRateLimit(t.Context(), behavior.Request("shop | batch=a +10 | user=a +2"))
 		h := answer.GetResponseHeadersToAdd()
 		if err != nil || len(h) != 3 || h[0].GetValue() != "10" || h[1].GetValue() != "0" {
 			t.Errorf("%v, %v", h, err)
@@ -427,9 +413,7 @@ func TestExpiredCalls(t *testing.T) {
 			&rls.Options{Together: together})
 		r := behavior.Request("d | a=x")
 		for range 100 { // so that it has a lease
-			if _, err := s.ShouldRateLimit(t.Context(), r); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(s.ShouldRateLimit(t.Context(), r))(t)
 		}
 		expired, cancel := context.WithDeadline(t.Context(), time.Now())
 		defer cancel()
@@ -509,10 +493,7 @@ descriptors:
 
 func TestBeforeTheConfiguration(t *testing.T) {
 	g := groups.New(t, remote.NewMemory(), &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler)})
-	s, err := rls.New(g, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(rls.New(g, nil))(t)
 	if _, err := s.ShouldRateLimit(t.Context(), behavior.Request("shop | user=a")); status.Code(err) != codes.Unavailable {
 		t.Error(err)
 	}
@@ -522,7 +503,7 @@ func TestBeforeTheConfiguration(t *testing.T) {
 	if _, err := rls.New(new(tiered.Group), nil); err == nil {
 		t.Error("a zero Group is accepted")
 	}
-	_, err = rls.New(nil, &rls.Options{MaxDescriptors: -1, Headers: &rls.Headers{}})
+	_, err := rls.New(nil, &rls.Options{MaxDescriptors: -1, Headers: &rls.Headers{}})
 	for _, want := range []string{"the Group is nil", "MaxDescriptors is -1: must be 1 to 10000", "must have three names"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: lacks %q", err, want)
@@ -555,10 +536,7 @@ func FuzzShouldRateLimit(f *testing.F) {
 		"shop | cheap=m | dear=m | all=m", "shop | user=n limit=7/year | user=n limit=0/month +0", "other",
 	} {
 		r := behavior.Request(text)
-		b, err := proto.Marshal(r)
-		if err != nil {
-			f.Fatal(err)
-		}
+		b := must.Get(proto.Marshal(r))(f)
 		f.Add(b, true)
 	}
 	var services []*rls.Service

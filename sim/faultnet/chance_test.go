@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
 
@@ -42,9 +43,7 @@ func story(t *testing.T, seed uint64, f faultnet.Faults, quiet int) (lines []str
 		}
 		for round := range 40 {
 			if round >= quiet {
-				if err := n.Set(f); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, n.Set(f))
 			}
 			for i, c := range conns {
 				start, buf := time.Now(), make([]byte, 8)
@@ -98,9 +97,7 @@ func TestProbabilities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for what, f := range map[string]faultnet.Faults{"cut before": {CutBefore: p}, "cut after": {CutAfter: p}} {
 			n := faultnet.New(7)
-			if err := n.Set(f); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, n.Set(f))
 			for range calls {
 				near, far := net.Pipe()
 				c := n.Conn(near)

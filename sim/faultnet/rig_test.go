@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
 
@@ -34,10 +35,7 @@ func inBubble(t *testing.T, test func(r *rig)) {
 			near, r.far = net.Pipe()
 			return near, nil
 		})
-		near, err := r.dial(t.Context(), "tcp", "127.0.0.1:1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		near := must.Get(r.dial(t.Context(), "tcp", "127.0.0.1:1"))(t)
 		r.near = near
 		far := r.far
 		defer func() {
@@ -50,9 +48,7 @@ func inBubble(t *testing.T, test func(r *rig)) {
 
 func (r *rig) set(f faultnet.Faults) {
 	r.Helper()
-	if err := r.Set(f); err != nil {
-		r.Fatal(err)
-	}
+	must.Do(r, r.Set(f))
 }
 
 // took holds a time against what was wanted.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
@@ -13,19 +14,14 @@ import (
 func jsonOf(t testing.TB, r *measure.Report) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := measure.JSON(&b, r); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, measure.JSON(&b, r))
 	return b.String()
 }
 
 func TestReadWhatWasWritten(t *testing.T) {
 	r := rehearsed()
 	text := jsonOf(t, r)
-	got, err := measure.Read(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(measure.Read(strings.NewReader(text)))(t)
 	if !reflect.DeepEqual(got, r) {
 		t.Errorf("read %+v, wrote %+v", got, r)
 	}

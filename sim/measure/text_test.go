@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -78,17 +79,10 @@ func golden(t *testing.T, file, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", file)
 	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll("testdata", 0o755))
+		must.Do(t, os.WriteFile(path, []byte(got), 0o644))
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(path))(t)
 	if got != string(text) {
 		t.Errorf("%s is\n%s\nand not as in the file; -update writes it", file, got)
 	}
@@ -101,10 +95,8 @@ func TestText(t *testing.T) {
 	calm := measure.New(made(func(x *scenario.Scenario) { x.Faults = nil }, expecting("utilisation", ">=", 0.5, 0, 0)))
 	ask(calm, 1*s, 0, 0, "k", 3, 3)
 	var b strings.Builder
-	if err := measure.Text(&b, []string{"open", "ca\x1b[31mlm"}, []*measure.Report{rehearsed(), calm.Report()},
-		false); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, measure.Text(&b, []string{"open", "ca\x1b[31mlm"}, []*measure.Report{rehearsed(), calm.Report()},
+		false))
 	golden(t, "side.txt", b.String())
 	b.Reset()
 	if err := measure.Text(&b, []string{"open"}, []*measure.Report{rehearsed()}, true); err != nil ||
@@ -130,9 +122,7 @@ func TestSweepText(t *testing.T) {
 		},
 	}
 	var b strings.Builder
-	if err := sweep.Text(&b, false); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sweep.Text(&b, false))
 	golden(t, "sweep.txt", b.String())
 	want(t, "passed: a cell for comparison breaks nothing", sweep.Passed(), true)
 	sweep.Cells[1].Passed = false

@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/picture"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
@@ -66,9 +67,7 @@ func report() *measure.Report {
 func draw(t rapid.TB, r *measure.Report) (string, *node) {
 	t.Helper()
 	var b strings.Builder
-	if err := picture.HTML(&b, r); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, picture.HTML(&b, r))
 	open := []*node{{}}
 	for d := xml.NewDecoder(strings.NewReader(b.String())); ; {
 		token, err := d.Token()

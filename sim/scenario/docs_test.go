@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/internal/section"
 )
 
@@ -16,18 +17,12 @@ var page = filepath.Join("..", "scenarios.md")
 
 // The tables of the reference are those of the code. After a change: go test ./sim/scenario -update.
 func TestDocs(t *testing.T) {
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(page))(t)
 	for name, body := range map[string]string{
 		"fields": fieldTables(), "shapes": kindsTable("traffic"), "faults": kindsTable("faults"),
 		"metrics": metricsTable(), "happenings": codes(Happenings), "bounds": boundsTable(),
 	} {
-		want, err := section.Replace(string(text), name, body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Get(section.Replace(string(text), name, body))(t)
 		if want == string(text) {
 			continue
 		}
@@ -41,10 +36,7 @@ func TestDocs(t *testing.T) {
 
 // The examples of the reference are valid, and the errors that it quotes are what is said.
 func TestDocsExamples(t *testing.T) {
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(page))(t)
 	block := func(language string) string {
 		m := regexp.MustCompile("(?s)\n```"+language+"\n(.*?)\n```").FindAllSubmatch(text, -1)
 		if len(m) != 1 {
@@ -66,7 +58,7 @@ func TestDocsExamples(t *testing.T) {
 			t.Errorf("%s: %v", m[0], err)
 		}
 	}
-	_, err = Parse("#\n#\n#\n#\n#\ntraffic:\n  - {shape: poisson, limit: api, rate: 1500}\nfaults:\n" +
+	_, err := Parse("#\n#\n#\n#\n#\ntraffic:\n  - {shape: poisson, limit: api, rate: 1500}\nfaults:\n" +
 		"  - {at: 20s, kind: blakhole}\n")
 	for _, quoted := range strings.Split(block("text"), "\n") {
 		for part := range strings.SplitSeq(quoted, "…") {

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 )
 
 var update = flag.Bool("update", false, "write what is said now into testdata, schema.json and sim/scenarios.md")
@@ -16,10 +18,7 @@ type golden struct{ title, input, output string }
 
 func readGolden(t testing.TB, name string) (all []golden) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join("testdata", name)))(t)
 	for _, part := range strings.Split("\n"+string(text), "\n== ")[1:] {
 		title, rest, _ := strings.Cut(part, "\n")
 		input, output, _ := strings.Cut("\n"+rest, "\n--\n")
@@ -46,9 +45,7 @@ func checkGolden(t *testing.T, name string, say func(t *testing.T, input string)
 	}
 	if *update {
 		text := strings.TrimRight(b.String(), "\n") + "\n"
-		if err := os.WriteFile(filepath.Join("testdata", name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join("testdata", name), []byte(text), 0o644))
 	}
 }
 

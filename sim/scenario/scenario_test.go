@@ -11,23 +11,19 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 )
 
 func mustParse(t testing.TB, text string) *Scenario {
 	t.Helper()
-	s, err := Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Parse(text))(t)
 	return s
 }
 
 // The scenario in the package's comment is one.
 func TestDocExample(t *testing.T) {
-	source, err := os.ReadFile("doc.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := must.Get(os.ReadFile("doc.go"))(t)
 	text, _, _ := strings.Cut(string(source), "\npackage ")
 	var p comment.Parser
 	for _, block := range p.Parse(strings.ReplaceAll(strings.ReplaceAll(text, "// ", ""), "//", "")).Content {
@@ -169,10 +165,7 @@ faults.2.at is 7s: must not be before the fault that is listed before it, at 10s
 // JSON has a scenario as its text, and reads each field as Parse does.
 func TestJSON(t *testing.T) {
 	s := mustParse(t, written)
-	data, err := json.Marshal(struct{ A, B *Scenario }{s, nil})
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(json.Marshal(struct{ A, B *Scenario }{s, nil}))(t)
 	var again struct{ A, B *Scenario }
 	if err := json.Unmarshal(data, &again); err != nil || !reflect.DeepEqual(again.A, s) || again.B != nil {
 		t.Errorf("%v: %s", err, data)

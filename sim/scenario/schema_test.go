@@ -10,6 +10,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 )
 
 type object = map[string]any
@@ -114,42 +116,22 @@ func TestSchema(t *testing.T) {
 	e := json.NewEncoder(&b)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	if err := e.Encode(schema()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.Encode(schema()))
 	if *update {
-		if err := os.WriteFile("schema.json", b.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile("schema.json", b.Bytes(), 0o644))
 	}
 	if is, err := os.ReadFile("schema.json"); err != nil || !bytes.Equal(is, b.Bytes()) {
 		t.Errorf("schema.json is not what the tables say: %v", err)
 	}
-	document, err := jsonschema.UnmarshalJSON(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	document := must.Get(jsonschema.UnmarshalJSON(&b))(t)
 	c := jsonschema.NewCompiler()
-	if err := c.AddResource("schema.json", document); err != nil {
-		t.Fatal(err)
-	}
-	compiled, err := c.Compile("schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.AddResource("schema.json", document))
+	compiled := must.Get(c.Compile("schema.json"))(t)
 	validate := func(text string) error {
 		var content any
-		if err := yaml.Unmarshal([]byte(text), &content); err != nil {
-			t.Fatal(err)
-		}
-		data, err := json.Marshal(content)
-		if err != nil {
-			t.Fatal(err)
-		}
-		value, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.Unmarshal([]byte(text), &content))
+		data := must.Get(json.Marshal(content))(t)
+		value := must.Get(jsonschema.UnmarshalJSON(bytes.NewReader(data)))(t)
 		return compiled.Validate(value)
 	}
 	good := []string{ordinary, settable, written}
@@ -158,10 +140,7 @@ func TestSchema(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	for _, name := range files {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(name))(t)
 		good = append(good, string(text))
 	}
 	for _, text := range good {

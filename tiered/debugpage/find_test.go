@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/debugpage"
@@ -20,10 +21,7 @@ import (
 // find is the page after somebody typed a key.
 func find(t *testing.T, g *tiered.Group, o *debugpage.Options, key string) (status int, page string) {
 	t.Helper()
-	h, err := debugpage.New(g, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must.Get(debugpage.New(g, o))(t)
 	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(url.Values{"key": {key}}.Encode()))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	w := httptest.NewRecorder()
@@ -40,9 +38,7 @@ func TestFindKey(t *testing.T) {
 		g := groups.New(t, store, nil)
 		ctx := context.Background()
 		l := groups.NewLimiter(t, g, tiered.Policy{Name: "api", Limit: tiered.PerMinute(3), Also: []tiered.Limit{tiered.PerDay(20)}})
-		if _, err := g.NewLimiter(tiered.Policy{Name: "free", Limit: tiered.Unlimited()}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(g.NewLimiter(tiered.Policy{Name: "free", Limit: tiered.Unlimited()}))(t)
 		l.AllowN(ctx, "ann", 3)
 		for range 2 { // looking changes nothing
 			code, page := find(t, g, nil, "ann")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/debugpage"
@@ -79,9 +80,7 @@ func TestPageSaysHowEachPolicyCounts(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			g := groups.New(t, remote.NewMemory(), nil)
 			c.policy.Name = name
-			if _, err := g.NewLimiter(c.policy); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(g.NewLimiter(c.policy))(t)
 			_, page := get(t, g, nil, http.MethodGet, "/")
 			if limit, lease := cell(page, "Limit"), cell(page, "Leases"); limit != c.limit || lease != c.lease {
 				t.Errorf("%s: limit %q, leases %q, want %q and %q", name, limit, lease, c.limit, c.lease)

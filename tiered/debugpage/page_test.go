@@ -19,6 +19,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/reload"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/debugpage"
@@ -32,10 +33,7 @@ const evil = `<script>alert("x")</script>` + "\x00\n"
 func used(t *testing.T) *tiered.Group {
 	t.Helper()
 	store := remote.NewMemory()
-	g, err := tiered.NewGroup(store, &tiered.Options{Processes: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Get(tiered.NewGroup(store, &tiered.Options{Processes: 2}))(t)
 	ctx := context.Background()
 	t.Cleanup(func() { store.Fail(nil); _ = g.Close(ctx) })
 	for i, mode := range []tiered.FailMode{tiered.FailLocal, tiered.FailOpen, tiered.FailClosed} {
@@ -66,16 +64,10 @@ func hashed(key string) string {
 
 func get(t *testing.T, g *tiered.Group, o *debugpage.Options, method, url string) (*http.Response, string) {
 	t.Helper()
-	p, err := debugpage.New(g, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(debugpage.New(g, o))(t)
 	w := httptest.NewRecorder()
 	p.ServeHTTP(w, httptest.NewRequest(method, url, nil))
-	b, err := io.ReadAll(w.Result().Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(io.ReadAll(w.Result().Body))(t)
 	return w.Result(), string(b)
 }
 

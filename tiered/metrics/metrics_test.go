@@ -15,6 +15,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/reload"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/metrics"
@@ -260,10 +261,7 @@ func TestSeveralGroups(t *testing.T) {
 		byName := map[string]*tiered.Group{
 			"users": newGroup(t, remote.NewMemory(), policy), "jobs": newGroup(t, remote.NewMemory(), policy),
 		}
-		r, err := metrics.NewGroupsReader(byName)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(metrics.NewGroupsReader(byName))(t)
 		for name, n := range map[string]int64{"users": 3, "jobs": 4} {
 			groups.Of(t, byName[name], "api").AllowN(t.Context(), "key-ann", n)
 		}
@@ -287,10 +285,7 @@ func TestGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
 		g := newGroup(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)})
-		r, err := metrics.NewReader(g)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(metrics.NewReader(g))(t)
 		before := series(t, r)
 		for range 20 {
 			reservation := groups.Of(t, g, "api").ReserveN(t.Context(), "key-ann", 5)

@@ -19,6 +19,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/answers"
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/legal"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -147,13 +148,11 @@ func (o option) compared(t *testing.T, name string) {
 		"SetPolicies": func(l *tiered.Limiter, p tiered.Policy) error { return l.Group().SetPolicies([]tiered.Policy{p}) },
 	} {
 		before, after := parse(t, fileOf(o.was)).Policies[0], parse(t, fileOf(o.is)).Policies[0]
-		g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must.Get(tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)}))(t)
 		l := groups.NewLimiter(t, g, before)
 		want := field(after, name)
-		if err = set(l, after); o.stays {
+		err := set(l, after)
+		if o.stays {
 			want = field(before, name)
 		}
 		removed := name == "Name" && what == "SetPolicies" // another name is another policy
@@ -253,9 +252,7 @@ func fileOf(fields string) string {
 func wordsThatDiffer(t *testing.T, was, is string) (all [][]string) {
 	read := func(text string) map[string]any {
 		var f struct{ Policies []map[string]any }
-		if err := yaml.Unmarshal([]byte(text), &f); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.Unmarshal([]byte(text), &f))
 		return f.Policies[0]
 	}
 	before := read(was)
@@ -276,16 +273,10 @@ func wordsThatDiffer(t *testing.T, was, is string) (all [][]string) {
 
 // commentsOf returns the comments of the fields of Policy, Limit and Lease, by their names in a Policy.
 func commentsOf(t *testing.T, pattern string) map[string]string {
-	files, err := filepath.Glob(pattern)
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob(pattern))(t)
 	prefixes, all := map[string]string{"Policy": "", "Limit": "Limit.", "Lease": "Lease."}, map[string]string{}
 	for _, path := range files {
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := must.Get(parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments))(t)
 		ast.Inspect(file, func(n ast.Node) bool {
 			spec, ok := n.(*ast.TypeSpec)
 			if !ok {
@@ -306,9 +297,6 @@ func commentsOf(t *testing.T, pattern string) map[string]string {
 }
 
 func readConfigurationPage(t *testing.T) []string {
-	text, err := os.ReadFile("../../docs/configuration.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../docs/configuration.md"))(t)
 	return slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool { return !strings.HasPrefix(line, "| `") })
 }

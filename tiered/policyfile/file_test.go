@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -22,23 +23,12 @@ import (
 
 // A file that says all it can, and the same as JSON.
 func TestWholeFile(t *testing.T) {
-	data, err := os.ReadFile("testdata/whole.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile("testdata/whole.yaml"))(t)
 	var content map[string]any
-	if err := yaml.Unmarshal(data, &content); err != nil {
-		t.Fatal(err)
-	}
-	asJSON, err := json.MarshalIndent(content, "", "\t")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(data, &content))
+	asJSON := must.Get(json.MarshalIndent(content, "", "\t"))(t)
 	for name, data := range map[string][]byte{"whole.yaml": data, "whole.json": asJSON} {
-		f, err := policyfile.Parse(name, data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(policyfile.Parse(name, data))(t)
 		want := []tiered.Policy{
 			{
 				Name: "per-user", Limit: tiered.PerSecond(100).WithBurst(200), Standing: tiered.StandingOn, MaxDebt: 2000,
@@ -166,10 +156,7 @@ func route(match string) string {
 
 // Parse never panics, and what it accepts a Group can have.
 func FuzzParse(f *testing.F) {
-	data, err := os.ReadFile("testdata/whole.yaml")
-	if err != nil {
-		f.Fatal(err)
-	}
+	data := must.Get(os.ReadFile("testdata/whole.yaml"))(f)
 	f.Add(data)
 	f.Add([]byte("version: 1\npolicies: [{name: a, limit: 1/s, keys: {x: blocked}}]\nhttp:\n" + route("/")))
 	f.Add(bytes.Repeat([]byte("["), 1000))

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -298,9 +299,7 @@ func TestCostThatNobodyHas(t *testing.T) {
 			Policy: "a", Key: []policyfile.Key{{Kind: "ip"}}, Missing: httplimit.Refuse,
 		}}}},
 	}
-	if err := g.SetPolicies(f.Policies); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, g.SetPolicies(f.Policies))
 	for cost, refused := range map[int64]bool{-1: true, 0: false, 10: false, 11: true} {
 		f.HTTP[0].Limits[0].Cost = cost
 		if _, err := f.Middleware(g, nil); (err != nil) != refused {

@@ -6,20 +6,16 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
 func TestNilNeverPanics(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limits.yaml")
-	if err := os.WriteFile(path, []byte(first), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(first), 0o600))
 	for _, g := range []*tiered.Group{nil, new(tiered.Group)} {
-		f, err := policyfile.Load(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(policyfile.Load(path))(t)
 		if _, err := f.Middleware(g, nil); err == nil {
 			t.Errorf("%v has no policies, and is accepted", g)
 		}

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -20,10 +21,7 @@ const ok = http.StatusOK
 
 func parse(t *testing.T, text string) *policyfile.File {
 	t.Helper()
-	f, err := policyfile.Parse("p.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(policyfile.Parse("p.yaml", []byte(text)))(t)
 	return f
 }
 
@@ -32,10 +30,7 @@ func middleware(t *testing.T, text string, o *httplimit.Options) (func(http.Hand
 	t.Helper()
 	f := parse(t, text)
 	g := groups.New(t, remote.NewMemory(), nil, f.Policies...)
-	m, err := f.Middleware(g, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(f.Middleware(g, o))(t)
 	return m, g
 }
 

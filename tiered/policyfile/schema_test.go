@@ -13,23 +13,16 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
 func compile(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(policyfile.Schema))
-	if err != nil {
-		t.Fatal(err)
-	}
+	document := must.Get(jsonschema.UnmarshalJSON(bytes.NewReader(policyfile.Schema)))(t)
 	c := jsonschema.NewCompiler()
-	if err := c.AddResource("schema.json", document); err != nil {
-		t.Fatal(err)
-	}
-	s, err := c.Compile("schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.AddResource("schema.json", document))
+	s := must.Get(c.Compile("schema.json"))(t)
 	return s
 }
 
@@ -37,32 +30,18 @@ func compile(t *testing.T) *jsonschema.Schema {
 func validate(t *testing.T, s *jsonschema.Schema, text []byte) error {
 	t.Helper()
 	var content any
-	if err := yaml.Unmarshal(text, &content); err != nil {
-		t.Fatal(err)
-	}
-	asJSON, err := json.Marshal(content)
-	if err != nil {
-		t.Fatal(err)
-	}
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(asJSON))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(text, &content))
+	asJSON := must.Get(json.Marshal(content))(t)
+	value := must.Get(jsonschema.UnmarshalJSON(bytes.NewReader(asJSON)))(t)
 	return s.Validate(value)
 }
 
 // The schema takes the files of this project, and refuses what Parse refuses.
 func TestSchema(t *testing.T) {
 	s := compile(t)
-	files, err := filepath.Glob("testdata/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob("testdata/*.yaml"))(t)
 	for _, name := range append(files, "../../examples/services/api/policies.yaml") {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(name))(t)
 		if err := validate(t, s, text); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -132,17 +111,13 @@ func TestSchemaHasAllFields(t *testing.T) {
 		}
 		Defs map[string]object `json:"$defs"`
 	}
-	if err := json.Unmarshal(policyfile.Schema, &schema); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(policyfile.Schema, &schema))
 	top := object{Properties: map[string]json.RawMessage{}}
 	for name := range schema.Properties {
 		top.Properties[name] = nil
 	}
 	var lease object
-	if err := json.Unmarshal(schema.Defs["policy"].Properties["lease"], &lease); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(schema.Defs["policy"].Properties["lease"], &lease))
 	http, grpc := schema.Properties["http"].Items.Properties, schema.Properties["grpc"].Items.Properties
 	for place, c := range map[string]struct {
 		text string

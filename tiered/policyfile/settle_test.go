@@ -16,6 +16,7 @@ import (
 
 	changes "github.com/tiered-limiter/tiered-limiter/internal/readings"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -85,10 +86,7 @@ func watchText(t *testing.T, text string) *desk {
 func watchContent(t *testing.T, content func() ([]byte, time.Time, error), o *policyfile.Options) *policyfile.Watcher {
 	t.Helper()
 	g := groups.New(t, remote.NewMemory(), nil)
-	w, err := policyfile.WatchContent("p.yaml", g, o, content)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(policyfile.WatchContent("p.yaml", g, o, content))(t)
 	t.Cleanup(w.Close)
 	return w
 }
@@ -151,10 +149,7 @@ func TestHalfWrittenFileIsNotUsed(t *testing.T) {
 // Wherever a file is cut while it is written anew, what was in force stays, for as long as its writer does not pause for
 // five seconds.
 func TestFileCutAtEachByte(t *testing.T) {
-	whole, err := os.ReadFile("testdata/whole.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := must.Get(os.ReadFile("testdata/whole.yaml"))(t)
 	policies, rules, _ := bytes.Cut(whole, []byte("http:\n"))
 	for name, text := range map[string]string{
 		"as people write it": string(whole),
@@ -219,13 +214,9 @@ func TestReadingsOfAFile(t *testing.T) {
 func TestWatchThatFailsLeavesTheGroup(t *testing.T) {
 	for _, text := range []string{twoPolicies, twoPolicies[:strings.Index(twoPolicies, "http")]} {
 		g := groups.New(t, remote.NewMemory(), nil)
-		if _, err := g.NewLimiter(tiered.Policy{Name: "old", Limit: tiered.PerSecond(5)}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(g.NewLimiter(tiered.Policy{Name: "old", Limit: tiered.PerSecond(5)}))(t)
 		path := t.TempDir() + "/p.yaml"
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 		_, err := policyfile.Watch(path, g, &policyfile.Options{HTTP: &httplimit.Options{Jitter: -1}, Poll: 1})
 		for _, want := range []string{"Options.Jitter is", "Options.Poll is"} {
 			if err == nil || !strings.Contains(err.Error(), want) {

@@ -11,20 +11,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
 // What is printed of a file has all that it can say, also what it leaves out.
 func TestFileIsPrintedInFull(t *testing.T) {
-	data, err := os.ReadFile("testdata/whole.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := policyfile.Parse("whole.yaml", data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile("testdata/whole.yaml"))(t)
+	f := must.Get(policyfile.Parse("whole.yaml", data))(t)
 	printed := f.String()
 	for _, want := range []string{
 		"max_debt: 2000\n", "max_debt: 0 # one burst\n", "      mallory: blocked\n", "      internal-batch-: 10/s burst 20\n",
@@ -160,10 +155,8 @@ func TestWhatIsPrintedIsTheFile(t *testing.T) {
 			for _, p := range file["policies"].([]any) {
 				delete(p.(map[string]any), drop)
 			}
-			text, err := yaml.Marshal(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(yaml.Marshal(file))(t)
+			var err error
 			if f, err = policyfile.Parse("p.yaml", text); err == nil {
 				break // what does not go together is refused
 			}
@@ -179,10 +172,7 @@ func TestWhatIsPrintedIsTheFile(t *testing.T) {
 			for _, field := range []string{"keys", "prefixes"} {
 				m, _ := p.(map[string]any)[field].(map[string]string)
 				for k := range m {
-					read, err := policyfile.Parse("printed.yaml", []byte(again))
-					if err != nil {
-						t.Fatal(err)
-					}
+					read := must.Get(policyfile.Parse("printed.yaml", []byte(again)))(t)
 					if a, b := f.Policies[i].PerKey(k), read.Policies[i].PerKey(k); a != b {
 						t.Fatalf("key %q has %v, printed %v", k, a, b)
 					}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
@@ -33,22 +34,16 @@ const first = "version: 1\npolicies: [{name: a, limit: 10/h}, {name: b, limit: 5
 func watching(t *testing.T, path string, poll time.Duration) *folder {
 	f := &folder{t: t, dir: filepath.Dir(path), reloaded: make(chan error, 100)}
 	f.group = groups.New(t, remote.NewMemory(), nil)
-	var err error
-	f.Watcher, err = policyfile.Watch(path, f.group, &policyfile.Options{
+	f.Watcher = must.Get(policyfile.Watch(path, f.group, &policyfile.Options{
 		Poll: poll, Logger: slog.New(slog.NewTextHandler(&f.log, nil)), Reloaded: func(err error) { f.reloaded <- err },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(f.Close)
 	return f
 }
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // wait waits for a reload. A real file system and real time are at work, so it is patient.
@@ -88,15 +83,11 @@ func TestWatch(t *testing.T) {
 				t.Errorf("half written: %v, %s, %s", err, f.limit("a"), f.limit("b"))
 			}
 			write(t, path+".new", strings.Replace(first, "10/h", "30/h", 1))
-			if err := os.Rename(path+".new", path); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Rename(path+".new", path))
 			if err := f.wait(); err != nil || f.limit("a") != "30/h" {
 				t.Errorf("replaced: %v, %s", err, f.limit("a"))
 			}
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Remove(path))
 			if err := f.wait(); err == nil || f.limit("a") != "30/h" {
 				t.Errorf("removed: %v, %s", err, f.limit("a"))
 			}
@@ -119,22 +110,14 @@ func TestWatch(t *testing.T) {
 func TestWatchConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	version := func(name, text string) {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(filepath.Join(dir, name), 0o700))
 		write(t, filepath.Join(dir, name, "policies.yaml"), text)
-		if err := os.Symlink(name, filepath.Join(dir, "..new")); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(filepath.Join(dir, "..new"), filepath.Join(dir, "..data")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(name, filepath.Join(dir, "..new")))
+		must.Do(t, os.Rename(filepath.Join(dir, "..new"), filepath.Join(dir, "..data")))
 	}
 	version("..1", first)
 	path := filepath.Join(dir, "policies.yaml")
-	if err := os.Symlink(filepath.Join("..data", "policies.yaml"), path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(filepath.Join("..data", "policies.yaml"), path))
 	f := watching(t, path, time.Hour)
 	version("..2", strings.Replace(first, "10/h", "20/h", 1))
 	if err := f.wait(); err != nil || f.limit("a") != "20/h" {
@@ -192,9 +175,7 @@ func TestMiddlewareFollows(t *testing.T) {
 		} {
 			if c.path == "reload" {
 				w.put(strings.Replace(file, "match: /a/", `match: "/{user}/b"`, 1))
-				if err := w.Reload(); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, w.Reload())
 			} else if code := ask(h, http.MethodGet, c.path, "X-User", c.user); code != c.want {
 				t.Errorf("request %d of %s: %d, want %d", i, c.path, code, c.want)
 			}

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 )
 
 // What stands between the markers of the documents is what raw output that is kept says.
@@ -14,19 +16,10 @@ func TestDocumentsAreGenerated(t *testing.T) {
 	}
 	written := map[string]bool{}
 	for _, path := range kept {
-		r, err := ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		documents, err := r.Documents("../../../docs")
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(ReadFile(path))(t)
+		documents := must.Get(r.Documents("../../../docs"))(t)
 		for path, want := range documents {
-			got, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(os.ReadFile(path))(t)
 			written[path] = written[path] || string(got) == want
 		}
 	}

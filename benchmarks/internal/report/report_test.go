@@ -3,6 +3,8 @@ package report
 import (
 	"strings"
 	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 )
 
 // What TestDocumentsAreGenerated does not show, because the runs that are kept are complete.
@@ -22,10 +24,7 @@ func TestWhatIsNoRun(t *testing.T) {
 }
 
 func TestPartOfARun(t *testing.T) {
-	r, err := Read(strings.NewReader(one), "raw")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(Read(strings.NewReader(one), "raw"))(t)
 	if text := r.Tables(); strings.Contains(text, "breaker") || !strings.Contains(text, "| **ours** | 50 ns |  |  | 1.5 ms |") {
 		t.Errorf("a table of nothing, or nothing of ours in\n%s", text)
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit/grpcfile"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
@@ -51,10 +52,7 @@ func follow(t *testing.T, text string) *folder {
 	f := &folder{path: filepath.Join(t.TempDir(), "policies.yaml")}
 	f.write(t, text)
 	var err error
-	f.group, err = tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: silent, Budget: 5 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f.group = must.Get(tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: silent, Budget: 5 * time.Second}))(t)
 	t.Cleanup(func() { _ = f.group.Close(context.Background()) })
 	if f.watcher, err = policyfile.Watch(f.path, f.group, &policyfile.Options{Logger: silent}); err != nil {
 		t.Fatal(err)
@@ -65,18 +63,14 @@ func follow(t *testing.T, text string) *folder {
 
 func (f *folder) write(t *testing.T, text string) {
 	t.Helper()
-	if err := os.WriteFile(f.path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(f.path, []byte(text), 0o600))
 }
 
 // reload makes text the file that is in force.
 func (f *folder) reload(t *testing.T, text string) {
 	t.Helper()
 	f.write(t, text)
-	if err := f.watcher.Reload(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.watcher.Reload())
 }
 
 // service answers everything.
@@ -97,24 +91,15 @@ func (service) StreamingInputCall(s pb.TestService_StreamingInputCallServer) err
 // serve starts a server on a real listener, and returns a connection to it.
 func serve(t *testing.T, f *folder, o *grpclimit.Options) *grpc.ClientConn {
 	t.Helper()
-	limits, err := grpcfile.New(f.watcher, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	limits := must.Get(grpcfile.New(f.watcher, o))(t)
 	server := grpc.NewServer(limits.ServerOptions()...)
 	pb.RegisterTestServiceServer(server, service{})
 	healthpb.RegisterHealthServer(server, health.NewServer())
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(listener) })
 	t.Cleanup(func() { server.Stop(); serving.Wait() })
-	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/envoytest"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/internal/section"
 )
@@ -413,8 +414,6 @@ func TestThroughEnvoy(t *testing.T) {
 	}
 	fmt.Println(section.Table(table))
 	if *page != "" && !t.Failed() {
-		if err := section.Write(*page, "through-envoy", section.Table(table)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, section.Write(*page, "through-envoy", section.Table(table)))
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 )
 
 // docs/service.md says of each setting of envoyproxy/ratelimit whether it is read, and names no other. Those that are
@@ -24,10 +26,7 @@ func TestTheirSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := func(path string) string {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(path))(t)
 		return string(text)
 	}
 	defaults := func(text, pattern string) map[string]string {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 )
 
 // theirTests says of each test of envoyproxy/ratelimit where its behavior is tested here, or why it is not. A word with
@@ -108,22 +109,16 @@ func TestTheirTests(t *testing.T) {
 	here := map[string]bool{}
 	found := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	read := func(path string) string {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(path))(t)
 		return string(text)
 	}
 	each := func(root string, do func(path string)) {
-		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		must.Do(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && strings.HasSuffix(path, "_test.go") {
 				do(path)
 			}
 			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	each("..", func(path string) {
 		for _, m := range found.FindAllStringSubmatch(read(path), -1) {
@@ -145,10 +140,7 @@ func TestTheirTests(t *testing.T) {
 	}
 	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/envoyproxy/ratelimit")
 	list.Dir = "theirs"
-	dir, err := list.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(list.Output())(t)
 	used, tests := map[string]bool{}, 0
 	root := filepath.Join(strings.TrimSpace(string(dir)), "test")
 	each(root, func(path string) {

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/httpapi"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -38,24 +39,16 @@ type service struct {
 func serve(t testing.TB, o *httpapi.Options) service {
 	t.Helper()
 	store := remote.NewMemory()
-	g, err := tiered.NewGroup(store, &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Get(tiered.NewGroup(store, &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler)}))(t)
 	t.Cleanup(func() { _ = g.Close(context.Background()) })
 	for _, p := range []tiered.Policy{
 		{Name: "user", Limit: tiered.PerHour(10)},
 		{Name: "team", Limit: tiered.PerHour(15)},
 		{Name: "pay", Limit: tiered.PerHour(10), FailMode: tiered.FailClosed},
 	} {
-		if _, err := g.NewLimiter(p); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(g.NewLimiter(p))(t)
 	}
-	h, err := httpapi.New(g, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must.Get(httpapi.New(g, o))(t)
 	return service{h, g, store}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/awake"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
 
@@ -39,12 +40,9 @@ func startFleet(t *testing.T, config, redis string, env ...string) *fleet {
 		addresses = append(addresses, resolver.Address{Addr: p.address})
 	}
 	to.InitialState(resolver.State{Addresses: addresses})
-	conn, err := grpc.NewClient("fleet:///", grpc.WithResolvers(to),
+	conn := must.Get(grpc.NewClient("fleet:///", grpc.WithResolvers(to),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`)))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	f.client = pb.NewRateLimitServiceClient(conn)
 	return f

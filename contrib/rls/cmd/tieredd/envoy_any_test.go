@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/envoytest"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 )
 
 // anyBytes are what a client may send: some bytes or each within a text, texts that are no UTF-8, and long ones that
@@ -79,10 +80,7 @@ func ask1(t *testing.T, address string, fields [][2]string) {
 
 func connectTo(t *testing.T, address string) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(net.Dial("tcp", address))(t)
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	return conn
 }
@@ -235,14 +233,8 @@ typed_config:
 `)}, filters...)
 	e := envoytest.Start(t, c)
 	limit := func(fields map[string]any) string {
-		v, err := structpb.NewValue(fields)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := proto.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must.Get(structpb.NewValue(fields))(t)
+		text := must.Get(proto.Marshal(v))(t)
 		return base64.StdEncoding.EncodeToString(text)
 	}
 	limits := []string{"", "none", "//8="}

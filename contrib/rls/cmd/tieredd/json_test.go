@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 )
 
 // What /json cannot read is a bad request, and takes nothing.
@@ -23,10 +25,7 @@ func TestBadJSON(t *testing.T) {
 		"a field that is not ours": {`{"domain": "d", "hits": 1}`, http.StatusBadRequest},
 		"too long":                 {`{"domain": "` + strings.Repeat("d", 1<<10) + `"}`, http.StatusRequestEntityTooLarge},
 	} {
-		r, err := p.http.Post(p.public+"/json", "application/json", strings.NewReader(c.body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(p.http.Post(p.public+"/json", "application/json", strings.NewReader(c.body)))(t)
 		_ = r.Body.Close()
 		if r.StatusCode != c.code || r.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
 			t.Errorf("%s: %s, want %d", name, r.Status, c.code)

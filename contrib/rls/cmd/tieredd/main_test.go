@@ -29,6 +29,7 @@ import (
 
 	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
 
@@ -75,9 +76,7 @@ func startTLS(t *testing.T, config *tls.Config, limits string, env ...string) *p
 	t.Helper()
 	root := t.TempDir()
 	p := &process{file: filepath.Join(root, "config", "limits.yaml")}
-	if err := os.Mkdir(filepath.Dir(p.file), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(filepath.Dir(p.file), 0o700))
 	p.write(t, limits)
 	port := func() string { return strconv.Itoa(redistest.FreePort(t)) }
 	at, public, debug := port(), port(), port()
@@ -108,10 +107,7 @@ func startTLS(t *testing.T, config *tls.Config, limits string, env ...string) *p
 			t.Log(p.log())
 		}
 	})
-	conn, err := grpc.NewClient(p.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient(p.address, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	p.client = pb.NewRateLimitServiceClient(conn)
 	return p
@@ -120,24 +116,16 @@ func startTLS(t *testing.T, config *tls.Config, limits string, env ...string) *p
 // launch starts the process.
 func (p *process) launch(t *testing.T) {
 	t.Helper()
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := must.Get(program())(t)
 	p.Cmd = exec.Command(path)
 	p.Stderr, p.Env, p.SysProcAttr = p.logFile, p.env, redistest.DieWithParent()
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Start())
 }
 
 // tool runs tieredd to its end, and returns what it writes.
 func tool(t *testing.T, env []string, args ...string) (out string, err error) {
 	t.Helper()
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := must.Get(program())(t)
 	c := exec.CommandContext(t.Context(), path, args...)
 	c.Env = append(os.Environ(), env...)
 	text, err := c.CombinedOutput()
@@ -154,9 +142,7 @@ func (p *process) run(t *testing.T) {
 // terminate ends the process as Kubernetes does, and waits for its end.
 func (p *process) terminate(t *testing.T) {
 	t.Helper()
-	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Process.Signal(syscall.SIGTERM))
 	if err := p.Wait(); err != nil || strings.Contains(p.log(), "given back") {
 		t.Errorf("%v\n%s", err, p.log())
 	}
@@ -304,9 +290,7 @@ func TestLife(t *testing.T) {
 	}
 
 	for range 2000 { // so that it has a lease
-		if _, err := p.client.ShouldRateLimit(t.Context(), behavior.Request("shop | user=hot")); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(p.client.ShouldRateLimit(t.Context(), behavior.Request("shop | user=hot")))(t)
 	}
 	p.terminate(t)
 }
@@ -455,13 +439,8 @@ func TestSettings(t *testing.T) {
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	const config = limits + "  - {key: path, value: /part1/.*, rate_limit: {unit: minute, requests_per_unit: 3}}\n"
-	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	out, err := tool(t, nil, "check", dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(config), 0o600))
+	out := must.Get(tool(t, nil, "check", dir))(t)
 	for _, line := range []string{
 		"1 domains, 2 limits\n", "shop.user: 100 per year, fixed window, fail-local, policy shop.user.year\n",
 		"warning: " + filepath.Join(dir, "a.yaml") + `:5:24: value looks like a regular expression: it is compared as text`,
@@ -474,16 +453,12 @@ func TestCheck(t *testing.T) {
 
 func TestArguments(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(limits), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(limits), 0o600))
 	if out, err := tool(t, nil, "check", dir); err != nil {
 		t.Error(err, out)
 	}
 	for _, name := range []string{"b.yaml", "c.yaml"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("domain: other"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte("domain: other"), 0o600))
 	}
 	if out, err := tool(t, []string{"MERGE_DOMAIN_CONFIG=true"}, "check", dir); err != nil {
 		t.Error(err, out)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 )
 
 // decode reads a manifest into the official type, and refuses fields that it does not have.
@@ -36,10 +37,7 @@ func decode[T any](t *testing.T, text string) (is T) {
 
 func documents(t *testing.T, name string) []string {
 	t.Helper()
-	text, err := os.ReadFile("../../kubernetes/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../kubernetes/" + name))(t)
 	return strings.Split(string(text), "\n---\n")
 }
 
@@ -171,10 +169,7 @@ func TestNetworkPolicy(t *testing.T) {
 
 // The command in the Dockerfile names what there is. It is not run: that compiles all again without cgo.
 func TestDockerfile(t *testing.T) {
-	text, err := os.ReadFile("../../Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../Dockerfile"))(t)
 	m := regexp.MustCompile(`RUN cd (\S+) && CGO_ENABLED=0 go build .* (\./cmd/\S+)\n`).FindSubmatch(text)
 	if m == nil {
 		t.Fatal("no command builds it")

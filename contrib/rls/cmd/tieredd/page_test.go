@@ -17,16 +17,14 @@ import (
 
 	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
 
 // page returns docs/service.md, and the block of YAML in it that begins with some text.
 func page(t *testing.T, begins string) (all, block string) {
 	t.Helper()
-	text, err := os.ReadFile("../../../../docs/service.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../../../docs/service.md"))(t)
 	_, block, _ = strings.Cut(string(text), "```yaml\n"+begins)
 	block, _, found := strings.Cut(block, "```")
 	if begins != "" && !found {
@@ -54,9 +52,7 @@ func TestPageOfMigration(t *testing.T) {
 			Environment map[string]string `json:"environment"`
 		} `json:"services"`
 	}
-	if err := yaml.UnmarshalStrict([]byte(block), &compose); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.UnmarshalStrict([]byte(block), &compose))
 	service := compose.Services["ratelimit"]
 	known := map[string]bool{}
 	for f := range reflect.TypeFor[tieredd.Settings]().Fields() {
@@ -110,9 +106,7 @@ func TestNarrowUser(t *testing.T) {
 	client := redis.Client()
 	defer client.Close()
 	user := []any{"ACL", "SETUSER", "theirs", "on", ">x", "~*", "+get", "+incrby", "+expire", "+ping", "+exists"}
-	if err := client.Do(t.Context(), user...).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, client.Do(t.Context(), user...).Err())
 	p := start(t, limits)
 	p.terminate(t)
 	p.env = append(p.env, "REDIS_URL=redis://theirs:x@"+redis.Addr)
@@ -128,15 +122,10 @@ func TestNarrowUser(t *testing.T) {
 // What the page makes Envoy send as a token is what the service asks for.
 func TestPageOfToken(t *testing.T) {
 	_, block := page(t, "grpc_service:\n")
-	text, err := yaml.YAMLToJSONStrict([]byte(block))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(yaml.YAMLToJSONStrict([]byte(block)))(t)
 	text = []byte(strings.TrimSuffix(strings.TrimPrefix(string(text), `{"grpc_service":`), "}"))
 	var filter core.GrpcService
-	if err := protojson.Unmarshal(text, &filter); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, protojson.Unmarshal(text, &filter))
 	if err := filter.ValidateAll(); err != nil || len(filter.GetInitialMetadata()) != 1 {
 		t.Fatal(err, &filter)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/internal/readings"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 )
 
 // small are the settings of a server that nobody calls.
@@ -28,10 +29,7 @@ func newServer(t *testing.T, s tieredd.Settings, log *slog.Logger, files func() 
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	v, err := tieredd.NewServer(s, log, files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must.Get(tieredd.NewServer(s, log, files))(t)
 	return v
 }
 

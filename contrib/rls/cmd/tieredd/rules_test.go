@@ -18,6 +18,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -31,15 +32,9 @@ type measured struct {
 
 func measure(t *testing.T, most int) measured {
 	t.Helper()
-	g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Get(tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)}))(t)
 	t.Cleanup(func() { _ = g.Close(context.Background()) })
-	s, err := rls.New(g, &rls.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(rls.New(g, &rls.Options{Logger: slog.New(slog.DiscardHandler)}))(t)
 	m := measured{t, s, prometheus.NewRegistry()}
 	m.MustRegister(tieredd.NewCollector(g, s, most))
 	return m
@@ -59,19 +54,14 @@ func (m measured) use(config string) {
 func (m measured) ask(requests ...string) {
 	m.Helper()
 	for _, r := range requests {
-		if _, err := m.service.ShouldRateLimit(m.Context(), behavior.Request(r)); err != nil {
-			m.Fatal(err)
-		}
+		must.Get(m.service.ShouldRateLimit(m.Context(), behavior.Request(r)))(m)
 	}
 }
 
 // series returns all series of the metrics of tieredd, and how many others there are.
 func (m measured) series() (ours map[string]float64, others int) {
 	m.Helper()
-	all, err := m.Gather()
-	if err != nil {
-		m.Fatal(err)
-	}
+	all := must.Get(m.Gather())(m)
 	ours = map[string]float64{}
 	for _, family := range all {
 		for _, is := range family.GetMetric() {
@@ -190,9 +180,7 @@ func TestMetricsOfAnyName(t *testing.T) {
 		for i, key := range entries {
 			r.Descriptors[0].Entries[i].Key = key
 		}
-		if _, err := m.service.ShouldRateLimit(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(m.service.ShouldRateLimit(t.Context(), r))(t)
 	}
 	got, _ := m.series()
 	if n := len(got) - 3; n != 6*tieredd.SeriesOfRule {

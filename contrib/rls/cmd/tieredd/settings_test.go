@@ -20,6 +20,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
 
@@ -71,14 +72,8 @@ func TestRanges(t *testing.T) {
 		for _, value := range []string{c.least, c.most} {
 			t.Run(c.name+"="+value, func(t *testing.T) {
 				t.Setenv(c.name, value)
-				s, err := tieredd.ReadSettings()
-				if err != nil {
-					t.Fatal(err)
-				}
-				v, err := tieredd.NewServer(s, slog.New(slog.DiscardHandler), nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := must.Get(tieredd.ReadSettings())(t)
+				v := must.Get(tieredd.NewServer(s, slog.New(slog.DiscardHandler), nil))(t)
 				defer v.Close()
 				if err := v.Handlers(); err != nil {
 					t.Error(err)
@@ -123,15 +118,9 @@ func TestMaxMessage(t *testing.T) {
 func TestReflection(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		p := start(t, limits, fmt.Sprint("TIERED_REFLECTION=", on))
-		conn, err := grpc.NewClient(p.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must.Get(grpc.NewClient(p.address, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 		defer conn.Close()
-		stream, err := reflectpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := must.Get(reflectpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context()))(t)
 		_ = stream.Send(&reflectpb.ServerReflectionRequest{MessageRequest: &reflectpb.ServerReflectionRequest_ListServices{}})
 		answer, err := stream.Recv()
 		if !on {
@@ -155,9 +144,7 @@ func TestPrefixAndMaxKeys(t *testing.T) {
 	redis := redistest.StartOpen(t)
 	p := start(t, limits, "REDIS_URL="+redis.URL(), "CACHE_KEY_PREFIX=edge:", "TIERED_MAX_KEYS=100", patient)
 	for i := range 400 {
-		if _, err := p.client.ShouldRateLimit(t.Context(), behavior.Request(fmt.Sprint("shop | user=", i))); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(p.client.ShouldRateLimit(t.Context(), behavior.Request(fmt.Sprint("shop | user=", i))))(t)
 	}
 	client := redis.Client()
 	defer client.Close()

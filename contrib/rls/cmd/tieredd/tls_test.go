@@ -30,6 +30,7 @@ import (
 	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/internal/readings"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 )
 
 // authority is a certificate authority.
@@ -40,22 +41,13 @@ type authority struct {
 
 func newAuthority(t *testing.T, name string) authority {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must.Get(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))(t)
+	cert := must.Get(x509.ParseCertificate(der))(t)
 	return authority{cert, key}
 }
 
@@ -66,10 +58,7 @@ func (a authority) pem() []byte {
 // issue returns a certificate for a name and 127.0.0.1, and its key, in PEM. The name may be a URI.
 func (a authority) issue(t *testing.T, name string, ends time.Time) (cert, key []byte) {
 	t.Helper()
-	pair, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()),
 		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
@@ -81,14 +70,8 @@ func (a authority) issue(t *testing.T, name string, ends time.Time) (cert, key [
 	} else {
 		template.DNSNames = []string{name}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, pair.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := x509.MarshalPKCS8PrivateKey(pair)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must.Get(x509.CreateCertificate(rand.Reader, template, a.cert, pair.Public(), a.key))(t)
+	text := must.Get(x509.MarshalPKCS8PrivateKey(pair))(t)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})
 }
@@ -105,9 +88,7 @@ func newSecret(t *testing.T, files map[string][]byte) *secret {
 	s := &secret{dir: t.TempDir()}
 	s.put(t, files)
 	for name := range files {
-		if err := os.Symlink(filepath.Join("..data", name), s.path(name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(filepath.Join("..data", name), s.path(name)))
 	}
 	return s
 }
@@ -119,20 +100,12 @@ func (s *secret) put(t *testing.T, files map[string][]byte) {
 	t.Helper()
 	s.puts++
 	dir := s.path(fmt.Sprintf("..%d", s.puts))
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(dir, 0o700))
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
-	if err := os.Symlink(dir, s.path("..new")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(s.path("..new"), s.path("..data")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(dir, s.path("..new")))
+	must.Do(t, os.Rename(s.path("..new"), s.path("..data")))
 	if s.last != "" {
 		_ = os.RemoveAll(s.last)
 	}
@@ -150,10 +123,7 @@ func newCaller(t *testing.T, of authority, cert, key []byte) caller {
 	c := &tls.Config{RootCAs: x509.NewCertPool(), ClientSessionCache: tls.NewLRUClientSessionCache(10)}
 	c.RootCAs.AddCert(of.cert)
 	if cert != nil {
-		pair, err := tls.X509KeyPair(cert, key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair := must.Get(tls.X509KeyPair(cert, key))(t)
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return &pair, nil // also if its authority is not one that the server names
 		}
@@ -163,14 +133,11 @@ func newCaller(t *testing.T, of authority, cert, key []byte) caller {
 
 // call asks by gRPC on a new connection.
 func (c caller) call(p *process) codes.Code {
-	conn, err := grpc.NewClient(p.address, grpc.WithTransportCredentials(credentials.NewTLS(c.config)))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient(p.address, grpc.WithTransportCredentials(credentials.NewTLS(c.config))))(c.t)
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	_, err = pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, behavior.Request("shop | user=a +0"))
+	_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, behavior.Request("shop | user=a +0"))
 	return status.Code(err)
 }
 
@@ -178,10 +145,7 @@ func (c caller) call(p *process) codes.Code {
 func (c caller) do(p *process, method, path, body string) int {
 	transport := &http.Transport{TLSClientConfig: c.config}
 	defer transport.CloseIdleConnections()
-	request, err := http.NewRequest(method, p.public+path, strings.NewReader(body))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	request := must.Get(http.NewRequest(method, p.public+path, strings.NewReader(body)))(c.t)
 	answer, err := (&http.Client{Transport: transport, Timeout: 30 * time.Second}).Do(request)
 	if err != nil {
 		return 0
