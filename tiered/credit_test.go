@@ -144,7 +144,7 @@ func TestInvalidCredits(t *testing.T) {
 		{strings.Repeat("k", tiered.MaxKeyLength+1), 1, "invalid key (65537 bytes: must be 1 to 65536)"},
 	} {
 		for _, err := range []error{l.Charge(c.key, c.n), l.Refund(t.Context(), c.key, c.n)} {
-			if !errors.Is(err, tiered.ErrInvalid) || !strings.Contains(err.Error(), c.want) ||
+			if !strings.Contains(err.Error(), c.want) ||
 				strings.Contains(err.Error(), "kkk") {
 				t.Errorf("%v, want %s", err, c.want)
 			}

@@ -85,13 +85,13 @@ type Tier uint8
 
 // The tiers.
 const (
-	None     Tier = iota // nowhere: nothing could be decided
+	_        Tier = iota // nowhere: nothing could be decided
 	Local                // in this process: from a lease or a standing share, or because the key is known to be denied
 	Remote               // by Redis, for this request
 	Failover             // by the fail mode, because Redis does not answer
 )
 
-var tiers = [...]string{None: "none", Local: "local", Remote: "remote", Failover: "failover"}
+var tiers = [...]string{"none", Local: "local", Remote: "remote", Failover: "failover"}
 
 // String returns a word in lower case.
 func (t Tier) String() string {
@@ -101,12 +101,10 @@ func (t Tier) String() string {
 	return fmt.Sprintf("tier %d", uint8(t))
 }
 
-// The errors of refusals, for errors.Is. The suitable HTTP status is in parentheses.
+// The errors of refusals that may pass, for errors.Is. Of the others the Reason says what is wrong.
 var (
-	ErrLimited      = errors.New("tiered: over the limit")                   // Limited and FallbackSpent (429)
-	ErrUnavailable  = errors.New("tiered: the limiter cannot decide now")    // (503)
-	ErrExceedsBurst = errors.New("tiered: costs more than the burst")        // (429 without Retry-After)
-	ErrInvalid      = errors.New("tiered: the key or the cost is not valid") // (400 for the key, 503 for the cost)
+	ErrLimited     = errors.New("tiered: over the limit")                // Limited and FallbackSpent (HTTP 429)
+	ErrUnavailable = errors.New("tiered: the limiter cannot decide now") // Unavailable and Unknown (503)
 )
 
 // Err returns nil if d allows, and otherwise a *[LimitedError]. If the caller's context ended, errors.Is finds
@@ -168,18 +166,11 @@ func (d Decision) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// LimitedError is a refusal as an error. errors.Is finds in it [ErrLimited], [ErrUnavailable], [ErrExceedsBurst] or
-// [ErrInvalid], or context.Canceled or context.DeadlineExceeded. If [Limiter.WaitN] did not wait because the deadline
-// is too soon, it finds both ErrLimited and context.DeadlineExceeded.
+// LimitedError is a refusal as an error. errors.Is finds in it [ErrLimited] or [ErrUnavailable], or context.Canceled or
+// context.DeadlineExceeded. If [Limiter.WaitN] did not wait because the deadline is too soon, it finds that too.
 type LimitedError struct {
 	Decision Decision
 	late     bool // the wait could not end before its deadline
-}
-
-// Is makes errors.Is find context.DeadlineExceeded if WaitN gave up early, because the tokens could not come before
-// the deadline.
-func (e *LimitedError) Is(target error) bool {
-	return e != nil && e.late && target == context.DeadlineExceeded
 }
 
 // Error says which policy refused, by which of several limits, and why. It does not repeat the key, which may be a
@@ -211,26 +202,27 @@ func (e *LimitedError) Error() string {
 	return s
 }
 
-// Unwrap returns the error variable for the Decision's reason.
-func (e *LimitedError) Unwrap() error {
+// Unwrap returns what errors.Is finds.
+func (e *LimitedError) Unwrap() []error {
 	if e == nil {
 		return nil
 	}
+	var is []error
 	switch e.Decision.Reason {
 	case Limited, FallbackSpent:
-		return ErrLimited
-	case ExceedsBurst:
-		return ErrExceedsBurst
-	case InvalidKey, InvalidCost:
-		return ErrInvalid
+		is = append(is, ErrLimited)
+	case Unavailable, Unknown:
+		is = append(is, ErrUnavailable)
 	case Canceled:
 		if e.Decision.Expired {
-			return context.DeadlineExceeded
+			return []error{context.DeadlineExceeded}
 		}
-		return context.Canceled
-	default:
-		return ErrUnavailable
+		return []error{context.Canceled}
 	}
+	if e.late {
+		is = append(is, context.DeadlineExceeded)
+	}
+	return is
 }
 
 // MaxKeyLength is the longest key, in bytes. Any bytes are legal.

@@ -3,7 +3,6 @@ package tiered_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -109,7 +108,7 @@ func TestWhichLimitRefused(t *testing.T) {
 						check := func(d tiered.Decision, allowed bool, tier tiered.Tier) {
 							t.Helper()
 							if d.Allowed != allowed || d.LimitNumber != c.which || d.Burst != 3 ||
-								tier != tiered.None && d.Tier != tier {
+								tier != 0 && d.Tier != tier {
 								t.Errorf("%v, lease %d: %+v", algorithm, size, d)
 							}
 							if limit, ok := l.LimitOf(d); !ok || limit != hourly {
@@ -117,13 +116,13 @@ func TestWhichLimitRefused(t *testing.T) {
 							}
 						}
 						for range 3 {
-							check(l.Allow(ctx, "k"), true, tiered.None)
+							check(l.Allow(ctx, "k"), true, 0)
 						}
 						check(l.Allow(ctx, "k"), false, tiered.Remote)
 						d := l.Allow(ctx, "k")
 						check(d, false, tiered.Local)
 						check(l.Peek(ctx, "k"), false, tiered.Local)
-						check(l.AllowN(ctx, "k", 4), false, tiered.None) // exceeds the smallest burst
+						check(l.AllowN(ctx, "k", 4), false, 0) // exceeds the smallest burst
 						check(tiered.All(other.For("a"), l.For("k")).Allow(ctx), false, tiered.Local)
 						if err := d.Err(); !strings.Contains(err.Error(), "by limit "+string('0'+rune(c.which))) {
 							t.Error(err)
@@ -302,7 +301,7 @@ func TestLimitOfWhatIsInvalid(t *testing.T) {
 				"no key, Reserve": l.ReserveN(ctx, "", 1).Decision,
 				"no key, Peek":    l.Peek(ctx, ""),
 			} {
-				if d.Allowed || d.Burst != c.limit || !errors.Is(d.Err(), tiered.ErrInvalid) {
+				if d.Allowed || d.Burst != c.limit || reasonOf(d.Err()) != d.Reason {
 					t.Errorf("%+v: %s: %v with a limit of %d, want %d", c.policy.Limit, what, d.Reason, d.Burst, c.limit)
 				}
 			}

@@ -150,10 +150,10 @@ func ExampleLimiter_Wait() {
 
 	fmt.Println(limiter.Wait(ctx, "queue"))
 	// would wait for ever: says so at once
-	fmt.Println(errors.Is(limiter.WaitN(ctx, "queue", 2000), tiered.ErrExceedsBurst))
+	fmt.Println(limiter.WaitN(ctx, "queue", 2000))
 	// Output:
 	// <nil>
-	// true
+	// tiered: refused by policy "jobs": exceeds burst (cost 2000: must be at most 1000)
 }
 
 func ExampleUse_WithPlan() {

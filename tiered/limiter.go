@@ -10,6 +10,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
+	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -103,7 +104,7 @@ type sharesReport struct {
 	failures atomic.Int64 // polls in a row
 
 	mu   sync.Mutex
-	last StandingStats // without Left
+	last standing.State // without Left
 }
 
 // reloads counts reloads of the configuration: see Stats.Reloads.

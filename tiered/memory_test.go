@@ -128,7 +128,7 @@ func TestPoliciesThatNobodyAsksAreSmall(t *testing.T) {
 		t.Error("want at most 3000 and 1300")
 	}
 	if p := stats.Policies["rule7"]; len(stats.Policies) != n || p.Requests != (tiered.PolicyStats{}).Requests ||
-		p.RedisTime.Count() != 0 || len(p.RedisTime.Buckets) == 0 {
+		p.RedisTime.Count != 0 || len(p.RedisTime.Buckets) == 0 {
 		t.Errorf("%d policies; %+v", len(stats.Policies), p)
 	}
 	runtime.KeepAlive(all)

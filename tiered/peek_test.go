@@ -127,7 +127,7 @@ func TestPeekEachWithoutRedis(t *testing.T) {
 	if all, err := l.PeekEach(t.Context(), "k"); all != nil || !errors.Is(err, tiered.ErrUnavailable) {
 		t.Errorf("%+v, %v", all, err)
 	}
-	if all, err := l.PeekEach(t.Context(), ""); all != nil || !errors.Is(err, tiered.ErrInvalid) {
+	if all, err := l.PeekEach(t.Context(), ""); all != nil || reasonOf(err) != tiered.InvalidKey {
 		t.Errorf("%+v, %v", all, err)
 	}
 }

@@ -185,7 +185,7 @@ func TestReset(t *testing.T) {
 		}
 		store.loseReplies.Store(false)
 		for _, key := range []string{"", strings.Repeat("x", tiered.MaxKeyLength+1)} {
-			if err := l.Reset(ctx, key); !errors.Is(err, tiered.ErrInvalid) {
+			if err := l.Reset(ctx, key); reasonOf(err) != tiered.InvalidKey {
 				t.Errorf("Reset of a key of %d bytes: %v", len(key), err)
 			}
 		}

@@ -3,6 +3,7 @@ package tiered_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -114,6 +115,15 @@ func ok(t *testing.T, err error) {
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// reasonOf returns the Reason of a refusal's error, Unknown of another error.
+func reasonOf(err error) tiered.Reason {
+	var refusal *tiered.LimitedError
+	if !errors.As(err, &refusal) {
+		return tiered.Unknown
+	}
+	return refusal.Decision.Reason
 }
 
 // limiter returns a Limiter that is closed at the end of the test. Its store refuses no call, unless it is

@@ -60,7 +60,7 @@ func TestUnlimitedAndBlockedAskNobody(t *testing.T) {
 			want(t, free.Peek(ctx, "k"), tiered.Granted)
 			want(t, shut.Peek(ctx, "k"), tiered.ExceedsBurst)
 			ok(t, errors.Join(free.Wait(ctx, "k"), free.Reset(ctx, "k"), shut.Reset(ctx, "k")))
-			if err := shut.Wait(ctx, "k"); !errors.Is(err, tiered.ErrExceedsBurst) {
+			if err := shut.Wait(ctx, "k"); reasonOf(err) != tiered.ExceedsBurst {
 				t.Errorf("%v", err)
 			}
 			want(t, tiered.All(free.For("k"), free.For("j")).Allow(ctx), tiered.Granted)

@@ -7,6 +7,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
+	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -63,9 +64,9 @@ func (l *Limiter) checkSplit() {
 		if agreed {
 			what = "shares used"
 		}
-		g.trace.call(g.trace.hooks.Standing, Event{
-			What: what, Policy: l.core.Name, Outside: outsiders, Shares: g.standingStats(),
-		})
+		e := shareEvent(what, g.core.Shares.State(g.core.Now()))
+		e.Policy, e.Outside = l.core.Name, outsiders
+		g.trace.call(g.trace.hooks.Standing, e)
 	}
 	switch {
 	case outsiders > 0 && before == 0:
@@ -77,9 +78,9 @@ func (l *Limiter) checkSplit() {
 	}
 }
 
-// standingStats returns what this process knows of its standing shares.
-func (g *Group) standingStats() StandingStats {
-	return StandingStats(g.core.Shares.State(g.core.Now()))
+// shareEvent is what the Standing hook is told.
+func shareEvent(what string, now standing.State) Event {
+	return Event{What: what, Fraction: now.Fraction, Members: now.Members, Quarantine: now.Quarantine}
 }
 
 // reportPart reports that this process' part of the standing shares has changed since the last call.
@@ -87,7 +88,7 @@ func (g *Group) reportPart() {
 	if !g.core.HasShares.Load() {
 		return
 	}
-	now, r := g.standingStats(), &g.sharesReport
+	now, r := g.core.Shares.State(g.core.Now()), &g.sharesReport
 	is := now
 	is.Left = 0
 	r.mu.Lock()
@@ -95,7 +96,7 @@ func (g *Group) reportPart() {
 	r.last = is
 	r.mu.Unlock()
 	if is != was {
-		g.trace.call(g.trace.hooks.Standing, Event{What: "share", Shares: now})
+		g.trace.call(g.trace.hooks.Standing, shareEvent("share", now))
 	}
 }
 

@@ -2,7 +2,6 @@ package tiered
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
@@ -36,7 +35,13 @@ type Stats struct {
 
 	Recent []Event // state changes and faults: the last 64, oldest first
 
-	Standing StandingStats
+	// Standing is about the standing shares of this process, of all policies that have some.
+	Standing struct {
+		Fraction   float64       // part of all standing shares that this process leases from Redis: 0 … 1
+		Left       time.Duration // how long that lease still lasts; it is renewed every 3 s
+		Members    int64         // processes that have a part of them, as last seen
+		Quarantine bool          // the table of shares in Redis is less than 65 s old: no process gets more than it had before
+	}
 
 	Policies map[string]PolicyStats // by name
 	Nodes    map[string]NodeStats   // by node
@@ -69,7 +74,13 @@ type PolicyStats struct {
 		LimitedByRedis int64 // of Limited: the same
 	}
 
-	RedisTime Histogram // how long requests waited for Redis; one that was decided here is not in it
+	// RedisTime is how long requests waited for Redis; one that was decided here is not in it. Package metrics has the
+	// bounds of the Buckets.
+	RedisTime struct {
+		Count   int64
+		Sum     time.Duration
+		Buckets []int64 // how many are in each
+	}
 
 	// Tokens are what the requests asked for, by the same names. A call of Wait that asks again does not count as Limited.
 	Tokens struct {
@@ -140,6 +151,7 @@ type PolicyStats struct {
 type RefusedKey struct {
 	Key string `json:"-"` // or its digest, if over 200 bytes; not in JSON, because it may be a secret
 
+	Tokens        int64 // refused for any of the next four reasons
 	Limited       int64 // by the limit, in this process or by Redis (tiers Local and Remote)
 	FallbackSpent int64 // by the fallback, while Redis did not answer (tier Failover)
 	Unavailable   int64 // by fail-closed, while Redis did not answer (tier Failover)
@@ -160,31 +172,12 @@ func (k RefusedKey) String() string {
 		k.Limited, k.FallbackSpent, k.Unavailable, k.Blocked)
 }
 
-// Tokens returns how many tokens were refused for all reasons.
-func (k *RefusedKey) Tokens() int64 { return (*report.RefusedKey)(k).Tokens() }
-
-// Histogram counts durations in buckets. The bound doubles every four buckets, as in schema 2 of a native histogram of
-// Prometheus.
-type Histogram struct {
-	Sum     time.Duration // of all
-	Buckets []int64       // how many are in each; the last one has no bound
-}
-
-// Count returns how many durations there are.
-func (h Histogram) Count() (n int64) {
-	for _, b := range h.Buckets {
+// total returns how many durations are in the buckets of a histogram.
+func total(buckets []int64) (n int64) {
+	for _, b := range buckets {
 		n += b
 	}
 	return n
-}
-
-// Bound returns the longest duration that bucket i counts: 61 µs for bucket 0, 4 s for the last but one. The last
-// bucket has none: Bound returns the longest Duration.
-func (h Histogram) Bound(i int) time.Duration {
-	if i >= len(h.Buckets)-1 {
-		return math.MaxInt64
-	}
-	return histogram.Bound(i)
 }
 
 // NodeStats are the figures of one Redis node.
@@ -202,8 +195,14 @@ type NodeStats struct {
 		Late        int64 // reached Redis after their deadline and did nothing
 		Stale       int64 // did nothing because a newer call had overtaken them
 
-		RoundTrip  time.Duration // 99th percentile of recent calls; until 16 were measured 2 ms, or a typical one if that is more
-		RoundTrips Histogram     // all that were answered; calls that leave together share one
+		RoundTrip time.Duration // 99th percentile of recent calls; until 16 were measured 2 ms, or a typical one if that is more
+
+		// RoundTrips are all that were answered; calls that leave together share one. The fields are those of RedisTime.
+		RoundTrips struct {
+			Count   int64
+			Sum     time.Duration
+			Buckets []int64
+		}
 	}
 
 	// Outages are those that the node's breaker noticed.
@@ -238,7 +237,7 @@ func (g *Group) Stats() Stats {
 	s.Standstills, s.TraceDropped, s.TracePanics = g.core.Standstills.Load(), g.trace.calls.Dropped(), g.trace.calls.Panics()
 	s.Format, s.Script = lua.TokenBucket.Mark(), lua.TokenBucket.Script().SHA
 	s.Recent = g.trace.recentEvents()
-	s.Standing = g.standingStats()
+	s.Standing = g.core.Shares.State(g.core.Now())
 	g.reloads.stats(&s)
 
 	all := g.limiters.present()
@@ -311,8 +310,12 @@ func (g *Group) policyStats(of []*Limiter) []PolicyStats {
 		if p.RedisTime.Sum, p.RedisTime.Buckets = c.Requests.Waits(); p.RedisTime.Buckets == nil {
 			p.RedisTime.Buckets = empty
 		}
+		p.RedisTime.Count = total(p.RedisTime.Buckets)
 		for _, k := range tops[i].Keys() {
-			p.Top = append(p.Top, RefusedKey(k))
+			p.Top = append(p.Top, RefusedKey{
+				Key: k.Key, Tokens: k.Tokens(), Limited: k.Limited, FallbackSpent: k.FallbackSpent, Unavailable: k.Unavailable,
+				Blocked: k.Blocked, Forgotten: k.Forgotten, LimitNumber: k.LimitNumber, RetryAfter: k.RetryAfter,
+			})
 		}
 		for _, n := range nodes {
 			p.Processes.Sharing = max(p.Processes.Sharing, n.Processes(l.place()))
@@ -365,6 +368,7 @@ func (h *health) stats() (s NodeStats) {
 	s.Calls.LateReplies, s.Calls.Late, s.Calls.Stale = n.LateReplies, n.LateCalls, n.StaleReplies
 	s.Calls.RoundTrip = h.node.RoundTrip()
 	s.Calls.RoundTrips.Sum, s.Calls.RoundTrips.Buckets = h.node.Trips().Read()
+	s.Calls.RoundTrips.Count = total(s.Calls.RoundTrips.Buckets)
 
 	s.Outages.Breaker, s.Outages.Count, s.Outages.Time = h.node.State().String(), n.Outages, n.OutageTime
 	if n.Outages > 0 {

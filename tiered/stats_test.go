@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/histogram"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -45,17 +46,17 @@ func TestRequestsAreCounted(t *testing.T) {
 		if p.Requests != *want {
 			t.Errorf("%+v, want %+v", p.Requests, *want)
 		}
-		if n := p.RedisTime.Count(); n == 0 || p.RedisTime.Sum != time.Duration(n)*2*ms {
+		if n := p.RedisTime.Count; n == 0 || p.RedisTime.Sum != time.Duration(n)*2*ms {
 			t.Errorf("%d waits, %v", n, p.RedisTime.Sum)
 		}
 		for _, n := range s.Nodes {
 			trips := n.Calls.RoundTrips
-			if trips.Count() == 0 || trips.Sum != time.Duration(trips.Count())*2*ms {
-				t.Errorf("%d round trips, %v", trips.Count(), trips.Sum)
+			if trips.Count == 0 || trips.Sum != time.Duration(trips.Count)*2*ms {
+				t.Errorf("%d round trips, %v", trips.Count, trips.Sum)
 			}
 			for i, k := range trips.Buckets {
-				if k > 0 && (trips.Bound(i) < 2*ms || trips.Bound(i-1) >= 2*ms) {
-					t.Errorf("2 ms are in the bucket up to %v", trips.Bound(i))
+				if k > 0 && (histogram.Bound(i) < 2*ms || histogram.Bound(i-1) >= 2*ms) {
+					t.Errorf("2 ms are in the bucket up to %v", histogram.Bound(i))
 				}
 			}
 		}
@@ -291,7 +292,7 @@ func TestTopIsTheTop(t *testing.T) {
 			t.Fatalf("%d keys", len(top))
 		}
 		for i, k := range top {
-			if k.Tokens() != int64(keys-i) {
+			if k.Tokens != int64(keys-i) {
 				t.Errorf("place %d: %+v, want %d", i, k, keys-i)
 			}
 		}
@@ -318,7 +319,7 @@ func TestTopNamesTheBlocked(t *testing.T) {
 				s := l.Group().Stats().Policies["p"]
 				sum := int64(0)
 				for _, k := range s.Top {
-					got = append(got, fmt.Sprint(k.Key, " ", k.Blocked, " ", k.Limited, " ", k.Tokens()))
+					got = append(got, fmt.Sprint(k.Key, " ", k.Blocked, " ", k.Limited, " ", k.Tokens))
 					sum += k.Blocked
 				}
 				if !slices.Equal(got, want) || s.Tokens.Blocked != sum {
@@ -371,7 +372,7 @@ func TestTopOutlivesEviction(t *testing.T) {
 		}
 		s := l.Group().Stats()
 		top := s.Policies["p"].Top
-		if len(top) != 1 || top[0].Key != "ann" || top[0].Tokens() != 29 || top[0].Forgotten != 0 {
+		if len(top) != 1 || top[0].Key != "ann" || top[0].Tokens != 29 || top[0].Forgotten != 0 {
 			t.Errorf("%+v, want 29 of ann", top)
 		}
 		if s.Evictions < 120 {

@@ -155,23 +155,3 @@ func (l *Limit) UnmarshalText(text []byte) (err error) {
 	}
 	return err
 }
-
-// MarshalText returns what String does. An error means that a is none of the algorithms.
-func (a Algorithm) MarshalText() ([]byte, error) {
-	if int(a) >= len(algorithms) {
-		return nil, fmt.Errorf("tiered: Algorithm is %d: must be TokenBucket, FixedWindow, SlidingLog or SlidingWindow", a)
-	}
-	return []byte(a.String()), nil
-}
-
-// UnmarshalText reads the name of an algorithm: "token bucket", "fixed window", "sliding log" or "sliding window". A
-// hyphen may stand for the space.
-func (a *Algorithm) UnmarshalText(text []byte) error {
-	for i, name := range algorithms {
-		if s := string(text); s == name || s == strings.Replace(name, " ", "-", 1) {
-			*a = Algorithm(i)
-			return nil
-		}
-	}
-	return fmt.Errorf("tiered: Algorithm is %.80q: must be one of %s", text, strings.Join(algorithms[:], ", "))
-}

@@ -74,20 +74,19 @@ func TestParseLimit(t *testing.T) {
 // What a configuration file says is what is read from what is written.
 func TestTexts(t *testing.T) {
 	type config struct {
-		Limit     tiered.Limit
-		None      tiered.Limit
-		Mode      tiered.FailMode
-		Algorithm tiered.Algorithm
-		Plans     map[string]tiered.Limit
+		Limit tiered.Limit
+		None  tiered.Limit
+		Mode  tiered.FailMode
+		Plans map[string]tiered.Limit
 	}
 	want := config{
 		tiered.PerDay(5).WithBurst(9),
 		tiered.Limit{},
-		tiered.FailOpen, tiered.SlidingWindow,
+		tiered.FailOpen,
 		map[string]tiered.Limit{"free": tiered.PerHour(10), "pro": tiered.Unlimited()},
 	}
 	text := must(json.Marshal(want))
-	const golden = `{"Limit":"5/day burst 9","None":"","Mode":"fail-open","Algorithm":"sliding window",` +
+	const golden = `{"Limit":"5/day burst 9","None":"","Mode":"fail-open",` +
 		`"Plans":{"free":"10/h","pro":"unlimited"}}`
 	if string(text) != golden {
 		t.Errorf("%s, want %s", text, golden)
@@ -98,20 +97,16 @@ func TestTexts(t *testing.T) {
 		t.Errorf("read as %+v", got)
 	}
 	for _, broken := range []string{
-		`{"Limit":"5"}`, `{"Mode":"open"}`, `{"Algorithm":"leaky bucket"}`, `{"Plans":{"free":"0/s"}}`,
+		`{"Limit":"5"}`, `{"Mode":"open"}`, `{"Plans":{"free":"0/s"}}`,
 	} {
 		if err := json.Unmarshal([]byte(broken), &got); err == nil {
 			t.Errorf("%s is read", broken)
 		}
 	}
-	for _, broken := range []any{tiered.Limit{Tokens: 5}, tiered.FailMode(3), tiered.Algorithm(4)} {
+	for _, broken := range []any{tiered.Limit{Tokens: 5}, tiered.FailMode(3)} {
 		if text, err := json.Marshal(broken); err == nil {
 			t.Errorf("%#v is written %s", broken, text)
 		}
-	}
-	var hyphen tiered.Algorithm
-	if err := hyphen.UnmarshalText([]byte("token-bucket")); err != nil || hyphen != tiered.TokenBucket {
-		t.Errorf("%v, %v", hyphen, err)
 	}
 }
 

@@ -67,7 +67,10 @@ type Event struct {
 	Waiting int64 // of Wait: calls that still wait, for any key of the policy
 	Outside int64 // of Standing: processes that do not split the limits of Policy
 
-	Shares StandingStats // of Standing: now. If the part is lost, because it could not be renewed, it is told up to 3 s later
+	// Of Standing: as in [Stats].Standing. If the part is lost, because it could not be renewed, it is told up to 3 s later.
+	Fraction   float64
+	Members    int64
+	Quarantine bool
 }
 
 // String says what happened, without the key, which may be a secret.

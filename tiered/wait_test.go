@@ -208,19 +208,17 @@ func TestWaitRefusesAtOnceWhatWaitingDoesNotHelp(t *testing.T) {
 			key    string
 			n      int64
 			reason tiered.Reason
-			is     error
 		}{
-			{"", 1, tiered.InvalidKey, tiered.ErrInvalid},
-			{strings.Repeat("k", tiered.MaxKeyLength+1), 1, tiered.InvalidKey, tiered.ErrInvalid},
-			{"k", 0, tiered.InvalidCost, tiered.ErrInvalid},
-			{"k", -1, tiered.InvalidCost, tiered.ErrInvalid},
-			{"k", math.MinInt64, tiered.InvalidCost, tiered.ErrInvalid},
-			{"k", 11, tiered.ExceedsBurst, tiered.ErrExceedsBurst},
-			{"k", math.MaxInt64, tiered.ExceedsBurst, tiered.ErrExceedsBurst},
+			{"", 1, tiered.InvalidKey},
+			{strings.Repeat("k", tiered.MaxKeyLength+1), 1, tiered.InvalidKey},
+			{"k", 0, tiered.InvalidCost},
+			{"k", -1, tiered.InvalidCost},
+			{"k", math.MinInt64, tiered.InvalidCost},
+			{"k", 11, tiered.ExceedsBurst},
+			{"k", math.MaxInt64, tiered.ExceedsBurst},
 		} {
 			var limited *tiered.LimitedError
-			if err := l.WaitN(ctx, c.key, c.n); !errors.As(err, &limited) || !errors.Is(err, c.is) ||
-				limited.Decision.Reason != c.reason {
+			if err := l.WaitN(ctx, c.key, c.n); !errors.As(err, &limited) || limited.Decision.Reason != c.reason {
 				t.Errorf("key of %d bytes, cost %d: %v", len(c.key), c.n, err)
 			}
 		}

@@ -115,7 +115,7 @@ func (e *Error) text() string {
 		}
 		return "The call costs more than the rate limit ever allows at once."
 	case tiered.InvalidKey:
-		if e.cause != nil && !errors.Is(e.cause, tiered.ErrInvalid) { // it is of the key's function
+		if limited := new(tiered.LimitedError); e.cause != nil && !errors.As(e.cause, &limited) { // it is of the key's function
 			return "The call does not identify its client: " + strings.ToValidUTF8(e.cause.Error(), "\uFFFD")
 		}
 		return "The call does not identify its client."

@@ -111,7 +111,11 @@ func TestWaitN(t *testing.T) {
 		equalLines(t, "no wait", eventsOf(t, func(ctx context.Context) { wait(ctx, 2, nil) }))
 		equalLines(t, "a wait", eventsOf(t, func(ctx context.Context) { wait(ctx, 1, nil) }),
 			`ratelimit.wait{ratelimit.policy="p", ratelimit.wait.duration="0.5"}`)
-		equalLines(t, "a wait in vain", eventsOf(t, func(ctx context.Context) { wait(ctx, 3, tiered.ErrExceedsBurst) }),
+		equalLines(t, "a wait in vain", eventsOf(t, func(ctx context.Context) {
+			if err := otellimit.WaitN(ctx, l, "key-ann", 3); !errors.As(err, new(*tiered.LimitedError)) {
+				t.Errorf("%v, want a refusal", err)
+			}
+		}),
 			`ratelimit.wait{ratelimit.policy="p", ratelimit.reason="exceeds burst", ratelimit.tier="none", `+
 				`ratelimit.wait.duration="0"}`)
 		equalLines(t, "a wait beyond the deadline", eventsOf(t, func(ctx context.Context) {

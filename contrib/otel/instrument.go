@@ -79,7 +79,7 @@ func (i instrument) observe(o metric.Observer, s metrics.Sample) {
 	for bound, until := range metrics.Buckets(s.Histogram) {
 		report(i.value, float64(until), attribute.String("le", strconv.FormatFloat(bound, 'g', -1, 64)))
 	}
-	count := float64(s.Histogram.Count())
+	count := float64(s.Histogram.Count)
 	report(i.value, count, attribute.String("le", "+Inf"))
 	report(i.count, count)
 	report(i.sum, s.Histogram.Sum.Seconds())

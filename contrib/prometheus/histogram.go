@@ -5,11 +5,10 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/metrics"
 )
 
-// The buckets of a tiered.Histogram, as a native histogram counts them.
+// The buckets of a metrics.Durations, as a native histogram counts them.
 const (
 	schema = 2  // four buckets for each factor of two
 	first  = 56 // buckets that a native histogram has from bucket 0 to the one that ends at 1 s
@@ -21,10 +20,10 @@ const (
 type histogram struct {
 	desc   *prometheus.Desc
 	labels []*dto.LabelPair
-	is     tiered.Histogram
+	is     metrics.Durations
 }
 
-func newHistogram(desc *prometheus.Desc, is tiered.Histogram, labels []string) prometheus.Metric {
+func newHistogram(desc *prometheus.Desc, is metrics.Durations, labels []string) prometheus.Metric {
 	return histogram{desc, prometheus.MakeLabelPairs(desc, labels), is}
 }
 
@@ -41,7 +40,7 @@ func (h histogram) Write(out *dto.Metric) error {
 		buckets = []int64{0}
 	}
 	is := &dto.Histogram{
-		SampleCount:   proto.Uint64(uint64(h.is.Count())),
+		SampleCount:   proto.Uint64(uint64(h.is.Count)),
 		SampleSum:     proto.Float64(h.is.Sum.Seconds()),
 		Schema:        proto.Int32(schema),
 		ZeroThreshold: proto.Float64(metrics.Bound(0)),

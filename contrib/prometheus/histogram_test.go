@@ -10,15 +10,16 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	promlimit "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
+	"github.com/tiered-limiter/tiered-limiter/internal/histogram"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
-	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/metrics"
 )
 
 // A duration is in the same bucket of the classic and the native histogram as in ours: between the same bounds.
 func TestHistogram(t *testing.T) {
 	desc := prometheus.NewDesc("h_seconds", "A histogram.", nil, nil)
 	for i := range 66 {
-		is := tiered.Histogram{Sum: 3 * time.Second, Buckets: make([]int64, 66)}
+		is := metrics.Durations{Count: 5, Sum: 3 * time.Second, Buckets: make([]int64, 66)}
 		is.Buckets[i] = 5
 		var m dto.Metric
 		must.Do(t, promlimit.NewHistogram(desc, is, nil).Write(&m))
@@ -27,10 +28,10 @@ func TestHistogram(t *testing.T) {
 			t.Fatalf("bucket %d: %v", i, h)
 		}
 		lower, upper := nativeBounds(t, h)
-		if i == 0 && (lower != 0 || !about(upper, is.Bound(0))) {
+		if i == 0 && (lower != 0 || !about(upper, histogram.Bound(0))) {
 			t.Errorf("bucket 0 is from %v to %v", lower, upper)
 		}
-		if i > 0 && (!about(lower, is.Bound(i-1)) || i < 65 && !about(upper, is.Bound(i))) {
+		if i > 0 && (!about(lower, histogram.Bound(i-1)) || i < 65 && !about(upper, histogram.Bound(i))) {
 			t.Errorf("bucket %d is from %v to %v", i, lower, upper)
 		}
 		want := slices.IndexFunc(h.GetBucket(), func(b *dto.Bucket) bool { return b.GetUpperBound() > upper-1e-9 })

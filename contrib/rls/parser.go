@@ -436,14 +436,26 @@ func (p *parser) answer(fields map[string]*yaml.Node) *pb.RateLimitResponse_Rate
 	}
 }
 
+// algorithm reads the name of an algorithm, in which a hyphen may stand for the space.
+func (p *parser) algorithm(n *yaml.Node) tiered.Algorithm {
+	text, names := p.text(n), []string(nil)
+	for a := tiered.TokenBucket; a <= tiered.SlidingWindow; a++ {
+		name := a.String()
+		if text == name || text == strings.Replace(name, " ", "-", 1) {
+			return a
+		}
+		names = append(names, name)
+	}
+	p.bad(n, "Algorithm is %.80q: must be one of %s", text, strings.Join(names, ", "))
+	return 0
+}
+
 // own reads the settings that envoyproxy/ratelimit does not have. It returns a mark for the policy's name: a policy cannot
 // change these while it runs, so with another of them a rule is a new policy.
 func (p *parser) own(r *rule, fields map[string]*yaml.Node) (mark string) {
 	policy := &r.policy
 	if n := fields["algorithm"]; n != nil {
-		if err := policy.Algorithm.UnmarshalText([]byte(p.text(n))); err != nil {
-			p.bad(n, "%s", strings.TrimPrefix(err.Error(), "tiered: "))
-		}
+		policy.Algorithm = p.algorithm(n)
 		mark = "-" + strings.ReplaceAll(policy.Algorithm.String(), " ", "-")
 	}
 	policy.Calendar = policy.Algorithm == tiered.FixedWindow

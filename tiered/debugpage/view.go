@@ -73,7 +73,7 @@ func (p *page) view(every int) view {
 	for _, policy := range p.group.Policies() {
 		s := v.Stats.Policies[policy.Name]
 		r := row{
-			Name: policy.Name, Limit: limitOf(policy) + standingOf(policy, s, v.Standing), Shadow: policy.Shadow,
+			Name: policy.Name, Limit: limitOf(policy) + standingOf(policy, s, v.Standing.Fraction, v.Standing.Members), Shadow: policy.Shadow,
 			FailMode: policy.FailMode.String(),
 			Lease:    leaseOf(policy.Lease, s.Leases.Direct), PolicyStats: s,
 		}
@@ -146,7 +146,7 @@ func tokensPer(l tiered.Limit) string {
 }
 
 // standingOf returns which part of the standing shares this process has, or "" if the policy has none.
-func standingOf(p tiered.Policy, s tiered.PolicyStats, g tiered.StandingStats) string {
+func standingOf(p tiered.Policy, s tiered.PolicyStats, fraction float64, members int64) string {
 	switch {
 	case p.Standing == tiered.StandingOff:
 		return ""
@@ -155,7 +155,7 @@ func standingOf(p tiered.Policy, s tiered.PolicyStats, g tiered.StandingStats) s
 	case s.Standing.Outside > 0:
 		return fmt.Sprintf(", without standing shares because %d processes do not split it", s.Standing.Outside)
 	}
-	return fmt.Sprintf(", with %.1f %% of the standing shares (%d processes have some)", 100*g.Fraction, g.Members)
+	return fmt.Sprintf(", with %.1f %% of the standing shares (%d processes have some)", 100*fraction, members)
 }
 
 func period(d time.Duration) string {

@@ -41,7 +41,7 @@ type Sample struct {
 	Metric    *Metric  // one of those in Reader.Metrics
 	Labels    []string // values, in the order of Metric.Labels
 	Value     float64  // 0 for a Histogram
-	Histogram tiered.Histogram
+	Histogram Durations
 }
 
 // Reader reads the metrics of one or more Groups. It may be used concurrently. A nil Reader has no metrics.

@@ -8,7 +8,7 @@ type reading[T any] struct {
 
 	// One of these.
 	read      func(of T, send func(value float64, labels ...string))
-	histogram func(of T) tiered.Histogram
+	histogram func(of T) Durations
 }
 
 // figures are those of a Group.
@@ -37,10 +37,10 @@ func truth(b bool) float64 {
 }
 
 // shares is a metric of standing shares: there is none without a policy that has them.
-func shares(name, unit, help string, of func(tiered.StandingStats) float64) reading[figures] {
+func shares(name, unit, help string, of func(*tiered.Stats) float64) reading[figures] {
 	read := func(f figures, send func(float64, ...string)) {
 		if f.standing {
-			send(of(f.Standing))
+			send(of(&f.Stats))
 		}
 	}
 	return reading[figures]{Metric: Metric{name, help, unit, Gauge, nil}, read: read}
@@ -82,14 +82,14 @@ var ofGroup = []reading[figures]{
 		"0 if something was wrong with the configuration at the last reload, else 1.",
 		func(f figures) float64 { return truth(f.Reloads.Err == nil) }),
 	shares("tiered_standing_share_ratio", "1", "This process' part of all standing shares, from 0 to 1.",
-		func(s tiered.StandingStats) float64 { return s.Fraction }),
+		func(s *tiered.Stats) float64 { return s.Standing.Fraction }),
 	shares("tiered_standing_share_expiry_seconds", "s",
 		"Time until the right to the standing share ends. It is renewed every 3 s.",
-		func(s tiered.StandingStats) float64 { return s.Left.Seconds() }),
+		func(s *tiered.Stats) float64 { return s.Standing.Left.Seconds() }),
 	shares("tiered_standing_members", "{process}", "Processes that have a part of the standing shares.",
-		func(s tiered.StandingStats) float64 { return float64(s.Members) }),
+		func(s *tiered.Stats) float64 { return float64(s.Standing.Members) }),
 	shares("tiered_standing_quarantine", "", "1 while the table of standing shares is less than 65 s old, else 0.",
-		func(s tiered.StandingStats) float64 { return truth(s.Quarantine) }),
+		func(s *tiered.Stats) float64 { return truth(s.Standing.Quarantine) }),
 }
 
 // Values of the label "reason" that are not a tiered.Reason.
@@ -121,8 +121,8 @@ var ofPolicy = []reading[tiered.PolicyStats]{
 			decided(r.Unavailable, tiered.Failover, tiered.Unavailable.String())
 			decided(r.Blocked, tiered.Local, blocked)
 			decided(r.ExceedsBurst, tiered.Local, tiered.ExceedsBurst.String())
-			decided(r.Invalid, tiered.None, invalid)
-			decided(r.Canceled, tiered.None, tiered.Canceled.String())
+			decided(r.Invalid, 0, invalid)
+			decided(r.Canceled, 0, tiered.Canceled.String())
 		},
 	},
 	only(Counter, "tiered_shadowed_decisions_total", "{request}",
@@ -193,7 +193,7 @@ var ofPolicy = []reading[tiered.PolicyStats]{
 			"Time that requests waited for Redis. Those decided in the process are not in it.",
 			"s", Histogram, nil,
 		},
-		histogram: func(p tiered.PolicyStats) tiered.Histogram { return p.RedisTime },
+		histogram: func(p tiered.PolicyStats) Durations { return p.RedisTime },
 	},
 	only(UpDown, "tiered_waiting_calls", "{call}", "Calls of Wait that wait now.",
 		func(p tiered.PolicyStats) int64 { return p.Waiting.Now }),
@@ -253,7 +253,7 @@ var ofNode = []reading[tiered.NodeStats]{
 			"tiered_redis_round_trip_seconds", "Round trips to a Redis node that were answered.",
 			"s", Histogram, nil,
 		},
-		histogram: func(n tiered.NodeStats) tiered.Histogram { return n.Calls.RoundTrips },
+		histogram: func(n tiered.NodeStats) Durations { return n.Calls.RoundTrips },
 	},
 	{
 		Metric: Metric{

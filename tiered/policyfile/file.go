@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -168,10 +169,17 @@ func (r *reader) readPolicy(path string, n *yaml.Node) (p tiered.Policy, d detai
 	return p, details{keys, len(p.Plans) > 0 || unread["Plans"], placesOf(n, nodes), couldBe(p, keys, unread)}
 }
 
-// algorithm reads the name of an algorithm.
-func algorithm(text string) (a tiered.Algorithm, err error) {
-	err = a.UnmarshalText([]byte(text))
-	return a, err
+// algorithm reads the name of an algorithm, in which a hyphen may stand for the space.
+func algorithm(text string) (tiered.Algorithm, error) {
+	var names []string
+	for a := tiered.TokenBucket; a <= tiered.SlidingWindow; a++ {
+		name := a.String()
+		if text == name || text == strings.Replace(name, " ", "-", 1) {
+			return a, nil
+		}
+		names = append(names, name)
+	}
+	return 0, fmt.Errorf("Algorithm is %.80q: must be one of %s", text, strings.Join(names, ", "))
 }
 
 // leaseSize reads the size of a lease.
