@@ -36,23 +36,15 @@ const (
 	Canceled
 )
 
+var classes = [...]string{
+	Fine: "fine", Unreachable: "unreachable", Saturated: "saturated", CannotServe: "cannot serve",
+	Misconfigured: "misconfigured", KeyFault: "key fault", Canceled: "canceled",
+}
+
 // String returns the class in lower case.
 func (c Class) String() string {
-	switch c {
-	case Fine:
-		return "fine"
-	case Unreachable:
-		return "unreachable"
-	case Saturated:
-		return "saturated"
-	case CannotServe:
-		return "cannot serve"
-	case Misconfigured:
-		return "misconfigured"
-	case KeyFault:
-		return "key fault"
-	case Canceled:
-		return "canceled"
+	if int(c) < len(classes) {
+		return classes[c]
 	}
 	return "unknown"
 }

@@ -40,15 +40,12 @@ const (
 	Probing              // one attempt is under way; all others are refused
 )
 
+var states = [...]string{Closed: "closed", Open: "open", Probing: "probing"}
+
 // String returns "closed", "open" or "probing".
 func (s State) String() string {
-	switch s {
-	case Closed:
-		return "closed"
-	case Open:
-		return "open"
-	case Probing:
-		return "probing"
+	if int(s) < len(states) {
+		return states[s]
 	}
 	return "unknown"
 }

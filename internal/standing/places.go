@@ -210,17 +210,7 @@ func (s *Shares) Empty(now time.Duration, hash uint64, limits Limits) {
 }
 
 // Level returns how many tokens the share of a key has now: of several limits, the fewest.
-func (s *Shares) Level(now time.Duration, hash uint64, limits Limits) int64 {
-	c := s.stretch()
-	if now >= c.end || c.fraction == 0 {
-		return 0
-	}
-	v, least := c.at(now), int64(math.MaxInt64)
-	for i := range limits {
-		least = min(least, s.level(c, v, hash, &limits[i]))
-	}
-	return least
-}
+func (s *Shares) Level(now time.Duration, hash uint64, limits Limits) int64 { return s.By(now, now, hash, limits) }
 
 // By returns how many tokens the share of a key can give from now until a time, if nobody else takes any: of several
 // limits, the fewest. It goes by the right that this process has now.
