@@ -120,8 +120,8 @@ func New(o Options) *Guard {
 	return g
 }
 
-// SetTimeout sets the longest that an attempt lasts; 50 ms if 0 or less. An attempt that is under way may last longer then,
-// but not shorter.
+// SetTimeout sets the longest that an attempt lasts; 50 ms if 0 or less. An attempt that is under way may last longer
+// then, but not shorter.
 func (g *Guard) SetTimeout(d time.Duration) {
 	if d <= 0 {
 		d = defaultTimeout

@@ -52,8 +52,8 @@ func (b *Bucket) Stats() Stats {
 	return s
 }
 
-// fold takes out of the counts what the bucket counted by the fail mode, or because the rule is Blocked, if p has another
-// one, and reports it.
+// fold takes out of the counts what the bucket counted by the fail mode, or because the rule is Blocked, if p has
+// another one, and reports it.
 func (b *Bucket) fold(now time.Duration, p *Policy) (folded Stats) {
 	old := b.Policy()
 	if (p.Rule == Blocked) != (old.Rule == Blocked) { // all that was refused, but by the fallback
@@ -140,8 +140,8 @@ func (b *Bucket) refund(n int64, s *Stamp) {
 }
 
 // Charge charges n more tokens for a request that turned out to cost more. It takes what this process has leased, and
-// the rest becomes a debt: a lease that went on admitting beside a debt that Redis forgives would be worth many times its
-// tokens. The bucket may go below zero. It charges no more than a full bucket has above the largest debt.
+// the rest becomes a debt: a lease that went on admitting beside a debt that Redis forgives would be worth many times
+// its tokens. The bucket may go below zero. It charges no more than a full bucket has above the largest debt.
 //
 // It reports what it took of the lease, which counts as spent, and what it forgives of n. What the bucket itself
 // forgives, because it was not full, Redis tells. It reports ok false, and charges nothing, if this bucket is closed:
@@ -165,8 +165,8 @@ func (b *Bucket) Charge(now time.Duration, n int64) (e Effect, taken, forgiven i
 	return b.next(now), taken, n - charged, true
 }
 
-// owe notes that n tokens were admitted at a time, and that no refill pays certain of them. It forgets at once what no bucket
-// would count by now if it had been charged at the time. Whoever admits everything can admit that much.
+// owe notes that n tokens were admitted at a time, and that no refill pays certain of them. It forgets at once what no
+// bucket would count by now if it had been charged at the time. Whoever admits everything can admit that much.
 func (b *Bucket) owe(at time.Duration, n, certain int64) {
 	f := &b.needLease().outage
 	if n == 0 {

@@ -97,7 +97,7 @@ func (b *Bucket) Leave(w *Waiter) bool {
 const unlimited = math.MaxInt64
 
 // Renew asks for a renewal in the background, after a decision found the pot at its low-water mark. Only a decision may
-// ask: renewals that replies ask for starve a hot process that moves about (utilization 0.955 instead of 1).
+// ask: renewals that replies ask for would starve a hot process that moves about.
 func (b *Bucket) Renew(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -173,8 +173,8 @@ func (b *Bucket) deliver() {
 	decided.deliver()
 }
 
-// Reserve keeps n tokens for a caller who was refused, waits, and asks again at until: what is held, and what comes next.
-// Others are refused until there is more. So who asks for little at a time does not use up what others wait for.
+// Reserve keeps n tokens for a caller who was refused, waits, and asks again at until: what is held, and what comes
+// next. Others are refused until there is more. So who asks for little at a time does not use up what others wait for.
 // It lasts until it is called with 0 tokens.
 func (b *Bucket) Reserve(n int64, until time.Duration) {
 	b.mu.Lock()

@@ -31,8 +31,6 @@ type Call struct {
 	Given int64 // part of Refund that comes from no request: a credit, or a reset
 
 	ttl    time.Duration // of the lease
-	wanted time.Duration // until then the node should execute it: Deadline, by this process' clock
-
 	sent   time.Duration
 	trip   time.Duration // Conditions.RoundTrip
 	period time.Duration // of the lease

@@ -18,6 +18,7 @@ type composer struct {
 	leasing bool // demand pays for a lease
 	far     bool // an answer typically comes when those who asked have left
 	dry     bool
+	until   time.Duration // until then the node should execute the call: Deadline, by this process' clock
 	call    Call
 }
 
@@ -29,16 +30,16 @@ func newComposer(b *Bucket, now time.Duration, c Conditions, dry bool) composer 
 	pays := s.pays(b.leasing != direct) || far && s.paysFar(&b.demand)
 	return composer{
 		b: b, Conditions: c, now: now, policy: p, size: s, dry: dry,
-		leasing: pays && !p.NoLease && p.Call.Algorithm != lua.SlidingLog, far: far,
+		leasing: pays && !p.NoLease && p.Call.Algorithm != lua.SlidingLog, far: far, until: now + timeout,
 		call: Call{
 			Call: p.Call, Policy: p, sent: now, trip: c.RoundTrip, first: !c.Clock,
-			ttl: p.ttl(s.period, timeout), wanted: now + timeout, period: s.period,
+			ttl: p.ttl(s.period, timeout), period: s.period,
 		},
 	}
 }
 
-// next chooses what the next call is for: a credit, those who wait, what is due, or a renewal. It reports false if nothing
-// is to be sent. What else the call states, state adds.
+// next chooses what the next call is for: a credit, those who wait, what is due, or a renewal. It reports false if
+// nothing is to be sent. What else the call states, state adds.
 func (c *composer) next() bool {
 	b := c.b
 	switch {
@@ -74,7 +75,7 @@ func (c *composer) next() bool {
 // dryRun makes the call for a request of n tokens that waits beside the others. Seq is that of the last call.
 func (c *composer) dryRun(n int64) Call {
 	c.Seq++
-	c.request(request{first: n, cost: n, n: c.b.pending.count() + 1, last: c.call.wanted})
+	c.request(request{first: n, cost: n, n: c.b.pending.count() + 1, last: c.until})
 	log := c.policy.Call.Algorithm == lua.SlidingLog
 	if log {
 		c.settle(true)
@@ -90,8 +91,8 @@ func (c *composer) dryRun(n int64) Call {
 	return c.call
 }
 
-// fillsAny is a credit that lifts any token bucket to its room from wherever it is: that is never further below zero than
-// the largest debt and a second's refill. These may be those of a larger limit, by which another process goes.
+// fillsAny is a credit that lifts any token bucket to its room from wherever it is: that is never further below zero
+// than the largest debt and a second's refill. These may be those of a larger limit, by which another process goes.
 const fillsAny = 3*lua.MostTokens + 1
 
 // credit makes a call that gives the tokens of all credits that wait, besides what goes back.
@@ -124,7 +125,7 @@ func (c *composer) request(r request) {
 	call.forWaiters = r.allWait
 	call.Direct, call.Unleased = c.takes(r, hold)
 	if call.Direct {
-		call.wanted, call.Hold = r.last, 0
+		c.until, call.Hold = r.last, 0
 	} else {
 		call.Hold = hold
 		call.Ret, call.Refund = b.lease.goingBack()
@@ -146,8 +147,8 @@ func (c *composer) request(r request) {
 // takes reports how the call gets tokens for those who wait: by a direct take, or without a lease by a call that settles
 // besides. If neither, they come with a lease. hold is what is held.
 //
-// If those who wait are gone when the answer is there, the tokens come with a lease if that is possible: it keeps them for
-// the next.
+// If those who wait are gone when the answer is there, the tokens come with a lease if that is possible: it keeps them
+// for the next.
 func (c *composer) takes(r request, hold int64) (direct, unleased bool) {
 	p, l, single := c.policy, c.b.lease, r.n == 1
 	if p.Call.Algorithm == lua.SlidingLog {
@@ -244,7 +245,7 @@ func (c *composer) state() {
 	call.Seq, call.Bucket, call.Phase = c.Seq, c.Bucket, c.Phase
 	call.Fleet = c.Fleet
 	if call.TTL = call.ttl.Microseconds(); c.Clock {
-		call.Deadline = c.Server + (call.wanted - c.now).Microseconds()
+		call.Deadline = c.Server + (c.until - c.now).Microseconds()
 	}
 	if call.Unleased {
 		call.To = 1
@@ -289,7 +290,7 @@ func (c *composer) record() {
 	// The call may be executed until its deadline, and its record then lives for one ttl. A call that only gives back
 	// puts nothing out. If it prolonged this, a return that always fails would be repeated for ever.
 	if call.Hold > 0 || call.Want > 0 && call.leases() {
-		l.outUntil = max(l.outUntil, call.wanted+call.ttl)
+		l.outUntil = max(l.outUntil, c.until+call.ttl)
 	}
 }
 

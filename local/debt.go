@@ -67,7 +67,8 @@ func (p *Policy) mostOwed(refilled time.Duration) int64 {
 	return int64(math.Ceil(min(most, maxDebt)))
 }
 
-// dated is the debt of a window or of a log, by when it was admitted, oldest first. Each piece counts at its last admission.
+// dated is the debt of a window or of a log, by when it was admitted, oldest first. Each piece counts at its last
+// admission.
 type dated []piece
 
 type piece struct {
@@ -140,8 +141,8 @@ func (d dated) next() *piece {
 	return &d[len(d)-1]
 }
 
-// report returns the piece that a call reports, and since when it counts, by the node's clock in µs. Unless that is a dry
-// run, it stays as it is until a reply accepts it, so that repeating does no harm.
+// report returns the piece that a call reports, and since when it counts, by the node's clock in µs. Unless that is a
+// dry run, it stays as it is until a reply accepts it, so that repeating does no harm.
 func (d dated) report(now time.Duration, server int64, dry bool) (admitted, certain, since int64) {
 	p := d.next()
 	if p == nil {
@@ -161,8 +162,8 @@ func (d *dated) accepted() {
 	*d = slices.DeleteFunc(*d, func(p piece) bool { return p.since > 0 })
 }
 
-// lower takes n tokens off that were not used after all, the latest first, and reports how many it took. It keeps what is
-// certain or reported.
+// lower takes n tokens off that were not used after all, the latest first, and reports how many it took. It keeps what
+// is certain or reported.
 func (d *dated) lower(n int64) (lowered int64) {
 	all := *d
 	for i := len(all) - 1; i >= 0; i-- {

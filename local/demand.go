@@ -7,15 +7,14 @@ import (
 
 const (
 	// Time constants of the estimate. It follows a rise within a few renewals, because missing tokens make requests
-	// wait. It forgets slowly, because surplus tokens go back. With a rise of 0.15 s one request in a thousand is
-	// refused at 0.95 of a limit. With 0.6 s twice as many wait where the demand moves. With a fall of 0.3 s there are
-	// a fifth more calls (docs/internals/sizing.md).
+	// wait. It forgets slowly, because surplus tokens go back: with a fall of 0.3 s there would be a fifth more calls
+	// (docs/internals/sizing.md).
 	riseTime = 300 * time.Millisecond
 	fallTime = time.Second
 
-	// scarceTime replaces both while Redis has less than is asked for. What a process wanted a second ago then counts
-	// against those who want it now. If 80 % of 3 times 2000/s moves to another of 10 processes each second, 0.998 of
-	// the limit is used, and 0.924 without this (docs/internals/sizing.md).
+	// scarceTime replaces both while Redis has less than is asked for, because what a process wanted a second ago then
+	// counts against those who want it now. Without it, a limit whose demand moves each second is used to 0.92
+	// (docs/internals/sizing.md).
 	scarceTime = 100 * time.Millisecond
 
 	// minInterval is the shortest interval over which a rate is measured.

@@ -182,8 +182,8 @@ func (d *denial) granted(p *Policy, c Call, r lua.Reply, now time.Duration) bool
 }
 
 // correct notes that there were whole tokens when a call was sent that asked for none, if that is not what the refill
-// brought: this process may have given some back, or charged some. These are whole tokens too, so the part of one that the
-// refill brought stays.
+// brought: this process may have given some back, or charged some. These are whole tokens too, so the part of one that
+// the refill brought stays.
 func (d *denial) correct(p *Policy, whole int64, sent time.Duration) {
 	if d.nanos == 0 {
 		if d.steps = d.steps.above(whole); float64(whole) < d.level {

@@ -1,8 +1,8 @@
 // Package local is the process' side of the buckets in Redis: a bounded [Cache] of [Bucket]s.
 //
-// A Bucket decides about one key of one policy. Its steps stand in bucket.go (requests), call.go and reply.go (one call and
-// its answer), failure.go, outage.go (the fail mode), books.go (what is counted, given back and owed), lifecycle.go and
-// set_policy.go. They change parts, each a type with a file and invariants of its own:
+// A Bucket decides about one key of one policy. Its steps stand in bucket.go (requests), call.go and reply.go (one call
+// and its answer), failure.go, outage.go (the fail mode), books.go (what is counted, given back and owed), lifecycle.go
+// and set_policy.go. They change parts, each a type with a file and invariants of its own:
 //
 //   - hot: what decisions read without the bucket's mutex;
 //   - view: what this process knows of the bucket in Redis;

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// fallback is what this process may admit of a key while Redis does not answer: the limit divided by the processes of the
-// fleet. It is debited with everything that the process admits, at all times. So an outage begins with what is left of
-// its fair part, and no outage refills it.
+// fallback is what this process may admit of a key while Redis does not answer: the limit divided by the processes of
+// the fleet. It is debited with everything that the process admits, at all times. So an outage begins with what is left
+// of its fair part, and no outage refills it.
 //
 // The bucket's mutex guards it. The zero value holds nothing.
 type fallback struct {
@@ -50,8 +50,8 @@ func (f *fallback) debit(now time.Duration, n int64) {
 	}
 }
 
-// owe charges n tokens that were admitted without Redis whether the fallback had them or not. It may go as far below zero as
-// its part of the bucket in Redis. What exceeds that is forgiven.
+// owe charges n tokens that were admitted without Redis whether the fallback had them or not. It may go as far below
+// zero as its part of the bucket in Redis. What exceeds that is forgiven.
 func (f *fallback) owe(now time.Duration, n int64, p *Policy, fleet int64) {
 	at := f.time(now)
 	most := f.limiter.TokensAt(at) + (float64(p.maxDebt())+p.refill(time.Second))/float64(max(fleet, 1))
@@ -63,8 +63,8 @@ func (f *fallback) owe(now time.Duration, n int64, p *Policy, fleet int64) {
 	}
 }
 
-// take takes n tokens if the fallback has them. If not, it reports what is left and in how long it may have them: never if
-// n exceeds the burst of the fallback.
+// take takes n tokens if the fallback has them. If not, it reports what is left and in how long it may have them: never
+// if n exceeds the burst of the fallback.
 func (f *fallback) take(now time.Duration, n int64) (ok bool, left int64, retry time.Duration) {
 	at := f.time(now)
 	if f.limiter.AllowN(at, int(n)) {

@@ -27,8 +27,8 @@ type hot struct {
 	refused atomic.Int64 // tokens refused by the limit, or while the rule is Blocked by that
 }
 
-// leasing says whether demand pays for a lease. Above leased it does, at a node that answers when those who asked have left, and
-// what is above tells the round trip.
+// leasing says whether demand pays for a lease. Above leased it does, at a node that answers when those who asked have
+// left, and what is above tells the round trip.
 type leasing uint8
 
 const (
@@ -179,8 +179,8 @@ func (h *hot) levelAt(now time.Duration) int64 {
 // owing reports what was admitted without Redis and is not settled. The mutex is held.
 func (h *hot) owing() int64 { return h.lease.owing(h.Policy().FailMode) }
 
-// openPot lets takers at the pot if there is one, nobody waits and the limit decides. Else it keeps them off. The mutex is
-// held.
+// openPot lets takers at the pot if there is one, nobody waits and the limit decides. Else it keeps them off. The mutex
+// is held.
 func (h *hot) openPot(waiting int) {
 	byLimit := h.Policy().Rule == ByLimit
 	h.ready.Store(h.lease != nil && waiting == 0 && byLimit && h.life != closed && !h.denied.Load().reserves())

@@ -128,8 +128,8 @@ func (b *Bucket) ForeseeFallback(now time.Duration, n, fleet int64, count bool) 
 	return v
 }
 
-// FallbackNotSpent takes back that the fallback refused n tokens, because the caller waits and asks again. It reports false,
-// and notes nothing, if the bucket is closed: look the key up again.
+// FallbackNotSpent takes back that the fallback refused n tokens, because the caller waits and asks again. It reports
+// false, and notes nothing, if the bucket is closed: look the key up again.
 func (b *Bucket) FallbackNotSpent(n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -144,8 +144,8 @@ func (p *pending) serveAsked(h *hot, now time.Duration, v Verdict) {
 	}
 }
 
-// handOut gives a direct grant to those it was asked for, with a verdict, and what they leave to others who waited already
-// when the call was sent: together they wanted more than a burst. It reports what nobody takes any more.
+// handOut gives a direct grant to those it was asked for, with a verdict, and what they leave to others who waited
+// already when the call was sent: together they wanted more than a burst. It reports what nobody takes any more.
 func (p *pending) handOut(grant int64, sent time.Duration, v Verdict) int64 {
 	rest := grant // when all have what they cost
 	for w := range p.waiting() {
@@ -232,9 +232,10 @@ type request struct {
 	last time.Duration // when the last of them gives up
 }
 
-// request marks those who wait for another trip or longer, and sums up what they ask for. An answer comes no sooner. It also
-// marks those who never wait for as long as a typical answer takes: otherwise Redis would never hear of them, and what comes
-// is for the next. Who has waited in vain until now is left out: a node just above its capacity would do nothing else.
+// request marks those who wait for another trip or longer, and sums up what they ask for. An answer comes no sooner. It
+// also marks those who never wait for as long as a typical answer takes: otherwise Redis would never hear of them, and
+// what comes is for the next. Who has waited in vain until now is left out: a node just above its capacity would do
+// nothing else.
 func (p *pending) request(now, trip, typical time.Duration, burst int64) request {
 	r := request{allWait: true}
 	for w := range p.waiting() {

@@ -32,8 +32,8 @@ type Policy struct {
 	// limit's.
 	First Numbers
 
-	// Parent is the whole limit if standing shares have a part of it: the numbers above are those of the part in Redis. Else
-	// it is nil. The fallback is a part of the part in Redis.
+	// Parent is the whole limit if standing shares have a part of it: the numbers above are those of the part in Redis.
+	// Else it is nil. The fallback is a part of the part in Redis.
 	Parent *Policy
 
 	Window time.Duration // the shortest length of its sliding windows; 0 for any other way to count
@@ -165,9 +165,8 @@ const (
 	maxBackoff = time.Second
 
 	// connecting is how many Timeouts a key waits at most before it asks a node again that has not answered yet.
-	// Connecting takes some round trips more than a call. Far away that is longer than Timeout, and a connection that
-	// is being made is given up after so long. Until then a starting process decides by the fail mode. 15 ms from Redis
-	// that was 0.45 s with the usual pause, and is 0.2 s.
+	// Connecting takes some round trips more than a call, so far away it takes longer than Timeout, and the call fails.
+	// Until one succeeds, a starting process decides by the fail mode: for 0.2 s at round trips of 15 ms.
 	connecting = 4
 )
 
@@ -213,16 +212,14 @@ func (p *Policy) quarter() int64 { return (p.Cap + 3) / 4 }
 
 // A lease lasts for an eighth of a sliding window at most, and a hold-off for a fortieth. Such a window counts what is
 // out in leases, and it counts what was spent from the settlement on. So tokens that lie in a process for long are
-// missing in it. At 0.8 of 500 per second 8 processes refuse 0.3 % without the first bound, 0.1 % with it. At 3 times
-// 1000 per 2 s they use 0.92 of the limit with four times this hold-off, 0.99 with twice this, and 0.996 with this one,
-// at 0.35 calls per token.
+// missing in it: with four times this hold-off, an overloaded fleet uses 0.92 of the limit (docs/internals/sizing.md).
 const (
 	slidingPeriod  = 8
 	slidingHoldOff = 40
 )
 
-// holdOff reports how long a process asks for nothing after a grant that was short. However long a lease lasts, what comes back is
-// seen as soon as after a denial.
+// holdOff reports how long a process asks for nothing after a grant that was short. However long a lease lasts, what
+// comes back is seen as soon as after a denial.
 func (p *Policy) holdOff(period time.Duration) time.Duration {
 	period = min(period, maxOverdrawn)
 	if p.Window > 0 {
@@ -233,17 +230,16 @@ func (p *Policy) holdOff(period time.Duration) time.Duration {
 
 // holdsOff reports whether everything is denied for a while after a short grant. As a rule what is left is for others,
 // or, if nothing was granted, for cheaper requests. A sliding window and a slow limit are asked as long as there is
-// something left: as a window fills up, the grants get smaller and more frequent, down to one token at a time, and nobody
-// is refused before it is full.
+// something left: as a window fills up, the grants get smaller and more frequent, down to one token at a time, and
+// nobody is refused before it is full.
 func (p *Policy) holdsOff(r lua.Reply) bool {
 	return r.Level < 1 || r.Grant > 0 && p.Window == 0 && !p.slow()
 }
 
 // period reports how long a lease should last if 99 of 100 calls take at most trip. That is Period, doubled up to twice
 // while a call takes more than a quarter of it. It is no longer than the refill takes for a quarter of the burst
-// (C/4r), because what waits in Redis while a process holds off would overflow. At 3 times 1000/s and a burst of 200,
-// 10 processes use 0.998 of the limit, and at C/2r 0.892. At C/8r they use as much, with nearly twice the calls
-// (docs/internals/sizing.md).
+// (C/4r), because what waits in Redis while a process holds off would overflow: at C/2r a small burst loses a tenth of
+// the limit (docs/internals/sizing.md).
 func (p *Policy) period(trip time.Duration) time.Duration {
 	t := p.Period
 	for t < 4*p.Period && trip > t/4 {
@@ -267,8 +263,8 @@ func (p *Policy) ttl(period, timeout time.Duration) time.Duration {
 	return max(4*period, minTTL, 2*timeout)
 }
 
-// timeout reports how long after its sending a call may still be executed, at a node that needs long for an answer. That is
-// half of a sliding window at most, so that no lease outlives the window.
+// timeout reports how long after its sending a call may still be executed, at a node that needs long for an answer.
+// That is half of a sliding window at most, so that no lease outlives the window.
 func (p *Policy) timeout(long time.Duration) time.Duration {
 	if p.Window > 0 {
 		long = min(long, p.Window/2)
@@ -276,13 +272,11 @@ func (p *Policy) timeout(long time.Duration) time.Duration {
 	return max(p.Timeout, long)
 }
 
-// MaxTTL reports the longest that a lease of the policy may live, or its sliding window if that is more. Calls that take
-// long double its period twice.
+// MaxTTL reports the longest that a lease of the policy may live. Calls that take long double its period twice.
 func (p *Policy) MaxTTL() time.Duration { return p.ttl(p.period(never), p.Timeout) }
 
-// idle reports how long a lease may lie unused before it goes back. If all the demand, 1.2 times the limit, moves from
-// process to process, 0.995 of the limit is used, at 4 periods 0.990, and 0.49 if nothing goes back. At one period a
-// key that is asked for 6 times per second costs 0.62 calls per decision instead of 0.48 (docs/internals/sizing.md).
+// idle reports how long a lease may lie unused before it goes back. If nothing went back, only half of a limit would be
+// used whose demand moves from process to process (docs/internals/sizing.md).
 func idle(period time.Duration) time.Duration { return max(2*period, minIdle) }
 
 // between returns a random duration in [lo·d, hi·d).

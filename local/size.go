@@ -20,16 +20,14 @@ type sizing struct {
 // leastRequests is the smallest burst, in requests, that a key is leased from. Policy.MinBurst is the same in tokens.
 const leastRequests = 12
 
-// size works out a sizing. t is how long a lease should last, trip is the 99th percentile of the node's round trips, cost
-// is the largest cost of late, grant is that of the last lease, and most is what this process may hold.
+// size works out a sizing. t is how long a lease should last, trip is the 99th percentile of the node's round trips,
+// cost is the largest cost of late, grant is that of the last lease, and most is what this process may hold.
 //
 // The low-water mark covers what is used in a round trip, with three standard deviations of a Poisson stream to spare;
-// the largest single cost; and a quarter of the last grant, because one call in 100 takes longer than trip. At 0.8 of
-// 20000/s over 10 processes, where one call in 200 takes 10 ms more, 87 of a million decisions waited with the first
-// two alone, and 300 at a burst of 4000. With an eighth of the grant 0 and 188 waited, with a quarter 0 and 12
-// (docs/internals/sizing.md). The mark is a quarter of the burst at most, so that one expensive request does not make a
-// process hoard. It is a quarter of what this process may hold, too. Near the end of a window the process would otherwise
-// ask for each token, and hold some all the time.
+// the largest single cost; and a quarter of the last grant, because one call in 100 takes longer than trip: without
+// that, up to 300 of a million decisions would wait (docs/internals/sizing.md). The mark is a quarter of the burst at
+// most, so that one expensive request does not make a process hoard. It is a quarter of what this process may hold,
+// too, because otherwise the process would ask for each token near the end of a window.
 func size(p *Policy, d *demand, t, trip time.Duration, cost, grant, most int64) sizing {
 	flight := d.over(trip)
 	low := int64(math.Ceil(flight + 3*math.Sqrt(flight)))
@@ -57,15 +55,15 @@ func (p *Policy) slow() bool {
 	return d >= time.Minute
 }
 
-// heldPart is the part of its even share of what is left that a process may hold, one in heldPart. At 2, if the requests
-// of a window of 2000 per minute move to another process, 6 of 100 are refused that the window had room for, at 3 and 4
-// less than 5. At 4 there are up to a fifth more calls than at 3 (docs/internals/sizing.md).
+// heldPart is the part of its even share of what is left that a process may hold, one in heldPart. If less were held,
+// there would be more calls. If more, more would be refused that the window has room for, when the requests move to
+// another process: 6 of 100 with 2, less than 5 with 3 (docs/internals/sizing.md).
 const heldPart = 3
 
-// mayHold reports the most tokens that a process of a fleet should hold of a slow limit: one in heldPart of its even part
-// of what is left, here and in Redis. So when Redis has no more, all processes together hold a third of what was left a
-// lease ago at most. Others are refused meanwhile. What comes back within two periods it may hold in any case: that is
-// missed for no longer, and a sliding window that is full would be asked for each token.
+// mayHold reports the most tokens that a process of a fleet should hold of a slow limit: one in heldPart of its even
+// part of what is left, here and in Redis. So when Redis has no more, all processes together hold a third of what was
+// left a lease ago at most. Others are refused meanwhile. What comes back within two periods it may hold in any case:
+// that is missed for no longer, and a sliding window that is full would be asked for each token.
 func (p *Policy) mayHold(fleet int32, left int64, period time.Duration) int64 {
 	if fleet <= 1 || !p.slow() {
 		return unlimited
@@ -81,9 +79,8 @@ func (p *Policy) mayHold(fleet int32, left int64, period time.Duration) int64 {
 const maxOverdrawn = longestDenial * 4 / 5
 
 // pays reports whether leasing is worth its calls. It begins when a period brings two requests, and ends when a period
-// brings less than one. If it began sooner, a small burst would lie in processes that do not need it: at 0.9 of 40/s
-// over 10 processes, 7 of 100 requests are refused that an ideal bucket admits if leasing begins at one request, and 1
-// if it begins at two (docs/internals/sizing.md).
+// brings less than one. If it began at one, a small burst would lie in processes that do not need it, and 7 of 100
+// requests would be refused that an ideal bucket admits (docs/internals/sizing.md).
 func (s sizing) pays(leasing bool) bool {
 	if s.small {
 		return false
@@ -94,10 +91,9 @@ func (s sizing) pays(leasing bool) bool {
 	return s.need >= 2*s.mean
 }
 
-// farPeriod is the shortest period by which it is judged whether a lease pays, and when it is idle, if answers come when those
-// who asked have left. Then what is leased is all that Redis decides, and the rest waits for the whole Budget in vain. So a
-// request in the shortest life of a lease is enough. By a period of 250 ms, 240 to 480 ms from Redis, it decided 13 of 30
-// requests of a key that was asked for 5 times a second.
+// farPeriod is the shortest period by which it is judged whether a lease pays, and when it is idle, if answers come when
+// those who asked have left. Then what is leased is all that Redis decides, and the rest waits for the whole Budget in
+// vain. So one request in the shortest life of a lease is enough (docs/internals/sizing.md).
 const farPeriod = minTTL
 
 // paysFar reports whether leasing is worth its calls if answers come when those who asked have left.
@@ -116,9 +112,9 @@ func (s sizing) want(p *Policy, pot, waiting, least int64) int64 {
 	return max(least, min(want, p.quarter(), max(s.most-pot, waiting-pot)))
 }
 
-// scarcePeriod is the period of a lease of a key over its limit: Redis had less than was asked for the last time. That is t,
-// but longer for a slow limit, if this process is asked for at least one and a half times its part. Then it lasts until
-// the refill has brought two tokens for each process. So a process asks once for two tokens, and not for each.
+// scarcePeriod is the period of a lease of a key over its limit: Redis had less than was asked for the last time. That
+// is t, but longer for a slow limit, if this process is asked for at least one and a half times its part. Then it lasts
+// until the refill has brought two tokens for each process. So a process asks once for two tokens, and not for each.
 func (p *Policy) scarcePeriod(t time.Duration, d *demand, fleet float64) time.Duration {
 	if p.Call.Algorithm != lua.TokenBucket || p.First != (Numbers{}) || p.Size > 0 {
 		return t

@@ -9,9 +9,9 @@ import (
 // spentBits is the logarithm of the number of places: 1 MB, once a key was evicted whose fallback was not full.
 const spentBits = 17
 
-// SpentFallbacks remembers what evicted keys have used of their fallbacks, so that a key that MaxKeys pushes out in an outage
-// does not come back with a full one. A key has a place, by its hash, with the time at which its fallback is full again.
-// Keys that meet in a place count as the one that is full last, which is stricter than their limits.
+// SpentFallbacks remembers what evicted keys have used of their fallbacks, so that a key that MaxKeys pushes out in an
+// outage does not come back with a full one. A key has a place, by its hash, with the time at which its fallback is
+// full again. Keys that meet in a place count as the one that is full last, which is stricter than their limits.
 //
 // The zero value remembers nothing yet. The methods may be called concurrently.
 type SpentFallbacks struct {
@@ -19,9 +19,9 @@ type SpentFallbacks struct {
 	places atomic.Pointer[[1 << spentBits]atomic.Int64] // of usage
 }
 
-// usage is until when a fallback is not full, in ms since the base, and in the lowest bits how long an empty one takes to be
-// full: its limit may be another when its key comes back, and then the time alone does not tell what is missing. That is a
-// logarithm. Both are rounded to the strict side.
+// usage is until when a fallback is not full, in ms since the base, and in the lowest bits how long an empty one takes
+// to be full: its limit may be another when its key comes back, and then the time alone does not tell what is missing.
+// That is a logarithm. Both are rounded to the strict side.
 type usage int64
 
 const (

@@ -13,8 +13,8 @@ type step struct {
 	opens, until time.Duration
 }
 
-// steps are what refusals taught where no single refill tells the level: of windows, of a log, and of several limits. They
-// are in order, and what costs more opens later. A nil *steps knows nothing.
+// steps are what refusals taught where no single refill tells the level: of windows, of a log, and of several limits.
+// They are in order, and what costs more opens later. A nil *steps knows nothing.
 //
 // Invariant: they do not change once they are stored in a denial.
 type steps []step
@@ -58,8 +58,8 @@ func (s *steps) above(whole int64) *steps {
 	return &rest
 }
 
-// around returns the steps of the next lower cost and of the next higher one, or twice that of the cost itself. Either is
-// nil if there is none.
+// around returns the steps of the next lower cost and of the next higher one, or twice that of the cost itself. Either
+// is nil if there is none.
 func (s *steps) around(tokens int64) (lower, upper *step) {
 	if s == nil {
 		return nil, nil

@@ -125,8 +125,8 @@ func (w *windowState) refundAt(n int64, s *Stamp, algorithm lua.Algorithm) bool 
 	return true
 }
 
-// refunds returns the stamp of the n tokens that a call refunds, and forgets it, because a refund is sent once. A dry run
-// leaves it.
+// refunds returns the stamp of the n tokens that a call refunds, and forgets it, because a refund is sent once. A dry
+// run leaves it.
 func (w *windowState) refunds(n int64, dry bool) *Stamp {
 	if w == nil || n == 0 {
 		return nil

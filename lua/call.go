@@ -46,8 +46,8 @@ type Call struct {
 	Now int64 // 0 reads the node's clock; anything else is for tests and simulation
 }
 
-// Dry reports whether the call is a dry run: it is answered as the call would be, but with the level and the reset time of before
-// its grant.
+// Dry reports whether the call is a dry run: it is answered as the call would be, but with the level and the reset time
+// of before its grant.
 func (c *Call) Dry() bool { return c.Lease != "" && c.Seq == 0 }
 
 // Limits are all limits of the call.
@@ -70,6 +70,6 @@ func (c *Call) LeastCap() int64 {
 	return least
 }
 
-// SafeBy reports whether what the call gives back may count, when the record that knows it ends at end: its deadline kills
-// every copy of it before that.
+// SafeBy reports whether what the call gives back may count, when the record that knows it ends at end: its deadline
+// kills every copy of it before that.
 func (c *Call) SafeBy(end int64) bool { return c.Deadline > 0 && c.Deadline <= end }

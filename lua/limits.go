@@ -2,8 +2,8 @@ package lua
 
 import "time"
 
-// The limits of what every script accepts; times in µs. Validation of policies uses the same constants, so that no call of a
-// policy that it accepts is refused. With all of them an instant plus a period stays below Whole.
+// The limits of what every script accepts; times in µs. Validation of policies uses the same constants, so that no call
+// of a policy that it accepts is refused. With all of them an instant plus a period stays below Whole.
 const (
 	Whole = int64(1) << 53 // from here on a double skips whole numbers: every argument is less
 
@@ -25,8 +25,8 @@ const (
 	OverflowEnd   = 1 << 52
 )
 
-// TermsHold is how long the larger of two limits of one token bucket governs after its last use. A process that is denied
-// asks again after 5.3 s at most, and one over a slow limit after 4 s. So one of its calls may be lost.
+// TermsHold is how long the larger of two limits of one token bucket governs after its last use. A process that is
+// denied asks again after 5.3 s at most, and one over a slow limit after 4 s. So one of its calls may be lost.
 const TermsHold = 10 * time.Second
 
 // MaxBack is the longest step back of a node's clock that a bucket waits out. A longer one is believed at once, without

@@ -1,6 +1,6 @@
-// Package lua holds the scripts that Redis runs, and the lease protocol that they speak: a [Call] and a [Reply], their codes, flags
-// and limits, and how they are written and read. Whoever composes, sends or judges calls uses these types. The package promises no
-// compatibility: it follows the scripts.
+// Package lua holds the scripts that Redis runs, and the lease protocol that they speak: a [Call] and a [Reply], their
+// codes, flags and limits, and how they are written and read. Whoever composes, sends or judges calls uses these types.
+// The package promises no compatibility: it follows the scripts.
 //
 // A script works on one key, in one atomic step, by Redis' own clock (TIME). Its header states KEYS, ARGV, reply and
 // errors; this is the short form for readers of Go.
@@ -28,15 +28,15 @@
 //
 // # The other algorithms
 //
-// FixedWindow, SlidingWindow, SlidingLog and TokenBuckets (several on one key) take the same arguments, with 1 to 8 limits: cap,
-// period, and phase, span, tokens or 0. The short form has at most five.
+// FixedWindow, SlidingWindow, SlidingLog and TokenBuckets (several on one key) take the same arguments, with 1 to 8
+// limits: cap, period, and phase, span, tokens or 0. The short form has at most five.
 //
 //	KEYS[1]  what the algorithm counted: a hash, of a SlidingLog a sorted set
 //	reply    the ten numbers of TokenBucket, which reset stamp [forgiven]
 //
-// All scripts begin with call.lua: arguments, rules, clock and errors. It is followed by lease.lua, which has the lease protocol and
-// places for the parts in which the algorithms differ: how they count. [Algorithm.Script] is the whole. TokenBucket and FixedWindow
-// have a short way for the most frequent call, which comes first.
+// All scripts begin with call.lua: arguments, rules, clock and errors. It is followed by lease.lua, which has the lease
+// protocol and places for the parts in which the algorithms differ: how they count. [Algorithm.Script] is the whole.
+// TokenBucket and FixedWindow have a short way for the most frequent call, which comes first.
 //
 // # Presence
 //

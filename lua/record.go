@@ -36,7 +36,8 @@ type Terms struct {
 	Most                int64 // the largest cap ever, ≥ Cap
 }
 
-// ParseTerms reads cap/tokens/period, and /most if that is larger than cap. It reports false if the text is something else.
+// ParseTerms reads cap/tokens/period, and /most if that is larger than cap. It reports false if the text is something
+// else.
 func ParseTerms(text string) (t Terms, ok bool) {
 	n := parseNumbers(text, "/", []*int64{&t.Cap, &t.Tokens, &t.Period, &t.Most})
 	if n < 3 || n == 4 && t.Most <= t.Cap || t.Period == 0 {
@@ -46,8 +47,8 @@ func ParseTerms(text string) (t Terms, ok bool) {
 	return t, true
 }
 
-// parseNumbers reads whole numbers that a script takes, at most as many as there is room for, and reports how many there are: 0 if
-// the text is something else.
+// parseNumbers reads whole numbers that a script takes, at most as many as there is room for, and reports how many
+// there are: 0 if the text is something else.
 func parseNumbers(text, separator string, to []*int64) int {
 	parts := strings.Split(text, separator)
 	if len(parts) > len(to) {

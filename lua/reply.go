@@ -56,8 +56,8 @@ const bucketNumbers, windowNumbers = 10, 13
 // ReplyNumbers is the most numbers of a reply: one more if a debt was forgiven.
 const ReplyNumbers = windowNumbers + 1
 
-// DecodeReply reads the reply of an algorithm's script, as go-redis returns it: exactly so many whole numbers, the first of
-// them a known code, and one more if a debt was forgiven. It reports false for anything else.
+// DecodeReply reads the reply of an algorithm's script, as go-redis returns it: exactly so many whole numbers, the
+// first of them a known code, and one more if a debt was forgiven. It reports false for anything else.
 func DecodeReply(a Algorithm, val any) (Reply, bool) {
 	var room [ReplyNumbers]int64
 	list, ok := val.([]any)

@@ -2,7 +2,8 @@ package lua
 
 // The rules that every script checks before it reads anything.
 
-// outside is the number of the first argument that is no whole number that a script takes, if x[0] is the first-th; or 0.
+// outside is the number of the first argument that is no whole number that a script takes, if x[0] is the first-th; or
+// 0.
 func outside(first int, x ...int64) int {
 	for i, x := range x {
 		if x < 0 || x >= Whole {

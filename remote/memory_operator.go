@@ -9,8 +9,9 @@ import (
 // This file has what an operator of Redis does on the command line: look into a bucket, delete one, set the clock.
 // Bucket names are those of [Memory.Key]. The table of standing shares is one more name: "{~0}st1".
 
-// Fields returns what HGETALL would return of a bucket's hash or of the table of standing shares, or ZRANGE of a bucket's
-// sorted set (members and scores). It returns nil if there is none. The scripts of package lua say what each field means.
+// Fields returns what HGETALL would return of a bucket's hash or of the table of standing shares, or ZRANGE of a
+// bucket's sorted set (members and scores). It returns nil if there is none. The scripts of package lua say what each
+// field means.
 func (m *Memory) Fields(name string) map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -56,8 +57,8 @@ func (m *Memory) Step(by time.Duration) {
 	m.wall += by.Microseconds()
 }
 
-// Clone returns a copy of the store as it is now, presence and the table of standing shares included, like a replica that
-// has caught up. Later calls to one are not seen by the other.
+// Clone returns a copy of the store as it is now, presence and the table of standing shares included, like a replica
+// that has caught up. Later calls to one are not seen by the other.
 func (m *Memory) Clone() *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -204,8 +204,8 @@ func (n *Node) overrideDenials(calls []lua.Call, results []remote.Result) {
 }
 
 // batchError returns what a batch shows about the node: nil if any call was answered, and otherwise one of the errors,
-// preferably a misconfiguration. An answered peek or dry run shows nothing, because it does not write: a replica or a full server
-// answers it too.
+// preferably a misconfiguration. An answered peek or dry run shows nothing, because it does not write: a replica or a
+// full server answers it too.
 func batchError(calls []lua.Call, results []remote.Result) (err error) {
 	peeked := false
 	for i, r := range results {

@@ -190,8 +190,8 @@ func (d *Dispatcher) list() {
 	d.listed.Store(&all)
 }
 
-// Nodes returns the nodes in use, in no order. The list is never changed: it takes no lock and allocates nothing, because
-// each decision of fail-local asks here how many processes there are.
+// Nodes returns the nodes in use, in no order. The list is never changed: it takes no lock and allocates nothing,
+// because each decision of fail-local asks here how many processes there are.
 func (d *Dispatcher) Nodes() []*Node {
 	if all := d.listed.Load(); all != nil {
 		return *all

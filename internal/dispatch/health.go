@@ -81,8 +81,8 @@ func (n *Node) lastCause() failover.Class {
 	return n.cause
 }
 
-// WhyOpen is the error of a call that was not made, because the breaker is not closed: it wraps ErrOpen, and the error that
-// last opened the breaker or kept it open.
+// WhyOpen is the error of a call that was not made, because the breaker is not closed: it wraps ErrOpen, and the error
+// that last opened the breaker or kept it open.
 func (n *Node) WhyOpen() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -14,14 +14,12 @@ import (
 const (
 	// MaxSenders is how many pipelines may be under way to a node at once. With one, a call that comes a moment too
 	// late waits for a whole round trip of other calls. With two, it leaves at once, and under load both pipelines
-	// fill up. More senders make the pipelines shorter and a decision more expensive. With 1, 2, 3, 4 senders and
-	// 16 callers of cold keys on loopback, a decision took 32, 33, 36, 38 µs of CPU in the process and Redis
-	// together.
+	// fill up. More senders would make the pipelines shorter, and a decision take up to 15 % more processor time
+	// (docs/internals/performance.md).
 	MaxSenders = 2
 
-	// maxBatch is the most calls in one pipeline. At 12 µs each they take 0.8 ms of Redis' time, so other clients
-	// do not wait long. In pipelines of 1, 4, 8, 16, 32, 128 calls, a call costs Redis 29, 17, 14, 12.3, 11.8, 11.1
-	// µs of CPU.
+	// maxBatch is the most calls in one pipeline. At 12 µs each they take 0.8 ms of Redis' time, so other clients do
+	// not wait long. A longer pipeline would hardly make a call cheaper: 11 µs with 128.
 	maxBatch = 64
 )
 

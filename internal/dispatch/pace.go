@@ -26,12 +26,13 @@ const (
 	maxPatience = 2 * time.Second
 )
 
-// longWaits is how many calls there are to one that the client waits for as long as any round trip that is no outage, while a
-// node that has answered does not. Without it a node that became much slower at once would never be heard again.
+// longWaits is how many calls there are to one that the client waits for as long as any round trip that is no outage,
+// while a node that has answered does not. Without it a node that became much slower at once would never be heard
+// again.
 const longWaits = 4
 
-// pace follows how long a node takes to answer, apart from whether it answers. An answer counts here also if its call has
-// failed by then.
+// pace follows how long a node takes to answer, apart from whether it answers. An answer counts here also if its call
+// has failed by then.
 type pace struct {
 	least    time.Duration // Options.Timeout
 	patient  time.Duration // Options.ClientTimeout
@@ -50,8 +51,8 @@ func newPace(timeout, clientTimeout time.Duration) *pace {
 	return p
 }
 
-// answer adds the round trip of an answer. It returns the time after which a call has failed from now on: never less than
-// Options.Timeout.
+// answer adds the round trip of an answer. It returns the time after which a call has failed from now on: never less
+// than Options.Timeout.
 func (p *pace) answer(trip time.Duration) time.Duration {
 	p.unheard.Store(0)
 	p.last.Store(int64(trip))
@@ -74,9 +75,9 @@ func (p *pace) answer(trip time.Duration) time.Duration {
 // noAnswer adds a call that has failed without an answer.
 func (p *pace) noAnswer() { p.unheard.Add(1) }
 
-// patience returns for how long the client waits for a reply. It is longer than a call that has not failed takes, because
-// only an answer shows what a node that became slow takes, and because a new connection takes several round trips. The
-// lengths are few, because remote keeps a client for each.
+// patience returns for how long the client waits for a reply. It is longer than a call that has not failed takes,
+// because only an answer shows what a node that became slow takes, and because a new connection takes several round
+// trips. The lengths are few, because remote keeps a client for each.
 func (p *pace) patience() time.Duration {
 	d, least := p.patient, 4*time.Duration(p.timeout.Load())
 	unheard := p.unheard.Load()

@@ -41,9 +41,9 @@ func (d *Dispatcher) refreshPresence(ctx context.Context) {
 	}
 }
 
-// addAllNodes adds all nodes of the store after UseAllNodes. A standing share decides over keys of all nodes, so each process
-// must be counted at all of them. While the store knows no node, it adds the node without a name,
-// which looks for them. A Cluster's list of nodes may lack one with few slots, but the table may be on it.
+// addAllNodes adds all nodes of the store after UseAllNodes. A standing share decides over keys of all nodes, so each
+// process must be counted at all of them. While the store knows no node, it adds the node without a name, which looks
+// for them. A Cluster's list of nodes may lack one with few slots, but the table may be on it.
 func (d *Dispatcher) addAllNodes() {
 	if !d.allNodes.Load() {
 		return
@@ -96,9 +96,9 @@ func (n *Node) probe() (*failover.Attempt, error) {
 // ErrOpen says that a node was not asked, because its breaker is open: see [Node.WhyOpen].
 var ErrOpen = errors.New("the breaker is open")
 
-// Ping refreshes this process' presence at all nodes that the store knows now, and reports those that did not answer. It
-// blocks until all have answered, at most for two ClientTimeouts, or 2 s while a node does not answer, and what cause takes,
-// which may replace an error by one that says more.
+// Ping refreshes this process' presence at all nodes that the store knows now, and reports those that did not answer.
+// It blocks until all have answered, at most for two ClientTimeouts, or 2 s while a node does not answer, and what
+// cause takes, which may replace an error by one that says more.
 func (d *Dispatcher) Ping(ctx context.Context, cause func(remote.Node, error) error) error {
 	ids := d.options.Store.Nodes()
 	if len(ids) == 0 { // a Cluster of which nothing is known yet

@@ -294,8 +294,8 @@ func (s *step) grantAndStore(c counter) (keep int64, written bool) {
 	return keep, written
 }
 
-// sooner returns the µs until a refused caller may find tokens: after, or less if others hold tokens. A holder that lives
-// calls a quarter of its lease's life before the lease ends at the latest, and gives back what it does not use.
+// sooner returns the µs until a refused caller may find tokens: after, or less if others hold tokens. A holder that
+// lives calls a quarter of its lease's life before the lease ends at the latest, and gives back what it does not use.
 func (s *step) sooner(after int64) int64 {
 	after = max(1, after)
 	if s.escrow <= s.Hold || s.latest <= s.now {
@@ -311,8 +311,8 @@ func (s *step) sooner(after int64) int64 {
 	return max(1, after)
 }
 
-// soonerThanRefill is sooner for buckets that refill after us, if that takes longer than a lease lives, and more than a minute
-// to be full.
+// soonerThanRefill is sooner for buckets that refill after us, if that takes longer than a lease lives, and more than a
+// minute to be full.
 func (s *step) soonerThanRefill(us, full float64) int64 {
 	after := int64(min(max(1, us), float64(lua.Whole)))
 	if after > s.TTL && full > float64(time.Minute.Microseconds()) {
@@ -327,8 +327,8 @@ func grantSize(avail, want, wanted, least int64) int64 {
 	return min(max(int64(math.Floor(1.5*float64(avail)*float64(want)/float64(wanted))), least), want, avail)
 }
 
-// endedRecord is the record that is kept of an ended lease. It has no part in what is granted, and its tokens do not come back
-// unless records are kept for them.
+// endedRecord is the record that is kept of an ended lease. It has no part in what is granted, and its tokens do not
+// come back unless records are kept for them.
 func (s *step) endedRecord(id string, l lua.Record) lua.Record {
 	if l.Want = 0; !s.keepsEnded || s.forgets && id != s.Lease {
 		l.Grant, l.Out = 0, 0

@@ -128,8 +128,8 @@ func (l *slidingLog) run(s *step) (keep int64, written bool) {
 	return keep, written
 }
 
-// trim removes the oldest entries up to the time cut, at most most of them. It returns the tokens of those that it leaves,
-// or fewer: see sliding_log.lua.
+// trim removes the oldest entries up to the time cut, at most most of them. It returns the tokens of those that it
+// leaves, or fewer: see sliding_log.lua.
 func (l *slidingLog) trim(cut, most int64) (spare int64) {
 	n := 0
 	for ; n < len(l.entries) && int64(n) < most && l.entries[n].score <= cut; n++ {

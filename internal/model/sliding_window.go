@@ -140,8 +140,8 @@ func (c *slidingCall) trim(s *step) {
 	}
 }
 
-// begin gives a limit that is new to the key the blocks of another: of the one that counts least of those with an equal or
-// longer window, or otherwise of the one that counts most. It reports whether there is a new limit.
+// begin gives a limit that is new to the key the blocks of another: of the one that counts least of those with an equal
+// or longer window, or otherwise of the one that counts most. It reports whether there is a new limit.
 func (c *slidingCall) begin(s *step) (begun bool) {
 	for i, tag := range c.mine.tags {
 		if _, known := c.stored[tag]; known || !s.exists {
@@ -164,8 +164,8 @@ func (c *slidingCall) begin(s *step) (begun bool) {
 	return begun
 }
 
-// copyBlocks gives limit i what limit from counts, or only what is leased if from is negative. A block counts at its end,
-// or now if that is sooner, and what is leased where its lease ends.
+// copyBlocks gives limit i what limit from counts, or only what is leased if from is negative. A block counts at its
+// end, or now if that is sooner, and what is leased where its lease ends.
 func (c *slidingCall) copyBlocks(s *step, i, from int) {
 	var held map[int64]int64
 	var period int64

@@ -11,8 +11,8 @@ import (
 // hookRoom bounds the events that wait for the hooks: some milliseconds of a busy process, about 100 kB.
 const hookRoom = 1024
 
-// Hooks calls hooks, which are functions of the user, one after the other on a goroutine of its own. They may be slow, and
-// they may panic. All methods may be called concurrently.
+// Hooks calls hooks, which are functions of the user, one after the other on a goroutine of its own. They may be slow,
+// and they may panic. All methods may be called concurrently.
 type Hooks struct {
 	events  chan func() // capacity hookRoom
 	dropped atomic.Int64

@@ -15,9 +15,9 @@ type Causes struct {
 	told, met failover.Class // in this outage: the class of the last line, and of the last failure
 }
 
-// IsNews reports whether the log needs a line about a failure: at the beginning of an outage, and when two failures in a
-// row are of another class than the last line. A Redis that died may come back with another password, so the last line is
-// the cause, and a single probe that was lost does not hide it.
+// IsNews reports whether the log needs a line about a failure: at the beginning of an outage, and when two failures in
+// a row are of another class than the last line. A Redis that died may come back with another password, so the last
+// line is the cause, and a single probe that was lost does not hide it.
 func (c *Causes) IsNews(class failover.Class, begins bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -32,8 +32,8 @@ func (c *Causes) IsNews(class failover.Class, begins bool) bool {
 // within their lease period.
 const debtTime = 5 * time.Second
 
-// Debts counts what calls reported to a node of what was admitted without it, and has the journal say after an outage how
-// much that was. All methods may be called concurrently.
+// Debts counts what calls reported to a node of what was admitted without it, and has the journal say after an outage
+// how much that was. All methods may be called concurrently.
 type Debts struct {
 	journal *Journal
 	node    string

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Event is a state change or a fault, kept for a later reader. Its fields are those of the Event of package tiered, which
-// describes them.
+// Event is a state change or a fault, kept for a later reader. Its fields are those of the Event of package tiered,
+// which describes them.
 type Event struct {
 	At    time.Time
 	What  string

@@ -17,8 +17,8 @@ const (
 	evictedKeys = 64
 )
 
-// RefusedKey says how many tokens of a key were refused, and why. Its fields are those of the RefusedKey of package tiered,
-// which describes them.
+// RefusedKey says how many tokens of a key were refused, and why. Its fields are those of the RefusedKey of package
+// tiered, which describes them.
 type RefusedKey struct {
 	Key string
 
@@ -97,8 +97,8 @@ type Top struct {
 	found   []RefusedKey          // at most 10 × topKeys
 }
 
-// Add adds what a key of this process was refused since it came, and returns the key with all of its refusals, so that the
-// caller completes it. That must be done before the next call. It returns nil if nothing of the key was refused.
+// Add adds what a key of this process was refused since it came, and returns the key with all of its refusals, so that
+// the caller completes it. That must be done before the next call. It returns nil if nothing of the key was refused.
 func (t *Top) Add(k RefusedKey) *RefusedKey {
 	if old, ok := t.evicted[k.Key]; ok {
 		k.add(old)

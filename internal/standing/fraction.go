@@ -11,8 +11,8 @@ import (
 // runs that much slower, and a right ends that much earlier.
 const drift = (lua.Pool + 99) / 100
 
-// mostChanges bounds how many changes of the fraction are kept apart. A change that is older than a limit's refill has no
-// effect, and of the others the two oldest are folded into one that is stricter than both.
+// mostChanges bounds how many changes of the fraction are kept apart. A change that is older than a limit's refill has
+// no effect, and of the others the two oldest are folded into one that is stricter than both.
 const mostChanges = 8
 
 // stretch is a time in which this process has one fraction. Virtual time runs at its speed, and stops at its end: it

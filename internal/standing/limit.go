@@ -10,8 +10,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// part is which part of a limit the standing shares have: one in part of its burst and of its rate. With an eighth, a key
-// that always meets the same process has at least 7/8 of its limit. A key below r/8N costs no call in N processes.
+// part is which part of a limit the standing shares have: one in part of its burst and of its rate. With an eighth, a
+// key that always meets the same process has at least 7/8 of its limit. A key below r/8N costs no call in N processes.
 const part = 8
 
 // MinBurst is the smallest burst that is split. The standing shares of a smaller one would hold a single token.

@@ -12,8 +12,8 @@ import (
 // PlaceBits is the logarithm of the number of places of a process, 8 bytes each: 8 MB, however many keys there are.
 const PlaceBits = 20
 
-// Shares are the standing shares of this process, of all keys of all limits. The zero value has no right to anything. All
-// methods may be called concurrently.
+// Shares are the standing shares of this process, of all keys of all limits. The zero value has no right to anything.
+// All methods may be called concurrently.
 //
 // A key's share of a limit is one number in a place that its hash chooses: the virtual time at which the share was
 // empty, as in the virtual scheduling of GCRA (ITU-T I.371). The places of a key with several limits are neighbors.
@@ -134,9 +134,9 @@ func (s *Shares) Return(hash uint64, u Use, n int64) (ok bool) {
 	return ok
 }
 
-// Charge takes up to n tokens from the share of a key, whether it has them or not, and returns how many it took. The share
-// goes below zero by this process' part of the debt at most; see [Limit.Owing]. Then it admits nothing until it has
-// refilled. A debt is forgotten if the process dies.
+// Charge takes up to n tokens from the share of a key, whether it has them or not, and returns how many it took. The
+// share goes below zero by this process' part of the debt at most; see [Limit.Owing]. Then it admits nothing until it
+// has refilled. A debt is forgotten if the process dies.
 func (s *Shares) Charge(now time.Duration, hash uint64, limits Limits, n int64) (taken int64) {
 	c := s.stretch()
 	if now >= c.end || c.fraction == 0 {
@@ -174,8 +174,8 @@ func (s *Shares) Bearable(limits Limits) int64 {
 	return most
 }
 
-// Refund gives up to n tokens to the share of a key, which gets no fuller than full, and returns how many fit: of several
-// limits, the most.
+// Refund gives up to n tokens to the share of a key, which gets no fuller than full, and returns how many fit: of
+// several limits, the most.
 func (s *Shares) Refund(now time.Duration, hash uint64, limits Limits, n int64) (given int64) {
 	c := s.stretch()
 	if now >= c.end || c.fraction == 0 {
@@ -198,8 +198,8 @@ func (s *Shares) Refund(now time.Duration, hash uint64, limits Limits, n int64) 
 	return given
 }
 
-// Empty takes all that a key's shares have, and no [Use] of before is put back any more. A key needs it whose limits change:
-// the virtual time that it did not use, or that is put back, would be more tokens of a faster limit.
+// Empty takes all that a key's shares have, and no [Use] of before is put back any more. A key needs it whose limits
+// change: the virtual time that it did not use, or that is put back, would be more tokens of a faster limit.
 func (s *Shares) Empty(now time.Duration, hash uint64, limits Limits) {
 	v := int64(s.stretch().at(now))
 	for i := range limits {
@@ -210,7 +210,9 @@ func (s *Shares) Empty(now time.Duration, hash uint64, limits Limits) {
 }
 
 // Level returns how many tokens the share of a key has now: of several limits, the fewest.
-func (s *Shares) Level(now time.Duration, hash uint64, limits Limits) int64 { return s.By(now, now, hash, limits) }
+func (s *Shares) Level(now time.Duration, hash uint64, limits Limits) int64 {
+	return s.By(now, now, hash, limits)
+}
 
 // By returns how many tokens the share of a key can give from now until a time, if nobody else takes any: of several
 // limits, the fewest. It goes by the right that this process has now.
@@ -249,8 +251,8 @@ func (s *Shares) Wait(now time.Duration, hash uint64, limits Limits, n int64) (l
 		}
 		longest = max(longest, c.real(s.empty(c, v, hash, l)+time.Duration(n)*l.token-v))
 	}
-	// Each poll, one in 3 s, begins a stretch, and that rounds virtual time down to a ns. A client that comes back when it is
-	// told must not be a few ns early. A millionth more is enough for fractions down to 1/3000.
+	// Each poll, one in 3 s, begins a stretch, and that rounds virtual time down to a ns. A client that comes back when
+	// it is told must not be a few ns early. A millionth more is enough for fractions down to 1/3000.
 	return longest + min(longest>>20, math.MaxInt64-longest)
 }
 

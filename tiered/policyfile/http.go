@@ -28,8 +28,8 @@ type Route struct {
 	Exceptions // by the address of the client
 }
 
-// httpWords are those for the keys of requests and for where a plan's name is. A service behind a proxy that knows the user has
-// the plan in a header.
+// httpWords are those for the keys of requests and for where a plan's name is. A service behind a proxy that knows the
+// user has the plan in a header.
 var httpWords = words{
 	keys: map[string]finder{
 		"ip":     {address: true, key: func(Key) httplimit.Key { return httplimit.RemoteIP() }},
@@ -154,10 +154,10 @@ func matches(routes []Route) (all []string) {
 // policies. A request that no route matches is not limited. Around a nil Handler the middleware answers 404.
 //
 // A request is limited as each route that a server behind could serve it as, however the client spells its URL: see
-// docs/configuration.md. Of two such routes with the same policy and key it counts once, unless Options.Settle is set. If it
-// meets several, the limits of one are asked after those of the other. What the first has taken is spent if the next
-// refuses. A request is answered with 414 if its path is longer than 4 kB, or has more than 100 parts, and can be read in
-// several ways.
+// docs/configuration.md. Of two such routes with the same policy and key it counts once, unless Options.Settle is set.
+// If it meets several, the limits of one are asked after those of the other. What the first has taken is spent if the
+// next refuses. A request is answered with 414 if its path is longer than 4 kB, or has more than 100 parts, and can be
+// read in several ways.
 func (f *File) Middleware(g *tiered.Group, o *httplimit.Options) (func(http.Handler) http.Handler, error) {
 	if f == nil {
 		return nil, errors.New("policyfile: the File is nil: must be made by Load or Parse")

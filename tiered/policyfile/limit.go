@@ -220,8 +220,8 @@ func (v *visit) next(ctx context.Context, w http.ResponseWriter) {
 	v.turn[of].ServeHTTP(w, r)
 }
 
-// copy returns the request for the limits of a route. It shares all but the pattern and the values of wildcards, which may be
-// those of a mux around the middleware.
+// copy returns the request for the limits of a route. It shares all but the pattern and the values of wildcards, which
+// may be those of a mux around the middleware.
 func (v *visit) copy(ctx context.Context) *http.Request {
 	r := v.request
 	c := &http.Request{

@@ -110,8 +110,8 @@ func (r *reader) limitOf(path string, n *yaml.Node, w words, check func(Key) err
 	return l
 }
 
-// meetable reports a key that is a hash, if the policy has limits of keys that are none: no request would have such a limit, not
-// even one that is blocked.
+// meetable reports a key that is a hash, if the policy has limits of keys that are none: no request would have such a
+// limit, not even one that is blocked.
 func (r *reader) meetable(path string, n *yaml.Node, l Limit) {
 	i := r.policy(l.Policy)
 	if kind := l.Key[0].Kind; i < 0 || kind != "credential" && kind != "cookie" {
@@ -146,7 +146,8 @@ func (r *reader) affordable(path string, n *yaml.Node, l Limit) {
 	}
 }
 
-// oneOf returns what reads what a request counts for: one of the words, and what that needs. check says what is wrong with it.
+// oneOf returns what reads what a request counts for: one of the words, and what that needs. check says what is wrong
+// with it.
 func oneOf(words map[string]finder, check func(Key) error) func(string) (Key, error) {
 	return func(text string) (Key, error) {
 		k, err := parseKey(text, words)

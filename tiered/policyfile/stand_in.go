@@ -9,8 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// A mistake in one field must not hide those in others, and must not make up any. So a policy with a field that could not
-// be read is judged with several values in its place: what is wrong with all of them is wrong.
+// A mistake in one field must not hide those in others, and must not make up any. So a policy with a field that could
+// not be read is judged with several values in its place: what is wrong with all of them is wrong.
 
 // standIns returns the policies that one with unread fields could be.
 func standIns(p tiered.Policy, unread map[string]bool) []tiered.Policy {

@@ -85,13 +85,13 @@ type version struct {
 // Watch loads a file, makes its policies those of the Group, and does so again whenever the file changes: see
 // [tiered.Group.SetPolicies]. [tiered.Stats] counts these reloads. It returns an error if the file cannot be read, or
 // has a mistake, or the Group cannot have its policies, or an option is not valid; then the Group is as before. Later
-// mistakes are logged, and change nothing. A file that was written just now is read again until it has stayed the same for
-// 0.1 s, which is the longest that this takes.
+// mistakes are logged, and change nothing. A file that was written just now is read again until it has stayed the same
+// for 0.1 s, which is the longest that this takes.
 //
 // A file may be replaced, written in place, or reached through symbolic links that change, as those of a Kubernetes
 // ConfigMap. A change takes effect within a second. One that takes something away, such as a policy, a rule or a field,
-// or that leaves the last line without its end, may be half of a file that is being written: it takes effect after the file
-// has stayed so for five seconds, and a WARN line says what is gone.
+// or that leaves the last line without its end, may be half of a file that is being written: it takes effect after the
+// file has stayed so for five seconds, and a WARN line says what is gone.
 func Watch(path string, g *tiered.Group, o *Options) (*Watcher, error) {
 	w, err := newWatcher(path, g, o)
 	if err != nil {
