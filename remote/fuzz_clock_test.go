@@ -16,6 +16,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
+// leaseDrift is ρ of the protocol: a lease is trusted for so much less than its ttl.
+const leaseDrift = 0.01
+
 // FuzzServerClock lets the server's clock do what it likes, beside direct takes and two processes that lease,
 // spend, give back, owe, and lose replies. Time is what the clock went forward, from call to call: a step forward
 // brings what as much time would; one back brings nothing, and up to a second of it has to be made up for before

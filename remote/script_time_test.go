@@ -5,51 +5,33 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// TestServerTime lets fleets of well-behaved processes live by the engines' own clocks, as in production. What they
-// are answered depends on the µs, so no two engines agree; what must hold of every answer is checked instead. The
-// round trips are what time passes by: leases of a few ms end between two calls, and a thousand tokens per second
-// are one per step.
+// TestServerTime: who tells no time is answered by the engine's own clock, to the µs, and deadlines are held against it. What
+// else a call does is the same for any clock.
 func TestServerTime(t *testing.T) {
-	began, all := time.Now(), engines(t)
-	all[1].mini.ClockTTL(true)
-	seen := make([]census, len(all))
-	for i := range seen {
-		seen[i] = make(census)
-	}
-	fleets := 0
-	rapid.Check(t, func(t *rapid.T) {
-		fleets++
-		draw := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "n") }
-		limit := lua.Call{Bucket: fmt.Sprintf("{time/%d}tb2", fleets), Period: 1e6, Fleet: 1}
-		limit.Cap = []int64{5, 20, 1, 100}[draw(4)]
-		limit.Tokens = []int64{1000, 20_000, 100}[draw(3)]
-		limit.TTL = []int64{3000, 30_000, 1000, 10e6}[draw(4)]
-		greedy, live := draw(3) == 2, make([]*liveFleet, len(all))
-		for i, e := range all {
-			live[i] = newLiveFleet(e, began, limit, greedy, seen[i])
-		}
-		t.Repeat(map[string]func(*rapid.T){"step": func(t *rapid.T) {
-			what, who, amount, chance := draw(12), draw(liveProcesses), int64(draw(1<<20)), draw(4)
-			for _, f := range live { // the same draws for all, whatever they answer
-				if f.step(t, what, who, amount, chance); f.fault != "" {
-					t.Fatalf("%s: %s after\n%s", f.engine.name, f.fault, f.log)
+	for _, e := range engines(t) {
+		for a := range lua.Algorithm(lua.Algorithms) {
+			for _, lease := range []string{"", "A"} { // direct takes go in the short form
+				c := take(of(a, fmt.Sprintf("{time/%d%s}", a, lease), 5, minute, sec), 1)
+				c.Lease = lease
+				last := int64(0)
+				for i, late := range []time.Duration{-time.Minute, time.Second, 0} {
+					begun := time.Now()
+					if c.Seq, c.Deadline = int64(i+1), 0; late != 0 {
+						c.Deadline = begun.Add(-late).UnixMicro()
+					}
+					got := e.call(t, c)
+					r, after := got.reply, time.Now().UnixMicro()
+					if got.err != "" || r.Now < begun.UnixMicro()-1000 || r.Now > after+1000 || r.Now < last {
+						t.Errorf("%s, algorithm %d%s: %v after %d; it is %d", e.name, a, lease, got, last, after)
+					}
+					if late < 0 && (r.Flags&lua.Created == 0 || r.Epoch != r.Now) || (late > 0) != (r.Code == lua.Late) {
+						t.Errorf("%s, algorithm %d%s, %v late: %v", e.name, a, lease, late, got)
+					}
+					last = r.Now
 				}
-			}
-		}})
-	})
-	for i, e := range all {
-		t.Logf("%s, %d fleets: %v", e.name, fleets, seen[i])
-		if testing.Short() { // a tenth of the steps: chance alone may leave something out
-			continue
-		}
-		for _, kind := range liveKinds {
-			if seen[i][kind] < few {
-				t.Errorf("%s, %s: %d times in %d steps, want %d", e.name, kind, seen[i][kind], seen[i][anything], few)
 			}
 		}
 	}
