@@ -173,9 +173,9 @@ func (b *Bucket) forgive() {
 	}
 }
 
-// Expire lets go of everything that Redis knows of this bucket. The clock that the lease's deadline is measured by
-// stood still, because the machine was suspended. The process goes on under another lease id, because it may be a copy
-// of one that runs on. What was to go back is burnt: such a twin gives it back too.
+// Expire drops the lease, and burns what was to go back, because the clock that the lease's deadline is measured by stood
+// still while the machine was suspended. The process goes on under another lease id, because it may be a copy of one that
+// runs on. Such a copy gives the same tokens back, so this one must not.
 func (b *Bucket) Expire(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -84,7 +84,7 @@ const (
 	ByLimit    Rule = iota
 	Unlimited       // everything is admitted
 	Blocked         // nothing is admitted
-	Unresolved      // the owner has to find out first
+	Unresolved      // not known yet: the owner looks the key's limit up
 )
 
 // Rules are one policy under each of the rules. Buckets that share one of them share the others too.

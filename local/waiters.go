@@ -34,7 +34,7 @@ type Waiter struct {
 	AskAgain bool
 	More     int64 // tokens wanted besides, for others who want one each
 
-	// What a patient waiter learns besides the verdict.
+	// What a waiter that asks again learns besides the verdict.
 	MoreGranted int64 // of More, tokens that came with its own. The rest may be in the pot
 	Short       bool  // Redis granted less than was asked for, because others want it too
 	Active      int64 // leases of the bucket that hold or want tokens, with this process' own, by the reply

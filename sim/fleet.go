@@ -147,8 +147,8 @@ func (r *run) newProcess(number, slot int) (*process, error) {
 	return p, err
 }
 
-// decide makes a request, whose caller gives up after leave; 0 means never. The process does not know before that it will:
-// it answers a caller with a deadline sooner.
+// decide makes a request, whose caller gives up after leave; 0 means never. The process does not know before that it
+// will: it answers a caller with a deadline sooner.
 func (p *process) decide(limit int, key string, cost int64, leave time.Duration) tiered.Decision {
 	ctx := context.Background()
 	if leave > 0 {

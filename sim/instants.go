@@ -9,15 +9,15 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/internal/stable"
 )
 
-// slack is the span within which callers that wait continue, and by which a call outlasts its timeout. The Group's own
-// timer ends at the same instant; without slack the processors would decide which of the two is first. In a real
-// process it is the Group's timer, which starts first.
+// slack is the time within which waiting callers continue one after the other, and by which a call lasts longer than its
+// timeout. The Group's own timer ends at the timeout, so without slack the processors would decide which of the two ends
+// first. In a real process that is the Group's timer, because it starts first.
 const slack = time.Microsecond
 
-// instants gives each caller of a process that waits for all else at one instant an instant of its own to continue at.
-// Callers that share an instant would run in the order of the processors, and they ask for the same keys. The instants
-// depend on the callers' numbers alone. Drawing them at random is not enough: of a thousand callers, a run drew one
-// twice every few seconds.
+// instants puts callers in an order if several of them wait at the same instant: each gets an instant of its own, at
+// which it continues. Without that the processors would decide the order, and two runs would differ, because the
+// callers ask for the same keys. The instants depend on the callers' numbers only. They are not drawn at random,
+// because of a thousand callers two would draw the same one every few seconds.
 //
 // Times are since the beginning of the run. The zero value is ready, and the methods may be called concurrently.
 type instants struct {
@@ -32,8 +32,7 @@ type instant struct {
 	at     time.Duration
 }
 
-// join adds a caller that came now, under a number. Once all callers of that instant have joined, wait returns when it
-// continues.
+// join adds a caller that came now, under a number. Call wait once all callers of that instant have joined.
 func (t *instants) join(now time.Duration, number uint64) *instant {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -43,6 +42,7 @@ func (t *instants) join(now time.Duration, number uint64) *instant {
 	return w
 }
 
+// wait returns when a caller that has joined continues.
 func (t *instants) wait(now time.Duration, w *instant) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -50,8 +50,8 @@ func (t *instants) wait(now time.Duration, w *instant) time.Duration {
 	return w.at
 }
 
-// enter is for a request from outside that comes now. It returns when the request may continue: now, or later if now is
-// reserved.
+// enter returns when a request that comes from outside now may continue: at once, or later if another caller continues
+// now.
 func (t *instants) enter(now time.Duration) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -62,7 +62,7 @@ func (t *instants) enter(now time.Duration) time.Duration {
 	return t.reserve(now)
 }
 
-// assign reserves instants for the callers that came before now: nobody can join them any more.
+// assign reserves an instant for each caller that came before now, because no other can join them any more.
 func (t *instants) assign(now time.Duration) {
 	if len(t.waiting) == 0 || t.arrived == now {
 		return
@@ -94,8 +94,8 @@ func (t *instants) reserve(at time.Duration) time.Duration {
 	return at
 }
 
-// pauseGate is passed at once while it is open. Callers that come while it is shut wait. When it opens they continue in
-// the order in which they came, some time apart: at one shared instant the processors would decide their order.
+// pauseGate holds callers up while it is shut. When it opens they continue in the order in which they came, some time
+// apart, because at one shared instant the processors would decide their order.
 //
 // The zero value is open. Its methods may be called concurrently.
 type pauseGate struct {

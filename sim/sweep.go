@@ -73,8 +73,8 @@ func combine(s *scenario.Scenario) (cells []measure.Cell, scenarios []*scenario.
 	return cells, scenarios, errors.Join(all...)
 }
 
-// RunAll runs scenarios as [Run] does, as many at one time as there are processors, and returns their reports in the same
-// order. At an error no further one is begun.
+// RunAll runs scenarios as [Run] does, as many at one time as there are processors, and returns their reports in the
+// same order. At an error no further one is begun.
 func RunAll(all []*scenario.Scenario, o *Options) ([]*measure.Report, error) {
 	if o == nil {
 		o = &Options{}

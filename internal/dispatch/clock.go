@@ -29,7 +29,7 @@ const (
 // round trip is the best one, because the time in a reply lies somewhere within its round trip. A sample that a
 // later reply disproves is dropped: the node's clock was set.
 //
-// The zero Clock knows nothing. All methods may be called concurrently.
+// The zero value knows nothing. All methods may be called concurrently.
 type clock struct {
 	mu sync.Mutex
 

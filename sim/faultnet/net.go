@@ -38,9 +38,9 @@ func New(seed uint64) *Net {
 	return n
 }
 
-// Set makes f the faults of the network from now on: of new connections, of open ones, and of calls blocked on them. What
-// is under way arrives as it would have, or sooner, if written now it would. An error names each field that breaks its
-// rule, and nothing has changed then.
+// Set makes f the faults of the network from now on: of new connections, of open ones, and of calls blocked on them.
+// What is under way arrives as it would have, or sooner, if written now it would. An error names each field that breaks
+// its rule, and nothing has changed then.
 func (n *Net) Set(f Faults) error {
 	if err := f.validate(); err != nil {
 		return err

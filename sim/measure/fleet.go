@@ -141,8 +141,8 @@ func (m *Meter) allClosed(at time.Duration) {
 	}
 }
 
-// Fault records that fault number i of the scenario began or ended. One of a kind that does not last has ended when it
-// begins, unless a later end is reported.
+// Fault records that fault number i of the scenario began or ended. A fault of a kind that does not last ends when it
+// begins, unless a later end is recorded.
 func (m *Meter) Fault(at time.Duration, i int, ended bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -165,8 +165,8 @@ func (m *Meter) Fault(at time.Duration, i int, ended bool) {
 	m.allClosed(at)
 }
 
-// reaction returns the longest times that faults which began in a window went undetected, and that faults which ended in
-// it took to heal: −1 if none was detected, and if one has not healed or none had to.
+// reaction returns how long it took at most to detect the faults that began in a window, and to heal from those that
+// ended in it. detect is −1 if none was detected. heal is −1 if one has not healed, or if none had to.
 func (m *Meter) reaction(w *window) (detect, heal time.Duration) {
 	detect, heal = -1, -1
 	ill := false
@@ -223,6 +223,6 @@ func (m *Meter) Sample(at time.Duration, process int, s tiered.Stats, last bool)
 	}
 }
 
-// lost is what Redis granted in the run and no process heard of. What was heard of without having been granted is no
-// answer to it.
+// lost returns the tokens that Redis granted in the run and that no process heard of. Tokens that processes heard of and
+// that were not granted do not make up for them.
 func (m *Meter) lost() int64 { return max(0, m.granted-m.heard+m.ungranted) }

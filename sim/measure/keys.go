@@ -9,7 +9,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// keys are the keys of a limit that were asked for and are not at rest.
+// keys are the keys of a limit that were asked for and whose buckets are not full again.
 type keys struct {
 	limit   int
 	tokens  int64
@@ -66,8 +66,8 @@ func (k *keys) of(name string, now time.Duration) *key {
 	return e
 }
 
-// forget drops the keys that are at rest, which are as if nobody had asked for them. The cost is constant on average,
-// because a sweep comes when the keys have doubled.
+// forget drops the keys whose buckets are full again, because they are as if nobody had asked for them. It costs the
+// same for each key on average, because it sweeps when the number of keys has doubled.
 func (k *keys) forget(now time.Duration) {
 	for name, e := range k.all {
 		if e.underWay == 0 && e.rest <= float64(now) {

@@ -44,7 +44,7 @@ var happenings = map[tiered.Reason]string{
 	tiered.Unavailable: "unavailable", tiered.Canceled: "canceled",
 }
 
-// waitedAfter is longer than any decision takes that is made in the process.
+// waitedAfter is longer than any decision that is made in the process takes: what takes longer has waited.
 const waitedAfter = 100 * time.Microsecond
 
 // New returns a meter for a run of s. s must be valid and must not change.

@@ -27,8 +27,8 @@ func (r *Report) String() string {
 
 // Text writes reports for a terminal: what the faults cost in words; of a single run what was run, and its metrics by
 // phase and limit; of several the most telling metrics of each phase, side by side; and for each run its expectations,
-// what happened, and in the last line whether it passed. There must be as many names as reports. Color adds ANSI escapes.
-// Text that is not plain is quoted. There is no key in it, because no report has one.
+// what happened, and in the last line whether it passed. There must be as many names as reports. Color adds ANSI
+// escapes. Text that is not plain is quoted. There is no key in it, because no report has one.
 func Text(w io.Writer, names []string, all []*Report, color bool) error {
 	t := &text{color: color}
 	t.sentences(names, all)
@@ -270,9 +270,9 @@ func (r *Report) failModes() string {
 	return cmp.Or(strings.Join(slices.Compact(modes), " and "), "fail-"+clean(fleet))
 }
 
-// refused says whether users who keep to their limit were refused. Where a limit is exceeded, any limiter refuses some
-// of all requests. So denied_within is about a user only where the ideal admits all that is asked for. If no limit is
-// like that, shortfall says how much less was admitted.
+// refused says whether users who keep to their limit were refused. It goes by denied_within, but only of limits under
+// which the ideal admits everything, because above a limit any limiter refuses some requests. If there is no such limit,
+// shortfall says how much less was admitted.
 func (r *Report) refused() string {
 	worst := -1.0
 	for _, m := range r.Limits {
@@ -295,7 +295,7 @@ func (r *Report) refused() string {
 	return ""
 }
 
-// tooMany says how far the limit was exceeded. Less than a token is what times are rounded to.
+// tooMany says how far the limit was exceeded. Less than a token comes from rounded times, and does not count.
 func (r *Report) tooMany() string {
 	switch n := math.Round(r.Metrics.OverAdmission); {
 	case n < 1:

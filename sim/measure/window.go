@@ -149,10 +149,10 @@ func short(bins []bin) (short int64) {
 	return short
 }
 
-// recovered returns after how long the admitted rate came to stay near the ideal for a second, −1 if it did not. A rate
-// is taken over a second, or as long as the ideal takes for 400 tokens on average: of n tokens chance alone makes some √n
-// more or less, and of 400 that is the 20 which are 5 % of them. It is at most ten seconds and half of all, so that as
-// many are left for it to stay.
+// recovered returns after how long the admitted rate was within 5 % of the ideal and stayed so for a second. It is −1
+// if it was not. The rate is taken over a second, or over the time in which the ideal admits 400 tokens if that is
+// longer, because chance alone changes 400 tokens by √400 = 20, which is 5 %. That time is at most ten seconds, and
+// half of what there is, so that enough is left to see whether the rate stays.
 func recovered(bins []bin) time.Duration {
 	var sum int64
 	for _, b := range bins {
@@ -176,8 +176,8 @@ func recovered(bins []bin) time.Duration {
 	return -1
 }
 
-// histogram counts times. Each doubling has 2⁷ = 128 slots, so the middle of one is at most 0.4 % off. Times above 2⁴¹ ns,
-// 36 minutes, count as that. The zero value is empty.
+// histogram counts times. Each doubling has 2⁷ = 128 slots, so the middle of one is at most 0.4 % off. Times above 2⁴¹
+// ns, 36 minutes, count as 36 minutes. The zero value is empty.
 type histogram struct {
 	n      int64
 	max    time.Duration // exact
@@ -207,7 +207,7 @@ func (h *histogram) merge(o *histogram) {
 	}
 }
 
-// quantile returns the least time that at least a part q of all do not exceed, −1 ns if there are none.
+// quantile returns the shortest time that at least a part q of all times do not exceed, −1 ns if there are no times.
 func (h *histogram) quantile(q float64) time.Duration {
 	rank := int64(math.Ceil(q * float64(h.n)))
 	for i, n := range h.counts {

@@ -41,7 +41,7 @@ type page struct {
 	Parts    []part // a row each
 }
 
-// figure is a metric, in words for those who do not know ours.
+// figure is a metric in words.
 type figure struct{ Metric, Name, What string }
 
 // The first figures are known of each part of a run, the first eight are tiles, and the last three of these are about
@@ -63,7 +63,7 @@ var figures = []figure{
 	{"unaccounted", "Tokens that no grant or count accounts for", ""},
 }
 
-// nameOf is a metric in words, or empty if we have none.
+// nameOf is a metric in words, or empty if there are none for it.
 func nameOf(metric string) string {
 	if i := slices.IndexFunc(figures, func(f figure) bool { return f.Metric == metric }); i >= 0 {
 		return figures[i].Name

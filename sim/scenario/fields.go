@@ -38,7 +38,7 @@ const (
 	maxCells   = 600 // of a sweep: the product of its axes
 )
 
-// What holds when it is left out.
+// The values of fields that are left out.
 const (
 	defaultWarmUp = 2 * second  // Scenario.WarmUp
 	DefaultRTT    = 400 * micro // Net.RTT
@@ -213,8 +213,8 @@ func (m *mapping) kindOf(item any) string {
 	return member(item, m.by).String()
 }
 
-// takes returns the fields that an item may have and must have, and what takes them: the section, or the item's kind.
-// If there is no such kind, all are allowed.
+// takes returns the fields that an item may have and those that it must have, and the name of the section or kind that
+// has them. If the item's kind is not known, it may have all fields.
 func (m *mapping) takes(kind string) (what string, takes, needs []string) {
 	for _, k := range m.kinds {
 		if k.Name != kind {

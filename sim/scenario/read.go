@@ -16,7 +16,7 @@ import (
 // MaxBytes is the length of the longest text that is read.
 const MaxBytes = 1 << 20
 
-// before finds a scenario in the language of before YAML: no line of YAML begins so.
+// before finds a scenario in the language that came before YAML, because no line of YAML begins like that.
 var before = regexp.MustCompile(`(?m)^(name[ \t]+"|limit[ \t]+\S+[ \t]+rate=)`)
 
 // Parse reads a scenario from YAML, and so from JSON. It reports all that is wrong with it at once, a line each, with
@@ -111,7 +111,7 @@ func (r *reader) sound(paths ...string) bool {
 	return !r.bad[""]
 }
 
-// above is the path of what a path is in.
+// above is the path that a path is in.
 func above(path string) string { return path[:max(0, strings.LastIndexByte(path, '.'))] }
 
 // element is the path of an element of a list, which people count from 1.
@@ -257,7 +257,7 @@ func (r *reader) expectation(path string, n *yaml.Node) (e Expectation) {
 	return e
 }
 
-// axes reads what is to vary: the paths of fields, each with its values.
+// axes reads the axes of a sweep: the paths of fields, each with its values.
 func (r *reader) axes(path string, n *yaml.Node) (all []Axis) {
 	r.bad[path] = n.Kind != yaml.MappingNode
 	if len(n.Content) > 2*maxAxes {

@@ -102,7 +102,7 @@ func (s spec) or(also int64, means string) spec {
 	return s
 }
 
-// except takes zero out of the span of a duration.
+// exceptZero takes zero out of the span of a duration.
 func (s spec) exceptZero() spec {
 	has := s.has
 	s.has = func(v any) bool { return has(v) && v != any(Duration(0)) }

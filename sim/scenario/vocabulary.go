@@ -109,7 +109,8 @@ func UnitOf(name string) Unit {
 	return Count
 }
 
-// Happenings are what `sometimes` may ask for: it happened at least once, or the run was about something else.
+// Happenings are the words that `sometimes` may have. If one of them did not happen, the run has not shown what it is
+// for.
 var Happenings = []string{
 	"breaker_open", "breaker_closed", "probe_failed", "lease_lost", "lease_burnt", "state_loss", "short_grant",
 	"late_call", "stale_reply", "waited", "refused", "fallback", "fallback_spent", "opened", "unavailable", "canceled",
