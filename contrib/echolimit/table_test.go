@@ -10,14 +10,15 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/echolimit"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/adapters"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
 // The table of behaviors that docs/http.md shows: the column of echo.
 func TestTableOfFrameworks(t *testing.T) {
 	adapters.Play(t, "echo", func(t *testing.T, app adapters.App, ln net.Listener) func() error {
-		limit := must.Get(httplimit.New(app.Rules, app.Options))(t)
+		limit := app.Limit(t, func(f func(adapters.Request) (string, error)) httplimit.Key {
+			return echolimit.Key(func(c echo.Context) (string, error) { return f(request{c}) })
+		})
 		e := echo.New()
 		e.Logger.SetOutput(failing{t})
 		e.Use(func(next echo.HandlerFunc) echo.HandlerFunc { // as echo's RequestLogger and Recover
@@ -36,6 +37,7 @@ func TestTableOfFrameworks(t *testing.T) {
 		e.GET("/", func(c echo.Context) error { return app.Handler(request{c}) })
 		return adapters.ServeHTTP(e, ln)
 	})
+	adapters.CheckNilKey(t, echolimit.Key(nil))
 }
 
 // failing is the output of echo's logger, which warns of a second answer.

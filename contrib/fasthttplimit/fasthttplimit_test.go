@@ -1,6 +1,7 @@
 package fasthttplimit_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/valyala/fasthttp"
@@ -32,5 +33,13 @@ func TestWithoutServer(t *testing.T) {
 		if limit(c.handler)(ctx); ctx.Response.StatusCode() != c.status {
 			t.Errorf("status %d, want %d", ctx.Response.StatusCode(), c.status)
 		}
+	}
+	limit = must.Get(fasthttplimit.New(limiter, func(*fasthttp.RequestCtx) (string, error) { return "ann", errors.New("X-User must be a number") }))(t)
+	ctx := new(fasthttp.RequestCtx)
+	limit(func(*fasthttp.RequestCtx) { t.Error("a request is served whose key is an error") })(ctx)
+	const text = "The request does not identify its client: X-User must be a number\n"
+	if left := limiter.Peek(t.Context(), "ann").Remaining; ctx.Response.StatusCode() != fasthttp.StatusBadRequest ||
+		string(ctx.Response.Body()) != text || left != 0 {
+		t.Errorf("%d %q, and %d are left", ctx.Response.StatusCode(), ctx.Response.Body(), left)
 	}
 }

@@ -10,14 +10,15 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/fasthttplimit"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/adapters"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
 // The table of behaviors that docs/http.md shows: the column of fasthttp.
 func TestTableOfFrameworks(t *testing.T) {
 	adapters.Play(t, "fasthttp", func(t *testing.T, app adapters.App, ln net.Listener) func() error {
-		limit := must.Get(httplimit.New(app.Rules, app.Options))(t)
+		limit := app.Limit(t, func(f func(adapters.Request) (string, error)) httplimit.Key {
+			return fasthttplimit.Key(func(c *fasthttp.RequestCtx) (string, error) { return f(request{c}) })
+		})
 		limited := fasthttplimit.Middleware(limit)(func(c *fasthttp.RequestCtx) {
 			if string(c.Path()) != "/" {
 				c.NotFound()
@@ -46,6 +47,7 @@ func TestTableOfFrameworks(t *testing.T) {
 			return <-done
 		}
 	})
+	adapters.CheckNilKey(t, fasthttplimit.Key(nil))
 }
 
 type request struct{ c *fasthttp.RequestCtx }

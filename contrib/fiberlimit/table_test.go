@@ -10,14 +10,15 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/fiberlimit"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/adapters"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
 // The table of behaviors that docs/http.md shows: the column of fiber.
 func TestTableOfFrameworks(t *testing.T) {
 	adapters.Play(t, "fiber", func(t *testing.T, app adapters.App, ln net.Listener) func() error {
-		limit := must.Get(httplimit.New(app.Rules, app.Options))(t)
+		limit := app.Limit(t, func(f func(adapters.Request) (string, error)) httplimit.Key {
+			return fiberlimit.Key(func(c *fiber.Ctx) (string, error) { return f(request{c}) })
+		})
 		f := fiber.New(fiber.Config{DisableStartupMessage: true})
 		f.Use(func(c *fiber.Ctx) (err error) {
 			defer func() {
@@ -43,6 +44,7 @@ func TestTableOfFrameworks(t *testing.T) {
 			return <-done
 		}
 	})
+	adapters.CheckNilKey(t, fiberlimit.Key(nil))
 }
 
 type request struct{ c *fiber.Ctx }

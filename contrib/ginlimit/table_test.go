@@ -10,7 +10,6 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/ginlimit"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/adapters"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
@@ -18,7 +17,9 @@ import (
 func TestTableOfFrameworks(t *testing.T) {
 	gin.SetMode(gin.TestMode)
 	adapters.Play(t, "gin", func(t *testing.T, app adapters.App, ln net.Listener) func() error {
-		limit := must.Get(httplimit.New(app.Rules, app.Options))(t)
+		limit := app.Limit(t, func(f func(adapters.Request) (string, error)) httplimit.Key {
+			return ginlimit.Key(func(c *gin.Context) (string, error) { return f(request{c}) })
+		})
 		g := gin.New()
 		g.Use(func(c *gin.Context) {
 			defer func() {
@@ -43,6 +44,7 @@ func TestTableOfFrameworks(t *testing.T) {
 		})
 		return adapters.ServeHTTP(g, ln)
 	})
+	adapters.CheckNilKey(t, ginlimit.Key(nil))
 }
 
 // other is a writer that another middleware has put in place. It cannot be compared.

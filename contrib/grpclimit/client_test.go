@@ -180,7 +180,11 @@ func TestMistakes(t *testing.T) {
 		change(&r)
 		return []grpclimit.Rule{r}
 	}
+	standing := groups.NewLimiter(t, g, tiered.Policy{Name: "standing", Limit: tiered.PerSecond(100), Standing: tiered.StandingOn})
+	plans := groups.NewLimiter(t, g, tiered.Policy{Name: "plans", Limit: tiered.PerDay(1), Plans: tiered.Plans{"pro": tiered.PerDay(9)}})
 	cost := func(context.Context, grpclimit.Call, grpclimit.End) int64 { return 1 }
+	carries := func(context.Context, grpclimit.Call) tiered.Limit { return tiered.Limit{} }
+	plan := func(context.Context, grpclimit.Call) string { return "" }
 	for _, c := range []struct {
 		rules  []grpclimit.Rule
 		o      *grpclimit.Options
@@ -234,6 +238,12 @@ func TestMistakes(t *testing.T) {
 			[]string{"rules[0].Key is of the client of"},
 		},
 		{with(func(r *grpclimit.Rule) { r.Key = grpclimit.TLSSubject().Hashed() }), nil, true, []string{"rules[0].Key is of the client of"}},
+		{with(func(r *grpclimit.Rule) { r.Limit, r.Limiter = carries, standing }), nil, false, []string{
+			`rules[0].Limit is set, and policy "standing" cannot have it: tiered: Policy.Standing is on: must be off`,
+		}},
+		{with(func(r *grpclimit.Rule) { r.Limit, r.Plan, r.Limiter = carries, plan, plans }), nil, false, []string{
+			"rules[0].Limit is set: must be nil if Plan is set",
+		}},
 		{
 			[]grpclimit.Rule{good},
 			&grpclimit.Options{Prefix: "Rate Limit", Jitter: -1},

@@ -23,12 +23,14 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// What a client sees of admitted and refused calls.
+// What a client sees of admitted and refused calls. A unary call is one message, where messages count.
 func TestUnary(t *testing.T) {
 	g, store := group(t)
-	s := server(t, nil, perUser(groups.NewLimiter(t, g, tiered.Policy{
+	rule := perUser(groups.NewLimiter(t, g, tiered.Policy{
 		Name: "user", Limit: tiered.PerHour(2), FailMode: tiered.FailClosed, Lease: tiered.Lease{Size: tiered.NoLease},
-	})))
+	}))
+	rule.Messages = true
+	s := server(t, nil, rule)
 	impl := &service{}
 	c := dial(t, serve(t, impl, s.ServerOptions()...))
 	for i, want := range []struct {
@@ -440,17 +442,6 @@ func TestNoLimitToState(t *testing.T) {
 				t.Errorf("%s: %v %q", p.Name, a.status, a.limits())
 			}
 		}
-	}
-}
-
-// A limit that the call carries holds.
-func TestCarriedLimit(t *testing.T) {
-	g, _ := group(t)
-	rule := perUser(limiter(t, g, "user", tiered.PerHour(1)))
-	rule.Limit = func(context.Context, grpclimit.Call) tiered.Limit { return tiered.PerHour(3) }
-	c := dial(t, serve(t, &service{}, server(t, nil, rule).ServerOptions()...))
-	if a := call(as(t, "ann"), c); !strings.HasPrefix(a.limits(), "3 2 ") {
-		t.Errorf("%v %q", a.status, a.limits())
 	}
 }
 

@@ -118,19 +118,6 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// A unary call is one message.
-func TestUnaryMessage(t *testing.T) {
-	g, _ := group(t)
-	rule := perUser(limiter(t, g, "user", tiered.PerHour(1)))
-	rule.Messages = true
-	c := dial(t, serve(t, &service{}, server(t, nil, rule).ServerOptions()...))
-	for _, want := range []codes.Code{codes.OK, codes.ResourceExhausted} {
-		if a := call(as(t, "ann"), c); a.code != want {
-			t.Errorf("%v, want %v", a.status, want)
-		}
-	}
-}
-
 // A stream takes its turn if WaitMessages is set, and gives up when its tokens cannot come in time.
 func TestWaitMessages(t *testing.T) {
 	g, _ := group(t)

@@ -8,14 +8,15 @@ import (
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/adapters"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
 // The table of behaviors that docs/http.md shows: the column of net/http.
 func TestTableOfFrameworks(t *testing.T) {
 	adapters.Play(t, "net/http", func(t *testing.T, app adapters.App, ln net.Listener) func() error {
-		limit := must.Get(httplimit.New(app.Rules, app.Options))(t)
+		limit := app.Limit(t, func(f func(adapters.Request) (string, error)) httplimit.Key {
+			return httplimit.KeyFunc(func(r *http.Request) (string, error) { return f(&request{nil, r}) })
+		})
 		mux := http.NewServeMux()
 		mux.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) { _ = app.Handler(&request{w, r}) })
 		limited := limit(mux)

@@ -5,8 +5,10 @@ package adapters
 import (
 	"context"
 	"net"
+	"net/http"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
@@ -16,9 +18,11 @@ var Frameworks = []string{"net/http", "gin", "echo", "fiber", "fasthttp"}
 // App is what a framework serves at "/", and nowhere else: a middleware of the user for all requests, the limit inside it,
 // and a handler.
 type App struct {
-	// Rules and Options are for httplimit.New.
+	// Rules and Options are for httplimit.New. Without Rules the limit is nil.
 	Rules   []httplimit.Rule
 	Options *httplimit.Options
+	// Key, if it is set, is the function that the framework makes the first rule's key of.
+	Key func(Request) (string, error)
 
 	// Before is what the user's middleware does before it calls the next one.
 	Before func(Request)
@@ -26,6 +30,31 @@ type App struct {
 	After func(Seen)
 
 	Handler func(Request) error
+}
+
+// Limit returns the limit of the App. key makes a Key of a function of a request as the framework has it.
+func (a App) Limit(t *testing.T, key func(func(Request) (string, error)) httplimit.Key) func(http.Handler) http.Handler {
+	t.Helper()
+	if len(a.Rules) == 0 {
+		return nil
+	}
+	if a.Key != nil {
+		a.Rules[0].Key = key(a.Key)
+	}
+	limit, err := httplimit.New(a.Rules, a.Options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return limit
+}
+
+// CheckNilKey checks that the Key of a framework without a function is refused.
+func CheckNilKey(t *testing.T, key httplimit.Key) {
+	t.Helper()
+	l := (&player{T: t}).limiter("api", tiered.PerHour(1))
+	if _, err := httplimit.New([]httplimit.Rule{{Limiter: l, Key: key, Missing: httplimit.Refuse}}, nil); err == nil {
+		t.Error("a Key without a function is accepted")
+	}
 }
 
 // Request is a request in the words of a framework. Each method does what the framework's handlers usually do.

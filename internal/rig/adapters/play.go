@@ -250,3 +250,41 @@ func clientGone(p *player) {
 	}
 	p.left(l, "ann", 5)
 }
+
+func keyed(p *player) {
+	tenant := ""
+	p.start(App{
+		Rules:  []httplimit.Rule{perUser(p.limiter("tenants", tiered.PerHour(2)))},
+		Before: func(r Request) { r.With("tenant", tenant) },
+		Key: func(r Request) (string, error) {
+			if r.Value("tenant") == "odd" {
+				return "", errors.New("the tenant is odd")
+			}
+			return r.Value("tenant").(string), nil
+		},
+	})
+	for i, want := range []struct {
+		tenant, left, body string
+		status             int
+	}{
+		{"acme", "1", "served", http.StatusOK},
+		{"other", "1", "served", http.StatusOK},
+		{"acme", "0", "served", http.StatusOK},
+		{"acme", "0", "Rate limit exceeded.\n", http.StatusTooManyRequests},
+		{"", "", "The request does not identify its client.\n", http.StatusBadRequest},
+		{"odd", "", "The request does not identify its client: the tenant is odd\n", http.StatusBadRequest},
+	} {
+		tenant = want.tenant
+		if a := p.get("ann"); a.status != want.status || a.body != want.body || a.header.Get("X-RateLimit-Remaining") != want.left {
+			p.Errorf("request %d: %+v, want %+v", i, a, want)
+		}
+	}
+}
+
+func unlimited(p *player) {
+	p.start(App{})
+	const text = "The service cannot accept the request now. Try again later.\n"
+	if a := p.get("ann"); a.status != http.StatusServiceUnavailable || a.body != text {
+		p.Errorf("%+v", a)
+	}
+}

@@ -19,6 +19,7 @@ type Row struct {
 // Reasons why a framework cannot do something.
 var (
 	noErrors = map[string]string{"net/http": returnNone, "fasthttp": returnNone}
+	noNil    = map[string]string{"net/http": "a limit is a function there, and none is nil"}
 	notTold  = map[string]string{"fiber": untold, "fasthttp": untold}
 )
 
@@ -40,6 +41,8 @@ var Rows = []Row{
 	{"A panic passes through, and gives no tokens back", nil, panicked},
 	{"A request that is under way when a shutdown begins is served", nil, shutDown},
 	{"A client that has gone takes nothing", notTold, clientGone},
+	{"A key may be what a middleware outside has stored, or an error that is the answer", nil, keyed},
+	{"Without a limit nothing passes", noNil, unlimited},
 	{"`Counts` sees the status that the client gets", nil, countsStatus},
 	{"`Counts` sees the 404 of a path without a handler", nil, countsNotFound},
 	{"If only failures count, guessing is limited", nil, guessing},

@@ -1,0 +1,56 @@
+package grpclimit_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// A call goes by its plan or by the limit that it carries, and is charged by that afterwards, also if it costs nothing at
+// first and is the first of its key.
+func TestCallIsChargedByItsLimit(t *testing.T) {
+	for _, c := range []struct {
+		name, plan string
+		carried    tiered.Limit
+		unknown    int64
+		left       int64 // after a cost of 40
+	}{
+		{"no plan", "", tiered.Limit{}, 0, 60},
+		{"a plan", "pro", tiered.Limit{}, 0, 960},
+		{"an unknown plan", "gold", tiered.Limit{}, 1, 60},
+		{"a limit", "", tiered.PerDay(500), 0, 460},
+	} {
+		for _, cost := range []int64{0, 1} {
+			synctest.Test(t, func(t *testing.T) {
+				p := tiered.Policy{Name: "api", Limit: tiered.PerDay(100)}
+				rule := grpclimit.Rule{
+					Key: grpclimit.Method(), Missing: grpclimit.Refuse,
+					Cost:   func(context.Context, grpclimit.Call) int64 { return cost },
+					Actual: func(context.Context, grpclimit.Call, grpclimit.End) int64 { return 40 },
+				}
+				if c.carried == (tiered.Limit{}) {
+					p.Plans = tiered.Plans{"pro": tiered.PerDay(1000)}
+					rule.Plan = func(context.Context, grpclimit.Call) string { return c.plan }
+				} else {
+					rule.Limit = func(context.Context, grpclimit.Call) tiered.Limit { return c.carried }
+				}
+				rule.Limiter = groups.Limiter(t, p)
+				handler := func(context.Context, any) (any, error) { return nil, nil }
+				must.Get(server(t, nil, rule).Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, handler))(t)
+				time.Sleep(time.Second)
+				unknown := rule.Limiter.Group().Stats().Policies["api"].Faults.UnknownPlans
+				if n := left(rule.Limiter, "/a.B/C"); n != c.left || unknown != c.unknown {
+					t.Errorf("%s, cost %d: %d left, %d unknown plans, want %+v", c.name, cost, n, unknown, c)
+				}
+			})
+		}
+	}
+}
