@@ -317,11 +317,11 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// With a token, only who has it may ask. Health needs none.
+// With a token, only who has it may ask, as the page makes Envoy send it. Health needs none.
 func TestToken(t *testing.T) {
 	p := start(t, limits, "TIERED_TOKEN=secret")
 	ask := behavior.Request("shop | user=a")
-	for token, want := range map[string]codes.Code{"": codes.Unauthenticated, "Bearer wrong": codes.Unauthenticated, "Bearer secret": codes.OK} {
+	for token, want := range map[string]codes.Code{"": codes.Unauthenticated, "Bearer wrong": codes.Unauthenticated, tokenOfPage(t): codes.OK} {
 		ctx := t.Context()
 		if token != "" {
 			ctx = metadata.AppendToOutgoingContext(ctx, "authorization", token)
@@ -337,26 +337,21 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// SIGHUP ends it as SIGTERM does, and its leases go back.
-func TestHangup(t *testing.T) {
-	if signal.Ignored(syscall.SIGHUP) {
-		t.Skip("SIGHUP is ignored, as by nohup")
-	}
-	p := start(t, limits, "TIERED_DRAIN=1s")
-	if err := errors.Join(p.Process.Signal(syscall.SIGHUP), p.Wait()); err != nil || !strings.Contains(p.log(), "draining") {
-		t.Errorf("%v\n%s", err, p.log())
-	}
-}
-
-// With a secret for keys, gRPC and HTTP count the same key, whatever it is stored as.
+// With a secret for keys, gRPC and HTTP count the same key, whatever it is stored as. SIGHUP ends it as SIGTERM does.
 func TestSecretOfKeys(t *testing.T) {
-	p := start(t, limits, "TIERED_HASH_KEY=sixteen bytes 16")
+	p := start(t, limits, "TIERED_HASH_KEY=sixteen bytes 16", "TIERED_DRAIN=1s")
 	p.play(t, [2]string{"shop | user=ann +60", "OK | OK 40/100"})
 	body := `{"uses":[{"policy":"shop.user.year","key":"3:ann","cost":%d}]}`
 	if over, within := p.post("/v1/allow", fmt.Sprintf(body, 41), ""), p.post("/v1/allow", fmt.Sprintf(body, 40), ""); over != 429 || within != 200 {
 		t.Errorf("41 of 40: %d, and 40: %d", over, within)
 	}
 	p.play(t, [2]string{"shop | user=ann", "OVER | OVER 0/100"})
+	if signal.Ignored(syscall.SIGHUP) {
+		t.Skip("SIGHUP is ignored, as by nohup")
+	}
+	if err := errors.Join(p.Process.Signal(syscall.SIGHUP), p.Wait()); err != nil || !strings.Contains(p.log(), "draining") {
+		t.Errorf("%v\n%s", err, p.log())
+	}
 }
 
 func TestSettings(t *testing.T) {
@@ -435,11 +430,11 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// check lists the rules as they are understood, and warns of those that can never be met.
-func TestCheck(t *testing.T) {
+// check lists the rules as they are understood, and warns of those that can never be met. What else it is told to do is wrong.
+func TestArguments(t *testing.T) {
 	dir := t.TempDir()
-	const config = limits + "  - {key: path, value: /part1/.*, rate_limit: {unit: minute, requests_per_unit: 3}}\n"
-	must.Do(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(config), 0o600))
+	write := func(name, text string) { must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)) }
+	write("a.yaml", limits+"  - {key: path, value: /part1/.*, rate_limit: {unit: minute, requests_per_unit: 3}}\n")
 	out := must.Get(tool(t, nil, "check", dir))(t)
 	for _, line := range []string{
 		"1 domains, 2 limits\n", "shop.user: 100 per year, fixed window, fail-local, policy shop.user.year\n",
@@ -449,20 +444,9 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s\nwant %s", out, line)
 		}
 	}
-}
-
-func TestArguments(t *testing.T) {
-	dir := t.TempDir()
-	must.Do(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(limits), 0o600))
-	if out, err := tool(t, nil, "check", dir); err != nil {
-		t.Error(err, out)
-	}
-	for _, name := range []string{"b.yaml", "c.yaml"} {
-		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte("domain: other"), 0o600))
-	}
-	if out, err := tool(t, []string{"MERGE_DOMAIN_CONFIG=true"}, "check", dir); err != nil {
-		t.Error(err, out)
-	}
+	write("b.yaml", "domain: other")
+	write("c.yaml", "domain: other")
+	must.Get(tool(t, []string{"MERGE_DOMAIN_CONFIG=true"}, "check", dir))(t)
 	for want, args := range map[string][]string{
 		"another file or place has it":           {"check", dir},
 		"no such file":                           {"check", filepath.Join(dir, "none")},

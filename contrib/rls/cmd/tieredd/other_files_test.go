@@ -78,35 +78,21 @@ func ofIstio(t *testing.T, c *envoytest.Config, without ...string) {
 	})
 }
 
-// An Envoy with what the files for Istio and Envoy Gateway make of it leaves a replica out that is killed or frozen, and
-// limits as the manifests say.
+// An Envoy with what the files for Istio and Envoy Gateway make of it limits as the manifests say. How it leaves replicas out:
+// TestEnvoyIstioIsShown, and the cluster of Envoy Gateway is that of envoy.yaml.
 func TestEnvoyOtherFiles(t *testing.T) {
 	envoytest.Program(t)
-	f := startReplicas(t, 3, rulesHandedOut)
+	f := startReplicas(t, 1, rulesHandedOut)
 	behind := envoytest.Upstream(t)
 	for name, of := range map[string]func(*testing.T, *envoytest.Config){
 		"gateway": ofGateway, "istio": func(t *testing.T, c *envoytest.Config) { ofIstio(t, c) },
 	} {
-		for _, scenario := range []string{"a replica is killed", "a replica is frozen"} {
-			t.Run(name+": "+scenario, func(t *testing.T) {
-				var wrong string
-				for range 3 { // a busy machine answers late by itself
-					c := envoytest.HandedOut(t, behind, f.addresses()...)
-					of(t, c)
-					s := &stage{f, envoytest.Start(t, c), c.Cluster["name"].(string)}
-					time.Sleep(1100 * time.Millisecond) // changes of the first second are merged
-					wrong = scenarios[scenario](t, s)
-					if wrong == "" {
-						wrong = s.spellings(t, "/checkout")
-					}
-					_ = s.envoy.Process.Kill()
-					if wrong == "" {
-						return
-					}
-					t.Log(wrong)
-				}
-				t.Error(wrong)
-			})
+		c := envoytest.HandedOut(t, behind, f.addresses()...)
+		of(t, c)
+		c.Filter["timeout"] = "60s" // a busy machine is no outage
+		s := &stage{f, envoytest.Start(t, c), c.Cluster["name"].(string)}
+		if wrong := s.spellings(t, "/checkout"); wrong != "" {
+			t.Errorf("%s: %s", name, wrong)
 		}
 	}
 	gateway, envoy := envoytest.HandedOut(t, behind), envoytest.HandedOut(t, behind)

@@ -92,57 +92,60 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// A request that is too long is refused on both ports, and one that is just short enough is answered.
-func TestMaxMessage(t *testing.T) {
-	p := start(t, limits, "TIERED_MAX_MESSAGE=16777216")
+// A request that is too long is refused on both ports, one that is just short enough is answered, and what /json cannot read
+// is a bad request. None takes anything.
+func TestWhatCannotBeRead(t *testing.T) {
+	p := start(t, limits, "TIERED_MAX_MESSAGE=1024")
 	ask := behavior.Request("shop | user=a")
-	value := &ask.GetDescriptors()[0].GetEntries()[0].Value
-	*value = strings.Repeat("v", 16777216)
-	for want, long := range map[codes.Code]int{codes.ResourceExhausted: 16777216, codes.OK: 16777216 - 100} {
-		*value = strings.Repeat("v", long)
+	for want, long := range map[codes.Code]int{codes.ResourceExhausted: 1024, codes.OK: 1024 - 100} {
+		ask.GetDescriptors()[0].GetEntries()[0].Value = strings.Repeat("v", long)
 		if _, err := p.client.ShouldRateLimit(t.Context(), ask); status.Code(err) != want {
 			t.Errorf("gRPC answers %v to %d bytes, want %v", err, long, want)
 		}
 	}
 	for _, path := range []string{"/json", "/v1/allow"} {
-		for want, long := range map[int]int{http.StatusRequestEntityTooLarge: 16777217, http.StatusBadRequest: 16777216} {
+		for want, long := range map[int]int{http.StatusRequestEntityTooLarge: 1025, http.StatusBadRequest: 1024} {
 			if code := p.post(path, strings.Repeat("v", long), ""); code != want {
 				t.Errorf("%s answers %d to %d bytes, want %d", path, code, long, want)
 			}
 		}
 	}
+	for name, body := range map[string]string{
+		"nothing":                  "",
+		"negative hits":            `{"domain": "d", "hitsAddend": -1}`,
+		"negative hits of one":     `{"domain": "d", "descriptors": [{"hitsAddend": "-1"}]}`,
+		"too many hits":            `{"domain": "d", "hitsAddend": 4294967296}`,
+		"text that is not UTF-8":   "{\"domain\": \"\xff\"}",
+		"half a surrogate pair":    `{"domain": "\ud800"}`,
+		"a field twice":            `{"domain": "d", "domain": "e"}`,
+		"a field that is not ours": `{"domain": "d", "hits": 1}`,
+	} {
+		r := must.Get(p.http.Post(p.public+"/json", "application/json", strings.NewReader(body)))(t)
+		_ = r.Body.Close()
+		if r.StatusCode != http.StatusBadRequest || r.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
+			t.Errorf("%s: %s", name, r.Status)
+		}
+	}
 	p.play(t, [2]string{"shop | user=a", "OK | OK 99/100"})
 }
 
-// With TIERED_REFLECTION a client can ask which services there are, and by default it cannot.
-func TestReflection(t *testing.T) {
-	for _, on := range []bool{true, false} {
-		p := start(t, limits, fmt.Sprint("TIERED_REFLECTION=", on))
-		conn := must.Get(grpc.NewClient(p.address, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
-		defer conn.Close()
-		stream := must.Get(reflectpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context()))(t)
-		_ = stream.Send(&reflectpb.ServerReflectionRequest{MessageRequest: &reflectpb.ServerReflectionRequest_ListServices{}})
-		answer, err := stream.Recv()
-		if !on {
-			if status.Code(err) != codes.Unimplemented {
-				t.Errorf("without TIERED_REFLECTION: %v, %v", answer, err)
-			}
-			continue
-		}
-		var names []string
-		for _, s := range answer.GetListServicesResponse().GetService() {
-			names = append(names, s.GetName())
-		}
-		if all := fmt.Sprint(names); err != nil || !strings.Contains(all, "envoy.service.ratelimit.v3.RateLimitService") {
-			t.Errorf("%v, %v", all, err)
-		}
-	}
+// services asks a process by reflection which services it has.
+func (p *process) services(t *testing.T) (string, error) {
+	t.Helper()
+	conn := must.Get(grpc.NewClient(p.address, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
+	defer conn.Close()
+	stream := must.Get(reflectpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context()))(t)
+	_ = stream.Send(&reflectpb.ServerReflectionRequest{MessageRequest: &reflectpb.ServerReflectionRequest_ListServices{}})
+	answer, err := stream.Recv()
+	return fmt.Sprint(answer), err
 }
 
-// CACHE_KEY_PREFIX begins each key in Redis, and TIERED_MAX_KEYS bounds what a process keeps.
-func TestPrefixAndMaxKeys(t *testing.T) {
+// Each variable does what it says: CACHE_KEY_PREFIX begins each key in Redis, TIERED_MAX_KEYS bounds what a process keeps,
+// TIERED_BUDGET is how long a call waits for Redis, and with TIERED_REFLECTION a client can ask which services there are.
+func TestSettingsOfAProcess(t *testing.T) {
 	redis := redistest.StartOpen(t)
-	p := start(t, limits, "REDIS_URL="+redis.URL(), "CACHE_KEY_PREFIX=edge:", "TIERED_MAX_KEYS=100", patient)
+	p := start(t, limits, "REDIS_URL="+redis.URL(), "CACHE_KEY_PREFIX=edge:", "TIERED_MAX_KEYS=100", "TIERED_BUDGET=700ms",
+		"TIERED_REFLECTION=true")
 	for i := range 400 {
 		must.Get(p.client.ShouldRateLimit(t.Context(), behavior.Request(fmt.Sprint("shop | user=", i))))(t)
 	}
@@ -158,13 +161,15 @@ func TestPrefixAndMaxKeys(t *testing.T) {
 		}
 	}
 	eventually(t, "it keeps at most 100 keys", func() bool { n := p.metric(t, "tiered_keys"); return n > 0 && n <= 100 })
-}
-
-// TIERED_BUDGET is how long a call waits for Redis.
-func TestBudget(t *testing.T) {
-	redis := redistest.Start(t)
-	p := start(t, limits, "REDIS_URL="+redis.URL(), "TIERED_BUDGET=700ms")
-	p.play(t, [2]string{"shop | user=a", "OK | OK 99/100"})
+	if all, err := p.services(t); err != nil || !strings.Contains(all, "envoy.service.ratelimit.v3.RateLimitService") {
+		t.Errorf("%v, %v", all, err)
+	}
+	if _, body := p.get("/rlconfig"); !strings.HasPrefix(body, "shop.user: ") {
+		t.Errorf("with a Redis: %.500s", body)
+	}
+	if n := p.metric(t, "tieredd_without_redis"); n != 0 {
+		t.Errorf("with a Redis tieredd_without_redis is %v", n)
+	}
 	redis.Pause()
 	defer redis.Resume()
 	begin := time.Now()
@@ -176,7 +181,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// Without a Redis it says so whatever LOG_LEVEL is, and where operators look.
+// Without a Redis it says so whatever LOG_LEVEL is, and where operators look. By default nobody can ask which services it has.
 func TestWithoutRedis(t *testing.T) {
 	p := start(t, limits, "LOG_LEVEL=fatal")
 	p.play(t, [2]string{"shop | user=a", "OK | OK 99/100"})
@@ -192,12 +197,8 @@ func TestWithoutRedis(t *testing.T) {
 	if n := p.metric(t, "tieredd_without_redis"); n != 1 {
 		t.Errorf("tieredd_without_redis is %v", n)
 	}
-	p = start(t, limits, "REDIS_URL="+redistest.Start(t).URL())
-	if _, body := p.get("/rlconfig"); !strings.HasPrefix(body, "shop.user: ") {
-		t.Errorf("with a Redis: %.500s", body)
-	}
-	if n := p.metric(t, "tieredd_without_redis"); n != 0 {
-		t.Errorf("with a Redis tieredd_without_redis is %v", n)
+	if all, err := p.services(t); status.Code(err) != codes.Unimplemented {
+		t.Errorf("without TIERED_REFLECTION: %v, %v", all, err)
 	}
 }
 
