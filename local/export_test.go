@@ -79,6 +79,9 @@ type Denial = denial
 
 func (b *Bucket) Denial() *Denial { return b.denied.Load() }
 
+// Awaits reports whether a waiter waits for its verdict.
+func (b *Bucket) Awaits(w *Waiter) bool { return b.pending != nil && w.in == &b.pending.waiters }
+
 // Pending reports whether somebody waits or a call is under way, and Calling the latter.
 func (b *Bucket) Pending() bool { return b.pending != nil }
 func (b *Bucket) Calling() bool { return b.pending.calling() }

@@ -31,8 +31,9 @@ var write = flag.Bool("write", false, "write what happens into testdata/trace")
 // Behind the arrow stands all that comes of the step: the verdict, what the owner has to do, and the verdicts of those
 // who waited. Behind the bar stands what has changed since the step before: what is in the pot, until when (by the time
 // since the start), what is owed, and of that what no refill pays, and until when calls and requests are held off. After
-// every step the books balance. See trace.do for the steps. "go test ./local -run TestTraces -args -write" writes what
-// happens.
+// every step the books balance, and takers are let in exactly if nobody waits. At the end of each trace the bucket owes
+// nothing soon after it has retired, and answers nobody when it is closed. See trace.do for the steps.
+// "go test ./local -run TestTraces -args -write" writes what happens.
 func TestTraces(t *testing.T) {
 	files, err := filepath.Glob("testdata/trace/*.txt")
 	if err != nil || len(files) == 0 {
@@ -87,6 +88,7 @@ func played(t *testing.T, text string) string {
 			}
 		}
 	}
+	tr.end()
 	return strings.Join(steps, "\n")
 }
 
@@ -166,6 +168,7 @@ func (tr *trace) step(line string) string {
 		came[n] = strings.TrimSuffix(came[n], ",")
 	}
 	tr.balance()
+	tr.letsIn()
 	owed, certain := tr.b.Owing()
 	var changes []string
 	for _, x := range [][2]string{
@@ -184,6 +187,71 @@ func (tr *trace) step(line string) string {
 		came = append(came, "|")
 	}
 	return strings.Join(slices.DeleteFunc(append(came, changes...), func(s string) bool { return s == "" }), " ")
+}
+
+// letsIn fails the test unless takers are let in if nobody waits, and not else. Nothing is taken.
+func (tr *trace) letsIn() {
+	tr.Helper()
+	waits := false
+	for _, w := range tr.asked {
+		waits = waits || tr.b.Awaits(w)
+	}
+	held := tr.b.Pot()
+	if tr.now < tr.b.Deadline() && held > 0 && tr.b.Holds(tr.now, held) == waits {
+		tr.Fatalf("%d are held, somebody waits: %t, and takers are let in: %t", held, waits, !waits)
+	}
+}
+
+// end has everybody leave and the bucket retire, which must come to an end, and then asks the closed bucket by every way.
+func (tr *trace) end() {
+	b := tr.b
+	for _, w := range tr.asked {
+		b.Leave(w)
+	}
+	if b.Calling() {
+		b.Fail(tr.now, tr.call.Seq)
+	}
+	e := b.Retire(tr.now)
+	for i := 0; !e.Done && !b.Closed() && i < 10; i++ {
+		if tr.now = max(tr.now, e.Check, b.BackOff()); e.Check > 0 {
+			e = b.Check(tr.now)
+		}
+		tr.seq++
+		if c, effect := b.Begin(tr.now, local.Conditions{
+			Seq: tr.seq, Lease: "me", Clock: true, Server: tr.server(), RoundTrip: ms, Fleet: 1,
+		}); c.Seq != 0 {
+			e, _ = b.Accept(tr.now, c.Seq, lua.Reply{TTLLeft: us(time.Second)})
+		} else if effect != (local.Effect{}) {
+			e = effect
+		}
+	}
+	if b.Pending() || !b.Closed() && !b.Finish(tr.now) {
+		tr.Fatalf("at its end it is never settled: %+v", b.Stats())
+	}
+	before := tr.balance()
+	_, taken, renew := b.Take(tr.now, 1)
+	_, refused := b.Refuse(tr.now, 5)
+	_, returned := b.Return(tr.now, 1, local.FromRedis, b.Generation(), nil)
+	_, _, _, charged := b.Charge(tr.now, 5)
+	if taken || renew || refused || returned || charged || before.Held != 0 {
+		tr.Errorf("closed: it takes %t, renews %t, refuses %t, takes back %t, charges %t: %+v", taken, renew, refused, returned,
+			charged, before)
+	}
+	_, asked, e := tr.ask(1)
+	credited, e2 := b.Credit(local.NewWaiter(), local.Fill)
+	for _, v := range []local.Verdict{asked, credited, b.Fallback(tr.now, 1, 1)} {
+		if v.Outcome != local.Outdated {
+			tr.Errorf("closed, it says %s", verdict(v))
+		}
+	}
+	for _, e := range []local.Effect{e, e2, b.Probe(), b.Renew(tr.now), b.Check(tr.now)} {
+		if e != (local.Effect{}) {
+			tr.Errorf("closed, it wants %+v", e)
+		}
+	}
+	if c := tr.begin(); c.Seq != 0 || tr.b.Stats() != before {
+		tr.Errorf("closed, it sends %+v: %+v, before %+v", c, tr.b.Stats(), before)
+	}
 }
 
 // do takes a step. Times are told from the start on, and "after" lets time pass.
@@ -243,7 +311,9 @@ func (tr *trace) do(step string, words []string) []string {
 		c, e := b.Begin(tr.now, local.Conditions{
 			Seq: tr.seq, Lease: "me", Clock: args["clock"] != "no", Server: tr.server(), RoundTrip: ms, Fleet: fleet,
 		})
-		tr.call = c
+		if c.Seq != 0 {
+			tr.call = c
+		}
 		return []string{tr.callOf(c), tr.effect(e)}
 	case "accept":
 		e, ok := b.Accept(tr.now, count(tr.T, cmp.Or(args["seq"], fmt.Sprint(tr.call.Seq))), tr.reply(args))
@@ -307,6 +377,10 @@ func (tr *trace) do(step string, words []string) []string {
 		tight, clear := b.LastReport(false)
 		refuser, _ := b.LastReport(true)
 		return []string{fmt.Sprint("tight=", tight), "until=" + tr.since(clear), fmt.Sprint("refused=", refuser)}
+	case "lives": // whether the bucket must be in Redis still
+		surely, _ := b.Lives(tr.now, b.Epoch())
+		other, _ := b.Lives(tr.now, b.Epoch()+1)
+		return []string{either(surely, "yes", "no"), either(other, "and so must another", "")}
 	case "demand":
 		b.SetDemand(float64(n()))
 	case "peek":
