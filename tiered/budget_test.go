@@ -12,81 +12,51 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// frozen is a store that never answers.
-func frozen() *distant {
-	s := newDistant(0)
-	s.loseRequests.Store(true)
-	return s
+// asks are all ways to ask Redis, and the error that each comes to.
+var asks = map[string]func(context.Context, *tiered.Limiter) error{
+	"Allow":   func(ctx context.Context, l *tiered.Limiter) error { return l.Allow(ctx, "k").Err() },
+	"Reserve": func(ctx context.Context, l *tiered.Limiter) error { return l.ReserveN(ctx, "k", 2).Err() },
+	"All": func(ctx context.Context, l *tiered.Limiter) error {
+		return tiered.All(l.For("k"), l.For("j")).Allow(ctx).Err()
+	},
+	"AllowSeparately": func(ctx context.Context, l *tiered.Limiter) error {
+		var each [2]tiered.Decision
+		tiered.All(l.For("k"), l.For("j")).AllowSeparately(ctx, each[:])
+		return each[1].Err()
+	},
+	"AllowAtMost": func(ctx context.Context, l *tiered.Limiter) error { _, d := l.AllowAtMost(ctx, "k", 3); return d.Err() },
+	"Peek":        func(ctx context.Context, l *tiered.Limiter) error { return l.Peek(ctx, "k").Err() },
+	"PeekEach":    func(ctx context.Context, l *tiered.Limiter) error { _, err := l.PeekEach(ctx, "k"); return err },
+	"Reset":       func(ctx context.Context, l *tiered.Limiter) error { return l.Reset(ctx, "k") },
+	"Refund":      func(ctx context.Context, l *tiered.Limiter) error { return l.Refund(ctx, "k", 1) },
 }
 
-// A caller that has a deadline gets its answer before it: the fail mode decides in time if Redis does not answer.
+// A caller that has a deadline gets its answer before it: the fail mode decides in time if Redis does not answer. Who waits
+// for tokens waits until the deadline.
 func TestAnswerComesBeforeTheCallersDeadline(t *testing.T) {
-	ask := map[string]func(context.Context, *tiered.Limiter) (tiered.Decision, error){
-		"Allow": func(ctx context.Context, l *tiered.Limiter) (tiered.Decision, error) { return l.Allow(ctx, "k"), nil },
-		"Reserve": func(ctx context.Context, l *tiered.Limiter) (tiered.Decision, error) {
-			return l.ReserveN(ctx, "k", 2).Decision, nil
-		},
-		"All": func(ctx context.Context, l *tiered.Limiter) (tiered.Decision, error) {
-			return tiered.All(l.For("k"), l.For("j")).Allow(ctx), nil
-		},
-		"AllowSeparately": func(ctx context.Context, l *tiered.Limiter) (tiered.Decision, error) {
-			var each [2]tiered.Decision
-			tiered.All(l.For("k"), l.For("j")).AllowSeparately(ctx, each[:])
-			return each[1], nil
-		},
-		"AllowAtMost": func(ctx context.Context, l *tiered.Limiter) (tiered.Decision, error) {
-			_, d := l.AllowAtMost(ctx, "k", 3)
-			return d, nil
-		},
-		"Peek": func(ctx context.Context, l *tiered.Limiter) (tiered.Decision, error) { return l.Peek(ctx, "k"), nil },
-		"Reset": func(ctx context.Context, l *tiered.Limiter) (tiered.Decision, error) {
-			return tiered.Decision{}, l.Reset(ctx, "k")
-		},
-		"Refund": func(ctx context.Context, l *tiered.Limiter) (tiered.Decision, error) {
-			return tiered.Decision{}, l.Refund(ctx, "k", 1)
-		},
-		"PeekEach": func(ctx context.Context, l *tiered.Limiter) (tiered.Decision, error) {
-			_, err := l.PeekEach(ctx, "k")
-			return tiered.Decision{}, err
-		},
-	}
-	for name, f := range ask {
-		for _, left := range []time.Duration{time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond} {
+	for name, ask := range asks {
+		for _, left := range []time.Duration{ms, 5 * ms, 10 * ms, 20 * ms} {
 			synctest.Test(t, func(t *testing.T) {
-				l := must(tiered.New(frozen(), tiered.Policy{
-					Name: "p", Limit: tiered.PerSecond(100), FailMode: tiered.FailClosed,
-				}, nil))
-				ctx, cancel := context.WithTimeout(t.Context(), left)
+				store := newDistant(0)
+				store.loseRequests.Store(true) // it never answers
+				l := must(tiered.New(store, tiered.Policy{Name: "p", Limit: tiered.PerSecond(100), FailMode: tiered.FailClosed}, nil))
+				short, cancel := context.WithTimeout(ctx, left)
 				defer cancel()
 				start := time.Now()
-				d, err := f(ctx, l)
-				took, late := time.Since(start), ctx.Err() != nil
-				switch {
-				case late || left-took < min(left/2, 10*time.Millisecond): // an answer takes some time to its caller
+				err := ask(short, l)
+				if took := time.Since(start); short.Err() != nil || left-took < min(left/2, 10*ms) { // it takes some time to its caller
 					t.Errorf("%s: answered %v after it was asked, with %v left", name, took, left)
-				case err == nil && d.Reason != tiered.Unavailable, err != nil && !errors.Is(err, tiered.ErrUnavailable):
-					t.Errorf("%s, %v left: %v, %v, want the fail mode to decide", name, left, d.Reason, err)
 				}
-				_ = l.Close(context.Background())
+				if !errors.Is(err, tiered.ErrUnavailable) {
+					t.Errorf("%s, %v left: %v, want the fail mode to decide", name, left, err)
+				}
+				if err := l.Wait(short, "k"); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != left {
+					t.Errorf("Wait: %v after %v", err, time.Since(start))
+				}
+				_ = l.Close(ctx)
 			})
 		}
 	}
-}
-
-// Who waits for tokens waits until its deadline, whatever Redis does.
-func TestWaitEndsWithItsDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := must(tiered.New(frozen(), tiered.Policy{
-			Name: "p", Limit: tiered.PerSecond(100), FailMode: tiered.FailClosed,
-		}, nil))
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		defer cancel()
-		start := time.Now()
-		if err := l.Wait(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 10*time.Millisecond {
-			t.Errorf("%v after %v", err, time.Since(start))
-		}
-		_ = l.Close(context.Background())
-	})
 }
 
 // Peek takes no longer than Budget, also if its key is evicted meanwhile.
@@ -133,52 +103,34 @@ func TestWhoHasTimeDoesNotGoByCallersInAHurry(t *testing.T) {
 	})
 }
 
-// The Decision of a request whose context ended has the context's own error: canceled or deadline exceeded.
+// The error of a request whose context ended is the context's own: canceled or deadline exceeded.
 func TestContextThatEnds(t *testing.T) {
-	because := errors.New("nobody is there any more")
-	for name, c := range map[string]struct {
-		ctx   func(context.Context) (context.Context, context.CancelFunc)
-		is    error
-		other error
+	for _, c := range []struct {
+		within    time.Duration // until the deadline; 0 for none
+		cancel    bool          // after a millisecond
+		is, other error
 	}{
-		"expired": {func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, -1)
-		}, context.DeadlineExceeded, context.Canceled},
-		"expired, for a reason": {func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeoutCause(ctx, -1, because)
-		}, context.DeadlineExceeded, context.Canceled},
-		"canceled": {func(ctx context.Context) (context.Context, context.CancelFunc) {
-			ctx, cancel := context.WithCancel(ctx)
-			time.AfterFunc(ms, cancel)
-			return ctx, cancel
-		}, context.Canceled, context.DeadlineExceeded},
-		"canceled before a deadline": {func(ctx context.Context) (context.Context, context.CancelFunc) {
-			ctx, cancel := context.WithTimeout(ctx, second)
-			time.AfterFunc(ms, cancel)
-			return ctx, cancel
-		}, context.Canceled, context.DeadlineExceeded},
+		{-1, false, context.DeadlineExceeded, context.Canceled},
+		{0, true, context.Canceled, context.DeadlineExceeded},
+		{second, true, context.Canceled, context.DeadlineExceeded},
 	} {
-		for what, ask := range map[string]func(context.Context, *tiered.Limiter) tiered.Decision{
-			"Allow": func(ctx context.Context, l *tiered.Limiter) tiered.Decision { return l.Allow(ctx, "k") },
-			"Reserve": func(ctx context.Context, l *tiered.Limiter) tiered.Decision {
-				return l.ReserveN(ctx, "k", 2).Decision
-			},
-			"All": func(ctx context.Context, l *tiered.Limiter) tiered.Decision {
-				return tiered.All(l.For("k"), l.For("j")).Allow(ctx)
-			},
-			"Peek": func(ctx context.Context, l *tiered.Limiter) tiered.Decision { return l.Peek(ctx, "k") },
-		} {
+		for name, ask := range asks {
 			synctest.Test(t, func(t *testing.T) {
 				l := limiter(t, newDistant(10*ms), direct("api", 10), nil)
 				time.Sleep(second)
-				ctx, cancel := c.ctx(t.Context())
+				ends, cancel := context.WithCancel(ctx)
 				defer cancel()
-				d := ask(ctx, l)
-				err := d.Err()
+				if c.within != 0 {
+					ends, cancel = context.WithTimeoutCause(ends, c.within, errors.New("nobody is there any more"))
+					defer cancel()
+				}
+				if c.cancel {
+					time.AfterFunc(ms, cancel)
+				}
+				err := ask(ends, l)
 				var refused *tiered.LimitedError
-				if d.Reason != tiered.Canceled || !errors.Is(err, c.is) || errors.Is(err, c.other) ||
-					!errors.As(err, &refused) {
-					t.Errorf("%s, %s: %+v: %v, want %v", name, what, d, err, c.is)
+				if errors.As(err, &refused) && refused.Decision.Reason != tiered.Canceled || !errors.Is(err, c.is) || errors.Is(err, c.other) {
+					t.Errorf("%s: %v, want %v", name, err, c.is)
 				}
 			})
 		}

@@ -66,115 +66,58 @@ func TestCostsThatAreNeverAdmitted(t *testing.T) {
 	}
 }
 
-// asked is what a request is made with.
-type asked struct {
-	ctx   context.Context
-	l     *tiered.Limiter
-	store *remote.Memory
-}
-
 // A Decision says what its request asked for, whoever decided and however. Trace.Decision says the same.
 func TestDecisionsSayTheCost(t *testing.T) {
-	of := func(err error) tiered.Decision {
-		var refusal *tiered.LimitedError
-		if !errors.As(err, &refusal) {
-			return tiered.Decision{}
-		}
-		return refusal.Decision
+	type ask = func(*tiered.Limiter) tiered.Decision
+	allow := func(key string, n int64) ask {
+		return func(l *tiered.Limiter) tiered.Decision { return l.AllowN(ctx, key, n) }
 	}
-	minute := tiered.PerMinute(10)
+	of := func(err error) (d tiered.Decision) {
+		var refusal *tiered.LimitedError
+		if errors.As(err, &refusal) {
+			d = refusal.Decision
+		}
+		return d
+	}
+	minute := tiered.Policy{Limit: tiered.PerMinute(10)}
 	for name, c := range map[string]struct {
 		policy tiered.Policy
-		ask    func(asked) tiered.Decision
+		spent  int // one by one, before
+		ask    ask
 		want   int64
-		untold bool // no hook is told, because nothing is taken
 	}{
-		"Allow": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			return q.l.Allow(q.ctx, "k")
-		}, 1, false},
-		"AllowN of a lease": {tiered.Policy{Limit: tiered.PerSecond(1000)}, func(q asked) tiered.Decision {
-			for range 300 {
-				q.l.Allow(q.ctx, "k")
-				time.Sleep(time.Millisecond)
-			}
-			return q.l.AllowN(q.ctx, "k", 3)
-		}, 3, false},
-		"refused": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			q.l.AllowN(q.ctx, "k", 8)
-			return q.l.AllowN(q.ctx, "k", 4)
-		}, 4, false},
-		"refused again": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			q.l.AllowN(q.ctx, "k", 8)
-			q.l.AllowN(q.ctx, "k", 4)
-			return q.l.AllowN(q.ctx, "k", 5)
-		}, 5, false},
-		"above the burst": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			return q.l.AllowN(q.ctx, "k", 11)
-		}, 11, false},
-		"not positive": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			return q.l.AllowN(q.ctx, "k", -1)
-		}, -1, false},
-		"no key": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			return q.l.AllowN(q.ctx, "", 3)
-		}, 3, false},
-		"unlimited": {tiered.Policy{Limit: tiered.Unlimited()}, func(q asked) tiered.Decision {
-			return q.l.AllowN(q.ctx, "k", 3)
-		}, 3, false},
-		"blocked": {tiered.Policy{Limit: tiered.Blocked()}, func(q asked) tiered.Decision {
-			return q.l.AllowN(q.ctx, "k", 3)
-		}, 3, false},
-		"shadowed": {tiered.Policy{Limit: minute, Shadow: true}, func(q asked) tiered.Decision {
-			return q.l.AllowN(q.ctx, "k", 12)
-		}, 12, false},
-		"fallback": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			q.store.Fail(errors.New("connection refused"))
-			defer q.store.Fail(nil)
-			return q.l.AllowN(q.ctx, "k", 3)
-		}, 3, false},
-		"several limits": {
-			tiered.Policy{Limit: minute, Also: []tiered.Limit{tiered.PerHour(30)}},
-			func(q asked) tiered.Decision {
-				return q.l.AllowN(q.ctx, "k", 3)
-			}, 3, false,
-		},
-		"Reserve": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			return q.l.ReserveN(q.ctx, "k", 3).Decision
-		}, 3, false},
-		"Peek": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			return q.l.PeekN(q.ctx, "k", 3)
-		}, 3, false},
-		"Peek of no key": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			return q.l.PeekN(q.ctx, "", 3)
-		}, 3, false},
-		"PeekLocal": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			q.l.AllowN(q.ctx, "k", 3)
-			d, _ := q.l.PeekLocal("k")
-			return d
-		}, 1, true},
-		"Wait that is late": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			q.l.AllowN(q.ctx, "k", 10)
-			late, cancel := context.WithTimeout(q.ctx, time.Second)
+		"Allow":           {minute, 0, func(l *tiered.Limiter) tiered.Decision { return l.Allow(ctx, "k") }, 1},
+		"a lease":         {tiered.Policy{Limit: tiered.PerSecond(1000)}, 300, allow("k", 3), 3},
+		"refused":         {minute, 8, allow("k", 4), 4},
+		"known to be":     {minute, 12, allow("k", 5), 5},
+		"above the burst": {minute, 0, allow("k", 11), 11},
+		"not positive":    {minute, 0, allow("k", -1), -1},
+		"no key":          {minute, 0, allow("", 3), 3},
+		"unlimited":       {tiered.Policy{Limit: tiered.Unlimited()}, 0, allow("k", 3), 3},
+		"blocked":         {tiered.Policy{Limit: tiered.Blocked()}, 0, allow("k", 3), 3},
+		"shadowed":        {tiered.Policy{Limit: minute.Limit, Shadow: true}, 0, allow("k", 12), 12},
+		"several limits":  {tiered.Policy{Limit: minute.Limit, Also: []tiered.Limit{tiered.PerHour(30)}}, 0, allow("k", 3), 3},
+		"standing":        {tiered.Policy{Limit: tiered.PerMinute(1000), Standing: tiered.StandingOn}, 0, allow("k", 3), 3},
+		"fallback":        {minute, 0, allow("k", 3), 3},
+		"Reserve":         {minute, 0, func(l *tiered.Limiter) tiered.Decision { return l.ReserveN(ctx, "k", 3).Decision }, 3},
+		"Peek":            {minute, 0, func(l *tiered.Limiter) tiered.Decision { return l.PeekN(ctx, "k", 3) }, 3},
+		"Peek of no key":  {minute, 0, func(l *tiered.Limiter) tiered.Decision { return l.PeekN(ctx, "", 3) }, 3},
+		"PeekLocal":       {minute, 3, func(l *tiered.Limiter) tiered.Decision { d, _ := l.PeekLocal("k"); return d }, 1},
+		"Charge":          {minute, 0, func(l *tiered.Limiter) tiered.Decision { return of(l.Charge("", 3)) }, 3},
+		"Wait that is late": {minute, 10, func(l *tiered.Limiter) tiered.Decision {
+			late, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
-			return of(q.l.WaitN(late, "k", 3))
-		}, 3, false},
-		"Charge of no key": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			return of(q.l.Charge("", 3))
-		}, 3, false},
-		"All": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			return tiered.All(q.l.For("a").N(2), q.l.For("b").N(3)).Allow(q.ctx) // b has room for fewer of its kind
-		}, 3, false},
-		"two uses of one key": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			return tiered.All(q.l.For("a").N(2), q.l.For("a").N(3)).Allow(q.ctx)
-		}, 5, false},
-		"a limit that is carried": {tiered.Policy{Limit: minute}, func(q asked) tiered.Decision {
-			return q.l.For("k").N(3).WithLimit(tiered.PerMinute(20)).Allow(q.ctx)
-		}, 3, false},
-		"standing": {
-			tiered.Policy{Limit: tiered.PerMinute(1000), Standing: tiered.StandingOn},
-			func(q asked) tiered.Decision {
-				return q.l.AllowN(q.ctx, "k", 3)
-			}, 3, false,
-		},
+			return of(l.WaitN(late, "k", 3))
+		}, 3},
+		"All": {minute, 0, func(l *tiered.Limiter) tiered.Decision {
+			return tiered.All(l.For("a").N(2), l.For("b").N(3)).Allow(ctx) // b has room for fewer of its kind
+		}, 3},
+		"two uses of one key": {minute, 0, func(l *tiered.Limiter) tiered.Decision {
+			return tiered.All(l.For("a").N(2), l.For("a").N(3)).Allow(ctx)
+		}, 5},
+		"a limit that is carried": {minute, 0, func(l *tiered.Limiter) tiered.Decision {
+			return l.For("k").N(3).WithLimit(tiered.PerMinute(20)).Allow(ctx)
+		}, 3},
 	} {
 		for _, traced := range []bool{false, true} {
 			bubble(t, name, func(t *testing.T) {
@@ -182,18 +125,23 @@ func TestDecisionsSayTheCost(t *testing.T) {
 				if traced {
 					o.Trace = &tiered.Trace{Decision: func(d tiered.Decision) { told = d }}
 				}
-				c.policy.Name = "api"
-				l := must(tiered.New(store, c.policy, o))
+				l := limiter(t, store, c.policy, o)
 				time.Sleep(2 * time.Minute) // shares are there
-				d := c.ask(asked{t.Context(), l, store})
-				if d.Policy != "api" || d.Cost != c.want {
+				for range c.spent {
+					l.Allow(ctx, "k")
+					time.Sleep(ms)
+				}
+				if name == "fallback" {
+					store.Fail(errors.New("connection refused"))
+					defer store.Fail(nil)
+				}
+				if d := c.ask(l); d.Policy != "api" || d.Cost != c.want {
 					t.Errorf("%+v: cost %d, want %d", d, d.Cost, c.want)
 				}
 				synctest.Wait()
-				if traced && !c.untold && told.Cost != c.want {
+				if traced && told.Cost != c.want {
 					t.Errorf("the hook was told of cost %d, want %d", told.Cost, c.want)
 				}
-				ok(t, l.Close(context.Background()))
 			})
 		}
 	}

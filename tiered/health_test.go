@@ -139,17 +139,9 @@ func TestDefaultLogger(t *testing.T) {
 	}
 }
 
-// refusedUser is how Redis refuses a password.
-type refusedUser struct{}
-
-func (refusedUser) Error() string {
-	return "WRONGPASS invalid username-password pair or user is disabled."
-}
-func (refusedUser) RedisError() {}
-
 // While nothing is sent to a node, whoever is told so is told why: it is known.
 func TestWhyNothingIsSent(t *testing.T) {
-	for _, cause := range []error{refusedUser{}, errors.New("dial tcp 10.0.0.7:6379: connect: connection refused")} {
+	for _, cause := range []error{replied("WRONGPASS invalid username-password pair or user is disabled."), errors.New("dial tcp 10.0.0.7:6379: connect: connection refused")} {
 		synctest.Test(t, func(t *testing.T) {
 			store, ctx := remote.NewMemory(), context.Background()
 			g := must(tiered.NewGroup(store, &tiered.Options{Logger: slog.New(slog.DiscardHandler)}))

@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"fmt"
 	"log/slog"
 	"maps"
 	"strings"
@@ -130,89 +129,6 @@ func TestPlansReload(t *testing.T) {
 			t.Errorf("a burst of %d", got)
 		}
 	})
-}
-
-// Each mistake makes one line, with field, value and rule.
-func TestPlansThatCannotBe(t *testing.T) {
-	many := tiered.Plans{}
-	for i := range tiered.MaxPlans + 1 {
-		many[fmt.Sprint("p", i)] = tiered.PerMinute(1)
-	}
-	pro := tiered.Plans{"pro": tiered.PerMinute(1000)}
-	odd := tiered.Plans{"staff": tiered.Unlimited(), "suspended": tiered.Blocked()}
-	for _, c := range []struct {
-		p    tiered.Policy
-		want string // "" is none
-	}{
-		{tiered.Policy{Limit: tiered.PerMinute(100), Plans: pro}, ""},
-		{tiered.Policy{Limit: tiered.Blocked(), Plans: pro}, ""}, // requests without a plan are refused
-		{tiered.Policy{Limit: tiered.PerMinute(100), Plans: odd}, ""},
-		{tiered.Policy{Limit: tiered.PerMinute(100), Plans: pro, Lease: tiered.Lease{Size: 30}}, ""}, // reduced where it is too large
-		{tiered.Policy{Limit: tiered.PerMinute(100), Plans: pro, MaxDebt: 100}, ""},                  // its burst is its debt
-		{
-			tiered.Policy{Limit: tiered.PerMinute(100), Plans: tiered.Plans{"": tiered.PerMinute(1)}},
-			`Policy.Plans is 1 plans: must have no plan "", because that is a request without a plan: Limit is its limit`,
-		},
-		{
-			tiered.Policy{Limit: tiered.PerMinute(100), Plans: tiered.Plans{" pro": tiered.PerMinute(1)}},
-			`Policy.Plans[" pro"] is 1/min: its name must be 1 to 64 bytes, without space around`,
-		},
-		{
-			tiered.Policy{Limit: tiered.PerMinute(100), Plans: tiered.Plans{strings.Repeat("x", 65): tiered.PerMinute(1)}},
-			`its name must be 1 to 64 bytes`,
-		},
-		{
-			tiered.Policy{Limit: tiered.PerMinute(100), Plans: tiered.Plans{"pro": {}}},
-			`Policy.Plans["pro"] is zero: must be set`,
-		},
-		{
-			tiered.Policy{Limit: tiered.PerMinute(100), Plans: tiered.Plans{"pro": tiered.PerMinute(-5)}},
-			`Policy.Plans["pro"].Tokens is -5: must be 1 to 2^40`,
-		},
-		{
-			tiered.Policy{Limit: tiered.PerMinute(100), Plans: tiered.Plans{"pro": tiered.PerMinute(5).WithBurst(0)}},
-			`Policy.Plans["pro"].Burst is -1: must be`,
-		},
-		{tiered.Policy{Plans: pro}, `Policy.Limit is zero: must be set`},
-		{
-			tiered.Policy{Limit: tiered.Unlimited(), Plans: pro},
-			`Policy.Limit is Unlimited: must be a limit or Blocked with Plans, because requests with an unknown plan go by it`,
-		},
-		{tiered.Policy{Limit: tiered.PerMinute(100), Plans: many}, `Policy.Plans is 1001 plans: must be at most 1000`},
-		{
-			tiered.Policy{Limit: tiered.PerMinute(100), Also: []tiered.Limit{tiered.PerDay(9000)}, Plans: tiered.Plans{"pro": tiered.PerMinute(200)}},
-			`Policy.Plans is 1 plans: must be empty with Also`,
-		},
-		{
-			tiered.Policy{Limit: tiered.PerMinute(100), Standing: tiered.StandingOn, Plans: pro},
-			`Policy.Plans is 1 plans: must be empty with Standing`,
-		},
-		{
-			tiered.Policy{Limit: tiered.PerMinute(100), PerKey: func(string) tiered.Limit { return tiered.Limit{} }, Plans: pro},
-			`Policy.Plans is 1 plans: must be empty with PerKey`,
-		},
-		{
-			tiered.Policy{Limit: tiered.PerMinute(100), Algorithm: tiered.FixedWindow, Plans: tiered.Plans{"pro": tiered.PerHour(9)}},
-			`Policy.Plans["pro"].Per is 1h0m0s: must be that of Limit, 1m0s`,
-		},
-		{
-			tiered.Policy{Limit: tiered.PerMinute(100), Algorithm: tiered.SlidingLog, Plans: tiered.Plans{"pro": tiered.PerMinute(200_000)}},
-			`Policy.Plans["pro"].Tokens is 200000: must be at most 100000`,
-		},
-		{
-			tiered.Policy{Limit: tiered.PerMinute(100), Algorithm: tiered.FixedWindow, Plans: tiered.Plans{"pro": tiered.PerMinute(9).WithBurst(20)}},
-			`Policy.Plans["pro"].Burst is 20: must be 0`,
-		},
-	} {
-		c.p.Name = "p"
-		switch err := c.p.Validate(); {
-		case c.want == "" && err != nil:
-			t.Errorf("%+v: %v", c.p.Plans, err)
-		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || strings.Count(err.Error(),
-			"tiered: ") != 1):
-			t.Errorf("%v, want one line with %q", err, c.want)
-		}
-	}
 }
 
 // A plan may have the limits that a request may carry, and no other.

@@ -1,6 +1,8 @@
 package tiered_test
 
 import (
+	"cmp"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -12,91 +14,114 @@ import (
 )
 
 func TestPolicyIsValidated(t *testing.T) {
-	good := tiered.Policy{Name: "a.B-9_", Limit: tiered.Limit{Tokens: 1 << 40, Per: time.Microsecond, Burst: 1 << 40}}
+	minute, pro := tiered.PerMinute(100), tiered.Plans{"pro": tiered.PerMinute(1000)}
+	plan := func(name string, l tiered.Limit) tiered.Plans { return tiered.Plans{name: l} }
+	many := tiered.Plans{}
+	for i := range tiered.MaxPlans + 1 {
+		many[fmt.Sprint("p", i)] = minute
+	}
 	for _, p := range []tiered.Policy{
-		good,
+		{Name: "a.B-9_", Limit: tiered.Limit{Tokens: 1 << 40, Per: time.Microsecond, Burst: 1 << 40}},
 		{Name: strings.Repeat("x", 64), Limit: tiered.PerDay(1)},
-		{Name: "x", Limit: tiered.PerSecond(1).WithBurst(1 << 40)},
-		{Name: "x", Limit: tiered.PerSecond(100), Lease: tiered.Lease{Size: 25, Period: 5 * ms}},
-		{Name: "x", Limit: tiered.PerSecond(1), Lease: tiered.Lease{Size: 1}},
-		{Name: "x", Limit: tiered.PerMinute(3), Lease: tiered.Lease{Size: tiered.NoLease, Period: time.Minute}},
-		{Name: "x", Limit: tiered.Limit{Tokens: 1, Per: tiered.MaxPer}},
-		{Name: "x", Limit: tiered.PerSecond(10), MaxDebt: 10},
-		{Name: "x", Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerHour(40)}, MaxDebt: 1 << 40},
-		{Name: "x", Limit: tiered.Blocked(), MaxDebt: 1},
+		{Limit: tiered.PerSecond(1).WithBurst(1 << 40)},
+		{Limit: tiered.PerSecond(100), Lease: tiered.Lease{Size: 25, Period: 5 * ms}},
+		{Limit: tiered.PerSecond(1), Lease: tiered.Lease{Size: 1}},
+		{Limit: tiered.PerMinute(3), Lease: tiered.Lease{Size: tiered.NoLease, Period: time.Minute}},
+		{Limit: tiered.Limit{Tokens: 1, Per: tiered.MaxPer}},
+		{Limit: tiered.PerSecond(10), MaxDebt: 10},
+		{Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerHour(40)}, MaxDebt: 1 << 40},
+		{Limit: tiered.Blocked(), MaxDebt: 1},
+		{Limit: minute, Plans: pro},
+		{Limit: tiered.Blocked(), Plans: pro}, // requests without a plan are refused
+		{Limit: minute, Plans: tiered.Plans{"staff": tiered.Unlimited(), "suspended": tiered.Blocked()}},
+		{Limit: minute, Plans: pro, Lease: tiered.Lease{Size: 25}, MaxDebt: 100}, // a larger burst is the debt of its key
 	} {
-		if err := p.Validate(); err != nil {
-			t.Errorf("%+v: %v", p, err)
-		}
+		p.Name = cmp.Or(p.Name, "x")
+		ok(t, p.Validate())
 	}
 	for _, c := range []struct {
 		p    tiered.Policy
-		want []string // in the error: field and value
+		want words // in the error: field and value
 	}{
-		{tiered.Policy{}, []string{`Policy.Name is ""`, "Policy.Limit is zero"}},
-		{tiered.Policy{Name: "a/b", Limit: tiered.PerSecond(1)}, []string{`"a/b"`}},
-		{tiered.Policy{Name: "a b", Limit: tiered.PerSecond(1)}, []string{"Policy.Name"}},
-		{tiered.Policy{Name: "ü", Limit: tiered.PerSecond(1)}, []string{"Policy.Name"}},
-		{tiered.Policy{Name: "a\n", Limit: tiered.PerSecond(1)}, []string{"Policy.Name"}},
-		{tiered.Policy{Name: strings.Repeat("x", 65), Limit: tiered.PerSecond(1)}, []string{"Policy.Name"}},
-		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(0)}, []string{"Limit.Tokens is 0"}},
-		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(-1)}, []string{"Limit.Tokens is -1"}},
-		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(1<<40 + 1)}, []string{"Limit.Tokens is 1099511627777"}},
-		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(math.MaxInt64)}, []string{"Limit.Tokens"}},
-		{tiered.Policy{Name: "x", Limit: tiered.Limit{Tokens: 5}}, []string{"Limit.Per is 0s"}},
-		{
-			tiered.Policy{
-				Name: "x", Algorithm: tiered.SlidingWindow, Limit: tiered.PerSecond(5),
-				Also: []tiered.Limit{{Tokens: 5}},
-			},
-			[]string{"Also[0].Per is 0s"},
+		{tiered.Policy{}, words{`Policy.Name is ""`, "Policy.Limit is zero"}},
+		{tiered.Policy{Name: "a/b", Limit: tiered.PerSecond(1)}, words{`"a/b"`}},
+		{tiered.Policy{Name: "a b", Limit: tiered.PerSecond(1)}, words{"Policy.Name"}},
+		{tiered.Policy{Name: "ü", Limit: tiered.PerSecond(1)}, words{"Policy.Name"}},
+		{tiered.Policy{Name: "a\n", Limit: tiered.PerSecond(1)}, words{"Policy.Name"}},
+		{tiered.Policy{Name: strings.Repeat("x", 65), Limit: tiered.PerSecond(1)}, words{"Policy.Name"}},
+		{tiered.Policy{Limit: tiered.PerSecond(0)}, words{"Limit.Tokens is 0"}},
+		{tiered.Policy{Limit: tiered.PerSecond(-1)}, words{"Limit.Tokens is -1"}},
+		{tiered.Policy{Limit: tiered.PerSecond(1<<40 + 1)}, words{"Limit.Tokens is 1099511627777"}},
+		{tiered.Policy{Limit: tiered.PerSecond(math.MaxInt64)}, words{"Limit.Tokens"}},
+		{tiered.Policy{Limit: tiered.Limit{Tokens: 5}}, words{"Limit.Per is 0s"}},
+		{tiered.Policy{Algorithm: tiered.SlidingWindow, Limit: tiered.PerSecond(5), Also: []tiered.Limit{{Tokens: 5}}}, words{"Also[0].Per is 0s"}},
+		{tiered.Policy{Limit: tiered.Limit{Tokens: 5, Per: -time.Second}}, words{"Limit.Per is -1s"}},
+		{tiered.Policy{Limit: tiered.Limit{Tokens: 5, Per: 1500 * time.Nanosecond}}, words{"Limit.Per is 1.5µs"}},
+		{tiered.Policy{Limit: tiered.Limit{Tokens: 5, Per: 999}}, words{"Limit.Per is 999ns"}},
+		{tiered.Policy{Limit: tiered.Limit{Tokens: 5, Per: math.MaxInt64}}, words{"Limit.Per"}},
+		{tiered.Policy{Limit: tiered.PerSecond(5).WithBurst(-3)}, words{"Limit.Burst is -3"}},
+		{tiered.Policy{Limit: tiered.PerSecond(5).WithBurst(0)}, words{"Limit.Burst"}},
+		{tiered.Policy{Limit: tiered.PerSecond(5).WithBurst(math.MaxInt64)}, words{"Limit.Burst is 9223372036854775807"}},
+		{tiered.Policy{Limit: tiered.PerSecond(100), Lease: tiered.Lease{Size: 26}}, words{"Lease.Size is 26", "here 25"}},
+		{tiered.Policy{Limit: tiered.PerSecond(100), Lease: tiered.Lease{Size: -2}}, words{"Lease.Size is -2"}},
+		{tiered.Policy{Limit: tiered.PerSecond(100), Lease: tiered.Lease{Period: ms}}, words{"Lease.Period is 1ms"}},
+		{tiered.Policy{Limit: tiered.PerSecond(100), Lease: tiered.Lease{Period: -ms}}, words{"Lease.Period is -1ms"}},
+		{tiered.Policy{Limit: tiered.PerSecond(10), MaxDebt: 9}, words{"Policy.MaxDebt is 9", "here 10"}},
+		{tiered.Policy{Limit: tiered.PerSecond(10), MaxDebt: -1}, words{"Policy.MaxDebt is -1"}},
+		{tiered.Policy{Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerHour(40)}, MaxDebt: 39}, words{"Policy.MaxDebt is 39", "here 40"}},
+		{tiered.Policy{Limit: tiered.PerSecond(10), MaxDebt: 1<<40 + 1}, words{"Policy.MaxDebt"}},
+		{tiered.Policy{Limit: tiered.PerSecond(10), Algorithm: tiered.SlidingWindow, MaxDebt: 20}, words{"Policy.MaxDebt is 20", "TokenBucket only"}},
+		{tiered.Policy{Limit: minute, Algorithm: 9}, words{"Policy.Algorithm is algorithm 9: must be"}},
+		{tiered.Policy{Limit: minute, Calendar: true}, words{"Policy.Calendar is true: is of a FixedWindow only, and Algorithm is token bucket"}},
+		{tiered.Policy{Limit: precise(minute, second)}, words{"Policy.Limit.Precision is 1s: is of a SlidingWindow only"}},
+		{tiered.Policy{Limit: minute, Algorithm: tiered.FixedWindow, Also: []tiered.Limit{tiered.PerHour(1)}}, words{"Policy.Also is 1 limits: is of a TokenBucket or"}},
+		{tiered.Policy{Limit: minute, Algorithm: tiered.SlidingLog, Also: []tiered.Limit{tiered.PerHour(1)}}, words{"Policy.Also is 1 limits"}},
+		{tiered.Policy{Limit: minute, Also: []tiered.Limit{tiered.PerMinute(1)}}, words{"Policy.Also[0].Per is 1m0s: must differ from that of Limit"}},
+		{ // their blocks are the same, and as many
+			tiered.Policy{Limit: minute, Algorithm: tiered.SlidingWindow, Also: []tiered.Limit{precise(tiered.Per(9, time.Minute-time.Microsecond), second)}},
+			words{"must differ from that of Limit, or the Precision must: both count by 60 blocks of 1s"},
 		},
-		{tiered.Policy{Name: "x", Limit: tiered.Limit{Tokens: 5, Per: -time.Second}}, []string{"Limit.Per is -1s"}},
-		{
-			tiered.Policy{Name: "x", Limit: tiered.Limit{Tokens: 5, Per: 1500 * time.Nanosecond}},
-			[]string{"Limit.Per is 1.5µs"},
-		},
-		{tiered.Policy{Name: "x", Limit: tiered.Limit{Tokens: 5, Per: 999}}, []string{"Limit.Per is 999ns"}},
-		{tiered.Policy{Name: "x", Limit: tiered.Limit{Tokens: 5, Per: math.MaxInt64}}, []string{"Limit.Per"}},
-		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(5).WithBurst(-3)}, []string{"Limit.Burst is -3"}},
-		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(5).WithBurst(0)}, []string{"Limit.Burst"}},
-		{
-			tiered.Policy{Name: "x", Limit: tiered.PerSecond(5).WithBurst(math.MaxInt64)},
-			[]string{"Limit.Burst is 9223372036854775807"},
-		},
-		{
-			tiered.Policy{Name: "x", Limit: tiered.PerSecond(100), Lease: tiered.Lease{Size: 26}},
-			[]string{"Lease.Size is 26", "here 25"},
-		},
-		{
-			tiered.Policy{Name: "x", Limit: tiered.PerSecond(100), Lease: tiered.Lease{Size: -2}},
-			[]string{"Lease.Size is -2"},
-		},
-		{
-			tiered.Policy{Name: "x", Limit: tiered.PerSecond(100), Lease: tiered.Lease{Period: ms}},
-			[]string{"Lease.Period is 1ms"},
-		},
-		{
-			tiered.Policy{Name: "x", Limit: tiered.PerSecond(100), Lease: tiered.Lease{Period: -ms}},
-			[]string{"Lease.Period is -1ms"},
-		},
-		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(10), MaxDebt: 9}, []string{"Policy.MaxDebt is 9", "here 10"}},
-		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(10), MaxDebt: -1}, []string{"Policy.MaxDebt is -1"}},
-		{
-			tiered.Policy{Name: "x", Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerHour(40)}, MaxDebt: 39},
-			[]string{"Policy.MaxDebt is 39", "here 40"},
-		},
-		{tiered.Policy{Name: "x", Limit: tiered.PerSecond(10), MaxDebt: 1<<40 + 1}, []string{"Policy.MaxDebt"}},
-		{
-			tiered.Policy{Name: "x", Limit: tiered.PerSecond(10), Algorithm: tiered.SlidingWindow, MaxDebt: 20},
-			[]string{"Policy.MaxDebt is 20", "TokenBucket only"},
-		},
-		{
-			tiered.Policy{Name: "!", Limit: tiered.Limit{Tokens: -1, Per: -1}, Lease: tiered.Lease{Period: 1}},
-			[]string{"Name", "Tokens", "Per is -1ns", "Lease.Period"},
-		},
+		{tiered.Policy{Limit: minute, Also: []tiered.Limit{{}}}, words{"Policy.Also[0] is zero: must be set"}},
+		{tiered.Policy{Limit: minute, Also: []tiered.Limit{tiered.Unlimited()}, MaxDebt: 3}, words{"Policy.MaxDebt is 3: must be 0 for one burst, or at least the burst, here 100,", "Also"}},
+		{tiered.Policy{Limit: minute, Also: make([]tiered.Limit, 8)}, words{"Policy.Also is 8 limits: must be at most 7", "zero"}},
+		{tiered.Policy{Limit: minute.WithBurst(20), Algorithm: tiered.FixedWindow}, words{"Policy.Limit.Burst is 20: must be 0: a fixed window"}},
+		{tiered.Policy{Limit: minute, Algorithm: tiered.SlidingLog, Lease: tiered.Lease{Size: 2}}, words{"Policy.Lease.Size is 2: must be 0 or NoLease: a SlidingLog"}},
+		{tiered.Policy{Limit: minute, Algorithm: tiered.SlidingLog, Lease: tiered.Lease{Period: second}}, words{"Policy.Lease.Period is 1s: must be 0"}},
+		{tiered.Policy{Limit: tiered.PerMinute(200_000), Algorithm: tiered.SlidingLog}, words{"Policy.Limit.Tokens is 200000: must be at most 100000"}},
+		{tiered.Policy{Limit: tiered.Per(10, 20*365*24*time.Hour), Algorithm: tiered.FixedWindow}, words{"must be at most 10 years"}},
+		{tiered.Policy{Limit: precise(minute, time.Hour), Algorithm: tiered.SlidingWindow}, words{"Policy.Limit.Precision is 1h0m0s: must be 1µs to Per"}},
+		{tiered.Policy{Limit: precise(minute, 100*ms), Algorithm: tiered.SlidingWindow}, words{"Policy.Limit.Precision is 100ms: must divide Per into at most 511 blocks, here 600"}},
+
+		{tiered.Policy{Limit: minute, Plans: plan("", minute)}, words{`Policy.Plans is 1 plans: must have no plan "", because that is a request without a plan: Limit is its limit`}},
+		{tiered.Policy{Limit: minute, Plans: plan(" pro", tiered.PerMinute(1))}, words{`Policy.Plans[" pro"] is 1/min: its name must be 1 to 64 bytes, without space around`}},
+		{tiered.Policy{Limit: minute, Plans: plan(strings.Repeat("x", 65), minute)}, words{`its name must be 1 to 64 bytes`}},
+		{tiered.Policy{Limit: minute, Plans: plan("pro", tiered.Limit{})}, words{`Policy.Plans["pro"] is zero: must be set`}},
+		{tiered.Policy{Limit: minute, Plans: plan("pro", tiered.PerMinute(-5))}, words{`Policy.Plans["pro"].Tokens is -5: must be 1 to 2^40`}},
+		{tiered.Policy{Limit: minute, Plans: plan("pro", minute.WithBurst(0))}, words{`Policy.Plans["pro"].Burst is -1: must be`}},
+		{tiered.Policy{Plans: pro}, words{`Policy.Limit is zero: must be set`}},
+		{tiered.Policy{Limit: tiered.Unlimited(), Plans: pro}, words{`Policy.Limit is Unlimited: must be a limit or Blocked with Plans, because requests with an unknown plan go by it`}},
+		{tiered.Policy{Limit: minute, Plans: many}, words{`Policy.Plans is 1001 plans: must be at most 1000`}},
+		{tiered.Policy{Limit: minute, Plans: pro, Also: []tiered.Limit{tiered.PerDay(9000)}}, words{`Policy.Plans is 1 plans: must be empty with Also`}},
+		{tiered.Policy{Limit: minute, Plans: pro, Standing: tiered.StandingOn}, words{`Policy.Plans is 1 plans: must be empty with Standing`}},
+		{tiered.Policy{Limit: minute, Plans: pro, PerKey: func(string) tiered.Limit { return minute }}, words{`Policy.Plans is 1 plans: must be empty with PerKey`}},
+		{tiered.Policy{Limit: minute, Plans: plan("pro", tiered.PerHour(9)), Algorithm: tiered.FixedWindow}, words{`Policy.Plans["pro"].Per is 1h0m0s: must be that of Limit, 1m0s`}},
+		{tiered.Policy{Limit: minute, Plans: plan("pro", tiered.PerMinute(200_000)), Algorithm: tiered.SlidingLog}, words{`Policy.Plans["pro"].Tokens is 200000: must be at most 100000`}},
+		{tiered.Policy{Limit: minute, Plans: plan("pro", tiered.PerMinute(9).WithBurst(20)), Algorithm: tiered.FixedWindow}, words{`Policy.Plans["pro"].Burst is 20: must be 0`}},
+
+		{tiered.Policy{Limit: tiered.PerSecond(10), Standing: tiered.StandingOn}, words{"Standing is on: must be StandingOff with Limit 10/s: its burst is 10: must be at least 16"}},
+		{tiered.Policy{Limit: minute, Algorithm: tiered.SlidingWindow, Standing: tiered.StandingSplit}, words{"Standing is split: must be StandingOff with a sliding window: only a token bucket can be split"}},
+		{tiered.Policy{Limit: minute, Also: []tiered.Limit{tiered.PerSecond(100), tiered.PerHour(10)}, Standing: tiered.StandingOn}, words{"Standing is on: must be StandingOff with Also[1] 10/h: its burst is 10: must be at least 16"}},
+		{tiered.Policy{Limit: tiered.PerSecond(4).WithBurst(100), Also: []tiered.Limit{minute}, Standing: tiered.StandingSplit}, words{"must be StandingOff with Limit 4/s burst 100: it refills 4 tokens per period: must be at least 8"}},
+		{tiered.Policy{Limit: minute, Standing: 3}, words{"Standing is standing 3: must be StandingOff, StandingSplit or StandingOn"}},
+		{tiered.Policy{Name: "!", Limit: tiered.Limit{Tokens: -1, Per: -1}, Lease: tiered.Lease{Period: 1}}, words{"Name", "Tokens", "Per is -1ns", "Lease.Period"}},
 	} {
+		if c.p.Limit != (tiered.Limit{}) || c.p.Plans != nil {
+			c.p.Name = cmp.Or(c.p.Name, "x")
+		}
 		err := c.p.Validate()
+		if n := strings.Count(fmt.Sprint(err), "tiered: "); n != 1 && len(c.want) == 1 {
+			t.Errorf("%+v: %d lines for one mistake: %v", c.p, n, err)
+		}
 		for _, part := range c.want {
 			if err == nil || !strings.Contains(err.Error(), part) {
 				t.Errorf("%+v: error %v does not say %q", c.p, err, part)
@@ -183,84 +208,5 @@ func TestReasonsAndTiersHaveNames(t *testing.T) {
 	if tiered.Reason(200).String() != "reason 200" || tiered.Tier(200).String() != "tier 200" ||
 		tiered.Remote.String() != "remote" {
 		t.Error("names of unknown values")
-	}
-}
-
-// Settings that exclude each other are an error that names field, value and rule.
-func TestAlgorithmMistakes(t *testing.T) {
-	minute := tiered.Limit{Tokens: 10, Per: time.Minute}
-	for _, c := range []struct {
-		change func(p *tiered.Policy)
-		want   string
-	}{
-		{func(p *tiered.Policy) { p.Algorithm = 9 }, "Policy.Algorithm is algorithm 9: must be"},
-		{
-			func(p *tiered.Policy) { p.Calendar = true },
-			"Policy.Calendar is true: is of a FixedWindow only, and Algorithm is token bucket",
-		},
-		{
-			func(p *tiered.Policy) { p.Limit.Precision = time.Second },
-			"Policy.Limit.Precision is 1s: is of a SlidingWindow only",
-		},
-		{
-			func(p *tiered.Policy) { p.Algorithm, p.Also = tiered.FixedWindow, []tiered.Limit{tiered.PerHour(1)} },
-			"Policy.Also is 1 limits: is of a TokenBucket or",
-		},
-		{
-			func(p *tiered.Policy) { p.Algorithm, p.Also = tiered.SlidingLog, []tiered.Limit{tiered.PerHour(1)} },
-			"Policy.Also is 1 limits",
-		},
-		{
-			func(p *tiered.Policy) { p.Also = []tiered.Limit{tiered.PerMinute(1)} },
-			"Policy.Also[0].Per is 1m0s: must differ from that of Limit",
-		},
-		{ // their blocks are the same, and as many
-			func(p *tiered.Policy) {
-				p.Algorithm, p.Also = tiered.SlidingWindow,
-					[]tiered.Limit{{Tokens: 9, Per: time.Minute - time.Microsecond, Precision: time.Second}}
-			},
-			"must differ from that of Limit, or the Precision must: both count by 60 blocks of 1s",
-		},
-		{func(p *tiered.Policy) { p.Also = []tiered.Limit{{}} }, "Policy.Also[0] is zero: must be set"},
-		{
-			func(p *tiered.Policy) { p.Also, p.MaxDebt = []tiered.Limit{tiered.Unlimited()}, 3 },
-			"Policy.MaxDebt is 3: must be 0 for one burst, or at least the burst, here 10,",
-		},
-		{func(p *tiered.Policy) { p.Also = make([]tiered.Limit, 8) }, "Policy.Also is 8 limits: must be at most 7"},
-		{
-			func(p *tiered.Policy) { p.Algorithm, p.Limit.Burst = tiered.FixedWindow, 20 },
-			"Policy.Limit.Burst is 20: must be 0: a fixed window",
-		},
-		{
-			func(p *tiered.Policy) { p.Algorithm, p.Lease.Size = tiered.SlidingLog, 2 },
-			"Policy.Lease.Size is 2: must be 0 or NoLease: a SlidingLog",
-		},
-		{
-			func(p *tiered.Policy) { p.Algorithm, p.Lease.Period = tiered.SlidingLog, time.Second },
-			"Policy.Lease.Period is 1s: must be 0",
-		},
-		{
-			func(p *tiered.Policy) { p.Algorithm, p.Limit.Tokens = tiered.SlidingLog, 200_000 },
-			"Policy.Limit.Tokens is 200000: must be at most 100000",
-		},
-		{
-			func(p *tiered.Policy) { p.Algorithm, p.Limit.Per = tiered.FixedWindow, 20*365*24*time.Hour },
-			"must be at most 10 years",
-		},
-		{
-			func(p *tiered.Policy) { p.Algorithm, p.Limit.Precision = tiered.SlidingWindow, time.Hour },
-			"Policy.Limit.Precision is 1h0m0s: must be 1µs to Per",
-		},
-		{
-			func(p *tiered.Policy) { p.Algorithm, p.Limit.Precision = tiered.SlidingWindow, 100*time.Millisecond },
-			"Policy.Limit.Precision is 100ms: must divide Per into at most 511 blocks, here 600",
-		},
-	} {
-		p := tiered.Policy{Name: "p", Limit: minute}
-		ok(t, p.Validate())
-		c.change(&p)
-		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v:\n%v, want\n%s", p, err, c.want)
-		}
 	}
 }

@@ -18,13 +18,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// refusal is an error that Redis answers with.
-type refusal string
-
-func (e refusal) Error() string { return string(e) }
-func (refusal) RedisError()     {}
-
-const errFull = refusal("OOM command not allowed when used memory > 'maxmemory'.")
+const errFull = replied("OOM command not allowed when used memory > 'maxmemory'.")
 
 // full is a store that may refuse to write: it answers what writes nothing, as a server does that is full, or a
 // replica.

@@ -70,6 +70,10 @@ func (s *afflicted) Presence(
 	return c, err
 }
 
+// cut has all calls fail with an error, until the store heals.
+func (s *afflicted) cut(err error) { s.broken.Store(&err); s.absence.Store(&err) }
+func (s *afflicted) heal()         { s.broken.Store(nil); s.absence.Store(nil) }
+
 // replied is an error as Redis sends it.
 type replied string
 
@@ -98,19 +102,28 @@ func (p patientOf) ask(d time.Duration) {
 
 // fails has all calls fail for as long, and then work again.
 func (p patientOf) fails(d time.Duration, err error) {
-	p.store.broken.Store(&err)
-	p.store.absence.Store(&err)
+	p.store.cut(err)
 	p.ask(d)
-	p.store.broken.Store(nil)
-	p.store.absence.Store(nil)
+	p.store.heal()
 }
 
 const (
-	gone       = "WARN redis does not answer: the fail modes decide"
-	back       = "INFO redis answers again"
-	wasSettled = "INFO what was admitted without redis was reported to it"
-	lossy      = "WARN redis lost buckets, or what it had written last: each may admit a burst more"
+	gone        = "WARN redis does not answer: the fail modes decide"
+	back        = "INFO redis answers again"
+	refusedUser = "ERROR redis refuses this user: the fail modes decide until somebody changes that"
+	cannotServe = "WARN redis answers that it cannot serve: the fail modes decide"
+	otherNumber = "DEBUG another number of processes shares the limits"
+	wasSettled  = "INFO what was admitted without redis was reported to it"
+	lossy       = "WARN redis lost buckets, or what it had written last: each may admit a burst more"
 )
+
+// outageFigures are those of an outage in which shares decided.
+const outageFigures = "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Outages.Count node.Outages.Settled"
+
+// opens is the events of a breaker that opens for errors of one class, and is probed in vain before it closes.
+func opens(class string) string {
+	return fmt.Sprintf("closed→open %[1]s, open→probing, probing→open %[1]s, probing→closed, error %[1]s", class)
+}
 
 // faultsTold is the table of faults: what each of them shows of itself, and that nothing of it is there without it. The
 // lines are all that are written; the figures are those that are zero before and are not afterwards; so are the
@@ -130,8 +143,8 @@ var faultsTold = []struct {
 	{name: "nothing", fault: func(p patientOf) { p.ask(5 * time.Second) }}, {
 		name: "Redis is gone", fault: func(p patientOf) { p.fails(5*time.Second, io.EOF) },
 		lines:   []string{gone, back, wasSettled},
-		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Outages.Count node.Outages.Settled",
-		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
+		figures: outageFigures,
+		events:  opens("unreachable"),
 		attrs:   `node=memory class=unreachable error=EOF decide="fail-local: api"`,
 	}, {
 		name: "Redis is gone, fail-open", mode: tiered.FailOpen, fault: func(p patientOf) {
@@ -139,21 +152,21 @@ var faultsTold = []struct {
 		},
 		lines:   []string{gone, back, wasSettled},
 		figures: "policy.Tokens.Open policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Outages.Count node.Outages.Settled",
-		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
+		events:  opens("unreachable"),
 		attrs:   `decide="fail-open: api"`,
 	}, {
 		name: "Redis is gone, fail-closed", mode: tiered.FailClosed,
 		fault:   func(p patientOf) { p.fails(5*time.Second, io.EOF) },
 		lines:   []string{gone, back},
 		figures: "policy.Tokens.Unavailable policy.Leases.Lost node.Calls.Failed node.Outages.Count",
-		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
+		events:  opens("unreachable"),
 	}, {
 		name: "Redis is gone, and the share is used up", limit: tiered.PerSecond(10),
 		fault:   func(p patientOf) { p.fails(3*time.Second, io.EOF) },
 		options: tiered.Options{Processes: 20},
 		lines:   []string{gone, back, wasSettled},
-		figures: "policy.Tokens.Fallback policy.Tokens.FallbackSpent policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Outages.Count node.Outages.Settled",
-		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
+		figures: outageFigures + " policy.Tokens.FallbackSpent",
+		events:  opens("unreachable"),
 	}, {
 		name: "Redis is gone without a word", fault: func(p patientOf) {
 			p.store.loseRequests.Store(true)
@@ -161,8 +174,8 @@ var faultsTold = []struct {
 			p.store.loseRequests.Store(false)
 		},
 		lines:   []string{gone, back, wasSettled},
-		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Calls.Overruns node.Calls.LateReplies node.Outages.Count node.Outages.Settled",
-		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
+		figures: outageFigures + " node.Calls.Overruns node.Calls.LateReplies",
+		events:  opens("unreachable"),
 	}, {
 		name: "Redis comes and goes", fault: func(p patientOf) {
 			p.fails(2*time.Second, io.EOF)
@@ -170,29 +183,26 @@ var faultsTold = []struct {
 			p.fails(2*time.Second, io.EOF)
 		},
 		lines:   []string{gone, back, gone, back, wasSettled},
-		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Outages.Count node.Outages.Settled",
-		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
+		figures: outageFigures,
+		events:  opens("unreachable"),
 	}, {
 		name: "out of memory", fault: func(p patientOf) { p.fails(5*time.Second, replied("OOM command not allowed")) },
-		lines:   []string{"WARN redis answers that it cannot serve: the fail modes decide", back, wasSettled},
-		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Calls.CannotServe node.Outages.Count node.Outages.Settled",
-		events:  "closed→open cannot serve, open→probing, probing→open cannot serve, probing→closed, error cannot serve",
+		lines:   []string{cannotServe, back, wasSettled},
+		figures: outageFigures + " node.Calls.CannotServe",
+		events:  opens("cannot serve"),
 		attrs:   `class="cannot serve" error="OOM command not allowed"`,
 	}, {
 		name: "no connection", fault: func(p patientOf) { p.fails(5*time.Second, redis.ErrPoolTimeout) },
 		lines:   []string{"WARN no connection to redis is free: the fail modes decide", back, wasSettled},
-		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Calls.Saturated node.Faults.Absences node.Outages.Count node.Outages.Settled",
-		events:  "closed→open saturated, open→probing, probing→open saturated, probing→closed, error saturated",
+		figures: outageFigures + " node.Calls.Saturated node.Faults.Absences",
+		events:  opens("saturated"),
 	}, {
 		name: "the password was changed", fault: func(p patientOf) {
 			p.fails(5*time.Second, replied("WRONGPASS invalid"))
 		},
-		lines: []string{
-			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back,
-			wasSettled,
-		},
-		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Calls.Misconfigured node.Outages.Count node.Outages.Settled",
-		events:  "closed→open misconfigured, open→probing, probing→open misconfigured, probing→closed, error misconfigured",
+		lines:   []string{refusedUser, back, wasSettled},
+		figures: outageFigures + " node.Calls.Misconfigured",
+		events:  opens("misconfigured"),
 	}, {
 		name: "the user may be counted, and nothing else", fault: func(p patientOf) {
 			p.store.broken.Store(new(error(replied("ERR The user executing the script can't run this command or subcommand"))))
@@ -206,11 +216,8 @@ var faultsTold = []struct {
 				time.Sleep(time.Second)
 			}
 		},
-		lines: []string{
-			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back,
-			wasSettled,
-		},
-		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Calls.Misconfigured node.Outages.Count node.Outages.Settled",
+		lines:   []string{refusedUser, back, wasSettled},
+		figures: outageFigures + " node.Calls.Misconfigured",
 		events: "closed→open misconfigured, open→probing, probing→open misconfigured, probing→open canceled, probing→closed, " +
 			"error misconfigured",
 	}, {
@@ -220,11 +227,8 @@ var faultsTold = []struct {
 			p.fails(5*time.Second, replied("LOADING Redis is loading the dataset in memory"))
 			p.fails(5*time.Second, replied("WRONGPASS invalid"))
 		},
-		lines: []string{
-			gone, "WARN redis answers that it cannot serve: the fail modes decide",
-			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, wasSettled,
-		},
-		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Calls.CannotServe node.Calls.Misconfigured node.Outages.Count node.Outages.Settled",
+		lines:   []string{gone, cannotServe, refusedUser, back, wasSettled},
+		figures: outageFigures + " node.Calls.CannotServe node.Calls.Misconfigured",
 		events: "closed→open unreachable, open→probing, probing→open unreachable, probing→open cannot serve, probing→open misconfigured, " +
 			"probing→closed, error unreachable, error cannot serve, error misconfigured",
 	}, {
@@ -234,11 +238,8 @@ var faultsTold = []struct {
 			p.fails(5*time.Second, io.EOF)
 			p.fails(5*time.Second, replied("WRONGPASS invalid"))
 		},
-		lines: []string{
-			"ERROR redis refuses this user: the fail modes decide until somebody changes that", gone,
-			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, wasSettled,
-		},
-		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Calls.Misconfigured node.Outages.Count node.Outages.Settled",
+		lines:   []string{refusedUser, gone, refusedUser, back, wasSettled},
+		figures: outageFigures + " node.Calls.Misconfigured",
 		events: "closed→open misconfigured, open→probing, probing→open misconfigured, probing→open unreachable, " +
 			"probing→closed, error misconfigured, error unreachable",
 	}, {
@@ -248,10 +249,8 @@ var faultsTold = []struct {
 			p.fails(500*ms, io.EOF) // a probe comes every 0.75 s
 			p.fails(5*time.Second, replied("WRONGPASS invalid"))
 		},
-		lines: []string{
-			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, wasSettled,
-		},
-		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Calls.Misconfigured node.Outages.Count node.Outages.Settled",
+		lines:   []string{refusedUser, back, wasSettled},
+		figures: outageFigures + " node.Calls.Misconfigured",
 		events: "closed→open misconfigured, open→probing, probing→open misconfigured, probing→open unreachable, " +
 			"probing→closed, error misconfigured, error unreachable",
 	}, {
@@ -275,7 +274,7 @@ var faultsTold = []struct {
 		lines: []string{
 			gone, back, "WARN redis answers later than Budget: the fail modes decide for keys without a lease", wasSettled,
 		},
-		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Calls.Overruns node.Calls.LateReplies node.Outages.Count node.Outages.Settled",
+		figures: outageFigures + " node.Calls.Overruns node.Calls.LateReplies",
 		events:  "closed→open unreachable, open→probing, probing→closed, error unreachable",
 	}, {
 		name: "one hiccup", fault: func(p patientOf) {
@@ -337,10 +336,7 @@ var faultsTold = []struct {
 			p.ask(5 * time.Second)
 		},
 		// Until the entry of its old identity is over, it counts as two.
-		lines: []string{
-			"WARN the clock jumped: all leases were given up",
-			"DEBUG another number of processes shares the limits",
-		},
+		lines:   []string{"WARN the clock jumped: all leases were given up", otherNumber},
 		figures: "Standstills node.Calls.Late", events: "standstill 1m0s, error late", attrs: "by=1m0s",
 	}, {
 		name: "keys of another type", mode: tiered.FailClosed, fault: func(p patientOf) {
@@ -402,10 +398,7 @@ var faultsTold = []struct {
 			closeIn(p.t, l, time.Second)
 			time.Sleep(time.Second)
 		},
-		lines: []string{
-			"DEBUG another number of processes shares the limits",
-			"DEBUG another number of processes shares the limits",
-		},
+		lines: []string{otherNumber, otherNumber},
 		attrs: "from=1 to=2",
 	}, {
 		name: "another service has other limits", fault: func(p patientOf) {
@@ -415,9 +408,9 @@ var faultsTold = []struct {
 			time.Sleep(time.Second)
 		},
 		lines: []string{
-			"DEBUG another number of processes shares the limits",
+			otherNumber,
 			"WARN another service has a policy of this name with other limits, and both count the same keys: give one of them another name",
-			"DEBUG another number of processes shares the limits",
+			otherNumber,
 		},
 		events: "other limits 0s", attrs: "processes=1",
 	}, {
@@ -425,10 +418,7 @@ var faultsTold = []struct {
 			run(p.t, p.store, "shop", tiered.Policy{Name: "api", Limit: tiered.PerSecond(50)})
 			time.Sleep(10 * time.Second)
 		},
-		lines: []string{
-			"DEBUG another number of processes shares the limits",
-			"INFO processes of this service have other limits for this policy",
-		},
+		lines:   []string{otherNumber, "INFO processes of this service have other limits for this policy"},
 		figures: "policy.Processes.OtherLimits", attrs: "policy=api service=shop limits=100/s processes=1",
 	}, {
 		name: "processes do not split the limit", standing: tiered.StandingOn, fault: func(p patientOf) {
@@ -438,9 +428,9 @@ var faultsTold = []struct {
 			time.Sleep(30 * time.Second)
 		},
 		lines: []string{
-			"DEBUG another number of processes shares the limits",
+			otherNumber,
 			"WARN some processes do not split this policy's limit: standing shares are not used",
-			"DEBUG another number of processes shares the limits",
+			otherNumber,
 			"INFO all processes split this policy's limit: standing shares are used again",
 		},
 		attrs: "policy=api processes=1",
@@ -464,7 +454,7 @@ var faultsTold = []struct {
 			time.Sleep(100 * time.Second)
 		},
 		lines: []string{
-			"DEBUG another number of processes shares the limits",
+			otherNumber,
 			"WARN too many processes for this policy's standing shares: none holds a whole token, so each key has 7/8 of its limit",
 		},
 		attrs: "policy=api processes=15 most=12",

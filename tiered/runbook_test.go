@@ -72,12 +72,10 @@ var opsFaults = map[string][]func(s *afflicted, process int, since time.Duration
 func breaking(err error) func(*afflicted, int, time.Duration, bool) {
 	return func(s *afflicted, _ int, _ time.Duration, done bool) {
 		if done {
-			s.broken.Store(nil)
-			s.absence.Store(nil)
+			s.heal()
 			return
 		}
-		s.broken.Store(&err)
-		s.absence.Store(&err)
+		s.cut(err)
 	}
 }
 

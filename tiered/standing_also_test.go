@@ -49,9 +49,7 @@ func TestStandingSharesOfSeveralLimitsInAnOutage(t *testing.T) {
 		s := &afflicted{distant: &distant{Memory: remote.NewMemory()}}
 		all := fleetOf(t, s, 3, standingAlso("api"))
 		time.Sleep(settleSlowShares)
-		gone := errors.New("gone")
-		s.broken.Store(&gone)
-		s.absence.Store(&gone)
+		s.cut(errors.New("gone"))
 		for _, p := range all { // the breakers open
 			for i := range 5 {
 				limiterOf(t, p, "api").AllowN(t.Context(), fmt.Sprint("other ", i), 100)

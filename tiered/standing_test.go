@@ -196,9 +196,7 @@ func TestStandingSharesThroughAnOutage(t *testing.T) {
 		policy := standingPolicy("api")
 		policy.FailMode = tiered.FailClosed
 		l := limiterOf(t, fleetOf(t, s, 1, policy)[0], "api")
-		errGone := errors.New("gone")
-		s.broken.Store(&errGone)
-		s.absence.Store(&errGone)
+		s.cut(errors.New("gone"))
 		time.Sleep(45 * time.Second)
 		if d := l.Allow(t.Context(), "a"); !d.Allowed || d.Reason != tiered.Granted || d.Tier != tiered.Local {
 			t.Errorf("in the right: %+v", d)
@@ -207,8 +205,7 @@ func TestStandingSharesThroughAnOutage(t *testing.T) {
 		if d := l.Allow(t.Context(), "b"); d.Allowed {
 			t.Errorf("after the right: %+v", d)
 		}
-		s.broken.Store(nil)
-		s.absence.Store(nil)
+		s.heal()
 		time.Sleep(15 * time.Second)
 		if d := l.Allow(t.Context(), "c"); !d.Allowed || d.Tier != tiered.Local {
 			t.Errorf("after the outage: %+v", d)
@@ -305,32 +302,8 @@ func TestStandingSharesPerKey(t *testing.T) {
 	})
 }
 
-func TestInvalidStanding(t *testing.T) {
-	for want, p := range map[string]tiered.Policy{
-		"Standing is on: must be StandingOff with Limit 10/s: its burst is 10: must be at least 16": {
-			Limit: tiered.PerSecond(10), Standing: tiered.StandingOn,
-		},
-		"Standing is split: must be StandingOff with a sliding window: only a token bucket can be split": {
-			Limit: tiered.PerSecond(100), Algorithm: tiered.SlidingWindow, Standing: tiered.StandingSplit,
-		},
-		"Standing is on: must be StandingOff with Also[1] 10/h: its burst is 10: must be at least 16": {
-			Limit: tiered.PerSecond(100), Also: []tiered.Limit{
-				tiered.PerMinute(1000),
-				tiered.PerHour(10),
-			}, Standing: tiered.StandingOn,
-		},
-		"must be StandingOff with Limit 4/s burst 100: it refills 4 tokens per period: must be at least 8": {
-			Limit: tiered.PerSecond(4).WithBurst(100), Also: []tiered.Limit{tiered.PerMinute(1000)}, Standing: tiered.StandingSplit,
-		},
-		"Standing is standing 3: must be StandingOff, StandingSplit or StandingOn": {
-			Limit: tiered.PerSecond(100), Standing: 3,
-		},
-	} {
-		p.Name = "api"
-		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
-		}
-	}
+// Whether a policy splits its limit cannot be changed while processes share it.
+func TestStandingStays(t *testing.T) {
 	l := limiter(t, remote.NewMemory(), standingPolicy("api"), nil)
 	p := l.Policy()
 	p.Standing = tiered.StandingOff
