@@ -96,7 +96,13 @@ func TestReturnGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 // Tokens that are not given back after all are burnt once: they are held no more, and no later refund pays for them.
 func TestRefundThatIsGivenUpIsBurntOnce(t *testing.T) {
 	for name, end := range map[string]func(r *rig){
-		"its call is refused":        func(r *rig) { r.b.Rejected(r.now, r.begin().Seq) },
+		"its call is refused": func(r *rig) {
+			r.b.Rejected(r.now, r.begin().Seq)
+			r.now = r.b.BackOff()
+			w, _, _ := r.ask(1) // and so is the next one, which carries nothing
+			r.b.Rejected(r.now, r.begin().Seq)
+			r.expect(w, local.Failed)
+		},
 		"its call is lost":           func(r *rig) { r.b.Fail(r.now, r.begin().Seq) },
 		"the lease id ends under it": func(r *rig) { r.begin(); r.b.Expire(r.now) },
 		"the lease id ends before":   func(r *rig) { r.b.Expire(r.now) },

@@ -3,7 +3,6 @@ package tiered_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"runtime"
 	"strconv"
@@ -11,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -264,48 +262,6 @@ func TestDecisionsAtHomeAllocateNothing(t *testing.T) {
 			}
 		})
 	}
-}
-
-// There are more policies than places for hot keys, all with the same key. Each decision is by its own policy.
-func TestPoliciesThatShareAHotPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := must(tiered.NewGroup(remote.NewMemory(), nil))
-		defer g.Close(context.Background())
-		const policies, asked = 40, 50
-		for i := range policies {
-			if _, err := g.NewLimiter(tiered.Policy{
-				Name:  fmt.Sprintf("p%d", i),
-				Limit: tiered.PerDay(int64(i + 1)),
-			}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		admitted := map[string]int{}
-		for range asked {
-			for i, l := range tiered.Limiters(g).Present() {
-				for _, key := range []string{"k", "l"} {
-					d := l.Allow(context.Background(), key)
-					if d.Burst != int64(i+1) || d.Key != key {
-						t.Fatalf("%+v of policy %d", d, i)
-					}
-					if d.Allowed {
-						admitted[d.Policy+key]++
-					}
-					time.Sleep(8 * time.Nanosecond) // after 128 decisions, one is chosen
-				}
-			}
-		}
-		for i := range policies {
-			for _, key := range []string{"k", "l"} {
-				if n := admitted[fmt.Sprintf("p%d%s", i, key)]; n != i+1 {
-					t.Errorf("policy %d admitted %d of %s, want %d", i, n, key, i+1)
-				}
-			}
-		}
-		if s := g.Stats(); s.Keys != 2*policies {
-			t.Errorf("%d keys, want %d", s.Keys, 2*policies)
-		}
-	})
 }
 
 func BenchmarkAllow(b *testing.B) {

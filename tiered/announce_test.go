@@ -130,40 +130,6 @@ func TestTwoServicesWithOneLimit(t *testing.T) {
 	})
 }
 
-// While a deploy of one service rolls, processes differ: each says so once for each change.
-func TestDeployWithOtherLimits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		memory := remote.NewMemory()
-		policy := func(n int64) tiered.Policy { return tiered.Policy{Name: "api", Limit: tiered.PerMinute(n)} }
-		stays, old := run(t, memory, "shop", policy(100)), run(t, memory, "shop", policy(100))
-		time.Sleep(10 * time.Second)
-		next := run(t, memory, "shop", policy(200))
-		time.Sleep(10 * time.Second)
-		stays.is(3, 0, 1)
-		next.is(3, 0, 2)
-		old.end()
-		time.Sleep(14 * time.Second)
-		stays.is(2, 0, 1)
-		for _, p := range []*program{stays, old, next} {
-			if n := p.lines(tellsOfOthers); n != 1 || p.lines(warnsOfOthers)+len(p.heard) > 0 {
-				t.Errorf("said %d times:\n%s", n, strings.Join(p.log.lines(), "\n"))
-			}
-		}
-		// SetPolicy ends the difference, and begins another one.
-		ok(t, tiered.Limiters(stays.Group).Placed()[0].SetPolicy(policy(200)))
-		time.Sleep(10 * time.Second)
-		stays.is(2, 0, 0)
-		next.is(2, 0, 0)
-		ok(t, tiered.Limiters(next.Group).Placed()[0].SetPolicy(policy(300)))
-		time.Sleep(10 * time.Second)
-		for _, p := range []*program{stays, next} {
-			if n := p.lines(tellsOfOthers); n != 2 || p.lines(warnsOfOthers) > 0 {
-				t.Errorf("said %d times:\n%s", n, strings.Join(p.log.lines(), "\n"))
-			}
-		}
-	})
-}
-
 // N was 4 once instead of 2, because two unrelated programs had run before. A policy's N counts its own processes, and
 // its shares are divided by that.
 func TestProcessesOfOtherPoliciesDoNotCount(t *testing.T) {
@@ -198,25 +164,6 @@ func TestProcessesOfOtherPoliciesDoNotCount(t *testing.T) {
 			}
 		}
 		memory.Fail(nil)
-	})
-}
-
-// A policy that is added later counts at once in its own process by all processes, and is announced soon.
-func TestPolicyAddedLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		memory := remote.NewMemory()
-		first := run(t, memory, "shop", tiered.Policy{Name: "login", Limit: tiered.PerSecond(1)})
-		second := run(t, memory, "shop", tiered.Policy{Name: "login", Limit: tiered.PerSecond(1)})
-		time.Sleep(4 * time.Second)
-		for i, p := range []*program{first, second} {
-			if _, err := p.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerSecond(1)}); err != nil {
-				t.Fatal(err)
-			}
-			synctest.Wait()
-			p.is(int64(i+1), 0, 0)
-		}
-		time.Sleep(4 * time.Second)
-		first.is(2, 0, 0)
 	})
 }
 

@@ -3,8 +3,6 @@ package tiered_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -135,66 +133,4 @@ func TestContextThatEnds(t *testing.T) {
 			})
 		}
 	}
-}
-
-// Any number of callers that give up do not count as failures of Redis.
-func TestCancelingCallersDoNotOpenTheBreaker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newDistant(10 * ms)
-		l := limiter(t, store, tiered.Policy{
-			Limit: tiered.PerSecond(1000), Lease: neverLeased,
-			FailMode: tiered.FailClosed,
-		}, nil)
-		var all sync.WaitGroup
-		reasons := make(map[tiered.Reason]int)
-		var mu sync.Mutex
-		for i := range 2000 {
-			ctx, cancel := context.WithCancel(t.Context())
-			if i%2 == 0 {
-				ctx, cancel = context.WithTimeout(t.Context(), ms) // a deadline far below ours
-			} else if i%4 == 1 {
-				time.AfterFunc(ms, cancel)
-			}
-			all.Go(func() {
-				defer cancel()
-				d := l.Allow(ctx, fmt.Sprint(i))
-				mu.Lock()
-				defer mu.Unlock()
-				reasons[d.Reason]++
-			})
-			time.Sleep(ms)
-		}
-		all.Wait()
-		n := l.Group().Stats().Nodes[string(store.Node(""))]
-		t.Logf("%v; %+v", reasons, n)
-		if reasons[tiered.Canceled] != 500 || reasons[tiered.Unavailable] != 1000 || reasons[tiered.Granted] != 500 {
-			t.Errorf("%v, want each second without an answer in time, and each fourth canceled", reasons)
-		}
-		if n.Calls.Failed > 0 || n.Outages.Breaker != "closed" {
-			t.Errorf("%+v", n)
-		}
-	})
-}
-
-func TestBudgetIsForAllTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newDistant(ms)
-		var l []*tiered.Limiter
-		for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
-			p := direct(name, 100)
-			p.FailMode = tiered.FailOpen
-			l = append(l, several(t, store, nil, p)[0])
-		}
-		time.Sleep(time.Second)
-		store.loseRequests.Store(true)
-		var uses []tiered.Use
-		for _, l := range l {
-			uses = append(uses, l.For("k"))
-		}
-		start := time.Now()
-		d := tiered.All(uses...).Allow(t.Context())
-		if took := time.Since(start); took != tiered.DefaultBudget || d.Reason != tiered.Open {
-			t.Errorf("%+v after %v, want fail-open's after one Budget", d, took)
-		}
-	})
 }

@@ -7,9 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
-	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -102,54 +99,6 @@ func TestNewRateCountsFromTheNextCallOn(t *testing.T) {
 				books(t, l.Group())
 			})
 		}
-	}
-}
-
-// Once a limit is lowered, tokens that were leased under the larger one are not spent. Ten seconds after the last use of the
-// larger one, and the end of its last lease, the lower limit bounds what is admitted.
-func TestLoweredLimitHolds(t *testing.T) {
-	for name, to := range map[string]tiered.Limit{
-		"of minutes":      tiered.PerMinute(1),
-		"a smaller burst": tiered.PerSecond(20_000).WithBurst(1),
-	} {
-		bubble(t, name, func(t *testing.T) {
-			l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerSecond(20_000)}, nil)
-			for range 600 { // 2000/s
-				want(t, l.AllowN(t.Context(), "k", 2), tiered.Granted)
-				time.Sleep(ms)
-			}
-			bound := ideal.NewPolicer(to.Tokens, to.Per, burstOf(to))
-			larger := ideal.NewPolicer(20_000, second, 20_000)
-			set(t, l, limitTo(to))
-			b, _ := tiered.Engine(l.Group()).Cache.Find(tiered.Core(l).ID("k"))
-			if held, _ := b.Peek(tiered.Engine(l.Group()).Now()); held != 0 {
-				t.Errorf("%d held", held)
-			}
-			start, admitted := time.Now(), 0
-			for time.Since(start) < lua.TermsHold+second {
-				if l.Allow(t.Context(), "k").Allowed {
-					larger.Admit(int64(time.Since(start)), 1)
-				}
-				time.Sleep(5 * ms)
-			}
-			if worst := larger.Worst(); worst.Over > 0 {
-				t.Errorf("the larger limit: %v", worst)
-			}
-			for range 2000 { // 200/s
-				if l.Allow(t.Context(), "k").Allowed {
-					admitted++
-					bound.Admit(int64(time.Since(start)), 1)
-				}
-				time.Sleep(5 * ms)
-			}
-			if worst := bound.Worst(); worst.Over > 1 { // a grant that was on its way
-				t.Errorf("%d admitted: %v", admitted, worst)
-			}
-			if to.Per == time.Minute && admitted > 2 {
-				t.Errorf("%d admitted in 10 s", admitted)
-			}
-			books(t, l.Group())
-		})
 	}
 }
 
@@ -276,52 +225,4 @@ func TestAnotherPrecisionForgetsNothing(t *testing.T) {
 			})
 		}
 	}
-}
-
-// versions are policies of one name, of which each process of a deploy has one.
-func versions() []tiered.Policy {
-	all := make([]tiered.Policy, 4)
-	for i := range all {
-		all[i] = tiered.Policy{Name: "api", Limit: tiered.PerMinute(100), Algorithm: tiered.SlidingWindow}
-	}
-	all[1].Limit.Precision = 2 * second
-	all[2].Limit = tiered.Limit{Tokens: 90, Per: 10 * second}
-	all[3].Also = []tiered.Limit{tiered.PerHour(1000)}
-	return all
-}
-
-// Processes whose policies differ in Per, Precision and Also count each other's admissions: in an instant, and in
-// every interval as long as the shortest of the windows.
-func TestVersionsInADeploy(t *testing.T) {
-	const shortest = 10 * second
-	play := func(t *testing.T, store remote.Store, pause func(), rounds int) {
-		var fleet []*tiered.Limiter
-		for _, p := range versions() {
-			fleet = append(fleet, several(t, store, nil, p)[0])
-		}
-		var times []time.Time
-		for range rounds {
-			for _, l := range fleet {
-				if l.Allow(t.Context(), "k").Allowed {
-					times = append(times, time.Now())
-				}
-			}
-			pause()
-		}
-		first := 0
-		for i, at := range times {
-			for ; at.Sub(times[first]) >= shortest; first++ {
-			}
-			if n := i - first + 1; n > 100 {
-				t.Fatalf("%d admitted within %v", n, shortest)
-			}
-		}
-		if len(times) < 50 { // some lie in leases
-			t.Errorf("only %d admitted", len(times))
-		}
-	}
-	synctest.Test(t, func(t *testing.T) {
-		play(t, newDistant(ms), func() { time.Sleep(20 * ms) }, 6000)
-	})
-	play(t, open(t, redistest.Start(t).URL()), func() {}, 60)
 }

@@ -222,36 +222,6 @@ func TestStandstillGivesUpTheLeases(t *testing.T) {
 	})
 }
 
-// A leased fixed window continues after the store's clock was set back. Its leases keep the time that they had
-// left, and do not last until the clock reaches their old end.
-func TestFixedWindowGoesOnAfterAStepBack(t *testing.T) {
-	for _, step := range []time.Duration{2 * second, time.Minute, time.Hour} {
-		synctest.Test(t, func(t *testing.T) {
-			store := newDistant(ms)
-			p := tiered.Policy{
-				Name: "api", Limit: tiered.PerMinute(1000), Algorithm: tiered.FixedWindow,
-				FailMode: tiered.FailClosed,
-			}
-			l := limiter(t, store, p, nil)
-			ask := func(d time.Duration) (admitted int) {
-				for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * ms) {
-					if l.Allow(t.Context(), "k").Allowed {
-						admitted++
-					}
-				}
-				return admitted
-			}
-			if n := ask(10 * second); n < 900 {
-				t.Fatalf("%d admitted before the clock was set", n)
-			}
-			store.Memory.Step(-step)
-			if n := ask(5 * time.Minute); n < 4500 || n > 6000 {
-				t.Errorf("%v back: %d admitted in 5 minutes of 1000 per minute", step, n)
-			}
-		})
-	}
-}
-
 // A process of which standing shares decide everything makes no call but its presence with the poll of the table. That
 // looks at the wall clock too: a right that was lent to others while the machine was suspended is not used again.
 func TestPollSeesAStandstill(t *testing.T) {

@@ -212,23 +212,3 @@ func TestLeaseOfAPoisonedKeyDoesNotHoldUpClose(t *testing.T) {
 		}
 	})
 }
-
-func TestAllAfterClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newDistant(ms)
-		p := direct("closed", 5)
-		p.FailMode = tiered.FailClosed
-		l := several(t, store, nil, direct("a", 5), p)
-		ok(t, l[0].Group().Close(t.Context()))
-		calls := store.calls.Load()
-		if d := tiered.All(l[0].For("k"), l[0].For("j")).Allow(t.Context()); d.Reason != tiered.Fallback {
-			t.Errorf("%+v", d)
-		}
-		if d := tiered.All(l[0].For("k"), l[1].For("j")).Allow(t.Context()); d.Reason != tiered.Unavailable {
-			t.Errorf("%+v", d)
-		}
-		if n := store.calls.Load() - calls; n > 0 {
-			t.Errorf("%d calls after Close", n)
-		}
-	})
-}

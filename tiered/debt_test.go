@@ -1,60 +1,15 @@
 package tiered_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
-
-// A user stays within several limits during ten minutes without Redis. Afterwards nothing is refused: all buckets
-// of the user were full meanwhile, and the refill that they lost pays for what was admitted.
-func TestALongOutageIsForgivenWhereAllBucketsWereFull(t *testing.T) {
-	const processes, down, up, end = 4, time.Minute, 11 * time.Minute, 13 * time.Minute
-	for _, demand := range []float64{0.3, 0.8} {
-		synctest.Test(t, func(t *testing.T) {
-			start := time.Now()
-			wire := newDistant(ms)
-			wire.down = func() bool { at := time.Since(start); return at >= down && at < up }
-			each := time.Duration(float64(time.Minute) / 100 / demand * processes)
-			alone, refused := make([]int, processes), make([]int, processes)
-			var loads sync.WaitGroup
-			for i := range processes {
-				l := limiter(t, wire, tiered.Policy{
-					Limit: tiered.PerMinute(100),
-					Also:  []tiered.Limit{tiered.PerSecond(10)},
-				},
-					&tiered.Options{Processes: processes})
-				loads.Go(func() {
-					time.Sleep(each / processes * time.Duration(i))
-					for ; time.Since(start) < end; time.Sleep(each) {
-						switch d := l.Allow(context.Background(), "user"); {
-						case !d.Allowed:
-							refused[i]++
-						case d.Reason == tiered.Fallback:
-							alone[i]++
-						}
-					}
-				})
-			}
-			loads.Wait()
-			if n := slices.Min(alone); n < 10 {
-				t.Fatalf("at %v of the limit a process decided %d times alone: this tests nothing", demand, n)
-			}
-			if n := slices.Max(refused); n > 0 {
-				t.Errorf("at %v of the limit %v were refused", demand, refused)
-			}
-		})
-	}
-}
 
 // eachDebt plays both fail modes that admit, with each algorithm.
 func eachDebt(t *testing.T, p tiered.Policy, play func(t *testing.T, s *remote.Memory, l *tiered.Limiter)) {
@@ -202,26 +157,6 @@ func TestOutageOfManyWindows(t *testing.T) {
 		s.Fail(nil)
 		if n := admitted(100); n < 99 {
 			t.Errorf("after an outage, at three quarters of the limit as always, %d of 100 are admitted", n)
-		}
-	})
-}
-
-// A charge brings no debt of long ago with it.
-func TestChargeLongAfterAnOutage(t *testing.T) {
-	p := tiered.Policy{Limit: tiered.PerMinute(1000), Lease: neverLeased}
-	eachDebt(t, p, func(t *testing.T, s *remote.Memory, l *tiered.Limiter) {
-		l.Allow(t.Context(), "user")
-		s.Fail(io.EOF)
-		for range 2000 {
-			l.Allow(t.Context(), "user")
-			time.Sleep(time.Millisecond)
-		}
-		s.Fail(nil)
-		time.Sleep(10 * time.Minute)
-		ok(t, l.Charge("user", 1))
-		time.Sleep(100 * time.Millisecond)
-		if d := l.Peek(t.Context(), "user"); d.Remaining < 999 {
-			t.Errorf("ten minutes after the outage and after a charge of 1, %d of 1000 remain: %v", d.Remaining, d.RetryAfter)
 		}
 	})
 }

@@ -277,38 +277,6 @@ func TestPrintedValuesHaveNoKey(t *testing.T) {
 	}
 }
 
-// An invalid request is refused with the policy's limit, or without one if it has none.
-func TestLimitOfWhatIsInvalid(t *testing.T) {
-	for _, c := range []struct {
-		policy tiered.Policy
-		limit  int64
-	}{
-		{tiered.Policy{Limit: tiered.PerSecond(7)}, 7},
-		{tiered.Policy{Limit: tiered.PerSecond(7).WithBurst(9)}, 9},
-		{tiered.Policy{Limit: tiered.PerSecond(7), PerKey: func(string) tiered.Limit { return tiered.Unlimited() }}, 7},
-		{tiered.Policy{Limit: tiered.PerMinute(7), Algorithm: tiered.SlidingLog}, 7},
-		{tiered.Policy{Limit: tiered.Unlimited()}, math.MaxInt64},
-		{tiered.Policy{Limit: tiered.Blocked()}, 0},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			c.policy.Name = "api"
-			l := limiter(t, remote.NewMemory(), c.policy, nil)
-			for what, d := range map[string]tiered.Decision{
-				"no key":          l.Allow(ctx, ""),
-				"a long key":      l.Allow(ctx, strings.Repeat("k", tiered.MaxKeyLength+1)),
-				"no cost":         l.AllowN(ctx, "k", 0),
-				"no key, All":     tiered.All(l.For("")).Allow(ctx),
-				"no key, Reserve": l.ReserveN(ctx, "", 1).Decision,
-				"no key, Peek":    l.Peek(ctx, ""),
-			} {
-				if d.Allowed || d.Burst != c.limit || reasonOf(d.Err()) != d.Reason {
-					t.Errorf("%+v: %s: %v with a limit of %d, want %d", c.policy.Limit, what, d.Reason, d.Burst, c.limit)
-				}
-			}
-		})
-	}
-}
-
 // A refusal that more tokens could not have prevented still states what this process knows of the key's tokens. It
 // makes no call.
 func TestRefusalSaysWhatIsLeft(t *testing.T) {

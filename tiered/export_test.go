@@ -28,8 +28,7 @@ func Call(name string, l *Limiter) lua.Call {
 	return c
 }
 
-func (ls *limiters) Placed() []*Limiter  { return ls.placed }
-func (ls *limiters) Present() []*Limiter { return ls.present() }
+func (ls *limiters) Placed() []*Limiter { return ls.placed }
 
 func (p Policy) LimitsText() string          { return p.limitsText() }
 func (o *Options) Fill() (options, error)    { return o.fill() }

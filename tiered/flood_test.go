@@ -251,38 +251,3 @@ func TestAboveCapacityThereIsNoCollapse(t *testing.T) {
 		})
 	}
 }
-
-// A flood of unknown keys, more than the node can be asked about, is answered by the fail mode; others are not.
-func TestFloodConcernsOnlyItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerSecond(10_000), FailMode: tiered.FailOpen},
-			&tiered.Options{MaxInFlight: 8})
-		warm(t, l, "hot", 1500)
-		var all sync.WaitGroup
-		var opened, hotElsewhere atomic.Int64
-		for i := range 20_000 {
-			key := strconv.Itoa(i)
-			all.Go(func() {
-				if l.Allow(ctx, key).Reason == tiered.Open {
-					opened.Add(1)
-				}
-			})
-			if i%40 == 0 {
-				if d := l.Allow(ctx, "hot"); d.Reason != tiered.Granted || d.Tier != tiered.Local {
-					hotElsewhere.Add(1)
-				}
-				time.Sleep(ms)
-			}
-		}
-		all.Wait()
-		n := tiered.Dispatch(l.Group()).Nodes()[0]
-		t.Logf("%d of 20000 answered by the fail mode, %d of 500 decisions of the hot key not by its lease",
-			opened.Load(), hotElsewhere.Load())
-		if opened.Load() == 0 {
-			t.Error("the flood was no flood: this shows nothing")
-		}
-		if n.State() != failover.Closed || hotElsewhere.Load() > 0 {
-			t.Errorf("breaker %v, %d decisions of the hot key not by its lease", n.State(), hotElsewhere.Load())
-		}
-	})
-}

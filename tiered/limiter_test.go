@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -33,22 +32,6 @@ func TestNoLockIsHeldAcrossTheNetwork(t *testing.T) {
 			t.Errorf("waited %v for another goroutine's call", d)
 		}
 		all.Wait()
-	})
-}
-
-func TestSetLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, remote.NewMemory(), tiered.Policy{
-			Name: "p", Limit: tiered.PerHour(10),
-			FailMode: tiered.FailOpen,
-		}, nil)
-		if err := l.SetLimit(tiered.PerHour(3)); err != nil || l.Policy().Limit != tiered.PerHour(3) ||
-			l.Policy().FailMode != tiered.FailOpen {
-			t.Errorf("%v, %+v", err, l.Policy())
-		}
-		if err := l.SetLimit(tiered.Limit{}); err == nil || l.Policy().Limit != tiered.PerHour(3) {
-			t.Errorf("%v, %+v", err, l.Policy())
-		}
 	})
 }
 

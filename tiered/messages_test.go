@@ -1,15 +1,11 @@
 package tiered_test
 
 import (
-	"bytes"
 	"context"
 	"io"
-	"log/slog"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
@@ -128,65 +124,6 @@ func TestLostDoubledAndLateMessages(t *testing.T) {
 	}
 }
 
-// A foreign or damaged value under a bucket's name stays as it is, affects no other key, and appears in no log.
-func TestForeignAndDamagedBuckets(t *testing.T) {
-	server := redistest.Start(t)
-	client := server.Client()
-	store := remote.NewRedis(server.StoreClient(), nil)
-	var log bytes.Buffer
-	g := must(tiered.NewGroup(store, &tiered.Options{
-		// a busy machine is no outage
-		Logger: slog.New(slog.NewTextHandler(&log, nil)), Budget: 10 * time.Second, Timeout: 10 * time.Second,
-	}))
-	l := must(g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerHour(10), FailMode: tiered.FailClosed}))
-	damage := func(key, field, value string) func(string) error {
-		return func(name string) error {
-			if d := l.Allow(ctx, key); !d.Allowed {
-				t.Errorf("%+v", d)
-			}
-			return client.HSet(ctx, name, field, value).Err()
-		}
-	}
-	for key, plant := range map[string]func(name string) error{
-		"secret-string": func(n string) error { return client.Set(ctx, n, "x", 0).Err() },
-		"secret-list":   func(n string) error { return client.RPush(ctx, n, "x").Err() },
-		"secret-hash":   func(n string) error { return client.HSet(ctx, n, "a", "b").Err() },
-		"secret-nan":    damage("secret-nan", "l", "nan"),
-		"secret-minus":  damage("secret-minus", "o", "-5"),
-	} {
-		name := store.Key("api", key)
-		ok(t, plant(name))
-		before := client.Dump(ctx, name).Val()
-		for range 3 {
-			d := l.Allow(ctx, key)
-			if d.Allowed || d.Reason != tiered.Unavailable || strings.Contains(d.Err().Error(), "secret") {
-				t.Errorf("%s: %+v, %v", key, d, d.Err())
-			}
-		}
-		if err := l.Reset(ctx, key); err == nil || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: Reset says %v", key, err)
-		}
-		if client.Dump(ctx, name).Val() != before {
-			t.Errorf("%s: what was there was overwritten", key)
-		}
-		if d := l.Allow(ctx, "good-"+key); !d.Allowed {
-			t.Errorf("another key suffers: %+v", d)
-		}
-	}
-	if s := g.Stats(); s.Policies["api"].Faults.Rejected < 5 {
-		t.Errorf("%+v", s)
-	}
-	for name, n := range g.Stats().Nodes {
-		if n.Outages.Breaker != "closed" {
-			t.Errorf("node %s counts as gone", name)
-		}
-	}
-	ok(t, g.Close(ctx))
-	if strings.Contains(log.String(), "secret") {
-		t.Errorf("the log says %s", log.String())
-	}
-}
-
 // meddling is a store that does something else with a lease's call than execute it and answer.
 type meddling struct {
 	*remote.Memory
@@ -250,45 +187,6 @@ func spend(l *tiered.Limiter, length time.Duration) (admitted int64) {
 
 // hourly is a bucket of 1000 that hardly refills, so that what is admitted can be counted.
 var hourly = tiered.Policy{Name: "api", Limit: tiered.PerHour(1000), FailMode: tiered.FailClosed}
-
-// A key that was evicted and forgotten comes back while Redis still has the record of its last call.
-func TestKeyThatWasForgottenComesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), hourly, &tiered.Options{MaxKeys: 1})
-		warm(t, l, "k", 300)
-		want(t, l.Allow(context.Background(), "other"), tiered.Granted)
-		time.Sleep(20 * ms)
-		if s := l.Group().Stats(); s.Leaving != 0 || s.Evictions != 1 {
-			t.Fatalf("%+v: not forgotten, this shows nothing", s)
-		}
-		warm(t, l, "k", 300)
-		s := l.Group().Stats()
-		if n := s.Nodes["memory"].Calls.Stale; n != 0 {
-			t.Errorf("%d calls were older than Redis remembers", n)
-		}
-		if s.Policies["api"].Leases.Held == 0 {
-			t.Error("nothing is leased")
-		}
-	})
-}
-
-// Replies are lost. The next call has its own seq, and its ack shows Redis which grants were not accepted.
-// Otherwise the tokens would be taken twice.
-func TestCallWithoutAnAnswerIsNotSentAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newMeddling(func(n int) meddle {
-			if n%3 == 0 {
-				return loseReply
-			}
-			return leaveAlone
-		})
-		l := limiter(t, store, hourly, nil)
-		if n := spend(l, time.Minute); n > 1017 || n < 950 {
-			t.Errorf("%d admitted of 1000 and the 17 that came", n)
-		}
-		books(t, l.Group())
-	})
-}
 
 // A grant is lost, and the next call is answered without being executed. That answer accepts nothing. Otherwise the
 // lost grant would count as spent.

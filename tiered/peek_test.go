@@ -190,35 +190,6 @@ func TestPeekEachOfAShareThatLendsNothing(t *testing.T) {
 	})
 }
 
-func TestPeekTakesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(10)}, nil)
-		for range 3 {
-			d := l.Peek(ctx, "k")
-			want(t, d, tiered.Granted)
-			if d.Remaining != 10 || d.Tier != tiered.Remote {
-				t.Fatalf("%+v", d)
-			}
-		}
-		l.AllowN(ctx, "k", 10)
-		if d := l.Peek(ctx, "k"); d.Reason != tiered.Limited || d.Remaining != 0 || d.RetryAfter <= 5*time.Minute ||
-			d.RetryAfter > 6*time.Minute {
-			t.Fatalf("%+v, want refused for up to 6 minutes", d)
-		}
-		store.loseRequests.Store(true)
-		start := time.Now()
-		d := l.Peek(ctx, "k")
-		if d.Reason != tiered.FallbackSpent || d.Remaining != 0 || time.Since(start) != tiered.DefaultBudget {
-			t.Fatalf("%+v after %v, want what the fail mode says, after the budget", d, time.Since(start))
-		}
-		if d := l.Peek(ctx, "unknown"); d.Reason != tiered.Fallback {
-			t.Fatalf("%+v, want the share's", d)
-		}
-		store.loseRequests.Store(false)
-	})
-}
-
 // Peek says what Allow says at the same instant: of a key that is refused all of it, and of one that is admitted what was
 // left before. In an outage that is what the fail mode says.
 func TestPeekSaysWhatAllowSays(t *testing.T) {

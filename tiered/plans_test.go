@@ -203,24 +203,6 @@ func TestLargerBurstIsTheDebtOfAKey(t *testing.T) {
 	}
 }
 
-// A policy without plans ignores the plan of a request, and counts it. The zero Use stays refused.
-func TestPlanWithoutPlans(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)}, nil)
-		for _, plan := range []string{"", "pro"} {
-			if d := l.For("ann").WithPlan(plan).Allow(t.Context()); !d.Allowed || d.Burst != 10 {
-				t.Errorf("%+v", d)
-			}
-		}
-		if n := l.Group().Stats().Policies["p"].Faults.UnknownPlans; n != 1 || tiered.Core(l).Carries() {
-			t.Errorf("%d unknown plans; carries %v", n, tiered.Core(l).Carries())
-		}
-		if d := (tiered.Use{}).WithPlan("pro").Allow(t.Context()); d.Allowed {
-			t.Error("the zero Use is admitted")
-		}
-	})
-}
-
 // Reloads and requests at once do not race.
 func TestPlansAtOnce(t *testing.T) {
 	l := limiter(t, remote.NewMemory(), freeAndPro, nil)

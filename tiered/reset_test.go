@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -118,26 +117,6 @@ func TestResetWhenTheClockIsSet(t *testing.T) {
 	}
 }
 
-// While the clock is back in an earlier window, a fixed window waits. A Reset at that time resets the window that
-// waits.
-func TestResetOfAWindowThatWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newDistant(ms)
-		p := tiered.Policy{
-			Name: "api", Algorithm: tiered.FixedWindow, Calendar: true, Limit: tiered.PerMinute(100),
-			Lease: neverLeased,
-		}
-		l := limiter(t, store, p, nil)
-		time.Sleep(time.Minute + 100*ms - time.Duration(time.Now().UnixNano()%int64(time.Minute)))
-		want(t, l.AllowN(t.Context(), "k", 100), tiered.Granted)
-		store.Step(-500 * ms)
-		ok(t, l.Reset(t.Context(), "k"))
-		if left := remaining(t, l); left != 100 {
-			t.Errorf("Reset returned nil, and %d of 100 are left", left)
-		}
-	})
-}
-
 func TestResetOutOfDebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newTape(), tiered.Policy{Limit: tiered.PerDay(10), MaxDebt: 100}, nil)
@@ -165,28 +144,6 @@ func TestResetByTheSmallerLimit(t *testing.T) {
 		for i, want := range []int64{1000, 10} {
 			if d := all[i].Peek(ctx, "user"); d.Remaining != want {
 				t.Errorf("%d of %d remain, want %d", d.Remaining, d.Burst, want)
-			}
-		}
-	})
-}
-
-func TestReset(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(10)}, nil)
-		want(t, l.AllowN(ctx, "k", 10), tiered.Granted)
-		want(t, l.Allow(ctx, "k"), tiered.Limited)
-		ok(t, l.Reset(ctx, "k"))
-		want(t, l.AllowN(ctx, "k", 10), tiered.Granted)
-		ok(t, l.Reset(ctx, "never seen"))
-		store.loseReplies.Store(true)
-		if err := l.Reset(ctx, "k"); !errors.Is(err, tiered.ErrUnavailable) {
-			t.Fatalf("a reset without an answer: %v", err)
-		}
-		store.loseReplies.Store(false)
-		for _, key := range []string{"", strings.Repeat("x", tiered.MaxKeyLength+1)} {
-			if err := l.Reset(ctx, key); reasonOf(err) != tiered.InvalidKey {
-				t.Errorf("Reset of a key of %d bytes: %v", len(key), err)
 			}
 		}
 	})

@@ -4,13 +4,10 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
-	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -35,118 +32,6 @@ func TestSetPolicyRefuses(t *testing.T) {
 		t.Errorf("%+v, was %+v", after, before)
 	}
 	want(t, l.AllowN(context.Background(), "k", 10), tiered.Granted)
-}
-
-// stores are both kinds: what is shown of limits that change is the script's doing.
-func stores(t *testing.T, f func(t *testing.T, s remote.Store)) {
-	t.Run("memory", func(t *testing.T) { f(t, remote.NewMemory()) })
-	t.Run("redis", func(t *testing.T) { f(t, open(t, redistest.Start(t).URL())) })
-}
-
-func TestRaisingMintsNothing(t *testing.T) {
-	stores(t, func(t *testing.T, s remote.Store) {
-		p := direct("api", 10)
-		l := several(t, s, patientOptions(nil), p)[0]
-		want(t, l.AllowN(ctx, "used", 10), tiered.Granted)
-		want(t, l.AllowN(ctx, "half", 5), tiered.Granted)
-		want(t, l.Allow(ctx, "used"), tiered.Limited)
-		set(t, l, limitTo(tiered.PerDay(1).WithBurst(1000)))
-		for _, c := range []struct {
-			key  string
-			left int64
-		}{{"used", 0}, {"half", 5}, {"new", 1000}} {
-			d := l.AllowN(ctx, c.key, c.left+1)
-			if c.left < 1000 && (d.Reason != tiered.Limited || d.Burst != 1000) || c.left == 1000 &&
-				d.Reason != tiered.ExceedsBurst {
-				t.Errorf("%s: %+v, want no more than %d", c.key, d, c.left)
-			}
-			if c.left > 0 {
-				want(t, l.AllowN(ctx, c.key, c.left), tiered.Granted)
-			}
-		}
-		// A higher rate counts from now on, and is seen at once although the key was known to be denied for a day.
-		for before := time.Now(); time.Since(before) < 100*ms; { // time that counts by the old rate
-			want(t, l.Allow(ctx, "used"), tiered.Limited)
-		}
-		changed := time.Now()
-		set(t, l, limitTo(tiered.Limit{Tokens: 1000, Per: second, Burst: 1000}))
-		admitted := spendAll(t, l, "used")
-		if most := int64(1000*time.Since(changed).Seconds()) + 1; admitted > most {
-			t.Errorf("%d admitted within %v of 1000/s", admitted, time.Since(changed))
-		}
-		soon(t, "the new rate brings tokens", 10*second, func() bool { return l.AllowN(ctx, "used", 5).Allowed })
-	})
-}
-
-func TestLoweringClamps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := several(t, newDistant(ms), nil, direct("api", 1000))[0]
-		time.Sleep(second)
-		want(t, l.AllowN(ctx, "k", 100), tiered.Granted)
-		set(t, l, limitTo(tiered.PerDay(1).WithBurst(10)))
-		want(t, l.AllowN(ctx, "k", 11), tiered.ExceedsBurst)
-		want(t, l.AllowN(ctx, "k", 10), tiered.Granted)
-		want(t, l.AllowN(ctx, "k", 10), tiered.Granted) // of the larger limit, for ten seconds
-		set(t, l, limitTo(tiered.PerDay(1).WithBurst(1000)))
-		want(t, l.AllowN(ctx, "k", 800), tiered.Granted)
-		set(t, l, limitTo(tiered.PerDay(1).WithBurst(10)))
-		time.Sleep(lua.TermsHold)
-		want(t, l.AllowN(ctx, "k", 10), tiered.Granted)
-		want(t, l.Allow(ctx, "k"), tiered.Limited)
-		// What was clamped off does not come back.
-		set(t, l, limitTo(tiered.PerDay(1).WithBurst(1000)))
-		want(t, l.Allow(ctx, "k"), tiered.Limited)
-	})
-}
-
-// If a key becomes Blocked or Unlimited, its lease is returned with the numbers that it was granted by. When the key
-// has a limit again, it continues from there.
-func TestLeaseOfAKeyWithoutALimitGoesBack(t *testing.T) {
-	for name, rule := range map[string]tiered.Limit{"blocked": tiered.Blocked(), "unlimited": tiered.Unlimited()} {
-		for _, perKey := range []bool{false, true} {
-			bubble(t, fmt.Sprint(name, ", by PerKey ", perKey), func(t *testing.T) {
-				store := newTape()
-				limit := tiered.PerHour(10_000)
-				var now atomic.Pointer[tiered.Limit]
-				now.Store(&limit)
-				p := tiered.Policy{Name: "api", Limit: limit}
-				if perKey {
-					p.Limit, p.PerKey = tiered.PerDay(1), func(string) tiered.Limit { return *now.Load() }
-				}
-				l := several(t, store, nil, p)[0]
-				b := leased(t, l)
-				change := func(to tiered.Limit) {
-					if now.Store(&to); perKey {
-						l.Refresh("k")
-					} else {
-						set(t, l, limitTo(to))
-					}
-				}
-				spent := l.Stats().Leases.Spent
-				change(rule)
-				for range 10 {
-					if d := l.Allow(t.Context(), "k"); d.Allowed != (rule == tiered.Unlimited()) {
-						t.Fatalf("%+v", d)
-					}
-					time.Sleep(100 * ms)
-				}
-				time.Sleep(5 * time.Second)
-				if held, _ := b.Peek(tiered.Engine(l.Group()).Now()); held != 0 {
-					t.Errorf("%d held", held)
-				}
-				s := l.Stats()
-				if s.Leases.Spent != spent || s.Leases.Burnt != 0 || s.Leases.Returned == 0 {
-					t.Errorf("%+v, %d spent before", s, spent)
-				}
-				change(limit)
-				left := l.Peek(t.Context(), "k").Remaining
-				if gone := 10_000 - spent; left < gone || left > gone+30 { // 30 for what came back in ten seconds
-					t.Errorf("%d left, want about %d", left, gone)
-				}
-				books(t, l.Group())
-			})
-		}
-	}
 }
 
 // If the limit changes while a request waits for Redis' answer, the new limit decides.

@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -150,32 +149,6 @@ func TestShortWindowSettlesAndTakes(t *testing.T) {
 			t.Errorf("%d of 1000 requests were refused, at 0.7 of the limit", refused)
 		}
 	})
-}
-
-// The same with the script in a real Redis. The window is shorter than two timeouts, and long enough for a busy machine.
-func TestShortWindowSettlesOnRedis(t *testing.T) {
-	l := limiter(t, open(t, redistest.Start(t).URL()),
-		tiered.Policy{
-			Limit: tiered.Limit{Tokens: 50, Per: 10 * second}, Algorithm: tiered.SlidingWindow,
-			FailMode: tiered.FailClosed,
-		},
-		patientOptions(nil))
-	for !tiered.Engine(l.Group()).FleetKnown.Load() { // presence has taught the clock
-		time.Sleep(ms)
-	}
-	r := l.ReserveN(t.Context(), "k", 10)
-	want(t, r.Decision, tiered.Granted)
-	r.Cancel()
-	want(t, l.Allow(t.Context(), "k"), tiered.Granted)
-	for l.Stats().Leases.Returned == 0 && l.Stats().Leases.Burnt == 0 {
-		time.Sleep(ms)
-	}
-	if s := l.Stats(); s.Faults.Rejected > 0 || s.Leases.Returned != 10 {
-		t.Errorf("poisoned %d, returned %d of 10, burnt %d", s.Faults.Rejected, s.Leases.Returned, s.Leases.Burnt)
-	}
-	if err := l.Reset(t.Context(), "other"); err != nil {
-		t.Errorf("Reset: %v", err)
-	}
 }
 
 // deaf is a Memory that refuses every call with a lease id, for what it says.

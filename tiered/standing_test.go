@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -147,70 +146,6 @@ func TestStandingSharesKeepTheLimits(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A process that does not split the limit stops the use of all shares within six seconds. Once it is gone they are used
-// again.
-func TestStandingSharesWithAnOldProcess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := remote.NewMemory()
-		all := fleetOf(t, s, 2, standingPolicy("api"))
-		p := standingPolicy("api")
-		p.Standing = tiered.StandingOff
-		old := run(t, s, "", p)
-		time.Sleep(6 * time.Second)
-		before := calls(all...)
-		for i, p := range all {
-			d := limiterOf(t, p, "api").Allow(t.Context(), fmt.Sprint("a", i))
-			if !d.Allowed || d.Tier != tiered.Remote {
-				t.Errorf("with an old process: %+v", d)
-			}
-			if n := p.Stats().Policies["api"].Standing.Outside; n != 1 {
-				t.Errorf("%d processes outside", n)
-			}
-			if n := p.lines("some processes do not split"); n != 1 {
-				t.Errorf("%d lines: %v", n, p.log.lines())
-			}
-		}
-		if n := calls(all...) - before; n < 2 {
-			t.Errorf("%d calls", n)
-		}
-		old.end()
-		time.Sleep(20 * time.Second)
-		for i, p := range all {
-			d := limiterOf(t, p, "api").Allow(t.Context(), fmt.Sprint("b", i))
-			if !d.Allowed || d.Tier != tiered.Local {
-				t.Errorf("without it: %+v", d)
-			}
-			if n := p.lines("all processes split"); n != 1 {
-				t.Errorf("%d lines: %v", n, p.log.lines())
-			}
-		}
-	})
-}
-
-// The shares go on for the rest of their right while Redis does not answer, and then the fail mode decides.
-func TestStandingSharesThroughAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &afflicted{distant: &distant{Memory: remote.NewMemory()}}
-		policy := standingPolicy("api")
-		policy.FailMode = tiered.FailClosed
-		l := limiterOf(t, fleetOf(t, s, 1, policy)[0], "api")
-		s.cut(errors.New("gone"))
-		time.Sleep(45 * time.Second)
-		if d := l.Allow(t.Context(), "a"); !d.Allowed || d.Reason != tiered.Granted || d.Tier != tiered.Local {
-			t.Errorf("in the right: %+v", d)
-		}
-		time.Sleep(20 * time.Second)
-		if d := l.Allow(t.Context(), "b"); d.Allowed {
-			t.Errorf("after the right: %+v", d)
-		}
-		s.heal()
-		time.Sleep(15 * time.Second)
-		if d := l.Allow(t.Context(), "c"); !d.Allowed || d.Tier != tiered.Local {
-			t.Errorf("after the outage: %+v", d)
-		}
-	})
 }
 
 // Tokens of a share that was used since go back to Redis, and the figures say so.

@@ -355,28 +355,3 @@ func TestTopNamesTheBlocked(t *testing.T) {
 		})
 	}
 }
-
-// A key that was refused, evicted and used again has all of its refusals.
-func TestTopOutlivesEviction(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerDay(1)}, &tiered.Options{MaxKeys: 1})
-		for round := range 3 {
-			for range 10 {
-				l.Allow(ctx, "ann")
-			}
-			time.Sleep(time.Second)
-			for i := range 40 {
-				l.Allow(ctx, fmt.Sprint("once ", round, i))
-				time.Sleep(time.Second)
-			}
-		}
-		s := l.Group().Stats()
-		top := s.Policies["p"].Top
-		if len(top) != 1 || top[0].Key != "ann" || top[0].Tokens != 29 || top[0].Forgotten != 0 {
-			t.Errorf("%+v, want 29 of ann", top)
-		}
-		if s.Evictions < 120 {
-			t.Errorf("%d evictions: the test sees nothing", s.Evictions)
-		}
-	})
-}

@@ -10,12 +10,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -135,91 +133,6 @@ func TestTraceTellsOfLeases(t *testing.T) {
 			return e.Key == "k" && e.Settled == 7 && !e.Direct
 		}) {
 			t.Errorf("no event tells of the 7 that were admitted alone: %+v", d.leases[len(d.leases)-3:])
-		}
-	})
-}
-
-func TestTraceAndLogOfAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var d diary
-		var log logged
-		const secret = "user@example.com"
-		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(10)},
-			&tiered.Options{Trace: d.trace(), Logger: log.logger()})
-		ask := func(d time.Duration) {
-			for range d / (50 * ms) {
-				l.Allow(t.Context(), secret)
-				l.Peek(t.Context(), secret)
-				time.Sleep(30 * ms)
-			}
-		}
-		ask(time.Second)
-		store.loseRequests.Store(true)
-		ask(5 * time.Second)
-		store.loseRequests.Store(false)
-		ask(3 * time.Second)
-		synctest.Wait()
-		states := d.states
-		if len(states) < 4 || states[0].From != "closed" || states[0].What != "open" || states[0].Err == nil {
-			t.Fatalf("%+v", states)
-		}
-		for i, e := range states[1:] {
-			if e.From != states[i].What || e.Node != "memory" {
-				t.Errorf("%+v follows %+v", e, states[i])
-			}
-			switch e.From + "→" + e.What {
-			case "open→probing", "probing→closed":
-				if e.Err != nil {
-					t.Errorf("%+v: nothing opened", e)
-				}
-			case "probing→open":
-				if e.Err == nil {
-					t.Errorf("%+v: what opened it?", e)
-				}
-			default:
-				t.Errorf("%+v", e)
-			}
-		}
-		if last := states[len(states)-1]; last.From != "probing" || last.What != "closed" {
-			t.Errorf("%+v is the last", last)
-		}
-		if len(d.errors) == 0 {
-			t.Error("no call failed")
-		}
-		lines := log.lines()
-		if len(lines) != 2 || !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[1], "level=INFO") {
-			t.Errorf("want a line at the opening and one at the closing:\n%s", strings.Join(lines, "\n"))
-		}
-		for _, line := range lines {
-			if strings.Contains(line, secret) || strings.Contains(line, "example") {
-				t.Errorf("a line with the key: %s", line)
-			}
-		}
-	})
-}
-
-// Refusals by the limit are for the hooks and the figures; those by the store make a line per bucket, and not per
-// request.
-func TestNoLinePerRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log logged
-		store := poisoned(newDistant(ms), "bad")
-		l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{
-			Limit:    tiered.PerSecond(10),
-			FailMode: tiered.FailClosed,
-		},
-			&tiered.Options{Logger: log.logger()})
-		time.Sleep(10 * ms)
-		for range 100 {
-			l.Allow(t.Context(), "bad")
-			l.Allow(t.Context(), "good")
-			l.AllowN(t.Context(), "good", 100)
-			time.Sleep(time.Second)
-		}
-		if lines := log.lines(); len(lines) != 1 || !strings.Contains(lines[0], "refuses buckets") ||
-			strings.Contains(lines[0], "bad") {
-			t.Errorf("%q", lines)
 		}
 	})
 }
@@ -425,25 +338,4 @@ func TestHookThatCloses(t *testing.T) {
 			closeIn(t, l, second)
 		})
 	}
-}
-
-// A hook that asks a Limiter causes events for ever. No decision waits for it, and Close ends it.
-func TestHookThatFeedsItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l *tiered.Limiter
-		var calls atomic.Int64
-		l = limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerSecond(1000)},
-			&tiered.Options{Trace: &tiered.Trace{Decision: func(tiered.Decision) {
-				time.Sleep(ms)
-				calls.Add(1)
-				l.Allow(context.Background(), "log")
-			}}})
-		l.Allow(t.Context(), "k")
-		time.Sleep(second)
-		start := time.Now()
-		if d := l.Allow(t.Context(), "k"); !d.Allowed || time.Since(start) > 2*ms || calls.Load() < 100 {
-			t.Errorf("%v after %v, beside a hook that was called %d times", d, time.Since(start), calls.Load())
-		}
-		closeIn(t, l, 5*second)
-	})
 }

@@ -3,8 +3,6 @@ package tiered_test
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -110,53 +108,6 @@ func TestAllIsOnePipeline(t *testing.T) {
 		if runs, calls := store.runs.Load()-runs, store.calls.Load()-calls; runs > 3 || calls != 4+3 {
 			t.Errorf("%d pipelines with %d calls for a refusal, want one to take four, and one or two to give back three",
 				runs, calls)
-		}
-	})
-}
-
-// In whatever order they are named, keys are asked in one order, so that of two requests for the same keys one is
-// first at all of them.
-func TestAllAsksInOneOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newTape()
-		l := several(t, store, nil, direct("b", 100), direct("a", 100))
-		time.Sleep(time.Second)
-		named := []tiered.Use{l[0].For("y"), l[1].For("z"), l[0].For("x"), l[1].For("y"), l[0].For("z"), l[1].For("x")}
-		for range 20 {
-			rand.Shuffle(len(named), func(i, j int) { named[i], named[j] = named[j], named[i] })
-			start := time.Now()
-			want(t, tiered.All(named...).Allow(t.Context()), tiered.Granted)
-			var order []string
-			for _, c := range store.since(start) {
-				order = append(order, c.Bucket)
-			}
-			if len(order) != 6 || !slices.IsSorted(order) {
-				t.Fatalf("asked in the order %q", order)
-			}
-			time.Sleep(time.Second)
-		}
-	})
-}
-
-func TestKnownDenialTakesNothingFromOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newDistant(2 * ms)
-		l := several(t, store, nil, direct("a-tenant", 1000), direct("user", 1))
-		want(t, l[1].Allow(t.Context(), "ann"), tiered.Granted)
-		want(t, l[1].Allow(t.Context(), "ann"), tiered.Limited)
-		calls, start := store.calls.Load(), time.Now()
-		for range 100 {
-			d := tiered.All(l[0].For("acme"), l[1].For("ann")).Allow(t.Context())
-			if want(t, d, tiered.Limited); d.Tier != tiered.Local || d.Policy != "user" {
-				t.Fatalf("%+v", d)
-			}
-		}
-		if n := store.calls.Load() - calls; n != 0 || time.Since(start) != 0 {
-			t.Errorf("%d calls and %v for what is known", n, time.Since(start))
-		}
-		s := l[0].Group().Stats().Policies
-		if g := s["a-tenant"]; g.Leases.Granted != 0 || s["user"].Tokens.Limited != 101 {
-			t.Errorf("the tenant's: %+v, the user's: %+v", g, s["user"])
 		}
 	})
 }

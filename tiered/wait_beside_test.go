@@ -121,30 +121,6 @@ func TestAllowIsBehindThoseWhoWait(t *testing.T) {
 	})
 }
 
-// Who gives up waiting keeps nothing from others any more.
-func TestCanceledWaitReservesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)}, nil)
-		l.AllowN(t.Context(), "k", 10)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- l.WaitN(ctx, "k", 10) }()
-		time.Sleep(550 * time.Millisecond)
-		if d := l.Allow(t.Context(), "k"); d.Allowed || d.RetryAfter < 500*time.Millisecond {
-			t.Errorf("%v, retry after %v: must be after the one who waits", d.Reason, d.RetryAfter)
-		}
-		cancel()
-		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
-		for range 5 {
-			if d := l.Allow(t.Context(), "k"); !d.Allowed {
-				t.Errorf("%v, retry after %v: the tokens are there", d.Reason, d.RetryAfter)
-			}
-		}
-	})
-}
-
 // While other processes take all tokens, who waits for many is not served, and the others of his process still get half of
 // what they would.
 func TestWaitThatOthersStarve(t *testing.T) {

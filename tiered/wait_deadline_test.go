@@ -166,26 +166,6 @@ func TestDeadlineCountsThoseInFront(t *testing.T) {
 	}
 }
 
-// The estimate counts what the lease holds for those in front, though no other call may take it.
-func TestDeadlineCountsWhatIsReserved(t *testing.T) {
-	us := time.Microsecond
-	c := &waitingCase{limit: tiered.PerSecond(100), trip: ms, comers: []comer{
-		{after: 13750 * us, cost: 83},
-		{after: 25000 * us, cost: 6}, // leases 13 more
-		{after: 23750 * us, cost: 75},
-		{after: 8750 * us, cost: 3, patience: 720 * ms}, // is served after 614 ms
-	}}
-	c.run(t)
-	for i, w := range c.comers {
-		if w.err != nil {
-			t.Errorf("number %d: %v", i, w.err)
-		}
-	}
-	if f := c.fault(); f != "" {
-		t.Error(f)
-	}
-}
-
 // With several keys, the one that refuses decides whether there is time. A caller without time enters no queue.
 func TestUsesWaitRefusesAtOnceWhatTheirDeadlineForbids(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
