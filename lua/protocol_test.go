@@ -81,29 +81,3 @@ func TestArgumentsSayAll(t *testing.T) {
 		before = sent
 	})
 }
-
-// Every text that is a record or terms is read as the numbers that it says, and no other is.
-func TestRecordsAndTerms(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		r := lua.Record{
-			Seq: number(t, "seq"), Grant: number(t, "grant"), Out: number(t, "out"), Want: number(t, "want"),
-			End: number(t, "end"), Debt: number(t, "debt"),
-		}
-		if got, ok := lua.ParseRecord(r.String()); !ok || got != r {
-			t.Fatalf("%v is read as %+v, %t", r, got, ok)
-		}
-	})
-	for _, text := range []string{"", "1|2|3|4|5", "1|2|3|4|5|6|7", "1|2|3|4|5|x", "1|2|3|4|5|-6", "1|2|3|4|5|9007199254740992"} {
-		if r, ok := lua.ParseRecord(text); ok {
-			t.Errorf("%q is read as %+v", text, r)
-		}
-	}
-	for text, want := range map[string]lua.Terms{
-		"5/1/1000": {5, 1, 1000, 5}, "5/0/1/9": {5, 0, 1, 9},
-		"": {}, "5/1": {}, "5/1/0": {}, "5/1/1000/5": {}, "5/1/1000/4": {}, "5/1/x": {}, "-5/1/1": {}, "5/1/1/9/9": {},
-	} {
-		if got, ok := lua.ParseTerms(text); got != want || ok != (want != lua.Terms{}) {
-			t.Errorf("%q is read as %+v, %t", text, got, ok)
-		}
-	}
-}

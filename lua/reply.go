@@ -56,18 +56,8 @@ const bucketNumbers, windowNumbers = 10, 13
 // ReplyNumbers is the most numbers of a reply: one more if a debt was forgiven.
 const ReplyNumbers = windowNumbers + 1
 
-// DecodeReply reads the reply of an algorithm's script, as go-redis returns it: exactly so many whole numbers, the
-// first of them a known code, and one more if a debt was forgiven. It reports false for anything else.
-func DecodeReply(a Algorithm, val any) (Reply, bool) {
-	var room [ReplyNumbers]int64
-	list, ok := val.([]any)
-	if !ok || len(list) > len(room) || !DecodeNumbers(val, room[:len(list)]) {
-		return Reply{}, false
-	}
-	return ReplyOf(a, room[:len(list)])
-}
-
-// ReplyOf is DecodeReply for a list of whole numbers.
+// ReplyOf reads the numbers of a reply of an algorithm's script: exactly so many, the first of them a known code, and one
+// more if a debt was forgiven. It reports false for anything else.
 func ReplyOf(a Algorithm, numbers []int64) (Reply, bool) {
 	count := windowNumbers
 	if a == TokenBucket {

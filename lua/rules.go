@@ -23,11 +23,13 @@ func (c *Call) Broken() int {
 		outside(1, c.Want, c.Min, c.TTL, 0, c.Seq, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt, c.Deadline, c.Epoch, c.Now, 0,
 			c.Owed, c.Seen, c.Fleet, c.At, c.To, c.Since, c.Reset),
 		outside(firstLimit, limits...),
-		c.maxDebtBroken(firstLimit + len(limits)),
 	} {
 		if n > 0 {
 			return n
 		}
+	}
+	if c.MaxDebt < 0 || c.MaxDebt > MostTokens {
+		return firstLimit + len(limits)
 	}
 	leased := c.Lease != ""
 	switch {
@@ -65,14 +67,6 @@ func (c *Call) Broken() int {
 		}
 	}
 	return algorithms[c.Algorithm].broken(c)
-}
-
-// maxDebtBroken is n if MaxDebt is out of range, else 0.
-func (c *Call) maxDebtBroken(n int) int {
-	if c.MaxDebt < 0 || c.MaxDebt > MostTokens {
-		return n
-	}
-	return 0
 }
 
 // limits are a call's limits as the scripts get them, three numbers each.

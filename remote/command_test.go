@@ -24,7 +24,7 @@ func numbersOf(n ...int64) []any {
 }
 
 func TestDecodeReply(t *testing.T) {
-	got, ok := lua.DecodeReply(lua.TokenBucket, numbersOf(1, 2, -3, -1, 5, 6, 7, 8, 9, 10))
+	got, ok := remote.DecodeReply(lua.TokenBucket, numbersOf(1, 2, -3, -1, 5, 6, 7, 8, 9, 10))
 	want := lua.Reply{
 		Code: lua.Denied, Grant: 2, Level: -3, Retry: -1, Active: 5, TTLLeft: 6, Now: 7, Epoch: 8, Flags: 9,
 		Overflow: 10,
@@ -32,7 +32,7 @@ func TestDecodeReply(t *testing.T) {
 	if !ok || got != want {
 		t.Errorf("decoded %+v, %t", got, ok)
 	}
-	if got, ok = lua.DecodeReply(lua.TokenBucket, numbersOf(1, 2, -3, -1, 5, 6, 7, 8, 9, 10, 11)); !ok ||
+	if got, ok = remote.DecodeReply(lua.TokenBucket, numbersOf(1, 2, -3, -1, 5, 6, 7, 8, 9, 10, 11)); !ok ||
 		got.Forgiven != 11 {
 		t.Errorf("decoded %+v, %t", got, ok)
 	}
@@ -47,7 +47,7 @@ func TestDecodeReply(t *testing.T) {
 		errors.New("an error in a list"),
 		[]any{nil, nil, nil, nil, nil, nil, nil, nil, nil, nil},
 	} {
-		if r, ok := lua.DecodeReply(lua.TokenBucket, val); ok || r != (lua.Reply{}) {
+		if r, ok := remote.DecodeReply(lua.TokenBucket, val); ok || r != (lua.Reply{}) {
 			t.Errorf("DecodeReply(%v) = %+v, %t", val, r, ok)
 		}
 	}
@@ -97,7 +97,7 @@ func FuzzDecodeReply(f *testing.F) {
 			_, number := x.(int64)
 			list, numbers, ints = append(list, x), append(numbers, int64(n)), ints && number
 		}
-		r, ok := lua.DecodeReply(lua.TokenBucket, list)
+		r, ok := remote.DecodeReply(lua.TokenBucket, list)
 		if good := ints && (len(list) == 10 || len(list) == 11) && first >= 0 && first <= 5; good != ok || !ok &&
 			r != (lua.Reply{}) {
 			t.Fatalf("DecodeReply(%v) = %+v, %t", list, r, ok)

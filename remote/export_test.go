@@ -119,3 +119,14 @@ func FillOptions(o *redis.Options) {
 
 // Allows is what a caller's deadline leaves of a timeout.
 var Allows = allows
+
+// DecodeReply reads what a hook or a proxy answers to a call of an algorithm's script.
+func DecodeReply(a lua.Algorithm, val any) (lua.Reply, bool) {
+	var c callCmd
+	c.SetVal(val)
+	numbers, ok := c.reply.list()
+	if !ok {
+		return lua.Reply{}, false
+	}
+	return lua.ReplyOf(a, numbers)
+}

@@ -59,10 +59,9 @@ func (s *Redis) redirect(ctx context.Context, timeout time.Duration, router redi
 		return isMoved(err) || errors.Is(err, redis.ErrClosed) // the node has left the Cluster, and was not asked
 	})
 	for _, o := range left {
-		o.asking = false // the router sends ASKING itself
+		o.asking, o.withText = false, true // the router sends ASKING itself
 	}
 	if len(left) > 0 {
-		allTexts(left)
 		(&pipeline{Pipeliner: router.Pipeline()}).send(ctx, left)
 	}
 }

@@ -143,8 +143,10 @@ func (s *Redis) execute(ctx context.Context, timeout time.Duration, client *redi
 // foreign client.
 func (s *Redis) executeOn(ctx context.Context, timeout time.Duration, client *redis.Client, commands []*command) {
 	rest := commands
-	for _, choose := range [...]func([]*command){digestsOnly, firstTexts, allTexts} {
-		choose(rest)
+	for try := range 3 {
+		for i, o := range rest {
+			o.withText = try == 2 || try == 1 && slices.IndexFunc(rest, o.hasSameScript) == i
+		}
 		s.send(ctx, client, timeout, rest)
 		if rest = failedWith(rest, isNoScript); len(rest) == 0 {
 			break
@@ -155,28 +157,7 @@ func (s *Redis) executeOn(ctx context.Context, timeout time.Duration, client *re
 	}
 }
 
-// digestsOnly sends every command by its script's digest.
-func digestsOnly(commands []*command) {
-	for _, o := range commands {
-		o.withText = false
-	}
-}
-
-// firstTexts sends the text with the first command of each script. The others then find the script by its digest.
-func firstTexts(commands []*command) {
-	sent := make(map[*script]bool)
-	for _, o := range commands {
-		o.withText = !sent[o.script]
-		sent[o.script] = true
-	}
-}
-
-// allTexts sends the text with every command.
-func allTexts(commands []*command) {
-	for _, o := range commands {
-		o.withText = true
-	}
-}
+func (o *command) hasSameScript(p *command) bool { return o.script == p.script }
 
 // send sends commands to a node in one pipeline.
 func (s *Redis) send(ctx context.Context, client *redis.Client, timeout time.Duration, commands []*command) {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/proof/invariant"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
@@ -70,7 +71,7 @@ func parse(fields map[string]string) (b parsed, fault string) {
 		*to = x
 		count++
 	}
-	t, ok := lua.ParseTerms(fields["r"])
+	t, ok := invariant.ParseTerms(fields["r"])
 	if !ok {
 		return b, "field r is " + strconv.Quote(fields["r"])
 	}
@@ -86,7 +87,7 @@ func parse(fields map[string]string) (b parsed, fault string) {
 		if name[0] != 'p' {
 			continue
 		}
-		l, ok := lua.ParseRecord(text)
+		l, ok := invariant.ParseRecord(text)
 		if !ok {
 			return b, "record " + name + " is " + strconv.Quote(text)
 		}

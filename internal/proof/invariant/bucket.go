@@ -36,7 +36,7 @@ const Unseen = time.Duration(-1)
 // Level is one limit of a bucket, and the tokens that it has.
 type Level struct {
 	Tokens float64
-	Terms  lua.Terms // by which it refills
+	Terms  Terms // by which it refills
 
 	CapUntil, RateUntil int64 // until when each of them governs; 0: that is not on record
 }
@@ -80,7 +80,7 @@ func Parse(a lua.Algorithm, fields map[string]string, left time.Duration) (b Buc
 		if !strings.HasPrefix(name, record) || text == "" {
 			continue
 		}
-		r, ok := lua.ParseRecord(text)
+		r, ok := ParseRecord(text)
 		if !ok {
 			return b, fmt.Errorf("invariant: a record is %q", text)
 		}
@@ -125,7 +125,7 @@ func parseLevels(a lua.Algorithm, fields map[string]string) (all []Level, err er
 			return nil, fmt.Errorf("invariant: field %s: %w", name, err)
 		}
 		ok := false
-		if l.Terms, ok = lua.ParseTerms(terms[i]); !ok {
+		if l.Terms, ok = ParseTerms(terms[i]); !ok {
 			return nil, fmt.Errorf("invariant: terms are %q", terms[i])
 		}
 		all = append(all, l)
@@ -204,7 +204,7 @@ func (b *Bucket) level(a lua.Algorithm, i int, l lua.Limit) Level {
 		}
 	}
 	return Level{
-		Tokens: float64(l.Cap - b.Escrow), Terms: lua.Terms{Cap: l.Cap, Tokens: l.Tokens, Period: l.Period, Most: l.Cap},
+		Tokens: float64(l.Cap - b.Escrow), Terms: Terms{Cap: l.Cap, Tokens: l.Tokens, Period: l.Period, Most: l.Cap},
 	}
 }
 

@@ -41,7 +41,7 @@ func (x *Exchange) terms(f *Finding) {
 	c := x.Call
 	for i, l := range c.Limits() {
 		g, before, is := x.governs(i, l), x.Before.level(c.Algorithm, i, l), x.After.level(c.Algorithm, i, l)
-		due := lua.Terms{Cap: g.Cap, Tokens: g.Tokens, Period: g.Period, Most: max(l.Cap, before.Terms.Most)}
+		due := Terms{Cap: g.Cap, Tokens: g.Tokens, Period: g.Period, Most: max(l.Cap, before.Terms.Most)}
 		f.Is(is.Terms != due, 0, "a bucket does not know the limit that governs it")
 		noted := is.CapUntil > 0 && (c.Algorithm != lua.TokenBucket || x.After.Noted == x.After.Last)
 		lesser := g.lesserCap || g.lesserRate
