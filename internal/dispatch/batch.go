@@ -87,20 +87,13 @@ func (b *batch) run() result {
 	attempt, ok := n.guard.BeginAgain(b.attempt, b.expired)
 	if !ok {
 		b.mu.Unlock()
-		due = append(due, n.take(maxBatch, nil)...)
-		for _, p := range due {
-			p.Job.Abandon(n, b.sent)
-		}
-		n.callsDone(len(due))
+		n.abandon(append(due, n.take(maxBatch, nil)...), b.sent)
 		return sent
 	}
 	b.attempt = attempt
 	defer attempt.Abort()                                // a panic or Goexit from here on is a failure too
 	if limit > 1 && n.guard.State() != failover.Closed { // the breaker has opened meanwhile
-		for _, p := range due[1:] {
-			p.Job.Abandon(n, b.sent)
-		}
-		n.callsDone(len(due) - 1)
+		n.abandon(due[1:], b.sent)
 		due, limit = due[:1], 1
 	}
 	// Calls that have expired do not fill the pipeline. Otherwise a node just above its capacity would get no others.
@@ -155,6 +148,14 @@ func (b *batch) reset() {
 	clear(b.calls)
 	clear(b.results)
 	b.jobs, b.calls, b.results = b.jobs[:0], b.calls[:0], b.results[:0]
+}
+
+// abandon tells the jobs of calls that were taken off the queue that nothing can be sent.
+func (n *Node) abandon(due []Pending, now time.Duration) {
+	for _, p := range due {
+		p.Job.Abandon(n, now)
+	}
+	n.callsDone(len(due))
 }
 
 // callsDone counts calls that are no longer under way.

@@ -19,21 +19,14 @@ func (n *Node) locate(room []Pending) result {
 		return idle
 	}
 	jobs = slices.Clone(jobs) // a batch that was given up may still read it when room is reused
-	drop := func(jobs []Pending) {
-		for _, p := range jobs {
-			p.Job.Abandon(n, d.now())
-		}
-	}
 	begun := d.now()
 	attempt, ok := n.guard.Begin(func() { // it takes longer than Timeout
 		n.pace.noAnswer()
-		drop(jobs)
-		n.callsDone(len(jobs))
+		n.abandon(jobs, d.now())
 		n.freeSender()
 	})
 	if !ok {
-		drop(jobs)
-		n.callsDone(len(jobs))
+		n.abandon(jobs, d.now())
 		return sent
 	}
 	defer attempt.Abort()
@@ -57,10 +50,10 @@ func (n *Node) locate(room []Pending) result {
 	if !attempt.End(err) {
 		return givenUp
 	}
-	n.callsDone(len(jobs))
+	n.callsDone(len(found))
 	for i, id := range found {
 		d.Node(id).Push(jobs[i])
 	}
-	drop(jobs[len(found):])
+	n.abandon(jobs[len(found):], d.now())
 	return sent
 }
