@@ -190,20 +190,34 @@ func setArgument(t *testing.T, c *lua.Call, word string) {
 	if !ok {
 		t.Fatalf("not an argument: %q", word)
 	}
+	counts := map[string]*int64{
+		"cap": &c.Cap, "tokens": &c.Tokens, "want": &c.Want, "min": &c.Min, "ack": &c.Ack, "hold": &c.Hold, "ret": &c.Ret,
+		"refund": &c.Refund, "debt": &c.Debt, "maxdebt": &c.MaxDebt, "owed": &c.Owed, "seen": &c.Seen, "fleet": &c.Fleet, "to": &c.To,
+		"span": &c.Span,
+	}
+	lengths := map[string]*int64{"period": &c.Period, "ttl": &c.TTL, "fixed": &c.Period, "log": &c.Period}
+	instants := map[string]*int64{"at": &c.At, "since": &c.Since, "reset": &c.Reset, "deadline": &c.Deadline, "epoch": &c.Epoch}
+	switch {
+	case counts[name] != nil:
+		*counts[name] = number(t, v)
+	case lengths[name] != nil:
+		*lengths[name] = micros(t, v)
+	case instants[name] != nil:
+		*instants[name] = scriptStart + micros(t, v)
+	case name != "also":
+		t.Fatalf("no such argument: %q", word)
+	}
 	switch name {
-	case "cap":
-		c.Cap = number(t, v)
-	case "tokens":
-		c.Tokens = number(t, v)
-	case "period":
-		c.Period = micros(t, v)
 	case "span":
-		c.Algorithm, c.Tokens, c.Span = lua.SlidingWindow, 0, number(t, v)
+		c.Algorithm, c.Tokens = lua.SlidingWindow, 0
 	case "fixed":
-		c.Algorithm, c.Tokens, c.Period = lua.FixedWindow, 0, micros(t, v)
-		c.Phase = scriptStart % c.Period
+		c.Algorithm, c.Tokens, c.Phase = lua.FixedWindow, 0, scriptStart%c.Period
 	case "log":
-		c.Algorithm, c.Tokens, c.Period = lua.SlidingLog, 0, micros(t, v)
+		c.Algorithm, c.Tokens = lua.SlidingLog, 0
+	case "debt":
+		c.Since = max(c.Since, scriptStart)
+	case "seen":
+		c.Seen += 1 << 40
 	case "also":
 		numbers := strings.Split(v, "/")
 		if len(numbers) != 3 {
@@ -217,44 +231,6 @@ func setArgument(t *testing.T, c *lua.Call, word string) {
 			l.Tokens, l.Period = number(t, numbers[1]), micros(t, numbers[2])
 		}
 		c.Also = append(c.Also, l)
-	case "want":
-		c.Want = number(t, v)
-	case "min":
-		c.Min = number(t, v)
-	case "ttl":
-		c.TTL = micros(t, v)
-	case "ack":
-		c.Ack = number(t, v)
-	case "hold":
-		c.Hold = number(t, v)
-	case "ret":
-		c.Ret = number(t, v)
-	case "refund":
-		c.Refund = number(t, v)
-	case "debt":
-		c.Debt, c.Since = number(t, v), max(c.Since, scriptStart)
-	case "maxdebt":
-		c.MaxDebt = number(t, v)
-	case "owed":
-		c.Owed = number(t, v)
-	case "seen":
-		c.Seen = 1<<40 + number(t, v)
-	case "fleet":
-		c.Fleet = number(t, v)
-	case "at":
-		c.At = scriptStart + micros(t, v)
-	case "to":
-		c.To = number(t, v)
-	case "since":
-		c.Since = scriptStart + micros(t, v)
-	case "reset":
-		c.Reset = scriptStart + micros(t, v)
-	case "deadline":
-		c.Deadline = scriptStart + micros(t, v)
-	case "epoch":
-		c.Epoch = scriptStart + micros(t, v)
-	default:
-		t.Fatalf("no such argument: %q", word)
 	}
 }
 
