@@ -2,6 +2,7 @@ package sim_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -46,127 +47,106 @@ func processes(r *measure.Report) int {
 	return r.Scenario.Fleet.N + int(count(r, "process_joined")-count(r, "process_died"))
 }
 
+// notSo returns why a word about a run is not true, or "": +happening, -happening, died=N, processes=N, open=SHARE@FROM-TO of the
+// breakers, and healed.
+func notSo(r *measure.Report, word string) string {
+	var n, share, from, to float64
+	sign, name := word[:1], word[1:]
+	if word == "healed" {
+		word = "open=0@10-12"
+	}
+	got := ""
+	switch {
+	case sign == "+" && count(r, name) == 0, sign == "-" && count(r, name) > 0:
+		got = fmt.Sprint(count(r, name))
+	case sign == "+", sign == "-":
+	case has(word, "died=%g", &n) && count(r, "process_died") != int64(n):
+		got = fmt.Sprint(count(r, "process_died"))
+	case has(word, "processes=%g", &n) && processes(r) != int(n):
+		got = fmt.Sprint(processes(r))
+	case has(word, "open=%g@%g-%g", &share, &from, &to) && math.Abs(mean(r, r.Series.Open, from, to)-share) >= 0.05:
+		got = fmt.Sprint(mean(r, r.Series.Open, from, to))
+	}
+	return got
+}
+
+func has(word, form string, values ...any) bool {
+	n, _ := fmt.Sscanf(word, form, values...)
+	return n == len(values)
+}
+
 // Each kind of fault does what it says, and nothing is left of it.
 func TestEachFault(t *testing.T) {
-	type check struct {
-		what string
-		ok   func(r *measure.Report) bool
-	}
-	happens := func(names ...string) (all []check) {
-		for _, n := range names {
-			all = append(all, check{n, func(r *measure.Report) bool { return count(r, n) > 0 }})
-		}
-		return all
-	}
-	never := func(names ...string) (all []check) {
-		for _, n := range names {
-			all = append(all, check{"no " + n, func(r *measure.Report) bool { return count(r, n) == 0 }})
-		}
-		return all
-	}
-	all := func(parts ...[]check) (all []check) {
-		for _, p := range parts {
-			all = append(all, p...)
-		}
-		return all
-	}
-	open := func(share, from, to float64) []check {
-		return []check{{fmt.Sprintf("%g of the breakers open", share), func(r *measure.Report) bool {
-			o := mean(r, r.Series.Open, from, to)
-			return o > share-0.05 && o < share+0.05
-		}}}
-	}
-	is := func(what string, ok func(r *measure.Report) bool) []check { return []check{{what, ok}} }
-	healed := open(0, 10, 12)
-
 	for _, c := range []struct {
-		fault  string
-		checks []check
+		fault string
+		words string
+		is    func(r *measure.Report) bool // besides
 	}{
-		{"", all(never("breaker_open", "lease_lost", "fallback", "state_loss", "clock_step", "process_died",
-			"late_call"), open(0, 0, 12),
-			is("exact", func(r *measure.Report) bool { return r.Metrics.OverAdmission < 0.1 }),
-			is("used", func(r *measure.Report) bool { return r.Metrics.Utilisation > 0.97 }))},
-		{"{at: 5s, kind: kill, for: 3s}", all(happens("breaker_open", "breaker_closed", "fallback", "probe_failed",
-			"script_sent"),
-			open(1, 7, 8), healed)},
-		{"{at: 5s, kind: freeze, for: 3s}", all(happens("breaker_open", "breaker_closed", "fallback"), never("lease_lost"),
-			open(1, 7, 8), healed)},
-		{"{at: 5s, kind: refuse, error: LOADING, for: 3s}", all(happens("breaker_open", "breaker_closed", "fallback"),
-			never("lease_lost"), open(1, 7, 8), healed)},
-		{"{at: 5s, kind: refuse, error: NOAUTH, for: 3s}", all(happens("breaker_open", "fallback"), open(1, 7, 8), healed)},
-		{"{at: 5s, kind: refuse, error: WRONGTYPE, for: 3s}", all(never("breaker_open"), open(0, 0, 12))},
-		// late calls: who waited for a connection
-		{"{at: 5s, kind: blackhole, for: 3s}", all(happens("breaker_open", "breaker_closed", "fallback"),
-			never("lease_lost"),
-			open(1, 7, 8), healed)},
-		{"{at: 5s, kind: blackhole, for: 3s, only: requests}", all(happens("breaker_open"), never("lease_lost"), open(1,
-			7, 8),
-			healed)},
-		{"{at: 5s, kind: blackhole, for: 3s, only: replies}", all(happens("breaker_open", "lease_lost"), open(1, 7, 8),
-			healed)},
-		{"{at: 5s, kind: blackhole, for: 3s, procs: 3}", all(happens("breaker_open"), open(0.3, 7, 8), healed)},
-		{"{at: 5s, kind: cut, for: 3s}", all(happens("breaker_open"), never("lease_lost"), open(1, 7, 8), healed)},
-		{"{at: 5s, kind: lose, for: 3s}", all(happens("breaker_open", "lease_lost"), open(1, 7, 8), healed)},
-		{"{at: 5s, kind: lose, for: 4s, chance: 3%}", all(happens("lease_lost"), open(0, 5, 9))},
-		{"{at: 5s, kind: latency, delay: 5ms, for: 3s}", all(never("breaker_open"), open(0, 0, 12),
-			is("slow", func(r *measure.Report) bool {
-				return mean(r, r.Series.MaxUs, 5.1, 8) > 5000 && mean(r, r.Series.MaxUs, 3, 5) < 5000
-			}))},
-		{"{at: 5s, kind: latency, delay: 80ms, for: 3s}", all(never("breaker_open"), open(0, 0, 12), healed)},
-		{"{at: 5s, kind: latency, delay: 2s, for: 3s}", all(happens("breaker_open"), open(1, 7, 8))},
-		{"{at: 4s, kind: flap, up: 500ms, down: 1s, for: 4500ms}", all(happens("breaker_open", "breaker_closed",
-			"fallback"), healed)},
-		{"{at: 5s, kind: flush}", all(happens("state_loss"), never("breaker_open"))},
-		{"{at: 5s, kind: evict, keys: 1}", all(happens("state_loss"), never("breaker_open"))},
-		{"{at: 5s, kind: scriptflush}", all(happens("script_sent"), never("breaker_open"))},
-		{"{at: 5s, kind: failover, lose: 1s, for: 2s}", all(happens("breaker_open", "fallback"), healed,
-			is("what was there is there", func(r *measure.Report) bool { return count(r, "state_loss") == 0 }))},
-		{"{at: 5s, kind: clock, by: 10m}", all(happens("clock_step"), is("a burst, once", func(r *measure.Report) bool {
+		{
+			"", "-breaker_open -lease_lost -fallback -state_loss -clock_step -process_died -late_call open=0@0-12",
+			func(r *measure.Report) bool { return r.Metrics.OverAdmission < 0.1 && r.Metrics.Utilisation > 0.97 },
+		},
+		{"kind: kill, for: 3s", "+breaker_open +breaker_closed +fallback +probe_failed +script_sent open=1@7-8 healed", nil},
+		{"kind: freeze, for: 3s", "+breaker_open +breaker_closed +fallback -lease_lost open=1@7-8 healed", nil},
+		{"kind: refuse, error: LOADING, for: 3s", "+breaker_open +breaker_closed +fallback -lease_lost open=1@7-8 healed", nil},
+		{"kind: refuse, error: NOAUTH, for: 3s", "+breaker_open +fallback open=1@7-8 healed", nil},
+		{"kind: refuse, error: WRONGTYPE, for: 3s", "-breaker_open open=0@0-12", nil},
+		{"kind: blackhole, for: 3s", "+breaker_open +breaker_closed +fallback -lease_lost open=1@7-8 healed", nil},
+		{"kind: blackhole, for: 3s, only: requests", "+breaker_open -lease_lost open=1@7-8 healed", nil},
+		{"kind: blackhole, for: 3s, only: replies", "+breaker_open +lease_lost open=1@7-8 healed", nil},
+		{"kind: blackhole, for: 3s, procs: 3", "+breaker_open open=0.3@7-8 healed", nil},
+		{"kind: cut, for: 3s", "+breaker_open -lease_lost open=1@7-8 healed", nil},
+		{"kind: lose, for: 3s", "+breaker_open +lease_lost open=1@7-8 healed", nil},
+		{"kind: lose, for: 4s, chance: 3%", "+lease_lost open=0@5-9", nil},
+		{"kind: latency, delay: 5ms, for: 3s", "-breaker_open open=0@0-12", func(r *measure.Report) bool {
+			return mean(r, r.Series.MaxUs, 5.1, 8) > 5000 && mean(r, r.Series.MaxUs, 3, 5) < 5000
+		}},
+		{"kind: latency, delay: 80ms, for: 3s", "-breaker_open open=0@0-12 healed", nil},
+		{"kind: latency, delay: 2s, for: 3s", "+breaker_open open=1@7-8", nil},
+		{"kind: flap, up: 500ms, down: 1s, for: 4500ms", "+breaker_open +breaker_closed +fallback healed", nil},
+		{"kind: flush", "+state_loss -breaker_open", nil},
+		{"kind: evict, keys: 1", "+state_loss -breaker_open", nil},
+		{"kind: scriptflush", "+script_sent -breaker_open", nil},
+		{"kind: failover, lose: 1s, for: 2s", "+breaker_open +fallback healed -state_loss", nil}, // what was there is there
+		{"kind: clock, by: 10m", "+clock_step", func(r *measure.Report) bool { // a burst, once
 			more := 3 * (mean(r, r.Series.Admitted, 5, 8) - 200)
 			return more > 30 && more < 210 && mean(r, r.Series.Admitted, 8, 12) < 215
-		}))},
-		{"{at: 5s, kind: clock, by: -10m}", all(happens("clock_step"),
-			is("no more", func(r *measure.Report) bool { return r.Metrics.OverAdmission < 1 }),
-			is("no stall", func(r *measure.Report) bool { return mean(r, r.Series.Admitted, 7, 12) > 180 }))},
-		{"{at: 5s, kind: crash, procs: 3}", all(happens("process_died"),
-			is("seven", func(r *measure.Report) bool { return processes(r) == 7 }))},
-		{"{at: 5s, kind: crash, procs: 3, restart: 1s}", all(happens("process_died", "process_joined"),
-			is("ten", func(r *measure.Report) bool { return processes(r) == 10 }))},
-		{
-			"{at: 5s, kind: crashloop, procs: 2, every: 500ms, for: 3s}",
-			all(is("twelve died", func(r *measure.Report) bool { return count(r, "process_died") == 12 }),
-				is("ten", func(r *measure.Report) bool { return processes(r) == 10 })),
-		},
-		{"{at: 5s, kind: pause, procs: 3, for: 2s}", all(never("process_died"),
-			is("less is asked of seven", func(r *measure.Report) bool {
-				return mean(r, r.Series.Offered, 5.1, 7) < 250 && mean(r, r.Series.Offered, 8, 12) > 270
-			}))},
-		{"{at: 5s, kind: deploy, every: 200ms}", all(is("ten died",
-			func(r *measure.Report) bool { return count(r, "process_died") == 10 }),
-			is("nothing is lost", func(r *measure.Report) bool {
-				return count(r, "lease_lost") == 0 && r.Metrics.OverAdmission < 0.1
-			}))},
-		{"{at: 5s, kind: scale, n: 15}", is("fifteen", func(r *measure.Report) bool { return processes(r) == 15 })},
-		{"{at: 5s, kind: scale, n: 4}", is("four", func(r *measure.Report) bool {
-			return processes(r) == 4 &&
-				count(r, "process_died") == 6
-		})},
-		{"{at: 5s, kind: flood, keys: 1000, for: 2s}", is("so many keys", func(r *measure.Report) bool {
+		}},
+		{"kind: clock, by: -10m", "+clock_step", func(r *measure.Report) bool { // no more, and no stall
+			return r.Metrics.OverAdmission < 1 && mean(r, r.Series.Admitted, 7, 12) > 180
+		}},
+		{"kind: crash, procs: 3", "died=3 processes=7", nil},
+		{"kind: crash, procs: 3, restart: 1s", "died=3 +process_joined processes=10", nil},
+		{"kind: crashloop, procs: 2, every: 500ms, for: 3s", "died=12 processes=10", nil},
+		{"kind: pause, procs: 3, for: 2s", "-process_died", func(r *measure.Report) bool { // seven are asked for less
+			return mean(r, r.Series.Offered, 5.1, 7) < 250 && mean(r, r.Series.Offered, 8, 12) > 270
+		}},
+		{"kind: deploy, every: 200ms", "died=10 -lease_lost", func(r *measure.Report) bool { return r.Metrics.OverAdmission < 0.1 }},
+		{"kind: scale, n: 15", "processes=15", nil},
+		{"kind: scale, n: 4", "processes=4 died=6", nil},
+		{"kind: flood, keys: 1000, for: 2s", "", func(r *measure.Report) bool {
 			more := mean(r, r.Series.Offered, 5, 7) - mean(r, r.Series.Offered, 2, 5)
 			// A call for each: Redis has to be asked for a key that nobody has seen.
 			calls := mean(r, r.Series.Calls, 5, 7) - mean(r, r.Series.Calls, 2, 5)
 			return more > 400 && more < 600 && calls > 350
-		})},
+		}},
 	} {
 		t.Run(c.fault, func(t *testing.T) {
-			r := rehearse(t, stage+"faults: ["+c.fault+"]\n", nil)
-			for _, ch := range all(c.checks, is("nothing out of nothing", func(r *measure.Report) bool {
-				return r.Metrics.Unaccounted == 0
-			}), is("a fault", func(r *measure.Report) bool { return len(r.Faults) == min(len(c.fault), 1) })) {
-				if !ch.ok(r) {
-					t.Errorf("not so: %s", ch.what)
+			faults := ""
+			if c.fault != "" {
+				faults = "{at: 5s, " + c.fault + "}"
+			}
+			if strings.Contains(c.fault, "flap") {
+				faults = strings.Replace(faults, "5s", "4s", 1)
+			}
+			r := rehearse(t, stage+"faults: ["+faults+"]\n", nil)
+			for word := range strings.FieldsSeq(c.words) {
+				if got := notSo(r, word); got != "" {
+					t.Errorf("not so: %s, but %s", word, got)
 				}
+			}
+			if r.Metrics.Unaccounted != 0 || len(r.Faults) != min(len(c.fault), 1) || c.is != nil && !c.is(r) {
+				t.Errorf("%d unaccounted, %d faults, or not as it must be", r.Metrics.Unaccounted, len(r.Faults))
 			}
 			if t.Failed() {
 				t.Logf("\n%v", r)

@@ -2,6 +2,7 @@ package measure_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,136 +10,103 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// event is one of the fleet, at a time.
-type event struct {
-	at      time.Duration
-	process int
-	what    string // a state, "join", "die"; "begin" and "end" of the fault with the number of process; "calls", so many
-}
-
-// tell tells a meter of events.
-func tell(m *measure.Meter, es []event) {
-	for _, e := range es {
-		switch e.what {
+// tell tells a meter of events: when, of which process, and what: a state of its breaker, join, die; begin and end of the fault
+// with that number; calls, so many.
+func tell(m *measure.Meter, events string) {
+	for e := range strings.SplitSeq(events, ", ") {
+		var when, what string
+		var process int
+		if _, err := fmt.Sscan(e, &when, &process, &what); err != nil {
+			panic(err)
+		}
+		at, err := time.ParseDuration(when)
+		if err != nil {
+			panic(err)
+		}
+		switch what {
 		case "join":
-			m.Joined(e.at, e.process)
+			m.Joined(at, process)
 		case "die":
-			m.Died(e.at, e.process)
+			m.Died(at, process)
 		case "begin", "end":
-			m.Fault(e.at, e.process, e.what == "end")
+			m.Fault(at, process, what == "end")
 		case "calls":
-			m.Called(e.at, 0, e.process)
+			m.Called(at, 0, process)
 		default:
-			m.Breaker(e.at, e.process, e.what)
+			m.Breaker(at, process, what)
 		}
 	}
 }
 
+// fault adds a fault.
+func fault(at time.Duration, kind string, f scenario.Fault) func(*scenario.Scenario) {
+	return func(x *scenario.Scenario) {
+		f.At, f.Kind = scenario.Duration(at), kind
+		x.Faults = append(x.Faults, f)
+	}
+}
+
+func calm(x *scenario.Scenario) { x.Faults = nil }
+
 func TestDetectAndHeal(t *testing.T) {
-	two := func(x *scenario.Scenario) {
-		x.Faults = append(x.Faults, scenario.Fault{
-			At: scenario.Duration(12 * s), Kind: "latency",
-			For: scenario.Duration(2 * s),
-		})
-	}
-	later := func(x *scenario.Scenario) {
-		x.Faults = append(x.Faults, scenario.Fault{
-			At: scenario.Duration(22 * s), Kind: "latency",
-			For: scenario.Duration(2 * s),
-		})
-	}
+	two := fault(12*s, "latency", scenario.Fault{For: scenario.Duration(2 * s)})
+	later := fault(22*s, "latency", scenario.Fault{For: scenario.Duration(2 * s)})
 	flush := func(x *scenario.Scenario) { x.Faults[0] = scenario.Fault{At: scenario.Duration(10 * s), Kind: "flush"} }
-	joined := []event{{0, 0, "join"}, {0, 1, "join"}}
 	for _, c := range []struct {
 		name         string
 		change       func(*scenario.Scenario)
-		events       []event
+		events       string
 		detect, heal float64 // s
 	}{
-		{"nothing opens", nil, []event{{10 * s, 0, "begin"}, {20 * s, 0, "end"}}, -1, -1},
-		{"the last one counts", nil, []event{
-			{10 * s, 0, "begin"},
-			{10*s + 150*ms, 0, "open"},
-			{10*s + 400*ms, 1, "open"},
-			{11 * s, 0, "probing"},
-			{11*s + 50*ms, 0, "open"},
-			{20 * s, 0, "end"},
-			{20*s + 300*ms, 1, "probing"},
-			{20*s + 301*ms, 1, "closed"},
-			{20*s + 700*ms, 0, "closed"},
-		}, 0.4, 0.7},
-		{"the first opening of each counts", nil, []event{
-			{10 * s, 0, "begin"}, {10*s + 100*ms, 0, "open"}, {12 * s, 0, "closed"}, {15 * s, 0, "open"}, {
-				20 * s, 0,
-				"end",
-			}, {21 * s, 0, "closed"},
-		}, 0.1, 1},
-		{"closed at the end", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {12 * s, 0, "closed"}, {
-			20 * s, 0,
-			"end",
-		}}, 1, 0},
-		{"it opens when all is over, of timeouts", nil, []event{
-			{10 * s, 0, "begin"}, {20 * s, 0, "end"}, {20*s + 50*ms, 0, "open"}, {21 * s, 0, "closed"},
-		}, 10.05, 1},
-		{"it opens long after: that is not the fault's", nil, []event{
-			{10 * s, 0, "begin"}, {20 * s, 0, "end"}, {21*s + 1, 0, "open"}, {22 * s, 0, "closed"},
-		}, -1, -1},
-		{"it closes and opens again", nil, []event{
-			{10 * s, 0, "begin"}, {10*s + 5*ms, 0, "open"}, {20 * s, 0, "end"}, {
-				20*s + 300*ms, 0,
-				"closed",
-			}, {20*s + 900*ms, 0, "open"}, {22 * s, 0, "closed"},
-		}, 0.005, 2},
-		{"it never heals", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"}, {
-			25 * s, 0,
-			"probing",
-		}}, 1, -1},
-		{"who dies has no breaker", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"}, {
-			25 * s,
-			0, "die",
-		}}, 1, 5},
-		{"who comes later begins later", nil, []event{
-			{10 * s, 0, "begin"},
-			{10*s + 100*ms, 0, "open"},
-			{15 * s, 2, "join"},
-			{15*s + 70*ms, 2, "open"},
-			{20 * s, 0, "end"},
-			{20*s + 500*ms, 2, "closed"},
-			{21 * s, 0, "closed"},
-		}, 0.1, 1},
-		{"one fault covers the end of the other", two, []event{
-			{10 * s, 0, "begin"},
-			{10*s + 200*ms, 0, "open"},
-			{12 * s, 1, "begin"},
-			{12*s + 300*ms, 1, "open"},
-			{14 * s, 1, "end"},
-			{20 * s, 0, "end"},
-			{20*s + 500*ms, 0, "closed"},
-			{20*s + 600*ms, 1, "closed"},
-		}, 2.3, 0.6},
-		{"one heals, the other does not", later, []event{
-			{10 * s, 0, "begin"},
-			{11 * s, 0, "open"},
-			{20 * s, 0, "end"},
-			{21 * s, 0, "closed"},
-			{22 * s, 1, "begin"},
-			{23 * s, 0, "open"},
-			{24 * s, 1, "end"},
-		}, 1, -1},
-		{"a fault that does not last ends at once", flush, []event{
-			{10 * s, 0, "begin"},
-			{10*s + 50*ms, 0, "open"},
-			{11 * s, 0, "closed"},
-		}, 0.05, 1},
+		{"nothing opens", nil, "10s 0 begin, 20s 0 end", -1, -1},
+		{
+			"the last one counts", nil,
+			"10s 0 begin, 10.15s 0 open, 10.4s 1 open, 11s 0 probing, 11.05s 0 open, 20s 0 end, 20.3s 1 probing, 20.301s 1 closed, 20.7s 0 closed",
+			0.4, 0.7,
+		},
+		{
+			"the first opening of each counts", nil,
+			"10s 0 begin, 10.1s 0 open, 12s 0 closed, 15s 0 open, 20s 0 end, 21s 0 closed",
+			0.1, 1,
+		},
+		{"closed at the end", nil, "10s 0 begin, 11s 0 open, 12s 0 closed, 20s 0 end", 1, 0},
+		{"it opens when all is over, of timeouts", nil, "10s 0 begin, 20s 0 end, 20.05s 0 open, 21s 0 closed", 10.05, 1},
+		{
+			"it opens long after: that is not the fault's", nil,
+			"10s 0 begin, 20s 0 end, 21s1ns 0 open, 22s 0 closed",
+			-1, -1,
+		},
+		{
+			"it closes and opens again", nil,
+			"10s 0 begin, 10.005s 0 open, 20s 0 end, 20.3s 0 closed, 20.9s 0 open, 22s 0 closed",
+			0.005, 2,
+		},
+		{"it never heals", nil, "10s 0 begin, 11s 0 open, 20s 0 end, 25s 0 probing", 1, -1},
+		{"who dies has no breaker", nil, "10s 0 begin, 11s 0 open, 20s 0 end, 25s 0 die", 1, 5},
+		{
+			"who comes later begins later", nil,
+			"10s 0 begin, 10.1s 0 open, 15s 2 join, 15.07s 2 open, 20s 0 end, 20.5s 2 closed, 21s 0 closed",
+			0.1, 1,
+		},
+		{
+			"one fault covers the end of the other", two,
+			"10s 0 begin, 10.2s 0 open, 12s 1 begin, 12.3s 1 open, 14s 1 end, 20s 0 end, 20.5s 0 closed, 20.6s 1 closed",
+			2.3, 0.6,
+		},
+		{
+			"one heals, the other does not", later,
+			"10s 0 begin, 11s 0 open, 20s 0 end, 21s 0 closed, 22s 1 begin, 23s 0 open, 24s 1 end",
+			1, -1,
+		},
+		{"a fault that does not last ends at once", flush, "10s 0 begin, 10.05s 0 open, 11s 0 closed", 0.05, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			change := c.change
-			if change == nil {
-				change = func(*scenario.Scenario) {}
+			var changes []func(*scenario.Scenario)
+			if c.change != nil {
+				changes = append(changes, c.change)
 			}
-			m := measure.New(made(change))
-			tell(m, joined)
-			tell(m, c.events)
+			m := measure.New(made(changes...))
+			tell(m, "0s 0 join, 0s 1 join, "+c.events)
 			r := m.Report()
 			near(t, "detect", r.Metrics.Detect, c.detect)
 			near(t, "heal", r.Metrics.Heal, c.heal)
@@ -150,12 +118,9 @@ func TestDetectAndHeal(t *testing.T) {
 
 // The beginning of a fault is in the phase during, its end in the phase after.
 func TestDetectAndHealByPhase(t *testing.T) {
-	m := measure.New(made(expecting("detect", "<=", 0.1, 0, 0), expecting("heal", "<=", 0.2, 20*s, 0), expecting("heal",
-		"<=", 9, 0, 20*s)))
-	tell(m, []event{{0, 0, "join"}, {10 * s, 0, "begin"}, {10*s + 100*ms, 0, "open"}, {20 * s, 0, "end"}, {
-		20*s + 201*ms,
-		0, "closed",
-	}})
+	m := measure.New(made(expecting("detect", "<=", 0.1, 0, 0), expecting("heal", "<=", 0.2, 20*s, 0),
+		expecting("heal", "<=", 9, 0, 20*s)))
+	tell(m, "0s 0 join, 10s 0 begin, 10.1s 0 open, 20s 0 end, 20.201s 0 closed")
 	r := m.Report()
 	near(t, "during, detect", phase(t, r, "during").Detect, 0.1)
 	near(t, "during, heal", phase(t, r, "during").Heal, -1)
@@ -163,33 +128,15 @@ func TestDetectAndHealByPhase(t *testing.T) {
 	near(t, "after, heal", phase(t, r, "after").Heal, 0.201)
 	want(t, "detect", r.Expectations[0], measure.Outcome{Text: "detect <= 100ms", Value: 0.1, Passed: true})
 	want(t, "heal", r.Expectations[1], measure.Outcome{Text: "heal <= 200ms after=20s", Value: 0.201, Passed: false})
-	want(t, "what cannot be told is not met", r.Expectations[2], measure.Outcome{
-		Text: "heal <= 9s before=20s", Value: -1,
-		Passed: false,
-	})
+	want(t, "what cannot be told is not met", r.Expectations[2], measure.Outcome{Text: "heal <= 9s before=20s", Value: -1, Passed: false})
 	want(t, "span", r.Faults[0], measure.FaultSpan{"at 10s blackhole for=10s", 10, 20})
 }
 
 func TestOpenBreakers(t *testing.T) {
 	m := measure.New(made())
-	tell(m, []event{
-		{0, 0, "join"},
-		{0, 1, "join"},
-		{0, 2, "join"},
-		{0, 3, "join"},
-		{9 * s, 3, "open"},
-		{9*s + 500*ms, 3, "closed"}, // 1 of 4
-		{10 * s, 0, "open"},
-		{11 * s, 1, "open"},
-		{12 * s, 1, "die"},     // 2 of 4, then 1 of 3
-		{12 * s, 2, "probing"}, // 2 of 3
-		{12*s + 1, 2, "open"},
-		{12*s + 2, 2, "probing"},
-		{13 * s, 2, "closed"},
-		{21 * s, 0, "closed"},
-		{24 * s, 2, "open"},
-		{26 * s, 4, "join"}, // 1 of 3 before it
-	})
+	tell(m, "0s 0 join, 0s 1 join, 0s 2 join, 0s 3 join, 9s 3 open, 9.5s 3 closed")                            // 1 of 4
+	tell(m, "10s 0 open, 11s 1 open, 12s 1 die, 12s 2 probing, 12s1ns 2 open, 12s2ns 2 probing, 13s 2 closed") // 2 of 4, then 1 and 2 of 3
+	tell(m, "21s 0 closed, 24s 2 open, 26s 4 join")                                                            // 1 of 3 before it
 	r := m.Report()
 	for step, v := range map[int]float64{
 		0: 0, 89: 0, 90: 0.25, 94: 0.25, 96: 0, 99: 0, 100: 0.25, 110: 0.5, 120: 0.6667, 131: 0.3333, 209: 0.3333, 211: 0, 250: 0.3333, 265: 0.25,
@@ -214,10 +161,7 @@ func TestRecovered(t *testing.T) {
 		want     time.Duration
 	}{
 		{"at once", 1000, func(int) int64 { return 1000 }, 100, 0},
-		{
-			"after 1.5 s", 1000, func(i int) int64 { return 500 + 500*from(15)(i) }, 100,
-			1400 * ms,
-		}, // then one in ten is 50 % less
+		{"after 1.5 s", 1000, func(i int) int64 { return 500 + 500*from(15)(i) }, 100, 1400 * ms}, // then one in ten is 50 % less
 		{"5 % less", 1000, func(i int) int64 { return 950 }, 100, 0},
 		{"6 % less until 3 s", 1000, func(i int) int64 { return 940 + 60*from(30)(i) }, 100, 2200 * ms},
 		{"a step without any", 1000, func(i int) int64 { return 1000 * min(1, int64(max(i-19, 19-i))) }, 100, 2 * s},
@@ -247,40 +191,26 @@ func TestRecovered(t *testing.T) {
 
 // Phases are as long as the faults; without any there is one.
 func TestPhases(t *testing.T) {
-	fault := func(at time.Duration, kind string, f scenario.Fault) func(*scenario.Scenario) {
-		return func(x *scenario.Scenario) {
-			f.At, f.Kind = scenario.Duration(at), kind
-			x.Faults = append(x.Faults, f)
-		}
-	}
-	none := func(x *scenario.Scenario) { x.Faults = nil }
 	d := func(d time.Duration) scenario.Duration { return scenario.Duration(d) }
 	for _, c := range []struct {
 		name    string
 		changes []func(*scenario.Scenario)
 		want    string // names, and seconds
 	}{
-		{"none", []func(*scenario.Scenario){none}, "before 0-30"},
+		{"none", []func(*scenario.Scenario){calm}, "before 0-30"},
 		{"one", nil, "before 0-10 during 10-20 after 20-30"},
+		{"without an end", []func(*scenario.Scenario){calm, fault(5*s, "freeze", scenario.Fault{})}, "before 0-5 during 5-30"},
+		{"at an instant", []func(*scenario.Scenario){calm, fault(5*s, "flush", scenario.Fault{})}, "before 0-5 after 5-30"},
 		{
-			"without an end",
-			[]func(*scenario.Scenario){none, fault(5*s, "freeze", scenario.Fault{})},
-			"before 0-5 during 5-30",
-		},
-		{"at an instant", []func(*scenario.Scenario){none, fault(5*s, "flush", scenario.Fault{})}, "before 0-5 after 5-30"},
-		{
-			"two",
-			[]func(*scenario.Scenario){fault(4*s, "crash", scenario.Fault{Restart: d(2 * s)})},
+			"two", []func(*scenario.Scenario){fault(4*s, "crash", scenario.Fault{Restart: d(2 * s)})},
 			"before 0-4 during 4-20 after 20-30",
 		},
 		{
-			"a deployment",
-			[]func(*scenario.Scenario){none, fault(4*s, "deploy", scenario.Fault{Every: d(3 * s)})},
+			"a deployment", []func(*scenario.Scenario){calm, fault(4*s, "deploy", scenario.Fault{Every: d(3 * s)})},
 			"before 0-4 during 4-10 after 10-30",
 		},
 		{
-			"beyond the end",
-			[]func(*scenario.Scenario){fault(25*s, "freeze", scenario.Fault{For: d(time.Hour)})},
+			"beyond the end", []func(*scenario.Scenario){fault(25*s, "freeze", scenario.Fault{For: d(time.Hour)})},
 			"before 0-10 during 10-30",
 		},
 	} {

@@ -186,11 +186,8 @@ func TestTrace(t *testing.T) {
 		return m.Report().Unseed
 	}
 	same := run(func(m *measure.Meter) { ask(m, 3*s, 0, 0, "a", 1, 1); ask(m, 3*s, 1, 0, "b", 1, 0) })
-	want(t, "the order of one instant", run(func(m *measure.Meter) {
-		ask(m, 3*s, 1, 0, "b", 1, 0)
-		ask(m, 3*s, 0, 0, "a",
-			1, 1)
-	}), same)
+	want(t, "the order of one instant",
+		run(func(m *measure.Meter) { ask(m, 3*s, 1, 0, "b", 1, 0); ask(m, 3*s, 0, 0, "a", 1, 1) }), same)
 	seen := map[string]bool{same: true}
 	for what, change := range map[string]func(m *measure.Meter){
 		"nothing": func(*measure.Meter) {},

@@ -20,31 +20,27 @@ var update = flag.Bool("update", false, "write the golden files")
 // of 30.
 func rehearsed() *measure.Report {
 	x := made(
-		expecting("over_admission", "<=", 100, 0, 0), expecting("decide_p99", "<=", 0.001, 10*s,
-			20*s), expecting("shortfall", "<=", 0.05, 0, 10*s),
+		expecting("over_admission", "<=", 100, 0, 0), expecting("decide_p99", "<=", 0.001, 10*s, 20*s),
+		expecting("shortfall", "<=", 0.05, 0, 10*s), fault(25*s, "evict", scenario.Fault{Keys: 3}),
 		func(x *scenario.Scenario) {
 			x.Learn = "what fail-open costs"
 			x.Fleet.Mode, x.WarmUp = "open", scenario.Duration(2*s)
 			x.Sometimes = []string{"breaker_open", "fallback_spent"}
-			x.Faults = append(x.Faults, scenario.Fault{At: scenario.Duration(25 * s), Kind: "evict", Keys: 3})
 		},
 	)
 	m := measure.New(x)
-	tell(m, []event{{0, 0, "join"}, {0, 1, "join"}})
+	tell(m, "0s 0 join, 0s 1 join")
 	bucket := bucketOf(x.Limits[0])
 	var opened, spent int64
 	for i := range 600 {
 		at := time.Duration(i)*50*ms + 1
 		switch at - 1 {
 		case 10 * s:
-			tell(m, []event{{10 * s, 0, "begin"}, {10*s + 200*ms, 0, "open"}, {10*s + 300*ms, 1, "open"}})
+			tell(m, "10s 0 begin, 10.2s 0 open, 10.3s 1 open")
 		case 20 * s:
-			tell(m, []event{{20 * s, 0, "end"}, {20 * s, 7, "calls"}, {20*s + 600*ms, 1, "closed"}, {
-				20*s + 700*ms, 0,
-				"closed",
-			}})
+			tell(m, "20s 0 end, 20s 7 calls, 20.6s 1 closed, 20.7s 0 closed")
 		case 25 * s:
-			tell(m, []event{{25 * s, 1, "begin"}})
+			tell(m, "25s 1 begin")
 		}
 		r := m.Asked(at, i%2, 0, "\x1b]0;key\a", 1)
 		switch outage := at >= 10*s+200*ms && at < 20*s+600*ms; {
@@ -92,11 +88,10 @@ func golden(t *testing.T, file, got string) {
 // go test ./sim/measure -run TestText -update, and read the difference.
 func TestText(t *testing.T) {
 	golden(t, "report.txt", rehearsed().String())
-	calm := measure.New(made(func(x *scenario.Scenario) { x.Faults = nil }, expecting("utilisation", ">=", 0.5, 0, 0)))
-	ask(calm, 1*s, 0, 0, "k", 3, 3)
+	quiet := measure.New(made(calm, expecting("utilisation", ">=", 0.5, 0, 0)))
+	ask(quiet, 1*s, 0, 0, "k", 3, 3)
 	var b strings.Builder
-	must.Do(t, measure.Text(&b, []string{"open", "ca\x1b[31mlm"}, []*measure.Report{rehearsed(), calm.Report()},
-		false))
+	must.Do(t, measure.Text(&b, []string{"open", "ca\x1b[31mlm"}, []*measure.Report{rehearsed(), quiet.Report()}, false))
 	golden(t, "side.txt", b.String())
 	b.Reset()
 	if err := measure.Text(&b, []string{"open"}, []*measure.Report{rehearsed()}, true); err != nil ||
@@ -109,16 +104,10 @@ func TestSweepText(t *testing.T) {
 	r := rehearsed()
 	sweep := &measure.Sweep{
 		Scenario: r.Scenario, Seed: 7,
-		Axes: []scenario.Axis{{Path: "fleet.mode", Values: []string{"open", "closed"}}, {
-			Path:   "fleet.n",
-			Values: []string{"2"},
-		}},
+		Axes: []scenario.Axis{{Path: "fleet.mode", Values: []string{"open", "closed"}}, {Path: "fleet.n", Values: []string{"2"}}},
 		Cells: []measure.Cell{
 			{Values: map[string]string{"fleet.mode": "open", "fleet.n": "2"}, Metrics: r.Metrics},
-			{
-				Values: map[string]string{"fleet.mode": "closed", "fleet.n": "2"}, Metrics: r.Metrics, Passed: true,
-				AsIs: true,
-			},
+			{Values: map[string]string{"fleet.mode": "closed", "fleet.n": "2"}, Metrics: r.Metrics, Passed: true, AsIs: true},
 		},
 	}
 	var b strings.Builder
@@ -211,10 +200,7 @@ func TestSentences(t *testing.T) {
 	refused := map[string]measure.Metrics{"users": {Offered: 10, Ideal: 10, DeniedWithin: 0.013}}
 	fault, after := []measure.FaultSpan{{"at 10s kill", 10, 20}}, []measure.Phase{{Name: "after"}}
 	mode := func(mode string) *scenario.Scenario {
-		return &scenario.Scenario{Fleet: scenario.Fleet{Mode: mode}, Limits: []scenario.Limit{
-			{Name: "api"},
-			{Name: "users"},
-		}}
+		return &scenario.Scenario{Fleet: scenario.Fleet{Mode: mode}, Limits: []scenario.Limit{{Name: "api"}, {Name: "users"}}}
 	}
 	for _, c := range []struct {
 		report measure.Report
@@ -225,10 +211,7 @@ func TestSentences(t *testing.T) {
 			"fail-local: nobody within the limit refused, 160 tokens too many, normal again after 1.2 s",
 		},
 		{
-			measure.Report{
-				Scenario: mode("closed"), Faults: fault, Limits: refused,
-				Metrics: measure.Metrics{OverAdmission: 0.2},
-			},
+			measure.Report{Scenario: mode("closed"), Faults: fault, Limits: refused, Metrics: measure.Metrics{OverAdmission: 0.2}},
 			"fail-closed: 1.3 % of the requests within the limit refused, no token too many, normal again at once",
 		},
 		{
