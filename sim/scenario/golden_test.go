@@ -1,4 +1,4 @@
-package scenario
+package scenario_test
 
 import (
 	"flag"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
 var update = flag.Bool("update", false, "write what is said now into testdata, schema.json and sim/scenarios.md")
@@ -74,7 +75,7 @@ func full(input string) string {
 // Each mistake is told, with its place, and no scenario comes with one.
 func TestErrors(t *testing.T) {
 	checkGolden(t, "errors.txt", func(t *testing.T, input string) string {
-		s, err := ParseFile("x.yaml", full(input))
+		s, err := scenario.ParseFile("x.yaml", full(input))
 		if err == nil || s != nil {
 			t.Fatalf("%v, %v: want an error, and nothing else", s, err)
 		}

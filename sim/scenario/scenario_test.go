@@ -1,8 +1,7 @@
-package scenario
+package scenario_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"go/doc/comment"
 	"math"
 	"os"
@@ -13,12 +12,12 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-func mustParse(t testing.TB, text string) *Scenario {
+func mustParse(t testing.TB, text string) *scenario.Scenario {
 	t.Helper()
-	s := must.Get(Parse(text))(t)
-	return s
+	return must.Get(scenario.Parse(text))(t)
 }
 
 // The scenario in the package's comment is one.
@@ -84,7 +83,7 @@ func TestString(t *testing.T) {
 			t.Errorf("in a line: %s", line)
 		}
 	}
-	if got := new(Scenario).String(); got != "{}\n" {
+	if got := new(scenario.Scenario).String(); got != "{}\n" {
 		t.Errorf("nothing is written as %q", got)
 	}
 }
@@ -110,8 +109,10 @@ expect:
   - decide_max <= 0
 `))
 	day := 24 * time.Hour
-	if !slices.Equal(s.Limits, []Limit{
-		{"a", 7, Duration(day), 0}, {"b", 100_000, Duration(time.Minute), 1000}, {"c", 3, Duration(5 * time.Minute), 0},
+	if !slices.Equal(s.Limits, []scenario.Limit{
+		{"a", 7, scenario.Duration(day), 0},
+		{"b", 100_000, scenario.Duration(time.Minute), 1000},
+		{"c", 3, scenario.Duration(5 * time.Minute), 0},
 	}) {
 		t.Errorf("%+v", s.Limits)
 	}
@@ -119,11 +120,14 @@ expect:
 		t.Errorf("%+v", s.Traffic)
 	}
 	// in the order of their times
-	if f := s.Faults[1]; f.Procs != (Part{Share: 0.125}) || f.At != Duration(30*time.Second) {
+	if f := s.Faults[1]; f.Procs != (scenario.Part{Share: 0.125}) || f.At != scenario.Duration(30*time.Second) {
 		t.Errorf("%+v", s.Faults)
 	}
-	if values := names(s.Expect, func(e Expectation) string { return fmt.Sprint(e.Value) }); !slices.Equal(values,
-		[]string{"60.5", "0.1", "6", "1000.5", "0"}) {
+	var values []float64
+	for _, e := range s.Expect {
+		values = append(values, e.Value)
+	}
+	if !slices.Equal(values, []float64{60.5, 0.1, 6, 1000.5, 0}) {
 		t.Errorf("%v", values)
 	}
 }
@@ -135,7 +139,7 @@ faults: [{at: 10s, kind: cut, procs: 5%, chance: 5%}, {at: 20s, kind: flush}]
 expect: [alone <= 5, decide_max <= 5s, alone <= 5]
 `))
 	s.Traffic[0].Rate, s.Traffic[0].KeySkew, s.Traffic[0].ProcSkew = math.Inf(1), math.NaN(), math.Inf(-1)
-	s.Faults[0].Chance, s.Faults[0].Procs.Count, s.Faults[1].At = math.NaN(), 3, 7*second
+	s.Faults[0].Chance, s.Faults[0].Procs.Count, s.Faults[1].At = math.NaN(), 3, scenario.Duration(7*time.Second)
 	s.Expect[0].Value, s.Expect[1].Value, s.Expect[2].Limit = math.NaN(), math.Inf(1), "api after=7s"
 	s.Length, s.Fleet.N, s.Limits[0].Per = math.MinInt64, math.MinInt64, 0
 	s.Name, s.Learn = "\xff", strings.Repeat("é", 301)
@@ -165,8 +169,8 @@ faults.2.at is 7s: must not be before the fault that is listed before it, at 10s
 // JSON has a scenario as its text, and reads each field as Parse does.
 func TestJSON(t *testing.T) {
 	s := mustParse(t, written)
-	data := must.Get(json.Marshal(struct{ A, B *Scenario }{s, nil}))(t)
-	var again struct{ A, B *Scenario }
+	data := must.Get(json.Marshal(struct{ A, B *scenario.Scenario }{s, nil}))(t)
+	var again struct{ A, B *scenario.Scenario }
 	if err := json.Unmarshal(data, &again); err != nil || !reflect.DeepEqual(again.A, s) || again.B != nil {
 		t.Errorf("%v: %s", err, data)
 	}

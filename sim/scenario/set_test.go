@@ -1,9 +1,11 @@
-package scenario
+package scenario_test
 
 import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
 const settable = `name: settable
@@ -50,12 +52,11 @@ func TestSet(t *testing.T) {
 // Every field can be set, to what it is by its own text too.
 func TestPaths(t *testing.T) {
 	s := mustParse(t, settable)
-	targets := s.targets()
-	if len(targets) < 40 {
-		t.Errorf("%d paths", len(targets))
+	paths := scenario.Paths(s)
+	if len(paths) < 40 {
+		t.Errorf("%d paths", len(paths))
 	}
-	for _, target := range targets {
-		path := target.path
+	for _, path := range paths {
 		if err := s.Clone().Set(path, "\n"); err == nil || strings.Contains(err.Error(), "path is") {
 			t.Errorf("%s: %v", path, err)
 		}

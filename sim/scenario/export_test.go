@@ -1,0 +1,214 @@
+package scenario
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/section"
+)
+
+// What the tables of the language say of a field: to readers, in sim/scenarios.md, and to editors, in schema.json.
+
+// Tables are those of sim/scenarios.md, by their section.
+func Tables() map[string]string {
+	return map[string]string{
+		"fields": fieldTables(), "shapes": kindsTable("traffic"), "faults": kindsTable("faults"),
+		"metrics": metricsTable(), "happenings": codes(Happenings), "bounds": boundsTable(),
+	}
+}
+
+// Schema is that of the tables.
+func Schema() any { return schema() }
+
+// Paths are those that can be set in a scenario.
+func Paths(s *Scenario) (all []string) {
+	for _, target := range s.targets() {
+		all = append(all, target.path)
+	}
+	return all
+}
+
+func code(s string) string { return "`" + s + "`" }
+
+func codes(all []string) string {
+	written := make([]string, len(all))
+	for i, s := range all {
+		written[i] = code(s)
+	}
+	return strings.Join(written, " ")
+}
+
+func fieldTables() string {
+	text := ""
+	for i := range mappings {
+		m := &mappings[i]
+		switch {
+		case m.path == "":
+			text += "Of the scenario itself, besides the lists `expect` and `sometimes` and the mapping `sweep`:\n\n"
+		case m.most > 0:
+			text += "\n" + code(m.path) + ", a list:\n\n"
+		default:
+			text += "\n" + code(m.path) + ":\n\n"
+		}
+		text += fieldsTable(m)
+	}
+	return text + "\nAfter an expectation:\n\n" + fieldsTable(&expectations)
+}
+
+func fieldsTable(m *mapping) string {
+	rows := [][]string{{"field", "what it is", "range", "left out"}}
+	for _, f := range m.fields {
+		left := f.left
+		if slices.Contains(m.needs, f.name) {
+			left = "must be there"
+		}
+		span := f.span
+		if f.name == m.by {
+			span = "see below"
+		}
+		rows = append(rows, []string{code(f.name), f.what, span, left})
+	}
+	return section.Table(rows)
+}
+
+func kindsTable(path string) string {
+	m := find(path)
+	rows := [][]string{{m.by, "must have", "may have", "what it is"}}
+	for _, k := range m.kinds {
+		may := without(k.Takes, k.Needs)
+		rows = append(rows, []string{code(k.Name), codes(k.Needs), codes(may), k.What})
+	}
+	return section.Table(rows)
+}
+
+func without(all, some []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(some, s) })
+}
+
+func metricsTable() string {
+	rows := [][]string{{"metric", "unit", "is written", "what it is"}}
+	for _, m := range Metrics {
+		_, form, _ := strings.Cut(units[m.Unit].form, "as in ")
+		written := code(strings.ReplaceAll(form, " or ", "` or `"))
+		rows = append(rows, []string{code(m.Name), m.Unit.String(), written, m.What})
+	}
+	return section.Table(rows)
+}
+
+func boundsTable() string {
+	rows := [][]string{{"of", "at most"}}
+	for _, b := range []struct {
+		what string
+		most int
+	}{
+		{"text, in bytes", MaxBytes},
+		{"name, in characters", maxName},
+		{"learn, in characters", maxLearn},
+		{"limits", maxLimits},
+		{"traffic", maxTraffic},
+		{"faults", maxFaults},
+		{"expectations", maxExpect},
+		{"axes of a sweep", maxAxes},
+		{"values of an axis", maxValues},
+		{"combinations of a sweep", maxCells},
+	} {
+		rows = append(rows, []string{b.what, fmt.Sprint(b.most)})
+	}
+	return section.Table(rows)
+}
+
+type object = map[string]any
+
+// texts are what values look like as text, by how their form begins. Numbers may be numbers.
+var texts = []struct {
+	form, pattern string
+	types         any
+}{
+	{"a duration", `^-?([0-9]+([.][0-9]*)?(ns|us|µs|ms|s|m|h))+$`, "string"},
+	{"a whole number per period", `^[0-9_]+/.`, "string"},
+	{"a whole number", `^-?[0-9_]+$`, []string{"integer", "string"}},
+	{"a number per period", `^[0-9_.]+(e-?[0-9]+)?/.`, "string"},
+	{"a number of processes", `^[0-9_.]+%?$`, []string{"integer", "string"}},
+	{"a number", `^[0-9_.]+(e-?[0-9]+)?$`, []string{"number", "string"}},
+	{"a ratio", `^[0-9_.]+(e-?[0-9]+)?%?$`, []string{"number", "string"}},
+}
+
+// schema is a field's part of the schema.
+func (f *field) schema() object {
+	says := f.what + ": " + f.span
+	if f.left != "" {
+		says += "; left out it is " + f.left
+	}
+	if f.words != nil {
+		return object{"enum": f.words, "description": says}
+	}
+	for _, t := range texts {
+		if f.form != "" && strings.HasPrefix(f.form, t.form) {
+			return object{"type": t.types, "pattern": t.pattern, "description": says}
+		}
+	}
+	one := object{"type": "string", "minLength": 1, "description": says}
+	if !strings.Contains(f.pattern, `\p`) { // what each editor knows
+		one["pattern"] = f.pattern
+	}
+	return one
+}
+
+// schema is what a mapping may have, and for each kind what it must and may have.
+func (m *mapping) schema() object {
+	fields := object{}
+	for _, f := range m.fields {
+		fields[f.name] = f.schema()
+	}
+	one := object{"type": "object", "additionalProperties": false, "properties": fields}
+	if m.needs != nil {
+		one["required"] = m.needs
+	}
+	var all []object
+	for _, k := range m.kinds {
+		_, takes, needs := m.takes(k.Name)
+		all = append(all, object{
+			"if":   object{"properties": object{m.by: object{"const": k.Name}}},
+			"then": object{"required": needs, "propertyNames": object{"enum": takes}, "description": k.What},
+		})
+	}
+	if all != nil {
+		one["allOf"] = all
+	}
+	if m.most == 0 {
+		return one
+	}
+	return object{"type": "array", "maxItems": m.most, "items": one}
+}
+
+func schema() object {
+	top := find("").schema()
+	top["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	top["title"] = "A scenario of tiersim, the simulator of tiered-limiter"
+	top["description"] = "What sim/scenarios.md explains."
+	top["required"] = []string{"name", "limits", "fleet", "traffic", "run"}
+	fields := top["properties"].(object)
+	for i := range mappings {
+		if m := &mappings[i]; m.path != "" {
+			fields[m.path] = m.schema()
+		}
+	}
+	for _, name := range []string{"limits", "traffic"} {
+		fields[name].(object)["minItems"] = 1
+	}
+	list := func(most int, items object) object { return object{"type": "array", "maxItems": most, "items": items} }
+	fields["expect"] = list(maxExpect, object{
+		"type": "string", "description": "what must hold, as in shortfall <= 5% after=20s before=50s limit=api",
+		"pattern": `^(` + strings.Join(metricNames(), "|") + `)\s+[<>]=\s+\S+(\s+(after|before|limit)=\S+)*$`,
+	})
+	fields["sometimes"] = list(len(Happenings), object{"enum": Happenings})
+	fields["sweep"] = object{
+		"type": "object", "maxProperties": maxAxes, "description": "paths of fields, and the values of each",
+		"additionalProperties": object{
+			"type": "array", "minItems": 1, "maxItems": maxValues,
+			"items": object{"type": []string{"string", "number"}},
+		},
+	}
+	return top
+}
