@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
@@ -27,11 +28,8 @@ func fromFile(store remote.Store, api http.Handler) (*tiered.Group, http.Handler
 
 // The page's file is a file, and its code compiles.
 func TestConfigurationPage(t *testing.T) {
-	whole, exceptions, _ := strings.Cut(readPage(t, "configuration.md"), "## Exceptions for addresses")
-	f, err := policyfile.Parse("configuration.md", []byte(block(t, whole, "yaml")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole, exceptions, _ := strings.Cut(read(t, "configuration.md"), "## Exceptions for addresses")
+	f := must.Get(policyfile.Parse("configuration.md", []byte(block(t, whole, "yaml"))))(t)
 	e, err := policyfile.Parse("configuration.md", []byte(block(t, exceptions, "yaml")))
 	if err != nil || len(e.HTTP[0].Ranges) != 4 {
 		t.Errorf("%v, %v", e, err)

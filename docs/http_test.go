@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/adapters"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -41,10 +42,7 @@ func askInHandler(limiter *tiered.Limiter, userID string) http.HandlerFunc {
 
 // The page's table of frameworks is the one that is played on each of them.
 func TestTableOfFrameworksIsOnThePage(t *testing.T) {
-	page, err := os.ReadFile("http.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile("http.md"))(t)
 	if table := adapters.Markdown(); !strings.Contains(string(page), table) {
 		t.Errorf("docs/http.md must have\n%s", table)
 	}
@@ -53,24 +51,17 @@ func TestTableOfFrameworksIsOnThePage(t *testing.T) {
 // The rows of the page's table about answers that do not need an outage.
 func TestHTTPPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		group, err := tiered.NewGroup(remote.NewMemory(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		group := must.Get(tiered.NewGroup(remote.NewMemory(), nil))(t)
 		defer group.Close(t.Context())
 		policies := map[string]*tiered.Limiter{}
 		for name, limit := range map[string]tiered.Limit{
 			"user": tiered.PerSecond(100).WithBurst(200), "ip": tiered.PerSecond(1), "blocked": tiered.Blocked(),
 		} {
-			if policies[name], err = group.NewLimiter(tiered.Policy{Name: name, Limit: limit}); err != nil {
-				t.Fatal(err)
-			}
+			policies[name] = must.Get(group.NewLimiter(tiered.Policy{Name: name, Limit: limit}))(t)
 		}
 		mux := http.NewServeMux()
 		api := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-		if err := limitRoutes(mux, policies["user"], policies["ip"], api); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, limitRoutes(mux, policies["user"], policies["ip"], api))
 		mux.Handle("/handler", askInHandler(policies["user"], "ann"))
 		mux.Handle("/blocked", askInHandler(policies["blocked"], "ann"))
 		for _, c := range []struct {

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -53,10 +54,7 @@ func TestPod(t *testing.T) {
 	t.Setenv("LIMITER_PROCESSES", "3")
 	store := remote.NewMemory()
 	store.Fail(errors.New("down"))
-	group, err := groupOfPod(store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	group := must.Get(groupOfPod(store))(t)
 	mux := http.NewServeMux()
 	health(mux, group)
 	status := func(path string) int {
@@ -87,9 +85,7 @@ func TestPod(t *testing.T) {
 	ready, ended := make(chan struct{}), make(chan error)
 	go func() { ended <- runPod(&http.Server{}, group, ready) }()
 	<-ready
-	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Kill(os.Getpid(), syscall.SIGTERM))
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}

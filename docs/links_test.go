@@ -4,25 +4,20 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// What the pages link to exists: files, directories, pictures, and headings of pages. TestReadmeLinks reads the README.
+// What the pages link to exists: files, directories, pictures, and headings of pages.
 func TestPageLinks(t *testing.T) {
 	toRoot(t)
-	var pages []string
-	for _, pattern := range []string{"CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/*/*.md", "sim/*.md"} {
-		found, err := filepath.Glob(pattern)
-		if err != nil || len(found) == 0 {
-			t.Fatalf("%s: no pages, %v", pattern, err)
-		}
-		pages = append(pages, found...)
-	}
+	pages := slices.Concat([]string{"README.md", "CONTRIBUTING.md", "SECURITY.md"}, files(t, "docs/*.md"), files(t, "docs/*/*.md"),
+		files(t, "sim/*.md"))
 	link := regexp.MustCompile(`\]\(([^)#]*)(?:#([^)]+))?\)`)
 	links := 0
 	for _, name := range pages {
-		page := readPage(t, name)
+		page := read(t, name)
 		for _, m := range link.FindAllStringSubmatch(page, -1) {
 			file, heading := m[1], m[2]
 			if strings.HasPrefix(file, "https://") {
@@ -40,7 +35,7 @@ func TestPageLinks(t *testing.T) {
 				if heading == "" || info.IsDir() {
 					continue
 				}
-				target = readPage(t, path)
+				target = read(t, path)
 			}
 			if !headings(target)[heading] {
 				t.Errorf("%s links to %s, which has no heading #%s", name, file, heading)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"expvar"
-	"os"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/sim"
@@ -36,15 +36,6 @@ func toRoot(t *testing.T) {
 // operatorPages are the pages for operators.
 var operatorPages = []string{"docs/deploying.md", "docs/redis.md", "docs/runbook.md"}
 
-func readPage(t *testing.T, name string) string {
-	t.Helper()
-	page, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(page)
-}
-
 // block returns the text of the page's one block in a language.
 func block(t *testing.T, page, language string) string {
 	t.Helper()
@@ -58,18 +49,11 @@ func block(t *testing.T, page, language string) string {
 // The page's program is the one that compiles here, and what it exports can be read.
 func TestOperationsExport(t *testing.T) {
 	toRoot(t)
-	source, err := os.ReadFile("docs/operations_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := strings.TrimSpace(strings.Split(string(source), "\t// OPERATIONS\n")[1])
-	if got := strings.TrimSpace(block(t, readPage(t, "docs/runbook.md"), "go")); got != want {
+	want := strings.TrimSpace(strings.Split(read(t, "docs/operations_test.go"), "\t// OPERATIONS\n")[1])
+	if got := strings.TrimSpace(block(t, read(t, "docs/runbook.md"), "go")); got != want {
 		t.Errorf("the page says\n%s\n\nand this file\n%s", got, want)
 	}
-	g, err := tiered.NewGroup(remote.NewMemory(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Get(tiered.NewGroup(remote.NewMemory(), nil))(t)
 	export(g)
 	text := expvar.Get("limiter").String()
 	for _, field := range []string{`"Nodes":{"memory":{`, `"Breaker":"closed"`, `"Policies":{`, `"Format":"tb2"`} {
@@ -87,7 +71,7 @@ func TestOperationsNamesWhatThereIs(t *testing.T) {
 	toRoot(t)
 	page := ""
 	for _, name := range operatorPages {
-		page += readPage(t, name)
+		page += read(t, name)
 	}
 	has := func(of any, path string) bool {
 		t := reflect.TypeOf(of)
@@ -143,7 +127,7 @@ func headings(page string) map[string]bool {
 func TestOperationsRedisSettings(t *testing.T) {
 	toRoot(t)
 	args, settings := []string{"--repl-diskless-sync-delay", "0"}, map[string]string{}
-	for line := range strings.Lines(block(t, readPage(t, "docs/redis.md"), "conf")) {
+	for line := range strings.Lines(block(t, read(t, "docs/redis.md"), "conf")) {
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue
 		}
@@ -157,10 +141,7 @@ func TestOperationsRedisSettings(t *testing.T) {
 	ctx := context.Background()
 	for name, value := range settings {
 		if size, ok := strings.CutSuffix(value, "gb"); ok {
-			n, err := strconv.Atoi(size)
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := must.Get(strconv.Atoi(size))(t)
 			value = strconv.Itoa(n << 30)
 		}
 		if has := client.ConfigGet(ctx, name).Val()[name]; has != value {
@@ -171,20 +152,11 @@ func TestOperationsRedisSettings(t *testing.T) {
 		t.Errorf("only %d settings", len(settings))
 	}
 
-	store, err := remote.Open(primary.URL(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(remote.Open(primary.URL(), nil))(t)
 	defer store.Close()
-	g, err := tiered.NewGroup(store, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Get(tiered.NewGroup(store, nil))(t)
 	defer g.Close(ctx)
-	l, err := g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerHour(100), FailMode: tiered.FailClosed})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerHour(100), FailMode: tiered.FailClosed}))(t)
 	until := func(what string, ok func() bool) {
 		t.Helper()
 		for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) { // a real server is waited for
@@ -222,13 +194,9 @@ func TestOperationsRedisSettings(t *testing.T) {
 		t.Errorf("%d of 150 admitted at 100 per hour", admitted)
 	}
 
-	if err := client.ConfigSet(ctx, "maxmemory", "1mb").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, client.ConfigSet(ctx, "maxmemory", "1mb").Err())
 	until("a full server cannot serve", refuses("late"))
-	if err := client.ConfigSet(ctx, "maxmemory", "1gb").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, client.ConfigSet(ctx, "maxmemory", "1gb").Err())
 	until("it has memory again", func() bool { return grants("late") })
 	if n := node().Faults.StateLosses; n > 0 {
 		t.Errorf("%d buckets were lost", n)
@@ -239,9 +207,7 @@ func TestOperationsRedisSettings(t *testing.T) {
 
 	// And one that an operator deletes is counted: of a key that has no lease, which is what frequent ones get.
 	until("a key is asked for", func() bool { return grants("rare") })
-	if err := client.Del(ctx, store.Key("api", "rare")).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, client.Del(ctx, store.Key("api", "rare")).Err())
 	until("its bucket was deleted, and it is asked for again", func() bool { return grants("rare") })
 	if n := node().Faults.StateLosses; n != 1 {
 		t.Errorf("%d buckets were lost, want the one that was deleted", n)

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 )
 
 // Every block of Go on a page stands in a test file beside the page, or in examples elsewhere. So it
@@ -87,9 +89,6 @@ func files(t *testing.T, pattern string) []string {
 
 func read(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(name))(t)
 	return string(text)
 }

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
@@ -83,16 +84,10 @@ func plansByUser(ctx context.Context, group *tiered.Group, user, plan string) (t
 // The code of the page does what the page says of it.
 func TestSeveralLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		group, err := tiered.NewGroup(remote.NewMemory(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		group := must.Get(tiered.NewGroup(remote.NewMemory(), nil))(t)
 		defer group.Close(context.Background())
 		limiter := func(p tiered.Policy) *tiered.Limiter {
-			l, err := group.NewLimiter(p)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := must.Get(group.NewLimiter(p))(t)
 			return l
 		}
 		address := limiter(tiered.Policy{Name: "address", Limit: tiered.PerSecond(50)})
@@ -135,7 +130,7 @@ func TestSeveralLimits(t *testing.T) {
 		if d, err := plansByUser(t.Context(), group, "ann", "pro"); err != nil || d.Burst != 2000 {
 			t.Errorf("%+v, %v", d, err)
 		}
-		file, err := policyfile.Parse("several-limits.md", []byte(block(t, readPage(t, "several-limits.md"), "yaml")))
+		file, err := policyfile.Parse("several-limits.md", []byte(block(t, read(t, "several-limits.md"), "yaml")))
 		if err != nil || len(file.Policies[0].Plans) != 2 || file.HTTP[0].Limits[0].Plan.Name != "X-Plan" {
 			t.Errorf("%v, %v", file, err)
 		}

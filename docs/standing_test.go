@@ -3,6 +3,7 @@ package docs_test
 import (
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -10,9 +11,7 @@ import (
 // TestStanding compares the numbers of the page with the code.
 func TestStanding(t *testing.T) {
 	policy := tiered.Policy{Name: "per-user", Limit: tiered.PerSecond(100).WithBurst(200), Standing: tiered.StandingOn}
-	if err := policy.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, policy.Validate())
 	share, rest, err := standing.Split(standing.Rate{Burst: policy.Limit.Burst, Tokens: policy.Limit.Tokens, Per: policy.Limit.Per})
 	if err != nil {
 		t.Fatal(err)
