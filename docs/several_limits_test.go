@@ -72,7 +72,7 @@ func plansByUser(ctx context.Context, group *tiered.Group, user, plan string) (t
 	perUser, err := group.NewLimiter(tiered.Policy{
 		Name:  "per-user",
 		Limit: tiered.PerMinute(100), // without a plan, or with an unknown one
-		Plans: tiered.Plans{"pro": tiered.PerMinute(1000).WithBurst(2000), "staff": tiered.Unlimited()},
+		Plans: map[string]tiered.Limit{"pro": tiered.PerMinute(1000).WithBurst(2000), "staff": tiered.Unlimited()},
 	})
 	if err != nil {
 		return tiered.Decision{}, err

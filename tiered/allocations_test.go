@@ -224,7 +224,7 @@ func TestDecisionsAtHomeAllocateNothing(t *testing.T) {
 			return func() bool { return l.For("k").WithLimit(much).Allow(ctx).Allowed }
 		},
 		"a plan": func(t *testing.T) func() bool {
-			p := tiered.Policy{Name: "p", Limit: tiered.PerSecond(1), Plans: tiered.Plans{"pro": much}}
+			p := tiered.Policy{Name: "p", Limit: tiered.PerSecond(1), Plans: map[string]tiered.Limit{"pro": much}}
 			l := limiter(t, remote.NewMemory(), p, nil)
 			warmed(t, func() bool { return l.For("k").WithPlan("pro").Allow(ctx).Tier == tiered.Local })
 			return func() bool { return l.For("k").WithPlan("pro").Allow(ctx).Allowed }

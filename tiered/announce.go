@@ -39,7 +39,7 @@ func (p Policy) limitsText() string {
 	if p.PerKey != nil {
 		text += " or by key"
 	}
-	for _, name := range p.Plans.names() {
+	for _, name := range planNames(p.Plans) {
 		text += fmt.Sprintf(", %q %v", name, p.Plans[name])
 	}
 	return text

@@ -45,7 +45,7 @@ func TestBadInput(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log := new(bytes.Buffer)
 				l, made := tiered.New(remote.NewMemory(), tiered.Policy{
-					Name: "api", Limit: limit, Plans: tiered.Plans{"pro": tiered.PerMinute(1000), "banned": tiered.Blocked()},
+					Name: "api", Limit: limit, Plans: map[string]tiered.Limit{"pro": tiered.PerMinute(1000), "banned": tiered.Blocked()},
 				}, &tiered.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
 				if made != nil {
 					t.Fatal(made)
@@ -84,7 +84,7 @@ func TestBadInput(t *testing.T) {
 			"tiered: Policy.Limit.Per is 0s: must be 1µs to 100 years, in whole microseconds",
 		},
 		"a plan without a limit": {
-			policy(tiered.Policy{Name: "api", Limit: limit, Plans: tiered.Plans{"free": {}}}),
+			policy(tiered.Policy{Name: "api", Limit: limit, Plans: map[string]tiered.Limit{"free": {}}}),
 			`tiered: Policy.Plans["free"] is zero: must be set, as in tiered.PerSecond(100)`,
 		},
 		"a window with a burst": {

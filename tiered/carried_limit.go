@@ -19,7 +19,7 @@ import (
 // PerKey call [Limiter.Refresh] in each process. [Unlimited] and [Blocked] are limits too; the zero Limit means that
 // the request carries none.
 //
-// With Also or Standing every carried limit is invalid, and [Policy.CheckCarriedLimit] says so. An invalid limit is
+// With Also or Standing every carried limit is invalid. An invalid limit is
 // ignored, because a request must not fail for it: it is counted in PolicyStats.Faults, and the first one is logged as
 // an error that names field, value and rule.
 func (u Use) WithLimit(limit Limit) Use {
@@ -79,9 +79,9 @@ func (l *Limiter) planLimit(name string) *engine.Resolved {
 
 // countUnknownPlan counts a plan that the policy does not have, and logs the first one. The line does not have its name,
 // because a name that comes with a request may be anything, even a secret.
-func (l *Limiter) countUnknownPlan(plans Plans) {
+func (l *Limiter) countUnknownPlan(plans map[string]Limit) {
 	if l.unknownPlans.Add(1) == 1 {
 		l.group.journal.Line(slog.LevelError, "a request has a plan that the policy does not have: the policy's own limit decides",
-			"policy", l.core.Name, "plans", strings.Join(plans.names(), ", "))
+			"policy", l.core.Name, "plans", strings.Join(planNames(plans), ", "))
 	}
 }

@@ -102,8 +102,8 @@ func TestDecisionsSayTheCost(t *testing.T) {
 		"Reserve":         {minute, 0, func(l *tiered.Limiter) tiered.Decision { return l.ReserveN(ctx, "k", 3).Decision }, 3},
 		"Peek":            {minute, 0, func(l *tiered.Limiter) tiered.Decision { return l.PeekN(ctx, "k", 3) }, 3},
 		"Peek of no key":  {minute, 0, func(l *tiered.Limiter) tiered.Decision { return l.PeekN(ctx, "", 3) }, 3},
-		"PeekLocal":       {minute, 3, func(l *tiered.Limiter) tiered.Decision { d, _ := l.PeekLocal("k"); return d }, 1},
-		"Charge":          {minute, 0, func(l *tiered.Limiter) tiered.Decision { return of(l.Charge("", 3)) }, 3},
+		"Peek of 0":       {minute, 3, func(l *tiered.Limiter) tiered.Decision { return l.PeekN(ctx, "k", 0) }, 1},
+		"Charge":          {minute, 0, func(l *tiered.Limiter) tiered.Decision { return of(l.For("").N(3).Charge()) }, 3},
 		"Wait that is late": {minute, 10, func(l *tiered.Limiter) tiered.Decision {
 			late, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
@@ -175,7 +175,7 @@ func TestEachDecisionSaysItsCost(t *testing.T) {
 
 // The cost that one plan can pay is no mistake.
 func TestCostWithPlans(t *testing.T) {
-	p := tiered.Policy{Name: "p", Limit: tiered.PerMinute(100), Plans: tiered.Plans{"pro": tiered.PerMinute(1000)}}
+	p := tiered.Policy{Name: "p", Limit: tiered.PerMinute(100), Plans: map[string]tiered.Limit{"pro": tiered.PerMinute(1000)}}
 	ok(t, p.CheckCost(1000))
 	if err := p.CheckCost(1001); err == nil || !strings.Contains(err.Error(),
 		`must be at most 1000, the burst of Policy.Plans["pro"]`) {

@@ -69,10 +69,6 @@ func (l *Limiter) checkCost(key string, n int64) error {
 // charge within 50 ms, or when it answers again, and other processes when they ask Redis next. Until then a key that is
 // full there refills nothing, so after a minute without Redis the charge costs up to a minute's refill more; and if the
 // process dies, the charge is lost. An error means that key or n is not valid.
-func (l *Limiter) Charge(key string, n int64) error { return l.For(key).N(n).Charge() }
-
-// Charge takes the tokens of this use, whether its key has them or not: see [Limiter.Charge]. If the use carries a limit,
-// the key has that from now on, as after a request.
 func (u Use) Charge() error {
 	if u.n == 0 {
 		return (*Limiter)(nil).checkCost("", 1)

@@ -85,7 +85,7 @@ func TestCharge(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c.policy.Name = "api"
 			l := limiter(t, newTape(), c.policy, nil)
-			if err := l.Charge("k", c.charge); err != nil {
+			if err := l.For("k").N(c.charge).Charge(); err != nil {
 				t.Fatalf("%s: %v", c.name, err)
 			}
 			if d := l.Peek(t.Context(), "k"); d.Remaining != max(c.level, 0) {
@@ -107,8 +107,8 @@ func TestCharge(t *testing.T) {
 		})
 	}
 	l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.Unlimited()}, nil)
-	if err := errors.Join(l.Charge("k", 5)); err != nil || l.Charge("", 1) == nil || l.Charge("k", 0) == nil {
-		t.Errorf("%v, %v, %v", err, l.Charge("", 1), l.Charge("k", 0))
+	if err := errors.Join(l.For("k").N(5).Charge()); err != nil || l.For("").N(1).Charge() == nil || l.For("k").N(0).Charge() == nil {
+		t.Errorf("%v, %v, %v", err, l.For("").N(1).Charge(), l.For("k").N(0).Charge())
 	}
 }
 
@@ -126,7 +126,7 @@ func TestInvalidCredits(t *testing.T) {
 		{"", 1, "invalid key (0 bytes: must be 1 to 65536)"},
 		{strings.Repeat("k", tiered.MaxKeyLength+1), 1, "invalid key (65537 bytes: must be 1 to 65536)"},
 	} {
-		all := []error{l.Charge(c.key, c.n), l.Refund(ctx, c.key, c.n)}
+		all := []error{l.For(c.key).N(c.n).Charge(), l.Refund(ctx, c.key, c.n)}
 		if c.n == 1 {
 			all = append(all, l.Reset(ctx, c.key))
 		}
@@ -157,7 +157,7 @@ func TestRefund(t *testing.T) {
 			c.policy.Name = "api"
 			l := limiter(t, newTape(), c.policy, nil)
 			if c.used > 0 {
-				ok(t, l.Charge("k", c.used))
+				ok(t, l.For("k").N(c.used).Charge())
 			}
 			time.Sleep(tiered.DefaultTimeout)
 			if err := l.Refund(t.Context(), "k", c.refund); err != nil {
@@ -232,7 +232,7 @@ func TestRefundThatIsNotDone(t *testing.T) {
 // Redis hears of a cost that was known afterwards within 50 ms, or when it answers again. A key that is full there refills
 // nothing until then, as the documentation of Charge says.
 func TestDelayOfADeficit(t *testing.T) {
-	charge := func(l *tiered.Limiter) { _ = l.Charge("ann", 50) }
+	charge := func(l *tiered.Limiter) { _ = l.For("ann").N(50).Charge() }
 	settle := func(l *tiered.Limiter) { l.ReserveN(context.Background(), "ann", 1).Settle(51) }
 	for _, c := range []struct {
 		name   string
@@ -278,7 +278,7 @@ func TestChargesBesideStandingShares(t *testing.T) {
 		if !l.Allow(ctx, "team").Allowed {
 			return false
 		}
-		ok(t, l.Charge("team", cost-1))
+		ok(t, l.For("team").N(cost-1).Charge())
 		return true
 	}
 	settle := func(l *tiered.Limiter, cost int64) bool {
@@ -346,7 +346,7 @@ func TestCreditsFillTheStandingShare(t *testing.T) {
 		if d := l.Peek(ctx, "reset"); d.Remaining < d.Burst {
 			t.Errorf("after Reset %d of %d remain", d.Remaining, d.Burst)
 		}
-		if err := l.Charge("refund", 150); err != nil { // 50 more than the share has
+		if err := l.For("refund").N(150).Charge(); err != nil { // 50 more than the share has
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
@@ -373,7 +373,7 @@ func TestChargesBesideALease(t *testing.T) {
 				for i := range 5000 {
 					l := all[i%len(all)]
 					if l.Allow(ctx, "team").Allowed {
-						ok(t, l.Charge("team", cost-1))
+						ok(t, l.For("team").N(cost-1).Charge())
 						used += cost
 					}
 					time.Sleep(2 * time.Millisecond)
@@ -392,7 +392,7 @@ func TestSharesThatCannotBearTheCostsOfLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerHour(800), Standing: tiered.StandingOn}, nil)
 		time.Sleep(3 * time.Hour)
-		ok(t, l.Charge("other", 1600))
+		ok(t, l.For("other").N(1600).Charge())
 		before := l.Stats().Standing.Spent
 		if n, d := l.AllowAtMost(ctx, "user", 10_000); n != 700 || !d.Allowed {
 			t.Errorf("AllowAtMost took %d: %v", n, d.Reason)

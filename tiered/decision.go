@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"math"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 )
 
 // Decision is the result of one request. The zero Decision is a refusal.
@@ -60,7 +62,7 @@ const (
 	FallbackSpent               // Redis does not answer, and this process' fallback is used up (429): see RetryAfter
 	Unavailable                 // Redis does not answer, and nothing is admitted (FailClosed; 503)
 	ExceedsBurst                // costs more than the burst, which is 0 for Blocked: never granted
-	InvalidKey                  // the key is empty or longer than MaxKeyLength (400)
+	InvalidKey                  // the key is empty or longer than 64 KiB (400)
 	InvalidCost                 // the cost is not positive (503: the client cannot help it)
 	Canceled                    // the caller's context was canceled, or had ended before: by its deadline if Expired (503)
 )
@@ -191,7 +193,7 @@ func (e *LimitedError) Error() string {
 	case d.RetryAfter > 0:
 		s += fmt.Sprintf(" (retry after %v)", d.RetryAfter)
 	case d.Reason == InvalidKey:
-		s += fmt.Sprintf(" (%d bytes: must be 1 to %d)", len(d.Key), MaxKeyLength)
+		s += fmt.Sprintf(" (%d bytes: must be 1 to %d)", len(d.Key), inside.MaxKeyLength)
 	case d.Reason == InvalidCost:
 		s += fmt.Sprintf(" (%d: must be 1 to 2^40)", d.Cost)
 	case d.Reason == ExceedsBurst && d.Burst == 0:
@@ -224,6 +226,3 @@ func (e *LimitedError) Unwrap() []error {
 	}
 	return is
 }
-
-// MaxKeyLength is the longest key, in bytes. Any bytes are legal.
-const MaxKeyLength = 64 << 10

@@ -51,9 +51,8 @@
 //
 // # Waiting, reserving, watching
 //
-// [Limiter.Wait] waits for its turn, [Limiter.Reserve] takes tokens that can be returned or corrected, [Limiter.Do]
-// counts only successes, and [Limiter.Peek] looks and takes nothing. [Group.Stats] counts, and [Trace] reports each
-// event.
+// [Limiter.Wait] waits for its turn, [Limiter.Reserve] takes tokens that can be returned or corrected, and [Limiter.Peek]
+// looks and takes nothing. [Group.Stats] counts, and [Trace] reports each event.
 //
 // # One Group, many policies
 //

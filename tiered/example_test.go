@@ -119,25 +119,6 @@ func ExampleLimiter_ReserveN() {
 	// Output: granted
 }
 
-func ExampleLimiter_Do() {
-	store := remote.NewMemory()
-	defer store.Close()
-	limiter, err := tiered.New(store, tiered.Policy{Name: "orders", Limit: tiered.PerHour(1)}, nil)
-	if err != nil {
-		panic(err)
-	}
-	ctx := context.Background()
-	defer limiter.Close(ctx)
-
-	order := func(context.Context) error { return nil }
-	fmt.Println(limiter.Do(ctx, "ann", order))
-	err = limiter.Do(ctx, "ann", order)
-	fmt.Println(errors.Is(err, tiered.ErrLimited))
-	// Output:
-	// <nil>
-	// true
-}
-
 func ExampleLimiter_Wait() {
 	store := remote.NewMemory()
 	defer store.Close()
@@ -160,7 +141,7 @@ func ExampleUse_WithPlan() {
 	perUser, err := tiered.New(remote.NewMemory(), tiered.Policy{
 		Name:  "per-user",
 		Limit: tiered.PerMinute(100), // without a plan, or with an unknown one
-		Plans: tiered.Plans{"pro": tiered.PerMinute(1000).WithBurst(2000), "staff": tiered.Unlimited()},
+		Plans: map[string]tiered.Limit{"pro": tiered.PerMinute(1000).WithBurst(2000), "staff": tiered.Unlimited()},
 	}, nil)
 	if err != nil {
 		panic(err)

@@ -6,6 +6,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -21,6 +22,17 @@ func Limiters(g *Group) *limiters                     { return &g.limiters }
 func Journal(g *Group) *report.Journal                { return g.journal }
 func OptionsOf(g *Group) *options                     { return &g.options }
 
+// Policies returns the policies, in the order in which they were added.
+func (g *Group) Policies() (all []Policy) {
+	if g.isZero() {
+		return nil
+	}
+	for _, l := range g.limiters.present() {
+		all = append(all, l.Policy())
+	}
+	return all
+}
+
 // Call returns a call for the bucket of that name, with the numbers of l's policy.
 func Call(name string, l *Limiter) lua.Call {
 	c := l.core.Settings().Initial.Call
@@ -30,9 +42,11 @@ func Call(name string, l *Limiter) lua.Call {
 
 func (ls *limiters) Placed() []*Limiter { return ls.placed }
 
-func (p Policy) LimitsText() string          { return p.limitsText() }
-func (o *Options) Fill() (options, error)    { return o.fill() }
-func (h *health) StateLosses() *atomic.Int64 { return &h.stateLosses }
+func (p Policy) CheckCost(n int64) error         { return p.checkCost(n) }
+func (p Policy) CheckCarriedLimit(l Limit) error { return p.checkCarriedLimit(l) }
+func (p Policy) LimitsText() string              { return p.limitsText() }
+func (o *Options) Fill() (options, error)        { return o.fill() }
+func (h *health) StateLosses() *atomic.Int64     { return &h.stateLosses }
 
 var (
 	NewTracer = newTracer
@@ -50,12 +64,15 @@ const (
 	MaxDial    = maxDial
 	MaxEntries = maxEntries
 	MaxLimits  = maxLimits
-	MaxPer     = maxPer
-	MaxPlans   = maxPlans
-	MaxPeriod  = maxPeriod
-	MaxTokens  = maxTokens
-	MaxWindow  = maxWindow
-	MinPeriod  = minPeriod
+
+	MaxKeyLength = inside.MaxKeyLength
+
+	MaxPer    = maxPer
+	MaxPlans  = maxPlans
+	MaxPeriod = maxPeriod
+	MaxTokens = maxTokens
+	MaxWindow = maxWindow
+	MinPeriod = minPeriod
 )
 
 func (t *tracer) State(e Event)         { t.state(e) }

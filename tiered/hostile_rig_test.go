@@ -164,7 +164,6 @@ func (r *hostileRig) abuse(key string) (all []error) {
 	add(res.Err())
 	res.Settle(3)
 	res.Cancel()
-	add(l.Do(ctx, key, func(context.Context) error { return nil }))
 	add(l.Reset(ctx, key))
 	add(l.Reset(gone, key))
 	add(l.AllowN(ctx, key, 100).Err())

@@ -151,18 +151,6 @@ func (ls *limiters) at(place int) *Limiter {
 	return ls.placed[place]
 }
 
-// Policies returns the policies, in the order in which they were added.
-func (g *Group) Policies() []Policy {
-	if g.isZero() {
-		return nil
-	}
-	var all []Policy
-	for _, l := range g.limiters.present() {
-		all = append(all, l.Policy())
-	}
-	return all
-}
-
 // Limiter returns the Limiter of a policy, and reports whether the Group has one of that name.
 func (g *Group) Limiter(policy string) (*Limiter, bool) {
 	if g.isZero() {

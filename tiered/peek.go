@@ -17,7 +17,14 @@ func (l *Limiter) Peek(ctx context.Context, key string) Decision { return l.Peek
 // blocks for as long at most. Otherwise Remaining is as new as this process' lease, or as its knowledge that the key is
 // refused. If Redis does not answer, PeekN returns what the policy's FailMode would decide. What this process has
 // charged counts.
+//
+// With an n of 0 it asks nobody: it returns what this process knows by the last reply of Redis and the refill since. The
+// Reason is Unknown if that is nothing, or too old.
 func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
+	if n == 0 {
+		d, _ = l.known(key)
+		return d
+	}
 	if r := l.valid(key, n); r != Granted {
 		return l.refusal(key, n, r)
 	}
@@ -88,11 +95,10 @@ func (l *Limiter) alone(p *local.Policy, i int) *local.Policy {
 	return one
 }
 
-// PeekLocal returns what this process knows of a key, by the last reply of Redis and the refill since. It makes no call, does
-// not block, and takes nothing. It reports false if Redis has told this process nothing of the key, or too long ago.
-func (l *Limiter) PeekLocal(key string) (d Decision, ok bool) {
+// known returns what this process knows of a key. It reports false if Redis has told it nothing, or too long ago.
+func (l *Limiter) known(key string) (d Decision, ok bool) {
 	if l.valid(key, 1) != Granted {
-		return Decision{}, false
+		return d, false
 	}
 	t, ok := l.core.Known(key)
 	if ok {

@@ -17,7 +17,7 @@ import (
 func TestPeekN(t *testing.T) {
 	for _, algorithm := range algorithms {
 		for _, used := range []int64{0, 4, 9, 10} {
-			for _, n := range []int64{-1, 0, 1, 5, 6, 10, 11, 1 << 41} {
+			for _, n := range []int64{-1, 1, 5, 6, 10, 11, 1 << 41} {
 				name := fmt.Sprintf("%v, %d used, %d asked", algorithm, used, n)
 				synctest.Test(t, func(t *testing.T) {
 					l := limiter(t, remote.NewMemory(), tiered.Policy{
@@ -157,7 +157,7 @@ func TestPeekEachSaysWhenToComeBack(t *testing.T) {
 			for uses.Allow(t.Context(), "k").Allowed {
 			}
 			if p.MaxDebt > 0 {
-				ok(t, uses.Charge("k", 10))
+				ok(t, uses.For("k").N(10).Charge())
 				time.Sleep(time.Second)
 			}
 			want := looks.Peek(t.Context(), "k") // this process knows nothing of the key
@@ -177,7 +177,7 @@ func TestPeekEachOfAShareThatLendsNothing(t *testing.T) {
 			Standing: tiered.StandingOn,
 		}, nil)
 		time.Sleep(70 * time.Second)
-		ok(t, l.Charge("k", 60))
+		ok(t, l.For("k").N(60).Charge())
 		l.AllowN(t.Context(), "k", 10)
 		time.Sleep(16 * time.Minute) // the share has a token, and Redis has what the next request takes
 		for l.Allow(t.Context(), "k").Allowed {
@@ -235,7 +235,7 @@ func TestPeekSaysWhatAllowSays(t *testing.T) {
 			time.Sleep(p.Limit.Per / 2)
 			for i := 0; i < 700 && same().Reason == tiered.Granted; i++ {
 			}
-			ok(t, l.Charge("k", 1))
+			ok(t, l.For("k").N(1).Charge())
 			same()
 			time.Sleep(2 * p.Limit.Per)
 			store.Fail(errors.New("down"))
@@ -289,15 +289,15 @@ func TestLooksDoNotPileUp(t *testing.T) {
 	})
 }
 
-func TestPeekLocalKnowsTheRefill(t *testing.T) {
+func TestPeekOfNothingKnowsTheRefill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(10)}, nil)
 		want(t, l.AllowN(context.Background(), "k", 10), tiered.Granted)
 		store.loseRequests.Store(true)
 		time.Sleep(500 * ms)
-		if d, ok := l.PeekLocal("k"); !ok || d.Remaining != 5 || d.Tier != tiered.Local {
-			t.Errorf("%+v %v, want the 5 tokens that came since", d, ok)
+		if d := l.PeekN(context.Background(), "k", 0); d.Reason == tiered.Unknown || d.Remaining != 5 || d.Tier != tiered.Local {
+			t.Errorf("%+v, want the 5 tokens that came since", d)
 		}
 		store.loseRequests.Store(false)
 	})

@@ -15,7 +15,7 @@ import (
 
 var freeAndPro = tiered.Policy{
 	Name: "per-user", Limit: tiered.PerMinute(100), Lease: neverLeased,
-	Plans: tiered.Plans{
+	Plans: map[string]tiered.Limit{
 		"pro": tiered.PerMinute(1000).WithBurst(2000), "staff": tiered.Unlimited(), "suspended": tiered.Blocked(),
 	},
 }
@@ -96,7 +96,7 @@ func TestPlansReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), freeAndPro, nil)
 		burst := func(user, plan string) int64 { return l.For(user).WithPlan(plan).Allow(t.Context()).Burst }
-		reload := func(p tiered.Plans) {
+		reload := func(p map[string]tiered.Limit) {
 			t.Helper()
 			q := freeAndPro
 			q.Plans = p
@@ -104,15 +104,15 @@ func TestPlansReload(t *testing.T) {
 			clear(p) // the caller's map is the caller's
 		}
 		for _, c := range []struct {
-			plans     tiered.Plans
+			plans     map[string]tiered.Limit
 			pro, team int64
 			unknown   int64 // since the start
 		}{
 			{maps.Clone(freeAndPro.Plans), 2000, 100, 1},
-			{tiered.Plans{"pro": tiered.PerMinute(500), "team": tiered.PerMinute(7000)}, 500, 7000, 1},
-			{tiered.Plans{"team": tiered.PerMinute(7000)}, 100, 7000, 2},
+			{map[string]tiered.Limit{"pro": tiered.PerMinute(500), "team": tiered.PerMinute(7000)}, 500, 7000, 1},
+			{map[string]tiered.Limit{"team": tiered.PerMinute(7000)}, 100, 7000, 2},
 			{nil, 100, 100, 4},
-			{tiered.Plans{"pro": tiered.PerMinute(3000)}, 3000, 100, 5},
+			{map[string]tiered.Limit{"pro": tiered.PerMinute(3000)}, 3000, 100, 5},
 		} {
 			reload(c.plans)
 			time.Sleep(11 * time.Second) // until then the larger limit may hold
@@ -137,7 +137,7 @@ func TestPlansAreCarriedLimits(t *testing.T) {
 	valid, invalid := 0, 0
 	try := func(p tiered.Policy, l tiered.Limit) {
 		carried := p.CheckCarriedLimit(l)
-		p.Plans = tiered.Plans{"x": l}
+		p.Plans = map[string]tiered.Limit{"x": l}
 		if err := p.Validate(); (err == nil) != (carried == nil) {
 			t.Errorf("%v, %+v as a plan: %v; carried: %v", p.Algorithm, l, err, carried)
 		} else if err == nil {
@@ -178,7 +178,7 @@ func TestLargerBurstIsTheDebtOfAKey(t *testing.T) {
 	policy := tiered.Policy{Name: "p", Limit: tiered.PerDay(10), MaxDebt: 20, Lease: neverLeased}
 	perKey, plans := policy, policy
 	perKey.PerKey = func(key string) tiered.Limit { return map[string]tiered.Limit{"large": large}[key] }
-	plans.Plans = tiered.Plans{"pro": large}
+	plans.Plans = map[string]tiered.Limit{"pro": large}
 	for name, c := range map[string]struct {
 		policy tiered.Policy
 		use    func(l *tiered.Limiter, key string) tiered.Use

@@ -53,8 +53,9 @@ type Policy struct {
 	// Plans are further limits by the name of a plan, such as "pro", up to 1000. [Use.WithPlan] says which one a request
 	// has. Limit is that of requests without a plan, or with an unknown one, so it must not be Unlimited. Plans cannot
 	// be used with Also, Standing or PerKey. A plan may be Unlimited or Blocked. For a FixedWindow and a SlidingLog its
-	// limit must have the Per of Limit. A name has 1 to 64 bytes.
-	Plans Plans
+	// limit must have the Per of Limit. A name has 1 to 64 bytes. A plan comes with the request, so its user has it from the
+	// next request on. If only the key tells the plan, or with Standing, use PerKey with a map of your own.
+	Plans map[string]Limit
 
 	// FailMode decides if Redis does not answer and this process' lease is used up. The default is FailLocal.
 	FailMode FailMode
@@ -62,7 +63,7 @@ type Policy struct {
 	// Lease tunes how tokens are leased from Redis. The zero value follows demand.
 	Lease Lease
 
-	// MaxDebt is how many tokens below zero a key may go, because [Reservation.Settle] or [Limiter.Charge] took more
+	// MaxDebt is how many tokens below zero a key may go, because [Reservation.Settle] or [Use.Charge] took more
 	// than it had, or because more was admitted while Redis did not answer. Its requests are refused until the refill
 	// has paid that. 0 means one burst. Any other value must be at least the largest burst of Limit and Also, and at
 	// most 2⁴⁰. Choose the sum of the highest costs of all requests of one key that may run at the same time. Debt

@@ -14,9 +14,9 @@ import (
 )
 
 func TestPolicyIsValidated(t *testing.T) {
-	minute, pro := tiered.PerMinute(100), tiered.Plans{"pro": tiered.PerMinute(1000)}
-	plan := func(name string, l tiered.Limit) tiered.Plans { return tiered.Plans{name: l} }
-	many := tiered.Plans{}
+	minute, pro := tiered.PerMinute(100), map[string]tiered.Limit{"pro": tiered.PerMinute(1000)}
+	plan := func(name string, l tiered.Limit) map[string]tiered.Limit { return map[string]tiered.Limit{name: l} }
+	many := map[string]tiered.Limit{}
 	for i := range tiered.MaxPlans + 1 {
 		many[fmt.Sprint("p", i)] = minute
 	}
@@ -33,7 +33,7 @@ func TestPolicyIsValidated(t *testing.T) {
 		{Limit: tiered.Blocked(), MaxDebt: 1},
 		{Limit: minute, Plans: pro},
 		{Limit: tiered.Blocked(), Plans: pro}, // requests without a plan are refused
-		{Limit: minute, Plans: tiered.Plans{"staff": tiered.Unlimited(), "suspended": tiered.Blocked()}},
+		{Limit: minute, Plans: map[string]tiered.Limit{"staff": tiered.Unlimited(), "suspended": tiered.Blocked()}},
 		{Limit: minute, Plans: pro, Lease: tiered.Lease{Size: 25}, MaxDebt: 100}, // a larger burst is the debt of its key
 	} {
 		p.Name = cmp.Or(p.Name, "x")

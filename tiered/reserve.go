@@ -2,7 +2,6 @@ package tiered
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
@@ -61,7 +60,7 @@ func (r Reservation) Cancel() {
 }
 
 // Settle corrects the cost to the actual one. Excess tokens are returned as by Cancel. Missing ones are charged as by
-// [Limiter.Charge], with the same delay: the bucket may go Policy.MaxDebt below zero, and the rest is forgiven. A
+// [Use.Charge], with the same delay: the bucket may go Policy.MaxDebt below zero, and the rest is forgiven. A
 // negative actual counts as 0.
 //
 // A Reservation by [Use.Reserve] takes one actual cost for each use, in the order that was given to All. A use without
@@ -95,26 +94,4 @@ func (r Reservation) Settle(actual ...int64) {
 // end reports whether there is anything to correct. It reports true at most once.
 func (r Reservation) end() bool {
 	return r.Allowed && r.held != nil && r.held.ended.CompareAndSwap(false, true)
-}
-
-// Do calls fn if the limit admits one token for key. If fn returns an error or panics, Do returns the token as
-// [Reservation.Cancel] does: only successes count. It returns fn's error, or a *[LimitedError] without calling fn. If fn
-// is nil, it returns an error and takes nothing.
-func (l *Limiter) Do(ctx context.Context, key string, fn func(context.Context) error) error {
-	if fn == nil {
-		return errors.New("tiered: fn is nil: must be a function")
-	}
-	r := l.ReserveN(ctx, key, 1)
-	if !r.Allowed {
-		return r.Err()
-	}
-	succeeded := false
-	defer func() {
-		if !succeeded {
-			r.Cancel()
-		}
-	}()
-	err := fn(ctx)
-	succeeded = err == nil
-	return err
 }

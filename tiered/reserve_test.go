@@ -2,14 +2,11 @@ package tiered_test
 
 import (
 	"context"
-	"errors"
 	"go/ast"
 	"go/doc"
 	"go/parser"
 	"go/token"
-	"io"
 	"math"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -149,60 +146,6 @@ func TestSettle(t *testing.T) {
 			books(t, l.Group())
 		})
 	}
-}
-
-func TestDoCountsSuccesses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newTape()
-		l := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(10)}, nil)
-		time.Sleep(10 * ms)
-		left := func(want int64) {
-			t.Helper()
-			time.Sleep(3 * time.Second) // a lease that came along goes home too
-			if n := level(t, store.Memory, l, "k"); n != want {
-				t.Fatalf("%d in Redis, want %d", n, want)
-			}
-		}
-		type contextKey struct{}
-		ctx := context.WithValue(t.Context(), contextKey{}, true)
-		if err := l.Do(ctx, "k", func(got context.Context) error {
-			if got != ctx {
-				t.Error("another context")
-			}
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-		left(9)
-		//nolint:errorlint // that very value
-		if err := l.Do(ctx, "k", func(context.Context) error { return io.EOF }); err != io.EOF {
-			t.Fatal(err)
-		}
-		left(9)
-		func() {
-			defer func() {
-				if v := recover(); v != "boom" {
-					t.Errorf("recovered %v", v)
-				}
-			}()
-			_ = l.Do(ctx, "k", func(context.Context) error { panic("boom") })
-		}()
-		left(9)
-		var all sync.WaitGroup
-		all.Go(func() {
-			_ = l.Do(ctx, "k", func(context.Context) error { runtime.Goexit(); return nil })
-		})
-		all.Wait()
-		left(9)
-		want(t, l.AllowN(ctx, "k", 9), tiered.Granted)
-		var limited *tiered.LimitedError
-		if err := l.Do(ctx, "k", func(context.Context) error { t.Error("called"); return nil }); !errors.As(err,
-			&limited) || !errors.Is(err, tiered.ErrLimited) {
-			t.Fatal(err)
-		}
-		left(0)
-		books(t, l.Group())
-	})
 }
 
 // Who knows x/time/rate expects Reserve to promise tokens of the future. The first sentence of each one's

@@ -120,7 +120,7 @@ func TestResetWhenTheClockIsSet(t *testing.T) {
 func TestResetOutOfDebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newTape(), tiered.Policy{Limit: tiered.PerDay(10), MaxDebt: 100}, nil)
-		ok(t, l.Charge("k", 100))
+		ok(t, l.For("k").N(100).Charge())
 		time.Sleep(tiered.DefaultTimeout)
 		ok(t, l.Reset(t.Context(), "k"))
 		if d := l.Peek(t.Context(), "k"); d.Remaining != 10 {
@@ -138,7 +138,7 @@ func TestResetByTheSmallerLimit(t *testing.T) {
 			l := limiter(t, s, tiered.Policy{Limit: limit}, nil)
 			all = append(all, l)
 		}
-		ok(t, all[0].Charge("user", 1800))
+		ok(t, all[0].For("user").N(1800).Charge())
 		time.Sleep(time.Second)
 		ok(t, all[1].Reset(ctx, "user"))
 		for i, want := range []int64{1000, 10} {

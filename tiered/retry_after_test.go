@@ -15,7 +15,7 @@ import (
 func TestCarriedLimitIsResetAfterARetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerMinute(10).WithBurst(20)}, nil)
-		ok(t, l.Charge("k", 60))
+		ok(t, l.For("k").N(60).Charge())
 		time.Sleep(100 * ms) // Redis has heard of it
 		d := l.For("k").N(2).WithLimit(tiered.Per(3, 10*time.Second)).Allow(t.Context())
 		if want(t, d, tiered.Limited); d.ResetAfter < d.RetryAfter {
@@ -198,7 +198,7 @@ func charged(t *testing.T, l *tiered.Limiter) {
 	for l.AllowN(t.Context(), "k", 100).Allowed {
 	}
 	l.Allow(t.Context(), "k")
-	ok(t, l.Charge("k", 100))
+	ok(t, l.For("k").N(100).Charge())
 	time.Sleep(100 * time.Millisecond) // Redis has heard of it
 }
 

@@ -18,7 +18,7 @@ func (l *Limiter) newSettings(p *Policy) *engine.Settings {
 	s := &engine.Settings{
 		Limit: engine.Limit(p.Limit), Windows: p.Algorithm != TokenBucket,
 		FixedLimit: len(p.Also) > 0 || p.Standing != StandingOff,
-		CheckKey:   func(limit engine.Limit) error { return p.CheckCarriedLimit(Limit(limit)) },
+		CheckKey:   func(limit engine.Limit) error { return p.checkCarriedLimit(Limit(limit)) },
 	}
 	s.Resolve = func(limit engine.Limit) *local.Policy { return l.resolve(s, *p, Limit(limit), former[limit]) }
 	if p.PerKey == nil {

@@ -136,7 +136,7 @@ func TestStandingSharesOfSeveralLimitsInEveryCall(t *testing.T) {
 			t.Errorf("a key that Redis knows: %+v", d)
 		}
 
-		ok(t, l.Charge("h", 300))
+		ok(t, l.For("h").N(300).Charge())
 		time.Sleep(ms)
 		if d := l.Allow(ctx, "h"); d.Allowed || d.RetryAfter < 80*ms { // the share of the first limit gets 12/s
 			t.Errorf("charged: %+v", d)

@@ -7,7 +7,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/internal/histogram"
-	"github.com/tiered-limiter/tiered-limiter/internal/reload"
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -384,9 +384,9 @@ func (h *health) stats() (s NodeStats) {
 	return s
 }
 
-func init() { reload.Count = func(group any, err error) { group.(*Group).countReload(err) } }
+func init() { inside.CountReload = func(group any, err error) { group.(*Group).countReload(err) } }
 
-// countReload is what [reload.Count] calls.
+// countReload is what [inside.CountReload] calls.
 func (g *Group) countReload(err error) {
 	if g.isZero() {
 		return

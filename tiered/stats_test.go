@@ -107,7 +107,7 @@ func TestStatsOfCharges(t *testing.T) {
 			}
 			charge := func(n int64) {
 				t.Helper()
-				ok(t, l.Charge("user", n))
+				ok(t, l.For("user").N(n).Charge())
 				charged += n
 			}
 			charge(50)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
@@ -197,7 +198,7 @@ func (p Policy) validateStanding(bad func(field string, value any, rule string))
 }
 
 // validatePlans reports plans that no request can have, and what does not go together with plans. A plan may have each
-// limit that a request may carry: see CheckCarriedLimit.
+// limit that a request may carry: see checkCarriedLimit.
 func (p Policy) validatePlans(bad func(field string, value any, rule string)) (all []error) {
 	if len(p.Plans) == 0 {
 		return nil
@@ -220,7 +221,7 @@ func (p Policy) validatePlans(bad func(field string, value any, rule string)) (a
 		return nil
 	}
 	named := p.namesPer() && p.Limit.rule() == local.ByLimit && p.Limit != (Limit{})
-	for _, name := range p.Plans.names() {
+	for _, name := range planNames(p.Plans) {
 		field, l := planField(name), p.Plans[name]
 		switch {
 		case name == "":
@@ -246,7 +247,7 @@ func (p Policy) validatePlans(bad func(field string, value any, rule string)) (a
 // largest returns the limit with the largest burst of those that requests may have, Limit and Plans, and its field.
 func (p Policy) largest() (limit Limit, field string) {
 	limit, field = p.Limit, "Limit"
-	for _, name := range p.Plans.names() {
+	for _, name := range planNames(p.Plans) {
 		if l := p.Plans[name]; l != blocked && (limit == blocked || l.burst() > limit.burst()) {
 			limit, field = l, planField(name)
 		}
@@ -254,10 +255,14 @@ func (p Policy) largest() (limit Limit, field string) {
 	return limit, field
 }
 
-// CheckCost returns why no request of a valid policy that costs n is ever admitted, or nil. A policy with PerKey may give
-// some keys a larger limit, and is not asked: then only n itself is checked. [Blocked] admits nothing on purpose, at any
-// cost.
-func (p Policy) CheckCost(n int64) error {
+func init() {
+	inside.CheckCost = func(policy any, n int64) error { return policy.(Policy).checkCost(n) }
+	inside.CheckLimit = func(policy, limit any) error { return policy.(Policy).checkLimit(limit.(Limit)) }
+	inside.CheckCarriesLimits = func(policy any) error { return policy.(Policy).checkCarriedLimit(unlimited) }
+}
+
+// checkCost is what [inside.CheckCost] calls.
+func (p Policy) checkCost(n int64) error {
 	if n < 1 || n > maxTokens {
 		return fmt.Errorf("tiered: the cost is %d: must be 1 to 2^40", n)
 	}
@@ -266,7 +271,7 @@ func (p Policy) CheckCost(n int64) error {
 	}
 	if limit, field := p.largest(); field != "Limit" {
 		q := p
-		if q.Limit, q.Plans = limit, nil; q.CheckCost(n) == nil {
+		if q.Limit, q.Plans = limit, nil; q.checkCost(n) == nil {
 			return nil
 		}
 		return fmt.Errorf("tiered: the cost is %d: must be at most %d, the burst of Policy.%s", n, limit.burst(), field)
@@ -293,8 +298,8 @@ func (p Policy) CheckCost(n int64) error {
 	return nil
 }
 
-// CheckLimit returns why PerKey of a valid policy may not return the limit for a key, or nil.
-func (p Policy) CheckLimit(limit Limit) error {
+// checkLimit returns why PerKey of a valid policy may not return the limit for a key, or nil.
+func (p Policy) checkLimit(limit Limit) error {
 	if limit.rule() != local.ByLimit {
 		return nil
 	}
@@ -311,16 +316,15 @@ func (p Policy) CheckLimit(limit Limit) error {
 	return errors.Join(q.Validate(), err)
 }
 
-// CheckCarriedLimit returns why no request of a valid policy may carry the limit, or nil. [Unlimited] asks whether they
-// may carry any.
-func (p Policy) CheckCarriedLimit(limit Limit) error {
+// checkCarriedLimit returns why no request of a valid policy may carry the limit, or nil.
+func (p Policy) checkCarriedLimit(limit Limit) error {
 	if len(p.Also) > 0 {
 		return fmt.Errorf("tiered: Policy.Also has %d limits: must be empty if requests carry limits", len(p.Also))
 	}
 	if p.Standing != StandingOff {
 		return fmt.Errorf("tiered: Policy.Standing is %v: must be off if requests carry limits", p.Standing)
 	}
-	return p.CheckLimit(limit)
+	return p.checkLimit(limit)
 }
 
 // checkReplaces reports settings of p that cannot replace those of was, because existing buckets count by them.

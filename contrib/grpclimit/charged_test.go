@@ -37,7 +37,7 @@ func TestCallIsChargedByItsLimit(t *testing.T) {
 					Actual: func(context.Context, grpclimit.Call, grpclimit.End) int64 { return 40 },
 				}
 				if c.carried == (tiered.Limit{}) {
-					p.Plans = tiered.Plans{"pro": tiered.PerDay(1000)}
+					p.Plans = map[string]tiered.Limit{"pro": tiered.PerDay(1000)}
 					rule.Plan = func(context.Context, grpclimit.Call) string { return c.plan }
 				} else {
 					rule.Limit = func(context.Context, grpclimit.Call) tiered.Limit { return c.carried }

@@ -181,7 +181,7 @@ func TestMistakes(t *testing.T) {
 		return []grpclimit.Rule{r}
 	}
 	standing := groups.NewLimiter(t, g, tiered.Policy{Name: "standing", Limit: tiered.PerSecond(100), Standing: tiered.StandingOn})
-	plans := groups.NewLimiter(t, g, tiered.Policy{Name: "plans", Limit: tiered.PerDay(1), Plans: tiered.Plans{"pro": tiered.PerDay(9)}})
+	plans := groups.NewLimiter(t, g, tiered.Policy{Name: "plans", Limit: tiered.PerDay(1), Plans: map[string]tiered.Limit{"pro": tiered.PerDay(9)}})
 	cost := func(context.Context, grpclimit.Call, grpclimit.End) int64 { return 1 }
 	carries := func(context.Context, grpclimit.Call) tiered.Limit { return tiered.Limit{} }
 	plan := func(context.Context, grpclimit.Call) string { return "" }

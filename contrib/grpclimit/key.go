@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/canonical"
-	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 )
 
 // Key tells what a call counts for: mostly a client. The zero Key is an error: make one with [PeerIP], [ForwardedFor],
@@ -95,8 +95,8 @@ func Method() Key {
 
 // Constant counts all calls under one key: for a limit of the whole service, or of what a client may ask of another.
 func Constant(key string) Key {
-	if key == "" || len(key) > tiered.MaxKeyLength {
-		return Key{err: fmt.Errorf("is Constant with %d bytes: must be 1 to %d", len(key), tiered.MaxKeyLength)}
+	if key == "" || len(key) > inside.MaxKeyLength {
+		return Key{err: fmt.Errorf("is Constant with %d bytes: must be 1 to %d", len(key), inside.MaxKeyLength)}
 	}
 	return Key{of: func(request) (string, error) { return key, nil }}
 }

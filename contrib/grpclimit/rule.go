@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -44,7 +45,7 @@ type Rule struct {
 	Messages bool
 
 	// Cost returns what a call, or a message, costs in tokens; nil means 1. See [MethodCosts]. A call that costs 0
-	// passes the rule uncounted. Its trailers have what this process knows of the limit, see [tiered.Limiter.PeekLocal],
+	// passes the rule uncounted. Its trailers have what this process knows of the limit, see [tiered.Limiter.PeekN],
 	// unless other rules count it. It passes even if the limit is spent; Actual and Settle charge what it has cost. One that
 	// costs more than the burst is refused. A negative cost is refused with InvalidArgument, because it may come from the
 	// request.
@@ -60,8 +61,7 @@ type Rule struct {
 	Plan func(context.Context, Call) string
 
 	// Limit returns a limit that the call carries, if that is not one of a few plans: see [tiered.Use.WithLimit]. The
-	// zero Limit means the policy's own. A policy with Also or Standing must have none: see
-	// [tiered.Policy.CheckCarriedLimit]. A rule has Plan or Limit, not both.
+	// zero Limit means the policy's own. A policy with Also or Standing must have none. A rule has Plan or Limit, not both.
 	Limit func(context.Context, Call) tiered.Limit
 
 	// Skip lets a call, or a message, pass the rule uncounted. nil skips none.
@@ -175,7 +175,7 @@ func (p *problems) checkRules(rules []Rule, client bool) {
 			if r.Plan != nil && r.Limit != nil {
 				p.add("rules[%d].Limit is set: must be nil if Plan is set, because a call has one limit", i)
 			} else if r.Limit != nil {
-				if err := r.Limiter.Policy().CheckCarriedLimit(tiered.Unlimited()); err != nil {
+				if err := inside.CheckCarriesLimits(r.Limiter.Policy()); err != nil {
 					p.add("rules[%d].Limit is set, and policy %q cannot have it: %w", i, name, err)
 				}
 			}

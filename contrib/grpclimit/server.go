@@ -103,7 +103,7 @@ func (s *Server) admit(r request, which part, room []use) (t tiered.Reservation,
 	switch {
 	case refused != nil:
 	case len(uses) == 0:
-		t.Decision = s.limit.tightest(free)
+		t.Decision = s.limit.tightest(r.ctx, free)
 	default:
 		t, refused = take(r, uses, false)
 	}
@@ -206,7 +206,7 @@ func (s *Server) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 	if refused == nil && len(uses) > 0 {
 		t, refused = take(r, uses, false)
 	} else {
-		t.Decision = s.limit.tightest(free)
+		t.Decision = s.limit.tightest(r.ctx, free)
 	}
 	if refused != nil {
 		return s.refuseStream(ss, refused)

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"sync/atomic"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -105,7 +106,7 @@ func (l *limit) uses(r request, which part, to []use) (uses, free []use, refused
 		}
 		if rule.Cost != nil {
 			if u.cost = rule.Cost(r.ctx, r.call); u.cost == 0 {
-				if (l.settles || rule.Actual != nil) && uint(len(key)-1) >= tiered.MaxKeyLength { // it could not be charged
+				if (l.settles || rule.Actual != nil) && uint(len(key)-1) >= inside.MaxKeyLength { // it could not be charged
 					return nil, nil, rule.keyless(r, nil)
 				}
 				free = append(free, u)
@@ -124,10 +125,10 @@ func (rule *Rule) keyless(r request, err error) *Error {
 
 // tightest returns what this process knows of the tightest limit of a call that costs nothing: Redis is not asked. If that
 // is nothing, the Reason is Unknown.
-func (l *limit) tightest(free []use) (least tiered.Decision) {
+func (l *limit) tightest(ctx context.Context, free []use) (least tiered.Decision) {
 	for i := range free {
-		d, known := free[i].limiter.PeekLocal(free[i].key)
-		if known && counted(&d) && !l.shadowed(&d) && (least.Reason == tiered.Unknown || d.Remaining < least.Remaining) {
+		d := free[i].limiter.PeekN(ctx, free[i].key, 0) // asks nobody
+		if d.Reason != tiered.Unknown && counted(&d) && !l.shadowed(&d) && (least.Reason == tiered.Unknown || d.Remaining < least.Remaining) {
 			least = d
 		}
 	}

@@ -16,9 +16,9 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
-	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // anyValues are values of a descriptor that a client may bring about, each only once: every byte alone and in a text,
@@ -29,7 +29,7 @@ func anyValues() (all []string) {
 	for b := range 256 {
 		all = append(all, string([]byte{byte(b)}), string([]byte{'a', byte(b), 'z'}))
 	}
-	for _, n := range []int{60 << 10, tiered.MaxKeyLength, 200 << 10} {
+	for _, n := range []int{60 << 10, inside.MaxKeyLength, 200 << 10} {
 		for _, end := range []string{"a", "b", "\xfe", "\xff"} {
 			all = append(all, strings.Repeat("x", n)+end)
 		}

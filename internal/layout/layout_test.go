@@ -53,12 +53,12 @@ var importRules = []importRule{
 		ours:     []string{"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/report"},
 	},
 	{packages: "internal/defaults"}, // of options, for what must know them beside tiered
-	{packages: "internal/reload"},   // lets policyfile and tieredd count reloads
+	{packages: "internal/inside"},   // what tiered gives to the packages beside it
 	{
 		packages: "tiered",
 		ours: []string{
 			"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/report", "internal/engine",
-			"internal/ratetext", "internal/histogram", "internal/defaults", "internal/reload",
+			"internal/ratetext", "internal/histogram", "internal/defaults", "internal/inside",
 		},
 	},
 	{packages: "internal/nearest"},  // the name that a misspelled one was meant to be
@@ -66,16 +66,16 @@ var importRules = []importRule{
 	{packages: "internal/strictyaml", modules: []string{"go.yaml.in/yaml/v3"}},
 	{packages: "internal/readings"},  // of files that may change
 	{packages: "internal/canonical"}, // what clients send, in one spelling
-	{packages: "tiered/httplimit", ours: []string{"tiered", "internal/canonical"}},
+	{packages: "tiered/httplimit", ours: []string{"tiered", "internal/canonical", "internal/inside"}},
 	{packages: "internal/adapt", ours: []string{"tiered", "tiered/httplimit"}}, // for adapters
-	{packages: "tiered/debugpage", ours: []string{"tiered"}},
+	{packages: "tiered/debugpage", ours: []string{"tiered", "internal/inside"}},
 	{packages: "tiered/metrics", ours: []string{"tiered"}},              // for exporters
 	{packages: "tiered/tieredtest", ours: []string{"tiered", "remote"}}, // for tests of users
 	{
 		packages: "tiered/policyfile",
 		ours: []string{
 			"tiered", "tiered/httplimit", "remote", "internal/strictyaml", "internal/canonical", "internal/nearest", "internal/readings",
-			"internal/defaults", "internal/reload",
+			"internal/defaults", "internal/inside",
 		},
 		modules: []string{"go.yaml.in/yaml/v3", "github.com/fsnotify/fsnotify"},
 	},
@@ -116,7 +116,7 @@ var importRules = []importRule{
 		packages: "internal/proof/legal",
 		ours: []string{
 			"lua", "local", "remote", "tiered", "internal/proof/ideal", "internal/proof/invariant", "internal/rig/nodes",
-			"internal/rig/watch", "internal/defaults",
+			"internal/rig/watch", "internal/defaults", "internal/inside",
 		},
 		modules: []string{anything},
 	},

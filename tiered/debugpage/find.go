@@ -2,6 +2,8 @@ package debugpage
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -22,17 +24,17 @@ type state struct {
 // find asks Redis for the state of a key, policy by policy. It blocks for at most Options.Budget for each.
 func (p *page) find(ctx context.Context, key string) *found {
 	f := &found{Name: p.name(key)}
-	for _, policy := range p.group.Policies() {
-		l, ok := p.group.Limiter(policy.Name)
+	for _, name := range slices.Sorted(maps.Keys(p.group.Stats().Policies)) {
+		l, ok := p.group.Limiter(name)
 		if !ok {
 			continue
 		}
 		each, err := l.PeekEach(ctx, key)
 		if err != nil {
-			f.Rows = append(f.Rows, state{Policy: policy.Name, Err: err})
+			f.Rows = append(f.Rows, state{Policy: name, Err: err})
 		}
 		for _, d := range each {
-			s := state{Policy: policy.Name, Decision: d}
+			s := state{Policy: name, Decision: d}
 			if limit, ok := l.LimitOf(d); ok {
 				s.Limit = tokensPer(limit)
 			}

@@ -17,7 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/reload"
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -52,7 +52,7 @@ func used(t *testing.T) *tiered.Group {
 	}
 	time.Sleep(10 * time.Second)
 	store.Fail(errors.New("down"))
-	reload.Count(g, errors.New("a mistake"))
+	inside.CountReload(g, errors.New("a mistake"))
 	return g
 }
 

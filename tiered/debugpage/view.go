@@ -70,8 +70,12 @@ func (p *page) view(every int) view {
 		}
 		v.Nodes = append(v.Nodes, node{name, n})
 	}
-	for _, policy := range p.group.Policies() {
-		s := v.Stats.Policies[policy.Name]
+	for _, name := range slices.Sorted(maps.Keys(v.Stats.Policies)) {
+		l, ok := p.group.Limiter(name)
+		if !ok { // removed meanwhile
+			continue
+		}
+		policy, s := l.Policy(), v.Stats.Policies[name]
 		r := row{
 			Name: policy.Name, Limit: limitOf(policy) + standingOf(policy, s, v.Standing.Fraction, v.Standing.Members), Shadow: policy.Shadow,
 			FailMode: policy.FailMode.String(),

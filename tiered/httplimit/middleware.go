@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -66,7 +67,7 @@ func (l *limit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	}
 	var t tiered.Reservation
 	if len(uses) == 0 {
-		l.tell(w.Header(), free)
+		l.tell(r.Context(), w.Header(), free)
 	} else {
 		ctx := r.Context()
 		if ctx.Err() != nil { // nobody reads the answer, so nothing is taken
@@ -154,7 +155,7 @@ func (l *limit) uses(r *http.Request, uses []use) (_, free []use, wrong Refusal)
 		}
 		if rule.Cost != nil {
 			if u.cost = rule.Cost(r); u.cost == 0 {
-				if l.Settle && uint(len(key)-1) >= tiered.MaxKeyLength { // what it costs could not be charged
+				if l.Settle && uint(len(key)-1) >= inside.MaxKeyLength { // what it costs could not be charged
 					return nil, nil, rule.keyless(nil)
 				}
 				free = append(free, u)
@@ -172,11 +173,11 @@ func (r *Rule) keyless(err error) Refusal {
 }
 
 // tell states the tightest limit of a request that costs nothing, as far as this process knows it: Redis is not asked.
-func (l *limit) tell(h http.Header, free []use) {
+func (l *limit) tell(ctx context.Context, h http.Header, free []use) {
 	var least tiered.Decision
 	for i := range free {
-		d, known := free[i].limiter.PeekLocal(free[i].key)
-		if known && counted(&d) && !shadowed(free, &d) && (!least.Allowed || d.Remaining < least.Remaining) {
+		d := free[i].limiter.PeekN(ctx, free[i].key, 0) // asks nobody
+		if d.Reason != tiered.Unknown && counted(&d) && !shadowed(free, &d) && (!least.Allowed || d.Remaining < least.Remaining) {
 			least = d
 			least.Allowed = true // the request passes
 		}

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -49,7 +50,7 @@ func TestRefusals(t *testing.T) {
 				{"costs more than the burst", costs(3), "bob", 0, nil, 429, ""},
 				{"blocked", perUser(blocked), "bob", 0, nil, 429, ""},
 				{"no key", perUser(local), "", 0, nil, 400, ""},
-				{"key too long", perUser(local), strings.Repeat("x", tiered.MaxKeyLength+1), 0, nil, 400, ""},
+				{"key too long", perUser(local), strings.Repeat("x", inside.MaxKeyLength+1), 0, nil, 400, ""},
 				{"negative cost", costs(-1), "cid", 0, nil, 503, "1"},
 				{"fails closed", perUser(closed), "dan", 0, errors.New("down"), 503, "1"},
 				{"fallback spent", perUser(local), "eve", 2, errors.New("down"), 429, "1800"},
@@ -339,7 +340,7 @@ func TestSettleOfNothing(t *testing.T) {
 			{httplimit.Rule{}, httplimit.Options{Skip: all}, "ann", 200, 100},
 			{httplimit.Rule{Cost: no}, httplimit.Options{}, "ann", 200, 93},
 			{httplimit.Rule{Cost: no}, httplimit.Options{Counts: func(int) bool { return false }}, "ann", 200, 93}, // the handler was first
-			{httplimit.Rule{Cost: no}, httplimit.Options{}, strings.Repeat("x", tiered.MaxKeyLength+1), 400, 100},
+			{httplimit.Rule{Cost: no}, httplimit.Options{}, strings.Repeat("x", inside.MaxKeyLength+1), 400, 100},
 		} {
 			outer := limiter(t, g, fmt.Sprint("outer-", i), tiered.PerDay(100))
 			inner := limiter(t, g, fmt.Sprint("inner-", i), tiered.PerDay(100))
@@ -428,7 +429,7 @@ func TestProblemsWithOptions(t *testing.T) {
 		with(tiered.Policy{Name: "also", Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerHour(1000)}}, limit, nil),
 		with(tiered.Policy{Name: "standing", Limit: tiered.PerSecond(100), Standing: tiered.StandingOn}, limit, nil),
 		with(tiered.Policy{Name: "none", Limit: tiered.PerSecond(10)}, nil, plan),
-		with(tiered.Policy{Name: "plans", Limit: tiered.PerSecond(10), Plans: tiered.Plans{"pro": tiered.PerSecond(20)}}, limit, plan),
+		with(tiered.Policy{Name: "plans", Limit: tiered.PerSecond(10), Plans: map[string]tiered.Limit{"pro": tiered.PerSecond(20)}}, limit, plan),
 	}, &httplimit.Options{Jitter: -1, Headers: httplimit.Headers{Prefix: "X RateLimit"}})
 	want := `httplimit: rules[0].Limiter is nil: must be set
 httplimit: rules[0].Key is zero: must be set, as in httplimit.RemoteIP()

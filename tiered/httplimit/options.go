@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -23,7 +24,7 @@ type Rule struct {
 	Missing Missing
 
 	// Cost returns what a request costs, in tokens; nil means 1. A request that costs 0 passes the rule uncounted.
-	// It is told what this process knows of the limit, see [tiered.Limiter.PeekLocal], unless other rules count it. It passes
+	// It is told what this process knows of the limit, see [tiered.Limiter.PeekN], unless other rules count it. It passes
 	// even if the limit is spent; Settle charges what it has cost. One that costs more than the burst is refused. A negative
 	// cost is a bug in Cost and is answered with 503.
 	Cost func(*http.Request) int64
@@ -34,8 +35,7 @@ type Rule struct {
 	Plan func(*http.Request) string
 
 	// Limit returns a limit that the request carries, if that is not one of a few plans: see [tiered.Use.WithLimit]. The
-	// zero Limit means the policy's own. A policy with Also or Standing must have none: see
-	// [tiered.Policy.CheckCarriedLimit]. A rule has Plan or Limit, not both.
+	// zero Limit means the policy's own. A policy with Also or Standing must have none. A rule has Plan or Limit, not both.
 	Limit func(*http.Request) tiered.Limit
 
 	// Skip lets a request pass the rule uncounted. nil skips none.
@@ -119,7 +119,7 @@ func fill(rules []Rule, o *Options) (Options, error) {
 			if r.Plan != nil && r.Limit != nil {
 				bad("rules[%d].Limit is set: must be nil if Plan is set, because a request has one limit", i)
 			} else if r.Limit != nil {
-				if err := r.Limiter.Policy().CheckCarriedLimit(tiered.Unlimited()); err != nil {
+				if err := inside.CheckCarriesLimits(r.Limiter.Policy()); err != nil {
 					bad("rules[%d].Limit is set, and policy %q cannot have it: %w", i, name, err)
 				}
 			}

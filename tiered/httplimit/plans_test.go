@@ -23,7 +23,7 @@ func TestRuleWithPlans(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g, _ := group(t)
 				users := groups.NewLimiter(t, g, tiered.Policy{
-					Name: "per-user", Limit: tiered.PerDay(100), Plans: tiered.Plans{"pro": tiered.PerDay(1000)},
+					Name: "per-user", Limit: tiered.PerDay(100), Plans: map[string]tiered.Limit{"pro": tiered.PerDay(1000)},
 				})
 				rules := []httplimit.Rule{perUser(users)}
 				rules[0].Plan = func(r *http.Request) string { return r.Header.Get("X-Plan") }

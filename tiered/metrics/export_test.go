@@ -5,7 +5,7 @@ import "github.com/tiered-limiter/tiered-limiter/tiered"
 // Figures are what a Reader reads of a Group.
 type Figures interface {
 	Stats() tiered.Stats
-	Policies() []tiered.Policy
+	HasStanding(tiered.Stats) bool
 }
 
 // ReaderOf and TotalsReaderOf return Readers of invented figures: no Group has counted something in each of them, or has

@@ -67,7 +67,20 @@ type group struct {
 // source is a Group. Tests have other ones.
 type source interface {
 	Stats() tiered.Stats
-	Policies() []tiered.Policy
+
+	// HasStanding reports whether a policy has standing shares.
+	HasStanding(tiered.Stats) bool
+}
+
+type groupSource struct{ *tiered.Group }
+
+func (g groupSource) HasStanding(s tiered.Stats) bool {
+	for name := range s.Policies {
+		if l, ok := g.Limiter(name); ok && l.Policy().Standing == tiered.StandingOn {
+			return true
+		}
+	}
+	return false
 }
 
 // NewReader returns a Reader of one Group. A nil or zero Group is an error.
@@ -75,7 +88,7 @@ func NewReader(g *tiered.Group) (*Reader, error) {
 	if wrong := problem(g); wrong != "" {
 		return nil, errors.New("metrics: the Group " + wrong)
 	}
-	return newReader(nil, group{source: g}), nil
+	return newReader(nil, group{source: groupSource{g}}), nil
 }
 
 // NewGroupsReader returns a Reader of several Groups of one process. The label "group" of each series is the Group's
@@ -95,7 +108,7 @@ func NewGroupsReader(groups map[string]*tiered.Group) (*Reader, error) {
 		if problem := problem(groups[name]); problem != "" {
 			wrong = append(wrong, fmt.Errorf("metrics: the Group %.*q %s", maxLabel, name, problem))
 		}
-		all = append(all, group{groups[name], []string{name}})
+		all = append(all, group{groupSource{groups[name]}, []string{name}})
 	}
 	if len(wrong) > 0 {
 		return nil, errors.Join(wrong...)
@@ -153,7 +166,8 @@ func (r *Reader) Samples() iter.Seq[Sample] {
 		read := r.read
 		r.mu.Unlock()
 		for _, g := range r.groups {
-			f := figures{Stats: g.Stats(), standing: hasStanding(g)}
+			f := figures{Stats: g.Stats()}
+			f.standing = g.HasStanding(f.Stats)
 			if !samples(r, r.ofGroup, g.labels, f, yield) {
 				return
 			}
@@ -174,11 +188,6 @@ func (r *Reader) Samples() iter.Seq[Sample] {
 		}
 		r.forget(read)
 	}
-}
-
-// hasStanding reports whether a policy of the Group has standing shares.
-func hasStanding(g source) bool {
-	return slices.ContainsFunc(g.Policies(), func(p tiered.Policy) bool { return p.Standing == tiered.StandingOn })
 }
 
 // samples yields the series of a part of the table. It reports false if yield did.

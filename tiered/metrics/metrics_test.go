@@ -13,7 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/reload"
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -29,8 +29,10 @@ type invented struct {
 	policies []tiered.Policy
 }
 
-func (i *invented) Stats() tiered.Stats       { return i.stats }
-func (i *invented) Policies() []tiered.Policy { return i.policies }
+func (i *invented) Stats() tiered.Stats { return i.stats }
+func (i *invented) HasStanding(tiered.Stats) bool {
+	return slices.ContainsFunc(i.policies, func(p tiered.Policy) bool { return p.Standing == tiered.StandingOn })
+}
 
 // invent returns figures that are not 0 where a figure is the rest of others.
 func invent() *invented {
@@ -308,8 +310,8 @@ func TestGroup(t *testing.T) {
 		if n := got["tiered_requested_tokens_total{api,granted}"]; n != 100 {
 			t.Errorf("%v tokens were requested and granted, want 100", n)
 		}
-		reload.Count(g, nil)
-		reload.Count(g, errRefused)
+		inside.CountReload(g, nil)
+		inside.CountReload(g, errRefused)
 		ask := func() {
 			for range 300 {
 				groups.Of(t, g, "api").Allow(t.Context(), "key-bob")

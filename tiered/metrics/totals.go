@@ -21,7 +21,7 @@ func NewTotalsReader(g *tiered.Group, each func(map[string]tiered.PolicyStats)) 
 	if wrong := problem(g); wrong != "" {
 		return nil, errors.New("metrics: the Group " + wrong)
 	}
-	r := newReader(nil, group{source: g})
+	r := newReader(nil, group{source: groupSource{g}})
 	r.totals = &totals{each: each}
 	return r, nil
 }

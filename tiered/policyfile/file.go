@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -133,7 +134,7 @@ func (r *reader) readPolicy(path string, n *yaml.Node) (p tiered.Policy, d detai
 				path := strictyaml.Within(path, key.Value)
 				if l, ok := parsed(r, path, value, tiered.ParseLimit); ok {
 					if p.Plans == nil {
-						p.Plans = tiered.Plans{}
+						p.Plans = map[string]tiered.Limit{}
 					}
 					p.Plans[key.Value], nodes[fmt.Sprintf("Plans[%.80q]", key.Value)] = l, value
 				}
@@ -208,7 +209,7 @@ func (r *reader) judge(
 			}
 		}
 		all = slices.DeleteFunc(all, func(p tiered.Policy) bool { return p.Validate() != nil })
-		for _, f := range wrong(all, func(p tiered.Policy) error { return p.CheckLimit(k.limit) }) {
+		for _, f := range wrong(all, func(p tiered.Policy) error { return inside.CheckLimit(p, k.limit) }) {
 			r.Bad(k.node, "%s: the limit of this key: %s", path, plain(f.err))
 		}
 	}
@@ -253,8 +254,8 @@ type keyLimit struct {
 // limits reads the limits of single keys or of prefixes. Keys are those of clients, which no line of a log contains.
 func (r *reader) limits(path string, n *yaml.Node, prefix bool) (all []keyLimit) {
 	r.Keys(path, n, func(key, value *yaml.Node) {
-		if key.Value == "" || len(key.Value) > tiered.MaxKeyLength {
-			r.Bad(key, "%s: a key has %d bytes: must have 1 to %d", path, len(key.Value), tiered.MaxKeyLength)
+		if key.Value == "" || len(key.Value) > inside.MaxKeyLength {
+			r.Bad(key, "%s: a key has %d bytes: must have 1 to %d", path, len(key.Value), inside.MaxKeyLength)
 			return
 		}
 		if l, ok := parsed(r, path, value, tiered.ParseLimit); ok {

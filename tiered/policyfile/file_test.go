@@ -42,7 +42,7 @@ func TestWholeFile(t *testing.T) {
 			{Name: "tenants", Limit: tiered.PerSecond(10000), Lease: tiered.Lease{Size: tiered.NoLease}},
 			{
 				Name: "customers", Limit: tiered.PerMinute(100),
-				Plans: tiered.Plans{"pro": tiered.PerMinute(1000).WithBurst(2000), "staff": tiered.Unlimited()},
+				Plans: map[string]tiered.Limit{"pro": tiered.PerMinute(1000).WithBurst(2000), "staff": tiered.Unlimited()},
 			},
 		}
 		perKey := f.Policies[0].PerKey

@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -134,7 +135,7 @@ func (r *reader) affordable(path string, n *yaml.Node, l Limit) {
 			continue
 		}
 		for _, q := range r.file.details[i].could {
-			wrong := q.CheckCost(l.Cost)
+			wrong := inside.CheckCost(q, l.Cost)
 			if wrong == nil {
 				return
 			}

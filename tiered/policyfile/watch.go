@@ -17,8 +17,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	changes "github.com/tiered-limiter/tiered-limiter/internal/readings"
-	"github.com/tiered-limiter/tiered-limiter/internal/reload"
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -280,7 +280,7 @@ func (f *File) refused(name string, err error) error {
 
 // report counts and logs a reload.
 func (w *Watcher) report(err error) {
-	if reload.Count(w.group, err); err != nil {
+	if inside.CountReload(w.group, err); err != nil {
 		w.options.Logger.Error("policy file not reloaded: the policies of before stay in force", "file", w.path, "error", err)
 	} else {
 		w.options.Logger.Info("policy file reloaded", "file", w.path)

@@ -211,7 +211,7 @@ func TestWatchMistakes(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	if n := len(g.Policies()); n != 0 {
+	if n := len(policiesOf(g)); n != 0 {
 		t.Errorf("the Group has %d policies", n)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/httpapi"
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -262,7 +263,7 @@ func TestEachByteInAKey(t *testing.T) {
 }
 
 func TestBadRequests(t *testing.T) {
-	long := strings.Repeat("k", tiered.MaxKeyLength+1)
+	long := strings.Repeat("k", inside.MaxKeyLength+1)
 	for _, c := range []struct {
 		path, body string
 		status     int

@@ -149,7 +149,7 @@ func (s Sequence) code(x Step, held int, hangs bool) string {
 	case Each:
 		text = fmt.Sprintf("_, _ = %s.PeekEach(ctx, %q)", l, key)
 	case Known:
-		text = fmt.Sprintf("d, _ = %s.PeekLocal(%q)", l, key)
+		text = fmt.Sprintf("d = %s.PeekN(ctx, %q, 0)", l, key)
 	case Reserve:
 		text = "rs = append(rs, " + call("ReserveN") + ")\nd = rs[len(rs)-1].Decision"
 	case Settle, Cancel:
@@ -170,14 +170,13 @@ func (s Sequence) code(x Step, held int, hangs bool) string {
 	case Carry:
 		text = fmt.Sprintf("d = %s.For(%q).N(%d).WithLimit(%s).Allow(ctx)", l, key, x.N, limitCode(x.Limit))
 	case Do:
-		text = fmt.Sprintf("_ = %s.Do(ctx, %q, func(context.Context) error { return %s })", l, key,
-			map[bool]string{true: `errors.New("")`, false: "nil"}[x.Pick%2 == 1])
+		text = fmt.Sprintf("%s.Reserve(ctx, %q)%s", l, key, map[bool]string{true: ".Cancel()"}[x.Pick%2 == 1])
 	case Wait:
 		text = wait
 	case Behind:
 		text = "go func() " + wait + "()\nsynctest.Wait()"
 	case Charge:
-		text = fmt.Sprintf("_ = %s.Charge(%q, %d)", l, key, x.N)
+		text = fmt.Sprintf("_ = %s.For(%q).N(%d).Charge()", l, key, x.N)
 	case Refund:
 		text = "_ = " + call("Refund")
 	case Reset:

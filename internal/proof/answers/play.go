@@ -250,7 +250,7 @@ func (w *player) do(x Step) {
 	case Each:
 		p.each(which, key)
 	case Known:
-		d, _ = l.PeekLocal(key)
+		d = l.PeekN(ctx, key, 0)
 		p.judge(&d)
 	case Reserve:
 		var r tiered.Reservation
@@ -311,7 +311,7 @@ func (w *player) do(x Step) {
 		w.timed(x.Pause, func() { _ = tiered.All(uses...).Wait(ctx) })
 	case Charge:
 		w.timed(0, func() {
-			if err := l.Charge(key, x.N); err != nil {
+			if err := l.For(key).N(x.N).Charge(); err != nil {
 				w.blame("stats", fmt.Sprintf("t.Errorf(%q)", err), "Charge: %v", err)
 			}
 		})
@@ -419,14 +419,13 @@ func (p *process) together(key string, x Step) {
 }
 
 func (p *process) doFunc(which int, key string, fails bool) {
-	l, failed := p.limiters[which], errors.New("failed")
+	l := p.limiters[which]
 	p.timed(p.Budget, func() {
-		err := l.Do(context.Background(), key, func(context.Context) error {
-			if fails {
-				return failed
-			}
-			return nil
-		})
+		r := l.Reserve(context.Background(), key)
+		err := r.Err()
+		if r.Allowed && fails {
+			r.Cancel()
+		}
 		var refused *tiered.LimitedError
 		if errors.As(err, &refused) {
 			p.decision(&refused.Decision, which, 1)

@@ -44,7 +44,7 @@ const (
 	Back                 // AllowN until it is refused, and back when that says: see player.back
 	Look                 // PeekN, and then AllowN
 	Each                 // Peek and PeekEach
-	Known                // PeekLocal
+	Known                // PeekN of 0
 	Reserve              // ReserveN
 	Settle               // settles a reservation at N tokens
 	Cancel               // cancels a reservation
@@ -52,7 +52,7 @@ const (
 	Together             // AllowEach over all policies
 	Apart                // AllowSeparately over all policies
 	Carry                // AllowN of a use with another limit
-	Do                   // Do, with a function that fails if Pick is odd
+	Do                   // Reserve, and Cancel if Pick is odd
 	Wait                 // WaitN for at most Pause
 	Behind               // the same, while the next steps are played
 	WaitAll              // Wait for a key of all policies

@@ -96,7 +96,7 @@ func (p *process) meter(s *Step) {
 func (p *process) charge(s *Step, n int64, used bool) {
 	w, b := p.player, p.player.histories[s.Which][s.Key]
 	now := w.enter(0)
-	if err := p.limiters[s.Which].Charge(keyName(s.Key), n); err != nil {
+	if err := p.limiters[s.Which].For(keyName(s.Key)).N(n).Charge(); err != nil {
 		w.faultf("health", "Charge: %v", err)
 	}
 	w.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -32,7 +33,7 @@ func (d *drawer) ordinary() tiered.Limit {
 // larger draws two callers of one key with different limits.
 func (d *drawer) larger(p *Plan) []Step {
 	other := d.ordinary()
-	if p.Policies[0].CheckCarriedLimit(other) != nil {
+	if inside.CheckCarriesLimits(p.Policies[0]) != nil || inside.CheckLimit(p.Policies[0], other) != nil {
 		return nil
 	}
 	scene := []Step{{

@@ -20,7 +20,12 @@ func (d *drawer) reload(p *Plan) []Step {
 func (p *process) reload(s *Step) {
 	w, name := p.player, p.player.plan.Policies[s.Which].Name
 	w.enter(0)
-	all := p.group.Policies()
+	var all []tiered.Policy
+	for i := range w.plan.Policies {
+		if l, ok := p.group.Limiter(w.plan.Policies[i].Name); ok {
+			all = append(all, l.Policy())
+		}
+	}
 	others := slices.DeleteFunc(slices.Clone(all), func(x tiered.Policy) bool { return x.Name == name })
 	changed := func() {
 		w.mu.Lock()

@@ -36,7 +36,7 @@ func (p *Plan) name(d *drawer, which int, limit tiered.Limit) {
 	with := p.Policies[which]
 	with.Plans = maps.Clone(with.Plans)
 	if with.Plans == nil {
-		with.Plans = tiered.Plans{}
+		with.Plans = map[string]tiered.Limit{}
 	}
 	with.Plans[fmt.Sprint("plan", len(with.Plans))] = limit
 	if !d.one(3) && p.stays(which, with) {

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/internal/readings"
-	"github.com/tiered-limiter/tiered-limiter/internal/reload"
 )
 
 // draft is what was read of the configuration, which may not be whole.
@@ -124,7 +124,7 @@ func (v *server) use(ctx context.Context, r *draft) {
 		return
 	}
 	if r.err != nil || v.configured { // the first one is no reload
-		reload.Count(v.group, r.err)
+		inside.CountReload(v.group, r.err)
 	}
 	if r.err != nil {
 		v.log.Error("the configuration is not used", "error", r.err)

@@ -1,0 +1,23 @@
+// Package inside has what package tiered gives to the packages beside it, as policyfile and the adapters. It is no part of the
+// API, because no user needs it. Package tiered sets the functions. What is any here is of its types.
+package inside
+
+// MaxKeyLength is the longest key, in bytes.
+const MaxKeyLength = 64 << 10
+
+var (
+	// CountReload counts a reload of a *Group in its Stats: nil says that it has the new configuration, any other error why
+	// it does not.
+	CountReload func(group any, err error)
+
+	// CheckCost returns why no request of a valid Policy that costs n is ever admitted, or nil. A policy with PerKey may give
+	// some keys a larger limit, and is not asked: then only n itself is checked. Blocked admits nothing on purpose, at any
+	// cost.
+	CheckCost func(policy any, n int64) error
+
+	// CheckLimit returns why PerKey of a valid Policy may not return a Limit for a key, or nil.
+	CheckLimit func(policy, limit any) error
+
+	// CheckCarriesLimits returns why no request of a valid Policy may carry a limit, or nil.
+	CheckCarriesLimits func(policy any) error
+)
