@@ -118,29 +118,23 @@ func (p *Part) foresee() {
 // holds them.
 func (p *Part) takeFromPot() bool {
 	left, ok, renew := p.bucket.Take(p.now, p.Cost)
-	switch {
-	case ok:
+	if ok {
 		p.renew = renew
-	case p.takeFromShare():
-		left = p.bucket.seenLeft(p.now)
-	default:
-		return false
+		p.answer(Granted, Local, left, 0)
+		return true
 	}
-	p.answer(Granted, Local, left, 0)
-	return true
-}
-
-// takeFromShare takes the part's tokens from its key's standing share.
-func (p *Part) takeFromShare() (ok bool) {
 	if p.Limiter.mode.Load()&ModeStanding == 0 {
 		return false
 	}
 	p.Limiter.resolve(p.bucket, p.Key)
-	_, ok = p.bucket.share().take(p.now, p.Cost, &p.standing)
+	o, ok := p.Limiter.takeShare(p.now, p.bucket, p.bucket.ID(), p.Cost, &p.Taking)
+	if ok {
+		p.decided(o, p.bucket)
+	}
 	return ok
 }
 
-// shareHolds reports whether takeFromShare would find the tokens.
+// shareHolds reports whether takeFromPot would find the tokens in the share.
 func (p *Part) shareHolds() bool {
 	if p.Limiter.mode.Load()&ModeStanding == 0 {
 		return false

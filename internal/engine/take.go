@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
@@ -92,28 +91,6 @@ func (l *Limiter) keptBucket(now time.Duration, id local.ID, key string) *Bucket
 	b := g.find(now, id)
 	l.resolve(b, key)
 	return b
-}
-
-// takeShare takes n tokens from the standing share of a key, and stores that in t, unless t is nil. b is the key's bucket, or
-// nil.
-func (l *Limiter) takeShare(now time.Duration, b *Bucket, id local.ID, n int64, t *Taking) (o Outcome, ok bool) {
-	p := l.settings.Load().Initial
-	var u *standing.Use
-	if t != nil {
-		u = &t.standing
-	}
-	if b != nil {
-		p = b.Policy()
-	}
-	level, ok := l.share(id, p).take(now, n, u)
-	if !ok {
-		return o, false
-	}
-	left := p.Cap // what nobody of this process asked Redis about may be full
-	if b != nil {
-		left = b.seenLeft(now)
-	}
-	return Outcome{p, How{Granted, Local, false}, left + level, 0}, true
 }
 
 // decideAtOnce decides without Redis if the lease does not hold the tokens: by a known denial, or by the fail mode. It

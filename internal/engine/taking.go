@@ -133,3 +133,25 @@ func (l *Limiter) charge(now time.Duration, b *Bucket, key string, n int64) {
 		b = b.successor(now, key)
 	}
 }
+
+// takeShare takes n tokens from the standing share of a key, and stores that in t, unless t is nil. b is the key's bucket, or
+// nil.
+func (l *Limiter) takeShare(now time.Duration, b *Bucket, id local.ID, n int64, t *Taking) (o Outcome, ok bool) {
+	p := l.settings.Load().Initial
+	var u *standing.Use
+	if t != nil {
+		u = &t.standing
+	}
+	if b != nil {
+		p = b.Policy()
+	}
+	level, ok := l.share(id, p).take(now, n, u)
+	if !ok {
+		return o, false
+	}
+	left := p.Cap // what nobody of this process asked Redis about may be full
+	if b != nil {
+		left = b.seenLeft(now)
+	}
+	return Outcome{p, How{Granted, Local, false}, left + level, 0}, true
+}
