@@ -15,6 +15,9 @@ const (
 // spent reports the tokens admitted so far from what Redis granted. Takers may add to it meanwhile.
 func (b *Bucket) spent() int64 { return b.granted - b.lease.unspent() }
 
+// nearPart: a key is near its limit while less than one in nearPart of its tokens is left. See Policy.NearLimit.
+const nearPart = 5
+
 // account brings fallback and demand up to date with what was admitted and asked for.
 func (b *Bucket) account(now time.Duration) {
 	mode := b.Policy().FailMode
@@ -29,7 +32,7 @@ func (b *Bucket) account(now time.Duration) {
 		o.bookAt.Store(int64(now + bookDelay))
 	}
 	b.fallback.debit(now, spent-b.fallback.debited)
-	if p := b.Policy(); p.NearLimit != nil && spent > b.fallback.debited && b.lease.live(now)+b.levelAt(now) < p.Cap/5 {
+	if p := b.Policy(); p.NearLimit != nil && spent > b.fallback.debited && b.lease.live(now)+b.levelAt(now) < p.Cap/nearPart {
 		p.NearLimit.Add(spent - b.fallback.debited)
 	}
 	b.fallback.debited = spent

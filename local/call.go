@@ -161,7 +161,7 @@ func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Verdi
 	}
 	d.refused(p, c.Min, r.Level, c.sent, now, micros(r.Retry), r.Flags&lua.OtherTerms != 0)
 	if c.leases() && p.holdsOff(r) && d.leaves(c, r) {
-		d.holdOff = max(d.holdOff, c.sent+p.between(0.75, 1.25, p.holdOff(c.period)))
+		d.holdOff = max(d.holdOff, p.holdOffEnd(c))
 	}
 	v.Outcome = Refused
 	v.Retry, _ = d.refuses(now, n)

@@ -143,7 +143,7 @@ func (b *Bucket) Drop(now time.Duration) Effect {
 	if b.retired() {
 		pause = maxBackoff // nobody waits for it, and there may be thousands
 	}
-	b.needLease().pause(now + b.Policy().between(0.5, 1, pause))
+	b.needLease().pause(now + b.Policy().pauseOf(pause))
 	b.pending.failAll(&b.hot, now, Verdict{Outcome: Failed})
 	b.deliver()
 	return b.next(now)
@@ -160,7 +160,7 @@ func (b *Bucket) fail(now time.Duration, c Call, outcome Outcome) {
 	if c.first {
 		longest = min(longest, connecting*c.Policy.Timeout)
 	}
-	b.needLease().pause(now + b.Policy().between(0.5, 1, max(longest, minIdle)))
+	b.needLease().pause(now + b.Policy().pauseOf(max(longest, minIdle)))
 	b.pending.failAll(&b.hot, now, Verdict{Outcome: outcome, Left: b.remaining(b.lease.live(now))})
 	b.deliver()
 }

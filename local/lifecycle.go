@@ -86,6 +86,10 @@ func (b *Bucket) lastingPeriod(now time.Duration) time.Duration {
 	return period
 }
 
+// keptPeriods is how many periods of demand a lease may hold that is used too slowly to be renewed. If it holds
+// more, it goes back instead of being prolonged, because it would lie here for longer than a lease should.
+const keptPeriods = 4
+
 // findDuty decides whether the lease is to go back, to be extended, or to stay as it is.
 func (b *Bucket) findDuty(now time.Duration) {
 	l := b.lease
@@ -99,7 +103,7 @@ func (b *Bucket) findDuty(now time.Duration) {
 	if held := l.live(now); held > 0 && now >= b.lease.extendAt(b.Policy(), b.denied.windows(), b.leasing.trip()) {
 		// It is used too slowly to be renewed. Keep what the next periods need, else give it back.
 		// Of a slow limit it goes back at once if it was not used lately: who waits for it is told to ask about now.
-		giveBack = giveBack || float64(held) > 4*need || b.Policy().slow() && now-l.usedAt >= period/2
+		giveBack = giveBack || float64(held) > keptPeriods*need || b.Policy().slow() && now-l.usedAt >= period/2
 		b.upkeep = extending
 	}
 	if giveBack {

@@ -218,14 +218,15 @@ const (
 	slidingHoldOff = 40
 )
 
-// holdOff reports how long a process asks for nothing after a grant that was short. However long a lease lasts, what
-// comes back is seen as soon as after a denial.
-func (p *Policy) holdOff(period time.Duration) time.Duration {
-	period = min(period, maxOverdrawn)
+// holdOffEnd reports until when a process asks for nothing after a short grant to a call: for a period of it, a quarter
+// more or less, so that processes do not ask together. However long a lease lasts, what comes back is seen as soon as
+// after a denial.
+func (p *Policy) holdOffEnd(c Call) time.Duration {
+	period := min(c.period, maxOverdrawn)
 	if p.Window > 0 {
-		return min(period, p.Window/slidingHoldOff)
+		period = min(period, p.Window/slidingHoldOff)
 	}
-	return period
+	return c.sent + p.between(0.75, 1.25, period)
 }
 
 // holdsOff reports whether everything is denied for a while after a short grant. As a rule what is left is for others,
@@ -278,6 +279,10 @@ func (p *Policy) MaxTTL() time.Duration { return p.ttl(p.period(never), p.Timeou
 // idle reports how long a lease may lie unused before it goes back. If nothing went back, only half of a limit would be
 // used whose demand moves from process to process (docs/internals/sizing.md).
 func idle(period time.Duration) time.Duration { return max(2*period, minIdle) }
+
+// pauseOf returns a pause of at most longest and at least half of it, so that keys that failed together do not ask
+// together.
+func (p *Policy) pauseOf(longest time.Duration) time.Duration { return p.between(0.5, 1, longest) }
 
 // between returns a random duration in [lo·d, hi·d).
 func (p *Policy) between(lo, hi float64, d time.Duration) time.Duration {
