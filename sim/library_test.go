@@ -82,16 +82,12 @@ func TestLibrary(t *testing.T) {
 func cells(t *testing.T, s *scenario.Scenario, axes []scenario.Axis) {
 	t.Helper()
 	if len(axes) == 0 {
-		if err := s.Validate(); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, s.Validate())
 		return
 	}
 	for _, v := range axes[0].Values {
 		c := s.Clone()
-		if err := c.Set(axes[0].Path, v); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, c.Set(axes[0].Path, v))
 		cells(t, c, axes[1:])
 	}
 }

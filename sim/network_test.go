@@ -59,9 +59,7 @@ func TestNewConnection(t *testing.T) {
 						t.Errorf("%v, after %v, want %v", results[0].Err, took, want)
 					}
 				}
-				if err := store.Close(); err != nil {
-					t.Error(err)
-				}
+				must.Do(t, store.Close())
 			})
 		})
 	}

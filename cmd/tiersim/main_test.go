@@ -236,9 +236,7 @@ func TestFiles(t *testing.T) {
 		t.Errorf("status %d, %q, %q", status, problems, out)
 	}
 	for _, name := range []string{"page-short.html", "page-other.html"} {
-		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			t.Error(err)
-		}
+		must.Get(os.Stat(filepath.Join(dir, name)))(t)
 	}
 }
 

@@ -280,7 +280,5 @@ func TestMistakes(t *testing.T) {
 			t.Errorf("%s(nil): %v", name, err)
 		}
 	}
-	if _, err := grpclimit.ByMetadata(l, "x-user"); err != nil {
-		t.Error(err)
-	}
+	must.Get(grpclimit.ByMetadata(l, "x-user"))(t)
 }

@@ -151,9 +151,7 @@ func TestConcurrentScrapes(t *testing.T) {
 		})
 	}
 	work.Wait()
-	if err := g.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, g.Close(t.Context()))
 	// One that has scraped before may be ahead by what was under way then: a counter never falls.
 	if n := decisions(t, r); n < 4000 || n > 4010 {
 		t.Errorf("%v decisions after Close, want 4000", n)

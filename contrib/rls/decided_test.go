@@ -144,9 +144,7 @@ func TestFormOfACallIsDecided(t *testing.T) {
 			if got := behavior.Show(answer); err != nil || got != c.want {
 				t.Errorf("%s, %v, want %s", got, err, c.want)
 			}
-			if _, err := s.ShouldRateLimit(t.Context(), r); err != nil {
-				t.Error(err)
-			}
+			must.Get(s.ShouldRateLimit(t.Context(), r))(t)
 			lines := strings.Count(log.String(), "\n")
 			if c.log == "" && lines > 0 || c.log != "" && (lines != 1 || !strings.Contains(log.String(), c.log)) {
 				t.Errorf("the log has %q, want one line with %q", log.String(), c.log)

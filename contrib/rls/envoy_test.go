@@ -146,9 +146,7 @@ func ofIstio(t *testing.T) (s snippet) {
 		t.Fatalf("%q is not a cluster that Istio makes", parts)
 	}
 	s.host = parts[3]
-	if _, err := fmt.Sscan(parts[1], &s.port); err != nil {
-		t.Error(err)
-	}
+	must.Get(fmt.Sscan(parts[1], &s.port))(t)
 	return s
 }
 

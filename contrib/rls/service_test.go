@@ -127,9 +127,7 @@ func TestBehavior(t *testing.T) {
 // rows plays rows that are only of this service.
 func rows(t *testing.T, s *rls.Service, steps ...[2]string) {
 	t.Helper()
-	if err := (behavior.Row{Steps: steps}).Play(t.Context(), dial(t, s), false); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, (behavior.Row{Steps: steps}).Play(t.Context(), dial(t, s), false))
 }
 
 func TestTogether(t *testing.T) {

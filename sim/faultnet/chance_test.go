@@ -133,14 +133,10 @@ func TestBytesArrive(t *testing.T) {
 					Jitter: []time.Duration{0, 0, ms, time.Minute}[chance.IntN(4)],
 					HoldIn: chance.IntN(4) == 0,
 				}
-				if err := n.Set(f); err != nil {
-					t.Error(err)
-				}
+				must.Do(t, n.Set(f))
 				time.Sleep(time.Duration(chance.Int64N(int64(2 * time.Second))))
 			}
-			if err := n.Set(faultnet.Faults{}); err != nil {
-				t.Error(err)
-			}
+			must.Do(t, n.Set(faultnet.Faults{}))
 			all.Wait()
 			_, _ = c.Close(), far.Close()
 		})

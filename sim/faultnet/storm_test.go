@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
 
@@ -85,9 +86,7 @@ func storm(t *testing.T, seed uint64, network string, rounds int, pause time.Dur
 		if chance.IntN(3) == 0 {
 			f = faultnet.Faults{}
 		}
-		if err := n.Set(f); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, n.Set(f))
 		if chance.IntN(10) == 0 {
 			n.Cut()
 		}

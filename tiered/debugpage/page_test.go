@@ -99,9 +99,7 @@ func TestPage(t *testing.T) {
 		}
 		if *write != "" {
 			_, page = get(t, g, &debugpage.Options{ShowKeys: true}, http.MethodGet, "/debug")
-			if err := os.WriteFile(*write, []byte(page), 0o600); err != nil {
-				t.Error(err)
-			}
+			must.Do(t, os.WriteFile(*write, []byte(page), 0o600))
 		}
 		_, page = get(t, g, &debugpage.Options{ShowKeys: true}, http.MethodGet, "/debug?every=7")
 		for _, want := range []string{

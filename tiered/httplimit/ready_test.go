@@ -44,9 +44,7 @@ func TestReady(t *testing.T) {
 		time.Sleep(time.Minute)
 		check("in an outage", http.StatusOK, "ready")
 		store.Fail(nil)
-		if err := group.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, group.Close(context.Background()))
 		check("at the end", http.StatusOK, "ready")
 	})
 }

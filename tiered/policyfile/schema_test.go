@@ -53,12 +53,8 @@ func TestSchema(t *testing.T) {
 		"http: [{match: /, limits: [{policy: a, key: ip}], ranges: {10.0.0.0/8: unlimited, '::1': a}}]\n",
 		"grpc: [{match: /, limits: [], address: ip, ranges: {10.0.0.0/8: unlimited}}]\n",
 	} {
-		if err := validate(t, s, []byte(good+more)); err != nil {
-			t.Error(err)
-		}
-		if _, err := policyfile.Parse("p.yaml", []byte(good+more)); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, validate(t, s, []byte(good+more)))
+		must.Get(policyfile.Parse("p.yaml", []byte(good+more)))(t)
 	}
 	for _, text := range []string{
 		"version: 2\npolicies: []\n",
@@ -167,9 +163,7 @@ func TestSchemaHasAllFields(t *testing.T) {
 			match := map[string]string{"http": "/{tenant}", "grpc": "/"}[section]
 			text := "version: 1\npolicies: [{name: a, limit: 1/s}]\n" + section + ": [{match: '" + match +
 				"', limits: [{policy: a, key: " + example + "}]}]\n"
-			if _, err := policyfile.Parse("p.yaml", []byte(text)); err != nil {
-				t.Error(err)
-			}
+			must.Get(policyfile.Parse("p.yaml", []byte(text)))(t)
 		}
 		if len(known) > 0 {
 			t.Errorf("%s: no example has %v", words, known)

@@ -151,9 +151,7 @@ func (p *process) terminate(t *testing.T) {
 // terminateAnyhow ends the process, which may not be able to give its leases back.
 func (p *process) terminateAnyhow(t *testing.T) {
 	t.Helper()
-	if err := errors.Join(p.Process.Signal(syscall.SIGTERM), p.Wait()); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, errors.Join(p.Process.Signal(syscall.SIGTERM), p.Wait()))
 }
 
 // metric returns the value of a metric without labels.
@@ -165,10 +163,7 @@ func (p *process) metric(t *testing.T, name string) float64 {
 		t.Errorf("no %s in %.200s", name, metrics)
 		return -1
 	}
-	n, err := strconv.ParseFloat(m[1], 64)
-	if err != nil {
-		t.Error(err)
-	}
+	n := must.Get(strconv.ParseFloat(m[1], 64))(t)
 	return n
 }
 
@@ -225,9 +220,7 @@ func (p *process) post(path, body, token string) int {
 // play asks for steps of request and answer.
 func (p *process) play(t *testing.T, steps ...[2]string) {
 	t.Helper()
-	if err := (behavior.Row{Steps: steps}).Play(t.Context(), p.client, false); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, (behavior.Row{Steps: steps}).Play(t.Context(), p.client, false))
 }
 
 // eventually waits for what must come soon, however busy the machine is.

@@ -132,9 +132,7 @@ func TestManifests(t *testing.T) {
 		t.Errorf("%+v is mounted, and %s is read", mount, s.Directory())
 	}
 	for name, text := range limits.Data {
-		if _, err := rls.Parse(rls.File{Name: name, Text: []byte(text)}); err != nil {
-			t.Error(err)
-		}
+		must.Get(rls.Parse(rls.File{Name: name, Text: []byte(text)}))(t)
 	}
 }
 
@@ -174,7 +172,5 @@ func TestDockerfile(t *testing.T) {
 	if m == nil {
 		t.Fatal("no command builds it")
 	}
-	if _, err := os.Stat(filepath.Join("../../../..", string(m[1]), string(m[2]), "main.go")); err != nil {
-		t.Error(err)
-	}
+	must.Get(os.Stat(filepath.Join("../../../..", string(m[1]), string(m[2]), "main.go")))(t)
 }

@@ -85,9 +85,7 @@ func TestPageOfMigration(t *testing.T) {
 	if m == nil {
 		t.Fatal("the page does not say how to build and start the program")
 	}
-	if _, err := os.Stat(filepath.Join("../../../..", m[1], m[2], "main.go")); err != nil {
-		t.Error(err)
-	}
+	must.Get(os.Stat(filepath.Join("../../../..", m[1], m[2], "main.go")))(t)
 	env := map[string]string{}
 	for pair := range strings.FieldsSeq(m[3]) {
 		name, value, _ := strings.Cut(pair, "=")

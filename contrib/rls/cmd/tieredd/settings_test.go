@@ -75,9 +75,7 @@ func TestRanges(t *testing.T) {
 				s := must.Get(tieredd.ReadSettings())(t)
 				v := must.Get(tieredd.NewServer(s, slog.New(slog.DiscardHandler), nil))(t)
 				defer v.Close()
-				if err := v.Handlers(); err != nil {
-					t.Error(err)
-				}
+				must.Do(t, v.Handlers())
 			})
 		}
 		for _, value := range []string{c.below, c.above} {
@@ -173,9 +171,7 @@ func TestSettingsOfAProcess(t *testing.T) {
 	redis.Pause()
 	defer redis.Resume()
 	begin := time.Now()
-	if _, err := p.client.ShouldRateLimit(t.Context(), behavior.Request("shop | user=b")); err != nil {
-		t.Error(err)
-	}
+	must.Get(p.client.ShouldRateLimit(t.Context(), behavior.Request("shop | user=b")))(t)
 	if took := time.Since(begin); took < 600*time.Millisecond {
 		t.Errorf("it waited %v, want 700 ms", took)
 	}

@@ -180,9 +180,7 @@ func TestDrain(t *testing.T) {
 			t.Errorf("%q after: %v, %v", name, is, err)
 		}
 	}
-	if _, err := call.Write([]byte(askByHTTP)); err != nil {
-		t.Error(err)
-	}
+	must.Get(call.Write([]byte(askByHTTP)))(t)
 	answer = answer[:15]
 	if _, err := io.ReadFull(call, answer); err != nil || string(answer) != "HTTP/1.1 200 OK" {
 		t.Errorf("the call under way: %q, %v", answer, err)
