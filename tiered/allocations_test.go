@@ -55,8 +55,7 @@ func newColdLoad(tb testing.TB) *coldLoad {
 	client.AddHook(c.counted)
 	var err error
 	c.limiter, err = tiered.New(remote.NewRedis(client, nil), tiered.Policy{
-		Name:  "api",
-		Limit: tiered.PerSecond(100).WithBurst(200),
+		Name: "api", Limit: tiered.PerSecond(100).WithBurst(200),
 	},
 		&tiered.Options{MaxKeys: 2000, Budget: 10 * time.Second, Timeout: 10 * time.Second}) // a busy machine is slow
 	if err != nil {
@@ -288,8 +287,7 @@ func BenchmarkAllowParallel(b *testing.B) {
 
 func BenchmarkRefused(b *testing.B) {
 	l := must(tiered.New(remote.NewMemory(), tiered.Policy{
-		Name:  "api",
-		Limit: tiered.Limit{Tokens: 1, Per: math.MaxInt64 / 100 / 1000 * 1000},
+		Name: "api", Limit: tiered.Limit{Tokens: 1, Per: math.MaxInt64 / 100 / 1000 * 1000},
 	}, nil))
 	defer l.Close(ctx)
 	l.Allow(ctx, "k")

@@ -140,8 +140,7 @@ func TestAllowEach(t *testing.T) {
 		want(t, uses.AllowEach(ctx, each[:]), tiered.Limited)
 		check("refused here",
 			tiered.Decision{
-				Reason: tiered.Unknown, Remaining: 97,
-				Burst: 100,
+				Reason: tiered.Unknown, Remaining: 97, Burst: 100,
 			}, // as last heard, before what it took went back
 			tiered.Decision{Reason: tiered.Limited, Remaining: 1, Burst: 5},
 			tiered.Decision{Reason: tiered.Limited, Burst: 2})
@@ -189,8 +188,7 @@ func TestBadCallsAreAnsweredAndNothingIsSent(t *testing.T) {
 		}
 		long := strings.Repeat("k", tiered.MaxKeyLength)
 		for _, key := range []string{
-			long, "}{", "{}", "a{b}c", "\x00\xff\xfe", "\n\r\t ", "ключ",
-			strings.Repeat("\x00", 201),
+			long, "}{", "{}", "a{b}c", "\x00\xff\xfe", "\n\r\t ", "ключ", strings.Repeat("\x00", 201),
 		} {
 			want(t, l.Allow(ctx, key), tiered.Granted)
 			if d := l.Allow(ctx, key); d.Remaining != 8 || d.Key != key {

@@ -136,8 +136,7 @@ func TestProcessesOfOtherPoliciesDoNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := remote.NewMemory()
 		api, login := tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)}, tiered.Policy{
-			Name:  "login",
-			Limit: tiered.PerSecond(100),
+			Name: "login", Limit: tiered.PerSecond(100),
 		}
 		for range 2 {
 			run(t, memory, "unrelated", login, tiered.Policy{Name: "else", Limit: tiered.PerSecond(1)})

@@ -27,24 +27,20 @@ func TestCarriedLimit(t *testing.T) {
 		"blocked":   {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Blocked(), 0},
 		"unlimited": {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.Unlimited(), 100},
 		"instead of PerKey's": {tiered.Policy{
-			Limit:  tiered.PerHour(10),
-			PerKey: func(string) tiered.Limit { return tiered.PerHour(5) },
+			Limit: tiered.PerHour(10), PerKey: func(string) tiered.Limit { return tiered.PerHour(5) },
 		}, tiered.PerHour(20), 20},
 		"of an open policy": {tiered.Policy{Limit: tiered.Unlimited()}, tiered.PerHour(4), 4},
 		"fixed window":      {tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.FixedWindow}, tiered.PerHour(20), 20},
 		"sliding window": {
-			tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.SlidingWindow},
-			tiered.PerDay(20), 20,
+			tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.SlidingWindow}, tiered.PerDay(20), 20,
 		},
 		"sliding log": {tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.SlidingLog}, tiered.PerHour(20), 20},
 		"invalid":     {tiered.Policy{Limit: tiered.PerHour(10)}, tiered.PerHour(-5), 10},
 		"another window": {
-			tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.FixedWindow},
-			tiered.PerDay(20), 10,
+			tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.FixedWindow}, tiered.PerDay(20), 10,
 		},
 		"beside Also": {
-			tiered.Policy{Limit: tiered.PerHour(10), Also: []tiered.Limit{tiered.PerDay(90)}},
-			tiered.PerHour(20), 10,
+			tiered.Policy{Limit: tiered.PerHour(10), Also: []tiered.Limit{tiered.PerDay(90)}}, tiered.PerHour(20), 10,
 		},
 	} {
 		bubble(t, name, func(t *testing.T) {
@@ -121,8 +117,7 @@ func TestCarriedLimitsAtOnce(t *testing.T) {
 	for i := range 8 {
 		all.Go(func() {
 			limit := []tiered.Limit{
-				tiered.PerSecond(100), tiered.PerSecond(5000), tiered.Unlimited(),
-				tiered.Blocked(),
+				tiered.PerSecond(100), tiered.PerSecond(5000), tiered.Unlimited(), tiered.Blocked(),
 			}[i%4]
 			for range 500 {
 				l.For("k").WithLimit(limit).Allow(t.Context())
@@ -142,23 +137,20 @@ func TestInvalidCarriedLimit(t *testing.T) {
 		{tiered.Policy{Limit: tiered.PerHour(1)}, tiered.PerHour(-1), "Limit.Tokens is -1"},
 		{tiered.Policy{Limit: tiered.PerHour(1), Algorithm: tiered.FixedWindow}, tiered.PerDay(1), "Per"},
 		{
-			tiered.Policy{Limit: tiered.PerHour(1), Also: []tiered.Limit{tiered.PerDay(1)}},
-			tiered.PerHour(3),
+			tiered.Policy{Limit: tiered.PerHour(1), Also: []tiered.Limit{tiered.PerDay(1)}}, tiered.PerHour(3),
 			"Policy.Also has 1 limits: must be empty",
 		},
 		{
-			tiered.Policy{Limit: tiered.PerHour(1), Also: []tiered.Limit{tiered.PerDay(1)}},
-			tiered.PerHour(1),
+			tiered.Policy{Limit: tiered.PerHour(1), Also: []tiered.Limit{tiered.PerDay(1)}}, tiered.PerHour(1),
 			"Policy.Also has 1 limits: must be empty",
 		}, // the policy's own
 		{
-			tiered.Policy{Limit: tiered.PerHour(90), Standing: tiered.StandingOn},
-			tiered.PerHour(3),
+			tiered.Policy{Limit: tiered.PerHour(90), Standing: tiered.StandingOn}, tiered.PerHour(3),
 			"Policy.Standing is on: must be off",
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var log lockedBuffer
+			var log logged
 			c.policy.Name = "p"
 			l := must(tiered.New(remote.NewMemory(), c.policy, &tiered.Options{Logger: slog.New(slog.NewTextHandler(&log,
 				nil))}))

@@ -194,8 +194,7 @@ func TestAnotherPrecisionForgetsNothing(t *testing.T) {
 		for _, lease := range []tiered.Lease{{}, {Size: tiered.NoLease}, {Size: 20}} {
 			bubble(t, fmt.Sprint(name, lease), func(t *testing.T) {
 				p := tiered.Policy{
-					Name: "api", Limit: tiered.PerMinute(100), Algorithm: tiered.SlidingWindow,
-					Lease: lease,
+					Name: "api", Limit: tiered.PerMinute(100), Algorithm: tiered.SlidingWindow, Lease: lease,
 				}
 				l := limiter(t, newDistant(ms), p, nil)
 				time.Sleep(10 * ms)

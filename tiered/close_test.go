@@ -191,8 +191,7 @@ func TestLeaseOfAPoisonedKeyDoesNotHoldUpClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := poisoned(newDistant(ms), "nothing yet")
 		l := must(tiered.New(store, tiered.Policy{
-			Name: "api", Limit: tiered.PerSecond(1000),
-			Lease: tiered.Lease{Period: 5 * time.Second},
+			Name: "api", Limit: tiered.PerSecond(1000), Lease: tiered.Lease{Period: 5 * time.Second},
 		}, nil))
 		for range 500 {
 			l.Allow(context.Background(), "bad")

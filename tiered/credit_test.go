@@ -30,8 +30,7 @@ func TestMaxDebt(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			events := make(chan tiered.Event, 100)
 			l := limiter(t, newTape(), tiered.Policy{
-				Name: "llm", Limit: tiered.PerMinute(10_000), MaxDebt: c.maxDebt,
-				Lease: neverLeased,
+				Name: "llm", Limit: tiered.PerMinute(10_000), MaxDebt: c.maxDebt, Lease: neverLeased,
 			},
 				&tiered.Options{Trace: &tiered.Trace{Lease: func(e tiered.Event) { events <- e }}})
 			time.Sleep(10 * ms)
@@ -76,14 +75,12 @@ func TestCharge(t *testing.T) {
 		{"with a larger debt", tiered.Policy{Limit: tiered.PerDay(10), MaxDebt: 40}, 25, -15, 0},
 		{"too much for that", tiered.Policy{Limit: tiered.PerDay(10), MaxDebt: 40}, 99, -40, 49},
 		{"with a second limit", tiered.Policy{
-			Limit: tiered.PerDay(10), Also: []tiered.Limit{tiered.PerHour(30)},
-			MaxDebt: 40,
+			Limit: tiered.PerDay(10), Also: []tiered.Limit{tiered.PerHour(30)}, MaxDebt: 40,
 		}, 25, -15, 0},
 		{"a window", tiered.Policy{Limit: tiered.PerDay(10), Algorithm: tiered.FixedWindow, Calendar: true}, 4, 6, 0},
 		{"a log", tiered.Policy{Limit: tiered.PerDay(10), Algorithm: tiered.SlidingLog}, 4, 6, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c.policy.Name = "api"
 			l := limiter(t, newTape(), c.policy, nil)
 			if err := l.For("k").N(c.charge).Charge(); err != nil {
 				t.Fatalf("%s: %v", c.name, err)
@@ -131,8 +128,7 @@ func TestInvalidCredits(t *testing.T) {
 			all = append(all, l.Reset(ctx, c.key))
 		}
 		for _, err := range all {
-			if !strings.Contains(err.Error(), c.want) ||
-				strings.Contains(err.Error(), "kkk") {
+			if !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "kkk") {
 				t.Errorf("%v, want %s", err, c.want)
 			}
 		}
@@ -154,7 +150,6 @@ func TestRefund(t *testing.T) {
 		{"with a second limit", tiered.Policy{Limit: tiered.PerDay(10), Also: []tiered.Limit{tiered.PerHour(30)}}, 7, 3, 6},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c.policy.Name = "api"
 			l := limiter(t, newTape(), c.policy, nil)
 			if c.used > 0 {
 				ok(t, l.For("k").N(c.used).Charge())

@@ -219,8 +219,7 @@ func TestAboveCapacityThereIsNoCollapse(t *testing.T) {
 	}{{ms, 70}, {ms, 100}, {2 * ms, 40}, {10 * ms, 8}} {
 		synctest.Test(t, func(t *testing.T) {
 			l := limiter(t, newDistant(c.trip), tiered.Policy{
-				Limit:    tiered.PerHour(1000),
-				FailMode: tiered.FailClosed,
+				Limit: tiered.PerHour(1000), FailMode: tiered.FailClosed,
 			}, nil)
 			time.Sleep(50 * ms)
 			var all sync.WaitGroup

@@ -162,7 +162,6 @@ func TestWhatComesBackToAKeyWithoutALimit(t *testing.T) {
 func givenBackLater(t *testing.T, p tiered.Policy, to tiered.Limit, perKey bool, when string,
 	back func(tiered.Reservation), used int64,
 ) {
-	p.Name = "api"
 	limit, store, ctx := p.Limit, newTape(), t.Context()
 	watch := several(t, store, nil, p)[0]
 	var now atomic.Pointer[tiered.Limit]
@@ -238,7 +237,6 @@ func TestCancelAfterEviction(t *testing.T) {
 		{Limit: tiered.PerDay(100), Algorithm: tiered.SlidingWindow},
 		{Limit: tiered.PerDay(100), Algorithm: tiered.SlidingWindow, Also: []tiered.Limit{tiered.PerHour(80)}},
 	} {
-		p.Name = "api"
 		for _, c := range []struct {
 			name                string
 			meanwhile           func(l *tiered.Limiter)

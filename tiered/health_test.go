@@ -91,9 +91,9 @@ func TestLogOfADefaultClient(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})
 	t.Cleanup(func() { _ = client.Close() })
 	outage := func() string { // what is logged of it
-		var log lockedBuffer
+		var log logged
 		l := must(tiered.New(remote.NewRedis(client, nil), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)},
-			&tiered.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
+			&tiered.Options{Logger: log.logger()}))
 		soon(t, "a line of the outage", 20*time.Second, func() bool {
 			l.Allow(t.Context(), "k")
 			return strings.Contains(log.String(), "redis does not answer: the fail modes decide")
@@ -124,8 +124,8 @@ func TestLogOfADefaultClient(t *testing.T) {
 func TestDefaultLogger(t *testing.T) {
 	before := slog.Default()
 	defer slog.SetDefault(before)
-	var log lockedBuffer
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	var log logged
+	slog.SetDefault(log.logger())
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
 		l := must(tiered.New(store, tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)}, nil))

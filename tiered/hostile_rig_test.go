@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,7 +23,7 @@ import (
 
 // hostileRig is a limiter on a real Redis, and all that it says.
 type hostileRig struct {
-	t       testing.TB
+	t       *testing.T
 	server  *redistest.Server
 	admin   *redis.Client
 	store   *remote.Redis
@@ -33,14 +32,14 @@ type hostileRig struct {
 
 	mu     sync.Mutex
 	events []error // of Trace.Error and Trace.State
-	logs   map[string]*lockedBuffer
+	logs   map[string]*logged
 	lines  *countingHandler
 	panics int // in hooks
 }
 
-func newHostileRig(t testing.TB) *hostileRig {
+func newHostileRig(t *testing.T) *hostileRig {
 	t.Helper()
-	r := &hostileRig{t: t, server: redistest.Start(t), logs: map[string]*lockedBuffer{"text": {}, "json": {}}}
+	r := &hostileRig{t: t, server: redistest.Start(t), logs: map[string]*logged{"text": {}, "json": {}}}
 	r.admin = r.server.Client()
 	var err error
 	if r.store, err = remote.Open(r.server.URL(), nil); err != nil {
@@ -106,36 +105,26 @@ func (r *hostileRig) do(command string) {
 // healed waits until Redis is asked again.
 func (r *hostileRig) healed() {
 	r.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) { // a real breaker
-		r.limiter.Allow(r.t.Context(), fmt.Sprint("healed? ", time.Now()))
-		closed := true
+	soon(r.t, "the breaker closes", 20*second, func() bool {
+		r.limiter.Allow(ctx, fmt.Sprint("healed? ", time.Now()))
 		for _, n := range r.group.Stats().Nodes {
-			closed = closed && n.Outages.Breaker == "closed"
+			if n.Outages.Breaker != "closed" {
+				return false
+			}
 		}
-		if closed {
-			return
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatalf("the breaker stays open: %+v", r.group.Stats().Nodes)
-		}
-	}
+		return true
+	})
 }
 
 // hears waits until an event has an error with this text.
 func (r *hostileRig) hears(text string) {
 	r.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) { // a real breaker
+	soon(r.t, "an error "+text, 20*second, func() bool {
+		r.limiter.Allow(ctx, fmt.Sprint("down? ", time.Now()))
 		r.mu.Lock()
-		heard := strings.Contains(fmt.Sprint(r.events), text)
-		r.mu.Unlock()
-		if heard {
-			return
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatalf("no error was %q", text)
-		}
-		r.limiter.Allow(r.t.Context(), fmt.Sprint("down? ", time.Now()))
-	}
+		defer r.mu.Unlock()
+		return strings.Contains(fmt.Sprint(r.events), text)
+	})
 }
 
 // abuse sends a key through everything that takes one, and returns every error.
@@ -239,24 +228,6 @@ func quoted(line string, i int) bool {
 		}
 	}
 	return inside
-}
-
-// lockedBuffer is what several goroutines write to.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // countingHandler hands each record to all others, and counts them.

@@ -21,20 +21,16 @@ const marker = "hOsTiLe"
 
 // hostileKeys are what clients send who hope that somebody prints, parses or formats it.
 var hostileKeys = []string{
-	marker,
-	marker + "\nlevel=ERROR msg=\"all is lost\"", marker + "\r\nSet-Cookie: a=b\r\n\r\n",
+	marker, marker + "\nlevel=ERROR msg=\"all is lost\"", marker + "\r\nSet-Cookie: a=b\r\n\r\n",
 	"\x1b[2J\x1b[31m" + marker + "\x1b]0;title\x07", "\x00" + marker + "\x00", marker + "\x7f\x08\x08\x08",
-	"\xff\xfe" + marker + "\xc3\x28\xed\xa0\x80", marker + "\u202eevil\u2028\u2029\u0085\ufeff",
-	"{}" + marker, "{" + marker + "}", "}{" + marker + "}{", marker + "}tb2", "{other/" + marker + "}tb2", "/" +
-		marker + "/../",
-	marker + "\r\n*1\r\n$8\r\nFLUSHALL\r\n", "*1\r\n$8\r\nFLUSHALL\r\n" + marker, "$" + marker + "\r\n", marker +
-		"' ; FLUSHALL ; '",
-	"<script>alert('" + marker + "')</script>", "\"><img src=x onerror=" + marker + ">", "&lt;" + marker,
-	marker + "%s%n%d%!v(PANIC=%[1]*d", "${" + marker + ":-jndi}", "`" + marker + "`", "\"" + marker + "\"", "'" +
-		marker + "'",
-	"\\" + marker + "\\n", "x script: f, on @user_script" + marker, "WRONGTYPE " + marker, "NOSCRIPT " + marker,
-	marker + strings.Repeat("\n\x1b[31m", 1700), marker + strings.Repeat("x", 190),
-	strings.Repeat("\x00", 201-32) + marker,
+	"\xff\xfe" + marker + "\xc3\x28\xed\xa0\x80", marker + "\u202eevil\u2028\u2029\u0085\ufeff", "{}" + marker,
+	"{" + marker + "}", "}{" + marker + "}{", marker + "}tb2", "{other/" + marker + "}tb2", "/" + marker + "/../",
+	marker + "\r\n*1\r\n$8\r\nFLUSHALL\r\n", "*1\r\n$8\r\nFLUSHALL\r\n" + marker, "$" + marker + "\r\n",
+	marker + "' ; FLUSHALL ; '", "<script>alert('" + marker + "')</script>", "\"><img src=x onerror=" + marker + ">",
+	"&lt;" + marker, marker + "%s%n%d%!v(PANIC=%[1]*d", "${" + marker + ":-jndi}", "`" + marker + "`",
+	"\"" + marker + "\"", "'" + marker + "'", "\\" + marker + "\\n", "x script: f, on @user_script" + marker,
+	"WRONGTYPE " + marker, "NOSCRIPT " + marker, marker + strings.Repeat("\n\x1b[31m", 1700),
+	marker + strings.Repeat("x", 190), strings.Repeat("\x00", 201-32) + marker,
 }
 
 // hostileKey draws such a key, or one made of pieces of them.
@@ -61,7 +57,7 @@ func bucketName(key string) string {
 
 func TestHostileKeys(t *testing.T) {
 	// What go-redis logs by itself goes somewhere too.
-	var library lockedBuffer
+	var library logged
 	redis.SetLogger(&printer{&library})
 	defer logging.Disable()
 

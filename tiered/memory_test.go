@@ -113,8 +113,7 @@ func TestPoliciesThatNobodyAsksAreSmall(t *testing.T) {
 	all := make([]tiered.Policy, n)
 	for i := range all {
 		all[i] = tiered.Policy{
-			Name: fmt.Sprintf("rule%d", i), Limit: tiered.PerMinute(100),
-			Algorithm: tiered.FixedWindow, Calendar: true,
+			Name: fmt.Sprintf("rule%d", i), Limit: tiered.PerMinute(100), Algorithm: tiered.FixedWindow, Calendar: true,
 		}
 	}
 	empty := heap()

@@ -73,8 +73,7 @@ func TestLostDoubledAndLateMessages(t *testing.T) {
 			const burst, processes = 6000, 4
 			policy := tiered.Policy{
 				Name: "api", Limit: tiered.PerDay(1000).WithBurst(burst),
-				Lease:    tiered.Lease{Period: 20 * time.Millisecond},
-				FailMode: tiered.FailClosed,
+				Lease: tiered.Lease{Period: 20 * time.Millisecond}, FailMode: tiered.FailClosed,
 			}
 			patient := tiered.Options{Budget: 10 * time.Second, Timeout: 10 * time.Second} // a busy machine loses no message
 			var admitted [processes]int64

@@ -76,8 +76,7 @@ func TestPeekEach(t *testing.T) {
 		{
 			"sliding windows",
 			tiered.Policy{
-				Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(30)},
-				Algorithm: tiered.SlidingWindow,
+				Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(30)}, Algorithm: tiered.SlidingWindow,
 			},
 			10,
 			[]tiered.Decision{
@@ -86,9 +85,7 @@ func TestPeekEach(t *testing.T) {
 			},
 		},
 		{
-			"one limit",
-			tiered.Policy{Limit: tiered.PerMinute(10)},
-			4,
+			"one limit", tiered.Policy{Limit: tiered.PerMinute(10)}, 4,
 			[]tiered.Decision{{Burst: 10, Remaining: 6, ResetAfter: 24 * time.Second}},
 		},
 		{"no limit", tiered.Policy{Limit: tiered.Unlimited()}, 1, []tiered.Decision{{Remaining: 1 << 40, Burst: 1 << 40}}},
@@ -173,8 +170,7 @@ func TestPeekEachSaysWhenToComeBack(t *testing.T) {
 func TestPeekEachOfAShareThatLendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), tiered.Policy{
-			Name: "p", Limit: tiered.PerMinute(2).WithBurst(20),
-			Standing: tiered.StandingOn,
+			Name: "p", Limit: tiered.PerMinute(2).WithBurst(20), Standing: tiered.StandingOn,
 		}, nil)
 		time.Sleep(70 * time.Second)
 		ok(t, l.For("k").N(60).Charge())
@@ -204,8 +200,7 @@ func TestPeekSaysWhatAllowSays(t *testing.T) {
 		"nothing, then":    {Limit: tiered.PerMinute(10), FailMode: tiered.FailClosed},
 		"everything, then": {Limit: tiered.PerMinute(10), FailMode: tiered.FailOpen},
 		"a limit by its key": {
-			Limit:  tiered.PerMinute(10),
-			PerKey: func(string) tiered.Limit { return tiered.PerMinute(5) },
+			Limit: tiered.PerMinute(10), PerKey: func(string) tiered.Limit { return tiered.PerMinute(5) },
 		},
 		"nothing is refused":   {Limit: tiered.PerMinute(10), Shadow: true},
 		"a lease that is held": {Limit: tiered.PerSecond(500), Lease: tiered.Lease{Size: 100}},

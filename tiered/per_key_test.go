@@ -2,7 +2,6 @@ package tiered_test
 
 import (
 	"fmt"
-	"log/slog"
 	"runtime"
 	"strings"
 	"sync"
@@ -129,7 +128,7 @@ func TestLookUpThatWasOvertakenIsMadeAgain(t *testing.T) {
 
 func TestPerKeyThatFailsMeansThePolicysLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var lines text
+		var lines logged
 		p := tiered.Policy{Name: "api", Limit: tiered.PerDay(1).WithBurst(2), PerKey: func(key string) tiered.Limit {
 			switch key {
 			case "panic", "panic too":
@@ -141,7 +140,7 @@ func TestPerKeyThatFailsMeansThePolicysLimit(t *testing.T) {
 			}
 			return tiered.PerDay(1).WithBurst(3)
 		}}
-		l := several(t, newDistant(ms), &tiered.Options{Logger: slog.New(slog.NewTextHandler(&lines, nil))}, p)[0]
+		l := several(t, newDistant(ms), &tiered.Options{Logger: lines.logger()}, p)[0]
 		for _, key := range []string{"panic", "panic too", "invalid"} {
 			for range 2 {
 				if d := l.Allow(t.Context(), key); d.Reason != tiered.Granted || d.Burst != 2 {
@@ -169,20 +168,3 @@ func TestPerKeyThatFailsMeansThePolicysLimit(t *testing.T) {
 	})
 }
 
-// text is a log in memory.
-type text struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (s *text) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(b)
-}
-
-func (s *text) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}

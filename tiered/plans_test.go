@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"log/slog"
 	"maps"
 	"strings"
 	"sync"
@@ -40,9 +39,8 @@ func TestPlanOfARequest(t *testing.T) {
 		"with a newline": {"pro\n", 100, 3000},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			var log lockedBuffer
-			l := must(tiered.New(remote.NewMemory(), freeAndPro,
-				&tiered.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
+			var log logged
+			l := must(tiered.New(remote.NewMemory(), freeAndPro, &tiered.Options{Logger: log.logger()}))
 			admitted := int64(0)
 			for range 3000 {
 				if l.For("ann").WithPlan(c.plan).Allow(t.Context()).Allowed {

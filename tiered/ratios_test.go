@@ -215,8 +215,7 @@ func TestFleetUsesTheLimitAndKeepsTheBound(t *testing.T) {
 		{"0.95 r", fleetRun{processes: 10, limit: thousand, demand: 0.95}, 0.99, 0.3},
 		{"surges of 3 r", fleetRun{processes: 10, limit: thousand, demand: 3, surges: true}, 0.9, 0.3},
 		{"10/s over 8 processes, 3 r", fleetRun{
-			processes: 8, limit: tiered.PerSecond(10), demand: 3,
-			length: 60 * time.Second,
+			processes: 8, limit: tiered.PerSecond(10), demand: 3, length: 60 * time.Second,
 		}, 0.95, 4},
 		{"no leases, 3 r", fleetRun{processes: 10, limit: thousand, demand: 3, lease: neverLeased}, 0.98, 4},
 		{"3 r, 10 % of replies lost", fleetRun{processes: 10, limit: thousand, demand: 3, loseReplies: 0.1}, 0.8, 0.4},

@@ -232,8 +232,7 @@ func TestDirectKeysProbe(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := silent{newDistant(ms)} // no presence helps
 			l := limiter(t, store, tiered.Policy{
-				Limit: tiered.PerHour(10), Lease: lease,
-				FailMode: tiered.FailClosed,
+				Limit: tiered.PerHour(10), Lease: lease, FailMode: tiered.FailClosed,
 			}, nil)
 			for range 3 {
 				want(t, l.Allow(t.Context(), "first"), tiered.Granted)

@@ -60,8 +60,7 @@ func (s *full) Presence(
 // decides those, and they do not count as a healthy answer. The store decides again as soon as it has written.
 func TestStoreThatCannotWriteDoesNotDecide(t *testing.T) {
 	for mode, reason := range map[tiered.FailMode]tiered.Reason{
-		tiered.FailOpen:  tiered.Open,
-		tiered.FailLocal: tiered.Fallback, tiered.FailClosed: tiered.Unavailable,
+		tiered.FailOpen: tiered.Open, tiered.FailLocal: tiered.Fallback, tiered.FailClosed: tiered.Unavailable,
 	} {
 		for _, together := range []bool{true, false} {
 			bubble(t, fmt.Sprintf("%v, in one pipeline %t", mode, together), func(t *testing.T) {

@@ -142,10 +142,8 @@ var faultsTold = []struct {
 }{
 	{name: "nothing", fault: func(p patientOf) { p.ask(5 * time.Second) }}, {
 		name: "Redis is gone", fault: func(p patientOf) { p.fails(5*time.Second, io.EOF) },
-		lines:   []string{gone, back, wasSettled},
-		figures: outageFigures,
-		events:  opens("unreachable"),
-		attrs:   `node=memory class=unreachable error=EOF decide="fail-local: api"`,
+		lines: []string{gone, back, wasSettled}, figures: outageFigures, events: opens("unreachable"),
+		attrs: `node=memory class=unreachable error=EOF decide="fail-local: api"`,
 	}, {
 		name: "Redis is gone, fail-open", mode: tiered.FailOpen, fault: func(p patientOf) {
 			p.fails(5*time.Second, io.EOF)
@@ -156,17 +154,14 @@ var faultsTold = []struct {
 		attrs:   `decide="fail-open: api"`,
 	}, {
 		name: "Redis is gone, fail-closed", mode: tiered.FailClosed,
-		fault:   func(p patientOf) { p.fails(5*time.Second, io.EOF) },
-		lines:   []string{gone, back},
+		fault: func(p patientOf) { p.fails(5*time.Second, io.EOF) }, lines: []string{gone, back},
 		figures: "policy.Tokens.Unavailable policy.Leases.Lost node.Calls.Failed node.Outages.Count",
 		events:  opens("unreachable"),
 	}, {
 		name: "Redis is gone, and the share is used up", limit: tiered.PerSecond(10),
-		fault:   func(p patientOf) { p.fails(3*time.Second, io.EOF) },
-		options: tiered.Options{Processes: 20},
-		lines:   []string{gone, back, wasSettled},
-		figures: outageFigures + " policy.Tokens.FallbackSpent",
-		events:  opens("unreachable"),
+		fault: func(p patientOf) { p.fails(3*time.Second, io.EOF) }, options: tiered.Options{Processes: 20},
+		lines: []string{gone, back, wasSettled}, figures: outageFigures + " policy.Tokens.FallbackSpent",
+		events: opens("unreachable"),
 	}, {
 		name: "Redis is gone without a word", fault: func(p patientOf) {
 			p.store.loseRequests.Store(true)
@@ -187,15 +182,12 @@ var faultsTold = []struct {
 		events:  opens("unreachable"),
 	}, {
 		name: "out of memory", fault: func(p patientOf) { p.fails(5*time.Second, replied("OOM command not allowed")) },
-		lines:   []string{cannotServe, back, wasSettled},
-		figures: outageFigures + " node.Calls.CannotServe",
-		events:  opens("cannot serve"),
-		attrs:   `class="cannot serve" error="OOM command not allowed"`,
+		lines: []string{cannotServe, back, wasSettled}, figures: outageFigures + " node.Calls.CannotServe",
+		events: opens("cannot serve"), attrs: `class="cannot serve" error="OOM command not allowed"`,
 	}, {
 		name: "no connection", fault: func(p patientOf) { p.fails(5*time.Second, redis.ErrPoolTimeout) },
 		lines:   []string{"WARN no connection to redis is free: the fail modes decide", back, wasSettled},
-		figures: outageFigures + " node.Calls.Saturated node.Faults.Absences",
-		events:  opens("saturated"),
+		figures: outageFigures + " node.Calls.Saturated node.Faults.Absences", events: opens("saturated"),
 	}, {
 		name: "the password was changed", fault: func(p patientOf) {
 			p.fails(5*time.Second, replied("WRONGPASS invalid"))
@@ -428,10 +420,8 @@ var faultsTold = []struct {
 			time.Sleep(30 * time.Second)
 		},
 		lines: []string{
-			otherNumber,
-			"WARN some processes do not split this policy's limit: standing shares are not used",
-			otherNumber,
-			"INFO all processes split this policy's limit: standing shares are used again",
+			otherNumber, "WARN some processes do not split this policy's limit: standing shares are not used",
+			otherNumber, "INFO all processes split this policy's limit: standing shares are used again",
 		},
 		attrs: "policy=api processes=1",
 	}, {

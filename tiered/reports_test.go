@@ -112,8 +112,7 @@ func TestWhatOperatorsAreTold(t *testing.T) {
 				limit = tiered.PerSecond(100)
 			}
 			p.l = limiter(t, watch.Damaged{Store: p.store}, tiered.Policy{
-				Limit: limit, FailMode: c.mode,
-				Standing: c.standing,
+				Limit: limit, FailMode: c.mode, Standing: c.standing,
 			}, &o)
 			time.Sleep(10 * ms)
 			p.ask(4 * time.Second)
@@ -195,8 +194,7 @@ func TestLoggerThatBlocksOrPanics(t *testing.T) {
 	for _, write := range []func(){func() { time.Sleep(time.Hour) }, func() { panic("logger") }} {
 		synctest.Test(t, func(t *testing.T) {
 			l := must(tiered.New(&afflicted{distant: newDistant(ms)}, tiered.Policy{
-				Name:  "api",
-				Limit: tiered.PerSecond(100),
+				Name: "api", Limit: tiered.PerSecond(100),
 			},
 				&tiered.Options{Logger: slog.New(slog.NewTextHandler(writer(write), nil))}))
 			time.Sleep(10 * ms)

@@ -36,16 +36,13 @@ func TestComeBackAfterAWhile(t *testing.T) {
 		asks   []ask // each until it is refused; then the client comes back
 	}{
 		"returned lease": {tiered.Policy{Limit: tiered.Per(30, 2*time.Second).WithBurst(60)}, []ask{{1, 40}, {2, 1}, {
-			60,
-			40,
+			60, 40,
 		}}},
 		"standing": {tiered.Policy{Limit: tiered.PerHour(30).WithBurst(20), Standing: tiered.StandingOn}, []ask{{
-			1,
-			40,
+			1, 40,
 		}, {5, 40}, {1, 40}}},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			c.policy.Name = "api"
 			l := limiter(t, remote.NewMemory(), c.policy, &tiered.Options{Random: func() float64 { return 0.5 }})
 			time.Sleep(82 * time.Second) // until shares are in use
 			for _, a := range c.asks {
@@ -127,7 +124,6 @@ func TestARefusalIsBelievedFor5Seconds(t *testing.T) {
 func told(t *testing.T, p tiered.Policy) (*tiered.Limiter, *remote.Memory) {
 	t.Helper()
 	store := remote.NewMemory()
-	p.Name = "api"
 	l := limiter(t, store, p, nil)
 	time.Sleep(time.Second)
 	return l, store
@@ -160,22 +156,18 @@ func TestComeBackWhenTold(t *testing.T) {
 		},
 		"a rate that does not divide":      {tiered.Policy{Limit: tiered.PerMinute(7)}, use(1, 0), 1},
 		"a rate that does not divide, one": {tiered.Policy{Limit: tiered.PerDay(86399).WithBurst(1)}, use(1, 0), 1},
-		"a fixed window that is leased": {tiered.Policy{
-			Limit:     tiered.PerSecond(409),
-			Algorithm: tiered.FixedWindow,
-		}, use(33, 0), 33},
-		"a sliding window that is leased": {tiered.Policy{
-			Limit:     tiered.PerSecond(409),
-			Algorithm: tiered.SlidingWindow,
-		}, use(33, 0), 33},
-		"a charge after the refusal": {tiered.Policy{
-			Limit: tiered.PerSecond(10).WithBurst(100), MaxDebt: 1000,
-			Lease: neverLeased,
-		}, charged, 7},
-		"tokens that came back with a request": {tiered.Policy{
-			Limit: tiered.Per(274, 10*time.Second),
-			Lease: neverLeased,
-		}, settled, 7},
+		"a fixed window that is leased": {
+			tiered.Policy{Limit: tiered.PerSecond(409), Algorithm: tiered.FixedWindow}, use(33, 0), 33,
+		},
+		"a sliding window that is leased": {
+			tiered.Policy{Limit: tiered.PerSecond(409), Algorithm: tiered.SlidingWindow}, use(33, 0), 33,
+		},
+		"a charge after the refusal": {
+			tiered.Policy{Limit: tiered.PerSecond(10).WithBurst(100), MaxDebt: 1000, Lease: neverLeased}, charged, 7,
+		},
+		"tokens that came back with a request": {
+			tiered.Policy{Limit: tiered.Per(274, 10*time.Second), Lease: neverLeased}, settled, 7,
+		},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			l, _ := told(t, c.policy)
@@ -241,7 +233,6 @@ func TestToldWhenOthersMayGiveBack(t *testing.T) {
 	} {
 		bubble(t, name, func(t *testing.T) {
 			holder, store := told(t, p)
-			p.Name = "api"
 			other := limiter(t, store, p, nil)
 			held := func() int64 { return holder.Group().Stats().Policies["api"].Leases.Held }
 			for i := 0; i < 200 || held() == 0; i++ {

@@ -1,10 +1,13 @@
 package tiered_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -301,4 +304,28 @@ func silence(t *testing.T, store *distant, l *tiered.Limiter) {
 		l.Allow(context.Background(), "silence")
 		time.Sleep(100 * ms)
 	}
+}
+
+// logged is a Logger that writes into a buffer.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *logged) lines() []string { return strings.Split(strings.TrimSuffix(l.String(), "\n"), "\n") }
+
+func (l *logged) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }

@@ -229,9 +229,8 @@ func TestFleetIsAsFarAsTheTableSays(t *testing.T) {
 		rows++
 		far := time.Duration(number(t, m[1])) * ms
 		f := fleetRun{
-			processes: 10, known: 10, limit: tiered.PerSecond(1000), trip: far, patience: time.Duration(number(t,
-				m[2])) * ms,
-			length: 12 * time.Second, demand: 0.8, mode: tiered.FailClosed,
+			processes: 10, known: 10, limit: tiered.PerSecond(1000), trip: far,
+			patience: time.Duration(number(t, m[2])) * ms, length: 12 * time.Second, demand: 0.8, mode: tiered.FailClosed,
 		}
 		easy := f.measure(t, 1)
 		f.demand = 1.5

@@ -27,8 +27,7 @@ func TestSetPolicies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
 		g := run(t, store, "", tiered.Policy{Name: "user", Limit: tiered.PerHour(10)}, tiered.Policy{
-			Name:  "ip",
-			Limit: tiered.PerSecond(1000),
+			Name: "ip", Limit: tiered.PerSecond(1000),
 		}).Group
 		user, _ := g.Limiter("user")
 		ip, _ := g.Limiter("ip")
@@ -38,8 +37,7 @@ func TestSetPolicies(t *testing.T) {
 		ip.Allow(ctx, "a")
 
 		if err := g.SetPolicies([]tiered.Policy{{Name: "user", Limit: tiered.PerHour(20)}, {
-			Name:  "mail",
-			Limit: tiered.PerHour(3),
+			Name: "mail", Limit: tiered.PerHour(3),
 		}}); err != nil {
 			t.Fatal(err)
 		}
@@ -74,8 +72,7 @@ func TestSetPolicies(t *testing.T) {
 		store.Fail(nil)
 		time.Sleep(10 * time.Second)
 		if err := g.SetPolicies([]tiered.Policy{{
-			Name: "ip", Limit: tiered.PerSecond(10),
-			Algorithm: tiered.SlidingWindow,
+			Name: "ip", Limit: tiered.PerSecond(10), Algorithm: tiered.SlidingWindow,
 		}}); err != nil {
 			t.Fatal(err)
 		}
@@ -104,13 +101,10 @@ func TestSetPoliciesAllOrNothing(t *testing.T) {
 			{},
 		})
 		for _, want := range []string{
-			`policy "ip": tiered: `,
-			"Policy.Limit.Burst is -1",
-			"Policy.Algorithm is sliding log: must stay token bucket",
-			"Policy.Calendar is true: must stay false",
+			`policy "ip": tiered: `, "Policy.Limit.Burst is -1",
+			"Policy.Algorithm is sliding log: must stay token bucket", "Policy.Calendar is true: must stay false",
 			`policy "new": tiered: Policy.Name is "new": must differ from the names of the other policies`,
-			`policy "bad": tiered: Policy.Limit is zero`,
-			`policies[5]: tiered: Policy.Name is ""`,
+			`policy "bad": tiered: Policy.Limit is zero`, `policies[5]: tiered: Policy.Name is ""`,
 		} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want %s", err, want)

@@ -105,8 +105,7 @@ func TestShadowAdmitsAndCounts(t *testing.T) {
 			}
 		}
 		for _, d := range []tiered.Decision{
-			shadow.Allow(ctx, ""), shadow.AllowN(ctx, "k", 0), shadow.AllowN(ctx, "k", 4),
-			shadow.Peek(ctx, "k"),
+			shadow.Allow(ctx, ""), shadow.AllowN(ctx, "k", 0), shadow.AllowN(ctx, "k", 4), shadow.Peek(ctx, "k"),
 		} {
 			if !d.Allowed || d.Reason != tiered.Shadowed {
 				t.Errorf("%+v", d)
@@ -199,8 +198,7 @@ func TestLimitsChangeUnderLoad(t *testing.T) {
 							if l.AllowN(t.Context(), "k", int64(1+n%3)).Allowed {
 								mu.Lock()
 								as = append(as, ideal.Admission{
-									Before: before.UnixNano(),
-									After:  time.Now().UnixNano(), Tokens: int64(1 + n%3),
+									Before: before.UnixNano(), After: time.Now().UnixNano(), Tokens: int64(1 + n%3),
 								})
 								mu.Unlock()
 							}

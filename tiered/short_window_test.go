@@ -23,17 +23,14 @@ var shortWindows = []struct {
 }{
 	{"500 ms", tiered.Policy{Limit: tiered.Limit{Tokens: 50, Per: 500 * ms}}, tiered.Options{}},
 	{"shorter than two timeouts", tiered.Policy{Limit: tiered.PerSecond(100)}, tiered.Options{
-		Budget:  100 * ms,
-		Timeout: 600 * ms,
+		Budget: 100 * ms, Timeout: 600 * ms,
 	}},
 	{
 		"minute and 500 ms",
-		tiered.Policy{Limit: tiered.PerMinute(6000), Also: []tiered.Limit{{Tokens: 50, Per: 500 * ms}}},
-		tiered.Options{},
+		tiered.Policy{Limit: tiered.PerMinute(6000), Also: []tiered.Limit{{Tokens: 50, Per: 500 * ms}}}, tiered.Options{},
 	},
 	{
-		"shorter than a round trip",
-		tiered.Policy{Limit: tiered.Limit{Tokens: 50, Per: 500 * time.Microsecond}},
+		"shorter than a round trip", tiered.Policy{Limit: tiered.Limit{Tokens: 50, Per: 500 * time.Microsecond}},
 		tiered.Options{},
 	},
 	{"a microsecond", tiered.Policy{Limit: tiered.Limit{Tokens: 1, Per: time.Microsecond}}, tiered.Options{}},
@@ -130,8 +127,7 @@ func TestShortWindowIsDecidedByItAgain(t *testing.T) {
 func TestShortWindowSettlesAndTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newDistant(ms), tiered.Policy{
-			Limit:     tiered.Limit{Tokens: 4, Per: 100 * ms},
-			Algorithm: tiered.SlidingWindow,
+			Limit: tiered.Limit{Tokens: 4, Per: 100 * ms}, Algorithm: tiered.SlidingWindow,
 		}, nil)
 		time.Sleep(10 * ms)
 		refused := 0
@@ -214,8 +210,7 @@ func TestBriefFixedWindowIsServed(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				limit := tiered.Limit{Tokens: 1000, Per: per}
 				l := limiter(t, newDistant(2*ms), tiered.Policy{
-					Limit: limit, Algorithm: tiered.FixedWindow,
-					FailMode: mode,
+					Limit: limit, Algorithm: tiered.FixedWindow, FailMode: mode,
 				}, nil)
 				for range 200 {
 					r := l.ReserveN(context.Background(), "k", 2)

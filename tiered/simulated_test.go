@@ -102,8 +102,7 @@ func TestHooksHearOfClose(t *testing.T) {
 			var states []string
 			g := must(tiered.NewGroup(s, &tiered.Options{Trace: &tiered.Trace{State: func(e tiered.Event) { states = append(states, e.What) }}}))
 			l := must(g.NewLimiter(tiered.Policy{
-				Name: "p", Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed,
-				Lease: neverLeased,
+				Name: "p", Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed, Lease: neverLeased,
 			}))
 			time.Sleep(100 * ms)
 			s.loseRequests.Store(true)

@@ -91,7 +91,6 @@ func TestStatsOfCharges(t *testing.T) {
 	} {
 		bubble(t, name, func(t *testing.T) {
 			store := remote.NewMemory()
-			p.Name = "api"
 			l := limiter(t, store, p, nil)
 			time.Sleep(3 * time.Hour)
 			var admitted, charged, alone int64
@@ -274,28 +273,6 @@ func TestTopNamesWhyAndWhom(t *testing.T) {
 			t.Errorf("%v: %s", err, text)
 		}
 		store.Fail(nil)
-	})
-}
-
-// The most refused keys are found among any number of refused keys.
-func TestTopIsTheTop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerDay(1)}, nil)
-		const keys = 1000
-		for i := range keys {
-			for range 2 + (i*37)%keys { // refused 1 … 1000 times, in no order
-				l.Allow(ctx, fmt.Sprint(i))
-			}
-		}
-		top := l.Group().Stats().Policies["p"].Top
-		if len(top) != 20 {
-			t.Fatalf("%d keys", len(top))
-		}
-		for i, k := range top {
-			if k.Tokens != int64(keys-i) {
-				t.Errorf("place %d: %+v, want %d", i, k, keys-i)
-			}
-		}
 	})
 }
 

@@ -35,8 +35,7 @@ func TestParseLimit(t *testing.T) {
 		{text: "1.5/s", errs: []string{`"1.5" at position 1 must be a whole number`}},
 		{text: "10/min burst", errs: []string{`"" at position 13 must be a burst`}},
 		{text: "10/x burst y z", errs: []string{
-			`"x" at position 4`, `"y" at position 12`,
-			`"z" at position 14 must be burst or precision`,
+			`"x" at position 4`, `"y" at position 12`, `"z" at position 14 must be burst or precision`,
 		}},
 		{text: "10/min burst 0", errs: []string{`"0" at position 14 must be a burst of 1 to 2^40`}},
 		{text: "10/min burst 5 burst 6", errs: []string{`"burst" at position 16 must be given once`}},
@@ -80,14 +79,11 @@ func TestTexts(t *testing.T) {
 		Plans map[string]tiered.Limit
 	}
 	want := config{
-		tiered.PerDay(5).WithBurst(9),
-		tiered.Limit{},
-		tiered.FailOpen,
+		tiered.PerDay(5).WithBurst(9), tiered.Limit{}, tiered.FailOpen,
 		map[string]tiered.Limit{"free": tiered.PerHour(10), "pro": tiered.Unlimited()},
 	}
 	text := must(json.Marshal(want))
-	const golden = `{"Limit":"5/day burst 9","None":"","Mode":"fail-open",` +
-		`"Plans":{"free":"10/h","pro":"unlimited"}}`
+	const golden = `{"Limit":"5/day burst 9","None":"","Mode":"fail-open",` + `"Plans":{"free":"10/h","pro":"unlimited"}}`
 	if string(text) != golden {
 		t.Errorf("%s, want %s", text, golden)
 	}
@@ -96,9 +92,7 @@ func TestTexts(t *testing.T) {
 	if again, _ := json.Marshal(got); string(again) != golden {
 		t.Errorf("read as %+v", got)
 	}
-	for _, broken := range []string{
-		`{"Limit":"5"}`, `{"Mode":"open"}`, `{"Plans":{"free":"0/s"}}`,
-	} {
+	for _, broken := range []string{`{"Limit":"5"}`, `{"Mode":"open"}`, `{"Plans":{"free":"0/s"}}`} {
 		if err := json.Unmarshal([]byte(broken), &got); err == nil {
 			t.Errorf("%s is read", broken)
 		}

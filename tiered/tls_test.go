@@ -40,13 +40,6 @@ func overTLS(t *testing.T, addr string, roots *x509.CertPool, dials int) *remote
 	return remote.NewRedis(client, nil)
 }
 
-func opened(t *testing.T, url string) *remote.Redis {
-	t.Helper()
-	s := must(remote.Open(url, nil))
-	t.Cleanup(func() { _ = s.Close() })
-	return s
-}
-
 func TestTLS(t *testing.T) {
 	ca := redistest.NewCA(t)
 	server := redistest.StartTLS(t, ca, "127.0.0.1", time.Now().Add(time.Hour), "--requirepass", tlsSecret)
@@ -66,7 +59,7 @@ const rootsEnv = "TIERED_TEST_TLS_URL"
 // An authority that the operating system trusts is one that rediss trusts. A process reads those once, hence a child.
 func TestOpenTLS(t *testing.T) {
 	if url := os.Getenv(rootsEnv); url != "" {
-		l := limiter(t, opened(t, url), tiered.Policy{Limit: tiered.PerHour(10), FailMode: tiered.FailClosed},
+		l := limiter(t, open(t, url), tiered.Policy{Limit: tiered.PerHour(10), FailMode: tiered.FailClosed},
 			&tiered.Options{Budget: 5 * time.Second})
 		if d := l.Allow(t.Context(), "k"); d.Reason != tiered.Granted {
 			t.Fatalf("%+v", d)
@@ -119,7 +112,7 @@ func TestTLSTrouble(t *testing.T) {
 			"certificate signed by unknown authority",
 		},
 		{
-			"the same, opened", opened(t, "rediss://:"+tlsSecret+"@"+good.TLSAddr+"?dial_timeout=5s"),
+			"the same, opened", open(t, "rediss://:"+tlsSecret+"@"+good.TLSAddr+"?dial_timeout=5s"),
 			"certificate signed by unknown authority",
 		},
 		{
@@ -130,15 +123,15 @@ func TestTLSTrouble(t *testing.T) {
 			"an expired certificate", overTLS(t, expired.TLSAddr, ca.Pool(), 1),
 			"certificate has expired or is not yet valid",
 		},
-		{"no TLS where it is spoken", opened(t, "redis://:"+tlsSecret+"@"+good.TLSAddr), "EOF"},
+		{"no TLS where it is spoken", open(t, "redis://:"+tlsSecret+"@"+good.TLSAddr), "EOF"},
 		// Here the deadline of the call comes first, and hides what the dialing comes to.
 		// At go-redis' defaults too. The line of the breaker finds the cause by a dial of its own, unless the machine is
 		// busy for a tenth of a second.
 		{"an expired certificate, at go-redis' defaults", overTLS(t, expired.TLSAddr, ca.Pool(), 0), expiredOr},
 		{"TLS where none is spoken", overTLS(t, good.Addr, ca.Pool(), 1), tooLong},
-		{"the same, opened", opened(t, "rediss://:"+tlsSecret+"@"+good.Addr), tooLong},
+		{"the same, opened", open(t, "rediss://:"+tlsSecret+"@"+good.Addr), tooLong},
 		{"a frozen server", overTLS(t, frozen.TLSAddr, ca.Pool(), 1), tooLong},
-		{"the same, opened", opened(t, "rediss://:"+tlsSecret+"@"+frozen.TLSAddr), tooLong},
+		{"the same, opened", open(t, "rediss://:"+tlsSecret+"@"+frozen.TLSAddr), tooLong},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel() // they wait most of the time

@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,28 +40,6 @@ func (d *diary) trace() *tiered.Trace {
 			d.errors = append(d.errors, x)
 		},
 	}
-}
-
-// logged is a Logger that writes into a buffer.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) lines() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Split(strings.TrimSuffix(l.text.String(), "\n"), "\n")
-}
-
-func (l *logged) logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
 func TestTraceTellsWhatHappensInOrder(t *testing.T) {
@@ -145,8 +121,7 @@ func TestSlowHookHoldsNobodyUp(t *testing.T) {
 		store := newDistant(ms)
 		var log logged
 		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(1_000_000)}, &tiered.Options{
-			Logger: log.logger(),
-			Trace:  &tiered.Trace{Decision: func(tiered.Decision) { <-release; told++ }},
+			Logger: log.logger(), Trace: &tiered.Trace{Decision: func(tiered.Decision) { <-release; told++ }},
 		})
 		leased(t, l)
 		synctest.Wait()
@@ -321,8 +296,7 @@ func TestHookThatCloses(t *testing.T) {
 			var l *tiered.Limiter
 			all := make(chan error, 1000)
 			p := tiered.Policy{
-				Name: "api", Limit: tiered.PerSecond(1000),
-				PerKey: func(string) tiered.Limit { panic("no") },
+				Name: "api", Limit: tiered.PerSecond(1000), PerKey: func(string) tiered.Limit { panic("no") },
 			} // which is logged
 			store := newDistant(ms)
 			l = limiter(t, store, p, options(func() {

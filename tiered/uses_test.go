@@ -228,8 +228,7 @@ func TestUsesThatAreMistakes(t *testing.T) {
 		"a cost of 0":     {tiered.All(l.For("k"), l.For("j").N(0)), tiered.InvalidCost},
 		"above the burst": {tiered.All(l.For("k"), l.For("j").N(11)), tiered.ExceedsBurst},
 		"a zero among six": {
-			tiered.All(l.For("1"), l.For("2"), l.For("3"), l.For("4"), l.For("5"), tiered.Use{}),
-			tiered.Unknown,
+			tiered.All(l.For("1"), l.For("2"), l.For("3"), l.For("4"), l.For("5"), tiered.Use{}), tiered.Unknown,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

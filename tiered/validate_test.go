@@ -61,9 +61,8 @@ func policiesAtTheEnds() (all []tiered.Policy) {
 					for _, also := range []int{0, 1, tiered.MaxLimits - 1} {
 						n++
 						p := tiered.Policy{
-							Name: fmt.Sprint("p", n), Algorithm: a,
-							Calendar: a == tiered.FixedWindow && n%2 == 0,
-							Limit:    tiered.Limit{Tokens: tokens, Per: per, Burst: burst}, Lease: leases[n%4],
+							Name: fmt.Sprint("p", n), Algorithm: a, Calendar: a == tiered.FixedWindow && n%2 == 0,
+							Limit: tiered.Limit{Tokens: tokens, Per: per, Burst: burst}, Lease: leases[n%4],
 							FailMode: modes[n/2%3],
 						}
 						for j := range also {
@@ -229,11 +228,8 @@ func FuzzPolicy(f *testing.F) {
 	add("x", math.MinInt64, math.MinInt64, math.MinInt64, math.MinInt64, math.MinInt64, tiered.FailLocal, 1, "k")
 	f.Fuzz(func(t *testing.T, name string, tokens, per, burst, size, period int64, mode uint8, n int64, key string) {
 		p := tiered.Policy{
-			Name: name, Limit: tiered.Limit{
-				Tokens: tokens, Per: time.Duration(per),
-				Burst: burst,
-			}, FailMode: tiered.FailMode(mode),
-			Lease: tiered.Lease{Size: size, Period: time.Duration(period)},
+			Name: name, Limit: tiered.Limit{Tokens: tokens, Per: time.Duration(per), Burst: burst},
+			FailMode: tiered.FailMode(mode), Lease: tiered.Lease{Size: size, Period: time.Duration(period)},
 		}
 		wrong := problems{}
 		wrong.find("Name", fmt.Sprintf("%.80q", name),

@@ -38,45 +38,32 @@ func TestWaitRefusesAtOnceWhatItsDeadlineForbids(t *testing.T) {
 	}{
 		{"a token an hour", tiered.Policy{Limit: tiered.PerHour(1)}, 1, 1, 7 * time.Second, time.Hour},
 		{
-			"a dear request",
-			tiered.Policy{Limit: tiered.PerSecond(10).WithBurst(100)},
-			70, 100, 5 * time.Second,
+			"a dear request", tiered.Policy{Limit: tiered.PerSecond(10).WithBurst(100)}, 70, 100, 5 * time.Second,
 			7 * time.Second,
 		},
 		{
-			"leased",
-			tiered.Policy{Limit: tiered.PerSecond(100), Lease: tiered.Lease{Size: 25}},
-			100, 100, 500 * ms,
+			"leased", tiered.Policy{Limit: tiered.PerSecond(100), Lease: tiered.Lease{Size: 25}}, 100, 100, 500 * ms,
 			time.Second,
 		},
 		{
-			"a fixed window",
-			tiered.Policy{Limit: tiered.PerMinute(10), Algorithm: tiered.FixedWindow, Calendar: true},
-			10, 1,
+			"a fixed window", tiered.Policy{Limit: tiered.PerMinute(10), Algorithm: tiered.FixedWindow, Calendar: true},
+			10, 1, 50 * time.Second, time.Minute,
+		},
+		{
+			"a sliding window", tiered.Policy{Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingWindow}, 10, 1,
 			50 * time.Second, time.Minute,
 		},
 		{
-			"a sliding window",
-			tiered.Policy{Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingWindow},
-			10, 1, 50 * time.Second,
+			"a log", tiered.Policy{Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingLog}, 10, 1, 50 * time.Second,
 			time.Minute,
 		},
 		{
-			"a log",
-			tiered.Policy{Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingLog},
-			10, 1, 50 * time.Second,
-			time.Minute,
-		},
-		{
-			"several limits",
-			tiered.Policy{Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerMinute(10)}},
-			10, 10, 50 * time.Second,
-			time.Minute,
+			"several limits", tiered.Policy{Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerMinute(10)}}, 10,
+			10, 50 * time.Second, time.Minute,
 		},
 	} {
 		bubble(t, c.name, func(t *testing.T) {
 			store := newDistant(ms)
-			c.policy.Name = "api"
 			l := limiter(t, store, c.policy, nil)
 			for left := c.spent; left > 0; left-- {
 				want(t, l.Allow(t.Context(), "k"), tiered.Granted)
@@ -171,8 +158,7 @@ func TestUsesWaitRefusesAtOnceWhatTheirDeadlineForbids(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := several(t, newDistant(ms), nil,
 			tiered.Policy{Name: "tenant", Limit: tiered.PerSecond(10)}, tiered.Policy{
-				Name:  "user",
-				Limit: tiered.PerMinute(1),
+				Name: "user", Limit: tiered.PerMinute(1),
 			})
 		uses := tiered.All(l[0].For("acme"), l[1].For("ann"))
 		want(t, uses.Allow(t.Context()), tiered.Granted)
@@ -322,8 +308,7 @@ func TestWaitersWithDeadlines(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c := &waitingCase{
 			limit: rapid.SampledFrom([]tiered.Limit{
-				tiered.PerSecond(10), tiered.PerSecond(100), tiered.PerSecond(100).WithBurst(20),
-				thousand,
+				tiered.PerSecond(10), tiered.PerSecond(100), tiered.PerSecond(100).WithBurst(20), thousand,
 			}).Draw(rt, "limit"),
 			lease: tiered.Lease{Size: rapid.SampledFrom([]int64{0, tiered.NoLease}).Draw(rt, "lease")},
 			trip:  rapid.SampledFrom([]time.Duration{ms, 5 * ms}).Draw(rt, "trip"),

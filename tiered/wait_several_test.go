@@ -22,8 +22,7 @@ func TestWaitForSeveral(t *testing.T) {
 			return tiered.Policy{Name: name, Limit: l, Lease: neverLeased}
 		}
 		l := several(t, store, nil, p("second", tiered.PerSecond(1)), p("three", tiered.Limit{
-			Tokens: 1,
-			Per:    3 * time.Second,
+			Tokens: 1, Per: 3 * time.Second,
 		}))
 		uses := tiered.All(l[0].For("k"), l[1].For("k"))
 		start := time.Now()
