@@ -32,57 +32,6 @@ func admitted(t *testing.T, l *tiered.Limiter, key string) (n int) {
 	}
 }
 
-// The limit of a window is raised and lowered like any other. No tokens are created or lost.
-func TestWindowsAtRunTime(t *testing.T) {
-	for _, p := range windows {
-		bubble(t, p.Name, func(t *testing.T) {
-			l := several(t, newDistant(ms), nil, p)[0]
-			time.Sleep(time.Second)
-			if n := admitted(t, l, "k"); n != 10 {
-				t.Errorf("%d of 10", n)
-			}
-			more := p
-			more.Limit.Tokens = 15
-			ok(t, l.SetPolicy(more))
-			// A token bucket goes on from the level it had; a window from what it has counted.
-			raised := 5
-			if p.Algorithm == tiered.TokenBucket {
-				raised = 0
-			}
-			if n := admitted(t, l, "k"); n != raised {
-				t.Errorf("%d more at once, want %d", n, raised)
-			}
-			if n := admitted(t, l, "new"); n != 15 {
-				t.Errorf("%d of 15", n)
-			}
-			ok(t, l.SetPolicy(p))
-			time.Sleep(3 * time.Minute)
-			if n := admitted(t, l, "k"); n != 10 {
-				t.Errorf("%d of 10 afterwards", n)
-			}
-
-			for _, change := range []func(*tiered.Policy){
-				func(p *tiered.Policy) { p.Algorithm = (p.Algorithm + 1) % 4 },
-				func(p *tiered.Policy) { p.Also = append([]tiered.Limit{tiered.PerDay(1000)}, p.Also...) },
-				func(p *tiered.Policy) { p.Algorithm, p.Calendar = tiered.FixedWindow, true },
-			} {
-				q := p
-				change(&q)
-				if err := l.SetPolicy(q); err == nil {
-					t.Errorf("%+v took the place of %+v", q, p)
-				}
-			}
-			other := p
-			other.Limit.Per = 2 * time.Minute
-			err := l.SetPolicy(other)
-			if may := p.Algorithm == tiered.SlidingWindow; may != (err == nil) ||
-				!may && !strings.Contains(err.Error(), "must stay") {
-				t.Errorf("another period: %v", err)
-			}
-		})
-	}
-}
-
 // PerKey may give a window another limit, Blocked or Unlimited. Another period is invalid if bucket names contain it.
 func TestPerKeyOfWindows(t *testing.T) {
 	for _, p := range windows {

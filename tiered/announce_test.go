@@ -130,42 +130,6 @@ func TestTwoServicesWithOneLimit(t *testing.T) {
 	})
 }
 
-// N was 4 once instead of 2, because two unrelated programs had run before. A policy's N counts its own processes, and
-// its shares are divided by that.
-func TestProcessesOfOtherPoliciesDoNotCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		memory := remote.NewMemory()
-		api, login := tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)}, tiered.Policy{
-			Name: "login", Limit: tiered.PerSecond(100),
-		}
-		for range 2 {
-			run(t, memory, "unrelated", login, tiered.Policy{Name: "else", Limit: tiered.PerSecond(1)})
-		}
-		run(t, memory, "nothing yet")
-		both, one := run(t, memory, "shop", login, api), run(t, memory, "shop", api)
-		time.Sleep(8 * time.Second)
-		both.is(2, 0, 0)
-		one.is(2, 0, 0)
-		if s := both.Stats(); s.Policies["login"].Processes.Sharing != 3 || s.Nodes["memory"].Processes != 5 {
-			t.Errorf("%d processes of login and %d in all, want 3 and 5", s.Policies["login"].Processes.Sharing,
-				s.Nodes["memory"].Processes)
-		}
-		memory.Fail(context.DeadlineExceeded)
-		time.Sleep(time.Second)
-		for place, want := range []int{33, 50} { // of 100, by three and by two processes
-			admitted := 0
-			for tiered.Limiters(both.Group).Placed()[place].Allow(t.Context(), "k").Allowed {
-				admitted++
-			}
-			if admitted != want {
-				t.Errorf("%s: %d admitted alone, want %d", tiered.Limiters(both.Group).Placed()[place].Policy().Name,
-					admitted, want)
-			}
-		}
-		memory.Fail(nil)
-	})
-}
-
 // A process that announces nothing, such as one of another version, counts for every policy, and so does one with more
 // policies than an announcement has room for.
 func TestProcessThatAnnouncesNothing(t *testing.T) {

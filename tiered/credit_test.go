@@ -133,6 +133,13 @@ func TestInvalidCredits(t *testing.T) {
 			}
 		}
 	}
+	for _, a := range algorithms[1:] { // tokens cannot be put into a window
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerDay(10), Algorithm: a}, nil)
+		if err := l.Refund(ctx, "k", 1); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%v: %v", a, err)
+		}
+	}
+	ok(t, limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.Unlimited()}, nil).Refund(ctx, "k", 1))
 }
 
 func TestRefund(t *testing.T) {
@@ -184,43 +191,6 @@ func TestRefundOfARefusedKey(t *testing.T) {
 			t.Errorf("%d admitted after 20 were given", n)
 		}
 		books(t, l.Group())
-	})
-}
-
-func TestRefundThatIsNotDone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newTape()
-		g := must(tiered.NewGroup(store, nil))
-		defer g.Close(context.Background())
-		make := func(p tiered.Policy) *tiered.Limiter {
-			l := must(g.NewLimiter(p))
-			return l
-		}
-		bucket := make(tiered.Policy{Name: "bucket", Limit: tiered.PerDay(10)})
-		for _, a := range []tiered.Algorithm{tiered.FixedWindow, tiered.SlidingWindow, tiered.SlidingLog} {
-			l := make(tiered.Policy{Name: strings.ReplaceAll(a.String(), " ", "-"), Limit: tiered.PerDay(10), Algorithm: a})
-			if err := l.Refund(t.Context(), "k", 1); !errors.Is(err, errors.ErrUnsupported) {
-				t.Errorf("%v: %v", a, err)
-			}
-		}
-		free := make(tiered.Policy{Name: "free", Limit: tiered.Unlimited()})
-		ok(t, free.Refund(t.Context(), "k", 1))
-		for _, n := range []int64{0, -1} {
-			if err := bucket.Refund(t.Context(), "k", n); err == nil {
-				t.Errorf("%d tokens were given", n)
-			}
-		}
-		store.Memory.Fail(errors.New("away"))
-		if err := bucket.Refund(t.Context(), "k", 1); !errors.Is(err, tiered.ErrUnavailable) ||
-			strings.Contains(err.Error(), `"k"`) {
-			t.Error(err)
-		}
-		store.Memory.Fail(nil)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := bucket.Refund(ctx, "k", 1); !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
 	})
 }
 

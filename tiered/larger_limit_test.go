@@ -135,30 +135,6 @@ func TestProcessesWithDifferentLimits(t *testing.T) {
 	}
 }
 
-// A limit is lowered, and raised a day later. Its bucket is still in Redis then, full by the lower limit. So Redis hears of
-// the higher one, and that counts from the change on.
-func TestLoweredAndRaised(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerHour(800)}, nil)
-		time.Sleep(4 * time.Second)
-		if !l.AllowN(t.Context(), "user", 250).Allowed {
-			t.Fatal("refused")
-		}
-		time.Sleep(time.Minute)
-		ok(t, l.SetLimit(tiered.PerHour(20)))
-		time.Sleep(24 * time.Hour)
-		ok(t, l.SetLimit(tiered.PerHour(800)))
-		time.Sleep(time.Hour)
-		admitted := 0
-		for l.Allow(t.Context(), "user").Allowed {
-			admitted++
-		}
-		if admitted != 800 {
-			t.Errorf("800 per hour for an hour, nobody used the key, and it admits %d", admitted)
-		}
-	})
-}
-
 // Requests of one process carry one plan or the other by chance. The key has the larger one, and each Decision is about the
 // plan that its request carries.
 func TestRequestsWithDifferentLimits(t *testing.T) {

@@ -167,4 +167,3 @@ func TestPerKeyThatFailsMeansThePolicysLimit(t *testing.T) {
 		}
 	})
 }
-

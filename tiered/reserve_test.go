@@ -56,50 +56,6 @@ func (s *tape) since(at time.Time) []taped {
 	return late
 }
 
-func TestReservationEndsOnce(t *testing.T) {
-	first, second := []func(tiered.Reservation){tiered.Reservation.Cancel, settle(1), settle(4), settle(9)},
-		[]func(tiered.Reservation){tiered.Reservation.Cancel, settle(0), settle(4), settle(10)}
-	lefts := []int64{10, 9, 6, 1}
-	for i, end := range first {
-		for _, again := range second {
-			synctest.Test(t, func(t *testing.T) {
-				store := newTape()
-				l := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(10)}, nil)
-				time.Sleep(10 * ms)
-				r := l.ReserveN(t.Context(), "k", 4)
-				copied := r
-				end(r)
-				again(r)
-				again(copied)
-				time.Sleep(tiered.DefaultTimeout)
-				again(copied)
-				time.Sleep(tiered.DefaultTimeout)
-				if n := level(t, store.Memory, l, "k"); n != lefts[i] {
-					t.Errorf("end %d: %d in Redis, want %d", i, n, lefts[i])
-				}
-				books(t, l.Group())
-			})
-		}
-	}
-	synctest.Test(t, func(t *testing.T) { // at the same time
-		store := newTape()
-		l := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(100)}, nil)
-		time.Sleep(10 * ms)
-		keep, r := l.ReserveN(t.Context(), "k", 50), l.ReserveN(t.Context(), "k", 4)
-		want(t, keep.Decision, tiered.Granted)
-		want(t, r.Decision, tiered.Granted)
-		var all sync.WaitGroup
-		for range 100 {
-			all.Go(r.Cancel)
-		}
-		all.Wait()
-		time.Sleep(time.Second)
-		if n := level(t, store.Memory, l, "k"); n != 50 {
-			t.Errorf("%d in Redis, want 50", n)
-		}
-	})
-}
-
 func settle(actual int64) func(tiered.Reservation) {
 	return func(r tiered.Reservation) { r.Settle(actual) }
 }
@@ -132,6 +88,12 @@ func TestSettle(t *testing.T) {
 			want(t, r.Decision, tiered.Granted)
 			start := time.Now()
 			r.Settle(c.actual)
+			var all sync.WaitGroup // and no other end counts, not even of a copy
+			for range 10 {
+				all.Go(r.Cancel)
+				all.Go(func() { r.Settle(c.cost + 1) })
+			}
+			all.Wait()
 			time.Sleep(tiered.DefaultTimeout)
 			if n := level(t, store.Memory, l, "k"); n != c.level {
 				t.Errorf("%+v: %d in Redis", c, n)

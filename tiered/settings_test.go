@@ -3,14 +3,11 @@ package tiered_test
 import (
 	"errors"
 	"math"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
-	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -148,76 +145,4 @@ func TestShadowAdmitsAndCounts(t *testing.T) {
 		want(t, shadow.Allow(ctx, "k"), tiered.Limited)
 		books(t, shadow.Group())
 	})
-}
-
-// While limits change back and forth under load, a key is admitted no more than the largest of them allows.
-func TestLimitsChangeUnderLoad(t *testing.T) {
-	for seed := range 2 * seeds(4) {
-		synctest.Test(t, func(t *testing.T) {
-			random := rand.New(rand.NewPCG(seed, 7))
-			memory := remote.NewMemory()
-			limits := []tiered.Limit{
-				tiered.PerSecond(200).WithBurst(40), tiered.PerSecond(50).WithBurst(10),
-				tiered.PerSecond(1000).WithBurst(100), tiered.PerSecond(100).WithBurst(1000),
-			}
-			largest := tiered.PerSecond(1000).WithBurst(1000)
-			var l []*tiered.Limiter
-			for range 3 {
-				l = append(l, several(t, &distant{Memory: memory, trip: ms}, nil,
-					tiered.Policy{Limit: limits[0], FailMode: tiered.FailClosed})[0])
-			}
-			var mu sync.Mutex
-			var as []ideal.Admission
-			start := time.Now()
-			var all sync.WaitGroup
-			for i, l := range l {
-				all.Go(func() {
-					for time.Since(start) < 10*time.Second {
-						mu.Lock()
-						pause, to := time.Duration(random.IntN(int(300*ms))), limits[random.IntN(len(limits))]
-						how := random.IntN(6)
-						mu.Unlock()
-						time.Sleep(pause)
-						p := tiered.Policy{Name: "api", Limit: to, FailMode: tiered.FailClosed}
-						switch how {
-						case 0:
-							p.Limit, p.PerKey = limits[1], func(string) tiered.Limit { return to }
-						case 1:
-							p.Limit = tiered.Blocked()
-						}
-						ok(t, l.SetPolicy(p))
-						if how == 0 {
-							l.Refresh("k")
-						}
-					}
-				})
-				for range 2 {
-					all.Go(func() {
-						for n := 0; time.Since(start) < 10*time.Second; n++ {
-							before := time.Now()
-							if l.AllowN(t.Context(), "k", int64(1+n%3)).Allowed {
-								mu.Lock()
-								as = append(as, ideal.Admission{
-									Before: before.UnixNano(), After: time.Now().UnixNano(), Tokens: int64(1 + n%3),
-								})
-								mu.Unlock()
-							}
-							time.Sleep(time.Duration(1+i) * ms)
-						}
-					})
-				}
-			}
-			all.Wait()
-			e := ideal.Worst(as, largest.Tokens, largest.Per, burstOf(largest))
-			if e.Over > tolerance(largest) {
-				t.Errorf("seed %d: %v", seed, e)
-			}
-			if len(as) < 500 {
-				t.Errorf("seed %d: only %d admitted", seed, len(as))
-			}
-			for _, l := range l {
-				books(t, l.Group())
-			}
-		})
-	}
 }

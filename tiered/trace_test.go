@@ -79,40 +79,6 @@ func TestTraceTellsWhatHappensInOrder(t *testing.T) {
 	})
 }
 
-func TestTraceTellsOfLeases(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var d diary
-		store := newDistant(ms)
-		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(10_000)},
-			&tiered.Options{Trace: &tiered.Trace{Lease: d.trace().Lease}})
-		leased(t, l)
-		time.Sleep(2 * time.Second) // it goes home
-		synctest.Wait()
-		var granted, returned, held int64
-		for _, e := range d.leases {
-			granted += e.Granted
-			returned += e.Returned
-			held = max(held, e.Held)
-		}
-		s := l.Stats()
-		if granted != s.Leases.Granted || returned != s.Leases.Returned || returned == 0 || held == 0 {
-			t.Errorf("granted %d, returned %d, held up to %d: %+v", granted, returned, held, s)
-		}
-		silence(t, store, l)
-		l.AllowN(t.Context(), "k", 7)
-		store.loseRequests.Store(false)
-		time.Sleep(5 * time.Second)
-		l.Allow(t.Context(), "k")
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if !slices.ContainsFunc(d.leases, func(e tiered.Event) bool {
-			return e.Key == "k" && e.Settled == 7 && !e.Direct
-		}) {
-			t.Errorf("no event tells of the 7 that were admitted alone: %+v", d.leases[len(d.leases)-3:])
-		}
-	})
-}
-
 // A hook that blocks does not delay decisions. Events that it does not keep up with are dropped and counted.
 func TestSlowHookHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

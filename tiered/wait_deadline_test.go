@@ -153,49 +153,6 @@ func TestDeadlineCountsThoseInFront(t *testing.T) {
 	}
 }
 
-// With several keys, the one that refuses decides whether there is time. A caller without time enters no queue.
-func TestUsesWaitRefusesAtOnceWhatTheirDeadlineForbids(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := several(t, newDistant(ms), nil,
-			tiered.Policy{Name: "tenant", Limit: tiered.PerSecond(10)}, tiered.Policy{
-				Name: "user", Limit: tiered.PerMinute(1),
-			})
-		uses := tiered.All(l[0].For("acme"), l[1].For("ann"))
-		want(t, uses.Allow(t.Context()), tiered.Granted)
-		wait := func(u tiered.Use, d time.Duration) (time.Duration, error) {
-			ctx, cancel := context.WithTimeout(t.Context(), d)
-			defer cancel()
-			start := time.Now()
-			err := u.Wait(ctx)
-			return time.Since(start), err
-		}
-		took, err := wait(uses, 30*time.Second)
-		if e := outOfTimeError(t, err); e.Decision.Policy != "user" || took > 3*ms {
-			t.Errorf("%v after %v", err, took)
-		}
-		if took, err := wait(uses, 61*time.Second); err != nil || took < 59*time.Second {
-			t.Errorf("%v after %v", err, took)
-		}
-		var first sync.WaitGroup
-		first.Go(func() {
-			ok(t, uses.Wait(t.Context()))
-		})
-		synctest.Wait()
-		if took, err := wait(uses, 70*time.Second); took > 3*ms { // the first in line needs the next token
-			t.Errorf("%v after %v", err, took)
-		} else {
-			outOfTimeError(t, err)
-		}
-		first.Wait()
-		if s := l[0].Group().Stats().Policies["user"]; s.Waiting.Admitted != 2 || s.Waiting.GaveUp != 2 || s.Waiting.Now != 0 ||
-			s.Waiting.Longest < 59*time.Second {
-			t.Errorf("%+v", s)
-		}
-		noTurns(t, l[0].Group())
-		books(t, l[0].Group())
-	})
-}
-
 // waitingCase is waiters of one process, and how each ended.
 type waitingCase struct {
 	limit  tiered.Limit

@@ -49,32 +49,6 @@ func TestWaitForSeveral(t *testing.T) {
 	})
 }
 
-// A waiter for one user's limit does not delay another user of the same tenant.
-func TestWaiterHoldsUpNobodyAtOtherKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := several(t, newDistant(ms), nil, direct("tenant", 100), tiered.Policy{Name: "user", Limit: tiered.PerMinute(1)})
-		ann, bob := tiered.All(l[0].For("acme"), l[1].For("ann")), tiered.All(l[0].For("acme"), l[1].For("bob"))
-		want(t, ann.Allow(ctx), tiered.Granted)
-		var all sync.WaitGroup
-		start := time.Now()
-		for range 3 {
-			all.Go(func() {
-				ok(t, ann.Wait(ctx))
-			})
-		}
-		time.Sleep(time.Second)
-		ok(t, bob.Wait(ctx))
-		if took := time.Since(start); took > time.Second+10*ms {
-			t.Errorf("bob went after %v", took)
-		}
-		all.Wait()
-		if took := time.Since(start); took < 3*time.Minute-time.Second || took > 3*time.Minute+2*time.Second {
-			t.Errorf("the three of ann went after %v, want three minutes", took)
-		}
-		noTurns(t, l[0].Group())
-	})
-}
-
 // Waiters at one key are served in the order in which they came, whether or not they need other keys too.
 func TestWaitersOfSeveralStandInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

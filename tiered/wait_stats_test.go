@@ -26,46 +26,6 @@ func TestWhoGivesUpIsNotCanceled(t *testing.T) {
 	})
 }
 
-// A waiter that is served does not count as refused, for any number of attempts. A token costs about one call.
-func TestWhoWaitsIsNotRefused(t *testing.T) {
-	for _, lease := range []tiered.Lease{{}, {Size: tiered.NoLease}} {
-		synctest.Test(t, func(t *testing.T) {
-			store := newDistant(ms)
-			l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(100), Lease: lease}, nil)
-			want(t, l.AllowN(t.Context(), "k", 100), tiered.Granted)
-			calls := store.calls.Load()
-			var all sync.WaitGroup
-			const waiters = 2001
-			for range waiters {
-				all.Go(func() {
-					ok(t, l.Wait(t.Context(), "k"))
-				})
-			}
-			time.Sleep(5 * time.Second)
-			if s := l.Stats(); s.Waiting.Now < 1490 || s.Waiting.Now > 1510 ||
-				s.Waiting.Admitted+s.Waiting.Now != waiters || s.Tokens.Limited != 0 {
-				t.Errorf("after 5 s: %+v", s)
-			}
-			all.Wait()
-			s := l.Stats()
-			if s.Tokens.Limited != 0 || len(s.Top) > 0 || s.Leases.Spent != 100+waiters {
-				t.Errorf("%+v, want nobody to be refused", s)
-			}
-			if s.Waiting.Now != 0 || s.Waiting.Admitted != waiters || s.Waiting.GaveUp != 0 || s.Waiting.Longest < 20*time.Second ||
-				s.Waiting.Longest > 20200*ms {
-				t.Errorf("%+v", s)
-			}
-			if mean := s.Waiting.Time / waiters; mean < 9900*ms || mean > 10100*ms {
-				t.Errorf("they waited for %v on average, want 10 s", mean)
-			}
-			if n := store.calls.Load() - calls; n > waiters*11/10 {
-				t.Errorf("%d calls for %d tokens", n, waiters)
-			}
-			books(t, l.Group())
-		})
-	}
-}
-
 // The hook receives the last decision of each wait, also if the first in the queue asked for the others.
 func TestDecisionsOfThoseWhoWait(t *testing.T) {
 	for _, lease := range []tiered.Lease{{}, {Size: tiered.NoLease}} {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -71,43 +70,6 @@ func noTurns(t *testing.T, g *tiered.Group) {
 	t.Helper()
 	if n := tiered.Engine(g).KeysWaitedFor(); n > 0 {
 		t.Errorf("%d keys are waited for, and nobody waits", n)
-	}
-}
-
-func TestWaitersOfAKeyGoInTurn(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		limit tiered.Limit
-		n     int
-		cost  func(*rand.Rand) int64
-	}{
-		{"by direct takes", tiered.PerSecond(10).WithBurst(10), 30, func(r *rand.Rand) int64 { return 1 + r.Int64N(10) }},
-		{"by leases", tiered.PerSecond(1000).WithBurst(200), 400, func(r *rand.Rand) int64 { return 1 + r.Int64N(20) }},
-		{
-			"dear and cheap", tiered.PerSecond(100).WithBurst(100), 40,
-			func(r *rand.Rand) int64 { return []int64{1, 60}[r.Int64N(2)] },
-		},
-	} {
-		bubble(t, c.name, func(t *testing.T) {
-			l := limiter(t, newDistant(ms), tiered.Policy{Limit: c.limit}, nil)
-			random := rand.New(rand.NewPCG(1, 2))
-			q := &queue{t: t, l: l}
-			var total int64
-			for i := range c.n {
-				n := c.cost(random)
-				total += n
-				q.join(t.Context(), i, "k", n)
-			}
-			q.all.Wait()
-			q.granted()
-			last := q.ended()[c.n-1].at
-			best := time.Duration(float64(total-burstOf(c.limit)) * nanosPerTokenOf(c.limit))
-			t.Logf("%d tokens in %v, an ideal bucket has them in %v", total, last, best)
-			if last < best || last > best+best/20+100*ms {
-				t.Errorf("%d tokens took %v, an ideal bucket has them in %v", total, last, best)
-			}
-			noTurns(t, l.Group())
-		})
 	}
 }
 
