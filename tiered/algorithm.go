@@ -13,19 +13,17 @@ const (
 	// the others, and its RetryAfter is when the refill has brought the tokens.
 	TokenBucket Algorithm = iota
 
-	// FixedWindow admits at most Tokens in each window of length Per. An interval of that length that touches two
-	// windows may see twice as many. It is meant for contracts and bills that count by windows. See
-	// Policy.Calendar.
+	// FixedWindow admits at most Tokens in each window of length Per, so an interval that touches two windows may see
+	// twice as many. It is meant for contracts and bills that count by windows. See Policy.Calendar.
 	FixedWindow
 
-	// SlidingLog admits at most Tokens in any interval of length Per, to the microsecond. Tokens may be 100 000 at
-	// most. Each request that is not known to be denied is a call to Redis, which keeps a record of each admitted one
-	// for as long as Per. It is meant for small limits such as logins and codes.
+	// SlidingLog admits at most Tokens, up to 100 000, in any interval of length Per, to the microsecond. Each request
+	// that is not known to be denied is a call to Redis, which keeps a record of each admitted one for as long as Per.
+	// It is meant for small limits such as logins and codes.
 	SlidingLog
 
 	// SlidingWindow admits at most Tokens in any interval of length Per, also for large limits. A key can have several
-	// (Policy.Also). It counts in blocks (Limit.Precision). A used token comes back once Per is over, up to two blocks
-	// late.
+	// (Policy.Also). A used token comes back once Per is over, up to two blocks late (Limit.Precision).
 	SlidingWindow
 )
 

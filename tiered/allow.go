@@ -13,12 +13,12 @@ func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
 }
 
 // AllowN decides whether a request for key that costs n tokens may go on now, and takes them if so. The key may be any
-// bytes, 1 to 65 536 of them. n must be 1 to the burst: to 7/8 of it with Standing.
+// 1 to 65 536 bytes. n must be 1 to the burst: to 7/8 of it with Standing.
 //
-// It answers at once if the process holds a lease with n tokens, or knows that Redis has none. Otherwise it asks Redis
-// and waits, at most for Options.Budget, and until 10 ms before the deadline of ctx: for half of the time if less than
-// 20 ms are left. If Redis does not answer by then, the policy's FailMode decides. So there is no error to handle: the
-// Decision's Reason says what went wrong. It is Canceled if ctx had ended before the wait, or is canceled meanwhile.
+// It answers at once if the process holds a lease with n tokens, or knows that Redis has none. Otherwise it waits for
+// Redis, at most for Options.Budget, and until 10 ms before the deadline of ctx: for half of the time if less than 20
+// ms are left. If Redis does not answer by then, the policy's FailMode decides, so there is no error to handle. The
+// Reason is Canceled if ctx had ended before the wait, or is canceled meanwhile.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision) {
 	l.allow(ctx, key, n, &d)
 	return d
@@ -38,13 +38,12 @@ func (l *Limiter) allow(ctx context.Context, key string, n int64, d *Decision) {
 // mostAttempts bounds the attempts of AllowAtMost, and with them its round trips.
 const mostAttempts = 4
 
-// AllowAtMost takes as many tokens as there are, up to n, and returns how many it took: 0 if d is a refusal. Use it for
-// work that can be done in part, such as sending what fits of a batch. If none are left, RetryAfter is the time until
-// the same call gets something.
+// AllowAtMost takes as many tokens as there are, up to n, and returns how many: 0 if d is a refusal. Use it for work
+// that can be done in part. If none are left, RetryAfter is the time until the same call gets something.
 //
 // If there are not n tokens it asks again, up to three times, for those that the last refusal said are left, so it
 // blocks for up to four Options.Budget, and each attempt counts in Stats. d is the Decision of the last one that took
-// tokens, or of the last one if none did. If others take tokens of the key meanwhile, it may get fewer than are left.
+// tokens, or of the last one if none did. It may get fewer than are left if others take some meanwhile.
 func (l *Limiter) AllowAtMost(ctx context.Context, key string, n int64) (granted int64, d Decision) {
 	var admitted Decision
 	if n > 0 {

@@ -7,21 +7,18 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 )
 
-// WithLimit returns u with a limit that the request carries, instead of the policy's own or that of [Policy].PerKey.
-// Use it if the limit is learned with the request, as from a token, and [Use.WithPlan] if only the name of a plan is:
-//
-//	d := perUser.For(user).WithLimit(token.Limit).Allow(ctx)
+// WithLimit returns u with a limit that the request carries, as from a token, instead of the policy's own or that of
+// [Policy].PerKey. If only the name of a plan is known, use [Use.WithPlan]. [Unlimited] and [Blocked] are limits too;
+// the zero Limit means that the request carries none.
 //
 // The key keeps the limit until a request carries another one, the policy changes, or the process removes the key. If
 // requests for one key carry different limits, in one process or in several, the key can use the largest burst and the
-// largest rate of them, each by itself, until no request has carried it for ten seconds. A request may cost no more
-// than the burst that it carries, and its Decision has that Burst. To take a limit back, carry Policy.Limit, or with
-// PerKey call [Limiter.Refresh] in each process. [Unlimited] and [Blocked] are limits too; the zero Limit means that
-// the request carries none.
+// largest rate, each by itself, until no request has carried it for ten seconds. A request may cost no more than the
+// burst that it carries, and its Decision has that Burst. To take a limit back, carry Policy.Limit, or with PerKey call
+// [Limiter.Refresh] in each process.
 //
-// With Also or Standing every carried limit is invalid. An invalid limit is
-// ignored, because a request must not fail for it: it is counted in PolicyStats.Faults, and the first one is logged as
-// an error that names field, value and rule.
+// A limit that the policy cannot have, which with Also or Standing is every one, is ignored, because a request must not
+// fail for it. PolicyStats.Faults counts it, and the first one is logged with field, value and rule.
 func (u Use) WithLimit(limit Limit) Use {
 	u.own()
 	for i := range u.n {
@@ -43,13 +40,10 @@ func (l *Limiter) carriedLimit(s *engine.Settings, limit Limit) *engine.Resolved
 	return carried
 }
 
-// WithPlan returns u with the limit of a plan, one of [Policy].Plans, which holds for it as by [Use.WithLimit]:
-//
-//	d := perUser.For(user).WithPlan(claims.Plan).Allow(ctx)
-//
-// "" means that the request has no plan: it goes by Policy.Limit. So does one with a plan that the policy does not have.
-// PolicyStats.Faults counts those, and the first one is logged. The limit is looked up at once, so make the Use
-// for each request: one that was made before the policy changed keeps the old limit.
+// WithPlan returns u with the limit of a plan, one of [Policy].Plans, which holds as by [Use.WithLimit]. A request with
+// the plan "", or with one that the policy does not have, goes by Policy.Limit. PolicyStats.Faults counts the latter,
+// and the first one is logged. The limit is looked up at once, so make the Use for each request: it does not follow
+// changes of the policy.
 func (u Use) WithPlan(name string) Use {
 	u.own()
 	for i := range u.n {

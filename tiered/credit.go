@@ -9,9 +9,8 @@ import (
 )
 
 // Reset fills the bucket of key, and this process' standing share of it. What was used is forgiven, and what is leased
-// stays leased. In a window a later Cancel gives back nothing of what was forgiven. A known denial is dropped here at once,
-// and in other processes within 5 s. Reset blocks for at most two Options.Budget. nil means that Redis has done it. After
-// an error it is unknown whether the bucket was reset.
+// stays leased. In a window a later Cancel gives back nothing of what was forgiven. When other processes hear of it,
+// how long it blocks, and what an error means is as with [Limiter.Refund].
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if r := l.valid(key, 1); r != Granted {
 		return l.refusal(key, 1, r).Err()
@@ -24,14 +23,14 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 }
 
 // Refund gives n tokens to key, 1 … 2⁴⁰: to make up for a request that failed later, or as a gift. To return what a
-// request took and did not use, prefer [Reservation.Cancel], because it does not block. The bucket gets no fuller than
-// its burst, less what is leased, and what does not fit is lost; with Policy.Standing this process' standing share gets
-// tokens first, as far as it lacks them. A refund raises the bound: in any interval the key may get burst + rate·t, and
-// what it was given in that interval. A known denial is dropped here at once, and in other processes within 5 s.
+// request did not use, prefer [Reservation.Cancel], because it does not block. The bucket gets no fuller than its
+// burst, less what is leased; what does not fit is lost. With Standing this process' share gets tokens first, as far as
+// it lacks them. A refund raises the bound by what was given in the interval. A known denial is dropped here at once,
+// and in other processes within 5 s.
 //
-// Refund blocks for at most two Options.Budget. nil means that Redis has done it. After an error it is unknown whether
-// the tokens were given, so a second call may give them twice. For an Algorithm other than TokenBucket, which has no
-// tokens to give, the error is errors.ErrUnsupported.
+// It blocks for at most two Options.Budget. nil means that Redis has done it. After an error that is unknown, so a
+// second call may give the tokens twice. An Algorithm other than TokenBucket has no tokens to give:
+// errors.ErrUnsupported.
 func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 	if err := l.checkCost(key, n); err != nil {
 		return err
@@ -58,17 +57,16 @@ func (l *Limiter) checkCost(key string, n int64) error {
 	return l.refusal(key, n, reason).Err()
 }
 
-// Charge takes n tokens from key, 1 … 2⁴⁰, whether it has them or not: for a cost that is known afterwards and was not
-// reserved. The key may go below zero, as far as Policy.MaxDebt allows, and is then refused until it has refilled,
-// except that each other process may spend what it has leased. Debt beyond MaxDebt is forgiven, and counted in Stats.
-// In a window the charge counts as if it were admitted now, up to the limit. With Policy.Standing, this process'
-// standing share of the key is charged first: it may go below zero by its part of an eighth of MaxDebt (see
-// docs/standing.md).
+// Charge takes the tokens of u, 1 … 2⁴⁰ of each key, whether it has them or not: for a cost that is known afterwards
+// and was not reserved. The key may go below zero, as far as Policy.MaxDebt allows, and is then refused until it has
+// refilled, except that each other process may spend what it has leased. Debt beyond MaxDebt is forgiven, and counted
+// in Stats. In a window the charge counts as if it were admitted now, up to the limit. With Standing, this process'
+// share of the key is charged first (docs/standing.md).
 //
-// Charge does not block, except that it calls Policy.PerKey if the process does not keep the key. Redis hears of the
-// charge within 50 ms, or when it answers again, and other processes when they ask Redis next. Until then a key that is
-// full there refills nothing, so after a minute without Redis the charge costs up to a minute's refill more; and if the
-// process dies, the charge is lost. An error means that key or n is not valid.
+// Charge does not block, except that it calls Policy.PerKey if the process does not keep the key. Redis hears of it
+// within 50 ms, or when it answers again, and other processes when they ask Redis next. Until then a key that is full
+// there refills nothing, so after a minute without Redis the charge costs up to a minute's refill more; and if the
+// process dies, it is lost. An error means that a key or the cost is not valid, and that nothing was charged.
 func (u Use) Charge() error {
 	if u.n == 0 {
 		return (*Limiter)(nil).checkCost("", 1)

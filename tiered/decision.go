@@ -17,34 +17,31 @@ type Decision struct {
 	Reason  Reason
 	Tier    Tier
 
-	// LimitNumber is the number of the limit that refused, or of the one with the fewest tokens left: 1 is Policy.Limit,
-	// 2 is Also[0], and so on. It is 0 if the key has only one limit.
+	// LimitNumber is the number of the limit that refused, or of the one with the fewest tokens left: 1 is
+	// Policy.Limit, 2 is Also[0], and so on. It is 0 if the key has only one limit.
 	LimitNumber uint8
 
-	Expired bool // if Canceled: the context's deadline passed
-
-	Policy string // name of the policy that decided
-	Key    string // as in the request
-
-	// Cost is the tokens that the request asked for of Key, also if they were refused. Uses of one key count together.
-	Cost int64
+	Expired bool   // if Canceled: the context's deadline passed
+	Policy  string // name of the policy that decided
+	Key     string // as in the request
+	Cost    int64  // tokens asked for, also if refused. Uses of one key count together
 
 	// Burst is the most tokens that the key is ever admitted at once: the limit's burst, or what a window holds. With
 	// several limits it is that of LimitNumber. [Limiter.LimitOf] returns the whole limit.
 	Burst int64
 
-	// Remaining estimates the tokens that are left, 0 … Burst: those held here and those last seen in Redis. With several
-	// limits it is the fewest that any of them has. While Redis does not answer it is what was last seen for Fallback and Open,
-	// what the fallback has for FallbackSpent, and what this process holds for Unavailable. For Canceled and InvalidKey it is 0.
-	// [Use.AllowEach] says what it is for a use that was not decided.
+	// Remaining estimates the tokens that are left, 0 … Burst: those held here and those last seen in Redis. With
+	// several limits it is the fewest that any of them has. While Redis does not answer it is what was last seen for
+	// Fallback and Open, what the fallback has for FallbackSpent, and what this process holds for Unavailable. For
+	// Canceled and InvalidKey it is 0.
 	Remaining int64
 
 	// RetryAfter is the time until a retry makes sense, if Limited or FallbackSpent. It is 0 for other Reasons, and if
 	// the cost exceeds the fallback's burst.
 	RetryAfter time.Duration
 
-	// ResetAfter estimates from Remaining when the bucket would be full again without further requests. For a
-	// window it is an upper bound. With several limits it is that of LimitNumber. It is never less than RetryAfter.
+	// ResetAfter estimates from Remaining when the bucket would be full again without further requests. For a window it
+	// is an upper bound. With several limits it is that of LimitNumber. It is never less than RetryAfter.
 	ResetAfter time.Duration
 }
 
@@ -109,8 +106,7 @@ var (
 	ErrUnavailable = errors.New("tiered: the limiter cannot decide now") // Unavailable and Unknown (503)
 )
 
-// Err returns nil if d allows, and otherwise a *[LimitedError]. If the caller's context ended, errors.Is finds
-// context.DeadlineExceeded or context.Canceled in it.
+// Err returns nil if d allows, and otherwise a *[LimitedError].
 func (d Decision) Err() error {
 	if d.Allowed {
 		return nil
@@ -118,11 +114,8 @@ func (d Decision) Err() error {
 	return &LimitedError{Decision: d}
 }
 
-// String says in one line how the request was decided, as in
-//
-//	refused by policy "api": limited, remote, cost 3, 1 of 10 left, retry after 12s, full in 54s
-//
-// It does not say the key, which may be a secret: so no log gets it by %v.
+// String says in one line how the request was decided, as in `refused by policy "api": limited, remote, cost 3, 1 of 10
+// left, retry after 12s, full in 54s`. It does not say the key, which may be a secret: so no log gets it by %v.
 func (d Decision) String() string {
 	s := fmt.Sprintf("%s, %v, cost %d", d.verdict(), d.Tier, d.Cost)
 	switch {
@@ -168,15 +161,14 @@ func (d Decision) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// LimitedError is a refusal as an error. errors.Is finds in it [ErrLimited] or [ErrUnavailable], or context.Canceled or
-// context.DeadlineExceeded. If [Limiter.WaitN] did not wait because the deadline is too soon, it finds that too.
+// LimitedError is a refusal as an error. errors.Is finds in it [ErrLimited] or [ErrUnavailable], context.Canceled or
+// context.DeadlineExceeded: the latter also if [Limiter.WaitN] did not wait because the deadline is too soon.
 type LimitedError struct {
 	Decision Decision
 	late     bool // the wait could not end before its deadline
 }
 
-// Error says which policy refused, by which of several limits, and why. It does not repeat the key, which may be a
-// secret.
+// Error says which policy refused, by which of several limits, and why, but not the key, which may be a secret.
 func (e *LimitedError) Error() string {
 	if e == nil {
 		return "<nil>"

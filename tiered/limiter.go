@@ -39,8 +39,8 @@ func (l *Limiter) place() int { return int(l.core.Place.Load()) }
 var _ = [1]struct{}{}[inside.MaxKeyLength-engine.MaxKeyLength]
 
 // Group is any number of policies over one store: they share one cache of keys, one queue of calls to each Redis node
-// and one set of goroutines. All methods may be called concurrently. The zero Group and a nil one refuse: they have no
-// policies, and methods that return an error say so.
+// and one set of goroutines. All methods may be called concurrently. The zero Group and a nil one have no policies, and
+// methods that return an error say so.
 type Group struct {
 	core     *engine.Group
 	store    remote.Store

@@ -151,7 +151,8 @@ func (ls *limiters) at(place int) *Limiter {
 	return ls.placed[place]
 }
 
-// Limiter returns the Limiter of a policy, and reports whether the Group has one of that name.
+// Limiter returns the Limiter of a policy, and reports whether the Group has one of that name. The names are those of
+// Stats.
 func (g *Group) Limiter(policy string) (*Limiter, bool) {
 	if g.isZero() {
 		return nil, false

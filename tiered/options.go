@@ -17,47 +17,45 @@ import (
 
 // Options are the options of a Group. A nil *Options, and each zero field, means the default.
 type Options struct {
-	// Budget is the longest that a decision waits for Redis: 1 ms … 1 min; 0 means 20 ms. A decision waits only if
-	// this process holds too few tokens of the key. It waits less if the caller's context has a deadline: see
-	// [Limiter.AllowN].
+	// Budget is the longest that a decision waits for Redis: 1 ms … 1 min; 0 means 20 ms. It waits only if this process
+	// holds too few tokens of the key, and less if the caller's context has a deadline: see [Limiter.AllowN].
 	Budget time.Duration
 
-	// Timeout is the least time after which a call to Redis has failed: Budget … 1 min. 0 means 50 ms, or Budget if that is
-	// more. Three such calls in a row are an outage. A Redis that answers late is none: if it takes longer than half of
-	// Timeout, the time is twice a round trip, up to 1 s. A call that has failed may go on in the background, so that a new
-	// connection that takes long is ready for the next call. It ends after four times Timeout or after 1 s, whichever is
-	// shorter, but not before Timeout; and after 2 s if Redis is far, or has not answered for a while.
+	// Timeout is the least time after which a call to Redis has failed: Budget … 1 min. 0 means 50 ms, or Budget if
+	// that is more. Three such calls in a row are an outage. A Redis that answers late is none: if it takes longer than
+	// half of Timeout, the time is twice a round trip, up to 1 s. A call that has failed may go on in the background,
+	// so that a new connection that takes long is ready for the next call. It ends after four times Timeout or after 1
+	// s, whichever is shorter, but not before Timeout; and after 2 s if Redis is far, or has not answered for a while.
 	Timeout time.Duration
 
-	// Processes is the least number of processes that share the limits: 0 … 2²⁰. Redis counts the processes that have
-	// a policy of the same name. FailLocal divides the limit by that number, or by Processes if that is more. 0 means
-	// 1: if a process starts while Redis is down, it then admits the whole limit.
+	// Processes is the least number of processes that share the limits: 0 … 2²⁰. FailLocal divides the limit by it, or
+	// by the number of processes with a policy of the same name that Redis counts, if that is more. 0 means 1: if a
+	// process starts while Redis is down, it then admits the whole limit.
 	Processes int
 
-	// Service is the name of the service that this process is part of: up to 64 bytes of printable text. "" means the
-	// name of the program. If two services on one Redis have a policy of one name with different limits, the Logger
-	// gets a WARN, because they count each other's requests. Processes of one service may differ while a deploy rolls:
-	// that is an INFO. Stats counts the processes of either kind. Redis stores a fingerprint of the name.
+	// Service is the name of the service that this process is part of: up to 64 bytes of printable text, of which Redis
+	// stores a fingerprint. "" means the name of the program. If two services on one Redis have a policy of one name
+	// with different limits, the Logger gets a WARN, because they count each other's requests; of one service, as while
+	// a deploy rolls, an INFO. Stats counts the processes of either kind.
 	Service string
 
-	// MaxKeys bounds the keys kept in the process, of all policies together: 1 … 2³⁰; 0 means 100 000. Beyond it
-	// the least recently used key returns its lease and is removed.
+	// MaxKeys bounds the keys kept in the process, of all policies together: 1 … 2³⁰; 0 means 100 000. Beyond it the
+	// least recently used key returns its lease and is removed.
 	MaxKeys int
 
 	// MaxInFlight bounds the calls under way to each Redis node: 1 … 65 536; 0 means 64. Further calls wait, but no
 	// longer than Budget. Calls that have failed by Timeout do not count.
 	MaxInFlight int
 
-	// Random returns the numbers in [0, 1) for every jitter. It is called concurrently. nil means math/rand/v2. A
+	// Random returns the numbers in [0, 1) for every jitter, and is called concurrently. nil means math/rand/v2. A
 	// seeded source makes a simulation repeatable.
 	Random func() float64
 
-	// Trace receives what happens, event by event. nil means no hooks.
-	Trace *Trace
+	Trace *Trace // receives what happens, event by event; nil means no hooks
 
-	// Logger receives state changes, one line each, and nothing per request. docs/runbook.md lists the lines. It
-	// is called on a goroutine of the Group, and must not close the Group. nil means slog.Default() at the time of
-	// NewGroup; slog.New(slog.DiscardHandler) is silence.
+	// Logger receives state changes, one line each, which docs/runbook.md lists, and nothing per request. It is called
+	// on a goroutine of the Group, and must not close the Group. nil means slog.Default() at the time of NewGroup;
+	// slog.New(slog.DiscardHandler) is silence.
 	Logger *slog.Logger
 }
 

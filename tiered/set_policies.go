@@ -12,11 +12,11 @@ import (
 // as [Limiter.SetPolicy] does, and removes the others. If one of them is invalid, or cannot replace the policy of its
 // name, it changes nothing, and the error names all that is wrong.
 //
-// Code that still has the Limiter of a removed policy can go on using it. It keeps its last policy, but fails closed
-// and uses no standing shares, because this process does not count as one of the policy any more. Its leases are
-// returned, its waiters are served, and it is no longer in [Group.Policies] and Stats. If a policy of that name is
-// added again and can replace the last one, it takes up that Limiter, with its keys and its figures; its Standing may
-// change. Otherwise, and when neither the program nor a key uses that Limiter any more, the policy begins anew.
+// The Limiter of a removed policy can be used on, and keeps its last policy, but fails closed and uses no standing
+// shares, because this process does not count as one of the policy any more. Its leases are returned, and its waiters
+// are served. If a policy of that name is added again and can replace the last one, it takes up that Limiter, with its
+// keys and its figures; its Standing may change. Otherwise, and when neither the program nor a key uses that Limiter
+// any more, it begins anew.
 func (g *Group) SetPolicies(policies []Policy) error {
 	if g.isZero() {
 		return errZeroGroup

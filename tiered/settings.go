@@ -110,16 +110,15 @@ func (l *Limiter) Policy() Policy {
 	return l.policy.Load().clone()
 }
 
-// SetPolicy changes the policy for all keys at once. Limit, PerKey, Plans, FailMode, Lease, MaxDebt and Shadow may
-// change. Name, Algorithm, Also and Calendar may not, nor the Per of a FixedWindow, of a SlidingLog, or of a
-// TokenBucket with Also, because Redis has counted by them: use a policy with another name. Standing takes two deploys:
-// see docs/standing.md. If p is invalid it returns an error and changes nothing. It does not wait for Redis, but walks
-// all keys of the Group: about 60 ms for 100 000 keys.
+// SetPolicy changes the policy for all keys at once, but for Name, Algorithm, Also and Calendar, and the Per of a
+// FixedWindow, of a SlidingLog, or of a TokenBucket with Also, because Redis has counted by them: use a policy with
+// another name. Standing takes two deploys (docs/standing.md). If p is invalid it returns an error and changes nothing.
+// It does not wait for Redis, but walks all keys of the Group: about 60 ms for 100 000 keys.
 //
 // If the limit is raised, a key keeps the tokens that it had, and refills to the new burst. If it is lowered, leases
 // are returned, and a TokenBucket goes on by the old limit until no process has used that for ten seconds: while
-// processes differ, as during a deploy, the largest limit is what a key can use. Blocked takes effect at once. With
-// PerKey a key's new limit applies from its next use on. docs/several-limits.md has the details.
+// processes differ, as during a deploy, the largest limit is what a key can use. Blocked takes effect at once, and with
+// PerKey a key's new limit from its next use on. See docs/several-limits.md.
 func (l *Limiter) SetPolicy(p Policy) error {
 	if l.isZero() {
 		return errZeroLimiter
@@ -135,15 +134,14 @@ func (l *Limiter) SetPolicy(p Policy) error {
 	return nil
 }
 
-// SetLimit changes the policy's Limit, and nothing else of it: see [Limiter.SetPolicy].
+// SetLimit changes the policy's Limit alone: see [Limiter.SetPolicy].
 func (l *Limiter) SetLimit(limit Limit) error {
 	p := l.Policy()
 	p.Limit = limit
 	return l.SetPolicy(p)
 }
 
-// Refresh makes the next use of key call [Policy].PerKey again, because the key's limit has changed. It does
-// nothing without PerKey, and for a key that this process does not keep.
+// Refresh makes the next use of key call Policy.PerKey again, because the key's limit has changed.
 func (l *Limiter) Refresh(key string) {
 	if l.isZero() {
 		return

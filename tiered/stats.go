@@ -251,8 +251,7 @@ func (g *Group) Stats() Stats {
 	return s
 }
 
-// Stats returns the figures of this Limiter's policy, as [Group.Stats] does for all. It walks all keys of the Group to find
-// those of the policy: call it every few seconds, not per request.
+// Stats returns the figures of this Limiter's policy. It walks all keys of the Group, as [Group.Stats] does.
 func (l *Limiter) Stats() PolicyStats {
 	if l.isZero() {
 		return PolicyStats{}

@@ -18,17 +18,9 @@ const (
 	textPrecision = "precision"
 )
 
-// ParseLimit reads a limit:
-//
-//	100/s
-//	100/min burst 200
-//	1000/h precision 30s
-//	unlimited
-//	blocked
-//
-// The period is s, min, h, day, week, ms or us, or a duration such as 10s, 1h30m, 30d or 2w. Digits may be grouped, as
-// in 1_000_000. [Limit.String] writes what ParseLimit reads. The error names all problems, each with its position in
-// the text, in characters.
+// ParseLimit reads "100/s", "100/min burst 200", "1000/h precision 30s", "unlimited" or "blocked". The period is s,
+// min, h, day, week, ms or us, or a duration such as 10s, 1h30m, 30d or 2w. Digits may be grouped, as in 1_000_000. The
+// error names all problems, each with its position in the text, in characters.
 func ParseLimit(text string) (Limit, error) {
 	switch words := strings.Fields(text); {
 	case len(words) == 1 && words[0] == textUnlimited:
@@ -131,8 +123,7 @@ func (l Limit) String() string {
 	return s
 }
 
-// MarshalText returns what String does, and an empty text for the zero Limit. An error means that the limit is not
-// valid.
+// MarshalText returns what String does, and an empty text for the zero Limit. An error means that l is not valid.
 func (l Limit) MarshalText() ([]byte, error) {
 	if l == (Limit{}) {
 		return []byte{}, nil

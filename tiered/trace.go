@@ -9,12 +9,11 @@ import (
 
 // Trace holds the hooks that receive events. Each may be nil. They are called one after the other on a goroutine of the
 // Group. A hook may be slow: no decision waits for it, and events that it does not keep up with are dropped and counted
-// in Stats.TraceDropped. If a hook panics, that event is lost, and the log says where the hook panicked. It does not say
-// with what value, because that may contain a key.
+// in Stats.TraceDropped. If one panics, that event is lost, and the log says where, but not with what value, which may
+// contain a key.
 //
-// A hook must not ask a Limiter of the Group, because that is an event too: the hooks would be called for ever. And it must
-// not close the Group, because Close waits for the hooks to return, and so until its context ends. Have another goroutine
-// do either, and do not wait for it. Group.Stats may be called.
+// A hook must not ask a Limiter of the Group, because that is an event too, nor close the Group, because Close waits
+// for the hooks. Have another goroutine do either, and do not wait for it. Group.Stats may be called.
 type Trace struct {
 	Decision func(Decision) // every decision, for about 0.3 µs each. A request over several keys is one, and so is a wait
 	Lease    func(Event)    // every call for a bucket that Redis accepted

@@ -9,9 +9,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 )
 
-// Use is what one request needs: tokens of one key ([Limiter.For]), or of several together ([All]). It holds no tokens, and
-// may be used again and concurrently. The zero Use, and All without uses, are refused with Reason Unknown, so that a route
-// without its limits is not open.
+// Use is what one request needs: tokens of one key ([Limiter.For]), or of several together ([All]). It holds no tokens,
+// and may be used again and concurrently. The zero Use, and All without uses, are refused with Reason Unknown, so that
+// a route without its limits is not open.
 type Use struct {
 	n     int
 	first [engine.InlineParts]part
@@ -27,8 +27,7 @@ type part struct {
 	place   int              // its index among the arguments of All
 }
 
-// For returns a use of one token of key. It takes nothing and does not block. [Use.N] makes it cost more, and [Use.WithLimit]
-// and [Use.WithPlan] give it another limit:
+// For returns a use of one token of key. It takes nothing and does not block:
 //
 //	d := perTenant.For(tenant).N(cost).WithPlan(plan).Allow(ctx)
 func (l *Limiter) For(key string) Use {
@@ -40,10 +39,8 @@ func (l *Limiter) For(key string) Use {
 	return u
 }
 
-// All joins uses: all of them are admitted, or none. Two uses of the same key of the same Limiter count as one use with the
-// sum of their costs.
-//
-// The Limiters may belong to different Groups. Then the shortest of their Budgets counts.
+// All joins uses: all of them are admitted, or none. Two uses of one key of the same Limiter count as one with the sum
+// of their costs. If the Limiters belong to different Groups, the shortest of their Budgets counts.
 func All(uses ...Use) Use {
 	var u Use
 	for i := range uses {
@@ -123,24 +120,22 @@ func (p *part) before(q *part) bool {
 	return p.key < q.key
 }
 
-// Allow decides whether a request that needs all the uses may go on now, and takes their tokens if so: all or nothing.
-// If one use is refused, what was taken is returned: to the lease at once, or to Redis within 50 ms. Tokens that are
-// lost on the way are burnt.
+// Allow decides whether a request that needs all keys of u may go on now, and takes their tokens if so: all or nothing.
+// If one key is refused, what was taken is returned: to the lease at once, or to Redis within 50 ms. What is lost on
+// the way is burnt.
 //
 // A key that is known to be over its limit is refused without a call. What this process does not know goes to Redis in
-// one pipeline per node. Allow waits at most for Options.Budget in all, and no longer than [Limiter.AllowN] if ctx has
-// a deadline; then each policy decides by its own FailMode. It allocates nothing for up to four uses that this process
-// decides alone.
+// one pipeline per node. Allow waits as long as [Limiter.AllowN]: for one Options.Budget in all. Then each policy
+// decides by its own FailMode. It allocates nothing for up to four keys that this process decides alone.
 //
-// A refusal is the Decision of the strictest use that refused: one for which waiting does not help, or the one with the
-// longest RetryAfter. An admission is that of the use that has room for the fewest further requests of this kind
-// (Remaining ÷ cost).
+// A refusal is the Decision of the key for which waiting does not help, or else of the one with the longest RetryAfter.
+// An admission is that of the key with room for the fewest further requests of this kind (Remaining ÷ cost).
 func (u Use) Allow(ctx context.Context) Decision { return u.AllowEach(ctx, nil) }
 
-// AllowEach does what [Use.Allow] does, and writes the Decision of the i-th use given to [All] to each[i], as far as
-// each has room. If the request is refused, a use that would have been admitted is Granted, with its tokens back in
-// Remaining. One that was not decided, because another had refused before, has Reason Unknown, and its Remaining is
-// what this process held and last saw in Redis.
+// AllowEach is [Use.Allow], and writes the Decision of the i-th use given to [All] to each[i], as far as each has room.
+// If the request is refused, a use that would have been admitted is Granted, with its tokens back in Remaining. One
+// that was not decided, because another had refused before, has Reason Unknown, and as Remaining what this process held
+// and last saw in Redis.
 func (u Use) AllowEach(ctx context.Context, each []Decision) (d Decision) {
 	var room [engine.InlineParts]engine.Part
 	r := u.request(room[:0])
@@ -159,9 +154,9 @@ func (u Use) AllowEach(ctx context.Context, each []Decision) (d Decision) {
 	return d
 }
 
-// AllowSeparately decides each use by itself: one that is refused takes nothing, and changes nothing for the
-// others. Use it for a batch of independent requests, because all that this process does not know goes to Redis in one
-// pipeline per node. It takes no longer than the longest of them. It writes to each as AllowEach does.
+// AllowSeparately decides each use by itself: one that is refused takes nothing, and changes nothing for the others.
+// Use it for a batch of independent requests, because it needs one pipeline per node, and no longer than the longest of
+// them. It writes to each as AllowEach does.
 func (u Use) AllowSeparately(ctx context.Context, each []Decision) {
 	var room [engine.InlineParts]engine.Part
 	r := engine.Request(room[:0])
@@ -195,8 +190,8 @@ func (l *Limiter) engine() *engine.Limiter {
 	return &l.core
 }
 
-// Reserve takes the tokens of all uses now or none, as [Use.Allow] does, and never reserves the future.
-// [Reservation.Settle] takes one actual cost for each use, in the order that was given to All.
+// Reserve takes the tokens now, as [Use.Allow] does, and never reserves the future. [Reservation.Settle] takes one
+// actual cost for each use, in the order given to All.
 func (u Use) Reserve(ctx context.Context) (r Reservation) {
 	h := new(held)
 	parts := u.request(make(engine.Request, 0, u.n))
@@ -218,10 +213,9 @@ func (u Use) Reserve(ctx context.Context) (r Reservation) {
 	return r
 }
 
-// Wait waits until all uses are admitted together, and takes their tokens: all or nothing. Its errors are those of
-// [Limiter.WaitN], and with one key it is WaitN. It holds no tokens while it waits, and it waits only in the queue of
-// the key that refused it, so a caller that waits for one user's limit does not delay callers for another user of the
-// same tenant.
+// Wait waits until all keys of u are admitted together, and takes their tokens: all or nothing. Its errors are those of
+// [Limiter.WaitN]. It holds no tokens meanwhile, and waits only in the queue of the key that refused it, so callers
+// that wait for one user's limit do not delay another user of the same tenant.
 func (u Use) Wait(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
