@@ -125,6 +125,11 @@ func TestBadArguments(t *testing.T) {
 		if a != lua.SlidingLog {
 			more[a] = append(more[a], rule{"a direct take with seq and ack", 0, func(c *lua.Call) { direct(c); c.Seq, c.Ack = 3, 9 }})
 		}
+		if a == lua.SlidingWindow || a == lua.TokenBuckets { // its fields are named by it
+			more[a] = append(more[a], rule{"a limit twice", 26, func(c *lua.Call) {
+				c.Also = []lua.Limit{{Cap: 9, Tokens: 9, Period: c.Period, Span: c.Span}}
+			}})
+		}
 		if a == lua.TokenBucket || a == lua.TokenBuckets { // a window has no rate
 			more[a] = append(more[a], rule{"rate negative", 24, func(c *lua.Call) { c.Tokens = -1 }},
 				rule{"rate 2^53", 24, func(c *lua.Call) { c.Tokens = 1 << 53 }})

@@ -82,32 +82,6 @@ func TestWorkedExample(t *testing.T) {
 	}
 }
 
-// Twice the limit within less than its length: sub-buckets counted over D/q blocks admit that, a span of one more
-// does not; nor does a precision that does not divide the length, or one below a second.
-func TestNoIntervalHoldsMore(t *testing.T) {
-	e := realEngine(t)
-	start := (scriptStart/minute + 1) * minute
-	for i, q := range []int64{sec, 10 * sec, 30 * sec, 45 * sec, minute, 200_000} {
-		c := of(lua.SlidingWindow, fmt.Sprint("span", i), 100, minute, q)
-		first, _ := e.burst(t, start+q-1, c, 100)
-		then, _ := e.burst(t, start+minute+q-2, c, 100) // 1 µs less than a minute later
-		if first != 100 || then != 0 {
-			t.Errorf("precision %d: %d and %d", q, first, then)
-		}
-	}
-	for i, d := range []int64{10_500_000, 500_000, 7} { // fractions of a second
-		for _, a := range []lua.Algorithm{lua.SlidingLog, lua.FixedWindow, lua.SlidingWindow} {
-			c := of(a, fmt.Sprintf("fraction%d/%d", a, i), 5, d, max(1, d/10))
-			c.TTL = 1
-			edge := (start/d + 1) * d
-			n, refusal := e.burst(t, edge, c, 10)
-			if ttl := e.lookAt(t, a, c.Bucket).pttl; n != 5 || refusal.Retry < 1 || refusal.Retry > 2*d || ttl < 1 {
-				t.Errorf("algorithm %d, %d µs: %d admitted, %+v, lives %d ms", a, d, n, refusal, ttl)
-			}
-		}
-	}
-}
-
 // Two requests in one microsecond are two members: 1000 in one are 10 of 10 and no more.
 func TestOneMicrosecond(t *testing.T) {
 	e := realEngine(t)
@@ -326,38 +300,6 @@ func TestMostInAMinute(t *testing.T) {
 		}
 		if said, _ := strconv.Atoi(string(row[1])); most > said || most < said-1 {
 			t.Errorf("%s: %d in a minute, docs/choosing.md says %d", c.name, most, said)
-		}
-	}
-}
-
-// Whoever asks too often is not shut out: what is refused extends nothing. Three per two seconds, asked for once a
-// second, is never refused; asked for every 20 ms, each is admitted at the very instant that the first refusal
-// named.
-func TestRefusalsExtendNothing(t *testing.T) {
-	e := realEngine(t)
-	for a := lua.SlidingLog; a <= lua.TokenBuckets; a++ {
-		c := of(a, fmt.Sprint("slow", a), 3, 2*sec, sec/5)
-		for i := range int64(30) {
-			if n, refusal := e.burst(t, scriptStart+i*sec, c, 1); n != 1 {
-				t.Errorf("algorithm %d, second %d: %+v", a, i, refusal)
-			}
-		}
-		c = of(a, fmt.Sprint("fast", a), 3, 2*sec, sec/5)
-		due := int64(0)
-		for now := scriptStart; now < scriptStart+20*sec; now += 20_000 {
-			if due > 0 && due <= now {
-				if n, refusal := e.burst(t, due, c, 1); n != 1 {
-					t.Fatalf("algorithm %d, %d µs later as it was told: %+v", a, due-scriptStart, refusal)
-				}
-				due = 0
-			}
-			if n, refusal := e.burst(t, now, c, 1); n == 1 {
-				due = 0
-			} else if at := now + refusal.Retry; due == 0 {
-				due = at
-			} else if max(at, due)-min(at, due) > 1 { // a level is a double
-				t.Fatalf("algorithm %d: told %d, and %d after more refusals", a, due-scriptStart, at-scriptStart)
-			}
 		}
 	}
 }

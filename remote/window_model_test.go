@@ -70,7 +70,7 @@ func TestWindowDefinition(t *testing.T) {
 				seen[[2]int64{l.Period, l.Span}] = true
 			}
 			if len(seen) < len(limitsOf(c)) {
-				return // an error, see TestWindowArguments
+				return // an error, see TestBadArguments
 			}
 			memory := memoryEngine()
 			fits := func(at, n int64) bool {

@@ -39,6 +39,89 @@ func classified(t *testing.T, name string, err error, text string, wants ...fail
 
 const writes = "return redis.call('HSET', KEYS[1], 'a', 1)"
 
+// TestClassifyLive: the errors that a real redis-server gives.
+func TestClassifyLive(t *testing.T) {
+	server := redistest.StartOpen(t)
+	admin := server.Client()
+	ctx := t.Context()
+	tell := func(commands ...string) func() { // "" is an empty word
+		return func() {
+			for _, command := range commands {
+				var args []any
+				for word := range strings.FieldsSeq(command) {
+					args = append(args, strings.Trim(word, `"`))
+				}
+				if err := admin.Do(ctx, args...).Err(); err != nil {
+					t.Fatalf("%s: %v", command, err)
+				}
+			}
+		}
+	}
+	eval := func(c *redis.Client) func() error {
+		return func() error { return c.Eval(ctx, writes, []string{"a"}).Err() }
+	}
+	as := func(name, password string) func() error {
+		return func() error {
+			return eval(newClient(t, server.Addr, func(o *redis.Options) {
+				o.Username, o.Password, o.ReadTimeout = name, password, time.Second
+			}))()
+		}
+	}
+	tell("ACL SETUSER mute on >x ~* +eval", "ACL SETUSER blind on >x ~* +hset", "SET string x")()
+	plain := newClient(t, server.Addr, func(o *redis.Options) { o.ReadTimeout = time.Second })
+	write, nothing := eval(plain), func() {}
+	const unknown = "0000000000000000000000000000000000000000"
+
+	for _, test := range []struct {
+		name  string
+		want  failover.Class
+		begin func()
+		call  func() error
+		end   func()
+	}{
+		{"well", failover.Fine, nothing, write, nothing},
+		{"nothing there", failover.Fine, nothing, func() error { return plain.Get(ctx, "none").Err() }, nothing},
+		{"unknown script", failover.Fine, nothing, func() error { return plain.EvalSha(ctx, unknown, nil).Err() }, nothing},
+		{"another type", failover.KeyFault, nothing, func() error { return plain.HSet(ctx, "string", "a", 1).Err() }, nothing},
+		{"wrong password", failover.Misconfigured, nothing, as("mute", "y"), nothing},
+		{"may not in scripts", failover.Misconfigured, nothing, as("mute", "x"), nothing},
+		{"may not", failover.Misconfigured, nothing, as("blind", "x"), nothing},
+		{"no password", failover.Misconfigured, tell("CONFIG SET requirepass x"), as("", ""), tell(`CONFIG SET requirepass ""`)},
+		{"out of memory", failover.CannotServe, tell("CONFIG SET maxmemory 1"), write, tell("CONFIG SET maxmemory 0")},
+		{
+			"no replicas", failover.CannotServe,
+			tell("CONFIG SET min-replicas-to-write 1"), write, tell("CONFIG SET min-replicas-to-write 0"),
+		},
+		{"replica", failover.CannotServe, tell("REPLICAOF 127.0.0.1 1"), write, tell("REPLICAOF NO ONE")},
+		{
+			"replica without its primary", failover.CannotServe,
+			tell("CONFIG SET replica-serve-stale-data no", "REPLICAOF 127.0.0.1 1"),
+			func() error { return plain.Get(ctx, "a").Err() }, tell("REPLICAOF NO ONE"),
+		},
+		{"busy", failover.CannotServe, func() {
+			tell("CONFIG SET lua-time-limit 1")()
+			endless, cancel := context.WithTimeout(ctx, 50*ms)
+			defer cancel()
+			_ = newClient(t, server.Addr, nil).Eval(endless, "while true do end", nil).Err()
+		}, write, tell("SCRIPT KILL")},
+		{
+			"frozen", failover.Unreachable,
+			server.Pause, func() error { return eval(newClient(t, server.Addr, nil))() }, server.Resume,
+		},
+		{"killed", failover.Unreachable, server.Kill, write, nothing},
+	} {
+		test.begin()
+		err := test.call()
+		test.end()
+		text := fmt.Sprintf("%-28s %T %v", test.name, err, err)
+		if got := failover.Classify(err); got != test.want {
+			t.Errorf("%s: %v, want %v", text, got, test.want)
+		} else {
+			t.Logf("%s: %v", text, got)
+		}
+	}
+}
+
 // TestClassifyRareReplies: what a redis-server says in states that take some effort to bring about.
 func TestClassifyRareReplies(t *testing.T) {
 	t.Parallel()
