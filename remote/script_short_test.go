@@ -42,6 +42,7 @@ func TestShortForm(t *testing.T) {
 					limits == 5 && n != len(c.LongArguments()) {
 					t.Errorf("%d further limits: %d arguments", limits, n)
 				}
+				begun := time.Now() // a refusal leaves the times to live of a step before
 				for step, n := range []int64{1, 2, 3, 2, 0, 7, 1, 1, 5, 1, 2} {
 					c.Now = scriptStart + int64(step*step)*sec/2
 					c.Deadline = scriptStart + 45*sec // the last is late
@@ -55,7 +56,6 @@ func TestShortForm(t *testing.T) {
 						c.Epoch++ // another
 					}
 					keys := [2]string{fmt.Sprintf("{short/%d/%d}", a, limits), fmt.Sprintf("{long/%d/%d}", a, limits)}
-					begun := time.Now()
 					short, long := send(keys[0], shortArgs(take(c, n))), send(keys[1], longArgs(take(c, n)))
 					if short != long || short.err != "" {
 						t.Fatalf("%s, algorithm %d, step %d: short %v, long %v", e.name, a, step, short, long)
