@@ -20,20 +20,21 @@ var algorithms = [...]struct {
 	mark   string // of the format of what is stored
 	script *Script
 	sorted bool // stored in a sorted set; the others are hashes
+	single bool // has one limit; the others have several
 
 	broken func(c *Call) int            // the first argument against a rule of its own, or 0
 	third  func(l Limit, c *Call) int64 // the third number of a limit
 }{
 	TokenBucket: {
-		mark: "tb2", script: newScript(TokenBucket.text()),
+		mark: "tb2", script: newScript(TokenBucket.text()), single: true,
 		broken: brokenBucket, third: func(l Limit, _ *Call) int64 { return l.Tokens },
 	},
 	SlidingLog: {
-		mark: "lg1", script: newScript(SlidingLog.text()), sorted: true,
+		mark: "lg1", script: newScript(SlidingLog.text()), sorted: true, single: true,
 		broken: brokenLog, third: func(Limit, *Call) int64 { return 0 },
 	},
 	FixedWindow: {
-		mark: "fw2", script: newScript(FixedWindow.text()),
+		mark: "fw2", script: newScript(FixedWindow.text()), single: true,
 		broken: brokenFixed, third: func(_ Limit, c *Call) int64 { return c.Phase },
 	},
 	SlidingWindow: {

@@ -66,7 +66,17 @@ func (c *Call) Broken() int {
 			return firstLimit + i + 1
 		}
 	}
-	return algorithms[c.Algorithm].broken(c)
+	a := &algorithms[c.Algorithm]
+	if c.To > 1 && !a.sorted { // only a log sets the cost of an entry
+		return 19
+	}
+	if n := a.broken(c); n > 0 {
+		return n
+	}
+	if a.single && len(c.Also) > 0 {
+		return firstLimit + limitFields
+	}
+	return 0
 }
 
 // limits are a call's limits as the scripts get them, three numbers each.
@@ -80,13 +90,8 @@ func (c *Call) limits() (all []int64) {
 
 // brokenBucket reports the first argument that breaks a rule of the single token bucket's.
 func brokenBucket(c *Call) int {
-	switch {
-	case c.To > 1:
-		return 19
-	case c.Reset > 0:
+	if c.Reset > 0 {
 		return 21
-	case len(c.Also) > 0:
-		return firstLimit + limitFields
 	}
 	return 0
 }
@@ -102,30 +107,20 @@ func brokenLog(c *Call) int {
 		return 8
 	case c.Refund > 0:
 		return 9
-	case len(c.Also) > 0:
-		return firstLimit + limitFields
 	}
 	return 0
 }
 
 // brokenFixed reports the first argument that breaks a rule of the fixed window's.
 func brokenFixed(c *Call) int {
-	switch {
-	case c.To > 1:
-		return 19
-	case c.Phase >= c.Period:
+	if c.Phase >= c.Period {
 		return firstLimit + 2
-	case len(c.Also) > 0:
-		return firstLimit + limitFields
 	}
 	return 0
 }
 
 // brokenBuckets reports the first argument that breaks a rule of the token buckets'.
 func brokenBuckets(c *Call) int {
-	if c.To > 1 {
-		return 19
-	}
 	limits := c.Limits()
 	for i, l := range limits {
 		at := firstLimit + limitFields*i
@@ -143,9 +138,6 @@ func brokenBuckets(c *Call) int {
 
 // brokenBlocks reports the first argument that breaks a rule of the sliding window's.
 func brokenBlocks(c *Call) int {
-	if c.To > 1 {
-		return 19
-	}
 	limits := c.Limits()
 	for i, l := range limits {
 		at := firstLimit + limitFields*i
