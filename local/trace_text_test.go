@@ -91,8 +91,17 @@ func (tr *trace) callOf(c local.Call) string {
 		name string
 		n    int64
 	}{
-		{"want", c.Want}, {"min", c.Min}, {"hold", c.Hold}, {"ret", c.Ret}, {"debt", c.Debt}, {"owed", c.Owed}, {"seen", c.Seen},
-		{"epoch", c.Epoch}, {"at", c.At}, {"to", c.To}, {"given-back", c.SettledNow()},
+		{"want", c.Want},
+		{"min", c.Min},
+		{"hold", c.Hold},
+		{"ret", c.Ret},
+		{"debt", c.Debt},
+		{"owed", c.Owed},
+		{"seen", c.Seen},
+		{"epoch", c.Epoch},
+		{"at", c.At},
+		{"to", c.To},
+		{"given-back", c.SettledNow()},
 	} {
 		say(x.name, fmt.Sprint(x.n), x.n != 0)
 	}

@@ -202,15 +202,18 @@ func TestPhases(t *testing.T) {
 		{"without an end", []func(*scenario.Scenario){calm, fault(5*s, "freeze", scenario.Fault{})}, "before 0-5 during 5-30"},
 		{"at an instant", []func(*scenario.Scenario){calm, fault(5*s, "flush", scenario.Fault{})}, "before 0-5 after 5-30"},
 		{
-			"two", []func(*scenario.Scenario){fault(4*s, "crash", scenario.Fault{Restart: d(2 * s)})},
+			"two",
+			[]func(*scenario.Scenario){fault(4*s, "crash", scenario.Fault{Restart: d(2 * s)})},
 			"before 0-4 during 4-20 after 20-30",
 		},
 		{
-			"a deployment", []func(*scenario.Scenario){calm, fault(4*s, "deploy", scenario.Fault{Every: d(3 * s)})},
+			"a deployment",
+			[]func(*scenario.Scenario){calm, fault(4*s, "deploy", scenario.Fault{Every: d(3 * s)})},
 			"before 0-4 during 4-10 after 10-30",
 		},
 		{
-			"beyond the end", []func(*scenario.Scenario){fault(25*s, "freeze", scenario.Fault{For: d(time.Hour)})},
+			"beyond the end",
+			[]func(*scenario.Scenario){fault(25*s, "freeze", scenario.Fault{For: d(time.Hour)})},
 			"before 0-10 during 10-30",
 		},
 	} {

@@ -180,7 +180,7 @@ func algorithm(text string) (tiered.Algorithm, error) {
 		}
 		names = append(names, name)
 	}
-	return 0, fmt.Errorf("Algorithm is %.80q: must be one of %s", text, strings.Join(names, ", "))
+	return 0, fmt.Errorf("is %s: must be one of %s", strictyaml.Quote(text), strings.Join(names, ", "))
 }
 
 // leaseSize reads the size of a lease.

@@ -76,7 +76,7 @@ var mistakes = []struct{ good, bad, want string }{
 	{"limit: 40/min", "limit: [1]", "6:12: policies[1].limit is a list: must be a text"},
 	{"also: [1000/h]", "also: 7", `7:11: policies[1].also is "7": must be a list`},
 	{"also: [1000/h]", "also: [unlimited]", "7:11: policies[1]: Policy.Also[0] is Unlimited or Blocked: must be a limit"},
-	{"algorithm: token bucket", "algorithm: gcra", `8:16: policies[1].algorithm: Algorithm is "gcra": must be one of`},
+	{"algorithm: token bucket", "algorithm: gcra", `8:16: policies[1].algorithm: is "gcra": must be one of`},
 	{"fail_mode: local", "fail_mode: maybe", `9:16: policies[1].fail_mode: is "maybe": must be one of closed, local,`},
 	{"standing: off", "standing: maybe", `10:15: policies[1].standing: is "maybe": must be one of off, on, split`},
 	{"shadow: false", "shadow: 1", `11:13: policies[1].shadow: is "1": must be true or false`},
