@@ -23,7 +23,7 @@ var windows = []tiered.Policy{
 func admitted(t *testing.T, l *tiered.Limiter, key string) (n int) {
 	t.Helper()
 	for {
-		d := l.Allow(t.Context(), key)
+		d := l.Allow(ctx, key)
 		if !d.Allowed {
 			want(t, d, tiered.Limited)
 			return n
@@ -62,8 +62,8 @@ func TestPerKeyOfWindows(t *testing.T) {
 					}
 				}
 				for range 20 {
-					want(t, l.Allow(t.Context(), "any"), tiered.Granted)
-					want(t, l.Allow(t.Context(), "none"), tiered.ExceedsBurst)
+					want(t, l.Allow(ctx, "any"), tiered.Granted)
+					want(t, l.Allow(ctx, "none"), tiered.ExceedsBurst)
 				}
 				faults := int64(1)
 				if hour == 10 {

@@ -61,7 +61,7 @@ func newColdLoad(tb testing.TB) *coldLoad {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() { _ = c.limiter.Close(context.Background()) })
+	tb.Cleanup(func() { _ = c.limiter.Close(ctx) })
 	for i := range c.keys {
 		c.keys[i] = "user" + strconv.Itoa(i)
 	}
@@ -77,7 +77,7 @@ func (c *coldLoad) decide(callers, decisions int) (others int64) {
 		all.Go(func() {
 			for left.Add(-1) >= 0 {
 				key := c.keys[int(c.next.Add(1))%len(c.keys)]
-				if c.limiter.Allow(context.Background(), key).Tier != tiered.Remote {
+				if c.limiter.Allow(ctx, key).Tier != tiered.Remote {
 					wrong.Add(1)
 				}
 			}
@@ -146,8 +146,8 @@ func BenchmarkCold(b *testing.B) {
 func hot(tb testing.TB, key string) *tiered.Limiter {
 	tb.Helper()
 	l := must(tiered.New(remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerSecond(1 << 36)}, nil))
-	tb.Cleanup(func() { _ = l.Close(context.Background()) })
-	warmed(tb, func() bool { return l.Allow(context.Background(), key).Tier == tiered.Local })
+	tb.Cleanup(func() { _ = l.Close(ctx) })
+	warmed(tb, func() bool { return l.Allow(ctx, key).Tier == tiered.Local })
 	return l
 }
 

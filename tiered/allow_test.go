@@ -55,14 +55,14 @@ func TestAllowAtMost(t *testing.T) {
 			c.policy.Name = "p"
 			l := limiter(t, store, c.policy, &tiered.Options{Processes: 2})
 			if c.used > 0 {
-				if d := l.AllowN(t.Context(), "k", c.used); !d.Allowed {
+				if d := l.AllowN(ctx, "k", c.used); !d.Allowed {
 					t.Fatal(d)
 				}
 			}
 			if c.down {
 				store.Fail(down)
 			}
-			got, d := l.AllowAtMost(t.Context(), "k", c.n)
+			got, d := l.AllowAtMost(ctx, "k", c.n)
 			if got != c.want || d.Reason != c.reason || d.Allowed != (got > 0) {
 				t.Errorf("%d, %v, want %d, %v", got, d, c.want, c.reason)
 			}
@@ -92,19 +92,19 @@ func TestAllowAtMostOfAnEmptyKey(t *testing.T) {
 	for _, n := range []int64{1, 5, 10, 1000} {
 		synctest.Test(t, func(t *testing.T) {
 			l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)}, nil)
-			l.AllowN(t.Context(), "k", 10)
+			l.AllowN(ctx, "k", 10)
 			for i := range 12 {
-				got, d := l.AllowAtMost(t.Context(), "k", n)
+				got, d := l.AllowAtMost(ctx, "k", n)
 				if got != 0 || d.Reason != tiered.Limited || d.RetryAfter > 100*time.Millisecond+time.Microsecond {
 					t.Errorf("AllowAtMost(%d) of none: %d, %v, come back in %v; a token is there in 100ms", n, got,
 						d.Reason, d.RetryAfter)
 				}
 				time.Sleep(time.Duration(100*(1+i%3))*time.Millisecond + time.Microsecond)
-				left := l.Peek(t.Context(), "k").Remaining
-				if got, _ := l.AllowAtMost(t.Context(), "k", n); got != min(left, n) {
+				left := l.Peek(ctx, "k").Remaining
+				if got, _ := l.AllowAtMost(ctx, "k", n); got != min(left, n) {
 					t.Errorf("AllowAtMost(%d) got %d of %d", n, got, left)
 				}
-				l.AllowAtMost(t.Context(), "k", 10) // what is left
+				l.AllowAtMost(ctx, "k", 10) // what is left
 			}
 		})
 	}
@@ -258,11 +258,11 @@ func TestAllowSeparately(t *testing.T) {
 			return all
 		}
 		together := play(func(uses []tiered.Use, each []tiered.Decision) {
-			tiered.All(uses...).AllowSeparately(context.Background(), each)
+			tiered.All(uses...).AllowSeparately(ctx, each)
 		})
 		inTurn := play(func(uses []tiered.Use, each []tiered.Decision) {
 			for i, u := range uses {
-				each[i] = u.Allow(context.Background())
+				each[i] = u.Allow(ctx)
 			}
 		})
 		for i := range inTurn {
@@ -277,13 +277,13 @@ func TestAllowSeparately(t *testing.T) {
 func TestAllowSeparatelyMoreThanABurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := several(t, newDistant(ms), nil, direct("a", 5))
-		want(t, l[0].Allow(t.Context(), "k"), tiered.Granted)
+		want(t, l[0].Allow(ctx, "k"), tiered.Granted)
 		var uses []tiered.Use
 		for _, n := range []int64{2, 3, 1, 2} {
 			uses = append(uses, l[0].For("k").N(n))
 		}
 		each := make([]tiered.Decision, len(uses))
-		tiered.All(uses...).AllowSeparately(t.Context(), each)
+		tiered.All(uses...).AllowSeparately(ctx, each)
 		for i, allowed := range []bool{true, false, true, false} {
 			if each[i].Allowed != allowed {
 				t.Errorf("use %d of %d tokens: %+v", i, each[i].Cost, each[i])
@@ -309,7 +309,7 @@ func TestAllowSeparatelyWaitsOnce(t *testing.T) {
 			return n
 		}
 		begin, before := time.Now(), trips()
-		tiered.All(uses...).AllowSeparately(t.Context(), each)
+		tiered.All(uses...).AllowSeparately(ctx, each)
 		if took := time.Since(begin); took > ms {
 			t.Errorf("it took %v, want one round trip of 1 ms", took)
 		}
@@ -334,7 +334,7 @@ func TestAllowSeparatelyWithoutRedis(t *testing.T) {
 		store.Fail(errors.New("connection refused"))
 		for range 5 {
 			var each [3]tiered.Decision
-			tiered.All(l[1].For("k"), l[0].For("k"), l[2].For("k")).AllowSeparately(t.Context(), each[:])
+			tiered.All(l[1].For("k"), l[0].For("k"), l[2].For("k")).AllowSeparately(ctx, each[:])
 			for i, reason := range []tiered.Reason{tiered.Unavailable, tiered.Open, tiered.Fallback} {
 				if each[i].Reason != reason || each[i].Allowed != (i > 0) {
 					t.Errorf("use %d: %+v, want %v", i, each[i], reason)

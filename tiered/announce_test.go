@@ -144,7 +144,7 @@ func TestProcessThatAnnouncesNothing(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		p.is(1, 0, 0)
 		visitor := remote.Process{ID: "visitor", TTL: time.Hour}
-		if _, err := memory.Presence(t.Context(), 0, memory.Node(""), visitor); err != nil {
+		if _, err := memory.Presence(ctx, 0, memory.Node(""), visitor); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(4 * time.Second)
@@ -214,12 +214,12 @@ func TestClosedProcessIsGone(t *testing.T) {
 		p.is(2, 0, 0)
 		announced, _ := tiered.Announced(p.Group)
 		me := remote.Process{ID: "me", TTL: dispatch.PresenceTTL, Announced: announced}
-		c, err := memory.Presence(t.Context(), 0, memory.Node(""), me)
+		c, err := memory.Presence(ctx, 0, memory.Node(""), me)
 		if err != nil || len(c.Policies) != 1 || c.Policies[0].Processes != 2 { // with me
 			t.Errorf("%+v, %v", c, err)
 		}
 		me.TTL = 0
-		if _, err := memory.Presence(t.Context(), 0, memory.Node(""), me); err != nil {
+		if _, err := memory.Presence(ctx, 0, memory.Node(""), me); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(dispatch.PresenceTTL + dispatch.PresencePeriod)

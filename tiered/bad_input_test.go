@@ -50,7 +50,7 @@ func TestBadInput(t *testing.T) {
 				if made != nil {
 					t.Fatal(made)
 				}
-				defer func() { _ = l.Close(context.Background()) }()
+				defer func() { _ = l.Close(ctx) }()
 				err = f(t, l, log)
 			})
 			return err
@@ -158,15 +158,15 @@ func TestBadInput(t *testing.T) {
 			"httplimit: rules[0].Key is ForwardedFor(): must have the prefix of a proxy at least",
 		},
 		"a cost that is never admitted": {
-			ask(func(l *tiered.Limiter) tiered.Decision { return l.AllowN(context.Background(), "ann", 200) }),
+			ask(func(l *tiered.Limiter) tiered.Decision { return l.AllowN(ctx, "ann", 200) }),
 			`tiered: refused by policy "api": exceeds burst (cost 200: must be at most 100)`,
 		},
 		"a cost of 0": {
-			ask(func(l *tiered.Limiter) tiered.Decision { return l.AllowN(context.Background(), "ann", 0) }),
+			ask(func(l *tiered.Limiter) tiered.Decision { return l.AllowN(ctx, "ann", 0) }),
 			`tiered: refused by policy "api": invalid cost (0: must be 1 to 2^40)`,
 		},
 		"an empty key": {
-			ask(func(l *tiered.Limiter) tiered.Decision { return l.Allow(context.Background(), "") }),
+			ask(func(l *tiered.Limiter) tiered.Decision { return l.Allow(ctx, "") }),
 			`tiered: refused by policy "api": invalid key (0 bytes: must be 1 to 65536)`,
 		},
 		"a key function that returns nothing": {
@@ -183,13 +183,13 @@ func TestBadInput(t *testing.T) {
 		},
 		"a plan whose limit is Blocked": {
 			ask(func(l *tiered.Limiter) tiered.Decision {
-				return l.For("ann").WithPlan("banned").Allow(context.Background())
+				return l.For("ann").WithPlan("banned").Allow(ctx)
 			}),
 			`tiered: refused by policy "api": exceeds burst (the key is blocked)`,
 		},
 		"a plan that is nowhere": {
 			of(func(_ *testing.T, l *tiered.Limiter, log *bytes.Buffer) error {
-				l.For("ann").WithPlan("gold").Allow(context.Background())
+				l.For("ann").WithPlan("gold").Allow(ctx)
 				synctest.Wait() // the line is written
 				return lineOf(log)
 			}), `level=ERROR msg="a request has a plan that the policy does not have: the policy's own limit decides" ` +
@@ -235,7 +235,7 @@ func twoGroups(t *testing.T) (err error) {
 			if made != nil {
 				t.Fatal(made)
 			}
-			defer func() { _ = l.Close(context.Background()) }()
+			defer func() { _ = l.Close(ctx) }()
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()

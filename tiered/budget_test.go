@@ -62,11 +62,11 @@ func TestPeekOfAnEvictedKeyTakesABudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		l := limiter(t, store, direct("api", 5), &tiered.Options{MaxKeys: 1})
-		want(t, l.Allow(t.Context(), "k"), tiered.Granted)
+		want(t, l.Allow(ctx, "k"), tiered.Granted)
 		store.loseRequests.Store(true)
-		time.AfterFunc(tiered.DefaultBudget/2, func() { l.Allow(context.Background(), "other") })
+		time.AfterFunc(tiered.DefaultBudget/2, func() { l.Allow(ctx, "other") })
 		begin := time.Now()
-		l.Peek(t.Context(), "k")
+		l.Peek(ctx, "k")
 		if d := time.Since(begin); d > tiered.DefaultBudget {
 			t.Errorf("Peek took %v", d)
 		}

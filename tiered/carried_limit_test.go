@@ -48,7 +48,7 @@ func TestCarriedLimit(t *testing.T) {
 			l := limiter(t, remote.NewMemory(), c.policy, nil)
 			admitted := int64(0)
 			for range 100 {
-				if d := l.For("k").WithLimit(c.limit).Allow(t.Context()); d.Allowed {
+				if d := l.For("k").WithLimit(c.limit).Allow(ctx); d.Allowed {
 					admitted++
 				}
 			}
@@ -63,15 +63,15 @@ func TestCarriedLimit(t *testing.T) {
 			if !valid {
 				return
 			}
-			d := l.For("k").WithLimit(c.limit).Allow(t.Context())
+			d := l.For("k").WithLimit(c.limit).Allow(ctx)
 			if limit, ok := l.LimitOf(d); !ok || limit != c.limit {
 				t.Errorf("LimitOf is %v, %v", limit, ok)
 			}
 			// Peek and plain requests go by the limit that came last.
-			if p := l.Peek(t.Context(), "k"); p.Burst != d.Burst || p.Allowed != d.Allowed {
+			if p := l.Peek(ctx, "k"); p.Burst != d.Burst || p.Allowed != d.Allowed {
 				t.Errorf("Peek says %+v, Allow %+v", p, d)
 			}
-			if again := l.Allow(t.Context(), "k"); again.Burst != d.Burst || again.Allowed != d.Allowed {
+			if again := l.Allow(ctx, "k"); again.Burst != d.Burst || again.Allowed != d.Allowed {
 				t.Errorf("a plain request: %+v, one with a limit: %+v", again, d)
 			}
 		})
@@ -83,28 +83,27 @@ func TestCarriedLimitEverywhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(1)}, nil)
 		pro := tiered.PerSecond(10)
-		if r := l.For("a").N(8).WithLimit(pro).Reserve(t.Context()); !r.Allowed {
+		if r := l.For("a").N(8).WithLimit(pro).Reserve(ctx); !r.Allowed {
 			t.Error(r.Decision)
 		} else {
 			r.Cancel()
 		}
-		if d := tiered.All(l.For("b").N(3).WithLimit(pro), l.For("b").N(4)).Allow(t.Context()); !d.Allowed ||
-			d.Remaining != 3 {
+		if d := tiered.All(l.For("b").N(3).WithLimit(pro), l.For("b").N(4)).Allow(ctx); !d.Allowed || d.Remaining != 3 {
 			t.Errorf("two uses of one key: %+v", d)
 		}
 		if d := tiered.All(l.For("c").N(3).WithLimit(tiered.PerSecond(4)),
-			l.For("c").N(4).WithLimit(pro)).Allow(t.Context()); !d.Allowed {
+			l.For("c").N(4).WithLimit(pro)).Allow(ctx); !d.Allowed {
 			t.Errorf("the larger of two limits: %+v", d)
 		}
 		begun := time.Now()
 		for range 30 {
-			ok(t, l.For("d").WithLimit(pro).Wait(t.Context()))
+			ok(t, l.For("d").WithLimit(pro).Wait(ctx))
 		}
 		if took := time.Since(begun); took < 1900*time.Millisecond || took > 2200*time.Millisecond {
 			t.Errorf("20 tokens more than the burst took %v, want 2 s", took)
 		}
 		var zero tiered.Use
-		if d := zero.WithLimit(pro).Allow(t.Context()); d.Allowed {
+		if d := zero.WithLimit(pro).Allow(ctx); d.Allowed {
 			t.Error("the zero Use is admitted")
 		}
 	})
@@ -120,7 +119,7 @@ func TestCarriedLimitsAtOnce(t *testing.T) {
 				tiered.PerSecond(100), tiered.PerSecond(5000), tiered.Unlimited(), tiered.Blocked(),
 			}[i%4]
 			for range 500 {
-				l.For("k").WithLimit(limit).Allow(t.Context())
+				l.For("k").WithLimit(limit).Allow(ctx)
 			}
 		})
 	}
@@ -155,9 +154,9 @@ func TestInvalidCarriedLimit(t *testing.T) {
 			l := must(tiered.New(remote.NewMemory(), c.policy, &tiered.Options{Logger: slog.New(slog.NewTextHandler(&log,
 				nil))}))
 			for range 3 {
-				l.For("k").WithLimit(c.limit).Allow(t.Context())
+				l.For("k").WithLimit(c.limit).Allow(ctx)
 			}
-			_ = l.Close(t.Context())
+			_ = l.Close(ctx)
 			const line = "a request carried a limit that the policy cannot have: it is ignored"
 			if s := log.String(); strings.Count(s, line) != 1 || !strings.Contains(s, c.want) {
 				t.Errorf("%v: %s, want one line with %q", c.limit, s, c.want)
@@ -201,10 +200,10 @@ func TestUnlimitedAndBlockedStayCarried(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerMinute(500)}, nil)
 			for _, limit := range []tiered.Limit{tiered.PerMinute(5), tiered.PerMinute(3), c.limit} {
-				l.For("user").WithLimit(limit).Allow(t.Context())
+				l.For("user").WithLimit(limit).Allow(ctx)
 			}
 			for range 10 {
-				peek, d := l.Peek(t.Context(), "user"), l.Allow(t.Context(), "user")
+				peek, d := l.Peek(ctx, "user"), l.Allow(ctx, "user")
 				if peek.Allowed != c.allow || d.Allowed != c.allow {
 					t.Fatalf("carried %v last: Peek says %v, Allow %v", c.limit, peek.Reason, d.Reason)
 				}

@@ -14,7 +14,7 @@ import (
 // spendAll takes tokens of a key one by one until it is refused.
 func spendAll(t *testing.T, l *tiered.Limiter, key string) (n int64) {
 	t.Helper()
-	for l.Allow(t.Context(), key).Allowed {
+	for l.Allow(ctx, key).Allowed {
 		n++
 	}
 	return n
@@ -107,9 +107,9 @@ func TestCallsOfAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
 		l := several(t, store, nil, tiered.Policy{Limit: tiered.PerSecond(10), Lease: neverLeased})[0]
-		want(t, l.AllowN(t.Context(), "full", 1), tiered.Granted)
+		want(t, l.AllowN(ctx, "full", 1), tiered.Granted)
 		time.Sleep(10 * second)
-		want(t, l.AllowN(t.Context(), "used", 10), tiered.Granted)
+		want(t, l.AllowN(ctx, "used", 10), tiered.Granted)
 		start := time.Now()
 		set(t, l, limitTo(tiered.PerHour(20)))
 		time.Sleep(10 * second)
@@ -118,7 +118,7 @@ func TestCallsOfAChange(t *testing.T) {
 		}
 		start = time.Now()
 		for _, key := range []string{"full", "used"} {
-			l.Allow(t.Context(), key)
+			l.Allow(ctx, key)
 		}
 		for _, c := range store.since(start) {
 			if c.Cap != 20 || c.Want != 1 {
@@ -154,16 +154,16 @@ func TestChangedWindowKeepsItsCount(t *testing.T) {
 				tiered.Policy{Limit: c.from, Algorithm: tiered.SlidingWindow, Lease: neverLeased}, nil)
 			time.Sleep(time.Second)
 			for range c.spent {
-				if !l.Allow(t.Context(), "user").Allowed {
+				if !l.Allow(ctx, "user").Allowed {
 					t.Fatal("refused")
 				}
 			}
 			time.Sleep(c.later)
 			ok(t, l.SetLimit(c.to))
 			change := time.Now()
-			l.Allow(t.Context(), "user") // admitted or not, it is the first by the new window
+			l.Allow(ctx, "user") // admitted or not, it is the first by the new window
 			for refused := 0; ; refused++ {
-				d := l.AllowN(t.Context(), "user", c.to.Tokens/2)
+				d := l.AllowN(ctx, "user", c.to.Tokens/2)
 				after := time.Since(change)
 				if d.Allowed && after <= c.most+time.Millisecond {
 					return
@@ -201,7 +201,7 @@ func TestAnotherPrecisionForgetsNothing(t *testing.T) {
 				admitted := int64(0)
 				take := func(each int64) {
 					for range 90 / each {
-						if d := l.AllowN(t.Context(), "k", each); d.Allowed {
+						if d := l.AllowN(ctx, "k", each); d.Allowed {
 							admitted += each
 						}
 					}

@@ -118,7 +118,7 @@ func eachAlgorithm(t *testing.T, f func(t *testing.T, p tiered.Policy)) {
 // remaining is what Redis has left of a key.
 func remaining(t *testing.T, l *tiered.Limiter) int64 {
 	t.Helper()
-	d := l.Peek(context.Background(), "k")
+	d := l.Peek(ctx, "k")
 	if d.Tier != tiered.Remote {
 		t.Fatalf("%+v", d)
 	}
@@ -133,7 +133,7 @@ func TestCancelWhenTheClockIsSet(t *testing.T) {
 				eachAlgorithm(t, func(t *testing.T, p tiered.Policy) {
 					store := newDistant(ms)
 					l := limiter(t, store, p, nil)
-					r := l.ReserveN(t.Context(), "k", 50)
+					r := l.ReserveN(ctx, "k", 50)
 					want(t, r.Decision, tiered.Granted)
 					time.Sleep(10 * ms)
 					store.Step(by)
@@ -181,10 +181,10 @@ func TestRedirectedReplyTeachesNoClock(t *testing.T) {
 			store := &moving{distant: newDistant(ms), key: "moves", ahead: ahead}
 			p := direct("api", 100)
 			l := limiter(t, store, p, nil)
-			want(t, l.Allow(t.Context(), "stays"), tiered.Granted)
+			want(t, l.Allow(ctx, "stays"), tiered.Granted)
 			for range 20 {
 				time.Sleep(second)
-				want(t, l.Allow(t.Context(), "moves"), tiered.Granted)
+				want(t, l.Allow(ctx, "moves"), tiered.Granted)
 				n := tiered.Dispatch(l.Group()).Nodes()[0]
 				now := tiered.Engine(l.Group()).Now()
 				got, _ := n.ServerTime(now)
@@ -213,7 +213,7 @@ func TestStandstillGivesUpTheLeases(t *testing.T) {
 		if *tiered.Engine(l.Group()).Lease.Load() == before {
 			t.Error("the lease id is that of before: a copy of this machine may be using it too")
 		}
-		if d := l.Allow(context.Background(), "k"); !d.Allowed || d.Tier != tiered.Remote {
+		if d := l.Allow(ctx, "k"); !d.Allowed || d.Tier != tiered.Remote {
 			t.Fatalf("%+v, want Redis to be asked: the lease may be over", d)
 		}
 		time.Sleep(10 * ms)

@@ -24,10 +24,10 @@ func TestCancelAfterClose(t *testing.T) {
 		leased(t, l)
 		var all []tiered.Reservation
 		for range 6 {
-			all = append(all, l.ReserveN(t.Context(), "k", 2), l.ReserveN(t.Context(), "cold", 1))
+			all = append(all, l.ReserveN(ctx, "k", 2), l.ReserveN(ctx, "cold", 1))
 		}
 		closeIn(t, l, time.Second)
-		after := l.ReserveN(t.Context(), "k", 1)
+		after := l.ReserveN(ctx, "k", 1)
 		if after.Reason != tiered.Fallback {
 			t.Fatalf("%+v", after.Decision)
 		}
@@ -92,16 +92,16 @@ func TestCloseReturnsLeases(t *testing.T) {
 			t.Fatal("nothing is leased: this shows nothing")
 		}
 		closeIn(t, l, time.Second)
-		want(t, l.Allow(context.Background(), "k"), tiered.Unavailable)
-		if err := l.Reset(context.Background(), "k"); !errors.Is(err, tiered.ErrUnavailable) {
+		want(t, l.Allow(ctx, "k"), tiered.Unavailable)
+		if err := l.Reset(ctx, "k"); !errors.Is(err, tiered.ErrUnavailable) {
 			t.Errorf("Reset after Close: %v", err)
 		}
-		want(t, l.Peek(context.Background(), "k"), tiered.Unavailable)
+		want(t, l.Peek(ctx, "k"), tiered.Unavailable)
 		if _, err := l.Group().NewLimiter(tiered.Policy{Name: "late", Limit: tiered.PerSecond(1)}); err == nil {
 			t.Error("a closed Group took another policy")
 		}
 		other := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(1000)}, nil)
-		if d := other.Peek(context.Background(), "k"); d.Remaining < 898 || d.Remaining > 901 {
+		if d := other.Peek(ctx, "k"); d.Remaining < 898 || d.Remaining > 901 {
 			t.Errorf("%d left after Close, want 900: %d were held", d.Remaining, held)
 		}
 		closeIn(t, l, time.Second) // again
@@ -194,7 +194,7 @@ func TestLeaseOfAPoisonedKeyDoesNotHoldUpClose(t *testing.T) {
 			Name: "api", Limit: tiered.PerSecond(1000), Lease: tiered.Lease{Period: 5 * time.Second},
 		}, nil))
 		for range 500 {
-			l.Allow(context.Background(), "bad")
+			l.Allow(ctx, "bad")
 			time.Sleep(2 * ms)
 		}
 		if held := l.Stats().Leases.Held; held < 20 {

@@ -179,7 +179,7 @@ func TestFirstCallsWaitForNoOtherNode(t *testing.T) {
 			all.Go(func() {
 				dead := i%2 == 0
 				begun := time.Now()
-				d := l.Allow(t.Context(), map[bool]string{true: "dead ", false: "well "}[dead]+fmt.Sprint(i))
+				d := l.Allow(ctx, map[bool]string{true: "dead ", false: "well "}[dead]+fmt.Sprint(i))
 				took := time.Since(begun)
 				if dead != (d.Reason == tiered.Open) || !dead && took > 10*ms {
 					t.Errorf("%q: %v after %v", d.Key, d.Reason, took)
@@ -207,7 +207,7 @@ func TestNodesThatCannotBeFound(t *testing.T) {
 			store.slow.Store(slow)
 			store.gone.Store(true)
 			for i := range 1000 {
-				if d := l.Allow(t.Context(), fmt.Sprint(slow, i)); d.Reason != tiered.Open {
+				if d := l.Allow(ctx, fmt.Sprint(slow, i)); d.Reason != tiered.Open {
 					t.Fatalf("%+v", d)
 				}
 				time.Sleep(5 * ms)
@@ -217,9 +217,9 @@ func TestNodesThatCannotBeFound(t *testing.T) {
 			}
 			store.gone.Store(false)
 			time.Sleep(1100 * ms)
-			l.Allow(t.Context(), "probes")
+			l.Allow(ctx, "probes")
 			time.Sleep(50 * ms)
-			want(t, l.Allow(t.Context(), fmt.Sprint("found", slow)), tiered.Granted)
+			want(t, l.Allow(ctx, fmt.Sprint("found", slow)), tiered.Granted)
 			store.tries.Store(0)
 		}
 	})
@@ -272,7 +272,7 @@ func TestNodeThatLeftIsForgotten(t *testing.T) {
 		ask := func(d time.Duration) (reasons map[tiered.Reason]int) {
 			reasons = make(map[tiered.Reason]int)
 			for end := tiered.Engine(l.Group()).Now() + d; tiered.Engine(l.Group()).Now() < end; time.Sleep(20 * ms) {
-				reasons[l.Allow(t.Context(), "k").Reason]++
+				reasons[l.Allow(ctx, "k").Reason]++
 			}
 			return reasons
 		}

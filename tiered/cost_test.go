@@ -159,11 +159,11 @@ func TestEachDecisionSaysItsCost(t *testing.T) {
 			}
 		}
 		each := make([]tiered.Decision, 3)
-		tiered.All(uses...).AllowEach(t.Context(), each)
+		tiered.All(uses...).AllowEach(ctx, each)
 		check("AllowEach", each, 11, 3, 2)
-		tiered.All(uses...).AllowSeparately(t.Context(), each)
+		tiered.All(uses...).AllowSeparately(ctx, each)
 		check("AllowSeparately", each, 11, 3, 2)
-		each, err := l.PeekEach(t.Context(), "a")
+		each, err := l.PeekEach(ctx, "a")
 		if err != nil || len(each) != 2 {
 			t.Fatal(each, err)
 		}

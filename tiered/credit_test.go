@@ -36,14 +36,14 @@ func TestMaxDebt(t *testing.T) {
 			time.Sleep(10 * ms)
 			var streams []tiered.Reservation
 			for range 10 {
-				streams = append(streams, l.Reserve(t.Context(), "team"))
+				streams = append(streams, l.Reserve(ctx, "team"))
 			}
 			for _, r := range streams {
 				r.Settle(9000)
 			}
 			start := time.Now()
 			time.Sleep(tiered.DefaultTimeout)
-			ok(t, l.Wait(t.Context(), "team"))
+			ok(t, l.Wait(ctx, "team"))
 			if d := time.Since(start); d < c.wait-time.Second || d > c.wait+time.Second {
 				t.Errorf("MaxDebt %d: the next waited %v, want %v", c.maxDebt, d, c.wait)
 			}
@@ -85,11 +85,11 @@ func TestCharge(t *testing.T) {
 			if err := l.For("k").N(c.charge).Charge(); err != nil {
 				t.Fatalf("%s: %v", c.name, err)
 			}
-			if d := l.Peek(t.Context(), "k"); d.Remaining != max(c.level, 0) {
+			if d := l.Peek(ctx, "k"); d.Remaining != max(c.level, 0) {
 				t.Errorf("%s, before Redis hears of it: %+v, want %d left", c.name, d, c.level)
 			}
 			time.Sleep(tiered.DefaultTimeout)
-			d := l.Peek(t.Context(), "k")
+			d := l.Peek(ctx, "k")
 			if d.Remaining != max(c.level, 0) || d.Allowed != (c.level > 0) {
 				t.Errorf("%s: %+v, want %d left", c.name, d, c.level)
 			}
@@ -162,10 +162,10 @@ func TestRefund(t *testing.T) {
 				ok(t, l.For("k").N(c.used).Charge())
 			}
 			time.Sleep(tiered.DefaultTimeout)
-			if err := l.Refund(t.Context(), "k", c.refund); err != nil {
+			if err := l.Refund(ctx, "k", c.refund); err != nil {
 				t.Fatalf("%s: %v", c.name, err)
 			}
-			if d := l.Peek(t.Context(), "k"); d.Remaining != c.level {
+			if d := l.Peek(ctx, "k"); d.Remaining != c.level {
 				t.Errorf("%s: %d left, want %d", c.name, d.Remaining, c.level)
 			}
 			books(t, l.Group())
@@ -178,12 +178,12 @@ func TestRefundOfARefusedKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newTape(), tiered.Policy{Limit: tiered.PerHour(200)}, nil)
 		time.Sleep(10 * ms)
-		for l.Allow(t.Context(), "k").Allowed {
+		for l.Allow(ctx, "k").Allowed {
 			time.Sleep(ms)
 		}
-		ok(t, l.Refund(t.Context(), "k", 20))
+		ok(t, l.Refund(ctx, "k", 20))
 		n := 0
-		for l.Allow(t.Context(), "k").Allowed {
+		for l.Allow(ctx, "k").Allowed {
 			n++
 			time.Sleep(ms)
 		}

@@ -30,7 +30,7 @@ func eachDebt(t *testing.T, p tiered.Policy, play func(t *testing.T, s *remote.M
 func breaks(t *testing.T, s *remote.Memory, l *tiered.Limiter) {
 	s.Fail(io.EOF)
 	for range 20 { // opens the breaker
-		l.Allow(t.Context(), "another")
+		l.Allow(ctx, "another")
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(time.Second)
@@ -40,7 +40,7 @@ func breaks(t *testing.T, s *remote.Memory, l *tiered.Limiter) {
 func heals(t *testing.T, s *remote.Memory, l *tiered.Limiter) {
 	s.Fail(nil)
 	for range 100 {
-		if l.Allow(t.Context(), "another").Reason == tiered.Granted {
+		if l.Allow(ctx, "another").Reason == tiered.Granted {
 			return
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -67,7 +67,7 @@ func TestDebtAges(t *testing.T) {
 				breaks(t, s, l)
 				time.Sleep(c.outage)
 				for range c.requests {
-					if !l.Allow(t.Context(), "user").Allowed {
+					if !l.Allow(ctx, "user").Allowed {
 						t.Fatal("refused in the outage")
 					}
 				}
@@ -77,11 +77,11 @@ func TestDebtAges(t *testing.T) {
 				if l.Policy().Algorithm == tiered.TokenBucket {
 					least = c.least
 				}
-				if d := l.AllowN(t.Context(), "user", least); !d.Allowed {
+				if d := l.AllowN(ctx, "user", least); !d.Allowed {
 					t.Errorf("%v later %d of 100 remain, want %d", c.idle, d.Remaining, least)
 				}
 				// And no more than that, however it was admitted.
-				if d := l.AllowN(t.Context(), "user", 100-least+1); d.Allowed {
+				if d := l.AllowN(ctx, "user", 100-least+1); d.Allowed {
 					t.Errorf("%v later more than %d of 100 remained", c.idle, least)
 				}
 			})
@@ -98,17 +98,17 @@ func TestFailOpenOwesNoMoreThanABucketCan(t *testing.T) {
 		}
 		other := limiter(t, s, p, &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
 		time.Sleep(10 * time.Second)
-		l.AllowN(t.Context(), "user", 50) // so that the bucket lives on in the outage
+		l.AllowN(ctx, "user", 50) // so that the bucket lives on in the outage
 		breaks(t, s, l)
 		for range 5000 {
-			l.Allow(t.Context(), "user")
+			l.Allow(ctx, "user")
 		}
 		heals(t, s, l)
 		for range 800 {
 			time.Sleep(900 * time.Millisecond)
-			other.Allow(t.Context(), "user") // so that it lives on: at two thirds of its limit
+			other.Allow(ctx, "user") // so that it lives on: at two thirds of its limit
 		}
-		if d := l.AllowN(t.Context(), "user", 30); !d.Allowed {
+		if d := l.AllowN(ctx, "user", 30); !d.Allowed {
 			t.Errorf("twelve minutes later %d of 100 remain: %v", d.Remaining, d.RetryAfter)
 		}
 	})
@@ -123,11 +123,11 @@ func TestFailOpenIsChargedBelowZero(t *testing.T) {
 		breaks(t, s, l)
 		time.Sleep(10 * time.Minute)
 		for range 180 {
-			l.Allow(t.Context(), "user")
+			l.Allow(ctx, "user")
 		}
 		start := time.Now()
 		heals(t, s, l)
-		for !l.Allow(t.Context(), "user").Allowed {
+		for !l.Allow(ctx, "user").Allowed {
 			time.Sleep(100 * time.Millisecond)
 		}
 		if took := time.Since(start).Seconds(); took < 47 || took > 51 {
@@ -142,7 +142,7 @@ func TestOutageOfManyWindows(t *testing.T) {
 	eachDebt(t, tiered.Policy{Limit: tiered.PerMinute(100)}, func(t *testing.T, s *remote.Memory, l *tiered.Limiter) {
 		admitted := func(n int) (got int) {
 			for range n {
-				if l.Allow(t.Context(), "user").Allowed {
+				if l.Allow(ctx, "user").Allowed {
 					got++
 				}
 				time.Sleep(800 * time.Millisecond)
@@ -166,13 +166,13 @@ func TestResetForgivesDebts(t *testing.T) {
 	eachDebt(t, tiered.Policy{Limit: tiered.PerHour(1000)}, func(t *testing.T, s *remote.Memory, l *tiered.Limiter) {
 		breaks(t, s, l)
 		for range 500 {
-			l.Allow(t.Context(), "user")
+			l.Allow(ctx, "user")
 			time.Sleep(4 * time.Second)
 		}
 		heals(t, s, l)
-		ok(t, l.Reset(t.Context(), "user"))
+		ok(t, l.Reset(ctx, "user"))
 		time.Sleep(time.Second)
-		if d := l.AllowN(t.Context(), "user", 1000); !d.Allowed {
+		if d := l.AllowN(ctx, "user", 1000); !d.Allowed {
 			t.Errorf("after Reset %d of 1000 remain", d.Remaining)
 		}
 	})
@@ -200,7 +200,7 @@ func TestLostAnswersChargeADebtOnce(t *testing.T) {
 			time.Sleep(4 * time.Second)
 			ask := func(n int, pause time.Duration) {
 				for range n {
-					if d := l.Allow(t.Context(), "user"); d.Tier != tiered.Failover || !d.Allowed {
+					if d := l.Allow(ctx, "user"); d.Tier != tiered.Failover || !d.Allowed {
 						t.Fatalf("%+v", d)
 					}
 					time.Sleep(pause)
@@ -213,11 +213,11 @@ func TestLostAnswersChargeADebtOnce(t *testing.T) {
 			ask(mute, 5*time.Second)
 			s.loseReplies.Store(false)
 			time.Sleep(10 * time.Second)
-			l.Allow(t.Context(), "another") // finds out
-			d := l.Allow(t.Context(), "user")
+			l.Allow(ctx, "another") // finds out
+			d := l.Allow(ctx, "user")
 			for end := time.Now().Add(10 * time.Second); d.Tier == tiered.Failover && time.Now().Before(end); {
 				time.Sleep(100 * time.Millisecond)
-				d = l.Allow(t.Context(), "user")
+				d = l.Allow(ctx, "user")
 			}
 			// A grant whose answer is lost is used by nobody: up to four tokens for each request here.
 			if least := int64(100 - outage - 5*mute - 2); d.Remaining < least || d.Tier == tiered.Failover {

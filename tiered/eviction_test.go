@@ -29,7 +29,7 @@ func TestEvictedKeyHasNoNewShare(t *testing.T) {
 				s.Fail(io.EOF)
 				time.Sleep(5 * time.Second)
 				useUp := func(key string) (admitted int) {
-					for l.Allow(t.Context(), key).Allowed {
+					for l.Allow(ctx, key).Allowed {
 						admitted++
 					}
 					return admitted
@@ -38,7 +38,7 @@ func TestEvictedKeyHasNoNewShare(t *testing.T) {
 				for round := range 20 {
 					admitted += useUp("user")
 					for i := range 3 * maxKeys {
-						l.Allow(t.Context(), fmt.Sprint("other ", round, " ", i))
+						l.Allow(ctx, fmt.Sprint("other ", round, " ", i))
 					}
 					time.Sleep(100 * time.Millisecond)
 				}
@@ -56,7 +56,7 @@ func TestEvictedKeyHasNoNewShare(t *testing.T) {
 				}
 				time.Sleep(30 * time.Minute) // half of it is refilled
 				for i := range 3 * maxKeys {
-					l.Allow(t.Context(), fmt.Sprint("another ", i))
+					l.Allow(ctx, fmt.Sprint("another ", i))
 				}
 				if n := useUp("user"); n < 48 || n > 51 {
 					t.Errorf("after half an hour the key has a share of %d", n)
@@ -71,7 +71,7 @@ func TestShareOutlivesItsPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := remote.NewMemory()
 		g := must(tiered.NewGroup(s, &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler)}))
-		defer func() { _ = g.Close(context.Background()) }()
+		defer func() { _ = g.Close(ctx) }()
 		policies := []tiered.Policy{{Name: "api", Limit: tiered.PerHour(100), FailMode: tiered.FailLocal}}
 		s.Fail(io.EOF)
 		admitted := 0
@@ -79,7 +79,7 @@ func TestShareOutlivesItsPolicy(t *testing.T) {
 			ok(t, g.SetPolicies(all))
 			time.Sleep(5 * time.Second)
 			if l, ok := g.Limiter("api"); ok {
-				for l.Allow(t.Context(), "user").Allowed {
+				for l.Allow(ctx, "user").Allowed {
 					admitted++
 				}
 			}
@@ -112,11 +112,11 @@ func TestEvictedFallbackIsSpentByAnyLimit(t *testing.T) {
 			store.Fail(context.DeadlineExceeded)
 			use := func() (admitted int) {
 				for range 200 {
-					if l.Allow(t.Context(), "k").Allowed {
+					if l.Allow(ctx, "k").Allowed {
 						admitted++
 					}
 				}
-				l.Allow(t.Context(), "another") // pushes it out
+				l.Allow(ctx, "another") // pushes it out
 				time.Sleep(time.Second)
 				return admitted
 			}
@@ -170,11 +170,11 @@ func TestRequestOverMoreKeysThanAreKept(t *testing.T) {
 				}
 				admitted := 0
 				for range 100 {
-					if tiered.All(uses...).Allow(t.Context()).Allowed {
+					if tiered.All(uses...).Allow(ctx).Allowed {
 						admitted++
 					}
 					each := make([]tiered.Decision, keys)
-					tiered.All(uses...).AllowSeparately(t.Context(), each)
+					tiered.All(uses...).AllowSeparately(ctx, each)
 					for _, d := range each {
 						if d.Tier == tiered.Failover {
 							t.Fatalf("the fail mode decided, and Redis answers: %+v", d)
@@ -214,7 +214,7 @@ func TestFewerKeysThanOneRequestNeeds(t *testing.T) {
 							for i := range 20 {
 								start := time.Now()
 								d := tiered.All(l[0].For(fmt.Sprint(w)), l[1].For("t"), l[2].For("i"),
-									l[3].For(fmt.Sprint("x", w, i))).Allow(context.Background())
+									l[3].For(fmt.Sprint("x", w, i))).Allow(ctx)
 								mu.Lock()
 								longest = max(longest, time.Since(start))
 								if d.Allowed {
@@ -262,7 +262,7 @@ func TestMoreKeysUnderWayThanAreKept(t *testing.T) {
 		var refused atomic.Int64
 		for i := range 24_000 { // 12 000/s
 			all.Go(func() {
-				if d := l.Allow(context.Background(), fmt.Sprint(i)); !d.Allowed {
+				if d := l.Allow(ctx, fmt.Sprint(i)); !d.Allowed {
 					refused.Add(1)
 				}
 			})

@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"runtime"
@@ -71,9 +70,9 @@ func TestFloodOfKeys(t *testing.T) {
 	// Patient: a busy machine is no outage.
 	patient := 20 * time.Second
 	g := must(tiered.NewGroup(watch.Over(t, store), &tiered.Options{MaxKeys: maxKeys, Budget: patient, Timeout: patient}))
-	defer g.Close(context.Background())
+	defer g.Close(ctx)
 	l := must(g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerSecond(1)}))
-	if d := l.Allow(t.Context(), "first"); d.Reason != tiered.Granted {
+	if d := l.Allow(ctx, "first"); d.Reason != tiered.Granted {
 		t.Fatalf("%+v", d)
 	}
 	heap, memory, goroutines := liveHeap(), redisMemory(t, admin), runtime.NumGoroutine()
@@ -84,7 +83,7 @@ func TestFloodOfKeys(t *testing.T) {
 	}
 	var looks []look
 	observe := func(heapNow int64) {
-		n := must(admin.DBSize(t.Context()).Result())
+		n := must(admin.DBSize(ctx).Result())
 		looks = append(looks, look{time.Now(), done.Load(), n})
 		most.heap = max(most.heap, heapNow-heap)
 		most.memory = max(most.memory, redisMemory(t, admin)-memory)
@@ -98,8 +97,7 @@ func TestFloodOfKeys(t *testing.T) {
 			for i := c; i < flood; i += callers {
 				// A key is mostly a piece of something larger, which must not stay with it.
 				request := fmt.Sprintf("%016d", i) + strings.Repeat("x", 1000)
-				if d := l.Allow(context.Background(), request[:16]); d.Reason != tiered.Granted ||
-					d.Tier != tiered.Remote {
+				if d := l.Allow(ctx, request[:16]); d.Reason != tiered.Granted || d.Tier != tiered.Remote {
 					t.Errorf("%+v", d)
 					return
 				}
@@ -160,7 +158,7 @@ func TestFloodOfKeys(t *testing.T) {
 
 	// It goes as it came.
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) { // Redis' own cycle
-		keys := must(admin.DBSize(t.Context()).Result())
+		keys := must(admin.DBSize(ctx).Result())
 		left := redisMemory(t, admin) - memory
 		if keys <= 1 && left < restOfRedis {
 			t.Logf("%v later %d kB are left in Redis", time.Since(begun)-took, left>>10)
@@ -196,7 +194,7 @@ func heapAtLastCollection() int64 {
 // redisMemory is what a server uses for all but its clients' connections.
 func redisMemory(t *testing.T, c *redis.Client) int64 {
 	t.Helper()
-	info := must(c.Info(t.Context(), "memory").Result())
+	info := must(c.Info(ctx, "memory").Result())
 	values := map[string]int64{}
 	for line := range strings.SplitSeq(info, "\r\n") {
 		var n int64
@@ -230,7 +228,7 @@ func TestAboveCapacityThereIsNoCollapse(t *testing.T) {
 					key++
 					name := strconv.Itoa(key)
 					all.Go(func() {
-						if l.Allow(context.Background(), name).Allowed {
+						if l.Allow(ctx, name).Allowed {
 							granted.Add(1)
 						}
 					})

@@ -21,7 +21,7 @@ func leased(t *testing.T, l *tiered.Limiter) *engine.Bucket {
 	b, _ := tiered.Engine(l.Group()).Cache.Find(tiered.Core(l).ID("k"))
 	for range 1000 {
 		calls := node(l).Calls.Sent
-		r := l.ReserveN(context.Background(), "k", 3)
+		r := l.ReserveN(ctx, "k", 3)
 		time.Sleep(2 * ms)
 		if held, _ := b.Peek(tiered.Engine(l.Group()).Now()); held > 20 && node(l).Calls.Sent == calls &&
 			r.Tier == tiered.Local {
@@ -38,11 +38,11 @@ func TestCancelOfWhatWasAdmittedAlone(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := newTape()
 			l := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(100), FailMode: mode}, nil)
-			want(t, l.AllowN(t.Context(), "k", 10), tiered.Granted)
+			want(t, l.AllowN(ctx, "k", 10), tiered.Granted)
 			silence(t, store.distant, l)
 			var all []tiered.Reservation
 			for range 10 {
-				r := l.ReserveN(t.Context(), "k", 5)
+				r := l.ReserveN(ctx, "k", 5)
 				if r.Reason != tiered.Fallback && r.Reason != tiered.Open {
 					t.Fatalf("%+v", r.Decision)
 				}
@@ -57,7 +57,7 @@ func TestCancelOfWhatWasAdmittedAlone(t *testing.T) {
 			all[5].Settle(15)
 			store.loseRequests.Store(false)
 			time.Sleep(5 * time.Second)
-			l.Allow(t.Context(), "k") // the debt goes with the next call
+			l.Allow(ctx, "k") // the debt goes with the next call
 			time.Sleep(time.Second)
 			// 90 − 50 + 4·5 + 3 − 10 − 1.
 			if n := level(t, store.Memory, l, "k"); n != 52 {
@@ -94,12 +94,12 @@ func TestCancelGivesBackInALaterBlock(t *testing.T) {
 				bubble(t, fmt.Sprint(a, " ", between, " ", later), func(t *testing.T) {
 					l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: limit, Algorithm: a}, nil)
 					time.Sleep(4 * time.Second)
-					l.AllowN(t.Context(), "user", 2500)
+					l.AllowN(ctx, "user", 2500)
 					time.Sleep(60 * time.Millisecond)
-					r := l.ReserveN(t.Context(), "user", 100)
+					r := l.ReserveN(ctx, "user", 100)
 					time.Sleep(later / 2)
 					for range between {
-						if !l.Allow(t.Context(), "user").Allowed {
+						if !l.Allow(ctx, "user").Allowed {
 							t.Fatal("refused")
 						}
 						time.Sleep(100 * time.Microsecond)
@@ -107,7 +107,7 @@ func TestCancelGivesBackInALaterBlock(t *testing.T) {
 					time.Sleep(later / 2)
 					r.Cancel()
 					time.Sleep(60 * time.Millisecond)
-					if d := l.Peek(t.Context(), "user"); d.Remaining < 7500-between {
+					if d := l.Peek(ctx, "user"); d.Remaining < 7500-between {
 						t.Errorf("%d of 10000 are used, 100 were reserved and canceled, and %d remain", 2500+between, d.Remaining)
 					}
 				})

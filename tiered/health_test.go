@@ -72,15 +72,15 @@ func TestPingInAnOutage(t *testing.T) {
 		ok(t, l.Group().Ping(nil))
 		store.Fail(errors.New("down"))
 		for range 200 {
-			l.AllowN(t.Context(), "k", 90)
+			l.AllowN(ctx, "k", 90)
 			time.Sleep(10 * time.Millisecond)
 		}
-		if err := l.Group().Ping(t.Context()); err == nil {
+		if err := l.Group().Ping(ctx); err == nil {
 			t.Error("an outage goes unnoticed")
 		}
 		store.Fail(nil)
 		time.Sleep(5 * time.Second)
-		ok(t, l.Group().Ping(t.Context()))
+		ok(t, l.Group().Ping(ctx))
 	})
 }
 
@@ -130,9 +130,9 @@ func TestDefaultLogger(t *testing.T) {
 		store := remote.NewMemory()
 		l := must(tiered.New(store, tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)}, nil))
 		store.Fail(errors.New("down"))
-		l.Allow(t.Context(), "k")
+		l.Allow(ctx, "k")
 		time.Sleep(time.Second)
-		_ = l.Close(t.Context())
+		_ = l.Close(ctx)
 	})
 	if !strings.Contains(log.String(), "redis does not answer") {
 		t.Errorf("%q", log.String())

@@ -97,7 +97,7 @@ func (r *hostileRig) do(command string) {
 	for _, w := range strings.Fields(command) {
 		words = append(words, w)
 	}
-	if err := r.admin.Do(r.t.Context(), words...).Err(); err != nil {
+	if err := r.admin.Do(ctx, words...).Err(); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -192,7 +192,7 @@ func harmless(text string) bool {
 // checkLogs ends the limiter and wants as many lines in the logs as it wrote, each of them of one piece.
 func (r *hostileRig) checkLogs() {
 	r.t.Helper()
-	closing, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	closing, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	_ = r.group.Close(closing) // Redis may be gone
 	want := r.lines.count()

@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"context"
 	"crypto/sha256"
 	"fmt"
 	"strings"
@@ -75,7 +74,7 @@ func TestHostileKeys(t *testing.T) {
 		})
 	})
 	// Nothing of a key was a command or another key: what is in Redis are the names that the store gives, and digests.
-	names := must(r.admin.Keys(t.Context(), "*").Result())
+	names := must(r.admin.Keys(ctx, "*").Result())
 	digests := 0
 	for _, name := range names {
 		switch {
@@ -94,7 +93,7 @@ func TestHostileKeys(t *testing.T) {
 	if digests == 0 {
 		t.Error("no key was long enough for a digest")
 	}
-	stats, err := r.admin.Info(t.Context(), "commandstats").Result()
+	stats, err := r.admin.Info(ctx, "commandstats").Result()
 	if err != nil || strings.Contains(stats, "cmdstat_flushall") {
 		t.Errorf("a key became a command: %s, %v", stats, err)
 	}
@@ -106,11 +105,11 @@ func TestHostileKeys(t *testing.T) {
 		var planted error
 		switch i % 3 {
 		case 0:
-			planted = r.admin.Set(t.Context(), name, key, 0).Err()
+			planted = r.admin.Set(ctx, name, key, 0).Err()
 		case 1:
-			planted = r.admin.HSet(t.Context(), name, key, key).Err()
+			planted = r.admin.HSet(ctx, name, key, key).Err()
 		default:
-			planted = r.admin.HSet(t.Context(), name, "v", "tb2", "l", key, "t", key).Err()
+			planted = r.admin.HSet(ctx, name, "v", "tb2", "l", key, "t", key).Err()
 		}
 		if planted != nil {
 			t.Fatal(planted)
@@ -154,7 +153,7 @@ func TestHostileKeys(t *testing.T) {
 // Names and prefixes come from whoever configures the limiter, and are shown to him: quoted, and cut.
 func TestHostileNames(t *testing.T) {
 	g := must(tiered.NewGroup(remote.NewMemory(), nil))
-	defer g.Close(context.Background())
+	defer g.Close(ctx)
 	check := func(t tester, name string) {
 		_, err := g.NewLimiter(tiered.Policy{Name: name, Limit: tiered.PerSecond(1)})
 		if err == nil {
@@ -178,7 +177,7 @@ func TestHostileNames(t *testing.T) {
 		}
 		memory := remote.NewMemory()
 		me := remote.Process{ID: "me", TTL: time.Second}
-		_, err = memory.Presence(context.Background(), time.Second, remote.Node(name), me)
+		_, err = memory.Presence(ctx, time.Second, remote.Node(name), me)
 		if err == nil || !harmless(err.Error()) {
 			t.Errorf("node %.100q: %v", name, err)
 		}

@@ -2,7 +2,6 @@ package tiered_test
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -51,7 +50,7 @@ func ask(t *testing.T, seed uint64, callers []caller, length time.Duration) (adm
 		}
 		l := must(g.NewLimiter(p))
 		all.Go(func() {
-			defer func() { _ = g.Close(context.Background()) }()
+			defer func() { _ = g.Close(ctx) }()
 			for {
 				time.Sleep(time.Duration(r.ExpFloat64() / c.asks * 1e9))
 				if time.Since(start) >= length {
@@ -61,7 +60,7 @@ func ask(t *testing.T, seed uint64, callers []caller, length time.Duration) (adm
 				if c.carries {
 					u = u.WithLimit(c.limit)
 				}
-				if u.Allow(context.Background()).Allowed {
+				if u.Allow(ctx).Allowed {
 					mu.Lock()
 					if admitted++; admitted == 1 {
 						first = c
@@ -159,7 +158,7 @@ func TestRequestsWithDifferentLimits(t *testing.T) {
 				if i > 0 && r.Float64() < c.some {
 					plan = c.plans[1]
 				}
-				d := l.For("user").WithLimit(plan).Allow(t.Context())
+				d := l.For("user").WithLimit(plan).Allow(ctx)
 				if d.Allowed {
 					admitted++
 					bound.Admit(int64(time.Since(start)), 1)
@@ -174,7 +173,7 @@ func TestRequestsWithDifferentLimits(t *testing.T) {
 					t.Fatalf("request %d with %v: its Decision is by %v", i, plan, limit)
 				}
 			}
-			if d := l.For("user").N(41).WithLimit(c.plans[1]).Allow(t.Context()); c.plans[1].Burst == 40 && d.Reason != tiered.ExceedsBurst {
+			if d := l.For("user").N(41).WithLimit(c.plans[1]).Allow(ctx); c.plans[1].Burst == 40 && d.Reason != tiered.ExceedsBurst {
 				t.Errorf("41 tokens by a burst of 40: %+v", d)
 			}
 			t.Logf("%d admitted, %.3f of the larger plan, %d calls", admitted, float64(admitted)/1300, calls)
@@ -195,7 +194,7 @@ func TestPlanThatIsCarriedNoMore(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)}, nil)
 		free, pro := tiered.PerSecond(20).WithBurst(40), tiered.PerSecond(200).WithBurst(100)
 		ask := func(n int64, plan tiered.Limit) tiered.Decision {
-			return l.For("user").N(n).WithLimit(plan).Allow(t.Context())
+			return l.For("user").N(n).WithLimit(plan).Allow(ctx)
 		}
 		if d := ask(100, pro); !d.Allowed {
 			t.Fatalf("%+v", d)
@@ -235,7 +234,7 @@ func TestSeparateUsesCarryTheirLimits(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerSecond(10)}, nil)
 			each := make([]tiered.Decision, 2)
-			tiered.All(l.For("user").N(60).WithLimit(tiered.PerSecond(100)), l.For("user").N(10).WithLimit(second)).AllowSeparately(t.Context(), each)
+			tiered.All(l.For("user").N(60).WithLimit(tiered.PerSecond(100)), l.For("user").N(10).WithLimit(second)).AllowSeparately(ctx, each)
 			if !each[0].Allowed || each[0].Burst != 100 {
 				t.Errorf("60 tokens by a limit of 100: %+v", each[0])
 			}

@@ -26,14 +26,14 @@ func TestLongLeasesKeepTheLimit(t *testing.T) {
 			time.Sleep(4 * time.Second)
 			held, before := int64(0), int64(0)
 			for i := 0; i < 200 || held <= before || held < 100; i++ { // until it has just leased
-				all[0].Allow(t.Context(), "user")
+				all[0].Allow(ctx, "user")
 				time.Sleep(125 * time.Millisecond)
 				before, held = held, all[0].Group().Stats().Policies["api"].Leases.Held
 			}
 			store.loseRequests.Store(true)
 			time.Sleep(42 * time.Second) // its lease is over for at most 2 s
 			admitted := int64(0)
-			for all[1].Allow(t.Context(), "user").Allowed {
+			for all[1].Allow(ctx, "user").Allowed {
 				admitted++
 			}
 			if most := 600 - held + 2*10 + 1; admitted > most { // and the one that asked for the lease
@@ -57,17 +57,17 @@ func TestLongLeasesSeeWhatComesBack(t *testing.T) {
 				ls[i] = l
 			}
 			time.Sleep(4 * time.Second)
-			r := ls[0].ReserveN(t.Context(), "user", 25)
-			for ls[1].Allow(t.Context(), "user").Allowed {
+			r := ls[0].ReserveN(ctx, "user", 25)
+			for ls[1].Allow(ctx, "user").Allowed {
 			}
 			time.Sleep(30 * time.Second)
-			if d := ls[0].Allow(t.Context(), "user"); !r.Allowed || d.Allowed {
+			if d := ls[0].Allow(ctx, "user"); !r.Allowed || d.Allowed {
 				t.Fatalf("%+v %+v", r.Decision, d)
 			}
 			time.Sleep(time.Second)
 			r.Cancel()
 			time.Sleep(6 * time.Second)
-			if d := ls[0].AllowN(t.Context(), "user", 25); !d.Allowed {
+			if d := ls[0].AllowN(ctx, "user", 25); !d.Allowed {
 				t.Errorf("25 came back, and then: %v, %d remain, again after %v", d.Reason, d.Remaining, d.RetryAfter)
 			}
 		})

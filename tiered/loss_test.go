@@ -41,7 +41,7 @@ func (s *replicated) promote(lag func()) {
 func TestStateLossesAreLosses(t *testing.T) {
 	ask := func(l *tiered.Limiter, d time.Duration) {
 		for range d / (5 * ms) {
-			l.Allow(context.Background(), "k")
+			l.Allow(ctx, "k")
 			time.Sleep(5 * ms)
 		}
 	}
@@ -56,7 +56,7 @@ func TestStateLossesAreLosses(t *testing.T) {
 		}, true},
 		{"a failover that loses the lease's first call", func(s *replicated, l *tiered.Limiter) {
 			time.Sleep(time.Minute) // the bucket is over
-			l.Allow(context.Background(), "k")
+			l.Allow(ctx, "k")
 			s.promote(func() { ask(l, 500*ms) })
 			ask(l, second)
 		}, true},
@@ -69,7 +69,7 @@ func TestStateLossesAreLosses(t *testing.T) {
 			s.Memory.Del(bucket)
 			call := tiered.Call(bucket, l)
 			call.Want, call.Min, call.TTL, call.Fleet = 1, 1, 1e6, 1
-			s.Memory.Run(context.Background(), second, []lua.Call{call}, make([]remote.Result, 1))
+			s.Memory.Run(ctx, second, []lua.Call{call}, make([]remote.Result, 1))
 			ask(l, second)
 		}, true},
 
@@ -90,28 +90,28 @@ func TestStateLossesAreLosses(t *testing.T) {
 		}, false},
 		{"direct takes, idle meanwhile", func(_ *replicated, l *tiered.Limiter) {
 			for range 5 {
-				l.Allow(context.Background(), "rare")
+				l.Allow(ctx, "rare")
 				time.Sleep(10 * second)
 			}
 		}, false},
 		{"a burst that is raised in an outage in which the key ends", func(s *replicated, l *tiered.Limiter) {
-			l.Allow(context.Background(), "rare")
+			l.Allow(ctx, "rare")
 			s.Memory.Fail(errors.New("down"))
 			time.Sleep(time.Minute)
-			l.Allow(context.Background(), "rare")
+			l.Allow(ctx, "rare")
 			limit := l.Policy().Limit
 			if err := l.SetLimit(limit.WithBurst(50 * max(limit.Burst, limit.Tokens))); err != nil {
 				panic(err)
 			}
 			s.Memory.Fail(nil)
 			for range 10 {
-				l.Allow(context.Background(), "rare")
+				l.Allow(ctx, "rare")
 				time.Sleep(500 * ms)
 			}
 		}, false},
 		{"our own Reset", func(_ *replicated, l *tiered.Limiter) {
 			for range 5 {
-				if err := l.Reset(context.Background(), "k"); err != nil {
+				if err := l.Reset(ctx, "k"); err != nil {
 					panic(err)
 				}
 				ask(l, 200*ms)
@@ -125,17 +125,17 @@ func TestStateLossesAreLosses(t *testing.T) {
 				panic(err)
 			}
 			for range 3 {
-				if err := other.Reset(context.Background(), "k"); err != nil {
+				if err := other.Reset(ctx, "k"); err != nil {
 					panic(err)
 				}
 				ask(l, 200*ms)
 			}
-			_ = other.Close(context.Background())
+			_ = other.Close(ctx)
 		}, false},
 		{"evicted, and back while its record lives", func(_ *replicated, l *tiered.Limiter) {
 			for i := range 200 {
-				l.Allow(context.Background(), fmt.Sprint("other ", i))
-				l.Allow(context.Background(), "k")
+				l.Allow(ctx, fmt.Sprint("other ", i))
+				l.Allow(ctx, "k")
 			}
 			ask(l, 200*ms)
 		}, false},
@@ -193,12 +193,12 @@ func TestLossIsWhatCannotHaveExpired(t *testing.T) {
 				start := time.Now()
 				for _, at := range asks {
 					time.Sleep(at - time.Since(start))
-					want(t, l.Allow(t.Context(), "k"), tiered.Granted)
+					want(t, l.Allow(ctx, "k"), tiered.Granted)
 				}
 				if del {
 					time.Sleep(2 * second)
 					store.Memory.Del(store.Key("p", "k"))
-					want(t, l.Allow(t.Context(), "k"), tiered.Granted)
+					want(t, l.Allow(ctx, "k"), tiered.Granted)
 				}
 				lost := int64(0)
 				for _, n := range l.Group().Stats().Nodes {
@@ -222,14 +222,14 @@ func TestWindowThatOnlyRefusedIsNotLost(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := tiered.Policy{Name: "api", Algorithm: tiered.SlidingWindow, Limit: limits[0]}
 			l := limiter(t, newDistant(ms), p, nil)
-			want(t, l.AllowN(t.Context(), "k", 30), tiered.Granted)
+			want(t, l.AllowN(ctx, "k", 30), tiered.Granted)
 			time.Sleep(limits[0].Per - second)
 			p.Limit = limits[1]
 			ok(t, l.SetPolicy(p))
-			d := l.Allow(t.Context(), "k")
+			d := l.Allow(ctx, "k")
 			want(t, d, tiered.Limited)
 			time.Sleep(max(d.RetryAfter, 7*second)) // no refusal is believed for longer than 5 s
-			want(t, l.Allow(t.Context(), "k"), tiered.Granted)
+			want(t, l.Allow(ctx, "k"), tiered.Granted)
 			for _, n := range l.Group().Stats().Nodes {
 				if n.Faults.StateLosses > 0 {
 					t.Errorf("%v, then %v: %d losses", limits[0], limits[1], n.Faults.StateLosses)

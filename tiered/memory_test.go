@@ -108,7 +108,7 @@ func TestPoliciesThatNobodyAsksAreSmall(t *testing.T) {
 		return m
 	}
 	g := must(tiered.NewGroup(remote.NewMemory(), nil))
-	defer g.Close(context.Background())
+	defer g.Close(ctx)
 	const n = 2000
 	all := make([]tiered.Policy, n)
 	for i := range all {
@@ -136,7 +136,7 @@ func TestPoliciesThatNobodyAsksAreSmall(t *testing.T) {
 // What nobody can use any more is forgotten: a removed policy takes no memory once its keys are gone.
 func TestRemovedPoliciesAreForgotten(t *testing.T) {
 	g := must(tiered.NewGroup(remote.NewMemory(), nil))
-	defer func() { _ = g.Close(context.Background()) }()
+	defer func() { _ = g.Close(ctx) }()
 	set := func(version int) {
 		var all []tiered.Policy
 		for i := range 100 {
@@ -145,7 +145,7 @@ func TestRemovedPoliciesAreForgotten(t *testing.T) {
 		ok(t, g.SetPolicies(all))
 		for _, p := range all {
 			l, _ := g.Limiter(p.Name)
-			l.Allow(t.Context(), "user")
+			l.Allow(ctx, "user")
 		}
 	}
 	heap := func() uint64 {
@@ -184,7 +184,7 @@ func TestStandingSharesOfManyKeys(t *testing.T) {
 		runtime.GC()
 		runtime.ReadMemStats(&before)
 		for i := range keys {
-			if d := l.Allow(t.Context(), strconv.Itoa(i)); !d.Allowed || d.Tier != tiered.Local {
+			if d := l.Allow(ctx, strconv.Itoa(i)); !d.Allowed || d.Tier != tiered.Local {
 				t.Fatalf("key %d: %+v", i, d)
 			}
 			if i%10_000 == 0 {

@@ -177,7 +177,7 @@ func (s *meddling) fate(c lua.Call) meddle {
 // spend asks for one token of "k" each millisecond for as long, and counts those admitted.
 func spend(l *tiered.Limiter, length time.Duration) (admitted int64) {
 	for end := tiered.Engine(l.Group()).Now() + length; tiered.Engine(l.Group()).Now() < end; time.Sleep(ms) {
-		if l.Allow(context.Background(), "k").Allowed {
+		if l.Allow(ctx, "k").Allowed {
 			admitted++
 		}
 	}

@@ -69,7 +69,7 @@ func (r movedRig) play(t *testing.T, seed uint64, requests func(random *rand.Ran
 			}, &tiered.Options{Random: random}); err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = limiters[i].Close(context.Background()) }()
+			defer func() { _ = limiters[i].Close(ctx) }()
 		}
 		time.Sleep(start)
 		begin := time.Now()
@@ -86,7 +86,7 @@ func (r movedRig) play(t *testing.T, seed uint64, requests func(random *rand.Ran
 				continue
 			}
 			all.Go(func() { // who waits holds nobody up
-				d := limiters[a.process].Allow(t.Context(), "k")
+				d := limiters[a.process].Allow(ctx, "k")
 				if !d.Allowed {
 					time.Sleep(time.Microsecond) // what the same reply admits is noted first
 				}

@@ -136,7 +136,7 @@ func TestRedisThatComesLate(t *testing.T) {
 		ask := func(d time.Duration) (reasons map[tiered.Reason]int) {
 			reasons = make(map[tiered.Reason]int)
 			for end := tiered.Engine(l.Group()).Now() + d; tiered.Engine(l.Group()).Now() < end; time.Sleep(10 * ms) {
-				reasons[l.Allow(context.Background(), "k").Reason]++
+				reasons[l.Allow(ctx, "k").Reason]++
 			}
 			return reasons
 		}
@@ -163,7 +163,7 @@ func outage(t *testing.T, store *distant, l *tiered.Limiter) {
 		if i > 100 {
 			t.Fatal("the breaker does not open")
 		}
-		l.Allow(t.Context(), "outage")
+		l.Allow(ctx, "outage")
 		time.Sleep(tiered.DefaultTimeout)
 	}
 }
@@ -230,12 +230,12 @@ func TestShareDoesNotPayForARefusal(t *testing.T) {
 		l := several(t, store, nil, share, closed)
 		time.Sleep(time.Second)
 		store.loseRequests.Store(true)
-		d := tiered.All(l[0].For("k"), l[1].For("k")).Allow(t.Context())
+		d := tiered.All(l[0].For("k"), l[1].For("k")).Allow(ctx)
 		if want(t, d, tiered.Unavailable); d.Policy != "closed" {
 			t.Fatalf("%+v", d)
 		}
 		for range 3 {
-			if d := l[0].Allow(t.Context(), "k"); d.Reason != tiered.Fallback {
+			if d := l[0].Allow(ctx, "k"); d.Reason != tiered.Fallback {
 				t.Fatalf("%+v, want the share: it is untouched", d)
 			}
 		}
@@ -261,12 +261,12 @@ func TestOutageOfOneOfTwoStores(t *testing.T) {
 		time.Sleep(time.Second)
 		outage(t, ill, b)
 		for range 2 {
-			if d := tiered.All(a.For("k"), b.For("k")).Allow(t.Context()); !d.Allowed || d.Reason != tiered.Fallback {
+			if d := tiered.All(a.For("k"), b.For("k")).Allow(ctx); !d.Allowed || d.Reason != tiered.Fallback {
 				t.Fatalf("%+v, want b's share: it is the tighter", d)
 			}
 		}
 		for range 10 {
-			want(t, tiered.All(a.For("k"), b.For("k")).Allow(t.Context()), tiered.FallbackSpent)
+			want(t, tiered.All(a.For("k"), b.For("k")).Allow(ctx), tiered.FallbackSpent)
 		}
 		time.Sleep(100 * ms)
 		if n := level(t, well.Memory, a, "k"); n != 98 {

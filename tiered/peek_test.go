@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -24,14 +23,14 @@ func TestPeekN(t *testing.T) {
 						Name: "p", Limit: tiered.PerHour(10), Algorithm: algorithm, Lease: neverLeased,
 					}, nil)
 					for range used {
-						l.Allow(t.Context(), "k")
+						l.Allow(ctx, "k")
 					}
 					time.Sleep(time.Second)
-					peeked := l.PeekN(t.Context(), "k", n)
-					if again := l.PeekN(t.Context(), "k", n); again != peeked {
+					peeked := l.PeekN(ctx, "k", n)
+					if again := l.PeekN(ctx, "k", n); again != peeked {
 						t.Errorf("%s: %+v, then %+v", name, peeked, again)
 					}
-					d := l.AllowN(t.Context(), "k", n)
+					d := l.AllowN(ctx, "k", n)
 					if peeked.Allowed != d.Allowed || peeked.Reason != d.Reason || peeked.Burst != d.Burst {
 						t.Errorf("%s: %+v, and AllowN %+v", name, peeked, d)
 					}
@@ -94,8 +93,8 @@ func TestPeekEach(t *testing.T) {
 			c.p.Name, c.p.Lease = "api", neverLeased
 			l := limiter(t, newTape(), c.p, nil)
 			time.Sleep(10 * ms)
-			want(t, l.AllowN(t.Context(), "k", c.used), tiered.Granted)
-			all, err := l.PeekEach(t.Context(), "k")
+			want(t, l.AllowN(ctx, "k", c.used), tiered.Granted)
+			all, err := l.PeekEach(ctx, "k")
 			if err != nil || len(all) != len(c.want) {
 				t.Fatalf("%s: %+v, %v", c.name, all, err)
 			}
@@ -109,7 +108,7 @@ func TestPeekEach(t *testing.T) {
 					t.Errorf("%s: limit %d is %+v, want %+v", c.name, i, d, w)
 				}
 			}
-			if d := l.Peek(t.Context(), "k"); c.name != "no limit" && d.Remaining != min(all[0].Remaining,
+			if d := l.Peek(ctx, "k"); c.name != "no limit" && d.Remaining != min(all[0].Remaining,
 				all[len(all)-1].Remaining) {
 				t.Errorf("%s: peeking changed the key: %+v", c.name, d)
 			}
@@ -121,10 +120,10 @@ func TestPeekEachWithoutRedis(t *testing.T) {
 	store := remote.NewMemory()
 	l := limiter(t, store, tiered.Policy{Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(30)}}, nil)
 	store.Fail(errors.New("away"))
-	if all, err := l.PeekEach(t.Context(), "k"); all != nil || !errors.Is(err, tiered.ErrUnavailable) {
+	if all, err := l.PeekEach(ctx, "k"); all != nil || !errors.Is(err, tiered.ErrUnavailable) {
 		t.Errorf("%+v, %v", all, err)
 	}
-	if all, err := l.PeekEach(t.Context(), ""); all != nil || reasonOf(err) != tiered.InvalidKey {
+	if all, err := l.PeekEach(ctx, ""); all != nil || reasonOf(err) != tiered.InvalidKey {
 		t.Errorf("%+v, %v", all, err)
 	}
 }
@@ -146,19 +145,19 @@ func TestPeekEachSaysWhenToComeBack(t *testing.T) {
 				return l
 			}
 			uses, looks := open(), open()
-			defer func() { _, _ = uses.Close(t.Context()), looks.Close(t.Context()) }()
+			defer func() { _, _ = uses.Close(ctx), looks.Close(ctx) }()
 			for range 4 {
-				uses.Allow(t.Context(), "k")
+				uses.Allow(ctx, "k")
 				time.Sleep(time.Second)
 			}
-			for uses.Allow(t.Context(), "k").Allowed {
+			for uses.Allow(ctx, "k").Allowed {
 			}
 			if p.MaxDebt > 0 {
 				ok(t, uses.For("k").N(10).Charge())
 				time.Sleep(time.Second)
 			}
-			want := looks.Peek(t.Context(), "k") // this process knows nothing of the key
-			each := must(looks.PeekEach(t.Context(), "k"))
+			want := looks.Peek(ctx, "k") // this process knows nothing of the key
+			each := must(looks.PeekEach(ctx, "k"))
 			if each[0] != want || want.Tier != tiered.Remote {
 				t.Errorf("PeekEach says %+v\nPeek says %+v", each[0], want)
 			}
@@ -174,12 +173,12 @@ func TestPeekEachOfAShareThatLendsNothing(t *testing.T) {
 		}, nil)
 		time.Sleep(70 * time.Second)
 		ok(t, l.For("k").N(60).Charge())
-		l.AllowN(t.Context(), "k", 10)
+		l.AllowN(ctx, "k", 10)
 		time.Sleep(16 * time.Minute) // the share has a token, and Redis has what the next request takes
-		for l.Allow(t.Context(), "k").Allowed {
+		for l.Allow(ctx, "k").Allowed {
 		}
-		d := l.Peek(t.Context(), "k")
-		each := must(l.PeekEach(t.Context(), "k"))
+		d := l.Peek(ctx, "k")
+		each := must(l.PeekEach(ctx, "k"))
 		if d.Allowed || d.Remaining == 0 || each[0].Allowed || each[0].Remaining != d.Remaining {
 			t.Errorf("Peek says %+v\nPeekEach says %+v", d, each[0])
 		}
@@ -210,8 +209,8 @@ func TestPeekSaysWhatAllowSays(t *testing.T) {
 			same := func() (d tiered.Decision) {
 				t.Helper()
 				synctest.Wait() // for what is under way
-				peek := l.Peek(t.Context(), "k")
-				d = l.Allow(t.Context(), "k")
+				peek := l.Peek(ctx, "k")
+				d = l.Allow(ctx, "k")
 				want := peek
 				want.Tier = d.Tier
 				if want.ResetAfter = d.ResetAfter; !peek.Allowed {
@@ -234,7 +233,7 @@ func TestPeekSaysWhatAllowSays(t *testing.T) {
 			same()
 			time.Sleep(2 * p.Limit.Per)
 			store.Fail(errors.New("down"))
-			l.Allow(t.Context(), "k") // so that the breaker knows
+			l.Allow(ctx, "k") // so that the breaker knows
 			for range 5 {
 				same()
 				time.Sleep(time.Second)
@@ -253,13 +252,13 @@ func TestRemainingOfALog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := told(t, tiered.Policy{Limit: tiered.PerHour(1000), Algorithm: tiered.SlidingLog})
 		for range 999 {
-			l.Allow(t.Context(), "k")
+			l.Allow(ctx, "k")
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(30 * time.Minute)
-		l.Allow(t.Context(), "k")
+		l.Allow(ctx, "k")
 		time.Sleep(31 * time.Minute) // one entry counts
-		peek, allow := l.PeekN(t.Context(), "k", 500), l.AllowN(t.Context(), "k", 500)
+		peek, allow := l.PeekN(ctx, "k", 500), l.AllowN(ctx, "k", 500)
 		if peek.Remaining != 999 || !peek.Allowed || allow.Remaining != 499 {
 			t.Errorf("one of 1000 is used: Peek says %+v, and after 500 more %+v", peek, allow)
 		}
@@ -273,7 +272,7 @@ func TestLooksDoNotPileUp(t *testing.T) {
 		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(10)}, nil)
 		var all sync.WaitGroup
 		for range 5000 {
-			all.Go(func() { l.Peek(context.Background(), "k") })
+			all.Go(func() { l.Peek(ctx, "k") })
 			time.Sleep(100 * time.Microsecond)
 		}
 		all.Wait()
@@ -288,10 +287,10 @@ func TestPeekOfNothingKnowsTheRefill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(10)}, nil)
-		want(t, l.AllowN(context.Background(), "k", 10), tiered.Granted)
+		want(t, l.AllowN(ctx, "k", 10), tiered.Granted)
 		store.loseRequests.Store(true)
 		time.Sleep(500 * ms)
-		if d := l.PeekN(context.Background(), "k", 0); d.Reason == tiered.Unknown || d.Remaining != 5 || d.Tier != tiered.Local {
+		if d := l.PeekN(ctx, "k", 0); d.Reason == tiered.Unknown || d.Remaining != 5 || d.Tier != tiered.Local {
 			t.Errorf("%+v, want the 5 tokens that came since", d)
 		}
 		store.loseRequests.Store(false)

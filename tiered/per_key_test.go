@@ -106,7 +106,7 @@ func TestLookUpThatWasOvertakenIsMadeAgain(t *testing.T) {
 		l := several(t, newDistant(ms), nil, p)[0]
 		decide := func() (d tiered.Decision) {
 			done := make(chan tiered.Decision)
-			go func() { done <- l.Allow(t.Context(), "k") }()
+			go func() { done <- l.Allow(ctx, "k") }()
 			time.Sleep(5 * ms)
 			burst.Add(1)
 			if burst.Load() == 4 {
@@ -143,18 +143,18 @@ func TestPerKeyThatFailsMeansThePolicysLimit(t *testing.T) {
 		l := several(t, newDistant(ms), &tiered.Options{Logger: lines.logger()}, p)[0]
 		for _, key := range []string{"panic", "panic too", "invalid"} {
 			for range 2 {
-				if d := l.Allow(t.Context(), key); d.Reason != tiered.Granted || d.Burst != 2 {
+				if d := l.Allow(ctx, key); d.Reason != tiered.Granted || d.Burst != 2 {
 					t.Fatalf("%q: %+v", key, d)
 				}
 			}
-			want(t, l.Allow(t.Context(), key), tiered.Limited)
+			want(t, l.Allow(ctx, key), tiered.Limited)
 		}
 		for range 2 { // a test that fails within PerKey ends its goroutine: others must not wait for it
 			done := make(chan struct{})
-			go func() { defer close(done); l.Allow(t.Context(), "exit") }()
+			go func() { defer close(done); l.Allow(ctx, "exit") }()
 			<-done
 		}
-		if d := l.Allow(t.Context(), "well"); d.Burst != 3 {
+		if d := l.Allow(ctx, "well"); d.Burst != 3 {
 			t.Errorf("%+v", d)
 		}
 		time.Sleep(2 * time.Second)

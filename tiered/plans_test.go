@@ -14,9 +14,7 @@ import (
 
 var freeAndPro = tiered.Policy{
 	Name: "per-user", Limit: tiered.PerMinute(100), Lease: neverLeased,
-	Plans: map[string]tiered.Limit{
-		"pro": tiered.PerMinute(1000).WithBurst(2000), "staff": tiered.Unlimited(), "suspended": tiered.Blocked(),
-	},
+	Plans: map[string]tiered.Limit{"pro": tiered.PerMinute(1000).WithBurst(2000), "staff": tiered.Unlimited(), "suspended": tiered.Blocked()},
 }
 
 // A request goes by the limit of its plan, and one without a plan, or with an unknown one, by Policy.Limit. Unknown plans
@@ -43,14 +41,14 @@ func TestPlanOfARequest(t *testing.T) {
 			l := must(tiered.New(remote.NewMemory(), freeAndPro, &tiered.Options{Logger: log.logger()}))
 			admitted := int64(0)
 			for range 3000 {
-				if l.For("ann").WithPlan(c.plan).Allow(t.Context()).Allowed {
+				if l.For("ann").WithPlan(c.plan).Allow(ctx).Allowed {
 					admitted++
 				}
 			}
 			if admitted != c.want {
 				t.Errorf("%d admitted, want %d", admitted, c.want)
 			}
-			_ = l.Close(t.Context()) // the line is written by then
+			_ = l.Close(ctx) // the line is written by then
 			s := l.Group().Stats().Policies["per-user"]
 			if s.Faults.UnknownPlans != c.unknown || s.Faults.PerKey != 0 {
 				t.Errorf("%d unknown plans, want %d; %d faults", s.Faults.UnknownPlans, c.unknown, s.Faults.PerKey)
@@ -72,7 +70,7 @@ func TestPlanOfARequest(t *testing.T) {
 func TestUserChangesPlans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), freeAndPro, nil)
-		ask := func(plan string, n int64) tiered.Decision { return l.For("ann").N(n).WithPlan(plan).Allow(t.Context()) }
+		ask := func(plan string, n int64) tiered.Decision { return l.For("ann").N(n).WithPlan(plan).Allow(ctx) }
 		want(t, ask("", 100), tiered.Granted)
 		want(t, ask("", 1), tiered.Limited)
 		want(t, ask("suspended", 1), tiered.ExceedsBurst)
@@ -93,7 +91,7 @@ func TestUserChangesPlans(t *testing.T) {
 func TestPlansReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), freeAndPro, nil)
-		burst := func(user, plan string) int64 { return l.For(user).WithPlan(plan).Allow(t.Context()).Burst }
+		burst := func(user, plan string) int64 { return l.For(user).WithPlan(plan).Allow(ctx).Burst }
 		reload := func(p map[string]tiered.Limit) {
 			t.Helper()
 			q := freeAndPro
@@ -190,7 +188,7 @@ func TestLargerBurstIsTheDebtOfAKey(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			l := limiter(t, remote.NewMemory(), c.policy, nil)
 			u := c.use(l, "large")
-			d := u.Allow(t.Context())
+			d := u.Allow(ctx)
 			ok(t, u.N(1000).Charge())
 			time.Sleep(time.Second)
 			want := 1000 - d.Remaining - c.owes
@@ -213,7 +211,7 @@ func TestPlansAtOnce(t *testing.T) {
 					p.Plans["pro"] = tiered.PerMinute(int64(1000 + n))
 					ok(t, l.SetPolicy(p))
 				}
-				l.For("k").WithPlan([]string{"pro", "", "staff", "none"}[(i+n)%4]).Allow(t.Context())
+				l.For("k").WithPlan([]string{"pro", "", "staff", "none"}[(i+n)%4]).Allow(ctx)
 			}
 		})
 	}

@@ -34,8 +34,8 @@ func startProcess(t *testing.T, m *remote.Memory) process {
 // present counts the processes that a store knows, with a visitor that leaves again.
 func present(t *testing.T, m *remote.Memory) int64 {
 	t.Helper()
-	c := must(m.Presence(context.Background(), 0, m.Node(""), remote.Process{ID: "visitor", TTL: dispatch.PresenceTTL}))
-	if _, err := m.Presence(context.Background(), 0, m.Node(""), remote.Process{ID: "visitor", TTL: 0}); err != nil {
+	c := must(m.Presence(ctx, 0, m.Node(""), remote.Process{ID: "visitor", TTL: dispatch.PresenceTTL}))
+	if _, err := m.Presence(ctx, 0, m.Node(""), remote.Process{ID: "visitor", TTL: 0}); err != nil {
 		t.Fatal(err)
 	}
 	return c.Processes - 1

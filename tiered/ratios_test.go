@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -179,7 +178,7 @@ func TestNoProcessOfAFleetStarves(t *testing.T) {
 					if at > end {
 						break
 					}
-					d := l.Allow(context.Background(), "hot")
+					d := l.Allow(ctx, "hot")
 					if at < warmUp {
 						continue
 					}

@@ -68,7 +68,7 @@ func recovers(t *testing.T, p tiered.Policy, timeout time.Duration) {
 			tiers = map[tiered.Tier]int{}
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(step) {
 				for _, key := range keys {
-					r := l.ReserveN(context.Background(), key, 1)
+					r := l.ReserveN(ctx, key, 1)
 					if tiers[r.Tier]++; tiers[r.Tier]%3 == 0 {
 						r.Cancel()
 					}
@@ -87,7 +87,7 @@ func recovers(t *testing.T, p tiered.Policy, timeout time.Duration) {
 			t.Errorf("decided by %v; %d calls refused for their key", tiers, s.Faults.Rejected)
 		}
 		for _, key := range []string{"k", "l"} {
-			if err := l.Reset(t.Context(), key); err != nil {
+			if err := l.Reset(ctx, key); err != nil {
 				t.Errorf("Reset: %v", err)
 			}
 		}
@@ -129,11 +129,11 @@ func TestRareRequestsFindOutThatRedisIsGone(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := &losing{distant: newDistant(ms), err: context.DeadlineExceeded}
 			l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(10), FailMode: mode}, nil)
-			want(t, l.Allow(t.Context(), "k"), tiered.Granted)
+			want(t, l.Allow(ctx, "k"), tiered.Granted)
 			time.Sleep(10 * time.Minute)
 			store.next.Store(1e9)
 			begun := time.Now()
-			l.Allow(t.Context(), "k")
+			l.Allow(ctx, "k")
 			guard := tiered.Dispatch(l.Group()).Nodes()[0]
 			for guard.State() == failover.Closed {
 				if time.Since(begun) > 3*second {
@@ -165,9 +165,9 @@ func TestOneLostCallIsRepeatedOnce(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := &losing{distant: newDistant(ms), err: c.err}
 			l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{Limit: tiered.PerHour(10)}, nil)
-			want(t, l.Allow(t.Context(), "k"), tiered.Granted)
+			want(t, l.Allow(ctx, "k"), tiered.Granted)
 			store.next.Store(1)
-			l.Allow(t.Context(), "k")
+			l.Allow(ctx, "k")
 			calls := store.calls.Load()
 			time.Sleep(maxBackoff)
 			if n := store.calls.Load() - calls; n != c.again {
@@ -187,9 +187,9 @@ func TestKeyThatKeepsFailingIsLeftAlone(t *testing.T) {
 		store := &losing{distant: newDistant(ms), err: context.DeadlineExceeded, only: "bad"}
 		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(1000), Lease: neverLeased}, nil)
 		store.next.Store(1e9)
-		l.Allow(t.Context(), "bad")
+		l.Allow(ctx, "bad")
 		for range 6000 {
-			l.Allow(t.Context(), "good")
+			l.Allow(ctx, "good")
 			time.Sleep(10 * ms)
 		}
 		n := l.Group().Stats().Nodes[string(store.Node(""))]
@@ -208,10 +208,10 @@ func TestManyFailedCallsAreNoStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &losing{distant: newDistant(ms), err: context.DeadlineExceeded}
 		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(10)}, nil)
-		want(t, l.Allow(t.Context(), "k"), tiered.Granted)
+		want(t, l.Allow(ctx, "k"), tiered.Granted)
 		store.next.Store(1e9)
 		for i := range 1000 {
-			go l.Allow(context.Background(), fmt.Sprint(i))
+			go l.Allow(ctx, fmt.Sprint(i))
 		}
 		time.Sleep(100 * ms)
 		failed := store.seen.Load()
@@ -235,13 +235,13 @@ func TestDirectKeysProbe(t *testing.T) {
 				Limit: tiered.PerHour(10), Lease: lease, FailMode: tiered.FailClosed,
 			}, nil)
 			for range 3 {
-				want(t, l.Allow(t.Context(), "first"), tiered.Granted)
+				want(t, l.Allow(ctx, "first"), tiered.Granted)
 				time.Sleep(10 * time.Minute)
 			}
 			guard := tiered.Dispatch(l.Group()).Nodes()[0]
 			store.loseRequests.Store(true)
 			for i := 0; guard.State() == failover.Closed; i++ {
-				l.Allow(t.Context(), fmt.Sprint(i))
+				l.Allow(ctx, fmt.Sprint(i))
 			}
 			time.Sleep(10 * second)
 			store.loseRequests.Store(false)
@@ -250,10 +250,10 @@ func TestDirectKeysProbe(t *testing.T) {
 				if time.Since(back) > openTime+tiered.DefaultTimeout {
 					t.Fatal("no probe closed the breaker")
 				}
-				l.Allow(t.Context(), "k")
+				l.Allow(ctx, "k")
 				time.Sleep(5 * ms)
 			}
-			want(t, l.Allow(t.Context(), "other"), tiered.Granted)
+			want(t, l.Allow(ctx, "other"), tiered.Granted)
 		})
 	}
 }

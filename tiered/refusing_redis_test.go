@@ -68,16 +68,16 @@ func TestStoreThatCannotWriteDoesNotDecide(t *testing.T) {
 				p := tiered.Policy{Name: "api", Limit: tiered.PerDay(10), FailMode: mode, Lease: neverLeased}
 				other := limiter(t, store, p, nil)
 				for i := range 20 {
-					want(t, other.AllowN(t.Context(), fmt.Sprint("used up ", i), 10), tiered.Granted)
+					want(t, other.AllowN(ctx, fmt.Sprint("used up ", i), 10), tiered.Granted)
 				}
 				l := limiter(t, store, p, nil) // which knows nothing of that
-				want(t, l.Allow(t.Context(), "k"), tiered.Granted)
+				want(t, l.Allow(ctx, "k"), tiered.Granted)
 				time.Sleep(10 * ms)
 				guard := tiered.Dispatch(l.Group()).Nodes()[0]
 				asked := 0
 				exhausted := func() {
 					t.Helper()
-					d := l.Allow(t.Context(), fmt.Sprint("used up ", asked))
+					d := l.Allow(ctx, fmt.Sprint("used up ", asked))
 					if asked++; d.Reason != reason {
 						t.Errorf("%+v, want %v", d, reason)
 					}
@@ -86,12 +86,12 @@ func TestStoreThatCannotWriteDoesNotDecide(t *testing.T) {
 				store.is.Store(true)
 				if together {
 					if d := tiered.All(l.For("fresh"),
-						l.For("used up 18")).Allow(t.Context()); d.Reason != reason || !store.together {
+						l.For("used up 18")).Allow(ctx); d.Reason != reason || !store.together {
 						t.Errorf("%+v, in one pipeline %t", d, store.together)
 					}
 					exhausted()
 				} else {
-					l.Allow(t.Context(), "fresh")
+					l.Allow(ctx, "fresh")
 					exhausted()
 				}
 				exhausted()
@@ -103,12 +103,12 @@ func TestStoreThatCannotWriteDoesNotDecide(t *testing.T) {
 					if time.Sleep(20 * ms); guard.State() == failover.Closed {
 						t.Fatal("the breaker closed")
 					}
-					l.Allow(t.Context(), "used up 0")
+					l.Allow(ctx, "used up 0")
 				}
 
 				store.is.Store(false)
 				time.Sleep(5 * second) // the next presence at the latest
-				want(t, l.Allow(t.Context(), "used up 19"), tiered.Limited)
+				want(t, l.Allow(ctx, "used up 19"), tiered.Limited)
 				books(t, l.Group())
 			})
 		}

@@ -92,9 +92,9 @@ type patientOf struct {
 // ask asks for one token of a few keys each 10 ms, for as long; each time for a key that is new, too.
 func (p patientOf) ask(d time.Duration) {
 	for i := range int(d / (10 * ms)) {
-		p.l.Allow(p.t.Context(), "hot")
+		p.l.Allow(ctx, "hot")
 		if i%5 == 0 {
-			p.l.Allow(p.t.Context(), "cold"+strconv.Itoa(i))
+			p.l.Allow(ctx, "cold"+strconv.Itoa(i))
 		}
 		time.Sleep(10 * ms)
 	}
@@ -199,12 +199,12 @@ var faultsTold = []struct {
 		name: "the user may be counted, and nothing else", fault: func(p patientOf) {
 			p.store.broken.Store(new(error(replied("ERR The user executing the script can't run this command or subcommand"))))
 			for range 20 { // presence is the next probe
-				p.l.Allow(p.t.Context(), "rare")
+				p.l.Allow(ctx, "rare")
 				time.Sleep(5 * time.Second)
 			}
 			p.store.broken.Store(nil)
 			for range 3 {
-				p.l.Allow(p.t.Context(), "rare")
+				p.l.Allow(ctx, "rare")
 				time.Sleep(time.Second)
 			}
 		},
@@ -271,7 +271,7 @@ var faultsTold = []struct {
 	}, {
 		name: "one hiccup", fault: func(p patientOf) {
 			p.store.delay.Store(int64(30 * ms))
-			p.l.Allow(p.t.Context(), "hiccup")
+			p.l.Allow(ctx, "hiccup")
 			p.store.delay.Store(0)
 			p.ask(3 * time.Second)
 		},
@@ -281,9 +281,9 @@ var faultsTold = []struct {
 			for range 3 {
 				for i := range 3 {
 					key := "lost" + strconv.Itoa(i)
-					p.l.AllowN(p.t.Context(), key, 1000)
+					p.l.AllowN(ctx, key, 1000)
 					p.store.Del(p.store.Key("api", key))
-					p.l.Allow(p.t.Context(), key)
+					p.l.Allow(ctx, key)
 				}
 			}
 			p.ask(2 * time.Second)
@@ -429,7 +429,7 @@ var faultsTold = []struct {
 			time.Sleep(80 * time.Second)
 			p.store.table.Store(new(error(&remote.ScriptError{Text: "WRONGTYPE"})))
 			time.Sleep(80 * time.Second)
-			if d := p.l.Allow(p.t.Context(), "new"); d.Tier != tiered.Remote {
+			if d := p.l.Allow(ctx, "new"); d.Tier != tiered.Remote {
 				p.t.Errorf("without a table: %+v", d)
 			}
 			p.store.table.Store(nil)
@@ -463,7 +463,7 @@ var faultsTold = []struct {
 	}, {
 		name: "a hook panics", fault: func(p patientOf) {
 			for range 3 {
-				p.l.Allow(p.t.Context(), "panic")
+				p.l.Allow(ctx, "panic")
 			}
 		},
 		lines: []string{"ERROR a trace hook panicked"}, figures: "TracePanics", attrs: `panic="string in `,

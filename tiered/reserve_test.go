@@ -82,9 +82,9 @@ func TestSettle(t *testing.T) {
 			l := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(10)}, nil)
 			time.Sleep(10 * ms)
 			if c.before > 0 {
-				want(t, l.AllowN(t.Context(), "k", c.before), tiered.Granted)
+				want(t, l.AllowN(ctx, "k", c.before), tiered.Granted)
 			}
-			r := l.ReserveN(t.Context(), "k", c.cost)
+			r := l.ReserveN(ctx, "k", c.cost)
 			want(t, r.Decision, tiered.Granted)
 			start := time.Now()
 			r.Settle(c.actual)

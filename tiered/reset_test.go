@@ -27,12 +27,12 @@ func TestResetForgivesWhatOthersLeased(t *testing.T) {
 				time.Sleep(4 * time.Second)
 				var crowd sync.WaitGroup
 				for i := range 30 {
-					crowd.Go(func() { all[i%3].Allow(t.Context(), "user") })
+					crowd.Go(func() { all[i%3].Allow(ctx, "user") })
 				}
 				crowd.Wait()
 				time.Sleep(later)
-				ok(t, all[2].Reset(t.Context(), "user"))
-				if d := all[2].Peek(t.Context(), "user"); d.Remaining < d.Burst {
+				ok(t, all[2].Reset(ctx, "user"))
+				if d := all[2].Peek(ctx, "user"); d.Remaining < d.Burst {
 					t.Errorf("%v after the last request, after Reset, %d of %d remain", later, d.Remaining, d.Burst)
 				}
 			})
@@ -53,11 +53,11 @@ func TestCancelAfterResetGivesBackNothing(t *testing.T) {
 				all = append(all, l)
 			}
 			time.Sleep(4 * time.Second)
-			forgiven := all[0].ReserveN(t.Context(), "user", 4)
+			forgiven := all[0].ReserveN(ctx, "user", 4)
 			time.Sleep(time.Second)
-			ok(t, all[1].Reset(t.Context(), "user"))
+			ok(t, all[1].Reset(ctx, "user"))
 			admitted := func() (n int) {
-				for all[1].Allow(t.Context(), "user").Allowed {
+				for all[1].Allow(ctx, "user").Allowed {
 					n++
 				}
 				return n
@@ -95,13 +95,13 @@ func TestResetWhenTheClockIsSet(t *testing.T) {
 				store := &setting{distant: newDistant(ms)}
 				l := limiter(t, store, p, nil)
 				for range 10 {
-					want(t, l.AllowN(t.Context(), "k", 10), tiered.Granted)
+					want(t, l.AllowN(ctx, "k", 10), tiered.Granted)
 				}
 				time.Sleep(10 * ms)
 				store.Step(c.before)
 				time.Sleep(100 * ms)
 				store.steps = c.during
-				err := l.Reset(t.Context(), "k")
+				err := l.Reset(ctx, "k")
 				left := remaining(t, l)
 				if fails := c.fails && p.Algorithm != tiered.SlidingLog; fails && !errors.Is(err, tiered.ErrUnavailable) ||
 					!fails && err != nil {
@@ -109,7 +109,7 @@ func TestResetWhenTheClockIsSet(t *testing.T) {
 				} else if err == nil && left != 100 {
 					t.Errorf("Reset returned nil, and %d of 100 are left", left)
 				}
-				if err == nil && !l.AllowN(t.Context(), "k", 100).Allowed {
+				if err == nil && !l.AllowN(ctx, "k", 100).Allowed {
 					t.Error("what is denied was not forgotten")
 				}
 			})
@@ -122,8 +122,8 @@ func TestResetOutOfDebt(t *testing.T) {
 		l := limiter(t, newTape(), tiered.Policy{Limit: tiered.PerDay(10), MaxDebt: 100}, nil)
 		ok(t, l.For("k").N(100).Charge())
 		time.Sleep(tiered.DefaultTimeout)
-		ok(t, l.Reset(t.Context(), "k"))
-		if d := l.Peek(t.Context(), "k"); d.Remaining != 10 {
+		ok(t, l.Reset(ctx, "k"))
+		if d := l.Peek(ctx, "k"); d.Remaining != 10 {
 			t.Errorf("%d left after a reset from -90", d.Remaining)
 		}
 	})

@@ -17,7 +17,7 @@ func TestCarriedLimitIsResetAfterARetry(t *testing.T) {
 		l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerMinute(10).WithBurst(20)}, nil)
 		ok(t, l.For("k").N(60).Charge())
 		time.Sleep(100 * ms) // Redis has heard of it
-		d := l.For("k").N(2).WithLimit(tiered.Per(3, 10*time.Second)).Allow(t.Context())
+		d := l.For("k").N(2).WithLimit(tiered.Per(3, 10*time.Second)).Allow(ctx)
 		if want(t, d, tiered.Limited); d.ResetAfter < d.RetryAfter {
 			t.Errorf("retry after %v, reset after %v", d.RetryAfter, d.ResetAfter)
 		}
@@ -48,7 +48,7 @@ func TestComeBackAfterAWhile(t *testing.T) {
 			for _, a := range c.asks {
 				var d tiered.Decision
 				for range a.times {
-					if d = l.AllowN(t.Context(), "k", a.cost); !d.Allowed {
+					if d = l.AllowN(ctx, "k", a.cost); !d.Allowed {
 						break
 					}
 				}
@@ -57,7 +57,7 @@ func TestComeBackAfterAWhile(t *testing.T) {
 					continue
 				}
 				time.Sleep(d.RetryAfter)
-				if e := l.AllowN(t.Context(), "k", a.cost); !e.Allowed {
+				if e := l.AllowN(ctx, "k", a.cost); !e.Allowed {
 					t.Errorf("%d: told %v, came back then, and is told %v", a.cost, d.RetryAfter, e.RetryAfter)
 				}
 			}
@@ -71,17 +71,17 @@ func TestComeBackBetweenMicroseconds(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerSecond(7).WithBurst(100)},
 			&tiered.Options{Budget: 5 * ms, Random: func() float64 { return 0.5 }})
 		time.Sleep(70 * time.Second)
-		want(t, l.AllowN(t.Context(), "k", 75), tiered.Granted)
-		ok(t, l.Refund(t.Context(), "k", 75))
+		want(t, l.AllowN(ctx, "k", 75), tiered.Granted)
+		ok(t, l.Refund(ctx, "k", 75))
 		time.Sleep(30*ms + 887)
 		for range 40 {
-			l.Allow(t.Context(), "k")
+			l.Allow(ctx, "k")
 		}
 		time.Sleep(738)
-		d := l.AllowN(t.Context(), "k", 75)
+		d := l.AllowN(ctx, "k", 75)
 		want(t, d, tiered.Limited)
 		time.Sleep(d.RetryAfter)
-		want(t, l.AllowN(t.Context(), "k", 75), tiered.Granted)
+		want(t, l.AllowN(ctx, "k", 75), tiered.Granted)
 	})
 }
 
@@ -134,7 +134,7 @@ func told(t *testing.T, p tiered.Policy) (*tiered.Limiter, *remote.Memory) {
 func TestComeBackWhenTold(t *testing.T) {
 	use := func(n, gap int64) func(*testing.T, *tiered.Limiter) {
 		return func(t *testing.T, l *tiered.Limiter) {
-			for l.AllowN(t.Context(), "k", n).Allowed {
+			for l.AllowN(ctx, "k", n).Allowed {
 				time.Sleep(time.Duration(gap))
 			}
 		}
@@ -173,12 +173,12 @@ func TestComeBackWhenTold(t *testing.T) {
 			l, _ := told(t, c.policy)
 			for range 3 {
 				c.before(t, l)
-				d := l.AllowN(t.Context(), "k", c.cost)
+				d := l.AllowN(ctx, "k", c.cost)
 				if d.Allowed {
 					t.Fatal("nothing was refused: this shows nothing")
 				}
 				time.Sleep(d.RetryAfter)
-				if e := l.AllowN(t.Context(), "k", c.cost); !e.Allowed {
+				if e := l.AllowN(ctx, "k", c.cost); !e.Allowed {
 					t.Fatalf("told %v by %v, came back then, and is told %v", d.RetryAfter, d.Tier, e.RetryAfter)
 				}
 			}
@@ -187,19 +187,19 @@ func TestComeBackWhenTold(t *testing.T) {
 }
 
 func charged(t *testing.T, l *tiered.Limiter) {
-	for l.AllowN(t.Context(), "k", 100).Allowed {
+	for l.AllowN(ctx, "k", 100).Allowed {
 	}
-	l.Allow(t.Context(), "k")
+	l.Allow(ctx, "k")
 	ok(t, l.For("k").N(100).Charge())
 	time.Sleep(100 * time.Millisecond) // Redis has heard of it
 }
 
 func settled(t *testing.T, l *tiered.Limiter) {
 	time.Sleep(20 * time.Second)
-	r := l.ReserveN(t.Context(), "k", 64)
+	r := l.ReserveN(ctx, "k", 64)
 	time.Sleep(3 * time.Second)
 	r.Settle(18)
-	l.AllowN(t.Context(), "k", 273)
+	l.AllowN(ctx, "k", 273)
 }
 
 // With several limits ResetAfter is that of the limit that is named, and never less than RetryAfter.
@@ -209,9 +209,9 @@ func TestResetIsOfTheLimitThatIsNamed(t *testing.T) {
 			l, _ := told(t, tiered.Policy{
 				Algorithm: a, Limit: tiered.PerMinute(5), Also: []tiered.Limit{tiered.Per(1000, 30*24*time.Hour)},
 			})
-			d := l.Allow(t.Context(), "k")
+			d := l.Allow(ctx, "k")
 			for d.Allowed {
-				d = l.Allow(t.Context(), "k")
+				d = l.Allow(ctx, "k")
 			}
 			if d.LimitNumber != 1 || d.ResetAfter > 63*time.Second || d.ResetAfter < d.RetryAfter {
 				t.Errorf("%v: refused by limit %d, come back in %v, and it is full in %v", a, d.LimitNumber, d.RetryAfter,
@@ -236,12 +236,12 @@ func TestToldWhenOthersMayGiveBack(t *testing.T) {
 			other := limiter(t, store, p, nil)
 			held := func() int64 { return holder.Group().Stats().Policies["api"].Leases.Held }
 			for i := 0; i < 200 || held() == 0; i++ {
-				holder.Allow(t.Context(), "k")
+				holder.Allow(ctx, "k")
 				time.Sleep(time.Millisecond)
 			}
-			d := other.Allow(t.Context(), "k")
+			d := other.Allow(ctx, "k")
 			for d.Allowed {
-				d = other.Allow(t.Context(), "k")
+				d = other.Allow(ctx, "k")
 			}
 			if held() == 0 {
 				t.Fatal("nobody holds anything: this shows nothing")

@@ -246,7 +246,7 @@ func warm(t *testing.T, l *tiered.Limiter, key string, n int) {
 func warmEach(t *testing.T, l *tiered.Limiter, key string, n int, step time.Duration) {
 	t.Helper()
 	for range n {
-		want(t, l.Allow(context.Background(), key), tiered.Granted)
+		want(t, l.Allow(ctx, key), tiered.Granted)
 		time.Sleep(step)
 	}
 }
@@ -262,7 +262,7 @@ func open(t *testing.T, url string) *remote.Redis {
 // command executes a command of an operator.
 func command(t *testing.T, c *redis.Client, args ...any) {
 	t.Helper()
-	if err := c.Do(context.Background(), args...).Err(); err != nil {
+	if err := c.Do(ctx, args...).Err(); err != nil {
 		t.Fatalf("%v: %v", args, err)
 	}
 }
@@ -286,7 +286,7 @@ func soon(t *testing.T, what string, within time.Duration, is func() bool) (took
 func level(t *testing.T, m *remote.Memory, l *tiered.Limiter, key string) int64 {
 	t.Helper()
 	var r [1]remote.Result
-	m.Run(context.Background(), 0, []lua.Call{tiered.Call(m.Key(l.Policy().Name, tiered.Core(l).ID(key).Key), l)}, r[:])
+	m.Run(ctx, 0, []lua.Call{tiered.Call(m.Key(l.Policy().Name, tiered.Core(l).ID(key).Key), l)}, r[:])
 	if r[0].Err != nil {
 		t.Fatal(r[0].Err)
 	}
@@ -301,7 +301,7 @@ func silence(t *testing.T, store *distant, l *tiered.Limiter) {
 		if i > 100 {
 			t.Fatal("the breaker stays closed")
 		}
-		l.Allow(context.Background(), "silence")
+		l.Allow(ctx, "silence")
 		time.Sleep(100 * ms)
 	}
 }

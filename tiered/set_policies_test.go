@@ -130,7 +130,7 @@ func TestSetPoliciesWalksTheKeysOnce(t *testing.T) {
 	g := run(t, remote.NewMemory(), "", all...).Group
 	hasKeys, _ := g.Limiter("p0")
 	for i := range keys {
-		hasKeys.Allow(t.Context(), fmt.Sprint(i))
+		hasKeys.Allow(ctx, fmt.Sprint(i))
 	}
 	l, _ := g.Limiter("p1")
 	limit := int64(10)
@@ -161,7 +161,7 @@ func TestSetPoliciesWalksTheKeysOnce(t *testing.T) {
 func reloads(t *testing.T, s remote.Store, each time.Duration, configurations ...[]tiered.Policy) (all []*tiered.Limiter) {
 	t.Helper()
 	g := must(tiered.NewGroup(s, nil))
-	t.Cleanup(func() { _ = g.Close(context.Background()) })
+	t.Cleanup(func() { _ = g.Close(ctx) })
 	for _, c := range configurations {
 		ok(t, g.SetPolicies(c))
 		if l, ok := g.Limiter("api"); ok {
@@ -191,7 +191,7 @@ func TestPolicyThatComesBackHasOneLimit(t *testing.T) {
 			admitted, start := 0, time.Now()
 			for time.Since(start) < 20*time.Second {
 				for _, l := range all {
-					if l.Allow(t.Context(), "user").Allowed {
+					if l.Allow(ctx, "user").Allowed {
 						admitted++
 					}
 				}
@@ -233,7 +233,7 @@ func TestRemovedPolicyUsesNoStandingShare(t *testing.T) {
 			time.Sleep(time.Hour)
 			admitted := 0
 			for _, l := range all {
-				for l.Allow(t.Context(), "user").Allowed {
+				for l.Allow(ctx, "user").Allowed {
 					admitted++
 				}
 			}
@@ -277,14 +277,14 @@ func TestPolicyThatComesBackGoesOnCounting(t *testing.T) {
 		p := []tiered.Policy{{Name: "api", Limit: tiered.PerSecond(100)}}
 		all := reloads(t, remote.NewMemory(), 0, p)
 		l, g := all[0], all[0].Group()
-		l.AllowN(t.Context(), "user", 7)
+		l.AllowN(ctx, "user", 7)
 		for _, c := range [][]tiered.Policy{nil, p} {
 			ok(t, g.SetPolicies(c))
 		}
 		if again, _ := g.Limiter("api"); again != l {
 			t.Error("the policy has another Limiter")
 		}
-		l.AllowN(t.Context(), "user", 5)
+		l.AllowN(ctx, "user", 5)
 		if n := g.Stats().Policies["api"].Leases.Spent; n != 12 {
 			t.Errorf("%d tokens are counted, and 12 were spent", n)
 		}

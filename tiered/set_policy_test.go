@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -31,7 +30,7 @@ func TestSetPolicyRefuses(t *testing.T) {
 	if after := l.Policy(); after.Limit != before.Limit || after.Lease != before.Lease {
 		t.Errorf("%+v, was %+v", after, before)
 	}
-	want(t, l.AllowN(context.Background(), "k", 10), tiered.Granted)
+	want(t, l.AllowN(ctx, "k", 10), tiered.Granted)
 }
 
 // If the limit changes while a request waits for Redis' answer, the new limit decides.
@@ -50,9 +49,9 @@ func TestSetPolicyWhileSomebodyWaits(t *testing.T) {
 				done := make(chan tiered.Decision)
 				go func() {
 					if strictest {
-						done <- tiered.All(l.For("k").N(5)).Allow(t.Context())
+						done <- tiered.All(l.For("k").N(5)).Allow(ctx)
 					} else {
-						done <- l.AllowN(t.Context(), "k", 5)
+						done <- l.AllowN(ctx, "k", 5)
 					}
 				}()
 				time.Sleep(3 * ms)

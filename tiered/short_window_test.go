@@ -58,15 +58,15 @@ func eachShortWindow(t *testing.T, mode tiered.FailMode, f func(t *testing.T, st
 // With any short window, canceled tokens come back, a higher cost is charged, and a Reset is carried out.
 func TestShortWindowSettles(t *testing.T) {
 	eachShortWindow(t, tiered.FailClosed, func(t *testing.T, _ *distant, l *tiered.Limiter) {
-		r := l.ReserveN(t.Context(), "k", 1)
+		r := l.ReserveN(ctx, "k", 1)
 		want(t, r.Decision, tiered.Granted)
 		r.Cancel()
-		r = l.ReserveN(t.Context(), "k", 1) // with the refund
+		r = l.ReserveN(ctx, "k", 1) // with the refund
 		want(t, r.Decision, tiered.Granted)
 		r.Settle(2)
 		time.Sleep(time.Second)
-		want(t, l.Allow(t.Context(), "k"), tiered.Granted)
-		if err := l.Reset(t.Context(), "k"); err != nil {
+		want(t, l.Allow(ctx, "k"), tiered.Granted)
+		if err := l.Reset(ctx, "k"); err != nil {
 			t.Errorf("Reset: %v", err)
 		}
 		if s := l.Stats(); s.Leases.Returned != 1 || s.Leases.Held != 0 {
@@ -85,7 +85,7 @@ func TestShortWindowSettlesAndTakes(t *testing.T) {
 		time.Sleep(10 * ms)
 		refused := 0
 		for i := range 1000 {
-			if r := l.ReserveN(t.Context(), "k", 1); !r.Allowed {
+			if r := l.ReserveN(ctx, "k", 1); !r.Allowed {
 				refused++
 			} else if i%10 == 0 {
 				r.Cancel()
@@ -126,25 +126,25 @@ func TestWhatIsNeverAcceptedIsGivenUp(t *testing.T) {
 					Limit: tiered.PerHour(100), Algorithm: a, FailMode: mode, Lease: neverLeased,
 				}, nil)
 				time.Sleep(10 * ms)
-				r := l.ReserveN(t.Context(), "k", 5)
+				r := l.ReserveN(ctx, "k", 5)
 				want(t, r.Decision, tiered.Granted)
 				store.Memory.Fail(context.DeadlineExceeded)
 				for range 5 {
-					l.Allow(t.Context(), "k")
+					l.Allow(ctx, "k")
 				}
 				time.Sleep(2 * second)
 				store.deaf.Store(true)
 				store.Memory.Fail(nil)
 				time.Sleep(2 * second)
 				r.Settle(4)
-				if err := l.Reset(t.Context(), "k"); err == nil {
+				if err := l.Reset(ctx, "k"); err == nil {
 					t.Error("Reset says that it was carried out")
 				}
 				for range 10 {
-					l.Allow(t.Context(), "k")
+					l.Allow(ctx, "k")
 					time.Sleep(second)
 				}
-				want(t, l.Allow(t.Context(), "k"), tiered.Granted)
+				want(t, l.Allow(ctx, "k"), tiered.Granted)
 				s := l.Stats()
 				if alone := s.Tokens.Fallback + s.Tokens.Open; s.Leases.Burnt != 1 && a != tiered.SlidingLog || s.Costs.Forgiven != alone ||
 					s.Costs.Settled > 0 {
@@ -166,7 +166,7 @@ func TestBriefFixedWindowIsServed(t *testing.T) {
 					Limit: limit, Algorithm: tiered.FixedWindow, FailMode: mode,
 				}, nil)
 				for range 200 {
-					r := l.ReserveN(context.Background(), "k", 2)
+					r := l.ReserveN(ctx, "k", 2)
 					if r.Tier == tiered.Failover || !r.Allowed {
 						t.Fatalf("%v: %+v", per, r.Decision)
 					}

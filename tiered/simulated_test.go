@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"testing"
@@ -54,7 +53,7 @@ func TestSimulatorIsToldWhatLeaves(t *testing.T) {
 		l := must(tiered.New(s, tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000)}, nil))
 		held := 0
 		for range 2000 {
-			l.Allow(t.Context(), "k")
+			l.Allow(ctx, "k")
 			time.Sleep(time.Millisecond)
 			synctest.Wait() // Sends is called by senders
 			for b, live := range s.whose {
@@ -65,7 +64,7 @@ func TestSimulatorIsToldWhatLeaves(t *testing.T) {
 				}
 			}
 		}
-		ok(t, l.Close(t.Context()))
+		ok(t, l.Close(ctx))
 		if len(s.calls) < 5 || held == 0 || s.calls[0].Bucket != s.Key("api", "k") {
 			t.Errorf("told of %d calls, %d of them with something held; the first is %+v", len(s.calls), held, s.calls[0])
 		}
@@ -76,7 +75,7 @@ func TestSimulatorIsToldWhatLeaves(t *testing.T) {
 func TestEntropyIsTheStores(t *testing.T) {
 	lease := func(s remote.Store) string {
 		g := must(tiered.NewGroup(s, nil))
-		defer g.Close(context.Background())
+		defer g.Close(ctx)
 		return *tiered.Engine(g).Lease.Load()
 	}
 	if a, b := lease(remote.NewMemory()), lease(remote.NewMemory()); a == b || len(a) != 16 {
@@ -108,13 +107,13 @@ func TestHooksHearOfClose(t *testing.T) {
 			s.loseRequests.Store(true)
 			n := tiered.Dispatch(g).Nodes()[0]
 			for n.State() != failover.Open || !n.ProbeDue(tiered.Engine(g).Now()) {
-				l.Allow(t.Context(), "k")
+				l.Allow(ctx, "k")
 				time.Sleep(10 * ms)
 			}
 			s.loseRequests.Store(false)
 			synctest.Wait()
 			before := len(states)
-			ok(t, g.Close(t.Context()))
+			ok(t, g.Close(ctx))
 			if told := states[before:]; !slices.Equal(told, []string{"probing", "closed"}) {
 				t.Fatalf("told of %q", told)
 			}
@@ -128,7 +127,7 @@ func TestWhoWaitedSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &entropic{Memory: remote.NewMemory()}
 		l := must(tiered.New(s, direct("api", 4), nil))
-		defer l.Close(t.Context())
+		defer l.Close(ctx)
 		synctest.Wait()
 		s.settled = nil // the first announcement has a number too
 		check := func(what string, ok bool, times int) {
@@ -140,7 +139,7 @@ func TestWhoWaitedSettles(t *testing.T) {
 			s.settled = nil
 			time.Sleep(time.Second)
 		}
-		check("one key", l.Allow(t.Context(), "x").Allowed, 0)
-		check("two keys", tiered.All(l.For("y"), l.For("z")).Allow(t.Context()).Allowed, 2)
+		check("one key", l.Allow(ctx, "x").Allowed, 0)
+		check("two keys", tiered.All(l.For("y"), l.For("z")).Allow(ctx).Allowed, 2)
 	})
 }

@@ -65,7 +65,7 @@ func TestLateRedisIsNoOutage(t *testing.T) {
 					}},
 				})
 			start := time.Now()
-			for ready := false; !ready; ready = l.Group().Ping(t.Context()) == nil {
+			for ready := false; !ready; ready = l.Group().Ping(ctx) == nil {
 				if time.Since(start) > 3*second {
 					t.Fatal("not ready after 3 s")
 				}
@@ -75,7 +75,7 @@ func TestLateRedisIsNoOutage(t *testing.T) {
 			for time.Since(start) < 20*second {
 				store.set(c.trip(time.Since(start)))
 				begun := time.Now()
-				if l.Allow(t.Context(), "k").Allowed {
+				if l.Allow(ctx, "k").Allowed {
 					admitted++
 				}
 				longest = max(longest, time.Since(begun))
@@ -91,7 +91,7 @@ func TestLateRedisIsNoOutage(t *testing.T) {
 			store.loseRequests.Store(true)
 			frozen := time.Now()
 			for i := 0; node.State() == failover.Closed && time.Since(frozen) < 10*second; i++ {
-				l.Allow(t.Context(), "cold"+string(rune('a'+i%26)))
+				l.Allow(ctx, "cold"+string(rune('a'+i%26)))
 				time.Sleep(ms)
 			}
 			found := time.Since(frozen)
@@ -141,7 +141,7 @@ func (s *lateStore) Run(_ context.Context, timeout time.Duration, calls []lua.Ca
 	done := make(chan struct{}, 1)
 	go func() {
 		time.Sleep(there)
-		s.Memory.Run(context.Background(), timeout, mine, answers)
+		s.Memory.Run(ctx, timeout, mine, answers)
 		time.Sleep(back)
 		done <- struct{}{}
 	}()
@@ -191,19 +191,19 @@ func TestLateRedisDecidesRareRequests(t *testing.T) {
 			store.distance.Store(int64(c.before))
 			l := must(tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000)}, &tiered.Options{Budget: c.budget}))
 			defer func() {
-				_ = l.Close(context.Background())
+				_ = l.Close(ctx)
 				time.Sleep(3 * time.Second) // for what is under way
 			}()
 			if c.before != c.far {
 				for range 100 {
 					time.Sleep(100 * ms)
-					l.Allow(t.Context(), "k")
+					l.Allow(ctx, "k")
 				}
 				store.distance.Store(int64(c.far))
 			}
 			asked, decided := 0, 0
 			for start := time.Now(); time.Since(start) < c.ready+8*time.Second; time.Sleep(c.request) {
-				d := l.Allow(t.Context(), "k")
+				d := l.Allow(ctx, "k")
 				if time.Since(start) > c.ready {
 					if asked++; d.Tier != tiered.Failover {
 						decided++
@@ -233,7 +233,7 @@ func TestFarFromRedis(t *testing.T) {
 	var d tiered.Decision
 	granted := 0 // in a row
 	for end := time.Now().Add(10 * time.Second); granted < 500 && time.Now().Before(end); {
-		if d = l.Allow(t.Context(), "k"); d.Reason == tiered.Granted {
+		if d = l.Allow(ctx, "k"); d.Reason == tiered.Granted {
 			granted++
 		} else {
 			granted = 0

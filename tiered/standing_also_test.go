@@ -33,7 +33,7 @@ func TestStandingSharesOfSeveralLimitsBegin(t *testing.T) {
 		limits := boundsOf(split)
 		for start := time.Now(); time.Since(start) < 60*time.Second; time.Sleep(10 * ms) {
 			for i, l := range []*tiered.Limiter{old, new} {
-				if i == 1 && time.Since(start) < 20*time.Second || !l.AllowN(t.Context(), "user", 2).Allowed {
+				if i == 1 && time.Since(start) < 20*time.Second || !l.AllowN(ctx, "user", 2).Allowed {
 					continue
 				}
 				limits.take(t, time.Since(start), 2)
@@ -52,13 +52,13 @@ func TestStandingSharesOfSeveralLimitsInAnOutage(t *testing.T) {
 		s.cut(errors.New("gone"))
 		for _, p := range all { // the breakers open
 			for i := range 5 {
-				limiterOf(t, p, "api").AllowN(t.Context(), fmt.Sprint("other ", i), 100)
+				limiterOf(t, p, "api").AllowN(ctx, fmt.Sprint("other ", i), 100)
 			}
 		}
 		limits, shared := boundsOf(standingAlso("api")), 0
 		for start := time.Now(); time.Since(start) < 40*time.Second; time.Sleep(5 * ms) {
 			for _, p := range all {
-				d := limiterOf(t, p, "api").Allow(t.Context(), "user")
+				d := limiterOf(t, p, "api").Allow(ctx, "user")
 				if !d.Allowed {
 					continue
 				}

@@ -39,7 +39,7 @@ func (m member) use(t *testing.T, round string) (shares int64) {
 	t.Helper()
 	before := m.Stats().Policies["api"].Standing.Spent
 	for i := range 20 {
-		m.api.Allow(t.Context(), fmt.Sprint(round, i))
+		m.api.Allow(ctx, fmt.Sprint(round, i))
 	}
 	return m.Stats().Policies["api"].Standing.Spent - before
 }
@@ -106,7 +106,7 @@ func TestStandingSharesOverSeveralNodes(t *testing.T) {
 			if p := all[0].Stats().Policies["api"]; p.Standing.Outside != 1 {
 				t.Errorf("%d processes are outside, want 1", p.Standing.Outside)
 			}
-			ended, cancel := context.WithCancel(t.Context())
+			ended, cancel := context.WithCancel(ctx)
 			cancel()
 			_ = other.Close(ended)
 			n.Share("another", "one more")
@@ -161,8 +161,8 @@ func outageWithoutACount(t *testing.T, fail func(n *nodes.Nodes)) {
 		}
 		for range 10 {
 			for _, m := range all {
-				m.api.Allow(t.Context(), "somebody")
-				m.api.Allow(t.Context(), "some other")
+				m.api.Allow(ctx, "somebody")
+				m.api.Allow(ctx, "some other")
 			}
 			time.Sleep(time.Second)
 		}
@@ -170,7 +170,7 @@ func outageWithoutACount(t *testing.T, fail func(n *nodes.Nodes)) {
 		admitted, start := 0, time.Now()
 		for time.Since(start) < 30*time.Second {
 			for _, m := range all {
-				if m.api.Allow(t.Context(), "user").Allowed {
+				if m.api.Allow(ctx, "user").Allowed {
 					admitted++
 				}
 			}
@@ -193,18 +193,18 @@ func TestSharesWaitForTheLimitOfWhoLeft(t *testing.T) {
 				return l
 			}
 			l := open(tiered.StandingOn)
-			defer func() { _ = l.Close(t.Context()) }()
+			defer func() { _ = l.Close(ctx) }()
 			time.Sleep(90 * time.Second)
 			old := open(tiered.StandingOff)
 			for range 10_000 {
-				old.Allow(t.Context(), "k")
+				old.Allow(ctx, "k")
 				time.Sleep(time.Millisecond)
 			}
-			ok(t, old.Close(t.Context()))
+			ok(t, old.Close(ctx))
 			time.Sleep(wait)
 			admitted := 0
 			for range 3000 { // far more than there is
-				if l.Allow(t.Context(), "k").Allowed {
+				if l.Allow(ctx, "k").Allowed {
 					admitted++
 				}
 				time.Sleep(time.Microsecond)
@@ -238,7 +238,7 @@ func TestStandingEvents(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = g.Close(t.Context()) }()
+		defer func() { _ = g.Close(ctx) }()
 		if _, err := g.NewLimiter(standingPolicy("api")); err != nil {
 			t.Fatal(err)
 		}

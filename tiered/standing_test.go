@@ -61,7 +61,7 @@ func TestStandingSharesDecideWithoutRedis(t *testing.T) {
 			time.Sleep(settleSlowShares)
 			before := calls(all...)
 			for i := range 10_000 {
-				d := limiterOf(t, all[i%4], "api").Allow(t.Context(), fmt.Sprint("user ", i))
+				d := limiterOf(t, all[i%4], "api").Allow(ctx, fmt.Sprint("user ", i))
 				// 180 are left, or less where users share a place. A token of the second limit is back in 0.16 s · 4.
 				if !d.Allowed || d.Tier != tiered.Local || int(d.LimitNumber) != len(policy.Also) || d.Burst != 200 ||
 					d.Remaining < 177 || d.Remaining > 180 || d.ResetAfter <= 0 || d.ResetAfter > 4*time.Second {
@@ -123,7 +123,7 @@ func TestStandingSharesKeepTheLimits(t *testing.T) {
 			for time.Since(start) < time.Minute {
 				for _, p := range all {
 					n := 1 + random.Int64N(3)
-					if limiterOf(t, p, "api").AllowN(t.Context(), "user", n).Allowed {
+					if limiterOf(t, p, "api").AllowN(ctx, "user", n).Allowed {
 						admitted += n
 						limits.take(t, time.Since(start), n)
 					}
@@ -136,7 +136,7 @@ func TestStandingSharesKeepTheLimits(t *testing.T) {
 			one := limiterOf(t, all[0], "api")
 			admitted, start = 0, time.Now()
 			for time.Since(start) < time.Minute {
-				if one.Allow(t.Context(), "sticky").Allowed {
+				if one.Allow(ctx, "sticky").Allowed {
 					admitted++
 				}
 				time.Sleep(3 * time.Millisecond)
@@ -153,8 +153,8 @@ func TestStandingSharesReturnToRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := fleetOf(t, remote.NewMemory(), 1, standingPolicy("api"))[0]
 		l := limiterOf(t, p, "api")
-		r := l.ReserveN(t.Context(), "a", 5)
-		l.AllowN(t.Context(), "a", 2)
+		r := l.ReserveN(ctx, "a", 5)
+		l.AllowN(ctx, "a", 2)
 		r.Cancel()
 		time.Sleep(time.Second)
 		s := p.Stats().Policies["api"]
@@ -176,14 +176,14 @@ func TestStandingSharesOfAnotherLimit(t *testing.T) {
 			l := limiterOf(t, p, "api")
 			before := p.Stats().Policies["api"].Standing.Spent
 			ok(t, l.SetLimit(tiered.PerSecond(1000).WithBurst(2000)))
-			if d := l.Allow(t.Context(), "a"); !d.Allowed || d.Tier != tiered.Remote {
+			if d := l.Allow(ctx, "a"); !d.Allowed || d.Tier != tiered.Remote {
 				t.Errorf("just changed: %+v", d)
 			}
 			if n := p.Stats().Policies["api"].Standing.Spent - before; n != 0 {
 				t.Errorf("%d tokens from an empty share", n)
 			}
 			time.Sleep(c.filled)
-			if d := l.Allow(t.Context(), "b"); !d.Allowed || d.Tier != tiered.Local || d.Burst != c.burst ||
+			if d := l.Allow(ctx, "b"); !d.Allowed || d.Tier != tiered.Local || d.Burst != c.burst ||
 				d.Remaining != c.burst-1 {
 				t.Errorf("filled: %+v", d)
 			}
@@ -223,11 +223,11 @@ func TestStandingSharesPerKey(t *testing.T) {
 		p := fleetOf(t, remote.NewMemory(), 1, policy)[0]
 		l := limiterOf(t, p, "api")
 		for i, key := range []string{"small", "large"} {
-			if d := l.Allow(t.Context(), key); !d.Allowed || d.Tier != tiered.Remote {
+			if d := l.Allow(ctx, key); !d.Allowed || d.Tier != tiered.Remote {
 				t.Errorf("%s at first: %+v", key, d)
 			}
 			time.Sleep(5 * time.Second)
-			if d := l.Allow(t.Context(), key); !d.Allowed || d.Tier != []tiered.Tier{tiered.Remote, tiered.Local}[i] {
+			if d := l.Allow(ctx, key); !d.Allowed || d.Tier != []tiered.Tier{tiered.Remote, tiered.Local}[i] {
 				t.Errorf("%s then: %+v", key, d)
 			}
 		}

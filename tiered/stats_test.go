@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,7 +67,7 @@ func TestNearLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerHour(100), Lease: neverLeased}, nil)
 		for range 100 {
-			if d := l.Allow(t.Context(), "a"); !d.Allowed {
+			if d := l.Allow(ctx, "a"); !d.Allowed {
 				t.Fatalf("%+v", d)
 			}
 		}
@@ -114,7 +113,7 @@ func TestStatsOfCharges(t *testing.T) {
 				t.Errorf("no request was admitted, and Spent is %d, Standing %d", s.Leases.Spent, s.Standing.Spent)
 			}
 			for i := range 30 {
-				r := l.ReserveN(t.Context(), "user", 3)
+				r := l.ReserveN(ctx, "user", 3)
 				if !r.Allowed {
 					t.Fatal(r.Decision)
 				}
@@ -135,7 +134,7 @@ func TestStatsOfCharges(t *testing.T) {
 			}
 			store.Fail(errors.New("down"))
 			ask := func() {
-				switch l.Allow(t.Context(), "user").Reason {
+				switch l.Allow(ctx, "user").Reason {
 				case tiered.Granted:
 					admitted++
 				case tiered.Fallback:
@@ -165,7 +164,7 @@ func TestStatsOfOnePolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
 		group := must(tiered.NewGroup(store, nil))
-		defer func() { _ = group.Close(context.Background()) }()
+		defer func() { _ = group.Close(ctx) }()
 		policies := []tiered.Policy{
 			{Name: "fast", Limit: tiered.PerSecond(1000)},
 			{Name: "slow", Limit: tiered.PerMinute(5)},
@@ -178,7 +177,7 @@ func TestStatsOfOnePolicy(t *testing.T) {
 			for range 50 {
 				for _, p := range policies {
 					l, _ := group.Limiter(p.Name)
-					l.Allow(t.Context(), "ann")
+					l.Allow(ctx, "ann")
 				}
 				time.Sleep(10 * time.Millisecond)
 			}

@@ -47,7 +47,7 @@ func TestTLS(t *testing.T) {
 		tiered.Policy{Limit: tiered.PerHour(10)},
 		&tiered.Options{Budget: 5 * time.Second})
 	for i := range 11 {
-		if d := l.Allow(t.Context(), "k"); d.Allowed != (i < 10) || d.Allowed && d.Reason != tiered.Granted {
+		if d := l.Allow(ctx, "k"); d.Allowed != (i < 10) || d.Allowed && d.Reason != tiered.Granted {
 			t.Fatalf("request %d: %+v", i, d)
 		}
 	}
@@ -61,7 +61,7 @@ func TestOpenTLS(t *testing.T) {
 	if url := os.Getenv(rootsEnv); url != "" {
 		l := limiter(t, open(t, url), tiered.Policy{Limit: tiered.PerHour(10), FailMode: tiered.FailClosed},
 			&tiered.Options{Budget: 5 * time.Second})
-		if d := l.Allow(t.Context(), "k"); d.Reason != tiered.Granted {
+		if d := l.Allow(ctx, "k"); d.Reason != tiered.Granted {
 			t.Fatalf("%+v", d)
 		}
 		return
@@ -156,7 +156,7 @@ func TestTLSTrouble(t *testing.T) {
 					t.Fatalf("the breaker is closed: %+v", g.Stats().Nodes)
 				}
 				begun := time.Now()
-				d := l.Allow(t.Context(), strconv.Itoa(i))
+				d := l.Allow(ctx, strconv.Itoa(i))
 				took := time.Since(begun)
 				if d.Reason != tiered.Unavailable {
 					t.Fatalf("%+v", d)
@@ -169,12 +169,12 @@ func TestTLSTrouble(t *testing.T) {
 			var r [1]remote.Result
 			begun := time.Now()
 			call := lua.Call{Bucket: c.store.Key("api", "k"), Cap: 1, Period: 1, Want: 1, Min: 1, TTL: 1, Fleet: 1}
-			c.store.Run(t.Context(), tiered.DefaultTimeout, []lua.Call{call}, r[:])
+			c.store.Run(ctx, tiered.DefaultTimeout, []lua.Call{call}, r[:])
 			took := time.Since(begun)
 			if took > patient {
 				t.Errorf("a call took %v: it waited for the handshake", took)
 			}
-			if err := g.Close(t.Context()); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			if err := g.Close(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 				t.Error(err)
 			}
 			all := log.String() + "\n" + r[0].Err.Error()

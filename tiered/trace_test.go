@@ -50,12 +50,12 @@ func TestTraceTellsWhatHappensInOrder(t *testing.T) {
 			&tiered.Options{Trace: d.trace()})
 		time.Sleep(10 * ms)
 		for range 4 {
-			l.Allow(t.Context(), "k")
+			l.Allow(ctx, "k")
 		}
-		l.AllowN(t.Context(), "k", 9)
-		l.Allow(t.Context(), "")
+		l.AllowN(ctx, "k", 9)
+		l.Allow(ctx, "")
 		store.Fail(io.EOF)
-		l.Allow(t.Context(), "other")
+		l.Allow(ctx, "other")
 		time.Sleep(100 * ms)
 		synctest.Wait()
 		got := strings.Join(d.lines, ", ")
@@ -94,15 +94,15 @@ func TestSlowHookHoldsNobodyUp(t *testing.T) {
 		start := time.Now()
 		const many = 5000
 		for range many {
-			l.Allow(t.Context(), "k")
-			l.AllowN(t.Context(), "k", 0)
+			l.Allow(ctx, "k")
+			l.AllowN(ctx, "k", 0)
 		}
 		if d := time.Since(start); d > 100*ms { // some of them asked Redis
 			t.Errorf("%v for decisions of a lease", d)
 		}
 		start = time.Now()
 		for range 100 {
-			l.AllowN(t.Context(), "k", 0)
+			l.AllowN(ctx, "k", 0)
 		}
 		if d := time.Since(start); d != 0 {
 			t.Errorf("waited %v for a hook", d)
@@ -111,7 +111,7 @@ func TestSlowHookHoldsNobodyUp(t *testing.T) {
 		store.loseRequests.Store(true)
 		for range 10 {
 			start = time.Now()
-			l.Allow(t.Context(), "other")
+			l.Allow(ctx, "other")
 			if d := time.Since(start); d > tiered.DefaultBudget {
 				t.Errorf("waited %v", d)
 			}
@@ -129,7 +129,7 @@ func TestSlowHookHoldsNobodyUp(t *testing.T) {
 			t.Errorf("%d told and %d dropped of %d", told, dropped, all)
 		}
 		first := told
-		l.AllowN(t.Context(), "k", 0)
+		l.AllowN(ctx, "k", 0)
 		synctest.Wait()
 		if told != first+1 || l.Group().Stats().TraceDropped != dropped {
 			t.Errorf("%d told, %d dropped", told-first, l.Group().Stats().TraceDropped-dropped)
@@ -154,7 +154,7 @@ func TestHookThatPanics(t *testing.T) {
 			},
 		})
 		for range 4 {
-			l.Allow(t.Context(), "k")
+			l.Allow(ctx, "k")
 			synctest.Wait()
 		}
 		if !slices.Equal(told, []int64{9, 7, 6}) {

@@ -22,13 +22,13 @@ func TestAllTakesAllOrNothing(t *testing.T) {
 		l := several(t, store, nil, direct("user", 2), direct("tenant", 3))
 		user, tenant := l[0], l[1]
 		for i := range 2 {
-			d := tiered.All(tenant.For("acme"), user.For("ann")).Allow(t.Context())
+			d := tiered.All(tenant.For("acme"), user.For("ann")).Allow(ctx)
 			want(t, d, tiered.Granted)
 			if d.Policy != "user" || d.Key != "ann" || d.Remaining != int64(1-i) || d.Tier != tiered.Remote {
 				t.Errorf("%+v, want the tighter of the two: user's %d", d, 1-i)
 			}
 		}
-		d := tiered.All(tenant.For("acme"), user.For("ann")).Allow(t.Context())
+		d := tiered.All(tenant.For("acme"), user.For("ann")).Allow(ctx)
 		want(t, d, tiered.Limited)
 		if d.Policy != "user" || d.Key != "ann" || d.RetryAfter < 23*time.Hour {
 			t.Errorf("%+v, want the user's", d)
@@ -38,8 +38,8 @@ func TestAllTakesAllOrNothing(t *testing.T) {
 			t.Errorf("the tenant has %d, want 1: a refused request costs nothing", n)
 		}
 		// Another user of the tenant has what is left.
-		want(t, tiered.All(tenant.For("acme"), user.For("bob")).Allow(t.Context()), tiered.Granted)
-		d = tiered.All(tenant.For("acme"), user.For("eve")).Allow(t.Context())
+		want(t, tiered.All(tenant.For("acme"), user.For("bob")).Allow(ctx), tiered.Granted)
+		d = tiered.All(tenant.For("acme"), user.For("eve")).Allow(ctx)
 		want(t, d, tiered.Limited)
 		if d.Policy != "tenant" {
 			t.Errorf("%+v, want the tenant's", d)
@@ -93,7 +93,7 @@ func TestAllIsOnePipeline(t *testing.T) {
 			runs, calls, start := store.runs.Load(), store.calls.Load(), time.Now()
 			uses := tiered.All(l[0].For(key), l[1].For(key), l[2].For("t"+key), l[3].For(key), l[0].For("another"+key),
 				l[1].For("another"+key))
-			want(t, uses.Allow(t.Context()), tiered.Granted)
+			want(t, uses.Allow(ctx), tiered.Granted)
 			if runs, calls := store.runs.Load()-runs, store.calls.Load()-calls; runs != 1 || calls != 6 {
 				t.Fatalf("%d pipelines with %d calls, want one with 6", runs, calls)
 			}
@@ -103,7 +103,7 @@ func TestAllIsOnePipeline(t *testing.T) {
 		}
 		// What goes back is due at one instant: one pipeline too, or the two that may be under way.
 		runs, calls := store.runs.Load(), store.calls.Load()
-		want(t, tiered.All(l[0].For("0"), l[1].For("0"), l[2].For("t0"), l[3].For("0")).Allow(t.Context()), tiered.Limited)
+		want(t, tiered.All(l[0].For("0"), l[1].For("0"), l[2].For("t0"), l[3].For("0")).Allow(ctx), tiered.Limited)
 		time.Sleep(100 * ms)
 		if runs, calls := store.runs.Load()-runs, store.calls.Load()-calls; runs > 3 || calls != 4+3 {
 			t.Errorf("%d pipelines with %d calls for a refusal, want one to take four, and one or two to give back three",
@@ -119,18 +119,18 @@ func TestRenewalWaitsForTheOthers(t *testing.T) {
 		store := newTape()
 		l := several(t, store, nil, tiered.Policy{Limit: tiered.PerHour(10_000)}, direct("user", 1))
 		b := leased(t, l[0])
-		want(t, l[1].Allow(t.Context(), "ann"), tiered.Granted)
+		want(t, l[1].Allow(ctx, "ann"), tiered.Granted)
 		time.Sleep(ms)
 		held, _ := b.Peek(tiered.Engine(l[0].Group()).Now()) // to take all of it but one is to come under any low-water mark
 		start := time.Now()
-		want(t, tiered.All(l[0].For("k").N(held-1), l[1].For("ann")).Allow(t.Context()), tiered.Limited)
+		want(t, tiered.All(l[0].For("k").N(held-1), l[1].For("ann")).Allow(ctx), tiered.Limited)
 		if now, _ := b.Peek(tiered.Engine(l[0].Group()).Now()); now != held {
 			t.Errorf("%d held, %d before", now, held)
 		}
 		if calls := store.since(start); len(calls) != 1 {
 			t.Errorf("%d calls, want the one that was refused", len(calls))
 		}
-		want(t, tiered.All(l[0].For("k").N(held-1), l[1].For("bob")).Allow(t.Context()), tiered.Granted)
+		want(t, tiered.All(l[0].For("k").N(held-1), l[1].For("bob")).Allow(ctx), tiered.Granted)
 		time.Sleep(10 * ms)
 		if calls := store.since(start); len(calls) < 3 {
 			t.Errorf("%d calls: the lease is not renewed when all have admitted", len(calls))
@@ -191,22 +191,22 @@ func TestReservationOfSeveral(t *testing.T) {
 				t.Errorf("%d requests left, want %d", n, requests)
 			}
 		}
-		r := uses.Reserve(t.Context())
+		r := uses.Reserve(ctx)
 		r.Settle(120) // the request stays
 		settled(r, 880, 9)
-		r = uses.Reserve(t.Context())
+		r = uses.Reserve(ctx)
 		r.Cancel()
 		r.Settle(5, 5)
 		settled(r, 880, 9)
-		r = uses.Reserve(t.Context())
+		r = uses.Reserve(ctx)
 		r.Settle() // nothing to correct
 		r.Cancel()
 		settled(r, 580, 8)
-		r = uses.Reserve(t.Context())
+		r = uses.Reserve(ctx)
 		r.Settle(700, 1, 9, 9) // numbers without a use mean nothing
-		want(t, l[1].Allow(t.Context(), "k"), tiered.Limited)
+		want(t, l[1].Allow(ctx, "k"), tiered.Limited)
 		settled(r, -120, 7)
-		r = uses.Reserve(t.Context())
+		r = uses.Reserve(ctx)
 		want(t, r.Decision, tiered.Limited)
 		r.Cancel()
 		settled(r, -120, 7)
@@ -261,9 +261,9 @@ func TestAllOverGroups(t *testing.T) {
 		time.Sleep(3 * time.Second) // so that the two count time from different moments
 		b := several(t, other, &tiered.Options{Budget: 10 * ms}, direct("api", 2))[0]
 		for range 2 {
-			want(t, tiered.All(a.For("k"), b.For("k")).Allow(t.Context()), tiered.Granted)
+			want(t, tiered.All(a.For("k"), b.For("k")).Allow(ctx), tiered.Granted)
 		}
-		d := tiered.All(b.For("k"), a.For("k")).Allow(t.Context())
+		d := tiered.All(b.For("k"), a.For("k")).Allow(ctx)
 		if want(t, d, tiered.Limited); d.Burst != 2 {
 			t.Errorf("%+v, want b's", d)
 		}
@@ -273,7 +273,7 @@ func TestAllOverGroups(t *testing.T) {
 		}
 		one.loseRequests.Store(true)
 		start := time.Now()
-		tiered.All(b.For("new"), a.For("new")).Allow(t.Context())
+		tiered.All(b.For("new"), a.For("new")).Allow(ctx)
 		if took := time.Since(start); took != 10*ms {
 			t.Errorf("it took %v, want the shorter Budget", took)
 		}

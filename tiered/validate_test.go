@@ -144,7 +144,7 @@ func TestEndsOfAllRanges(t *testing.T) {
 		for i := range some {
 			some[i].Bucket = redis.Key(fmt.Sprint("a", some[i].Algorithm), some[i].Bucket)
 		}
-		redis.Run(t.Context(), 10*second, some, results)
+		redis.Run(ctx, 10*second, some, results)
 		for i, r := range results {
 			if r.Err != nil {
 				t.Fatalf("%v: %+v", r.Err, some[i])

@@ -35,7 +35,7 @@ func TestWaitForManyBesideAllow(t *testing.T) {
 			p.Name = "p"
 			l := limiter(t, remote.NewMemory(), p, nil)
 			for range 2 * p.Limit.Tokens {
-				l.Allow(t.Context(), "k")
+				l.Allow(ctx, "k")
 			}
 			waiters, n, every := 1, int64(15), besides
 			switch name {
@@ -43,14 +43,14 @@ func TestWaitForManyBesideAllow(t *testing.T) {
 				waiters = 2
 			case "leases": // some tokens are held when the wait begins
 				n, every = 75, 3*time.Millisecond
-				for time.Now().Nanosecond() < 900e6 || !l.Allow(t.Context(), "k").Allowed {
+				for time.Now().Nanosecond() < 900e6 || !l.Allow(ctx, "k").Allowed {
 					time.Sleep(every)
-					l.Allow(t.Context(), "k")
+					l.Allow(ctx, "k")
 				}
 			}
 			start, done := time.Now(), make(chan error, waiters)
 			for range waiters {
-				go func() { done <- l.WaitN(t.Context(), "k", n) }()
+				go func() { done <- l.WaitN(ctx, "k", n) }()
 			}
 			most := 2 * time.Duration(waiters) * p.Limit.Per // twice the time of a burst, because of windows and leases
 			for taken, served, asked := 0, 0, int64(0); served < waiters; asked++ {
@@ -61,7 +61,7 @@ func TestWaitForManyBesideAllow(t *testing.T) {
 					}
 					t.Logf("served after %v, Allow got %d", time.Since(start), taken)
 				case <-time.After(every):
-					if l.AllowN(t.Context(), "k", 1+asked%2).Allowed {
+					if l.AllowN(ctx, "k", 1+asked%2).Allowed {
 						taken++
 					}
 					if time.Since(start) > most || taken > 0 {
@@ -72,7 +72,7 @@ func TestWaitForManyBesideAllow(t *testing.T) {
 			admitted := false
 			for range most / besides { // it keeps nothing from the others then
 				time.Sleep(besides)
-				admitted = admitted || l.Allow(t.Context(), "k").Allowed
+				admitted = admitted || l.Allow(ctx, "k").Allowed
 			}
 			if !admitted {
 				t.Error("nothing is admitted after the wait")
@@ -86,11 +86,11 @@ func TestWaitForManyBesideAllow(t *testing.T) {
 func TestAllowIsBehindThoseWhoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)}, nil)
-		l.AllowN(t.Context(), "k", 10)
+		l.AllowN(ctx, "k", 10)
 		start, served := time.Now(), make(chan time.Duration, 5)
 		for range cap(served) {
 			go func() {
-				ok(t, l.Wait(t.Context(), "k"))
+				ok(t, l.Wait(ctx, "k"))
 				served <- time.Since(start)
 			}()
 		}
@@ -98,7 +98,7 @@ func TestAllowIsBehindThoseWhoWait(t *testing.T) {
 		var back time.Time
 		for range 70 { // until they are served
 			time.Sleep(besides)
-			peeked, d := l.Peek(t.Context(), "k"), l.Allow(t.Context(), "k")
+			peeked, d := l.Peek(ctx, "k"), l.Allow(ctx, "k")
 			more := peeked.RetryAfter - d.RetryAfter // the part of a token, which Redis does not tell
 			if peeked.Allowed != d.Allowed || more < 0 || more > 100*time.Millisecond {
 				t.Errorf("after %v Peek says %v, retry after %v, and Allow %v, %v", time.Since(start), peeked.Reason, peeked.RetryAfter,
@@ -110,7 +110,7 @@ func TestAllowIsBehindThoseWhoWait(t *testing.T) {
 			back = time.Now().Add(d.RetryAfter)
 		}
 		time.Sleep(time.Until(back))
-		if d := l.Allow(t.Context(), "k"); !d.Allowed {
+		if d := l.Allow(ctx, "k"); !d.Allowed {
 			t.Errorf("it came back when it was told, after %v, and was refused: retry after %v", time.Since(start), d.RetryAfter)
 		}
 		for i := range cap(served) {

@@ -94,8 +94,8 @@ func TestOneOfTwoIsAdmitted(t *testing.T) {
 			key := fmt.Sprint(round)
 			var all sync.WaitGroup
 			var got [2]tiered.Decision
-			all.Go(func() { got[0] = tiered.All(l[0].For(key), l[1].For(key)).Allow(t.Context()) })
-			all.Go(func() { got[1] = tiered.All(l[1].For(key), l[0].For(key)).Allow(t.Context()) })
+			all.Go(func() { got[0] = tiered.All(l[0].For(key), l[1].For(key)).Allow(ctx) })
+			all.Go(func() { got[1] = tiered.All(l[1].For(key), l[0].For(key)).Allow(ctx) })
 			all.Wait()
 			if got[0].Allowed == got[1].Allowed {
 				t.Fatalf("round %d: %+v and %+v", round, got[0], got[1])
@@ -202,8 +202,8 @@ func TestLostGiveBackIsBurnt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		l := several(t, store, nil, direct("a", 10), direct("b", 1))
-		want(t, tiered.All(l[0].For("k").N(3), l[1].For("k")).Allow(t.Context()), tiered.Granted)
-		want(t, tiered.All(l[0].For("k").N(4), l[1].For("k")).Allow(t.Context()), tiered.Limited)
+		want(t, tiered.All(l[0].For("k").N(3), l[1].For("k")).Allow(ctx), tiered.Granted)
+		want(t, tiered.All(l[0].For("k").N(4), l[1].For("k")).Allow(ctx), tiered.Limited)
 		store.loseRequests.Store(true) // the four are on their way
 		time.Sleep(300 * ms)
 		store.loseRequests.Store(false)

@@ -41,12 +41,12 @@ func TestDecisionsOfThoseWhoWait(t *testing.T) {
 					}
 				}},
 			})
-			want(t, l.AllowN(t.Context(), "k", 1000), tiered.Granted)
+			want(t, l.AllowN(ctx, "k", 1000), tiered.Granted)
 			var all sync.WaitGroup
 			const waiters = 500
 			for range waiters {
 				all.Go(func() {
-					ok(t, l.Wait(t.Context(), "k"))
+					ok(t, l.Wait(ctx, "k"))
 				})
 			}
 			all.Wait()
@@ -94,14 +94,14 @@ func TestWaitsAreTold(t *testing.T) {
 			events = append(events, e)
 		}}
 		l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerSecond(1)}, &tiered.Options{Trace: trace})
-		if err := l.Wait(t.Context(), "k"); err != nil { // at once: no wait
+		if err := l.Wait(ctx, "k"); err != nil { // at once: no wait
 			t.Fatal(err)
 		}
 		q := &queue{t: t, l: l}
-		q.join(t.Context(), 0, "k", 1)
-		called, off := context.WithCancel(t.Context())
+		q.join(ctx, 0, "k", 1)
+		called, off := context.WithCancel(ctx)
 		q.join(called, 1, "k", 1)
-		late, cancel := context.WithTimeout(t.Context(), 1500*ms)
+		late, cancel := context.WithTimeout(ctx, 1500*ms)
 		defer cancel()
 		time.Sleep(10 * ms)
 		if s := l.Stats(); s.Waiting.Now != 2 {
@@ -147,7 +147,7 @@ func TestWhoWaitsForTheShareIsNotRefused(t *testing.T) {
 		before := l.Stats().Tokens.FallbackSpent
 		q := &queue{t: t, l: l}
 		for i := range 6 { // the share is 3, and one in 20 s
-			q.join(t.Context(), i, "k", 1)
+			q.join(ctx, i, "k", 1)
 		}
 		q.all.Wait()
 		q.granted()
@@ -172,10 +172,10 @@ func TestWhoWaitsElsewhereIsNotRefused(t *testing.T) {
 		var all sync.WaitGroup
 		for range 50 {
 			all.Go(func() {
-				ok(t, l[0].Wait(t.Context(), "k"))
+				ok(t, l[0].Wait(ctx, "k"))
 			})
 			all.Go(func() {
-				ok(t, tiered.All(l[0].For("other"), l[1].For("ann")).Wait(t.Context()))
+				ok(t, tiered.All(l[0].For("other"), l[1].For("ann")).Wait(ctx))
 			})
 		}
 		all.Wait()
@@ -194,8 +194,8 @@ func TestNobodyWaitsForAShadow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerHour(1), Shadow: true}, nil)
 		for range 3 {
-			ok(t, l.Wait(t.Context(), "k"))
-			ok(t, tiered.All(l.For("k")).Wait(t.Context()))
+			ok(t, l.Wait(ctx, "k"))
+			ok(t, tiered.All(l.For("k")).Wait(ctx))
 		}
 		if s := l.Stats(); s.Tokens.Limited != 5 || s.Tokens.Shadowed != 5 || s.Waiting.Admitted != 0 {
 			t.Errorf("%+v", s)

@@ -139,12 +139,12 @@ func TestTurnIsNotLostToOneWhoLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerSecond(1000).WithBurst(1000)}, nil)
 		for range 200 {
-			first, leaveFirst := context.WithCancel(t.Context())
-			second, leaveSecond := context.WithCancel(t.Context())
+			first, leaveFirst := context.WithCancel(ctx)
+			second, leaveSecond := context.WithCancel(ctx)
 			release := tiered.Core(l).HoldTurn(first, "k") // nobody is there
 			q := &queue{t: t, l: l}
 			q.join(second, 0, "k", 1)
-			q.join(t.Context(), 1, "k", 1)
+			q.join(ctx, 1, "k", 1)
 			go leaveSecond()
 			release()
 			q.all.Wait()
@@ -229,7 +229,7 @@ func TestWaitersDoNotPoll(t *testing.T) {
 func TestWaitDuringAnOutage(t *testing.T) {
 	wait := func(t *testing.T, l *tiered.Limiter, key string, n int64) (time.Duration, error) {
 		start := time.Now()
-		err := l.WaitN(t.Context(), key, n)
+		err := l.WaitN(ctx, key, n)
 		return time.Since(start), err
 	}
 	bubble(t, "fail-closed", func(t *testing.T) {
@@ -255,7 +255,7 @@ func TestWaitDuringAnOutage(t *testing.T) {
 		q := &queue{t: t, l: l} // the share is 5, and 5 per second
 		start := tiered.Engine(l.Group()).Now()
 		for i := range 15 {
-			q.join(t.Context(), i, "k", 1)
+			q.join(ctx, i, "k", 1)
 		}
 		q.all.Wait()
 		q.granted()
@@ -293,12 +293,12 @@ func TestWaitNoticesTheEndOfAnOutage(t *testing.T) {
 		store := newDistant(ms)
 		l := limiter(t, store, tiered.Policy{Limit: tiered.PerMinute(6)}, &tiered.Options{Processes: 10})
 		silence(t, store, l)
-		if d := l.Allow(t.Context(), "k"); d.Reason != tiered.Fallback {
+		if d := l.Allow(ctx, "k"); d.Reason != tiered.Fallback {
 			t.Fatalf("%+v", d)
 		}
 		q := &queue{t: t, l: l}
 		for i := range 3 {
-			q.join(t.Context(), i, "k", 1)
+			q.join(ctx, i, "k", 1)
 		}
 		time.Sleep(5 * time.Second)
 		if done := q.ended(); len(done) > 0 {
@@ -321,11 +321,11 @@ func TestWaitNoticesTokensThatCameBack(t *testing.T) {
 		store := newDistant(ms)
 		a := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(10)}, nil)
 		b := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(10)}, nil)
-		r := a.ReserveN(t.Context(), "k", 10)
+		r := a.ReserveN(ctx, "k", 10)
 		want(t, r.Decision, tiered.Granted)
 		q := &queue{t: t, l: b}
 		for i := range 3 {
-			q.join(t.Context(), i, "k", 1)
+			q.join(ctx, i, "k", 1)
 		}
 		time.Sleep(10 * time.Second)
 		if len(q.ended()) > 0 {

@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -43,7 +42,7 @@ func TestWaitingPage(t *testing.T) {
 			at := map[time.Duration]int{}
 			for range 50 {
 				all.Go(func() {
-					ok(t, l.Wait(context.Background(), "k"))
+					ok(t, l.Wait(ctx, "k"))
 					mu.Lock()
 					defer mu.Unlock()
 					at[time.Since(begun).Round(10*ms)]++
@@ -107,7 +106,7 @@ func (c crowd) run(t *testing.T, seed uint64) (f crowdFigures) {
 		for i, l := range limiters {
 			for range c.waiters {
 				all.Go(func() {
-					ok(t, l.Wait(context.Background(), "k"))
+					ok(t, l.Wait(ctx, "k"))
 					mu.Lock()
 					defer mu.Unlock()
 					went = append(went, time.Since(start))
@@ -163,7 +162,7 @@ func (c crowd) byRate(t *testing.T) (pause time.Duration) {
 		var went []time.Duration
 		for range c.processes * c.waiters {
 			all.Go(func() {
-				ok(t, l.Wait(context.Background()))
+				ok(t, l.Wait(ctx))
 				mu.Lock()
 				defer mu.Unlock()
 				went = append(went, time.Since(start))
