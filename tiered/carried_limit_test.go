@@ -109,23 +109,6 @@ func TestCarriedLimitEverywhere(t *testing.T) {
 	})
 }
 
-// Requests with different limits at once neither hang nor race.
-func TestCarriedLimitsAtOnce(t *testing.T) {
-	l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(1000)}, nil)
-	var all sync.WaitGroup
-	for i := range 8 {
-		all.Go(func() {
-			limit := []tiered.Limit{
-				tiered.PerSecond(100), tiered.PerSecond(5000), tiered.Unlimited(), tiered.Blocked(),
-			}[i%4]
-			for range 500 {
-				l.For("k").WithLimit(limit).Allow(ctx)
-			}
-		})
-	}
-	all.Wait()
-}
-
 // A limit that the policy cannot have makes one line, with the rule.
 func TestInvalidCarriedLimit(t *testing.T) {
 	for _, c := range []struct {
@@ -211,4 +194,25 @@ func TestUnlimitedAndBlockedStayCarried(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Requests with different limits and plans, and reloads, at once neither hang nor race.
+func TestCarriedLimitsAtOnce(t *testing.T) {
+	l := limiter(t, remote.NewMemory(), freeAndPro, nil)
+	limits := []tiered.Limit{tiered.PerSecond(100), tiered.PerSecond(5000), tiered.Unlimited(), tiered.Blocked()}
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for n := range 300 {
+				if i == 0 {
+					p := l.Policy()
+					p.Plans["pro"] = tiered.PerMinute(int64(1000 + n))
+					ok(t, l.SetPolicy(p))
+				}
+				l.For("k").WithLimit(limits[i%4]).Allow(ctx)
+				l.For("k").WithPlan([]string{"pro", "", "staff", "none"}[(i+n)%4]).Allow(ctx)
+			}
+		})
+	}
+	all.Wait()
 }

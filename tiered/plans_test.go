@@ -3,7 +3,6 @@ package tiered_test
 import (
 	"maps"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -197,23 +196,4 @@ func TestLargerBurstIsTheDebtOfAKey(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Reloads and requests at once do not race.
-func TestPlansAtOnce(t *testing.T) {
-	l := limiter(t, remote.NewMemory(), freeAndPro, nil)
-	var all sync.WaitGroup
-	for i := range 4 {
-		all.Go(func() {
-			for n := range 300 {
-				if i == 0 {
-					p := l.Policy()
-					p.Plans["pro"] = tiered.PerMinute(int64(1000 + n))
-					ok(t, l.SetPolicy(p))
-				}
-				l.For("k").WithPlan([]string{"pro", "", "staff", "none"}[(i+n)%4]).Allow(ctx)
-			}
-		})
-	}
-	all.Wait()
 }
