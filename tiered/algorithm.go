@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// Algorithm selects how usage is counted. docs/choosing.md compares the algorithms.
+// Algorithm selects how usage is counted: see docs/choosing.md.
 type Algorithm uint8
 
 const (
@@ -32,7 +32,7 @@ var algorithms = [...]string{
 	SlidingWindow: "sliding window",
 }
 
-// String returns the algorithm's name in words, as in "token bucket".
+// String returns the name in words, as in "token bucket".
 func (a Algorithm) String() string {
 	if int(a) < len(algorithms) {
 		return algorithms[a]

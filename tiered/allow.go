@@ -42,8 +42,8 @@ const mostAttempts = 4
 // that can be done in part. If none are left, RetryAfter is the time until the same call gets something.
 //
 // If there are not n tokens it asks again, up to three times, for those that the last refusal said are left, so it
-// blocks for up to four Options.Budget, and each attempt counts in Stats. d is the Decision of the last one that took
-// tokens, or of the last one if none did. It may get fewer than are left if others take some meanwhile.
+// blocks for up to four Options.Budget, and each attempt counts in Stats. d is the last Decision that took tokens, if
+// any did. It may get fewer than are left if others take some meanwhile.
 func (l *Limiter) AllowAtMost(ctx context.Context, key string, n int64) (granted int64, d Decision) {
 	var admitted Decision
 	if n > 0 {

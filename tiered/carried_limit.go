@@ -8,8 +8,7 @@ import (
 )
 
 // WithLimit returns u with a limit that the request carries, as from a token, instead of the policy's own or that of
-// [Policy].PerKey. If only the name of a plan is known, use [Use.WithPlan]. [Unlimited] and [Blocked] are limits too;
-// the zero Limit means that the request carries none.
+// [Policy].PerKey. It may be [Unlimited] or [Blocked]; the zero Limit means none.
 //
 // The key keeps the limit until a request carries another one, the policy changes, or the process removes the key. If
 // requests for one key carry different limits, in one process or in several, the key can use the largest burst and the
@@ -17,8 +16,8 @@ import (
 // burst that it carries, and its Decision has that Burst. To take a limit back, carry Policy.Limit, or with PerKey call
 // [Limiter.Refresh] in each process.
 //
-// A limit that the policy cannot have, which with Also or Standing is every one, is ignored, because a request must not
-// fail for it. PolicyStats.Faults counts it, and the first one is logged with field, value and rule.
+// A limit that the policy cannot have, with Also or Standing every one, is ignored, because a request must not fail for
+// it. PolicyStats.Faults counts it, and the first one is logged with field, value and rule.
 func (u Use) WithLimit(limit Limit) Use {
 	u.own()
 	for i := range u.n {
@@ -40,10 +39,9 @@ func (l *Limiter) carriedLimit(s *engine.Settings, limit Limit) *engine.Resolved
 	return carried
 }
 
-// WithPlan returns u with the limit of a plan, one of [Policy].Plans, which holds as by [Use.WithLimit]. A request with
-// the plan "", or with one that the policy does not have, goes by Policy.Limit. PolicyStats.Faults counts the latter,
-// and the first one is logged. The limit is looked up at once, so make the Use for each request: it does not follow
-// changes of the policy.
+// WithPlan returns u with the limit of one of [Policy].Plans, which holds as by [Use.WithLimit]. A request with the
+// plan "", or with one that the policy does not have, goes by Policy.Limit; the latter are counted and logged once. The
+// limit is looked up at once, so make the Use for each request: it does not follow changes of the policy.
 func (u Use) WithPlan(name string) Use {
 	u.own()
 	for i := range u.n {

@@ -23,14 +23,13 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 }
 
 // Refund gives n tokens to key, 1 … 2⁴⁰: to make up for a request that failed later, or as a gift. To return what a
-// request did not use, prefer [Reservation.Cancel], because it does not block. The bucket gets no fuller than its
-// burst, less what is leased; what does not fit is lost. With Standing this process' share gets tokens first, as far as
-// it lacks them. A refund raises the bound by what was given in the interval. A known denial is dropped here at once,
-// and in other processes within 5 s.
+// request did not use, prefer [Reservation.Cancel], which does not block. The bucket gets no fuller than its burst,
+// less what is leased; the rest is lost. With Standing this process' share gets tokens first, as far as it lacks them.
+// A refund raises the bound by what was given in the interval. A known denial is dropped here at once, and in other
+// processes within 5 s.
 //
 // It blocks for at most two Options.Budget. nil means that Redis has done it. After an error that is unknown, so a
-// second call may give the tokens twice. An Algorithm other than TokenBucket has no tokens to give:
-// errors.ErrUnsupported.
+// second call may give the tokens twice. If Algorithm is not TokenBucket, the error is errors.ErrUnsupported.
 func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 	if err := l.checkCost(key, n); err != nil {
 		return err
@@ -59,14 +58,14 @@ func (l *Limiter) checkCost(key string, n int64) error {
 
 // Charge takes the tokens of u, 1 … 2⁴⁰ of each key, whether it has them or not: for a cost that is known afterwards
 // and was not reserved. The key may go below zero, as far as Policy.MaxDebt allows, and is then refused until it has
-// refilled, except that each other process may spend what it has leased. Debt beyond MaxDebt is forgiven, and counted
-// in Stats. In a window the charge counts as if it were admitted now, up to the limit. With Standing, this process'
-// share of the key is charged first (docs/standing.md).
+// refilled, except that each other process may spend what it has leased. The rest is forgiven, and counted in Stats. In
+// a window the charge counts as if it were admitted now, up to the limit. With Standing, this process' share of the key
+// is charged first (docs/standing.md).
 //
-// Charge does not block, except that it calls Policy.PerKey if the process does not keep the key. Redis hears of it
-// within 50 ms, or when it answers again, and other processes when they ask Redis next. Until then a key that is full
-// there refills nothing, so after a minute without Redis the charge costs up to a minute's refill more; and if the
-// process dies, it is lost. An error means that a key or the cost is not valid, and that nothing was charged.
+// It does not block, except that it calls Policy.PerKey if the process does not keep the key. Redis hears of it within
+// 50 ms, or when it answers again, and other processes when they ask Redis next. Until then a key that is full there
+// refills nothing, so after a minute without Redis the charge costs up to a minute's refill more; and if the process
+// dies, it is lost. An error means that a key or the cost is not valid, and nothing was charged.
 func (u Use) Charge() error {
 	if u.n == 0 {
 		return (*Limiter)(nil).checkCost("", 1)

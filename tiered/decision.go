@@ -79,15 +79,15 @@ func (r Reason) String() string {
 	return fmt.Sprintf("reason %d", uint8(r))
 }
 
-// Tier says where a request was decided.
+// Tier says where a request was decided. The zero Tier is nowhere.
 type Tier uint8
 
 // The tiers.
 const (
-	_        Tier = iota // nowhere: nothing could be decided
-	Local                // in this process: from a lease or a standing share, or because the key is known to be denied
-	Remote               // by Redis, for this request
-	Failover             // by the fail mode, because Redis does not answer
+	_        Tier = iota
+	Local         // in this process: from a lease or a standing share, or because the key is known to be denied
+	Remote        // by Redis, for this request
+	Failover      // by the fail mode, because Redis does not answer
 )
 
 var tiers = [...]string{"none", Local: "local", Remote: "remote", Failover: "failover"}
@@ -100,7 +100,7 @@ func (t Tier) String() string {
 	return fmt.Sprintf("tier %d", uint8(t))
 }
 
-// The errors of refusals that may pass, for errors.Is. Of the others the Reason says what is wrong.
+// The errors for errors.Is. Of other refusals the Reason says what is wrong.
 var (
 	ErrLimited     = errors.New("tiered: over the limit")                // Limited and FallbackSpent (HTTP 429)
 	ErrUnavailable = errors.New("tiered: the limiter cannot decide now") // Unavailable and Unknown (503)
@@ -114,8 +114,8 @@ func (d Decision) Err() error {
 	return &LimitedError{Decision: d}
 }
 
-// String says in one line how the request was decided, as in `refused by policy "api": limited, remote, cost 3, 1 of 10
-// left, retry after 12s, full in 54s`. It does not say the key, which may be a secret: so no log gets it by %v.
+// String says how the request was decided, as in `refused by policy "api": limited, remote, cost 3, 1 of 10 left, retry
+// after 12s, full in 54s`, and not the key.
 func (d Decision) String() string {
 	s := fmt.Sprintf("%s, %v, cost %d", d.verdict(), d.Tier, d.Cost)
 	switch {
@@ -149,7 +149,7 @@ func (d *Decision) verdict() string {
 	return s
 }
 
-// LogValue returns what belongs in a log: not the key, which may be a secret.
+// LogValue returns what belongs in a log, without the key.
 func (d Decision) LogValue() slog.Value {
 	attrs := []slog.Attr{
 		slog.String("policy", d.Policy), slog.Bool("allowed", d.Allowed), slog.String("reason", d.Reason.String()),
@@ -161,14 +161,14 @@ func (d Decision) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// LimitedError is a refusal as an error. errors.Is finds in it [ErrLimited] or [ErrUnavailable], context.Canceled or
-// context.DeadlineExceeded: the latter also if [Limiter.WaitN] did not wait because the deadline is too soon.
+// LimitedError is a refusal as an error. errors.Is finds in it [ErrLimited] or [ErrUnavailable], or the error of the
+// context, also if [Limiter.WaitN] did not wait because the deadline is too soon.
 type LimitedError struct {
 	Decision Decision
 	late     bool // the wait could not end before its deadline
 }
 
-// Error says which policy refused, by which of several limits, and why, but not the key, which may be a secret.
+// Error says which policy refused, by which limit, and why, but not the key.
 func (e *LimitedError) Error() string {
 	if e == nil {
 		return "<nil>"

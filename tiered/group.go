@@ -15,8 +15,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// NewGroup returns a Group over a store. It does not wait for Redis, which may be down. A nil o means the defaults. The
-// error names each field that breaks its rule.
+// NewGroup returns a Group over a store. It does not wait for Redis. The error names each field that breaks its rule.
 func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	filled, err := o.fill()
 	if err := errors.Join(remote.Check(s), err); err != nil {
@@ -76,10 +75,9 @@ func (g *Group) dispatchOptions() dispatch.Options {
 // others, each with its cause: a mistyped address, a refused password, a missing right. A node whose breaker is open is
 // asked only when a probe is due; in between its cause is that of the last probe.
 //
-// Call it at the start, to learn of a mistake before traffic does. For readiness use httplimit.Ready, because an outage
-// of Redis must not take all processes out of service. Ping blocks for at most 0.5 s with the default Timeout, 2.1 s
-// after several that had no answer, and never longer than ctx: for twice the time that a call may go on in the
-// background (see Options.Timeout), or 2 s, and 0.1 s to find the cause.
+// Call it at the start, and httplimit.Ready for readiness, because an outage of Redis must not take all processes out
+// of service. It blocks for at most 0.5 s with the default Timeout, 2.1 s after several that had no answer, and never
+// longer than ctx: twice as long as a call may go on (see Options.Timeout), or 2 s, and 0.1 s to find the cause.
 func (g *Group) Ping(ctx context.Context) error {
 	if g.isZero() {
 		return errZeroGroup
@@ -97,15 +95,14 @@ func (g *Group) Ping(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// Close returns all leases to Redis, takes this process out of the count of processes there, and ends all goroutines.
-// It does not close the store. Call it after the last request, because later decisions follow the fail mode with
-// fallbacks that are full again, so more than the limit may be admitted. Close waits until the hooks of Options.Trace
-// and the handler of the Logger have returned, so neither may call it.
+// Close returns all leases to Redis, takes this process out of the count of processes there, and ends all goroutines,
+// but does not close the store. Call it after the last request, because later decisions go by fallbacks that are full
+// again, so more than the limit may be admitted. It waits until the hooks of Options.Trace and the Logger's handler
+// have returned, so neither may call it.
 //
-// It returns nil when all is done. If ctx ends first, the error wraps ctx.Err(), and tokens that were not returned are
-// burnt when their leases end. Calls to Redis may then still begin for three times Options.Timeout, and go on for as
-// long as that says. Close may be called again, to wait for their end. It returns an error then if there are tokens
-// that nobody can return any more.
+// If ctx ends first, the error wraps ctx.Err(), and tokens that were not returned are burnt when their leases end.
+// Calls to Redis may then still begin for three times Options.Timeout, and go on for as long as that says. Close may be
+// called again, to wait for their end. It returns an error then if there are tokens that nobody can return any more.
 func (g *Group) Close(ctx context.Context) error {
 	if g.isZero() {
 		return errZeroGroup
@@ -164,7 +161,7 @@ func (g *Group) unreturned() string {
 	return ", and " + strings.Join(all, ", ") + " were not given back"
 }
 
-// New returns a Limiter with a Group of its own: see [NewGroup] and [Group.NewLimiter].
+// New returns a Limiter with a Group of its own.
 func New(s remote.Store, p Policy, o *Options) (*Limiter, error) {
 	if err := p.Validate(); err != nil {
 		_, optionsErr := o.fill()
@@ -182,8 +179,7 @@ func New(s remote.Store, p Policy, o *Options) (*Limiter, error) {
 	return l, nil
 }
 
-// Close closes the Group of a Limiter made by [New]. For one made by [Group.NewLimiter] it does nothing: close the
-// Group.
+// Close closes the Group of a Limiter that [New] made. Otherwise close the Group.
 func (l *Limiter) Close(ctx context.Context) error {
 	if l.isZero() {
 		return errZeroLimiter
@@ -194,7 +190,7 @@ func (l *Limiter) Close(ctx context.Context) error {
 	return l.group.Close(ctx)
 }
 
-// Group returns the Group of the Limiter, also if [New] made it. It is nil if the Limiter is nil or zero.
+// Group returns the Limiter's Group, and nil for a nil or zero Limiter.
 func (l *Limiter) Group() *Group {
 	if l.isZero() {
 		return nil
@@ -202,9 +198,9 @@ func (l *Limiter) Group() *Group {
 	return l.group
 }
 
-// NewLimiter adds a policy to the Group. A name can be used once per Group. [Group.SetPolicies] removes one. A process
-// announces up to 512 policies, of which one with Standing counts twice. With more it counts as one of every policy,
-// and neither it nor others use standing shares of its policies; the log says so.
+// NewLimiter adds a policy, whose name must be new. A process announces up to 512 of them, of which one with Standing
+// counts twice. With more it counts as one of every policy, and nobody uses standing shares of its policies; the log
+// says so.
 func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
 	if g.isZero() {
 		return nil, errZeroGroup

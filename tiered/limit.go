@@ -34,20 +34,19 @@ func PerHour(n int64) Limit { return Limit{Tokens: n, Per: time.Hour} }
 // PerDay returns n tokens per 24 hours, with bursts of n.
 func PerDay(n int64) Limit { return Limit{Tokens: n, Per: 24 * time.Hour} }
 
-// Per returns n tokens per d, with bursts of n: Per(50_000, 7*24*time.Hour). n is 1 … 2⁴⁰, and d is 1 µs … 100 years.
+// Per returns n tokens, 1 … 2⁴⁰, per d, 1 µs … 100 years, with bursts of n.
 func Per(n int64, d time.Duration) Limit { return Limit{Tokens: n, Per: d} }
 
-// Every returns one token per d, with a burst of 1: Every(100*time.Millisecond) is ten per second, evenly spaced.
+// Every returns one token per d, evenly spaced, with a burst of 1.
 func Every(d time.Duration) Limit { return Limit{Tokens: 1, Per: d} }
 
 var unlimited, blocked = Limit(engine.Unlimited), Limit(engine.Blocked)
 
-// Unlimited returns a limit that admits everything and needs no Redis. Burst and Remaining of its Decisions are
+// Unlimited returns a limit that admits everything and needs no Redis. Its Decisions have a Burst and a Remaining of
 // math.MaxInt64.
 func Unlimited() Limit { return unlimited }
 
-// Blocked returns a limit that refuses everything, with Reason ExceedsBurst, and needs no Redis. Its burst is 0, so
-// waiting does not help.
+// Blocked returns a limit that refuses everything with Reason ExceedsBurst, because its burst is 0, and needs no Redis.
 func Blocked() Limit { return blocked }
 
 // rule returns whether l is Unlimited, Blocked, or a limit.

@@ -15,7 +15,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// Limiter decides by one policy. All methods may be called concurrently. The zero Limiter and a nil one refuse.
+// Limiter decides by one policy, also concurrently. The zero and a nil one refuse.
 type Limiter struct {
 	core      engine.Limiter
 	group     *Group
@@ -39,8 +39,7 @@ func (l *Limiter) place() int { return int(l.core.Place.Load()) }
 var _ = [1]struct{}{}[inside.MaxKeyLength-engine.MaxKeyLength]
 
 // Group is any number of policies over one store: they share one cache of keys, one queue of calls to each Redis node
-// and one set of goroutines. All methods may be called concurrently. The zero Group and a nil one have no policies, and
-// methods that return an error say so.
+// and one set of goroutines. All methods may be called concurrently. The zero and a nil Group have no policies.
 type Group struct {
 	core     *engine.Group
 	store    remote.Store

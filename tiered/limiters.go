@@ -151,8 +151,7 @@ func (ls *limiters) at(place int) *Limiter {
 	return ls.placed[place]
 }
 
-// Limiter returns the Limiter of a policy, and reports whether the Group has one of that name. The names are those of
-// Stats.
+// Limiter returns the Limiter of a policy, if there is one of that name.
 func (g *Group) Limiter(policy string) (*Limiter, bool) {
 	if g.isZero() {
 		return nil, false

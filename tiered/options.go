@@ -15,7 +15,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 )
 
-// Options are the options of a Group. A nil *Options, and each zero field, means the default.
+// Options are those of a Group. nil and zero fields mean the defaults.
 type Options struct {
 	// Budget is the longest that a decision waits for Redis: 1 ms … 1 min; 0 means 20 ms. It waits only if this process
 	// holds too few tokens of the key, and less if the caller's context has a deadline: see [Limiter.AllowN].

@@ -17,8 +17,8 @@ func (l *Limiter) Peek(ctx context.Context, key string) Decision { return l.Peek
 // Otherwise Remaining is as new as this process' lease, or as its knowledge that the key is refused. If Redis does not
 // answer, it returns what the FailMode would decide. What this process has charged counts.
 //
-// With an n of 0 it asks nobody: it returns what this process knows by the last reply of Redis and the refill since.
-// The Reason is Unknown if that is nothing, or too old.
+// With an n of 0 it asks nobody, and returns what this process knows by the last reply of Redis and the refill since:
+// with Reason Unknown if that is nothing, or too old.
 func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
 	if n == 0 {
 		d, _ = l.known(key)
@@ -37,9 +37,9 @@ func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
 	return d
 }
 
-// PeekEach returns the state of each limit of key, first of Policy.Limit, then of Policy.Also, each as Limiter.Peek
-// would if it were the only one. The Decision of AllowN has that of the tightest one. It takes nothing, asks Redis once
-// and blocks for at most Options.Budget. If Redis does not answer by then, it returns an error and no Decisions.
+// PeekEach returns the state of each limit of key, first of Policy.Limit, then of Policy.Also, each as Peek would if it
+// were the only one. It takes nothing, asks Redis once and blocks for at most Options.Budget. If Redis does not answer
+// by then, it returns an error and no Decisions.
 func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) {
 	if r := l.valid(key, 1); r != Granted {
 		return nil, l.refusal(key, 1, r).Err()

@@ -9,9 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// Policy says how much each key may use, and how that is counted. (A new field has a row in TestEveryFieldOfAPolicy in
-// package policyfile.)
-type Policy struct {
+// Policy says how much each key may use, and how that is counted.
+type Policy struct { // a new field has a row in TestEveryFieldOfAPolicy of package policyfile
 	Name  string // identifies the policy in Redis, in Stats and in Decisions: 1 to 64 of A–Z a–z 0–9 _ . -
 	Limit Limit  // of each key; required
 
@@ -69,8 +68,8 @@ type Policy struct {
 	Shadow bool
 }
 
-// FailMode selects what decides while Redis does not answer. In every mode a lease is spent first, until its deadline.
-// Its String is "fail-local", "fail-open" or "fail-closed".
+// FailMode selects what decides without Redis, when this process' leases are spent. Its String is "fail-local",
+// "fail-open" or "fail-closed".
 type FailMode = local.FailMode
 
 const (
@@ -81,19 +80,16 @@ const (
 	// full.
 	FailLocal = local.FailLocal
 
-	// FailOpen admits everything and counts it. Afterwards it is charged like FailLocal.
-	FailOpen = local.FailOpen
-
-	// FailClosed refuses everything, with Reason Unavailable (HTTP 503).
-	FailClosed = local.FailClosed
+	FailOpen   = local.FailOpen   // admits everything and counts it; afterwards it is charged like FailLocal
+	FailClosed = local.FailClosed // refuses everything, with Reason Unavailable (HTTP 503)
 )
 
 var failModes = [...]string{
 	FailLocal: FailLocal.String(), FailOpen: FailOpen.String(), FailClosed: FailClosed.String(),
 }
 
-// NoLease is a Lease.Size that takes every token directly from Redis: each request that is not known to be denied is a
-// round trip, and no tokens are held in a process.
+// NoLease is a Lease.Size that takes every token directly from Redis: a round trip for each request that is not known
+// to be denied.
 const NoLease = -1
 
 // Lease tunes how many tokens a process takes from Redis at once. A lease lives for four times Period, 1 s, or twice

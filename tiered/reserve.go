@@ -7,8 +7,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 )
 
-// Reservation holds tokens that were taken and may be returned or corrected once: the first call of Cancel or Settle
-// counts. A refused Reservation and the zero one hold nothing. Copies are the same Reservation.
+// Reservation holds tokens that were taken and may be returned or corrected once: the first call of Cancel or Settle on
+// any copy counts. A refused Reservation and the zero one hold nothing.
 type Reservation struct {
 	Decision
 	held *held
@@ -29,14 +29,13 @@ type useCost struct {
 	cost   int64
 }
 
-// Reserve takes one token now, and never reserves the future: see [Limiter.ReserveN].
+// Reserve is ReserveN for one token: it never reserves the future.
 func (l *Limiter) Reserve(ctx context.Context, key string) Reservation {
 	return l.ReserveN(ctx, key, 1)
 }
 
-// ReserveN takes n tokens now or refuses as [Limiter.AllowN] does; it never reserves the future, which [Limiter.WaitN]
-// is for. If the tokens were not used, call Cancel; if the cost turned out different, Settle. If you call neither, they
-// are spent.
+// ReserveN takes n tokens now, as [Limiter.AllowN] does; it never reserves the future, which [Limiter.WaitN] is for.
+// Unless Cancel or Settle is called, they are spent.
 func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (r Reservation) {
 	if l.isZero() {
 		return r
@@ -50,9 +49,9 @@ func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (r Reservat
 }
 
 // Cancel returns all tokens: to the lease if nothing was sent to Redis since they were taken, and otherwise to Redis,
-// within 50 ms. It does not block, except that it calls Policy.PerKey if the process no longer keeps the key. Tokens
-// that are lost on the way are burnt, and so are all after Close. What the fallback admitted is not returned to it, but
-// its debt that Redis has not heard of yet is lowered.
+// within 50 ms. What is lost on the way is burnt, and so are all after Close. It does not block, except that it calls
+// Policy.PerKey if the process no longer keeps the key. What the fallback admitted is not returned to it, but its debt
+// that Redis has not heard of is lowered.
 func (r Reservation) Cancel() {
 	for i, ok := 0, r.end(); ok && i < len(r.held.takings); i++ {
 		r.held.takings[i].Settle(0)
@@ -60,9 +59,8 @@ func (r Reservation) Cancel() {
 }
 
 // Settle corrects the cost to the actual one, of at least 0. Excess tokens are returned as by Cancel. Missing ones are
-// charged as by [Use.Charge], with the same delay: the bucket may go Policy.MaxDebt below zero, and the rest is
-// forgiven. Of a Reservation by [Use.Reserve] give one actual cost for each use, in the order given to All. A use
-// without one keeps its cost, and surplus numbers are ignored.
+// charged as by [Use.Charge]: the bucket may go Policy.MaxDebt below zero, and the rest is forgiven. Several uses need
+// one actual cost each, in the order given to All. One without keeps its cost, and surplus numbers are ignored.
 func (r Reservation) Settle(actual ...int64) {
 	if !r.end() {
 		return

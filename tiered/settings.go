@@ -111,14 +111,14 @@ func (l *Limiter) Policy() Policy {
 }
 
 // SetPolicy changes the policy for all keys at once, but for Name, Algorithm, Also and Calendar, and the Per of a
-// FixedWindow, of a SlidingLog, or of a TokenBucket with Also, because Redis has counted by them: use a policy with
-// another name. Standing takes two deploys (docs/standing.md). If p is invalid it returns an error and changes nothing.
-// It does not wait for Redis, but walks all keys of the Group: about 60 ms for 100 000 keys.
+// FixedWindow, of a SlidingLog, or of a TokenBucket with Also, because Redis has counted by them. Standing takes two
+// deploys (docs/standing.md). If p is invalid it returns an error and changes nothing. It does not wait for Redis, but
+// walks all keys of the Group: about 60 ms for 100 000 keys.
 //
 // If the limit is raised, a key keeps the tokens that it had, and refills to the new burst. If it is lowered, leases
 // are returned, and a TokenBucket goes on by the old limit until no process has used that for ten seconds: while
-// processes differ, as during a deploy, the largest limit is what a key can use. Blocked takes effect at once, and with
-// PerKey a key's new limit from its next use on. See docs/several-limits.md.
+// processes differ, as during a deploy, a key can use the largest. Blocked holds at once, and with PerKey a key's new
+// limit from its next use on. See docs/several-limits.md.
 func (l *Limiter) SetPolicy(p Policy) error {
 	if l.isZero() {
 		return errZeroLimiter
@@ -141,7 +141,7 @@ func (l *Limiter) SetLimit(limit Limit) error {
 	return l.SetPolicy(p)
 }
 
-// Refresh makes the next use of key call Policy.PerKey again, because the key's limit has changed.
+// Refresh makes the next use of key call Policy.PerKey again.
 func (l *Limiter) Refresh(key string) {
 	if l.isZero() {
 		return

@@ -2,7 +2,7 @@ package tiered
 
 import "fmt"
 
-// Standing says whether the processes have standing shares of a policy's limits: see [Policy].Standing.
+// Standing says whether processes have standing shares: see [Policy].
 type Standing uint8
 
 // The values of Standing.

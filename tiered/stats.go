@@ -15,16 +15,14 @@ import (
 
 // Stats are the figures of a Group since its creation.
 type Stats struct {
-	Keys      int    // in the process now
-	Leaving   int    // evicted, but still returning what they hold
-	Evictions uint64 // keys evicted because of MaxKeys
-
-	Standstills  int64 // times that all leases were dropped: this machine stood still, or its clock was set forward
-	TraceDropped int64 // events dropped because the hooks were too slow
-	TracePanics  int64 // events whose hook panicked
-
-	Format string // of the buckets in Redis: the last part of their keys' names
-	Script string // SHA-1 of the script that decides in Redis, 40 hex digits
+	Keys         int    // in the process now
+	Leaving      int    // evicted, but still returning what they hold
+	Evictions    uint64 // keys evicted because of MaxKeys
+	Standstills  int64  // times that all leases were dropped: this machine stood still, or its clock was set forward
+	TraceDropped int64  // events dropped because the hooks were too slow
+	TracePanics  int64  // events whose hook panicked
+	Format       string // of the buckets in Redis: the last part of their keys' names
+	Script       string // SHA-1 of the script that decides in Redis, 40 hex digits
 
 	// Reloads are those of a policy file, and of a configuration of tieredd.
 	Reloads struct {
@@ -32,8 +30,6 @@ type Stats struct {
 		Failed  int64 // something was wrong, and the configuration of before stayed
 		Err     error // what was wrong with the last one, nil if nothing was
 	}
-
-	Recent []Event // state changes and faults: the last 64, oldest first
 
 	// Standing is about the standing shares of this process, of all policies that have some.
 	Standing struct {
@@ -43,39 +39,31 @@ type Stats struct {
 		Quarantine bool          // the table of shares in Redis is less than 65 s old: no process gets more than it had before
 	}
 
+	Recent   []Event                // state changes and faults: the last 64, oldest first
 	Policies map[string]PolicyStats // by name
 	Nodes    map[string]NodeStats   // by node
 }
 
 // PolicyStats are the figures of one policy, by the question that they answer.
 type PolicyStats struct {
-	// Requests are requests by how they were decided. A request over several keys counts once for each policy that
-	// admitted it. If it was refused, it counts for each policy that refused it.
+	// Requests are requests by how they were decided. One over several keys counts once for each policy that admitted it,
+	// or that refused it.
 	Requests struct {
-		Allowed int64 // Granted + Fallback + Open + Unlimited. Not Shadowed
-		Refused int64 // Limited + FallbackSpent + Unavailable + Blocked + ExceedsBurst + Invalid + Canceled. Shadowed too
-
-		Granted   int64 // admitted by the limit
-		Fallback  int64 // admitted by this process' fallback while Redis did not answer
-		Open      int64 // admitted by fail-open while Redis did not answer
-		Unlimited int64 // admitted by Unlimited
-
-		Limited       int64 // refused by the limit
-		FallbackSpent int64 // refused because the fallback was used up, while Redis did not answer
-		Unavailable   int64 // refused by fail-closed
-		Blocked       int64 // refused by Blocked
-		ExceedsBurst  int64 // refused: cost above the burst
-		Invalid       int64 // refused: the key or the cost is not valid
-		Canceled      int64 // refused: the caller's context ended
-
-		Shadowed int64 // of Refused: they were admitted after all, because of Policy.Shadow
-
-		GrantedByRedis int64 // of Granted: Redis was asked for this request; the rest were decided in this process
-		LimitedByRedis int64 // of Limited: the same
+		Allowed                   int64 // Granted + Fallback + Open + Unlimited
+		Granted, Fallback, Open   int64 // admitted with that Reason, but for Unlimited
+		Unlimited                 int64 // admitted by an Unlimited limit
+		Refused                   int64 // the next seven
+		Limited, FallbackSpent    int64 // refused with that Reason, as the next line
+		Unavailable, ExceedsBurst int64 // ExceedsBurst without Blocked
+		Blocked                   int64 // refused by a Blocked limit
+		Invalid                   int64 // refused with InvalidKey or InvalidCost
+		Canceled                  int64 // refused with that Reason
+		Shadowed                  int64 // of Refused: they were admitted after all, because of Policy.Shadow
+		GrantedByRedis            int64 // of Granted: Redis was asked for this request; the rest were decided in this process
+		LimitedByRedis            int64 // of Limited: the same
 	}
 
-	// RedisTime is how long requests waited for Redis; one that was decided here is not in it. Package metrics has the
-	// bounds of the Buckets.
+	// RedisTime is how long requests waited for Redis, if they did. metrics.Bound has the bounds of the Buckets.
 	RedisTime struct {
 		Count   int64
 		Sum     time.Duration
@@ -88,7 +76,7 @@ type PolicyStats struct {
 		Fallback, Open, Unlimited                    int64
 		Limited, FallbackSpent, Unavailable, Blocked int64
 		Shadowed                                     int64 // of the refused ones: admitted after all
-		NearLimit                                    int64 // of Leases.Spent: while less than a fifth of the burst was left, as far as this process knew
+		NearLimit                                    int64 // of Leases.Spent: when less than a fifth of the burst was left, as known here
 	}
 
 	// Leases are the tokens that Redis granted: Granted = Spent + Returned + Burnt + Held.
@@ -112,13 +100,11 @@ type PolicyStats struct {
 
 	// Standing are the standing shares of the policy.
 	Standing struct {
-		// Spent is admitted by standing shares. It is not in Leases. If a request gives such tokens back and they go to
-		// Redis, they leave Spent and are added to Leases.Granted and to Leases.Returned.
-		Spent   int64
+		Spent   int64 // admitted by them. It is not in Leases, but moves to Granted and Returned there if it goes back to Redis
 		Outside int64 // processes that do not split the policy's limit: while there are any, no standing share is used
 	}
 
-	// Waiting are the calls of [Limiter.WaitN] and [Use.Wait] that had to wait.
+	// Waiting are the calls of Wait and WaitN that had to wait.
 	Waiting struct {
 		Now      int64
 		Admitted int64         // got their tokens
@@ -128,9 +114,8 @@ type PolicyStats struct {
 	}
 
 	Processes struct {
-		// Sharing is the number that FailLocal divides the limit by: the largest count that a node reported in the last
-		// 10 s, and at least Options.Processes. For a node that does not answer, these are the 10 s before it stopped. If
-		// nodes differ, each key's fallback is computed with the count of its own node.
+		// Sharing is what FailLocal divides the limit by: the largest count that a node reported in the last 10 s, or in
+		// those before it stopped to answer, and at least Options.Processes. Each key's fallback goes by its own node.
 		Sharing       int64
 		OtherServices int64 // processes of another service that has a policy of this name with other limits, now
 		OtherLimits   int64 // processes of this service that have other limits, now, as during a deploy
@@ -145,28 +130,20 @@ type PolicyStats struct {
 	Top []RefusedKey // the most refused keys, at most 20, the most refused first
 }
 
-// RefusedKey says how many tokens of a key were refused since the Group's creation, and why. The figures are exact
-// while MaxKeys keeps the key in the process. If a key is evicted, blocked or unblocked, its refusals until then are
-// kept only if it is among the keys that were refused most.
+// RefusedKey says how many tokens of a key were refused, and why. It is exact while MaxKeys keeps the key in the
+// process. If a key is evicted, blocked or unblocked, its refusals until then are kept only if it is among those that
+// were refused most.
 type RefusedKey struct {
-	Key string `json:"-"` // or its digest, if over 200 bytes; not in JSON, because it may be a secret
-
-	Tokens        int64 // refused for any of the next four reasons
-	Limited       int64 // by the limit, in this process or by Redis (tiers Local and Remote)
-	FallbackSpent int64 // by the fallback, while Redis did not answer (tier Failover)
-	Unavailable   int64 // by fail-closed, while Redis did not answer (tier Failover)
-	Blocked       int64 // by a Blocked limit, of the policy or of the key
-	Forgotten     int64 // upper bound of the tokens that are missing in the other figures
-
-	// LimitNumber is the number of the limit that refused the key last: see [Decision]. It is 0 if the key has one limit,
-	// or was evicted.
-	LimitNumber uint8
-
-	// RetryAfter is the time until the key may be admitted again. It is 0 if a token of it would be admitted now.
-	RetryAfter time.Duration
+	Key                        string        `json:"-"` // or its digest, if over 200 bytes; not in JSON, because it may be a secret
+	Tokens                     int64         // the sum of the next two lines
+	Limited, Blocked           int64         // by the limit; by a Blocked limit, of the policy or of the key
+	FallbackSpent, Unavailable int64         // with that Reason
+	Forgotten                  int64         // upper bound of the tokens that are missing in the other figures
+	LimitNumber                uint8         // of the limit that refused last: see [Decision]. 0 if evicted
+	RetryAfter                 time.Duration // until a token may be admitted again, 0 if it would be now
 }
 
-// String says how many tokens were refused, without the key, which may be a secret.
+// String says how many tokens were refused, without the key.
 func (k RefusedKey) String() string {
 	return fmt.Sprintf("refused: %d by the limit, %d by the fallback, %d by fail-closed, %d blocked",
 		k.Limited, k.FallbackSpent, k.Unavailable, k.Blocked)
@@ -183,19 +160,16 @@ func total(buckets []int64) (n int64) {
 // NodeStats are the figures of one Redis node.
 type NodeStats struct {
 	Calls struct {
-		Sent   int64 // several share a round trip
-		Failed int64 // not served: without an answer (these may have been executed), or answered by an error
-
-		Saturated     int64 // of Failed: this process' own pool had no free connection
-		CannotServe   int64 // of Failed: Redis said that it cannot serve (LOADING, READONLY, OOM, …)
-		Misconfigured int64 // of Failed: Redis refused this user (NOAUTH, WRONGPASS, NOPERM); needs a new setting
-
-		Overruns    int64 // decisions without an answer within Budget: the fail mode decided
-		LateReplies int64 // answers after Timeout
-		Late        int64 // reached Redis after their deadline and did nothing
-		Stale       int64 // did nothing because a newer call had overtaken them
-
-		RoundTrip time.Duration // 99th percentile of recent calls; until 16 were measured 2 ms, or a typical one if that is more
+		Sent          int64         // several share a round trip
+		Failed        int64         // not served: without an answer (these may have been executed), or answered by an error
+		Saturated     int64         // of Failed: this process' own pool had no free connection
+		CannotServe   int64         // of Failed: Redis said that it cannot serve (LOADING, READONLY, OOM, …)
+		Misconfigured int64         // of Failed: Redis refused this user (NOAUTH, WRONGPASS, NOPERM); needs a new setting
+		Overruns      int64         // decisions without an answer within Budget: the fail mode decided
+		LateReplies   int64         // answers after Timeout
+		Late          int64         // reached Redis after their deadline and did nothing
+		Stale         int64         // did nothing because a newer call had overtaken them
+		RoundTrip     time.Duration // 99th percentile of recent ones; 2 ms, or a typical one if that is more, until there are 16
 
 		// RoundTrips are all that were answered; calls that leave together share one. The fields are those of RedisTime.
 		RoundTrips struct {
@@ -227,7 +201,7 @@ type NodeStats struct {
 	Processes int64 // that are present there, whatever their policies are
 }
 
-// Stats returns the Group's figures. It walks all keys: call it every few seconds, not per request.
+// Stats walks all keys: call it every few seconds, not per request.
 func (g *Group) Stats() Stats {
 	if g.isZero() {
 		return Stats{}
@@ -251,7 +225,7 @@ func (g *Group) Stats() Stats {
 	return s
 }
 
-// Stats returns the figures of this Limiter's policy. It walks all keys of the Group, as [Group.Stats] does.
+// Stats returns the figures of this policy, as slowly as [Group.Stats].
 func (l *Limiter) Stats() PolicyStats {
 	if l.isZero() {
 		return PolicyStats{}

@@ -20,7 +20,7 @@ const (
 
 // ParseLimit reads "100/s", "100/min burst 200", "1000/h precision 30s", "unlimited" or "blocked". The period is s,
 // min, h, day, week, ms or us, or a duration such as 10s, 1h30m, 30d or 2w. Digits may be grouped, as in 1_000_000. The
-// error names all problems, each with its position in the text, in characters.
+// error names all problems, each with its position in characters.
 func ParseLimit(text string) (Limit, error) {
 	switch words := strings.Fields(text); {
 	case len(words) == 1 && words[0] == textUnlimited:
@@ -105,7 +105,7 @@ func (p *limitParser) wrong(at int, what, rule string) {
 		utf8.RuneCountInString(p.text[:at])+1, rule))
 }
 
-// String returns l as [ParseLimit] reads it, such as "100/min burst 200". A Burst of 0 is not written.
+// String returns l as [ParseLimit] reads it, such as "100/min burst 200".
 func (l Limit) String() string {
 	switch l.rule() {
 	case local.Unlimited:
@@ -123,7 +123,7 @@ func (l Limit) String() string {
 	return s
 }
 
-// MarshalText returns what String does, and an empty text for the zero Limit. An error means that l is not valid.
+// MarshalText returns what String does, "" for the zero Limit.
 func (l Limit) MarshalText() ([]byte, error) {
 	if l == (Limit{}) {
 		return []byte{}, nil
@@ -134,7 +134,7 @@ func (l Limit) MarshalText() ([]byte, error) {
 	return []byte(l.String()), nil
 }
 
-// UnmarshalText reads what [ParseLimit] does. An empty text is the zero Limit.
+// UnmarshalText reads what [ParseLimit] does, and "" as the zero Limit.
 func (l *Limit) UnmarshalText(text []byte) (err error) {
 	if len(text) == 0 {
 		*l = Limit{}

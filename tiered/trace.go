@@ -7,10 +7,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 )
 
-// Trace holds the hooks that receive events. Each may be nil. They are called one after the other on a goroutine of the
-// Group. A hook may be slow: no decision waits for it, and events that it does not keep up with are dropped and counted
-// in Stats.TraceDropped. If one panics, that event is lost, and the log says where, but not with what value, which may
-// contain a key.
+// Trace holds the hooks that receive events, each of which may be nil. They are called one after the other on a
+// goroutine of the Group, and may be slow: no decision waits for them, and events that they do not keep up with are
+// dropped and counted in Stats. If one panics, that event is lost, and the log says where, but not with what value,
+// which may contain a key.
 //
 // A hook must not ask a Limiter of the Group, because that is an event too, nor close the Group, because Close waits
 // for the hooks. Have another goroutine do either, and do not wait for it. Group.Stats may be called.
@@ -24,55 +24,48 @@ type Trace struct {
 	Standing func(Event)    // every change of the standing shares, or of whether those of Policy are used
 }
 
-// Event is what a hook of [Trace] is told, and what [Stats] keeps. Fields that do not apply are zero.
+// Event is what a hook is told, and Stats keeps. Other fields are zero.
 type Event struct {
 	At time.Time
 
 	// What is the name of the hook in lower case, or for State "open", "closed" or "probing", for Standing "shares used",
 	// "shares unused" or "share", and for Fault
-	//   "state loss"  Redis had lost the bucket of Key: evicted, flushed, or gone with a failover. It was full again
-	//   "clock step"  the clock of Node was set by Time, which is negative if it was set back
-	//   "standstill"  this machine or process stood still for Time, or its clock was set forward: all leases were dropped
-	//   "other limits" another service has a policy of the same name with other limits. Told once per policy
-	//   "presence"    Node does not count this process any more: Err says why
-	//   "presence again" Node counts it again
-	What string
-	From string // of State: the state before
-
+	//   "state loss"     Redis had lost the bucket of Key, so it was full again: evicted, flushed, or gone with a failover
+	//   "clock step"     the clock of Node was set by Time, which is negative if it was set back
+	//   "standstill"     this machine or process stood still for Time, or its clock was set forward: all leases were dropped
+	//   "other limits"   another service has a policy of the same name with other limits. Told once per policy
+	//   "presence"       Node does not count this process any more, because of Err; "presence again": it does
+	What         string
+	From         string // of State: the state before
 	Node, Policy string
 	Key          string `json:"-"` // not in JSON nor in String, because it may be a secret; never in Stats
 
-	Err error // of Wait: what Wait returned
-	// Class is that of Err, for Error and for a State that is open:
-	//   "unreachable" no answer came, or no connection
-	//   "saturated", "cannot serve", "misconfigured": see NodeStats.Calls
-	//   "key fault"  the bucket is of another type, damaged, or not the limiter's
-	//   "late"       the call reached Redis after its deadline, and did nothing
-	//   "stale"      a newer call had overtaken it, and it did nothing
+	// Class is that of Err, for Error and for a State that is open: "unreachable" (no answer or no connection), "saturated",
+	// "cannot serve" or "misconfigured" (see NodeStats.Calls), "key fault" (the bucket is of another type, damaged, or not
+	// the limiter's), or "late" or "stale", which did nothing: after its deadline, or overtaken by a newer call.
 	Class string
-
+	Err   error         // of Wait: what Wait returned
 	Time  time.Duration // of the round trip, of the wait, or for which a breaker that closes was not closed
 	Count int64         // in Stats: events of this kind in a row, of which At and Time are those of the last
 
 	Asked       int64 // tokens, of a call or of a wait
-	Granted     int64 // of a Lease, also below
+	Granted     int64 // of a Lease, as the next six
 	Held        int64 // held when it was sent
 	Returned    int64 // returned unspent, or refunded
 	Settled     int64 // admitted without Redis, or charged afterwards, and reported by this call
 	Forgiven    int64 // of Settled: not charged, because the key is as far below zero as Policy.MaxDebt allows
 	Direct      bool  // tokens for waiting requests, without a lease
 	LimitNumber uint8 // see [Decision]
+	Waiting     int64 // of Wait: calls that still wait, for any key of the policy
+	Outside     int64 // of Standing: processes that do not split the limits of Policy
 
-	Waiting int64 // of Wait: calls that still wait, for any key of the policy
-	Outside int64 // of Standing: processes that do not split the limits of Policy
-
-	// Of Standing: as in [Stats].Standing. If the part is lost, because it could not be renewed, it is told up to 3 s later.
+	// Of Standing, as in Stats. If the part is lost, because it could not be renewed, it is told up to 3 s later.
 	Fraction   float64
 	Members    int64
 	Quarantine bool
 }
 
-// String says what happened, without the key, which may be a secret.
+// String says what happened, without the key.
 func (e Event) String() string {
 	text := e.What
 	for _, part := range []struct{ name, value string }{

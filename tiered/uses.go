@@ -10,8 +10,8 @@ import (
 )
 
 // Use is what one request needs: tokens of one key ([Limiter.For]), or of several together ([All]). It holds no tokens,
-// and may be used again and concurrently. The zero Use, and All without uses, are refused with Reason Unknown, so that
-// a route without its limits is not open.
+// and may be used again and concurrently. The zero Use, and All of none, are refused with Reason Unknown, so that a
+// route without limits is not open.
 type Use struct {
 	n     int
 	first [engine.InlineParts]part
@@ -74,7 +74,7 @@ func All(uses ...Use) Use {
 // own gives u parts that no copy of it has.
 func (u *Use) own() { u.more = slices.Clone(u.more) }
 
-// N returns u with a cost of n tokens of each of its keys, whatever it was before.
+// N returns u with a cost of n tokens of each of its keys.
 func (u Use) N(n int64) Use {
 	u.own()
 	for i := range u.n {
@@ -83,7 +83,7 @@ func (u Use) N(n int64) Use {
 	return u
 }
 
-// String says what is asked, without the keys, which may be secrets.
+// String says what is asked, without the keys.
 func (u Use) String() string {
 	all := make([]string, u.n)
 	for i := range u.n {
@@ -121,15 +121,15 @@ func (p *part) before(q *part) bool {
 }
 
 // Allow decides whether a request that needs all keys of u may go on now, and takes their tokens if so: all or nothing.
-// If one key is refused, what was taken is returned: to the lease at once, or to Redis within 50 ms. What is lost on
-// the way is burnt.
+// If one key is refused, what was taken is returned: to the lease at once, or to Redis within 50 ms, or is burnt on the
+// way.
 //
 // A key that is known to be over its limit is refused without a call. What this process does not know goes to Redis in
-// one pipeline per node. Allow waits as long as [Limiter.AllowN]: for one Options.Budget in all. Then each policy
-// decides by its own FailMode. It allocates nothing for up to four keys that this process decides alone.
+// one pipeline per node. Allow waits no longer than [Limiter.AllowN] in all; then each policy decides by its own
+// FailMode. It allocates nothing for up to four keys that this process decides alone.
 //
-// A refusal is the Decision of the key for which waiting does not help, or else of the one with the longest RetryAfter.
-// An admission is that of the key with room for the fewest further requests of this kind (Remaining ÷ cost).
+// A refusal is the Decision of the key for which waiting does not help, or else takes longest. An admission is that of
+// the key with room for the fewest further requests of this kind (Remaining ÷ cost).
 func (u Use) Allow(ctx context.Context) Decision { return u.AllowEach(ctx, nil) }
 
 // AllowEach is [Use.Allow], and writes the Decision of the i-th use given to [All] to each[i], as far as each has room.
@@ -154,9 +154,9 @@ func (u Use) AllowEach(ctx context.Context, each []Decision) (d Decision) {
 	return d
 }
 
-// AllowSeparately decides each use by itself: one that is refused takes nothing, and changes nothing for the others.
-// Use it for a batch of independent requests, because it needs one pipeline per node, and no longer than the longest of
-// them. It writes to each as AllowEach does.
+// AllowSeparately decides each use by itself: one that is refused changes nothing for the others. A batch of
+// independent requests needs one pipeline per node so, and no longer than the longest of them. It writes to each as
+// AllowEach does.
 func (u Use) AllowSeparately(ctx context.Context, each []Decision) {
 	var room [engine.InlineParts]engine.Part
 	r := engine.Request(room[:0])
@@ -190,8 +190,7 @@ func (l *Limiter) engine() *engine.Limiter {
 	return &l.core
 }
 
-// Reserve takes the tokens now, as [Use.Allow] does, and never reserves the future. [Reservation.Settle] takes one
-// actual cost for each use, in the order given to All.
+// Reserve takes the tokens now, as [Use.Allow] does, and never reserves the future.
 func (u Use) Reserve(ctx context.Context) (r Reservation) {
 	h := new(held)
 	parts := u.request(make(engine.Request, 0, u.n))
@@ -214,8 +213,8 @@ func (u Use) Reserve(ctx context.Context) (r Reservation) {
 }
 
 // Wait waits until all keys of u are admitted together, and takes their tokens: all or nothing. Its errors are those of
-// [Limiter.WaitN]. It holds no tokens meanwhile, and waits only in the queue of the key that refused it, so callers
-// that wait for one user's limit do not delay another user of the same tenant.
+// [Limiter.WaitN]. It holds no tokens meanwhile, and waits only in the queue of the key that refused it: waiting for
+// one user delays no other user of the same tenant.
 func (u Use) Wait(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()

@@ -12,7 +12,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// Validate reports all problems of p, each with field, value and rule. It returns nil if a Limiter can be made of p.
+// Validate reports all problems of p, each with field, value and rule.
 func (p Policy) Validate() error {
 	var all []error
 	bad := func(field string, value any, rule string) {

@@ -19,8 +19,7 @@ func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(c
 // taken for limited for up to a second.
 //
 // The time is estimated as if this were the only process. Nobody announces tokens that others return, a Reset, or the
-// end of an outage, so the first waiter asks again after 5.5 s, or after 1 s while Redis does not answer: see
-// docs/waiting.md.
+// end of an outage, so the first waiter asks again after 5.5 s, or 1 s without Redis: see docs/waiting.md.
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	if !l.isZero() && (ctx == nil || ctx.Err() == nil) && l.core.TakeLeased(key, n) {
 		return nil
