@@ -283,6 +283,13 @@ func (tr *trace) do(step string, words []string) []string {
 		return []string{either(ok, tr.effect(e), "ignored")}
 	case "fail":
 		return []string{tr.effect(b.Fail(tr.now, tr.call.Seq))}
+	case "rejected":
+		e, forgiven := b.Rejected(tr.now, tr.call.Seq)
+		return []string{tr.effect(e), nonzero("forgiven", forgiven)}
+	case "retry":
+		return []string{tr.effect(b.Retry(tr.now))}
+	case "not-spent": // by the fallback, because the caller waits
+		return []string{either(b.FallbackNotSpent(n()), "", "closed")}
 	case "late":
 		return []string{tr.effect(b.Late(tr.now, tr.call.Seq))}
 	case "drop":
