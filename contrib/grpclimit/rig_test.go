@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -54,15 +53,7 @@ const fieldPushback = "grpc-retry-pushback-ms"
 func group(t testing.TB) (*tiered.Group, *remote.Memory) {
 	t.Helper()
 	store := remote.NewMemory()
-	g := must.Get(tiered.NewGroup(store, &tiered.Options{Logger: slog.New(slog.DiscardHandler), Budget: 5 * time.Second}))(t)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := g.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
-	return g, store
+	return groups.New(t, store, &tiered.Options{Logger: quiet, Budget: 5 * time.Second}), store
 }
 
 func limiter(t testing.TB, g *tiered.Group, name string, l tiered.Limit) *tiered.Limiter {

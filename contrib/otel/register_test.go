@@ -2,7 +2,6 @@ package otellimit_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,8 +9,6 @@ import (
 	"testing"
 
 	"go.opentelemetry.io/otel/metric"
-	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	otellimit "github.com/tiered-limiter/tiered-limiter/contrib/otel"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
@@ -71,31 +68,6 @@ func TestClosedGroup(t *testing.T) {
 	}
 }
 
-// Each Group has series of its own.
-func TestSeveralGroups(t *testing.T) {
-	provider, reader := meter()
-	byName := map[string]*tiered.Group{}
-	for i, name := range []string{"users", "jobs"} {
-		byName[name] = newGroup(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(10)})
-		for range i + 1 {
-			groups.Of(t, byName[name], "p").Allow(t.Context(), "key-ann")
-		}
-	}
-	must.Get(otellimit.RegisterGroups(provider, byName))(t)
-	all := values(t, reader)
-	for name, want := range map[string]float64{"users": 1, "jobs": 2} {
-		series := `tiered.requested_tokens{group="` + name + `", policy="p", reason="granted"}`
-		if n := all[series]; n != want {
-			t.Errorf("%s: %v tokens, want %v", name, n, want)
-		}
-	}
-	for series := range all {
-		if !strings.Contains(series, "group=") {
-			t.Errorf("%s has no Group", series)
-		}
-	}
-}
-
 // counting is a MeterProvider that counts callbacks.
 type counting struct {
 	metric.MeterProvider
@@ -117,15 +89,29 @@ func (m *countingMeter) RegisterCallback(f metric.Callback, o ...metric.Observab
 	return m.Meter.RegisterCallback(f, o...)
 }
 
-// All instruments share one callback, and so one Stats for each Group.
-func TestOneCallback(t *testing.T) {
+// All instruments share one callback, and so one Stats for each Group. Each Group has series of its own.
+func TestSeveralGroups(t *testing.T) {
 	provider, reader := meter()
 	c := &counting{MeterProvider: provider}
-	store := remote.NewMemory()
-	groups := map[string]*tiered.Group{"a": newGroup(t, store), "b": newGroup(t, store)}
-	must.Get(otellimit.RegisterGroups(c, groups))(t)
+	byName := map[string]*tiered.Group{}
+	for i, name := range []string{"users", "jobs"} {
+		byName[name] = newGroup(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(10)})
+		groups.Of(t, byName[name], "p").AllowN(t.Context(), "key-ann", int64(i+1))
+	}
+	must.Get(otellimit.RegisterGroups(c, byName))(t)
 	if all := collect(t, reader); c.callbacks != 1 || c.instruments < len(all) || len(all) < 20 {
 		t.Errorf("%d callbacks, the last for %d instruments; %d have values", c.callbacks, c.instruments, len(all))
+	}
+	all := values(t, reader)
+	for name, want := range map[string]float64{"users": 1, "jobs": 2} {
+		if n := all[`tiered.requested_tokens{group="`+name+`", policy="p", reason="granted"}`]; n != want {
+			t.Errorf("%s: %v tokens, want %v", name, n, want)
+		}
+	}
+	for series := range all {
+		if !strings.Contains(series, "group=") {
+			t.Errorf("%s has no Group", series)
+		}
 	}
 }
 
@@ -159,31 +145,6 @@ func TestServer(t *testing.T) {
 		series := fmt.Sprintf(`tiered.breaker_changes{node="%s", %s, state="open"}`, name, want)
 		if _, ok := all[series]; !ok {
 			t.Errorf("%s is not among %v", series, slices.Sorted(maps.Keys(all)))
-		}
-	}
-}
-
-// Collections by several readers may be concurrent, also with decisions.
-func TestConcurrent(t *testing.T) {
-	g := newGroup(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(10)})
-	readers := []sdkmetric.Reader{sdkmetric.NewManualReader(), sdkmetric.NewManualReader()}
-	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(readers[0]), sdkmetric.WithReader(readers[1]))
-	must.Get(otellimit.Register(provider, g))(t)
-	l := groups.Of(t, g, "p")
-	done := make(chan error)
-	for _, reader := range readers {
-		go func() {
-			var errs [20]error
-			for i := range errs {
-				l.Allow(context.Background(), fmt.Sprintf("key-%d", i))
-				errs[i] = reader.Collect(context.Background(), new(metricdata.ResourceMetrics))
-			}
-			done <- errors.Join(errs[:]...)
-		}()
-	}
-	for range readers {
-		if err := <-done; err != nil {
-			t.Error(err)
 		}
 	}
 }

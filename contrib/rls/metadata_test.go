@@ -2,6 +2,7 @@ package rls_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
@@ -32,5 +33,20 @@ func TestMetadataTellsTheDecision(t *testing.T) {
 		if got, err := json.Marshal(all); err != nil || string(got) != c.want {
 			t.Errorf("%s: %s, %v, want %s", c.request, got, err, c.want)
 		}
+	}
+	// And what was asked, and which quotas are used up.
+	s = newService(t, remote.NewMemory(), "domain: d\ndescriptors:\n  - {key: a, rate_limit: {unit: year, requests_per_unit: 0}, quota_mode: true}\n",
+		&rls.Options{Metadata: true})
+	answer := must.Get(s.ShouldRateLimit(t.Context(), behavior.Request("d +2 | a=x | b=y c=z +3 | b=y limit=5/year")))(t)
+	got := answer.GetDynamicMetadata().AsMap()
+	limited := got["descriptors"].([]any)[2].(map[string]any)
+	limit := limited["limit"].(string) // a text of package proto: its spaces are chance
+	limited["limit"] = "LIMIT"
+	const want = `{"descriptors":[{"decision":{"code":"OK","limit":0,"remaining":0,"rule":"a"},"entries":["a=x"]},` +
+		`{"decision":{"code":"OK"},"entries":["b=y","c=z"],"hitsAddend":3},` +
+		`{"decision":{"code":"OK","limit":5,"remaining":3},"entries":["b=y"],"limit":"LIMIT"}],` +
+		`"domain":"d","hitsAddend":2,"quotaModeEnabled":true,"quotaModeViolations":[0]}`
+	if text := string(must.Get(json.Marshal(got))(t)); text != want || !strings.Contains(limit, "requests_per_unit:5") {
+		t.Errorf("%s, of %s, want\n%s", text, limit, want)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -283,30 +282,6 @@ descriptors:
       count_refused: false
 `, nil)
 	rows(t, s, [2]string{monthly, "OK | OK 1/5"}, [2]string{monthly, "OVER | OVER 1/5"}, [2]string{"d | a=y", "OK | OK 0/5"})
-}
-
-// The metadata says what was asked, and which quotas are used up.
-func TestMetadata(t *testing.T) {
-	s := newService(t, remote.NewMemory(), `domain: d
-descriptors:
-  - {key: a, rate_limit: {unit: year, requests_per_unit: 0}, quota_mode: true}
-`, &rls.Options{Metadata: true})
-	answer := must.Get(s.ShouldRateLimit(t.Context(), behavior.Request("d +2 | a=x | b=y c=z +3 | b=y limit=5/year")))(t)
-	got := answer.GetDynamicMetadata().AsMap()
-	limit := got["descriptors"].([]any)[2].(map[string]any)["limit"].(string)
-	want := map[string]any{
-		"domain": "d", "hitsAddend": 2., "quotaModeEnabled": true, "quotaModeViolations": []any{0.},
-		"descriptors": []any{
-			map[string]any{"entries": []any{"a=x"}, "decision": map[string]any{"code": "OK", "rule": "a", "limit": 0., "remaining": 0.}},
-			map[string]any{"entries": []any{"b=y", "c=z"}, "hitsAddend": 3., "decision": map[string]any{"code": "OK"}},
-			map[string]any{
-				"entries": []any{"b=y"}, "limit": limit, "decision": map[string]any{"code": "OK", "limit": 5., "remaining": 3.},
-			},
-		},
-	}
-	if !reflect.DeepEqual(got, want) || !strings.Contains(limit, "requests_per_unit:5") {
-		t.Errorf("%v\nwant\n%v", got, want)
-	}
 }
 
 func TestTokenBucket(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -52,15 +51,7 @@ const sharedKey = "\x00"
 func group(t testing.TB) (*tiered.Group, *remote.Memory) {
 	t.Helper()
 	store := remote.NewMemory()
-	g := must.Get(tiered.NewGroup(store, nil))(t)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		if err := g.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
-	return g, store
+	return groups.New(t, store, nil), store
 }
 
 func limiter(t testing.TB, g *tiered.Group, name string, l tiered.Limit) *tiered.Limiter {
