@@ -1,9 +1,7 @@
 package rls_test
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,18 +12,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
-	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
-
-// serviceInBubble returns a Service of a configuration in virtual time, and what ends it.
-func serviceInBubble(t *testing.T, config string) (s *rls.Service, end func()) {
-	t.Helper()
-	g := must.Get(tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)}))(t)
-	s = must.Get(rls.New(g, nil))(t)
-	use(t, s, config)
-	time.Sleep(time.Second)
-	return s, func() { _ = g.Close(context.Background()) }
-}
 
 // asks asks with so many hits, and reports whether the answer is OK.
 func asks(t *testing.T, s *rls.Service, hits int64) bool {
@@ -53,9 +40,9 @@ func TestCostsAfterTheAnswerHoldTheLimit(t *testing.T) {
 		for _, algorithm := range []string{"fixed window", "token bucket", "sliding window", "sliding log"} {
 			t.Run(c.name+", "+algorithm, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s, end := serviceInBubble(t, "domain: llm\ndescriptors:\n- key: user\n"+
-						"  rate_limit: {unit: hour, requests_per_unit: 300}\n  tiered: {algorithm: "+algorithm+"}\n")
-					defer end()
+					s := newService(t, remote.NewMemory(), "domain: llm\ndescriptors:\n- key: user\n"+
+						"  rate_limit: {unit: hour, requests_per_unit: 300}\n  tiered: {algorithm: "+algorithm+"}\n", nil)
+					time.Sleep(time.Second)
 					used := int64(0)
 					for range 100 { // a minute
 						admitted := 0
@@ -84,9 +71,9 @@ func TestCostsAfterTheAnswerHoldTheLimit(t *testing.T) {
 func TestSingleHitsThatAreRefusedCountNothing(t *testing.T) {
 	for _, algorithm := range []string{"token bucket", "sliding window", "sliding log"} {
 		synctest.Test(t, func(t *testing.T) {
-			s, end := serviceInBubble(t, "domain: llm\ndescriptors:\n- key: user\n"+
-				"  rate_limit: {unit: second, requests_per_unit: 10}\n  tiered: {algorithm: "+algorithm+"}\n")
-			defer end()
+			s := newService(t, remote.NewMemory(), "domain: llm\ndescriptors:\n- key: user\n"+
+				"  rate_limit: {unit: second, requests_per_unit: 10}\n  tiered: {algorithm: "+algorithm+"}\n", nil)
+			time.Sleep(time.Second)
 			admitted := 0
 			for range 300 { // in 20 s
 				if asks(t, s, 1) {

@@ -9,6 +9,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // A rule may count by several units: ten in five minutes, and the next ten when they have passed. The answer tells so.
@@ -16,9 +17,9 @@ func TestSeveralUnits(t *testing.T) {
 	for algorithm, refill := range map[string]int{"fixed window": 0, "token bucket": 9, "sliding window": 0, "sliding log": 0} {
 		t.Run(algorithm, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, end := serviceInBubble(t, "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: minute, requests_per_unit: 10}\n"+
-					"  tiered: {algorithm: "+algorithm+", unit_multiplier: 5}\n")
-				defer end()
+				s := newService(t, remote.NewMemory(), "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: minute, requests_per_unit: 10}\n"+
+					"  tiered: {algorithm: "+algorithm+", unit_multiplier: 5}\n", nil)
+				time.Sleep(time.Second)
 				admitted := func(length time.Duration) (n int) {
 					for until := time.Now().Add(length); time.Now().Before(until); time.Sleep(time.Second) {
 						r := must.Get(s.ShouldRateLimit(t.Context(), behavior.Request("d | a=x")))(t)

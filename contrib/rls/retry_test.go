@@ -9,6 +9,8 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // With OVER_LIMIT the answer tells when the hits that were asked for are admitted: then they are, and a tenth of the time
@@ -25,15 +27,12 @@ func TestDurationUntilResetIsWhenTheHitsAreAdmitted(t *testing.T) {
 					// told exhausts the key, asks with the hits, waits for a part of what it was told, and asks again.
 					told := func(part float64) (told time.Duration, again pb.RateLimitResponse_Code) {
 						synctest.Test(t, func(t *testing.T) {
-							s, end := serviceInBubble(t, "domain: d\ndescriptors:\n- key: a\n"+
-								"  rate_limit: {unit: hour, requests_per_unit: 100}\n  tiered: {"+own+count+"}\n")
-							defer end()
+							s := newService(t, remote.NewMemory(), "domain: d\ndescriptors:\n- key: a\n"+
+								"  rate_limit: {unit: hour, requests_per_unit: 100}\n  tiered: {"+own+count+"}\n", nil)
+							time.Sleep(time.Second)
 							ask := func(hits int) *pb.RateLimitResponse_DescriptorStatus {
-								r, err := s.ShouldRateLimit(t.Context(), behavior.Request(fmt.Sprintf("d | a=x +%d", hits)))
-								if err != nil {
-									t.Fatal(err)
-								}
-								return r.GetStatuses()[0]
+								r := behavior.Request(fmt.Sprintf("d | a=x +%d", hits))
+								return must.Get(s.ShouldRateLimit(t.Context(), r))(t).GetStatuses()[0]
 							}
 							left := ask(0).GetLimitRemaining()
 							for i := 0; left > 0; i++ { // some at a time, so that a log has several ages

@@ -192,30 +192,19 @@ func TestRecovered(t *testing.T) {
 // Phases are as long as the faults; without any there is one.
 func TestPhases(t *testing.T) {
 	d := func(d time.Duration) scenario.Duration { return scenario.Duration(d) }
+	type changes = []func(*scenario.Scenario)
 	for _, c := range []struct {
 		name    string
-		changes []func(*scenario.Scenario)
+		changes changes
 		want    string // names, and seconds
 	}{
-		{"none", []func(*scenario.Scenario){calm}, "before 0-30"},
+		{"none", changes{calm}, "before 0-30"},
 		{"one", nil, "before 0-10 during 10-20 after 20-30"},
-		{"without an end", []func(*scenario.Scenario){calm, fault(5*s, "freeze", scenario.Fault{})}, "before 0-5 during 5-30"},
-		{"at an instant", []func(*scenario.Scenario){calm, fault(5*s, "flush", scenario.Fault{})}, "before 0-5 after 5-30"},
-		{
-			"two",
-			[]func(*scenario.Scenario){fault(4*s, "crash", scenario.Fault{Restart: d(2 * s)})},
-			"before 0-4 during 4-20 after 20-30",
-		},
-		{
-			"a deployment",
-			[]func(*scenario.Scenario){calm, fault(4*s, "deploy", scenario.Fault{Every: d(3 * s)})},
-			"before 0-4 during 4-10 after 10-30",
-		},
-		{
-			"beyond the end",
-			[]func(*scenario.Scenario){fault(25*s, "freeze", scenario.Fault{For: d(time.Hour)})},
-			"before 0-10 during 10-30",
-		},
+		{"without an end", changes{calm, fault(5*s, "freeze", scenario.Fault{})}, "before 0-5 during 5-30"},
+		{"at an instant", changes{calm, fault(5*s, "flush", scenario.Fault{})}, "before 0-5 after 5-30"},
+		{"two", changes{fault(4*s, "crash", scenario.Fault{Restart: d(2 * s)})}, "before 0-4 during 4-20 after 20-30"},
+		{"a deployment", changes{calm, fault(4*s, "deploy", scenario.Fault{Every: d(3 * s)})}, "before 0-4 during 4-10 after 10-30"},
+		{"beyond the end", changes{fault(25*s, "freeze", scenario.Fault{For: d(time.Hour)})}, "before 0-10 during 10-30"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			text := ""
