@@ -57,23 +57,6 @@ func TestAnswerComesBeforeTheCallersDeadline(t *testing.T) {
 	}
 }
 
-// Peek takes no longer than Budget, also if its key is evicted meanwhile.
-func TestPeekOfAnEvictedKeyTakesABudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newDistant(ms)
-		l := limiter(t, store, direct("api", 5), &tiered.Options{MaxKeys: 1})
-		want(t, l.Allow(ctx, "k"), tiered.Granted)
-		store.loseRequests.Store(true)
-		time.AfterFunc(tiered.DefaultBudget/2, func() { l.Allow(ctx, "other") })
-		begin := time.Now()
-		l.Peek(ctx, "k")
-		if d := time.Since(begin); d > tiered.DefaultBudget {
-			t.Errorf("Peek took %v", d)
-		}
-		store.loseRequests.Store(false)
-	})
-}
-
 // Who has time is decided by Redis, also if the call under way is for callers in a hurry and comes too late for them. (Issue 38.)
 func TestWhoHasTimeDoesNotGoByCallersInAHurry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

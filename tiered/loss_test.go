@@ -100,9 +100,7 @@ func TestStateLossesAreLosses(t *testing.T) {
 			time.Sleep(time.Minute)
 			l.Allow(ctx, "rare")
 			limit := l.Policy().Limit
-			if err := l.SetLimit(limit.WithBurst(50 * max(limit.Burst, limit.Tokens))); err != nil {
-				panic(err)
-			}
+			ok(t, l.SetLimit(limit.WithBurst(50*max(limit.Burst, limit.Tokens))))
 			s.Memory.Fail(nil)
 			for range 10 {
 				l.Allow(ctx, "rare")
@@ -111,23 +109,16 @@ func TestStateLossesAreLosses(t *testing.T) {
 		}, false},
 		{"our own Reset", func(_ *replicated, l *tiered.Limiter) {
 			for range 5 {
-				if err := l.Reset(ctx, "k"); err != nil {
-					panic(err)
-				}
+				ok(t, l.Reset(ctx, "k"))
 				ask(l, 200*ms)
 			}
 			time.Sleep(10 * second)
 			ask(l, 200*ms)
 		}, false},
 		{"another's Reset", func(s *replicated, l *tiered.Limiter) {
-			other, err := tiered.New(s, l.Policy(), nil)
-			if err != nil {
-				panic(err)
-			}
+			other := must(tiered.New(s, l.Policy(), nil))
 			for range 3 {
-				if err := other.Reset(ctx, "k"); err != nil {
-					panic(err)
-				}
+				ok(t, other.Reset(ctx, "k"))
 				ask(l, 200*ms)
 			}
 			_ = other.Close(ctx)

@@ -128,63 +128,6 @@ func TestPeekEachWithoutRedis(t *testing.T) {
 	}
 }
 
-// PeekEach says of one limit what Peek says where Redis is asked: when the first token comes back, and not when all have.
-func TestPeekEachSaysWhenToComeBack(t *testing.T) {
-	for name, p := range map[string]tiered.Policy{
-		"sliding window": {Limit: tiered.PerMinute(4), Algorithm: tiered.SlidingWindow},
-		"sliding log":    {Limit: tiered.PerMinute(4), Algorithm: tiered.SlidingLog},
-		"fixed window":   {Limit: tiered.PerMinute(4), Algorithm: tiered.FixedWindow},
-		"part of token":  {Limit: tiered.PerMinute(4)},
-		"debt":           {Limit: tiered.PerMinute(4), MaxDebt: 100},
-	} {
-		bubble(t, name, func(t *testing.T) {
-			store := remote.NewMemory()
-			p.Name, p.Lease.Size = "p", tiered.NoLease
-			open := func() *tiered.Limiter {
-				l := must(tiered.New(store, p, nil))
-				return l
-			}
-			uses, looks := open(), open()
-			defer func() { _, _ = uses.Close(ctx), looks.Close(ctx) }()
-			for range 4 {
-				uses.Allow(ctx, "k")
-				time.Sleep(time.Second)
-			}
-			for uses.Allow(ctx, "k").Allowed {
-			}
-			if p.MaxDebt > 0 {
-				ok(t, uses.For("k").N(10).Charge())
-				time.Sleep(time.Second)
-			}
-			want := looks.Peek(ctx, "k") // this process knows nothing of the key
-			each := must(looks.PeekEach(ctx, "k"))
-			if each[0] != want || want.Tier != tiered.Remote {
-				t.Errorf("PeekEach says %+v\nPeek says %+v", each[0], want)
-			}
-		})
-	}
-}
-
-// A share that lends nothing, because a request of late cost more than it could bear, does not admit by PeekEach either.
-func TestPeekEachOfAShareThatLendsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, remote.NewMemory(), tiered.Policy{
-			Name: "p", Limit: tiered.PerMinute(2).WithBurst(20), Standing: tiered.StandingOn,
-		}, nil)
-		time.Sleep(70 * time.Second)
-		ok(t, l.For("k").N(60).Charge())
-		l.AllowN(ctx, "k", 10)
-		time.Sleep(16 * time.Minute) // the share has a token, and Redis has what the next request takes
-		for l.Allow(ctx, "k").Allowed {
-		}
-		d := l.Peek(ctx, "k")
-		each := must(l.PeekEach(ctx, "k"))
-		if d.Allowed || d.Remaining == 0 || each[0].Allowed || each[0].Remaining != d.Remaining {
-			t.Errorf("Peek says %+v\nPeekEach says %+v", d, each[0])
-		}
-	})
-}
-
 // Peek says what Allow says at the same instant: of a key that is refused all of it, and of one that is admitted what was
 // left before. In an outage that is what the fail mode says.
 func TestPeekSaysWhatAllowSays(t *testing.T) {
@@ -245,24 +188,6 @@ func TestPeekSaysWhatAllowSays(t *testing.T) {
 			store.Fail(nil)
 		})
 	}
-}
-
-// What remains of a log does not depend on how many entries are over and not yet forgotten.
-func TestRemainingOfALog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, _ := told(t, tiered.Policy{Limit: tiered.PerHour(1000), Algorithm: tiered.SlidingLog})
-		for range 999 {
-			l.Allow(ctx, "k")
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(30 * time.Minute)
-		l.Allow(ctx, "k")
-		time.Sleep(31 * time.Minute) // one entry counts
-		peek, allow := l.PeekN(ctx, "k", 500), l.AllowN(ctx, "k", 500)
-		if peek.Remaining != 999 || !peek.Allowed || allow.Remaining != 499 {
-			t.Errorf("one of 1000 is used: Peek says %+v, and after 500 more %+v", peek, allow)
-		}
-	})
 }
 
 // Peeks whose callers had left stayed in the queue, in front of decisions.

@@ -11,19 +11,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// A key in debt is told when to come back, and full later than that, also by a limit that the request carries.
-func TestCarriedLimitIsResetAfterARetry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerMinute(10).WithBurst(20)}, nil)
-		ok(t, l.For("k").N(60).Charge())
-		time.Sleep(100 * ms) // Redis has heard of it
-		d := l.For("k").N(2).WithLimit(tiered.Per(3, 10*time.Second)).Allow(ctx)
-		if want(t, d, tiered.Limited); d.ResetAfter < d.RetryAfter {
-			t.Errorf("retry after %v, reset after %v", d.RetryAfter, d.ResetAfter)
-		}
-	})
-}
-
 // A client that is alone and comes back when it was told is admitted: also if its process gave a lease back meanwhile, which
 // is whole tokens and leaves the part of one that the refill brought, and if a standing share was renewed 40 times.
 func TestComeBackAfterAWhile(t *testing.T) {
@@ -63,26 +50,6 @@ func TestComeBackAfterAWhile(t *testing.T) {
 			}
 		})
 	}
-}
-
-// What was told stays what it was if a lease goes back at another nanosecond: Redis counts microseconds.
-func TestComeBackBetweenMicroseconds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerSecond(7).WithBurst(100)},
-			&tiered.Options{Budget: 5 * ms, Random: func() float64 { return 0.5 }})
-		time.Sleep(70 * time.Second)
-		want(t, l.AllowN(ctx, "k", 75), tiered.Granted)
-		ok(t, l.Refund(ctx, "k", 75))
-		time.Sleep(30*ms + 887)
-		for range 40 {
-			l.Allow(ctx, "k")
-		}
-		time.Sleep(738)
-		d := l.AllowN(ctx, "k", 75)
-		want(t, d, tiered.Limited)
-		time.Sleep(d.RetryAfter)
-		want(t, l.AllowN(ctx, "k", 75), tiered.Granted)
-	})
 }
 
 // A refusal is believed for 5 s at most, whatever the random numbers and whenever the tokens are due: then a process sees
@@ -216,38 +183,6 @@ func TestResetIsOfTheLimitThatIsNamed(t *testing.T) {
 			if d.LimitNumber != 1 || d.ResetAfter > 63*time.Second || d.ResetAfter < d.RetryAfter {
 				t.Errorf("%v: refused by limit %d, come back in %v, and it is full in %v", a, d.LimitNumber, d.RetryAfter,
 					d.ResetAfter)
-			}
-		})
-	}
-}
-
-// Who is refused while another process holds tokens of a slow limit is told when these may be back, and not when the
-// refill brings one: in a bucket as in a window.
-func TestToldWhenOthersMayGiveBack(t *testing.T) {
-	day := tiered.PerDay(400)
-	for name, p := range map[string]tiered.Policy{
-		"token bucket":   {Limit: day},
-		"several limits": {Limit: day, Also: []tiered.Limit{tiered.PerHour(1000)}},
-		"fixed window":   {Limit: day, Algorithm: tiered.FixedWindow},
-		"sliding window": {Limit: day, Algorithm: tiered.SlidingWindow},
-	} {
-		bubble(t, name, func(t *testing.T) {
-			holder, store := told(t, p)
-			other := limiter(t, store, p, nil)
-			held := func() int64 { return holder.Group().Stats().Policies["api"].Leases.Held }
-			for i := 0; i < 200 || held() == 0; i++ {
-				holder.Allow(ctx, "k")
-				time.Sleep(time.Millisecond)
-			}
-			d := other.Allow(ctx, "k")
-			for d.Allowed {
-				d = other.Allow(ctx, "k")
-			}
-			if held() == 0 {
-				t.Fatal("nobody holds anything: this shows nothing")
-			}
-			if d.RetryAfter > time.Second {
-				t.Errorf("told %v by %v while the other holds %d", d.RetryAfter, d.Tier, held())
 			}
 		})
 	}

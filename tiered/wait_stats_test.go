@@ -11,21 +11,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// A call that waits and gives up counts in GaveUp only, also if its context ends while it asks Redis.
-func TestWhoGivesUpIsNotCanceled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(10*ms), direct("api", 5), nil)
-		ctx, cancel := context.WithTimeout(t.Context(), 5*ms)
-		defer cancel()
-		if err := l.Wait(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatal(err)
-		}
-		if s := l.Stats(); s.Waiting.GaveUp != 1 || s.Requests.Canceled != 0 {
-			t.Errorf("%d gave up, %+v", s.Waiting.GaveUp, s.Requests)
-		}
-	})
-}
-
 // The hook receives the last decision of each wait, also if the first in the queue asked for the others.
 func TestDecisionsOfThoseWhoWait(t *testing.T) {
 	for _, lease := range []tiered.Lease{{}, {Size: tiered.NoLease}} {
