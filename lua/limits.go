@@ -19,6 +19,14 @@ const (
 	LongestWindow = 1 << 51 // all of them together
 )
 
+// FingerprintDigits is the length of a fingerprint in what a process announces, in hex digits. With 64 bits, of a million
+// policies no two have the same one.
+const FingerprintDigits = 16
+
+// TableStep is by how much the time of the table of standing shares goes on at most from one call to the next. A record
+// lives that much longer than the right of its member, so that a clock of Redis that is set forward ends no right early.
+const TableStep = 5 * time.Second
+
 // The overflow of a token bucket counts tokens from OverflowStart, and stops at OverflowEnd.
 const (
 	OverflowStart = 1 << 40

@@ -37,7 +37,7 @@ func Announce(service string, policies []AnnouncedPolicy) Announcement {
 		return ""
 	}
 	var b strings.Builder
-	b.Grow(fingerprintDigits * (1 + 2*len(policies)))
+	b.Grow(lua.FingerprintDigits * (1 + 2*len(policies)))
 	b.WriteString(fingerprint(service))
 	for _, p := range policies {
 		b.WriteString(fingerprint(p.Name))
@@ -46,13 +46,10 @@ func Announce(service string, policies []AnnouncedPolicy) Announcement {
 	return Announcement(b.String())
 }
 
-// fingerprintDigits is the length of a fingerprint. With 64 bits, of a million policies no two have the same one.
-const fingerprintDigits = 16
-
 func fingerprint(text string) string {
 	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:fingerprintDigits/2])
+	return hex.EncodeToString(sum[:lua.FingerprintDigits/2])
 }
 
 // policies returns the number of policies in a.
-func (a Announcement) policies() int { return len(a) / (2 * fingerprintDigits) }
+func (a Announcement) policies() int { return len(a) / (2 * lua.FingerprintDigits) }

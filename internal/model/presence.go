@@ -105,14 +105,14 @@ func (p *Presence) Clone() Presence {
 // one of its limits.
 type announcement string
 
-const fingerprintDigits = 16
+const digits = lua.FingerprintDigits
 
 // valid reports whether the script accepts a.
 func (a announcement) valid() bool {
 	if a == "" {
 		return true
 	}
-	if len(a)%(2*fingerprintDigits) != fingerprintDigits || strings.Trim(string(a), "0123456789abcdef") != "" ||
+	if len(a)%(2*digits) != digits || strings.Trim(string(a), "0123456789abcdef") != "" ||
 		a.policies() > lua.MostPolicies {
 		return false
 	}
@@ -125,13 +125,13 @@ func (a announcement) valid() bool {
 }
 
 // policies returns the number of policies in a.
-func (a announcement) policies() int { return len(a) / (2 * fingerprintDigits) }
+func (a announcement) policies() int { return len(a) / (2 * digits) }
 
 // service returns the fingerprint of the service.
-func (a announcement) service() string { return string(a[:min(fingerprintDigits, len(a))]) }
+func (a announcement) service() string { return string(a[:min(digits, len(a))]) }
 
 // policy returns the fingerprints of the i-th policy.
 func (a announcement) policy(i int) (name, limits string) {
-	at := fingerprintDigits * (1 + 2*i)
-	return string(a[at : at+fingerprintDigits]), string(a[at+fingerprintDigits : at+2*fingerprintDigits])
+	at := digits * (1 + 2*i)
+	return string(a[at : at+digits]), string(a[at+digits : at+2*digits])
 }

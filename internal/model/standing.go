@@ -3,13 +3,13 @@ package model
 import (
 	"fmt"
 	"maps"
+	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// tableStep is the most µs that one call adds to the table time. A record lives that much longer than its owner
-// believes, so that a clock that jumps ahead once does not end it early.
-const tableStep = 5_000_000
+// tableStep is lua.TableStep in µs.
+const tableStep = int64(lua.TableStep / time.Microsecond)
 
 // Table is lua/standing.lua in Go: which process uses which fraction of the standing shares. The script says why
 // each rule is there. The zero value is no table.

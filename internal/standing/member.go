@@ -12,10 +12,6 @@ import (
 // minute, and what a killed process held is lent to others after a little more.
 const TTL = time.Minute
 
-// Step is by how much the time of the table goes on at most from one poll to the next. A record lives that much longer
-// than the right of its member, so that a clock of Redis that is set forward ends no right early. See lua/standing.lua.
-const Step = 5 * time.Second
-
 // member is what this process knows of its own record in the table.
 type member struct {
 	id       string // as long as its record lives in the table; "" before the first poll

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // action is something that can happen. do reports whether it was possible.
@@ -114,7 +115,7 @@ var actions = []action{
 	}},
 	// At no price, it jumps ahead once in the life of a record.
 	{"the table's clock jumps ahead", 1, func(w *world, r *rand.Rand) bool {
-		if !w.rules.Jumps || w.now < w.jumped+standing.TTL+standing.Step {
+		if !w.rules.Jumps || w.now < w.jumped+standing.TTL+lua.TableStep {
 			return false
 		}
 		w.jump(r)
