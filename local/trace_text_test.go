@@ -67,6 +67,8 @@ func (tr *trace) reply(args map[string]string) (r lua.Reply) {
 			*counts[name] = count(tr.T, v)
 		case lengths[name] != nil:
 			*lengths[name] = us(length(tr.T, v))
+		case v == "unapplied":
+			r.Flags |= lua.Unapplied
 		case name != "seq":
 			tr.Fatalf("no such part of a reply: %q", name)
 		}
