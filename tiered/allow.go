@@ -17,8 +17,8 @@ func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
 //
 // It answers at once if the process holds a lease with n tokens, or knows that Redis has none. Otherwise it waits for
 // Redis, at most for Options.Budget, and until 10 ms before the deadline of ctx: for half of the time if less than 20
-// ms are left. If Redis does not answer by then, the policy's FailMode decides, so there is no error to handle. The
-// Reason is Canceled if ctx had ended before the wait, or is canceled meanwhile.
+// ms are left. If Redis does not answer by then, the policy's FailMode decides. The Reason is Canceled if ctx had ended
+// before the wait, or is canceled meanwhile.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision) {
 	l.allow(ctx, key, n, &d)
 	return d

@@ -8,9 +8,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// Reset fills the bucket of key, and this process' standing share of it. What was used is forgiven, and what is leased
-// stays leased. In a window a later Cancel gives back nothing of what was forgiven. When other processes hear of it,
-// how long it blocks, and what an error means is as with [Limiter.Refund].
+// Reset fills the bucket of key, and this process' standing share of it. What was used is forgiven, also to a later
+// Cancel in a window; what is leased stays leased. When other processes hear of it, how long it blocks, and what an
+// error means is as with [Limiter.Refund].
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if r := l.valid(key, 1); r != Granted {
 		return l.refusal(key, 1, r).Err()

@@ -13,21 +13,17 @@ import (
 
 // Decision is the result of one request. The zero Decision is a refusal.
 type Decision struct {
-	Allowed bool
-	Reason  Reason
-	Tier    Tier
-
-	// LimitNumber is the number of the limit that refused, or of the one with the fewest tokens left: 1 is
-	// Policy.Limit, 2 is Also[0], and so on. It is 0 if the key has only one limit.
-	LimitNumber uint8
-
-	Expired bool   // if Canceled: the context's deadline passed
-	Policy  string // name of the policy that decided
-	Key     string // as in the request
-	Cost    int64  // tokens asked for, also if refused. Uses of one key count together
+	Allowed     bool
+	Reason      Reason
+	Tier        Tier
+	LimitNumber uint8  // of the limit that refused, or has the fewest tokens: 1 is Limit, 2 is Also[0]; 0 for a single one
+	Expired     bool   // if Canceled: the context's deadline passed
+	Policy      string // name of the policy that decided
+	Key         string // as in the request
+	Cost        int64  // tokens asked for, also if refused. Uses of one key count together
 
 	// Burst is the most tokens that the key is ever admitted at once: the limit's burst, or what a window holds. With
-	// several limits it is that of LimitNumber. [Limiter.LimitOf] returns the whole limit.
+	// several limits it is that of LimitNumber, as ResetAfter is. [Limiter.LimitOf] returns the whole limit.
 	Burst int64
 
 	// Remaining estimates the tokens that are left, 0 … Burst: those held here and those last seen in Redis. With
@@ -40,8 +36,8 @@ type Decision struct {
 	// the cost exceeds the fallback's burst.
 	RetryAfter time.Duration
 
-	// ResetAfter estimates from Remaining when the bucket would be full again without further requests. For a window it
-	// is an upper bound. With several limits it is that of LimitNumber. It is never less than RetryAfter.
+	// ResetAfter estimates from Remaining when the bucket would be full again without further requests, and never less
+	// than RetryAfter. For a window it is an upper bound.
 	ResetAfter time.Duration
 }
 

@@ -42,18 +42,13 @@
 //
 // # What else there is
 //
-// A policy can have further limits on each key (Policy.Also), other limits for some keys (PerKey) or plans (Plans), and
-// count in windows (Algorithm). It changes while the service runs by [Limiter.SetPolicy]. [All] joins keys of several
-// policies that one request needs together: all of them admit it, or none.
+// A policy can have further limits on each key ([Policy].Also), other limits for some keys (PerKey) or plans (Plans),
+// and count in windows (Algorithm). [Limiter.SetPolicy] changes it at run time. [All] joins keys of several policies:
+// all of them admit a request, or none. [Limiter.Wait] waits for its turn, [Limiter.Reserve] takes tokens that can be
+// returned or corrected, and [Limiter.Peek] takes nothing. [Group.Stats] counts, and [Trace] reports each event. [New]
+// is for one policy. [NewGroup] and [Group.NewLimiter] let several share what a Group has.
 //
-// [Limiter.Wait] waits for its turn, [Limiter.Reserve] takes tokens that can be returned or corrected, and
-// [Limiter.Peek] takes nothing. [Group.Stats] counts, and [Trace] reports each event.
-//
-// [New] is for one policy. [NewGroup] and [Group.NewLimiter] let several share one cache of keys, one queue of calls to
-// each Redis node and one set of goroutines.
-//
-// Package remote says what Redis must be, and has an in-memory store. tiered/httplimit is the middleware for net/http,
-// tiered/tieredtest makes limiters for the tests of a service, tiered/policyfile reads policies from a file, and
-// tiered/metrics lists all figures for exporters. contrib/ has modules for gRPC, Prometheus, OpenTelemetry and web
-// frameworks.
+// Package remote says what Redis must be, and has an in-memory store. Beside this package are tiered/httplimit, the
+// middleware for net/http, tieredtest for the tests of a service, policyfile, which reads policies, and metrics for
+// exporters. contrib/ has modules for gRPC, Prometheus, OpenTelemetry and web frameworks.
 package tiered

@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"context"
 	"sync/atomic"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
@@ -32,6 +33,9 @@ func (g *Group) Policies() (all []Policy) {
 	}
 	return all
 }
+
+// AllowSeparately is what the rate limit service asks.
+func (u Use) AllowSeparately(ctx context.Context, each []Decision) { u.allowSeparately(ctx, each) }
 
 // Call returns a call for the bucket of that name, with the numbers of l's policy.
 func Call(name string, l *Limiter) lua.Call {

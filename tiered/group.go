@@ -100,9 +100,9 @@ func (g *Group) Ping(ctx context.Context) error {
 // again, so more than the limit may be admitted. It waits until the hooks of Options.Trace and the Logger's handler
 // have returned, so neither may call it.
 //
-// If ctx ends first, the error wraps ctx.Err(), and tokens that were not returned are burnt when their leases end.
-// Calls to Redis may then still begin for three times Options.Timeout, and go on for as long as that says. Close may be
-// called again, to wait for their end. It returns an error then if there are tokens that nobody can return any more.
+// If ctx ends first, the error wraps ctx.Err(), and what was not returned is burnt when its lease ends. Calls to Redis
+// may then still begin for three times Options.Timeout, and go on for as long as that says. Close may be called again,
+// to wait for their end; it returns an error if there are tokens that nobody can return any more.
 func (g *Group) Close(ctx context.Context) error {
 	if g.isZero() {
 		return errZeroGroup
@@ -198,9 +198,8 @@ func (l *Limiter) Group() *Group {
 	return l.group
 }
 
-// NewLimiter adds a policy, whose name must be new. A process announces up to 512 of them, of which one with Standing
-// counts twice. With more it counts as one of every policy, and nobody uses standing shares of its policies; the log
-// says so.
+// NewLimiter adds a policy, whose name must be new. A process announces up to 512 of them; one with Standing counts
+// twice. With more it counts as one of every policy, and nobody uses standing shares of its policies; the log says so.
 func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
 	if g.isZero() {
 		return nil, errZeroGroup

@@ -9,8 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// Limit is Tokens per Per, with bursts of up to Burst: see [Algorithm]. The zero Limit is an error in a Policy, means
-// Policy.Limit if PerKey returns it, and that a request carries none in [Use.WithLimit].
+// Limit is Tokens per Per, with bursts of up to Burst: see [Algorithm]. The zero Limit is an error in a Policy, and
+// means Policy.Limit as the result of PerKey.
 type Limit struct {
 	Tokens int64         // 1 … 2⁴⁰; up to 100 000 for a SlidingLog
 	Per    time.Duration // 1 µs … 100 years, a whole number of µs

@@ -5,8 +5,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// LimitOf returns the limit by which this Limiter made the Decision d. It reads only memory, and reports false if the
-// process no longer keeps the key.
+// LimitOf returns the limit by which this Limiter made the Decision d, from memory. It reports false if the process no
+// longer keeps the key.
 func (l *Limiter) LimitOf(d Decision) (limit Limit, ok bool) {
 	if l.isZero() {
 		return Limit{}, false

@@ -39,19 +39,11 @@ type Options struct {
 	// a deploy rolls, an INFO. Stats counts the processes of either kind.
 	Service string
 
-	// MaxKeys bounds the keys kept in the process, of all policies together: 1 … 2³⁰; 0 means 100 000. Beyond it the
-	// least recently used key returns its lease and is removed.
-	MaxKeys int
+	MaxKeys     int // in the process, of all policies; more remove the least recently used: 1 … 2³⁰; 0 means 100 000
+	MaxInFlight int // calls to each node, but failed ones; more wait up to Budget: 1 … 65 536; 0 means 64
 
-	// MaxInFlight bounds the calls under way to each Redis node: 1 … 65 536; 0 means 64. Further calls wait, but no
-	// longer than Budget. Calls that have failed by Timeout do not count.
-	MaxInFlight int
-
-	// Random returns the numbers in [0, 1) for every jitter, and is called concurrently. nil means math/rand/v2. A
-	// seeded source makes a simulation repeatable.
-	Random func() float64
-
-	Trace *Trace // receives what happens, event by event; nil means no hooks
+	Random func() float64 // in [0, 1), for every jitter, called concurrently; nil means math/rand/v2. A seeded one repeats
+	Trace  *Trace         // receives what happens, event by event; nil means no hooks
 
 	// Logger receives state changes, one line each, which docs/runbook.md lists, and nothing per request. It is called
 	// on a goroutine of the Group, and must not close the Group. nil means slog.Default() at the time of NewGroup;

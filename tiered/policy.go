@@ -63,9 +63,7 @@ type Policy struct { // a new field has a row in TestEveryFieldOfAPolicy of pack
 	// admitted beside Redis each time that it comes back.
 	MaxDebt int64
 
-	// Shadow tries the policy out: it decides and counts as usual and then admits, with Reason Shadowed if it would
-	// have refused. Nothing is refused, not even an invalid key or cost.
-	Shadow bool
+	Shadow bool // tries the policy out: it decides and counts as usual and then admits all, also what is invalid (Shadowed)
 }
 
 // FailMode selects what decides without Redis, when this process' leases are spent. Its String is "fail-local",
@@ -74,10 +72,9 @@ type FailMode = local.FailMode
 
 const (
 	// FailLocal, the default, admits by this process' fallback: rate/N and burst/N, at least 1, for the N of
-	// PolicyStats.Processes. What the process admits while Redis answers is subtracted from it too, so that of a busy
-	// key is not full when an outage begins. A request that costs more than the fallback's burst is refused. When Redis
-	// answers again, what was admitted is charged to the bucket, less the refill that the bucket lost because it was
-	// full.
+	// PolicyStats.Processes. What it admits while Redis answers is subtracted too, so that of a busy key is not full
+	// when an outage begins. A request that costs more than the fallback's burst is refused. When Redis answers again,
+	// what was admitted is charged, less the refill that a full bucket lost.
 	FailLocal = local.FailLocal
 
 	FailOpen   = local.FailOpen   // admits everything and counts it; afterwards it is charged like FailLocal
@@ -92,8 +89,7 @@ var failModes = [...]string{
 // to be denied.
 const NoLease = -1
 
-// Lease tunes how many tokens a process takes from Redis at once. A lease lives for four times Period, 1 s, or twice
-// Options.Timeout, whichever is longest.
+// Lease tunes leases. One lives for four times Period, 1 s, or twice Options.Timeout, whichever is longest.
 type Lease struct {
 	// Size is the number of tokens of a lease: 0 follows demand, and NoLease never leases. It must be at most a quarter
 	// of the burst, rounded up; with PerKey or Plans a larger one is reduced to that. A key is leased only while that

@@ -49,7 +49,7 @@ func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (r Reservat
 }
 
 // Cancel returns all tokens: to the lease if nothing was sent to Redis since they were taken, and otherwise to Redis,
-// within 50 ms. What is lost on the way is burnt, and so are all after Close. It does not block, except that it calls
+// within 50 ms. What is lost on the way, or after Close, is burnt. It does not block, except that it calls
 // Policy.PerKey if the process no longer keeps the key. What the fallback admitted is not returned to it, but its debt
 // that Redis has not heard of is lowered.
 func (r Reservation) Cancel() {

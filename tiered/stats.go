@@ -24,15 +24,13 @@ type Stats struct {
 	Format       string // of the buckets in Redis: the last part of their keys' names
 	Script       string // SHA-1 of the script that decides in Redis, 40 hex digits
 
-	// Reloads are those of a policy file, and of a configuration of tieredd.
-	Reloads struct {
+	Reloads struct { // of a policy file, and of a configuration of tieredd
 		Applied int64 // the Group has the new configuration
 		Failed  int64 // something was wrong, and the configuration of before stayed
 		Err     error // what was wrong with the last one, nil if nothing was
 	}
 
-	// Standing is about the standing shares of this process, of all policies that have some.
-	Standing struct {
+	Standing struct { // the standing shares of this process, of all policies that have some
 		Fraction   float64       // part of all standing shares that this process leases from Redis: 0 … 1
 		Left       time.Duration // how long that lease still lasts; it is renewed every 3 s
 		Members    int64         // processes that have a part of them, as last seen
@@ -63,24 +61,21 @@ type PolicyStats struct {
 		LimitedByRedis            int64 // of Limited: the same
 	}
 
-	// RedisTime is how long requests waited for Redis, if they did. metrics.Bound has the bounds of the Buckets.
-	RedisTime struct {
+	RedisTime struct { // for which requests waited for Redis, if they did. metrics.Bound has the bounds of the Buckets
 		Count   int64
 		Sum     time.Duration
 		Buckets []int64 // how many are in each
 	}
 
-	// Tokens are what the requests asked for, by the same names. A call of Wait that asks again does not count as Limited.
-	Tokens struct {
+	Tokens struct { // that the requests asked for, by the same names. A Wait that asks again does not count as Limited
 		Granted                                      int64 // Leases.Spent + Standing.Spent + Costs.Refunded
 		Fallback, Open, Unlimited                    int64
 		Limited, FallbackSpent, Unavailable, Blocked int64
 		Shadowed                                     int64 // of the refused ones: admitted after all
-		NearLimit                                    int64 // of Leases.Spent: when less than a fifth of the burst was left, as known here
+		NearLimit                                    int64 // of Leases.Spent: when less than a fifth of the burst was left
 	}
 
-	// Leases are the tokens that Redis granted: Granted = Spent + Returned + Burnt + Held.
-	Leases struct {
+	Leases struct { // tokens that Redis granted: Granted = Spent + Returned + Burnt + Held
 		Direct   bool  // nothing is leased: each token is taken from Redis, because of Lease.Size or the algorithm
 		Granted  int64 // by Redis
 		Spent    int64 // admitted with tokens that Redis granted, or charged to them afterwards
@@ -90,22 +85,19 @@ type PolicyStats struct {
 		Lost     int64 // requested by calls without an answer. Some or all of them may have been granted, and are lost
 	}
 
-	// Costs are tokens that were corrected after the decision.
-	Costs struct {
+	Costs struct { // tokens that were corrected after the decision
 		Refunded int64 // that requests gave back: they were Leases.Spent or Standing.Spent, and are no longer in it
 		Charged  int64 // by Charge, or by Settle beyond what was reserved, and not in Leases.Spent. What is Forgiven of it is in it
 		Settled  int64 // of Tokens.Fallback and Tokens.Open: reported to Redis since, or too old to count
 		Forgiven int64 // debt that no key pays: beyond MaxDebt, or of a key whose calls are Faults.Rejected
 	}
 
-	// Standing are the standing shares of the policy.
-	Standing struct {
+	Standing struct { // the standing shares of the policy
 		Spent   int64 // admitted by them. It is not in Leases, but moves to Granted and Returned there if it goes back to Redis
 		Outside int64 // processes that do not split the policy's limit: while there are any, no standing share is used
 	}
 
-	// Waiting are the calls of Wait and WaitN that had to wait.
-	Waiting struct {
+	Waiting struct { // calls of Wait and WaitN that had to
 		Now      int64
 		Admitted int64         // got their tokens
 		GaveUp   int64         // ended without tokens: canceled, out of time, or refused at once as too late
@@ -134,7 +126,7 @@ type PolicyStats struct {
 // process. If a key is evicted, blocked or unblocked, its refusals until then are kept only if it is among those that
 // were refused most.
 type RefusedKey struct {
-	Key                        string        `json:"-"` // or its digest, if over 200 bytes; not in JSON, because it may be a secret
+	Key                        string        `json:"-"` // or its digest, if over 200 bytes; it may be a secret
 	Tokens                     int64         // the sum of the next two lines
 	Limited, Blocked           int64         // by the limit; by a Blocked limit, of the policy or of the key
 	FallbackSpent, Unavailable int64         // with that Reason
@@ -171,16 +163,14 @@ type NodeStats struct {
 		Stale         int64         // did nothing because a newer call had overtaken them
 		RoundTrip     time.Duration // 99th percentile of recent ones; 2 ms, or a typical one if that is more, until there are 16
 
-		// RoundTrips are all that were answered; calls that leave together share one. The fields are those of RedisTime.
-		RoundTrips struct {
+		RoundTrips struct { // all that were answered; calls that leave together share one. The fields are those of RedisTime
 			Count   int64
 			Sum     time.Duration
 			Buckets []int64
 		}
 	}
 
-	// Outages are those that the node's breaker noticed.
-	Outages struct {
+	Outages struct { // those that the node's breaker noticed
 		Breaker  string        // its state now: "closed", "open" or "probing"
 		Cause    string        // class of the error that opened it last, see [Event].Class; "" for never
 		Count    int64         // times that it opened when it was closed

@@ -7,10 +7,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 )
 
-// Trace holds the hooks that receive events, each of which may be nil. They are called one after the other on a
-// goroutine of the Group, and may be slow: no decision waits for them, and events that they do not keep up with are
-// dropped and counted in Stats. If one panics, that event is lost, and the log says where, but not with what value,
-// which may contain a key.
+// Trace holds hooks that receive events. Each may be nil. They are called one after the other on a goroutine of the
+// Group, and may be slow: no decision waits for them, and events that they do not keep up with are dropped and counted
+// in Stats. If one panics, that event is lost, and the log says where, but not with what value, which may contain a
+// key.
 //
 // A hook must not ask a Limiter of the Group, because that is an event too, nor close the Group, because Close waits
 // for the hooks. Have another goroutine do either, and do not wait for it. Group.Stats may be called.

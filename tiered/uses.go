@@ -7,11 +7,12 @@ import (
 	"strings"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 )
 
 // Use is what one request needs: tokens of one key ([Limiter.For]), or of several together ([All]). It holds no tokens,
-// and may be used again and concurrently. The zero Use, and All of none, are refused with Reason Unknown, so that a
-// route without limits is not open.
+// and may be used again and concurrently. The zero Use is refused with Reason Unknown, so that a route without limits
+// is not open.
 type Use struct {
 	n     int
 	first [engine.InlineParts]part
@@ -39,8 +40,8 @@ func (l *Limiter) For(key string) Use {
 	return u
 }
 
-// All joins uses: all of them are admitted, or none. Two uses of one key of the same Limiter count as one with the sum
-// of their costs. If the Limiters belong to different Groups, the shortest of their Budgets counts.
+// All joins uses: all are admitted, or none. Those of one key of a Limiter count as one with the sum of their costs. Of
+// several Groups the shortest Budget counts.
 func All(uses ...Use) Use {
 	var u Use
 	for i := range uses {
@@ -154,10 +155,10 @@ func (u Use) AllowEach(ctx context.Context, each []Decision) (d Decision) {
 	return d
 }
 
-// AllowSeparately decides each use by itself: one that is refused changes nothing for the others. A batch of
-// independent requests needs one pipeline per node so, and no longer than the longest of them. It writes to each as
-// AllowEach does.
-func (u Use) AllowSeparately(ctx context.Context, each []Decision) {
+// allowSeparately decides each use by itself: one that is refused takes nothing, and changes nothing for the others. What this
+// process does not know goes to Redis in one pipeline per node. It takes no longer than the longest of them, and writes to
+// each as AllowEach does.
+func (u *Use) allowSeparately(ctx context.Context, each []Decision) {
 	var room [engine.InlineParts]engine.Part
 	r := engine.Request(room[:0])
 	for i := range u.n {
@@ -221,4 +222,8 @@ func (u Use) Wait(ctx context.Context) error {
 	}
 	var room [1]engine.Part
 	return errorOf(u.request(room[:0]).Wait(ctx))
+}
+
+func init() {
+	inside.AllowSeparately = func(ctx context.Context, use, each any) { use.(*Use).allowSeparately(ctx, each.([]Decision)) }
 }

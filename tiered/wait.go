@@ -12,11 +12,11 @@ func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(c
 // of the time at most.
 //
 // It returns nil if the tokens were taken, and ctx.Err() if ctx ended first; then nothing was taken. It returns a
-// *LimitedError at once if waiting cannot help: the key or the cost is invalid, the cost exceeds the burst (or, while
-// Redis does not answer, the fallback's), Redis does not answer and the policy fails closed, or the tokens cannot be
-// there before the deadline of ctx. In the last case errors.Is finds context.DeadlineExceeded, and ErrLimited; while
-// Redis does not answer, the Reason is FallbackSpent or Unavailable. A key that was refused just before Redis failed is
-// taken for limited for up to a second.
+// *LimitedError at once if waiting cannot help: the key or the cost is invalid, the cost exceeds the burst (or, without
+// Redis, the fallback's), Redis does not answer and the policy fails closed, or the tokens cannot be there before the
+// deadline of ctx. In the last case errors.Is finds context.DeadlineExceeded, and ErrLimited; without Redis the Reason
+// is FallbackSpent or Unavailable. A key that was refused just before Redis failed is taken for limited for up to a
+// second.
 //
 // The time is estimated as if this were the only process. Nobody announces tokens that others return, a Reset, or the
 // end of an outage, so the first waiter asks again after 5.5 s, or 1 s without Redis: see docs/waiting.md.

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -386,7 +387,8 @@ func each(ctx context.Context, checks []check) {
 	if len(uses) > len(decisions) {
 		decisions = make([]tiered.Decision, len(uses))
 	}
-	tiered.All(uses...).AllowSeparately(ctx, decisions)
+	all := tiered.All(uses...)
+	inside.AllowSeparately(ctx, &all, decisions)
 	var looks sync.WaitGroup // at the same time, because each may wait for Redis
 	defer looks.Wait()
 	n := 0

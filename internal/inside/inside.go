@@ -2,6 +2,8 @@
 // API, because no user needs it. Package tiered sets the functions. What is any here is of its types.
 package inside
 
+import "context"
+
 // MaxKeyLength is the longest key, in bytes.
 const MaxKeyLength = 64 << 10
 
@@ -9,6 +11,10 @@ var (
 	// CountReload counts a reload of a *Group in its Stats: nil says that it has the new configuration, any other error why
 	// it does not.
 	CountReload func(group any, err error)
+
+	// AllowSeparately decides each use that All joined to a *Use by itself, and writes to each, a []Decision, as AllowEach
+	// does. It is for a batch of independent requests, because that needs one pipeline per node.
+	AllowSeparately func(ctx context.Context, use, each any)
 
 	// CheckCost returns why no request of a valid Policy that costs n is ever admitted, or nil. A policy with PerKey may give
 	// some keys a larger limit, and is not asked: then only n itself is checked. Blocked admits nothing on purpose, at any

@@ -120,7 +120,7 @@ var importRules = []importRule{
 		},
 		modules: []string{anything},
 	},
-	{packages: "internal/proof/answers", ours: []string{"lua", "remote", "tiered", "internal/proof"}},
+	{packages: "internal/proof/answers", ours: []string{"lua", "remote", "tiered", "internal/inside", "internal/proof"}},
 	{packages: "internal/rig/watch", ours: []string{"lua", "remote"}},
 	{packages: "internal/rig/nodes", ours: []string{"lua", "remote"}},
 	{packages: "internal/rig/adapters", ours: []string{"remote", "tiered", "tiered/httplimit", "internal/rig/watch"}},

@@ -50,7 +50,7 @@ const (
 	Cancel               // cancels a reservation
 	AtMost               // AllowAtMost
 	Together             // AllowEach over all policies
-	Apart                // AllowSeparately over all policies
+	Apart                // inside.AllowSeparately over all policies
 	Carry                // AllowN of a use with another limit
 	Do                   // Reserve, and Cancel if Pick is odd
 	Wait                 // WaitN for at most Pause

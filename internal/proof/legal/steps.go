@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -256,7 +257,8 @@ func (p *process) apart(s *Step) {
 		uses[i] = p.limiters[a.policy].For(keyName(a.key)).N(a.cost)
 	}
 	before := w.enter(0)
-	tiered.All(uses...).AllowSeparately(context.Background(), each)
+	joined := tiered.All(uses...)
+	inside.AllowSeparately(context.Background(), &joined, each)
 	after := w.now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
