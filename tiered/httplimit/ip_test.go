@@ -10,27 +10,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
-func TestRemoteIP(t *testing.T) {
-	found := finder(t)
-	for _, c := range []struct{ remote, want string }{
-		{"192.0.2.1:1234", "192.0.2.1"},
-		{"[::ffff:192.0.2.1]:1234", "192.0.2.1"},
-		{"[2001:db8:1:2:3:4:5:6]:1234", "2001:db8:1:2::/64"},
-		{"[2001:db8:1:2:ffff::]:1", "2001:db8:1:2::/64"},
-		{"[2001:db8:1:3::]:1", "2001:db8:1:3::/64"},
-		{"[fe80::1%eth0]:1", "fe80::/64"},
-		{"192.0.2.1", "192.0.2.1"},
-		{"@", ""},
-		{"", ""},
-		{"pipe", ""},
-	} {
-		r := &http.Request{RemoteAddr: c.remote, Header: http.Header{"X-Forwarded-For": {"198.51.100.9"}}}
-		if got, ok := found(httplimit.RemoteIP(), r); got != c.want || ok != (c.want != "") {
-			t.Errorf("%q: %q, %v, want %q", c.remote, got, ok, c.want)
-		}
-	}
-}
-
 // proxies are trusted in the tests: 10/8 in its two spellings, and a /48.
 var proxies = []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/9"), netip.MustParsePrefix("::ffff:10.128.0.0/105"),
@@ -198,69 +177,51 @@ func FuzzForwarded(f *testing.F) {
 	})
 }
 
-func TestPrefixes(t *testing.T) {
+// Which address a request counts for, by the address that it comes from and the fields that say another.
+func TestAddresses(t *testing.T) {
 	found := finder(t)
+	remote, header := httplimit.RemoteIP(), httplimit.HeaderIP("cf-connecting-ip", proxies...)
+	by24 := remote.Prefix(24, 48)
 	for _, c := range []struct {
-		key     httplimit.Key
-		address string
-		want    string
-	}{
-		{httplimit.RemoteIP(), "192.0.2.77:1", "192.0.2.77"},
-		{httplimit.RemoteIP(), "[2001:db8:1:2:3::4]:1", "2001:db8:1:2::/64"},
-		{httplimit.RemoteIP().Prefix(24, 48), "192.0.2.77:1", "192.0.2.0/24"},
-		{httplimit.RemoteIP().Prefix(24, 48), "[2001:db8:1:2:3::4]:1", "2001:db8:1::/48"},
-		{httplimit.RemoteIP().Prefix(24, 48), "[::ffff:192.0.2.77]:1", "192.0.2.0/24"},
-		{httplimit.RemoteIP().Prefix(32, 128), "[2001:db8::1]:1", "2001:db8::1/128"},
-		{httplimit.ForwardedFor(proxies...).Prefix(16, 48), "192.0.2.77:1", "192.0.0.0/16"},
-	} {
-		if got, _ := found(c.key, &http.Request{RemoteAddr: c.address}); got != c.want {
-			t.Errorf("%s: %q, want %q", c.address, got, c.want)
-		}
-	}
-}
-
-func TestHeaderIP(t *testing.T) {
-	found := finder(t)
-	key := httplimit.HeaderIP("cf-connecting-ip", proxies...)
-	for _, c := range []struct {
+		key   httplimit.Key
 		from  string
-		lines []string
-		want  string
+		lines []string // of all fields
+		want  string   // "" is none
 	}{
-		{"10.0.0.1:1", []string{"198.51.100.9"}, "198.51.100.9"},
-		{"10.0.0.1:1", []string{" [2001:db8::1]:80 "}, "2001:db8::/64"},
-		{"192.0.2.1:1", []string{"198.51.100.9"}, "192.0.2.1"}, // who is no proxy may write anything
-		{"10.0.0.1:1", nil, "10.0.0.1"},
-		{"10.0.0.1:1", []string{"unknown"}, ""},
-		{"10.0.0.1:1", []string{"198.51.100.9", "198.51.100.8"}, ""},
-		{"@", []string{"198.51.100.9"}, ""},
+		{remote, "192.0.2.1:1234", []string{"198.51.100.9"}, "192.0.2.1"},
+		{remote, "[::ffff:192.0.2.1]:1234", nil, "192.0.2.1"},
+		{remote, "[2001:db8:1:2:3:4:5:6]:1234", nil, "2001:db8:1:2::/64"},
+		{remote, "[2001:db8:1:2:ffff::]:1", nil, "2001:db8:1:2::/64"},
+		{remote, "[2001:db8:1:3::]:1", nil, "2001:db8:1:3::/64"},
+		{remote, "[fe80::1%eth0]:1", nil, "fe80::/64"},
+		{remote, "192.0.2.1", nil, "192.0.2.1"},
+		{remote, "@", nil, ""},
+		{remote, "", nil, ""},
+		{remote, "pipe", nil, ""},
+		{by24, "192.0.2.77:1", nil, "192.0.2.0/24"},
+		{by24, "[2001:db8:1:2:3::4]:1", nil, "2001:db8:1::/48"},
+		{by24, "[::ffff:192.0.2.77]:1", nil, "192.0.2.0/24"},
+		{remote.Prefix(32, 128), "[2001:db8::1]:1", nil, "2001:db8::1/128"},
+		{httplimit.ForwardedFor(proxies...).Prefix(16, 48), "192.0.2.77:1", nil, "192.0.0.0/16"},
+		{header, "10.0.0.1:1", []string{"198.51.100.9"}, "198.51.100.9"},
+		{header, "10.0.0.1:1", []string{" [2001:db8::1]:80 "}, "2001:db8::/64"},
+		{header, "192.0.2.1:1", []string{"198.51.100.9"}, "192.0.2.1"}, // who is no proxy may write anything
+		{header, "10.0.0.1:1", nil, "10.0.0.1"},
+		{header, "10.0.0.1:1", []string{"unknown"}, ""},
+		{header, "10.0.0.1:1", []string{"198.51.100.9", "198.51.100.8"}, ""},
+		{header, "@", []string{"198.51.100.9"}, ""},
+		{httplimit.TrustedHops(1), "192.0.2.1:1", []string{"198.51.100.9"}, "198.51.100.9"},
+		{httplimit.TrustedHops(1), "192.0.2.1:1", []string{"1.1.1.1, 198.51.100.9"}, "198.51.100.9"}, // what a client writes
+		{httplimit.TrustedHops(2), "192.0.2.1:1", []string{"1.1.1.1, 198.51.100.9", "10.0.0.1"}, "198.51.100.9"},
+		{httplimit.TrustedHops(2), "192.0.2.1:1", []string{"198.51.100.9,,", " 10.0.0.1 ,"}, "198.51.100.9"},
+		{httplimit.TrustedHops(2), "192.0.2.1:1", []string{"10.0.0.1"}, ""},
+		{httplimit.TrustedHops(1), "192.0.2.1:1", []string{"198.51.100.9, unknown"}, ""},
+		{httplimit.TrustedHops(1), "192.0.2.1:1", nil, ""},
+		{httplimit.TrustedHops(1), "192.0.2.1:1", []string{"198.51.100.9" + strings.Repeat(",", 1<<20)}, ""},
 	} {
-		r := &http.Request{RemoteAddr: c.from, Header: http.Header{"Cf-Connecting-Ip": c.lines}}
-		if got, ok := found(key, r); got != c.want || ok != (c.want != "") {
-			t.Errorf("from %s with %q: %q, want %q", c.from, c.lines, got, c.want)
-		}
-	}
-}
-
-func TestTrustedHops(t *testing.T) {
-	found := finder(t)
-	for _, c := range []struct {
-		hops  int
-		lines []string
-		want  string
-	}{
-		{1, []string{"198.51.100.9"}, "198.51.100.9"},
-		{1, []string{"1.1.1.1, 198.51.100.9"}, "198.51.100.9"}, // what a client writes stands to the left
-		{2, []string{"1.1.1.1, 198.51.100.9", "10.0.0.1"}, "198.51.100.9"},
-		{2, []string{"198.51.100.9,,", " 10.0.0.1 ,"}, "198.51.100.9"},
-		{2, []string{"10.0.0.1"}, ""},
-		{1, []string{"198.51.100.9, unknown"}, ""},
-		{1, nil, ""},
-		{1, []string{"198.51.100.9" + strings.Repeat(",", 1<<20)}, ""},
-	} {
-		r := &http.Request{RemoteAddr: "192.0.2.1:1", Header: http.Header{"X-Forwarded-For": c.lines}}
-		if got, ok := found(httplimit.TrustedHops(c.hops), r); got != c.want || ok != (c.want != "") {
-			t.Errorf("%d hops of %.100q: %q, want %q", c.hops, c.lines, got, c.want)
+		r := &http.Request{RemoteAddr: c.from, Header: http.Header{"X-Forwarded-For": c.lines, "Cf-Connecting-Ip": c.lines}}
+		if got, ok := found(c.key, r); got != c.want || ok != (c.want != "") {
+			t.Errorf("from %s with %.100q: %q, want %q", c.from, c.lines, got, c.want)
 		}
 	}
 }
