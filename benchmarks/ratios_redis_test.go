@@ -50,6 +50,5 @@ func TestRatiosColdKeys(t *testing.T) {
 		Quotient(pairs, ServerCPU), 1.2)
 
 	pairs = Turn{Rounds: 101, Slice: 20 * time.Millisecond, Goroutines: 1, WallOnly: true}.Against(t, ours, peer)
-	atMost(t, "one cold key without standing shares, 1 goroutine, latency: ours ÷ redis_rate",
-		Quotient(pairs, Wall), 1.5)
+	atMost(t, "one cold key without standing shares, 1 goroutine, latency: ours ÷ redis_rate", Quotient(pairs, Wall), 1.5)
 }

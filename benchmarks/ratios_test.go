@@ -64,8 +64,7 @@ var crowded = Turn{Rounds: 9 * 45, Slice: slice, Goroutines: cores, WallOnly: tr
 func TestRatiosHotKey(t *testing.T) {
 	forRatios(t)
 	ours, bare := Start(t, Ours, Hot), Start(t, Bare, Hot)
-	atMost(t, "hot key, 1 goroutine: ours ÷ bare rate.Limiter.Allow", Quotient(brief(1).Against(t, ours, bare), Wall),
-		0.7)
+	atMost(t, "hot key, 1 goroutine: ours ÷ bare rate.Limiter.Allow", Quotient(brief(1).Against(t, ours, bare), Wall), 0.7)
 	atMost(t, "hot key, parallel, 2 cores: ours ÷ bare rate.Limiter.Allow",
 		Quotient(crowded.Against(t, ours, bare), Wall), 0.65)
 	atMost(t, "hot key: allocations per decision", testing.AllocsPerRun(200_000, func() { ours.Drive(1, 1) }), 0)

@@ -86,8 +86,7 @@ func TestRatiosUsers(t *testing.T) {
 		Quotient(pairs, cpu))
 	atMost(t, "Zipf 1.1, standing shares, processor time of process and Redis per decision ÷ redis_rate",
 		Quotient(pairs, func(u Usage) float64 { return cpu(u) - made }), 0.3)
-	atMost(t, "Zipf 1.01, standing shares: Redis calls per decision",
-		calls(on.play(t, zipf10, 0, warmTime, turnTime)), 0.11)
+	atMost(t, "Zipf 1.01, standing shares: Redis calls per decision", calls(on.play(t, zipf10, 0, warmTime, turnTime)), 0.11)
 	atMost(t, "users of 9/s each, standing shares: Redis calls per decision",
 		calls(on.play(t, light, 0, warmTime, turnTime)), 0.02)
 	atMost(t, "100 000 users at random, standing shares: Redis calls per decision",

@@ -28,10 +28,7 @@ var Unasked = unasked
 
 // NewStore is a process' store, to be timed without a limiter. It must be called in a bubble.
 func NewStore(trip time.Duration) remote.Store {
-	s := &scenario.Scenario{
-		Length: scenario.Duration(time.Minute),
-		Net:    scenario.Net{RTT: scenario.Duration(trip)},
-	}
+	s := &scenario.Scenario{Length: scenario.Duration(time.Minute), Net: scenario.Net{RTT: scenario.Duration(trip)}}
 	r := (&plan{scenario: s, seed: 1}).newRun()
 	r.network.links = []*link{{changed: make(chan struct{})}}
 	return newStore(r, &process{})

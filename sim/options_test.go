@@ -20,14 +20,8 @@ func TestRunRefuses(t *testing.T) {
 		want []string
 	}{
 		{nil, nil, []string{"the scenario is nil"}},
-		{
-			&scenario.Scenario{}, &sim.Options{},
-			[]string{"name is", "fleet.n is", "run is"},
-		},
-		{
-			valid, &sim.Options{Policies: []tiered.Policy{{Limit: tiered.PerSecond(-1)}}},
-			[]string{"Policy.Limit.Tokens is -1"},
-		},
+		{&scenario.Scenario{}, &sim.Options{}, []string{"name is", "fleet.n is", "run is"}},
+		{valid, &sim.Options{Policies: []tiered.Policy{{Limit: tiered.PerSecond(-1)}}}, []string{"Policy.Limit.Tokens is -1"}},
 	} {
 		r, err := sim.Run(c.s, c.o)
 		if r != nil || err == nil {
@@ -47,9 +41,7 @@ func TestOwnPolicy(t *testing.T) {
 	s := parse(t, stage)
 	var told []time.Duration
 	r := must.Get(sim.Run(s, &sim.Options{
-		Policies: []tiered.Policy{{
-			Limit: tiered.PerSecond(50).WithBurst(10), Lease: tiered.Lease{Size: tiered.NoLease},
-		}},
+		Policies: []tiered.Policy{{Limit: tiered.PerSecond(50).WithBurst(10), Lease: tiered.Lease{Size: tiered.NoLease}}},
 		Progress: func(at, of time.Duration) {
 			if of != 12*time.Second {
 				t.Errorf("%v of %v", at, of)

@@ -167,8 +167,7 @@ func TestPolicies(t *testing.T) {
 		"two of one": {one, []tiered.Policy{policy, {Name: "api", Limit: policy.Limit}}, `Policies[0].Name is "mine"`},
 		"no limit":   {one, []tiered.Policy{{Name: "api"}}, "Limit"},
 	} {
-		if _, err := sim.Run(c.s, &sim.Options{Policies: c.policies}); err == nil || !strings.Contains(err.Error(),
-			c.want) {
+		if _, err := sim.Run(c.s, &sim.Options{Policies: c.policies}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}

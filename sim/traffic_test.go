@@ -35,8 +35,7 @@ func TestTraffic(t *testing.T) {
 		}},
 		{"{shape: poisson, rate: 500/s, cost: 4}", func(r *measure.Report) bool { return near(offered(r, 1, 22), 2000) }},
 		{"{shape: poisson, rate: 500/s, cost: 1, maxcost: 9}", func(r *measure.Report) bool {
-			return near(offered(r, 1,
-				22), 2500)
+			return near(offered(r, 1, 22), 2500)
 		}},
 		{"{shape: bursts, rate: 500/s, every: 2s, for: 500ms}", func(r *measure.Report) bool {
 			return near(offered(r, 2, 22), 500) && near(offered(r, 8, 8.5), 2000) && offered(r, 8.5, 10) == 0

@@ -112,8 +112,7 @@ func TestProgram(t *testing.T) {
 	if strings.HasSuffix(out, "PASS\n") {
 		t.Error("package testing has the last word")
 	}
-	if _, _, status := program(t, "run", path, "--set", "fleet.mode=open", "--set",
-		"traffic.rate=500/s"); status != broken {
+	if _, _, status := program(t, "run", path, "--set", "fleet.mode=open", "--set", "traffic.rate=500/s"); status != broken {
 		t.Errorf("status %d for a broken expectation", status)
 	}
 	if _, problems, status := program(t, "run", "nothing"); status != notRunnable ||
@@ -271,8 +270,7 @@ func TestSweep(t *testing.T) {
 	if status != passed || !strings.Contains(out, "PASS  2 of 2") {
 		t.Errorf("status %d, %q, %s", status, problems, out)
 	}
-	out, _, status = run(t, "sweep", path, "--axis", "fleet.mode=closed,open", "--axis", "traffic.rate=500/s",
-		"--json", "-")
+	out, _, status = run(t, "sweep", path, "--axis", "fleet.mode=closed,open", "--axis", "traffic.rate=500/s", "--json", "-")
 	if status != passed || strings.Count(out, `"unseed"`) != 2 || strings.Count(out, `"passed": false`) != 1 {
 		t.Errorf("cells for comparison: status %d, %s", status, out)
 	}
@@ -323,8 +321,7 @@ func TestBar(t *testing.T) {
 	for terminal, want := range map[bool]bool{true: true, false: false} {
 		var o, p bytes.Buffer
 		status := tiersim.Execute(&o, &p, terminal, false, "sweep", path)
-		if status != passed || strings.Contains(p.String(), "sweeping") != want || strings.Contains(o.String(),
-			"sweeping") {
+		if status != passed || strings.Contains(p.String(), "sweeping") != want || strings.Contains(o.String(), "sweeping") {
 			t.Errorf("terminal %v: status %d, stderr %q", terminal, status, p.String())
 		}
 	}

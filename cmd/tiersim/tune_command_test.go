@@ -79,8 +79,7 @@ func TestTuningPage(t *testing.T) {
 	text := must.Get(os.ReadFile("../../sim/tuning.md"))(t)
 	commands := regexp.MustCompile(`(?m)^go run ./cmd/tiersim tune (.*)$`).FindAllSubmatch(text, -1)
 	for _, c := range commands {
-		if _, problems, _ := run(t, append([]string{"tune", "--seed", "0"},
-			strings.Fields(string(c[1]))...)...); problems !=
+		if _, problems, _ := run(t, append([]string{"tune", "--seed", "0"}, strings.Fields(string(c[1]))...)...); problems !=
 			"tiersim: --seed is \"0\": must be 1 or more\n" {
 			t.Errorf("%s: %s", c[1], problems)
 		}

@@ -27,9 +27,7 @@ func TestTableOfFrameworks(t *testing.T) {
 					err = c.SendStatus(fiber.StatusInternalServerError)
 				}
 				r := c.Response()
-				app.After(adapters.Seen{
-					Status: r.StatusCode(), Written: r.StatusCode() != fiber.StatusOK, Err: err, Panic: v,
-				})
+				app.After(adapters.Seen{Status: r.StatusCode(), Written: r.StatusCode() != fiber.StatusOK, Err: err, Panic: v})
 			}()
 			app.Before(request{c})
 			return c.Next()

@@ -156,10 +156,7 @@ func TestStatuses(t *testing.T) {
 			tiered.Decision{Reason: tiered.Limited, RetryAfter: 1<<63 - 1},
 			codes.ResourceExhausted, 9223372036854 * time.Millisecond, "-1",
 		},
-		{
-			tiered.Decision{Reason: tiered.Limited, RetryAfter: 600 * time.Hour},
-			codes.ResourceExhausted, 600 * time.Hour, "-1",
-		},
+		{tiered.Decision{Reason: tiered.Limited, RetryAfter: 600 * time.Hour}, codes.ResourceExhausted, 600 * time.Hour, "-1"},
 		{tiered.Decision{Reason: tiered.FallbackSpent, RetryAfter: 5e6}, codes.ResourceExhausted, 5e6, "5"},
 		{tiered.Decision{Reason: tiered.FallbackSpent}, codes.ResourceExhausted, time.Second, "1000"},
 		{tiered.Decision{Reason: tiered.Unavailable}, codes.Unavailable, time.Second, "1000"},

@@ -110,8 +110,7 @@ func TestStream(t *testing.T) {
 				answered, a := talk(as(t, "ann"), t, client, messages)
 				last := i == len(c.answered)-1
 				if answered != want || last && (a.code != c.code || !strings.HasPrefix(a.limits(), c.limits)) {
-					t.Errorf("stream %d: %d answers, %v, %q, want %d, %v, %q",
-						i, answered, a.status, a.limits(), want, c.code, c.limits)
+					t.Errorf("stream %d: %d answers, %v, %q, want %d, %v, %q", i, answered, a.status, a.limits(), want, c.code, c.limits)
 				}
 			}
 		})

@@ -264,10 +264,7 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 3, name: daily}
     tiered: {algorithm: sliding window, also: [{unit: month, requests_per_unit: 5}]}
 `, nil)
-	rows(t, s,
-		[2]string{"d | a=x", "OK | OK 2/3"},
-		[2]string{"d | a=x", "OK | OK 1/3"},
-	)
+	rows(t, s, [2]string{"d | a=x", "OK | OK 2/3"}, [2]string{"d | a=x", "OK | OK 1/3"})
 	if all := s.Config().Policies(); len(all) != 1 || all[0].Name != "d.a.day-sliding-window-5-month" {
 		t.Errorf("%+v", all)
 	}
@@ -290,10 +287,7 @@ descriptors:
   - {key: a, rate_limit: {unit: day, requests_per_unit: 1}, tiered: {algorithm: token bucket, burst: 5, count_refused: false}}
 `
 	s := newService(t, remote.NewMemory(), config, nil)
-	rows(t, s,
-		[2]string{"d | a=x +4", "OK | OK 1/1"},
-		[2]string{"d | a=x +2", "OVER | OVER 1/1"},
-	)
+	rows(t, s, [2]string{"d | a=x +4", "OK | OK 1/1"}, [2]string{"d | a=x +2", "OVER | OVER 1/1"})
 	for hits, want := range []string{"OK | OK 1/1", "OK | OK 2/1", "OK | OK 4/1"} { // 0 hits back are a look
 		r := behavior.Request(fmt.Sprintf("d | a=x +%d", hits))
 		r.Descriptors[0].IsNegativeHits = true

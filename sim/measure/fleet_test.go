@@ -71,11 +71,7 @@ func TestDetectAndHeal(t *testing.T) {
 		},
 		{"closed at the end", nil, "10s 0 begin, 11s 0 open, 12s 0 closed, 20s 0 end", 1, 0},
 		{"it opens when all is over, of timeouts", nil, "10s 0 begin, 20s 0 end, 20.05s 0 open, 21s 0 closed", 10.05, 1},
-		{
-			"it opens long after: that is not the fault's", nil,
-			"10s 0 begin, 20s 0 end, 21s1ns 0 open, 22s 0 closed",
-			-1, -1,
-		},
+		{"it opens long after: that is not the fault's", nil, "10s 0 begin, 20s 0 end, 21s1ns 0 open, 22s 0 closed", -1, -1},
 		{
 			"it closes and opens again", nil,
 			"10s 0 begin, 10.005s 0 open, 20s 0 end, 20.3s 0 closed, 20.9s 0 open, 22s 0 closed",

@@ -241,8 +241,7 @@ func TestSentences(t *testing.T) {
 	var b strings.Builder
 	_ = measure.Text(&b, []string{"a\x1b", "b", "c"}, []*measure.Report{local, local, open}, false)
 	for i, line := range strings.Split(b.String(), "\n")[:3] {
-		if begins := []string{`"a\x1b", fail-local: `, "b, fail-local: ", "fail-open: "}[i]; !strings.HasPrefix(line,
-			begins) {
+		if begins := []string{`"a\x1b", fail-local: `, "b, fail-local: ", "fail-open: "}[i]; !strings.HasPrefix(line, begins) {
 			t.Errorf("%q begins not with %q", line, begins)
 		}
 	}

@@ -39,11 +39,7 @@ func TestPageSaysHowEachPolicyCounts(t *testing.T) {
 			tiered.Policy{Limit: minute, Lease: tiered.Lease{Size: tiered.NoLease}},
 			"100 per minute, bursts of 100", "none: each token from Redis",
 		},
-		"fixed": {
-			tiered.Policy{Limit: minute, Algorithm: tiered.FixedWindow},
-			"100 per minute by fixed window",
-			"by demand",
-		},
+		"fixed": {tiered.Policy{Limit: minute, Algorithm: tiered.FixedWindow}, "100 per minute by fixed window", "by demand"},
 		"calendar": {
 			tiered.Policy{Limit: tiered.PerDay(9), Algorithm: tiered.FixedWindow, Calendar: true},
 			"9 per day by fixed window of the calendar", "by demand",
@@ -65,12 +61,8 @@ func TestPageSaysHowEachPolicyCounts(t *testing.T) {
 			tiered.Policy{Limit: minute, PerKey: plan},
 			"100 per minute, bursts of 100, or what the key has", "by demand",
 		},
-		"unlimited": {tiered.Policy{Limit: tiered.Unlimited()}, "unlimited", "by demand"},
-		"only-plans": {
-			tiered.Policy{Limit: tiered.Blocked(), PerKey: plan},
-			"blocked, or what the key has",
-			"by demand",
-		},
+		"unlimited":   {tiered.Policy{Limit: tiered.Unlimited()}, "unlimited", "by demand"},
+		"only-plans":  {tiered.Policy{Limit: tiered.Blocked(), PerKey: plan}, "blocked, or what the key has", "by demand"},
 		"blocked-all": {tiered.Policy{Limit: tiered.Blocked(), Algorithm: tiered.SlidingWindow}, "blocked", "by demand"},
 		"trial": {
 			tiered.Policy{Limit: minute, Shadow: true},

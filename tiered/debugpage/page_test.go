@@ -240,8 +240,7 @@ func TestStandingShares(t *testing.T) {
 	} {
 		var p tiered.PolicyStats
 		p.Standing.Outside = row.outside
-		got := debugpage.StandingOf(tiered.Policy{Name: "api", Limit: limit, Standing: row.standing}, p,
-			0.25, 4)
+		got := debugpage.StandingOf(tiered.Policy{Name: "api", Limit: limit, Standing: row.standing}, p, 0.25, 4)
 		if got != row.want {
 			t.Errorf("%v, %d outside: %q, want %q", row.standing, row.outside, got, row.want)
 		}

@@ -38,9 +38,7 @@ func TestKeyFunctionsMayRefuse(t *testing.T) {
 		"an error, exempt":          {user, httplimit.Exempt, "ann", http.StatusBadRequest, why},
 		"an error, counts together": {user, httplimit.Together, "ann", http.StatusBadRequest, why},
 		"hashed":                    {user.Hashed(), httplimit.Exempt, "ann", http.StatusBadRequest, why},
-		"joined": {
-			httplimit.JoinKeys(httplimit.Method(), user), httplimit.Exempt, "ann", http.StatusBadRequest, why,
-		},
+		"joined":                    {httplimit.JoinKeys(httplimit.Method(), user), httplimit.Exempt, "ann", http.StatusBadRequest, why},
 	} {
 		for _, answer := range []string{"text", "problem", "denied"} {
 			g, _ := group(t)

@@ -306,8 +306,7 @@ func TestDenied(t *testing.T) {
 				<-ended
 				if resp.StatusCode != want || i == 1 &&
 					(string(body) != c.body || resp.Header.Get("Retry-After") != "3600") {
-					t.Errorf("%s, want %d; body %q, Retry-After %q", resp.Status, want, body,
-						resp.Header.Get("Retry-After"))
+					t.Errorf("%s, want %d; body %q, Retry-After %q", resp.Status, want, body, resp.Header.Get("Retry-After"))
 				}
 			}
 		})

@@ -28,8 +28,7 @@ func TestResponseController(t *testing.T) {
 		},
 		"deadlines": func(w http.ResponseWriter, _ *http.Request) {
 			c := http.NewResponseController(w)
-			fmt.Fprint(w, errors.Join(c.SetReadDeadline(time.Now().Add(time.Hour)),
-				c.SetWriteDeadline(time.Now().Add(time.Hour))))
+			fmt.Fprint(w, errors.Join(c.SetReadDeadline(time.Now().Add(time.Hour)), c.SetWriteDeadline(time.Now().Add(time.Hour))))
 		},
 		"full duplex": func(w http.ResponseWriter, r *http.Request) {
 			err := http.NewResponseController(w).EnableFullDuplex()

@@ -28,9 +28,7 @@ func TestPreflightsMayPass(t *testing.T) {
 			"  - match: /{x}/\n    preflights: exempt\n    limits: [{policy: a, key: [credential Authorization, path x]}]\n",
 			200, none,
 		},
-		"a rule for all OPTIONS": {
-			"  - match: /api/\n" + limits + "  - match: OPTIONS /api/\n    limits: []\n", 200, 200,
-		},
+		"a rule for all OPTIONS": {"  - match: /api/\n" + limits + "  - match: OPTIONS /api/\n    limits: []\n", 200, 200},
 	} {
 		h := behind(t, onePerHour+c.http)
 		if got := ask(h, "OPTIONS", "/api/orders", preflight...); got != c.preflight {

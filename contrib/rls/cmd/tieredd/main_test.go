@@ -369,9 +369,7 @@ func TestSettings(t *testing.T) {
 		},
 		{map[string]string{"REDIS_URL": "a:1,b:2", "REDIS_TYPE": "cluster", "REDIS_TLS": "true"}, "rediss+cluster://a:1?addr=b%3A2&pool_size=10"},
 		{
-			map[string]string{
-				"REDIS_URL": "m,a:1", "REDIS_TYPE": "SENTINEL", "REDIS_AUTH": "u:p", "REDIS_SENTINEL_AUTH": "q",
-			},
+			map[string]string{"REDIS_URL": "m,a:1", "REDIS_TYPE": "SENTINEL", "REDIS_AUTH": "u:p", "REDIS_SENTINEL_AUTH": "q"},
 			"redis+sentinel://:q@a:1?master_name=m&password=p&pool_size=10&username=u",
 		},
 		{ // of a Deployment of envoyproxy/ratelimit
