@@ -6,7 +6,6 @@ import "time"
 // bucket's parts (cache, front, pot, demand, size, share, denial) stand inside the package: nothing of them is exported.
 
 const (
-	Drift       = drift       // how much faster than Redis' a clock may go
 	MinIdle     = minIdle     // how long a lease lies idle at least
 	RefundDelay = refundDelay // how long what goes back waits for company
 	Never       = never       // a time that does not come
