@@ -119,15 +119,18 @@ func TestInvalidCarriedLimit(t *testing.T) {
 		{tiered.Policy{Limit: tiered.PerHour(1)}, tiered.PerHour(-1), "Limit.Tokens is -1"},
 		{tiered.Policy{Limit: tiered.PerHour(1), Algorithm: tiered.FixedWindow}, tiered.PerDay(1), "Per"},
 		{
-			tiered.Policy{Limit: tiered.PerHour(1), Also: []tiered.Limit{tiered.PerDay(1)}}, tiered.PerHour(3),
+			tiered.Policy{Limit: tiered.PerHour(1), Also: []tiered.Limit{tiered.PerDay(1)}},
+			tiered.PerHour(3),
 			"Policy.Also has 1 limits: must be empty",
 		},
 		{
-			tiered.Policy{Limit: tiered.PerHour(1), Also: []tiered.Limit{tiered.PerDay(1)}}, tiered.PerHour(1),
+			tiered.Policy{Limit: tiered.PerHour(1), Also: []tiered.Limit{tiered.PerDay(1)}},
+			tiered.PerHour(1),
 			"Policy.Also has 1 limits: must be empty",
 		}, // the policy's own
 		{
-			tiered.Policy{Limit: tiered.PerHour(90), Standing: tiered.StandingOn}, tiered.PerHour(3),
+			tiered.Policy{Limit: tiered.PerHour(90), Standing: tiered.StandingOn},
+			tiered.PerHour(3),
 			"Policy.Standing is on: must be off",
 		},
 	} {

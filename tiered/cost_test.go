@@ -31,7 +31,8 @@ func TestCostsThatAreNeverAdmitted(t *testing.T) {
 		"windows":        {tiered.Policy{Limit: per, Algorithm: tiered.SlidingWindow, Also: also}, 7, "Policy.Also[1].Tokens"},
 		"sliding log":    {tiered.Policy{Limit: per, Algorithm: tiered.SlidingLog}, 12, "Policy.Limit.Tokens"},
 		"standing": {
-			tiered.Policy{Limit: tiered.PerMinute(1200), Standing: tiered.StandingOn}, 1050,
+			tiered.Policy{Limit: tiered.PerMinute(1200), Standing: tiered.StandingOn},
+			1050,
 			"Policy.Limit.Tokens is 1200 and Policy.Standing is on",
 		},
 		"unlimited": {tiered.Policy{Limit: tiered.Unlimited()}, 0, ""},

@@ -74,7 +74,7 @@ func TestPingInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
 		l := limiter(t, store, tiered.Policy{Name: "p", Limit: tiered.PerSecond(100)}, nil)
-		ok(t, l.Group().Ping(nil))
+		ok(t, l.Group().Ping(nil)) //nolint:staticcheck // a nil context is allowed
 		store.Fail(errors.New("down"))
 		for range 200 {
 			l.AllowN(ctx, "k", 90)

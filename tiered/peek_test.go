@@ -84,7 +84,9 @@ func TestPeekEach(t *testing.T) {
 			},
 		},
 		{
-			"one limit", tiered.Policy{Limit: tiered.PerMinute(10)}, 4,
+			"one limit",
+			tiered.Policy{Limit: tiered.PerMinute(10)},
+			4,
 			[]tiered.Decision{{Burst: 10, Remaining: 6, ResetAfter: 24 * time.Second}},
 		},
 		{"no limit", tiered.Policy{Limit: tiered.Unlimited()}, 1, []tiered.Decision{{Remaining: 1 << 40, Burst: 1 << 40}}},

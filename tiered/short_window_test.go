@@ -27,10 +27,12 @@ var shortWindows = []struct {
 	}},
 	{
 		"minute and 500 ms",
-		tiered.Policy{Limit: tiered.PerMinute(6000), Also: []tiered.Limit{{Tokens: 50, Per: 500 * ms}}}, tiered.Options{},
+		tiered.Policy{Limit: tiered.PerMinute(6000), Also: []tiered.Limit{{Tokens: 50, Per: 500 * ms}}},
+		tiered.Options{},
 	},
 	{
-		"shorter than a round trip", tiered.Policy{Limit: tiered.Limit{Tokens: 50, Per: 500 * time.Microsecond}},
+		"shorter than a round trip",
+		tiered.Policy{Limit: tiered.Limit{Tokens: 50, Per: 500 * time.Microsecond}},
 		tiered.Options{},
 	},
 	{"a microsecond", tiered.Policy{Limit: tiered.Limit{Tokens: 1, Per: time.Microsecond}}, tiered.Options{}},

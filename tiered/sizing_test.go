@@ -43,7 +43,8 @@ func TestSizing(t *testing.T) {
 	}{
 		{"0.8 of 20000 per s", fleetRun{limit: roomy, demand: 0.8, tail: true}, []figure{calls, waited, parked}},
 		{
-			"0.8 of 20000 per s, burst 80000", fleetRun{limit: tiered.PerSecond(20_000).WithBurst(80_000), demand: 0.8},
+			"0.8 of 20000 per s, burst 80000",
+			fleetRun{limit: tiered.PerSecond(20_000).WithBurst(80_000), demand: 0.8},
 			[]figure{calls, waited, parked},
 		},
 		{"0.8 of 20000 per s, stalls", fleetRun{limit: roomy, demand: 0.8, stalls: true}, []figure{waited}},
@@ -53,37 +54,45 @@ func TestSizing(t *testing.T) {
 		{"0.8 of 1000 per s", fleetRun{limit: tiered.PerSecond(1000), demand: 0.8, tail: true}, []figure{calls, waited}},
 		{"0.95 of 1000 per s, burst 200", fleetRun{limit: thousand, demand: 0.95}, []figure{use, calls, waited}},
 		{
-			"3 times 1000 per s, burst 200", fleetRun{limit: thousand, demand: 3, length: 30 * second},
+			"3 times 1000 per s, burst 200",
+			fleetRun{limit: thousand, demand: 3, length: 30 * second},
 			[]figure{use, price, parked},
 		},
 		{"3 times 10 per s", fleetRun{limit: tiered.PerSecond(10), demand: 3, length: 60 * second}, []figure{use, price}},
 		{
-			"0.9 of 40 per s", fleetRun{limit: tiered.PerSecond(40), demand: 0.9, length: 60 * second},
+			"0.9 of 40 per s",
+			fleetRun{limit: tiered.PerSecond(40), demand: 0.9, length: 60 * second},
 			[]figure{use, calls, waited},
 		},
 		{
 			"1.2 times 10 per s, moving",
-			fleetRun{limit: tiered.PerSecond(10), demand: 1.2, hot: true, length: 60 * second}, []figure{use},
+			fleetRun{limit: tiered.PerSecond(10), demand: 1.2, hot: true, length: 60 * second},
+			[]figure{use},
 		},
 		{
-			"1.2 times 1000 per s, burst 200, moving", fleetRun{limit: thousand, demand: 1.2, hot: true},
+			"1.2 times 1000 per s, burst 200, moving",
+			fleetRun{limit: thousand, demand: 1.2, hot: true},
 			[]figure{use, price},
 		},
 		{
-			"0.8 of 1000 per s, burst 200, moving", fleetRun{limit: thousand, demand: 0.8, hot: true},
+			"0.8 of 1000 per s, burst 200, moving",
+			fleetRun{limit: thousand, demand: 0.8, hot: true},
 			[]figure{use, calls, waited},
 		},
 		{
-			"surges, burst 200", fleetRun{limit: thousand, demand: 3, surges: true, length: 30 * second},
+			"surges, burst 200",
+			fleetRun{limit: thousand, demand: 3, surges: true, length: 30 * second},
 			[]figure{use, price},
 		},
 		{
-			"surges, burst 1000", fleetRun{limit: tiered.PerSecond(1000), demand: 3, surges: true, length: 30 * second},
+			"surges, burst 1000",
+			fleetRun{limit: tiered.PerSecond(1000), demand: 3, surges: true, length: 30 * second},
 			[]figure{use, price, burnt},
 		},
 		// 6 requests/s and key in each process: 1.5 in a period of 250 ms.
 		{
-			"6 per s, key and process", fleetRun{limit: pageful, demand: 0.6 * 20, keys: 20, length: 30 * second},
+			"6 per s, key and process",
+			fleetRun{limit: pageful, demand: 0.6 * 20, keys: 20, length: 30 * second},
 			[]figure{calls, waited, burnt},
 		},
 		{"far away, short period", fleetRun{

@@ -79,7 +79,9 @@ func TestTexts(t *testing.T) {
 		Plans map[string]tiered.Limit
 	}
 	want := config{
-		tiered.PerDay(5).WithBurst(9), tiered.Limit{}, tiered.FailOpen,
+		tiered.PerDay(5).WithBurst(9),
+		tiered.Limit{},
+		tiered.FailOpen,
 		map[string]tiered.Limit{"free": tiered.PerHour(10), "pro": tiered.Unlimited()},
 	}
 	text := must(json.Marshal(want))

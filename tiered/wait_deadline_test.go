@@ -38,27 +38,38 @@ func TestWaitRefusesAtOnceWhatItsDeadlineForbids(t *testing.T) {
 	}{
 		{"a token an hour", tiered.Policy{Limit: tiered.PerHour(1)}, 1, 1, 7 * time.Second, time.Hour},
 		{
-			"a dear request", tiered.Policy{Limit: tiered.PerSecond(10).WithBurst(100)}, 70, 100, 5 * time.Second,
+			"a dear request",
+			tiered.Policy{Limit: tiered.PerSecond(10).WithBurst(100)},
+			70, 100, 5 * time.Second,
 			7 * time.Second,
 		},
 		{
-			"leased", tiered.Policy{Limit: tiered.PerSecond(100), Lease: tiered.Lease{Size: 25}}, 100, 100, 500 * ms,
+			"leased",
+			tiered.Policy{Limit: tiered.PerSecond(100), Lease: tiered.Lease{Size: 25}},
+			100, 100, 500 * ms,
 			time.Second,
 		},
 		{
-			"a fixed window", tiered.Policy{Limit: tiered.PerMinute(10), Algorithm: tiered.FixedWindow, Calendar: true},
+			"a fixed window",
+			tiered.Policy{Limit: tiered.PerMinute(10), Algorithm: tiered.FixedWindow, Calendar: true},
 			10, 1, 50 * time.Second, time.Minute,
 		},
 		{
-			"a sliding window", tiered.Policy{Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingWindow}, 10, 1,
+			"a sliding window",
+			tiered.Policy{Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingWindow},
+			10, 1,
 			50 * time.Second, time.Minute,
 		},
 		{
-			"a log", tiered.Policy{Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingLog}, 10, 1, 50 * time.Second,
+			"a log",
+			tiered.Policy{Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingLog},
+			10, 1, 50 * time.Second,
 			time.Minute,
 		},
 		{
-			"several limits", tiered.Policy{Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerMinute(10)}}, 10,
+			"several limits",
+			tiered.Policy{Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerMinute(10)}},
+			10,
 			10, 50 * time.Second, time.Minute,
 		},
 	} {

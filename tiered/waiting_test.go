@@ -190,7 +190,9 @@ func TestFleetWaitsAtThePaceOfTheLimit(t *testing.T) {
 		{"direct, Redis is far", crowd{hundred, direct, 1, 600, 15 * ms}, 20 * ms, 20 * ms, 100 * ms, 1},
 		{"slow", crowd{tiered.PerSecond(10), tiered.Lease{}, 1, 60, ms}, 110 * ms, 110 * ms, 10 * ms, 1},
 		{
-			"a burst of one", crowd{tiered.PerSecond(10).WithBurst(1), tiered.Lease{}, 1, 30, ms}, 110 * ms, 110 * ms,
+			"a burst of one",
+			crowd{tiered.PerSecond(10).WithBurst(1), tiered.Lease{}, 1, 30, ms},
+			110 * ms, 110 * ms,
 			10 * ms, 1.2,
 		},
 		{"a surge of three processes", crowd{hundred, tiered.Lease{}, 3, 90, ms}, 15 * ms, 500 * ms, 15 * ms, 2.2},
