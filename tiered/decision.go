@@ -78,7 +78,6 @@ func (r Reason) String() string {
 // Tier says where a request was decided. The zero Tier is nowhere.
 type Tier uint8
 
-// The tiers.
 const (
 	_        Tier = iota
 	Local         // in this process: from a lease or a standing share, or because the key is known to be denied

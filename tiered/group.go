@@ -179,7 +179,7 @@ func New(s remote.Store, p Policy, o *Options) (*Limiter, error) {
 	return l, nil
 }
 
-// Close closes the Group of a Limiter that [New] made. Otherwise close the Group.
+// Close closes the Group if [New] made it. Otherwise close the Group.
 func (l *Limiter) Close(ctx context.Context) error {
 	if l.isZero() {
 		return errZeroLimiter

@@ -15,7 +15,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// Limiter decides by one policy, also concurrently. The zero and a nil one refuse.
+// Limiter decides by one policy, also concurrently. A zero or nil one refuses.
 type Limiter struct {
 	core      engine.Limiter
 	group     *Group

@@ -34,8 +34,8 @@ func (l *Limiter) Reserve(ctx context.Context, key string) Reservation {
 	return l.ReserveN(ctx, key, 1)
 }
 
-// ReserveN takes n tokens now, as [Limiter.AllowN] does; it never reserves the future, which [Limiter.WaitN] is for.
-// Unless Cancel or Settle is called, they are spent.
+// ReserveN takes n tokens now, as [Limiter.AllowN] does; it never reserves the future, as [Limiter.WaitN] would.
+// Without Cancel or Settle they are spent.
 func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (r Reservation) {
 	if l.isZero() {
 		return r

@@ -5,7 +5,6 @@ import "fmt"
 // Standing says whether processes have standing shares: see [Policy].
 type Standing uint8
 
-// The values of Standing.
 const (
 	StandingOff   Standing = iota // Redis has the whole limit
 	StandingSplit                 // Redis has 7/8 of the limit; nobody uses the rest. For the deploy between Off and On

@@ -41,7 +41,7 @@ func (l *Limiter) For(key string) Use {
 }
 
 // All joins uses: all are admitted, or none. Those of one key of a Limiter count as one with the sum of their costs. Of
-// several Groups the shortest Budget counts.
+// several Groups the least Budget counts.
 func All(uses ...Use) Use {
 	var u Use
 	for i := range uses {
@@ -191,7 +191,7 @@ func (l *Limiter) engine() *engine.Limiter {
 	return &l.core
 }
 
-// Reserve takes the tokens now, as [Use.Allow] does, and never reserves the future.
+// Reserve takes the tokens now, as Allow does, and never reserves the future.
 func (u Use) Reserve(ctx context.Context) (r Reservation) {
 	h := new(held)
 	parts := u.request(make(engine.Request, 0, u.n))
