@@ -79,10 +79,11 @@ func (r Reason) String() string {
 type Tier uint8
 
 const (
-	_        Tier = iota
-	Local         // in this process: from a lease or a standing share, or because the key is known to be denied
-	Remote        // by Redis, for this request
-	Failover      // by the fail mode, because Redis does not answer
+	_ Tier = iota
+	// Local is in this process: from a lease or a standing share, or because the key is known to be denied.
+	Local
+	Remote   // by Redis, for this request
+	Failover // by the fail mode, because Redis does not answer
 )
 
 var tiers = [...]string{"none", Local: "local", Remote: "remote", Failover: "failover"}
@@ -109,8 +110,8 @@ func (d Decision) Err() error {
 	return &LimitedError{Decision: d}
 }
 
-// String says how the request was decided, as in `refused by policy "api": limited, remote, cost 3, 1 of 10 left, retry
-// after 12s, full in 54s`, and not the key.
+// String says how the request was decided, without the key, as in `refused by policy "api": limited, remote, cost 3, 1
+// of 10 left, retry after 12s, full in 54s`.
 func (d Decision) String() string {
 	s := fmt.Sprintf("%s, %v, cost %d", d.verdict(), d.Tier, d.Cost)
 	switch {

@@ -71,13 +71,14 @@ type Policy struct { // a new field has a row in TestEveryFieldOfAPolicy of pack
 type FailMode = local.FailMode
 
 const (
-	// FailLocal, the default, admits by this process' fallback: rate/N and burst/N, at least 1, for the N of
+	// FailLocal is the default. It admits by this process' fallback: rate/N and burst/N, at least 1, for the N of
 	// PolicyStats.Processes. What it admits while Redis answers is subtracted too, so that of a busy key is not full
 	// when an outage begins. A request that costs more than the fallback's burst is refused. When Redis answers again,
 	// what was admitted is charged, less the refill that a full bucket lost.
 	FailLocal = local.FailLocal
 
-	FailOpen   = local.FailOpen   // admits everything and counts it; afterwards it is charged like FailLocal
+	// FailOpen admits everything and counts it; afterwards it is charged like FailLocal.
+	FailOpen   = local.FailOpen
 	FailClosed = local.FailClosed // refuses everything, with Reason Unavailable (HTTP 503)
 )
 

@@ -6,9 +6,10 @@ import "fmt"
 type Standing uint8
 
 const (
-	StandingOff   Standing = iota // Redis has the whole limit
-	StandingSplit                 // Redis has 7/8 of the limit; nobody uses the rest. For the deploy between Off and On
-	StandingOn                    // Redis has 7/8 of the limit, and the processes share the rest
+	// StandingOff means that Redis has the whole limit.
+	StandingOff   Standing = iota
+	StandingSplit          // Redis has 7/8 of the limit; nobody uses the rest. For the deploy between Off and On
+	StandingOn             // Redis has 7/8 of the limit, and the processes share the rest
 )
 
 var standings = [...]string{StandingOff: "off", StandingSplit: "split", StandingOn: "on"}

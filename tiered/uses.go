@@ -122,12 +122,12 @@ func (p *part) before(q *part) bool {
 }
 
 // Allow decides whether a request that needs all keys of u may go on now, and takes their tokens if so: all or nothing.
-// If one key is refused, what was taken is returned: to the lease at once, or to Redis within 50 ms, or is burnt on the
+// If one key is refused, what was taken goes back to its lease at once, or to Redis within 50 ms, or is burnt on the
 // way.
 //
 // A key that is known to be over its limit is refused without a call. What this process does not know goes to Redis in
 // one pipeline per node. Allow waits no longer than [Limiter.AllowN] in all; then each policy decides by its own
-// FailMode. It allocates nothing for up to four keys that this process decides alone.
+// FailMode. Up to four keys that this process decides alone cost no allocation.
 //
 // A refusal is the Decision of the key for which waiting does not help, or else takes longest. An admission is that of
 // the key with room for the fewest further requests of this kind (Remaining ÷ cost).
