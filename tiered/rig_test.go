@@ -47,7 +47,6 @@ type distant struct {
 	near         atomic.Bool // the round trip is a millisecond now
 	loseRequests atomic.Bool
 	loseReplies  atomic.Bool
-	twice        atomic.Bool // every request arrives twice
 
 	down  func() bool // if not nil: nothing gets through now
 	lossy func() bool // if not nil: this reply is lost
@@ -72,9 +71,6 @@ func (d *distant) Run(ctx context.Context, timeout time.Duration, calls []lua.Ca
 	lost := d.loseRequests.Load() || d.down != nil && d.down()
 	if !lost {
 		d.Memory.Run(ctx, timeout, calls, results)
-		if d.twice.Load() {
-			d.Memory.Run(ctx, timeout, calls, make([]remote.Result, len(calls)))
-		}
 	}
 	if lost || d.loseReplies.Load() || d.lossy != nil && d.lossy() {
 		time.Sleep(timeout)
