@@ -78,12 +78,12 @@ func (r Reason) String() string {
 // Tier says where a request was decided. The zero Tier is nowhere.
 type Tier uint8
 
+// The tiers.
 const (
-	_ Tier = iota
-	// Local is in this process: from a lease or a standing share, or because the key is known to be denied.
-	Local
-	Remote   // by Redis, for this request
-	Failover // by the fail mode, because Redis does not answer
+	_        Tier = iota
+	Local         // in this process: from a lease or a standing share, or because the key is known to be denied
+	Remote        // by Redis, for this request
+	Failover      // by the fail mode, because Redis does not answer
 )
 
 var tiers = [...]string{"none", Local: "local", Remote: "remote", Failover: "failover"}

@@ -10,7 +10,7 @@ import (
 )
 
 // Limit is Tokens per Per, with bursts of up to Burst: see [Algorithm]. The zero Limit is an error in a Policy, and
-// means Policy.Limit as the result of PerKey.
+// means Policy.Limit if PerKey returns it.
 type Limit struct {
 	Tokens int64         // 1 … 2⁴⁰; up to 100 000 for a SlidingLog
 	Per    time.Duration // 1 µs … 100 years, a whole number of µs

@@ -39,7 +39,7 @@ func (l *Limiter) place() int { return int(l.core.Place.Load()) }
 var _ = [1]struct{}{}[inside.MaxKeyLength-engine.MaxKeyLength]
 
 // Group is any number of policies over one store: they share one cache of keys, one queue of calls to each Redis node
-// and one set of goroutines. All methods may be called concurrently. The zero and a nil Group have no policies.
+// and one set of goroutines. It may be used concurrently. A zero or nil Group has no policies.
 type Group struct {
 	core     *engine.Group
 	store    remote.Store

@@ -70,6 +70,7 @@ type Policy struct { // a new field has a row in TestEveryFieldOfAPolicy of pack
 // "fail-open" or "fail-closed".
 type FailMode = local.FailMode
 
+// The fail modes.
 const (
 	// FailLocal is the default. It admits by this process' fallback: rate/N and burst/N, at least 1, for the N of
 	// PolicyStats.Processes. What it admits while Redis answers is subtracted too, so that of a busy key is not full
@@ -77,8 +78,7 @@ const (
 	// what was admitted is charged, less the refill that a full bucket lost.
 	FailLocal = local.FailLocal
 
-	// FailOpen admits everything and counts it; afterwards it is charged like FailLocal.
-	FailOpen   = local.FailOpen
+	FailOpen   = local.FailOpen   // admits everything and counts it; afterwards it is charged like FailLocal
 	FailClosed = local.FailClosed // refuses everything, with Reason Unavailable (HTTP 503)
 )
 

@@ -50,8 +50,8 @@ func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (r Reservat
 
 // Cancel returns all tokens: to the lease if nothing was sent to Redis since they were taken, and otherwise to Redis,
 // within 50 ms. What is lost on the way, or after Close, is burnt. It does not block, except that it calls
-// Policy.PerKey if the process no longer keeps the key. What the fallback admitted is not returned to it, but its debt
-// that Redis has not heard of is lowered.
+// Policy.PerKey if the process no longer keeps the key. What the fallback admitted does not go back to it, but lowers
+// the debt that is not yet reported.
 func (r Reservation) Cancel() {
 	for i, ok := 0, r.end(); ok && i < len(r.held.takings); i++ {
 		r.held.takings[i].Settle(0)

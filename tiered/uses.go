@@ -10,9 +10,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 )
 
-// Use is what one request needs: tokens of one key ([Limiter.For]), or of several together ([All]). It holds no tokens,
-// and may be used again and concurrently. The zero Use is refused with Reason Unknown, so that a route without limits
-// is not open.
+// Use is what one request needs: tokens of one key ([Limiter.For]), or of several ([All]). It holds no tokens, and may
+// be used again and concurrently. The zero Use is refused with Reason Unknown, so that a route without limits is not
+// open.
 type Use struct {
 	n     int
 	first [engine.InlineParts]part
@@ -40,8 +40,8 @@ func (l *Limiter) For(key string) Use {
 	return u
 }
 
-// All joins uses: all are admitted, or none. Those of one key of a Limiter count as one with the sum of their costs. Of
-// several Groups the least Budget counts.
+// All joins uses: all are admitted, or none. Those of one key of a Limiter count as one with the sum of their costs.
+// The least Budget of several Groups counts.
 func All(uses ...Use) Use {
 	var u Use
 	for i := range uses {
