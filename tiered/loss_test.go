@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -165,6 +169,76 @@ func TestStateLossesAreLosses(t *testing.T) {
 				t.Errorf("%s: %d losses", c.name, got)
 			}
 		})
+	}
+}
+
+// In a planned failover by a real Sentinel no call fails for long. But grants of the old primary after the new one was
+// chosen are lost. Only the counter shows that.
+func TestPlannedSentinelFailoverIsSeen(t *testing.T) {
+	if testing.Short() {
+		t.Skip("7 s of real time")
+	}
+	t.Parallel()
+	c := redistest.StartSentinel(t)
+	sentinel := redis.NewSentinelClient(&redis.Options{Addr: c.Sentinel.Addr})
+	defer sentinel.Close()
+	// Many calls, so that some reach the old primary when it is none any more: how soon that is known differs.
+	policy := tiered.Policy{
+		Name: "api", Limit: tiered.PerSecond(2000), FailMode: tiered.FailClosed,
+		Lease: tiered.Lease{Period: 5 * ms},
+	}
+	var all sync.WaitGroup
+	limiters := make([]*tiered.Limiter, 3)
+	ctx, stop := context.WithCancel(context.Background())
+	defer func() { stop(); all.Wait() }()
+	for i := range limiters {
+		limiters[i] = limiter(t, watch.Damaged{Store: open(t, "sentinel://"+c.Sentinel.Addr+"?master_name="+c.Name)},
+			policy, &tiered.Options{Processes: len(limiters)})
+		all.Go(func() {
+			for ctx.Err() == nil {
+				limiters[i].Allow(ctx, "k")
+				time.Sleep(500 * time.Microsecond) // real load on real servers
+			}
+		})
+	}
+	losses := func() (n int64) {
+		for _, l := range limiters {
+			for _, node := range l.Group().Stats().Nodes {
+				n += node.Faults.StateLosses
+			}
+		}
+		return n
+	}
+	time.Sleep(second)
+	if n := losses(); n > 0 {
+		t.Fatalf("%d losses before the failover", n)
+	}
+	if err := sentinel.Failover(ctx, c.Name).Err(); err != nil {
+		t.Fatal(err)
+	}
+	replica := c.Replica.Client()
+	took := soon(t, "the replica is the primary", 15*second, func() bool {
+		role, err := replica.Do(ctx, "ROLE").Slice()
+		return err == nil && role[0] == "master"
+	})
+	seen := soon(t, "a loss is seen", 10*second, func() bool { return losses() > 0 })
+	t.Logf("promoted after %v, the first loss seen %v later", took, seen)
+	time.Sleep(3 * second) // until the sentinel has told everybody, which takes longer on a busy machine
+	for tries := 0; ; tries++ {
+		n := losses()
+		time.Sleep(2 * second)
+		more := losses() - n
+		if t.Logf("%d losses, and %d within 2 s", n, more); more == 0 {
+			break
+		}
+		if tries == 10 {
+			t.Fatal("there is no end of losses after it is over")
+		}
+	}
+	for i, l := range limiters {
+		if s := l.Group().Stats(); s.Policies["api"].Leases.Granted == 0 {
+			t.Errorf("process %d: %+v", i, s)
+		}
 	}
 }
 
