@@ -173,7 +173,7 @@ func (p *process) queue(s *Step) {
 	if limit == tiered.Unlimited() || limit == tiered.Blocked() || limit.Tokens > 1<<20 || patience < 2*second || patience > 10*time.Minute {
 		return
 	}
-	whole := p.whole(s.Which) && w.busy.Load() == 0 && l.Policy().FailMode == tiered.FailClosed && len(w.plan.Policies[s.Which].Also) == 0
+	whole := p.whole(s.Which, s.Key) && w.busy.Load() == 0 && l.Policy().FailMode == tiered.FailClosed && len(w.plan.Policies[s.Which].Also) == 0
 	if whole { // a queue forms where nothing is left
 		for range 2 * burst(limit) {
 			w.mu.Lock()
@@ -231,9 +231,9 @@ func (b *history) level(at time.Duration) bool {
 	return !slices.ContainsFunc(b.spent, func(x spending) bool { return x.at <= at && x.n > burst(b.rules.Limit) }) && b.charged == 0
 }
 
-// whole reports whether a process has all of a policy's limit for itself, and has had it for so long that its standing
-// shares, if there are any, can be full.
-func (p *process) whole(policy int) bool {
+// whole reports whether a process has all of a policy's limit for itself, and has had it for so long that the standing
+// share of a key, if there is one, can be full.
+func (p *process) whole(policy, key int) bool {
 	w, x := p.player, p.player.plan.Policies[policy]
 	if w.plan.Class != Calm || w.plan.Processes > 1 || len(w.gone) > 0 || w.moved || w.several() { // a node that is new has yet to count
 		return false
@@ -244,6 +244,13 @@ func (p *process) whole(policy int) bool {
 	w.mu.Lock()
 	limit := p.limit(policy, 0)
 	other := p.limit(policy, 1) != limit || len(w.histories[policy][0].terms)+len(w.histories[policy][1].terms) > 2
+	since := p.opened
+	if w.plan.Plans[policy] { // PerKey is asked when a key comes first, and its share is empty then
+		since = w.now()
+		if b := w.histories[policy][key]; len(b.spent) > 0 {
+			since = b.spent[0].at
+		}
+	}
 	w.mu.Unlock()
 	if other || limit == tiered.Unlimited() || limit == tiered.Blocked() {
 		return false
@@ -253,7 +260,7 @@ func (p *process) whole(policy int) bool {
 		return false
 	}
 	full := time.Duration(float64(burst(limit)) * float64(limit.Per) / float64(limit.Tokens))
-	return s.Policies[x.Name].Standing.Outside == 0 && full < time.Hour && w.now()-p.opened > 80*second+full && len(w.reloaded) == 0
+	return s.Policies[x.Name].Standing.Outside == 0 && full < time.Hour && w.now()-p.opened > 80*second+full && w.now()-since > full && len(w.reloaded) == 0
 }
 
 // overUsed returns by how much what admitted requests cost in the end exceeds the limit. A key may use its burst, MaxDebt
