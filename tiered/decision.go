@@ -19,7 +19,7 @@ type Decision struct {
 	LimitNumber uint8  // of the limit that refused, or has the fewest tokens: 1 is Limit, 2 is Also[0]; 0 for a single one
 	Expired     bool   // if Canceled: the context's deadline passed
 	Policy      string // name of the policy that decided
-	Key         string // as in the request
+	Key         string `json:"-"` // as in the request; not in JSON, because it may be a secret
 	Cost        int64  // tokens asked for, also if refused. Uses of one key count together
 
 	// Burst is the most tokens that the key is ever admitted at once: the limit's burst, or what a window holds. With

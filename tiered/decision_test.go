@@ -2,6 +2,7 @@ package tiered_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"math"
@@ -62,8 +63,9 @@ func TestKeysAreNotPrinted(t *testing.T) {
 		var out bytes.Buffer
 		_, _ = fmt.Fprintf(&out, "%v %+v %s\n", v, v, v)
 		slog.New(slog.NewTextHandler(&out, nil)).Info("refused", "what", v)
-		if name != "list" { // encoding/json writes its fields, as it must for one that is stored
-			slog.New(slog.NewJSONHandler(&out, nil)).Info("refused", "what", v)
+		slog.New(slog.NewJSONHandler(&out, nil)).Info("refused", "what", v)
+		if text, err := json.Marshal(v); err == nil { // not every one can be
+			out.Write(text)
 		}
 		if s := out.String(); strings.Contains(s, "ann") || !strings.Contains(s, "api") && name != "figures" {
 			t.Errorf("%s: %s", name, s)

@@ -73,8 +73,8 @@ type FailMode = local.FailMode
 // The fail modes.
 const (
 	// FailLocal is the default. It admits by this process' fallback: rate/N and burst/N, at least 1, for the N of
-	// PolicyStats.Processes. What it admits while Redis answers is subtracted too, so that of a busy key is not full
-	// when an outage begins. A request that costs more than the fallback's burst is refused. When Redis answers again,
+	// PolicyStats.Processes. What it admits while Redis answers is subtracted too, so a busy key's is not full when
+	// an outage begins. A request that costs more than the fallback's burst is refused. When Redis answers again,
 	// what was admitted is charged, less the refill that a full bucket lost.
 	FailLocal = local.FailLocal
 

@@ -15,8 +15,8 @@ func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(c
 // *LimitedError at once if waiting cannot help: the key or the cost is invalid, the cost exceeds the burst (or, without
 // Redis, the fallback's), Redis does not answer and the policy fails closed, or the tokens cannot be there before the
 // deadline of ctx. In the last case errors.Is finds context.DeadlineExceeded, and ErrLimited; without Redis the Reason
-// is FallbackSpent or Unavailable. A key that was refused just before Redis failed is taken for limited for up to a
-// second.
+// is FallbackSpent or Unavailable. A key that was refused just before Redis failed is taken for limited for up to
+// 5 s.
 //
 // The time is estimated as if this were the only process. Nobody announces tokens that others return, a Reset, or the
 // end of an outage, so the first waiter asks again after 5.5 s, or 1 s without Redis: see docs/waiting.md.

@@ -24,5 +24,5 @@ var errDown = errors.New("tieredtest: connection refused")
 func (s *Store) Fail() { s.Memory.Fail(errDown) }
 
 // Heal ends Fail. Redis decides again within a second of requests, or within three seconds without any: let four pass. Heal
-// before the service closes its Group, which otherwise tries to give its leases back until its context ends.
+// before the service closes its Group, which otherwise tries to give its leases back until they or its context end.
 func (s *Store) Heal() { s.Memory.Fail(nil) }

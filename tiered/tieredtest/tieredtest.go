@@ -52,7 +52,7 @@ func inBubble() (in bool) {
 }
 
 // Replica returns another Limiter with the same policy and the same store, as in another process of the service: they
-// share the limit. A second later all know how many they are, which counts for FailLocal.
+// share the limit. Within three seconds all know how many they are, which counts for FailLocal.
 func (l *Limiter) Replica() *Limiter {
 	l.t.Helper()
 	return start(l.t, l.store, l.policy)
