@@ -33,7 +33,7 @@ type key struct {
 
 // state is what a key holds under one algorithm, with that algorithm's script in Go. It runs once the
 // arguments are checked and the call is not late. The steps are the script's, in the same order, and the script
-// states the reasons. The scripts with leases share most steps: see [lease].
+// states the reasons. The scripts with leases share most steps: see [lending].
 type state interface {
 	// run executes a step and writes its reply. It reports whether the script would have written, and for how many
 	// ms the key then lives. If it would not have written, the state is unchanged.

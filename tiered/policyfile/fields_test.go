@@ -80,7 +80,7 @@ var options = map[string]option{
 
 // Each field of tiered.Policy is validated, drawn by a proof, read from a policy file and its schema, compared by
 // SetPolicy, shown by tiersim check, copied for the caller, and explained. TestFilesThatDifferInOneField asks besides that two
-// files which differ in it only are two policies. testdata/whole.yaml has each.
+// files which differ in it only are two policies.
 func TestEveryFieldOfAPolicy(t *testing.T) {
 	fields := fieldsOf(reflect.TypeFor[tiered.Policy](), "")
 	for name := range options {
@@ -88,7 +88,7 @@ func TestEveryFieldOfAPolicy(t *testing.T) {
 			t.Errorf("Policy.%s: there is a row, and no such field", name)
 		}
 	}
-	comments, page := commentsOf(t, "../*.go"), readConfigurationPage(t)
+	comments, page, whole := commentsOf(t, "../*.go"), readConfigurationPage(t), string(must.Get(os.ReadFile("testdata/whole.yaml"))(t))
 	for _, name := range fields {
 		t.Run(name, func(t *testing.T) {
 			o, ok := options[name]
@@ -110,6 +110,9 @@ func TestEveryFieldOfAPolicy(t *testing.T) {
 				t.Errorf("tiersim check does not show it:\n%s", is)
 			}
 			for _, words := range wordsThatDiffer(t, wasText, isText) {
+				if !strings.Contains(whole, words[0]+":") {
+					t.Errorf("testdata/whole.yaml, which other tests read, has no %s", words[0])
+				}
 				if !slices.ContainsFunc(page, func(row string) bool {
 					return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(row, w) }) &&
 						strings.Contains(strings.Split(row, "|")[1], "`"+words[0]+"`")
