@@ -34,6 +34,8 @@ func TestWaitForManyBesideAllow(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			p.Name = "p"
 			l := limiter(t, remote.NewMemory(), p, nil)
+			ctx, stop := context.WithCancel(ctx)
+			defer stop() // so that a test that fails leaves no waiter behind
 			for range 2 * p.Limit.Tokens {
 				l.Allow(ctx, "k")
 			}
