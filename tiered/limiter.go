@@ -9,7 +9,6 @@ import (
 	"weak"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -35,8 +34,6 @@ type Limiter struct {
 
 // place returns the place of the policy among those that this process announces, -1 if it is removed.
 func (l *Limiter) place() int { return int(l.core.Place.Load()) }
-
-var _ = [1]struct{}{}[inside.MaxKeyLength-engine.MaxKeyLength]
 
 // Group is any number of policies over one store: they share one cache of keys, one queue of calls to each Redis node
 // and one set of goroutines. It may be used concurrently. A zero or nil Group has no policies.

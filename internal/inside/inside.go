@@ -2,10 +2,14 @@
 // API, because no user needs it. Package tiered sets the functions. What is any here is of its types.
 package inside
 
-import "context"
+import (
+	"context"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/engine"
+)
 
 // MaxKeyLength is the longest key, in bytes.
-const MaxKeyLength = 64 << 10
+const MaxKeyLength = engine.MaxKeyLength
 
 var (
 	// CountReload counts a reload of a *Group in its Stats: nil says that it has the new configuration, any other error why

@@ -52,8 +52,8 @@ var importRules = []importRule{
 		packages: "internal/engine",
 		ours:     []string{"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/report"},
 	},
-	{packages: "internal/defaults"}, // of options, for what must know them beside tiered
-	{packages: "internal/inside"},   // what tiered gives to the packages beside it
+	{packages: "internal/defaults"},                                  // of options, for what must know them beside tiered
+	{packages: "internal/inside", ours: []string{"internal/engine"}}, // what tiered gives to the packages beside it
 	{
 		packages: "tiered",
 		ours: []string{
