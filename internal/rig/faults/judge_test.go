@@ -289,7 +289,7 @@ func (s *faultRun) strays(from, to int64) float64 {
 	return max(0.001, min(part, 0.02), s.allow)
 }
 
-// strayed is how many tokens the strays admitted beside Redis, as far as they may be so many.
+// strayed returns how many tokens a fail mode admitted while Redis answered, at most as many as strays allows.
 func (s *faultRun) strayed(j subject, all []fleet.Record) float64 {
 	admitted := 0
 	for _, r := range all {
@@ -402,8 +402,8 @@ func TestPromptDecisions(t *testing.T) {
 	}
 }
 
-// TestStrays: what a fail mode admitted although Redis answered is over the bound, unless a process was held up or the row
-// allows it, and then only so many.
+// TestStrays: what a fail mode admitted although Redis answered is over the bound. It is excused up to a part of the
+// decisions, if a process was held up for as long or the row says so.
 func TestStrays(t *testing.T) {
 	for _, c := range []struct {
 		open  int
