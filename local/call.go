@@ -159,9 +159,10 @@ func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Verdi
 	if c.leases() {
 		n -= held
 	}
-	d.refused(p, c.Min, r.Level, c.sent, now, micros(r.Retry), r.Flags&lua.OtherTerms != 0)
+	byOther := r.Flags&lua.OtherTerms != 0
+	d.refused(p, c.Min, r.Level, c.sent, now, micros(r.Retry), byOther)
 	if c.leases() && p.holdsOff(r) && d.leaves(c, r) {
-		d.holdOff = max(d.holdOff, p.holdOffEnd(c))
+		d.holdOff = max(d.holdOff, p.holdOffEnd(c, byOther))
 	}
 	v.Outcome = Refused
 	v.Retry, _ = d.refuses(now, n)

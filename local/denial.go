@@ -103,7 +103,7 @@ func (d *denial) replied(p *Policy, c Call, r lua.Reply, now time.Duration) (ren
 	}
 	renewal = d.holdOff
 	if short && c.leases() && p.holdsOff(r) {
-		renewal = p.holdOffEnd(c)
+		renewal = p.holdOffEnd(c, byOther)
 		if d.windows.endsWithWindow() {
 			renewal = min(renewal, now+micros(r.TTLLeft)) // then another window begins, and nothing of it is used
 		}

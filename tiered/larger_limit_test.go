@@ -19,6 +19,7 @@ type caller struct {
 	limit   tiered.Limit
 	carries bool
 	asks    float64
+	lease   time.Duration // Lease.Period
 }
 
 // ask has callers share a key of one store, each in a Group of its own, and returns what was admitted and by how many
@@ -44,7 +45,7 @@ func ask(t *testing.T, seed uint64, callers []caller, length time.Duration) (adm
 			defer ownMu.Unlock()
 			return own.Float64()
 		}}))
-		p := tiered.Policy{Name: "p", Limit: c.limit, FailMode: tiered.FailClosed}
+		p := tiered.Policy{Name: "p", Limit: c.limit, FailMode: tiered.FailClosed, Lease: tiered.Lease{Period: c.lease}}
 		if c.carries {
 			p.Limit = tiered.PerSecond(10).WithBurst(10)
 		}
@@ -84,13 +85,19 @@ func ask(t *testing.T, seed uint64, callers []caller, length time.Duration) (adm
 func TestProcessesWithDifferentLimits(t *testing.T) {
 	free, pro := tiered.PerSecond(20).WithBurst(40), tiered.PerSecond(200).WithBurst(100)
 	plans := func(asksPro, asksFree float64) []caller {
-		return []caller{{pro, true, asksPro}, {free, true, asksFree}}
+		return []caller{{pro, true, asksPro, 0}, {free, true, asksFree, 0}}
 	}
 	raised := func(old, new tiered.Limit, n int, asks float64) (all []caller) {
 		for range n {
 			all = append(all, caller{limit: old, asks: asks}, caller{limit: new, asks: asks})
 		}
 		return all
+	}
+	rates := func(factor int64, asksLarge, asksSmall float64) []caller {
+		return []caller{
+			{tiered.PerSecond(200).WithBurst(100), false, asksLarge, time.Minute},
+			{tiered.PerSecond(200 / factor).WithBurst(100), false, asksSmall, time.Minute},
+		}
 	}
 	hundred, twoHundred := tiered.PerSecond(100).WithBurst(200), tiered.PerSecond(200).WithBurst(400)
 	for name, c := range map[string]struct {
@@ -106,6 +113,8 @@ func TestProcessesWithDifferentLimits(t *testing.T) {
 		"raised, 3 and 3":          {raised(hundred, twoHundred, 3, 100), 8, 2000, 0.95},
 		"raised fivefold, 1 and 1": {raised(tiered.PerSecond(20), tiered.PerSecond(100), 1, 60), 8, 900, 0.95},
 		"raised fivefold, 3 and 3": {raised(tiered.PerSecond(20), tiered.PerSecond(100), 3, 40), 8, 900, 0.95},
+		"one burst, fourfold rate": {rates(4, 20, 400), 8, 1700, 0.95},
+		"one burst, tenfold rate":  {rates(10, 20, 400), 8, 1700, 0.95},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var parts []string
