@@ -3,6 +3,7 @@ package tiered
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -196,6 +197,19 @@ func (p Policy) validateStanding(bad func(field string, value any, rule string))
 		}
 	}
 }
+
+const (
+	maxPlans    = 1000 // so that the limits of all are kept ready: see engine.MaxPolicies
+	maxPlanName = 64   // bytes
+)
+
+var _ = [engine.MaxPolicies - maxPlans - 1]struct{}{}
+
+// planNames returns the names in order.
+func planNames(of map[string]Limit) []string { return slices.Sorted(maps.Keys(of)) }
+
+// planField is how errors name a plan.
+func planField(name string) string { return fmt.Sprintf("Plans[%.80q]", name) }
 
 // validatePlans reports plans that no request can have, and what does not go together with plans. A plan may have each
 // limit that a request may carry: see checkCarriedLimit.

@@ -5,7 +5,39 @@ import (
 	"strings"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
+	"github.com/tiered-limiter/tiered-limiter/internal/report"
+	"github.com/tiered-limiter/tiered-limiter/local"
 )
+
+// The limit of a key is that of its policy, or that which PerKey returns. A request may carry another one, or have a plan that
+// names one.
+
+// limitOf calls PerKey. It returns Policy.Limit if the result is invalid, or if PerKey panics.
+func (l *Limiter) limitOf(p *Policy, key string) (limit Limit) {
+	defer func() {
+		if v := recover(); v != nil {
+			l.perKeyFault("panicked: " + report.PanicOf(v))
+			limit = p.Limit
+		}
+	}()
+	limit = p.PerKey(key)
+	if limit == (Limit{}) {
+		return p.Limit
+	}
+	if err := p.checkLimit(limit); err != nil {
+		l.perKeyFault("returned a limit that the policy cannot have: " + err.Error())
+		return p.Limit
+	}
+	return limit
+}
+
+// perKeyFault counts a failure of PerKey, and logs the first one.
+func (l *Limiter) perKeyFault(why string) {
+	if l.core.CountKeyFault() {
+		l.group.journal.Line(slog.LevelError, "PerKey gave no limit for a key: the policy's own decides", "policy",
+			l.core.Name, "why", why)
+	}
+}
 
 // WithLimit returns u with a limit that the request carries, as from a token, instead of the policy's own or that of
 // [Policy].PerKey. It may be [Unlimited] or [Blocked]; the zero Limit means none.
@@ -75,5 +107,31 @@ func (l *Limiter) countUnknownPlan(plans map[string]Limit) {
 	if l.unknownPlans.Add(1) == 1 {
 		l.group.journal.Line(slog.LevelError, "a request has a plan that the policy does not have: the policy's own limit decides",
 			"policy", l.core.Name, "plans", strings.Join(planNames(plans), ", "))
+	}
+}
+
+// LimitOf returns the limit by which this Limiter made the Decision d, from memory. It reports false if the process no
+// longer keeps the key.
+func (l *Limiter) LimitOf(d Decision) (limit Limit, ok bool) {
+	if l.isZero() {
+		return Limit{}, false
+	}
+	if p := l.policy.Load(); p.PerKey == nil && !l.core.Carries() {
+		if i := int(d.LimitNumber) - 2; i >= 0 && i < len(p.Also) {
+			return p.Also[i], true
+		}
+		return p.Limit, true
+	}
+	p, ok := l.core.Find(d.Key)
+	if !ok {
+		return Limit{}, false
+	}
+	switch p.Rule {
+	case local.Unlimited:
+		return Unlimited(), true
+	case local.Blocked:
+		return Blocked(), true
+	default:
+		return Limit(engine.Owner(p).LimitOf(d.Burst)), true
 	}
 }
