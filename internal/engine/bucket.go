@@ -2,6 +2,8 @@ package engine
 
 import (
 	"errors"
+	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
@@ -86,6 +88,26 @@ func (b *Bucket) conditions(n *dispatch.Node, now time.Duration, name string, se
 		Timeout: n.Timeout(), Typical: n.TypicalTrip(),
 		Fleet: n.Processes(l.place()),
 	}
+}
+
+// leaseID returns the id under which the Limiter leases. It is that of the process, unless the policy came back as one
+// that cannot take up its last Limiter: then Redis must tell the calls of both apart.
+func (l *Limiter) leaseID() string {
+	id := *l.Group.Lease.Load()
+	if !l.Beside {
+		return id
+	}
+	n, _ := strconv.ParseUint(id, 16, 64)
+	return fmt.Sprintf("%016x", n^local.Hash(uint64(l.Number), local.ID{Key: l.Name}))
+}
+
+// phase returns where the windows of a key begin, in µs. It must be the same in every process.
+func (l *Limiter) phase(key string) int64 {
+	if l.Kind.Algorithm != lua.FixedWindow || l.Kind.Calendar {
+		return 0
+	}
+	const basis = 0xcbf29ce484222325 // of FNV
+	return int64(local.Hash(basis, local.ID{Key: key}) % uint64(l.Kind.Window))
 }
 
 // Finish implements [dispatch.Job].
