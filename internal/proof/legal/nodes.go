@@ -103,8 +103,10 @@ func (w *player) checkBreakers() {
 }
 
 const (
-	// first is how long shares take to be in use: a new table lends nothing for 65 s. Then each process still polls once.
-	first = 70 * second
+	// first is how long shares take to be in use: a new table lends nothing for 65 s. The poll that makes it may come a period
+	// of 3 s after the start, because the first refresh may leave before the policy is added, and another period goes by until
+	// the poll that brings a fraction.
+	first = 72 * second
 
 	// again is how long they take whatever was before: what a killed process held is lent after 65 s.
 	again = 80 * second
