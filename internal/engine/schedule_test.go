@@ -7,9 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever is planned, in whatever order: each bucket is looked at once when the earliest time that was wanted for
-// it has come, and who plans an earlier look than all others wakes the agenda.
-func TestAgendaKeepsTheEarlierOfTwoAppointments(t *testing.T) {
+// Whatever is planned, in whatever order: each bucket is checked once when the earliest time that was wanted for it has
+// come, and a check that is earlier than all others wakes the schedule.
+func TestScheduleKeepsTheEarlierOfTwoChecks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := schedule{wake: make(chan struct{}, 1)}
 		buckets := make([]Bucket, 5)
@@ -44,12 +44,12 @@ func TestAgendaKeepsTheEarlierOfTwoAppointments(t *testing.T) {
 			now += time.Duration(rapid.IntRange(0, 10).Draw(t, "pass"))
 			for _, b := range a.due(now) {
 				if at, planned := due[b]; !planned || at > now {
-					t.Fatalf("looked at at %d, want %d (0: not at all)", now, at)
+					t.Fatalf("checked at %d, want %d (0: not at all)", now, at)
 				}
 				delete(due, b)
 			}
 			if at := earliest(); at != 0 && at <= now {
-				t.Fatalf("it is %d, and what was planned for %d was not looked at", now, at)
+				t.Fatalf("it is %d, and what was planned for %d was not checked", now, at)
 			}
 		}
 	})
