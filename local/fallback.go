@@ -74,15 +74,28 @@ func (f *fallback) take(now time.Duration, n int64) (ok bool, left int64, retry 
 	return false, left, retry
 }
 
+// has reports whether take would take n tokens. Less than a nanosecond of refill may be missing: x/time/rate takes that
+// for nothing.
+func (f *fallback) has(now time.Duration, n int64) bool {
+	return n <= int64(f.limiter.Burst()) && f.refills(float64(n)-f.tokens(now)) < 1
+}
+
+// refills returns in how many ns the refill brings so many tokens.
+func (f *fallback) refills(tokens float64) (ns float64) {
+	return tokens / float64(f.limiter.Limit()) * float64(time.Second)
+}
+
 // lacks reports what is left when that is less than n tokens, and in how long there may be n of them, or never.
 func (f *fallback) lacks(now time.Duration, n int64) (left int64, retry time.Duration) {
-	// At more than a token per ns a fallback may be below zero: x/time/rate takes a wait of under 1 ns for none.
 	tokens := f.tokens(now)
-	left = int64(max(tokens, 0))
+	left = int64(max(tokens, 0)) // see has: it may be below zero
 	if n > int64(f.limiter.Burst()) {
 		return left, never
 	}
-	wait := math.Ceil((float64(n) - tokens) / float64(f.limiter.Limit()) * float64(time.Second))
+	// The nearest nanosecond, with which has is content. To round up would make 2.000000001 s of 2 s when float64 has
+	// lost something. Of days it loses more than half a nanosecond, so that much of n comes on top.
+	const rounding = 1 + 0x1p-51
+	wait := math.Ceil(f.refills(float64(n)*rounding-tokens) - 0.5)
 	if wait >= never { // 292 years are beyond a time.Duration
 		return left, never
 	}

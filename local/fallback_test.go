@@ -29,6 +29,37 @@ func (r *rig) askAndBegin() local.Call {
 	return r.begin()
 }
 
+// A fallback that refuses says to the nearest nanosecond when it will admit, and then it does. Of a time of years, which
+// float64 does not tell so exactly, it says a little more.
+func TestFallbackSaysWhenItWillAdmit(t *testing.T) {
+	for _, per := range []time.Duration{time.Minute, 24 * time.Hour, 365 * 24 * time.Hour} {
+		for tokens := range int64(40) {
+			p := local.Policy{Cap: 1 + tokens%11, Tokens: 1 + tokens, Per: per, FailMode: local.FailLocal}
+			r := newRig(t, p)
+			r.admitAlone(p.Cap)
+			r.now += time.Second
+			want := float64(p.Cap)*float64(per)/float64(p.Tokens) - float64(time.Second)
+			v := r.alone(p.Cap)
+			if late := float64(v.Retry) - want; v.Outcome != local.FallbackSpent || late > 0.6+want/0x1p50 {
+				t.Fatalf("%d of %d per %v: %+v, want to be refused for %.1f ns at most", p.Cap, p.Tokens, per, v, want)
+			}
+			r.now += v.Retry
+			if v := r.b.ForeseeFallback(r.now, p.Cap, 1, false); v.Outcome != local.Fallback {
+				t.Fatalf("%d of %d per %v: %+v is foreseen, want to be admitted", p.Cap, p.Tokens, per, v)
+			}
+			r.admitAlone(p.Cap)
+		}
+	}
+}
+
+// Nothing is foreseen for more than a fallback holds, though its refill brought the rest within a nanosecond.
+func TestForeseeFallbackKeepsToTheBurst(t *testing.T) {
+	r := newRig(t, local.Policy{Cap: 10, Tokens: 1e12, FailMode: local.FailLocal})
+	if v := r.b.ForeseeFallback(r.now, 6, 2, false); v.Outcome != local.FallbackSpent || v.Retry != local.Never {
+		t.Errorf("%+v, want never", v)
+	}
+}
+
 func TestRetiredBucketTellsItsDebtOnce(t *testing.T) {
 	for _, c := range []struct {
 		name string

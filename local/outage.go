@@ -113,7 +113,7 @@ func (b *Bucket) ForeseeFallback(now time.Duration, n, fleet int64, count bool) 
 	if mode == FailLocal {
 		b.setFleet(now, fleet)
 		b.account(now)
-		if b.fallback.tokens(now) >= float64(n) {
+		if b.fallback.has(now, n) {
 			return Verdict{Outcome: Fallback, Left: b.remaining(held)}
 		}
 		v.Outcome = FallbackSpent

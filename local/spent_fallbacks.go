@@ -81,15 +81,13 @@ func (f *fallback) keep(now time.Duration, p *Policy, id ID) {
 		return
 	}
 	if wait := f.untilFull(now); wait > 0 {
-		fill := float64(f.limiter.Burst()) / float64(f.limiter.Limit()) * float64(time.Second)
-		p.Spent.keep(id, usageOf(later(now, wait), fill))
+		p.Spent.keep(id, usageOf(later(now, wait), f.refills(float64(f.limiter.Burst()))))
 	}
 }
 
 // untilFull returns in how long the fallback is full.
 func (f *fallback) untilFull(now time.Duration) time.Duration {
-	missing := float64(f.limiter.Burst()) - f.tokens(now)
-	wait := missing / float64(f.limiter.Limit()) * float64(time.Second)
+	wait := f.refills(float64(f.limiter.Burst()) - f.tokens(now))
 	if wait >= float64(never) { // one float64 above the longest time
 		return never
 	}
