@@ -87,7 +87,10 @@ func (c *check) status(now time.Time) *pb.RateLimitResponse_DescriptorStatus {
 		period := periodOf(limit)
 		is.DurationUntilReset = &durationpb.Duration{Seconds: period - now.Unix()%period}
 	} else { // Envoy makes Retry-After of it, so it is never too short
-		is.DurationUntilReset = durationpb.New((until + time.Second - 1).Truncate(time.Second))
+		is.DurationUntilReset = &durationpb.Duration{Seconds: int64(until / time.Second)}
+		if until%time.Second > 0 {
+			is.DurationUntilReset.Seconds++
+		}
 	}
 	return is
 }

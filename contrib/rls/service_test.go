@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"strings"
 	"testing"
@@ -293,6 +294,19 @@ descriptors:
 		r.Descriptors[0].IsNegativeHits = true
 		if answer, err := s.ShouldRateLimit(t.Context(), r); err != nil || behavior.Show(answer) != want {
 			t.Errorf("%d back: %v, %v, want %s", hits, behavior.Show(answer), err, want)
+		}
+	}
+}
+
+// The answer tells whole seconds. A bucket that takes longer to be full than a time.Duration can tell has the longest one
+// left.
+func TestFullAfterYears(t *testing.T) {
+	for years, want := range map[int]int64{1: 4 * 365 * 24 * 3600, 100: math.MaxInt64/int64(time.Second) + 1} {
+		s := newService(t, remote.NewMemory(), fmt.Sprintf("domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: year, "+
+			"requests_per_unit: 1}\n  tiered: {algorithm: token bucket, unit_multiplier: %d, burst: 5}\n", years), nil)
+		answer := must.Get(s.ShouldRateLimit(t.Context(), behavior.Request("d | a=x +4")))(t)
+		if d := answer.GetStatuses()[0].GetDurationUntilReset(); d.GetSeconds() != want || d.GetNanos() != 0 {
+			t.Errorf("%d years a token: full in %v, want %d s", years, d, want)
 		}
 	}
 }
