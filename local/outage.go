@@ -139,7 +139,6 @@ func (b *Bucket) FallbackNotSpent(n int64) bool {
 	if b.Policy().FailMode == FailLocal { // else the mode was changed since, and the owner has counted what was refused
 		b.needLease().outage.unbooked.Add(-n) // the bucket may be new, if the one that refused was evicted
 		b.refused.Add(-n)
-		b.demand.offers -= n // or waiting would look like less demand
 	}
 	return true
 }

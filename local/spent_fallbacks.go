@@ -39,16 +39,14 @@ func usageOf(full time.Duration, fill float64) usage {
 	return usage(ms<<fillBits | int64(log))
 }
 
-// left returns how long the fallback is not full yet, and which part of it is missing by the limit of then.
+// left returns how long the fallback is not full yet, 0 or less if it is, and which part of it is missing by the limit
+// of then, 1 or more if all of it is.
 func (u usage) left(now time.Duration) (wait time.Duration, part float64) {
 	ms := int64(u >> fillBits)
-	if wait = time.Duration(ms)*time.Millisecond - now; u == 0 || wait <= 0 {
-		return 0, 0
-	}
-	if ms == latestFull {
+	if wait = time.Duration(ms)*time.Millisecond - now; ms == latestFull {
 		return wait, 1
 	}
-	return wait, min(float64(wait)/math.Exp2(float64(u&(1<<fillBits-1))/fillSteps), 1)
+	return wait, float64(wait) / math.Exp2(float64(u&(1<<fillBits-1))/fillSteps)
 }
 
 func (s *SpentFallbacks) place(id ID) *atomic.Int64 {

@@ -351,8 +351,13 @@ func (tr *trace) do(step string, words []string) []string {
 		surely, _ := b.Lives(tr.now, b.Epoch())
 		other, _ := b.Lives(tr.now, b.Epoch()+1)
 		return []string{either(surely, "yes", "no"), either(other, "and so must another", "")}
-	case "demand":
-		b.SetDemand(float64(n()))
+	case "demand": // demand 30 sets the tokens per second that are wanted, demand says them
+		if first != "" {
+			b.SetDemand(float64(n()))
+			return nil
+		}
+		b.Account(tr.now)
+		return []string{fmt.Sprintf("%.0f", b.Demand())}
 	case "peek":
 		held, level := b.Peek(tr.now)
 		return []string{fmt.Sprintf("held=%d level=%d", held, level)}
