@@ -263,16 +263,23 @@ func TestHalfWrittenFileAtTheStart(t *testing.T) {
 
 // Lost things are named once, by the outermost.
 func TestLost(t *testing.T) {
-	const file = "version: 1\n" +
-		"policies: [{name: a, limit: 9/s, also: [8/h, 9/d]}, {name: b, limit: 1/s}, {name: c, limit: 1/s, keys: {x: 1/s, y: 2/s}}]\n" +
+	var ten, names string
+	for i := range 10 {
+		ten += fmt.Sprintf(", {name: m%d, limit: 1/s}", i)
+		names += fmt.Sprintf(`, policies["m%d"]`, i)
+	}
+	const c = ", {limit: 1/s, keys: {x: 1/s, y: 2/s}, name: c}"
+	file := "version: 1\npolicies: [{name: a, limit: 9/s, also: [8/h, 9/d]}, {name: b, limit: 1/s}" + ten + c + "]\n" +
 		"http: [{match: /, limits: [{policy: a, key: [ip, method], cost: 2}, {policy: b, key: ip}]}]\n"
 	for _, c := range []struct{ from, to, want string }{
 		{"1/s", "3/s", ""},
-		{", {name: c, limit: 1/s, keys: {x: 1/s, y: 2/s}}", "", `policies["c"]`},
+		{c, "", `policies["c"]`},
+		{ten, "", names[2:]},
+		{ten + c, "", names[2:] + ", and 1 more"},
 		{"name: c", "name: d", `policies["c"]`},
 		{", y: 2/s", "", `1 of policies["c"].keys`},
 		{", 9/d", "", `policies["a"].also[1]`},
-		{", keys: {x: 1/s, y: 2/s}", "", `policies["c"].keys`},
+		{" keys: {x: 1/s, y: 2/s},", "", `policies["c"].keys`},
 		{", cost: 2", "", `http["/"].limits["a"].cost`},
 		{"[ip, method]", "ip", `http["/"].limits["a"].key`},
 		{", {policy: b, key: ip}", "", `http["/"].limits["b"]`},

@@ -123,10 +123,9 @@ func (l *limits) of(route int, r *http.Request) int {
 	if b.find == nil {
 		return route
 	}
-	if a, ok := b.address.Address(r); ok {
-		if found, ok := b.find(a); ok {
-			return b.instead[found.Policy]
-		}
+	a, _ := b.address.Address(r) // of a client without one, that of no range
+	if found, ok := b.find(a); ok {
+		return b.instead[found.Policy]
 	}
 	return route
 }

@@ -67,6 +67,26 @@ func (f *folder) limit(name string) string {
 	return l.Policy().Limit.String()
 }
 
+// Where no events are to be had the log says so, and the file is polled. Here the way to it goes up from behind a link, so
+// that its folder by name does not exist.
+func TestWatchWithoutEvents(t *testing.T) {
+	dir := t.TempDir()
+	must.Do(t, os.MkdirAll(dir+"/a/b/c", 0o700))
+	must.Do(t, os.Symlink(dir+"/a/b/c", dir+"/link"))
+	must.Do(t, os.Mkdir(dir+"/a/x", 0o700))
+	path := dir + "/link/../../x/p.yaml" // which is a/x/p.yaml
+	write(t, path, first)
+	f := watching(t, path, 20*time.Millisecond)
+	write(t, path, strings.Replace(first, "10/h", "20/h", 1))
+	if err := f.wait(); err != nil || f.limit("a") != "20/h" {
+		t.Errorf("%v, %s", err, f.limit("a"))
+	}
+	f.Close()
+	if log := f.log.String(); !strings.Contains(log, "policy file is not watched, only polled") {
+		t.Errorf("the log says %s", log)
+	}
+}
+
 // However a file is changed, the Group follows. A mistake changes nothing.
 func TestWatch(t *testing.T) {
 	for name, poll := range map[string]time.Duration{"by events": time.Hour, "by polls": 20 * time.Millisecond} {
