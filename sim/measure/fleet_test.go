@@ -167,6 +167,13 @@ func TestRecovered(t *testing.T) {
 		{"few: a quarter less", 4, func(int) int64 { return 3 }, 400, -1},
 		{"few: nothing for half a second now and then", 4, func(i int) int64 { return 4 * from(5)(i%200) }, 400, 0},
 		{"few: an outage of five seconds more", 4, func(i int) int64 { return 4 * from(50)(i) }, 400, 4500 * ms},
+		{"few: one in 58 steps of 7, which are 406", 7, func(i int) int64 { return 6 + from(20)(i) }, 200, 0},
+		// 10 tokens per second: ten seconds is all that a rate is taken over, of which √100 = 10 may be missing.
+		{"very few: nothing for five seconds", 1, func(i int) int64 { return from(50)(i) }, 1000, 4 * s},
+		{"one where none should be", 0, func(i int) int64 { return from(5)(i) - from(6)(i) }, 100, 0},
+		// Eleven rates of a second each, in time or not.
+		{"the end is 2 s away", 1000, func(i int) int64 { return 1000 * from(15)(i) }, 35, 1500 * ms},
+		{"the end is 1.9 s away", 1000, func(i int) int64 { return 1000 * from(15)(i) }, 34, -1},
 		// Only 5 s are left, and a rate is taken over half of them.
 		{"the end is near", 4, func(i int) int64 { return 4 * from(10)(i) }, 50, 800 * ms},
 	} {
