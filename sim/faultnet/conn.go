@@ -114,7 +114,7 @@ func (c *conn) Close() error {
 	case !c.out.waiting():
 		return c.end()
 	case c.carrying:
-		_ = c.inner.SetWriteDeadline(time.Now().Add(linger))
+		_ = c.inner.SetWriteDeadline(time.Now().Add(c.net.linger))
 	}
 	_ = c.inner.SetReadDeadline(longAgo) // the pump is not needed any more
 	return nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"testing"
+	"time"
 
 	"golang.org/x/net/nettest"
 
@@ -34,6 +35,7 @@ func TestConn(t *testing.T) {
 					return nil, nil, nil, err
 				}
 				n := faultnet.New(1)
+				n.Linger(time.Minute) // real time: the far end reads all, however busy the machine is
 				if err := n.Set(c.faults); err != nil {
 					return nil, nil, nil, err
 				}

@@ -213,7 +213,7 @@ func (c *conn) carry() {
 	}
 	c.carrying = true
 	if c.closed {
-		_ = c.inner.SetWriteDeadline(time.Now().Add(linger))
+		_ = c.inner.SetWriteDeadline(time.Now().Add(c.net.linger))
 	}
 	for c.out.waiting() && !time.Now().Before(c.out.pieces[0].due) {
 		p := c.out.pieces[0] // it stays there, so that the window is kept

@@ -18,6 +18,7 @@ import (
 // Net is a network of connections that share their faults. All methods are safe for concurrent use, and none but a dial
 // blocks. Make it with [New].
 type Net struct {
+	linger time.Duration // see there
 	seed   uint64
 	faults atomic.Pointer[Faults] // never nil, never written to
 
@@ -32,7 +33,7 @@ type Net struct {
 
 // New returns a network without faults. Whatever is left to chance on it comes from the seed.
 func New(seed uint64) *Net {
-	n := &Net{seed: seed, open: map[*conn]struct{}{}}
+	n := &Net{seed: seed, linger: linger, open: map[*conn]struct{}{}}
 	n.changed.L = &n.mu
 	n.faults.Store(new(Faults))
 	return n
