@@ -58,6 +58,9 @@ func write(d *Decision, o engine.Outcome, key string, n int64, b *engine.Bucket,
 	d.Remaining = min(d.Remaining, d.Burst)
 	if Granted <= r && r <= FallbackSpent || r == ExceedsBurst || r == InvalidCost {
 		d.ResetAfter = max(resets(whole, o.Left), o.Retry)
+		if r == Limited && p.Call.Algorithm == lua.TokenBucket {
+			d.ResetAfter = max(d.ResetAfter, d.refills(p.Cap, p.NanosPerToken))
+		}
 	}
 	if p.Call.Algorithm != lua.TokenBucket {
 		which, clear := uint8(0), time.Duration(0)
@@ -102,11 +105,22 @@ func tellSeveral(d *Decision, o engine.Outcome, now time.Duration, which uint8, 
 		limit := owner.Limits[d.LimitNumber-1]
 		own := Limit(limit).retention(SlidingWindow)
 		if o.Policy.Call.Algorithm == lua.TokenBuckets {
-			own = engine.ResetAfter(limit.Most()-d.Remaining, limit.NanosPerToken())
+			own = d.refills(limit.Most(), limit.NanosPerToken())
 		}
 		d.ResetAfter = min(d.ResetAfter, own)
 	}
 	d.ResetAfter = max(d.ResetAfter, d.RetryAfter)
+}
+
+// refills returns when a token bucket is full by what remains or, if it refused, by when it may have the cost: that tells
+// of a debt too.
+func (d *Decision) refills(most int64, nanosPerToken float64) time.Duration {
+	full := engine.ResetAfter(most-d.Remaining, nanosPerToken)
+	if d.Reason == Limited {
+		rest := engine.ResetAfter(most-d.Cost, nanosPerToken)
+		full = max(full, d.RetryAfter+min(rest, math.MaxInt64-d.RetryAfter))
+	}
+	return max(full, d.RetryAfter)
 }
 
 // addFullShare adds to a Decision by several limits when the standing share is full. It says already when the part of Redis is.
@@ -122,7 +136,7 @@ func tellCarried(d *Decision, o *engine.Resolved) {
 	if burst := limit.Most(); limit.Rule() == local.ByLimit && burst < d.Burst && d.Burst < math.MaxInt64 {
 		d.Burst, d.Remaining = burst, min(d.Remaining, burst)
 		if !o.Settings.Windows && d.ResetAfter > 0 {
-			d.ResetAfter = max(engine.ResetAfter(burst-d.Remaining, limit.NanosPerToken()), d.RetryAfter)
+			d.ResetAfter = d.refills(burst, limit.NanosPerToken())
 		}
 	}
 }

@@ -3,6 +3,7 @@ package tiered_test
 import (
 	"context"
 	"log/slog"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,8 +12,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// A client that is alone and comes back when it was told is admitted: also if its process gave a lease back meanwhile, which
-// is whole tokens and leaves the part of one that the refill brought, and if a standing share was renewed 40 times.
+// A client that is alone and comes back when it was told is admitted: also if its process gave a lease back meanwhile,
+// which is whole tokens and leaves the part of one that the refill brought, and if a standing share was renewed 40 times.
 func TestComeBackAfterAWhile(t *testing.T) {
 	type ask struct {
 		cost  int64
@@ -167,6 +168,65 @@ func settled(t *testing.T, l *tiered.Limiter) {
 	time.Sleep(3 * time.Second)
 	r.Settle(18)
 	l.AllowN(ctx, "k", 273)
+}
+
+// ResetAfter of a key that owes is when it is full, whatever is refused and whether a Peek or a request tells it.
+func TestResetAfterOfADebt(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy tiered.Policy
+		full   time.Duration // after 60 tokens were taken
+	}{
+		"one limit":      {tiered.Policy{Limit: tiered.PerMinute(10)}, 6 * time.Minute},
+		"several limits": {tiered.Policy{Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(30)}}, 2 * time.Hour},
+	} {
+		c.policy.MaxDebt, c.policy.Lease = 100, neverLeased
+		bubble(t, name, func(t *testing.T) {
+			l := limiter(t, remote.NewMemory(), c.policy, nil)
+			begin := time.Now()
+			l.AllowN(ctx, "k", 10)
+			ok(t, l.For("k").N(50).Charge())
+			for _, cost := range []int64{1, 4, 10} {
+				time.Sleep(100 * time.Millisecond) // Redis has heard of it
+				for _, d := range []tiered.Decision{l.PeekN(ctx, "k", cost), l.AllowN(ctx, "k", cost)} {
+					if at := time.Since(begin) + d.ResetAfter; d.Reason != tiered.Limited || (at-c.full).Abs() > 10*time.Microsecond {
+						t.Errorf("%d by %v: %v: full %v after the beginning, want %v", cost, d.Tier, d, at, c.full)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A request that carries a limit beside a larger one of its key is told when its own would be full.
+func TestResetAfterOfACarriedLimit(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerMinute(20), MaxDebt: 100, Lease: neverLeased}, nil)
+		l.AllowN(ctx, "k", 10)
+		carrying := l.For("k").WithLimit(tiered.PerMinute(10))
+		if d := carrying.N(3).Allow(ctx); !d.Allowed || d.Burst != 10 || d.Remaining != 7 || d.ResetAfter != 18*time.Second {
+			t.Errorf("%v", d)
+		}
+		ok(t, l.For("k").N(50).Charge())
+		time.Sleep(100 * time.Millisecond) // Redis has heard of it
+		full := 44*3*time.Second + 9*6*time.Second - 100*time.Millisecond
+		if d := carrying.Allow(ctx); d.Reason != tiered.Limited || (d.ResetAfter-full).Abs() > 10*time.Microsecond {
+			t.Errorf("%v, want to be full in %v", d, full)
+		}
+	})
+}
+
+// 300 years, of which the first 200 pay a debt, are more than a time.Duration can tell.
+func TestResetAfterOfADebtOfCenturies(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		p := tiered.Policy{Limit: tiered.Per(1, 100*365*24*time.Hour).WithBurst(2), MaxDebt: 10, Lease: neverLeased}
+		l := limiter(t, remote.NewMemory(), p, nil)
+		l.AllowN(ctx, "k", 2)
+		ok(t, l.For("k").Charge())
+		time.Sleep(100 * time.Millisecond) // Redis has heard of it
+		if d := l.Allow(ctx, "k"); d.RetryAfter < 199*365*24*time.Hour || d.ResetAfter != math.MaxInt64 {
+			t.Errorf("%v", d)
+		}
+	})
 }
 
 // With several limits ResetAfter is that of the limit that is named, and never less than RetryAfter.
