@@ -143,13 +143,6 @@ func (r *reader) patterns(at []*yaml.Node, routes []Route) {
 	newTable(texts, func(i int, err error) { r.Bad(at[places[i]], "http[%d].match %v", places[i], err) })
 }
 
-func matches(routes []Route) (all []string) {
-	for _, route := range routes {
-		all = append(all, route.Match)
-	}
-	return all
-}
-
 // Middleware returns net/http middleware that limits requests by the file's routes. The Group must have the file's
 // policies. A request that no route matches is not limited. Around a nil Handler the middleware answers 404.
 //
@@ -168,7 +161,11 @@ func (f *File) Middleware(g *tiered.Group, o *httplimit.Options) (func(http.Hand
 			all = append(all, fmt.Errorf("policyfile: http[%d]"+format, i, err))
 		}
 	}
-	l := &limits{table: newTable(matches(f.HTTP), func(i int, err error) { bad(".match %w", i, err) })}
+	var matches []string
+	for _, route := range f.HTTP {
+		matches = append(matches, route.Match)
+	}
+	l := &limits{table: newTable(matches, func(i int, err error) { bad(".match %w", i, err) })}
 	if o != nil {
 		l.settle = o.Settle
 	}

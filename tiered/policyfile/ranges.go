@@ -81,9 +81,11 @@ func (r *reader) exceptions(
 			r.Bad(address, "%s.address is there without ranges: must be left out", path)
 		case address == nil && ranges != nil:
 			var all []Key
-			for _, k := range slices.Concat(keysOf(limits)...) {
-				if w.keys[k.Kind].address && !slices.ContainsFunc(all, func(o Key) bool { return o.String() == k.String() }) {
-					all = append(all, k)
+			for _, l := range limits {
+				for _, k := range l.Key {
+					if w.keys[k.Kind].address && !slices.ContainsFunc(all, func(o Key) bool { return o.String() == k.String() }) {
+						all = append(all, k)
+					}
 				}
 			}
 			if len(all) == 1 {
@@ -97,13 +99,6 @@ func (r *reader) exceptions(
 			r.Bad(ranges, "%s.address is missing: must say how the address of a client is found, as a key does, because %s", path, why)
 		}
 	}
-}
-
-func keysOf(limits []Limit) (all [][]Key) {
-	for _, l := range limits {
-		all = append(all, l.Key)
-	}
-	return all
 }
 
 // ranges reads ranges and what holds for them.
