@@ -98,7 +98,7 @@ func (r *reader) route(path string, n *yaml.Node) (route Route, match *yaml.Node
 				match = n
 			}
 		}},
-		{"preflights", into(r, &route.ExemptPreflights, word(preflights))},
+		{"preflights", func(path string, n *yaml.Node) { route.ExemptPreflights, _ = parsed(r, path, n, word(preflights)) }},
 		{"limits", func(path string, n *yaml.Node) {
 			route.Limits = r.limitsOf(path, n, httpWords, func(k Key) error {
 				if k.Kind == "path" && match != nil && !slices.Contains(wildcards, k.Name) {

@@ -2,6 +2,7 @@ package policyfile
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -82,33 +83,23 @@ func parsed[T any](r *reader, path string, n *yaml.Node, parse func(string) (T, 
 		return value, false
 	}
 	value, err := parse(text)
-	if err != nil {
-		for _, e := range split(err) {
-			r.Bad(n, "%s: %s", path, plain(e))
-		}
-		return value, false
+	for _, e := range split(err) {
+		r.Bad(n, "%s: %s", path, plain(e))
 	}
-	return value, true
-}
-
-// into returns what reads a text into a variable by a function.
-func into[T any](r *reader, to *T, parse func(string) (T, error)) func(path string, n *yaml.Node) {
-	return func(path string, n *yaml.Node) { *to, _ = parsed(r, path, n, parse) }
+	return value, err == nil
 }
 
 // split returns the errors that were joined.
-func split(err error) []error {
-	if err == nil {
-		return nil
-	}
-	if all, ok := err.(interface{ Unwrap() []error }); ok {
-		var flat []error
+func split(err error) (flat []error) {
+	switch all, ok := err.(interface{ Unwrap() []error }); {
+	case ok:
 		for _, e := range all.Unwrap() {
 			flat = append(flat, split(e)...)
 		}
-		return flat
+	case err != nil:
+		flat = []error{err}
 	}
-	return []error{err}
+	return flat
 }
 
 // plain is the text of an error without the name of the package.
@@ -151,12 +142,8 @@ func word[T any](words map[string]T) func(string) (T, error) {
 	return func(text string) (T, error) {
 		value, ok := words[text]
 		if !ok {
-			var names []string
-			for name := range words {
-				names = append(names, name)
-			}
-			slices.Sort(names)
-			return value, fmt.Errorf("is %s: must be one of %s", strictyaml.Quote(text), strings.Join(names, ", "))
+			return value, fmt.Errorf("is %s: must be one of %s", strictyaml.Quote(text),
+				strings.Join(slices.Sorted(maps.Keys(words)), ", "))
 		}
 		return value, nil
 	}

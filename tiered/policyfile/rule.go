@@ -95,11 +95,11 @@ func (r *reader) limitOf(path string, n *yaml.Node, w words, check func(Key) err
 		}},
 		{"plan", func(path string, n *yaml.Node) {
 			l.Plan, _ = parsed(r, path, n, oneOf(w.plans, check))
-			if i := r.policy(l.Policy); i >= 0 && !r.file.details[i].plans {
+			if i := r.policy(l.Policy); i >= 0 && len(r.file.read[i].Plans) == 0 && !r.file.read[i].unread["Plans"] {
 				r.Bad(n, "%s is %s: policy %s must have plans", path, strictyaml.Quote(n.Value), strictyaml.Quote(l.Policy))
 			}
 		}},
-		{"missing", into(r, &l.Missing, word(missings))},
+		{"missing", func(path string, n *yaml.Node) { l.Missing, _ = parsed(r, path, n, word(missings)) }},
 		{"cost", func(path string, n *yaml.Node) {
 			if l.Cost, _ = parsed(r, path, n, whole); l.Cost < 0 {
 				r.Bad(n, "%s is %d: must be at least 0", path, l.Cost)
@@ -118,7 +118,7 @@ func (r *reader) meetable(path string, n *yaml.Node, l Limit) {
 	if kind := l.Key[0].Kind; i < 0 || kind != "credential" && kind != "cookie" {
 		return
 	}
-	for _, k := range r.file.details[i].keys {
+	for _, k := range r.file.read[i].keys {
 		if sum, err := base64.RawURLEncoding.DecodeString(k.key); k.prefix || err != nil || len(sum) != sha256.Size {
 			r.Bad(n, "%s is %s: must be another key, or policy %s must have no keys and prefixes but hashes, because that key is a hash",
 				path, strictyaml.Quote(n.Value), strictyaml.Quote(l.Policy))
@@ -130,11 +130,11 @@ func (r *reader) meetable(path string, n *yaml.Node, l Limit) {
 // affordable reports a cost that no key of the policy ever has.
 func (r *reader) affordable(path string, n *yaml.Node, l Limit) {
 	var err error
-	for i, p := range r.file.Policies {
+	for _, p := range r.file.read {
 		if p.Name != l.Policy {
 			continue
 		}
-		for _, q := range r.file.details[i].could {
+		for _, q := range p.could {
 			wrong := inside.CheckCost(q, l.Cost)
 			if wrong == nil {
 				return

@@ -256,9 +256,9 @@ func (f *File) refused(name string, err error) error {
 	r := strictyaml.Reader{Name: name}
 	for _, e := range split(err) {
 		at, of := map[string]*yaml.Node{"": {}}, ""
-		for i, p := range f.Policies {
-			if prefix := fmt.Sprintf("policy %.80q: ", p.Name); i < len(f.details) && strings.HasPrefix(e.Error(), prefix) {
-				at, of, e = f.details[i].at, prefix, errors.Unwrap(e)
+		for _, p := range f.read {
+			if prefix := fmt.Sprintf("policy %.80q: ", p.Name); strings.HasPrefix(e.Error(), prefix) {
+				at, of, e = p.at, prefix, errors.Unwrap(e)
 				break
 			}
 		}
