@@ -22,6 +22,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
+	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
 // option says of a field of tiered.Policy where else it must be known. Whoever adds a field adds a row.
@@ -79,8 +81,8 @@ var options = map[string]option{
 }
 
 // Each field of tiered.Policy is validated, drawn by a proof, read from a policy file and its schema, compared by
-// SetPolicy, shown by tiersim check, copied for the caller, and explained. TestFilesThatDifferInOneField asks besides that two
-// files which differ in it only are two policies.
+// SetPolicy, shown by tiersim check, copied for the caller, and explained, and a mistake in it hides no other one.
+// TestFilesThatDifferInOneField asks besides that two files which differ in it only are two policies.
 func TestEveryFieldOfAPolicy(t *testing.T) {
 	fields := fieldsOf(reflect.TypeFor[tiered.Policy](), "")
 	for name := range options {
@@ -124,6 +126,7 @@ func TestEveryFieldOfAPolicy(t *testing.T) {
 				t.Error("it has no comment")
 			}
 			o.validated(t, name, before)
+			o.hidesNothing(t, name, wordsThatDiffer(t, wasText, isText)[0])
 			o.compared(t, name)
 			o.isDrawn(t, name)
 		})
@@ -141,6 +144,49 @@ func (o option) validated(t *testing.T, name string, p tiered.Policy) {
 	o.bad(&p)
 	if err := p.Validate(); err == nil || !strings.Contains(err.Error(), "Policy."+name) {
 		t.Errorf("with a wrong value, Validate says %v", err)
+	}
+}
+
+// hidesNothing checks what is told of a file with two mistakes: a rule's, and one of this field or of another one in the row.
+// It is both and nothing else, because a policy with such a field is judged by what it could be.
+func (o option) hidesNothing(t *testing.T, name string, words []string) {
+	withRule := func(f *policyfile.File) string {
+		f.HTTP = []policyfile.Route{{Match: "/", Limits: []policyfile.Limit{{
+			Policy: f.Policies[0].Name, Key: []policyfile.Key{{Kind: "ip"}}, Missing: httplimit.Refuse, Cost: 1 << 41,
+		}}}}
+		return f.String()
+	}
+	check := func(text string, fields ...string) {
+		all := mistakesOf(text)
+		others := slices.DeleteFunc(slices.Clone(all), func(m string) bool {
+			return slices.ContainsFunc(fields, func(f string) bool { return strings.Contains(m, f) })
+		})
+		if len(others) != 1 || len(all) == 1 || !strings.Contains(others[0], "http[0].limits[0].cost") {
+			t.Errorf("told is %q, want what is wrong with %q and with the cost, of\n%s", all, fields, text)
+		}
+	}
+	at := "policies[0]." + strings.Join(words, ".")
+	if o.bad != nil {
+		f := parse(t, fileOf(o.was))
+		o.bad(&f.Policies[0])
+		check(withRule(f), "Policy."+name, at)
+	}
+	unreadable := [][]string{words}
+	for word := range fieldsIn(t, fileOf(o.is)) {
+		unreadable = append(unreadable, []string{word})
+	}
+	for _, words := range unreadable {
+		if words[0] == "name" { // the rule needs it
+			continue
+		}
+		var file map[string]any
+		must.Do(t, yaml.Unmarshal([]byte(withRule(parse(t, fileOf(o.is)))), &file))
+		in := file["policies"].([]any)[0].(map[string]any)
+		for _, word := range words[:len(words)-1] {
+			in = in[word].(map[string]any)
+		}
+		in[words[len(words)-1]] = []any{[]any{}}
+		check(string(must.Get(yaml.Marshal(file))(t)), "policies[0]."+strings.Join(words, "."))
 	}
 }
 
@@ -253,13 +299,8 @@ func fileOf(fields string) string {
 
 // wordsThatDiffer returns the fields of the policy that two files do not have in common: the outermost with those in it.
 func wordsThatDiffer(t *testing.T, was, is string) (all [][]string) {
-	read := func(text string) map[string]any {
-		var f struct{ Policies []map[string]any }
-		must.Do(t, yaml.Unmarshal([]byte(text), &f))
-		return f.Policies[0]
-	}
-	before := read(was)
-	for word, value := range read(is) {
+	before := fieldsIn(t, was)
+	for word, value := range fieldsIn(t, is) {
 		if reflect.DeepEqual(before[word], value) {
 			continue
 		}
@@ -272,6 +313,13 @@ func wordsThatDiffer(t *testing.T, was, is string) (all [][]string) {
 		all = append(all, words)
 	}
 	return all
+}
+
+// fieldsIn returns what a file says of its policy.
+func fieldsIn(t *testing.T, text string) map[string]any {
+	var f struct{ Policies []map[string]any }
+	must.Do(t, yaml.Unmarshal([]byte(text), &f))
+	return f.Policies[0]
 }
 
 // commentsOf returns the comments of the fields of Policy, Limit and Lease, by their names in a Policy.
