@@ -137,7 +137,8 @@ func (tr *trace) step(line string) string {
 	for _, x := range [][2]string{
 		{"pot", fmt.Sprint(tr.b.Pot())},
 		{"until", tr.since(tr.b.Deadline())},
-		{"owes", fmt.Sprintf("%d/%d%s", owed, certain, either(tr.b.Booked() != owed, fmt.Sprintf(" (%d booked)", tr.b.Booked()), ""))},
+		{"owes", fmt.Sprintf("%d/%d%s", owed, certain,
+			either(tr.b.Booked() != owed, fmt.Sprintf(" (%d booked)", tr.b.Booked()), ""))},
 		{"hold-off", tr.since(tr.b.HoldOff())},
 		{"back-off", tr.since(tr.b.BackOff())},
 	} {

@@ -39,7 +39,9 @@ func newService(t testing.TB, store remote.Store, config string, o *rls.Options,
 	return s
 }
 
-func serviceOfGroup(t testing.TB, store remote.Store, config string, o *rls.Options, more ...string) (*rls.Service, *tiered.Group) {
+func serviceOfGroup(
+	t testing.TB, store remote.Store, config string, o *rls.Options, more ...string,
+) (*rls.Service, *tiered.Group) {
 	t.Helper()
 	g := groups.New(t, store, &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler), Budget: time.Second})
 	s := must.Get(rls.New(g, o))(t)
@@ -341,7 +343,8 @@ descriptors:
 `
 	s := newService(t, remote.NewMemory(), config, nil)
 	rows(t, s, [2]string{"d | a=x | b=x | c=x limit=3/year", "OK | OK 2/3 | OK 2/3 | OK 2/3"})
-	use(t, s, strings.Replace(strings.Replace(config, "3}", "9}", 1), "b, rate_limit: {unit: year", "b, rate_limit: {unit: day", 1))
+	use(t, s, strings.Replace(strings.Replace(config, "3}", "9}", 1),
+		"b, rate_limit: {unit: year", "b, rate_limit: {unit: day", 1))
 	rows(t, s, [2]string{"d | a=x | b=x | c=x limit=3/year", "OK | OK 7/9 | OK 2/3 | OK 1/3"})
 	use(t, s, "domain: other")
 	rows(t, s, [2]string{"d | a=x", "OK | OK"})
@@ -373,7 +376,8 @@ func TestBadMessages(t *testing.T) {
 	conn := connect(t, newService(t, remote.NewMemory(), behavior.Config, nil))
 	for _, message := range []string{"\x0a\xff", "\x12\x03\x0a\xff\x01", "\xff", "\x12\x80", "\x18"} {
 		text := []byte(message)
-		err := conn.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, &text, new([]byte), grpc.ForceCodec(raw{}))
+		err := conn.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, &text, new([]byte),
+			grpc.ForceCodec(raw{}))
 		if is := status.Convert(err); is.Code() != codes.Internal {
 			t.Errorf("%q: %v", message, err)
 		}
@@ -390,7 +394,8 @@ func (raw) Unmarshal(b []byte, v any) error { *v.(*[]byte) = bytes.Clone(b); ret
 // A call whose caller has given up takes nothing, also if the process could answer without Redis.
 func TestExpiredCalls(t *testing.T) {
 	for _, together := range []bool{false, true} {
-		s := newService(t, remote.NewMemory(), "domain: d\ndescriptors: [{key: a, rate_limit: {unit: year, requests_per_unit: 1000}}]",
+		s := newService(t, remote.NewMemory(),
+			"domain: d\ndescriptors: [{key: a, rate_limit: {unit: year, requests_per_unit: 1000}}]",
 			&rls.Options{Together: together})
 		r := behavior.Request("d | a=x")
 		for range 100 { // so that it has a lease
@@ -453,7 +458,9 @@ descriptors:
 		t.Errorf("a caller that is gone: %v", err)
 	}
 	store.Fail(errors.New("connection refused"))
-	for name, want := range map[string]string{"local": "OK OK OK OVER", "open": "OK OK OK OK", "closed": "Unavailable Unavailable Unavailable Unavailable"} {
+	for name, want := range map[string]string{
+		"local": "OK OK OK OVER", "open": "OK OK OK OK", "closed": "Unavailable Unavailable Unavailable Unavailable",
+	} {
 		var got []string
 		for range 4 {
 			answer, err := s.ShouldRateLimit(t.Context(), behavior.Request("d | "+name+"=a"))

@@ -10,8 +10,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// tell tells a meter of events: when, of which process, and what: a state of its breaker, join, die; begin and end of the fault
-// with that number; calls, so many.
+// tell tells a meter of events: when, of which process, and what: a state of its breaker, join, die; begin and end of the
+// fault with that number; calls, so many.
 func tell(m *measure.Meter, events string) {
 	for e := range strings.SplitSeq(events, ", ") {
 		var when, what string
@@ -61,7 +61,8 @@ func TestDetectAndHeal(t *testing.T) {
 		{"nothing opens", nil, "10s 0 begin, 20s 0 end", -1, -1},
 		{
 			"the last one counts", nil,
-			"10s 0 begin, 10.15s 0 open, 10.4s 1 open, 11s 0 probing, 11.05s 0 open, 20s 0 end, 20.3s 1 probing, 20.301s 1 closed, 20.7s 0 closed",
+			"10s 0 begin, 10.15s 0 open, 10.4s 1 open, 11s 0 probing, 11.05s 0 open, 20s 0 end, 20.3s 1 probing, " +
+				"20.301s 1 closed, 20.7s 0 closed",
 			0.4, 0.7,
 		},
 		{
@@ -124,18 +125,21 @@ func TestDetectAndHealByPhase(t *testing.T) {
 	near(t, "after, heal", phase(t, r, "after").Heal, 0.201)
 	want(t, "detect", r.Expectations[0], measure.Outcome{Text: "detect <= 100ms", Value: 0.1, Passed: true})
 	want(t, "heal", r.Expectations[1], measure.Outcome{Text: "heal <= 200ms after=20s", Value: 0.201, Passed: false})
-	want(t, "what cannot be told is not met", r.Expectations[2], measure.Outcome{Text: "heal <= 9s before=20s", Value: -1, Passed: false})
+	want(t, "what cannot be told is not met", r.Expectations[2],
+		measure.Outcome{Text: "heal <= 9s before=20s", Value: -1, Passed: false})
 	want(t, "span", r.Faults[0], measure.FaultSpan{"at 10s blackhole for=10s", 10, 20})
 }
 
 func TestOpenBreakers(t *testing.T) {
 	m := measure.New(made())
-	tell(m, "0s 0 join, 0s 1 join, 0s 2 join, 0s 3 join, 9s 3 open, 9.5s 3 closed")                            // 1 of 4
-	tell(m, "10s 0 open, 11s 1 open, 12s 1 die, 12s 2 probing, 12s1ns 2 open, 12s2ns 2 probing, 13s 2 closed") // 2 of 4, then 1 and 2 of 3
-	tell(m, "21s 0 closed, 24s 2 open, 26s 4 join")                                                            // 1 of 3 before it
+	tell(m, "0s 0 join, 0s 1 join, 0s 2 join, 0s 3 join, 9s 3 open, 9.5s 3 closed") // 1 of 4
+	// 2 of 4, then 1 and 2 of 3.
+	tell(m, "10s 0 open, 11s 1 open, 12s 1 die, 12s 2 probing, 12s1ns 2 open, 12s2ns 2 probing, 13s 2 closed")
+	tell(m, "21s 0 closed, 24s 2 open, 26s 4 join") // 1 of 3 before it
 	r := m.Report()
 	for step, v := range map[int]float64{
-		0: 0, 89: 0, 90: 0.25, 94: 0.25, 96: 0, 99: 0, 100: 0.25, 110: 0.5, 120: 0.6667, 131: 0.3333, 209: 0.3333, 211: 0, 250: 0.3333, 265: 0.25,
+		0: 0, 89: 0, 90: 0.25, 94: 0.25, 96: 0, 99: 0, 100: 0.25, 110: 0.5, 120: 0.6667,
+		131: 0.3333, 209: 0.3333, 211: 0, 250: 0.3333, 265: 0.25,
 	} {
 		near(t, "series", r.Series.Open[step], v)
 	}
@@ -206,7 +210,10 @@ func TestPhases(t *testing.T) {
 		{"without an end", changes{calm, fault(5*s, "freeze", scenario.Fault{})}, "before 0-5 during 5-30"},
 		{"at an instant", changes{calm, fault(5*s, "flush", scenario.Fault{})}, "before 0-5 after 5-30"},
 		{"two", changes{fault(4*s, "crash", scenario.Fault{Restart: d(2 * s)})}, "before 0-4 during 4-20 after 20-30"},
-		{"a deployment", changes{calm, fault(4*s, "deploy", scenario.Fault{Every: d(3 * s)})}, "before 0-4 during 4-10 after 10-30"},
+		{
+			"a deployment", changes{calm, fault(4*s, "deploy", scenario.Fault{Every: d(3 * s)})},
+			"before 0-4 during 4-10 after 10-30",
+		},
 		{"beyond the end", changes{fault(25*s, "freeze", scenario.Fault{For: d(time.Hour)})}, "before 0-10 during 10-30"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

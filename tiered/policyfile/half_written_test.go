@@ -106,8 +106,8 @@ func (d *desk) after(pause time.Duration) string {
 	return strings.Join(all, " ")
 }
 
-const twoPolicies = "version: 1\npolicies:\n  - {name: a, limit: 100/h}\n  - {name: b, limit: 100/h}\nhttp:\n  - match: /\n" +
-	"    limits: [{policy: a, key: ip}]\n"
+const twoPolicies = "version: 1\npolicies:\n  - {name: a, limit: 100/h}\n  - {name: b, limit: 100/h}\n" +
+	"http:\n  - match: /\n    limits: [{policy: a, key: ip}]\n"
 
 // A writer that pauses leaves half of a file, which may be a valid one with less: fewer policies, no rules. It is not used
 // before the writer has paused for five seconds, and a line says what would be gone.
@@ -229,8 +229,8 @@ func TestWatchThatFailsLeavesTheGroup(t *testing.T) {
 	}
 }
 
-// Half a file is not used at the start either, whether it is valid or not, if its writer goes on within 0.1 s. The start takes
-// no longer for it, and no time at all if the file is older.
+// Half a file is not used at the start either, whether it is valid or not, if its writer goes on within 0.1 s. The start
+// takes no longer for it, and no time at all if the file is older.
 func TestHalfWrittenFileAtTheStart(t *testing.T) {
 	half, broken := twoPolicies[:strings.Index(twoPolicies, "  - {name: b")], twoPolicies[:len(twoPolicies)-5]
 	for name, c := range map[string]struct {
