@@ -38,16 +38,17 @@ func (p *policy) judge(r *reader, path string) {
 // couldBe returns the policies with one limit for all keys that a policy could be, the largest first.
 func (p policy) couldBe() (all []tiered.Policy) {
 	p.PerKey = nil
+	anyLimit := p.unread["PerKey"] || p.unread["Plans"]
 	for _, q := range p.standIns() {
 		all = append(all, q)
 		for _, k := range p.keys {
 			q.Limit = k.limit
 			all = append(all, q)
 		}
-	}
-	if p.unread["PerKey"] || p.unread["Plans"] {
-		p.Limit, p.Also, p.Plans = tiered.Unlimited(), nil, nil
-		all = append(all, p.Policy)
+		if anyLimit {
+			q.Limit, q.Also, q.Plans = tiered.Unlimited(), nil, nil
+			all = append(all, q)
+		}
 	}
 	burst := func(l tiered.Limit) int64 { return cmp.Or(l.Burst, l.Tokens) }
 	slices.SortStableFunc(all, func(a, b tiered.Policy) int { return cmp.Compare(burst(b.Limit), burst(a.Limit)) })

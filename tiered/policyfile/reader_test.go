@@ -292,6 +292,12 @@ func TestCostThatNobodyHas(t *testing.T) {
 			}
 		}
 	}
+	// The limit that cannot be read may be large enough, also if something else is wrong with the policy.
+	_, err := policyfile.Parse("p.yaml", []byte("version: 1\npolicies: [{name: a b, limit: 10/h, keys: {ann: many}}]\n"+
+		"http:\n  - match: /\n    limits: [{policy: a b, key: ip, cost: 11}]\n"))
+	if err == nil || strings.Contains(err.Error(), "cost") {
+		t.Errorf("a limit of a key that cannot be read: %v", err)
+	}
 	g := groups.New(t, remote.NewMemory(), nil)
 	f := &policyfile.File{
 		Policies: []tiered.Policy{{Name: "a", Limit: tiered.PerHour(10)}},
