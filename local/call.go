@@ -165,6 +165,9 @@ func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Verdi
 		d.holdOff = max(d.holdOff, p.holdOffEnd(c, byOther))
 	}
 	v.Outcome = Refused
+	if held == 0 {
+		v.Left = min(left, v.Left)
+	}
 	v.Retry, _ = d.refuses(now, n)
 	return v
 }

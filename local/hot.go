@@ -118,7 +118,7 @@ func (h *hot) Refuse(now time.Duration, n int64) (Verdict, bool) {
 	}
 	held := h.held(now) // after the denial: what came with it, since Take looked, is not refused
 	if n == 1 && held == 0 && now < d.oneUntil {
-		return Verdict{Outcome: Refused, Left: h.remaining(0), Retry: max(d.oneAt-now, time.Microsecond)}, true
+		return Verdict{Outcome: Refused, Left: h.lacking(0), Retry: max(d.oneAt-now, time.Microsecond)}, true
 	}
 	retry, refused := d.refuses(now, n-held)
 	if !refused || n <= held {
@@ -150,11 +150,22 @@ func (h *hot) refuse(w *Waiter, now, retry time.Duration) Verdict {
 // that is known. A caller who can do with less asks for so much.
 func (h *hot) refusedLeft(d *denial, now time.Duration, held int64) int64 {
 	if d == nil || d.nanos == 0 || now < d.at {
-		return h.remaining(held)
+		return h.lacking(held)
 	}
 	most := h.Policy().Cap
-	level := min(d.level+float64(now-d.at)/d.nanos, float64(most))
-	return min(held+max(int64(level), 0), most)
+	level := int64(math.Floor(min(d.level+float64(now-d.at)/d.nanos, float64(most))))
+	if held > 0 {
+		level = max(level, 0)
+	}
+	return min(held+level, most)
+}
+
+// lacking is remaining after a refusal: it is negative if Redis was last seen to be owed, and nothing is held here.
+func (h *hot) lacking(held int64) int64 {
+	if held > 0 {
+		return h.remaining(held)
+	}
+	return min(h.view.level.Load(), h.Policy().Cap)
 }
 
 // remaining adds what Redis was last seen to have to what is held here. It is an estimate in 0 … Cap.

@@ -20,7 +20,7 @@ const (
 // Verdict is the answer to one request.
 type Verdict struct {
 	Outcome Outcome
-	Left    int64         // tokens held here and believed to be in Redis, after this request
+	Left    int64         // tokens held here and believed to be in Redis, after this request; negative: of Refused, what is owed
 	Retry   time.Duration // of Refused and FallbackSpent: when it may be admitted, > 0
 	Stamp   *Stamp        // of Admitted, unless the policy just refills: when the tokens were counted, or earlier
 }

@@ -36,8 +36,8 @@ type Decision struct {
 	// the cost exceeds the fallback's burst.
 	RetryAfter time.Duration
 
-	// ResetAfter estimates when the bucket would be full again without further requests: from Remaining and, of a refusal,
-	// from RetryAfter, which knows of a debt. It is never less than RetryAfter. For a window it is an upper bound.
+	// ResetAfter estimates when the bucket would be full again without further requests: from Remaining or, if it owes, from
+	// RetryAfter, which knows how much. It is never less than RetryAfter. For a window it is an upper bound.
 	ResetAfter time.Duration
 }
 

@@ -27,7 +27,7 @@ func tell(d *Decision, t *engine.Told) {
 		d.LimitNumber = t.Limit
 	}
 	if t.Carried != nil {
-		tellCarried(d, t.Carried)
+		tellCarried(d, t.Carried, t.Left < 0)
 	}
 }
 
@@ -55,11 +55,11 @@ func write(d *Decision, o engine.Outcome, key string, n int64, b *engine.Bucket,
 			d.Burst = whole.Cap
 		}
 	}
-	d.Remaining = min(d.Remaining, d.Burst)
+	d.Remaining = max(min(d.Remaining, d.Burst), 0)
 	if Granted <= r && r <= FallbackSpent || r == ExceedsBurst || r == InvalidCost {
-		d.ResetAfter = max(resets(whole, o.Left), o.Retry)
-		if r == Limited && p.Call.Algorithm == lua.TokenBucket {
-			d.ResetAfter = max(d.ResetAfter, d.refills(p.Cap, p.NanosPerToken))
+		d.ResetAfter = max(resets(whole, max(o.Left, 0)), o.Retry)
+		if o.Left < 0 && p.Call.Algorithm == lua.TokenBucket {
+			d.ResetAfter = max(d.ResetAfter, d.refills(p.Cap, p.NanosPerToken, true))
 		}
 	}
 	if p.Call.Algorithm != lua.TokenBucket {
@@ -105,18 +105,18 @@ func tellSeveral(d *Decision, o engine.Outcome, now time.Duration, which uint8, 
 		limit := owner.Limits[d.LimitNumber-1]
 		own := Limit(limit).retention(SlidingWindow)
 		if o.Policy.Call.Algorithm == lua.TokenBuckets {
-			own = d.refills(limit.Most(), limit.NanosPerToken())
+			own = d.refills(limit.Most(), limit.NanosPerToken(), o.Left < 0)
 		}
 		d.ResetAfter = min(d.ResetAfter, own)
 	}
 	d.ResetAfter = max(d.ResetAfter, d.RetryAfter)
 }
 
-// refills returns when a token bucket is full by what remains or, if it refused, by when it may have the cost: that tells
-// of a debt too.
-func (d *Decision) refills(most int64, nanosPerToken float64) time.Duration {
+// refills returns when a token bucket is full: by what remains or, if it owes, by when it may have what was refused, because
+// that time knows how much it owes.
+func (d *Decision) refills(most int64, nanosPerToken float64, owes bool) time.Duration {
 	full := engine.ResetAfter(most-d.Remaining, nanosPerToken)
-	if d.Reason == Limited {
+	if owes {
 		rest := engine.ResetAfter(most-d.Cost, nanosPerToken)
 		full = max(full, d.RetryAfter+min(rest, math.MaxInt64-d.RetryAfter))
 	}
@@ -131,12 +131,12 @@ func addFullShare(d *Decision, o engine.Outcome, now time.Duration) {
 }
 
 // tellCarried has a Decision tell of the limit that its request carries, and not of a larger one that its key has.
-func tellCarried(d *Decision, o *engine.Resolved) {
+func tellCarried(d *Decision, o *engine.Resolved, owes bool) {
 	limit := o.Limits[0]
 	if burst := limit.Most(); limit.Rule() == local.ByLimit && burst < d.Burst && d.Burst < math.MaxInt64 {
 		d.Burst, d.Remaining = burst, min(d.Remaining, burst)
 		if !o.Settings.Windows && d.ResetAfter > 0 {
-			d.ResetAfter = d.refills(burst, limit.NanosPerToken())
+			d.ResetAfter = d.refills(burst, limit.NanosPerToken(), owes)
 		}
 	}
 }

@@ -197,6 +197,24 @@ func TestResetAfterOfADebt(t *testing.T) {
 	}
 }
 
+// A hold-off, in which a process leaves to others what comes, makes nobody wait longer for a full key.
+func TestResetAfterInAHoldOff(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerSecond(1000)}, nil)
+		longest := time.Duration(0)
+		for range 5000 {
+			time.Sleep(100 * time.Microsecond)
+			d := l.Allow(ctx, "k")
+			if longest = max(longest, d.RetryAfter); d.ResetAfter > time.Second {
+				t.Fatalf("%v", d)
+			}
+		}
+		if longest < 100*time.Millisecond {
+			t.Errorf("refused for %v at most: there was no hold-off", longest)
+		}
+	})
+}
+
 // A request that carries a limit beside a larger one of its key is told when its own would be full.
 func TestResetAfterOfACarriedLimit(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {

@@ -48,7 +48,7 @@ const (
 type Outcome struct {
 	Policy *local.Policy // that decided; nil if nothing did
 	How
-	Left int64 // tokens, with those of a standing share; for some reasons 0
+	Left int64 // tokens, with those of a standing share; for some reasons 0; negative if a refusal is of a key that owes
 
 	// Retry is the time until the tokens can be there; 0 for never. Three read it: the Decision reports it, refusesLonger
 	// chooses among keys by it, and a wait sleeps by it or gives up.

@@ -131,7 +131,7 @@ func (s share) tell(o Outcome, now time.Duration, n int64) Outcome {
 	default:
 		return o
 	}
-	o.Left += s.shares().Level(now, s.hash, s.limits)
+	o.Left = max(o.Left, 0) + s.shares().Level(now, s.hash, s.limits)
 	return o
 }
 
