@@ -45,6 +45,7 @@ local OVERFLOW_START, OVERFLOW_END, OVERFLOW_PARTS = 2 ^ 40, 2 ^ 52, 2 ^ 12
 local MINUTE = 60 * SECOND
 local HOLD, OTHER_TERMS = 10 * SECOND, 64 -- longer than a caller that is denied waits, and one lost call of it besides: lua.TermsHold
 local ROUNDING = 1e-9 -- tokens: 0.9999999999 is a rounding error of the refill, not a missing token
+local LOST = 0.001    -- microseconds: so much of a time until a retry is a rounding error, not time
 
 -- Load, or start full. A bucket without leases lacks the fields o w a g e.
 local stored = call('HMGET', key, 'v', 'l', 's', 't', 'c', 'z', 'o', 'w', 'a', 'g', 'e', own, 'r', 'h')
@@ -162,7 +163,8 @@ level = level - grant
 -- By the refill or, if it takes longer than a lease lives and the bucket more than a minute to be full, when others may give back.
 after, sooner = -1, false
 if refill > 0 then
-  local us = max(1, ceil((least - level) * period / refill))
+  local lost = min(ROUNDING / 2 * period / refill, LOST) -- avail forgives as much
+  local us = max(1, ceil((least - level) * period / refill - lost))
   if least > cap - escrow then us = max(us, sweep - now) end -- no room before a lease is over
   after, sooner = min(us, WHOLE), us > ttl and cap * period / refill > MINUTE
 end

@@ -46,6 +46,7 @@ names[FIXED + m + 1], names[FIXED + m + 2] = 'r', 'h'
 --@ load
 local FORMAT = 'tm2'
 local ROUNDING = 1e-9 -- tokens: 0.9999999999 is a rounding error of the refill, not a missing token
+local LOST = 0.001    -- microseconds: so much of a time until a retry is a rounding error, not time
 local MINUTE = 60 * SECOND
 local OVERFLOW_START, OVERFLOW_END = 2 ^ 40, 2 ^ 52
 local HOLD, OTHER_TERMS = 10 * SECOND, 64 -- see token_bucket.lua
@@ -204,7 +205,8 @@ local us, fills = 0, 0
 longest = 1
 for i = 1, m do
   fills = max(fills, cap[i] * period[i] / refill[i])
-  local wait = ceil((least - level[i]) * period[i] / refill[i])
+  local lost = min(ROUNDING / 2 * period[i] / refill[i], LOST) -- tokens forgives as much
+  local wait = ceil((least - level[i]) * period[i] / refill[i] - lost)
   if least > cap[i] - escrow then wait = max(wait, sweep - now) end -- no room before a lease is over
   if wait > us then us, longest = wait, i end
 end

@@ -27,6 +27,9 @@ const (
 
 	// roundingError is in tokens. 0.9999999999 is a rounding error of the refill, not a missing token.
 	roundingError = 1e-9
+
+	// lostTime is in µs. So much of a time until a retry is a rounding error, and not time.
+	lostTime = 0.001
 )
 
 // tokenBucket is the content of one bucket's hash.
@@ -168,10 +171,12 @@ func (b *refillable) fillsFromLowest(s *step) float64 {
 	return float64(l.Cap+max(l.Cap, s.MaxDebt)) * float64(l.Period) / float64(l.Tokens)
 }
 
-// wait returns the µs until the call's minimum may be available.
+// wait returns the µs until the call's minimum may be available. It leaves out what float64 has lost, as far as wholeTokens
+// forgives that.
 func (b *refillable) wait(s *step) float64 {
 	l := b.next.Limit
-	us := math.Ceil((float64(s.min) - b.tokens) * float64(l.Period) / float64(l.Tokens))
+	lost := min(roundingError/2*float64(l.Period)/float64(l.Tokens), lostTime)
+	us := math.Ceil((float64(s.min)-b.tokens)*float64(l.Period)/float64(l.Tokens) - lost)
 	if s.min > l.Cap-s.escrow { // no room before a lease ends
 		us = max(us, float64(s.sweep-s.now))
 	}
