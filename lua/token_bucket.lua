@@ -97,6 +97,8 @@ elseif noted < last then
 end
 local rate, was_rate = refill / period, was_refill / was_period
 local lesser_cap, lesser_rate = cap < was_cap and now < cap_until, rate < was_rate and now < rate_until
+local turn = now -- the stored rate counted until then. A larger one that nobody uses any more ends with its hold
+if rate < was_rate and not lesser_rate then turn = max(last, rate_until) end
 local soon, used_until = now + HOLD / 2, now + (leased and ttl or 0) + HOLD
 local expiring = noted and now > last and (not lesser_cap and cap_until < soon or not lesser_rate and rate_until < soon)
 if lesser_cap then
@@ -116,19 +118,20 @@ local record = stored[12]
 memory = refill > 0 and (cap + max(cap, maxdebt)) * period / refill or WHOLE -- the bucket is full by then, if nobody uses it
 
 --@ look
-level = min(level + (now - last) * was_refill / was_period, min(cap, was_cap) - escrow)
+level = min(level + ((turn - last) * was_refill / was_period + (now - turn) * refill / period), min(cap, was_cap) - escrow)
 
 --@ refill
 -- Clock: a small step back is waited out. A large one is believed, and z makes up for it.
 stepped = last - server - behind > maxback
 if stepped then behind, flags = last - server, flags + STEPPED_BACK end
--- Refill by the terms that governed until now. Room of ended leases fills only from the last such end on. The stored escrow decides
+-- Refill by the terms that governed. Room of ended leases fills only from the last such end on. The stored escrow decides
 -- that, not this sweep: an interrupted run has deleted records and left the escrow too high, which errs on the safe side.
-local refilled = min(level, was_cap - escrow_then) + (now - last) * was_refill / was_period
+local refilled = min(level, was_cap - escrow_then) + ((turn - last) * was_refill / was_period + (now - turn) * refill / period)
 level = refilled
 if escrow < escrow_then then
-  local since_end = last_ended > 0 and last_ended or now
-  level = min(level, was_cap - escrow_then + (now - max(since_end, last)) * was_refill / was_period)
+  local since_end = max(last_ended > 0 and last_ended or now, last)
+  turn = max(turn, since_end)
+  level = min(level, was_cap - escrow_then + ((turn - since_end) * was_refill / was_period + (now - turn) * refill / period))
 end
 level = min(level, was_cap - escrow)
 overflow = min(overflow + (refilled - level), OVERFLOW_END) -- without the brackets rounding alone lowers it

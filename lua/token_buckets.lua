@@ -71,12 +71,12 @@ else
 end
 if epoch > 0 and epoch ~= born then flags = flags + OTHER_EPOCH end
 local now = max(server + behind, last) -- also after a step back of the clock
-local level, terms = {}, {}
+local level, terms, turn = {}, {}, {} -- turn: until when the stored refill counts
 local was_cap, was_refill, most = cap, refill, cap -- by which the time since the last write counts
 for i = 1, m do
   local l = tonumber(stored[FIXED + i] or cap[i] - escrow) -- none: a limit that is new on this key
   if not (l and l > -WHOLE and l < WHOLE) then return corrupt('field') end
-  level[i], terms[i] = l, format('%d:%d/%d', period[i], cap[i], refill[i])
+  level[i], terms[i], turn[i] = l, format('%d:%d/%d', period[i], cap[i], refill[i]), now
 end
 local known, noted = stored[FIXED + m + 1] or '', stored[FIXED + m + 2]
 local told, until_told = table.concat(terms, ','), nil
@@ -120,6 +120,7 @@ if exists and (known ~= told or noted) then
     if f < was_refill[i] and now < refill_until then
       f, lesser = was_refill[i], true
     else
+      if f < was_refill[i] then turn[i] = max(last, refill_until) end -- nobody has used the larger one since
       expiring = expiring or refill_until < soon
       refill_until = f == was_refill[i] and max(refill_until, used) or used
     end
@@ -147,21 +148,24 @@ for i = 1, m do memory = max(memory, (cap[i] + max(cap[i], maxdebt)) * period[i]
 
 --@ look
 for i = 1, m do
-  level[i] = min(level[i] + (now - last) * was_refill[i] / period[i], min(cap[i], was_cap[i]) - escrow)
+  local came = (turn[i] - last) * was_refill[i] / period[i] + (now - turn[i]) * refill[i] / period[i]
+  level[i] = min(level[i] + came, min(cap[i], was_cap[i]) - escrow)
 end
 
 --@ refill
 -- Clock: a small step back is waited out, a large one is believed and z makes up for it.
 stepped = last - server - behind > maxback
 if stepped then behind, flags = last - server, flags + STEPPED_BACK end
--- Refill, by the terms that governed until now. Room that an ended lease took fills only from the last such end on.
+-- Refill by the terms that governed. Room that an ended lease took fills only from the last such end on.
 local lost = OVERFLOW_END
 for i = 1, m do
-  local refilled = min(level[i], was_cap[i] - escrow_then) + (now - last) * was_refill[i] / period[i]
+  local t = turn[i]
+  local refilled = min(level[i], was_cap[i] - escrow_then) + ((t - last) * was_refill[i] / period[i] + (now - t) * refill[i] / period[i])
   local l = refilled
   if escrow < escrow_then then
-    local since_end = last_ended > 0 and last_ended or now
-    l = min(l, was_cap[i] - escrow_then + (now - max(since_end, last)) * was_refill[i] / period[i])
+    local since_end = max(last_ended > 0 and last_ended or now, last)
+    t = max(t, since_end)
+    l = min(l, was_cap[i] - escrow_then + ((t - since_end) * was_refill[i] / period[i] + (now - t) * refill[i] / period[i]))
   end
   level[i] = min(l, was_cap[i] - escrow) -- a lower cap that governs now clamps below: that is no overflow
   lost = min(lost, refilled - level[i])

@@ -40,15 +40,30 @@ type tokenBucket struct {
 	overflow float64 // refill in tokens that was lost because the bucket was full, ever
 }
 
-// refillable is a bucket's level and the limit by which the time since the last write counts.
+// refillable is a bucket's level and the limits by which the time since the last write counts.
 type refillable struct {
-	tokens float64 // may be negative (debt)
-	stored storedLimit
-	next   storedLimit // by which the step counts, and what it stores
+	tokens float64     // may be negative (debt)
+	stored storedLimit // by which it counts
+	turn   int64       // until then
+	next   storedLimit // by which the rest of it counts and the step, and what that stores
+}
+
+// govern sets what governs from the last write on, by what has governed before, held, and the limit of the call.
+func (b *refillable) govern(s *step, held storedLimit, l lua.Limit) {
+	b.next, b.turn = held.with(s, l), s.now
+	if b.next.rate() < held.rate() { // nobody has used the larger one since its hold
+		b.turn = max(s.last, held.rateUntil)
+	}
+}
+
+// refilled returns the tokens that came from a time since the last write until now.
+func (b *refillable) refilled(s *step, from int64) float64 {
+	turn := max(b.turn, from)
+	return b.stored.refilled(turn-from) + b.next.refilled(s.now-turn)
 }
 
 // storedLimit is the limit that governs: the largest cap and the largest rate in use. A token bucket refills by it until
-// a call changes it.
+// a call changes it, and by a larger rate than that call's no longer than it governs.
 type storedLimit struct {
 	lua.Limit
 	maxCap int64 // the largest cap ever
@@ -77,7 +92,7 @@ func (t storedLimit) with(s *step, l lua.Limit) storedLimit {
 	if s.Lease != "" {
 		used += s.TTL
 	}
-	rate, was := float64(l.Tokens)/float64(l.Period), float64(t.Tokens)/float64(t.Period)
+	rate, was := float64(l.Tokens)/float64(l.Period), t.rate()
 	lesserCap, lesserRate := l.Cap < t.Cap && now < t.capUntil, rate < was && now < t.rateUntil
 	s.expiring = s.expiring || !lesserCap && t.capUntil < now+hold/2 || !lesserRate && t.rateUntil < now+hold/2
 	s.lesser = s.lesser || lesserCap || lesserRate
@@ -99,6 +114,9 @@ func (t storedLimit) with(s *step, l lua.Limit) storedLimit {
 	s.changed = s.changed || next.Limit != t.Limit
 	return next
 }
+
+// rate returns the tokens per µs.
+func (t storedLimit) rate() float64 { return float64(t.Tokens) / float64(t.Period) }
 
 // fills returns in how many µs the whole bucket fills.
 func (t storedLimit) fills() float64 { return float64(t.Cap) * float64(t.Period) / float64(t.Tokens) }
@@ -122,22 +140,22 @@ func (t storedLimit) text(numbers ...int64) string {
 
 // look sets the level to that of now, for a call that changes nothing.
 func (b *refillable) look(s *step) {
-	b.tokens = min(b.tokens+b.stored.refilled(s.now-s.last), float64(min(b.next.Cap, b.stored.Cap)-s.escrow))
+	b.tokens = min(b.tokens+b.refilled(s, s.last), float64(min(b.next.Cap, b.stored.Cap)-s.escrow))
 }
 
-// fill refills up to cap − escrow by the limit that governed until now. Into the room of ended leases goes only the
+// fill refills up to cap − escrow by the limits that governed. Into the room of ended leases goes only the
 // refill since the last of them ended. It returns the refill that was lost because the bucket was full. If a
 // lower cap governs now, charge reduces the level, and that is no loss.
 func (b *refillable) fill(s *step) (lost float64) {
 	roomThen := float64(b.stored.Cap - s.escrowThen)
-	refilled := min(b.tokens, roomThen) + b.stored.refilled(s.now-s.last)
+	refilled := min(b.tokens, roomThen) + b.refilled(s, s.last)
 	b.tokens = refilled
 	if s.escrow < s.escrowThen {
 		since := s.now // an interrupted run deleted the records before
 		if s.lastEnded > 0 {
 			since = s.lastEnded
 		}
-		b.tokens = min(b.tokens, roomThen+b.stored.refilled(s.now-max(since, s.last)))
+		b.tokens = min(b.tokens, roomThen+b.refilled(s, max(since, s.last)))
 	}
 	b.tokens = min(b.tokens, float64(b.stored.Cap-s.escrow))
 	return refilled - b.tokens
@@ -223,7 +241,7 @@ func (b *tokenBucket) load(s *step) {
 	} else if b.noted < s.last { // a caller with what governs has written since
 		held = held.usedAt(s.last)
 	}
-	b.next = held.with(s, s.limit())
+	b.govern(s, held, s.limit())
 	s.expiring = s.expiring && b.noted > 0 && s.now > s.last
 	s.notes = s.lesser || b.noted > 0 && (s.Lease != "" || s.changed) || s.exists && s.changed && s.latest > s.now
 }

@@ -47,7 +47,7 @@ func (c *bucketsCall) load(s *step) {
 		} else {
 			c.unknown = true
 		}
-		b.next = c.held(b.stored).with(s, l)
+		b.govern(s, c.held(b.stored), l)
 		c.buckets[i] = b
 	}
 	s.expiring = s.expiring && c.noted && s.now > s.last

@@ -100,7 +100,7 @@ func (x *Exchange) unwritten(f *Finding) {
 	least := math.Inf(1)
 	for i, limit := range c.Limits() {
 		l := b.level(c.Algorithm, i, limit)
-		least = min(least, l.Tokens+l.brings(x.now-b.Last), float64(l.Terms.Cap-b.Escrow))
+		least = min(least, l.Tokens+x.brings(&l, x.governs(i, limit), b.Last), float64(l.Terms.Cap-b.Escrow))
 	}
 	f.Is(c.Want > 0 && least >= float64(max(c.Min, 1))+Rounding, least, "a call was denied what there was")
 }

@@ -17,13 +17,13 @@ func (x *Exchange) levels(f *Finding) {
 	spilt, forgiven := math.Inf(1), int64(0)
 	for i, limit := range c.Limits() {
 		was := b.level(c.Algorithm, i, limit)
-		level, lost := x.refilled(&was)
+		governs := x.governs(i, limit)
+		level, lost := x.refilled(&was, governs)
 		spilt = min(spilt, lost)
 		level += x.settled(f)
 
 		out := x.After.Escrow - x.lent()
-		governs := x.governs(i, limit).Limit
-		room, lowest := float64(governs.Cap-out), floor(governs, c.MaxDebt)
+		room, lowest := float64(governs.Cap-out), floor(governs.Limit, c.MaxDebt)
 		level = max(min(level, room), lowest)
 		due := x.debt(f, level-lowest)
 		charged := min(float64(due), math.Floor(level-lowest))
@@ -43,15 +43,25 @@ func (x *Exchange) levels(f *Finding) {
 
 // refilled is a level after the time since the last write, and the part of the refill that found no room. The room
 // of leases that are over fills from the latest of their ends on.
-func (x *Exchange) refilled(was *Level) (level, lost float64) {
-	since, b := x.now-x.Before.Last, x.Before
+func (x *Exchange) refilled(was *Level, g governed) (level, lost float64) {
+	b := x.Before
 	before := float64(was.Terms.Cap - b.Escrow)
-	level = min(was.Tokens, before) + was.brings(since)
+	level = min(was.Tokens, before) + x.brings(was, g, b.Last)
 	room := before + float64(x.freed)
 	if x.freed > 0 {
-		room = min(room, before+was.brings(x.now-max(x.end, b.Last)))
+		room = min(room, before+x.brings(was, g, max(x.end, b.Last)))
 	}
 	return min(level, room), level - min(level, room)
+}
+
+// brings is what came since a time: by the rate of before, and by a lower one from when nobody had used that for a hold.
+func (x *Exchange) brings(was *Level, g governed, since int64) float64 {
+	lower := &Level{Terms: Terms{Tokens: g.Tokens, Period: g.Period}}
+	if lower.brings(1) >= was.brings(1) {
+		return was.brings(x.now - since)
+	}
+	until := max(g.rateUntil, since)
+	return was.brings(until-since) + lower.brings(x.now-until)
 }
 
 // settled is what the caller brings back: a grant whose reply it never accepted, and what it returns of its record.
