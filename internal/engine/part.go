@@ -40,8 +40,9 @@ const (
 	refused
 )
 
-// peek decides the part by what this process knows. If the part is one of several, peek may refuse, but takes nothing.
-func (p *Part) peek() {
+// decideKnown decides the part by what this process knows. If the part is one of several, that may refuse it, but takes
+// nothing.
+func (p *Part) decideKnown() {
 	l := p.Limiter
 	if l == nil { // the zero Use
 		p.state = refused

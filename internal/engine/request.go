@@ -62,7 +62,7 @@ func (r Request) Decide(ctx context.Context) (strictest *Part) {
 	}
 	r.begin()
 	for i := range r {
-		r[i].peek()
+		r[i].decideKnown()
 	}
 	return r.decideRest(ctx)
 }
@@ -72,7 +72,7 @@ func (r Request) DecideSeparately(ctx context.Context) {
 	for i := range r {
 		alone := r[i : i+1]
 		alone.begin()
-		alone[0].peek()
+		alone[0].decideKnown()
 	}
 	r.walk(ctx)
 	for i := range r {
@@ -104,13 +104,14 @@ func (r Request) begin() {
 	}
 }
 
-// decideRest decides the parts that peek has not decided.
+// decideRest decides the parts that decideKnown has not decided.
 func (r Request) decideRest(ctx context.Context) (strictest *Part) {
 	r.walk(ctx)
 	return r.finish()
 }
 
-// walk decides the parts that peek has not decided.
+// walk decides the parts that decideKnown has not decided. For a part that is alone it looks into the pots once more, because
+// a renewal may have come meanwhile.
 //
 // The order keeps small what has to be returned if a later part refuses. Known refusals come before anything is taken.
 // Pots are next, because tokens can be put back into them. Redis is next, for all keys at once. Fail modes are last,

@@ -126,7 +126,7 @@ func (l *Limiter) decideAtOnce(now time.Duration, b *Bucket, key string, n int64
 	return o, true
 }
 
-// takeInMode is take of a Limiter that is traced, unlimited or in shadow mode, or whose requests have carried limits.
+// takeInMode is Take of a Limiter that is traced, unlimited or in shadow mode, or whose requests have carried limits.
 func (l *Limiter) takeInMode(ctx context.Context, key string, n int64, t *Taking) (Outcome, *Bucket, time.Duration) {
 	if t == nil {
 		t = &Taking{Limiter: l, Key: key, Cost: n}
