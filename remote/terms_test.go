@@ -42,7 +42,14 @@ func (p *piecewise) find(now int64, l lua.Limit) (level *big.Rat, exists bool) {
 	if !p.exists || now/1000 > p.until {
 		return big.NewRat(l.Cap, 1), false
 	}
-	level = new(big.Rat).Mul(rate(p.by), big.NewRat(now-p.at, 1))
+	turn := now
+	if rate(l).Cmp(rate(p.by)) < 0 { // once the larger rate does not govern any more, it brings nothing
+		turn = min(now, max(p.at, p.holds[1]))
+	}
+	level = new(big.Rat).Mul(rate(p.by), big.NewRat(turn-p.at, 1))
+	if turn < now {
+		level.Add(level, new(big.Rat).Mul(rate(l), big.NewRat(now-turn, 1)))
+	}
 	level.Add(level, p.level)
 	if full := big.NewRat(p.by.Cap, 1); level.Cmp(full) > 0 {
 		level = full
