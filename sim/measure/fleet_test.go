@@ -211,7 +211,8 @@ func TestPhases(t *testing.T) {
 		{"at an instant", changes{calm, fault(5*s, "flush", scenario.Fault{})}, "before 0-5 after 5-30"},
 		{"two", changes{fault(4*s, "crash", scenario.Fault{Restart: d(2 * s)})}, "before 0-4 during 4-20 after 20-30"},
 		{
-			"a deployment", changes{calm, fault(4*s, "deploy", scenario.Fault{Every: d(3 * s)})},
+			"a deployment",
+			changes{calm, fault(4*s, "deploy", scenario.Fault{Every: d(3 * s)})},
 			"before 0-4 during 4-10 after 10-30",
 		},
 		{"beyond the end", changes{fault(25*s, "freeze", scenario.Fault{For: d(time.Hour)})}, "before 0-10 during 10-30"},
