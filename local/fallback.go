@@ -80,7 +80,7 @@ func (f *fallback) has(now time.Duration, n int64) bool {
 	return n <= int64(f.limiter.Burst()) && f.refills(float64(n)-f.tokens(now)) < 1
 }
 
-// refills returns in how many ns the refill brings so many tokens.
+// refills returns how long the refill takes for that many tokens, in ns.
 func (f *fallback) refills(tokens float64) (ns float64) {
 	return tokens / float64(f.limiter.Limit()) * float64(time.Second)
 }

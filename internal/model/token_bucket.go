@@ -189,8 +189,8 @@ func (b *refillable) fillsFromLowest(s *step) float64 {
 	return float64(l.Cap+max(l.Cap, s.MaxDebt)) * float64(l.Period) / float64(l.Tokens)
 }
 
-// wait returns the µs until the call's minimum may be available. It leaves out what float64 has lost, as far as wholeTokens
-// forgives that.
+// wait returns the µs until the call's minimum may be available. A rounding error of float64 does not make it longer, as
+// far as wholeTokens forgives that error.
 func (b *refillable) wait(s *step) float64 {
 	l := b.next.Limit
 	lost := min(roundingError/2*float64(l.Period)/float64(l.Tokens), lostTime)

@@ -10,8 +10,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// tell tells a meter of events: when, of which process, and what: a state of its breaker, join, die; begin and end of the
-// fault with that number; calls, so many.
+// tell tells a meter of events. An event says when it happened, to which process, and what: a state of its breaker, join
+// or die, the begin or the end of the fault with that number, or a number of calls.
 func tell(m *measure.Meter, events string) {
 	for e := range strings.SplitSeq(events, ", ") {
 		var when, what string

@@ -25,8 +25,8 @@ type policy struct {
 	could  []tiered.Policy       // what couldBe returned
 }
 
-// policyFields are those of a policy, in the order in which they are read and written. A new field of [tiered.Policy] has
-// a line here, and is in schema.json.
+// policyFields has the fields of a policy, in the order in which they are read and written. For a new field of
+// [tiered.Policy], add a line here and an entry to schema.json.
 var policyFields = []policyField{
 	simple("name", "Name", func(p *policy) *string { return &p.Name }, text, yamlText, "a"),
 	simple("limit", "Limit", func(p *policy) *tiered.Limit { return &p.Limit }, tiered.ParseLimit, yamlString,
