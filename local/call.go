@@ -16,7 +16,7 @@ type Conditions struct {
 	Server    int64         // the node's clock, µs since 1970, if it is known
 	RoundTrip time.Duration // 99th percentile of the node's round trips
 	Timeout   time.Duration // after which a call to the node has failed, if that is more than Policy.Timeout
-	Typical   time.Duration // median round trip of late, or 0 if it is not known
+	Slow      time.Duration // round trip of a slow answer, or 0 if none has come
 	Fleet     int64         // processes that share the limit, ≥ 1
 }
 

@@ -16,7 +16,7 @@ type composer struct {
 	policy  *Policy
 	size    sizing
 	leasing bool // demand pays for a lease
-	far     bool // an answer typically comes when those who asked have left
+	far     bool // answers come when those who asked have left
 	dry     bool
 	until   time.Duration // until then the node should execute the call: Deadline, by this process' clock
 	call    Call
@@ -26,7 +26,7 @@ type composer struct {
 func newComposer(b *Bucket, now time.Duration, c Conditions, dry bool) composer {
 	p, s := b.Policy(), b.size(now, c.RoundTrip)
 	timeout := p.timeout(c.Timeout)
-	far := c.Typical > p.Budget
+	far := b.isFar(c)
 	pays := s.pays(b.leasing != direct) || far && s.paysFar(&b.demand)
 	return composer{
 		b: b, Conditions: c, now: now, policy: p, size: s, dry: dry,
@@ -36,6 +36,20 @@ func newComposer(b *Bucket, now time.Duration, c Conditions, dry bool) composer 
 			ttl: p.ttl(s.period, timeout), period: s.period,
 		},
 	}
+}
+
+// isFar reports whether answers come when those who ask for the key have left: after Budget, or after the time of the one
+// who waits least. While nobody waits it is as when somebody last did, unless the node has come closer.
+func (b *Bucket) isFar(c Conditions) bool {
+	p := b.Policy()
+	if c.Slow > p.Budget {
+		return true
+	}
+	far, waits := false, c.waits(p)
+	for w := range b.pending.waiting() {
+		far = far || w.hurried(waits)
+	}
+	return far || b.pending.count() == 0 && 2*c.RoundTrip > b.leasing.trip() && b.leasing.trip() > 0
 }
 
 // next chooses what the next call is for: a credit, those who wait, what is due, or a renewal. It reports false if
@@ -112,10 +126,14 @@ func (c *composer) credit() {
 }
 
 // requested is what those who wait ask of the call. An answer takes a round trip, or half of the Budget if that is less.
-// Far from Redis it takes what it typically does, whoever waits.
 func (c *composer) requested() request {
-	trip := min(c.RoundTrip, c.policy.Budget/2)
-	return c.b.pending.request(c.now, trip, max(trip, c.Typical), c.policy.Cap)
+	return c.b.pending.request(c.now, min(c.RoundTrip, c.policy.Budget/2), c.waits(c.policy), c.policy.Cap)
+}
+
+// waits reports for how long one must wait to get an answer: a round trip, or half of the Budget if that is less. Far from
+// Redis it is what a slow answer takes.
+func (c *Conditions) waits(p *Policy) time.Duration {
+	return max(min(c.RoundTrip, p.Budget/2), c.Slow)
 }
 
 // request makes a call for those who wait: a direct take, or a lease that serves them too.

@@ -233,14 +233,13 @@ type request struct {
 }
 
 // request marks those who wait for another trip or longer, and sums up what they ask for. An answer comes no sooner. It
-// also marks those who never wait for as long as a typical answer takes: otherwise Redis would never hear of them, and
-// what comes is for the next. Who has waited in vain until now is left out: a node just above its capacity would do
-// nothing else.
-func (p *pending) request(now, trip, typical time.Duration, burst int64) request {
+// also marks those in a hurry, who never wait for so long: otherwise Redis would never hear of them, and what comes is for
+// the next. Who has waited in vain until now is left out: a node just above its capacity would do nothing else.
+func (p *pending) request(now, trip, answer time.Duration, burst int64) request {
 	r := request{allWait: true}
 	for w := range p.waiting() {
 		w.asked, w.more = false, 0
-		hurried := w.until-w.since <= typical
+		hurried := w.hurried(answer)
 		if w.until <= now || w.until <= now+trip && !hurried || r.cost+w.cost > burst {
 			continue
 		}
@@ -257,6 +256,9 @@ func (p *pending) request(now, trip, typical time.Duration, burst int64) request
 	}
 	return r
 }
+
+// hurried reports whether w never waits for as long as an answer takes.
+func (w *Waiter) hurried(answer time.Duration) bool { return w.until-w.since <= answer }
 
 // addMore adds what the waiters want for others to the cost of a direct take for them. That is a quarter of the burst
 // at most for each, because it is lost with the reply.

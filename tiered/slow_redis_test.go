@@ -2,6 +2,7 @@ package tiered_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"log/slog"
 	"math/rand/v2"
@@ -176,15 +177,18 @@ func TestLateRedisDecidesRareRequests(t *testing.T) {
 		request time.Duration // how often one comes
 		ready   time.Duration // when leases are there in time
 		budget  time.Duration // 0 is the default
+		hurry   time.Duration // how long callers wait, if less than budget
 	}{
-		{"late from the first request on", 240 * ms, 240 * ms, 160 * ms, 8 * time.Second, 0},
-		{"far from the first request on", 440 * ms, 440 * ms, 80 * ms, 8 * time.Second, 0},
-		{"late after it was near", ms, 120 * ms, 160 * ms, 8 * time.Second, 0},
-		{"far after it was near", ms, 440 * ms, 80 * ms, 14 * time.Second, 0},
-		{"far after it was near, and asked often", ms, 440 * ms, 20 * ms, 14 * time.Second, 0},
-		{"late, and callers wait for long", 240 * ms, 240 * ms, 200 * ms, 8 * time.Second, 100 * ms},
-		{"late, and asked twice a second", 240 * ms, 240 * ms, 500 * ms, 8 * time.Second, 0},
-		{"far, and asked twice a second", 440 * ms, 440 * ms, 500 * ms, 14 * time.Second, 100 * ms},
+		{"late from the first request on", 240 * ms, 240 * ms, 160 * ms, 8 * time.Second, 0, 0},
+		{"far from the first request on", 440 * ms, 440 * ms, 80 * ms, 8 * time.Second, 0, 0},
+		{"late after it was near", ms, 120 * ms, 160 * ms, 8 * time.Second, 0, 0},
+		{"far after it was near", ms, 440 * ms, 80 * ms, 14 * time.Second, 0, 0},
+		{"far after it was near, and asked often", ms, 440 * ms, 20 * ms, 14 * time.Second, 0, 0},
+		{"late, and callers wait for long", 240 * ms, 240 * ms, 200 * ms, 8 * time.Second, 100 * ms, 0},
+		{"late, and asked twice a second", 240 * ms, 240 * ms, 500 * ms, 8 * time.Second, 0, 0},
+		{"far, and asked twice a second", 440 * ms, 440 * ms, 500 * ms, 14 * time.Second, 100 * ms, 0},
+		{"as far as callers wait", 66 * ms, 66 * ms, 500 * ms, 8 * time.Second, 100 * ms, 0},
+		{"as far as callers in a hurry wait", 33 * ms, 33 * ms, 500 * ms, 8 * time.Second, 100 * ms, 50 * ms},
 	} {
 		bubble(t, c.name, func(t *testing.T) {
 			store := &lateStore{Memory: remote.NewMemory()}
@@ -203,7 +207,9 @@ func TestLateRedisDecidesRareRequests(t *testing.T) {
 			}
 			asked, decided := 0, 0
 			for start := time.Now(); time.Since(start) < c.ready+8*time.Second; time.Sleep(c.request) {
+				ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.hurry, time.Minute))
 				d := l.Allow(ctx, "k")
+				cancel()
 				if time.Since(start) > c.ready {
 					if asked++; d.Tier != tiered.Failover {
 						decided++

@@ -13,6 +13,11 @@ const (
 	// is known to be after three answers.
 	paceTrips = 4
 
+	// slowTrips is the number of answers in time of which the second slowest says what a slow one takes. Callers that
+	// leave sooner are served by leases. With what an answer typically takes, a third of the requests waited in vain where
+	// Redis is about as far as Budget (docs/internals/sizing.md). Two answers that a hiccup held up count for 16.
+	slowTrips = 16
+
 	// slack is how many round trips a call may take before it has failed. Twice the second largest of four covers
 	// round trips between 20 and 100 ms, and leaves what it was for a node that answers within half of Timeout.
 	slack = 2
@@ -38,11 +43,14 @@ type pace struct {
 	patient  time.Duration // Options.ClientTimeout
 	timeout  atomic.Int64  // after which a call has failed, ns
 	typical  atomic.Int64  // round trip, ns; 0 before the first answer
+	slow     atomic.Int64  // round trip, ns: the second longest of the last slowTrips that came in time; 0 before the first
 	last     atomic.Int64  // round trip, ns
 	unheard  atomic.Int64  // calls without an answer since the last one
 	mu       sync.Mutex
 	trips    [paceTrips]time.Duration // a ring: trips[n%paceTrips] is written next
 	answered int
+	inTime   [slowTrips]time.Duration // a ring of the round trips that came in time: inTime[n%slowTrips] is written next
+	came     int
 }
 
 func newPace(timeout, clientTimeout time.Duration) *pace {
@@ -65,11 +73,26 @@ func (p *pace) answer(trip time.Duration) time.Duration {
 	slices.Sort(sorted)
 	if int64(trip) <= p.timeout.Load() { // what comes late, as after a freeze, says nothing of what is usual
 		p.typical.Store(int64(sorted[len(sorted)/paceTrips])) // the second smallest, or of fewer the smallest
+		p.inTime[p.came%slowTrips] = trip
+		p.came++
+		p.slow.Store(int64(secondLongest(p.inTime[:min(p.came, slowTrips)])))
 	}
 	long := sorted[max(len(sorted)-2, 0)]
 	timeout := max(p.least, min(slack*long, MaxTimeout))
 	p.timeout.Store(int64(timeout))
 	return timeout
+}
+
+// secondLongest returns the second longest of some round trips, or the only one.
+func secondLongest(trips []time.Duration) time.Duration {
+	var longest, second time.Duration
+	for _, t := range trips {
+		longest, second = max(longest, t), max(second, min(longest, t))
+	}
+	if len(trips) == 1 {
+		return longest
+	}
+	return second
 }
 
 // noAnswer adds a call that has failed without an answer.
@@ -100,6 +123,9 @@ func (n *Node) Timeout() time.Duration { return time.Duration(n.pace.timeout.Loa
 
 // TypicalTrip reports how long the node takes to answer, or 0 before its first answer.
 func (n *Node) TypicalTrip() time.Duration { return time.Duration(n.pace.typical.Load()) }
+
+// SlowTrip reports how long a slow answer of the node takes, one in ten or so, or 0 before its first answer.
+func (n *Node) SlowTrip() time.Duration { return time.Duration(n.pace.slow.Load()) }
 
 // LastTrip reports how long the latest answer of the node took.
 func (n *Node) LastTrip() time.Duration { return time.Duration(n.pace.last.Load()) }

@@ -85,7 +85,7 @@ func (b *Bucket) conditions(n *dispatch.Node, now time.Duration, name string, se
 	return local.Conditions{
 		Seq: seq, Lease: l.leaseID(), Bucket: name, Phase: l.phase(b.Key()),
 		Clock: known, Server: server, RoundTrip: n.RoundTrip(),
-		Timeout: n.Timeout(), Typical: n.TypicalTrip(),
+		Timeout: n.Timeout(), Slow: n.SlowTrip(),
 		Fleet: n.Processes(l.place()),
 	}
 }
