@@ -304,7 +304,8 @@ func BenchmarkAll(b *testing.B) {
 // What All joined can be changed, joined with more and charged like one use, and what it was made of stays as it was.
 func TestJoinedUsesAreAUse(t *testing.T) {
 	ctx := context.Background()
-	l := several(t, remote.NewMemory(), nil, direct("a", 100), direct("b", 100))
+	patient := &tiered.Options{Budget: 10 * time.Second, Timeout: 10 * time.Second} // a busy machine is slow
+	l := several(t, remote.NewMemory(), patient, direct("a", 100), direct("b", 100))
 	six := make([]tiered.Use, 0, 6)
 	for _, key := range []string{"1", "2", "3", "4", "5", "6"} {
 		six = append(six, l[0].For(key))
