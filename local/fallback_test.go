@@ -44,7 +44,7 @@ func TestFallbackSaysWhenItWillAdmit(t *testing.T) {
 				t.Fatalf("%d of %d per %v: %+v, want to be refused for %.1f ns at most", p.Cap, p.Tokens, per, v, want)
 			}
 			r.now += v.Retry
-			if v := r.b.ForeseeFallback(r.now, p.Cap, 1, false); v.Outcome != local.Fallback {
+			if v := r.b.ForeseeFallback(r.now, p.Cap, 1); v.Outcome != local.Fallback {
 				t.Fatalf("%d of %d per %v: %+v is foreseen, want to be admitted", p.Cap, p.Tokens, per, v)
 			}
 			r.admitAlone(p.Cap)
@@ -55,7 +55,7 @@ func TestFallbackSaysWhenItWillAdmit(t *testing.T) {
 // Nothing is foreseen for more than a fallback holds, though its refill brought the rest within a nanosecond.
 func TestForeseeFallbackKeepsToTheBurst(t *testing.T) {
 	r := newRig(t, local.Policy{Cap: 10, Tokens: 1e12, FailMode: local.FailLocal})
-	if v := r.b.ForeseeFallback(r.now, 6, 2, false); v.Outcome != local.FallbackSpent || v.Retry != local.Never {
+	if v := r.b.ForeseeFallback(r.now, 6, 2); v.Outcome != local.FallbackSpent || v.Retry != local.Never {
 		t.Errorf("%+v, want never", v)
 	}
 }

@@ -97,6 +97,12 @@ func (h *hot) Take(now time.Duration, n int64) (left int64, ok, renew bool) {
 	return h.remaining(held), true, l.pot.renewable(now, held)
 }
 
+// Foresee is Take, but takes nothing: left is what remains before n tokens are taken.
+func (h *hot) Foresee(now time.Duration, n int64) (left int64, ok bool) {
+	held := h.held(now)
+	return h.remaining(held), held >= n
+}
+
 // Holds reports whether Take would find n tokens.
 func (h *hot) Holds(now time.Duration, n int64) bool { return h.held(now) >= n }
 
@@ -171,15 +177,6 @@ func (h *hot) lacking(held int64) int64 {
 // remaining adds what Redis was last seen to have to what is held here. It is an estimate in 0 … Cap.
 func (h *hot) remaining(held int64) int64 {
 	return min(held+max(h.view.level.Load(), 0), h.Policy().Cap)
-}
-
-// Foresee is Take and Refuse without taking or counting anything. Left is what remains before n tokens are taken. It
-// reports false if Redis has to be asked: see [Bucket.DryRun].
-func (h *hot) Foresee(now time.Duration, n int64) (Verdict, bool) {
-	if held := h.held(now); held >= n {
-		return Verdict{Outcome: Admitted, Left: h.remaining(held)}, true
-	}
-	return h.Refuse(now, n)
 }
 
 // levelAt is the level in Redis by the last reply and the refill since. The mutex is held.

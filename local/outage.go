@@ -94,8 +94,8 @@ func (b *Bucket) Fallback(now time.Duration, n, fleet int64) Verdict {
 	return Verdict{Outcome: Fallback, Left: b.remaining(b.lease.live(now))}
 }
 
-// ForeseeFallback decides like Fallback, but takes nothing. count says that it counts what it refuses.
-func (b *Bucket) ForeseeFallback(now time.Duration, n, fleet int64, count bool) Verdict {
+// ForeseeFallback decides like Fallback, but takes nothing and counts nothing.
+func (b *Bucket) ForeseeFallback(now time.Duration, n, fleet int64) Verdict {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.life == closed || !b.Policy().decides(n) {
@@ -109,23 +109,16 @@ func (b *Bucket) ForeseeFallback(now time.Duration, n, fleet int64, count bool) 
 	if mode == FailOpen {
 		return Verdict{Outcome: Opened, Left: b.remaining(held)}
 	}
-	v := Verdict{Outcome: Failed, Left: held}
-	if mode == FailLocal {
-		b.setFleet(now, fleet)
-		b.account(now)
-		if b.fallback.has(now, n) {
-			return Verdict{Outcome: Fallback, Left: b.remaining(held)}
-		}
-		v.Outcome = FallbackSpent
-		v.Left, v.Retry = b.fallback.lacks(now, n)
+	if mode == FailClosed {
+		return Verdict{Outcome: Failed, Left: held}
 	}
-	if count {
-		b.needLease().outage.unbooked.Add(n)
+	b.setFleet(now, fleet)
+	b.account(now)
+	if b.fallback.has(now, n) {
+		return Verdict{Outcome: Fallback, Left: b.remaining(held)}
 	}
-	if count && mode == FailLocal {
-		b.refused.Add(n)
-	}
-	return v
+	left, retry := b.fallback.lacks(now, n)
+	return Verdict{Outcome: FallbackSpent, Left: left, Retry: retry}
 }
 
 // FallbackNotSpent takes back that the fallback refused n tokens, because the caller waits and asks again. It reports

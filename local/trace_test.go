@@ -334,7 +334,7 @@ func (tr *trace) do(step string, words []string) []string {
 		}
 		return []string{strings.TrimSuffix(fmt.Sprint(outcomes)[len("map["):], "]")}
 	case "foresee":
-		return []string{verdict(b.ForeseeFallback(tr.now, n(), fleet, true))}
+		return []string{verdict(b.ForeseeFallback(tr.now, n(), fleet))}
 	case "refuse": // without a lock; "refuse waiter 3" for who waits and asks again
 		v, refused := b.Refuse(tr.now, count(tr.T, words[len(words)-1]))
 		if first == "waiter" {

@@ -41,21 +41,22 @@ func write(d *Decision, o engine.Outcome, key string, n int64, b *engine.Bucket,
 	}
 	d.Allowed, d.Reason, d.Tier, d.Expired, d.LimitNumber = o.Allowed(), r, Tier(o.Tier), o.Expired, 0
 	d.Policy, d.Key, d.Cost = engine.Owner(p).Limiter.Name, key, n
-	d.Burst, d.Remaining, d.RetryAfter, d.ResetAfter = p.Cap, o.Left, o.Retry, 0
-	if p.Rule == local.Unlimited || p.Rule == local.Blocked { // the numbers of p mean nothing
+	d.RetryAfter, d.ResetAfter = o.Retry, 0
+	switch p.Rule { // without a limit the numbers of p mean nothing
+	case local.Unlimited:
+		d.Burst, d.Remaining = math.MaxInt64, math.MaxInt64
+		return
+	case local.Blocked:
 		d.Burst, d.Remaining = 0, 0
-		if p.Rule == local.Unlimited {
-			d.Burst, d.Remaining = math.MaxInt64, math.MaxInt64
-		}
 		return
 	}
-	whole := p
+	whole, burst := p, p.Cap
 	if p.Parent != nil { // standing shares have the rest of it, and no request may cost more than the part that Redis has
 		if whole = p.Parent; r != ExceedsBurst {
-			d.Burst = whole.Cap
+			burst = whole.Cap
 		}
 	}
-	d.Remaining = max(min(d.Remaining, d.Burst), 0)
+	d.Burst, d.Remaining = burst, max(min(o.Left, burst), 0)
 	if Granted <= r && r <= FallbackSpent || r == ExceedsBurst || r == InvalidCost {
 		d.ResetAfter = max(resets(whole, max(o.Left, 0)), o.Retry)
 		if o.Left < 0 && p.Call.Algorithm == lua.TokenBucket {

@@ -13,17 +13,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// find returns the bucket of id. After Close it returns one that never asks Redis.
-func (g *Group) find(now time.Duration, id local.ID) *Bucket {
-	if b := g.Cache.Hot(now, id.Policy); b != nil && b.Is(id) {
-		return b
-	}
-	if g.Closed.Load() {
-		return g.CacheAfterClose.Get(now, id)
-	}
-	return g.Cache.Get(now, id)
-}
-
 // name returns the bucket's name in the store. It is computed for each call, because a stored name would cost as much
 // memory as the key.
 func (b *Bucket) name() string {

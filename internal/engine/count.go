@@ -1,11 +1,15 @@
 package engine
 
 import (
+	"log/slog"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// How decisions are counted and told to the hook. Stats reads what was counted.
+// What is counted, and told to the hook. Stats reads what was counted.
 
 // countRequest counts a request of n tokens. It must be called where its tokens are counted.
 func (l *Limiter) countRequest(o Outcome, key string, n int64) {
@@ -43,26 +47,51 @@ func (l *Limiter) observe(t *Told) {
 	}
 }
 
-// Refuse returns the refusal of a request for n tokens that is not valid, and counts it.
-func (l *Limiter) Refuse(key string, n int64, r Reason) Told {
-	o, b := l.invalid(key, r)
-	l.countRequest(o, key, 0)
-	t := Told{Outcome: l.tryOut(o, key, 0), Key: key, Cost: n, Bucket: b, Now: l.Group.Now()}
-	l.observe(&t)
-	return t
+// Gone returns the figures of forgotten buckets, and of calls that brought nothing.
+func (f *Figures) Gone() Gone {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return Gone{f.evicted, f.refused.Top(), f.rejected, f.forgiven, f.unanswered}
 }
 
-// invalid returns the refusal of a request that is not valid, and the bucket of its key if there is one.
-func (l *Limiter) invalid(key string, r Reason) (Outcome, *Bucket) {
-	p := l.settings.Load().Initial
-	if r != InvalidKey {
-		if b, ok := l.Group.Cache.Find(l.ID(key)); ok && b.Policy().Rule != local.Unresolved {
-			return b.refuseForGood(l.Group.Now(), r), b
-		}
+// keepStats adds the figures of a forgotten bucket.
+func (l *Limiter) keepStats(key string, s local.Stats) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.evicted.Add(s)
+	l.refused.Add(RefusedOf(key, s))
+}
+
+// forgive counts n tokens of debt that no call can report.
+func (l *Limiter) forgive(n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forgiven += n
+}
+
+// countFailure counts a call that was not answered, or that the store rejected because of its bucket: the Redis key
+// has another type, or is damaged. Each rejected bucket makes one line in the log. The line does not name the key,
+// which may be a secret.
+func (l *Limiter) countFailure(call *lua.Call, err error) {
+	rejected := dispatch.IsScriptError(err)
+	l.mu.Lock()
+	if rejected {
+		l.rejected++
+	} else {
+		l.unanswered += call.Want
 	}
-	left := p.Cap // this process does not know the key: its bucket may be full
-	if r == InvalidKey {
-		left = 0
+	l.mu.Unlock()
+	if j := l.Group.Journal; rejected && j.FirstTime(call.Bucket) {
+		j.Tally("refused "+l.Name, 1, slog.LevelError,
+			"redis refuses buckets, as they are not what the limiter wrote: the fail mode decides for their keys",
+			"policy", l.Name, "error", err)
 	}
-	return Outcome{p, How{r, None, false}, left, 0}, nil
+}
+
+// RefusedOf returns what a key was refused, by the figures of its bucket.
+func RefusedOf(key string, s local.Stats) report.RefusedKey {
+	return report.RefusedKey{
+		Key: key, Limited: s.Refused - s.FallbackSpent, FallbackSpent: s.FallbackSpent, Unavailable: s.Failed,
+		Blocked: s.Blocked,
+	}
 }

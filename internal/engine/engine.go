@@ -1,5 +1,5 @@
 // Package engine decides. A request is a list of parts, one for each key. The parts ask the sources of their keys' tokens in
-// one order, which take.go lists, and each ends as an [Outcome] of four words. Package tiered makes the settings that the
+// one order, in sources.go, and each ends as an [Outcome] of four words. Package tiered makes the settings that the
 // engine goes by, and makes a Decision of each outcome. The engine knows neither a Policy nor a Decision.
 package engine
 
@@ -207,6 +207,20 @@ type Bucket struct {
 	checkAt time.Duration                 // when the schedule checks it; 0 for never. Guarded by the schedule's mutex
 }
 
+// A source is where the tokens of a key come from, or what knows that there are none. The sources are asked in this order:
+// Request.walk takes from them, Part.look asks what they would say, which is all that Peek does, and Taking.Settle puts back what
+// they gave. Only Take asks some by itself, because nearly all requests end there.
+type source uint8
+
+const (
+	nowhere       source = iota // nothing was taken
+	lease                       // tokens of this process that Redis granted
+	standingShare               // tokens that come to this process without a call
+	denial                      // none: Redis answers, and this process knows that it refuses
+	redis                       // a call, for all who wait for the key; see redis.go
+	failMode                    // the fallback, or what else the policy says; see outage.go
+)
+
 // Told is an outcome with what a Decision tells besides: of a request for Key that cost Cost, at Now. Bucket is the key's, nil if
 // this process keeps none.
 type Told struct {
@@ -227,9 +241,6 @@ type Told struct {
 
 // Now returns the time since the Group's base, by the monotonic clock. A decision reads it once.
 func (g *Group) Now() time.Duration { return time.Since(g.Base) }
-
-// ID returns the ID of a key's bucket in the cache.
-func (l *Limiter) ID(key string) local.ID { return local.ID{Policy: l.Number, Key: remote.Digest(key)} }
 
 // place returns the place of the policy among those that this process announces, -1 if it is removed.
 func (l *Limiter) place() int { return int(l.Place.Load()) }

@@ -12,26 +12,31 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// Foresee is Take, but takes nothing and counts nothing. The steps are those of a request: the lease, the standing share, what is
-// known to be refused, Redis, and the fail mode.
+// Foresee is Take, but takes nothing and counts nothing: it only looks at the sources. Redis is asked what it would say.
 func (l *Limiter) Foresee(ctx context.Context, key string, n int64) Told {
-	f := foresight{limiter: l, key: key, cost: n, until: l.Group.Now() + patience(ctx, l.Group.Budget)}
+	p := l.partToForesee(ctx, key, n)
 	for range maxTries {
-		if t, ok := f.once(ctx, l.bucketToPeek(key)); ok {
+		p.bucket, p.now = l.bucketToPeek(key), l.Group.Now()
+		if t, ok := p.foresee(ctx); ok {
 			return t
 		}
 	}
 	return Told{Outcome: Outcome{l.settings.Load().Initial, How{Unavailable, None, false}, 0, 0}, Key: key, Cost: n}
 }
 
+// partToForesee returns a part that is only looked at.
+func (l *Limiter) partToForesee(ctx context.Context, key string, n int64) Part {
+	return Part{Taking: Taking{Limiter: l, Key: key, Cost: n}, until: l.Group.Now() + patience(ctx, l.Group.Budget)}
+}
+
 // ForeseeEach returns what Redis would decide over one token of a key by each of its limits alone. The policies are those that has
 // one limit each, in their order. If Redis does not answer, it returns an error.
 func (l *Limiter) ForeseeEach(ctx context.Context, key string, alone []*local.Policy) ([]Told, error) {
-	f := foresight{limiter: l, key: key, cost: 1, until: l.Group.Now() + patience(ctx, l.Group.Budget)}
-	b := l.bucketToPeek(key)
+	p := l.partToForesee(ctx, key, 1)
+	p.bucket = l.bucketToPeek(key)
 	runs := make([]*dryRun, len(alone))
 	for i := range runs {
-		runs[i] = b.dryRun(1, i, f.until)
+		runs[i] = p.bucket.dryRun(1, i, p.until)
 	}
 	all := make([]Told, len(runs))
 	for i, j := range runs {
@@ -39,24 +44,11 @@ func (l *Limiter) ForeseeEach(ctx context.Context, key string, alone []*local.Po
 		if r.Err != nil {
 			return nil, r.Err
 		}
-		if all[i] = f.byRedis(b, alone[i], c, r.Reply); len(all) > 1 {
+		if all[i] = p.foreseenByRedis(alone[i], c, r.Reply); len(all) > 1 {
 			all[i].Limit = uint8(i + 1)
 		}
 	}
 	return all, nil
-}
-
-// foresight is one call of Foresee.
-type foresight struct {
-	limiter *Limiter
-	key     string
-	cost    int64
-	until   time.Duration // the caller stops waiting then
-}
-
-// told tells of an outcome. In shadow mode a refusal admits.
-func (f *foresight) told(now time.Duration, b *Bucket, o Outcome) Told {
-	return Told{Outcome: f.limiter.asTried(o), Key: f.key, Cost: f.cost, Bucket: b, Now: now}
 }
 
 // bucketToPeek returns the bucket of a key. If the process has none, and does not need one to know the limit, it returns
@@ -78,66 +70,47 @@ func (l *Limiter) bucketToPeek(key string) *Bucket {
 	return b
 }
 
-// once foresees by a bucket. It reports false if that was evicted, or its policy has changed.
-func (f *foresight) once(ctx context.Context, b *Bucket) (t Told, ok bool) {
-	g, n := f.limiter.Group, f.cost
-	now, p, share := g.Now(), b.Policy(), b.share()
-	var o Outcome
-	switch {
-	case p.Rule == local.Unresolved:
+// foresee tells how the part would be decided. It reports false if its bucket was evicted, or its policy has changed.
+func (p *Part) foresee(ctx context.Context) (t Told, ok bool) {
+	b := p.bucket
+	switch by := b.Policy(); {
+	case by.Rule == local.Unresolved:
 		return t, false
-	case p.Rule != local.ByLimit || n > p.Cap:
-		return f.told(now, b, b.byRule(now)), true
+	case by.Rule != local.ByLimit || p.Cost > by.Cap:
+		return p.foreseen(b.byRule(p.now)), true
 	}
-	switch v, known := b.Foresee(now, n); {
-	case known && v.Outcome == local.Admitted:
-		o = Outcome{p, How{Granted, Local, false}, v.Left, 0}
-	case share.holds(now, n):
-		o = Outcome{p, How{Granted, Local, false}, b.seenLeft(now), 0}
-	case g.Closed.Load() || b.unhealthy() != nil:
-		return f.byFailMode(now, b)
-	case known:
-		o = Outcome{p, How{Limited, Local, false}, v.Left, v.Retry}
-	default:
-		return f.askRedis(ctx, b)
+	s, o := p.look()
+	if s == redis {
+		c, r := b.dryRun(p.Cost, allLimits, p.until).wait(ctx)
+		if r.Err == nil {
+			return p.foreseenByRedis(c.Policy, c, r.Reply), true
+		}
+		p.now = p.Limiter.Group.Now()
+		if ctx.Err() != nil {
+			return p.foreseen(Outcome{b.Policy(), How{Canceled, None, expired(ctx)}, 0, 0}), true
+		}
+		o, _ = failMode.look(p)
 	}
-	return f.told(now, b, share.tell(o, now, n)), true
+	return p.foreseen(o), o.Reason != Unknown
 }
 
-// byFailMode tells what the fail mode would decide.
-func (f *foresight) byFailMode(now time.Duration, b *Bucket) (t Told, ok bool) {
-	p := b.Policy()
-	v := b.ForeseeFallback(now, f.cost, f.limiter.Group.fleetOf(b), false)
-	if v.Outcome == local.Outdated {
-		return t, false
-	}
-	return f.told(now, b, b.share().tell(byFailMode(p, v), now, f.cost)), true
+// foreseen tells of an outcome that was foreseen. In shadow mode a refusal admits.
+func (p *Part) foreseen(o Outcome) Told {
+	return Told{Outcome: p.Limiter.asTried(o), Key: p.Key, Cost: p.Cost, Bucket: p.bucket, Now: p.now}
 }
 
-// askRedis tells what Redis would decide.
-func (f *foresight) askRedis(ctx context.Context, b *Bucket) (t Told, ok bool) {
-	c, r := b.dryRun(f.cost, allLimits, f.until).wait(ctx)
-	if r.Err == nil {
-		return f.byRedis(b, c.Policy, c, r.Reply), true
-	}
-	now := f.limiter.Group.Now()
-	if ctx.Err() != nil {
-		return f.told(now, b, Outcome{b.Policy(), How{Canceled, None, expired(ctx)}, 0, 0}), true
-	}
-	return f.byFailMode(now, b)
-}
-
-// byRedis tells what Redis' answer to a dry run means, with what this process has of the key. p is the policy by which it is told.
-func (f *foresight) byRedis(b *Bucket, p *local.Policy, c local.Call, r lua.Reply) Told {
-	l, n := f.limiter, f.cost
-	now := l.Group.Now()
-	v, share := b.Foreseen(now, n, c, r), l.share(b.ID(), p)
-	o := Outcome{p, How{Granted, Remote, false}, v.Left, 0}
-	if v.Outcome == local.Refused && !b.Holds(now, n) && !share.holds(now, n) {
+// foreseenByRedis tells what Redis' answer to a dry run means, with what this process has of the key. by is the policy by which it
+// is told.
+func (p *Part) foreseenByRedis(by *local.Policy, c local.Call, r lua.Reply) Told {
+	l, b, n := p.Limiter, p.bucket, p.Cost
+	p.now = l.Group.Now()
+	v, share := b.Foreseen(p.now, n, c, r), l.share(b.ID(), by)
+	o := Outcome{by, How{Granted, Remote, false}, v.Left, 0}
+	if v.Outcome == local.Refused && !b.Holds(p.now, n) && !share.holds(p.now, n) {
 		o.Reason, o.Retry = Limited, v.Retry
 	}
-	t := f.told(now, nil, share.tell(o, now, n))
-	t.Dry, t.Which, t.Clear = true, uint8(r.Which), now+time.Duration(r.Reset)*time.Microsecond
+	t := p.foreseen(share.tell(o, p.now, n))
+	t.Bucket, t.Dry, t.Which, t.Clear = nil, true, uint8(r.Which), p.now+time.Duration(r.Reset)*time.Microsecond
 	return t
 }
 
@@ -165,8 +138,7 @@ func (b *Bucket) known(now time.Duration) Outcome {
 	p, share := b.Policy(), b.share()
 	held, level := b.Peek(now)
 	left, need := min(held+max(level, 0), p.Cap), 1+b.Reserved()
-	v, sure := b.Foresee(now, need)
-	refused := sure && v.Outcome == local.Refused
+	v, refused := b.Refuse(now, need)
 	_, clear := b.LastReport(refused)
 	o := Outcome{p, How{Granted, Local, false}, left, 0}
 	if left < need && !share.holds(now, 1) {

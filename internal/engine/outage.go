@@ -40,13 +40,21 @@ func (b *Bucket) knownNode() *dispatch.Node {
 	return n
 }
 
-// probe reports whether b's node is unhealthy, and sends it a probe if one is due.
-func (b *Bucket) probe(now time.Duration) bool {
-	n := b.unhealthy()
-	if n != nil && n.ProbeDue(now) {
-		b.apply(now, b.Probe())
+// down reports whether Redis is not to be asked about the part: its node is unhealthy, or the Group is closed.
+func (p *Part) down() bool { return p.Limiter.Group.Closed.Load() || p.bucket.unhealthy() != nil }
+
+// leaveToFailMode leaves the part to the fail mode, and sends its node a probe if one is due.
+func (p *Part) leaveToFailMode() {
+	if p.state == fallback {
+		return
 	}
-	return n != nil
+	p.state = fallback
+	if p.Limiter.Group.Closed.Load() {
+		return
+	}
+	if n := p.bucket.unhealthy(); n != nil && n.ProbeDue(p.now) {
+		p.bucket.apply(p.now, p.bucket.Probe())
+	}
 }
 
 // fallBack decides over n tokens by the fail mode. stamp is that of tokens of the lease, which is spent first. It reports false
@@ -80,4 +88,24 @@ func (g *Group) warnIfFleetUnknown() {
 		g.Journal.Line(slog.LevelWarn, "the number of processes is not known, so each admits the whole limit alone "+
 			"while redis does not answer: set Options.Processes")
 	})
+}
+
+// fallBack lets the fail mode decide.
+func (p *Part) fallBack() {
+	for {
+		p.setSource(p.bucket, failMode)
+		o, stamp, ok := p.bucket.fallBack(p.now, p.Cost)
+		if !ok {
+			if p.findAgain(failMode) {
+				return
+			}
+			continue
+		}
+		if o.Reason == Granted { // of the lease
+			p.setSource(p.bucket, redis)
+			p.stamp = stamp
+		}
+		p.decided(p.bucket.share().tell(o, p.now, p.Cost), p.bucket)
+		return
+	}
 }

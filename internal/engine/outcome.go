@@ -91,19 +91,6 @@ func byFailMode(p *local.Policy, v local.Verdict) Outcome {
 	return o
 }
 
-// Valid returns Granted, or the reason why no limit would admit the request. It does not know the key's burst.
-func Valid(key string, n int64) Reason {
-	switch {
-	case key == "" || len(key) > MaxKeyLength:
-		return InvalidKey
-	case n <= 0:
-		return InvalidCost
-	case n > MaxTokens:
-		return ExceedsBurst
-	}
-	return Granted
-}
-
 // kindOf are the kinds as which requests of each Reason count.
 var kindOf = [...]report.Kind{
 	Granted: report.Granted, Fallback: report.Fallback, Open: report.Open, Shadowed: report.Shadowed, Limited: report.Limited,

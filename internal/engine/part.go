@@ -1,13 +1,17 @@
 package engine
 
 import (
-	"context"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
-	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
+
+// Request is what one caller asks for: tokens of one key, or of several keys, all or nothing.
+type Request []Part
+
+// InlineParts is how many parts are decided without an allocation: a user, an address, a token and a tenant.
+const InlineParts = 4
 
 // Part is what a request needs of one key, and the state of the decision over it.
 type Part struct {
@@ -18,7 +22,6 @@ type Part struct {
 	renew   bool          // its lease is at its low-water mark
 	now     time.Duration // since its Group's base
 	until   time.Duration // the caller stops waiting then
-	tries   int           // times that it tried to join its bucket's queue
 	known   *local.Policy // that PerKey gave the key in this request; nil is none
 	refresh int64         // how often Limiter.Refresh had been called before that
 
@@ -40,9 +43,8 @@ const (
 	refused
 )
 
-// decideKnown decides the part by what this process knows. If the part is one of several, that may refuse it, but takes
-// nothing.
-func (p *Part) decideKnown() {
+// enter looks up the part's bucket and limit. It decides the part if no source has to be asked.
+func (p *Part) enter() {
 	l := p.Limiter
 	if l == nil { // the zero Use
 		p.state = refused
@@ -57,245 +59,44 @@ func (p *Part) decideKnown() {
 		p.decided(Outcome{l.settings.Load().Initial, How{Granted, Local, false}, 0, 0}, nil)
 		return
 	}
-	b := p.find(l.ID(p.Key))
-	p.setSource(b, local.FromLease)
-	if p.limit != nil && p.decideByRule() { // its own burst may be too small for its cost, though the key's is not
-		return
-	}
-	if b = p.bucket; p.several && (b.Holds(p.now, p.Cost) || p.shareHolds()) || !p.several && p.takeFromPot() {
-		return
-	}
-	p.decideHere()
+	p.setSource(p.find(l.ID(p.Key)), lease)
+	p.decideByRule()
 }
 
-// decideHere decides the part by what this process knows, if its lease does not hold the tokens. It takes nothing.
-func (p *Part) decideHere() {
-	if p.decideByRule() {
-		return
-	}
-	if p.Limiter.Group.Closed.Load() || p.bucket.probe(p.now) {
-		p.state = fallback
-		if p.several {
-			p.foresee()
-		}
-		return
-	}
-	if v, denied := p.denied(p.bucket); denied {
-		p.answer(Limited, Local, v.Left, v.Retry)
-	}
-}
+// pending reports whether the part is still to be decided.
+func (p *Part) pending() bool { return p.state == undecided || p.state == fallback }
 
-// denied reports whether this process knows that b refuses the tokens, and counts that.
-func (p *Part) denied(b *Bucket) (local.Verdict, bool) {
-	if p.asksAgain() {
-		return b.RefuseWaiter(p.now, p.Cost)
-	}
-	v, denied := b.Refuse(p.now, p.Cost)
-	if denied {
-		b.CountRefused(p.Cost)
-	}
-	return v, denied
-}
-
-// foresee refuses the part if the fail mode would. It takes nothing.
-func (p *Part) foresee() {
-	for {
-		by := p.bucket.Policy()
-		v := p.bucket.ForeseeFallback(p.now, p.Cost, p.Limiter.Group.fleetOf(p.bucket), true)
-		switch v.Outcome {
-		case local.Outdated:
-			if p.findAgain(local.FromFallback) {
-				return
-			}
-			continue
-		case local.FallbackSpent, local.Failed:
-			p.decided(byFailMode(by, v), p.bucket)
-		}
-		return
-	}
-}
-
-// takeFromPot takes the part's tokens from its lease, or else from its key's standing share. It reports false if neither
-// holds them.
-func (p *Part) takeFromPot() bool {
-	left, ok, renew := p.bucket.Take(p.now, p.Cost)
-	if ok {
-		p.renew = renew
-		p.answer(Granted, Local, left, 0)
-		return true
-	}
-	if p.Limiter.mode.Load()&ModeStanding == 0 {
-		return false
-	}
-	p.Limiter.resolve(p.bucket, p.Key)
-	o, ok := p.Limiter.takeShare(p.now, p.bucket, p.bucket.ID(), p.Cost, &p.Taking)
-	if ok {
-		p.decided(o, p.bucket)
-	}
-	return ok
-}
-
-// shareHolds reports whether takeFromPot would find the tokens in the share.
-func (p *Part) shareHolds() bool {
-	if p.Limiter.mode.Load()&ModeStanding == 0 {
-		return false
-	}
-	p.Limiter.resolve(p.bucket, p.Key)
-	return p.bucket.share().holds(p.now, p.Cost)
-}
-
-// join puts the part into its bucket's queue. The part stays undecided if the bucket was evicted or its policy has
-// changed.
-func (p *Part) join() {
-	g := p.Limiter.Group
-	w := g.waiter()
-	w.AskAgain = p.asksAgain()
-	if p.asksForOthers() {
-		w.More = g.queues.askForOthers(p.caller, p.bucket.Policy().Cap)
-	}
-	v, effect := p.bucket.Ask(p.now, p.Cost, p.until, w.Waiter)
-	if v.Outcome == local.Outdated { // perhaps another part's bucket has evicted it
-		p.setSource(p.find(p.bucket.ID()), local.FromLease)
-		p.recall()
-		if p.bucket.Policy().Rule == local.ByLimit {
-			v, effect = p.bucket.Ask(p.now, p.Cost, p.until, w.Waiter)
-		}
-	}
-	if effect.Send {
-		p.call = p.bucket.route()
-		effect.Send = false
-	}
-	p.bucket.apply(p.now, effect)
-	if v.Outcome == local.Waiting {
-		p.state, p.waiter = waiting, w
-		p.setSource(p.bucket, local.FromRedis)
-		return
-	}
-	p.leave(w, v, Local)
-	if v.Outcome != local.Outdated {
-		p.takeVerdict(v, Local)
-	}
-}
-
-// wait waits for the answer.
-func (p *Part) wait(ctx context.Context) {
-	g := p.Limiter.Group
-	w := p.waiter
-	begin := g.Now()
-	v, reason := w.wait(ctx, p.until-begin, p.bucket)
-	if p.several {
-		p.yield()
-	}
-	p.now = g.Now()
-	p.Limiter.Requests.Waited(p.now - begin)
-	p.leave(w, v, Remote)
-	p.waiter = nil
-	switch reason {
-	case Canceled:
-		p.decided(Outcome{p.bucket.Policy(), How{Canceled, None, expired(ctx)}, 0, 0}, p.bucket)
-	case Unavailable:
-		if n := p.bucket.node.Load(); n != nil {
-			nodeOf(n).Overran()
-		}
-		p.state = fallback
-	default:
-		p.takeVerdict(v, Remote)
-	}
-}
-
-// leave stores what w learned besides the verdict v, and puts w back into the pool. v is zero if there was no answer.
-func (p *Part) leave(w *waiter, v local.Verdict, tier Tier) {
-	if p.asksForOthers() {
-		if v.Outcome != 0 && tier == Remote {
-			p.caller.active = w.Active
-		}
-		if v.Outcome == local.Admitted {
-			p.caller.more, p.caller.short = w.MoreGranted, w.Short
-		}
-	}
-	p.Limiter.Group.waiters.Put(w)
-}
-
-// takeVerdict decides the part by the bucket's answer.
-func (p *Part) takeVerdict(v local.Verdict, tier Tier) {
-	switch v.Outcome {
-	case local.Admitted:
-		p.stamp = v.Stamp
-		p.answer(Granted, tier, v.Left, 0)
-	case local.Refused:
-		p.answer(Limited, tier, v.Left, v.Retry)
-	case local.Failed:
-		if !p.several {
-			p.yield()
-		}
-		p.state = fallback
-		return
-	case local.Outdated:
-		p.state = undecided
-		p.findAgain(local.FromLease)
-	}
-}
-
-// fallBack lets the fail mode decide.
-func (p *Part) fallBack() {
-	for {
-		p.setSource(p.bucket, local.FromFallback)
-		o, stamp, ok := p.bucket.fallBack(p.now, p.Cost)
-		if !ok {
-			if p.findAgain(local.FromFallback) {
-				return
-			}
-			continue
-		}
-		if o.Reason == Granted { // of the lease
-			p.setSource(p.bucket, local.FromRedis)
-			p.stamp = stamp
-		}
-		p.decided(p.bucket.share().tell(o, p.now, p.Cost), p.bucket)
-		return
-	}
-}
-
-// findAgain looks up the part's bucket again, because it was evicted or its policy has changed. It reports whether the
-// new policy decides the part without a limit.
-func (p *Part) findAgain(s local.Source) bool {
+// findAgain looks up the part's bucket again, because it was evicted or its policy has changed. It reports what
+// decideByRule does.
+func (p *Part) findAgain(s source) bool {
 	p.setSource(p.find(p.bucket.ID()), s)
 	return p.decideByRule()
 }
 
-// decideByRule decides the part if no limit does.
+// decideByRule decides the part if its key has no limit, or one that can never admit so many tokens. It reports false if
+// the sources are to be asked.
 func (p *Part) decideByRule() bool {
 	refresh := p.Limiter.refreshes.Load()
 	if p.limit != nil && p.exceedsCarried() {
 		return true
 	}
 	b := p.bucket
-	if o, decided := p.Taking.decideByRule(p.now); decided {
-		p.decided(o, b)
-		return true
-	}
-	p.known, p.refresh = p.bucket.Policy(), refresh
-	return false
-}
-
-// decideByRule decides if no limit applies, or if the limit can never admit so many tokens. It reports false if the
-// limit decides.
-func (t *Taking) decideByRule(now time.Duration) (o Outcome, decided bool) {
-	b := t.bucket
-	p := b.Policy()
-	for ; p.Rule == local.Unresolved; p = b.Policy() {
-		b.Limiter().resolve(b, t.Key)
+	by := b.Policy()
+	for ; by.Rule == local.Unresolved; by = b.Policy() {
+		b.Limiter().resolve(b, p.Key)
 	}
 	switch {
-	case p.Rule == local.Unlimited:
-		t.Limiter.AdmittedUnlimited.Add(t.Cost)
-	case p.Rule == local.Blocked:
-		b.CountRefused(t.Cost)
-	case t.Cost <= p.Cap:
-		return o, false
+	case by.Rule == local.Unlimited:
+		p.Limiter.AdmittedUnlimited.Add(p.Cost)
+	case by.Rule == local.Blocked:
+		b.CountRefused(p.Cost)
+	case p.Cost <= by.Cap:
+		p.known, p.refresh = by, refresh
+		return false
 	}
-	t.clear()
-	return b.byRule(now), true
+	p.clear()
+	p.decided(b.byRule(p.now), b)
+	return true
 }
 
 // recall gives a bucket that another part of the request has evicted, and that was made anew, the limit that PerKey gave
@@ -362,30 +163,7 @@ func (p *Part) State(back bool) Told {
 	return t
 }
 
-// uncount undoes the count of a part that was admitted, because another part refused.
-func (p *Part) uncount() {
-	l := p.Limiter
-	switch k := p.kind(); k {
-	case report.Shadowed: // it counted as refused
-	case report.Fallback, report.Open: // these tokens stay counted
-		l.Requests.Add(p.Key, k, 2, 1)
-	case report.Unlimited:
-		l.AdmittedUnlimited.Add(-p.Cost)
-		fallthrough
-	default:
-		l.Requests.Add(p.Key, k, p.Cost, -1)
-	}
-	if k, ok := p.byRedis(); ok {
-		l.Requests.Add(p.Key, k, p.Cost, -1)
-	}
-}
-
 func (p *Part) shadow() bool { return p.Limiter.mode.Load()&ModeShadow != 0 }
-
-// asksForOthers reports whether the part is for the first caller in a queue, which asks for those behind it too.
-func (p *Part) asksForOthers() bool {
-	return p.asksAgain() && !p.caller.several
-}
 
 // yield lets everything else that happens at this instant happen first, in a simulation: other requests may have waited
 // for the same answer. No two requests begin to wait at one instant, so until gives them an order.
@@ -407,7 +185,7 @@ func (p *Part) find(id local.ID) *Bucket {
 func (p *Part) exceedsCarried() bool {
 	limit := p.limit.Limits[0]
 	if b := p.bucket.Policy(); b.Rule != limit.Rule() || limit.Rule() == local.ByLimit && p.Cost > b.Cap {
-		p.setSource(p.find(p.bucket.ID()), local.FromLease)
+		p.setSource(p.find(p.bucket.ID()), lease)
 	}
 	if limit.Rule() != local.ByLimit || p.Cost <= limit.Most() {
 		return false
@@ -416,4 +194,27 @@ func (p *Part) exceedsCarried() bool {
 	p.clear()
 	p.decided(b.refuseForGood(p.now, ExceedsBurst), b)
 	return true
+}
+
+// pending reports whether a part is still to be decided. None is if another part has refused that is decided with it.
+func (r Request) pending() bool {
+	pending := false
+	for i := range r {
+		p := &r[i]
+		if p.state == refused && p.several {
+			return false
+		}
+		pending = pending || p.pending()
+	}
+	return pending
+}
+
+// has reports whether a part is in state s.
+func (r Request) has(s partState) bool {
+	for i := range r {
+		if r[i].state == s {
+			return true
+		}
+	}
+	return false
 }

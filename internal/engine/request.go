@@ -3,17 +3,10 @@ package engine
 import (
 	"context"
 	"math"
-	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
+	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
-
-// Request is what one caller asks for: tokens of one key, or of several keys, all or nothing.
-type Request []Part
-
-// InlineParts is how many parts are decided without an allocation: a user, an address, a token and a tenant.
-const InlineParts = 4
 
 // Need appends a part. A nil Limiter refuses it. Two parts for one key of one Limiter become one with the sum of their costs, and
 // the larger of their limits. limit is what the request carries for the key, or nil.
@@ -44,6 +37,15 @@ func sum(a, b int64) int64 {
 	return a + b
 }
 
+// Refuse returns the refusal of a request for n tokens that is not valid, and counts it.
+func (l *Limiter) Refuse(key string, n int64, r Reason) Told {
+	o, b := l.invalid(key, r)
+	l.countRequest(o, key, 0)
+	t := Told{Outcome: l.tryOut(o, key, 0), Key: key, Cost: n, Bucket: b, Now: l.Group.Now()}
+	l.observe(&t)
+	return t
+}
+
 // Find returns the part of a key, and its index.
 func (r Request) Find(l *Limiter, key string) (*Part, int) {
 	for i := range r {
@@ -62,9 +64,13 @@ func (r Request) Decide(ctx context.Context) (strictest *Part) {
 	}
 	r.begin()
 	for i := range r {
-		r[i].decideKnown()
+		p := &r[i]
+		if p.enter(); p.several {
+			p.refuseKnown()
+		}
 	}
-	return r.decideRest(ctx)
+	r.walk(ctx)
+	return r.finish()
 }
 
 // DecideSeparately decides over each part by itself. All wait for Redis at the same time. End must not follow.
@@ -72,7 +78,7 @@ func (r Request) DecideSeparately(ctx context.Context) {
 	for i := range r {
 		alone := r[i : i+1]
 		alone.begin()
-		alone[0].decideKnown()
+		alone[0].enter()
 	}
 	r.walk(ctx)
 	for i := range r {
@@ -104,30 +110,6 @@ func (r Request) begin() {
 	}
 }
 
-// decideRest decides the parts that decideKnown has not decided.
-func (r Request) decideRest(ctx context.Context) (strictest *Part) {
-	r.walk(ctx)
-	return r.finish()
-}
-
-// walk decides the parts that decideKnown has not decided. For a part that is alone it looks into the pots once more, because
-// a renewal may have come meanwhile.
-//
-// The order keeps small what has to be returned if a later part refuses. Known refusals come before anything is taken.
-// Pots are next, because tokens can be put back into them. Redis is next, for all keys at once. Fail modes are last,
-// because nothing can be put back into a fallback.
-func (r Request) walk(ctx context.Context) {
-	for r.pending() {
-		for i := range r {
-			if p := &r[i]; p.state == undecided {
-				p.takeFromPot()
-			}
-		}
-		r.askRedis(ctx)
-		r.fallBack()
-	}
-}
-
 // finish returns the strictest part, and tells the hook.
 func (r Request) finish() *Part {
 	p := r.strictest(r.Refused())
@@ -140,146 +122,6 @@ func (r Request) finish() *Part {
 
 // Refused reports whether a part refused, so that what the others took goes back.
 func (r Request) Refused() bool { return r.has(refused) }
-
-// pending reports whether a part is still to be decided. None is if another part has refused that is decided with it.
-func (r Request) pending() bool {
-	pending := false
-	for i := range r {
-		switch p := &r[i]; p.state {
-		case refused:
-			if p.several {
-				return false
-			}
-		case undecided, fallback:
-			pending = true
-		}
-	}
-	return pending
-}
-
-// has reports whether a part is in state s.
-func (r Request) has(s partState) bool {
-	for i := range r {
-		if r[i].state == s {
-			return true
-		}
-	}
-	return false
-}
-
-// maxTries is how often a bucket is looked up again if it is evicted before it can be asked.
-const maxTries = 8
-
-// askRedis asks for all undecided parts at once. It waits for all answers, because the Decision names the part that
-// refuses for longest.
-func (r Request) askRedis(ctx context.Context) {
-	if r.has(undecided) {
-		r.heed(ctx)
-	}
-	for r.has(undecided) {
-		for i := range r { // this may call the user's PerKey, so it must not hold joinMu
-			p := &r[i]
-			if p.state != undecided {
-				continue
-			}
-			switch {
-			case p.tries == 0:
-				p.decideByRule()
-			case p.tries == maxTries, p.Limiter.Group.Now() >= p.until:
-				p.state = fallback
-			default:
-				p.findAgain(local.FromLease)
-			}
-			p.tries++
-		}
-		r.join()
-		r.send()
-		for i := range r {
-			if p := &r[i]; p.state == waiting {
-				p.wait(ctx)
-			}
-		}
-	}
-}
-
-// heed sets an earlier end of the wait if the deadline of ctx is near. Callers that ask again, as waits do,
-// wait until the deadline itself.
-func (r Request) heed(ctx context.Context) {
-	left := patience(ctx, forever)
-	for i := range r {
-		if p := &r[i]; left < forever && p.state == undecided && !p.asksAgain() {
-			p.until = min(p.until, p.Limiter.Group.Now()+left)
-		}
-	}
-}
-
-// wayBack is what a wait for Redis leaves of the time until a caller's deadline, or half of that time if it is less: an
-// answer takes some ms to its caller where processors are short. With a quarter, an Envoy that waits for 10 ms gave up
-// every fifth call of a frozen Redis, on two cores with a load of 15; with this, one of fifty.
-const wayBack = 10 * time.Millisecond
-
-// patience returns how long a caller waits for Redis: d, but less if the deadline of ctx is near. So the answer comes
-// before the deadline, also if Redis does not answer. It is d if the deadline has passed: then ctx has ended.
-func patience(ctx context.Context, d time.Duration) time.Duration {
-	if ctx == nil {
-		return d
-	}
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return d
-	}
-	left := time.Until(deadline)
-	if left <= 0 {
-		return d
-	}
-	return min(d, left-min(left/2, wayBack))
-}
-
-// join puts the undecided parts into the queues of their buckets. Requests whose parts need each other join one after
-// the other, so that the first in one queue is the first in all of them.
-func (r Request) join() {
-	if r[0].several {
-		lines := &r[0].Limiter.Group.joinMu
-		lines.Lock()
-		defer lines.Unlock()
-	}
-	for i := range r {
-		if p := &r[i]; p.state == undecided {
-			p.join()
-		}
-	}
-}
-
-// send sends the calls that the parts need.
-func (r Request) send() {
-	var room [InlineParts]dispatch.Routed
-	calls := room[:0]
-	for i := range r {
-		if p := &r[i]; p.call.Node != nil {
-			calls = append(calls, p.call)
-			p.call = dispatch.Routed{}
-		}
-	}
-	dispatch.Push(calls)
-}
-
-// fallBack lets the fail modes decide, once everything is taken that Redis decides. If there are several parts, it
-// first checks that each fail mode would admit its part.
-func (r Request) fallBack() {
-	if !r.pending() {
-		return
-	}
-	for i := range r {
-		if p := &r[i]; p.several && p.state == fallback {
-			p.foresee()
-		}
-	}
-	for i := range r {
-		if p := &r[i]; p.state == fallback && !(p.several && r.has(refused)) {
-			p.fallBack()
-		}
-	}
-}
 
 // End returns what was taken if a part refused. Otherwise it starts the renewals that are due. They come last, because tokens
 // that a renewal has reported cannot be put back into the pot.
@@ -297,6 +139,24 @@ func (r Request) End() {
 		case !back && p.renew:
 			p.bucket.apply(p.now, p.bucket.Renew(p.now))
 		}
+	}
+}
+
+// uncount undoes the count of a part that was admitted, because another part refused.
+func (p *Part) uncount() {
+	l := p.Limiter
+	switch k := p.kind(); k {
+	case report.Shadowed: // it counted as refused
+	case report.Fallback, report.Open: // these tokens stay counted
+		l.Requests.Add(p.Key, k, 2, 1)
+	case report.Unlimited:
+		l.AdmittedUnlimited.Add(-p.Cost)
+		fallthrough
+	default:
+		l.Requests.Add(p.Key, k, p.Cost, -1)
+	}
+	if k, ok := p.byRedis(); ok {
+		l.Requests.Add(p.Key, k, p.Cost, -1)
 	}
 }
 

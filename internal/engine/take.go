@@ -7,18 +7,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// A decision asks the sources of a key's tokens in one order:
-//
-//	lease      tokens of this process that Redis granted              local.Bucket.Take, Return
-//	share      the key's standing share                               share.take, putBack
-//	denial     what this process knows that Redis refuses             local.Bucket.Refuse
-//	Redis      a call, for all who wait for the key                   Part.join, wait
-//	fail mode  the fallback, or what else the policy says             Bucket.fallBack
-//
-// Two walk along them. Take is for one key whose answer this process knows, and so for nearly all requests. Request.walk is for
-// all else: several keys, all or nothing, and whatever Redis has to decide. Peek asks them in the same order in foresight.once, and
-// takes nothing. What one of them gave goes back where it came from: see Taking.correctCost.
-
 // Take decides whether a request for key that costs n tokens may go on now, takes them if so, and counts the request. If t is not
 // nil, Take stores in it how the tokens can be returned. b is the key's bucket, nil if this process keeps none, and now is when
 // it was decided.
@@ -36,13 +24,15 @@ func (l *Limiter) Take(ctx context.Context, key string, n int64, t *Taking) (o O
 	}
 	id := l.ID(key)
 	if mode == 0 {
-		b = g.find(now, id)
+		if b = g.Cache.Hot(now, id.Policy); b == nil || !b.Is(id) { // as find does, without a call
+			b = g.get(now, id)
+		}
 	} else {
 		b = l.keptBucket(now, id, key)
 	}
 	if b != nil {
 		if t != nil {
-			t.setSource(b, local.FromLease)
+			t.setSource(b, lease)
 		}
 		if left, ok, renew := b.Take(now, n); ok {
 			if renew {
@@ -77,7 +67,7 @@ func (l *Limiter) Take(ctx context.Context, key string, n int64, t *Taking) (o O
 		}
 		t = &Taking{Limiter: l, Key: key, Cost: n}
 	}
-	t.setSource(b, local.FromLease)
+	t.setSource(b, lease)
 	return t.ask(ctx, now)
 }
 
@@ -141,8 +131,9 @@ func (l *Limiter) takeInMode(ctx context.Context, key string, n int64, t *Taking
 // ask decides over one key whose lease does not hold the tokens, by a request.
 func (t *Taking) ask(ctx context.Context, now time.Duration) (Outcome, *Bucket, time.Duration) {
 	r := Request{{Taking: *t, now: now, until: now + t.Limiter.Group.Budget}}
-	r[0].decideHere()
-	p := r.decideRest(ctx)
+	r[0].decideByRule()
+	r.walk(ctx)
+	p := r.finish()
 	r.End()
 	*t = p.Taking
 	return p.Outcome, p.decider, p.now

@@ -13,17 +13,17 @@ type Taking struct {
 	Limiter  *Limiter
 	Key      string
 	Cost     int64
-	bucket   *Bucket // nil if nothing was taken, because there was no limit or it was not in force
-	source   local.Source
+	bucket   *Bucket       // the key's, before the tokens were taken; nil if there was none, or nothing was taken
+	source   source        // where they were taken from
 	gen      int64         // of the pot, before the tokens were taken
 	leaseGen int64         // of the Group, before the tokens were taken
 	stamp    *local.Stamp  // when they were counted, or earlier
-	standing standing.Use  // what a standing share admitted; then it is from there
+	standing standing.Use  // what a standing share admitted
 	caller   *queuedCaller // nil unless the tokens are for a caller that waits and asks again
 }
 
 // setSource stores where the tokens come from, before they are taken.
-func (t *Taking) setSource(b *Bucket, s local.Source) {
+func (t *Taking) setSource(b *Bucket, s source) {
 	if t.bucket != b {
 		t.bucket, t.gen, t.leaseGen, t.stamp = b, b.Generation(), t.Limiter.Group.leaseGen.Load(), b.LastStamp()
 	}
@@ -34,54 +34,71 @@ func (t *Taking) setSource(b *Bucket, s local.Source) {
 func (t *Taking) asksAgain() bool { return t.caller != nil }
 
 // clear stores that nothing was taken.
-func (t *Taking) clear() { t.bucket = nil }
+func (t *Taking) clear() { t.bucket, t.source = nil, nowhere }
 
 // Settle corrects the cost of an admitted request to actual.
 func (t *Taking) Settle(actual int64) {
-	if back := t.Cost - actual; back > 0 && t.source != local.FromFallback && (t.bucket != nil || !t.standing.Empty()) {
+	if back := t.Cost - actual; back > 0 && t.source != failMode && t.source != nowhere {
 		t.Limiter.Refunded.Add(back)
 	}
 	t.correctCost(actual)
 }
 
-// correctCost corrects the cost to actual.
+// correctCost corrects the cost to actual: what was too much goes back where it was taken from, and what was too little is charged.
 func (t *Taking) correctCost(actual int64) {
-	excess := t.Cost - actual
-	fromShare := !t.standing.Empty()
-	if t.bucket == nil && !fromShare || excess == 0 || fromShare && excess > 0 && t.share().putBack(t.standing, excess) {
-		return
+	switch excess := t.Cost - actual; {
+	case excess > 0:
+		t.source.putBack(t, excess)
+	case excess < 0 && t.source != nowhere:
+		t.charge(-excess)
 	}
-	g := t.Limiter.Group
-	if fromShare { // the share was used since, or more is to be paid: Redis is told
-		t.setSource(t.keyBucket(g.Now()), local.FromRedis)
-		t.countAsGranted(excess)
-	}
-	now, b := g.Now(), t.bucket
-	if excess < 0 {
-		missing := -excess
-		missing -= b.share().charge(now, missing)
-		t.Limiter.charge(now, b, t.Key, missing)
-		return
-	}
-	for late := false; ; late = true { // if the bucket was evicted meanwhile, its key has another one
-		var e local.Effect
-		var ok bool
-		switch {
-		case !late:
-			e, ok = b.Return(now, excess, t.source, t.gen, t.stamp)
-		case g.Closed.Load(), t.leaseGen != g.leaseGen.Load():
-			// Nothing is sent any more, or a copy of this process may return the tokens.
-			t.Limiter.keepStats(b.Key(), local.Stats{Spent: -excess, Burnt: excess})
-			return
-		default:
-			e, ok = b.Return(now, excess, local.FromRedis, b.Generation(), t.stamp)
+}
+
+// putBack returns n of the tokens that a request took from the source. Those of a standing share go to Redis if the share was used
+// since.
+func (s source) putBack(t *Taking, n int64) {
+	switch s {
+	case nowhere, denial:
+	case standingShare:
+		if !t.share().putBack(t.standing, n) {
+			t.moveToRedis(n)
+			redis.putBack(t, n)
 		}
-		if ok {
-			b.apply(now, e)
+	case lease:
+		t.giveBack(local.FromLease, n)
+	case redis:
+		t.giveBack(local.FromRedis, n)
+	case failMode:
+		t.giveBack(local.FromFallback, n)
+	}
+}
+
+// charge takes n more tokens than were taken: of the standing share first, and then of the bucket, whether they have them or not.
+func (t *Taking) charge(n int64) {
+	if t.source == standingShare {
+		t.moveToRedis(0)
+	}
+	now, b := t.Limiter.Group.Now(), t.bucket
+	n -= b.share().charge(now, n)
+	t.Limiter.charge(now, b, t.Key, n)
+}
+
+// giveBack gives n tokens back to the bucket that they are from. If that was evicted meanwhile, they go to Redis through the bucket
+// that its key has now.
+func (t *Taking) giveBack(from local.Source, n int64) {
+	g := t.Limiter.Group
+	now, b := g.Now(), t.bucket
+	e, ok := b.Return(now, n, from, t.gen, t.stamp)
+	for !ok {
+		if g.Closed.Load() || t.leaseGen != g.leaseGen.Load() {
+			// Nothing is sent any more, or a copy of this process may return the tokens.
+			t.Limiter.keepStats(t.bucket.Key(), local.Stats{Spent: -n, Burnt: n})
 			return
 		}
 		b = b.successor(now, t.Key)
+		e, ok = b.Return(now, n, local.FromRedis, b.Generation(), t.stamp)
 	}
+	b.apply(now, e)
 }
 
 // share returns the standing share that the tokens are from.
@@ -90,9 +107,10 @@ func (t *Taking) share() share {
 	return share{limiter: l, hash: l.Group.Cache.Hash(l.ID(t.Key))}
 }
 
-// countAsGranted counts n tokens of a share that are on their way to Redis as if Redis had granted them. They return
-// there.
-func (t *Taking) countAsGranted(n int64) {
+// moveToRedis makes tokens of a standing share tokens of Redis. The n of them that are on their way there count as if it had granted
+// them.
+func (t *Taking) moveToRedis(n int64) {
+	t.setSource(t.keyBucket(t.Limiter.Group.Now()), redis)
 	if n > 0 {
 		t.Limiter.Standing.count(t.share().hash, -n)
 		t.Limiter.keepStats(t.bucket.Key(), local.Stats{Granted: n, Spent: n})
@@ -148,6 +166,9 @@ func (l *Limiter) takeShare(now time.Duration, b *Bucket, id local.ID, n int64, 
 	level, ok := l.share(id, p).take(now, n, u)
 	if !ok {
 		return o, false
+	}
+	if t != nil {
+		t.source = standingShare
 	}
 	left := p.Cap // what nobody of this process asked Redis about may be full
 	if b != nil {

@@ -1,8 +1,60 @@
 package engine
 
 import (
+	"time"
+
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
+
+// From a key to its bucket, and to the limit that PerKey gives it. Some requests are not valid before that.
+
+// ID returns the ID of a key's bucket in the cache.
+func (l *Limiter) ID(key string) local.ID { return local.ID{Policy: l.Number, Key: remote.Digest(key)} }
+
+// Valid returns Granted, or the reason why no limit would admit the request. It does not know the key's burst.
+func Valid(key string, n int64) Reason {
+	switch {
+	case key == "" || len(key) > MaxKeyLength:
+		return InvalidKey
+	case n <= 0:
+		return InvalidCost
+	case n > MaxTokens:
+		return ExceedsBurst
+	}
+	return Granted
+}
+
+// invalid returns the refusal of a request that is not valid, and the bucket of its key if there is one.
+func (l *Limiter) invalid(key string, r Reason) (Outcome, *Bucket) {
+	p := l.settings.Load().Initial
+	if r != InvalidKey {
+		if b, ok := l.Group.Cache.Find(l.ID(key)); ok && b.Policy().Rule != local.Unresolved {
+			return b.refuseForGood(l.Group.Now(), r), b
+		}
+	}
+	left := p.Cap // this process does not know the key: its bucket may be full
+	if r == InvalidKey {
+		left = 0
+	}
+	return Outcome{p, How{r, None, false}, left, 0}, nil
+}
+
+// find returns the bucket of id. After Close it returns one that never asks Redis.
+func (g *Group) find(now time.Duration, id local.ID) *Bucket {
+	if b := g.Cache.Hot(now, id.Policy); b != nil && b.Is(id) {
+		return b
+	}
+	return g.get(now, id)
+}
+
+// get is find if the bucket is not the one that is asked for most.
+func (g *Group) get(now time.Duration, id local.ID) *Bucket {
+	if g.Closed.Load() {
+		return g.CacheAfterClose.Get(now, id)
+	}
+	return g.Cache.Get(now, id)
+}
 
 // begin returns the running look-up of a key, or a new one that the caller must make.
 func (s *lookUps) begin(key string) (u *lookUp, mine bool) {

@@ -1,0 +1,148 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+)
+
+// The walk over the sources of tokens, which engine.go lists. A new source is a constant there, and a case in look and take here and
+// in [source.putBack].
+
+// walk asks the sources one after the other, until the parts are decided.
+//
+// The order keeps small what has to be put back if a part refuses. Of several parts those are refused first whose sources are known
+// to refuse: see [Part.refuseKnown]. Leases and shares come first, because tokens can be put back into them. Redis is next, for all
+// keys at once. Fail modes are last, because nothing can be put back into a fallback.
+func (r Request) walk(ctx context.Context) {
+	for s := lease; s <= failMode && r.pending(); s++ {
+		switch s {
+		case redis:
+			r.askRedis(ctx)
+		case failMode:
+			r.fallBack()
+		default:
+			for i := range r {
+				if p := &r[i]; p.state == undecided {
+					s.take(p)
+				}
+			}
+		}
+	}
+}
+
+// fallBack lets the fail modes decide, once everything is taken that other sources decide. If there are several parts, it first
+// checks that each fail mode would admit its part.
+func (r Request) fallBack() {
+	for i := range r {
+		if p := &r[i]; p.several {
+			p.refuseKnown()
+		}
+	}
+	for i := range r {
+		if p := &r[i]; p.state == fallback && !(p.several && r.has(refused)) {
+			failMode.take(p)
+		}
+	}
+}
+
+// look returns the source that would decide the part, and how: see [source.look].
+func (p *Part) look() (s source, o Outcome) {
+	s = lease
+	if p.state == fallback {
+		s = failMode
+	}
+	for ; ; s++ {
+		if o, ok := s.look(p); ok {
+			return s, o
+		}
+	}
+}
+
+// refuseKnown refuses the part if this process knows that the source which would decide it refuses. It takes nothing.
+func (p *Part) refuseKnown() {
+	for p.pending() {
+		s, o := p.look()
+		if s == failMode {
+			p.leaveToFailMode()
+		}
+		switch {
+		case s == redis, o.Allowed():
+			return
+		case o.Reason == Unknown:
+			p.findAgain(failMode)
+		default:
+			s.take(p)
+		}
+	}
+}
+
+// look returns how the source would decide over a part. It takes nothing and counts nothing. It reports false if the next source
+// would be asked. The Reason is Unknown if Redis would decide, or if the part's bucket is to be looked up again.
+func (s source) look(p *Part) (o Outcome, ok bool) {
+	b := p.bucket
+	o.Policy = b.Policy()
+	switch s {
+	case lease:
+		o.Left, ok = b.Foresee(p.now, p.Cost)
+		o.How = How{Granted, Local, false}
+	case standingShare:
+		if ok = b.share().holds(p.now, p.Cost); ok {
+			o.How, o.Left = How{Granted, Local, false}, b.seenLeft(p.now)
+		}
+	case denial:
+		if p.down() {
+			return o, false
+		}
+		var v local.Verdict
+		v, ok = p.denied()
+		o.How, o.Left, o.Retry = How{Limited, Local, false}, v.Left, v.Retry
+	case redis:
+		return o, !p.down()
+	case failMode:
+		v := b.ForeseeFallback(p.now, p.Cost, p.Limiter.Group.fleetOf(b))
+		if v.Outcome == local.Outdated {
+			return o, true
+		}
+		o, ok = byFailMode(o.Policy, v), true
+	}
+	if ok {
+		o = b.share().tell(o, p.now, p.Cost)
+	}
+	return o, ok
+}
+
+// take lets the source decide over a part, and counts that. The part stays undecided if the next source is to be asked. Redis
+// is asked about all parts at once instead: see [Request.askRedis].
+func (s source) take(p *Part) {
+	b := p.bucket
+	switch s {
+	case lease:
+		left, ok, renew := b.Take(p.now, p.Cost)
+		if ok {
+			p.renew = renew
+			p.answer(Granted, Local, left, 0)
+		}
+	case standingShare:
+		if o, ok := p.Limiter.takeShare(p.now, b, b.ID(), p.Cost, &p.Taking); ok {
+			p.decided(o, b)
+		}
+	case denial:
+		if o, ok := s.look(p); ok {
+			if !p.asksAgain() {
+				b.CountRefused(p.Cost)
+			}
+			p.decided(o, b)
+		}
+	case failMode:
+		p.fallBack()
+	}
+}
+
+// denied reports whether this process knows that Redis refuses the tokens.
+func (p *Part) denied() (local.Verdict, bool) {
+	if p.asksAgain() {
+		return p.bucket.RefuseWaiter(p.now, p.Cost)
+	}
+	return p.bucket.Refuse(p.now, p.Cost)
+}
