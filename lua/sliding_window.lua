@@ -16,7 +16,7 @@ now if that is sooner, and leased tokens where their lease ends. There are at mo
 it finds a longer limit to begin from.
 
 KEYS[1]  a hash that only this script writes
-  v  format mark 'sw3'      c  epoch      t  newest time
+  v  format mark 'sw3'      c  epoch      t  newest time, after a reset 1 µs more
   z  how far the server's clock was set back: the key's time is the server's plus z
   x  until then something counts
   f  time of the last reset: what was counted by then comes back no more
@@ -361,7 +361,10 @@ for i = 1, n do
   until_ = max(until_, (floor(max(now, latest) / period[i]) + span[i]) * period[i])
 end
 put('x', until_)
-if forgets then put('f', now) end
+if forgets then
+  put('f', now)
+  set[6] = now + 1 -- its t: what is taken from here on was not counted by then, also while the clock is behind
+end
 keep = ceil((until_ - server - behind) / 1000) + 1000
 
 --@ clear

@@ -341,6 +341,9 @@ func (c *slidingCall) store(s *step) (keep int64) {
 	if c.mine.until = max(c.mine.until, at+c.mine.long()); len(c.others) == 0 {
 		c.mine.until = 0
 	}
+	if s.forgets { // what is taken from here on was not counted by then
+		s.last++
+	}
 	c.use = append([]version{c.mine}, c.others...)
 	c.stored = make(map[limitTag]blockCount, len(c.tags))
 	for i, tag := range c.tags {
