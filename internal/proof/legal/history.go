@@ -1,6 +1,7 @@
 package legal
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -18,6 +19,7 @@ const longestTimeout = time.Second
 type history struct {
 	policy, key int
 	base        time.Time
+	calm        bool
 	rules       tiered.Policy
 	life        time.Duration     // the longest life of a lease
 	terms       []term            // of the limit that changes
@@ -70,18 +72,24 @@ const (
 )
 
 func newHistory(base time.Time, policy, key int, p tiered.Policy, timeout time.Duration, calm bool) *history {
-	period := p.Lease.Period
-	if period == 0 {
-		period = defaults.Period
-	}
-	if !calm { // if calls take long, leases last longer
-		period *= 4
+	if !calm {
 		timeout = max(timeout, longestTimeout)
 	}
-	return &history{
-		base: base, policy: policy, key: key, rules: p, life: max(4*period, second, 2*timeout), open: make(map[int]int),
+	b := &history{
+		base: base, policy: policy, key: key, rules: p, calm: calm, life: max(second, 2*timeout), open: make(map[int]int),
 		fillers: make(map[*process]bool),
 	}
+	b.leases(p.Lease)
+	return b
+}
+
+// leases records that a process leases so from now on.
+func (b *history) leases(l tiered.Lease) {
+	period := cmp.Or(l.Period, defaults.Period)
+	if !b.calm { // if calls take long, leases last longer
+		period *= 4
+	}
+	b.life = max(b.life, 4*period)
 }
 
 // inForce records the limit of a process from now on. Unlimited and Blocked put no limit in force and end none:

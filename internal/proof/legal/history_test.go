@@ -2,6 +2,7 @@ package legal
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -132,6 +133,28 @@ func TestBooksMissTokens(t *testing.T) {
 		if n := b.left(time.Minute, 0); n != c.left {
 			t.Errorf("%s: %d must be left, want %d", c.name, n, c.left)
 		}
+	}
+}
+
+// A lease that the store knew longer than a window counts in it, though its process never says what was spent. A process
+// that leases for longer holds tokens for longer.
+func TestBooksKnowLeases(t *testing.T) {
+	hour := tiered.Policy{Algorithm: tiered.SlidingWindow, Limit: tiered.PerHour(100)}
+	b := told(hour, func(b *history) {
+		for at, n := range map[time.Duration]int64{0: 5, 3 * time.Minute: 7} {
+			c := asked{at: at, Call: lua.Call{Lease: "a", TTL: (4 * time.Minute).Microseconds()}}
+			c.Code, c.Grant = lua.Granted, n
+			b.calls = append(b.calls, c)
+		}
+		slices.SortFunc(b.calls, func(x, y asked) int { return int(x.at - y.at) })
+	})
+	for from, want := range map[time.Duration]int64{0: 12, 3 * time.Minute: 12, 5 * time.Minute: 7, 7 * time.Minute: 0} {
+		if n := b.counts(from, 0); n != want {
+			t.Errorf("a window from %v counts %d, want %d", from, n, want)
+		}
+	}
+	if b.leases(tiered.Lease{Period: time.Minute}); b.life != 4*time.Minute {
+		t.Errorf("a lease lives for %v", b.life)
 	}
 }
 

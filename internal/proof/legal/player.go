@@ -237,7 +237,7 @@ func (p *process) limit(policy, key int) tiered.Limit {
 	return p.limiters[policy].Policy().Limit
 }
 
-// register records which limits are in force now.
+// register records which limits are in force now, and how the process leases.
 func (p *process) register() {
 	w := p.player
 	w.mu.Lock()
@@ -247,6 +247,7 @@ func (p *process) register() {
 		f.setMode(w.now(), l.Policy().FailMode)
 		for k := range keys {
 			w.histories[i][k].inForce(p.slot, w.now(), p.limit(i, k))
+			w.histories[i][k].leases(l.Policy().Lease)
 			f.shares[k].inForce(0, w.now(), p.share(i, k))
 		}
 	}

@@ -79,6 +79,15 @@ type held struct {
 	until  time.Duration
 }
 
+// countsFrom returns the tokens of a lease that a window counts that begins then: a lease that is still there counts until its
+// process says what was spent, and that counts from then on. If it never says, all counts from the end of the lease on.
+func (l held) countsFrom(from time.Duration) int64 {
+	if l.until <= from {
+		return 0
+	}
+	return l.tokens
+}
+
 // alone records tokens that a key may be charged with later, at a time or up to a quarter of a window after it.
 func (b *history) alone(at time.Duration, n int64) {
 	b.unasked = append(b.unasked, spending{at, at, n})
@@ -100,11 +109,11 @@ func (b *history) counts(from, quarter time.Duration) (used int64) {
 			}
 			continue
 		}
-		switch {
-		case c.Lease != "" && !told[c.Lease]: // granted before
+		if c.Lease != "" && !told[c.Lease] { // granted before
 			told[c.Lease] = true
-			used += c.Hold
-		case c.Ret > 0 && old.until > c.at:
+			used += max(c.Hold, old.countsFrom(from))
+		}
+		if c.Ret > 0 && old.until > c.at {
 			used -= min(c.Ret, old.tokens)
 		}
 		if at := time.Duration(c.At)*time.Microsecond - start; c.Refund > 0 && c.Flags&lua.Unapplied == 0 && at >= from && at > forgot {
@@ -126,6 +135,11 @@ func (b *history) counts(from, quarter time.Duration) (used int64) {
 		used += granted(c)
 		if c.Lease != "" {
 			leases[c.Lease] = held{c.Hold + granted(c), leases[c.Lease].until}
+		}
+	}
+	for id, l := range leases {
+		if !told[id] {
+			used += l.countsFrom(from)
 		}
 	}
 	for _, x := range b.unasked {
