@@ -31,7 +31,8 @@ type history struct {
 	later       int64             // the largest of these costs
 	meters      int               // steps that charged such costs
 	dearest     int64             // the largest cost that was asked for at once
-	disturbed   bool              // the clock was set back, and nothing was executed since
+	setBack     time.Duration     // by how much the clock was set back since the store last executed a call
+	written     time.Duration     // when the store last wrote the bucket for sure
 	leased      bool              // tokens were leased; while they are out, the bucket does not refill into their room
 	lent        time.Duration     // until then leases hold tokens, at most
 
@@ -119,6 +120,11 @@ func (b *history) end(at, hold time.Duration) {
 
 // executed records that the store executed a process' call.
 func (b *history) executed(slot int, sent, now time.Duration, c *lua.Call, grant int64) {
+	lost := b.lost(now)
+	b.lent += lost
+	if c.Lease != "" || grant > 0 {
+		b.written = now
+	}
 	if b.leased = b.leased || c.Lease != "" && grant > 0; c.Lease != "" && grant+c.Hold > 0 {
 		b.lent = max(b.lent, now+time.Duration(c.TTL)*time.Microsecond)
 	}
@@ -126,7 +132,7 @@ func (b *history) executed(slot int, sent, now time.Duration, c *lua.Call, grant
 		b.phase = time.Duration(c.Phase) * time.Microsecond
 	}
 	if b.rules.Algorithm == tiered.TokenBucket {
-		b.outlasted(now, c)
+		b.outlasted(now, lost, c)
 		return
 	}
 	for i := range b.terms {
@@ -136,15 +142,19 @@ func (b *history) executed(slot int, sent, now time.Duration, c *lua.Call, grant
 	}
 }
 
+// lost returns for how much longer, by the bucket's time, things last because the clock was set back before this call: the
+// bucket goes on where it was last written, and waits until the clock is there, up to MaxBack.
+func (b *history) lost(now time.Duration) time.Duration {
+	by := b.setBack
+	b.setBack = 0
+	return min(by, now-b.written+lua.MaxBack)
+}
+
 // outlasted ends the terms that nobody has used for a hold when a call of a token bucket is executed.
-func (b *history) outlasted(now time.Duration, c *lua.Call) {
-	lost := b.disturbed // a step back of the clock takes time from the bucket, from its last write on
-	b.disturbed = false
+func (b *history) outlasted(now, lost time.Duration, c *lua.Call) {
 	for i := range b.terms {
 		t := &b.terms[i]
-		if lost {
-			t.used = max(t.used, now) + lua.MaxBack + b.life
-		}
+		t.used += lost
 		switch {
 		case b.uses(t, c):
 			t.used = max(t.used, now)
@@ -159,11 +169,15 @@ func (b *history) outlasted(now time.Duration, c *lua.Call) {
 
 // by reports whether a call may use a term's limit: an unused key gives tokens back by the limit that it had.
 func (b *history) by(t *term, c *lua.Call) bool {
-	if b.rules.Standing != tiered.StandingOff && c.Algorithm == lua.TokenBucket { // of the part in Redis
+	whole := burst(t.Limit)
+	if b.rules.Standing != tiered.StandingOff && c.Cap == whole-whole/8 && c.Cap < whole { // the part in Redis
+		if c.Algorithm == lua.TokenBuckets {
+			return c.Tokens == t.Tokens-t.Tokens/8 && c.Period == t.Per.Microseconds()
+		}
 		part := float64(c.Tokens) / float64(c.Period) * float64(t.Per.Microseconds()) / float64(t.Tokens)
-		return c.Cap == burst(t.Limit)-burst(t.Limit)/8 && math.Abs(part-7.0/8) < 1e-3 || c.Cap == burst(t.Limit)
+		return math.Abs(part-7.0/8) < 1e-3
 	}
-	if c.Cap != burst(t.Limit) {
+	if c.Cap != whole {
 		return false
 	}
 	switch b.rules.Algorithm {
@@ -214,7 +228,7 @@ func (b *history) accident(now time.Duration, n int64) { b.credit(now, now+b.lif
 // moved records a step of the store's clock. A step ahead costs the refill of that time.
 func (b *history) moved(now, by time.Duration) {
 	b.moves = append(b.moves, move{now, by})
-	b.disturbed = b.disturbed || by < 0
+	b.setBack += max(-by, 0)
 	if by > 0 {
 		b.accident(now, math.MaxInt64)
 	}

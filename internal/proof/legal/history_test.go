@@ -33,9 +33,13 @@ func (b *history) change(at time.Duration, l tiered.Limit) {
 	}
 }
 
+// asked has the store execute a call.
+func (b *history) asked(at time.Duration, c *lua.Call) { b.executed(0, at, at, c, 0) }
+
 func TestBooksAccuse(t *testing.T) {
 	bucket := tiered.Policy{Limit: tiered.PerDay(10)}
 	hour := tiered.Policy{Limit: tiered.PerHour(3600).WithBurst(10)}
+	several := tiered.Policy{Limit: tiered.PerDay(10).WithBurst(80), Also: []tiered.Limit{tiered.PerMinute(1000)}, Standing: tiered.StandingOn}
 	fixed := tiered.Policy{Algorithm: tiered.FixedWindow, Limit: tiered.PerMinute(10)}
 	sliding := tiered.Policy{Algorithm: tiered.SlidingWindow, Limit: tiered.PerMinute(10)}
 	log := tiered.Policy{Algorithm: tiered.SlidingLog, Limit: tiered.PerMinute(10)}
@@ -67,6 +71,26 @@ func TestBooksAccuse(t *testing.T) {
 		{"lowered, and its leases live", bucket, func(b *history, more int64) {
 			b.change(second, tiered.PerDay(2))
 			b.take(1500*ms, 10+more)
+		}},
+		{"lowered, and then the clock was set back", bucket, func(b *history, more int64) {
+			b.inForce(0, second, tiered.PerDay(2))
+			b.asked(2*second, &lua.Call{Lease: "a", Cap: 10, Tokens: 10, Period: day.Microseconds(), TTL: (4 * second).Microseconds()})
+			b.moved(20*second, -time.Hour)
+			for _, at := range []time.Duration{20 * second, 34 * second, 36 * second} { // held until 6 + 10 s, and that from 20 s on, and 1 s
+				b.asked(at, &lua.Call{Cap: 2, Tokens: 2, Period: day.Microseconds()})
+			}
+			b.take(35500*ms, 8)
+			b.take(38*second, 2+more)
+		}},
+		{"lowered, several limits with shares", several, func(b *history, more int64) {
+			b.inForce(0, second, tiered.PerDay(10).WithBurst(16))
+			c := &lua.Call{Algorithm: lua.TokenBuckets, Cap: 70, Tokens: 9, Period: day.Microseconds()}
+			b.asked(5*second, c)
+			c = &lua.Call{Algorithm: lua.TokenBuckets, Cap: 14, Tokens: 9, Period: day.Microseconds()}
+			b.asked(14*second, c)
+			b.asked(15*second, c)
+			b.take(15500*ms, 64)
+			b.take(17*second, 16+more)
 		}},
 		{"reset", bucket, func(b *history, more int64) {
 			b.take(0, 10)
