@@ -63,7 +63,7 @@ func (g *Group) announced() (a remote.Announcement, version int64) {
 			policies[i] = remote.AnnouncedPolicy{Name: fmt.Sprintf("\x00free %d", i)}
 			continue
 		}
-		policies[i] = remote.AnnouncedPolicy{Name: l.core.Name, Limits: l.policy.Load().limitsText()}
+		policies[i] = remote.AnnouncedPolicy{Name: l.core.Name, Limits: policyOf(l.core.Settings()).limitsText()}
 		if i != l.place() { // its second place, which counts the processes that split its limits
 			policies[i].Name += splitMark
 		}

@@ -87,7 +87,8 @@ func (u Use) WithPlan(name string) Use {
 
 // planLimit returns the limit of a request's plan. It returns nil if the policy has no plans: then nobody carries any.
 func (l *Limiter) planLimit(name string) *engine.Resolved {
-	s, p := l.core.Settings(), l.policy.Load()
+	s := l.core.Settings()
+	p := policyOf(s)
 	limit, ok := p.Plans[name]
 	if !ok {
 		limit = p.Limit // also to take back the limit of the plan that the key had
@@ -116,7 +117,7 @@ func (l *Limiter) LimitOf(d Decision) (limit Limit, ok bool) {
 	if l.isZero() {
 		return Limit{}, false
 	}
-	if p := l.policy.Load(); p.PerKey == nil && !l.core.Carries() {
+	if p := policyOf(l.core.Settings()); p.PerKey == nil && !l.core.Carries() {
 		if i := int(d.LimitNumber) - 2; i >= 0 && i < len(p.Also) {
 			return p.Also[i], true
 		}

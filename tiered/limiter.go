@@ -18,7 +18,6 @@ import (
 type Limiter struct {
 	core      engine.Limiter
 	group     *Group
-	policy    atomic.Pointer[Policy]
 	ownsGroup bool // made by New, so Close closes the Group
 
 	setMu sync.Mutex // one SetPolicy at a time
@@ -34,6 +33,10 @@ type Limiter struct {
 
 // place returns the place of the policy among those that this process announces, -1 if it is removed.
 func (l *Limiter) place() int { return int(l.core.Place.Load()) }
+
+// policyOf returns the policy that settings were made of. Whatever tells of a decision can read it too, by the settings of the
+// local policy's owner.
+func policyOf(s *engine.Settings) *Policy { return s.Policy.(*Policy) }
 
 // Group is any number of policies over one store: they share one cache of keys, one queue of calls to each Redis node
 // and one set of goroutines. It may be used concurrently. A zero or nil Group has no policies.

@@ -32,7 +32,7 @@ func tell(d *Decision, t *engine.Told) {
 }
 
 // write writes the Decision of an outcome at now, of a request for key that costs n. b is the key's bucket, nil if this
-// process keeps none.
+// process keeps none. RetryAfter is the engine's until the end, because ResetAfter is computed by it.
 func write(d *Decision, o engine.Outcome, key string, n int64, b *engine.Bucket, now time.Duration) {
 	p, r := o.Policy, Reason(o.Reason)
 	if p == nil {

@@ -53,7 +53,7 @@ func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) 
 	}
 	alones := make([]*local.Policy, len(engine.Owner(p).Limits))
 	for i := range alones {
-		alones[i] = l.alone(p, i)
+		alones[i] = alone(p, i)
 	}
 	told, err := l.core.ForeseeEach(ctx, key, alones)
 	if err != nil {
@@ -67,14 +67,14 @@ func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) 
 }
 
 // alone returns the policy p as if its i-th limit, from 0, were the only one.
-func (l *Limiter) alone(p *local.Policy, i int) *local.Policy {
+func alone(p *local.Policy, i int) *local.Policy {
 	of := engine.Owner(p)
 	if len(of.Limits) == 1 {
 		return p
 	}
 	limit := of.Limits[i]
 	owner := *of
-	owner.Limits, owner.Smallest, owner.Retention = of.Limits[i:i+1], 1, Limit(limit).retention(l.policy.Load().Algorithm)
+	owner.Limits, owner.Smallest, owner.Retention = of.Limits[i:i+1], 1, Limit(limit).retention(policyOf(of.Settings).Algorithm)
 	if of.Shares != nil {
 		owner.Shares = of.Shares[i : i+1]
 	}

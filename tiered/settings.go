@@ -19,6 +19,7 @@ func (l *Limiter) newSettings(p *Policy) *engine.Settings {
 		Limit: engine.Limit(p.Limit), Windows: p.Algorithm != TokenBucket,
 		FixedLimit: len(p.Also) > 0 || p.Standing != StandingOff,
 		CheckKey:   func(limit engine.Limit) error { return p.checkCarriedLimit(Limit(limit)) },
+		Policy:     p,
 	}
 	s.Resolve = func(limit engine.Limit) *local.Policy { return l.resolve(s, *p, Limit(limit), former[limit]) }
 	if p.PerKey == nil {
@@ -96,18 +97,14 @@ func (l *Limiter) resolve(s *engine.Settings, p Policy, limit Limit, former stan
 }
 
 // set makes p the policy of new buckets.
-func (l *Limiter) set(p Policy) {
-	s := l.newSettings(&p)
-	l.policy.Store(&p)
-	l.core.Set(s)
-}
+func (l *Limiter) set(p Policy) { l.core.Set(l.newSettings(&p)) }
 
 // Policy returns the current policy: see [Limiter.SetPolicy].
 func (l *Limiter) Policy() Policy {
 	if l.isZero() {
 		return Policy{}
 	}
-	return l.policy.Load().clone()
+	return policyOf(l.core.Settings()).clone()
 }
 
 // SetPolicy changes the policy for all keys at once, but for Name, Algorithm, Also and Calendar, and the Per of a

@@ -173,6 +173,8 @@ type Settings struct {
 	FixedLimit bool                      // no request may carry any
 	Resolve    func(Limit) *local.Policy // makes the policy of a limit: its Owner is a *[Resolved]
 
+	Policy any // of package tiered, which tells by it: the engine does not know what it is
+
 	mu       sync.Mutex
 	policies map[Limit]*local.Policy // by limit; usually few
 }
@@ -208,8 +210,8 @@ type Bucket struct {
 }
 
 // A source is where the tokens of a key come from, or what knows that there are none. The sources are asked in this order:
-// Request.walk takes from them, Part.look asks what they would say, which is all that Peek does, and Taking.Settle puts back what
-// they gave. Only Take asks some by itself, because nearly all requests end there.
+// Request.walk takes from them, Part.look asks what they would say, which is all that Peek does, and what they gave goes back by
+// putBack. Take asks the first of them by hand, because nearly all requests end there.
 type source uint8
 
 const (

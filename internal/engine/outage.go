@@ -11,12 +11,12 @@ import (
 
 // What a decision goes by while a node does not answer. The fail mode itself is chosen in local/outage.go.
 
-// unhealthy returns the node that b was last sent to if its breaker is not closed, and otherwise nil. It only reads the
+// unhealthy returns the node that b is sent to if its breaker is not closed, and otherwise nil. It only reads the
 // breaker's state. A sender asks the breaker for permission just before it sends something.
 func (b *Bucket) unhealthy() *dispatch.Node {
 	n := b.node.Load()
 	if n == nil {
-		n = b.knownNode()
+		n = b.findNode()
 	}
 	if n == nil || n.State() == failover.Closed {
 		return nil
@@ -24,13 +24,9 @@ func (b *Bucket) unhealthy() *dispatch.Node {
 	return n
 }
 
-// knownNode returns the node that b was last sent to. It returns nil if that is unknown and all nodes are healthy. If a
-// node is unhealthy, it determines b's node at once. Otherwise a request for a new bucket would wait for a sender, only
-// to learn that nothing is sent to that node.
-func (b *Bucket) knownNode() *dispatch.Node {
-	if n := b.node.Load(); n != nil {
-		return n
-	}
+// findNode determines the node of a bucket that was never sent, if some node is unhealthy. Otherwise a request for it would
+// wait for a sender, only to learn that nothing is sent to that node. While all nodes are healthy it returns nil.
+func (b *Bucket) findNode() *dispatch.Node {
 	g := b.Limiter().Group
 	if g.Dispatch.Unhealthy() == 0 {
 		return nil
@@ -45,10 +41,10 @@ func (p *Part) down() bool { return p.Limiter.Group.Closed.Load() || p.bucket.un
 
 // leaveToFailMode leaves the part to the fail mode, and sends its node a probe if one is due.
 func (p *Part) leaveToFailMode() {
-	if p.state == fallback {
+	if p.state == leftToFailMode {
 		return
 	}
-	p.state = fallback
+	p.state = leftToFailMode
 	if p.Limiter.Group.Closed.Load() {
 		return
 	}
@@ -101,7 +97,7 @@ func (p *Part) fallBack() {
 			}
 			continue
 		}
-		if o.Reason == Granted { // of the lease
+		if o.Reason == Granted { // of a lease, which may have come after its generation was read: they go back to Redis
 			p.setSource(p.bucket, redis)
 			p.stamp = stamp
 		}

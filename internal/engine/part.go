@@ -22,23 +22,23 @@ type Part struct {
 	renew   bool          // its lease is at its low-water mark
 	now     time.Duration // since its Group's base
 	until   time.Duration // the caller stops waiting then
-	known   *local.Policy // that PerKey gave the key in this request; nil is none
-	refresh int64         // how often Limiter.Refresh had been called before that
+	known   *local.Policy // of the key, once its limit is known: see recall
+	refresh int64         // how often Limiter.Refresh had been called before it was
 
 	waiter *waiter         // while it waits
 	call   dispatch.Routed // its call, until it is sent
 
 	Outcome         // once it is taken or refused
-	decider *Bucket // whose bucket it was then; nil if none
+	decider *Bucket // the key's bucket that decided; nil if none did
 }
 
 // partState is the state of a part.
 type partState uint8
 
 const (
-	undecided partState = iota // nothing is taken: Redis has to decide
-	fallback                   // Redis does not answer: the fail mode decides
-	waiting                    // in the queue for Redis' answer
+	undecided      partState = iota // the next source is to be asked
+	leftToFailMode                  // all other sources were
+	waiting                         // in the queue for Redis' answer
 	taken
 	refused
 )
@@ -64,7 +64,7 @@ func (p *Part) enter() {
 }
 
 // pending reports whether the part is still to be decided.
-func (p *Part) pending() bool { return p.state == undecided || p.state == fallback }
+func (p *Part) pending() bool { return p.state == undecided || p.state == leftToFailMode }
 
 // findAgain looks up the part's bucket again, because it was evicted or its policy has changed. It reports what
 // decideByRule does.

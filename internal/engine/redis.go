@@ -8,7 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// Redis as a source: parts join the queues of their buckets, and wait for the answers.
+// Redis as a source: parts join the queues of their buckets, and wait for the answers. Meanwhile a sender of the node goes on with
+// [Bucket.Compose], and with [Bucket.Finish] once Redis has answered.
 
 // maxTries is how often a bucket is looked up again if it is evicted before it can be asked.
 const maxTries = 8
@@ -45,7 +46,7 @@ func (r Request) lookUpAgain(end bool) {
 		switch p := &r[i]; {
 		case p.state != undecided:
 		case end || p.Limiter.Group.Now() >= p.until:
-			p.state = fallback
+			p.state = leftToFailMode
 		default:
 			p.findAgain(lease)
 		}
@@ -130,7 +131,7 @@ func (p *Part) join() {
 			v, effect = p.bucket.Ask(p.now, p.Cost, p.until, w.Waiter)
 		}
 	}
-	if effect.Send {
+	if effect.Send { // with those of the other parts: see Request.send
 		p.call = p.bucket.route()
 		effect.Send = false
 	}
@@ -164,7 +165,7 @@ func (p *Part) wait(ctx context.Context) {
 		if n := p.bucket.node.Load(); n != nil {
 			nodeOf(n).Overran()
 		}
-		p.state = fallback
+		p.state = leftToFailMode
 	default:
 		p.takeVerdict(v, Remote)
 	}
@@ -183,7 +184,8 @@ func (p *Part) leave(w *waiter, v local.Verdict, tier Tier) {
 	p.Limiter.Group.waiters.Put(w)
 }
 
-// takeVerdict decides the part by the bucket's answer. It is undecided again if the bucket was evicted, or its policy has changed.
+// takeVerdict decides the part by the bucket's answer, or leaves it to the fail mode. It is undecided again if the bucket was
+// evicted, or its policy has changed.
 func (p *Part) takeVerdict(v local.Verdict, tier Tier) {
 	switch v.Outcome {
 	case local.Admitted:
@@ -195,8 +197,7 @@ func (p *Part) takeVerdict(v local.Verdict, tier Tier) {
 		if !p.several {
 			p.yield()
 		}
-		p.state = fallback
-		return
+		p.state = leftToFailMode
 	case local.Outdated:
 		p.state = undecided
 	}

@@ -123,7 +123,7 @@ func (r Request) finish() *Part {
 // Refused reports whether a part refused, so that what the others took goes back.
 func (r Request) Refused() bool { return r.has(refused) }
 
-// End returns what was taken if a part refused. Otherwise it starts the renewals that are due. They come last, because tokens
+// End puts back what was taken if a part refused. Otherwise it starts the renewals that are due, and not before, because tokens
 // that a renewal has reported cannot be put back into the pot.
 func (r Request) End() {
 	back := r.Refused()
@@ -147,7 +147,7 @@ func (p *Part) uncount() {
 	l := p.Limiter
 	switch k := p.kind(); k {
 	case report.Shadowed: // it counted as refused
-	case report.Fallback, report.Open: // these tokens stay counted
+	case report.Fallback, report.Open: // these tokens stay counted, for one request less
 		l.Requests.Add(p.Key, k, 2, 1)
 	case report.Unlimited:
 		l.AdmittedUnlimited.Add(-p.Cost)

@@ -6,14 +6,16 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// The walk over the sources of tokens, which engine.go lists. A new source is a constant there, and a case in look and take here and
-// in [source.putBack].
+// The walk over the sources of tokens, which engine.go lists. A new source is a constant there, a case in look and take here, and one
+// in [source.putBack]. Four ask some sources by themselves, because they are for one purpose each: [Limiter.Take] and
+// [Limiter.TakeLeased] for speed, [Part.foreseenByRedis] and [Limiter.Known] to tell of a key.
 
-// walk asks the sources one after the other, until the parts are decided.
+// walk asks the sources one after the other, until the parts are decided. A request for several keys has asked [Part.refuseKnown]
+// before.
 //
-// The order keeps small what has to be put back if a part refuses. Of several parts those are refused first whose sources are known
-// to refuse: see [Part.refuseKnown]. Leases and shares come first, because tokens can be put back into them. Redis is next, for all
-// keys at once. Fail modes are last, because nothing can be put back into a fallback.
+// The order keeps small what has to be put back if a part refuses. Leases and shares come first, because tokens can be put back into
+// them. What is known to be refused needs no call. Redis is next, for all keys at once. Fail modes are last, because nothing can be
+// put back into a fallback.
 func (r Request) walk(ctx context.Context) {
 	for s := lease; s <= failMode && r.pending(); s++ {
 		switch s {
@@ -40,16 +42,16 @@ func (r Request) fallBack() {
 		}
 	}
 	for i := range r {
-		if p := &r[i]; p.state == fallback && !(p.several && r.has(refused)) {
+		if p := &r[i]; p.state == leftToFailMode && !(p.several && r.has(refused)) {
 			failMode.take(p)
 		}
 	}
 }
 
-// look returns the source that would decide the part, and how: see [source.look].
+// look returns the source that would decide the part, and how: see [source.look]. The fail mode always does.
 func (p *Part) look() (s source, o Outcome) {
 	s = lease
-	if p.state == fallback {
+	if p.state == leftToFailMode {
 		s = failMode
 	}
 	for ; ; s++ {
@@ -59,7 +61,8 @@ func (p *Part) look() (s source, o Outcome) {
 	}
 }
 
-// refuseKnown refuses the part if this process knows that the source which would decide it refuses. It takes nothing.
+// refuseKnown refuses the part if this process knows that the source which would decide it refuses. It looks first, so that a part
+// that may be admitted takes nothing while other parts may refuse.
 func (p *Part) refuseKnown() {
 	for p.pending() {
 		s, o := p.look()

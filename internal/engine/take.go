@@ -39,7 +39,7 @@ func (l *Limiter) Take(ctx context.Context, key string, n int64, t *Taking) (o O
 				b.apply(now, b.Renew(now))
 			}
 			o = Outcome{b.Policy(), How{Granted, Local, false}, left, 0}
-			if n != 1 {
+			if n != 1 { // one token is counted by its bucket
 				l.countRequest(o, key, n)
 			}
 			if mode != 0 {
@@ -128,7 +128,7 @@ func (l *Limiter) takeInMode(ctx context.Context, key string, n int64, t *Taking
 	return p.Outcome, p.decider, p.now
 }
 
-// ask decides over one key whose lease does not hold the tokens, by a request.
+// ask decides by a request of one part. That asks all sources, because a lease may have come meanwhile.
 func (t *Taking) ask(ctx context.Context, now time.Duration) (Outcome, *Bucket, time.Duration) {
 	r := Request{{Taking: *t, now: now, until: now + t.Limiter.Group.Budget}}
 	r[0].decideByRule()

@@ -14,7 +14,7 @@ type Taking struct {
 	Key      string
 	Cost     int64
 	bucket   *Bucket       // the key's, before the tokens were taken; nil if there was none, or nothing was taken
-	source   source        // where they were taken from
+	source   source        // where they come from, as far as the sources were asked
 	gen      int64         // of the pot, before the tokens were taken
 	leaseGen int64         // of the Group, before the tokens were taken
 	stamp    *local.Stamp  // when they were counted, or earlier
@@ -58,7 +58,6 @@ func (t *Taking) correctCost(actual int64) {
 // since.
 func (s source) putBack(t *Taking, n int64) {
 	switch s {
-	case nowhere, denial:
 	case standingShare:
 		if !t.share().putBack(t.standing, n) {
 			t.moveToRedis(n)
@@ -101,7 +100,7 @@ func (t *Taking) giveBack(from local.Source, n int64) {
 	b.apply(now, e)
 }
 
-// share returns the standing share that the tokens are from.
+// share returns the standing share that the tokens are from, only to put them back: it has no limits to take by.
 func (t *Taking) share() share {
 	l := t.Limiter
 	return share{limiter: l, hash: l.Group.Cache.Hash(l.ID(t.Key))}

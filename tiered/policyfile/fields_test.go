@@ -82,7 +82,7 @@ var options = map[string]option{
 
 // Each field of tiered.Policy is validated, drawn by a proof, read from a policy file and its schema, compared by
 // SetPolicy, shown by tiersim check, copied for the caller, and explained, and a mistake in it hides no other one.
-// TestFilesThatDifferInOneField asks besides that two files which differ in it only are two policies.
+// TestFilesThatDifferInOneField (reload_test.go) asks besides that two files which differ in it only are two policies.
 func TestEveryFieldOfAPolicy(t *testing.T) {
 	fields := fieldsOf(reflect.TypeFor[tiered.Policy](), "")
 	for name := range options {
