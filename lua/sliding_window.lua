@@ -363,7 +363,7 @@ end
 put('x', until_)
 if forgets then
   put('f', now)
-  set[6] = now + 1 -- its t: what is taken from here on was not counted by then, also while the clock is behind
+  put('t', now + 1) -- what is taken from here on was not counted by then, also while the clock is behind
 end
 keep = ceil((until_ - server - behind) / 1000) + 1000
 
