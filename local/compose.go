@@ -26,7 +26,7 @@ type composer struct {
 func newComposer(b *Bucket, now time.Duration, c Conditions, dry bool) composer {
 	p, s := b.Policy(), b.size(now, c.RoundTrip)
 	timeout := p.timeout(c.Timeout)
-	far := b.isFar(c)
+	far := c.isFar(b)
 	pays := s.pays(b.leasing != direct) || far && s.paysFar(&b.demand)
 	return composer{
 		b: b, Conditions: c, now: now, policy: p, size: s, dry: dry,
@@ -38,9 +38,9 @@ func newComposer(b *Bucket, now time.Duration, c Conditions, dry bool) composer 
 	}
 }
 
-// isFar reports whether answers come when those who ask for the key have left: after Budget, or after the time of the one
-// who waits least. While nobody waits it is as when somebody last did, unless the node has come closer.
-func (b *Bucket) isFar(c Conditions) bool {
+// isFar reports whether answers come when those who ask for b have left: after Budget, or after the time of the one who
+// waits least. While nobody waits it is as when somebody last did, unless the node has come closer.
+func (c *Conditions) isFar(b *Bucket) bool {
 	p := b.Policy()
 	if c.Slow > p.Budget {
 		return true
