@@ -16,6 +16,9 @@ var (
 	_ = [1]struct{}{}[int(Failover)-int(engine.Failover)]
 )
 
+// Two end a Decision: Limiter.allow, which needs no more than write, and tell. What is only reported differently comes there, because
+// a Decision's times are computed by each other.
+
 // tell writes the Decision of a request, and all that the engine tells of it.
 func tell(d *Decision, t *engine.Told) {
 	write(d, t.Outcome, t.Key, t.Cost, t.Bucket, t.Now)
@@ -32,7 +35,7 @@ func tell(d *Decision, t *engine.Told) {
 }
 
 // write writes the Decision of an outcome at now, of a request for key that costs n. b is the key's bucket, nil if this
-// process keeps none. RetryAfter is the engine's until the end, because ResetAfter is computed by it.
+// process keeps none.
 func write(d *Decision, o engine.Outcome, key string, n int64, b *engine.Bucket, now time.Duration) {
 	p, r := o.Policy, Reason(o.Reason)
 	if p == nil {

@@ -43,7 +43,7 @@ func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (r Reservat
 	h := &held{one: [1]engine.Taking{{Limiter: &l.core, Key: key, Cost: n}}}
 	h.takings = h.one[:]
 	o, b, now := l.core.Take(ctx, key, n, &h.one[0])
-	write(&r.Decision, o, key, n, b, now)
+	tell(&r.Decision, &engine.Told{Outcome: o, Key: key, Cost: n, Bucket: b, Now: now})
 	r.held = h
 	return r
 }

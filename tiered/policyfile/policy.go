@@ -26,7 +26,7 @@ type policy struct {
 }
 
 // policyFields has the fields of a policy, in the order in which they are read and written. For a new field of
-// [tiered.Policy], add a line here and an entry to schema.json.
+// [tiered.Policy], add a line here and an entry to schema.json. TestEveryFieldOfAPolicy says what else there is.
 var policyFields = []policyField{
 	simple("name", "Name", func(p *policy) *string { return &p.Name }, text, yamlText, "a"),
 	simple("limit", "Limit", func(p *policy) *tiered.Limit { return &p.Limit }, tiered.ParseLimit, yamlString,
