@@ -182,6 +182,20 @@ func TestBooksKnowLeases(t *testing.T) {
 	}
 }
 
+// What is refilled while leases hold a whole burst waits nowhere.
+func TestBooksKnowWhatWaits(t *testing.T) {
+	b := told(tiered.Policy{Limit: tiered.PerSecond(200).WithBurst(400)}, func(b *history) {
+		c := asked{Call: lua.Call{Lease: "a", TTL: second.Microseconds()}}
+		c.Code, c.Grant = lua.Granted, 300
+		b.calls = append(b.calls, c)
+	})
+	for now, want := range map[time.Duration]int64{100 * ms: 20, second: 100, 1500 * ms: 200, 5 * second: 400} {
+		if n := b.waits(now, 200, 400); n != want {
+			t.Errorf("after %v %d wait, want %d", now, n, want)
+		}
+	}
+}
+
 // A call that states the default blocks of a sliding window is a call under that limit. The store's executed calls end a
 // limit that they do not state.
 func TestDefaultBlocksAreThoseOfTheLimit(t *testing.T) {

@@ -1,8 +1,10 @@
 package legal
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/inside"
@@ -95,10 +97,7 @@ func (p *process) alternate(s *Step) {
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if last := len(b.calls) - 1; last >= 0 { // while all hold off, what comes waits in Redis
-			n += min(b.calls[last].Level+int64(rate*(w.now()-b.calls[last].at).Seconds()), most)
-		}
-		return n
+		return n + b.waits(w.now(), rate, most) // while all hold off
 	}
 	alternate(drains)
 	before, from := held(), w.now()
@@ -123,4 +122,32 @@ func (p *process) alternate(s *Step) {
 			s.Which, s.Key, show(own), show(s.Limit), got, to-from)})
 	}
 	b.noMore(beside, w.now())
+}
+
+// waits returns what waits in Redis, since the last call and at a rate per second. It does not come into the room of a lease
+// before that is over.
+func (b *history) waits(now time.Duration, rate float64, most int64) int64 {
+	leases, level, at := map[string]held{}, 0.0, time.Duration(0)
+	for _, c := range b.calls {
+		level, at = float64(c.Level), c.at
+		if c.Lease != "" {
+			leases[c.Lease] = held{c.Hold + granted(c), c.at + time.Duration(c.TTL)*time.Microsecond}
+		}
+	}
+	room := float64(most)
+	var live []held
+	for _, l := range leases {
+		if l.until > at {
+			live, room = append(live, l), room-float64(l.tokens)
+		}
+	}
+	slices.SortFunc(live, func(x, y held) int { return cmp.Compare(x.until, y.until) })
+	for _, l := range append(live, held{0, now}) {
+		until := min(l.until, now)
+		level = min(level+rate*(until-at).Seconds(), room)
+		if at = until; l.until <= now {
+			room += float64(l.tokens)
+		}
+	}
+	return int64(level)
 }
