@@ -41,9 +41,6 @@ func (p *Part) down() bool { return p.Limiter.Group.Closed.Load() || p.bucket.un
 
 // leaveToFailMode leaves the part to the fail mode, and sends its node a probe if one is due.
 func (p *Part) leaveToFailMode() {
-	if p.state == leftToFailMode {
-		return
-	}
 	p.state = leftToFailMode
 	if p.Limiter.Group.Closed.Load() {
 		return

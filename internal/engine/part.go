@@ -154,7 +154,7 @@ func (p *Part) State(back bool) Told {
 	switch {
 	case p.Limiter == nil, p.state == refused:
 	case p.state == taken:
-		if back && p.bucket != nil {
+		if back && p.source != nowhere {
 			t.Left += p.Cost
 		}
 	default:

@@ -133,10 +133,9 @@ func (r Request) End() {
 			p.uncount()
 		}
 		switch {
-		case p.bucket == nil: // it took nothing
 		case back && p.state == taken:
 			p.correctCost(0)
-		case !back && p.renew:
+		case p.renew:
 			p.bucket.apply(p.now, p.bucket.Renew(p.now))
 		}
 	}

@@ -13,7 +13,7 @@ type Taking struct {
 	Limiter  *Limiter
 	Key      string
 	Cost     int64
-	bucket   *Bucket       // the key's, before the tokens were taken; nil if there was none, or nothing was taken
+	bucket   *Bucket       // the key's, before the tokens were taken; nil if there was none
 	source   source        // where they come from, as far as the sources were asked
 	gen      int64         // of the pot, before the tokens were taken
 	leaseGen int64         // of the Group, before the tokens were taken
@@ -34,7 +34,7 @@ func (t *Taking) setSource(b *Bucket, s source) {
 func (t *Taking) asksAgain() bool { return t.caller != nil }
 
 // clear stores that nothing was taken.
-func (t *Taking) clear() { t.bucket, t.source = nil, nowhere }
+func (t *Taking) clear() { t.source = nowhere }
 
 // Settle corrects the cost of an admitted request to actual.
 func (t *Taking) Settle(actual int64) {

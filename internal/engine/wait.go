@@ -349,7 +349,7 @@ func (c *queuedCaller) handOut(t *Taking) {
 	g := c.limiter.Group
 	if left := g.queues.handOut(c, c.more); left > 0 {
 		back := *t
-		back.Cost, back.source = left, redis
+		back.Cost = left
 		back.correctCost(0)
 	}
 }
