@@ -159,6 +159,44 @@ func TestHurriedCloseIsNoFailedProbe(t *testing.T) {
 	})
 }
 
+// While Close waits for Redis to come back, requests go by the fail mode, and their keys make no call: a probe would lease
+// tokens that nobody returns.
+func TestRequestsDuringCloseDoNotProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newTape()
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(10_000), Lease: tiered.Lease{Period: 5 * second}}, nil)
+		warm(t, l, "k", 300)
+		silence(t, store.distant, l)
+		if l.Stats().Leases.Held == 0 {
+			t.Fatal("nothing is leased: Close does not wait")
+		}
+		closed := make(chan struct{})
+		go func() {
+			_ = l.Close(ctx)
+			close(closed)
+		}()
+		synctest.Wait()
+		for range 50 {
+			if r := l.ReserveN(ctx, "late", 1); r.Reason != tiered.Fallback {
+				t.Errorf("%+v", r.Decision)
+			}
+			time.Sleep(100 * ms)
+		}
+		select {
+		case <-closed:
+			t.Error("Close did not wait: this shows nothing")
+		default:
+		}
+		store.loseRequests.Store(false)
+		<-closed
+		for _, c := range store.since(time.Time{}) {
+			if c.Bucket == store.Key("api", "late") {
+				t.Errorf("%+v", c.Call)
+			}
+		}
+	})
+}
+
 // What was queued went on being sent long after a Close that could not wait for it.
 func TestCloseThatCannotWaitEndsTheCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

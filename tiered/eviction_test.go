@@ -243,6 +243,28 @@ func TestFewerKeysThanOneRequestNeeds(t *testing.T) {
 	}
 }
 
+// A request over more keys than the process keeps ends, also if limits are refreshed all the time: its buckets push each other
+// out, and come back with limits that may be old.
+func TestRefreshesDoNotHoldUpARequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l *tiered.Limiter
+		lookUps := 0
+		l = limiter(t, newDistant(ms), tiered.Policy{
+			Limit: tiered.PerHour(10), Lease: neverLeased, FailMode: tiered.FailClosed,
+			PerKey: func(string) tiered.Limit {
+				if lookUps++; lookUps < 1000 {
+					l.Refresh("another")
+				}
+				return tiered.PerHour(10)
+			},
+		}, &tiered.Options{MaxKeys: 1})
+		tiered.All(l.For("a"), l.For("b")).Allow(ctx)
+		if lookUps > 50 {
+			t.Errorf("%d look-ups", lookUps)
+		}
+	})
+}
+
 // More rarely used keys are under way than the process keeps, while Redis or the process is slow for a moment. Redis
 // decides all of them.
 func TestMoreKeysUnderWayThanAreKept(t *testing.T) {

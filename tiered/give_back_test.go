@@ -3,6 +3,7 @@ package tiered_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -68,6 +69,9 @@ func TestCancelOfWhatWasAdmittedAlone(t *testing.T) {
 				if c.Bucket == store.Key("api", "k") {
 					debt, refund = debt+c.Debt, refund+c.Refund
 				}
+			}
+			if n := l.Stats().Costs.Refunded; n != 0 {
+				t.Errorf("%v: %d tokens are counted as given back, and Redis has granted none of them", mode, n)
 			}
 			if debt != 37 || refund != 0 { // a refund would be credited even where lost refill has paid for the debt
 				t.Errorf("%v: a debt of %d and a refund of %d were sent, want 37 and none", mode, debt, refund)
@@ -297,4 +301,60 @@ func TestCancelAfterEviction(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Tokens of a bucket that was evicted do not go into the lease that its key has now: Redis does not know them as part of that.
+func TestCancelAfterEvictionLeavesTheLeaseAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerHour(10_000)}, &tiered.Options{MaxKeys: 4})
+		first := leased(t, l)
+		r := l.ReserveN(ctx, "k", 10)
+		if want(t, r.Decision, tiered.Granted); r.Tier != tiered.Local {
+			t.Fatalf("%+v, want tokens of the lease", r.Decision)
+		}
+		for i := range 100 {
+			l.Allow(ctx, fmt.Sprint(i))
+			time.Sleep(time.Second)
+		}
+		b := leased(t, l)
+		if b == first {
+			t.Fatal("not evicted")
+		}
+		held, _ := b.Peek(tiered.Engine(l.Group()).Now())
+		r.Cancel()
+		if n, _ := b.Peek(tiered.Engine(l.Group()).Now()); n != held {
+			t.Errorf("%d held, %d before Cancel", n, held)
+		}
+	})
+}
+
+// A lease that is spent because Redis does not answer is no debt, and its tokens are given back to Redis.
+func TestCancelOfALeaseThatTheFailModeSpent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerHour(10_000)}, nil)
+		b := leased(t, l)
+		store.loseRequests.Store(true)
+		held, _ := b.Peek(tiered.Engine(l.Group()).Now())
+		var all sync.WaitGroup
+		all.Go(func() { l.AllowN(ctx, "k", held+100) })
+		time.Sleep(ms)
+		r := l.ReserveN(ctx, "k", 7) // behind the other, so not from the lease at once
+		if want(t, r.Decision, tiered.Granted); r.Tier != tiered.Local {
+			t.Fatalf("%+v", r.Decision)
+		}
+		all.Wait()
+		before := l.Stats()
+		r.Cancel()
+		s := l.Stats()
+		if n := s.Costs.Refunded - before.Costs.Refunded; n != 7 {
+			t.Errorf("%d tokens are given back, want 7", n)
+		}
+		if n := before.Leases.Spent - s.Leases.Spent; n != 7 {
+			t.Errorf("%d tokens fewer are spent, want 7", n)
+		}
+		store.loseRequests.Store(false)
+		time.Sleep(time.Minute)
+		books(t, l.Group())
+	})
 }

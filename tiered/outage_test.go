@@ -252,7 +252,7 @@ func soonInBubble(t *testing.T, is func() bool) {
 	}
 }
 
-// In an outage of one of two stores, the other still decides its keys. If a share refuses, their tokens are returned.
+// In an outage of one of two stores, the other still decides its keys. It is not asked if a share is known to refuse.
 func TestOutageOfOneOfTwoStores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		well, ill := newDistant(ms), newDistant(ms)
@@ -265,12 +265,54 @@ func TestOutageOfOneOfTwoStores(t *testing.T) {
 				t.Fatalf("%+v, want b's share: it is the tighter", d)
 			}
 		}
+		time.Sleep(100 * ms)
+		calls := well.calls.Load()
 		for range 10 {
 			want(t, tiered.All(a.For("k"), b.For("k")).Allow(ctx), tiered.FallbackSpent)
 		}
 		time.Sleep(100 * ms)
+		if n := well.calls.Load() - calls; n != 0 {
+			t.Errorf("%d calls to the store that is well, for requests that the share of the other refuses", n)
+		}
 		if n := level(t, well.Memory, a, "k"); n != 98 {
 			t.Errorf("%d left, want 98", n)
+		}
+	})
+}
+
+// That Redis refused a moment ago says nothing while it does not answer: the fail mode decides, however a caller asks.
+func TestDenialDoesNotOutliveRedis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		p := direct("api", 1)
+		p.FailMode = tiered.FailOpen
+		l := several(t, store, nil, p, direct("other", 100))
+		uses := []tiered.Use{l[0].For("k"), l[1].For("k")}
+		want(t, l[0].Allow(ctx, "k"), tiered.Granted)
+		want(t, l[0].Allow(ctx, "k"), tiered.Limited)
+		calls := store.calls.Load()
+		if want(t, l[0].Allow(ctx, "k"), tiered.Limited); store.calls.Load() != calls {
+			t.Fatal("the denial is not known: this shows nothing")
+		}
+		outage(t, store, l[0])
+		for name, ask := range map[string]func() tiered.Decision{
+			"Peek":    func() tiered.Decision { return l[0].Peek(ctx, "k") },
+			"Allow":   func() tiered.Decision { return l[0].Allow(ctx, "k") },
+			"Reserve": func() tiered.Decision { return l[0].ReserveN(ctx, "k", 1).Decision },
+			"All": func() tiered.Decision {
+				var each [2]tiered.Decision
+				tiered.All(uses...).AllowEach(ctx, each[:])
+				return each[0]
+			},
+			"AllowSeparately": func() tiered.Decision {
+				var each [2]tiered.Decision
+				tiered.All(uses...).AllowSeparately(ctx, each[:])
+				return each[0]
+			},
+		} {
+			if d := ask(); d.Reason != tiered.Open {
+				t.Errorf("%s: %+v", name, d)
+			}
 		}
 	})
 }

@@ -228,11 +228,19 @@ func TestManyFailedCallsAreNoStorm(t *testing.T) {
 // Keys that are only ever asked for directly find out as well that Redis is back, within the time of one probe: theirs
 // write something, or they would prove nothing.
 func TestDirectKeysProbe(t *testing.T) {
-	for _, lease := range []tiered.Lease{{}, {Size: tiered.NoLease}} {
+	for _, c := range []struct {
+		lease tiered.Lease
+		ask   func(l *tiered.Limiter)
+	}{
+		{tiered.Lease{}, func(l *tiered.Limiter) { l.Allow(ctx, "k") }},
+		{neverLeased, func(l *tiered.Limiter) { l.Allow(ctx, "k") }},
+		{neverLeased, func(l *tiered.Limiter) { l.ReserveN(ctx, "k", 1) }},
+		{neverLeased, func(l *tiered.Limiter) { tiered.All(l.For("k"), l.For("k2")).Allow(ctx) }},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			store := silent{newDistant(ms)} // no presence helps
 			l := limiter(t, store, tiered.Policy{
-				Limit: tiered.PerHour(10), Lease: lease, FailMode: tiered.FailClosed,
+				Limit: tiered.PerHour(10), Lease: c.lease, FailMode: tiered.FailClosed,
 			}, nil)
 			for range 3 {
 				want(t, l.Allow(ctx, "first"), tiered.Granted)
@@ -250,7 +258,7 @@ func TestDirectKeysProbe(t *testing.T) {
 				if time.Since(back) > openTime+tiered.DefaultTimeout {
 					t.Fatal("no probe closed the breaker")
 				}
-				l.Allow(ctx, "k")
+				c.ask(l)
 				time.Sleep(5 * ms)
 			}
 			want(t, l.Allow(ctx, "other"), tiered.Granted)

@@ -54,6 +54,8 @@ func TestUnlimitedAndBlockedAskNobody(t *testing.T) {
 			r := free.ReserveN(ctx, "k", 7)
 			want(t, r.Decision, tiered.Granted)
 			r.Settle(9)
+			r = free.ReserveN(ctx, "k", 7)
+			r.Cancel()
 			r = shut.ReserveN(ctx, "k", 7)
 			want(t, r.Decision, tiered.ExceedsBurst)
 			r.Cancel()
@@ -73,8 +75,8 @@ func TestUnlimitedAndBlockedAskNobody(t *testing.T) {
 			if n := store.calls.Load() - calls; n != 0 || time.Since(start) != time.Second {
 				t.Errorf("%d calls, %v", n, time.Since(start)-time.Second)
 			}
-			if s := free.Group().Stats().Policies["api"]; s.Tokens.Unlimited != 100_000+7+1+2 || s.Leases.Spent != 0 ||
-				s.Tokens.Limited != 0 {
+			if s := free.Group().Stats().Policies["api"]; s.Tokens.Unlimited != 100_000+7+7+1+2 || s.Leases.Spent != 0 ||
+				s.Tokens.Limited != 0 || s.Costs.Refunded != 0 {
 				t.Errorf("%+v", s)
 			}
 			if s := shut.Group().Stats().Policies["api"]; s.Tokens.Blocked != 100+7+1+1 || s.Tokens.Limited != 0 {
@@ -137,6 +139,13 @@ func TestShadowAdmitsAndCounts(t *testing.T) {
 		}
 		if n := level(t, store.Memory, real, "k"); n != 4 {
 			t.Errorf("%d left, want 4", n)
+		}
+		// If another refuses, it has refused all the same, and nothing goes back to it.
+		before := shadow.Stats().Requests.Shadowed
+		var each [2]tiered.Decision
+		want(t, tiered.All(shadow.For("k"), real.For("k").N(5)).AllowEach(ctx, each[:]), tiered.Limited)
+		if n := shadow.Stats().Requests.Shadowed - before; n != 1 || each[0].Reason != tiered.Shadowed || each[0].Remaining != 0 {
+			t.Errorf("%d counted, %+v", n, each[0])
 		}
 		synctest.Wait()
 		mu.Lock()

@@ -165,6 +165,45 @@ func TestStandingSharesReturnToRedis(t *testing.T) {
 	})
 }
 
+// A lease is spent before a share, and a share before a request is refused, for one key and for several.
+func TestStandingSharesAreBetweenLeaseAndDenial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := fleetOf(t, remote.NewMemory(), 1, standingPolicy("api"), direct("other", 1000))[0]
+		l, other := limiterOf(t, p, "api"), limiterOf(t, p, "other")
+		spent := func() int64 { return p.Stats().Policies["api"].Standing.Spent }
+		several := func(key string, n int64) tiered.Decision {
+			return tiered.All(l.For(key).N(n), other.For(key)).Allow(ctx)
+		}
+
+		for range 200 {
+			want(t, l.Allow(ctx, "leased"), tiered.Granted)
+			time.Sleep(20 * ms)
+		}
+		before, asked := spent(), 0
+		for range 100 {
+			if l.Stats().Leases.Held > 0 {
+				want(t, several("leased", 1), tiered.Granted)
+				asked++
+			}
+			time.Sleep(20 * ms)
+		}
+		if n := spent() - before; n > 0 || asked == 0 {
+			t.Errorf("the share paid %d of %d tokens beside a lease", n, asked)
+		}
+
+		before = spent()
+		for _, n := range []int64{100, 75} { // more than the 25 tokens of the share: Redis has none any more
+			want(t, l.AllowN(ctx, "denied", n), tiered.Granted)
+		}
+		want(t, l.AllowN(ctx, "denied", 30), tiered.Limited)
+		want(t, several("denied", 12), tiered.Granted)
+		want(t, l.AllowN(ctx, "denied", 12), tiered.Granted)
+		if n := spent() - before; n != 24 {
+			t.Errorf("the share paid %d tokens, want 24", n)
+		}
+	})
+}
+
 // Another limit begins with an empty share, and does not lend what the first one did not use. The other limits stay.
 func TestStandingSharesOfAnotherLimit(t *testing.T) {
 	for _, c := range []struct {

@@ -49,6 +49,11 @@ func TestAllTakesAllOrNothing(t *testing.T) {
 		if n := level(t, store.Memory, user, "eve"); n != 2 {
 			t.Errorf("eve has %d, want 2", n)
 		}
+		for _, l := range l {
+			if s := l.Stats().Requests; s.Granted != 3 || s.GrantedByRedis != 3 || s.Limited != 1 || s.LimitedByRedis != 1 {
+				t.Errorf("%s: %+v, want three granted and one refused: what went back does not count", l.Policy().Name, s)
+			}
+		}
 		books(t, user.Group())
 	})
 }
