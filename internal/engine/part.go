@@ -191,7 +191,6 @@ func (p *Part) exceedsCarried() bool {
 		return false
 	}
 	b := p.bucket
-	p.clear()
 	p.decided(b.refuseForGood(p.now, ExceedsBurst), b)
 	return true
 }
