@@ -358,3 +358,27 @@ func TestCancelOfALeaseThatTheFailModeSpent(t *testing.T) {
 		books(t, l.Group())
 	})
 }
+
+// Tokens of a lease that was renewed since are known by when they were counted, so that they go back and are not burnt.
+func TestCancelGivesBackWhatARenewalHasTold(t *testing.T) {
+	for _, a := range []tiered.Algorithm{tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingWindow} {
+		bubble(t, a.String(), func(t *testing.T) {
+			l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerHour(10_000), Algorithm: a}, nil)
+			b := leased(t, l)
+			r := l.ReserveN(ctx, "k", 5)
+			if want(t, r.Decision, tiered.Granted); r.Tier != tiered.Local {
+				t.Fatalf("%+v, want tokens of the lease", r.Decision)
+			}
+			held, _ := b.Peek(tiered.Engine(l.Group()).Now())
+			if d := l.AllowN(ctx, "k", held+50); d.Tier != tiered.Remote {
+				t.Fatalf("%+v", d)
+			}
+			before := l.Stats().Leases
+			r.Cancel()
+			time.Sleep(100 * ms)
+			if s := l.Stats().Leases; s.Burnt != before.Burnt || s.Returned-before.Returned < 5 {
+				t.Errorf("%+v, before Cancel %+v: want 5 returned", s, before)
+			}
+		})
+	}
+}
