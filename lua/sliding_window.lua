@@ -140,7 +140,7 @@ local total, first = {}, {}
 local function name(i, b) return format('%s:%.0f', tag[i], b) end
 -- leaving names the blocks of a limit that counted when the key was last written, and do not count now.
 local function leaving(i)
-  local f, old = floor(last / period[i]) - span[i] + 1, {}
+  local f, old = floor((last - 1) / period[i]) - span[i] + 1, {} -- a reset that came last counted 1 µs before
   local upto = min(first[i], floor(max(last, latest) / period[i]) + 1) -- no newer one was counted in
   if upto - f <= 2 * span[i] then
     for b = f, upto - 1 do old[#old + 1] = name(i, b) end
