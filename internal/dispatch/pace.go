@@ -15,7 +15,7 @@ const (
 
 	// slowTrips is the number of answers in time of which the second slowest says what a slow one takes. Callers that
 	// leave sooner are served by leases. With what an answer typically takes, a third of the requests waited in vain where
-	// Redis is about as far as Budget (docs/internals/sizing.md). Two answers that a hiccup held up count for 16.
+	// Redis is about as far as Budget (docs/internals/sizing.md). If a hiccup holds up two answers, they count for the next 15.
 	slowTrips = 16
 
 	// slack is how many round trips a call may take before it has failed. Twice the second largest of four covers
