@@ -77,8 +77,7 @@ func (p *pace) answer(trip time.Duration) time.Duration {
 		p.came++
 		p.slow.Store(int64(secondLongest(p.inTime[:min(p.came, slowTrips)])))
 	}
-	long := sorted[max(len(sorted)-2, 0)]
-	timeout := max(p.least, min(slack*long, MaxTimeout))
+	timeout := max(p.least, min(slack*secondLongest(sorted), MaxTimeout))
 	p.timeout.Store(int64(timeout))
 	return timeout
 }
