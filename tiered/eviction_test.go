@@ -248,19 +248,26 @@ func TestFewerKeysThanOneRequestNeeds(t *testing.T) {
 func TestRefreshesDoNotHoldUpARequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l *tiered.Limiter
-		lookUps := 0
+		lookUps, slow := 0, time.Duration(0)
 		l = limiter(t, newDistant(ms), tiered.Policy{
 			Limit: tiered.PerHour(10), Lease: neverLeased, FailMode: tiered.FailClosed,
 			PerKey: func(string) tiered.Limit {
 				if lookUps++; lookUps < 1000 {
 					l.Refresh("another")
 				}
+				time.Sleep(slow)
 				return tiered.PerHour(10)
 			},
 		}, &tiered.Options{MaxKeys: 1})
 		tiered.All(l.For("a"), l.For("b")).Allow(ctx)
 		if lookUps > 50 {
 			t.Errorf("%d look-ups", lookUps)
+		}
+		lookUps, slow = 0, 60*ms // the Budget is 100 ms
+		begun := time.Now()
+		tiered.All(l.For("c"), l.For("d")).Allow(ctx)
+		if took := time.Since(begun); took > 400*ms {
+			t.Errorf("it took %v, and %d look-ups", took, lookUps)
 		}
 	})
 }

@@ -39,13 +39,13 @@ func (r Request) askRedis(ctx context.Context) {
 	}
 }
 
-// lookUpAgain looks up the buckets of the parts that could not be asked about, unless it is the end. It may call the user's PerKey,
-// so it must not hold joinMu.
+// lookUpAgain looks up the buckets of the parts that could not be asked about, unless it is the end or their time is over. It may
+// call the user's PerKey, so it must not hold joinMu.
 func (r Request) lookUpAgain(end bool) {
 	for i := range r {
 		switch p := &r[i]; {
 		case p.state != undecided:
-		case end:
+		case end || p.Limiter.Group.Now() >= p.until:
 			p.state = leftToFailMode
 		default:
 			p.findAgain(lease)
