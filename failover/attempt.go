@@ -74,11 +74,18 @@ func (a *Attempt) finish(class Class, err error) bool {
 		return false
 	}
 	a.done = nil
-	g.class, g.err = class, err
+	g.class, g.err, g.nothingNew = class, err, a.saysNothingNew(class)
 	done(err)
 	g.err = nil
 	if a.probe && g.halfOpen { // excluded: nothing is known, so the next attempt is a probe, without another wait
 		g.setState(Open, err)
 	}
 	return true
+}
+
+// saysNothingNew reports whether the attempt fails with others: calls that are under way at one moment fail together when
+// the node stands still, and in time that is one failure. A refusal that lasts needs no second one. The lock is held.
+func (a *Attempt) saysNothingNew(class Class) bool {
+	g := a.guard
+	return g.State() == Closed && !class.success() && class != Misconfigured && a.began < g.failedAt && g.now() < g.failedAt+apart
 }

@@ -3,14 +3,16 @@
 //
 // # The breaker
 //
-// While a node answers, its Guard is [Closed] and lets every attempt through. Three failures in a row open it. A
-// failure that cannot heal by itself (a wrong password) opens it at once. While it is [Open] no caller waits for
-// the node: the policy's fail mode answers at once.
+// While a node answers, its Guard is [Closed] and lets every attempt through. Three failures in a row open it, but
+// attempts that are under way at one moment and fail together are one failure: a node that stands still for 120 ms is no
+// outage, however many calls that holds up. A failure that cannot heal by itself (a wrong password) opens it at once.
+// While it is [Open] no caller waits for the node: the policy's fail mode answers at once.
 //
-// After 0.5 to 1 s the next attempt goes through as a probe. The time is drawn anew each time, so that processes
-// that lost a node together do not come back together. During the probe the Guard is [Probing] and refuses all
-// other attempts. The probe closes the Guard, or opens it again for 0.5 to 1 s. This time never grows, because each
-// process that is not back decides by its fail mode.
+// After some 50 ms the next attempt goes through as a probe. During the probe the Guard is [Probing] and refuses all
+// other attempts. The probe closes the Guard, or opens it again for some 100, 200, 400 ms, and from then on for 0.5 to
+// 1 s. The time is drawn anew each time, so that processes that lost a node together do not come back together. It
+// grows no further, because each process that is not back decides by its fail mode. A late answer closes the Guard too:
+// see [Guard.Answered].
 //
 // # An attempt
 //

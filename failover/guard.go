@@ -11,12 +11,17 @@ import (
 )
 
 const (
-	// maxFailures is the number of failures in a row that open the breaker. There is no time window: leases make
-	// calls rare, and a window would forget each failure before the next one.
+	// maxFailures is the number of failures in a row that open the breaker. Each says something new: it began after the
+	// last one had ended, or ended at least apart later. So calls without an answer span 150 ms with the default
+	// Timeout, however many they are: a Redis that stands still for 120 ms is slow, and not gone. There is no time
+	// window: leases make calls rare, and a window would forget each failure before the next one.
 	maxFailures = 3
+	apart       = 50 * time.Millisecond
 
-	// minOpen is the least time that the breaker is open, and openJitter the most that is added to it. Together
-	// they are 1 s, because during that time each process admits by its fail mode.
+	// firstOpen is about how long the breaker is open at first, because most outages are short. Each probe without an
+	// answer doubles that, up to between minOpen and minOpen + openJitter. Together they are 1 s, because during that
+	// time each process admits by its fail mode.
+	firstOpen  = 50 * time.Millisecond
 	minOpen    = 500 * time.Millisecond
 	openJitter = 500 * time.Millisecond
 
@@ -90,9 +95,12 @@ type Guard struct {
 
 	mu         sync.Mutex // held around all calls of breaker, and taken before breaker's own lock
 	breaker    *gobreaker.TwoStepCircuitBreaker[struct{}]
-	halfOpen   bool  // gobreaker is half-open
-	class      Class // class of the attempt that is ending, for gobreaker's callbacks
-	err        error // its error
+	halfOpen   bool          // gobreaker is half-open
+	class      Class         // class of the attempt that is ending, for gobreaker's callbacks
+	err        error         // its error
+	nothingNew bool          // it failed, and so did another at about the same time
+	failedAt   time.Duration // when the last attempt ended that gobreaker counted as a failure while closed, since base
+	opened     int           // times that the breaker opened since it was last closed
 	events     []Event
 	delivering bool // a goroutine is delivering events
 }
@@ -108,11 +116,10 @@ func New(o Options) *Guard {
 		g.uniform = rand.Float64
 	}
 	g.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		MaxRequests: 1,
-		Interval:    0, // counts never expire; see maxFailures
-		// gobreaker lets a probe through after this time, not at it. The Guard's own open time is never shorter.
-		Timeout:       minOpen - time.Nanosecond,
-		IsExcluded:    func(error) bool { return g.class.excluded(g.halfOpen) },
+		MaxRequests:   1,
+		Interval:      0,               // counts never expire; see maxFailures
+		Timeout:       time.Nanosecond, // the Guard's own open time counts
+		IsExcluded:    func(error) bool { return g.nothingNew || g.class.excluded(g.halfOpen) },
 		IsSuccessful:  func(error) bool { return g.class.success() },
 		ReadyToTrip:   g.readyToTrip,
 		OnStateChange: g.onStateChange,
@@ -194,8 +201,29 @@ func (g *Guard) admit(old *Attempt, expired func()) *Attempt {
 	return a
 }
 
+// Answered tells the Guard that the node has answered a call whose attempt is over. Late as the answer is, the node is
+// there: failures before count no more, and an open breaker closes. It does nothing while a probe is under way.
+func (g *Guard) Answered() {
+	g.mu.Lock()
+	if g.State() != Probing {
+		if done, err := g.breaker.Allow(); err == nil {
+			if g.halfOpen {
+				g.setState(Probing, nil)
+			}
+			g.class, g.nothingNew = Fine, false
+			done(nil)
+		}
+	}
+	g.mu.Unlock()
+	g.deliver()
+}
+
+// ProbeAt returns from when on a probe is let through, since Options.Base. It means something while the Guard is Open.
+func (g *Guard) ProbeAt() time.Duration { return time.Duration(g.probeAt.Load()) }
+
 // readyToTrip is called by gobreaker, under both locks, after a failure while it is closed.
 func (g *Guard) readyToTrip(c gobreaker.Counts) bool {
+	g.failedAt = g.now()
 	return g.class == Misconfigured || c.ConsecutiveFailures >= maxFailures
 }
 
@@ -208,21 +236,27 @@ func (g *Guard) onStateChange(_ string, _, to gobreaker.State) {
 	g.halfOpen = to == gobreaker.StateHalfOpen
 	switch to {
 	case gobreaker.StateClosed:
+		g.opened = 0
 		g.setState(Closed, nil)
 	case gobreaker.StateOpen:
 		g.probeAt.Store(int64(g.now() + g.openTime()))
+		g.opened++
 		g.setState(Open, g.err)
 	}
 }
 
-// openTime draws how long the breaker is open: at least minOpen and less than minOpen + openJitter, whatever
-// Uniform returns, NaN included.
+// openTime draws how long the breaker is open: three to five quarters of firstOpen, doubled each time that it opens
+// again, and from the fifth time on at least minOpen and less than minOpen + openJitter. Whatever Uniform returns, NaN
+// included.
 func (g *Guard) openTime() time.Duration {
 	u := g.uniform()
-	if u >= 0 && u < 1 {
-		return minOpen + time.Duration(u*float64(openJitter))
+	if !(u >= 0 && u < 1) {
+		u = 0.5
 	}
-	return minOpen + openJitter/2
+	if d := firstOpen << min(g.opened, 10); d < minOpen {
+		return d*3/4 + time.Duration(u*float64(d/2))
+	}
+	return minOpen + time.Duration(u*float64(openJitter))
 }
 
 // setState changes the state. The lock is held.

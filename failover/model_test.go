@@ -13,8 +13,10 @@ import (
 // model is the breaker as one would describe it, without gobreaker.
 type model struct {
 	state    failover.State
-	row      int           // failures in a row
+	row      int           // failures in a row that say something new
+	failed   time.Duration // when the last one ended; -1 for never
 	until    time.Duration // open so long
+	opened   int           // times since it was closed
 	round    int           // changes of the state so far; a result of an earlier round counts for nothing
 	attempts []modelAttempt
 }
@@ -22,6 +24,7 @@ type model struct {
 type modelAttempt struct {
 	real    *failover.Attempt
 	round   int
+	began   time.Duration
 	expires time.Duration
 	ended   bool
 }
@@ -38,8 +41,17 @@ func (m *model) begin(now time.Duration) bool {
 	return true
 }
 
-func (m *model) end(now, open time.Duration, round int, letter byte) (drew bool) {
-	if round != m.round {
+// openTime is how long it is open, if it opens now and u is drawn.
+func (m *model) openTime(u float64) time.Duration {
+	if m.opened >= 4 {
+		return 500*ms + time.Duration(u*float64(500*ms))
+	}
+	about := []time.Duration{50 * ms, 100 * ms, 200 * ms, 400 * ms}[m.opened]
+	return about*3/4 + time.Duration(u*float64(about/2))
+}
+
+func (m *model) end(now time.Duration, u float64, a *modelAttempt, letter byte) (drew bool) {
+	if a.round != m.round {
 		return false
 	}
 	good := letter == 's' || letter == 'k'
@@ -53,14 +65,19 @@ func (m *model) end(now, open time.Duration, round int, letter byte) (drew bool)
 		m.state = failover.Open
 		m.round++
 	case m.state == failover.Probing && good:
-		m.state, m.row = failover.Closed, 0
+		m.state, m.row, m.opened = failover.Closed, 0, 0
 		m.round++
 	case good:
 		m.row = 0
+	case m.state == failover.Closed && letter != 'm' && m.failed >= 0 && a.began < m.failed && now < m.failed+50*ms:
 	default:
+		if m.state == failover.Closed && letter != 'm' {
+			m.failed = now
+		}
 		m.row++
 		if m.state == failover.Probing || letter == 'm' || m.row >= 3 {
-			m.state, m.until, m.row = failover.Open, now+open, 0
+			m.state, m.until, m.row = failover.Open, now+m.openTime(u), 0
+			m.opened++
 			m.round++
 			return true
 		}
@@ -89,14 +106,14 @@ func TestModel(t *testing.T) {
 
 // walk reports what differs, and counts the changes of the state.
 func walk(timeout time.Duration, steps []uint16, changes map[string]int) string {
-	var m model
+	m := model{failed: -1}
 	open := func(draw int) float64 { return float64(draw*7%10) / 10 }
 	drawn := 0
 	g := failover.New(failover.Options{Timeout: timeout, Uniform: func() float64 { drawn++; return open(drawn) }})
 	start := time.Now()
 	draw := 0 // as the model counts
-	end := func(round int, letter byte, now time.Duration) {
-		if m.end(now, 500*ms+time.Duration(open(draw+1)*float64(500*ms)), round, letter) {
+	end := func(a *modelAttempt, letter byte, now time.Duration) {
+		if m.end(now, open(draw+1), a, letter) {
 			draw++
 		}
 	}
@@ -110,7 +127,7 @@ func walk(timeout time.Duration, steps []uint16, changes map[string]int) string 
 				return "begin differs"
 			}
 			if ok {
-				m.attempts = append(m.attempts, modelAttempt{real: a, round: m.round, expires: now + timeout})
+				m.attempts = append(m.attempts, modelAttempt{real: a, round: m.round, began: now, expires: now + timeout})
 			}
 		case kind < 7: // end any of the last ones, also twice
 			if len(m.attempts) == 0 {
@@ -123,14 +140,14 @@ func walk(timeout time.Duration, steps []uint16, changes map[string]int) string 
 			}
 			if !a.ended {
 				a.ended = true
-				end(a.round, letter, time.Since(start))
+				end(a, letter, time.Since(start))
 			}
 		default: // time passes
 			wake := time.Since(start) + []time.Duration{ms, 19 * ms, 100 * ms, 499 * ms, time.Second, 24 * time.Hour}[rest%6]
 			for i := range m.attempts { // they expire in the order in which they began
 				if a := &m.attempts[i]; !a.ended && a.expires <= wake {
 					a.ended = true
-					end(a.round, 'f', a.expires)
+					end(a, 'f', a.expires)
 				}
 			}
 			time.Sleep(wake - time.Since(start))

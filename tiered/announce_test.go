@@ -3,6 +3,7 @@ package tiered_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -339,20 +341,61 @@ func TestFleetStaysWhenPresenceIsLost(t *testing.T) {
 	})
 }
 
-// An idle process notices by its presence alone that Redis is back. That costs one call per period.
+// An idle process notices by its presence alone that Redis is back, within a second, and makes no call for it. A Redis that
+// stood still for a moment is back at its first answer, which is late.
 func TestPresenceIsTheProbeOfAnIdleProcess(t *testing.T) {
+	for _, outage := range []time.Duration{0, 5 * time.Second, 500 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &afflicted{distant: newDistant(ms)}
+			l := limiter(t, watch.Damaged{Store: store}, tiered.Policy{Limit: tiered.PerSecond(10)}, nil)
+			time.Sleep(time.Second)
+			store.cut(io.EOF)
+			for l.Group().Stats().Nodes["memory"].Outages.Breaker == "closed" {
+				l.Allow(ctx, "k")
+				time.Sleep(ms)
+			}
+			time.Sleep(outage)
+			store.heal()
+			calls := store.calls.Load()
+			time.Sleep(time.Second)
+			if s := l.Group().Stats().Nodes["memory"]; s.Outages.Breaker != "closed" {
+				t.Errorf("a second after Redis came back: %+v", s)
+			}
+			if n := store.calls.Load() - calls; n > 1 { // of the key that had failed
+				t.Errorf("%d calls of an idle process", n)
+			}
+		})
+	}
+}
+
+// A Redis that does not answer is asked by few: calls until the breaker opens, and then a probe at a time.
+func TestCallsToADeadRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newDistant(ms)
+		store := &counted{distant: newDistant(ms)}
 		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(10)}, nil)
-		silence(t, store, l)
+		time.Sleep(time.Second)
+		store.loseRequests.Store(true)
+		before := store.runs.Load() + store.reports.Load()
+		for i := range 20_000 { // 2000 a second, each of another key
+			go l.Allow(ctx, fmt.Sprint(i))
+			time.Sleep(500 * time.Microsecond)
+		}
+		n := store.runs.Load() + store.reports.Load() - before
+		t.Logf("%d round trips in 10 s", n)
+		if n > 30 { // 15 when each of the calls that failed together counted
+			t.Errorf("%d round trips in 10 s without Redis", n)
+		}
 		store.loseRequests.Store(false)
-		calls := store.calls.Load()
-		time.Sleep(6 * time.Second)
-		if s := node(l); s.Outages.Breaker != "closed" {
-			t.Errorf("%+v two periods after Redis came back", s)
-		}
-		if n := store.calls.Load() - calls; n > 2 {
-			t.Errorf("%d calls of an idle process", n)
-		}
 	})
+}
+
+// counted is a distant store that counts the reports of presence.
+type counted struct {
+	*distant
+	reports atomic.Int64
+}
+
+func (s *counted) Presence(ctx context.Context, timeout time.Duration, n remote.Node, p remote.Process) (remote.Census, error) {
+	s.reports.Add(1)
+	return s.distant.Presence(ctx, timeout, n, p)
 }

@@ -187,7 +187,7 @@ var faultsTold = []struct {
 	}, {
 		name: "no connection", fault: func(p patientOf) { p.fails(5*time.Second, redis.ErrPoolTimeout) },
 		lines:   []string{"WARN no connection to redis is free: the fail modes decide", back, wasSettled},
-		figures: outageFigures + " node.Calls.Saturated node.Faults.Absences", events: opens("saturated"),
+		figures: outageFigures + " node.Calls.Saturated", events: opens("saturated"),
 	}, {
 		name: "the password was changed", fault: func(p patientOf) {
 			p.fails(5*time.Second, replied("WRONGPASS invalid"))
@@ -222,7 +222,7 @@ var faultsTold = []struct {
 		lines:   []string{gone, cannotServe, refusedUser, back, wasSettled},
 		figures: outageFigures + " node.Calls.CannotServe node.Calls.Misconfigured",
 		events: "closed→open unreachable, open→probing, probing→open unreachable, probing→open cannot serve, probing→open misconfigured, " +
-			"probing→closed, error unreachable, error cannot serve, error misconfigured",
+			"probing→closed, error unreachable, error misconfigured",
 	}, {
 		name: "a refused password, a restart, and the password is refused again", // the last line says what is wrong
 		fault: func(p patientOf) {

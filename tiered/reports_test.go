@@ -69,7 +69,7 @@ func (w *words) trace() *tiered.Trace {
 			}
 		},
 		State: func(e tiered.Event) {
-			if e.What == "closed" && e.Time < 500*ms || e.What != "closed" && e.Time != 0 {
+			if e.What == "closed" && e.Time <= 0 || e.What != "closed" && e.Time != 0 {
 				w.add("closed after %v", e.Time)
 			}
 			w.add("%s→%s %s", e.From, e.What, e.Class)

@@ -185,7 +185,7 @@ type NodeStats struct {
 		StateLosses int64 // replies that showed that Redis had lost a bucket in use, or the last writes to it
 		ClockSteps  int64 // times that the node's clock was set by 50 ms or more, as seen from here
 		ClockBack   int64 // buckets whose time was set back, because the node's clock went back by more than a second
-		Absences    int64 // presence reports of this process that the node did not record
+		Absences    int64 // presence reports that the node did not record, though its breaker was closed
 	}
 
 	Processes int64 // that are present there, whatever their policies are

@@ -137,6 +137,9 @@ func (b *batch) run() result {
 		b.finish(b.results)
 	} else {
 		n.lateReplies.Add(int64(len(b.results)))
+		if shown == nil {
+			n.guard.Answered()
+		}
 	}
 	return r
 }

@@ -84,7 +84,7 @@ type Change struct {
 // Dispatcher sends calls to the nodes of a store. All methods may be called concurrently.
 type Dispatcher struct {
 	options Options
-	done    <-chan struct{} // closed at the end
+	ctx     context.Context // of the goroutines; it ends with the Dispatcher
 	ended   atomic.Bool     // nothing is queued any more
 	tasks   sync.WaitGroup  // refreshPresence and the senders
 
@@ -101,7 +101,7 @@ type Dispatcher struct {
 // New returns a Dispatcher that works until ctx ends.
 func New(ctx context.Context, o Options) *Dispatcher {
 	d := &Dispatcher{
-		options: o, done: ctx.Done(), nodes: make(map[remote.Node]*Node), refresh: make(chan struct{}, 1),
+		options: o, ctx: ctx, nodes: make(map[remote.Node]*Node), refresh: make(chan struct{}, 1),
 	}
 	if id := o.Store.Node(o.Store.Key("", "")); id != "" {
 		d.node(id) // the store has one node. The first policy makes the first refresh, which announces it

@@ -39,6 +39,7 @@ type health struct {
 	// The rest is guarded by Node.mu.
 
 	open       bool           // the breaker is not closed
+	probed     bool           // probeUntilBack is at work
 	openedAt   time.Duration  // the start of the present outage, or of the last one
 	outageTime time.Duration  // of all outages that are over
 	cause      failover.Class // of the error that last opened the breaker or kept it open
@@ -116,6 +117,10 @@ func (n *Node) opened(at time.Duration, class failover.Class, err error, first b
 	if first {
 		n.outages.Add(1)
 		n.open, n.openedAt = true, at
+		if !n.probed {
+			n.probed = true
+			n.dispatcher.tasks.Go(func() { n.probeUntilBack(n.dispatcher.ctx) })
+		}
 	}
 	switch class { // a probe that had nothing to send has another class
 	case failover.Unreachable, failover.Saturated, failover.CannotServe, failover.Misconfigured:

@@ -195,7 +195,7 @@ func (n *Node) idle() bool {
 		return true
 	case <-n.forgotten:
 		return false
-	case <-n.dispatcher.done:
+	case <-n.dispatcher.ctx.Done():
 		return false
 	}
 }

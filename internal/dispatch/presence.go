@@ -80,6 +80,48 @@ func (n *Node) look(ctx context.Context) error {
 	return err
 }
 
+// probeUntilBack probes a node whose breaker has opened until it closes again, so that no request has to find out that
+// the node is back. A probe reports this process' presence, which is a write, as soon as the breaker lets one through.
+func (n *Node) probeUntilBack(ctx context.Context) {
+	d := n.dispatcher
+	timer := time.NewTimer(n.guard.ProbeAt() - d.now())
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.forgotten:
+			return
+		case <-timer.C:
+		}
+		n.yield()
+		if n.back() {
+			return
+		}
+		pause := n.Timeout() // another probe is under way
+		switch due := n.guard.ProbeAt(); {
+		case n.lastCause() == failover.Misconfigured: // a report shows nothing then
+			pause = PresencePeriod
+		case n.guard.ReadyAt(d.now()):
+			_ = n.reportPresence(ctx, PresenceTTL)
+			if pause = 0; due == n.guard.ProbeAt() { // it showed nothing, as where a node has no slot for a presence
+				pause = PresencePeriod
+			}
+		}
+		timer.Reset(max(pause, n.guard.ProbeAt()-d.now()))
+	}
+}
+
+// back reports whether the breaker has closed, and notes that nobody probes then.
+func (n *Node) back() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.open {
+		n.probed = false
+	}
+	return !n.open
+}
+
 // probe begins an attempt if the breaker is not closed: an idle process makes no other. It returns WhyOpen if the node
 // must not be asked now, and nil while the breaker is closed.
 func (n *Node) probe() (*failover.Attempt, error) {
@@ -167,6 +209,7 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 	}
 	if attempt != nil {
 		defer attempt.Abort()
+		n.calls.Add(1)
 	}
 	p := remote.Process{ID: d.options.Lease(), TTL: ttl, Announced: announced}
 	if n.id == d.options.Store.TableNode() {
@@ -189,7 +232,11 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 		case err == nil && n.lastCause() == failover.Misconfigured:
 			verdict = context.Canceled
 		}
-		attempt.End(verdict)
+		if !attempt.End(verdict) && verdict == nil {
+			n.guard.Answered()
+		}
+	} else if err == nil && n.guard.State() != failover.Closed && n.lastCause() != failover.Misconfigured {
+		n.guard.Answered() // it was under way when the breaker opened
 	}
 	if errors.Is(err, remote.ErrNoPresence) && n.hasLeft() {
 		n.dispatcher.forget(n)
@@ -203,8 +250,12 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 	if ttl == 0 {
 		return err
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+	case attempt == nil:
 		n.absences.Add(1)
+	default:
+		n.failed[failover.Classify(err)].Add(1)
 	}
 	n.observer.Present(err, attempt != nil)
 	if err != nil {

@@ -318,6 +318,6 @@ var ofNode = []reading[tiered.NodeStats]{
 		"Processes that are present on the node, whatever their policies are.",
 		func(n tiered.NodeStats) int64 { return n.Processes }),
 	only(Counter, "tiered_unrecorded_presence_reports_total", "{report}",
-		"Presence reports of this process that the node did not record.",
+		"Presence reports of this process that the node did not record, though its breaker was closed.",
 		func(n tiered.NodeStats) int64 { return n.Faults.Absences }),
 }
