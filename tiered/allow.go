@@ -31,6 +31,10 @@ func (l *Limiter) allow(ctx context.Context, key string, n int64, d *Decision) {
 		*d = Decision{}
 		return
 	}
+	if l.core.Carries() { // the Decision tells of the request's limit, and not of a larger one that others carried
+		*d = l.For(key).N(n).Allow(ctx)
+		return
+	}
 	o, b, now := l.core.Take(ctx, key, n, nil)
 	write(d, o, key, n, b, now)
 }

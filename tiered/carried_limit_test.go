@@ -2,6 +2,7 @@ package tiered_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -67,12 +68,17 @@ func TestCarriedLimit(t *testing.T) {
 			if limit, ok := l.LimitOf(d); !ok || limit != c.limit {
 				t.Errorf("LimitOf is %v, %v", limit, ok)
 			}
-			// Peek and plain requests go by the limit that came last.
-			if p := l.Peek(ctx, "k"); p.Burst != d.Burst || p.Allowed != d.Allowed {
-				t.Errorf("Peek says %+v, Allow %+v", p, d)
+			// Peek and plain requests go by the policy's own, at once.
+			own := c.policy.Limit
+			if c.policy.PerKey != nil {
+				own = c.policy.PerKey("k")
 			}
-			if again := l.Allow(ctx, "k"); again.Burst != d.Burst || again.Allowed != d.Allowed {
-				t.Errorf("a plain request: %+v, one with a limit: %+v", again, d)
+			burst := max(own.Burst, own.Tokens)
+			if p := l.Peek(ctx, "k"); p.Burst != burst {
+				t.Errorf("Peek says %+v, want burst %d", p, burst)
+			}
+			if plain := l.Allow(ctx, "k"); plain.Burst != burst {
+				t.Errorf("a plain request: %+v, want burst %d", plain, burst)
 			}
 		})
 	}
@@ -151,51 +157,135 @@ func TestInvalidCarriedLimit(t *testing.T) {
 	}
 }
 
-// A key whose requests carried different limits goes by the one that was carried last, when nobody has carried a larger one
-// for ten seconds: also if later requests carry none.
-func TestRequestsWithoutALimitGoByTheLastOne(t *testing.T) {
-	for name, ask := range map[string]func(context.Context, *tiered.Limiter) tiered.Decision{
-		"Allow": func(ctx context.Context, l *tiered.Limiter) tiered.Decision { return l.Allow(ctx, "user") },
-		"All": func(ctx context.Context, l *tiered.Limiter) tiered.Decision {
-			return tiered.All(l.For("user"), l.For("other")).Allow(ctx)
+// A request without a limit goes by the policy's own, or by PerKey's, whatever other requests carried before: at once where
+// that is less than a request had in the last ten seconds, and in full after that.
+func TestRequestsWithoutALimitGoByThePolicy(t *testing.T) {
+	for name, ask := range map[string]func(context.Context, *tiered.Limiter) (burst int64, admitted bool){
+		"Allow": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
+			d := l.Allow(ctx, "user")
+			return d.Burst, d.Allowed
 		},
-		"Peek": func(ctx context.Context, l *tiered.Limiter) tiered.Decision { return l.Peek(ctx, "user") },
+		"All": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
+			d := tiered.All(l.For("user"), l.For("other")).Allow(ctx)
+			return d.Burst, d.Allowed
+		},
+		"Peek": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
+			d := l.Peek(ctx, "user")
+			return d.Burst, d.Allowed && l.Allow(ctx, "user").Allowed
+		},
+		"PeekEach": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
+			if all, err := l.PeekEach(ctx, "user"); err != nil || len(all) != 1 {
+				return 0, false
+			}
+			return 500, l.Allow(ctx, "user").Allowed
+		},
+		"Reserve": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
+			r := l.Reserve(ctx, "user")
+			return r.Burst, r.Allowed
+		},
+		"Wait": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
+			ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
+			defer cancel()
+			return 500, l.Wait(ctx, "user") == nil
+		},
+		"AllowAtMost": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
+			n, d := l.AllowAtMost(ctx, "user", 1)
+			return max(d.Burst, 500*n), n == 1
+		},
+		"plan \"\"": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
+			d := l.For("user").WithPlan("").Allow(ctx)
+			return d.Burst, d.Allowed
+		},
 	} {
-		bubble(t, name, func(t *testing.T) {
-			l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerMinute(500)}, nil)
-			for _, limit := range []tiered.Limit{tiered.PerMinute(1000), tiered.PerMinute(10)} {
-				l.For("user").WithLimit(limit).Allow(t.Context())
+		for before, limits := range map[string][]tiered.Limit{
+			"larger": {tiered.PerMinute(1000)}, "smaller": {tiered.PerMinute(10)},
+			"both": {tiered.PerMinute(1000), tiered.PerMinute(10)}, "unlimited": {tiered.Unlimited()}, "blocked": {tiered.Blocked()},
+			"all": {tiered.PerMinute(5), tiered.PerMinute(1000), tiered.Unlimited(), tiered.Blocked()},
+		} {
+			for _, perKey := range []bool{false, true} {
+				bubble(t, fmt.Sprint(name, " after ", before, ", PerKey ", perKey), func(t *testing.T) {
+					p := tiered.Policy{Limit: tiered.PerMinute(500)}
+					if perKey {
+						p = tiered.Policy{Limit: tiered.PerMinute(7), PerKey: func(string) tiered.Limit { return tiered.PerMinute(500) }}
+					}
+					l := limiter(t, remote.NewMemory(), p, nil)
+					for _, limit := range limits {
+						l.For("user").WithLimit(limit).Allow(t.Context())
+					}
+					if burst, ok := ask(t.Context(), l); burst != 500 || !ok {
+						t.Errorf("at once: admitted %t, by a burst of %d", ok, burst)
+					}
+					time.Sleep(5 * time.Minute) // the key is full, and nobody's larger limit holds
+					admitted := 0
+					for range 1000 {
+						if _, ok := ask(t.Context(), l); ok {
+							admitted++
+						}
+					}
+					if most := 500 + 10; admitted < 500 || admitted > most { // Wait gains a token in each 120 ms
+						t.Errorf("minutes later %d of 1000 are admitted, want 500", admitted)
+					}
+				})
 			}
-			for within := range 2 {
-				if d := ask(t.Context(), l); within == 0 && d.Burst < 500 || within == 1 && d.Burst != 10 {
-					t.Errorf("%d s after requests with 1000 and then 10 a minute: %d of %d remain", 12*within, d.Remaining, d.Burst)
-				}
-				time.Sleep(12 * time.Second)
-			}
-		})
+		}
 	}
 }
 
-// A key that was carried as Unlimited or Blocked stays so for requests that carry none, also if requests had carried different
-// limits before. (Issue 38; random plan 25990.)
-func TestUnlimitedAndBlockedStayCarried(t *testing.T) {
-	for _, c := range []struct {
-		limit tiered.Limit
-		allow bool
-	}{{tiered.Unlimited(), true}, {tiered.Blocked(), false}} {
-		synctest.Test(t, func(t *testing.T) {
-			l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerMinute(500)}, nil)
-			for _, limit := range []tiered.Limit{tiered.PerMinute(5), tiered.PerMinute(3), c.limit} {
-				l.For("user").WithLimit(limit).Allow(ctx)
+// Whatever a request carries, and whatever limit the process knows its key with, each verb goes by what the request carries: it
+// admits a cost within that burst, refuses a larger one for good, and never panics.
+func TestEachVerbGoesByItsLimit(t *testing.T) {
+	small, large := tiered.PerSecond(10), tiered.PerSecond(100)
+	limits := map[string]tiered.Limit{
+		"none": {}, "small": small, "large": large, "unlimited": tiered.Unlimited(), "blocked": tiered.Blocked(),
+	}
+	most := map[string]int64{"none": 50, "small": 10, "large": 100, "unlimited": 1 << 40, "blocked": 0}
+	for verb, admits := range map[string]func(context.Context, *testing.T, tiered.Use) bool{
+		"Allow": func(ctx context.Context, _ *testing.T, u tiered.Use) bool { return u.Allow(ctx).Allowed },
+		"All": func(ctx context.Context, _ *testing.T, u tiered.Use) bool {
+			return tiered.All(u).Allow(ctx).Allowed
+		},
+		"AllowEach": func(ctx context.Context, _ *testing.T, u tiered.Use) bool {
+			each := make([]tiered.Decision, 1)
+			u.AllowEach(ctx, each)
+			return each[0].Allowed
+		},
+		"Reserve": func(ctx context.Context, _ *testing.T, u tiered.Use) bool {
+			r := u.Reserve(ctx)
+			if r.Allowed {
+				r.Settle(1)
 			}
-			for range 10 {
-				peek, d := l.Peek(ctx, "user"), l.Allow(ctx, "user")
-				if peek.Allowed != c.allow || d.Allowed != c.allow {
-					t.Fatalf("carried %v last: Peek says %v, Allow %v", c.limit, peek.Reason, d.Reason)
+			return r.Allowed
+		},
+		"Wait": func(ctx context.Context, _ *testing.T, u tiered.Use) bool {
+			ctx, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			return u.Wait(ctx) == nil
+		},
+		"Charge": func(ctx context.Context, t *testing.T, u tiered.Use) bool {
+			ok(t, u.Charge())
+			return true
+		},
+	} {
+		for knownAs, known := range limits {
+			for carries, carried := range limits {
+				for _, a := range []tiered.Algorithm{tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingWindow, tiered.SlidingLog} {
+					bubble(t, fmt.Sprint(verb, " with ", carries, " of a key with ", knownAs, ", ", a), func(t *testing.T) {
+						l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerSecond(50), Algorithm: a}, nil)
+						time.Sleep(time.Second)
+						for _, n := range []int64{1, 10, 11, 50, 51, 100, 101} {
+							l.For("user").WithLimit(known).Allow(ctx)
+							if verb != "Wait" { // which may have to wait
+								time.Sleep(15 * time.Second) // all tokens are back
+							}
+							got := admits(ctx, t, l.For("user").N(n).WithLimit(carried))
+							if want := n <= most[carries] || verb == "Charge"; got != want {
+								t.Errorf("cost %d: %t, want %t", n, got, want)
+							}
+						}
+					})
 				}
-				time.Sleep(time.Second)
 			}
-		})
+		}
 	}
 }
 

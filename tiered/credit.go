@@ -76,6 +76,7 @@ func (u Use) Charge() error {
 			return err
 		}
 	}
+	u.countUnknownPlans()
 	for i := range u.n {
 		p := u.at(i)
 		p.limiter.core.Charge(p.key, p.cost, p.limit)

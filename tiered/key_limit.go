@@ -2,7 +2,6 @@ package tiered
 
 import (
 	"log/slog"
-	"strings"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
@@ -42,11 +41,10 @@ func (l *Limiter) perKeyFault(why string) {
 // WithLimit returns u with a limit that the request carries, as from a token, instead of the policy's own or that of
 // [Policy].PerKey. It may be [Unlimited] or [Blocked]; the zero Limit means none.
 //
-// The key keeps the limit until a request carries another one, the policy changes, or the process removes the key. If
-// requests for one key carry different limits, in one process or in several, the key can use the largest burst and the
-// largest rate, each by itself, until no request has carried it for ten seconds. A request may cost no more than the
-// burst that it carries, and its Decision has that Burst. To take a limit back, carry Policy.Limit, or with PerKey call
-// [Limiter.Refresh] in each process.
+// A request without one goes by the policy's own or that of PerKey, which is asked each time once requests have carried
+// limits. If requests for one key have different limits, in one process or in several, the key can use the largest burst
+// and the largest rate, each by itself, until no request has had it for ten seconds. A request may cost no more than the
+// burst that it has, and its Decision has that Burst.
 //
 // A limit that the policy cannot have, with Also or Standing every one, is ignored, because a request must not fail for
 // it. PolicyStats.Faults counts it, and the first one is logged with field, value and rule.
@@ -54,7 +52,7 @@ func (u Use) WithLimit(limit Limit) Use {
 	u.own()
 	for i := range u.n {
 		p := u.at(i)
-		if p.limit = nil; p.limiter != nil && limit != (Limit{}) {
+		if p.limit, p.unknown = nil, false; p.limiter != nil && limit != (Limit{}) {
 			p.limit = p.limiter.carriedLimit(p.limiter.core.Settings(), limit)
 		}
 	}
@@ -71,44 +69,28 @@ func (l *Limiter) carriedLimit(s *engine.Settings, limit Limit) *engine.Resolved
 	return carried
 }
 
-// WithPlan returns u with the limit of one of [Policy].Plans, which holds as by [Use.WithLimit]. A request with the
-// plan "", or with one that the policy does not have, goes by Policy.Limit; the latter are counted and logged once. The
-// limit is looked up at once, so make the Use for each request: it does not follow changes of the policy.
+// WithPlan returns u with the limit of one of [Policy].Plans, which holds as by [Use.WithLimit]. A request without a
+// plan, with the plan "", or with one that the policy does not have, goes by Policy.Limit; the last are counted and
+// logged once. The limit is looked up at once, so make the Use for each request: it does not follow changes of the policy.
 func (u Use) WithPlan(name string) Use {
 	u.own()
 	for i := range u.n {
 		p := u.at(i)
-		if p.limit = nil; p.limiter != nil {
-			p.limit = p.limiter.planLimit(name)
+		if p.limit, p.unknown = nil, false; p.limiter != nil {
+			p.limit, p.unknown = p.limiter.planLimit(name)
 		}
 	}
 	return u
 }
 
-// planLimit returns the limit of a request's plan. It returns nil if the policy has no plans: then nobody carries any.
-func (l *Limiter) planLimit(name string) *engine.Resolved {
+// planLimit returns the limit of a request's plan. Without a plan, or if the policy does not have it, that is nil.
+func (l *Limiter) planLimit(name string) (limit *engine.Resolved, unknown bool) {
 	s := l.core.Settings()
-	p := policyOf(s)
-	limit, ok := p.Plans[name]
+	plan, ok := policyOf(s).Plans[name]
 	if !ok {
-		limit = p.Limit // also to take back the limit of the plan that the key had
-		if name != "" {
-			l.countUnknownPlan(p.Plans)
-		}
+		return nil, name != ""
 	}
-	if len(p.Plans) == 0 {
-		return nil
-	}
-	return l.carriedLimit(s, limit)
-}
-
-// countUnknownPlan counts a plan that the policy does not have, and logs the first one. The line does not have its name,
-// because a name that comes with a request may be anything, even a secret.
-func (l *Limiter) countUnknownPlan(plans map[string]Limit) {
-	if l.unknownPlans.Add(1) == 1 {
-		l.group.journal.Line(slog.LevelError, "a request has a plan that the policy does not have: the policy's own limit decides",
-			"policy", l.core.Name, "plans", strings.Join(planNames(plans), ", "))
-	}
+	return l.carriedLimit(s, plan), false
 }
 
 // LimitOf returns the limit by which this Limiter made the Decision d, from memory. It reports false if the process no

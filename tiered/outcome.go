@@ -138,8 +138,12 @@ func addFullShare(d *Decision, o engine.Outcome, now time.Duration) {
 func tellCarried(d *Decision, o *engine.Resolved, owes bool) {
 	limit := o.Limits[0]
 	if burst := limit.Most(); limit.Rule() == local.ByLimit && burst < d.Burst && d.Burst < math.MaxInt64 {
+		used := d.Burst - d.Remaining
 		d.Burst, d.Remaining = burst, min(d.Remaining, burst)
-		if !o.Settings.Windows && d.ResetAfter > 0 {
+		switch {
+		case o.Settings.Windows: // what the window counts, counts by each limit
+			d.Remaining = max(burst-used, 0)
+		case d.ResetAfter > 0:
 			d.ResetAfter = d.refills(burst, limit.NanosPerToken(), owes)
 		}
 	}

@@ -19,18 +19,29 @@ func (l *Limiter) Peek(ctx context.Context, key string) Decision { return l.Peek
 //
 // With an n of 0 it asks nobody, and returns what this process knows by the last reply of Redis and the refill since:
 // with Reason Unknown if that is nothing, or too old.
-func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
-	if n == 0 {
-		d, _ = l.known(key)
+func (l *Limiter) PeekN(ctx context.Context, key string, n int64) Decision {
+	return l.For(key).N(n).Peek(ctx)
+}
+
+// Peek is [Limiter.PeekN] for a use of one key, by the limit or the plan that it has. A use of several keys is refused with
+// Reason Unknown: look at each key.
+func (u Use) Peek(ctx context.Context) (d Decision) {
+	if u.n != 1 || u.first[0].limiter == nil {
 		return d
 	}
-	if r := l.valid(key, n); r != Granted {
-		return l.refusal(key, n, r)
+	p := &u.first[0]
+	l := p.limiter
+	if p.cost == 0 {
+		d, _ = l.known(p.key, p.limit)
+		return d
+	}
+	if r := l.valid(p.key, p.cost); r != Granted {
+		return l.refusal(p.key, p.cost, r)
 	}
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	t := l.core.Foresee(ctx, key, n)
+	t := l.core.Foresee(ctx, p.key, p.cost, p.limit)
 	if tell(&d, &t); l.group.trace.hooks.Decision != nil {
 		l.group.trace.decision(d)
 	}
@@ -93,12 +104,12 @@ func alone(p *local.Policy, i int) *local.Policy {
 	return one
 }
 
-// known returns what this process knows of a key. It reports false if Redis has told it nothing, or too long ago.
-func (l *Limiter) known(key string) (d Decision, ok bool) {
+// known returns what this process knows of a key, by the limit that a request carries, or nil. It reports false if Redis has told it nothing, or too long ago.
+func (l *Limiter) known(key string, limit *engine.Resolved) (d Decision, ok bool) {
 	if l.valid(key, 1) != Granted {
 		return d, false
 	}
-	t, ok := l.core.Known(key)
+	t, ok := l.core.Known(key, limit)
 	if ok {
 		tell(&d, &t)
 	}

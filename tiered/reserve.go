@@ -40,10 +40,35 @@ func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (r Reservat
 	if l.isZero() {
 		return r
 	}
+	if l.core.Carries() { // as in allow
+		return l.For(key).N(n).Reserve(ctx)
+	}
 	h := &held{one: [1]engine.Taking{{Limiter: &l.core, Key: key, Cost: n}}}
 	h.takings = h.one[:]
 	o, b, now := l.core.Take(ctx, key, n, &h.one[0])
 	tell(&r.Decision, &engine.Told{Outcome: o, Key: key, Cost: n, Bucket: b, Now: now})
+	r.held = h
+	return r
+}
+
+// Reserve takes the tokens now, as Allow does, and never reserves the future.
+func (u Use) Reserve(ctx context.Context) (r Reservation) {
+	h := new(held)
+	parts := u.request(make(engine.Request, 0, u.n))
+	if p := parts.Decide(ctx); p != nil {
+		t := p.Told()
+		tell(&r.Decision, &t)
+	}
+	parts.End()
+	h.takings, h.uses = make([]engine.Taking, len(parts)), make([]useCost, u.n)
+	for i := range parts {
+		h.takings[i] = parts[i].Taking
+	}
+	for i := range u.n {
+		use := u.at(i)
+		_, part := parts.Find(use.limiter.engine(), use.key)
+		h.uses[use.place] = useCost{taking: part, cost: use.cost}
+	}
 	r.held = h
 	return r
 }

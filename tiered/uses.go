@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -25,6 +26,7 @@ type part struct {
 	key     string
 	cost    int64
 	limit   *engine.Resolved // that the request carries; nil is none
+	unknown bool             // it has a plan that the policy does not have
 	place   int              // its index among the arguments of All
 }
 
@@ -161,6 +163,7 @@ func (u Use) AllowEach(ctx context.Context, each []Decision) (d Decision) {
 func (u *Use) allowSeparately(ctx context.Context, each []Decision) {
 	var room [engine.InlineParts]engine.Part
 	r := engine.Request(room[:0])
+	u.countUnknownPlans()
 	for i := range u.n {
 		use := u.at(i)
 		r = r.NeedAlone(use.limiter.engine(), use.key, use.cost, use.limit)
@@ -176,11 +179,24 @@ func (u *Use) allowSeparately(ctx context.Context, each []Decision) {
 
 // request appends the uses to r in order. Uses of one key become one part.
 func (u *Use) request(r engine.Request) engine.Request {
+	u.countUnknownPlans()
 	for i := range u.n {
 		use := u.at(i)
 		r = r.Need(use.limiter.engine(), use.key, use.cost, use.limit)
 	}
 	return r
+}
+
+// countUnknownPlans counts requests with plans that the policy does not have, and logs the first one. The line does not have
+// its name, because a name that comes with a request may be anything, even a secret.
+func (u *Use) countUnknownPlans() {
+	for i := range u.n {
+		if p := u.at(i); p.unknown && p.limiter.unknownPlans.Add(1) == 1 {
+			l := p.limiter
+			l.group.journal.Line(slog.LevelError, "a request has a plan that the policy does not have: the policy's own limit decides",
+				"policy", l.core.Name, "plans", strings.Join(planNames(policyOf(l.core.Settings()).Plans), ", "))
+		}
+	}
 }
 
 // engine returns the part of l that decides, nil if l is nil.
@@ -189,28 +205,6 @@ func (l *Limiter) engine() *engine.Limiter {
 		return nil
 	}
 	return &l.core
-}
-
-// Reserve takes the tokens now, as Allow does, and never reserves the future.
-func (u Use) Reserve(ctx context.Context) (r Reservation) {
-	h := new(held)
-	parts := u.request(make(engine.Request, 0, u.n))
-	if p := parts.Decide(ctx); p != nil {
-		t := p.Told()
-		tell(&r.Decision, &t)
-	}
-	parts.End()
-	h.takings, h.uses = make([]engine.Taking, len(parts)), make([]useCost, u.n)
-	for i := range parts {
-		h.takings[i] = parts[i].Taking
-	}
-	for i := range u.n {
-		use := u.at(i)
-		_, part := parts.Find(use.limiter.engine(), use.key)
-		h.uses[use.place] = useCost{taking: part, cost: use.cost}
-	}
-	r.held = h
-	return r
 }
 
 // Wait waits until all keys of u are admitted together, and takes their tokens: all or nothing. Its errors are those of

@@ -47,7 +47,11 @@ func TestCallIsChargedByItsLimit(t *testing.T) {
 				must.Get(server(t, nil, rule).Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, handler))(t)
 				time.Sleep(time.Second)
 				unknown := rule.Limiter.Group().Stats().Policies["api"].Faults.UnknownPlans
-				if n := left(rule.Limiter, "/a.B/C"); n != c.left || unknown != c.unknown {
+				use := rule.Limiter.For("/a.B/C").WithLimit(c.carried)
+				if c.plan != "" {
+					use = use.WithPlan(c.plan)
+				}
+				if n := use.Peek(t.Context()).Remaining; n != c.left || unknown != c.unknown {
 					t.Errorf("%s, cost %d: %d left, %d unknown plans, want %+v", c.name, cost, n, unknown, c)
 				}
 			})

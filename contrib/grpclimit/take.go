@@ -127,7 +127,7 @@ func (rule *Rule) keyless(r request, err error) *Error {
 // is nothing, the Reason is Unknown.
 func (l *limit) tightest(ctx context.Context, free []use) (least tiered.Decision) {
 	for i := range free {
-		d := free[i].limiter.PeekN(ctx, free[i].key, 0) // asks nobody
+		d := free[i].of(0).Peek(ctx) // asks nobody
 		if d.Reason != tiered.Unknown && counted(&d) && !l.shadowed(&d) && (least.Reason == tiered.Unknown || d.Remaining < least.Remaining) {
 			least = d
 		}

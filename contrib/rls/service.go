@@ -351,10 +351,7 @@ func (c *check) use() tiered.Use { return c.limiter.For(c.key).N(c.hits).WithLim
 
 // look reads what is left, and takes nothing. It is over the limit if nothing is left.
 func (c *check) look(ctx context.Context) {
-	d := c.limiter.Peek(ctx, c.key)
-	if c.limit != (tiered.Limit{}) { // the key may have another limit, or none yet
-		d.Remaining = max(int64(c.rule.answer.GetRequestsPerUnit())-(d.Burst-d.Remaining), 0)
-	}
+	d := c.use().N(1).Peek(ctx)
 	if d.Reason == tiered.Granted || d.Reason == tiered.Limited || d.Reason == tiered.ExceedsBurst {
 		d.Allowed = d.Remaining > 0 || c.rule.policy.Shadow
 	}
@@ -429,7 +426,7 @@ func (c *check) countRefused(ctx context.Context) {
 	switch bucket := p.Algorithm == tiered.TokenBucket; {
 	case d.RetryAfter == 0 || p.Algorithm == tiered.FixedWindow: // no retry helps, or the window's end is told
 	case len(p.Also) > 0 || !bucket && d.Remaining > 0: // what is left of a window is gone; the next refusal finds nothing
-		d.RetryAfter = max(d.RetryAfter, c.limiter.PeekN(ctx, c.key, c.hits).RetryAfter)
+		d.RetryAfter = max(d.RetryAfter, c.use().Peek(ctx).RetryAfter)
 	case bucket:
 		d.RetryAfter = min(d.RetryAfter+longer, refill(p, c.hits+debt))
 	}

@@ -29,13 +29,27 @@ func (l *Limiter) Carry(s *Settings, limit Limit) (*Resolved, error) {
 // Carries reports whether a request has carried a limit.
 func (l *Limiter) Carries() bool { return l.carries.Load() }
 
-// adoptLast lets a request that carries none go by the limit that one carried last. So a key whose requests carried different
-// limits does not keep the larger one for longer than they do. A key that a request made Unlimited or Blocked stays so, though it
-// remembers the limits of before.
-func (b *Bucket) adoptLast(now time.Duration) {
-	p := b.Policy()
-	if m := p.Owner.(*Resolved).mixed; m != nil && p.Rule == local.ByLimit {
-		b.adopt(now, m.last.Load())
+// own is what a request goes by that carries no limit, once others have carried one: the key's own limit, as if the request
+// carried that. PerKey is asked each time, because the key may have another limit by now.
+func (l *Limiter) own(key string) *Resolved {
+	s := l.settings.Load()
+	p := s.Initial
+	if s.KeyLimit != nil {
+		p = s.PolicyOf(s.KeyLimit(key))
+	}
+	return Owner(p)
+}
+
+// give sees to it that b's key has at least the limit of a request: what it carries, or the key's own if that is nil.
+func (b *Bucket) give(now time.Duration, key string, limit *Resolved) {
+	l := b.Limiter()
+	if limit == nil && l.carries.Load() {
+		limit = l.own(key)
+	}
+	if limit != nil {
+		b.adopt(now, limit)
+	} else {
+		l.resolve(b, key)
 	}
 }
 
@@ -87,7 +101,7 @@ func (b *Bucket) mix(now time.Duration, s *Settings, has *local.Policy, carried 
 			return nil, true
 		}
 		if m != nil && (less || int64(now) < m.otherAt.Load()+hold) {
-			m.note(burstUntil, rateUntil, int64(now), less, carried)
+			m.note(burstUntil, rateUntil, int64(now), less)
 			return nil, true
 		}
 	}
@@ -96,16 +110,13 @@ func (b *Bucket) mix(now time.Duration, s *Settings, has *local.Policy, carried 
 	}
 	next = s.Resolve(governs)
 	next.Owner.(*Resolved).mixed = new(mixed)
-	next.Owner.(*Resolved).mixed.note(burstUntil, rateUntil, int64(now), true, carried)
+	next.Owner.(*Resolved).mixed.note(burstUntil, rateUntil, int64(now), true)
 	return next, false
 }
 
 // note notes until when burst and rate are kept, and whether a request carried less. It writes no time that it has noted
 // a second ago: many requests read it.
-func (m *mixed) note(burstUntil, rateUntil, now int64, less bool, carried *Resolved) {
-	if m.last.Load() != carried {
-		m.last.Store(carried)
-	}
+func (m *mixed) note(burstUntil, rateUntil, now int64, less bool) {
 	later := func(a *atomic.Int64, x int64) {
 		if x > a.Load()+int64(time.Second) {
 			a.Store(x)

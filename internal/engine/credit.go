@@ -24,11 +24,7 @@ func (l *Limiter) Charge(key string, n int64, limit *Resolved) {
 	}
 	now := g.Now()
 	b := g.find(now, id)
-	if limit != nil {
-		b.adopt(now, limit)
-	} else {
-		l.resolve(b, key)
-	}
+	b.give(now, key, limit)
 	if b.Policy().Rule == local.ByLimit {
 		l.charge(now, b, key, n)
 	}

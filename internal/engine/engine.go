@@ -197,9 +197,8 @@ type Resolved struct {
 
 // mixed is what a key knows of the limits that its requests carry, if they differ. The times are since the Group's base.
 type mixed struct {
-	burstUntil, rateUntil atomic.Int64             // until when the key keeps each of them, unless a request carries it again
-	otherAt               atomic.Int64             // when a request last carried less
-	last                  atomic.Pointer[Resolved] // what a request carried last
+	burstUntil, rateUntil atomic.Int64 // until when the key keeps each of them, unless a request carries it again
+	otherAt               atomic.Int64 // when a request last carried less
 }
 
 // Bucket is a local.Bucket with what the Group needs to send its calls.

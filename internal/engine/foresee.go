@@ -12,11 +12,15 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// Foresee is Take, but takes nothing and counts nothing: it only looks at the sources. Redis is asked what it would say.
-func (l *Limiter) Foresee(ctx context.Context, key string, n int64) Told {
+// Foresee is Take, but takes nothing and counts nothing: it only looks at the sources. Redis is asked what it would say. limit is
+// what the request carries, or nil.
+func (l *Limiter) Foresee(ctx context.Context, key string, n int64, limit *Resolved) Told {
 	p := l.partToForesee(ctx, key, n)
 	for range maxTries {
-		p.bucket, p.now = l.bucketToPeek(key), l.Group.Now()
+		if p.limit = limit; limit == nil && l.carries.Load() {
+			p.limit = l.own(key)
+		}
+		p.bucket, p.now = l.bucketToPeek(key, p.limit), l.Group.Now()
 		if t, ok := p.foresee(ctx); ok {
 			return t
 		}
@@ -33,7 +37,7 @@ func (l *Limiter) partToForesee(ctx context.Context, key string, n int64) Part {
 // one limit each, in their order. If Redis does not answer, it returns an error.
 func (l *Limiter) ForeseeEach(ctx context.Context, key string, alone []*local.Policy) ([]Told, error) {
 	p := l.partToForesee(ctx, key, 1)
-	p.bucket = l.bucketToPeek(key)
+	p.bucket = l.bucketToPeek(key, nil)
 	runs := make([]*dryRun, len(alone))
 	for i := range runs {
 		runs[i] = p.bucket.dryRun(1, i, p.until)
@@ -51,22 +55,22 @@ func (l *Limiter) ForeseeEach(ctx context.Context, key string, alone []*local.Po
 	return all, nil
 }
 
-// bucketToPeek returns the bucket of a key. If the process has none, and does not need one to know the limit, it returns
+// bucketToPeek returns the bucket of a key, with the limit that the request carries, or its own if that is nil. If the process has none, and does not need one to know the limit, it returns
 // one that is not kept: a look at many keys must not evict others.
-func (l *Limiter) bucketToPeek(key string) *Bucket {
+func (l *Limiter) bucketToPeek(key string, limit *Resolved) *Bucket {
 	g, id, s := l.Group, l.ID(key), l.settings.Load()
-	if s.KeyLimit == nil && !l.carries.Load() && !g.Closed.Load() {
+	if s.KeyLimit == nil && !g.Closed.Load() {
 		if b, ok := g.Cache.Find(id); ok {
-			l.resolve(b, key)
+			b.give(g.Now(), key, limit)
 			return b
 		}
 		b := new(Bucket)
 		b.Init(s.Initial, id.Key)
+		b.give(g.Now(), key, limit)
 		return b
 	}
 	b := g.find(g.Now(), id)
-	l.resolve(b, key)
-	b.adoptLast(g.Now())
+	b.give(g.Now(), key, limit)
 	return b
 }
 
@@ -78,6 +82,8 @@ func (p *Part) foresee(ctx context.Context) (t Told, ok bool) {
 		return t, false
 	case by.Rule != local.ByLimit || p.Cost > by.Cap:
 		return p.foreseen(b.byRule(p.now)), true
+	case p.limit != nil && p.Cost > p.limit.Limits[0].Most():
+		return p.foreseen(b.refuseForGood(p.now, ExceedsBurst)), true
 	}
 	s, o := p.look()
 	if s == redis {
@@ -96,7 +102,7 @@ func (p *Part) foresee(ctx context.Context) (t Told, ok bool) {
 
 // foreseen tells of an outcome that was foreseen. In shadow mode a refusal admits.
 func (p *Part) foreseen(o Outcome) Told {
-	return Told{Outcome: p.Limiter.asTried(o), Key: p.Key, Cost: p.Cost, Bucket: p.bucket, Now: p.now}
+	return Told{Outcome: p.Limiter.asTried(o), Key: p.Key, Cost: p.Cost, Bucket: p.bucket, Now: p.now, Carried: p.limit}
 }
 
 // foreseenByRedis tells what Redis' answer to a dry run means, with what this process has of the key. by is the policy by which it
@@ -114,8 +120,9 @@ func (p *Part) foreseenByRedis(by *local.Policy, c local.Call, r lua.Reply) Told
 	return t
 }
 
-// Known returns what this process knows of one token of a key, without a call. It reports false if it knows nothing.
-func (l *Limiter) Known(key string) (t Told, ok bool) {
+// Known returns what this process knows of one token of a key, without a call. It reports false if it knows nothing. limit is what the
+// request carries, or nil.
+func (l *Limiter) Known(key string, limit *Resolved) (t Told, ok bool) {
 	g := l.Group
 	b, ok := g.Cache.Find(l.ID(key))
 	if !ok {
@@ -125,12 +132,15 @@ func (l *Limiter) Known(key string) (t Told, ok bool) {
 	if _, ok = b.LastUse(now); !ok {
 		return t, false
 	}
-	l.resolve(b, key)
+	if limit == nil && l.carries.Load() {
+		limit = l.own(key)
+	}
+	b.give(now, key, limit)
 	o := b.byRule(now)
 	if o.Policy.Rule == local.ByLimit {
 		o = b.known(now)
 	}
-	return Told{Outcome: o, Key: key, Cost: 1, Bucket: b, Now: now}, true
+	return Told{Outcome: o, Key: key, Cost: 1, Bucket: b, Now: now, Carried: limit}, true
 }
 
 // known returns the outcome of one token by what this process knows of b.
@@ -167,7 +177,7 @@ func (l *Limiter) PolicyFor(id local.ID, key string) *local.Policy {
 		return s.Initial
 	}
 	b := l.Group.find(l.Group.Now(), id)
-	l.resolve(b, key)
+	b.give(l.Group.Now(), key, nil)
 	return b.Policy()
 }
 

@@ -17,7 +17,8 @@ const InlineParts = 4
 type Part struct {
 	Taking
 	state   partState
-	limit   *Resolved     // that the request carries; nil is none
+	limit   *Resolved     // that the request carries, or the key's own if others do; nil is the only one that the key has
+	own     bool          // limit is the key's own
 	several bool          // other keys are decided with it
 	renew   bool          // its lease is at its low-water mark
 	now     time.Duration // since its Group's base
@@ -169,15 +170,24 @@ func (p *Part) shadow() bool { return p.Limiter.mode.Load()&ModeShadow != 0 }
 // for the same answer. No two requests begin to wait at one instant, so until gives them an order.
 func (p *Part) yield() { p.Limiter.Group.Yield(uint64(p.until)) }
 
-// find returns a bucket of the part's key. If the request carries a limit, the key has at least that from now on.
+// find returns a bucket of the part's key. If requests carry limits, the key has at least that of this one from now on.
 func (p *Part) find(id local.ID) *Bucket {
 	b := p.Limiter.Group.find(p.now, id)
+	if p.own = p.own || p.limit == nil && p.Limiter.carries.Load(); p.own {
+		p.limit = p.Limiter.own(p.Key)
+	}
 	if p.limit != nil {
 		b.adopt(p.now, p.limit)
-	} else {
-		b.adoptLast(p.now)
 	}
 	return b
+}
+
+// carried returns the limit that the request carries, or nil.
+func (p *Part) carried() *Resolved {
+	if p.own {
+		return nil
+	}
+	return p.limit
 }
 
 // exceedsCarried refuses the part if the burst of the limit that its request carries is too small. Else it sees to it that the

@@ -118,6 +118,9 @@ func (p *Part) canWait() bool {
 	if l == nil || Valid(p.Key, p.Cost) != Granted || p.shadow() {
 		return false
 	}
+	if c := p.carried(); c != nil {
+		return c.Limits[0].Rule() == local.ByLimit && p.Cost <= c.Limits[0].Most()
+	}
 	by := l.PolicyFor(l.ID(p.Key), p.Key)
 	return by.Rule == local.ByLimit && p.Cost <= by.Cap
 }
@@ -129,7 +132,7 @@ var ofSeveral = &queuedCaller{several: true}
 func (w *wait) ask(ctx context.Context) (strictest *Part) {
 	for i := range w.request { // anew
 		p := &w.request[i]
-		*p = Part{Taking: Taking{Limiter: p.Limiter, Key: p.Key, Cost: p.Cost}, limit: p.limit}
+		*p = Part{Taking: Taking{Limiter: p.Limiter, Key: p.Key, Cost: p.Cost}, limit: p.carried()}
 	}
 	caller := w.place
 	if !w.alone() {
@@ -170,7 +173,7 @@ func (w *wait) sleep(ctx context.Context, p *Part) error {
 	if w.request.has(taken) { // two callers may have refused each other: they must not collide again
 		pause += time.Duration(p.Limiter.Group.Uniform() * float64(maxSpread))
 	}
-	if w.alone() {
+	if w.alone() && w.place == c {
 		c.reserve(p.Outcome, pause)
 	}
 	w.first.beginWait()

@@ -36,7 +36,7 @@ func TestFreeRequestIsChargedByTheLimitThatItCarries(t *testing.T) {
 						}
 					})), "ann")
 				time.Sleep(time.Second)
-				if n := left(l, "ann"); n != c.left {
+				if n := l.For("ann").WithLimit(c.carried).Peek(t.Context()).Remaining; n != c.left {
 					t.Errorf("%d tokens are left, want %d", n, c.left)
 				}
 			})

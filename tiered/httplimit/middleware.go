@@ -176,7 +176,7 @@ func (r *Rule) keyless(err error) Refusal {
 func (l *limit) tell(ctx context.Context, h http.Header, free []use) {
 	var least tiered.Decision
 	for i := range free {
-		d := free[i].limiter.PeekN(ctx, free[i].key, 0) // asks nobody
+		d := free[i].of(0).Peek(ctx) // asks nobody
 		if d.Reason != tiered.Unknown && counted(&d) && !shadowed(free, &d) && (!least.Allowed || d.Remaining < least.Remaining) {
 			least = d
 			least.Allowed = true // the request passes

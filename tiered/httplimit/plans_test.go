@@ -42,11 +42,11 @@ func TestRuleWithPlans(t *testing.T) {
 					t.Errorf("plan %q: a limit of %s, want %s", c.plan, got, c.burst)
 				}
 				time.Sleep(time.Second)
-				if d := users.Peek(t.Context(), "ann"); d.Remaining != c.remaining {
-					t.Errorf("plan %q: %d left, want %d", c.plan, d.Remaining, c.remaining)
-				}
 				if n := g.Stats().Policies["per-user"].Faults.UnknownPlans; n != c.unknown {
 					t.Errorf("plan %q: %d unknown plans, want %d", c.plan, n, c.unknown)
+				}
+				if d := users.For("ann").WithPlan(c.plan).Peek(t.Context()); d.Remaining != c.remaining {
+					t.Errorf("plan %q: %d left, want %d", c.plan, d.Remaining, c.remaining)
 				}
 			})
 		}
