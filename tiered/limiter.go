@@ -66,19 +66,19 @@ type Group struct {
 
 // limiters are those of a Group.
 //
-// A policy has at most one Limiter that has buckets: two would lease from one bucket in Redis under one lease id, and
-// Redis would take the calls of both for those of one process. So a policy that was removed and comes back has the
-// Limiter that it had, for as long as anything can still use it: the caller's code, or a bucket in the cache. Then the
-// Group forgets it.
+// A bucket in Redis has one Limiter, whatever its policy went through: two would lease from it under one lease id, and Redis
+// would take the calls of both for those of one process. So a policy that was removed and comes back has the Limiter that
+// it had, for as long as anything can still use it: the caller's code, or a bucket in the cache. Then the Group forgets it. A
+// policy that comes back as another one gets a Limiter beside it, with a lease id of its own.
 type limiters struct {
 	mu      sync.RWMutex
-	next    int                              // number of the next Limiter. None is used twice
-	byID    map[int]weak.Pointer[Limiter]    // by number: of all policies, and of what may still have buckets
-	all     []*Limiter                       // of the policies, in the order of adding
-	placed  []*Limiter                       // by place in what this process announces; twice if limits are split; nil: free
-	version int64                            // rises when a place gets another policy
-	byName  map[string]*Limiter              // of the policies
-	gone    map[string]weak.Pointer[Limiter] // of the policies that were removed, by name: the last one
+	next    int                                // number of the next Limiter. None is used twice
+	byID    map[int]weak.Pointer[Limiter]      // by number: of all policies, and of what may still have buckets
+	all     []*Limiter                         // of the policies, in the order of adding
+	placed  []*Limiter                         // by place in what this process announces; twice if limits are split; nil: free
+	version int64                              // rises when a place gets another policy
+	byName  map[string]*Limiter                // of the policies
+	gone    map[string][]weak.Pointer[Limiter] // of the policies that were removed, by name
 }
 
 // otherLimits are the processes that have other limits for a policy, and what has been said about them.

@@ -13,7 +13,33 @@ import (
 
 func (ls *limiters) init() {
 	ls.byName = make(map[string]*Limiter)
-	ls.byID, ls.gone = make(map[int]weak.Pointer[Limiter]), make(map[string]weak.Pointer[Limiter])
+	ls.byID, ls.gone = make(map[int]weak.Pointer[Limiter]), make(map[string][]weak.Pointer[Limiter])
+}
+
+// left returns the Limiters of removed policies of a name that may still be used, and forgets the others. mu is held.
+func (ls *limiters) left(name string) (all []*Limiter) {
+	var used []weak.Pointer[Limiter]
+	for _, w := range ls.gone[name] {
+		if l := w.Value(); l != nil {
+			all, used = append(all, l), append(used, w)
+		}
+	}
+	if ls.gone[name] = used; used == nil {
+		delete(ls.gone, name)
+	}
+	return all
+}
+
+// unsplit reports how many Limiters of removed policies use the same buckets as l without splitting their limits.
+func (ls *limiters) unsplit(l *Limiter) (n int64) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for _, other := range ls.left(l.core.Name) {
+		if other.core.Kind == l.core.Kind && other.Policy().Standing == StandingOff {
+			n++
+		}
+	}
+	return n
 }
 
 // add adds a valid policy. The presence must be refreshed afterwards. If the policy takes up the Limiter that it had
@@ -36,13 +62,13 @@ func (g *Group) add(p Policy) (l *Limiter, back bool, err error) {
 		}
 		g.core.Shares.Open(bits)
 	}
-	if l = ls.gone[p.Name].Value(); l != nil && p.takesUp(*l.was) {
-		back = true
-		delete(ls.gone, p.Name)
+	left := ls.left(p.Name)
+	if i := slices.IndexFunc(left, func(l *Limiter) bool { return p.takesUp(*l.was) }); i >= 0 {
+		l, back = left[i], true
+		ls.gone[p.Name] = slices.DeleteFunc(ls.gone[p.Name], func(w weak.Pointer[Limiter]) bool { return w.Value() == l })
 	} else {
-		beside := l != nil
 		l = newLimiter(g, ls.next, p)
-		l.core.Beside = beside
+		l.core.Beside = len(left) > 0
 		ls.next++
 		ls.byID[l.core.Number] = weak.Make(l)
 	}
@@ -112,7 +138,7 @@ func (ls *limiters) removeOthers(stay map[string]bool) (removed []*Limiter) {
 		l.mu.Unlock()
 		removed = append(removed, l)
 		delete(ls.byName, name)
-		ls.gone[name] = weak.Make(l)
+		ls.gone[name] = append(ls.gone[name], weak.Make(l))
 	}
 	ls.all = slices.DeleteFunc(ls.all, func(l *Limiter) bool { return l.removed.Load() })
 	for i, l := range ls.placed {
@@ -121,10 +147,8 @@ func (ls *limiters) removeOthers(stay map[string]bool) (removed []*Limiter) {
 			l.core.Place.Store(-1)
 		}
 	}
-	for name, l := range ls.gone {
-		if l.Value() == nil {
-			delete(ls.gone, name)
-		}
+	for name := range ls.gone {
+		ls.left(name)
 	}
 	for number, l := range ls.byID {
 		if l.Value() == nil {

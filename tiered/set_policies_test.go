@@ -3,6 +3,7 @@ package tiered_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -201,6 +202,68 @@ func TestPolicyThatComesBackHasOneLimit(t *testing.T) {
 				t.Errorf("%d tokens admitted in 20 s, and the bound is %d", admitted, most)
 			}
 		})
+	}
+}
+
+// A policy that comes back twice, the first time as another one, has one limit: a bucket of Redis has one Limiter, also if
+// nobody uses that of the policy between, and no standing share is used beside a Limiter that does not split the limit.
+func TestPolicyThatComesBackTwiceHasOneLimit(t *testing.T) {
+	off := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000), FailMode: tiered.FailClosed}
+	with := func(change func(p *tiered.Policy)) tiered.Policy {
+		p := off
+		change(&p)
+		return p
+	}
+	also := func(standing tiered.Standing, limits ...tiered.Limit) tiered.Policy {
+		return with(func(p *tiered.Policy) { p.Also, p.Standing = limits, standing })
+	}
+	perHour, perDay := tiered.PerHour(1_000_000), tiered.PerDay(9_000_000)
+	variants := map[string]tiered.Policy{
+		"off":                      off,
+		"on":                       with(func(p *tiered.Policy) { p.Standing = tiered.StandingOn }),
+		"split":                    with(func(p *tiered.Policy) { p.Standing = tiered.StandingSplit }),
+		"several limits, off":      also(tiered.StandingOff, perHour),
+		"several limits, on":       also(tiered.StandingOn, perHour),
+		"other several limits, on": also(tiered.StandingOn, perDay),
+	}
+	between := []tiered.Policy{
+		with(func(p *tiered.Policy) { p.Algorithm = tiered.SlidingLog }), with(func(p *tiered.Policy) { p.Algorithm = tiered.FixedWindow }),
+		off, variants["several limits, off"],
+	}
+	for first, a := range variants {
+		for last, c := range variants {
+			if (len(a.Also) > 0) != (len(c.Also) > 0) { // they count in two buckets
+				continue
+			}
+			for i, b := range between {
+				bubble(t, fmt.Sprint(first, ", ", i, ", ", last), func(t *testing.T) {
+					g := must(tiered.NewGroup(remote.NewMemory(), nil))
+					defer func() { _ = g.Close(ctx) }()
+					used := make([]*tiered.Limiter, 2)
+					for i, p := range []tiered.Policy{a, b, c} {
+						ok(t, g.SetPolicies(nil)) // SetPolicies refuses such a change in one step
+						ok(t, g.SetPolicies([]tiered.Policy{p}))
+						if i != 1 {
+							used[i/2], _ = g.Limiter("api")
+						}
+					}
+					runtime.GC() // nobody uses the Limiter between
+					time.Sleep(10 * time.Minute)
+					admitted, start := 0, time.Now()
+					for time.Since(start) < 3*time.Second {
+						for _, l := range used {
+							if l.Allow(ctx, "user").Allowed {
+								admitted++
+							}
+						}
+						time.Sleep(300 * time.Microsecond)
+					}
+					if most := 1000 + 3*1000; admitted > most || admitted < most*8/10 {
+						t.Errorf("%d tokens admitted in 3 s, and the bound is %d", admitted, most)
+					}
+				})
+			}
+		}
 	}
 }
 

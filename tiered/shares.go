@@ -45,6 +45,7 @@ func (l *Limiter) checkSplit() {
 			outsiders = max(outsiders, all.Processes-split.Processes+silent)
 		}
 	}
+	outsiders += g.limiters.unsplit(l)
 	l.mu.Lock()
 	u, agrees := &l.split, &l.core.Standing.Agreed
 	before, was := u.outsiders, agrees.Load()

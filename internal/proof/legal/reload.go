@@ -1,6 +1,7 @@
 package legal
 
 import (
+	"runtime"
 	"slices"
 	"time"
 
@@ -15,8 +16,9 @@ func (d *drawer) reload(p *Plan) []Step {
 	}}
 }
 
-// reload removes a policy from a process and adds it again, as two reloads of a configuration do. Whether requests go on
-// with the Limiter of before or with that of now makes no difference.
+// reload removes a policy from a process and adds it again, as two reloads of a configuration do, or three with another
+// policy of the name between, which nobody uses. Whether requests go on with the Limiter of before or with that of now makes
+// no difference.
 func (p *process) reload(s *Step) {
 	w, name := p.player, p.player.plan.Policies[s.Which].Name
 	w.enter(0)
@@ -38,6 +40,15 @@ func (p *process) reload(s *Step) {
 		w.faultf("health", "SetPolicies: %v", err)
 	}
 	p.register() // without its policy a Limiter fails closed
+	if s.N >= 6 {
+		between := append(slices.Clone(others), tiered.Policy{Name: name, Limit: tiered.PerSecond(1), Algorithm: tiered.SlidingLog})
+		for _, list := range [][]tiered.Policy{between, others} {
+			if err := p.group.SetPolicies(list); err != nil {
+				w.faultf("health", "SetPolicies: %v", err)
+			}
+		}
+		runtime.GC() // takes its Limiter
+	}
 	time.Sleep(s.Pause)
 	changed()
 	if err := p.group.SetPolicies(all); err != nil {

@@ -190,6 +190,9 @@ func (p *process) askBy(s *Step, lane time.Duration, policy, key int, cost int64
 	before := w.enter(lane)
 	ctx, cancel := s.context()
 	defer cancel()
+	w.mu.Lock()
+	own := p.limit(policy, key)
+	w.mu.Unlock()
 	if limit != (tiered.Limit{}) {
 		r.Decision = carry(l, keyName(key), cost, limit).Allow(ctx)
 	} else if reserve {
@@ -201,10 +204,22 @@ func (p *process) askBy(s *Step, lane time.Duration, policy, key int, cost int64
 	time.Sleep(lane) // others may have got the same answer
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if limit == (tiered.Limit{}) && own == p.limit(policy, key) {
+		w.byOwn(policy, own, &d)
+	}
 	if legs := p.decided(policy, key, cost, before, after, &d, w.patience(s)); legs != nil && reserve {
 		w.reservations = append(w.reservations, &reservation{r, p, legs})
 	}
 	return d
+}
+
+// byOwn checks that a request without a limit went by the key's own, whatever others carried before; mu is held.
+func (w *player) byOwn(policy int, own tiered.Limit, d *tiered.Decision) {
+	of := w.plan.Policies[policy]
+	byLimit := tiered.Granted <= d.Reason && d.Reason <= tiered.FallbackSpent
+	if want := burst(own); byLimit && len(of.Also) == 0 && of.Standing == tiered.StandingOff && d.Burst != want {
+		w.faults = append(w.faults, Fault{"not by its own limit", fmt.Sprintf("at %v: %+v, want a burst of %d", w.now(), d, want)})
+	}
 }
 
 // decided records a decision over one key, and returns what was admitted; mu is held.
