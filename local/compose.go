@@ -106,8 +106,9 @@ func (c *composer) dryRun(n int64) Call {
 }
 
 // fillsAny is a credit that lifts any token bucket to its room from wherever it is: that is never further below zero
-// than the largest debt and a second's refill. These may be those of a larger limit, by which another process goes.
-const fillsAny = 3*lua.MostTokens + 1
+// than the largest debt, a second's refill and what the call charges besides. The limit may be a larger one, by which
+// another process goes.
+const fillsAny = 3*lua.MostTokens + 1 + maxDebt
 
 // credit makes a call that gives the tokens of all credits that wait, besides what goes back.
 func (c *composer) credit() {

@@ -89,15 +89,16 @@ count = count - back
 count = count + max(0, hold - out)
 
 --@ charge
--- A debt counts in its own window, as far as that is not full. A refund does too, once, and an ended window takes none.
-if debt > 0 and window(since) == k then
-  local more = min(max(0, debt - charged), max(0, cap - count))
-  count, charged = count + more, charged + more
-end
+-- A refund counts in its own window, once, and an ended window takes none. A debt does too, as far as the window is not full. The
+-- refund comes first: what was given back makes room for what was charged since.
 if refund > 0 and once and exists and epoch == born and window(at) == k then
   local before = forgets and newest or tonumber(not fresh and call('HGET', key, 'f') or 0)
   if not whole(before) then before, damaged = 0, true end
-  if at > before then count = count - refund end
+  if at > before then count = max(count - refund, hold) end
+end
+if debt > 0 and window(since) == k then
+  local more = min(max(0, debt - charged), max(0, cap - count))
+  count, charged = count + more, charged + more
 end
 if forgets then count = min(count, escrow) end
 count = max(count, hold)

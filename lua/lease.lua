@@ -200,6 +200,7 @@ if waits then
   if code == DENIED then which = longest end
 end
 if damaged then return corrupt('field') end
+if dry and changed then flags = flags + NEW_TERMS end
 
 -- 6. Write: deletions, then one HSET, then PEXPIRE. An interrupted run leaves the escrow too high, never too low. Redis refuses a
 -- command that needs memory (OOM) only while a run has written nothing. So an HSET that changes nothing comes before the

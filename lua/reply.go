@@ -41,13 +41,14 @@ type Flags int64
 
 // The flags, added up.
 const (
-	Created     Flags = 1  // there was no bucket
-	SteppedBack Flags = 2  // a step back of the node's clock was believed
-	Adopted     Flags = 4  // the caller held more than was recorded
-	OtherEpoch  Flags = 8  // the bucket is not the one of Call.Epoch
-	Unrecorded  Flags = 16 // the reply of Call.Ack is not on record: lost, over, or the caller began anew
-	Unapplied   Flags = 32 // Refund, Reset or To was asked for and not carried out: see the scripts' headers
-	OtherTerms  Flags = 64 // a larger limit than the caller's governs a token bucket
+	Created     Flags = 1   // there was no bucket
+	SteppedBack Flags = 2   // a step back of the node's clock was believed
+	Adopted     Flags = 4   // the caller held more than was recorded
+	OtherEpoch  Flags = 8   // the bucket is not the one of Call.Epoch
+	Unrecorded  Flags = 16  // the reply of Call.Ack is not on record: lost, over, or the caller began anew
+	Unapplied   Flags = 32  // Refund, Reset or To was asked for and not carried out: see the scripts' headers
+	OtherTerms  Flags = 64  // a larger limit than the caller's governs a token bucket
+	NewTerms    Flags = 128 // of a dry run: it would change what governs a token bucket, and so how fast that fills
 )
 
 // The numbers of a reply: those of lua/token_bucket.lua, and those of the other scripts.

@@ -12,7 +12,7 @@ Versions of a policy share the key, as in a deploy or after SetPolicy: limits wi
 by side. Every call counts in the limits of all versions that are in use, and only its own limits decide. So a process
 is held to its own limits, whatever other versions grant. A limit that the key does not know begins with the blocks of
 one at least as long, the one that counts least, or otherwise of the one that counts most. A block counts at its end, or
-now if that is sooner, and leased tokens where their lease ends. There are at most 4 versions. Beyond that the one with the shortest limits is dropped: when it comes back
+at the newest time if that is sooner, and leased tokens where their lease ends. There are at most 4 versions. Beyond that the one with the shortest limits is dropped: when it comes back
 it finds a longer limit to begin from.
 
 KEYS[1]  a hash that only this script writes
@@ -244,9 +244,9 @@ local function begin(i)
       if there then there[2] = max(0, there[2] - out) end
     end
   end
-  for _, there in pairs(held) do change(i, min((there[1] + 1) * period[from] - 1, now), there[2]) end
+  for _, there in pairs(held) do change(i, min((there[1] + 1) * period[from] - 1, last), there[2]) end
 end
-local begun = false -- a refusal stores it too, or "now" would be later at each
+local begun = false -- a refusal stores it too, or each would read all fields
 for i = 1, exists and m or 0 do
   if not stored[FIXED + i] then
     if begin(i) then return corrupt('lease') end
@@ -272,6 +272,12 @@ count(min(now, r_end), max(0, out - hold))
 count(stop, hold)
 
 --@ charge
+-- What was given back makes room for what was charged since.
+if refund > 0 and once and exists and epoch == born then
+  local before = forgets and now or tonumber(call('HGET', key, 'f') or 0)
+  if not whole(before) then before, damaged = 0, true end
+  if min(at, now) > before then give_back(min(at, now), refund) end
+end
 if debt > charged then
   for i = 1, n do change(i, min(since + behind, now), min(debt - charged, cap[i] and max(0, cap[i] - total[i]) or debt)) end
   charged = debt
@@ -294,11 +300,6 @@ if forgets then
     end
   end
   count(stop, hold)
-end
-if refund > 0 and once and exists and epoch == born then
-  local before = forgets and now or tonumber(call('HGET', key, 'f') or 0)
-  if not whole(before) then before, damaged = 0, true end
-  if min(at, now) > before then give_back(min(at, now), refund) end
 end
 
 --@ refunds

@@ -107,6 +107,7 @@ else
   cap_until = cap == was_cap and max(cap_until, used_until) or used_until
 end
 if not lesser_rate then rate_until = rate == was_rate and max(rate_until, used_until) or used_until end
+local own_refill, own_period = refill, period
 if lesser_rate or rate == was_rate then refill, period = was_refill, was_period end
 if lesser_cap or lesser_rate then flags = flags + OTHER_TERMS end
 local changed = cap ~= was_cap or refill ~= was_refill or period ~= was_period
@@ -147,14 +148,15 @@ if hold > out then level = level - (hold - out) end
 -- Refill that was lost while the caller could not reach the bucket pays its part of the debt. The floor forgives the rest, so that a
 -- bucket needs at most (cap + max(cap, maxdebt)) / rate + 1 s to be full. The floor is one second of refill below -max(cap,
 -- maxdebt), because so much may be admitted beside the bucket each time that it comes back: a breaker closes within a second. A
--- floor without that second would forgive it again and again while the server flaps.
+-- floor without that second would forgive it again and again while the server flaps. What the call gives back makes room for its
+-- debt, and its debt for that.
 local room, lowest = cap - escrow, -max(cap, maxdebt) - min(floor(refill * SECOND / period), MOST)
 level = max(min(level, room), lowest)
 if epoch ~= born then seen = 0 end
 local due = max(0, max(owed, debt - floor(max(0, overflow - seen) / fleet)) - charged)
-local charge = min(due, floor(level - lowest))
-level, charged, forgiven = level - charge, charged + charge, due - charge
-if once then level = max(level, min(room, level + refund)) end
+local given = once and refund or 0
+local charge = min(due, floor(level + given - lowest))
+level, charged, forgiven = max(min(room, level - charge + given), lowest), charged + charge, due - charge
 
 --@ level
 avail, tightest = floor(level + ROUNDING), 1
@@ -168,6 +170,12 @@ after, sooner = -1, false
 if refill > 0 then
   local lost = min(ROUNDING / 2 * period / refill, LOST) -- avail forgives as much
   local us = max(1, ceil((least - level) * period / refill - lost))
+  local larger = rate_until - now -- so long the larger rate counts, and then the caller's own, unless somebody uses the larger one again
+  if lesser_rate and us > larger then
+    lost = min(ROUNDING / 2 * own_period / own_refill, LOST)
+    local rest = ceil((least - level - larger * refill / period) * own_period / own_refill - lost)
+    us = own_refill > 0 and larger + max(0, rest) or WHOLE
+  end
   if least > cap - escrow then us = max(us, sweep - now) end -- no room before a lease is over
   after, sooner = min(us, WHOLE), us > ttl and cap * period / refill > MINUTE
 end

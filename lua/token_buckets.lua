@@ -81,6 +81,7 @@ end
 local known, noted = stored[FIXED + m + 1] or '', stored[FIXED + m + 2]
 local told, until_told = table.concat(terms, ','), nil
 local changed, unknown, lesser, expiring = false, false, false, false
+local own_refill, larger_until = refill, {} -- until when a refill governs that is larger than the caller's
 if exists and (known ~= told or noted) then
   local place, others, ends = {}, {}, {}
   was_cap, was_refill, most = {}, {}, {}
@@ -118,7 +119,7 @@ if exists and (known ~= told or noted) then
       cap_until = c == was_cap[i] and max(cap_until, used) or used
     end
     if f < was_refill[i] and now < refill_until then
-      f, lesser = was_refill[i], true
+      f, lesser, larger_until[i] = was_refill[i], true, refill_until
     else
       if f < was_refill[i] then turn[i] = max(last, refill_until) end -- nobody has used the larger one since
       expiring = expiring or refill_until < soon
@@ -183,13 +184,12 @@ end
 --@ charge
 if epoch ~= born then seen = 0 end
 local due = max(0, max(owed, debt - floor(max(0, overflow - seen) / fleet)) - charged)
+local given = once and (reset > 0 and WHOLE or refund) or 0
 for i = 1, m do
   local room, lowest = cap[i] - escrow, -max(cap[i], maxdebt) - min(floor(refill[i] * SECOND / period[i]), MOST)
   local l = max(min(level[i], room), lowest)
-  local part = min(due, floor(l - lowest))
-  l, forgiven = l - part, max(forgiven, due - part)
-  if once then l = max(l, min(room, reset > 0 and room or l + refund)) end
-  level[i] = l
+  local part = min(due, floor(l + given - lowest))
+  level[i], forgiven = max(min(room, l - part + given), lowest), max(forgiven, due - part)
 end
 charged = charged + due
 
@@ -211,6 +211,11 @@ for i = 1, m do
   fills = max(fills, cap[i] * period[i] / refill[i])
   local lost = min(ROUNDING / 2 * period[i] / refill[i], LOST) -- tokens forgives as much
   local wait = ceil((least - level[i]) * period[i] / refill[i] - lost)
+  local larger = larger_until[i] and larger_until[i] - now
+  if larger and wait > larger then -- see token_bucket.lua
+    lost = min(ROUNDING / 2 * period[i] / own_refill[i], LOST)
+    wait = larger + max(0, ceil((least - level[i] - larger * refill[i] / period[i]) * period[i] / own_refill[i] - lost))
+  end
   if least > cap[i] - escrow then wait = max(wait, sweep - now) end -- no room before a lease is over
   if wait > us then us, longest = wait, i end
 end

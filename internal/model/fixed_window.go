@@ -59,19 +59,22 @@ func (w *fixedWindow) carry(s *step, out int64) { w.count += max(0, s.Hold-out) 
 
 func (w *fixedWindow) charge(s *step) {
 	k := s.window(s.now)
+	if s.stepped {
+		w.newest = max(w.newest, s.last)
+	}
+	if s.forgets {
+		w.forgot = max(s.now, s.last, w.newest)
+	}
+	if s.Refund > 0 && s.safe && w.refunds(s, s.now) && s.window(s.At) == k && s.At > w.forgot {
+		w.count = max(w.count-s.Refund, s.Hold)
+	}
 	if s.Debt > 0 && s.window(s.Since) == k {
 		charge := min(max(0, s.Debt-s.charged), max(0, s.Cap-w.count))
 		w.count += charge
 		s.charged += charge
 	}
-	if s.stepped {
-		w.newest = max(w.newest, s.last)
-	}
 	if s.forgets {
-		w.count, w.forgot = min(w.count, s.escrow), max(s.now, s.last, w.newest)
-	}
-	if s.Refund > 0 && s.safe && w.refunds(s, s.now) && s.window(s.At) == k && s.At > w.forgot {
-		w.count -= s.Refund
+		w.count = min(w.count, s.escrow)
 	}
 	w.count = max(w.count, s.Hold)
 }

@@ -287,6 +287,9 @@ func (s *step) grantAndStore(c counter) (keep int64, written bool) {
 		s.last = s.now
 		keep = c.store(s)
 	}
+	if s.Dry() && s.changed {
+		s.flags += lua.NewTerms
+	}
 	s.answer(c, r)
 	if !written && !s.exists {
 		s.reply.Epoch = 0

@@ -165,7 +165,7 @@ func (c *slidingCall) begin(s *step) (begun bool) {
 }
 
 // copyBlocks gives limit i what limit from counts, or only what is leased if from is negative. A block counts at its
-// end, or now if that is sooner, and what is leased where its lease ends.
+// end, or at the newest time if that is sooner, and what is leased where its lease ends.
 func (c *slidingCall) copyBlocks(s *step, i, from int) {
 	var held map[int64]int64
 	var period int64
@@ -180,7 +180,7 @@ func (c *slidingCall) copyBlocks(s *step, i, from int) {
 		}
 	}
 	for b, n := range held { // sums: any order will do
-		c.change(i, min((b+1)*period-1, s.now), n)
+		c.change(i, min((b+1)*period-1, s.last), n)
 	}
 }
 
@@ -239,6 +239,12 @@ func (c *slidingCall) carry(s *step, out int64) {
 }
 
 func (c *slidingCall) charge(s *step) {
+	if s.forgets {
+		c.forgot = s.now
+	}
+	if at := min(s.At, s.now); s.Refund > 0 && s.safe && c.refunds(s, s.now) && at > c.forgot {
+		c.giveBack(s, at, s.Refund)
+	}
 	if s.Debt > s.charged {
 		for i := range c.tags {
 			n := s.Debt - s.charged
@@ -251,10 +257,6 @@ func (c *slidingCall) charge(s *step) {
 	}
 	if s.forgets {
 		c.clearAll(s)
-		c.forgot = s.now
-	}
-	if at := min(s.At, s.now); s.Refund > 0 && s.safe && c.refunds(s, s.now) && at > c.forgot {
-		c.giveBack(s, at, s.Refund)
 	}
 }
 

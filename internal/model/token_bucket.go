@@ -126,6 +126,13 @@ func (t storedLimit) refilled(elapsed int64) float64 {
 	return float64(elapsed) * float64(t.Tokens) / float64(t.Period)
 }
 
+// brings returns in how many µs so many tokens come. A rounding error of float64 does not make it longer, as far as
+// wholeTokens forgives that error.
+func (t storedLimit) brings(tokens float64) float64 {
+	lost := min(roundingError/2*float64(t.Period)/float64(t.Tokens), lostTime)
+	return math.Ceil(tokens*float64(t.Period)/float64(t.Tokens) - lost)
+}
+
 // text joins numbers as Redis stores them, and appends the largest cap if it is larger than the current one.
 func (t storedLimit) text(numbers ...int64) string {
 	if t.maxCap > t.Cap {
@@ -162,18 +169,20 @@ func (b *refillable) fill(s *step) (lost float64) {
 }
 
 // charge subtracts due tokens from the level, but not below its floor, and returns how many. The rest is forgiven. It
-// adds the refund if there is room, or fills the room at a reset.
+// adds the refund if there is room, or fills the room at a reset. Each makes room for the other.
 func (b *refillable) charge(s *step, due float64) (charged float64) {
 	room, lowest := float64(b.next.Cap-s.escrow), lowestLevel(b.next.Limit, s.MaxDebt)
 	b.tokens = max(min(b.tokens, room), lowest)
-	charged = min(due, math.Floor(b.tokens-lowest))
-	b.tokens -= charged
-	s.forgiven = max(s.forgiven, int64(due-charged))
-	if s.safe && s.resets {
-		b.tokens = max(b.tokens, room)
-	} else if s.safe {
-		b.tokens = max(b.tokens, min(room, b.tokens+float64(s.Refund)))
+	given := 0.0
+	switch {
+	case s.safe && s.resets:
+		given = float64(lua.Whole)
+	case s.safe:
+		given = float64(s.Refund)
 	}
+	charged = min(due, math.Floor(b.tokens+given-lowest))
+	b.tokens = max(min(room, b.tokens-charged+given), lowest)
+	s.forgiven = max(s.forgiven, int64(due-charged))
 	return charged
 }
 
@@ -189,12 +198,17 @@ func (b *refillable) fillsFromLowest(s *step) float64 {
 	return float64(l.Cap+max(l.Cap, s.MaxDebt)) * float64(l.Period) / float64(l.Tokens)
 }
 
-// wait returns the µs until the call's minimum may be available. A rounding error of float64 does not make it longer, as
-// far as wholeTokens forgives that error.
-func (b *refillable) wait(s *step) float64 {
-	l := b.next.Limit
-	lost := min(roundingError/2*float64(l.Period)/float64(l.Tokens), lostTime)
-	us := math.Ceil((float64(s.min)-b.tokens)*float64(l.Period)/float64(l.Tokens) - lost)
+// wait returns the µs until the call's minimum may be available: by what governs, and by the call's own rate from when
+// nobody has used a larger one for its hold.
+func (b *refillable) wait(s *step, call lua.Limit) float64 {
+	l, own := b.next, storedLimit{Limit: call}
+	us := l.brings(float64(s.min) - b.tokens)
+	if larger := float64(l.rateUntil - s.now); own.rate() < l.rate() && us > larger {
+		if own.Tokens == 0 {
+			return float64(lua.Whole)
+		}
+		us = larger + max(0, own.brings(float64(s.min)-b.tokens-l.refilled(l.rateUntil-s.now)))
+	}
 	if s.min > l.Cap-s.escrow { // no room before a lease ends
 		us = max(us, float64(s.sweep-s.now))
 	}
@@ -284,7 +298,7 @@ func (b *tokenBucket) retry(s *step) (after, which int64) {
 	if b.next.Tokens == 0 {
 		return -1, 0
 	}
-	return s.soonerThanRefill(b.wait(s), b.next.fills()), 0
+	return s.soonerThanRefill(b.wait(s, s.limit()), b.next.fills()), 0
 }
 
 func (b *tokenBucket) answer(s *step) { s.reply.Overflow = int64(math.Floor(b.overflow)) }

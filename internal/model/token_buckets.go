@@ -125,9 +125,9 @@ func (c *bucketsCall) lend(s *step, n int64) { c.takeBack(s, -n) }
 
 func (c *bucketsCall) retry(s *step) (after, which int64) {
 	us, longest, which := 0.0, 0.0, int64(1)
-	for i := range c.buckets {
+	for i, l := range c.limits {
 		longest = max(longest, c.buckets[i].next.fills())
-		if wait := c.buckets[i].wait(s); wait > us {
+		if wait := c.buckets[i].wait(s, l); wait > us {
 			us, which = wait, int64(i)+1
 		}
 	}

@@ -25,13 +25,14 @@ func (x *Exchange) levels(f *Finding) {
 		out := x.After.Escrow - x.lent()
 		room, lowest := float64(governs.Cap-out), floor(governs.Limit, c.MaxDebt)
 		level = max(min(level, room), lowest)
-		due := x.debt(f, level-lowest)
-		charged := min(float64(due), math.Floor(level-lowest))
-		forgiven = max(forgiven, due-int64(charged))
-		level -= charged
-		if back := x.refund(); c.SafeBy(x.Reply.Now + c.TTL) {
-			level = max(level, min(room, level+back))
+		back := 0.0
+		if c.SafeBy(x.Reply.Now + c.TTL) {
+			back = x.refund()
 		}
+		due := x.debt(f, level+back-lowest)
+		charged := min(float64(due), math.Floor(level+back-lowest))
+		forgiven = max(forgiven, due-int64(charged))
+		level = max(min(room, level-charged+back), lowest)
 		is, must := x.After.level(c.Algorithm, i, limit).Tokens, level-float64(x.Reply.Grant)
 		f.Is(math.Abs(is-must) > Rounding, is-must, "the level is not what time and callers made of it")
 	}
