@@ -161,11 +161,20 @@ func (b *Bucket) Charge(now time.Duration, n int64) (e Effect, taken, forgiven i
 	charged := min(n, b.Policy().Cap+b.Policy().maxDebt())
 	taken = b.needLease().pot.takeUpTo(now, charged)
 	b.owe(now, charged-taken, charged-taken)
-	if d := b.denied.copy(); taken < charged && d != (denial{}) { // what was refused before did not know of it
-		d.charge(b.Policy(), now, charged-taken)
+	b.charged(now, charged-taken)
+	return b.next(now), taken, n - charged, true
+}
+
+// charged takes n tokens that were charged, and of which Redis has not heard, off what it was last seen to have.
+func (b *Bucket) charged(now time.Duration, n int64) {
+	if n == 0 {
+		return
+	}
+	b.view.charge(now, n, b.Policy(), b.denied.windows())
+	if d := b.denied.copy(); d.at > 0 {
+		d.charge(b.Policy(), now, n)
 		b.denied.put(&d)
 	}
-	return b.next(now), taken, n - charged, true
 }
 
 // owe notes that n tokens were admitted at a time, and that no refill pays certain of them. It forgets at once what no
@@ -224,5 +233,6 @@ func (b *Bucket) Lives(now time.Duration, epoch int64) (surely, likely bool) {
 		return false, false
 	}
 	p, w := b.Policy(), b.denied.windows()
-	return b.view.outlives(now, p, w), b.view.likely(now, p, w)
+	charged := b.lease.orEmpty().outage.debt.certain
+	return b.view.outlives(now, p, w, charged), b.view.likely(now, p, w, charged)
 }

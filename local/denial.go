@@ -200,14 +200,13 @@ func (d *denial) correct(p *Policy, whole int64, sent time.Duration) {
 	}
 }
 
-// charge notes that n tokens more are owed than the level that was told says. None takes it below lowest.
+// charge notes that n tokens more are owed than the level that was told says.
 func (d *denial) charge(p *Policy, now time.Duration, n int64) {
 	if d.nanos == 0 {
-		d.steps = nil
+		d.level, d.steps = d.level-float64(n), nil
 		return
 	}
-	lowest := -float64(p.maxDebt()) - p.refill(time.Second)
-	d.level, d.at = max(d.level+p.refill(now-d.at)-float64(n), lowest), now
+	d.level, d.at = max(d.level+p.refill(now-d.at)-float64(n), p.lowest()), now
 }
 
 // believe sets until when a refusal is believed.

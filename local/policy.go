@@ -197,6 +197,9 @@ func (p *Policy) countPaid(n int64) {
 // maxDebt is how far below zero a bucket may go.
 func (p *Policy) maxDebt() int64 { return max(p.Cap, p.Call.MaxDebt) }
 
+// lowest is the lowest level of a bucket. Debt below it is forgiven.
+func (p *Policy) lowest() float64 { return -float64(p.maxDebt()) - p.refill(time.Second) }
+
 // window is how long a token counts, at most, if the policy's limits are windows or a log.
 func (p *Policy) window() time.Duration {
 	longest := max(p.Call.Span, 1) * p.Call.Period

@@ -30,6 +30,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 	d := b.denied.copy()
 	renewal := d.replied(b.Policy(), c, r, now)
 	b.denied.put(&d) // before anybody has a verdict
+	b.charged(now, b.lease.orEmpty().outage.debt.certain)
 	b.lease.renewFrom(renewal)
 	for w := range b.pending.waiting() {
 		w.Active = r.Active

@@ -9,7 +9,9 @@ import (
 
 // view is what this process knows of the bucket in Redis by its last reply, and of Redis.
 type view struct {
-	level atomic.Int64  // whole tokens; negative is debt. Takers read it without the mutex
+	// level is in whole tokens, less those that were charged and not reported yet; negative is debt. Takers read it without
+	// the mutex.
+	level atomic.Int64
 	at    time.Duration // when the call left that was told the level
 
 	// Invariant: both were read in the same reply, while nothing was owed or with the debt. Read while something else
@@ -91,6 +93,19 @@ func (v *view) update(c Call, r lua.Reply, w *windowState, owes bool) {
 	}
 }
 
+// charge takes n tokens off the level. A window is charged no more than it has.
+func (v *view) charge(now time.Duration, n int64, p *Policy, w *windowState) {
+	level, least := v.level.Load(), int64(p.lowest())
+	if v.at > 0 && v.levelAt(now, p, w) >= p.Cap {
+		level, v.at = p.Cap, now
+	}
+	if w != nil && p.Call.Algorithm != lua.TokenBuckets {
+		least = min(level, 0)
+	}
+	w.charged(now, p, n)
+	v.level.Store(max(level-n, least))
+}
+
 // levelAt is the level in Redis by the last reply and the refill since.
 func (v *view) levelAt(now time.Duration, p *Policy, w *windowState) int64 {
 	level := v.level.Load()
@@ -109,8 +124,8 @@ func (v *view) levelAt(now time.Duration, p *Policy, w *windowState) int64 {
 // If in doubt it reports false. The level may have been up to a token higher than was told, it was as of some time
 // after the call was sent, and Redis' clock may run faster than the process'. Where others hold leases, or a call
 // without an answer may have given something back, nothing is known. It cannot see a Reset by others, nor what they
-// give back of what was admitted.
-func (v *view) outlives(now time.Duration, p *Policy, w *windowState) bool {
+// give back of what was admitted. charged is what the level leaves out because Redis has not heard of it.
+func (v *view) outlives(now time.Duration, p *Policy, w *windowState, charged int64) bool {
 	known := v.certainty &^ outgrown
 	if known >= doubtful {
 		return false
@@ -120,7 +135,7 @@ func (v *view) outlives(now time.Duration, p *Policy, w *windowState) bool {
 	if w != nil {
 		return now+drifted < w.counts
 	}
-	most := float64(v.level.Load())
+	most := float64(v.level.Load() + charged)
 	if known == roundedDown {
 		most++
 	}
@@ -129,11 +144,11 @@ func (v *view) outlives(now time.Duration, p *Policy, w *windowState) bool {
 
 // likely reports whether that bucket should still be there at now: it was to have less than half of its tokens. It is a
 // guess, where outlives is in doubt: others would have to have given back as much.
-func (v *view) likely(now time.Duration, p *Policy, w *windowState) bool {
+func (v *view) likely(now time.Duration, p *Policy, w *windowState, charged int64) bool {
 	if v.epoch == 0 || v.certainty&^outgrown == another {
 		return false
 	}
-	level, elapsed := float64(v.level.Load()), now-v.at
+	level, elapsed := float64(v.level.Load()+charged), now-v.at
 	if w != nil {
 		return level < float64(p.Cap)/2 && now+time.Duration(float64(elapsed)*drift) < w.counts
 	}

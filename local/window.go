@@ -33,6 +33,21 @@ type windowState struct {
 	debts dated // invariant: the sum of these debts is the debt, if the bucket freezes it
 }
 
+// charged notes that n tokens count from now on.
+func (w *windowState) charged(now time.Duration, p *Policy, n int64) {
+	if w == nil {
+		return
+	}
+	clear := time.Duration(w.clearAt.Load())
+	switch {
+	case p.Call.Algorithm == lua.TokenBuckets:
+		clear = later(max(clear, now), p.wait(float64(n)))
+	case p.Call.Algorithm != lua.FixedWindow || now >= clear: // else they leave with the window
+		clear = max(clear, now+p.window())
+	}
+	w.clearAt.Store(int64(clear))
+}
+
 // clear reports whether nothing that was known counts any more.
 func (w *windowState) clear(now time.Duration) bool { return now >= time.Duration(w.clearAt.Load()) }
 

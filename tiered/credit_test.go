@@ -370,3 +370,56 @@ func TestSharesThatCannotBearTheCostsOfLate(t *testing.T) {
 		}
 	})
 }
+
+// What was charged counts for what a Decision says of a key from then on, before Redis has heard of it, and if it does not answer.
+func TestDecisionsAfterACharge(t *testing.T) {
+	for _, a := range algorithms {
+		for _, down := range []bool{false, true} {
+			bubble(t, fmt.Sprint(a, down), func(t *testing.T) {
+				s := remote.NewMemory()
+				l := limiter(t, s, tiered.Policy{Limit: tiered.PerMinute(100), Algorithm: a, Lease: neverLeased}, nil)
+				l.AllowN(ctx, "k", 53)
+				l.AllowN(ctx, "k", 60)
+				if down {
+					s.Fail(errors.New("down"))
+				}
+				ok(t, l.For("k").N(45).Charge())
+				d := l.PeekN(ctx, "k", 0)
+				if d.Remaining > 2 || d.ResetAfter < 50*time.Second {
+					t.Errorf("2 of 100 are left: %v", d)
+				}
+				ok(t, l.For("k").N(90).Charge())
+				for range 3 {
+					all := []tiered.Decision{l.PeekN(ctx, "k", 0), l.Peek(ctx, "k")}
+					if !down {
+						all = append(all, l.Allow(ctx, "k"))
+					}
+					for _, d := range all {
+						if d.Remaining > 0 || d.Allowed && !down {
+							t.Errorf("nothing is left: %v", d)
+						}
+					}
+					time.Sleep(25 * ms)
+				}
+			})
+		}
+	}
+}
+
+// An answer that was under way when a charge came does not know of it.
+func TestAnswerThatDoesNotKnowOfACharge(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		l := limiter(t, newDistant(4*ms), tiered.Policy{Limit: tiered.PerMinute(100), Lease: neverLeased}, nil)
+		time.Sleep(time.Second)
+		l.AllowN(ctx, "k", 50)
+		var d tiered.Decision
+		asked := make(chan struct{})
+		go func() { d = l.AllowN(ctx, "k", 60); close(asked) }()
+		time.Sleep(ms)
+		ok(t, l.For("k").N(90).Charge())
+		<-asked
+		if d = l.PeekN(ctx, "k", 0); d.Allowed || d.Remaining > 0 || d.RetryAfter < 20*time.Second {
+			t.Errorf("40 are owed: %v", d)
+		}
+	})
+}
