@@ -60,6 +60,9 @@ func write(d *Decision, o engine.Outcome, key string, n int64, b *engine.Bucket,
 		}
 	}
 	d.Burst, d.Remaining = burst, max(min(o.Left, burst), 0)
+	if r == Limited || r == FallbackSpent { // tokens that no single source has, or that are left for others, are none for this request
+		d.Remaining = min(d.Remaining, n-1)
+	}
 	if Granted <= r && r <= FallbackSpent || r == ExceedsBurst || r == InvalidCost {
 		d.ResetAfter = max(resets(whole, max(o.Left, 0)), o.Retry)
 		if o.Left < 0 && p.Call.Algorithm == lua.TokenBucket {

@@ -421,3 +421,26 @@ func TestStandingSharesOfSeveralLimitsInEveryCall(t *testing.T) {
 		left("Reset", "f", 200, 1000)
 	})
 }
+
+// A refusal leaves less than it refused, though Redis and the share may have as much together: no request has tokens of both.
+func TestRefusalBesideAStandingShare(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		p := tiered.Policy{Limit: tiered.PerMinute(10).WithBurst(20), Standing: tiered.StandingOn, Lease: neverLeased}
+		l := limiter(t, remote.NewMemory(), p, nil)
+		time.Sleep(2 * time.Minute)
+		refused := 0
+		for i := range 500 {
+			d := l.AllowN(ctx, "k", 1+int64(i%2))
+			if !d.Allowed {
+				refused++
+			}
+			if !d.Allowed && d.Remaining >= d.Cost {
+				t.Fatalf("%v", d)
+			}
+			time.Sleep(time.Duration(i*i*7919%3000) * ms)
+		}
+		if refused < 50 {
+			t.Errorf("%d refusals", refused)
+		}
+	})
+}
