@@ -114,13 +114,27 @@ func (b *Bucket) sendNothing(now, trip time.Duration) Effect {
 	return effect
 }
 
+// By is a dry run by the limits of another policy.
+func (c Call) By(p *Policy) Call {
+	l := &p.Call
+	c.Cap, c.Tokens, c.Period, c.Span, c.Also, c.Policy = l.Cap, l.Tokens, l.Period, l.Span, l.Also, p
+	return c
+}
+
 // Only is a dry run by one of the limits of a key, from 0.
 func (c Call) Only(i int) Call {
 	l, p := c.Limits()[i], *c.Policy
-	c.Cap, c.Tokens, c.Period, c.Span, c.Also = l.Cap, l.Tokens, l.Period, l.Span, nil
+	p.Call.Cap, p.Call.Tokens, p.Call.Period, p.Call.Span, p.Call.Also = l.Cap, l.Tokens, l.Period, l.Span, nil
 	p.Cap = l.Cap
-	c.Policy = &p
-	return c
+	return c.By(&p)
+}
+
+// Terms is a call that takes nothing, and tells Redis the bucket's limit: a token bucket refills by the one that it was
+// told last.
+func (b *Bucket) Terms(c Conditions) lua.Call {
+	call := b.Policy().Call
+	call.Bucket, call.Phase, call.Fleet = c.Bucket, c.Phase, max(c.Fleet, 1)
+	return call
 }
 
 // dryLease is the lease id of a dry run of a direct take, which has none: no process has it.

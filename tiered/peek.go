@@ -13,7 +13,7 @@ import (
 func (l *Limiter) Peek(ctx context.Context, key string) Decision { return l.PeekN(ctx, key, 1) }
 
 // PeekN returns what [Limiter.AllowN] would return now, but takes nothing, so Remaining and ResetAfter are those of
-// before the request. It asks Redis where AllowN would, by a call that changes nothing, and blocks as long at most.
+// before the request. It asks Redis where AllowN would, by a call that takes nothing, and blocks as long at most.
 // Otherwise Remaining is as new as this process' lease, or as its knowledge that the key is refused. If Redis does not
 // answer, it returns what the FailMode would decide. What this process has charged counts.
 //
@@ -49,8 +49,8 @@ func (u Use) Peek(ctx context.Context) (d Decision) {
 }
 
 // PeekEach returns the state of each limit of key, first of Policy.Limit, then of Policy.Also, each as Peek would if it
-// were the only one. It takes nothing, asks Redis once and blocks for at most Options.Budget. If Redis does not answer
-// by then, it returns an error and no Decisions.
+// were the only one. It takes nothing, and asks Redis once at most. So it blocks for at most Options.Budget. If Redis does
+// not answer by then, it returns an error and no Decisions.
 func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) {
 	if r := l.valid(key, 1); r != Granted {
 		return nil, l.refusal(key, 1, r).Err()

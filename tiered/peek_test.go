@@ -223,3 +223,57 @@ func TestPeekOfNothingKnowsTheRefill(t *testing.T) {
 		store.loseRequests.Store(false)
 	})
 }
+
+// A raised limit counts from the first look at a key, though a look takes nothing: who looks until there is enough is not told the
+// same time again and again. So does one in a process that has not used the key before.
+func TestPeekAfterALimitWasRaised(t *testing.T) {
+	for _, also := range [][]tiered.Limit{nil, {tiered.PerDay(5000)}} {
+		for _, another := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				s, p := remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerHour(100), Also: also}
+				l := limiter(t, s, p, nil)
+				for l.Allow(ctx, "k").Allowed {
+				}
+				if p.Limit = tiered.PerHour(10_000); another {
+					l = limiter(t, s, p, nil)
+				} else {
+					ok(t, l.SetPolicy(p))
+				}
+				d := l.PeekN(ctx, "k", 7)
+				if d.Allowed || d.RetryAfter > 3*time.Second {
+					t.Error(d)
+				}
+				time.Sleep(d.RetryAfter)
+				if e := l.PeekN(ctx, "k", 7); !e.Allowed {
+					t.Errorf("told %v, looked then, and is told %v", d.RetryAfter, e.RetryAfter)
+				}
+			})
+		}
+	}
+}
+
+// PeekEach does not admit what Allow and Peek refuse, because this process leaves what comes to others for a while.
+func TestPeekEachInAHoldOff(t *testing.T) {
+	for _, also := range [][]tiered.Limit{nil, {tiered.PerDay(10_000)}, {tiered.Per(50, 2*time.Second).WithBurst(20)}} {
+		synctest.Test(t, func(t *testing.T) {
+			p := tiered.Policy{Limit: tiered.PerSecond(10).WithBurst(40), Also: also, Lease: tiered.Lease{Size: 6}}
+			l := limiter(t, remote.NewMemory(), p, nil)
+			time.Sleep(4 * time.Second)
+			for l.Allow(ctx, "k").Allowed {
+			}
+			for range 80 {
+				time.Sleep(25 * ms)
+				l.Allow(ctx, "k")
+				each, err := l.PeekEach(ctx, "k")
+				ok(t, err)
+				all := true
+				for _, d := range each {
+					all = all && d.Allowed
+				}
+				if d := l.Peek(ctx, "k"); d.Allowed != all {
+					t.Fatalf("Peek says %v, PeekEach %v", d, each)
+				}
+			}
+		})
+	}
+}

@@ -225,8 +225,9 @@ func TestResetAfterOfACarriedLimit(t *testing.T) {
 			t.Errorf("%v", d)
 		}
 		ok(t, l.For("k").N(50).Charge())
-		time.Sleep(100 * time.Millisecond) // Redis has heard of it
-		full := 44*3*time.Second + 9*6*time.Second - 100*time.Millisecond
+		time.Sleep(100 * time.Millisecond)                                                  // Redis has heard of it
+		larger := 10*time.Second + time.Second + 25*time.Millisecond - 100*time.Millisecond // a hold, a lease, and when it was charged
+		full := larger + 2*(44*3*time.Second-100*time.Millisecond-larger) + 9*6*time.Second
 		if d := carrying.Allow(ctx); d.Reason != tiered.Limited || (d.ResetAfter-full).Abs() > 10*time.Microsecond {
 			t.Errorf("%v, want to be full in %v", d, full)
 		}
@@ -261,6 +262,71 @@ func TestResetIsOfTheLimitThatIsNamed(t *testing.T) {
 			if d.LimitNumber != 1 || d.ResetAfter > 63*time.Second || d.ResetAfter < d.RetryAfter {
 				t.Errorf("%v: refused by limit %d, come back in %v, and it is full in %v", a, d.LimitNumber, d.RetryAfter,
 					d.ResetAfter)
+			}
+		})
+	}
+}
+
+// A limit that was lowered decides once nobody has used the larger one for ten seconds. A refusal tells when the tokens come by the
+// larger until then, and by the smaller from then on, however the limit was lowered. A wait that this is too late for ends at
+// once.
+func TestComeBackAfterALimitWasLowered(t *testing.T) {
+	high, low := tiered.PerHour(1000), tiered.PerHour(100)
+	for _, a := range []tiered.Algorithm{tiered.TokenBucket, tiered.SlidingLog, tiered.SlidingWindow} {
+		for _, how := range []string{"SetLimit", "plan", "carried"} {
+			bubble(t, a.String()+" "+how, func(t *testing.T) {
+				p := tiered.Policy{Limit: high, Algorithm: a, Plans: map[string]tiered.Limit{"low": low}}
+				l := limiter(t, remote.NewMemory(), p, nil)
+				for l.Allow(ctx, "k").Allowed {
+					time.Sleep(map[bool]time.Duration{true: 1400 * ms}[a != tiered.TokenBucket])
+				}
+				use := l.For("k").N(5)
+				switch how {
+				case "SetLimit":
+					ok(t, l.SetLimit(low))
+				case "plan":
+					use = use.WithPlan("low")
+				case "carried":
+					use = use.WithLimit(low)
+				}
+				for range 2 { // the second is known here
+					d := use.Allow(ctx)
+					if d.Allowed || d.RetryAfter < time.Minute {
+						t.Fatal(d)
+					}
+					late, cancel := context.WithTimeout(ctx, d.RetryAfter-time.Second)
+					begin := time.Now()
+					if err := use.Wait(late); err == nil || time.Since(begin) > time.Second {
+						t.Errorf("told %v, a wait ended after %v: %v", d.RetryAfter, time.Since(begin), err)
+					}
+					cancel()
+				}
+				d := use.Allow(ctx)
+				time.Sleep(d.RetryAfter)
+				if e := use.Allow(ctx); !e.Allowed {
+					t.Errorf("told %v, came back then, and is told %v", d.RetryAfter, e.RetryAfter)
+				}
+			})
+		}
+	}
+}
+
+// A request with a shorter sliding window than its key had is told when it is admitted by that, and not the time of the longer one.
+func TestComeBackAfterAShorterWindow(t *testing.T) {
+	for _, random := range []float64{0, 0.5, 0.999} {
+		bubble(t, "", func(t *testing.T) {
+			p := tiered.Policy{Limit: tiered.PerHour(100), Algorithm: tiered.SlidingWindow}
+			l := limiter(t, remote.NewMemory(), p, &tiered.Options{Random: func() float64 { return random }})
+			for l.Allow(ctx, "k").Allowed {
+			}
+			use := l.For("k").WithLimit(tiered.PerSecond(10))
+			d := use.Allow(ctx)
+			if d.Allowed || d.RetryAfter > 15*time.Second {
+				t.Error(d)
+			}
+			time.Sleep(d.RetryAfter)
+			if e := use.Allow(ctx); !e.Allowed {
+				t.Errorf("told %v, came back then, and is told %v", d.RetryAfter, e.RetryAfter)
 			}
 		})
 	}

@@ -69,7 +69,7 @@ func (l *Limiter) Credit(ctx context.Context, key string, n int64) (done bool, c
 	// a process that does not know the key, because one whose calls failed of late asks nothing for a while.
 	b := new(Bucket)
 	b.Init(p, id.Key)
-	if _, r := b.dryRun(1, allLimits, l.Group.Now()+patience(ctx, l.Group.Budget)).wait(ctx); r.Err != nil {
+	if _, r := b.dryRun(1, nil, l.Group.Now()+patience(ctx, l.Group.Budget)).wait(ctx); r.Err != nil {
 		return false, causeOf(ctx, r.Err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience(ctx, l.Group.Budget))

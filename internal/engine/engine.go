@@ -199,6 +199,15 @@ type Resolved struct {
 type mixed struct {
 	burstUntil, rateUntil atomic.Int64 // until when the key keeps each of them, unless a request carries it again
 	otherAt               atomic.Int64 // when a request last carried less
+	told                  atomic.Pointer[toldLater]
+}
+
+// toldLater is when Redis will have tokens for requests of a cost, by the limit that they carry. That is believed until a time,
+// because many are refused before.
+type toldLater struct {
+	cost            int64
+	by              *Resolved
+	opens, believed time.Duration // since the Group's base
 }
 
 // Bucket is a local.Bucket with what the Group needs to send its calls.

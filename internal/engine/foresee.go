@@ -2,14 +2,10 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/failover"
-	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
-	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // Foresee is Take, but takes nothing and counts nothing: it only looks at the sources. Redis is asked what it would say. limit is
@@ -33,14 +29,19 @@ func (l *Limiter) partToForesee(ctx context.Context, key string, n int64) Part {
 	return Part{Taking: Taking{Limiter: l, Key: key, Cost: n}, until: l.Group.Now() + patience(ctx, l.Group.Budget)}
 }
 
-// ForeseeEach returns what Redis would decide over one token of a key by each of its limits alone. The policies are those that has
-// one limit each, in their order. If Redis does not answer, it returns an error.
+// ForeseeEach returns what would be decided over one token of a key by each of its limits alone. The policies have one limit each,
+// in their order. Redis is asked unless this process decides over the only one. If it does not answer, ForeseeEach returns an
+// error. What this process knows to be refused is so for the limit that refused last, whatever Redis says by now.
 func (l *Limiter) ForeseeEach(ctx context.Context, key string, alone []*local.Policy) ([]Told, error) {
 	p := l.partToForesee(ctx, key, 1)
-	p.bucket = l.bucketToPeek(key, nil)
+	p.bucket, p.now = l.bucketToPeek(key, nil), l.Group.Now()
+	s, known := p.look()
+	if len(alone) == 1 && s < redis {
+		return []Told{p.foreseen(known)}, nil
+	}
 	runs := make([]*dryRun, len(alone))
 	for i := range runs {
-		runs[i] = p.bucket.dryRun(1, i, p.until)
+		runs[i] = p.bucket.dryRun(1, func(c local.Call) local.Call { return c.Only(i) }, p.until)
 	}
 	all := make([]Told, len(runs))
 	for i, j := range runs {
@@ -51,6 +52,11 @@ func (l *Limiter) ForeseeEach(ctx context.Context, key string, alone []*local.Po
 		if all[i] = p.foreseenByRedis(alone[i], c, r.Reply); len(all) > 1 {
 			all[i].Limit = uint8(i + 1)
 		}
+	}
+	if which, _ := p.bucket.LastReport(true); s == denial && 0 < which && int(which) <= len(all) {
+		t := &all[which-1]
+		known.Policy = t.Policy
+		t.Outcome = l.asTried(known)
 	}
 	return all, nil
 }
@@ -87,9 +93,11 @@ func (p *Part) foresee(ctx context.Context) (t Told, ok bool) {
 	}
 	s, o := p.look()
 	if s == redis {
-		c, r := b.dryRun(p.Cost, allLimits, p.until).wait(ctx)
+		c, r := b.dryRun(p.Cost, nil, p.until).wait(ctx)
 		if r.Err == nil {
-			return p.foreseenByRedis(c.Policy, c, r.Reply), true
+			t = p.foreseenByRedis(c.Policy, c, r.Reply)
+			t.Outcome = p.byOwnLimit(ctx, t.Outcome)
+			return t, true
 		}
 		p.now = p.Limiter.Group.Now()
 		if ctx.Err() != nil {
@@ -97,7 +105,7 @@ func (p *Part) foresee(ctx context.Context) (t Told, ok bool) {
 		}
 		o, _ = failMode.look(p)
 	}
-	return p.foreseen(o), o.Reason != Unknown
+	return p.foreseen(p.byOwnLimit(ctx, o)), o.Reason != Unknown
 }
 
 // foreseen tells of an outcome that was foreseen. In shadow mode a refusal admits.
@@ -188,87 +196,4 @@ func (l *Limiter) Find(key string) (*local.Policy, bool) {
 		return nil, false
 	}
 	return b.Policy(), true
-}
-
-// dryRun is a [dispatch.Job] that asks Redis what it would answer a request of n tokens.
-type dryRun struct {
-	bucket *Bucket
-	n      int64
-	limit  int                // the number of the limit that it is about, from 0, or allLimits
-	until  time.Duration      // the caller stops waiting then
-	call   local.Call         // as it was sent
-	reply  chan remote.Result // capacity 1
-}
-
-var errNotAsked = errors.New("tiered: Redis was not asked")
-
-// allLimits is the limit of a dry run by all limits of a key.
-const allLimits = -1
-
-// dryRun asks Redis what it would answer a request of n tokens by a limit, and does not wait. The answer counts until a
-// time.
-func (b *Bucket) dryRun(n int64, limit int, until time.Duration) *dryRun {
-	g, name := b.Limiter().Group, b.name()
-	j := &dryRun{bucket: b, n: n, limit: limit, until: until, reply: make(chan remote.Result, 1)}
-	node := g.Dispatch.Node(g.Store.Node(name))
-	switch {
-	case g.Closed.Load():
-		j.reply <- remote.Result{Err: ErrClosed}
-	case node.State() != failover.Closed: // it cannot be a probe: it writes nothing
-		j.reply <- remote.Result{Err: node.WhyOpen()}
-	default:
-		node.Push(dispatch.Pending{Job: j, Bucket: name})
-	}
-	return j
-}
-
-// wait returns the call as it was sent, and Redis' answer or an error. A call that came too late is made again, because the
-// node's clock is known better now.
-func (j *dryRun) wait(ctx context.Context) (local.Call, remote.Result) {
-	c, r := j.answer(ctx)
-	if r.Err == nil && r.Reply.Code == lua.Late {
-		c, r = j.bucket.dryRun(j.n, j.limit, j.until).answer(ctx)
-	}
-	if r.Err == nil && r.Reply.Code > lua.Denied {
-		r.Err = errNotAsked
-	}
-	return c, r
-}
-
-func (j *dryRun) answer(ctx context.Context) (local.Call, remote.Result) {
-	ctx, cancel := context.WithTimeout(ctx, j.until-j.bucket.Limiter().Group.Now())
-	defer cancel()
-	select {
-	case r := <-j.reply:
-		return j.call, r
-	case <-ctx.Done():
-		return local.Call{}, remote.Result{Err: ctx.Err()}
-	}
-}
-
-// Compose implements [dispatch.Job].
-func (j *dryRun) Compose(n *dispatch.Node, now time.Duration, name string) (lua.Call, bool) {
-	if now >= j.until {
-		return lua.Call{}, false
-	}
-	c, asks := j.bucket.DryRun(now, j.n, j.bucket.conditions(n, now, name, j.bucket.Limiter().Group.seq.Load()))
-	if !asks {
-		j.reply <- remote.Result{Err: errNotAsked}
-		return lua.Call{}, false
-	}
-	if j.limit != allLimits {
-		c = c.Only(j.limit)
-	}
-	j.call = c
-	return c.Call, true
-}
-
-// Abandon implements [dispatch.Job].
-func (j *dryRun) Abandon(n *dispatch.Node, _ time.Duration) {
-	j.reply <- remote.Result{Err: n.WhyOpen()}
-}
-
-// Finish implements [dispatch.Job].
-func (j *dryRun) Finish(_ *dispatch.Node, _ time.Duration, _ *lua.Call, _ time.Duration, r remote.Result) {
-	j.reply <- r
 }

@@ -31,6 +31,11 @@ func (r Request) walk(ctx context.Context) {
 			}
 		}
 	}
+	for i := range r {
+		if p := &r[i]; p.state == refused && p.Limiter != nil && p.Limiter.carries.Load() {
+			p.Outcome = p.byOwnLimit(ctx, p.Outcome)
+		}
+	}
 }
 
 // fallBack lets the fail modes decide, once everything is taken that other sources decide. If there are several parts, it first

@@ -1,0 +1,103 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
+	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// dryRun is a [dispatch.Job] that asks Redis what it would answer a request of n tokens.
+type dryRun struct {
+	bucket *Bucket
+	n      int64                       // 0 asks nothing, and tells Redis the bucket's limit
+	by     func(local.Call) local.Call // makes it a run by other limits; nil for those of the bucket
+	until  time.Duration               // the caller stops waiting then
+	call   local.Call                  // as it was sent
+	reply  chan remote.Result          // capacity 1
+}
+
+var errNotAsked = errors.New("tiered: Redis was not asked")
+
+// dryRun asks Redis what it would answer a request of n tokens, and does not wait. The answer counts until a time.
+func (b *Bucket) dryRun(n int64, by func(local.Call) local.Call, until time.Duration) *dryRun {
+	g, name := b.Limiter().Group, b.name()
+	j := &dryRun{bucket: b, n: n, by: by, until: until, reply: make(chan remote.Result, 1)}
+	node := g.Dispatch.Node(g.Store.Node(name))
+	switch {
+	case g.Closed.Load():
+		j.reply <- remote.Result{Err: ErrClosed}
+	case node.State() != failover.Closed: // it cannot be a probe: it writes nothing
+		j.reply <- remote.Result{Err: node.WhyOpen()}
+	default:
+		node.Push(dispatch.Pending{Job: j, Bucket: name})
+	}
+	return j
+}
+
+// wait returns the call as it was sent, and Redis' answer or an error. A call that came too late is made again, because the
+// node's clock is known better now. So is one by a limit that Redis has not heard of, once it has: until then the bucket would
+// fill by the old limit, whatever the answer says.
+func (j *dryRun) wait(ctx context.Context) (local.Call, remote.Result) {
+	c, r := j.answer(ctx)
+	if r.Err == nil && r.Reply.Code == lua.Late {
+		c, r = j.bucket.dryRun(j.n, j.by, j.until).answer(ctx)
+	}
+	if r.Err == nil && r.Reply.Flags&lua.NewTerms != 0 {
+		j.bucket.dryRun(0, nil, j.until).answer(ctx)
+		if next, now := j.bucket.dryRun(j.n, j.by, j.until).answer(ctx); now.Err == nil { // else the first answer has to do
+			c, r = next, now
+		}
+	}
+	if r.Err == nil && r.Reply.Code > lua.Denied {
+		r.Err = errNotAsked
+	}
+	return c, r
+}
+
+func (j *dryRun) answer(ctx context.Context) (local.Call, remote.Result) {
+	ctx, cancel := context.WithTimeout(ctx, j.until-j.bucket.Limiter().Group.Now())
+	defer cancel()
+	select {
+	case r := <-j.reply:
+		return j.call, r
+	case <-ctx.Done():
+		return local.Call{}, remote.Result{Err: ctx.Err()}
+	}
+}
+
+// Compose implements [dispatch.Job].
+func (j *dryRun) Compose(n *dispatch.Node, now time.Duration, name string) (lua.Call, bool) {
+	if now >= j.until {
+		return lua.Call{}, false
+	}
+	conditions := j.bucket.conditions(n, now, name, j.bucket.Limiter().Group.seq.Load())
+	if j.n == 0 {
+		return j.bucket.Terms(conditions), true
+	}
+	c, asks := j.bucket.DryRun(now, j.n, conditions)
+	if !asks {
+		j.reply <- remote.Result{Err: errNotAsked}
+		return lua.Call{}, false
+	}
+	if j.by != nil {
+		c = j.by(c)
+	}
+	j.call = c
+	return c.Call, true
+}
+
+// Abandon implements [dispatch.Job].
+func (j *dryRun) Abandon(n *dispatch.Node, _ time.Duration) {
+	j.reply <- remote.Result{Err: n.WhyOpen()}
+}
+
+// Finish implements [dispatch.Job].
+func (j *dryRun) Finish(_ *dispatch.Node, _ time.Duration, _ *lua.Call, _ time.Duration, r remote.Result) {
+	j.reply <- r
+}

@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+)
+
+// byOwnLimit corrects how long a refusal lasts that is by a larger limit than the request's own. The key has the larger one only
+// until nobody has used it for a while, and then the own one decides. If the tokens come later, Redis is asked when they come by that.
+func (p *Part) byOwnLimit(ctx context.Context, o Outcome) Outcome {
+	b, g := p.bucket, p.Limiter.Group
+	if o.Reason != Limited || b == nil {
+		return o
+	}
+	m, own := Owner(o.Policy).mixed, p.limit
+	if m == nil || own == nil {
+		return o
+	}
+	until := m.keptUntil(Owner(o.Policy), own, p.now)
+	if o.Retry <= until-p.now || own.Limits[0].Rule() != local.ByLimit || p.Cost > own.Limits[0].Most() {
+		return o
+	}
+	at := m.told.Load()
+	if at == nil || at.cost != p.Cost || at.by != own || p.now >= at.believed {
+		by := own.Settings.PolicyOf(own.Limits[0])
+		_, r := b.dryRun(p.Cost, func(c local.Call) local.Call { return c.By(by) }, p.until).wait(ctx)
+		if r.Err != nil || r.Reply.Retry < 0 {
+			return o
+		}
+		p.now = g.Now()
+		at = &toldLater{p.Cost, own, max(until, p.now+time.Duration(r.Reply.Retry)*time.Microsecond), p.now + time.Second}
+		m.told.Store(at)
+	}
+	o.Retry = max(at.opens-p.now, time.Microsecond)
+	return o
+}
+
+// keptUntil returns until when a key keeps what it has of o, which is larger than own: the first to end of burst and rate.
+func (m *mixed) keptUntil(o, own *Resolved, now time.Duration) time.Duration {
+	burst, rate := time.Duration(m.burstUntil.Load()), time.Duration(m.rateUntil.Load())
+	_, keepsBurst, keepsRate := o.Limits[0].beside(own.Limits[0], o.Settings.Windows, now < burst, now < rate)
+	until := forever
+	if keepsBurst {
+		until = min(until, burst)
+	}
+	if keepsRate {
+		until = min(until, rate)
+	}
+	return until
+}
