@@ -249,7 +249,10 @@ func (d *denial) setOne() {
 	if d.reserved > 0 {
 		ready = max(d.ready(1+d.reserved), d.reservedUntil)
 	}
-	d.oneUntil, d.oneAt = max(d.holdOff, d.reservedUntil), max(ready, d.holdOff)
+	d.oneUntil, d.oneAt = d.reservedUntil, max(ready, d.holdOff)
+	if d.tells(1) {
+		d.oneUntil = max(d.oneUntil, d.holdOff)
+	}
 	if d.knows(1) {
 		until := d.until
 		if d.nanos == 0 {
@@ -285,10 +288,16 @@ func (d *denial) refuses(now time.Duration, need int64) (retry time.Duration, re
 		return max(after, time.Microsecond), after > 0 || d.nanos == 0 || !d.knows(need)
 	}
 	retry, refused = d.lacks(now, need)
-	if d != nil && now < d.holdOff {
+	if d != nil && now < d.holdOff && d.tells(need) {
 		return max(retry, d.holdOff-now), true
 	}
 	return retry, refused
+}
+
+// tells reports whether ready says when need tokens may be there. Of other costs it would tell a time that is too early, or
+// that of another cost, so Redis is asked.
+func (d *denial) tells(need int64) bool {
+	return d != nil && (d.nanos == 0 && float64(need) <= d.level || d.knows(need))
 }
 
 // reserves reports whether what comes next is for a caller who waits.

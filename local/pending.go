@@ -108,9 +108,10 @@ func (p *pending) credited() (tokens int64) {
 }
 
 // serve gives tokens of the pot to those who wait, first come, first served. It refuses those who need more than the
-// level that Redis is known to have. The others go on waiting. The pot makes up for a part of a cost if calls lease. A
+// level that Redis is known to have, if it is known when they may have it: one that waits for longer than a round trip
+// goes on waiting for an answer of its own. So do the others. The pot makes up for a part of a cost if calls lease. A
 // direct take has to find all of it in Redis.
-func (p *pending) serve(h *hot, now time.Duration, level int64, leases bool) {
+func (p *pending) serve(h *hot, now time.Duration, level int64, leases bool, trip time.Duration) {
 	for w := range p.waiting() {
 		if held, ok := h.lease.take(now, w.cost); ok {
 			w.Short = level != unlimited
@@ -122,7 +123,11 @@ func (p *pending) serve(h *hot, now time.Duration, level int64, leases bool) {
 			need -= h.lease.live(now)
 		}
 		if need > level {
-			retry, _ := w.refusal(h.denied.Load(), now, need)
+			d := h.denied.Load()
+			if !d.tells(need) && !d.reserves() && w.until > now+trip { // the next call asks for it
+				continue
+			}
+			retry, _ := w.refusal(d, now, need)
 			p.waiters.decide(w, h.refuse(w, now, retry))
 		} else if level == unlimited {
 			break

@@ -41,7 +41,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 		}
 	}
 	b.pending.creditsAnswered(c, r, b.remaining(b.lease.live(now)), second)
-	b.pending.serve(&b.hot, now, levelLeft(c, r), c.leases())
+	b.pending.serve(&b.hot, now, levelLeft(c, r), c.leases(), c.trip)
 	b.deliver()
 	b.account(now)
 	b.deliver()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -329,5 +330,70 @@ func TestComeBackAfterAShorterWindow(t *testing.T) {
 				t.Errorf("told %v, came back then, and is told %v", d.RetryAfter, e.RetryAfter)
 			}
 		})
+	}
+}
+
+// What is leased, and spent since, has no room in Redis before it is told. So a request for the whole burst is told by Redis when it
+// is admitted, also in a hold-off.
+func TestComeBackForTheWholeBurst(t *testing.T) {
+	for _, cost := range []int64{98, 99, 100} {
+		bubble(t, "", func(t *testing.T) {
+			l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerSecond(100)}, &tiered.Options{Random: func() float64 { return 0.5 }})
+			d := l.Allow(ctx, "k")
+			for d.Allowed {
+				d = l.Allow(ctx, "k")
+			}
+			time.Sleep(d.RetryAfter)
+			l.Allow(ctx, "k")
+			d = l.AllowN(ctx, "k", cost)
+			time.Sleep(d.RetryAfter)
+			if e := l.AllowN(ctx, "k", cost); d.Allowed || !e.Allowed {
+				t.Errorf("%d: told %v, came back then, and is told %v", cost, d.RetryAfter, e.RetryAfter)
+			}
+		})
+	}
+}
+
+// Requests of several costs that are refused at once are each told their own time, where no single refill tells all.
+func TestRefusedInACrowd(t *testing.T) {
+	for name, p := range map[string]tiered.Policy{
+		"sliding window": {Limit: tiered.PerMinute(100), Algorithm: tiered.SlidingWindow},
+		"sliding log":    {Limit: tiered.PerMinute(100), Algorithm: tiered.SlidingLog},
+		"two limits":     {Limit: tiered.PerMinute(60).WithBurst(100), Also: []tiered.Limit{tiered.PerHour(1000)}},
+		"not leased":     {Limit: tiered.PerMinute(60).WithBurst(100), Also: []tiered.Limit{tiered.PerHour(1000)}, Lease: neverLeased},
+	} {
+		costs := []int64{50, 3, 80, 10, 1, 100}
+		crowd := func(t *testing.T) (*tiered.Limiter, []tiered.Decision) {
+			l := limiter(t, remote.NewMemory(), p, nil)
+			for range 100 {
+				l.Allow(ctx, "k")
+				time.Sleep(100 * ms)
+			}
+			for l.Allow(ctx, "k").Allowed {
+			}
+			all := make([]tiered.Decision, len(costs))
+			var wait sync.WaitGroup
+			for i, n := range costs {
+				wait.Go(func() { all[i] = l.AllowN(ctx, "k", n) })
+			}
+			wait.Wait()
+			return l, all
+		}
+		for i, cost := range costs {
+			bubble(t, name, func(t *testing.T) {
+				l, all := crowd(t)
+				time.Sleep(all[i].RetryAfter)
+				if d := l.AllowN(ctx, "k", cost); all[i].Allowed || !d.Allowed {
+					t.Errorf("%d: told %v, came back then, and is told %v", cost, all[i].RetryAfter, d.RetryAfter)
+				}
+			})
+			bubble(t, name, func(t *testing.T) {
+				const early = 4 * time.Second // more than a token's time, and than a block
+				l, all := crowd(t)
+				if time.Sleep(all[i].RetryAfter - early); all[i].RetryAfter > early && l.AllowN(ctx, "k", cost).Allowed {
+					t.Errorf("%d: told %v, and was admitted %v sooner", cost, all[i].RetryAfter, early)
+				}
+			})
+		}
 	}
 }
