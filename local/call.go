@@ -129,6 +129,20 @@ func (c Call) Only(i int) Call {
 	return c.By(&p)
 }
 
+// Report has Redis told what is spent of the lease and what is owed, and reports false if there is neither: what comes has
+// no room before, and what is owed does not begin to be paid.
+func (b *Bucket) Report(now time.Duration) (e Effect, news bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.life != inUse || !b.lease.out(now) && !b.lease.hasNews() {
+		return Effect{}, false
+	}
+	if b.upkeep == nothing {
+		b.upkeep = reporting
+	}
+	return b.sendAfterBackOff(now), true
+}
+
 // Terms is a call that takes nothing, and tells Redis the bucket's limit: a token bucket refills by the one that it was
 // told last.
 func (b *Bucket) Terms(c Conditions) lua.Call {

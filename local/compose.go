@@ -193,7 +193,7 @@ func (c *composer) unasked() bool {
 	owes := l.owes() || l.out(c.now)
 	// A lease that was found idle does not go back if it was used since.
 	returns := b.retired() || b.upkeep == returning && b.spent() == l.usedSpent
-	extends := b.upkeep == extending && hold > 0
+	extends, reports := b.upkeep == extending && hold > 0, b.upkeep == reporting && l.out(c.now)
 	b.upkeep = nothing
 	low := l.orEmpty().pot.low.Load()
 	switch {
@@ -210,7 +210,7 @@ func (c *composer) unasked() bool {
 		if c.leasing {
 			call.Min, call.Want = 1, c.size.want(p, hold, 0, 1)
 		}
-	case l.hasNews():
+	case l.hasNews(), reports:
 		call.Ret, call.Refund = l.goingBack()
 	case c.leasing && !returns && (l == nil || hold <= low):
 		call.Min, call.Want = 1, c.size.want(p, hold, 0, 1)

@@ -63,6 +63,7 @@ const (
 	nothing   upkeep = iota
 	returning        // idle: it is to go back
 	extending        // in use but about to end: it is to be prolonged
+	reporting        // what is spent of it is to be told
 )
 
 // retired reports whether the bucket is on its way out, or closed.

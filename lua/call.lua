@@ -37,7 +37,9 @@ first ten
          (then its ack is seq - 1)   32 a refund, a reset or the settling of an entry was asked for and not done: each script says
          why that may be   64 a larger limit than the caller's governs a token bucket
          32 of a replay tells what its first execution did, as the record tells it: that may be wrong if the server's clock was set
-         back since, or was waited for then   128 of a dry run of a token bucket: the call would change what governs, which counts from then on
+         back since, or was waited for then
+         128 of a dry run: the call would tell what was spent or is owed, or change what governs. Without that the key does not have
+         its tokens when retry says
   which  the limit, from 1, that makes a refused caller wait longest, else the tightest
   reset  until everything that counts has left; an upper bound       stamp  the instant, on the key's clock, of this call
   and of token buckets, if it is not 0, forgiven: tokens of the debt that were not charged, because the level is as low as it may go;
@@ -57,7 +59,7 @@ local SECOND = 1000000
 local BEFORE_LIMITS, MOST_LIMITS = 21, 8
 local SHORT, BEFORE_SHORT_LIMITS = 22, 6 -- the most arguments of the short form, and those before its limits
 local GRANTED, DENIED, REPLAY, STALE, NEVER, LATE = 0, 1, 2, 3, 4, 5
-local CREATED, STEPPED_BACK, ADOPTED, OTHER_EPOCH, UNRECORDED, UNAPPLIED, NEW_TERMS = 1, 2, 4, 8, 16, 32, 128
+local CREATED, STEPPED_BACK, ADOPTED, OTHER_EPOCH, UNRECORDED, UNAPPLIED, NEWS = 1, 2, 4, 8, 16, 32, 128
 
 local function refuse(n) return redis.error_reply('RLARG argument ' .. n) end
 local function whole(x) return x and x >= 0 and x < WHOLE and x % 1 == 0 end -- false for NaN and Inf

@@ -63,7 +63,7 @@ local fields -- all of the key, once they were read
 --@ load
 
 local code, grant, after, left, which, charged = GRANTED, 0, 0, 0, nil, 0
-local avail, tightest, waits, swept
+local avail, tightest, waits, swept, news
 local kept -- records of ended leases that are written anew
 
 -- 1. The network repeats and reorders: an executed call gets its reply again, an older one is ignored.
@@ -146,6 +146,7 @@ else
       out = out - back
     end
   end
+  news = hold < out or debt > charged
   if hold > out then flags = flags + ADOPTED end
   if ack > (r_seq or 0) then flags = flags + UNRECORDED end
   --@ carry
@@ -200,7 +201,7 @@ if waits then
   if code == DENIED then which = longest end
 end
 if damaged then return corrupt('field') end
-if dry and changed then flags = flags + NEW_TERMS end
+if dry and (changed or news) then flags = flags + NEWS end
 
 -- 6. Write: deletions, then one HSET, then PEXPIRE. An interrupted run leaves the escrow too high, never too low. Redis refuses a
 -- command that needs memory (OOM) only while a run has written nothing. So an HSET that changes nothing comes before the

@@ -48,7 +48,7 @@ const (
 	Unrecorded  Flags = 16  // the reply of Call.Ack is not on record: lost, over, or the caller began anew
 	Unapplied   Flags = 32  // Refund, Reset or To was asked for and not carried out: see the scripts' headers
 	OtherTerms  Flags = 64  // a larger limit than the caller's governs a token bucket
-	NewTerms    Flags = 128 // of a dry run: it would change what governs a token bucket, and so how fast that fills
+	News        Flags = 128 // of a dry run: it would tell what was spent or is owed, or change what governs. Else the tokens do not come by Retry
 )
 
 // The numbers of a reply: those of lua/token_bucket.lua, and those of the other scripts.

@@ -277,3 +277,32 @@ func TestPeekEachInAHoldOff(t *testing.T) {
 		})
 	}
 }
+
+// A look tells Redis what is spent of a lease and what is owed, if it is refused: what comes has no room before. So who comes back, or
+// looks again, when it says finds the tokens.
+func TestPeekAfterALeaseWasSpent(t *testing.T) {
+	for what, c := range map[string]struct {
+		limit tiered.Limit
+		use   func(*tiered.Limiter)
+		n     int64
+	}{
+		"spent": {tiered.PerSecond(100), func(l *tiered.Limiter) {
+			for l.AllowN(ctx, "k", 100).Allowed {
+			}
+			time.Sleep(time.Second)
+			l.AllowN(ctx, "k", 100)
+		}, 2},
+		"owed": {tiered.PerSecond(2).WithBurst(20), func(l *tiered.Limiter) { _ = l.For("k").N(2).Charge() }, 20},
+	} {
+		bubble(t, what, func(t *testing.T) {
+			l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: c.limit}, &tiered.Options{Random: func() float64 { return 0.5 }})
+			time.Sleep(time.Second)
+			c.use(l)
+			d := l.PeekN(ctx, "k", c.n)
+			time.Sleep(d.RetryAfter)
+			if e := l.PeekN(ctx, "k", c.n); d.Allowed || !e.Allowed {
+				t.Errorf("told %v, looked then, and is told %v", d.RetryAfter, e.RetryAfter)
+			}
+		})
+	}
+}

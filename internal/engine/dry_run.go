@@ -41,17 +41,24 @@ func (b *Bucket) dryRun(n int64, by func(local.Call) local.Call, until time.Dura
 }
 
 // wait returns the call as it was sent, and Redis' answer or an error. A call that came too late is made again, because the
-// node's clock is known better now. So is one by a limit that Redis has not heard of, once it has: until then the bucket would
-// fill by the old limit, whatever the answer says.
+// node's clock is known better now.
+//
+// A dry run tells Redis nothing. So if it would have news, they are told besides, or else the tokens would not come when the answer
+// says. A limit that Redis has not heard of counts from then on, so the dry run is made again.
 func (j *dryRun) wait(ctx context.Context) (local.Call, remote.Result) {
+	b, again := j.bucket, func() *dryRun { return j.bucket.dryRun(j.n, j.by, j.until) }
 	c, r := j.answer(ctx)
 	if r.Err == nil && r.Reply.Code == lua.Late {
-		c, r = j.bucket.dryRun(j.n, j.by, j.until).answer(ctx)
+		c, r = again().answer(ctx)
 	}
-	if r.Err == nil && r.Reply.Flags&lua.NewTerms != 0 {
-		j.bucket.dryRun(0, nil, j.until).answer(ctx)
-		if next, now := j.bucket.dryRun(j.n, j.by, j.until).answer(ctx); now.Err == nil { // else the first answer has to do
-			c, r = next, now
+	if now := b.Limiter().Group.Now(); r.Err == nil && r.Reply.Grant == 0 && r.Reply.Flags&lua.News != 0 {
+		if e, reports := b.Report(now); reports {
+			b.apply(now, e)
+		} else {
+			b.dryRun(0, nil, j.until).answer(ctx)
+			if next, told := again().answer(ctx); told.Err == nil { // else the first answer has to do
+				c, r = next, told
+			}
 		}
 	}
 	if r.Err == nil && r.Reply.Code > lua.Denied {

@@ -97,6 +97,7 @@ type step struct {
 
 	charged  int64 // debt charged by this call and by those whose reply was not accepted
 	forgiven int64 // debt that this call did not charge, by the limit that forgives the most
+	news     bool  // the caller has spent some of what was out, or owes something
 	flags    lua.Flags
 	lesser   bool // a larger limit than the caller's governs
 	notes    bool // until when what governs does is recorded
@@ -246,6 +247,7 @@ func (s *step) settle(c counter) {
 		c.takeBack(s, ret)
 		out -= ret
 	}
+	s.news = s.Hold < out || s.Debt > s.charged
 	if s.Hold > out {
 		s.flags += lua.Adopted
 	}
@@ -287,8 +289,8 @@ func (s *step) grantAndStore(c counter) (keep int64, written bool) {
 		s.last = s.now
 		keep = c.store(s)
 	}
-	if s.Dry() && s.changed {
-		s.flags += lua.NewTerms
+	if s.Dry() && (s.changed || s.news) {
+		s.flags += lua.News
 	}
 	s.answer(c, r)
 	if !written && !s.exists {
