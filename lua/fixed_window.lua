@@ -76,7 +76,7 @@ if fresh then count, wants, active, latest, sweep, escrow, lends, record = 0, 0,
 
 -- While a step back is waited out, the time of a reset may lie in the window before. It means the window that waits.
 local forgets = reset > 0 and once and window(now > server and now or min(reset, now)) == k
-local noted = (forgets or stepped) and not fresh and call('HGET', key, 'b') or 0 -- b and f of an ended window say nothing
+local noted = (forgets or stepped) and not fresh and call('HMGET', key, 'b')[1] or 0 -- b and f of an ended window say nothing
 local newest = (forgets or stepped) and max(now, last, tonumber(noted) or WHOLE)
 if newest and newest >= WHOLE then return corrupt('field') end
 local stop = min(now + ttl, edge)
@@ -92,7 +92,7 @@ count = count + max(0, hold - out)
 -- A refund counts in its own window, once, and an ended window takes none. A debt does too, as far as the window is not full. The
 -- refund comes first: what was given back makes room for what was charged since.
 if refund > 0 and once and exists and epoch == born and window(at) == k then
-  local before = forgets and newest or tonumber(not fresh and call('HGET', key, 'f') or 0)
+  local before = forgets and newest or tonumber(not fresh and call('HMGET', key, 'f')[1] or 0)
   if not whole(before) then before, damaged = 0, true end
   if at > before then count = max(count - refund, hold) end
 end

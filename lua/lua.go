@@ -71,6 +71,9 @@ import (
 	"crypto/sha1" //nolint:gosec // Redis names scripts by SHA-1; nothing here relies on its strength.
 	_ "embed"
 	"encoding/hex"
+	"regexp"
+	"slices"
+	"strings"
 )
 
 // The texts.
@@ -108,6 +111,19 @@ type Script struct {
 func newScript(source string) *Script {
 	sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
 	return &Script{Source: source, SHA: hex.EncodeToString(sum[:])}
+}
+
+var callOfCommand = regexp.MustCompile(`call\('([A-Z]+)'`)
+
+// Commands are the commands of Redis that the script runs, in lower case, each once and sorted. Whoever calls it needs
+// the right to each.
+func (s *Script) Commands() []string {
+	var all []string
+	for _, m := range callOfCommand.FindAllStringSubmatch(s.Source, -1) {
+		all = append(all, strings.ToLower(m[1]))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // Presence is the script that counts processes. It never changes while a program runs.

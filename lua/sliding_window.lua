@@ -274,7 +274,7 @@ count(stop, hold)
 --@ charge
 -- What was given back makes room for what was charged since.
 if refund > 0 and once and exists and epoch == born then
-  local before = forgets and now or tonumber(call('HGET', key, 'f') or 0)
+  local before = forgets and now or tonumber(call('HMGET', key, 'f')[1] or 0)
   if not whole(before) then before, damaged = 0, true end
   if min(at, now) > before then give_back(min(at, now), refund) end
 end
