@@ -25,10 +25,14 @@ const (
 	Saturated
 	// CannotServe: the node answers but cannot execute the call (LOADING, READONLY, OOM, …). Counts as a failure.
 	CannotServe
-	// Misconfigured: the node refuses this user (NOAUTH, WRONGPASS, NOPERM), one side refuses the other's
-	// certificate, or one side does not speak TLS. A single failure opens the breaker, because this lasts until
-	// somebody changes a setting.
+	// Misconfigured: the node refuses all that this user asks (NOAUTH, WRONGPASS, NOPERM of EVALSHA), one side refuses
+	// the other's certificate, or one side does not speak TLS. A single failure opens the breaker, because this lasts
+	// until somebody changes a setting.
 	Misconfigured
+	// Refused: the node refuses this call and may serve others: the user has no right to a command of this script or to
+	// this key (NOPERM), or the key belongs to another node, and the client cannot follow. Counts as a success,
+	// because otherwise one policy would be an outage for all. It lasts until somebody changes a setting.
+	Refused
 	// KeyFault: a refusal that concerns one bucket, or a reply that makes no sense. Counts as a success, because
 	// otherwise one damaged key would be an outage for all keys.
 	KeyFault
@@ -38,7 +42,8 @@ const (
 
 var classes = [...]string{
 	Fine: "fine", Unreachable: "unreachable", Saturated: "saturated", CannotServe: "cannot serve",
-	Misconfigured: "misconfigured", KeyFault: "key fault", Canceled: "canceled",
+	Misconfigured: "misconfigured", Refused: "refused", KeyFault: "key fault",
+	Canceled: "canceled",
 }
 
 // String returns the class in lower case.
@@ -51,7 +56,7 @@ func (c Class) String() string {
 
 // success reports whether the breaker counts a success. If it is false and the class is not excluded, the breaker
 // counts a failure.
-func (c Class) success() bool { return c == Fine || c == KeyFault }
+func (c Class) success() bool { return c == Fine || c == KeyFault || c == Refused }
 
 // excluded reports whether the breaker counts nothing.
 func (c Class) excluded(probe bool) bool { return c == Canceled || c == Saturated && probe }
@@ -62,11 +67,17 @@ type oneBucket interface {
 	OneBucket() bool
 }
 
+// oneCall is an error that knows whether it concerns only the call, because of a setting, while the node works.
+type oneCall interface {
+	error
+	OneCall() bool
+}
+
 // Classify returns the class of an attempt that ended with err. It never panics, even if a method of the error
 // does.
 //
-// An error with a method OneBucket() bool that returns true is a KeyFault. A reply of Redis without a class of its
-// own is CannotServe. Any other unknown error is Unreachable.
+// An error with a method OneBucket() bool that returns true is a KeyFault, and one with such a method OneCall is
+// Refused. A reply of Redis without a class of its own is CannotServe. Any other unknown error is Unreachable.
 //
 // context.DeadlineExceeded is Unreachable, because it does not say whose deadline it was. If a caller's context may
 // end the call, end the attempt with context.Canceled once that context is done: a caller that gives up proves
@@ -86,10 +97,13 @@ func classify(err error) (class Class) {
 		}
 	}()
 	var one oneBucket
+	var call oneCall
 	var reply redis.Error
 	switch {
 	case errors.As(err, &one) && one.OneBucket():
 		return KeyFault
+	case errors.As(err, &call) && call.OneCall():
+		return Refused
 	case errors.Is(err, context.Canceled):
 		return Canceled
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
@@ -121,15 +135,24 @@ func classifyReply(reply redis.Error) Class {
 		return Fine
 	case redis.HasErrorPrefix(reply, "WRONGTYPE"), redis.HasErrorPrefix(reply, "CROSSSLOT"):
 		return KeyFault
+	case refusesCall(reply):
+		return Refused
 	case redis.IsAuthError(reply), redis.IsPermissionError(reply):
-		return Misconfigured
-	// An ACL forbids one of the script's commands or keys. Redis 7 and Valkey send only the code ERR, so
-	// IsPermissionError does not recognize it.
-	case strings.Contains(reply.Error(), "The user executing the script can't"),
-		strings.HasPrefix(reply.Error(), "ERR ACL failure in script"):
 		return Misconfigured
 	// LOADING, READONLY, MASTERDOWN, CLUSTERDOWN, TRYAGAIN, NOREPLICAS, MISCONF, OOM, BUSY, max clients, MOVED, …
 	default:
 		return CannotServe
+	}
+}
+
+// refusesCall reports whether an ACL forbids only what this call does: one of the script's commands, the key, or a script
+// whose text the node does not have (EVAL). Redis 7 and Valkey send the code ERR for what is in a script.
+func refusesCall(reply redis.Error) bool {
+	text := reply.Error()
+	switch {
+	case strings.Contains(text, "he user executing the script can't"), strings.Contains(text, "ACL failure in script"):
+		return true
+	default:
+		return redis.IsPermissionError(reply) && (strings.Contains(text, "'eval'") || strings.Contains(text, " key"))
 	}
 }

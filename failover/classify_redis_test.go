@@ -84,8 +84,11 @@ func TestClassifyLive(t *testing.T) {
 		{"unknown script", failover.Fine, nothing, func() error { return plain.EvalSha(ctx, unknown, nil).Err() }, nothing},
 		{"another type", failover.KeyFault, nothing, func() error { return plain.HSet(ctx, "string", "a", 1).Err() }, nothing},
 		{"wrong password", failover.Misconfigured, nothing, as("mute", "y"), nothing},
-		{"may not in scripts", failover.Misconfigured, nothing, as("mute", "x"), nothing},
-		{"may not", failover.Misconfigured, nothing, as("blind", "x"), nothing},
+		{"may not in scripts", failover.Refused, nothing, as("mute", "x"), nothing},
+		{"may send no text", failover.Refused, nothing, as("blind", "x"), nothing},
+		{"may not", failover.Misconfigured, nothing, func() error {
+			return newClient(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "blind", "x" }).EvalSha(ctx, unknown, nil).Err()
+		}, nothing},
 		{"no password", failover.Misconfigured, tell("CONFIG SET requirepass x"), as("", ""), tell(`CONFIG SET requirepass ""`)},
 		{"out of memory", failover.CannotServe, tell("CONFIG SET maxmemory 1"), write, tell("CONFIG SET maxmemory 0")},
 		{
@@ -151,8 +154,8 @@ func TestClassifyRareReplies(t *testing.T) {
 	do("ACL", "SETUSER", "reader", "on", ">x", "%R~*", "+@all")
 	do("ACL", "SETUSER", "sub", "on", ">x", "~*", "+eval", "+hset", "-@admin")
 	do("ACL", "SETUSER", "asleep", "off", ">x", "~*", "+@all")
-	classified(t, "a key that it may not", user("elsewhere", "x", 3), "NOPERM", failover.Misconfigured)
-	classified(t, "a key that it may only read", user("reader", "x", 3), "NOPERM", failover.Misconfigured)
+	classified(t, "a key that it may not", user("elsewhere", "x", 3), "NOPERM", failover.Refused)
+	classified(t, "a key that it may only read", user("reader", "x", 3), "NOPERM", failover.Refused)
 	classified(t, "a user that is off", user("asleep", "x", 3), "WRONGPASS", failover.Misconfigured)
 	classified(t, "a wrong password over RESP2", user("sub", "y", 2), "WRONGPASS", failover.Misconfigured)
 	blocked := newClient(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "sub", "x" })
@@ -161,10 +164,10 @@ func TestClassifyRareReplies(t *testing.T) {
 	}
 	classified(t, "a command inside of the script",
 		blocked.Eval(ctx, "return redis.call('PEXPIRE', KEYS[1], 1)",
-			[]string{"k"}).Err(), "can't run", failover.Misconfigured)
+			[]string{"k"}).Err(), "can't run", failover.Refused)
 	classified(t, "a key inside of the script",
 		newClient(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "elsewhere", "x" }).
-			Eval(ctx, "return redis.call('HSET', 'undeclared', 'a', 1)", nil).Err(), "can't access", failover.Misconfigured)
+			Eval(ctx, "return redis.call('HSET', 'undeclared', 'a', 1)", nil).Err(), "can't access", failover.Refused)
 
 	dir := t.TempDir()
 	t.Run("saving failed", func(t *testing.T) {

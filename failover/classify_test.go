@@ -52,10 +52,14 @@ func TestClassifyReplies(t *testing.T) {
 		{"NOPERM this user has no permissions to run the 'evalsha' command", failover.Misconfigured},
 		{
 			"ERR The user executing the script can't run this command or subcommand script: 60d2, on @user_script:84.",
-			failover.Misconfigured,
+			failover.Refused,
 		},
-		{"ERR Error running script (call to f_60d2): @user_script:84: The user executing the script can't run this command", failover.Misconfigured},
-		{"ERR ACL failure in script: User tl has no permissions to run the 'time' command script: 60d2, on @user_script:84.", failover.Misconfigured},
+		{"ERR Error running script (call to f_60d2): @user_script:84: The user executing the script can't run this command", failover.Refused},
+		{"ERR ACL failure in script: User tl has no permissions to run the 'time' command script: 60d2, on @user_script:84.", failover.Refused},
+		{"NOPERM this user has no permissions to run the 'eval' command", failover.Refused},
+		{"NOPERM this user has no permissions to access one of the keys used as arguments", failover.Refused},
+		{"NOPERM No permissions to access a key", failover.Refused},
+		{"NOPERM User tl has no permissions to run the 'select' command", failover.Misconfigured},
 
 		{"WRONGTYPE Operation against a key holding the wrong kind of value", failover.KeyFault},
 		{"CROSSSLOT Keys in request don't hash to the same slot", failover.KeyFault},
@@ -112,6 +116,7 @@ func TestClassifyErrors(t *testing.T) {
 		{bucketError{one: true}, failover.KeyFault},
 		{bucketError{one: false}, failover.Unreachable},
 		{&net.OpError{Op: "read", Err: bucketError{one: true}}, failover.KeyFault},
+		{callError{}, failover.Refused},
 		{(*nilError)(nil), failover.Unreachable},
 		{(*net.OpError)(nil), failover.Unreachable},
 		{(*net.DNSError)(nil), failover.Unreachable},
@@ -241,4 +246,16 @@ func FuzzClassify(f *testing.F) {
 			t.Errorf("%q: %v, wrapped %v", text, reply, got)
 		}
 	})
+}
+
+// An error that concerns one call or one key opens no breaker, however often it comes.
+func TestOneCallOpensNoBreaker(t *testing.T) {
+	g := failover.New(failover.Options{})
+	run(t, g, "rrrrrrkkkkkkffrffkff")
+	if g.State() != failover.Closed {
+		t.Errorf("%v", g.State())
+	}
+	if run(t, g, "m"); g.State() != failover.Open {
+		t.Errorf("a refused password: %v", g.State())
+	}
 }

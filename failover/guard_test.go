@@ -251,8 +251,8 @@ func TestSpread(t *testing.T) {
 func TestNames(t *testing.T) {
 	got := fmt.Sprint(failover.Closed, failover.Open, failover.Probing, failover.State(9), failover.Fine,
 		failover.Unreachable, failover.Saturated, failover.CannotServe, failover.Misconfigured,
-		failover.KeyFault, failover.Canceled, failover.Class(99))
-	if want := "closed open probing unknown fine unreachable saturated cannot serve misconfigured key fault canceled unknown"; got != want {
+		failover.Refused, failover.KeyFault, failover.Canceled, failover.Class(99))
+	if want := "closed open probing unknown fine unreachable saturated cannot serve misconfigured refused key fault canceled unknown"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

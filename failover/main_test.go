@@ -25,6 +25,7 @@ const ms = time.Millisecond
 var outcomes = map[byte]error{
 	's': nil,                       // success
 	'k': bucketError{one: true},    // key fault
+	'r': callError{},               // refused
 	'f': errors.New("unreachable"), // failure
 	'l': replyError("LOADING Redis is loading the dataset in memory"),
 	'p': redis.ErrPoolTimeout, // saturated
@@ -43,6 +44,12 @@ type bucketError struct{ one bool }
 
 func (bucketError) Error() string     { return "of a bucket" }
 func (e bucketError) OneBucket() bool { return e.one }
+
+// callError is an error that concerns one call.
+type callError struct{}
+
+func (callError) Error() string { return "elsewhere" }
+func (callError) OneCall() bool { return true }
 
 // draws returns a source that yields us in turn, the last one for ever.
 func draws(us ...float64) func() float64 {

@@ -162,7 +162,7 @@ func (h *health) Present(err error, probe bool) {
 		return
 	}
 	class, level := failover.Classify(err), slog.LevelWarn
-	if class == failover.Misconfigured || class == failover.KeyFault {
+	if class == failover.Misconfigured || class == failover.Refused || class == failover.KeyFault {
 		level = slog.LevelError // it does not heal by itself
 	}
 	if h.presence.Missed(class == failover.Unreachable) {

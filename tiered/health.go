@@ -29,6 +29,7 @@ type health struct {
 	debts        *report.Debts
 	causes       report.Causes
 	presence     report.Presence
+	toldRefused  atomic.Int64 // ns since the base: when the log was last told of a refused call; 0 for never
 	stateLosses  atomic.Int64 // replies that showed that Redis had lost a bucket
 	doubtedUntil atomic.Int64 // ns since the base: until then the node may have come back empty after an outage
 
@@ -103,6 +104,19 @@ func (h *health) logFailure(level slog.Level, text string, class failover.Class,
 		cause := []any{"node", string(node), "class", class.String(), "error", h.group.causeOf(node, err)}
 		return append(cause, about...)
 	})
+}
+
+// refusedTime is how often the log is told of refused calls while there are some.
+const refusedTime = time.Minute
+
+// Refused implements [dispatch.NodeObserver]. The breaker does not open, so the journal gets a line now and then.
+func (h *health) Refused(err error) {
+	now, told := int64(h.group.core.Now()), h.toldRefused.Load()
+	if told > 0 && now < told+int64(refusedTime) || !h.toldRefused.CompareAndSwap(told, max(now, 1)) {
+		return
+	}
+	h.logFailure(slog.LevelError, "redis refuses calls: the fail modes decide for their keys until somebody changes that",
+		failover.Refused, withRule(err), "decide", h.group.failModes())
 }
 
 // maxDial bounds the dial that finds the cause of a timeout.

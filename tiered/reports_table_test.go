@@ -108,13 +108,14 @@ func (p patientOf) fails(d time.Duration, err error) {
 }
 
 const (
-	gone        = "WARN redis does not answer: the fail modes decide"
-	back        = "INFO redis answers again"
-	refusedUser = "ERROR redis refuses this user: the fail modes decide until somebody changes that"
-	cannotServe = "WARN redis answers that it cannot serve: the fail modes decide"
-	otherNumber = "DEBUG another number of processes shares the limits"
-	wasSettled  = "INFO what was admitted without redis was reported to it"
-	lossy       = "WARN redis lost buckets, or what it had written last: each may admit a burst more"
+	gone         = "WARN redis does not answer: the fail modes decide"
+	back         = "INFO redis answers again"
+	refusedUser  = "ERROR redis refuses this user: the fail modes decide until somebody changes that"
+	refusedCalls = "ERROR redis refuses calls: the fail modes decide for their keys until somebody changes that"
+	cannotServe  = "WARN redis answers that it cannot serve: the fail modes decide"
+	otherNumber  = "DEBUG another number of processes shares the limits"
+	wasSettled   = "INFO what was admitted without redis was reported to it"
+	lossy        = "WARN redis lost buckets, or what it had written last: each may admit a burst more"
 )
 
 // outageFigures are those of an outage in which shares decided.
@@ -197,8 +198,8 @@ var faultsTold = []struct {
 		events:  opens("misconfigured"),
 	}, {
 		name: "the user may be counted, and nothing else", fault: func(p patientOf) {
-			p.store.broken.Store(new(error(replied("ERR The user executing the script can't run this command or subcommand"))))
-			for range 20 { // presence is the next probe
+			p.store.broken.Store(new(error(replied("NOPERM The user executing the script can't run this command or subcommand"))))
+			for range 20 {
 				p.l.Allow(ctx, "rare")
 				time.Sleep(5 * time.Second)
 			}
@@ -208,10 +209,10 @@ var faultsTold = []struct {
 				time.Sleep(time.Second)
 			}
 		},
-		lines:   []string{refusedUser, back, wasSettled},
-		figures: outageFigures + " node.Calls.Misconfigured",
-		events: "closed→open misconfigured, open→probing, probing→open misconfigured, probing→open canceled, probing→closed, " +
-			"error misconfigured",
+		lines:   []string{refusedCalls, refusedCalls}, // one a minute
+		figures: "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Calls.Misconfigured node.Outages.Settled",
+		events:  "error refused",
+		attrs:   `class=refused error="NOPERM The user executing the script can't run this command or subcommand (the client's user must`,
 	}, {
 		name: "it died, loaded, and came back with another password",
 		fault: func(p patientOf) {

@@ -156,7 +156,7 @@ type NodeStats struct {
 		Failed        int64         // not served: without an answer (these may have been executed), or answered by an error
 		Saturated     int64         // of Failed: this process' own pool had no free connection
 		CannotServe   int64         // of Failed: Redis said that it cannot serve (LOADING, READONLY, OOM, …)
-		Misconfigured int64         // of Failed: Redis refused this user (NOAUTH, WRONGPASS, NOPERM); needs a new setting
+		Misconfigured int64         // of Failed: Redis refused this user or call (NOAUTH, WRONGPASS, NOPERM, MOVED); needs a new setting
 		Overruns      int64         // decisions without an answer within Budget: the fail mode decided
 		LateReplies   int64         // answers after Timeout
 		Late          int64         // reached Redis after their deadline and did nothing
@@ -327,7 +327,7 @@ func (h *health) stats() (s NodeStats) {
 	}
 	s.Calls.Sent, s.Calls.Overruns = n.Calls, h.overruns.Total()
 	s.Calls.Saturated, s.Calls.CannotServe = n.Failed[failover.Saturated], n.Failed[failover.CannotServe]
-	s.Calls.Misconfigured = n.Failed[failover.Misconfigured]
+	s.Calls.Misconfigured = n.Failed[failover.Misconfigured] + n.Failed[failover.Refused]
 	s.Calls.LateReplies, s.Calls.Late, s.Calls.Stale = n.LateReplies, n.LateCalls, n.StaleReplies
 	s.Calls.RoundTrip = h.node.RoundTrip()
 	s.Calls.RoundTrips.Sum, s.Calls.RoundTrips.Buckets = h.node.Trips().Read()

@@ -41,8 +41,9 @@ type Event struct {
 	Key          string `json:"-"` // not in JSON nor in String, because it may be a secret; never in Stats
 
 	// Class is that of Err, for Error and for a State that is open: "unreachable" (no answer or no connection), "saturated",
-	// "cannot serve" or "misconfigured" (see NodeStats.Calls), "key fault" (the bucket is of another type, damaged, or not
-	// the limiter's), or "late" or "stale", which did nothing: after its deadline, or overtaken by a newer call.
+	// "cannot serve" or "misconfigured" (see NodeStats.Calls), "refused" (misconfigured for this call), "key fault" (the
+	// bucket is of another type, damaged, or not the limiter's), or "late" or "stale", which did nothing: after its
+	// deadline, or overtaken by a newer call.
 	Class string
 	Err   error         // of Wait: what Wait returned
 	Time  time.Duration // of the round trip, of the wait, or for which a breaker that closes was not closed

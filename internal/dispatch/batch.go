@@ -207,14 +207,14 @@ func (n *Node) overrideDenials(calls []lua.Call, results []remote.Result) {
 	}
 }
 
-// batchError returns what a batch shows about the node: nil if any call was answered, and otherwise one of the errors,
-// preferably a misconfiguration. An answered peek or dry run shows nothing, because it does not write: a replica or a
+// batchError returns what a batch shows about the node: nil if any call was answered, or refused alone, and otherwise
+// one of the errors, preferably a misconfiguration. An answered peek or dry run shows nothing, because it does not write: a replica or a
 // full server answers it too.
 func batchError(calls []lua.Call, results []remote.Result) (err error) {
 	peeked := false
 	for i, r := range results {
 		switch failover.Classify(r.Err) {
-		case failover.Fine, failover.KeyFault:
+		case failover.Fine, failover.KeyFault, failover.Refused:
 			if !calls[i].Dry() && (calls[i].Want > 0 || calls[i].Lease != "") {
 				return nil
 			}
@@ -256,7 +256,10 @@ func (b *batch) finish(results []remote.Result) {
 		r := results[i]
 		switch {
 		case r.Err != nil && !IsScriptError(r.Err):
-			n.failed[failover.Classify(r.Err)].Add(1)
+			class := failover.Classify(r.Err)
+			if n.failed[class].Add(1); class == failover.Refused {
+				n.observer.Refused(r.Err)
+			}
 		case r.Err != nil:
 		case r.Reply.Code == lua.Late:
 			n.lateCalls.Add(1)

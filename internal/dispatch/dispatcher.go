@@ -61,6 +61,9 @@ type NodeObserver interface {
 	// Stepped is called when the node's clock was set by that much.
 	Stepped(by time.Duration)
 
+	// Refused is called for each call that the node refuses while it may serve others: see [failover.Refused].
+	Refused(err error)
+
 	// Present is called after each refresh of this process' presence, with its error. If probe is true, the refresh was
 	// a probe: the breaker was not closed when it left, and knows the error too.
 	Present(err error, probe bool)

@@ -75,13 +75,6 @@ func (n *Node) Trips() *histogram.Histogram { return &n.trips }
 // Outages reports how often the breaker opened.
 func (n *Node) Outages() int64 { return n.outages.Load() }
 
-// lastCause returns the class of the error that last opened the breaker or kept it open.
-func (n *Node) lastCause() failover.Class {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.cause
-}
-
 // WhyOpen is the error of a call that was not made, because the breaker is not closed: it wraps ErrOpen, and the error
 // that last opened the breaker or kept it open.
 func (n *Node) WhyOpen() error {

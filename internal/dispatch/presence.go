@@ -228,9 +228,6 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 		// Nothing was learned if the caller of Close did not wait, or if a node that left its Cluster was not asked.
 		case err != nil && callerCtx.Err() != nil, errors.Is(err, remote.ErrNoPresence):
 			verdict = context.Canceled
-		// Presence needs other rights than a bucket, so only a bucket's call can show that they were mended.
-		case err == nil && n.lastCause() == failover.Misconfigured:
-			verdict = context.Canceled
 		}
 		if !attempt.End(verdict) && verdict == nil {
 			n.guard.Answered()
