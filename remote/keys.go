@@ -37,6 +37,10 @@ const (
 	// set, so that one pipeline to one node can have both.
 	tableMark = "}st1"
 
+	// inspectedMark begins the end of the names that Inspect uses, prefix{~0}inh1 and
+	// prefix{~0}inz1. Nothing stays there.
+	inspectedMark = "}in"
+
 	// maxKeyBytes is the length of the longest user key that goes into a name unhashed. With prefix and policy a
 	// name then stays under 350 bytes.
 	maxKeyBytes = 200
@@ -110,6 +114,12 @@ func (n naming) bucket(k Kind, policy, key string) string {
 // presence returns the name of the i-th presence set. There are several, each in a slot of its own, so that every
 // node of a Cluster can have one.
 func (n naming) presence(i int) string { return n.prefix + "{~" + strconv.Itoa(i) + presenceMark }
+
+// inspected returns the name of what Inspect writes in the slot of the i-th presence set, of a
+// kind.
+func (n naming) inspected(i int, kind string) string {
+	return n.prefix + "{~" + strconv.Itoa(i) + inspectedMark + kind + "1"
+}
 
 // table returns the name of the table of standing shares.
 func (n naming) table() string { return n.prefix + "{~0" + tableMark }

@@ -70,6 +70,9 @@ func (m *Memory) Locate(context.Context, string) (Node, error) { return memoryNo
 // Dial returns nil: there is nothing to dial.
 func (m *Memory) Dial(context.Context, Node) error { return nil }
 
+// Inspect returns nil: there are no rights.
+func (m *Memory) Inspect(context.Context, time.Duration, Node, []lua.Algorithm) error { return nil }
+
 // Run executes the calls in order, each in one atomic step. It never blocks and ignores timeout. Every call fails
 // if ctx is done, during [Memory.Fail], and after Close.
 func (m *Memory) Run(ctx context.Context, _ time.Duration, calls []lua.Call, results []Result) {

@@ -227,5 +227,8 @@ func (s *Redis) failure(err error) error {
 	if s.closed.Load() && errors.Is(err, redis.ErrClosed) {
 		return ErrClosed
 	}
+	if s.foreign == nil && s.nodes.router() == nil && isMoved(err) {
+		return elsewhere{ErrClusterNode}
+	}
 	return reportable(err)
 }

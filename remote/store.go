@@ -48,6 +48,12 @@ type Store interface {
 	// trip. Census.Poll counts whatever the error of the presence is, and the other way round.
 	Presence(ctx context.Context, timeout time.Duration, node Node, p Process) (Census, error)
 
+	// Inspect reports what a node will refuse although it answers: the scripts of some algorithms,
+	// for want of a right, or keys of other nodes, if it is a node of a Cluster behind a client for
+	// one server. It uses keys of its own, which it leaves empty, and takes one round trip, bounded
+	// like Run. It returns nil if it found nothing, also because the node is unknown.
+	Inspect(ctx context.Context, timeout time.Duration, node Node, algorithms []lua.Algorithm) error
+
 	// Dial opens a connection to a node, as the client does, and closes it. The error says why that fails: a refused
 	// connection, a name that nobody knows, a certificate. It is for finding the cause of a call without an answer:
 	// go-redis repeats a dial until the call's time is over, and the error is then a timeout. It returns nil if the

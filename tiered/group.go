@@ -71,9 +71,11 @@ func (g *Group) dispatchOptions() dispatch.Options {
 	return o
 }
 
-// Ping asks every known node of the store, and returns nil if all of them record this process. The error names the
-// others, each with its cause: a mistyped address, a refused password, a missing right. A node whose breaker is open is
-// asked only when a probe is due; in between its cause is that of the last probe.
+// Ping asks every known node of the store, and returns nil if all of them record this process and
+// allow what the policies need. The error names the others, each with its cause: a mistyped
+// address, a refused password, a missing right, a node of a Cluster behind a client for one server
+// ([remote.ErrClusterNode]). A node whose breaker is open is asked only when a probe is due; in
+// between its cause is that of the last probe.
 //
 // Call it at the start, and httplimit.Ready for readiness, because an outage of Redis must not take all processes out
 // of service. It blocks for at most 0.5 s with the default Timeout, 2.1 s after several that had no answer, and never
@@ -87,7 +89,9 @@ func (g *Group) Ping(ctx context.Context) error {
 	}
 	err := engine.ErrClosed
 	if !g.core.Closed.Load() {
-		err = g.core.Dispatch.Ping(ctx, func(node remote.Node, err error) error { return withRule(g.causeOf(node, err)) })
+		err = g.core.Dispatch.Ping(ctx, g.limiters.algorithms(), func(node remote.Node, err error) error {
+			return withRule(g.causeOf(node, err))
+		})
 	}
 	if err == nil || errors.Is(err, engine.ErrClosed) {
 		return err

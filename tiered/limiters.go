@@ -165,6 +165,15 @@ func (ls *limiters) present() []*Limiter {
 	return slices.Clone(ls.all)
 }
 
+// algorithms returns those of the policies, each once.
+func (ls *limiters) algorithms() (all []lua.Algorithm) {
+	for _, l := range ls.present() {
+		all = append(all, l.core.Kind.Algorithm)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 // at returns the Limiter that has a place, or nil.
 func (ls *limiters) at(place int) *Limiter {
 	ls.mu.RLock()

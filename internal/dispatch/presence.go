@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -138,10 +139,11 @@ func (n *Node) probe() (*failover.Attempt, error) {
 // ErrOpen says that a node was not asked, because its breaker is open: see [Node.WhyOpen].
 var ErrOpen = errors.New("the breaker is open")
 
-// Ping refreshes this process' presence at all nodes that the store knows now, and reports those that did not answer.
-// It blocks until all have answered, at most for two ClientTimeouts, or 2 s while a node does not answer, and what
-// cause takes, which may replace an error by one that says more.
-func (d *Dispatcher) Ping(ctx context.Context, cause func(remote.Node, error) error) error {
+// Ping refreshes this process' presence at all nodes that the store knows now, and reports those
+// that did not answer, or that will refuse calls of these algorithms. It blocks until all have
+// answered, at most for two ClientTimeouts, or 2 s while a node does not answer, and what cause
+// takes, which may replace an error by one that says more.
+func (d *Dispatcher) Ping(ctx context.Context, algorithms []lua.Algorithm, cause func(remote.Node, error) error) error {
 	ids := d.options.Store.Nodes()
 	if len(ids) == 0 { // a Cluster of which nothing is known yet
 		id, err := d.options.Store.Locate(ctx, "ping")
@@ -156,7 +158,14 @@ func (d *Dispatcher) Ping(ctx context.Context, cause func(remote.Node, error) er
 	var all sync.WaitGroup
 	for i, id := range ids {
 		all.Go(func() {
-			if err := d.Node(id).reportPresence(ctx, PresenceTTL); err != nil {
+			n := d.Node(id)
+			err := n.reportPresence(ctx, PresenceTTL)
+			if err == nil || failover.Classify(err) == failover.Refused { // then it says more
+				if why := d.options.Store.Inspect(ctx, n.pace.patience(), id, algorithms); why != nil {
+					err = why
+				}
+			}
+			if err != nil {
 				errs[i] = fmt.Errorf("node %q: %w", id, cause(id, err))
 			}
 		})

@@ -32,6 +32,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/internal/readings"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -262,7 +263,11 @@ func (v *server) reach(ctx context.Context) {
 			continue
 		case !said:
 			said = true
-			v.log.Warn("Redis does not answer: not ready until it does", "error", err)
+			about := []any{"error", err}
+			if errors.Is(err, remote.ErrClusterNode) {
+				about = append(about, "remedy", "set REDIS_TYPE to CLUSTER, or a REDIS_URL that begins with redis+cluster:// or rediss+cluster://")
+			}
+			v.log.Warn("Redis does not answer: not ready until it does", about...)
 		}
 		select {
 		case <-ctx.Done():

@@ -115,6 +115,22 @@ func TestNarrowUser(t *testing.T) {
 	}
 }
 
+// With the address of a node of a Cluster, and no word of that, it does not get ready, and says
+// what to set.
+func TestNodeOfACluster(t *testing.T) {
+	c := redistest.StartCluster(t, 2)
+	p := start(t, limits)
+	p.terminate(t)
+	p.env = append(p.env, "REDIS_URL=redis://"+c.Servers[0].Addr)
+	p.launch(t)
+	eventually(t, "the log says what to set", func() bool {
+		return regexp.MustCompile("not ready until it does.*node of a Cluster.*REDIS_TYPE").MatchString(p.log())
+	})
+	if code, _ := p.get("/readyz"); code != http.StatusServiceUnavailable {
+		t.Errorf("/readyz answers %d", code)
+	}
+}
+
 // tokenOfPage is what the page makes Envoy send to a service whose token is "secret".
 func tokenOfPage(t *testing.T) string {
 	t.Helper()
