@@ -79,7 +79,7 @@ func (s *Redis) Inspect(
 		if nodeOf(client) == node {
 			to := s.foreign
 			if client != nil {
-				to = bounded(client, timeout)
+				to = s.lanes.bounded(client, timeout)
 			}
 			return s.inspect(ctx, to, i, commandsOf(algorithms))
 		}

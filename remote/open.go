@@ -75,7 +75,7 @@ func Open(rawURL string, o *RedisOptions) (*Redis, error) {
 		return nil, err
 	}
 	s := NewRedis(client, o)
-	s.own = client.Close
+	s.own, s.lanes.borrowed = client.Close, false
 	if err := s.check(); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}

@@ -60,8 +60,9 @@ type RedisOptions struct {
 // Pipeline, as one node and with its own timeouts.
 //
 // NOTE: set ContextTimeoutEnabled in your client's options if your hooks (traces, metrics) should see the store's
-// calls. Without it go-redis ignores a context's deadline, and the only way to bound a call is a clone that has no
-// hooks. On a ClusterClient or a Ring add hooks to the nodes, in OnNewNode.
+// calls. Without it, and with a ReadTimeout or WriteTimeout of -2, go-redis ignores a context's deadline, and the only
+// way to bound a call is a clone that has no hooks. With it, the client's own ReadTimeout and WriteTimeout hold too: a
+// Redis that takes longer counts as gone. On a ClusterClient or a Ring add hooks to the nodes, in OnNewNode.
 //
 // NOTE: set DialerRetries to 1. By default go-redis dials five times within half a second. A call is over by then,
 // and its error is a timeout instead of what is wrong with the address or the certificate.
@@ -72,7 +73,7 @@ type RedisOptions struct {
 // redirects a call whose slot has moved. If a node of a Ring is down, its keys move to other nodes, where their
 // buckets start full.
 func NewRedis(c redis.UniversalClient, o *RedisOptions) *Redis {
-	s := &Redis{names: naming{prefix: defaultPrefix}}
+	s := &Redis{names: naming{prefix: defaultPrefix}, lanes: lanes{borrowed: true}}
 	if o != nil {
 		s.names.hash = o.HashKeys
 		if o.Prefix != "" {
@@ -86,11 +87,14 @@ func NewRedis(c redis.UniversalClient, o *RedisOptions) *Redis {
 	}
 	switch c := c.(type) {
 	case *redis.Client:
-		s.nodes, s.skipsHooks = single{c}, !c.Options().ContextTimeoutEnabled
+		o := c.Options()
+		s.nodes, s.skipsHooks = single{c}, !heedsBy(o.ContextTimeoutEnabled, o.ReadTimeout, o.WriteTimeout)
 	case *redis.ClusterClient:
-		s.nodes, s.skipsHooks = newCluster(c), !c.Options().ContextTimeoutEnabled
+		o := c.Options()
+		s.nodes, s.skipsHooks = newCluster(c), !heedsBy(o.ContextTimeoutEnabled, o.ReadTimeout, o.WriteTimeout)
 	case *redis.Ring:
-		s.nodes, s.skipsHooks = ring{c}, !c.Options().ContextTimeoutEnabled
+		o := c.Options() // as they were given: -2 is what it is to its shards, and -1 is no limit
+		s.nodes, s.skipsHooks = ring{c}, !heedsBy(o.ContextTimeoutEnabled, o.ReadTimeout+1, o.WriteTimeout+1)
 	default:
 		s.nodes, s.foreign = single{}, c
 	}
@@ -99,8 +103,8 @@ func NewRedis(c redis.UniversalClient, o *RedisOptions) *Redis {
 
 var _ Store = (*Redis)(nil)
 
-// SkipsHooks reports whether hooks of the client, such as traces and metrics, do not see the store's calls: the client
-// lacks ContextTimeoutEnabled. See [NewRedis].
+// SkipsHooks reports whether hooks of the client, such as traces and metrics, do not see the store's calls, because the
+// client does not heed the deadline of a context. See [NewRedis].
 func (s *Redis) SkipsHooks() bool { return s.skipsHooks }
 
 // isNil reports whether c is a nil interface or holds a nil pointer.

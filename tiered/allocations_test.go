@@ -48,7 +48,7 @@ type coldLoad struct {
 func newColdLoad(tb testing.TB) *coldLoad {
 	server := redistest.Start(tb)
 	client := redis.NewClient(server.Options(redis.Options{
-		ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute, // or hooks see nothing
+		ContextTimeoutEnabled: true, // or hooks see nothing
 	}))
 	tb.Cleanup(func() { _ = client.Close() })
 	c := &coldLoad{counted: new(pipelines), keys: make([]string, 100_000)}

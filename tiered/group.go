@@ -47,7 +47,7 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	}
 	if r, ok := s.(interface{ SkipsHooks() bool }); ok && r.SkipsHooks() {
 		g.journal.Line(slog.LevelWarn, "hooks of the redis client, such as traces, do not see the limiter's calls: "+
-			"set ContextTimeoutEnabled in its options")
+			"set ContextTimeoutEnabled in its options, and no ReadTimeout or WriteTimeout below -1")
 	}
 	return g, nil
 }

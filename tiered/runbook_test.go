@@ -269,8 +269,8 @@ func TestOperationsPageHasTheLines(t *testing.T) {
 		// TestPlanOfARequest
 		"ERROR a request has a plan that the policy does not have: the policy's own limit decides": true,
 		// TestInvalidCarriedLimit and TestLogOfADefaultClient
-		"ERROR a request carried a limit that the policy cannot have: it is ignored":                                               true,
-		"WARN hooks of the redis client, such as traces, do not see the limiter's calls: set ContextTimeoutEnabled in its options": true,
+		"ERROR a request carried a limit that the policy cannot have: it is ignored":                                                                                            true,
+		"WARN hooks of the redis client, such as traces, do not see the limiter's calls: set ContextTimeoutEnabled in its options, and no ReadTimeout or WriteTimeout below -1": true,
 	}
 	for _, c := range faultsTold {
 		for _, line := range c.lines {
