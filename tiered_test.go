@@ -215,7 +215,7 @@ func TestSteadyStateOnRedis(t *testing.T) {
 	const warmUp, length = 2 * time.Second, 6500 * time.Millisecond
 	var waitedPerMillion, perDecision []float64
 	for run := range runs {
-		var decisions, waited, refused [processes]int64
+		var decisions, waited, refused, early [processes]int64 // early waited before they count
 		var all sync.WaitGroup
 		var limiters []*tiered.Limiter
 		var stores []*remote.Redis
@@ -251,6 +251,9 @@ func TestSteadyStateOnRedis(t *testing.T) {
 					}
 					d := l.Allow(context.Background(), "hot")
 					if next < warmUp {
+						if d.Tier != tiered.Local {
+							early[i]++
+						}
 						continue
 					}
 					decisions[i]++
@@ -269,8 +272,8 @@ func TestSteadyStateOnRedis(t *testing.T) {
 		waitedPerMillion = append(waitedPerMillion, 1e6*float64(w)/float64(n))
 		perDecision = append(perDecision, float64(sent)/float64(n))
 		t.Logf("run %d: %d decisions, %d waited, %d refused, %.4f Redis commands per decision", run, n, w, r, float64(sent)/float64(n))
-		if n < 95_000 {
-			t.Errorf("only %d decisions: this shows nothing", n)
+		if n < 95_000 || sent <= 0 || sum(early[:]) < processes { // each reports its presence, and begins without a lease
+			t.Errorf("only %d decisions, %d commands, and %d that waited at first: this shows nothing", n, sent, sum(early[:]))
 		}
 		for i, l := range limiters {
 			if err := l.Close(context.Background()); err != nil {

@@ -1,6 +1,37 @@
 package benchmarks
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// Calls that the meter does not see are an error.
+func TestMeterThatSeesNothing(t *testing.T) {
+	s := StartServer(t)
+	ask := func(c *redis.Client, key string) {
+		store := remote.NewRedis(c, nil)
+		policy := tiered.Policy{Name: "api", Limit: plenty, Lease: tiered.Lease{Size: tiered.NoLease}}
+		l := must.Get(tiered.New(store, policy, &patient))(t)
+		l.Allow(t.Context(), key)
+		must.Do(t, l.Close(t.Context()))
+	}
+	ask(s.ownClient(t), "seen")
+	if n, err := s.sent(); err != nil || n < 1 {
+		t.Errorf("%d commands, %v", n, err)
+	}
+	blind := s.Server.Client() // as a client whose hooks see nothing
+	for range 30 {
+		ask(blind, "unseen")
+	}
+	if n, err := s.sent(); err == nil {
+		t.Errorf("%d commands, and the meter sees none of a client's", n)
+	}
+}
 
 // The meter and the server count alike, where no script calls anything.
 func TestMeterAgreesWithRedis(t *testing.T) {

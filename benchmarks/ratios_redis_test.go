@@ -35,7 +35,7 @@ func TestRatiosCommands(t *testing.T) {
 		ours.Check(t, u)
 		perDecision = append(perDecision, Per(u, u.Commands))
 	}
-	atMost(t, "Redis commands per allowed decision, hot key, one process at full speed", ratio.Median(perDecision), 0.0005)
+	some(t, "Redis commands per allowed decision, hot key, one process at full speed", ratio.Median(perDecision), 0.0005)
 }
 
 // TestRatiosColdKeys has the cost of a call. Without standing shares each decision about a rarely used key is one, as with

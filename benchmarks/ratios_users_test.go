@@ -51,7 +51,7 @@ func TestRatiosUsers(t *testing.T) {
 	off := oursFleet(t, "without", tiered.StandingOff)
 	peer := newFleet(t, RedisRate, func(f *Fleet) Decide { return redisRate(t, f.Server, perUser) })
 	before := off.play(t, zipf10, 0, warmTime, turnTime)
-	atMost(t, "Zipf 1.01, without standing shares: Redis calls per decision", calls(before), 1)
+	some(t, "Zipf 1.01, without standing shares: Redis calls per decision", calls(before), 1)
 	on.awaitShares(t)
 
 	idle := newFleet(t, nobody, func(*Fleet) Decide {
@@ -72,10 +72,10 @@ func TestRatiosUsers(t *testing.T) {
 	if n := middle(theirs, calls); n < 1 {
 		t.Errorf("redis_rate has made %v calls per decision: this was not the work that was to be measured", n)
 	}
-	atMost(t, "Zipf 1.1, without standing shares: Redis calls per decision", middle(plain, calls), 1)
-	atMost(t, "Zipf 1.1, without standing shares: part of requests that wait for Redis", middle(plain, waited), 1)
-	atMost(t, "Zipf 1.1, standing shares: Redis calls per decision", middle(shared, calls), 0.11)
-	atMost(t, "Zipf 1.1, standing shares: part of requests that wait for Redis", middle(shared, waited), 0.08)
+	some(t, "Zipf 1.1, without standing shares: Redis calls per decision", middle(plain, calls), 1)
+	some(t, "Zipf 1.1, without standing shares: part of requests that wait for Redis", middle(plain, waited), 1)
+	some(t, "Zipf 1.1, standing shares: Redis calls per decision", middle(shared, calls), 0.11)
+	some(t, "Zipf 1.1, standing shares: part of requests that wait for Redis", middle(shared, waited), 0.08)
 	p50 := func(u Usage) float64 { return float64(u.P50) }
 	p99 := func(u Usage) float64 { return float64(u.P99) }
 	atMost(t, "Zipf 1.1, standing shares, p50 of a decision ÷ redis_rate", Quotient(pairs, p50), 0.01)
@@ -86,12 +86,12 @@ func TestRatiosUsers(t *testing.T) {
 		Quotient(pairs, cpu))
 	atMost(t, "Zipf 1.1, standing shares, processor time of process and Redis per decision ÷ redis_rate",
 		Quotient(pairs, func(u Usage) float64 { return cpu(u) - made }), 0.3)
-	atMost(t, "Zipf 1.01, standing shares: Redis calls per decision", calls(on.play(t, zipf10, 0, warmTime, turnTime)), 0.11)
-	atMost(t, "users of 9/s each, standing shares: Redis calls per decision",
+	some(t, "Zipf 1.01, standing shares: Redis calls per decision", calls(on.play(t, zipf10, 0, warmTime, turnTime)), 0.11)
+	some(t, "users of 9/s each, standing shares: Redis calls per decision",
 		calls(on.play(t, light, 0, warmTime, turnTime)), 0.02)
-	atMost(t, "100 000 users at random, standing shares: Redis calls per decision",
+	some(t, "100 000 users at random, standing shares: Redis calls per decision",
 		calls(on.play(t, rare, 0, warmTime, turnTime)), 0.02)
-	atMost(t, "100 000 users at once, one request each, standing shares: Redis calls per decision",
+	some(t, "100 000 users at once, one request each, standing shares: Redis calls per decision",
 		on.rush(t, 500_000, 100_000), 0.02)
 	on.play(t, eager, 0, warmTime, eagerTime)
 
@@ -118,7 +118,7 @@ func TestRatiosUsers(t *testing.T) {
 func (f *Fleet) rush(t *testing.T, first, users int) float64 {
 	t.Helper()
 	names := tour(first, first+users).keys
-	before := f.Server.Meter.commands.Load()
+	before := f.Server.commands(t)
 	var done sync.WaitGroup
 	for i, decide := range f.decide {
 		done.Go(func() {
@@ -134,7 +134,7 @@ func (f *Fleet) rush(t *testing.T, first, users int) float64 {
 		})
 	}
 	done.Wait()
-	return float64(f.Server.Meter.commands.Load()-before) / float64(users)
+	return float64(f.Server.commands(t)-before) / float64(users)
 }
 
 // middle returns the median of a figure over all turns.

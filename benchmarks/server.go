@@ -2,6 +2,7 @@ package benchmarks
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -46,6 +47,28 @@ func (s *Server) dial(tb testing.TB, o *redis.Options) *redis.Client {
 	c.AddHook(&s.Meter)
 	tb.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// sent returns how many commands the meter has counted, and an error if Redis has executed more
+// scripts than that: then a client is not metered, or its hooks do not see all. Both are counted
+// from the start of the server, so a call that is under way makes no difference.
+func (s *Server) sent() (int64, error) {
+	executed := s.Calls(s.operator, "evalsha") + s.Calls(s.operator, "eval")
+	counted := s.Meter.commands.Load()
+	if counted < executed {
+		return counted, fmt.Errorf("the meter has counted %d commands, and Redis has executed %d scripts", counted, executed)
+	}
+	return counted, nil
+}
+
+// commands is sent for a run that must not go on without a meter.
+func (s *Server) commands(tb testing.TB) int64 {
+	tb.Helper()
+	n, err := s.sent()
+	if err != nil {
+		tb.Error(err)
+	}
+	return n
 }
 
 // Keys returns the number of keys in the server.

@@ -66,15 +66,15 @@ func begin(tb testing.TB, s *Server) func(Usage) Usage {
 	var server time.Duration
 	var commands int64
 	if s != nil {
-		server, commands = s.CPU(tb), s.Meter.commands.Load()
+		commands, server = s.commands(tb), s.CPU(tb)
 	}
 	client := ownCPU(tb)
 	return func(u Usage) Usage {
 		tb.Helper()
 		u.Client = ownCPU(tb) - client
 		if s != nil {
-			u.Commands = s.Meter.commands.Load() - commands
 			u.Server = s.CPU(tb) - server
+			u.Commands = s.commands(tb) - commands
 		}
 		return u
 	}

@@ -114,7 +114,11 @@ func TestColdPathAllocations(t *testing.T) {
 				t.Fatalf("%d of %d decisions did not come from Redis", n, decisions)
 			}
 			runtime.ReadMemStats(&after)
-			shared = max(shared, decisions/float64(c.counted.sent.Load()-pipelines))
+			sent := c.counted.sent.Load() - pipelines
+			if sent == 0 {
+				t.Fatal("the hook saw no pipeline")
+			}
+			shared = max(shared, decisions/float64(sent))
 			least[0] = min(least[0], float64(after.Mallocs-before.Mallocs)/decisions)
 			least[1] = min(least[1], float64(after.TotalAlloc-before.TotalAlloc)/decisions)
 		}

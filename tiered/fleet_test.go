@@ -295,6 +295,9 @@ func (f fleetRun) measure(t *testing.T, seed uint64) figures {
 			m.worst = w
 		}
 	}
+	if calls == 0 || m.decisions == 0 || best == 0 {
+		t.Errorf("seed %d: %d calls, %d requests, and an ideal limiter admits %d: this shows nothing", seed, calls, m.decisions, best)
+	}
 	m.denied = float64(denied) / float64(len(offers))
 	if m.worst.Over > tolerance(f.limit) {
 		m.over = m.worst.Over

@@ -91,6 +91,9 @@ func (s *service) offer(t *testing.T, l load, length time.Duration) (u used) {
 	u.calls = len(trips)
 	u.replicas, u.redis = after.replicas-before.replicas, after.redis-before.redis
 	u.commands = after.commands - before.commands - 1 // one is INFO
+	if u.commands <= 0 || u.replicas <= 0 || u.redis <= 0 {
+		t.Errorf("%s: %v: a meter counts nothing", s.name, u)
+	}
 	slices.Sort(trips)
 	if u.calls > 0 {
 		u.p50, u.p99 = trips[u.calls/2], trips[u.calls*99/100]

@@ -109,6 +109,9 @@ func (s *faultRun) judgeDecisions(f *figures, j subject, requests int) {
 	if wrong > 0 {
 		f.complain("%d decisions do not agree with their reasons", wrong)
 	}
+	if f.longest <= 0 {
+		f.complain("no decision took any time: this shows nothing")
+	}
 	if most := defaults.Budget + 50*time.Millisecond + max(f.lag, s.lag); f.longest > most {
 		s.late(f, "a decision took %v, want %v at most", f.longest, most)
 	}

@@ -77,8 +77,8 @@ func TestSteadyFleet(t *testing.T) {
 			if over > 0 {
 				t.Errorf("%.1f tokens over the limit", over)
 			}
-			if len(all) < 4000 {
-				t.Errorf("only %d requests: this shows nothing", len(all))
+			if len(all) < 4000 || calls == 0 {
+				t.Errorf("only %d requests and %.0f calls: this shows nothing", len(all), calls)
 			}
 			if lag > 20*time.Millisecond {
 				t.Logf("not judged: the processes were up to %v late", lag)
