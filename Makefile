@@ -20,6 +20,10 @@ PROMETHEUS := sh scripts/install-prometheus.sh
 TIERED_TEST_ENVOY ?= $(CURDIR)/build/envoy
 ENVOY := sh scripts/install-envoy.sh "$(TIERED_TEST_ENVOY)"
 
+# The oldest and the newest redis-server, which make test-long fetches. make test-long TIERED_TEST_REDIS= goes without them.
+TIERED_TEST_REDIS ?= $(CURDIR)/build/redis
+REDIS_VERSIONS := sh scripts/install-redis-versions.sh "$(TIERED_TEST_REDIS)"
+
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-long exact proof faults steady ratios rls-bench bench mutants try-release lint pages hunt
 
@@ -81,7 +85,20 @@ test-long: ## what make test leaves out: real time, real faults, the contrib mod
 	for module in $(ADAPTERS); do (cd $$module && go test -vet=off -timeout 10m ./...) || exit 1; done
 	TIERED_TEST_GUARDED=1 go test -vet=off -short -timeout 5m ./remote .
 	TIERED_TEST_GUARDED=1 go test -vet=off -short -timeout 5m -run 'Hostile|TLS|FarFromRedis|LostDoubled|ScriptFlush|Foreign|Flood' ./tiered
+	@$(REDIS_VERSIONS) || echo "other versions of Redis are not there: only the redis-server in PATH is tested"
+	$(on-each-redis)
 	$(MAKE) --no-print-directory lint
+
+# What Redis answers differs by version: the classes of its errors, the scripts, the rights of docs/redis.md, the bound.
+define on-each-redis
+@[ -z "$(TIERED_TEST_REDIS)" ] || for dir in $(TIERED_TEST_REDIS)/*/; do \
+	[ -x "$$dir/redis-server" ] || continue; \
+	"$$dir/redis-server" --version; \
+	PATH="$$dir:$$PATH" go test -vet=off -count=1 -short -timeout 10m ./failover ./remote && \
+		PATH="$$dir:$$PATH" go test -vet=off -count=1 -timeout 10m -run 'TestExact|TestNothingStaysBehind' . && \
+		PATH="$$dir:$$PATH" TIERED_TEST_GUARDED=1 go test -vet=off -count=1 -short -timeout 5m ./remote || exit 1; \
+done
+endef
 
 ##@ Claims: the figures of the README
 

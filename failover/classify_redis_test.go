@@ -151,11 +151,14 @@ func TestClassifyRareReplies(t *testing.T) {
 	}
 
 	do("ACL", "SETUSER", "elsewhere", "on", ">x", "~other:*", "+@all")
-	do("ACL", "SETUSER", "reader", "on", ">x", "%R~*", "+@all")
 	do("ACL", "SETUSER", "sub", "on", ">x", "~*", "+eval", "+hset", "-@admin")
 	do("ACL", "SETUSER", "asleep", "off", ">x", "~*", "+@all")
 	classified(t, "a key that it may not", user("elsewhere", "x", 3), "NOPERM", failover.Refused)
-	classified(t, "a key that it may only read", user("reader", "x", 3), "NOPERM", failover.Refused)
+	before7 := strings.HasPrefix(redistest.Version(t), "6.")
+	if !before7 { // there is no right to read a key alone
+		do("ACL", "SETUSER", "reader", "on", ">x", "%R~*", "+@all")
+		classified(t, "a key that it may only read", user("reader", "x", 3), "NOPERM", failover.Refused)
+	}
 	classified(t, "a user that is off", user("asleep", "x", 3), "WRONGPASS", failover.Misconfigured)
 	classified(t, "a wrong password over RESP2", user("sub", "y", 2), "WRONGPASS", failover.Misconfigured)
 	blocked := newClient(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "sub", "x" })
@@ -164,10 +167,10 @@ func TestClassifyRareReplies(t *testing.T) {
 	}
 	classified(t, "a command inside of the script",
 		blocked.Eval(ctx, "return redis.call('PEXPIRE', KEYS[1], 1)",
-			[]string{"k"}).Err(), "can't run", failover.Refused)
+			[]string{"k"}).Err(), "script", failover.Refused) // Redis 8 says it as Valkey does
 	classified(t, "a key inside of the script",
 		newClient(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "elsewhere", "x" }).
-			Eval(ctx, "return redis.call('HSET', 'undeclared', 'a', 1)", nil).Err(), "can't access", failover.Refused)
+			Eval(ctx, "return redis.call('HSET', 'undeclared', 'a', 1)", nil).Err(), "script", failover.Refused)
 
 	dir := t.TempDir()
 	t.Run("saving failed", func(t *testing.T) {
@@ -191,6 +194,9 @@ func TestClassifyRareReplies(t *testing.T) {
 	})
 
 	t.Run("loading", func(t *testing.T) {
+		if before7 {
+			t.Skip("Redis 6.2 cannot be made to answer while it loads so little")
+		}
 		const load = "for i = 1, 3000 do redis.call('SET', 'big' .. i, string.rep('x', 1000)) end return 1"
 		if err := admin.Eval(ctx, load, nil).Err(); err != nil {
 			t.Fatal(err)

@@ -72,26 +72,32 @@ func TestInspectFindsANodeOfACluster(t *testing.T) {
 		return s.Inspect(t.Context(), patience, node, nil)
 	}
 	ring := func(addr string) *remote.Redis {
-		r := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"0": addr}})
+		r := redis.NewRing(&redis.RingOptions{
+			Addrs: map[string]string{"0": addr}, Username: redistest.User, Password: redistest.Password,
+		})
 		t.Cleanup(func() { _ = r.Close() })
 		return remote.NewRedis(r, nil)
 	}
-	single := func(o redis.Options, hooks ...redis.Hook) *remote.Redis {
-		o.ContextTimeoutEnabled = true
-		client := serverClient(t, &o)
+	addr := c.Servers[0].Addr
+	single := func(protocol int, hooks ...redis.Hook) *remote.Redis {
+		client := serverClient(t, &redis.Options{
+			Addr: addr, Username: redistest.User, Password: redistest.Password, Protocol: protocol, ContextTimeoutEnabled: true,
+		})
 		for _, h := range hooks {
 			client.AddHook(h)
 		}
 		return remote.NewRedis(client, nil)
 	}
-	addr := c.Servers[0].Addr
-	for i := range c.Servers {
-		setUserAnew(t, c.Client(i), append(redistest.Rights(t, redistest.OnServer), redistest.Rights(t, redistest.OnCluster)...)...)
+	var rights []string
+	for _, part := range []string{redistest.OnServer, redistest.OnCluster, redistest.OnRing} {
+		rights = append(rights, redistest.Rights(t, part)...)
+	}
+	for _, admin := range []*redis.Client{c.Client(0), c.Client(1), alone.Client()} {
+		setUserAnew(t, admin, rights...)
 	}
 	for name, s := range map[string]*remote.Redis{
-		"RESP3": single(redis.Options{Addr: addr}), "RESP2": single(redis.Options{Addr: addr, Protocol: 2}),
-		"a user with few rights": asUser(t, "redis", addr, "", nil), "a Ring": ring(addr),
-		"no HELLO": single(redis.Options{Addr: addr, Protocol: 2}, withoutHello{}),
+		"RESP3": single(3), "RESP2": single(2), "no HELLO": single(2, withoutHello{}),
+		"of Open": asUser(t, "redis", addr, "", nil), "a Ring": ring(addr),
 	} {
 		if err := inspect(s); !errors.Is(err, remote.ErrClusterNode) || failover.Classify(err) != failover.Refused {
 			t.Errorf("%s: %v, %v", name, err, failover.Classify(err))
@@ -111,12 +117,13 @@ func TestInspectFindsANodeOfACluster(t *testing.T) {
 			t.Errorf("%s: %d calls here, %d elsewhere", name, here, elsewhere)
 		}
 	}
-	routing := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+	routing := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: c.Addrs(), Username: redistest.User, Password: redistest.Password,
+	})
 	defer routing.Close()
 	for name, s := range map[string]*remote.Redis{
-		"a Cluster": openStore(t, "cluster://"+addr), "alone": openStore(t, alone.URL()), "a Ring of servers": ring(alone.Addr),
-		"a client of another kind": remote.NewRedis(foreign{routing}, nil),
-		"with few rights":          asUser(t, "cluster", addr, "", nil),
+		"a Cluster": asUser(t, "cluster", addr, "", nil), "a client of another kind": remote.NewRedis(foreign{routing}, nil),
+		"alone": asUser(t, "redis", alone.Addr, "", nil), "a Ring of servers": ring(alone.Addr),
 	} {
 		if err := inspect(s); err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/awake"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -118,7 +119,7 @@ func TestDead(t *testing.T) {
 }
 
 func TestServerErrors(t *testing.T) {
-	server := redistest.Start(t, "--rename-command", "EVALSHA_RO", "")
+	server := redistest.Start(t)
 	admin := server.Client()
 	s := openStore(t, server.URL())
 	warm(t, s)
@@ -143,6 +144,9 @@ func TestServerErrors(t *testing.T) {
 			strings.Contains(e.Error(), "s3cr3t") {
 			t.Errorf("%s: %+v", want, results[i])
 		}
+		if got := failover.Classify(results[i].Err); got != failover.KeyFault {
+			t.Errorf("%v is %v", results[i].Err, got)
+		}
 	}
 	if results[3].Err != nil {
 		t.Errorf("the good one among bad ones: %v", results[3].Err)
@@ -151,27 +155,29 @@ func TestServerErrors(t *testing.T) {
 	for name, test := range map[string]struct {
 		breakIt, mendIt []any
 		is              func(error) bool
+		class           failover.Class
 	}{
-		"OOM": {[]any{"config", "set", "maxmemory", "1"}, []any{"config", "set", "maxmemory", "0"}, redis.IsOOMError},
+		"OOM": {[]any{"config", "set", "maxmemory", "1"}, []any{"config", "set", "maxmemory", "0"}, redis.IsOOMError, failover.CannotServe},
 		"READONLY": {
 			[]any{"replicaof", "127.0.0.1", "1"},
 			[]any{"replicaof", "no", "one"},
 			func(err error) bool { return redis.IsReadOnlyError(err) || redis.IsMasterDownError(err) },
+			failover.CannotServe,
 		},
 		"NOREPLICAS": {
 			[]any{"config", "set", "min-replicas-to-write", "1"},
 			[]any{"config", "set", "min-replicas-to-write", "0"},
-			redis.IsNoReplicasError,
+			redis.IsNoReplicasError, failover.CannotServe,
 		},
 		"ACL in the script": {
 			[]any{"acl", "setuser", server.User(), "-pexpire"},
 			[]any{"acl", "setuser", server.User(), "+pexpire"},
-			redis.IsPermissionError,
+			redis.IsPermissionError, failover.Refused,
 		},
 		"ACL": {
 			[]any{"acl", "setuser", server.User(), "-evalsha"},
 			[]any{"acl", "setuser", server.User(), "+evalsha"},
-			redis.IsPermissionError,
+			redis.IsPermissionError, failover.Misconfigured,
 		},
 	} {
 		must(admin.Do(ctx, test.breakIt...))
@@ -180,6 +186,9 @@ func TestServerErrors(t *testing.T) {
 		var e *remote.ScriptError
 		if !test.is(r.Err) || errors.As(r.Err, &e) || strings.Contains(r.Err.Error(), "s3cr3t") {
 			t.Errorf("%s: %T %v", name, r.Err, r.Err)
+		}
+		if got := failover.Classify(r.Err); got != test.class {
+			t.Errorf("%s: %v is %v, want %v", name, r.Err, got, test.class)
 		}
 	}
 

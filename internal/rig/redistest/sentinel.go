@@ -27,7 +27,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 	ctx := context.Background()
 	// By default a first synchronization waits five seconds for further replicas.
 	s := &Sentinel{Name: "primary", Primary: Start(t, "--repl-diskless-sync-delay", "0")}
-	s.Replica = Start(t, "--replicaof", "127.0.0.1 "+strconv.Itoa(s.Primary.Port), "--repl-diskless-sync-delay", "0")
+	s.Replica = Start(t, "--replicaof", "127.0.0.1", strconv.Itoa(s.Primary.Port), "--repl-diskless-sync-delay", "0")
 	s.Replica.follows()
 
 	s.Sentinel = prepare(t, unguarded)

@@ -9,8 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -69,6 +71,26 @@ func start(t testing.TB, part string, args ...string) *Server {
 	return s
 }
 
+// version is what the redis-server in PATH says of itself.
+var version = sync.OnceValue(func() string {
+	text, err := exec.Command("redis-server", "--version").Output()
+	if err != nil {
+		return ""
+	}
+	_, rest, _ := strings.Cut(string(text), " v=")
+	number, _, _ := strings.Cut(rest, " ")
+	return number
+})
+
+// Version returns the version of the servers, as in "7.0.15".
+func Version(t testing.TB) string {
+	t.Helper()
+	if version() == "" {
+		t.Fatal("redis-server does not say its version")
+	}
+	return version()
+}
+
 // prepare chooses a directory and a port for a server. Without a redis-server a test fails, instead of passing without
 // having looked.
 func prepare(t testing.TB, part string, args ...string) *Server {
@@ -91,6 +113,13 @@ func prepare(t testing.TB, part string, args ...string) *Server {
 		"--port", strconv.Itoa(s.Port), "--bind", "127.0.0.1", "--unixsocket", s.Socket,
 		"--dir", dir, "--save", "", "--appendonly", "no", "--logfile", "redis.log", "--daemonize", "no",
 	}, args...)
+	if strings.HasPrefix(Version(t), "6.") { // which allows that without being told
+		for _, flag := range []string{"--enable-debug-command", "--enable-protected-configs"} {
+			if i := slices.Index(s.args, flag); i >= 0 {
+				s.args = slices.Delete(s.args, i, i+2)
+			}
+		}
+	}
 	if part != unguarded && Guarded() {
 		s.guard(part)
 	}
