@@ -77,9 +77,10 @@ func (g *Group) dispatchOptions() dispatch.Options {
 // ([remote.ErrClusterNode]). A node whose breaker is open is asked only when a probe is due; in
 // between its cause is that of the last probe.
 //
-// Call it at the start, and httplimit.Ready for readiness, because an outage of Redis must not take all processes out
-// of service. It blocks for at most 0.5 s with the default Timeout, 2.1 s after several that had no answer, and never
-// longer than ctx: twice as long as a call may go on (see Options.Timeout), or 2 s, and 0.1 s to find the cause.
+// Call it at the start, and httplimit.Ready for readiness, because an outage of Redis must not take
+// all processes out of service. It blocks for at most 0.5 s with the default Timeout, 2.1 s after
+// several that had no answer and of a Cluster that is not known yet, and never longer than ctx:
+// twice as long as a call may go on (see Options.Timeout), or 2 s, and 0.1 s to find the cause.
 func (g *Group) Ping(ctx context.Context) error {
 	if g.isZero() {
 		return errZeroGroup

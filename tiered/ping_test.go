@@ -1,14 +1,22 @@
 package tiered_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -88,5 +96,96 @@ func TestPingAtANodeOfACluster(t *testing.T) {
 	}
 	soon(t, "no line says what to use", 10*second, func() bool {
 		return strings.Contains(log.String(), "redis refuses calls") && strings.Contains(log.String(), "redis+cluster://")
+	})
+}
+
+// swallowing is a store whose network swallows everything while it is silent. A call ends by its
+// time or by its context.
+type swallowing struct {
+	remote.Store
+	silent atomic.Bool
+}
+
+// swallows waits in vain if the network is silent.
+func (s *swallowing) swallows(ctx context.Context, timeout time.Duration) bool {
+	if !s.silent.Load() {
+		return false
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(timeout):
+	}
+	return true
+}
+
+func (s *swallowing) Run(
+	ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result,
+) {
+	if !s.swallows(ctx, timeout) {
+		s.Store.Run(ctx, timeout, calls, results)
+		return
+	}
+	for i := range calls {
+		results[i] = remote.Result{Err: io.EOF}
+	}
+}
+
+func (s *swallowing) Presence(
+	ctx context.Context, timeout time.Duration, n remote.Node, p remote.Process,
+) (remote.Census, error) {
+	if s.swallows(ctx, timeout) {
+		return remote.Census{}, io.EOF
+	}
+	return s.Store.Presence(ctx, timeout, n, p)
+}
+
+func (s *swallowing) Inspect(
+	ctx context.Context, timeout time.Duration, n remote.Node, algorithms []lua.Algorithm,
+) error {
+	if s.swallows(ctx, timeout) {
+		return io.EOF
+	}
+	return s.Store.Inspect(ctx, timeout, n, algorithms)
+}
+
+// Ping never takes longer than it says, whatever this process is doing at the same time: a report
+// of its presence may be under way. It finds Redis back at once.
+func TestPingIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		random := rand.New(rand.NewPCG(1, 1))
+		longest := time.Duration(0)
+		for range 400 {
+			s := &swallowing{Store: remote.NewMemory()}
+			l := must(tiered.New(s, tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)},
+				&tiered.Options{Logger: slog.New(slog.DiscardHandler)}))
+			pause := func(most time.Duration) { time.Sleep(time.Duration(random.Int64N(int64(most)))) }
+			pause(5 * second)
+			s.silent.Store(true)
+			pause(60 * second)
+			for range random.IntN(3) { // requests, and a reload, which reports at once
+				l.Allow(ctx, "user")
+				pause(second)
+			}
+			if random.IntN(2) == 0 {
+				ok(t, l.Group().SetPolicies([]tiered.Policy{l.Policy(), {Name: "new", Limit: tiered.PerSecond(1)}}))
+			}
+			pause(2 * second)
+			begun := time.Now()
+			if err := l.Group().Ping(ctx); err == nil {
+				t.Error("Ping hears somebody in a black hole")
+			}
+			longest = max(longest, time.Since(begun))
+
+			s.silent.Store(false)
+			time.Sleep(4 * second) // what is under way ends, and the breaker lets a probe through
+			begun = time.Now()
+			if err := l.Group().Ping(ctx); err != nil || time.Since(begun) > 0 {
+				t.Errorf("Redis is back, and Ping says %v after %v", err, time.Since(begun))
+			}
+			ok(t, l.Close(ctx))
+		}
+		if longest > 2100*ms {
+			t.Errorf("Ping took %v", longest)
+		}
 	})
 }

@@ -142,7 +142,7 @@ func (d *Dispatcher) Stop() {
 func (d *Dispatcher) Leave(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, n := range d.Nodes() {
-		all.Go(func() { _ = n.reportPresence(ctx, 0) }) // the presence ends by itself
+		all.Go(func() { _ = n.reportPresence(ctx, 0, 0) }) // the presence ends by itself
 	}
 	all.Wait()
 }

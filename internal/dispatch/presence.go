@@ -34,7 +34,9 @@ func (d *Dispatcher) refreshPresence(ctx context.Context) {
 		}
 		var all sync.WaitGroup
 		for _, n := range d.Nodes() {
-			all.Go(func() { _ = n.reportPresence(ctx, PresenceTTL) }) // Stats and the log tell of errors
+			all.Go(func() { // Stats and the log tell of errors
+				_ = n.reportPresence(ctx, PresenceTTL, d.now()+n.longest())
+			})
 		}
 		all.Wait()
 		// A tenth of jitter, so that processes started together do not stay in step.
@@ -144,9 +146,12 @@ var ErrOpen = errors.New("the breaker is open")
 // answered, at most for two ClientTimeouts, or 2 s while a node does not answer, and what cause
 // takes, which may replace an error by one that says more.
 func (d *Dispatcher) Ping(ctx context.Context, algorithms []lua.Algorithm, cause func(remote.Node, error) error) error {
-	ids := d.options.Store.Nodes()
+	ids, begun, least := d.options.Store.Nodes(), d.now(), time.Duration(0)
 	if len(ids) == 0 { // a Cluster of which nothing is known yet
-		id, err := d.options.Store.Locate(ctx, "ping")
+		least = max(2*d.options.ClientTimeout, maxPatience)
+		locating, cancel := context.WithTimeout(ctx, least)
+		defer cancel()
+		id, err := d.options.Store.Locate(locating, "ping")
 		if err != nil {
 			return fmt.Errorf("no node is known: %w", err)
 		}
@@ -159,9 +164,11 @@ func (d *Dispatcher) Ping(ctx context.Context, algorithms []lua.Algorithm, cause
 	for i, id := range ids {
 		all.Go(func() {
 			n := d.Node(id)
-			err := n.reportPresence(ctx, PresenceTTL)
+			until := begun + max(n.longest(), least)
+			err := n.reportPresence(ctx, PresenceTTL, until)
 			if err == nil || failover.Classify(err) == failover.Refused { // then it says more
-				if why := d.options.Store.Inspect(ctx, n.pace.patience(), id, algorithms); why != nil {
+				patience := min(n.pace.patience(), until-d.now())
+				if why := d.options.Store.Inspect(ctx, patience, id, algorithms); why != nil {
 					err = why
 				}
 			}
@@ -177,14 +184,26 @@ func (d *Dispatcher) Ping(ctx context.Context, algorithms []lua.Algorithm, cause
 // errLeft says that this process has left a node.
 var errLeft = errors.New("this process has left")
 
-// reportPresence refreshes the presence at one node, or ends it for good if ttl is 0. If that fails, the next period
-// repeats it.
-func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
+// longest is how long a refresh of the presence may take, with the wait for one that is under way.
+func (n *Node) longest() time.Duration {
+	return max(2*n.dispatcher.options.ClientTimeout, n.pace.patience())
+}
+
+// reportPresence refreshes the presence at one node, or ends it for good if ttl is 0. If that
+// fails, the next period repeats it. A refresh ends at until at the latest, although it may have to
+// wait for another one first.
+func (n *Node) reportPresence(ctx context.Context, ttl, until time.Duration) error {
 	if n.id == "" {
 		if ttl == 0 {
 			return nil
 		}
 		return n.look(ctx)
+	}
+	d, callerCtx := n.dispatcher, ctx
+	if ttl > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, until-d.now())
+		defer cancel()
 	}
 	// One after the other: a refresh that is executed after the leaving would count a process that is gone.
 	select {
@@ -196,15 +215,17 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 	if n.left = n.left || ttl == 0; n.left && ttl > 0 {
 		return errLeft
 	}
-	d, callerCtx := n.dispatcher, ctx
-	timeout := n.Timeout()
-	longest := 2 * timeout // Close waits
+	timeout, short := n.Timeout(), false // short: too little time is left to learn that there is no answer
 	if ttl > 0 {
 		timeout = n.pace.patience()
-		longest = max(2*d.options.ClientTimeout, timeout)
+		left := until - d.now()
+		short = left < timeout-timeout/8
+		timeout = min(timeout, left)
+	} else {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, 2*timeout) // Close waits
+		defer cancel()
 	}
-	ctx, cancel := context.WithTimeout(ctx, longest)
-	defer cancel()
 	var announced remote.Announcement
 	var version int64
 	if ttl > 0 {
@@ -228,14 +249,15 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 	switch {
 	case err == nil:
 		n.heard(d.now() - sent)
-	case callerCtx.Err() == nil && failover.Classify(err) == failover.Unreachable:
+	case callerCtx.Err() == nil && !short && failover.Classify(err) == failover.Unreachable:
 		n.pace.noAnswer()
 	}
 	if attempt != nil {
 		verdict := err
 		switch {
-		// Nothing was learned if the caller of Close did not wait, or if a node that left its Cluster was not asked.
-		case err != nil && callerCtx.Err() != nil, errors.Is(err, remote.ErrNoPresence):
+		// Nothing was learned if the caller did not wait, or if a node that left its Cluster was
+		// not asked.
+		case err != nil && (callerCtx.Err() != nil || short), errors.Is(err, remote.ErrNoPresence):
 			verdict = context.Canceled
 		}
 		if !attempt.End(verdict) && verdict == nil {
