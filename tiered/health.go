@@ -188,7 +188,7 @@ func (h *health) Doubted() time.Duration { return time.Duration(h.doubtedUntil.L
 func (h *health) KeptData() { h.doubtedUntil.Store(0) }
 
 // Overran implements [engine.Node].
-func (h *health) Overran() { h.overruns.Count() }
+func (h *health) Overran(waited, late time.Duration) { h.overruns.Count(waited, late) }
 
 // Settled implements [engine.Node].
 func (h *health) Settled(tokens int64) { h.debts.Count(tokens) }

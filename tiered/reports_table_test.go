@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -258,6 +259,27 @@ var faultsTold = []struct {
 			"INFO redis answers within Budget again",
 		},
 		figures: "policy.Tokens.Fallback policy.Costs.Settled node.Calls.Overruns node.Outages.Settled",
+	}, {
+		name: "calls wait for their turn in the process", options: tiered.Options{MaxInFlight: 1},
+		fault: func(p patientOf) {
+			p.store.delay.Store(int64(15 * ms)) // less than Budget
+			for i := range 100 {
+				var all sync.WaitGroup
+				for j := range 5 {
+					all.Go(func() { p.l.Allow(ctx, fmt.Sprint("cold", i, "-", j)) })
+				}
+				all.Wait()
+				time.Sleep(100 * ms)
+			}
+			p.store.delay.Store(0)
+			p.ask(20 * time.Second)
+		},
+		lines: []string{
+			"WARN this process is later than Budget, and not redis: the fail modes decide for keys without a lease",
+			"INFO this process is within Budget again",
+		},
+		figures: "policy.Tokens.Fallback policy.Costs.Settled node.Calls.Overruns node.Outages.Settled",
+		attrs:   `"round trip"=16ms late=0s budget=20ms`,
 	}, {
 		name: "slower than Timeout", fault: func(p patientOf) {
 			p.store.delay.Store(int64(200 * ms))

@@ -235,7 +235,7 @@ func batchError(calls []lua.Call, results []remote.Result) (err error) {
 
 // giveUp ends a batch that takes longer than Timeout. Its jobs get an error now, and the sender's place becomes free.
 func (b *batch) giveUp() {
-	b.node.pace.noAnswer()
+	b.node.pace.noAnswer(b.node.dispatcher.now())
 	b.mu.Lock()
 	results := make([]remote.Result, len(b.jobs))
 	b.mu.Unlock()

@@ -21,7 +21,7 @@ func (n *Node) locate(room []Pending) result {
 	jobs = slices.Clone(jobs) // a batch that was given up may still read it when room is reused
 	begun := d.now()
 	attempt, ok := n.guard.Begin(func() { // it takes longer than Timeout
-		n.pace.noAnswer()
+		n.pace.noAnswer(d.now())
 		n.abandon(jobs, d.now())
 		n.freeSender()
 	})

@@ -51,6 +51,34 @@ type pace struct {
 	answered int
 	inTime   [slowTrips]time.Duration // a ring of the round trips that came in time: inTime[n%slowTrips] is written next
 	came     int
+	lately   recent // the longest round trips, and times without an answer
+}
+
+// recentTime is how long a round trip counts as recent at least; twice that at most. Who is late is
+// said every 10 s.
+const recentTime = 10 * time.Second
+
+// recent keeps the longest of the recent times, in two windows.
+type recent struct {
+	begun       time.Duration // of the window that is now
+	now, before time.Duration // the longest in each
+}
+
+// add adds d at a time.
+func (r *recent) add(at, d time.Duration) {
+	switch since := at - r.begun; {
+	case since >= 2*recentTime:
+		*r = recent{begun: at}
+	case since >= recentTime:
+		r.begun, r.now, r.before = at, 0, r.now
+	}
+	r.now = max(r.now, d)
+}
+
+// longest returns the longest of the recent ones, or 0.
+func (r *recent) longest(at time.Duration) time.Duration {
+	r.add(at, 0)
+	return max(r.now, r.before)
 }
 
 func newPace(timeout, clientTimeout time.Duration) *pace {
@@ -59,13 +87,14 @@ func newPace(timeout, clientTimeout time.Duration) *pace {
 	return p
 }
 
-// answer adds the round trip of an answer. It returns the time after which a call has failed from now on: never less
-// than Options.Timeout.
-func (p *pace) answer(trip time.Duration) time.Duration {
+// answer adds the round trip of an answer that came now. It returns the time after which a call has
+// failed from now on: never less than Options.Timeout.
+func (p *pace) answer(now, trip time.Duration) time.Duration {
 	p.unheard.Store(0)
 	p.last.Store(int64(trip))
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.lately.add(now, trip)
 	p.trips[p.answered%paceTrips] = trip
 	p.answered++
 	known := p.trips
@@ -94,8 +123,13 @@ func secondLongest(trips []time.Duration) time.Duration {
 	return second
 }
 
-// noAnswer adds a call that has failed without an answer.
-func (p *pace) noAnswer() { p.unheard.Add(1) }
+// noAnswer adds a call that has failed now without an answer.
+func (p *pace) noAnswer(now time.Duration) {
+	p.unheard.Add(1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lately.add(now, time.Duration(p.timeout.Load()))
+}
 
 // patience returns for how long the client waits for a reply. It is longer than a call that has not failed takes,
 // because only an answer shows what a node that became slow takes, and because a new connection takes several round
@@ -129,8 +163,18 @@ func (n *Node) SlowTrip() time.Duration { return time.Duration(n.pace.slow.Load(
 // LastTrip reports how long the latest answer of the node took.
 func (n *Node) LastTrip() time.Duration { return time.Duration(n.pace.last.Load()) }
 
+// LongestTrip reports the longest that an answer of the node took in the last 10 to 20 s, with the
+// calls that had no answer in time, or 0 if there was none.
+func (n *Node) LongestTrip() time.Duration {
+	n.pace.mu.Lock()
+	defer n.pace.mu.Unlock()
+	return n.pace.lately.longest(n.dispatcher.now())
+}
+
 // heard adds an answer of the node, whether its call had failed by then or not.
-func (n *Node) heard(trip time.Duration) { n.guard.SetTimeout(n.pace.answer(trip)) }
+func (n *Node) heard(trip time.Duration) {
+	n.guard.SetTimeout(n.pace.answer(n.dispatcher.now(), trip))
+}
 
 // maxSenders is how many pipelines may be under way to the node now: MaxSenders, and one more for each 10 ms of a round
 // trip, up to mostSenders. Otherwise a call would wait behind others for longer than its caller does.

@@ -72,7 +72,7 @@ func (n *Node) look(ctx context.Context) error {
 	if _, err = d.options.Store.Locate(ctx, d.options.Store.Key("", "")); err == nil {
 		n.heard(d.now() - begun)
 	} else if ctx.Err() != nil {
-		n.pace.noAnswer()
+		n.pace.noAnswer(d.now())
 	}
 	if attempt != nil {
 		attempt.End(err)
@@ -250,7 +250,7 @@ func (n *Node) reportPresence(ctx context.Context, ttl, until time.Duration) err
 	case err == nil:
 		n.heard(d.now() - sent)
 	case callerCtx.Err() == nil && !short && failover.Classify(err) == failover.Unreachable:
-		n.pace.noAnswer()
+		n.pace.noAnswer(d.now())
 	}
 	if attempt != nil {
 		verdict := err

@@ -87,10 +87,10 @@ type WaitEnd struct {
 // Node is what is known of a Redis node besides what the dispatcher knows. It is the dispatcher's observer of the node.
 type Node interface {
 	dispatch.NodeObserver
-	Overran()                       // a caller got no answer within its Budget
-	Settled(tokens int64)           // tokens that were admitted without Redis were reported
-	Doubted() (until time.Duration) // until then the node may have come back empty after an outage
-	KeptData()                      // it has not
+	Overran(waited, late time.Duration) // a caller got no answer within the time it waits, and woke up so late after it
+	Settled(tokens int64)               // tokens that were admitted without Redis were reported
+	Doubted() (until time.Duration)     // until then the node may have come back empty after an outage
+	KeptData()                          // it has not
 }
 
 // Limiter decides by one policy. All methods may be called concurrently. A nil one refuses.

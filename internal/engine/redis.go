@@ -163,7 +163,7 @@ func (p *Part) wait(ctx context.Context) {
 		p.decided(Outcome{p.bucket.Policy(), How{Canceled, None, expired(ctx)}, 0, 0}, p.bucket)
 	case Unavailable:
 		if n := p.bucket.node.Load(); n != nil {
-			nodeOf(n).Overran()
+			nodeOf(n).Overran(p.until-begin, p.now-p.until)
 		}
 		p.state = leftToFailMode
 	default:
