@@ -19,7 +19,7 @@ const (
 )
 
 // ParseLimit reads "100/s", "100/min burst 200", "1000/h precision 30s", "unlimited" or "blocked". The period is s,
-// min, h, day, week, ms or us, or a duration such as 10s, 1h30m, 30d or 2w. Digits may be grouped, as in 1_000_000. The
+// min, h, day, week, ms or us, or a duration such as 10s, 15min, 1h30m or 30d. Digits may be grouped, as in 1_000_000. The
 // error names all problems, each with its position.
 func ParseLimit(text string) (Limit, error) {
 	switch words := strings.Fields(text); {
@@ -56,7 +56,7 @@ func (p *limitParser) limit() (l Limit) {
 	}
 	if !validPeriod(l.Per) {
 		p.wrong(at+len(amount)+1, per,
-			"must be s, min, h, day, week, or a duration such as 10s, 1h30m or 30d, from 1us to 100 years in whole us")
+			"must be s, min, h, day, week, or a duration such as 15min, 1h30m or 30d, from 1us to 100 years in whole us")
 	}
 	for given := map[string]bool{}; ; {
 		name, at := p.word()

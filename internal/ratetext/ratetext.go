@@ -44,18 +44,18 @@ func Format(tokens int64, period time.Duration) string {
 	return strconv.FormatInt(tokens, 10) + "/" + FormatPeriod(period)
 }
 
-// ParsePeriod reads a unit, such as min, or a duration: what [time.ParseDuration] reads, and whole days and weeks, such
-// as 30d and 2w. It reports false if the text is neither, or if the period is not positive.
+// ParsePeriod reads a unit, such as min, a whole number of a unit, such as 15min, 30d or 2weeks, or what
+// [time.ParseDuration] reads. It reports false if the text is neither, or if the period is not positive.
 func ParsePeriod(text string) (time.Duration, bool) {
+	number := text[:len(text)-len(strings.TrimLeft(text, "0123456789_"))]
+	unit := text[len(number):]
 	for _, p := range periods {
-		if p.word == text {
+		switch plural := p.word + "s"; {
+		case unit == p.word && number == "":
 			return p.period, true
-		}
-	}
-	for unit, length := range map[string]time.Duration{"d": day, "w": 7 * day} {
-		if number, ok := strings.CutSuffix(text, unit); ok {
+		case unit == p.word, unit == plural && len(p.word) > 2 && number != "":
 			n, ok := ParseWhole(number)
-			if d := time.Duration(n) * length; ok && n > 0 && d/length == time.Duration(n) {
+			if d := time.Duration(n) * p.period; ok && n > 0 && d/p.period == time.Duration(n) {
 				return d, true
 			}
 			return 0, false
