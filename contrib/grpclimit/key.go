@@ -200,6 +200,11 @@ const (
 
 	// Together counts all calls without a key as one client.
 	Together
+
+	// Next lets the next rule count the call instead. That rule is left out for a call that has a key here. So who has
+	// an API key is counted by it, and who has none by address. Rules that stand for each other in that way may have the
+	// same policy, and count all messages or none.
+	Next
 )
 
 // sharedKey is the key of all calls without one. A client's key never equals it: see find.

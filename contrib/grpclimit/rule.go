@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,13 +32,13 @@ type Call struct {
 
 // Rule is one policy that applies to calls. Its functions are called concurrently.
 type Rule struct {
-	// Limiter has the policy. Required. Each policy may be in one rule only.
+	// Limiter has the policy. Required. Each policy may be in one rule only, but for [Next].
 	Limiter *tiered.Limiter
 
 	// Key tells which client a call counts for. Required.
 	Key Key
 
-	// Missing says what happens to a call without a key: Refuse, Exempt or Together. Required.
+	// Missing says what happens to a call without a key: Refuse, Exempt, Together or Next. Required.
 	Missing Missing
 
 	// Messages counts each message that the client of a stream sends, and not the call. A unary call is one message.
@@ -165,7 +166,7 @@ func (p *problems) checkRules(rules []Rule, client bool) {
 			p.add("rules[%d].Limiter is nil: must be set", i)
 		case r.Limiter.Group() == nil:
 			p.add("rules[%d].Limiter is zero: must be made by tiered.New or Group.NewLimiter", i)
-		case twice:
+		case twice && !standIn(rules[first:i]):
 			p.add("rules[%d].Limiter has policy %q, as rules[%d] has: must be another policy", i, name, first)
 		default:
 			names[name] = i
@@ -189,8 +190,13 @@ func (p *problems) checkRules(rules []Rule, client bool) {
 			p.add("rules[%d].Key is of the client of a connection: must be another one, because a client's own calls have none",
 				i)
 		}
-		if r.Missing < Refuse || r.Missing > Together {
-			p.add("rules[%d].Missing is %d: must be Refuse, Exempt or Together", i, r.Missing)
+		switch {
+		case r.Missing < Refuse || r.Missing > Next:
+			p.add("rules[%d].Missing is %d: must be Refuse, Exempt, Together or Next", i, r.Missing)
+		case r.Missing == Next && i+1 == len(rules):
+			p.add("rules[%d].Missing is Next: must be Refuse, Exempt or Together, because it is the last rule", i)
+		case r.Missing == Next && r.Messages != rules[i+1].Messages:
+			p.add("rules[%d].Missing is Next: must be another one, or both rules must count messages, or none of them", i)
 		}
 		switch {
 		case r.Actual != nil && client:
@@ -199,6 +205,19 @@ func (p *problems) checkRules(rules []Rule, client bool) {
 			p.add("rules[%d].Actual is set: must be nil if Messages is set, whose tokens are spent at once", i)
 		}
 	}
+}
+
+// afterNext returns the number of the first rule that does not stand in for rules[i]. The last rule has another Missing.
+func afterNext(rules []Rule, i int) int {
+	for rules[i].Missing == Next {
+		i++
+	}
+	return i + 1
+}
+
+// standIn reports whether each of these rules lets the one after it count what it has no key for.
+func standIn(rules []Rule) bool {
+	return !slices.ContainsFunc(rules, func(r Rule) bool { return r.Missing != Next })
 }
 
 // fill validates rules and options, reports all problems at once, and fills in the defaults.

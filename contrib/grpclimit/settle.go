@@ -95,11 +95,14 @@ func Settle(ctx context.Context, actual map[string]int64) error {
 	}
 	costs := s.costs()
 	for _, name := range slices.Sorted(maps.Keys(actual)) {
-		i := slices.Index(names, name)
-		if i < 0 {
+		if !slices.Contains(names, name) {
 			return fmt.Errorf("grpclimit: actual has policy %q: must be one of %q", name, names)
 		}
-		costs[i] = actual[name]
+	}
+	for i, name := range names {
+		if n, ok := actual[name]; ok {
+			costs[i] = n
+		}
 	}
 	if !s.settle(costs) {
 		return errors.New("grpclimit: the call is settled: must be settled once, with all costs")

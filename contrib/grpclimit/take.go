@@ -78,14 +78,27 @@ func (u *use) carries() bool { return u.planned || u.limit != (tiered.Limit{}) }
 
 // uses appends a use for each rule that applies, and returns those apart that cost nothing.
 func (l *limit) uses(r request, which part, to []use) (uses, free []use, refused *Error) {
-	i := 0
+	i, past := 0, 0 // the rules before past are left out
 	defer l.caught(r, "rules[%d]", &i, &refused)
 	for ; i < len(l.rules); i++ {
 		rule := &l.rules[i]
-		if which != wholeCall && rule.Messages != (which == message) || rule.Skip != nil && rule.Skip(r.ctx, r.call) {
+		if i < past || which != wholeCall && rule.Messages != (which == message) {
+			continue
+		}
+		skip := rule.Skip != nil && rule.Skip(r.ctx, r.call)
+		if skip && rule.Missing != Next {
 			continue
 		}
 		key, err := rule.Key.find(r)
+		if rule.Missing == Next {
+			if key == "" && err == nil {
+				continue
+			}
+			past = afterNext(l.rules, i)
+			if skip {
+				continue
+			}
+		}
 		switch {
 		case err != nil:
 			return nil, nil, rule.keyless(r, err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,8 +15,8 @@ import (
 )
 
 // Key tells what a request counts for: mostly a client. The zero Key is an error: make one with [Header],
-// [Credential], [Cookie], [PathValue], [Route], [Method], [RemoteIP], [ForwardedFor], [Forwarded], [TrustedHops],
-// [HeaderIP], [JoinKeys] or [KeyFunc].
+// [Credential], [Cookie], [Query], [PathValue], [Route], [Method], [RemoteIP], [ForwardedFor], [Forwarded],
+// [TrustedHops], [HeaderIP], [JoinKeys] or [KeyFunc].
 type Key struct {
 	of  func(*http.Request) (string, error) // "" if the request has none
 	ip  findIP                              // if it counts by addresses
@@ -79,6 +80,30 @@ func Cookie(name string) Key {
 			}
 		}
 		return "", nil
+	}}
+}
+
+// Query counts by a parameter of the URL's query, as in ?api_key=…: the value that is not empty. An API key is a secret:
+// use Query("api_key").Hashed(). Services read several values in different ways, so all requests with two values that
+// differ count as one client.
+func Query(name string) Key {
+	if name == "" {
+		return Key{err: errors.New(`is Query(""): must be the name of a parameter`)}
+	}
+	return Key{of: func(r *http.Request) (key string, err error) {
+		for pair := range strings.SplitSeq(r.URL.RawQuery, "&") {
+			is, value, _ := strings.Cut(pair, "=")
+			if is, err := url.QueryUnescape(is); err != nil || is != name || strings.Contains(pair, ";") {
+				continue // as net/url reads it
+			}
+			if value, err := url.QueryUnescape(value); err == nil && value != "" && value != key {
+				if key != "" {
+					return "\x00", nil
+				}
+				key = value
+			}
+		}
+		return key, nil
 	}}
 }
 
@@ -165,6 +190,11 @@ const (
 
 	// Together counts all requests without a key as one client.
 	Together
+
+	// Next lets the next rule count the request instead. That rule is left out for a request that has a key here. So
+	// who has an API key is counted by it, and who has none by address. Rules that stand for each other in that way may
+	// have the same policy.
+	Next
 )
 
 // sharedKey is the key of all requests without one. A client's key never equals it: see find.

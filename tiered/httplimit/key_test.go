@@ -27,6 +27,7 @@ func TestKeys(t *testing.T) {
 	path.SetPathValue("tenant", "acme/\x00")
 	routed := same()
 	routed.Pattern = "GET /items/{id}"
+	asked := func(query string) *http.Request { return httptest.NewRequest(http.MethodGet, "/?"+query, nil) }
 	odd := same()
 	odd.SetPathValue("tenant", "\x00")
 	for _, c := range []struct {
@@ -45,6 +46,11 @@ func TestKeys(t *testing.T) {
 		{"cookie, after an empty one", httplimit.Cookie("session"), same("Cookie", "session=; session=s"), "s"},
 		{"no cookie", httplimit.Cookie("session"), same("Cookie", "a=1"), ""},
 		{"empty cookie", httplimit.Cookie("session").Hashed(), same("Cookie", "session="), ""},
+		{"query", httplimit.Query("key"), asked("a=1&key=s%203cret&key=&b"), "s 3cret"},
+		{"query, encoded name", httplimit.Query("key"), asked("k%65y=s&key=s"), "s"},
+		{"query with two values", httplimit.Query("key"), asked("key=s&key=t"), "\x00\x00"},
+		{"empty query", httplimit.Query("key").Hashed(), asked("key=&key"), ""},
+		{"query that is none", httplimit.Query("key"), asked("key=%zz&key=a;b&%zz=c&Key=s"), ""},
 		{"path", httplimit.PathValue("tenant"), path, "acme/\x00"},
 		{"no path", httplimit.PathValue("tenant"), same(), ""},
 		{"like those without a key", httplimit.PathValue("tenant"), odd, "\x00\x00"},

@@ -129,12 +129,26 @@ func (u *use) carries() bool { return u.planned || u.limit != (tiered.Limit{}) }
 // uses appends a use for each rule that applies to the request, and returns those apart that cost nothing. A Refusal with a
 // Reason refuses the request at once.
 func (l *limit) uses(r *http.Request, uses []use) (_, free []use, wrong Refusal) {
+	past := 0 // the rules before it are left out
 	for i := range l.rules {
 		rule := &l.rules[i]
-		if rule.Skip != nil && rule.Skip(r) {
+		if i < past {
+			continue
+		}
+		skip := rule.Skip != nil && rule.Skip(r)
+		if skip && rule.Missing != Next {
 			continue
 		}
 		key, err := rule.Key.find(r)
+		if rule.Missing == Next {
+			if key == "" && err == nil {
+				continue
+			}
+			past = afterNext(l.rules, i)
+			if skip {
+				continue
+			}
+		}
 		switch {
 		case err != nil:
 			return nil, nil, rule.keyless(err)

@@ -421,7 +421,7 @@ func TestProblemsWithOptions(t *testing.T) {
 	}
 	_, err := httplimit.New([]httplimit.Rule{
 		{},
-		{Limiter: l, Key: httplimit.Header("X User"), Missing: 4},
+		{Limiter: l, Key: httplimit.Header("X User"), Missing: 5},
 		{Limiter: l, Key: httplimit.ForwardedFor(), Missing: httplimit.Refuse},
 		{Limiter: l, Key: httplimit.Cookie("").Hashed(), Missing: httplimit.Exempt},
 		{Limiter: new(tiered.Limiter), Key: httplimit.RemoteIP(), Missing: httplimit.Exempt},
@@ -432,9 +432,9 @@ func TestProblemsWithOptions(t *testing.T) {
 	}, &httplimit.Options{Jitter: -1, Headers: httplimit.Headers{Prefix: "X RateLimit"}})
 	want := `httplimit: rules[0].Limiter is nil: must be set
 httplimit: rules[0].Key is zero: must be set, as in httplimit.RemoteIP()
-httplimit: rules[0].Missing is 0: must be Refuse, Exempt or Together
+httplimit: rules[0].Missing is 0: must be Refuse, Exempt, Together or Next
 httplimit: rules[1].Key is Header("X User"): must be the name of a header field
-httplimit: rules[1].Missing is 4: must be Refuse, Exempt or Together
+httplimit: rules[1].Missing is 5: must be Refuse, Exempt, Together or Next
 httplimit: rules[2].Limiter has policy "p", as rules[1] has: must be another policy
 httplimit: rules[2].Key is ForwardedFor(): must have the prefix of a proxy at least
 httplimit: rules[3].Limiter has policy "p", as rules[1] has: must be another policy

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/inside"
@@ -14,13 +15,13 @@ import (
 
 // Rule is one policy that applies to requests.
 type Rule struct {
-	// Limiter has the policy. Required. Each policy may be in one rule only.
+	// Limiter has the policy. Required. Each policy may be in one rule only, but for [Next].
 	Limiter *tiered.Limiter
 
 	// Key tells which client a request counts for. Required.
 	Key Key
 
-	// Missing says what happens to a request without a key: Refuse, Exempt or Together. Required.
+	// Missing says what happens to a request without a key: Refuse, Exempt, Together or Next. Required.
 	Missing Missing
 
 	// Cost returns what a request costs, in tokens; nil means 1. A request that costs 0 passes the rule uncounted.
@@ -109,7 +110,7 @@ func fill(rules []Rule, o *Options) (Options, error) {
 			bad("rules[%d].Limiter is nil: must be set", i)
 		case r.Limiter.Group() == nil:
 			bad("rules[%d].Limiter is zero: must be made by tiered.New or Group.NewLimiter", i)
-		case twice:
+		case twice && !standIn(rules[first:i]):
 			bad("rules[%d].Limiter has policy %q, as rules[%d] has: must be another policy", i, name, first)
 		default:
 			names[name] = i
@@ -130,8 +131,11 @@ func fill(rules []Rule, o *Options) (Options, error) {
 		case r.Key.of == nil:
 			bad("rules[%d].Key is zero: must be set, as in httplimit.RemoteIP()", i)
 		}
-		if r.Missing < Refuse || r.Missing > Together {
-			bad("rules[%d].Missing is %d: must be Refuse, Exempt or Together", i, r.Missing)
+		switch {
+		case r.Missing < Refuse || r.Missing > Next:
+			bad("rules[%d].Missing is %d: must be Refuse, Exempt, Together or Next", i, r.Missing)
+		case r.Missing == Next && i+1 == len(rules):
+			bad("rules[%d].Missing is Next: must be Refuse, Exempt or Together, because it is the last rule", i)
 		}
 	}
 	if f.Jitter < 0 || f.Jitter > maxJitter {
@@ -144,6 +148,19 @@ func fill(rules []Rule, o *Options) (Options, error) {
 		f.Random = rand.Float64
 	}
 	return f, errors.Join(all...)
+}
+
+// afterNext returns the number of the first rule that does not stand in for rules[i]. The last rule has another Missing.
+func afterNext(rules []Rule, i int) int {
+	for rules[i].Missing == Next {
+		i++
+	}
+	return i + 1
+}
+
+// standIn reports whether each of these rules lets the one after it count what it has no key for.
+func standIn(rules []Rule) bool {
+	return !slices.ContainsFunc(rules, func(r Rule) bool { return r.Missing != Next })
 }
 
 // Preflight reports whether a request is a browser's CORS preflight: OPTIONS with Origin and

@@ -22,7 +22,7 @@ type Method struct {
 // grpcWords are those for the keys of calls and for where a plan's name is.
 var grpcWords = words{
 	keys: map[string]finder{
-		"ip": {address: true}, "method": {}, "metadata": {needs: aName}, "credential": {needs: aName},
+		"ip": {address: true}, "method": {}, "metadata": {needs: aName}, "credential": {needs: aName, hash: true},
 		"forwarded-for": {needs: theProxies, address: true}, "tls-subject": {}, "spiffe-id": {},
 	},
 	plans: map[string]finder{"metadata": {needs: aName}},

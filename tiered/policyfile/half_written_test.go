@@ -269,8 +269,9 @@ func TestLost(t *testing.T) {
 		names += fmt.Sprintf(`, policies["m%d"]`, i)
 	}
 	const c = ", {limit: 1/s, keys: {x: 1/s, y: 2/s}, name: c}"
+	const b = ", {policy: b, key: ip, missing: next}, {policy: b, key: method}"
 	file := "version: 1\npolicies: [{name: a, limit: 9/s, also: [8/h, 9/d]}, {name: b, limit: 1/s}" + ten + c + "]\n" +
-		"http: [{match: /, limits: [{policy: a, key: [ip, method], cost: 2}, {policy: b, key: ip}]}]\n"
+		"http: [{match: /, limits: [{policy: a, key: [ip, method], cost: 2}" + b + "]}]\n"
 	for _, c := range []struct{ from, to, want string }{
 		{"1/s", "3/s", ""},
 		{c, "", `policies["c"]`},
@@ -282,7 +283,8 @@ func TestLost(t *testing.T) {
 		{" keys: {x: 1/s, y: 2/s},", "", `policies["c"].keys`},
 		{", cost: 2", "", `http["/"].limits["a"].cost`},
 		{"[ip, method]", "ip", `http["/"].limits["a"].key`},
-		{", {policy: b, key: ip}", "", `http["/"].limits["b"]`},
+		{b, "", `http["/"].limits["b"], http["/"].limits["b" 2]`},
+		{b, ", {policy: b, key: ip}", `http["/"].limits["b"].missing, http["/"].limits["b" 2]`},
 		{"match: /,", "match: /x,", `http["/"]`},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -36,15 +36,27 @@ var httpWords = words{
 		"route":  {key: func(Key) httplimit.Key { return httplimit.Route() }},
 		"method": {key: func(Key) httplimit.Key { return httplimit.Method() }},
 
-		"header":     {needs: aName, key: func(k Key) httplimit.Key { return httplimit.Header(k.Name) }},
-		"credential": {needs: aName, key: func(k Key) httplimit.Key { return httplimit.Credential(k.Name) }},
-		"cookie":     {needs: aName, key: func(k Key) httplimit.Key { return httplimit.Cookie(k.Name).Hashed() }}, // a secret
-		"path":       {needs: aName, key: func(k Key) httplimit.Key { return httplimit.PathValue(k.Name) }},
+		"header": {needs: aName, key: func(k Key) httplimit.Key { return httplimit.Header(k.Name) }},
+		"path":   {needs: aName, key: func(k Key) httplimit.Key { return httplimit.PathValue(k.Name) }},
 
-		"forwarded-for": {theProxies, true, func(k Key) httplimit.Key { return httplimit.ForwardedFor(k.Proxies...) }},
-		"forwarded":     {theProxies, true, func(k Key) httplimit.Key { return httplimit.Forwarded(k.Proxies...) }},
-		"header-ip":     {nameAndProxies, true, func(k Key) httplimit.Key { return httplimit.HeaderIP(k.Name, k.Proxies...) }},
-		"hops":          {aNumber, true, func(k Key) httplimit.Key { return httplimit.TrustedHops(k.Hops) }},
+		// These are secrets.
+		"credential": {needs: aName, hash: true, key: func(k Key) httplimit.Key { return httplimit.Credential(k.Name) }},
+		"cookie":     {needs: aName, hash: true, key: func(k Key) httplimit.Key { return httplimit.Cookie(k.Name).Hashed() }},
+		"query":      {needs: aName, hash: true, key: func(k Key) httplimit.Key { return httplimit.Query(k.Name).Hashed() }},
+
+		"forwarded-for": {
+			needs: theProxies, address: true,
+			key: func(k Key) httplimit.Key { return httplimit.ForwardedFor(k.Proxies...) },
+		},
+		"forwarded": {
+			needs: theProxies, address: true,
+			key: func(k Key) httplimit.Key { return httplimit.Forwarded(k.Proxies...) },
+		},
+		"header-ip": {
+			needs: nameAndProxies, address: true,
+			key: func(k Key) httplimit.Key { return httplimit.HeaderIP(k.Name, k.Proxies...) },
+		},
+		"hops": {needs: aNumber, address: true, key: func(k Key) httplimit.Key { return httplimit.TrustedHops(k.Hops) }},
 	},
 	plans: map[string]finder{"header": {needs: aName}},
 }
@@ -71,10 +83,14 @@ func httpKey(parts []Key) httplimit.Key {
 }
 
 func httpPart(k Key) httplimit.Key {
+	key := httplimit.RemoteIP()
 	if f, ok := httpWords.keys[k.Kind]; ok {
-		return f.key(k)
+		key = f.key(k)
 	}
-	return httplimit.RemoteIP()
+	if k.IPv4 != 0 || k.IPv6 != 0 {
+		key = key.Prefix(k.IPv4, k.IPv6)
+	}
+	return key
 }
 
 // rules of fields that are missing.

@@ -49,7 +49,7 @@ func build(route Route, others []Limit, g *tiered.Group, o *httplimit.Options) (
 	}
 	var rules []httplimit.Rule
 	for i, l := range slices.Concat(b.limits, others) {
-		if i >= len(b.limits) && slices.ContainsFunc(b.limits, func(o Limit) bool { return o.Policy == l.Policy }) {
+		if i >= len(b.limits) && slices.ContainsFunc(rules, func(o httplimit.Rule) bool { return o.Limiter.Policy().Name == l.Policy }) {
 			continue
 		}
 		b.named = b.named || slices.ContainsFunc(l.Key, func(k Key) bool { return k.Kind == "path" || k.Kind == "route" })
@@ -76,7 +76,7 @@ func build(route Route, others []Limit, g *tiered.Group, o *httplimit.Options) (
 			rule.Skip = httplimit.Preflight
 		}
 		if i >= len(b.limits) {
-			rule.Skip = func(*http.Request) bool { return true }
+			rule.Skip, rule.Missing = func(*http.Request) bool { return true }, httplimit.Exempt
 		}
 		rules = append(rules, rule)
 	}
@@ -86,6 +86,11 @@ func build(route Route, others []Limit, g *tiered.Group, o *httplimit.Options) (
 	for i := range b.limits {
 		skip := rules[i].Skip
 		rules[i].Skip = func(r *http.Request) bool { return visitOf(r).counted[i] || skip != nil && skip(r) }
+		cost := b.limits[i].Cost
+		rules[i].Cost = func(r *http.Request) int64 { // it is asked of a request that has the key
+			visitOf(r).counts(i, cost)
+			return cost
+		}
 	}
 	b.turn, err = httplimit.New(rules, o)
 	return b, err
@@ -175,7 +180,8 @@ type visit struct {
 	met     []meeting
 	asked   int              // of met
 	uses    map[string]int64 // the most tokens that were asked of a policy for a key
-	counted []bool           // the limits of the route that is asked for which another route has counted
+	of      []string         // the names of the uses of the route that is asked
+	counted []bool           // which of them another route has counted
 }
 
 func visitOf(r *http.Request) *visit { return r.Context().Value(canonical.Request{}).(*visit) }
@@ -194,7 +200,7 @@ func (v *visit) next(ctx context.Context, w http.ResponseWriter) {
 	v.asked++
 	of := v.limits.of(m.route, v.request)
 	p, route := &v.limits.table.patterns[m.route], v.limits.routes[of]
-	v.counted = make([]bool, len(route.limits))
+	v.of, v.counted = nil, make([]bool, len(route.limits))
 	for i, l := range route.limits {
 		if len(v.met) == 1 || v.limits.settle { // what is settled must have been taken by its own route
 			break
@@ -202,15 +208,9 @@ func (v *visit) next(ctx context.Context, w http.ResponseWriter) {
 		if route.exempt && httplimit.Preflight(v.request) { // it does not count here, so it counts for the others
 			break
 		}
-		use, cost := use(p, m, l), max(l.Cost, 0)
+		use := use(p, m, l)
 		most, ok := v.uses[use]
-		if v.counted[i] = ok && most >= cost; v.counted[i] {
-			continue
-		}
-		if v.uses == nil {
-			v.uses = map[string]int64{}
-		}
-		v.uses[use] = cost
+		v.of, v.counted[i] = append(v.of, use), ok && most >= l.Cost
 	}
 	r := v.copy(ctx)
 	r.Pattern = p.String()
@@ -218,6 +218,17 @@ func (v *visit) next(ctx context.Context, w http.ResponseWriter) {
 		r.SetPathValue(name, m.values[i])
 	}
 	v.turn[of].ServeHTTP(w, r)
+}
+
+// counts notes that a limit of the route that is asked counts the request: by its key, or with those that have none.
+func (v *visit) counts(limit int, cost int64) {
+	if limit >= len(v.of) {
+		return
+	}
+	if v.uses == nil {
+		v.uses = map[string]int64{}
+	}
+	v.uses[v.of[limit]] = cost
 }
 
 // copy returns the request for the limits of a route. It shares all but the pattern and the values of wildcards, which
@@ -243,7 +254,7 @@ func (v *visit) admitted(w http.ResponseWriter, r *http.Request) {
 // for the same.
 func use(p *pattern, m meeting, l Limit) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%q %+v %+v", l.Policy, l.Key, l.Plan)
+	fmt.Fprintf(&b, "%q %+v %+v %t", l.Policy, l.Key, l.Plan, l.Missing == httplimit.Together)
 	for _, k := range l.Key {
 		switch k.Kind {
 		case "route":

@@ -79,12 +79,16 @@ func children(path string, n *yaml.Node) (all []child) {
 		}
 		return all
 	}
+	seen := map[string]int{} // of limits with one policy, which stand in for each other
 	for i, e := range n.Content {
 		name := strconv.Itoa(i)
 		for j := 0; e.Kind == yaml.MappingNode && j+1 < len(e.Content); j += 2 {
 			if slices.Contains([]string{"name", "match", "policy"}, e.Content[j].Value) {
 				name = strictyaml.Quote(e.Content[j+1].Value)
 			}
+		}
+		if seen[name]++; seen[name] > 1 {
+			name = fmt.Sprint(name, " ", seen[name])
 		}
 		all = append(all, child{fmt.Sprintf("%s[%s]", path, name), e})
 	}

@@ -135,7 +135,13 @@ var mistakes = []struct{ good, bad, want string }{
 	},
 	{"key: path x", "key: [ip, 'header a:b']", `30:19: http[1].limits[0].key[1]: is Header("a:b"): must be the name of`},
 	{"key: path x", "key: cookie a=b", `30:14: http[1].limits[0].key: is Cookie("a=b"): must be the name of a cookie`},
-	{"missing: refuse", "missing: maybe", `31:18: http[1].limits[0].missing: is "maybe": must be one of exempt, refuse,`},
+	{"missing: refuse", "missing: maybe", `31:18: http[1].limits[0].missing: is "maybe": must be one of exempt, next,`},
+	{"key: path x", "key: ip 56", `30:14: http[1].limits[0].key: the bits "56": must be 1 to 32 of IPv4 and`},
+	{
+		"key: path x", "key: hops 3 64 32",
+		"30:14: http[1].limits[0].key: the bits \"64 32\": must be 1 to 32 of IPv4 and\n" +
+			"37:7: http[1].address is missing: must say how the address of a client is",
+	},
 	{"cost: 3", "cost: -3", "32:15: http[1].limits[0].cost is -3: must be at least 0"},
 	{"cost: 3", "cost: 6", "32:15: http[1].limits[0].cost: the cost is 6: must be at most 5, because"},
 	{"cost: 3", "cots: 3", "32:9: http[1].limits[0].cots is no field: must be cost"},
@@ -147,6 +153,11 @@ var mistakes = []struct{ good, bad, want string }{
 	{"match: /s.T/\n    limits", "limits", "40:5: grpc[0].match is missing: must say which requests or calls are"},
 	{"key: metadata m", "key: metadata grpc-m", `43:14: grpc[0].limits[0].key: the field is "grpc-m": must have only`},
 	{"key: metadata m", "key: header m", `43:14: grpc[0].limits[0].key: is "header m": must be credential NAME,`},
+	{"key: metadata m", "key: metadata m\n        missing: next", "42:9: grpc[0].limits[0].missing is next: must be another word,"},
+	{
+		"key: metadata m", "key: metadata m\n        missing: next\n      - {policy: a, key: ip}\n      - {policy: b, key: ip}",
+		`46:9: grpc[0].limits[2]: policy is "b", as in line 42: must be another policy`,
+	},
 	{"key: metadata m", "key: []", "43:14: grpc[0].limits[0].key is an empty list: must have one key at least"},
 	{"key: metadata m", "key: [ip, metadata grpc-x]", `43:19: grpc[0].limits[0].key[1]: the field is "grpc-x": must`},
 	{"key: metadata m", "key: ip\n      - policy: b\n        key: ip", `44:9: grpc[0].limits[1]: policy is "b", as in`},

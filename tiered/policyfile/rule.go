@@ -30,9 +30,11 @@ type Limit struct {
 // Key is a part of what a request or a call counts for.
 type Key struct {
 	Kind    string         // the first word, such as "ip" or "header"
-	Name    string         // of a header, a metadata field, a cookie or a part of the path
+	Name    string         // of a header, a metadata field, a cookie, a parameter of the query or a part of the path
 	Proxies []netip.Prefix // that are trusted
 	Hops    int            // proxies that are trusted, 1 … 32
+
+	IPv4, IPv6 int // the bits by which an address is counted; both 0 are 32 and 64
 }
 
 // argument is what a word for a key is followed by, as errors show it.
@@ -49,7 +51,8 @@ const (
 // finder is what a word for a key stands for.
 type finder struct {
 	needs   argument
-	address bool                    // it is the address of a client
+	address bool                    // it is the address of a client: the bits by which it is counted may follow
+	hash    bool                    // it is a hash
 	key     func(Key) httplimit.Key // of a request; nil if the word is for gRPC only, or for plans
 }
 
@@ -61,12 +64,16 @@ func (r *reader) limitsOf(path string, n *yaml.Node, w words, check func(Key) er
 	lines := map[string]int{} // of policies
 	r.list(path, n, func(path string, n *yaml.Node) {
 		l := r.limitOf(path, n, w, check)
-		if line := lines[l.Policy]; line > 0 && l.Policy != "" {
-			r.Bad(n, "%s: policy is %s, as in line %d: must be another policy", path, strictyaml.Quote(l.Policy), line)
+		first := slices.IndexFunc(all, func(o Limit) bool { return o.Policy == l.Policy })
+		if first >= 0 && l.Policy != "" && slices.ContainsFunc(all[first:], func(o Limit) bool { return o.Missing != httplimit.Next }) {
+			r.Bad(n, "%s: policy is %s, as in line %d: must be another policy", path, strictyaml.Quote(l.Policy), lines[l.Policy])
 		}
 		lines[l.Policy] = n.Line
 		all = append(all, l)
 	})
+	if last := len(all) - 1; last >= 0 && all[last].Missing == httplimit.Next {
+		r.Bad(n.Content[last], "%s[%d].missing is next: must be another word, because no limit follows", path, last)
+	}
 	return all
 }
 
@@ -85,7 +92,7 @@ func (r *reader) limitOf(path string, n *yaml.Node, w words, check func(Key) err
 		{"key", func(path string, n *yaml.Node) {
 			if n.Kind != yaml.SequenceNode {
 				key(path, n)
-				r.meetable(path, n, l)
+				r.meetable(path, n, w, l)
 				return
 			}
 			if len(n.Content) == 0 {
@@ -113,9 +120,9 @@ func (r *reader) limitOf(path string, n *yaml.Node, w words, check func(Key) err
 
 // meetable reports a key that is a hash, if the policy has limits of keys that are none: no request would have such a
 // limit, not even one that is blocked.
-func (r *reader) meetable(path string, n *yaml.Node, l Limit) {
+func (r *reader) meetable(path string, n *yaml.Node, w words, l Limit) {
 	i := r.policy(l.Policy)
-	if kind := l.Key[0].Kind; i < 0 || kind != "credential" && kind != "cookie" {
+	if i < 0 || !w.keys[l.Key[0].Kind].hash {
 		return
 	}
 	for _, k := range r.file.read[i].keys {
@@ -175,6 +182,11 @@ func parseKey(text string, words map[string]finder) (k Key, err error) {
 		}
 		k.Name, args = args[0], args[1:]
 	}
+	if f.address {
+		if args, err = k.bits(args, f.needs); err != nil {
+			return k, err
+		}
+	}
 	switch hasProxies := f.needs == theProxies || f.needs == nameAndProxies; {
 	case f.needs == aNumber:
 		k.Hops, err = parseHops(args)
@@ -184,6 +196,30 @@ func parseKey(text string, words map[string]finder) (k Key, err error) {
 		k.Proxies, err = parseProxies(args)
 	}
 	return k, err
+}
+
+// bits reads what may follow an address: two numbers, the bits of IPv4 and of IPv6 by which it is counted. It returns what
+// stands before them.
+func (k *Key) bits(args []string, needs argument) ([]string, error) {
+	before := max(len(args)-2, 0)
+	if needs == noArgument {
+		before = 0
+	}
+	var bits []int
+	for _, text := range args[before:] {
+		if n, err := strconv.Atoi(text); err == nil {
+			bits = append(bits, n)
+		}
+	}
+	switch {
+	case len(bits) == 2 && len(args) == before+2 && 1 <= bits[0] && bits[0] <= 32 && 1 <= bits[1] && bits[1] <= 128:
+		k.IPv4, k.IPv6 = bits[0], bits[1]
+		return args[:before], nil
+	case len(bits) == 2, needs == noArgument && len(args) > 0:
+		return nil, fmt.Errorf("the bits %s: must be 1 to 32 of IPv4 and 1 to 128 of IPv6, as in 32 56",
+			strictyaml.Quote(strings.Join(args[before:], " ")))
+	}
+	return args, nil
 }
 
 func wrongKey(text string, words map[string]finder) error {

@@ -14,7 +14,7 @@ import (
 var preflights = map[string]bool{"exempt": true, "limit": false}
 
 var missings = map[string]httplimit.Missing{
-	"refuse": httplimit.Refuse, "exempt": httplimit.Exempt, "together": httplimit.Together,
+	"refuse": httplimit.Refuse, "exempt": httplimit.Exempt, "together": httplimit.Together, "next": httplimit.Next,
 }
 
 // String returns the file as YAML, with all that it does not say: defaults, what they mean, and which requests a rule
@@ -80,6 +80,9 @@ func (k Key) String() string {
 	}
 	if k.Hops != 0 {
 		words = append(words, strconv.Itoa(k.Hops))
+	}
+	if k.IPv4 != 0 || k.IPv6 != 0 {
+		words = append(words, strconv.Itoa(k.IPv4), strconv.Itoa(k.IPv6))
 	}
 	return strings.Join(words, " ")
 }

@@ -24,7 +24,7 @@ func TestFileIsPrintedInFull(t *testing.T) {
 	for _, want := range []string{
 		"max_debt: 2000\n", "max_debt: 0 # one burst\n", "      mallory: blocked\n", "      internal-batch-: 10/s burst 20\n",
 		"standing: off\n", "    plans:\n      pro: 1000/min burst 2000\n      staff: unlimited\n",
-		"missing: refuse, cost: 1, plan: header X-Plan}\n",
+		"missing: next, cost: 1, plan: header X-Plan}\n", "{policy: per-address, key: ip 24 56, missing",
 		"    address: forwarded-for 10.0.0.0/8 fd00::/8\n    ranges:\n      10.0.0.0/8: unlimited\n      2001:db8::1: unlimited\n" +
 			"      198.51.100.0/24: mails\n", "    address: ip\n    ranges:\n      10.0.0.0/8: unlimited\n", "calendar: true\n", "also: [5000/h]\n", "fail_mode: local\n",
 		"lease: {size: 0, period: 250ms} # the size follows demand\n", "lease: {size: none, period: 250ms}\n",
@@ -130,7 +130,7 @@ func TestWhatIsPrintedIsTheFile(t *testing.T) {
 		file := map[string]any{"version": 1, "policies": []any{policy(0), policy(1)}}
 		key := rapid.SampledFrom([]any{
 			"ip", "path id", "header X-User", "credential Authorization", "hops 3", "forwarded 10.0.0.0/8 fd00::/8",
-			"header-ip X-Real-IP 10.0.0.0/8", "cookie session", "route",
+			"header-ip X-Real-IP 10.0.0.0/8", "cookie session", "query k", "ip 24 56", "hops 3 32 128", "route",
 			[]string{"ip", "method"},
 		})
 		cost := rapid.SampledFrom([]int64{0, 1, 7, 100}).Draw(t, "cost")

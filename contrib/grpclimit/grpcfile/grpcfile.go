@@ -130,7 +130,7 @@ func (s *Server) limits(all, others []policyfile.Limit) (*grpclimit.Server, erro
 	}
 	var list []grpclimit.Rule
 	for i, l := range slices.Concat(all, others) {
-		if i >= len(all) && slices.ContainsFunc(all, func(o policyfile.Limit) bool { return o.Policy == l.Policy }) {
+		if i >= len(all) && slices.ContainsFunc(list, func(o grpclimit.Rule) bool { return o.Limiter.Policy().Name == l.Policy }) {
 			continue
 		}
 		limiter, ok := s.watcher.Group().Limiter(l.Policy)
@@ -147,7 +147,7 @@ func (s *Server) limits(all, others []policyfile.Limit) (*grpclimit.Server, erro
 		}
 		rule := ruleOf(l, limiter)
 		if i >= len(all) {
-			rule.Skip = func(context.Context, grpclimit.Call) bool { return true }
+			rule.Skip, rule.Missing = func(context.Context, grpclimit.Call) bool { return true }, grpclimit.Exempt
 		}
 		list = append(list, rule)
 	}
@@ -169,6 +169,7 @@ func ruleOf(l policyfile.Limit, limiter *tiered.Limiter) grpclimit.Rule {
 
 var missing = map[httplimit.Missing]grpclimit.Missing{
 	httplimit.Refuse: grpclimit.Refuse, httplimit.Exempt: grpclimit.Exempt, httplimit.Together: grpclimit.Together,
+	httplimit.Next: grpclimit.Next,
 }
 
 func keyOf(parts []policyfile.Key) grpclimit.Key {
@@ -184,7 +185,16 @@ func keyOf(parts []policyfile.Key) grpclimit.Key {
 
 // partOf returns the Key for one of the words that a file may have. For any other one it returns the zero Key, which
 // grpclimit.New refuses.
-func partOf(k policyfile.Key) (key grpclimit.Key) {
+func partOf(k policyfile.Key) grpclimit.Key {
+	key := wholePartOf(k)
+	if k.IPv4 != 0 || k.IPv6 != 0 {
+		key = key.Prefix(k.IPv4, k.IPv6)
+	}
+	return key
+}
+
+// wholePartOf returns the Key for a word without the bits of an address.
+func wholePartOf(k policyfile.Key) (key grpclimit.Key) {
 	switch k.Kind {
 	case "ip":
 		return grpclimit.PeerIP()

@@ -190,6 +190,32 @@ func TestRulesOfAFile(t *testing.T) {
 	expect("no rules again", 100, unary("ann"))
 }
 
+// Who has a credential is counted by it, and who has none by the network of the address.
+func TestByCredentialElseByAddress(t *testing.T) {
+	f := follow(t, head+`grpc:
+  - match: /
+    limits:
+      - {policy: users, key: credential authorization, missing: next}
+      - {policy: all, key: ip 8 56}
+`)
+	client := pb.NewTestServiceClient(serve(t, f, nil))
+	call := func(ctx context.Context) func() error {
+		return func() error { _, err := client.UnaryCall(ctx, &pb.SimpleRequest{}); return err }
+	}
+	for i, c := range []struct {
+		ctx  context.Context
+		want int
+	}{{as(t, "ann"), 5}, {as(t, "bob"), 5}, {t.Context(), 3}, {metadata.AppendToOutgoingContext(t.Context(), "authorization", " "), 0}} {
+		if n := admitted(t, call(c.ctx)); n != c.want {
+			t.Errorf("client %d: %d calls admitted, want %d", i, n, c.want)
+		}
+	}
+	l, _ := f.group.Limiter("all")
+	if d := l.Peek(t.Context(), "127.0.0.0/8"); d.Remaining != 0 {
+		t.Errorf("%d are left of the network, want 0", d.Remaining)
+	}
+}
+
 // A call without a key, or with metadata that lies, gets what the rule says.
 func TestMissingKeys(t *testing.T) {
 	f := follow(t, head+`grpc:
