@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -27,6 +28,53 @@ func limitRoutes(http *http.ServeMux, perUser, perIP *tiered.Limiter, api http.H
 	}
 	http.Handle("/api/", limit(api))
 	return nil
+}
+
+func limitBesideCORS(http *http.ServeMux, limit func(http.Handler) http.Handler, api http.Handler) {
+	exposed := "Retry-After, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset" // with IETFDraft11 also RateLimit-Policy, RateLimit
+	http.Handle("/api/", cors(exposed, limit(api)))
+}
+
+// cors is a CORS middleware for one origin.
+func cors(exposed string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Access-Control-Allow-Origin", "https://shop.example")
+		w.Header().Set("Access-Control-Expose-Headers", exposed)
+		if httplimit.Preflight(r) {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// A page of another origin can read a refusal and each of its fields, and a preflight takes nothing.
+func TestRefusalForAPageOfAnotherOrigin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := must.Get(tiered.New(remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(1)}, nil))(t)
+		defer l.Group().Close(t.Context())
+		mux := http.NewServeMux()
+		limitBesideCORS(mux, must.Get(httplimit.ByIP(l))(t), http.NotFoundHandler())
+		for i, c := range []struct {
+			method string
+			status int
+		}{{http.MethodOptions, 204}, {http.MethodGet, 404}, {http.MethodGet, 429}} {
+			r, w := httptest.NewRequest(c.method, "/api/", nil), httptest.NewRecorder()
+			r.Header.Set("Origin", "https://shop.example")
+			r.Header.Set("Access-Control-Request-Method", "GET")
+			mux.ServeHTTP(w, r)
+			if w.Code != c.status || w.Header().Get("Access-Control-Allow-Origin") == "" {
+				t.Errorf("request %d: status %d, %v", i, w.Code, w.Header())
+			}
+			exposed := strings.Split(w.Header().Get("Access-Control-Expose-Headers"), ", ")
+			for name := range w.Header() {
+				ours := name == "Retry-After" || strings.HasPrefix(name, "X-Ratelimit-")
+				if ours && !slices.ContainsFunc(exposed, func(e string) bool { return strings.EqualFold(e, name) }) {
+					t.Errorf("request %d: %s is not exposed", i, name)
+				}
+			}
+		}
+	})
 }
 
 func askInHandler(limiter *tiered.Limiter, userID string) http.HandlerFunc {
