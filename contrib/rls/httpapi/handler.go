@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -246,7 +247,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, body any) bool {
 }
 
 // decode reads one JSON object. What encoding/json would make one key of is refused: text that is not UTF-8, half a
-// surrogate pair, and a field that is there twice, whatever its letters' case.
+// surrogate pair, and a field that is there twice, whatever its letters' case. So is null, which it would make 0 of.
 func decode(text []byte, body any) error {
 	if !utf8.Valid(text) {
 		return errors.New("not UTF-8")
@@ -298,13 +299,29 @@ func escaped(text []byte) rune {
 // fields are the names that objects may have.
 var fields = []string{"uses", "policy", "key", "cost", "reservation", "actual"}
 
-// checkFields reports a field of JSON that is there twice, or is not spelled as fields has it.
-func checkFields(text []byte) error {
-	type frame struct {
-		seen  []string
-		list  bool
-		value bool // of a field comes next
+// frame is an object or a list that is being read.
+type frame struct {
+	seen  []string // the fields of an object, the last of which is being read
+	list  bool
+	n     int  // values of a list that have begun
+	value bool // of a field comes next
+}
+
+// path names the value that is being read, as in uses[0].cost.
+func path(stack []frame) string {
+	text := ""
+	for _, f := range stack[1:] { // the first one is the body
+		if f.list {
+			text += fmt.Sprintf("[%d]", f.n-1)
+		} else {
+			text += "." + f.seen[len(f.seen)-1]
+		}
 	}
+	return cmp.Or(strings.TrimPrefix(text, "."), "it")
+}
+
+// checkFields reports a field of JSON that is there twice, or is not spelled as fields has it, and a value that is null.
+func checkFields(text []byte) error {
 	stack := []frame{{list: true}}
 	for d := json.NewDecoder(bytes.NewReader(text)); ; {
 		token, err := d.Token()
@@ -323,7 +340,12 @@ func checkFields(text []byte) error {
 			continue
 		}
 		top.value = false
+		if end := token == json.Delim(']') || token == json.Delim('}'); !end {
+			top.n++
+		}
 		switch token {
+		case nil:
+			return fmt.Errorf("%s is null: must have a value", path(stack))
 		case json.Delim('{'), json.Delim('['):
 			stack = append(stack, frame{list: token == json.Delim('[')})
 		case json.Delim('}'), json.Delim(']'):
