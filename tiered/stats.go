@@ -44,6 +44,10 @@ type Stats struct {
 
 // PolicyStats are the figures of one policy, by the question that they answer.
 type PolicyStats struct {
+	// Number is that of no other policy that the Group has had. Under one name, another Number is another policy, whose
+	// figures began at 0: see [Group.SetPolicies].
+	Number int
+
 	// Requests are requests by how they were decided. One over several keys counts once for each policy that admitted it,
 	// or that refused it.
 	Requests struct {
@@ -151,6 +155,8 @@ func total(buckets []int64) (n int64) {
 
 // NodeStats are the figures of one Redis node.
 type NodeStats struct {
+	Number int // as of a policy: a node that had left its Cluster and came back has another one, and figures that began at 0
+
 	Calls struct {
 		Sent          int64         // several share a round trip
 		Failed        int64         // not served: without an answer (these may have been executed), or answered by an error
@@ -236,6 +242,7 @@ func (g *Group) policyStats(of []*Limiter) []PolicyStats {
 		index[c], sums[i], tops[i] = i, gone.Stats, gone.Refused
 		l.mu.Lock()
 		p := &all[i]
+		p.Number = c.Number
 		p.Leases.Direct, p.Leases.Lost = c.Settings().Initial.NoLease, gone.Unanswered
 		p.Costs.Charged, p.Costs.Forgiven = c.Charged.Load(), gone.Forgiven
 		p.Tokens.Unlimited, p.Tokens.Shadowed = c.AdmittedUnlimited.Load(), c.Shadowed.Load()
@@ -322,6 +329,7 @@ func complete(k *report.RefusedKey, b *engine.Bucket, now time.Duration) {
 // stats are the figures of the node and of what was heard of it.
 func (h *health) stats() (s NodeStats) {
 	n := h.node.Stats()
+	s.Number = h.node.Number()
 	for _, f := range n.Failed {
 		s.Calls.Failed += f
 	}

@@ -88,6 +88,9 @@ type Node struct {
 // ID returns the node's name.
 func (n *Node) ID() remote.Node { return n.id }
 
+// Number is that of no other node that the Dispatcher has had.
+func (n *Node) Number() int { return n.number }
+
 // Observer returns the node's observer.
 func (n *Node) Observer() NodeObserver { return n.observer }
 

@@ -154,8 +154,8 @@ func (r *Reader) Metrics() []*Metric {
 }
 
 // Samples reads all series. It calls [tiered.Group.Stats] once for each Group, which walks all keys of the process. It
-// never asks Redis, and works after the Group is closed. A counter never falls, but a series that was not there the last
-// time, as of a policy that was removed, may begin anew.
+// never asks Redis, and works after the Group is closed. A counter never falls, but that of a policy or a node which begins
+// anew: see [tiered.PolicyStats].Number.
 func (r *Reader) Samples() iter.Seq[Sample] {
 	return func(yield func(Sample) bool) {
 		if r == nil {
@@ -168,7 +168,7 @@ func (r *Reader) Samples() iter.Seq[Sample] {
 		for _, g := range r.groups {
 			f := figures{Stats: g.Stats()}
 			f.standing = g.HasStanding(f.Stats)
-			if !samples(r, r.ofGroup, g.labels, f, yield) {
+			if !samples(r, r.ofGroup, g.labels, 0, f, yield) {
 				return
 			}
 			policies := f.Policies
@@ -176,12 +176,12 @@ func (r *Reader) Samples() iter.Seq[Sample] {
 				policies = map[string]tiered.PolicyStats{AllPolicies: r.totals.of(policies)}
 			}
 			for name, p := range policies {
-				if !samples(r, r.ofPolicy, append(slices.Clip(g.labels), cleaned(name)), p, yield) {
+				if !samples(r, r.ofPolicy, append(slices.Clip(g.labels), cleaned(name)), p.Number, p, yield) {
 					return
 				}
 			}
 			for name, n := range f.Nodes {
-				if !samples(r, r.ofNode, append(slices.Clip(g.labels), cleaned(name)), n, yield) {
+				if !samples(r, r.ofNode, append(slices.Clip(g.labels), cleaned(name)), n.Number, n, yield) {
 					return
 				}
 			}
@@ -190,8 +190,9 @@ func (r *Reader) Samples() iter.Seq[Sample] {
 	}
 }
 
-// samples yields the series of a part of the table. It reports false if yield did.
-func samples[T any](r *Reader, part []reading[T], labels []string, of T, yield func(Sample) bool) bool {
+// samples yields the series of a part of the table: those of the policy or the node with a number. It reports false if
+// yield did.
+func samples[T any](r *Reader, part []reading[T], labels []string, number int, of T, yield func(Sample) bool) bool {
 	more := true
 	for i := range part {
 		m := &part[i]
@@ -202,7 +203,7 @@ func samples[T any](r *Reader, part []reading[T], labels []string, of T, yield f
 		m.read(of, func(value float64, own ...string) {
 			values := append(slices.Clip(labels), own...)
 			if m.Kind == Counter {
-				value = r.neverLess(m.Name, values, value)
+				value = r.neverLess(m.Name, values, number, value)
 			}
 			more = more && yield(Sample{Metric: &m.Metric, Labels: values, Value: value})
 		})
@@ -210,21 +211,25 @@ func samples[T any](r *Reader, part []reading[T], labels []string, of T, yield f
 	return more
 }
 
-// neverLess returns value, or what was read before if that was more. Stats is no snapshot: a figure can fall by the few
-// decisions that were under way. A counter that falls would be taken for a restart, and all of it added to the rate.
-func (r *Reader) neverLess(name string, labels []string, value float64) float64 {
+// neverLess returns value, or what was read before of the policy or the node with this number if that was more. Stats is no
+// snapshot: a figure can fall by the few decisions that were under way. A counter that falls would be taken for a
+// restart, and all of it added to the rate. So it falls only if another policy of that name has begun.
+func (r *Reader) neverLess(name string, labels []string, number int, value float64) float64 {
 	series := name + "\xff" + strings.Join(labels, "\xff")
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	value = max(value, r.highest[series].value)
-	r.highest[series] = lastRead{value, r.read}
+	if before := r.highest[series]; before.number == number {
+		value = max(value, before.value)
+	}
+	r.highest[series] = lastRead{value, number, r.read}
 	return value
 }
 
 // lastRead is a counter when it was read last.
 type lastRead struct {
-	value float64
-	read  int64 // number of that reading
+	value  float64
+	number int   // of the policy or the node; 0 of the Group
+	read   int64 // number of that reading
 }
 
 // forget forgets the counters that no reading since the one of that number has had.

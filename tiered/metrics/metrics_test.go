@@ -71,6 +71,8 @@ var notExported = map[string]string{
 	"Policies":                     "a map: each entry has series",
 	"Nodes":                        "a map: each entry has series",
 	"PolicyStats.Top":              "keys",
+	"PolicyStats.Number":           "a name",
+	"NodeStats.Number":             "a name",
 	"PolicyStats.Leases.Direct":    "a setting",
 	"PolicyStats.Requests.Allowed": "a sum of others",
 	"PolicyStats.Requests.Refused": "a sum of others",
@@ -365,5 +367,69 @@ func TestCounterThatComesBack(t *testing.T) {
 	read(&invented{}) // a mistake in the configuration: the policy is gone
 	if again := read(figures(300)); again >= full || again == 0 {
 		t.Errorf("the counters sum to %v after the policy came back, and were at %v before", again, full)
+	}
+}
+
+// A policy that begins anew between two readings begins at 0, as after a restart: its counters do not stand still until the
+// new ones have overtaken the old.
+func TestPolicyThatBeginsAnewBetweenReadings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := tiered.Policy{Name: "api", Limit: tiered.PerMinute(100_000)}
+		g := newGroup(t, remote.NewMemory(), p)
+		use := func(n int) {
+			for range n {
+				groups.Of(t, g, "api").Allow(t.Context(), "ann")
+			}
+		}
+		readers := map[string]*metrics.Reader{
+			"{api,remote,granted}":   must.Get(metrics.NewReader(g))(t),
+			"{g,api,remote,granted}": must.Get(metrics.NewGroupsReader(map[string]*tiered.Group{"g": g}))(t),
+		}
+		totals := must.Get(metrics.NewTotalsReader(g, nil))(t)
+		read := func() (all [3]float64) {
+			i := 0
+			for _, labels := range slices.Sorted(maps.Keys(readers)) {
+				all[i] = series(t, readers[labels])["tiered_decisions_total"+labels]
+				i++
+			}
+			all[2] = series(t, totals)["tiered_decisions_total{all,remote,granted}"]
+			return all
+		}
+		use(900)
+		if got := read(); got != [3]float64{900, 900, 900} {
+			t.Errorf("at first %v", got)
+		}
+		must.Do(t, g.SetPolicies(nil))
+		p.Algorithm = tiered.SlidingWindow
+		must.Do(t, g.SetPolicies([]tiered.Policy{p}))
+		use(500)
+		before := read()
+		if use(300); before != [3]float64{500, 500, 1400} {
+			t.Errorf("the policy began anew, and has %v", before)
+		}
+		after := read()
+		for i := range after {
+			if after[i] != before[i]+300 {
+				t.Errorf("300 decisions: from %v to %v", before, after)
+			}
+		}
+	})
+}
+
+// So does a node that left its Cluster and came back. One that stays never falls: its figures are no snapshot.
+func TestNodeThatBeginsAnewBetweenReadings(t *testing.T) {
+	i := invent()
+	r := i.reader()
+	for step, c := range []struct {
+		number int
+		is     int64
+		want   float64
+	}{{0, 1000, 1000}, {0, 998, 1000}, {1, 30, 30}, {1, 29, 30}, {1, 31, 31}} {
+		var n tiered.NodeStats
+		n.Number, n.Calls.Late = c.number, c.is
+		i.stats.Nodes["n"] = n
+		if got := series(t, r)["tiered_late_calls_total{n}"]; got != c.want {
+			t.Errorf("step %d: %v, want %v", step, got, c.want)
+		}
 	}
 }

@@ -31,9 +31,15 @@ type totals struct {
 	each func(map[string]tiered.PolicyStats)
 
 	mu   sync.Mutex
-	left tiered.PolicyStats            // the counters of policies that were removed
-	last map[string]tiered.PolicyStats // of the last reading, without those that have counted nothing
-	gone map[string]tiered.PolicyStats // what of left may come back: a policy can take up its figures
+	left tiered.PolicyStats             // the counters of policies that were removed
+	last map[string]tiered.PolicyStats  // of the last reading, without those that have counted nothing
+	gone map[counted]tiered.PolicyStats // what of left may come back: a policy can take up its figures
+}
+
+// counted is a policy that counts: see [tiered.PolicyStats].Number.
+type counted struct {
+	name   string
+	number int
 }
 
 // mostGone bounds the memory for policies that were removed.
@@ -50,12 +56,12 @@ func (t *totals) of(policies map[string]tiered.PolicyStats) (sum tiered.PolicySt
 		t.gone = nil
 	}
 	if t.gone == nil {
-		t.gone = map[string]tiered.PolicyStats{}
+		t.gone = map[counted]tiered.PolicyStats{}
 	}
 	for name, p := range t.last {
-		if _, ok := policies[name]; !ok {
+		if is, ok := policies[name]; !ok || is.Number != p.Number {
 			add(&t.left, &p, counter, 1)
-			t.gone[name] = p
+			t.gone[counted{name, p.Number}] = p
 		}
 	}
 	clear(t.last)
@@ -64,11 +70,9 @@ func (t *totals) of(policies map[string]tiered.PolicyStats) (sum tiered.PolicySt
 	}
 	for name, p := range policies {
 		p.Top = nil
-		if before, ok := t.gone[name]; ok {
-			delete(t.gone, name)
-			if r := p.Requests; r.Allowed+r.Refused >= before.Requests.Allowed+before.Requests.Refused {
-				add(&t.left, &before, counter, -1)
-			}
+		if before, ok := t.gone[counted{name, p.Number}]; ok {
+			delete(t.gone, counted{name, p.Number})
+			add(&t.left, &before, counter, -1)
 		}
 		if add(&sum, &p, every, 1) {
 			t.last[name] = p

@@ -36,7 +36,7 @@ func TestTotalsOfEveryFigure(t *testing.T) {
 	for _, group := range reflect.VisibleFields(reflect.TypeFor[tiered.PolicyStats]()) {
 		of := func(p *tiered.PolicyStats) reflect.Value { return reflect.ValueOf(p).Elem().FieldByIndex(group.Index) }
 		switch group.Name {
-		case "Top":
+		case "Top", "Number":
 			continue
 		case "RedisTime":
 			check(group.Name, of)
@@ -57,11 +57,18 @@ func TestTotalsOfEveryFigure(t *testing.T) {
 // Counters of the totals never fall when policies are removed, and count nothing twice when one comes back, with its
 // figures or without.
 func TestTotalsOfRemovedPolicies(t *testing.T) {
+	number := 0
 	counted := func(n int64) tiered.PolicyStats {
 		var p tiered.PolicyStats
+		p.Number = number
 		p.Leases.Spent, p.Leases.Held, p.Requests.Granted, p.Requests.Allowed, p.Processes.Sharing = n, 5, n, n, 3
 		p.RedisTime.Buckets = []int64{n, 0}
 		return p
+	}
+	anew := func(n int64) tiered.PolicyStats {
+		number++
+		defer func() { number-- }()
+		return counted(n)
 	}
 	total := new(metrics.Totals)
 	for i, step := range []struct {
@@ -71,12 +78,14 @@ func TestTotalsOfRemovedPolicies(t *testing.T) {
 	}{
 		{map[string]tiered.PolicyStats{"a": counted(100), "b": counted(10)}, 110, 10},
 		{map[string]tiered.PolicyStats{"b": counted(20)}, 120, 5},
-		{map[string]tiered.PolicyStats{"b": counted(20), "a": counted(0)}, 120, 10}, // anew
-		{map[string]tiered.PolicyStats{"a": counted(7)}, 127, 5},
-		{map[string]tiered.PolicyStats{"a": counted(7), "b": counted(25)}, 132, 10}, // with its figures
-		{nil, 132, 0},
-		{nil, 132, 0},
-		{map[string]tiered.PolicyStats{"c": counted(1)}, 133, 5},
+		{map[string]tiered.PolicyStats{"b": counted(20), "a": anew(0)}, 120, 10},
+		{map[string]tiered.PolicyStats{"a": anew(7)}, 127, 5},
+		{map[string]tiered.PolicyStats{"a": anew(7), "b": counted(25)}, 132, 10}, // with its figures
+		{map[string]tiered.PolicyStats{"a": anew(7), "b": anew(30)}, 162, 10},    // between two readings
+		{map[string]tiered.PolicyStats{"a": anew(9), "b": counted(31)}, 170, 10}, // the other way
+		{nil, 170, 0},
+		{nil, 170, 0},
+		{map[string]tiered.PolicyStats{"c": counted(1)}, 171, 5},
 	} {
 		sum := total.Of(step.policies)
 		if sum.Leases.Spent != step.want || sum.Requests.Granted != step.want || sum.RedisTime.Buckets[0] != step.want || sum.Leases.Held != step.held {

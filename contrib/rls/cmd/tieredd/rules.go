@@ -30,6 +30,7 @@ type collector struct {
 // ruleSeries are the series of a rule.
 type ruleSeries struct {
 	domain, rule string
+	number       int // of the policy that last is of
 	last         [len(ofRule)]float64
 }
 
@@ -142,8 +143,12 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// collect sends the figures of a rule. None is less than the last time: the figures are no snapshot.
+// collect sends the figures of a rule. None is less than the last time, unless the rule began anew: the figures are no
+// snapshot.
 func (is *ruleSeries) collect(out chan<- prometheus.Metric, p *tiered.PolicyStats) {
+	if p.Number != is.number {
+		is.number, is.last = p.Number, [len(ofRule)]float64{}
+	}
 	labels := []string{is.domain, is.rule, ""}
 	for i, f := range ofRule {
 		is.last[i] = max(is.last[i], float64(f.of(p)))

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,6 +27,7 @@ import (
 // measured is a service in this process whose metrics are read.
 type measured struct {
 	*testing.T
+	group   *tiered.Group
 	service *rls.Service
 	*prometheus.Registry
 }
@@ -35,7 +37,7 @@ func measure(t *testing.T, most int) measured {
 	g := must.Get(tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)}))(t)
 	t.Cleanup(func() { _ = g.Close(context.Background()) })
 	s := must.Get(rls.New(g, &rls.Options{Logger: slog.New(slog.DiscardHandler)}))(t)
-	m := measured{t, s, prometheus.NewRegistry()}
+	m := measured{t, g, s, prometheus.NewRegistry()}
 	m.MustRegister(tieredd.NewCollector(g, s, most))
 	return m
 }
@@ -119,6 +121,30 @@ descriptors:
 		}
 		m.use(config + "  - {key: more, rate_limit: {unit: day, requests_per_unit: 1}}\n")
 		m.use(config)
+	}
+}
+
+// A rule whose policy began anew between two scrapes begins at 0.
+func TestMetricsOfARuleThatBeganAnew(t *testing.T) {
+	m := measure(t, 1000)
+	m.use("domain: shop\ndescriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 10}}]\n")
+	for want := 3; want > 0; want-- {
+		for r := range m.service.Rules() {
+			l, _ := m.group.Limiter(r.Policy)
+			for range want {
+				l.Allow(t.Context(), "a")
+			}
+		}
+		if got, _ := m.series(); got["tieredd_rule_requests_total{shop,user}"] != float64(want) {
+			t.Errorf("%v requests, want %d", got["tieredd_rule_requests_total{shop,user}"], want)
+		}
+		for r := range m.service.Rules() {
+			l, _ := m.group.Limiter(r.Policy)
+			p := l.Policy()
+			p.Limit = tiered.Limit{Tokens: 10, Per: time.Duration(want) * time.Minute} // of a window: not that of before
+			must.Do(t, m.group.SetPolicies(nil))
+			must.Do(t, m.group.SetPolicies([]tiered.Policy{p}))
+		}
 	}
 }
 
