@@ -222,6 +222,43 @@ func TestStandstillGivesUpTheLeases(t *testing.T) {
 	})
 }
 
+// A process that is stopped while it has leases stood still. One that waits for a busy machine did not, nor did one that has
+// nothing to do.
+func TestStoppedProcessStoodStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerHour(10_000)}, nil)
+		e := tiered.Engine(l.Group())
+		stop := func(d time.Duration) int64 { // as if nothing had run for so long
+			before := e.Standstills.Load()
+			e.WatchClock(e.Now() + d)
+			e.WatchClock(e.Now() + d) // another call of the same moment
+			return e.Standstills.Load() - before
+		}
+		warm(t, l, "k", 300)
+		if n := stop(900 * ms); n != 0 {
+			t.Errorf("%d standstills in 0.9 s", n)
+		}
+		time.Sleep(second)
+		warm(t, l, "k", 300)
+		for d := time.Duration(0); d < 3*second; d += 300 * ms {
+			e.WatchClock(e.Now() + d) // a call that Run waits behind
+		}
+		if n := e.Standstills.Load(); n != 0 {
+			t.Errorf("%d standstills in 3 s with calls", n)
+		}
+		time.Sleep(3 * second)
+		warm(t, l, "k", 300)
+		if n := stop(1500 * ms); n != 1 || l.Stats().Leases.Held == 0 {
+			t.Errorf("%d standstills in 1.5 s with %d tokens in leases, want one", n, l.Stats().Leases.Held)
+		}
+		time.Sleep(time.Minute) // its leases go back
+		if n := stop(time.Minute); n != 0 {
+			t.Errorf("%d standstills in a minute without a request", n)
+		}
+		books(t, l.Group())
+	})
+}
+
 // A process of which standing shares decide everything makes no call but its presence with the poll of the table. That
 // looks at the wall clock too: a right that was lent to others while the machine was suspended is not used again.
 func TestPollSeesAStandstill(t *testing.T) {

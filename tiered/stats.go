@@ -18,7 +18,7 @@ type Stats struct {
 	Keys         int    // in the process now
 	Leaving      int    // evicted, but still returning what they hold
 	Evictions    uint64 // keys evicted because of MaxKeys
-	Standstills  int64  // times that all leases were dropped: this machine stood still, or its clock was set forward
+	Standstills  int64  // times that all leases ended: this machine or process stood still, or its clock was set forward
 	TraceDropped int64  // events dropped because the hooks were too slow
 	TracePanics  int64  // events whose hook panicked
 	Format       string // of the buckets in Redis: the last part of their keys' names

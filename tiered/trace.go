@@ -32,7 +32,7 @@ type Event struct {
 	// "shares unused" or "share", and for Fault
 	//   "state loss"     Redis had lost the bucket of Key, so it was full again: evicted, flushed, or gone with a failover
 	//   "clock step"     the clock of Node was set by Time, which is negative if it was set back
-	//   "standstill"     this machine or process stood still for Time, or its clock was set forward: all leases were dropped
+	//   "standstill"     this machine or process stood still for Time, or its clock was set forward: all leases are over
 	//   "other limits"   another service has a policy of the same name with other limits. Told once per policy
 	//   "presence"       Node does not count this process any more, because of Err; "presence again": it does
 	What         string

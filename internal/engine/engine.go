@@ -50,6 +50,7 @@ type Group struct {
 	Simulated       Simulated                     // nil in a service
 
 	seq          atomic.Int64 // of all calls of all keys: a key that was evicted must not begin at 1 again
+	ran, due     atomic.Int64 // ns since the base: when the clock was watched last, and when Run is to do so next
 	wallAhead    atomic.Int64 // ns by which the wall clock was ahead of the monotonic clock
 	standstillMu sync.Mutex   // held while leases are dropped after a standstill
 	leaseGen     atomic.Int64 // rises before and after each standstill. Tokens are returned only within one generation
@@ -71,7 +72,7 @@ type Hooks struct {
 	Failed     func(b *Bucket, n *dispatch.Node, c *lua.Call, err error, class string)
 	Waited     func(WaitEnd)
 	StateLost  func(*Bucket, *dispatch.Node) // Redis has lost a bucket
-	Standstill func(by time.Duration)        // all leases were dropped
+	Standstill func(by time.Duration)        // all leases were dropped, or have ended
 }
 
 // WaitEnd is the end of a wait.

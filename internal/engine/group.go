@@ -57,7 +57,9 @@ func (g *Group) Run(ctx context.Context) {
 		for _, b := range g.schedule.due(now) {
 			b.apply(now, b.Check(now))
 		}
-		timer.Reset(g.schedule.pause(g.Now()))
+		pause := g.schedule.pause(g.Now())
+		g.due.Store(int64(g.Now() + pause))
+		timer.Reset(pause)
 		select {
 		case <-ctx.Done():
 			return
@@ -104,13 +106,21 @@ func (g *Group) newLease() {
 // WatchClock ends all leases if the wall clock has run ahead of the monotonic clock since the last check. It also
 // draws a new lease id, because this machine may be a copy of one that still runs with the old id. Redis would take
 // the calls of both for those of one process.
+//
+// While a process is stopped, as in a frozen container, both clocks go on, and its leases end by themselves. That is a
+// standstill too: nothing has watched the clock since Run was to do so, for as long as the shortest lease lasts. In a
+// process that only waits for a busy machine each call to Redis watches it.
 func (g *Group) WatchClock(now time.Duration) {
+	stopped := now - time.Duration(max(g.ran.Swap(int64(now)), g.due.Load()))
 	ahead, ok := g.ahead()
 	if !ok {
 		return // the next check is soon
 	}
 	if ahead-g.wallAhead.Load() < int64(dispatch.Standstill) {
 		g.wallAhead.Store(ahead)
+		if stopped >= dispatch.MaxTimeout {
+			g.stoodStill(stopped, "this process stood still: its leases have ended")
+		}
 		return
 	}
 	g.standstillMu.Lock() // no call leaves with the old id meanwhile
@@ -130,10 +140,14 @@ func (g *Group) WatchClock(now time.Duration) {
 	}
 	g.Shares.Over(now)
 	g.Dispatch.Resume(now)
-	by := time.Duration(ahead - before)
+	g.stoodStill(time.Duration(ahead-before), "the clock jumped: all leases were given up")
+}
+
+// stoodStill counts and tells a standstill.
+func (g *Group) stoodStill(by time.Duration, what string) {
 	g.Standstills.Add(1)
 	g.Hooks.Standstill(by)
-	g.Journal.Line(slog.LevelWarn, "the clock jumped: all leases were given up", "by", by)
+	g.Journal.Line(slog.LevelWarn, what, "by", by)
 }
 
 // ahead returns by how many ns the wall clock has run ahead of the monotonic clock since the base. time.Now reads one

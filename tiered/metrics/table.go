@@ -53,7 +53,7 @@ var ofGroup = []reading[figures]{
 	only(Counter, "tiered_evicted_keys_total", "{key}", "Keys evicted because of MaxKeys.",
 		func(f figures) uint64 { return f.Evictions }),
 	only(Counter, "tiered_standstills_total", "{standstill}",
-		"Times that all leases were dropped, because this machine stood still.",
+		"Times that all leases ended, because this machine or process stood still.",
 		func(f figures) int64 { return f.Standstills }),
 	only(Counter, "tiered_dropped_trace_events_total", "{event}", "Events dropped because the hooks were too slow.",
 		func(f figures) int64 { return f.TraceDropped }),

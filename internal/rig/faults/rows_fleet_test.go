@@ -72,6 +72,13 @@ var fleetRows = []row{
 				p.Resume()
 			}
 		},
+		check: func(s *faultRun) {
+			for _, p := range s.paused {
+				if n := s.reports[p].Stats.Standstills; n != 1 {
+					s.complain("a paused process counted %d standstills, want 1", n)
+				}
+			}
+		},
 	},
 	{
 		name: "flood of unknown keys", length: 40 * time.Second, // a million of them, on a slow machine too
