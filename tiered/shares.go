@@ -114,7 +114,8 @@ func (r *sharesReport) reportTable(g *Group, err error) {
 	}
 }
 
-// reportSize reports policies whose standing shares hold less than one token, because there are too many processes.
+// reportSize reports policies whose standing shares hold less than one token, because there are too many processes. One that
+// has just come gets what the rounding of the others left, and its part a moment later: that is no such case.
 func (g *Group) reportSize() {
 	state := g.core.Shares.State(g.core.Now())
 	if state.Fraction == 0 || state.Quarantine {
@@ -122,7 +123,7 @@ func (g *Group) reportSize() {
 	}
 	for _, l := range g.limiters.present() {
 		shares := engine.SharesOf(l.core.Settings().Initial)
-		if shares == nil || float64(shares.Size())*state.Fraction >= 1 {
+		if shares == nil || float64(shares.Size())*state.Fraction >= 1 || state.Members <= shares.Size() {
 			continue
 		}
 		l.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -270,5 +271,42 @@ func TestStandingEvents(t *testing.T) {
 		after("the end of the right", 15*time.Second, "0.00 of 1, quarantine false")
 		s.heal()
 		after("after the outage", 10*time.Second, "1.00 of 1, quarantine false")
+	})
+}
+
+// A process that joins others gets what the rounding of their parts left, and its part a moment later. That is not too many
+// processes: the warning, which is told once, is kept for when there are.
+func TestNewcomerIsNotTooMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := remote.NewMemory()
+		policy := standing // its shares of 200/8 tokens are for 25 processes
+		warned := func(all []*program) (n int) {
+			for _, p := range all {
+				for line := range strings.Lines(p.log.String()) {
+					if strings.Contains(line, "too many processes") {
+						n++
+					}
+				}
+			}
+			return n
+		}
+		var all []*program
+		add := func(n int) {
+			for range n {
+				all = append(all, run(t, store, "", policy))
+			}
+		}
+		add(6)
+		time.Sleep(80 * time.Second) // the shares of a new table begin after 65 s
+		add(1)
+		time.Sleep(30 * time.Second)
+		if s := all[6].Stats().Standing; warned(all) != 0 || s.Members != 7 {
+			t.Errorf("%d of %d processes say that there are too many", warned(all), s.Members)
+		}
+		add(19)
+		time.Sleep(60 * time.Second)
+		if n := warned(all); n != 26 {
+			t.Errorf("%d of 26 processes say that there are too many, want all", n)
+		}
 	})
 }
