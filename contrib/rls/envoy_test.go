@@ -202,6 +202,33 @@ func ofEnvoyGateway(t *testing.T) (s snippet) {
 	return s
 }
 
+// A crowd is asked about, also while it waits for a connection: the clusters that we hand out bound neither at Envoy's
+// 1024. Istio's have no such bound.
+func TestEnvoyAsksAboutACrowd(t *testing.T) {
+	var all []*cluster.Cluster
+	for _, c := range message(t, must.Get(yaml.YAMLToJSON(documents(t, "envoy/envoy.yaml")[0]))(t), &bootstrap.Bootstrap{}).GetStaticResources().GetClusters() {
+		if c.GetName() == "tieredd" {
+			all = append(all, c)
+		}
+	}
+	var policy patchPolicy
+	must.Do(t, yaml.UnmarshalStrict(documents(t, "envoy/gateway.yaml")[0], &policy))
+	for _, p := range policy.Spec.JSONPatches {
+		if p.Name == "tieredd" {
+			all = append(all, message(t, p.Operation.Value, &cluster.Cluster{}))
+		}
+	}
+	if len(all) != 2 {
+		t.Fatalf("%d clusters, want 2", len(all))
+	}
+	for i, c := range all {
+		bound := c.GetCircuitBreakers().GetThresholds()[0]
+		if bound.GetMaxRequests().GetValue() < 100_000 || bound.GetMaxPendingRequests().GetValue() < 100_000 {
+			t.Errorf("cluster %d: %v, want both bounds to be 100 000 at least", i, bound)
+		}
+	}
+}
+
 // request makes the descriptors that Envoy would make: an action without its header makes none.
 func (s snippet) request(t *testing.T, address, path, apiKey string) *pb.RateLimitRequest {
 	t.Helper()

@@ -133,10 +133,11 @@ var scenarios = map[string]func(*testing.T, *stage) string{
 		}
 		return ""
 	},
-	"1500 requests at one time": func(t *testing.T, s *stage) string {
+	// Each of three connections takes 1000, and 1024 may wait for another connection by default.
+	"a crowd of 4500": func(t *testing.T, s *stage) string {
 		s.healthy(t, 3)
 		envoytest.Flood(t, []*envoytest.Envoy{s.envoy}, 100, 4, "/")
-		return s.burst(t, 1500)
+		return s.burst(t, 4500)
 	},
 	"replicas stand still for 40 ms now and then": func(t *testing.T, s *stage) string {
 		s.healthy(t, 3)
@@ -292,7 +293,10 @@ var protecting = []struct {
 	}},
 	{"update_merge_window", another, ofBalancer("update_merge_window")},
 	{"healthy_panic_threshold", another, ofBalancer("healthy_panic_threshold")},
-	{"circuit_breakers", "1500 requests at one time", func(c *envoytest.Config) { delete(c.Cluster, "circuit_breakers") }},
+	{"circuit_breakers", "a crowd of 4500", func(c *envoytest.Config) { delete(c.Cluster, "circuit_breakers") }},
+	{"max_pending_requests", "a crowd of 4500", func(c *envoytest.Config) {
+		delete(c.Cluster["circuit_breakers"].(envoytest.Tree)["thresholds"].([]any)[0].(envoytest.Tree), "max_pending_requests")
+	}},
 	{"timeout", "replicas stand still for 40 ms now and then", func(c *envoytest.Config) { delete(c.Filter, "timeout") }},
 	{"use_remote_address", "a client writes X-Forwarded-For", ofManager("use_remote_address")},
 	{"normalize_path", "a path is written in another way", ofManager("normalize_path")},
