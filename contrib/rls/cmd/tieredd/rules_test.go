@@ -5,10 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -239,13 +236,9 @@ func TestMemoryOfManyRules(t *testing.T) {
 			t.Errorf("a scrape has %d bytes", len(text))
 		}
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Process.Pid))
-	if err != nil {
-		t.Skip(err)
-	}
-	peak, _ := strconv.Atoi(regexp.MustCompile(`VmHWM:\s*(\d+) kB`).FindStringSubmatch(string(status))[1])
-	t.Logf("at most %d MB resident with %d rules and three scrapes", peak*1024/1e6, rules)
-	if peak*1024 > 150e6 {
+	peak := p.peak(t)
+	t.Logf("at most %d MB resident with %d rules and three scrapes", peak/1e6, rules)
+	if peak > 150e6 {
 		t.Error("want at most 150 MB")
 	}
 }

@@ -1,0 +1,59 @@
+package main_test
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
+)
+
+// peak is the most that a process has had in memory, in bytes.
+func (p *process) peak(t *testing.T) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Process.Pid))
+	if err != nil {
+		t.Skip(err)
+	}
+	kB, _ := strconv.Atoi(regexp.MustCompile(`VmHWM:\s*(\d+) kB`).FindStringSubmatch(string(status))[1])
+	return kB * 1024
+}
+
+// A flood of values that were never seen before takes the memory that docs/service.md says, without GOMEMLIMIT: the collector
+// goes by what is there now, and not by what was there when the configuration was read.
+func TestMemoryOfAFlood(t *testing.T) {
+	if testing.Short() {
+		t.Skip("half a minute of real time")
+	}
+	const callers, calls, each = 4, 4000, 16
+	p := start(t, limits, "REDIS_URL="+redistest.Start(t).URL(), patient)
+	var all sync.WaitGroup
+	for caller := range callers {
+		all.Go(func() {
+			for i := range calls {
+				r := behavior.Request("shop")
+				for k := range each {
+					one := behavior.Request(fmt.Sprintf("shop | user=%d-%d-%d", caller, i, k))
+					r.Descriptors = append(r.Descriptors, one.GetDescriptors()...)
+				}
+				if _, err := p.client.ShouldRateLimit(t.Context(), r); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := p.metric(t, "tiered_keys"); n != 100_000 {
+		t.Errorf("%v keys are kept, want the default of 100 000", n)
+	}
+	peak := p.peak(t)
+	t.Logf("at most %d MB resident after %d values", peak/1e6, callers*calls*each)
+	if peak > 200e6 {
+		t.Error("want at most 200 MB")
+	}
+}
