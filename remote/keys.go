@@ -82,16 +82,16 @@ type Kind struct {
 	Calendar  bool  // of a FixedWindow: its Phase is 0 for every key
 }
 
-// mark ends the names of the kind's buckets.
-func (k Kind) mark() string {
-	mark := k.Algorithm.Mark()
+// appendMark appends what ends the names of the kind's buckets.
+func (k Kind) appendMark(b []byte) []byte {
+	b = append(b, k.Algorithm.Mark()...)
 	if k.Window > 0 {
-		mark += ":" + strconv.FormatInt(k.Window, 10)
+		b = strconv.AppendInt(append(b, ':'), k.Window, 10)
 	}
 	if k.Calendar {
-		mark += ":0"
+		b = append(b, ":0"...)
 	}
-	return mark
+	return b
 }
 
 // naming gives buckets, presence sets and the table of standing shares their names. The zero value has no prefix and
@@ -103,12 +103,16 @@ type naming struct {
 
 // bucket returns the name for a user's key under a policy. The policy's name must match [A-Za-z0-9_.-]{1,64}.
 func (n naming) bucket(k Kind, policy, key string) string {
-	mark := k.mark()
-	if n.hash || len(key) > maxKeyBytes {
-		sum := sumOf(key)
-		key, mark = hex.EncodeToString(sum[:]), mark+hashedMark
+	var room [256]byte
+	b := append(room[:0], n.prefix...)
+	b = append(append(append(b, '{'), policy...), '/')
+	if !n.hash && len(key) <= maxKeyBytes {
+		b = append(append(b, key...), '}')
+		return string(k.appendMark(b))
 	}
-	return n.prefix + "{" + policy + "/" + key + "}" + mark
+	sum := sumOf(key)
+	b = append(hex.AppendEncode(b, sum[:]), '}')
+	return string(append(k.appendMark(b), hashedMark...))
 }
 
 // presence returns the name of the i-th presence set. There are several, each in a slot of its own, so that every

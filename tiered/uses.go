@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/internal/inside"
@@ -141,7 +142,8 @@ func (u Use) Allow(ctx context.Context) Decision { return u.AllowEach(ctx, nil) 
 // and last saw in Redis.
 func (u Use) AllowEach(ctx context.Context, each []Decision) (d Decision) {
 	var room [engine.InlineParts]engine.Part
-	r := u.request(room[:0])
+	wide := roomFor(u.n)
+	r := u.request(wide.or(room[:0]))
 	if p := r.Decide(ctx); p != nil {
 		t := p.Told()
 		tell(&d, &t)
@@ -154,7 +156,40 @@ func (u Use) AllowEach(ctx context.Context, each []Decision) (d Decision) {
 			tell(&each[use.place], &t)
 		}
 	}
+	wide.release(u.n)
 	return d
+}
+
+// wideRoom is room for a request of more than InlineParts parts. It is used again: garbage would be a good part of what a
+// key costs that was never seen before.
+type wideRoom struct{ engine.Request }
+
+var wideRooms = sync.Pool{New: func() any { return new(wideRoom) }}
+
+// roomFor returns room for n parts, nil if they are few.
+func roomFor(n int) *wideRoom {
+	if n <= engine.InlineParts {
+		return nil
+	}
+	w := wideRooms.Get().(*wideRoom)
+	w.Request = slices.Grow(w.Request, n)
+	return w
+}
+
+// or returns the room, or else few.
+func (w *wideRoom) or(few engine.Request) engine.Request {
+	if w == nil {
+		return few
+	}
+	return w.Request
+}
+
+// release takes the room of n parts back, when the request in it has ended.
+func (w *wideRoom) release(n int) {
+	if w != nil {
+		clear(w.Request[:n])
+		wideRooms.Put(w)
+	}
 }
 
 // allowSeparately decides each use by itself: one that is refused takes nothing, and changes nothing for the others. What this
@@ -162,7 +197,8 @@ func (u Use) AllowEach(ctx context.Context, each []Decision) (d Decision) {
 // each as AllowEach does.
 func (u *Use) allowSeparately(ctx context.Context, each []Decision) {
 	var room [engine.InlineParts]engine.Part
-	r := engine.Request(room[:0])
+	wide := roomFor(u.n)
+	r := wide.or(room[:0])
 	u.countUnknownPlans()
 	for i := range u.n {
 		use := u.at(i)
@@ -175,6 +211,7 @@ func (u *Use) allowSeparately(ctx context.Context, each []Decision) {
 			tell(&each[place], &t)
 		}
 	}
+	wide.release(u.n)
 }
 
 // request appends the uses to r in order. Uses of one key become one part.

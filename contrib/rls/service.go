@@ -267,6 +267,36 @@ type check struct {
 	decision tiered.Decision
 }
 
+// room is what a call needs until it is answered. It is used again: a flood of values that were never seen makes garbage
+// enough, and garbage decides how much memory the process takes.
+type room struct {
+	checks    []check
+	uses      []tiered.Use
+	decisions []tiered.Decision
+}
+
+var rooms = sync.Pool{New: func() any { return new(room) }}
+
+// take adds what a check takes to what is decided next.
+func (r *room) take(c *check) {
+	r.uses, r.decisions = append(r.uses, c.use()), append(r.decisions, tiered.Decision{})
+}
+
+// empty forgets what was decided, and the keys.
+func (r *room) empty() {
+	clear(r.uses)
+	clear(r.decisions)
+	r.uses, r.decisions = r.uses[:0], r.decisions[:0]
+}
+
+// release gives the room back.
+func (r *room) release() {
+	r.empty()
+	clear(r.checks)
+	r.checks = r.checks[:0]
+	rooms.Put(r)
+}
+
 // ShouldRateLimit implements the protocol. It waits for Redis for at most the group's Budget, and leaves 10 ms or
 // half of what the caller has left: Envoy tells its timeout with each call, so the answer comes in time. While Redis does not
 // answer, the fail mode of each rule decides; for fail-closed the answer is the status Unavailable, so that Envoy's
@@ -301,7 +331,10 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 		}
 		return s.answer(r, checks), nil
 	}
-	checks := make([]check, len(r.GetDescriptors()))
+	used := rooms.Get().(*room)
+	defer used.release()
+	used.checks = slices.Grow(used.checks, len(r.GetDescriptors()))[:len(r.GetDescriptors())]
+	checks := used.checks
 	in := st.domains[r.GetDomain()]
 	for i, d := range r.GetDescriptors() {
 		s.resolve(&checks[i], st, in, r, d)
@@ -312,9 +345,9 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 		together = *in.together
 	}
 	if together {
-		s.together(ctx, checks)
+		s.together(ctx, used)
 	}
-	each(ctx, checks)
+	used.each(ctx)
 	for i := range checks {
 		if d := &checks[i].decision; checks[i].limiter != nil {
 			switch d.Reason {
@@ -372,27 +405,23 @@ func (c *check) giveBack(ctx context.Context) {
 func (c *check) takes() bool { return c.limiter != nil && !c.decided && c.hits > 0 && !c.back }
 
 // each decides by itself each check that is not decided yet, in the order of the request.
-func each(ctx context.Context, checks []check) {
-	var useRoom [4]tiered.Use
-	var decisionRoom [4]tiered.Decision
-	uses, decisions := useRoom[:0], decisionRoom[:]
+func (r *room) each(ctx context.Context) {
+	checks := r.checks
+	r.empty()
 	for i := range checks {
 		if c := &checks[i]; c.takes() {
-			uses = append(uses, c.use())
+			r.take(c)
 		}
 	}
-	if len(uses) > len(decisions) {
-		decisions = make([]tiered.Decision, len(uses))
-	}
-	all := tiered.All(uses...)
-	inside.AllowSeparately(ctx, &all, decisions)
+	all := tiered.All(r.uses...)
+	inside.AllowSeparately(ctx, &all, r.decisions)
 	var looks sync.WaitGroup // at the same time, because each may wait for Redis
 	defer looks.Wait()
 	n := 0
 	for i := range checks {
 		switch c := &checks[i]; {
 		case c.takes():
-			c.decision = decisions[n]
+			c.decision = r.decisions[n]
 			c.countRefused(ctx)
 			n++
 		case c.limiter == nil, c.decided:
@@ -441,20 +470,21 @@ func refill(p *tiered.Policy, n int64) time.Duration {
 // together takes the hits of all checks, or none. A check that took nothing because of another one answers what is left.
 // It leaves to each what cannot refuse the request: checks that take no hits, and those in quota mode. If the request
 // is refused, those in quota mode take nothing either.
-func (s *Service) together(ctx context.Context, checks []check) {
-	var uses []tiered.Use
+func (s *Service) together(ctx context.Context, r *room) {
+	checks := r.checks
 	var at []*check
 	for i := range checks {
 		if c := &checks[i]; c.takes() && !s.quota(c) {
-			uses, at = append(uses, c.use()), append(at, c)
+			r.take(c)
+			at = append(at, c)
 		}
 	}
 	if !slices.ContainsFunc(checks, func(c check) bool { return c.refused && !s.quota(&c) }) {
-		if uses == nil {
+		if at == nil {
 			return
 		}
-		d := make([]tiered.Decision, len(uses))
-		all := tiered.All(uses...).AllowEach(ctx, d)
+		d := r.decisions
+		all := tiered.All(r.uses...).AllowEach(ctx, d)
 		for i, c := range at {
 			c.decision, c.decided = d[i], true
 			if d[i].Reason == tiered.Unknown && all.Reason != tiered.Unknown { // not decided: another one refused before

@@ -13,7 +13,7 @@ import (
 )
 
 // modules are the directories of those that make claims. Only one process at a time measures.
-var modules = []string{".", "..", "../contrib/prometheus"}
+var modules = []string{".", "..", "../contrib/prometheus", "../contrib/rls"}
 
 func main() {
 	failed := false
