@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"log/slog"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/health"
 
@@ -62,6 +63,9 @@ func Reaching(log *slog.Logger, g *tiered.Group) *Server {
 
 func (v *Server) Reach(ctx context.Context) { v.reach(ctx) }
 func (v *Server) Ready() bool               { return v.ready.Load() }
+
+// LimitMemory is told the memory of a container.
+func LimitMemory(log *slog.Logger, container memlimit.Provider) { limitMemory(log, container) }
 
 // Servers are the two servers of HTTP, whose bounds of time are tested in virtual time.
 var Servers = servers

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"fmt"
+	"log/slog"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"sync"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
 // Garbage is collected for each gcRoom bytes of it, and not more often than at usualGC percent. At 100 percent of a small
@@ -75,3 +79,16 @@ func (g *garbage) adapt() {
 
 // percentOf returns the percentage at so many bytes of live heap.
 func percentOf(live uint64) int { return int(min(max(100*gcRoom/max(live, 1), leastGC), usualGC)) }
+
+// limitMemory keeps the process within nine tenths of the memory that a container has, unless GOMEMLIMIT is set. The rest is
+// for what Go does not count.
+func limitMemory(log *slog.Logger, container memlimit.Provider) {
+	before := debug.SetMemoryLimit(-1)
+	limit, err := memlimit.Set(memlimit.WithProvider(container))
+	switch {
+	case err != nil: // as outside of a container
+		log.Debug("GOMEMLIMIT is not set, and the memory of a container is not known", "error", err)
+	case limit != before:
+		log.Info("GOMEMLIMIT is not set: it is taken from the memory of the container", "GOMEMLIMIT", fmt.Sprint(limit>>20, "MiB"))
+	}
+}

@@ -1,14 +1,23 @@
 package main_test
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"regexp"
+	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
+
+	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
 
@@ -55,5 +64,35 @@ func TestMemoryOfAFlood(t *testing.T) {
 	t.Logf("at most %d MB resident after %d values", peak/1e6, callers*calls*each)
 	if peak > 200e6 {
 		t.Error("want at most 200 MB")
+	}
+}
+
+// Without GOMEMLIMIT the process keeps to the memory of its container, and says so. Where there is none, nothing changes.
+func TestMemoryOfAContainer(t *testing.T) {
+	whole := debug.SetMemoryLimit(-1)
+	for _, c := range []struct {
+		name      string
+		set       string // GOMEMLIMIT
+		container memlimit.Provider
+		want      int64
+		line      string
+	}{
+		{"a container", "", memlimit.Limit(1000 << 20), 900 << 20, "GOMEMLIMIT=900MiB"},
+		{"GOMEMLIMIT is set", "2000MiB", memlimit.Limit(1000 << 20), whole, ""},
+		{"a container without a limit", "", func() (uint64, error) { return 0, memlimit.ErrNoLimit }, whole, ""},
+		{"no container", "", func() (uint64, error) { return 0, errors.New("no cgroup") }, whole, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			defer debug.SetMemoryLimit(whole)
+			t.Setenv("GOMEMLIMIT", c.set)
+			if c.set == "" {
+				must.Do(t, os.Unsetenv("GOMEMLIMIT")) // as before at the end of the test
+			}
+			var log bytes.Buffer
+			tieredd.LimitMemory(slog.New(slog.NewTextHandler(&log, nil)), c.container)
+			if is := debug.SetMemoryLimit(-1); is != c.want || !strings.Contains(log.String(), c.line) || c.line == "" && log.Len() > 0 {
+				t.Errorf("the limit is %d, want %d; the log is %q, want %q", is, c.want, log.String(), c.line)
+			}
+		})
 	}
 }

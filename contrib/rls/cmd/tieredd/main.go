@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -64,6 +65,7 @@ func run(ctx context.Context, args []string) error {
 		}
 		level, _ := s.level()
 		takeLogs(s.logger(level))
+		limitMemory(slog.Default(), memlimit.FromCgroup)
 		return serve(ctx, s)
 	case len(args) == 2 && args[0] == "check":
 		merge, _ := strconv.ParseBool(os.Getenv("MERGE_DOMAIN_CONFIG"))

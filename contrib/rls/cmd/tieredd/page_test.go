@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +46,7 @@ func TestPageOfMigration(t *testing.T) {
 		Services map[string]struct {
 			Image       string            `json:"image"`
 			Grace       string            `json:"stop_grace_period"`
+			Memory      string            `json:"mem_limit"`
 			Ports       []string          `json:"ports"`
 			Volumes     []string          `json:"volumes"`
 			Environment map[string]string `json:"environment"`
@@ -75,6 +77,9 @@ func TestPageOfMigration(t *testing.T) {
 	}
 	if grace, err := time.ParseDuration(service.Grace); err != nil || grace <= s.Drain+tieredd.ReturnTime {
 		t.Errorf("a grace period of %v (%v) for %v and %v", grace, err, s.Drain, tieredd.ReturnTime)
+	}
+	if mib, err := strconv.Atoi(strings.TrimSuffix(service.Memory, "m")); err != nil || mib < 256 { // see TestMemoryOfAFlood
+		t.Errorf("a limit of %s of memory", service.Memory)
 	}
 	for name := range service.Environment {
 		t.Setenv(name, "")
