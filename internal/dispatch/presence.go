@@ -102,11 +102,8 @@ func (n *Node) probeUntilBack(ctx context.Context) {
 			return
 		}
 		pause := n.Timeout() // another probe is under way
-		switch due := n.guard.ProbeAt(); {
-		case n.lastCause() == failover.Misconfigured: // a report shows nothing then
-			pause = PresencePeriod
-		case n.guard.ReadyAt(d.now()):
-			_ = n.reportPresence(ctx, PresenceTTL)
+		if due := n.guard.ProbeAt(); n.guard.ReadyAt(d.now()) {
+			_ = n.reportPresence(ctx, PresenceTTL, d.now()+n.longest())
 			if pause = 0; due == n.guard.ProbeAt() { // it showed nothing, as where a node has no slot for a presence
 				pause = PresencePeriod
 			}
@@ -263,7 +260,7 @@ func (n *Node) reportPresence(ctx context.Context, ttl, until time.Duration) err
 		if !attempt.End(verdict) && verdict == nil {
 			n.guard.Answered()
 		}
-	} else if err == nil && n.guard.State() != failover.Closed && n.lastCause() != failover.Misconfigured {
+	} else if err == nil && n.guard.State() != failover.Closed {
 		n.guard.Answered() // it was under way when the breaker opened
 	}
 	if errors.Is(err, remote.ErrNoPresence) && n.hasLeft() {
