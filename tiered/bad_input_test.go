@@ -93,7 +93,7 @@ func TestBadInput(t *testing.T) {
 		},
 		"100/minutes": {
 			text("100/minutes"), `tiered: limit "100/minutes": "minutes" at position 5 must be s, min, h, day, week, or a duration ` +
-				`such as 10s, 1h30m or 30d, from 1us to 100 years in whole us`,
+				`such as 15min, 1h30m or 30d, from 1us to 100 years in whole us`,
 		},
 		"100 per minute": {
 			text("100 per minute"), `tiered: limit "100 per minute": "100" at position 1 must be tokens per period, as in 100/min`,
@@ -148,7 +148,7 @@ func TestBadInput(t *testing.T) {
 			}), `tiered: Policy.Name is "api": must differ from the names of the Group's other policies`,
 		},
 		"a rule without Missing": {
-			rule(func(r *httplimit.Rule) { r.Missing = 0 }), "httplimit: rules[0].Missing is 0: must be Refuse, Exempt or Together",
+			rule(func(r *httplimit.Rule) { r.Missing = 0 }), "httplimit: rules[0].Missing is 0: must be Refuse, Exempt, Together or Next",
 		},
 		"a rule whose Limiter could not be made": {
 			rule(func(r *httplimit.Rule) { r.Limiter = nil }), "httplimit: rules[0].Limiter is nil: must be set",

@@ -224,7 +224,7 @@ var faultsTold = []struct {
 		lines:   []string{gone, cannotServe, refusedUser, back, wasSettled},
 		figures: outageFigures + " node.Calls.CannotServe node.Calls.Misconfigured",
 		events: "closed→open unreachable, open→probing, probing→open unreachable, probing→open cannot serve, probing→open misconfigured, " +
-			"probing→closed, error unreachable, error misconfigured",
+			"probing→closed, error unreachable",
 	}, {
 		name: "a refused password, a restart, and the password is refused again", // the last line says what is wrong
 		fault: func(p patientOf) {
