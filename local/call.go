@@ -190,7 +190,7 @@ func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Verdi
 	byOther := r.Flags&lua.OtherTerms != 0
 	d.refused(p, c.Min, r.Level, c.sent, now, micros(r.Retry), byOther)
 	if c.leases() && p.holdsOff(r) && d.leaves(c, r) {
-		d.holdOff = max(d.holdOff, p.holdOffEnd(c, byOther))
+		d.holdOff = max(d.holdOff, p.holdOffEnd(c))
 	}
 	v.Outcome = Refused
 	if held == 0 {
@@ -202,9 +202,13 @@ func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Verdi
 
 // size works out the sizing of the bucket now.
 func (b *Bucket) size(now, trip time.Duration) sizing {
-	p, l := b.Policy(), b.lease.orEmpty()
-	period := p.period(trip)
-	if b.denied.Load().scarce() {
+	p, l, longest := b.Policy(), b.lease.orEmpty(), time.Duration(never)
+	d := b.denied.Load()
+	if d != nil && d.larger != nil {
+		p, longest = d.larger, p.MaxTTL()/4
+	}
+	period := min(p.period(trip), longest)
+	if d.scarce() {
 		period = p.scarcePeriod(period, &b.demand, float64(max(b.view.fleet, 1)))
 	}
 	most := p.mayHold(b.view.fleet, max(b.levelAt(now), 0)+l.live(now), period)

@@ -159,7 +159,7 @@ func (c *composer) request(r request) {
 	call.Min = max(r.first-hold, 1) // what is held keeps its room: asking for all of first could be refused for ever
 	call.Want = max(call.Min, min(r.cost+r.more-hold, p.quarter()))
 	if c.leasing && !c.dry {
-		call.Want = c.size.want(p, hold, r.cost+r.more, call.Min)
+		call.Want = min(p.Cap, c.size.want(hold, r.cost+r.more, call.Min))
 	}
 }
 
@@ -203,17 +203,17 @@ func (c *composer) unasked() bool {
 		call.Ret, call.Refund = l.goingBack()
 	case extends:
 		if c.far && c.leasing && hold <= low { // the next answer comes too late to ask only then
-			call.Min, call.Want = 1, c.size.want(p, hold, 0, 1)
+			call.Min, call.Want = 1, min(p.Cap, c.size.want(hold, 0, 1))
 		}
 	case probe: // not a peek, which writes nothing: a replica and a full server would answer that
 		call.Ret, call.Refund = l.goingBack()
 		if c.leasing {
-			call.Min, call.Want = 1, c.size.want(p, hold, 0, 1)
+			call.Min, call.Want = 1, min(p.Cap, c.size.want(hold, 0, 1))
 		}
 	case l.hasNews(), reports:
 		call.Ret, call.Refund = l.goingBack()
 	case c.leasing && !returns && (l == nil || hold <= low):
-		call.Min, call.Want = 1, c.size.want(p, hold, 0, 1)
+		call.Min, call.Want = 1, min(p.Cap, c.size.want(hold, 0, 1))
 	default:
 		return false
 	}

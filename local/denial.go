@@ -37,6 +37,10 @@ type denial struct {
 	oneUntil time.Duration // refused until then
 	oneAt    time.Duration // it may be there then
 
+	// larger is the key's policy with the limit of another process that governs instead, because it is larger. Leases follow
+	// that, or who asks by a slower rate would ask more often and get most. It is nil while the key's own limit governs.
+	larger *Policy
+
 	windows *windowState // nil if the policy just refills, else always the same. Kept here for the bucket's size
 }
 
@@ -84,6 +88,7 @@ func (s *denials) windows() *windowState {
 // comes for those who wait and ask again leaves the hold-off of the others as it was.
 func (d *denial) replied(p *Policy, c Call, r lua.Reply, now time.Duration) (renewal time.Duration) {
 	short, byOther := r.Grant < c.Want, r.Flags&lua.OtherTerms != 0
+	d.larger = d.larger.with(c.Policy, r.Governs)
 	switch {
 	case short && r.Grant == 0:
 		d.refused(p, c.Min, r.Level, c.sent, now, micros(r.Retry), byOther)
@@ -94,7 +99,7 @@ func (d *denial) replied(p *Policy, c Call, r lua.Reply, now time.Duration) (ren
 			d.refused(p, 1, r.Level, c.sent, now, micros(r.Retry), byOther)
 		}
 	case c.Want > 0 || c.credits > 0:
-		*d = denial{windows: d.windows, reserved: d.reserved, reservedUntil: d.reservedUntil}
+		*d = denial{windows: d.windows, reserved: d.reserved, reservedUntil: d.reservedUntil, larger: d.larger}
 	default:
 		d.correct(p, r.Level, c.sent)
 	}
@@ -103,7 +108,7 @@ func (d *denial) replied(p *Policy, c Call, r lua.Reply, now time.Duration) (ren
 	}
 	renewal = d.holdOff
 	if short && c.leases() && p.holdsOff(r) {
-		renewal = p.holdOffEnd(c, byOther)
+		renewal = p.holdOffEnd(c)
 		if d.windows.endsWithWindow() {
 			renewal = min(renewal, now+micros(r.TTLLeft)) // then another window begins, and nothing of it is used
 		}

@@ -221,19 +221,26 @@ const (
 	slidingHoldOff = 40
 )
 
-// otherHoldOff is how much shorter a hold-off is if the bucket refills by a larger limit of another process. This process
-// does not know that rate, and by its own it would wait while the refill overflows: with 20/s beside 200/s, one burst of
-// 100 and long leases, two processes used 0.46 of the larger limit, and with a quarter of the hold-off 0.99.
-const otherHoldOff = 4
+// with returns p, or a copy of own with the limit that governs, or nil if own governs.
+func (p *Policy) with(own *Policy, governs lua.Limit) *Policy {
+	if governs.Tokens == 0 {
+		return nil
+	}
+	per := time.Duration(governs.Period) * time.Microsecond
+	if p != nil && p.numbers() == (Numbers{governs.Cap, governs.Tokens, per}) {
+		return p
+	}
+	q := *own
+	q.Rules, q.Cap, q.Tokens, q.Per = nil, governs.Cap, governs.Tokens, per
+	q.NanosPerToken = float64(per) / float64(governs.Tokens)
+	return &q
+}
 
 // holdOffEnd reports until when a process asks for nothing after a short grant to a call: for a period of it, a quarter
 // more or less, so that processes do not ask together. However long a lease lasts, what comes back is seen as soon as
-// after a denial. byOther says that the bucket refills by a larger limit of another process.
-func (p *Policy) holdOffEnd(c Call, byOther bool) time.Duration {
+// after a denial.
+func (p *Policy) holdOffEnd(c Call) time.Duration {
 	period := min(c.period, maxOverdrawn)
-	if byOther {
-		period /= otherHoldOff
-	}
 	if p.Window > 0 {
 		period = min(period, p.Window/slidingHoldOff)
 	}

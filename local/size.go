@@ -9,6 +9,7 @@ import (
 
 // sizing says whether a lease pays and how large it should be, for a demand and a node as they are now.
 type sizing struct {
+	by     *Policy       // the limit that governs
 	period time.Duration // T: how long a lease should last
 	need   float64       // tokens expected in one period
 	low    int64         // low-water mark: a pot at or under it is renewed
@@ -37,7 +38,7 @@ func size(p *Policy, d *demand, t, trip time.Duration, cost, grant, most int64) 
 	low = min(max(low, grant/4), p.quarter(), most/4)
 	mean := max(float64(cost)/2, 1) // where all costs up to the largest are equally frequent
 	small := p.small(mean) || float64(most) < 2*mean
-	return sizing{period: t, need: d.over(t), low: low, mean: mean, most: most, small: small}
+	return sizing{by: p, period: t, need: d.over(t), low: low, mean: mean, most: most, small: small}
 }
 
 // small reports whether the burst is too small to be leased from, at requests of mean tokens each.
@@ -103,13 +104,13 @@ func (s sizing) paysFar(d *demand) bool {
 
 // want reports the tokens to ask for if the pot holds pot, those who wait need waiting, and the call makes no sense
 // with fewer than least. What this process may hold is no bound on what those need who wait.
-func (s sizing) want(p *Policy, pot, waiting, least int64) int64 {
-	lease := p.Size
+func (s sizing) want(pot, waiting, least int64) int64 {
+	lease := s.by.Size
 	if lease == 0 {
-		lease = int64(math.Ceil(min(s.need, float64(p.Cap))))
+		lease = int64(math.Ceil(min(s.need, float64(s.by.Cap))))
 	}
 	want := max(lease+s.low-pot, waiting-pot)
-	return max(least, min(want, p.quarter(), max(s.most-pot, waiting-pot)))
+	return max(least, min(want, s.by.quarter(), max(s.most-pot, waiting-pot)))
 }
 
 // scarcePeriod is the period of a lease of a key over its limit: Redis had less than was asked for the last time. That

@@ -42,20 +42,20 @@ func TestSizeWantsADemandAndAQuarterAtMost(t *testing.T) {
 	if s.low != 100 || s.need != 400 {
 		t.Fatalf("%+v, want low 100 and need 400", s)
 	}
-	if got := s.want(p, 100, 0, 1); got != 400 {
+	if got := s.want(100, 0, 1); got != 400 {
 		t.Errorf("at the mark: want %d, not 400", got)
 	}
-	if got := s.want(p, 0, 0, 1); got != 500 {
+	if got := s.want(0, 0, 1); got != 500 {
 		t.Errorf("from empty: want %d, not 500", got)
 	}
-	if got := s.want(p, 0, 7000, 1); got != 5000 {
+	if got := s.want(0, 7000, 1); got != 5000 {
 		t.Errorf("with 7000 waited for: want %d, not a quarter of the burst", got)
 	}
-	if got := s.want(p, 0, 7000, 6000); got != 6000 {
+	if got := s.want(0, 7000, 6000); got != 6000 {
 		t.Errorf("for one request of 6000: want %d", got)
 	}
 	p.Size = 30
-	if got := s.want(p, 100, 0, 1); got != 30 {
+	if got := s.want(100, 0, 1); got != 30 {
 		t.Errorf("Size 30 at the mark: want %d", got)
 	}
 	if s := size(p, d, p.period(ms), ms, 50, 0, unlimited); s.low != 50 {
@@ -193,7 +193,7 @@ func TestWhatAProcessMayHoldBoundsWhatItAsksFor(t *testing.T) {
 		{0, 400, 400, 400},
 		{0, 400, 1, 300}, // a quarter of the burst, as ever
 	} {
-		if got := s.want(p, c.pot, c.waiting, c.least); got != c.want {
+		if got := s.want(c.pot, c.waiting, c.least); got != c.want {
 			t.Errorf("%+v: want %d", c, got)
 		}
 	}

@@ -43,7 +43,7 @@ first ten
   which  the limit, from 1, that makes a refused caller wait longest, else the tightest
   reset  until everything that counts has left; an upper bound       stamp  the instant, on the key's clock, of this call
   and of token buckets, if it is not 0, forgiven: tokens of the debt that were not charged, because the level is as low as it may go;
-  0 in a replay
+  0 in a replay. With flag 64 of a single token bucket, 0 too, and the terms that govern: cap, tokens, period
 Errors  nothing is written, and no text of the caller is repeated
   RLARG argument n      not a whole number in range, or against its rule
   RLFOREIGN key         a key that is not ours             WRONGTYPE ...  of another type

@@ -21,6 +21,8 @@ type Reply struct {
 	// Forgiven is the part of Debt that was not charged, because a token bucket is as low as MaxDebt allows. It is 0 in a
 	// Replay.
 	Forgiven int64
+
+	Governs Limit // with OtherTerms, of a TokenBucket: the limit that governs instead of the caller's
 }
 
 // Code says what a call came to.
@@ -51,8 +53,9 @@ const (
 	News        Flags = 128 // of a dry run: it would tell what was spent or is owed, or change what governs. Else the tokens do not come by Retry
 )
 
-// The numbers of a reply: those of lua/token_bucket.lua, and those of the other scripts.
-const bucketNumbers, windowNumbers = 10, 13
+// The numbers of a reply: those of lua/token_bucket.lua, those of the other scripts, and those of the first if another
+// limit governs than the caller's.
+const bucketNumbers, windowNumbers, governedNumbers = 10, 13, bucketNumbers + 4
 
 // ReplyNumbers is the most numbers of a reply: one more if a debt was forgiven.
 const ReplyNumbers = windowNumbers + 1
@@ -60,11 +63,11 @@ const ReplyNumbers = windowNumbers + 1
 // ReplyOf reads the numbers of a reply of an algorithm's script: exactly so many, the first of them a known code, and one
 // more if a debt was forgiven. It reports false for anything else.
 func ReplyOf(a Algorithm, numbers []int64) (Reply, bool) {
-	count := windowNumbers
+	count, governed := windowNumbers, false
 	if a == TokenBucket {
-		count = bucketNumbers
+		count, governed = bucketNumbers, len(numbers) == governedNumbers
 	}
-	if len(numbers) != count && len(numbers) != count+1 || numbers[0] < int64(Granted) || numbers[0] > int64(Late) {
+	if len(numbers) != count && len(numbers) != count+1 && !governed || numbers[0] < int64(Granted) || numbers[0] > int64(Late) {
 		return Reply{}, false
 	}
 	var n [windowNumbers]int64 // what a token bucket does not send is 0
@@ -77,6 +80,9 @@ func ReplyOf(a Algorithm, numbers []int64) (Reply, bool) {
 	if len(numbers) > count {
 		r.Forgiven = numbers[count]
 	}
+	if governed {
+		r.Governs = Limit{Cap: numbers[count+1], Tokens: numbers[count+2], Period: numbers[count+3]}
+	}
 	return r, true
 }
 
@@ -88,7 +94,8 @@ func (r *Reply) Answers(c *Call) bool {
 		within(r.Level, -Whole, c.Cap) && within(r.Retry, -1, Whole) && r.Active >= 0 && within(r.TTLLeft, 0, c.TTL) &&
 		within(r.Now, 0, Whole-1) && within(r.Epoch, 0, Whole-1) && r.Flags >= 0 && within(r.Overflow, 0, OverflowEnd) &&
 		within(r.Which, 0, MostLimits) && within(r.Reset, 0, Whole-1) && within(r.Stamp, 0, Whole-1) &&
-		within(r.Forgiven, 0, c.Debt)
+		within(r.Forgiven, 0, c.Debt) && (r.Governs == Limit{} || within(r.Governs.Cap, 1, MostTokens) &&
+		within(r.Governs.Tokens, 0, MostTokens) && within(r.Governs.Period, 1, LongestPeriod))
 }
 
 // DecodeNumbers reads a list of exactly as many whole numbers as there is room for, and reports whether it is one.

@@ -97,6 +97,7 @@ elseif noted < last then
 end
 local rate, was_rate = refill / period, was_refill / was_period
 local lesser_cap, lesser_rate = cap < was_cap and now < cap_until, rate < was_rate and now < rate_until
+local lesser = lesser_cap or lesser_rate
 local turn = now -- the stored rate counted until then. A larger one that nobody uses any more ends with its hold
 if rate < was_rate and not lesser_rate then turn = max(last, rate_until) end
 local soon, used_until = now + HOLD / 2, now + (leased and ttl or 0) + HOLD
@@ -109,9 +110,9 @@ end
 if not lesser_rate then rate_until = rate == was_rate and max(rate_until, used_until) or used_until end
 local own_refill, own_period = refill, period
 if lesser_rate or rate == was_rate then refill, period = was_refill, was_period end
-if lesser_cap or lesser_rate then flags = flags + OTHER_TERMS end
+if lesser then flags = flags + OTHER_TERMS end
 local changed = cap ~= was_cap or refill ~= was_refill or period ~= was_period
-local notes = lesser_cap or lesser_rate or noted and (leased or changed) or changed and latest > now
+local notes = lesser or noted and (leased or changed) or changed and latest > now
 local stop, promise, keeps, forgets, rated, stepped, forgiven = now + ttl, WHOLE, false, false, true, false, 0
 local record = stored[12]
 
@@ -195,4 +196,4 @@ if refill > 0 then
 end
 
 --@ tail
-forgiven > 0 and forgiven or nil
+(lesser or forgiven > 0) and forgiven or nil, lesser and cap or nil, refill, period

@@ -87,6 +87,7 @@ func FuzzDecodeReply(f *testing.F) {
 	f.Add("iiiiiiiii", int64(0))
 	f.Add("iiiiiiiiiii", int64(0))
 	f.Add("iiiiiiiiiin", int64(0))
+	f.Add("iiiiiiiiiiiiii", int64(0))
 	f.Add("iiiiiiiiiiii", int64(0))
 	f.Add("", int64(0))
 	f.Fuzz(func(t *testing.T, shape string, first int64) {
@@ -98,14 +99,14 @@ func FuzzDecodeReply(f *testing.F) {
 			list, numbers, ints = append(list, x), append(numbers, int64(n)), ints && number
 		}
 		r, ok := remote.DecodeReply(lua.TokenBucket, list)
-		if good := ints && (len(list) == 10 || len(list) == 11) && first >= 0 && first <= 5; good != ok || !ok &&
+		if good := ints && (len(list) == 10 || len(list) == 11 || len(list) == 14) && first >= 0 && first <= 5; good != ok || !ok &&
 			r != (lua.Reply{}) {
 			t.Fatalf("DecodeReply(%v) = %+v, %t", list, r, ok)
 		}
 		if ok {
 			got := []int64{
 				int64(r.Code), r.Grant, r.Level, r.Retry, r.Active, r.TTLLeft, r.Now, r.Epoch, int64(r.Flags),
-				r.Overflow, r.Forgiven,
+				r.Overflow, r.Forgiven, r.Governs.Cap, r.Governs.Tokens, r.Governs.Period,
 			}[:len(numbers)]
 			if !slices.Equal(got, numbers) {
 				t.Fatalf("DecodeReply(%v) = %+v", list, r)

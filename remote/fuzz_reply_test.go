@@ -225,14 +225,16 @@ func nonsense(c *lua.Call, r remote.Result) string {
 	return ""
 }
 
-// plainReply reads a reply of ten or eleven numbers at the beginning of an answer, and reports what follows and whether there is
+// plainReply reads a reply of ten, eleven or fourteen numbers at the beginning of an answer, and reports what follows and whether there is
 // one. It knows nothing of RESP but what those look like.
 func plainReply(answer []byte, r *lua.Reply) (rest []byte, ok bool) {
 	numbers := []*int64{
 		(*int64)(&r.Code), &r.Grant, &r.Level, &r.Retry, &r.Active, &r.TTLLeft, &r.Now, &r.Epoch, (*int64)(&r.Flags),
 		&r.Overflow,
 	}
-	if rest, ok = bytes.CutPrefix(answer, []byte("*11\r\n")); ok {
+	if rest, ok = bytes.CutPrefix(answer, []byte("*14\r\n")); ok {
+		numbers = append(numbers, &r.Forgiven, &r.Governs.Cap, &r.Governs.Tokens, &r.Governs.Period)
+	} else if rest, ok = bytes.CutPrefix(answer, []byte("*11\r\n")); ok {
 		numbers = append(numbers, &r.Forgiven)
 	} else {
 		rest, ok = bytes.CutPrefix(answer, []byte("*10\r\n"))

@@ -45,7 +45,7 @@ func TestBadArgumentText(t *testing.T) {
 		for a := range lua.Algorithm(lua.Algorithms) {
 			c := validCall(a, fmt.Sprintf("{%s/%d}", secret, a))
 			send := func(args []any) string {
-				return answerOfCmd(t, e.client.EvalSha(t.Context(), a.Script().SHA, []string{c.Bucket}, args...)).err
+				return answerOfCmd(t, a, e.client.EvalSha(t.Context(), a.Script().SHA, []string{c.Bucket}, args...)).err
 			}
 			args := longArgs(c)
 			for i := range args {

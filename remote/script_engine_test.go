@@ -145,29 +145,33 @@ func (e *engine) call(t tester, c lua.Call) answer {
 			if kept.Val() {
 				e.kept += 1 + e.extra
 			}
-			return answerOfCmd(t, reply)
+			return answerOfCmd(t, c.Algorithm, reply)
 		} // else the transaction was refused as a whole: what does the script say?
 	}
-	return answerOfCmd(t, e.client.EvalSha(t.Context(), sha, []string{c.Bucket}, args...))
+	return answerOfCmd(t, c.Algorithm, e.client.EvalSha(t.Context(), sha, []string{c.Bucket}, args...))
 }
 
-func answerOfCmd(t tester, cmd *redis.Cmd) answer {
+func answerOfCmd(t tester, a lua.Algorithm, cmd *redis.Cmd) answer {
 	t.Helper()
 	n, err := cmd.Int64Slice()
 	if err != nil {
 		return answerOf(t, lua.Reply{}, err)
 	}
 	var forgiven int64
+	var governs lua.Limit
+	if a == lua.TokenBucket && len(n) == 14 {
+		n, governs = n[:11], lua.Limit{Cap: n[11], Tokens: n[12], Period: n[13]}
+	}
 	if len(n) == 11 || len(n) == 14 {
 		n, forgiven = n[:len(n)-1], n[len(n)-1]
 	}
-	if len(n) != 10 && len(n) != 13 {
+	if len(n) != 10 && len(n) != 13 || len(n) == 10 != (a == lua.TokenBucket) {
 		t.Fatalf("a reply of %d numbers: %v", len(n), n)
 	}
 	r := lua.Reply{
 		Code: lua.Code(n[0]), Grant: n[1], Level: n[2], Retry: n[3], Active: n[4], TTLLeft: n[5], Now: n[6],
 		Epoch: n[7],
-		Flags: lua.Flags(n[8]), Overflow: n[9], Forgiven: forgiven,
+		Flags: lua.Flags(n[8]), Overflow: n[9], Forgiven: forgiven, Governs: governs,
 	}
 	if len(n) == 13 {
 		r.Which, r.Reset, r.Stamp = n[10], n[11], n[12]

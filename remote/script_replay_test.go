@@ -143,7 +143,7 @@ func (w *walk) replay(t *rapid.T, e *engine, seen census) {
 	for i := range looks {
 		ev, l := &w.events[i], &looks[i]
 		if l.call != nil {
-			if got := answerOfCmd(t, l.call); got != ev.answer {
+			if got := answerOfCmd(t, lua.TokenBucket, l.call); got != ev.answer {
 				t.Fatalf("%s answers\n\t%v, memory\n\t%v\nto the last of\n%s", e.name, got, ev.answer, w.upToEvent(i))
 			}
 		}

@@ -27,7 +27,7 @@ func TestShortForm(t *testing.T) {
 	for _, e := range []*engine{miniEngine(t), realEngine(t)} {
 		for a := range lua.Algorithm(lua.Algorithms) {
 			send := func(key string, args []any) answer {
-				return answerOfCmd(t, e.client.EvalSha(t.Context(), a.Script().SHA, []string{key}, args...))
+				return answerOfCmd(t, a, e.client.EvalSha(t.Context(), a.Script().SHA, []string{key}, args...))
 			}
 			codes := map[lua.Code]int{}
 			for limits := range 6 { // 5 further ones go in the long form
@@ -129,7 +129,7 @@ func (e *engine) damage(t *testing.T, c lua.Call, fields, texts []string) {
 			}
 			var results [2]string
 			for i, args := range [][]any{shortArgs(c), longArgs(c)} {
-				got := answerOfCmd(t, e.client.EvalSha(t.Context(), sha, []string{c.Bucket}, args...))
+				got := answerOfCmd(t, c.Algorithm, e.client.EvalSha(t.Context(), sha, []string{c.Bucket}, args...))
 				results[i] = fmt.Sprintf("%v, %v", got, e.look(t, c.Bucket).fields)
 				e.del(t, c.Bucket)
 				if err := e.client.HSet(t.Context(), c.Bucket, dump).Err(); err != nil {

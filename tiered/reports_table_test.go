@@ -235,7 +235,7 @@ var faultsTold = []struct {
 		lines:   []string{refusedUser, gone, refusedUser, back, wasSettled},
 		figures: outageFigures + " node.Calls.Misconfigured",
 		events: "closed→open misconfigured, open→probing, probing→open misconfigured, probing→open unreachable, " +
-			"probing→closed, error misconfigured, error unreachable",
+			"probing→closed, error misconfigured",
 	}, {
 		name: "a refused password, and a probe that is lost",
 		fault: func(p patientOf) {
@@ -246,7 +246,7 @@ var faultsTold = []struct {
 		lines:   []string{refusedUser, back, wasSettled},
 		figures: outageFigures + " node.Calls.Misconfigured",
 		events: "closed→open misconfigured, open→probing, probing→open misconfigured, probing→open unreachable, " +
-			"probing→closed, error misconfigured, error unreachable",
+			"probing→closed, error misconfigured",
 	}, {
 		name: "slower than Budget", fault: func(p patientOf) {
 			p.store.delay.Store(int64(30 * ms))

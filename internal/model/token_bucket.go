@@ -301,7 +301,12 @@ func (b *tokenBucket) retry(s *step) (after, which int64) {
 	return s.soonerThanRefill(b.wait(s, s.limit()), b.next.fills()), 0
 }
 
-func (b *tokenBucket) answer(s *step) { s.reply.Overflow = int64(math.Floor(b.overflow)) }
+func (b *tokenBucket) answer(s *step) {
+	s.reply.Overflow = int64(math.Floor(b.overflow))
+	if s.lesser {
+		s.reply.Governs = b.next.Limit
+	}
+}
 
 // store keeps the key until its bucket would be full by the largest cap and its leases have ended.
 func (b *tokenBucket) store(s *step) (keep int64) {
