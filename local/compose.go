@@ -90,6 +90,10 @@ func (c *composer) next() bool {
 func (c *composer) dryRun(n int64) Call {
 	c.Seq++
 	c.request(request{first: n, cost: n, n: c.b.pending.count() + 1, last: c.until})
+	if c.b.pending.calling() { // what goes back with that call counts once
+		under := &c.b.pending.call
+		c.call.Refund = max(c.call.Refund-(under.Refund-under.Given), 0)
+	}
 	log := c.policy.Call.Algorithm == lua.SlidingLog
 	if log {
 		c.settle(true)

@@ -89,6 +89,9 @@ func (s *denials) windows() *windowState {
 func (d *denial) replied(p *Policy, c Call, r lua.Reply, now time.Duration) (renewal time.Duration) {
 	short, byOther := r.Grant < c.Want, r.Flags&lua.OtherTerms != 0
 	d.larger = d.larger.with(c.Policy, r.Governs)
+	if c.Ret+c.Refund+c.settledNow > 0 { // more is there sooner than was told
+		d.steps = nil
+	}
 	switch {
 	case short && r.Grant == 0:
 		d.refused(p, c.Min, r.Level, c.sent, now, micros(r.Retry), byOther)
@@ -113,7 +116,7 @@ func (d *denial) replied(p *Policy, c Call, r lua.Reply, now time.Duration) (ren
 			renewal = min(renewal, now+micros(r.TTLLeft)) // then another window begins, and nothing of it is used
 		}
 	}
-	if !c.forWaiters && d.leaves(c, r) {
+	if !c.forWaiters && d.leaves(c, r) && now >= d.holdOff { // else others were told of the one that lasts
 		d.holdOff = renewal
 	}
 	return renewal
@@ -205,13 +208,20 @@ func (d *denial) correct(p *Policy, whole int64, sent time.Duration) {
 	}
 }
 
-// charge notes that n tokens more are owed than the level that was told says.
+// charge notes that n tokens more are owed than the level that was told says. Redis charges whole tokens, and none below the
+// lowest level. If the bucket may be full before it hears of them, some of the refill is lost, and nothing is known.
 func (d *denial) charge(p *Policy, now time.Duration, n int64) {
 	if d.nanos == 0 {
 		d.level, d.steps = d.level-float64(n), nil
 		return
 	}
-	d.level, d.at = max(d.level+p.refill(now-d.at)-float64(n), p.lowest()), now
+	now -= (now - d.at) % time.Microsecond // see correct
+	level := d.level + p.refill(now-d.at)
+	if level+p.refill(2*refundDelay) > d.bound {
+		*d = denial{windows: d.windows, reserved: d.reserved, reservedUntil: d.reservedUntil}
+		return
+	}
+	d.level, d.at = level-min(float64(n), max(math.Floor(level-p.lowest()), 0)), now
 }
 
 // believe sets until when a refusal is believed.

@@ -77,7 +77,10 @@ func (b *Bucket) changeNumbers(now time.Duration, old, p *Policy) {
 		return
 	}
 	b.lease.lower(now, was, p)
-	if p.Call.Algorithm.Window() { // no rate, so nothing came by the old one
+	if p.Call.Algorithm.Window() { // no rate, so nothing came by the old one, and what is counted stays
+		if known && old.First == p.First {
+			b.view.level.Add(p.Cap - old.Cap)
+		}
 		return
 	}
 	neverAsked := b.view.epoch == 0 && !b.queued && !b.pending.calling()

@@ -24,11 +24,18 @@ type steps []step
 const maxSteps = 8
 
 // with returns s with a newer step n, learned at now with whole tokens left. It keeps what is still believed and what n
-// does not contradict.
+// does not contradict. Redis counts in microseconds: what contradicts n by less than one is the same time, and stays as it
+// was told.
 func (s *steps) with(n step, now time.Duration, whole int64) *steps {
 	var all steps
 	if s != nil {
 		all = *s
+	}
+	for _, o := range all {
+		differs := o.tokens == n.tokens || (o.tokens < n.tokens) != (o.opens <= n.opens)
+		if differs && o.opens > now && (n.opens-o.opens).Abs() < time.Microsecond {
+			n.opens = o.opens
+		}
 	}
 	next := make(steps, 0, len(all)+1)
 	for _, o := range all {

@@ -96,11 +96,12 @@ func (v *view) update(c Call, r lua.Reply, w *windowState, owes bool) {
 // charge takes n tokens off the level. A window is charged no more than it has.
 func (v *view) charge(now time.Duration, n int64, p *Policy, w *windowState) {
 	level, least := v.level.Load(), int64(p.lowest())
-	if v.at > 0 && v.levelAt(now, p, w) >= p.Cap {
-		level, v.at = p.Cap, now
-	}
 	if w != nil && p.Call.Algorithm != lua.TokenBuckets {
 		least = min(level, 0)
+	}
+	if by := v.levelAt(now, p, w); by >= p.Cap || level-n < least { // else the refill since comes besides
+		level, v.at = by, now
+		v.doubt()
 	}
 	w.charged(now, p, n)
 	v.level.Store(max(level-n, least))

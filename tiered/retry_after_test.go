@@ -397,3 +397,57 @@ func TestRefusedInACrowd(t *testing.T) {
 		}
 	}
 }
+
+// After a charge a refusal that Redis did not see tells when the tokens come: also if the debt is as low as it may be, which is whole
+// tokens, and if the bucket is full before Redis hears of it.
+func TestComeBackAfterACharge(t *testing.T) {
+	for what, c := range map[string]struct {
+		limit  tiered.Limit
+		charge int64
+		pause  time.Duration
+	}{
+		"as low as it may be": {tiered.PerMinute(30), 90, 30 * ms}, "full soon": {tiered.PerSecond(64).WithBurst(1), 2, 0},
+	} {
+		bubble(t, what, func(t *testing.T) {
+			l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: c.limit}, &tiered.Options{Random: func() float64 { return 0.5 }})
+			d := l.Allow(ctx, "k")
+			for d.Allowed {
+				d = l.Allow(ctx, "k")
+			}
+			time.Sleep(d.RetryAfter)
+			l.Allow(ctx, "k")
+			l.Allow(ctx, "k")
+			ok(t, l.For("k").N(c.charge).Charge())
+			time.Sleep(c.pause)
+			d = l.Allow(ctx, "k")
+			time.Sleep(d.RetryAfter)
+			if e := l.Allow(ctx, "k"); d.Allowed || !e.Allowed {
+				t.Errorf("told %v, came back then, and is told %v", d.RetryAfter, e.RetryAfter)
+			}
+		})
+	}
+}
+
+// Redis counts in microseconds, and a process in nanoseconds. A renewal that is refused in between tells the same end of a window.
+func TestComeBackAtTheEndOfAWindow(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		p := tiered.Policy{Limit: tiered.Per(274, 2*time.Second), Algorithm: tiered.FixedWindow, Calendar: true}
+		l := limiter(t, remote.NewMemory(), p, &tiered.Options{Processes: 1, Random: func() float64 { return 0.5 }})
+		time.Sleep(70 * time.Second)
+		l.AllowN(ctx, "k", 205)
+		l.Allow(ctx, "k")
+		time.Sleep(ms)
+		for range 40 {
+			l.Allow(ctx, "k")
+		}
+		time.Sleep(300*ms + 263)
+		d := l.AllowN(ctx, "k", 2)
+		for d.Allowed {
+			d = l.AllowN(ctx, "k", 2)
+		}
+		time.Sleep(d.RetryAfter)
+		if e := l.AllowN(ctx, "k", 2); !e.Allowed {
+			t.Errorf("told %v, came back then, and is told %v", d.RetryAfter, e.RetryAfter)
+		}
+	})
+}
