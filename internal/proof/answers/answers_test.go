@@ -18,7 +18,7 @@ import (
 var (
 	sequences = flag.Int("sequences", 5000, "random sequences")
 	from      = flag.Uint64("from", 1, "the seed of the first one")
-	judge     = flag.String("judge", "^(retry|early|leased|share|peek|outage|each|range|stats|shadow|late|close)$", "a regular expression: the judges that judge")
+	judge     = flag.String("judge", "^(retry|early|leased|share|peek|outage|each|range|stats|shadow|late|close|charge|fallback)$", "a regular expression: the judges that judge")
 	patience  = flag.Duration("patience", 20*time.Second, "how long a sequence may take")
 	all       = flag.Bool("all", false, "go on after a fault, and count how many sequences each judge blames")
 )

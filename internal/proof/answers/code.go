@@ -10,11 +10,11 @@ import (
 )
 
 // head and foot surround the steps of a sequence. p has the Limiters by process and policy, d is the last Decision.
-const head = `// imports: context, errors, testing, testing/synctest, time; remote, tiered
+const head = `// imports: context, errors, sync, sync/atomic, testing, testing/synctest, time; lua, remote, tiered
 func TestAnswers%d(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
-		store := %s
+		store, rules := %s, []map[string]tiered.Limit{%s}
 		policies := []tiered.Policy{%s}
 		p, rs, d := make([][]*tiered.Limiter, %d), []tiered.Reservation(nil), tiered.Decision{}
 		open := func(i int) {
@@ -36,18 +36,21 @@ func TestAnswers%d(t *testing.T) {
 			defer func() { _ = p[i][0].Group().Close(ctx) }()
 		}
 		sleep := func(d time.Duration) { time.Sleep(d); synctest.Wait() }
-		_, _ = rs, d
+		_, _, _ = rs, d, rules
 		sleep(70 * time.Second)
 `
 
 const hanging = `
 type hanging struct {
 	*remote.Memory
-	now atomic.Bool
+	now, slow atomic.Bool
 }
 
 func (s *hanging) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	if !s.now.Load() {
+		if s.slow.Load() {
+			time.Sleep(100 * time.Microsecond)
+		}
 		s.Memory.Run(ctx, timeout, calls, results)
 		return
 	}
@@ -63,20 +66,27 @@ func (s Sequence) Code(f *Fault) string {
 	var b strings.Builder
 	store, hangs, policies := "remote.NewMemory()", false, make([]string, 0, 2)
 	for _, x := range s.Steps {
-		hangs = hangs || x.Verb == Hang
+		hangs = hangs || x.Verb == Hang || x.Verb == Crowd
 	}
 	if hangs {
 		store = "&hanging{Memory: remote.NewMemory()}"
 	}
 	for i, p := range s.Policies {
-		policies = append(policies, policyCode(p, s.Rules[i]))
+		policies = append(policies, policyCode(p, i, s.Rules[i]))
 	}
 	options := fmt.Sprintf("Budget: %s, MaxKeys: %d, Processes: %d, Random: func() float64 { return %v }",
 		dur(s.Budget), s.MaxKeys, s.Fleet, s.Random)
 	if s.Traced {
 		options += ", Trace: &tiered.Trace{Decision: func(tiered.Decision) {}}"
 	}
-	fmt.Fprintf(&b, head, s.Seed, store, strings.Join(policies, ", "), s.Processes, options)
+	rules := make([]string, len(s.Rules))
+	for i, r := range s.Rules {
+		for key, l := range r { // one at most
+			rules[i] = fmt.Sprintf("%q: %s", key, limitCode(l))
+		}
+		rules[i] = "{" + rules[i] + "}"
+	}
+	fmt.Fprintf(&b, head, s.Seed, store, strings.Join(rules, ", "), strings.Join(policies, ", "), s.Processes, options)
 	held := 0
 	for i, x := range s.Steps {
 		if x.After > 0 {
@@ -85,6 +95,9 @@ func (s Sequence) Code(f *Fault) string {
 		code := s.code(x, held, hangs)
 		if f != nil {
 			code += f.returns[i]
+		}
+		if x.Verb == Crowd {
+			code += "\nstore.slow.Store(false)"
 		}
 		if x.Verb == Reserve {
 			held++
@@ -142,7 +155,23 @@ func (s Sequence) code(x Step, held int, hangs bool) string {
 		text = within(all("_ = tiered.All(%s).Wait(ctx)"))
 	case Again:
 		text = fmt.Sprintf("for range %d {\n\td = %s.Allow(ctx, %q)\n}", x.N, l, key)
+	case Climb:
+		ask := fmt.Sprintf("d = %s.Allow(ctx, %q)", l, key)
+		text = "for range 40 {\n\tif " + ask + "; !d.Allowed {\n\t\tbreak\n\t}\n}\nsleep(d.RetryAfter)\n" + ask + "\n" + ask +
+			"\nfor range 40 {\n\tif " + text + "; !d.Allowed {\n\t\tbreak\n\t}\n}"
+	case Crowd:
+		text = "store.slow.Store(true)\n{\n\tvar crowd sync.WaitGroup\n\tall := make([]tiered.Decision, " + fmt.Sprint(len(x.Costs)) + ")\n"
+		for i, n := range x.Costs {
+			text += fmt.Sprintf("\tcrowd.Go(func() { all[%d] = %s.AllowN(ctx, %q, %d) })\n\tsynctest.Wait()\n", i, l, key, n)
+		}
+		text += "\tcrowd.Wait()\n\tfor i := range all {\n\t\tif d = all[(i+" + fmt.Sprint(x.Pick) +
+			")%len(all)]; !d.Allowed {\n\t\t\tbreak\n\t\t}\n\t}\n}"
+	case Scout:
+		text = "d = " + call("PeekN")
 	case Back:
+		if x.By != byKey {
+			text = "d = " + useCode(x, l, key, x.N) + ".Allow(ctx)"
+		}
 		text = "for range 40 {\n\tif " + text + "; !d.Allowed {\n\t\tbreak\n\t}\n}"
 	case Look:
 		text = "v := " + call("PeekN") + "\n" + text
@@ -168,7 +197,7 @@ func (s Sequence) code(x Step, held int, hangs bool) string {
 		text = all("each := make([]tiered.Decision, 3)\ntiered.All(%s).AllowSeparately(ctx, each)\nd = each[0]")
 		text = "{\n" + text + "\n}"
 	case Carry:
-		text = fmt.Sprintf("d = %s.For(%q).N(%d).WithLimit(%s).Allow(ctx)", l, key, x.N, limitCode(x.Limit))
+		text = "d = " + useCode(x, l, key, x.N) + ".Allow(ctx)"
 	case Do:
 		text = fmt.Sprintf("%s.Reserve(ctx, %q)%s", l, key, map[bool]string{true: ".Cancel()"}[x.Pick%2 == 1])
 	case Wait:
@@ -184,6 +213,8 @@ func (s Sequence) code(x Step, held int, hangs bool) string {
 	case Change:
 		text = fmt.Sprintf("for i := range p {\n\tif x := p[i][%d].Policy(); i == %d || %t {\n\t\tx.Limit = %s\n\t\t_ = p[i][%d].SetPolicy(x)\n\t}\n}",
 			which, who, x.Pick%2 == 0, limitCode(x.Limit), which)
+	case Rule:
+		text = fmt.Sprintf("rules[%d][%q] = %s\nfor i := range p {\n\tp[i][%[1]d].Refresh(%[2]q)\n}", which, key, limitCode(x.Limit))
 	case Others:
 		text = fmt.Sprintf("for i := range %d {\n\td = %s.Allow(ctx, fmt.Sprint(\"other\", i))\n}", x.N, l)
 	case Figures:
@@ -198,6 +229,18 @@ func (s Sequence) code(x Step, held int, hangs bool) string {
 		if text = "store.Fail(nil)\nsleep(15 * time.Second)"; hangs {
 			text = "store.now.Store(false)\n" + text
 		}
+	}
+	return text
+}
+
+// useCode returns a use by the limit of a step as Go.
+func useCode(x Step, limiter, key string, n int64) string {
+	text := fmt.Sprintf("%s.For(%q).N(%d)", limiter, key, n)
+	switch x.By {
+	case byLimit:
+		return text + ".WithLimit(" + limitCode(x.Limit) + ")"
+	case byPlan:
+		return fmt.Sprintf("%s.WithPlan(%q)", text, plan)
 	}
 	return text
 }
@@ -232,7 +275,7 @@ func limitCode(l tiered.Limit) string {
 	return text + "}"
 }
 
-func policyCode(p tiered.Policy, r rules) string {
+func policyCode(p tiered.Policy, which int, r rules) string {
 	text := fmt.Sprintf("{Name: %q, Limit: %s", p.Name, limitCode(p.Limit))
 	if p.Also != nil {
 		text += ", Also: []tiered.Limit{"
@@ -259,8 +302,9 @@ func policyCode(p tiered.Policy, r rules) string {
 	field(p.Lease.Period != 0, "Lease", fmt.Sprintf("tiered.Lease{Period: %s}", dur(p.Lease.Period)))
 	field(p.MaxDebt != 0, "MaxDebt", fmt.Sprint(p.MaxDebt))
 	field(p.Standing == tiered.StandingOn, "Standing", "tiered.StandingOn")
-	for key, l := range r {
-		field(true, "PerKey", fmt.Sprintf("func(key string) tiered.Limit { return map[string]tiered.Limit{%q: %s}[key] }", key, limitCode(l)))
+	for name, l := range p.Plans {
+		field(true, "Plans", fmt.Sprintf("map[string]tiered.Limit{%q: %s}", name, limitCode(l)))
 	}
+	field(r != nil, "PerKey", fmt.Sprintf("func(key string) tiered.Limit { return rules[%d][key] }", which))
 	return text + "}"
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"sync"
+	"testing/synctest"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -18,6 +20,10 @@ func (w *player) judge(d *tiered.Decision) {
 		w.blame("range", "if d.Remaining < 0 || d.Remaining > d.Burst {\n\tt.Errorf(\"%d of %d remain\", d.Remaining, d.Burst)\n}",
 			"%d of %d remain: %v", d.Remaining, d.Burst, *d)
 	}
+	if d.Remaining >= d.Cost && (d.Reason == tiered.Limited || d.Reason == tiered.FallbackSpent) {
+		w.blame("range", "if !d.Allowed && d.Remaining >= d.Cost {\n\tt.Errorf(\"%d remain, and %d were refused\", d.Remaining, d.Cost)\n}",
+			"%d remain, and %d were refused: %v", d.Remaining, d.Cost, *d)
+	}
 	if d.ResetAfter < d.RetryAfter && d.Reason == tiered.Limited {
 		w.blame("range", "if d.ResetAfter < d.RetryAfter {\n\tt.Errorf(\"retry after %v, reset after %v\", d.RetryAfter, d.ResetAfter)\n}",
 			"retry after %v, reset after %v: %v", d.RetryAfter, d.ResetAfter, *d)
@@ -30,6 +36,11 @@ func (w *player) judge(d *tiered.Decision) {
 // settled reports whether a policy has been the same everywhere for a while, and the store there, and nobody waits.
 func (w *player) settled(which int, key string) bool {
 	return !w.isDown() && time.Now().After(w.rough[which]) && w.waits(name(which, key)) == 0
+}
+
+// steady reports whether the store has worked for a while, and nobody waits. A limit that has changed is told as it counts.
+func (w *player) steady(which int, key string) bool {
+	return !w.isDown() && time.Now().After(w.outage) && w.waits(name(which, key)) == 0
 }
 
 // waits returns how many callers wait for a key of a policy, or for any if that is "".
@@ -83,16 +94,18 @@ func grain(p tiered.Policy, rule tiered.Limit) (longest time.Duration) {
 // longest is the longest time for which a key may be refused: all that it can owe, and a lease.
 func (w *player) longest(which int, key string) (most time.Duration) {
 	p := w.Policies[which]
-	all := limits(p)
-	if rule := w.Rules[which][key]; rule != (tiered.Limit{}) {
-		all = []tiered.Limit{rule}
-	}
-	for _, l := range all {
-		d := l.Per + 2*grain(p, l)
-		if p.Algorithm == tiered.TokenBucket {
-			d = tokenTime(l) * time.Duration(burst(l)+max(p.MaxDebt, burst(l)))
+	for _, q := range w.slots {
+		all := limits(q.limiters[which].Policy())
+		if rule := w.Rules[which][key]; rule != (tiered.Limit{}) {
+			all = []tiered.Limit{rule}
 		}
-		most = max(most, d)
+		for _, l := range all {
+			d := l.Per + 2*grain(p, l)
+			if p.Algorithm == tiered.TokenBucket {
+				d = tokenTime(l) * time.Duration(burst(l)+max(p.MaxDebt, burst(l)))
+			}
+			most = max(most, d)
+		}
 	}
 	return most + max(4*p.Lease.Period, second) + second
 }
@@ -100,17 +113,56 @@ func (w *player) longest(which int, key string) (most time.Duration) {
 // back asks until it is refused, and comes back when that says.
 func (p *process) back(x Step, which int, key string) {
 	var d tiered.Decision
-	call := fmt.Sprintf("p[%d][%d].AllowN(ctx, %q, %d)", p.slot, which, key, x.N)
-	comes := func(after time.Duration) (e tiered.Decision) {
-		p.sleep(after)
-		e = p.ask(which, key, x.N)
-		p.returns[p.at] += fmt.Sprintf("\nsleep(%s)\nd = %s", dur(after), call)
-		return e
-	}
 	for range 40 {
-		if d = p.ask(which, key, x.N); !d.Allowed || d.Burst == math.MaxInt64 {
+		if d = p.askBy(x, which, key, x.N); !d.Allowed || d.Burst == math.MaxInt64 {
 			break
 		}
+	}
+	p.comeBack(d, 0, x, which, key)
+}
+
+// crowd asks for several costs while the store is slow, one after the other, and comes back for one that is refused.
+func (p *process) crowd(x Step, which int, key string) {
+	all, at := make([]tiered.Decision, len(x.Costs)), make([]time.Duration, len(x.Costs))
+	p.store.slow.Store(true)
+	begin := time.Now()
+	var crowd sync.WaitGroup
+	for i, n := range x.Costs {
+		crowd.Go(func() { all[i], at[i] = p.limiters[which].AllowN(context.Background(), key, n), time.Since(begin) })
+		synctest.Wait()
+	}
+	crowd.Wait()
+	took := time.Since(begin)
+	defer func() { // who comes back has the same way
+		p.store.slow.Store(false)
+		p.slowed = time.Now().Add(10 * second)
+	}()
+	p.late(took, p.Budget)
+	p.touched[name(which, key)] = time.Now()
+	last := time.Duration(-1) // when the last was admitted: who was refused until then does not know of it
+	for i := range all {
+		if p.decision(&all[i], which, x.Costs[i]); all[i].Allowed {
+			last = max(last, at[i])
+		}
+	}
+	for i := range all {
+		i = (i + x.Pick) % len(all)
+		if d := all[i]; d.Reason == tiered.Limited && at[i] > last {
+			p.slowed = time.Now().Add(second)
+			p.comeBack(d, took, x, which, key)
+			return
+		}
+	}
+}
+
+// comeBack comes back after a refusal when that says. It may have been a little sooner that it was told.
+func (p *process) comeBack(d tiered.Decision, sooner time.Duration, x Step, which int, key string) {
+	call := fmt.Sprintf("%s.Allow(ctx)", useCode(x, fmt.Sprintf("p[%d][%d]", p.slot, which), key, d.Cost))
+	comes := func(after time.Duration) (e tiered.Decision) {
+		p.sleep(after)
+		e = p.askBy(x, which, key, d.Cost)
+		p.returns[p.at] += fmt.Sprintf("\nsleep(%s)\nd = %s", dur(after), call)
+		return e
 	}
 	policy := p.limiters[which].Policy()
 	told := d.RetryAfter
@@ -124,12 +176,15 @@ func (p *process) back(x Step, which int, key string) {
 		}
 		return
 	}
-	if !p.settled(which, key) {
+	if !p.steady(which, key) {
 		return
 	}
 	alone := p.alone(which, key)
-	early := told - grain(policy, p.Rules[which][key])
-	if alone && x.Pick%3 == 0 && early > 0 && time.Since(p.gave[name(which, key)]) > 2*second {
+	if time.Now().Before(p.slowed) { // it knows when its calls were sent, and not when they were executed
+		told, sooner = told+slowness, sooner+3*slowness
+	}
+	early := told - sooner - grain(policy, p.Rules[which][key])
+	if alone && p.settled(which, key) && x.Pick%3 == 0 && early > 0 && time.Since(p.gave[name(which, key)]) > 2*second {
 		e := comes(early)
 		if e.Allowed {
 			p.blame("early", "t.Error(\"admitted earlier\")", "told %v by %v, and admitted after %v", told, d.Tier, early)
@@ -144,11 +199,15 @@ func (p *process) back(x Step, which int, key string) {
 	for tries := 1; ; tries++ {
 		e := comes(told)
 		switch {
-		case e.Allowed || !p.settled(which, key):
+		case e.Allowed || !p.steady(which, key):
+			return
+		case e.Reason == tiered.ExceedsBurst && p.carried[name(which, key)]: // a request without a limit goes by that of the last
 			return
 		case alone:
 			p.blame("retry", comesBack, "told %v by %v, came back then, and is %v: told %v by %v, %d remain",
 				told, d.Tier, e.Reason, e.RetryAfter, e.Tier, e.Remaining)
+			return
+		case !p.settled(which, key):
 			return
 		case tries > 10 || time.Since(begin) > bound || e.RetryAfter > bound:
 			p.blame("leased", comesBack, "came back %d times, for %v, and is told %v: %v is enough for all that is out",
@@ -162,6 +221,43 @@ func (p *process) back(x Step, which int, key string) {
 }
 
 const comesBack = "if !d.Allowed {\n\tt.Errorf(\"came back when it was told, and is told %v\", d.RetryAfter)\n}"
+
+// scout peeks, and again when that says.
+func (p *process) scout(which int, key string, n int64) {
+	peek := func() (d tiered.Decision) {
+		p.timed(p.Budget, func() { d = p.limiters[which].PeekN(context.Background(), key, n) })
+		p.judge(&d)
+		return d
+	}
+	d := peek()
+	if d.Reason != tiered.Limited || d.RetryAfter > mostRest || !p.steady(which, key) || !p.alone(which, key) {
+		return
+	}
+	if time.Now().Before(p.slowed) {
+		d.RetryAfter += slowness
+	}
+	p.sleep(d.RetryAfter)
+	p.returns[p.at] = fmt.Sprintf("\nsleep(%s)\nd = p[%d][%d].PeekN(ctx, %q, %d)", dur(d.RetryAfter), p.slot, which, key, n)
+	if e := peek(); !e.Allowed && e.Reason != tiered.ExceedsBurst && p.steady(which, key) && p.alone(which, key) {
+		p.blame("retry", "if !d.Allowed {\n\tt.Errorf(\"looked when it was told, and is told %v\", d.RetryAfter)\n}",
+			"told %v by %v, looked then, and is %v: told %v by %v", d.RetryAfter, d.Tier, e.Reason, e.RetryAfter, e.Tier)
+	}
+}
+
+// charged judges what a process knows of a key after a charge of n tokens that it heard of at once. before is what it knew.
+func (p *process) charged(before tiered.Decision, which int, key string, n int64) {
+	after := p.limiters[which].PeekN(context.Background(), key, 0)
+	full := before.Remaining == before.Burst && p.Policies[which].Lease.Size != tiered.NoLease // there may be more, with a lease
+	if before.Reason == tiered.Unknown || after.Reason == tiered.Unknown || p.unlimited(which, key) || full {
+		return
+	}
+	p.judge(&after)
+	// A standing share pays first, and may owe then what Redis still has.
+	if most := max(before.Remaining-n, 0); after.Remaining > most && p.Policies[which].Standing == tiered.StandingOff {
+		p.blame("charge", fmt.Sprintf("if d = p[%d][%d].PeekN(ctx, %q, 0); d.Remaining > %d {\n\tt.Error(d)\n}", p.slot, which, key, most),
+			"%d remained, %d were charged, and %d remain", before.Remaining, n, after.Remaining)
+	}
+}
 
 // look peeks, and then asks.
 func (p *process) look(which int, key string, n int64) {
@@ -221,8 +317,15 @@ func (p *process) each(which int, key string) {
 		tightest.RetryAfter = max(tightest.RetryAfter, d.RetryAfter)
 		tightest.Allowed = tightest.Allowed && d.Allowed
 	}
-	if p.isDown() || !p.settled(which, key) || time.Since(begin) > 0 || v.Reason == tiered.Shadowed || v.Tier != tiered.Remote {
-		return // what a process knows may be older
+	if p.isDown() || !p.settled(which, key) || time.Since(begin) > 0 || v.Reason == tiered.Shadowed {
+		return
+	}
+	if v.Tier != tiered.Remote { // what a process knows may be older
+		if v.Reason == tiered.Limited && tightest.Allowed {
+			p.blame("each", fmt.Sprintf("v := p[%d][%d].Peek(ctx, %q)\neach, _ := p[%[1]d][%[2]d].PeekEach(ctx, %[3]q)\n"+
+				"t.Errorf(\"Peek says %%+v\\nPeekEach says %%+v\", v, each)", p.slot, which, key), "Peek says %+v\nPeekEach says %+v", v, all)
+		}
+		return
 	}
 	if p.Policies[which].Standing != tiered.StandingOff && len(all) > 1 {
 		tightest.Remaining = v.Remaining // the fallback of one limit may be full, and that of another empty

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing/synctest"
@@ -36,6 +38,8 @@ type player struct {
 	waiters sync.WaitGroup
 	down    bool
 	rough   [2]time.Time // by policy: until then something was changed or down
+	outage  time.Time    // until then something was down
+	slowed  time.Time    // until then a process may go by what a slow store said
 
 	wentDown, cameBack time.Time
 	waiting            map[string]int // callers in the background, by policy and key
@@ -57,6 +61,7 @@ type process struct {
 	counts   []*counts
 	opened   time.Time
 	touched  map[string]time.Time // when it last did something with a key
+	carried  map[string]bool      // keys of which a request carried a limit
 	gave     map[string]time.Time // when it last gave something back
 	closed   bool
 }
@@ -74,7 +79,11 @@ type reservation struct {
 type store struct {
 	*remote.Memory
 	hangs atomic.Bool
+	slow  atomic.Bool // it answers after slowness
 }
+
+// slowness is what a call takes while a crowd asks: who comes meanwhile waits for the next one.
+const slowness = 100 * time.Microsecond
 
 var errDown = errors.New("connection refused")
 
@@ -85,6 +94,9 @@ func (s *store) Run(ctx context.Context, timeout time.Duration, calls []lua.Call
 			results[i] = remote.Result{Err: context.DeadlineExceeded}
 		}
 		return
+	}
+	if s.slow.Load() {
+		time.Sleep(slowness)
 	}
 	s.Memory.Run(ctx, timeout, calls, results)
 }
@@ -105,6 +117,10 @@ func (s Sequence) Play(judges func(judge string) bool) *Fault {
 		if p.Validate() != nil {
 			return nil
 		}
+	}
+	s.Rules = slices.Clone(s.Rules) // they change
+	for i := range s.Rules {
+		s.Rules[i] = maps.Clone(s.Rules[i])
 	}
 	w := &player{Sequence: s, judges: judges, store: &store{Memory: remote.NewMemory()}, base: time.Now(), waiting: make(map[string]int), returns: make(map[int]string)}
 	for i := range s.Processes {
@@ -154,7 +170,7 @@ func (w *player) quiesce() {
 }
 
 func (w *player) open(slot int) {
-	p := &process{player: w, slot: slot, opened: time.Now(), touched: make(map[string]time.Time), gave: make(map[string]time.Time)}
+	p := &process{player: w, slot: slot, opened: time.Now(), touched: make(map[string]time.Time), carried: make(map[string]bool), gave: make(map[string]time.Time)}
 	o := &tiered.Options{
 		Budget: w.Budget, MaxKeys: w.MaxKeys, Processes: w.Fleet, Logger: slog.New(slog.DiscardHandler),
 		Random: func() float64 { return w.Random },
@@ -209,6 +225,7 @@ func (w *player) well() {
 		w.down, w.cameBack = false, time.Now()
 		w.store.Fail(nil)
 		w.store.hangs.Store(false)
+		w.outage = time.Now().Add(25 * second)
 		for i := range w.rough {
 			w.changes(i)
 		}
@@ -246,6 +263,16 @@ func (w *player) do(x Step) {
 		}
 	case Back:
 		p.back(x, which, key)
+	case Climb:
+		one := x
+		one.N = 1
+		p.back(one, which, key)
+		p.ask(which, key, 1)
+		p.back(x, which, key)
+	case Crowd:
+		p.crowd(x, which, key)
+	case Scout:
+		p.scout(which, key, x.N)
 	case Look:
 		p.look(which, key, x.N)
 	case Each:
@@ -284,9 +311,7 @@ func (w *player) do(x Step) {
 		}
 		p.decision(&each[len(p.limiters)], which, 1)
 	case Carry:
-		w.changes(which)
-		w.timed(w.Budget, func() { d = l.For(key).N(x.N).WithLimit(x.Limit).Allow(ctx) })
-		p.decision(&d, which, x.N)
+		p.askBy(x, which, key, x.N)
 	case Do:
 		p.doFunc(which, key, x.Pick%2 == 1)
 	case Wait:
@@ -312,11 +337,13 @@ func (w *player) do(x Step) {
 		}
 		w.timed(x.Pause, func() { _ = tiered.All(uses...).Wait(ctx) })
 	case Charge:
+		before := l.PeekN(ctx, key, 0)
 		w.timed(0, func() {
 			if err := l.For(key).N(x.N).Charge(); err != nil {
 				w.blame("stats", fmt.Sprintf("t.Errorf(%q)", err), "Charge: %v", err)
 			}
 		})
+		p.charged(before, which, key, x.N)
 		if !w.unlimited(which, key) {
 			p.counts[which].Leases.Spent += x.N
 		}
@@ -332,6 +359,15 @@ func (w *player) do(x Step) {
 			if y := q.limiters[which].Policy(); q == p || x.Pick%2 == 0 {
 				y.Limit = x.Limit
 				_ = q.limiters[which].SetPolicy(y)
+			}
+		}
+	case Rule:
+		w.changes(which)
+		if r := w.Rules[which]; r != nil {
+			r[key] = x.Limit
+			for _, q := range w.slots {
+				q.limiters[which].Refresh(key)
+				q.counts[which].unsure = true // how what was reserved is settled
 			}
 		}
 	case Others:
@@ -370,6 +406,23 @@ func (w *player) unlimited(which int, key string) bool {
 func (p *process) ask(which int, key string, n int64) (d tiered.Decision) {
 	p.touched[name(which, key)] = time.Now()
 	p.timed(p.Budget, func() { d = p.limiters[which].AllowN(context.Background(), key, n) })
+	p.touched[name(which, key)] = time.Now()
+	p.decision(&d, which, n)
+	return d
+}
+
+// askBy asks for n tokens by the limit of a step.
+func (p *process) askBy(x Step, which int, key string, n int64) (d tiered.Decision) {
+	if x.By == byKey {
+		return p.ask(which, key, n)
+	}
+	p.changes(which)
+	p.touched[name(which, key)], p.carried[name(which, key)] = time.Now(), true
+	use := p.limiters[which].For(key).N(n)
+	if use = use.WithLimit(x.Limit); x.By == byPlan {
+		use = p.limiters[which].For(key).N(n).WithPlan(plan)
+	}
+	p.timed(p.Budget, func() { d = use.Allow(context.Background()) })
 	p.touched[name(which, key)] = time.Now()
 	p.decision(&d, which, n)
 	return d

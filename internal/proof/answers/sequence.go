@@ -41,7 +41,10 @@ const (
 	Ask      Verb = iota // AllowN
 	Hurry                // AllowN with a context that ends after Pause
 	Again                // AllowN, N times
-	Back                 // AllowN until it is refused, and back when that says: see player.back
+	Back                 // AllowN until it is refused, and back when that says: see process.back
+	Climb                // the same for one token, and then for N
+	Crowd                // AllowN of several costs at one time, and back when one that is refused is told
+	Scout                // PeekN, and again when that says
 	Look                 // PeekN, and then AllowN
 	Each                 // Peek and PeekEach
 	Known                // PeekN of 0
@@ -51,7 +54,7 @@ const (
 	AtMost               // AllowAtMost
 	Together             // AllowEach over all policies
 	Apart                // inside.AllowSeparately over all policies
-	Carry                // AllowN of a use with another limit
+	Carry                // AllowN of a use with another limit, by itself or as a plan
 	Do                   // Reserve, and Cancel if Pick is odd
 	Wait                 // WaitN for at most Pause
 	Behind               // the same, while the next steps are played
@@ -60,6 +63,7 @@ const (
 	Refund               // Refund
 	Reset                // Reset
 	Change               // SetPolicy with another limit, in all processes or in one
+	Rule                 // PerKey returns another limit from now on, in all processes
 	Others               // AllowN of N other keys, so that this one may be evicted
 	Figures              // Stats
 	Restart              // closes a process, and opens another in its place
@@ -77,7 +81,21 @@ type Step struct {
 	N               int64 // tokens
 	Pick            int   // a choice
 	Limit           tiered.Limit
+	By              by
+	Costs           []int64 // of a crowd
 }
+
+// by says by what limit a request goes.
+type by uint8
+
+const (
+	byKey   by = iota // that of its key
+	byLimit           // Limit
+	byPlan            // that of a plan
+)
+
+// plan is the plan of policies that have one.
+const plan = "plan"
 
 type drawer struct{ *rand.Rand }
 
@@ -97,7 +115,21 @@ func Draw(seed uint64) Sequence {
 	}
 	outages := d.IntN(3) == 0
 	for range 5 + d.IntN(25) {
-		s.Steps = append(s.Steps, d.step(&s, outages))
+		x := d.step(&s, outages)
+		s.Steps = append(s.Steps, x)
+		switch x.Verb { // what is told soon afterwards
+		case Change, Rule, Carry, Charge, Settle, Cancel:
+			if d.IntN(2) == 0 {
+				y := d.step(&s, outages)
+				y.Verb, y.By, y.Limit = pick(d, Back, Back, Look, Each, Scout, Charge), x.By, x.Limit
+				y.N = max(y.N, 1)
+				y.After, y.Who, y.Which, y.Key = pick(d, 0, ms, 30*ms, second), x.Who, x.Which, x.Key
+				if y.Verb != Back {
+					y.By = byKey
+				}
+				s.Steps = append(s.Steps, y)
+			}
+		}
 	}
 	return s
 }
@@ -123,6 +155,13 @@ func (d drawer) policy(name string) (tiered.Policy, rules) {
 				l.Per = p.Limit.Per
 			}
 			r = rules{keys[d.IntN(2)]: pick(d, l, l, tiered.Unlimited(), tiered.Blocked())}
+		}
+		if r == nil && p.Also == nil && d.IntN(3) == 0 {
+			l := d.limit(p.Algorithm)
+			if p.Algorithm != tiered.TokenBucket && p.Algorithm != tiered.SlidingWindow {
+				l.Per = p.Limit.Per
+			}
+			p.Plans = map[string]tiered.Limit{plan: l}
 		}
 		if p.Algorithm == tiered.TokenBucket {
 			p.MaxDebt = pick[int64](d, 0, 0, 5000)
@@ -174,12 +213,24 @@ func (d drawer) step(s *Sequence, outages bool) Step {
 	}
 	x.N = max(x.N, 1)
 	if d.IntN(3) == 0 {
-		x.Verb = pick(d, Ask, Back, Back, Look, Look)
+		x.Verb = pick(d, Ask, Back, Back, Climb, Crowd, Look, Look, Scout)
 	}
 	switch x.Verb {
 	case Carry:
+		x.By = byLimit
+		if p.Plans != nil && d.IntN(2) == 0 {
+			x.By = byPlan
+		}
 		if s.Rules[which] != nil { // the key would have a limit for as long as it is kept
-			x.Verb = Ask
+			x.Verb, x.By = Ask, byKey
+		}
+	case Rule:
+		if s.Rules[which] == nil {
+			x.Verb = Back
+		}
+	case Crowd:
+		for range 2 + d.IntN(4) {
+			x.Costs = append(x.Costs, max(pick(d, 1, 2, most/4, most/2, most*3/4, most, 1+d.Int64N(max(most, 1))), 1))
 		}
 	case Down, Hang, Well:
 		if !outages {
@@ -190,7 +241,7 @@ func (d drawer) step(s *Sequence, outages bool) Step {
 	case Settle:
 		x.N = pick(d, 0, 1, x.N, 2*most)
 	case Charge:
-		x.N = pick(d, 1, most, 3*most)
+		x.N = pick(d, 1, most/2+1, most, 3*most, 1+d.Int64N(most+1))
 	case Ask:
 		if d.IntN(20) == 0 {
 			x.N = -1
@@ -201,7 +252,7 @@ func (d drawer) step(s *Sequence, outages bool) Step {
 			x.Verb = Wait
 		}
 	}
-	if x.Verb == Change || x.Verb == Carry {
+	if x.Verb == Change || x.Verb == Carry || x.Verb == Rule {
 		x.Limit = d.limit(p.Algorithm)
 		if len(p.Also) > 0 || p.Algorithm == tiered.FixedWindow || p.Algorithm == tiered.SlidingLog {
 			x.Limit.Per, x.Limit.Precision = p.Limit.Per, p.Limit.Precision
