@@ -30,6 +30,7 @@ var kinds = [...]kind{
 	{salt: 28, one: 12, prepare: (*drawer).forStranger, few: 1, most: 3, early: true, scene: (*drawer).stranger},
 	{salt: 29, one: 3, few: 1, most: 4, scene: (*drawer).hurry},
 	{salt: 30, one: 3, prepare: (*drawer).forFar, few: 1, most: 2, scene: (*drawer).far},
+	{salt: 31, one: 6, prepare: (*drawer).forAmends, few: 1, most: 3, scene: (*drawer).amend},
 }
 
 // add puts scenes of a kind into some plans.

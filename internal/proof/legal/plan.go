@@ -131,6 +131,7 @@ const (
 	Hurry                 // requests tokens in a context that ends after Pause
 	Far                   // each message takes Pause longer, or up to twice that
 	Steady                // requests one token N times a second
+	Amend                 // gives back a reservation and charges the key in one call, Pause apart
 	Reload                // SetPolicies without the policy, and Pause later with it; code may still use the Limiter of before
 )
 
@@ -139,7 +140,7 @@ var verbs = [...]string{
 	"peek",
 	"others", "rule", "change", "tune", "reset", "restart", "crash", "forget scripts", "clock back", "clock ahead",
 	"vanish",
-	"lossy", "slow", "repeat", "down", "well", "move slots", "meter", "charge", "refund", "at most", "queue", "hand over", "come back", "alternate", "stranger", "surge", "hurry", "far", "steady", "reload",
+	"lossy", "slow", "repeat", "down", "well", "move slots", "meter", "charge", "refund", "at most", "queue", "hand over", "come back", "alternate", "stranger", "surge", "hurry", "far", "steady", "amend", "reload",
 }
 
 // Step is one step of a plan. It happens After the one before.

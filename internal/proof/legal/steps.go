@@ -109,6 +109,8 @@ func (w *player) do(i int, s *Step) {
 		p.hurry(s)
 	case Steady:
 		p.steady(s)
+	case Amend:
+		p.amend(s)
 	case Reload:
 		p.reload(s)
 	case Reset:
