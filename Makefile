@@ -148,7 +148,7 @@ bench: ## beside the peers: writes docs/bench, and from it docs/internals/perfor
 
 ##@ Releases
 
-mutants: ## break the rules of the protocol, one at a time, and see a test of each fail: six minutes
+mutants: ## break the rules of the protocol, one at a time, and see a test of each fail: seven minutes
 	@$(REDIS)
 	go test -count=1 -timeout 20m -v -run TestMutants ./internal/proof/mutants -args -mutants
 
