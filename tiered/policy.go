@@ -34,7 +34,8 @@ type Policy struct { // a new field has a row in TestEveryFieldOfAPolicy of pack
 	Calendar bool
 
 	// PerKey, if not nil, returns the limit of a single key, instead of Limit. It is called at a key's first use, and
-	// the result is kept as long as the process keeps the key, until [Limiter.Refresh] or a change of the policy. The
+	// the result is kept as long as the process keeps the key, until [Limiter.Refresh] or a change of the policy. Once
+	// requests have carried limits ([Use.WithLimit]), it is called for each that carries none, also concurrently. The
 	// zero Limit means Policy.Limit. So does an invalid one or a panic, and Stats counts both. It cannot be used with
 	// Also, and for a FixedWindow and a SlidingLog its limits must have the Per of Limit.
 	//
