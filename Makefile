@@ -120,7 +120,7 @@ proof: ## the bound under an adversary who owns every message, what each broken 
 # FAULTS is a regular expression: make faults FAULTS='Sentinel|Cluster'.
 FAULTS ?= .
 
-faults: ## everything that can happen to Redis, the network, the processes and the callers, for real: nine minutes
+faults: ## everything that can happen to Redis, the network, the processes and the callers, for real: eleven minutes
 	@$(REDIS)
 	go test -count=1 -timeout 20m -v -run '^TestFaults$$' ./internal/rig/faults -args -faults '$(FAULTS)'
 

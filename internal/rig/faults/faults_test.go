@@ -17,7 +17,7 @@ import (
 func TestMain(m *testing.M) { fleet.Main(m) }
 
 // rows are all faults.
-var rows = slices.Concat(redisRows, networkRows, fleetRows, topologyRows)
+var rows = slices.Concat(redisRows, pauseRows, networkRows, fleetRows, topologyRows)
 
 // which names the rows to play, as a regular expression; "quick" are those of them that run with all other tests.
 var which = flag.String("faults", "quick", "regular expression of the faults to play; `quick` or a part of a name")

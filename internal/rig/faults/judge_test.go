@@ -277,19 +277,23 @@ func (s *faultRun) usualLag() time.Duration {
 	return 0
 }
 
-// strays is the part of the decisions between two times that may be made by the fail mode although Redis is well: those
-// that waited for longer than Budget because a process was held up, of which each may be one that began a Budget before.
+// strays is the part of the decisions between two times that may be made by the fail mode although Redis is well.
 func (s *faultRun) strays(from, to int64) float64 {
+	return max(0.001, min(s.held(time.Millisecond, from, to), 0.02), s.allow)
+}
+
+// held is the part of the decisions between two times that may have waited for longer than Budget because a process was
+// held up for longer than least at once. Each of them may be one that began a Budget before.
+func (s *faultRun) held(least time.Duration, from, to int64) float64 {
 	var held time.Duration
 	for p, r := range s.reports {
 		for _, l := range r.Lags {
-			if over := time.Duration(l.Over); over > time.Millisecond && !slices.Contains(s.paused, p) && l.At >= from && l.At < to {
+			if over := time.Duration(l.Over); over > least && !slices.Contains(s.paused, p) && l.At >= from && l.At < to {
 				held += over + defaults.Budget
 			}
 		}
 	}
-	part := float64(held) / float64(max(1, to-from)) / float64(max(1, len(s.reports)))
-	return max(0.001, min(part, 0.02), s.allow)
+	return float64(held) / float64(max(1, to-from)) / float64(max(1, len(s.reports)))
 }
 
 // strayed returns how many tokens a fail mode admitted while Redis answered, at most as many as strays allows.
