@@ -167,6 +167,7 @@ func (h *health) Present(err error, probe bool) {
 	}
 	if h.presence.Missed(class == failover.Unreachable) {
 		g.trace.fault(Event{What: "presence", Node: string(h.node.ID()), Err: err})
-		h.logFailure(level, "redis does not count this process: fallbacks are too large while it does not answer", class, err)
+		g.journal.LineOf(level, "redis does not count this process: fallbacks are too large while it does not answer",
+			func() []any { return h.cause(class, err) })
 	}
 }

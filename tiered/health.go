@@ -27,9 +27,8 @@ type health struct {
 
 	overruns     *report.Overruns
 	debts        *report.Debts
-	causes       report.Causes
+	outages      *report.Outages
 	presence     report.Presence
-	toldRefused  atomic.Int64 // ns since the base: when the log was last told of a refused call; 0 for never
 	stateLosses  atomic.Int64 // replies that showed that Redis had lost a bucket
 	doubtedUntil atomic.Int64 // ns since the base: until then the node may have come back empty after an outage
 
@@ -49,7 +48,8 @@ func (o observer) Node(n *dispatch.Node) dispatch.NodeObserver {
 	g := o.group
 	return &health{
 		group: g, node: n,
-		overruns: report.NewOverruns(g.journal, n, g.options.Budget, g.failModes), debts: report.NewDebts(g.journal, string(n.ID())),
+		overruns: report.NewOverruns(g.journal, n, g.options.Budget, g.failModes),
+		debts:    report.NewDebts(g.journal, string(n.ID())), outages: report.NewOutages(g.journal, string(n.ID())),
 	}
 }
 
@@ -69,7 +69,8 @@ const remedy = "compare user, password, ACL rule and certificates of Redis with 
 	"once they fit, a probe finds out within a second and nothing has to be restarted"
 
 // Changed implements [dispatch.NodeObserver]. The journal gets a line when the breaker opens and when it closes, and one
-// more when the cause is another one: see [report.Causes]. A class without a line is that of a probe that had nothing to send.
+// more when the cause is another one, or one a minute while it comes and goes: see [report.Outages]. A class without a line
+// is that of a probe that had nothing to send.
 func (h *health) Changed(c dispatch.Change) {
 	g, node := h.group, string(h.node.ID())
 	event := Event{Node: node, From: c.From.String(), What: c.To.String(), Err: c.Err}
@@ -79,44 +80,36 @@ func (h *health) Changed(c dispatch.Change) {
 		if c.From == failover.Closed {
 			h.doubtedUntil.Store(math.MaxInt64)
 		}
-		if openings[c.Class] != "" && h.causes.IsNews(c.Class, c.From == failover.Closed) {
-			level := slog.LevelWarn
-			about := []any{"decide", g.failModes()}
-			if c.Class == failover.Misconfigured {
-				level, about = slog.LevelError, append(about, "remedy", remedy)
-			}
-			h.logFailure(level, openings[c.Class], c.Class, c.Err, about...)
+		level, remedies := slog.LevelWarn, []any(nil)
+		if c.Class == failover.Misconfigured {
+			level, remedies = slog.LevelError, []any{"remedy", remedy}
+		}
+		about := func() []any { return h.cause(c.Class, c.Err, append([]any{"decide", g.failModes()}, remedies...)...) }
+		if openings[c.Class] != "" && h.outages.Failed(c.Class, c.From == failover.Closed, about) {
+			g.journal.LineOf(level, openings[c.Class], about)
 		}
 	case failover.Closed:
 		event.Time = c.After
 		h.doubtedUntil.CompareAndSwap(math.MaxInt64, int64(g.core.Now()+doubtTime))
-		g.journal.Line(slog.LevelInfo, "redis answers again", "node", node, "after", c.After)
+		if h.outages.Ended() {
+			g.journal.Line(slog.LevelInfo, "redis answers again", "node", node, "after", c.After)
+		}
 		h.debts.PlanLine()
 	}
 	g.trace.state(event)
 }
 
-// logFailure writes a line about a failure of the node. The journal's goroutine looks for the cause, which may take a
-// dial.
-func (h *health) logFailure(level slog.Level, text string, class failover.Class, err error, about ...any) {
-	node := h.node.ID()
-	h.group.journal.LineOf(level, text, func() []any {
-		cause := []any{"node", string(node), "class", class.String(), "error", h.group.causeOf(node, err)}
-		return append(cause, about...)
-	})
-}
-
-// refusedTime is how often the log is told of refused calls while there are some.
-const refusedTime = time.Minute
-
 // Refused implements [dispatch.NodeObserver]. The breaker does not open, so the journal gets a line now and then.
 func (h *health) Refused(err error) {
-	now, told := int64(h.group.core.Now()), h.toldRefused.Load()
-	if told > 0 && now < told+int64(refusedTime) || !h.toldRefused.CompareAndSwap(told, max(now, 1)) {
-		return
-	}
-	h.logFailure(slog.LevelError, "redis refuses calls: the fail modes decide for their keys until somebody changes that",
-		failover.Refused, withRule(err), "decide", h.group.failModes())
+	h.group.journal.TallyOf("refused calls "+string(h.node.ID()), 1, slog.LevelError,
+		"redis refuses calls: the fail modes decide for their keys until somebody changes that",
+		func() []any { return h.cause(failover.Refused, withRule(err), "decide", h.group.failModes()) })
+}
+
+// cause returns what a line says of a failure of the node. The journal's goroutine asks for it, because it may take a dial.
+func (h *health) cause(class failover.Class, err error, about ...any) []any {
+	node := h.node.ID()
+	return append([]any{"node", string(node), "class", class.String(), "error", h.group.causeOf(node, err)}, about...)
 }
 
 // maxDial bounds the dial that finds the cause of a timeout.

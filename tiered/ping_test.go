@@ -63,6 +63,7 @@ func TestPingFindsAMissingRight(t *testing.T) {
 	if n.Outages.Count != 0 || n.Calls.Misconfigured == 0 {
 		t.Errorf("%+v", n)
 	}
+	soon(t, "no line says that calls are refused", 10*second, func() bool { return log.String() != "" })
 	if text := log.String(); strings.Count(text, "redis refuses calls") != 1 || !strings.Contains(text, "class=refused") {
 		t.Errorf("the log: %s", text)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -111,6 +110,7 @@ func (p patientOf) fails(d time.Duration, err error) {
 const (
 	gone         = "WARN redis does not answer: the fail modes decide"
 	back         = "INFO redis answers again"
+	flaps        = "WARN redis comes and goes: the fail modes decide while it is gone"
 	refusedUser  = "ERROR redis refuses this user: the fail modes decide until somebody changes that"
 	refusedCalls = "ERROR redis refuses calls: the fail modes decide for their keys until somebody changes that"
 	cannotServe  = "WARN redis answers that it cannot serve: the fail modes decide"
@@ -129,7 +129,8 @@ func opens(class string) string {
 
 // faultsTold is the table of faults: what each of them shows of itself, and that nothing of it is there without it. The
 // lines are all that are written; the figures are those that are zero before and are not afterwards; so are the
-// events.
+// events. With a question mark it may be there or not: a refresh of presence is under way when Redis goes, or is not, and
+// a probe is one, or a request's call.
 var faultsTold = []struct {
 	name     string
 	mode     tiered.FailMode
@@ -175,12 +176,17 @@ var faultsTold = []struct {
 		events:  opens("unreachable"),
 	}, {
 		name: "Redis comes and goes", fault: func(p patientOf) {
-			p.fails(2*time.Second, io.EOF)
-			p.ask(1500 * ms)
-			p.fails(2*time.Second, io.EOF)
+			for range 20 {
+				p.fails(2*time.Second, io.EOF)
+				p.ask(1500 * ms)
+			}
+			p.ask(2 * time.Minute)
 		},
-		lines:   []string{gone, back, gone, back, wasSettled},
-		figures: outageFigures,
+		lines: []string{ // each that says that it does not answer is followed by one that it does
+			gone, back, flaps, back, wasSettled, flaps, back, wasSettled, flaps, wasSettled, "INFO redis answers again, and has for a minute",
+		},
+		figures: outageFigures + " node.Faults.Absences?",
+		attrs:   "outages=17 gone=37.",
 		events:  opens("unreachable"),
 	}, {
 		name: "out of memory", fault: func(p patientOf) { p.fails(5*time.Second, replied("OOM command not allowed")) },
@@ -224,7 +230,7 @@ var faultsTold = []struct {
 		lines:   []string{gone, cannotServe, refusedUser, back, wasSettled},
 		figures: outageFigures + " node.Calls.CannotServe node.Calls.Misconfigured",
 		events: "closed→open unreachable, open→probing, probing→open unreachable, probing→open cannot serve, probing→open misconfigured, " +
-			"probing→closed, error unreachable",
+			"probing→closed, error unreachable, error cannot serve?, error misconfigured?",
 	}, {
 		name: "a refused password, a restart, and the password is refused again", // the last line says what is wrong
 		fault: func(p patientOf) {
@@ -314,6 +320,16 @@ var faultsTold = []struct {
 		limit: tiered.PerDay(1 << 20), // so that none is full again
 		lines: []string{lossy}, figures: "node.Faults.StateLosses", events: "state loss", attrs: "count=9",
 	}, {
+		name: "buckets are lost again and again", limit: tiered.PerDay(1 << 20), fault: func(p patientOf) {
+			for range 20 { // every 5 s, which make one line a minute
+				p.l.AllowN(ctx, "lost", 1000)
+				p.store.Del(p.store.Key("api", "lost"))
+				p.l.Allow(ctx, "lost")
+				time.Sleep(5 * time.Second)
+			}
+		},
+		lines: []string{lossy, lossy}, figures: "node.Faults.StateLosses", events: "state loss", attrs: "count=12",
+	}, {
 		name: "buckets expire", limit: tiered.PerSecond(10), fault: func(p patientOf) {
 			for range 3 {
 				time.Sleep(10 * time.Second)
@@ -360,8 +376,8 @@ var faultsTold = []struct {
 			p.ask(5 * time.Second) // the same keys
 			p.store.broken.Store(nil)
 		},
-		lines: slices.Repeat([]string{ // a hundred keys: one line a second
-			"ERROR redis refuses buckets, as they are not what the limiter wrote: the fail mode decides for their keys"}, 5),
+		lines: []string{ // a hundred keys: one line a minute
+			"ERROR redis refuses buckets, as they are not what the limiter wrote: the fail mode decides for their keys"},
 		figures: "policy.Faults.Rejected policy.Tokens.Unavailable", events: "error key fault",
 		attrs: "policy=api error=\"remote: WRONGTYPE\"",
 	}, {

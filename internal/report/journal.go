@@ -3,17 +3,20 @@ package report
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
 
 const (
-	// journalRoom bounds the lines that wait for a slow Logger. Further lines are dropped; Stats has the figures.
+	// journalRoom bounds the lines that wait for a slow Logger, and the tallies. What is beyond is dropped; Stats has the
+	// figures.
 	journalRoom = 256
 
-	// tallyTime is how long frequent events are counted before they make one line: one line per second of each
-	// kind.
-	tallyTime = time.Second
+	// tallyTime is how long frequent events are counted before they make their first line. While there are more, they
+	// make one each tallyPeriod.
+	tallyTime   = time.Second
+	tallyPeriod = time.Minute
 
 	// maxLogged bounds the things that are logged once each. If there are more, the first ones show the cause.
 	maxLogged = 128
@@ -26,24 +29,21 @@ type Journal struct {
 	wake   chan struct{} // capacity 1: there is something to do, or to do earlier
 
 	mu      sync.Mutex
-	entries []entry             // in the order of their arrival, at most journalRoom
-	tallies map[string]*tally   // by name; each has an entry
+	entries []entry             // in the order of their arrival, at most journalRoom and one for each tally
+	tallies map[string]*tally   // by name, at most journalRoom
 	logged  map[string]struct{} // at most maxLogged
 }
 
 // entry is a function to call at a time.
 type entry struct {
-	at   time.Time
-	last bool // call it even if the Journal ends before that time
-	do   func()
+	at time.Time
+	do func(ended bool) // it is called before that time if the Journal ends
 }
 
 // tally counts events that make one line.
 type tally struct {
-	level slog.Level
-	text  string
-	args  []any
-	count int64
+	count int64                  // since the last line
+	tell  func(count int64) bool // see count
 }
 
 // NewJournal returns a Journal that Run works for, or nil if the Logger discards everything.
@@ -67,30 +67,71 @@ func (j *Journal) LineOf(level slog.Level, text string, args func() []any) {
 	j.after(0, true, func() { j.write(level, text, args()) })
 }
 
-// Tally writes a line after a second, with the sum of n over all calls under the same name until then. The
-// arguments are those of the first call.
+// Tally writes a line after a second, with the sum of n over all calls under the same name until then. If there are more,
+// it writes one a minute. The arguments are those of the first call since the last line.
 func (j *Journal) Tally(name string, n int64, level slog.Level, text string, args ...any) {
+	j.TallyOf(name, n, level, text, func() []any { return args })
+}
+
+// TallyOf is Tally where the Journal's goroutine finds out the arguments, which may take time.
+func (j *Journal) TallyOf(name string, n int64, level slog.Level, text string, args func() []any) {
+	j.count(name, tallyTime, n, func(count int64) bool {
+		if count > 0 {
+			j.write(level, text, append(slices.Clip(args()), "count", count))
+		}
+		return true
+	})
+}
+
+// count calls tell on the Journal's goroutine first after a while, and then once a minute, with the sum of n over all
+// calls under the same name since the last time. That ends when tell has written nothing, as it reports, or when there
+// was no call for a minute: it is called with 0 then. It is that of the first call since the last time.
+func (j *Journal) count(name string, first time.Duration, n int64, tell func(count int64) bool) {
 	if j == nil {
 		return
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	t := j.tallies[name]
-	if t != nil {
+	switch {
+	case t == nil && len(j.tallies) < journalRoom:
+		j.tallies[name] = &tally{n, tell}
+		j.addEntry(first, func(ended bool) { j.tellOf(name, ended) })
+	case t != nil && t.count == 0:
+		t.count, t.tell = n, tell
+	case t != nil:
 		t.count += n
+	}
+}
+
+// tellOf tells what a tally has counted. The Journal may have ended: then there is no next time.
+func (j *Journal) tellOf(name string, ended bool) {
+	j.mu.Lock()
+	t := j.tallies[name]
+	count, tell := t.count, t.tell
+	t.count = 0
+	last := ended || count == 0
+	if last {
+		delete(j.tallies, name)
+	}
+	j.mu.Unlock()
+	if ended && count == 0 {
 		return
 	}
-	t = &tally{level: level, text: text, args: args, count: n}
-	planned := j.addEntry(tallyTime, true, func() {
+	told := false
+	defer func() { // a Logger may panic
+		if last {
+			return
+		}
 		j.mu.Lock()
-		delete(j.tallies, name)
-		count := t.count
-		j.mu.Unlock()
-		j.write(t.level, t.text, append(t.args, "count", count))
-	})
-	if planned {
-		j.tallies[name] = t
-	}
+		defer j.mu.Unlock()
+		if told || t.count > 0 {
+			j.addEntry(tallyPeriod, func(ended bool) { j.tellOf(name, ended) })
+		} else {
+			delete(j.tallies, name)
+		}
+	}()
+	told = tell(count)
 }
 
 // FirstTime reports whether something has not been logged yet, and records it. It reports false once there is too much.
@@ -115,20 +156,22 @@ func (j *Journal) after(d time.Duration, last bool, do func()) {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.addEntry(d, last, do)
+	if len(j.entries)-len(j.tallies) < journalRoom { // each tally has an entry, but for one that is being told
+		j.addEntry(d, func(ended bool) {
+			if last || !ended {
+				do()
+			}
+		})
+	}
 }
 
-// addEntry is after with the lock held. It reports false if too many entries are waiting.
-func (j *Journal) addEntry(d time.Duration, last bool, do func()) bool {
-	if len(j.entries) >= journalRoom {
-		return false
-	}
-	j.entries = append(j.entries, entry{time.Now().Add(d), last, do})
+// addEntry calls do on the Journal's goroutine after d, or when the Journal has ended. The lock is held.
+func (j *Journal) addEntry(d time.Duration, do func(ended bool)) {
+	j.entries = append(j.entries, entry{time.Now().Add(d), do})
 	select {
 	case j.wake <- struct{}{}:
 	default:
 	}
-	return true
 }
 
 // Run works until ctx ends, and then writes what is left.
@@ -138,7 +181,7 @@ func (j *Journal) Run(ctx context.Context) {
 	for {
 		due, pause := j.take(false)
 		for _, e := range due {
-			j.do(e)
+			j.do(e, false)
 		}
 		if len(due) > 0 {
 			continue // that took time
@@ -150,9 +193,7 @@ func (j *Journal) Run(ctx context.Context) {
 		case <-ctx.Done():
 			due, _ = j.take(true)
 			for _, e := range due {
-				if e.last {
-					j.do(e)
-				}
+				j.do(e, true)
 			}
 			return
 		}
@@ -160,9 +201,9 @@ func (j *Journal) Run(ctx context.Context) {
 }
 
 // do survives a Logger that panics: there is nowhere to report it.
-func (j *Journal) do(e entry) {
+func (j *Journal) do(e entry, ended bool) {
 	defer func() { _ = recover() }()
-	e.do()
+	e.do(ended)
 }
 
 // write writes a line now. Only the Journal's goroutine does.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/failover"
 )
 
 // lines is a Logger's handler that keeps the lines, with the time since begun.
@@ -51,7 +53,8 @@ func (l *lines) start(t *testing.T) (j *Journal, end func()) {
 	}
 }
 
-// Lines come in order, a tally comes a second after its first event, and the end brings what is left, but for checks.
+// Lines come in order, a tally comes a second after its first event and once a minute after that, and the end brings what
+// is left, but for checks.
 func TestJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l lines
@@ -63,17 +66,27 @@ func TestJournal(t *testing.T) {
 			return []any{"cause", 7}
 		})
 		j.Tally("a", 3, slog.LevelInfo, "many", "of", "not the first")
-		j.after(time.Minute, false, func() { t.Error("a check after the end") })
+		j.after(time.Hour, false, func() { t.Error("a check after the end") })
 		if time.Since(l.begun) > 0 {
 			t.Error("a line was waited for")
 		}
 		time.Sleep(2 * time.Second)
-		j.Tally("a", 4, slog.LevelInfo, "many", "of", "a")
+		j.Tally("a", 4, slog.LevelInfo, "many", "of", "b")
+		time.Sleep(time.Minute)
+		j.Tally("a", 5, slog.LevelInfo, "many", "of", "c")
+		j.Tally("b", 6, slog.LevelInfo, "others")
+		time.Sleep(3 * time.Minute) // without any: the next one is the first again
+		j.Tally("a", 7, slog.LevelInfo, "many", "of", "d")
+		time.Sleep(2 * time.Second)
+		j.Tally("a", 8, slog.LevelInfo, "many", "of", "e")
 		j.Line(slog.LevelInfo, "last")
 		end()
-		want := []string{"0s first", "1ms second cause=7", "1s many of=a count=5", "2s last", "2s many of=a count=4"}
-		slices.Sort(l.all[3:])
-		if slices.Sort(want[3:]); !slices.Equal(l.all, want) {
+		want := []string{
+			"0s first", "1ms second cause=7", "1s many of=a count=5", "1m1s many of=b count=4", "1m3s others count=6",
+			"2m1s many of=c count=5", "4m3s many of=d count=7", "4m4s last", "4m4s many of=e count=8",
+		}
+		slices.Sort(l.all[7:])
+		if slices.Sort(want[7:]); !slices.Equal(l.all, want) {
 			t.Errorf("%q, want %q", l.all, want)
 		}
 	})
@@ -95,7 +108,7 @@ func TestJournalIsBounded(t *testing.T) {
 				j.mu.Lock()
 				waiting, tallies := len(j.entries), len(j.tallies)
 				j.mu.Unlock()
-				if waiting > journalRoom || tallies > journalRoom || time.Since(l.begun) > 0 {
+				if waiting > 2*journalRoom || tallies > journalRoom || time.Since(l.begun) > 0 {
 					t.Errorf("%d lines wait, %d tallies are kept, after %v", waiting, tallies, time.Since(l.begun))
 				}
 				end()
@@ -132,6 +145,100 @@ func TestNoJournal(t *testing.T) {
 		t.Error("to be logged")
 	}
 	NewDebts(j, "node").PlanLine()
+}
+
+// A line is written at the beginning of an outage, and when two failures in a row have another cause than the last line.
+func TestCausesThatAreNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, about := NewOutages(nil, "a"), func() []any { return nil }
+		u, m := failover.Unreachable, failover.Misconfigured
+		var news []int
+		for i, f := range []struct {
+			class  failover.Class
+			begins bool
+		}{{u, true}, {u, false}, {m, false}, {u, false}, {m, false}, {m, false}, {m, false}, {u, false}, {u, false}, {u, true}} {
+			if time.Sleep(10 * time.Second); f.begins {
+				time.Sleep(time.Minute) // or it would be one of many
+			}
+			if o.Failed(f.class, f.begins, about) {
+				news = append(news, i)
+			}
+		}
+		if want := []int{0, 5, 8, 9}; !slices.Equal(news, want) {
+			t.Error(fmt.Sprint(news, ", want ", want))
+		}
+	})
+}
+
+// A node that comes and goes gets one line a minute, with how often it went and for how long, and the last line says
+// whether it answers.
+func TestOutagesThatFollowEachOther(t *testing.T) {
+	for name, c := range map[string]struct {
+		outages []time.Duration // from, for; in turns
+		want    []string
+	}{
+		"one": {[]time.Duration{0, 5 * time.Second}, []string{"0s gone", "5s back"}},
+		"two, a minute apart": {
+			[]time.Duration{0, 5 * time.Second, time.Minute, time.Second}, []string{"0s gone", "5s back", "1m0s gone", "1m1s back"},
+		},
+		"short ones": {
+			[]time.Duration{
+				0, time.Second, 2 * time.Second, 500 * time.Millisecond, 4 * time.Second, time.Second, 50 * time.Second, 2 * time.Second,
+				80 * time.Second, 3 * time.Second,
+			},
+			[]string{
+				"0s gone", "1s back", "3s of=a outages=1 gone=500ms answers=true", "1m3s of=a outages=2 gone=3s answers=true",
+				"2m3s of=a outages=1 gone=3s answers=true", "3m3s steady",
+			},
+		},
+		"a long one after a short one": {
+			[]time.Duration{0, time.Second, 2 * time.Second, 300 * time.Second},
+			[]string{"0s gone", "1s back", "3s of=a outages=1 gone=1s answers=false", "5m2s back"},
+		},
+		"one that lasts while its line is written": {
+			[]time.Duration{
+				0, time.Second, 2 * time.Second, 4 * time.Second, 62500 * time.Millisecond, time.Second,
+				90 * time.Second, 500 * time.Millisecond,
+			},
+			[]string{
+				"0s gone", "1s back", "3s of=a outages=1 gone=1s answers=false", "6s back", "1m2.5s gone", "1m3.5s back",
+				"1m31s of=a outages=1 gone=500ms answers=true", "2m31s steady",
+			},
+		},
+		"the end": {
+			[]time.Duration{0, time.Second, 2 * time.Second, 1500 * time.Millisecond, 20 * time.Second, time.Second, 30 * time.Second, 0},
+			[]string{"0s gone", "1s back", "3s of=a outages=1 gone=1s answers=false", "3.5s back", "30s of=a outages=2 gone=1s answers=true"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var l lines
+				j, end := l.start(t)
+				o := NewOutages(j, "a")
+				for at := range slices.Chunk(c.outages, 2) {
+					time.Sleep(time.Until(l.begun.Add(at[0])))
+					if o.Failed(failover.Unreachable, true, func() []any { return []any{"of", "a"} }) {
+						j.Line(slog.LevelWarn, "gone")
+					}
+					time.Sleep(at[1])
+					if o.Ended() {
+						j.Line(slog.LevelInfo, "back")
+					}
+				}
+				if name != "the end" {
+					time.Sleep(10 * time.Minute)
+				}
+				end()
+				for i := range l.all {
+					l.all[i] = strings.NewReplacer("redis comes and goes: the fail modes decide while it is gone ", "",
+						"redis answers again, and has for a minute node=a", "steady").Replace(l.all[i])
+				}
+				if !slices.Equal(l.all, c.want) {
+					t.Errorf("%s\nwant:\n%s", strings.Join(l.all, "\n"), strings.Join(c.want, "\n"))
+				}
+			})
+		})
+	}
 }
 
 // After an outage a line says what was reported within 5 s of its end. Outages that follow each other share it.

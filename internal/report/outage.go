@@ -9,23 +9,111 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/failover"
 )
 
-// Causes says when the log needs a line about why a node does not answer. All methods may be called concurrently.
-type Causes struct {
+// Outages says when the log needs a line about why a node does not answer, and that it answers again. The first outage
+// gets its lines at once. Those that begin within a minute of the last one are counted, and make one line a minute. All
+// methods may be called concurrently.
+type Outages struct {
+	journal *Journal
+	node    string
+
 	mu        sync.Mutex
-	told, met failover.Class // in this outage: the class of the last line, and of the last failure
+	told, met failover.Class // the class of the last line, and of the last failure
+	says      says           // what the last line says
+	began     time.Time      // when the last outage did; zero for never
+	lasts     bool           // it has not ended
+	gone      time.Duration  // for how long those lasted that ended without a line, since the last one that counts them
 }
 
-// IsNews reports whether the log needs a line about a failure: at the beginning of an outage, and when two failures in
-// a row are of another class than the last line. A Redis that died may come back with another password, so the last
-// line is the cause, and a single probe that was lost does not hide it.
-func (c *Causes) IsNews(class failover.Class, begins bool) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	news := begins || class == c.met && class != c.told
-	if c.met = class; news {
-		c.told = class
+// says is what the last line says of a node.
+type says uint8
+
+const (
+	answers says = iota
+	doesNotAnswer
+	comesAndGoes // and answers now
+)
+
+// NewOutages returns the outages of a node.
+func NewOutages(j *Journal, node string) *Outages { return &Outages{journal: j, node: node} }
+
+// Failed counts a failure that opened the breaker, if begins is true, or kept it open. It reports whether the log needs a
+// line about it: at the beginning of an outage, and when two failures in a row are of another class than the last line. A
+// Redis that died may come back with another password, so the last line is the cause, and a single probe that was lost
+// does not hide it. Where outages follow each other about are the arguments of their line.
+func (o *Outages) Failed(class failover.Class, begins bool, about func() []any) (line bool) {
+	o.mu.Lock()
+	now := time.Now()
+	again := begins && !o.began.IsZero() && now.Sub(o.began) < tallyPeriod
+	if begins {
+		o.began, o.lasts = now, true
 	}
-	return news
+	line = begins && !again || class == o.met && class != o.told
+	if o.met = class; line {
+		o.told, o.says = class, doesNotAnswer
+	}
+	o.mu.Unlock()
+	if again {
+		o.journal.count("outages "+o.node, tallyTime, 1, func(count int64) bool { return o.tell(count, about) })
+	}
+	return line
+}
+
+// Ended counts the end of an outage. It reports whether the log needs a line about it, because the last one says that the
+// node does not answer.
+func (o *Outages) Ended() (line bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.lasts && o.says != doesNotAnswer {
+		o.gone += time.Since(o.began)
+	}
+	o.lasts = false
+	if o.says != doesNotAnswer {
+		return false
+	}
+	o.says = answers
+	return true
+}
+
+// tell writes the line of outages that follow each other, and one when none has followed for a minute. The last line of a
+// node says whether it answers.
+func (o *Outages) tell(count int64, about func() []any) bool {
+	if count == 0 {
+		if o.settled() {
+			o.journal.write(slog.LevelInfo, "redis answers again, and has for a minute", []any{"node", o.node})
+		}
+		return false
+	}
+	gone, answers := o.sum()
+	o.journal.write(slog.LevelWarn, "redis comes and goes: the fail modes decide while it is gone",
+		append(about(), "outages", count, "gone", gone, "answers", answers))
+	return true
+}
+
+// sum returns for how long the counted outages lasted since the last line, and whether the node answers now.
+func (o *Outages) sum() (gone time.Duration, answers bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	gone, o.gone = o.gone, 0
+	if !o.lasts {
+		o.says = comesAndGoes
+		return gone, true
+	}
+	if o.says != doesNotAnswer { // or its end gets a line with its time
+		gone += time.Since(o.began)
+	}
+	o.says = doesNotAnswer
+	return gone, false
+}
+
+// settled reports whether the last line says that the node comes and goes, although it answers.
+func (o *Outages) settled() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.lasts || o.says != comesAndGoes {
+		return false
+	}
+	o.says = answers
+	return true
 }
 
 // debtTime is the time after an outage for which reported debts are added up into one line. Keys in use are asked for
@@ -39,7 +127,6 @@ type Debts struct {
 	node    string
 
 	calls, tokens atomic.Int64
-	planned       atomic.Bool // a line is planned, and only one: outages that follow each other closely share it
 }
 
 // NewDebts returns the debts that are reported to a node.
@@ -56,17 +143,17 @@ func (d *Debts) Count(tokens int64) {
 // Tokens returns how many tokens were reported.
 func (d *Debts) Tokens() int64 { return d.tokens.Load() }
 
-// PlanLine plans a line about what is reported from now on. It is called when an outage ends.
+// PlanLine plans a line about what is reported from now on. It is called when an outage ends. Outages that follow each
+// other share it.
 func (d *Debts) PlanLine() {
-	if d.planned.Swap(true) {
-		return
-	}
 	calls, tokens := d.calls.Load(), d.tokens.Load()
-	d.journal.after(debtTime, true, func() {
-		d.planned.Store(false)
-		if tokens := d.tokens.Load() - tokens; tokens > 0 {
-			d.journal.Line(slog.LevelInfo, "what was admitted without redis was reported to it",
-				"node", d.node, "tokens", tokens, "keys", d.calls.Load()-calls)
+	d.journal.count("debts "+d.node, debtTime, 1, func(outages int64) bool {
+		tokens := d.tokens.Load() - tokens
+		told := outages > 0 && tokens > 0
+		if told {
+			d.journal.write(slog.LevelInfo, "what was admitted without redis was reported to it",
+				[]any{"node", d.node, "tokens", tokens, "keys", d.calls.Load() - calls})
 		}
+		return told
 	})
 }

@@ -1,12 +1,9 @@
 package report_test
 
 import (
-	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 )
 
@@ -35,23 +32,5 @@ func TestAbsenceIsReportedOnce(t *testing.T) {
 		if got.String() != c.want {
 			t.Errorf("%s: %s, want %s", c.refreshes, got.String(), c.want)
 		}
-	}
-}
-
-// A line is written at the beginning of an outage, and when two failures in a row have another cause than the last line.
-func TestCausesThatAreNews(t *testing.T) {
-	var c report.Causes
-	u, m := failover.Unreachable, failover.Misconfigured
-	var news []int
-	for i, f := range []struct {
-		class  failover.Class
-		begins bool
-	}{{u, true}, {u, false}, {m, false}, {u, false}, {m, false}, {m, false}, {m, false}, {u, false}, {u, false}, {u, true}} {
-		if c.IsNews(f.class, f.begins) {
-			news = append(news, i)
-		}
-	}
-	if want := []int{0, 5, 8, 9}; !slices.Equal(news, want) {
-		t.Error(fmt.Sprint(news, ", want ", want))
 	}
 }
