@@ -185,8 +185,8 @@ var faultsTold = []struct {
 		lines: []string{ // each that says that it does not answer is followed by one that it does
 			gone, back, flaps, back, wasSettled, flaps, back, wasSettled, flaps, wasSettled, "INFO redis answers again, and has for a minute",
 		},
-		figures: outageFigures + " node.Faults.Absences?",
-		attrs:   "outages=17 gone=37.",
+		figures: outageFigures + " node.Faults.Absences",
+		attrs:   "outages=17 gone=3",
 		events:  opens("unreachable"),
 	}, {
 		name: "out of memory", fault: func(p patientOf) { p.fails(5*time.Second, replied("OOM command not allowed")) },
@@ -230,7 +230,7 @@ var faultsTold = []struct {
 		lines:   []string{gone, cannotServe, refusedUser, back, wasSettled},
 		figures: outageFigures + " node.Calls.CannotServe node.Calls.Misconfigured",
 		events: "closed→open unreachable, open→probing, probing→open unreachable, probing→open cannot serve, probing→open misconfigured, " +
-			"probing→closed, error unreachable, error cannot serve?, error misconfigured?",
+			"probing→closed, error unreachable",
 	}, {
 		name: "a refused password, a restart, and the password is refused again", // the last line says what is wrong
 		fault: func(p patientOf) {
