@@ -72,7 +72,7 @@ func (s *faultRun) judgePauses(away, length time.Duration, byMode, openings floa
 					opened++
 				}
 			case e.To == "closed" && from > 0:
-				if lagged {
+				if lagged && openings < 1 { // or it may open anyway
 					excused += e.At - from
 				}
 				from = 0
