@@ -43,28 +43,74 @@ func (b *Bucket) dryRun(n int64, by func(local.Call) local.Call, until time.Dura
 // wait returns the call as it was sent, and Redis' answer or an error. A call that came too late is made again, because the
 // node's clock is known better now.
 //
-// A dry run tells Redis nothing. So if it would have news, they are told besides, or else the tokens would not come when the answer
-// says. A limit that Redis has not heard of counts from then on, so the dry run is made again.
+// A dry run tells Redis nothing. So if it would have news, they are told, or else the tokens would not come when the answer says.
+// Then it is made again.
 func (j *dryRun) wait(ctx context.Context) (local.Call, remote.Result) {
-	b, again := j.bucket, func() *dryRun { return j.bucket.dryRun(j.n, j.by, j.until) }
+	again := func() *dryRun { return j.bucket.dryRun(j.n, j.by, j.until) }
 	c, r := j.answer(ctx)
 	if r.Err == nil && r.Reply.Code == lua.Late {
 		c, r = again().answer(ctx)
 	}
-	if now := b.Limiter().Group.Now(); r.Err == nil && r.Reply.Grant == 0 && r.Reply.Flags&lua.News != 0 {
-		if e, reports := b.Report(now); reports {
-			b.apply(now, e)
-		} else {
-			b.dryRun(0, nil, j.until).answer(ctx)
-			if next, told := again().answer(ctx); told.Err == nil { // else the first answer has to do
-				c, r = next, told
-			}
+	if r.Err == nil && r.Reply.Grant == 0 && r.Reply.Flags&lua.News != 0 {
+		j.tellNews(ctx)
+		if next, told := again().answer(ctx); told.Err == nil { // else the first answer has to do
+			c, r = next, told
 		}
 	}
 	if r.Err == nil && r.Reply.Code > lua.Denied {
 		r.Err = errNotAsked
 	}
 	return c, r
+}
+
+// tellNews has Redis told what the process has spent of the key and owes, or else its limit, and waits for that.
+func (j *dryRun) tellNews(ctx context.Context) {
+	b := j.bucket
+	e, reports := b.Report(b.Limiter().Group.Now())
+	if !reports {
+		b.dryRun(0, nil, j.until).answer(ctx)
+		return
+	}
+	if !e.Send { // it is on its way
+		b.apply(b.Limiter().Group.Now(), e)
+		return
+	}
+	to, told := b.route(), make(chan struct{})
+	to.Job = awaited{b, told}
+	to.Node.Push(to.Pending)
+	ctx, cancel := context.WithTimeout(ctx, j.until-b.Limiter().Group.Now())
+	defer cancel()
+	select {
+	case <-told:
+	case <-ctx.Done():
+	}
+}
+
+// awaited is the next call of a bucket for one who waits until it has ended.
+type awaited struct {
+	*Bucket
+	told chan struct{}
+}
+
+// Compose implements [dispatch.Job].
+func (r awaited) Compose(n *dispatch.Node, now time.Duration, name string) (lua.Call, bool) {
+	c, ok := r.Bucket.Compose(n, now, name)
+	if !ok {
+		close(r.told)
+	}
+	return c, ok
+}
+
+// Finish implements [dispatch.Job].
+func (r awaited) Finish(n *dispatch.Node, now time.Duration, c *lua.Call, sent time.Duration, res remote.Result) {
+	r.Bucket.Finish(n, now, c, sent, res)
+	close(r.told)
+}
+
+// Abandon implements [dispatch.Job].
+func (r awaited) Abandon(n *dispatch.Node, now time.Duration) {
+	r.Bucket.Abandon(n, now)
+	close(r.told)
 }
 
 func (j *dryRun) answer(ctx context.Context) (local.Call, remote.Result) {

@@ -19,7 +19,7 @@ func (p *Part) byOwnLimit(ctx context.Context, o Outcome) Outcome {
 		return o
 	}
 	until := m.keptUntil(Owner(o.Policy), own, p.now)
-	if o.Retry <= until-p.now || own.Limits[0].Rule() != local.ByLimit || p.Cost > own.Limits[0].Most() {
+	if o.Retry < until-p.now || own.Limits[0].Rule() != local.ByLimit || p.Cost > own.Limits[0].Most() {
 		return o
 	}
 	at := m.told.Load()

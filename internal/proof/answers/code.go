@@ -93,6 +93,10 @@ func (s Sequence) Code(f *Fault) string {
 			fmt.Fprintf(&b, "\t\tsleep(%s)\n", dur(x.After))
 		}
 		code := s.code(x, held, hangs)
+		if x.Empty {
+			code = fmt.Sprintf("for range 100 {\n\tif d = p[%d][%d].AllowN(ctx, %q, %d); !d.Allowed {\n\t\tbreak\n\t}\n\tsleep(time.Millisecond)\n}\nsleep(%s)\n",
+				x.Who%s.Processes, x.Which%len(s.Policies), keys[x.Key], x.N, dur(time.Duration(x.Pick)*25*ms)) + code
+		}
 		if f != nil {
 			code += f.returns[i]
 		}
@@ -174,7 +178,7 @@ func (s Sequence) code(x Step, held int, hangs bool) string {
 		}
 		text = "for range 40 {\n\tif " + text + "; !d.Allowed {\n\t\tbreak\n\t}\n}"
 	case Look:
-		text = "v := " + call("PeekN") + "\n" + text
+		text = "v := " + call("PeekN") + "\nsynctest.Wait()\n" + text
 	case Each:
 		text = fmt.Sprintf("_, _ = %s.PeekEach(ctx, %q)", l, key)
 	case Known:

@@ -190,8 +190,9 @@ func (p *process) comeBack(d tiered.Decision, sooner time.Duration, x Step, whic
 			p.blame("early", "t.Error(\"admitted earlier\")", "told %v by %v, and admitted after %v", told, d.Tier, early)
 			return
 		}
-		if told -= early; e.RetryAfter > told && e.RetryAfter <= told+2*time.Microsecond {
-			told = e.RetryAfter // both came between two microseconds of the store's clock
+		told -= early
+		if e.Tier == tiered.Remote || e.RetryAfter > told && e.RetryAfter <= told+2*time.Microsecond {
+			told = e.RetryAfter // it was asked anew, or both came between two microseconds of the store's clock
 		}
 	}
 	bound := p.longest(which, key)
@@ -270,6 +271,7 @@ func (p *process) look(which int, key string, n int64) {
 	}
 	p.timed(p.Budget, func() { v = p.limiters[which].PeekN(context.Background(), key, n) })
 	p.judge(&v)
+	p.quiesce() // what it had Redis told
 	took := time.Now()
 	d := p.ask(which, key, n)
 	if !alone || p.store.hangs.Load() || time.Since(took) > 0 {
@@ -281,7 +283,7 @@ func (p *process) look(which int, key string, n int64) {
 		want.ResetAfter = d.ResetAfter
 		full := v.Remaining == v.Burst && d.Remaining == d.Burst // the larger limit of another process governs
 		if v.Reason == tiered.Granted && !full {
-			want.Remaining -= n
+			want.Remaining = max(want.Remaining-n, 0) // a charge that is still to be told may leave less
 		}
 	}
 	// A standing share does not always look up the bucket of its key: see local.Cache.Lookup. Then it may be full, for all it knows.
@@ -300,6 +302,7 @@ func (p *process) each(which int, key string) {
 	var err error
 	v := l.Peek(context.Background(), key)
 	p.judge(&v)
+	p.quiesce()
 	begin := time.Now()
 	p.timed(p.Budget, func() { all, err = l.PeekEach(context.Background(), key) })
 	if err != nil {

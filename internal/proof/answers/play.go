@@ -249,6 +249,12 @@ func (w *player) do(x Step) {
 	l, ctx := p.limiters[which], context.Background()
 	p.touched[name(which, key)] = time.Now()
 	var d tiered.Decision
+	for i := 0; x.Empty && i < 100 && p.ask(which, key, x.N).Allowed; i++ {
+		w.sleep(ms) // so that there is a demand, and leases
+	}
+	if x.Empty {
+		w.sleep(time.Duration(x.Pick) * 25 * ms)
+	}
 	switch x.Verb {
 	case Ask:
 		p.ask(which, key, x.N)
@@ -405,6 +411,9 @@ func (w *player) unlimited(which int, key string) bool {
 // ask asks for n tokens.
 func (p *process) ask(which int, key string, n int64) (d tiered.Decision) {
 	p.touched[name(which, key)] = time.Now()
+	if p.carried[name(which, key)] { // it goes by what was carried
+		p.changes(which)
+	}
 	p.timed(p.Budget, func() { d = p.limiters[which].AllowN(context.Background(), key, n) })
 	p.touched[name(which, key)] = time.Now()
 	p.decision(&d, which, n)

@@ -80,6 +80,7 @@ type Step struct {
 	Who, Which, Key int
 	N               int64 // tokens
 	Pick            int   // a choice
+	Empty           bool  // AllowN until it is refused comes first
 	Limit           tiered.Limit
 	By              by
 	Costs           []int64 // of a crowd
@@ -252,6 +253,10 @@ func (d drawer) step(s *Sequence, outages bool) Step {
 			x.Verb = Wait
 		}
 	}
+	switch x.Verb {
+	case Change, Carry, Rule, Each:
+		x.Empty = d.IntN(3) == 0
+	}
 	if x.Verb == Change || x.Verb == Carry || x.Verb == Rule {
 		x.Limit = d.limit(p.Algorithm)
 		if len(p.Also) > 0 || p.Algorithm == tiered.FixedWindow || p.Algorithm == tiered.SlidingLog {
@@ -304,6 +309,7 @@ func (s Sequence) Shrink(broken func(Sequence) bool) Sequence {
 			func(x *Step) { x.N = 1 },
 			func(x *Step) { x.N = 2 },
 			func(x *Step) { x.Key = 0 },
+			func(x *Step) { x.Empty = false },
 		} {
 			try(func(t *Sequence) { change(&t.Steps[i]) })
 		}
