@@ -134,7 +134,7 @@ func (c Call) Only(i int) Call {
 func (b *Bucket) Report(now time.Duration) (e Effect, news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.life != inUse || !b.lease.out(now) && !b.lease.hasNews() {
+	if b.life != inUse || !b.lease.out(now) && !b.lease.owes() {
 		return Effect{}, false
 	}
 	if b.upkeep == nothing {

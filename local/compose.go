@@ -197,7 +197,7 @@ func (c *composer) unasked() bool {
 	owes := l.owes() || l.out(c.now)
 	// A lease that was found idle does not go back if it was used since.
 	returns := b.retired() || b.upkeep == returning && b.spent() == l.usedSpent
-	extends, reports := b.upkeep == extending && hold > 0, b.upkeep == reporting && l.out(c.now)
+	extends, reports := b.upkeep == extending && hold > 0, b.upkeep == reporting && owes
 	b.upkeep = nothing
 	low := l.orEmpty().pot.low.Load()
 	switch {

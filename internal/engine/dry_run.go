@@ -20,6 +20,7 @@ type dryRun struct {
 	until  time.Duration               // the caller stops waiting then
 	call   local.Call                  // as it was sent
 	reply  chan remote.Result          // capacity 1
+	told   bool                        // what the process knows may have changed, because it has told Redis news
 }
 
 var errNotAsked = errors.New("tiered: Redis was not asked")
@@ -52,6 +53,7 @@ func (j *dryRun) wait(ctx context.Context) (local.Call, remote.Result) {
 		c, r = again().answer(ctx)
 	}
 	if r.Err == nil && r.Reply.Grant == 0 && r.Reply.Flags&lua.News != 0 {
+		j.told = true
 		j.tellNews(ctx)
 		if next, told := again().answer(ctx); told.Err == nil { // else the first answer has to do
 			c, r = next, told

@@ -93,17 +93,22 @@ func (p *Part) foresee(ctx context.Context) (t Told, ok bool) {
 	}
 	s, o := p.look()
 	if s == redis {
-		c, r := b.dryRun(p.Cost, nil, p.until).wait(ctx)
-		if r.Err == nil {
+		run := b.dryRun(p.Cost, nil, p.until)
+		c, r := run.wait(ctx)
+		if p.now = p.Limiter.Group.Now(); run.told {
+			s, o = p.look()
+		}
+		if r.Err == nil && s == redis {
 			t = p.foreseenByRedis(c.Policy, c, r.Reply)
 			t.Outcome = p.byOwnLimit(ctx, t.Outcome)
 			return t, true
 		}
-		p.now = p.Limiter.Group.Now()
-		if ctx.Err() != nil {
-			return p.foreseen(Outcome{b.Policy(), How{Canceled, None, expired(ctx)}, 0, 0}), true
+		if s == redis {
+			if ctx.Err() != nil {
+				return p.foreseen(Outcome{b.Policy(), How{Canceled, None, expired(ctx)}, 0, 0}), true
+			}
+			o, _ = failMode.look(p)
 		}
-		o, _ = failMode.look(p)
 	}
 	return p.foreseen(p.byOwnLimit(ctx, o)), o.Reason != Unknown
 }
