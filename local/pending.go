@@ -109,10 +109,13 @@ func (p *pending) credited() (tokens int64) {
 
 // serve gives tokens of the pot to those who wait, first come, first served. It refuses those who need more than the
 // level that Redis is known to have, if it is known when they may have it: one that waits for longer than a round trip
-// goes on waiting for an answer of its own. So do the others. The pot makes up for a part of a cost if calls lease. A
+// goes on waiting for an answer of its own. The first that the call was for has had that. So do the others. The pot makes up for a part of a cost if calls lease. A
 // direct take has to find all of it in Redis.
 func (p *pending) serve(h *hot, now time.Duration, level int64, leases bool, trip time.Duration) {
+	answered := false // the first that the call was for
 	for w := range p.waiting() {
+		own := w.asked && !answered
+		answered = answered || own
 		if held, ok := h.lease.take(now, w.cost); ok {
 			w.Short = level != unlimited
 			p.waiters.decide(w, h.admits(h.remaining(held)))
@@ -124,7 +127,7 @@ func (p *pending) serve(h *hot, now time.Duration, level int64, leases bool, tri
 		}
 		if need > level {
 			d := h.denied.Load()
-			if !d.tells(need) && !d.reserves() && w.until > now+trip { // the next call asks for it
+			if !own && !d.tells(need) && !d.reserves() && w.until > now+trip { // the next call asks for it
 				continue
 			}
 			retry, _ := w.refusal(d, now, need)
