@@ -89,7 +89,7 @@ func (s *denials) windows() *windowState {
 func (d *denial) replied(p *Policy, c Call, r lua.Reply, now time.Duration) (renewal time.Duration) {
 	short, byOther := r.Grant < c.Want, r.Flags&lua.OtherTerms != 0
 	d.larger = d.larger.with(c.Policy, r.Governs)
-	if c.Ret+c.Refund+c.settledNow > 0 { // more is there sooner than was told
+	if c.Ret > 0 { // the steps are what was missing beside it
 		d.steps = nil
 	}
 	switch {
