@@ -171,7 +171,7 @@ func (p *process) comeBack(d tiered.Decision, sooner time.Duration, x Step, whic
 		return
 	}
 	if byFallback {
-		if e := comes(told); !e.Allowed {
+		if e := comes(told); !e.Allowed && !p.carried[name(which, key)] { // of the fallback's own limit
 			p.blame("fallback", comesBack, "told %v by %v, came back then, and is %v: told %v", told, d.Tier, e.Reason, e.RetryAfter)
 		}
 		return
