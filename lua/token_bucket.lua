@@ -24,7 +24,8 @@ Refund needs a deadline <= now + ttl, else flag 32 is set; one that met a full b
 If callers have different limits, the larger cap and the larger rate govern, each by itself. A caller with a larger one
 sets it at once, and the level stays as it is. A caller with a smaller one leaves it until nobody has used the stored one
 for HOLD: then it sets its own, and the level is cut to the room. The hold runs from the last use, or from the end of the
-lease that it got. Want, min and the level in the reply go by the caller's own cap, and all else by the terms that govern.
+lease that it got. Want, min and the level in the reply go by the caller's own cap, and all else by the terms that govern. But
+where a larger rate ends before the tokens are there, retry goes by the caller's own from then on.
 
 A new limit counts from its first call on. Until then the bucket refills by the stored terms, so the call that changes
 what governs always writes. Otherwise a direct take that is denied writes nothing, unless the terms that it has govern,
