@@ -201,10 +201,13 @@ func (d *denial) correct(p *Policy, whole int64, sent time.Duration) {
 	}
 	sent -= (sent - d.at) % time.Microsecond // so that a time that was told stays what it was: see ready
 	known := d.level + p.refill(sent-d.at)
-	if float64(whole) > known {
+	switch {
+	case known > d.bound, float64(whole+1) < known: // what was leased left no room, or a part of a token is left out: Redis is asked
+		d.level, d.at, d.until = float64(whole), sent, 0
+	case float64(whole) > known && d.until == 0: // no part of a token was known
+		d.level, d.at = float64(whole), sent
+	case float64(whole) > known:
 		d.level, d.at = float64(whole)+known-math.Floor(known), sent
-	} else if float64(whole+1) < known {
-		d.level, d.at, d.until = float64(whole), sent, 0 // a part of a token is left out, so Redis is asked
 	}
 }
 

@@ -290,6 +290,9 @@ func (p *process) look(which int, key string, n int64) {
 	if p.Policies[which].Standing != tiered.StandingOff && d.Tier == tiered.Local {
 		want.Remaining, want.ResetAfter = d.Remaining, d.ResetAfter
 	}
+	if want.ResetAfter-d.ResetAfter == -time.Microsecond { // two calls of one instant have two in a log
+		want.ResetAfter = d.ResetAfter
+	}
 	if want != d {
 		p.blame(judge, "t.Errorf(\"Peek says %+v\\nAllow says %+v\", v, d)", "Peek says %+v\nAllow says %+v", v, d)
 	}
