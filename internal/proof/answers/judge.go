@@ -171,7 +171,7 @@ func (p *process) comeBack(d tiered.Decision, sooner time.Duration, x Step, whic
 		return
 	}
 	if byFallback {
-		if e := comes(told); !e.Allowed && !p.carried[name(which, key)] { // of the fallback's own limit
+		if e := comes(told); !e.Allowed {
 			p.blame("fallback", comesBack, "told %v by %v, came back then, and is %v: told %v", told, d.Tier, e.Reason, e.RetryAfter)
 		}
 		return
@@ -201,8 +201,6 @@ func (p *process) comeBack(d tiered.Decision, sooner time.Duration, x Step, whic
 		e := comes(told)
 		switch {
 		case e.Allowed || !p.steady(which, key):
-			return
-		case e.Reason == tiered.ExceedsBurst && p.carried[name(which, key)]: // a request without a limit goes by that of the last
 			return
 		case alone:
 			p.blame("retry", comesBack, "told %v by %v, came back then, and is %v: told %v by %v, %d remain",
@@ -239,7 +237,7 @@ func (p *process) scout(which int, key string, n int64) {
 	}
 	p.sleep(d.RetryAfter)
 	p.returns[p.at] = fmt.Sprintf("\nsleep(%s)\nd = p[%d][%d].PeekN(ctx, %q, %d)", dur(d.RetryAfter), p.slot, which, key, n)
-	if e := peek(); !e.Allowed && e.Reason != tiered.ExceedsBurst && p.steady(which, key) && p.alone(which, key) {
+	if e := peek(); !e.Allowed && p.steady(which, key) && p.alone(which, key) {
 		p.blame("retry", "if !d.Allowed {\n\tt.Errorf(\"looked when it was told, and is told %v\", d.RetryAfter)\n}",
 			"told %v by %v, looked then, and is %v: told %v by %v", d.RetryAfter, d.Tier, e.Reason, e.RetryAfter, e.Tier)
 	}

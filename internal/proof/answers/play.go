@@ -411,7 +411,7 @@ func (w *player) unlimited(which int, key string) bool {
 // ask asks for n tokens.
 func (p *process) ask(which int, key string, n int64) (d tiered.Decision) {
 	p.touched[name(which, key)] = time.Now()
-	if p.carried[name(which, key)] { // it goes by what was carried
+	if p.carried[name(which, key)] { // it goes by the policy again
 		p.changes(which)
 	}
 	p.timed(p.Budget, func() { d = p.limiters[which].AllowN(context.Background(), key, n) })
