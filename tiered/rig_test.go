@@ -35,7 +35,10 @@ var (
 	failModes   = []tiered.FailMode{tiered.FailLocal, tiered.FailOpen, tiered.FailClosed}
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// A client of go-redis that is closed while nobody listens sleeps for a second before it notices.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
 
 // distant is a Memory at the end of a wire: each call takes a round trip, and the wire can be disturbed.
 type distant struct {
