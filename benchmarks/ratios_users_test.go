@@ -91,7 +91,8 @@ func TestRatiosUsers(t *testing.T) {
 		calls(on.play(t, light, 0, warmTime, turnTime)), 0.02)
 	some(t, "100 000 users at random, standing shares: Redis calls per decision",
 		calls(on.play(t, rare, 0, warmTime, turnTime)), 0.02)
-	some(t, "100 000 users at once, one request each, standing shares: Redis calls per decision",
+	// None is right here: the meter is compared with what Redis executed, and has counted above.
+	atMost(t, "100 000 users at once, one request each, standing shares: Redis calls per decision",
 		on.rush(t, 500_000, 100_000), 0.02)
 	on.play(t, eager, 0, warmTime, eagerTime)
 
