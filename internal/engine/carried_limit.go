@@ -40,13 +40,19 @@ func (l *Limiter) own(key string) *Resolved {
 	return Owner(p)
 }
 
-// give sees to it that b's key has at least the limit of a request: what it carries, or the key's own if that is nil.
-func (b *Bucket) give(now time.Duration, key string, limit *Resolved) {
-	l := b.Limiter()
-	if limit == nil && l.carries.Load() {
-		limit = l.own(key)
+// limitOf is what a request goes by: the limit that it carries or, if that is nil, the key's own. It is nil if no request has
+// carried one: then the key has no other.
+func (l *Limiter) limitOf(key string, carried *Resolved) *Resolved {
+	if carried == nil && l.carries.Load() {
+		return l.own(key)
 	}
-	if limit != nil {
+	return carried
+}
+
+// give sees to it that b's key has at least the limit of a request, which carries one or nil.
+func (b *Bucket) give(now time.Duration, key string, carried *Resolved) {
+	l := b.Limiter()
+	if limit := l.limitOf(key, carried); limit != nil {
 		b.adopt(now, limit)
 	} else {
 		l.resolve(b, key)

@@ -13,9 +13,7 @@ import (
 func (l *Limiter) Foresee(ctx context.Context, key string, n int64, limit *Resolved) Told {
 	p := l.partToForesee(ctx, key, n)
 	for range maxTries {
-		if p.limit = limit; limit == nil && l.carries.Load() {
-			p.limit = l.own(key)
-		}
+		p.limit = l.limitOf(key, limit)
 		p.bucket, p.now = l.bucketToPeek(key, p.limit), l.Group.Now()
 		if t, ok := p.foresee(ctx); ok {
 			return t
@@ -61,8 +59,8 @@ func (l *Limiter) ForeseeEach(ctx context.Context, key string, alone []*local.Po
 	return all, nil
 }
 
-// bucketToPeek returns the bucket of a key, with the limit that the request carries, or its own if that is nil. If the process has none, and does not need one to know the limit, it returns
-// one that is not kept: a look at many keys must not evict others.
+// bucketToPeek returns the bucket of a key, with the limit that the request carries, or its own if that is nil. If the process has
+// none, and does not need one to know the limit, it returns one that is not kept: a look at many keys must not evict others.
 func (l *Limiter) bucketToPeek(key string, limit *Resolved) *Bucket {
 	g, id, s := l.Group, l.ID(key), l.settings.Load()
 	if s.KeyLimit == nil && !g.Closed.Load() {
@@ -145,9 +143,7 @@ func (l *Limiter) Known(key string, limit *Resolved) (t Told, ok bool) {
 	if _, ok = b.LastUse(now); !ok {
 		return t, false
 	}
-	if limit == nil && l.carries.Load() {
-		limit = l.own(key)
-	}
+	limit = l.limitOf(key, limit)
 	b.give(now, key, limit)
 	o := b.byRule(now)
 	if o.Policy.Rule == local.ByLimit {
