@@ -173,9 +173,8 @@ func (p *Part) yield() { p.Limiter.Group.Yield(uint64(p.until)) }
 // find returns a bucket of the part's key. If requests carry limits, the key has at least that of this one from now on.
 func (p *Part) find(id local.ID) *Bucket {
 	b := p.Limiter.Group.find(p.now, id)
-	if p.own = p.own || p.limit == nil && p.Limiter.carries.Load(); p.own {
-		p.limit = p.Limiter.own(p.Key)
-	}
+	carried := p.carried()
+	p.limit, p.own = p.Limiter.limitOf(p.Key, carried), carried == nil
 	if p.limit != nil {
 		b.adopt(p.now, p.limit)
 	}
