@@ -44,11 +44,11 @@ check: ## formatting, go vet and the short tests: before each commit, under two 
 	for module in contrib/*/; do (cd $$module && go vet ./... && go test -short ./...) || exit 1; done
 
 # Packages whose tests take real time, with real processes. They run one after the other, so that each has the machine.
-REALTIME := ./failover ./internal/rig/faults ./remote ./tiered
+REALTIME := ./failover ./internal/test/rig/faults ./remote ./tiered
 
 # Packages that a service runs concurrently. The race detector watches them, and the others in `make hunt HUNT=race`: it makes
 # virtual time 15 times as slow.
-RACED := ./tiered/... ./remote ./failover ./local ./lua ./internal/dispatch ./internal/engine ./internal/rig/watch
+RACED := ./tiered/... ./remote ./failover ./local ./lua ./internal/dispatch ./internal/engine ./internal/test/rig/watch
 
 # $(call except,PATTERNS) is all packages but these and the acceptance tests in the root.
 except = $$(go list ./... | grep -vxF "$$(go list . $(1))")
@@ -109,8 +109,8 @@ exact: ## the bound: many processes, one limit, never more than burst + rate * t
 # PLANS is how many plans of the whole library are played: 10000 take four minutes.
 PLANS ?= 10000
 
-schedules = go test -count=1 -timeout 20m -v -run 'TestSchedules|TestEverySmallSchedule|TestWhatBrokenAssumptionsCost' ./internal/proof/adversary/...
-plans = go test -count=1 -timeout 60m -v -run 'TestPlans' ./internal/proof/legal -args -plans
+schedules = go test -count=1 -timeout 20m -v -run 'TestSchedules|TestEverySmallSchedule|TestWhatBrokenAssumptionsCost' ./internal/test/proof/adversary/...
+plans = go test -count=1 -timeout 60m -v -run 'TestPlans' ./internal/test/proof/legal -args -plans
 
 proof: ## the bound under an adversary who owns every message, what each broken assumption costs, and PLANS legal plans
 	@$(REDIS)
@@ -122,12 +122,12 @@ FAULTS ?= .
 
 faults: ## everything that can happen to Redis, the network, the processes and the callers, for real: eleven minutes
 	@$(REDIS)
-	go test -count=1 -timeout 20m -v -run '^TestFaults$$' ./internal/rig/faults -args -faults '$(FAULTS)'
+	go test -count=1 -timeout 20m -v -run '^TestFaults$$' ./internal/test/rig/faults -args -faults '$(FAULTS)'
 
 steady: ## how much of the limit is used, and how rarely Redis is asked, under steady load: two minutes of a quiet machine
 	@$(REDIS)
 	go test -count=1 -v -run 'TestSteady' .
-	go test -count=1 -v -run 'TestSteady' ./internal/rig/fleet -args -steady
+	go test -count=1 -v -run 'TestSteady' ./internal/test/rig/fleet -args -steady
 
 ratios: ## every claim about speed, measured against something in the same run: under nine minutes
 	@$(REDIS)
@@ -150,7 +150,7 @@ bench: ## beside the peers: writes docs/bench, and from it docs/internals/perfor
 
 mutants: ## break the rules of the protocol, one at a time, and see a test of each fail: seven minutes
 	@$(REDIS)
-	go test -count=1 -timeout 20m -v -run TestMutants ./internal/proof/mutants -args -mutants
+	go test -count=1 -timeout 20m -v -run TestMutants ./internal/test/proof/mutants -args -mutants
 
 try-release: ## fetch and build the modules of HEAD as a user will after their release: two to five minutes
 	@sh scripts/try-release.sh
@@ -249,7 +249,7 @@ define hunt-fuzz
 	done
 endef
 
-hunt-answers = go test -count=1 -timeout 30m -v -run 'TestAnswers$$' ./internal/proof/answers -args -sequences 200000
+hunt-answers = go test -count=1 -timeout 30m -v -run 'TestAnswers$$' ./internal/test/proof/answers -args -sequences 200000
 
 define hunt-draws
 @$(REDIS)
@@ -284,5 +284,5 @@ define hunt-schedules
 $(schedules)
 endef
 
-hunt-soak = go test -count=1 -timeout 0 -v -run 'TestSoak$$' ./internal/proof/adversary -soak $(SOAK)
+hunt-soak = go test -count=1 -timeout 0 -v -run 'TestSoak$$' ./internal/test/proof/adversary -soak $(SOAK)
 hunt-speed = go test -count=1 -timeout 20m -v -run 'TestSameSeedSameRun' -bench BenchmarkRun -benchtime 1x ./sim -args -long

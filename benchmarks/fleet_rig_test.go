@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/proof/ideal"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 

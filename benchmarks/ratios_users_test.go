@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/ratio"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/ratio"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 

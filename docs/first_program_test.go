@@ -18,8 +18,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
 // The README's first program does what the README says: it limits, and on SIGTERM it gives its lease back.

@@ -5,7 +5,7 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/proof/invariant"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/proof/invariant"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 

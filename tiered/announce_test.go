@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"

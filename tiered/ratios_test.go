@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/ratio"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/ratio"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
-	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/proof/ideal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/ratio"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/proof/ideal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/ratio"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )

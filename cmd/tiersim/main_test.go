@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	tiersim "github.com/tiered-limiter/tiered-limiter/cmd/tiersim"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
 )
 
 // The exit statuses.

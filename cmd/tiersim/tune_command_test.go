@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	tiersim "github.com/tiered-limiter/tiered-limiter/cmd/tiersim"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
 )
 
 // A run says what it takes; the same seed gives the same; a wish that cannot be had is named.

@@ -8,7 +8,7 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/spelling"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/spelling"
 )
 
 // patterns are those of echo for the routes of spelling, by their matches in a policy file.

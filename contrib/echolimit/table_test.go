@@ -9,7 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/echolimit"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/adapters"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/adapters"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 

@@ -6,7 +6,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/fiberlimit"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/gofiber/fiber/v2/middleware/adaptor"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/spelling"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/spelling"
 )
 
 // patterns are those of fiber for the routes of spelling, by their matches in a policy file.

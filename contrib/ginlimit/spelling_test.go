@@ -8,7 +8,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/spelling"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/spelling"
 )
 
 // patterns are those of gin for the routes of spelling, by their matches in a policy file.

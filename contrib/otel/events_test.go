@@ -21,8 +21,8 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	otellimit "github.com/tiered-limiter/tiered-limiter/contrib/otel"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	llmproxy "github.com/tiered-limiter/tiered-limiter/examples/llmproxy"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )

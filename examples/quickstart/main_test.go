@@ -16,7 +16,7 @@ import (
 	"time"
 
 	quickstart "github.com/tiered-limiter/tiered-limiter/examples/quickstart"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
 // serve runs the program until the end of the test and returns its URL.

@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/proof/ideal"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 

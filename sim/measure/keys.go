@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/proof/ideal"
 	"github.com/tiered-limiter/tiered-limiter/sim/internal/stable"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/spelling"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/spelling"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/spelling"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/spelling"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 

@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/ratio"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/ratio"
 )
 
 // said is what the tests of a module have printed.

@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/envoytest"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/internal/section"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
 var page = flag.String("page", "", "write the table of both services behind an Envoy into this `file`")

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
 )
 
 // theirTests says of each test of envoyproxy/ratelimit where its behavior is tested here, or why it is not. A word with

@@ -23,7 +23,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/httpapi"
 	"github.com/tiered-limiter/tiered-limiter/internal/inside"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )

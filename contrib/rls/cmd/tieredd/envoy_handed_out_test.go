@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/envoytest"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
 )
 
 // stage is what a scenario is played on: an Envoy with a file that we hand out, and three replicas that it asks.

@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
 // replicas are replicas of tieredd with one Redis.

@@ -22,7 +22,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
 )
 
 // decode reads a manifest into the official type, and refuses fields that it does not have.

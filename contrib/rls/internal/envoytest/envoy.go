@@ -21,7 +21,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
 // Program returns the real Envoy. TIERED_TEST_ENVOY names one that must be there. Without it, a test is skipped if

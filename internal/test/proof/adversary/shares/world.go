@@ -1,0 +1,372 @@
+package shares
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/standing"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/proof/adversary"
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// epoch is the store's time at the start, µs since 1970.
+const epoch = int64(1_763_640_000_000_000)
+
+// world is a fleet, its table and its buckets. It is single-threaded and has no clock: what it does follows from its
+// schedule alone.
+type world struct {
+	adversary.Journal
+
+	rules Rules
+	table *adversary.Store
+	there bool             // the table was written
+	keys  *adversary.Store // their buckets
+	seed  uint64
+
+	versions  []version // of the policy, which processes use
+	processes []*process
+	ideals    [][]ideal       // of each key and limit
+	refunds   []int64         // calls that refunded, of each key
+	most      []standing.Rate // the largest of each limit
+
+	now        time.Duration // real time since epoch
+	offset     time.Duration // of the table's clock
+	jumped     time.Duration // when it last jumped ahead
+	polls      []*message
+	replies    []*message
+	started    int // processes so far
+	ids        int
+	admissions int
+	over       float64
+}
+
+// version is a policy's limits, and the parts of them that the buckets and the shares have.
+type version struct {
+	rates, rests []standing.Rate
+	shares       []standing.Limit
+}
+
+// split splits one of n limits.
+func (v *version) split(rate standing.Rate, n int) (standing.Limit, standing.Rate, error) {
+	if n > 1 {
+		return standing.SplitInPeriod(rate)
+	}
+	return standing.Split(rate)
+}
+
+// process is one of the fleet.
+type process struct {
+	shares *standing.Shares
+	number int
+	since  time.Duration // real time from which its clock runs as follows
+	offset time.Duration // of its clock, then
+	drift  int64         // of its clock, ‰
+
+	hashes   []uint64          // of the keys
+	limits   []standing.Limits // of each version
+	current  []int             // the version of each key
+	uses     []use             // the last that may be put back
+	admitted []int64           // of each key, and not refunded
+	member   string            // its id in the table, as last told
+	epoch    int64             // of the table, as last told
+}
+
+// use is what was taken from the share of a key.
+type use struct {
+	standing.Use
+	key int
+}
+
+// message is a poll on its way, or the reply.
+type message struct {
+	from  *process
+	poll  lua.Poll
+	reply lua.PollReply
+	seen  int // copies that arrived
+}
+
+// maxMessages is how many messages are on their way in each direction. Beyond it the oldest is lost.
+const maxMessages = 8
+
+func newWorld(s Schedule, stores func() *adversary.Store) *world {
+	r := rand.New(rand.NewPCG(s.Seed, 1<<40))
+	w := &world{
+		rules: s.Rules, seed: s.Seed, table: stores(), keys: stores(), now: time.Hour, jumped: -time.Hour,
+	}
+	w.draw(r)
+	for range 1 + r.IntN(2) {
+		all := make([]ideal, len(w.most))
+		for i, l := range w.most {
+			all[i] = ideal{level: l.Burst * int64(l.Per), last: w.now}
+		}
+		w.ideals, w.refunds = append(w.ideals, all), append(w.refunds, 0)
+	}
+	for range 2 + r.IntN(2) {
+		w.processes = append(w.processes, w.start(r))
+	}
+	if r.IntN(8) > 0 {
+		w.warm(r)
+	}
+	return w
+}
+
+// draw draws the limits: one, or two with periods by which Redis tells them apart; of each one or two versions.
+func (w *world) draw(r *rand.Rand) {
+	w.most = []standing.Rate{{Per: time.Second}}
+	if r.IntN(3) == 0 {
+		w.most = []standing.Rate{{Per: 8 * time.Second}, {Per: 32 * time.Second}}
+	}
+	for n := range 1 + r.IntN(2) {
+		var v version
+		for i := range w.most {
+			most := &w.most[i]
+			rate := standing.Rate{Burst: standing.MinBurst + r.Int64N(24), Tokens: 1 + r.Int64N(8), Per: most.Per}
+			rate.Tokens *= int64(most.Per / time.Second)
+			if w.rules.Priced {
+				rate.Tokens *= 8 // shares fill within seconds
+			}
+			if n > 0 && i > 0 { // only the first limit of several can change
+				rate = w.versions[0].rates[i]
+			}
+			l, rest, err := v.split(rate, len(w.most))
+			if err != nil {
+				panic(err)
+			}
+			v.rates, v.rests, v.shares = append(v.rates, rate), append(v.rests, rest), append(v.shares, l)
+			most.Burst, most.Tokens = max(most.Burst, rate.Burst), max(most.Tokens, rate.Tokens)
+		}
+		w.versions = append(w.versions, v)
+	}
+}
+
+// start returns a new process.
+func (w *world) start(r *rand.Rand) *process {
+	w.started++
+	p := &process{
+		shares: new(standing.Shares), number: w.started,
+		since: w.now, offset: time.Hour + time.Duration(r.Int64N(int64(time.Hour))),
+		admitted: make([]int64, len(w.ideals)), current: make([]int, len(w.ideals)),
+	}
+	if w.rules.Drift {
+		p.drift = r.Int64N(19) - 9
+	}
+	p.shares.Open(1)
+	for k := range w.ideals {
+		p.hashes = append(p.hashes, uint64(k)<<63)
+		if w.seed%4 == 0 {
+			p.hashes[k] = 0 // they meet in one place
+		}
+		p.current[k] = r.IntN(len(w.versions))
+	}
+	for _, v := range w.versions {
+		p.limits = append(p.limits, p.shares.Begin(w.clock(p), v.shares...))
+	}
+	return p
+}
+
+// clock reads a process' clock.
+func (w *world) clock(p *process) time.Duration {
+	d := w.now - p.since
+	return p.offset + d + d/1000*time.Duration(p.drift)
+}
+
+// server reads the clock of the buckets, µs. The table's may be set.
+func (w *world) server() int64 { return epoch + w.now.Microseconds() }
+
+// warm goes on until every process has its part, and some time more.
+func (w *world) warm(r *rand.Rand) {
+	for range 24 {
+		w.round()
+		w.advance(3 * time.Second)
+	}
+	for range r.IntN(10) {
+		w.round()
+		w.advance(3 * time.Second)
+	}
+}
+
+// advance lets time pass, in whole µs.
+func (w *world) advance(d time.Duration) {
+	w.now += max(d.Truncate(time.Microsecond), time.Microsecond)
+}
+
+// send has a process poll the table.
+func (w *world) send(p *process) bool {
+	poll, ok := p.shares.Poll(w.clock(p), func() string {
+		w.ids++
+		return strconv.Itoa(w.ids)
+	})
+	if !ok {
+		return false
+	}
+	p.member, p.epoch = poll.Member, poll.Epoch
+	w.polls = append(w.polls, &message{from: p, poll: poll})
+	if len(w.polls) > maxMessages {
+		w.polls = w.polls[1:]
+	}
+	w.Logf("%d polls: %+v", p.number, poll)
+	return true
+}
+
+// execute has a poll arrive at the table.
+func (w *world) execute(m *message) {
+	poll := m.poll
+	poll.Now = w.server() + w.offset.Microseconds()
+	c, err := w.table.Calls.Presence(context.Background(), 10*time.Second, w.table.Calls.TableNode(), remote.Process{
+		ID: "fleet", TTL: time.Minute, Poll: poll,
+	})
+	if err == nil {
+		err = c.Poll.Err
+	}
+	if err != nil {
+		w.Failf("the script refuses %+v: %v", poll, err)
+		return
+	}
+	w.there = w.there || c.Poll.Reply.Code == lua.PollDone
+	w.replies = append(w.replies, &message{from: m.from, poll: m.poll, reply: c.Poll.Reply})
+	if len(w.replies) > maxMessages {
+		w.replies = w.replies[1:]
+	}
+	w.Logf("poll %s %d executed: %+v", m.poll.Member, m.poll.Seq, c.Poll.Reply)
+}
+
+// deliver has a reply arrive.
+func (w *world) deliver(m *message) {
+	m.from.shares.Accept(w.clock(m.from), m.poll.Member, m.poll.Seq, m.reply)
+	w.Logf("%d hears of %d: %+v", m.from.number, m.poll.Seq, m.from.shares.State(w.clock(m.from)))
+}
+
+// poll is a poll that nothing happens to.
+func (w *world) poll(p *process) {
+	if w.send(p) {
+		last := len(w.polls) - 1
+		m := w.polls[last]
+		w.polls = w.polls[:last]
+		w.execute(m)
+		if w.Fault != "" {
+			return
+		}
+		last = len(w.replies) - 1
+		w.deliver(w.replies[last])
+		w.replies = w.replies[:last]
+	}
+}
+
+// round has all processes poll.
+func (w *world) round() {
+	for _, p := range w.processes {
+		w.poll(p)
+	}
+}
+
+// take takes n tokens from a share of a key.
+func (w *world) take(p *process, k int, n int64) bool {
+	var u standing.Use
+	if _, ok := p.shares.Take(w.clock(p), p.hashes[k], p.limits[p.current[k]], n, &u); !ok {
+		return false
+	}
+	if p.uses = append(p.uses, use{u, k}); len(p.uses) > 4 {
+		p.uses = p.uses[1:]
+	}
+	p.admitted[k] += n
+	w.admit(k, n, "a share of process "+strconv.Itoa(p.number))
+	return true
+}
+
+// drain takes all that a share of a key has.
+func (w *world) drain(p *process, k int) {
+	if n := p.shares.Level(w.clock(p), p.hashes[k], p.limits[p.current[k]]); n > 0 && !w.take(p, k, n) {
+		w.Failf("a share that has %d tokens refuses them", n)
+	}
+}
+
+// putBack puts up to n tokens of one of the last takes back.
+func (w *world) putBack(p *process, r *rand.Rand) bool {
+	if len(p.uses) == 0 {
+		return false
+	}
+	i := r.IntN(len(p.uses))
+	u := p.uses[i]
+	n := min(1+r.Int64N(3), p.admitted[u.key])
+	if n == 0 || !p.shares.Return(p.hashes[u.key], u.Use, n) {
+		return false
+	}
+	p.uses = append(p.uses[:i:i], p.uses[i+1:]...)
+	p.admitted[u.key] -= n
+	w.give(u.key, n)
+	return true
+}
+
+// bucketCall returns a call of a key's bucket by a version of the policy.
+func (w *world) bucketCall(k, version int) lua.Call {
+	return w.callOf(k, w.versions[version].rests)
+}
+
+// callOf returns a call of a key's bucket with limits.
+func (w *world) callOf(k int, limits []standing.Rate) lua.Call {
+	c := lua.Call{
+		Bucket: w.bucket(k), Algorithm: lua.TokenBucket, Cap: limits[0].Burst, Tokens: limits[0].Tokens,
+		Period: limits[0].Per.Microseconds(), TTL: time.Second.Microseconds(), Fleet: 1, Now: w.server(),
+	}
+	for _, l := range limits[1:] {
+		c.Algorithm = lua.TokenBuckets
+		c.Also = append(c.Also, lua.Limit{Cap: l.Burst, Tokens: l.Tokens, Period: l.Per.Microseconds()})
+	}
+	return c
+}
+
+func (w *world) bucket(k int) string { return fmt.Sprintf("{k%d}tb2", k) }
+
+// run executes a call of a bucket.
+func (w *world) run(c lua.Call) lua.Reply {
+	var r [1]remote.Result
+	w.keys.Calls.Run(context.Background(), 10*time.Second, []lua.Call{c}, r[:])
+	if r[0].Err != nil {
+		w.Failf("the script refuses %+v: %v", c, r[0].Err)
+	}
+	return r[0].Reply
+}
+
+// direct takes up to n tokens from the bucket of a key.
+func (w *world) direct(k, version int, n int64) {
+	c := w.bucketCall(k, version)
+	c.Want, c.Min = min(n, c.LeastCap()), 1
+	if got := w.run(c).Grant; got > 0 {
+		w.admit(k, got, "the bucket")
+	}
+}
+
+// refund gives n tokens that a share admitted back to the bucket, as a late Cancel does.
+func (w *world) refund(p *process, k int, n int64) bool {
+	if n = min(n, p.admitted[k]); n == 0 {
+		return false
+	}
+	w.refunds[k]++
+	c := w.bucketCall(k, p.current[k])
+	c.Lease, c.Seq, c.Ack, c.Refund, c.Deadline = "r", w.refunds[k], w.refunds[k]-1, n, c.Now+c.TTL
+	w.run(c)
+	p.admitted[k] -= n
+	w.give(k, n)
+	return true
+}
+
+// replace ends a process, and another one takes its place.
+func (w *world) replace(i int, r *rand.Rand) { w.processes[i] = w.start(r) }
+
+// forget has the store lose the table.
+func (w *world) forget() {
+	w.table.Remove(w.table.Table)
+	w.there = false
+}
+
+// end leaves nothing behind in the stores.
+func (w *world) end() {
+	w.forget()
+	for k := range w.ideals {
+		w.keys.Remove(w.bucket(k))
+	}
+}

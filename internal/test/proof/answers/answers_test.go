@@ -1,0 +1,101 @@
+package answers_test
+
+import (
+	"flag"
+	"fmt"
+	"regexp"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/test/proof/answers"
+)
+
+var (
+	sequences = flag.Int("sequences", 5000, "random sequences")
+	from      = flag.Uint64("from", 1, "the seed of the first one")
+	judge     = flag.String("judge", "^(retry|early|leased|share|peek|outage|each|range|stats|shadow|late|close|charge|fallback)$", "a regular expression: the judges that judge")
+	patience  = flag.Duration("patience", 20*time.Second, "how long a sequence may take")
+	all       = flag.Bool("all", false, "go on after a fault, and count how many sequences each judge blames")
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// play plays a sequence in a bubble of its own.
+func play(t *testing.T, s answers.Sequence, judges func(string) bool) (f *answers.Fault) {
+	hangs := time.AfterFunc(*patience, func() { panic(fmt.Sprintf("it hangs: %s", s.Code(nil))) })
+	defer hangs.Stop()
+	synctest.Test(t, func(*testing.T) { f = s.Play(judges) })
+	return f
+}
+
+func TestAnswers(t *testing.T) {
+	count := *sequences
+	if testing.Short() {
+		count /= 20
+	}
+	judges := regexp.MustCompile(*judge).MatchString
+	var next, first atomic.Int64
+	first.Store(int64(count))
+	faults := make([]*answers.Fault, count)
+	begin := time.Now()
+	t.Run("workers", func(t *testing.T) {
+		for range runtime.GOMAXPROCS(0) {
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				for {
+					n := next.Add(1) - 1
+					if n >= first.Load() {
+						return
+					}
+					faults[n] = play(t, answers.Draw(*from+uint64(n)), judges)
+					if faults[n] == nil || *all {
+						continue
+					}
+					for f := first.Load(); n < f && !first.CompareAndSwap(f, n); f = first.Load() {
+					}
+				}
+			})
+		}
+	})
+	if *all {
+		seeds := map[string][]uint64{}
+		for n, f := range faults {
+			if f != nil {
+				seeds[f.Judge] = append(seeds[f.Judge], *from+uint64(n))
+			}
+		}
+		for judge, list := range seeds {
+			t.Errorf("%s: %d of %d sequences: %v", judge, len(list), count, list[:min(len(list), 20)])
+		}
+		return
+	}
+	n := first.Load()
+	if n == int64(count) {
+		t.Logf("%d sequences, no fault, %v", count, time.Since(begin).Round(time.Millisecond))
+		return
+	}
+	s, f := answers.Draw(*from+uint64(n)), faults[n]
+	broken := func(s answers.Sequence) bool {
+		return play(t, s, func(judge string) bool { return judge == f.Judge }) != nil
+	}
+	s = s.Shrink(broken)
+	if g := play(t, s, func(judge string) bool { return judge == f.Judge }); g != nil {
+		f = g
+	}
+	t.Errorf("seed %d: %s: %s\n%s", s.Seed, f.Judge, f.Text, s.Code(f))
+}
+
+// What is printed is Go: Code formats it.
+func TestCode(t *testing.T) {
+	for seed := range uint64(200) {
+		s := answers.Draw(seed)
+		if s.Code(nil) == s.Code(&answers.Fault{Check: "t.Error()"}) {
+			t.Error("a test without its check")
+		}
+	}
+}

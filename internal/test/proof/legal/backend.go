@@ -1,0 +1,153 @@
+package legal
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/nodes"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// Backend is a store with an operator's actions. A nil action is not possible.
+type Backend struct {
+	Store  remote.Store
+	Nodes  *nodes.Nodes           // that may have its place; nil if it has one node
+	Step   func(by time.Duration) // sets its clock
+	Tick   func()                 // called before each call
+	Forget func()                 // makes it forget its scripts
+	Lose   func(bucket string)    // makes it lose a bucket
+	Close  func()
+}
+
+// OnMemory returns a backend with the model of the scripts.
+func OnMemory() *Backend {
+	n := nodes.New()
+	m := n.Kept()
+	return &Backend{Store: m, Nodes: n, Step: n.Step, Forget: func() {}, Lose: m.Del, Close: func() { _ = m.Close() }}
+}
+
+// OnScripts returns a backend with the shipped scripts in another Lua, through go-redis. Its clock is that of the
+// bubble, so it must be made in the bubble in which it is used.
+func OnScripts() *Backend {
+	m := miniredis.NewMiniRedis()
+	m.ClockTTL(true)
+	first, err := m.Dial() // it has no socket, only pipes; the first one starts it
+	if err != nil {
+		panic(fmt.Sprintf("legal: no miniredis: %v", err))
+	}
+	_ = first.Close()
+	client := redis.NewClient(&redis.Options{
+		Addr:   "127.0.0.1:6379", // never dialed
+		Dialer: func(context.Context, string, string) (net.Conn, error) { return dial(m) },
+		// These are the settings of remote.Open. go-redis' own number of connections depends on the processors.
+		MaxRetries: -1, DialerRetries: 1, PoolSize: 100, PipelinePoolSize: -1, ContextTimeoutEnabled: true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	do := func(cmd string, args ...string) {
+		var answer bytes.Buffer
+		peer := server.NewPeer(bufio.NewWriter(&answer))
+		m.Server().Dispatch(peer, append([]string{cmd}, args...))
+	}
+	c := &clock{set: m.SetTime}
+	return &Backend{
+		Store: remote.NewRedis(client, nil), Step: c.step, Tick: c.tick,
+		Forget: func() { do("SCRIPT", "FLUSH") },
+		Lose:   func(bucket string) { do("DEL", bucket) },
+		Close:  func() { _ = client.Close(); m.Close() },
+	}
+}
+
+// buffered is a connection that accepts a write at once, as a socket does. If both ends of a pipe write, they wait
+// for each other for ever. That would happen if the first call of a pipeline is answered while the second is being
+// sent.
+type buffered struct {
+	net.Conn
+	out  chan []byte
+	done chan struct{}
+	end  func()
+}
+
+func dial(m *miniredis.Miniredis) (net.Conn, error) {
+	conn, err := m.Dial()
+	if err != nil {
+		return nil, err
+	}
+	c := &buffered{Conn: conn, out: make(chan []byte, 100), done: make(chan struct{})}
+	c.end = sync.OnceFunc(func() { close(c.done) })
+	go c.send()
+	return c, nil
+}
+
+func (c *buffered) send() {
+	defer c.end()
+	for {
+		select {
+		case b := <-c.out:
+			if _, err := c.Conn.Write(b); err != nil {
+				return
+			}
+		case <-c.done:
+			return
+		}
+	}
+}
+
+func (c *buffered) Write(b []byte) (int, error) {
+	select {
+	case c.out <- bytes.Clone(b):
+		return len(b), nil
+	case <-c.done:
+		return 0, net.ErrClosed
+	}
+}
+
+func (c *buffered) Close() error {
+	c.end()
+	return c.Conn.Close()
+}
+
+// SetWriteDeadline and SetDeadline do not bound what is sent later.
+func (c *buffered) SetWriteDeadline(time.Time) error { return nil }
+func (c *buffered) SetDeadline(t time.Time) error    { return c.Conn.SetReadDeadline(t) }
+
+// OnRedis returns a backend with a real server, whose clock is never set. Its names begin with prefix.
+func OnRedis(client *redis.Client, prefix string) *Backend {
+	ctx := context.Background()
+	return &Backend{
+		Store:  remote.NewRedis(client, &remote.RedisOptions{Prefix: prefix}),
+		Forget: func() { client.ScriptFlush(ctx) },
+		Lose:   func(bucket string) { client.Del(ctx, bucket) },
+		Close:  func() {},
+	}
+}
+
+// clock sets miniredis' clock before each call, because it stands still once it was set.
+type clock struct {
+	set func(time.Time)
+	mu  sync.Mutex
+	by  time.Duration
+}
+
+func (c *clock) step(by time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.by += by
+}
+
+func (c *clock) tick() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.by != 0 {
+		c.set(time.Now().Add(c.by))
+	}
+}

@@ -1,0 +1,287 @@
+package legal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/test/proof/ideal"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// forCharges gives one plan in three an ordinary policy with standing shares.
+func (d *drawer) forCharges(p *Plan) bool {
+	if d.one(3) {
+		p.splitting(d)
+	}
+	return true
+}
+
+// charge draws costs that are known afterwards, gifts, parts and waiters.
+func (d *drawer) charge(p *Plan) []Step {
+	s := Step{
+		Verb: pick(d, Meter, Meter, Charge, Refund, AtMost, AtMost, Queue, Reset), Who: d.IntN(p.Processes),
+		Which: d.IntN(len(p.Policies)), Key: d.IntN(keys), N: d.IntN(200), After: pick(d, 0, 20*ms, 2*second, 2*time.Minute),
+		Pause: pick(d, ms, 10*ms, 50*ms, 300*ms),
+	}
+	if p.Single && s.Verb == Queue {
+		return nil
+	}
+	return []Step{s}
+}
+
+// splitting makes p a plan of an ordinary policy whose standing shares are full at its first step.
+func (p *Plan) splitting(d *drawer) {
+	x := tiered.Policy{
+		Name: "p0", Standing: tiered.StandingOn, FailMode: pick(d, tiered.FailClosed, tiered.FailClosed, tiered.FailLocal),
+		Limit: tiered.Limit{Tokens: pick(d, int64(100), 400, 1000), Per: pick(d, second, 10*second, time.Minute), Burst: pick(d, int64(100), 200, 400)},
+	}
+	x.MaxDebt = x.Limit.Burst * pick(d, int64(1), 1, 4)
+	p.Class, p.Policies, p.Plans, p.Repeats = Calm, []tiered.Policy{x}, []bool{false}, false
+	p.Warm = 100*second + x.Limit.Per*time.Duration(x.Limit.Burst)/time.Duration(x.Limit.Tokens)
+	p.Steps = slices.DeleteFunc(p.Steps, func(s Step) bool {
+		return s.Verb == Rule || s.Verb == Change || !d.can(p, s.Verb, 0) || d.one(2)
+	})
+	for i := range p.Steps {
+		p.Steps[i].Which, p.Steps[i].Limit = 0, tiered.Limit{}
+	}
+	if d.one(3) {
+		p.Single, p.Processes, p.Policies[0].FailMode = false, 1, tiered.FailClosed
+		for i := range p.Steps {
+			p.Steps[i].Who = 0
+		}
+		p.Steps = slices.Insert(p.Steps, 0, Step{Verb: Queue})
+	}
+}
+
+// later returns a cost that is known afterwards: from one token to twice the largest debt.
+func (p *process) later(s *Step) int64 {
+	p.player.mu.Lock()
+	defer p.player.mu.Unlock()
+	l := p.limit(s.Which, s.Key)
+	if l == tiered.Unlimited() || l == tiered.Blocked() {
+		l = p.player.plan.Policies[s.Which].Limit
+	}
+	most := max(burst(l), p.player.plan.Policies[s.Which].MaxDebt)
+	return min(max([...]int64{1, most / 10, most / 2, most, 2 * most}[s.N%5], 1), 1<<40)
+}
+
+// meter requests one token, again and again, and charges each request that was admitted.
+func (p *process) meter(s *Step) {
+	w, cost := p.player, p.later(s)
+	b := w.histories[s.Which][s.Key]
+	for range 10 + s.N/2 {
+		w.mu.Lock()
+		admitted := len(b.sure)
+		w.mu.Unlock()
+		p.ask(0, s.Which, s.Key, 1, false, tiered.Limit{})
+		w.mu.Lock()
+		sure := len(b.sure) > admitted && w.busy.Load() == 0
+		w.mu.Unlock()
+		if sure {
+			p.charge(s, cost, true)
+		}
+		time.Sleep(s.Pause)
+	}
+	w.mu.Lock()
+	b.meters++
+	w.mu.Unlock()
+}
+
+// charge charges a key. Only what an admitted request costs is used.
+func (p *process) charge(s *Step, n int64, used bool) {
+	w, b := p.player, p.player.histories[s.Which][s.Key]
+	now := w.enter(0)
+	if err := p.limiters[s.Which].For(keyName(s.Key)).N(n).Charge(); err != nil {
+		w.faultf("health", "Charge: %v", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.line("process %d policy %d key %d is charged %d", p.slot, s.Which, s.Key, n)
+	c := &p.counts[s.Which]
+	if l := p.limit(s.Which, s.Key); l != tiered.Unlimited() && l != tiered.Blocked() { // otherwise nothing is counted
+		c.tokens += n
+	}
+	c.vague = c.vague || w.plan.Plans[s.Which]
+	b.charged = now
+	b.spent = append(b.spent, spending{now, now, n})
+	b.alone(now, n)
+	if used {
+		b.later = max(b.later, n)
+		b.used = append(b.used, ideal.Admission{Before: int64(now), After: int64(now), Tokens: n})
+	}
+}
+
+// refund gives tokens to a key.
+func (p *process) refund(s *Step) {
+	w, b, n := p.player, p.player.histories[s.Which][s.Key], p.later(s)
+	before := w.enter(0)
+	err := p.limiters[s.Which].Refund(context.Background(), keyName(s.Key), n)
+	w.mu.Lock()
+	b.credit(before, w.now()+max(back, b.life), n)
+	b.fills(p)
+	w.line("refund of %d: %v", n, err)
+	w.mu.Unlock()
+	unsupported := w.plan.Policies[s.Which].Algorithm != tiered.TokenBucket
+	if w.plan.Class == Calm && !w.moved && (err != nil) != unsupported || unsupported && !errors.Is(err, errors.ErrUnsupported) {
+		w.faultf("recovery", "Refund: %v", err)
+	}
+}
+
+// atMost takes a part of what it asks for. Its context may end before Redis answers.
+func (p *process) atMost(s *Step) {
+	w, b := p.player, p.player.histories[s.Which][s.Key]
+	n := max(p.later(s), 2)
+	most := pick(&drawer{rand.New(rand.NewPCG(w.plan.Seed, uint64(s.N)))}, w.plan.Trip/4, w.plan.Trip/2, w.plan.Trip, 3*w.plan.Trip/2, second)
+	ctx, cancel := context.WithTimeout(context.Background(), most)
+	defer cancel()
+	before := w.enter(0)
+	granted, d := p.limiters[s.Which].AllowAtMost(ctx, keyName(s.Key), n)
+	after := w.now()
+	if granted > 0 != d.Allowed || granted > n {
+		w.faultf("requests", "at %v %d of %d tokens beside %v", after, granted, n, d.Reason)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.inTime(before, after, min(4*w.plan.Options.Budget, most), nil) // for up to four attempts
+	w.line("process %d policy %d key %d: %d of %d, %v", p.slot, s.Which, s.Key, granted, n, d.Reason)
+	p.counts[s.Which].parts = true
+	p.counts[s.Which].tokens += granted
+	b.vain(before, after, n-granted) // an attempt that ended early may have been granted
+	b.fills(p)
+	if d.Tier == tiered.Failover {
+		b.alone(after, granted)
+	}
+	if granted > 0 && d.Burst != math.MaxInt64 {
+		w.admit(before, after, []part{{b, after, granted, d.Reason == tiered.Granted && w.plan.Class == Calm}})
+	}
+}
+
+// queue lets many wait for one token each, for as long as some tens of them take. If this process has all of the limit,
+// what comes in that time is given to them: nobody is refused as too late whose token comes in time.
+func (p *process) queue(s *Step) {
+	w, l, b := p.player, p.limiters[s.Which], p.player.histories[s.Which][s.Key]
+	w.mu.Lock()
+	limit := p.limit(s.Which, s.Key)
+	w.mu.Unlock()
+	const tokens = 40
+	patience := limit.Per / time.Duration(max(limit.Tokens, 1)) * tokens
+	if limit == tiered.Unlimited() || limit == tiered.Blocked() || limit.Tokens > 1<<20 || patience < 2*second || patience > 10*time.Minute {
+		return
+	}
+	whole := p.whole(s.Which, s.Key) && w.busy.Load() == 0 && l.Policy().FailMode == tiered.FailClosed && len(w.plan.Policies[s.Which].Also) == 0
+	if whole { // a queue forms where nothing is left
+		for range 2 * burst(limit) {
+			w.mu.Lock()
+			admitted := len(b.sure)
+			w.mu.Unlock()
+			if p.ask(0, s.Which, s.Key, 1, false, tiered.Limit{}); len(b.sure) == admitted {
+				break
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	start := w.enter(0)
+	for range tokens + 10 {
+		w.meanwhile(func(lane time.Duration) {
+			before := w.enter(lane)
+			err := l.Wait(ctx, keyName(s.Key))
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			p.counts[s.Which].unsure = true
+			if err != nil {
+				b.vain(before, w.now(), 1)
+				b.fills(p)
+				return
+			}
+			p.counts[s.Which].admitted++
+			p.counts[s.Which].tokens++
+			b.alone(w.now(), 1)
+			w.admit(before, w.now(), []part{{b, w.now(), 1, l.Policy().FailMode == tiered.FailClosed}})
+		})
+		time.Sleep(ms)
+	}
+	w.streams.Wait()
+	if w.mu.Lock(); whole && w.plan.Policies[s.Which].Algorithm == tiered.TokenBucket {
+		served := int64(0)
+		for _, a := range b.sure {
+			if time.Duration(a.Before) >= start {
+				served += a.Tokens
+			}
+		}
+		least := int64(tokens - 1) // these tokens came before the waiters' deadline, but for a part of one
+		if w.plan.Policies[s.Which].Standing != tiered.StandingOff {
+			least-- // in Redis and in the share
+		}
+		if b.level(start) && served < least {
+			w.faults = append(w.faults, Fault{"recovery", fmt.Sprintf("policy %d, key %d: %d of %d waiters were served from %v to %v",
+				s.Which, s.Key, served, tokens+10, start, w.now())})
+		}
+	}
+	w.mu.Unlock()
+}
+
+// level reports whether a key surely had no debt at a time: nothing was charged to it before.
+func (b *history) level(at time.Duration) bool {
+	return !slices.ContainsFunc(b.spent, func(x spending) bool { return x.at <= at && x.n > burst(b.rules.Limit) }) && b.charged == 0
+}
+
+// whole reports whether a process has all of a policy's limit for itself, and has had it for so long that the standing
+// share of a key, if there is one, can be full.
+func (p *process) whole(policy, key int) bool {
+	w, x := p.player, p.player.plan.Policies[policy]
+	if w.plan.Class != Calm || w.plan.Processes > 1 || len(w.gone) > 0 || w.moved || w.several() { // a node that is new has yet to count
+		return false
+	}
+	if x.Standing == tiered.StandingOff {
+		return true
+	}
+	w.mu.Lock()
+	limit := p.limit(policy, 0)
+	other := p.limit(policy, 1) != limit || len(w.histories[policy][0].terms)+len(w.histories[policy][1].terms) > 2
+	since := p.opened
+	if w.plan.Plans[policy] { // PerKey is asked when a key comes first, and its share is empty then
+		since = w.now()
+		if b := w.histories[policy][key]; len(b.spent) > 0 {
+			since = b.spent[0].at
+		}
+	}
+	w.mu.Unlock()
+	if other || limit == tiered.Unlimited() || limit == tiered.Blocked() {
+		return false
+	}
+	s := p.group.Stats()
+	if s.Standing.Fraction < 0.999 || s.Standing.Quarantine {
+		return false
+	}
+	full := time.Duration(float64(burst(limit)) * float64(limit.Per) / float64(limit.Tokens))
+	return s.Policies[x.Name].Standing.Outside == 0 && full < time.Hour && w.now()-p.opened > 80*second+full && w.now()-since > full && len(w.reloaded) == 0
+}
+
+// overUsed returns by how much what admitted requests cost in the end exceeds the limit. A key may use its burst, MaxDebt
+// and the refill. Beyond it each process may admit one request before anybody knows its cost: at the beginning of each
+// step that charges, and each time when the debt is paid.
+func (b *history) overUsed(processes int) (worst float64, where string) {
+	if b.later == 0 {
+		return 0, ""
+	}
+	used := append(slices.Clone(b.sure), b.used...)
+	f := newFlow(b.terms, b.horizon(used)+1)
+	if f == nil {
+		return 0, ""
+	}
+	least := int64(math.MaxInt64)
+	for _, t := range b.terms {
+		least = min(least, burst(t.Limit))
+	}
+	least = max(least, b.rules.MaxDebt)
+	unknown := int64(processes) * b.later
+	times := 1 + (unknown+least-1)/least // so much faster the refill pays for what nobody knew
+	e := ideal.WorstNet(f.admissions(used), f.credits(b.credits), times, time.Duration(f.unit), b.most()+max(b.most(), b.rules.MaxDebt)+unknown*int64(1+b.meters))
+	return e.Over - f.error()*float64(times), fmt.Sprintf("%s: with later costs of up to %d", f.describe(e), b.later)
+}

@@ -1,0 +1,531 @@
+package legal
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/proof/ideal"
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// longestTimeout is what Options.Timeout grows to at most, when Redis answers late.
+const longestTimeout = time.Second
+
+// history is what happened to one key of one policy. player.mu guards it.
+type history struct {
+	policy, key int
+	base        time.Time
+	calm        bool
+	rules       tiered.Policy
+	life        time.Duration     // the longest life of a lease
+	terms       []term            // of the limit that changes
+	open        map[int]int       // by slot: the index of its current term
+	phase       time.Duration     // where a fixed window begins, by the store's clock
+	moves       []move            // of the store's clock
+	charged     time.Duration     // when a request last turned out to cost more
+	used        []ideal.Admission // what requests turned out to cost more
+	later       int64             // the largest of these costs
+	meters      int               // steps that charged such costs
+	dearest     int64             // the largest cost that was asked for at once
+	setBack     time.Duration     // by how much the clock was set back since the store last executed a call
+	written     time.Duration     // when the store last wrote the bucket for sure
+	leased      bool              // tokens were leased; while they are out, the bucket does not refill into their room
+	lent        time.Duration     // until then leases hold tokens, at most
+
+	fillers map[*process]bool // processes that gave tokens back, or filled the bucket
+
+	sure    []ideal.Admission // admitted by Redis' tokens
+	credits []ideal.Credit    // tokens that came back, or are conceded
+	spent   []spending        // all tokens that may have been taken
+	unasked []spending        // those that Redis may hear of afterwards
+	calls   []asked           // that the store executed
+}
+
+// term is a limit with the time for which it was in force: from the moment when a process had it, until that
+// process' first call with the next one. A token bucket goes on by it until the first call that comes lua.TermsHold after
+// its last use.
+type term struct {
+	tiered.Limit
+	from, closed, until time.Duration
+	used                time.Duration // a use, or the end of a lease, was last then
+	slot                int
+}
+
+// spending is tokens that may have been taken. Negative ones came back.
+type spending struct {
+	at, of time.Duration // of is when tokens that come back were taken
+	n      int64
+}
+
+// move is a step of the store's clock.
+type move struct{ at, by time.Duration }
+
+const (
+	never = time.Duration(math.MaxInt64)
+
+	// back is the longest time until returned tokens arrive: a call is wanted within a lease's life, and is sent
+	// within 50 ms.
+	back = 3 * second
+)
+
+func newHistory(base time.Time, policy, key int, p tiered.Policy, timeout time.Duration, calm bool) *history {
+	if !calm {
+		timeout = max(timeout, longestTimeout)
+	}
+	b := &history{
+		base: base, policy: policy, key: key, rules: p, calm: calm, life: max(second, 2*timeout), open: make(map[int]int),
+		fillers: make(map[*process]bool),
+	}
+	b.leases(p.Lease)
+	return b
+}
+
+// leases records that a process leases so from now on.
+func (b *history) leases(l tiered.Lease) {
+	period := cmp.Or(l.Period, defaults.Period)
+	if !b.calm { // if calls take long, leases last longer
+		period *= 4
+	}
+	b.life = max(b.life, 4*period)
+}
+
+// inForce records the limit of a process from now on. Unlimited and Blocked put no limit in force and end none:
+// what was taken before is returned by the former limit.
+func (b *history) inForce(slot int, now time.Duration, l tiered.Limit) {
+	if l == tiered.Unlimited() || l == tiered.Blocked() {
+		return
+	}
+	if i, ok := b.open[slot]; ok {
+		if b.terms[i].Limit == l {
+			return
+		}
+		b.terms[i].closed = now
+	}
+	b.open[slot] = len(b.terms)
+	b.terms = append(b.terms, term{l, now, never, never, now, slot})
+}
+
+// end ends the terms that were closed for so long, and did not end yet.
+func (b *history) end(at, hold time.Duration) {
+	for i := range b.terms {
+		if t := &b.terms[i]; at >= after(t.closed, hold) && t.until == never {
+			t.until = at
+		}
+	}
+}
+
+// executed records that the store executed a process' call.
+func (b *history) executed(slot int, sent, now time.Duration, c *lua.Call, grant int64) {
+	lost := b.lost(now)
+	b.lent += lost
+	if c.Lease != "" || grant > 0 {
+		b.written = now
+	}
+	if b.leased = b.leased || c.Lease != "" && grant > 0; c.Lease != "" && grant+c.Hold > 0 {
+		b.lent = max(b.lent, now+time.Duration(c.TTL)*time.Microsecond)
+	}
+	if b.rules.Algorithm == tiered.FixedWindow {
+		b.phase = time.Duration(c.Phase) * time.Microsecond
+	}
+	if b.rules.Algorithm == tiered.TokenBucket {
+		b.outlasted(now, lost, c)
+		return
+	}
+	for i := range b.terms {
+		if t := &b.terms[i]; t.slot == slot && t.closed < sent && t.until == never && !b.by(t, c) {
+			t.until = now
+		}
+	}
+}
+
+// lost returns for how much longer, by the bucket's time, things last because the clock was set back before this call: the
+// bucket goes on where it was last written, and waits until the clock is there, up to MaxBack.
+func (b *history) lost(now time.Duration) time.Duration {
+	by := b.setBack
+	b.setBack = 0
+	return min(by, now-b.written+lua.MaxBack)
+}
+
+// outlasted ends the terms that nobody has used for a hold when a call of a token bucket is executed.
+func (b *history) outlasted(now, lost time.Duration, c *lua.Call) {
+	for i := range b.terms {
+		t := &b.terms[i]
+		t.used += lost
+		switch {
+		case b.uses(t, c):
+			t.used = max(t.used, now)
+			if c.Lease != "" {
+				t.used = max(t.used, now+time.Duration(c.TTL)*time.Microsecond)
+			}
+		case t.closed < now && t.until == never && now >= after(t.used, lua.TermsHold):
+			t.until = now
+		}
+	}
+}
+
+// by reports whether a call may use a term's limit: an unused key gives tokens back by the limit that it had.
+func (b *history) by(t *term, c *lua.Call) bool {
+	whole := burst(t.Limit)
+	if b.rules.Standing != tiered.StandingOff && c.Cap == whole-whole/8 && c.Cap < whole { // the part in Redis
+		if c.Algorithm == lua.TokenBuckets {
+			return c.Tokens == t.Tokens-t.Tokens/8 && c.Period == t.Per.Microseconds()
+		}
+		part := float64(c.Tokens) / float64(c.Period) * float64(t.Per.Microseconds()) / float64(t.Tokens)
+		return math.Abs(part-7.0/8) < 1e-3
+	}
+	if c.Cap != whole {
+		return false
+	}
+	switch b.rules.Algorithm {
+	case tiered.SlidingWindow:
+		return c.Period == precision(t.Limit).Microseconds()
+	case tiered.TokenBucket:
+		return c.Tokens == t.Tokens && c.Period == t.Per.Microseconds()
+	}
+	return c.Period == t.Per.Microseconds()
+}
+
+func (b *history) admitted(before, after time.Duration, n int64, sure bool) {
+	if sure {
+		b.sure = append(b.sure, ideal.Admission{Before: int64(before), After: int64(after), Tokens: n})
+	}
+	b.spent = append(b.spent, spending{after, after, n})
+}
+
+// settled records that a request cost another number of tokens in the end.
+func (b *history) settled(now, of time.Duration, cost, actual int64) {
+	if actual < cost {
+		b.credit(now, now+max(back, b.life), cost-actual)
+		b.spent = append(b.spent, spending{now, of, actual - cost})
+	} else {
+		b.spent = append(b.spent, spending{now, now, actual - cost})
+		b.alone(now, actual-cost)
+	}
+}
+
+// vain records tokens that a request may have been granted and did not use, because another key refused or the
+// request had left. They come back.
+func (b *history) vain(before, after time.Duration, n int64) {
+	b.credit(before, after+max(back, b.life), n)
+}
+
+func (b *history) credit(from, to time.Duration, n int64) {
+	b.credits = append(b.credits, ideal.Credit{From: int64(from), To: int64(to), Tokens: n})
+}
+
+// reset records that an operator filled the bucket, or may have.
+func (b *history) reset(before, after time.Duration) {
+	b.credit(before, after+max(back, b.life), b.most())
+}
+
+// accident records one that costs n tokens, but at most a burst.
+func (b *history) accident(now time.Duration, n int64) { b.credit(now, now+b.life, min(n, b.most())) }
+
+// moved records a step of the store's clock. A step ahead costs the refill of that time.
+func (b *history) moved(now, by time.Duration) {
+	b.moves = append(b.moves, move{now, by})
+	b.setBack += max(-by, 0)
+	if by > 0 {
+		b.accident(now, math.MaxInt64)
+	}
+}
+
+// most returns the largest burst of all limits that were in force.
+func (b *history) most() (most int64) {
+	for _, t := range b.terms {
+		most = max(most, burst(t.Limit))
+	}
+	for _, l := range b.rules.Also {
+		most = max(most, burst(l))
+	}
+	return most
+}
+
+// limits returns the limits of the key, each as a list of terms.
+func (b *history) limits() [][]term {
+	all := [][]term{b.terms}
+	for _, l := range b.rules.Also {
+		all = append(all, []term{{l, 0, never, never, 0, 0}})
+	}
+	return all
+}
+
+// over returns by how much the worst interval exceeds a limit, and which interval that is.
+func (b *history) over(terms []term) (tokens float64, where string) {
+	switch b.rules.Algorithm {
+	case tiered.TokenBucket:
+		return b.overBucket(terms)
+	case tiered.FixedWindow:
+		return b.overFixed(terms)
+	}
+	return b.overSliding(terms)
+}
+
+// overBucket compares what was admitted with an ideal bucket. Time is measured by what the largest rate in force
+// brings, so that a changing rate becomes a constant one. A smaller burst is compared with what was admitted once
+// no lease of a larger one was left.
+func (b *history) overBucket(terms []term) (worst float64, where string) {
+	if len(b.sure) == 0 {
+		return 0, ""
+	}
+	f := newFlow(terms, b.horizon(b.sure)+1)
+	if f == nil {
+		return 0, ""
+	}
+	worst = math.Inf(-1)
+	for _, t := range terms {
+		for from, to := alone(terms, t, 0, b.life); from < never; from, to = alone(terms, t, to, b.life) {
+			if e := b.worst(f, from, to, burst(t.Limit)); e.Over > worst {
+				worst, where = e.Over, f.describe(e)
+			}
+		}
+	}
+	return worst - f.error(), where
+}
+
+// horizon is the time of the last admission or credit.
+func (b *history) horizon(admitted []ideal.Admission) (last time.Duration) {
+	for _, a := range admitted {
+		last = max(last, time.Duration(a.After))
+	}
+	for _, c := range b.credits {
+		last = max(last, time.Duration(c.To))
+	}
+	return last
+}
+
+// alone returns the next span, not before from, in which no burst larger than t's is in force and no lease of one
+// is left.
+func alone(terms []term, t term, from, life time.Duration) (start, end time.Duration) {
+	start, end = from, never
+	for moved := true; moved; {
+		moved = false
+		for _, x := range terms {
+			if burst(x.Limit) > burst(t.Limit) && x.from <= start && start < after(x.until, life) {
+				start, moved = after(x.until, life), true
+			}
+		}
+	}
+	for _, x := range terms {
+		if burst(x.Limit) > burst(t.Limit) && x.from > start {
+			end = min(end, x.from)
+		}
+	}
+	return start, end
+}
+
+func after(t, d time.Duration) time.Duration {
+	if t > never-d {
+		return never
+	}
+	return t + d
+}
+
+// worst returns the worst interval within a span.
+func (b *history) worst(f *flow, from, to time.Duration, burst int64) ideal.Excess {
+	var sure []ideal.Admission
+	for _, a := range b.sure {
+		if time.Duration(a.Before) >= from && time.Duration(a.After) < to {
+			sure = append(sure, a)
+		}
+	}
+	return ideal.WorstNet(f.admissions(sure), f.credits(b.credits), 1, time.Duration(f.unit), burst)
+}
+
+// overFixed compares each window with the largest limit in force. A window that a step of the clock cuts is
+// skipped.
+func (b *history) overFixed(terms []term) (worst float64, where string) {
+	start := b.wall()
+	per := b.rules.Limit.Per
+	worst = math.Inf(-1)
+	for i := range len(b.moves) + 1 {
+		from, to := time.Duration(0), never
+		if i > 0 {
+			from = b.moves[i-1].at
+			start += b.moves[i-1].by
+		}
+		if i < len(b.moves) {
+			to = b.moves[i].at
+		}
+		windows := map[int64]bool{}
+		for _, a := range b.sure {
+			windows[floorDiv(int64(start)+a.Before-int64(b.phase), int64(per))] = true
+		}
+		for n := range windows {
+			first := time.Duration(n*int64(per)+int64(b.phase)) - start
+			if i > 0 && first < from || first+per > to {
+				continue
+			}
+			if over := b.within(terms, first, first+per); over > worst {
+				worst, where = over, "the window from "+first.String()
+			}
+		}
+	}
+	return worst, where
+}
+
+// wall returns the time of the store's clock at the beginning, since 1970 and modulo the window.
+func (b *history) wall() time.Duration {
+	return time.Duration(b.base.UnixNano() % int64(b.rules.Limit.Per))
+}
+
+func floorDiv(a, b int64) int64 {
+	if a < 0 {
+		return -((-a + b - 1) / b)
+	}
+	return a / b
+}
+
+// overSliding compares each interval of the shortest length with the largest limit that was in force.
+func (b *history) overSliding(terms []term) (worst float64, where string) {
+	longest := time.Duration(0)
+	for _, t := range terms {
+		longest = max(longest, t.Per)
+	}
+	worst = math.Inf(-1)
+	for i, a := range b.sure {
+		if i > 0 && b.sure[i-1].Before == a.Before {
+			continue
+		}
+		from := time.Duration(a.Before)
+		per := longest
+		for _, t := range terms {
+			if t.from <= after(from, longest) && after(t.until, b.life) >= from {
+				per = min(per, t.Per)
+			}
+		}
+		if over := b.within(terms, from, after(from, per)); over > worst {
+			worst, where = over, "the interval from "+from.String()
+		}
+	}
+	return worst, where
+}
+
+// within returns by how much the tokens admitted in the interval [from, to) exceed the largest limit that was in
+// force.
+func (b *history) within(terms []term, from, to time.Duration) float64 {
+	most, sum := int64(0), int64(0)
+	for _, t := range terms {
+		if t.from <= to && after(t.until, b.life) >= from {
+			most = max(most, t.Tokens)
+		}
+	}
+	for _, a := range b.sure {
+		if time.Duration(a.Before) >= from && time.Duration(a.After) < to {
+			sum += a.Tokens
+		}
+	}
+	for _, c := range b.credits {
+		if time.Duration(c.From) <= to && time.Duration(c.To) >= from {
+			sum -= c.Tokens
+		}
+	}
+	return float64(sum - most)
+}
+
+// fills records that a process gives tokens back, or may.
+func (b *history) fills(p *process) { b.fillers[p] = true }
+
+// filled reports whether a process may see a bucket that is fuller than it can know, because another process gave
+// tokens back or had another limit.
+func (b *history) filled(p *process) bool {
+	for other := range b.fillers {
+		if other != p {
+			return true
+		}
+	}
+	return len(b.open) > 1 && slices.ContainsFunc(b.terms, func(t term) bool { return t.Limit != b.terms[0].Limit })
+}
+
+// left returns a lower bound of the tokens that must be there in the end. Returned tokens count at once, because
+// then most of them are lost if the bucket is full. The slowest rate and the smallest burst count that were in
+// force.
+func (b *history) left(now time.Duration, burnt int64) int64 {
+	least := int64(math.MaxInt64)
+	lowered := slices.ContainsFunc(b.terms, func(t term) bool { return burst(t.Limit) < b.most() })
+	if lowered && b.leased && slices.ContainsFunc(b.moves, func(m move) bool { return m.by < 0 }) {
+		return 0 // by a clock that was set back leases end later, and until then a smaller burst has no room for their tokens
+	}
+	slices.SortStableFunc(b.spent, func(x, y spending) int { return int(x.at - y.at) })
+	for _, terms := range b.limits() {
+		least = min(least, b.leftOf(terms, now)-burnt)
+	}
+	return least
+}
+
+func (b *history) leftOf(terms []term, now time.Duration) int64 {
+	smallest := func(from, to time.Duration) (cap int64, rate float64) {
+		cap, rate = math.MaxInt64, math.Inf(1)
+		for _, t := range terms {
+			if t.from <= to && t.until >= from {
+				cap, rate = min(cap, burst(t.Limit)), min(rate, float64(t.Tokens)/float64(t.Per))
+			}
+		}
+		if b.rules.Standing != tiered.StandingOff { // a new process sees Redis' part
+			cap, rate = cap-cap/8, rate*7/8
+		}
+		return cap, rate
+	}
+	if b.rules.Algorithm != tiered.TokenBucket {
+		// What was leased counts from its settlement on. A window that the store does not know begins with the blocks of
+		// another one, each at its end.
+		longest := after(terms[0].Per+2*precision(terms[0].Limit), b.life)
+		for _, t := range b.terms[1:] {
+			longest = after(longest, precision(t.Limit))
+			for _, l := range b.rules.Also {
+				longest = after(longest, precision(l))
+			}
+		}
+		if len(b.moves) > 0 {
+			longest = now // it is unknown when a clock was set back: everything may still count
+		}
+		left, _ := smallest(now-min(longest, now), now)
+		if b.rules.Algorithm == tiered.FixedWindow && slices.ContainsFunc(b.moves, func(m move) bool { return m.by < 0 }) {
+			return 0 // a window whose clock was set back takes no tokens back until it is as late as it was
+		}
+		for _, x := range b.spent {
+			if after(x.of, longest) >= now {
+				left -= x.n
+			}
+		}
+		return left
+	}
+	first, _ := smallest(0, 0)
+	level, last := float64(first), time.Duration(0)
+	for _, x := range append(slices.Clone(b.spent), spending{at: now}) {
+		// In steps, because a limit may be in force for a part of the time only.
+		for at := last; at < x.at; {
+			next := x.at
+			for _, t := range terms {
+				for _, edge := range []time.Duration{t.from, t.until} {
+					if edge > at && edge < next {
+						next = edge
+					}
+				}
+			}
+			cap, rate := smallest(at+1, next-1)
+			if b.leased || len(b.moves) > 0 {
+				rate = 0 // a clock that was set back brings nothing for a while
+			}
+			level = min(level+rate*float64(next-at), float64(cap))
+			at = next
+		}
+		// A cost above what was taken is charged later, when a smaller burst may be in force.
+		soon, _ := smallest(x.at, x.at+max(back, b.life))
+		cap, _ := smallest(x.at, x.at)
+		last, level = max(last, x.at), min(min(level, float64(soon))-float64(x.n), float64(cap))
+	}
+	return int64(math.Floor(level - 1e-6 - math.Abs(level)*1e-12))
+}
+
+// precision returns the length of a sliding window's blocks.
+func precision(l tiered.Limit) time.Duration {
+	if l.Precision > 0 {
+		return l.Precision
+	}
+	return lua.DefaultBlock(l.Per)
+}
