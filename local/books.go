@@ -1,19 +1,9 @@
 package local
 
-import "time"
-
-// Source says where admitted tokens came from, and so where they go when they are given back.
-type Source uint8
-
-// The sources.
-const (
-	FromLease    Source = iota // the pot
-	FromRedis                  // a direct take, or a lease that a reply brought
-	FromFallback               // nowhere: Redis did not answer
+import (
+	"math"
+	"time"
 )
-
-// spent reports the tokens admitted so far from what Redis granted. Takers may add to it meanwhile.
-func (b *Bucket) spent() int64 { return b.granted - b.lease.unspent() }
 
 // nearPart: a key is near its limit while less than one in nearPart of its tokens is left. See Policy.NearLimit.
 const nearPart = 5
@@ -25,34 +15,84 @@ func (b *Bucket) account(now time.Duration) {
 	if spent == b.fallback.debited && now-b.demand.at < minInterval && mode != FailOpen {
 		return // nothing is new, and what was asked for is sampled later
 	}
-	if b.lease != nil && mode == FailOpen { // first, because it was earlier
-		o := &b.lease.outage
+	if b.hot.lease != nil && mode == FailOpen { // first, because it was earlier
+		o := &b.hot.lease.outage
 		at := min(now, time.Duration(o.bookAt.Load()))
 		b.bookOpened(at, o.unbooked.Swap(0)) // deciders add to it without the mutex
 		o.bookAt.Store(int64(now + bookDelay))
 	}
 	b.fallback.debit(now, spent-b.fallback.debited)
-	if p := b.Policy(); p.NearLimit != nil && spent > b.fallback.debited && b.lease.live(now)+b.levelAt(now) < p.Cap/nearPart {
+	if p := b.Policy(); p.NearLimit != nil && spent > b.fallback.debited && b.hot.lease.live(now)+b.hot.levelAt(now) < p.Cap/nearPart {
 		p.NearLimit.Add(spent - b.fallback.debited)
 	}
 	b.fallback.debited = spent
-	s := b.lease.stats(mode)
-	offered := spent + b.refused.Load() + s.Fallback + s.Opened + s.Failed // what the fallback refused is in refused already
-	b.demand.sample(now, offered, b.Policy().Cap, b.denied.Load().scarce())
+	s := b.hot.lease.stats(mode)
+	offered := spent + b.hot.refused.Load() + s.Fallback + s.Opened + s.Failed // what the fallback refused is in refused already
+	b.demand.sample(now, offered, b.Policy().Cap, b.hot.denied.Load().scarce())
 }
 
-// Stats reports the counts of the bucket.
-func (b *Bucket) Stats() Stats {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	p := b.Policy()
-	s := b.lease.stats(p.FailMode)
-	s.Granted, s.Refused = b.granted, b.refused.Load()
-	if p.Rule == Blocked { // the fallback refused what it did before the rule
-		s.Refused, s.Blocked = s.FallbackSpent, s.Refused-s.FallbackSpent
+// bookOpened charges fallback and debt with tokens that fail-open admitted at a time.
+func (b *Bucket) bookOpened(at time.Duration, opened int64) {
+	if opened <= 0 {
+		return
 	}
-	s.Spent = s.Granted - s.Returned - s.Burnt - s.Held
-	return s
+	b.hot.lease.outage.booked += opened
+	if b.hot.freezes() { // a window carries nothing over
+		b.fallback.debit(at, opened)
+	} else {
+		b.fallback.owe(at, opened, b.Policy(), int64(b.hot.view.fleet))
+	}
+	b.owe(at, opened, 0)
+}
+
+// owe notes that n tokens were admitted at a time, and that no refill pays certain of them. It forgets at once what no
+// bucket would count by now if it had been charged at the time. Whoever admits everything can admit that much.
+func (b *Bucket) owe(at time.Duration, n, certain int64) {
+	f := &b.needLease().outage
+	if n == 0 {
+		return
+	}
+	f.debt.admitted += n
+	f.debt.certain += certain
+	if b.hot.freezes() {
+		p, w := b.Policy(), b.hot.denied.windows()
+		b.hot.lease.forget(p, w.debts.drop(at-p.window()))
+		b.hot.lease.forget(p, w.debts.add(at, n, certain, p.window()/piecesPerWindow))
+		return
+	}
+	p := b.Policy()
+	if f.debt.admitted <= p.Cap+p.maxDebt() { // it matters in any case
+		return
+	}
+	if most := p.mostOwed(time.Second + max(at-b.hot.view.at, 0)/time.Duration(max(b.hot.view.fleet, 1))); f.debt.admitted > most {
+		f.settled += f.debt.lower(f.debt.admitted-most, b.pending.reporting())
+	}
+}
+
+// refund puts n tokens that were counted at a stamp among those that are to be refunded, or burns them.
+func (b *Bucket) refund(n int64, s *Stamp) {
+	l := &b.needLease().ledger
+	if b.hot.denied.windows().refundAt(n, s, b.Policy().Call.Algorithm) {
+		l.toRefund += n
+	} else {
+		l.burnt += n
+	}
+}
+
+// setFleet says how many processes share the limit, ≥ 1.
+func (b *Bucket) setFleet(now time.Duration, fleet int64) {
+	if n := int32(min(max(fleet, 1), math.MaxInt32)); b.hot.view.fleet != n {
+		if b.hot.view.fleet != 0 {
+			b.account(now) // by the fallback that there was
+		}
+		b.fallback.resize(b.Policy(), now, int64(n), b.hot.view.fleet == 0)
+		if b.hot.view.fleet == 0 {
+			if p := b.Policy(); p.Spent != nil { // what the key had used before it was evicted
+				b.fallback.drain(now, p.Spent.of(b.ID()))
+			}
+		}
+		b.hot.view.fleet = n
+	}
 }
 
 // fold takes out of the counts what the bucket counted by the fail mode, or because the rule is Blocked, if p has
@@ -60,8 +100,8 @@ func (b *Bucket) Stats() Stats {
 func (b *Bucket) fold(now time.Duration, p *Policy) (folded Stats) {
 	old := b.Policy()
 	if (p.Rule == Blocked) != (old.Rule == Blocked) { // all that was refused, but by the fallback
-		rest := b.lease.stats(old.FailMode).FallbackSpent
-		n := b.refused.Swap(rest) - rest
+		rest := b.hot.lease.stats(old.FailMode).FallbackSpent
+		n := b.hot.refused.Swap(rest) - rest
 		b.demand.offers -= n
 		if old.Rule == Blocked {
 			folded.Blocked = n
@@ -69,10 +109,10 @@ func (b *Bucket) fold(now time.Duration, p *Policy) (folded Stats) {
 			folded.Refused = n
 		}
 	}
-	if p.FailMode == old.FailMode || b.lease == nil {
+	if p.FailMode == old.FailMode || b.hot.lease == nil {
 		return folded
 	}
-	o := &b.lease.outage
+	o := &b.hot.lease.outage
 	n := o.unbooked.Swap(0) // deciders add to it without the mutex
 	if old.FailMode == FailOpen {
 		b.bookOpened(min(now, time.Duration(o.bookAt.Load())), n)
@@ -80,21 +120,35 @@ func (b *Bucket) fold(now time.Duration, p *Policy) (folded Stats) {
 	}
 	s := o.stats(old.FailMode, n)
 	s.Refused = s.FallbackSpent
-	b.refused.Add(-s.Refused)
+	b.hot.refused.Add(-s.Refused)
 	b.demand.offers -= s.Fallback + s.FallbackSpent + s.Opened + s.Failed
 	o.booked = 0
 	folded.Add(s)
 	return folded
 }
 
+// Stats reports the counts of the bucket.
+func (b *Bucket) Stats() Stats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.Policy()
+	s := b.hot.lease.stats(p.FailMode)
+	s.Granted, s.Refused = b.granted, b.hot.refused.Load()
+	if p.Rule == Blocked { // the fallback refused what it did before the rule
+		s.Refused, s.Blocked = s.FallbackSpent, s.Refused-s.FallbackSpent
+	}
+	s.Spent = s.Granted - s.Returned - s.Burnt - s.Held
+	return s
+}
+
 // Generation tells [Bucket.Return] whether tokens may go back into the pot. Read it before they are taken.
 func (b *Bucket) Generation() int64 {
-	if b.ready.Load() {
-		return b.lease.generation()
+	if b.hot.ready.Load() {
+		return b.hot.lease.generation()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.lease.generation()
+	return b.hot.lease.generation()
 }
 
 // Return gives n tokens back that were admitted and then not used. They go into the pot only if no call has left
@@ -106,7 +160,7 @@ func (b *Bucket) Generation() int64 {
 func (b *Bucket) Return(now time.Duration, n int64, from Source, gen int64, s *Stamp) (Effect, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.life == closed {
+	if b.hot.life == closed {
 		return Effect{}, from == FromFallback // its debt was charged or forgiven
 	}
 	l := b.needLease()
@@ -114,8 +168,8 @@ func (b *Bucket) Return(now time.Duration, n int64, from Source, gen int64, s *S
 	case from == FromFallback:
 		b.account(now)
 		// A call under way may have charged its part of the debt already. That part stays.
-		if d := &l.outage.debt; b.freezes() {
-			d.admitted -= b.denied.windows().debts.lower(n)
+		if d := &l.outage.debt; b.hot.freezes() {
+			d.admitted -= b.hot.denied.windows().debts.lower(n)
 		} else {
 			d.lower(n, b.pending.reporting())
 		}
@@ -132,16 +186,6 @@ func (b *Bucket) Return(now time.Duration, n int64, from Source, gen int64, s *S
 	return Effect{}, true
 }
 
-// refund puts n tokens that were counted at a stamp among those that are to be refunded, or burns them.
-func (b *Bucket) refund(n int64, s *Stamp) {
-	l := &b.needLease().ledger
-	if b.denied.windows().refundAt(n, s, b.Policy().Call.Algorithm) {
-		l.toRefund += n
-	} else {
-		l.burnt += n
-	}
-}
-
 // Charge charges n more tokens for a request that turned out to cost more. It takes what this process has leased, and
 // the rest becomes a debt: a lease that went on admitting beside a debt that Redis forgives would be worth many times
 // its tokens. The bucket may go below zero. It charges no more than a full bucket has above the largest debt.
@@ -152,7 +196,7 @@ func (b *Bucket) refund(n int64, s *Stamp) {
 func (b *Bucket) Charge(now time.Duration, n int64) (e Effect, taken, forgiven int64, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.life == closed {
+	if b.hot.life == closed {
 		return Effect{}, 0, 0, false
 	}
 	if b.Policy().Unset {
@@ -161,51 +205,15 @@ func (b *Bucket) Charge(now time.Duration, n int64) (e Effect, taken, forgiven i
 	charged := min(n, b.Policy().Cap+b.Policy().maxDebt())
 	taken = b.needLease().pot.takeUpTo(now, charged)
 	b.owe(now, charged-taken, charged-taken)
-	b.charged(now, charged-taken)
+	b.hot.charged(now, charged-taken)
 	return b.next(now), taken, n - charged, true
-}
-
-// charged takes n tokens that were charged, and of which Redis has not heard, off what it was last seen to have.
-func (b *Bucket) charged(now time.Duration, n int64) {
-	if n == 0 {
-		return
-	}
-	b.view.charge(now, n, b.Policy(), b.denied.windows())
-	if d := b.denied.copy(); d.at > 0 {
-		d.charge(b.Policy(), now, n)
-		b.denied.put(&d)
-	}
-}
-
-// owe notes that n tokens were admitted at a time, and that no refill pays certain of them. It forgets at once what no
-// bucket would count by now if it had been charged at the time. Whoever admits everything can admit that much.
-func (b *Bucket) owe(at time.Duration, n, certain int64) {
-	f := &b.needLease().outage
-	if n == 0 {
-		return
-	}
-	f.debt.admitted += n
-	f.debt.certain += certain
-	if b.freezes() {
-		p, w := b.Policy(), b.denied.windows()
-		b.lease.forget(p, w.debts.drop(at-p.window()))
-		b.lease.forget(p, w.debts.add(at, n, certain, p.window()/piecesPerWindow))
-		return
-	}
-	p := b.Policy()
-	if f.debt.admitted <= p.Cap+p.maxDebt() { // it matters in any case
-		return
-	}
-	if most := p.mostOwed(time.Second + max(at-b.view.at, 0)/time.Duration(max(b.view.fleet, 1))); f.debt.admitted > most {
-		f.settled += f.debt.lower(f.debt.admitted-most, b.pending.reporting())
-	}
 }
 
 // Peek reports what is known here: the tokens held, and the level in Redis by the last reply and the refill since.
 func (b *Bucket) Peek(now time.Duration) (held, level int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.lease.live(now), b.levelAt(now)
+	return b.hot.lease.live(now), b.hot.levelAt(now)
 }
 
 // LastUse returns when Redis was last asked by the bucket's policy, or when its lease ends if that is later. It reports
@@ -213,26 +221,12 @@ func (b *Bucket) Peek(now time.Duration) (held, level int64) {
 func (b *Bucket) LastUse(now time.Duration) (at time.Duration, asked bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	at = b.view.at
-	if b.queued || b.pending.calling() {
+	at = b.hot.view.at
+	if b.hot.queued || b.pending.calling() {
 		at = now
 	}
-	if b.lease.out(now) {
-		at = max(at, b.lease.outUntil)
+	if b.hot.lease.out(now) {
+		at = max(at, b.hot.lease.outUntil)
 	}
 	return at, at > 0
-}
-
-// Lives reports whether the bucket that Redis was last seen to have must still be there at now, and whether it is likely
-// to be. epoch is the one that the call named. A refund names the bucket that it was taken from, which may be an earlier
-// one.
-func (b *Bucket) Lives(now time.Duration, epoch int64) (surely, likely bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.life == closed || epoch != b.view.epoch {
-		return false, false
-	}
-	p, w := b.Policy(), b.denied.windows()
-	charged := b.lease.orEmpty().outage.debt.certain
-	return b.view.outlives(now, p, w, charged), b.view.likely(now, p, w, charged)
 }

@@ -74,7 +74,7 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 			switch rapid.SampledFrom(steps).Draw(t, "step") {
 			case "take":
 				x := taken{n(), local.FromLease, b.Generation()}
-				if _, ok, renew := b.Take(now, x.n); ok {
+				if _, ok, renew := b.Hot().Take(now, x.n); ok {
 					admitted += x.n
 					held = append(held, x)
 					if renew {
@@ -177,7 +177,7 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 				b.Accept(now, call.Seq, r) // a copy changes nothing
 				call = local.Call{}
 			case "fail":
-				b.Fail(now, call.Seq)
+				b.Fail(now, call.Seq, false)
 				call = local.Call{}
 			case "late":
 				b.Late(now, call.Seq)

@@ -47,7 +47,7 @@ func TestAnyShortGrantHoldsOffForAboutAPeriod(t *testing.T) {
 				r.lease(10)
 				r.now += 10 * ms
 				r.b.SetDemand(1000)
-				if _, ok, renew := r.b.Take(r.now, 8); !ok || !renew {
+				if _, ok, renew := r.b.Hot().Take(r.now, 8); !ok || !renew {
 					t.Fatal("no renewal at the mark")
 				}
 				r.b.Renew(r.now)
@@ -69,7 +69,7 @@ func TestAnyShortGrantHoldsOffForAboutAPeriod(t *testing.T) {
 			if got := r.b.HoldOff(); got != until {
 				t.Fatalf("hold-off until %v after the sending, want %v", got-sent, c.want)
 			}
-			if _, _, renew := r.b.Take(r.now, 1); renew && c.want > 0 {
+			if _, _, renew := r.b.Hot().Take(r.now, 1); renew && c.want > 0 {
 				t.Error("a renewal during the hold-off")
 			}
 		})
@@ -107,7 +107,7 @@ func TestNobodyOvertakesWhoStillWaits(t *testing.T) {
 			if held == 0 {
 				t.Fatalf("%s, mode %d: there is nothing to take: this shows nothing", c.name, mode)
 			}
-			if _, ok, _ := r.b.Take(r.now, 1); ok {
+			if _, ok, _ := r.b.Hot().Take(r.now, 1); ok {
 				t.Errorf("%s, mode %d: a token was taken from who waits", c.name, mode)
 			}
 			if v := r.alone(1); v.Outcome == local.Admitted || r.b.Pot() != held {
@@ -144,7 +144,7 @@ func TestDenialNeverChanges(t *testing.T) {
 	if c.Want != 0 || c.Debt != 1 || r.b.Denial() != second || *second != was {
 		t.Errorf("%+v: the denial is %+v, was %+v", c, r.b.Denial(), was)
 	}
-	if _, ok := r.b.Refuse(r.now, 50); !ok {
+	if _, ok := r.b.Hot().Refuse(r.now, 50); !ok {
 		t.Error("what is known to be refused is asked again")
 	}
 }

@@ -9,33 +9,10 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-const (
-	// maxShards is the largest number of shards, each with a lock of its own. Sixteen are enough that two cores of a
-	// hundred rarely meet. They are few enough that the least recently used key of a shard is close to that of the
-	// cache.
-	maxShards = 16
-
-	// minShard is the smallest number of keys of a shard. With fewer, chance would fill one shard long before the
-	// others.
-	minShard = 256
-
-	// leavingPart: one in leavingPart of a shard's keys may be on its way out at a time. An evicted bucket needs a
-	// round trip to give its lease back. What does not fit is burnt, unless somebody waits for it: there are no more of
-	// those than requests under way, each of which takes more memory than a bucket.
-	leavingPart = 8
-)
-
-// ID names a bucket in a process: the number of its policy and the user's key.
-type ID struct {
-	Policy int
-	Key    string
-}
-
 // Cached is what a [Cache] holds: a pointer to a bucket with what its owner keeps with it.
 type Cached[T any] interface {
 	*T
-	ID() ID
-	Is(ID) bool
+	Hot() *Hot
 	retire(now time.Duration) Effect
 	revive()
 	finish(now time.Duration) bool
@@ -107,18 +84,6 @@ func (c *Cache[T, B]) Hash(id ID) uint64 {
 	return maphash.String(c.seed, id.Key) ^ uint64(id.Policy)*0x9e3779b97f4a7c15
 }
 
-// Hash is the same in every process. It is FNV-1a that starts from a salt, spread over all bits by the last step of
-// SplitMix64 (Steele, Lea, Flood 2014).
-func Hash(salt uint64, id ID) uint64 {
-	h := salt ^ uint64(id.Policy)*0x9e3779b97f4a7c15
-	for i := range len(id.Key) {
-		h = (h ^ uint64(id.Key[i])) * 0x100000001b3
-	}
-	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
-	h = (h ^ h>>27) * 0x94d049bb133111eb
-	return h ^ h>>31
-}
-
 func (c *Cache[T, B]) shard(hash uint64) *shard[T, B] {
 	return &c.shards[(hash>>32)*uint64(len(c.shards))>>32]
 }
@@ -148,7 +113,7 @@ func (c *Cache[T, B]) get(now time.Duration, h uint64, id ID) B {
 	s := c.shard(h)
 	s.mu.Lock()
 	b, ok := s.lru.Get(h)
-	if ok && b.Is(id) {
+	if ok && b.Hot().Is(id) {
 		c.front.put(h, b)
 		if sampled(now) {
 			c.front.hotSlot(id.Policy).Store(b)
@@ -190,7 +155,7 @@ func (c *Cache[T, B]) Lookup(now time.Duration, h uint64, id ID) B {
 	p := c.front.slots(h)
 	for i := range p.tags {
 		if p.tags[i].Load() == tag(h) {
-			if b := B(p.buckets[i].Load()); b != nil && b.Is(id) {
+			if b := B(p.buckets[i].Load()); b != nil && b.Hot().Is(id) {
 				if sampled(now) {
 					return c.get(now, h, id)
 				}
@@ -203,7 +168,7 @@ func (c *Cache[T, B]) Lookup(now time.Duration, h uint64, id ID) B {
 
 // Touch makes b the most recently used, if it is in use.
 func (c *Cache[T, B]) Touch(b B) {
-	h := c.Hash(b.ID())
+	h := c.Hash(b.Hot().ID())
 	s := c.shard(h)
 	s.mu.Lock()
 	s.lru.Get(h)
@@ -216,7 +181,7 @@ func (c *Cache[T, B]) Find(id ID) (B, bool) {
 	s := c.shard(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if b, ok := s.lru.Peek(h); ok && b.Is(id) {
+	if b, ok := s.lru.Peek(h); ok && b.Hot().Is(id) {
 		return b, true
 	}
 	b, ok := s.leaving[id]
@@ -226,7 +191,7 @@ func (c *Cache[T, B]) Find(id ID) (B, bool) {
 // retire takes b out of use. If it owes nothing it is closed at once. Otherwise it joins those on their way out. If
 // there is no room and nobody waits for it, it burns.
 func (c *Cache[T, B]) retire(now time.Duration, s *shard[T, B], b B) Effect {
-	id := b.ID()
+	id := b.Hot().ID()
 	h := c.Hash(id)
 	s.lru.Remove(h)
 	c.front.drop(h, id.Policy, b)
@@ -245,7 +210,7 @@ func (c *Cache[T, B]) retire(now time.Duration, s *shard[T, B], b B) Effect {
 
 // Forget closes the bucket of id and drops it, if it is on its way out and owes nothing.
 func (c *Cache[T, B]) Forget(now time.Duration, b B) {
-	id := b.ID()
+	id := b.Hot().ID()
 	s := c.shard(c.Hash(id))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -313,3 +278,19 @@ func (c *Cache[T, B]) Counts() (keys, leaving int, evictions uint64) {
 	}
 	return keys, leaving, evictions
 }
+
+const (
+	// maxShards is the largest number of shards, each with a lock of its own. Sixteen are enough that two cores of a
+	// hundred rarely meet. They are few enough that the least recently used key of a shard is close to that of the
+	// cache.
+	maxShards = 16
+
+	// minShard is the smallest number of keys of a shard. With fewer, chance would fill one shard long before the
+	// others.
+	minShard = 256
+
+	// leavingPart: one in leavingPart of a shard's keys may be on its way out at a time. An evicted bucket needs a
+	// round trip to give its lease back. What does not fit is burnt, unless somebody waits for it: there are no more of
+	// those than requests under way, each of which takes more memory than a bucket.
+	leavingPart = 8
+)

@@ -10,14 +10,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// owned is the least an owner keeps: the bucket and its name.
-type owned struct {
-	Bucket
-	id ID
-}
-
-func (b *owned) ID() ID        { return b.id }
-func (b *owned) Is(id ID) bool { return b.id == id }
+// owned is the least an owner keeps: the bucket.
+type owned struct{ Bucket }
 
 type cacheRig struct {
 	*Cache[owned, *owned]
@@ -34,8 +28,9 @@ func newCache(keys int, p *Policy, salt uint64) *cacheRig {
 	r := &cacheRig{evicted: make(map[*owned]Effect)}
 	r.Cache = NewCache(keys, Owner[owned, *owned]{
 		New: func(id ID) *owned {
-			b := &owned{id: id}
-			b.Init(p, id.Key)
+			b, q := new(owned), *p
+			q.Number = id.Policy
+			b.Init(&q, id.Key)
 			return b
 		},
 		Evict:  func(b *owned, e Effect) { r.mu.Lock(); r.evicted[b] = e; r.mu.Unlock() },
@@ -75,7 +70,7 @@ func TestCacheEvictsTheLeastRecentlyUsed(t *testing.T) {
 	c := newCacheRig(3, cachePolicy)
 	for _, k := range []string{"a", "b", "c", "a", "d"} { // b is the oldest
 		if a, ok := c.Find(ID{0, "a"}); ok {
-			c.front.drop(c.Hash(a.id), 0, a) // who is found there does not count as used: see Touch
+			c.front.drop(c.Hash(a.ID()), 0, a) // who is found there does not count as used: see Touch
 		}
 		c.Get(0, ID{0, k})
 	}
@@ -85,7 +80,7 @@ func TestCacheEvictsTheLeastRecentlyUsed(t *testing.T) {
 	if keys, leaving, evictions := c.Counts(); keys != 3 || leaving != 0 || evictions != 1 {
 		t.Fatalf("%d keys, %d leaving, %d evictions", keys, leaving, evictions)
 	}
-	if len(c.gone) != 1 || c.gone[0].id.Key != "b" {
+	if len(c.gone) != 1 || c.gone[0].ID().Key != "b" {
 		t.Fatalf("gone: %v", c.gone)
 	}
 }
@@ -99,7 +94,7 @@ func TestEvictedLeaseIsGivenBackBeforeTheKeyIsForgotten(t *testing.T) {
 		t.Fatalf("%+v, want the return to be sent", e)
 	}
 	c.Forget(0, a)
-	if b, ok := c.Find(a.id); !ok || b != a {
+	if b, ok := c.Find(a.ID()); !ok || b != a {
 		t.Fatal("forgotten before the return was settled")
 	}
 	call, _ := a.Begin(0, Conditions{Seq: 2, Lease: "me", Clock: true, RoundTrip: ms, Fleet: 1})
@@ -110,7 +105,7 @@ func TestEvictedLeaseIsGivenBackBeforeTheKeyIsForgotten(t *testing.T) {
 		t.Fatalf("%+v, want done", e)
 	}
 	c.Forget(0, a)
-	if _, ok := c.Find(a.id); ok || len(c.gone) != 1 {
+	if _, ok := c.Find(a.ID()); ok || len(c.gone) != 1 {
 		t.Fatal("settled, and not forgotten")
 	}
 	if v, _ := a.Ask(0, 1, ms, NewWaiter()); v.Outcome != Outdated {
@@ -123,7 +118,7 @@ func TestKeyThatComesBackOnItsWayOutIsTheSameBucket(t *testing.T) {
 	a := c.Get(0, ID{0, "a"})
 	lend(&a.Bucket, 1)
 	c.Get(0, ID{0, "b"})
-	if c.Get(0, ID{0, "a"}) != a || a.retired() {
+	if c.Get(0, ID{0, "a"}) != a || a.hot.retired() {
 		t.Fatal("the key came back as another bucket, or as a retired one")
 	}
 	c.Forget(0, a) // a leftover of the eviction: the bucket is in use
@@ -214,12 +209,12 @@ func TestCacheClonesTheKey(t *testing.T) {
 	c := newCacheRig(10, cachePolicy)
 	buffer := []byte("abc")
 	b := c.Get(0, ID{0, string(buffer)})
-	if b.id.Key != "abc" {
-		t.Fatal(b.id.Key)
+	if b.ID().Key != "abc" {
+		t.Fatal(b.ID().Key)
 	}
 	long := fmt.Sprintf("%0100d", 7)
 	part := long[90:]
-	if got := c.Get(0, ID{0, part}).id.Key; got != part {
+	if got := c.Get(0, ID{0, part}).ID().Key; got != part {
 		t.Fatal(got)
 	}
 }
@@ -232,8 +227,8 @@ func TestCacheUnderConcurrency(t *testing.T) {
 			for j := range 5000 {
 				id := ID{0, strconv.Itoa((i*7 + j) % 20)}
 				b := c.Get(time.Duration(j), id)
-				if b.id != id {
-					t.Errorf("asked for %v, got %v", id, b.id)
+				if b.ID() != id {
+					t.Errorf("asked for %v, got %v", id, b.ID())
 				}
 				if j%3 == 0 {
 					c.Forget(time.Duration(j), b)

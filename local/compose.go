@@ -6,28 +6,12 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// composer makes one call of a bucket: what the call is for, and all that it states.
-//
-// A dry run is composed alike, because Redis is asked what it would answer. It leaves the bucket as it is.
-type composer struct {
-	b *Bucket
-	Conditions
-	now     time.Duration
-	policy  *Policy
-	size    sizing
-	leasing bool // demand pays for a lease
-	far     bool // answers come when those who asked have left
-	dry     bool
-	until   time.Duration // until then the node should execute the call: Deadline, by this process' clock
-	call    Call
-}
-
 // newComposer returns a composer of a call that is sent now.
 func newComposer(b *Bucket, now time.Duration, c Conditions, dry bool) composer {
 	p, s := b.Policy(), b.size(now, c.RoundTrip)
 	timeout := p.timeout(c.Timeout)
 	far := c.isFar(b)
-	pays := s.pays(b.leasing != direct) || far && s.paysFar(&b.demand)
+	pays := s.pays(b.hot.leasing != direct) || far && s.paysFar(&b.demand)
 	return composer{
 		b: b, Conditions: c, now: now, policy: p, size: s, dry: dry,
 		leasing: pays && !p.NoLease && p.Call.Algorithm != lua.SlidingLog, far: far, until: now + timeout,
@@ -38,20 +22,6 @@ func newComposer(b *Bucket, now time.Duration, c Conditions, dry bool) composer 
 	}
 }
 
-// isFar reports whether answers come when those who ask for b have left: after Budget, or after the time of the one who
-// waits least. While nobody waits it is as when somebody last did, unless the node has come closer.
-func (c *Conditions) isFar(b *Bucket) bool {
-	p := b.Policy()
-	if c.Slow > p.Budget {
-		return true
-	}
-	far, waits := false, c.waits(p)
-	for w := range b.pending.waiting() {
-		far = far || w.hurried(waits)
-	}
-	return far || b.pending.count() == 0 && 2*c.RoundTrip > b.leasing.trip() && b.leasing.trip() > 0
-}
-
 // next chooses what the next call is for: a credit, those who wait, what is due, or a renewal. It reports false if
 // nothing is to be sent. What else the call states, state adds.
 func (c *composer) next() bool {
@@ -60,16 +30,16 @@ func (c *composer) next() bool {
 	case c.policy.Unset:
 		return false
 	case c.policy.Call.Algorithm == lua.SlidingLog:
-		b.leasing = direct
+		b.hot.leasing = direct
 		return c.log()
 	}
-	switch b.leasing = direct; {
+	switch b.hot.leasing = direct; {
 	case c.leasing && c.far:
-		b.leasing = leasedFar(c.RoundTrip)
+		b.hot.leasing = leasedFar(c.RoundTrip)
 	case c.leasing:
-		b.leasing = leased
+		b.hot.leasing = leased
 	}
-	c.call.Hold = b.lease.live(c.now)
+	c.call.Hold = b.hot.lease.live(c.now)
 	if c.Clock && b.pending.crediting() > 0 {
 		c.credit()
 		return true
@@ -79,7 +49,7 @@ func (c *composer) next() bool {
 		return true
 	}
 	if !c.Clock { // without a deadline there is no lease and no refund, but a peek teaches the clock
-		ok := b.view.takeProbe()
+		ok := b.hot.view.takeProbe()
 		c.call.Hold, c.call.Direct = 0, ok
 		return ok
 	}
@@ -119,7 +89,7 @@ func (c *composer) credit() {
 	call, b := &c.call, c.b
 	call.credits = b.pending.crediting()
 	var refund int64
-	call.Ret, refund = b.lease.goingBack()
+	call.Ret, refund = b.hot.lease.goingBack()
 	switch n := b.pending.credited(); {
 	case n != Fill:
 		call.Given, call.Refund = n, n+refund
@@ -135,23 +105,17 @@ func (c *composer) requested() request {
 	return c.b.pending.request(c.now, min(c.RoundTrip, c.policy.Budget/2), c.waits(c.policy), c.policy.Cap)
 }
 
-// waits reports for how long one must wait to get an answer: a round trip, or half of the Budget if that is less. Far from
-// Redis it is what a slow answer takes.
-func (c *Conditions) waits(p *Policy) time.Duration {
-	return max(min(c.RoundTrip, p.Budget/2), c.Slow)
-}
-
 // request makes a call for those who wait: a direct take, or a lease that serves them too.
 func (c *composer) request(r request) {
 	call, b, p := &c.call, c.b, c.policy
-	hold := b.lease.live(c.now)
+	hold := b.hot.lease.live(c.now)
 	call.forWaiters = r.allWait
 	call.Direct, call.Unleased = c.takes(r, hold)
 	if call.Direct {
 		c.until, call.Hold = r.last, 0
 	} else {
 		call.Hold = hold
-		call.Ret, call.Refund = b.lease.goingBack()
+		call.Ret, call.Refund = b.hot.lease.goingBack()
 	}
 	if !call.leases() {
 		call.Min, call.Want = r.first, r.cost
@@ -173,7 +137,7 @@ func (c *composer) request(r request) {
 // If those who wait are gone when the answer is there, the tokens come with a lease if that is possible: it keeps them
 // for the next.
 func (c *composer) takes(r request, hold int64) (direct, unleased bool) {
-	p, l, single := c.policy, c.b.lease, r.n == 1
+	p, l, single := c.policy, c.b.hot.lease, r.n == 1
 	if p.Call.Algorithm == lua.SlidingLog {
 		return true, false
 	}
@@ -192,13 +156,13 @@ func (c *composer) takes(r request, hold int64) (direct, unleased bool) {
 // unasked makes a call that nobody waits for: what is due, a probe, news for Redis, or a renewal. It reports false if
 // there is none to make.
 func (c *composer) unasked() bool {
-	call, b, p, l := &c.call, c.b, c.policy, c.b.lease
-	hold, probe := call.Hold, b.view.takeProbe()
+	call, b, p, l := &c.call, c.b, c.policy, c.b.hot.lease
+	hold, probe := call.Hold, b.hot.view.takeProbe()
 	owes := l.owes() || l.out(c.now)
 	// A lease that was found idle does not go back if it was used since.
-	returns := b.retired() || b.upkeep == returning && b.spent() == l.usedSpent
-	extends, reports := b.upkeep == extending && hold > 0, b.upkeep == reporting && owes
-	b.upkeep = nothing
+	returns := b.hot.retired() || b.hot.upkeep == returning && b.spent() == l.usedSpent
+	extends, reports := b.hot.upkeep == extending && hold > 0, b.hot.upkeep == reporting && owes
+	b.hot.upkeep = nothing
 	low := l.orEmpty().pot.low.Load()
 	switch {
 	case returns && owes:
@@ -236,8 +200,8 @@ func (c *composer) log() (ok bool) {
 		ok = true
 	}
 	ok = c.settle(ok)
-	probe := b.view.takeProbe()
-	b.upkeep = nothing
+	probe := b.hot.view.takeProbe()
+	b.hot.upkeep = nothing
 	if c.Clock && (probe || call.Debt > 0 || call.Reset > 0) {
 		call.Lease = c.Lease
 	}
@@ -248,14 +212,14 @@ func (c *composer) log() (ok bool) {
 // made says that there is one anyway.
 func (c *composer) settle(made bool) bool {
 	call, b := &c.call, c.b
-	if w := b.denied.windows(); w != nil && len(w.settle) > 0 { // nil if the bucket was closed while a dry run was queued
+	if w := b.hot.denied.windows(); w != nil && len(w.settle) > 0 { // nil if the bucket was closed while a dry run was queued
 		s := w.settle[0]
 		call.settles, call.To, call.settledNow, made = s, s.cost, s.owed, true
 	}
-	if !c.Clock || b.lease == nil {
+	if !c.Clock || b.hot.lease == nil {
 		return made
 	}
-	if d := &b.lease.outage.debt; d.certain > 0 || d.admitted > 0 && (made || b.retired() || b.view.probe == probeNow) {
+	if d := &b.hot.lease.outage.debt; d.certain > 0 || d.admitted > 0 && (made || b.hot.retired() || b.hot.view.probe == probeNow) {
 		c.owe()
 		return true
 	}
@@ -273,12 +237,12 @@ func (c *composer) state() {
 	if call.Unleased {
 		call.To = 1
 	}
-	call.Epoch = b.view.epoch
+	call.Epoch = b.hot.view.epoch
 	if s := call.settles; s != nil {
 		call.At, call.Epoch = s.at, s.epoch
-	} else if s := b.denied.windows().refunds(call.Refund, c.dry); s != nil {
+	} else if s := b.hot.denied.windows().refunds(call.Refund, c.dry); s != nil {
 		call.At = s.at
-		if b.freezes() { // else the epoch is that of Seen, and what comes back is credited whenever it was taken
+		if b.hot.freezes() { // else the epoch is that of Seen, and what comes back is credited whenever it was taken
 			call.Epoch = s.epoch
 		}
 	}
@@ -286,14 +250,14 @@ func (c *composer) state() {
 		c.record()
 	}
 	if call.named() {
-		call.Seen = b.view.overflow
+		call.Seen = b.hot.view.overflow
 	}
 }
 
 // record adds to a call that is not direct what a lease's record needs to know: which reply was accepted last, and what
 // is owed.
 func (c *composer) record() {
-	call, b, l := &c.call, c.b, c.b.lease
+	call, b, l := &c.call, c.b, c.b.hot.lease
 	call.Lease, call.Ack = c.Lease, c.Seq-1 // whatever an earlier state of this key was granted counts as spent
 	if l != nil && l.ack != unknownAck {
 		call.Ack = l.ack
@@ -320,13 +284,144 @@ func (c *composer) record() {
 // owe adds the debt that the call reports, and when it was admitted by the node's clock.
 func (c *composer) owe() {
 	call, b := &c.call, c.b
-	if b.freezes() {
-		call.Debt, call.certain, call.Since = b.denied.windows().debts.report(c.now, c.Server, c.dry)
+	if b.hot.freezes() {
+		call.Debt, call.certain, call.Since = b.hot.denied.windows().debts.report(c.now, c.Server, c.dry)
 		return
 	}
-	call.Debt, call.certain = b.lease.orEmpty().outage.debt.report()
+	call.Debt, call.certain = b.hot.lease.orEmpty().outage.debt.report()
 	call.Since = c.Server
 }
 
-// usable is how long a process may use a lease that Redis keeps for ttl.
-func usable(ttl time.Duration) time.Duration { return time.Duration(float64(ttl) * (1 - drift)) }
+// Begin says what to send now that the queue's turn has come. The call that it returns must end with Accept, Late or
+// Fail. A call of Seq 0 means that nothing is to be sent any more; only then there is an Effect.
+func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.hot.queued = false
+	if b.hot.view.probe == probeLater { // this call does the same
+		b.hot.view.probe = probeNot
+	}
+	if b.hot.life == closed || b.pending.calling() {
+		return Call{}, Effect{}
+	}
+	b.hot.lease.dropEnded(now)
+	b.setFleet(now, c.Fleet)
+	b.account(now)
+	b.hot.lease.forget(b.Policy(), b.hot.denied.windows().outdated(b.Policy(), now, c))
+	m := newComposer(b, now, c, false)
+	ok := m.next()
+	if b.hot.lease != nil {
+		b.hot.lease.maxCost.fade()
+	}
+	if !ok { // there is nothing to send
+		again := now + b.Policy().retryPause(c.RoundTrip)
+		b.pending.failCredits()      // without the node's clock there is no credit
+		b.hot.lease.renewFrom(again) // so that not every decision looks again
+		b.hot.forgive()
+		b.pending.stopRepeating()
+		b.deliver()
+		effect := b.next(now)
+		if effect.Send { // it cannot be sent yet, because the node's clock is unknown, and would spin
+			b.hot.queued, effect = false, Effect{Check: again}
+		}
+		return Call{}, effect
+	}
+	m.state()
+	b.pending = b.pending.orNew()
+	b.pending.call = m.call
+	b.hot.lease.callSent()
+	return m.call, Effect{}
+}
+
+// Report has Redis told what is spent of the lease and what is owed, and reports false if there is neither: what comes has
+// no room before, and what is owed does not begin to be paid.
+func (b *Bucket) Report(now time.Duration) (e Effect, news bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.hot.life != inUse || !b.hot.lease.out(now) && !b.hot.lease.owes() {
+		return Effect{}, false
+	}
+	if b.hot.upkeep == nothing {
+		b.hot.upkeep = reporting
+	}
+	return b.sendAfterBackOff(now), true
+}
+
+// dryLease is the lease id of a dry run of a direct take, which has none: no process has it.
+const dryLease = "?"
+
+// DryRun is the call that Redis would be asked for n tokens by now, as a dry run: Redis says what it would answer, and
+// nothing changes. It reports false if Redis would not be asked, because calls have failed of late. c.Seq is that of the
+// last call of the process.
+func (b *Bucket) DryRun(now time.Duration, n int64, c Conditions) (call Call, asks bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.hot.lease.backsOff(now) {
+		return Call{}, false
+	}
+	b.hot.lease.dropEnded(now) // as before any call
+	b.account(now)
+	b.hot.lease.forget(b.Policy(), b.hot.denied.windows().outdated(b.Policy(), now, c))
+	m := newComposer(b, now, c, true)
+	return m.dryRun(n), true
+}
+
+// Foreseen is the verdict on n tokens by Redis' answer to a dry run. Left is what remains before they are taken.
+func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Verdict {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p, held := c.Policy, int64(0)
+	if !c.Direct {
+		held = b.hot.lease.live(now)
+	}
+	left := held + r.Level - max(b.hot.lease.orEmpty().outage.debt.certain-c.certain, 0) // what a direct take does not report
+	v := Verdict{Outcome: Admitted, Left: min(max(left, 0), p.Cap)}
+	if r.Grant > 0 {
+		return v
+	}
+	d := b.hot.denied.copy()
+	if c.leases() {
+		n -= held
+	}
+	byOther := r.Flags&lua.OtherTerms != 0
+	d.refused(p, c.Min, r.Level, c.sent, now, micros(r.Retry), byOther)
+	if c.leases() && p.holdsOff(r) && d.leaves(c, r) {
+		d.holdOff = max(d.holdOff, p.holdOffEnd(c))
+	}
+	v.Outcome = Refused
+	if held == 0 {
+		v.Left = min(left, v.Left)
+	}
+	v.Retry, _ = d.refuses(now, n)
+	return v
+}
+
+// composer makes one call of a bucket: what the call is for, and all that it states.
+//
+// A dry run is composed alike, because Redis is asked what it would answer. It leaves the bucket as it is.
+type composer struct {
+	b *Bucket
+	Conditions
+	now     time.Duration
+	policy  *Policy
+	size    sizing
+	leasing bool // demand pays for a lease
+	far     bool // answers come when those who asked have left
+	dry     bool
+	until   time.Duration // until then the node should execute the call: Deadline, by this process' clock
+	call    Call
+}
+
+// isFar reports whether answers come when those who ask for b have left: after Budget, or after the time of the one who
+// waits least. While nobody waits it is as when somebody last did, unless the node has come closer.
+func (c *Conditions) isFar(b *Bucket) bool {
+	p := b.Policy()
+	if c.Slow > p.Budget {
+		return true
+	}
+	far, waits := false, c.waits(p)
+	for w := range b.pending.waiting() {
+		far = far || w.hurried(waits)
+	}
+	return far || b.pending.count() == 0 && 2*c.RoundTrip > b.hot.leasing.trip() && b.hot.leasing.trip() > 0
+}

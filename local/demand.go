@@ -2,6 +2,7 @@ package local
 
 import (
 	"math"
+	"sync/atomic"
 	"time"
 )
 
@@ -57,3 +58,19 @@ func (d *demand) sample(now time.Duration, offers, cap int64, scarce bool) {
 
 // over reports the tokens expected in t.
 func (d *demand) over(t time.Duration) float64 { return d.rate * t.Seconds() }
+
+// maxCost is the largest cost of a single request of late, in tokens. It is 0 if none cost more than 1.
+type maxCost struct{ atomic.Int64 }
+
+// note raises it to n. Of two calls at the same time the lower cost may win: the low-water mark is then a little low.
+func (c *maxCost) note(n int64) {
+	if n > 1 && n > c.Load() {
+		c.Store(n)
+	}
+}
+
+// fade lowers it by an eighth.
+func (c *maxCost) fade() {
+	n := c.Load()
+	c.Store(n - (n+7)/8)
+}

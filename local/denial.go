@@ -8,45 +8,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// longestDenial is the longest that a denial is believed, with jitter below it. Returned tokens, refunds, a Reset and a
-// raised limit must become visible. A key that is asked for and refused all the time costs a call in 4.4 s.
-const longestDenial = 5 * time.Second
-
-// denial is what refusals said: the level that the bucket had, and until when to believe that. It takes costs into
-// account, so an expensive request does not hold back a cheap one, and is not told the cheap one's time. After a short
-// grant everything is denied for a while. A nil denial and the zero value deny nothing.
-//
-// Invariant: it does not change once it is stored in a bucket, because it is read without a lock.
-type denial struct {
-	level   float64       // tokens at the time at
-	nanos   float64       // ns that the refill takes for a token
-	at      time.Duration // when the call was sent that was told the level; 0 for no refusal
-	until   time.Duration // the level is believed until then; 0 if it leaves out a part of a token
-	holdOff time.Duration // everything is denied until then
-
-	// What comes next is for a caller who waits: see Bucket.Reserve.
-	reserved      int64         // tokens that others have to leave; 0 if nobody waits
-	reservedUntil time.Duration // when that caller asks, or a little later
-
-	// If no single refill tells the level, nanos is 0, and each cost that was refused has a step. If one does, nothing is
-	// known about more than bound tokens: what is out in leases leaves no room for them.
-	steps *steps
-	bound float64
-
-	// The same for one token, which is what most requests ask for; see setOne.
-	oneUntil time.Duration // refused until then
-	oneAt    time.Duration // it may be there then
-
-	// larger is the key's policy with the limit of another process that governs instead, because it is larger. Leases follow
-	// that, or who asks by a slower rate would ask more often and get most. It is nil while the key's own limit governs.
-	larger *Policy
-
-	windows *windowState // nil if the policy just refills, else always the same. Kept here for the bucket's size
-}
-
-// denials holds what a bucket knows to be refused. It is read without the mutex, and changed under it.
-type denials struct{ atomic.Pointer[denial] }
-
 // copy returns a denial to change.
 func (s *denials) copy() denial {
 	if d := s.Load(); d != nil {
@@ -120,6 +81,25 @@ func (d *denial) replied(p *Policy, c Call, r lua.Reply, now time.Duration) (ren
 		d.holdOff = renewal
 	}
 	return renewal
+}
+
+// holdOffEnd reports until when a process asks for nothing after a short grant to a call: for a period of it, a quarter
+// more or less, so that processes do not ask together. However long a lease lasts, what comes back is seen as soon as
+// after a denial.
+func (p *Policy) holdOffEnd(c Call) time.Duration {
+	period := min(c.period, maxOverdrawn)
+	if p.Window > 0 {
+		period = min(period, p.Window/slidingHoldOff)
+	}
+	return c.sent + p.between(0.75, 1.25, period)
+}
+
+// holdsOff reports whether everything is denied for a while after a short grant. As a rule what is left is for others,
+// or, if nothing was granted, for cheaper requests. A sliding window and a slow limit are asked as long as there is
+// something left: as a window fills up, the grants get smaller and more frequent, down to one token at a time, and
+// nobody is refused before it is full.
+func (p *Policy) holdsOff(r lua.Reply) bool {
+	return r.Level < 1 || r.Grant > 0 && p.Window == 0 && !p.slow()
 }
 
 // leaves reports whether a hold-off leaves something to others, or spares calls. Otherwise Redis has told when to ask.
@@ -332,3 +312,38 @@ func (d *denial) lacks(now time.Duration, need int64) (retry time.Duration, refu
 	}
 	return max(wait, time.Microsecond), d.knows(need) && now < until && wait > 0
 }
+
+// denial is what refusals said: the level that the bucket had, and until when to believe that. It takes costs into
+// account, so an expensive request does not hold back a cheap one, and is not told the cheap one's time. After a short
+// grant everything is denied for a while. A nil denial and the zero value deny nothing.
+//
+// Invariant: it does not change once it is stored in a bucket, because it is read without a lock.
+type denial struct {
+	level   float64       // tokens at the time at
+	nanos   float64       // ns that the refill takes for a token
+	at      time.Duration // when the call was sent that was told the level; 0 for no refusal
+	until   time.Duration // the level is believed until then; 0 if it leaves out a part of a token
+	holdOff time.Duration // everything is denied until then
+
+	// What comes next is for a caller who waits: see Bucket.Reserve.
+	reserved      int64         // tokens that others have to leave; 0 if nobody waits
+	reservedUntil time.Duration // when that caller asks, or a little later
+
+	// If no single refill tells the level, nanos is 0, and each cost that was refused has a step. If one does, nothing is
+	// known about more than bound tokens: what is out in leases leaves no room for them.
+	steps *steps
+	bound float64
+
+	// The same for one token, which is what most requests ask for; see setOne.
+	oneUntil time.Duration // refused until then
+	oneAt    time.Duration // it may be there then
+
+	// larger is the key's policy with the limit of another process that governs instead, because it is larger. Leases follow
+	// that, or who asks by a slower rate would ask more often and get most. It is nil while the key's own limit governs.
+	larger *Policy
+
+	windows *windowState // nil if the policy just refills, else always the same. Kept here for the bucket's size
+}
+
+// denials holds what a bucket knows to be refused. It is read without the mutex, and changed under it.
+type denials struct{ atomic.Pointer[denial] }

@@ -1,18 +1,20 @@
 // Package local is the process' side of the buckets in Redis: a bounded [Cache] of [Bucket]s.
 //
-// A Bucket decides about one key of one policy. Its steps stand in bucket.go (requests), call.go and reply.go (one call
-// and its answer), failure.go, outage.go (the fail mode), books.go (what is counted, given back and owed), lifecycle.go
-// and set_policy.go. They change parts, each a type with a file and invariants of its own:
+// A Bucket decides about one key of one policy. bucket.go has its data, its lock, and how a step ends. Below it are its
+// parts, each with a file and invariants of its own:
 //
 //   - hot: what decisions read without the bucket's mutex;
 //   - view: what this process knows of the bucket in Redis;
 //   - denial, with steps: what is known to be refused, and until when;
-//   - leaseState: a pot of the lease's tokens, which the hot path takes from, a ledger of what became of the other tokens
-//     that were granted, and an outage: what the fail mode decided, and the debt that results;
-//   - windowState: what is known besides, and owed, if the policy does not just refill;
-//   - pending: waiters, who wait for the reply to a call, and the call under way, which a composer made;
+//   - lease: a pot of the lease's tokens, which the hot path takes from, a ledger of what became of the other tokens that
+//     were granted, and an outage: what the fail mode decided, and the debt that results;
+//   - window: what is known besides, and owed, if the policy does not just refill;
+//   - pending: waiters, who wait for the reply to a call, and the call under way;
 //   - demand: an estimate of what is asked for, by which a sizing sizes leases;
 //   - fallback: what this process may admit while Redis does not answer.
+//
+// Above it is what is done with them: books.go (what is counted, given back and owed), ask.go (requests, by Redis or by
+// the fail mode), compose.go (the next call), answer.go (its reply, or none) and lifecycle.go. No file uses one above it.
 //
 // Everything here is a state machine without goroutines, I/O or a clock. Time comes in as now, the duration since a
 // base that the owner has fixed once. Randomness comes in through [Policy]. The owner (internal/engine) carries out the
@@ -28,7 +30,7 @@
 //
 // # Locking
 //
-// The exported methods of hot take no lock, nor does [Cache.Hot]. [Cache.Get] mostly takes none, and neither does
+// The exported methods of [Hot] take no lock, nor does [Cache.Hot]. [Cache.Get] mostly takes none, and neither does
 // [Bucket.Fallback] where decisions only have to be counted. All other methods take the bucket's mutex, never for
 // longer than a walk through its waiters, and never across anything that blocks.
 //

@@ -15,8 +15,8 @@ const (
 func (b *Bucket) Retire(now time.Duration) Effect { return b.retire(now) }
 func (b *Bucket) Revive()                         { b.revive() }
 func (b *Bucket) Finish(now time.Duration) bool   { return b.finish(now) }
-func (b *Bucket) Retired() bool                   { return b.retired() }
-func (b *Bucket) Closed() bool                    { return b.life == closed }
+func (b *Bucket) Retired() bool                   { return b.hot.retired() }
+func (b *Bucket) Closed() bool                    { return b.hot.life == closed }
 
 // SetDemand spares a test the seconds in which a bucket learns what is asked for.
 func (b *Bucket) SetDemand(rate float64) {
@@ -38,28 +38,28 @@ func (b *Bucket) Offers(now time.Duration) int64 {
 // Pot is what takers may take, whatever the time. Deadline is when the lease ends, BackOff until when no call is made,
 // and HoldOff until when everything is refused.
 func (b *Bucket) Pot() (tokens int64) {
-	if b.lease != nil {
-		tokens = b.lease.pot.tokens.Load()
+	if b.hot.lease != nil {
+		tokens = b.hot.lease.pot.tokens.Load()
 	}
 	return tokens
 }
 
 func (b *Bucket) Deadline() (at time.Duration) {
-	if b.lease != nil {
-		at = time.Duration(b.lease.pot.deadline.Load())
+	if b.hot.lease != nil {
+		at = time.Duration(b.hot.lease.pot.deadline.Load())
 	}
 	return at
 }
 
 func (b *Bucket) BackOff() (at time.Duration) {
-	if b.lease != nil {
-		at = b.lease.backOff
+	if b.hot.lease != nil {
+		at = b.hot.lease.backOff
 	}
 	return at
 }
 
 func (b *Bucket) HoldOff() (at time.Duration) {
-	if d := b.denied.Load(); d != nil {
+	if d := b.hot.denied.Load(); d != nil {
 		at = d.holdOff
 	}
 	return at
@@ -67,16 +67,16 @@ func (b *Bucket) HoldOff() (at time.Duration) {
 
 // Heal and ForgetDenial let a test ask again at the same instant.
 func (b *Bucket) Heal() {
-	if b.lease != nil {
-		b.lease.backOff = 0
+	if b.hot.lease != nil {
+		b.hot.lease.backOff = 0
 	}
 }
-func (b *Bucket) ForgetDenial() { b.denied.Store(nil) }
+func (b *Bucket) ForgetDenial() { b.hot.denied.Store(nil) }
 
 // Denial is what is known to be refused: readers without a lock must see one that never changes.
 type Denial = denial
 
-func (b *Bucket) Denial() *Denial { return b.denied.Load() }
+func (b *Bucket) Denial() *Denial { return b.hot.denied.Load() }
 
 // Awaits reports whether a waiter waits for its verdict.
 func (b *Bucket) Awaits(w *Waiter) bool { return b.pending != nil && w.in == &b.pending.waiters }
@@ -88,15 +88,15 @@ func (b *Bucket) Calling() bool { return b.pending.calling() }
 // Owing is what is owed, and the part of it that no refill pays. Booked is what the books have of it: fail-open only
 // counts at first.
 func (b *Bucket) Owing() (admitted, certain int64) {
-	if b.lease != nil {
-		admitted, certain = b.owing(), b.lease.outage.debt.certain
+	if b.hot.lease != nil {
+		admitted, certain = b.hot.owing(), b.hot.lease.outage.debt.certain
 	}
 	return admitted, certain
 }
 
 func (b *Bucket) Booked() (admitted int64) {
-	if b.lease != nil {
-		admitted = b.lease.outage.debt.admitted
+	if b.hot.lease != nil {
+		admitted = b.hot.lease.outage.debt.admitted
 	}
 	return admitted
 }
@@ -106,11 +106,17 @@ func (b *Bucket) NeedLease()                    { b.needLease() }
 func (b *Bucket) Next(now time.Duration) Effect { return b.next(now) }
 
 // ToRefund is what was taken and goes back, and SettledNow the part of it that a call gives a log back.
-func (b *Bucket) ToRefund() int64 { return b.lease.ledger.toRefund }
+func (b *Bucket) ToRefund() int64 { return b.hot.lease.ledger.toRefund }
 func (c *Call) SettledNow() int64 { return c.settledNow }
 
 // Epoch is that of the bucket in Redis.
-func (b *Bucket) Epoch() int64 { return b.view.epoch }
+func (b *Bucket) Epoch() int64 { return b.hot.view.epoch }
 
 // Yields is a pause that lets others go first.
 var Yields = yields
+
+func (b *Bucket) Lives(now time.Duration, epoch int64) (surely, likely bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.hot.lives(now, epoch)
+}

@@ -66,9 +66,9 @@ func TestRetiredBucketTellsItsDebtOnce(t *testing.T) {
 		mode local.FailMode
 		end  func(r *rig) local.Effect // of the retired bucket's first try
 	}{
-		{"no answer", local.FailLocal, func(r *rig) local.Effect { return r.b.Fail(r.now, r.begin().Seq) }},
+		{"no answer", local.FailLocal, func(r *rig) local.Effect { return r.b.Fail(r.now, r.begin().Seq, false) }},
 		{"the breaker is open", local.FailLocal, func(r *rig) local.Effect { return r.b.Drop(r.now) }},
-		{"no answer, fail-open", local.FailOpen, func(r *rig) local.Effect { return r.b.Fail(r.now, r.begin().Seq) }},
+		{"no answer, fail-open", local.FailOpen, func(r *rig) local.Effect { return r.b.Fail(r.now, r.begin().Seq, false) }},
 		{"the breaker is open, fail-open", local.FailOpen, func(r *rig) local.Effect { return r.b.Drop(r.now) }},
 	} {
 		r := newRig(t, local.Policy{Cap: 100, Tokens: 100, FailMode: c.mode})
@@ -125,7 +125,7 @@ func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
 		{"a part is given back", func(r *rig) { r.b.Return(r.now, 6, local.FromFallback, 0, nil) }, 4, 4},
 		{"all is given back", func(r *rig) { r.b.Return(r.now, 10, local.FromFallback, 0, nil) }, 0, 0},
 		{"a request that turns out dearer", func(r *rig) { r.b.Charge(r.now, 5) }, 15, 15},
-		{"a call fails", func(r *rig) { r.b.Fail(r.now, r.askAndBegin().Seq); r.admitAlone(1) }, 11, 11},
+		{"a call fails", func(r *rig) { r.b.Fail(r.now, r.askAndBegin().Seq, false); r.admitAlone(1) }, 11, 11},
 		{"a call is refused by the breaker", func(r *rig) { r.b.Probe(); r.b.Drop(r.now) }, 10, 10},
 		{"the lease id is given up", func(r *rig) { r.b.Expire(r.now) }, 10, 10},
 		{"evicted and asked for again", func(r *rig) { r.b.Retire(r.now); r.b.Revive() }, 10, 10},

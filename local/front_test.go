@@ -16,7 +16,7 @@ import (
 
 // find is what the owner of a cache does to find a bucket.
 func (c *cacheRig) find(now time.Duration, id ID) *owned {
-	if b := c.Hot(now, id.Policy); b != nil && b.Is(id) {
+	if b := c.Hot(now, id.Policy); b != nil && b.Hot().Is(id) {
 		return b
 	}
 	return c.Get(now, id)
@@ -27,12 +27,12 @@ func (c *cacheRig) find(now time.Duration, id ID) *owned {
 func strays(t rapid.TB, c *cacheRig) {
 	for i := range c.front.hot {
 		if b := c.front.hot[i].Load(); b != nil {
-			h := c.Hash(b.id)
+			h := c.Hash(b.ID())
 			if in, ok := c.shard(h).lru.Peek(h); !ok || in != b {
-				t.Fatalf("%v is not in use, and hot (closed: %v)", b.id, b.life == closed)
+				t.Fatalf("%v is not in use, and hot (closed: %v)", b.ID(), b.hot.life == closed)
 			}
-			if c.front.hotSlot(b.id.Policy) != &c.front.hot[i] {
-				t.Fatalf("%v is hot, and where nobody looks for it", b.id)
+			if c.front.hotSlot(b.ID().Policy) != &c.front.hot[i] {
+				t.Fatalf("%v is hot, and where nobody looks for it", b.ID())
 			}
 		}
 	}
@@ -42,12 +42,12 @@ func strays(t rapid.TB, c *cacheRig) {
 		if b == nil {
 			continue
 		}
-		h := c.Hash(b.id)
+		h := c.Hash(b.ID())
 		if in, ok := c.shard(h).lru.Peek(h); !ok || in != b {
-			t.Fatalf("%v is not in use, and found without a lock (closed: %v)", b.id, b.life == closed)
+			t.Fatalf("%v is not in use, and found without a lock (closed: %v)", b.ID(), b.hot.life == closed)
 		}
 		if c.front.slots(h) != &table[i/slotsPerName] {
-			t.Fatalf("%v is where nobody looks for it", b.id)
+			t.Fatalf("%v is where nobody looks for it", b.ID())
 		}
 	}
 }
@@ -67,9 +67,9 @@ func TestFrontTableHoldsWhatIsInUse(t *testing.T) {
 				"step") {
 			case "get":
 				known, there := c.Find(id)
-				if b := c.find(now, id); b.id != id || there && b != known || b.life == closed || b.retired() {
-					t.Fatalf("asked for %v, got %v (the one known: %v, closed: %v, retired: %v)", id, b.id,
-						b == known, b.life == closed, b.retired())
+				if b := c.find(now, id); b.ID() != id || there && b != known || b.hot.life == closed || b.hot.retired() {
+					t.Fatalf("asked for %v, got %v (the one known: %v, closed: %v, retired: %v)", id, b.ID(),
+						b == known, b.hot.life == closed, b.hot.retired())
 				}
 			case "lend":
 				seq++
@@ -79,7 +79,7 @@ func TestFrontTableHoldsWhatIsInUse(t *testing.T) {
 					c.Touch(b)
 				}
 			case "settle": // the return of one on its way out, so that it is forgotten
-				if b, ok := c.Find(id); ok && b.queued {
+				if b, ok := c.Find(id); ok && b.hot.queued {
 					seq++
 					call, _ := b.Begin(0, Conditions{Seq: seq, Lease: "me", Clock: true, RoundTrip: ms, Fleet: 1})
 					b.Accept(0, call.Seq, lua.Reply{TTLLeft: 1e6})
@@ -109,8 +109,8 @@ func TestFrontTableUnderRaces(t *testing.T) {
 			all.Go(func() {
 				for k := range 30 {
 					id := ID{0, strconv.Itoa((j + k*k) % 5)}
-					if b := c.find(time.Duration(k%2)*samplePeriod/2, id); b.id != id {
-						t.Errorf("asked for %v, got %v", id, b.id)
+					if b := c.find(time.Duration(k%2)*samplePeriod/2, id); b.ID() != id {
+						t.Errorf("asked for %v, got %v", id, b.ID())
 					}
 					pause()
 				}
@@ -170,7 +170,7 @@ func TestHotKeyIsFoundFirst(t *testing.T) {
 			for range decisions {
 				now += tick * time.Duration(1+dice.IntN(100))
 				id := keys[dice.IntN(len(keys))]
-				if b := c.Hot(now, 3); b != nil && b.Is(id) {
+				if b := c.Hot(now, 3); b != nil && b.Hot().Is(id) {
 					hot++
 					continue
 				}
@@ -193,14 +193,14 @@ func TestHotKeyStaysWhenOthersGo(t *testing.T) {
 	c := newCacheRig(2, cachePolicy)
 	c.Get(0, ID{0, "goes"})
 	hot := c.Get(0, ID{0, "hot"})
-	c.Get(samplePeriod/2, hot.id)
+	c.Get(samplePeriod/2, hot.ID())
 	c.Get(0, ID{0, "comes"})
 	if _, ok := c.Find(ID{0, "goes"}); ok || c.Hot(0, 0) != hot {
 		t.Errorf("gone: %v, hot: %v", !ok, c.Hot(0, 0))
 	}
 	c.Empty(0)
 	if b := c.Hot(0, 0); b != nil {
-		t.Errorf("%v is hot in an empty cache", b.id)
+		t.Errorf("%v is hot in an empty cache", b.ID())
 	}
 }
 
@@ -229,17 +229,17 @@ func TestTwoNamesOfOneHash(t *testing.T) {
 		t.Fatal("one name found the other's bucket")
 	}
 	b := c.Get(0, y)
-	if a == b || a.id != x || b.id != y {
-		t.Fatalf("%v and %v for %v and %v", a.id, b.id, x, y)
+	if a == b || a.ID() != x || b.ID() != y {
+		t.Fatalf("%v and %v for %v and %v", a.ID(), b.ID(), x, y)
 	}
 	strays(t, c)
-	if !a.retired() || !c.evicted[a].Send {
-		t.Fatalf("retired: %v, %+v, want the lease to be given back", a.retired(), c.evicted[a])
+	if !a.hot.retired() || !c.evicted[a].Send {
+		t.Fatalf("retired: %v, %+v, want the lease to be given back", a.hot.retired(), c.evicted[a])
 	}
 	if got, ok := c.Find(x); !ok || got != a {
 		t.Fatal("not found on its way out")
 	}
-	if c.Get(0, x) != a || a.retired() {
+	if c.Get(0, x) != a || a.hot.retired() {
 		t.Fatal("back, and another bucket or a retired one")
 	}
 	if keys, leaving, evictions := c.Counts(); keys != 1 || leaving != 0 || evictions != 2 {
@@ -256,14 +256,14 @@ func TestTouchKeepsWhatIsInUse(t *testing.T) {
 		c.Get(0, ID{0, strconv.Itoa(i)})
 		c.Touch(hot)
 	}
-	if len(c.evicted) != 0 || hot.life == closed || c.Get(0, ID{0, "hot"}) != hot {
+	if len(c.evicted) != 0 || hot.hot.life == closed || c.Get(0, ID{0, "hot"}) != hot {
 		t.Fatal("the one that was touched all the time was evicted as the least recently used")
 	}
 	c.Get(0, ID{0, "more"})
 	c.Get(0, ID{0, "still more"})
 	c.Get(0, ID{0, "too many"})
 	c.Touch(hot) // one that is gone: this brings nothing back
-	if _, ok := c.Find(hot.id); ok || hot.life != closed {
+	if _, ok := c.Find(hot.ID()); ok || hot.hot.life != closed {
 		t.Fatal("the least recently used one is still there")
 	}
 }

@@ -163,7 +163,7 @@ func (r *shareRun) step(steps []byte) []byte {
 		r.alone(tokens)
 	case take:
 		alive := r.alive()
-		if _, ok, _ := r.b.Take(r.now, tokens); ok {
+		if _, ok, _ := r.b.Hot().Take(r.now, tokens); ok {
 			r.spend(tokens, alive)
 		}
 	case lease:

@@ -4,13 +4,15 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// hot is the part of a bucket that decisions read without its mutex. A decision by a lease, a known refusal or the fail
+// Hot is the part of a bucket that decisions read without its mutex. A decision by a lease, a known refusal or the fail
 // mode reads its first 64 bytes, which only slower paths write, and adds to a counter.
 //
 // What is not atomic here is guarded by the mutex. It stands here because there is room beside ready.
-type hot struct {
+type Hot struct {
 	policy atomic.Pointer[Policy] // changed under the mutex
 	key    string                 // never changes
 	lease  *leaseState            // nil before the first lease, fallback or debt. Set once, before ready is
@@ -47,6 +49,14 @@ func leasedFar(trip time.Duration) leasing {
 // trip is the round trip to a node that answers when those who asked have left, or 0.
 func (l leasing) trip() time.Duration { return time.Duration(max(l, leased)-leased) * farStep }
 
+// lasting is the period by which a lease that nobody renews is idle, if it is to last for period while it is renewed.
+func (l leasing) lasting(period time.Duration) time.Duration {
+	if far := l.trip(); far > 0 { // until more can be there
+		period = max(period, farPeriod) + far
+	}
+	return period
+}
+
 // life is how far a bucket has come. Invariant: once it is closed it stays so, and holds nothing.
 type life uint8
 
@@ -67,23 +77,23 @@ const (
 )
 
 // retired reports whether the bucket is on its way out, or closed.
-func (h *hot) retired() bool { return h.life >= retired }
+func (h *Hot) retired() bool { return h.life >= retired }
 
 // ID is the name of the bucket.
-func (h *hot) ID() ID { return ID{h.Policy().Number, h.key} }
+func (h *Hot) ID() ID { return ID{h.Policy().Number, h.key} }
 
 // Is reports whether id is the name of the bucket.
-func (h *hot) Is(id ID) bool { return h.key == id.Key && h.Policy().Number == id.Policy }
+func (h *Hot) Is(id ID) bool { return h.key == id.Key && h.Policy().Number == id.Policy }
 
 // Policy is the policy of the bucket at present; see [Bucket.SetPolicy].
-func (h *hot) Policy() *Policy { return h.policy.Load() }
+func (h *Hot) Policy() *Policy { return h.policy.Load() }
 
 // Take takes n ≥ 1 tokens from the pot. It reports false if the lease is over or holds fewer, or if somebody waits.
 // left is what remains, here and in Redis as last seen. renew says that the owner should call [Bucket.Renew].
 //
 // The caller has read now before. A token that is taken by a goroutine that slept in between counts as admitted at now,
 // before the lease's end.
-func (h *hot) Take(now time.Duration, n int64) (left int64, ok, renew bool) {
+func (h *Hot) Take(now time.Duration, n int64) (left int64, ok, renew bool) {
 	if !h.ready.Load() {
 		return 0, false, false
 	}
@@ -99,16 +109,16 @@ func (h *hot) Take(now time.Duration, n int64) (left int64, ok, renew bool) {
 }
 
 // Foresee is Take, but takes nothing: left is what remains before n tokens are taken.
-func (h *hot) Foresee(now time.Duration, n int64) (left int64, ok bool) {
+func (h *Hot) Foresee(now time.Duration, n int64) (left int64, ok bool) {
 	held := h.held(now)
 	return h.remaining(held), held >= n
 }
 
 // Holds reports whether Take would find n tokens.
-func (h *hot) Holds(now time.Duration, n int64) bool { return h.held(now) >= n }
+func (h *Hot) Holds(now time.Duration, n int64) bool { return h.held(now) >= n }
 
 // held reports the tokens that takers find in the pot. It takes no lock.
-func (h *hot) held(now time.Duration) int64 {
+func (h *Hot) held(now time.Duration) int64 {
 	if !h.ready.Load() {
 		return 0
 	}
@@ -118,7 +128,7 @@ func (h *hot) held(now time.Duration) int64 {
 // Refuse answers a request for n tokens that Take did not have, if it is known to be refused. Like Take it takes no
 // lock, because a key over its limit is often the one that is asked for most. The caller counts the refusal afterwards,
 // with [Bucket.CountRefused].
-func (h *hot) Refuse(now time.Duration, n int64) (Verdict, bool) {
+func (h *Hot) Refuse(now time.Duration, n int64) (Verdict, bool) {
 	d := h.denied.Load()
 	if d == nil {
 		return Verdict{}, false
@@ -137,16 +147,109 @@ func (h *hot) Refuse(now time.Duration, n int64) (Verdict, bool) {
 // CountRefused counts n tokens that Refuse refused, or the owner because the rule is Blocked. It is a step of its own,
 // for after the answer is written: an atomic addition waits for all writes before it, and whoever reads an answer that
 // was written a moment ago waits for them too. One wait instead of two is a tenth of a decision.
-func (h *hot) CountRefused(n int64) { h.refused.Add(n) }
+func (h *Hot) CountRefused(n int64) { h.refused.Add(n) }
 
 // Denied reports whether a request for one token is known to be refused now, and for how long. It takes no lock.
-func (h *hot) Denied(now time.Duration) (retry time.Duration, denied bool) {
+func (h *Hot) Denied(now time.Duration) (retry time.Duration, denied bool) {
 	retry, denied = h.denied.Load().refuses(now, 1)
 	return retry, denied && h.held(now) == 0
 }
 
+// RefuseWaiter is Refuse for a caller that waits; see [Waiter.AskAgain].
+func (h *Hot) RefuseWaiter(now time.Duration, n int64) (Verdict, bool) {
+	d, held := h.denied.Load(), h.held(now)
+	retry, refused := d.lacks(now, n-held)
+	if !refused || n <= held || d.reserves() { // what the pot holds for the caller, takers do not see
+		return Verdict{}, false
+	}
+	return Verdict{Outcome: Refused, Left: h.refusedLeft(d, now, held), Retry: retry}, true
+}
+
+// Reserved reports how many tokens are kept for callers who wait. It takes no lock.
+func (h *Hot) Reserved() int64 {
+	if d := h.denied.Load(); d != nil {
+		return d.reserved
+	}
+	return 0
+}
+
+// A caller that waits for tokens and asks again is another kind of request. It sets no hold-off and minds none: it asks
+// when the tokens may be there, for those behind it too. It is counted when it is served.
+
+// maxAskers is how many processes may ask for each token that they wait for.
+const maxAskers = 3
+
+// Yield reports how long a process that waits should leave the tokens to the others that lease from the bucket, beyond
+// the time when the next token can be there. active is how many leases are active; see [Waiter.Active]. A few processes
+// only keep out of step, so that none is always the second. If there are more, each asks for its part of the refill:
+// calls per token stay few, whatever their number. It takes no lock.
+func (h *Hot) Yield(active int64) time.Duration {
+	p := h.Policy()
+	switch {
+	case p.Call.Algorithm != lua.TokenBucket || active <= 1 || h.view.level.Load() >= active:
+		return 0
+	case active <= maxAskers:
+		return p.between(0, 0.25, p.wait(1))
+	}
+	return p.between(0.5, 1.5, p.wait(float64(active-maxAskers)))
+}
+
+// TryFallback is Fallback for most of the decisions that only have to be counted. It takes no lock. It reports false if
+// the caller needs Fallback. The caller counts the decision afterwards, with [Bucket.CountFallback].
+func (h *Hot) TryFallback(now time.Duration, n int64) (Verdict, bool) {
+	mode := h.Policy().FailMode
+	if mode == FailLocal || !h.ready.Load() {
+		return Verdict{}, false
+	}
+	l := h.lease
+	if mode == FailOpen && int64(now) >= l.outage.bookAt.Load() {
+		return Verdict{}, false
+	}
+	held := l.pot.live(now)
+	if held >= n { // a lease is spent first
+		return Verdict{}, false
+	}
+	if mode == FailClosed {
+		return Verdict{Outcome: Failed, Left: held}, true
+	}
+	return Verdict{Outcome: Opened, Left: h.remaining(held)}, true
+}
+
+// CountFallback counts n tokens that TryFallback decided over. [Bucket.CountRefused] says why that is a step of its
+// own.
+func (h *Hot) CountFallback(n int64) { h.lease.outage.unbooked.Add(n) }
+
+// LastReport reports what Redis said last about a policy that does not just refill: which of its limits, from 1,
+// refused last or else has the least left, and when nothing that was known counts any more. Before Redis said anything
+// both are 0. It takes no lock.
+func (h *Hot) LastReport(refused bool) (which uint8, clear time.Duration) {
+	w := h.denied.windows()
+	if w == nil {
+		return 0, 0
+	}
+	which = uint8(w.tightest.Load())
+	if refused {
+		which = uint8(w.refuser.Load())
+	}
+	return which, time.Duration(w.clearAt.Load())
+}
+
+// LastStamp reports when tokens that are taken now were counted, or earlier. It is nil for a policy that refills. Read
+// it before the tokens are taken.
+func (h *Hot) LastStamp() *Stamp {
+	if w := h.denied.windows(); w != nil {
+		return w.stamp.Load()
+	}
+	return nil
+}
+
+// admits is the verdict on a request that was admitted from what Redis granted.
+func (h *Hot) admits(left int64) Verdict {
+	return Verdict{Outcome: Admitted, Left: left, Stamp: h.LastStamp()}
+}
+
 // refuse refuses w, and counts that unless w asks again.
-func (h *hot) refuse(w *Waiter, now, retry time.Duration) Verdict {
+func (h *Hot) refuse(w *Waiter, now, retry time.Duration) Verdict {
 	if !w.AskAgain {
 		h.refused.Add(w.cost)
 	}
@@ -155,7 +258,7 @@ func (h *hot) refuse(w *Waiter, now, retry time.Duration) Verdict {
 
 // refusedLeft is what remains after a refusal by d: like remaining, but with the refill since the level was told, where
 // that is known. A caller who can do with less asks for so much.
-func (h *hot) refusedLeft(d *denial, now time.Duration, held int64) int64 {
+func (h *Hot) refusedLeft(d *denial, now time.Duration, held int64) int64 {
 	if d == nil || d.nanos == 0 || now < d.at {
 		return h.lacking(held)
 	}
@@ -168,7 +271,7 @@ func (h *hot) refusedLeft(d *denial, now time.Duration, held int64) int64 {
 }
 
 // lacking is remaining after a refusal: it is negative if Redis was last seen to be owed, and nothing is held here.
-func (h *hot) lacking(held int64) int64 {
+func (h *Hot) lacking(held int64) int64 {
 	if held > 0 {
 		return h.remaining(held)
 	}
@@ -176,21 +279,104 @@ func (h *hot) lacking(held int64) int64 {
 }
 
 // remaining adds what Redis was last seen to have to what is held here. It is an estimate in 0 … Cap.
-func (h *hot) remaining(held int64) int64 {
+func (h *Hot) remaining(held int64) int64 {
 	return min(held+max(h.view.level.Load(), 0), h.Policy().Cap)
 }
 
 // levelAt is the level in Redis by the last reply and the refill since. The mutex is held.
-func (h *hot) levelAt(now time.Duration) int64 {
+func (h *Hot) levelAt(now time.Duration) int64 {
 	return h.view.levelAt(now, h.Policy(), h.denied.windows())
 }
 
+// lives reports whether the bucket that Redis was last seen to have must still be there at now, and whether it is likely
+// to be. Neither is known of another one than epoch: a refund names the bucket that it was taken from, which may be an
+// earlier one. The mutex is held.
+func (h *Hot) lives(now time.Duration, epoch int64) (surely, likely bool) {
+	v := &h.view
+	if h.life == closed || epoch != v.epoch {
+		return false, false
+	}
+	p, w, charged := h.Policy(), h.denied.windows(), h.lease.orEmpty().outage.debt.certain
+	return v.outlives(now, p, w, charged), v.likely(now, p, w, charged)
+}
+
 // owing reports what was admitted without Redis and is not settled. The mutex is held.
-func (h *hot) owing() int64 { return h.lease.owing(h.Policy().FailMode) }
+func (h *Hot) owing() int64 { return h.lease.owing(h.Policy().FailMode) }
+
+// charged takes n tokens that were charged, and of which Redis has not heard, off what it was last seen to have. The mutex is held.
+func (h *Hot) charged(now time.Duration, n int64) {
+	if n == 0 {
+		return
+	}
+	h.view.charge(now, n, h.Policy(), h.denied.windows())
+	if d := h.denied.copy(); d.at > 0 {
+		d.charge(h.Policy(), now, n)
+		h.denied.put(&d)
+	}
+}
+
+// forgive drops debt and refund of a retired bucket that could not be sent with its return. They are worth one try, or
+// an outage would keep every evicted key, and a damaged key would stay for ever. The mutex is held.
+func (h *Hot) forgive() {
+	if h.retired() {
+		h.lease.giveUp(h.Policy().FailMode, h.denied.windows())
+	}
+}
+
+// freezes reports whether a debt counts where it was made. It stays as it was reported until it is accepted, so that
+// repeating does no harm.
+func (h *Hot) freezes() bool {
+	return h.denied.windows() != nil && h.Policy().Call.Algorithm != lua.TokenBuckets
+}
 
 // openPot lets takers at the pot if there is one, nobody waits and the limit decides. Else it keeps them off. The mutex
 // is held.
-func (h *hot) openPot(waiting int) {
+func (h *Hot) openPot(waiting int) {
 	byLimit := h.Policy().Rule == ByLimit
 	h.ready.Store(h.lease != nil && waiting == 0 && byLimit && h.life != closed && !h.denied.Load().reserves())
+}
+
+// changeNumbers brings what is known of the level up to now by the old numbers, before p is in force. calling says
+// that a call is under way. The mutex is held.
+func (h *Hot) changeNumbers(now time.Duration, old, p *Policy, calling bool) {
+	was := old.numbers()
+	known := !old.Unset // else the old numbers are nobody's
+	if p.Rule != ByLimit || known && was == p.numbers() {
+		return
+	}
+	h.lease.lower(now, was, p)
+	if p.Call.Algorithm.Window() { // no rate, so nothing came by the old one, and what is counted stays
+		if known && old.First == p.First {
+			h.view.level.Add(p.Cap - old.Cap)
+		}
+		return
+	}
+	neverAsked := h.view.epoch == 0 && !h.queued && !calling
+	full, level := neverAsked, h.view.level.Load()
+	if known {
+		full, level = h.full(now, calling), h.levelAt(now)
+		h.view.at = now
+	}
+	if full { // an absent bucket is
+		h.view.level.Store(p.Cap)
+		return
+	}
+	h.view.level.Store(min(level, p.Cap))
+	switch {
+	case p.Cap < was.Cap:
+		h.view.certainty |= outgrown
+	case level >= was.Cap: // full by the old limit, as far as is known, so Redis may have forgotten it
+		h.view.setCertainty(another)
+	}
+}
+
+// full reports whether the bucket in Redis is full with nothing out, by all that is known here, and so as good as none.
+func (h *Hot) full(now time.Duration, calling bool) bool {
+	if h.view.certainty&outgrown != 0 || h.view.failures > 0 || h.queued || calling {
+		return false
+	}
+	if h.lease.out(now) || h.lease.owes() {
+		return false
+	}
+	return h.levelAt(now) >= h.Policy().Cap
 }

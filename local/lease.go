@@ -1,41 +1,10 @@
 package local
 
-import "time"
+import (
+	"time"
 
-// leaseState is what stands between this process and Redis for one bucket: what is leased, what is to go back, what is
-// owed, and whether Redis fails. A bucket that only ever takes tokens directly has none, and a nil *leaseState answers
-// as an empty one; see orEmpty. The methods that change something and have a nil check do nothing then; all others need
-// [Bucket.needLease] first.
-//
-// It fills a size class of the allocator (176 bytes): one more word costs 16 bytes per leased key.
-type leaseState struct {
-	pot     pot
-	maxCost maxCost
-	outage  outage
-	ledger  ledger
-
-	ack       int64         // highest seq of a lease call whose reply was accepted; unknownAck before the first call
-	outUntil  time.Duration // until then Redis may count tokens as out to this process. Invariant: 0 or ≥ deadline
-	lastGrant int64         // tokens of the last lease
-	backOff   time.Duration // no call before then, because one has failed
-
-	usedAt    time.Duration // when spent was first seen to be usedSpent
-	usedSpent int64         // tokens
-}
-
-// unknownAck is the ack of a process that Redis does not know yet.
-const unknownAck = -1
-
-// emptyLease is read in place of a nil *leaseState, and never changed.
-var emptyLease leaseState
-
-// orEmpty returns l for reading, or an empty lease state if it is nil.
-func (l *leaseState) orEmpty() *leaseState {
-	if l == nil {
-		return &emptyLease
-	}
-	return l
-}
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
 
 // take is [pot.take], if there is a pot.
 func (l *leaseState) take(now time.Duration, n int64) (left int64, ok bool) {
@@ -175,6 +144,25 @@ func (l *leaseState) unanswered(c Call) {
 	}
 }
 
+// accepted settles what a call stated, and adds its grant to the pot.
+func (l *leaseState) accepted(now time.Duration, c Call, r lua.Reply) {
+	if !c.leases() {
+		r.Grant = 0
+	}
+	l.ack = c.Seq
+	l.ledger.returnAccepted(c.Ret)
+	l.ledger.refundAnswered(c.Refund-c.Given, r)
+	end := c.sent + usable(min(c.ttl, micros(r.TTLLeft))) // counted from the sending: Redis counts from later
+	l.ledger.burnt += l.pot.refill(now, r.Grant, end)
+	l.outUntil = now + c.ttl
+	if c.Hold+r.Grant == 0 {
+		l.outUntil = 0
+	}
+	if c.Want > 0 {
+		l.lastGrant = r.Grant
+	}
+}
+
 // giveUp forgives the debt, which it reports, and burns the refund.
 func (l *leaseState) giveUp(m FailMode, w *windowState) (forgiven int64) {
 	if l == nil {
@@ -185,4 +173,72 @@ func (l *leaseState) giveUp(m FailMode, w *windowState) (forgiven int64) {
 	w.forgetDebt()
 	w.forgetRefunds()
 	return forgiven
+}
+
+// leaseState is what stands between this process and Redis for one bucket: what is leased, what is to go back, what is
+// owed, and whether Redis fails. A bucket that only ever takes tokens directly has none, and a nil *leaseState answers
+// as an empty one; see orEmpty. The methods that change something and have a nil check do nothing then; all others need
+// [Bucket.needLease] first.
+//
+// It fills a size class of the allocator (176 bytes): one more word costs 16 bytes per leased key.
+type leaseState struct {
+	pot     pot
+	maxCost maxCost
+	outage  outage
+	ledger  ledger
+
+	ack       int64         // highest seq of a lease call whose reply was accepted; unknownAck before the first call
+	outUntil  time.Duration // until then Redis may count tokens as out to this process. Invariant: 0 or ≥ deadline
+	lastGrant int64         // tokens of the last lease
+	backOff   time.Duration // no call before then, because one has failed
+
+	usedAt    time.Duration // when spent was first seen to be usedSpent
+	usedSpent int64         // tokens
+}
+
+// unknownAck is the ack of a process that Redis does not know yet.
+const unknownAck = -1
+
+// emptyLease is read in place of a nil *leaseState, and never changed.
+var emptyLease leaseState
+
+// orEmpty returns l for reading, or an empty lease state if it is nil.
+func (l *leaseState) orEmpty() *leaseState {
+	if l == nil {
+		return &emptyLease
+	}
+	return l
+}
+
+// forget notes that a part of the debt of a window is forgiven: nothing would count it.
+func (l *leaseState) forget(p *Policy, forgotten debt) {
+	if forgotten == (debt{}) {
+		return
+	}
+	f := &l.outage
+	f.debt.admitted -= forgotten.admitted
+	f.debt.certain -= forgotten.certain
+	f.settled += forgotten.admitted
+	p.countPaid(forgotten.certain)
+}
+
+// stats reports what lease, ledger and fallback count.
+func (l *leaseState) stats(m FailMode) Stats {
+	l = l.orEmpty()
+	s := l.outage.stats(m, l.outage.unbooked.Load())
+	s.Returned, s.Burnt = l.ledger.returned, l.ledger.burnt
+	s.Settled = l.outage.settled
+	s.Held = l.pot.tokens.Load() + l.ledger.toReturn + l.ledger.toRefund
+	return s
+}
+
+// answered notes that Redis answers, and that it took the debt that a call reported.
+func (l *leaseState) answered(c Call) {
+	if l == nil {
+		return
+	}
+	l.backOff = 0
+	l.outage.debt.accepted(c)
+	l.outage.settled += c.Debt
+	c.Policy.countPaid(c.certain)
 }

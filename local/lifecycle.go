@@ -1,116 +1,49 @@
 package local
 
-import "time"
+import (
+	"time"
+)
 
-// next says when the bucket wants to be looked at again.
-func (b *Bucket) next(now time.Duration) Effect {
-	l := b.lease
-	switch {
-	case b.queued || b.pending.calling() || b.life == closed:
-		return Effect{} // the end of the call will tell
-	case b.view.probe == probeLater:
-		return Effect{Check: l.backOffEnd()}
-	case b.owesNothing(now):
-		return Effect{Done: b.retired()}
-	case b.pending.count() > 0:
-		return Effect{Check: now + minIdle} // their time is over and they are about to leave
-	case b.pending != nil: // a Reset waits
-		return b.send()
-	case b.retired() || b.upkeep != nothing:
-		return b.sendAfterBackOff(now)
-	case l.ledger.toRefund > 0 || l.outage.debt.certain > 0:
-		return Effect{Check: max(now+refundDelay, l.backOff)}
-	case l.ledger.toReturn > 0:
-		return Effect{Check: max(now+minIdle, l.backOff)}
-	}
-	period := b.lastingPeriod(now)
-	check := l.usedAt + idle(period)
-	if once := l.usedAt + period; b.Policy().slow() && now < once { // so it is known to a period when it was last used
-		check = once
-	}
-	if l.pot.tokens.Load() > 0 {
-		check = min(check, b.lease.extendAt(b.Policy(), b.denied.windows(), b.leasing.trip()))
-	}
-	return Effect{Check: max(check, now+minIdle)}
-}
-
-// sendAfterBackOff sends as soon as the back-off allows.
-func (b *Bucket) sendAfterBackOff(now time.Duration) Effect {
-	if !b.lease.backsOff(now) {
-		return b.send()
-	}
-	return Effect{Check: b.lease.backOffEnd()}
-}
-
-// owesNothing reports that nothing is owed in either direction. A debt may be owed: it waits for the next call, because
-// what is refilled meanwhile pays it. But a retired bucket has no next call.
-func (b *Bucket) owesNothing(now time.Duration) bool {
-	l := b.lease
-	switch {
-	case b.queued || b.pending != nil:
-		return false
-	case l == nil:
-		return true
-	case l.ledger.toRefund > 0 || l.outage.debt.certain > 0 || l.out(now):
-		return false
-	}
-	return b.life == inUse || b.owing() == 0
-}
+// keptPeriods is how many periods of demand a lease may hold that is used too slowly to be renewed. If it holds
+// more, it goes back instead of being prolonged, because it would lie here for longer than a lease should.
+const keptPeriods = 4
 
 // Check sees to what is due though no decision asks for it: a lease that lies idle goes back, and so does what is still
 // to be returned or refunded.
 func (b *Bucket) Check(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	busy := b.life == closed || b.queued || b.pending.calling()
-	if b.view.probe == probeLater && !b.lease.backsOff(now) && !busy {
-		b.view.probe = probeNow
+	busy := b.hot.life == closed || b.hot.queued || b.pending.calling()
+	if b.hot.view.probe == probeLater && !b.hot.lease.backsOff(now) && !busy {
+		b.hot.view.probe = probeNow
 		return b.send()
 	}
-	if busy || b.lease == nil || b.owesNothing(now) {
+	if busy || b.hot.lease == nil || b.owesNothing(now) {
 		return b.next(now)
 	}
-	if b.retired() || b.lease.hasNews() {
+	if b.hot.retired() || b.hot.lease.hasNews() {
 		return b.sendAfterBackOff(now)
 	}
-	b.findDuty(now)
-	return b.next(now)
-}
-
-// lastingPeriod is the period by which a lease that nobody renews is idle.
-func (b *Bucket) lastingPeriod(now time.Duration) time.Duration {
-	period := b.size(now, 0).period
-	if far := b.leasing.trip(); far > 0 { // until more can be there
-		period = max(period, farPeriod) + far
-	}
-	return period
-}
-
-// keptPeriods is how many periods of demand a lease may hold that is used too slowly to be renewed. If it holds
-// more, it goes back instead of being prolonged, because it would lie here for longer than a lease should.
-const keptPeriods = 4
-
-// findDuty decides whether the lease is to go back, to be extended, or to stay as it is.
-func (b *Bucket) findDuty(now time.Duration) {
-	l := b.lease
+	l := b.hot.lease
 	if spent := b.spent(); spent != l.usedSpent {
 		l.used(now, spent)
 	}
 	b.account(now)
-	period := b.lastingPeriod(now)
+	period := b.hot.leasing.lasting(b.size(now, 0).period)
 	need := b.demand.over(period)
 	giveBack := now-l.usedAt >= idle(period) || need < 1
-	if held := l.live(now); held > 0 && now >= b.lease.extendAt(b.Policy(), b.denied.windows(), b.leasing.trip()) {
+	if held := l.live(now); held > 0 && now >= b.hot.lease.extendAt(b.Policy(), b.hot.denied.windows(), b.hot.leasing.trip()) {
 		// It is used too slowly to be renewed. Keep what the next periods need, else give it back.
 		// Of a slow limit it goes back at once if it was not used lately: who waits for it is told to ask about now.
 		giveBack = giveBack || float64(held) > keptPeriods*need || b.Policy().slow() && now-l.usedAt >= period/2
-		b.upkeep = extending
+		b.hot.upkeep = extending
 	}
 	if giveBack {
-		b.upkeep = returning
-	} else if b.upkeep == returning {
-		b.upkeep = nothing
+		b.hot.upkeep = returning
+	} else if b.hot.upkeep == returning {
+		b.hot.upkeep = nothing
 	}
+	return b.next(now)
 }
 
 // retire begins the end of a bucket that its cache evicted: whatever it holds goes back. It still answers those who
@@ -118,8 +51,8 @@ func (b *Bucket) findDuty(now time.Duration) {
 func (b *Bucket) retire(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.life = max(b.life, retired)
-	b.view.probe = probeNot
+	b.hot.life = max(b.hot.life, retired)
+	b.hot.view.probe = probeNot
 	return b.next(now)
 }
 
@@ -127,8 +60,8 @@ func (b *Bucket) retire(now time.Duration) Effect {
 func (b *Bucket) revive() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.life == retired {
-		b.life = inUse
+	if b.hot.life == retired {
+		b.hot.life = inUse
 	}
 }
 
@@ -138,10 +71,10 @@ func (b *Bucket) revive() {
 func (b *Bucket) finish(now time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.life == retired && b.owesNothing(now) {
+	if b.hot.life == retired && b.owesNothing(now) {
 		b.close(now)
 	}
-	return b.life == closed
+	return b.hot.life == closed
 }
 
 // Burn closes the bucket whatever it holds. Tokens end unspent and are never minted. Those who wait get Failed.
@@ -158,16 +91,101 @@ func (b *Bucket) Burn(now time.Duration) {
 
 // close makes the bucket answer Outdated from now on. What it still holds is burnt.
 func (b *Bucket) close(now time.Duration) {
-	if b.life != closed {
+	if b.hot.life != closed {
 		b.fallback.keep(now, b.Policy(), b.ID())
 	}
-	b.life = closed
-	b.ready.Store(false)
-	w := b.denied.windows()
-	b.denied.Store(nil) // or it would go on to refuse
-	if b.lease != nil {
-		b.lease.burn()
-		b.lease.burnReturns()
+	b.hot.life = closed
+	b.hot.ready.Store(false)
+	w := b.hot.denied.windows()
+	b.hot.denied.Store(nil) // or it would go on to refuse
+	if b.hot.lease != nil {
+		b.hot.lease.burn()
+		b.hot.lease.burnReturns()
 		w.forgetRefunds()
+	}
+}
+
+// Expire drops the lease, and burns what was to go back, because the clock that the lease's deadline is measured by stood
+// still while the machine was suspended. The process goes on under another lease id, because it may be a copy of one that
+// runs on. Such a copy gives the same tokens back, so this one must not.
+func (b *Bucket) Expire(now time.Duration) Effect {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.needLease().expire() // it knows what is of the old id
+	b.hot.denied.windows().forgetRefunds()
+	b.hot.view.doubt() // nobody here knows how long the clock stood still
+	c, ok := b.pending.cancel()
+	if !ok {
+		return b.next(now)
+	}
+	c.Refund = 0 // burnt
+	b.fail(now, c, Failed)
+	return b.next(now)
+}
+
+// SetPolicy has the bucket go on under another policy of the same Number. It reports what the bucket had
+// counted by fail mode, or because the rule is Blocked, if p has another mode or rule: the owner keeps these counts
+// from now on.
+//
+// Nothing is minted and nothing is taken away. What came until now came by the old numbers, here, in the fallback and in
+// Redis, and is clamped if the burst is smaller. What is known to be denied is forgotten, so that a raised limit shows
+// at once. Those who wait and whom p will never admit, or who need not ask, get Outdated: look again.
+//
+// Redis counts by the old numbers until the next call of the key brings others. If the limit is lowered, what is leased
+// under the larger one is not spent any more: it goes back, by a call that brings them.
+//
+// Under a rule by which no limit decides the bucket keeps its numbers for as long as it lives: what comes back of a
+// reservation, a call under way, a lease or a debt was taken by them.
+//
+// It does nothing, and reports false, if the bucket does not go by the policy has any more. nil is any policy.
+func (b *Bucket) SetPolicy(now time.Duration, has, p *Policy) (folded Stats, e Effect, set bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	old := b.Policy()
+	if has != nil && has != old {
+		return Stats{}, Effect{}, false
+	}
+	if p.Rule != ByLimit && !old.Unset { // what comes back goes by the numbers that it was taken by
+		p = old.WithRule(p.Rule)
+	}
+	if b.hot.life == closed {
+		b.hot.policy.Store(p)
+		return Stats{}, Effect{}, true
+	}
+	b.account(now)
+	folded = b.fold(now, p)
+	b.hot.changeNumbers(now, old, p, b.pending.calling())
+	b.hot.policy.Store(p)
+	if p.Cap != old.Cap || p.Tokens != old.Tokens || p.Per != old.Per {
+		b.hot.view.doubt()
+	}
+	if b.hot.view.fleet != 0 && p.Rule == ByLimit {
+		b.fallback.resize(p, now, int64(b.hot.view.fleet), false)
+	}
+	if b.hot.view.epoch == 0 && b.hot.lease == nil { // never asked for: an absent bucket is full
+		b.hot.view.level.Store(p.Cap)
+	}
+	if p.numbers() != old.numbers() || p.Rule != old.Rule || p.FailMode != old.FailMode || p.Window != old.Window {
+		b.hot.denied.clear()
+	}
+	if !b.hot.queued && !b.pending.calling() {
+		b.hot.lease.renewFrom(max(now, b.hot.lease.backOffEnd()))
+	}
+	for w := range b.pending.waiting() {
+		if p.Rule != ByLimit || w.cost > p.Cap {
+			b.pending.waiters.decide(w, Verdict{Outcome: Outdated})
+		}
+	}
+	b.deliver()
+	return folded, b.next(now), true
+}
+
+// Inherit makes b the successor of a closed bucket of its key, before something comes back that was taken there. p was
+// the policy of that bucket. If nobody has set b's numbers, it goes by those of p.
+func (b *Bucket) Inherit(p *Policy) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if old := b.Policy(); old.Unset && !p.Unset {
+		b.hot.policy.Store(p.WithRule(old.Rule))
 	}
 }

@@ -58,7 +58,7 @@ func TestAnIdleLeaseOfASlowLimitGoesBackSoon(t *testing.T) {
 			}
 			if at := leased + use; used < at && at <= e.Check {
 				r.now = at
-				if _, ok, _ := r.b.Take(r.now, 1); !ok {
+				if _, ok, _ := r.b.Hot().Take(r.now, 1); !ok {
 					t.Fatal("nothing to use")
 				}
 				used = at

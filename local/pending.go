@@ -8,16 +8,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// pending is what a bucket has only while somebody waits or a call is under way. A nil *pending has neither.
-//
-// Invariant: between two steps a bucket has one if, and only if, idle reports false; see [Bucket.deliver].
-type pending struct {
-	waiters waiters
-	credits []*Waiter // they wait for tokens to be given to the bucket, their cost, or for a reset, in order
-	call    Call      // under way; Seq 0 if none is
-	again   bool      // the call is made a second time: it was late, or its credit came to nothing
-}
-
 var pendings = sync.Pool{New: func() any { return new(pending) }}
 
 // orNew returns a new pending state for a bucket that has none.
@@ -96,6 +86,9 @@ func (p *pending) waiting() iter.Seq[*Waiter] {
 	}
 }
 
+// Fill is a credit that fills a bucket to its room: a reset.
+const Fill = unlimited
+
 // credited returns what those who wait for a credit give together. It returns Fill if one of them wants a reset.
 func (p *pending) credited() (tokens int64) {
 	for _, w := range p.credits {
@@ -111,7 +104,7 @@ func (p *pending) credited() (tokens int64) {
 // level that Redis is known to have, if it is known when they may have it: one that waits for longer than a round trip
 // goes on waiting for an answer of its own. The first that the call was for has had that. So do the others. The pot makes up for a part of a cost if calls lease. A
 // direct take has to find all of it in Redis.
-func (p *pending) serve(h *hot, now time.Duration, level int64, leases bool, trip time.Duration) {
+func (p *pending) serve(h *Hot, now time.Duration, level int64, leases bool, trip time.Duration) {
 	answered := false // the first that the call was for
 	for w := range p.waiting() {
 		own := w.asked && !answered
@@ -139,7 +132,7 @@ func (p *pending) serve(h *hot, now time.Duration, level int64, leases bool, tri
 }
 
 // serveAsked gives tokens of the pot to those for whom the call was made, and what v says to those who get none.
-func (p *pending) serveAsked(h *hot, now time.Duration, v Verdict) {
+func (p *pending) serveAsked(h *Hot, now time.Duration, v Verdict) {
 	for w := range p.waiting() {
 		if !w.asked {
 			continue
@@ -205,7 +198,7 @@ func (p *pending) creditsAnswered(c Call, r lua.Reply, left int64, second bool) 
 }
 
 // failAll ends all that wait: those for tokens as serveAsked does, and the credits.
-func (p *pending) failAll(h *hot, now time.Duration, v Verdict) {
+func (p *pending) failAll(h *Hot, now time.Duration, v Verdict) {
 	for w := range p.waiting() {
 		w.asked = true
 	}
@@ -265,9 +258,6 @@ func (p *pending) request(now, trip, answer time.Duration, burst int64) request 
 	return r
 }
 
-// hurried reports whether w never waits for as long as an answer takes.
-func (w *Waiter) hurried(answer time.Duration) bool { return w.until-w.since <= answer }
-
 // addMore adds what the waiters want for others to the cost of a direct take for them. That is a quarter of the burst
 // at most for each, because it is lost with the reply.
 func (p *pending) addMore(cost int64, policy *Policy) int64 {
@@ -278,4 +268,14 @@ func (p *pending) addMore(cost int64, policy *Policy) int64 {
 		}
 	}
 	return cost
+}
+
+// pending is what a bucket has only while somebody waits or a call is under way. A nil *pending has neither.
+//
+// Invariant: between two steps a bucket has one if, and only if, idle reports false; see [Bucket.deliver].
+type pending struct {
+	waiters waiters
+	credits []*Waiter // they wait for tokens to be given to the bucket, their cost, or for a reset, in order
+	call    Call      // under way; Seq 0 if none is
+	again   bool      // the call is made a second time: it was late, or its credit came to nothing
 }

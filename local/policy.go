@@ -1,9 +1,7 @@
 package local
 
 import (
-	"fmt"
 	"math"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -57,25 +55,6 @@ type Policy struct {
 	NearLimit *atomic.Int64   // counts tokens that were admitted while less than a fifth of Cap was left; nil counts none
 }
 
-// Numbers are the burst and the rate of one token bucket.
-type Numbers struct {
-	Cap, Tokens int64
-	Per         time.Duration
-}
-
-// numbers are those that Redis hears of.
-func (p *Policy) numbers() Numbers {
-	if p.First != (Numbers{}) {
-		return p.First
-	}
-	return Numbers{p.Cap, p.Tokens, p.Per}
-}
-
-// below reports whether n has a smaller burst or a lower rate than m.
-func (n Numbers) below(m Numbers) bool {
-	return n.Cap < m.Cap || float64(n.Tokens)/float64(n.Per) < float64(m.Tokens)/float64(m.Per)
-}
-
 // Rule says whether there is a limit to decide by.
 type Rule uint8
 
@@ -110,44 +89,6 @@ func (p *Policy) WithRule(r Rule) *Policy {
 	return &q
 }
 
-// FailMode decides when Redis does not answer and the lease is used up.
-type FailMode uint8
-
-// The fail modes.
-const (
-	FailLocal  FailMode = iota // the fallback decides: this process' part of the limit
-	FailOpen                   // everything is admitted, and counted
-	FailClosed                 // nothing is admitted
-)
-
-var failModes = [...]string{FailLocal: "fail-local", FailOpen: "fail-open", FailClosed: "fail-closed"}
-
-// String returns "fail-local", "fail-open" or "fail-closed".
-func (m FailMode) String() string {
-	if int(m) < len(failModes) {
-		return failModes[m]
-	}
-	return fmt.Sprintf("fail mode %d", uint8(m))
-}
-
-// MarshalText returns what String does. An error means that m is none of the fail modes.
-func (m FailMode) MarshalText() ([]byte, error) {
-	if m > FailClosed {
-		return nil, fmt.Errorf("tiered: FailMode is %d: must be FailLocal, FailOpen or FailClosed", uint8(m))
-	}
-	return []byte(m.String()), nil
-}
-
-// UnmarshalText reads what MarshalText returns: "fail-local", "fail-open" or "fail-closed".
-func (m *FailMode) UnmarshalText(text []byte) error {
-	i := slices.Index(failModes[:], string(text))
-	if i < 0 {
-		return fmt.Errorf("tiered: FailMode is %.80q: must be fail-local, fail-open or fail-closed", text)
-	}
-	*m = FailMode(i)
-	return nil
-}
-
 const (
 	// minTTL is the shortest life of a lease. It is long against any pause of a healthy process, so that tokens do not
 	// end unspent. The price is how long a crash parks its pot (1.5 ttl at most).
@@ -170,6 +111,17 @@ const (
 	connecting = 4
 )
 
+// numbers are those that Redis hears of.
+func (p *Policy) numbers() Numbers {
+	if p.First != (Numbers{}) {
+		return p.First
+	}
+	return Numbers{p.Cap, p.Tokens, p.Per}
+}
+
+// decides reports whether the limit decides over n tokens. It did when the owner looked, but it may have changed.
+func (p *Policy) decides(n int64) bool { return p.Rule == ByLimit && n <= p.Cap }
+
 // refill reports the tokens that d brings.
 func (p *Policy) refill(d time.Duration) float64 {
 	return float64(d) * float64(p.Tokens) / float64(p.Per)
@@ -183,9 +135,6 @@ func (p *Policy) wait(x float64) time.Duration {
 	}
 	return time.Duration(max(d, 0))
 }
-
-// decides reports whether the limit decides over n tokens. It did when the owner looked, but it may have changed.
-func (p *Policy) decides(n int64) bool { return p.Rule == ByLimit && n <= p.Cap }
 
 // countPaid counts n tokens of settled debt that were charged.
 func (p *Policy) countPaid(n int64) {
@@ -209,17 +158,19 @@ func (p *Policy) window() time.Duration {
 	return micros(longest)
 }
 
+// slow reports whether what is used comes back after a minute or more: in a window of that length, or in a bucket that
+// takes longer to refill. What lies in one process is then missed in the others.
+func (p *Policy) slow() bool {
+	d := p.wait(float64(p.Cap))
+	if p.Call.Algorithm == lua.TokenBucket || p.Call.Algorithm == lua.TokenBuckets {
+		return d > time.Minute
+	}
+	return d >= time.Minute
+}
+
 // quarter is the most that one call leases, unless a single request costs more. It is also the highest low-water mark.
 // So a crash burns half of the burst at most.
 func (p *Policy) quarter() int64 { return (p.Cap + 3) / 4 }
-
-// A lease lasts for an eighth of a sliding window at most, and a hold-off for a fortieth. Such a window counts what is
-// out in leases, and it counts what was spent from the settlement on. So tokens that lie in a process for long are
-// missing in it: with four times this hold-off, an overloaded fleet uses 0.92 of the limit (docs/internals/sizing.md).
-const (
-	slidingPeriod  = 8
-	slidingHoldOff = 40
-)
 
 // with returns p, or a copy of own with the limit that governs, or nil if own governs.
 func (p *Policy) with(own *Policy, governs lua.Limit) *Policy {
@@ -236,24 +187,20 @@ func (p *Policy) with(own *Policy, governs lua.Limit) *Policy {
 	return &q
 }
 
-// holdOffEnd reports until when a process asks for nothing after a short grant to a call: for a period of it, a quarter
-// more or less, so that processes do not ask together. However long a lease lasts, what comes back is seen as soon as
-// after a denial.
-func (p *Policy) holdOffEnd(c Call) time.Duration {
-	period := min(c.period, maxOverdrawn)
-	if p.Window > 0 {
-		period = min(period, p.Window/slidingHoldOff)
-	}
-	return c.sent + p.between(0.75, 1.25, period)
-}
+// A lease lasts for an eighth of a sliding window at most, and a hold-off for a fortieth. Such a window counts what is
+// out in leases, and it counts what was spent from the settlement on. So tokens that lie in a process for long are
+// missing in it: with four times this hold-off, an overloaded fleet uses 0.92 of the limit (docs/internals/sizing.md).
+const (
+	slidingPeriod  = 8
+	slidingHoldOff = 40
+)
 
-// holdsOff reports whether everything is denied for a while after a short grant. As a rule what is left is for others,
-// or, if nothing was granted, for cheaper requests. A sliding window and a slow limit are asked as long as there is
-// something left: as a window fills up, the grants get smaller and more frequent, down to one token at a time, and
-// nobody is refused before it is full.
-func (p *Policy) holdsOff(r lua.Reply) bool {
-	return r.Level < 1 || r.Grant > 0 && p.Window == 0 && !p.slow()
-}
+// longestDenial is the longest that a denial is believed, with jitter below it. Returned tokens, refunds, a Reset and a
+// raised limit must become visible. A key that is asked for and refused all the time costs a call in 4.4 s.
+const longestDenial = 5 * time.Second
+
+// maxOverdrawn is the longest period of a key over its limit. With the jitter of a hold-off it is longestDenial.
+const maxOverdrawn = longestDenial * 4 / 5
 
 // period reports how long a lease should last if 99 of 100 calls take at most trip. That is Period, doubled up to twice
 // while a call takes more than a quarter of it. It is no longer than the refill takes for a quarter of the burst
@@ -281,6 +228,9 @@ func (p *Policy) retryPause(trip time.Duration) time.Duration {
 func (p *Policy) ttl(period, timeout time.Duration) time.Duration {
 	return max(4*period, minTTL, 2*timeout)
 }
+
+// usable is how long a process may use a lease that Redis keeps for ttl.
+func usable(ttl time.Duration) time.Duration { return time.Duration(float64(ttl) * (1 - drift)) }
 
 // timeout reports how long after its sending a call may still be executed, at a node that needs long for an answer.
 // That is half of a sliding window at most, so that no lease outlives the window.

@@ -76,7 +76,7 @@ func race(t *testing.T, seed uint64) (kept int64, wrong string) {
 			for taken, try := 0, 0; taken < takes && try < tries; try++ {
 				pause()
 				gen := r.b.Generation()
-				if _, ok, _ := r.b.Take(r.now, n); !ok {
+				if _, ok, _ := r.b.Hot().Take(r.now, n); !ok {
 					continue
 				}
 				pause()
@@ -145,7 +145,7 @@ func TestNothingEndedIsTakenWhileAReplyArrives(t *testing.T) {
 			all.Go(func() {
 				for last := false; !last; {
 					last = accepted.Load() // once more after the reply
-					if _, ok, _ := r.b.Take(end, 1); ok {
+					if _, ok, _ := r.b.Hot().Take(end, 1); ok {
 						taken.Add(1)
 					}
 				}

@@ -32,10 +32,10 @@ func TestShortGrantIsSpentFirst(t *testing.T) {
 			accepted <- ok
 		}()
 		synctest.Wait()
-		if v, refused := r.b.Refuse(r.now, 1); refused {
+		if v, refused := r.b.Hot().Refuse(r.now, 1); refused {
 			t.Errorf("%+v, when the verdict is told", v)
 		}
-		if left, ok, _ := r.b.Take(r.now, 1); !ok || left != 1 {
+		if left, ok, _ := r.b.Hot().Take(r.now, 1); !ok || left != 1 {
 			t.Errorf("took %v, %d left, when the verdict is told", ok, left)
 		}
 		if v := <-w.C; v.Outcome != local.Admitted {
@@ -46,13 +46,13 @@ func TestShortGrantIsSpentFirst(t *testing.T) {
 		}
 		r.expect(other, local.Admitted)
 		r.expect(expensive, local.Refused)
-		if v, refused := r.b.Refuse(r.now, 1); refused {
+		if v, refused := r.b.Hot().Refuse(r.now, 1); refused {
 			t.Errorf("%+v, and one token is held", v)
 		}
-		if _, ok, _ := r.b.Take(r.now, 1); !ok {
+		if _, ok, _ := r.b.Hot().Take(r.now, 1); !ok {
 			t.Error("the last token is not given")
 		}
-		if _, refused := r.b.Refuse(r.now, 1); !refused {
+		if _, refused := r.b.Hot().Refuse(r.now, 1); !refused {
 			t.Error("nothing is held, and Redis has no more")
 		}
 	})

@@ -18,10 +18,10 @@ func TestReturnGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 		burnt     int64
 	}{
 		{"at once", local.FromLease, func(*rig) {}, 3, 0, 0},
-		{"others took meanwhile", local.FromLease, func(r *rig) { r.b.Take(r.now, 2) }, 1, 0, 0},
+		{"others took meanwhile", local.FromLease, func(r *rig) { r.b.Hot().Take(r.now, 2) }, 1, 0, 0},
 		{"a direct take", local.FromRedis, func(*rig) {}, 0, 3, 0},
 		{"a renewal left", local.FromLease, func(r *rig) { r.ask(20); r.begin() }, 0, 3, 0},
-		{"a renewal left and failed", local.FromLease, func(r *rig) { r.ask(20); r.b.Fail(r.now, r.begin().Seq) }, 0, 3, 0},
+		{"a renewal left and failed", local.FromLease, func(r *rig) { r.ask(20); r.b.Fail(r.now, r.begin().Seq, false) }, 0, 3, 0},
 		{"the lease went back", local.FromLease, func(r *rig) {
 			e := r.b.Check(r.now) // used since the last look: that counts from now on
 			r.now = e.Check
@@ -56,7 +56,7 @@ func TestReturnGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 				call = r.begin()
 			}
 			gen := r.b.Generation()
-			if _, ok, _ := r.b.Take(r.now, 3); !ok {
+			if _, ok, _ := r.b.Hot().Take(r.now, 3); !ok {
 				t.Fatal("nothing to take")
 			}
 			if c.meanwhile != nil {
@@ -64,7 +64,7 @@ func TestReturnGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 			} else {
 				r.now = r.b.Deadline()
 				r.b.Accept(r.now, call.Seq, lua.Reply{Grant: call.Want, TTLLeft: us(2 * time.Second)})
-				r.b.Take(r.now, call.Want)
+				r.b.Hot().Take(r.now, call.Want)
 			}
 			e, ok := r.b.Return(r.now, 3, c.source, gen, nil)
 			if ok == r.b.Closed() {
@@ -103,7 +103,7 @@ func TestRefundThatIsGivenUpIsBurntOnce(t *testing.T) {
 			r.b.Rejected(r.now, r.begin().Seq)
 			r.expect(w, local.Failed)
 		},
-		"its call is lost":           func(r *rig) { r.b.Fail(r.now, r.begin().Seq) },
+		"its call is lost":           func(r *rig) { r.b.Fail(r.now, r.begin().Seq, false) },
 		"the lease id ends under it": func(r *rig) { r.begin(); r.b.Expire(r.now) },
 		"the lease id ends before":   func(r *rig) { r.b.Expire(r.now) },
 		"the bucket closes before":   func(r *rig) { r.b.Burn(r.now) },

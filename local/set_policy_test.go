@@ -18,7 +18,7 @@ func TestNoLimitClosesThePot(t *testing.T) {
 			Uniform: r.p.Uniform, Period: r.p.Period,
 		}
 		_, effect, _ := r.b.SetPolicy(r.now, nil, &other)
-		if _, ok, _ := r.b.Take(r.now, 1); ok {
+		if _, ok, _ := r.b.Hot().Take(r.now, 1); ok {
 			t.Errorf("rule %d: the pot gives", rule)
 		}
 		if _, v, _ := r.ask(1); v.Outcome != local.Outdated {
@@ -41,7 +41,7 @@ func TestBlockedIsCountedApart(t *testing.T) {
 	r := newRig(t, local.Policy{Cap: 10, Tokens: 1})
 	r.b.Fallback(r.now, 10, 1)
 	r.b.Fallback(r.now, 2, 1) // the share is spent
-	r.b.CountRefused(3)
+	r.b.Hot().CountRefused(3)
 	blocked, free := *r.p, *r.p
 	blocked.Rule = local.Blocked
 	var kept local.Stats
@@ -61,11 +61,11 @@ func TestBlockedIsCountedApart(t *testing.T) {
 	for round := range int64(2) {
 		change(&blocked)
 		check("blocked", 3+7*round, 4*round)
-		r.b.CountRefused(4)
+		r.b.Hot().CountRefused(4)
 		check("blocked and asked for", 3+7*round, 4*(round+1))
 		change(&free)
 		check("let in", 3+7*round, 4*(round+1))
-		r.b.CountRefused(7)
+		r.b.Hot().CountRefused(7)
 		check("refused", 3+7*(round+1), 4*(round+1))
 	}
 	// What is off these books is off the demand's: else it would count as asked for the less afterwards.
@@ -197,7 +197,7 @@ func TestNextCallCarriesAnotherLimit(t *testing.T) {
 			if c.Policy.Cap != 20 {
 				t.Errorf("%s: %+v", name, c)
 			}
-			r.b.Fail(r.now, c.Seq)
+			r.b.Fail(r.now, c.Seq, false)
 			r.now += 10 * time.Second
 		}
 	}
@@ -220,7 +220,7 @@ func TestLoweredLeaseGoesBack(t *testing.T) {
 			r := newRig(t, local.Policy{Cap: 100, Tokens: 10, Call: lua.Call{Algorithm: algorithm}})
 			r.lease(20)
 			r.to(c.cap, c.tokens)
-			if _, ok, _ := r.b.Take(r.now, 1); ok == c.back {
+			if _, ok, _ := r.b.Hot().Take(r.now, 1); ok == c.back {
 				t.Errorf("%s: the pot gives: %v", c.name, ok)
 			}
 			if c.name == "the same" {

@@ -162,10 +162,10 @@ func TestAProcessHoldsASmallPartOfASlowLimit(t *testing.T) {
 		p := Policy{Cap: c.tokens, Tokens: c.tokens, Per: c.per, Period: 250 * ms, Call: lua.Call{Algorithm: c.algorithm}}
 		var b Bucket
 		b.Init(&p, "k")
-		b.view.fleet = int32(c.fleet)
-		b.view.level.Store(c.left)
-		b.view.at = now
-		if w := b.denied.windows(); w != nil {
+		b.hot.view.fleet = int32(c.fleet)
+		b.hot.view.level.Store(c.left)
+		b.hot.view.at = now
+		if w := b.hot.denied.windows(); w != nil {
 			w.clearAt.Store(int64(now + c.per))
 		}
 		b.needLease().pot.refill(now, c.held, now+time.Second)
@@ -251,9 +251,9 @@ func TestPeriodOfAKeyOverASlowLimit(t *testing.T) {
 		p.Period = usual
 		var b Bucket
 		b.Init(&p, "k")
-		b.view.fleet, b.demand.rate = c.fleet, c.rate
+		b.hot.view.fleet, b.demand.rate = c.fleet, c.rate
 		if c.scarce {
-			b.denied.Store(&denial{at: 1})
+			b.hot.denied.Store(&denial{at: 1})
 		}
 		if got := b.size(0, ms).period; got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)

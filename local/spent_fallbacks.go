@@ -71,31 +71,3 @@ func (s *SpentFallbacks) of(id ID) usage {
 	}
 	return usage(s.place(id).Load())
 }
-
-// keep remembers what the bucket id, which is about to be closed, has used of its fallback. It does so under every fail
-// mode, because the mode of now need not be that in which the key comes back: a removed policy fails closed.
-func (f *fallback) keep(now time.Duration, p *Policy, id ID) {
-	if p.Spent == nil || f.limiter.Burst() == 0 {
-		return
-	}
-	if wait := f.untilFull(now); wait > 0 {
-		p.Spent.keep(id, usageOf(later(now, wait), f.refills(float64(f.limiter.Burst()))))
-	}
-}
-
-// untilFull returns in how long the fallback is full.
-func (f *fallback) untilFull(now time.Duration) time.Duration {
-	wait := f.refills(float64(f.limiter.Burst()) - f.tokens(now))
-	if wait >= float64(never) { // one float64 above the longest time
-		return never
-	}
-	return time.Duration(wait)
-}
-
-// drain takes what a key had used before it was evicted, by its limit of then or of now, whichever is more.
-func (f *fallback) drain(now time.Duration, u usage) {
-	if wait, part := u.left(now); wait > 0 {
-		burst := float64(f.limiter.Burst())
-		f.debit(now, int64(min(max(float64(f.limiter.Limit())*wait.Seconds(), part*burst), burst)+1))
-	}
-}

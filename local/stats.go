@@ -31,13 +31,3 @@ func (s *Stats) Add(t Stats) {
 	s.Opened += t.Opened
 	s.Settled += t.Settled
 }
-
-// stats reports what lease, ledger and fallback count.
-func (l *leaseState) stats(m FailMode) Stats {
-	l = l.orEmpty()
-	s := l.outage.stats(m, l.outage.unbooked.Load())
-	s.Returned, s.Burnt = l.ledger.returned, l.ledger.burnt
-	s.Settled = l.outage.settled
-	s.Held = l.pot.tokens.Load() + l.ledger.toReturn + l.ledger.toRefund
-	return s
-}

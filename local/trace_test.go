@@ -161,7 +161,7 @@ func (tr *trace) letsIn() {
 		waits = waits || tr.b.Awaits(w)
 	}
 	held := tr.b.Pot()
-	if tr.now < tr.b.Deadline() && held > 0 && tr.b.Holds(tr.now, held) == waits {
+	if tr.now < tr.b.Deadline() && held > 0 && tr.b.Hot().Holds(tr.now, held) == waits {
 		tr.Fatalf("%d are held, somebody waits: %t, and takers are let in: %t", held, waits, !waits)
 	}
 }
@@ -173,7 +173,7 @@ func (tr *trace) end() {
 		b.Leave(w)
 	}
 	if b.Calling() {
-		b.Fail(tr.now, tr.call.Seq)
+		b.Fail(tr.now, tr.call.Seq, false)
 	}
 	e := b.Retire(tr.now)
 	for i := 0; !e.Done && !b.Closed() && i < 10; i++ {
@@ -193,8 +193,8 @@ func (tr *trace) end() {
 		tr.Fatalf("at its end it is never settled: %+v", b.Stats())
 	}
 	before := tr.balance()
-	_, taken, renew := b.Take(tr.now, 1)
-	_, refused := b.Refuse(tr.now, 5)
+	_, taken, renew := b.Hot().Take(tr.now, 1)
+	_, refused := b.Hot().Refuse(tr.now, 5)
 	_, returned := b.Return(tr.now, 1, local.FromRedis, b.Generation(), nil)
 	_, _, _, charged := b.Charge(tr.now, 5)
 	if taken || renew || refused || returned || charged || before.Held != 0 {
@@ -256,16 +256,16 @@ func (tr *trace) do(step string, words []string) []string {
 	case "lease": // so many tokens, by two who wait
 		tr.lease(n())
 	case "count": // as refused, what "refuse" did
-		b.CountRefused(n())
+		b.Hot().CountRefused(n())
 	case "seq":
 		tr.seq = n()
 	case "leave":
 		return []string{either(b.Leave(tr.asked[first]), "left", "no")}
 	case "take":
 		tr.gen = b.Generation()
-		left, ok, renew := b.Take(tr.now, n())
+		left, ok, renew := b.Hot().Take(tr.now, n())
 		for range times - 1 {
-			left, ok, renew = b.Take(tr.now, n())
+			left, ok, renew = b.Hot().Take(tr.now, n())
 		}
 		return []string{either(ok, fmt.Sprint("left ", left), "no"), either(renew, "renew", "")}
 	case "renew":
@@ -283,12 +283,10 @@ func (tr *trace) do(step string, words []string) []string {
 		e, ok := b.Accept(tr.now, count(tr.T, cmp.Or(args["seq"], fmt.Sprint(tr.call.Seq))), tr.reply(args))
 		return []string{either(ok, tr.effect(e), "ignored")}
 	case "fail":
-		return []string{tr.effect(b.Fail(tr.now, tr.call.Seq))}
+		return []string{tr.effect(b.Fail(tr.now, tr.call.Seq, first == "again"))}
 	case "rejected":
 		e, forgiven := b.Rejected(tr.now, tr.call.Seq)
 		return []string{tr.effect(e), nonzero("forgiven", forgiven)}
-	case "retry":
-		return []string{tr.effect(b.Retry(tr.now))}
 	case "not-spent": // by the fallback, because the caller waits
 		return []string{either(b.FallbackNotSpent(n()), "", "closed")}
 	case "late":
@@ -336,17 +334,17 @@ func (tr *trace) do(step string, words []string) []string {
 	case "foresee":
 		return []string{verdict(b.ForeseeFallback(tr.now, n(), fleet))}
 	case "refuse": // without a lock; "refuse waiter 3" for who waits and asks again
-		v, refused := b.Refuse(tr.now, count(tr.T, words[len(words)-1]))
+		v, refused := b.Hot().Refuse(tr.now, count(tr.T, words[len(words)-1]))
 		if first == "waiter" {
-			v, refused = b.RefuseWaiter(tr.now, count(tr.T, args["1"]))
+			v, refused = b.Hot().RefuseWaiter(tr.now, count(tr.T, args["1"]))
 		}
 		return []string{either(refused, verdict(v), "no")}
 	case "earliest":
 		at, known := b.Earliest(tr.now, n())
 		return []string{either(at == local.Never, "never", (at - tr.now).String()), either(known, "known", "")}
 	case "told": // which limit has the least left, and until when it counts, and which refused
-		tight, clear := b.LastReport(false)
-		refuser, _ := b.LastReport(true)
+		tight, clear := b.Hot().LastReport(false)
+		refuser, _ := b.Hot().LastReport(true)
 		return []string{fmt.Sprint("tight=", tight), "until=" + tr.since(clear), fmt.Sprint("refused=", refuser)}
 	case "lives": // whether the bucket must be in Redis still
 		surely, _ := b.Lives(tr.now, b.Epoch())

@@ -1,66 +1,8 @@
 package local
 
-import "time"
-
-// Outcome is what a request came to, as far as the bucket can say.
-type Outcome uint8
-
-// The outcomes.
-const (
-	Admitted      Outcome = iota + 1
-	Refused               // the limit says no
-	Failed                // Redis did not answer, and Bucket.Fallback decides; or Bucket.Fallback did, and admits nothing
-	Waiting               // the verdict comes through Waiter.C
-	Outdated              // this bucket is closed, or its rule has changed: look the key up again
-	Fallback              // admitted by the fallback
-	FallbackSpent         // refused by the fallback
-	Opened                // admitted by fail-open
+import (
+	"time"
 )
-
-// Verdict is the answer to one request.
-type Verdict struct {
-	Outcome Outcome
-	Left    int64         // tokens held here and believed to be in Redis, after this request; negative: of Refused, what is owed
-	Retry   time.Duration // of Refused and FallbackSpent: when it may be admitted, > 0
-	Stamp   *Stamp        // of Admitted, unless the policy just refills: when the tokens were counted, or earlier
-}
-
-// Waiter is a request that waits for a reply. It may be used again once it has its verdict or has left, and C is empty.
-type Waiter struct {
-	C chan Verdict // capacity 1: a verdict never blocks the bucket
-
-	// AskAgain says that the caller waits and asks again when it is refused. Such a waiter sets no hold-off, and its
-	// refusals count neither as refused nor as demand. The owner sets it before Ask, and More.
-	AskAgain bool
-	More     int64 // tokens wanted besides, for others who want one each
-
-	// What a waiter that asks again learns besides the verdict.
-	MoreGranted int64 // of More, tokens that came with its own. The rest may be in the pot
-	Short       bool  // Redis granted less than was asked for, because others want it too
-	Active      int64 // leases of the bucket that hold or want tokens, with this process' own, by the reply
-
-	cost       int64
-	more       int64         // of More, what the call under way asks for
-	since      time.Duration // it came then
-	until      time.Duration // the caller gives up then
-	asked      bool          // the call under way is for it
-	prev, next *Waiter
-	in         *waiters
-	verdict    Verdict // from when it is decided until it is delivered
-}
-
-// NewWaiter returns a waiter.
-func NewWaiter() *Waiter { return &Waiter{C: make(chan Verdict, 1)} }
-
-// waiters is a first-in-first-out queue with removal from the middle in O(1). The zero value is empty.
-type waiters struct {
-	first, last *Waiter
-	n           int // invariant: the number of waiters from first to last
-
-	// Those who have a verdict that is not delivered yet, in order, linked by next. Invariant: none of them is in the
-	// queue.
-	decided, lastDecided *Waiter
-}
 
 // join appends w.
 func (q *waiters) join(w *Waiter) {
@@ -117,4 +59,52 @@ func (w *Waiter) deliver() {
 		w.C <- w.verdict
 		w = next
 	}
+}
+
+// Waiter is a request that waits for a reply. It may be used again once it has its verdict or has left, and C is empty.
+type Waiter struct {
+	C chan Verdict // capacity 1: a verdict never blocks the bucket
+
+	// AskAgain says that the caller waits and asks again when it is refused. Such a waiter sets no hold-off, and its
+	// refusals count neither as refused nor as demand. The owner sets it before Ask, and More.
+	AskAgain bool
+	More     int64 // tokens wanted besides, for others who want one each
+
+	// What a waiter that asks again learns besides the verdict.
+	MoreGranted int64 // of More, tokens that came with its own. The rest may be in the pot
+	Short       bool  // Redis granted less than was asked for, because others want it too
+	Active      int64 // leases of the bucket that hold or want tokens, with this process' own, by the reply
+
+	cost       int64
+	more       int64         // of More, what the call under way asks for
+	since      time.Duration // it came then
+	until      time.Duration // the caller gives up then
+	asked      bool          // the call under way is for it
+	prev, next *Waiter
+	in         *waiters
+	verdict    Verdict // from when it is decided until it is delivered
+}
+
+// NewWaiter returns a waiter.
+func NewWaiter() *Waiter { return &Waiter{C: make(chan Verdict, 1)} }
+
+// hurried reports whether w never waits for as long as an answer takes.
+func (w *Waiter) hurried(answer time.Duration) bool { return w.until-w.since <= answer }
+
+// refusal asks a denial for a waiter: refuses, or lacks for one that waits and asks again.
+func (w *Waiter) refusal(d *denial, now time.Duration, need int64) (retry time.Duration, refused bool) {
+	if w.AskAgain {
+		return d.lacks(now, need)
+	}
+	return d.refuses(now, need)
+}
+
+// waiters is a first-in-first-out queue with removal from the middle in O(1). The zero value is empty.
+type waiters struct {
+	first, last *Waiter
+	n           int // invariant: the number of waiters from first to last
+
+	// Those who have a verdict that is not delivered yet, in order, linked by next. Invariant: none of them is in the
+	// queue.
+	decided, lastDecided *Waiter
 }

@@ -50,7 +50,7 @@ func TestGrantLeavesAKnownPartOfAToken(t *testing.T) {
 			}
 			r.b.Accept(r.now, call.Seq, lua.Reply{Grant: c.cost, Level: c.level})
 			r.expect(w, local.Admitted)
-			v, refused := r.b.RefuseWaiter(r.now, c.next)
+			v, refused := r.b.Hot().RefuseWaiter(r.now, c.next)
 			if late := v.Retry - c.wait; refused != c.known || refused && (late < 0 || late > 2*time.Microsecond) {
 				t.Errorf("refused %v, %v, want %v, %v", refused, v.Retry, c.known, c.wait)
 			}

@@ -7,32 +7,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Stamp is when Redis counted tokens, on the bucket's own clock. A call that gives them back names it.
-type Stamp struct {
-	at, epoch int64
-	cost      int64 // of a log's entry, what it should cost
-	owed      int64 // part of the entry's tokens that is given back and not settled yet
-}
-
-// windowState is what a bucket knows besides the rest if its policy does not just refill. A nil *windowState is that of
-// a policy that does. It answers as if nothing was known, and notes nothing.
-type windowState struct {
-	stamp atomic.Pointer[Stamp] // of the last accepted reply: the tokens in the pot were counted then or later
-
-	// What the last accepted reply said. Decisions read it without the mutex.
-	clearAt  atomic.Int64  // ns since the base: nothing that was known counts any more; 0 before the first reply
-	tightest atomic.Uint32 // the limit, from 1, that has the least left; 0 before the first reply
-	refuser  atomic.Uint32 // the limit that the last refusal waits for longest; 0 before the first refusal
-
-	counts time.Duration // until then something counts for certain, unless others give it back
-	edge   bool          // the lease ends with its window: no call prolongs it
-
-	refund *Stamp   // the oldest of what is to be refunded, because a stamp gives back only what counts there
-	settle []*Stamp // entries that cost less than the log has them at. Invariant: each has owed > 0
-
-	debts dated // invariant: the sum of these debts is the debt, if the bucket freezes it
-}
-
 // charged notes that n tokens count from now on.
 func (w *windowState) charged(now time.Duration, p *Policy, n int64) {
 	if w == nil {
@@ -171,37 +145,21 @@ func (w *windowState) forgetDebt() {
 	}
 }
 
-// LastReport reports what Redis said last about a policy that does not just refill: which of its limits, from 1,
-// refused last or else has the least left, and when nothing that was known counts any more. Before Redis said anything
-// both are 0. It takes no lock.
-func (h *hot) LastReport(refused bool) (which uint8, clear time.Duration) {
-	w := h.denied.windows()
-	if w == nil {
-		return 0, 0
-	}
-	which = uint8(w.tightest.Load())
-	if refused {
-		which = uint8(w.refuser.Load())
-	}
-	return which, time.Duration(w.clearAt.Load())
-}
+// windowState is what a bucket knows besides the rest if its policy does not just refill. A nil *windowState is that of
+// a policy that does. It answers as if nothing was known, and notes nothing.
+type windowState struct {
+	stamp atomic.Pointer[Stamp] // of the last accepted reply: the tokens in the pot were counted then or later
 
-// LastStamp reports when tokens that are taken now were counted, or earlier. It is nil for a policy that refills. Read
-// it before the tokens are taken.
-func (h *hot) LastStamp() *Stamp {
-	if w := h.denied.windows(); w != nil {
-		return w.stamp.Load()
-	}
-	return nil
-}
+	// What the last accepted reply said. Decisions read it without the mutex.
+	clearAt  atomic.Int64  // ns since the base: nothing that was known counts any more; 0 before the first reply
+	tightest atomic.Uint32 // the limit, from 1, that has the least left; 0 before the first reply
+	refuser  atomic.Uint32 // the limit that the last refusal waits for longest; 0 before the first refusal
 
-// admits is the verdict on a request that was admitted from what Redis granted.
-func (h *hot) admits(left int64) Verdict {
-	return Verdict{Outcome: Admitted, Left: left, Stamp: h.LastStamp()}
-}
+	counts time.Duration // until then something counts for certain, unless others give it back
+	edge   bool          // the lease ends with its window: no call prolongs it
 
-// freezes reports whether a debt counts where it was made. It stays as it was reported until it is accepted, so that
-// repeating does no harm.
-func (h *hot) freezes() bool {
-	return h.denied.windows() != nil && h.Policy().Call.Algorithm != lua.TokenBuckets
+	refund *Stamp   // the oldest of what is to be refunded, because a stamp gives back only what counts there
+	settle []*Stamp // entries that cost less than the log has them at. Invariant: each has owed > 0
+
+	debts dated // invariant: the sum of these debts is the debt, if the bucket freezes it
 }

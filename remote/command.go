@@ -19,14 +19,6 @@ func (noRetryCmd) NoRetry() bool { return true }
 
 func (c noRetryCmd) answered() bool { return c.Val() != nil }
 
-// Places in the arguments of a script's command: EVALSHA sha 1 key argument…
-const (
-	argName   = 0
-	argScript = 1
-	argKey    = 3
-	argFirst  = 4
-)
-
 // script holds a script's text and digest as go-redis takes arguments. They are converted once, because converting
 // a string to any allocates.
 type script struct{ source, sha any }

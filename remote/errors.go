@@ -91,3 +91,33 @@ func raisedText(text string) (inner string, raised bool) {
 	}
 	return text, strings.Contains(text, "user_script")
 }
+
+// isMoved reports whether a cluster node did not execute a command because another has its slot.
+func isMoved(err error) bool {
+	addr, _ := movedTo(err)
+	return addr != ""
+}
+
+// movedTo returns the node that a Cluster node named instead of executing a command, or "". asking reports whether
+// the named node must get ASKING first, because the slot is still being migrated to it.
+func movedTo(err error) (addr string, asking bool) {
+	if addr, ok := redis.IsMovedError(err); ok {
+		return addr, false
+	}
+	addr, asking = redis.IsAskError(err)
+	return addr, asking
+}
+
+// ErrClusterNode says that a client for one server has the address of a node of a Cluster. It
+// cannot follow a key to the node that has its slot.
+var ErrClusterNode = errors.New("remote: the server is a node of a Cluster, and the client is for one server: " +
+	"use redis.NewClusterClient, or a URL that begins with redis+cluster:// or rediss+cluster://")
+
+// elsewhere is the error of a call that a node of a Cluster did not execute, to a client for one
+// server.
+type elsewhere struct{ error }
+
+// OneCall reports true: the keys of the node's own slots work.
+func (elsewhere) OneCall() bool { return true }
+
+func (e elsewhere) Unwrap() error { return e.error }

@@ -12,20 +12,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// ErrClusterNode says that a client for one server has the address of a node of a Cluster. It
-// cannot follow a key to the node that has its slot.
-var ErrClusterNode = errors.New("remote: the server is a node of a Cluster, and the client is for one server: " +
-	"use redis.NewClusterClient, or a URL that begins with redis+cluster:// or rediss+cluster://")
-
-// elsewhere is the error of a call that a node of a Cluster did not execute, to a client for one
-// server.
-type elsewhere struct{ error }
-
-// OneCall reports true: the keys of the node's own slots work.
-func (elsewhere) OneCall() bool { return true }
-
-func (e elsewhere) Unwrap() error { return e.error }
-
 // inspected is how many keys are looked at to find out whether each is on the one server. Of a node
 // with a half of the slots that misses one in 65 000.
 const inspected = 16

@@ -5,11 +5,8 @@ import (
 	"errors"
 	"reflect"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // Redis is the shared tier on Redis ≥ 6.2 or Valkey ≥ 8.0: one server, a primary behind Sentinel, a Cluster or a
@@ -155,27 +152,6 @@ func (s *Redis) Locate(ctx context.Context, bucket string) (Node, error) {
 	return nodeOf(client), nil
 }
 
-// Run executes the calls; see [Store]. It returns within timeout if the client respects a context's deadline, as
-// clients of [Open] do. Otherwise it returns within about three times timeout: one for getting a connection, one
-// for writing and one for reading. It may stop waiting a thirty-second of timeout earlier, because calls share
-// deadlines.
-func (s *Redis) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []Result) {
-	if len(calls) == 0 {
-		return
-	}
-	results = results[:len(calls)]
-	err := s.usable(ctx)
-	if err != nil {
-		for i := range results {
-			results[i] = Result{Err: err}
-		}
-		return
-	}
-	ctx, cancel := s.limits.of(ctx, timeout)
-	defer cancel()
-	s.runAll(ctx, timeout, calls, results)
-}
-
 // Close makes later calls fail with [ErrClosed]. If [Open] made the client, Close closes it, and calls that are
 // under way fail too. Closing twice is fine, and so is closing a nil store, as after an error of Open.
 func (s *Redis) Close() error {
@@ -201,4 +177,15 @@ func (s *Redis) usable(ctx context.Context) error {
 		return s.broken
 	}
 	return ctx.Err()
+}
+
+// failure turns an error of go-redis into one of ours if that says more; see reportable.
+func (s *Redis) failure(err error) error {
+	if s.closed.Load() && errors.Is(err, redis.ErrClosed) {
+		return ErrClosed
+	}
+	if s.foreign == nil && s.nodes.router() == nil && isMoved(err) {
+		return elsewhere{ErrClusterNode}
+	}
+	return reportable(err)
 }

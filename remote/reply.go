@@ -107,3 +107,11 @@ func (r *reply) begin(line []byte) error {
 	}
 	return nil
 }
+
+// Places in the arguments of a script's command: EVALSHA sha 1 key argument…
+const (
+	argName   = 0
+	argScript = 1
+	argKey    = 3
+	argFirst  = 4
+)

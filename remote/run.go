@@ -13,6 +13,27 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
+// Run executes the calls; see [Store]. It returns within timeout if the client respects a context's deadline, as
+// clients of [Open] do. Otherwise it returns within about three times timeout: one for getting a connection, one
+// for writing and one for reading. It may stop waiting a thirty-second of timeout earlier, because calls share
+// deadlines.
+func (s *Redis) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []Result) {
+	if len(calls) == 0 {
+		return
+	}
+	results = results[:len(calls)]
+	err := s.usable(ctx)
+	if err != nil {
+		for i := range results {
+			results[i] = Result{Err: err}
+		}
+		return
+	}
+	ctx, cancel := s.limits.of(ctx, timeout)
+	defer cancel()
+	s.runAll(ctx, timeout, calls, results)
+}
+
 // batch is the calls that go to one node together.
 type batch struct {
 	client   *redis.Client // see topology.pick
@@ -222,13 +243,43 @@ func failedWith(commands []*command, kind func(error) bool) []*command {
 // isNoScript reports whether Redis did not execute a script because it does not know it.
 func isNoScript(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
 
-// failure turns an error of go-redis into one of ours if that says more; see reportable.
-func (s *Redis) failure(err error) error {
-	if s.closed.Load() && errors.Is(err, redis.ErrClosed) {
-		return ErrClosed
+// redirect sends commands that their node did not execute to the nodes that it named. It does so at once: the
+// ClusterClient would ask the former node again and then pause for 8 to 24 ms by default, which is longer than a
+// caller waits. The ClusterClient gets the rest: commands that were redirected twice, and those for nodes on which
+// this store has not seen a bucket yet. They carry the text of the script, because such a node may not know it.
+func (s *Redis) redirect(ctx context.Context, timeout time.Duration, router redis.UniversalClient, moved []*command) {
+	if len(moved) == 0 {
+		return
 	}
-	if s.foreign == nil && s.nodes.router() == nil && isMoved(err) {
-		return elsewhere{ErrClusterNode}
+	var targets sync.WaitGroup
+	for _, o := range moved {
+		o.redirected = true
 	}
-	return reportable(err)
+	for rest := moved; len(rest) > 0; {
+		addr, _ := movedTo(rest[0].cmd.Err())
+		var there, others []*command
+		for _, o := range rest {
+			to, asking := movedTo(o.cmd.Err())
+			if to != addr {
+				others = append(others, o)
+				continue
+			}
+			o.asking = asking
+			there = append(there, o)
+		}
+		if client := s.nodes.at(addr); client != nil {
+			targets.Go(func() { s.executeOn(ctx, timeout, client, there) })
+		}
+		rest = others
+	}
+	targets.Wait()
+	left := failedWith(moved, func(err error) bool {
+		return isMoved(err) || errors.Is(err, redis.ErrClosed) // the node has left the Cluster, and was not asked
+	})
+	for _, o := range left {
+		o.asking, o.withText = false, true // the router sends ASKING itself
+	}
+	if len(left) > 0 {
+		(&pipeline{Pipeliner: router.Pipeline()}).send(ctx, left)
+	}
 }

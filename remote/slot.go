@@ -1,6 +1,8 @@
 package remote
 
-import "strings"
+import (
+	"strings"
+)
 
 // slots is the number of hash slots of a Redis Cluster (Redis Cluster Specification, "Key distribution model").
 const slots = 16384

@@ -72,7 +72,7 @@ func write(d *Decision, o engine.Outcome, key string, n int64, b *engine.Bucket,
 	if p.Call.Algorithm != lua.TokenBucket {
 		which, clear := uint8(0), time.Duration(0)
 		if b != nil {
-			which, clear = b.LastReport(r == Limited || r == Shadowed)
+			which, clear = b.Hot().LastReport(r == Limited || r == Shadowed)
 		}
 		tellSeveral(d, o, now, which, clear)
 		if b == nil && r == Granted && p.Parent != nil { // what nobody of this process asked Redis about may be full

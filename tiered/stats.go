@@ -318,11 +318,11 @@ func (l *Limiter) countRequests(p *PolicyStats) {
 
 // complete adds to what b's key was refused what b knows of it now. It is called with the cache's lock held.
 func complete(k *report.RefusedKey, b *engine.Bucket, now time.Duration) {
-	if retry, denied := b.Denied(now); denied {
+	if retry, denied := b.Hot().Denied(now); denied {
 		k.RetryAfter = retry
 	}
 	if several := len(engine.Owner(b.Policy()).Limits) > 1; several && k.Limited > 0 {
-		k.LimitNumber, _ = b.LastReport(true)
+		k.LimitNumber, _ = b.Hot().LastReport(true)
 	}
 }
 

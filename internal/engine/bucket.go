@@ -113,14 +113,14 @@ func (b *Bucket) Finish(n *dispatch.Node, now time.Duration, call *lua.Call, sen
 			e, forgiven = b.Rejected(now, seq)
 			l.forgive(forgiven)
 		} else {
-			e = b.Fail(now, seq)
-			e.Check = b.Retry(now).Check
+			e = b.Fail(now, seq, true)
 		}
 	case code == lua.Granted || code == lua.Denied || code == lua.Replay:
+		known := b.UnderWay(now, seq, call.Epoch)
 		if call.Debt > 0 {
-			nodeOf(n).Settled(call.Debt - b.UnderWay(now, seq).Charged)
+			nodeOf(n).Settled(call.Debt - known.Charged)
 		}
-		if b.wasLost(now, n, call, r.Reply) {
+		if wasLost(now, n, call, r.Reply, known) {
 			l.Group.Hooks.StateLost(b, n)
 		}
 		if accepted := l.Group.Hooks.Accepted; accepted != nil {
@@ -135,7 +135,7 @@ func (b *Bucket) Finish(n *dispatch.Node, now time.Duration, call *lua.Call, sen
 		e = b.Late(now, seq)
 	default:
 		b.reportError(n, call, errStale, "stale")
-		e = b.Fail(now, seq)
+		e = b.Fail(now, seq, false)
 	}
 	b.apply(now, e)
 }
@@ -154,8 +154,8 @@ func (b *Bucket) reportError(n *dispatch.Node, call *lua.Call, err error, class 
 //
 // An outage outlives the records of leases, and where others use the key no process knows its level. So after an outage
 // another epoch of a key that was half used shows a loss too, until a bucket is found to have its epoch still.
-func (b *Bucket) wasLost(now time.Duration, n *dispatch.Node, call *lua.Call, r lua.Reply) bool {
-	if r.Flags&lua.Unrecorded != 0 && b.UnderWay(now, call.Seq).Leased {
+func wasLost(now time.Duration, n *dispatch.Node, call *lua.Call, r lua.Reply, known local.UnderWay) bool {
+	if r.Flags&lua.Unrecorded != 0 && known.Leased {
 		return true
 	}
 	node, other := nodeOf(n), r.Flags&lua.OtherEpoch != 0
@@ -165,8 +165,7 @@ func (b *Bucket) wasLost(now time.Duration, n *dispatch.Node, call *lua.Call, r 
 		}
 		return false
 	}
-	surely, likely := b.Lives(now, call.Epoch)
-	return surely || likely && now < node.Doubted()
+	return known.Lives || known.LikelyLives && now < node.Doubted()
 }
 
 // Errors of calls that did nothing.

@@ -133,7 +133,7 @@ func (j *dryRun) Compose(n *dispatch.Node, now time.Duration, name string) (lua.
 	}
 	conditions := j.bucket.conditions(n, now, name, j.bucket.Limiter().Group.seq.Load())
 	if j.n == 0 {
-		return j.bucket.Terms(conditions), true
+		return j.bucket.Policy().Terms(conditions), true
 	}
 	c, asks := j.bucket.DryRun(now, j.n, conditions)
 	if !asks {

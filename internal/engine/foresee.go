@@ -51,7 +51,7 @@ func (l *Limiter) ForeseeEach(ctx context.Context, key string, alone []*local.Po
 			all[i].Limit = uint8(i + 1)
 		}
 	}
-	if which, _ := p.bucket.LastReport(true); s == denial && 0 < which && int(which) <= len(all) {
+	if which, _ := p.bucket.Hot().LastReport(true); s == denial && 0 < which && int(which) <= len(all) {
 		t := &all[which-1]
 		known.Policy = t.Policy
 		t.Outcome = l.asTried(known)
@@ -123,7 +123,7 @@ func (p *Part) foreseenByRedis(by *local.Policy, c local.Call, r lua.Reply) Told
 	p.now = l.Group.Now()
 	v, share := b.Foreseen(p.now, n, c, r), l.share(b.ID(), by)
 	o := Outcome{by, How{Granted, Remote, false}, v.Left, 0}
-	if v.Outcome == local.Refused && !b.Holds(p.now, n) && !share.holds(p.now, n) {
+	if v.Outcome == local.Refused && !b.Hot().Holds(p.now, n) && !share.holds(p.now, n) {
 		o.Reason, o.Retry = Limited, v.Retry
 	}
 	t := p.foreseen(share.tell(o, p.now, n))
@@ -156,9 +156,9 @@ func (l *Limiter) Known(key string, limit *Resolved) (t Told, ok bool) {
 func (b *Bucket) known(now time.Duration) Outcome {
 	p, share := b.Policy(), b.share()
 	held, level := b.Peek(now)
-	left, need := min(held+max(level, 0), p.Cap), 1+b.Reserved()
-	v, refused := b.Refuse(now, need)
-	_, clear := b.LastReport(refused)
+	left, need := min(held+max(level, 0), p.Cap), 1+b.Hot().Reserved()
+	v, refused := b.Hot().Refuse(now, need)
+	_, clear := b.Hot().LastReport(refused)
 	o := Outcome{p, How{Granted, Local, false}, left, 0}
 	if left < need && !share.holds(now, 1) {
 		o.Reason = Limited

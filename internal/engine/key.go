@@ -42,7 +42,7 @@ func (l *Limiter) invalid(key string, r Reason) (Outcome, *Bucket) {
 
 // find returns the bucket of id. After Close it returns one that never asks Redis.
 func (g *Group) find(now time.Duration, id local.ID) *Bucket {
-	if b := g.Cache.Hot(now, id.Policy); b != nil && b.Is(id) {
+	if b := g.Cache.Hot(now, id.Policy); b != nil && b.Hot().Is(id) {
 		return b
 	}
 	return g.get(now, id)

@@ -9,7 +9,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// What a decision goes by while a node does not answer. The fail mode itself is chosen in local/outage.go.
+// What a decision goes by while a node does not answer. The fail mode itself is chosen in local/ask.go.
 
 // unhealthy returns the node that b is sent to if its breaker is not closed, and otherwise nil. It only reads the
 // breaker's state. A sender asks the breaker for permission just before it sends something.

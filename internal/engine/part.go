@@ -90,7 +90,7 @@ func (p *Part) decideByRule() bool {
 	case by.Rule == local.Unlimited:
 		p.Limiter.AdmittedUnlimited.Add(p.Cost)
 	case by.Rule == local.Blocked:
-		b.CountRefused(p.Cost)
+		b.Hot().CountRefused(p.Cost)
 	case p.Cost <= by.Cap:
 		p.known, p.refresh = by, refresh
 		return false

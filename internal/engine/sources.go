@@ -92,7 +92,7 @@ func (s source) look(p *Part) (o Outcome, ok bool) {
 	o.Policy = b.Policy()
 	switch s {
 	case lease:
-		o.Left, ok = b.Foresee(p.now, p.Cost)
+		o.Left, ok = b.Hot().Foresee(p.now, p.Cost)
 		o.How = How{Granted, Local, false}
 	case standingShare:
 		if ok = b.share().holds(p.now, p.Cost); ok {
@@ -126,7 +126,7 @@ func (s source) take(p *Part) {
 	b := p.bucket
 	switch s {
 	case lease:
-		left, ok, renew := b.Take(p.now, p.Cost)
+		left, ok, renew := b.Hot().Take(p.now, p.Cost)
 		if ok {
 			p.renew = renew
 			p.answer(Granted, Local, left, 0)
@@ -138,7 +138,7 @@ func (s source) take(p *Part) {
 	case denial:
 		if o, ok := s.look(p); ok {
 			if !p.asksAgain() {
-				b.CountRefused(p.Cost)
+				b.Hot().CountRefused(p.Cost)
 			}
 			p.decided(o, b)
 		}
@@ -150,7 +150,7 @@ func (s source) take(p *Part) {
 // denied reports whether this process knows that Redis refuses the tokens.
 func (p *Part) denied() (local.Verdict, bool) {
 	if p.asksAgain() {
-		return p.bucket.RefuseWaiter(p.now, p.Cost)
+		return p.bucket.Hot().RefuseWaiter(p.now, p.Cost)
 	}
-	return p.bucket.Refuse(p.now, p.Cost)
+	return p.bucket.Hot().Refuse(p.now, p.Cost)
 }

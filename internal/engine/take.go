@@ -24,7 +24,7 @@ func (l *Limiter) Take(ctx context.Context, key string, n int64, t *Taking) (o O
 	}
 	id := l.ID(key)
 	if mode == 0 {
-		if b = g.Cache.Hot(now, id.Policy); b == nil || !b.Is(id) { // as find does, without a call
+		if b = g.Cache.Hot(now, id.Policy); b == nil || !b.Hot().Is(id) { // as find does, without a call
 			b = g.get(now, id)
 		}
 	} else {
@@ -34,7 +34,7 @@ func (l *Limiter) Take(ctx context.Context, key string, n int64, t *Taking) (o O
 		if t != nil {
 			t.setSource(b, lease)
 		}
-		if left, ok, renew := b.Take(now, n); ok {
+		if left, ok, renew := b.Hot().Take(now, n); ok {
 			if renew {
 				b.apply(now, b.Renew(now))
 			}
@@ -92,11 +92,11 @@ func (l *Limiter) decideAtOnce(now time.Duration, b *Bucket, key string, n int64
 	}
 	node := b.unhealthy()
 	if node == nil {
-		v, denied := b.Refuse(now, n)
+		v, denied := b.Hot().Refuse(now, n)
 		if !denied {
 			return o, false
 		}
-		b.CountRefused(n)
+		b.Hot().CountRefused(n)
 		o = Outcome{p, How{Limited, Local, false}, v.Left, v.Retry}
 		if n != 1 {
 			l.countRequest(o, key, n)
@@ -106,8 +106,8 @@ func (l *Limiter) decideAtOnce(now time.Duration, b *Bucket, key string, n int64
 	if node.ProbeDue(now) {
 		return o, false
 	}
-	if v, decided := b.TryFallback(now, n); decided {
-		b.CountFallback(n)
+	if v, decided := b.Hot().TryFallback(now, n); decided {
+		b.Hot().CountFallback(n)
 		o = byFailMode(p, v)
 	} else if o, _, ok = b.fallBack(now, n); !ok {
 		return o, false

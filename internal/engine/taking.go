@@ -25,7 +25,7 @@ type Taking struct {
 // setSource stores where the tokens come from, before they are taken.
 func (t *Taking) setSource(b *Bucket, s source) {
 	if t.bucket != b {
-		t.bucket, t.gen, t.leaseGen, t.stamp = b, b.Generation(), t.Limiter.Group.leaseGen.Load(), b.LastStamp()
+		t.bucket, t.gen, t.leaseGen, t.stamp = b, b.Generation(), t.Limiter.Group.leaseGen.Load(), b.Hot().LastStamp()
 	}
 	t.source = s
 }

@@ -34,7 +34,7 @@ func (l *Limiter) TakeLeased(key string, n int64) bool {
 	}
 	now := l.Group.Now()
 	b := l.Group.find(now, id)
-	left, ok, renew := b.Take(now, n)
+	left, ok, renew := b.Hot().Take(now, n)
 	if renew {
 		b.apply(now, b.Renew(now))
 	}
@@ -299,7 +299,7 @@ func (c *queuedCaller) pause(o Outcome) (time.Duration, error) {
 		return min(o.Retry, maxSleepFallback), nil
 	}
 	g.queues.dropLate(c)
-	pause := o.Retry + c.bucket().Yield(c.active)
+	pause := o.Retry + c.bucket().Hot().Yield(c.active)
 	if pause > left {
 		pause = o.Retry
 	}
@@ -310,7 +310,7 @@ func (c *queuedCaller) pause(o Outcome) (time.Duration, error) {
 func (c *queuedCaller) outOfTime(o Outcome) error {
 	l, b := c.limiter, c.bucket()
 	if o.Reason == Limited {
-		b.CountRefused(c.cost)
+		b.Hot().CountRefused(c.cost)
 		l.countRequest(o, c.key, c.cost)
 	}
 	e := &Refusal{Told{Outcome: o, Key: c.key, Cost: c.cost, Bucket: b, Now: l.Group.Now()}, true}

@@ -206,7 +206,7 @@ func (qs *waitQueues) idleTime(c *queuedCaller) time.Duration {
 	until := qs.queues[c.id].idleUntil
 	qs.mu.Unlock()
 	now := c.limiter.Group.Now()
-	if until <= now || c.until < until || c.bucket().Holds(now, c.cost) {
+	if until <= now || c.until < until || c.bucket().Hot().Holds(now, c.cost) {
 		return 0
 	}
 	return until - now
@@ -230,7 +230,7 @@ func (qs *waitQueues) hasCallers(id local.ID) bool {
 func (qs *waitQueues) leave(c *queuedCaller) {
 	idleUntil := time.Duration(0)
 	if c.short {
-		idleUntil = c.limiter.Group.Now() + minIdle + c.bucket().Yield(c.active)
+		idleUntil = c.limiter.Group.Now() + minIdle + c.bucket().Hot().Yield(c.active)
 	}
 	qs.mu.Lock()
 	defer qs.mu.Unlock()

@@ -91,7 +91,7 @@ func (p *process) clone() bool {
 func copyState(to, from *local.Bucket) {
 	target := reflect.ValueOf(to).Elem()
 	target.Set(reflect.ValueOf(from).Elem())
-	lease := target.FieldByName("lease")
+	lease := target.FieldByName("hot").FieldByName("lease")
 	if lease.IsNil() {
 		return
 	}

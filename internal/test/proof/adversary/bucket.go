@@ -235,7 +235,7 @@ func (b *bucket) failed() {
 func (b *bucket) giveUp() {
 	seq := b.call.call.Seq
 	b.failed()
-	b.apply(b.Bucket.Fail(b.process.now(), seq))
+	b.apply(b.Bucket.Fail(b.process.now(), seq, false))
 	b.collect(nil)
 }
 

@@ -242,7 +242,7 @@ func (p *process) deliver(r *reply) {
 		if wanted {
 			b.failed()
 		}
-		b.apply(b.Fail(p.now(), seq))
+		b.apply(b.Fail(p.now(), seq, false))
 	}
 	b.collect(nil)
 	w.Logf("%s hears of %d, wanted %t", p.id, seq, wanted)

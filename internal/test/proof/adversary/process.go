@@ -114,8 +114,8 @@ func (p *process) ask(now time.Duration, n int64, late bool) bool {
 	if late {
 		p.stale = nil
 	}
-	t := taking{n: n, from: local.FromLease, gen: b.Generation(), event: event, stamp: b.LastStamp()}
-	if _, ok, renew := b.Take(now, n); ok {
+	t := taking{n: n, from: local.FromLease, gen: b.Generation(), event: event, stamp: b.Hot().LastStamp()}
+	if _, ok, renew := b.Hot().Take(now, n); ok {
 		b.admit(t)
 		if renew {
 			b.apply(b.Renew(now))

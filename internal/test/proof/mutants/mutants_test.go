@@ -64,7 +64,7 @@ type mutant struct {
 //
 //	== the mistake in a sentence
 //	test local TestA/part
-//	file local/reply.go
+//	file local/lease.go
 //	  a line of the file that says where
 //	- a line that goes
 //	+ a line that comes

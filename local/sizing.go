@@ -46,16 +46,6 @@ func (p *Policy) small(mean float64) bool {
 	return p.MinBurst > 0 && float64(p.Cap) < max(float64(p.MinBurst), leastRequests*mean)
 }
 
-// slow reports whether what is used comes back after a minute or more: in a window of that length, or in a bucket that
-// takes longer to refill. What lies in one process is then missed in the others.
-func (p *Policy) slow() bool {
-	d := p.wait(float64(p.Cap))
-	if p.Call.Algorithm == lua.TokenBucket || p.Call.Algorithm == lua.TokenBuckets {
-		return d > time.Minute
-	}
-	return d >= time.Minute
-}
-
 // heldPart is the part of its even share of what is left that a process may hold, one in heldPart. If less were held,
 // there would be more calls. If more, more would be refused that the window has room for, when the requests move to
 // another process: 6 of 100 with 2, less than 5 with 3 (docs/internals/sizing.md).
@@ -75,9 +65,6 @@ func (p *Policy) mayHold(fleet int32, left int64, period time.Duration) int64 {
 	}
 	return most
 }
-
-// maxOverdrawn is the longest period of a key over its limit. With the jitter of a hold-off it is longestDenial.
-const maxOverdrawn = longestDenial * 4 / 5
 
 // pays reports whether leasing is worth its calls. It begins when a period brings two requests, and ends when a period
 // brings less than one. If it began at one, a small burst would lie in processes that do not need it, and 7 of 100

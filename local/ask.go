@@ -1,0 +1,209 @@
+package local
+
+import (
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
+
+// Ask decides over n tokens, 1 ≤ n ≤ Cap, when Take and Refuse did not. Outcome Waiting means that w waits, until its
+// verdict comes through w.C or [Bucket.Leave] takes it out. until is when the caller stops waiting.
+func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter) (Verdict, Effect) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.hot.life == closed || !b.Policy().decides(n) {
+		return Verdict{Outcome: Outdated}, Effect{}
+	}
+	need := n // from Redis
+	if b.pending.count() == 0 && (w.AskAgain || !b.hot.denied.Load().reserves()) {
+		if held, ok := b.hot.lease.take(now, n); ok {
+			effect := Effect{}
+			if b.hot.lease.pot.renewable(now, held) {
+				effect = b.send()
+			}
+			return b.hot.admits(b.hot.remaining(held)), effect
+		}
+		need -= b.hot.lease.live(now)
+	}
+	w.cost, w.since, w.until = n, now, until
+	w.MoreGranted, w.Short, w.asked = 0, false, false
+	if retry, refused := w.refusal(b.hot.denied.Load(), now, need); refused {
+		return b.hot.refuse(w, now, retry), Effect{}
+	}
+	if b.hot.lease.backsOff(now) {
+		return Verdict{Outcome: Failed, Left: b.hot.remaining(b.hot.lease.live(now))}, Effect{}
+	}
+	b.pending = b.pending.orNew()
+	b.pending.waiters.join(w)
+	b.hot.ready.Store(false)
+	return Verdict{Outcome: Waiting}, b.send()
+}
+
+// Leave takes w out because its caller gives up. It reports false if the verdict is in w.C already.
+func (b *Bucket) Leave(w *Waiter) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.pending == nil || w.in != &b.pending.waiters {
+		return false
+	}
+	b.pending.waiters.leave(w)
+	b.deliver()
+	return true
+}
+
+// Renew asks for a renewal in the background, after a decision found the pot at its low-water mark. Only a decision may
+// ask: renewals that replies ask for would starve a hot process that moves about.
+func (b *Bucket) Renew(now time.Duration) Effect {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.hot.life == closed || b.hot.lease == nil || int64(now) < b.hot.lease.pot.renewAt.Load() {
+		return Effect{}
+	}
+	return b.send()
+}
+
+// Reserve keeps n tokens for a caller who was refused, waits, and asks again at until: what is held, and what comes
+// next. Others are refused until there is more. So who asks for little at a time does not use up what others wait for.
+// It lasts until it is called with 0 tokens.
+func (b *Bucket) Reserve(n int64, until time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.hot.life == closed {
+		return
+	}
+	d := b.hot.denied.copy()
+	d.reserved, d.reservedUntil = n, until
+	b.hot.denied.put(&d)
+	b.hot.openPot(b.pending.count())
+}
+
+// Earliest reports when n tokens can be there at the earliest, by what is held here, by the level that Redis was last
+// seen to have and by the refill. What others give back may come sooner. It reports known false if Redis granted all
+// that was asked for and told of no level that was too low since: the bucket may be full.
+func (b *Bucket) Earliest(now time.Duration, n int64) (at time.Duration, known bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p, d := b.Policy(), b.hot.denied.Load()
+	if b.pending.count() == 0 { // also what takers do not see, because it is reserved; a call under way may spend it all
+		n -= b.hot.lease.live(now)
+	}
+	switch {
+	case n <= 0:
+		return now, true
+	case !d.scarce():
+		if p.Call.Algorithm != lua.TokenBucket || n <= p.Cap {
+			return now, false
+		}
+		return later(now, p.wait(float64(n-p.Cap))), false
+	case d.nanos == 0:
+		at, known = d.earliest(n)
+		return max(at, now), known
+	case d.until == 0: // the level leaves out a part of a token
+		n--
+	}
+	return max(d.ready(n), now), true
+}
+
+// Credit asks for n tokens to be given to the bucket: 1 ≤ n ≤ 2⁴⁰ for a token bucket, or Fill. It is filled no further
+// than to its room. The verdict (Admitted if it is done, Failed, Outdated) comes through w.C.
+func (b *Bucket) Credit(w *Waiter, n int64) (Verdict, Effect) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.hot.life == closed || b.Policy().Rule != ByLimit {
+		return Verdict{Outcome: Outdated}, Effect{}
+	}
+	w.cost = n
+	b.pending = b.pending.orNew()
+	b.pending.credits = append(b.pending.credits, w)
+	return Verdict{Outcome: Waiting}, b.send()
+}
+
+// awaited reports whether somebody waits for what Redis answers.
+func (b *Bucket) awaited() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.pending.count() > 0 || b.pending.crediting() > 0
+}
+
+// Fallback decides over n tokens, 1 ≤ n ≤ Cap, by the fail mode, because Redis does not answer. fleet is the number of
+// processes that share the limit. In every mode a lease is spent first.
+func (b *Bucket) Fallback(now time.Duration, n, fleet int64) Verdict {
+	if v, ok := b.hot.TryFallback(now, n); ok {
+		b.hot.CountFallback(n)
+		return v
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.hot.life == closed || !b.Policy().decides(n) {
+		return Verdict{Outcome: Outdated}
+	}
+	if b.pending.count() == 0 {
+		if pot, ok := b.hot.lease.take(now, n); ok {
+			return b.hot.admits(b.hot.remaining(pot))
+		}
+	}
+	o := &b.needLease().outage
+	mode := b.Policy().FailMode
+	if mode == FailClosed {
+		o.unbooked.Add(n)
+		return Verdict{Outcome: Failed, Left: b.hot.lease.live(now)}
+	}
+	b.setFleet(now, fleet)
+	if mode == FailOpen {
+		b.account(now) // books what was only counted, which was earlier
+		b.bookOpened(now, n)
+		return Verdict{Outcome: Opened, Left: b.hot.remaining(b.hot.lease.live(now))}
+	}
+	b.account(now) // before the fallback decides: what Redis granted counts against it, and an outage refills nothing
+	ok, left, retry := b.fallback.take(now, n)
+	if !ok {
+		o.unbooked.Add(n)
+		b.hot.refused.Add(n)
+		return Verdict{Outcome: FallbackSpent, Left: left, Retry: retry}
+	}
+	o.booked += n
+	b.owe(now, n, 0)
+	return Verdict{Outcome: Fallback, Left: b.hot.remaining(b.hot.lease.live(now))}
+}
+
+// ForeseeFallback decides like Fallback, but takes nothing and counts nothing.
+func (b *Bucket) ForeseeFallback(now time.Duration, n, fleet int64) Verdict {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.hot.life == closed || !b.Policy().decides(n) {
+		return Verdict{Outcome: Outdated}
+	}
+	held := b.hot.lease.live(now)
+	if b.pending.count() == 0 && held >= n {
+		return Verdict{Outcome: Admitted, Left: b.hot.remaining(held)}
+	}
+	mode := b.Policy().FailMode
+	if mode == FailOpen {
+		return Verdict{Outcome: Opened, Left: b.hot.remaining(held)}
+	}
+	if mode == FailClosed {
+		return Verdict{Outcome: Failed, Left: held}
+	}
+	b.setFleet(now, fleet)
+	b.account(now)
+	if b.fallback.has(now, n) {
+		return Verdict{Outcome: Fallback, Left: b.hot.remaining(held)}
+	}
+	left, retry := b.fallback.lacks(now, n)
+	return Verdict{Outcome: FallbackSpent, Left: left, Retry: retry}
+}
+
+// FallbackNotSpent takes back that the fallback refused n tokens, because the caller waits and asks again. It reports
+// false, and notes nothing, if the bucket is closed: look the key up again.
+func (b *Bucket) FallbackNotSpent(n int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.hot.life == closed {
+		return false
+	}
+	if b.Policy().FailMode == FailLocal { // else the mode was changed since, and the owner has counted what was refused
+		b.needLease().outage.unbooked.Add(-n) // the bucket may be new, if the one that refused was evicted
+		b.hot.refused.Add(-n)
+	}
+	return true
+}
