@@ -345,7 +345,7 @@ func (h *Hot) changeNumbers(now time.Duration, old, p *Policy, calling bool) {
 		return
 	}
 	h.lease.lower(now, was, p)
-	if p.Call.Algorithm.Window() { // no rate, so nothing came by the old one, and what is counted stays
+	if p.Call.Algorithm.Has(lua.Window) { // no rate, so nothing came by the old one, and what is counted stays
 		if known && old.First == p.First {
 			h.view.level.Add(p.Cap - old.Cap)
 		}

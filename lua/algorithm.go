@@ -1,76 +1,147 @@
 package lua
 
-// Algorithm selects how a bucket counts, and so the script that decides.
+import (
+	"fmt"
+	"slices"
+)
+
+// Algorithm selects how a bucket counts, and so the script that decides. All that is true of one and not of all of them
+// is in its row, [algorithms]. Whoever depends on it asks for a [Property], and not which algorithm it is.
 type Algorithm uint8
 
 // The algorithms; docs/choosing.md compares them.
 const (
-	TokenBucket   Algorithm = iota // Cap, refilled by Tokens per Period; leased
-	SlidingLog                     // at most Cap in any Period, to the microsecond; direct takes only
-	FixedWindow                    // at most Cap in each window of Period, which begin at Phase; leased
-	SlidingWindow                  // at most Cap in the last Span blocks of Period, for each of its limits; leased
-	TokenBuckets                   // several token buckets, each token debited from all: Cap, Tokens and Period of each; leased
+	TokenBucket   Algorithm = iota // Cap, refilled by Tokens per Period
+	FixedWindow                    // at most Cap in each window of Period, which begin at Phase
+	SlidingLog                     // at most Cap in any Period, to the microsecond
+	SlidingWindow                  // at most Cap in the last Span blocks of Period, for each of its limits
+	TokenBuckets                   // several token buckets, each token debited from all: Cap, Tokens and Period of each
+)
+
+// Property is something that is true of some algorithms.
+type Property uint16
+
+const (
+	// OneLevel: a bucket is one level that refills at one rate. Who knows both knows when it has how many tokens. Of
+	// any other bucket Redis says so.
+	OneLevel Property = 1 << iota
+
+	// Window: tokens count for some time after they were used, and then no more. There is no rate, no burst beside the
+	// limit, no level below zero, and tokens are given back only where they count. Without it tokens come at a rate.
+	Window
+
+	// Edges: a Window whose tokens come back all at once, when it ends.
+	Edges
+
+	// Phased: a Window with Edges at Phase + k·Period of the node's clock, which is told when it ends.
+	Phased
+
+	// Blocks: a Window that counts by blocks. A limit has Span blocks of Period, which are one more than its time.
+	Blocks
+
+	// Entries: a bucket has an entry for each take, and a later call can set its cost. It is a sorted set, of at most
+	// as many entries as its limit has tokens. The others are hashes.
+	Entries
+
+	// Leased: the script lends: see lease.lua. Without it each call takes directly, or settles.
+	Leased
+
+	// NamesPer: the Period is part of the name of a bucket, or of a limit in it. Another Period counts anew.
+	NamesPer
 )
 
 // Algorithms is the number of algorithms.
 const Algorithms = len(algorithms)
 
-// algorithms describes each of them.
+// algorithms has the row of each. Two more places know each of them: internal/model has its script in Go, and lua.go
+// the text of the script. TestEveryAlgorithm says what else has to name it.
 var algorithms = [...]struct {
-	mark   string // of the format of what is stored
-	script *Script
-	sorted bool // stored in a sorted set; the others are hashes
-	single bool // has one limit; the others have several
+	name  string // in words
+	mark  string // of the format of what is stored
+	has   Property
+	short *string // the short way of the script, nil if it has none
+	parts *string // of the script, for the places of call.lua and lease.lua
 
-	broken func(c *Call) int            // the first argument against a rule of its own, or 0
-	third  func(l Limit, c *Call) int64 // the third number of a limit
+	several Algorithm                    // counts by several limits of this algorithm; 0 if none does
+	broken  func(c *Call) int            // the first argument against a rule of its own, or 0
+	third   func(l Limit, c *Call) int64 // the third number of a limit
 }{
 	TokenBucket: {
-		mark: "tb2", script: newScript(TokenBucket.text()), single: true,
+		name: "token bucket", mark: "tb2", has: OneLevel | Leased, several: TokenBuckets,
+		short: &tokenBucketShortText, parts: &tokenBucketText,
 		broken: brokenBucket, third: func(l Limit, _ *Call) int64 { return l.Tokens },
 	},
-	SlidingLog: {
-		mark: "lg1", script: newScript(SlidingLog.text()), sorted: true, single: true,
-		broken: brokenLog, third: func(Limit, *Call) int64 { return 0 },
-	},
 	FixedWindow: {
-		mark: "fw2", script: newScript(FixedWindow.text()), single: true,
+		name: "fixed window", mark: "fw2", has: Window | Edges | Phased | Leased | NamesPer,
+		short: &fixedWindowShortText, parts: &fixedWindowText,
 		broken: brokenFixed, third: func(_ Limit, c *Call) int64 { return c.Phase },
 	},
+	SlidingLog: {
+		name: "sliding log", mark: "lg1", has: Window | Entries | NamesPer, parts: &slidingLogText,
+		broken: brokenLog, third: func(Limit, *Call) int64 { return 0 },
+	},
 	SlidingWindow: {
-		mark: "sw3", script: newScript(SlidingWindow.text()),
-		broken: brokenBlocks, third: func(l Limit, _ *Call) int64 { return l.Span },
+		name: "sliding window", mark: "sw3", has: Window | Blocks | Leased, several: SlidingWindow,
+		parts: &slidingWindowText, broken: brokenBlocks, third: func(l Limit, _ *Call) int64 { return l.Span },
 	},
 	TokenBuckets: {
-		mark: "tm2", script: newScript(TokenBuckets.text()),
-		broken: brokenBuckets, third: func(l Limit, _ *Call) int64 { return l.Tokens },
+		name: "token buckets", mark: "tm2", has: Leased | NamesPer, several: TokenBuckets,
+		parts: &tokenBucketsText, broken: brokenBuckets, third: func(l Limit, _ *Call) int64 { return l.Tokens },
 	},
 }
 
-// text is the text of the script, put together from the files. The short ways come first.
-func (a Algorithm) text() string {
-	switch a {
-	case SlidingLog:
-		return assemble(callText+place+"load\n", slidingLogText)
-	case FixedWindow:
-		return fixedWindowShortText + assemble(callText+leaseText, fixedWindowText)
-	case SlidingWindow:
-		return assemble(callText+leaseText, slidingWindowText)
-	case TokenBuckets:
-		return assemble(callText+leaseText, tokenBucketsText)
-	default:
-		return tokenBucketShortText + assemble(callText+leaseText, tokenBucketText)
+// Has reports whether a has a property.
+func (a Algorithm) Has(p Property) bool { return int(a) < Algorithms && algorithms[a].has&p != 0 }
+
+// String returns the name in words, as in "token bucket".
+func (a Algorithm) String() string {
+	if int(a) < Algorithms {
+		return algorithms[a].name
 	}
+	return fmt.Sprintf("algorithm %d", uint8(a))
+}
+
+// Several returns the algorithm that counts by several limits of a, and reports whether there is one.
+func (a Algorithm) Several() (Algorithm, bool) {
+	if int(a) < Algorithms {
+		s := algorithms[a].several
+		return s, s != 0
+	}
+	return 0, false
+}
+
+// Choices are the algorithms that a policy can name. The others count by several limits of one of these.
+func Choices() (all []Algorithm) {
+	for a := range Algorithm(Algorithms) {
+		if !slices.ContainsFunc(all, func(b Algorithm) bool { return algorithms[b].several == a }) {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// scripts are put together when the program starts.
+var scripts = func() (all [Algorithms]*Script) {
+	for a := range all {
+		all[a] = newScript(Algorithm(a).text())
+	}
+	return all
+}()
+
+// text is the text of the script, put together from the files. The short way comes first.
+func (a Algorithm) text() (text string) {
+	row, template := &algorithms[a], callText+place+"load\n"
+	if row.has&Leased != 0 {
+		template = callText + leaseText
+	}
+	if row.short != nil {
+		text = *row.short
+	}
+	return text + assemble(template, *row.parts)
 }
 
 // Script is the script that decides.
-func (a Algorithm) Script() *Script { return algorithms[a].script }
+func (a Algorithm) Script() *Script { return scripts[a] }
 
 // Mark names the format of what is stored. It ends the name of the key, and is the field v of a hash.
 func (a Algorithm) Mark() string { return algorithms[a].mark }
-
-// Sorted reports whether a bucket is a sorted set. The others are hashes.
-func (a Algorithm) Sorted() bool { return algorithms[a].sorted }
-
-// Window reports whether tokens come back when they are old enough. Those of a bucket come back at a rate.
-func (a Algorithm) Window() bool { return a == FixedWindow || a == SlidingWindow || a == SlidingLog }

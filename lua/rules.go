@@ -67,13 +67,13 @@ func (c *Call) Broken() int {
 		}
 	}
 	a := &algorithms[c.Algorithm]
-	if c.To > 1 && !a.sorted { // only a log sets the cost of an entry
+	if c.To > 1 && a.has&Entries == 0 { // only a log sets the cost of an entry
 		return 19
 	}
 	if n := a.broken(c); n > 0 {
 		return n
 	}
-	if a.single && len(c.Also) > 0 {
+	if len(c.Also) > 0 && a.several != c.Algorithm {
 		return firstLimit + limitFields
 	}
 	return 0

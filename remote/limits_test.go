@@ -11,7 +11,7 @@ import (
 // each range, and nothing beyond it.
 func TestScriptsTakeTheEnds(t *testing.T) {
 	all := engines(t)
-	for a := lua.TokenBucket; a <= lua.TokenBuckets; a++ {
+	for a := range lua.Algorithm(lua.Algorithms) {
 		for _, c := range []struct {
 			name   string
 			of     func(a lua.Algorithm) bool // nil for all

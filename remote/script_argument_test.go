@@ -118,7 +118,7 @@ func TestBadArguments(t *testing.T) {
 		{"period above 2^52", 23, func(c *lua.Call) { c.Period = 1<<52 + 1 }},
 		{"two limits", 25, func(c *lua.Call) { c.Also = []lua.Limit{{Cap: 1, Tokens: 1, Period: 1}} }},
 	}}
-	for a := lua.SlidingLog; a <= lua.TokenBuckets; a++ {
+	for _, a := range without(lua.OneLevel) {
 		more[a] = []rule{{"nine limits", 46, func(c *lua.Call) { c.Also = make([]lua.Limit, 8) }}}
 	}
 	for a := range lua.Algorithm(lua.Algorithms) {
@@ -246,10 +246,10 @@ func TestDamagedBucket(t *testing.T) {
 // TestDamagedWindow: so do the other scripts.
 func TestDamagedWindow(t *testing.T) {
 	e := realEngine(t)
-	for a := lua.SlidingLog; a <= lua.TokenBuckets; a++ {
+	for _, a := range without(lua.OneLevel) {
 		c := take(of(a, fmt.Sprint("damaged", a), 5, minute, sec), 1)
 		e.at(t, scriptStart, c)
-		if a.Sorted() {
+		if a.Has(lua.Entries) {
 			e.client.ZAdd(t.Context(), c.Bucket, redis.Z{Score: 5, Member: "#n"})
 		} else {
 			e.client.HSet(t.Context(), c.Bucket, "t", "nan")
@@ -283,7 +283,7 @@ func TestForeignKey(t *testing.T) {
 					t.Fatal(err)
 				}
 				want := f.hash
-				if a.Sorted() {
+				if a.Has(lua.Entries) {
 					want = f.sorted
 				}
 				writes := e.writes(t)

@@ -28,7 +28,7 @@ func TestBytesOfAKey(t *testing.T) {
 	if stated == nil || !strings.HasPrefix(redistest.Version(t), string(stated[1])+".") {
 		t.Skipf("the page states the figures of %q, and this is %s", stated, redistest.Version(t))
 	}
-	for a := lua.TokenBucket; a <= lua.TokenBuckets; a++ {
+	for a := range lua.Algorithm(lua.Algorithms) {
 		sha := a.Script().SHA
 		c := of(a, "", 1000, minute, sec)
 		bytes := func(what string, takes, leases int, also ...lua.Limit) {

@@ -29,6 +29,16 @@ type drawer func(n int) int
 
 func choose[T any](d drawer, of ...T) T { return of[d(len(of))] }
 
+// without are the algorithms that do not have a property.
+func without(p lua.Property) (all []lua.Algorithm) {
+	for a := range lua.Algorithm(lua.Algorithms) {
+		if !a.Has(p) {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
 var windowKinds = []windowKind{
 	{"sliding log", lua.SlidingLog, func(d drawer) lua.Call {
 		return lua.Call{Cap: choose(d, int64(3), 1, 2, 5, 10), Period: choose(d, int64(1000), 1e6, 60e6, 7)}
@@ -87,7 +97,7 @@ func (k windowKind) leases() bool { return k.algorithm != lua.SlidingLog }
 // lookAt reads a key of any kind.
 func (e *engine) lookAt(t tester, a lua.Algorithm, bucket string) stored {
 	t.Helper()
-	if e.memory != nil || !a.Sorted() {
+	if e.memory != nil || !a.Has(lua.Entries) {
 		return e.look(t, bucket)
 	}
 	p := e.client.Pipeline()

@@ -11,7 +11,10 @@ import (
 // window is, those who live share what is left of it among themselves.
 func TestWantsOfTheDeadEndWithTheirLeases(t *testing.T) {
 	const hour = 3600 * sec
-	for a := lua.FixedWindow; a <= lua.TokenBuckets; a++ {
+	for _, a := range without(lua.OneLevel) {
+		if !a.Has(lua.Leased) {
+			continue
+		}
 		for _, e := range engines(t) {
 			c := of(a, fmt.Sprint("wants", a), 1000, hour, hour)
 			if a == lua.TokenBuckets {

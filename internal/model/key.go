@@ -82,7 +82,7 @@ func (k *Keys) Run(clock int64, c *lua.Call, r *lua.Reply) error {
 	exists := b != nil
 	if !exists {
 		b = &key{name: c.Bucket, algorithm: c.Algorithm, state: empty[c.Algorithm](), index: len(k.ring)}
-	} else if c.Algorithm.Sorted() != b.algorithm.Sorted() {
+	} else if c.Algorithm.Has(lua.Entries) != b.algorithm.Has(lua.Entries) {
 		return Error("WRONGTYPE Operation against a key holding the wrong kind of value")
 	} else if c.Algorithm != b.algorithm {
 		return Error("RLFOREIGN key")

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // Verb is a kind of thing that happens.
@@ -192,7 +193,7 @@ func (p *process) do(a Action) bool {
 			return e
 		})
 	case Give:
-		if w.scope.Algorithm.Window() {
+		if w.scope.Algorithm.Has(lua.Window) {
 			return false // which has no tokens
 		}
 		return p.credit(func(b *bucket) local.Effect {

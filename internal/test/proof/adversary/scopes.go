@@ -63,7 +63,7 @@ func Scopes(a lua.Algorithm) []*Scope {
 		{Name: "fallback, one", Bursts: []int64{4}, Tokens: 1, Per: second, FailMode: local.FailLocal},
 		{Name: "open", Bursts: []int64{4, 4}, Tokens: 1, Per: second, FailMode: local.FailOpen},
 	}
-	if !a.Window() {
+	if !a.Has(lua.Window) {
 		fallbacks = append(fallbacks,
 			&Scope{Name: "deep debt", Bursts: []int64{4, 4}, Tokens: 2, Per: second, FailMode: local.FailOpen, MaxDebt: 30})
 	}

@@ -39,8 +39,8 @@ func init() {
 		"lua/token_bucket_short.lua": &tokenBucketShortText, "lua/token_buckets.lua": &tokenBucketsText,
 	}[file] = os.Getenv("MUTANT_TEXT")
 	*Presence, *Standing = *newScript(presenceText), *newScript(standingText)
-	for i := range algorithms {
-		*algorithms[i].script = *newScript(Algorithm(i).text())
+	for i := range scripts {
+		*scripts[i] = *newScript(Algorithm(i).text())
 	}
 }
 `
