@@ -1,8 +1,10 @@
 package lua
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Algorithm selects how a bucket counts, and so the script that decides. All that is true of one and not of all of them
@@ -27,8 +29,14 @@ const (
 	OneLevel Property = 1 << iota
 
 	// Window: tokens count for some time after they were used, and then no more. There is no rate, no burst beside the
-	// limit, no level below zero, and tokens are given back only where they count. Without it tokens come at a rate.
+	// limit, and tokens are given back only where they count. Without it tokens come at a rate.
 	Window
+
+	// Owes: a level can be below zero, as far as MaxDebt.
+	Owes
+
+	// Several: the script counts by several limits. See also [Algorithm.BySeveral].
+	Several
 
 	// Edges: a Window whose tokens come back all at once, when it ends.
 	Edges
@@ -62,12 +70,12 @@ var algorithms = [...]struct {
 	short *string // the short way of the script, nil if it has none
 	parts *string // of the script, for the places of call.lua and lease.lua
 
-	several Algorithm                    // counts by several limits of this algorithm; 0 if none does
+	several Algorithm                    // counts by several limits of this algorithm; 0 for itself
 	broken  func(c *Call) int            // the first argument against a rule of its own, or 0
 	third   func(l Limit, c *Call) int64 // the third number of a limit
 }{
 	TokenBucket: {
-		name: "token bucket", mark: "tb2", has: OneLevel | Leased, several: TokenBuckets,
+		name: "token bucket", mark: "tb2", has: OneLevel | Owes | Leased, several: TokenBuckets,
 		short: &tokenBucketShortText, parts: &tokenBucketText,
 		broken: brokenBucket, third: func(l Limit, _ *Call) int64 { return l.Tokens },
 	},
@@ -81,11 +89,11 @@ var algorithms = [...]struct {
 		broken: brokenLog, third: func(Limit, *Call) int64 { return 0 },
 	},
 	SlidingWindow: {
-		name: "sliding window", mark: "sw3", has: Window | Blocks | Leased, several: SlidingWindow,
+		name: "sliding window", mark: "sw3", has: Window | Several | Blocks | Leased,
 		parts: &slidingWindowText, broken: brokenBlocks, third: func(l Limit, _ *Call) int64 { return l.Span },
 	},
 	TokenBuckets: {
-		name: "token buckets", mark: "tm2", has: Leased | NamesPer, several: TokenBuckets,
+		name: "token buckets", mark: "tm2", has: Owes | Several | Leased | NamesPer,
 		parts: &tokenBucketsText, broken: brokenBuckets, third: func(l Limit, _ *Call) int64 { return l.Tokens },
 	},
 }
@@ -101,23 +109,35 @@ func (a Algorithm) String() string {
 	return fmt.Sprintf("algorithm %d", uint8(a))
 }
 
-// Several returns the algorithm that counts by several limits of a, and reports whether there is one.
-func (a Algorithm) Several() (Algorithm, bool) {
-	if int(a) < Algorithms {
-		s := algorithms[a].several
-		return s, s != 0
+// BySeveral returns the algorithm that counts by several limits of a: another one or a itself, or none if it is not
+// [Several].
+func (a Algorithm) BySeveral() Algorithm {
+	if int(a) < Algorithms && algorithms[a].several != 0 {
+		return algorithms[a].several
 	}
-	return 0, false
+	return a
 }
 
 // Choices are the algorithms that a policy can name. The others count by several limits of one of these.
 func Choices() (all []Algorithm) {
 	for a := range Algorithm(Algorithms) {
-		if !slices.ContainsFunc(all, func(b Algorithm) bool { return algorithms[b].several == a }) {
+		if !slices.ContainsFunc(all, func(b Algorithm) bool { return b.BySeveral() == a }) {
 			all = append(all, a)
 		}
 	}
 	return all
+}
+
+// Parse returns the choice with a name, in which a hyphen may stand for the space. The error says what the names are.
+func Parse(name string) (Algorithm, error) {
+	names := make([]string, 0, Algorithms)
+	for _, a := range Choices() {
+		if name == a.String() || name == strings.ReplaceAll(a.String(), " ", "-") {
+			return a, nil
+		}
+		names = append(names, a.String())
+	}
+	return 0, errors.New("must be one of " + strings.Join(names, ", "))
 }
 
 // scripts are put together when the program starts.

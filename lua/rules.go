@@ -73,7 +73,7 @@ func (c *Call) Broken() int {
 	if n := a.broken(c); n > 0 {
 		return n
 	}
-	if len(c.Also) > 0 && a.several != c.Algorithm {
+	if len(c.Also) > 0 && a.has&Several == 0 {
 		return firstLimit + limitFields
 	}
 	return 0

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -30,7 +31,7 @@ func (p Policy) limitsText() string {
 	}
 	slices.Sort(limits) // which of them is Limit makes no difference
 	text := strings.Join(limits, ", ")
-	if p.Algorithm != TokenBucket {
+	if p.Algorithm.has(lua.Window) {
 		text += " by " + p.Algorithm.String()
 	}
 	if p.Calendar {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // Reset fills the bucket of key, and this process' standing share of it. What was used is forgiven, also to a later
@@ -34,7 +35,7 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 	if err := l.checkCost(key, n); err != nil {
 		return err
 	}
-	if a := l.Policy().Algorithm; a != TokenBucket {
+	if a := l.Policy().Algorithm; a.has(lua.Window) {
 		return fmt.Errorf("%w: tiered: policy %q counts by a %v: tokens can be given to a TokenBucket only",
 			errors.ErrUnsupported, l.core.Name, a)
 	}

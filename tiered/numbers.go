@@ -39,7 +39,7 @@ func (l Limit) precision() time.Duration {
 // stored returns the limit as the store gets it.
 func (l Limit) stored(a Algorithm) lua.Limit {
 	s := lua.Limit{Cap: l.burst(), Tokens: l.Tokens, Period: l.Per.Microseconds()}
-	if a == SlidingWindow { // an interval of length Per touches one block more than Per contains
+	if a.has(lua.Blocks) { // an interval of length Per touches one block more than Per contains
 		q := l.precision()
 		s.Period, s.Span = q.Microseconds(), int64((l.Per+q-1)/q)+1
 	}
@@ -53,7 +53,7 @@ const leastBurst = 50
 
 // window returns the length of the shortest sliding window, 0 if there is none.
 func (p Policy) window() time.Duration {
-	if p.Algorithm != SlidingWindow {
+	if !p.Algorithm.has(lua.Blocks) {
 		return 0
 	}
 	shortest := p.Limit.Per
@@ -63,37 +63,30 @@ func (p Policy) window() time.Duration {
 	return shortest
 }
 
-// kind returns what the names of a policy's buckets depend on.
-func (p Policy) kind() remote.Kind {
-	switch p.Algorithm {
-	case FixedWindow:
-		return remote.Kind{Algorithm: lua.FixedWindow, Window: p.Limit.Per.Microseconds(), Calendar: p.Calendar}
-	case SlidingLog:
-		return remote.Kind{Algorithm: lua.SlidingLog, Window: p.Limit.Per.Microseconds()}
-	case SlidingWindow:
-		return remote.Kind{Algorithm: lua.SlidingWindow}
-	}
+// algorithm returns the algorithm that counts, which may be another one by several limits.
+func (p Policy) algorithm() lua.Algorithm {
+	a := lua.Algorithm(p.Algorithm)
 	if len(p.Also) > 0 {
-		return remote.Kind{Algorithm: lua.TokenBuckets}
+		return a.BySeveral()
 	}
-	return remote.Kind{}
+	return a
 }
 
-// leased reports whether a policy can be leased. A SlidingLog cannot. A SlidingWindow cannot if a lease may last
-// longer than the window, because tokens would be held for longer than they count once they are used. A brief
-// FixedWindow has ended when its lease arrives.
+// kind returns what the names of a policy's buckets depend on.
+func (p Policy) kind() remote.Kind {
+	k := remote.Kind{Algorithm: p.algorithm(), Calendar: p.Calendar}
+	if p.Algorithm.has(lua.NamesPer) {
+		k.Window = p.Limit.Per.Microseconds()
+	}
+	return k
+}
+
+// leased reports whether a policy can be leased. A SlidingWindow cannot if a lease may last longer than the window,
+// because tokens would be held for longer than they count once they are used. A brief FixedWindow has ended when its
+// lease arrives.
 func (p Policy) leased(lp *local.Policy) bool {
-	if p.Lease.Size == NoLease || p.Algorithm == SlidingLog || lp.ShortWindow {
-		return false
-	}
-	if p.Algorithm == SlidingWindow {
-		for _, l := range p.limits() {
-			if l.Per < lp.MaxTTL() {
-				return false
-			}
-		}
-	}
-	return true
+	return p.Lease.Size != NoLease && p.Algorithm.has(lua.Leased) && !lp.ShortWindow &&
+		(lp.Window == 0 || lp.Window >= lp.MaxTTL())
 }
 
 // fallbackNumbers returns the numbers of the process' fallback: of several limits the smallest burst and the slowest refill,
@@ -113,7 +106,7 @@ func (p Policy) fallbackNumbers() (burst, tokens int64, per time.Duration) {
 func (p Policy) call() lua.Call {
 	first := p.Limit.stored(p.Algorithm)
 	c := lua.Call{
-		Algorithm: p.kind().Algorithm, Cap: first.Cap, Tokens: first.Tokens, Period: first.Period, Span: first.Span,
+		Algorithm: p.algorithm(), Cap: first.Cap, Tokens: first.Tokens, Period: first.Period, Span: first.Span,
 		TTL: int64(time.Second / time.Microsecond), Fleet: 1, MaxDebt: p.MaxDebt,
 	}
 	for _, also := range p.Also {
@@ -132,10 +125,10 @@ func (p Policy) retention() (longest time.Duration) {
 
 // retention is Policy.retention of one limit.
 func (l Limit) retention(a Algorithm) time.Duration {
-	switch a {
-	case TokenBucket:
+	switch {
+	case !a.has(lua.Window):
 		return engine.ResetAfter(l.burst(), l.nanosPerToken())
-	case SlidingWindow:
+	case a.has(lua.Blocks):
 		return l.Per + 2*l.precision()
 	}
 	return l.Per
@@ -146,7 +139,7 @@ func resets(p *local.Policy, left int64) time.Duration {
 	switch {
 	case left >= p.Cap:
 		return 0
-	case p.Call.Algorithm == lua.TokenBucket:
+	case p.Call.Algorithm.Has(lua.OneLevel):
 		return engine.ResetAfter(p.Cap-left, p.NanosPerToken)
 	}
 	return engine.Owner(p).Retention

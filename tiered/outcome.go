@@ -22,7 +22,7 @@ var (
 // tell writes the Decision of a request, and all that the engine tells of it.
 func tell(d *Decision, t *engine.Told) {
 	write(d, t.Outcome, t.Key, t.Cost, t.Bucket, t.Now)
-	if t.Dry && t.Policy.Call.Algorithm != lua.TokenBucket {
+	if t.Dry && !t.Policy.Call.Algorithm.Has(lua.OneLevel) {
 		tellSeveral(d, t.Outcome, t.Now, t.Which, t.Clear)
 		addFullShare(d, t.Outcome, t.Now)
 	}
@@ -65,11 +65,11 @@ func write(d *Decision, o engine.Outcome, key string, n int64, b *engine.Bucket,
 	}
 	if Granted <= r && r <= FallbackSpent || r == ExceedsBurst || r == InvalidCost {
 		d.ResetAfter = max(resets(whole, max(o.Left, 0)), o.Retry)
-		if o.Left < 0 && p.Call.Algorithm == lua.TokenBucket {
+		if o.Left < 0 && p.Call.Algorithm.Has(lua.OneLevel) {
 			d.ResetAfter = max(d.ResetAfter, d.refills(p.Cap, p.NanosPerToken, true))
 		}
 	}
-	if p.Call.Algorithm != lua.TokenBucket {
+	if !p.Call.Algorithm.Has(lua.OneLevel) {
 		which, clear := uint8(0), time.Duration(0)
 		if b != nil {
 			which, clear = b.Hot().LastReport(r == Limited || r == Shadowed)
@@ -111,7 +111,7 @@ func tellSeveral(d *Decision, o engine.Outcome, now time.Duration, which uint8, 
 	if d.LimitNumber > 0 && Reason(o.Reason) <= FallbackSpent { // Redis says when all of them are full
 		limit := owner.Limits[d.LimitNumber-1]
 		own := Limit(limit).retention(SlidingWindow)
-		if o.Policy.Call.Algorithm == lua.TokenBuckets {
+		if !o.Policy.Call.Algorithm.Has(lua.Window) {
 			own = d.refills(limit.Most(), limit.NanosPerToken(), o.Left < 0)
 		}
 		d.ResetAfter = min(d.ResetAfter, own)

@@ -92,9 +92,7 @@ func alone(p *local.Policy, i int) *local.Policy {
 	of1 := func(p *local.Policy, burst int64) *local.Policy {
 		q := *p
 		q.Owner, q.Cap, q.NanosPerToken = &owner, burst, limit.NanosPerToken()
-		if q.Call.Algorithm == lua.TokenBuckets {
-			q.Call.Algorithm = lua.TokenBucket
-		}
+		q.Call.Algorithm = lua.Algorithm(policyOf(of.Settings).Algorithm)
 		return &q
 	}
 	one := of1(p, p.Call.Limits()[i].Cap)

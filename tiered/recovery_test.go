@@ -28,7 +28,7 @@ func TestEveryPolicyRecovers(t *testing.T) {
 	if testing.Short() || underRace {
 		every = 23 // a prime, so that all values of each come up
 	}
-	for a := tiered.TokenBucket; a <= tiered.SlidingWindow; a++ {
+	for _, a := range algorithms {
 		for _, limit := range []tiered.Limit{
 			{Tokens: 10, Per: 100 * ms},
 			{Tokens: 50, Per: 500 * ms},

@@ -31,9 +31,17 @@ const (
 var (
 	ctx         = context.Background() // of calls that nobody calls off
 	neverLeased = tiered.Lease{Size: tiered.NoLease}
-	algorithms  = []tiered.Algorithm{tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingWindow, tiered.SlidingLog}
+	algorithms  = choices()
 	failModes   = []tiered.FailMode{tiered.FailLocal, tiered.FailOpen, tiered.FailClosed}
 )
+
+// choices are the algorithms that a policy can have.
+func choices() (all []tiered.Algorithm) {
+	for _, a := range lua.Choices() {
+		all = append(all, tiered.Algorithm(a))
+	}
+	return all
+}
 
 // A client of go-redis that is closed while nobody listens sleeps for a second before it notices.
 func TestMain(m *testing.M) {

@@ -7,6 +7,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // newSettings returns what the engine goes by while the policy is p.
@@ -16,7 +17,7 @@ func (l *Limiter) newSettings(p *Policy) *engine.Settings {
 		former = s.Shares()
 	}
 	s := &engine.Settings{
-		Limit: engine.Limit(p.Limit), Windows: p.Algorithm != TokenBucket,
+		Limit: engine.Limit(p.Limit), Windows: p.Algorithm.has(lua.Window),
 		FixedLimit: len(p.Also) > 0 || p.Standing != StandingOff,
 		CheckKey:   func(limit engine.Limit) error { return p.checkCarriedLimit(Limit(limit)) },
 		Policy:     p,
@@ -85,12 +86,12 @@ func (l *Limiter) resolve(s *engine.Settings, p Policy, limit Limit, former stan
 		lp.First = local.Numbers{Cap: p.Limit.burst(), Tokens: p.Limit.Tokens, Per: p.Limit.Per}
 	}
 	lp.Window = p.window()
-	lp.ShortWindow = p.Algorithm == FixedWindow && p.Limit.Per < 2*o.Timeout
+	lp.ShortWindow = p.Algorithm.has(lua.Edges) && p.Limit.Per < 2*o.Timeout
 	if lp.Size == 0 {
 		lp.MinBurst = leastBurst
 	}
 	lp.NoLease = !p.leased(lp)
-	lp.Unleased = lp.NoLease && p.Algorithm == SlidingWindow
+	lp.Unleased = lp.NoLease && p.Algorithm.has(lua.Blocks)
 	lp.Call = p.call()
 	owner.Retention = p.retention()
 	return lp

@@ -11,6 +11,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // Validate reports all problems of p, each with field, value and rule.
@@ -59,13 +60,13 @@ func (p Policy) Validate() error {
 // validateAlgorithm reports settings that do not go together.
 func (p Policy) validateAlgorithm(bad func(field string, value any, rule string)) {
 	a := p.Algorithm
-	if a > SlidingWindow {
-		bad("Algorithm", a, "must be TokenBucket, FixedWindow, SlidingLog or SlidingWindow")
+	if !slices.Contains(lua.Choices(), lua.Algorithm(a)) {
+		bad("Algorithm", a, "must be "+named(func(lua.Algorithm) bool { return true }))
 		return
 	}
 	p.validateMaxDebt(bad)
 	if p.Limit.rule() != local.ByLimit {
-		if a == FixedWindow || a == SlidingLog {
+		if a.has(lua.NamesPer) {
 			bad("Limit", "Unlimited or Blocked",
 				"must be a limit, because the names of the buckets contain its Per; PerKey may return these")
 		}
@@ -77,23 +78,22 @@ func (p Policy) validateAlgorithm(bad func(field string, value any, rule string)
 	if p.PerKey != nil && len(p.Also) > 0 {
 		bad("Also", fmt.Sprintf("%d limits", len(p.Also)), "must be empty with PerKey")
 	}
-	if p.Calendar && a != FixedWindow {
-		bad("Calendar", true, "is of a FixedWindow only, and Algorithm is "+a.String())
+	if p.Calendar && !a.has(lua.Phased) {
+		bad("Calendar", true, a.only(lua.Phased))
 	}
-	if len(p.Also) > 0 && a != SlidingWindow && a != TokenBucket {
-		bad("Also", fmt.Sprintf("%d limits", len(p.Also)),
-			"is of a TokenBucket or SlidingWindow only, and Algorithm is "+a.String())
+	if len(p.Also) > 0 && !p.algorithm().Has(lua.Several) {
+		bad("Also", fmt.Sprintf("%d limits", len(p.Also)), a.only(lua.Several))
 	}
 	if len(p.Also) >= maxLimits {
 		bad("Also", fmt.Sprintf("%d limits", len(p.Also)), fmt.Sprintf("must be at most %d", maxLimits-1))
 		return
 	}
-	if a == SlidingLog {
+	if !a.has(lua.Leased) {
 		if p.Lease.Size != 0 && p.Lease.Size != NoLease {
-			bad("Lease.Size", p.Lease.Size, "must be 0 or NoLease: a SlidingLog is never leased")
+			bad("Lease.Size", p.Lease.Size, "must be 0 or NoLease: a "+a.name()+" is never leased")
 		}
 		if p.Lease.Period != 0 {
-			bad("Lease.Period", p.Lease.Period, "must be 0: a SlidingLog is never leased")
+			bad("Lease.Period", p.Lease.Period, "must be 0: a "+a.name()+" is never leased")
 		}
 	}
 	for i, l := range p.limits() {
@@ -103,7 +103,7 @@ func (p Policy) validateAlgorithm(bad func(field string, value any, rule string)
 		}
 		l.validateFor(a, field, bad)
 		for j, other := range p.limits()[:i] {
-			if a == SlidingWindow && (l.precision() <= 0 || other.precision() <= 0) {
+			if a.has(lua.Blocks) && (l.precision() <= 0 || other.precision() <= 0) {
 				continue // it is reported by itself, and has no blocks
 			}
 			if s, o := l.stored(a), other.stored(a); s.Period == o.Period && s.Span == o.Span {
@@ -112,7 +112,7 @@ func (p Policy) validateAlgorithm(bad func(field string, value any, rule string)
 					name = fmt.Sprintf("Also[%d]", j-1)
 				}
 				rule := "must differ from that of " + name
-				if a == SlidingWindow {
+				if a.has(lua.Blocks) {
 					rule += fmt.Sprintf(", or the Precision must: both count by %d blocks of %v", s.Span-1,
 						l.precision())
 				}
@@ -127,8 +127,8 @@ func (p Policy) validateMaxDebt(bad func(field string, value any, rule string)) 
 	if p.MaxDebt == 0 {
 		return
 	}
-	if p.Algorithm != TokenBucket {
-		bad("MaxDebt", p.MaxDebt, "is of a TokenBucket only, and Algorithm is "+p.Algorithm.String())
+	if !p.Algorithm.has(lua.Owes) {
+		bad("MaxDebt", p.MaxDebt, p.Algorithm.only(lua.Owes))
 		return
 	}
 	least := int64(1)
@@ -146,14 +146,14 @@ func (p Policy) validateMaxDebt(bad func(field string, value any, rule string)) 
 
 // validateFor reports what an algorithm does not use, or cannot count.
 func (l Limit) validateFor(a Algorithm, field string, bad func(field string, value any, rule string)) {
-	if l.Precision != 0 && a != SlidingWindow {
-		bad(field+".Precision", l.Precision, "is of a SlidingWindow only, and Algorithm is "+a.String())
+	if l.Precision != 0 && !a.has(lua.Blocks) {
+		bad(field+".Precision", l.Precision, a.only(lua.Blocks))
 	}
-	if a == TokenBucket {
+	if !a.has(lua.Window) {
 		return
 	}
-	if a == SlidingLog && l.Tokens > maxEntries {
-		bad(field+".Tokens", l.Tokens, fmt.Sprintf("must be at most %d: a SlidingLog keeps every request", maxEntries))
+	if a.has(lua.Entries) && l.Tokens > maxEntries {
+		bad(field+".Tokens", l.Tokens, fmt.Sprintf("must be at most %d: a %s keeps every request", maxEntries, a.name()))
 	}
 	if l.Burst != 0 && l.Burst != l.Tokens {
 		bad(field+".Burst", l.Burst, "must be 0: a "+a.String()+" admits Tokens and no more at once")
@@ -161,7 +161,7 @@ func (l Limit) validateFor(a Algorithm, field string, bad func(field string, val
 	if l.Per > maxWindow {
 		bad(field+".Per", l.Per, "must be at most 10 years of a "+a.String())
 	}
-	if a != SlidingWindow || l.Per < time.Microsecond {
+	if !a.has(lua.Blocks) || l.Per < time.Microsecond {
 		return
 	}
 	if q := l.precision(); q < time.Microsecond || q > l.Per || q%time.Microsecond != 0 {
@@ -180,7 +180,7 @@ func (p Policy) validateStanding(bad func(field string, value any, rule string))
 		return
 	case int(p.Standing) >= len(standings):
 		bad("Standing", p.Standing, "must be StandingOff, StandingSplit or StandingOn")
-	case p.Algorithm != TokenBucket:
+	case p.Algorithm.has(lua.Window):
 		bad("Standing", p.Standing, fmt.Sprintf("must be StandingOff with a %v: only a token bucket can be split", p.Algorithm))
 	default:
 		for i, l := range p.limits() {
@@ -362,6 +362,4 @@ func (p Policy) checkReplaces(was Policy) error {
 
 // namesPer reports whether the Per of Limit is part of a bucket's name, or of a limit's name within a bucket. Another Per
 // would begin with full buckets.
-func (p Policy) namesPer() bool {
-	return p.Algorithm == FixedWindow || p.Algorithm == SlidingLog || p.Algorithm == TokenBucket && len(p.Also) > 0
-}
+func (p Policy) namesPer() bool { return p.algorithm().Has(lua.NamesPer) }

@@ -51,7 +51,7 @@ func policiesAtTheEnds() (all []tiered.Policy) {
 	leases := []tiered.Lease{{}, {Size: tiered.NoLease}, {Period: tiered.MinPeriod}, {Size: 1, Period: tiered.MaxPeriod}}
 	modes := []tiered.FailMode{tiered.FailOpen, tiered.FailLocal, tiered.FailClosed}
 	n := 0
-	for a := tiered.TokenBucket; a <= tiered.SlidingWindow; a++ {
+	for _, a := range algorithms {
 		for _, per := range []time.Duration{
 			time.Microsecond, 7 * time.Microsecond, second, time.Minute, tiered.MaxWindow, (1 << 50) * time.Microsecond,
 			(1<<50 + 1) * time.Microsecond, tiered.MaxPer / 64 / 1000 * 1000, tiered.MaxPer / 2, tiered.MaxPer,
@@ -130,7 +130,7 @@ func TestEndsOfAllRanges(t *testing.T) {
 		}
 	}
 	t.Logf("%d policies, calls by algorithm: %v", len(policies), asked)
-	for a := tiered.TokenBucket; a <= tiered.SlidingWindow; a++ {
+	for _, a := range algorithms {
 		if asked[a] < 500 {
 			t.Errorf("%d calls of a %v: this shows little", asked[a], a)
 		}

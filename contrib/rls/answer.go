@@ -8,8 +8,6 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
-
-	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // answer makes the answer from what was decided.
@@ -83,7 +81,7 @@ func (c *check) status(now time.Time) *pb.RateLimitResponse_DescriptorStatus {
 			until = d.RetryAfter
 		}
 	}
-	if c.rule.policy.Algorithm == tiered.FixedWindow {
+	if c.rule.policy.Calendar {
 		period := periodOf(limit)
 		is.DurationUntilReset = &durationpb.Duration{Seconds: period - now.Unix()%period}
 	} else { // Envoy makes Retry-After of it, so it is never too short

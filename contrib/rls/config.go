@@ -16,6 +16,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -67,6 +68,9 @@ type rule struct {
 	looked       atomic.Bool // it was asked with 0 hits: the hits come when they are known
 }
 
+// has reports whether the algorithm has a property.
+func (r *rule) has(p lua.Property) bool { return lua.Algorithm(r.policy.Algorithm).Has(p) }
+
 // countsRefused reports whether hits that are refused count. They may have been used already, and a limit that leaves them
 // out holds nothing. A single hit of a token bucket is not known to be such a one: a client that goes on asking would be
 // refused for ever.
@@ -74,7 +78,7 @@ func (r *rule) countsRefused(hits int64) bool {
 	switch {
 	case r.refusedCount != nil:
 		return *r.refusedCount
-	case r.policy.Algorithm == tiered.FixedWindow:
+	case r.has(lua.Edges):
 		return true
 	}
 	return hits > 1 || r.looked.Load()

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -436,18 +437,14 @@ func (p *parser) answer(fields map[string]*yaml.Node) *pb.RateLimitResponse_Rate
 	}
 }
 
-// algorithm reads the name of an algorithm, in which a hyphen may stand for the space.
+// algorithm reads the name of an algorithm.
 func (p *parser) algorithm(n *yaml.Node) tiered.Algorithm {
-	text, names := p.text(n), []string(nil)
-	for a := tiered.TokenBucket; a <= tiered.SlidingWindow; a++ {
-		name := a.String()
-		if text == name || text == strings.Replace(name, " ", "-", 1) {
-			return a
-		}
-		names = append(names, name)
+	text := p.text(n)
+	a, err := lua.Parse(text)
+	if err != nil {
+		p.bad(n, "Algorithm is %.80q: %v", text, err)
 	}
-	p.bad(n, "Algorithm is %.80q: must be one of %s", text, strings.Join(names, ", "))
-	return 0
+	return tiered.Algorithm(a)
 }
 
 // own reads the settings that envoyproxy/ratelimit does not have. It returns a mark for the policy's name: a policy cannot
@@ -458,10 +455,10 @@ func (p *parser) own(r *rule, fields map[string]*yaml.Node) (mark string) {
 		policy.Algorithm = p.algorithm(n)
 		mark = "-" + strings.ReplaceAll(policy.Algorithm.String(), " ", "-")
 	}
-	policy.Calendar = policy.Algorithm == tiered.FixedWindow
+	policy.Calendar = r.has(lua.Phased)
 	ofBucket := func(name string) int64 {
 		n := fields[name]
-		if n != nil && policy.Algorithm != tiered.TokenBucket {
+		if n != nil && r.has(lua.Window) {
 			p.bad(n, "%s is set, but algorithm is %v: must be token bucket", name, policy.Algorithm)
 		}
 		return int64(p.number(n, 32))

@@ -9,6 +9,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/inside"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -62,7 +63,7 @@ func (s *Service) resolve(c *check, st *state, in *domain, r *pb.RateLimitReques
 	if c.hits == 0 && !c.rule.looked.Load() {
 		c.rule.looked.Store(true)
 	}
-	if c.back = d.GetIsNegativeHits() && c.hits > 0; c.back && c.rule.policy.Algorithm != tiered.TokenBucket {
+	if c.back = d.GetIsNegativeHits() && c.hits > 0; c.back && c.rule.has(lua.Window) {
 		s.warn(notGivenBack, r, "hits of a window cannot be given back, so they stay taken (is_negative_hits)")
 		c.back, c.hits = false, 0
 	}

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/inside"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -445,18 +446,18 @@ func (c *check) countRefused(ctx context.Context) {
 	default:
 		return
 	}
-	if !c.rule.countsRefused(c.hits) || c.hits == 1 && c.rule.policy.Algorithm != tiered.TokenBucket {
+	if !c.rule.countsRefused(c.hits) || c.hits == 1 && c.rule.has(lua.Window) {
 		return
 	}
 	_ = c.use().Charge() // it is valid: it was decided about
 	p := &c.rule.policy
 	debt := max(p.MaxDebt, p.Limit.Burst, p.Limit.Tokens) // the rest is forgiven
 	longer := refill(p, min(c.hits, debt))
-	switch bucket := p.Algorithm == tiered.TokenBucket; {
-	case d.RetryAfter == 0 || p.Algorithm == tiered.FixedWindow: // no retry helps, or the window's end is told
-	case len(p.Also) > 0 || !bucket && d.Remaining > 0: // what is left of a window is gone; the next refusal finds nothing
+	switch window := c.rule.has(lua.Window); {
+	case d.RetryAfter == 0 || c.rule.has(lua.Edges): // no retry helps, or the window's end is told
+	case len(p.Also) > 0 || window && d.Remaining > 0: // what is left of a window is gone; the next refusal finds nothing
 		d.RetryAfter = max(d.RetryAfter, c.use().Peek(ctx).RetryAfter)
-	case bucket:
+	case !window:
 		d.RetryAfter = min(d.RetryAfter+longer, refill(p, c.hits+debt))
 	}
 	d.Remaining, d.ResetAfter = 0, max(min(d.ResetAfter, math.MaxInt64/4)+longer, d.RetryAfter)

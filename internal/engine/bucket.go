@@ -92,7 +92,7 @@ func (l *Limiter) leaseID() string {
 
 // phase returns where the windows of a key begin, in µs. It must be the same in every process.
 func (l *Limiter) phase(key string) int64 {
-	if l.Kind.Algorithm != lua.FixedWindow || l.Kind.Calendar {
+	if !l.Kind.Algorithm.Has(lua.Phased) || l.Kind.Calendar {
 		return 0
 	}
 	const basis = 0xcbf29ce484222325 // of FNV

@@ -165,9 +165,7 @@ func (b *Bucket) known(now time.Duration) Outcome {
 		switch missing := need - held - level; {
 		case refused:
 			o.Retry = v.Retry
-		case p.Call.Algorithm == lua.TokenBucket:
-			o.Retry = ResetAfter(missing, p.NanosPerToken)
-		case p.Call.Algorithm == lua.TokenBuckets: // by the slowest of them
+		case !p.Call.Algorithm.Has(lua.Window): // by the slowest of several
 			o.Retry = ResetAfter(missing, float64(p.Per)/float64(p.Tokens))
 		case clear > now:
 			o.Retry = clear - now

@@ -68,13 +68,13 @@ var importRules = []importRule{
 	{packages: "internal/canonical"}, // what clients send, in one spelling
 	{packages: "tiered/httplimit", ours: []string{"tiered", "internal/canonical", "internal/inside"}},
 	{packages: "internal/adapt", ours: []string{"tiered", "tiered/httplimit"}}, // for adapters
-	{packages: "tiered/debugpage", ours: []string{"tiered", "internal/inside"}},
+	{packages: "tiered/debugpage", ours: []string{"lua", "tiered", "internal/inside"}},
 	{packages: "tiered/metrics", ours: []string{"tiered"}},              // for exporters
 	{packages: "tiered/tieredtest", ours: []string{"tiered", "remote"}}, // for tests of users
 	{
 		packages: "tiered/policyfile",
 		ours: []string{
-			"tiered", "tiered/httplimit", "remote", "internal/strictyaml", "internal/canonical", "internal/nearest", "internal/readings",
+			"lua", "tiered", "tiered/httplimit", "remote", "internal/strictyaml", "internal/canonical", "internal/nearest", "internal/readings",
 			"internal/defaults", "internal/inside",
 		},
 		modules: []string{"go.yaml.in/yaml/v3", "github.com/fsnotify/fsnotify"},

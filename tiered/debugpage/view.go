@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -113,17 +114,18 @@ func (p *page) name(key string) string {
 // limitOf returns a policy's limits in words: "100 per second, bursts of 200", or "100 per minute by fixed window".
 // It adds a remark if keys may have limits of their own.
 func limitOf(p tiered.Policy) string {
+	window := lua.Algorithm(p.Algorithm).Has(lua.Window)
 	limited := p.Limit != tiered.Unlimited() && p.Limit != tiered.Blocked()
 	var all []string
 	for _, l := range append([]tiered.Limit{p.Limit}, p.Also...) {
 		text := tokensPer(l)
-		if limited && p.Algorithm == tiered.TokenBucket {
+		if limited && !window {
 			text += ", bursts of " + count(cmp.Or(l.Burst, l.Tokens))
 		}
 		all = append(all, text)
 	}
 	text := strings.Join(all, " and ")
-	if limited && p.Algorithm != tiered.TokenBucket {
+	if limited && window {
 		text += " by " + p.Algorithm.String()
 	}
 	if p.Calendar {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -13,6 +12,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -35,14 +35,14 @@ var policyFields = []policyField{
 	special("also", "Also", func(p *policy) *[]tiered.Limit { return &p.Also }, (*policy).readAlso, yamlFlow,
 		nil, []tiered.Limit{tiered.PerHour(1 << 30)}),
 	simple("algorithm", "Algorithm", func(p *policy) *tiered.Algorithm { return &p.Algorithm }, algorithm, yamlString,
-		tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingLog, tiered.SlidingWindow),
+		algorithms()...),
 	simple("calendar", "Calendar", func(p *policy) *bool { return &p.Calendar }, boolean, yamlValue).
-		onlyIf(func(p *policy) bool { return p.Calendar || p.Algorithm == tiered.FixedWindow }),
+		onlyIf(func(p *policy) bool { return p.Calendar || p.has(lua.Phased) }),
 	simple("fail_mode", "FailMode", func(p *policy) *tiered.FailMode { return &p.FailMode }, word(failModes), yamlFor(failModes)),
 	simple("standing", "Standing", func(p *policy) *tiered.Standing { return &p.Standing }, word(standings), yamlFor(standings)),
 	simple("shadow", "Shadow", func(p *policy) *bool { return &p.Shadow }, boolean, yamlValue),
 	simple("max_debt", "MaxDebt", func(p *policy) *int64 { return &p.MaxDebt }, whole, yamlMaxDebt).
-		onlyIf(func(p *policy) bool { return p.Algorithm == tiered.TokenBucket }),
+		onlyIf(func(p *policy) bool { return p.has(lua.Owes) }),
 	{"lease", "Lease", func(p *policy, r *reader, path string, n *yaml.Node) {
 		p.readFields(r, path, n, leaseFields)
 	}, (*policy).yamlLease, nil},
@@ -137,17 +137,25 @@ var failModes = map[string]tiered.FailMode{"local": tiered.FailLocal, "open": ti
 
 var standings = map[string]tiered.Standing{"off": tiered.StandingOff, "split": tiered.StandingSplit, "on": tiered.StandingOn}
 
-// algorithm reads the name of an algorithm, in which a hyphen may stand for the space.
-func algorithm(text string) (tiered.Algorithm, error) {
-	var names []string
-	for a := tiered.TokenBucket; a <= tiered.SlidingWindow; a++ {
-		if name := a.String(); text == name || text == strings.Replace(name, " ", "-", 1) {
-			return a, nil
-		}
-		names = append(names, a.String())
+// algorithms are those that a policy can have.
+func algorithms() (all []tiered.Algorithm) {
+	for _, a := range lua.Choices() {
+		all = append(all, tiered.Algorithm(a))
 	}
-	return 0, fmt.Errorf("is %s: must be one of %s", strictyaml.Quote(text), strings.Join(names, ", "))
+	return all
 }
+
+// algorithm reads the name of an algorithm.
+func algorithm(text string) (tiered.Algorithm, error) {
+	a, err := lua.Parse(text)
+	if err != nil {
+		return 0, fmt.Errorf("is %s: %w", strictyaml.Quote(text), err)
+	}
+	return tiered.Algorithm(a), nil
+}
+
+// has reports whether the algorithm of a policy has a property.
+func (p *policy) has(x lua.Property) bool { return lua.Algorithm(p.Algorithm).Has(x) }
 
 func (p *policy) readPlans(r *reader, path string, n *yaml.Node) {
 	r.Pairs(path, n, func(key, value *yaml.Node) {
@@ -185,7 +193,7 @@ func yamlMaxDebt(tokens int64) *yaml.Node {
 
 func (p *policy) yamlLease() *yaml.Node {
 	q := *p
-	if p.Algorithm == tiered.SlidingLog { // is never leased
+	if !p.has(lua.Leased) {
 		q.Lease.Size = tiered.NoLease
 	} else {
 		q.Lease.Period = cmp.Or(p.Lease.Period, defaults.Period)
