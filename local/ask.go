@@ -91,7 +91,7 @@ func (b *Bucket) Earliest(now time.Duration, n int64) (at time.Duration, known b
 	case n <= 0:
 		return now, true
 	case !d.scarce():
-		if p.Call.Algorithm != lua.TokenBucket || n <= p.Cap {
+		if !p.Call.Algorithm.Has(lua.OneLevel) || n <= p.Cap {
 			return now, false
 		}
 		return later(now, p.wait(float64(n-p.Cap))), false

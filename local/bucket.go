@@ -31,7 +31,7 @@ type Bucket struct {
 func (b *Bucket) Init(p *Policy, key string) {
 	b.hot.policy.Store(p)
 	b.hot.key = key
-	if p.Call.Algorithm != lua.TokenBucket {
+	if !p.Call.Algorithm.Has(lua.OneLevel) {
 		b.hot.denied.Store(&denial{windows: new(windowState)})
 	}
 	b.hot.view.level.Store(p.Cap) // an absent bucket is full

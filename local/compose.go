@@ -14,7 +14,7 @@ func newComposer(b *Bucket, now time.Duration, c Conditions, dry bool) composer 
 	pays := s.pays(b.hot.leasing != direct) || far && s.paysFar(&b.demand)
 	return composer{
 		b: b, Conditions: c, now: now, policy: p, size: s, dry: dry,
-		leasing: pays && !p.NoLease && p.Call.Algorithm != lua.SlidingLog, far: far, until: now + timeout,
+		leasing: pays && !p.NoLease && p.Call.Algorithm.Has(lua.Leased), far: far, until: now + timeout,
 		call: Call{
 			Call: p.Call, Policy: p, sent: now, trip: c.RoundTrip, first: !c.Clock,
 			ttl: p.ttl(s.period, timeout), period: s.period,
@@ -29,7 +29,7 @@ func (c *composer) next() bool {
 	switch {
 	case c.policy.Unset:
 		return false
-	case c.policy.Call.Algorithm == lua.SlidingLog:
+	case c.policy.Call.Algorithm.Has(lua.Entries):
 		b.hot.leasing = direct
 		return c.log()
 	}
@@ -64,7 +64,7 @@ func (c *composer) dryRun(n int64) Call {
 		under := &c.b.pending.call
 		c.call.Refund = max(c.call.Refund-(under.Refund-under.Given), 0)
 	}
-	log := c.policy.Call.Algorithm == lua.SlidingLog
+	log := c.policy.Call.Algorithm.Has(lua.Entries)
 	if log {
 		c.settle(true)
 	}
@@ -93,7 +93,7 @@ func (c *composer) credit() {
 	switch n := b.pending.credited(); {
 	case n != Fill:
 		call.Given, call.Refund = n, n+refund
-	case c.policy.Call.Algorithm == lua.TokenBucket:
+	case c.policy.Call.Algorithm.Has(lua.OneLevel):
 		call.Given, call.Refund = fillsAny, fillsAny
 	default:
 		call.Reset = c.Server
@@ -138,7 +138,7 @@ func (c *composer) request(r request) {
 // for the next.
 func (c *composer) takes(r request, hold int64) (direct, unleased bool) {
 	p, l, single := c.policy, c.b.hot.lease, r.n == 1
-	if p.Call.Algorithm == lua.SlidingLog {
+	if !p.Call.Algorithm.Has(lua.Leased) {
 		return true, false
 	}
 	if r.hurried && c.Clock && !p.NoLease {

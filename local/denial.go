@@ -109,7 +109,7 @@ func (d *denial) leaves(c Call, r lua.Reply) bool { return d.nanos > 0 || c.othe
 func (d *denial) setLevel(p *Policy, level float64, sent time.Duration) {
 	d.level, d.nanos, d.at, d.until = level, 0, sent, 0
 	d.bound, d.steps = 0, nil
-	if p.Call.Algorithm == lua.TokenBucket {
+	if p.Call.Algorithm.Has(lua.OneLevel) {
 		d.nanos, d.bound = float64(p.Per)/float64(p.Tokens), float64(p.Cap)
 	}
 }
@@ -124,7 +124,7 @@ func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Du
 	// Others hold tokens if the refill cannot bring what is missing by then, or would bring it sooner.
 	others := retry > later(p.wait(float64(least-whole)), time.Microsecond) ||
 		retry > 0 && retry < p.wait(float64(least-whole-1))-time.Microsecond
-	if p.Call.Algorithm != lua.TokenBucket || byOther || others {
+	if !p.Call.Algorithm.Has(lua.OneLevel) || byOther || others {
 		known := d.steps
 		d.setLevel(p, level, sent)
 		d.nanos = 0
@@ -134,7 +134,7 @@ func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Du
 			s.opens = now + retry // counted from the arrival: users are told of it, so it must not be too early
 		}
 		d.steps = known.with(s, now, whole)
-		if p.Call.Algorithm == lua.FixedWindow { // at its edge all that it holds is there
+		if p.Call.Algorithm.Has(lua.Edges) { // at its edge all that it holds is there
 			d.steps = d.steps.with(step{p.Cap, s.opens, s.until}, now, whole)
 		}
 		return

@@ -186,7 +186,7 @@ const maxAskers = 3
 func (h *Hot) Yield(active int64) time.Duration {
 	p := h.Policy()
 	switch {
-	case p.Call.Algorithm != lua.TokenBucket || active <= 1 || h.view.level.Load() >= active:
+	case !p.Call.Algorithm.Has(lua.OneLevel) || active <= 1 || h.view.level.Load() >= active:
 		return 0
 	case active <= maxAskers:
 		return p.between(0, 0.25, p.wait(1))
@@ -326,7 +326,7 @@ func (h *Hot) forgive() {
 // freezes reports whether a debt counts where it was made. It stays as it was reported until it is accepted, so that
 // repeating does no harm.
 func (h *Hot) freezes() bool {
-	return h.denied.windows() != nil && h.Policy().Call.Algorithm != lua.TokenBuckets
+	return h.denied.windows() != nil && h.Policy().Call.Algorithm.Has(lua.Window)
 }
 
 // openPot lets takers at the pot if there is one, nobody waits and the limit decides. Else it keeps them off. The mutex

@@ -162,7 +162,7 @@ func (p *Policy) window() time.Duration {
 // takes longer to refill. What lies in one process is then missed in the others.
 func (p *Policy) slow() bool {
 	d := p.wait(float64(p.Cap))
-	if p.Call.Algorithm == lua.TokenBucket || p.Call.Algorithm == lua.TokenBuckets {
+	if !p.Call.Algorithm.Has(lua.Window) {
 		return d > time.Minute
 	}
 	return d >= time.Minute

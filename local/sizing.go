@@ -60,7 +60,7 @@ func (p *Policy) mayHold(fleet int32, left int64, period time.Duration) int64 {
 		return unlimited
 	}
 	most := left / (heldPart * int64(fleet))
-	if p.Call.Algorithm != lua.FixedWindow {
+	if !p.Call.Algorithm.Has(lua.Edges) {
 		most = max(most, int64(p.refill(2*period)))
 	}
 	return most
@@ -104,7 +104,7 @@ func (s sizing) want(pot, waiting, least int64) int64 {
 // is t, but longer for a slow limit, if this process is asked for at least one and a half times its part. Then it lasts
 // until the refill has brought two tokens for each process. So a process asks once for two tokens, and not for each.
 func (p *Policy) scarcePeriod(t time.Duration, d *demand, fleet float64) time.Duration {
-	if p.Call.Algorithm != lua.TokenBucket || p.First != (Numbers{}) || p.Size > 0 {
+	if !p.Call.Algorithm.Has(lua.OneLevel) || p.First != (Numbers{}) || p.Size > 0 {
 		return t
 	}
 	long := min(p.wait(2*fleet), p.wait(float64(p.Cap)/4), maxOverdrawn)

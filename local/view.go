@@ -64,7 +64,7 @@ func (v *view) update(c Call, r lua.Reply, w *windowState, owes bool) {
 // charge takes n tokens off the level. A window is charged no more than it has.
 func (v *view) charge(now time.Duration, n int64, p *Policy, w *windowState) {
 	level, least := v.level.Load(), int64(p.lowest())
-	if w != nil && p.Call.Algorithm != lua.TokenBuckets {
+	if w != nil && p.Call.Algorithm.Has(lua.Window) {
 		least = min(level, 0)
 	}
 	if by := v.levelAt(now, p, w); by >= p.Cap || level-n < least { // else the refill since comes besides

@@ -14,9 +14,9 @@ func (w *windowState) charged(now time.Duration, p *Policy, n int64) {
 	}
 	clear := time.Duration(w.clearAt.Load())
 	switch {
-	case p.Call.Algorithm == lua.TokenBuckets:
+	case !p.Call.Algorithm.Has(lua.Window):
 		clear = later(max(clear, now), p.wait(float64(n)))
-	case p.Call.Algorithm != lua.FixedWindow || now >= clear: // else they leave with the window
+	case !p.Call.Algorithm.Has(lua.Edges) || now >= clear: // else they leave with the window
 		clear = max(clear, now+p.window())
 	}
 	w.clearAt.Store(int64(clear))
@@ -84,7 +84,7 @@ func (w *windowState) outdated(p *Policy, now time.Duration, c Conditions) (drop
 	if w == nil || len(w.debts) == 0 {
 		return debt{}
 	}
-	if p.Call.Algorithm != lua.FixedWindow || !c.Clock {
+	if !p.Call.Algorithm.Has(lua.Phased) || !c.Clock {
 		return w.debts.drop(now - p.window())
 	}
 	into := (c.Server - c.Phase) % p.Call.Period
@@ -99,7 +99,7 @@ func (w *windowState) refundAt(n int64, s *Stamp, algorithm lua.Algorithm) bool 
 	case w == nil:
 	case s == nil: // nothing says where they count
 		return false
-	case algorithm == lua.SlidingLog:
+	case algorithm.Has(lua.Entries):
 		if s.cost -= n; s.owed == 0 {
 			w.settle = append(w.settle, s)
 		}
