@@ -45,44 +45,31 @@ const mostAttempts = 4
 // AllowAtMost takes as many tokens as there are, up to n, and returns how many: 0 if d is a refusal. Use it for work
 // that can be done in part. If none are left, RetryAfter is the time until the same call gets something.
 //
-// If there are not n tokens it asks again, up to three times, for those that the last refusal said are left, so it
+// If there are not n tokens it asks again, up to three times, for those that the last answer said are left, so it
 // blocks for up to four Options.Budget, and each attempt counts in Stats. d is the last Decision that took tokens, if
 // any did. It may get fewer than are left if others take some meanwhile.
 func (l *Limiter) AllowAtMost(ctx context.Context, key string, n int64) (granted int64, d Decision) {
-	var admitted Decision
-	if n > 0 {
-		n = min(n, engine.MaxTokens)
-	}
-attempts:
+	n = min(n, engine.MaxTokens)
+	ask := n
 	for range mostAttempts {
-		if d = l.AllowN(ctx, key, n); d.Allowed {
-			return granted + n, d
+		answer := l.AllowN(ctx, key, ask)
+		if answer.Allowed || granted == 0 {
+			d = answer
 		}
-		fewer := d.Remaining
-		switch d.Reason {
-		case Limited, FallbackSpent:
-		case ExceedsBurst:
-			fewer = d.Burst
+		switch {
+		case answer.Allowed:
+			granted += ask
+			ask = min(n-granted, answer.Remaining)
+		case answer.Reason == Limited, answer.Reason == FallbackSpent:
+			ask = min(ask-1, max(answer.Remaining, 1))
+		case answer.Reason == ExceedsBurst:
+			ask = min(ask-1, max(answer.Burst, 1))
 		default:
-			break attempts
+			ask = 0
 		}
-		n--
-		// A request takes its tokens from a standing share or from Redis, so what the share has comes on top.
-		if taken, t := l.core.DrainShare(key, n); taken > 0 {
-			tell(&admitted, &t)
-			if granted, n = granted+taken, n+1-taken; d.Reason != ExceedsBurst {
-				fewer -= taken // Remaining was the sum
-			}
-		}
-		if granted == 0 {
-			fewer = max(fewer, 1)
-		}
-		if n = min(fewer, n); n < 1 {
+		if ask <= 0 {
 			break
 		}
-	}
-	if granted > 0 { // the last attempt was refused, and those before it were not
-		d = admitted
 	}
 	return granted, d
 }

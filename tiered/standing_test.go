@@ -422,7 +422,8 @@ func TestStandingSharesOfSeveralLimitsInEveryCall(t *testing.T) {
 	})
 }
 
-// A refusal leaves less than it refused, though Redis and the share may have as much together: no request has tokens of both.
+// A refusal leaves less than it refused, though Redis and the share may have as much together: no request has tokens of both. It
+// leaves what a request gets.
 func TestRefusalBesideAStandingShare(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		p := tiered.Policy{Limit: tiered.PerMinute(10).WithBurst(20), Standing: tiered.StandingOn, Lease: neverLeased}
@@ -430,12 +431,17 @@ func TestRefusalBesideAStandingShare(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		refused := 0
 		for i := range 500 {
-			d := l.AllowN(ctx, "k", 1+int64(i%2))
+			d := l.AllowN(ctx, "k", 1+int64(i%5))
 			if !d.Allowed {
 				refused++
 			}
 			if !d.Allowed && d.Remaining >= d.Cost {
 				t.Fatalf("%v", d)
+			}
+			if left := d.Remaining; !d.Allowed && left > 0 && i%2 == 0 {
+				if again := l.AllowN(ctx, "k", left); !again.Allowed {
+					t.Fatalf("%d left, and the next request for them is: %v", left, again)
+				}
 			}
 			time.Sleep(time.Duration(i*i*7919%3000) * ms)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
@@ -37,21 +36,6 @@ func (l *Limiter) RefundShare(key string, n int64) int64 {
 	}
 	id := l.ID(key)
 	return l.share(id, l.PolicyFor(id, key)).refund(l.Group.Now(), n)
-}
-
-// DrainShare takes up to n tokens from the standing share of a key. It returns how many it took, and tells of them.
-func (l *Limiter) DrainShare(key string, n int64) (taken int64, t Told) {
-	if l.mode.Load()&ModeStanding == 0 {
-		return 0, t
-	}
-	id, now := l.ID(key), l.Group.Now()
-	p := l.PolicyFor(id, key)
-	if taken = l.share(id, p).drain(now, n); taken > 0 {
-		l.Requests.Add(key, report.Granted, taken, 1)
-		t = Told{Outcome: Outcome{p, How{Granted, Local, false}, 0, 0}, Key: key, Cost: taken, Now: now}
-		l.observe(&t)
-	}
-	return taken, t
 }
 
 // Credit gives n tokens to key, or fills it with n = local.Fill, and waits until Redis has done it. If that is not known, done is

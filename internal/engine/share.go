@@ -74,19 +74,6 @@ func (s share) putBack(u standing.Use, n int64) bool {
 	return ok
 }
 
-// drain takes up to n tokens: as many as there are. It returns how many it took.
-func (s share) drain(now time.Duration, n int64) int64 {
-	for {
-		n = min(n, s.level(now))
-		if n <= 0 {
-			return 0
-		}
-		if _, ok := s.take(now, n, nil); ok { // otherwise another caller was quicker
-			return n
-		}
-	}
-}
-
 // charge takes up to n tokens that a request turned out to cost more, and returns how many. The share may go below zero.
 func (s share) charge(now time.Duration, n int64) int64 {
 	if s.limiter == nil {
@@ -117,7 +104,8 @@ func (s share) gains(from, until time.Duration) int64 {
 	return s.shares().By(from, until, s.hash, s.limits)
 }
 
-// tell adds to an outcome over n tokens what the share has: its tokens, and that it may have n sooner.
+// tell adds to an outcome over n tokens what the share has: its tokens, and that it may have n sooner. A refusal leaves what one
+// of both has, because no request takes tokens of both.
 func (s share) tell(o Outcome, now time.Duration, n int64) Outcome {
 	if s.limits == nil {
 		return o
@@ -127,11 +115,10 @@ func (s share) tell(o Outcome, now time.Duration, n int64) Outcome {
 		if o.Retry > 0 && s.lends(n) {
 			o.Retry = max(min(o.Retry, s.shares().Wait(now, s.hash, s.limits, n)), time.Microsecond)
 		}
+		o.Left = max(o.Left, s.level(now), 0)
 	case Granted, Fallback:
-	default:
-		return o
+		o.Left = max(o.Left, 0) + s.shares().Level(now, s.hash, s.limits)
 	}
-	o.Left = max(o.Left, 0) + s.shares().Level(now, s.hash, s.limits)
 	return o
 }
 
