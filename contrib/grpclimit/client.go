@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rules"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -15,9 +16,8 @@ import (
 //
 // A call counts once, also if gRPC's retry policy sends it again.
 type Client struct {
-	limit    limit
-	wait     bool
-	messages bool
+	limit limit
+	wait  bool
 }
 
 // NewClient returns a Client that sends a call if all rules admit it. A call over the limit fails with an *[Error]
@@ -27,7 +27,7 @@ type Client struct {
 // The error names each field that is not valid.
 func NewClient(rules []Rule, o *ClientOptions) (*Client, error) {
 	var p problems
-	p.checkRules(rules, true)
+	counted := p.counted(rules, true, false)
 	if err := errors.Join(p...); err != nil {
 		return nil, err
 	}
@@ -35,9 +35,8 @@ func NewClient(rules []Rule, o *ClientOptions) (*Client, error) {
 		o = &ClientOptions{}
 	}
 	c := &Client{wait: o.Wait}
-	c.limit.rules = append([]Rule(nil), rules...)
-	c.limit.client, c.limit.skip, c.limit.logger = true, o.Skip, o.Logger
-	c.messages = c.limit.countsMessages()
+	c.limit.set(rules, counted)
+	c.limit.skip, c.limit.logger = o.Skip, o.Logger
 	return c, nil
 }
 
@@ -70,7 +69,7 @@ func (c *Client) Unary(
 
 // take takes the tokens that a part of the rules wants.
 func (c *Client) take(r request, which part) *Error {
-	var room [fewRules]use
+	var room [fewRules]rules.Use
 	uses, _, refused := c.limit.uses(r, which, room[:0])
 	if refused == nil && len(uses) > 0 {
 		_, refused = take(r, uses, c.wait)
@@ -94,7 +93,7 @@ func (c *Client) Stream(
 	if refused != nil {
 		return nil, refused
 	}
-	if !c.messages {
+	if len(c.limit.rules[message]) == 0 {
 		return stream(ctx, desc, cc, method, opts...)
 	}
 	// A refused message must end the stream, as every error of SendMsg does: its user need not read from it then.

@@ -2,12 +2,8 @@ package grpclimit
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 
 	"google.golang.org/grpc/credentials"
@@ -16,16 +12,18 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/canonical"
 	"github.com/tiered-limiter/tiered-limiter/internal/inside"
+	"github.com/tiered-limiter/tiered-limiter/internal/rules"
 )
 
 // Key tells what a call counts for: mostly a client. The zero Key is an error: make one with [PeerIP], [ForwardedFor],
 // [Metadata], [Credential], [Method], [TLSSubject], [SPIFFEID], [Constant], [JoinKeys] or [KeyFunc].
-type Key struct {
-	of     func(request) (string, error) // "" if the call has none
-	ip     findIP                        // if it counts by addresses
-	server bool                          // it is known of clients that call a server only
-	err    error                         // an error in its construction: New reports it
-}
+type Key struct{ key rules.Key[request] }
+
+// byText returns the Key that counts for what of returns.
+func byText(of func(request) (string, error)) Key { return Key{rules.Key[request]{Of: of}} }
+
+// bad returns a Key with an error in its construction, which New reports.
+func bad(err error) Key { return Key{rules.Key[request]{Err: err}} }
 
 // request is a call or a message that is to be counted.
 type request struct {
@@ -44,9 +42,9 @@ type request struct {
 // panic is logged.
 func KeyFunc(f func(context.Context, Call) (key string, err error)) Key {
 	if f == nil {
-		return Key{err: errors.New("is KeyFunc(nil): must be a function")}
+		return bad(errors.New("is KeyFunc(nil): must be a function"))
 	}
-	return Key{of: func(r request) (string, error) { return f(r.ctx, r.call) }}
+	return byText(func(r request) (string, error) { return f(r.ctx, r.call) })
 }
 
 // Metadata counts by the first value of a metadata field that is not blank, as it was sent. In a server it is the metadata
@@ -55,9 +53,9 @@ func KeyFunc(f func(context.Context, Call) (key string, err error)) Key {
 func Metadata(name string) Key {
 	name = strings.ToLower(name)
 	if err := checkField(name); err != nil {
-		return Key{err: fmt.Errorf("is Metadata(%q): %w", name, err)}
+		return bad(fmt.Errorf("is Metadata(%q): %w", name, err))
 	}
-	return Key{of: func(r request) (string, error) { return r.field(name), nil }}
+	return byText(func(r request) (string, error) { return r.field(name), nil })
 }
 
 // Credential counts by the SHA-256 of a metadata field that holds a secret, such as authorization. The secret itself
@@ -69,9 +67,9 @@ func Metadata(name string) Key {
 func Credential(name string) Key {
 	name = strings.ToLower(name)
 	if err := checkField(name); err != nil {
-		return Key{err: fmt.Errorf("is Credential(%q): %w", name, err)}
+		return bad(fmt.Errorf("is Credential(%q): %w", name, err))
 	}
-	return Key{of: func(r request) (string, error) { return canonical.Credential(name, r.field(name)), nil }}.Hashed()
+	return byText(func(r request) (string, error) { return canonical.Credential(name, r.field(name)), nil }).Hashed()
 }
 
 // field returns the first value of a metadata field that is not blank, or "".
@@ -90,39 +88,39 @@ func (r request) field(name string) string {
 // Method counts by the full name of the method. A client can call methods that do not exist, and a server without a
 // handler for unknown methods answers them before any interceptor runs.
 func Method() Key {
-	return Key{of: func(r request) (string, error) { return r.call.Method, nil }}
+	return byText(func(r request) (string, error) { return r.call.Method, nil })
 }
 
 // Constant counts all calls under one key: for a limit of the whole service, or of what a client may ask of another.
 func Constant(key string) Key {
 	if key == "" || len(key) > inside.MaxKeyLength {
-		return Key{err: fmt.Errorf("is Constant with %d bytes: must be 1 to %d", len(key), inside.MaxKeyLength)}
+		return bad(fmt.Errorf("is Constant with %d bytes: must be 1 to %d", len(key), inside.MaxKeyLength))
 	}
-	return Key{of: func(request) (string, error) { return key, nil }}
+	return byText(func(request) (string, error) { return key, nil })
 }
 
 // TLSSubject counts by the subject of the client's certificate, as in "CN=billing,O=Example". Only a certificate that
 // the server has verified counts (mutual TLS: tls.RequireAndVerifyClientCert). Another call has no key.
 func TLSSubject() Key {
-	return Key{server: true, of: func(r request) (string, error) {
+	return Key{rules.Key[request]{Peer: true, Of: func(r request) (string, error) {
 		info, ok := verified(r.ctx)
 		if !ok {
 			return "", nil
 		}
 		return info.State.VerifiedChains[0][0].Subject.String(), nil
-	}}
+	}}}
 }
 
 // SPIFFEID counts by the SPIFFE ID of the client's certificate, as in "spiffe://example.org/billing". Only a
 // certificate that the server has verified counts. Another call has no key.
 func SPIFFEID() Key {
-	return Key{server: true, of: func(r request) (string, error) {
+	return Key{rules.Key[request]{Peer: true, Of: func(r request) (string, error) {
 		info, ok := verified(r.ctx)
 		if !ok || info.SPIFFEID == nil {
 			return "", nil
 		}
 		return info.SPIFFEID.String(), nil
-	}}
+	}}}
 }
 
 // verified returns what is known of a client whose certificate the server has verified.
@@ -138,53 +136,19 @@ func verified(ctx context.Context) (credentials.TLSInfo, bool) {
 // JoinKeys counts by all of the keys together, as in JoinKeys(PeerIP(), Method()): each client has a bucket for each
 // method. A call that lacks one of the keys has none. Different keys never give the same joined key.
 func JoinKeys(keys ...Key) Key {
-	if len(keys) == 0 {
-		return Key{err: errors.New("is JoinKeys(): must have one key at least")}
-	}
-	keys = slices.Clone(keys)
-	joined := Key{}
+	all := make([]rules.Key[request], len(keys))
 	for i, k := range keys {
-		switch {
-		case k.err != nil:
-			return Key{err: fmt.Errorf("is JoinKeys with key %d that %w", i, k.err)}
-		case k.of == nil:
-			return Key{err: fmt.Errorf("is JoinKeys with key %d zero: must be set, as in grpclimit.PeerIP()", i)}
-		}
-		joined.server = joined.server || k.server
+		all[i] = k.key
 	}
-	joined.of = func(r request) (string, error) {
-		var room [128]byte
-		b := room[:0]
-		for _, k := range keys {
-			part, err := k.of(r)
-			if err != nil || part == "" {
-				return "", err
-			}
-			b = strconv.AppendInt(b, int64(len(part)), 10) // so that a part may contain anything
-			b = append(b, ':')
-			b = append(b, part...)
-		}
-		return string(b), nil
-	}
-	return joined
+	return Key{rules.Join(all, words)}
 }
+
+// words are those of this package, for what it says is wrong.
+var words = rules.Words{Package: "grpclimit", Request: "call", Key: "PeerIP()"}
 
 // Hashed returns k with each key replaced by its SHA-256: 43 characters of base64url. A key that can be guessed,
 // such as an e-mail address, can be recognized by its hash too.
-func (k Key) Hashed() Key {
-	of := k.of
-	if of == nil {
-		return k
-	}
-	return Key{server: k.server, of: func(r request) (string, error) {
-		key, err := of(r)
-		if err != nil || key == "" {
-			return "", err
-		}
-		sum := sha256.Sum256([]byte(key))
-		return base64.RawURLEncoding.EncodeToString(sum[:]), nil
-	}}
-}
+func (k Key) Hashed() Key { return Key{k.key.Hashed()} }
 
 // Missing says what happens to a call that has no key for a rule. There is no default.
 type Missing uint8
@@ -206,19 +170,3 @@ const (
 	// same policy, and count all messages or none.
 	Next
 )
-
-// sharedKey is the key of all calls without one. A client's key never equals it: see find.
-const sharedKey = "\x00"
-
-// find returns the key of a call, "" if it has none. A key that begins like sharedKey gets that prefix once more, so that no
-// two keys become one.
-func (k Key) find(r request) (string, error) {
-	key, err := k.of(r)
-	if err != nil || key == "" {
-		return "", err
-	}
-	if key[0] == sharedKey[0] {
-		key = sharedKey + key
-	}
-	return key, nil
-}

@@ -68,8 +68,8 @@ func TestAddresses(t *testing.T) {
 		{"not UTF-8", "10.0.0.1:80", proxies, []string{"203.0.113.9, \xff\xfe"}, ""},
 		{"brackets for IPv4", "10.0.0.1:80", proxies, []string{"[203.0.113.9]"}, ""},
 		{"64 kB", "10.0.0.1:80", proxies, []string{strings.Repeat("1", 64<<10)}, ""},
-		{"32 entries", "10.0.0.1:80", proxies, []string{"1.2.3.4" + strings.Repeat(",10.0.0.9", 31)}, "1.2.3.4"},
-		{"33 entries", "10.0.0.1:80", proxies, []string{"1.2.3.4" + strings.Repeat(",10.0.0.9", 32)}, ""},
+		{"64 entries", "10.0.0.1:80", proxies, []string{"1.2.3.4" + strings.Repeat(",10.0.0.9", 63)}, "1.2.3.4"},
+		{"65 entries", "10.0.0.1:80", proxies, []string{"1.2.3.4" + strings.Repeat(",10.0.0.9", 64)}, ""},
 		{"a megabyte of commas", "10.0.0.1:80", proxies, []string{strings.Repeat(",", 1<<20)}, ""},
 	} {
 		ctx := from(t, c.peer)

@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
+	"github.com/tiered-limiter/tiered-limiter/internal/rules"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -152,50 +151,22 @@ func (p *problems) add(format string, args ...any) {
 	*p = append(*p, fmt.Errorf("grpclimit: "+format, args...))
 }
 
-// checkRules validates the rules of a server or a client.
-func (p *problems) checkRules(rules []Rule, client bool) {
-	if len(rules) == 0 {
-		p.add("rules is empty: must have one at least")
+// counted returns the rules as package rules has them, and says what is wrong with them. settles says that handlers may correct the
+// cost.
+func (p *problems) counted(list []Rule, client, settles bool) (all []rules.Rule[request]) {
+	for i, r := range list {
+		all = append(all, rules.Rule[request]{
+			Limiter: r.Limiter, Key: r.Key.key, Missing: rules.Missing(r.Missing), Settles: settles || r.Actual != nil, Number: i,
+			Cost: ofCall(r.Cost), Plan: ofCall(r.Plan), Limit: ofCall(r.Limit), Skip: ofCall(r.Skip),
+		})
 	}
-	names := map[string]int{}
-	for i, r := range rules {
-		name := r.Limiter.Policy().Name
-		first, twice := names[name]
-		switch {
-		case r.Limiter == nil:
-			p.add("rules[%d].Limiter is nil: must be set", i)
-		case r.Limiter.Group() == nil:
-			p.add("rules[%d].Limiter is zero: must be made by tiered.New or Group.NewLimiter", i)
-		case twice && !standIn(rules[first:i]):
-			p.add("rules[%d].Limiter has policy %q, as rules[%d] has: must be another policy", i, name, first)
-		default:
-			names[name] = i
-			if r.Plan != nil && len(r.Limiter.Policy().Plans) == 0 {
-				p.add("rules[%d].Plan is set, and policy %q has no Plans: must be nil, or the policy must have plans", i, name)
-			}
-			if r.Plan != nil && r.Limit != nil {
-				p.add("rules[%d].Limit is set: must be nil if Plan is set, because a call has one limit", i)
-			} else if r.Limit != nil {
-				if err := inside.CheckCarriesLimits(r.Limiter.Policy()); err != nil {
-					p.add("rules[%d].Limit is set, and policy %q cannot have it: %w", i, name, err)
-				}
-			}
-		}
-		switch {
-		case r.Key.err != nil:
-			p.add("rules[%d].Key %w", i, r.Key.err)
-		case r.Key.of == nil:
-			p.add("rules[%d].Key is zero: must be set, as in grpclimit.PeerIP()", i)
-		case client && r.Key.server:
+	rules.Check(all, words, p.add)
+	for i, r := range list {
+		if client && r.Key.key.Peer {
 			p.add("rules[%d].Key is of the client of a connection: must be another one, because a client's own calls have none",
 				i)
 		}
-		switch {
-		case r.Missing < Refuse || r.Missing > Next:
-			p.add("rules[%d].Missing is %d: must be Refuse, Exempt, Together or Next", i, r.Missing)
-		case r.Missing == Next && i+1 == len(rules):
-			p.add("rules[%d].Missing is Next: must be Refuse, Exempt or Together, because it is the last rule", i)
-		case r.Missing == Next && r.Messages != rules[i+1].Messages:
+		if r.Missing == Next && i+1 < len(list) && r.Messages != list[i+1].Messages {
 			p.add("rules[%d].Missing is Next: must be another one, or both rules must count messages, or none of them", i)
 		}
 		switch {
@@ -205,29 +176,24 @@ func (p *problems) checkRules(rules []Rule, client bool) {
 			p.add("rules[%d].Actual is set: must be nil if Messages is set, whose tokens are spent at once", i)
 		}
 	}
+	return all
 }
 
-// afterNext returns the number of the first rule that does not stand in for rules[i]. The last rule has another Missing.
-func afterNext(rules []Rule, i int) int {
-	for rules[i].Missing == Next {
-		i++
+// ofCall returns a function of a rule as package rules calls it.
+func ofCall[T any](f func(context.Context, Call) T) func(request) T {
+	if f == nil {
+		return nil
 	}
-	return i + 1
-}
-
-// standIn reports whether each of these rules lets the one after it count what it has no key for.
-func standIn(rules []Rule) bool {
-	return !slices.ContainsFunc(rules, func(r Rule) bool { return r.Missing != Next })
+	return func(r request) T { return f(r.ctx, r.call) }
 }
 
 // fill validates rules and options, reports all problems at once, and fills in the defaults.
-func fill(rules []Rule, o *Options) (Options, error) {
-	var f Options
+func fill(list []Rule, o *Options) (f Options, all []rules.Rule[request], err error) {
 	if o != nil {
 		f = *o
 	}
 	var p problems
-	p.checkRules(rules, false)
+	all = p.counted(list, false, f.Settle)
 	if f.Prefix == "" {
 		f.Prefix = defaultPrefix
 	}
@@ -240,7 +206,7 @@ func fill(rules []Rule, o *Options) (Options, error) {
 	if f.Random == nil {
 		f.Random = rand.Float64
 	}
-	return f, errors.Join(p...)
+	return f, all, errors.Join(p...)
 }
 
 // checkField reports why name is not the name of a metadata field.

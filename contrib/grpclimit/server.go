@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rules"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -16,8 +17,6 @@ import (
 type Server struct {
 	limit limit
 	o     Options
-	// messages says that there are rules that count messages.
-	messages bool
 	// ends says that something is to be done when a handler has returned.
 	ends bool
 }
@@ -27,14 +26,13 @@ type Server struct {
 //
 // The error names each field that is not valid.
 func New(rules []Rule, o *Options) (*Server, error) {
-	options, err := fill(rules, o)
+	options, counted, err := fill(rules, o)
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{o: options, ends: options.Counts != nil}
-	s.limit.rules = append([]Rule(nil), rules...)
-	s.limit.skip, s.limit.logger, s.limit.settles = options.Skip, options.Logger, options.Settle
-	s.messages = s.limit.countsMessages()
+	s.limit.set(rules, counted)
+	s.limit.skip, s.limit.logger = options.Skip, options.Logger
 	for i := range rules {
 		s.ends = s.ends || rules[i].Actual != nil
 	}
@@ -66,7 +64,7 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	any, error,
 ) {
 	r := request{ctx: ctx, call: Call{Method: info.FullMethod, Request: req}}
-	var room [fewRules]use
+	var room [fewRules]rules.Use
 	t, uses, free, refused := s.admit(r, wholeCall, room[:0])
 	if refused != nil {
 		s.setTrailer(ctx, s.refusal(refused))
@@ -78,9 +76,9 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	if !s.ends && !s.o.Settle {
 		return handler(ctx, req)
 	}
-	st := s.limit.settlement(t, uses, free)
+	st, inner := rules.NewSettlement(ctx, s.limit.rules[wholeCall], t, uses, free)
 	if s.o.Settle {
-		ctx = st.in(ctx)
+		ctx = inner
 	}
 	resp, err := handler(ctx, req)
 	if s.ends {
@@ -95,7 +93,7 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 
 // admit takes the tokens that a part of the rules wants, unless the call skips them all. If they cost nothing, the
 // Decision is what is known of them.
-func (s *Server) admit(r request, which part, room []use) (t tiered.Reservation, uses, free []use, refused *Error) {
+func (s *Server) admit(r request, which part, room []rules.Use) (t tiered.Reservation, uses, free []rules.Use, refused *Error) {
 	if skip, refused := s.limit.skipped(r); skip || refused != nil {
 		return t, nil, nil, refused
 	}
@@ -103,7 +101,7 @@ func (s *Server) admit(r request, which part, room []use) (t tiered.Reservation,
 	switch {
 	case refused != nil:
 	case len(uses) == 0:
-		t.Decision = s.limit.tightest(r.ctx, free)
+		t.Decision = rules.Tightest(r.ctx, free)
 	default:
 		t, refused = take(r, uses, false)
 	}
@@ -113,7 +111,7 @@ func (s *Server) admit(r request, which part, room []use) (t tiered.Reservation,
 // refusal completes a refusal and returns its trailers.
 func (s *Server) refusal(e *Error) metadata.MD {
 	if e.retry > 0 && s.o.Jitter > 0 {
-		e.retry = milliseconds(saturated(e.retry, s.jitter()))
+		e.retry = milliseconds(rules.Saturated(e.retry, s.jitter()))
 		e.describe("")
 	}
 	if s.o.ShowKeys && e.status.Code() == codes.ResourceExhausted {
@@ -129,14 +127,6 @@ func (s *Server) refusal(e *Error) metadata.MD {
 func (s *Server) jitter() (d time.Duration) {
 	defer s.limit.recovered("Options.Random")
 	return time.Duration(min(max(s.o.Random(), 0), 1) * float64(s.o.Jitter))
-}
-
-// saturated returns a+b, or the longest duration if the sum overflows. Both are ≥ 0.
-func saturated(a, b time.Duration) time.Duration {
-	if sum := a + b; sum >= a {
-		return sum
-	}
-	return 1<<63 - 1
 }
 
 // answer lets the user replace the status of a refusal.
@@ -175,7 +165,7 @@ func (s *Server) setTrailer(ctx context.Context, md metadata.MD) {
 func (s *Server) Limit(ctx context.Context) error {
 	method, _ := grpc.Method(ctx)
 	r := request{ctx: ctx, call: Call{Method: method}}
-	var room [fewRules]use
+	var room [fewRules]rules.Use
 	t, uses, _, refused := s.admit(r, opening, room[:0])
 	if refused != nil {
 		s.setTrailer(ctx, s.refusal(refused))
@@ -195,7 +185,8 @@ func (s *Server) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 	r := request{ctx: ctx, call: Call{Method: info.FullMethod, Stream: true}}
 	if skip, refused := s.limit.skipped(r); skip {
 		if s.o.Settle {
-			ss = &serverStream{ServerStream: ss, s: new(Server), ctx: s.limit.settlement(tiered.Reservation{}, nil, nil).in(ctx)}
+			_, ctx = rules.NewSettlement(ctx, s.limit.rules[wholeCall], tiered.Reservation{}, nil, nil)
+			ss = &serverStream{ServerStream: ss, s: new(Server), ctx: ctx}
 		}
 		return handler(srv, ss)
 	} else if refused != nil {
@@ -206,16 +197,16 @@ func (s *Server) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 	if refused == nil && len(uses) > 0 {
 		t, refused = take(r, uses, false)
 	} else {
-		t.Decision = s.limit.tightest(r.ctx, free)
+		t.Decision = rules.Tightest(r.ctx, free)
 	}
 	if refused != nil {
 		return s.refuseStream(ss, refused)
 	}
 	st := &serverStream{ServerStream: ss, s: s, ctx: ctx, method: info.FullMethod, md: metadata.MD{}}
 	s.addLimit(st.md, &t.Decision)
-	settled := s.limit.settlement(t, uses, free)
+	settled, inner := rules.NewSettlement(ctx, s.limit.rules[wholeCall], t, uses, free)
 	if s.o.Settle {
-		st.ctx = settled.in(ctx)
+		st.ctx = inner
 	}
 	err := handler(srv, st)
 	if refused := st.refused; refused != nil && err != nil { // the handler may have answered it by a status of its own
@@ -268,11 +259,11 @@ func (st *serverStream) RecvMsg(m any) error {
 		return err
 	}
 	st.received.Add(1)
-	if !st.s.messages {
+	if len(st.s.limit.rules[message]) == 0 {
 		return nil
 	}
 	r := request{ctx: st.ServerStream.Context(), call: Call{Method: st.method, Stream: true, Request: m}}
-	var room [fewRules]use
+	var room [fewRules]rules.Use
 	uses, _, refused := st.s.limit.uses(r, message, room[:0])
 	if refused == nil && len(uses) > 0 {
 		_, refused = take(r, uses, st.s.o.WaitMessages)

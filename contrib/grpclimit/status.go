@@ -3,7 +3,6 @@ package grpclimit
 import (
 	"errors"
 	"math"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rules"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -92,7 +92,7 @@ func (e *Error) describe(subject string) {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(e.retry)})
 	}
 	if st.Code() == codes.ResourceExhausted {
-		name := limitName(e.Policy, int(e.LimitNumber))
+		name := rules.LimitName(e.Policy, int(e.LimitNumber))
 		details = append(details, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{
 			Subject: subject, Description: "rate limit of policy " + name, QuotaId: name, QuotaValue: e.Burst,
 		}}})
@@ -139,15 +139,6 @@ func subjectOf(key string) string {
 		key = key[:maxSubject]
 	}
 	return strings.ToValidUTF8(key, "\uFFFD")
-}
-
-// limitName returns the name of a policy's limit, numbered from 1. The first limit has the policy's name. Others
-// append their number after a #, which no policy's name contains.
-func limitName(policy string, which int) string {
-	if which < 2 {
-		return policy
-	}
-	return policy + "#" + strconv.Itoa(which)
 }
 
 // retryUnavailable is the time after which to retry while Redis does not answer: it is tried again every half to one

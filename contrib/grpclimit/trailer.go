@@ -2,12 +2,14 @@ package grpclimit
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rules"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -30,7 +32,7 @@ func addPushback(md metadata.MD, e *Error) {
 
 // addLimit adds the trailers that state what is known of the limit.
 func (s *Server) addLimit(md metadata.MD, d *tiered.Decision) {
-	if s.o.Omit || !counted(d) || s.limit.shadowed(d) {
+	if s.o.Omit || !rules.Counted(d) || s.limit.shadowed(d) {
 		return
 	}
 	md.Set(s.o.Prefix+"-limit", strconv.FormatInt(max(d.Burst, 0), 10))
@@ -47,22 +49,7 @@ func seconds(d time.Duration) int64 {
 	return max(s, 0)
 }
 
-// counted reports whether a Decision knows what is left of a limit.
-func counted(d *tiered.Decision) bool {
-	switch d.Reason {
-	case tiered.Unknown, tiered.Unavailable, tiered.InvalidKey, tiered.Canceled, tiered.Shadowed:
-		return false
-	}
-	return d.Burst > 0 && d.Burst != math.MaxInt64 // otherwise the key is blocked, or unlimited
-}
-
-// shadowed reports whether the policy of d is in shadow mode. Clients need not keep to a limit that is only being
-// tried.
+// shadowed reports whether the policy of d is in shadow mode.
 func (l *limit) shadowed(d *tiered.Decision) bool {
-	for i := range l.rules {
-		if p := l.rules[i].Limiter.Policy(); p.Shadow && p.Name == d.Policy {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.list, func(r Rule) bool { return rules.Shadows(r.Limiter, d) })
 }

@@ -66,7 +66,8 @@ var importRules = []importRule{
 	{packages: "internal/strictyaml", modules: []string{"go.yaml.in/yaml/v3"}},
 	{packages: "internal/readings"},  // of files that may change
 	{packages: "internal/canonical"}, // what clients send, in one spelling
-	{packages: "tiered/httplimit", ours: []string{"tiered", "internal/canonical", "internal/inside"}},
+	{packages: "internal/rules", ours: []string{"tiered", "internal/canonical", "internal/inside"}}, // for middleware and interceptors
+	{packages: "tiered/httplimit", ours: []string{"tiered", "internal/canonical", "internal/rules"}},
 	{packages: "internal/adapt", ours: []string{"tiered", "tiered/httplimit"}}, // for adapters
 	{packages: "tiered/debugpage", ours: []string{"lua", "tiered", "internal/inside"}},
 	{packages: "tiered/metrics", ours: []string{"tiered"}},              // for exporters

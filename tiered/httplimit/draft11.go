@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rules"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -27,7 +28,7 @@ const (
 // what is left, and t the seconds in which r is refilled, at the mean rate for a window. A client that spends r in
 // t never exceeds the limit. (X-RateLimit-Reset says when a window ends.) After a refusal t is Retry-After, and r
 // is what is left, but not more than is refilled in t.
-func writeDraft11(h http.Header, uses []use, d *tiered.Decision, retry int64) {
+func writeDraft11(h http.Header, uses []rules.Use, d *tiered.Decision, retry int64) {
 	var room [128]byte
 	b := room[:0]
 	item := func(name string, l tiered.Limit) {
@@ -36,22 +37,22 @@ func writeDraft11(h http.Header, uses []use, d *tiered.Decision, retry int64) {
 		}
 		b = appendItem(b, name, "q", burst(l), "w", paceOf(l).refill(burst(l)))
 	}
-	var decided *use
+	var decided *rules.Use
 	for i := range uses {
-		p := uses[i].limiter.Policy()
+		p := uses[i].Limiter.Policy()
 		if p.Name == d.Policy {
 			decided = &uses[i]
 		}
 		switch {
 		case p.Shadow:
-		case p.PerKey != nil || uses[i].carries(): // the limit is known only for the key that decided
-			if l, ok := uses[i].limiter.LimitOf(*d); ok && p.Name == d.Policy {
+		case p.PerKey != nil || uses[i].Carries(): // the limit is known only for the key that decided
+			if l, ok := uses[i].Limiter.LimitOf(*d); ok && p.Name == d.Policy {
 				item(p.Name, l)
 			}
 		case p.Limit != tiered.Unlimited() && p.Limit != tiered.Blocked():
 			item(p.Name, p.Limit)
 			for i, also := range p.Also {
-				item(limitName(p.Name, i+2), also)
+				item(rules.LimitName(p.Name, i+2), also)
 			}
 		}
 	}
@@ -62,7 +63,7 @@ func writeDraft11(h http.Header, uses []use, d *tiered.Decision, retry int64) {
 		return
 	}
 	pace := pace(0)
-	if l, ok := decided.limiter.LimitOf(*d); ok {
+	if l, ok := decided.Limiter.LimitOf(*d); ok {
 		pace = paceOf(l)
 	}
 	r, t := max(d.Remaining, 0), retry
@@ -71,17 +72,8 @@ func writeDraft11(h http.Header, uses []use, d *tiered.Decision, retry int64) {
 	} else {
 		t = pace.refill(max(r, 1))
 	}
-	h[fieldLimit11] = append(h[fieldLimit11], string(appendItem(b[:0], limitName(d.Policy, int(d.LimitNumber)), "r", r, "t",
+	h[fieldLimit11] = append(h[fieldLimit11], string(appendItem(b[:0], rules.LimitName(d.Policy, int(d.LimitNumber)), "r", r, "t",
 		t)))
-}
-
-// limitName returns the name of a policy's limit, numbered from 1. The first limit has the policy's name. Others
-// append their number after a #, which no policy's name contains.
-func limitName(policy string, which int) string {
-	if which < 2 {
-		return policy
-	}
-	return policy + "#" + strconv.Itoa(which)
 }
 
 // burst returns the most tokens that a limit admits at once.

@@ -1,11 +1,11 @@
 package httplimit
 
 import (
-	"math"
 	"net/http"
 	"strconv"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rules"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -52,7 +52,7 @@ func (s Headers) Write(h http.Header, d tiered.Decision) {
 	if after, ok := retryAfter(&d); ok && !d.Allowed {
 		h[fieldRetry] = []string{strconv.FormatInt(seconds(after), 10)}
 	}
-	if counted(&d) && d.Burst != math.MaxInt64 {
+	if rules.Counted(&d) {
 		s.write(h, s.names(), &d, false)
 	}
 }
@@ -67,7 +67,7 @@ func (s Headers) write(h http.Header, names fieldNames, d *tiered.Decision, atSe
 	}
 	reset := d.ResetAfter
 	if s.ResetUnix {
-		reset = saturated(time.Duration(time.Now().UnixNano()), reset)
+		reset = rules.Saturated(time.Duration(time.Now().UnixNano()), reset)
 		if atSecond {
 			reset = reset.Round(time.Second)
 		}
@@ -87,15 +87,15 @@ func (s Headers) write(h http.Header, names fieldNames, d *tiered.Decision, atSe
 const retryUnavailable = time.Second
 
 // headers writes the fields for a Decision that a limit made.
-func (l *limit) headers(h http.Header, uses []use, d *tiered.Decision) {
+func (l *limit) headers(h http.Header, uses []rules.Use, d *tiered.Decision) {
 	retry := int64(0)
 	if !d.Allowed {
 		if after, ok := retryAfter(d); ok {
-			retry = seconds(saturated(after, time.Duration(l.Random()*float64(l.Jitter))))
+			retry = seconds(rules.Saturated(after, time.Duration(l.Random()*float64(l.Jitter))))
 			h[fieldRetry] = []string{strconv.FormatInt(retry, 10)}
 		}
 	}
-	if !counted(d) || d.Burst == math.MaxInt64 || shadowed(uses, d) {
+	if !rules.Counted(d) || rules.Shadowed(uses, d) {
 		return
 	}
 	l.Headers.write(h, l.names, d, l.Headers.ResetUnix && endsAtSecond(uses, d))
@@ -104,34 +104,14 @@ func (l *limit) headers(h http.Header, uses []use, d *tiered.Decision) {
 	}
 }
 
-// shadowed reports whether the policy of d is in shadow mode. Clients need not keep to a limit that is only being
-// tried.
-func shadowed(uses []use, d *tiered.Decision) bool {
-	for i := range uses {
-		if p := uses[i].limiter.Policy(); p.Shadow && p.Name == d.Policy {
-			return true
-		}
-	}
-	return false
-}
-
 // endsAtSecond reports whether the policy of d has calendar windows of whole seconds.
-func endsAtSecond(uses []use, d *tiered.Decision) bool {
+func endsAtSecond(uses []rules.Use, d *tiered.Decision) bool {
 	for i := range uses {
-		if p := uses[i].limiter.Policy(); p.Name == d.Policy {
+		if p := uses[i].Limiter.Policy(); p.Name == d.Policy {
 			return p.Calendar && p.Limit.Per%time.Second == 0
 		}
 	}
 	return false
-}
-
-// counted reports whether a Decision knows what is left of a limit.
-func counted(d *tiered.Decision) bool {
-	switch d.Reason {
-	case tiered.Unknown, tiered.Unavailable, tiered.InvalidKey, tiered.Canceled, tiered.Shadowed:
-		return false
-	}
-	return d.Burst > 0 // otherwise the key is blocked
 }
 
 // retryAfter returns when a retry makes sense. It reports false if it never does, or if nobody will retry.
@@ -156,12 +136,4 @@ func ceil(d time.Duration) int64 {
 		s++
 	}
 	return s
-}
-
-// saturated returns a+b, or the longest duration if the sum overflows. Both are ≥ 0.
-func saturated(a, b time.Duration) time.Duration {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
 }

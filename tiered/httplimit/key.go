@@ -1,27 +1,26 @@
 package httplimit
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/canonical"
+	"github.com/tiered-limiter/tiered-limiter/internal/rules"
 )
 
 // Key tells what a request counts for: mostly a client. The zero Key is an error: make one with [Header],
 // [Credential], [Cookie], [Query], [PathValue], [Route], [Method], [RemoteIP], [ForwardedFor], [Forwarded],
 // [TrustedHops], [HeaderIP], [JoinKeys] or [KeyFunc].
-type Key struct {
-	of  func(*http.Request) (string, error) // "" if the request has none
-	ip  findIP                              // if it counts by addresses
-	err error                               // an error in its construction: New reports it
-}
+type Key struct{ key rules.Key[*http.Request] }
+
+// byText returns the Key that counts for what of returns.
+func byText(of func(*http.Request) (string, error)) Key { return Key{rules.Key[*http.Request]{Of: of}} }
+
+// bad returns a Key with an error in its construction, which New reports.
+func bad(err error) Key { return Key{rules.Key[*http.Request]{Err: err}} }
 
 // KeyFunc counts a request for the key that f returns, as in
 //
@@ -32,9 +31,9 @@ type Key struct {
 // called concurrently, once per request and rule.
 func KeyFunc(f func(*http.Request) (key string, err error)) Key {
 	if f == nil {
-		return Key{err: errors.New("is KeyFunc(nil): must be a function")}
+		return bad(errors.New("is KeyFunc(nil): must be a function"))
 	}
-	return Key{of: f}
+	return byText(f)
 }
 
 // Header counts by the first value of a header field that is not empty, as it was sent. A client can send any value: use
@@ -42,13 +41,13 @@ func KeyFunc(f func(*http.Request) (key string, err error)) Key {
 // end do not matter.
 func Header(name string) Key {
 	if !isToken(name) {
-		return Key{err: fmt.Errorf("is Header(%q): must be the name of a header field", name)}
+		return bad(fmt.Errorf("is Header(%q): must be the name of a header field", name))
 	}
 	name = http.CanonicalHeaderKey(name)
 	if name == "Host" { // net/http stores it elsewhere
-		return Key{of: func(r *http.Request) (string, error) { return canonical.Host(r.Host), nil }}
+		return byText(func(r *http.Request) (string, error) { return canonical.Host(r.Host), nil })
 	}
-	return Key{of: func(r *http.Request) (string, error) { return canonical.First(r.Header[name]), nil }}
+	return byText(func(r *http.Request) (string, error) { return canonical.First(r.Header[name]), nil })
 }
 
 // Credential counts by the SHA-256 of a header field that holds a secret, such as Authorization or X-Api-Key. The
@@ -59,28 +58,28 @@ func Header(name string) Key {
 // Check the credential before this middleware. Otherwise each invented one gets a bucket of its own.
 func Credential(name string) Key {
 	if !isToken(name) {
-		return Key{err: fmt.Errorf("is Credential(%q): must be the name of a header field", name)}
+		return bad(fmt.Errorf("is Credential(%q): must be the name of a header field", name))
 	}
 	name = http.CanonicalHeaderKey(name)
-	return Key{of: func(r *http.Request) (string, error) {
+	return byText(func(r *http.Request) (string, error) {
 		return canonical.Credential(name, canonical.First(r.Header[name])), nil
-	}}.Hashed()
+	}).Hashed()
 }
 
 // Cookie counts by the value of a cookie: of several with that name, the first that is not empty. Quotes and
 // percent-encoding do not matter. A session cookie is a secret: use Cookie("session").Hashed().
 func Cookie(name string) Key {
 	if !isToken(name) {
-		return Key{err: fmt.Errorf("is Cookie(%q): must be the name of a cookie", name)}
+		return bad(fmt.Errorf("is Cookie(%q): must be the name of a cookie", name))
 	}
-	return Key{of: func(r *http.Request) (string, error) {
+	return byText(func(r *http.Request) (string, error) {
 		for _, c := range r.CookiesNamed(name) {
 			if c.Value != "" {
 				return canonical.Cookie(c.Value), nil
 			}
 		}
 		return "", nil
-	}}
+	})
 }
 
 // Query counts by a parameter of the URL's query, as in ?api_key=…: the value that is not empty. An API key is a secret:
@@ -88,9 +87,9 @@ func Cookie(name string) Key {
 // differ count as one client.
 func Query(name string) Key {
 	if name == "" {
-		return Key{err: errors.New(`is Query(""): must be the name of a parameter`)}
+		return bad(errors.New(`is Query(""): must be the name of a parameter`))
 	}
-	return Key{of: func(r *http.Request) (key string, err error) {
+	return byText(func(r *http.Request) (key string, err error) {
 		for pair := range strings.SplitSeq(r.URL.RawQuery, "&") {
 			is, value, _ := strings.Cut(pair, "=")
 			if is, err := url.QueryUnescape(is); err != nil || is != name || strings.Contains(pair, ";") {
@@ -104,77 +103,46 @@ func Query(name string) Key {
 			}
 		}
 		return key, nil
-	}}
+	})
 }
 
 // PathValue counts by a wildcard of the matched pattern, as in "/tenants/{tenant}/". Only a handler within the
 // [http.ServeMux] sees it: wrap the handler of the pattern, not the mux.
 func PathValue(name string) Key {
 	if name == "" {
-		return Key{err: errors.New(`is PathValue(""): must be the name of a wildcard`)}
+		return bad(errors.New(`is PathValue(""): must be the name of a wildcard`))
 	}
-	return Key{of: func(r *http.Request) (string, error) { return r.PathValue(name), nil }}
+	return byText(func(r *http.Request) (string, error) { return r.PathValue(name), nil })
 }
 
 // Route counts by the pattern that the request matched in the [http.ServeMux], such as "GET /items/{id}". Only a
 // handler within the mux sees it: wrap the handler of the pattern, not the mux.
 func Route() Key {
-	return Key{of: func(r *http.Request) (string, error) { return r.Pattern, nil }}
+	return byText(func(r *http.Request) (string, error) { return r.Pattern, nil })
 }
 
 // Method counts by the request's method in capitals. It is meant for [JoinKeys]. All methods that net/http has no name for
 // count as one, because a client can invent them.
 func Method() Key {
-	return Key{of: func(r *http.Request) (string, error) { return canonical.Method(r.Method), nil }}
+	return byText(func(r *http.Request) (string, error) { return canonical.Method(r.Method), nil })
 }
 
 // JoinKeys counts by all of the keys together, as in JoinKeys(RemoteIP(), Route()): each client has a bucket for each
 // route. A request that lacks one of the keys has none. Different keys never give the same joined key.
 func JoinKeys(keys ...Key) Key {
-	if len(keys) == 0 {
-		return Key{err: errors.New("is JoinKeys(): must have one key at least")}
-	}
-	keys = slices.Clone(keys)
+	all := make([]rules.Key[*http.Request], len(keys))
 	for i, k := range keys {
-		switch {
-		case k.err != nil:
-			return Key{err: fmt.Errorf("is JoinKeys with key %d that %w", i, k.err)}
-		case k.of == nil:
-			return Key{err: fmt.Errorf("is JoinKeys with key %d zero: must be set, as in httplimit.RemoteIP()", i)}
-		}
+		all[i] = k.key
 	}
-	return Key{of: func(r *http.Request) (string, error) {
-		var room [128]byte
-		joined := room[:0]
-		for _, k := range keys {
-			part, err := k.of(r)
-			if err != nil || part == "" {
-				return "", err
-			}
-			joined = strconv.AppendInt(joined, int64(len(part)), 10) // so that a part may contain anything
-			joined = append(joined, ':')
-			joined = append(joined, part...)
-		}
-		return string(joined), nil
-	}}
+	return Key{rules.Join(all, words)}
 }
+
+// words are those of this package, for what it says is wrong.
+var words = rules.Words{Package: "httplimit", Request: "request", Key: "RemoteIP()"}
 
 // Hashed returns k with each key replaced by its SHA-256: 43 characters of base64url. A key that can be guessed,
 // such as an e-mail address, can be recognized by its hash too.
-func (k Key) Hashed() Key {
-	of := k.of
-	if of == nil {
-		return k
-	}
-	return Key{of: func(r *http.Request) (string, error) {
-		key, err := of(r)
-		if err != nil || key == "" {
-			return "", err
-		}
-		sum := sha256.Sum256([]byte(key))
-		return base64.RawURLEncoding.EncodeToString(sum[:]), nil
-	}}
-}
+func (k Key) Hashed() Key { return Key{k.key.Hashed()} }
 
 // Missing says what happens to a request that has no key for a rule. There is no default.
 type Missing uint8
@@ -196,22 +164,6 @@ const (
 	// have the same policy.
 	Next
 )
-
-// sharedKey is the key of all requests without one. A client's key never equals it: see find.
-const sharedKey = "\x00"
-
-// find returns the key of a request, "" if it has none. A key that begins like sharedKey gets that prefix once more, so that
-// no two keys become one. Only a path, a cookie or a user's function can return such a key.
-func (k Key) find(r *http.Request) (string, error) {
-	key, err := k.of(r)
-	if err != nil || key == "" {
-		return "", err
-	}
-	if key[0] == sharedKey[0] {
-		key = sharedKey + key
-	}
-	return key, nil
-}
 
 // isToken reports whether s is a token of RFC 9110 §5.6.2, as the names of fields and cookies are.
 func isToken(s string) bool {

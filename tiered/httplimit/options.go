@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
+	"github.com/tiered-limiter/tiered-limiter/internal/rules"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -91,53 +90,19 @@ type Options struct {
 const maxJitter = time.Hour
 
 // fill validates rules and options, reports all problems at once, and fills in the defaults.
-func fill(rules []Rule, o *Options) (Options, error) {
-	var f Options
+func fill(list []Rule, o *Options) (f Options, counted []rules.Rule[*http.Request], err error) {
 	if o != nil {
 		f = *o
 	}
+	for i, r := range list {
+		counted = append(counted, rules.Rule[*http.Request]{
+			Limiter: r.Limiter, Key: r.Key.key, Missing: rules.Missing(r.Missing), Cost: r.Cost, Plan: r.Plan, Limit: r.Limit,
+			Skip: r.Skip, Settles: f.Settle, Number: i,
+		})
+	}
 	var all []error
 	bad := func(format string, args ...any) { all = append(all, fmt.Errorf("httplimit: "+format, args...)) }
-	if len(rules) == 0 {
-		bad("rules is empty: must have one at least")
-	}
-	names := map[string]int{}
-	for i, r := range rules {
-		name := r.Limiter.Policy().Name
-		first, twice := names[name]
-		switch {
-		case r.Limiter == nil:
-			bad("rules[%d].Limiter is nil: must be set", i)
-		case r.Limiter.Group() == nil:
-			bad("rules[%d].Limiter is zero: must be made by tiered.New or Group.NewLimiter", i)
-		case twice && !standIn(rules[first:i]):
-			bad("rules[%d].Limiter has policy %q, as rules[%d] has: must be another policy", i, name, first)
-		default:
-			names[name] = i
-			if r.Plan != nil && len(r.Limiter.Policy().Plans) == 0 {
-				bad("rules[%d].Plan is set, and policy %q has no Plans: must be nil, or the policy must have plans", i, name)
-			}
-			if r.Plan != nil && r.Limit != nil {
-				bad("rules[%d].Limit is set: must be nil if Plan is set, because a request has one limit", i)
-			} else if r.Limit != nil {
-				if err := inside.CheckCarriesLimits(r.Limiter.Policy()); err != nil {
-					bad("rules[%d].Limit is set, and policy %q cannot have it: %w", i, name, err)
-				}
-			}
-		}
-		switch {
-		case r.Key.err != nil:
-			bad("rules[%d].Key %w", i, r.Key.err)
-		case r.Key.of == nil:
-			bad("rules[%d].Key is zero: must be set, as in httplimit.RemoteIP()", i)
-		}
-		switch {
-		case r.Missing < Refuse || r.Missing > Next:
-			bad("rules[%d].Missing is %d: must be Refuse, Exempt, Together or Next", i, r.Missing)
-		case r.Missing == Next && i+1 == len(rules):
-			bad("rules[%d].Missing is Next: must be Refuse, Exempt or Together, because it is the last rule", i)
-		}
-	}
+	rules.Check(counted, words, bad)
 	if f.Jitter < 0 || f.Jitter > maxJitter {
 		bad("Options.Jitter is %v: must be 0 to 1h", f.Jitter)
 	}
@@ -147,20 +112,7 @@ func fill(rules []Rule, o *Options) (Options, error) {
 	if f.Random == nil {
 		f.Random = rand.Float64
 	}
-	return f, errors.Join(all...)
-}
-
-// afterNext returns the number of the first rule that does not stand in for rules[i]. The last rule has another Missing.
-func afterNext(rules []Rule, i int) int {
-	for rules[i].Missing == Next {
-		i++
-	}
-	return i + 1
-}
-
-// standIn reports whether each of these rules lets the one after it count what it has no key for.
-func standIn(rules []Rule) bool {
-	return !slices.ContainsFunc(rules, func(r Rule) bool { return r.Missing != Next })
+	return f, counted, errors.Join(all...)
 }
 
 // Preflight reports whether a request is a browser's CORS preflight: OPTIONS with Origin and

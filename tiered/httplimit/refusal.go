@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rules"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -82,7 +83,7 @@ func (r Refusal) detail() string {
 
 // limit returns the name of the limit that refused: the policy's name, with the limit's number if there are
 // several.
-func (r Refusal) limit() string { return limitName(r.Policy, int(r.LimitNumber)) }
+func (r Refusal) limit() string { return rules.LimitName(r.Policy, int(r.LimitNumber)) }
 
 // problem is the body of RFC 9457. The types and violated-policies are those of the draft that draft11.go names:
 // violated-policies has the names of the policies, as RateLimit-Policy has them, whose quota is exceeded.

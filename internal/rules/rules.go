@@ -1,0 +1,109 @@
+// Package rules is what middleware and interceptors have in common: how the rules of a user count a request R. A [Key] tells
+// what a request counts for, [Collect] what its rules take, [Take] takes it, and a [Settlement] corrects it.
+package rules
+
+import (
+	"slices"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// Rule is one policy that applies to requests.
+type Rule[R any] struct {
+	Limiter *tiered.Limiter
+	Key     Key[R]
+	Missing Missing
+	Cost    func(R) int64 // nil means 1
+	Plan    func(R) string
+	Limit   func(R) tiered.Limit
+	Skip    func(R) bool
+	Settles bool // what a request of cost 0 has cost may be charged
+	Number  int  // among the rules of the user
+}
+
+// Missing says what happens to a request that has no key for a rule.
+type Missing uint8
+
+// What may happen.
+const (
+	_ Missing = iota
+	Refuse
+	Exempt
+	Together
+	Next
+)
+
+// Words are those of an adapter, for what it says is wrong.
+type Words struct {
+	Package string // "httplimit"
+	Request string // what it counts: "request"
+	Key     string // a key: "RemoteIP()"
+}
+
+// Check says by bad what is wrong with rules.
+func Check[R any](all []Rule[R], w Words, bad func(format string, args ...any)) {
+	if len(all) == 0 {
+		bad("rules is empty: must have one at least")
+	}
+	names := map[string]int{}
+	for i, r := range all {
+		name := r.Limiter.Policy().Name
+		first, twice := names[name]
+		switch {
+		case r.Limiter == nil:
+			bad("rules[%d].Limiter is nil: must be set", i)
+		case r.Limiter.Group() == nil:
+			bad("rules[%d].Limiter is zero: must be made by tiered.New or Group.NewLimiter", i)
+		case twice && !standIn(all[first:i]):
+			bad("rules[%d].Limiter has policy %q, as rules[%d] has: must be another policy", i, name, first)
+		default:
+			names[name] = i
+			r.checkLimits(i, name, w, bad)
+		}
+		switch {
+		case r.Key.Err != nil:
+			bad("rules[%d].Key %w", i, r.Key.Err)
+		case r.Key.Of == nil:
+			bad("rules[%d].Key is zero: must be set, as in %s.%s", i, w.Package, w.Key)
+		}
+		switch {
+		case r.Missing < Refuse || r.Missing > Next:
+			bad("rules[%d].Missing is %d: must be Refuse, Exempt, Together or Next", i, r.Missing)
+		case r.Missing == Next && i+1 == len(all):
+			bad("rules[%d].Missing is Next: must be Refuse, Exempt or Together, because it is the last rule", i)
+		}
+	}
+}
+
+// checkLimits says what is wrong with the limits that requests have by a rule.
+func (r *Rule[R]) checkLimits(i int, name string, w Words, bad func(format string, args ...any)) {
+	if r.Plan != nil && len(r.Limiter.Policy().Plans) == 0 {
+		bad("rules[%d].Plan is set, and policy %q has no Plans: must be nil, or the policy must have plans", i, name)
+	}
+	if r.Plan != nil && r.Limit != nil {
+		bad("rules[%d].Limit is set: must be nil if Plan is set, because a %s has one limit", i, w.Request)
+	} else if r.Limit != nil {
+		if err := inside.CheckCarriesLimits(r.Limiter.Policy()); err != nil {
+			bad("rules[%d].Limit is set, and policy %q cannot have it: %w", i, name, err)
+		}
+	}
+}
+
+// afterNext returns the number of the first rule that does not stand in for all[i]. The last rule has another Missing.
+func afterNext[R any](all []Rule[R], i int) int {
+	for all[i].Missing == Next {
+		i++
+	}
+	return i + 1
+}
+
+// standIn reports whether each of these rules lets the one after it count what it has no key for.
+func standIn[R any](all []Rule[R]) bool {
+	return !slices.ContainsFunc(all, func(r Rule[R]) bool { return r.Missing != Next })
+}
+
+// Keyless is the Decision on a request that has no key for the rule.
+func (r *Rule[R]) Keyless() tiered.Decision {
+	return tiered.Decision{Reason: tiered.InvalidKey, Policy: r.Limiter.Policy().Name}
+}

@@ -1,0 +1,177 @@
+package rules
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/inside"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// Use is the part of a request that one rule counts.
+type Use struct {
+	Rule    int // its Number
+	Limiter *tiered.Limiter
+	Key     string
+	Cost    int64
+
+	limit   tiered.Limit // that the request carries; zero is none
+	planned bool         // the request goes by its plan
+	plan    string
+}
+
+// of returns the use of n tokens.
+func (u *Use) of(n int64) tiered.Use {
+	if u.planned {
+		return u.Limiter.For(u.Key).N(n).WithPlan(u.plan)
+	}
+	return u.Limiter.For(u.Key).N(n).WithLimit(u.limit)
+}
+
+// Carries reports whether the request says by which limit it goes.
+func (u *Use) Carries() bool { return u.planned || u.limit != (tiered.Limit{}) }
+
+// Collect appends a use for each rule that applies to a request, and returns those apart that cost nothing. keyless is the rule for
+// which the request has no key, so that it is refused, and err what its function says of that. at is the number of the
+// rule in whose functions Collect is, for who survives their panic.
+func Collect[R any](all []Rule[R], request R, uses []Use, at *int) (_, free []Use, keyless *Rule[R], err error) {
+	past := 0 // the rules before it are left out
+	for i := range all {
+		rule := &all[i]
+		if i < past {
+			continue
+		}
+		*at = rule.Number
+		skip := rule.Skip != nil && rule.Skip(request)
+		if skip && rule.Missing != Next {
+			continue
+		}
+		key, err := rule.Key.find(request)
+		if rule.Missing == Next {
+			if key == "" && err == nil {
+				continue
+			}
+			past = afterNext(all, i)
+			if skip {
+				continue
+			}
+		}
+		switch {
+		case err != nil:
+			return nil, nil, rule, err
+		case key != "":
+		case rule.Missing == Exempt:
+			continue
+		case rule.Missing == Together:
+			key = sharedKey
+		default:
+			return nil, nil, rule, nil
+		}
+		u := Use{Rule: rule.Number, Limiter: rule.Limiter, Key: key, Cost: 1}
+		if rule.Limit != nil {
+			u.limit = rule.Limit(request)
+		}
+		if rule.Plan != nil {
+			u.planned, u.plan = true, rule.Plan(request)
+		}
+		if rule.Cost != nil {
+			if u.Cost = rule.Cost(request); u.Cost == 0 {
+				if rule.Settles && uint(len(key)-1) >= inside.MaxKeyLength { // what it costs could not be charged
+					return nil, nil, rule, nil
+				}
+				free = append(free, u)
+				continue
+			}
+		}
+		uses = append(uses, u)
+	}
+	return uses, free, nil, nil
+}
+
+// Take reserves the tokens of all uses, or of none. If ctx has ended, nobody reads the answer, so nothing is taken.
+func Take(ctx context.Context, uses []Use) (t tiered.Reservation) {
+	if ctx.Err() != nil {
+		t.Decision = Canceled(ctx, uses)
+		return t
+	}
+	if u := &uses[0]; len(uses) == 1 && !u.Carries() { // a shorter way
+		t = u.Limiter.ReserveN(ctx, u.Key, u.Cost)
+	} else {
+		t = All(uses).Reserve(ctx)
+	}
+	if t.Allowed && ctx.Err() != nil {
+		t.Cancel()
+		t.Decision = Canceled(ctx, uses)
+	}
+	return t
+}
+
+// All joins uses to one.
+func All(uses []Use) tiered.Use {
+	all := make([]tiered.Use, len(uses))
+	for i := range uses {
+		all[i] = uses[i].of(uses[i].Cost)
+	}
+	return tiered.All(all...)
+}
+
+// Canceled is the Decision on a request whose context has ended.
+func Canceled(ctx context.Context, uses []Use) tiered.Decision {
+	return tiered.Decision{
+		Reason: tiered.Canceled, Expired: errors.Is(ctx.Err(), context.DeadlineExceeded),
+		Policy: uses[0].Limiter.Policy().Name, Key: uses[0].Key, Cost: uses[0].Cost,
+	}
+}
+
+// Tightest returns what this process knows of the tightest limit of a request that costs nothing: Redis is not asked. If that
+// is nothing, the Reason is Unknown.
+func Tightest(ctx context.Context, free []Use) (least tiered.Decision) {
+	for i := range free {
+		d := free[i].of(0).Peek(ctx) // asks nobody
+		if Counted(&d) && !Shadowed(free, &d) && (least.Reason == tiered.Unknown || d.Remaining < least.Remaining) {
+			least = d
+		}
+	}
+	return least
+}
+
+// Counted reports whether a Decision knows what is left of a limit.
+func Counted(d *tiered.Decision) bool {
+	switch d.Reason {
+	case tiered.Unknown, tiered.Unavailable, tiered.InvalidKey, tiered.Canceled, tiered.Shadowed:
+		return false
+	}
+	return d.Burst > 0 && d.Burst != math.MaxInt64 // otherwise the key is blocked, or unlimited
+}
+
+// Shadowed reports whether the policy of d is in shadow mode. Clients need not keep to a limit that is only being tried.
+func Shadowed(uses []Use, d *tiered.Decision) bool {
+	return slices.ContainsFunc(uses, func(u Use) bool { return Shadows(u.Limiter, d) })
+}
+
+// Shadows reports whether a Limiter in shadow mode has made the decision d.
+func Shadows(l *tiered.Limiter, d *tiered.Decision) bool {
+	p := l.Policy()
+	return p.Shadow && p.Name == d.Policy
+}
+
+// LimitName returns the name of a policy's limit, numbered from 1. The first limit has the policy's name. Others
+// append their number after a #, which no policy's name contains.
+func LimitName(policy string, which int) string {
+	if which < 2 {
+		return policy
+	}
+	return policy + "#" + strconv.Itoa(which)
+}
+
+// Saturated returns a+b, or the longest duration if the sum overflows. Both are ≥ 0.
+func Saturated(a, b time.Duration) time.Duration {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
