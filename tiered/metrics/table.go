@@ -24,9 +24,19 @@ type number interface {
 
 // only is the metric that has one figure.
 func only[T any, N number](kind Kind, name, unit, help string, of func(T) N) reading[T] {
-	return reading[T]{Metric: Metric{name, help, unit, kind, nil}, read: func(t T, send func(float64, ...string)) {
-		send(float64(of(t)))
-	}}
+	return several(kind, name, unit, help, nil, func(t T, send func(float64, ...string)) { send(float64(of(t))) })
+}
+
+// several is a metric whose figures have labels.
+func several[T any](
+	kind Kind, name, unit, help string, labels []string, read func(of T, send func(float64, ...string)),
+) reading[T] {
+	return reading[T]{Metric: Metric{name, help, unit, kind, labels}, read: read}
+}
+
+// durations is a histogram.
+func durations[T any](name, help string, of func(T) Durations) reading[T] {
+	return reading[T]{Metric: Metric{name, help, "s", Histogram, nil}, histogram: of}
 }
 
 func truth(b bool) float64 {
@@ -38,12 +48,11 @@ func truth(b bool) float64 {
 
 // shares is a metric of standing shares: there is none without a policy that has them.
 func shares(name, unit, help string, of func(*tiered.Stats) float64) reading[figures] {
-	read := func(f figures, send func(float64, ...string)) {
+	return several(Gauge, name, unit, help, nil, func(f figures, send func(float64, ...string)) {
 		if f.standing {
 			send(of(&f.Stats))
 		}
-	}
-	return reading[figures]{Metric: Metric{name, help, unit, Gauge, nil}, read: read}
+	})
 }
 
 var ofGroup = []reading[figures]{
@@ -59,25 +68,15 @@ var ofGroup = []reading[figures]{
 		func(f figures) int64 { return f.TraceDropped }),
 	only(Counter, "tiered_trace_panics_total", "{event}", "Events whose hook panicked.",
 		func(f figures) int64 { return f.TracePanics }),
-	{
-		Metric: Metric{
-			"tiered_build_info", "1, with the format of the buckets in Redis and the SHA-1 of the script.",
-			"", Gauge,
-			[]string{"format", "script"},
-		},
-		read: func(f figures, send func(float64, ...string)) { send(1, cleaned(f.Format), cleaned(f.Script)) },
-	},
-	{
-		Metric: Metric{
-			"tiered_config_reloads_total", "Reloads of the configuration, by whether it is used.",
-			"{reload}", Counter,
-			[]string{"outcome"},
-		},
-		read: func(f figures, send func(float64, ...string)) {
+	several(Gauge, "tiered_build_info", "",
+		"1, with the format of the buckets in Redis and the SHA-1 of the script.", []string{"format", "script"},
+		func(f figures, send func(float64, ...string)) { send(1, cleaned(f.Format), cleaned(f.Script)) }),
+	several(Counter, "tiered_config_reloads_total", "{reload}",
+		"Reloads of the configuration, by whether it is used.", []string{"outcome"},
+		func(f figures, send func(float64, ...string)) {
 			send(float64(f.Reloads.Applied), "applied")
 			send(float64(f.Reloads.Failed), "failed")
-		},
-	},
+		}),
 	only(Gauge, "tiered_config_last_reload_successful", "",
 		"0 if something was wrong with the configuration at the last reload, else 1.",
 		func(f figures) float64 { return truth(f.Reloads.Err == nil) }),
@@ -100,14 +99,9 @@ const (
 )
 
 var ofPolicy = []reading[tiered.PolicyStats]{
-	{
-		Metric: Metric{
-			"tiered_decisions_total",
-			"Requests by where and how they were decided. Refusals of a shadow policy count too.",
-			"{request}", Counter,
-			[]string{"tier", "reason"},
-		},
-		read: func(p tiered.PolicyStats, send func(float64, ...string)) {
+	several(Counter, "tiered_decisions_total", "{request}",
+		"Requests by where and how they were decided. Refusals of a shadow policy count too.", []string{"tier", "reason"},
+		func(p tiered.PolicyStats, send func(float64, ...string)) {
 			r := p.Requests
 			decided := func(n int64, tier tiered.Tier, reason string) { send(float64(max(n, 0)), tier.String(), reason) }
 			decided(r.Granted-r.GrantedByRedis, tiered.Local, tiered.Granted.String())
@@ -123,18 +117,13 @@ var ofPolicy = []reading[tiered.PolicyStats]{
 			decided(r.ExceedsBurst, tiered.Local, tiered.ExceedsBurst.String())
 			decided(r.Invalid, 0, invalid)
 			decided(r.Canceled, 0, tiered.Canceled.String())
-		},
-	},
+		}),
 	only(Counter, "tiered_shadowed_decisions_total", "{request}",
 		"Refused requests that were admitted, because the policy is only tried out.",
 		func(p tiered.PolicyStats) int64 { return p.Requests.Shadowed }),
-	{
-		Metric: Metric{
-			"tiered_requested_tokens_total", "Tokens that requests asked for, by how they were decided.",
-			"{token}", Counter,
-			[]string{"reason"},
-		},
-		read: func(p tiered.PolicyStats, send func(float64, ...string)) {
+	several(Counter, "tiered_requested_tokens_total", "{token}",
+		"Tokens that requests asked for, by how they were decided.", []string{"reason"},
+		func(p tiered.PolicyStats, send func(float64, ...string)) {
 			send(float64(p.Tokens.Granted), tiered.Granted.String())
 			send(float64(p.Tokens.Fallback), tiered.Fallback.String())
 			send(float64(p.Tokens.Open), tiered.Open.String())
@@ -143,26 +132,20 @@ var ofPolicy = []reading[tiered.PolicyStats]{
 			send(float64(p.Tokens.FallbackSpent), tiered.FallbackSpent.String())
 			send(float64(p.Tokens.Unavailable), tiered.Unavailable.String())
 			send(float64(p.Tokens.Blocked), blocked)
-		},
-	},
+		}),
 	only(Counter, "tiered_shadowed_tokens_total", "{token}",
 		"Refused tokens that were admitted, because the policy is only tried out.",
 		func(p tiered.PolicyStats) int64 { return p.Tokens.Shadowed }),
 	only(Counter, "tiered_granted_tokens_total", "{token}",
 		"Tokens that Redis granted: the outcomes of leased tokens and the held ones.",
 		func(p tiered.PolicyStats) int64 { return p.Leases.Granted }),
-	{
-		Metric: Metric{
-			"tiered_leased_tokens_total", "Tokens that Redis granted, by what became of them.",
-			"{token}", Counter,
-			[]string{"outcome"},
-		},
-		read: func(p tiered.PolicyStats, send func(float64, ...string)) {
+	several(Counter, "tiered_leased_tokens_total", "{token}",
+		"Tokens that Redis granted, by what became of them.", []string{"outcome"},
+		func(p tiered.PolicyStats, send func(float64, ...string)) {
 			send(float64(p.Leases.Spent), "spent")
 			send(float64(p.Leases.Returned), "returned")
 			send(float64(p.Leases.Burnt), "burnt")
-		},
-	},
+		}),
 	only(UpDown, "tiered_held_tokens", "{token}", "Tokens that Redis granted and that the process holds now.",
 		func(p tiered.PolicyStats) int64 { return p.Leases.Held }),
 	only(Counter, "tiered_near_limit_tokens_total", "{token}",
@@ -187,27 +170,17 @@ var ofPolicy = []reading[tiered.PolicyStats]{
 	only(Counter, "tiered_unknown_plans_total", "{request}",
 		"Requests with a plan that the policy does not have. The policy's own limit decided.",
 		func(p tiered.PolicyStats) int64 { return p.Faults.UnknownPlans }),
-	{
-		Metric: Metric{
-			"tiered_redis_wait_seconds",
-			"Time that requests waited for Redis. Those decided in the process are not in it.",
-			"s", Histogram, nil,
-		},
-		histogram: func(p tiered.PolicyStats) Durations { return p.RedisTime },
-	},
+	durations("tiered_redis_wait_seconds",
+		"Time that requests waited for Redis. Those decided in the process are not in it.",
+		func(p tiered.PolicyStats) Durations { return p.RedisTime }),
 	only(UpDown, "tiered_waiting_calls", "{call}", "Calls of Wait that wait now.",
 		func(p tiered.PolicyStats) int64 { return p.Waiting.Now }),
-	{
-		Metric: Metric{
-			"tiered_wait_calls_total", "Calls of Wait that had to wait, by how they ended.",
-			"{call}", Counter,
-			[]string{"outcome"},
-		},
-		read: func(p tiered.PolicyStats, send func(float64, ...string)) {
+	several(Counter, "tiered_wait_calls_total", "{call}",
+		"Calls of Wait that had to wait, by how they ended.", []string{"outcome"},
+		func(p tiered.PolicyStats, send func(float64, ...string)) {
 			send(float64(p.Waiting.Admitted), "admitted")
 			send(float64(p.Waiting.GaveUp), "gave up")
-		},
-	},
+		}),
 	only(Counter, "tiered_wait_call_seconds_total", "s", "Total time of calls of Wait that had to wait.",
 		func(p tiered.PolicyStats) float64 { return p.Waiting.Time.Seconds() }),
 	only(Gauge, "tiered_longest_wait_call_seconds", "s", "The longest time of a call of Wait since the start.",
@@ -234,63 +207,39 @@ var ofPolicy = []reading[tiered.PolicyStats]{
 var breakerStates = []string{"closed", "open", "probing"}
 
 var ofNode = []reading[tiered.NodeStats]{
-	{
-		Metric: Metric{
-			"tiered_redis_calls_total", "Calls to a Redis node by outcome. Several share a round trip.",
-			"{call}", Counter,
-			[]string{"outcome"},
-		},
-		read: func(n tiered.NodeStats, send func(float64, ...string)) {
+	several(Counter, "tiered_redis_calls_total", "{call}",
+		"Calls to a Redis node by outcome. Several share a round trip.", []string{"outcome"},
+		func(n tiered.NodeStats, send func(float64, ...string)) {
 			send(float64(max(n.Calls.Sent-n.Calls.Failed, 0)), "answered")
 			send(float64(n.Calls.Saturated), "saturated")
 			send(float64(n.Calls.CannotServe), "cannot serve")
 			send(float64(n.Calls.Misconfigured), "misconfigured")
 			send(float64(max(n.Calls.Failed-n.Calls.Saturated-n.Calls.CannotServe-n.Calls.Misconfigured, 0)), "other failure")
-		},
-	},
-	{
-		Metric: Metric{
-			"tiered_redis_round_trip_seconds", "Round trips to a Redis node that were answered.",
-			"s", Histogram, nil,
-		},
-		histogram: func(n tiered.NodeStats) Durations { return n.Calls.RoundTrips },
-	},
-	{
-		Metric: Metric{
-			"tiered_breaker_state", "1 for the state of the breaker, 0 for the others.",
-			"", Gauge,
-			[]string{"state"},
-		},
-		read: func(n tiered.NodeStats, send func(float64, ...string)) {
+		}),
+	durations("tiered_redis_round_trip_seconds",
+		"Round trips to a Redis node that were answered.",
+		func(n tiered.NodeStats) Durations { return n.Calls.RoundTrips }),
+	several(Gauge, "tiered_breaker_state", "",
+		"1 for the state of the breaker, 0 for the others.", []string{"state"},
+		func(n tiered.NodeStats, send func(float64, ...string)) {
 			for _, state := range breakerStates {
 				send(truth(n.Outages.Breaker == state), state)
 			}
-		},
-	},
-	{
-		Metric: Metric{
-			"tiered_last_outage_info", "1, with what opened the breaker last. There is none before the first outage.",
-			"", Gauge,
-			[]string{"cause"},
-		},
-		read: func(n tiered.NodeStats, send func(float64, ...string)) {
+		}),
+	several(Gauge, "tiered_last_outage_info", "",
+		"1, with what opened the breaker last. There is none before the first outage.", []string{"cause"},
+		func(n tiered.NodeStats, send func(float64, ...string)) {
 			if n.Outages.Cause != "" {
 				send(1, cleaned(n.Outages.Cause))
 			}
-		},
-	},
-	{
-		Metric: Metric{
-			"tiered_breaker_changes_total", "Changes of the breaker, by its new state.",
-			"{change}", Counter,
-			[]string{"state"},
-		},
-		read: func(n tiered.NodeStats, send func(float64, ...string)) {
+		}),
+	several(Counter, "tiered_breaker_changes_total", "{change}",
+		"Changes of the breaker, by its new state.", []string{"state"},
+		func(n tiered.NodeStats, send func(float64, ...string)) {
 			for i, times := range []int64{n.Outages.Ended, n.Outages.Count + n.Outages.Reopened, n.Outages.Probed} {
 				send(float64(times), breakerStates[i])
 			}
-		},
-	},
+		}),
 	only(Counter, "tiered_outages_total", "{outage}", "Times that the breaker opened.",
 		func(n tiered.NodeStats) int64 { return n.Outages.Count }),
 	only(Counter, "tiered_outage_seconds_total", "s", "Time in which the breaker was not closed.",
