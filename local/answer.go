@@ -56,18 +56,18 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 	}
 	d := b.hot.denied.copy()
 	renewal := d.replied(b.Policy(), c, r, now)
-	b.hot.denied.put(&d) // before anybody has a verdict
+	b.hot.denied.put(&d) // before anybody has an outcome
 	b.hot.charged(now, b.hot.lease.orEmpty().outage.debt.certain)
 	b.hot.lease.renewFrom(renewal)
 	for w := range b.pending.waiting() {
 		w.Active = r.Active
 	}
 	if !c.leases() { // no lease covers what nobody takes any more, so it never enters the pot
-		if rest := b.pending.handOut(r.Grant, c.sent, b.hot.admits(b.hot.remaining(0))); rest > 0 {
+		if rest := b.pending.handOut(&b.hot, r.Grant, c.sent); rest > 0 {
 			b.refund(rest, b.hot.LastStamp())
 		}
 	}
-	b.pending.creditsAnswered(c, r, b.hot.remaining(b.hot.lease.live(now)), second)
+	b.pending.creditsAnswered(c, r, second)
 	b.pending.serve(&b.hot, now, levelLeft(c, r), c.leases(), c.trip)
 	b.deliver()
 	b.account(now)
@@ -109,14 +109,14 @@ func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 	case second && c.Direct: // its time was too short, and nothing is wrong with the node
 		b.pending.again = false
 		b.hot.lease.renewFrom(now)
-		b.pending.serveAsked(&b.hot, now, Verdict{Outcome: Failed})
+		b.pending.serveAsked(&b.hot, now, because(Unavailable))
 		b.deliver()
 		if b.pending.count() > 0 { // they came when it was under way, and have time
 			return b.send()
 		}
 		return b.next(now)
 	case second:
-		b.fail(now, c, Failed)
+		b.fail(now, c, Unavailable)
 		return b.next(now)
 	}
 	b.pending.again = true
@@ -160,7 +160,7 @@ func (b *Bucket) Rejected(now time.Duration, seq int64) (e Effect, forgiven int6
 	}
 	toReturn, toRefund := b.hot.lease.goingBack()
 	if !carried || b.hot.retired() || b.hot.owing()+toRefund+toReturn > 0 {
-		b.fail(now, c, Failed)
+		b.fail(now, c, Unavailable)
 		return b.next(now), forgiven
 	}
 	b.fail(now, c, Outdated)
@@ -169,7 +169,7 @@ func (b *Bucket) Rejected(now time.Duration, seq int64) (e Effect, forgiven int6
 }
 
 // Fail ends the call seq without an answer: it timed out or broke. What it asked for may have been done; what the next
-// call states settles that. Everybody who waits gets Failed, and the key asks no more for a while.
+// call states settles that. Everybody who waits gets Unavailable, and the key asks no more for a while.
 //
 // again has it asked again as soon as it asks at all, which is within a second, though no request wants it. Leases make
 // calls rare: if each call waited for the next request, three rare requests would have to find out that Redis is gone,
@@ -181,7 +181,7 @@ func (b *Bucket) Fail(now time.Duration, seq int64, again bool) Effect {
 	if !ok {
 		return Effect{}
 	}
-	b.fail(now, c, Failed)
+	b.fail(now, c, Unavailable)
 	if v := &b.hot.view; again && v.failures < retries && v.probe != probeNow && b.hot.life == inUse {
 		v.probe = probeLater
 	}
@@ -196,8 +196,8 @@ const retries = 3
 // maxFailures bounds the count of failures, so that a pause doubled as often fits a time.Duration.
 const maxFailures = 20
 
-// fail ends a call without an answer. outcome is for those who wait for tokens.
-func (b *Bucket) fail(now time.Duration, c Call, outcome Outcome) {
+// fail ends a call without an answer. reason is for those who wait for tokens.
+func (b *Bucket) fail(now time.Duration, c Call, reason Reason) {
 	b.hot.view.unanswered(c)
 	b.hot.lease.unanswered(c)
 	b.hot.forgive()
@@ -208,7 +208,7 @@ func (b *Bucket) fail(now time.Duration, c Call, outcome Outcome) {
 		longest = min(longest, connecting*c.Policy.Timeout)
 	}
 	b.needLease().pause(now + b.Policy().pauseOf(max(longest, minIdle)))
-	b.pending.failAll(&b.hot, now, Verdict{Outcome: outcome, Left: b.hot.remaining(b.hot.lease.live(now))})
+	b.pending.failAll(&b.hot, now, b.hot.decided(reason, Failover, b.hot.remaining(b.hot.lease.live(now)), 0))
 	b.deliver()
 }
 
@@ -223,7 +223,7 @@ func (b *Bucket) Probe() Effect {
 	return b.send()
 }
 
-// Drop takes the bucket out of the queue because its node's breaker lets nothing through. Those who wait get Failed.
+// Drop takes the bucket out of the queue because its node's breaker lets nothing through. Those who wait get Unavailable.
 // The key asks again after a part of its period, so that not all keys come at once when the breaker closes. A period
 // may be a minute, but no key waits longer than after a failure.
 func (b *Bucket) Drop(now time.Duration) Effect {
@@ -240,7 +240,7 @@ func (b *Bucket) Drop(now time.Duration) Effect {
 		pause = maxBackoff // nobody waits for it, and there may be thousands
 	}
 	b.needLease().pause(now + b.Policy().pauseOf(pause))
-	b.pending.failAll(&b.hot, now, Verdict{Outcome: Failed})
+	b.pending.failAll(&b.hot, now, because(Unavailable))
 	b.deliver()
 	return b.next(now)
 }

@@ -6,13 +6,13 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Ask decides over n tokens, 1 ≤ n ≤ Cap, when Take and Refuse did not. Outcome Waiting means that w waits, until its
-// verdict comes through w.C or [Bucket.Leave] takes it out. until is when the caller stops waiting.
-func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter) (Verdict, Effect) {
+// Ask decides over n tokens, 1 ≤ n ≤ Cap, when Take and Refuse did not. Waiting means that w waits, until its
+// outcome comes through w.C or [Bucket.Leave] takes it out. until is when the caller stops waiting.
+func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter) (Outcome, Effect) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.hot.life == closed || !b.Policy().decides(n) {
-		return Verdict{Outcome: Outdated}, Effect{}
+		return because(Outdated), Effect{}
 	}
 	need := n // from Redis
 	if b.pending.count() == 0 && (w.AskAgain || !b.hot.denied.Load().reserves()) {
@@ -21,25 +21,25 @@ func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter)
 			if b.hot.lease.pot.renewable(now, held) {
 				effect = b.send()
 			}
-			return b.hot.admits(b.hot.remaining(held)), effect
+			return b.hot.grant(w, Local, b.hot.remaining(held)), effect
 		}
 		need -= b.hot.lease.live(now)
 	}
 	w.cost, w.since, w.until = n, now, until
 	w.MoreGranted, w.Short, w.asked = 0, false, false
 	if retry, refused := w.refusal(b.hot.denied.Load(), now, need); refused {
-		return b.hot.refuse(w, now, retry), Effect{}
+		return b.hot.refuse(w, Local, now, retry), Effect{}
 	}
 	if b.hot.lease.backsOff(now) {
-		return Verdict{Outcome: Failed, Left: b.hot.remaining(b.hot.lease.live(now))}, Effect{}
+		return b.hot.decided(Unavailable, Failover, b.hot.remaining(b.hot.lease.live(now)), 0), Effect{}
 	}
 	b.pending = b.pending.orNew()
 	b.pending.waiters.join(w)
 	b.hot.ready.Store(false)
-	return Verdict{Outcome: Waiting}, b.send()
+	return because(Waiting), b.send()
 }
 
-// Leave takes w out because its caller gives up. It reports false if the verdict is in w.C already.
+// Leave takes w out because its caller gives up. It reports false if the outcome is in w.C already.
 func (b *Bucket) Leave(w *Waiter) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -105,17 +105,17 @@ func (b *Bucket) Earliest(now time.Duration, n int64) (at time.Duration, known b
 }
 
 // Credit asks for n tokens to be given to the bucket: 1 ≤ n ≤ 2⁴⁰ for a token bucket, or Fill. It is filled no further
-// than to its room. The verdict (Admitted if it is done, Failed, Outdated) comes through w.C.
-func (b *Bucket) Credit(w *Waiter, n int64) (Verdict, Effect) {
+// than to its room. The outcome (Granted if it is done, Unavailable, Outdated) comes through w.C.
+func (b *Bucket) Credit(w *Waiter, n int64) (Outcome, Effect) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.hot.life == closed || b.Policy().Rule != ByLimit {
-		return Verdict{Outcome: Outdated}, Effect{}
+		return because(Outdated), Effect{}
 	}
 	w.cost = n
 	b.pending = b.pending.orNew()
 	b.pending.credits = append(b.pending.credits, w)
-	return Verdict{Outcome: Waiting}, b.send()
+	return because(Waiting), b.send()
 }
 
 // awaited reports whether somebody waits for what Redis answers.
@@ -127,7 +127,7 @@ func (b *Bucket) awaited() bool {
 
 // Fallback decides over n tokens, 1 ≤ n ≤ Cap, by the fail mode, because Redis does not answer. fleet is the number of
 // processes that share the limit. In every mode a lease is spent first.
-func (b *Bucket) Fallback(now time.Duration, n, fleet int64) Verdict {
+func (b *Bucket) Fallback(now time.Duration, n, fleet int64) Outcome {
 	if v, ok := b.hot.TryFallback(now, n); ok {
 		b.hot.CountFallback(n)
 		return v
@@ -135,62 +135,62 @@ func (b *Bucket) Fallback(now time.Duration, n, fleet int64) Verdict {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.hot.life == closed || !b.Policy().decides(n) {
-		return Verdict{Outcome: Outdated}
+		return because(Outdated)
 	}
 	if b.pending.count() == 0 {
 		if pot, ok := b.hot.lease.take(now, n); ok {
-			return b.hot.admits(b.hot.remaining(pot))
+			return b.hot.decided(Granted, Local, b.hot.remaining(pot), 0)
 		}
 	}
 	o := &b.needLease().outage
 	mode := b.Policy().FailMode
 	if mode == FailClosed {
 		o.unbooked.Add(n)
-		return Verdict{Outcome: Failed, Left: b.hot.lease.live(now)}
+		return b.hot.decided(Unavailable, Failover, b.hot.lease.live(now), 0)
 	}
 	b.setFleet(now, fleet)
 	if mode == FailOpen {
 		b.account(now) // books what was only counted, which was earlier
 		b.bookOpened(now, n)
-		return Verdict{Outcome: Opened, Left: b.hot.remaining(b.hot.lease.live(now))}
+		return b.hot.decided(Open, Failover, b.hot.remaining(b.hot.lease.live(now)), 0)
 	}
 	b.account(now) // before the fallback decides: what Redis granted counts against it, and an outage refills nothing
 	ok, left, retry := b.fallback.take(now, n)
 	if !ok {
 		o.unbooked.Add(n)
 		b.hot.refused.Add(n)
-		return Verdict{Outcome: FallbackSpent, Left: left, Retry: retry}
+		return b.hot.decided(FallbackSpent, Failover, left, retry)
 	}
 	o.booked += n
 	b.owe(now, n, 0)
-	return Verdict{Outcome: Fallback, Left: b.hot.remaining(b.hot.lease.live(now))}
+	return b.hot.decided(Fallback, Failover, b.hot.remaining(b.hot.lease.live(now)), 0)
 }
 
 // ForeseeFallback decides like Fallback, but takes nothing and counts nothing.
-func (b *Bucket) ForeseeFallback(now time.Duration, n, fleet int64) Verdict {
+func (b *Bucket) ForeseeFallback(now time.Duration, n, fleet int64) Outcome {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.hot.life == closed || !b.Policy().decides(n) {
-		return Verdict{Outcome: Outdated}
+		return because(Outdated)
 	}
 	held := b.hot.lease.live(now)
 	if b.pending.count() == 0 && held >= n {
-		return Verdict{Outcome: Admitted, Left: b.hot.remaining(held)}
+		return b.hot.decided(Granted, Local, b.hot.remaining(held), 0)
 	}
 	mode := b.Policy().FailMode
 	if mode == FailOpen {
-		return Verdict{Outcome: Opened, Left: b.hot.remaining(held)}
+		return b.hot.decided(Open, Failover, b.hot.remaining(held), 0)
 	}
 	if mode == FailClosed {
-		return Verdict{Outcome: Failed, Left: held}
+		return b.hot.decided(Unavailable, Failover, held, 0)
 	}
 	b.setFleet(now, fleet)
 	b.account(now)
 	if b.fallback.has(now, n) {
-		return Verdict{Outcome: Fallback, Left: b.hot.remaining(held)}
+		return b.hot.decided(Fallback, Failover, b.hot.remaining(held), 0)
 	}
 	left, retry := b.fallback.lacks(now, n)
-	return Verdict{Outcome: FallbackSpent, Left: left, Retry: retry}
+	return b.hot.decided(FallbackSpent, Failover, left, retry)
 }
 
 // FallbackNotSpent takes back that the fallback refused n tokens, because the caller waits and asks again. It reports

@@ -153,7 +153,7 @@ func (b *Bucket) Generation() int64 {
 
 // Return gives n tokens back that were admitted and then not used. They go into the pot only if no call has left
 // since gen was read: such a call reported them as spent, and others may be using their place. Otherwise they go back
-// to Redis, within 50 ms and once: what is lost on the way is burnt. s is when they were counted; see [Verdict].
+// to Redis, within 50 ms and once: what is lost on the way is burnt. s is when they were counted; see [Waiter].
 //
 // It reports false, and does nothing, if this bucket is closed: look the key up again and give them back there, as
 // FromRedis, in the generation that it has now.

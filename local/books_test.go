@@ -52,7 +52,7 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 			for i := 0; i < len(line); {
 				select {
 				case v := <-line[i].C:
-					if v.Outcome == local.Admitted {
+					if v.Reason == local.Granted {
 						admitted += waiting[line[i]].n
 						held = append(held, waiting[line[i]])
 					}
@@ -83,8 +83,8 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 				}
 			case "ask":
 				w, x := local.NewWaiter(), taken{n(), local.FromLease, b.Generation()}
-				switch v, _ := b.Ask(now, x.n, now+20*ms, w); v.Outcome {
-				case local.Admitted:
+				switch v, _ := b.Ask(now, x.n, now+20*ms, w); v.Reason {
+				case local.Granted:
 					admitted += x.n
 					held = append(held, x)
 				case local.Waiting:
@@ -94,12 +94,12 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 				}
 			case "alone":
 				x := taken{n(), local.FromFallback, b.Generation()}
-				switch v := b.Fallback(now, x.n, rapid.Int64Range(1, 5).Draw(t, "fleet")); v.Outcome {
-				case local.Admitted:
+				switch v := b.Fallback(now, x.n, rapid.Int64Range(1, 5).Draw(t, "fleet")); v.Reason {
+				case local.Granted:
 					x.source = local.FromRedis
 					admitted += x.n
 					held = append(held, x)
-				case local.Fallback, local.Opened:
+				case local.Fallback, local.Open:
 					alone += x.n
 					held = append(held, x)
 				}

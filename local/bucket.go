@@ -96,8 +96,8 @@ func (b *Bucket) sendAfterBackOff(now time.Duration) Effect {
 }
 
 // deliver ends a step that may have served somebody. It releases the pending state if nothing is left in it, and lets
-// takers at the pot if nobody waits. Only then it delivers the verdicts: a caller who asks again at once finds the pot
-// open, and what came with its verdict does not refuse it.
+// takers at the pot if nobody waits. Only then it delivers the outcomes: a caller who asks again at once finds the pot
+// open, and what came with its outcome does not refuse it.
 func (b *Bucket) deliver() {
 	p := b.pending
 	if p == nil {

@@ -89,7 +89,7 @@ func TestNobodyOvertakesWhoStillWaits(t *testing.T) {
 			call := r.begin()
 			call.Want = 60 // for the first: the second came later
 			r.b.Accept(r.now, call.Seq, lua.Reply{Grant: call.Want, Level: 10, TTLLeft: us(time.Second)})
-			r.expect(first, local.Admitted)
+			r.expect(first, local.Granted)
 		}},
 		{"a reset fails", func(r *rig, _ *local.Waiter) { r.b.Credit(local.NewWaiter(), local.Fill); r.beginWith(false) }},
 		{"the call is late", func(r *rig, _ *local.Waiter) { r.b.Late(r.now, r.begin().Seq) }},
@@ -110,7 +110,7 @@ func TestNobodyOvertakesWhoStillWaits(t *testing.T) {
 			if _, ok, _ := r.b.Hot().Take(r.now, 1); ok {
 				t.Errorf("%s, mode %d: a token was taken from who waits", c.name, mode)
 			}
-			if v := r.alone(1); v.Outcome == local.Admitted || r.b.Pot() != held {
+			if v := r.alone(1); v.Reason == local.Granted || r.b.Pot() != held {
 				t.Errorf("%s, mode %d: %+v: a token was taken from who waits, alone", c.name, mode, v)
 			}
 		}
@@ -124,7 +124,7 @@ func TestDenialNeverChanges(t *testing.T) {
 	refuse := func(level int64) *local.Denial {
 		w, _, _ := r.ask(50)
 		r.b.Accept(r.now, r.begin().Seq, lua.Reply{Level: level, Retry: us(time.Duration(50-level) * 10 * ms)})
-		r.expect(w, local.Refused)
+		r.expect(w, local.Limited)
 		return r.b.Denial()
 	}
 	first := refuse(2)

@@ -108,8 +108,8 @@ func TestEvictedLeaseIsGivenBackBeforeTheKeyIsForgotten(t *testing.T) {
 	if _, ok := c.Find(a.ID()); ok || len(c.gone) != 1 {
 		t.Fatal("settled, and not forgotten")
 	}
-	if v, _ := a.Ask(0, 1, ms, NewWaiter()); v.Outcome != Outdated {
-		t.Fatalf("outcome %d of a forgotten bucket, want Gone", v.Outcome)
+	if v, _ := a.Ask(0, 1, ms, NewWaiter()); v.Reason != Outdated {
+		t.Fatalf("outcome %d of a forgotten bucket, want Gone", v.Reason)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestBucketThatSomebodyWaitsForIsNotBurnt(t *testing.T) {
 	for i := range 100 {
 		b := c.Get(0, ID{0, strconv.Itoa(i)})
 		w := NewWaiter()
-		if v, _ := b.Ask(0, 1, time.Second, w); v.Outcome != Waiting {
+		if v, _ := b.Ask(0, 1, time.Second, w); v.Reason != Waiting {
 			t.Fatalf("%+v", v)
 		}
 		buckets, waiters = append(buckets, b), append(waiters, w)
@@ -173,7 +173,7 @@ func TestBucketThatSomebodyWaitsForIsNotBurnt(t *testing.T) {
 		if e, _ := b.Accept(0, call.Seq, lua.Reply{Grant: 1, Level: 9}); e.Done {
 			c.Forget(0, b)
 		}
-		if v := <-waiters[i].C; v.Outcome != Admitted {
+		if v := <-waiters[i].C; v.Reason != Granted {
 			t.Errorf("%d: %+v", i, v)
 		}
 	}

@@ -366,8 +366,8 @@ func (b *Bucket) DryRun(now time.Duration, n int64, c Conditions) (call Call, as
 	return m.dryRun(n), true
 }
 
-// Foreseen is the verdict on n tokens by Redis' answer to a dry run. Left is what remains before they are taken.
-func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Verdict {
+// Foreseen is the outcome on n tokens by Redis' answer to a dry run. Left is what remains before they are taken.
+func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Outcome {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p, held := c.Policy, int64(0)
@@ -375,9 +375,9 @@ func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Verdi
 		held = b.hot.lease.live(now)
 	}
 	left := held + r.Level - max(b.hot.lease.orEmpty().outage.debt.certain-c.certain, 0) // what a direct take does not report
-	v := Verdict{Outcome: Admitted, Left: min(max(left, 0), p.Cap)}
+	o := Decided(p, Granted, Remote, min(max(left, 0), p.Cap), 0)
 	if r.Grant > 0 {
-		return v
+		return o
 	}
 	d := b.hot.denied.copy()
 	if c.leases() {
@@ -388,12 +388,12 @@ func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Verdi
 	if c.leases() && p.holdsOff(r) && d.leaves(c, r) {
 		d.holdOff = max(d.holdOff, p.holdOffEnd(c))
 	}
-	v.Outcome = Refused
+	o.Reason = Limited
 	if held == 0 {
-		v.Left = min(left, v.Left)
+		o.Left = min(left, o.Left)
 	}
-	v.Retry, _ = d.refuses(now, n)
-	return v
+	o.Retry, _ = d.refuses(now, n)
+	return o
 }
 
 // composer makes one call of a bucket: what the call is for, and all that it states.

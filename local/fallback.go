@@ -63,8 +63,8 @@ func (f *fallback) owe(now time.Duration, n int64, p *Policy, fleet int64) {
 	}
 }
 
-// take takes n tokens if the fallback has them. If not, it reports what is left and in how long it may have them: never
-// if n exceeds the burst of the fallback.
+// take takes n tokens if the fallback has them. If not, it reports what is left and in how long it may have them: 0 if
+// never, because n exceeds the burst of the fallback.
 func (f *fallback) take(now time.Duration, n int64) (ok bool, left int64, retry time.Duration) {
 	at := f.time(now)
 	if f.limiter.AllowN(at, int(n)) {
@@ -85,19 +85,19 @@ func (f *fallback) refills(tokens float64) (ns float64) {
 	return tokens / float64(f.limiter.Limit()) * float64(time.Second)
 }
 
-// lacks reports what is left when that is less than n tokens, and in how long there may be n of them, or never.
+// lacks reports what is left when that is less than n tokens, and in how long there may be n of them: 0 for never.
 func (f *fallback) lacks(now time.Duration, n int64) (left int64, retry time.Duration) {
 	tokens := f.tokens(now)
 	left = int64(max(tokens, 0)) // see has: it may be below zero
 	if n > int64(f.limiter.Burst()) {
-		return left, never
+		return left, 0
 	}
 	// The nearest nanosecond, with which has is content. To round up would make 2.000000001 s of 2 s when float64 has
 	// lost something. Of days it loses more than half a nanosecond, so that much of n comes on top.
 	const rounding = 1 + 0x1p-51
 	wait := math.Ceil(f.refills(float64(n)*rounding-tokens) - 0.5)
 	if wait >= never { // 292 years are beyond a time.Duration
-		return left, never
+		return left, 0
 	}
 	return left, max(time.Duration(wait), time.Microsecond)
 }

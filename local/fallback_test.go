@@ -9,12 +9,12 @@ import (
 )
 
 // alone decides n tokens by the fail mode, in a fleet of one.
-func (r *rig) alone(n int64) local.Verdict { return r.b.Fallback(r.now, n, 1) }
+func (r *rig) alone(n int64) local.Outcome { return r.b.Fallback(r.now, n, 1) }
 
 // admitAlone is alone that must be admitted.
 func (r *rig) admitAlone(n int64) {
 	r.Helper()
-	if v := r.alone(n); v.Outcome != local.Fallback && v.Outcome != local.Opened {
+	if v := r.alone(n); v.Reason != local.Fallback && v.Reason != local.Open {
 		r.Fatalf("%+v, want to be admitted alone", v)
 	}
 }
@@ -23,7 +23,7 @@ func (r *rig) admitAlone(n int64) {
 func (r *rig) askAndBegin() local.Call {
 	r.Helper()
 	r.now = max(r.now, r.b.BackOff())
-	if _, v, e := r.ask(1); v.Outcome != local.Waiting || !e.Send {
+	if _, v, e := r.ask(1); v.Reason != local.Waiting || !e.Send {
 		r.Fatalf("%+v %+v, want to wait for a call", v, e)
 	}
 	return r.begin()
@@ -40,11 +40,11 @@ func TestFallbackSaysWhenItWillAdmit(t *testing.T) {
 			r.now += time.Second
 			want := float64(p.Cap)*float64(per)/float64(p.Tokens) - float64(time.Second)
 			v := r.alone(p.Cap)
-			if late := float64(v.Retry) - want; v.Outcome != local.FallbackSpent || late > 0.6+want/0x1p50 {
+			if late := float64(v.Retry) - want; v.Reason != local.FallbackSpent || late > 0.6+want/0x1p50 {
 				t.Fatalf("%d of %d per %v: %+v, want to be refused for %.1f ns at most", p.Cap, p.Tokens, per, v, want)
 			}
 			r.now += v.Retry
-			if v := r.b.ForeseeFallback(r.now, p.Cap, 1); v.Outcome != local.Fallback {
+			if v := r.b.ForeseeFallback(r.now, p.Cap, 1); v.Reason != local.Fallback {
 				t.Fatalf("%d of %d per %v: %+v is foreseen, want to be admitted", p.Cap, p.Tokens, per, v)
 			}
 			r.admitAlone(p.Cap)
@@ -55,7 +55,7 @@ func TestFallbackSaysWhenItWillAdmit(t *testing.T) {
 // Nothing is foreseen for more than a fallback holds, though its refill brought the rest within a nanosecond.
 func TestForeseeFallbackKeepsToTheBurst(t *testing.T) {
 	r := newRig(t, local.Policy{Cap: 10, Tokens: 1e12, FailMode: local.FailLocal})
-	if v := r.b.ForeseeFallback(r.now, 6, 2); v.Outcome != local.FallbackSpent || v.Retry != local.Never {
+	if v := r.b.ForeseeFallback(r.now, 6, 2); v.Reason != local.FallbackSpent || v.Retry != 0 {
 		t.Errorf("%+v, want never", v)
 	}
 }

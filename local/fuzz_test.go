@@ -187,12 +187,12 @@ func (r *shareRun) alone(n int64) {
 	if v.Left < 0 || v.Left > r.p.Cap {
 		r.Fatalf("%d tokens alone: %+v of %d", n, v, r.p.Cap)
 	}
-	if v.Outcome == local.Admitted {
+	if v.Reason == local.Granted {
 		r.spend(n, alive)
 		return
 	}
 	r.pass()
-	switch v.Outcome {
+	switch v.Reason {
 	case local.Fallback:
 		r.shared += n
 		r.level -= float64(n)
@@ -202,11 +202,13 @@ func (r *shareRun) alone(n int64) {
 				r.burst, r.level)
 		}
 	case local.FallbackSpent:
-		if v.Retry <= 0 {
-			r.Fatalf("retry after %v", v.Retry)
+		wait := (float64(n) - r.level) / r.perNS
+		latest := wait + 1e-12*float64(n)/r.perNS // what float64 loses may be years, of a limit that is slow enough
+		if v.Retry < 0 || v.Retry == 0 && float64(n) <= r.burst && latest < 9e18 {
+			r.Fatalf("%d of at most %v tokens, which takes %v ns: retry after %v", n, r.burst, wait, v.Retry)
 		}
 		// Who comes back as told finds the tokens; not earlier than the ideal share has them.
-		if wait := (float64(n) - r.level) / r.perNS; v.Retry < local.Never && float64(v.Retry) < wait*(1-1e-9)-1000 {
+		if v.Retry > 0 && float64(v.Retry) < wait*(1-1e-9)-1000 {
 			r.Fatalf("%d tokens at %v, in a fleet of %d: retry after %v, which takes %v ns", n, r.now, r.fleet,
 				v.Retry, wait)
 		}
@@ -248,8 +250,8 @@ func (r *shareRun) lease(n int64) {
 	for range 2 {
 		w := local.NewWaiter()
 		alive := r.alive()
-		switch v, _ := r.b.Ask(r.now, 1, r.now+r.p.Budget, w); v.Outcome {
-		case local.Admitted:
+		switch v, _ := r.b.Ask(r.now, 1, r.now+r.p.Budget, w); v.Reason {
+		case local.Granted:
 			r.spend(1, alive)
 		case local.Waiting:
 			line = append(line, w)
@@ -271,7 +273,7 @@ func (r *shareRun) lease(n int64) {
 	}
 	for _, w := range line {
 		if !r.b.Leave(w) {
-			if v := <-w.C; v.Outcome == local.Admitted {
+			if v := <-w.C; v.Reason == local.Granted {
 				r.spend(1, true) // what Redis granted this instant
 			}
 		}

@@ -127,21 +127,21 @@ func (h *Hot) held(now time.Duration) int64 {
 
 // Refuse answers a request for n tokens that Take did not have, if it is known to be refused. Like Take it takes no
 // lock, because a key over its limit is often the one that is asked for most. The caller counts the refusal afterwards,
-// with [Bucket.CountRefused].
-func (h *Hot) Refuse(now time.Duration, n int64) (Verdict, bool) {
+// with [Hot.CountRefused].
+func (h *Hot) Refuse(now time.Duration, n int64) (Outcome, bool) {
 	d := h.denied.Load()
 	if d == nil {
-		return Verdict{}, false
+		return Outcome{}, false
 	}
 	held := h.held(now) // after the denial: what came with it, since Take looked, is not refused
 	if n == 1 && held == 0 && now < d.oneUntil {
-		return Verdict{Outcome: Refused, Left: h.lacking(0), Retry: max(d.oneAt-now, time.Microsecond)}, true
+		return h.decided(Limited, Local, h.lacking(0), max(d.oneAt-now, time.Microsecond)), true
 	}
 	retry, refused := d.refuses(now, n-held)
 	if !refused || n <= held {
-		return Verdict{}, false
+		return Outcome{}, false
 	}
-	return Verdict{Outcome: Refused, Left: h.refusedLeft(d, now, held), Retry: retry}, true
+	return h.decided(Limited, Local, h.refusedLeft(d, now, held), retry), true
 }
 
 // CountRefused counts n tokens that Refuse refused, or the owner because the rule is Blocked. It is a step of its own,
@@ -156,13 +156,13 @@ func (h *Hot) Denied(now time.Duration) (retry time.Duration, denied bool) {
 }
 
 // RefuseWaiter is Refuse for a caller that waits; see [Waiter.AskAgain].
-func (h *Hot) RefuseWaiter(now time.Duration, n int64) (Verdict, bool) {
+func (h *Hot) RefuseWaiter(now time.Duration, n int64) (Outcome, bool) {
 	d, held := h.denied.Load(), h.held(now)
 	retry, refused := d.lacks(now, n-held)
 	if !refused || n <= held || d.reserves() { // what the pot holds for the caller, takers do not see
-		return Verdict{}, false
+		return Outcome{}, false
 	}
-	return Verdict{Outcome: Refused, Left: h.refusedLeft(d, now, held), Retry: retry}, true
+	return h.decided(Limited, Local, h.refusedLeft(d, now, held), retry), true
 }
 
 // Reserved reports how many tokens are kept for callers who wait. It takes no lock.
@@ -196,26 +196,26 @@ func (h *Hot) Yield(active int64) time.Duration {
 
 // TryFallback is Fallback for most of the decisions that only have to be counted. It takes no lock. It reports false if
 // the caller needs Fallback. The caller counts the decision afterwards, with [Bucket.CountFallback].
-func (h *Hot) TryFallback(now time.Duration, n int64) (Verdict, bool) {
+func (h *Hot) TryFallback(now time.Duration, n int64) (Outcome, bool) {
 	mode := h.Policy().FailMode
 	if mode == FailLocal || !h.ready.Load() {
-		return Verdict{}, false
+		return Outcome{}, false
 	}
 	l := h.lease
 	if mode == FailOpen && int64(now) >= l.outage.bookAt.Load() {
-		return Verdict{}, false
+		return Outcome{}, false
 	}
 	held := l.pot.live(now)
 	if held >= n { // a lease is spent first
-		return Verdict{}, false
+		return Outcome{}, false
 	}
 	if mode == FailClosed {
-		return Verdict{Outcome: Failed, Left: held}, true
+		return h.decided(Unavailable, Failover, held, 0), true
 	}
-	return Verdict{Outcome: Opened, Left: h.remaining(held)}, true
+	return h.decided(Open, Failover, h.remaining(held), 0), true
 }
 
-// CountFallback counts n tokens that TryFallback decided over. [Bucket.CountRefused] says why that is a step of its
+// CountFallback counts n tokens that TryFallback decided over. [Hot.CountRefused] says why that is a step of its
 // own.
 func (h *Hot) CountFallback(n int64) { h.lease.outage.unbooked.Add(n) }
 
@@ -243,17 +243,23 @@ func (h *Hot) LastStamp() *Stamp {
 	return nil
 }
 
-// admits is the verdict on a request that was admitted from what Redis granted.
-func (h *Hot) admits(left int64) Verdict {
-	return Verdict{Outcome: Admitted, Left: left, Stamp: h.LastStamp()}
+// decided is an outcome by the bucket's policy.
+func (h *Hot) decided(r Reason, t Tier, left int64, retry time.Duration) Outcome {
+	return Decided(h.Policy(), r, t, left, retry)
+}
+
+// grant admits w from what Redis granted.
+func (h *Hot) grant(w *Waiter, t Tier, left int64) Outcome {
+	w.Stamp = h.LastStamp()
+	return h.decided(Granted, t, left, 0)
 }
 
 // refuse refuses w, and counts that unless w asks again.
-func (h *Hot) refuse(w *Waiter, now, retry time.Duration) Verdict {
+func (h *Hot) refuse(w *Waiter, t Tier, now, retry time.Duration) Outcome {
 	if !w.AskAgain {
 		h.refused.Add(w.cost)
 	}
-	return Verdict{Outcome: Refused, Left: h.refusedLeft(h.denied.Load(), now, h.lease.live(now)), Retry: retry}
+	return h.decided(Limited, t, h.refusedLeft(h.denied.Load(), now, h.lease.live(now)), retry)
 }
 
 // refusedLeft is what remains after a refusal by d: like remaining, but with the refill since the level was told, where

@@ -77,7 +77,7 @@ func (b *Bucket) finish(now time.Duration) bool {
 	return b.hot.life == closed
 }
 
-// Burn closes the bucket whatever it holds. Tokens end unspent and are never minted. Those who wait get Failed.
+// Burn closes the bucket whatever it holds. Tokens end unspent and are never minted. Those who wait get Unavailable.
 func (b *Bucket) Burn(now time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,7 +85,7 @@ func (b *Bucket) Burn(now time.Duration) {
 	b.pending.cancel() // its reply, if it comes, is ignored
 	b.pending.stopRepeating()
 	// Not Outdated: looked up again, they would push out others who wait, and so on for ever.
-	b.pending.failAll(&b.hot, now, Verdict{Outcome: Failed})
+	b.pending.failAll(&b.hot, now, because(Unavailable))
 	b.deliver()
 }
 
@@ -119,7 +119,7 @@ func (b *Bucket) Expire(now time.Duration) Effect {
 		return b.next(now)
 	}
 	c.Refund = 0 // burnt
-	b.fail(now, c, Failed)
+	b.fail(now, c, Unavailable)
 	return b.next(now)
 }
 
@@ -173,7 +173,7 @@ func (b *Bucket) SetPolicy(now time.Duration, has, p *Policy) (folded Stats, e E
 	}
 	for w := range b.pending.waiting() {
 		if p.Rule != ByLimit || w.cost > p.Cap {
-			b.pending.waiters.decide(w, Verdict{Outcome: Outdated})
+			b.pending.waiters.decide(w, because(Outdated))
 		}
 	}
 	b.deliver()

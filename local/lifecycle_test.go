@@ -20,7 +20,7 @@ func TestDryRunOfAClosedBucket(t *testing.T) {
 		}})
 		w, _, _ := r.ask(5)
 		r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 5, Level: 95})
-		r.expect(w, local.Admitted)
+		r.expect(w, local.Granted)
 		if r.b.Retire(r.now); !r.b.Finish(r.now) {
 			t.Fatalf("%v: it is not closed", a)
 		}
@@ -28,7 +28,7 @@ func TestDryRunOfAClosedBucket(t *testing.T) {
 		if !asks || c.Want != 5 || !c.Dry() {
 			t.Errorf("%v: asks %v, %+v", a, asks, c)
 		}
-		if v := r.b.Foreseen(r.now, 5, c, lua.Reply{Grant: 5, Level: 95}); v.Outcome != local.Admitted {
+		if v := r.b.Foreseen(r.now, 5, c, lua.Reply{Grant: 5, Level: 95}); v.Reason != local.Granted {
 			t.Errorf("%v: %+v", a, v)
 		}
 	}

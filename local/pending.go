@@ -111,7 +111,7 @@ func (p *pending) serve(h *Hot, now time.Duration, level int64, leases bool, tri
 		answered = answered || own
 		if held, ok := h.lease.take(now, w.cost); ok {
 			w.Short = level != unlimited
-			p.waiters.decide(w, h.admits(h.remaining(held)))
+			p.waiters.decide(w, h.grant(w, Remote, h.remaining(held)))
 			continue
 		}
 		need := w.cost
@@ -124,7 +124,7 @@ func (p *pending) serve(h *Hot, now time.Duration, level int64, leases bool, tri
 				continue
 			}
 			retry, _ := w.refusal(d, now, need)
-			p.waiters.decide(w, h.refuse(w, now, retry))
+			p.waiters.decide(w, h.refuse(w, Remote, now, retry))
 		} else if level == unlimited {
 			break
 		}
@@ -132,22 +132,23 @@ func (p *pending) serve(h *Hot, now time.Duration, level int64, leases bool, tri
 }
 
 // serveAsked gives tokens of the pot to those for whom the call was made, and what v says to those who get none.
-func (p *pending) serveAsked(h *Hot, now time.Duration, v Verdict) {
+func (p *pending) serveAsked(h *Hot, now time.Duration, v Outcome) {
 	for w := range p.waiting() {
 		if !w.asked {
 			continue
 		}
 		if held, ok := h.lease.take(now, w.cost); ok {
-			p.waiters.decide(w, h.admits(h.remaining(held)))
+			p.waiters.decide(w, h.grant(w, Remote, h.remaining(held)))
 		} else {
 			p.waiters.decide(w, v)
 		}
 	}
 }
 
-// handOut gives a direct grant to those it was asked for, with a verdict, and what they leave to others who waited
+// handOut gives a direct grant to those it was asked for, with an outcome, and what they leave to others who waited
 // already when the call was sent: together they wanted more than a burst. It reports what nobody takes any more.
-func (p *pending) handOut(grant int64, sent time.Duration, v Verdict) int64 {
+func (p *pending) handOut(h *Hot, grant int64, sent time.Duration) int64 {
+	left := h.remaining(0)
 	rest := grant // when all have what they cost
 	for w := range p.waiting() {
 		if w.asked && w.cost <= rest {
@@ -159,13 +160,13 @@ func (p *pending) handOut(grant int64, sent time.Duration, v Verdict) int64 {
 			w.MoreGranted = min(w.more, rest)
 			rest -= w.MoreGranted
 			grant -= w.cost + w.MoreGranted
-			p.waiters.decide(w, v)
+			p.waiters.decide(w, h.grant(w, Remote, left))
 		}
 	}
 	for w := range p.waiting() {
 		if !w.asked && w.since <= sent && w.cost <= grant {
 			grant -= w.cost
-			p.waiters.decide(w, v)
+			p.waiters.decide(w, h.grant(w, Remote, left))
 		}
 	}
 	return grant
@@ -180,25 +181,24 @@ func (p *pending) reporting() int64 {
 }
 
 // creditsAnswered answers those whose credits a call carried out. One that Redis did not carry out, because its deadline
-// lay too far ahead on a clock that was set back, is made a second time: this reply has told what the clock is. left is
-// what remains.
-func (p *pending) creditsAnswered(c Call, r lua.Reply, left int64, second bool) {
+// lay too far ahead on a clock that was set back, is made a second time: this reply has told what the clock is.
+func (p *pending) creditsAnswered(c Call, r lua.Reply, second bool) {
 	if c.credits == 0 {
 		return
 	}
-	v := Verdict{Outcome: Admitted, Left: left}
+	reason := Granted
 	if r.Flags&lua.Unapplied != 0 && c.settles == nil { // of a log it is the settling that came to nothing
 		if !second {
 			p.again = true
 			return
 		}
-		v.Outcome = Failed
+		reason = Unavailable
 	}
-	p.endCredits(c.credits, v)
+	p.endCredits(c.credits, reason)
 }
 
 // failAll ends all that wait: those for tokens as serveAsked does, and the credits.
-func (p *pending) failAll(h *Hot, now time.Duration, v Verdict) {
+func (p *pending) failAll(h *Hot, now time.Duration, v Outcome) {
 	for w := range p.waiting() {
 		w.asked = true
 	}
@@ -209,14 +209,14 @@ func (p *pending) failAll(h *Hot, now time.Duration, v Verdict) {
 // failCredits answers all credits that wait: they were not carried out.
 func (p *pending) failCredits() {
 	if p != nil {
-		p.endCredits(len(p.credits), Verdict{Outcome: Failed})
+		p.endCredits(len(p.credits), Unavailable)
 	}
 }
 
-// endCredits gives the first n credits a verdict. Theirs is delivered at once: nobody else depends on it.
-func (p *pending) endCredits(n int, v Verdict) {
+// endCredits ends the first n credits. Theirs is delivered at once: nobody else depends on it.
+func (p *pending) endCredits(n int, r Reason) {
 	for _, w := range p.credits[:n] {
-		w.C <- v
+		w.C <- because(r)
 	}
 	p.credits = p.credits[n:]
 }

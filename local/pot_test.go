@@ -129,7 +129,7 @@ func TestDebtKeepsWhatIsCertain(t *testing.T) {
 	})
 }
 
-// Waiters come out in the order in which they came, whoever leaves meanwhile, and each gets one verdict.
+// Waiters come out in the order in which they came, whoever leaves meanwhile, and each gets one outcome.
 func TestWaitersAreServedInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q waiters
@@ -144,7 +144,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 				q.takeDecided().deliver()
 				for _, w := range decided {
 					if len(w.C) != 1 || w.next != nil {
-						t.Fatalf("%d verdicts were delivered, and a waiter is linked: %v", len(w.C), w.next != nil)
+						t.Fatalf("%d outcomes were delivered, and a waiter is linked: %v", len(w.C), w.next != nil)
 					}
 				}
 				decided = nil
@@ -155,7 +155,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 				if step == "leave" {
 					q.leave(w)
 				} else {
-					q.decide(w, Verdict{Outcome: Failed})
+					q.decide(w, because(Unavailable))
 					decided = append(decided, w)
 				}
 			}

@@ -101,7 +101,7 @@ func TestRefundThatIsGivenUpIsBurntOnce(t *testing.T) {
 			r.now = r.b.BackOff()
 			w, _, _ := r.ask(1) // and so is the next one, which carries nothing
 			r.b.Rejected(r.now, r.begin().Seq)
-			r.expect(w, local.Failed)
+			r.expect(w, local.Unavailable)
 		},
 		"its call is lost":           func(r *rig) { r.b.Fail(r.now, r.begin().Seq, false) },
 		"the lease id ends under it": func(r *rig) { r.begin(); r.b.Expire(r.now) },

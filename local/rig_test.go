@@ -47,7 +47,7 @@ func (r *rig) beginWith(clock bool) local.Call {
 }
 
 // ask puts a request of n tokens to the bucket.
-func (r *rig) ask(n int64) (*local.Waiter, local.Verdict, local.Effect) {
+func (r *rig) ask(n int64) (*local.Waiter, local.Outcome, local.Effect) {
 	w := local.NewWaiter()
 	v, e := r.b.Ask(r.now, n, r.now+20*ms, w)
 	return w, v, e
@@ -65,21 +65,21 @@ func (r *rig) lease(n int64) {
 	if _, ok := r.b.Accept(r.now, c.Seq, lua.Reply{Grant: n + 2, Level: 50, TTLLeft: us(time.Second)}); !ok {
 		r.Fatal("the reply was not accepted")
 	}
-	r.expect(a, local.Admitted)
-	r.expect(b, local.Admitted)
+	r.expect(a, local.Granted)
+	r.expect(b, local.Granted)
 }
 
-func (r *rig) expect(w *local.Waiter, o local.Outcome) local.Verdict {
+func (r *rig) expect(w *local.Waiter, o local.Reason) local.Outcome {
 	r.Helper()
 	select {
 	case v := <-w.C:
-		if v.Outcome != o {
-			r.Fatalf("outcome %d, want %d", v.Outcome, o)
+		if v.Reason != o {
+			r.Fatalf("outcome %d, want %d", v.Reason, o)
 		}
 		return v
 	default:
-		r.Fatalf("no verdict, want outcome %d", o)
-		return local.Verdict{}
+		r.Fatalf("no outcome, want outcome %d", o)
+		return local.Outcome{}
 	}
 }
 

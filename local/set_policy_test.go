@@ -21,7 +21,7 @@ func TestNoLimitClosesThePot(t *testing.T) {
 		if _, ok, _ := r.b.Hot().Take(r.now, 1); ok {
 			t.Errorf("rule %d: the pot gives", rule)
 		}
-		if _, v, _ := r.ask(1); v.Outcome != local.Outdated {
+		if _, v, _ := r.ask(1); v.Reason != local.Outdated {
 			t.Errorf("rule %d: %+v", rule, v)
 		}
 		for i := 0; effect.Send == false && effect.Check > 0 && i < 100; i++ {
@@ -82,7 +82,7 @@ func TestNoCallByNumbersThatNobodySet(t *testing.T) {
 	for _, rule := range []local.Rule{local.Unlimited, local.Blocked, local.Unresolved} {
 		r := newRig(t, local.Policy{Cap: 64, Tokens: 64, Rule: rule, Unset: true})
 		w := local.NewWaiter()
-		if v, e := r.b.Credit(w, local.Fill); v.Outcome != local.Outdated || e != (local.Effect{}) {
+		if v, e := r.b.Credit(w, local.Fill); v.Reason != local.Outdated || e != (local.Effect{}) {
 			t.Errorf("rule %d: Reset: %+v, %+v", rule, v, e)
 		}
 		if e, _, _, ok := r.b.Charge(r.now, 5); !ok || e != (local.Effect{}) {
@@ -141,7 +141,7 @@ func told(t *testing.T, p local.Policy) *rig {
 	if _, ok := r.b.Accept(r.now, c.Seq, reply); !ok {
 		t.Fatal("the reply was not accepted")
 	}
-	r.expect(w, local.Admitted)
+	r.expect(w, local.Granted)
 	return r
 }
 

@@ -25,10 +25,10 @@ var write = flag.Bool("write", false, "write what happens into testdata/trace")
 //	bucket cap=10 tokens=10             burst and refill per second; more in trace.policy
 //	ask a 3        -> waiting send      who asks for 3 waits, and the bucket is to be sent
 //	begin          -> direct want=3 min=3
-//	accept grant=3 -> a admitted        the reply, who got a verdict by it, and
+//	accept grant=3 -> a admitted        the reply, who got an outcome by it, and
 //	take 1         -> no | pot=0        what has changed behind the bar
 //
-// Behind the arrow stands all that comes of the step: the verdict, what the owner has to do, and the verdicts of those
+// Behind the arrow stands all that comes of the step: the outcome, what the owner has to do, and the outcomes of those
 // who waited. Behind the bar stands what has changed since the step before: what is in the pot, until when (by the time
 // since the start), what is owed, and of that what no refill pays, and until when calls and requests are held off. After
 // every step the books balance, and takers are let in exactly if nobody waits. At the end of each trace the bucket owes
@@ -122,8 +122,8 @@ func (tr *trace) step(line string) string {
 	for _, name := range slices.Sorted(maps.Keys(tr.asked)) {
 		select {
 		case v := <-tr.asked[name].C:
-			tr.stamps[name] = v.Stamp
-			came = append(came, name, verdict(v)+more(tr.asked[name])+",")
+			tr.stamps[name] = tr.asked[name].Stamp
+			came = append(came, name, outcome(v)+more(tr.asked[name])+",")
 		default:
 		}
 	}
@@ -203,9 +203,9 @@ func (tr *trace) end() {
 	}
 	_, asked, e := tr.ask(1)
 	credited, e2 := b.Credit(local.NewWaiter(), local.Fill)
-	for _, v := range []local.Verdict{asked, credited, b.Fallback(tr.now, 1, 1)} {
-		if v.Outcome != local.Outdated {
-			tr.Errorf("closed, it says %s", verdict(v))
+	for _, v := range []local.Outcome{asked, credited, b.Fallback(tr.now, 1, 1)} {
+		if v.Reason != local.Outdated {
+			tr.Errorf("closed, it says %s", outcome(v))
 		}
 	}
 	for _, e := range []local.Effect{e, e2, b.Probe(), b.Renew(tr.now), b.Check(tr.now)} {
@@ -252,7 +252,7 @@ func (tr *trace) do(step string, words []string) []string {
 		}
 		tr.asked[first], tr.gen = w, b.Generation()
 		v, e := b.Ask(tr.now, count(tr.T, args["1"]), tr.now+20*ms, w)
-		return []string{verdict(v), tr.effect(e)}
+		return []string{outcome(v), tr.effect(e)}
 	case "lease": // so many tokens, by two who wait
 		tr.lease(n())
 	case "count": // as refused, what "refuse" did
@@ -311,7 +311,7 @@ func (tr *trace) do(step string, words []string) []string {
 		w := local.NewWaiter()
 		tr.asked[first] = w
 		v, e := b.Credit(w, local.Fill)
-		return []string{verdict(v), tr.effect(e)}
+		return []string{outcome(v), tr.effect(e)}
 	case "return": // return 3 of=a, return 3 from=lease, from=fallback
 		source := map[string]local.Source{"lease": local.FromLease, "fallback": local.FromFallback}[args["from"]]
 		if args["from"] == "" {
@@ -324,21 +324,21 @@ func (tr *trace) do(step string, words []string) []string {
 		return []string{either(ok, tr.effect(e), "closed"), nonzero("taken", taken), nonzero("forgiven", forgiven)}
 	case "alone": // alone 3, or alone 1 times=150: how many had which outcome
 		if times == 1 {
-			return []string{verdict(b.Fallback(tr.now, n(), fleet))}
+			return []string{outcome(b.Fallback(tr.now, n(), fleet))}
 		}
 		outcomes := map[string]int{}
 		for range times {
-			outcomes[names[b.Fallback(tr.now, n(), fleet).Outcome]]++
+			outcomes[names[b.Fallback(tr.now, n(), fleet).Reason]]++
 		}
 		return []string{strings.TrimSuffix(fmt.Sprint(outcomes)[len("map["):], "]")}
 	case "foresee":
-		return []string{verdict(b.ForeseeFallback(tr.now, n(), fleet))}
+		return []string{outcome(b.ForeseeFallback(tr.now, n(), fleet))}
 	case "refuse": // without a lock; "refuse waiter 3" for who waits and asks again
 		v, refused := b.Hot().Refuse(tr.now, count(tr.T, words[len(words)-1]))
 		if first == "waiter" {
 			v, refused = b.Hot().RefuseWaiter(tr.now, count(tr.T, args["1"]))
 		}
-		return []string{either(refused, verdict(v), "no")}
+		return []string{either(refused, outcome(v), "no")}
 	case "earliest":
 		at, known := b.Earliest(tr.now, n())
 		return []string{either(at == local.Never, "never", (at - tr.now).String()), either(known, "known", "")}

@@ -115,20 +115,14 @@ func (tr *trace) callOf(c local.Call) string {
 	return strings.TrimSpace(either(said == "", "empty", said))
 }
 
-var names = map[local.Outcome]string{
-	local.Admitted: "admitted", local.Refused: "refused", local.Failed: "failed", local.Waiting: "waiting",
-	local.Outdated: "outdated", local.Fallback: "fallback", local.FallbackSpent: "fallback-spent", local.Opened: "opened",
+var names = map[local.Reason]string{
+	local.Granted: "admitted", local.Limited: "refused", local.Unavailable: "failed", local.Waiting: "waiting",
+	local.Outdated: "outdated", local.Fallback: "fallback", local.FallbackSpent: "fallback-spent", local.Open: "opened",
 }
 
-func verdict(v local.Verdict) string {
-	said := names[v.Outcome] + either(v.Left != 0, fmt.Sprint(" left=", v.Left), "")
-	switch v.Retry {
-	case 0:
-		return said
-	case local.Never:
-		return said + " retry=never"
-	}
-	return said + " retry=" + v.Retry.String()
+func outcome(v local.Outcome) string {
+	said := names[v.Reason] + either(v.Left != 0, fmt.Sprint(" left=", v.Left), "")
+	return said + either(v.Retry != 0, " retry="+v.Retry.String(), "")
 }
 
 // more is what a waiter learned besides.

@@ -9,7 +9,7 @@ import (
 )
 
 // insist is ask for who waits and asks again.
-func (r *rig) insist(n, more int64) (*local.Waiter, local.Verdict, local.Effect) {
+func (r *rig) insist(n, more int64) (*local.Waiter, local.Outcome, local.Effect) {
 	w := local.NewWaiter()
 	w.AskAgain, w.More = true, more
 	v, e := r.b.Ask(r.now, n, r.now+20*ms, w)
@@ -38,10 +38,10 @@ func TestGrantLeavesAKnownPartOfAToken(t *testing.T) {
 			w, _, _ := r.insist(3, 0)
 			call := r.begin()
 			r.b.Accept(r.now, call.Seq, lua.Reply{Grant: 0, Level: 1, Retry: us(150 * ms)})
-			r.expect(w, local.Refused)
+			r.expect(w, local.Limited)
 			r.now += c.after
 			w, v, _ := r.insist(c.cost, 9) // short, so that what is left is told of
-			if v.Outcome != local.Waiting {
+			if v.Reason != local.Waiting {
 				t.Fatalf("%+v", v)
 			}
 			call = r.begin()
@@ -49,7 +49,7 @@ func TestGrantLeavesAKnownPartOfAToken(t *testing.T) {
 				t.Fatalf("%+v, want a direct take of it, and a quarter of the burst", call)
 			}
 			r.b.Accept(r.now, call.Seq, lua.Reply{Grant: c.cost, Level: c.level})
-			r.expect(w, local.Admitted)
+			r.expect(w, local.Granted)
 			v, refused := r.b.Hot().RefuseWaiter(r.now, c.next)
 			if late := v.Retry - c.wait; refused != c.known || refused && (late < 0 || late > 2*time.Microsecond) {
 				t.Errorf("refused %v, %v, want %v, %v", refused, v.Retry, c.known, c.wait)
@@ -71,11 +71,11 @@ func TestDirectTakeForThoseBehind(t *testing.T) {
 			t.Fatalf("%+v, want a direct take of 9, 2 at least", call)
 		}
 		r.b.Accept(r.now, call.Seq, lua.Reply{Grant: c.grant})
-		if r.expect(first, local.Admitted); first.MoreGranted != c.more {
+		if r.expect(first, local.Granted); first.MoreGranted != c.more {
 			t.Errorf("a grant of %d: %+v, want %d more", c.grant, first, c.more)
 		}
 		if c.second > 0 {
-			r.expect(second, local.Admitted)
+			r.expect(second, local.Granted)
 		}
 		if s := r.balance(); s.Held != c.back || s.Spent != c.grant-c.back {
 			t.Errorf("a grant of %d: %+v, want %d to go back", c.grant, s, c.back)

@@ -12,8 +12,8 @@ import (
 
 // The engine's reasons and tiers are those of a Decision, or this does not compile.
 var (
-	_ = [1]struct{}{}[int(Canceled)-int(engine.Canceled)]
-	_ = [1]struct{}{}[int(Failover)-int(engine.Failover)]
+	_ = [1]struct{}{}[int(Canceled)-int(local.Canceled)]
+	_ = [1]struct{}{}[int(Failover)-int(local.Failover)]
 )
 
 // Two end a Decision: Limiter.allow, which needs no more than write, and tell. What is only reported differently comes there, because
@@ -36,7 +36,7 @@ func tell(d *Decision, t *engine.Told) {
 
 // write writes the Decision of an outcome at now, of a request for key that costs n. b is the key's bucket, nil if this
 // process keeps none.
-func write(d *Decision, o engine.Outcome, key string, n int64, b *engine.Bucket, now time.Duration) {
+func write(d *Decision, o local.Outcome, key string, n int64, b *engine.Bucket, now time.Duration) {
 	p, r := o.Policy, Reason(o.Reason)
 	if p == nil {
 		*d = Decision{}
@@ -85,7 +85,7 @@ func write(d *Decision, o engine.Outcome, key string, n int64, b *engine.Bucket,
 // tellSeveral completes a Decision for keys with several limits and for windows, with what Redis said last: the number of the limit
 // that it named, from 1, and when nothing of the key counts any more, as a time since the Group's base. Each is 0 if Redis has
 // not said it yet. A simple token bucket needs none of it.
-func tellSeveral(d *Decision, o engine.Outcome, now time.Duration, which uint8, clear time.Duration) {
+func tellSeveral(d *Decision, o local.Outcome, now time.Duration, which uint8, clear time.Duration) {
 	switch Reason(o.Reason) {
 	case Canceled, Unavailable, InvalidKey:
 		return
@@ -131,8 +131,8 @@ func (d *Decision) refills(most int64, nanosPerToken float64, owes bool) time.Du
 }
 
 // addFullShare adds to a Decision by several limits when the standing share is full. It says already when the part of Redis is.
-func addFullShare(d *Decision, o engine.Outcome, now time.Duration) {
-	if engine.Granted <= o.Reason && o.Reason <= engine.FallbackSpent {
+func addFullShare(d *Decision, o local.Outcome, now time.Duration) {
+	if local.Granted <= o.Reason && o.Reason <= local.FallbackSpent {
 		d.ResetAfter = max(d.ResetAfter, engine.Owner(o.Policy).Limiter.ShareFull(o.Policy, d.Key, now))
 	}
 }
@@ -165,7 +165,7 @@ func (l *Limiter) refusal(key string, n int64, r Reason) (d Decision) {
 	if l.isZero() {
 		return d
 	}
-	t := l.core.Refuse(key, n, engine.Reason(r))
+	t := l.core.Refuse(key, n, local.Reason(r))
 	tell(&d, &t)
 	return d
 }

@@ -181,19 +181,19 @@ func (b *Bucket) Abandon(n *dispatch.Node, now time.Duration) {
 }
 
 // byRule returns the outcome of a rule, or that of a limit whose burst is too small.
-func (b *Bucket) byRule(now time.Duration) Outcome {
+func (b *Bucket) byRule(now time.Duration) local.Outcome {
 	switch p := b.Policy(); p.Rule {
 	case local.Unlimited:
-		return Outcome{p, How{Granted, Local, false}, 0, 0}
+		return local.Decided(p, local.Granted, local.Local, 0, 0)
 	case local.Blocked:
-		return Outcome{p, How{ExceedsBurst, Local, false}, 0, 0}
+		return local.Decided(p, local.ExceedsBurst, local.Local, 0, 0)
 	}
-	return b.refuseForGood(now, ExceedsBurst)
+	return b.refuseForGood(now, local.ExceedsBurst)
 }
 
 // refuseForGood returns a refusal that more tokens could not have prevented. What is left is what this process knows of b.
-func (b *Bucket) refuseForGood(now time.Duration, r Reason) Outcome {
-	return Outcome{b.Policy(), How{r, None, false}, b.seenLeft(now), 0}
+func (b *Bucket) refuseForGood(now time.Duration, r local.Reason) local.Outcome {
+	return local.Decided(b.Policy(), r, local.Nowhere, b.seenLeft(now), 0)
 }
 
 // seenLeft returns the tokens that this process holds, and those last seen in Redis.

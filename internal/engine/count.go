@@ -12,18 +12,18 @@ import (
 // What is counted, and told to the hook. Stats reads what was counted.
 
 // countRequest counts a request of n tokens. It must be called where its tokens are counted.
-func (l *Limiter) countRequest(o Outcome, key string, n int64) {
-	if n == 1 && o.Reason <= Unavailable && o.Tier != Remote {
+func (l *Limiter) countRequest(o local.Outcome, key string, n int64) {
+	if n == 1 && o.Reason <= local.Unavailable && o.Tier != local.Remote {
 		return
 	}
-	l.Requests.Add(key, o.kind(), n, 1)
-	if k, ok := o.byRedis(); ok {
+	l.Requests.Add(key, kindOf(o), n, 1)
+	if k, ok := redisKindOf(o); ok {
 		l.Requests.Add(key, k, n, 1)
 	}
 }
 
 // tryOut is asTried for a request of n tokens, which it counts.
-func (l *Limiter) tryOut(o Outcome, key string, n int64) Outcome {
+func (l *Limiter) tryOut(o local.Outcome, key string, n int64) local.Outcome {
 	tried := l.asTried(o)
 	if tried != o {
 		l.Shadowed.Add(max(n, 0))
@@ -33,9 +33,9 @@ func (l *Limiter) tryOut(o Outcome, key string, n int64) Outcome {
 }
 
 // asTried makes a refusal an admission if the policy is only tried out. Nobody is to wait for it.
-func (l *Limiter) asTried(o Outcome) Outcome {
+func (l *Limiter) asTried(o local.Outcome) local.Outcome {
 	if l.mode.Load()&ModeShadow != 0 && !o.Allowed() {
-		o.Reason, o.Retry = Shadowed, 0
+		o.Reason, o.Retry = local.Shadowed, 0
 	}
 	return o
 }

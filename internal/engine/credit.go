@@ -60,11 +60,11 @@ func (l *Limiter) Credit(ctx context.Context, key string, n int64) (done bool, c
 	defer cancel()
 	for {
 		switch l.give(ctx, id, key, n) {
-		case local.Admitted:
+		case local.Granted:
 			return true, nil
 		case local.Outdated: // the bucket was evicted since it was looked up
 			continue
-		case local.Failed:
+		case local.Unavailable:
 			return false, causeOf(ctx, nil)
 		default:
 			return false, causeOf(ctx, ctx.Err())
@@ -73,23 +73,23 @@ func (l *Limiter) Credit(ctx context.Context, key string, n int64) (done bool, c
 }
 
 // give makes a credit, and waits for the answer. It returns 0 if ctx ends first.
-func (l *Limiter) give(ctx context.Context, id local.ID, key string, n int64) local.Outcome {
+func (l *Limiter) give(ctx context.Context, id local.ID, key string, n int64) local.Reason {
 	g := l.Group
 	now := g.Now()
 	b := g.Cache.Get(now, id)
 	l.resolve(b, key)
 	if b.Policy().Rule != local.ByLimit { // it has lost its limit meanwhile
-		return local.Admitted
+		return local.Granted
 	}
 	w := local.NewWaiter()
-	v, effect := b.Credit(w, n)
+	o, effect := b.Credit(w, n)
 	b.apply(now, effect)
-	if v.Outcome != local.Waiting {
-		return v.Outcome
+	if o.Reason != local.Waiting {
+		return o.Reason
 	}
 	select {
-	case v = <-w.C:
-		return v.Outcome
+	case o = <-w.C:
+		return o.Reason
 	case <-ctx.Done(): // nobody reads the answer in w any more
 		return 0
 	}

@@ -235,7 +235,7 @@ const (
 // Told is an outcome with what a Decision tells besides: of a request for Key that cost Cost, at Now. Bucket is the key's, nil if
 // this process keeps none.
 type Told struct {
-	Outcome
+	local.Outcome
 	Key    string
 	Cost   int64
 	Bucket *Bucket

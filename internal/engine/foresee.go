@@ -19,7 +19,7 @@ func (l *Limiter) Foresee(ctx context.Context, key string, n int64, limit *Resol
 			return t
 		}
 	}
-	return Told{Outcome: Outcome{l.settings.Load().Initial, How{Unavailable, None, false}, 0, 0}, Key: key, Cost: n}
+	return Told{Outcome: local.Decided(l.settings.Load().Initial, local.Unavailable, local.Nowhere, 0, 0), Key: key, Cost: n}
 }
 
 // partToForesee returns a part that is only looked at.
@@ -87,7 +87,7 @@ func (p *Part) foresee(ctx context.Context) (t Told, ok bool) {
 	case by.Rule != local.ByLimit || p.Cost > by.Cap:
 		return p.foreseen(b.byRule(p.now)), true
 	case p.limit != nil && p.Cost > p.limit.Limits[0].Most():
-		return p.foreseen(b.refuseForGood(p.now, ExceedsBurst)), true
+		return p.foreseen(b.refuseForGood(p.now, local.ExceedsBurst)), true
 	}
 	s, o := p.look()
 	if s == redis {
@@ -103,16 +103,16 @@ func (p *Part) foresee(ctx context.Context) (t Told, ok bool) {
 		}
 		if s == redis {
 			if ctx.Err() != nil {
-				return p.foreseen(Outcome{b.Policy(), How{Canceled, None, expired(ctx)}, 0, 0}), true
+				return p.foreseen(canceled(ctx, b.Policy())), true
 			}
 			o, _ = failMode.look(p)
 		}
 	}
-	return p.foreseen(p.byOwnLimit(ctx, o)), o.Reason != Unknown
+	return p.foreseen(p.byOwnLimit(ctx, o)), o.Reason != local.Outdated
 }
 
 // foreseen tells of an outcome that was foreseen. In shadow mode a refusal admits.
-func (p *Part) foreseen(o Outcome) Told {
+func (p *Part) foreseen(o local.Outcome) Told {
 	return Told{Outcome: p.Limiter.asTried(o), Key: p.Key, Cost: p.Cost, Bucket: p.bucket, Now: p.now, Carried: p.limit}
 }
 
@@ -121,10 +121,9 @@ func (p *Part) foreseen(o Outcome) Told {
 func (p *Part) foreseenByRedis(by *local.Policy, c local.Call, r lua.Reply) Told {
 	l, b, n := p.Limiter, p.bucket, p.Cost
 	p.now = l.Group.Now()
-	v, share := b.Foreseen(p.now, n, c, r), l.share(b.ID(), by)
-	o := Outcome{by, How{Granted, Remote, false}, v.Left, 0}
-	if v.Outcome == local.Refused && !b.Hot().Holds(p.now, n) && !share.holds(p.now, n) {
-		o.Reason, o.Retry = Limited, v.Retry
+	o, share := b.Foreseen(p.now, n, c, r), l.share(b.ID(), by)
+	if o.Policy = by; !o.Allowed() && (b.Hot().Holds(p.now, n) || share.holds(p.now, n)) {
+		o.Reason, o.Retry = local.Granted, 0
 	}
 	t := p.foreseen(share.tell(o, p.now, n))
 	t.Bucket, t.Dry, t.Which, t.Clear = nil, true, uint8(r.Which), p.now+time.Duration(r.Reset)*time.Microsecond
@@ -153,18 +152,18 @@ func (l *Limiter) Known(key string, limit *Resolved) (t Told, ok bool) {
 }
 
 // known returns the outcome of one token by what this process knows of b.
-func (b *Bucket) known(now time.Duration) Outcome {
+func (b *Bucket) known(now time.Duration) local.Outcome {
 	p, share := b.Policy(), b.share()
 	held, level := b.Peek(now)
 	left, need := min(held+max(level, 0), p.Cap), 1+b.Hot().Reserved()
-	v, refused := b.Hot().Refuse(now, need)
+	told, refused := b.Hot().Refuse(now, need)
 	_, clear := b.Hot().LastReport(refused)
-	o := Outcome{p, How{Granted, Local, false}, left, 0}
+	o := local.Decided(p, local.Granted, local.Local, left, 0)
 	if left < need && !share.holds(now, 1) {
-		o.Reason = Limited
+		o.Reason = local.Limited
 		switch missing := need - held - level; {
 		case refused:
-			o.Retry = v.Retry
+			o.Retry = told.Retry
 		case !p.Call.Algorithm.Has(lua.Window): // by the slowest of several
 			o.Retry = ResetAfter(missing, float64(p.Per)/float64(p.Tokens))
 		case clear > now:

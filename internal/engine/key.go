@@ -13,31 +13,31 @@ import (
 func (l *Limiter) ID(key string) local.ID { return local.ID{Policy: l.Number, Key: remote.Digest(key)} }
 
 // Valid returns Granted, or the reason why no limit would admit the request. It does not know the key's burst.
-func Valid(key string, n int64) Reason {
+func Valid(key string, n int64) local.Reason {
 	switch {
 	case key == "" || len(key) > MaxKeyLength:
-		return InvalidKey
+		return local.InvalidKey
 	case n <= 0:
-		return InvalidCost
+		return local.InvalidCost
 	case n > MaxTokens:
-		return ExceedsBurst
+		return local.ExceedsBurst
 	}
-	return Granted
+	return local.Granted
 }
 
 // invalid returns the refusal of a request that is not valid, and the bucket of its key if there is one.
-func (l *Limiter) invalid(key string, r Reason) (Outcome, *Bucket) {
+func (l *Limiter) invalid(key string, r local.Reason) (local.Outcome, *Bucket) {
 	p := l.settings.Load().Initial
-	if r != InvalidKey {
+	if r != local.InvalidKey {
 		if b, ok := l.Group.Cache.Find(l.ID(key)); ok && b.Policy().Rule != local.Unresolved {
 			return b.refuseForGood(l.Group.Now(), r), b
 		}
 	}
 	left := p.Cap // this process does not know the key: its bucket may be full
-	if r == InvalidKey {
+	if r == local.InvalidKey {
 		left = 0
 	}
-	return Outcome{p, How{r, None, false}, left, 0}, nil
+	return local.Decided(p, r, local.Nowhere, left, 0), nil
 }
 
 // find returns the bucket of id. After Close it returns one that never asks Redis.

@@ -50,15 +50,13 @@ func (p *Part) leaveToFailMode() {
 	}
 }
 
-// fallBack decides over n tokens by the fail mode. stamp is that of tokens of the lease, which is spent first. It reports false
-// if the bucket was evicted, or its policy has changed.
-func (b *Bucket) fallBack(now time.Duration, n int64) (o Outcome, stamp *local.Stamp, ok bool) {
-	p, g := b.Policy(), b.Limiter().Group
-	v := b.Fallback(now, n, g.fleetOf(b))
-	if v.Outcome == local.Fallback {
+// fallBack decides over n tokens by the fail mode. It reports false if the bucket was evicted, or its policy has changed.
+func (b *Bucket) fallBack(now time.Duration, n int64) (o local.Outcome, ok bool) {
+	g := b.Limiter().Group
+	if o = b.Fallback(now, n, g.fleetOf(b)); o.Reason == local.Fallback {
 		g.warnIfFleetUnknown()
 	}
-	return byFailMode(p, v), v.Stamp, v.Outcome != local.Outdated
+	return o, o.Reason != local.Outdated
 }
 
 // fleetOf returns how many processes share b's limit, at least 1. If that is unknown, it returns Options.Processes. The
@@ -87,14 +85,15 @@ func (g *Group) warnIfFleetUnknown() {
 func (p *Part) fallBack() {
 	for {
 		p.setSource(p.bucket, failMode)
-		o, stamp, ok := p.bucket.fallBack(p.now, p.Cost)
+		stamp := p.bucket.Hot().LastStamp() // of the lease, which is spent first
+		o, ok := p.bucket.fallBack(p.now, p.Cost)
 		if !ok {
 			if p.findAgain(failMode) {
 				return
 			}
 			continue
 		}
-		if o.Reason == Granted { // of a lease, which may have come after its generation was read: they go back to Redis
+		if o.Reason == local.Granted { // of a lease, which may have come after its generation was read: they go back to Redis
 			p.setSource(p.bucket, redis)
 			p.stamp = stamp
 		}

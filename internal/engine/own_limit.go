@@ -9,9 +9,9 @@ import (
 
 // byOwnLimit corrects how long a refusal lasts that is by a larger limit than the request's own. The key has the larger one only
 // until nobody has used it for a while, and then the own one decides. If the tokens come later, Redis is asked when they come by that.
-func (p *Part) byOwnLimit(ctx context.Context, o Outcome) Outcome {
+func (p *Part) byOwnLimit(ctx context.Context, o local.Outcome) local.Outcome {
 	b, g := p.bucket, p.Limiter.Group
-	if o.Reason != Limited || b == nil {
+	if o.Reason != local.Limited || b == nil {
 		return o
 	}
 	m, own := Owner(o.Policy).mixed, p.limit

@@ -29,8 +29,8 @@ type Part struct {
 	waiter *waiter         // while it waits
 	call   dispatch.Routed // its call, until it is sent
 
-	Outcome         // once it is taken or refused
-	decider *Bucket // the key's bucket that decided; nil if none did
+	local.Outcome         // once it is taken or refused
+	decider       *Bucket // the key's bucket that decided; nil if none did
 }
 
 // partState is the state of a part.
@@ -51,13 +51,13 @@ func (p *Part) enter() {
 		p.state = refused
 		return
 	}
-	if r := Valid(p.Key, p.Cost); r != Granted {
+	if r := Valid(p.Key, p.Cost); r != local.Granted {
 		p.decided(l.invalid(p.Key, r))
 		return
 	}
 	if l.mode.Load()&ModeUnlimited != 0 && p.limit == nil && !l.carries.Load() {
 		l.AdmittedUnlimited.Add(p.Cost)
-		p.decided(Outcome{l.settings.Load().Initial, How{Granted, Local, false}, 0, 0}, nil)
+		p.decided(local.Decided(l.settings.Load().Initial, local.Granted, local.Local, 0, 0), nil)
 		return
 	}
 	p.setSource(p.find(l.ID(p.Key)), lease)
@@ -118,9 +118,9 @@ func (p *Part) recall() {
 }
 
 // answer decides the part by its bucket's limit.
-func (p *Part) answer(r Reason, t Tier, left int64, retry time.Duration) {
-	o := p.bucket.share().tell(Outcome{p.bucket.Policy(), How{r, t, false}, left, retry}, p.now, p.Cost)
-	if r == Granted && t == Remote && p.Limiter.mode.Load()&ModeStanding != 0 {
+func (p *Part) answer(o local.Outcome) {
+	o = p.bucket.share().tell(o, p.now, p.Cost)
+	if o.Reason == local.Granted && o.Tier == local.Remote && p.Limiter.mode.Load()&ModeStanding != 0 {
 		p.Limiter.Standing.fade()
 	}
 	p.decided(o, p.bucket)
@@ -128,9 +128,9 @@ func (p *Part) answer(r Reason, t Tier, left int64, retry time.Duration) {
 
 // decided stores how the part was decided, and counts that. b is the bucket that it was decided by, nil if there is none. In
 // shadow mode a refusal admits.
-func (p *Part) decided(o Outcome, b *Bucket) {
+func (p *Part) decided(o local.Outcome, b *Bucket) {
 	// A call that waits does not count here when it is refused and asks again, nor when it gives up: see countEnd.
-	if !p.asksAgain() || o.Reason != Limited && o.Reason != Canceled {
+	if !p.asksAgain() || o.Reason != local.Limited && o.Reason != local.Canceled {
 		p.Limiter.countRequest(o, p.Key, p.Cost)
 	}
 	if !o.Allowed() && p.shadow() {
@@ -159,7 +159,7 @@ func (p *Part) State(back bool) Told {
 			t.Left += p.Cost
 		}
 	default:
-		t.Outcome, t.Bucket = p.Limiter.invalid(p.Key, Unknown)
+		t.Outcome, t.Bucket = p.Limiter.invalid(p.Key, local.Unknown)
 	}
 	return t
 }
@@ -200,7 +200,7 @@ func (p *Part) exceedsCarried() bool {
 		return false
 	}
 	b := p.bucket
-	p.decided(b.refuseForGood(p.now, ExceedsBurst), b)
+	p.decided(b.refuseForGood(p.now, local.ExceedsBurst), b)
 	return true
 }
 

@@ -123,12 +123,12 @@ func (p *Part) join() {
 	if p.asksForOthers() {
 		w.More = g.queues.askForOthers(p.caller, p.bucket.Policy().Cap)
 	}
-	v, effect := p.bucket.Ask(p.now, p.Cost, p.until, w.Waiter)
-	if v.Outcome == local.Outdated { // perhaps another part's bucket has evicted it
+	o, effect := p.bucket.Ask(p.now, p.Cost, p.until, w.Waiter)
+	if o.Reason == local.Outdated { // perhaps another part's bucket has evicted it
 		p.setSource(p.find(p.bucket.ID()), lease)
 		p.recall()
 		if p.bucket.Policy().Rule == local.ByLimit {
-			v, effect = p.bucket.Ask(p.now, p.Cost, p.until, w.Waiter)
+			o, effect = p.bucket.Ask(p.now, p.Cost, p.until, w.Waiter)
 		}
 	}
 	if effect.Send { // with those of the other parts: see Request.send
@@ -136,13 +136,12 @@ func (p *Part) join() {
 		effect.Send = false
 	}
 	p.bucket.apply(p.now, effect)
-	if v.Outcome == local.Waiting {
+	if o.Reason == local.Waiting {
 		p.state, p.waiter = waiting, w
 		p.setSource(p.bucket, redis)
 		return
 	}
-	p.leave(w, v, Local)
-	p.takeVerdict(v, Local)
+	p.end(w, o)
 }
 
 // wait waits for the answer.
@@ -150,50 +149,43 @@ func (p *Part) wait(ctx context.Context) {
 	g := p.Limiter.Group
 	w := p.waiter
 	begin := g.Now()
-	v, reason := w.wait(ctx, p.until-begin, p.bucket)
+	o, answered := w.wait(ctx, p.until-begin, p.bucket)
 	if p.several {
 		p.yield()
 	}
 	p.now = g.Now()
 	p.Limiter.Requests.Waited(p.now - begin)
-	p.leave(w, v, Remote)
 	p.waiter = nil
-	switch reason {
-	case Canceled:
-		p.decided(Outcome{p.bucket.Policy(), How{Canceled, None, expired(ctx)}, 0, 0}, p.bucket)
-	case Unavailable:
+	switch {
+	case answered:
+		if p.asksForOthers() {
+			p.caller.active = w.Active
+		}
+		p.end(w, o)
+		return
+	case o.Reason == local.Canceled:
+		p.decided(canceled(ctx, p.bucket.Policy()), p.bucket)
+	default:
 		if n := p.bucket.node.Load(); n != nil {
 			nodeOf(n).Overran(p.until-begin, p.now-p.until)
 		}
 		p.state = leftToFailMode
-	default:
-		p.takeVerdict(v, Remote)
 	}
+	g.waiters.Put(w)
 }
 
-// leave stores what w learned besides the verdict v, and puts w back into the pool. v is zero if there was no answer.
-func (p *Part) leave(w *waiter, v local.Verdict, tier Tier) {
-	if p.asksForOthers() {
-		if v.Outcome != 0 && tier == Remote {
-			p.caller.active = w.Active
-		}
-		if v.Outcome == local.Admitted {
+// end decides the part by what its bucket answered w, or leaves it to the fail mode. It is undecided again if the bucket was
+// evicted, or its policy has changed.
+func (p *Part) end(w *waiter, o local.Outcome) {
+	switch o.Reason {
+	case local.Granted:
+		if p.stamp = w.Stamp; p.asksForOthers() {
 			p.caller.more, p.caller.short = w.MoreGranted, w.Short
 		}
-	}
-	p.Limiter.Group.waiters.Put(w)
-}
-
-// takeVerdict decides the part by the bucket's answer, or leaves it to the fail mode. It is undecided again if the bucket was
-// evicted, or its policy has changed.
-func (p *Part) takeVerdict(v local.Verdict, tier Tier) {
-	switch v.Outcome {
-	case local.Admitted:
-		p.stamp = v.Stamp
-		p.answer(Granted, tier, v.Left, 0)
-	case local.Refused:
-		p.answer(Limited, tier, v.Left, v.Retry)
-	case local.Failed:
+		p.answer(o)
+	case local.Limited:
+		p.answer(o)
+	case local.Unavailable:
 		if !p.several {
 			p.yield()
 		}
@@ -201,6 +193,7 @@ func (p *Part) takeVerdict(v local.Verdict, tier Tier) {
 	case local.Outdated:
 		p.state = undecided
 	}
+	p.Limiter.Group.waiters.Put(w)
 }
 
 // asksForOthers reports whether the part is for the first caller in a queue, which asks for those behind it too.

@@ -38,7 +38,7 @@ func sum(a, b int64) int64 {
 }
 
 // Refuse returns the refusal of a request for n tokens that is not valid, and counts it.
-func (l *Limiter) Refuse(key string, n int64, r Reason) Told {
+func (l *Limiter) Refuse(key string, n int64, r local.Reason) Told {
 	o, b := l.invalid(key, r)
 	l.countRequest(o, key, 0)
 	t := Told{Outcome: l.tryOut(o, key, 0), Key: key, Cost: n, Bucket: b, Now: l.Group.Now()}
@@ -113,7 +113,7 @@ func (r Request) begin() {
 // finish returns the strictest part, and tells the hook.
 func (r Request) finish() *Part {
 	p := r.strictest(r.Refused())
-	if l := p.Limiter; l != nil && l.mode.Load()&ModeTraced != 0 && !(p.asksAgain() && p.waitHelps()) {
+	if l := p.Limiter; l != nil && l.mode.Load()&ModeTraced != 0 && !(p.asksAgain() && p.WaitHelps()) {
 		t := p.Told()
 		l.Group.Hooks.Decision(&t)
 	}
@@ -144,7 +144,7 @@ func (r Request) End() {
 // uncount undoes the count of a part that was admitted, because another part refused.
 func (p *Part) uncount() {
 	l := p.Limiter
-	switch k := p.kind(); k {
+	switch k := kindOf(p.Outcome); k {
 	case report.Shadowed: // it counted as refused
 	case report.Fallback, report.Open: // these tokens stay counted, for one request less
 		l.Requests.Add(p.Key, k, 2, 1)
@@ -154,7 +154,7 @@ func (p *Part) uncount() {
 	default:
 		l.Requests.Add(p.Key, k, p.Cost, -1)
 	}
-	if k, ok := p.byRedis(); ok {
+	if k, ok := redisKindOf(p.Outcome); ok {
 		l.Requests.Add(p.Key, k, p.Cost, -1)
 	}
 }
@@ -184,18 +184,18 @@ func (p *Part) refusesLonger(q *Part) bool {
 // unavailability ranks refusals by how little waiting helps; 0 means that waiting helps.
 func (p *Part) unavailability() int {
 	switch p.Reason {
-	case Limited:
+	case local.Limited:
 		return 0
-	case FallbackSpent:
+	case local.FallbackSpent:
 		if p.Retry > 0 {
 			return 0
 		}
 		return 1
-	case Unavailable:
+	case local.Unavailable:
 		return 1
-	case ExceedsBurst:
+	case local.ExceedsBurst:
 		return 2
-	case Canceled:
+	case local.Canceled:
 		return 3
 	}
 	return 4

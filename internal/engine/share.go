@@ -106,17 +106,17 @@ func (s share) gains(from, until time.Duration) int64 {
 
 // tell adds to an outcome over n tokens what the share has: its tokens, and that it may have n sooner. A refusal leaves what one
 // of both has, because no request takes tokens of both.
-func (s share) tell(o Outcome, now time.Duration, n int64) Outcome {
+func (s share) tell(o local.Outcome, now time.Duration, n int64) local.Outcome {
 	if s.limits == nil {
 		return o
 	}
 	switch o.Reason {
-	case Limited, FallbackSpent:
+	case local.Limited, local.FallbackSpent:
 		if o.Retry > 0 && s.lends(n) {
 			o.Retry = max(min(o.Retry, s.shares().Wait(now, s.hash, s.limits, n)), time.Microsecond)
 		}
 		o.Left = max(o.Left, s.level(now), 0)
-	case Granted, Fallback:
+	case local.Granted, local.Fallback:
 		o.Left = max(o.Left, 0) + s.shares().Level(now, s.hash, s.limits)
 	}
 	return o

@@ -54,7 +54,7 @@ func (r Request) fallBack() {
 }
 
 // look returns the source that would decide the part, and how: see [source.look]. The fail mode always does.
-func (p *Part) look() (s source, o Outcome) {
+func (p *Part) look() (s source, o local.Outcome) {
 	s = lease
 	if p.state == leftToFailMode {
 		s = failMode
@@ -77,7 +77,7 @@ func (p *Part) refuseKnown() {
 		switch {
 		case s == redis, o.Allowed():
 			return
-		case o.Reason == Unknown:
+		case o.Reason == local.Outdated:
 			p.findAgain(failMode)
 		default:
 			s.take(p)
@@ -86,33 +86,28 @@ func (p *Part) refuseKnown() {
 }
 
 // look returns how the source would decide over a part. It takes nothing and counts nothing. It reports false if the next source
-// would be asked. The Reason is Unknown if Redis would decide, or if the part's bucket is to be looked up again.
-func (s source) look(p *Part) (o Outcome, ok bool) {
+// would be asked. The Reason is Unknown if Redis would decide, and Outdated
+// if the part's bucket is to be looked up again.
+func (s source) look(p *Part) (o local.Outcome, ok bool) {
 	b := p.bucket
 	o.Policy = b.Policy()
 	switch s {
 	case lease:
 		o.Left, ok = b.Hot().Foresee(p.now, p.Cost)
-		o.How = How{Granted, Local, false}
+		o.Reason, o.Tier = local.Granted, local.Local
 	case standingShare:
 		if ok = b.share().holds(p.now, p.Cost); ok {
-			o.How, o.Left = How{Granted, Local, false}, b.seenLeft(p.now)
+			o = local.Decided(o.Policy, local.Granted, local.Local, b.seenLeft(p.now), 0)
 		}
 	case denial:
 		if p.down() {
 			return o, false
 		}
-		var v local.Verdict
-		v, ok = p.denied()
-		o.How, o.Left, o.Retry = How{Limited, Local, false}, v.Left, v.Retry
+		o, ok = p.denied()
 	case redis:
 		return o, !p.down()
 	case failMode:
-		v := b.ForeseeFallback(p.now, p.Cost, p.Limiter.Group.fleetOf(b))
-		if v.Outcome == local.Outdated {
-			return o, true
-		}
-		o, ok = byFailMode(o.Policy, v), true
+		o, ok = b.ForeseeFallback(p.now, p.Cost, p.Limiter.Group.fleetOf(b)), true
 	}
 	if ok {
 		o = b.share().tell(o, p.now, p.Cost)
@@ -129,7 +124,7 @@ func (s source) take(p *Part) {
 		left, ok, renew := b.Hot().Take(p.now, p.Cost)
 		if ok {
 			p.renew = renew
-			p.answer(Granted, Local, left, 0)
+			p.answer(local.Decided(b.Policy(), local.Granted, local.Local, left, 0))
 		}
 	case standingShare:
 		if o, ok := p.Limiter.takeShare(p.now, b, b.ID(), p.Cost, &p.Taking); ok {
@@ -148,7 +143,7 @@ func (s source) take(p *Part) {
 }
 
 // denied reports whether this process knows that Redis refuses the tokens.
-func (p *Part) denied() (local.Verdict, bool) {
+func (p *Part) denied() (local.Outcome, bool) {
 	if p.asksAgain() {
 		return p.bucket.Hot().RefuseWaiter(p.now, p.Cost)
 	}

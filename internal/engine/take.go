@@ -10,7 +10,7 @@ import (
 // Take decides whether a request for key that costs n tokens may go on now, takes them if so, and counts the request. If t is not
 // nil, Take stores in it how the tokens can be returned. b is the key's bucket, nil if this process keeps none, and now is when
 // it was decided.
-func (l *Limiter) Take(ctx context.Context, key string, n int64, t *Taking) (o Outcome, b *Bucket, now time.Duration) {
+func (l *Limiter) Take(ctx context.Context, key string, n int64, t *Taking) (o local.Outcome, b *Bucket, now time.Duration) {
 	mode := l.mode.Load()
 	if mode&^ModeStanding != 0 {
 		return l.takeInMode(ctx, key, n, t)
@@ -38,7 +38,7 @@ func (l *Limiter) Take(ctx context.Context, key string, n int64, t *Taking) (o O
 			if renew {
 				b.apply(now, b.Renew(now))
 			}
-			o = Outcome{b.Policy(), How{Granted, Local, false}, left, 0}
+			o = local.Decided(b.Policy(), local.Granted, local.Local, left, 0)
 			if n != 1 { // one token is counted by its bucket
 				l.countRequest(o, key, n)
 			}
@@ -85,19 +85,17 @@ func (l *Limiter) keptBucket(now time.Duration, id local.ID, key string) *Bucket
 
 // decideAtOnce decides without Redis if the lease does not hold the tokens: by a known denial, or by the fail mode. It
 // reports false if it cannot decide. The same by a request would cost half as much again.
-func (l *Limiter) decideAtOnce(now time.Duration, b *Bucket, key string, n int64) (o Outcome, ok bool) {
+func (l *Limiter) decideAtOnce(now time.Duration, b *Bucket, key string, n int64) (o local.Outcome, ok bool) {
 	p := b.Policy()
 	if p.Rule != local.ByLimit || n > p.Cap || l.Group.Closed.Load() {
 		return o, false
 	}
 	node := b.unhealthy()
 	if node == nil {
-		v, denied := b.Hot().Refuse(now, n)
-		if !denied {
+		if o, ok = b.Hot().Refuse(now, n); !ok {
 			return o, false
 		}
 		b.Hot().CountRefused(n)
-		o = Outcome{p, How{Limited, Local, false}, v.Left, v.Retry}
 		if n != 1 {
 			l.countRequest(o, key, n)
 		}
@@ -106,10 +104,9 @@ func (l *Limiter) decideAtOnce(now time.Duration, b *Bucket, key string, n int64
 	if node.ProbeDue(now) {
 		return o, false
 	}
-	if v, decided := b.Hot().TryFallback(now, n); decided {
+	if o, ok = b.Hot().TryFallback(now, n); ok {
 		b.Hot().CountFallback(n)
-		o = byFailMode(p, v)
-	} else if o, _, ok = b.fallBack(now, n); !ok {
+	} else if o, ok = b.fallBack(now, n); !ok {
 		return o, false
 	}
 	l.countRequest(o, key, n)
@@ -117,7 +114,7 @@ func (l *Limiter) decideAtOnce(now time.Duration, b *Bucket, key string, n int64
 }
 
 // takeInMode is Take of a Limiter that is traced, unlimited or in shadow mode, or whose requests have carried limits.
-func (l *Limiter) takeInMode(ctx context.Context, key string, n int64, t *Taking) (Outcome, *Bucket, time.Duration) {
+func (l *Limiter) takeInMode(ctx context.Context, key string, n int64, t *Taking) (local.Outcome, *Bucket, time.Duration) {
 	if t == nil {
 		t = &Taking{Limiter: l, Key: key, Cost: n}
 	}
@@ -129,7 +126,7 @@ func (l *Limiter) takeInMode(ctx context.Context, key string, n int64, t *Taking
 }
 
 // ask decides by a request of one part. That asks all sources, because a lease may have come meanwhile.
-func (t *Taking) ask(ctx context.Context, now time.Duration) (Outcome, *Bucket, time.Duration) {
+func (t *Taking) ask(ctx context.Context, now time.Duration) (local.Outcome, *Bucket, time.Duration) {
 	r := Request{{Taking: *t, now: now, until: now + t.Limiter.Group.Budget}}
 	r[0].decideByRule()
 	r.walk(ctx)

@@ -153,7 +153,7 @@ func (l *Limiter) charge(now time.Duration, b *Bucket, key string, n int64) {
 
 // takeShare takes n tokens from the standing share of a key, and stores that in t, unless t is nil. b is the key's bucket, or
 // nil.
-func (l *Limiter) takeShare(now time.Duration, b *Bucket, id local.ID, n int64, t *Taking) (o Outcome, ok bool) {
+func (l *Limiter) takeShare(now time.Duration, b *Bucket, id local.ID, n int64, t *Taking) (o local.Outcome, ok bool) {
 	p := l.settings.Load().Initial
 	var u *standing.Use
 	if t != nil {
@@ -173,5 +173,5 @@ func (l *Limiter) takeShare(now time.Duration, b *Bucket, id local.ID, n int64, 
 	if b != nil {
 		left = b.seenLeft(now)
 	}
-	return Outcome{p, How{Granted, Local, false}, left + level, 0}, true
+	return local.Decided(p, local.Granted, local.Local, left+level, 0), true
 }

@@ -25,7 +25,7 @@ const (
 // TakeLeased takes n tokens of a key from its lease, unless others wait for the key. It reports false if it took nothing: then
 // a wait does the same and more, but takes five times as long.
 func (l *Limiter) TakeLeased(key string, n int64) bool {
-	if l.mode.Load() != 0 || Valid(key, n) != Granted {
+	if l.mode.Load() != 0 || Valid(key, n) != local.Granted {
 		return false
 	}
 	id := l.ID(key)
@@ -39,7 +39,7 @@ func (l *Limiter) TakeLeased(key string, n int64) bool {
 		b.apply(now, b.Renew(now))
 	}
 	if ok && n != 1 {
-		l.countRequest(Outcome{b.Policy(), How{Granted, Local, false}, left, 0}, key, n)
+		l.countRequest(local.Decided(b.Policy(), local.Granted, local.Local, left, 0), key, n)
 	}
 	return ok
 }
@@ -100,7 +100,7 @@ func (w *wait) wait(ctx context.Context) error {
 			return ctx.Err()
 		case p == nil:
 			return new(Refusal)
-		case !p.waitHelps():
+		case !p.WaitHelps():
 			return &Refusal{Told: p.Told()}
 		}
 		if err := w.sleep(ctx, p); err != nil {
@@ -115,7 +115,7 @@ func (w *wait) alone() bool { return len(w.request) == 1 }
 // canWait reports whether waiting may help the part.
 func (p *Part) canWait() bool {
 	l := p.Limiter
-	if l == nil || Valid(p.Key, p.Cost) != Granted || p.shadow() {
+	if l == nil || Valid(p.Key, p.Cost) != local.Granted || p.shadow() {
 		return false
 	}
 	if c := p.carried(); c != nil {
@@ -166,7 +166,7 @@ func (w *wait) sleep(ctx context.Context, p *Part) error {
 		return err
 	}
 	for i := range w.request { // the fallback refused other parts too
-		if other := &w.request[i]; other != p && other.state == refused && other.Reason == FallbackSpent {
+		if other := &w.request[i]; other != p && other.state == refused && other.Reason == local.FallbackSpent {
 			w.at(ctx, other).notRefused()
 		}
 	}
@@ -244,13 +244,13 @@ func (w *wait) leave() {
 // Other processes may take the tokens all the same. If less than half of the wait is over when it should be over, then
 // c reserves nothing for as long again: its process is not to refuse all others for nothing. If it turns out more than
 // twice as long, too little was known.
-func (c *queuedCaller) reserve(o Outcome, pause time.Duration) {
+func (c *queuedCaller) reserve(o local.Outcome, pause time.Duration) {
 	now := c.limiter.Group.Now()
 	if now >= c.due {
 		c.yields = !c.yields && c.due > 0 && c.lack/2 < o.Retry && o.Retry < 2*c.lack
 		c.due, c.lack = now+o.Retry, o.Retry
 	}
-	if c.yields || o.Reason != Limited {
+	if c.yields || o.Reason != local.Limited {
 		c.release()
 		return
 	}
@@ -288,13 +288,13 @@ func (c *queuedCaller) sleep(ctx context.Context, d time.Duration) error {
 
 // pause returns how long c, the first in the queue, sleeps after it was refused. It returns an error if the deadline of
 // c is sooner.
-func (c *queuedCaller) pause(o Outcome) (time.Duration, error) {
+func (c *queuedCaller) pause(o local.Outcome) (time.Duration, error) {
 	g := c.limiter.Group
 	left := c.until - g.Now()
 	if o.Retry > left {
 		return 0, c.outOfTime(o)
 	}
-	if o.Reason == FallbackSpent {
+	if o.Reason == local.FallbackSpent {
 		c.notRefused()
 		return min(o.Retry, maxSleepFallback), nil
 	}
@@ -307,9 +307,9 @@ func (c *queuedCaller) pause(o Outcome) (time.Duration, error) {
 }
 
 // outOfTime returns the error of a caller that was refused and cannot be served in time. It counts as refused now.
-func (c *queuedCaller) outOfTime(o Outcome) error {
+func (c *queuedCaller) outOfTime(o local.Outcome) error {
 	l, b := c.limiter, c.bucket()
-	if o.Reason == Limited {
+	if o.Reason == local.Limited {
 		b.Hot().CountRefused(c.cost)
 		l.countRequest(o, c.key, c.cost)
 	}
@@ -321,7 +321,7 @@ func (c *queuedCaller) outOfTime(o Outcome) error {
 // late is outOfTime of a caller that was never first. retry is the time until it could be served.
 func (c *queuedCaller) late(retry time.Duration) error {
 	b := c.bucket()
-	return c.outOfTime(Outcome{b.Policy(), How{Limited, Local, false}, b.seenLeft(c.limiter.Group.Now()), retry})
+	return c.outOfTime(local.Decided(b.Policy(), local.Limited, local.Local, b.seenLeft(c.limiter.Group.Now()), retry))
 }
 
 // notRefused undoes the count of a refusal by the fallback, because c goes on waiting.
@@ -340,7 +340,7 @@ func (c *queuedCaller) served() {
 		return
 	}
 	b, now := c.bucket(), l.Group.Now()
-	o := Outcome{b.Policy(), How{Granted, Remote, false}, b.seenLeft(now), 0}
+	o := local.Decided(b.Policy(), local.Granted, local.Remote, b.seenLeft(now), 0)
 	l.observe(&Told{Outcome: o, Key: c.key, Cost: c.cost, Bucket: b, Now: now})
 }
 

@@ -23,28 +23,29 @@ func newWaiter() any {
 // waiter returns a waiter from the pool.
 func (g *Group) waiter() *waiter {
 	w := g.waiters.Get().(*waiter)
-	w.AskAgain, w.More, w.MoreGranted, w.Short = false, 0, 0, false
+	w.AskAgain, w.More, w.MoreGranted, w.Short, w.Stamp = false, 0, 0, false, nil
 	return w
 }
 
-// wait waits for the verdict, at most d and no longer than until ctx ends. The reason is Granted if there is a verdict.
-func (w *waiter) wait(ctx context.Context, d time.Duration, b *Bucket) (local.Verdict, Reason) {
+// wait waits for the outcome, at most d and no longer than until ctx ends. It reports false if there is none: the reason
+// is then Canceled, or Unavailable.
+func (w *waiter) wait(ctx context.Context, d time.Duration, b *Bucket) (o local.Outcome, answered bool) {
 	var canceled <-chan struct{}
 	if ctx != nil {
 		canceled = ctx.Done()
 	}
 	w.timer.Reset(d)
 	defer w.timer.Stop()
-	reason := Unavailable
 	select {
-	case v := <-w.C:
-		return v, Granted
+	case o = <-w.C:
+		return o, true
 	case <-w.timer.C:
+		o.Reason = local.Unavailable
 	case <-canceled:
-		reason = Canceled
+		o.Reason = local.Canceled
 	}
 	if b.Leave(w.Waiter) {
-		return local.Verdict{}, reason
+		return o, false
 	}
-	return <-w.C, Granted // the verdict came first
+	return <-w.C, true // the outcome came first
 }

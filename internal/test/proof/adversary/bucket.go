@@ -103,22 +103,22 @@ func (b *bucket) remember(t *taking) {
 func (b *bucket) fallback(n int64) {
 	p := b.process
 	w := p.world
-	gen := b.Generation()
-	switch v := b.Bucket.Fallback(p.now(), n, w.scope.fleetSize()); v.Outcome {
-	case local.Admitted:
-		b.admit(taking{n: n, from: local.FromRedis, gen: gen, event: -1, stamp: v.Stamp})
+	gen, stamp := b.Generation(), b.Hot().LastStamp()
+	switch v := b.Bucket.Fallback(p.now(), n, w.scope.fleetSize()); v.Reason {
+	case local.Granted:
+		b.admit(taking{n: n, from: local.FromRedis, gen: gen, event: -1, stamp: stamp})
 	case local.Fallback:
 		b.checkShare(n)
 		b.debt += n
 		b.remember(&taking{bucket: b, n: n, from: local.FromFallback, event: -1})
-	case local.Opened:
+	case local.Open:
 		b.debt += n
 		b.remember(&taking{bucket: b, n: n, from: local.FromFallback, event: -1})
-	case local.FallbackSpent, local.Failed:
+	case local.FallbackSpent, local.Unavailable:
 	case local.Outdated: // evicted and forgotten meanwhile: another bucket has its place
 		p.current().fallback(n)
 	default:
-		w.Failf("%s: alone with a request for %d: outcome %d", p.id, n, v.Outcome)
+		w.Failf("%s: alone with a request for %d: outcome %d", p.id, n, v.Reason)
 	}
 }
 
@@ -239,14 +239,14 @@ func (b *bucket) giveUp() {
 	b.collect(nil)
 }
 
-// collect reads the verdicts of the waiters. reply is the one that brought them, if any.
+// collect reads the outcomes of the waiters. reply is the one that brought them, if any.
 func (b *bucket) collect(reply *reply) {
 	line := b.waiters
 	b.waiters = nil
 	for _, wait := range line {
 		select {
 		case v := <-wait.waiter.C:
-			b.verdict(wait, v, reply)
+			b.outcome(wait, v, reply)
 		default:
 			b.waiters = append(b.waiters, wait)
 		}
@@ -257,10 +257,10 @@ func (b *bucket) collect(reply *reply) {
 	}
 }
 
-func (b *bucket) verdict(wait *waitingRequest, v local.Verdict, reply *reply) {
-	switch v.Outcome {
-	case local.Admitted:
-		t := taking{n: wait.n, from: local.FromRedis, gen: wait.gen, event: -1, stamp: v.Stamp}
+func (b *bucket) outcome(wait *waitingRequest, v local.Outcome, reply *reply) {
+	switch v.Reason {
+	case local.Granted:
+		t := taking{n: wait.n, from: local.FromRedis, gen: wait.gen, event: -1, stamp: wait.waiter.Stamp}
 		if reply != nil && reply.to.direct {
 			t.event = reply.event
 			b.took(t)
@@ -268,11 +268,11 @@ func (b *bucket) verdict(wait *waitingRequest, v local.Verdict, reply *reply) {
 			b.admit(t)
 		}
 	case local.Outdated: // the limit changed, and is below what it asked for
-	case local.Failed:
+	case local.Unavailable:
 		b.fallback(wait.n)
-	case local.Refused:
+	case local.Limited:
 	default:
-		b.process.world.Failf("%s: waited for %d, outcome %d", b.process.id, wait.n, v.Outcome)
+		b.process.world.Failf("%s: waited for %d, outcome %d", b.process.id, wait.n, v.Reason)
 	}
 }
 

@@ -125,17 +125,17 @@ func (p *process) ask(now time.Duration, n int64, late bool) bool {
 	wait := &waitingRequest{waiter: local.NewWaiter(), n: n, gen: t.gen, since: p.seq}
 	v, effect := b.Bucket.Ask(now, n, now+p.policy.Budget, wait.waiter)
 	b.apply(effect)
-	switch v.Outcome {
+	switch v.Reason {
 	case local.Waiting:
 		b.waiters = append(b.waiters, wait)
-	case local.Admitted:
-		t.stamp = v.Stamp
+	case local.Granted:
+		t.stamp = wait.waiter.Stamp
 		b.admit(t)
-	case local.Failed:
+	case local.Unavailable:
 		b.fallback(n)
-	case local.Refused:
+	case local.Limited:
 	default:
-		p.world.Failf("%s: asked for %d, outcome %d", p.id, n, v.Outcome)
+		p.world.Failf("%s: asked for %d, outcome %d", p.id, n, v.Reason)
 	}
 	return true
 }

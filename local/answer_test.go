@@ -16,9 +16,9 @@ func TestShortGrantIsSpentFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, local.Policy{Cap: 100, Tokens: 100})
 		w, other, expensive := local.NewWaiter(), local.NewWaiter(), local.NewWaiter()
-		w.C = make(chan local.Verdict) // so that the reply stands still when it tells the first
+		w.C = make(chan local.Outcome) // so that the reply stands still when it tells the first
 		for i, x := range []*local.Waiter{w, other, expensive} {
-			if v, _ := r.b.Ask(r.now, []int64{1, 1, 4}[i], r.now+20*ms, x); v.Outcome != local.Waiting {
+			if v, _ := r.b.Ask(r.now, []int64{1, 1, 4}[i], r.now+20*ms, x); v.Reason != local.Waiting {
 				t.Fatalf("%+v", v)
 			}
 		}
@@ -33,19 +33,19 @@ func TestShortGrantIsSpentFirst(t *testing.T) {
 		}()
 		synctest.Wait()
 		if v, refused := r.b.Hot().Refuse(r.now, 1); refused {
-			t.Errorf("%+v, when the verdict is told", v)
+			t.Errorf("%+v, when the outcome is told", v)
 		}
 		if left, ok, _ := r.b.Hot().Take(r.now, 1); !ok || left != 1 {
-			t.Errorf("took %v, %d left, when the verdict is told", ok, left)
+			t.Errorf("took %v, %d left, when the outcome is told", ok, left)
 		}
-		if v := <-w.C; v.Outcome != local.Admitted {
+		if v := <-w.C; v.Reason != local.Granted {
 			t.Errorf("%+v", v)
 		}
 		if !<-accepted {
 			t.Fatal("not accepted")
 		}
-		r.expect(other, local.Admitted)
-		r.expect(expensive, local.Refused)
+		r.expect(other, local.Granted)
+		r.expect(expensive, local.Limited)
 		if v, refused := r.b.Hot().Refuse(r.now, 1); refused {
 			t.Errorf("%+v, and one token is held", v)
 		}
