@@ -36,7 +36,7 @@ func (l *Limiter) allow(ctx context.Context, key string, n int64, d *Decision) {
 		return
 	}
 	o, b, now := l.core.Take(ctx, key, n, nil)
-	write(d, o, key, n, b, now)
+	write(d, o, key, n, b, now, nil)
 }
 
 // mostAttempts bounds the attempts of AllowAtMost, and with them its round trips.

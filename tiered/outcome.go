@@ -16,34 +16,20 @@ var (
 	_ = [1]struct{}{}[int(Failover)-int(local.Failover)]
 )
 
-// Two end a Decision: Limiter.allow, which needs no more than write, and tell. What is only reported differently comes there, because
-// a Decision's times are computed by each other.
-
 // tell writes the Decision of a request, and all that the engine tells of it.
-func tell(d *Decision, t *engine.Told) {
-	write(d, t.Outcome, t.Key, t.Cost, t.Bucket, t.Now)
-	if t.Dry && !t.Policy.Call.Algorithm.Has(lua.OneLevel) {
-		tellSeveral(d, t.Outcome, t.Now, t.Which, t.Clear)
-		addFullShare(d, t.Outcome, t.Now)
-	}
-	if t.Limit > 0 {
-		d.LimitNumber = t.Limit
-	}
-	if t.Carried != nil {
-		tellCarried(d, t.Carried, t.Left < 0)
-	}
-}
+func tell(d *Decision, t *engine.Told) { write(d, t.Outcome, t.Key, t.Cost, t.Bucket, t.Now, t) }
 
 // write writes the Decision of an outcome at now, of a request for key that costs n. b is the key's bucket, nil if this
-// process keeps none.
-func write(d *Decision, o local.Outcome, key string, n int64, b *engine.Bucket, now time.Duration) {
+// process keeps none. t is what else the engine tells, nil if it tells no more: so a decision does not pay for it.
+func write(d *Decision, o local.Outcome, key string, n int64, b *engine.Bucket, now time.Duration, t *engine.Told) {
 	p, r := o.Policy, Reason(o.Reason)
 	if p == nil {
 		*d = Decision{}
 		return
 	}
+	owner := engine.Owner(p)
 	d.Allowed, d.Reason, d.Tier, d.Expired, d.LimitNumber = o.Allowed(), r, Tier(o.Tier), o.Expired, 0
-	d.Policy, d.Key, d.Cost = engine.Owner(p).Limiter.Name, key, n
+	d.Policy, d.Key, d.Cost = owner.Limiter.Name, key, n
 	d.RetryAfter, d.ResetAfter = o.Retry, 0
 	switch p.Rule { // without a limit the numbers of p mean nothing
 	case local.Unlimited:
@@ -53,70 +39,115 @@ func write(d *Decision, o local.Outcome, key string, n int64, b *engine.Bucket, 
 		d.Burst, d.Remaining = 0, 0
 		return
 	}
-	whole, burst := p, p.Cap
-	if p.Parent != nil { // standing shares have the rest of it, and no request may cost more than the part that Redis has
-		if whole = p.Parent; r != ExceedsBurst {
-			burst = whole.Cap
-		}
+	d.Burst = p.Cap
+	if p.Parent != nil && r != ExceedsBurst { // no request may cost more than the part that Redis has
+		d.Burst = p.Parent.Cap
 	}
-	d.Burst, d.Remaining = burst, max(min(o.Left, burst), 0)
+	d.Remaining = max(min(o.Left, d.Burst), 0)
 	if r == Limited || r == FallbackSpent { // tokens that no single source has, or that are left for others, are none for this request
 		d.Remaining = min(d.Remaining, n-1)
 	}
-	if Granted <= r && r <= FallbackSpent || r == ExceedsBurst || r == InvalidCost {
-		d.ResetAfter = max(resets(whole, max(o.Left, 0)), o.Retry)
-		if o.Left < 0 && p.Call.Algorithm.Has(lua.OneLevel) {
-			d.ResetAfter = max(d.ResetAfter, d.refills(p.Cap, p.NanosPerToken, true))
-		}
-	}
+	var clear time.Duration // when nothing of the key counts any more, by what Redis said last; 0 if it did not say
 	if !p.Call.Algorithm.Has(lua.OneLevel) {
-		which, clear := uint8(0), time.Duration(0)
-		if b != nil {
+		var which uint8
+		switch {
+		case t != nil && t.Dry:
+			which, clear = t.Which, t.Clear
+		case b != nil:
 			which, clear = b.Hot().LastReport(r == Limited || r == Shadowed)
 		}
-		tellSeveral(d, o, now, which, clear)
-		if b == nil && r == Granted && p.Parent != nil { // what nobody of this process asked Redis about may be full
-			d.ResetAfter = 0
-		}
-		addFullShare(d, o, now)
+		d.tellLimit(owner, which)
+	}
+	var carried *engine.Resolved
+	if t != nil {
+		carried = d.tellCarried(t.Carried)
+	}
+	if Granted <= r && r <= FallbackSpent || r == ExceedsBurst || r == InvalidCost {
+		d.ResetAfter = d.resetAfter(o, carried, clear, now, b != nil || clear > 0)
+	}
+	if t != nil && t.Limit > 0 { // p has only this one
+		d.LimitNumber = t.Limit
 	}
 }
 
-// tellSeveral completes a Decision for keys with several limits and for windows, with what Redis said last: the number of the limit
-// that it named, from 1, and when nothing of the key counts any more, as a time since the Group's base. Each is 0 if Redis has
-// not said it yet. A simple token bucket needs none of it.
-func tellSeveral(d *Decision, o local.Outcome, now time.Duration, which uint8, clear time.Duration) {
-	switch Reason(o.Reason) {
+// tellLimit has a Decision for a key with several limits tell of the one that Redis named last, from 1; 0 if it has named none. Then
+// it is the one with the smallest burst, and d has that burst already.
+func (d *Decision) tellLimit(owner *engine.Resolved, which uint8) {
+	switch d.Reason {
 	case Canceled, Unavailable, InvalidKey:
 		return
 	case ExceedsBurst, InvalidCost, Unknown: // only the burst decides
 		which = 0
 	}
-	owner := engine.Owner(o.Policy)
 	if len(owner.Limits) > 1 {
-		// If Redis has not named one it is the one with the smallest burst, and d has that burst already.
 		if d.LimitNumber = owner.Smallest; 0 < which && int(which) <= len(owner.Limits) {
 			d.LimitNumber, d.Burst = which, owner.Limits[which-1].Most()
 		}
 	}
-	if d.ResetAfter == 0 {
-		return
+}
+
+// tellCarried has a Decision tell of the limit that its request carries, and not of a larger one that its key has. It returns that
+// limit, or nil if the Decision tells of the key's.
+func (d *Decision) tellCarried(o *engine.Resolved) *engine.Resolved {
+	if o == nil {
+		return nil
 	}
-	if clear > 0 {
-		if d.ResetAfter = clear - now; d.ResetAfter <= 0 { // tokens taken from a lease since count until the lease ends
-			p := o.Policy
-			d.ResetAfter = engine.ResetAfter(p.Cap-d.Remaining, float64(p.Per)/float64(p.Tokens))
+	limit := o.Limits[0]
+	burst := limit.Most()
+	if limit.Rule() != local.ByLimit || burst >= d.Burst || d.Burst == math.MaxInt64 {
+		return nil
+	}
+	used := d.Burst - d.Remaining
+	d.Burst, d.Remaining = burst, min(d.Remaining, burst)
+	if o.Settings.Windows { // what the window counts, counts by each limit
+		d.Remaining = max(burst-used, 0)
+	}
+	return o
+}
+
+// resetAfter returns the time until the key is full again without further requests, by what d tells. carried is the limit that d
+// tells of instead of the key's, or nil. known says that Redis was asked about the key.
+func (d *Decision) resetAfter(o local.Outcome, carried *engine.Resolved, clear, now time.Duration, known bool) time.Duration {
+	p := o.Policy
+	owner, whole := engine.Owner(p), p
+	if p.Parent != nil { // standing shares have the rest of it
+		whole = p.Parent
+	}
+	reset := max(resets(whole, max(o.Left, 0)), o.Retry)
+	if p.Call.Algorithm.Has(lua.OneLevel) {
+		switch {
+		case carried != nil && reset > 0:
+			limit := carried.Limits[0]
+			return d.refills(limit.Most(), limit.NanosPerToken(), o.Left < 0)
+		case o.Left < 0:
+			return max(reset, d.refills(p.Cap, p.NanosPerToken, true))
 		}
+		return reset
 	}
-	if d.LimitNumber > 0 && Reason(o.Reason) <= FallbackSpent { // Redis says when all of them are full
-		limit := owner.Limits[d.LimitNumber-1]
-		own := Limit(limit).retention(SlidingWindow)
-		if !o.Policy.Call.Algorithm.Has(lua.Window) {
-			own = d.refills(limit.Most(), limit.NanosPerToken(), o.Left < 0)
+	switch {
+	case reset == 0:
+	case !known && d.Reason == Granted && p.Parent != nil: // what nobody of this process asked Redis about may be full
+		reset = 0
+	default:
+		if clear > 0 {
+			if reset = clear - now; reset <= 0 { // tokens taken from a lease since count until the lease ends
+				reset = engine.ResetAfter(p.Cap-d.Remaining, float64(p.Per)/float64(p.Tokens))
+			}
 		}
-		d.ResetAfter = min(d.ResetAfter, own)
+		if d.LimitNumber > 0 && d.Reason <= FallbackSpent { // Redis says when all of them are full
+			limit := owner.Limits[d.LimitNumber-1]
+			own := Limit(limit).retention(SlidingWindow)
+			if !p.Call.Algorithm.Has(lua.Window) {
+				own = d.refills(limit.Most(), limit.NanosPerToken(), o.Left < 0)
+			}
+			reset = min(reset, own)
+		}
+		reset = max(reset, d.RetryAfter)
 	}
-	d.ResetAfter = max(d.ResetAfter, d.RetryAfter)
+	if d.Reason <= FallbackSpent { // so far it is when the part of Redis is full
+		reset = max(reset, owner.Limiter.ShareFull(p, d.Key, now))
+	}
+	return reset
 }
 
 // refills returns when a token bucket is full: by what remains or, if it owes, by when it may have what was refused, because
@@ -128,28 +159,6 @@ func (d *Decision) refills(most int64, nanosPerToken float64, owes bool) time.Du
 		full = max(full, d.RetryAfter+min(rest, math.MaxInt64-d.RetryAfter))
 	}
 	return max(full, d.RetryAfter)
-}
-
-// addFullShare adds to a Decision by several limits when the standing share is full. It says already when the part of Redis is.
-func addFullShare(d *Decision, o local.Outcome, now time.Duration) {
-	if local.Granted <= o.Reason && o.Reason <= local.FallbackSpent {
-		d.ResetAfter = max(d.ResetAfter, engine.Owner(o.Policy).Limiter.ShareFull(o.Policy, d.Key, now))
-	}
-}
-
-// tellCarried has a Decision tell of the limit that its request carries, and not of a larger one that its key has.
-func tellCarried(d *Decision, o *engine.Resolved, owes bool) {
-	limit := o.Limits[0]
-	if burst := limit.Most(); limit.Rule() == local.ByLimit && burst < d.Burst && d.Burst < math.MaxInt64 {
-		used := d.Burst - d.Remaining
-		d.Burst, d.Remaining = burst, min(d.Remaining, burst)
-		switch {
-		case o.Settings.Windows: // what the window counts, counts by each limit
-			d.Remaining = max(burst-used, 0)
-		case d.ResetAfter > 0:
-			d.ResetAfter = d.refills(burst, limit.NanosPerToken(), owes)
-		}
-	}
 }
 
 // valid returns Granted, or the reason why no limit would admit the request. For a nil or zero Limiter it returns Unknown.
