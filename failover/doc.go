@@ -1,5 +1,6 @@
 // Package failover decides whether a Redis node is called at all. A [Guard] is the breaker around the calls to one
-// node, and [Classify] says what an error means for the node.
+// node, and [Classify] says what an error means for the node. The package promises no compatibility: it follows package
+// tiered.
 //
 // # The breaker
 //

@@ -8,7 +8,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/engine"
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 )
 
 // Decision is the result of one request. The zero Decision is a refusal.
@@ -182,7 +182,7 @@ func (e *LimitedError) Error() string {
 	case d.RetryAfter > 0:
 		s += fmt.Sprintf(" (retry after %v)", d.RetryAfter)
 	case d.Reason == InvalidKey:
-		s += fmt.Sprintf(" (%d bytes: must be 1 to %d)", len(d.Key), engine.MaxKeyLength)
+		s += fmt.Sprintf(" (%d bytes: must be 1 to %d)", len(d.Key), defaults.MaxKeyLength)
 	case d.Reason == InvalidCost:
 		s += fmt.Sprintf(" (%d: must be 1 to 2^40)", d.Cost)
 	case d.Reason == ExceedsBurst && d.Burst == 0:

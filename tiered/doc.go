@@ -50,5 +50,6 @@
 //
 // Package remote says what Redis must be, and has an in-memory store. Beside this package are tiered/httplimit, the
 // middleware for net/http, tieredtest for the tests of a service, policyfile, which reads policies, and metrics for
-// exporters. contrib/ has modules for gRPC, Prometheus, OpenTelemetry and web frameworks.
+// exporters. contrib/ has modules for gRPC, Prometheus, OpenTelemetry and web frameworks. These are promised to stay
+// (docs/compatibility.md). Packages local, lua and failover are not: they can be imported, and follow this one.
 package tiered

@@ -1,13 +1,11 @@
 package tiered
 
 import (
-	"context"
 	"sync/atomic"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -35,7 +33,6 @@ func (g *Group) Policies() (all []Policy) {
 }
 
 // AllowSeparately is what the rate limit service asks.
-func (u Use) AllowSeparately(ctx context.Context, each []Decision) { u.allowSeparately(ctx, each) }
 
 // Call returns a call for the bucket of that name, with the numbers of l's policy.
 func Call(name string, l *Limiter) lua.Call {
@@ -46,7 +43,6 @@ func Call(name string, l *Limiter) lua.Call {
 
 func (ls *limiters) Placed() []*Limiter { return ls.placed }
 
-func (p Policy) CheckCost(n int64) error         { return p.checkCost(n) }
 func (p Policy) CheckCarriedLimit(l Limit) error { return p.checkCarriedLimit(l) }
 func (p Policy) LimitsText() string              { return p.limitsText() }
 func (o *Options) Fill() (options, error)        { return o.fill() }
@@ -69,7 +65,7 @@ const (
 	MaxEntries = maxEntries
 	MaxLimits  = maxLimits
 
-	MaxKeyLength = inside.MaxKeyLength
+	MaxKeyLength = defaults.MaxKeyLength
 
 	MaxPer    = maxPer
 	MaxPlans  = maxPlans

@@ -23,7 +23,7 @@ func (l *Limiter) limitOf(p *Policy, key string) (limit Limit) {
 	if limit == (Limit{}) {
 		return p.Limit
 	}
-	if err := p.checkLimit(limit); err != nil {
+	if err := p.CheckLimit(limit); err != nil {
 		l.perKeyFault("returned a limit that the policy cannot have: " + err.Error())
 		return p.Limit
 	}

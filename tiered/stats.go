@@ -7,7 +7,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/internal/histogram"
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -355,10 +354,9 @@ func (h *health) stats() (s NodeStats) {
 	return s
 }
 
-func init() { inside.CountReload = func(group any, err error) { group.(*Group).countReload(err) } }
-
-// countReload is what [inside.CountReload] calls.
-func (g *Group) countReload(err error) {
+// CountReload counts a reload of the configuration in Stats.Reloads: nil says that the Group has the new one, any other
+// error why it has not. Package policyfile calls it for its files.
+func (g *Group) CountReload(err error) {
 	if g.isZero() {
 		return
 	}

@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 )
 
 // Use is what one request needs: tokens of one key ([Limiter.For]), or of several ([All]). It holds no tokens, and may
@@ -192,10 +191,10 @@ func (w *wideRoom) release(n int) {
 	}
 }
 
-// allowSeparately decides each use by itself: one that is refused takes nothing, and changes nothing for the others. What this
-// process does not know goes to Redis in one pipeline per node. It takes no longer than the longest of them, and writes to
-// each as AllowEach does.
-func (u *Use) allowSeparately(ctx context.Context, each []Decision) {
+// AllowSeparately decides each use given to [All] by itself, as a batch of requests that have nothing to do with each
+// other: one that is refused takes nothing, and changes nothing for the others. What this process does not know goes to
+// Redis in one pipeline per node. It takes no longer than the longest of them, and writes to each as AllowEach does.
+func (u Use) AllowSeparately(ctx context.Context, each []Decision) {
 	var room [engine.InlineParts]engine.Part
 	wide := roomFor(u.n)
 	r := wide.or(room[:0])
@@ -253,8 +252,4 @@ func (u Use) Wait(ctx context.Context) error {
 	}
 	var room [1]engine.Part
 	return errorOf(u.request(room[:0]).Wait(ctx))
-}
-
-func init() {
-	inside.AllowSeparately = func(ctx context.Context, use, each any) { use.(*Use).allowSeparately(ctx, each.([]Decision)) }
 }

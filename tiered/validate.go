@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
@@ -269,14 +268,10 @@ func (p Policy) largest() (limit Limit, field string) {
 	return limit, field
 }
 
-func init() {
-	inside.CheckCost = func(policy any, n int64) error { return policy.(Policy).checkCost(n) }
-	inside.CheckLimit = func(policy, limit any) error { return policy.(Policy).checkLimit(limit.(Limit)) }
-	inside.CheckCarriesLimits = func(policy any) error { return policy.(Policy).checkCarriedLimit(unlimited) }
-}
-
-// checkCost is what [inside.CheckCost] calls.
-func (p Policy) checkCost(n int64) error {
+// CheckCost returns why no request that costs n is ever admitted by a valid policy, or nil. A policy with PerKey may give
+// some keys a larger limit, and is not asked: then only n itself is checked. Blocked admits nothing on purpose, at any
+// cost.
+func (p Policy) CheckCost(n int64) error {
 	if n < 1 || n > maxTokens {
 		return fmt.Errorf("tiered: the cost is %d: must be 1 to 2^40", n)
 	}
@@ -285,7 +280,7 @@ func (p Policy) checkCost(n int64) error {
 	}
 	if limit, field := p.largest(); field != "Limit" {
 		q := p
-		if q.Limit, q.Plans = limit, nil; q.checkCost(n) == nil {
+		if q.Limit, q.Plans = limit, nil; q.CheckCost(n) == nil {
 			return nil
 		}
 		return fmt.Errorf("tiered: the cost is %d: must be at most %d, the burst of Policy.%s", n, limit.burst(), field)
@@ -312,8 +307,8 @@ func (p Policy) checkCost(n int64) error {
 	return nil
 }
 
-// checkLimit returns why PerKey of a valid policy may not return the limit for a key, or nil.
-func (p Policy) checkLimit(limit Limit) error {
+// CheckLimit returns why PerKey of a valid policy may not return the limit for a key, or nil.
+func (p Policy) CheckLimit(limit Limit) error {
 	if limit.rule() != local.ByLimit {
 		return nil
 	}
@@ -338,7 +333,7 @@ func (p Policy) checkCarriedLimit(limit Limit) error {
 	if p.Standing != StandingOff {
 		return fmt.Errorf("tiered: Policy.Standing is %v: must be off if requests carry limits", p.Standing)
 	}
-	return p.checkLimit(limit)
+	return p.CheckLimit(limit)
 }
 
 // checkReplaces reports settings of p that cannot replace those of was, because existing buckets count by them.

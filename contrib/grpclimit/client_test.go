@@ -239,7 +239,7 @@ func TestMistakes(t *testing.T) {
 		},
 		{with(func(r *grpclimit.Rule) { r.Key = grpclimit.TLSSubject().Hashed() }), nil, true, []string{"rules[0].Key is of the client of"}},
 		{with(func(r *grpclimit.Rule) { r.Limit, r.Limiter = carries, standing }), nil, false, []string{
-			`rules[0].Limit is set, and policy "standing" cannot have it: tiered: Policy.Standing is on: must be off`,
+			`rules[0].Limit is set, and policy "standing" has Also or Standing: must be nil`,
 		}},
 		{with(func(r *grpclimit.Rule) { r.Limit, r.Plan, r.Limiter = carries, plan, plans }), nil, false, []string{
 			"rules[0].Limit is set: must be nil if Plan is set",

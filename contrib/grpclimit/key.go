@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/canonical"
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/internal/rules"
 )
 
@@ -93,8 +93,8 @@ func Method() Key {
 
 // Constant counts all calls under one key: for a limit of the whole service, or of what a client may ask of another.
 func Constant(key string) Key {
-	if key == "" || len(key) > inside.MaxKeyLength {
-		return bad(fmt.Errorf("is Constant with %d bytes: must be 1 to %d", len(key), inside.MaxKeyLength))
+	if key == "" || len(key) > defaults.MaxKeyLength {
+		return bad(fmt.Errorf("is Constant with %d bytes: must be 1 to %d", len(key), defaults.MaxKeyLength))
 	}
 	return byText(func(request) (string, error) { return key, nil })
 }

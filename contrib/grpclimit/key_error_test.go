@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -42,7 +42,7 @@ func TestKeyFunctionsMayRefuse(t *testing.T) {
 		"an error, counts together": {user, grpclimit.Together, "ann", codes.InvalidArgument, text},
 		"hashed and joined":         {grpclimit.JoinKeys(grpclimit.Method(), user.Hashed()), grpclimit.Exempt, "ann", codes.InvalidArgument, text},
 		"too long": {
-			user, grpclimit.Exempt, strings.Repeat("1", inside.MaxKeyLength+1), codes.InvalidArgument, "The call does not identify its client.",
+			user, grpclimit.Exempt, strings.Repeat("1", defaults.MaxKeyLength+1), codes.InvalidArgument, "The call does not identify its client.",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -29,7 +29,7 @@ func anyValues() (all []string) {
 	for b := range 256 {
 		all = append(all, string([]byte{byte(b)}), string([]byte{'a', byte(b), 'z'}))
 	}
-	for _, n := range []int{60 << 10, inside.MaxKeyLength, 200 << 10} {
+	for _, n := range []int{60 << 10, defaults.MaxKeyLength, 200 << 10} {
 		for _, end := range []string{"a", "b", "\xfe", "\xff"} {
 			all = append(all, strings.Repeat("x", n)+end)
 		}

@@ -8,7 +8,7 @@ import (
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -102,7 +102,7 @@ func join(values []string) string {
 // keyOf makes the key of values. If they are too long for a key, it is made of their digest, which stands for them alone.
 func (s *Service) keyOf(values []string) string {
 	key := s.Key(join(values))
-	if len(key) <= inside.MaxKeyLength {
+	if len(key) <= defaults.MaxKeyLength {
 		return key
 	}
 	sum := sha256.Sum256([]byte(key))

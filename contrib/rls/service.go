@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -414,8 +413,7 @@ func (r *room) each(ctx context.Context) {
 			r.take(c)
 		}
 	}
-	all := tiered.All(r.uses...)
-	inside.AllowSeparately(ctx, &all, r.decisions)
+	tiered.All(r.uses...).AllowSeparately(ctx, r.decisions)
 	var looks sync.WaitGroup // at the same time, because each may wait for Redis
 	defer looks.Wait()
 	n := 0

@@ -1,5 +1,5 @@
-// Package defaults has the values of options that are 0, for what must know them beside package tiered. A user reads them
-// at the fields.
+// Package defaults has the values of options that are 0, and the longest key, for what must know them beside package
+// tiered. A user reads them at the fields, and in an error.
 package defaults
 
 import "time"
@@ -13,3 +13,6 @@ const (
 
 	Period = 250 * time.Millisecond // four calls per second for each hot key
 )
+
+// MaxKeyLength is the longest key, in bytes.
+const MaxKeyLength = 64 << 10

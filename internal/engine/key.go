@@ -3,6 +3,7 @@ package engine
 import (
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -15,7 +16,7 @@ func (l *Limiter) ID(key string) local.ID { return local.ID{Policy: l.Number, Ke
 // Valid returns Granted, or the reason why no limit would admit the request. It does not know the key's burst.
 func Valid(key string, n int64) local.Reason {
 	switch {
-	case key == "" || len(key) > MaxKeyLength:
+	case key == "" || len(key) > defaults.MaxKeyLength:
 		return local.InvalidKey
 	case n <= 0:
 		return local.InvalidCost
@@ -151,7 +152,7 @@ func (l *Limiter) CountKeyFault() (first bool) { return l.PerKeyFaults.Add(1) ==
 
 // Refresh makes the next use of key look its limit up again.
 func (l *Limiter) Refresh(key string) {
-	if l.settings.Load().KeyLimit == nil || key == "" || len(key) > MaxKeyLength {
+	if l.settings.Load().KeyLimit == nil || key == "" || len(key) > defaults.MaxKeyLength {
 		return
 	}
 	id, g := l.ID(key), l.Group

@@ -55,6 +55,3 @@ func ResetAfter(missing int64, nanosPerToken float64) time.Duration {
 	}
 	return time.Duration(d)
 }
-
-// MaxKeyLength is the longest key, in bytes.
-const MaxKeyLength = 64 << 10

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
@@ -17,7 +18,7 @@ func (l *Limiter) Take(ctx context.Context, key string, n int64, t *Taking) (o l
 	}
 	g := l.Group
 	now = g.Now()
-	if uint(len(key)-1) >= MaxKeyLength || uint64(n-1) >= MaxTokens {
+	if uint(len(key)-1) >= defaults.MaxKeyLength || uint64(n-1) >= MaxTokens {
 		o, b = l.invalid(key, Valid(key, n))
 		l.countRequest(o, key, n)
 		return o, b, now

@@ -45,20 +45,21 @@ var importRules = []importRule{
 	{packages: "local", ours: []string{"lua"}, modules: []string{xTime, golangLRU}},
 	{packages: "failover", modules: []string{gobreaker, goRedis}},
 	{packages: "internal/histogram"},
+	{packages: "internal/defaults"}, // of options, for what must know them beside tiered
 	{packages: "internal/dispatch", ours: []string{"lua", "remote", "failover", "internal/histogram"}},
 	{packages: "internal/standing", ours: []string{"lua"}},
 	{packages: "internal/report", ours: []string{"failover", "internal/dispatch", "internal/histogram"}},
 	{
 		packages: "internal/engine",
-		ours:     []string{"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/report"},
+		ours: []string{
+			"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/report", "internal/defaults",
+		},
 	},
-	{packages: "internal/defaults"},                                  // of options, for what must know them beside tiered
-	{packages: "internal/inside", ours: []string{"internal/engine"}}, // what tiered gives to the packages beside it
 	{
 		packages: "tiered",
 		ours: []string{
 			"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/report", "internal/engine",
-			"internal/ratetext", "internal/histogram", "internal/defaults", "internal/inside",
+			"internal/ratetext", "internal/histogram", "internal/defaults",
 		},
 	},
 	{packages: "internal/nearest"},  // the name that a misspelled one was meant to be
@@ -66,17 +67,17 @@ var importRules = []importRule{
 	{packages: "internal/strictyaml", modules: []string{"go.yaml.in/yaml/v3"}},
 	{packages: "internal/readings"},  // of files that may change
 	{packages: "internal/canonical"}, // what clients send, in one spelling
-	{packages: "internal/rules", ours: []string{"tiered", "internal/canonical", "internal/inside"}}, // for middleware and interceptors
-	{packages: "tiered/httplimit", ours: []string{"tiered", "internal/canonical", "internal/rules"}},
+	{packages: "internal/rules", ours: []string{"tiered", "internal/canonical", "internal/defaults"}}, // for middleware and interceptors
+	{packages: "tiered/httplimit", ours: []string{"tiered", "internal/canonical", "internal/rules", "internal/defaults"}},
 	{packages: "internal/adapt", ours: []string{"tiered", "tiered/httplimit"}}, // for adapters
-	{packages: "tiered/debugpage", ours: []string{"lua", "tiered", "internal/inside"}},
+	{packages: "tiered/debugpage", ours: []string{"lua", "tiered", "internal/defaults"}},
 	{packages: "tiered/metrics", ours: []string{"tiered"}},              // for exporters
 	{packages: "tiered/tieredtest", ours: []string{"tiered", "remote"}}, // for tests of users
 	{
 		packages: "tiered/policyfile",
 		ours: []string{
 			"lua", "tiered", "tiered/httplimit", "remote", "internal/strictyaml", "internal/canonical", "internal/nearest", "internal/readings",
-			"internal/defaults", "internal/inside",
+			"internal/defaults",
 		},
 		modules: []string{"go.yaml.in/yaml/v3", "github.com/fsnotify/fsnotify"},
 	},
@@ -117,11 +118,11 @@ var importRules = []importRule{
 		packages: "internal/test/proof/legal",
 		ours: []string{
 			"lua", "local", "remote", "tiered", "internal/test/proof/ideal", "internal/test/proof/invariant", "internal/test/rig/nodes",
-			"internal/test/rig/watch", "internal/defaults", "internal/inside",
+			"internal/test/rig/watch", "internal/defaults",
 		},
 		modules: []string{anything},
 	},
-	{packages: "internal/test/proof/answers", ours: []string{"lua", "remote", "tiered", "internal/inside", "internal/test/proof"}},
+	{packages: "internal/test/proof/answers", ours: []string{"lua", "remote", "tiered", "internal/test/proof"}},
 	{packages: "internal/test/rig/watch", ours: []string{"lua", "remote"}},
 	{packages: "internal/test/rig/nodes", ours: []string{"lua", "remote"}},
 	{packages: "internal/test/rig/adapters", ours: []string{"remote", "tiered", "tiered/httplimit", "internal/test/rig/watch"}},

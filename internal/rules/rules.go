@@ -5,7 +5,6 @@ package rules
 import (
 	"slices"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -83,10 +82,8 @@ func (r *Rule[R]) checkLimits(i int, name string, w Words, bad func(format strin
 	}
 	if r.Plan != nil && r.Limit != nil {
 		bad("rules[%d].Limit is set: must be nil if Plan is set, because a %s has one limit", i, w.Request)
-	} else if r.Limit != nil {
-		if err := inside.CheckCarriesLimits(r.Limiter.Policy()); err != nil {
-			bad("rules[%d].Limit is set, and policy %q cannot have it: %w", i, name, err)
-		}
+	} else if q := r.Limiter.Policy(); r.Limit != nil && (len(q.Also) > 0 || q.Standing != tiered.StandingOff) {
+		bad("rules[%d].Limit is set, and policy %q has Also or Standing: must be nil, because its requests carry no limits", i, name)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -80,7 +80,7 @@ func Collect[R any](all []Rule[R], request R, uses []Use, at *int) (_, free []Us
 		}
 		if rule.Cost != nil {
 			if u.Cost = rule.Cost(request); u.Cost == 0 {
-				if rule.Settles && uint(len(key)-1) >= inside.MaxKeyLength { // what it costs could not be charged
+				if rule.Settles && uint(len(key)-1) >= defaults.MaxKeyLength { // what it costs could not be charged
 					return nil, nil, rule, nil
 				}
 				free = append(free, u)

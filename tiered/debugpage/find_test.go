@@ -11,7 +11,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -66,12 +66,12 @@ func TestFindKey(t *testing.T) {
 				t.Errorf("%q is not shown as %s in\n%s", key, want, page)
 			}
 		}
-		for _, key := range []string{"", strings.Repeat("x", inside.MaxKeyLength+1)} {
+		for _, key := range []string{"", strings.Repeat("x", defaults.MaxKeyLength+1)} {
 			if code, page := find(t, g, nil, key); code != 200 || !strings.Contains(page, "invalid key") {
 				t.Errorf("%d bytes: %d\n%s", len(key), code, page)
 			}
 		}
-		if code, _ := find(t, g, nil, strings.Repeat("x", 4*inside.MaxKeyLength)); code != 400 {
+		if code, _ := find(t, g, nil, strings.Repeat("x", 4*defaults.MaxKeyLength)); code != 400 {
 			t.Errorf("a form that is too long: %d", code)
 		}
 		store.Fail(errors.New("away"))

@@ -20,7 +20,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -77,7 +77,7 @@ var text = template.Must(template.New("page").Funcs(template.FuncMap{
 
 const (
 	maxEvery = 300
-	maxForm  = 4 * inside.MaxKeyLength // bytes of a form: a key may be escaped, three bytes for one
+	maxForm  = 4 * defaults.MaxKeyLength // bytes of a form: a key may be escaped, three bytes for one
 )
 
 // ServeHTTP implements http.Handler.

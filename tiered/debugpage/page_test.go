@@ -17,7 +17,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -52,7 +51,7 @@ func used(t *testing.T) *tiered.Group {
 	}
 	time.Sleep(10 * time.Second)
 	store.Fail(errors.New("down"))
-	inside.CountReload(g, errors.New("a mistake"))
+	g.CountReload(errors.New("a mistake"))
 	return g
 }
 

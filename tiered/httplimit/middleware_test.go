@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -50,7 +50,7 @@ func TestRefusals(t *testing.T) {
 				{"costs more than the burst", costs(3), "bob", 0, nil, 429, ""},
 				{"blocked", perUser(blocked), "bob", 0, nil, 429, ""},
 				{"no key", perUser(local), "", 0, nil, 400, ""},
-				{"key too long", perUser(local), strings.Repeat("x", inside.MaxKeyLength+1), 0, nil, 400, ""},
+				{"key too long", perUser(local), strings.Repeat("x", defaults.MaxKeyLength+1), 0, nil, 400, ""},
 				{"negative cost", costs(-1), "cid", 0, nil, 503, "1"},
 				{"fails closed", perUser(closed), "dan", 0, errors.New("down"), 503, "1"},
 				{"fallback spent", perUser(local), "eve", 2, errors.New("down"), 429, "1800"},
@@ -339,7 +339,7 @@ func TestSettleOfNothing(t *testing.T) {
 			{httplimit.Rule{}, httplimit.Options{Skip: all}, "ann", 200, 100},
 			{httplimit.Rule{Cost: no}, httplimit.Options{}, "ann", 200, 93},
 			{httplimit.Rule{Cost: no}, httplimit.Options{Counts: func(int) bool { return false }}, "ann", 200, 93}, // the handler was first
-			{httplimit.Rule{Cost: no}, httplimit.Options{}, strings.Repeat("x", inside.MaxKeyLength+1), 400, 100},
+			{httplimit.Rule{Cost: no}, httplimit.Options{}, strings.Repeat("x", defaults.MaxKeyLength+1), 400, 100},
 		} {
 			outer := limiter(t, g, fmt.Sprint("outer-", i), tiered.PerDay(100))
 			inner := limiter(t, g, fmt.Sprint("inner-", i), tiered.PerDay(100))
@@ -440,8 +440,8 @@ httplimit: rules[2].Key is ForwardedFor(): must have the prefix of a proxy at le
 httplimit: rules[3].Limiter has policy "p", as rules[1] has: must be another policy
 httplimit: rules[3].Key is Cookie(""): must be the name of a cookie
 httplimit: rules[4].Limiter is zero: must be made by tiered.New or Group.NewLimiter
-httplimit: rules[5].Limit is set, and policy "also" cannot have it: tiered: Policy.Also has 1 limits: must be empty if requests carry limits
-httplimit: rules[6].Limit is set, and policy "standing" cannot have it: tiered: Policy.Standing is on: must be off if requests carry limits
+httplimit: rules[5].Limit is set, and policy "also" has Also or Standing: must be nil, because its requests carry no limits
+httplimit: rules[6].Limit is set, and policy "standing" has Also or Standing: must be nil, because its requests carry no limits
 httplimit: rules[7].Plan is set, and policy "none" has no Plans: must be nil, or the policy must have plans
 httplimit: rules[8].Limit is set: must be nil if Plan is set, because a request has one limit
 httplimit: Options.Jitter is -1ns: must be 0 to 1h

@@ -13,7 +13,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -312,8 +311,8 @@ func TestGroup(t *testing.T) {
 		if n := got["tiered_requested_tokens_total{api,granted}"]; n != 100 {
 			t.Errorf("%v tokens were requested and granted, want 100", n)
 		}
-		inside.CountReload(g, nil)
-		inside.CountReload(g, errRefused)
+		g.CountReload(nil)
+		g.CountReload(errRefused)
 		ask := func() {
 			for range 300 {
 				groups.Of(t, g, "api").Allow(t.Context(), "key-bob")

@@ -64,7 +64,7 @@ var options = map[string]option{
 		was: limited + ", algorithm: fixed window", is: limited + ", algorithm: fixed window, calendar: true", stays: true,
 		bad: func(p *tiered.Policy) { p.Algorithm, p.Calendar = tiered.TokenBucket, true },
 	},
-	"PerKey": {was: limited, is: limited + ", keys: {ann: 7/h}", never: "what it returns is checked, by inside.CheckLimit"},
+	"PerKey": {was: limited, is: limited + ", keys: {ann: 7/h}", never: "what it returns is checked, by Policy.CheckLimit"},
 	"Plans": {
 		was: limited + ", plans: {pro: 200/h}", is: limited + ", plans: {pro: 300/h}",
 		bad: func(p *tiered.Policy) { p.Plans = map[string]tiered.Limit{"": tiered.PerHour(1)} },

@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"slices"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -29,7 +28,7 @@ func (p *policy) judge(r *reader, path string) {
 			}
 		}
 		all = slices.DeleteFunc(all, func(p tiered.Policy) bool { return p.Validate() != nil })
-		for _, f := range wrong(all, func(p tiered.Policy) error { return inside.CheckLimit(p, k.limit) }) {
+		for _, f := range wrong(all, func(p tiered.Policy) error { return p.CheckLimit(k.limit) }) {
 			r.Bad(k.node, "%s: the limit of this key: %s", path, plain(f.err))
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/canonical"
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -59,7 +58,7 @@ func build(route Route, others []Limit, g *tiered.Group, o *httplimit.Options) (
 		}
 		rule := httplimit.Rule{Limiter: limiter, Key: httpKey(l.Key), Missing: l.Missing}
 		if l.Cost != 0 {
-			if err := inside.CheckCost(limiter.Policy(), l.Cost); err != nil {
+			if err := limiter.Policy().CheckCost(l.Cost); err != nil {
 				return b, fmt.Errorf("Limit.Cost of policy %s: %s", strictyaml.Quote(l.Policy), plain(err))
 			}
 		}

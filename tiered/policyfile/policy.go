@@ -10,7 +10,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -226,8 +225,8 @@ type keyLimit struct {
 func ofKeys(word string, prefix bool) policyField {
 	read := func(p *policy, r *reader, path string, n *yaml.Node) {
 		r.Keys(path, n, func(key, value *yaml.Node) {
-			if key.Value == "" || len(key.Value) > inside.MaxKeyLength {
-				r.Bad(key, "%s: a key has %d bytes: must have 1 to %d", path, len(key.Value), inside.MaxKeyLength)
+			if key.Value == "" || len(key.Value) > defaults.MaxKeyLength {
+				r.Bad(key, "%s: a key has %d bytes: must have 1 to %d", path, len(key.Value), defaults.MaxKeyLength)
 			} else if l, ok := parsed(r, path, value, tiered.ParseLimit); ok {
 				p.keys = append(p.keys, keyLimit{key.Value, prefix, l, value})
 			}

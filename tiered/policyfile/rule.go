@@ -13,7 +13,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -142,7 +141,7 @@ func (r *reader) affordable(path string, n *yaml.Node, l Limit) {
 			continue
 		}
 		for _, q := range p.could {
-			wrong := inside.CheckCost(q, l.Cost)
+			wrong := q.CheckCost(l.Cost)
 			if wrong == nil {
 				return
 			}

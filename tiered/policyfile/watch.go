@@ -17,7 +17,6 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	changes "github.com/tiered-limiter/tiered-limiter/internal/readings"
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -280,7 +279,7 @@ func (f *File) refused(name string, err error) error {
 
 // report counts and logs a reload.
 func (w *Watcher) report(err error) {
-	if inside.CountReload(w.group, err); err != nil {
+	if w.group.CountReload(err); err != nil {
 		w.options.Logger.Error("policy file not reloaded: the policies of before stay in force", "file", w.path, "error", err)
 	} else {
 		w.options.Logger.Info("policy file reloaded", "file", w.path)

@@ -22,7 +22,6 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	"github.com/tiered-limiter/tiered-limiter/internal/canonical"
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -138,7 +137,7 @@ func (s *Server) limits(all, others []policyfile.Limit) (*grpclimit.Server, erro
 			return nil, fmt.Errorf("the Group has no policy %q", l.Policy)
 		}
 		if l.Cost != 0 {
-			if err := inside.CheckCost(limiter.Policy(), l.Cost); err != nil {
+			if err := limiter.Policy().CheckCost(l.Cost); err != nil {
 				return nil, fmt.Errorf("Limit.Cost of policy %q: %w", l.Policy, err)
 			}
 		}

@@ -3,7 +3,7 @@ package httpapi
 import (
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 )
 
 // OpenReservations returns a function that opens a reservation of so many bytes, and reports whether there was room: a
@@ -19,5 +19,5 @@ func OpenReservations(most int, life time.Duration) func(bytes int) bool {
 const (
 	LeastPart  = leastPart
 	RoomBytes  = roomBytes
-	LargestUse = reservationBytes + useBytes + inside.MaxKeyLength
+	LargestUse = reservationBytes + useBytes + defaults.MaxKeyLength
 )

@@ -18,7 +18,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -210,8 +210,8 @@ func (h *handler) uses(w http.ResponseWriter, r *http.Request) (uses []tiered.Us
 		if cost < 1 {
 			problems = append(problems, fmt.Sprintf("uses[%d].cost is %d: must be 1 or more", i, cost))
 		}
-		if n := len(u.Key); n < 1 || n > inside.MaxKeyLength {
-			problems = append(problems, fmt.Sprintf("uses[%d].key has %d bytes: must have 1 to %d", i, n, inside.MaxKeyLength))
+		if n := len(u.Key); n < 1 || n > defaults.MaxKeyLength {
+			problems = append(problems, fmt.Sprintf("uses[%d].key has %d bytes: must have 1 to %d", i, n, defaults.MaxKeyLength))
 		}
 		l, known := h.group.Limiter(u.Policy)
 		if !known {

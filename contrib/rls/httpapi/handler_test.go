@@ -22,7 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/httpapi"
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -263,7 +263,7 @@ func TestEachByteInAKey(t *testing.T) {
 }
 
 func TestBadRequests(t *testing.T) {
-	long := strings.Repeat("k", inside.MaxKeyLength+1)
+	long := strings.Repeat("k", defaults.MaxKeyLength+1)
 	for _, c := range []struct {
 		path, body string
 		status     int

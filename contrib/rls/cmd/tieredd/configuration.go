@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/internal/readings"
 )
 
@@ -124,7 +123,7 @@ func (v *server) use(ctx context.Context, r *draft) {
 		return
 	}
 	if r.err != nil || v.configured { // the first one is no reload
-		inside.CountReload(v.group, r.err)
+		v.group.CountReload(r.err)
 	}
 	if r.err != nil {
 		v.log.Error("the configuration is not used", "error", r.err)

@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -310,8 +309,7 @@ func (w *player) do(x Step) {
 			uses = append(uses, l.For(key).N(x.N))
 		}
 		uses = append(uses, l.For(key).N(1))
-		all := tiered.All(uses...)
-		w.timed(w.Budget, func() { inside.AllowSeparately(ctx, &all, each) })
+		w.timed(w.Budget, func() { tiered.All(uses...).AllowSeparately(ctx, each) })
 		for i := range p.limiters {
 			p.decision(&each[i], i, x.N)
 		}

@@ -53,7 +53,7 @@ const (
 	Cancel               // cancels a reservation
 	AtMost               // AllowAtMost
 	Together             // AllowEach over all policies
-	Apart                // inside.AllowSeparately over all policies
+	Apart                // Use.AllowSeparately over all policies
 	Carry                // AllowN of a use with another limit, by itself or as a plan
 	Do                   // Reserve, and Cancel if Pick is odd
 	Wait                 // WaitN for at most Pause

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -35,7 +34,7 @@ func (d *drawer) ordinary() tiered.Limit {
 // larger draws two callers of one key with different limits.
 func (d *drawer) larger(p *Plan) []Step {
 	other := d.ordinary()
-	if inside.CheckCarriesLimits(p.Policies[0]) != nil || inside.CheckLimit(p.Policies[0], other) != nil {
+	if q := p.Policies[0]; len(q.Also) > 0 || q.Standing != tiered.StandingOff || q.CheckLimit(other) != nil {
 		return nil
 	}
 	scene := []Step{{

@@ -6,7 +6,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/inside"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -274,8 +273,7 @@ func (p *process) apart(s *Step) {
 		uses[i] = p.limiters[a.policy].For(keyName(a.key)).N(a.cost)
 	}
 	before := w.enter(0)
-	joined := tiered.All(uses...)
-	inside.AllowSeparately(context.Background(), &joined, each)
+	tiered.All(uses...).AllowSeparately(context.Background(), each)
 	after := w.now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
