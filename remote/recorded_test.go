@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "record testdata/recorded.txt anew: afte
 func TestRecordedCalls(t *testing.T) {
 	const file = "testdata/recorded.txt"
 	var all strings.Builder
-	for _, k := range append([]windowKind{{name: "token bucket", algorithm: lua.TokenBucket}}, windowKinds...) {
+	for _, k := range kindsOfAll {
 		r := recorder{sum: sha256.New()}
 		for _, calls := range []int{2000, 100_000} {
 			if calls > 2000 && testing.Short() && !*update {
@@ -33,7 +33,7 @@ func TestRecordedCalls(t *testing.T) {
 			for r.calls < calls {
 				r.play(t, k)
 			}
-			fmt.Fprintf(&all, "%s, %d calls: %x\n", k.name, calls, r.sum.Sum(nil))
+			fmt.Fprintf(&all, "%s, %d calls: %x\n", k.algorithm, calls, r.sum.Sum(nil))
 		}
 	}
 	if *update {
@@ -77,7 +77,7 @@ func (r *recorder) play(t *testing.T, k windowKind) {
 		}
 		return
 	}
-	h := newWindowHistory(k, "{window}"+k.name, draw)
+	h := newWindowHistory(k, "{window}"+k.algorithm.String(), draw)
 	e := memoryEngine()
 	for range 40 {
 		h.pass()

@@ -227,7 +227,7 @@ func TestEveryRightIsNeededOnRing(t *testing.T) {
 }
 
 // kindsOfAll are the algorithms under test, all of them.
-var kindsOfAll = append([]windowKind{{name: "token bucket", algorithm: lua.TokenBucket}}, windowKinds...)
+var kindsOfAll = append([]windowKind{{algorithm: lua.TokenBucket}}, windowKinds...)
 
 // madeUpCalls plays random histories of an algorithm on a Memory, and tells each call that was made, or that the key was
 // lost.
@@ -287,7 +287,7 @@ func TestRightsAreEnoughForEveryCall(t *testing.T) {
 			for _, c := range []lua.Call{c, byTime} {
 				err := run(t, s, c).Err
 				if isDenied(err) {
-					t.Fatalf("%s: %+v: %v", k.name, c, err)
+					t.Fatalf("%s: %+v: %v", k.algorithm, c, err)
 				}
 				for i, v := 0, reflect.ValueOf(c); err == nil && i < v.NumField(); i++ {
 					used[v.Type().Field(i).Name] = used[v.Type().Field(i).Name] || !v.Field(i).IsZero()
@@ -296,7 +296,7 @@ func TestRightsAreEnoughForEveryCall(t *testing.T) {
 		})
 		for f := range reflect.TypeFor[lua.Call]().Fields() {
 			if used[f.Name] == slices.Contains(unused[k.algorithm], f.Name) {
-				t.Errorf("%s: a call with %s was played: %v", k.name, f.Name, used[f.Name])
+				t.Errorf("%s: a call with %s was played: %v", k.algorithm, f.Name, used[f.Name])
 			}
 		}
 		for _, command := range k.algorithm.Script().Commands() {
@@ -305,7 +305,7 @@ func TestRightsAreEnoughForEveryCall(t *testing.T) {
 				continue // in lease.lua, which deletes no record of a window that keeps them
 			}
 			if server.Calls(admin, command) == 0 {
-				t.Errorf("%s: no call was played for which the script runs %s", k.name, command)
+				t.Errorf("%s: no call was played for which the script runs %s", k.algorithm, command)
 			}
 		}
 	}
@@ -340,7 +340,7 @@ func TestEveryRightOfWindowsIsNeeded(t *testing.T) {
 			denied := false
 			madeUpCalls(t, k, 20, func(c lua.Call, lost bool) { denied = denied || !lost && isDenied(run(t, s, c).Err) })
 			if names := slices.Contains(k.algorithm.Script().Commands(), right[1:]); denied != names {
-				t.Errorf("without %s calls of a %s are denied: %v", right, k.name, denied)
+				t.Errorf("without %s calls of a %s are denied: %v", right, k.algorithm, denied)
 			}
 		}
 	}

@@ -33,7 +33,7 @@ func TestFullRedisExecutesNothing(t *testing.T) {
 		real, played, deletes := realEngine(t), 0, 0
 		rapid.Check(t, func(t *rapid.T) {
 			played++
-			h := newWindowHistory(k, fmt.Sprintf("{full/%d}%s", played, k.name),
+			h := newWindowHistory(k, fmt.Sprintf("{full/%d}%s", played, k.algorithm),
 				func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "n") })
 			memory := &engine{name: "memory", memory: remote.NewMemory()}
 			for range 20 {

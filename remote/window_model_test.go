@@ -64,7 +64,7 @@ func TestWindowDefinition(t *testing.T) {
 			draw := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "n") }
 			var list []spent
 			now := scriptStart
-			c := k.call(draw, fmt.Sprintf("{model/%s/%d}", k.name, tried), 0)
+			c := k.call(draw, fmt.Sprintf("{model/%s/%d}", k.algorithm, tried), 0)
 			seen := map[[2]int64]bool{}
 			for _, l := range limitsOf(c) {
 				seen[[2]int64{l.Period, l.Span}] = true

@@ -3,6 +3,7 @@ package remote_test
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -19,7 +20,6 @@ import (
 
 // windowKind is one algorithm under test.
 type windowKind struct {
-	name      string
 	algorithm lua.Algorithm
 	limit     func(d drawer) lua.Call // Cap, Period and so on
 }
@@ -40,15 +40,15 @@ func without(p lua.Property) (all []lua.Algorithm) {
 }
 
 var windowKinds = []windowKind{
-	{"sliding log", lua.SlidingLog, func(d drawer) lua.Call {
+	{lua.SlidingLog, func(d drawer) lua.Call {
 		return lua.Call{Cap: choose(d, int64(3), 1, 2, 5, 10), Period: choose(d, int64(1000), 1e6, 60e6, 7)}
 	}},
-	{"fixed window", lua.FixedWindow, func(d drawer) lua.Call {
+	{lua.FixedWindow, func(d drawer) lua.Call {
 		c := lua.Call{Cap: choose(d, int64(3), 1, 2, 5, 10, 100), Period: choose(d, int64(1000), 1e6, 60e6, 3e6)}
 		c.Phase = choose(d, 0, 1, c.Period/3, c.Period-1)
 		return c
 	}},
-	{"token buckets", lua.TokenBuckets, func(d drawer) lua.Call {
+	{lua.TokenBuckets, func(d drawer) lua.Call {
 		limit := func(period int64) lua.Limit {
 			return lua.Limit{
 				Cap: choose(d, int64(3), 1, 2, 5, 10, 100), Period: period,
@@ -62,7 +62,7 @@ var windowKinds = []windowKind{
 		}
 		return c
 	}},
-	{"sliding window", lua.SlidingWindow, func(d drawer) lua.Call {
+	{lua.SlidingWindow, func(d drawer) lua.Call {
 		limit := func() lua.Limit {
 			return lua.Limit{
 				Cap: choose(d, int64(3), 1, 2, 5, 10, 100), Period: choose(d, int64(1e6), 1000, 10e6, 300e3),
@@ -78,9 +78,18 @@ var windowKinds = []windowKind{
 	}},
 }
 
+// Every algorithm has a kind, so that its calls are recorded, compared on all engines and held against its definition.
+func TestWindowKinds(t *testing.T) {
+	for _, a := range without(lua.OneLevel) {
+		if !slices.ContainsFunc(windowKinds, func(k windowKind) bool { return k.algorithm == a }) {
+			t.Errorf("windowKinds does not know a %v", a)
+		}
+	}
+}
+
 func eachKind(t *testing.T, f func(t *testing.T, k windowKind)) {
 	for _, k := range windowKinds {
-		t.Run(k.name, func(t *testing.T) { f(t, k) })
+		t.Run(k.algorithm.String(), func(t *testing.T) { f(t, k) })
 	}
 }
 
@@ -261,7 +270,7 @@ func TestWindowHistories(t *testing.T) {
 		for played < histories || rare() {
 			rapid.Check(t, func(t *rapid.T) {
 				played++
-				h := newWindowHistory(k, fmt.Sprintf("{window/%d}%s", played, k.name),
+				h := newWindowHistory(k, fmt.Sprintf("{window/%d}%s", played, k.algorithm),
 					func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "n") })
 				memory := &engine{name: "memory", memory: remote.NewMemory()}
 				t.Repeat(map[string]func(*rapid.T){"call": func(t *rapid.T) {

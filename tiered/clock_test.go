@@ -102,16 +102,14 @@ func (s *setting) Run(ctx context.Context, timeout time.Duration, calls []lua.Ca
 
 // eachAlgorithm runs f with 100 tokens a day by each algorithm, taken directly.
 func eachAlgorithm(t *testing.T, f func(t *testing.T, p tiered.Policy)) {
-	for name, p := range map[string]tiered.Policy{
-		"token bucket": {Algorithm: tiered.TokenBucket}, "several buckets": {Also: []tiered.Limit{tiered.PerHour(100)}},
-		"fixed window": {Algorithm: tiered.FixedWindow}, "sliding window": {Algorithm: tiered.SlidingWindow},
-		"sliding log": {Algorithm: tiered.SlidingLog},
-	} {
-		p.Name, p.Limit = "api", tiered.PerDay(100)
-		if p.Algorithm != tiered.SlidingLog {
-			p.Lease.Size = tiered.NoLease
+	for _, a := range algorithms {
+		p := tiered.Policy{Name: "api", Limit: tiered.PerDay(100), Algorithm: a, Lease: neverLeased}
+		play := func(t *testing.T) { synctest.Test(t, func(t *testing.T) { f(t, p) }) }
+		t.Run(a.String(), play)
+		if several := lua.Algorithm(a).BySeveral(); several != lua.Algorithm(a) {
+			p.Also = []tiered.Limit{tiered.PerHour(100)}
+			t.Run(several.String(), play)
 		}
-		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { f(t, p) }) })
 	}
 }
 

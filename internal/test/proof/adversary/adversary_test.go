@@ -33,12 +33,6 @@ func TestMain(m *testing.M) {
 // what is longer finds them sooner, for chance needs detours.
 const steps = 120
 
-// algorithmNames are what the tests call the algorithms.
-var algorithmNames = map[lua.Algorithm]string{
-	lua.TokenBucket: "token bucket", lua.TokenBuckets: "several buckets",
-	lua.FixedWindow: "fixed window", lua.SlidingWindow: "sliding window",
-}
-
 // scopes are those of an algorithm that are asked for.
 func scopes(t testing.TB, a lua.Algorithm) []*adversary.Scope {
 	pattern, err := regexp.Compile(*scope)
@@ -70,7 +64,7 @@ func play(t *testing.T, a lua.Algorithm, first uint64, count int, store func() *
 	}
 	if !t.Failed() {
 		t.Logf("%s: %d schedules, %d calls, violations: 0, tightest: %.3f tokens below the bound",
-			algorithmNames[a], r.Played, r.Count, math.Abs(r.Slack))
+			a.String(), r.Played, r.Count, math.Abs(r.Slack))
 	}
 }
 
@@ -80,7 +74,7 @@ func inMemory() adversary.Place { return adversary.Place{Store: adversary.OnMemo
 // eachAlgorithm plays count schedules of each.
 func eachAlgorithm(t *testing.T, count int, play func(t *testing.T, a lua.Algorithm, count int)) {
 	for _, a := range adversary.Algorithms() {
-		t.Run(algorithmNames[a], func(t *testing.T) { play(t, a, count) })
+		t.Run(a.String(), func(t *testing.T) { play(t, a, count) })
 	}
 }
 

@@ -40,8 +40,10 @@ func ruleOf(s *Scope) rule {
 		return fixedRule{}
 	case lua.SlidingWindow:
 		return slidingRule{}
-	default:
+	case lua.TokenBucket, lua.TokenBuckets:
 		return refillRule{}
+	default:
+		panic("adversary: no rule of a " + s.Algorithm.String())
 	}
 }
 

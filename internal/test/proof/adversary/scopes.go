@@ -39,7 +39,7 @@ func Scopes(a lua.Algorithm) []*Scope {
 		{Name: "accidents, cold", Bursts: []int64{4, 4, 4}, Tokens: 2, Per: second},
 		{Name: "slow leases", Bursts: []int64{16, 16}, Tokens: 1, Per: 4 * second, Period: 2 * second, Warm: true},
 	}
-	if a != lua.TokenBucket && a != lua.TokenBuckets { // windows have no rate
+	if a.Has(lua.Window) { // windows have no rate
 		scopes = slices.DeleteFunc(scopes, func(s *Scope) bool { return s.Slower })
 	}
 	for _, s := range scopes {
@@ -109,7 +109,7 @@ func deploys(a lua.Algorithm) []*Scope {
 		{Name: "deploy", Bursts: []int64{5, 16}, Tokens: 2, Per: second, Warm: true},
 		{Name: "deploy, three", Bursts: []int64{12, 6, 9}, Tokens: 3, Per: second, Warm: true},
 	}
-	if a == lua.TokenBucket || a == lua.TokenBuckets {
+	if !a.Has(lua.Window) {
 		all = append(all,
 			&Scope{Name: "deploy, two rates", Bursts: []int64{9, 9}, Tokens: 4, Per: second, Slower: true, Warm: true},
 			&Scope{
@@ -182,6 +182,9 @@ func (s *Scope) count(a lua.Algorithm) {
 	}
 	several := len(s.Bursts) > 1
 	switch a {
+	default:
+		panic("adversary: no scopes of a " + a.String())
+	case lua.TokenBucket:
 	case lua.TokenBuckets:
 		s.Also = []lua.Limit{{Cap: s.burst() + 2, Tokens: 7, Period: 10e6}}
 		if strings.HasPrefix(s.Name, "ends") { // what a lease's room refills while it lives must be tokens in each

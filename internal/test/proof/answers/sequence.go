@@ -135,10 +135,13 @@ func Draw(seed uint64) Sequence {
 	return s
 }
 
+// Algorithms are those that are drawn.
+var Algorithms = []tiered.Algorithm{tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingLog, tiered.SlidingWindow}
+
 func (d drawer) policy(name string) (tiered.Policy, rules) {
 	for {
 		p := tiered.Policy{
-			Name: name, Algorithm: tiered.Algorithm(d.IntN(4)), FailMode: tiered.FailMode(d.IntN(3)), Shadow: d.IntN(10) == 0,
+			Name: name, Algorithm: pick(d, Algorithms...), FailMode: tiered.FailMode(d.IntN(3)), Shadow: d.IntN(10) == 0,
 			Lease: pick(d, tiered.Lease{}, tiered.Lease{}, tiered.Lease{Size: tiered.NoLease}, tiered.Lease{Size: 1},
 				tiered.Lease{Size: 5}, tiered.Lease{Period: 5 * ms}, tiered.Lease{Period: 2 * second}),
 		}

@@ -42,11 +42,14 @@ func valid(p tiered.Policy) bool {
 	return err.Error() == "tiered: the Group is closed"
 }
 
+// Algorithms are those that are drawn. A history knows what each promises.
+var Algorithms = []tiered.Algorithm{tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingLog, tiered.SlidingWindow}
+
 // policy draws policies until one is valid.
 func (d *drawer) policy() tiered.Policy {
 	for {
 		p := tiered.Policy{
-			Name: "p", Algorithm: tiered.Algorithm(d.IntN(4)), FailMode: tiered.FailMode(d.IntN(3)),
+			Name: "p", Algorithm: pick(d, Algorithms...), FailMode: tiered.FailMode(d.IntN(3)),
 			Lease: d.lease(),
 		}
 		p.Calendar = p.Algorithm == tiered.FixedWindow && d.one(2)

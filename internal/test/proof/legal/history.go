@@ -261,8 +261,10 @@ func (b *history) over(terms []term) (tokens float64, where string) {
 		return b.overBucket(terms)
 	case tiered.FixedWindow:
 		return b.overFixed(terms)
+	case tiered.SlidingLog, tiered.SlidingWindow:
+		return b.overSliding(terms)
 	}
-	return b.overSliding(terms)
+	panic("legal: nothing says what a " + b.rules.Algorithm.String() + " promises")
 }
 
 // overBucket compares what was admitted with an ideal bucket. Time is measured by what the largest rate in force

@@ -12,7 +12,7 @@ import (
 func (d *drawer) forReturns(p *Plan) bool {
 	if d.one(3) {
 		p.only(Rough, tiered.Policy{
-			Algorithm: tiered.Algorithm(d.IntN(4)), FailMode: pick(d, tiered.FailLocal, tiered.FailOpen),
+			Algorithm: pick(d, Algorithms...), FailMode: pick(d, tiered.FailLocal, tiered.FailOpen),
 			Limit: tiered.Limit{Tokens: pick(d, int64(100), 400), Per: pick(d, second, 10*second, time.Minute)},
 		})
 	}
