@@ -98,8 +98,16 @@ var algorithms = [...]struct {
 	},
 }
 
+// properties are those of the rows, by any Algorithm that there can be: decisions ask for them.
+var properties = func() (all [1 << 8]Property) {
+	for a := range algorithms {
+		all[a] = algorithms[a].has
+	}
+	return all
+}()
+
 // Has reports whether a has a property.
-func (a Algorithm) Has(p Property) bool { return int(a) < Algorithms && algorithms[a].has&p != 0 }
+func (a Algorithm) Has(p Property) bool { return properties[a]&p != 0 }
 
 // String returns the name in words, as in "token bucket".
 func (a Algorithm) String() string {
