@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/section"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/docpage"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
@@ -103,11 +103,11 @@ func TestDocs(t *testing.T) {
 		rows = append(rows, []string{"[" + name + "](library/" + name + ".yaml)", s.Name, s.Learn})
 	}
 	if *update {
-		must.Do(t, section.Write(page, "library", section.Table(rows)))
+		must.Do(t, docpage.Write(page, "library", docpage.Table(rows)))
 	}
 	text := must.Get(os.ReadFile(page))(t)
-	if want, err := section.Replace(string(text), "library", section.Table(rows)); err != nil || want != string(text) {
-		t.Errorf("sim/scenarios.md has not these (%v):\n%s", err, section.Table(rows))
+	if want, err := docpage.Replace(string(text), "library", docpage.Table(rows)); err != nil || want != string(text) {
+		t.Errorf("sim/scenarios.md has not these (%v):\n%s", err, docpage.Table(rows))
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/nearest"
+	"github.com/tiered-limiter/tiered-limiter/internal/misspelled"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
@@ -36,7 +36,7 @@ func Load(name string) (*scenario.Scenario, error) {
 	read := os.ReadFile
 	if !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)) && !strings.ContainsAny(name, `/\`) {
 		if all := Library(); !slices.Contains(all, name) {
-			if near := nearest.Of(name, all); near != "" {
+			if near := misspelled.Meant(name, all); near != "" {
 				return nil, fmt.Errorf("sim: scenario is %q: did you mean %s?", name, near)
 			}
 			return nil, fmt.Errorf("sim: scenario is %.40q: must be one of %s; or a file NAME.yaml or ./NAME", name, strings.Join(all, ", "))

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/section"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/docpage"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -184,12 +184,12 @@ func TestGrowth(t *testing.T) {
 		}
 		return rows[:1]
 	}
-	text := "### Processes\n\n" + section.Table(growthByProcesses(t, some([]int64{1, 10, 100}), full)) +
-		"\n### Keys\n\n" + section.Table(growthByKeys(t, some([]int64{1, 100, 1000, 10_000, 1_000_000}), full)) +
-		"\n### Lease size\n\n" + section.Table(growthBySize(t, some([]int64{1, 10, 100, 1000, 0}), full))
+	text := "### Processes\n\n" + docpage.Table(growthByProcesses(t, some([]int64{1, 10, 100}), full)) +
+		"\n### Keys\n\n" + docpage.Table(growthByKeys(t, some([]int64{1, 100, 1000, 10_000, 1_000_000}), full)) +
+		"\n### Lease size\n\n" + docpage.Table(growthBySize(t, some([]int64{1, 10, 100, 1000, 0}), full))
 	t.Log("\n" + text)
 	if full {
-		ok(t, section.Write(*growth, "growth", text))
+		ok(t, docpage.Write(*growth, "growth", text))
 	}
 }
 

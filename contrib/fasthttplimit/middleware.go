@@ -8,7 +8,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/adapt"
+	"github.com/tiered-limiter/tiered-limiter/internal/fasthttpadapter"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
@@ -87,8 +87,8 @@ func (v *values) Value(key any) any {
 }
 
 // exchange returns what a limit needs of a request. Without fields the fields of the request are left out.
-func exchange(c *fasthttp.RequestCtx, fields bool) *adapt.Exchange {
-	e := &adapt.Exchange{Request: c, Length: c.Request.Header.ContentLength(), Response: &c.Response.Header}
+func exchange(c *fasthttp.RequestCtx, fields bool) *fasthttpadapter.Exchange {
+	e := &fasthttpadapter.Exchange{Request: c, Length: c.Request.Header.ContentLength(), Response: &c.Response.Header}
 	if fields {
 		e.Header = make(http.Header, 8)
 		for name, value := range c.Request.Header.All() {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/adapt"
+	"github.com/tiered-limiter/tiered-limiter/internal/fasthttpadapter"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -74,9 +74,9 @@ func Middleware(limit func(http.Handler) http.Handler) fiber.Handler {
 }
 
 // exchange returns what a limit needs of a request, but for the fields of its header.
-func exchange(c *fiber.Ctx) *adapt.Exchange {
+func exchange(c *fiber.Ctx) *fasthttpadapter.Exchange {
 	r := c.Context()
-	return &adapt.Exchange{Request: r, Length: r.Request.Header.ContentLength(), Response: &r.Response.Header}
+	return &fasthttpadapter.Exchange{Request: r, Length: r.Request.Header.ContentLength(), Response: &r.Response.Header}
 }
 
 // contextKey is the key of the *fiber.Ctx in a request's context.

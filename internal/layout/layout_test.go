@@ -62,21 +62,22 @@ var importRules = []importRule{
 			"internal/ratetext", "internal/histogram", "internal/defaults",
 		},
 	},
-	{packages: "internal/nearest"},  // the name that a misspelled one was meant to be
-	{packages: "internal/ratetext"}, // what texts of limits and scenarios have in common
+	{packages: "internal/misspelled"}, // the name that a misspelled one was meant to be
+	{packages: "internal/ratetext"},   // what texts of limits and scenarios have in common
 	{packages: "internal/strictyaml", modules: []string{"go.yaml.in/yaml/v3"}},
-	{packages: "internal/readings"},  // of files that may change
-	{packages: "internal/canonical"}, // what clients send, in one spelling
-	{packages: "internal/rules", ours: []string{"tiered", "internal/canonical", "internal/defaults"}}, // for middleware and interceptors
+	{packages: "internal/filechanges"}, // of files that may change
+	{packages: "internal/canonical"},   // what clients send, in one spelling
+	// For middleware and interceptors.
+	{packages: "internal/rules", ours: []string{"tiered", "internal/canonical", "internal/defaults"}},
 	{packages: "tiered/httplimit", ours: []string{"tiered", "internal/canonical", "internal/rules", "internal/defaults"}},
-	{packages: "internal/adapt", ours: []string{"tiered", "tiered/httplimit"}}, // for adapters
+	{packages: "internal/fasthttpadapter", ours: []string{"tiered", "tiered/httplimit"}}, // for adapters
 	{packages: "tiered/debugpage", ours: []string{"lua", "tiered", "internal/defaults"}},
 	{packages: "tiered/metrics", ours: []string{"tiered"}},              // for exporters
 	{packages: "tiered/tieredtest", ours: []string{"tiered", "remote"}}, // for tests of users
 	{
 		packages: "tiered/policyfile",
 		ours: []string{
-			"lua", "tiered", "tiered/httplimit", "remote", "internal/strictyaml", "internal/canonical", "internal/nearest", "internal/readings",
+			"lua", "tiered", "tiered/httplimit", "remote", "internal/strictyaml", "internal/canonical", "internal/misspelled", "internal/filechanges",
 			"internal/defaults",
 		},
 		modules: []string{"go.yaml.in/yaml/v3", "github.com/fsnotify/fsnotify"},
@@ -86,14 +87,14 @@ var importRules = []importRule{
 	{packages: "sim/faultnet", ours: []string{"sim/internal/stable"}},
 	{ // data
 		packages: "sim/scenario",
-		ours:     []string{"internal/nearest", "internal/ratetext", "internal/strictyaml"},
+		ours:     []string{"internal/misspelled", "internal/ratetext", "internal/strictyaml"},
 		modules:  []string{"go.yaml.in/yaml/v3"},
 	},
 	{
 		packages: "sim/...",
 		ours: []string{
 			"sim/...", "lua", "remote", "local", "failover", "tiered/...",
-			"internal/nearest", "internal/test/proof/ideal", "internal/test/proof/invariant", "internal/test/rig/watch",
+			"internal/misspelled", "internal/test/proof/ideal", "internal/test/proof/invariant", "internal/test/rig/watch",
 		},
 		modules: []string{anything},
 	},

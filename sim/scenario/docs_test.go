@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/section"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/docpage"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
@@ -19,13 +19,13 @@ var page = filepath.Join("..", "scenarios.md")
 func TestDocs(t *testing.T) {
 	text := must.Get(os.ReadFile(page))(t)
 	for name, body := range scenario.Tables() {
-		want := must.Get(section.Replace(string(text), name, body))(t)
+		want := must.Get(docpage.Replace(string(text), name, body))(t)
 		if want == string(text) {
 			continue
 		}
 		if !*update {
 			t.Errorf("sim/scenarios.md has not what the code says of %s:\n%s", name, body)
-		} else if err := section.Write(page, name, body); err != nil {
+		} else if err := docpage.Write(page, name, body); err != nil {
 			t.Fatal(err)
 		}
 	}

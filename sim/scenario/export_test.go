@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/section"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/docpage"
 )
 
 // What the tables of the language say of a field: to readers, in sim/scenarios.md, and to editors, in schema.json.
@@ -69,7 +69,7 @@ func fieldsTable(m *mapping) string {
 		}
 		rows = append(rows, []string{code(f.name), f.what, span, left})
 	}
-	return section.Table(rows)
+	return docpage.Table(rows)
 }
 
 func kindsTable(path string) string {
@@ -79,7 +79,7 @@ func kindsTable(path string) string {
 		may := without(k.Takes, k.Needs)
 		rows = append(rows, []string{code(k.Name), codes(k.Needs), codes(may), k.What})
 	}
-	return section.Table(rows)
+	return docpage.Table(rows)
 }
 
 func without(all, some []string) []string {
@@ -93,7 +93,7 @@ func metricsTable() string {
 		written := code(strings.ReplaceAll(form, " or ", "` or `"))
 		rows = append(rows, []string{code(m.Name), m.Unit.String(), written, m.What})
 	}
-	return section.Table(rows)
+	return docpage.Table(rows)
 }
 
 func boundsTable() string {
@@ -115,7 +115,7 @@ func boundsTable() string {
 	} {
 		rows = append(rows, []string{b.what, fmt.Sprint(b.most)})
 	}
-	return section.Table(rows)
+	return docpage.Table(rows)
 }
 
 type object = map[string]any

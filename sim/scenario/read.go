@@ -9,7 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/nearest"
+	"github.com/tiered-limiter/tiered-limiter/internal/misspelled"
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 )
 
@@ -163,7 +163,7 @@ func (r *reader) fields(path, what string, n *yaml.Node, takes []string, read fu
 		if !slices.Contains(takes, key.Value) {
 			r.Bad(key, "%s: %s takes only %s%s", strictyaml.Within(path, key.Value), what, strings.Join(takes, ", "),
 				meant(key.Value, takes))
-			slips = append(slips, join(path, nearest.Of(key.Value, takes)))
+			slips = append(slips, join(path, misspelled.Meant(key.Value, takes)))
 			return
 		}
 		at := join(path, key.Value)

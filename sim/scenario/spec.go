@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/nearest"
+	"github.com/tiered-limiter/tiered-limiter/internal/misspelled"
 	"github.com/tiered-limiter/tiered-limiter/internal/ratetext"
 )
 
@@ -167,7 +167,7 @@ func oneOf(word string, list []string) string {
 
 // meant asks back if a word of the list is at most two letters away: "; did you mean kill?"
 func meant(word string, list []string) string {
-	if near := nearest.Of(word, list); near != "" {
+	if near := misspelled.Meant(word, list); near != "" {
 		return "; did you mean " + near + "?"
 	}
 	return ""

@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	changes "github.com/tiered-limiter/tiered-limiter/internal/readings"
+	changes "github.com/tiered-limiter/tiered-limiter/internal/filechanges"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/remote"

@@ -11,7 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/nearest"
+	"github.com/tiered-limiter/tiered-limiter/internal/misspelled"
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -47,7 +47,7 @@ func (r *reader) mapping(path string, n *yaml.Node, fields []field, needs ...nee
 	r.Pairs(path, n, func(key, value *yaml.Node) {
 		if slices.Contains(names, key.Value) {
 			values[key.Value] = append(values[key.Value], value)
-		} else if name := nearest.Of(key.Value, names); name != "" {
+		} else if name := misspelled.Meant(key.Value, names); name != "" {
 			r.Bad(key, "%s is no field: must be %s", strictyaml.Within(path, key.Value), name)
 			meant[name] = append(meant[name], value)
 		} else { // its name is not shown: it may be a key of a client, with a wrong indentation

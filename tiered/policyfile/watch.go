@@ -17,7 +17,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"go.yaml.in/yaml/v3"
 
-	changes "github.com/tiered-limiter/tiered-limiter/internal/readings"
+	changes "github.com/tiered-limiter/tiered-limiter/internal/filechanges"
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/envoytest"
-	"github.com/tiered-limiter/tiered-limiter/internal/section"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/docpage"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
@@ -412,8 +412,8 @@ func TestThroughEnvoy(t *testing.T) {
 		}
 		table = append(table, line)
 	}
-	fmt.Println(section.Table(table))
+	fmt.Println(docpage.Table(table))
 	if *page != "" && !t.Failed() {
-		must.Do(t, section.Write(*page, "through-envoy", section.Table(table)))
+		must.Do(t, docpage.Write(*page, "through-envoy", docpage.Table(table)))
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
-	"github.com/tiered-limiter/tiered-limiter/internal/readings"
+	"github.com/tiered-limiter/tiered-limiter/internal/filechanges"
 )
 
 // draft is what was read of the configuration, which may not be whole.
@@ -29,7 +29,7 @@ type draft struct {
 func (v *server) start(ctx context.Context) {
 	var r draft
 	func() {
-		defer readings.Survive(&r.err)
+		defer filechanges.Survive(&r.err)
 		v.config.Start(ctx, func() ([sha256.Size]byte, time.Time) {
 			r = v.read()
 			return r.sum, r.written
@@ -43,23 +43,23 @@ func (v *server) start(ctx context.Context) {
 func (v *server) reload(ctx context.Context) {
 	var r draft
 	var failed error
-	is := readings.Changed
+	is := filechanges.Changed
 	func() {
-		defer readings.Survive(&failed)
+		defer filechanges.Survive(&failed)
 		r = v.read()
 		is = v.config.Add(r.sum, time.Now(), v.last.quiet) // the first reading never agrees, whatever quiet is
 	}()
 	switch {
 	case failed != nil:
 		r = draft{err: failed}
-	case is == readings.None:
+	case is == filechanges.None:
 		v.last = draft{}
 		return
 	case r.sum != v.last.sum:
 		v.parse(&r)
 		v.last = r
 		return
-	case is == readings.Changing:
+	case is == filechanges.Changing:
 		if !v.last.told {
 			v.last.told = true
 			v.log.Warn("the configuration has less than before: it is used if it stays so, and may be half written",
@@ -94,14 +94,14 @@ func (v *server) parse(r *draft) {
 		return
 	}
 	defer collectGarbage(false)
-	defer readings.Survive(&r.err)
+	defer filechanges.Survive(&r.err)
 	collectGarbage(true)
 	if r.config, r.err = rls.Parse(files...); r.err != nil {
 		return
 	}
 	r.lacks = r.config.Lacks(v.service.Config())
-	if r.lacks > 0 || slices.ContainsFunc(files, func(f rls.File) bool { return !readings.IsEnded(f.Text) }) {
-		r.quiet = readings.QuietLonger
+	if r.lacks > 0 || slices.ContainsFunc(files, func(f rls.File) bool { return !filechanges.IsEnded(f.Text) }) {
+		r.quiet = filechanges.QuietLonger
 	}
 }
 
@@ -113,7 +113,7 @@ func (v *server) use(ctx context.Context, r *draft) {
 	}
 	if r.err == nil {
 		func() {
-			defer readings.Survive(&r.err)
+			defer filechanges.Survive(&r.err)
 			collectGarbage(true)
 			r.err = v.service.Use(r.config)
 		}()

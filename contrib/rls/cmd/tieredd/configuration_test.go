@@ -16,7 +16,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
-	"github.com/tiered-limiter/tiered-limiter/internal/readings"
+	"github.com/tiered-limiter/tiered-limiter/internal/filechanges"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
 )
 
@@ -102,7 +102,7 @@ func TestHalfWrittenFilesAtTheStart(t *testing.T) {
 		})
 		defer v.Close()
 		v.Start(t.Context())
-		if took, c := time.Since(begin), v.Config(); took != readings.Quiet || c == nil || len(c.Policies()) != 1 {
+		if took, c := time.Since(begin), v.Config(); took != filechanges.Quiet || c == nil || len(c.Policies()) != 1 {
 			t.Errorf("after %v, in force is %v", took, c)
 		}
 	})

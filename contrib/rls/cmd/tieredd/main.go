@@ -32,7 +32,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
-	"github.com/tiered-limiter/tiered-limiter/internal/readings"
+	"github.com/tiered-limiter/tiered-limiter/internal/filechanges"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -111,7 +111,7 @@ type server struct {
 
 	identity  *identity                                        // nil without TLS
 	readFiles func(dir string, merge bool) ([]rls.File, error) // read, except in a test
-	config    readings.Files
+	config    filechanges.Files
 	last      draft // the last reading, if it is not used yet
 
 	mu         sync.Mutex
@@ -287,7 +287,7 @@ func (v *server) reloadIdentity() {
 	switch is, err := v.identity.reload(); {
 	case err != nil:
 		v.log.Error("the certificates are not used", "error", err)
-	case is == readings.Changed:
+	case is == filechanges.Changed:
 		v.log.Info("new certificates are used")
 	}
 }

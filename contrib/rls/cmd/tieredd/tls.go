@@ -15,28 +15,28 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/readings"
+	"github.com/tiered-limiter/tiered-limiter/internal/filechanges"
 )
 
 // identity is the TLS of a process. Its files may change while it runs, as those of a Kubernetes Secret do.
 type identity struct {
 	settings
-	files  readings.Files
+	files  filechanges.Files
 	config atomic.Pointer[tls.Config]
 }
 
 // start reads the files for the first time, and uses them.
 func (i *identity) start() error {
-	_, err := i.reloadBy(func(read reading) readings.Change {
+	_, err := i.reloadBy(func(read reading) filechanges.Change {
 		i.files.Start(context.Background(), read)
-		return readings.Changed
+		return filechanges.Changed
 	})
 	return err
 }
 
 // reload reads the files, and uses them if they have changed. After an error, the last good ones stay.
-func (i *identity) reload() (readings.Change, error) {
-	return i.reloadBy(func(read reading) readings.Change {
+func (i *identity) reload() (filechanges.Change, error) {
+	return i.reloadBy(func(read reading) filechanges.Change {
 		sum, _ := read()
 		return i.files.Add(sum, time.Now(), 0)
 	})
@@ -45,7 +45,7 @@ func (i *identity) reload() (readings.Change, error) {
 // reading reads files. It returns the hash of all, and when the youngest of them was written.
 type reading = func() (sum [sha256.Size]byte, written time.Time)
 
-func (i *identity) reloadBy(changed func(reading) readings.Change) (readings.Change, error) {
+func (i *identity) reloadBy(changed func(reading) filechanges.Change) (filechanges.Change, error) {
 	var all []error
 	var cert, key, ca []byte
 	is := changed(func() (_ [sha256.Size]byte, written time.Time) {
@@ -65,7 +65,7 @@ func (i *identity) reloadBy(changed func(reading) readings.Change) (readings.Cha
 		return sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", cert, key, ca, all)), written
 	})
 	switch {
-	case is != readings.Changed:
+	case is != filechanges.Changed:
 		return is, nil
 	case all != nil:
 		return is, errors.Join(all...)

@@ -29,7 +29,7 @@ import (
 
 	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/readings"
+	"github.com/tiered-limiter/tiered-limiter/internal/filechanges"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
 )
 
@@ -306,19 +306,19 @@ func TestHalfAnAuthority(t *testing.T) {
 	i := tieredd.NewIdentity(tieredd.Settings{TLS: true, Certificate: s.path("tls.crt"), Key: s.path("tls.key"), ClientCA: s.path("ca.crt")})
 	for n, step := range []struct {
 		ca   []byte
-		want readings.Change
+		want filechanges.Change
 	}{
-		{whole, readings.Changing},
-		{whole, readings.Changed},
-		{ours.pem(), readings.Changing},
-		{whole, readings.None},
-		{ours.pem(), readings.Changing},
-		{ours.pem(), readings.Changed},
+		{whole, filechanges.Changing},
+		{whole, filechanges.Changed},
+		{ours.pem(), filechanges.Changing},
+		{whole, filechanges.None},
+		{ours.pem(), filechanges.Changing},
+		{ours.pem(), filechanges.Changed},
 	} {
 		before := i.Config()
 		s.put(t, map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": step.ca})
 		is, err := i.Reload()
-		if used := i.Config() != before; err != nil || is != step.want || used != (is == readings.Changed) {
+		if used := i.Config() != before; err != nil || is != step.want || used != (is == filechanges.Changed) {
 			t.Errorf("reading %d: %v, %v, used %t; want %v", n, is, err, used, step.want)
 		}
 	}
@@ -333,7 +333,7 @@ func TestHalfACertificateAtTheStart(t *testing.T) {
 		i := tieredd.NewIdentity(tieredd.Settings{TLS: true, Certificate: s.path("tls.crt"), Key: s.path("tls.key")})
 		begin := time.Now()
 		time.AfterFunc(60*time.Millisecond, func() { s.put(t, map[string][]byte{"tls.crt": cert, "tls.key": key}) })
-		if err := i.Start(); err != nil || time.Since(begin) != readings.Quiet {
+		if err := i.Start(); err != nil || time.Since(begin) != filechanges.Quiet {
 			t.Errorf("after %v: %v", time.Since(begin), err)
 		}
 	})

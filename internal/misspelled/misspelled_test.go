@@ -1,10 +1,10 @@
-package nearest_test
+package misspelled_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/nearest"
+	"github.com/tiered-limiter/tiered-limiter/internal/misspelled"
 )
 
 func TestNearest(t *testing.T) {
@@ -22,7 +22,7 @@ func TestNearest(t *testing.T) {
 		{"", ""},
 		{strings.Repeat("x", 1000), ""},
 	} {
-		if got := nearest.Of(c.word, []string{"kill", "blackhole", "ip"}); got != c.want {
+		if got := misspelled.Meant(c.word, []string{"kill", "blackhole", "ip"}); got != c.want {
 			t.Errorf("%.20s: %q, want %q", c.word, got, c.want)
 		}
 	}

@@ -1,11 +1,11 @@
-// Package nearest finds the word that somebody meant.
-package nearest
+// Package misspelled finds the word that somebody meant.
+package misspelled
 
 import "strings"
 
-// Of returns the first word of the list with the fewest edits from word: at most two, or one for a word of two to
+// Meant returns the first word of the list with the fewest edits from word: at most two, or one for a word of two to
 // four letters. It is empty if there is none.
-func Of(word string, list []string) (near string) {
+func Meant(word string, list []string) (near string) {
 	best := 3
 	for _, w := range list {
 		d := edits(strings.ToLower(word), strings.ToLower(w), best)

@@ -1,6 +1,6 @@
-// Package adapt lets the middleware of package httplimit decide about requests of frameworks that are built on fasthttp. It
+// Package fasthttpadapter lets the middleware of package httplimit decide about requests of frameworks that are built on fasthttp. It
 // does not import fasthttp, so that each of them can have its own version.
-package adapt
+package fasthttpadapter
 
 import (
 	"context"

@@ -1,9 +1,9 @@
-package section_test
+package docpage_test
 
 import (
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/section"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/docpage"
 )
 
 func TestReplace(t *testing.T) {
@@ -18,7 +18,7 @@ func TestReplace(t *testing.T) {
 		{name: "no end", page: "<!-- x: begin -->\n"},
 		{name: "twice", page: "<!-- x: begin -->\n<!-- x: end --><!-- x: begin -->\n<!-- x: end -->"},
 	} {
-		got, err := section.Replace(c.page, "x", "new\n")
+		got, err := docpage.Replace(c.page, "x", "new\n")
 		if got != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%s: %q, %v; want %q", c.name, got, err, c.want)
 		}
@@ -27,7 +27,7 @@ func TestReplace(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	want := "| a | b |\n|---|---|\n| 1 | 2 |\n"
-	if got := section.Table([][]string{{"a", "b"}, {"1", "2"}}); got != want {
+	if got := docpage.Table([][]string{{"a", "b"}, {"1", "2"}}); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

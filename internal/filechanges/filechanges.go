@@ -1,16 +1,16 @@
-// Package readings tells when files that may change have changed. What is being written is not used: two readings have to
+// Package filechanges tells when files that may change have changed. What is being written is not used: two readings have to
 // agree.
 //
 // A program begins with Start. Then it reads all its files every now and then, and adds the hash of what it has read, also of an error:
 //
 //	switch seen.Add(sha256.Sum256(text), time.Now(), 0) {
-//	case readings.None: // nothing to do
-//	case readings.Changing: // read them again soon
-//	case readings.Changed: // use them, or say what is wrong with them. Add will say None until they change again
+//	case filechanges.None: // nothing to do
+//	case filechanges.Changing: // read them again soon
+//	case filechanges.Changed: // use them, or say what is wrong with them. Add will say None until they change again
 //	}
 //
 // An error belongs into the hash because files that cannot be read are a change as well, which is told once.
-package readings
+package filechanges
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package readings_test
+package filechanges_test
 
 import (
 	"crypto/sha256"
@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/readings"
+	"github.com/tiered-limiter/tiered-limiter/internal/filechanges"
 )
 
 // Files are used once two readings agree and are old enough, and once only.
@@ -17,46 +17,46 @@ func TestReadingsHaveToAgree(t *testing.T) {
 	type step struct {
 		at, quiet time.Duration
 		text      string
-		want      readings.Change
+		want      filechanges.Change
 	}
 	const s = time.Second
 	for name, steps := range map[string][]step{
 		"any second reading": {
-			{0, 0, "a", readings.Changing}, {0, 0, "a", readings.Changed}, {1, 0, "a", readings.None}, {
+			{0, 0, "a", filechanges.Changing}, {0, 0, "a", filechanges.Changed}, {1, 0, "a", filechanges.None}, {
 				2, 0, "b",
-				readings.Changing,
-			}, {3, 0, "b", readings.Changed},
+				filechanges.Changing,
+			}, {3, 0, "b", filechanges.Changed},
 		},
 		"it is being written": {
-			{0, 0, "a", readings.Changing}, {0, 0, "ab", readings.Changing}, {0, 0, "abc", readings.Changing}, {
+			{0, 0, "a", filechanges.Changing}, {0, 0, "ab", filechanges.Changing}, {0, 0, "abc", filechanges.Changing}, {
 				0, 0,
-				"abc", readings.Changed,
+				"abc", filechanges.Changed,
 			},
 		},
 		"it is as before": {
-			{0, 0, "a", readings.Changing}, {0, 0, "a", readings.Changed}, {1, 0, "b", readings.Changing}, {
+			{0, 0, "a", filechanges.Changing}, {0, 0, "a", filechanges.Changed}, {1, 0, "b", filechanges.Changing}, {
 				2, 0, "a",
-				readings.None,
-			}, {3, 0, "b", readings.Changing},
+				filechanges.None,
+			}, {3, 0, "b", filechanges.Changing},
 		},
-		"it settles": {{0, s, "a", readings.Changing}, {s - 1, s, "a", readings.Changing}, {
+		"it settles": {{0, s, "a", filechanges.Changing}, {s - 1, s, "a", filechanges.Changing}, {
 			s, s, "a",
-			readings.Changed,
+			filechanges.Changed,
 		}},
-		"it begins again": {{0, s, "a", readings.Changing}, {s - 1, s, "b", readings.Changing}, {
+		"it begins again": {{0, s, "a", filechanges.Changing}, {s - 1, s, "b", filechanges.Changing}, {
 			s, s, "b",
-			readings.Changing,
-		}, {2*s - 1, s, "b", readings.Changed}},
-		"there and back": {{0, s, "a", readings.Changing}, {s / 2, s, "b", readings.Changing}, {
+			filechanges.Changing,
+		}, {2*s - 1, s, "b", filechanges.Changed}},
+		"there and back": {{0, s, "a", filechanges.Changing}, {s / 2, s, "b", filechanges.Changing}, {
 			s, s, "a",
-			readings.Changing,
-		}, {2 * s, s, "a", readings.Changed}},
-		"the reader changes": {{0, s, "a", readings.Changing}, {s, 5 * s, "a", readings.Changing}, {
+			filechanges.Changing,
+		}, {2 * s, s, "a", filechanges.Changed}},
+		"the reader changes": {{0, s, "a", filechanges.Changing}, {s, 5 * s, "a", filechanges.Changing}, {
 			5 * s, 5 * s, "a",
-			readings.Changed,
+			filechanges.Changed,
 		}},
 	} {
-		var f readings.Files
+		var f filechanges.Files
 		begin := time.Unix(1e9, 0)
 		for i, step := range steps {
 			if got := f.Add(sha256.Sum256([]byte(step.text)), begin.Add(step.at), step.quiet); got != step.want {
@@ -64,8 +64,8 @@ func TestReadingsHaveToAgree(t *testing.T) {
 			}
 		}
 	}
-	var f readings.Files
-	if f.Use(sha256.Sum256(nil)); f.Add(sha256.Sum256(nil), time.Time{}, 0) != readings.None {
+	var f filechanges.Files
+	if f.Use(sha256.Sum256(nil)); f.Add(sha256.Sum256(nil), time.Time{}, 0) != filechanges.None {
 		t.Error("files that are used are new")
 	}
 }
@@ -73,7 +73,7 @@ func TestReadingsHaveToAgree(t *testing.T) {
 // Whatever is read, and whenever: what is used was read without a break for as long as it settles.
 func TestWhatIsUsedHasSettled(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var f readings.Files
+		var f filechanges.Files
 		now, since, before, used := time.Unix(1e9, 0), time.Time{}, -1, -1
 		for range rapid.IntRange(1, 40).Draw(t, "readings") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "later")))
@@ -82,12 +82,12 @@ func TestWhatIsUsedHasSettled(t *testing.T) {
 			if !again {
 				since, before = now, text
 			}
-			want := readings.Changing
+			want := filechanges.Changing
 			switch {
 			case text == used:
-				want = readings.None
+				want = filechanges.None
 			case again && now.Sub(since) >= quiet:
-				want, used = readings.Changed, text
+				want, used = filechanges.Changed, text
 			}
 			if got := f.Add([sha256.Size]byte{byte(text + 1)}, now, quiet); got != want {
 				t.Fatalf("text %d says %v, want %v", text, got, want)
@@ -104,7 +104,7 @@ func TestPanicIsAMistake(t *testing.T) {
 		"panic: runtime error: index out of range": func() { _ = make([]int, 0)[len(t.Name())] },
 	} {
 		err := func() (err error) {
-			defer readings.Survive(&err)
+			defer filechanges.Survive(&err)
 			panics()
 			return nil
 		}()
