@@ -87,9 +87,6 @@ func (u Use) Charge() error {
 
 // credit gives n tokens to key, or fills it with n = local.Fill, and waits until Redis has done it.
 func (l *Limiter) credit(ctx context.Context, key string, n int64) error {
-	if ctx == nil {
-		ctx = context.Background()
-	}
 	done, cause := l.core.Credit(ctx, key, n)
 	switch {
 	case done:

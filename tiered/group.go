@@ -85,9 +85,7 @@ func (g *Group) Ping(ctx context.Context) error {
 	if g.isZero() {
 		return errZeroGroup
 	}
-	if ctx == nil {
-		ctx = context.Background()
-	}
+	ctx = orBackground(ctx)
 	err := engine.ErrClosed
 	if !g.core.Closed.Load() {
 		err = g.core.Dispatch.Ping(ctx, g.limiters.algorithms(), func(node remote.Node, err error) error {
@@ -113,9 +111,7 @@ func (g *Group) Close(ctx context.Context) error {
 	if g.isZero() {
 		return errZeroGroup
 	}
-	if ctx == nil {
-		ctx = context.Background()
-	}
+	ctx = orBackground(ctx)
 	g.core.Closed.Store(true)
 	g.core.Shares.Close(g.core.Now())
 	err := g.core.Empty(ctx, g.callsEnded)

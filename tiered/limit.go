@@ -1,7 +1,6 @@
 package tiered
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -85,18 +84,15 @@ func (l Limit) validate(name string) error {
 	if l == (Limit{}) {
 		return fmt.Errorf("tiered: %s is zero: must be set, as in tiered.PerSecond(100)", name)
 	}
-	var all []error
-	bad := func(field string, value any, rule string) {
-		all = append(all, fmt.Errorf("tiered: %s.%s is %v: %s", name, field, value, rule))
-	}
+	f := faults{of: name}
 	if !validTokens(l.Tokens) {
-		bad("Tokens", l.Tokens, "must be 1 to 2^40")
+		f.bad("Tokens", l.Tokens, "must be 1 to 2^40")
 	}
 	if !validPeriod(l.Per) {
-		bad("Per", l.Per, "must be 1µs to 100 years, in whole microseconds")
+		f.bad("Per", l.Per, "must be 1µs to 100 years, in whole microseconds")
 	}
 	if l.Burst < 0 || l.Burst > maxTokens {
-		bad("Burst", l.Burst, "must be 1 to 2^40, or 0 for Limit.Tokens (WithBurst takes 1 to 2^40)")
+		f.bad("Burst", l.Burst, "must be 1 to 2^40, or 0 for Limit.Tokens (WithBurst takes 1 to 2^40)")
 	}
-	return errors.Join(all...)
+	return f.err()
 }

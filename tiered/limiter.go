@@ -126,3 +126,11 @@ func (l *Limiter) isZero() bool { return l == nil || l.group == nil }
 
 // isZero reports whether g is nil or was not made by NewGroup.
 func (g *Group) isZero() bool { return g == nil || g.core == nil }
+
+// orBackground returns ctx, or a context that never ends if it is nil.
+func orBackground(ctx context.Context) context.Context {
+	if ctx == nil {
+		return context.Background()
+	}
+	return ctx
+}

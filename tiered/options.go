@@ -1,7 +1,6 @@
 package tiered
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -76,10 +75,10 @@ func (o *Options) fill() (options, error) {
 	if f.Random != nil {
 		f.uniform = f.Random
 	}
-	var all []error
+	wrong := faults{of: "Options"}
 	check := func(field string, value any, ok bool, rule string) {
 		if !ok {
-			all = append(all, fmt.Errorf("tiered: Options.%s is %v: %s", field, value, rule))
+			wrong.bad(field, value, rule)
 		}
 	}
 	within := func(d, lo, hi time.Duration) bool { return d == 0 || d >= lo && d <= hi }
@@ -108,7 +107,7 @@ func (o *Options) fill() (options, error) {
 	if f.Logger == nil {
 		f.Logger = slog.Default()
 	}
-	return f, errors.Join(all...)
+	return f, wrong.err()
 }
 
 // maxService is the length of the longest service name, in bytes: as of a policy.

@@ -38,9 +38,7 @@ func (u Use) Peek(ctx context.Context) (d Decision) {
 	if r := l.valid(p.key, p.cost); r != Granted {
 		return l.refusal(p.key, p.cost, r)
 	}
-	if ctx == nil {
-		ctx = context.Background()
-	}
+	ctx = orBackground(ctx)
 	t := l.core.Foresee(ctx, p.key, p.cost, p.limit)
 	if tell(&d, &t); l.group.trace.hooks.Decision != nil {
 		l.group.trace.decision(d)
@@ -55,9 +53,7 @@ func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) 
 	if r := l.valid(key, 1); r != Granted {
 		return nil, l.refusal(key, 1, r).Err()
 	}
-	if ctx == nil {
-		ctx = context.Background()
-	}
+	ctx = orBackground(ctx)
 	p := l.core.PolicyFor(l.core.ID(key), key)
 	if p.Rule != local.ByLimit {
 		return []Decision{l.Peek(ctx, key)}, nil

@@ -247,9 +247,6 @@ func (l *Limiter) engine() *engine.Limiter {
 // [Limiter.WaitN]. It holds no tokens meanwhile, and waits only in the queue of the key that refused it: waiting for
 // one user delays no other user of the same tenant.
 func (u Use) Wait(ctx context.Context) error {
-	if ctx == nil {
-		ctx = context.Background()
-	}
 	var room [1]engine.Part
-	return errorOf(u.request(room[:0]).Wait(ctx))
+	return errorOf(u.request(room[:0]).Wait(orBackground(ctx)))
 }

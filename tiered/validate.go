@@ -13,186 +13,180 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
+// faults are what is wrong with the fields of something, each with field, value and rule.
+type faults struct {
+	of  string // as in Policy
+	all []error
+}
+
+func (f *faults) bad(field string, value any, rule string) {
+	f.all = append(f.all, fmt.Errorf("tiered: %s.%s is %v: %s", f.of, field, value, rule))
+}
+
+func (f *faults) err() error { return errors.Join(f.all...) }
+
 // Validate reports all problems of p, each with field, value and rule.
 func (p Policy) Validate() error {
-	var all []error
-	bad := func(field string, value any, rule string) {
-		all = append(all, fmt.Errorf("tiered: Policy.%s is %v: %s", field, value, rule))
-	}
+	f := &faults{of: "Policy"}
 	if !policyName.MatchString(p.Name) {
-		name := p.Name
-		if len(name) > 80 {
-			name = name[:80] + "…"
-		}
-		bad("Name", fmt.Sprintf("%q", name), "must be 1 to 64 of A-Z a-z 0-9 _ . -")
+		f.bad("Name", fmt.Sprintf("%.80q", p.Name), "must be 1 to 64 of A-Z a-z 0-9 _ . -")
 	}
-	p.validateAlgorithm(bad)
-	p.validateStanding(bad)
-	all = append(all, p.validatePlans(bad)...)
-	for i, l := range p.Also {
-		if l.rule() != local.ByLimit {
-			bad(fmt.Sprintf("Also[%d]", i), "Unlimited or Blocked", "must be a limit")
-		} else if err := l.validate(fmt.Sprintf("Policy.Also[%d]", i)); err != nil {
-			all = append(all, err)
+	p.validateAlgorithm(f)
+	p.validateStanding(f)
+	p.validatePlans(f)
+	valid := true
+	for i, l := range p.limits() {
+		if i > 0 && l.rule() != local.ByLimit {
+			f.bad(limitField(i), "Unlimited or Blocked", "must be a limit")
+		} else if err := l.validate("Policy." + limitField(i)); err != nil {
+			f.all, valid = append(f.all, err), valid && i > 0
 		}
 	}
-	l := p.Limit
-	err := l.validate("Policy.Limit")
-	if err != nil {
-		all = append(all, err)
-	}
-	limited := err == nil && l.rule() == local.ByLimit // an invalid limit has no quarter
-	quarter := (l.burst() + 3) / 4
+	limited := valid && p.Limit.rule() == local.ByLimit // an invalid limit has no quarter
+	quarter := (p.Limit.burst() + 3) / 4
 	if p.Lease.Size < NoLease || limited && p.PerKey == nil && len(p.Plans) == 0 && p.Lease.Size > quarter {
-		bad("Lease.Size", p.Lease.Size,
+		f.bad("Lease.Size", p.Lease.Size,
 			fmt.Sprintf("must be 0 (follow demand), NoLease, or 1 to a quarter of the burst, here %d", quarter))
 	}
 	if p.FailMode > FailClosed {
-		bad("FailMode", p.FailMode, "must be FailLocal, FailOpen or FailClosed")
+		f.bad("FailMode", p.FailMode, "must be FailLocal, FailOpen or FailClosed")
 	}
 	if d := p.Lease.Period; d != 0 && (d < minPeriod || d > maxPeriod) {
-		bad("Lease.Period", d, "must be 5ms to 1m, or 0 for 250ms")
+		f.bad("Lease.Period", d, "must be 5ms to 1m, or 0 for 250ms")
 	}
-	return errors.Join(all...)
+	return f.err()
+}
+
+// limitField is the field of the i-th limit, from 0.
+func limitField(i int) string {
+	if i == 0 {
+		return "Limit"
+	}
+	return fmt.Sprintf("Also[%d]", i-1)
 }
 
 // validateAlgorithm reports settings that do not go together.
-func (p Policy) validateAlgorithm(bad func(field string, value any, rule string)) {
+func (p Policy) validateAlgorithm(f *faults) {
 	a := p.Algorithm
 	if !slices.Contains(lua.Choices(), lua.Algorithm(a)) {
-		bad("Algorithm", a, "must be "+named(func(lua.Algorithm) bool { return true }))
+		f.bad("Algorithm", a, "must be "+named(func(lua.Algorithm) bool { return true }))
 		return
 	}
-	p.validateMaxDebt(bad)
+	p.validateMaxDebt(f)
+	also := func(wrong bool, rule string) {
+		if wrong && len(p.Also) > 0 {
+			f.bad("Also", fmt.Sprintf("%d limits", len(p.Also)), rule)
+		}
+	}
 	if p.Limit.rule() != local.ByLimit {
 		if a.has(lua.NamesPer) {
-			bad("Limit", "Unlimited or Blocked",
+			f.bad("Limit", "Unlimited or Blocked",
 				"must be a limit, because the names of the buckets contain its Per; PerKey may return these")
 		}
-		if len(p.Also) > 0 {
-			bad("Also", fmt.Sprintf("%d limits", len(p.Also)), "must be empty if Limit is Unlimited or Blocked")
-		}
+		also(true, "must be empty if Limit is Unlimited or Blocked")
 		return
 	}
-	if p.PerKey != nil && len(p.Also) > 0 {
-		bad("Also", fmt.Sprintf("%d limits", len(p.Also)), "must be empty with PerKey")
-	}
+	also(p.PerKey != nil, "must be empty with PerKey")
 	if p.Calendar && !a.has(lua.Phased) {
-		bad("Calendar", true, a.only(lua.Phased))
+		f.bad("Calendar", true, a.only(lua.Phased))
 	}
-	if len(p.Also) > 0 && !p.algorithm().Has(lua.Several) {
-		bad("Also", fmt.Sprintf("%d limits", len(p.Also)), a.only(lua.Several))
-	}
+	also(!p.algorithm().Has(lua.Several), a.only(lua.Several))
 	if len(p.Also) >= maxLimits {
-		bad("Also", fmt.Sprintf("%d limits", len(p.Also)), fmt.Sprintf("must be at most %d", maxLimits-1))
+		also(true, fmt.Sprintf("must be at most %d", maxLimits-1))
 		return
 	}
-	if !a.has(lua.Leased) {
-		if p.Lease.Size != 0 && p.Lease.Size != NoLease {
-			bad("Lease.Size", p.Lease.Size, "must be 0 or NoLease: a "+a.name()+" is never leased")
-		}
-		if p.Lease.Period != 0 {
-			bad("Lease.Period", p.Lease.Period, "must be 0: a "+a.name()+" is never leased")
-		}
+	if size := p.Lease.Size; !a.has(lua.Leased) && size != 0 && size != NoLease {
+		f.bad("Lease.Size", size, "must be 0 or NoLease: a "+a.name()+" is never leased")
+	}
+	if !a.has(lua.Leased) && p.Lease.Period != 0 {
+		f.bad("Lease.Period", p.Lease.Period, "must be 0: a "+a.name()+" is never leased")
 	}
 	for i, l := range p.limits() {
-		field := "Limit"
-		if i > 0 {
-			field = fmt.Sprintf("Also[%d]", i-1)
-		}
-		l.validateFor(a, field, bad)
+		l.validateFor(a, limitField(i), f)
 		for j, other := range p.limits()[:i] {
 			if a.has(lua.Blocks) && (l.precision() <= 0 || other.precision() <= 0) {
 				continue // it is reported by itself, and has no blocks
 			}
 			if s, o := l.stored(a), other.stored(a); s.Period == o.Period && s.Span == o.Span {
-				name := "Limit"
-				if j > 0 {
-					name = fmt.Sprintf("Also[%d]", j-1)
-				}
-				rule := "must differ from that of " + name
+				rule := "must differ from that of " + limitField(j)
 				if a.has(lua.Blocks) {
-					rule += fmt.Sprintf(", or the Precision must: both count by %d blocks of %v", s.Span-1,
-						l.precision())
+					rule += fmt.Sprintf(", or the Precision must: both count by %d blocks of %v", s.Span-1, l.precision())
 				}
-				bad(field+".Per", l.Per, rule)
+				f.bad(limitField(i)+".Per", l.Per, rule)
 			}
 		}
 	}
 }
 
 // validateMaxDebt reports a debt that no bucket can have, or that is less than what an outage may admit.
-func (p Policy) validateMaxDebt(bad func(field string, value any, rule string)) {
+func (p Policy) validateMaxDebt(f *faults) {
 	if p.MaxDebt == 0 {
 		return
 	}
 	if !p.Algorithm.has(lua.Owes) {
-		bad("MaxDebt", p.MaxDebt, p.Algorithm.only(lua.Owes))
+		f.bad("MaxDebt", p.MaxDebt, p.Algorithm.only(lua.Owes))
 		return
 	}
 	least := int64(1)
-	if p.Limit.rule() == local.ByLimit {
-		for _, l := range p.limits() {
-			if l.rule() == local.ByLimit {
-				least = max(least, l.burst())
-			}
+	for _, l := range p.limits() {
+		if p.Limit.rule() == local.ByLimit && l.rule() == local.ByLimit {
+			least = max(least, l.burst())
 		}
 	}
 	if p.MaxDebt < least || p.MaxDebt > maxTokens {
-		bad("MaxDebt", p.MaxDebt, fmt.Sprintf("must be 0 for one burst, or at least the burst, here %d, and at most 2⁴⁰", least))
+		f.bad("MaxDebt", p.MaxDebt,
+			fmt.Sprintf("must be 0 for one burst, or at least the burst, here %d, and at most 2⁴⁰", least))
 	}
 }
 
 // validateFor reports what an algorithm does not use, or cannot count.
-func (l Limit) validateFor(a Algorithm, field string, bad func(field string, value any, rule string)) {
+func (l Limit) validateFor(a Algorithm, field string, f *faults) {
 	if l.Precision != 0 && !a.has(lua.Blocks) {
-		bad(field+".Precision", l.Precision, a.only(lua.Blocks))
+		f.bad(field+".Precision", l.Precision, a.only(lua.Blocks))
 	}
 	if !a.has(lua.Window) {
 		return
 	}
 	if a.has(lua.Entries) && l.Tokens > maxEntries {
-		bad(field+".Tokens", l.Tokens, fmt.Sprintf("must be at most %d: a %s keeps every request", maxEntries, a.name()))
+		f.bad(field+".Tokens", l.Tokens, fmt.Sprintf("must be at most %d: a %s keeps every request", maxEntries, a.name()))
 	}
 	if l.Burst != 0 && l.Burst != l.Tokens {
-		bad(field+".Burst", l.Burst, "must be 0: a "+a.String()+" admits Tokens and no more at once")
+		f.bad(field+".Burst", l.Burst, "must be 0: a "+a.String()+" admits Tokens and no more at once")
 	}
 	if l.Per > maxWindow {
-		bad(field+".Per", l.Per, "must be at most 10 years of a "+a.String())
+		f.bad(field+".Per", l.Per, "must be at most 10 years of a "+a.String())
 	}
 	if !a.has(lua.Blocks) || l.Per < time.Microsecond {
 		return
 	}
 	if q := l.precision(); q < time.Microsecond || q > l.Per || q%time.Microsecond != 0 {
-		bad(field+".Precision", l.Precision, "must be 1µs to Per, in whole microseconds, or 0")
+		f.bad(field+".Precision", l.Precision, "must be 1µs to Per, in whole microseconds, or 0")
 	} else if n := (l.Per + q - 1) / q; n > maxBlocks {
-		bad(field+".Precision", l.Precision,
+		f.bad(field+".Precision", l.Precision,
 			fmt.Sprintf("must divide Per into at most %d blocks, here %d: their span is one longer, and at most 512",
 				maxBlocks, n))
 	}
 }
 
 // validateStanding reports what cannot have standing shares.
-func (p Policy) validateStanding(bad func(field string, value any, rule string)) {
+func (p Policy) validateStanding(f *faults) {
 	switch {
 	case p.Standing == StandingOff:
 		return
 	case int(p.Standing) >= len(standings):
-		bad("Standing", p.Standing, "must be StandingOff, StandingSplit or StandingOn")
+		f.bad("Standing", p.Standing, "must be StandingOff, StandingSplit or StandingOn")
+		return
 	case p.Algorithm.has(lua.Window):
-		bad("Standing", p.Standing, fmt.Sprintf("must be StandingOff with a %v: only a token bucket can be split", p.Algorithm))
-	default:
-		for i, l := range p.limits() {
-			if l.rule() != local.ByLimit || l.validate("") != nil { // that is reported elsewhere
-				return
-			}
-			name := "Limit"
-			if i > 0 {
-				name = fmt.Sprintf("Also[%d]", i-1)
-			}
-			if _, _, err := p.splitOne(l); err != nil {
-				bad("Standing", p.Standing, fmt.Sprintf("must be StandingOff with %s %v: %v", name, l, err))
-			}
+		f.bad("Standing", p.Standing,
+			"must be StandingOff with a "+p.Algorithm.String()+": only a token bucket can be split")
+		return
+	}
+	for i, l := range p.limits() {
+		if l.rule() != local.ByLimit || l.validate("") != nil { // that is reported elsewhere
+			return
+		}
+		if _, _, err := p.splitOne(l); err != nil {
+			f.bad("Standing", p.Standing, fmt.Sprintf("must be StandingOff with %s %v: %v", limitField(i), l, err))
 		}
 	}
 }
@@ -212,11 +206,11 @@ func planField(name string) string { return fmt.Sprintf("Plans[%.80q]", name) }
 
 // validatePlans reports plans that no request can have, and what does not go together with plans. A plan may have each
 // limit that a request may carry: see checkCarriedLimit.
-func (p Policy) validatePlans(bad func(field string, value any, rule string)) (all []error) {
+func (p Policy) validatePlans(f *faults) {
 	if len(p.Plans) == 0 {
-		return nil
+		return
 	}
-	refuse := func(rule string) { bad("Plans", fmt.Sprintf("%d plans", len(p.Plans)), rule) }
+	refuse := func(rule string) { f.bad("Plans", fmt.Sprintf("%d plans", len(p.Plans)), rule) }
 	if len(p.Also) > 0 {
 		refuse("must be empty with Also, because a request carries one limit")
 	}
@@ -227,11 +221,11 @@ func (p Policy) validatePlans(bad func(field string, value any, rule string)) (a
 		refuse("must be empty with PerKey, because a request's plan would replace what PerKey returns")
 	}
 	if p.Limit == unlimited {
-		bad("Limit", "Unlimited", "must be a limit or Blocked with Plans, because requests with an unknown plan go by it")
+		f.bad("Limit", "Unlimited", "must be a limit or Blocked with Plans, because requests with an unknown plan go by it")
 	}
 	if len(p.Plans) > maxPlans {
 		refuse(fmt.Sprintf("must be at most %d", maxPlans))
-		return nil
+		return
 	}
 	named := p.namesPer() && p.Limit.rule() == local.ByLimit && p.Limit != (Limit{})
 	for _, name := range planNames(p.Plans) {
@@ -240,21 +234,21 @@ func (p Policy) validatePlans(bad func(field string, value any, rule string)) (a
 		case name == "":
 			refuse(`must have no plan "", because that is a request without a plan: Limit is its limit`)
 		case len(name) > maxPlanName || strings.TrimSpace(name) != name:
-			bad(field, l, fmt.Sprintf("its name must be 1 to %d bytes, without space around", maxPlanName))
+			f.bad(field, l, fmt.Sprintf("its name must be 1 to %d bytes, without space around", maxPlanName))
 		}
 		if err := l.validate("Policy." + field); err != nil {
-			all = append(all, err)
+			f.all = append(f.all, err)
 			continue
 		}
 		if l.rule() != local.ByLimit {
 			continue
 		}
-		l.validateFor(p.Algorithm, field, bad)
+		l.validateFor(p.Algorithm, field, f)
 		if named && l.Per != p.Limit.Per {
-			bad(field+".Per", l.Per, fmt.Sprintf("must be that of Limit, %v, because the buckets in Redis count by it", p.Limit.Per))
+			f.bad(field+".Per", l.Per,
+				fmt.Sprintf("must be that of Limit, %v, because the buckets in Redis count by it", p.Limit.Per))
 		}
 	}
-	return all
 }
 
 // largest returns the limit with the largest burst of those that requests may have, Limit and Plans, and its field.
@@ -291,10 +285,7 @@ func (p Policy) CheckCost(n int64) error {
 		if limit.rule() != local.ByLimit || n <= most {
 			continue
 		}
-		of, field, parts := "Limit", "Tokens", ""
-		if i > 0 {
-			of = fmt.Sprintf("Also[%d]", i-1)
-		}
+		field, parts := "Tokens", ""
 		if limit.Burst > 0 {
 			field = "Burst"
 		}
@@ -302,7 +293,7 @@ func (p Policy) CheckCost(n int64) error {
 			parts = fmt.Sprintf(" and Policy.Standing is %v", p.Standing)
 		}
 		return fmt.Errorf("tiered: the cost is %d: must be at most %d, because Policy.%s.%s is %d%s",
-			n, most, of, field, limit.burst(), parts)
+			n, most, limitField(i), field, limit.burst(), parts)
 	}
 	return nil
 }
@@ -338,11 +329,10 @@ func (p Policy) checkCarriedLimit(limit Limit) error {
 
 // checkReplaces reports settings of p that cannot replace those of was, because existing buckets count by them.
 func (p Policy) checkReplaces(was Policy) error {
-	var all []error
+	f := faults{of: "Policy"}
 	stays := func(stays bool, field string, is, was any) {
 		if !stays {
-			all = append(all, fmt.Errorf("tiered: Policy.%s is %v: must stay %v, because the buckets in Redis count by it",
-				field, is, was))
+			f.bad(field, is, fmt.Sprintf("must stay %v, because the buckets in Redis count by it", was))
 		}
 	}
 	stays(p.Name == was.Name, "Name", fmt.Sprintf("%.80q", p.Name), fmt.Sprintf("%q", was.Name))
@@ -352,7 +342,7 @@ func (p Policy) checkReplaces(was Policy) error {
 	stays(slices.Equal(p.Also, was.Also), "Also", p.Also, was.Also)
 	limited := p.Limit.rule() == local.ByLimit && p.Limit != (Limit{})
 	stays(!was.namesPer() || !limited || p.Limit.Per == was.Limit.Per, "Limit.Per", p.Limit.Per, was.Limit.Per)
-	return errors.Join(all...)
+	return f.err()
 }
 
 // namesPer reports whether the Per of Limit is part of a bucket's name, or of a limit's name within a bucket. Another Per
