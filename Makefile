@@ -57,7 +57,7 @@ except = $$(go list ./... | grep -vxF "$$(go list . $(1))")
 # would only do again what make test did. The adversary plays a part of its schedules in make test, and all of them in
 # make proof; so do the plans.
 LONGER = $$(grep -rlE --include='*_test.go' 'testing\.Short\(\)|pgregory\.net/rapid' cmd internal local lua sim | \
-	xargs -n 1 dirname | sort -u | sed 's|^|./|' | grep -vxE './internal/(proof/(adversary.*|legal)|rig/faults)')
+	xargs -n 1 dirname | sort -u | sed 's|^|./|' | grep -vxE './internal/test/(proof/(adversary.*|legal)|rig/faults)')
 
 # Adapters that start no goroutine of their own. The race detector watches them in `make hunt HUNT=race`: it has all of
 # their frameworks compiled once more.

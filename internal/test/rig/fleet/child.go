@@ -17,8 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -29,7 +27,6 @@ const childVariable = "TIERED_FLEET_CHILD"
 
 // Main is TestMain of a package that starts processes: it runs the tests of m, or does a child's work.
 func Main(m *testing.M) {
-	redis.SetLogger(silent{}) // go-redis writes a line for each connection that it cannot make
 	if os.Getenv(childVariable) == "" {
 		os.Exit(m.Run())
 	}
@@ -41,11 +38,6 @@ func Main(m *testing.M) {
 	}
 	os.Exit(0)
 }
-
-// silent is a logger of go-redis that says nothing.
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
 
 // order is what the driver tells a child: one of its fields is set, or none to hear how it is. A Report answers each
 // order. The end of all orders is the order to exit.

@@ -18,7 +18,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 )
+
+// go-redis writes a line for each connection that it cannot make: hundreds, in which a test's verdict drowns.
+func init() { logging.Disable() }
 
 // Server is one redis-server process of a test. It is not safe for concurrent use.
 type Server struct {
