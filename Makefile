@@ -11,6 +11,10 @@ RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # alone does and `make hunt`.
 export RAPID_SEED ?= 1
 
+# Ten times what the slowest package takes on a quiet machine. go test ends a package after ten minutes otherwise, whose machine may
+# only be busy.
+TIMEOUT := 30m
+
 # Install what tests start, if it is missing.
 REDIS := sh scripts/install-redis.sh
 CHROMIUM := sh scripts/install-chromium.sh
@@ -39,9 +43,9 @@ demo: ## rehearse an outage of Redis in the three fail modes, a minute of virtua
 check: ## formatting, go vet and the short tests: before each commit, under two minutes
 	@files=$$(gofmt -l .); test -z "$$files" || { echo "gofmt would change:"; echo "$$files"; exit 1; }
 	go vet ./...
-	go test -short ./...
-	cd benchmarks && go vet ./... && go test -short ./...
-	for module in contrib/*/; do (cd $$module && go vet ./... && go test -short ./...) || exit 1; done
+	go test -short -timeout $(TIMEOUT) ./...
+	cd benchmarks && go vet ./... && go test -short -timeout $(TIMEOUT) ./...
+	for module in contrib/*/; do (cd $$module && go vet ./... && go test -short -timeout $(TIMEOUT) ./...) || exit 1; done
 
 # Packages whose tests take real time, with real processes. They run one after the other, so that each has the machine.
 REALTIME := ./failover ./internal/test/rig/faults ./remote ./tiered
@@ -68,23 +72,23 @@ MODULES := $(filter-out $(ADAPTERS),$(patsubst %/,%,$(wildcard contrib/*/))) exa
 test: ## before a pull request: the short tests, under the race detector what services run, and the promise on a real Redis
 	@$(REDIS)
 	@test -n "$(RACE)" || echo "cgo is off or there is no C compiler: testing without the race detector"
-	go test -vet=off $(RACE) -short -timeout 10m $(RACED)
-	go test -vet=off -short -timeout 10m $(call except,$(RACED))
-	go test -vet=off -short -timeout 10m -run '^TestFleet' ./tiered
-	go test -vet=off -timeout 10m .
+	go test -vet=off $(RACE) -short -timeout $(TIMEOUT) $(RACED)
+	go test -vet=off -short -timeout $(TIMEOUT) $(call except,$(RACED))
+	go test -vet=off -short -timeout $(TIMEOUT) -run '^TestFleet' ./tiered
+	go test -vet=off -timeout $(TIMEOUT) .
 
 # What takes real time runs without the race detector, which slows everything down. The GUARDED lines are the stores' tests
 # as the user of docs/redis.md, by unix socket and RESP2.
 test-long: ## what make test leaves out: real time, real faults, the contrib modules, a user with few rights, lint; CI runs both
 	@$(REDIS)
-	go test -vet=off -p 1 -timeout 10m $(REALTIME)
-	go test -vet=off -timeout 10m $(LONGER)
+	go test -vet=off -p 1 -timeout $(TIMEOUT) $(REALTIME)
+	go test -vet=off -timeout $(TIMEOUT) $(LONGER)
 	@$(PROMETHEUS) || echo "promtool is not there: the alerts of contrib/prometheus are tested without it"
 	@$(ENVOY)
-	for module in $(MODULES); do (cd $$module && TIERED_TEST_ENVOY="$(TIERED_TEST_ENVOY)" go test -vet=off $(RACE) -timeout 10m ./...) || exit 1; done
-	for module in $(ADAPTERS); do (cd $$module && go test -vet=off -timeout 10m ./...) || exit 1; done
-	TIERED_TEST_GUARDED=1 go test -vet=off -short -timeout 5m ./remote .
-	TIERED_TEST_GUARDED=1 go test -vet=off -short -timeout 5m -run 'Hostile|TLS|FarFromRedis|LostDoubled|ScriptFlush|Foreign|Flood' ./tiered
+	for module in $(MODULES); do (cd $$module && TIERED_TEST_ENVOY="$(TIERED_TEST_ENVOY)" go test -vet=off $(RACE) -timeout $(TIMEOUT) ./...) || exit 1; done
+	for module in $(ADAPTERS); do (cd $$module && go test -vet=off -timeout $(TIMEOUT) ./...) || exit 1; done
+	TIERED_TEST_GUARDED=1 go test -vet=off -short -timeout $(TIMEOUT) ./remote .
+	TIERED_TEST_GUARDED=1 go test -vet=off -short -timeout $(TIMEOUT) -run 'Hostile|TLS|FarFromRedis|LostDoubled|ScriptFlush|Foreign|Flood' ./tiered
 	@$(REDIS_VERSIONS) || echo "other versions of Redis are not there: only the redis-server in PATH is tested"
 	$(on-each-redis)
 	$(MAKE) --no-print-directory lint
@@ -94,9 +98,9 @@ define on-each-redis
 @[ -z "$(TIERED_TEST_REDIS)" ] || for dir in $(TIERED_TEST_REDIS)/*/; do \
 	[ -x "$$dir/redis-server" ] || continue; \
 	"$$dir/redis-server" --version; \
-	PATH="$$dir:$$PATH" go test -vet=off -count=1 -short -timeout 10m ./failover ./remote && \
-		PATH="$$dir:$$PATH" go test -vet=off -count=1 -timeout 10m -run 'TestExact|TestNothingStaysBehind' . && \
-		PATH="$$dir:$$PATH" TIERED_TEST_GUARDED=1 go test -vet=off -count=1 -short -timeout 5m ./remote || exit 1; \
+	PATH="$$dir:$$PATH" go test -vet=off -count=1 -short -timeout $(TIMEOUT) ./failover ./remote && \
+		PATH="$$dir:$$PATH" go test -vet=off -count=1 -timeout $(TIMEOUT) -run 'TestExact|TestNothingStaysBehind' . && \
+		PATH="$$dir:$$PATH" TIERED_TEST_GUARDED=1 go test -vet=off -count=1 -short -timeout $(TIMEOUT) ./remote || exit 1; \
 done
 endef
 
@@ -260,7 +264,7 @@ hunt-gremlins = GOFLAGS='-short -count=1' go run $(GREMLINS) unleash $(PACKAGE) 
 
 define hunt-other-go
 GOTOOLCHAIN=$(OTHER_GO) go vet ./...
-GOTOOLCHAIN=$(OTHER_GO) go test -short -timeout 10m ./lua ./internal/model ./local ./failover ./internal/dispatch ./remote ./tiered/...
+GOTOOLCHAIN=$(OTHER_GO) go test -short -timeout $(TIMEOUT) ./lua ./internal/model ./local ./failover ./internal/dispatch ./remote ./tiered/...
 endef
 
 define hunt-plans
