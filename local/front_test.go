@@ -165,7 +165,7 @@ func TestHotKeyIsFoundFirst(t *testing.T) {
 			}
 			c := newCacheRig(10, cachePolicy)
 			dice := rand.New(rand.NewPCG(1, uint64(tick)))
-			const decisions = 1 << 21
+			const decisions = 1 << 19
 			now, hot := time.Duration(0), 0
 			for range decisions {
 				now += tick * time.Duration(1+dice.IntN(100))

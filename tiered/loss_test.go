@@ -333,7 +333,7 @@ func comesBack(t *testing.T, algorithm tiered.Algorithm, mode tiered.FailMode, d
 		limiters[i] = limiter(t, watch.Damaged{Store: links[i]}, p, o)
 	}
 	ask := func(d time.Duration) {
-		for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(20 * ms) {
+		for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(max(20*ms, d/500)) {
 			for i, l := range limiters {
 				l.Allow(ctx, "hot")
 				l.AllowN(ctx, fmt.Sprint("rare", i), 20)

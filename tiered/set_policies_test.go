@@ -256,7 +256,7 @@ func TestPolicyThatComesBackTwiceHasOneLimit(t *testing.T) {
 								admitted++
 							}
 						}
-						time.Sleep(300 * time.Microsecond)
+						time.Sleep(600 * time.Microsecond)
 					}
 					if most := 1000 + 3*1000; admitted > most || admitted < most*8/10 {
 						t.Errorf("%d tokens admitted in 3 s, and the bound is %d", admitted, most)
