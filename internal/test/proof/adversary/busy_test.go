@@ -5,12 +5,15 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // TestWorldsAreBusy counts what happens in random schedules: where nothing happens, nothing can break.
-func TestWorldsAreBusy(t *testing.T) {
+func TestWorldsAreBusy(t *testing.T) { synctest.Test(t, worldsAreBusy) }
+
+func worldsAreBusy(t *testing.T) {
 	const schedules = 10_000
 	seen := map[string]int{}
 	var all []*Scope

@@ -23,6 +23,7 @@ type Store struct {
 	Read   func(name string) (fields map[string]string, pttl int64)
 	Remove func(name string)
 	Copy   func() *Store // nil if there is no replica
+	Stands bool          // its own clock stands still: what is left of a key's time is exact
 }
 
 // OnMemory returns a store in memory.
@@ -35,6 +36,7 @@ func onMemory(m *remote.Memory) *Store {
 		Table:  table,
 		Read:   func(bucket string) (map[string]string, int64) { return m.Fields(bucket), m.PTTL(bucket) },
 		Remove: m.Del,
+		Stands: true, // in a bubble
 	}
 }
 
@@ -88,6 +90,10 @@ func (s *state) integer(field string) (n int64, err error) {
 
 func (b *Store) state(a lua.Algorithm, bucket string) (s state, err error) {
 	s.fields, s.pttl = b.Read(bucket)
-	s.Bucket, err = invariant.Parse(a, s.fields, invariant.Unseen)
+	left := invariant.Unseen
+	if b.Stands {
+		left = time.Duration(s.pttl) * time.Millisecond
+	}
+	s.Bucket, err = invariant.Parse(a, s.fields, left)
 	return s, err
 }

@@ -163,26 +163,6 @@ func (b *Bucket) put(lease string, r lua.Record) {
 	b.Records[lease] = r
 }
 
-// Follows completes a bucket of which only [Fields] were read: every other lease is on record as before. It takes
-// the map of records from the bucket before.
-func (b *Bucket) Follows(before *Bucket, lease string) {
-	own, ok := b.Records[lease]
-	b.Records, b.out, b.wants, b.latest = before.Records, before.out, before.wants, before.latest
-	if b.Records == nil {
-		b.Records = make(map[string]lua.Record)
-	}
-	if ok {
-		b.put(lease, own)
-	}
-}
-
-// SweepDue reports whether a call that is executed at a time of the server's clock has to forget the leases that
-// are over.
-func (b *Bucket) SweepDue(server int64) bool {
-	now, _ := b.clock(server)
-	return b.Sweep > 0 && now >= b.Sweep
-}
-
 // clock is the time of a bucket at a time of the server's clock, and how far it then is ahead of that clock. The
 // bucket waits out a small step back. It believes a large one, and makes up for it.
 func (b *Bucket) clock(server int64) (now, behind int64) {

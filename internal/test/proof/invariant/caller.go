@@ -18,7 +18,7 @@ type Numbers struct {
 
 // Sends checks a call of a lease that is about to leave.
 func (t *Caller) Sends(c *lua.Call, last *Numbers) (f Finding) {
-	fresh := t.Fresh(c)
+	fresh := t.lease != c.Lease
 	f.Is(last.Lease == c.Lease && c.Seq <= last.Seq, 0, "a call is not newer than the one before of its lease")
 	f.Is(t.call != 0, 0, "two calls of one key are under way")
 	f.Is(!fresh && c.Ack != t.ack, 0, "a call does not acknowledge what was accepted last")
@@ -31,15 +31,6 @@ func (t *Caller) Sends(c *lua.Call, last *Numbers) (f Finding) {
 	t.call, *last = c.Seq, Numbers{c.Lease, c.Seq}
 	return f
 }
-
-// Fresh reports whether a call is the first of its lease that this state makes.
-func (t *Caller) Fresh(c *lua.Call) bool { return t.lease != c.Lease }
-
-// Waits reports whether a call is under way.
-func (t *Caller) Waits() bool { return t.call != 0 }
-
-// For reports whether it is a call that is under way.
-func (t *Caller) For(seq int64) bool { return seq != 0 && t.call == seq }
 
 // Accepts notes that the reply to the call under way was accepted.
 func (t *Caller) Accepts() { t.ack, t.call = t.call, 0 }
@@ -60,6 +51,9 @@ func Covered(spendable, out int64) (f Finding) {
 	f.Is(spendable > out, float64(spendable-out), "a process can spend more than its record covers")
 	return f
 }
+
+// ShareBurst is what the share of one process holds: 1 of a burst that is less than one for each.
+func ShareBurst(burst, fleet int64) int64 { return max(burst/fleet, 1) }
 
 // Ledger is what a process did with the tokens that the store granted it.
 type Ledger struct{ Granted, Spent, Returned, Burnt, Held int64 }

@@ -4,12 +4,11 @@
 //   - [Exchange]: what one call did to a token bucket. Time, records, levels, debt and grant each have a law. Together they
 //     say that no token appears and none disappears.
 //   - [Bucket]: what a stored bucket must say of itself at any time: level + escrow ≤ burst, and the records add up.
-//   - [Caller], [Holds] and [Owes]: what a process says with its calls.
+//   - [Caller] and [Holds]: what a process says with its calls.
 //   - [Covered]: what a process can spend is on record for it in the store.
 //   - [Ledger]: what a process did with the tokens that it was granted.
-//   - [Share]: what a process admits without the store.
 //
-// The adversary, the simulator's audit and the tests on a real Redis ask it. It imports neither package local nor
+// The adversary and the tests on a real Redis ask it. It imports neither package local nor
 // package remote, because a judge must not share the defendant's code. From package lua it takes the types of the
 // protocol only.
 //
