@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -27,6 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // play plays a sequence in a bubble of its own.
 func play(t *testing.T, s answers.Sequence, judges func(string) bool) (f *answers.Fault) {
+	var code answers.Transcript
 	played := make(chan struct{})
 	go func() {
 		for range patience.Milliseconds() { // in which this process runs: a busy machine takes longer
@@ -36,10 +38,10 @@ func play(t *testing.T, s answers.Sequence, judges func(string) bool) (f *answer
 			case <-time.After(time.Millisecond):
 			}
 		}
-		panic(fmt.Sprintf("it hangs: %s", s.Code(nil)))
+		panic(fmt.Sprintf("it hangs: %s", code.Test()))
 	}()
 	defer close(played)
-	synctest.Test(t, func(*testing.T) { f = s.Play(judges) })
+	synctest.Test(t, func(*testing.T) { f = s.Play(judges, &code) })
 	return f
 }
 
@@ -97,15 +99,16 @@ func TestAnswers(t *testing.T) {
 	if g := play(t, s, func(judge string) bool { return judge == f.Judge }); g != nil {
 		f = g
 	}
-	t.Errorf("seed %d: %s: %s\n%s", s.Seed, f.Judge, f.Text, s.Code(f))
+	t.Errorf("seed %d: %s: %s\n%s", s.Seed, f.Judge, f.Text, f.Code)
 }
 
-// What is printed is Go: Code formats it.
+// What is printed is Go: Test formats it.
 func TestCode(t *testing.T) {
 	for seed := range uint64(200) {
-		s := answers.Draw(seed)
-		if s.Code(nil) == s.Code(&answers.Fault{Check: "t.Error()"}) {
-			t.Error("a test without its check")
+		var code answers.Transcript
+		synctest.Test(t, func(*testing.T) { answers.Draw(seed).Play(func(string) bool { return false }, &code) })
+		if !strings.Contains(code.Test(), "d = p[") {
+			t.Errorf("seed %d: nothing is asked", seed)
 		}
 	}
 }

@@ -85,7 +85,11 @@ func (c *counts) waited(err error, n int64, took time.Duration, unlimited, unsur
 
 // figures compares the figures of a process with what its callers saw.
 func (p *process) figures() {
-	if p.closed || p.waits("") > 0 {
+	waiting := 0
+	for _, callers := range p.waiting {
+		waiting += callers
+	}
+	if p.closed || waiting > 0 {
 		return
 	}
 	s := p.group.Stats()

@@ -33,46 +33,6 @@ type rules map[string]tiered.Limit
 
 var keys = [...]string{"a", "b"}
 
-// Verb is the kind of a step.
-type Verb uint8
-
-// The verbs.
-const (
-	Ask      Verb = iota // AllowN
-	Hurry                // AllowN with a context that ends after Pause
-	Again                // AllowN, N times
-	Back                 // AllowN until it is refused, and back when that says: see process.back
-	Climb                // the same for one token, and then for N
-	Crowd                // AllowN of several costs at one time, and back when one that is refused is told
-	Scout                // PeekN, and again when that says
-	Look                 // PeekN, and then AllowN
-	Each                 // Peek and PeekEach
-	Known                // PeekN of 0
-	Reserve              // ReserveN
-	Settle               // settles a reservation at N tokens
-	Cancel               // cancels a reservation
-	AtMost               // AllowAtMost
-	Together             // AllowEach over all policies
-	Apart                // Use.AllowSeparately over all policies
-	Carry                // AllowN of a use with another limit, by itself or as a plan
-	Do                   // Reserve, and Cancel if Pick is odd
-	Wait                 // WaitN for at most Pause
-	Behind               // the same, while the next steps are played
-	WaitAll              // Wait for a key of all policies
-	Charge               // Charge
-	Refund               // Refund
-	Reset                // Reset
-	Change               // SetPolicy with another limit, in all processes or in one
-	Rule                 // PerKey returns another limit from now on, in all processes
-	Others               // AllowN of N other keys, so that this one may be evicted
-	Figures              // Stats
-	Restart              // closes a process, and opens another in its place
-	Down                 // the store refuses all calls
-	Hang                 // it does not answer
-	Well                 // it works again
-	verbs
-)
-
 // Step is one step of a sequence. It happens After the one before.
 type Step struct {
 	Verb            Verb
@@ -135,13 +95,10 @@ func Draw(seed uint64) Sequence {
 	return s
 }
 
-// Algorithms are those that are drawn.
-var Algorithms = []tiered.Algorithm{tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingLog, tiered.SlidingWindow}
-
 func (d drawer) policy(name string) (tiered.Policy, rules) {
 	for {
 		p := tiered.Policy{
-			Name: name, Algorithm: pick(d, Algorithms...), FailMode: tiered.FailMode(d.IntN(3)), Shadow: d.IntN(10) == 0,
+			Name: name, Algorithm: tiered.Algorithm(d.IntN(4)), FailMode: tiered.FailMode(d.IntN(3)), Shadow: d.IntN(10) == 0,
 			Lease: pick(d, tiered.Lease{}, tiered.Lease{}, tiered.Lease{Size: tiered.NoLease}, tiered.Lease{Size: 1},
 				tiered.Lease{Size: 5}, tiered.Lease{Period: 5 * ms}, tiered.Lease{Period: 2 * second}),
 		}
@@ -210,7 +167,7 @@ func (d drawer) step(s *Sequence, outages bool) Step {
 	p := s.Policies[which]
 	most := burst(slices.MinFunc(limits(p), func(a, b tiered.Limit) int { return int(burst(a) - burst(b)) }))
 	x := Step{
-		Verb: Verb(d.IntN(int(verbs))), Who: d.IntN(s.Processes), Which: which, Key: pick(d, 0, 0, 0, 1), Pick: d.IntN(12),
+		Verb: Verb(d.IntN(len(verbs))), Who: d.IntN(s.Processes), Which: which, Key: pick(d, 0, 0, 0, 1), Pick: d.IntN(12),
 		After: pick(d, 0, ms, ms, 30*ms, 300*ms, second, 6*second, 12*second, tokenTime(p.Limit), min(p.Limit.Per, time.Minute)/2) +
 			time.Duration(d.IntN(1000)),
 		N: pick(d, 1, 1, 1, 2, most/4, most/2, most*3/4, most, most, most+1),

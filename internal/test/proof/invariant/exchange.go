@@ -14,15 +14,8 @@ type Exchange struct {
 	Own           lua.Record // what was on record of the call's lease before
 	Owned         bool       // something was
 
-	// Waited is the time that the bucket before would show if nobody had moved the server's clock, in µs. 0: nobody
-	// did.
-	Waited int64
-
 	// Conceded says that the caller may hold what the store forgot, or took for over.
 	Conceded bool
-
-	// Wrote is what Check found: the call has written, or had to.
-	Wrote bool
 
 	now, behind int64
 	freed       int64 // tokens of leases that are over, whose room is free from this call on
@@ -52,7 +45,7 @@ func (x *Exchange) Check() (f Finding) {
 		x.created(&f)
 	}
 	x.now, x.behind = x.Before.clock(r.Now)
-	if x.Wrote = x.wrote(); !x.Wrote {
+	if !x.wrote() {
 		x.unwritten(&f)
 		return f
 	}
@@ -75,7 +68,7 @@ func (x *Exchange) Check() (f Finding) {
 func (x *Exchange) created(f *Finding) {
 	c, b := x.Call, x.Before
 	if b.Exists {
-		missing, ok := b.Missing(max(x.Reply.Now+b.Behind, x.Waited), c)
+		missing, ok := b.Missing(x.Reply.Now+b.Behind, c)
 		f.Is(!ok, max(missing, 0), "a bucket was forgotten before it was full and its leases were over")
 	}
 	full := &Bucket{Overflow: lua.OverflowStart, Last: x.Reply.Now, Born: x.Reply.Now}
