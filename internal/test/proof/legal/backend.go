@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -118,7 +119,8 @@ func (c *buffered) Close() error {
 
 // SetWriteDeadline and SetDeadline do not bound what is sent later.
 func (c *buffered) SetWriteDeadline(time.Time) error { return nil }
-func (c *buffered) SetDeadline(t time.Time) error    { return c.Conn.SetReadDeadline(t) }
+
+func (c *buffered) SetDeadline(t time.Time) error { return c.Conn.SetReadDeadline(t) }
 
 // OnRedis returns a backend with a real server, whose clock is never set. Its names begin with prefix.
 func OnRedis(client *redis.Client, prefix string) *Backend {
@@ -151,3 +153,38 @@ func (c *clock) tick() {
 		c.set(time.Now().Add(c.by))
 	}
 }
+
+// mostNodes is how many nodes a store has at most, at different times.
+const mostNodes = 4
+
+// move draws a step that moves the slots.
+func (d *drawer) move(p *Plan) []Step {
+	s := Step{Verb: Move, After: d.after(second), Key: d.IntN(mostNodes), N: 1 + d.IntN(3)}
+	if p.Class != Calm && d.one(4) {
+		s.N = 0
+	}
+	return []Step{s}
+}
+
+// move gives the slots to other nodes: N of them, from the one with number Key on. Without any the store is down.
+func (w *player) move(s *Step) {
+	if n := w.backend.Nodes; n != nil && w.plan.Nodes > 0 {
+		w.enter(0)
+		all := nodes.Names(mostNodes)
+		n.Share(slices.Concat(all, all)[s.Key : s.Key+s.N]...)
+	}
+}
+
+// store returns the store of a new process.
+func (w *player) store() remote.Store {
+	if w.backend.Nodes == nil || w.plan.Nodes == 0 {
+		return w.backend.Store
+	}
+	return w.backend.Nodes.Cluster()
+}
+
+// several reports whether the store has several nodes, and their map has to be found.
+func (w *player) several() bool { return w.backend.Nodes != nil && w.plan.Nodes > 0 }
+
+// withoutNode reports whether the store has no node now.
+func (w *player) withoutNode() bool { return w.several() && len(w.backend.Nodes.Ring().Nodes()) == 0 }

@@ -13,14 +13,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// forCharges gives one plan in three an ordinary policy with standing shares.
-func (d *drawer) forCharges(p *Plan) bool {
-	if d.one(3) {
-		p.splitting(d)
-	}
-	return true
-}
-
 // charge draws costs that are known afterwards, gifts, parts and waiters.
 func (d *drawer) charge(p *Plan) []Step {
 	s := Step{
@@ -35,7 +27,7 @@ func (d *drawer) charge(p *Plan) []Step {
 }
 
 // splitting makes p a plan of an ordinary policy whose standing shares are full at its first step.
-func (p *Plan) splitting(d *drawer) {
+func (d *drawer) splitting(p *Plan) {
 	x := tiered.Policy{
 		Name: "p0", Standing: tiered.StandingOn, FailMode: pick(d, tiered.FailClosed, tiered.FailClosed, tiered.FailLocal),
 		Limit: tiered.Limit{Tokens: pick(d, int64(100), 400, 1000), Per: pick(d, second, 10*second, time.Minute), Burst: pick(d, int64(100), 200, 400)},
@@ -44,7 +36,7 @@ func (p *Plan) splitting(d *drawer) {
 	p.Class, p.Policies, p.Plans, p.Repeats = Calm, []tiered.Policy{x}, []bool{false}, false
 	p.Warm = 100*second + x.Limit.Per*time.Duration(x.Limit.Burst)/time.Duration(x.Limit.Tokens)
 	p.Steps = slices.DeleteFunc(p.Steps, func(s Step) bool {
-		return s.Verb == Rule || s.Verb == Change || !d.can(p, s.Verb, 0) || d.one(2)
+		return s.Verb == Rule || s.Verb == Change || !s.Verb.suits(p, 0) || d.one(2)
 	})
 	for i := range p.Steps {
 		p.Steps[i].Which, p.Steps[i].Limit = 0, tiered.Limit{}
@@ -63,7 +55,7 @@ func (p *process) later(s *Step) int64 {
 	p.player.mu.Lock()
 	defer p.player.mu.Unlock()
 	l := p.limit(s.Which, s.Key)
-	if l == tiered.Unlimited() || l == tiered.Blocked() {
+	if free(l) {
 		l = p.player.plan.Policies[s.Which].Limit
 	}
 	most := max(burst(l), p.player.plan.Policies[s.Which].MaxDebt)
@@ -78,7 +70,7 @@ func (p *process) meter(s *Step) {
 		w.mu.Lock()
 		admitted := len(b.sure)
 		w.mu.Unlock()
-		p.ask(0, s.Which, s.Key, 1, false, tiered.Limit{})
+		p.one(s)
 		w.mu.Lock()
 		sure := len(b.sure) > admitted && w.busy.Load() == 0
 		w.mu.Unlock()
@@ -103,7 +95,7 @@ func (p *process) charge(s *Step, n int64, used bool) {
 	defer w.mu.Unlock()
 	w.line("process %d policy %d key %d is charged %d", p.slot, s.Which, s.Key, n)
 	c := &p.counts[s.Which]
-	if l := p.limit(s.Which, s.Key); l != tiered.Unlimited() && l != tiered.Blocked() { // otherwise nothing is counted
+	if l := p.limit(s.Which, s.Key); !free(l) { // otherwise nothing is counted
 		c.tokens += n
 	}
 	c.vague = c.vague || w.plan.Plans[s.Which]
@@ -170,7 +162,7 @@ func (p *process) queue(s *Step) {
 	w.mu.Unlock()
 	const tokens = 40
 	patience := limit.Per / time.Duration(max(limit.Tokens, 1)) * tokens
-	if limit == tiered.Unlimited() || limit == tiered.Blocked() || limit.Tokens > 1<<20 || patience < 2*second || patience > 10*time.Minute {
+	if free(limit) || limit.Tokens > 1<<20 || patience < 2*second || patience > 10*time.Minute {
 		return
 	}
 	whole := p.whole(s.Which, s.Key) && w.busy.Load() == 0 && l.Policy().FailMode == tiered.FailClosed && len(w.plan.Policies[s.Which].Also) == 0
@@ -179,7 +171,7 @@ func (p *process) queue(s *Step) {
 			w.mu.Lock()
 			admitted := len(b.sure)
 			w.mu.Unlock()
-			if p.ask(0, s.Which, s.Key, 1, false, tiered.Limit{}); len(b.sure) == admitted {
+			if p.one(s); len(b.sure) == admitted {
 				break
 			}
 		}
@@ -219,8 +211,8 @@ func (p *process) queue(s *Step) {
 			least-- // in Redis and in the share
 		}
 		if b.level(start) && served < least {
-			w.faults = append(w.faults, Fault{"recovery", fmt.Sprintf("policy %d, key %d: %d of %d waiters were served from %v to %v",
-				s.Which, s.Key, served, tokens+10, start, w.now())})
+			w.fault("recovery", "policy %d, key %d: %d of %d waiters were served from %v to %v",
+				s.Which, s.Key, served, tokens+10, start, w.now())
 		}
 	}
 	w.mu.Unlock()
@@ -252,7 +244,7 @@ func (p *process) whole(policy, key int) bool {
 		}
 	}
 	w.mu.Unlock()
-	if other || limit == tiered.Unlimited() || limit == tiered.Blocked() {
+	if other || free(limit) {
 		return false
 	}
 	s := p.group.Stats()
@@ -284,4 +276,55 @@ func (b *history) overUsed(processes int) (worst float64, where string) {
 	times := 1 + (unknown+least-1)/least // so much faster the refill pays for what nobody knew
 	e := ideal.WorstNet(f.admissions(used), f.credits(b.credits), times, time.Duration(f.unit), b.most()+max(b.most(), b.rules.MaxDebt)+unknown*int64(1+b.meters))
 	return e.Over - f.error()*float64(times), fmt.Sprintf("%s: with later costs of up to %d", f.describe(e), b.later)
+}
+
+// amending gives a plan an ordinary policy.
+func (d *drawer) amending(p *Plan) {
+	x := tiered.Policy{
+		Algorithm: pick(d, tiered.FixedWindow, tiered.SlidingWindow, tiered.SlidingLog), Name: "p0",
+		Limit: tiered.Limit{Tokens: pick(d, int64(100), 400, 2000), Per: pick(d, 10*second, time.Minute, time.Hour)},
+	}
+	leased := x
+	if leased.Lease = d.lease(); valid(leased) {
+		x = leased
+	}
+	p.only(Calm, x)
+}
+
+// amend draws a reservation that is given back, and a charge of the same key that Redis hears of in the same call.
+func (d *drawer) amend(p *Plan) []Step {
+	which := d.IntN(len(p.Policies))
+	return []Step{{
+		Verb: Amend, Who: d.IntN(p.Processes), Which: which, Key: d.IntN(keys), N: d.IntN(100), Pause: pick(d, 0, ms, 40*ms),
+		After: pick(d, 0, 20*ms, min(p.Policies[which].Limit.Per/2, time.Minute)),
+	}}
+}
+
+// amend takes a part of what a key may have, gives it back, and charges a part. What was given back makes room for that, so the window
+// counts the charge in full or is full. Either way it does not admit what the charge leaves, and a token more.
+func (p *process) amend(s *Step) {
+	w, x, b := p.player, p.player.plan.Policies[s.Which], p.player.histories[s.Which][s.Key]
+	w.streams.Wait()
+	w.mu.Lock()
+	limit := p.limit(s.Which, s.Key)
+	moved := w.moved || len(b.moves) > 0
+	w.mu.Unlock()
+	if x.Algorithm == tiered.TokenBucket || len(x.Also) > 0 || moved || w.plan.Real || w.withoutNode() ||
+		free(limit) || limit.Tokens < 10 || limit.Tokens > 1<<20 || limit.Per < second {
+		return
+	}
+	n := limit.Tokens * int64(1+s.N%3) / 4
+	d := p.ask(0, s.Which, s.Key, n, true, tiered.Limit{})
+	if d.Tier == tiered.Failover || !d.Allowed || x.Algorithm == tiered.FixedWindow && d.ResetAfter < second/2 {
+		return
+	}
+	w.settle(&Step{Verb: Cancel})
+	time.Sleep(s.Pause)
+	charge := limit.Tokens * int64(4+s.N/3%4) / 8
+	p.charge(s, charge, false)
+	time.Sleep(200 * ms)
+	if d := p.ask(0, s.Which, s.Key, limit.Tokens-charge+1, false, tiered.Limit{}); d.Allowed && d.Tier != tiered.Failover {
+		w.faultf("over", "policy %d, key %d: %d of %d were charged beside %d that came back, and %d more are admitted",
+			s.Which, s.Key, charge, limit.Tokens, n, d.Cost)
+	}
 }

@@ -2,9 +2,12 @@ package legal
 
 import (
 	"context"
-	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/test/proof/invariant"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -88,16 +91,93 @@ func (w *player) recover() {
 	}
 }
 
+// checkBreakers checks that every process asks every node again: none that left stays in trouble for ever. A process that has
+// asked no other node since, because all its keys are unlimited or blocked, does not know that one left.
+func (w *player) checkBreakers() {
+	if w.plan.Real {
+		return
+	}
+	for _, p := range w.slots {
+		all := p.group.Stats().Nodes
+		there := func(name string) bool {
+			return !w.several() || slices.Contains(w.backend.Nodes.Ring().Nodes(), remote.Node(name))
+		}
+		asks := slices.ContainsFunc(slices.Collect(maps.Keys(all)), there)
+		for name, n := range all {
+			if n.Outages.Breaker != "closed" && (asks || there(name)) {
+				w.faultf("recovery", "process %d: the breaker of node %q is %s", p.slot, name, n.Outages.Breaker)
+			}
+		}
+	}
+}
+
+// leave closes a process, and records its figures.
+func (p *process) leave(patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	w := p.player
+	w.mu.Lock()
+	p.leaves = true
+	w.mu.Unlock()
+	err := p.group.Close(ctx)
+	// Close checks again after each Budget or when it is notified. Which comes first depends on the processors.
+	if !w.plan.Real {
+		time.Sleep(second - w.now()%second)
+	}
+	s := p.group.Stats()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, x := range w.plan.Policies {
+		w.burnt[i] += s.Policies[x.Name].Leases.Burnt
+	}
+	return err
+}
+
+// audit checks a process' figures.
+func (p *process) audit(left bool) {
+	w, s := p.player, p.group.Stats()
+	for i, x := range w.plan.Policies {
+		y := s.Policies[x.Name]
+		w.mu.Lock()
+		c := p.counts[i]
+		w.mu.Unlock()
+		if r := y.Requests; !c.parts && (r.Allowed != c.admitted || !c.unsure && (r.Refused != c.refused ||
+			r.GrantedByRedis+r.LimitedByRedis != c.byRedis)) {
+			w.faultf("requests", "policy %d counts %+v, and there were %+v", i, r, c)
+		}
+		alone, sum := y.Tokens.Fallback+y.Tokens.Open, y.Leases.Spent+y.Standing.Spent+y.Costs.Refunded+y.Costs.Charged+y.Tokens.Fallback+y.Tokens.Open+y.Tokens.Unlimited
+		if !c.vague && (!c.dearer || y.Tokens.Unlimited == 0) && (sum != c.tokens || !c.unsure && !c.parts && alone != c.alone) {
+			w.faultf("requests", "policy %d counts %d tokens, %d by fail modes, of %d, %d: %+v", i, sum, alone, c.tokens, c.alone, y)
+		}
+		if alone == 0 && y.Costs.Settled != 0 {
+			w.faultf("requests", "policy %d reported %d tokens of an outage that admitted none", i, y.Costs.Settled)
+		}
+		ledger := invariant.Ledger{Granted: y.Leases.Granted, Spent: y.Leases.Spent, Returned: y.Leases.Returned, Burnt: y.Leases.Burnt, Held: y.Leases.Held}
+		f := ledger.Check(0)
+		if f.Is(left && y.Leases.Held != 0, float64(y.Leases.Held), "a process that left holds tokens: %+v", ledger); f.Broken() {
+			w.faultf("recovery", "%v", f)
+		}
+		if y.Faults.Rejected != 0 || y.Faults.PerKey != 0 || y.Faults.UnknownPlans != 0 {
+			w.faultf("health", "poisoned %d, no limits %d, no plans %d", y.Faults.Rejected, y.Faults.PerKey, y.Faults.UnknownPlans)
+		}
+	}
+	for _, n := range s.Nodes {
+		if n.Calls.Misconfigured > 0 || w.plan.Class == Calm && n.Calls.Failed > 0 {
+			w.faultf("health", "%d calls failed, %d as misconfigured, and nothing was wrong", n.Calls.Failed,
+				n.Calls.Misconfigured)
+		}
+	}
+}
+
 // judge compares what was admitted with the limits; mu is held.
 func (w *player) judge(b *history) {
 	if n, where := b.overUsed(w.plan.Processes); n > 0 && w.plan.Class == Calm && b.rules.Algorithm == tiered.TokenBucket &&
 		len(b.rules.Also) == 0 {
-		w.faults = append(w.faults, Fault{"over", fmt.Sprintf("policy %d, key %d: %v too many used in %s", b.policy, b.key, n, where)})
+		w.fault("over", "policy %d, key %d: %v too many used in %s", b.policy, b.key, n, where)
 	}
 	for i, terms := range b.limits() {
 		if n, where := b.over(terms); n > 0 {
-			text := fmt.Sprintf("policy %d, key %d, limit %d: %v too many in %s", b.policy, b.key, i+1, n, where)
-			w.faults = append(w.faults, Fault{"over", text})
+			w.fault("over", "policy %d, key %d, limit %d: %v too many in %s", b.policy, b.key, i+1, n, where)
 		}
 	}
 }

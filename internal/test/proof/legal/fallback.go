@@ -1,7 +1,6 @@
 package legal
 
 import (
-	"fmt"
 	"math"
 	"time"
 
@@ -55,7 +54,7 @@ func (f *failures) had(m tiered.FailMode, before, after time.Duration) bool {
 // which is less. mu is held.
 func (p *process) share(policy, key int) tiered.Limit {
 	l := p.limit(policy, key)
-	if l == tiered.Unlimited() || l == tiered.Blocked() {
+	if free(l) {
 		return l
 	}
 	l.Burst = burst(l)
@@ -121,9 +120,8 @@ func (w *wire) counted(at remote.Node, c remote.Census) {
 				continue
 			}
 			if n := w.fleet(i); n < open {
-				text := fmt.Sprintf("at %v process %d hears of %d processes with policy %d, and there are %d",
+				g.fault("fallback", "at %v process %d hears of %d processes with policy %d, and there are %d",
 					g.now(), p.slot, n, i, open)
-				g.faults = append(g.faults, Fault{"fallback", text})
 			}
 		}
 	}
@@ -160,8 +158,7 @@ func (p *process) fellBack(policy, key int, cost int64, before, after time.Durat
 		w.histories[policy][key].alone(after, cost)
 	}
 	if !f.had(m, before, after) {
-		text := fmt.Sprintf("at %v policy %d, key %d: %v, and its fail mode is another", w.now(), policy, key, d.Reason)
-		w.faults = append(w.faults, Fault{"fallback", text})
+		w.fault("fallback", "at %v policy %d, key %d: %v, and its fail mode is another", w.now(), policy, key, d.Reason)
 	}
 }
 
@@ -173,13 +170,11 @@ func (p *process) judgeFallbacks() {
 	for i, f := range p.failures {
 		r := stats.Policies[w.plan.Policies[i].Name].Requests
 		if r.Fallback > 0 && !f.had(tiered.FailLocal, 0, never) || r.Open > 0 && !f.had(tiered.FailOpen, 0, never) {
-			text := fmt.Sprintf("policy %d of process %d admits %+v, and never had such a fail mode", i, p.slot, r)
-			w.faults = append(w.faults, Fault{"fallback", text})
+			w.fault("fallback", "policy %d of process %d admits %+v, and never had such a fail mode", i, p.slot, r)
 		}
 		for k, s := range f.shares {
 			if n, where := s.overBucket(s.terms); n > 0 {
-				text := fmt.Sprintf("policy %d, key %d: process %d admits %v more than its share: %s", i, k, p.slot, n, where)
-				w.faults = append(w.faults, Fault{"fallback", text})
+				w.fault("fallback", "policy %d, key %d: process %d admits %v more than its share: %s", i, k, p.slot, n, where)
 			}
 		}
 	}

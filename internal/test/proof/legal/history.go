@@ -96,7 +96,7 @@ func (b *history) leases(l tiered.Lease) {
 // inForce records the limit of a process from now on. Unlimited and Blocked put no limit in force and end none:
 // what was taken before is returned by the former limit.
 func (b *history) inForce(slot int, now time.Duration, l tiered.Limit) {
-	if l == tiered.Unlimited() || l == tiered.Blocked() {
+	if free(l) {
 		return
 	}
 	if i, ok := b.open[slot]; ok {
@@ -254,181 +254,6 @@ func (b *history) limits() [][]term {
 	return all
 }
 
-// over returns by how much the worst interval exceeds a limit, and which interval that is.
-func (b *history) over(terms []term) (tokens float64, where string) {
-	switch b.rules.Algorithm {
-	case tiered.TokenBucket:
-		return b.overBucket(terms)
-	case tiered.FixedWindow:
-		return b.overFixed(terms)
-	case tiered.SlidingLog, tiered.SlidingWindow:
-		return b.overSliding(terms)
-	}
-	panic("legal: nothing says what a " + b.rules.Algorithm.String() + " promises")
-}
-
-// overBucket compares what was admitted with an ideal bucket. Time is measured by what the largest rate in force
-// brings, so that a changing rate becomes a constant one. A smaller burst is compared with what was admitted once
-// no lease of a larger one was left.
-func (b *history) overBucket(terms []term) (worst float64, where string) {
-	if len(b.sure) == 0 {
-		return 0, ""
-	}
-	f := newFlow(terms, b.horizon(b.sure)+1)
-	if f == nil {
-		return 0, ""
-	}
-	worst = math.Inf(-1)
-	for _, t := range terms {
-		for from, to := alone(terms, t, 0, b.life); from < never; from, to = alone(terms, t, to, b.life) {
-			if e := b.worst(f, from, to, burst(t.Limit)); e.Over > worst {
-				worst, where = e.Over, f.describe(e)
-			}
-		}
-	}
-	return worst - f.error(), where
-}
-
-// horizon is the time of the last admission or credit.
-func (b *history) horizon(admitted []ideal.Admission) (last time.Duration) {
-	for _, a := range admitted {
-		last = max(last, time.Duration(a.After))
-	}
-	for _, c := range b.credits {
-		last = max(last, time.Duration(c.To))
-	}
-	return last
-}
-
-// alone returns the next span, not before from, in which no burst larger than t's is in force and no lease of one
-// is left.
-func alone(terms []term, t term, from, life time.Duration) (start, end time.Duration) {
-	start, end = from, never
-	for moved := true; moved; {
-		moved = false
-		for _, x := range terms {
-			if burst(x.Limit) > burst(t.Limit) && x.from <= start && start < after(x.until, life) {
-				start, moved = after(x.until, life), true
-			}
-		}
-	}
-	for _, x := range terms {
-		if burst(x.Limit) > burst(t.Limit) && x.from > start {
-			end = min(end, x.from)
-		}
-	}
-	return start, end
-}
-
-func after(t, d time.Duration) time.Duration {
-	if t > never-d {
-		return never
-	}
-	return t + d
-}
-
-// worst returns the worst interval within a span.
-func (b *history) worst(f *flow, from, to time.Duration, burst int64) ideal.Excess {
-	var sure []ideal.Admission
-	for _, a := range b.sure {
-		if time.Duration(a.Before) >= from && time.Duration(a.After) < to {
-			sure = append(sure, a)
-		}
-	}
-	return ideal.WorstNet(f.admissions(sure), f.credits(b.credits), 1, time.Duration(f.unit), burst)
-}
-
-// overFixed compares each window with the largest limit in force. A window that a step of the clock cuts is
-// skipped.
-func (b *history) overFixed(terms []term) (worst float64, where string) {
-	start := b.wall()
-	per := b.rules.Limit.Per
-	worst = math.Inf(-1)
-	for i := range len(b.moves) + 1 {
-		from, to := time.Duration(0), never
-		if i > 0 {
-			from = b.moves[i-1].at
-			start += b.moves[i-1].by
-		}
-		if i < len(b.moves) {
-			to = b.moves[i].at
-		}
-		windows := map[int64]bool{}
-		for _, a := range b.sure {
-			windows[floorDiv(int64(start)+a.Before-int64(b.phase), int64(per))] = true
-		}
-		for n := range windows {
-			first := time.Duration(n*int64(per)+int64(b.phase)) - start
-			if i > 0 && first < from || first+per > to {
-				continue
-			}
-			if over := b.within(terms, first, first+per); over > worst {
-				worst, where = over, "the window from "+first.String()
-			}
-		}
-	}
-	return worst, where
-}
-
-// wall returns the time of the store's clock at the beginning, since 1970 and modulo the window.
-func (b *history) wall() time.Duration {
-	return time.Duration(b.base.UnixNano() % int64(b.rules.Limit.Per))
-}
-
-func floorDiv(a, b int64) int64 {
-	if a < 0 {
-		return -((-a + b - 1) / b)
-	}
-	return a / b
-}
-
-// overSliding compares each interval of the shortest length with the largest limit that was in force.
-func (b *history) overSliding(terms []term) (worst float64, where string) {
-	longest := time.Duration(0)
-	for _, t := range terms {
-		longest = max(longest, t.Per)
-	}
-	worst = math.Inf(-1)
-	for i, a := range b.sure {
-		if i > 0 && b.sure[i-1].Before == a.Before {
-			continue
-		}
-		from := time.Duration(a.Before)
-		per := longest
-		for _, t := range terms {
-			if t.from <= after(from, longest) && after(t.until, b.life) >= from {
-				per = min(per, t.Per)
-			}
-		}
-		if over := b.within(terms, from, after(from, per)); over > worst {
-			worst, where = over, "the interval from "+from.String()
-		}
-	}
-	return worst, where
-}
-
-// within returns by how much the tokens admitted in the interval [from, to) exceed the largest limit that was in
-// force.
-func (b *history) within(terms []term, from, to time.Duration) float64 {
-	most, sum := int64(0), int64(0)
-	for _, t := range terms {
-		if t.from <= to && after(t.until, b.life) >= from {
-			most = max(most, t.Tokens)
-		}
-	}
-	for _, a := range b.sure {
-		if time.Duration(a.Before) >= from && time.Duration(a.After) < to {
-			sum += a.Tokens
-		}
-	}
-	for _, c := range b.credits {
-		if time.Duration(c.From) <= to && time.Duration(c.To) >= from {
-			sum -= c.Tokens
-		}
-	}
-	return float64(sum - most)
-}
-
 // fills records that a process gives tokens back, or may.
 func (b *history) fills(p *process) { b.fillers[p] = true }
 
@@ -530,4 +355,11 @@ func precision(l tiered.Limit) time.Duration {
 		return l.Precision
 	}
 	return lua.DefaultBlock(l.Per)
+}
+
+func after(t, d time.Duration) time.Duration {
+	if t > never-d {
+		return never
+	}
+	return t + d
 }

@@ -85,64 +85,6 @@ func (p Plan) Suits() bool {
 	})
 }
 
-// Verb is the kind of a step.
-type Verb uint8
-
-// The verbs. Who is a process, Which a policy, Key a key. N is a number or an index.
-const (
-	Ask       Verb = iota // requests tokens; see process.cost
-	Reserve               // the same, to be given back or settled
-	Together              // requests all policies at once, for one key or several; by some N each by itself
-	Both                  // the same, reserved
-	Crowd                 // N requests for one token each at the same time
-	Stream                // N requests for one token each, Pause apart
-	Behind                // the same, while the next steps are played
-	Cancel                // gives reservation N back
-	Settle                // settles a reservation at another cost
-	Await                 // waits for tokens, for at most Pause
-	Peek                  // peeks, and reads the figures
-	Others                // uses N other keys, so that this one is evicted
-	Rule                  // PerKey returns something else from now on
-	Change                // SetPolicy with another Limit
-	Tune                  // SetPolicy with another Lease or FailMode
-	Reset                 // an operator fills a bucket
-	Restart               // Who closes and starts again; Limit, if set, is that of another version
-	Crash                 // Who is killed and starts again
-	Forget                // the store forgets its scripts
-	Back                  // the store's clock is set back by Pause
-	Ahead                 // it jumps ahead
-	Vanish                // the store loses the bucket
-	Lossy                 // N percent of the messages are lost
-	Slow                  // a message takes up to Pause longer
-	Repeat                // every other message arrives twice
-	Down                  // the store is down, or does not answer
-	Well                  // network and store are undisturbed again
-	Move                  // the slots go to N nodes from number Key on
-	Meter                 // requests one token, again and again, and charges each request afterwards
-	Charge                // charges a key
-	Refund                // gives tokens to a key
-	AtMost                // takes what there is of N tokens, and may leave before Redis answers
-	Queue                 // many wait for a token each
-	Handover              // uses most of a key in one process, and the rest in another
-	Return                // asks for a key after Pause without disturbances, in which nobody did
-	Alternate             // two processes ask for a key with different limits, for more than the larger one
-	Stranger              // a process without standing shares comes, uses a key N times, and leaves
-	Surge                 // all processes take what a key has
-	Hurry                 // requests tokens in a context that ends after Pause
-	Far                   // each message takes Pause longer, or up to twice that
-	Steady                // requests one token N times a second
-	Amend                 // gives back a reservation and charges the key in one call, Pause apart
-	Reload                // SetPolicies without the policy, and Pause later with it; code may still use the Limiter of before
-)
-
-var verbs = [...]string{
-	"ask", "reserve", "together", "reserve together", "crowd", "stream", "stream behind", "cancel", "settle", "wait",
-	"peek",
-	"others", "rule", "change", "tune", "reset", "restart", "crash", "forget scripts", "clock back", "clock ahead",
-	"vanish",
-	"lossy", "slow", "repeat", "down", "well", "move slots", "meter", "charge", "refund", "at most", "queue", "hand over", "come back", "alternate", "stranger", "surge", "hurry", "far", "steady", "amend", "reload",
-}
-
 // Step is one step of a plan. It happens After the one before.
 type Step struct {
 	Verb            Verb
@@ -155,7 +97,7 @@ type Step struct {
 }
 
 func (s Step) String() string {
-	text := fmt.Sprintf("+%v %s: process %d, policy %d, key %d, n %d", s.After, verbs[s.Verb], s.Who, s.Which, s.Key,
+	text := fmt.Sprintf("+%v %s: process %d, policy %d, key %d, n %d", s.After, verbs[s.Verb].name, s.Who, s.Which, s.Key,
 		s.N)
 	if s.Pause != 0 {
 		text += fmt.Sprintf(", %v", s.Pause)
@@ -246,4 +188,60 @@ func Draw(seed uint64) Plan {
 		kinds[i].add(&p)
 	}
 	return p
+}
+
+// kind is a kind of scenes: some steps that only together make a meeting. Some plans have scenes of a kind between their
+// other steps. A kind has random numbers of its own, so the other steps of a seed are the same as without it.
+type kind struct {
+	salt      uint64                          // of its random numbers
+	one       int                             // one plan in so many has such scenes
+	in        func(p *Plan) bool              // whether a plan can have them; nil: each can
+	half      int                             // one of these in so many is made ordinary; 0: all are
+	ordinary  func(d *drawer, p *Plan)        // if set, it changes the plan
+	few, most int                             // scenes of a plan
+	early     bool                            // they come before the store's clock is set, because nothing of them is judged afterwards
+	scene     func(d *drawer, p *Plan) []Step // draws one; nil for none this time
+}
+
+// kinds has a row for each kind. A row may leave nothing of the rows before it: see Plan.only.
+var kinds = [...]kind{
+	{salt: 18, one: 3, few: 1, most: 3, scene: (*drawer).reload},
+	{salt: 23, one: 1, in: calm, few: 1, most: 3, scene: (*drawer).twoPlans},
+	{salt: 19, one: 3, half: 3, ordinary: (*drawer).splitting, few: 1, most: 5, scene: (*drawer).charge},
+	{salt: 26, one: 3, ordinary: func(d *drawer, p *Plan) { p.Nodes = 1 + d.IntN(3) }, most: 4, scene: (*drawer).move},
+	{salt: 20, one: 2, half: 3, ordinary: (*drawer).returning, few: 1, most: 3, early: true, scene: (*drawer).comesBack},
+	{salt: 24, one: 6, in: calm, half: 2, ordinary: (*drawer).handing, few: 1, most: 3, early: true, scene: (*drawer).handover},
+	{salt: 27, one: 8, in: calm, ordinary: (*drawer).alternating, few: 1, most: 3, early: true, scene: (*drawer).larger},
+	{salt: 28, one: 12, in: calm, ordinary: (*drawer).standing, few: 1, most: 3, early: true, scene: (*drawer).stranger},
+	{salt: 29, one: 3, few: 1, most: 4, scene: (*drawer).hurry},
+	{salt: 30, one: 3, in: rough, half: 2, ordinary: (*drawer).leasing, few: 1, most: 2, scene: (*drawer).far},
+	{salt: 31, one: 6, in: calm, half: 2, ordinary: (*drawer).amending, few: 1, most: 3, scene: (*drawer).amend},
+}
+
+func calm(p *Plan) bool  { return p.Class == Calm }
+func rough(p *Plan) bool { return p.Class != Calm }
+
+// add puts scenes of a kind into some plans.
+func (k *kind) add(p *Plan) {
+	d := drawer{rand.New(rand.NewPCG(p.Seed, k.salt))}
+	if !d.one(k.one) || k.in != nil && !k.in(p) {
+		return
+	}
+	if k.ordinary != nil && (k.half == 0 || d.one(k.half)) {
+		k.ordinary(&d, p)
+	}
+	for range k.few + d.IntN(k.most-k.few+1) {
+		scene, end := k.scene(&d, p), len(p.Steps)
+		if set := slices.IndexFunc(p.Steps, func(s Step) bool { return s.Verb == Back || s.Verb == Ahead }); k.early && set >= 0 {
+			end = set
+		}
+		p.Steps = slices.Insert(p.Steps, d.IntN(end+1), scene...)
+	}
+}
+
+// only makes p a plan of an ordinary policy, with no steps yet.
+func (p *Plan) only(c Class, x tiered.Policy) {
+	x.Name = "p0"
+	p.Class, p.Policies, p.Plans, p.Steps = c, []tiered.Policy{x}, []bool{false}, nil
+	p.Repeats, p.Warm = p.Repeats && c != Calm, 0
 }

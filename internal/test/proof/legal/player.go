@@ -1,7 +1,6 @@
 package legal
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -9,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/proof/invariant"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -42,6 +40,7 @@ type player struct {
 	lent            map[string]*lent      // by bucket
 	faults          []Fault
 	narrated        bool
+	at              int // the present step
 	story           strings.Builder
 }
 
@@ -152,6 +151,11 @@ func (w *player) meanwhile(f func(lane time.Duration)) {
 func (w *player) faultf(kind, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.fault(kind, format, args...)
+}
+
+// fault records a fault; mu is held.
+func (w *player) fault(kind, format string, args ...any) {
 	f := Fault{kind, fmt.Sprintf(format, args...)}
 	w.faults = append(w.faults, f)
 	w.line("FAULT %v", f)
@@ -277,10 +281,7 @@ func (w *player) executed(from *wire, sent time.Duration, calls []lua.Call, resu
 			continue // a real network, on a machine that may be busy
 		}
 		if r.Err != nil {
-			w.faults = append(w.faults, Fault{
-				"health",
-				fmt.Sprintf("at %v the store refuses %+v: %v", w.now(), c, r.Err),
-			})
+			w.fault("health", "at %v the store refuses %+v: %v", w.now(), c, r.Err)
 			continue
 		}
 		w.told(&c, &r.Reply)
@@ -301,6 +302,44 @@ func (w *wire) slot() int {
 	return -1
 }
 
+// lent is what leases hold of one key, as the replies tell, in µs of the store's clock.
+type lent struct {
+	epoch int64
+	ends  map[string]int64 // of the leases that hold something
+}
+
+// told judges what a caller is told whom a window refuses: no later time than the end of the first lease in which another
+// process holds tokens, because by then they may be given back. It does not know of clocks that were set.
+func (w *player) told(c *lua.Call, r *lua.Reply) {
+	if c.Algorithm != lua.FixedWindow && c.Algorithm != lua.SlidingWindow || r.Code > lua.Replay || w.moved || w.plan.Real {
+		return
+	}
+	b := w.lent[c.Bucket]
+	if b == nil || b.epoch != r.Epoch {
+		b = &lent{r.Epoch, make(map[string]int64)}
+		w.lent[c.Bucket] = b
+	}
+	if r.Code == lua.Denied {
+		for id, end := range b.ends {
+			if id != c.Lease && end > r.Now && r.Now+r.Retry > end {
+				w.fault("told",
+					"at %v %q is told to come back in %d µs, and the lease of %q ends in %d: %+v", w.now(), c.Lease, r.Retry, id, end-r.Now, c)
+				break
+			}
+		}
+	}
+	if c.Lease == "" || r.Code == lua.Replay {
+		return
+	}
+	out := c.Hold
+	if c.To == 0 {
+		out += r.Grant
+	}
+	if delete(b.ends, c.Lease); out > 0 {
+		b.ends[c.Lease] = r.Now + r.TTLLeft
+	}
+}
+
 // alarm checks a report of a lost bucket. A process cannot know what others gave back, nor that they had a larger
 // limit. A bucket that was filled so, and then expired, may look lost. So may a fixed window that ends at another
 // time because the clock was set.
@@ -315,10 +354,7 @@ func (p *process) alarm(e tiered.Event) {
 		elsewhere := w.moved && x.Algorithm == tiered.FixedWindow
 		for k, b := range w.histories[i] {
 			if e.Policy == x.Name && e.Key == keyName(k) && !elsewhere && !b.filled(p) {
-				w.faults = append(w.faults, Fault{
-					"loss",
-					fmt.Sprintf("at %v policy %d, key %d: lost, and it was not", w.now(), i, k),
-				})
+				w.fault("loss", "at %v policy %d, key %d: lost, and it was not", w.now(), i, k)
 			}
 		}
 	}
@@ -339,63 +375,5 @@ func (w *player) disturb(change func(*network)) {
 		p.wire.mu.Lock()
 		change(&p.wire.net)
 		p.wire.mu.Unlock()
-	}
-}
-
-// leave closes a process, and records its figures.
-func (p *process) leave(patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	w := p.player
-	w.mu.Lock()
-	p.leaves = true
-	w.mu.Unlock()
-	err := p.group.Close(ctx)
-	// Close checks again after each Budget or when it is notified. Which comes first depends on the processors.
-	if !w.plan.Real {
-		time.Sleep(second - w.now()%second)
-	}
-	s := p.group.Stats()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i, x := range w.plan.Policies {
-		w.burnt[i] += s.Policies[x.Name].Leases.Burnt
-	}
-	return err
-}
-
-// audit checks a process' figures.
-func (p *process) audit(left bool) {
-	w, s := p.player, p.group.Stats()
-	for i, x := range w.plan.Policies {
-		y := s.Policies[x.Name]
-		w.mu.Lock()
-		c := p.counts[i]
-		w.mu.Unlock()
-		if r := y.Requests; !c.parts && (r.Allowed != c.admitted || !c.unsure && (r.Refused != c.refused ||
-			r.GrantedByRedis+r.LimitedByRedis != c.byRedis)) {
-			w.faultf("requests", "policy %d counts %+v, and there were %+v", i, r, c)
-		}
-		alone, sum := y.Tokens.Fallback+y.Tokens.Open, y.Leases.Spent+y.Standing.Spent+y.Costs.Refunded+y.Costs.Charged+y.Tokens.Fallback+y.Tokens.Open+y.Tokens.Unlimited
-		if !c.vague && (!c.dearer || y.Tokens.Unlimited == 0) && (sum != c.tokens || !c.unsure && !c.parts && alone != c.alone) {
-			w.faultf("requests", "policy %d counts %d tokens, %d by fail modes, of %d, %d: %+v", i, sum, alone, c.tokens, c.alone, y)
-		}
-		if alone == 0 && y.Costs.Settled != 0 {
-			w.faultf("requests", "policy %d reported %d tokens of an outage that admitted none", i, y.Costs.Settled)
-		}
-		ledger := invariant.Ledger{Granted: y.Leases.Granted, Spent: y.Leases.Spent, Returned: y.Leases.Returned, Burnt: y.Leases.Burnt, Held: y.Leases.Held}
-		f := ledger.Check(0)
-		if f.Is(left && y.Leases.Held != 0, float64(y.Leases.Held), "a process that left holds tokens: %+v", ledger); f.Broken() {
-			w.faultf("recovery", "%v", f)
-		}
-		if y.Faults.Rejected != 0 || y.Faults.PerKey != 0 || y.Faults.UnknownPlans != 0 {
-			w.faultf("health", "poisoned %d, no limits %d, no plans %d", y.Faults.Rejected, y.Faults.PerKey, y.Faults.UnknownPlans)
-		}
-	}
-	for _, n := range s.Nodes {
-		if n.Calls.Misconfigured > 0 || w.plan.Class == Calm && n.Calls.Failed > 0 {
-			w.faultf("health", "%d calls failed, %d as misconfigured, and nothing was wrong", n.Calls.Failed,
-				n.Calls.Misconfigured)
-		}
 	}
 }

@@ -2,7 +2,6 @@ package legal
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"time"
 
@@ -24,152 +23,21 @@ type part struct {
 	sure    bool // by Redis' tokens; otherwise it may have been
 }
 
-// do plays a step.
-func (w *player) do(i int, s *Step) {
-	time.Sleep(s.After)
-	w.tell("step %d: %v", i, *s)
-	p := w.slots[s.Who]
-	l := p.limiters[s.Which]
-	ctx := context.Background()
-	switch s.Verb {
-	case Ask:
-		p.ask(0, s.Which, s.Key, p.cost(s), false, tiered.Limit{})
-	case Reserve:
-		p.ask(0, s.Which, s.Key, p.cost(s), true, tiered.Limit{})
-	case Together, Both:
-		if s.Verb == Together && s.N%3 == 0 {
-			p.apart(s)
-			return
-		}
-		p.together(s, s.Verb == Both)
-	case Crowd:
-		for range s.N {
-			w.meanwhile(func(lane time.Duration) { p.ask(lane, s.Which, s.Key, 1, true, tiered.Limit{}) })
-		}
-	case Stream:
-		p.stream(0, s)
-	case Behind:
-		w.meanwhile(func(lane time.Duration) { p.stream(lane, s) })
-	case Cancel, Settle:
-		w.settle(s)
-	case Await:
-		p.await(s)
-	case Peek:
-		w.enter(0)
-		l.Peek(ctx, keyName(s.Key))
-		p.group.Stats()
-	case Others:
-		for n := range s.N {
-			w.enter(0)
-			d := l.Allow(ctx, fmt.Sprintf("other%d.%d", i, n))
-			w.mu.Lock()
-			p.counts[s.Which].count(&d, 1)
-			w.mu.Unlock()
-		}
-	case Rule:
-		w.mu.Lock()
-		p.rules[s.Which][s.Key] = s.Limit
-		w.mu.Unlock()
-		carries := w.plan.Policies[s.Which].Standing == tiered.StandingOff && s.Limit != (tiered.Limit{})
-		if s.N%2 == 1 && carries { // a request carries what PerKey returns from now on
-			p.register()
-			p.ask(0, s.Which, s.Key, 1, false, s.Limit)
-			return
-		}
-		l.Refresh(keyName(s.Key))
-		p.register()
-	case Change:
-		p.change(s.Which, func(x *tiered.Policy) { x.Limit = s.Limit })
-	case Tune:
-		p.change(s.Which, func(x *tiered.Policy) { x.Lease, x.FailMode = s.Lease, s.FailMode })
-	case Move:
-		w.move(s)
-	case Meter:
-		p.meter(s)
-	case Charge:
-		p.charge(s, p.later(s), false)
-	case Refund:
-		p.refund(s)
-	case AtMost:
-		p.atMost(s)
-	case Queue:
-		p.queue(s)
-	case Handover:
-		p.handover(s)
-	case Return:
-		p.comeBack(s)
-	case Alternate:
-		p.alternate(s)
-	case Stranger:
-		w.stranger(s)
-	case Surge:
-		w.surge(s)
-	case Hurry:
-		p.hurry(s)
-	case Steady:
-		p.steady(s)
-	case Amend:
-		p.amend(s)
-	case Reload:
-		p.reload(s)
-	case Reset:
-		w.reset(p, s.Which, s.Key)
-	case Restart, Crash:
-		w.restart(s)
-	case Forget:
-		w.backend.Forget()
-	case Back, Ahead, Vanish:
-		w.accident(s)
-	default:
-		w.setNetwork(s)
-	}
-}
-
-// setNetwork changes the disturbances of network and store.
-func (w *player) setNetwork(s *Step) {
-	w.disturb(func(n *network) {
-		switch s.Verb {
-		case Lossy:
-			n.loss = s.N
-		case Slow:
-			n.slow = s.Pause
-		case Far:
-			n.far, n.slow = s.Pause, s.Pause
-		case Repeat:
-			n.repeat = true
-		case Down:
-			n.down, n.hangs = true, s.N%2 == 0
-		case Well:
-			*n = network{}
-		}
-	})
-}
-
-// change sets another policy in a process, if validation accepts it.
-func (p *process) change(policy int, change func(*tiered.Policy)) {
-	l := p.limiters[policy]
-	x := l.Policy()
-	change(&x)
-	p.player.enter(0)
-	if err := l.SetPolicy(x); err != nil {
-		p.player.tell("%v", err)
-		return
-	}
-	p.register()
-}
-
 // cost returns what a request of a step costs: usually a part of the burst, and sometimes more than the burst.
 func (p *process) cost(s *Step) int64 {
 	p.player.mu.Lock()
 	l := p.limit(s.Which, s.Key)
 	p.player.mu.Unlock()
 	most := burst(l)
-	if l == tiered.Unlimited() || l == tiered.Blocked() {
+	if free(l) {
 		most = burst(p.player.plan.Policies[s.Which].Limit)
 	}
 	costs := [...]int64{1, 1, 1, 2, most / 4, most / 2, most, most, most * 9 / 10, most + 1}
 	return max(costs[s.N%len(costs)], 1)
 }
+
+// free reports whether nothing is counted by a limit.
+func free(l tiered.Limit) bool { return l == tiered.Unlimited() || l == tiered.Blocked() }
 
 // burst returns the most tokens that a limit admits at once.
 func burst(l tiered.Limit) int64 {
@@ -177,6 +45,11 @@ func burst(l tiered.Limit) int64 {
 		return l.Burst
 	}
 	return l.Tokens
+}
+
+// one requests one token of a step's key.
+func (p *process) one(s *Step) tiered.Decision {
+	return p.ask(0, s.Which, s.Key, 1, false, tiered.Limit{})
 }
 
 // ask requests tokens of one key. A limit that is not zero is carried by the request.
@@ -219,7 +92,7 @@ func (w *player) byOwn(policy int, own tiered.Limit, d *tiered.Decision) {
 	of := w.plan.Policies[policy]
 	byLimit := tiered.Granted <= d.Reason && d.Reason <= tiered.FallbackSpent
 	if want := burst(own); byLimit && len(of.Also) == 0 && of.Standing == tiered.StandingOff && d.Burst != want {
-		w.faults = append(w.faults, Fault{"not by its own limit", fmt.Sprintf("at %v: %+v, want a burst of %d", w.now(), d, want)})
+		w.fault("not by its own limit", "at %v: %+v, want a burst of %d", w.now(), d, want)
 	}
 }
 
@@ -247,10 +120,28 @@ func (p *process) decided(policy, key int, cost int64, before, after time.Durati
 func (w *player) inTime(before, after, patience time.Duration, d *tiered.Decision) {
 	const lanes = 10 * time.Microsecond // requests of one instant leave one after the other
 	if took := after - before; took > patience+lanes && !w.plan.Real {
-		w.faults = append(w.faults, Fault{"late", fmt.Sprintf("at %v a request took %v, and has %v", w.now(), took, patience)})
+		w.fault("late", "at %v a request took %v, and has %v", w.now(), took, patience)
 	}
 	if d != nil && w.decides(patience) {
 		w.unavailable(d)
+	}
+}
+
+// unavailable records that a fail mode decided while nothing was disturbed; mu is held.
+func (w *player) unavailable(d *tiered.Decision) {
+	if d.Tier == tiered.Failover && (w.plan.Class == Calm || w.ends) {
+		kind := "health"
+		if w.plan.Class != Calm {
+			kind = "recovery"
+		}
+		w.fault(kind, "at %v policy %s, key %s: %v, and nothing is wrong", w.now(), d.Policy, d.Key, d.Reason)
+	}
+}
+
+// admit records what was admitted; mu is held.
+func (w *player) admit(before, after time.Duration, legs []part) {
+	for _, x := range legs {
+		x.history.admitted(before, after, x.cost, x.sure)
 	}
 }
 
@@ -282,18 +173,6 @@ func (p *process) apart(s *Step) {
 	}
 }
 
-// unavailable records that a fail mode decided while nothing was disturbed; mu is held.
-func (w *player) unavailable(d *tiered.Decision) {
-	if d.Tier == tiered.Failover && (w.plan.Class == Calm || w.ends) {
-		kind := "health"
-		if w.plan.Class != Calm {
-			kind = "recovery"
-		}
-		text := fmt.Sprintf("at %v policy %s, key %s: %v, and nothing is wrong", w.now(), d.Policy, d.Key, d.Reason)
-		w.faults = append(w.faults, Fault{kind, text})
-	}
-}
-
 // together requests one key of each policy at once, and sometimes two of the same policy.
 func (p *process) together(s *Step, reserve bool) {
 	w := p.player
@@ -313,7 +192,7 @@ func (p *process) together(s *Step, reserve bool) {
 	limited := func(i int) bool {
 		x := p.limiters[legs[i].history.policy]
 		l := p.limit(legs[i].history.policy, legs[i].history.key)
-		return x.Policy().FailMode == tiered.FailClosed && l != tiered.Unlimited() && l != tiered.Blocked()
+		return x.Policy().FailMode == tiered.FailClosed && !free(l)
 	}
 	before := w.enter(0)
 	w.mu.Lock()
@@ -359,13 +238,6 @@ func (p *process) together(s *Step, reserve bool) {
 	w.admit(before, after, legs)
 	if reserve {
 		w.reservations = append(w.reservations, &reservation{r, p, legs})
-	}
-}
-
-// admit records what was admitted; mu is held.
-func (w *player) admit(before, after time.Duration, legs []part) {
-	for _, x := range legs {
-		x.history.admitted(before, after, x.cost, x.sure)
 	}
 }
 
@@ -452,111 +324,49 @@ func (p *process) await(s *Step) {
 	w.admit(before, after, []part{{w.histories[s.Which][s.Key], after, 1, mode == tiered.FailClosed}})
 }
 
-// reset fills a bucket.
-func (w *player) reset(p *process, policy, key int) {
-	before := w.enter(0)
-	err := p.limiters[policy].Reset(context.Background(), keyName(key))
-	w.mu.Lock()
-	rule := p.limit(policy, key)
-	w.histories[policy][key].reset(before, w.now())
-	w.histories[policy][key].fills(p)
-	w.line("reset: %v", err)
-	w.mu.Unlock()
-	if err != nil {
-		// After a step of the clock it may be unknown whether Redis did it.
-		if w.plan.Class == Calm && !w.moved {
-			w.faultf("recovery", "Reset: %v", err)
-		}
+// hurry draws callers whose context ends before Budget does, of which some have gone already.
+func (d *drawer) hurry(p *Plan) []Step {
+	b := p.Options.Budget
+	return []Step{{
+		Verb: Hurry, Who: d.IntN(p.Processes), Which: d.IntN(len(p.Policies)), Key: d.IntN(keys), N: d.IntN(30),
+		After: pick(d, 0, ms, 300*ms, 3*second), Pause: pick(d, 0, b/100, b/20, b/10, b/4, b/2, 9*b/10),
+	}}
+}
+
+// hurry makes requests whose context ends soon. Each has its answer before that.
+func (p *process) hurry(s *Step) {
+	if s.N%3 == 0 && !p.player.plan.Single {
+		p.together(s, s.N%2 == 0)
 		return
 	}
-	// Leases of other processes stay until they are over, and so does the last lease of a process that is gone.
-	b := w.histories[policy][key]
-	over := before > b.lent
-	alone := w.plan.Processes == 1 && w.plan.Class == Calm && len(w.gone) == 0 ||
-		w.plan.Policies[policy].Algorithm == tiered.SlidingLog || over
-	if rule == tiered.Blocked() || w.plan.Class != Calm && !w.ends || !alone || w.busy.Load() > 0 {
-		return
-	}
-	if w.moved && w.plan.Policies[policy].Algorithm == tiered.FixedWindow {
-		return // the first call after a step back counts on in another window: a reset that was meant for the one before comes too late
-	}
-	w.enter(0)
-	d := p.limiters[policy].Peek(context.Background(), keyName(key))
-	least := int64(1)
-	// A share fills in its own process only.
-	if over && !w.moved && w.plan.Policies[policy].Standing == tiered.StandingOff || p.whole(policy, key) {
-		least = d.Burst
-		for _, l := range w.plan.Policies[policy].Also { // Burst may be that of another limit than has the fewest tokens
-			least = min(least, burst(l), burst(rule))
-		}
-	}
-	if d.Remaining < least {
-		w.faultf("recovery", "Reset of policy %d returned nil, and then %d of %d remain, not %d: %v",
-			policy, d.Remaining, d.Burst, least, d.Reason)
+	for range 1 + s.N/3 {
+		p.askBy(s, 0, s.Which, s.Key, p.cost(s), s.N%2 == 0, tiered.Limit{})
 	}
 }
 
-// restart closes a process, or kills it, and starts another in its place.
-func (w *player) restart(s *Step) {
-	p := w.slots[s.Who]
-	patience := [...]time.Duration{0, 100 * ms, 2 * second}[s.N%3]
-	if w.plan.Class == Calm {
-		patience = time.Minute
+// context returns the context of a step's requests.
+func (s *Step) context() (context.Context, context.CancelFunc) {
+	if s.Verb == Hurry {
+		return context.WithTimeout(context.Background(), s.Pause)
 	}
-	w.streams.Wait() // running requests end first
-	n, _ := p.wire.state()
-	if s.Verb == Crash {
-		p.wire.mu.Lock()
-		p.wire.dead = true
-		p.wire.mu.Unlock()
-		w.mu.Lock()
-		p.leaves = true
-		w.mu.Unlock()
-	} else if err := p.leave(patience); err != nil && w.plan.Class == Calm {
-		w.faultf("recovery", "Close: %v", err)
-	}
-	w.mu.Lock()
-	w.gone = append(w.gone, p)
-	mine := w.reservations[:0]
-	for _, r := range w.reservations { // a process' reservations end with it
-		if r.by != p {
-			mine = append(mine, r)
-		}
-	}
-	w.reservations = mine
-	w.mu.Unlock()
-	w.open(s.Who, s.Which, s.Limit, n)
+	return context.Background(), func() {}
 }
 
-// accident plays a fault of the store itself.
-func (w *player) accident(s *Step) {
-	b := w.backend
-	if b.Step == nil {
-		return
+// patience returns how long a request of a step takes at most. It leaves half of what its context
+// has, or 10 ms if that is less, for the way back; and half of that if it asks twice.
+func (w *player) patience(s *Step) time.Duration {
+	if s.Verb == Hurry {
+		return min(w.plan.Options.Budget, s.Pause*15/16)
 	}
-	now := w.enter(0)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch s.Verb {
-	case Vanish:
-		w.vanished = true
-		for bucket, book := range w.buckets {
-			if book.policy == s.Which && book.key == s.Key {
-				b.Lose(bucket)
-				book.accident(now, math.MaxInt64)
-			}
-		}
-	case Back, Ahead:
-		by := s.Pause
-		if s.Verb == Back {
-			by = -by
-		}
-		b.Step(by)
-		w.moved, w.ahead = true, w.ahead || by > 0
-		for _, all := range w.histories {
-			for _, book := range all {
-				book.moved(now, by)
-			}
-		}
+	return w.plan.Options.Budget
+}
+
+// decides reports whether the store can decide for a caller of a patience. It takes some round trips: to find a node, behind the
+// calls that are under way, and of its own. A process that has heard few answers asks for nobody who does not wait for 2 ms
+// then. A caller in a hurry may wait for no longer than half of what its context has.
+func (w *player) decides(patience time.Duration) bool {
+	if patience < w.plan.Options.Budget {
+		patience = patience * 8 / 15
 	}
+	return patience >= max(10*w.plan.Trip, 2*ms+2*w.plan.Trip)
 }

@@ -1,22 +1,19 @@
 package legal
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// forStranger gives a plan an ordinary policy whose standing shares are full at its first step.
-func (d *drawer) forStranger(p *Plan) bool {
-	if p.Class != Calm {
-		return false
-	}
+// standing gives a plan an ordinary policy whose standing shares are full at its first step.
+func (d *drawer) standing(p *Plan) {
 	p.only(Calm, tiered.Policy{
 		Standing: tiered.StandingOn, FailMode: tiered.FailMode(d.IntN(3)),
 		Limit: tiered.Limit{Tokens: pick(d, int64(20), 80, 200), Per: second, Burst: pick(d, int64(100), 200, 400)},
 	})
 	p.Warm = 100 * second
-	return true
 }
 
 // stranger draws a process without standing shares that comes, uses a key and leaves, and then a surge of that key: soon, or
@@ -39,10 +36,10 @@ func (w *player) stranger(s *Step) {
 	n, _ := w.slots[s.Who].wire.state()
 	p := w.start(beside, n, func(_ int, x *tiered.Policy) { x.Standing = tiered.StandingOff })
 	p.register()
-	p.ask(0, s.Which, s.Key, 1, false, tiered.Limit{})
+	p.one(s)
 	time.Sleep(4 * second) // the others notice it within 3 s: until then a key may get the eighth too much that the guide names
 	for range s.N {
-		p.ask(0, s.Which, s.Key, 1, false, tiered.Limit{})
+		p.one(s)
 		time.Sleep(s.Pause)
 	}
 	if err := p.leave(time.Minute); err != nil {
@@ -63,7 +60,7 @@ func (w *player) surge(s *Step) {
 	for i := range w.slots {
 		p := w.slots[(s.Who+i)%len(w.slots)]
 		for refused := 0; refused < 10; {
-			if d := p.ask(0, s.Which, s.Key, 1, false, tiered.Limit{}); d.Allowed {
+			if d := p.one(s); d.Allowed {
 				refused = 0
 			} else {
 				refused++
@@ -72,5 +69,41 @@ func (w *player) surge(s *Step) {
 				break
 			}
 		}
+	}
+}
+
+const (
+	// first is how long shares take to be in use: a new table lends nothing for 65 s. The poll that makes it may come a period
+	// of 3 s after the start, because the first refresh may leave before the policy is added, and another period goes by until
+	// the poll that brings a fraction.
+	first = 72 * second
+
+	// again is how long they take whatever was before: what a killed process held is lent after 65 s.
+	again = 80 * second
+)
+
+// standing reports whether a policy has standing shares, and the plan can wait for them.
+func (p *Plan) standing() bool {
+	return !p.Real && slices.ContainsFunc(p.Policies, func(x tiered.Policy) bool { return x.Standing == tiered.StandingOn })
+}
+
+// checkShares checks that all standing shares are in use after a quiet time.
+func (w *player) checkShares(quiet time.Duration) {
+	if quiet < first || !w.plan.standing() {
+		return
+	}
+	sum := 0.0
+	for _, p := range w.slots {
+		sum += p.group.Stats().Standing.Fraction
+		w.mu.Lock()
+		for _, x := range w.plan.Policies {
+			if x.Standing == tiered.StandingOn && !p.agreed[x.Name] {
+				w.fault("shares", "process %d does not use those of policy %s after %v", p.slot, x.Name, quiet)
+			}
+		}
+		w.mu.Unlock()
+	}
+	if sum < 0.99 {
+		w.faultf("shares", "the processes have %v of the standing shares after %v", sum, quiet)
 	}
 }
