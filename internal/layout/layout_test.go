@@ -113,7 +113,7 @@ var importRules = []importRule{
 	},
 	{
 		packages: "internal/test/proof/adversary/shares",
-		ours:     []string{"lua", "remote", "internal/test/proof", "internal/test/proof/adversary", "internal/standing"},
+		ours:     []string{"lua", "remote", "internal/test/proof/adversary", "internal/test/proof/ideal", "internal/standing"},
 	},
 	{
 		packages: "internal/test/proof/legal",

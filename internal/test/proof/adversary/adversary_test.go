@@ -159,8 +159,8 @@ func FuzzSchedule(f *testing.F) {
 			// Spread over all actions, however many there are.
 			s.Choices = append(s.Choices, uint16(int(c)*len(s.Scope.Actions)/256))
 		}
-		if fault := s.Play(inMemory()).Fault; fault != "" {
-			t.Fatalf("%s\n%s", fault, s.Describe(inMemory()))
+		if fault := s.Play(inMemory(), false).Fault; fault != "" {
+			t.Fatalf("%s\n%s", fault, adversary.Describe(s, inMemory()))
 		}
 	})
 }

@@ -72,7 +72,7 @@ func TestWhatBrokenAssumptionsCost(t *testing.T) {
 					w := New(&s, OnMemory(), "b", r.Seed)
 					once(r, w)
 					if w.Fault != "" {
-						t.Fatalf("%s\n%s", w.Fault, r.Describe(Place{OnMemory(), "b"}))
+						t.Fatalf("%s\n%s", w.Fault, Describe(r, Place{OnMemory(), "b"}))
 					}
 					if l := w.limits[0]; l.worst > worst {
 						worst, conceded = l.worst, l.conceded

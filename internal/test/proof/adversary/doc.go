@@ -19,5 +19,5 @@
 // ideal bucket, and so must those that were kept, but for what refilled into the room of tokens that came back.
 //
 // A [World] is driven by choices, one number a step: by every sequence of them up to a length ([Walk]), by random ones
-// ([Schedule.Play]), or by a fuzzer. A failure is shown as the shortest schedule that still fails ([Schedule.Without]).
+// ([Schedule.Play]), or by a fuzzer. A failure is shown as the shortest schedule that still fails.
 package adversary

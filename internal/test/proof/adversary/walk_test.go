@@ -27,7 +27,7 @@ func walk(t *testing.T, s adversary.SmallScope) {
 	k := adversary.Walk{Scope: s.Scope, Depth: s.Depth, Workers: runtime.GOMAXPROCS(0)}
 	if !k.Run() {
 		t.Fatalf("after %d states: %s\n%s", k.States, k.Broken.Fault,
-			k.Broken.Schedule.Describe(inMemory()))
+			adversary.Describe(k.Broken.Schedule, inMemory()))
 	}
 	t.Logf("%d states, %d steps deep", k.States, s.Depth)
 }

@@ -11,42 +11,27 @@ import (
 // rounding is how much of a token a level in Redis, a float, may be off.
 const rounding = 1e-6
 
-// ideal is one bucket with one whole limit of a key, in units of token/period·ns. All that is admitted, less what is
-// given back, must fit into it at the instant at which it happens.
-type ideal struct {
-	level int64
-	last  time.Duration
-}
-
-// refill returns the ideal bucket of a key's limit as it is now.
-func (w *world) refill(k, i int) *ideal {
-	b, l := &w.ideals[k][i], &w.most[i]
-	b.level = min(b.level+int64(w.now-b.last)*l.Tokens, l.Burst*int64(l.Per))
-	b.last = w.now
-	return b
-}
-
 func (w *world) admit(k int, n int64, by string) {
 	w.admissions++
-	for i, l := range w.most {
-		b := w.refill(k, i)
-		b.level -= n * int64(l.Per)
-		w.Logf("key %d: %d admitted by %s, %.3f left by limit %d", k, n, by, float64(b.level)/float64(l.Per), i+1)
-		w.exceeds(k, i, -b.level, "%d admitted by %s", n, by)
+	for i, b := range w.ideals[k] {
+		b.Admit(int64(w.now), n)
+		w.Logf("key %d: %d admitted by %s, %.3f left by limit %d", k, n, by, float64(w.most[i].Burst)-b.Depth(), i+1)
+		w.exceeds(k, i, 0, "%d admitted by %s", n, by)
 	}
 }
 
 func (w *world) give(k int, n int64) {
-	for i, l := range w.most {
-		b := w.refill(k, i)
-		b.level = min(b.level+n*int64(l.Per), l.Burst*int64(l.Per))
+	for _, b := range w.ideals[k] {
+		b.Refund(int64(w.now), n)
 	}
 	w.Logf("key %d: %d given back", k, n)
 }
 
-// exceeds judges tokens beyond the ideal bucket of a key's limit.
-func (w *world) exceeds(k, i int, units int64, format string, args ...any) {
-	over := float64(units) / float64(w.most[i].Per)
+// exceeds judges what an ideal bucket with one whole limit of a key admitted, and more than that.
+func (w *world) exceeds(k, i int, more int64, format string, args ...any) {
+	b := w.ideals[k][i]
+	b.Refund(int64(w.now), 0) // as it is now
+	over := b.Depth() + float64(more-w.most[i].Burst)
 	if over <= rounding {
 		return
 	}
@@ -97,9 +82,9 @@ func (w *world) attack(k int) {
 	for _, p := range w.processes {
 		there += p.shares.Level(w.clock(p), p.hashes[k], p.limits[p.current[k]])
 	}
-	for i, l := range w.most {
+	for i := range w.most {
 		if there > 0 {
-			w.exceeds(k, i, there*int64(l.Per)-w.refill(k, i).level, "%d tokens can be taken at this moment", there)
+			w.exceeds(k, i, there, "%d tokens can be taken at this moment", there)
 		}
 	}
 }

@@ -41,13 +41,13 @@ func TestWhatBrokenAssumptionsCost(t *testing.T) {
 					}
 					return true
 				}}}
-				o := s.play(w)
+				o := s.play(w, false)
 				if o.Fault != "" {
 					t.Fatalf("seed %d: %s", s.Seed, o.Fault)
 				}
 				if -o.Slack > conceded {
 					t.Fatalf("seed %d: %.3f tokens over the bound, at a price of %.3f\n%s", s.Seed, -o.Slack, conceded,
-						s.Describe(adversary.OnMemory))
+						adversary.Describe(s, Stores(adversary.OnMemory)))
 				}
 				if conceded > 0 {
 					happened++

@@ -3,7 +3,6 @@ package shares
 import (
 	"fmt"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/proof"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/proof/adversary"
 )
 
@@ -36,9 +35,13 @@ func Random(seed uint64, steps int) Schedule {
 type Stores func() *adversary.Store
 
 // Play plays a schedule.
-func (s Schedule) Play(stores Stores) adversary.Outcome { return s.play(newWorld(s, stores)) }
+func (s Schedule) Play(stores Stores, tell bool) adversary.Outcome {
+	return s.play(newWorld(s, stores), tell)
+}
 
-func (s Schedule) play(w *world) adversary.Outcome {
+func (s Schedule) play(w *world, tell bool) adversary.Outcome {
+	w.Tell(tell)
+	w.Logf("%d processes, limits %v", len(w.processes), w.versions)
 	all := append(actions[:len(actions):len(actions)], s.extra...)
 	weight := 0
 	for _, a := range all {
@@ -55,24 +58,14 @@ func (s Schedule) play(w *world) adversary.Outcome {
 		w.heal()
 	}
 	w.end()
-	return adversary.Outcome{Fault: w.Fault, Count: w.admissions, Slack: -w.over}
+	return adversary.Outcome{Fault: w.Fault, Count: w.admissions, Slack: -w.over, Text: w.Text()}
 }
 
-// Describe plays a schedule and describes every step.
-func (s Schedule) Describe(stores Stores) string {
-	w := newWorld(s, stores)
-	w.Journal.Describe()
-	s.play(w)
-	return fmt.Sprintf("seed %d, %+v, %d processes, limits %v, steps %v\n%s",
-		s.Seed, s.Rules, len(w.processes), w.versions, s.Steps, w.Text())
-}
+// List returns the steps, and With the schedule with others.
+func (s Schedule) List() []int { return s.Steps }
 
-// Without returns the shortest schedule it finds that still breaks something.
-func (s Schedule) Without(stores Stores) Schedule {
-	s.Steps = proof.Shortest(s.Steps, func(steps []int) bool {
-		without := s
-		without.Steps = steps
-		return without.Play(stores).Fault != ""
-	})
-	return s
+func (s Schedule) With(steps []int) Schedule { s.Steps = steps; return s }
+
+func (s Schedule) String() string {
+	return fmt.Sprintf("seed %d, %+v, steps %v", s.Seed, s.Rules, s.Steps)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/proof/adversary"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/proof/ideal"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -29,9 +30,9 @@ type world struct {
 
 	versions  []version // of the policy, which processes use
 	processes []*process
-	ideals    [][]ideal       // of each key and limit
-	refunds   []int64         // calls that refunded, of each key
-	most      []standing.Rate // the largest of each limit
+	ideals    [][]*ideal.Policer // of each key and limit: all that is admitted must fit in at the instant at which it happens
+	refunds   []int64            // calls that refunded, of each key
+	most      []standing.Rate    // the largest of each limit
 
 	now        time.Duration // real time since epoch
 	offset     time.Duration // of the table's clock
@@ -99,9 +100,9 @@ func newWorld(s Schedule, stores func() *adversary.Store) *world {
 	}
 	w.draw(r)
 	for range 1 + r.IntN(2) {
-		all := make([]ideal, len(w.most))
-		for i, l := range w.most {
-			all[i] = ideal{level: l.Burst * int64(l.Per), last: w.now}
+		var all []*ideal.Policer
+		for _, l := range w.most {
+			all = append(all, ideal.NewPolicer(l.Tokens, l.Per, l.Burst))
 		}
 		w.ideals, w.refunds = append(w.ideals, all), append(w.refunds, 0)
 	}
