@@ -102,7 +102,7 @@ var importRules = []importRule{
 	{packages: "examples/...", ours: []string{"tiered/...", "remote"}, modules: []string{anything}},
 	// Only tests import the other internal packages, and the simulator, which measures with the yardsticks and starts
 	// servers. A judge must not share the defendant's code: it knows the protocol's types at most.
-	{packages: "internal/test/proof"},
+	{packages: "internal/test/proof", ours: []string{"tiered"}},
 	{packages: "internal/test/proof/ideal"},
 	{packages: "internal/test/proof/invariant", ours: []string{"lua"}},
 	// The adversary owns what lies between the tiers, so it sees them.
@@ -118,7 +118,7 @@ var importRules = []importRule{
 	{
 		packages: "internal/test/proof/legal",
 		ours: []string{
-			"lua", "local", "remote", "tiered", "internal/test/proof/ideal", "internal/test/proof/invariant", "internal/test/rig/nodes",
+			"lua", "local", "remote", "tiered", "internal/test/proof/ideal", "internal/test/proof", "internal/test/proof/invariant", "internal/test/rig/nodes",
 			"internal/test/rig/watch", "internal/defaults",
 		},
 		modules: []string{anything},

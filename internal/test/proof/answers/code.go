@@ -5,9 +5,8 @@ import (
 	"go/format"
 	"strings"
 	"sync"
-	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/proof"
 )
 
 // Transcript is what a player does, as Go. It writes each thing down before it does it.
@@ -24,7 +23,7 @@ const (
 func TestAnswers%d(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
-		store, rules := &slow{Memory: remote.NewMemory()}, []map[string]tiered.Limit{%s}
+		store, rules := &slow{Memory: remote.NewMemory()}, %s
 		policies := []tiered.Policy{%s}
 		p, rs, d, v := make([][]*tiered.Limiter, %d), []tiered.Reservation(nil), tiered.Decision{}, tiered.Decision{}
 		each, every, all := make([]tiered.Decision, 3), []tiered.Decision(nil), tiered.Use{}
@@ -79,24 +78,23 @@ func (s *slow) Run(ctx context.Context, timeout time.Duration, calls []lua.Call,
 
 // begin begins the test of a sequence.
 func (c *Transcript) begin(s *Sequence) {
-	policies, rules := make([]string, len(s.Policies)), make([]string, len(s.Rules))
+	var policies []string
 	for i, p := range s.Policies {
-		policies[i] = policyCode(p, i, s.Rules[i])
-	}
-	options := fmt.Sprintf("Budget: %s, MaxKeys: %d, Processes: %d, Random: func() float64 { return %v }",
-		dur(s.Budget), s.MaxKeys, s.Fleet, s.Random)
-	if s.Traced {
-		options += ", Trace: &tiered.Trace{Decision: func(tiered.Decision) {}}"
-	}
-	for i, r := range s.Rules {
-		for key, l := range r { // one at most
-			rules[i] = fmt.Sprintf("%q: %s", key, limitCode(l))
+		text := proof.Code(p)
+		if s.Rules[i] != nil {
+			text = fmt.Sprintf("%s, PerKey: func(key string) tiered.Limit { return rules[%d][key] }}", strings.TrimSuffix(text, "}"), i)
 		}
-		rules[i] = "{" + rules[i] + "}"
+		policies = append(policies, text)
 	}
+	trace := ""
+	if s.Traced {
+		trace = ", Trace: &tiered.Trace{Decision: func(tiered.Decision) {}}"
+	}
+	options := fmt.Sprintf("Budget: %s, MaxKeys: %d, Processes: %d, Random: func() float64 { return %v }%s",
+		proof.Code(s.Budget), s.MaxKeys, s.Fleet, s.Random, trace)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.head, c.done = fmt.Sprintf(head, s.Seed, strings.Join(rules, ", "), strings.Join(policies, ", "), s.Processes, options), nil
+	c.head, c.done = fmt.Sprintf(head, s.Seed, proof.Code(s.Rules), strings.Join(policies, ", "), s.Processes, options), nil
 }
 
 // add writes down what is done next.
@@ -127,68 +125,4 @@ func (c *Transcript) Test() string {
 		panic(fmt.Sprintf("answers: %v:\n%s", err, b.String()))
 	}
 	return string(text)
-}
-
-// dur returns a duration as Go.
-func dur(d time.Duration) string {
-	for _, u := range []struct {
-		unit time.Duration
-		name string
-	}{{time.Hour, "time.Hour"}, {time.Minute, "time.Minute"}, {second, "time.Second"}, {ms, "time.Millisecond"}, {time.Microsecond, "time.Microsecond"}} {
-		if d >= u.unit && d%u.unit == 0 {
-			return fmt.Sprintf("%d * %s", d/u.unit, u.name)
-		}
-	}
-	return fmt.Sprint(int64(d))
-}
-
-func limitCode(l tiered.Limit) string {
-	switch l {
-	case tiered.Unlimited():
-		return "tiered.Unlimited()"
-	case tiered.Blocked():
-		return "tiered.Blocked()"
-	}
-	text := fmt.Sprintf("tiered.Limit{Tokens: %d, Per: %s", l.Tokens, dur(l.Per))
-	if l.Burst > 0 {
-		text += fmt.Sprintf(", Burst: %d", l.Burst)
-	}
-	if l.Precision > 0 {
-		text += ", Precision: " + dur(l.Precision)
-	}
-	return text + "}"
-}
-
-func policyCode(p tiered.Policy, which int, r rules) string {
-	text := fmt.Sprintf("{Name: %q, Limit: %s", p.Name, limitCode(p.Limit))
-	if p.Also != nil {
-		text += ", Also: []tiered.Limit{"
-		for i, l := range p.Also {
-			if i > 0 {
-				text += ", "
-			}
-			text += limitCode(l)
-		}
-		text += "}"
-	}
-	names := []string{"TokenBucket", "FixedWindow", "SlidingLog", "SlidingWindow"}
-	field := func(set bool, name, value string) {
-		if set {
-			text += ", " + name + ": " + value
-		}
-	}
-	field(p.Algorithm != 0, "Algorithm", "tiered."+names[p.Algorithm])
-	field(p.Calendar, "Calendar", "true")
-	field(p.Shadow, "Shadow", "true")
-	field(p.FailMode == tiered.FailOpen, "FailMode", "tiered.FailOpen")
-	field(p.FailMode == tiered.FailClosed, "FailMode", "tiered.FailClosed")
-	field(p.Lease.Size != 0, "Lease", fmt.Sprintf("tiered.Lease{Size: %d}", p.Lease.Size))
-	field(p.Lease.Period != 0, "Lease", fmt.Sprintf("tiered.Lease{Period: %s}", dur(p.Lease.Period)))
-	field(p.MaxDebt != 0, "MaxDebt", fmt.Sprint(p.MaxDebt))
-	field(p.Standing == tiered.StandingOn, "Standing", "tiered.StandingOn")
-	for name, l := range p.Plans {
-		field(true, "Plans", fmt.Sprintf("map[string]tiered.Limit{%q: %s}", name, limitCode(l)))
-	}
-	field(r != nil, "PerKey", fmt.Sprintf("func(key string) tiered.Limit { return rules[%d][key] }", which))
-	return text + "}"
 }

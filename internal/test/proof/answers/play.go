@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/test/proof"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -181,7 +182,7 @@ func (w *player) do(x *Step) {
 
 func (w *player) sleep(d time.Duration) {
 	if d > 0 {
-		w.code.add("sleep(%s)", dur(d))
+		w.code.add("sleep(%s)", proof.Code(d))
 	}
 	time.Sleep(d)
 	w.quiesce()

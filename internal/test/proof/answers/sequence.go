@@ -29,7 +29,7 @@ type Sequence struct {
 }
 
 // rules are limits of single keys.
-type rules map[string]tiered.Limit
+type rules = map[string]tiered.Limit
 
 var keys = [...]string{"a", "b"}
 
@@ -59,6 +59,9 @@ const (
 const plan = "plan"
 
 type drawer struct{ *rand.Rand }
+
+// Algorithms are those that are drawn.
+var Algorithms = []tiered.Algorithm{tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingLog, tiered.SlidingWindow}
 
 func pick[T any](d drawer, from ...T) T { return from[d.IntN(len(from))] }
 
@@ -98,7 +101,7 @@ func Draw(seed uint64) Sequence {
 func (d drawer) policy(name string) (tiered.Policy, rules) {
 	for {
 		p := tiered.Policy{
-			Name: name, Algorithm: tiered.Algorithm(d.IntN(4)), FailMode: tiered.FailMode(d.IntN(3)), Shadow: d.IntN(10) == 0,
+			Name: name, Algorithm: pick(d, Algorithms...), FailMode: tiered.FailMode(d.IntN(3)), Shadow: d.IntN(10) == 0,
 			Lease: pick(d, tiered.Lease{}, tiered.Lease{}, tiered.Lease{Size: tiered.NoLease}, tiered.Lease{Size: 1},
 				tiered.Lease{Size: 5}, tiered.Lease{Period: 5 * ms}, tiered.Lease{Period: 2 * second}),
 		}

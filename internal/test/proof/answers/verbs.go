@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/test/proof"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -170,7 +171,7 @@ var verbs = [...]func(p *process, x *Step, a place){
 		for _, q := range p.slots {
 			if y := q.limiters[a.which].Policy(); q == p || x.Pick%2 == 0 {
 				y.Limit = x.Limit
-				p.code.add("{\nx := %[1]s.Policy()\nx.Limit = %[2]s\n_ = %[1]s.SetPolicy(x)\n}", q.limiter(a.which), limitCode(x.Limit))
+				p.code.add("{\nx := %[1]s.Policy()\nx.Limit = %[2]s\n_ = %[1]s.SetPolicy(x)\n}", q.limiter(a.which), proof.Code(x.Limit))
 				_ = q.limiters[a.which].SetPolicy(y)
 			}
 		}
@@ -179,7 +180,7 @@ var verbs = [...]func(p *process, x *Step, a place){
 		p.changes(a.which)
 		if r := p.Rules[a.which]; r != nil {
 			r[a.key] = x.Limit
-			p.code.add("rules[%d][%q] = %s", a.which, a.key, limitCode(x.Limit))
+			p.code.add("rules[%d][%q] = %s", a.which, a.key, proof.Code(x.Limit))
 			for _, q := range p.slots {
 				p.code.add("%s.Refresh(%q)", q.limiter(a.which), a.key)
 				q.limiters[a.which].Refresh(a.key)
@@ -233,7 +234,7 @@ func (p *process) uses(key string, n int64) (uses []tiered.Use, text string) {
 
 // within is a call whose context ends after a time, as Go.
 func within(d time.Duration, call string) string {
-	return fmt.Sprintf("{\nctx, cancel := context.WithTimeout(ctx, %s)\n%s\ncancel()\n}", dur(d), call)
+	return fmt.Sprintf("{\nctx, cancel := context.WithTimeout(ctx, %s)\n%s\ncancel()\n}", proof.Code(d), call)
 }
 
 // unlimited reports whether no limit decides a key.
@@ -262,7 +263,7 @@ func (p *process) askBy(x *Step, a place, n int64) (d tiered.Decision) {
 	allow := use.Allow
 	switch x.By {
 	case byLimit:
-		allow, text = use.WithLimit(x.Limit).Allow, text+".WithLimit("+limitCode(x.Limit)+").Allow(ctx)"
+		allow, text = use.WithLimit(x.Limit).Allow, text+".WithLimit("+proof.Code(x.Limit)+").Allow(ctx)"
 	case byPlan:
 		allow, text = use.WithPlan(plan).Allow, fmt.Sprintf("%s.WithPlan(%q).Allow(ctx)", text, plan)
 	default:

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/test/proof"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -115,7 +116,7 @@ func (p *process) alternate(s *Step) {
 
 	if float64(got) < least*rate*length.Seconds() {
 		w.fault("under", "policy %d, key %d: two callers with %s and %s got %d tokens in %v",
-			s.Which, s.Key, show(own), show(s.Limit), got, to-from)
+			s.Which, s.Key, proof.Code(own), proof.Code(s.Limit), got, to-from)
 	}
 	b.noMore(beside, w.now())
 }

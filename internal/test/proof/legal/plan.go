@@ -2,13 +2,13 @@ package legal
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/proof"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -96,57 +96,18 @@ type Step struct {
 	FailMode        tiered.FailMode
 }
 
-func (s Step) String() string {
-	text := fmt.Sprintf("+%v %s: process %d, policy %d, key %d, n %d", s.After, verbs[s.Verb].name, s.Who, s.Which, s.Key,
-		s.N)
-	if s.Pause != 0 {
-		text += fmt.Sprintf(", %v", s.Pause)
-	}
-	if s.Limit != (tiered.Limit{}) {
-		text += ", " + show(s.Limit)
-	}
-	if s.Verb == Tune {
-		text += fmt.Sprintf(", %+v, %v", s.Lease, s.FailMode)
-	}
-	return text
-}
+func (s Step) String() string { return fmt.Sprintf("%v: %s", s.Verb, proof.Code(s)) }
 
-// show formats a limit briefly.
-func show(l tiered.Limit) string {
-	switch l {
-	case tiered.Unlimited():
-		return "unlimited"
-	case tiered.Blocked():
-		return "blocked"
-	}
-	text := fmt.Sprintf("%d per %v", l.Tokens, l.Per)
-	if l.Burst > 0 {
-		text += fmt.Sprintf(" burst %d", l.Burst)
-	}
-	if l.Precision > 0 {
-		text += fmt.Sprintf(" by %v", l.Precision)
-	}
-	return text
-}
+func (v Verb) String() string { return verbs[v].name }
+
+func (c Class) String() string { return [...]string{"calm", "rough", "accidents"}[c] }
 
 func (p Plan) String() string {
 	var b strings.Builder
-	o := p.Options
-	fmt.Fprintf(&b, "seed %d: %s, %d processes, warm for %v, trip %v, budget %v, timeout %v, max keys %d, processes known %d, repeats %t, books %t, single %t, nodes %d\n",
-		p.Seed, [...]string{"calm", "rough", "accidents"}[p.Class], p.Processes, p.Warm, p.Trip, o.Budget, o.Timeout, o.MaxKeys,
-		o.Processes, p.Repeats, p.Books, p.Single, p.Nodes)
-	for i, x := range p.Policies {
-		fmt.Fprintf(&b, "policy %d: %v, %s", i, x.Algorithm, show(x.Limit))
-		for _, l := range x.Also {
-			fmt.Fprintf(&b, " also %s", show(l))
-		}
-		for _, name := range slices.Sorted(maps.Keys(x.Plans)) {
-			fmt.Fprintf(&b, ", %s %s", name, show(x.Plans[name]))
-		}
-		fmt.Fprintf(&b, ", calendar %t, %v, lease %+v, per key %t, standing shares %v\n",
-			x.Calendar, x.FailMode, x.Lease, p.Plans[i], x.Standing)
-	}
-	for i, s := range p.Steps {
+	steps := p.Steps
+	p.Steps = nil
+	b.WriteString(proof.Code(p) + "\n")
+	for i, s := range steps {
 		fmt.Fprintf(&b, "%4d %v\n", i, s)
 	}
 	return b.String()
