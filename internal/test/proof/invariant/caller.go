@@ -1,6 +1,11 @@
 package invariant
 
-import "github.com/tiered-limiter/tiered-limiter/lua"
+import (
+	"fmt"
+	"math"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
 
 // Caller follows the calls of a lease for one key, and which replies were accepted. There is one for each state that a
 // process has of a key: a key that was forgotten and comes back has another.
@@ -66,3 +71,28 @@ func (l Ledger) Check(late int64) (f Finding) {
 	f.Is(min(l.Spent+late, l.Returned, l.Burnt, l.Held) < 0, 0, "less than nothing is in the ledger: %+v", l)
 	return f
 }
+
+// Finding is a rule that did not hold. Its zero value is that all did.
+type Finding struct {
+	Rule   string
+	Excess float64 // tokens by which it was broken, ≥ 0; 0 if the rule is about something else
+}
+
+// Broken reports whether a rule did not hold.
+func (f *Finding) Broken() bool { return f.Rule != "" }
+
+// Is notes a rule that does not hold if wrong is true. The first one that is noted stays.
+func (f *Finding) Is(wrong bool, excess float64, format string, args ...any) {
+	if wrong && f.Rule == "" {
+		f.Rule, f.Excess = fmt.Sprintf(format, args...), math.Abs(excess)
+	}
+}
+
+// Or takes another finding if there is none yet.
+func (f *Finding) Or(other Finding) {
+	if f.Rule == "" {
+		*f = other
+	}
+}
+
+func (f Finding) String() string { return fmt.Sprintf("%s (by %v tokens)", f.Rule, f.Excess) }

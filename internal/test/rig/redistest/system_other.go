@@ -5,6 +5,7 @@ package redistest
 import (
 	"net"
 	"strconv"
+	"syscall"
 )
 
 // hold returns a loopback port that is free now, or says whether this one is: elsewhere nothing keeps a port for a
@@ -17,3 +18,7 @@ func hold(port int) (held int, release func(), err error) {
 	held = l.Addr().(*net.TCPAddr).Port
 	return held, func() {}, l.Close()
 }
+
+
+// DieWithParent has no equivalent here: a server outlives a parent that is killed.
+func DieWithParent() *syscall.SysProcAttr { return nil }

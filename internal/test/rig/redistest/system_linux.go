@@ -29,3 +29,6 @@ func hold(port int) (held int, release func(), err error) {
 	}
 	return at.(*syscall.SockaddrInet4).Port, release, nil
 }
+
+// DieWithParent lets the kernel end a process whose parent was killed before it could clean up.
+func DieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
