@@ -239,6 +239,20 @@ func (b *bucket) giveUp() {
 	b.collect(nil)
 }
 
+// drop gives the call up that is due: the breaker is open.
+func (b *bucket) drop() {
+	b.queued = false
+	b.failed() // there is no call, but it counts as one
+	b.apply(b.Drop(b.process.now()))
+	b.collect(nil)
+}
+
+// look has the timer go off.
+func (b *bucket) look() {
+	b.checkAt = 0
+	b.apply(b.Check(b.process.now()))
+}
+
 // collect reads the outcomes of the waiters. reply is the one that brought them, if any.
 func (b *bucket) collect(reply *reply) {
 	line := b.waiters

@@ -69,7 +69,7 @@ func worldsAreBusy(t *testing.T) {
 		"a return", "a refund", "a debt", "a short grant", "held more than was on record", "of another bucket",
 		"returned", "burnt", "fallback", "opened", "settled", "refused",
 	}
-	for v := range Verb(len(verbNames)) {
+	for v := range Verb(len(verbs)) {
 		switch v {
 		case Freeze, Clone, Copy, Promote: // break what is assumed, and have a test of their own
 		default:

@@ -193,14 +193,15 @@ func (p *process) owe(n int64) bool {
 	return true
 }
 
-// credit makes a request for a reset, or for tokens that are given. A bucket has one at a time.
-func (p *process) credit(ask func(*bucket) local.Effect) bool {
+// credit makes a request for n tokens that are given, or a reset. A bucket has one at a time.
+func (p *process) credit(n int64) bool {
 	b := p.current()
 	if b.crediting != nil || p.world.scope.Lossless {
 		return false
 	}
 	b.crediting = local.NewWaiter()
-	b.apply(ask(b))
+	_, e := b.Bucket.Credit(b.crediting, n)
+	b.apply(e)
 	return true
 }
 

@@ -1,6 +1,8 @@
 package adversary
 
-import "time"
+import (
+	"time"
+)
 
 // maxRounds is the number of rounds within which every bucket must close. A return that fails waits for a second at
 // most, and nothing fails here.
@@ -57,10 +59,9 @@ func (w *World) round() {
 			case b.queued:
 				due = true
 				w.flow()
-			case b.checkAt > 0 && b.checkAt <= p.now():
+			case isDue(b):
 				due = true
-				b.checkAt = 0
-				b.apply(b.Check(p.now()))
+				b.look()
 			case b.checkAt > 0 && (next == 0 || p.until(b.checkAt) < next):
 				next = p.until(b.checkAt)
 			}

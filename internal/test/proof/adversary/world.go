@@ -3,6 +3,7 @@ package adversary
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
@@ -252,15 +253,140 @@ const (
 	Deploy   // everybody is told one more limit
 )
 
-var verbNames = [...]string{
-	"ask", "read clock", "ask stale", "rush", "leave", "cancel", "trim", "owe", "reset", "give", "send", "give up", "drop",
-	"probe", "look",
-	"evict", "burn", "suspend", "freeze", "clone", "crash", "change", "guess", "lag", "execute", "repeat", "lose",
-	"deliver", "echo", "cut", "flow", "outsider", "wait",
-	"edge", "back", "forward", "vanish", "copy", "promote", "deploy",
+// verbs are what the verbs are called, and what they do. do reports whether that was possible.
+var verbs = [...]struct {
+	name string
+	do   func(w *World, who, n int) bool
+}{
+	Ask:       {"ask", of(func(p *process, n int) bool { return p.ask(p.now(), int64(n), false) })},
+	ReadClock: {"read clock", always(func(p *process, _ int) { p.stale = &stale{now: p.now(), event: p.world.newEvent()} })},
+	AskStale:  {"ask stale", of(func(p *process, n int) bool { return p.stale != nil && p.ask(p.stale.now, int64(n), true) })},
+	Rush:      {"rush", always(func(p *process, _ int) { p.current().fallback(p.policy.Cap) })},
+	Leave:     {"leave", of(func(p *process, _ int) bool { return p.leave() })},
+	Cancel:    {"cancel", of(func(p *process, n int) bool { return p.giveBack(n, 1<<40) })},
+	Trim:      {"trim", of(func(p *process, n int) bool { return p.giveBack(n, 1) })},
+	Owe:       {"owe", of(func(p *process, n int) bool { return p.owe(int64(n)) })},
+	Reset:     {"reset", of(func(p *process, _ int) bool { return p.credit(local.Fill) })},
+	Give: {"give", of(func(p *process, n int) bool {
+		return !p.world.scope.Algorithm.Has(lua.Window) && p.credit(int64(n)) // a window has no tokens
+	})},
+
+	Send:    {"send", ofBucket(isQueued, (*bucket).send)},
+	GiveUp:  {"give up", ofBucket(func(b *bucket) bool { return b.call != nil }, (*bucket).giveUp)},
+	Drop:    {"drop", ofBucket(isQueued, (*bucket).drop)},
+	Probe:   {"probe", always(func(p *process, _ int) { p.current().apply(p.current().Probe()) })},
+	Look:    {"look", ofBucket(isDue, (*bucket).look)},
+	Evict:   {"evict", of(func(p *process, _ int) bool { return p.evict(false) })},
+	Burn:    {"burn", of(func(p *process, _ int) bool { return p.evict(true) })},
+	Suspend: {"suspend", always(func(p *process, _ int) { p.wake() })},
+	Freeze: {"freeze", always(func(p *process, n int) {
+		p.freeze(p.world.scope.longestLease() / 100 * time.Duration(n))
+	})},
+	Clone:  {"clone", of(func(p *process, _ int) bool { return p.clone() })},
+	Crash:  {"crash", always(func(p *process, _ int) { p.crash() })},
+	Change: {"change", always((*process).change)},
+	Guess:  {"guess", always(func(p *process, n int) { p.clockError = p.world.scope.longestLease() / 4 * time.Duration(n) })},
+	Lag:    {"lag", always(func(p *process, n int) { p.roundTrip = time.Duration(n) * time.Millisecond })},
+
+	Execute: {"execute", arrives(false, false)},
+	Repeat:  {"repeat", arrives(true, false)},
+	Lose:    {"lose", arrives(false, true)},
+	Deliver: {"deliver", isHeard(false, false)},
+	Echo:    {"echo", isHeard(true, false)},
+	Cut:     {"cut", isHeard(false, true)},
+
+	Flow:     {"flow", happens(func(w *World, _ int) { w.flow() })},
+	Outsider: {"outsider", happens(func(w *World, n int) { w.outsider(int64(n)) })},
+	Wait:     {"wait", happens(func(w *World, n int) { w.advance(w.scope.longestLease() / 100 * time.Duration(n)) })},
+	Edge:     {"edge", func(w *World, _, n int) bool { return w.advanceToEdge(time.Duration(n) * time.Microsecond) }},
+	Back:     {"back", happens(func(w *World, n int) { w.setBack(time.Duration(n) * time.Millisecond) })},
+	Forward:  {"forward", happens(func(w *World, n int) { w.jump(time.Duration(n) * time.Millisecond) })},
+	Vanish:   {"vanish", func(w *World, _, _ int) bool { return w.vanish() }},
+	Copy:     {"copy", func(w *World, _, _ int) bool { return w.copyBucket() }},
+	Promote:  {"promote", func(w *World, _, _ int) bool { return w.promote() }},
+	Deploy:   {"deploy", func(w *World, _, _ int) bool { return w.deploy() }},
 }
 
-func (v Verb) String() string { return verbNames[v] }
+// of is what a process does.
+func of(do func(p *process, n int) bool) func(*World, int, int) bool {
+	return func(w *World, who, n int) bool { return do(w.processes[who], n) }
+}
+
+// always is what it can always do.
+func always(do func(p *process, n int)) func(*World, int, int) bool {
+	return of(func(p *process, n int) bool { do(p, n); return true })
+}
+
+// happens is what can always happen.
+func happens(do func(w *World, n int)) func(*World, int, int) bool {
+	return func(w *World, _, n int) bool { do(w, n); return true }
+}
+
+// ofBucket is what a process does with the n-th of its buckets that can.
+func ofBucket(can func(*bucket) bool, do func(*bucket)) func(*World, int, int) bool {
+	return of(func(p *process, n int) bool {
+		able := slices.DeleteFunc(slices.Clone(p.buckets), func(b *bucket) bool { return !can(b) })
+		i, ok := indexOf(len(able), n)
+		if ok {
+			do(able[i])
+		}
+		return ok
+	})
+}
+
+func isQueued(b *bucket) bool { return b.queued }
+func isDue(b *bucket) bool    { return b.checkAt > 0 && b.checkAt <= b.process.now() }
+
+// arrives is what the network does with the n-th request, and isHeard with the n-th reply.
+func arrives(again, lost bool) func(*World, int, int) bool {
+	return func(w *World, _, n int) bool {
+		r, ok := pull(&w.requests, n, again)
+		if ok && !lost {
+			w.execute(r)
+		}
+		return ok
+	}
+}
+
+func isHeard(again, lost bool) func(*World, int, int) bool {
+	return func(w *World, _, n int) bool {
+		r, ok := pull(&w.replies, n, again)
+		if ok && !lost {
+			r.to.process.deliver(r)
+		}
+		return ok
+	}
+}
+
+// pull takes the n-th message from the network. If it is to arrive again, a copy stays, unless it has arrived too often.
+func pull[M interface{ copies() *int }](all *[]M, n int, again bool) (m M, ok bool) {
+	i, ok := indexOf(len(*all), n)
+	if !ok {
+		return m, false
+	}
+	if m = (*all)[i]; !again {
+		*all = append((*all)[:i:i], (*all)[i+1:]...)
+		return m, true
+	}
+	*m.copies()++
+	return m, *m.copies() <= maxCopies
+}
+
+// maxCopies is how often one message may arrive before its last copy.
+const maxCopies = 2
+
+func (r *request) copies() *int { return &r.repeated }
+func (r *reply) copies() *int   { return &r.repeated }
+
+// indexOf returns the index of the n-th of count; -1 is the last.
+func indexOf(count, n int) (int, bool) {
+	if n < 0 {
+		n += count
+	}
+	return n, n >= 0 && n < count
+}
+
+func (v Verb) String() string { return verbs[v].name }
 
 // Action is one thing that can happen in a world.
 type Action struct {
@@ -278,175 +404,9 @@ func (a Action) String() string {
 
 // Do makes a happen, and reports whether it was possible.
 func (w *World) Do(a Action) bool {
-	ok := false
-	if a.Verb < Execute {
-		ok = w.processes[a.Who].do(a)
-	} else {
-		ok = w.happen(a)
-	}
+	ok := verbs[a.Verb].do(w, a.Who, a.N)
 	if ok {
 		w.check()
 	}
 	return ok
-}
-
-// happen does what concerns the network, the server, or time.
-func (w *World) happen(a Action) bool {
-	switch a.Verb {
-	case Execute, Repeat, Lose:
-		i, ok := indexOf(len(w.requests), a.N)
-		if !ok {
-			return false
-		}
-		r := w.requests[i]
-		if a.Verb != Repeat {
-			w.requests = append(w.requests[:i:i], w.requests[i+1:]...)
-		} else if r.repeated++; r.repeated > maxCopies {
-			return false
-		}
-		if a.Verb != Lose {
-			w.execute(r)
-		}
-	case Deliver, Echo, Cut:
-		i, ok := indexOf(len(w.replies), a.N)
-		if !ok {
-			return false
-		}
-		r := w.replies[i]
-		if a.Verb != Echo {
-			w.replies = append(w.replies[:i:i], w.replies[i+1:]...)
-		} else if r.repeated++; r.repeated > maxCopies {
-			return false
-		}
-		if a.Verb != Cut {
-			r.to.process.deliver(r)
-		}
-	case Flow:
-		w.flow()
-	case Outsider:
-		w.outsider(int64(a.N))
-	case Wait:
-		w.advance(w.scope.longestLease() / 100 * time.Duration(a.N))
-	case Edge:
-		return w.advanceToEdge(time.Duration(a.N) * time.Microsecond)
-	case Back:
-		w.setBack(time.Duration(a.N) * time.Millisecond)
-	case Forward:
-		w.jump(time.Duration(a.N) * time.Millisecond)
-	case Vanish:
-		return w.vanish()
-	case Copy:
-		return w.copyBucket()
-	case Promote:
-		return w.promote()
-	case Deploy:
-		return w.deploy()
-	default:
-		panic(fmt.Sprintf("adversary: no verb %d", a.Verb))
-	}
-	return true
-}
-
-// maxCopies is how often one message may arrive before its last copy.
-const maxCopies = 2
-
-// indexOf returns the index of the n-th of count; -1 is the last.
-func indexOf(count, n int) (int, bool) {
-	if n < 0 {
-		n += count
-	}
-	return n, n >= 0 && n < count
-}
-
-// do does what concerns a process.
-func (p *process) do(a Action) bool {
-	w, now := p.world, p.now()
-	switch a.Verb {
-	case Ask:
-		return p.ask(now, int64(a.N), false)
-	case ReadClock:
-		p.stale = &stale{now: now, event: w.newEvent()}
-		return true
-	case AskStale:
-		s := p.stale
-		return s != nil && p.ask(s.now, int64(a.N), true)
-	case Rush:
-		p.current().fallback(p.policy.Cap)
-		return true
-	case Leave:
-		return p.leave()
-	case Cancel:
-		return p.giveBack(a.N, 1<<40)
-	case Trim:
-		return p.giveBack(a.N, 1)
-	case Owe:
-		return p.owe(int64(a.N))
-	case Reset:
-		return p.credit(func(b *bucket) local.Effect {
-			_, e := b.Bucket.Credit(b.crediting, local.Fill)
-			return e
-		})
-	case Give:
-		if w.scope.Algorithm.Has(lua.Window) {
-			return false // which has no tokens
-		}
-		return p.credit(func(b *bucket) local.Effect {
-			_, e := b.Bucket.Credit(b.crediting, int64(a.N))
-			return e
-		})
-	case Freeze:
-		p.freeze(w.scope.longestLease() / 100 * time.Duration(a.N))
-		return true
-	case Clone:
-		return p.clone()
-	case Crash:
-		p.crash()
-		return true
-	case Change:
-		p.change(a.N)
-		return true
-	case Guess:
-		p.clockError = w.scope.longestLease() / 4 * time.Duration(a.N)
-		return true
-	case Lag:
-		p.roundTrip = time.Duration(a.N) * time.Millisecond
-		return true
-	case Evict, Burn:
-		return p.evict(a.Verb == Burn)
-	case Probe:
-		s := p.current()
-		s.apply(s.Probe())
-		return true
-	case Suspend:
-		p.wake()
-		return true
-	}
-	var able []*bucket
-	for _, s := range p.buckets {
-		if a.Verb == GiveUp && s.call != nil || (a.Verb == Send || a.Verb == Drop) && s.queued ||
-			a.Verb == Look && s.checkAt > 0 && s.checkAt <= now {
-			able = append(able, s)
-		}
-	}
-	i, ok := indexOf(len(able), a.N)
-	if !ok {
-		return false
-	}
-	switch s := able[i]; a.Verb {
-	case Send:
-		s.send()
-	case GiveUp:
-		s.giveUp()
-	case Drop:
-		s.queued = false
-		s.failed() // there is no call, but it counts as one
-		s.apply(s.Bucket.Drop(now))
-		s.collect(nil)
-	case Look:
-		s.checkAt = 0
-		s.apply(s.Check(now))
-	default:
-		panic(fmt.Sprintf("adversary: no verb %d", a.Verb))
-	}
-	return true
 }

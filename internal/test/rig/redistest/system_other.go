@@ -19,6 +19,5 @@ func hold(port int) (held int, release func(), err error) {
 	return held, func() {}, l.Close()
 }
 
-
 // DieWithParent has no equivalent here: a server outlives a parent that is killed.
 func DieWithParent() *syscall.SysProcAttr { return nil }
