@@ -4,15 +4,14 @@ import (
 	"flag"
 	"fmt"
 	"regexp"
-	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/test/proof"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/proof/answers"
 )
 
@@ -51,28 +50,11 @@ func TestAnswers(t *testing.T) {
 		count /= 20
 	}
 	judges := regexp.MustCompile(*judge).MatchString
-	var next, first atomic.Int64
-	first.Store(int64(count))
 	faults := make([]*answers.Fault, count)
 	begin := time.Now()
-	t.Run("workers", func(t *testing.T) {
-		for range runtime.GOMAXPROCS(0) {
-			t.Run("", func(t *testing.T) {
-				t.Parallel()
-				for {
-					n := next.Add(1) - 1
-					if n >= first.Load() {
-						return
-					}
-					faults[n] = play(t, answers.Draw(*from+uint64(n)), judges)
-					if faults[n] == nil || *all {
-						continue
-					}
-					for f := first.Load(); n < f && !first.CompareAndSwap(f, n); f = first.Load() {
-					}
-				}
-			})
-		}
+	n := proof.First(t, count, *all, func(t *testing.T, n int) bool {
+		faults[n] = play(t, answers.Draw(*from+uint64(n)), judges)
+		return faults[n] != nil
 	})
 	if *all {
 		seeds := map[string][]uint64{}
@@ -86,8 +68,7 @@ func TestAnswers(t *testing.T) {
 		}
 		return
 	}
-	n := first.Load()
-	if n == int64(count) {
+	if n == count {
 		t.Logf("%d sequences, no fault, %v", count, time.Since(begin).Round(time.Millisecond))
 		return
 	}

@@ -3,10 +3,8 @@ package legal_test
 import (
 	"flag"
 	"fmt"
-	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,32 +50,14 @@ func thin(seed uint64) legal.Plan { return legal.Draw(seed).Thinned() }
 // playAll plays the plans of count seeds, some at once, until one breaks something.
 func playAll(t *testing.T, count int, draw func(seed uint64) legal.Plan, bank func() *legal.Backend) {
 	begin := time.Now()
-	var next, first atomic.Int64
-	first.Store(int64(count))
 	faults := make([]string, count)
-	t.Run("workers", func(t *testing.T) {
-		for range runtime.GOMAXPROCS(0) {
-			t.Run("", func(t *testing.T) {
-				t.Parallel()
-				for {
-					n := next.Add(1) - 1
-					if n >= first.Load() {
-						return
-					}
-					p := draw(*from + uint64(n))
-					if p.Thin && !p.Suits() {
-						continue
-					}
-					if faults[n], _ = play(t, p, bank, false); faults[n] != "" {
-						for f := first.Load(); n < f && !first.CompareAndSwap(f, n); f = first.Load() {
-						}
-					}
-				}
-			})
+	n := proof.First(t, count, false, func(t *testing.T, n int) bool {
+		if p := draw(*from + uint64(n)); !p.Thin || p.Suits() {
+			faults[n], _ = play(t, p, bank, false)
 		}
+		return faults[n] != ""
 	})
-	n := first.Load()
-	if n == int64(count) {
+	if n == count {
 		t.Logf("%d plans, no fault, %v", count, time.Since(begin).Round(time.Millisecond))
 		return
 	}
