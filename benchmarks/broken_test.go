@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -61,7 +61,7 @@ func BenchmarkBroken(b *testing.B) {
 	}
 	s.walks = newWalks(c.load.Keys)
 	if c.load.Expect.Refused {
-		must.Do(b, s.settle())
+		fatal.If(b, s.settle())
 	}
 	measuring = true
 	decisions(b, s)

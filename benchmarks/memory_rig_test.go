@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
 // growth returns how much more memory the server uses per key after fill has made that many.
@@ -55,7 +55,7 @@ func (s *Server) mustLease(tb testing.TB, keys, processes int) {
 	ctx := context.Background()
 	full := 0
 	for each := s.operator.Scan(ctx, 0, "*tb2", 1000).Iterator(); each.Next(ctx); {
-		fields := must.Get(s.operator.HKeys(ctx, each.Val()).Result())(tb)
+		fields := fatal.Get(s.operator.HKeys(ctx, each.Val()).Result())(tb)
 		leases := 0
 		for _, f := range fields {
 			if strings.HasPrefix(f, "p") {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -16,9 +16,9 @@ func TestMeterThatSeesNothing(t *testing.T) {
 	ask := func(c *redis.Client, key string) {
 		store := remote.NewRedis(c, nil)
 		policy := tiered.Policy{Name: "api", Limit: plenty, Lease: tiered.Lease{Size: tiered.NoLease}}
-		l := must.Get(tiered.New(store, policy, &patient))(t)
+		l := fatal.Get(tiered.New(store, policy, &patient))(t)
 		l.Allow(t.Context(), key)
-		must.Do(t, l.Close(t.Context()))
+		fatal.If(t, l.Close(t.Context()))
 	}
 	ask(s.ownClient(t), "seen")
 	if n, err := s.sent(); err != nil || n < 1 {

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/ratio"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -90,7 +90,7 @@ func TestRatiosRedisMemory(t *testing.T) {
 		}
 		perKey := server.growth(t, keys, func() {
 			for _, s := range all {
-				must.Do(t, s.settle())
+				fatal.If(t, s.settle())
 			}
 		})
 		server.mustLease(t, keys, processes)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
@@ -33,7 +33,7 @@ func TestConfigurationPage(t *testing.T) {
 	if c, err := policyfile.Parse("configuration.md", []byte(block(t, orElse, "yaml"))); err != nil || len(c.HTTP[0].Limits) != 3 {
 		t.Errorf("%v, %v", c, err)
 	}
-	f := must.Get(policyfile.Parse("configuration.md", []byte(block(t, whole, "yaml"))))(t)
+	f := fatal.Get(policyfile.Parse("configuration.md", []byte(block(t, whole, "yaml"))))(t)
 	e, err := policyfile.Parse("configuration.md", []byte(block(t, exceptions, "yaml")))
 	if err != nil || len(e.HTTP[0].Ranges) != 4 {
 		t.Errorf("%v, %v", e, err)

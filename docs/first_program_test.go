@@ -18,7 +18,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
@@ -67,7 +67,7 @@ func TestFirstProgram(t *testing.T) {
 			discard(t, r)
 		}
 	}
-	must.Do(t, program.cmd.Process.Signal(syscall.SIGTERM))
+	fatal.If(t, program.cmd.Process.Signal(syscall.SIGTERM))
 	select {
 	case err := <-program.ended:
 		if err != nil {
@@ -90,7 +90,7 @@ func TestFirstProgram(t *testing.T) {
 // buildFirstProgram compiles the README's first program, with its addresses replaced, and returns the name of the executable.
 func buildFirstProgram(t *testing.T, addresses map[string]string) string {
 	t.Helper()
-	readme := must.Get(os.ReadFile("README.md"))(t)
+	readme := fatal.Get(os.ReadFile("README.md"))(t)
 	found := regexp.MustCompile("(?s)```go\n(package main\n.*?)```").FindAllSubmatch(readme, -1)
 	if len(found) != 1 {
 		t.Fatalf("the README has %d programs", len(found))
@@ -110,7 +110,7 @@ func buildFirstProgram(t *testing.T, addresses map[string]string) string {
 	}
 	dir := t.TempDir()
 	file, executable := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
-	must.Do(t, os.WriteFile(file, source, 0o600))
+	fatal.If(t, os.WriteFile(file, source, 0o600))
 	for _, args := range [][]string{{"vet", file}, {"build", "-o", executable, file}} {
 		if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 			t.Fatalf("go %s: %v\n%s", args[0], err, out)
@@ -130,13 +130,13 @@ type runningProgram struct {
 func startProgram(t *testing.T, executable string) *runningProgram {
 	t.Helper()
 	p := &runningProgram{cmd: exec.Command(executable), ended: make(chan error, 1), log: filepath.Join(t.TempDir(), "log")}
-	log := must.Get(os.Create(p.log))(t)
+	log := fatal.Get(os.Create(p.log))(t)
 	defer log.Close()
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = t.TempDir(), log, log
 	public := filepath.Join(p.cmd.Dir, "public")
-	must.Do(t, errors.Join(os.Mkdir(public, 0o700), os.WriteFile(filepath.Join(public, "index.html"), nil, 0o600)))
+	fatal.If(t, errors.Join(os.Mkdir(public, 0o700), os.WriteFile(filepath.Join(public, "index.html"), nil, 0o600)))
 	p.cmd.SysProcAttr = redistest.DieWithParent()
-	must.Do(t, p.cmd.Start())
+	fatal.If(t, p.cmd.Start())
 	gone := make(chan struct{})
 	go func() { p.ended <- p.cmd.Wait(); close(gone) }()
 	t.Cleanup(func() { _ = p.cmd.Process.Kill(); <-gone })
@@ -155,7 +155,7 @@ func (p *runningProgram) output() string {
 func discard(t *testing.T, r *http.Response) *http.Response {
 	t.Helper()
 	_, err := io.Copy(io.Discard, r.Body)
-	must.Do(t, errors.Join(err, r.Body.Close()))
+	fatal.If(t, errors.Join(err, r.Body.Close()))
 	return r
 }
 

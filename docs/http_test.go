@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/adapters"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -51,10 +51,10 @@ func cors(exposed string, next http.Handler) http.Handler {
 // A page of another origin can read a refusal and each of its fields, and a preflight takes nothing.
 func TestRefusalForAPageOfAnotherOrigin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := must.Get(tiered.New(remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(1)}, nil))(t)
+		l := fatal.Get(tiered.New(remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(1)}, nil))(t)
 		defer l.Group().Close(t.Context())
 		mux := http.NewServeMux()
-		limitBesideCORS(mux, must.Get(httplimit.ByIP(l))(t), http.NotFoundHandler())
+		limitBesideCORS(mux, fatal.Get(httplimit.ByIP(l))(t), http.NotFoundHandler())
 		for i, c := range []struct {
 			method string
 			status int
@@ -90,7 +90,7 @@ func askInHandler(limiter *tiered.Limiter, userID string) http.HandlerFunc {
 
 // The page's table of frameworks is the one that is played on each of them.
 func TestTableOfFrameworksIsOnThePage(t *testing.T) {
-	page := must.Get(os.ReadFile("http.md"))(t)
+	page := fatal.Get(os.ReadFile("http.md"))(t)
 	if table := adapters.Markdown(); !strings.Contains(string(page), table) {
 		t.Errorf("docs/http.md must have\n%s", table)
 	}
@@ -99,17 +99,17 @@ func TestTableOfFrameworksIsOnThePage(t *testing.T) {
 // The rows of the page's table about answers that do not need an outage.
 func TestHTTPPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		group := must.Get(tiered.NewGroup(remote.NewMemory(), nil))(t)
+		group := fatal.Get(tiered.NewGroup(remote.NewMemory(), nil))(t)
 		defer group.Close(t.Context())
 		policies := map[string]*tiered.Limiter{}
 		for name, limit := range map[string]tiered.Limit{
 			"user": tiered.PerSecond(100).WithBurst(200), "ip": tiered.PerSecond(1), "blocked": tiered.Blocked(),
 		} {
-			policies[name] = must.Get(group.NewLimiter(tiered.Policy{Name: name, Limit: limit}))(t)
+			policies[name] = fatal.Get(group.NewLimiter(tiered.Policy{Name: name, Limit: limit}))(t)
 		}
 		mux := http.NewServeMux()
 		api := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-		must.Do(t, limitRoutes(mux, policies["user"], policies["ip"], api))
+		fatal.If(t, limitRoutes(mux, policies["user"], policies["ip"], api))
 		mux.Handle("/handler", askInHandler(policies["user"], "ann"))
 		mux.Handle("/blocked", askInHandler(policies["blocked"], "ann"))
 		for _, c := range []struct {

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -54,7 +54,7 @@ func TestPod(t *testing.T) {
 	t.Setenv("LIMITER_PROCESSES", "3")
 	store := remote.NewMemory()
 	store.Fail(errors.New("down"))
-	group := must.Get(groupOfPod(store))(t)
+	group := fatal.Get(groupOfPod(store))(t)
 	mux := http.NewServeMux()
 	health(mux, group)
 	status := func(path string) int {
@@ -85,7 +85,7 @@ func TestPod(t *testing.T) {
 	ready, ended := make(chan struct{}), make(chan error)
 	go func() { ended <- runPod(&http.Server{}, group, ready) }()
 	<-ready
-	must.Do(t, syscall.Kill(os.Getpid(), syscall.SIGTERM))
+	fatal.If(t, syscall.Kill(os.Getpid(), syscall.SIGTERM))
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}

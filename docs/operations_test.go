@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/sim"
@@ -53,7 +53,7 @@ func TestOperationsExport(t *testing.T) {
 	if got := strings.TrimSpace(block(t, read(t, "docs/runbook.md"), "go")); got != want {
 		t.Errorf("the page says\n%s\n\nand this file\n%s", got, want)
 	}
-	g := must.Get(tiered.NewGroup(remote.NewMemory(), nil))(t)
+	g := fatal.Get(tiered.NewGroup(remote.NewMemory(), nil))(t)
 	export(g)
 	text := expvar.Get("limiter").String()
 	for _, field := range []string{`"Nodes":{"memory":{`, `"Breaker":"closed"`, `"Policies":{`, `"Format":"tb2"`} {
@@ -141,7 +141,7 @@ func TestOperationsRedisSettings(t *testing.T) {
 	ctx := context.Background()
 	for name, value := range settings {
 		if size, ok := strings.CutSuffix(value, "gb"); ok {
-			n := must.Get(strconv.Atoi(size))(t)
+			n := fatal.Get(strconv.Atoi(size))(t)
 			value = strconv.Itoa(n << 30)
 		}
 		if has := client.ConfigGet(ctx, name).Val()[name]; has != value {
@@ -152,11 +152,11 @@ func TestOperationsRedisSettings(t *testing.T) {
 		t.Errorf("only %d settings", len(settings))
 	}
 
-	store := must.Get(remote.Open(primary.URL(), nil))(t)
+	store := fatal.Get(remote.Open(primary.URL(), nil))(t)
 	defer store.Close()
-	g := must.Get(tiered.NewGroup(store, nil))(t)
+	g := fatal.Get(tiered.NewGroup(store, nil))(t)
 	defer g.Close(ctx)
-	l := must.Get(g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerHour(100), FailMode: tiered.FailClosed}))(t)
+	l := fatal.Get(g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerHour(100), FailMode: tiered.FailClosed}))(t)
 	until := func(what string, ok func() bool) {
 		t.Helper()
 		for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) { // a real server is waited for
@@ -194,9 +194,9 @@ func TestOperationsRedisSettings(t *testing.T) {
 		t.Errorf("%d of 150 admitted at 100 per hour", admitted)
 	}
 
-	must.Do(t, client.ConfigSet(ctx, "maxmemory", "1mb").Err())
+	fatal.If(t, client.ConfigSet(ctx, "maxmemory", "1mb").Err())
 	until("a full server cannot serve", refuses("late"))
-	must.Do(t, client.ConfigSet(ctx, "maxmemory", "1gb").Err())
+	fatal.If(t, client.ConfigSet(ctx, "maxmemory", "1gb").Err())
 	until("it has memory again", func() bool { return grants("late") })
 	if n := node().Faults.StateLosses; n > 0 {
 		t.Errorf("%d buckets were lost", n)
@@ -207,7 +207,7 @@ func TestOperationsRedisSettings(t *testing.T) {
 
 	// And one that an operator deletes is counted: of a key that has no lease, which is what frequent ones get.
 	until("a key is asked for", func() bool { return grants("rare") })
-	must.Do(t, client.Del(ctx, store.Key("api", "rare")).Err())
+	fatal.If(t, client.Del(ctx, store.Key("api", "rare")).Err())
 	until("its bucket was deleted, and it is asked for again", func() bool { return grants("rare") })
 	if n := node().Faults.StateLosses; n != 1 {
 		t.Errorf("%d buckets were lost, want the one that was deleted", n)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
 // Every block of Go on a page stands in a test file beside the page, or in examples elsewhere. So it
@@ -89,6 +89,6 @@ func files(t *testing.T, pattern string) []string {
 
 func read(t *testing.T, name string) string {
 	t.Helper()
-	text := must.Get(os.ReadFile(name))(t)
+	text := fatal.Get(os.ReadFile(name))(t)
 	return string(text)
 }

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
@@ -84,10 +84,10 @@ func plansByUser(ctx context.Context, group *tiered.Group, user, plan string) (t
 // The code of the page does what the page says of it.
 func TestSeveralLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		group := must.Get(tiered.NewGroup(remote.NewMemory(), nil))(t)
+		group := fatal.Get(tiered.NewGroup(remote.NewMemory(), nil))(t)
 		defer group.Close(context.Background())
 		limiter := func(p tiered.Policy) *tiered.Limiter {
-			l := must.Get(group.NewLimiter(p))(t)
+			l := fatal.Get(group.NewLimiter(p))(t)
 			return l
 		}
 		address := limiter(tiered.Policy{Name: "address", Limit: tiered.PerSecond(50)})

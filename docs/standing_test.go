@@ -4,14 +4,14 @@ import (
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // TestStanding compares the numbers of the page with the code.
 func TestStanding(t *testing.T) {
 	policy := tiered.Policy{Name: "per-user", Limit: tiered.PerSecond(100).WithBurst(200), Standing: tiered.StandingOn}
-	must.Do(t, policy.Validate())
+	fatal.If(t, policy.Validate())
 	share, rest, err := standing.Split(standing.Rate{Burst: policy.Limit.Burst, Tokens: policy.Limit.Tokens, Per: policy.Limit.Per})
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/awake"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/ranclock"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -286,7 +286,7 @@ func TestCluster(t *testing.T) {
 		s.Run(t.Context(), patience, calls, results)
 		c.Servers[1].Pause()
 		defer c.Servers[1].Resume()
-		clock := awake.New(t)
+		clock := ranclock.New(t)
 		begun := clock.Now()
 		s.Run(t.Context(), time.Second, calls, results) // a second, in which a busy machine lets the others answer
 		if took := clock.Since(begun); took > 1500*time.Millisecond {

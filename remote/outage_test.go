@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/awake"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/ranclock"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -51,7 +51,7 @@ func TestFrozen(t *testing.T) {
 	server := redistest.Start(t)
 	const timeout = 50 * time.Millisecond
 	const slack = 30 * time.Millisecond // two cores, a race detector
-	clock := awake.New(t)
+	clock := ranclock.New(t)
 	for name, s := range map[string]*remote.Redis{
 		"opened": openStore(t, server.URL()), "opened with less": openStore(t, server.URL("read_timeout=20ms")),
 		"warm": remote.NewRedis(server.StoreClient(), nil), "cold": remote.NewRedis(server.StoreClient(), nil),
@@ -99,7 +99,7 @@ func TestDead(t *testing.T) {
 	s := openStore(t, server.URL())
 	warm(t, s)
 	server.Kill()
-	clock := awake.New(t)
+	clock := ranclock.New(t)
 	for range 3 {
 		begun := clock.Now()
 		var r [1]remote.Result

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
@@ -25,7 +25,7 @@ func BenchmarkRun(b *testing.B) {
 			}
 			requests := int64(0)
 			for b.Loop() {
-				r := must.Get(sim.Run(s, nil))(b)
+				r := fatal.Get(sim.Run(s, nil))(b)
 				requests += r.Metrics.Offered
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(requests), "ns/request")

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/test/docpage"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
@@ -25,7 +25,7 @@ func TestLibrary(t *testing.T) {
 	titles, kinds, shapes, metrics := map[string]string{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
-			s := must.Get(sim.Load(name))(t)
+			s := fatal.Get(sim.Load(name))(t)
 			if s.Learn == "" || len(s.Expect) == 0 || len(s.Sometimes) == 0 {
 				t.Errorf("it lacks what it teaches, what it expects, or what must happen:\n%s", s)
 			}
@@ -82,12 +82,12 @@ func TestLibrary(t *testing.T) {
 func cells(t *testing.T, s *scenario.Scenario, axes []scenario.Axis) {
 	t.Helper()
 	if len(axes) == 0 {
-		must.Do(t, s.Validate())
+		fatal.If(t, s.Validate())
 		return
 	}
 	for _, v := range axes[0].Values {
 		c := s.Clone()
-		must.Do(t, c.Set(axes[0].Path, v))
+		fatal.If(t, c.Set(axes[0].Path, v))
 		cells(t, c, axes[1:])
 	}
 }
@@ -103,9 +103,9 @@ func TestDocs(t *testing.T) {
 		rows = append(rows, []string{"[" + name + "](library/" + name + ".yaml)", s.Name, s.Learn})
 	}
 	if *update {
-		must.Do(t, docpage.Write(page, "library", docpage.Table(rows)))
+		fatal.If(t, docpage.Write(page, "library", docpage.Table(rows)))
 	}
-	text := must.Get(os.ReadFile(page))(t)
+	text := fatal.Get(os.ReadFile(page))(t)
 	if want, err := docpage.Replace(string(text), "library", docpage.Table(rows)); err != nil || want != string(text) {
 		t.Errorf("sim/scenarios.md has not these (%v):\n%s", err, docpage.Table(rows))
 	}
@@ -120,7 +120,7 @@ func TestLibraryPasses(t *testing.T) {
 	for _, name := range sim.Library() {
 		all = append(all, sim.MustLoad(name))
 	}
-	reports := must.Get(sim.RunAll(all, nil))(t)
+	reports := fatal.Get(sim.RunAll(all, nil))(t)
 	for i, r := range reports {
 		if !r.Passed {
 			t.Errorf("%s: %v", sim.Library()[i], r)

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/sim"
@@ -34,7 +34,7 @@ func TestNewConnection(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = first.Close(); m.Close() })
 			wire := faultnet.New(1)
-			must.Do(t, wire.Set(faultnet.Faults{Delay: trip / 2}))
+			fatal.If(t, wire.Set(faultnet.Faults{Delay: trip / 2}))
 			dial := func(context.Context, string, string) (net.Conn, error) { return m.Dial() }
 			client := redis.NewClient(&redis.Options{ // what remote.Open sets and makes round trips
 				MaxRetries: -1, PipelinePoolSize: -1, ContextTimeoutEnabled: true,
@@ -59,7 +59,7 @@ func TestNewConnection(t *testing.T) {
 						t.Errorf("%v, after %v, want %v", results[0].Err, took, want)
 					}
 				}
-				must.Do(t, store.Close())
+				fatal.If(t, store.Close())
 			})
 		})
 	}

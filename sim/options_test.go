@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -40,7 +40,7 @@ func TestRunRefuses(t *testing.T) {
 func TestOwnPolicy(t *testing.T) {
 	s := parse(t, stage)
 	var told []time.Duration
-	r := must.Get(sim.Run(s, &sim.Options{
+	r := fatal.Get(sim.Run(s, &sim.Options{
 		Policies: []tiered.Policy{{Limit: tiered.PerSecond(50).WithBurst(10), Lease: tiered.Lease{Size: tiered.NoLease}}},
 		Progress: func(at, of time.Duration) {
 			if of != 12*time.Second {

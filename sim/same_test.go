@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
@@ -20,13 +20,13 @@ var long = flag.Bool("long", false, "run the test of determinism in full: minute
 // rehearse runs a scenario and returns its report.
 func rehearse(t *testing.T, text string, o *sim.Options) *measure.Report {
 	t.Helper()
-	r := must.Get(sim.Run(parse(t, text), o))(t)
+	r := fatal.Get(sim.Run(parse(t, text), o))(t)
 	return r
 }
 
 func parse(t *testing.T, text string) *scenario.Scenario {
 	t.Helper()
-	s := must.Get(scenario.Parse(text))(t)
+	s := fatal.Get(scenario.Parse(text))(t)
 	return s
 }
 
@@ -34,7 +34,7 @@ func parse(t *testing.T, text string) *scenario.Scenario {
 func lines(t *testing.T, r *measure.Report) []string {
 	t.Helper()
 	var b strings.Builder
-	must.Do(t, measure.JSON(&b, r))
+	fatal.If(t, measure.JSON(&b, r))
 	return strings.Split(b.String(), "\n")
 }
 

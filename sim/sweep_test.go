@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -35,7 +35,7 @@ expect:
 func TestSweepIsRuns(t *testing.T) {
 	s := parse(t, brief+"sweep: {fleet.mode: [local, open, closed], fleet.n: [2, 3]}\n")
 	var last, calls atomic.Int64
-	all := must.Get(sim.Sweep(s, &sim.Options{Seed: 5, Progress: func(at, of time.Duration) {
+	all := fatal.Get(sim.Sweep(s, &sim.Options{Seed: 5, Progress: func(at, of time.Duration) {
 		calls.Add(1)
 		last.Store(int64(of))
 		if at > of || of != 42*time.Second {
@@ -50,9 +50,9 @@ func TestSweepIsRuns(t *testing.T) {
 		one := s.Clone()
 		one.Sweep = nil
 		for path, value := range c.Values {
-			must.Do(t, one.Set(path, value))
+			fatal.If(t, one.Set(path, value))
 		}
-		r := must.Get(sim.Run(one, &sim.Options{Seed: 5}))(t)
+		r := fatal.Get(sim.Run(one, &sim.Options{Seed: 5}))(t)
 		if r.Unseed != c.Unseed || r.Passed != c.Passed || r.Metrics != c.Metrics {
 			t.Errorf("cell %d %v: unseed %s, and alone %s", i, c.Values, c.Unseed, r.Unseed)
 		}
@@ -97,7 +97,7 @@ func TestLoad(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
+		fatal.If(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	for _, name := range sim.Library() {
@@ -105,9 +105,9 @@ func TestLoad(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	twin := must.Get(json.Marshal(parse(t, brief)))(t)
+	twin := fatal.Get(json.Marshal(parse(t, brief)))(t)
 	var text string
-	must.Do(t, json.Unmarshal(twin, &text))
+	fatal.If(t, json.Unmarshal(twin, &text))
 	for _, path := range []string{
 		write("mine.yaml", brief), write("mine.yml", "\ufeff"+brief), write("mine", brief), write("again.yaml", text),
 		write("mine.json", `{"name":"small","limits":[{"name":"api","rate":"1/s"}],"fleet":{"n":3},"traffic":[`+

@@ -16,7 +16,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/awake"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/ranclock"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -108,7 +108,7 @@ func TestLogOfADefaultClient(t *testing.T) {
 		_ = l.Close(ctx)
 		return log.String()
 	}
-	clock := awake.New(t)
+	clock := ranclock.New(t)
 	lines, disturbed := "", true
 	for try := 0; try < 10 && disturbed; try++ {
 		begun, ran := time.Now(), clock.Now()

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/nodes"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/manynodes"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -49,20 +49,20 @@ func (m member) use(t *testing.T, round string) (shares int64) {
 // whichever nodes come and go. Nothing of a node that left stays.
 func TestStandingSharesOverSeveralNodes(t *testing.T) {
 	const first = 70 * time.Second // a new table lends nothing for 65 s
-	names := nodes.Names(4)
+	names := manynodes.Names(4)
 	for _, c := range []struct {
 		name  string
 		ring  bool
-		begin func(t *testing.T, n *nodes.Nodes, all []member) // before the shares are looked at
+		begin func(t *testing.T, n *manynodes.Nodes, all []member) // before the shares are looked at
 	}{
-		{name: "requests before the map of slots is there", begin: func(t *testing.T, _ *nodes.Nodes, all []member) {
+		{name: "requests before the map of slots is there", begin: func(t *testing.T, _ *manynodes.Nodes, all []member) {
 			for _, m := range all {
 				m.use(t, "first")
 			}
 			time.Sleep(first)
 		}},
-		{name: "no request", begin: func(*testing.T, *nodes.Nodes, []member) { time.Sleep(first) }},
-		{name: "a Cluster that is not there yet", begin: func(t *testing.T, n *nodes.Nodes, all []member) {
+		{name: "no request", begin: func(*testing.T, *manynodes.Nodes, []member) { time.Sleep(first) }},
+		{name: "a Cluster that is not there yet", begin: func(t *testing.T, n *manynodes.Nodes, all []member) {
 			n.Share()
 			for range 50 {
 				for _, m := range all {
@@ -73,7 +73,7 @@ func TestStandingSharesOverSeveralNodes(t *testing.T) {
 			n.Share(names...)
 			time.Sleep(first)
 		}},
-		{name: "a Ring without a shard that is up", ring: true, begin: func(t *testing.T, n *nodes.Nodes, all []member) {
+		{name: "a Ring without a shard that is up", ring: true, begin: func(t *testing.T, n *manynodes.Nodes, all []member) {
 			n.Share()
 			for range 50 {
 				for _, m := range all {
@@ -84,7 +84,7 @@ func TestStandingSharesOverSeveralNodes(t *testing.T) {
 			n.Share(names...)
 			time.Sleep(first)
 		}},
-		{name: "a node leaves, and the policy comes back", begin: func(t *testing.T, n *nodes.Nodes, all []member) {
+		{name: "a node leaves, and the policy comes back", begin: func(t *testing.T, n *manynodes.Nodes, all []member) {
 			time.Sleep(first)
 			n.Share(names[:3]...)
 			for _, m := range all {
@@ -93,12 +93,12 @@ func TestStandingSharesOverSeveralNodes(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 		}},
-		{name: "the node of the table leaves, and another joins", begin: func(t *testing.T, n *nodes.Nodes, _ []member) {
+		{name: "the node of the table leaves, and another joins", begin: func(t *testing.T, n *manynodes.Nodes, _ []member) {
 			time.Sleep(first)
 			n.Share(names[1], names[2], "another")
 			time.Sleep(10 * time.Second)
 		}},
-		{name: "the node that counted an outsider leaves", begin: func(t *testing.T, n *nodes.Nodes, all []member) {
+		{name: "the node that counted an outsider leaves", begin: func(t *testing.T, n *manynodes.Nodes, all []member) {
 			outside := standing
 			outside.Standing = tiered.StandingOff
 			other := join(t, n.Cluster(), outside)
@@ -115,7 +115,7 @@ func TestStandingSharesOverSeveralNodes(t *testing.T) {
 		}},
 	} {
 		bubble(t, c.name, func(t *testing.T) {
-			n := nodes.New(names...)
+			n := manynodes.New(names...)
 			var all []member
 			for range 3 {
 				store := n.Cluster()
@@ -143,19 +143,19 @@ func TestStandingSharesOverSeveralNodes(t *testing.T) {
 // While no shard of a Ring is up, and while the keys have come to a node that has not counted the processes yet, these
 // divide the limit as before: each knows how many there were.
 func TestSharesOfAnOutageWithoutACount(t *testing.T) {
-	for name, fail := range map[string]func(n *nodes.Nodes){
-		"no node":      func(n *nodes.Nodes) { n.Share() },
-		"another node": func(n *nodes.Nodes) { n.Fail(io.EOF); n.Share("another") },
+	for name, fail := range map[string]func(n *manynodes.Nodes){
+		"no node":      func(n *manynodes.Nodes) { n.Share() },
+		"another node": func(n *manynodes.Nodes) { n.Fail(io.EOF); n.Share("another") },
 	} {
 		t.Run(name, func(t *testing.T) { outageWithoutACount(t, fail) })
 	}
 }
 
-func outageWithoutACount(t *testing.T, fail func(n *nodes.Nodes)) {
+func outageWithoutACount(t *testing.T, fail func(n *manynodes.Nodes)) {
 	synctest.Test(t, func(t *testing.T) {
 		const processes = 4
 		policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(10).WithBurst(40), FailMode: tiered.FailLocal}
-		n := nodes.New(nodes.Names(2)...)
+		n := manynodes.New(manynodes.Names(2)...)
 		var all []member
 		for range processes {
 			all = append(all, join(t, n.Ring(), policy))

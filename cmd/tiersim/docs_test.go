@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
 const page = "../../sim/README.md"
@@ -17,13 +17,13 @@ func TestPage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a minute, and two under the race detector")
 	}
-	text := must.Get(os.ReadFile(page))(t)
+	text := fatal.Get(os.ReadFile(page))(t)
 	file := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(text)
 	if file == nil {
 		t.Fatal("the page has no scenario")
 	}
 	t.Chdir(t.TempDir())
-	must.Do(t, os.WriteFile("checkout.yaml", file[1], 0o600))
+	fatal.If(t, os.WriteFile("checkout.yaml", file[1], 0o600))
 	commands := 0
 	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(text, -1) {
 		for line := range strings.Lines(string(block[1])) {
@@ -52,9 +52,9 @@ func TestPage(t *testing.T) {
 
 // The test in Go on the page is the example that compiles and runs, and its scenario the one that this runs.
 func TestPageExample(t *testing.T) {
-	text := must.Get(os.ReadFile(page))(t)
+	text := fatal.Get(os.ReadFile(page))(t)
 	for language, file := range map[string]string{"go": "example_test.go", "yaml": "testdata/checkout.yaml"} {
-		source := must.Get(os.ReadFile("../../sim/" + file))(t)
+		source := fatal.Get(os.ReadFile("../../sim/" + file))(t)
 		block := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindSubmatch(text)
 		if block == nil || !strings.Contains(string(source), string(block[1])) {
 			t.Errorf("the page's %s is not in sim/%s", language, file)
@@ -64,14 +64,14 @@ func TestPageExample(t *testing.T) {
 
 // The commands of docs/configuration.md run with the file of policies that the page shows.
 func TestConfigurationPage(t *testing.T) {
-	text := must.Get(os.ReadFile("../../docs/configuration.md"))(t)
+	text := fatal.Get(os.ReadFile("../../docs/configuration.md"))(t)
 	policies := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(text)
 	commands := regexp.MustCompile(`(?m)^tiersim (.*)$`).FindAllSubmatch(text, -1)
 	if policies == nil || len(commands) != 2 {
 		t.Fatalf("the page has %d commands and the policies %q", len(commands), policies)
 	}
 	t.Chdir(t.TempDir())
-	must.Do(t, os.WriteFile("policies.yaml", policies[1], 0o600))
+	fatal.If(t, os.WriteFile("policies.yaml", policies[1], 0o600))
 	for _, c := range commands {
 		out, problems, status := run(t, strings.Fields(string(c[1]))...)
 		if status != passed || !strings.Contains(out, "100") {
@@ -82,13 +82,13 @@ func TestConfigurationPage(t *testing.T) {
 
 // `make demo` begins with a sentence about each of the three fail modes, and names the pages it wrote in its last line.
 func TestDemo(t *testing.T) {
-	makefile := must.Get(os.ReadFile("../../Makefile"))(t)
+	makefile := fatal.Get(os.ReadFile("../../Makefile"))(t)
 	m := regexp.MustCompile(`(?m)^demo:.*\n\t@mkdir -p build\n\tgo run \./cmd/tiersim (.*)$`).FindSubmatch(makefile)
 	if m == nil {
 		t.Fatal("the demo of the Makefile has another form")
 	}
 	t.Chdir(t.TempDir())
-	must.Do(t, os.Mkdir("build", 0o700))
+	fatal.If(t, os.Mkdir("build", 0o700))
 	out, problems, status := run(t, strings.Fields(string(m[1]))...)
 	if status != passed {
 		t.Errorf("status %d, %s\n%s", status, problems, out)

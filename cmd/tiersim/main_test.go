@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	tiersim "github.com/tiered-limiter/tiered-limiter/cmd/tiersim"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
 // The exit statuses.
@@ -97,7 +97,7 @@ sweep:
 func file(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
+	fatal.If(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -208,7 +208,7 @@ func TestReplayAndDiff(t *testing.T) {
 		t.Errorf("status %d, %q", status, out)
 	}
 	// A report of another run: as if the limiter had changed.
-	text := must.Get(os.ReadFile(a))(t)
+	text := fatal.Get(os.ReadFile(a))(t)
 	other := file(t, "other.json", strings.Replace(string(text), `"seed": 1,`, `"seed": 2,`, 1))
 	if out, problems, status := run(t, "replay", other); status != broken || !strings.Contains(out, "another run") {
 		t.Errorf("status %d, %q, %q", status, out, problems)
@@ -235,7 +235,7 @@ func TestFiles(t *testing.T) {
 		t.Errorf("status %d, %q, %q", status, problems, out)
 	}
 	for _, name := range []string{"page-short.html", "page-other.html"} {
-		must.Get(os.Stat(filepath.Join(dir, name)))(t)
+		fatal.Get(os.Stat(filepath.Join(dir, name)))(t)
 	}
 }
 
@@ -243,8 +243,8 @@ func TestFiles(t *testing.T) {
 func TestOneFileEach(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, name := range []string{"a", "b"} {
-		must.Do(t, os.Mkdir(name, 0o700))
-		must.Do(t, os.WriteFile(filepath.Join(name, "x.yaml"), []byte(short), 0o600))
+		fatal.If(t, os.Mkdir(name, 0o700))
+		fatal.If(t, os.WriteFile(filepath.Join(name, "x.yaml"), []byte(short), 0o600))
 	}
 	for line, want := range map[string]string{
 		"run a/x.yaml b/x.yaml --html o.html":       `"o-x.html" is to be written twice`,
@@ -287,7 +287,7 @@ func TestExamples(t *testing.T) {
 	for name, text := range map[string]string{
 		"mine.yaml": short, "policies.yaml": "version: 1\npolicies: [{name: per-user, limit: 100/s}]\n",
 	} {
-		must.Do(t, os.WriteFile(name, []byte(text), 0o600))
+		fatal.If(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	examples := 0
 	for _, c := range tiersim.Commands() {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	tiersim "github.com/tiered-limiter/tiered-limiter/cmd/tiersim"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
 // A run says what it takes; the same seed gives the same; a wish that cannot be had is named.
@@ -76,7 +76,7 @@ func TestTuneErrors(t *testing.T) {
 
 // The commands of sim/tuning.md are understood, and it states the rule.
 func TestTuningPage(t *testing.T) {
-	text := must.Get(os.ReadFile("../../sim/tuning.md"))(t)
+	text := fatal.Get(os.ReadFile("../../sim/tuning.md"))(t)
 	commands := regexp.MustCompile(`(?m)^go run ./cmd/tiersim tune (.*)$`).FindAllSubmatch(text, -1)
 	for _, c := range commands {
 		if _, problems, _ := run(t, append([]string{"tune", "--seed", "0"}, strings.Fields(string(c[1]))...)...); problems !=

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -59,7 +59,7 @@ func TestTuneGo(t *testing.T) {
 		b.WriteString("{\n" + text[strings.Index(text, "policy :="):] + "_, _ = policy, options\n}\n")
 	}
 	path := filepath.Join(t.TempDir(), "main.go")
-	must.Do(t, os.WriteFile(path, []byte(b.String()+"}\n"), 0o600))
+	fatal.If(t, os.WriteFile(path, []byte(b.String()+"}\n"), 0o600))
 	cmd := exec.Command("go", "build", "-o", os.DevNull, path)
 	cmd.Dir = "../.."
 	if out, err := cmd.CombinedOutput(); err != nil {

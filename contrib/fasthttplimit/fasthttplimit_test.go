@@ -7,14 +7,14 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/fasthttplimit"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // Mistakes are refused, and a user's test of a handler needs no server.
 func TestWithoutServer(t *testing.T) {
-	limiter := groups.Limiter(t, tiered.Policy{Name: "per-user", Limit: tiered.PerHour(2)})
+	limiter := testgroup.Limiter(t, tiered.Policy{Name: "per-user", Limit: tiered.PerHour(2)})
 	user := func(*fasthttp.RequestCtx) (string, error) { return "ann", nil }
 	for _, c := range []struct {
 		l   *tiered.Limiter
@@ -24,7 +24,7 @@ func TestWithoutServer(t *testing.T) {
 			t.Errorf("%+v is accepted", c)
 		}
 	}
-	limit := must.Get(fasthttplimit.New(limiter, user))(t)
+	limit := fatal.Get(fasthttplimit.New(limiter, user))(t)
 	for _, c := range []struct {
 		handler fasthttp.RequestHandler
 		status  int
@@ -34,7 +34,7 @@ func TestWithoutServer(t *testing.T) {
 			t.Errorf("status %d, want %d", ctx.Response.StatusCode(), c.status)
 		}
 	}
-	limit = must.Get(fasthttplimit.New(limiter, func(*fasthttp.RequestCtx) (string, error) { return "ann", errors.New("X-User must be a number") }))(t)
+	limit = fatal.Get(fasthttplimit.New(limiter, func(*fasthttp.RequestCtx) (string, error) { return "ann", errors.New("X-User must be a number") }))(t)
 	ctx := new(fasthttp.RequestCtx)
 	limit(func(*fasthttp.RequestCtx) { t.Error("a request is served whose key is an error") })(ctx)
 	const text = "The request does not identify its client: X-User must be a number\n"

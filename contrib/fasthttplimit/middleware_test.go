@@ -6,19 +6,19 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/fasthttplimit"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
 // A limit that could not be made lets nothing pass, nor does a URL that it cannot read.
 func TestMiddleware(t *testing.T) {
-	l := groups.Limiter(t, tiered.Policy{Name: "per-user", Limit: tiered.PerHour(2)})
+	l := testgroup.Limiter(t, tiered.Policy{Name: "per-user", Limit: tiered.PerHour(2)})
 	user := fasthttplimit.Key(func(c *fasthttp.RequestCtx) (string, error) {
 		return string(c.QueryArgs().Peek("user")), nil
 	})
-	limit := must.Get(httplimit.New([]httplimit.Rule{{Limiter: l, Key: user, Missing: httplimit.Refuse}}, nil))(t)
+	limit := fatal.Get(httplimit.New([]httplimit.Rule{{Limiter: l, Key: user, Missing: httplimit.Refuse}}, nil))(t)
 	served := fasthttplimit.Middleware(limit)(func(c *fasthttp.RequestCtx) { c.SetStatusCode(fasthttp.StatusNoContent) })
 	for _, c := range []struct {
 		uri     string

@@ -6,12 +6,12 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/fiberlimit"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 func TestMistakes(t *testing.T) {
-	limiter := groups.Limiter(t, tiered.Policy{Name: "per-user", Limit: tiered.PerHour(2)})
+	limiter := testgroup.Limiter(t, tiered.Policy{Name: "per-user", Limit: tiered.PerHour(2)})
 	user := func(c *fiber.Ctx) (string, error) { return c.Get("X-User"), nil }
 	for _, c := range []struct {
 		l   *tiered.Limiter

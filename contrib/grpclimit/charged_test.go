@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -42,9 +42,9 @@ func TestCallIsChargedByItsLimit(t *testing.T) {
 				} else {
 					rule.Limit = func(context.Context, grpclimit.Call) tiered.Limit { return c.carried }
 				}
-				rule.Limiter = groups.Limiter(t, p)
+				rule.Limiter = testgroup.Limiter(t, p)
 				handler := func(context.Context, any) (any, error) { return nil, nil }
-				must.Get(server(t, nil, rule).Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, handler))(t)
+				fatal.Get(server(t, nil, rule).Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, handler))(t)
 				time.Sleep(time.Second)
 				unknown := rule.Limiter.Group().Stats().Policies["api"].Faults.UnknownPlans
 				use := rule.Limiter.For("/a.B/C").WithLimit(c.carried)

@@ -15,14 +15,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 func newClient(t testing.TB, o *grpclimit.ClientOptions, rules ...grpclimit.Rule) *grpclimit.Client {
 	t.Helper()
-	c := must.Get(grpclimit.NewClient(rules, o))(t)
+	c := fatal.Get(grpclimit.NewClient(rules, o))(t)
 	return c
 }
 
@@ -30,7 +30,7 @@ func newClient(t testing.TB, o *grpclimit.ClientOptions, rules ...grpclimit.Rule
 func TestClientFails(t *testing.T) {
 	g, store := group(t)
 	impl := &service{}
-	l := groups.NewLimiter(t, g, tiered.Policy{Name: "up", Limit: tiered.PerHour(1), FailMode: tiered.FailClosed})
+	l := testgroup.NewLimiter(t, g, tiered.Policy{Name: "up", Limit: tiered.PerHour(1), FailMode: tiered.FailClosed})
 	rule := perUser(l) // of outgoing metadata
 	rule.Skip = func(ctx context.Context, _ grpclimit.Call) bool { return ctx.Value(skipped{}) != nil }
 	c := dial(t, serve(t, impl), newClient(t, nil, rule).DialOptions()...)
@@ -74,7 +74,7 @@ type skipped struct{}
 // A call waits for its turn, until its context ends.
 func TestClientWaits(t *testing.T) {
 	g, _ := group(t)
-	paced := must.Get(grpclimit.Pace(limiter(t, g, "up", tiered.Every(20*time.Millisecond)), "upstream"))(t)
+	paced := fatal.Get(grpclimit.Pace(limiter(t, g, "up", tiered.Every(20*time.Millisecond)), "upstream"))(t)
 	address := serve(t, &service{})
 	c := dial(t, address, paced.DialOptions()...)
 	begin := time.Now()
@@ -112,7 +112,7 @@ func TestClientMessages(t *testing.T) {
 	g, _ := group(t)
 	rule := grpclimit.Rule{Limiter: limiter(t, g, "up", tiered.PerHour(3)), Key: grpclimit.Method(), Missing: grpclimit.Refuse, Messages: true}
 	c := dial(t, serve(t, &service{}), newClient(t, nil, rule).DialOptions()...)
-	st := must.Get(c.FullDuplexCall(as(t, "")))(t)
+	st := fatal.Get(c.FullDuplexCall(as(t, "")))(t)
 	sent, err := 0, error(nil)
 	for ; err == nil && sent < 10; sent++ {
 		if err = st.Send(&pb.StreamingOutputCallRequest{}); err == nil {
@@ -180,8 +180,8 @@ func TestMistakes(t *testing.T) {
 		change(&r)
 		return []grpclimit.Rule{r}
 	}
-	standing := groups.NewLimiter(t, g, tiered.Policy{Name: "standing", Limit: tiered.PerSecond(100), Standing: tiered.StandingOn})
-	plans := groups.NewLimiter(t, g, tiered.Policy{Name: "plans", Limit: tiered.PerDay(1), Plans: map[string]tiered.Limit{"pro": tiered.PerDay(9)}})
+	standing := testgroup.NewLimiter(t, g, tiered.Policy{Name: "standing", Limit: tiered.PerSecond(100), Standing: tiered.StandingOn})
+	plans := testgroup.NewLimiter(t, g, tiered.Policy{Name: "plans", Limit: tiered.PerDay(1), Plans: map[string]tiered.Limit{"pro": tiered.PerDay(9)}})
 	cost := func(context.Context, grpclimit.Call, grpclimit.End) int64 { return 1 }
 	carries := func(context.Context, grpclimit.Call) tiered.Limit { return tiered.Limit{} }
 	plan := func(context.Context, grpclimit.Call) string { return "" }
@@ -280,5 +280,5 @@ func TestMistakes(t *testing.T) {
 			t.Errorf("%s(nil): %v", name, err)
 		}
 	}
-	must.Get(grpclimit.ByMetadata(l, "x-user"))(t)
+	fatal.Get(grpclimit.ByMetadata(l, "x-user"))(t)
 }

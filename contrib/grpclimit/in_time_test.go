@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -31,13 +31,13 @@ func TestDecisionComesBeforeTheDeadline(t *testing.T) {
 	for _, rules := range []int{1, 2} {
 		for _, left := range []time.Duration{5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond} {
 			synctest.Test(t, func(t *testing.T) {
-				g := groups.New(t, frozen{remote.NewMemory()}, nil)
+				g := testgroup.New(t, frozen{remote.NewMemory()}, nil)
 				var all []grpclimit.Rule
 				for _, name := range []string{"a", "b"}[:rules] {
-					l := groups.NewLimiter(t, g, tiered.Policy{Name: name, Limit: tiered.PerSecond(100)})
+					l := testgroup.NewLimiter(t, g, tiered.Policy{Name: name, Limit: tiered.PerSecond(100)})
 					all = append(all, grpclimit.Rule{Limiter: l, Key: grpclimit.PeerIP(), Missing: grpclimit.Together})
 				}
-				s := must.Get(grpclimit.New(all, nil))(t)
+				s := fatal.Get(grpclimit.New(all, nil))(t)
 				ctx, cancel := context.WithTimeout(t.Context(), left)
 				defer cancel()
 				_, err := s.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/s/m"}, func(ctx context.Context, _ any) (any, error) {

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -255,7 +255,7 @@ func certificate(t *testing.T, parent *x509.Certificate, parentKey *ecdsa.Privat
 	*x509.Certificate, *ecdsa.PrivateKey,
 ) {
 	t.Helper()
-	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	key := fatal.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	c := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -263,12 +263,12 @@ func certificate(t *testing.T, parent *x509.Certificate, parentKey *ecdsa.Privat
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}
 	if spiffe != "" {
-		id := must.Get(url.Parse(spiffe))(t)
+		id := fatal.Get(url.Parse(spiffe))(t)
 		c.URIs = []*url.URL{id}
 	}
 	if parent == nil {
 		parent, parentKey = c, key
 	}
-	raw := must.Get(x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, parentKey))(t)
-	return must.Get(x509.ParseCertificate(raw))(t), key
+	raw := fatal.Get(x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, parentKey))(t)
+	return fatal.Get(x509.ParseCertificate(raw))(t), key
 }

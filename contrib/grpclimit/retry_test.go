@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -94,9 +94,9 @@ func TestRetryOfStream(t *testing.T) {
 	s := server(t, nil, perUser(limiter(t, g, "user", tiered.Every(50*time.Millisecond))))
 	c := dial(t, serve(t, &service{}, s.ServerOptions()...), retryPolicy("50s"))
 	for range 2 {
-		st := must.Get(c.FullDuplexCall(as(t, "ann")))(t)
+		st := fatal.Get(c.FullDuplexCall(as(t, "ann")))(t)
 		_ = st.Send(&pb.StreamingOutputCallRequest{})
 		_ = st.CloseSend()
-		must.Get(st.Recv())(t)
+		fatal.Get(st.Recv())(t)
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -53,12 +53,12 @@ const fieldPushback = "grpc-retry-pushback-ms"
 func group(t testing.TB) (*tiered.Group, *remote.Memory) {
 	t.Helper()
 	store := remote.NewMemory()
-	return groups.New(t, store, &tiered.Options{Logger: quiet, Budget: 5 * time.Second}), store
+	return testgroup.New(t, store, &tiered.Options{Logger: quiet, Budget: 5 * time.Second}), store
 }
 
 func limiter(t testing.TB, g *tiered.Group, name string, l tiered.Limit) *tiered.Limiter {
 	t.Helper()
-	return groups.NewLimiter(t, g, tiered.Policy{Name: name, Limit: l})
+	return testgroup.NewLimiter(t, g, tiered.Policy{Name: name, Limit: l})
 }
 
 // perUser is the usual rule.
@@ -68,7 +68,7 @@ func perUser(l *tiered.Limiter) grpclimit.Rule {
 
 func server(t testing.TB, o *grpclimit.Options, rules ...grpclimit.Rule) *grpclimit.Server {
 	t.Helper()
-	s := must.Get(grpclimit.New(rules, o))(t)
+	s := fatal.Get(grpclimit.New(rules, o))(t)
 	return s
 }
 
@@ -109,7 +109,7 @@ func (s *service) FullDuplexCall(stream pb.TestService_FullDuplexCallServer) err
 // serve starts a server on a real listener, and ends it with the test. It returns its address.
 func serve(t testing.TB, impl *service, o ...grpc.ServerOption) string {
 	t.Helper()
-	lis := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+	lis := fatal.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	return serveOn(t, lis, impl, o...)
 }
 
@@ -132,7 +132,7 @@ func serveOn(t testing.TB, lis net.Listener, impl *service, o ...grpc.ServerOpti
 func dial(t testing.TB, address string, o ...grpc.DialOption) pb.TestServiceClient {
 	t.Helper()
 	o = append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, o...)
-	conn := must.Get(grpc.NewClient(address, o...))(t)
+	conn := fatal.Get(grpc.NewClient(address, o...))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	return pb.NewTestServiceClient(conn)
 }

@@ -18,15 +18,15 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // What a client sees of admitted and refused calls. A unary call is one message, where messages count.
 func TestUnary(t *testing.T) {
 	g, store := group(t)
-	rule := perUser(groups.NewLimiter(t, g, tiered.Policy{
+	rule := perUser(testgroup.NewLimiter(t, g, tiered.Policy{
 		Name: "user", Limit: tiered.PerHour(2), FailMode: tiered.FailClosed, Lease: tiered.Lease{Size: tiered.NoLease},
 	}))
 	rule.Messages = true
@@ -74,7 +74,7 @@ func TestDetails(t *testing.T) {
 	for name, show := range map[string]bool{"hidden": false, "shown": true} {
 		t.Run(name, func(t *testing.T) {
 			g, _ := group(t)
-			l := groups.NewLimiter(t, g, tiered.Policy{
+			l := testgroup.NewLimiter(t, g, tiered.Policy{
 				Name: "user", Limit: tiered.PerSecond(100), Also: []tiered.Limit{tiered.PerHour(1)},
 			})
 			s := server(t, &grpclimit.Options{ShowKeys: show}, perUser(l))
@@ -207,8 +207,8 @@ func TestContextEnded(t *testing.T) {
 // A unix socket has no address.
 func TestUnixSocket(t *testing.T) {
 	g, _ := group(t)
-	s := must.Get(grpclimit.ByPeer(limiter(t, g, "ip", tiered.PerHour(5))))(t)
-	lis := must.Get(net.Listen("unix", filepath.Join(t.TempDir(), "s")))(t)
+	s := fatal.Get(grpclimit.ByPeer(limiter(t, g, "ip", tiered.PerHour(5))))(t)
+	lis := fatal.Get(net.Listen("unix", filepath.Join(t.TempDir(), "s")))(t)
 	c := dial(t, "unix:"+serveOn(t, lis, &service{}, s.ServerOptions()...))
 	if a := call(as(t, ""), c); a.code != codes.InvalidArgument {
 		t.Errorf("%v, want InvalidArgument", a.status)
@@ -433,7 +433,7 @@ func TestNoLimitToState(t *testing.T) {
 		{Name: "shadow", Limit: tiered.PerHour(1), Shadow: true},
 		{Name: "unlimited", Limit: tiered.Unlimited()},
 	} {
-		c := dial(t, serve(t, &service{}, server(t, nil, perUser(groups.NewLimiter(t, g, p))).ServerOptions()...))
+		c := dial(t, serve(t, &service{}, server(t, nil, perUser(testgroup.NewLimiter(t, g, p))).ServerOptions()...))
 		for range 2 {
 			if a := call(as(t, "ann"), c); a.code != codes.OK || a.limits() != "- - - -" {
 				t.Errorf("%s: %v %q", p.Name, a.status, a.limits())
@@ -477,7 +477,7 @@ func TestMiddlewareLimiter(t *testing.T) {
 		t.Errorf("%v %v", a.status, a.trailer)
 	}
 	for _, want := range []error{io.EOF, status.Error(codes.ResourceExhausted, "")} {
-		st := must.Get(c.FullDuplexCall(as(t, "")))(t)
+		st := fatal.Get(c.FullDuplexCall(as(t, "")))(t)
 		_ = st.CloseSend()
 		if _, err := st.Recv(); status.Code(err) != status.Code(want) {
 			t.Errorf("%v, want %v", err, want)

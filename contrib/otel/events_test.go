@@ -21,8 +21,8 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	otellimit "github.com/tiered-limiter/tiered-limiter/contrib/otel"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -101,7 +101,7 @@ func TestWaitN(t *testing.T) {
 			tiered.Policy{Name: "p", Limit: tiered.PerSecond(2).WithBurst(2)},
 			tiered.Policy{Name: "closed", Limit: tiered.PerSecond(2), FailMode: tiered.FailClosed},
 		)
-		l := groups.Of(t, g, "p")
+		l := testgroup.Of(t, g, "p")
 		wait := func(ctx context.Context, n int64, want error) {
 			t.Helper()
 			if err := otellimit.WaitN(ctx, l, "key-ann", n); !errors.Is(err, want) {
@@ -129,7 +129,7 @@ func TestWaitN(t *testing.T) {
 			time.AfterFunc(100*time.Millisecond, cancel)
 			wait(ctx, 2, context.Canceled)
 		}), `ratelimit.wait{ratelimit.policy="p", ratelimit.reason="canceled", ratelimit.wait.duration="0.1"}`)
-		several := tiered.All(l.For("key-bob"), groups.Of(t, g, "closed").For("key-bob").N(2))
+		several := tiered.All(l.For("key-bob"), testgroup.Of(t, g, "closed").For("key-bob").N(2))
 		lines := eventsOf(t, func(ctx context.Context) {
 			for range 2 { // the second one waits
 				if err := otellimit.Wait(ctx, several); err != nil {
@@ -141,7 +141,7 @@ func TestWaitN(t *testing.T) {
 			t.Errorf("several keys: the events are %q", lines)
 		}
 		store.Fail(errRefused)
-		l = groups.Of(t, g, "closed")
+		l = testgroup.Of(t, g, "closed")
 		equalLines(t, "a wait without Redis", eventsOf(t, func(ctx context.Context) {
 			wait(ctx, 1, tiered.ErrUnavailable)
 		}), `ratelimit.wait{ratelimit.policy="closed", ratelimit.reason="unavailable", ratelimit.tier="failover", `+
@@ -152,7 +152,7 @@ func TestWaitN(t *testing.T) {
 // Without a recording span, neither an event nor an allocation is made.
 func TestNotRecording(t *testing.T) {
 	g := newGroup(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(1_000_000)})
-	l := groups.Of(t, g, "p")
+	l := testgroup.Of(t, g, "p")
 	never := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample())).Tracer("test")
 	sampled, span := never.Start(t.Context(), "request")
 	defer span.End()
@@ -192,7 +192,7 @@ func TestHTTP(t *testing.T) {
 		return fmt.Sprintf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
 	g := newGroup(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(1)})
-	l := groups.Of(t, g, "p")
+	l := testgroup.Of(t, g, "p")
 	equalLines(t, "an admission", eventsOf(t, func(ctx context.Context) {
 		answer(ctx, &httplimit.Options{Refused: otellimit.Record}, l, "10.0.0.7:1")
 	}))
@@ -215,8 +215,8 @@ func TestHTTP(t *testing.T) {
 // Refusals of grpclimit are events, and its answers stay as they are.
 func TestGRPC(t *testing.T) {
 	g := newGroup(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(1)})
-	limit := must.Get(grpclimit.New(
-		[]grpclimit.Rule{{Limiter: groups.Of(t, g, "p"), Key: grpclimit.Metadata("user"), Missing: grpclimit.Refuse}},
+	limit := fatal.Get(grpclimit.New(
+		[]grpclimit.Rule{{Limiter: testgroup.Of(t, g, "p"), Key: grpclimit.Metadata("user"), Missing: grpclimit.Refuse}},
 		&grpclimit.Options{Refused: otellimit.Record}))(t)
 	call := func(ctx context.Context) codes.Code {
 		ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("user", "key-ann"))

@@ -17,8 +17,8 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
 	otellimit "github.com/tiered-limiter/tiered-limiter/contrib/otel"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -37,11 +37,11 @@ func TestSameAsPrometheus(t *testing.T) {
 			tiered.Policy{Name: "per-user", Limit: tiered.PerHour(100), Standing: tiered.StandingOn},
 		)
 		for range 12 {
-			groups.Of(t, g, "login").Allow(t.Context(), "key-ann")
+			testgroup.Of(t, g, "login").Allow(t.Context(), "key-ann")
 		}
 		store.Fail(errRefused)
 		for range 12 {
-			groups.Of(t, g, "login").Allow(t.Context(), "key-bob")
+			testgroup.Of(t, g, "login").Allow(t.Context(), "key-bob")
 			time.Sleep(250 * time.Millisecond)
 		}
 		store.Fail(nil)
@@ -71,12 +71,12 @@ var conventions = []string{"server_address", "server_port", "error_type"}
 func exported(t *testing.T, g *tiered.Group) map[string]string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	exporter := must.Get(otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo(),
+	exporter := fatal.Get(otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo(),
 		otelprometheus.WithoutTargetInfo()))(t)
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter))
 	defer func() { _ = provider.Shutdown(context.Background()) }()
-	must.Get(otellimit.Register(provider, g))(t)
-	families := must.Get(registry.Gather())(t)
+	fatal.Get(otellimit.Register(provider, g))(t)
+	families := fatal.Get(registry.Gather())(t)
 	all := map[string]string{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -111,7 +111,7 @@ func seriesName(name string, labels []string) string {
 // scraped returns the series of a scrape of contrib/prometheus in its testdata.
 func scraped(t *testing.T) map[string]string {
 	t.Helper()
-	text := must.Get(os.ReadFile("../prometheus/testdata/scrape.txt"))(t)
+	text := fatal.Get(os.ReadFile("../prometheus/testdata/scrape.txt"))(t)
 	all := map[string]string{}
 	label := regexp.MustCompile(`[a-z_]+="[^"]*"`)
 	for line := range strings.Lines(string(text)) {
@@ -132,7 +132,7 @@ func TestConventions(t *testing.T) {
 		g := newGroup(t, store, tiered.Policy{Name: "p", Limit: tiered.PerHour(10)})
 		store.Fail(errRefused)
 		for range 12 {
-			groups.Of(t, g, "p").Allow(t.Context(), "key-ann")
+			testgroup.Of(t, g, "p").Allow(t.Context(), "key-ann")
 			time.Sleep(250 * time.Millisecond)
 		}
 		all := values(t, registered(t, g))

@@ -11,8 +11,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	otellimit "github.com/tiered-limiter/tiered-limiter/contrib/otel"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -55,14 +55,14 @@ func TestBadArguments(t *testing.T) {
 func TestClosedGroup(t *testing.T) {
 	provider, reader := meter()
 	g := newGroup(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)})
-	registration := must.Get(otellimit.Register(provider, g))(t)
-	groups.Of(t, g, "p").Allow(t.Context(), "key-ann")
-	must.Do(t, g.Close(t.Context()))
+	registration := fatal.Get(otellimit.Register(provider, g))(t)
+	testgroup.Of(t, g, "p").Allow(t.Context(), "key-ann")
+	fatal.If(t, g.Close(t.Context()))
 	spent := `tiered.leased_tokens{outcome="spent", policy="p"}`
 	if n := values(t, reader)[spent]; n != 1 {
 		t.Errorf("%v tokens are spent after Close", n)
 	}
-	must.Do(t, registration.Unregister())
+	fatal.If(t, registration.Unregister())
 	if all := values(t, reader); len(all) > 0 {
 		t.Errorf("%d series after Unregister", len(all))
 	}
@@ -96,9 +96,9 @@ func TestSeveralGroups(t *testing.T) {
 	byName := map[string]*tiered.Group{}
 	for i, name := range []string{"users", "jobs"} {
 		byName[name] = newGroup(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(10)})
-		groups.Of(t, byName[name], "p").AllowN(t.Context(), "key-ann", int64(i+1))
+		testgroup.Of(t, byName[name], "p").AllowN(t.Context(), "key-ann", int64(i+1))
 	}
-	must.Get(otellimit.RegisterGroups(c, byName))(t)
+	fatal.Get(otellimit.RegisterGroups(c, byName))(t)
 	if all := collect(t, reader); c.callbacks != 1 || c.instruments < len(all) || len(all) < 20 {
 		t.Errorf("%d callbacks, the last for %d instruments; %d have values", c.callbacks, c.instruments, len(all))
 	}

@@ -16,8 +16,8 @@ import (
 	"go.uber.org/goleak"
 
 	otellimit "github.com/tiered-limiter/tiered-limiter/contrib/otel"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -39,7 +39,7 @@ func meter(options ...sdkmetric.ManualReaderOption) (metric.MeterProvider, sdkme
 func registered(t testing.TB, g *tiered.Group) sdkmetric.Reader {
 	t.Helper()
 	provider, reader := meter()
-	must.Get(otellimit.Register(provider, g))(t)
+	fatal.Get(otellimit.Register(provider, g))(t)
 	return reader
 }
 
@@ -47,7 +47,7 @@ func registered(t testing.TB, g *tiered.Group) sdkmetric.Reader {
 func collect(t testing.TB, reader sdkmetric.Reader) (all []metricdata.Metrics) {
 	t.Helper()
 	var collected metricdata.ResourceMetrics
-	must.Do(t, reader.Collect(context.Background(), &collected))
+	fatal.If(t, reader.Collect(context.Background(), &collected))
 	for _, s := range collected.ScopeMetrics {
 		if s.Scope.Name != "github.com/tiered-limiter/tiered-limiter/contrib/otel" {
 			t.Errorf("the scope is %q", s.Scope.Name)
@@ -98,5 +98,5 @@ func describe(set attribute.Set) string {
 // newGroup returns a Group of two processes with these policies.
 func newGroup(t testing.TB, store remote.Store, policies ...tiered.Policy) *tiered.Group {
 	t.Helper()
-	return groups.New(t, store, &tiered.Options{Processes: 2, Logger: silent}, policies...)
+	return testgroup.New(t, store, &tiered.Options{Processes: 2, Logger: silent}, policies...)
 }

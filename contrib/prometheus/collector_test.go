@@ -19,8 +19,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	promlimit "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -52,11 +52,11 @@ func TestText(t *testing.T) {
 			tiered.Policy{Name: "per-user", Limit: tiered.PerHour(100), Standing: tiered.StandingOn},
 		)
 		for range 12 {
-			groups.Of(t, g, "login").Allow(t.Context(), "key-ann")
+			testgroup.Of(t, g, "login").Allow(t.Context(), "key-ann")
 		}
 		store.Fail(errRefused)
 		for range 12 {
-			groups.Of(t, g, "login").Allow(t.Context(), "key-bob")
+			testgroup.Of(t, g, "login").Allow(t.Context(), "key-bob")
 			time.Sleep(250 * time.Millisecond)
 		}
 		store.Fail(nil)
@@ -65,9 +65,9 @@ func TestText(t *testing.T) {
 		text := scrapeText(t, r)
 		got := varying.ReplaceAllString(text, "$1 varies")
 		if *update {
-			must.Do(t, os.WriteFile("testdata/scrape.txt", []byte(got), 0o600))
+			fatal.If(t, os.WriteFile("testdata/scrape.txt", []byte(got), 0o600))
 		}
-		want := must.Get(os.ReadFile("testdata/scrape.txt"))(t)
+		want := fatal.Get(os.ReadFile("testdata/scrape.txt"))(t)
 		if got != string(want) {
 			t.Errorf("run go test -update, and look at what changes in testdata/scrape.txt:\n%s", got)
 		}
@@ -99,21 +99,21 @@ func TestCardinality(t *testing.T) {
 			t.Errorf("%d series without a policy, want %d", n, process+node)
 		}
 		for i, name := range []string{"a", "b"} {
-			must.Get(g.NewLimiter(tiered.Policy{Name: name, Limit: tiered.PerHour(10)}))(t)
+			fatal.Get(g.NewLimiter(tiered.Policy{Name: name, Limit: tiered.PerHour(10)}))(t)
 			if n, want := lines(), process+policy*(i+1)+node; n != want {
 				t.Errorf("%d series with %d policies, want %d", n, i+1, want)
 			}
 		}
 		store.Fail(errRefused)
 		for i := range 12 {
-			groups.Of(t, g, "a").Allow(t.Context(), strconv.Itoa(i))
+			testgroup.Of(t, g, "a").Allow(t.Context(), strconv.Itoa(i))
 			time.Sleep(250 * time.Millisecond)
 		}
 		if n, want := lines(), process+2*policy+node+1; n != want {
 			t.Errorf("%d series with the cause of an outage, want %d", n, want)
 		}
 		p := tiered.Policy{Name: "s", Limit: tiered.PerHour(100), Standing: tiered.StandingOn}
-		must.Get(g.NewLimiter(p))(t)
+		fatal.Get(g.NewLimiter(p))(t)
 		if n, want := lines(), process+4+3*policy+node+1; n != want {
 			t.Errorf("%d series with standing shares, want %d", n, want)
 		}
@@ -133,7 +133,7 @@ func TestBadInput(t *testing.T) {
 // Scrapes are concurrent with decisions, with each other and with Close, and still work after it.
 func TestConcurrentScrapes(t *testing.T) {
 	g := newGroup(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000)})
-	l := groups.Of(t, g, "api")
+	l := testgroup.Of(t, g, "api")
 	r := register(t, promlimit.NewCollector(g))
 	var work sync.WaitGroup
 	for range 4 {
@@ -151,7 +151,7 @@ func TestConcurrentScrapes(t *testing.T) {
 		})
 	}
 	work.Wait()
-	must.Do(t, g.Close(t.Context()))
+	fatal.If(t, g.Close(t.Context()))
 	// One that has scraped before may be ahead by what was under way then: a counter never falls.
 	if n := decisions(t, r); n < 4000 || n > 4010 {
 		t.Errorf("%v decisions after Close, want 4000", n)

@@ -11,7 +11,7 @@ import (
 
 	promlimit "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
 	"github.com/tiered-limiter/tiered-limiter/internal/histogram"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/tiered/metrics"
 )
 
@@ -22,7 +22,7 @@ func TestHistogram(t *testing.T) {
 		is := metrics.Durations{Count: 5, Sum: 3 * time.Second, Buckets: make([]int64, 66)}
 		is.Buckets[i] = 5
 		var m dto.Metric
-		must.Do(t, promlimit.NewHistogram(desc, is, nil).Write(&m))
+		fatal.If(t, promlimit.NewHistogram(desc, is, nil).Write(&m))
 		h := m.GetHistogram()
 		if h.GetSampleCount() != 5 || h.GetSampleSum() != 3 {
 			t.Fatalf("bucket %d: %v", i, h)

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	promlimit "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -57,8 +57,8 @@ func play(t *testing.T) (p played) {
 			if now%scrapeEvery == 0 {
 				p.scrapes = append(p.scrapes, scrape(t, r))
 			}
-			groups.Of(t, g, "local").Allow(t.Context(), "key-ann")
-			groups.Of(t, g, "closed").Allow(t.Context(), "key-ann")
+			testgroup.Of(t, g, "local").Allow(t.Context(), "key-ann")
+			testgroup.Of(t, g, "closed").Allow(t.Context(), "key-ann")
 			time.Sleep(100 * time.Millisecond)
 		}
 	})
@@ -125,8 +125,8 @@ func TestOutage(t *testing.T) {
 // The rules fire in the simulated outage, and at no other time.
 func TestPromtoolOutage(t *testing.T) {
 	p := play(t)
-	rules := must.Get(filepath.Abs("alerts.yaml"))(t)
-	text := must.Get(os.ReadFile(rules))(t)
+	rules := fatal.Get(filepath.Abs("alerts.yaml"))(t)
+	text := fatal.Get(os.ReadFile(rules))(t)
 	var test strings.Builder
 	fmt.Fprintf(&test, "rule_files: [%q]\nevaluation_interval: 15s\ntests:\n  - interval: 15s\n    input_series:\n", rules)
 	for _, series := range slices.Sorted(maps.Keys(p.scrapes[len(p.scrapes)-1])) {
@@ -165,6 +165,6 @@ func TestPromtoolOutage(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "outage.yaml")
-	must.Do(t, os.WriteFile(file, []byte(test.String()), 0o600))
+	fatal.If(t, os.WriteFile(file, []byte(test.String()), 0o600))
 	promtool(t, "test", "rules", file)
 }

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	promlimit "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/ratio"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -43,7 +43,7 @@ func TestRatiosScrape(t *testing.T) {
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
 	g := newGroup(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerSecond(1_000_000_000)})
-	l := groups.Of(t, g, "api")
+	l := testgroup.Of(t, g, "api")
 	for i := range keys {
 		l.Allow(t.Context(), strconv.Itoa(i))
 	}

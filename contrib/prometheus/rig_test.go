@@ -10,8 +10,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -26,14 +26,14 @@ var silent = slog.New(slog.DiscardHandler)
 func register(t testing.TB, c prometheus.Collector) *prometheus.Registry {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
-	must.Do(t, r.Register(c))
+	fatal.If(t, r.Register(c))
 	return r
 }
 
 // scrape returns the value of each series, written as in PromQL, with the count and the sum of histograms.
 func scrape(t testing.TB, g prometheus.Gatherer) map[string]float64 {
 	t.Helper()
-	families := must.Get(g.Gather())(t)
+	families := fatal.Get(g.Gather())(t)
 	all := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -66,5 +66,5 @@ func labelsOf(m *dto.Metric) string {
 // newGroup returns a Group of two processes with these policies.
 func newGroup(t testing.TB, store *remote.Memory, policies ...tiered.Policy) *tiered.Group {
 	t.Helper()
-	return groups.New(t, store, &tiered.Options{Processes: 2, Logger: silent}, policies...)
+	return testgroup.New(t, store, &tiered.Options{Processes: 2, Logger: silent}, policies...)
 }

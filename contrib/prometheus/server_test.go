@@ -18,9 +18,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	promlimit "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -32,10 +32,10 @@ func TestRealPrometheus(t *testing.T) {
 		t.Skip("takes 15 seconds with a real Prometheus and a real Redis")
 	}
 	redis := redistest.StartOpen(t)
-	store := must.Get(remote.Open(redis.URL(), nil))(t)
+	store := fatal.Get(remote.Open(redis.URL(), nil))(t)
 	defer store.Close()
-	g := groups.New(t, store, &tiered.Options{Processes: 1, Logger: silent})
-	l := groups.NewLimiter(t, g, tiered.Policy{Name: "api", Limit: tiered.PerSecond(50), FailMode: tiered.FailClosed})
+	g := testgroup.New(t, store, &tiered.Options{Processes: 1, Logger: silent})
+	l := testgroup.NewLimiter(t, g, tiered.Policy{Name: "api", Limit: tiered.PerSecond(50), FailMode: tiered.FailClosed})
 	service := httptest.NewServer(promhttp.HandlerFor(register(t, promlimit.NewCollector(g)), promhttp.HandlerOpts{}))
 	defer service.Close()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -86,7 +86,7 @@ func startPrometheus(t *testing.T, target string, args ...string) server {
 	if err != nil {
 		t.Skip("prometheus is not in PATH: install Debian's package prometheus, or run sh scripts/install-prometheus.sh")
 	}
-	rules := must.Get(filepath.Abs("alerts.yaml"))(t)
+	rules := fatal.Get(filepath.Abs("alerts.yaml"))(t)
 	dir := t.TempDir()
 	config := filepath.Join(dir, "prometheus.yaml")
 	text := fmt.Sprintf(`global: {scrape_interval: 250ms, scrape_timeout: 250ms, evaluation_interval: 500ms}
@@ -104,7 +104,7 @@ scrape_configs: [{job_name: api, static_configs: [{targets: [%q]}]}]
 	cmd := exec.Command(path, append(args, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+addr)...)
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, redistest.DieWithParent()
-	must.Do(t, cmd.Start())
+	fatal.If(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -135,7 +135,7 @@ func (s server) query(t *testing.T, query string) int {
 		return 0
 	}
 	defer r.Body.Close()
-	body := must.Get(io.ReadAll(r.Body))(t)
+	body := fatal.Get(io.ReadAll(r.Body))(t)
 	var answer struct {
 		Status string
 		Data   struct{ Result []any }

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered/metrics"
 )
@@ -20,7 +20,7 @@ import (
 // known has the labels of each metric of the Collector of one Group.
 func known(t *testing.T) map[string][]string {
 	t.Helper()
-	reader := must.Get(metrics.NewReader(newGroup(t, remote.NewMemory())))(t)
+	reader := fatal.Get(metrics.NewReader(newGroup(t, remote.NewMemory())))(t)
 	all := map[string][]string{}
 	for _, m := range reader.Metrics() {
 		all[m.Name] = m.Labels
@@ -75,7 +75,7 @@ var (
 // Each metric and label of the dashboard and the rules is one that the Collector has.
 func TestShippedNames(t *testing.T) {
 	metrics := known(t)
-	rules := must.Get(os.ReadFile("alerts.yaml"))(t)
+	rules := fatal.Get(os.ReadFile("alerts.yaml"))(t)
 	queries := regexp.MustCompile(`(?m)^\s+expr: (>-\n(?:\s{10}.*\n)+|.*\n)`).FindAllString(string(rules), -1)
 	if n := strings.Count(string(rules), "- alert:"); len(queries) != n {
 		t.Errorf("%d of %d alerts: the pattern is wrong", len(queries), n)
@@ -127,7 +127,7 @@ func TestShippedNames(t *testing.T) {
 func reasonsAndStates(t *testing.T) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
-	text := must.Get(os.ReadFile("testdata/scrape.txt"))(t)
+	text := fatal.Get(os.ReadFile("testdata/scrape.txt"))(t)
 	for _, l := range label.FindAllStringSubmatch(string(text), -1) {
 		all[l[1]+"="+l[2]] = true
 	}
@@ -142,7 +142,7 @@ func reasonsAndStates(t *testing.T) map[string]bool {
 func TestAlerts(t *testing.T) {
 	texts := map[string]string{}
 	for _, name := range []string{"alerts.yaml", "alerts_test.yaml", "../../docs/runbook.md"} {
-		text := must.Get(os.ReadFile(name))(t)
+		text := fatal.Get(os.ReadFile(name))(t)
 		texts[name] = string(text)
 	}
 	alerts := alertName.FindAllStringSubmatch(texts["alerts.yaml"], -1)
@@ -197,13 +197,13 @@ func TestPromtoolDashboard(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "dashboard.yaml")
-	must.Do(t, os.WriteFile(file, []byte(rules.String()), 0o600))
+	fatal.If(t, os.WriteFile(file, []byte(rules.String()), 0o600))
 	promtool(t, "check", "rules", file)
 }
 
 // docs/metrics.md has a row for each metric, with its labels, and for each alert, with its severity.
 func TestPage(t *testing.T) {
-	text := must.Get(os.ReadFile("../../docs/metrics.md"))(t)
+	text := fatal.Get(os.ReadFile("../../docs/metrics.md"))(t)
 	page := string(text)
 	metrics := known(t)
 	rows := regexp.MustCompile("(?m)^\\| `(tiered_[a-z_]+)` \\|([^|]*)\\|").FindAllStringSubmatch(page, -1)
@@ -225,7 +225,7 @@ func TestPage(t *testing.T) {
 	for name := range metrics {
 		t.Errorf("no row has %s", name)
 	}
-	rules := must.Get(os.ReadFile("alerts.yaml"))(t)
+	rules := fatal.Get(os.ReadFile("alerts.yaml"))(t)
 	alert := regexp.MustCompile(`- alert: (\w+)\n(?:.*\n)*?\s+labels: \{severity: (\w+)`)
 	alerts := alert.FindAllStringSubmatch(string(rules), -1)
 	if len(alerts) < 15 {

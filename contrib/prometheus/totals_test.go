@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	promlimit "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -22,8 +22,8 @@ func TestTotals(t *testing.T) {
 		for _, n := range []int{1, 1000} {
 			g := newGroup(t, remote.NewMemory())
 			for i := range n {
-				must.Get(g.NewLimiter(tiered.Policy{Name: fmt.Sprint("rule", i), Limit: tiered.PerHour(10)}))(t)
-				groups.Of(t, g, fmt.Sprint("rule", i)).AllowN(t.Context(), "key-ann", 3)
+				fatal.Get(g.NewLimiter(tiered.Policy{Name: fmt.Sprint("rule", i), Limit: tiered.PerHour(10)}))(t)
+				testgroup.Of(t, g, fmt.Sprint("rule", i)).AllowN(t.Context(), "key-ann", 3)
 			}
 			passed := 0
 			text := scrapeText(t, register(t, promlimit.NewTotalsCollector(g, func(all map[string]tiered.PolicyStats) { passed = len(all) })))

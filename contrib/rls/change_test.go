@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -35,8 +35,8 @@ func TestEveryConfigurationCanFollowEachOther(t *testing.T) {
 		texts = append(texts, "domain: d\ndescriptors:\n- key: k\n  rate_limit: {"+limit+"}\n  shadow_mode: true\n  quota_mode: true",
 			"domain: d\ntiered: {together: true}\ndescriptors:\n- key: k\n  rate_limit: {"+limit+"}")
 	}
-	g := groups.New(t, remote.NewMemory(), nil)
-	s := must.Get(rls.New(g, nil))(t)
+	g := testgroup.New(t, remote.NewMemory(), nil)
+	s := fatal.Get(rls.New(g, nil))(t)
 	var right []*rls.Config
 	for _, text := range texts {
 		if c, err := rls.Parse(rls.File{Name: "a.yaml", Text: []byte(text)}); err == nil {
@@ -64,7 +64,7 @@ func TestCutFiles(t *testing.T) {
 		"  rate_limit: &a {unit: day, requests_per_unit: 3, name: n, replaces: [{name: m}]}\n" +
 		"  tiered: {algorithm: token bucket, burst: 4, also: [{unit: hour, requests_per_unit: 2}], fail_mode: fail-open}\n" +
 		"- {key: ip, rate_limit: {<<: *a}, descriptors: [{key: b, rate_limit: {unlimited: true}}]}\n---\n# end\n"
-	must.Get(rls.Parse(rls.File{Name: "a.yaml", Text: []byte(text)}))(t)
+	fatal.Get(rls.Parse(rls.File{Name: "a.yaml", Text: []byte(text)}))(t)
 	for from := range len(text) {
 		for _, part := range []string{text[:from], text[from:], text[:from] + "\x00", text[:from] + "\xff"} {
 			f := rls.File{Name: "a.yaml", Text: []byte(part)}

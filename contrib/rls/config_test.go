@@ -10,7 +10,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -144,7 +144,7 @@ func TestAliasesAreBounded(t *testing.T) {
 }
 
 func TestPolicies(t *testing.T) {
-	c := must.Get(rls.Parse(rls.File{Name: "a.yaml", Text: []byte(`
+	c := fatal.Get(rls.Parse(rls.File{Name: "a.yaml", Text: []byte(`
 domain: shop
 descriptors:
   - key: user
@@ -190,7 +190,7 @@ func TestMistakesAreBounded(t *testing.T) {
 
 // YAML has several ways to say something.
 func TestYAML(t *testing.T) {
-	c := must.Get(rls.Parse(rls.File{Name: "a.yaml", Text: []byte(`domain: d
+	c := fatal.Get(rls.Parse(rls.File{Name: "a.yaml", Text: []byte(`domain: d
 descriptors:
   - key: a
     rate_limit: &daily {unit: day, requests_per_unit: 1_000}
@@ -237,14 +237,14 @@ func TestMerge(t *testing.T) {
 // Two rules never share a policy, whatever their keys are.
 func TestPolicyNamesDiffer(t *testing.T) {
 	const limit = "rate_limit: {unit: minute, requests_per_unit: 1}"
-	c := must.Get(rls.Parse(
+	c := fatal.Get(rls.Parse(
 		rls.File{Name: "a.yaml", Text: []byte("domain: d\ndescriptors:\n" +
 			"- {key: a, " + limit + ", descriptors: [{key: b, " + limit + "}, {key: minute, " + limit + "}]}\n" +
 			"- {key: a.b, " + limit + "}\n- {key: a/b, " + limit + "}\n- {key: a b, " + limit + "}\n- {key: override, " + limit + "}")},
 		rls.File{Name: "b.yaml", Text: []byte("domain: d.a\ndescriptors:\n- {key: b, " + limit + "}")}))(t)
 	s := newService(t, remote.NewMemory(), "domain: d", nil)
-	must.Do(t, s.Use(c))
-	must.Get(s.ShouldRateLimit(t.Context(), behavior.Request("d | a=x limit=5/minute")))(t)
+	fatal.If(t, s.Use(c))
+	fatal.Get(s.ShouldRateLimit(t.Context(), behavior.Request("d | a=x limit=5/minute")))(t)
 	names := map[string]bool{}
 	for r := range s.Rules() {
 		if names[r.Policy] {
@@ -263,21 +263,21 @@ func TestLoad(t *testing.T) {
 	data := filepath.Join(dir, "..2026")
 	write := func(name, text string) {
 		t.Helper()
-		must.Do(t, os.WriteFile(name, []byte(text), 0o600))
+		fatal.If(t, os.WriteFile(name, []byte(text), 0o600))
 	}
-	must.Do(t, os.Mkdir(data, 0o700))
+	fatal.If(t, os.Mkdir(data, 0o700))
 	if _, err := rls.Load(dir); err == nil || !strings.Contains(err.Error(), "has no file: must have one at least") {
 		t.Error(err)
 	}
 	write(filepath.Join(data, "a.yaml"), "domain: a")
-	must.Do(t, os.Symlink(filepath.Join("..2026", "a.yaml"), filepath.Join(dir, "a.yaml")))
+	fatal.If(t, os.Symlink(filepath.Join("..2026", "a.yaml"), filepath.Join(dir, "a.yaml")))
 	write(filepath.Join(dir, "b.yml"), "domain: b")
 	write(filepath.Join(dir, ".hidden.yaml"), "domain: [")
 	within := filepath.Join(dir, "more", "of", "them")
-	must.Do(t, os.MkdirAll(within, 0o700))
+	fatal.If(t, os.MkdirAll(within, 0o700))
 	write(filepath.Join(within, "c"), "domain: c")
 	link := filepath.Join(t.TempDir(), "current")
-	must.Do(t, os.Symlink(dir, link))
+	fatal.If(t, os.Symlink(dir, link))
 	for _, at := range []string{dir, link} {
 		if c, err := rls.Load(at); err != nil || strings.Join(c.Domains(), " ") != "a b c" {
 			t.Errorf("%v, %v", c, err)
@@ -317,7 +317,7 @@ func FuzzParse(f *testing.F) {
 
 // String lists the limits by their place.
 func TestString(t *testing.T) {
-	c := must.Get(rls.Parse(rls.File{Name: "a.yaml", Text: []byte(`domain: shop
+	c := fatal.Get(rls.Parse(rls.File{Name: "a.yaml", Text: []byte(`domain: shop
 descriptors:
   - {key: user, rate_limit: {unit: minute, requests_per_unit: 7}, shadow_mode: true, quota_mode: true}
   - key: ip

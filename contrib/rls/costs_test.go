@@ -10,14 +10,14 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // asks asks with so many hits, and reports whether the answer is OK.
 func asks(t *testing.T, s *rls.Service, hits int64) bool {
 	t.Helper()
-	r := must.Get(s.ShouldRateLimit(t.Context(), behavior.Request(fmt.Sprintf("llm | user=ann +%d", hits))))(t)
+	r := fatal.Get(s.ShouldRateLimit(t.Context(), behavior.Request(fmt.Sprintf("llm | user=ann +%d", hits))))(t)
 	return r.GetOverallCode() == pb.RateLimitResponse_OK
 }
 

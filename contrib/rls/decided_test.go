@@ -17,7 +17,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -95,7 +95,7 @@ func TestAnyValueIsCounted(t *testing.T) {
 func TestUnmarshal(t *testing.T) {
 	full := behavior.Request("shop +7 | user=a path=/x +3 limit=5/2hour | user=b")
 	full.Descriptors[1].IsNegativeHits = true
-	text := must.Get(proto.Marshal(full))(t)
+	text := fatal.Get(proto.Marshal(full))(t)
 	unknown := protowire.AppendVarint(protowire.AppendTag(nil, 99, protowire.VarintType), 5)
 	unknown = protowire.AppendBytes(protowire.AppendTag(unknown, 98, protowire.BytesType), []byte("\xff"))
 	for name, text := range map[string][]byte{
@@ -144,7 +144,7 @@ func TestFormOfACallIsDecided(t *testing.T) {
 			if got := behavior.Show(answer); err != nil || got != c.want {
 				t.Errorf("%s, %v, want %s", got, err, c.want)
 			}
-			must.Get(s.ShouldRateLimit(t.Context(), r))(t)
+			fatal.Get(s.ShouldRateLimit(t.Context(), r))(t)
 			lines := strings.Count(log.String(), "\n")
 			if c.log == "" && lines > 0 || c.log != "" && (lines != 1 || !strings.Contains(log.String(), c.log)) {
 				t.Errorf("the log has %q, want one line with %q", log.String(), c.log)

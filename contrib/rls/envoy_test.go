@@ -31,7 +31,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -47,7 +47,7 @@ type snippet struct {
 // documents returns the parts of a YAML file.
 func documents(t *testing.T, name string) [][]byte {
 	t.Helper()
-	text := must.Get(os.ReadFile(name))(t)
+	text := fatal.Get(os.ReadFile(name))(t)
 	return bytes.Split(text, []byte("\n---\n"))
 }
 
@@ -83,7 +83,7 @@ func validate(t *testing.T, m proto.Message) {
 // unpack returns the message in an Any.
 func unpack[T proto.Message](t *testing.T, a *anypb.Any, m T) T {
 	t.Helper()
-	must.Do(t, a.UnmarshalTo(m))
+	fatal.If(t, a.UnmarshalTo(m))
 	return m
 }
 
@@ -103,7 +103,7 @@ func (s *snippet) address(t *testing.T, c *cluster.Cluster) {
 // readBootstrap returns envoy/envoy.yaml.
 func readBootstrap(t *testing.T) *bootstrap.Bootstrap {
 	t.Helper()
-	text := must.Get(yaml.YAMLToJSONStrict(documents(t, "envoy/envoy.yaml")[0]))(t)
+	text := fatal.Get(yaml.YAMLToJSONStrict(documents(t, "envoy/envoy.yaml")[0]))(t)
 	b := message(t, text, &bootstrap.Bootstrap{})
 	validate(t, b)
 	return b
@@ -125,10 +125,10 @@ func ofIstio(t *testing.T) (s snippet) {
 		metav1.ObjectMeta `json:"metadata"`
 		Spec              json.RawMessage `json:"spec"`
 	}
-	must.Do(t, yaml.UnmarshalStrict(documents(t, "envoy/istio.yaml")[0], &resource))
+	fatal.If(t, yaml.UnmarshalStrict(documents(t, "envoy/istio.yaml")[0], &resource))
 	spec := message(t, resource.Spec, &istio.EnvoyFilter{})
 	for _, p := range spec.GetConfigPatches() {
-		value := must.Get(p.GetPatch().GetValue().MarshalJSON())(t)
+		value := fatal.Get(p.GetPatch().GetValue().MarshalJSON())(t)
 		switch p.GetApplyTo() {
 		case istio.EnvoyFilter_HTTP_FILTER:
 			f := message(t, value, &hcm.HttpFilter{})
@@ -146,7 +146,7 @@ func ofIstio(t *testing.T) (s snippet) {
 		t.Fatalf("%q is not a cluster that Istio makes", parts)
 	}
 	s.host = parts[3]
-	must.Get(fmt.Sscan(parts[1], &s.port))(t)
+	fatal.Get(fmt.Sscan(parts[1], &s.port))(t)
 	return s
 }
 
@@ -176,7 +176,7 @@ type patchPolicy struct {
 
 func ofEnvoyGateway(t *testing.T) (s snippet) {
 	var policy patchPolicy
-	must.Do(t, yaml.UnmarshalStrict(documents(t, "envoy/gateway.yaml")[0], &policy))
+	fatal.If(t, yaml.UnmarshalStrict(documents(t, "envoy/gateway.yaml")[0], &policy))
 	for _, p := range policy.Spec.JSONPatches {
 		listener := strings.Join([]string{policy.Namespace, policy.Spec.TargetRef.Name, "http"}, "/")
 		kind := strings.TrimPrefix(p.Type, "type.googleapis.com/envoy.config.")
@@ -206,13 +206,13 @@ func ofEnvoyGateway(t *testing.T) (s snippet) {
 // 1024. Istio's have no such bound.
 func TestEnvoyAsksAboutACrowd(t *testing.T) {
 	var all []*cluster.Cluster
-	for _, c := range message(t, must.Get(yaml.YAMLToJSON(documents(t, "envoy/envoy.yaml")[0]))(t), &bootstrap.Bootstrap{}).GetStaticResources().GetClusters() {
+	for _, c := range message(t, fatal.Get(yaml.YAMLToJSON(documents(t, "envoy/envoy.yaml")[0]))(t), &bootstrap.Bootstrap{}).GetStaticResources().GetClusters() {
 		if c.GetName() == "tieredd" {
 			all = append(all, c)
 		}
 	}
 	var policy patchPolicy
-	must.Do(t, yaml.UnmarshalStrict(documents(t, "envoy/gateway.yaml")[0], &policy))
+	fatal.If(t, yaml.UnmarshalStrict(documents(t, "envoy/gateway.yaml")[0], &policy))
 	for _, p := range policy.Spec.JSONPatches {
 		if p.Name == "tieredd" {
 			all = append(all, message(t, p.Operation.Value, &cluster.Cluster{}))
@@ -273,7 +273,7 @@ func (s snippet) request(t *testing.T, address, path, apiKey string) *pb.RateLim
 func rulesOfManifest(t *testing.T) string {
 	t.Helper()
 	var limits corev1.ConfigMap
-	must.Do(t, yaml.UnmarshalStrict(documents(t, "kubernetes/limits.yaml")[0], &limits))
+	fatal.If(t, yaml.UnmarshalStrict(documents(t, "kubernetes/limits.yaml")[0], &limits))
 	return limits.Data["shop.yaml"]
 }
 
@@ -283,7 +283,7 @@ func TestSnippets(t *testing.T) {
 	for _, text := range documents(t, "kubernetes/tieredd.yaml") {
 		if bytes.Contains(text, []byte("\nkind: Service\n")) {
 			var s corev1.Service
-			must.Do(t, yaml.UnmarshalStrict(text, &s))
+			fatal.If(t, yaml.UnmarshalStrict(text, &s))
 			services[s.Name+".ratelimit.svc.cluster.local"] = s
 		}
 	}
@@ -306,7 +306,7 @@ func TestSnippets(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // in which no minute ends
 				service := newService(t, remote.NewMemory(), rulesOfManifest(t), nil)
 				ask := func(address, path, key string) string {
-					answer := must.Get(service.ShouldRateLimit(t.Context(), s.request(t, address, path, key)))(t)
+					answer := fatal.Get(service.ShouldRateLimit(t.Context(), s.request(t, address, path, key)))(t)
 					text := answer.GetOverallCode().String()
 					for _, s := range answer.GetStatuses() {
 						text += fmt.Sprintf(" %d/%s", s.GetCurrentLimit().GetRequestsPerUnit(), s.GetCurrentLimit().GetUnit())

@@ -14,9 +14,9 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -24,17 +24,17 @@ import (
 // More values than the process keeps cannot fill its memory. Those that it does not keep are in Redis.
 func TestFloodOfValues(t *testing.T) {
 	const kept, values, each = 2000, 60_000, 100
-	g := groups.New(t, remote.NewRedis(redistest.Start(t).StoreClient(), nil), &tiered.Options{
+	g := testgroup.New(t, remote.NewRedis(redistest.Start(t).StoreClient(), nil), &tiered.Options{
 		Processes: 1, MaxKeys: kept, Logger: slog.New(slog.DiscardHandler), Budget: 5 * time.Second,
 	})
-	s := must.Get(rls.New(g, nil))(t)
+	s := fatal.Get(rls.New(g, nil))(t)
 	use(t, s, behavior.Config)
 	ask := func(from, hits int) (refused int) { // so many values at once
 		r := behavior.Request("shop")
 		for i := range each {
 			r.Descriptors = append(r.Descriptors, behavior.Request(fmt.Sprintf("shop | user=%d +%d", from+i, hits)).GetDescriptors()...)
 		}
-		answer := must.Get(s.ShouldRateLimit(t.Context(), r))(t)
+		answer := fatal.Get(s.ShouldRateLimit(t.Context(), r))(t)
 		for _, is := range answer.GetStatuses() {
 			if is.GetCode() == pb.RateLimitResponse_OVER_LIMIT {
 				refused++
@@ -76,7 +76,7 @@ func TestFloodOfLongValues(t *testing.T) {
 	for i := range calls {
 		r := behavior.Request("shop | user=")
 		r.Descriptors[0].Entries[0].Value = long + fmt.Sprint(i)
-		must.Get(s.ShouldRateLimit(t.Context(), r))(t)
+		fatal.Get(s.ShouldRateLimit(t.Context(), r))(t)
 	}
 	if keys := g.Stats().Keys; keys != calls {
 		t.Errorf("%d keys, want %d", keys, calls)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -25,7 +25,7 @@ func TestHashKey(t *testing.T) {
 		ask := func(s *rls.Service, value string) string {
 			r := behavior.Request("shop | user=x")
 			r.Descriptors[0].Entries[0].Value = value
-			answer := must.Get(s.ShouldRateLimit(t.Context(), r))(t)
+			answer := fatal.Get(s.ShouldRateLimit(t.Context(), r))(t)
 			return behavior.Show(answer)
 		}
 		for i, s := range []*rls.Service{a, b, a, b} {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -42,8 +42,8 @@ func TestAnswerComesBeforeEnvoysTimeout(t *testing.T) {
 	for _, together := range []bool{false, true} {
 		for _, timeout := range []time.Duration{5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond} {
 			synctest.Test(t, func(t *testing.T) {
-				group := groups.New(t, frozen{remote.NewMemory()}, nil)
-				s := must.Get(rls.New(group, &rls.Options{Together: together}))(t)
+				group := testgroup.New(t, frozen{remote.NewMemory()}, nil)
+				s := fatal.Get(rls.New(group, &rls.Options{Together: together}))(t)
 				use(t, s, "domain: shop\ndescriptors:\n  - {key: user, tiered: {algorithm: token bucket}, rate_limit: {unit: second, requests_per_unit: 100}}\n")
 				for i, d := range [][]*ratelimit.RateLimitDescriptor{
 					{descriptor("a", 1, false)},

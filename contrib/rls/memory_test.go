@@ -16,10 +16,10 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/ratio"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -32,10 +32,10 @@ func TestRatiosNewValue(t *testing.T) {
 	if os.Getenv("TIERED_TEST_RATIOS") != "" {
 		values = 100_000
 	}
-	g := groups.New(t, remote.NewRedis(redistest.Start(t).StoreClient(), nil), &tiered.Options{
+	g := testgroup.New(t, remote.NewRedis(redistest.Start(t).StoreClient(), nil), &tiered.Options{
 		Processes: 1, MaxKeys: 2 * values, Logger: slog.New(slog.DiscardHandler), Budget: 5 * time.Second,
 	})
-	s := must.Get(rls.New(g, nil))(t)
+	s := fatal.Get(rls.New(g, nil))(t)
 	use(t, s, behavior.Config)
 	requests := func(from, to int) (all []*pb.RateLimitRequest) {
 		for i := from; i < to; i += each {
@@ -49,7 +49,7 @@ func TestRatiosNewValue(t *testing.T) {
 	}
 	ask := func(all []*pb.RateLimitRequest) {
 		for _, r := range all {
-			if a := must.Get(s.ShouldRateLimit(t.Context(), r))(t); a.GetOverallCode() != pb.RateLimitResponse_OK {
+			if a := fatal.Get(s.ShouldRateLimit(t.Context(), r))(t); a.GetOverallCode() != pb.RateLimitResponse_OK {
 				t.Fatalf("a new value is refused: %v", a)
 			}
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -25,7 +25,7 @@ func TestMetadataTellsTheDecision(t *testing.T) {
 		{"shop | user=b limit=7/day | admin=a", `[{"code":"OK","limit":7,"remaining":6},{"code":"OK","rule":"admin"}]`},
 		{"shop | user=b limit=7/unknown", `[{"code":"OVER_LIMIT"}]`},
 	} {
-		answer := must.Get(s.ShouldRateLimit(t.Context(), behavior.Request(c.request)))(t)
+		answer := fatal.Get(s.ShouldRateLimit(t.Context(), behavior.Request(c.request)))(t)
 		var all []any
 		for _, d := range answer.GetDynamicMetadata().AsMap()["descriptors"].([]any) {
 			all = append(all, d.(map[string]any)["decision"])
@@ -37,7 +37,7 @@ func TestMetadataTellsTheDecision(t *testing.T) {
 	// And what was asked, and which quotas are used up.
 	s = newService(t, remote.NewMemory(), "domain: d\ndescriptors:\n  - {key: a, rate_limit: {unit: year, requests_per_unit: 0}, quota_mode: true}\n",
 		&rls.Options{Metadata: true})
-	answer := must.Get(s.ShouldRateLimit(t.Context(), behavior.Request("d +2 | a=x | b=y c=z +3 | b=y limit=5/year")))(t)
+	answer := fatal.Get(s.ShouldRateLimit(t.Context(), behavior.Request("d +2 | a=x | b=y c=z +3 | b=y limit=5/year")))(t)
 	got := answer.GetDynamicMetadata().AsMap()
 	limited := got["descriptors"].([]any)[2].(map[string]any)
 	limit := limited["limit"].(string) // a text of package proto: its spaces are chance
@@ -46,7 +46,7 @@ func TestMetadataTellsTheDecision(t *testing.T) {
 		`{"decision":{"code":"OK"},"entries":["b=y","c=z"],"hitsAddend":3},` +
 		`{"decision":{"code":"OK","limit":5,"remaining":3},"entries":["b=y"],"limit":"LIMIT"}],` +
 		`"domain":"d","hitsAddend":2,"quotaModeEnabled":true,"quotaModeViolations":[0]}`
-	if text := string(must.Get(json.Marshal(got))(t)); text != want || !strings.Contains(limit, "requests_per_unit:5") {
+	if text := string(fatal.Get(json.Marshal(got))(t)); text != want || !strings.Contains(limit, "requests_per_unit:5") {
 		t.Errorf("%s, of %s, want\n%s", text, limit, want)
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -22,7 +22,7 @@ func TestSeveralUnits(t *testing.T) {
 				time.Sleep(time.Second)
 				admitted := func(length time.Duration) (n int) {
 					for until := time.Now().Add(length); time.Now().Before(until); time.Sleep(time.Second) {
-						r := must.Get(s.ShouldRateLimit(t.Context(), behavior.Request("d | a=x")))(t)
+						r := fatal.Get(s.ShouldRateLimit(t.Context(), behavior.Request("d | a=x")))(t)
 						is := r.GetStatuses()[0]
 						if is.GetCode().String() == "OK" {
 							n++

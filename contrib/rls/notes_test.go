@@ -17,7 +17,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -67,7 +67,7 @@ func TestWhyNoLimitCounts(t *testing.T) {
 				log, logger := notedLog(slog.LevelInfo)
 				s := newService(t, remote.NewMemory(), notedRules, &rls.Options{Logger: logger})
 				for range 600 { // a minute
-					must.Get(s.ShouldRateLimit(t.Context(), behavior.Request(c.request)))(t)
+					fatal.Get(s.ShouldRateLimit(t.Context(), behavior.Request(c.request)))(t)
 					time.Sleep(100 * time.Millisecond)
 				}
 				if got := strings.TrimSpace(log.String()); got != c.want {
@@ -96,7 +96,7 @@ func TestNotesAreBounded(t *testing.T) {
 		log, logger := notedLog(slog.LevelWarn)
 		s := newService(t, remote.NewMemory(), notedRules, &rls.Options{Logger: logger})
 		for i := range 500 {
-			must.Get(s.ShouldRateLimit(t.Context(), behavior.Request(fmt.Sprintf("shop | key%d=a", i))))(t)
+			fatal.Get(s.ShouldRateLimit(t.Context(), behavior.Request(fmt.Sprintf("shop | key%d=a", i))))(t)
 			time.Sleep(100 * time.Millisecond)
 		}
 		if lines := strings.Count(log.String(), "\n"); lines != rls.MostTold || rls.Told(s) != rls.MostTold {
@@ -135,10 +135,10 @@ func TestCallsAreCounted(t *testing.T) {
 	s := newService(t, remote.NewMemory(), behavior.Config, &rls.Options{MaxDescriptors: 3, Logger: logger})
 	server := grpc.NewServer(rls.ServerOption(), grpc.StatsHandler(s.StatsHandler()), grpc.MaxRecvMsgSize(1000))
 	pb.RegisterRateLimitServiceServer(server, s)
-	at := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+	at := fatal.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.Serve(at) }()
-	conn := must.Get(grpc.NewClient(at.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
+	conn := fatal.Get(grpc.NewClient(at.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	for _, request := range []string{
 		"shop | user=a", "shop | user=a +9", "shop | user=b", "shop | a=1 | a=2 | a=3 | a=4", "shop", "", "shop | user=" + strings.Repeat("x", 2000),
 	} {

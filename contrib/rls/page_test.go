@@ -13,13 +13,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
 // The configuration of docs/service.md is valid, and the page has each name of the environment, and only these in the
 // tables.
 func TestPage(t *testing.T) {
-	text := must.Get(os.ReadFile("../../docs/service.md"))(t)
+	text := fatal.Get(os.ReadFile("../../docs/service.md"))(t)
 	page := string(text)
 	_, block, _ := strings.Cut(page, "## Settings of a rule that are new\n\n```yaml\n")
 	block, _, _ = strings.Cut(block, "```")
@@ -27,7 +27,7 @@ func TestPage(t *testing.T) {
 		!strings.Contains(page, c.Policies()[0].Name[:len("shop.user.second-token-bucket")]) {
 		t.Errorf("%+v, %v", c, err)
 	}
-	settings := must.Get(os.ReadFile("cmd/tieredd/settings.go"))(t)
+	settings := fatal.Get(os.ReadFile("cmd/tieredd/settings.go"))(t)
 	_, tables, _ := strings.Cut(page, "## Environment")
 	tables, _, _ = strings.Cut(tables, "These of envoyproxy/ratelimit are ignored")
 	known := map[string]bool{}
@@ -71,7 +71,7 @@ func TestPageOfOperators(t *testing.T) {
 	}
 	_, block, _ := bytes.Cut(page, []byte("```yaml\ntransport_socket:"))
 	block, _, _ = bytes.Cut(block, []byte("```"))
-	text := must.Get(yaml.YAMLToJSONStrict(append([]byte("name: tieredd\ntransport_socket:"), block...)))(t)
+	text := fatal.Get(yaml.YAMLToJSONStrict(append([]byte("name: tieredd\ntransport_socket:"), block...)))(t)
 	c := message(t, text, &cluster.Cluster{})
 	validate(t, c)
 	context := unpack(t, c.GetTransportSocket().GetTypedConfig(), &tlssocket.UpstreamTlsContext{})

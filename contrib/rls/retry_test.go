@@ -9,7 +9,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -32,7 +32,7 @@ func TestDurationUntilResetIsWhenTheHitsAreAdmitted(t *testing.T) {
 							time.Sleep(time.Second)
 							ask := func(hits int) *pb.RateLimitResponse_DescriptorStatus {
 								r := behavior.Request(fmt.Sprintf("d | a=x +%d", hits))
-								return must.Get(s.ShouldRateLimit(t.Context(), r))(t).GetStatuses()[0]
+								return fatal.Get(s.ShouldRateLimit(t.Context(), r))(t).GetStatuses()[0]
 							}
 							left := ask(0).GetLimitRemaining()
 							for i := 0; left > 0; i++ { // some at a time, so that a log has several ages

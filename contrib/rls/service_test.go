@@ -23,9 +23,9 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -43,8 +43,8 @@ func serviceOfGroup(
 	t testing.TB, store remote.Store, config string, o *rls.Options, more ...string,
 ) (*rls.Service, *tiered.Group) {
 	t.Helper()
-	g := groups.New(t, store, &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler), Budget: time.Second})
-	s := must.Get(rls.New(g, o))(t)
+	g := testgroup.New(t, store, &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler), Budget: time.Second})
+	s := fatal.Get(rls.New(g, o))(t)
 	use(t, s, config, more...)
 	_ = g.Ping(t.Context()) // as tieredd does before it is ready: Redis' clock has to be known. Some tests have no Redis
 	return s, g
@@ -76,13 +76,13 @@ func connect(t *testing.T, s *rls.Service) *grpc.ClientConn {
 	t.Helper()
 	server := grpc.NewServer(rls.ServerOption())
 	pb.RegisterRateLimitServiceServer(server, s)
-	at := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+	at := fatal.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_ = server.Serve(at)
 	}()
-	conn := must.Get(grpc.NewClient(at.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
+	conn := fatal.Get(grpc.NewClient(at.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	t.Cleanup(func() {
 		_ = conn.Close()
 		server.Stop()
@@ -129,7 +129,7 @@ func TestBehavior(t *testing.T) {
 // rows plays rows that are only of this service.
 func rows(t *testing.T, s *rls.Service, steps ...[2]string) {
 	t.Helper()
-	must.Do(t, (behavior.Row{Steps: steps}).Play(t.Context(), dial(t, s), false))
+	fatal.If(t, (behavior.Row{Steps: steps}).Play(t.Context(), dial(t, s), false))
 }
 
 func TestTogether(t *testing.T) {
@@ -306,7 +306,7 @@ func TestFullAfterYears(t *testing.T) {
 	for years, want := range map[int]int64{1: 4 * 365 * 24 * 3600, 100: math.MaxInt64/int64(time.Second) + 1} {
 		s := newService(t, remote.NewMemory(), fmt.Sprintf("domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: year, "+
 			"requests_per_unit: 1}\n  tiered: {algorithm: token bucket, unit_multiplier: %d, burst: 5}\n", years), nil)
-		answer := must.Get(s.ShouldRateLimit(t.Context(), behavior.Request("d | a=x +4")))(t)
+		answer := fatal.Get(s.ShouldRateLimit(t.Context(), behavior.Request("d | a=x +4")))(t)
 		if d := answer.GetStatuses()[0].GetDurationUntilReset(); d.GetSeconds() != want || d.GetNanos() != 0 {
 			t.Errorf("%d years a token: full in %v, want %d s", years, d, want)
 		}
@@ -317,7 +317,7 @@ func TestHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(358*24*time.Hour - 100*time.Second) // the bubble begins 7 days after a year of 365 days
 		s := newService(t, remote.NewMemory(), behavior.Config, &rls.Options{Headers: &rls.DefaultHeaders})
-		answer := must.Get(s.ShouldRateLimit(t.Context(), behavior.Request("shop | batch=a | user=a | color=red")))(t)
+		answer := fatal.Get(s.ShouldRateLimit(t.Context(), behavior.Request("shop | batch=a | user=a | color=red")))(t)
 		var all []string
 		for _, h := range answer.GetResponseHeadersToAdd() {
 			all = append(all, h.GetKey()+": "+h.GetValue())
@@ -399,7 +399,7 @@ func TestExpiredCalls(t *testing.T) {
 			&rls.Options{Together: together})
 		r := behavior.Request("d | a=x")
 		for range 100 { // so that it has a lease
-			must.Get(s.ShouldRateLimit(t.Context(), r))(t)
+			fatal.Get(s.ShouldRateLimit(t.Context(), r))(t)
 		}
 		expired, cancel := context.WithDeadline(t.Context(), time.Now())
 		defer cancel()
@@ -480,8 +480,8 @@ descriptors:
 }
 
 func TestBeforeTheConfiguration(t *testing.T) {
-	g := groups.New(t, remote.NewMemory(), &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler)})
-	s := must.Get(rls.New(g, nil))(t)
+	g := testgroup.New(t, remote.NewMemory(), &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler)})
+	s := fatal.Get(rls.New(g, nil))(t)
 	if _, err := s.ShouldRateLimit(t.Context(), behavior.Request("shop | user=a")); status.Code(err) != codes.Unavailable {
 		t.Error(err)
 	}
@@ -524,7 +524,7 @@ func FuzzShouldRateLimit(f *testing.F) {
 		"shop | cheap=m | dear=m | all=m", "shop | user=n limit=7/year | user=n limit=0/month +0", "other",
 	} {
 		r := behavior.Request(text)
-		b := must.Get(proto.Marshal(r))(f)
+		b := fatal.Get(proto.Marshal(r))(f)
 		f.Add(b, true)
 	}
 	var services []*rls.Service

@@ -118,16 +118,16 @@ var importRules = []importRule{
 	{
 		packages: "internal/test/proof/legal",
 		ours: []string{
-			"lua", "local", "remote", "tiered", "internal/test/proof/ideal", "internal/test/proof", "internal/test/proof/invariant", "internal/test/rig/nodes",
+			"lua", "local", "remote", "tiered", "internal/test/proof/ideal", "internal/test/proof", "internal/test/proof/invariant", "internal/test/rig/manynodes",
 			"internal/test/rig/watch", "internal/defaults",
 		},
 		modules: []string{anything},
 	},
 	{packages: "internal/test/proof/answers", ours: []string{"lua", "remote", "tiered", "internal/test/proof"}},
 	{packages: "internal/test/rig/watch", ours: []string{"lua", "remote"}},
-	{packages: "internal/test/rig/nodes", ours: []string{"lua", "remote"}},
+	{packages: "internal/test/rig/manynodes", ours: []string{"lua", "remote"}},
 	{packages: "internal/test/rig/adapters", ours: []string{"remote", "tiered", "tiered/httplimit", "internal/test/rig/watch"}},
-	{packages: "internal/test/rig/groups", ours: []string{"remote", "tiered"}},
+	{packages: "internal/test/rig/testgroup", ours: []string{"remote", "tiered"}},
 	{packages: "internal/test/rig/spelling", ours: []string{"remote", "tiered", "tiered/policyfile"}},
 	{
 		packages: "internal/test/rig/fleet",

@@ -15,7 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
 
@@ -43,7 +43,7 @@ func story(t *testing.T, seed uint64, f faultnet.Faults, quiet int) (lines []str
 		}
 		for round := range 40 {
 			if round >= quiet {
-				must.Do(t, n.Set(f))
+				fatal.If(t, n.Set(f))
 			}
 			for i, c := range conns {
 				start, buf := time.Now(), make([]byte, 8)
@@ -97,7 +97,7 @@ func TestProbabilities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for what, f := range map[string]faultnet.Faults{"cut before": {CutBefore: p}, "cut after": {CutAfter: p}} {
 			n := faultnet.New(7)
-			must.Do(t, n.Set(f))
+			fatal.If(t, n.Set(f))
 			for range calls {
 				near, far := net.Pipe()
 				c := n.Conn(near)
@@ -133,10 +133,10 @@ func TestBytesArrive(t *testing.T) {
 					Jitter: []time.Duration{0, 0, ms, time.Minute}[chance.IntN(4)],
 					HoldIn: chance.IntN(4) == 0,
 				}
-				must.Do(t, n.Set(f))
+				fatal.If(t, n.Set(f))
 				time.Sleep(time.Duration(chance.Int64N(int64(2 * time.Second))))
 			}
-			must.Do(t, n.Set(faultnet.Faults{}))
+			fatal.If(t, n.Set(faultnet.Faults{}))
 			all.Wait()
 			_, _ = c.Close(), far.Close()
 		})

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
 
@@ -35,7 +35,7 @@ func inBubble(t *testing.T, test func(r *rig)) {
 			near, r.far = net.Pipe()
 			return near, nil
 		})
-		near := must.Get(r.dial(t.Context(), "tcp", "127.0.0.1:1"))(t)
+		near := fatal.Get(r.dial(t.Context(), "tcp", "127.0.0.1:1"))(t)
 		r.near = near
 		far := r.far
 		defer func() {
@@ -48,7 +48,7 @@ func inBubble(t *testing.T, test func(r *rig)) {
 
 func (r *rig) set(f faultnet.Faults) {
 	r.Helper()
-	must.Do(r, r.Set(f))
+	fatal.If(r, r.Set(f))
 }
 
 // took holds a time against what was wanted.

@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
 
@@ -86,7 +86,7 @@ func storm(t *testing.T, seed uint64, network string, rounds int, pause time.Dur
 		if chance.IntN(3) == 0 {
 			f = faultnet.Faults{}
 		}
-		must.Do(t, n.Set(f))
+		fatal.If(t, n.Set(f))
 		if chance.IntN(10) == 0 {
 			n.Cut()
 		}

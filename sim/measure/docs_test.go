@@ -8,13 +8,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 )
 
 // TestDocs holds sim/report.md against the types: a section per type, a row per field, in order.
 func TestDocs(t *testing.T) {
-	page := must.Get(os.ReadFile("../report.md"))(t)
+	page := fatal.Get(os.ReadFile("../report.md"))(t)
 	sections := map[string][]string{}
 	var section string
 	for line := range strings.Lines(string(page)) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
@@ -14,14 +14,14 @@ import (
 func jsonOf(t testing.TB, r *measure.Report) string {
 	t.Helper()
 	var b bytes.Buffer
-	must.Do(t, measure.JSON(&b, r))
+	fatal.If(t, measure.JSON(&b, r))
 	return b.String()
 }
 
 func TestReadWhatWasWritten(t *testing.T) {
 	r := rehearsed()
 	text := jsonOf(t, r)
-	got := must.Get(measure.Read(strings.NewReader(text)))(t)
+	got := fatal.Get(measure.Read(strings.NewReader(text)))(t)
 	if !reflect.DeepEqual(got, r) {
 		t.Errorf("read %+v, wrote %+v", got, r)
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -75,10 +75,10 @@ func golden(t *testing.T, file, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", file)
 	if *update {
-		must.Do(t, os.MkdirAll("testdata", 0o755))
-		must.Do(t, os.WriteFile(path, []byte(got), 0o644))
+		fatal.If(t, os.MkdirAll("testdata", 0o755))
+		fatal.If(t, os.WriteFile(path, []byte(got), 0o644))
 	}
-	text := must.Get(os.ReadFile(path))(t)
+	text := fatal.Get(os.ReadFile(path))(t)
 	if got != string(text) {
 		t.Errorf("%s is\n%s\nand not as in the file; -update writes it", file, got)
 	}
@@ -91,7 +91,7 @@ func TestText(t *testing.T) {
 	quiet := measure.New(made(calm, expecting("utilisation", ">=", 0.5, 0, 0)))
 	ask(quiet, 1*s, 0, 0, "k", 3, 3)
 	var b strings.Builder
-	must.Do(t, measure.Text(&b, []string{"open", "ca\x1b[31mlm"}, []*measure.Report{rehearsed(), quiet.Report()}, false))
+	fatal.If(t, measure.Text(&b, []string{"open", "ca\x1b[31mlm"}, []*measure.Report{rehearsed(), quiet.Report()}, false))
 	golden(t, "side.txt", b.String())
 	b.Reset()
 	if err := measure.Text(&b, []string{"open"}, []*measure.Report{rehearsed()}, true); err != nil ||
@@ -111,7 +111,7 @@ func TestSweepText(t *testing.T) {
 		},
 	}
 	var b strings.Builder
-	must.Do(t, sweep.Text(&b, false))
+	fatal.If(t, sweep.Text(&b, false))
 	golden(t, "sweep.txt", b.String())
 	want(t, "passed: a cell for comparison breaks nothing", sweep.Passed(), true)
 	sweep.Cells[1].Passed = false

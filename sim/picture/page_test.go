@@ -14,7 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/picture"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
@@ -67,7 +67,7 @@ func report() *measure.Report {
 func draw(t rapid.TB, r *measure.Report) (string, *node) {
 	t.Helper()
 	var b strings.Builder
-	must.Do(t, picture.HTML(&b, r))
+	fatal.If(t, picture.HTML(&b, r))
 	open := []*node{{}}
 	for d := xml.NewDecoder(strings.NewReader(b.String())); ; {
 		token, err := d.Token()

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/test/docpage"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
@@ -17,9 +17,9 @@ var page = filepath.Join("..", "scenarios.md")
 
 // The tables of the reference are those of the code. After a change: go test ./sim/scenario -update.
 func TestDocs(t *testing.T) {
-	text := must.Get(os.ReadFile(page))(t)
+	text := fatal.Get(os.ReadFile(page))(t)
 	for name, body := range scenario.Tables() {
-		want := must.Get(docpage.Replace(string(text), name, body))(t)
+		want := fatal.Get(docpage.Replace(string(text), name, body))(t)
 		if want == string(text) {
 			continue
 		}
@@ -33,7 +33,7 @@ func TestDocs(t *testing.T) {
 
 // The examples of the reference are valid, and the errors that it quotes are what is said.
 func TestDocsExamples(t *testing.T) {
-	text := must.Get(os.ReadFile(page))(t)
+	text := fatal.Get(os.ReadFile(page))(t)
 	block := func(language string) string {
 		m := regexp.MustCompile("(?s)\n```"+language+"\n(.*?)\n```").FindAllSubmatch(text, -1)
 		if len(m) != 1 {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
@@ -19,7 +19,7 @@ type golden struct{ title, input, output string }
 
 func readGolden(t testing.TB, name string) (all []golden) {
 	t.Helper()
-	text := must.Get(os.ReadFile(filepath.Join("testdata", name)))(t)
+	text := fatal.Get(os.ReadFile(filepath.Join("testdata", name)))(t)
 	for _, part := range strings.Split("\n"+string(text), "\n== ")[1:] {
 		title, rest, _ := strings.Cut(part, "\n")
 		input, output, _ := strings.Cut("\n"+rest, "\n--\n")
@@ -46,7 +46,7 @@ func checkGolden(t *testing.T, name string, say func(t *testing.T, input string)
 	}
 	if *update {
 		text := strings.TrimRight(b.String(), "\n") + "\n"
-		must.Do(t, os.WriteFile(filepath.Join("testdata", name), []byte(text), 0o644))
+		fatal.If(t, os.WriteFile(filepath.Join("testdata", name), []byte(text), 0o644))
 	}
 }
 

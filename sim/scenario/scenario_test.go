@@ -11,18 +11,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
 func mustParse(t testing.TB, text string) *scenario.Scenario {
 	t.Helper()
-	return must.Get(scenario.Parse(text))(t)
+	return fatal.Get(scenario.Parse(text))(t)
 }
 
 // The scenario in the package's comment is one.
 func TestDocExample(t *testing.T) {
-	source := must.Get(os.ReadFile("doc.go"))(t)
+	source := fatal.Get(os.ReadFile("doc.go"))(t)
 	text, _, _ := strings.Cut(string(source), "\npackage ")
 	var p comment.Parser
 	for _, block := range p.Parse(strings.ReplaceAll(strings.ReplaceAll(text, "// ", ""), "//", "")).Content {
@@ -169,7 +169,7 @@ faults.2.at is 7s: must not be before the fault that is listed before it, at 10s
 // JSON has a scenario as its text, and reads each field as Parse does.
 func TestJSON(t *testing.T) {
 	s := mustParse(t, written)
-	data := must.Get(json.Marshal(struct{ A, B *scenario.Scenario }{s, nil}))(t)
+	data := fatal.Get(json.Marshal(struct{ A, B *scenario.Scenario }{s, nil}))(t)
 	var again struct{ A, B *scenario.Scenario }
 	if err := json.Unmarshal(data, &again); err != nil || !reflect.DeepEqual(again.A, s) || again.B != nil {
 		t.Errorf("%v: %s", err, data)

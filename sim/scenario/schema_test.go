@@ -10,7 +10,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
@@ -21,22 +21,22 @@ func TestSchema(t *testing.T) {
 	e := json.NewEncoder(&b)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	must.Do(t, e.Encode(scenario.Schema()))
+	fatal.If(t, e.Encode(scenario.Schema()))
 	if *update {
-		must.Do(t, os.WriteFile("schema.json", b.Bytes(), 0o644))
+		fatal.If(t, os.WriteFile("schema.json", b.Bytes(), 0o644))
 	}
 	if is, err := os.ReadFile("schema.json"); err != nil || !bytes.Equal(is, b.Bytes()) {
 		t.Errorf("schema.json is not what the tables say: %v", err)
 	}
-	document := must.Get(jsonschema.UnmarshalJSON(&b))(t)
+	document := fatal.Get(jsonschema.UnmarshalJSON(&b))(t)
 	c := jsonschema.NewCompiler()
-	must.Do(t, c.AddResource("schema.json", document))
-	compiled := must.Get(c.Compile("schema.json"))(t)
+	fatal.If(t, c.AddResource("schema.json", document))
+	compiled := fatal.Get(c.Compile("schema.json"))(t)
 	validate := func(text string) error {
 		var content any
-		must.Do(t, yaml.Unmarshal([]byte(text), &content))
-		data := must.Get(json.Marshal(content))(t)
-		value := must.Get(jsonschema.UnmarshalJSON(bytes.NewReader(data)))(t)
+		fatal.If(t, yaml.Unmarshal([]byte(text), &content))
+		data := fatal.Get(json.Marshal(content))(t)
+		value := fatal.Get(jsonschema.UnmarshalJSON(bytes.NewReader(data)))(t)
 		return compiled.Validate(value)
 	}
 	good := []string{ordinary, settable, written}
@@ -45,7 +45,7 @@ func TestSchema(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	for _, name := range files {
-		text := must.Get(os.ReadFile(name))(t)
+		text := fatal.Get(os.ReadFile(name))(t)
 		good = append(good, string(text))
 	}
 	for _, text := range good {

@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/debugpage"
@@ -22,7 +22,7 @@ import (
 // find is the page after somebody typed a key.
 func find(t *testing.T, g *tiered.Group, o *debugpage.Options, key string) (status int, page string) {
 	t.Helper()
-	h := must.Get(debugpage.New(g, o))(t)
+	h := fatal.Get(debugpage.New(g, o))(t)
 	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(url.Values{"key": {key}}.Encode()))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	w := httptest.NewRecorder()
@@ -36,10 +36,10 @@ func find(t *testing.T, g *tiered.Group, o *debugpage.Options, key string) (stat
 func TestFindKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
-		g := groups.New(t, store, nil)
+		g := testgroup.New(t, store, nil)
 		ctx := context.Background()
-		l := groups.NewLimiter(t, g, tiered.Policy{Name: "api", Limit: tiered.PerMinute(3), Also: []tiered.Limit{tiered.PerDay(20)}})
-		must.Get(g.NewLimiter(tiered.Policy{Name: "free", Limit: tiered.Unlimited()}))(t)
+		l := testgroup.NewLimiter(t, g, tiered.Policy{Name: "api", Limit: tiered.PerMinute(3), Also: []tiered.Limit{tiered.PerDay(20)}})
+		fatal.Get(g.NewLimiter(tiered.Policy{Name: "free", Limit: tiered.Unlimited()}))(t)
 		l.AllowN(ctx, "ann", 3)
 		for range 2 { // looking changes nothing
 			code, page := find(t, g, nil, "ann")

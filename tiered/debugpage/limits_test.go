@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/debugpage"
@@ -70,9 +70,9 @@ func TestPageSaysHowEachPolicyCounts(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			g := groups.New(t, remote.NewMemory(), nil)
+			g := testgroup.New(t, remote.NewMemory(), nil)
 			c.policy.Name = name
-			must.Get(g.NewLimiter(c.policy))(t)
+			fatal.Get(g.NewLimiter(c.policy))(t)
 			_, page := get(t, g, nil, http.MethodGet, "/")
 			if limit, lease := cell(page, "Limit"), cell(page, "Leases"); limit != c.limit || lease != c.lease {
 				t.Errorf("%s: limit %q, leases %q, want %q and %q", name, limit, lease, c.limit, c.lease)
@@ -92,9 +92,9 @@ func cell(page, column string) string {
 // Of a refused key the page says by which limit of several, and whether it is blocked.
 func TestPageSaysWhyAKeyIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := groups.New(t, remote.NewMemory(), &tiered.Options{Processes: 1})
+		g := testgroup.New(t, remote.NewMemory(), &tiered.Options{Processes: 1})
 		ctx := context.Background()
-		two := groups.NewLimiter(t, g, tiered.Policy{
+		two := testgroup.NewLimiter(t, g, tiered.Policy{
 			Name: "two", Limit: tiered.PerMinute(100),
 			Also: []tiered.Limit{tiered.PerDay(2)},
 		})
@@ -106,7 +106,7 @@ func TestPageSaysWhyAKeyIsRefused(t *testing.T) {
 			cell(page, "Refused") != "3" {
 			t.Errorf("refused %q, blocked %q", by, blocked)
 		}
-		shut := groups.NewLimiter(t, g, tiered.Policy{Name: "shut", Limit: tiered.Blocked()})
+		shut := testgroup.NewLimiter(t, g, tiered.Policy{Name: "shut", Limit: tiered.Blocked()})
 		for range 70 {
 			shut.Allow(ctx, "thief")
 		}

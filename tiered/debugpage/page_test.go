@@ -17,8 +17,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/debugpage"
@@ -32,11 +32,11 @@ const evil = `<script>alert("x")</script>` + "\x00\n"
 func used(t *testing.T) *tiered.Group {
 	t.Helper()
 	store := remote.NewMemory()
-	g := must.Get(tiered.NewGroup(store, &tiered.Options{Processes: 2}))(t)
+	g := fatal.Get(tiered.NewGroup(store, &tiered.Options{Processes: 2}))(t)
 	ctx := context.Background()
 	t.Cleanup(func() { store.Fail(nil); _ = g.Close(ctx) })
 	for i, mode := range []tiered.FailMode{tiered.FailLocal, tiered.FailOpen, tiered.FailClosed} {
-		l := groups.NewLimiter(t, g, tiered.Policy{
+		l := testgroup.NewLimiter(t, g, tiered.Policy{
 			Name: fmt.Sprint("policy-", i), Limit: tiered.PerMinute(1000).WithBurst(3),
 			FailMode: mode,
 		})
@@ -63,10 +63,10 @@ func hashed(key string) string {
 
 func get(t *testing.T, g *tiered.Group, o *debugpage.Options, method, url string) (*http.Response, string) {
 	t.Helper()
-	p := must.Get(debugpage.New(g, o))(t)
+	p := fatal.Get(debugpage.New(g, o))(t)
 	w := httptest.NewRecorder()
 	p.ServeHTTP(w, httptest.NewRequest(method, url, nil))
-	b := must.Get(io.ReadAll(w.Result().Body))(t)
+	b := fatal.Get(io.ReadAll(w.Result().Body))(t)
 	return w.Result(), string(b)
 }
 
@@ -98,7 +98,7 @@ func TestPage(t *testing.T) {
 		}
 		if *write != "" {
 			_, page = get(t, g, &debugpage.Options{ShowKeys: true}, http.MethodGet, "/debug")
-			must.Do(t, os.WriteFile(*write, []byte(page), 0o600))
+			fatal.If(t, os.WriteFile(*write, []byte(page), 0o600))
 		}
 		_, page = get(t, g, &debugpage.Options{ShowKeys: true}, http.MethodGet, "/debug?every=7")
 		for _, want := range []string{
@@ -117,7 +117,7 @@ func TestPage(t *testing.T) {
 
 func TestEmptyPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := groups.New(t, remote.NewMemory(), nil)
+		g := testgroup.New(t, remote.NewMemory(), nil)
 		_, page := get(t, g, nil, http.MethodGet, "/")
 		for _, want := range []string{
 			"There is no policy.", "No key was refused.", "Nothing went wrong.",
@@ -139,7 +139,7 @@ func TestEmptyPage(t *testing.T) {
 // Nothing but GET and HEAD, nothing from elsewhere, no script; the style that is there is the one that is allowed.
 func TestManners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := groups.New(t, remote.NewMemory(), nil)
+		g := testgroup.New(t, remote.NewMemory(), nil)
 		for method, want := range map[string]int{
 			"GET": 200, "HEAD": 200, "POST": 200, "PUT": 405, "DELETE": 405,
 			"OPTIONS": 405, "BREW": 405,
@@ -200,8 +200,8 @@ func TestWords(t *testing.T) {
 // The page tells who waits, for how long, and who gave up; and nothing where nobody ever waited.
 func TestWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := groups.New(t, remote.NewMemory(), nil)
-		l := groups.NewLimiter(t, g, tiered.Policy{Name: "api", Limit: tiered.PerMinute(1)})
+		g := testgroup.New(t, remote.NewMemory(), nil)
+		l := testgroup.NewLimiter(t, g, tiered.Policy{Name: "api", Limit: tiered.PerMinute(1)})
 		l.Allow(t.Context(), "k")
 		if _, body := get(t, g, nil, http.MethodGet, "/"); strings.Contains(body, "gave up") ||
 			strings.Contains(body, "at most") {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/dunglas/httpsfv"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -30,7 +30,7 @@ func read(t *testing.T, r *http.Response) string {
 	}
 	if r.StatusCode == http.StatusTooManyRequests {
 		var p problem
-		must.Do(t, json.NewDecoder(r.Body).Decode(&p))
+		fatal.If(t, json.NewDecoder(r.Body).Decode(&p))
 		say("by", strings.Join(p.Violated, " "))
 	}
 	say("x", strings.TrimSpace(h.Get("X-RateLimit-Limit")+" "+h.Get("X-RateLimit-Remaining")+" "+h.Get("X-RateLimit-Reset")))
@@ -128,7 +128,7 @@ func TestFieldsByAlgorithm(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g, _ := group(t)
 				c.policy.Name, c.policy.Lease.Size = "p", tiered.NoLease
-				l := groups.NewLimiter(t, g, c.policy)
+				l := testgroup.NewLimiter(t, g, c.policy)
 				cost := c.first
 				rule := perUser(l)
 				rule.Cost = func(*http.Request) int64 { return cost }

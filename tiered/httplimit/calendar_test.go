@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -37,7 +37,7 @@ func TestUnixTimeOfTheEndOfACalendarWindow(t *testing.T) {
 		for _, way := range []time.Duration{time.Microsecond, time.Millisecond, 9 * time.Millisecond} {
 			synctest.Test(t, func(t *testing.T) {
 				p.Name, p.Algorithm, p.Calendar = "api", tiered.FixedWindow, true
-				l := groups.NewLimiter(t, groups.New(t, away{remote.NewMemory(), way}, nil), p)
+				l := testgroup.NewLimiter(t, testgroup.New(t, away{remote.NewMemory(), way}, nil), p)
 				h := wrap(t, []httplimit.Rule{perUser(l)}, &httplimit.Options{Headers: httplimit.Headers{ResetUnix: true}}, ok)
 				time.Sleep(10*time.Second + 50*time.Millisecond)
 				end := time.Now().Truncate(10 * time.Second).Add(10 * time.Second).Unix()

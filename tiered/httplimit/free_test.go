@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -26,7 +26,7 @@ func TestAFreeRequestIsToldWhatIsLeft(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			g, store := group(t)
 			p.Name = "api"
-			rule := perUser(groups.NewLimiter(t, g, p))
+			rule := perUser(testgroup.NewLimiter(t, g, p))
 			rule.Cost = func(r *http.Request) int64 {
 				if r.Method == http.MethodHead {
 					return 0

@@ -15,7 +15,7 @@ import (
 
 	"github.com/dunglas/httpsfv"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -179,7 +179,7 @@ func TestByIPAndByHeader(t *testing.T) {
 		g, _ := group(t)
 		byIP, errIP := httplimit.ByIP(limiter(t, g, "ip", tiered.PerMinute(1)))
 		byUser, err := httplimit.ByHeader(limiter(t, g, "user", tiered.PerMinute(1)), "X-User")
-		must.Do(t, errors.Join(err, errIP))
+		fatal.If(t, errors.Join(err, errIP))
 		for i, c := range []struct {
 			limit      func(http.Handler) http.Handler
 			from, user string

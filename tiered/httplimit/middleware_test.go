@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -29,7 +29,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			g, store := group(t)
-			closed := groups.NewLimiter(t, g, tiered.Policy{Name: "secret-closed", Limit: tiered.PerSecond(2), FailMode: tiered.FailClosed})
+			closed := testgroup.NewLimiter(t, g, tiered.Policy{Name: "secret-closed", Limit: tiered.PerSecond(2), FailMode: tiered.FailClosed})
 			local := limiter(t, g, "secret-local", tiered.PerHour(2))
 			blocked := limiter(t, g, "secret-blocked", tiered.Blocked())
 			costs := func(n int64) httplimit.Rule {
@@ -300,7 +300,7 @@ func TestDenied(t *testing.T) {
 				r := requestOf("ann")
 				r.RequestURI = ""
 				r.URL.Scheme, r.URL.Host = "http", server.Listener.Addr().String()
-				resp := must.Get(server.Client().Do(r))(t)
+				resp := fatal.Get(server.Client().Do(r))(t)
 				body, _ := io.ReadAll(resp.Body)
 				_ = resp.Body.Close()
 				<-ended
@@ -416,7 +416,7 @@ func TestProblemsWithOptions(t *testing.T) {
 	plan := func(*http.Request) string { return "" }
 	with := func(p tiered.Policy, limit func(*http.Request) tiered.Limit, plan func(*http.Request) string) httplimit.Rule {
 		return httplimit.Rule{
-			Limiter: groups.NewLimiter(t, g, p), Key: httplimit.RemoteIP(), Missing: httplimit.Refuse, Limit: limit, Plan: plan,
+			Limiter: testgroup.NewLimiter(t, g, p), Key: httplimit.RemoteIP(), Missing: httplimit.Refuse, Limit: limit, Plan: plan,
 		}
 	}
 	_, err := httplimit.New([]httplimit.Rule{

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -14,7 +14,7 @@ import (
 func TestNilNeverPanics(t *testing.T) {
 	g, _ := group(t)
 	l := limiter(t, g, "p", tiered.PerHour(1))
-	limit := must.Get(httplimit.ByIP(l))(t)
+	limit := fatal.Get(httplimit.ByIP(l))(t)
 	for name, f := range map[string]func() (refused bool){
 		"ByIP":      func() bool { _, err := httplimit.ByIP(nil); return err != nil },
 		"ByHeader":  func() bool { _, err := httplimit.ByHeader(new(tiered.Limiter), "X-User"); return err != nil },

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -22,7 +22,7 @@ func TestRuleWithPlans(t *testing.T) {
 		for _, others := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				g, _ := group(t)
-				users := groups.NewLimiter(t, g, tiered.Policy{
+				users := testgroup.NewLimiter(t, g, tiered.Policy{
 					Name: "per-user", Limit: tiered.PerDay(100), Plans: map[string]tiered.Limit{"pro": tiered.PerDay(1000)},
 				})
 				rules := []httplimit.Rule{perUser(users)}

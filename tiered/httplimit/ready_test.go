@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -21,7 +21,7 @@ func TestReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
 		store.Fail(errors.New("dial tcp: lookup redsi: no such host"))
-		group := must.Get(tiered.NewGroup(store, nil))(t)
+		group := fatal.Get(tiered.NewGroup(store, nil))(t)
 		ready := httplimit.Ready(group)
 		check := func(when string, status int, texts ...string) {
 			t.Helper()
@@ -44,7 +44,7 @@ func TestReady(t *testing.T) {
 		time.Sleep(time.Minute)
 		check("in an outage", http.StatusOK, "ready")
 		store.Fail(nil)
-		must.Do(t, group.Close(context.Background()))
+		fatal.If(t, group.Close(context.Background()))
 		check("at the end", http.StatusOK, "ready")
 	})
 }

@@ -8,8 +8,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -51,12 +51,12 @@ const sharedKey = "\x00"
 func group(t testing.TB) (*tiered.Group, *remote.Memory) {
 	t.Helper()
 	store := remote.NewMemory()
-	return groups.New(t, store, nil), store
+	return testgroup.New(t, store, nil), store
 }
 
 func limiter(t testing.TB, g *tiered.Group, name string, l tiered.Limit) *tiered.Limiter {
 	t.Helper()
-	return groups.NewLimiter(t, g, tiered.Policy{Name: name, Limit: l})
+	return testgroup.NewLimiter(t, g, tiered.Policy{Name: name, Limit: l})
 }
 
 // perUser is the usual rule.
@@ -66,7 +66,7 @@ func perUser(l *tiered.Limiter) httplimit.Rule {
 
 func wrap(t testing.TB, rules []httplimit.Rule, o *httplimit.Options, h http.Handler) http.Handler {
 	t.Helper()
-	limit := must.Get(httplimit.New(rules, o))(t)
+	limit := fatal.Get(httplimit.New(rules, o))(t)
 	return limit(h)
 }
 

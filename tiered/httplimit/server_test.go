@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -85,7 +85,7 @@ func answer(t *testing.T, h http.Handler, http2 bool) string {
 	s.EnableHTTP2 = http2
 	s.StartTLS()
 	defer s.Close()
-	r := must.Get(s.Client().Get(s.URL))(t)
+	r := fatal.Get(s.Client().Get(s.URL))(t)
 	defer r.Body.Close()
 	b, err := io.ReadAll(r.Body)
 	if err != nil || (r.ProtoMajor == 2) != http2 {

@@ -13,8 +13,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/metrics"
@@ -266,9 +266,9 @@ func TestSeveralGroups(t *testing.T) {
 		byName := map[string]*tiered.Group{
 			"users": newGroup(t, remote.NewMemory(), policy), "jobs": newGroup(t, remote.NewMemory(), policy),
 		}
-		r := must.Get(metrics.NewGroupsReader(byName))(t)
+		r := fatal.Get(metrics.NewGroupsReader(byName))(t)
 		for name, n := range map[string]int64{"users": 3, "jobs": 4} {
-			groups.Of(t, byName[name], "api").AllowN(t.Context(), "key-ann", n)
+			testgroup.Of(t, byName[name], "api").AllowN(t.Context(), "key-ann", n)
 		}
 		got := series(t, r)
 		for name, want := range map[string]float64{"users": 3, "jobs": 4} {
@@ -290,10 +290,10 @@ func TestGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
 		g := newGroup(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)})
-		r := must.Get(metrics.NewReader(g))(t)
+		r := fatal.Get(metrics.NewReader(g))(t)
 		before := series(t, r)
 		for range 20 {
-			reservation := groups.Of(t, g, "api").ReserveN(t.Context(), "key-ann", 5)
+			reservation := testgroup.Of(t, g, "api").ReserveN(t.Context(), "key-ann", 5)
 			after := series(t, r)
 			reservation.Cancel()
 			time.Sleep(100 * time.Millisecond)
@@ -315,7 +315,7 @@ func TestGroup(t *testing.T) {
 		g.CountReload(errRefused)
 		ask := func() {
 			for range 300 {
-				groups.Of(t, g, "api").Allow(t.Context(), "key-bob")
+				testgroup.Of(t, g, "api").Allow(t.Context(), "key-bob")
 				time.Sleep(10 * time.Millisecond)
 			}
 		}
@@ -377,14 +377,14 @@ func TestPolicyThatBeginsAnewBetweenReadings(t *testing.T) {
 		g := newGroup(t, remote.NewMemory(), p)
 		use := func(n int) {
 			for range n {
-				groups.Of(t, g, "api").Allow(t.Context(), "ann")
+				testgroup.Of(t, g, "api").Allow(t.Context(), "ann")
 			}
 		}
 		readers := map[string]*metrics.Reader{
-			"{api,remote,granted}":   must.Get(metrics.NewReader(g))(t),
-			"{g,api,remote,granted}": must.Get(metrics.NewGroupsReader(map[string]*tiered.Group{"g": g}))(t),
+			"{api,remote,granted}":   fatal.Get(metrics.NewReader(g))(t),
+			"{g,api,remote,granted}": fatal.Get(metrics.NewGroupsReader(map[string]*tiered.Group{"g": g}))(t),
 		}
-		totals := must.Get(metrics.NewTotalsReader(g, nil))(t)
+		totals := fatal.Get(metrics.NewTotalsReader(g, nil))(t)
 		read := func() (all [3]float64) {
 			i := 0
 			for _, labels := range slices.Sorted(maps.Keys(readers)) {
@@ -398,9 +398,9 @@ func TestPolicyThatBeginsAnewBetweenReadings(t *testing.T) {
 		if got := read(); got != [3]float64{900, 900, 900} {
 			t.Errorf("at first %v", got)
 		}
-		must.Do(t, g.SetPolicies(nil))
+		fatal.If(t, g.SetPolicies(nil))
 		p.Algorithm = tiered.SlidingWindow
-		must.Do(t, g.SetPolicies([]tiered.Policy{p}))
+		fatal.If(t, g.SetPolicies([]tiered.Policy{p}))
 		use(500)
 		before := read()
 		if use(300); before != [3]float64{500, 500, 1400} {

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -15,5 +15,5 @@ var errRefused = errors.New("connection refused")
 // newGroup returns a Group of two processes with these policies.
 func newGroup(t *testing.T, store *remote.Memory, policies ...tiered.Policy) *tiered.Group {
 	t.Helper()
-	return groups.New(t, store, &tiered.Options{Processes: 2, Logger: slog.New(slog.DiscardHandler)}, policies...)
+	return testgroup.New(t, store, &tiered.Options{Processes: 2, Logger: slog.New(slog.DiscardHandler)}, policies...)
 }

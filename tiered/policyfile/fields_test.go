@@ -18,8 +18,8 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/test/proof/answers"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/proof/legal"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -90,7 +90,7 @@ func TestEveryFieldOfAPolicy(t *testing.T) {
 			t.Errorf("Policy.%s: there is a row, and no such field", name)
 		}
 	}
-	comments, page, whole := commentsOf(t, "../*.go"), readConfigurationPage(t), string(must.Get(os.ReadFile("testdata/whole.yaml"))(t))
+	comments, page, whole := commentsOf(t, "../*.go"), readConfigurationPage(t), string(fatal.Get(os.ReadFile("testdata/whole.yaml"))(t))
 	for _, name := range fields {
 		t.Run(name, func(t *testing.T) {
 			o, ok := options[name]
@@ -180,13 +180,13 @@ func (o option) hidesNothing(t *testing.T, name string, words []string) {
 			continue
 		}
 		var file map[string]any
-		must.Do(t, yaml.Unmarshal([]byte(withRule(parse(t, fileOf(o.is)))), &file))
+		fatal.If(t, yaml.Unmarshal([]byte(withRule(parse(t, fileOf(o.is)))), &file))
 		in := file["policies"].([]any)[0].(map[string]any)
 		for _, word := range words[:len(words)-1] {
 			in = in[word].(map[string]any)
 		}
 		in[words[len(words)-1]] = []any{[]any{}}
-		check(string(must.Get(yaml.Marshal(file))(t)), "policies[0]."+strings.Join(words, "."))
+		check(string(fatal.Get(yaml.Marshal(file))(t)), "policies[0]."+strings.Join(words, "."))
 	}
 }
 
@@ -197,8 +197,8 @@ func (o option) compared(t *testing.T, name string) {
 		"SetPolicies": func(l *tiered.Limiter, p tiered.Policy) error { return l.Group().SetPolicies([]tiered.Policy{p}) },
 	} {
 		before, after := parse(t, fileOf(o.was)).Policies[0], parse(t, fileOf(o.is)).Policies[0]
-		g := must.Get(tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)}))(t)
-		l := groups.NewLimiter(t, g, before)
+		g := fatal.Get(tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)}))(t)
+		l := testgroup.NewLimiter(t, g, before)
 		want := field(after, name)
 		err := set(l, after)
 		if o.stays {
@@ -318,16 +318,16 @@ func wordsThatDiffer(t *testing.T, was, is string) (all [][]string) {
 // fieldsIn returns what a file says of its policy.
 func fieldsIn(t *testing.T, text string) map[string]any {
 	var f struct{ Policies []map[string]any }
-	must.Do(t, yaml.Unmarshal([]byte(text), &f))
+	fatal.If(t, yaml.Unmarshal([]byte(text), &f))
 	return f.Policies[0]
 }
 
 // commentsOf returns the comments of the fields of Policy, Limit and Lease, by their names in a Policy.
 func commentsOf(t *testing.T, pattern string) map[string]string {
-	files := must.Get(filepath.Glob(pattern))(t)
+	files := fatal.Get(filepath.Glob(pattern))(t)
 	prefixes, all := map[string]string{"Policy": "", "Limit": "Limit.", "Lease": "Lease."}, map[string]string{}
 	for _, path := range files {
-		file := must.Get(parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments))(t)
+		file := fatal.Get(parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments))(t)
 		ast.Inspect(file, func(n ast.Node) bool {
 			spec, ok := n.(*ast.TypeSpec)
 			if !ok {
@@ -348,6 +348,6 @@ func commentsOf(t *testing.T, pattern string) map[string]string {
 }
 
 func readConfigurationPage(t *testing.T) []string {
-	text := must.Get(os.ReadFile("../../docs/configuration.md"))(t)
+	text := fatal.Get(os.ReadFile("../../docs/configuration.md"))(t)
 	return slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool { return !strings.HasPrefix(line, "| `") })
 }

@@ -13,8 +13,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -23,12 +23,12 @@ import (
 
 // A file that says all it can, and the same as JSON.
 func TestWholeFile(t *testing.T) {
-	data := must.Get(os.ReadFile("testdata/whole.yaml"))(t)
+	data := fatal.Get(os.ReadFile("testdata/whole.yaml"))(t)
 	var content map[string]any
-	must.Do(t, yaml.Unmarshal(data, &content))
-	asJSON := must.Get(json.MarshalIndent(content, "", "\t"))(t)
+	fatal.If(t, yaml.Unmarshal(data, &content))
+	asJSON := fatal.Get(json.MarshalIndent(content, "", "\t"))(t)
 	for name, data := range map[string][]byte{"whole.yaml": data, "whole.json": asJSON} {
-		f := must.Get(policyfile.Parse(name, data))(t)
+		f := fatal.Get(policyfile.Parse(name, data))(t)
 		want := []tiered.Policy{
 			{
 				Name: "per-user", Limit: tiered.PerSecond(100).WithBurst(200), Standing: tiered.StandingOn, MaxDebt: 2000,
@@ -156,7 +156,7 @@ func route(match string) string {
 
 // Parse never panics, and what it accepts a Group can have.
 func FuzzParse(f *testing.F) {
-	data := must.Get(os.ReadFile("testdata/whole.yaml"))(f)
+	data := fatal.Get(os.ReadFile("testdata/whole.yaml"))(f)
 	f.Add(data)
 	f.Add([]byte("version: 1\npolicies: [{name: a, limit: 1/s, keys: {x: blocked}}]\nhttp:\n" + route("/")))
 	f.Add(bytes.Repeat([]byte("["), 1000))
@@ -170,7 +170,7 @@ func FuzzParse(f *testing.F) {
 				p.PerKey("key")
 			}
 		}
-		g := groups.New(t, remote.NewMemory(), nil)
+		g := testgroup.New(t, remote.NewMemory(), nil)
 		err = g.SetPolicies(file.Policies)
 		if err == nil {
 			_, err = file.Middleware(g, nil)

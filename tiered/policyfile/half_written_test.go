@@ -15,8 +15,8 @@ import (
 	"time"
 
 	changes "github.com/tiered-limiter/tiered-limiter/internal/filechanges"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -85,8 +85,8 @@ func watchText(t *testing.T, text string) *desk {
 // watchContent watches what content returns, for a Group of its own.
 func watchContent(t *testing.T, content func() ([]byte, time.Time, error), o *policyfile.Options) *policyfile.Watcher {
 	t.Helper()
-	g := groups.New(t, remote.NewMemory(), nil)
-	w := must.Get(policyfile.WatchContent("p.yaml", g, o, content))(t)
+	g := testgroup.New(t, remote.NewMemory(), nil)
+	w := fatal.Get(policyfile.WatchContent("p.yaml", g, o, content))(t)
 	t.Cleanup(w.Close)
 	return w
 }
@@ -149,7 +149,7 @@ func TestHalfWrittenFileIsNotUsed(t *testing.T) {
 // Wherever a file is cut while it is written anew, what was in force stays, for as long as its writer does not pause for
 // five seconds.
 func TestFileCutAtEachByte(t *testing.T) {
-	whole := must.Get(os.ReadFile("testdata/whole.yaml"))(t)
+	whole := fatal.Get(os.ReadFile("testdata/whole.yaml"))(t)
 	policies, rules, _ := bytes.Cut(whole, []byte("http:\n"))
 	for name, text := range map[string]string{
 		"as people write it": string(whole),
@@ -213,10 +213,10 @@ func TestReadingsOfAFile(t *testing.T) {
 // Options that are not valid change nothing, whether the file has rules or not, and hide no other mistake.
 func TestWatchThatFailsLeavesTheGroup(t *testing.T) {
 	for _, text := range []string{twoPolicies, twoPolicies[:strings.Index(twoPolicies, "http")]} {
-		g := groups.New(t, remote.NewMemory(), nil)
-		must.Get(g.NewLimiter(tiered.Policy{Name: "old", Limit: tiered.PerSecond(5)}))(t)
+		g := testgroup.New(t, remote.NewMemory(), nil)
+		fatal.Get(g.NewLimiter(tiered.Policy{Name: "old", Limit: tiered.PerSecond(5)}))(t)
 		path := t.TempDir() + "/p.yaml"
-		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
+		fatal.If(t, os.WriteFile(path, []byte(text), 0o600))
 		_, err := policyfile.Watch(path, g, &policyfile.Options{HTTP: &httplimit.Options{Jitter: -1}, Poll: 1})
 		for _, want := range []string{"Options.Jitter is", "Options.Poll is"} {
 			if err == nil || !strings.Contains(err.Error(), want) {

@@ -6,16 +6,16 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
 func TestNilNeverPanics(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limits.yaml")
-	must.Do(t, os.WriteFile(path, []byte(first), 0o600))
+	fatal.If(t, os.WriteFile(path, []byte(first), 0o600))
 	for _, g := range []*tiered.Group{nil, new(tiered.Group)} {
-		f := must.Get(policyfile.Load(path))(t)
+		f := fatal.Get(policyfile.Load(path))(t)
 		if _, err := f.Middleware(g, nil); err == nil {
 			t.Errorf("%v has no policies, and is accepted", g)
 		}

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
@@ -146,7 +146,7 @@ http:
 // Ranges of a File made by hand need an address.
 func TestRangesWithoutAnAddress(t *testing.T) {
 	f := &policyfile.File{HTTP: []policyfile.Route{{Match: "/", Exceptions: policyfile.Exceptions{Ranges: []policyfile.Range{{}}}}}}
-	g := groups.New(t, remote.NewMemory(), nil)
+	g := testgroup.New(t, remote.NewMemory(), nil)
 	if _, err := f.Middleware(g, nil); err == nil || !strings.Contains(err.Error(), `http[0]: Exceptions.Address is "": must be an address of a client`) {
 		t.Error(err)
 	}

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -309,14 +309,14 @@ func TestCostThatNobodyHas(t *testing.T) {
 	if err == nil || strings.Contains(err.Error(), "cost") {
 		t.Errorf("a limit of a key that cannot be read: %v", err)
 	}
-	g := groups.New(t, remote.NewMemory(), nil)
+	g := testgroup.New(t, remote.NewMemory(), nil)
 	f := &policyfile.File{
 		Policies: []tiered.Policy{{Name: "a", Limit: tiered.PerHour(10)}},
 		HTTP: []policyfile.Route{{Match: "/", Limits: []policyfile.Limit{{
 			Policy: "a", Key: []policyfile.Key{{Kind: "ip"}}, Missing: httplimit.Refuse,
 		}}}},
 	}
-	must.Do(t, g.SetPolicies(f.Policies))
+	fatal.If(t, g.SetPolicies(f.Policies))
 	for cost, refused := range map[int64]bool{-1: true, 0: false, 10: false, 11: true} {
 		f.HTTP[0].Limits[0].Cost = cost
 		if _, err := f.Middleware(g, nil); (err != nil) != refused {

@@ -7,8 +7,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -21,7 +21,7 @@ const ok = http.StatusOK
 
 func parse(t *testing.T, text string) *policyfile.File {
 	t.Helper()
-	f := must.Get(policyfile.Parse("p.yaml", []byte(text)))(t)
+	f := fatal.Get(policyfile.Parse("p.yaml", []byte(text)))(t)
 	return f
 }
 
@@ -29,8 +29,8 @@ func parse(t *testing.T, text string) *policyfile.File {
 func middleware(t *testing.T, text string, o *httplimit.Options) (func(http.Handler) http.Handler, *tiered.Group) {
 	t.Helper()
 	f := parse(t, text)
-	g := groups.New(t, remote.NewMemory(), nil, f.Policies...)
-	m := must.Get(f.Middleware(g, o))(t)
+	g := testgroup.New(t, remote.NewMemory(), nil, f.Policies...)
+	m := fatal.Get(f.Middleware(g, o))(t)
 	return m, g
 }
 

@@ -13,16 +13,16 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
 func compile(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	document := must.Get(jsonschema.UnmarshalJSON(bytes.NewReader(policyfile.Schema)))(t)
+	document := fatal.Get(jsonschema.UnmarshalJSON(bytes.NewReader(policyfile.Schema)))(t)
 	c := jsonschema.NewCompiler()
-	must.Do(t, c.AddResource("schema.json", document))
-	s := must.Get(c.Compile("schema.json"))(t)
+	fatal.If(t, c.AddResource("schema.json", document))
+	s := fatal.Get(c.Compile("schema.json"))(t)
 	return s
 }
 
@@ -30,18 +30,18 @@ func compile(t *testing.T) *jsonschema.Schema {
 func validate(t *testing.T, s *jsonschema.Schema, text []byte) error {
 	t.Helper()
 	var content any
-	must.Do(t, yaml.Unmarshal(text, &content))
-	asJSON := must.Get(json.Marshal(content))(t)
-	value := must.Get(jsonschema.UnmarshalJSON(bytes.NewReader(asJSON)))(t)
+	fatal.If(t, yaml.Unmarshal(text, &content))
+	asJSON := fatal.Get(json.Marshal(content))(t)
+	value := fatal.Get(jsonschema.UnmarshalJSON(bytes.NewReader(asJSON)))(t)
 	return s.Validate(value)
 }
 
 // The schema takes the files of this project, and refuses what Parse refuses.
 func TestSchema(t *testing.T) {
 	s := compile(t)
-	files := must.Get(filepath.Glob("testdata/*.yaml"))(t)
+	files := fatal.Get(filepath.Glob("testdata/*.yaml"))(t)
 	for _, name := range append(files, "../../examples/services/api/policies.yaml") {
-		text := must.Get(os.ReadFile(name))(t)
+		text := fatal.Get(os.ReadFile(name))(t)
 		if err := validate(t, s, text); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -53,8 +53,8 @@ func TestSchema(t *testing.T) {
 		"http: [{match: /, limits: [{policy: a, key: ip}], ranges: {10.0.0.0/8: unlimited, '::1': a}}]\n",
 		"grpc: [{match: /, limits: [], address: ip, ranges: {10.0.0.0/8: unlimited}}]\n",
 	} {
-		must.Do(t, validate(t, s, []byte(good+more)))
-		must.Get(policyfile.Parse("p.yaml", []byte(good+more)))(t)
+		fatal.If(t, validate(t, s, []byte(good+more)))
+		fatal.Get(policyfile.Parse("p.yaml", []byte(good+more)))(t)
 	}
 	for _, text := range []string{
 		"version: 2\npolicies: []\n",
@@ -107,13 +107,13 @@ func TestSchemaHasAllFields(t *testing.T) {
 		}
 		Defs map[string]object `json:"$defs"`
 	}
-	must.Do(t, json.Unmarshal(policyfile.Schema, &schema))
+	fatal.If(t, json.Unmarshal(policyfile.Schema, &schema))
 	top := object{Properties: map[string]json.RawMessage{}}
 	for name := range schema.Properties {
 		top.Properties[name] = nil
 	}
 	var lease object
-	must.Do(t, json.Unmarshal(schema.Defs["policy"].Properties["lease"], &lease))
+	fatal.If(t, json.Unmarshal(schema.Defs["policy"].Properties["lease"], &lease))
 	http, grpc := schema.Properties["http"].Items.Properties, schema.Properties["grpc"].Items.Properties
 	for place, c := range map[string]struct {
 		text string
@@ -163,7 +163,7 @@ func TestSchemaHasAllFields(t *testing.T) {
 			match := map[string]string{"http": "/{tenant}", "grpc": "/"}[section]
 			text := "version: 1\npolicies: [{name: a, limit: 1/s}]\n" + section + ": [{match: '" + match +
 				"', limits: [{policy: a, key: " + example + "}]}]\n"
-			must.Get(policyfile.Parse("p.yaml", []byte(text)))(t)
+			fatal.Get(policyfile.Parse("p.yaml", []byte(text)))(t)
 		}
 		if len(known) > 0 {
 			t.Errorf("%s: no example has %v", words, known)

@@ -11,15 +11,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
 // What is printed of a file has all that it can say, also what it leaves out.
 func TestFileIsPrintedInFull(t *testing.T) {
-	data := must.Get(os.ReadFile("testdata/whole.yaml"))(t)
-	f := must.Get(policyfile.Parse("whole.yaml", data))(t)
+	data := fatal.Get(os.ReadFile("testdata/whole.yaml"))(t)
+	f := fatal.Get(policyfile.Parse("whole.yaml", data))(t)
 	printed := f.String()
 	for _, want := range []string{
 		"max_debt: 2000\n", "max_debt: 0 # one burst\n", "      mallory: blocked\n", "      internal-batch-: 10/s burst 20\n",
@@ -155,7 +155,7 @@ func TestWhatIsPrintedIsTheFile(t *testing.T) {
 			for _, p := range file["policies"].([]any) {
 				delete(p.(map[string]any), drop)
 			}
-			text := must.Get(yaml.Marshal(file))(t)
+			text := fatal.Get(yaml.Marshal(file))(t)
 			var err error
 			if f, err = policyfile.Parse("p.yaml", text); err == nil {
 				break // what does not go together is refused
@@ -172,7 +172,7 @@ func TestWhatIsPrintedIsTheFile(t *testing.T) {
 			for _, field := range []string{"keys", "prefixes"} {
 				m, _ := p.(map[string]any)[field].(map[string]string)
 				for k := range m {
-					read := must.Get(policyfile.Parse("printed.yaml", []byte(again)))(t)
+					read := fatal.Get(policyfile.Parse("printed.yaml", []byte(again)))(t)
 					if a, b := f.Policies[i].PerKey(k), read.Policies[i].PerKey(k); a != b {
 						t.Fatalf("key %q has %v, printed %v", k, a, b)
 					}

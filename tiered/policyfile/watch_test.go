@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/groups"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
@@ -33,8 +33,8 @@ const first = "version: 1\npolicies: [{name: a, limit: 10/h}, {name: b, limit: 5
 // watching starts to watch a file with the text above. Without poll, changes are found by events.
 func watching(t *testing.T, path string, poll time.Duration) *folder {
 	f := &folder{t: t, dir: filepath.Dir(path), reloaded: make(chan error, 100)}
-	f.group = groups.New(t, remote.NewMemory(), nil)
-	f.Watcher = must.Get(policyfile.Watch(path, f.group, &policyfile.Options{
+	f.group = testgroup.New(t, remote.NewMemory(), nil)
+	f.Watcher = fatal.Get(policyfile.Watch(path, f.group, &policyfile.Options{
 		Poll: poll, Logger: slog.New(slog.NewTextHandler(&f.log, nil)), Reloaded: func(err error) { f.reloaded <- err },
 	}))(t)
 	t.Cleanup(f.Close)
@@ -43,7 +43,7 @@ func watching(t *testing.T, path string, poll time.Duration) *folder {
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
+	fatal.If(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // wait waits for a reload. A real file system and real time are at work, so it is patient.
@@ -71,9 +71,9 @@ func (f *folder) limit(name string) string {
 // that its folder by name does not exist.
 func TestWatchWithoutEvents(t *testing.T) {
 	dir := t.TempDir()
-	must.Do(t, os.MkdirAll(dir+"/a/b/c", 0o700))
-	must.Do(t, os.Symlink(dir+"/a/b/c", dir+"/link"))
-	must.Do(t, os.Mkdir(dir+"/a/x", 0o700))
+	fatal.If(t, os.MkdirAll(dir+"/a/b/c", 0o700))
+	fatal.If(t, os.Symlink(dir+"/a/b/c", dir+"/link"))
+	fatal.If(t, os.Mkdir(dir+"/a/x", 0o700))
 	path := dir + "/link/../../x/p.yaml" // which is a/x/p.yaml
 	write(t, path, first)
 	f := watching(t, path, 20*time.Millisecond)
@@ -103,11 +103,11 @@ func TestWatch(t *testing.T) {
 				t.Errorf("half written: %v, %s, %s", err, f.limit("a"), f.limit("b"))
 			}
 			write(t, path+".new", strings.Replace(first, "10/h", "30/h", 1))
-			must.Do(t, os.Rename(path+".new", path))
+			fatal.If(t, os.Rename(path+".new", path))
 			if err := f.wait(); err != nil || f.limit("a") != "30/h" {
 				t.Errorf("replaced: %v, %s", err, f.limit("a"))
 			}
-			must.Do(t, os.Remove(path))
+			fatal.If(t, os.Remove(path))
 			if err := f.wait(); err == nil || f.limit("a") != "30/h" {
 				t.Errorf("removed: %v, %s", err, f.limit("a"))
 			}
@@ -130,14 +130,14 @@ func TestWatch(t *testing.T) {
 func TestWatchConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	version := func(name, text string) {
-		must.Do(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+		fatal.If(t, os.Mkdir(filepath.Join(dir, name), 0o700))
 		write(t, filepath.Join(dir, name, "policies.yaml"), text)
-		must.Do(t, os.Symlink(name, filepath.Join(dir, "..new")))
-		must.Do(t, os.Rename(filepath.Join(dir, "..new"), filepath.Join(dir, "..data")))
+		fatal.If(t, os.Symlink(name, filepath.Join(dir, "..new")))
+		fatal.If(t, os.Rename(filepath.Join(dir, "..new"), filepath.Join(dir, "..data")))
 	}
 	version("..1", first)
 	path := filepath.Join(dir, "policies.yaml")
-	must.Do(t, os.Symlink(filepath.Join("..data", "policies.yaml"), path))
+	fatal.If(t, os.Symlink(filepath.Join("..data", "policies.yaml"), path))
 	f := watching(t, path, time.Hour)
 	version("..2", strings.Replace(first, "10/h", "20/h", 1))
 	if err := f.wait(); err != nil || f.limit("a") != "20/h" {
@@ -195,7 +195,7 @@ func TestMiddlewareFollows(t *testing.T) {
 		} {
 			if c.path == "reload" {
 				w.put(strings.Replace(file, "match: /a/", `match: "/{user}/b"`, 1))
-				must.Do(t, w.Reload())
+				fatal.If(t, w.Reload())
 			} else if code := ask(h, http.MethodGet, c.path, "X-User", c.user); code != c.want {
 				t.Errorf("request %d of %s: %d, want %d", i, c.path, code, c.want)
 			}
@@ -207,7 +207,7 @@ func TestMiddlewareFollows(t *testing.T) {
 }
 
 func TestWatchMistakes(t *testing.T) {
-	g := groups.New(t, remote.NewMemory(), nil)
+	g := testgroup.New(t, remote.NewMemory(), nil)
 	path := filepath.Join(t.TempDir(), "p.yaml")
 	write(t, path, first)
 	for want, watch := range map[string]func() error{

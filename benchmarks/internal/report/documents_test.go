@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
 // What stands between the markers of the documents is what raw output that is kept says.
@@ -16,10 +16,10 @@ func TestDocumentsAreGenerated(t *testing.T) {
 	}
 	written := map[string]bool{}
 	for _, path := range kept {
-		r := must.Get(ReadFile(path))(t)
-		documents := must.Get(r.Documents("../../../docs"))(t)
+		r := fatal.Get(ReadFile(path))(t)
+		documents := fatal.Get(r.Documents("../../../docs"))(t)
 		for path, want := range documents {
-			got := must.Get(os.ReadFile(path))(t)
+			got := fatal.Get(os.ReadFile(path))(t)
 			written[path] = written[path] || string(got) == want
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
 // What TestDocumentsAreGenerated does not show, because the runs that are kept are complete.
@@ -24,7 +24,7 @@ func TestWhatIsNoRun(t *testing.T) {
 }
 
 func TestPartOfARun(t *testing.T) {
-	r := must.Get(Read(strings.NewReader(one), "raw"))(t)
+	r := fatal.Get(Read(strings.NewReader(one), "raw"))(t)
 	if text := r.Tables(); strings.Contains(text, "breaker") || !strings.Contains(text, "| **ours** | 50 ns |  |  | 1.5 ms |") {
 		t.Errorf("a table of nothing, or nothing of ours in\n%s", text)
 	}

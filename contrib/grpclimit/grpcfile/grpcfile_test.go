@@ -23,7 +23,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit/grpcfile"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
@@ -52,7 +52,7 @@ func follow(t *testing.T, text string) *folder {
 	f := &folder{path: filepath.Join(t.TempDir(), "policies.yaml")}
 	f.write(t, text)
 	var err error
-	f.group = must.Get(tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: silent, Budget: 5 * time.Second}))(t)
+	f.group = fatal.Get(tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: silent, Budget: 5 * time.Second}))(t)
 	t.Cleanup(func() { _ = f.group.Close(context.Background()) })
 	if f.watcher, err = policyfile.Watch(f.path, f.group, &policyfile.Options{Logger: silent}); err != nil {
 		t.Fatal(err)
@@ -63,14 +63,14 @@ func follow(t *testing.T, text string) *folder {
 
 func (f *folder) write(t *testing.T, text string) {
 	t.Helper()
-	must.Do(t, os.WriteFile(f.path, []byte(text), 0o600))
+	fatal.If(t, os.WriteFile(f.path, []byte(text), 0o600))
 }
 
 // reload makes text the file that is in force.
 func (f *folder) reload(t *testing.T, text string) {
 	t.Helper()
 	f.write(t, text)
-	must.Do(t, f.watcher.Reload())
+	fatal.If(t, f.watcher.Reload())
 }
 
 // service answers everything.
@@ -91,15 +91,15 @@ func (service) StreamingInputCall(s pb.TestService_StreamingInputCallServer) err
 // serve starts a server on a real listener, and returns a connection to it.
 func serve(t *testing.T, f *folder, o *grpclimit.Options) *grpc.ClientConn {
 	t.Helper()
-	limits := must.Get(grpcfile.New(f.watcher, o))(t)
+	limits := fatal.Get(grpcfile.New(f.watcher, o))(t)
 	server := grpc.NewServer(limits.ServerOptions()...)
 	pb.RegisterTestServiceServer(server, service{})
 	healthpb.RegisterHealthServer(server, health.NewServer())
-	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+	listener := fatal.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(listener) })
 	t.Cleanup(func() { server.Stop(); serving.Wait() })
-	conn := must.Get(grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
+	conn := fatal.Get(grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }

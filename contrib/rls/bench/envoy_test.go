@@ -18,7 +18,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/envoytest"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/docpage"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
@@ -414,6 +414,6 @@ func TestThroughEnvoy(t *testing.T) {
 	}
 	fmt.Println(docpage.Table(table))
 	if *page != "" && !t.Failed() {
-		must.Do(t, docpage.Write(*page, "through-envoy", docpage.Table(table)))
+		fatal.If(t, docpage.Write(*page, "through-envoy", docpage.Table(table)))
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	health "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
@@ -79,9 +79,9 @@ func (p program) start(t *testing.T, replicas int, files ...string) *service {
 	t.Cleanup(func() { _ = s.info.Close() })
 	root := t.TempDir()
 	dir := filepath.Join(root, "ratelimit", "config")
-	must.Do(t, os.MkdirAll(dir, 0o755))
+	fatal.If(t, os.MkdirAll(dir, 0o755))
 	for i, text := range files {
-		must.Do(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("bench%d.yaml", i)), []byte(text), 0o600))
+		fatal.If(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("bench%d.yaml", i)), []byte(text), 0o600))
 	}
 	for range replicas {
 		s.replicas = append(s.replicas, s.replica(t, root))
@@ -102,7 +102,7 @@ func (s *service) replica(t *testing.T, root string) *replica {
 	// Started on a thread that stays, or the process would die with the thread.
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
-	conn := must.Get(grpc.NewClient(r.address, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
+	conn := fatal.Get(grpc.NewClient(r.address, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	r.client = pb.NewRateLimitServiceClient(conn)
 	r.run(t)
@@ -132,7 +132,7 @@ func (r *replica) run(t *testing.T) {
 	r.Cmd = exec.Command(r.binary)
 	r.SysProcAttr, r.Env = redistest.DieWithParent(), r.env
 	r.Stdout, r.Stderr = &r.log, &r.log
-	must.Do(t, r.Start())
+	fatal.If(t, r.Start())
 }
 
 // cost is what a service and its Redis have used since their start.
@@ -143,7 +143,7 @@ type cost struct {
 
 func (s *service) cost(t *testing.T) (c cost) {
 	t.Helper()
-	info := must.Get(s.info.InfoMap(context.Background(), "cpu", "stats").Result())(t)
+	info := fatal.Get(s.info.InfoMap(context.Background(), "cpu", "stats").Result())(t)
 	number := func(section, name string) float64 {
 		x, err := strconv.ParseFloat(info[section][name], 64)
 		if err != nil {
@@ -162,7 +162,7 @@ func (s *service) cost(t *testing.T) (c cost) {
 // processorTime returns the processor time of a process, from proc(5). The kernel counts in hundredths of a second.
 func processorTime(t *testing.T, pid int) time.Duration {
 	t.Helper()
-	text := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)))(t)
+	text := fatal.Get(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)))(t)
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // from field 3, the state, on
 	user, err1 := strconv.Atoi(fields[14-3])
 	system, err2 := strconv.Atoi(fields[15-3])

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
 // docs/service.md says of each setting of envoyproxy/ratelimit whether it is read, and names no other. Those that are
@@ -26,7 +26,7 @@ func TestTheirSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := func(path string) string {
-		text := must.Get(os.ReadFile(path))(t)
+		text := fatal.Get(os.ReadFile(path))(t)
 		return string(text)
 	}
 	defaults := func(text, pattern string) map[string]string {

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
 // theirTests says of each test of envoyproxy/ratelimit where its behavior is tested here, or why it is not. A word with
@@ -109,11 +109,11 @@ func TestTheirTests(t *testing.T) {
 	here := map[string]bool{}
 	found := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	read := func(path string) string {
-		text := must.Get(os.ReadFile(path))(t)
+		text := fatal.Get(os.ReadFile(path))(t)
 		return string(text)
 	}
 	each := func(root string, do func(path string)) {
-		must.Do(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		fatal.If(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && strings.HasSuffix(path, "_test.go") {
 				do(path)
 			}
@@ -140,7 +140,7 @@ func TestTheirTests(t *testing.T) {
 	}
 	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/envoyproxy/ratelimit")
 	list.Dir = "theirs"
-	dir := must.Get(list.Output())(t)
+	dir := fatal.Get(list.Output())(t)
 	used, tests := map[string]bool{}, 0
 	root := filepath.Join(strings.TrimSpace(string(dir)), "test")
 	each(root, func(path string) {

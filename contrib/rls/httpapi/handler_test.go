@@ -23,7 +23,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/httpapi"
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -40,16 +40,16 @@ type service struct {
 func serve(t testing.TB, o *httpapi.Options) service {
 	t.Helper()
 	store := remote.NewMemory()
-	g := must.Get(tiered.NewGroup(store, &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler)}))(t)
+	g := fatal.Get(tiered.NewGroup(store, &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler)}))(t)
 	t.Cleanup(func() { _ = g.Close(context.Background()) })
 	for _, p := range []tiered.Policy{
 		{Name: "user", Limit: tiered.PerHour(10)},
 		{Name: "team", Limit: tiered.PerHour(15)},
 		{Name: "pay", Limit: tiered.PerHour(10), FailMode: tiered.FailClosed},
 	} {
-		must.Get(g.NewLimiter(p))(t)
+		fatal.Get(g.NewLimiter(p))(t)
 	}
-	h := must.Get(httpapi.New(g, o))(t)
+	h := fatal.Get(httpapi.New(g, o))(t)
 	return service{h, g, store}
 }
 

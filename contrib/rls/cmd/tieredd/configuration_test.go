@@ -17,7 +17,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/internal/filechanges"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
 // small are the settings of a server that nobody calls.
@@ -29,7 +29,7 @@ func newServer(t *testing.T, s tieredd.Settings, log *slog.Logger, files func() 
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	v := must.Get(tieredd.NewServer(s, log, files))(t)
+	v := fatal.Get(tieredd.NewServer(s, log, files))(t)
 	return v
 }
 

@@ -21,13 +21,13 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
 // unread returns what a client sends that makes n calls, each on a stream of its own, and allows no bytes of an answer.
 func unread(t *testing.T, n int) []byte {
 	t.Helper()
-	message := must.Get(proto.Marshal(behavior.Request("shop | user=slow")))(t)
+	message := fatal.Get(proto.Marshal(behavior.Request("shop | user=slow")))(t)
 	body := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
 	var out, headers bytes.Buffer
 	out.WriteString(http2.ClientPreface)
@@ -61,7 +61,7 @@ func unread(t *testing.T, n int) []byte {
 // connect returns a connection that ends with the test.
 func connect(t *testing.T, address string) net.Conn {
 	t.Helper()
-	conn := must.Get(net.Dial("tcp", address))(t)
+	conn := fatal.Get(net.Dial("tcp", address))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -99,7 +99,7 @@ func crowd(t *testing.T, p *process, unreading, slow int) {
 		}
 		conn := connect(t, address)
 		if i%2 == 0 {
-			must.Get(fmt.Fprintf(conn, postJSON, len(text)))(t)
+			fatal.Get(fmt.Fprintf(conn, postJSON, len(text)))(t)
 		}
 		go func() {
 			for _, b := range []byte(text) {
@@ -136,7 +136,7 @@ func TestCrowd(t *testing.T) {
 	var longest time.Duration
 	eventually(t, "the crowd is gone", func() bool {
 		asked := time.Now()
-		must.Get(p.client.ShouldRateLimit(t.Context(), behavior.Request("shop | user=other")))(t)
+		fatal.Get(p.client.ShouldRateLimit(t.Context(), behavior.Request("shop | user=other")))(t)
 		longest, others = max(longest, time.Since(asked)), others+1
 		if code, _ := p.get("/readyz"); code != http.StatusOK {
 			t.Fatalf("/readyz: %d", code)
@@ -155,11 +155,11 @@ func TestCrowd(t *testing.T) {
 func TestDrain(t *testing.T) {
 	p := start(t, limits, "TIERED_DRAIN=4s")
 	crowd(t, p, 3, 10)
-	conn := must.Get(grpc.NewClient(p.address, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
+	conn := fatal.Get(grpc.NewClient(p.address, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	defer conn.Close()
 	watches := map[string]grpc.ServerStreamingClient[healthpb.HealthCheckResponse]{}
 	for _, name := range []string{"", "ratelimit", pb.RateLimitService_ServiceDesc.ServiceName} {
-		watch := must.Get(healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: name}))(t)
+		watch := fatal.Get(healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: name}))(t)
 		if is, err := watch.Recv(); err != nil || is.GetStatus() != healthpb.HealthCheckResponse_SERVING {
 			t.Fatalf("%q before: %v, %v", name, is, err)
 		}
@@ -167,20 +167,20 @@ func TestDrain(t *testing.T) {
 	}
 	call := connect(t, strings.TrimPrefix(p.public, "http://"))
 	header := strings.TrimSuffix(postJSON, endOfHeader) + "Expect: 100-continue\r\n" + endOfHeader
-	must.Get(fmt.Fprintf(call, header, len(askByHTTP)))(t)
+	fatal.Get(fmt.Fprintf(call, header, len(askByHTTP)))(t)
 	const goOn = "HTTP/1.1 100 Continue\r\n\r\n" // the call is under way, and reads its body
 	answer := make([]byte, len(goOn))
 	if _, err := io.ReadFull(call, answer); err != nil || string(answer) != goOn {
 		t.Fatalf("%q, %v", answer, err)
 	}
 	begin := time.Now()
-	must.Do(t, p.Process.Signal(syscall.SIGTERM))
+	fatal.If(t, p.Process.Signal(syscall.SIGTERM))
 	for name, watch := range watches {
 		if is, err := watch.Recv(); err != nil || is.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
 			t.Errorf("%q after: %v, %v", name, is, err)
 		}
 	}
-	must.Get(call.Write([]byte(askByHTTP)))(t)
+	fatal.Get(call.Write([]byte(askByHTTP)))(t)
 	answer = answer[:15]
 	if _, err := io.ReadFull(call, answer); err != nil || string(answer) != "HTTP/1.1 200 OK" {
 		t.Errorf("the call under way: %q, %v", answer, err)
@@ -197,10 +197,10 @@ func TestDrain(t *testing.T) {
 // proxies have not heard yet that the process ends. A second SIGTERM ends it at once, and its leases go back.
 func TestDrainDelay(t *testing.T) {
 	p := start(t, limits, "TIERED_DRAIN=30m", "TIERED_DRAIN_DELAY=20m")
-	must.Do(t, p.Process.Signal(syscall.SIGTERM))
+	fatal.If(t, p.Process.Signal(syscall.SIGTERM))
 	eventually(t, "it is not ready", func() bool { code, _ := p.get("/readyz"); return code == http.StatusServiceUnavailable })
 	for i := range 20 {
-		conn := must.Get(grpc.NewClient(p.address, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
+		conn := fatal.Get(grpc.NewClient(p.address, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 		if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), behavior.Request("shop | user=a")); err != nil {
 			t.Errorf("call %d on a new connection: %v", i, err)
 		}

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/envoytest"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
 // anyBytes are what a client may send: some bytes or each within a text, texts that are no UTF-8, and long ones that
@@ -80,7 +80,7 @@ func ask1(t *testing.T, address string, fields [][2]string) {
 
 func connectTo(t *testing.T, address string) net.Conn {
 	t.Helper()
-	conn := must.Get(net.Dial("tcp", address))(t)
+	conn := fatal.Get(net.Dial("tcp", address))(t)
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	return conn
 }
@@ -233,8 +233,8 @@ typed_config:
 `)}, filters...)
 	e := envoytest.Start(t, c)
 	limit := func(fields map[string]any) string {
-		v := must.Get(structpb.NewValue(fields))(t)
-		text := must.Get(proto.Marshal(v))(t)
+		v := fatal.Get(structpb.NewValue(fields))(t)
+		text := fatal.Get(proto.Marshal(v))(t)
 		return base64.StdEncoding.EncodeToString(text)
 	}
 	limits := []string{"", "none", "//8="}

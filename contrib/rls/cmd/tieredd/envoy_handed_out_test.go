@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/envoytest"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
 // stage is what a scenario is played on: an Envoy with a file that we hand out, and three replicas that it asks.
@@ -256,7 +256,7 @@ func get(t *testing.T, address, path, key string) (status int, to string) {
 	conn := connectTo(t, address)
 	defer conn.Close()
 	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: shop\r\nx-api-key: %s\r\nConnection: close\r\n\r\n", path, key)
-	answer := must.Get(http.ReadResponse(bufio.NewReader(conn), nil))(t)
+	answer := fatal.Get(http.ReadResponse(bufio.NewReader(conn), nil))(t)
 	_ = answer.Body.Close()
 	to = answer.Header.Get("Location")
 	if _, after, ok := strings.Cut(to, "://shop"); ok {

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/envoytest"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
 // patched returns envoy/envoy.yaml with all that another file patches into an Envoy in place of its own.
@@ -30,7 +30,7 @@ func patched(t *testing.T, c *envoytest.Config, filter, limits any, cluster envo
 // ofGateway patches what envoy/gateway.yaml makes Envoy Gateway patch.
 func ofGateway(t *testing.T, c *envoytest.Config) {
 	t.Helper()
-	text := must.Get(os.ReadFile("../../envoy/gateway.yaml"))(t)
+	text := fatal.Get(os.ReadFile("../../envoy/gateway.yaml"))(t)
 	patches := envoytest.Under(t, envoytest.Parsed(t, string(text)), "spec")["jsonPatches"].([]any)
 	value := func(i int) any { return envoytest.Under(t, patches, i, "operation")["value"] }
 	patched(t, c, value(0), value(1), value(2).(envoytest.Tree))
@@ -41,7 +41,7 @@ func ofGateway(t *testing.T, c *envoytest.Config) {
 // requests, and without a panic threshold unless the rule has one.
 func ofIstio(t *testing.T, c *envoytest.Config, without ...string) {
 	t.Helper()
-	text := must.Get(os.ReadFile("../../envoy/istio.yaml"))(t)
+	text := fatal.Get(os.ReadFile("../../envoy/istio.yaml"))(t)
 	filter, rule, _ := strings.Cut(string(text), "\n---\n")
 	patches := envoytest.Under(t, envoytest.Parsed(t, filter), "spec")["configPatches"].([]any)
 	value := func(i int) envoytest.Tree { return envoytest.Under(t, patches, i, "patch", "value") }
@@ -49,9 +49,9 @@ func ofIstio(t *testing.T, c *envoytest.Config, without ...string) {
 	for _, line := range without {
 		delete(envoytest.Under(t, tree, "trafficPolicy", "outlierDetection"), line)
 	}
-	specText := must.Get(json.Marshal(tree))(t)
+	specText := fatal.Get(json.Marshal(tree))(t)
 	var spec istio.DestinationRule
-	must.Do(t, protojson.Unmarshal(specText, &spec))
+	fatal.If(t, protojson.Unmarshal(specText, &spec))
 	d := spec.GetTrafficPolicy().GetOutlierDetection()
 	name := envoytest.Under(t, value(0), "typed_config", "rate_limit_service", "grpc_service", "envoy_grpc")["cluster_name"].(string)
 	if !strings.HasSuffix(name, "||"+spec.GetHost()) {
@@ -136,7 +136,7 @@ func TestEnvoyIstioIsShown(t *testing.T) {
 		"maxEjectionPercent":             "a replica is killed", // by itself Envoy leaves out a tenth: none of three
 		"timeout":                        "replicas stand still for 40 ms now and then",
 	}
-	text := must.Get(os.ReadFile("../../envoy/istio.yaml"))(t)
+	text := fatal.Get(os.ReadFile("../../envoy/istio.yaml"))(t)
 	_, rule, _ := strings.Cut(string(text), "\n---\n")
 	for line := range envoytest.Under(t, envoytest.Parsed(t, rule), "spec", "trafficPolicy", "outlierDetection") {
 		if lines[line] == "" {

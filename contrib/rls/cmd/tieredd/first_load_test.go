@@ -20,7 +20,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
@@ -59,7 +59,7 @@ func startLoading(t *testing.T) *loading {
 		address: fmt.Sprint("127.0.0.1:", s.GRPCPort), public: fmt.Sprint("http://127.0.0.1:", s.Port), http: &http.Client{},
 	}
 	t.Cleanup(l.http.CloseIdleConnections)
-	conn := must.Get(grpc.NewClient(l.address, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
+	conn := fatal.Get(grpc.NewClient(l.address, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	l.client, l.health = pb.NewRateLimitServiceClient(conn), healthpb.NewHealthClient(conn)
 	return l

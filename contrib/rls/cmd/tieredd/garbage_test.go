@@ -17,7 +17,7 @@ import (
 
 	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
@@ -86,7 +86,7 @@ func TestMemoryOfAContainer(t *testing.T) {
 			defer debug.SetMemoryLimit(whole)
 			t.Setenv("GOMEMLIMIT", c.set)
 			if c.set == "" {
-				must.Do(t, os.Unsetenv("GOMEMLIMIT")) // as before at the end of the test
+				fatal.If(t, os.Unsetenv("GOMEMLIMIT")) // as before at the end of the test
 			}
 			var log bytes.Buffer
 			tieredd.LimitMemory(slog.New(slog.NewTextHandler(&log, nil)), c.container)

@@ -29,7 +29,7 @@ import (
 
 	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
@@ -76,7 +76,7 @@ func startTLS(t *testing.T, config *tls.Config, limits string, env ...string) *p
 	t.Helper()
 	root := t.TempDir()
 	p := &process{file: filepath.Join(root, "config", "limits.yaml")}
-	must.Do(t, os.Mkdir(filepath.Dir(p.file), 0o700))
+	fatal.If(t, os.Mkdir(filepath.Dir(p.file), 0o700))
 	p.write(t, limits)
 	port := func() string { return strconv.Itoa(redistest.FreePort(t)) }
 	at, public, debug := port(), port(), port()
@@ -107,7 +107,7 @@ func startTLS(t *testing.T, config *tls.Config, limits string, env ...string) *p
 			t.Log(p.log())
 		}
 	})
-	conn := must.Get(grpc.NewClient(p.address, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
+	conn := fatal.Get(grpc.NewClient(p.address, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	p.client = pb.NewRateLimitServiceClient(conn)
 	return p
@@ -116,16 +116,16 @@ func startTLS(t *testing.T, config *tls.Config, limits string, env ...string) *p
 // launch starts the process.
 func (p *process) launch(t *testing.T) {
 	t.Helper()
-	path := must.Get(program())(t)
+	path := fatal.Get(program())(t)
 	p.Cmd = exec.Command(path)
 	p.Stderr, p.Env, p.SysProcAttr = p.logFile, p.env, redistest.DieWithParent()
-	must.Do(t, p.Start())
+	fatal.If(t, p.Start())
 }
 
 // tool runs tieredd to its end, and returns what it writes.
 func tool(t *testing.T, env []string, args ...string) (out string, err error) {
 	t.Helper()
-	path := must.Get(program())(t)
+	path := fatal.Get(program())(t)
 	c := exec.CommandContext(t.Context(), path, args...)
 	c.Env = append(os.Environ(), env...)
 	text, err := c.CombinedOutput()
@@ -142,7 +142,7 @@ func (p *process) run(t *testing.T) {
 // terminate ends the process as Kubernetes does, and waits for its end.
 func (p *process) terminate(t *testing.T) {
 	t.Helper()
-	must.Do(t, p.Process.Signal(syscall.SIGTERM))
+	fatal.If(t, p.Process.Signal(syscall.SIGTERM))
 	if err := p.Wait(); err != nil || strings.Contains(p.log(), "given back") {
 		t.Errorf("%v\n%s", err, p.log())
 	}
@@ -151,7 +151,7 @@ func (p *process) terminate(t *testing.T) {
 // terminateAnyhow ends the process, which may not be able to give its leases back.
 func (p *process) terminateAnyhow(t *testing.T) {
 	t.Helper()
-	must.Do(t, errors.Join(p.Process.Signal(syscall.SIGTERM), p.Wait()))
+	fatal.If(t, errors.Join(p.Process.Signal(syscall.SIGTERM), p.Wait()))
 }
 
 // metric returns the value of a metric without labels.
@@ -163,7 +163,7 @@ func (p *process) metric(t *testing.T, name string) float64 {
 		t.Errorf("no %s in %.200s", name, metrics)
 		return -1
 	}
-	n := must.Get(strconv.ParseFloat(m[1], 64))(t)
+	n := fatal.Get(strconv.ParseFloat(m[1], 64))(t)
 	return n
 }
 
@@ -220,7 +220,7 @@ func (p *process) post(path, body, token string) int {
 // play asks for steps of request and answer.
 func (p *process) play(t *testing.T, steps ...[2]string) {
 	t.Helper()
-	must.Do(t, (behavior.Row{Steps: steps}).Play(t.Context(), p.client, false))
+	fatal.If(t, (behavior.Row{Steps: steps}).Play(t.Context(), p.client, false))
 }
 
 // eventually waits for what must come soon, however busy the machine is.
@@ -283,7 +283,7 @@ func TestLife(t *testing.T) {
 	}
 
 	for range 2000 { // so that it has a lease
-		must.Get(p.client.ShouldRateLimit(t.Context(), behavior.Request("shop | user=hot")))(t)
+		fatal.Get(p.client.ShouldRateLimit(t.Context(), behavior.Request("shop | user=hot")))(t)
 	}
 	p.terminate(t)
 }
@@ -424,9 +424,9 @@ func TestSettings(t *testing.T) {
 // check lists the rules as they are understood, and warns of those that can never be met. What else it is told to do is wrong.
 func TestArguments(t *testing.T) {
 	dir := t.TempDir()
-	write := func(name, text string) { must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)) }
+	write := func(name, text string) { fatal.If(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)) }
 	write("a.yaml", limits+"  - {key: path, value: /part1/.*, rate_limit: {unit: minute, requests_per_unit: 3}}\n")
-	out := must.Get(tool(t, nil, "check", dir))(t)
+	out := fatal.Get(tool(t, nil, "check", dir))(t)
 	for _, line := range []string{
 		"1 domains, 2 limits\n", "shop.user: 100 per year, fixed window, fail-local, policy shop.user.year\n",
 		"warning: " + filepath.Join(dir, "a.yaml") + `:5:24: value looks like a regular expression: it is compared as text`,
@@ -437,7 +437,7 @@ func TestArguments(t *testing.T) {
 	}
 	write("b.yaml", "domain: other")
 	write("c.yaml", "domain: other")
-	must.Get(tool(t, []string{"MERGE_DOMAIN_CONFIG=true"}, "check", dir))(t)
+	fatal.Get(tool(t, []string{"MERGE_DOMAIN_CONFIG=true"}, "check", dir))(t)
 	for want, args := range map[string][]string{
 		"another file or place has it":           {"check", dir},
 		"no such file":                           {"check", filepath.Join(dir, "none")},

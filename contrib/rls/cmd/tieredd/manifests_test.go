@@ -22,7 +22,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
 // decode reads a manifest into the official type, and refuses fields that it does not have.
@@ -36,7 +36,7 @@ func decode[T any](t *testing.T, text string) (is T) {
 
 func documents(t *testing.T, name string) []string {
 	t.Helper()
-	text := must.Get(os.ReadFile("../../kubernetes/" + name))(t)
+	text := fatal.Get(os.ReadFile("../../kubernetes/" + name))(t)
 	return strings.Split(string(text), "\n---\n")
 }
 
@@ -130,7 +130,7 @@ func TestManifests(t *testing.T) {
 		t.Errorf("%+v is mounted, and %s is read", mount, s.Directory())
 	}
 	for name, text := range limits.Data {
-		must.Get(rls.Parse(rls.File{Name: name, Text: []byte(text)}))(t)
+		fatal.Get(rls.Parse(rls.File{Name: name, Text: []byte(text)}))(t)
 	}
 }
 
@@ -165,10 +165,10 @@ func TestNetworkPolicy(t *testing.T) {
 
 // The command in the Dockerfile names what there is. It is not run: that compiles all again without cgo.
 func TestDockerfile(t *testing.T) {
-	text := must.Get(os.ReadFile("../../Dockerfile"))(t)
+	text := fatal.Get(os.ReadFile("../../Dockerfile"))(t)
 	m := regexp.MustCompile(`RUN cd (\S+) && CGO_ENABLED=0 go build .* (\./cmd/\S+)\n`).FindSubmatch(text)
 	if m == nil {
 		t.Fatal("no command builds it")
 	}
-	must.Get(os.Stat(filepath.Join("../../../..", string(m[1]), string(m[2]), "main.go")))(t)
+	fatal.Get(os.Stat(filepath.Join("../../../..", string(m[1]), string(m[2]), "main.go")))(t)
 }

@@ -16,14 +16,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
 // page returns docs/service.md, and the block of YAML in it that begins with some text.
 func page(t *testing.T, begins string) (all, block string) {
 	t.Helper()
-	text := must.Get(os.ReadFile("../../../../docs/service.md"))(t)
+	text := fatal.Get(os.ReadFile("../../../../docs/service.md"))(t)
 	_, block, _ = strings.Cut(string(text), "```yaml\n"+begins)
 	block, _, found := strings.Cut(block, "```")
 	if begins != "" && !found {
@@ -52,7 +52,7 @@ func TestPageOfMigration(t *testing.T) {
 			Environment map[string]string `json:"environment"`
 		} `json:"services"`
 	}
-	must.Do(t, yaml.UnmarshalStrict([]byte(block), &compose))
+	fatal.If(t, yaml.UnmarshalStrict([]byte(block), &compose))
 	service := compose.Services["ratelimit"]
 	known := map[string]bool{}
 	for f := range reflect.TypeFor[tieredd.Settings]().Fields() {
@@ -90,7 +90,7 @@ func TestPageOfMigration(t *testing.T) {
 	if m == nil {
 		t.Fatal("the page does not say how to build and start the program")
 	}
-	must.Get(os.Stat(filepath.Join("../../../..", m[1], m[2], "main.go")))(t)
+	fatal.Get(os.Stat(filepath.Join("../../../..", m[1], m[2], "main.go")))(t)
 	env := map[string]string{}
 	for pair := range strings.FieldsSeq(m[3]) {
 		name, value, _ := strings.Cut(pair, "=")
@@ -107,7 +107,7 @@ func TestNarrowUser(t *testing.T) {
 	client := redis.Client()
 	defer client.Close()
 	user := []any{"ACL", "SETUSER", "theirs", "on", ">x", "~*", "+get", "+incrby", "+expire", "+ping", "+exists"}
-	must.Do(t, client.Do(t.Context(), user...).Err())
+	fatal.If(t, client.Do(t.Context(), user...).Err())
 	p := start(t, limits)
 	p.terminate(t)
 	p.env = append(p.env, "REDIS_URL=redis://theirs:x@"+redis.Addr)
@@ -140,9 +140,9 @@ func TestNodeOfACluster(t *testing.T) {
 func tokenOfPage(t *testing.T) string {
 	t.Helper()
 	_, block := page(t, "grpc_service:\n")
-	text := string(must.Get(yaml.YAMLToJSONStrict([]byte(block)))(t))
+	text := string(fatal.Get(yaml.YAMLToJSONStrict([]byte(block)))(t))
 	var filter core.GrpcService
-	must.Do(t, protojson.Unmarshal([]byte(strings.TrimSuffix(strings.TrimPrefix(text, `{"grpc_service":`), "}")), &filter))
+	fatal.If(t, protojson.Unmarshal([]byte(strings.TrimSuffix(strings.TrimPrefix(text, `{"grpc_service":`), "}")), &filter))
 	if err := filter.ValidateAll(); err != nil || len(filter.GetInitialMetadata()) != 1 || filter.GetInitialMetadata()[0].GetKey() != "authorization" {
 		t.Fatal(err, &filter)
 	}

@@ -18,8 +18,8 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/awake"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/ranclock"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
@@ -40,7 +40,7 @@ func startFleet(t *testing.T, config, redis string, env ...string) *fleet {
 		addresses = append(addresses, resolver.Address{Addr: p.address})
 	}
 	to.InitialState(resolver.State{Addresses: addresses})
-	conn := must.Get(grpc.NewClient("fleet:///", grpc.WithResolvers(to),
+	conn := fatal.Get(grpc.NewClient("fleet:///", grpc.WithResolvers(to),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`)))(t)
 	t.Cleanup(func() { _ = conn.Close() })
@@ -68,7 +68,7 @@ func (l *longest) note(took time.Duration) {
 func (f *fleet) offer(t *testing.T, request string, during func()) *load {
 	t.Helper()
 	l := &load{}
-	clock := awake.New(t) // the callers' part of a call is in this process
+	clock := ranclock.New(t) // the callers' part of a call is in this process
 	ctx, stop := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	for range 4 {

@@ -16,7 +16,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -31,9 +31,9 @@ type measured struct {
 
 func measure(t *testing.T, most int) measured {
 	t.Helper()
-	g := must.Get(tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)}))(t)
+	g := fatal.Get(tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)}))(t)
 	t.Cleanup(func() { _ = g.Close(context.Background()) })
-	s := must.Get(rls.New(g, &rls.Options{Logger: slog.New(slog.DiscardHandler)}))(t)
+	s := fatal.Get(rls.New(g, &rls.Options{Logger: slog.New(slog.DiscardHandler)}))(t)
 	m := measured{t, g, s, prometheus.NewRegistry()}
 	m.MustRegister(tieredd.NewCollector(g, s, most))
 	return m
@@ -53,14 +53,14 @@ func (m measured) use(config string) {
 func (m measured) ask(requests ...string) {
 	m.Helper()
 	for _, r := range requests {
-		must.Get(m.service.ShouldRateLimit(m.Context(), behavior.Request(r)))(m)
+		fatal.Get(m.service.ShouldRateLimit(m.Context(), behavior.Request(r)))(m)
 	}
 }
 
 // series returns all series of the metrics of tieredd, and how many others there are.
 func (m measured) series() (ours map[string]float64, others int) {
 	m.Helper()
-	all := must.Get(m.Gather())(m)
+	all := fatal.Get(m.Gather())(m)
 	ours = map[string]float64{}
 	for _, family := range all {
 		for _, is := range family.GetMetric() {
@@ -139,8 +139,8 @@ func TestMetricsOfARuleThatBeganAnew(t *testing.T) {
 			l, _ := m.group.Limiter(r.Policy)
 			p := l.Policy()
 			p.Limit = tiered.Limit{Tokens: 10, Per: time.Duration(want) * time.Minute} // of a window: not that of before
-			must.Do(t, m.group.SetPolicies(nil))
-			must.Do(t, m.group.SetPolicies([]tiered.Policy{p}))
+			fatal.If(t, m.group.SetPolicies(nil))
+			fatal.If(t, m.group.SetPolicies([]tiered.Policy{p}))
 		}
 	}
 }
@@ -203,7 +203,7 @@ func TestMetricsOfAnyName(t *testing.T) {
 		for i, key := range entries {
 			r.Descriptors[0].Entries[i].Key = key
 		}
-		must.Get(m.service.ShouldRateLimit(t.Context(), r))(t)
+		fatal.Get(m.service.ShouldRateLimit(t.Context(), r))(t)
 	}
 	got, _ := m.series()
 	if n := len(got) - 3; n != 6*tieredd.SeriesOfRule {

@@ -20,7 +20,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
@@ -72,10 +72,10 @@ func TestRanges(t *testing.T) {
 		for _, value := range []string{c.least, c.most} {
 			t.Run(c.name+"="+value, func(t *testing.T) {
 				t.Setenv(c.name, value)
-				s := must.Get(tieredd.ReadSettings())(t)
-				v := must.Get(tieredd.NewServer(s, slog.New(slog.DiscardHandler), nil))(t)
+				s := fatal.Get(tieredd.ReadSettings())(t)
+				v := fatal.Get(tieredd.NewServer(s, slog.New(slog.DiscardHandler), nil))(t)
 				defer v.Close()
-				must.Do(t, v.Handlers())
+				fatal.If(t, v.Handlers())
 			})
 		}
 		for _, value := range []string{c.below, c.above} {
@@ -118,7 +118,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 		"a field twice":            `{"domain": "d", "domain": "e"}`,
 		"a field that is not ours": `{"domain": "d", "hits": 1}`,
 	} {
-		r := must.Get(p.http.Post(p.public+"/json", "application/json", strings.NewReader(body)))(t)
+		r := fatal.Get(p.http.Post(p.public+"/json", "application/json", strings.NewReader(body)))(t)
 		_ = r.Body.Close()
 		if r.StatusCode != http.StatusBadRequest || r.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
 			t.Errorf("%s: %s", name, r.Status)
@@ -130,9 +130,9 @@ func TestWhatCannotBeRead(t *testing.T) {
 // services asks a process by reflection which services it has.
 func (p *process) services(t *testing.T) (string, error) {
 	t.Helper()
-	conn := must.Get(grpc.NewClient(p.address, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
+	conn := fatal.Get(grpc.NewClient(p.address, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	defer conn.Close()
-	stream := must.Get(reflectpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context()))(t)
+	stream := fatal.Get(reflectpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context()))(t)
 	_ = stream.Send(&reflectpb.ServerReflectionRequest{MessageRequest: &reflectpb.ServerReflectionRequest_ListServices{}})
 	answer, err := stream.Recv()
 	return fmt.Sprint(answer), err
@@ -145,7 +145,7 @@ func TestSettingsOfAProcess(t *testing.T) {
 	p := start(t, limits, "REDIS_URL="+redis.URL(), "CACHE_KEY_PREFIX=edge:", "TIERED_MAX_KEYS=100", "TIERED_BUDGET=700ms",
 		"TIERED_REFLECTION=true")
 	for i := range 400 {
-		must.Get(p.client.ShouldRateLimit(t.Context(), behavior.Request(fmt.Sprint("shop | user=", i))))(t)
+		fatal.Get(p.client.ShouldRateLimit(t.Context(), behavior.Request(fmt.Sprint("shop | user=", i))))(t)
 	}
 	client := redis.Client()
 	defer client.Close()
@@ -171,7 +171,7 @@ func TestSettingsOfAProcess(t *testing.T) {
 	redis.Pause()
 	defer redis.Resume()
 	begin := time.Now()
-	must.Get(p.client.ShouldRateLimit(t.Context(), behavior.Request("shop | user=b")))(t)
+	fatal.Get(p.client.ShouldRateLimit(t.Context(), behavior.Request("shop | user=b")))(t)
 	if took := time.Since(begin); took < 600*time.Millisecond {
 		t.Errorf("it waited %v, want 700 ms", took)
 	}

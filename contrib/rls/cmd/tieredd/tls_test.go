@@ -30,7 +30,7 @@ import (
 	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/internal/filechanges"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/must"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
 // authority is a certificate authority.
@@ -41,13 +41,13 @@ type authority struct {
 
 func newAuthority(t *testing.T, name string) authority {
 	t.Helper()
-	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	key := fatal.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 	}
-	der := must.Get(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))(t)
-	cert := must.Get(x509.ParseCertificate(der))(t)
+	der := fatal.Get(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))(t)
+	cert := fatal.Get(x509.ParseCertificate(der))(t)
 	return authority{cert, key}
 }
 
@@ -58,7 +58,7 @@ func (a authority) pem() []byte {
 // issue returns a certificate for a name and 127.0.0.1, and its key, in PEM. The name may be a URI.
 func (a authority) issue(t *testing.T, name string, ends time.Time) (cert, key []byte) {
 	t.Helper()
-	pair := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	pair := fatal.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()),
 		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
@@ -70,8 +70,8 @@ func (a authority) issue(t *testing.T, name string, ends time.Time) (cert, key [
 	} else {
 		template.DNSNames = []string{name}
 	}
-	der := must.Get(x509.CreateCertificate(rand.Reader, template, a.cert, pair.Public(), a.key))(t)
-	text := must.Get(x509.MarshalPKCS8PrivateKey(pair))(t)
+	der := fatal.Get(x509.CreateCertificate(rand.Reader, template, a.cert, pair.Public(), a.key))(t)
+	text := fatal.Get(x509.MarshalPKCS8PrivateKey(pair))(t)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})
 }
@@ -88,7 +88,7 @@ func newSecret(t *testing.T, files map[string][]byte) *secret {
 	s := &secret{dir: t.TempDir()}
 	s.put(t, files)
 	for name := range files {
-		must.Do(t, os.Symlink(filepath.Join("..data", name), s.path(name)))
+		fatal.If(t, os.Symlink(filepath.Join("..data", name), s.path(name)))
 	}
 	return s
 }
@@ -100,12 +100,12 @@ func (s *secret) put(t *testing.T, files map[string][]byte) {
 	t.Helper()
 	s.puts++
 	dir := s.path(fmt.Sprintf("..%d", s.puts))
-	must.Do(t, os.Mkdir(dir, 0o700))
+	fatal.If(t, os.Mkdir(dir, 0o700))
 	for name, text := range files {
-		must.Do(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
+		fatal.If(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
-	must.Do(t, os.Symlink(dir, s.path("..new")))
-	must.Do(t, os.Rename(s.path("..new"), s.path("..data")))
+	fatal.If(t, os.Symlink(dir, s.path("..new")))
+	fatal.If(t, os.Rename(s.path("..new"), s.path("..data")))
 	if s.last != "" {
 		_ = os.RemoveAll(s.last)
 	}
@@ -123,7 +123,7 @@ func newCaller(t *testing.T, of authority, cert, key []byte) caller {
 	c := &tls.Config{RootCAs: x509.NewCertPool(), ClientSessionCache: tls.NewLRUClientSessionCache(10)}
 	c.RootCAs.AddCert(of.cert)
 	if cert != nil {
-		pair := must.Get(tls.X509KeyPair(cert, key))(t)
+		pair := fatal.Get(tls.X509KeyPair(cert, key))(t)
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return &pair, nil // also if its authority is not one that the server names
 		}
@@ -133,7 +133,7 @@ func newCaller(t *testing.T, of authority, cert, key []byte) caller {
 
 // call asks by gRPC on a new connection.
 func (c caller) call(p *process) codes.Code {
-	conn := must.Get(grpc.NewClient(p.address, grpc.WithTransportCredentials(credentials.NewTLS(c.config))))(c.t)
+	conn := fatal.Get(grpc.NewClient(p.address, grpc.WithTransportCredentials(credentials.NewTLS(c.config))))(c.t)
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -145,7 +145,7 @@ func (c caller) call(p *process) codes.Code {
 func (c caller) do(p *process, method, path, body string) int {
 	transport := &http.Transport{TLSClientConfig: c.config}
 	defer transport.CloseIdleConnections()
-	request := must.Get(http.NewRequest(method, p.public+path, strings.NewReader(body)))(c.t)
+	request := fatal.Get(http.NewRequest(method, p.public+path, strings.NewReader(body)))(c.t)
 	answer, err := (&http.Client{Transport: transport, Timeout: 30 * time.Second}).Do(request)
 	if err != nil {
 		return 0

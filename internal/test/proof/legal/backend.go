@@ -15,14 +15,14 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/nodes"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/manynodes"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // Backend is a store with an operator's actions. A nil action is not possible.
 type Backend struct {
 	Store  remote.Store
-	Nodes  *nodes.Nodes           // that may have its place; nil if it has one node
+	Nodes  *manynodes.Nodes       // that may have its place; nil if it has one node
 	Step   func(by time.Duration) // sets its clock
 	Tick   func()                 // called before each call
 	Forget func()                 // makes it forget its scripts
@@ -32,7 +32,7 @@ type Backend struct {
 
 // OnMemory returns a backend with the model of the scripts.
 func OnMemory() *Backend {
-	n := nodes.New()
+	n := manynodes.New()
 	m := n.Kept()
 	return &Backend{Store: m, Nodes: n, Step: n.Step, Forget: func() {}, Lose: m.Del, Close: func() { _ = m.Close() }}
 }
@@ -170,7 +170,7 @@ func (d *drawer) move(p *Plan) []Step {
 func (w *player) move(s *Step) {
 	if n := w.backend.Nodes; n != nil && w.plan.Nodes > 0 {
 		w.enter(0)
-		all := nodes.Names(mostNodes)
+		all := manynodes.Names(mostNodes)
 		n.Share(slices.Concat(all, all)[s.Key : s.Key+s.N]...)
 	}
 }

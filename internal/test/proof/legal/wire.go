@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/nodes"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/manynodes"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -126,7 +126,7 @@ func (w *wire) laneAt(node remote.Node) time.Duration {
 	if !w.player.several() {
 		return w.lane
 	}
-	return w.lane + time.Duration(10*max(slices.Index(nodes.Names(mostNodes), node), 0))
+	return w.lane + time.Duration(10*max(slices.Index(manynodes.Names(mostNodes), node), 0))
 }
 
 // way returns how long a message takes one way.

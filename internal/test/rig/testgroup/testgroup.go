@@ -1,5 +1,5 @@
-// Package groups makes Groups and Limiters for the tests of what stands around package tiered.
-package groups
+// Package testgroup makes Groups and Limiters for the tests of what stands around package tiered.
+package testgroup
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-// Package awake has a clock for tests that judge real time. It does not count the time in which a busy machine ran
+// Package ranclock has a clock for tests that judge real time. It does not count the time in which a busy machine ran
 // something else.
-package awake
+package ranclock
 
 import (
 	"sync"

@@ -1,6 +1,6 @@
-// Package nodes has stores of several nodes for virtual time: a Cluster whose map of slots each client has to find
+// Package manynodes has stores of several nodes for virtual time: a Cluster whose map of slots each client has to find
 // first, and a Ring whose shards come and go.
-package nodes
+package manynodes
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package awake
+package ranclock
 
 import (
 	"testing"
