@@ -25,9 +25,7 @@ type part struct {
 
 // cost returns what a request of a step costs: usually a part of the burst, and sometimes more than the burst.
 func (p *process) cost(s *Step) int64 {
-	p.player.mu.Lock()
-	l := p.limit(s.Which, s.Key)
-	p.player.mu.Unlock()
+	l := p.own(s)
 	most := burst(l)
 	if free(l) {
 		most = burst(p.player.plan.Policies[s.Which].Limit)
@@ -105,8 +103,7 @@ func (p *process) decided(policy, key int, cost int64, before, after time.Durati
 	w.inTime(before, after, patience, d)
 	p.fellBack(policy, key, cost, before, after, d)
 	if d.Tier == tiered.Failover {
-		w.histories[policy][key].vain(before, after, cost)
-		w.histories[policy][key].fills(p)
+		w.histories[policy][key].vain(p, before, after, cost)
 	}
 	if !d.Allowed || d.Burst == math.MaxInt64 {
 		return nil
@@ -222,8 +219,7 @@ func (p *process) together(s *Step, reserve bool) {
 	}
 	if !d.Allowed || d.Tier == tiered.Failover {
 		for _, x := range legs {
-			x.history.vain(before, after, x.cost)
-			x.history.fills(p)
+			x.history.vain(p, before, after, x.cost)
 		}
 	}
 	if !d.Allowed {
@@ -279,7 +275,7 @@ func (w *player) settle(s *Step) {
 			c.dearer = true
 		}
 		if n < x.cost && r.Tier == tiered.Failover { // once Redis has heard of it, it does not come back
-			x.history.vain(now, now, x.cost-n)
+			x.history.vain(r.by, now, now, x.cost-n)
 		} else {
 			x.history.settled(now, x.at, x.cost, n)
 		}
@@ -296,32 +292,24 @@ func (w *player) settle(s *Step) {
 }
 
 // await waits for a token. It records the admission as certain only if the policy fails closed.
-func (p *process) await(s *Step) {
-	w, l := p.player, p.limiters[s.Which]
-	ctx, cancel := context.WithTimeout(context.Background(), s.Pause)
-	defer cancel()
-	mode := l.Policy().FailMode
-	before := w.enter(0)
-	w.mu.Lock()
-	rule := p.limit(s.Which, s.Key)
-	w.mu.Unlock()
+func (p *process) await(ctx context.Context, lane time.Duration, s *Step) {
+	w, l, b := p.player, p.limiters[s.Which], p.player.histories[s.Which][s.Key]
+	before := w.enter(lane)
+	rule := p.own(s)
 	err := l.Wait(ctx, keyName(s.Key))
 	after := w.now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if p.counts[s.Which].unsure = true; err == nil {
-		p.counts[s.Which].admitted++
-		p.counts[s.Which].tokens++
-	}
-	if err != nil {
-		w.histories[s.Which][s.Key].vain(before, after, 1)
-		w.histories[s.Which][s.Key].fills(p)
-	}
-	if err != nil || rule == tiered.Unlimited() {
+	if p.counts[s.Which].unsure = true; err != nil {
+		b.vain(p, before, after, 1)
 		return
 	}
-	w.histories[s.Which][s.Key].alone(after, 1)
-	w.admit(before, after, []part{{w.histories[s.Which][s.Key], after, 1, mode == tiered.FailClosed}})
+	p.counts[s.Which].admitted++
+	p.counts[s.Which].tokens++
+	if rule != tiered.Unlimited() {
+		b.alone(after, 1)
+		w.admit(before, after, []part{{b, after, 1, l.Policy().FailMode == tiered.FailClosed}})
+	}
 }
 
 // hurry draws callers whose context ends before Budget does, of which some have gone already.

@@ -52,9 +52,7 @@ func (d *drawer) splitting(p *Plan) {
 
 // later returns a cost that is known afterwards: from one token to twice the largest debt.
 func (p *process) later(s *Step) int64 {
-	p.player.mu.Lock()
-	defer p.player.mu.Unlock()
-	l := p.limit(s.Which, s.Key)
+	l := p.own(s)
 	if free(l) {
 		l = p.player.plan.Policies[s.Which].Limit
 	}
@@ -62,19 +60,21 @@ func (p *process) later(s *Step) int64 {
 	return min(max([...]int64{1, most / 10, most / 2, most, 2 * most}[s.N%5], 1), 1<<40)
 }
 
+// took requests one token, and reports whether Redis' tokens admitted that for sure.
+func (p *process) took(s *Step) bool {
+	w, b := p.player, p.player.histories[s.Which][s.Key]
+	sure := func() int { w.mu.Lock(); defer w.mu.Unlock(); return len(b.sure) }
+	before := sure()
+	p.one(s)
+	return sure() > before
+}
+
 // meter requests one token, again and again, and charges each request that was admitted.
 func (p *process) meter(s *Step) {
 	w, cost := p.player, p.later(s)
 	b := w.histories[s.Which][s.Key]
 	for range 10 + s.N/2 {
-		w.mu.Lock()
-		admitted := len(b.sure)
-		w.mu.Unlock()
-		p.one(s)
-		w.mu.Lock()
-		sure := len(b.sure) > admitted && w.busy.Load() == 0
-		w.mu.Unlock()
-		if sure {
+		if p.took(s) && w.busy.Load() == 0 {
 			p.charge(s, cost, true)
 		}
 		time.Sleep(s.Pause)
@@ -143,8 +143,7 @@ func (p *process) atMost(s *Step) {
 	w.line("process %d policy %d key %d: %d of %d, %v", p.slot, s.Which, s.Key, granted, n, d.Reason)
 	p.counts[s.Which].parts = true
 	p.counts[s.Which].tokens += granted
-	b.vain(before, after, n-granted) // an attempt that ended early may have been granted
-	b.fills(p)
+	b.vain(p, before, after, n-granted) // an attempt that ended early may have been granted
 	if d.Tier == tiered.Failover {
 		b.alone(after, granted)
 	}
@@ -157,10 +156,8 @@ func (p *process) atMost(s *Step) {
 // what comes in that time is given to them: nobody is refused as too late whose token comes in time.
 func (p *process) queue(s *Step) {
 	w, l, b := p.player, p.limiters[s.Which], p.player.histories[s.Which][s.Key]
-	w.mu.Lock()
-	limit := p.limit(s.Which, s.Key)
-	w.mu.Unlock()
 	const tokens = 40
+	limit := p.own(s)
 	patience := limit.Per / time.Duration(max(limit.Tokens, 1)) * tokens
 	if free(limit) || limit.Tokens > 1<<20 || patience < 2*second || patience > 10*time.Minute {
 		return
@@ -168,10 +165,7 @@ func (p *process) queue(s *Step) {
 	whole := p.whole(s.Which, s.Key) && w.busy.Load() == 0 && l.Policy().FailMode == tiered.FailClosed && len(w.plan.Policies[s.Which].Also) == 0
 	if whole { // a queue forms where nothing is left
 		for range 2 * burst(limit) {
-			w.mu.Lock()
-			admitted := len(b.sure)
-			w.mu.Unlock()
-			if p.one(s); len(b.sure) == admitted {
+			if !p.took(s) {
 				break
 			}
 		}
@@ -180,22 +174,7 @@ func (p *process) queue(s *Step) {
 	defer cancel()
 	start := w.enter(0)
 	for range tokens + 10 {
-		w.meanwhile(func(lane time.Duration) {
-			before := w.enter(lane)
-			err := l.Wait(ctx, keyName(s.Key))
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			p.counts[s.Which].unsure = true
-			if err != nil {
-				b.vain(before, w.now(), 1)
-				b.fills(p)
-				return
-			}
-			p.counts[s.Which].admitted++
-			p.counts[s.Which].tokens++
-			b.alone(w.now(), 1)
-			w.admit(before, w.now(), []part{{b, w.now(), 1, l.Policy().FailMode == tiered.FailClosed}})
-		})
+		w.meanwhile(func(lane time.Duration) { p.await(ctx, lane, s) })
 		time.Sleep(ms)
 	}
 	w.streams.Wait()

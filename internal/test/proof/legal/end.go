@@ -39,9 +39,7 @@ func (w *player) end() {
 		}
 	}
 	for _, p := range w.slots {
-		if err := p.leave(time.Minute); err != nil {
-			w.faultf("recovery", "Close: %v", err)
-		}
+		p.ends()
 		p.audit(true)
 	}
 	if w.plan.Books && w.plan.Class == Calm {
@@ -108,6 +106,13 @@ func (w *player) checkBreakers() {
 				w.faultf("recovery", "process %d: the breaker of node %q is %s", p.slot, name, n.Outages.Breaker)
 			}
 		}
+	}
+}
+
+// ends closes a process, which must succeed.
+func (p *process) ends() {
+	if err := p.leave(time.Minute); err != nil {
+		p.player.faultf("recovery", "Close: %v", err)
 	}
 }
 
@@ -202,7 +207,5 @@ func (w *player) count() {
 			}
 		}
 	}
-	if err := p.leave(time.Minute); err != nil {
-		w.faultf("recovery", "Close: %v", err)
-	}
+	p.ends()
 }

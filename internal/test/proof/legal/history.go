@@ -209,7 +209,8 @@ func (b *history) settled(now, of time.Duration, cost, actual int64) {
 
 // vain records tokens that a request may have been granted and did not use, because another key refused or the
 // request had left. They come back.
-func (b *history) vain(before, after time.Duration, n int64) {
+func (b *history) vain(p *process, before, after time.Duration, n int64) {
+	b.fills(p)
 	b.credit(before, after+max(back, b.life), n)
 }
 

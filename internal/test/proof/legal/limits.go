@@ -211,9 +211,7 @@ func carry(l *tiered.Limiter, key string, cost int64, limit tiered.Limit) tiered
 func (p *process) twoPlans(lane time.Duration, s *Step) {
 	const beside = 1000 // slots of limits that are in force beside those of the processes
 	w, b := p.player, p.player.histories[s.Which][s.Key]
-	w.mu.Lock()
-	own := p.limit(s.Which, s.Key)
-	w.mu.Unlock()
+	own := p.own(s)
 	if free(own) {
 		return
 	}

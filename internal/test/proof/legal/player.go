@@ -241,6 +241,13 @@ func (p *process) limit(policy, key int) tiered.Limit {
 	return p.limiters[policy].Policy().Limit
 }
 
+// own returns the present limit of a step's key.
+func (p *process) own(s *Step) tiered.Limit {
+	p.player.mu.Lock()
+	defer p.player.mu.Unlock()
+	return p.limit(s.Which, s.Key)
+}
+
 // register records which limits are in force now, and how the process leases.
 func (p *process) register() {
 	w := p.player

@@ -42,9 +42,7 @@ func (w *player) stranger(s *Step) {
 		p.one(s)
 		time.Sleep(s.Pause)
 	}
-	if err := p.leave(time.Minute); err != nil {
-		w.faultf("recovery", "Close: %v", err)
-	}
+	p.ends()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.gone = append(w.gone, p)

@@ -105,7 +105,12 @@ var verbs = [...]verb{
 	Settle: {name: "settle", often: 4, do: settles},
 	Await: {
 		name: "wait", often: 1, can: notSingle,
-		draw: func(d *drawer, s *Step, _ tiered.Policy) { s.Pause = pick(d, 10*ms, 200*ms, 3*second) }, do: by((*process).await),
+		draw: func(d *drawer, s *Step, _ tiered.Policy) { s.Pause = pick(d, 10*ms, 200*ms, 3*second) },
+		do: func(_ *player, p *process, s *Step) {
+			ctx, cancel := context.WithTimeout(context.Background(), s.Pause)
+			defer cancel()
+			p.await(ctx, 0, s)
+		},
 	},
 	Peek: {name: "peek", often: 2, do: func(w *player, p *process, s *Step) {
 		w.enter(0)
