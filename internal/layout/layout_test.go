@@ -126,9 +126,12 @@ var importRules = []importRule{
 	{packages: "internal/test/proof/answers", ours: []string{"lua", "remote", "tiered", "internal/test/proof"}},
 	{packages: "internal/test/rig/watch", ours: []string{"lua", "remote"}},
 	{packages: "internal/test/rig/manynodes", ours: []string{"lua", "remote"}},
-	{packages: "internal/test/rig/adapters", ours: []string{"remote", "tiered", "tiered/httplimit", "internal/test/rig/watch"}},
+	{
+		packages: "internal/test/rig/adapters",
+		ours:     []string{"remote", "tiered", "tiered/httplimit", "internal/test/rig/testgroup", "internal/test/rig/watch"},
+	},
 	{packages: "internal/test/rig/testgroup", ours: []string{"remote", "tiered"}},
-	{packages: "internal/test/rig/spelling", ours: []string{"remote", "tiered", "tiered/policyfile"}},
+	{packages: "internal/test/rig/spelling", ours: []string{"remote", "tiered/policyfile", "internal/test/rig/testgroup"}},
 	{
 		packages: "internal/test/rig/fleet",
 		ours: []string{

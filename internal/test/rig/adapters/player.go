@@ -3,12 +3,12 @@ package adapters
 import (
 	"context"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -34,18 +34,9 @@ type player struct {
 func (p *player) limiter(name string, limit tiered.Limit) *tiered.Limiter {
 	p.Helper()
 	if p.group == nil {
-		g, err := tiered.NewGroup(watch.Over(p.T, remote.NewMemory()), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			p.Fatal(err)
-		}
-		p.Cleanup(func() { _ = g.Close(context.Background()) })
-		p.group = g
+		p.group = testgroup.New(p.T, watch.Over(p.T, remote.NewMemory()), nil)
 	}
-	l, err := p.group.NewLimiter(tiered.Policy{Name: name, Limit: limit})
-	if err != nil {
-		p.Fatal(err)
-	}
-	return l
+	return testgroup.NewLimiter(p.T, p.group, tiered.Policy{Name: name, Limit: limit})
 }
 
 // perUser is the usual rule.

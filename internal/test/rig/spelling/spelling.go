@@ -4,9 +4,7 @@ package spelling
 
 import (
 	"bufio"
-	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -14,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
-	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
@@ -110,11 +108,7 @@ func middleware(t *testing.T, text string) (func(http.Handler) http.Handler, err
 	if err != nil {
 		return nil, err
 	}
-	g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return nil, err
-	}
-	t.Cleanup(func() { _ = g.Close(context.Background()) })
+	g := testgroup.New(t, remote.NewMemory(), nil)
 	if err := g.SetPolicies(f.Policies); err != nil {
 		return nil, err
 	}
