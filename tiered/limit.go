@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -75,6 +76,18 @@ func validTokens(n int64) bool { return n >= 1 && n <= maxTokens }
 func validPeriod(d time.Duration) bool {
 	return d >= time.Microsecond && d <= maxPer && d%time.Microsecond == 0
 }
+
+// faults are what is wrong with the fields of something, each with field, value and rule.
+type faults struct {
+	of  string // as in Policy
+	all []error
+}
+
+func (f *faults) bad(field string, value any, rule string) {
+	f.all = append(f.all, fmt.Errorf("tiered: %s.%s is %v: %s", f.of, field, value, rule))
+}
+
+func (f *faults) err() error { return errors.Join(f.all...) }
 
 // validate reports all problems of l, each with field, value and rule.
 func (l Limit) validate(name string) error {

@@ -13,18 +13,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// faults are what is wrong with the fields of something, each with field, value and rule.
-type faults struct {
-	of  string // as in Policy
-	all []error
-}
-
-func (f *faults) bad(field string, value any, rule string) {
-	f.all = append(f.all, fmt.Errorf("tiered: %s.%s is %v: %s", f.of, field, value, rule))
-}
-
-func (f *faults) err() error { return errors.Join(f.all...) }
-
 // Validate reports all problems of p, each with field, value and rule.
 func (p Policy) Validate() error {
 	f := &faults{of: "Policy"}
