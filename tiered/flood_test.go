@@ -45,15 +45,16 @@ func TestFloodOfKeys(t *testing.T) {
 	}{
 		{"docs/deploying.md", []string{
 			fmt.Sprintf("MaxKeys × %d/%d × (%d bytes,", leavingPart+1, leavingPart, keyInProcess),
-			fmt.Sprintf(" + %d MB\n", restOfProcess>>20),
+			fmt.Sprintf(" + %d MB", restOfProcess>>20),
 		}},
 		{"docs/redis.md", []string{
-			fmt.Sprintf("buckets × (%d,", keyInRedis), fmt.Sprintf(" + %d per bucket\n", tablesInRedis),
+			fmt.Sprintf("buckets × (%d,", keyInRedis), fmt.Sprintf(" + %d per bucket", tablesInRedis),
 		}},
 	} {
-		text := must(os.ReadFile("../" + c.page))
+		page := must(os.ReadFile("../" + c.page))
+		text := strings.Join(strings.Fields(strings.ReplaceAll(string(page), "\n>", " ")), " ") // however it is wrapped
 		for _, sum := range c.sums {
-			if !strings.Contains(string(text), sum) {
+			if !strings.Contains(text, sum) {
 				t.Errorf("%s does not say %q, which is tested here", c.page, sum)
 			}
 		}

@@ -96,7 +96,7 @@ func TestPageOfMigration(t *testing.T) {
 		name, value, _ := strings.Cut(pair, "=")
 		env[name] = value
 	}
-	if s := read(env); !strings.Contains(all, "in `"+s.Directory()+"`") {
+	if s := read(env); !strings.Contains(strings.Join(strings.Fields(all), " "), "in `"+s.Directory()+"`") {
 		t.Errorf("it reads %s", s.Directory())
 	}
 }
