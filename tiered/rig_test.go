@@ -45,6 +45,7 @@ func choices() (all []tiered.Algorithm) {
 
 // A client of go-redis that is closed while nobody listens sleeps for a second before it notices.
 func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // hundreds of lines about outages, in which a verdict drowns
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
