@@ -80,7 +80,7 @@ func TestAnswers(t *testing.T) {
 	if g := play(t, s, func(judge string) bool { return judge == f.Judge }); g != nil {
 		f = g
 	}
-	t.Errorf("seed %d: %s: %s\n%s", s.Seed, f.Judge, f.Text, f.Code)
+	t.Errorf("seed %d: %s: %s\n%s", *from+uint64(n), f.Judge, f.Text, f.Code)
 }
 
 // What is printed is Go: Test formats it.

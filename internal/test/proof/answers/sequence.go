@@ -232,50 +232,10 @@ func (d drawer) step(s *Sequence, outages bool) Step {
 // Shrink returns a simpler sequence that is still broken.
 func (s Sequence) Shrink(broken func(Sequence) bool) Sequence {
 	s.Steps = proof.Shortest(s.Steps, func(steps []Step) bool { t := s; t.Steps = steps; return broken(t) })
-	try := func(change func(*Sequence)) {
-		t := s
-		t.Policies, t.Rules, t.Steps = slices.Clone(s.Policies), slices.Clone(s.Rules), slices.Clone(s.Steps)
-		if change(&t); broken(t) {
-			s = t
+	if one := s; len(s.Policies) > 1 {
+		if one.Policies, one.Rules = s.Policies[:1], s.Rules[:1]; broken(one) {
+			s = one
 		}
 	}
-	try(func(t *Sequence) {
-		t.Processes = 1
-		for i := range t.Steps {
-			t.Steps[i].Who = 0
-		}
-	})
-	try(func(t *Sequence) { t.Traced = false })
-	try(func(t *Sequence) { t.MaxKeys = 100 })
-	try(func(t *Sequence) { t.Fleet = 1 })
-	try(func(t *Sequence) { t.Random = 0.5 })
-	try(func(t *Sequence) { t.Policies, t.Rules = t.Policies[:1], t.Rules[:1] })
-	for i := range s.Policies {
-		for _, change := range []func(*tiered.Policy){
-			func(p *tiered.Policy) { p.Also = nil },
-			func(p *tiered.Policy) { p.Lease = tiered.Lease{Size: tiered.NoLease} },
-			func(p *tiered.Policy) { p.Lease = tiered.Lease{} },
-			func(p *tiered.Policy) { p.FailMode = 0 },
-			func(p *tiered.Policy) { p.MaxDebt = 0 },
-			func(p *tiered.Policy) { p.Standing = 0 },
-			func(p *tiered.Policy) { p.Calendar = false },
-			func(p *tiered.Policy) { p.Shadow = false },
-		} {
-			try(func(t *Sequence) { change(&t.Policies[i]) })
-		}
-		try(func(t *Sequence) { t.Rules[i] = nil })
-	}
-	for i := range s.Steps {
-		for _, change := range []func(*Step){
-			func(x *Step) { x.After = 0 },
-			func(x *Step) { x.After = x.After.Round(ms) },
-			func(x *Step) { x.N = 1 },
-			func(x *Step) { x.N = 2 },
-			func(x *Step) { x.Key = 0 },
-			func(x *Step) { x.Empty = false },
-		} {
-			try(func(t *Sequence) { change(&t.Steps[i]) })
-		}
-	}
-	return s
+	return proof.Simplest(s, broken)
 }

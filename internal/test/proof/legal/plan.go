@@ -1,17 +1,14 @@
 package legal
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/proof"
-	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -227,21 +224,8 @@ func pick[T any](d *drawer, from ...T) T { return from[d.IntN(len(from))] }
 // one returns true one time in n.
 func (d *drawer) one(n int) bool { return d.IntN(n) == 0 }
 
-// closed is a Group that accepts no policy any more, but still reports what is wrong with one. It only validates.
-var closed = sync.OnceValue(func() *tiered.Group {
-	g, err := tiered.NewGroup(remote.NewMemory(), nil)
-	if err != nil {
-		panic(err)
-	}
-	_ = g.Close(context.Background())
-	return g
-})
-
 // valid reports whether validation accepts a policy.
-func valid(p tiered.Policy) bool {
-	_, err := closed().NewLimiter(p)
-	return err.Error() == "tiered: the Group is closed"
-}
+func valid(p tiered.Policy) bool { return p.Validate() == nil }
 
 // Algorithms are those that are drawn. A history knows what each promises.
 var Algorithms = []tiered.Algorithm{tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingLog, tiered.SlidingWindow}
