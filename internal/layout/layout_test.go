@@ -128,15 +128,19 @@ var importRules = []importRule{
 	{packages: "internal/test/rig/manynodes", ours: []string{"lua", "remote"}},
 	{
 		packages: "internal/test/rig/adapters",
-		ours:     []string{"remote", "tiered", "tiered/httplimit", "internal/test/rig/testgroup", "internal/test/rig/watch"},
+		ours:     []string{"remote", "tiered", "tiered/httplimit", "internal/test/rig/fatal", "internal/test/rig/testgroup", "internal/test/rig/watch"},
 	},
-	{packages: "internal/test/rig/testgroup", ours: []string{"remote", "tiered"}},
-	{packages: "internal/test/rig/spelling", ours: []string{"remote", "tiered/policyfile", "internal/test/rig/testgroup"}},
+	{packages: "internal/test/rig/testgroup", ours: []string{"remote", "tiered", "internal/test/rig/fatal"}},
+	{
+		packages: "internal/test/rig/spelling",
+		ours:     []string{"remote", "tiered/policyfile", "internal/test/rig/fatal", "internal/test/rig/testgroup"},
+	},
 	{
 		packages: "internal/test/rig/fleet",
 		ours: []string{
 			"lua", "remote", "tiered", "sim/faultnet",
-			"internal/test/proof/ideal", "internal/test/proof/invariant", "internal/test/rig/redistest", "internal/test/rig/watch",
+			"internal/test/proof/ideal", "internal/test/proof/invariant", "internal/test/rig/fatal", "internal/test/rig/redistest",
+			"internal/test/rig/watch",
 		},
 		modules: []string{anything},
 	},

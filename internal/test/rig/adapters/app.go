@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -46,11 +47,7 @@ func (a App) Limit(t *testing.T, key func(func(Request) (string, error)) httplim
 	if a.Key != nil {
 		a.Rules[0].Key = key(a.Key)
 	}
-	limit, err := httplimit.New(a.Rules, a.Options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return limit
+	return fatal.Get(httplimit.New(a.Rules, a.Options))(t)
 }
 
 // CheckNilKey checks that the Key of a framework without a function is refused.

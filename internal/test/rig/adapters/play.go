@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -129,10 +130,7 @@ func streamed(p *player) {
 		})
 		func() {
 			defer close(next)
-			resp, err := p.client.Do(p.request(context.Background(), "/", "ann"))
-			if err != nil {
-				p.Fatal(err)
-			}
+			resp := fatal.Get(p.client.Do(p.request(context.Background(), "/", "ann")))(p)
 			defer resp.Body.Close()
 			if left := resp.Header.Get("X-RateLimit-Remaining"); left != "9" {
 				p.Errorf("remaining %q", left)
@@ -163,10 +161,7 @@ func takesOver(r Request) error {
 // hijack asks for another protocol, and says a line.
 func (p *player) hijack() {
 	p.Helper()
-	c, err := net.Dial("tcp", p.address)
-	if err != nil {
-		p.Fatal(err)
-	}
+	c := fatal.Get(net.Dial("tcp", p.address))(p)
 	defer c.Close()
 	fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: x\r\nX-User: ann\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
 	in := bufio.NewReader(c)

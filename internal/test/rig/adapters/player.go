@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -61,10 +62,7 @@ func (p *player) start(app App) {
 	}
 	after := make(chan Seen, 100)
 	app.After = func(s Seen) { after <- s }
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		p.Fatal(err)
-	}
+	ln := fatal.Get(net.Listen("tcp", "127.0.0.1:0"))(p)
 	p.after, p.address, p.ended = after, ln.Addr().String(), false
 	p.client = http.Client{Transport: &http.Transport{}, Timeout: patience}
 	p.stop = p.serve(p.T, app, ln)
@@ -95,24 +93,15 @@ func (p *player) get(user string, fields ...string) answer { return p.getPath("/
 
 func (p *player) getPath(path, user string, fields ...string) answer {
 	p.Helper()
-	resp, err := p.client.Do(p.request(context.Background(), path, user, fields...))
-	if err != nil {
-		p.Fatal(err)
-	}
+	resp := fatal.Get(p.client.Do(p.request(context.Background(), path, user, fields...)))(p)
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		p.Fatal(err)
-	}
+	body := fatal.Get(io.ReadAll(resp.Body))(p)
 	return answer{resp.StatusCode, string(body), resp.Header}
 }
 
 func (p *player) request(ctx context.Context, path, user string, fields ...string) *http.Request {
 	p.Helper()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.address+path, nil)
-	if err != nil {
-		p.Fatal(err)
-	}
+	r := fatal.Get(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.address+path, nil))(p)
 	if user != "" {
 		r.Header.Set("X-User", user)
 	}

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
@@ -47,10 +48,7 @@ type Process struct {
 // Start starts a process and returns when it can begin. It is killed at the end of the test.
 func Start(t testing.TB, job Job) *Process {
 	t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := fatal.Get(os.Executable())(t)
 	job.Dir = t.TempDir()
 	// One answer at most is under way, so who tells it never waits for a driver that has given up.
 	p := &Process{t: t, job: job, cmd: exec.Command(program), answers: make(chan *Report, 1)}
@@ -149,10 +147,7 @@ func (p *Process) Stop() Report {
 // Records reads what the process wrote of a load.
 func (p *Process) Records(policy string) []Record {
 	p.t.Helper()
-	b, err := os.ReadFile(filepath.Join(p.job.Dir, policy))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	b := fatal.Get(os.ReadFile(filepath.Join(p.job.Dir, policy)))(p.t)
 	return readRecords(b)
 }
 

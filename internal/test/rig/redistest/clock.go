@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
 // clockShim is preloaded into a redis-server. It adds an offset to the time of day, read from a file that it maps.
@@ -71,9 +73,7 @@ func StartWithClock(t testing.TB) *Server {
 	s := prepare(t, OnDatabase)
 	s.SetClock(0)
 	source, library := filepath.Join(s.dir, "clock.c"), filepath.Join(s.dir, "clock.so")
-	if err := os.WriteFile(source, []byte(clockShim), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(source, []byte(clockShim), 0o600))
 	if out, err := exec.Command(cc, "-shared", "-fPIC", "-O2", "-o", library, source).CombinedOutput(); err != nil {
 		t.Fatalf("cc: %v: %s", err, out)
 	}
@@ -87,13 +87,8 @@ func (s *Server) clockFile() string { return filepath.Join(s.dir, "offset") }
 // SetClock sets the clock ahead of the true time, or behind it if ahead is negative, in whole microseconds.
 func (s *Server) SetClock(ahead time.Duration) {
 	s.t.Helper()
-	f, err := os.OpenFile(s.clockFile(), os.O_WRONLY|os.O_CREATE, 0o600)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	f := fatal.Get(os.OpenFile(s.clockFile(), os.O_WRONLY|os.O_CREATE, 0o600))(s.t)
 	// One write in place: the server has the file mapped.
-	_, err = f.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(ahead.Microseconds())), 0)
-	if err := errors.Join(err, f.Close()); err != nil {
-		s.t.Fatal(err)
-	}
+	_, err := f.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(ahead.Microseconds())), 0)
+	fatal.If(s.t, errors.Join(err, f.Close()))
 }

@@ -19,6 +19,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
 // go-redis writes a line for each connection that it cannot make: hundreds, in which a test's verdict drowns.
@@ -103,10 +105,8 @@ func prepare(t testing.TB, part string, args ...string) *Server {
 		t.Fatal("redis-server is not in PATH: `make test` installs it where it may, otherwise install the package " +
 			"redis-server (Debian, Ubuntu) or redis (Fedora, Alpine, Homebrew)")
 	}
-	dir, err := os.MkdirTemp("", "redis") //nolint:usetesting // a unix socket's path has at most 107 bytes: a test's is longer
-	if err != nil {
-		t.Fatal(err)
-	}
+	//nolint:usetesting // a unix socket's path has at most 107 bytes: a test's is longer
+	dir := fatal.Get(os.MkdirTemp("", "redis"))(t)
 	s := &Server{t: t, dir: dir, Port: FreePort(t), Socket: filepath.Join(dir, "s")}
 	t.Cleanup(func() {
 		s.Kill()
@@ -193,9 +193,7 @@ func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
 		port, release, err := hold(0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if port < 55536 {
 			if _, also, err := hold(port + 10000); err == nil {
 				t.Cleanup(release)
@@ -221,10 +219,7 @@ func (s *Server) Client() *redis.Client {
 // RESETSTAT, from INFO commandstats.
 func (s *Server) Calls(c redis.UniversalClient, command string) int64 {
 	s.t.Helper()
-	info, err := c.Info(context.Background(), "commandstats").Result()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	info := fatal.Get(c.Info(context.Background(), "commandstats").Result())(s.t)
 	for line := range strings.SplitSeq(info, "\r\n") {
 		var n int64
 		if rest, ok := strings.CutPrefix(line, "cmdstat_"+command+":"); ok {

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
 // CA is a certificate authority that only the test knows.
@@ -51,19 +53,13 @@ func (ca *CA) Pool() *x509.CertPool {
 // sign makes a certificate and its key, signed by the authority. The first one signs itself.
 func (ca *CA) sign(c *x509.Certificate) (certificate []byte, key *ecdsa.PrivateKey) {
 	ca.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		ca.t.Fatal(err)
-	}
+	key = fatal.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(ca.t)
 	signer := ca.key
 	if signer == nil {
 		signer = key
 	}
 	c.SerialNumber, c.NotBefore = big.NewInt(time.Now().UnixNano()), time.Now().Add(-24*time.Hour)
-	der, err := x509.CreateCertificate(rand.Reader, c, ca.cert, &key.PublicKey, signer)
-	if err != nil {
-		ca.t.Fatal(err)
-	}
+	der := fatal.Get(x509.CreateCertificate(rand.Reader, c, ca.cert, &key.PublicKey, signer))(ca.t)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key
 }
 
@@ -78,16 +74,11 @@ func StartTLS(t testing.TB, ca *CA, host string, until time.Time, args ...string
 		c.DNSNames = []string{host}
 	}
 	certificate, key := ca.sign(c)
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := fatal.Get(x509.MarshalECPrivateKey(key))(t)
 	dir := t.TempDir()
 	file := func(name string, text []byte) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(path, text, 0o600))
 		return path
 	}
 	port := strconv.Itoa(FreePort(t))

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
 // Cluster is a Redis Cluster.
@@ -45,14 +47,12 @@ func StartCluster(t testing.TB, n int) *Cluster {
 		c.Servers, c.clients = append(c.Servers, s), append(c.clients, client)
 	}
 	for i, client := range c.clients {
-		id, err := client.Do(ctx, "cluster", "myid").Text()
-		c.must(err)
-		c.ids = append(c.ids, id)
+		c.ids = append(c.ids, fatal.Get(client.Do(ctx, "cluster", "myid").Text())(t))
 		// Nodes get different epochs: with equal ones they would first have to resolve which node owns what.
-		c.must(client.Do(ctx, "cluster", "set-config-epoch", i+1).Err())
-		c.must(client.ClusterAddSlotsRange(ctx, i*clusterSlots/n, (i+1)*clusterSlots/n-1).Err())
+		fatal.If(c.t, client.Do(ctx, "cluster", "set-config-epoch", i+1).Err())
+		fatal.If(c.t, client.ClusterAddSlotsRange(ctx, i*clusterSlots/n, (i+1)*clusterSlots/n-1).Err())
 		for _, other := range c.Servers[:i] {
-			c.must(client.Do(ctx, "cluster", "meet", "127.0.0.1", other.Port).Err())
+			fatal.If(c.t, client.Do(ctx, "cluster", "meet", "127.0.0.1", other.Port).Err())
 		}
 	}
 	WaitFor(t, "the cluster is not ready", func() bool { return c.ready(1) })
@@ -68,7 +68,7 @@ func StartReplicatedCluster(t testing.TB, n int) *Cluster {
 	for i := range n {
 		s := Start(t, clusterArgs...)
 		replica := s.Client()
-		c.must(replica.Do(ctx, "cluster", "meet", "127.0.0.1", c.Servers[i].Port).Err())
+		fatal.If(c.t, replica.Do(ctx, "cluster", "meet", "127.0.0.1", c.Servers[i].Port).Err())
 		WaitFor(t, "a replica does not know its primary", func() bool {
 			return replica.Do(ctx, "cluster", "replicate", c.ids[i]).Err() == nil
 		})
@@ -161,14 +161,7 @@ func (c *Cluster) Assign(slot, to int) {
 
 func (c *Cluster) setSlot(node, slot int, state, id string) {
 	c.t.Helper()
-	c.must(c.clients[node].Do(context.Background(), "cluster", "setslot", slot, state, id).Err())
-}
-
-func (c *Cluster) must(err error) {
-	c.t.Helper()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	fatal.If(c.t, c.clients[node].Do(context.Background(), "cluster", "setslot", slot, state, id).Err())
 }
 
 // Sentinel is a primary and a replica, watched by one sentinel that decides alone.
@@ -196,9 +189,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 		"sentinel down-after-milliseconds %[3]s 500\n"+
 		"sentinel failover-timeout %[3]s 5000\n",
 		s.Sentinel.Port, s.Sentinel.dir, s.Name, s.Primary.Port)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(config, []byte(text), 0o600))
 	s.Sentinel.args = []string{config, "--sentinel"}
 	s.Sentinel.Restart()
 	sentinel := redis.NewSentinelClient(&redis.Options{Addr: s.Sentinel.Addr})

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
 // A guarded run has TIERED_TEST_GUARDED=1. Its stores connect as docs/redis.md asks: as a user with only the
@@ -39,10 +41,7 @@ const (
 // docs/redis.md.
 func Rights(t testing.TB, part string) []string {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(root(t), "docs", "redis.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := fatal.Get(os.ReadFile(filepath.Join(root(t), "docs", "redis.md")))(t)
 	_, rest, _ := strings.Cut(string(page), "<!-- "+part+": begin -->\n")
 	text, _, found := strings.Cut(rest, "<!-- "+part+": end -->")
 	const start = "ACL SETUSER " + User + " "
@@ -57,10 +56,7 @@ func Rights(t testing.TB, part string) []string {
 // root returns the directory of the module with docs/redis.md. A test runs in the directory of its package.
 func root(t testing.TB) string {
 	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := fatal.Get(os.Getwd())(t)
 	for {
 		if _, err := os.Stat(filepath.Join(dir, "docs", "redis.md")); err == nil {
 			return dir

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
@@ -81,10 +82,7 @@ func Counting(t *testing.T, matches []string) func(*http.Request) []string {
 			policy := map[bool]string{true: "this", false: "other"}[i == j]
 			text += fmt.Sprintf("  - {match: %q, limits: [{policy: %s, key: header X-Id}]}\n", match, policy)
 		}
-		limit, err := middleware(t, text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		limit := fatal.Get(middleware(t, text))(t)
 		all = append(all, limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
 	}
 	return func(r *http.Request) (counted []string) {

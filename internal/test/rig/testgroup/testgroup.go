@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -16,10 +17,7 @@ func New(t testing.TB, store remote.Store, o *tiered.Options, policies ...tiered
 	if o == nil {
 		o = &tiered.Options{Logger: slog.New(slog.DiscardHandler)}
 	}
-	g, err := tiered.NewGroup(store, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := fatal.Get(tiered.NewGroup(store, o))(t)
 	t.Cleanup(func() { _ = g.Close(context.Background()) })
 	for _, p := range policies {
 		NewLimiter(t, g, p)
@@ -30,11 +28,7 @@ func New(t testing.TB, store remote.Store, o *tiered.Options, policies ...tiered
 // NewLimiter adds a policy to a Group.
 func NewLimiter(t testing.TB, g *tiered.Group, p tiered.Policy) *tiered.Limiter {
 	t.Helper()
-	l, err := g.NewLimiter(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return fatal.Get(g.NewLimiter(p))(t)
 }
 
 // Limiter returns a Limiter in memory, in a Group of its own.
