@@ -181,9 +181,10 @@ func (s Schedule) Play(in Place, tell bool) Outcome {
 	return Outcome{Fault: w.Fault, Count: w.calls, Slack: w.slack(), Text: w.Text()}
 }
 
-// List returns the choices, and With the schedule with others.
+// List returns the choices.
 func (s Schedule) List() []uint16 { return s.Choices }
 
+// With returns the schedule with other choices.
 func (s Schedule) With(choices []uint16) Schedule { s.Choices = choices; return s }
 
 func (s Schedule) String() string {

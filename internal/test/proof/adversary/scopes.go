@@ -211,11 +211,7 @@ func Scopes(a lua.Algorithm) []*Scope {
 		scopes = slices.DeleteFunc(scopes, func(s *Scope) bool { return s.Slower })
 	}
 	for _, s := range scopes {
-		s.FailMode = local.FailClosed
-		s.Actions = everything(len(s.Bursts), s.burst())
-		for p := range s.Bursts {
-			s.Actions = append(s.Actions, times(8, Action{Rush, p, 0})...)
-		}
+		s.everyday(0)
 		if strings.HasPrefix(s.Name, "two limits") || s.Slower { // until the larger one governs no more
 			s.Actions = append(s.Actions, times(4, Action{Wait, 0, 450}, Action{Wait, 0, 1000})...)
 		}
@@ -287,14 +283,7 @@ func deploys(a lua.Algorithm) []*Scope {
 			&Scope{Name: "deploy, direct", Bursts: []int64{3, 9}, Tokens: 2, Per: second, Slower: true, NoLease: true})
 	}
 	for _, s := range all {
-		s.FailMode = local.FailClosed
-		s.Actions = everything(len(s.Bursts), s.burst())
-		for p := range s.Bursts {
-			s.Actions = append(s.Actions, times(8, Action{Rush, p, 0})...)
-			for n := range s.Bursts {
-				s.Actions = append(s.Actions, times(2, Action{Change, p, n})...)
-			}
-		}
+		s.everyday(2)
 		if a == lua.TokenBucket {
 			continue
 		}
@@ -323,16 +312,21 @@ func versions() []*Scope {
 		},
 	}
 	for _, s := range all {
-		s.FailMode, s.Warm = local.FailClosed, true
-		s.Actions = everything(len(s.Bursts), s.burst())
-		for p := range s.Bursts {
-			s.Actions = append(s.Actions, times(8, Action{Rush, p, 0})...)
-			for n := range s.Bursts {
-				s.Actions = append(s.Actions, times(3, Action{Change, p, n})...)
-			}
-		}
+		s.Warm = true
+		s.everyday(3)
 	}
 	return all
+}
+
+// everyday makes it a scope of a demand that is often high, in which each process is so often told each limit.
+func (s *Scope) everyday(changes int) {
+	s.FailMode, s.Actions = local.FailClosed, everything(len(s.Bursts), s.burst())
+	for p := range s.Bursts {
+		s.Actions = append(s.Actions, times(8, Action{Rush, p, 0})...)
+		for n := range s.Bursts {
+			s.Actions = append(s.Actions, times(changes, Action{Change, p, n})...)
+		}
+	}
 }
 
 // count makes the scope one of an algorithm. Windows are shorter than what a schedule lasts and a message may take,

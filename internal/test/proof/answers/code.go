@@ -19,7 +19,7 @@ type Transcript struct {
 // head, foot and store surround what was done. p has the Limiters by process and policy, d and v are the last Decisions
 // of a request and of a look.
 const (
-	head = `// imports: context, errors, sync, sync/atomic, testing, testing/synctest, time; lua, remote, tiered
+	head = `// imports: context, errors, sync, sync/atomic, testing, testing/synctest, time; lua, remote, testgroup, tiered
 func TestAnswers%d(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
@@ -29,22 +29,14 @@ func TestAnswers%d(t *testing.T) {
 		each, every, all := make([]tiered.Decision, 3), []tiered.Decision(nil), tiered.Use{}
 		var waiters, crowd sync.WaitGroup
 		open := func(i int) {
-			g, err := tiered.NewGroup(store, &tiered.Options{%s})
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := testgroup.New(t, store, &tiered.Options{%s}, policies...)
 			p[i] = nil
 			for _, x := range policies {
-				l, err := g.NewLimiter(x)
-				if err != nil {
-					t.Fatal(err)
-				}
-				p[i] = append(p[i], l)
+				p[i] = append(p[i], testgroup.Of(t, g, x.Name))
 			}
 		}
 		for i := range p {
 			open(i)
-			defer func() { _ = p[i][0].Group().Close(ctx) }()
 		}
 		sleep := func(d time.Duration) { time.Sleep(d); synctest.Wait() }
 		_, _, _, _, _, _, _ = rs, d, v, each, every, all, rules

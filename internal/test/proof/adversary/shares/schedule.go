@@ -61,9 +61,10 @@ func (s Schedule) play(w *world, tell bool) adversary.Outcome {
 	return adversary.Outcome{Fault: w.Fault, Count: w.admissions, Slack: -w.over, Text: w.Text()}
 }
 
-// List returns the steps, and With the schedule with others.
+// List returns the steps.
 func (s Schedule) List() []int { return s.Steps }
 
+// With returns the schedule with other steps.
 func (s Schedule) With(steps []int) Schedule { s.Steps = steps; return s }
 
 func (s Schedule) String() string {
