@@ -119,7 +119,7 @@ var importRules = []importRule{
 		packages: "internal/test/proof/legal",
 		ours: []string{
 			"lua", "local", "remote", "tiered", "internal/test/proof/ideal", "internal/test/proof", "internal/test/proof/invariant", "internal/test/rig/manynodes",
-			"internal/test/rig/watch", "internal/defaults",
+			"internal/test/rig/watch", "internal/defaults", "sim/faultnet",
 		},
 		modules: []string{anything},
 	},

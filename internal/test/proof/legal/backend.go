@@ -17,6 +17,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/manynodes"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
 
 // Backend is a store with an operator's actions. A nil action is not possible.
@@ -48,8 +49,10 @@ func OnScripts() *Backend {
 	}
 	_ = first.Close()
 	client := redis.NewClient(&redis.Options{
-		Addr:   "127.0.0.1:6379", // never dialed
-		Dialer: func(context.Context, string, string) (net.Conn, error) { return dial(m) },
+		Addr: "127.0.0.1:6379", // never dialed
+		// The network reads while it writes, as a socket does: else both ends of a pipe write for ever, when the first call
+		// of a pipeline is answered while the second is being sent.
+		Dialer: faultnet.New(1).Dialer(func(context.Context, string, string) (net.Conn, error) { return m.Dial() }),
 		// These are the settings of remote.Open. go-redis' own number of connections depends on the processors.
 		MaxRetries: -1, DialerRetries: 1, PoolSize: 100, PipelinePoolSize: -1, ContextTimeoutEnabled: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -67,60 +70,6 @@ func OnScripts() *Backend {
 		Close:  func() { _ = client.Close(); m.Close() },
 	}
 }
-
-// buffered is a connection that accepts a write at once, as a socket does. If both ends of a pipe write, they wait
-// for each other for ever. That would happen if the first call of a pipeline is answered while the second is being
-// sent.
-type buffered struct {
-	net.Conn
-	out  chan []byte
-	done chan struct{}
-	end  func()
-}
-
-func dial(m *miniredis.Miniredis) (net.Conn, error) {
-	conn, err := m.Dial()
-	if err != nil {
-		return nil, err
-	}
-	c := &buffered{Conn: conn, out: make(chan []byte, 100), done: make(chan struct{})}
-	c.end = sync.OnceFunc(func() { close(c.done) })
-	go c.send()
-	return c, nil
-}
-
-func (c *buffered) send() {
-	defer c.end()
-	for {
-		select {
-		case b := <-c.out:
-			if _, err := c.Conn.Write(b); err != nil {
-				return
-			}
-		case <-c.done:
-			return
-		}
-	}
-}
-
-func (c *buffered) Write(b []byte) (int, error) {
-	select {
-	case c.out <- bytes.Clone(b):
-		return len(b), nil
-	case <-c.done:
-		return 0, net.ErrClosed
-	}
-}
-
-func (c *buffered) Close() error {
-	c.end()
-	return c.Conn.Close()
-}
-
-// SetWriteDeadline and SetDeadline do not bound what is sent later.
-func (c *buffered) SetWriteDeadline(time.Time) error { return nil }
-
-func (c *buffered) SetDeadline(t time.Time) error { return c.Conn.SetReadDeadline(t) }
 
 // OnRedis returns a backend with a real server, whose clock is never set. Its names begin with prefix.
 func OnRedis(client *redis.Client, prefix string) *Backend {
