@@ -34,7 +34,7 @@ func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter)
 		return b.hot.decided(Unavailable, Failover, b.hot.remaining(b.hot.lease.live(now)), 0), Effect{}
 	}
 	b.pending = b.pending.orNew()
-	b.pending.waiters.join(w)
+	b.pending.join(w)
 	b.hot.ready.Store(false)
 	return because(Waiting), b.send()
 }
@@ -43,10 +43,10 @@ func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter)
 func (b *Bucket) Leave(w *Waiter) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.pending == nil || w.in != &b.pending.waiters {
+	if !w.waits {
 		return false
 	}
-	b.pending.waiters.leave(w)
+	b.pending.leave(w)
 	b.deliver()
 	return true
 }

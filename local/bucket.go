@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/fifo"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
@@ -104,14 +105,18 @@ func (b *Bucket) deliver() {
 		b.hot.openPot(b.pending.count())
 		return
 	}
-	decided := p.waiters.takeDecided()
+	decided := p.decided // p may be another bucket's soon
+	p.decided = fifo.Queue[*Waiter]{}
 	if p.idle() {
 		b.pending = nil
 		*p = pending{}
 		pendings.Put(p)
 	}
 	b.hot.openPot(b.pending.count())
-	decided.deliver()
+	for place := decided.First(); place != nil; place = decided.First() {
+		decided.Leave(place) // once it has its outcome it belongs to its caller
+		place.Member.C <- place.Member.outcome
+	}
 }
 
 // next says when the bucket wants to be looked at again.

@@ -79,7 +79,7 @@ type Denial = denial
 func (b *Bucket) Denial() *Denial { return b.hot.denied.Load() }
 
 // Awaits reports whether a waiter waits for its outcome.
-func (b *Bucket) Awaits(w *Waiter) bool { return b.pending != nil && w.in == &b.pending.waiters }
+func (b *Bucket) Awaits(w *Waiter) bool { return w.waits }
 
 // Pending reports whether somebody waits or a call is under way, and Calling the latter.
 func (b *Bucket) Pending() bool { return b.pending != nil }

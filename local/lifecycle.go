@@ -173,7 +173,7 @@ func (b *Bucket) SetPolicy(now time.Duration, has, p *Policy) (folded Stats, e E
 	}
 	for w := range b.pending.waiting() {
 		if p.Rule != ByLimit || w.cost > p.Cap {
-			b.pending.waiters.decide(w, because(Outdated))
+			b.pending.decide(w, because(Outdated))
 		}
 	}
 	b.deliver()

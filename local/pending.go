@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/fifo"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
@@ -20,7 +21,7 @@ func (p *pending) orNew() *pending {
 
 // idle reports whether there is nothing to wait for.
 func (p *pending) idle() bool {
-	return p.waiters.n == 0 && len(p.credits) == 0 && p.call.Seq == 0 && !p.again
+	return p.line.Len() == 0 && len(p.credits) == 0 && p.call.Seq == 0 && !p.again
 }
 
 // calling reports whether a call is under way.
@@ -59,7 +60,7 @@ func (p *pending) count() int {
 	if p == nil {
 		return 0
 	}
-	return p.waiters.n
+	return p.line.Len()
 }
 
 // crediting reports how many credits wait.
@@ -76,14 +77,33 @@ func (p *pending) waiting() iter.Seq[*Waiter] {
 		if p == nil {
 			return
 		}
-		for w := p.waiters.first; w != nil; {
-			next := w.next
-			if !yield(w) {
+		for place := p.line.First(); place != nil; {
+			next := place.Next()
+			if !yield(place.Member) {
 				return
 			}
-			w = next
+			place = next
 		}
 	}
+}
+
+// join has w wait for tokens.
+func (p *pending) join(w *Waiter) {
+	w.waits = true
+	p.line.Join(&w.place)
+}
+
+// leave takes out w, which waits for tokens.
+func (p *pending) leave(w *Waiter) {
+	p.line.Leave(&w.place)
+	w.waits, w.asked = false, false
+}
+
+// decide takes w out with an outcome, which [Bucket.deliver] delivers.
+func (p *pending) decide(w *Waiter, o Outcome) {
+	p.leave(w)
+	w.outcome = o
+	p.decided.Join(&w.place)
 }
 
 // Fill is a credit that fills a bucket to its room: a reset.
@@ -111,7 +131,7 @@ func (p *pending) serve(h *Hot, now time.Duration, level int64, leases bool, tri
 		answered = answered || own
 		if held, ok := h.lease.take(now, w.cost); ok {
 			w.Short = level != unlimited
-			p.waiters.decide(w, h.grant(w, Remote, h.remaining(held)))
+			p.decide(w, h.grant(w, Remote, h.remaining(held)))
 			continue
 		}
 		need := w.cost
@@ -124,7 +144,7 @@ func (p *pending) serve(h *Hot, now time.Duration, level int64, leases bool, tri
 				continue
 			}
 			retry, _ := w.refusal(d, now, need)
-			p.waiters.decide(w, h.refuse(w, Remote, now, retry))
+			p.decide(w, h.refuse(w, Remote, now, retry))
 		} else if level == unlimited {
 			break
 		}
@@ -138,9 +158,9 @@ func (p *pending) serveAsked(h *Hot, now time.Duration, v Outcome) {
 			continue
 		}
 		if held, ok := h.lease.take(now, w.cost); ok {
-			p.waiters.decide(w, h.grant(w, Remote, h.remaining(held)))
+			p.decide(w, h.grant(w, Remote, h.remaining(held)))
 		} else {
-			p.waiters.decide(w, v)
+			p.decide(w, v)
 		}
 	}
 }
@@ -160,13 +180,13 @@ func (p *pending) handOut(h *Hot, grant int64, sent time.Duration) int64 {
 			w.MoreGranted = min(w.more, rest)
 			rest -= w.MoreGranted
 			grant -= w.cost + w.MoreGranted
-			p.waiters.decide(w, h.grant(w, Remote, left))
+			p.decide(w, h.grant(w, Remote, left))
 		}
 	}
 	for w := range p.waiting() {
 		if !w.asked && w.since <= sent && w.cost <= grant {
 			grant -= w.cost
-			p.waiters.decide(w, h.grant(w, Remote, left))
+			p.decide(w, h.grant(w, Remote, left))
 		}
 	}
 	return grant
@@ -274,8 +294,9 @@ func (p *pending) addMore(cost int64, policy *Policy) int64 {
 //
 // Invariant: between two steps a bucket has one if, and only if, idle reports false; see [Bucket.deliver].
 type pending struct {
-	waiters waiters
-	credits []*Waiter // they wait for tokens to be given to the bucket, their cost, or for a reset, in order
-	call    Call      // under way; Seq 0 if none is
-	again   bool      // the call is made a second time: it was late, or its credit came to nothing
+	line    fifo.Queue[*Waiter] // they wait for tokens
+	decided fifo.Queue[*Waiter] // they have an outcome that is not delivered yet
+	credits []*Waiter           // they wait for tokens to be given to the bucket, their cost, or for a reset, in order
+	call    Call                // under way; Seq 0 if none is
+	again   bool                // the call is made a second time: it was late, or its credit came to nothing
 }

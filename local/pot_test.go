@@ -129,53 +129,6 @@ func TestDebtKeepsWhatIsCertain(t *testing.T) {
 	})
 }
 
-// Waiters come out in the order in which they came, whoever leaves meanwhile, and each gets one outcome.
-func TestWaitersAreServedInOrder(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var q waiters
-		var want, decided []*Waiter
-		for range rapid.IntRange(1, 30).Draw(t, "steps") {
-			switch step := rapid.SampledFrom([]string{"join", "leave", "decide", "deliver"}).Draw(t, "step"); {
-			case step == "join":
-				w := NewWaiter()
-				q.join(w)
-				want = append(want, w)
-			case step == "deliver":
-				q.takeDecided().deliver()
-				for _, w := range decided {
-					if len(w.C) != 1 || w.next != nil {
-						t.Fatalf("%d outcomes were delivered, and a waiter is linked: %v", len(w.C), w.next != nil)
-					}
-				}
-				decided = nil
-			case len(want) > 0:
-				i := rapid.IntRange(0, len(want)-1).Draw(t, "which")
-				w := want[i]
-				want = append(want[:i:i], want[i+1:]...)
-				if step == "leave" {
-					q.leave(w)
-				} else {
-					q.decide(w, because(Unavailable))
-					decided = append(decided, w)
-				}
-			}
-			p := pending{waiters: q}
-			var got []*Waiter
-			for w := range p.waiting() {
-				got = append(got, w)
-			}
-			if q.n != len(want) || len(got) != len(want) {
-				t.Fatalf("%d are counted and %d wait, want %d", q.n, len(got), len(want))
-			}
-			for i := range got {
-				if got[i] != want[i] {
-					t.Fatalf("waiter %d of %d is another one", i, len(got))
-				}
-			}
-		}
-	})
-}
-
 // Nobody waits for nothing, and there is nothing to take where there never was a lease: a part that a bucket does not
 // have answers as an empty one.
 func TestAbsentPartsAnswerAsEmptyOnes(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/fifo"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
@@ -26,10 +27,10 @@ type waitQueues struct {
 
 // waitQueue holds the callers that wait for a key, in the order in which they came. The first has the turn.
 type waitQueue struct {
-	first, last *queuedCaller
-	cost        int64 // of all
-	asking      int64 // of those that the first asks for at this moment: what they get is not counted yet
-	unsure      bool  // when a caller came, it was not known whether its deadline can be met
+	line   fifo.Queue[*queuedCaller]
+	cost   int64 // of all
+	asking int64 // of those that the first asks for at this moment: what they get is not counted yet
+	unsure bool  // when a caller came, it was not known whether its deadline can be met
 
 	idleUntil time.Duration // until then, the tokens in Redis are left to other processes
 }
@@ -55,9 +56,9 @@ type queuedCaller struct {
 	due      time.Duration // when its tokens should be there, as was said when that began
 	lack     time.Duration // how long that was
 
-	since      time.Duration // when it began to wait; 0 before
-	next, prev *queuedCaller
-	events     chan event // capacity 1; nil if it came first
+	since  time.Duration // when it began to wait; 0 before
+	place  fifo.Place[*queuedCaller]
+	events chan event // capacity 1; nil if it came first
 }
 
 // event ends the wait for a turn.
@@ -91,7 +92,9 @@ func (qs *waitQueues) enter(ctx context.Context, c *queuedCaller) event {
 	}
 	q := qs.queues[c.id]
 	if q == nil {
-		qs.queues[c.id] = &waitQueue{first: c, last: c, cost: c.cost}
+		q = new(waitQueue)
+		qs.queues[c.id] = q
+		q.push(c)
 		qs.mu.Unlock()
 		return event{kind: itsTurn}
 	}
@@ -154,7 +157,7 @@ func (qs *waitQueues) setAsking(c *queuedCaller, cost int64) {
 func (qs *waitQueues) askForOthers(c *queuedCaller, limit int64) (n int64) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	for w := c.next; w != nil && w.cost == 1 && !w.several && n < limit; w = w.next {
+	for w := c.behind(); w != nil && w.cost == 1 && !w.several && n < limit; w = w.behind() {
 		w.asked = true
 		n++
 	}
@@ -168,7 +171,7 @@ func (qs *waitQueues) handOut(c *queuedCaller, n int64) int64 {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	q := qs.queues[c.id]
-	for w := c.next; n > 0 && w != nil && w.asked; w = c.next {
+	for w := c.behind(); n > 0 && w != nil && w.asked; w = c.behind() {
 		q.end(w, event{kind: served})
 		n--
 	}
@@ -183,13 +186,13 @@ func (qs *waitQueues) dropLate(c *queuedCaller) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	q := qs.queues[c.id]
-	if q == nil || q.first != c || !q.unsure {
+	if q == nil || q.line.First() != &c.place || !q.unsure {
 		return
 	}
 	q.unsure = false
 	front := c.cost
-	for w := c.next; w != nil; {
-		next := w.next
+	for w := c.behind(); w != nil; {
+		next := w.behind()
 		if retry, _ := w.lacksTime(b, front+w.cost); retry > 0 {
 			q.end(w, event{outOfTime, retry})
 		} else {
@@ -238,33 +241,32 @@ func (qs *waitQueues) leave(c *queuedCaller) {
 	q.remove(c)
 	q.asking = 0
 	q.idleUntil = max(q.idleUntil, idleUntil)
-	if q.first == nil {
+	if q.line.Len() == 0 {
 		delete(qs.queues, c.id)
 		return
 	}
-	q.first.active = c.active
-	q.first.events <- event{kind: itsTurn}
+	first := q.line.First().Member
+	first.active = c.active
+	first.events <- event{kind: itsTurn}
 }
 
 func (q *waitQueue) push(c *queuedCaller) {
-	c.prev, q.last.next = q.last, c
-	q.last = c
+	c.place.Member = c
+	q.line.Join(&c.place)
 	q.cost += c.cost
 }
 
 func (q *waitQueue) remove(c *queuedCaller) {
-	if c.prev == nil {
-		q.first = c.next
-	} else {
-		c.prev.next = c.next
-	}
-	if c.next == nil {
-		q.last = c.prev
-	} else {
-		c.next.prev = c.prev
-	}
+	q.line.Leave(&c.place)
 	q.cost -= c.cost
-	c.next, c.prev = nil, nil
+}
+
+// behind returns the caller behind c, or nil.
+func (c *queuedCaller) behind() *queuedCaller {
+	if next := c.place.Next(); next != nil {
+		return next.Member
+	}
+	return nil
 }
 
 // end removes c, which is not the first, and tells it why.

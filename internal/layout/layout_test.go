@@ -42,7 +42,8 @@ var importRules = []importRule{
 	{packages: "lua"},
 	{packages: "internal/model", ours: []string{"lua"}}, // remote.NewMemory is its door, for everybody
 	{packages: "remote", ours: []string{"lua", "internal/model"}, modules: []string{goRedis}},
-	{packages: "local", ours: []string{"lua"}, modules: []string{xTime, golangLRU}},
+	{packages: "internal/fifo"},
+	{packages: "local", ours: []string{"lua", "internal/fifo"}, modules: []string{xTime, golangLRU}},
 	{packages: "failover", modules: []string{gobreaker, goRedis}},
 	{packages: "internal/histogram"},
 	{packages: "internal/defaults"}, // of options, for what must know them beside tiered
@@ -52,7 +53,7 @@ var importRules = []importRule{
 	{
 		packages: "internal/engine",
 		ours: []string{
-			"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/report", "internal/defaults",
+			"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/report", "internal/fifo", "internal/defaults",
 		},
 	},
 	{
