@@ -17,10 +17,10 @@ type Reservation struct {
 // held is the state that all copies of a Reservation share.
 type held struct {
 	ended   atomic.Bool
-	takings []engine.Taking
+	takings []engine.Tokens
 	uses    []useCost // of a [Use]; nil means one for each taking
 
-	one [1]engine.Taking // room for takings
+	one [1]engine.Tokens // room for takings
 }
 
 // useCost is the cost of one use. Two uses of one key share a taking.
@@ -43,7 +43,7 @@ func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (r Reservat
 	if l.core.Carries() { // as in allow
 		return l.For(key).N(n).Reserve(ctx)
 	}
-	h := &held{one: [1]engine.Taking{{Limiter: &l.core, Key: key, Cost: n}}}
+	h := &held{one: [1]engine.Tokens{{Limiter: &l.core, Key: key, Cost: n}}}
 	h.takings = h.one[:]
 	o, b, now := l.core.Take(ctx, key, n, &h.one[0])
 	tell(&r.Decision, &engine.Told{Outcome: o, Key: key, Cost: n, Bucket: b, Now: now})
@@ -60,9 +60,9 @@ func (u Use) Reserve(ctx context.Context) (r Reservation) {
 		tell(&r.Decision, &t)
 	}
 	parts.End()
-	h.takings, h.uses = make([]engine.Taking, len(parts)), make([]useCost, u.n)
+	h.takings, h.uses = make([]engine.Tokens, len(parts)), make([]useCost, u.n)
 	for i := range parts {
-		h.takings[i] = parts[i].Taking
+		h.takings[i] = parts[i].Tokens
 	}
 	for i := range u.n {
 		use := u.at(i)

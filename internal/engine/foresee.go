@@ -24,7 +24,7 @@ func (l *Limiter) Foresee(ctx context.Context, key string, n int64, limit *Resol
 
 // partToForesee returns a part that is only looked at.
 func (l *Limiter) partToForesee(ctx context.Context, key string, n int64) Part {
-	return Part{Taking: Taking{Limiter: l, Key: key, Cost: n}, until: l.Group.Now() + patience(ctx, l.Group.Budget)}
+	return Part{Tokens: Tokens{Limiter: l, Key: key, Cost: n}, until: l.Group.Now() + patience(ctx, l.Group.Budget)}
 }
 
 // ForeseeEach returns what would be decided over one token of a key by each of its limits alone. The policies have one limit each,

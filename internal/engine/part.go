@@ -15,7 +15,7 @@ const InlineParts = 4
 
 // Part is what a request needs of one key, and the state of the decision over it.
 type Part struct {
-	Taking
+	Tokens
 	state   partState
 	limit   *Resolved     // that the request carries, or the key's own if others do; nil is the only one that the key has
 	own     bool          // limit is the key's own

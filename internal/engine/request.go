@@ -23,7 +23,7 @@ func (r Request) Need(l *Limiter, key string, cost int64, limit *Resolved) Reque
 
 // NeedAlone appends a part that stays one of its own, for [Request.DecideSeparately].
 func (r Request) NeedAlone(l *Limiter, key string, cost int64, limit *Resolved) Request {
-	return append(r, Part{Taking: Taking{Limiter: l, Key: key, Cost: cost}, limit: limit})
+	return append(r, Part{Tokens: Tokens{Limiter: l, Key: key, Cost: cost}, limit: limit})
 }
 
 // sum adds two costs. If one of them is not valid, neither is the result.

@@ -127,7 +127,7 @@ func (s source) take(p *Part) {
 			p.answer(local.Decided(b.Policy(), local.Granted, local.Local, left, 0))
 		}
 	case standingShare:
-		if o, ok := p.Limiter.takeShare(p.now, b, b.ID(), p.Cost, &p.Taking); ok {
+		if o, ok := p.Limiter.takeShare(p.now, b, b.ID(), p.Cost, &p.Tokens); ok {
 			p.decided(o, b)
 		}
 	case denial:

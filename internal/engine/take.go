@@ -11,7 +11,7 @@ import (
 // Take decides whether a request for key that costs n tokens may go on now, takes them if so, and counts the request. If t is not
 // nil, Take stores in it how the tokens can be returned. b is the key's bucket, nil if this process keeps none, and now is when
 // it was decided.
-func (l *Limiter) Take(ctx context.Context, key string, n int64, t *Taking) (o local.Outcome, b *Bucket, now time.Duration) {
+func (l *Limiter) Take(ctx context.Context, key string, n int64, t *Tokens) (o local.Outcome, b *Bucket, now time.Duration) {
 	mode := l.mode.Load()
 	if mode&^ModeStanding != 0 {
 		return l.takeInMode(ctx, key, n, t)
@@ -66,7 +66,7 @@ func (l *Limiter) Take(ctx context.Context, key string, n int64, t *Taking) (o l
 			}
 			return o, b, now
 		}
-		t = &Taking{Limiter: l, Key: key, Cost: n}
+		t = &Tokens{Limiter: l, Key: key, Cost: n}
 	}
 	t.setSource(b, lease)
 	return t.ask(ctx, now)
@@ -115,24 +115,24 @@ func (l *Limiter) decideAtOnce(now time.Duration, b *Bucket, key string, n int64
 }
 
 // takeInMode is Take of a Limiter that is traced, unlimited or in shadow mode, or whose requests have carried limits.
-func (l *Limiter) takeInMode(ctx context.Context, key string, n int64, t *Taking) (local.Outcome, *Bucket, time.Duration) {
+func (l *Limiter) takeInMode(ctx context.Context, key string, n int64, t *Tokens) (local.Outcome, *Bucket, time.Duration) {
 	if t == nil {
-		t = &Taking{Limiter: l, Key: key, Cost: n}
+		t = &Tokens{Limiter: l, Key: key, Cost: n}
 	}
-	r := Request{{Taking: *t}}
+	r := Request{{Tokens: *t}}
 	p := r.Decide(ctx)
 	r.End()
-	*t = p.Taking
+	*t = p.Tokens
 	return p.Outcome, p.decider, p.now
 }
 
 // ask decides by a request of one part. That asks all sources, because a lease may have come meanwhile.
-func (t *Taking) ask(ctx context.Context, now time.Duration) (local.Outcome, *Bucket, time.Duration) {
-	r := Request{{Taking: *t, now: now, until: now + t.Limiter.Group.Budget}}
+func (t *Tokens) ask(ctx context.Context, now time.Duration) (local.Outcome, *Bucket, time.Duration) {
+	r := Request{{Tokens: *t, now: now, until: now + t.Limiter.Group.Budget}}
 	r[0].decideByRule()
 	r.walk(ctx)
 	p := r.finish()
 	r.End()
-	*t = p.Taking
+	*t = p.Tokens
 	return p.Outcome, p.decider, p.now
 }

@@ -132,7 +132,7 @@ var ofSeveral = &queuedCaller{several: true}
 func (w *wait) ask(ctx context.Context) (strictest *Part) {
 	for i := range w.request { // anew
 		p := &w.request[i]
-		*p = Part{Taking: Taking{Limiter: p.Limiter, Key: p.Key, Cost: p.Cost}, limit: p.carried()}
+		*p = Part{Tokens: Tokens{Limiter: p.Limiter, Key: p.Key, Cost: p.Cost}, limit: p.carried()}
 	}
 	caller := w.place
 	if !w.alone() {
@@ -153,7 +153,7 @@ func (w *wait) ask(ctx context.Context) (strictest *Part) {
 	case !strictest.Allowed():
 		w.place.limiter.Group.queues.stopAsking(w.place)
 	case w.alone():
-		w.place.handOut(&strictest.Taking)
+		w.place.handOut(&strictest.Tokens)
 	}
 	return strictest
 }
@@ -345,7 +345,7 @@ func (c *queuedCaller) served() {
 }
 
 // handOut gives the tokens that came with those of c to the callers behind it. What they do not take goes back.
-func (c *queuedCaller) handOut(t *Taking) {
+func (c *queuedCaller) handOut(t *Tokens) {
 	if c.more == 0 {
 		return
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// Taking is tokens of one key, and where they were taken from.
-type Taking struct {
+// Tokens are those of one key that a request takes, and where they come from.
+type Tokens struct {
 	Limiter  *Limiter
 	Key      string
 	Cost     int64
@@ -23,7 +23,7 @@ type Taking struct {
 }
 
 // setSource stores where the tokens come from, before they are taken.
-func (t *Taking) setSource(b *Bucket, s source) {
+func (t *Tokens) setSource(b *Bucket, s source) {
 	if t.bucket != b {
 		t.bucket, t.gen, t.leaseGen, t.stamp = b, b.Generation(), t.Limiter.Group.leaseGen.Load(), b.Hot().LastStamp()
 	}
@@ -31,13 +31,13 @@ func (t *Taking) setSource(b *Bucket, s source) {
 }
 
 // asksAgain reports whether the tokens are for a caller that waits and asks again.
-func (t *Taking) asksAgain() bool { return t.caller != nil }
+func (t *Tokens) asksAgain() bool { return t.caller != nil }
 
 // clear stores that nothing was taken.
-func (t *Taking) clear() { t.source = nowhere }
+func (t *Tokens) clear() { t.source = nowhere }
 
 // Settle corrects the cost of an admitted request to actual.
-func (t *Taking) Settle(actual int64) {
+func (t *Tokens) Settle(actual int64) {
 	if back := t.Cost - actual; back > 0 && t.source != failMode && t.source != nowhere {
 		t.Limiter.Refunded.Add(back)
 	}
@@ -45,7 +45,7 @@ func (t *Taking) Settle(actual int64) {
 }
 
 // correctCost corrects the cost to actual: what was too much goes back where it was taken from, and what was too little is charged.
-func (t *Taking) correctCost(actual int64) {
+func (t *Tokens) correctCost(actual int64) {
 	switch excess := t.Cost - actual; {
 	case excess > 0:
 		t.source.putBack(t, excess)
@@ -56,7 +56,7 @@ func (t *Taking) correctCost(actual int64) {
 
 // putBack returns n of the tokens that a request took from the source. Those of a standing share go to Redis if the share was used
 // since.
-func (s source) putBack(t *Taking, n int64) {
+func (s source) putBack(t *Tokens, n int64) {
 	switch s {
 	case standingShare:
 		if !t.share().putBack(t.standing, n) {
@@ -73,7 +73,7 @@ func (s source) putBack(t *Taking, n int64) {
 }
 
 // charge takes n more tokens than were taken: of the standing share first, and then of the bucket, whether they have them or not.
-func (t *Taking) charge(n int64) {
+func (t *Tokens) charge(n int64) {
 	if t.source == standingShare {
 		t.moveToRedis(0)
 	}
@@ -84,7 +84,7 @@ func (t *Taking) charge(n int64) {
 
 // giveBack gives n tokens back to the bucket that they are from. If that was evicted meanwhile, they go to Redis through the bucket
 // that its key has now.
-func (t *Taking) giveBack(from local.Source, n int64) {
+func (t *Tokens) giveBack(from local.Source, n int64) {
 	g := t.Limiter.Group
 	now, b := g.Now(), t.bucket
 	e, ok := b.Return(now, n, from, t.gen, t.stamp)
@@ -101,14 +101,14 @@ func (t *Taking) giveBack(from local.Source, n int64) {
 }
 
 // share returns the standing share that the tokens are from, only to put them back: it has no limits to take by.
-func (t *Taking) share() share {
+func (t *Tokens) share() share {
 	l := t.Limiter
 	return share{limiter: l, hash: l.Group.Cache.Hash(l.ID(t.Key))}
 }
 
 // moveToRedis makes tokens of a standing share tokens of Redis. The n of them that are on their way there count as if it had granted
 // them.
-func (t *Taking) moveToRedis(n int64) {
+func (t *Tokens) moveToRedis(n int64) {
 	t.setSource(t.keyBucket(t.Limiter.Group.Now()), redis)
 	if n > 0 {
 		t.Limiter.Standing.count(t.share().hash, -n)
@@ -117,7 +117,7 @@ func (t *Taking) moveToRedis(n int64) {
 }
 
 // keyBucket returns the bucket of the key.
-func (t *Taking) keyBucket(now time.Duration) *Bucket {
+func (t *Tokens) keyBucket(now time.Duration) *Bucket {
 	l := t.Limiter
 	b := l.Group.find(now, l.ID(t.Key))
 	l.resolve(b, t.Key)
@@ -153,7 +153,7 @@ func (l *Limiter) charge(now time.Duration, b *Bucket, key string, n int64) {
 
 // takeShare takes n tokens from the standing share of a key, and stores that in t, unless t is nil. b is the key's bucket, or
 // nil.
-func (l *Limiter) takeShare(now time.Duration, b *Bucket, id local.ID, n int64, t *Taking) (o local.Outcome, ok bool) {
+func (l *Limiter) takeShare(now time.Duration, b *Bucket, id local.ID, n int64, t *Tokens) (o local.Outcome, ok bool) {
 	p := l.settings.Load().Initial
 	var u *standing.Use
 	if t != nil {
