@@ -212,7 +212,7 @@ func (n *Node) reportPresence(ctx context.Context, ttl, until time.Duration) err
 	if n.left = n.left || ttl == 0; n.left && ttl > 0 {
 		return errLeft
 	}
-	timeout, short := n.Timeout(), false // short: too little time is left to learn that there is no answer
+	timeout, short := n.Timeout(), false
 	if ttl > 0 {
 		timeout = n.pace.patience()
 		left := until - d.now()
@@ -223,6 +223,14 @@ func (n *Node) reportPresence(ctx context.Context, ttl, until time.Duration) err
 		ctx, cancel = context.WithTimeout(ctx, 2*timeout) // Close waits
 		defer cancel()
 	}
+	// Nothing is learned of a node that does not answer if the caller does not wait, or has too little time.
+	return n.sendPresence(ctx, timeout, ttl, func() bool { return callerCtx.Err() == nil && !short })
+}
+
+// sendPresence sends the presence, and notes what its answer tells of the node. No answer says something if waited reports
+// true afterwards.
+func (n *Node) sendPresence(ctx context.Context, timeout, ttl time.Duration, waited func() bool) error {
+	d := n.dispatcher
 	var announced remote.Announcement
 	var version int64
 	if ttl > 0 {
@@ -243,28 +251,9 @@ func (n *Node) reportPresence(ctx context.Context, ttl, until time.Duration) err
 		p.Poll, _ = d.options.Poll(sent)
 	}
 	c, err := d.options.Store.Presence(ctx, timeout, n.id, p)
-	switch {
-	case err == nil:
-		n.heard(d.now() - sent)
-	case callerCtx.Err() == nil && !short && failover.Classify(err) == failover.Unreachable:
-		n.pace.noAnswer(d.now())
-	}
-	if attempt != nil {
-		verdict := err
-		switch {
-		// Nothing was learned if the caller did not wait, or if a node that left its Cluster was
-		// not asked.
-		case err != nil && (callerCtx.Err() != nil || short), errors.Is(err, remote.ErrNoPresence):
-			verdict = context.Canceled
-		}
-		if !attempt.End(verdict) && verdict == nil {
-			n.guard.Answered()
-		}
-	} else if err == nil && n.guard.State() != failover.Closed {
-		n.guard.Answered() // it was under way when the breaker opened
-	}
+	n.judgePresence(attempt, err, d.now()-sent, waited())
 	if errors.Is(err, remote.ErrNoPresence) && n.hasLeft() {
-		n.dispatcher.forget(n)
+		d.forget(n)
 		return err
 	}
 	if c.Poll.Sent { // also if the presence was refused
@@ -282,20 +271,44 @@ func (n *Node) reportPresence(ctx context.Context, ttl, until time.Duration) err
 	default:
 		n.failed[failover.Classify(err)].Add(1)
 	}
-	n.observer.Present(err, attempt != nil)
-	if err != nil {
-		return err
+	if n.observer.Present(err, attempt != nil); err == nil {
+		n.count(sent, version, c)
 	}
+	return err
+}
+
+// judgePresence tells the pace and the breaker of a report of the presence that ended with err after a while. attempt is
+// nil unless it was a probe.
+func (n *Node) judgePresence(attempt *failover.Attempt, err error, took time.Duration, waited bool) {
+	switch {
+	case err == nil:
+		n.heard(took)
+	case waited && failover.Classify(err) == failover.Unreachable:
+		n.pace.noAnswer(n.dispatcher.now())
+	}
+	if attempt != nil {
+		if err != nil && !waited || errors.Is(err, remote.ErrNoPresence) { // a node that left its Cluster was not asked
+			err = context.Canceled
+		}
+		if !attempt.End(err) && err == nil {
+			n.guard.Answered()
+		}
+	} else if err == nil && n.guard.State() != failover.Closed {
+		n.guard.Answered() // it was under way when the breaker opened
+	}
+}
+
+// count learns from a census how many processes there are.
+func (n *Node) count(sent time.Duration, version int64, c remote.Census) {
 	n.writeError.Store(nil) // the presence was written
-	now := d.now()
+	now := n.dispatcher.now()
 	n.stepped(n.clock.learn(sent, now, c.Now))
-	if ttl > 0 && version != d.version.Load() {
+	if version != n.dispatcher.version.Load() {
 		// The counts are by the places of before. The next refresh, which is due, has those of now.
 		n.fleets.all.learn(now, c.Processes)
-		return nil
+		return
 	}
 	n.observer.Counted(c, n.fleets.learn(now, c))
-	return nil
 }
 
 // hasLeft reports whether a node that no presence can be on has left its Cluster or Ring, and is not only one with few
