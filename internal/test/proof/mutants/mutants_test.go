@@ -25,19 +25,24 @@ const (
 
 	hook = `package lua
 
-import "os"
+import (
+	"os"
+	"strings"
+)
 
 func init() {
 	file := os.Getenv("MUTANT_FILE")
 	if file == "" {
 		return
 	}
-	*map[string]*string{
-		"lua/call.lua": &callText, "lua/fixed_window.lua": &fixedWindowText, "lua/fixed_window_short.lua": &fixedWindowShortText,
-		"lua/lease.lua": &leaseText, "lua/presence.lua": &presenceText, "lua/sliding_log.lua": &slidingLogText,
-		"lua/sliding_window.lua": &slidingWindowText, "lua/standing.lua": &standingText, "lua/token_bucket.lua": &tokenBucketText,
-		"lua/token_bucket_short.lua": &tokenBucketShortText, "lua/token_buckets.lua": &tokenBucketsText,
-	}[file] = os.Getenv("MUTANT_TEXT")
+	texts := map[string]*string{
+		"lua/call.lua": &callText, "lua/lease.lua": &leaseText, "lua/presence.lua": &presenceText, "lua/standing.lua": &standingText,
+	}
+	for _, a := range algorithms {
+		name := "lua/" + strings.ReplaceAll(a.name, " ", "_")
+		texts[name+".lua"], texts[name+"_short.lua"] = a.parts, a.short
+	}
+	*texts[file] = os.Getenv("MUTANT_TEXT")
 	*Presence, *Standing = *newScript(presenceText), *newScript(standingText)
 	for i := range scripts {
 		*scripts[i] = *newScript(Algorithm(i).text())
