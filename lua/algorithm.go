@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Algorithm selects how a bucket counts, and so the script that decides. All that is true of one and not of all of them
-// is in its row, [algorithms]. Whoever depends on it asks for a [Property], and not which algorithm it is.
+// Algorithm selects how a bucket counts, and so the script that decides. All that is true of one
+// and not of all of them is in its row, [algorithms]. Whoever depends on it asks for a [Property],
+// and not which algorithm it is.
 type Algorithm uint8
 
 // The algorithms; docs/choosing.md compares them.
@@ -23,46 +24,51 @@ const (
 // Property is something that is true of some algorithms.
 type Property uint16
 
+// The properties.
 const (
-	// OneLevel: a bucket is one level that refills at one rate. Who knows both knows when it has how many tokens. Of
-	// any other bucket Redis says so.
+	// OneLevel says that a bucket is one level that refills at one rate. Who knows both knows when
+	// it has how many tokens. Of any other bucket Redis says so.
 	OneLevel Property = 1 << iota
 
-	// Window: tokens count for some time after they were used, and then no more. There is no rate, no burst beside the
-	// limit, and tokens are given back only where they count. Without it tokens come at a rate.
+	// Window says that tokens count for some time after they were used, and then no more. There is
+	// no burst beside the limit, and tokens are given back only where they count. Without it tokens
+	// come at a rate.
 	Window
 
-	// Owes: a level can be below zero, as far as MaxDebt.
+	// Owes says that a level can be below zero, as far as MaxDebt.
 	Owes
 
-	// Several: the script counts by several limits. See also [Algorithm.BySeveral].
+	// Several says that the script counts by several limits: see [Algorithm.BySeveral].
 	Several
 
-	// Edges: a Window whose tokens come back all at once, when it ends.
+	// Edges says that the tokens of a Window come back all at once, when it ends.
 	Edges
 
-	// Phased: a Window with Edges at Phase + k·Period of the node's clock, which is told when it ends.
+	// Phased says that windows with Edges begin at Phase + k·Period of the node's clock.
 	Phased
 
-	// Blocks: a Window that counts by blocks. A limit has Span blocks of Period, which are one more than its time.
+	// Blocks says that a Window counts by blocks. A limit has Span blocks of Period, one more than
+	// its time has.
 	Blocks
 
-	// Entries: a bucket has an entry for each take, and a later call can set its cost. It is a sorted set, of at most
-	// as many entries as its limit has tokens. The others are hashes.
+	// Entries says that a bucket is a sorted set with an entry for each take, whose cost a later
+	// call can set. The others are hashes.
 	Entries
 
-	// Leased: the script lends: see lease.lua. Without it each call takes directly, or settles.
+	// Leased says that the script lends, by lease.lua. Without it each call takes directly, or
+	// settles.
 	Leased
 
-	// NamesPer: the Period is part of the name of a bucket, or of a limit in it. Another Period counts anew.
+	// NamesPer says that the Period is in the name of a bucket, or of a limit in it. So another
+	// Period counts anew.
 	NamesPer
 )
 
 // Algorithms is the number of algorithms.
 const Algorithms = len(algorithms)
 
-// algorithms has the row of each. Two more places know each of them: internal/model has its script in Go, and lua.go
-// the text of the script. TestEveryAlgorithm says what else has to name it.
+// algorithms has the row of each. Two more places know each of them: internal/model has its script
+// in Go, and lua.go the text of the script. TestEveryAlgorithm says what else has to name it.
 var algorithms = [...]struct {
 	name  string // in words
 	mark  string // of the format of what is stored
@@ -117,8 +123,8 @@ func (a Algorithm) String() string {
 	return fmt.Sprintf("algorithm %d", uint8(a))
 }
 
-// BySeveral returns the algorithm that counts by several limits of a: another one or a itself, or none if it is not
-// [Several].
+// BySeveral returns the algorithm that counts by several limits of a, which may be another one. If
+// that is not [Several], a has one limit.
 func (a Algorithm) BySeveral() Algorithm {
 	if int(a) < Algorithms && algorithms[a].several != 0 {
 		return algorithms[a].several
@@ -126,7 +132,8 @@ func (a Algorithm) BySeveral() Algorithm {
 	return a
 }
 
-// Choices are the algorithms that a policy can name. The others count by several limits of one of these.
+// Choices are the algorithms that a policy can name. The others count by several limits of one of
+// these.
 func Choices() (all []Algorithm) {
 	for a := range Algorithm(Algorithms) {
 		if !slices.ContainsFunc(all, func(b Algorithm) bool { return b.BySeveral() == a }) {
@@ -136,7 +143,8 @@ func Choices() (all []Algorithm) {
 	return all
 }
 
-// Parse returns the choice with a name, in which a hyphen may stand for the space. The error says what the names are.
+// Parse returns the choice with a name, in which a hyphen may stand for the space. The error says
+// what the names are.
 func Parse(name string) (Algorithm, error) {
 	names := make([]string, 0, Algorithms)
 	for _, a := range Choices() {
@@ -171,5 +179,6 @@ func (a Algorithm) text() (text string) {
 // Script is the script that decides.
 func (a Algorithm) Script() *Script { return scripts[a] }
 
-// Mark names the format of what is stored. It ends the name of the key, and is the field v of a hash.
+// Mark names the format of what is stored. It ends the name of the key, and is the field v of a
+// hash.
 func (a Algorithm) Mark() string { return algorithms[a].mark }

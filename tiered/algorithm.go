@@ -10,22 +10,26 @@ import (
 type Algorithm lua.Algorithm
 
 const (
-	// TokenBucket admits at most Burst + Tokens·t/Per in any interval of length t. Choose it unless a contract requires
-	// another one: it stores the least, its leases cost nothing except that tokens held by one process are missing in
-	// the others, and its RetryAfter is when the refill has brought the tokens.
+	// TokenBucket admits at most Burst + Tokens·t/Per in any interval of length t. Choose it unless
+	// a contract requires another one: it stores the least, its leases cost nothing except that
+	// tokens held by one process are missing in the others, and its RetryAfter is when the refill
+	// has brought the tokens.
 	TokenBucket Algorithm = Algorithm(lua.TokenBucket)
 
-	// FixedWindow admits at most Tokens in each window of length Per, so an interval that touches two windows may see
-	// twice as many. It is meant for contracts and bills that count by windows. See Policy.Calendar.
+	// FixedWindow admits at most Tokens in each window of length Per, so an interval that touches
+	// two windows may see twice as many. It is meant for contracts and bills that count by windows.
+	// See Policy.Calendar.
 	FixedWindow Algorithm = Algorithm(lua.FixedWindow)
 
-	// SlidingLog admits at most Tokens, up to 100 000, in any interval of length Per, to the microsecond. Each request
-	// that is not known to be denied is a call to Redis, which keeps a record of each admitted one for as long as Per.
-	// It is meant for small limits such as logins and codes.
+	// SlidingLog admits at most Tokens, up to 100 000, in any interval of length Per, to the
+	// microsecond. Each request that is not known to be denied is a call to Redis, which keeps a
+	// record of each admitted one for as long as Per. It is meant for small limits such as logins
+	// and codes.
 	SlidingLog Algorithm = Algorithm(lua.SlidingLog)
 
-	// SlidingWindow admits at most Tokens in any interval of length Per, also for large limits. A key can have several
-	// (Policy.Also). A used token comes back once Per is over, up to two blocks late (Limit.Precision).
+	// SlidingWindow admits at most Tokens in any interval of length Per, also for large limits. A
+	// key can have several (Policy.Also). A used token comes back once Per is over, up to two
+	// blocks late (Limit.Precision).
 	SlidingWindow Algorithm = Algorithm(lua.SlidingWindow)
 )
 
@@ -44,7 +48,8 @@ func (a Algorithm) name() string {
 	return name
 }
 
-// named returns the names of the algorithms that is reports of, as in "TokenBucket or SlidingWindow".
+// named returns the names of the algorithms that is reports of, as in "TokenBucket or
+// SlidingWindow".
 func named(is func(lua.Algorithm) bool) string {
 	var names []string
 	for _, a := range lua.Choices() {

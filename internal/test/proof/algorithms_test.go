@@ -20,8 +20,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// A new algorithm is a row in lua/algorithm.go, a script and a model. This test says what else has to know it, and is
-// red until all of that does: it walks the rows through it. TestWindowKinds in remote does so with the random histories.
+// A new algorithm is a row in lua/algorithm.go, a script and a model. This test says what else has
+// to know it, and is red until all of that does: it walks the rows through it. TestWindowKinds in
+// remote does so with the random histories.
 func TestEveryAlgorithm(t *testing.T) {
 	choices := lua.Choices()
 	for a := range lua.Algorithm(lua.Algorithms) {
