@@ -19,7 +19,7 @@ func Announced(g *Group) (remote.Announcement, int64) { return g.announced() }
 func Dispatch(g *Group) *dispatch.Dispatcher          { return g.core.Dispatch }
 func Limiters(g *Group) *limiters                     { return &g.limiters }
 func Journal(g *Group) *report.Journal                { return g.journal }
-func OptionsOf(g *Group) *options                     { return &g.options }
+func OptionsOf(g *Group) *Options                     { return &g.options }
 
 // Policies returns the policies, in the order in which they were added.
 func (g *Group) Policies() (all []Policy) {
@@ -45,7 +45,7 @@ func (ls *limiters) Placed() []*Limiter { return ls.placed }
 
 func (p Policy) CheckCarriedLimit(l Limit) error { return p.checkCarriedLimit(l) }
 func (p Policy) LimitsText() string              { return p.limitsText() }
-func (o *Options) Fill() (options, error)        { return o.fill() }
+func (o *Options) Fill() (Options, error)        { return o.fill() }
 func (h *health) StateLosses() *atomic.Int64     { return &h.stateLosses }
 
 var (

@@ -26,7 +26,7 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	g.journal = report.NewJournal(filled.Logger)
 	g.limiters.init()
 	g.core = engine.NewGroup(engine.Options{
-		Store: s, Budget: filled.Budget, MaxKeys: filled.MaxKeys, Uniform: filled.uniform, Known: filled.Processes > 0,
+		Store: s, Budget: filled.Budget, MaxKeys: filled.MaxKeys, Uniform: filled.Random, Known: filled.Processes > 0,
 		Journal: g.journal, Hooks: g.hooks(),
 		Initial: func(number int) *local.Policy { return g.limiter(number).core.Settings().Initial },
 	})
@@ -56,7 +56,7 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 func (g *Group) dispatchOptions() dispatch.Options {
 	o := dispatch.Options{
 		Store: g.store, Base: g.core.Base, Timeout: g.options.Timeout, ClientTimeout: g.options.clientTimeout(),
-		MaxInFlight: g.options.MaxInFlight, Processes: g.options.Processes, Uniform: g.options.uniform,
+		MaxInFlight: g.options.MaxInFlight, Processes: g.options.Processes, Uniform: g.options.Random,
 		Lease: func() string { return *g.core.Lease.Load() }, Observer: observer{g}, Announced: g.announced,
 		Poll: g.core.Poll, Polled: g.polled,
 	}

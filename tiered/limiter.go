@@ -43,7 +43,7 @@ func policyOf(s *engine.Settings) *Policy { return s.Policy.(*Policy) }
 type Group struct {
 	core     *engine.Group
 	store    remote.Store
-	options  options
+	options  Options // with the defaults
 	limiters limiters
 	trace    *tracer
 	journal  *report.Journal // nil without a Logger

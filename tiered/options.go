@@ -50,12 +50,6 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// options are Options with the defaults filled in.
-type options struct {
-	Options
-	uniform func() float64 // every random choice except the lease id and the seeds of hashes
-}
-
 // patience returns how long a call stays under way. After Timeout its callers already have their answer, and the
 // breaker has counted a failure. A call that reaches Redis so late does nothing, because of its deadline, but its
 // connection is kept.
@@ -64,16 +58,15 @@ type options struct {
 // one, and so does a script that Redis does not know. A client that hung up after 50 ms each time would never get a
 // connection to a Redis 15 ms away, and would stay in the fail mode for good. With 200 ms Redis may be 33 ms away.
 // The clients of remote.Open read for as long. A node that is farther, or does not answer, gets more: up to 2 s.
-func (o *options) clientTimeout() time.Duration { return max(o.Timeout, min(4*o.Timeout, time.Second)) }
+func (o *Options) clientTimeout() time.Duration { return max(o.Timeout, min(4*o.Timeout, time.Second)) }
 
 // fill validates o, reports all problems at once, and fills in the defaults.
-func (o *Options) fill() (options, error) {
-	f := options{uniform: rand.Float64}
+func (o *Options) fill() (f Options, err error) {
 	if o != nil {
-		f.Options = *o
+		f = *o
 	}
-	if f.Random != nil {
-		f.uniform = f.Random
+	if f.Random == nil {
+		f.Random = rand.Float64
 	}
 	wrong := faults{of: "Options"}
 	check := func(field string, value any, ok bool, rule string) {

@@ -51,7 +51,7 @@ func (l *Limiter) resolve(s *engine.Settings, p Policy, limit Limit, former stan
 	lp := &local.Policy{
 		Number: l.core.Number, Rule: limit.rule(), Rules: new(local.Rules),
 		Size: max(p.Lease.Size, 0), Period: p.Lease.Period,
-		FailMode: p.FailMode, Budget: o.Budget, Timeout: o.Timeout, Uniform: o.uniform,
+		FailMode: p.FailMode, Budget: o.Budget, Timeout: o.Timeout, Uniform: o.Random,
 		Paid: &l.core.Paid, NearLimit: &l.core.NearLimit, Spent: l.group.core.Spent(),
 	}
 	if lp.Period == 0 {
