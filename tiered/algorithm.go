@@ -67,5 +67,5 @@ func named(is func(lua.Algorithm) bool) string {
 // only is the rule that a setting is of algorithms with a property, which a is not.
 func (a Algorithm) only(p lua.Property) string {
 	with := named(func(a lua.Algorithm) bool { return a.BySeveral().Has(p) })
-	return "is of a " + with + " only, and Algorithm is " + a.String()
+	return "only a " + with + " has it, and Algorithm is " + a.String()
 }

@@ -91,7 +91,7 @@ type Node interface {
 	Overran(waited, late time.Duration) // a caller got no answer within the time it waits, and woke up so late after it
 	Settled(tokens int64)               // tokens that were admitted without Redis were reported
 	Doubted() (until time.Duration)     // until then the node may have come back empty after an outage
-	KeptData()                          // it has not
+	KeptData()                          // its data outlived the outage
 }
 
 // Limiter decides by one policy. All methods may be called concurrently. A nil one refuses.

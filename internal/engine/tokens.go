@@ -33,7 +33,7 @@ func (t *Tokens) setSource(b *Bucket, s source) {
 // asksAgain reports whether the tokens are for a caller that waits and asks again.
 func (t *Tokens) asksAgain() bool { return t.caller != nil }
 
-// clear stores that nothing was taken.
+// clear notes that nothing was taken, so that nothing is put back.
 func (t *Tokens) clear() { t.source = nowhere }
 
 // Settle corrects the cost of an admitted request to actual.

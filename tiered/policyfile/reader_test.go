@@ -80,7 +80,7 @@ var mistakes = []struct{ good, bad, want string }{
 	{"fail_mode: local", "fail_mode: maybe", `9:16: policies[1].fail_mode: is "maybe": must be one of closed, local,`},
 	{"standing: off", "standing: maybe", `10:15: policies[1].standing: is "maybe": must be one of off, on, split`},
 	{"shadow: false", "shadow: 1", `11:13: policies[1].shadow: is "1": must be true or false`},
-	{"    shadow: false\n", "    calendar: true\n", "11:15: policies[1]: Policy.Calendar is true: is of a FixedWindow only"},
+	{"    shadow: false\n", "    calendar: true\n", "11:15: policies[1]: Policy.Calendar is true: only a FixedWindow has it"},
 	{"shadow: false", "shade: false", "11:5: policies[1].shade is no field: must be shadow"},
 	{"max_debt: 4000", "max_debt: -1", "12:15: policies[1]: Policy.MaxDebt is -1: must be 0 for one burst, or at least"},
 	{"size: 2", "size: many", `14:13: policies[1].lease.size: is "many": must be a whole number up to`},

@@ -124,7 +124,7 @@ func TestFilesThatDifferInOneField(t *testing.T) {
 		{"10.1.0.0/16: unlimited", "10.1.0.0/16: b", ""},
 		{"10.1.0.0/16: unlimited", "10.1.0.0: unlimited", ""},
 		{"plan: header X-Plan", "cost: 60", ""},
-		{"algorithm: token bucket", "algorithm: sliding window", "is of a TokenBucket only"},
+		{"algorithm: token bucket", "algorithm: sliding window", "only a TokenBucket has it"},
 		{"algorithm: fixed window", "algorithm: sliding window", stays},
 		{"algorithm: fixed window\n    calendar: false", "algorithm: sliding log", stays},
 		{"calendar: false", "calendar: true", stays},
