@@ -133,14 +133,3 @@ func (l Limit) retention(a Algorithm) time.Duration {
 	}
 	return l.Per
 }
-
-// resets returns an upper bound of the time until a key with left tokens is full again.
-func resets(p *local.Policy, left int64) time.Duration {
-	switch {
-	case left >= p.Cap:
-		return 0
-	case p.Call.Algorithm.Has(lua.OneLevel):
-		return engine.ResetAfter(p.Cap-left, p.NanosPerToken)
-	}
-	return engine.Owner(p).Retention
-}

@@ -47,26 +47,39 @@ func write(d *Decision, o local.Outcome, key string, n int64, b *engine.Bucket, 
 	if r == Limited || r == FallbackSpent { // tokens that no single source has, or that are left for others, are none for this request
 		d.Remaining = min(d.Remaining, n-1)
 	}
-	var clear time.Duration // when nothing of the key counts any more, by what Redis said last; 0 if it did not say
-	if !p.Call.Algorithm.Has(lua.OneLevel) {
-		var which uint8
-		switch {
-		case t != nil && t.Dry:
-			which, clear = t.Which, t.Clear
-		case b != nil:
-			which, clear = b.Hot().LastReport(r == Limited || r == Shadowed)
+	told := Granted <= r && r <= FallbackSpent || r == ExceedsBurst || r == InvalidCost
+	if p.Call.Algorithm.Has(lua.OneLevel) {
+		var carried *engine.Resolved
+		if t != nil {
+			carried = d.tellCarried(t.Carried)
 		}
-		d.tellLimit(owner, which)
-	}
-	var carried *engine.Resolved
-	if t != nil {
-		carried = d.tellCarried(t.Carried)
-	}
-	if Granted <= r && r <= FallbackSpent || r == ExceedsBurst || r == InvalidCost {
-		d.ResetAfter = d.resetAfter(o, carried, clear, now, b != nil || clear > 0)
+		if told {
+			d.ResetAfter = d.levelFull(o, carried)
+		}
+	} else {
+		d.tellSeveral(o, b, now, t, told)
 	}
 	if t != nil && t.Limit > 0 { // p has only this one
 		d.LimitNumber = t.Limit
+	}
+}
+
+// tellSeveral has a Decision for a key with windows or several limits tell what Redis said last: the number of the limit that
+// it named, and when nothing of the key counts any more.
+func (d *Decision) tellSeveral(o local.Outcome, b *engine.Bucket, now time.Duration, t *engine.Told, told bool) {
+	var which uint8
+	var clear time.Duration // since the Group's base; 0 if Redis has not said it
+	switch {
+	case t != nil && t.Dry:
+		which, clear = t.Which, t.Clear
+	case b != nil:
+		which, clear = b.Hot().LastReport(d.Reason == Limited || d.Reason == Shadowed)
+	}
+	if d.tellLimit(engine.Owner(o.Policy), which); t != nil {
+		d.tellCarried(t.Carried)
+	}
+	if told {
+		d.ResetAfter = d.severalFull(o, clear, now, b != nil || clear > 0)
 	}
 }
 
@@ -105,24 +118,38 @@ func (d *Decision) tellCarried(o *engine.Resolved) *engine.Resolved {
 	return o
 }
 
-// resetAfter returns the time until the key is full again without further requests, by what d tells. carried is the limit that d
-// tells of instead of the key's, or nil. known says that Redis was asked about the key.
-func (d *Decision) resetAfter(o local.Outcome, carried *engine.Resolved, clear, now time.Duration, known bool) time.Duration {
+// levelFull returns the time until a token bucket is full again without further requests. carried is the limit that d tells of
+// instead of the key's, or nil.
+func (d *Decision) levelFull(o local.Outcome, carried *engine.Resolved) time.Duration {
 	p := o.Policy
-	owner, whole := engine.Owner(p), p
+	whole := p
 	if p.Parent != nil { // standing shares have the rest of it
 		whole = p.Parent
 	}
-	reset := max(resets(whole, max(o.Left, 0)), o.Retry)
-	if p.Call.Algorithm.Has(lua.OneLevel) {
-		switch {
-		case carried != nil && reset > 0:
-			limit := carried.Limits[0]
-			return d.refills(limit.Most(), limit.NanosPerToken(), o.Left < 0)
-		case o.Left < 0:
-			return max(reset, d.refills(p.Cap, p.NanosPerToken, true))
-		}
-		return reset
+	reset := o.Retry
+	if left := max(o.Left, 0); left < whole.Cap {
+		reset = max(reset, engine.ResetAfter(whole.Cap-left, whole.NanosPerToken))
+	}
+	switch {
+	case carried != nil && reset > 0:
+		limit := carried.Limits[0]
+		return d.refills(limit.Most(), limit.NanosPerToken(), o.Left < 0)
+	case o.Left < 0:
+		return max(reset, d.refills(p.Cap, p.NanosPerToken, true))
+	}
+	return reset
+}
+
+// severalFull is levelFull for a key with windows or several limits. clear is when nothing of the key counts any more, by what
+// Redis said last, and 0 if it did not say. known says that Redis was asked about the key.
+func (d *Decision) severalFull(o local.Outcome, clear, now time.Duration, known bool) time.Duration {
+	p, owner, reset := o.Policy, engine.Owner(o.Policy), o.Retry
+	whole := p
+	if p.Parent != nil {
+		whole = p.Parent
+	}
+	if max(o.Left, 0) < whole.Cap {
+		reset = max(reset, owner.Retention)
 	}
 	switch {
 	case reset == 0:
