@@ -231,7 +231,9 @@ func (p *process) scout(x *Step, a place) {
 // charged judges what a process knows of a key after a charge of n tokens that it heard of at once. before is what it knew.
 func (p *process) charged(before tiered.Decision, a place, n int64) {
 	after := p.limiters[a.which].PeekN(ctx, a.key, 0)
-	full := before.Remaining == before.Burst && p.Policies[a.which].Lease.Size != tiered.NoLease // there may be more, with a lease
+	// There may be more than a burst: with a lease, and where a larger one governed a moment ago.
+	more := p.Policies[a.which].Lease.Size != tiered.NoLease || time.Now().Before(p.rough[a.which])
+	full := before.Remaining == before.Burst && more
 	if before.Reason == tiered.Unknown || after.Reason == tiered.Unknown || p.unlimited(a) || full {
 		return
 	}
