@@ -79,7 +79,7 @@ func (p *process) askBy(s *Step, lane time.Duration, policy, key int, cost int64
 	if limit == (tiered.Limit{}) && own == p.limit(policy, key) {
 		w.byOwn(policy, own, &d)
 	}
-	if legs := p.decided(policy, key, cost, before, after, &d, w.patience(s)); legs != nil && reserve {
+	if legs := p.decided(w.histories[policy][key], cost, before, after, &d, w.patience(s)); legs != nil && reserve {
 		w.reservations = append(w.reservations, &reservation{r, p, legs})
 	}
 	return d
@@ -95,20 +95,20 @@ func (w *player) byOwn(policy int, own tiered.Limit, d *tiered.Decision) {
 }
 
 // decided records a decision over one key, and returns what was admitted; mu is held.
-func (p *process) decided(policy, key int, cost int64, before, after time.Duration, d *tiered.Decision, patience time.Duration) []part {
+func (p *process) decided(b *history, cost int64, before, after time.Duration, d *tiered.Decision, patience time.Duration) []part {
 	w := p.player
-	p.counts[policy].count(d, cost)
-	w.histories[policy][key].dearest = max(w.histories[policy][key].dearest, cost)
-	w.line("process %d policy %d key %d cost %d: %v %v %d", p.slot, policy, key, cost, d.Reason, d.Tier, d.Remaining)
+	p.counts[b.policy].count(d, cost)
+	b.dearest = max(b.dearest, cost)
+	w.line("process %d policy %d key %d cost %d: %v %v %d", p.slot, b.policy, b.key, cost, d.Reason, d.Tier, d.Remaining)
 	w.inTime(before, after, patience, d)
-	p.fellBack(policy, key, cost, before, after, d)
+	p.fellBack(b, cost, before, after, d)
 	if d.Tier == tiered.Failover {
-		w.histories[policy][key].vain(p, before, after, cost)
+		b.vain(p, before, after, cost)
 	}
 	if !d.Allowed || d.Burst == math.MaxInt64 {
 		return nil
 	}
-	legs := []part{{w.histories[policy][key], after, cost, d.Reason == tiered.Granted}}
+	legs := []part{{b, after, cost, d.Reason == tiered.Granted}}
 	w.admit(before, after, legs)
 	return legs
 }
@@ -142,42 +142,14 @@ func (w *player) admit(before, after time.Duration, legs []part) {
 	}
 }
 
-// apart requests one key of each policy at once, each by itself, and one of them twice.
-func (p *process) apart(s *Step) {
-	w := p.player
-	type asked struct {
-		policy, key int
-		cost        int64
-	}
-	all := []asked{{s.Which, s.Key, 1}}
-	for i := range p.limiters {
-		all = append(all, asked{i, s.Key, 1 + int64(s.N)%2})
-	}
-	if s.N > 5 {
-		all = append(all, asked{s.Which, (s.Key + 1) % keys, 1})
-	}
-	uses, each := make([]tiered.Use, len(all)), make([]tiered.Decision, len(all))
-	for i, a := range all {
-		uses[i] = p.limiters[a.policy].For(keyName(a.key)).N(a.cost)
-	}
-	before := w.enter(0)
-	tiered.All(uses...).AllowSeparately(context.Background(), each)
-	after := w.now()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i, a := range all {
-		p.decided(a.policy, a.key, a.cost, before, after, &each[i], w.plan.Options.Budget)
-	}
-}
-
-// together requests one key of each policy at once, and sometimes two of the same policy.
-func (p *process) together(s *Step, reserve bool) {
-	w := p.player
-	var uses []tiered.Use
-	var legs []part
+// legs returns requests of one key of each policy, and sometimes two of the same policy.
+func (p *process) legs(s *Step) (legs []part, uses []tiered.Use) {
 	add := func(policy, key int, cost int64) {
 		uses = append(uses, p.limiters[policy].For(keyName(key)).N(cost))
-		legs = append(legs, part{history: w.histories[policy][key], cost: cost})
+		legs = append(legs, part{history: p.player.histories[policy][key], cost: cost})
+	}
+	if s.Verb == Together && s.N%3 == 0 { // each by itself
+		add(s.Which, s.Key, 1)
 	}
 	for i := range p.limiters {
 		add(i, s.Key, 1+int64(s.N)%2)
@@ -185,6 +157,28 @@ func (p *process) together(s *Step, reserve bool) {
 	if s.N > 5 {
 		add(s.Which, (s.Key+1)%keys, 1)
 	}
+	return legs, uses
+}
+
+// apart requests them at once, each by itself, and one of them twice.
+func (p *process) apart(s *Step) {
+	w := p.player
+	legs, uses := p.legs(s)
+	each := make([]tiered.Decision, len(uses))
+	before := w.enter(0)
+	tiered.All(uses...).AllowSeparately(context.Background(), each)
+	after := w.now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, x := range legs {
+		p.decided(x.history, x.cost, before, after, &each[i], w.plan.Options.Budget)
+	}
+}
+
+// together requests them at once, all or none.
+func (p *process) together(s *Step, reserve bool) {
+	w := p.player
+	legs, uses := p.legs(s)
 	// limited reports whether a limit decides and the policy fails closed. Otherwise something else may have admitted.
 	limited := func(i int) bool {
 		x := p.limiters[legs[i].history.policy]
@@ -214,7 +208,7 @@ func (p *process) together(s *Step, reserve bool) {
 			c.vague = true
 		}
 		if w.plan.Policies[x.history.policy].Name == d.Policy && keyName(x.history.key) == d.Key { // the strictest
-			p.fellBack(x.history.policy, x.history.key, x.cost, before, after, &d)
+			p.fellBack(x.history, x.cost, before, after, &d)
 		}
 	}
 	if !d.Allowed || d.Tier == tiered.Failover {

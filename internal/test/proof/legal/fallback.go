@@ -132,18 +132,18 @@ func (w *wire) counted(at remote.Node, c remote.Census) {
 }
 
 // fellBack records and checks what a fail mode decided; mu is held.
-func (p *process) fellBack(policy, key int, cost int64, before, after time.Duration, d *tiered.Decision) {
-	w, f := p.player, p.failures[policy]
+func (p *process) fellBack(b *history, cost int64, before, after time.Duration, d *tiered.Decision) {
+	w, f := p.player, p.failures[b.policy]
 	var m tiered.FailMode
 	switch d.Reason {
 	case tiered.Fallback, tiered.FallbackSpent:
 		m = tiered.FailLocal
-		s := f.shares[key]
+		s := f.shares[b.key]
 		if d.Allowed { // a share counts in ns, and takes a wait of under one for none
 			s.admitted(before, after+2*time.Nanosecond, cost, true)
 		}
 		hold := time.Duration(0)
-		if w.plan.Plans[policy] { // a request may have carried the limit, and then a larger one stays for a while
+		if w.plan.Plans[b.policy] { // a request may have carried the limit, and then a larger one stays for a while
 			hold = lua.TermsHold
 		}
 		s.end(after+time.Nanosecond, hold) // a share that was not asked refills by the limit and the fleet that it knew
@@ -155,10 +155,10 @@ func (p *process) fellBack(policy, key int, cost int64, before, after time.Durat
 		return
 	}
 	if d.Allowed {
-		w.histories[policy][key].alone(after, cost)
+		b.alone(after, cost)
 	}
 	if !f.had(m, before, after) {
-		w.fault("fallback", "at %v policy %d, key %d: %v, and its fail mode is another", w.now(), policy, key, d.Reason)
+		w.fault("fallback", "at %v policy %d, key %d: %v, and its fail mode is another", w.now(), b.policy, b.key, d.Reason)
 	}
 }
 
