@@ -194,22 +194,19 @@ func (b *bucket) checkDebt() {
 	}
 }
 
-// toldInTime checks what a caller is told whom a window refuses while others hold tokens: no later time than the end of
-// the first of their leases, because by then they may have given back. It knows of no clock that was set back.
+// toldInTime checks what a caller is told. It knows of no clock that was set back.
 func (w *World) toldInTime(c *lua.Call, answer *lua.Reply) {
-	if !w.scope.windows() || answer.Code != lua.Denied || w.setBacks > 0 {
+	if answer.Code != lua.Denied || w.setBacks > 0 {
 		return
 	}
+	ends := map[string]int64{}
 	for id, l := range w.state.Records {
-		if id == c.Lease || l.Out == 0 || l.End <= max(answer.Now, w.state.Last) {
-			continue
-		}
-		if told := answer.Now + answer.Retry; told > l.End {
-			w.Failf("%q is told to come back in %d µs, and the lease of %s ends in %d", c.Lease, answer.Retry, id, l.End-answer.Now)
+		if l.Out > 0 {
+			ends[id] = l.End
 		}
 	}
-	if edge := answer.Now + answer.Reset; answer.Now+answer.Retry > edge && answer.Reset > 0 {
-		w.Failf("%q is told to come back in %d µs, and nothing counts in %d", c.Lease, answer.Retry, answer.Reset)
+	if f := invariant.Told(c, answer, max(answer.Now, w.state.Last), ends); f.Broken() {
+		w.Failf("%v", f)
 	}
 }
 

@@ -66,3 +66,22 @@ func TestFiguresOfAProcess(t *testing.T) {
 	expect(t, 10, invariant.Ledger{Granted: 4, Spent: -1, Held: 5}.Check(0), "less than nothing", 0)
 	expect(t, 11, invariant.Ledger{Granted: 4, Spent: -1, Held: 5}.Check(1), "", 0)
 }
+
+func TestTold(t *testing.T) {
+	ends := map[string]int64{"one": 200, "two": 300, "over": 90}
+	for i, c := range []struct {
+		rule  string
+		call  lua.Call
+		reply lua.Reply
+	}{
+		{"", lua.Call{Algorithm: lua.FixedWindow}, lua.Reply{Code: lua.Denied, Now: 100, Retry: 100}},
+		{"the lease of", lua.Call{Algorithm: lua.FixedWindow}, lua.Reply{Code: lua.Denied, Now: 100, Retry: 101}},
+		{"", lua.Call{Algorithm: lua.SlidingWindow, Lease: "one"}, lua.Reply{Code: lua.Denied, Now: 100, Retry: 200}},
+		{"the lease of", lua.Call{Algorithm: lua.SlidingWindow, Lease: "one"}, lua.Reply{Code: lua.Denied, Now: 100, Retry: 201}},
+		{"nothing counts", lua.Call{Algorithm: lua.FixedWindow}, lua.Reply{Code: lua.Denied, Now: 100, Retry: 50, Reset: 49}},
+		{"", lua.Call{Algorithm: lua.FixedWindow}, lua.Reply{Code: lua.Granted, Now: 100, Retry: 500}},
+		{"", lua.Call{}, lua.Reply{Code: lua.Denied, Now: 100, Retry: 500}},
+	} {
+		expect(t, i, invariant.Told(&c.call, &c.reply, c.reply.Now, ends), c.rule, 0)
+	}
+}

@@ -6,6 +6,7 @@
 //   - [Bucket]: what a stored bucket must say of itself at any time: level + escrow ≤ burst, and the records add up.
 //   - [Caller] and [Holds]: what a process says with its calls.
 //   - [Covered]: what a process can spend is on record for it in the store.
+//   - [Told]: when a caller is told to come back.
 //   - [Ledger]: what a process did with the tokens that it was granted.
 //
 // The adversary and the tests on a real Redis ask it. It imports neither package local nor

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/test/proof/invariant"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -326,14 +327,8 @@ func (w *player) told(c *lua.Call, r *lua.Reply) {
 		b = &lent{r.Epoch, make(map[string]int64)}
 		w.lent[c.Bucket] = b
 	}
-	if r.Code == lua.Denied {
-		for id, end := range b.ends {
-			if id != c.Lease && end > r.Now && r.Now+r.Retry > end {
-				w.fault("told",
-					"at %v %q is told to come back in %d µs, and the lease of %q ends in %d: %+v", w.now(), c.Lease, r.Retry, id, end-r.Now, c)
-				break
-			}
-		}
+	if f := invariant.Told(c, r, r.Now, b.ends); f.Broken() {
+		w.fault("told", "at %v: %v: %+v", w.now(), f, c)
 	}
 	if c.Lease == "" || r.Code == lua.Replay {
 		return
