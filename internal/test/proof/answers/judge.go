@@ -119,7 +119,7 @@ func (p *process) crowd(x *Step, a place) {
 	begin := time.Now()
 	var crowd sync.WaitGroup
 	for i, n := range x.Costs {
-		p.code.add("crowd.Go(func() { %s.AllowN(ctx, %q, %d) })\nsynctest.Wait()", p.limiter(a.which), a.key, n)
+		p.code.add("crowd.Go(func() { %s })\nsynctest.Wait()", p.text("AllowN", a, n))
 		crowd.Go(func() { all[i], at[i] = p.limiters[a.which].AllowN(ctx, a.key, n), time.Since(begin) })
 		synctest.Wait()
 	}
@@ -240,7 +240,7 @@ func (p *process) charged(before tiered.Decision, a place, n int64) {
 	p.judge(&after)
 	// A standing share pays first, and may owe then what Redis still has.
 	if most := max(before.Remaining-n, 0); after.Remaining > most && p.Policies[a.which].Standing == tiered.StandingOff {
-		p.blame("charge", fmt.Sprintf("if v = %s.PeekN(ctx, %q, 0); v.Remaining > %d {\n\tt.Error(v)\n}", p.limiter(a.which), a.key, most),
+		p.blame("charge", fmt.Sprintf("if v = %s; v.Remaining > %d {\n\tt.Error(v)\n}", p.text("PeekN", a, 0), most),
 			"%d remained, %d were charged, and %d remain", before.Remaining, n, after.Remaining)
 	}
 }
@@ -290,8 +290,7 @@ func (p *process) each(_ *Step, a place) {
 	v := p.peek(a, 1)
 	p.quiesce()
 	begin := time.Now()
-	p.code.add("every, _ = %s.PeekEach(ctx, %q)", p.limiter(a.which), a.key)
-	p.timed(p.Budget, func() { all, err = l.PeekEach(ctx, a.key) })
+	p.call(p.Budget, "every, _ = "+p.text("PeekEach", a), func() { all, err = l.PeekEach(ctx, a.key) })
 	if err != nil {
 		if !p.isDown() && p.settled(a) {
 			p.blame("each", fmt.Sprintf("t.Error(%q)", err), "PeekEach: %v", err)

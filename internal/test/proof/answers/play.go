@@ -236,8 +236,9 @@ func (w *player) blame(judge, check, format string, args ...any) {
 	}
 }
 
-// timed blames a call that takes longer than most.
-func (w *player) timed(most time.Duration, call func()) {
+// call makes a call, and blames one that takes longer than most. text is the call as Go.
+func (w *player) call(most time.Duration, text string, call func()) {
+	w.code.add("%s", text)
 	begin := time.Now()
 	call()
 	w.late(time.Since(begin), most)

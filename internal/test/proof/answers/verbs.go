@@ -58,10 +58,10 @@ var verbs = [...]func(p *process, x *Step, a place){
 	Carry: func(p *process, x *Step, a place) { p.askBy(x, a, x.N) },
 	Hurry: func(p *process, x *Step, a place) {
 		var d tiered.Decision
-		p.code.add("%s", within(x.Pause, fmt.Sprintf("d = %s.AllowN(ctx, %q, %d)", p.limiter(a.which), a.key, x.N)))
+		text := within(x.Pause, "d = "+p.text("AllowN", a, x.N))
 		ctx, cancel := context.WithTimeout(ctx, x.Pause)
 		defer cancel()
-		p.timed(min(p.Budget, x.Pause), func() { d = p.limiters[a.which].AllowN(ctx, a.key, x.N) })
+		p.call(min(p.Budget, x.Pause), text, func() { d = p.limiters[a.which].AllowN(ctx, a.key, x.N) })
 		p.decision(&d, a.which, x.N)
 	},
 	Again: func(p *process, x *Step, a place) {
@@ -84,16 +84,15 @@ var verbs = [...]func(p *process, x *Step, a place){
 	Known: func(p *process, _ *Step, a place) { p.peek(a, 0) },
 	Reserve: func(p *process, x *Step, a place) {
 		var r tiered.Reservation
-		p.code.add("rs = append(rs, %s.ReserveN(ctx, %q, %d))\nd = rs[len(rs)-1].Decision", p.limiter(a.which), a.key, x.N)
-		p.timed(p.Budget, func() { r = p.limiters[a.which].ReserveN(ctx, a.key, x.N) })
+		text := "rs = append(rs, " + p.text("ReserveN", a, x.N) + ")\nd = rs[len(rs)-1].Decision"
+		p.call(p.Budget, text, func() { r = p.limiters[a.which].ReserveN(ctx, a.key, x.N) })
 		p.decision(&r.Decision, a.which, x.N)
 		p.held = append(p.held, &reservation{Reservation: r, by: p, at: a, cost: x.N})
 	},
 	Settle: (*process).settle,
 	Cancel: (*process).settle,
 	AtMost: func(p *process, x *Step, a place) {
-		p.code.add("_, d = %s.AllowAtMost(ctx, %q, %d)", p.limiter(a.which), a.key, x.N)
-		p.timed(4*p.Budget, func() {
+		p.call(4*p.Budget, "_, d = "+p.text("AllowAtMost", a, x.N), func() {
 			granted, d := p.limiters[a.which].AllowAtMost(ctx, a.key, x.N)
 			c := p.counts[a.which]
 			if p.judge(&d); granted > 0 {
@@ -106,10 +105,10 @@ var verbs = [...]func(p *process, x *Step, a place){
 	Apart: func(p *process, x *Step, a place) {
 		uses, text := p.uses(a.key, x.N)
 		uses = append(uses, p.limiters[a.which].For(a.key).N(1))
-		p.code.add("all = tiered.All(%s, %s.For(%q))\nall.AllowSeparately(ctx, each)\nd = each[0]",
+		text = fmt.Sprintf("all = tiered.All(%s, %s.For(%q))\nall.AllowSeparately(ctx, each)\nd = each[0]",
 			text, p.limiter(a.which), a.key)
 		all, each := tiered.All(uses...), make([]tiered.Decision, 3)
-		p.timed(p.Budget, func() { all.AllowSeparately(ctx, each) })
+		p.call(p.Budget, text, func() { all.AllowSeparately(ctx, each) })
 		for i := range p.limiters {
 			p.decision(&each[i], i, x.N)
 		}
@@ -134,19 +133,18 @@ var verbs = [...]func(p *process, x *Step, a place){
 		ctx, cancel := context.WithTimeout(ctx, x.Pause)
 		defer cancel()
 		uses, text := p.uses(a.key, x.N)
-		p.code.add("%s", within(x.Pause, "_ = tiered.All("+text+").Wait(ctx)"))
 		for i, c := range p.counts {
 			k := p.at(place{i, a.key})
 			k.touched, k.gave = time.Now(), time.Now()
 			c.unsure, c.quiet, c.Waiting.Longest = true, true, max(c.Waiting.Longest, x.Pause)
 			c.Waiting.GaveUp, c.Waiting.Admitted = c.Waiting.GaveUp+1, c.Waiting.Admitted+1 // one of both, of one policy
 		}
-		p.timed(x.Pause, func() { _ = tiered.All(uses...).Wait(ctx) })
+		text = within(x.Pause, "_ = tiered.All("+text+").Wait(ctx)")
+		p.call(x.Pause, text, func() { _ = tiered.All(uses...).Wait(ctx) })
 	},
 	Charge: func(p *process, x *Step, a place) {
 		before := p.limiters[a.which].PeekN(ctx, a.key, 0)
-		p.code.add("_ = %s.For(%q).N(%d).Charge()", p.limiter(a.which), a.key, x.N)
-		p.timed(0, func() {
+		p.call(0, fmt.Sprintf("_ = %s.For(%q).N(%d).Charge()", p.limiter(a.which), a.key, x.N), func() {
 			if err := p.limiters[a.which].For(a.key).N(x.N).Charge(); err != nil {
 				p.blame("stats", fmt.Sprintf("t.Errorf(%q)", err), "Charge: %v", err)
 			}
@@ -158,13 +156,11 @@ var verbs = [...]func(p *process, x *Step, a place){
 	},
 	Refund: func(p *process, x *Step, a place) {
 		p.at(a).gave = time.Now()
-		p.code.add("_ = %s.Refund(ctx, %q, %d)", p.limiter(a.which), a.key, x.N)
-		p.timed(2*p.Budget, func() { _ = p.limiters[a.which].Refund(ctx, a.key, x.N) })
+		p.call(2*p.Budget, "_ = "+p.text("Refund", a, x.N), func() { _ = p.limiters[a.which].Refund(ctx, a.key, x.N) })
 	},
 	Reset: func(p *process, _ *Step, a place) {
 		p.at(a).gave = time.Now()
-		p.code.add("_ = %s.Reset(ctx, %q)", p.limiter(a.which), a.key)
-		p.timed(2*p.Budget, func() { _ = p.limiters[a.which].Reset(ctx, a.key) })
+		p.call(2*p.Budget, "_ = "+p.text("Reset", a), func() { _ = p.limiters[a.which].Reset(ctx, a.key) })
 	},
 	Change: func(p *process, x *Step, a place) {
 		p.changes(a.which)
@@ -220,6 +216,15 @@ var verbs = [...]func(p *process, x *Step, a place){
 // limiter returns the Limiter of a policy as Go.
 func (p *process) limiter(which int) string { return fmt.Sprintf("p[%d][%d]", p.slot, which) }
 
+// text returns a call of a method of a policy's Limiter as Go, of a key and perhaps of tokens.
+func (p *process) text(method string, a place, n ...int64) string {
+	tokens := ""
+	if len(n) > 0 {
+		tokens = fmt.Sprint(", ", n[0])
+	}
+	return fmt.Sprintf("%s.%s(ctx, %q%s)", p.limiter(a.which), method, a.key, tokens)
+}
+
 // uses returns a use of a key for each policy, and all of them as Go.
 func (p *process) uses(key string, n int64) (uses []tiered.Use, text string) {
 	for i, l := range p.limiters {
@@ -267,11 +272,10 @@ func (p *process) askBy(x *Step, a place, n int64) (d tiered.Decision) {
 	case byPlan:
 		allow, text = use.WithPlan(plan).Allow, fmt.Sprintf("%s.WithPlan(%q).Allow(ctx)", text, plan)
 	default:
-		text = fmt.Sprintf("%s.AllowN(ctx, %q, %d)", name, a.key, n)
+		text = p.text("AllowN", a, n)
 		allow = func(ctx context.Context) tiered.Decision { return l.AllowN(ctx, a.key, n) }
 	}
-	p.code.add("d = %s", text)
-	p.timed(p.Budget, func() { d = allow(ctx) })
+	p.call(p.Budget, "d = "+text, func() { d = allow(ctx) })
 	k.touched = time.Now()
 	p.decision(&d, a.which, n)
 	return d
@@ -279,8 +283,7 @@ func (p *process) askBy(x *Step, a place, n int64) (d tiered.Decision) {
 
 // peek looks whether n tokens are there.
 func (p *process) peek(a place, n int64) (v tiered.Decision) {
-	p.code.add("v = %s.PeekN(ctx, %q, %d)", p.limiter(a.which), a.key, n)
-	p.timed(p.Budget, func() { v = p.limiters[a.which].PeekN(ctx, a.key, n) })
+	p.call(p.Budget, "v = "+p.text("PeekN", a, n), func() { v = p.limiters[a.which].PeekN(ctx, a.key, n) })
 	p.judge(&v)
 	return v
 }
@@ -300,11 +303,9 @@ func (p *process) settle(x *Step, _ place) {
 	}
 	r.ended = true
 	if x.Verb == Cancel {
-		w.code.add("rs[%d].Cancel()", i)
-		w.timed(0, r.Cancel)
+		w.call(0, fmt.Sprintf("rs[%d].Cancel()", i), r.Cancel)
 	} else {
-		w.code.add("rs[%d].Settle(%d)", i, x.N)
-		w.timed(0, func() { r.Settle(x.N) })
+		w.call(0, fmt.Sprintf("rs[%d].Settle(%d)", i, x.N), func() { r.Settle(x.N) })
 	}
 }
 
@@ -317,8 +318,7 @@ func (p *process) together(x *Step, a place) {
 	}
 	var d tiered.Decision
 	each := make([]tiered.Decision, 2)
-	p.code.add("d = tiered.All(%s).AllowEach(ctx, each)", text)
-	p.timed(p.Budget, func() { d = tiered.All(uses...).AllowEach(ctx, each) })
+	p.call(p.Budget, "d = tiered.All("+text+").AllowEach(ctx, each)", func() { d = tiered.All(uses...).AllowEach(ctx, each) })
 	p.judge(&d)
 	for i := range uses {
 		p.judge(&each[i])
@@ -335,8 +335,8 @@ func (p *process) together(x *Step, a place) {
 // reserveAndCancel reserves a token, and cancels that if Pick is odd.
 func (p *process) reserveAndCancel(x *Step, a place) {
 	fails := x.Pick%2 == 1
-	p.code.add("if r := %s.Reserve(ctx, %q); r.Allowed && %t {\nr.Cancel()\n}", p.limiter(a.which), a.key, fails)
-	p.timed(p.Budget, func() {
+	text := fmt.Sprintf("if r := %s; r.Allowed && %t {\nr.Cancel()\n}", p.text("Reserve", a), fails)
+	p.call(p.Budget, text, func() {
 		r := p.limiters[a.which].Reserve(ctx, a.key)
 		err := r.Err()
 		if r.Allowed && fails {
@@ -353,7 +353,7 @@ func (p *process) reserveAndCancel(x *Step, a place) {
 }
 
 func (p *process) waitCode(x *Step, a place) string {
-	return within(x.Pause, fmt.Sprintf("_ = %s.WaitN(ctx, %q, %d)", p.limiter(a.which), a.key, x.N))
+	return within(x.Pause, "_ = "+p.text("WaitN", a, x.N))
 }
 
 // wait waits for tokens. It returns what is to be noted then: callers in the background write nothing themselves.

@@ -111,8 +111,7 @@ func slotOf(bucket string) uint32 {
 type Client struct {
 	*remote.Memory // for all that does not depend on the nodes
 	nodes          *Nodes
-	knows          atomic.Bool  // the client has the map of slots
-	Locates        atomic.Int64 // how often it asked for the map
+	knows          atomic.Bool // the client has the map of slots
 }
 
 // Cluster returns a client that knows no node before it has located one.
@@ -148,7 +147,6 @@ func (c *Client) Nodes() []remote.Node {
 
 // Locate finds the map of slots; see [remote.Store].
 func (c *Client) Locate(_ context.Context, bucket string) (remote.Node, error) {
-	c.Locates.Add(1)
 	if len(c.nodes.all()) == 0 {
 		return "", io.EOF
 	}
