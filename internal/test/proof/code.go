@@ -20,8 +20,8 @@ var names = map[any]string{
 	tiered.StandingSplit: "tiered.StandingSplit", tiered.StandingOn: "tiered.StandingOn",
 }
 
-// Code returns a value as Go, without the fields that are zero and without functions. Other words for numbers are as
-// their String says: that is to be read only.
+// Code returns a value as Go, without the fields that are zero and without functions. Other words
+// for numbers are as their String says: that is to be read only.
 func Code(of any) string { return code(reflect.ValueOf(of)) }
 
 func code(v reflect.Value) string {

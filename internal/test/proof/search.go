@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// First plays count random things, some at once, and returns the number of the first that is broken, or count. Each
-// worker has a test of its own, for its bubbles. After a broken one only those before it are played, unless all are.
+// First plays count random things, some at once, and returns the number of the first that is
+// broken, or count. Each worker has a test of its own, for its bubbles. After a broken one only
+// those before it are played, unless all are.
 func First(t *testing.T, count int, all bool, broken func(t *testing.T, n int) bool) int {
 	var next, first atomic.Int64
 	first.Store(int64(count))
@@ -50,8 +51,8 @@ func Shortest[T any](list []T, broken func([]T) bool) []T {
 	return list
 }
 
-// Simplest makes fields and elements of a value zero, or else one, or a round time, as long as it is still broken. A
-// value that cannot be played is not.
+// Simplest makes fields and elements of a value zero, or else one, or a round time, as long as it
+// is still broken. A value that cannot be played is not.
 func Simplest[T any](of T, broken func(T) bool) T {
 	var walk func(v reflect.Value)
 	walk = func(v reflect.Value) {

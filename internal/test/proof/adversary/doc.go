@@ -18,6 +18,7 @@
 // must be free again, and every token must be accounted for. The admissions, net of refunds, must fit into one
 // ideal bucket, and so must those that were kept, but for what refilled into the room of tokens that came back.
 //
-// A [World] is driven by choices, one number a step: by every sequence of them up to a length ([Walk]), by random ones
-// ([Schedule.Play]), or by a fuzzer. A failure is shown as the shortest schedule that still fails.
+// A [World] is driven by choices, one number a step: by every sequence of them up to a length
+// ([Walk]), by random ones ([Schedule.Play]), or by a fuzzer. A failure is shown as the shortest
+// schedule that still fails.
 package adversary

@@ -14,8 +14,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// History is a schedule of one of the two worlds, that of a bucket and that of the standing shares. It can be played any
-// number of times. B is where it is played, and T a choice.
+// History is a schedule of one of the two worlds, that of a bucket and that of the standing shares.
+// It can be played any number of times. B is where it is played, and T a choice.
 type History[S, B, T any] interface {
 	Play(in B, tell bool) Outcome
 	List() []T

@@ -318,7 +318,8 @@ func versions() []*Scope {
 	return all
 }
 
-// everyday makes it a scope of a demand that is often high, in which each process is so often told each limit.
+// everyday makes it a scope of a demand that is often high, in which each process is so often told
+// each limit.
 func (s *Scope) everyday(changes int) {
 	s.FailMode, s.Actions = local.FailClosed, everything(len(s.Bursts), s.burst())
 	for p := range s.Bursts {

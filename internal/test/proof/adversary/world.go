@@ -358,7 +358,8 @@ func isHeard(again, lost bool) func(*World, int, int) bool {
 	}
 }
 
-// pull takes the n-th message from the network. If it is to arrive again, a copy stays, unless it has arrived too often.
+// pull takes the n-th message from the network. If it is to arrive again, a copy stays, unless it
+// has arrived too often.
 func pull[M interface{ copies() *int }](all *[]M, n int, again bool) (m M, ok bool) {
 	i, ok := indexOf(len(*all), n)
 	if !ok {

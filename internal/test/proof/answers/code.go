@@ -16,8 +16,8 @@ type Transcript struct {
 	done []string
 }
 
-// head, foot and store surround what was done. p has the Limiters by process and policy, d and v are the last Decisions
-// of a request and of a look.
+// head and foot surround what was done. p has the Limiters by process and policy, d and v
+// are the last Decisions of a request and of a look.
 const (
 	head = `// imports: context, errors, sync, sync/atomic, testing, testing/synctest, time; lua, remote, testgroup, tiered
 func TestAnswers%d(t *testing.T) {

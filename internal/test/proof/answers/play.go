@@ -122,8 +122,8 @@ func (s *store) Presence(ctx context.Context, timeout time.Duration, n remote.No
 	return s.Memory.Presence(ctx, timeout, n, p)
 }
 
-// Play plays a sequence in a bubble, and returns the first fault that one of the judges finds, nil if there is none. It
-// writes down what it does as it does it.
+// Play plays a sequence in a bubble, and returns the first fault that one of the judges finds, nil
+// if there is none. It writes down what it does as it does it.
 func (s Sequence) Play(judges func(judge string) bool, code *Transcript) *Fault {
 	if s.Processes == 0 || len(s.Policies) == 0 || len(s.Rules) != len(s.Policies) {
 		return nil
@@ -228,7 +228,8 @@ func (w *player) open(slot int) {
 	w.slots[slot] = p
 }
 
-// blame records a fault, unless there is one already or nobody judges that. check is Go code that fails where it is.
+// blame records a fault, unless there is one already or nobody judges that. check is Go code that
+// fails where it is.
 func (w *player) blame(judge, check, format string, args ...any) {
 	if w.fault == nil && w.judges(judge) {
 		w.code.add("%s", check)

@@ -60,9 +60,9 @@ func Covered(spendable, out int64) (f Finding) {
 // ShareBurst is what the share of one process holds: 1 of a burst that is less than one for each.
 func ShareBurst(burst, fleet int64) int64 { return max(burst/fleet, 1) }
 
-// Told checks what a caller is told whom a window refuses at a time of the bucket: no later time than the first of the ends
-// of leases in which others hold tokens, because by then they may be given back, nor than that when nothing counts any
-// more. It does not know of clocks that were set.
+// Told checks what a caller is told whom a window refuses at a time of the bucket: no later time
+// than the first of the ends of leases in which others hold tokens, because by then they may be
+// given back, nor than that when nothing counts any more. It does not know of clocks that were set.
 func Told(c *lua.Call, r *lua.Reply, now int64, ends map[string]int64) (f Finding) {
 	if c.Algorithm != lua.FixedWindow && c.Algorithm != lua.SlidingWindow || r.Code != lua.Denied {
 		return f

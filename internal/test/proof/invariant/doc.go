@@ -9,9 +9,9 @@
 //   - [Told]: when a caller is told to come back.
 //   - [Ledger]: what a process did with the tokens that it was granted.
 //
-// The adversary and the tests on a real Redis ask it. It imports neither package local nor
-// package remote, because a judge must not share the defendant's code. From package lua it takes the types of the
-// protocol only.
+// The adversary and the tests on a real Redis ask it. It imports neither package local nor package
+// remote, because a judge must not share the defendant's code. From package lua it takes the types
+// of the protocol only.
 //
 // Package ideal says how many tokens a stream of requests may admit.
 package invariant

@@ -50,8 +50,8 @@ func OnScripts() *Backend {
 	_ = first.Close()
 	client := redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:6379", // never dialed
-		// The network reads while it writes, as a socket does: else both ends of a pipe write for ever, when the first call
-		// of a pipeline is answered while the second is being sent.
+		// The network reads while it writes, as a socket does: else both ends of a pipe write for
+		// ever, when the first call of a pipeline is answered while the second is being sent.
 		Dialer: faultnet.New(1).Dialer(func(context.Context, string, string) (net.Conn, error) { return m.Dial() }),
 		// These are the settings of remote.Open. go-redis' own number of connections depends on the processors.
 		MaxRetries: -1, DialerRetries: 1, PoolSize: 100, PipelinePoolSize: -1, ContextTimeoutEnabled: true,

@@ -257,7 +257,8 @@ func (p *process) others(s *Step) {
 	}
 }
 
-// rule has PerKey return something else. Half of the time a request carries that instead of a Refresh.
+// rule has PerKey return something else. Half of the time a request carries that instead of a
+// Refresh.
 func (p *process) rule(s *Step) {
 	w := p.player
 	w.mu.Lock()

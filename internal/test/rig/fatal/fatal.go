@@ -7,7 +7,8 @@ type T interface {
 	Fatal(args ...any)
 }
 
-// Get returns what a call returns, or ends the test at its error: l := fatal.Get(g.NewLimiter(p))(t).
+// Get returns what a call returns, or ends the test at its error:
+// l := fatal.Get(g.NewLimiter(p))(t).
 func Get[V any](v V, err error) func(T) V {
 	return func(t T) V {
 		t.Helper()

@@ -1,5 +1,5 @@
-// Package manynodes has stores of several nodes for virtual time: a Cluster whose map of slots each client has to find
-// first, and a Ring whose shards come and go.
+// Package manynodes has stores of several nodes for virtual time: a Cluster whose map of slots each
+// client has to find first, and a Ring whose shards come and go.
 package manynodes
 
 import (

@@ -1,5 +1,5 @@
-// Package ranclock has a clock for tests that judge real time. It does not count the time in which a busy machine ran
-// something else.
+// Package ranclock has a clock for tests that judge real time. It does not count the time in which
+// a busy machine ran something else.
 package ranclock
 
 import (
