@@ -64,10 +64,7 @@ func (w *World) request(b *bucket, c local.Call) *request {
 	if c.Refund > c.Given {
 		r.refunds, b.refunding = newest(b.refunding, c.Refund-c.Given), nil
 	}
-	w.requests = append(w.requests, r)
-	if len(w.requests) > maxMessages {
-		w.requests = w.requests[1:]
-	}
+	w.requests = Under(w.requests, r, maxMessages)
 	w.Logf("%s sends %d: want %d min %d ack %d hold %d ret %d refund %d debt %d owed %d direct %t to %d ttl %v, wanted for %v",
 		p.id, c.Seq, c.Want, c.Min, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt, c.Owed, c.Direct, c.To,
 		time.Duration(c.TTL)*time.Microsecond, time.Duration(c.Deadline-w.server())*time.Microsecond)
@@ -97,7 +94,7 @@ func (w *World) exchange(c lua.Call) lua.Reply {
 	}
 	w.updateSegment()
 	w.calls++
-	answer, err := w.store.run(c)
+	answer, err := w.store.Run(c)
 	if err != nil {
 		w.Failf("the script refuses %+v: %v", c, err)
 		return answer
@@ -172,10 +169,7 @@ func (w *World) execute(r *request) {
 			r.expires = max(r.expires, r.sent+left-left/100)
 		}
 	}
-	w.replies = append(w.replies, &reply{to: r, answer: answer, event: w.newEvent()})
-	if len(w.replies) > maxMessages {
-		w.replies = w.replies[1:]
-	}
+	w.replies = Under(w.replies, &reply{to: r, answer: answer, event: w.newEvent()}, maxMessages)
 }
 
 // flow sends everything that is due, executes it in order, and delivers the replies.
@@ -353,8 +347,8 @@ func OnRedis(client *redis.Client) *Store {
 	}
 }
 
-// run executes one call. The network is ours, so an error is either the script's or a broken test.
-func (b *Store) run(c lua.Call) (lua.Reply, error) {
+// Run executes one call. The network is ours, so an error is either the script's or a broken test.
+func (b *Store) Run(c lua.Call) (lua.Reply, error) {
 	var r [1]remote.Result
 	b.Calls.Run(context.Background(), 10*time.Second, []lua.Call{c}, r[:])
 	return r[0].Reply, r[0].Err

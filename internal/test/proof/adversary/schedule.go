@@ -78,6 +78,12 @@ func Drive[S History[S, B, T], B, T any](
 	return sum
 }
 
+// Under adds a message to those under way. Beyond the most that there may be the oldest is lost.
+func Under[M any](way []M, m M, most int) []M {
+	way = append(way, m)
+	return way[max(len(way)-most, 0):]
+}
+
 // Describe plays a history and tells every step.
 func Describe[S History[S, B, T], B, T any](h S, in B) string {
 	return fmt.Sprintf("%v\n%s", h, h.Play(in, true).Text)

@@ -205,10 +205,7 @@ func (w *world) send(p *process) bool {
 		return false
 	}
 	p.member, p.epoch = poll.Member, poll.Epoch
-	w.polls = append(w.polls, &message{from: p, poll: poll})
-	if len(w.polls) > maxMessages {
-		w.polls = w.polls[1:]
-	}
+	w.polls = adversary.Under(w.polls, &message{from: p, poll: poll}, maxMessages)
 	w.Logf("%d polls: %+v", p.number, poll)
 	return true
 }
@@ -228,10 +225,7 @@ func (w *world) execute(m *message) {
 		return
 	}
 	w.there = w.there || c.Poll.Reply.Code == lua.PollDone
-	w.replies = append(w.replies, &message{from: m.from, poll: m.poll, reply: c.Poll.Reply})
-	if len(w.replies) > maxMessages {
-		w.replies = w.replies[1:]
-	}
+	w.replies = adversary.Under(w.replies, &message{from: m.from, poll: m.poll, reply: c.Poll.Reply}, maxMessages)
 	w.Logf("poll %s %d executed: %+v", m.poll.Member, m.poll.Seq, c.Poll.Reply)
 }
 
@@ -324,12 +318,11 @@ func (w *world) bucket(k int) string { return fmt.Sprintf("{k%d}tb2", k) }
 
 // run executes a call of a bucket.
 func (w *world) run(c lua.Call) lua.Reply {
-	var r [1]remote.Result
-	w.keys.Calls.Run(context.Background(), 10*time.Second, []lua.Call{c}, r[:])
-	if r[0].Err != nil {
-		w.Failf("the script refuses %+v: %v", c, r[0].Err)
+	r, err := w.keys.Run(c)
+	if err != nil {
+		w.Failf("the script refuses %+v: %v", c, err)
 	}
-	return r[0].Reply
+	return r
 }
 
 // direct takes up to n tokens from the bucket of a key.
