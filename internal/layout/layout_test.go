@@ -109,7 +109,7 @@ var importRules = []importRule{
 	// The adversary owns what lies between the tiers, so it sees them.
 	{
 		packages: "internal/test/proof/adversary",
-		ours:     []string{"lua", "local", "remote", "internal/test/proof", "internal/test/proof/ideal", "internal/test/proof/invariant"},
+		ours:     []string{"internal/fifo", "lua", "local", "remote", "internal/test/proof", "internal/test/proof/ideal", "internal/test/proof/invariant"},
 		modules:  []string{anything},
 	},
 	{

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/fifo"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
@@ -185,4 +186,6 @@ var skipped = map[reflect.Type]bool{
 	reflect.TypeFor[time.Location](): true,
 	reflect.TypeFor[local.Policy]():  true,
 	reflect.TypeFor[local.Waiter]():  true,
+
+	reflect.TypeFor[fifo.Place[*local.Waiter]](): true,
 }
