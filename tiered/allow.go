@@ -47,7 +47,7 @@ const mostAttempts = 4
 //
 // If there are not n tokens it asks again, up to three times, for those that the last answer said are left, so it
 // blocks for up to four Options.Budget, and each attempt counts in Stats. d is the last Decision that took tokens, if
-// any did. It may get fewer than are left if others take some meanwhile.
+// any did. It may get fewer than are left if others take some meanwhile, or if Redis does not answer.
 func (l *Limiter) AllowAtMost(ctx context.Context, key string, n int64) (granted int64, d Decision) {
 	n = min(n, engine.MaxTokens)
 	ask := n
@@ -56,16 +56,19 @@ func (l *Limiter) AllowAtMost(ctx context.Context, key string, n int64) (granted
 		if answer.Allowed || granted == 0 {
 			d = answer
 		}
-		switch {
-		case answer.Allowed:
+		switch answer.Reason {
+		case Granted:
 			granted += ask
 			ask = min(n-granted, answer.Remaining)
-		case answer.Reason == Limited, answer.Reason == FallbackSpent:
+		case Limited, FallbackSpent:
 			ask = min(ask-1, max(answer.Remaining, 1))
-		case answer.Reason == ExceedsBurst:
+		case ExceedsBurst:
 			ask = min(ask-1, max(answer.Burst, 1))
-		default:
-			ask = 0
+		default: // Remaining says nothing of what a fail mode has
+			if answer.Allowed {
+				granted += ask
+			}
+			return granted, d
 		}
 		if ask <= 0 {
 			break
