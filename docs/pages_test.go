@@ -4,8 +4,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
@@ -73,6 +75,20 @@ func TestPagesSayWhoTheyAreFor(t *testing.T) {
 	for _, page := range files(t, "docs/*.md") {
 		if _, text, _ := strings.Cut(read(t, page), "\n\n"); !strings.HasPrefix(text, "For ") {
 			t.Errorf("%s begins with %.60q, and does not say who it is for", page, text)
+		}
+	}
+}
+
+// Prose is wrapped at 100 columns, so that a change shows what it changes.
+func TestProseIsWrapped(t *testing.T) {
+	toRoot(t)
+	made := regexp.MustCompile("(?ms)^ *```.*?^ *```$|^    .*?$|<!-- made by .*?<!-- end of ")
+	for _, page := range slices.Concat([]string{"CONTRIBUTING.md", "CHANGELOG.md"}, files(t, "docs/*.md"), files(t, "docs/*/*.md")) {
+		for line := range strings.Lines(made.ReplaceAllString(read(t, page), "")) {
+			text := strings.TrimLeft(line, "-> 0123456789.")
+			if utf8.RuneCountInString(line) > 101 && strings.Contains(text, " ") && text[0] != '|' && text[0] != '#' {
+				t.Errorf("%s: a line of more than 100 characters: %.60s…", page, text)
+			}
 		}
 	}
 }

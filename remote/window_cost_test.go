@@ -24,7 +24,7 @@ func TestBytesOfAKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := realEngine(t)
-	stated := regexp.MustCompile(`whose name has 30 characters, on Redis (\d+\.\d+)\.`).FindSubmatch(page)
+	stated := regexp.MustCompile(`whose\s+name\s+has\s+30\s+characters,\s+on\s+Redis\s+(\d+\.\d+)\.`).FindSubmatch(page)
 	if stated == nil || !strings.HasPrefix(redistest.Version(t), string(stated[1])+".") {
 		t.Skipf("the page states the figures of %q, and this is %s", stated, redistest.Version(t))
 	}
