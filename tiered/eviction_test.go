@@ -35,7 +35,7 @@ func TestEvictedKeyHasNoNewShare(t *testing.T) {
 					return admitted
 				}
 				admitted, start := 0, time.Now()
-				for round := range 20 {
+				for round := range min(20, 5000/maxKeys) {
 					admitted += useUp("user")
 					for i := range 3 * maxKeys {
 						l.Allow(ctx, fmt.Sprint("other ", round, " ", i))
