@@ -1,5 +1,5 @@
-// Package tiered_test holds the acceptance tests: what the project promises, checked through its public API on real
-// redis-server processes.
+// Package tiered_test holds the acceptance tests: what the project promises, checked through its
+// public API on real redis-server processes.
 package tiered_test
 
 import (
@@ -26,7 +26,8 @@ import (
 
 func TestMain(m *testing.M) { fleet.Main(m) }
 
-// fleetTest is processes that share limits, each under three times its load, on one Redis or on a Cluster.
+// fleetTest is processes that share limits, each under three times its load, on one Redis or on a
+// Cluster.
 type fleetTest struct {
 	name      string
 	processes int
@@ -35,7 +36,8 @@ type fleetTest struct {
 	loads     []fleetLoad
 }
 
-// fleetLoad is a load and the least of it that must be admitted: of what an ideal bucket admits, or of what a window may hold.
+// fleetLoad is a load and the least of it that must be admitted: of what an ideal bucket admits, or
+// of what a window may hold.
 type fleetLoad struct {
 	fleet.Load
 	least float64
@@ -52,8 +54,9 @@ var fleetTests = []fleetTest{
 	{name: "10 per second", processes: 8, loads: []fleetLoad{
 		{fleet.Load{Policy: tiered.Policy{Name: "api", Limit: tiered.PerSecond(10).WithBurst(10)}}, 0.95},
 	}},
-	// Large leases, and time to fill them and the bucket: a refill that forgot the escrow shows here, in the audit. What lies in
-	// Redis for a hold-off when a surge ends overflows before the next one: that part of the limit is missing.
+	// Large leases, and time to fill them and the bucket: a refill that forgot the escrow shows
+	// here, in the audit. What lies in Redis for a hold-off when a surge ends overflows before the
+	// next one: that part of the limit is missing.
 	{name: "surges", processes: 3, loads: []fleetLoad{
 		{fleet.Load{Policy: tiered.Policy{Name: "api", Limit: tiered.PerSecond(2000).WithBurst(500), Lease: tiered.Lease{Size: 125}}, Surges: true}, 0.8},
 	}},
@@ -65,7 +68,8 @@ var fleetTests = []fleetTest{
 		{fleet.Load{Policy: tiered.Policy{Name: "buckets", Limit: perWindow(200).WithBurst(50), Also: []tiered.Limit{tiered.PerSecond(150).WithBurst(150)}}}, 0.6},
 		{fleet.Load{Policy: tiered.Policy{Name: "log", Algorithm: tiered.SlidingLog, Limit: perWindow(50)}}, 0.6},
 	}},
-	// A hot key in four parts, each with a quarter of the limit. All parts together keep the whole limit.
+	// A hot key in four parts, each with a quarter of the limit. All parts together keep the whole
+	// limit.
 	{name: "parts on a Cluster", processes: 8, parts: 4, cluster: true, loads: []fleetLoad{
 		{fleet.Load{Policy: tiered.Policy{Name: "leased", Limit: tiered.PerSecond(1000).WithBurst(400)}}, 0.6},
 		{fleet.Load{Policy: tiered.Policy{Name: "direct", Limit: tiered.PerSecond(200).WithBurst(40), Lease: tiered.Lease{Size: tiered.NoLease}}}, 0.6},
@@ -80,8 +84,9 @@ func partOf(key, process string, k uint64) string {
 	return key + "#" + strconv.FormatUint(h.Sum64()%k, 10)
 }
 
-// TestExactAcrossProcesses is the promise: processes share limits under three times their load, one is killed, one stopped, and
-// two start on the way. No interval admits more than a limit allows, and most of it is used.
+// TestExactAcrossProcesses is the promise: processes share limits under three times their load, one
+// is killed, one stopped, and two start on the way. No interval admits more than a limit allows,
+// and most of it is used.
 func TestExactAcrossProcesses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute of real time")
@@ -187,7 +192,8 @@ func (l *fleetLoad) judgeBuckets(t *testing.T, requests []fleet.Record) {
 	}
 }
 
-// judgeWindow holds them against the window: any of its length, or of a fixed one those that begin at its multiples.
+// judgeWindow holds them against the window: any of its length, or of a fixed one those that begin
+// at its multiples.
 func (l *fleetLoad) judgeWindow(t *testing.T, requests []fleet.Record) {
 	most := fleet.FullestInterval(requests, window)
 	if l.Algorithm == tiered.FixedWindow {
@@ -203,8 +209,9 @@ func (l *fleetLoad) judgeWindow(t *testing.T, requests []fleet.Record) {
 	}
 }
 
-// TestSteadyStateOnRedis is the other promise: below the limit nothing waits for Redis, and Redis is hardly asked.
-// Ten processes' worth of limiters offer 0.8 of 20 000 per second; the first two seconds do not count.
+// TestSteadyStateOnRedis is the other promise: below the limit nothing waits for Redis, and Redis
+// is hardly asked. Ten processes' worth of limiters offer 0.8 of 20 000 per second; the first two
+// seconds do not count.
 func TestSteadyStateOnRedis(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute of real time")
@@ -304,7 +311,8 @@ func median(all []float64) float64 {
 	return all[len(all)/2]
 }
 
-// commandsProcessed reports the commands that the server read off its wires: those of a script do not count there.
+// commandsProcessed reports the commands that the server read off its wires: those of a script do
+// not count there.
 func commandsProcessed(t *testing.T, c *redis.Client) int64 {
 	info, err := c.Info(context.Background(), "commandstats").Result()
 	if err != nil {

@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// BenchmarkDecision is one decision of each contestant under each load. Its names are key=value, so that benchstat can
-// put any of them in rows and columns: benchstat -row .name,/limiter -col /goroutines.
+// BenchmarkDecision is one decision of each contestant under each load. Its names are key=value, so
+// that benchstat can put any of them in rows and columns: benchstat -row .name,/limiter -col
+// /goroutines.
 func BenchmarkDecision(b *testing.B) {
 	for _, l := range Loads {
 		b.Run("load="+l.Name, func(b *testing.B) {

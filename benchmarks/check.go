@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// strays returns how many of n decisions may be of another kind than the load's: because a lease was late, a denial
-// was checked again, or a call was a probe. Before a contestant's turn its lease may have been returned, and then
-// all goroutines wait.
+// strays returns how many of n decisions may be of another kind than the load's: because a lease
+// was late, a denial was checked again, or a call was a probe. Before a contestant's turn its lease
+// may have been returned, and then all goroutines wait.
 func strays(n int) int64 { return 2*mostGoroutines + int64(n)/1000 }
 
 // Check fails the run unless u is the work that the load describes.
@@ -62,15 +62,16 @@ func (s *Subject) check(u Usage) error {
 	case asked > strays(u.N):
 		problem("%d of %d waited for Redis", asked, n)
 	}
-	// A batch that was fetched before may serve the first decisions. Client is 0 if only the time was read.
+	// A batch that was fetched before may serve the first decisions. Client is 0 if only the time
+	// was read.
 	if least := int64(c.Commands*float64(admitted)) - 1; u.Client > 0 && !e.Refused && u.Commands < least {
 		problem("%d commands for %d admitted: it has fallen back on itself", u.Commands, admitted)
 	}
 	return errors.Join(problems...)
 }
 
-// unreasonable returns how many decisions may be refused far below the limit: none, unless that is a contestant's
-// known fault.
+// unreasonable returns how many decisions may be refused far below the limit: none, unless that is
+// a contestant's known fault.
 func (s *Subject) unreasonable(u Usage) int64 {
 	if s.Load.Name != Hot.Name || u.Goroutines < 2 {
 		return 0

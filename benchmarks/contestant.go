@@ -33,14 +33,15 @@ type Contestant struct {
 
 	Asks bool // ours, made to wait for Redis at each decision
 
-	// Commands is the fewest Redis commands per admitted decision. With fewer the contestant has silently fallen
-	// back on a limiter in the process, and something else would be measured. 0 if it need not call Redis.
+	// Commands is the fewest Redis commands per admitted decision. With fewer the contestant has
+	// silently fallen back on a limiter in the process, and something else would be measured. 0 if
+	// it need not call Redis.
 	Commands float64
 
 	Loads []string // that it takes part in
 
-	// Refuses is the part of decisions that it may refuse without reason if several goroutines use the hot key. It
-	// does so, and leaving it out would hide that. The number is reported.
+	// Refuses is the part of decisions that it may refuse without reason if several goroutines use
+	// the hot key. It does so, and leaving it out would hide that. The number is reported.
 	Refuses float64
 }
 
@@ -49,7 +50,8 @@ func (c Contestant) Plays(l Load, goroutines int) bool {
 	if !slices.Contains(c.Loads, l.Name) {
 		return false
 	}
-	// Two goroutines show how a limiter in the process copes with contention; over the network, 16 do.
+	// Two goroutines show how a limiter in the process copes with contention; over the network, 16
+	// do.
 	return goroutines != 2 || !c.Redis || c.Ours
 }
 

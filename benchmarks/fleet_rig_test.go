@@ -12,7 +12,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// fleetSize is the number of limiters that share the limits. All are in this process, each with connections of its own.
+// fleetSize is the number of limiters that share the limits. All are in this process, each with
+// connections of its own.
 const fleetSize = 4
 
 // perUser is the limit of each user.
@@ -58,10 +59,12 @@ func oursFleet(tb testing.TB, name string, s tiered.Standing) *Fleet {
 	})
 }
 
-// nobody is the name of a Fleet that admits everything at once: what it costs is the making of the requests.
+// nobody is the name of a Fleet that admits everything at once: what it costs is the making of the
+// requests.
 const nobody = "nobody"
 
-// quarantine is longer than a new table of standing shares lends nothing, and two of the processes' polls.
+// quarantine is longer than a new table of standing shares lends nothing, and two of the processes'
+// polls.
 const quarantine = 75 * time.Second
 
 // awaitShares waits until each limiter has its part of the standing shares, and they are full.
@@ -83,7 +86,8 @@ func (f *Fleet) awaitShares(tb testing.TB) {
 	time.Sleep(full)
 }
 
-// play carries a load for a time. It warms up first, because since its last turn a Fleet has returned its leases.
+// play carries a load for a time. It warms up first, because since its last turn a Fleet has
+// returned its leases.
 func (f *Fleet) play(tb testing.TB, u Users, seed uint64, warm, length time.Duration) Usage {
 	tb.Helper()
 	before, during := u.schedule(2*seed, warm), u.schedule(2*seed+1, length)
@@ -100,8 +104,8 @@ func (f *Fleet) play(tb testing.TB, u Users, seed uint64, warm, length time.Dura
 	return w
 }
 
-// drive makes requests when they are due, and waits for the last answer. A request is made as a service makes it, by a
-// goroutine that has served others before, with a key that was just read.
+// drive makes requests when they are due, and waits for the last answer. A request is made as a
+// service makes it, by a goroutine that has served others before, with a key that was just read.
 func (f *Fleet) drive(u Users, due []arrival) Usage {
 	all := make([]made, len(due))
 	late := make([]time.Duration, len(due))
@@ -158,8 +162,8 @@ type judgement struct {
 	over            float64 // tokens by which the worst interval of the worst key exceeds the limit; 0 if none does
 }
 
-// tolerance is how many tokens the clocks explain: Redis tells time in whole microseconds, so two of its readings may be
-// 1 µs further apart than they were. A grant may be 10⁻⁹ token early.
+// tolerance is how many tokens the clocks explain: Redis tells time in whole microseconds, so two
+// of its readings may be 1 µs further apart than they were. A grant may be 10⁻⁹ token early.
 var tolerance = float64(perUser.Tokens)*1e-6 + 1e-6
 
 // judge judges the keys of a load for which of returns true, over all that the Fleet did for them.

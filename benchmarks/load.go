@@ -44,14 +44,15 @@ var (
 		Expect: Expect{Refused: true},
 	}
 
-	// Cold is keys that are each used about once a second, as with a limiter per user. With its limit the buckets
-	// live long enough in Redis to be counted afterwards.
+	// Cold is keys that are each used about once a second, as with a limiter per user. With its
+	// limit the buckets live long enough in Redis to be counted afterwards.
 	Cold = Load{
 		Name: "cold", Keys: 100_000, Limit: tiered.Limit{Tokens: 1000, Per: 24 * time.Hour}, Goroutines: []int{1, 16},
 		Expect: Expect{Asking: true},
 	}
 
-	// Warm is as many keys, all of which the process can decide without a call: it measures the look-up.
+	// Warm is as many keys, all of which the process can decide without a call: it measures the
+	// look-up.
 	Warm = Load{Name: "warm", Keys: 100_000, Limit: stock, Goroutines: []int{1, 2}}
 
 	// Down is one key while Redis is gone and the breaker is open.

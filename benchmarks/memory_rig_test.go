@@ -21,15 +21,15 @@ func (s *Server) growth(tb testing.TB, keys int64, fill func()) float64 {
 	return (s.settledMemory(tb) - before) / float64(keys)
 }
 
-// memory returns what the server uses, except for its clients' connections: their number has nothing to do with
-// keys.
+// memory returns what the server uses, except for its clients' connections: their number has
+// nothing to do with keys.
 func (s *Server) memory(tb testing.TB) float64 {
 	tb.Helper()
 	return s.info(tb, "Memory", "used_memory") - s.info(tb, "Memory", "mem_clients_normal")
 }
 
-// settledMemory returns memory once it has not changed for half a second. While Redis moves the keys into a larger
-// table, both tables exist.
+// settledMemory returns memory once it has not changed for half a second. While Redis moves the
+// keys into a larger table, both tables exist.
 func (s *Server) settledMemory(tb testing.TB) float64 {
 	tb.Helper()
 	const still = 4096 // bytes: what asking takes

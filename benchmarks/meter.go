@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Meter is a hook of go-redis that counts the commands which clients send to a server. INFO would also count the commands
-// that scripts call.
+// Meter is a hook of go-redis that counts the commands which clients send to a server. INFO would
+// also count the commands that scripts call.
 type Meter struct{ commands atomic.Int64 }
 
 // DialHook counts nothing.

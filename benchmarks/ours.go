@@ -25,15 +25,16 @@ const (
 // maxKeys is the capacity of a cache of keys: nothing is evicted in these measurements.
 const maxKeys = 2 * 100_000
 
-// patient is for a busy machine. The measurements are of a decision's cost, but the fail mode would decide whenever
-// the server does not get the processor for 20 ms.
+// patient is for a busy machine. The measurements are of a decision's cost, but the fail mode would
+// decide whenever the server does not get the processor for 20 ms.
 var patient = tiered.Options{Budget: time.Second, Timeout: time.Second}
 
 // ours is this project's limiter in each mode of operation.
 var ours = []Contestant{
 	ourselves(Ours, tiered.Policy{}, Hot, Denied, Cold),
 	ourselves(OursDirect, tiered.Policy{Lease: tiered.Lease{Size: tiered.NoLease}}, Hot, Cold),
-	// Renewing 100 000 leases four times a second would measure renewals, so these leases last longer.
+	// Renewing 100 000 leases four times a second would measure renewals, so these leases last
+	// longer.
 	ourselves(OursHeld, tiered.Policy{Lease: tiered.Lease{Size: 1 << 16, Period: time.Minute}}, Warm),
 	ourselves(FailLocal, tiered.Policy{FailMode: tiered.FailLocal}, Down),
 	ourselves(FailOpen, tiered.Policy{FailMode: tiered.FailOpen}, Down),
@@ -56,8 +57,8 @@ func ourselves(name string, p tiered.Policy, loads ...Load) Contestant {
 	return c
 }
 
-// without returns a limiter that has lost its Redis and has opened its breaker. Before that, each decision checks
-// whether to try again, and that is not what is measured.
+// without returns a limiter that has lost its Redis and has opened its breaker. Before that, each
+// decision checks whether to try again, and that is not what is measured.
 func (s *Server) without(tb testing.TB, p tiered.Policy, l tiered.Limit) Decide {
 	s.Kill()
 	var open atomic.Bool
@@ -89,7 +90,8 @@ func (s *Server) limiter(tb testing.TB, p tiered.Policy, l tiered.Limit, o tiere
 	return limiter
 }
 
-// decideBy turns a limiter into a contestant. Without Redis the fail mode must decide, and with it never.
+// decideBy turns a limiter into a contestant. Without Redis the fail mode must decide, and with it
+// never.
 func decideBy(tb testing.TB, l *tiered.Limiter, down bool) Decide {
 	var byTier [8]Answer
 	for i := range byTier {

@@ -8,8 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/ratio"
 )
 
-// Pair is the usage of two contestants, one right after the other or each at its best of a round, so that any other
-// load on the machine affects both.
+// Pair is the usage of two contestants, one right after the other or each at its best of a round,
+// so that any other load on the machine affects both.
 type Pair struct{ A, B Usage }
 
 // Turn says how contestants take turns.
@@ -19,14 +19,15 @@ type Turn struct {
 	Goroutines int
 	WallOnly   bool // only Wall is read: asking Redis for its figures would take as long as a short slice
 
-	// Tries is the number of turns of each of the two in a round, of which the fastest counts; 0 means one. It is
-	// for goroutines that wait for nobody: other load on the machine can only make their turn longer, and not both
-	// sides by the same factor. If goroutines contend, the fastest turn would be one without contention.
+	// Tries is the number of turns of each of the two in a round, of which the fastest counts; 0
+	// means one. It is for goroutines that wait for nobody: other load on the machine can only make
+	// their turn longer, and not both sides by the same factor. If goroutines contend, the fastest
+	// turn would be one without contention.
 	Tries int
 }
 
-// Against lets two subjects work in turns and returns each round. The first one alternates. With Tries, rounds that
-// were disturbed as a whole are repeated.
+// Against lets two subjects work in turns and returns each round. The first one alternates. With
+// Tries, rounds that were disturbed as a whole are repeated.
 func (t Turn) Against(tb testing.TB, a, b *Subject) []Pair {
 	tb.Helper()
 	na, nb := t.sliceOf(tb, a), t.sliceOf(tb, b)
@@ -85,16 +86,17 @@ const (
 	// leastRounds is the fewest rounds of which a median is taken.
 	leastRounds = 5
 
-	// patience bounds how many times the wanted number of rounds is played to find calm ones: about ten seconds.
+	// patience bounds how many times the wanted number of rounds is played to find calm ones: about
+	// ten seconds.
 	patience = 4
 
-	// disturbed is the factor by which even the fastest turn of a round may exceed the fastest of all. A neighbor
-	// on the other half of the core makes it 1.14 to 1.2.
+	// disturbed is the factor by which even the fastest turn of a round may exceed the fastest of
+	// all. A neighbor on the other half of the core makes it 1.14 to 1.2.
 	disturbed = 1.1
 )
 
-// undisturbed plays rounds until enough were calm, and returns those. If they do not come it returns fewer, or all
-// that were played if the calm ones are too few for a median.
+// undisturbed plays rounds until enough were calm, and returns those. If they do not come it
+// returns fewer, or all that were played if the calm ones are too few for a median.
 func undisturbed(wanted int, play func() Pair) []Pair {
 	var rounds, quiet []Pair
 	for len(quiet) < wanted && len(rounds) < patience*wanted {
@@ -107,8 +109,8 @@ func undisturbed(wanted int, play func() Pair) []Pair {
 	return quiet
 }
 
-// calm returns the rounds in which the machine was as fast as it can be. B decides that, and not A, because the
-// claim is about A.
+// calm returns the rounds in which the machine was as fast as it can be. B decides that, and not A,
+// because the claim is about A.
 func calm(rounds []Pair) (quiet []Pair) {
 	best := math.Inf(1)
 	for _, p := range rounds {
@@ -130,8 +132,8 @@ func (t Turn) measure(tb testing.TB, s *Subject, n int) Usage {
 	return s.Measure(tb, t.Goroutines, n)
 }
 
-// sliceOf returns the number of decisions that take a slice's time, by the fastest of five tries. It uses fewer
-// decisions if they are long.
+// sliceOf returns the number of decisions that take a slice's time, by the fastest of five tries.
+// It uses fewer decisions if they are long.
 func (t Turn) sliceOf(tb testing.TB, s *Subject) int {
 	tb.Helper()
 	n := 10 * t.Goroutines

@@ -15,7 +15,8 @@ func TestQuotient(t *testing.T) {
 	}
 }
 
-// What is interrupted, or slow for any reason from outside, does not count while one turn of the round is not.
+// What is interrupted, or slow for any reason from outside, does not count while one turn of the
+// round is not.
 func TestFastest(t *testing.T) {
 	took := func(n int, d time.Duration) Usage { return Usage{N: n, Wall: d} }
 	round := []Pair{{took(10, 15), took(10, 90)}, {took(10, 70), took(10, 30)}, {took(20, 20), took(10, 50)}}
@@ -38,8 +39,8 @@ func TestCalm(t *testing.T) {
 	}
 }
 
-// Rounds are played until there are enough calm ones, and no longer than that; what is too little for a median is
-// not chosen from.
+// Rounds are played until there are enough calm ones, and no longer than that; what is too little
+// for a median is not chosen from.
 func TestUndisturbed(t *testing.T) {
 	for _, c := range []struct {
 		name    string

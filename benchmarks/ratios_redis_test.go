@@ -10,9 +10,10 @@ import (
 // crowd is as many goroutines as keep Redis busy.
 const crowd = 16
 
-// TestRatiosCost compares the processor time of a hot key with that of redis_rate, which asks Redis each time, and with
-// that of the only peer that leases. The lines have no bound, because the peers' cost is system calls and ours is none:
-// redis_rate ÷ ours was 241 on one machine and 76 on another, at the same commit.
+// TestRatiosCost compares the processor time of a hot key with that of redis_rate, which asks Redis
+// each time, and with that of the only peer that leases. The lines have no bound, because the
+// peers' cost is system calls and ours is none: redis_rate ÷ ours was 241 on one machine and 76 on
+// another, at the same commit.
 func TestRatiosCost(t *testing.T) {
 	forRatios(t)
 	turn := Turn{Rounds: 15, Slice: 150 * time.Millisecond, Goroutines: crowd}
@@ -38,8 +39,8 @@ func TestRatiosCommands(t *testing.T) {
 	some(t, "Redis commands per allowed decision, hot key, one process at full speed", ratio.Median(perDecision), 0.0005)
 }
 
-// TestRatiosColdKeys has the cost of a call. Without standing shares each decision about a rarely used key is one, as with
-// redis_rate. What users with shares pay is in TestRatiosUsers.
+// TestRatiosColdKeys has the cost of a call. Without standing shares each decision about a rarely
+// used key is one, as with redis_rate. What users with shares pay is in TestRatiosUsers.
 func TestRatiosColdKeys(t *testing.T) {
 	forRatios(t)
 	ours, peer := Start(t, Ours, Cold), Start(t, RedisRate, Cold)

@@ -12,9 +12,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// TestRatiosShares compares a take from a standing share with bare x/time/rate, 100 000 keys at random each. The take is
-// all that a share needs: the hash of the key, the clock, and the key's place. The bare limiters are an array, and
-// nobody has to find them by a key. Both wait for memory.
+// TestRatiosShares compares a take from a standing share with bare x/time/rate, 100 000 keys at
+// random each. The take is all that a share needs: the hash of the key, the clock, and the key's
+// place. The bare limiters are an array, and nobody has to find them by a key. Both wait for
+// memory.
 func TestRatiosShares(t *testing.T) {
 	forRatios(t)
 	random := Load{Name: "random keys", Keys: 100_000, Limit: plenty}
@@ -25,7 +26,8 @@ func TestRatiosShares(t *testing.T) {
 	atMost(t, "take from a standing share ÷ bare rate.Limiter.Allow, 100 000 random keys each", Quotient(pairs, Wall), 2)
 }
 
-// takes returns what takes a token of a key from its share, for one goroutine. The process is one of four.
+// takes returns what takes a token of a key from its share, for one goroutine. The process is one
+// of four.
 func takes(t *testing.T) Decide {
 	t.Helper()
 	seed, base := maphash.MakeSeed(), time.Now()

@@ -13,7 +13,8 @@ import (
 // cores is the number of processors that the bounds are meant for.
 const cores = 2
 
-// forRatios begins a test whose lines are claims. They take minutes, so the short tests leave them out.
+// forRatios begins a test whose lines are claims. They take minutes, so the short tests leave them
+// out.
 func forRatios(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -58,12 +59,12 @@ func claim(t *testing.T, l ratio.Line) {
 	}
 }
 
-// slice is shorter than what an operating system gives to one process before another has its turn, so that among
-// many turns there are some that nothing interrupted, on a busy machine too.
+// slice is shorter than what an operating system gives to one process before another has its turn,
+// so that among many turns there are some that nothing interrupted, on a busy machine too.
 const slice = 2 * time.Millisecond
 
-// brief is for decisions in the process, by goroutines that hardly meet. If those of a peer do, at its lock, its
-// fastest turn is one in which they missed each other, which is to its favor.
+// brief is for decisions in the process, by goroutines that hardly meet. If those of a peer do, at
+// its lock, its fastest turn is one in which they missed each other, which is to its favor.
 func brief(goroutines int) Turn {
 	return Turn{Rounds: 9, Tries: 45, Slice: slice, Goroutines: goroutines, WallOnly: true}
 }

@@ -10,20 +10,22 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// usersRate is the requests per second of all users together: redis_rate's Redis is then busy for less than mostBusy of
-// the time, so nobody's figures are those of an overload.
+// usersRate is the requests per second of all users together: redis_rate's Redis is then busy for
+// less than mostBusy of the time, so nobody's figures are those of an overload.
 const (
 	usersRate = 4000
 	mostBusy  = 0.6
 )
 
-// turns are of the fleets, one after the other. Before each the fleet works for a while that is not measured.
+// turns are of the fleets, one after the other. Before each the fleet works for a while that is not
+// measured.
 const (
 	rounds   = 3
 	warmTime = 2 * time.Second
 	turnTime = 7 * time.Second
 
-	// eagerTime is so long that what the bucket of a user at three times his limit still has at the end counts little.
+	// eagerTime is so long that what the bucket of a user at three times his limit still has at the
+	// end counts little.
 	eagerTime = 58 * time.Second
 )
 
@@ -42,9 +44,9 @@ var (
 	eager = Users{First: 400_000, Keys: 8, Rate: 8 * 300, Sticky: true}
 )
 
-// TestRatiosUsers has the lines about 100 000 users of 100/s, burst 200, in 4 limiters on one Redis: with standing shares,
-// without them, and with redis_rate. A new table of standing shares lends nothing for 65 s. Until then those without are
-// measured.
+// TestRatiosUsers has the lines about 100 000 users of 100/s, burst 200, in 4 limiters on one
+// Redis: with standing shares, without them, and with redis_rate. A new table of standing shares
+// lends nothing for 65 s. Until then those without are measured.
 func TestRatiosUsers(t *testing.T) {
 	forRatios(t)
 	on := oursFleet(t, "standing shares", tiered.StandingOn)
@@ -115,7 +117,8 @@ func TestRatiosUsers(t *testing.T) {
 	atMost(t, "users, standing shares: tokens over the bound in the worst interval of the worst key", over, 0)
 }
 
-// rush lets new users make one request each, as fast as it can. It returns the Redis calls per decision.
+// rush lets new users make one request each, as fast as it can. It returns the Redis calls per
+// decision.
 func (f *Fleet) rush(t *testing.T, first, users int) float64 {
 	t.Helper()
 	names := tour(first, first+users).keys

@@ -10,9 +10,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// TestRatiosDeniedCommands has processes ask 10 000 times a second, each for an exhausted key of its own, for
-// longer than a denial is believed: five seconds. They are measured side by side, as they have nothing to do but
-// wait.
+// TestRatiosDeniedCommands has processes ask 10 000 times a second, each for an exhausted key of
+// its own, for longer than a denial is believed: five seconds. They are measured side by side, as
+// they have nothing to do but wait.
 func TestRatiosDeniedCommands(t *testing.T) {
 	forRatios(t)
 	const processes, rate, length = 5, 10_000, 12 * time.Second
@@ -56,9 +56,9 @@ func (s *Subject) pace(rate int, length time.Duration) Usage {
 	return u
 }
 
-// TestRatiosRedisMemory fills Redis with buckets and divides what they take. A bucket's name is part of it: 16
-// bytes of key, and what the policy and the prefix add. The bounds are 5 % above what the format of the day took:
-// the digits of a level vary by less, and a field more takes more.
+// TestRatiosRedisMemory fills Redis with buckets and divides what they take. A bucket's name is
+// part of it: 16 bytes of key, and what the policy and the prefix add. The bounds are 5 % above
+// what the format of the day took: the digits of a level vary by less, and a field more takes more.
 func TestRatiosRedisMemory(t *testing.T) {
 	forRatios(t)
 	t.Run("direct", func(t *testing.T) {

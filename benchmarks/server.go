@@ -33,7 +33,8 @@ func (s *Server) peerClient(tb testing.TB) *redis.Client {
 	return s.dial(tb, &redis.Options{})
 }
 
-// ownClient returns a metered client set up as remote.Open does it, with the limiter's longer timeout.
+// ownClient returns a metered client set up as remote.Open does it, with the limiter's longer
+// timeout.
 func (s *Server) ownClient(tb testing.TB) *redis.Client {
 	return s.dial(tb, &redis.Options{
 		ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1, DialTimeout: time.Second,

@@ -112,8 +112,9 @@ func (s *Subject) stride(w *walk, n int) (t Tally) {
 // settleTime is the longest that a contestant may take to reach the steady state.
 const settleTime = 30 * time.Second
 
-// settle does the load's work until the answers are as expected, for at least half a second: connections are open, leases
-// have the size that demand gives them, a denied key is used up, all keys of Warm are leased.
+// settle does the load's work until the answers are as expected, for at least half a second:
+// connections are open, leases have the size that demand gives them, a denied key is used up, all
+// keys of Warm are leased.
 func (s *Subject) settle() error {
 	work, least := *s, 500*time.Millisecond
 	if s.Load.Expect.Asking {

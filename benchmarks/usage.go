@@ -39,7 +39,8 @@ func calls(u Usage) float64 { return Per(u, u.Commands) }
 // waited returns the part of the decisions that waited for Redis.
 func waited(u Usage) float64 { return Per(u, u.Tally.With(Asked)) }
 
-// cpu returns the processor time of process and Redis together per decision, and per request that is made.
+// cpu returns the processor time of process and Redis together per decision, and per request that
+// is made.
 func cpu(u Usage) float64 { return ClientCPU(u) + ServerCPU(u) }
 
 // serverLoad returns the part of a processor that Redis used.
@@ -59,8 +60,9 @@ func (s *Subject) Time(goroutines, n int) Usage {
 	return Usage{N: n, Goroutines: goroutines, Tally: tally, Wall: time.Since(start)}
 }
 
-// begin reads the clocks, and the meter of a server if there is one. It returns a function that reads them again and fills
-// in the difference. Asking the server takes time on both sides, so that is first here and last there.
+// begin reads the clocks, and the meter of a server if there is one. It returns a function that
+// reads them again and fills in the difference. Asking the server takes time on both sides, so that
+// is first here and last there.
 func begin(tb testing.TB, s *Server) func(Usage) Usage {
 	tb.Helper()
 	var server time.Duration

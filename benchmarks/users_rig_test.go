@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Users is a load as services have it: users who send requests to a fleet. Nobody waits for an answer before the next
-// request is made, so a slow limiter gets no fewer of them.
+// Users is a load as services have it: users who send requests to a fleet. Nobody waits for an
+// answer before the next request is made, so a slow limiter gets no fewer of them.
 type Users struct {
 	First, Keys int     // the users' keys
 	Zipf        float64 // user k sends a part ∝ 1/k^Zipf of all requests; 0 means that all send as many
@@ -22,8 +22,8 @@ type arrival struct {
 	process int
 }
 
-// schedule draws the requests of a time. The gaps between them are exponential, as those of many users who know nothing
-// of each other. The same seed gives the same requests.
+// schedule draws the requests of a time. The gaps between them are exponential, as those of many
+// users who know nothing of each other. The same seed gives the same requests.
 func (u Users) schedule(seed uint64, length time.Duration) (all []arrival) {
 	random := rand.New(rand.NewPCG(seed, 2))
 	key := func() int { return random.IntN(u.Keys) }

@@ -7,16 +7,18 @@ import (
 )
 
 const (
-	// hotCopies is the number of copies of a hot key that are used in turn. A service takes its keys from requests,
-	// so they are never the string that the limiter holds. Comparing a string with itself would cost nothing.
+	// hotCopies is the number of copies of a hot key that are used in turn. A service takes its
+	// keys from requests, so they are never the string that the limiter holds. Comparing a string
+	// with itself would cost nothing.
 	hotCopies = 16
 
-	// steps is the length of a walk over many keys. With 16 goroutines each of 100 000 keys comes five times.
+	// steps is the length of a walk over many keys. With 16 goroutines each of 100 000 keys comes
+	// five times.
 	steps = 1 << 15
 )
 
-// walk is the cyclic list of keys that one goroutine uses. The bytes of the keys lie in the same order in memory,
-// so that the limiter's cache misses are measured and not those of the list.
+// walk is the cyclic list of keys that one goroutine uses. The bytes of the keys lie in the same
+// order in memory, so that the limiter's cache misses are measured and not those of the list.
 type walk struct {
 	keys []string
 	ids  []int // of keys

@@ -22,7 +22,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
-// The README's first program does what the README says: it limits, and on SIGTERM it gives its lease back.
+// The README's first program does what the README says: it limits, and on SIGTERM it gives its
+// lease back.
 func TestFirstProgram(t *testing.T) {
 	toRoot(t)
 	server := redistest.StartOpen(t)
@@ -55,7 +56,8 @@ func TestFirstProgram(t *testing.T) {
 		t.Errorf("the refusal says %v", refused.Header)
 	}
 
-	// Wait until it holds a lease, and stop it. Without Close the lease would stay for half a second.
+	// Wait until it holds a lease, and stop it. Without Close the lease would stay for half a
+	// second.
 	client := server.Client()
 	for deadline := time.Now().Add(20 * time.Second); leased(t, client) == "0"; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -87,7 +89,8 @@ func TestFirstProgram(t *testing.T) {
 	}
 }
 
-// buildFirstProgram compiles the README's first program, with its addresses replaced, and returns the name of the executable.
+// buildFirstProgram compiles the README's first program, with its addresses replaced, and returns
+// the name of the executable.
 func buildFirstProgram(t *testing.T, addresses map[string]string) string {
 	t.Helper()
 	readme := fatal.Get(os.ReadFile("README.md"))(t)
@@ -159,7 +162,8 @@ func discard(t *testing.T, r *http.Response) *http.Response {
 	return r
 }
 
-// leased returns how many tokens of the client's bucket are leased, by what Redis stores: field o of the token bucket.
+// leased returns how many tokens of the client's bucket are leased, by what Redis stores: field o
+// of the token bucket.
 func leased(t *testing.T, client *redis.Client) string {
 	t.Helper()
 	out, err := client.HGet(t.Context(), "tl:{per-ip/127.0.0.1}tb2", "o").Result()

@@ -130,8 +130,8 @@ func TestQuietRedis(t *testing.T) {
 	}
 }
 
-// The steps of the page, one after the other, on a real Redis: the names and fields in Redis are those that the page
-// says.
+// The steps of the page, one after the other, on a real Redis: the names and fields in Redis are
+// those that the page says.
 func TestGettingStarted(t *testing.T) {
 	server := redistest.StartOpen(t)
 	example, store := lend()

@@ -48,7 +48,8 @@ func cors(exposed string, next http.Handler) http.Handler {
 	})
 }
 
-// A page of another origin can read a refusal and each of its fields, and a preflight takes nothing.
+// A page of another origin can read a refusal and each of its fields, and a preflight takes
+// nothing.
 func TestRefusalForAPageOfAnotherOrigin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := fatal.Get(tiered.New(remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(1)}, nil))(t)

@@ -49,7 +49,8 @@ func runPod(server *http.Server, group *tiered.Group, ready chan<- struct{}) (er
 	return err
 }
 
-// A pod becomes ready when Redis has answered, and stays so in an outage. SIGTERM gives the leases back.
+// A pod becomes ready when Redis has answered, and stays so in an outage. SIGTERM gives the leases
+// back.
 func TestPod(t *testing.T) {
 	t.Setenv("LIMITER_PROCESSES", "3")
 	store := remote.NewMemory()

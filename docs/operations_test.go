@@ -26,8 +26,8 @@ func export(group *tiered.Group) {
 	// OPERATIONS
 }
 
-// toRoot has a test read the project from its root. In a TestMain that would hide from the go command which files the tests
-// open, and it would reuse their results when a page has changed.
+// toRoot has a test read the project from its root. In a TestMain that would hide from the go
+// command which files the tests open, and it would reuse their results when a page has changed.
 func toRoot(t *testing.T) {
 	t.Helper()
 	t.Chdir("..")
@@ -122,8 +122,8 @@ func headings(page string) map[string]bool {
 	return all
 }
 
-// A server that has the page's settings, and the limiter on it: without a replica it is told why nothing is granted, with one
-// the limit holds, and full memory costs no bucket.
+// A server that has the page's settings, and the limiter on it: without a replica it is told why
+// nothing is granted, with one the limit holds, and full memory costs no bucket.
 func TestOperationsRedisSettings(t *testing.T) {
 	toRoot(t)
 	args, settings := []string{"--repl-diskless-sync-delay", "0"}, map[string]string{}
@@ -205,7 +205,8 @@ func TestOperationsRedisSettings(t *testing.T) {
 		t.Error("a used-up bucket has tokens again")
 	}
 
-	// And one that an operator deletes is counted: of a key that has no lease, which is what frequent ones get.
+	// And one that an operator deletes is counted: of a key that has no lease, which is what
+	// frequent ones get.
 	until("a key is asked for", func() bool { return grants("rare") })
 	fatal.If(t, client.Del(ctx, store.Key("api", "rare")).Err())
 	until("its bucket was deleted, and it is asked for again", func() bool { return grants("rare") })

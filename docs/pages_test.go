@@ -12,9 +12,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
-// Every block of Go on a page stands in a test file beside the page, or in examples elsewhere. So it
-// compiles, is formatted, and runs where a test runs it. A block may begin deeper in the test file. A line "..." leaves
-// something out: the parts before and after it are looked for one by one.
+// Every block of Go on a page stands in a test file beside the page, or in examples elsewhere. So
+// it compiles, is formatted, and runs where a test runs it. A block may begin deeper in the test
+// file. A line "..." leaves something out: the parts before and after it are looked for one by one.
 func TestCodeOfPages(t *testing.T) {
 	toRoot(t)
 	var sources [][]string
@@ -49,7 +49,8 @@ func splitBlock(block string) func(yield func([]string) bool) {
 	}
 }
 
-// standsIn reports whether a source has the lines of part, one after the other, all indented by the same more.
+// standsIn reports whether a source has the lines of part, one after the other, all indented by the
+// same more.
 func standsIn(part []string, sources [][]string) bool {
 	for _, source := range sources {
 		for first := 0; first+len(part) <= len(source); first++ {

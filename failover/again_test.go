@@ -10,7 +10,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/failover"
 )
 
-// TestBeginAgain: an attempt that is started anew counts like a new one, and no timer of its former lives ends it.
+// TestBeginAgain: an attempt that is started anew counts like a new one, and no timer of its former
+// lives ends it.
 func TestBeginAgain(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
@@ -53,8 +54,8 @@ func TestBeginAgain(t *testing.T) {
 	}
 }
 
-// TestBeginAgainFired: an attempt that ended just after its timer had fired is not reused. The timer would end the new
-// one.
+// TestBeginAgainFired: an attempt that ended just after its timer had fired is not reused. The
+// timer would end the new one.
 func TestBeginAgainFired(t *testing.T) {
 	g := failover.New(failover.Options{Timeout: time.Hour})
 	a, _ := g.Begin(nil)
@@ -67,7 +68,8 @@ func TestBeginAgainFired(t *testing.T) {
 	}
 }
 
-// TestBeginAgainRefused: an attempt that may not begin leaves the old one as it is, and a probe is one again.
+// TestBeginAgainRefused: an attempt that may not begin leaves the old one as it is, and a probe is
+// one again.
 func TestBeginAgainRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := failover.New(failover.Options{})

@@ -20,7 +20,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
-// classified checks the class of an error that something real gave, and that it is the error which was meant.
+// classified checks the class of an error that something real gave, and that it is the error which
+// was meant.
 func classified(t *testing.T, name string, err error, text string, wants ...failover.Class) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), text) {
@@ -249,7 +250,8 @@ func TestClassifyRareReplies(t *testing.T) {
 	})
 }
 
-// TestClassifyClusterReplies: what the nodes of a Cluster say to a client that does not follow their redirections.
+// TestClassifyClusterReplies: what the nodes of a Cluster say to a client that does not follow
+// their redirections.
 func TestClassifyClusterReplies(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -311,7 +313,8 @@ func TestClassifyHandshakes(t *testing.T) {
 			InsecureSkipVerify: true, MinVersion: tls.VersionTLS10,
 			MaxVersion: tls.VersionTLS10,
 		})), "", failover.Misconfigured)
-	// A redis-server without TLS reads the handshake as a command without an end, or one that it does not know.
+	// A redis-server without TLS reads the handshake as a command without an end, or one that it
+	// does not know.
 	classified(t, "TLS to a plain server", get(plain.Addr, func(o *redis.Options) {
 		o.TLSConfig, o.DialTimeout = &tls.Config{InsecureSkipVerify: true}, 300*ms
 	}), "", failover.Unreachable, failover.Misconfigured)

@@ -199,7 +199,8 @@ func TestClassifyConnections(t *testing.T) {
 	}
 }
 
-// hurried makes a client give up soon, where nothing answers. Others are patient: a busy machine is no failure of Redis.
+// hurried makes a client give up soon, where nothing answers. Others are patient: a busy machine is
+// no failure of Redis.
 func hurried(o *redis.Options) { o.ReadTimeout = 20 * ms }
 
 // newClient returns a client that tries once.

@@ -47,7 +47,8 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// TestEventsCallTheGuard: OnChange may call everything, and what that changes is told after it has returned.
+// TestEventsCallTheGuard: OnChange may call everything, and what that changes is told after it has
+// returned.
 func TestEventsCallTheGuard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g *failover.Guard
@@ -92,7 +93,8 @@ func TestEventsCallTheGuard(t *testing.T) {
 	})
 }
 
-// TestEventsSlow: while OnChange takes its time nobody else waits, the timers go on, and no change is lost.
+// TestEventsSlow: while OnChange takes its time nobody else waits, the timers go on, and no change
+// is lost.
 func TestEventsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got list[failover.State]
@@ -133,7 +135,8 @@ func TestEventsSlow(t *testing.T) {
 	})
 }
 
-// TestEventsBroken: an OnChange that panics or ends its goroutine loses no later change, and the breaker goes on.
+// TestEventsBroken: an OnChange that panics or ends its goroutine loses no later change, and the
+// breaker goes on.
 func TestEventsBroken(t *testing.T) {
 	for name, stop := range map[string]func(){"panic": func() { panic("OnChange") }, "Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
@@ -170,7 +173,8 @@ func TestEventsBroken(t *testing.T) {
 	}
 }
 
-// TestEventsBrokenInARow: a change that was waiting behind an OnChange that panics is told by whoever comes next.
+// TestEventsBrokenInARow: a change that was waiting behind an OnChange that panics is told by
+// whoever comes next.
 func TestEventsBrokenInARow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got list[failover.State]
@@ -203,7 +207,8 @@ func TestEventsBrokenInARow(t *testing.T) {
 	})
 }
 
-// TestExpiredComesFirst: those who wait for an attempt hear of its end before OnChange may take its time.
+// TestExpiredComesFirst: those who wait for an attempt hear of its end before OnChange may take its
+// time.
 func TestExpiredComesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got list[string]
@@ -218,7 +223,8 @@ func TestExpiredComesFirst(t *testing.T) {
 	})
 }
 
-// TestTogether: many goroutines, all kinds of ends at once; the changes told are one unbroken chain of legal steps.
+// TestTogether: many goroutines, all kinds of ends at once; the changes told are one unbroken chain
+// of legal steps.
 func TestTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		last, steps := failover.Closed, 0

@@ -14,8 +14,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/failover"
 )
 
-// TestOpenTime: the open time is what was drawn, to the nanosecond: about 50, 100, 200 and 400 ms, while probes get no
-// answer, and then always in [0.5 s, 1 s). Once the breaker has closed it begins anew.
+// TestOpenTime: the open time is what was drawn, to the nanosecond: about 50, 100, 200 and 400 ms,
+// while probes get no answer, and then always in [0.5 s, 1 s). Once the breaker has closed it
+// begins anew.
 func TestOpenTime(t *testing.T) {
 	const us = time.Microsecond
 	least := []time.Duration{37500 * us, 75 * ms, 150 * ms, 300 * ms, 500 * ms, 500 * ms}
@@ -59,8 +60,9 @@ func TestOpenTime(t *testing.T) {
 	}
 }
 
-// TestFailuresTogether: attempts that are under way at one moment fail together, and that is one failure. Those that say
-// something new each count: they began after the last one that counted had ended, or ended 50 ms later.
+// TestFailuresTogether: attempts that are under way at one moment fail together, and that is one
+// failure. Those that say something new each count: they began after the last one that counted had
+// ended, or ended 50 ms later.
 func TestFailuresTogether(t *testing.T) {
 	type attempt struct{ from, to time.Duration } // it fails then
 	for name, c := range map[string]struct {
@@ -102,8 +104,8 @@ func TestFailuresTogether(t *testing.T) {
 	}
 }
 
-// TestAnswered: an answer that comes after its attempt is over shows that the node is there, in any state but while a
-// probe finds that out.
+// TestAnswered: an answer that comes after its attempt is over shows that the node is there, in any
+// state but while a probe finds that out.
 func TestAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []failover.State
@@ -167,7 +169,8 @@ func TestOneProbe(t *testing.T) {
 	})
 }
 
-// TestTimeout: an attempt ends by its timer at Timeout, as a failure, and whoever waits is told once.
+// TestTimeout: an attempt ends by its timer at Timeout, as a failure, and whoever waits is told
+// once.
 func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := failover.New(failover.Options{Timeout: 30 * ms, Uniform: draws(0.999)})

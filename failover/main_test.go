@@ -99,7 +99,8 @@ func expect(t *testing.T, g *failover.Guard, state failover.State, ready bool) {
 	}
 }
 
-// list is filled by one goroutine and read by another: within a bubble only synctest.Wait puts them in order.
+// list is filled by one goroutine and read by another: within a bubble only synctest.Wait puts them
+// in order.
 type list[T any] struct {
 	mu  sync.Mutex
 	all []T

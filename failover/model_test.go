@@ -85,7 +85,8 @@ func (m *model) end(now time.Duration, u float64, a *modelAttempt, letter byte) 
 	return false
 }
 
-// TestModel walks at random beside the model: whatever ends however, at once, late or twice, and however long between.
+// TestModel walks at random beside the model: whatever ends however, at once, late or twice, and
+// however long between.
 func TestModel(t *testing.T) {
 	changes := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {

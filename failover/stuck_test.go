@@ -9,8 +9,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/failover"
 )
 
-// TestNeverStuck: however probes end, and however often, the state afterwards is right at once, and an hour later a
-// good call closes the breaker. gobreaker alone stays half-open for ever when an end is missing.
+// TestNeverStuck: however probes end, and however often, the state afterwards is right at once, and
+// an hour later a good call closes the breaker. gobreaker alone stays half-open for ever when an
+// end is missing.
 func TestNeverStuck(t *testing.T) {
 	const timeout = 50 * ms
 	// guarded is an attempt as the package's comment has it.
@@ -22,7 +23,8 @@ func TestNeverStuck(t *testing.T) {
 		defer a.Abort()
 		a.End(call())
 	}
-	// apart runs f on a goroutine of its own, which may end in any way, and waits until it has ended or hangs.
+	// apart runs f on a goroutine of its own, which may end in any way, and waits until it has
+	// ended or hangs.
 	apart := func(f func()) {
 		go func() {
 			defer func() { _ = recover() }()

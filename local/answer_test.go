@@ -9,9 +9,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// A short grant says that there is no more, and brings something: until that is spent it refuses nobody, in whichever
-// moment of the reply he asks. Else one caller, one request after the other, is refused while the process holds what he
-// asks for.
+// A short grant says that there is no more, and brings something: until that is spent it refuses
+// nobody, in whichever moment of the reply he asks. Else one caller, one request after the other,
+// is refused while the process holds what he asks for.
 func TestShortGrantIsSpentFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, local.Policy{Cap: 100, Tokens: 100})

@@ -10,7 +10,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// due is what a bucket owes, with what fail-open has only counted so far, and the part of it that no refill pays.
+// due is what a bucket owes, with what fail-open has only counted so far, and the part of it that
+// no refill pays.
 type due struct{ admitted, certain int64 }
 
 func owed(b *local.Bucket) due {
@@ -18,8 +19,8 @@ func owed(b *local.Bucket) due {
 	return due{admitted, certain}
 }
 
-// Whatever the sequence of steps, with Redis or by the fail mode, given back or owed: the books balance, no debt is
-// negative or lost, and the pot never holds more than Redis was told.
+// Whatever the sequence of steps, with Redis or by the fail mode, given back or owed: the books
+// balance, no debt is negative or lost, and the pot never holds more than Redis was told.
 func TestFallbackKeepsItsBooks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := local.Policy{
@@ -117,8 +118,8 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 					admitted -= x.n
 					break
 				}
-				// First it books what fail-open only counted. Of that it may forgive some, as a bucket would that can go no
-				// lower. Then the debt falls by what was given back.
+				// First it books what fail-open only counted. Of that it may forgive some, as a
+				// bucket would that can go no lower. Then the debt falls by what was given back.
 				less = before.admitted - owed(b).admitted - (b.Stats().Settled - settled)
 				if less < 0 || less > x.n {
 					t.Fatalf("%d given back, the debt fell by %d", x.n, less)
@@ -229,8 +230,9 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 	})
 }
 
-// A debt of more tokens than a double counts exactly is reported in parts: Redis would refuse the call, and every one
-// after it. What fail-open admits beyond what any bucket counts is forgiven at once.
+// A debt of more tokens than a double counts exactly is reported in parts: Redis would refuse the
+// call, and every one after it. What fail-open admits beyond what any bucket counts is forgiven at
+// once.
 func TestDebtIsReportedInParts(t *testing.T) {
 	for _, algorithm := range []lua.Algorithm{lua.TokenBucket, lua.TokenBuckets, lua.FixedWindow} {
 		const all = 5 << 51

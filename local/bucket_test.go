@@ -8,8 +8,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Any grant that is short holds off: one that leaves something in Redis for others' part too, and one that nobody
-// waited for. The time is spread over half a period, so that processes refused together do not come back together.
+// Any grant that is short holds off: one that leaves something in Redis for others' part too, and
+// one that nobody waited for. The time is spread over half a period, so that processes refused
+// together do not come back together.
 func TestAnyShortGrantHoldsOffForAboutAPeriod(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -76,7 +77,8 @@ func TestAnyShortGrantHoldsOffForAboutAPeriod(t *testing.T) {
 	}
 }
 
-// Whatever happens to some waiters, nobody overtakes the others, neither from the pot nor by the fail mode.
+// Whatever happens to some waiters, nobody overtakes the others, neither from the pot nor by the
+// fail mode.
 func TestNobodyOvertakesWhoStillWaits(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -117,8 +119,8 @@ func TestNobodyOvertakesWhoStillWaits(t *testing.T) {
 	}
 }
 
-// A denial is read without a lock: what a later reply teaches is another one. And it outlasts what says nothing about
-// it.
+// A denial is read without a lock: what a later reply teaches is another one. And it outlasts what
+// says nothing about it.
 func TestDenialNeverChanges(t *testing.T) {
 	r := newRig(t, local.Policy{Cap: 100, Tokens: 100})
 	refuse := func(level int64) *local.Denial {

@@ -152,7 +152,8 @@ func TestLeaversAreBounded(t *testing.T) {
 	}
 }
 
-// Who waits for an answer gets it, however many keys are asked for meanwhile: his bucket has room until then.
+// Who waits for an answer gets it, however many keys are asked for meanwhile: his bucket has room
+// until then.
 func TestBucketThatSomebodyWaitsForIsNotBurnt(t *testing.T) {
 	c := newCacheRig(1, cachePolicy)
 	var waiters []*Waiter
@@ -242,8 +243,8 @@ func TestCacheUnderConcurrency(t *testing.T) {
 	}
 }
 
-// Two caches of the same salt evict the same keys, in any process: the hashes below were computed once. Without a salt
-// they do not.
+// Two caches of the same salt evict the same keys, in any process: the hashes below were computed
+// once. Without a salt they do not.
 func TestSaltMakesEvictionsRepeat(t *testing.T) {
 	survivors := func(salt uint64) (names string) {
 		c := newSaltedRig(1024, salt) // four shards, of which the hash chooses

@@ -32,8 +32,8 @@ func TestDemandFollowsARiseFasterThanAFall(t *testing.T) {
 	}
 }
 
-// While tokens are scarce what a process wanted a second ago counts against those who want it now: it forgets as fast
-// as it learns, and both within about a tenth of a second.
+// While tokens are scarce what a process wanted a second ago counts against those who want it now:
+// it forgets as fast as it learns, and both within about a tenth of a second.
 func TestDemandFollowsSoonWhileTokensAreScarce(t *testing.T) {
 	d := demand{rate: 1000, at: time.Second}
 	d.sample(time.Second+100*ms, 0, 1<<40, true)

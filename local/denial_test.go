@@ -7,8 +7,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// What a window refused is refused here until Redis' retry time, and nothing that might be admitted: not what costs
-// less than the refused request did.
+// What a window refused is refused here until Redis' retry time, and nothing that might be
+// admitted: not what costs less than the refused request did.
 func TestWindowDenialKnowsCostAndTime(t *testing.T) {
 	p := &Policy{
 		Cap: 10, Tokens: 10, Per: time.Minute, Call: lua.Call{Algorithm: lua.FixedWindow, Period: 60e6}, Period: 250e6,
@@ -41,7 +41,8 @@ func TestWindowDenialKnowsCostAndTime(t *testing.T) {
 	}
 }
 
-// What a lease has out leaves no room for it in Redis, so nothing is known of when more than the rest can be there.
+// What a lease has out leaves no room for it in Redis, so nothing is known of when more than the
+// rest can be there.
 func TestNothingIsKnownOfMoreThanThereIsRoomFor(t *testing.T) {
 	p := &Policy{Cap: 100, Tokens: 10, Per: time.Second, Period: 250 * ms, Uniform: func() float64 { return 0.5 }}
 	for _, c := range []struct {

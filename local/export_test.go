@@ -2,8 +2,9 @@ package local
 
 import "time"
 
-// What happens within a bucket and shows only in calls that come later, or in none. The tests of the cache and of a
-// bucket's parts (cache, front, pot, demand, size, share, denial) stand inside the package: nothing of them is exported.
+// What happens within a bucket and shows only in calls that come later, or in none. The tests of
+// the cache and of a bucket's parts (cache, front, pot, demand, size, share, denial) stand inside
+// the package: nothing of them is exported.
 
 const (
 	MinIdle     = minIdle     // how long a lease lies idle at least
@@ -27,7 +28,8 @@ func (b *Bucket) SetDemand(rate float64) {
 
 func (b *Bucket) Demand() float64 { return b.demand.rate }
 
-// Account is the bookkeeping that any step with the mutex begins with, and Offers what counts as asked for until now.
+// Account is the bookkeeping that any step with the mutex begins with, and Offers what counts as
+// asked for until now.
 func (b *Bucket) Account(now time.Duration) { b.account(now) }
 
 func (b *Bucket) Offers(now time.Duration) int64 {
@@ -35,8 +37,8 @@ func (b *Bucket) Offers(now time.Duration) int64 {
 	return b.demand.offers
 }
 
-// Pot is what takers may take, whatever the time. Deadline is when the lease ends, BackOff until when no call is made,
-// and HoldOff until when everything is refused.
+// Pot is what takers may take, whatever the time. Deadline is when the lease ends, BackOff until
+// when no call is made, and HoldOff until when everything is refused.
 func (b *Bucket) Pot() (tokens int64) {
 	if b.hot.lease != nil {
 		tokens = b.hot.lease.pot.tokens.Load()
@@ -85,8 +87,8 @@ func (b *Bucket) Awaits(w *Waiter) bool { return w.waits }
 func (b *Bucket) Pending() bool { return b.pending != nil }
 func (b *Bucket) Calling() bool { return b.pending.calling() }
 
-// Owing is what is owed, and the part of it that no refill pays. Booked is what the books have of it: fail-open only
-// counts at first.
+// Owing is what is owed, and the part of it that no refill pays. Booked is what the books have of
+// it: fail-open only counts at first.
 func (b *Bucket) Owing() (admitted, certain int64) {
 	if b.hot.lease != nil {
 		admitted, certain = b.hot.owing(), b.hot.lease.outage.debt.certain
@@ -101,11 +103,13 @@ func (b *Bucket) Booked() (admitted int64) {
 	return admitted
 }
 
-// NeedLease makes the lease state that the first wish for a lease makes, and Next says what is to be done for it.
+// NeedLease makes the lease state that the first wish for a lease makes, and Next says what is to
+// be done for it.
 func (b *Bucket) NeedLease()                    { b.needLease() }
 func (b *Bucket) Next(now time.Duration) Effect { return b.next(now) }
 
-// ToRefund is what was taken and goes back, and SettledNow the part of it that a call gives a log back.
+// ToRefund is what was taken and goes back, and SettledNow the part of it that a call gives a log
+// back.
 func (b *Bucket) ToRefund() int64 { return b.hot.lease.ledger.toRefund }
 func (c *Call) SettledNow() int64 { return c.settledNow }
 

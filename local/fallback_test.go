@@ -29,8 +29,8 @@ func (r *rig) askAndBegin() local.Call {
 	return r.begin()
 }
 
-// A fallback that refuses says to the nearest nanosecond when it will admit, and then it does. Of a time of years, which
-// float64 does not tell so exactly, it says a little more.
+// A fallback that refuses says to the nearest nanosecond when it will admit, and then it does. Of a
+// time of years, which float64 does not tell so exactly, it says a little more.
 func TestFallbackSaysWhenItWillAdmit(t *testing.T) {
 	for _, per := range []time.Duration{time.Minute, 24 * time.Hour, 365 * 24 * time.Hour} {
 		for tokens := range int64(40) {
@@ -52,7 +52,8 @@ func TestFallbackSaysWhenItWillAdmit(t *testing.T) {
 	}
 }
 
-// Nothing is foreseen for more than a fallback holds, though its refill brought the rest within a nanosecond.
+// Nothing is foreseen for more than a fallback holds, though its refill brought the rest within a
+// nanosecond.
 func TestForeseeFallbackKeepsToTheBurst(t *testing.T) {
 	r := newRig(t, local.Policy{Cap: 10, Tokens: 1e12, FailMode: local.FailLocal})
 	if v := r.b.ForeseeFallback(r.now, 6, 2); v.Reason != local.FallbackSpent || v.Retry != 0 {
@@ -99,8 +100,9 @@ func TestRetiredBucketTellsItsDebtOnce(t *testing.T) {
 	}
 }
 
-// For a millisecond fail-open only counts, without a lock. All of that becomes debt, once, whatever comes first: the
-// next request, the reply to a call, its own cancelation, the clock's standing still, or the end of the bucket.
+// For a millisecond fail-open only counts, without a lock. All of that becomes debt, once, whatever
+// comes first: the next request, the reply to a call, its own cancelation, the clock's standing
+// still, or the end of the bucket.
 func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
 	open := func(t *testing.T) *rig {
 		r := newRig(t, local.Policy{Cap: 100, Tokens: 100, FailMode: local.FailOpen})

@@ -22,8 +22,8 @@ func (c *cacheRig) find(now time.Duration, id ID) *owned {
 	return c.Get(now, id)
 }
 
-// strays checks that whatever the front table holds is in use under its own name, and in one of that name's places. It
-// wants a cache that nobody uses meanwhile.
+// strays checks that whatever the front table holds is in use under its own name, and in one of
+// that name's places. It wants a cache that nobody uses meanwhile.
 func strays(t rapid.TB, c *cacheRig) {
 	for i := range c.front.hot {
 		if b := c.front.hot[i].Load(); b != nil {
@@ -52,7 +52,8 @@ func strays(t rapid.TB, c *cacheRig) {
 	}
 }
 
-// Whatever is asked for, evicted and forgotten: what is found without a lock is in use, and is what was asked for.
+// Whatever is asked for, evicted and forgotten: what is found without a lock is in use, and is what
+// was asked for.
 func TestFrontTableHoldsWhatIsInUse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newCacheRig(rapid.IntRange(1, 9).Draw(t, "keys"), cachePolicy)
@@ -95,7 +96,8 @@ func TestFrontTableHoldsWhatIsInUse(t *testing.T) {
 	})
 }
 
-// The same while goroutines race: a bucket that one of them finds may be evicted by another before it is put in.
+// The same while goroutines race: a bucket that one of them finds may be evicted by another before
+// it is put in.
 func TestFrontTableUnderRaces(t *testing.T) {
 	schedules := 300
 	if testing.Short() {
@@ -146,7 +148,8 @@ func TestFrontTableFindsMost(t *testing.T) {
 	}
 }
 
-// A key is the hot one for as much of the time as is its part of the decisions, whatever steps the clock ticks in.
+// A key is the hot one for as much of the time as is its part of the decisions, whatever steps the
+// clock ticks in.
 func TestHotKeyIsFoundFirst(t *testing.T) {
 	for _, tick := range []time.Duration{1, 100, time.Microsecond, ms} {
 		for _, test := range []struct {
@@ -204,7 +207,8 @@ func TestHotKeyStaysWhenOthersGo(t *testing.T) {
 	}
 }
 
-// namesOfOneHash returns two names that a cache cannot tell apart by their hash: chance gives them to nobody.
+// namesOfOneHash returns two names that a cache cannot tell apart by their hash: chance gives them
+// to nobody.
 func namesOfOneHash(c *cacheRig) (a, b ID) {
 	const golden = uint64(0x9e3779b97f4a7c15) // as in Cache.hash
 	// modulo 2⁶⁴, by Newton's method: each step doubles the bits that are right
@@ -216,7 +220,8 @@ func namesOfOneHash(c *cacheRig) (a, b ID) {
 	return ID{0, "a"}, ID{int(differ * inverse), "b"}
 }
 
-// Two names of one hash take turns, each with a bucket of its own: who comes evicts the other, whose lease goes back.
+// Two names of one hash take turns, each with a bucket of its own: who comes evicts the other,
+// whose lease goes back.
 func TestTwoNamesOfOneHash(t *testing.T) {
 	c := newCacheRig(10, cachePolicy)
 	x, y := namesOfOneHash(c)
@@ -268,7 +273,8 @@ func TestTouchKeepsWhatIsInUse(t *testing.T) {
 	}
 }
 
-// yields returns a pause that lets others go first, up to twice: so steps alternate on one processor too.
+// yields returns a pause that lets others go first, up to twice: so steps alternate on one
+// processor too.
 func yields(seed, stream uint64) func() {
 	random := rand.New(rand.NewPCG(seed, stream))
 	return func() {

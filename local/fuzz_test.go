@@ -10,16 +10,18 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// FuzzShareClock drives a bucket that is alone, and the leases it had before, by any clock: one that jumps, stands
-// still, goes back and starts below zero. Only where it goes beyond all that it showed before, time has passed, and
-// only that refills the share:
+// FuzzShareClock drives a bucket that is alone, and the leases it had before, by any clock: one
+// that jumps, stands still, goes back and starts below zero. Only where it goes beyond all that it
+// showed before, time has passed, and only that refills the share:
 //
 //	admitted alone ≤ burst of the share + rate · (advance of the latest now)
 //
-// in any interval; exactly, but for the rounding of doubles and the nanosecond to which x/time/rate rounds a wait down.
-// Of a lease no more is taken than was granted, and nothing at or after its deadline.
+// in any interval; exactly, but for the rounding of doubles and the nanosecond to which x/time/rate
+// rounds a wait down. Of a lease no more is taken than was granted, and nothing at or after its
+// deadline.
 //
-// limit is the policy's, as little-endian varints: cap, tokens, per. steps is what happens; see shareRun.step.
+// limit is the policy's, as little-endian varints: cap, tokens, per. steps is what happens; see
+// shareRun.step.
 func FuzzShareClock(f *testing.F) {
 	limit := func(capacity, tokens int64, per time.Duration) []byte {
 		b := binary.AppendUvarint(nil, uint64(capacity-1))
@@ -118,7 +120,8 @@ type shareRun struct {
 	seq   int64
 	fleet int64
 
-	// The ideal share. What the lease takes out of the real one is left in: so much the stricter is the real one.
+	// The ideal share. What the lease takes out of the real one is left in: so much the stricter is
+	// the real one.
 	told   bool
 	level  float64
 	burst  float64
@@ -196,7 +199,8 @@ func (r *shareRun) alone(n int64) {
 	case local.Fallback:
 		r.shared += n
 		r.level -= float64(n)
-		// Doubles keep 15 digits of what is at most one burst; x/time/rate takes a wait under 1 ns for none.
+		// Doubles keep 15 digits of what is at most one burst; x/time/rate takes a wait under 1 ns
+		// for none.
 		if r.level < -r.perNS-1e-6-1e-12*r.burst {
 			r.Fatalf("%d tokens at %v, in a fleet of %d: an ideal share of %v would be at %v", n, r.now, r.fleet,
 				r.burst, r.level)
@@ -244,7 +248,8 @@ func (r *shareRun) spend(n int64, alive bool) {
 	}
 }
 
-// lease lets two requests wait, so that a call for a lease is made, and answers it with at most n tokens.
+// lease lets two requests wait, so that a call for a lease is made, and answers it with at most n
+// tokens.
 func (r *shareRun) lease(n int64) {
 	var line []*local.Waiter
 	for range 2 {

@@ -8,7 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// A dry run may wait in the queue while its bucket is closed. It asks then too: Redis knows what is left.
+// A dry run may wait in the queue while its bucket is closed. It asks then too: Redis knows what is
+// left.
 func TestDryRunOfAClosedBucket(t *testing.T) {
 	for _, a := range []lua.Algorithm{
 		lua.TokenBucket, lua.FixedWindow, lua.SlidingWindow, lua.SlidingLog,
@@ -34,8 +35,9 @@ func TestDryRunOfAClosedBucket(t *testing.T) {
 	}
 }
 
-// A lease of a slow limit that nobody uses goes back three periods after its last use at the latest, whether it was
-// prolonged since or not, and when it would have to be prolonged if it was not used lately.
+// A lease of a slow limit that nobody uses goes back three periods after its last use at the
+// latest, whether it was prolonged since or not, and when it would have to be prolonged if it was
+// not used lately.
 func TestAnIdleLeaseOfASlowLimitGoesBackSoon(t *testing.T) {
 	for _, use := range []time.Duration{0, 100 * ms, 249 * ms, 251 * ms, 400 * ms, 499 * ms, 501 * ms, 700 * ms} {
 		r := newRig(t, local.Policy{Cap: 1200, Tokens: 1200, Per: time.Hour, Call: lua.Call{Algorithm: lua.FixedWindow}})

@@ -9,8 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Whatever happens to a pot, each token that went in is taken, burnt, given back or still there, and the generation
-// never falls.
+// Whatever happens to a pot, each token that went in is taken, burnt, given back or still there,
+// and the generation never falls.
 func TestPotKeepsItsTokens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p pot
@@ -97,7 +97,8 @@ func TestLedgerMovesTokens(t *testing.T) {
 	}
 }
 
-// A debt never counts more as certain than there is, and never falls below what is certain or under way.
+// A debt never counts more as certain than there is, and never falls below what is certain or under
+// way.
 func TestDebtKeepsWhatIsCertain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var d debt
@@ -129,8 +130,8 @@ func TestDebtKeepsWhatIsCertain(t *testing.T) {
 	})
 }
 
-// Nobody waits for nothing, and there is nothing to take where there never was a lease: a part that a bucket does not
-// have answers as an empty one.
+// Nobody waits for nothing, and there is nothing to take where there never was a lease: a part that
+// a bucket does not have answers as an empty one.
 func TestAbsentPartsAnswerAsEmptyOnes(t *testing.T) {
 	var l *leaseState
 	var p *pending

@@ -12,17 +12,18 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Here goroutines race for one pot, each step of which is a single instruction among those of the others. Whatever
-// their order, what Redis is told must be what happened.
+// Here goroutines race for one pot, each step of which is a single instruction among those of the
+// others. Whatever their order, what Redis is told must be what happened.
 
-// record is what Redis knows of one lease. It believes what calls state, as the script does, and has tokens without
-// end.
+// record is what Redis knows of one lease. It believes what calls state, as the script does, and
+// has tokens without end.
 type record struct {
 	out   int64 // may still be spent
 	spent int64 // by what calls said, less what was given back
 }
 
-// settle executes a call. It returns the grant, and ok false if the caller says to have more than it was given.
+// settle executes a call. It returns the grant, and ok false if the caller says to have more than
+// it was given.
 func (r *record) settle(c local.Call) (grant int64, ok bool) {
 	kept := c.Hold + c.Ret
 	if c.Hold < 0 || kept > r.out {
@@ -33,9 +34,10 @@ func (r *record) settle(c local.Call) (grant int64, ok bool) {
 	return c.Want, true
 }
 
-// race lets up to four takers of one or two tokens, who put back some of what they took, race with renewals and
-// returns. Some seeds make the pot small, so that it is often empty, and some the takers wasteful, so that it rarely
-// is. It reports how many tokens they kept, and what was told to Redis that was not so, if anything.
+// race lets up to four takers of one or two tokens, who put back some of what they took, race with
+// renewals and returns. Some seeds make the pot small, so that it is often empty, and some the
+// takers wasteful, so that it rarely is. It reports how many tokens they kept, and what was told to
+// Redis that was not so, if anything.
 func race(t *testing.T, seed uint64) (kept int64, wrong string) {
 	t.Helper()
 	const takes, tries = 20, 10_000
@@ -122,8 +124,8 @@ func TestPotUnderRaces(t *testing.T) {
 	}
 }
 
-// A lease ends while its renewal is under way, and takers race with the reply: they get what it brings, and nothing of
-// what has ended.
+// A lease ends while its renewal is under way, and takers race with the reply: they get what it
+// brings, and nothing of what has ended.
 func TestNothingEndedIsTakenWhileAReplyArrives(t *testing.T) {
 	schedules := 2000
 	if testing.Short() {

@@ -93,7 +93,8 @@ func TestReturnGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 	}
 }
 
-// Tokens that are not given back after all are burnt once: they are held no more, and no later refund pays for them.
+// Tokens that are not given back after all are burnt once: they are held no more, and no later
+// refund pays for them.
 func TestRefundThatIsGivenUpIsBurntOnce(t *testing.T) {
 	for name, end := range map[string]func(r *rig){
 		"its call is refused": func(r *rig) {

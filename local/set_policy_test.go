@@ -35,8 +35,8 @@ func TestNoLimitClosesThePot(t *testing.T) {
 	}
 }
 
-// What is refused counts by the rule that refused it, also when the rule changes; the share's refusals stay the
-// share's.
+// What is refused counts by the rule that refused it, also when the rule changes; the share's
+// refusals stay the share's.
 func TestBlockedIsCountedApart(t *testing.T) {
 	r := newRig(t, local.Policy{Cap: 10, Tokens: 1})
 	r.b.Fallback(r.now, 10, 1)
@@ -68,7 +68,8 @@ func TestBlockedIsCountedApart(t *testing.T) {
 		r.b.Hot().CountRefused(7)
 		check("refused", 3+7*(round+1), 4*(round+1))
 	}
-	// What is off these books is off the demand's: else it would count as asked for the less afterwards.
+	// What is off these books is off the demand's: else it would count as asked for the less
+	// afterwards.
 	r.now += time.Second
 	change(&blocked)
 	if offers := r.b.Offers(r.now); offers != 12 {
@@ -76,8 +77,9 @@ func TestBlockedIsCountedApart(t *testing.T) {
 	}
 }
 
-// Of numbers that nobody set no call is made, whatever is asked for. Who was limited once keeps the numbers, and hands
-// them to the next bucket of the key; buckets of one policy share what they keep.
+// Of numbers that nobody set no call is made, whatever is asked for. Who was limited once keeps the
+// numbers, and hands them to the next bucket of the key; buckets of one policy share what they
+// keep.
 func TestNoCallByNumbersThatNobodySet(t *testing.T) {
 	for _, rule := range []local.Rule{local.Unlimited, local.Blocked, local.Unresolved} {
 		r := newRig(t, local.Policy{Cap: 64, Tokens: 64, Rule: rule, Unset: true})
@@ -179,7 +181,8 @@ func TestLevelGoesOnFromTheOldRate(t *testing.T) {
 	}
 }
 
-// Redis hears of another limit by the key's next call. Nothing is sent for it alone, also if Redis does not answer that.
+// Redis hears of another limit by the key's next call. Nothing is sent for it alone, also if Redis
+// does not answer that.
 func TestNextCallCarriesAnotherLimit(t *testing.T) {
 	for name, p := range map[string]local.Policy{
 		"one limit":      {},
@@ -203,8 +206,8 @@ func TestNextCallCarriesAnotherLimit(t *testing.T) {
 	}
 }
 
-// What is leased goes back when the limit is lowered, whatever is on its way: nothing is renewed that was leased under
-// the larger.
+// What is leased goes back when the limit is lowered, whatever is on its way: nothing is renewed
+// that was leased under the larger.
 func TestLoweredLeaseGoesBack(t *testing.T) {
 	for _, algorithm := range []lua.Algorithm{lua.TokenBucket, lua.TokenBuckets, lua.FixedWindow} {
 		for _, c := range []struct {

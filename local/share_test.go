@@ -33,7 +33,8 @@ func TestShareIsDebitedAndNeverRefilledByTelling(t *testing.T) {
 	}
 }
 
-// A share whose clock went back would mint tokens: the same calls on a bare limiter do (golang/go#65508).
+// A share whose clock went back would mint tokens: the same calls on a bare limiter do
+// (golang/go#65508).
 func TestShareDoesNotMintWhenNowGoesBack(t *testing.T) {
 	p := &Policy{Cap: 100, Tokens: 100, Per: time.Second}
 	var s fallback

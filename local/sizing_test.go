@@ -108,8 +108,8 @@ func TestLeasePaysWithHysteresis(t *testing.T) {
 	}
 }
 
-// What lies in processes is missing in the burst: one of few tokens, or of few requests, is not leased from, unless any
-// may be.
+// What lies in processes is missing in the burst: one of few tokens, or of few requests, is not
+// leased from, unless any may be.
 func TestASmallBurstIsNotLeased(t *testing.T) {
 	for _, c := range []struct {
 		cap, cost, least int64
@@ -130,8 +130,8 @@ func TestASmallBurstIsNotLeased(t *testing.T) {
 	}
 }
 
-// Of a limit whose tokens come back late a process holds a third of its even part of what is left at most, but what comes
-// back within two periods, and what those need who wait.
+// Of a limit whose tokens come back late a process holds a third of its even part of what is left
+// at most, but what comes back within two periods, and what those need who wait.
 func TestAProcessHoldsASmallPartOfASlowLimit(t *testing.T) {
 	const hour, now = time.Hour, time.Second
 	for _, c := range []struct {
@@ -175,7 +175,8 @@ func TestAProcessHoldsASmallPartOfASlowLimit(t *testing.T) {
 	}
 }
 
-// The part is a bound on what a call asks for, with what is held already. It cuts neither a request nor those who wait.
+// The part is a bound on what a call asks for, with what is held already. It cuts neither a request
+// nor those who wait.
 func TestWhatAProcessMayHoldBoundsWhatItAsksFor(t *testing.T) {
 	p := &Policy{Cap: 1200, Tokens: 1200, Per: time.Hour, Period: 250 * ms}
 	s := size(p, &demand{rate: 4000}, 250*ms, ms, 1, 0, 60)

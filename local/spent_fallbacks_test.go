@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// An evicted key comes back with no more than it had, and little less. A fallback that is full after more than 278 years
-// counts as empty.
+// An evicted key comes back with no more than it had, and little less. A fallback that is full
+// after more than 278 years counts as empty.
 func TestAnEvictedKeyComesBackWithWhatItHad(t *testing.T) {
 	for _, tokens := range []int64{1, 7, 1000} {
 		for _, per := range []time.Duration{time.Second, time.Hour, 100 * 365 * 24 * time.Hour} {
@@ -27,7 +27,8 @@ func TestAnEvictedKeyComesBackWithWhatItHad(t *testing.T) {
 	}
 }
 
-// Under another limit a key has the same part of it left, or less if that takes as long to come back.
+// Under another limit a key has the same part of it left, or less if that takes as long to come
+// back.
 func TestAnEvictedKeyComesBackUnderAnotherLimit(t *testing.T) {
 	for _, c := range []struct {
 		rate        int64
@@ -45,7 +46,8 @@ func TestAnEvictedKeyComesBackUnderAnotherLimit(t *testing.T) {
 	}
 }
 
-// evicted takes tokens of a key that then is away. It returns what it had left then, and what it has under a policy.
+// evicted takes tokens of a key that then is away. It returns what it had left then, and what it
+// has under a policy.
 func evicted(then, now *Policy, taken int64, away time.Duration) (had, has float64) {
 	var f, g fallback
 	at := time.Hour + 500*time.Microsecond

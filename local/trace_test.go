@@ -19,7 +19,8 @@ import (
 
 var write = flag.Bool("write", false, "write what happens into testdata/trace")
 
-// TestTraces plays testdata/trace/*.txt, step by step on one bucket. Every file is a list of traces:
+// TestTraces plays testdata/trace/*.txt, step by step on one bucket. Every file is a list of
+// traces:
 //
 //	== name
 //	bucket cap=10 tokens=10             burst and refill per second; more in trace.policy
@@ -28,12 +29,13 @@ var write = flag.Bool("write", false, "write what happens into testdata/trace")
 //	accept grant=3 -> a admitted        the reply, who got an outcome by it, and
 //	take 1         -> no | pot=0        what has changed behind the bar
 //
-// Behind the arrow stands all that comes of the step: the outcome, what the owner has to do, and the outcomes of those
-// who waited. Behind the bar stands what has changed since the step before: what is in the pot, until when (by the time
-// since the start), what is owed, and of that what no refill pays, and until when calls and requests are held off. After
-// every step the books balance, and takers are let in exactly if nobody waits. At the end of each trace the bucket owes
-// nothing soon after it has retired, and answers nobody when it is closed. See trace.do for the steps.
-// "go test ./local -run TestTraces -args -write" writes what happens.
+// Behind the arrow stands all that comes of the step: the outcome, what the owner has to do, and
+// the outcomes of those who waited. Behind the bar stands what has changed since the step before:
+// what is in the pot, until when (by the time since the start), what is owed, and of that what no
+// refill pays, and until when calls and requests are held off. After every step the books balance,
+// and takers are let in exactly if nobody waits. At the end of each trace the bucket owes nothing
+// soon after it has retired, and answers nobody when it is closed. See trace.do for the steps. "go
+// test ./local -run TestTraces -args -write" writes what happens.
 func TestTraces(t *testing.T) {
 	files, err := filepath.Glob("testdata/trace/*.txt")
 	if err != nil || len(files) == 0 {
@@ -166,7 +168,8 @@ func (tr *trace) letsIn() {
 	}
 }
 
-// end has everybody leave and the bucket retire, which must come to an end, and then asks the closed bucket by every way.
+// end has everybody leave and the bucket retire, which must come to an end, and then asks the
+// closed bucket by every way.
 func (tr *trace) end() {
 	b := tr.b
 	for _, w := range tr.asked {

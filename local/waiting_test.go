@@ -16,8 +16,9 @@ func (r *rig) insist(n, more int64) (*local.Waiter, local.Outcome, local.Effect)
 	return w, v, e
 }
 
-// After what came for one who waits, the next knows when its tokens can be there, to the part of a token that no reply
-// tells: unless the level may have been at its burst meanwhile, or its room is taken.
+// After what came for one who waits, the next knows when its tokens can be there, to the part of a
+// token that no reply tells: unless the level may have been at its burst meanwhile, or its room is
+// taken.
 func TestGrantLeavesAKnownPartOfAToken(t *testing.T) {
 	for _, c := range []struct {
 		name  string

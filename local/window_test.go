@@ -9,8 +9,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// What was admitted in an outage is reported in pieces, each with the time of its last admission, the latest first, and
-// what no window counts any more not at all. A fixed window has one piece, because it does not matter where in it that is.
+// What was admitted in an outage is reported in pieces, each with the time of its last admission,
+// the latest first, and what no window counts any more not at all. A fixed window has one piece,
+// because it does not matter where in it that is.
 func TestWindowDebtIsReportedWhereItCounts(t *testing.T) {
 	for _, c := range []struct {
 		algorithm lua.Algorithm
@@ -56,8 +57,9 @@ func TestWindowDebtIsReportedWhereItCounts(t *testing.T) {
 	}
 }
 
-// A refund names the oldest of its stamps, whichever came first: a newer one would give back more than counts there.
-// Stamps of two buckets do not go together: what was counted by one that is not there any more is given back to none.
+// A refund names the oldest of its stamps, whichever came first: a newer one would give back more
+// than counts there. Stamps of two buckets do not go together: what was counted by one that is not
+// there any more is given back to none.
 func TestRefundNamesItsOldestStamp(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -91,8 +93,8 @@ func TestRefundNamesItsOldestStamp(t *testing.T) {
 	}
 }
 
-// A lease that ends with its fixed window cannot be prolonged, so no call tries to; and at the edge, when the whole
-// limit is there again, nothing that was learned before denies it.
+// A lease that ends with its fixed window cannot be prolonged, so no call tries to; and at the
+// edge, when the whole limit is there again, nothing that was learned before denies it.
 func TestAtTheEdgeOfAFixedWindow(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -9,7 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// The default block is the documented part of the window: 1/40 below a minute, and 1/60 from a minute on.
+// The default block is the documented part of the window: 1/40 below a minute, and 1/60 from a
+// minute on.
 func TestDefaultBlock(t *testing.T) {
 	for _, c := range []struct{ per, block time.Duration }{
 		{time.Microsecond, time.Microsecond},
@@ -25,7 +26,8 @@ func TestDefaultBlock(t *testing.T) {
 	}
 }
 
-// The default blocks are whole microseconds, and no more of them are needed than the documentation says.
+// The default blocks are whole microseconds, and no more of them are needed than the documentation
+// says.
 func TestDefaultBlocksCoverTheWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		per := time.Duration(rapid.Int64Range(1, int64(lua.LongestWindow)/3).Draw(t, "per")) * time.Microsecond

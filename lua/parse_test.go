@@ -2,7 +2,8 @@ package lua
 
 import "strconv"
 
-// ParseCall reads a call from KEYS[1] and ARGV, to show that they say all of it. It reports false if there are too many or too few arguments, or one is no number.
+// ParseCall reads a call from KEYS[1] and ARGV, to show that they say all of it. It reports false
+// if there are too many or too few arguments, or one is no number.
 func ParseCall(a Algorithm, bucket string, argv []string) (c Call, ok bool) {
 	c.Bucket, c.Algorithm, c.Fleet = bucket, a, 1
 	short, before := len(argv) <= mostShort, longCall

@@ -60,7 +60,8 @@ func texts(args []any) (argv []string) {
 	return argv
 }
 
-// What is sent says all of the call, in both forms; and what is borrowed from another call changes nothing.
+// What is sent says all of the call, in both forms; and what is borrowed from another call changes
+// nothing.
 func TestArgumentsSayAll(t *testing.T) {
 	var before []any
 	rapid.Check(t, func(t *rapid.T) {

@@ -174,8 +174,8 @@ func TestCluster(t *testing.T) {
 		}
 	})
 
-	// redirected runs f with a store that knows node 0, and node 1 if so told, and a key whose slot goes from one
-	// to the other.
+	// redirected runs f with a store that knows node 0, and node 1 if so told, and a key whose slot
+	// goes from one to the other.
 	states := []string{"moving", "moved", "moving, to a node not seen before", "moved, to a node not seen before"}
 	redirected := func(name string, first int, states []string, o redis.ClusterOptions,
 		f func(t *testing.T, s *remote.Redis, key string, known bool),
@@ -221,7 +221,8 @@ func TestCluster(t *testing.T) {
 			}
 		})
 
-	// go-redis rests before it follows a redirection. At its defaults that is longer than a caller waits.
+	// go-redis rests before it follows a redirection. At its defaults that is longer than a caller
+	// waits.
 	redirected("a redirection is followed at once", 500, states[:2],
 		redis.ClusterOptions{MinRetryBackoff: time.Hour, MaxRetryBackoff: time.Hour},
 		func(t *testing.T, s *remote.Redis, key string, _ bool) {
@@ -300,8 +301,8 @@ func TestCluster(t *testing.T) {
 	})
 }
 
-// A ClusterClient at its defaults looks for the successor of a dead node once a minute; the store has it look at
-// once, but not at every failure.
+// A ClusterClient at its defaults looks for the successor of a dead node once a minute; the store
+// has it look at once, but not at every failure.
 func TestClusterFindsSuccessor(t *testing.T) {
 	old, successor := redistest.Start(t), redistest.Start(t)
 	var loads atomic.Int64

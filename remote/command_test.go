@@ -69,8 +69,9 @@ func TestDecodeReply(t *testing.T) {
 	}
 }
 
-// FuzzDecodeReply: whatever go-redis makes of what a server or a proxy sends is a reply with those very numbers, or an
-// error; never a panic. shape says of what types the list is, one letter each; see valueOf.
+// FuzzDecodeReply: whatever go-redis makes of what a server or a proxy sends is a reply with those
+// very numbers, or an error; never a panic. shape says of what types the list is, one letter each;
+// see valueOf.
 func FuzzDecodeReply(f *testing.F) {
 	f.Add("iiiiiiiiii", int64(0))
 	f.Add("iiiiiiiiii", int64(5))
@@ -139,8 +140,8 @@ func FuzzDecodeReply(f *testing.F) {
 // valueLetters are the types of [valueOf].
 const valueLetters = "isdnfFbgelmju"
 
-// valueOf makes a value of n, of the type that a letter stands for: all that go-redis decodes, and some that it
-// does not.
+// valueOf makes a value of n, of the type that a letter stands for: all that go-redis decodes, and
+// some that it does not.
 func valueOf(letter byte, n int64) any {
 	switch letter {
 	case 's':

@@ -20,8 +20,8 @@ type replyError string
 func (e replyError) Error() string { return string(e) }
 func (replyError) RedisError()     {}
 
-// The texts of Redis 7 were recorded from 7.0.15, those of Valkey ("ACL failure") from 8.0.1; those of 6.2 follow
-// its source, scripting.c.
+// The texts of Redis 7 were recorded from 7.0.15, those of Valkey ("ACL failure") from 8.0.1; those
+// of 6.2 follow its source, scripting.c.
 func TestReportable(t *testing.T) {
 	const at7 = " script: 60d2e8f2cf5f7e3a1b7c0e8d9f6a5b4c3d2e1f00, on @user_script:84."
 	const at6 = "ERR Error running script (call to f_60d2e8f2cf5f7e3a1b7c0e8d9f6a5b4c3d2e1f00): @user_script:84: "
@@ -114,8 +114,8 @@ func TestReportable(t *testing.T) {
 	}
 }
 
-// FuzzReportable: no text makes it panic; what comes out is an error of Redis or of the script, the same however a hook
-// wrapped it, and no argument of a command comes through.
+// FuzzReportable: no text makes it panic; what comes out is an error of Redis or of the script, the
+// same however a hook wrapped it, and no argument of a command comes through.
 func FuzzReportable(f *testing.F) {
 	f.Add("ERR Error running script (call to f_1): @user_script:84: -OOM no", "")
 	f.Add("ERR Error running script (call to f_1): @user_script:84: RLARG argument 3", "")

@@ -10,7 +10,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Naming makes the names of keys: those of processes and of the table are no bucket's, so no method tells them.
+// Naming makes the names of keys: those of processes and of the table are no bucket's, so no method
+// tells them.
 type Naming = naming
 
 func NewNaming(prefix string, hash bool) Naming           { return naming{prefix: prefix, hash: hash} }
@@ -53,8 +54,8 @@ func (c *callCmd) Feed(line string) error {
 // Arguments are those of the command that a call becomes, after its key.
 func Arguments(c *lua.Call) []any { return callCommand(c, nil).args[argFirst:] }
 
-// RunWithPresence sends calls, and a report of presence in place of each that names no bucket, in one pipeline: a store
-// sends reports apart.
+// RunWithPresence sends calls, and a report of presence in place of each that names no bucket, in
+// one pipeline: a store sends reports apart.
 func (r *Redis) RunWithPresence(ctx context.Context, timeout time.Duration, client *redis.Client, calls []lua.Call) error {
 	var all []*command
 	for i := range calls {

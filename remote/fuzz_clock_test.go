@@ -19,17 +19,19 @@ import (
 // leaseDrift is ρ of the protocol: a lease is trusted for so much less than its ttl.
 const leaseDrift = 0.01
 
-// FuzzServerClock lets the server's clock do what it likes, beside direct takes and two processes that lease,
-// spend, give back, owe, and lose replies. Time is what the clock went forward, from call to call: a step forward
-// brings what as much time would; one back brings nothing, and up to a second of it has to be made up for before
-// time goes on (else a clock that jitters would bring tokens at each jitter). By that time
+// FuzzServerClock lets the server's clock do what it likes, beside direct takes and two processes
+// that lease, spend, give back, owe, and lose replies. Time is what the clock went forward, from
+// call to call: a step forward brings what as much time would; one back brings nothing, and up to a
+// second of it has to be made up for before time goes on (else a clock that jitters would bring
+// tokens at each jitter). By that time
 //
 //	admitted ≤ burst + rate · time
 //
-// in any interval, and what can be spent from the pots is in escrow. Without -fuzz every history is played to the
-// script in miniredis too, which must give the very same replies.
+// in any interval, and what can be spent from the pots is in escrow. Without -fuzz every history is
+// played to the script in miniredis too, which must give the very same replies.
 //
-// limit is the bucket's, as varints: cap, tokens, period, ttl. steps is what happens; see clockRun.step.
+// limit is the bucket's, as varints: cap, tokens, period, ttl. steps is what happens; see
+// clockRun.step.
 func FuzzServerClock(f *testing.F) {
 	const second = 1_000_000
 	limit := func(capacity, tokens, period, ttl int64) []byte {
@@ -62,7 +64,8 @@ func FuzzServerClock(f *testing.F) {
 		renew+0, 5, shift, 500_000, renew+1, 5, shift, 1_500_000, direct, 1, spend+1, 2, shift, 400_000, spend+1, 5,
 		direct, 10,
 	))
-	// A lease of everything, spent just before its end: the room that it took fills only from then on.
+	// A lease of everything, spent just before its end: the room that it took fills only from then
+	// on.
 	f.Add(limit(10, 10, second, 5*second), clockSteps(
 		renew+0, 10, shift, 4_940_000, spend+0, 10, shift, 70_000, direct, 10, shift, second, direct, 10, direct, 1,
 		shift, -2*second,
@@ -126,11 +129,13 @@ func FuzzServerClock(f *testing.F) {
 const (
 	mostClockSteps = 64
 
-	// longestShift is how far one step of the clock goes, µs: two years. All steps together stay below 2⁵³.
+	// longestShift is how far one step of the clock goes, µs: two years. All steps together stay
+	// below 2⁵³.
 	longestShift = 1 << 46
 )
 
-// The steps, and what the number after each is. Those from renew on are of process 0, and one more of process 1.
+// The steps, and what the number after each is. Those from renew on are of process 0, and one more
+// of process 1.
 const (
 	shift    = iota      // the server's clock, by so many µs, back or forth
 	direct               // take so many tokens at once, or none
@@ -269,7 +274,8 @@ func (r *clockRun) renew(p *holder, want int64, arrives bool) {
 	p.deadline = r.time + int64(float64(min(c.TTL, a.TTLLeft))*(1-leaseDrift))
 }
 
-// passed reports the time that a call would find to have passed, and the steps back that it would have to believe.
+// passed reports the time that a call would find to have passed, and the steps back that it would
+// have to believe.
 func (r *clockRun) passed() (now, behind int64) {
 	if r.keyEnd == 0 {
 		return r.time, 0 // the bucket is yet to be born, and knows no time
@@ -312,8 +318,8 @@ func (r *clockRun) ask(c lua.Call) lua.Reply {
 	return a.reply
 }
 
-// admit counts tokens against the bound. The level is a double of 15 digits, and the script takes a token of which 10⁻⁹
-// is missing for a whole one; neither adds up.
+// admit counts tokens against the bound. The level is a double of 15 digits, and the script takes a
+// token of which 10⁻⁹ is missing for a whole one; neither adds up.
 func (r *clockRun) admit(n int64) {
 	if n == 0 {
 		return

@@ -20,14 +20,16 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// FuzzReplyBytes puts a server of the worst kind at the other end of the wire: broken, hostile, or none of Redis at
-// all. Whatever bytes it sends, through go-redis' decoder and ours,
+// FuzzReplyBytes puts a server of the worst kind at the other end of the wire: broken, hostile, or
+// none of Redis at all. Whatever bytes it sends, through go-redis' decoder and ours,
 //   - nothing panics, and nothing is read without a deadline that lies within the call's timeout;
-//   - what is accepted makes sense as an answer to the call: above all, no grant of more than was asked for;
+//   - what is accepted makes sense as an answer to the call: above all, no grant of more than was
+//     asked for;
 //   - a reply that does make sense is accepted as it stands.
 //
-// The server answers the two calls of a pipeline with first, and with second what comes after: the calls that it
-// claimed not to know the script of. Its bytes come in pieces; at their end it hangs up, or is silent.
+// The server answers the two calls of a pipeline with first, and with second what comes after: the
+// calls that it claimed not to know the script of. Its bytes come in pieces; at their end it hangs
+// up, or is silent.
 func FuzzReplyBytes(f *testing.F) {
 	const good, later = "*10\r\n:0\r\n:3\r\n:7\r\n:0\r\n:1\r\n:0\r\n:1763640000123456\r\n:1763640000123400\r\n:1\r\n:1099511627776\r\n",
 		"*10\r\n:0\r\n:2\r\n:-5\r\n:-1\r\n:1\r\n:1000000\r\n:1763640000123456\r\n:1763640000123400\r\n:15\r\n:4503599627370496\r\n"
@@ -42,7 +44,8 @@ func FuzzReplyBytes(f *testing.F) {
 		good + later,
 		good, good[:40], "", "\r\n", "*", "HTTP/1.1 400 Bad Request\r\n\r\n",
 
-		// Numbers that no bucket can answer: to a call for 3 of 10 tokens, and to one for 5 with a lease.
+		// Numbers that no bucket can answer: to a call for 3 of 10 tokens, and to one for 5 with a
+		// lease.
 		reply(0, 4, 0, 0, 0, 0, 0, 0, 0, 0) + later, reply(0, math.MaxInt64, 0, 0, 0, 0, 0, 0, 0, 0) + later,
 		reply(0, -1, 0, 0, 0, 0, 0, 0, 0, 0) + later, reply(1, 3, 0, 0, 0, 0, 0, 0, 0, 0) + later,
 		reply(3, 1, 0, 0, 0, 0, 0, 0, 0, 0) + later, reply(0, 3, 11, 0, 0, 0, 0, 0, 0, 0) + later,
@@ -166,12 +169,13 @@ const (
 	inPieces                   // times so many bytes arrive at once; 0 for all
 )
 
-// announces matches lengths from 10⁴ to 10¹⁵, of which go-redis allocates the memory before a byte of the content has
-// come: a server can make any client of it die so, and that is not what is looked for here. Beyond that it panics.
+// announces matches lengths from 10⁴ to 10¹⁵, of which go-redis allocates the memory before a byte
+// of the content has come: a server can make any client of it die so, and that is not what is
+// looked for here. Beyond that it panics.
 var announces = regexp.MustCompile(`[*$%~>|=!]\+?0*[1-9][0-9]{4,14}([^0-9]|$)`)
 
-// nonsensePoll reports what makes r impossible as a result of p, "" if nothing does. The rules are those of
-// lua/standing.lua.
+// nonsensePoll reports what makes r impossible as a result of p, "" if nothing does. The rules are
+// those of lua/standing.lua.
 func nonsensePoll(p *lua.Poll, r *remote.PollResult) string {
 	got := r.Reply
 	switch {
@@ -197,8 +201,8 @@ func nonsensePoll(p *lua.Poll, r *remote.PollResult) string {
 	return ""
 }
 
-// nonsense reports what makes r impossible as a result of c, "" if nothing does. The rules are those of the script's
-// contract, whatever the store itself looks at.
+// nonsense reports what makes r impossible as a result of c, "" if nothing does. The rules are
+// those of the script's contract, whatever the store itself looks at.
 func nonsense(c *lua.Call, r remote.Result) string {
 	p := r.Reply
 	if r.Err != nil {
@@ -225,8 +229,8 @@ func nonsense(c *lua.Call, r remote.Result) string {
 	return ""
 }
 
-// plainReply reads a reply of ten, eleven or fourteen numbers at the beginning of an answer, and reports what follows and whether there is
-// one. It knows nothing of RESP but what those look like.
+// plainReply reads a reply of ten, eleven or fourteen numbers at the beginning of an answer, and
+// reports what follows and whether there is one. It knows nothing of RESP but what those look like.
 func plainReply(answer []byte, r *lua.Reply) (rest []byte, ok bool) {
 	numbers := []*int64{
 		(*int64)(&r.Code), &r.Grant, &r.Level, &r.Retry, &r.Active, &r.TTLLeft, &r.Now, &r.Epoch, (*int64)(&r.Flags),
@@ -248,8 +252,8 @@ func plainReply(answer []byte, r *lua.Reply) (rest []byte, ok bool) {
 	return rest, ok
 }
 
-// madServer is what the store is connected to: it says what it was told to, and understands nothing. It has no
-// goroutine and no socket, so that a run takes microseconds.
+// madServer is what the store is connected to: it says what it was told to, and understands
+// nothing. It has no goroutine and no socket, so that a run takes microseconds.
 type madServer struct {
 	t      testing.TB
 	piece  int // bytes that arrive at once, 0 for all
@@ -306,8 +310,8 @@ func (w *madWire) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Read reads the next piece. At the end of all that was said it takes as long as the deadline allows, which is no
-// time at all in a test; but there must be a deadline.
+// Read reads the next piece. At the end of all that was said it takes as long as the deadline
+// allows, which is no time at all in a test; but there must be a deadline.
 func (w *madWire) Read(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

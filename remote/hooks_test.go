@@ -12,8 +12,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// Hooks of a client see every call, whatever the client's timeouts and the caller's are, or SkipsHooks says that they see
-// none.
+// Hooks of a client see every call, whatever the client's timeouts and the caller's are, or
+// SkipsHooks says that they see none.
 func TestHooksSeeAllCallsOrNone(t *testing.T) {
 	server := redistest.Start(t)
 	for _, enabled := range []bool{true, false} {

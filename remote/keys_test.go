@@ -97,7 +97,8 @@ func TestPrefixes(t *testing.T) {
 	}
 }
 
-// legal makes any text a policy's name or a prefix, by putting an underscore for what may not be in one.
+// legal makes any text a policy's name or a prefix, by putting an underscore for what may not be in
+// one.
 func legal(s, more string, most int) string {
 	s = strings.Map(func(r rune) rune {
 		if r < 128 && (unicode.IsLetter(r) || unicode.IsDigit(r)) || strings.ContainsRune("_.-"+more, r) {
@@ -108,8 +109,9 @@ func legal(s, more string, most int) string {
 	return s[:min(len(s), most)]
 }
 
-// FuzzBucketNames: of any two buckets, by any two stores, the names are the same exactly if prefix, policy and key
-// are and both hash the key or neither does; and each name keeps the rules that a name has.
+// FuzzBucketNames: of any two buckets, by any two stores, the names are the same exactly if prefix,
+// policy and key are and both hash the key or neither does; and each name keeps the rules that a
+// name has.
 func FuzzBucketNames(f *testing.F) {
 	long := strings.Repeat("k", maxKeyBytes+1)
 	digest := hex.EncodeToString(sha256.New().Sum(nil))
@@ -191,7 +193,8 @@ func newNamed(t *testing.T, policy, key, prefix string, hash bool) named {
 		t.Fatalf("%+v", n)
 	}
 
-	// Whatever else is kept for this policy and key, under other marks and prefixes, is in the same slot.
+	// Whatever else is kept for this policy and key, under other marks and prefixes, is in the same
+	// slot.
 	slot := remote.SlotOf(n.name)
 	tagged := strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(n.name, n.prefix), "h"), "tb2")
 	for _, sibling := range []string{tagged, tagged + "win1", "other:" + tagged + "}{x}"} {
@@ -213,8 +216,8 @@ func newNamed(t *testing.T, policy, key, prefix string, hash bool) named {
 	return n
 }
 
-// slotByTheBook is CLUSTER KEYSLOT as the Redis Cluster Specification words it ("Hash tags", and appendix A for the
-// CRC), bit by bit and without a table.
+// slotByTheBook is CLUSTER KEYSLOT as the Redis Cluster Specification words it ("Hash tags", and
+// appendix A for the CRC), bit by bit and without a table.
 func slotByTheBook(key string) int {
 	tag := key
 	if _, after, found := strings.Cut(key, "{"); found {
@@ -271,8 +274,9 @@ func TestEverySixteenth(t *testing.T) {
 	}
 }
 
-// A process keeps the digests of long keys, and the store gives them the names of the keys: so that who looks for a
-// key's bucket in Redis finds the one that the limiter uses. What only looks like a digest is another key.
+// A process keeps the digests of long keys, and the store gives them the names of the keys: so that
+// who looks for a key's bucket in Redis finds the one that the limiter uses. What only looks like a
+// digest is another key.
 func TestDigest(t *testing.T) {
 	long := strings.Repeat("k", maxKeyBytes+1)
 	for _, names := range []remote.Naming{remote.NewNaming("", false), remote.NewNaming("", true)} {
@@ -295,7 +299,8 @@ func TestDigest(t *testing.T) {
 			seen[name] = key
 		}
 	}
-	// What a client sends who knows somebody's long key: as a process keeps it, it is not that one's.
+	// What a client sends who knows somebody's long key: as a process keeps it, it is not that
+	// one's.
 	if forged := remote.Digest(long); remote.Digest(forged) == forged ||
 		remote.NewNaming("", false).Bucket(remote.Kind{}, "api", remote.Digest(forged)) == remote.NewNaming("",
 			false).Bucket(remote.Kind{}, "api", long) {

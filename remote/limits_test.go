@@ -7,8 +7,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// The scripts take what the constants say, by which policies are validated, and the model takes the same: the end of
-// each range, and nothing beyond it.
+// The scripts take what the constants say, by which policies are validated, and the model takes the
+// same: the end of each range, and nothing beyond it.
 func TestScriptsTakeTheEnds(t *testing.T) {
 	all := engines(t)
 	for a := range lua.Algorithm(lua.Algorithms) {

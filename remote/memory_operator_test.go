@@ -29,7 +29,8 @@ func TestMemoryListsItsBuckets(t *testing.T) {
 	})
 }
 
-// A step of the clock is seen by buckets and presence alike, and what would have expired by then has.
+// A step of the clock is seen by buckets and presence alike, and what would have expired by then
+// has.
 func TestMemoryStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := remote.NewMemory()

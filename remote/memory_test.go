@@ -176,7 +176,8 @@ func TestMemoryClock(t *testing.T) {
 		if r := take(9); r.Code != lua.Denied || r.Level != 8 || r.Retry != 500_000 || r.Epoch != born {
 			t.Errorf("after 3.5 s: %+v", r)
 		}
-		// 5 s to refill and 1 s of margin, in whole ms of the clock; there for the whole of the last one.
+		// 5 s to refill and 1 s of margin, in whole ms of the clock; there for the whole of the
+		// last one.
 		time.Sleep(2500*time.Millisecond + 999*time.Microsecond)
 		if m.PTTL("b") != 0 || m.Fields("b") == nil {
 			t.Errorf("gone too early: %d ms", m.PTTL("b"))
@@ -197,7 +198,8 @@ func TestMemoryClock(t *testing.T) {
 	})
 }
 
-// TestMemoryIsConcurrent takes a bucket without a rate empty from many goroutines: it is taken exactly once.
+// TestMemoryIsConcurrent takes a bucket without a rate empty from many goroutines: it is taken
+// exactly once.
 func TestMemoryIsConcurrent(t *testing.T) {
 	m := remote.NewMemory()
 	var granted atomic.Int64
@@ -255,7 +257,8 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-// A replica that is promoted knows what was written before it was copied, and nothing of what came after.
+// A replica that is promoted knows what was written before it was copied, and nothing of what came
+// after.
 func TestCloneIsAReplica(t *testing.T) {
 	m := remote.NewMemory()
 	take := func(s *remote.Memory, n int64) lua.Reply {

@@ -29,8 +29,8 @@ func takeBy(s remote.Store, a lua.Algorithm, key string) lua.Call {
 	return c
 }
 
-// forgetful is a hook in which the server forgets its scripts before each of some pipelines, or in the middle of it.
-// It counts what goes out.
+// forgetful is a hook in which the server forgets its scripts before each of some pipelines, or in
+// the middle of it. It counts what goes out.
 type forgetful struct {
 	admin  *redis.Client
 	before map[int]bool // number of the pipeline, from 0
@@ -71,8 +71,8 @@ func (f *forgetful) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// Whichever scripts a server does not know, and in whatever order calls of them make one pipeline, each is executed,
-// once.
+// Whichever scripts a server does not know, and in whatever order calls of them make one pipeline,
+// each is executed, once.
 func TestForgottenScripts(t *testing.T) {
 	server := redistest.Start(t)
 	scripts := []*lua.Script{lua.Presence}
@@ -153,8 +153,8 @@ func allAlgorithms(s remote.Store, keys ...string) (calls []lua.Call) {
 	return calls
 }
 
-// grants runs calls together and wants each granted, those of some buckets by another node than the first that was
-// asked.
+// grants runs calls together and wants each granted, those of some buckets by another node than the
+// first that was asked.
 func grants(t *testing.T, s remote.Store, calls []lua.Call, elsewhere ...string) {
 	t.Helper()
 	results := make([]remote.Result, len(calls))
@@ -166,9 +166,9 @@ func grants(t *testing.T, s remote.Store, calls []lua.Call, elsewhere ...string)
 	}
 }
 
-// Calls that are sent on to another node of a Cluster are executed there, though that one does not know their
-// scripts, or none of the nodes does; so are those of a client that is not go-redis' own and spreads a pipeline over
-// the nodes by itself.
+// Calls that are sent on to another node of a Cluster are executed there, though that one does not
+// know their scripts, or none of the nodes does; so are those of a client that is not go-redis' own
+// and spreads a pipeline over the nodes by itself.
 func TestForgottenScriptsOnACluster(t *testing.T) {
 	c := redistest.StartCluster(t, 3)
 	flush := func(nodes ...int) {

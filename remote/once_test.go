@@ -16,7 +16,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
 
-// cutter dials connections that break when a script's reply arrives: it is executed, and nobody hears of it.
+// cutter dials connections that break when a script's reply arrives: it is executed, and nobody
+// hears of it.
 type cutter struct {
 	word []byte // of requests whose reply is cut
 	addr string // of the server whose replies are cut; empty: any

@@ -18,8 +18,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// Every way in which we could think of putting a password into the wrong place. Some of these URLs are legal; then the
-// error of the first call must be silent too.
+// Every way in which we could think of putting a password into the wrong place. Some of these URLs
+// are legal; then the error of the first call must be silent too.
 func TestOpenShowsNoPassword(t *testing.T) {
 	const secret = "s3cr3t"
 	for _, u := range []string{
@@ -218,8 +218,8 @@ func TestOpenSettings(t *testing.T) {
 	}
 }
 
-// FuzzOpen: no URL makes Open panic, dial, or show a piece of it in an error. What it opens waits for nothing without a
-// limit, and can be closed.
+// FuzzOpen: no URL makes Open panic, dial, or show a piece of it in an error. What it opens waits
+// for nothing without a limit, and can be closed.
 func FuzzOpen(f *testing.F) {
 	f.Add("redis", "user", "pass/word", "host:1", "/0", "db=1", "")
 	f.Add("redis", "", "", "[::1]:7", "", "dial_timeout=0&read_timeout=-1&pool_timeout=-2&write_timeout=0", "")
@@ -291,14 +291,16 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// asksToDial reports whether a URL has connections made in advance. That is the one thing that dials without a call.
+// asksToDial reports whether a URL has connections made in advance. That is the one thing that
+// dials without a call.
 func asksToDial(raw string) bool {
 	u, err := url.Parse(raw)
 	return err == nil && slices.ContainsFunc(u.Query()["min_idle_conns"],
 		func(n string) bool { return strings.Trim(n, "0") != "" })
 }
 
-// goroutinesOf reports how many goroutines Open starts: those that dial. Of three tries, as others may start meanwhile.
+// goroutinesOf reports how many goroutines Open starts: those that dial. Of three tries, as others
+// may start meanwhile.
 func goroutinesOf(raw string) int {
 	least := math.MaxInt
 	for range 3 {
@@ -315,8 +317,8 @@ func goroutinesOf(raw string) int {
 	return least
 }
 
-// checkPatience wants a bound for everything that a store's client waits for, whatever its URL says: go-redis takes
-// some values of a timeout for none at all. It returns the client.
+// checkPatience wants a bound for everything that a store's client waits for, whatever its URL
+// says: go-redis takes some values of a timeout for none at all. It returns the client.
 func checkPatience(t *testing.T, s *remote.Redis) (client redis.UniversalClient) {
 	t.Helper()
 	var waits []time.Duration

@@ -199,7 +199,8 @@ func TestServerErrors(t *testing.T) {
 	}
 }
 
-// A client's own timeouts do not shorten a call where the store sends by a copy, or made the client itself.
+// A client's own timeouts do not shorten a call where the store sends by a copy, or made the client
+// itself.
 func TestOwnTimeoutsOfACopyDoNotCount(t *testing.T) {
 	server := redistest.Start(t)
 	takeAll(t, remote.NewRedis(serverClient(t, server.Options(redis.Options{

@@ -17,10 +17,10 @@ import (
 
 var update = flag.Bool("update", false, "record testdata/recorded.txt anew: after a change of the protocol")
 
-// Random histories come out as they were recorded: the arguments that Redis is sent, the replies, all that is
-// stored and every time to live. They have debts, resets, late and repeated calls, clocks that are set and keys
-// that are lost. Other tests compare the scripts with Memory; this one compares Memory and the encoder with what
-// they were.
+// Random histories come out as they were recorded: the arguments that Redis is sent, the replies,
+// all that is stored and every time to live. They have debts, resets, late and repeated calls,
+// clocks that are set and keys that are lost. Other tests compare the scripts with Memory; this one
+// compares Memory and the encoder with what they were.
 func TestRecordedCalls(t *testing.T) {
 	const file = "testdata/recorded.txt"
 	var all strings.Builder

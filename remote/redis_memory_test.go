@@ -12,8 +12,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// What goes to Redis and comes from it is what Call and Reply say, field by field: Memory, which has no arguments to
-// confuse, answers the same.
+// What goes to Redis and comes from it is what Call and Reply say, field by field: Memory, which
+// has no arguments to confuse, answers the same.
 func TestRedisAnswersAsMemory(t *testing.T) {
 	server := redistest.Start(t)
 	s, memory := openStore(t, server.URL()), remote.NewMemory()

@@ -41,8 +41,8 @@ func (a answering) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessP
 	}
 }
 
-// Whatever tells that the map of the slots may be old has it reloaded, at once and then at most once a second,
-// however many calls fail. What concerns one bucket does not.
+// Whatever tells that the map of the slots may be old has it reloaded, at once and then at most
+// once a second, however many calls fail. What concerns one bucket does not.
 func TestReloadsOnceASecond(t *testing.T) {
 	reply := []any{int64(0), int64(1), int64(0), int64(0), int64(0), int64(0), int64(1), int64(1), int64(0), int64(0)}
 	for _, test := range []struct {

@@ -176,7 +176,8 @@ func TestHooksMayKeepCommands(t *testing.T) {
 	}
 }
 
-// A shared context ends when that of its first call does, and no later call gets more or much less than its timeout.
+// A shared context ends when that of its first call does, and no later call gets more or much less
+// than its timeout.
 func TestDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 320 * time.Millisecond

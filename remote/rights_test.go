@@ -19,9 +19,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// The tests of the rights in docs/redis.md make the user themselves, from the very words there. That they are
-// enough for all that the store and the limiter do is what a guarded run shows; here, that none of them is too
-// many.
+// The tests of the rights in docs/redis.md make the user themselves, from the very words there.
+// That they are enough for all that the store and the limiter do is what a guarded run shows; here,
+// that none of them is too many.
 
 // setUser executes ACL SETUSER with words of docs/redis.md.
 func setUser(t *testing.T, admin *redis.Client, words ...string) {
@@ -56,8 +56,8 @@ func asUser(t *testing.T, scheme, addr, query string, o *remote.RedisOptions) *r
 	return s
 }
 
-// allOf does everything that a store ever does: a script that Redis does not know, a direct take, a lease, the sweep of
-// one that has ended, presence and the end of it, and polls of the table.
+// allOf does everything that a store ever does: a script that Redis does not know, a direct take, a
+// lease, the sweep of one that has ended, presence and the end of it, and polls of the table.
 func allOf(t *testing.T, s remote.Store, admin *redis.Client, key string) error {
 	t.Helper()
 	if err := admin.ScriptFlush(t.Context()).Err(); err != nil {
@@ -150,8 +150,8 @@ func TestEveryRightIsNeeded(t *testing.T) {
 	}
 }
 
-// isDenied reports whether Redis refused for want of a right; go-redis wraps what it meets in a handshake, and so hides
-// it from its own IsPermissionError.
+// isDenied reports whether Redis refused for want of a right; go-redis wraps what it meets in a
+// handshake, and so hides it from its own IsPermissionError.
 func isDenied(err error) bool { return err != nil && strings.Contains(err.Error(), "NOPERM") }
 
 func TestEveryRightIsNeededOnCluster(t *testing.T) {
@@ -165,7 +165,8 @@ func TestEveryRightIsNeededOnCluster(t *testing.T) {
 		}
 	}
 	moved := 0
-	// One key stays where it is; of the other its slot is moving, and the key is not there yet: the node says ASK.
+	// One key stays where it is; of the other its slot is moving, and the key is not there yet: the
+	// node says ASK.
 	asked := func() error {
 		s := asUser(t, "cluster", c.Addrs()[0], "", nil)
 		calls, results := make([]lua.Call, 2), make([]remote.Result, 2)
@@ -229,8 +230,8 @@ func TestEveryRightIsNeededOnRing(t *testing.T) {
 // kindsOfAll are the algorithms under test, all of them.
 var kindsOfAll = append([]windowKind{{algorithm: lua.TokenBucket}}, windowKinds...)
 
-// madeUpCalls plays random histories of an algorithm on a Memory, and tells each call that was made, or that the key was
-// lost.
+// madeUpCalls plays random histories of an algorithm on a Memory, and tells each call that was
+// made, or that the key was lost.
 func madeUpCalls(t *testing.T, k windowKind, histories int, made func(c lua.Call, lost bool)) {
 	for seed := range histories {
 		draw := rand.New(rand.NewPCG(uint64(seed), 1)).IntN
@@ -256,8 +257,9 @@ func madeUpCalls(t *testing.T, k windowKind, histories int, made func(c lua.Call
 	}
 }
 
-// The rights of docs/redis.md are enough for every call of every algorithm. That no call is left out is seen by the fields
-// of a call, each of which some call has, and by the commands that the scripts name, each of which has run.
+// The rights of docs/redis.md are enough for every call of every algorithm. That no call is left
+// out is seen by the fields of a call, each of which some call has, and by the commands that the
+// scripts name, each of which has run.
 func TestRightsAreEnoughForEveryCall(t *testing.T) {
 	server := redistest.StartOpen(t)
 	admin := server.Client()

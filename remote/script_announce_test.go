@@ -55,7 +55,8 @@ func TestAnnouncements(t *testing.T) {
 		// A deploy changes the limits of its own service.
 		{at: 7000, id: "b", ttl: ttl, says: says("shop", "api:3"), all: 4, mute: 1, want: counts{{4, 0, 1}}},
 		{at: 8000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 4, mute: 1, want: counts{{4, 1, 1}}},
-		// Who leaves is gone at once, and who is silent after ttl. A process may leave that nobody knows.
+		// Who leaves is gone at once, and who is silent after ttl. A process may leave that nobody
+		// knows.
 		{at: 8000, id: "d", all: 3, mute: 1},
 		{at: 8000, id: "d", says: says("shop", "api:10"), all: 3, mute: 1, want: counts{{3, 0, 1}}},
 		{at: 11999, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 3, mute: 1, want: counts{{3, 0, 1}}},
@@ -125,8 +126,8 @@ func (e *engine) sameCounts(t tester, key string) {
 	}
 }
 
-// Random processes come, change, go and die by a clock that jumps. The script answers as Memory does, in miniredis and
-// on Redis, and its counts are those of the announcements.
+// Random processes come, change, go and die by a clock that jumps. The script answers as Memory
+// does, in miniredis and on Redis, and its counts are those of the announcements.
 func TestAnnouncementsAtRandom(t *testing.T) {
 	all, run := engines(t), 0
 	seen := map[string]int{}
@@ -216,7 +217,8 @@ func TestManyAnnouncementsEnd(t *testing.T) {
 	}
 }
 
-// A full Redis refuses a process that comes, as it refuses the call of a bucket, and lets one leave.
+// A full Redis refuses a process that comes, as it refuses the call of a bucket, and lets one
+// leave.
 func TestFullRedisAndAnnouncements(t *testing.T) {
 	e := realEngine(t)
 	const key = "{full}announced"

@@ -12,7 +12,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// secret is in every key of these tests, and must be in no error: keys are user names, tokens, addresses.
+// secret is in every key of these tests, and must be in no error: keys are user names, tokens,
+// addresses.
 const secret = "s3cret@example.com"
 
 // argumentCall is a valid call in which every argument may be spoiled alone.
@@ -24,7 +25,8 @@ func argumentCall(bucket string) lua.Call {
 	}
 }
 
-// validCall is one of an algorithm in which every argument may be spoiled alone, on a bucket of its own.
+// validCall is one of an algorithm in which every argument may be spoiled alone, on a bucket of its
+// own.
 func validCall(a lua.Algorithm, bucket string) lua.Call {
 	if a == lua.TokenBucket {
 		return argumentCall(bucket)
@@ -34,8 +36,8 @@ func validCall(a lua.Algorithm, bucket string) lua.Call {
 	return c
 }
 
-// TestBadArgumentText sends what no Go program should: text, fractions, infinities in place of every argument. One NaN
-// let in would damage the bucket for everybody, for x < 0 is false of it.
+// TestBadArgumentText sends what no Go program should: text, fractions, infinities in place of
+// every argument. One NaN let in would damage the bucket for everybody, for x < 0 is false of it.
 func TestBadArgumentText(t *testing.T) {
 	bad := []string{
 		"", " ", "x", "1x", "nan", "NaN", "-nan", "inf", "-inf", "Infinity", "1e400", "-1", "-0.5", "0.5", "1e-9",
@@ -180,7 +182,8 @@ func TestBadArguments(t *testing.T) {
 	}
 }
 
-// TestDamagedBucket spoils what is stored: the script must say so and leave it for somebody to look at.
+// TestDamagedBucket spoils what is stored: the script must say so and leave it for somebody to look
+// at.
 func TestDamagedBucket(t *testing.T) {
 	const bucket = "{" + secret + "}tb2"
 	numbers := []string{"", "x", "nan", "-nan", "inf", "-inf", "1e300", "-1e300"}

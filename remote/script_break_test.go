@@ -9,7 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// breaker, put before a script, ends a run with an error after so many writes, as a lack of memory may.
+// breaker, put before a script, ends a run with an error after so many writes, as a lack of memory
+// may.
 const breaker = `
 local server, writes = redis, 0
 local redis = {error_reply = server.error_reply, call = function(name, ...)
@@ -21,8 +22,9 @@ local redis = {error_reply = server.error_reply, call = function(name, ...)
 end}
 `
 
-// Redis rolls nothing back when a script ends with an error. A call that sweeps three leases and grants a fourth is
-// ended after each of its writes. The escrow still covers the leases, and the level fits beside it.
+// Redis rolls nothing back when a script ends with an error. A call that sweeps three leases and
+// grants a fourth is ended after each of its writes. The escrow still covers the leases, and the
+// level fits beside it.
 func TestScriptThatBreaksOff(t *testing.T) {
 	e := miniEngine(t)
 	const most, bucket = 10, "{k}tb2"

@@ -8,14 +8,16 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// census counts the kinds of events that random histories were made of. A property that holds of all histories says
-// nothing about what occurs in none.
+// census counts the kinds of events that random histories were made of. A property that holds of
+// all histories says nothing about what occurs in none.
 type census map[string]int
 
-// What is counted besides: all events, calls that wrote, and those of which the time to live was compared to the ms.
+// What is counted besides: all events, calls that wrote, and those of which the time to live was
+// compared to the ms.
 const anything, writes, exact = "anything", "writes", "exact"
 
-// few is how often each kind must occur at least: so often that it is no accident. Once will do in a short run.
+// few is how often each kind must occur at least: so often that it is no accident. Once will do in
+// a short run.
 const few = 5
 
 // require fails the test for every kind of event that hardly occurred.
@@ -234,7 +236,8 @@ func (m *moment) shortWay() bool {
 func (m *moment) short() bool   { return m.r.Grant < min(m.c.Want, m.c.Cap) }
 func (m *moment) granted() bool { return m.settled && m.c.Lease != "" && m.r.Grant > 0 }
 
-// refund reports whether a call gave some with a deadline later than a time from now, and at the latest another.
+// refund reports whether a call gave some with a deadline later than a time from now, and at the
+// latest another.
 func (m *moment) refund(after, last int64) bool {
 	return m.settled && m.c.Refund > 0 && m.c.Deadline > m.at+after && m.c.Deadline <= m.at+last
 }

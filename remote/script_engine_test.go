@@ -19,12 +19,12 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// The tests of the scripts run every call on three engines: Memory, the Lua in miniredis (gopher-lua), the Lua in a
-// real redis-server. Memory is the model; the real server is the reference where the two Luas differ (printing of
-// numbers).
+// The tests of the scripts run every call on three engines: Memory, the Lua in miniredis
+// (gopher-lua), the Lua in a real redis-server. Memory is the model; the real server is the
+// reference where the two Luas differ (printing of numbers).
 
-// scriptStart is the time 0 of all tests that inject the time, µs since 1970. 16 digits, as in production: whoever lets
-// Lua print such a number with its default 14 loses hours.
+// scriptStart is the time 0 of all tests that inject the time, µs since 1970. 16 digits, as in
+// production: whoever lets Lua print such a number with its default 14 loses hours.
 const scriptStart = int64(1_763_640_000_123_456)
 
 // engine executes calls on one of the three.
@@ -123,8 +123,9 @@ func shortArgs(c lua.Call) []any { return c.Arguments(nil, nil) }
 // longArgs are ARGV of a call in the form that says all.
 func longArgs(c lua.Call) []any { return c.LongArguments() }
 
-// call executes a call. Where a call says what time it is, time passes only by what calls say: then no key of the real
-// server may expire because the machine was slow, so it lives for ever, and how long it was given is noted.
+// call executes a call. Where a call says what time it is, time passes only by what calls say: then
+// no key of the real server may expire because the machine was slow, so it lives for ever, and how
+// long it was given is noted.
 func (e *engine) call(t tester, c lua.Call) answer {
 	t.Helper()
 	if e.memory != nil {
@@ -197,7 +198,8 @@ func answerOf(t tester, r lua.Reply, err error) answer {
 	return answer{}
 }
 
-// refuses reports whether an error that the script did not make itself begins as it should. miniredis wraps those.
+// refuses reports whether an error that the script did not make itself begins as it should.
+// miniredis wraps those.
 func (e *engine) refuses(text, start string) bool {
 	return strings.HasPrefix(text, start) || e.server == nil && strings.Contains(text, ": "+start)
 }
@@ -264,8 +266,8 @@ func (e *engine) hdel(t testing.TB, bucket, field string) {
 	}
 }
 
-// writes counts what the real server has written since its start; 0 elsewhere. It rises with every write that would be
-// replicated, and, unlike the replication offset, without a replica too.
+// writes counts what the real server has written since its start; 0 elsewhere. It rises with every
+// write that would be replicated, and, unlike the replication offset, without a replica too.
 func (e *engine) writes(t testing.TB) int64 {
 	t.Helper()
 	if e.server == nil {
@@ -288,8 +290,9 @@ func (e *engine) writes(t testing.TB) int64 {
 	return 0
 }
 
-// differs tells two states apart, "" if they are one. Whole numbers and doubles must be the same text; slack is by
-// how many ms the times to live may differ, being read a little after they were written.
+// differs tells two states apart, "" if they are one. Whole numbers and doubles must be the same
+// text; slack is by how many ms the times to live may differ, being read a little after they were
+// written.
 func differs(want, got stored, slack int64) string {
 	if !maps.Equal(want.fields, got.fields) {
 		return fmt.Sprintf("fields\n\t%v, want\n\t%v", got.fields, want.fields)

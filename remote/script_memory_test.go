@@ -12,8 +12,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// Redis refuses a command that needs memory only while the script has written nothing. A script that deletes first
-// would be served by a full Redis, close the breaker, and decide until the next call fails.
+// Redis refuses a command that needs memory only while the script has written nothing. A script
+// that deletes first would be served by a full Redis, close the breaker, and decide until the next
+// call fails.
 func TestFullRedisExecutesNothing(t *testing.T) {
 	t.Run("token bucket", func(t *testing.T) {
 		e := realEngine(t)
@@ -67,7 +68,8 @@ func TestFullRedisExecutesNothing(t *testing.T) {
 	})
 }
 
-// refusesWithoutMemory fails the test unless a full server refuses the call and leaves its key as it is.
+// refusesWithoutMemory fails the test unless a full server refuses the call and leaves its key as
+// it is.
 func (e *engine) refusesWithoutMemory(t tester, c lua.Call) {
 	t.Helper()
 	limit := func(bytes string) {

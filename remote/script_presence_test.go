@@ -122,7 +122,8 @@ var badAnnouncements = []string{
 	digits(48) + digits(48)[16:], // a policy twice
 }
 
-// TestPresenceBadText is about arguments that only a client of Redis can send, and keys that are something else.
+// TestPresenceBadText is about arguments that only a client of Redis can send, and keys that are
+// something else.
 func TestPresenceBadText(t *testing.T) {
 	const key = "{" + secret + "}presence"
 	for _, e := range []*engine{miniEngine(t), realEngine(t)} {

@@ -14,9 +14,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// TestRandomHistories plays random histories on the three engines and compares every reply, every stored field and
-// every time to live. The histories come from rapid, so a difference is shown in its shortest form. That none was
-// found says something only of what occurred: every kind of event must have, on the real server.
+// TestRandomHistories plays random histories on the three engines and compares every reply, every
+// stored field and every time to live. The histories come from rapid, so a difference is shown in
+// its shortest form. That none was found says something only of what occurred: every kind of event
+// must have, on the real server.
 func TestRandomHistories(t *testing.T) {
 	t.Run("redis", func(t *testing.T) {
 		seen := make(census)
@@ -43,8 +44,8 @@ func atFull(n int) int {
 	return n
 }
 
-// randomHistories plays so many histories on Memory and an engine, or more if -rapid.checks says so, and counts what
-// happened in them.
+// randomHistories plays so many histories on Memory and an engine, or more if -rapid.checks says
+// so, and counts what happened in them.
 func randomHistories(t *testing.T, e *engine, histories int, seen census) {
 	checks := flag.Lookup("rapid.checks")
 	before := checks.Value.String()
@@ -103,13 +104,14 @@ func (w *walk) broken() string {
 
 // replay plays the history on another engine and compares.
 //
-// It is one transaction, because times to live run by the machine's clock, not by that of the calls: within EXEC no
-// key expires, however long the machine stands still. For the same reason each time to live is read in the next
-// command, and then taken away. So a call that writes nothing must leave none, and a key vanishes only where the
-// history says so.
+// It is one transaction, because times to live run by the machine's clock, not by that of the
+// calls: within EXEC no key expires, however long the machine stands still. For the same reason
+// each time to live is read in the next command, and then taken away. So a call that writes nothing
+// must leave none, and a key vanishes only where the history says so.
 //
-// Redis counts times to live in whole ms of the wall clock. So what is read must be what was set, less the ms that the
-// server itself says have begun between the calls before and after: none in nearly all cases.
+// Redis counts times to live in whole ms of the wall clock. So what is read must be what was set,
+// less the ms that the server itself says have begun between the calls before and after: none in
+// nearly all cases.
 func (w *walk) replay(t *rapid.T, e *engine, seen census) {
 	type look struct {
 		call   *redis.Cmd

@@ -14,25 +14,28 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// TestScenarios plays testdata/script/*.txt on the three engines. Every file is a list of scenarios:
+// TestScenarios plays testdata/script/*.txt on the three engines. Every file is a list of
+// scenarios:
 //
 //	== name
 //	with cap=2 tokens=1 period=1s ttl=2s      arguments of all calls that follow
 //	0s    A1 want=2  -> granted grant=2 level=0 | o=2 pA=1|2|2|2|2s|0
 //	1s    take 1     -> denied retry=1s | same
 //
-// A call is a time after the start, then a lease id and its seq, or take n (want and min n), or peek, then
-// arguments by their names in the contract. Without saying so, ack is seq − 1, min 0 and fleet 1. After the arrow
-// stands what must be in the reply (code first, or the whole error) and after the bar what must be stored; what is
-// not named is not looked at there, but all of reply, state and time to live must be the same on all engines.
-// Instants (deadline, epoch, t, c, g, e, end of a record) count from the start, overflow, seen and s from 2⁴⁰. In
-// the state -f means no field f, none no key, same nothing written since the call before, pttl is in ms. Other
-// lines: "del" drops the key, "hdel pA" a record. With span=4 it is a sliding window of so many blocks of period:
-// 1000000x4 is what it counted, 1000000x4@2s the block that has that instant, u the versions and until when they
-// are in use, and h until when what governs does. With also=5/1/10s the key has one more bucket: its cap, tokens and
-// period; of a sliding window also=5/1s/11 is a limit of 5 in 11 blocks of 1 s. With fixed=60s it is a fixed window of that
-// length, which begins at the start, and with log=60s a log. written=2 is how many fields the real server has written, one
-// more for the time to live.
+// A call is a time after the start, then a lease id and its seq, or take n (want and min n), or
+// peek, then arguments by their names in the contract. Without saying so, ack is seq − 1, min 0 and
+// fleet 1. After the arrow stands what must be in the reply (code first, or the whole error) and
+// after the bar what must be stored; what is not named is not looked at there, but all of reply,
+// state and time to live must be the same on all engines. Instants (deadline, epoch, t, c, g, e,
+// end of a record) count from the start, overflow, seen and s from 2⁴⁰. In the state -f means no
+// field f, none no key, same nothing written since the call before, pttl is in ms. Other lines:
+// "del" drops the key, "hdel pA" a record. With span=4 it is a sliding window of so many blocks of
+// period: 1000000x4 is what it counted, 1000000x4@2s the block that has that instant, u the
+// versions and until when they are in use, and h until when what governs does. With also=5/1/10s
+// the key has one more bucket: its cap, tokens and period; of a sliding window also=5/1s/11 is a
+// limit of 5 in 11 blocks of 1 s. With fixed=60s it is a fixed window of that length, which begins
+// at the start, and with log=60s a log. written=2 is how many fields the real server has written,
+// one more for the time to live.
 func TestScenarios(t *testing.T) {
 	all := engines(t)
 	files, err := filepath.Glob("testdata/script/*.txt")
@@ -128,7 +131,8 @@ func (s *scenario) step(t *testing.T, where, line string) {
 		before, writes := e.lookAt(t, c.Algorithm, s.bucket), e.writes(t)
 		got := e.call(t, c)
 		now, written := e.lookAt(t, c.Algorithm, s.bucket), e.writes(t)-writes
-		// A time to live has run since it was set, perhaps by an earlier call. Redis reads its clock in whole ms.
+		// A time to live has run since it was set, perhaps by an earlier call. Redis reads its
+		// clock in whole ms.
 		slack := 2 + time.Since(s.begun).Milliseconds()
 		if i == 0 {
 			model, after = got, now
@@ -275,7 +279,8 @@ func checkAnswer(t *testing.T, words []string, got answer) (wrong []string) {
 	return wrong
 }
 
-// checkState reports what of a state is not as the words say. A time to live may be less by slack, in ms.
+// checkState reports what of a state is not as the words say. A time to live may be less by slack,
+// in ms.
 func checkState(t *testing.T, words []string, got stored, slack int64) (wrong []string) {
 	instant := func(v string) string { return strconv.FormatInt(scriptStart+micros(t, v), 10) }
 	for _, w := range words {

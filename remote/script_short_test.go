@@ -15,12 +15,13 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Most direct takes are sent in a short form, and the scripts have a short way for them. That they come to the same as the
-// long ones is seen by all tests that compare engines; that the short way is taken when it should be, by
-// testdata/script/short.txt.
+// Most direct takes are sent in a short form, and the scripts have a short way for them. That they
+// come to the same as the long ones is seen by all tests that compare engines; that the short way
+// is taken when it should be, by testdata/script/short.txt.
 
-// TestShortForm makes direct takes in both forms, on keys of their own: the same answers and the same state, step by step;
-// the same errors, by the number of the argument in the long form; and the same over each damage to a key.
+// TestShortForm makes direct takes in both forms, on keys of their own: the same answers and the
+// same state, step by step; the same errors, by the number of the argument in the long form; and
+// the same over each damage to a key.
 func TestShortForm(t *testing.T) {
 	places := map[int]int{0: 1, 1: 2, 2: 3, 3: 11, 4: 12, 5: 13, 6: 22, 7: 23, 8: 24, 9: 25}
 	bad := []string{"", "x", "nan", "-nan", "inf", "-1", "0.5", "9007199254740992", "1e400"}
@@ -109,8 +110,8 @@ func TestShortForm(t *testing.T) {
 	}
 }
 
-// damage takes once, then puts each text into each field, and takes the fields away. The same call in both forms has the same answer
-// then, and leaves the same.
+// damage takes once, then puts each text into each field, and takes the fields away. The same call
+// in both forms has the same answer then, and leaves the same.
 func (e *engine) damage(t *testing.T, c lua.Call, fields, texts []string) {
 	t.Helper()
 	sha := c.Algorithm.Script().SHA
@@ -143,8 +144,8 @@ func (e *engine) damage(t *testing.T, c lua.Call, fields, texts []string) {
 	}
 }
 
-// TestCostOfAWindow measures what the short form of a direct take saves Redis: its processor time, the median of
-// five rounds.
+// TestCostOfAWindow measures what the short form of a direct take saves Redis: its processor time,
+// the median of five rounds.
 func TestCostOfAWindow(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a measurement")

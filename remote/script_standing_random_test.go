@@ -42,8 +42,8 @@ type standingReply struct {
 	reply lua.PollReply
 }
 
-// standingPlay is a table on all engines and the processes that poll it. Polls and replies stay on their way for
-// ever: each may arrive late, out of order, twice, or never.
+// standingPlay is a table on all engines and the processes that poll it. Polls and replies stay on
+// their way for ever: each may arrive late, out of order, twice, or never.
 type standingPlay struct {
 	key     string
 	engines []*engine // the first is the model
@@ -59,8 +59,9 @@ type standingPlay struct {
 	forgot  bool // the table was lost: members say what they hold, and late calls say it too
 }
 
-// TestStandingAtRandom plays random polls. The script answers as Memory does and stores the same. All processes together
-// never may use more than there is, even if the table is lost and its clock jumps.
+// TestStandingAtRandom plays random polls. The script answers as Memory does and stores the same.
+// All processes together never may use more than there is, even if the table is lost and its clock
+// jumps.
 func TestStandingAtRandom(t *testing.T) {
 	all, run, seen := engines(t), 0, map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
@@ -208,7 +209,8 @@ func (w *standingPlay) execute(t *rapid.T, n int, seen map[string]int) int {
 	return len(w.replies) - 1
 }
 
-// accept lets a reply arrive. A player ignores all but that to its last poll, and one that took longer than the right.
+// accept lets a reply arrive. A player ignores all but that to its last poll, and one that took
+// longer than the right.
 func (w *standingPlay) accept(n int) {
 	r := w.replies[n]
 	p := &w.players[r.to]

@@ -29,7 +29,8 @@ func (e *engine) poll(t tester, key string, p lua.Poll) (r lua.PollReply, refusa
 	return r, ""
 }
 
-// TestStandingRules is a table of polls with their replies, on all engines. Rights last 10 s, and records 15 s.
+// TestStandingRules is a table of polls with their replies, on all engines. Rights last 10 s, and
+// records 15 s.
 func TestStandingRules(t *testing.T) {
 	const ttl, all = int64(10e6), int64(lua.Pool)
 	const known, older = 1, 2 // the epoch that the member knows: that of the table, the one before
@@ -45,7 +46,8 @@ func TestStandingRules(t *testing.T) {
 		members   int64
 		flags     lua.PollFlags
 	}{
-		// Of a new table nobody knows what is in use. So for the life of a record nothing is granted.
+		// Of a new table nobody knows what is in use. So for the life of a record nothing is
+		// granted.
 		{at: 0, id: "a", seq: 1, members: 1, flags: fresh + quiet},
 		{at: 5, id: "a", seq: 2, epoch: known, members: 1, flags: quiet},
 		{at: 10, id: "a", seq: 3, epoch: known, members: 1, flags: quiet},
@@ -69,7 +71,8 @@ func TestStandingRules(t *testing.T) {
 		{at: 33.999999, id: "b", seq: 6, hold: all / 2, epoch: known, grant: all / 2, members: 2},
 		{at: 34, id: "b", seq: 7, hold: all / 2, epoch: known, grant: all, members: 1},
 		{at: 34, id: "a", seq: 8, hold: all / 2, epoch: known, code: lua.PollOver},
-		// The clock jumps by an hour, and back by two. Neither ends the record of b, nor does silence of a minute.
+		// The clock jumps by an hour, and back by two. Neither ends the record of b, nor does
+		// silence of a minute.
 		{at: 35, id: "c", seq: 1, members: 2},
 		{at: 3635, id: "c", seq: 2, epoch: known, members: 2},
 		{at: -3600, id: "c", seq: 3, epoch: known, members: 2},
@@ -80,13 +83,15 @@ func TestStandingRules(t *testing.T) {
 		{at: -3540, id: "c", seq: 6, hold: all, idle: true, epoch: known, members: 1},
 		{at: -3540, id: "d", seq: 1, members: 2},
 		{at: -3540, id: "b", seq: 9, idle: true, epoch: known, code: lua.PollOver},
-		// Three calls of c are missing. So all are forgotten, and nobody is granted more than it holds.
+		// Three calls of c are missing. So all are forgotten, and nobody is granted more than it
+		// holds.
 		{at: -3540, id: "c", seq: 10, hold: all / 4, epoch: known, grant: all / 4, members: 1, flags: lost + quiet},
 		{at: -3540, id: "d", seq: 2, hold: 5, epoch: older, grant: 5, members: 2, flags: quiet},
 		{at: -3540, id: "e", seq: 1, members: 3, flags: quiet},
 		{at: -3540, id: "f", seq: 2, hold: all, epoch: older, grant: all / 4, members: 4, flags: quiet},
 		{at: -3540, id: "g", seq: 2, hold: 7, epoch: known, code: lua.PollOver, flags: quiet},
-		// Late calls of before the loss took more than there is: nothing is left for who holds the rest.
+		// Late calls of before the loss took more than there is: nothing is left for who holds the
+		// rest.
 		{at: -3540, id: "h", seq: 2, hold: all, epoch: older, members: 5, flags: quiet},
 	}
 	const key = "{" + secret + "}table"
@@ -251,7 +256,8 @@ func TestStandingDamagedTable(t *testing.T) {
 	}
 }
 
-// A full Redis refuses every poll, and changes nothing. Otherwise it would end records, and then refuse the rest.
+// A full Redis refuses every poll, and changes nothing. Otherwise it would end records, and then
+// refuse the rest.
 func TestFullRedisAndTheTable(t *testing.T) {
 	e := realEngine(t)
 	const key, ttl = "{full}table", int64(1e6)

@@ -9,7 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// parsed is what the fields of a bucket's hash say, for those who judge it. The script's header names the fields.
+// parsed is what the fields of a bucket's hash say, for those who judge it. The script's header
+// names the fields.
 type parsed struct {
 	exists                                bool
 	level, overflow                       float64
@@ -111,8 +112,8 @@ func (b parsed) lowest(c lua.Call) float64 {
 	return -float64(max(b.cap, c.MaxDebt)) - min(math.Floor(float64(b.tokens)*1e6/float64(b.period)), 1<<40)
 }
 
-// unsound reports what is wrong with a bucket just written by a call, "" if nothing is. torn says that a record was
-// removed by hand, so that escrow may be too high, as after a run that broke off.
+// unsound reports what is wrong with a bucket just written by a call, "" if nothing is. torn says
+// that a record was removed by hand, so that escrow may be too high, as after a run that broke off.
 func (b parsed) unsound(c lua.Call, torn bool) string {
 	// A grant is ⌊level + 10⁻⁹⌋, and a double near 2⁴⁰ has steps of 2·10⁻⁴.
 	rounding := 1e-8 + math.Abs(b.level)*1e-15
@@ -143,16 +144,17 @@ func (b parsed) unsound(c lua.Call, torn bool) string {
 	return ""
 }
 
-// needs reports for how many ms, from a time of the server's clock on, a bucket must be kept: until its leases are
-// over and it would be full, by the largest cap. An absent bucket is taken for a full one without leases, so who
-// forgets it sooner mints tokens.
+// needs reports for how many ms, from a time of the server's clock on, a bucket must be kept: until
+// its leases are over and it would be full, by the largest cap. An absent bucket is taken for a
+// full one without leases, so who forgets it sooner mints tokens.
 func (b parsed) needs(server int64) float64 {
 	refill := (float64(b.most) - b.level) * float64(b.period) / float64(b.tokens)
 	return (refill + float64(max(b.last, b.latest)-(server+b.behind))) / 1000
 }
 
-// unkept reports what is wrong with the ms to live that a call gave a bucket at a time of the server's clock, "" if
-// nothing is: it needs what it needs and a second of margin, in whole ms, and not more than 2 of them for rounding.
+// unkept reports what is wrong with the ms to live that a call gave a bucket at a time of the
+// server's clock, "" if nothing is: it needs what it needs and a second of margin, in whole ms, and
+// not more than 2 of them for rounding.
 func (b parsed) unkept(server, pttl int64) string {
 	const longest = 1 << 43
 	least := longest - 1.0 // never, without a rate

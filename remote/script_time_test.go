@@ -8,8 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// TestServerTime: who tells no time is answered by the engine's own clock, to the µs, and deadlines are held against it. What
-// else a call does is the same for any clock.
+// TestServerTime: who tells no time is answered by the engine's own clock, to the µs, and deadlines
+// are held against it. What else a call does is the same for any clock.
 func TestServerTime(t *testing.T) {
 	for _, e := range engines(t) {
 		for a := range lua.Algorithm(lua.Algorithms) {
@@ -37,8 +37,9 @@ func TestServerTime(t *testing.T) {
 	}
 }
 
-// TestServerForgets lets a key's time to live run out by the engine's own clock: the bucket is there as long as was
-// promised, and then a new one is, full and of another epoch. It takes the second of margin that a key is given.
+// TestServerForgets lets a key's time to live run out by the engine's own clock: the bucket is
+// there as long as was promised, and then a new one is, full and of another epoch. It takes the
+// second of margin that a key is given.
 func TestServerForgets(t *testing.T) {
 	all := engines(t)
 	all[1].mini.ClockTTL(true)

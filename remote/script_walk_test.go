@@ -12,10 +12,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// walk makes up a history as it goes: two processes with ideas of their own about the limit, whose calls are
-// delayed, repeated and now and then wrong, and a server whose clock is set and which loses keys. Memory answers,
-// and what it answers goes into the calls that follow. Its clock stands still at the time that the calls are told,
-// so that keys live and die by that time too.
+// walk makes up a history as it goes: two processes with ideas of their own about the limit, whose
+// calls are delayed, repeated and now and then wrong, and a server whose clock is set and which
+// loses keys. Memory answers, and what it answers goes into the calls that follow. Its clock stands
+// still at the time that the calls are told, so that keys live and die by that time too.
 type walk struct {
 	draw   func(n int) int // 0 … n-1
 	memory *remote.Memory
@@ -58,7 +58,8 @@ const (
 	byFlush  loss = "flushdb"
 )
 
-// walkEnd is the last µs at which something happens: ends of leases must stay below 2^53, which is the year 2255.
+// walkEnd is the last µs at which something happens: ends of leases must stay below 2^53, which is
+// the year 2255.
 const walkEnd = scriptStart + 1<<51
 
 func newWalk(bucket string, draw func(int) int) *walk {
@@ -73,8 +74,8 @@ func newWalk(bucket string, draw func(int) int) *walk {
 	return w
 }
 
-// limit draws what a process may believe in: often a bucket of a few tokens, where every rule is soon at its limit,
-// now and then the largest numbers that the contract allows.
+// limit draws what a process may believe in: often a bucket of a few tokens, where every rule is
+// soon at its limit, now and then the largest numbers that the contract allows.
 func (w *walk) limit() lua.Call {
 	c := pick(w, lua.Call{Tokens: 7, Period: 1e6}, lua.Call{Tokens: 1, Period: 1e6},
 		lua.Call{Tokens: 1000, Period: 1e6}, lua.Call{Tokens: 3, Period: 7}, lua.Call{Tokens: 1, Period: 86400e6},
@@ -127,7 +128,8 @@ func (w *walk) step() {
 	}
 }
 
-// pass lets time pass, or sets the server's clock: by lengths that matter, or to an instant that does.
+// pass lets time pass, or sets the server's clock: by lengths that matter, or to an instant that
+// does.
 func (w *walk) pass(p *walkProcess) {
 	now := w.now
 	switch w.draw(8) {
@@ -278,7 +280,8 @@ func (w *walk) accident(p *walkProcess) {
 	}
 }
 
-// change raises or lowers a limit: its burst, or all of it. The other process learns of it later, or never.
+// change raises or lowers a limit: its burst, or all of it. The other process learns of it later,
+// or never.
 func (w *walk) change(p *walkProcess) {
 	switch w.draw(4) {
 	case 0:
@@ -320,8 +323,8 @@ func (w *walk) run(p *walkProcess, c lua.Call) answer {
 	return e.answer
 }
 
-// happen makes an event happen to Memory, unless it is a call, which did, or an expiry, which Memory must notice
-// itself, and notes what it left.
+// happen makes an event happen to Memory, unless it is a call, which did, or an expiry, which
+// Memory must notice itself, and notes what it left.
 func (w *walk) happen(e event) {
 	before := w.state().fields
 	if len(w.events) > 0 {

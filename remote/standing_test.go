@@ -20,7 +20,8 @@ func polling(seq int64) remote.Process {
 	}}
 }
 
-// Presence and poll go in one pipeline, and again when Redis forgot the scripts. Each is executed once.
+// Presence and poll go in one pipeline, and again when Redis forgot the scripts. Each is executed
+// once.
 func TestPollInThePipeline(t *testing.T) {
 	server := redistest.Start(t)
 	client := serverClient(t, server.Options(redis.Options{ContextTimeoutEnabled: true}))
@@ -130,7 +131,8 @@ func TestPollOnACluster(t *testing.T) {
 			t.Errorf("node %d has %q", i, n)
 		}
 	}
-	// The slot moves: the old node answers for neither. The presence goes to another set of it, and the poll is over.
+	// The slot moves: the old node answers for neither. The presence goes to another set of it, and
+	// the poll is over.
 	if err := cluster.Client(home).FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}

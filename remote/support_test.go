@@ -17,8 +17,8 @@ import (
 // patience is a timeout for calls that must not fail on a busy machine.
 const patience = 5 * time.Second
 
-// full is the burst of the buckets in these tests. They have no rate, so that their level tells how often they were
-// charged.
+// full is the burst of the buckets in these tests. They have no rate, so that their level tells how
+// often they were charged.
 const full = 1000
 
 // takeOne is a direct take of one token.

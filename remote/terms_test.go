@@ -10,7 +10,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// versions are limits that processes believe in during a deploy: rates and bursts that differ by much.
+// versions are limits that processes believe in during a deploy: rates and bursts that differ by
+// much.
 var versions = []lua.Limit{
 	{Cap: 10, Tokens: 1, Period: 1e6},
 	{Cap: 10, Tokens: 20, Period: 1e6},
@@ -22,8 +23,9 @@ var versions = []lua.Limit{
 // rate is what a limit brings in a µs.
 func rate(l lua.Limit) *big.Rat { return big.NewRat(l.Tokens, l.Period) }
 
-// piecewise is the bucket of several versions by its definition, in exact fractions. The larger burst and the larger rate
-// govern, each by itself, until nobody has used them for a hold. Time counts by what governed.
+// piecewise is the bucket of several versions by its definition, in exact fractions. The larger
+// burst and the larger rate govern, each by itself, until nobody has used them for a hold. Time
+// counts by what governed.
 type piecewise struct {
 	several bool // by the script of several buckets: nothing that was ever stored makes a key live shorter
 	exists  bool
@@ -57,8 +59,8 @@ func (p *piecewise) find(now int64, l lua.Limit) (level *big.Rat, exists bool) {
 	return level, true
 }
 
-// govern returns what governs after a call by l, until when, and whether less than half of a hold was left of what l
-// has.
+// govern returns what governs after a call by l, until when, and whether less than half of a hold
+// was left of what l has.
 func (p *piecewise) govern(now int64, l lua.Limit) (by lua.Limit, holds [2]int64, expiring bool) {
 	by, holds = l, [2]int64{now + 10e6, now + 10e6}
 	if l.Cap < p.by.Cap && now < p.holds[0] {
@@ -111,9 +113,9 @@ func (p *piecewise) take(now int64, l lua.Limit, n int64) (granted bool) {
 	return granted
 }
 
-// Processes with different limits share one bucket, by one script or the other: what governs is as defined, and together
-// they are admitted no more than one bucket of the largest burst and rate that was used within a hold, also when the key
-// ends.
+// Processes with different limits share one bucket, by one script or the other: what governs is as
+// defined, and together they are admitted no more than one bucket of the largest burst and rate
+// that was used within a hold, also when the key ends.
 func TestLimitsThatDiffer(t *testing.T) {
 	for _, also := range []bool{false, true} {
 		t.Run(fmt.Sprint("also ", also), func(t *testing.T) {
@@ -171,8 +173,8 @@ type use struct {
 	granted int64
 }
 
-// over returns by how much the worst interval exceeds a bucket of the largest burst and the largest rate that any call
-// had in it, or within a hold before it.
+// over returns by how much the worst interval exceeds a bucket of the largest burst and the largest
+// rate that any call had in it, or within a hold before it.
 func (all uses) over() (worst float64) {
 	for i, first := range all {
 		burst, perMicro, sum := int64(0), 0.0, int64(0)

@@ -17,8 +17,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// What windows admit, each shown on a real Redis: defects of scripts that are widely copied, what is said of ours, and
-// what happens around them. The calls are told their time, unless what is to be shown is that Redis' own counts.
+// What windows admit, each shown on a real Redis: defects of scripts that are widely copied, what
+// is said of ours, and what happens around them. The calls are told their time, unless what is to
+// be shown is that Redis' own counts.
 
 const sec, minute = int64(1e6), int64(60e6)
 
@@ -46,8 +47,8 @@ func (e *engine) burst(t *testing.T, now int64, c lua.Call, n int) (admitted int
 	return admitted, lua.Reply{}
 }
 
-// TestWorkedExample computes the example of docs/choosing.md: 100 per minute, 100 requests at sec 59 and 100 at
-// sec 61.
+// TestWorkedExample computes the example of docs/choosing.md: 100 per minute, 100 requests at sec
+// 59 and 100 at sec 61.
 func TestWorkedExample(t *testing.T) {
 	e := realEngine(t)
 	start := (scriptStart/minute + 1) * minute
@@ -100,8 +101,8 @@ func TestOneMicrosecond(t *testing.T) {
 	}
 }
 
-// By Redis' own clock: of concurrent first requests exactly the limit is admitted, also when the scripts are
-// forgotten meanwhile.
+// By Redis' own clock: of concurrent first requests exactly the limit is admitted, also when the
+// scripts are forgotten meanwhile.
 func TestFirstRequestsAtOnce(t *testing.T) {
 	server := redistest.StartOpen(t)
 	store := remote.NewRedis(server.Client(), nil)
@@ -133,8 +134,8 @@ func TestFirstRequestsAtOnce(t *testing.T) {
 	}
 }
 
-// A key that lost its time to live gets one with the next admission; a weight above the limit is refused for ever
-// and leaves nothing; a shorter limit on the same key takes no time from it.
+// A key that lost its time to live gets one with the next admission; a weight above the limit is
+// refused for ever and leaves nothing; a shorter limit on the same key takes no time from it.
 func TestTimeToLive(t *testing.T) {
 	e := realEngine(t)
 	for _, a := range without(lua.OneLevel) {
@@ -163,7 +164,8 @@ func TestTimeToLive(t *testing.T) {
 	}
 }
 
-// A clock that is set back by more than the guard admits nothing twice, and what waits is not refused for ever.
+// A clock that is set back by more than the guard admits nothing twice, and what waits is not
+// refused for ever.
 func TestWindowClockSetBack(t *testing.T) {
 	e := realEngine(t)
 	for _, a := range without(lua.OneLevel) {
@@ -184,8 +186,8 @@ func TestWindowClockSetBack(t *testing.T) {
 	}
 }
 
-// A hundred thousand old entries are forgotten with no slow call: a few at a time while something is live, at once
-// else.
+// A hundred thousand old entries are forgotten with no slow call: a few at a time while something
+// is live, at once else.
 func TestOldEntriesAreForgotten(t *testing.T) {
 	e := realEngine(t)
 	for _, live := range []int64{0, 1000} {
@@ -219,8 +221,8 @@ func TestOldEntriesAreForgotten(t *testing.T) {
 	}
 }
 
-// A call forgets as many old entries as the room needs that it asks for: for its request, for its debt and for a
-// limit that was lowered. None is refused for what has left.
+// A call forgets as many old entries as the room needs that it asks for: for its request, for its
+// debt and for a limit that was lowered. None is refused for what has left.
 func TestOldEntriesMakeRoom(t *testing.T) {
 	for _, e := range engines(t) {
 		for i, c := range []struct{ limit, debt, want int64 }{{100, 0, 99}, {100, 60, 39}, {50, 0, 49}} {
@@ -242,9 +244,10 @@ func TestOldEntriesMakeRoom(t *testing.T) {
 	}
 }
 
-// TestMostInAMinute drives each algorithm to the most that docs/choosing.md says a minute can hold, by the
-// schedule that is worst for it, and no further: a fixed window twice its limit around an edge, a bucket that
-// starts full its burst and what is refilled, the sliding ones never more than their limit.
+// TestMostInAMinute drives each algorithm to the most that docs/choosing.md says a minute can hold,
+// by the schedule that is worst for it, and no further: a fixed window twice its limit around an
+// edge, a bucket that starts full its burst and what is refilled, the sliding ones never more than
+// their limit.
 func TestMostInAMinute(t *testing.T) {
 	page, err := os.ReadFile("../docs/choosing.md")
 	if err != nil {
@@ -270,8 +273,8 @@ func TestMostInAMinute(t *testing.T) {
 		{"`TokenBucket`, burst 10", small, 109},
 		{"`TokenBucket`, `Also` 10 per second", also, 199},
 	} {
-		// All that is asked for every 100 ms from half a minute before an edge on, for five minutes, at the last
-		// microsecond of a block when it is one.
+		// All that is asked for every 100 ms from half a minute before an edge on, for five
+		// minutes, at the last microsecond of a block when it is one.
 		var admitted []int64
 		for now := start + minute/2 - 1; now < start+5*minute+minute/2; now += 100_000 {
 			n, _ := e.burst(t, now, c.call, 100)
@@ -292,7 +295,8 @@ func TestMostInAMinute(t *testing.T) {
 		if c.name == "" {
 			continue
 		}
-		// The page has the bound, which what is refilled just misses: C + r·t of a minute that is not over.
+		// The page has the bound, which what is refilled just misses: C + r·t of a minute that is
+		// not over.
 		row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(c.name) +
 			` \|(?:[^|]*\|){3} (\d+) \|$`).FindSubmatch(page)
 		if row == nil {
@@ -304,8 +308,8 @@ func TestMostInAMinute(t *testing.T) {
 	}
 }
 
-// Limits in any order give the same answers and the same counts, and what one of them refuses counts in none: three
-// limits in all six orders, each on a key of its own.
+// Limits in any order give the same answers and the same counts, and what one of them refuses
+// counts in none: three limits in all six orders, each on a key of its own.
 func TestOrderOfLimitsMakesNoDifference(t *testing.T) {
 	e := realEngine(t)
 	orders := [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}

@@ -16,8 +16,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// TestBytesOfAKey holds the figures of docs/internals/performance.md against a real Redis, a tenth more or less: what
-// keys of a name of 30 bytes take there.
+// TestBytesOfAKey holds the figures of docs/internals/performance.md against a real Redis, a tenth
+// more or less: what keys of a name of 30 bytes take there.
 func TestBytesOfAKey(t *testing.T) {
 	page, err := os.ReadFile("../docs/internals/performance.md")
 	if err != nil {
@@ -86,9 +86,9 @@ func TestBytesOfAKey(t *testing.T) {
 	}
 }
 
-// TestCostOfSeveralBuckets measures what decides that a single bucket has a script of its own: the processor time
-// of Redis for direct takes, the median of five rounds. A second script is worth its upkeep if the general one
-// costs a tenth more.
+// TestCostOfSeveralBuckets measures what decides that a single bucket has a script of its own: the
+// processor time of Redis for direct takes, the median of five rounds. A second script is worth its
+// upkeep if the general one costs a tenth more.
 func TestCostOfSeveralBuckets(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a measurement")
@@ -128,8 +128,8 @@ func median(all []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// The work at the edge of a block does not grow with the time since the last call: after a day of blocks that
-// nobody counted in, a take reads no more than twice the span, and so does a refusal.
+// The work at the edge of a block does not grow with the time since the last call: after a day of
+// blocks that nobody counted in, a take reads no more than twice the span, and so does a refusal.
 func TestTrimmingIsBounded(t *testing.T) {
 	e := realEngine(t)
 	c := of(lua.SlidingWindow, "day", 100, minute, sec)
@@ -149,7 +149,8 @@ func TestTrimmingIsBounded(t *testing.T) {
 	for i := range int64(60) {
 		e.at(t, scriptStart+i*sec, take(c, 1))
 	}
-	// The state and its limit; what left, in one; the block of now. A refusal looks at 32 blocks at a time.
+	// The state and its limit; what left, in one; the block of now. A refusal looks at 32 blocks at
+	// a time.
 	later := scriptStart + 86_400*sec
 	if n := reads(later, 100, lua.Granted); n > 3 {
 		t.Errorf("a take: %d reads", n)
@@ -159,8 +160,8 @@ func TestTrimmingIsBounded(t *testing.T) {
 	}
 }
 
-// The Lua of miniredis, in which the simulator plays, makes an array as long as the largest number that a table is
-// indexed by, up to 67 million. Blocks of 30 s have such numbers.
+// The Lua of miniredis, in which the simulator plays, makes an array as long as the largest number
+// that a table is indexed by, up to 67 million. Blocks of 30 s have such numbers.
 func TestBlocksMakeNoLongArray(t *testing.T) {
 	e := miniEngine(t)
 	allocated := func() uint64 {

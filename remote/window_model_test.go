@@ -13,8 +13,8 @@ import (
 // spent is what a model remembers of an admission.
 type spent struct{ at, n int64 }
 
-// counts reports what counts of a list of admissions at an instant in a limit of a call: the model of an algorithm,
-// by the definition and not as the script does it.
+// counts reports what counts of a list of admissions at an instant in a limit of a call: the model
+// of an algorithm, by the definition and not as the script does it.
 func counts(list []spent, c lua.Call, l lua.Limit, now int64) int64 {
 	div := func(x, y int64) int64 { // rounds down
 		if x%y < 0 {
@@ -50,8 +50,9 @@ func sameDecision(a, b answer) bool {
 	return a.err == b.err && x.Code == y.Code && x.Grant == y.Grant && x.Level == y.Level && x.Retry == y.Retry
 }
 
-// Direct takes are admitted exactly when the definition says so, by every limit and all or nothing, and a refused
-// one is told exactly when it would be: at that instant it is admitted, a microsecond before it is not.
+// Direct takes are admitted exactly when the definition says so, by every limit and all or nothing,
+// and a refused one is told exactly when it would be: at that instant it is admitted, a microsecond
+// before it is not.
 func TestWindowDefinition(t *testing.T) {
 	eachKind(t, func(t *testing.T, k windowKind) {
 		if k.algorithm == lua.TokenBuckets {

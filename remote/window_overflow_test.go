@@ -22,9 +22,10 @@ func levelOf(t tester, e *engine, bucket, field string) float64 {
 	return level
 }
 
-// What an outage admitted is forgiven as far as every bucket of the key threw refill away meanwhile: never more
-// than each would forgive alone, and with one limit exactly what a single bucket does. Each history is played on
-// several buckets and, limit by limit, on single ones that get the same takes and the same debts.
+// What an outage admitted is forgiven as far as every bucket of the key threw refill away
+// meanwhile: never more than each would forgive alone, and with one limit exactly what a single
+// bucket does. Each history is played on several buckets and, limit by limit, on single ones that
+// get the same takes and the same debts.
 func TestBucketsForgiveNoMoreThanEachAlone(t *testing.T) {
 	engines := []*engine{memoryEngine(), miniEngine(t), realEngine(t)}
 	forgiven, charged, tried := 0, 0, 0
@@ -49,7 +50,8 @@ func TestBucketsForgiveNoMoreThanEachAlone(t *testing.T) {
 			}
 		}
 		now, seq := scriptStart, int64(0)
-		// told: each reads the overflow in whole tokens, and so may forgive up to one more or less than another
+		// told: each reads the overflow in whole tokens, and so may forgive up to one more or less
+		// than another
 		debts := 0
 		var seen lua.Reply                      // of the several
 		alone := make([]lua.Reply, len(limits)) // of each
@@ -90,8 +92,8 @@ func TestBucketsForgiveNoMoreThanEachAlone(t *testing.T) {
 				alone[i] = a.reply
 				mine := levelOf(t, engines[0], c.Bucket, "l"+strconv.FormatInt(limits[i].Period, 10))
 				its := levelOf(t, engines[0], single[i].Bucket, "l")
-				// At the floor whole tokens are charged, as many as there is room for: there they may differ by a
-				// part of one.
+				// At the floor whole tokens are charged, as many as there is room for: there they
+				// may differ by a part of one.
 				floor := -float64(limits[i].Cap) - float64(limits[i].Tokens*1e6/limits[i].Period)
 				// The last digits differ where the overflow was: 2⁴⁰ and a fraction.
 				if mine > its+float64(debts)+1e-3 && mine >= floor+1 || len(limits) == 1 && math.Abs(mine-its) > 1e-3 {

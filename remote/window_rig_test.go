@@ -14,9 +14,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// The tests of the algorithms beside the token bucket, in the window_*_test.go files, tell every call its time.
-// Memory's own clock stands still at that time, so a key lives and dies by it there; on the other engines the test
-// lets it die then.
+// The tests of the algorithms beside the token bucket, in the window_*_test.go files, tell every
+// call its time. Memory's own clock stands still at that time, so a key lives and dies by it there;
+// on the other engines the test lets it die then.
 
 // windowKind is one algorithm under test.
 type windowKind struct {
@@ -78,7 +78,8 @@ var windowKinds = []windowKind{
 	}},
 }
 
-// Every algorithm has a kind, so that its calls are recorded, compared on all engines and held against its definition.
+// Every algorithm has a kind, so that its calls are recorded, compared on all engines and held
+// against its definition.
 func TestWindowKinds(t *testing.T) {
 	for _, a := range without(lua.OneLevel) {
 		if !slices.ContainsFunc(windowKinds, func(k windowKind) bool { return k.algorithm == a }) {
@@ -126,8 +127,9 @@ func (e *engine) lookAt(t tester, a lua.Algorithm, bucket string) stored {
 	return s
 }
 
-// windowHistory makes up a history as it goes: two processes whose calls are delayed, repeated and now and then
-// wrong, and a server whose clock is set. What is answered goes into the calls that follow.
+// windowHistory makes up a history as it goes: two processes whose calls are delayed, repeated and
+// now and then wrong, and a server whose clock is set. What is answered goes into the calls that
+// follow.
 type windowHistory struct {
 	draw     drawer
 	kind     windowKind
@@ -295,7 +297,8 @@ func TestWindowHistories(t *testing.T) {
 					wrote := !maps.Equal(before, after.fields)
 					quiet := c.Lease == "" && want.reply.Grant == 0 && c.At == 0 // and so nothing is settled
 					quiet = quiet && before["g"] == after.fields["g"] && before["u"] == after.fields["u"]
-					// A call that changes what governs writes, and one that notes that it still does.
+					// A call that changes what governs writes, and one that notes that it still
+					// does.
 					quiet = quiet && before["r"] == after.fields["r"] && before["h"] == after.fields["h"]
 					if wrote && (want.err != "" || quiet && want.reply.Flags&lua.SteppedBack == 0) {
 						t.Fatalf("%+v -> %v has written %v", c, want, after)
@@ -335,15 +338,16 @@ func TestWindowHistories(t *testing.T) {
 	})
 }
 
-// foresees reports whether an answer to a dry run says what the call was answered. Beside the larger limit of another process a
-// level is cut to the caller's cap.
+// foresees reports whether an answer to a dry run says what the call was answered. Beside the
+// larger limit of another process a level is cut to the caller's cap.
 func (a answer) foresees(b answer) bool {
 	x, y := a.reply, b.reply
 	return a.err == b.err && x.Code == y.Code && x.Grant == y.Grant && (x.Retry == y.Retry || y.Grant > 0) &&
 		(x.Level == y.Level+y.Grant || x.Flags&lua.OtherTerms != 0)
 }
 
-// dryRun makes a dry run of a lease's call on engines, which agree and write nothing. It returns nil for other calls.
+// dryRun makes a dry run of a lease's call on engines, which agree and write nothing. It returns
+// nil for other calls.
 func dryRun(t tester, c lua.Call, all []*engine) (foreseen *answer) {
 	t.Helper()
 	if c.Lease == "" {

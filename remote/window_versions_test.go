@@ -12,7 +12,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// The tests of versions of a policy that share a key: sliding windows of other lengths and precisions, side by side.
+// The tests of versions of a policy that share a key: sliding windows of other lengths and
+// precisions, side by side.
 
 // version is a policy's part of a call: limits as {tokens, length, block}, µs.
 func version(bucket string, limits ...[3]int64) lua.Call {
@@ -29,8 +30,8 @@ func lengthOf(l lua.Limit) int64 { return (l.Span - 1) * l.Period }
 // tagOf names a limit's fields.
 func tagOf(l lua.Limit) string { return fmt.Sprintf("%dx%d", l.Period, l.Span) }
 
-// A new period or precision begins with what the old one counted, and what either admits counts in both: whoever
-// asks, in whatever order, an instant admits what the limit says.
+// A new period or precision begins with what the old one counted, and what either admits counts in
+// both: whoever asks, in whatever order, an instant admits what the limit says.
 func TestVersionsCountEachOther(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -85,7 +86,8 @@ func TestVersionsCountEachOther(t *testing.T) {
 	}
 }
 
-// versionsRun is a key that processes of several versions share, and who judges what they are granted.
+// versionsRun is a key that processes of several versions share, and who judges what they are
+// granted.
 type versionsRun struct {
 	*rapid.T
 	draw     drawer
@@ -175,8 +177,8 @@ func (r *versionsRun) in(length, from int64) (n int64) {
 	return n
 }
 
-// admit judges n tokens that are admitted now. No interval as long as the shortest limit holds more than the
-// largest version allows.
+// admit judges n tokens that are admitted now. No interval as long as the shortest limit holds more
+// than the largest version allows.
 func (r *versionsRun) admit(n int64) {
 	r.admitted = append(r.admitted, spent{r.now, n})
 	shortest, largest := int64(1)<<50, int64(0)
@@ -193,7 +195,8 @@ func (r *versionsRun) admit(n int64) {
 	}
 }
 
-// direct takes tokens, and whoever is granted some keeps its own limits, whoever was admitted the rest.
+// direct takes tokens, and whoever is granted some keeps its own limits, whoever was admitted the
+// rest.
 func (r *versionsRun) direct(v lua.Call, n int64) {
 	a := r.call(take(v, n))
 	if a.Grant == 0 {
@@ -237,9 +240,9 @@ func (r *versionsRun) lease(p *versionsProcess) {
 	}
 }
 
-// No interleaving of versions admits more than the largest of them, in any interval as long as the shortest limit,
-// leased or direct; nor does a version admit more than its own limits by its own takes. The store is Memory, and a
-// real Redis says the same.
+// No interleaving of versions admits more than the largest of them, in any interval as long as the
+// shortest limit, leased or direct; nor does a version admit more than its own limits by its own
+// takes. The store is Memory, and a real Redis says the same.
 func TestVersionsInAnyOrder(t *testing.T) {
 	server := realEngine(t)
 	runs, most := 0, 0

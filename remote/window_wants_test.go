@@ -7,8 +7,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// What processes wanted that have crashed since is wanted no more once their leases have ended: however long the
-// window is, those who live share what is left of it among themselves.
+// What processes wanted that have crashed since is wanted no more once their leases have ended:
+// however long the window is, those who live share what is left of it among themselves.
 func TestWantsOfTheDeadEndWithTheirLeases(t *testing.T) {
 	const hour = 3600 * sec
 	for _, a := range without(lua.OneLevel) {

@@ -10,8 +10,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// BenchmarkRun is how long a run takes by the size of the fleet: make hunt HUNT=speed. A run of 2000 processes for a
-// minute took half a minute of two processors.
+// BenchmarkRun is how long a run takes by the size of the fleet: make hunt HUNT=speed. A run of
+// 2000 processes for a minute took half a minute of two processors.
 func BenchmarkRun(b *testing.B) {
 	for _, size := range []struct {
 		processes int

@@ -10,8 +10,8 @@ import (
 // policy is what the service under test uses.
 var policy = tiered.Policy{Name: "checkout", Limit: tiered.PerSecond(200).WithBurst(400)}
 
-// In your own tests: a scenario of the library or of a file, and your own policy. Policies are matched by name, and
-// a single policy with a single limit needs no match.
+// In your own tests: a scenario of the library or of a file, and your own policy. Policies are
+// matched by name, and a single policy with a single limit needs no match.
 func ExampleRun() {
 	_ = func(t *testing.T) { // func TestOutage(t *testing.T)
 		r, err := sim.Run(sim.MustLoad("testdata/checkout.yaml"), &sim.Options{Policies: []tiered.Policy{policy}})

@@ -7,7 +7,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// Instants are the turns of those who come at one time: no run shows that their order did not matter.
+// Instants are the turns of those who come at one time: no run shows that their order did not
+// matter.
 type (
 	Instants = instants
 	Instant  = instant
@@ -21,7 +22,8 @@ func (i *instants) Join(now time.Duration, number uint64) *instant   { return i.
 func (i *instants) Wait(now time.Duration, w *instant) time.Duration { return i.wait(now, w) }
 func (i *instant) Number() uint64                                    { return i.number }
 
-// Reply is an error reply of the simulated Redis, and Unasked what ends a run: a run that is right has none.
+// Reply is an error reply of the simulated Redis, and Unasked what ends a run: a run that is right
+// has none.
 type Reply = reply
 
 var Unasked = unasked
@@ -34,7 +36,8 @@ func NewStore(trip time.Duration) remote.Store {
 	return newStore(r, &process{})
 }
 
-// Spread is the first stream's choice among the processes of a scenario, and their leaving: no report tells them apart.
+// Spread is the first stream's choice among the processes of a scenario, and their leaving: no
+// report tells them apart.
 func Spread(s *scenario.Scenario) (choose func() (slot int, ok bool), leave func(slot int), err error) {
 	p, err := prepare(s, nil)
 	if err != nil {

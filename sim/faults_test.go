@@ -9,7 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 )
 
-// stage is what every fault is put on: ten processes that share one key, asked for half more than its limit.
+// stage is what every fault is put on: ten processes that share one key, asked for half more than
+// its limit.
 const stage = `name: a fault
 limits:
   - {name: api, rate: 200/s, burst: 200}
@@ -47,8 +48,8 @@ func processes(r *measure.Report) int {
 	return r.Scenario.Fleet.N + int(count(r, "process_joined")-count(r, "process_died"))
 }
 
-// notSo returns why a word about a run is not true, or "": +happening, -happening, died=N, processes=N, open=SHARE@FROM-TO of the
-// breakers, and healed.
+// notSo returns why a word about a run is not true, or "": +happening, -happening, died=N,
+// processes=N, open=SHARE@FROM-TO of the breakers, and healed.
 func notSo(r *measure.Report, word string) string {
 	var n, share, from, to float64
 	sign, name := word[:1], word[1:]

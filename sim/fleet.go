@@ -13,8 +13,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// fleet is the processes of a run. Each has a slot: its place in the fleet, with a part of the traffic and a network. A
-// process that is replaced leaves its slot to its successor.
+// fleet is the processes of a run. Each has a slot: its place in the fleet, with a part of the
+// traffic and a network. A process that is replaced leaves its slot to its successor.
 type fleet struct {
 	run *run
 
@@ -112,7 +112,8 @@ func (f *fleet) close() {
 	f.leaving.Wait()
 }
 
-// process is one process of a service: a store and a Group of its own. It shares nothing with the others.
+// process is one process of a service: a store and a Group of its own. It shares nothing with the
+// others.
 type process struct {
 	number, slot int
 	pause        pauseGate // shut while the process stands still
@@ -147,8 +148,8 @@ func (r *run) newProcess(number, slot int) (*process, error) {
 	return p, err
 }
 
-// decide makes a request, whose caller gives up after leave; 0 means never. The process does not know before that it
-// will: it answers a caller with a deadline sooner.
+// decide makes a request, whose caller gives up after leave; 0 means never. The process does not
+// know before that it will: it answers a caller with a deadline sooner.
 func (p *process) decide(limit int, key string, cost int64, leave time.Duration) tiered.Decision {
 	ctx := context.Background()
 	if leave > 0 {

@@ -9,17 +9,20 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/internal/stable"
 )
 
-// slack is the time within which waiting callers continue one after the other, and by which a call lasts longer than its
-// timeout. The Group's own timer ends at the timeout, so without slack the processors would decide which of the two ends
-// first. In a real process that is the Group's timer, because it starts first.
+// slack is the time within which waiting callers continue one after the other, and by which a call
+// lasts longer than its timeout. The Group's own timer ends at the timeout, so without slack the
+// processors would decide which of the two ends first. In a real process that is the Group's timer,
+// because it starts first.
 const slack = time.Microsecond
 
-// instants puts callers in an order if several of them wait at the same instant: each gets an instant of its own, at
-// which it continues. Without that the processors would decide the order, and two runs would differ, because the
-// callers ask for the same keys. The instants depend on the callers' numbers only. They are not drawn at random,
-// because of a thousand callers two would draw the same one every few seconds.
+// instants puts callers in an order if several of them wait at the same instant: each gets an
+// instant of its own, at which it continues. Without that the processors would decide the order,
+// and two runs would differ, because the callers ask for the same keys. The instants depend on the
+// callers' numbers only. They are not drawn at random, because of a thousand callers two would draw
+// the same one every few seconds.
 //
-// Times are since the beginning of the run. The zero value is ready, and the methods may be called concurrently.
+// Times are since the beginning of the run. The zero value is ready, and the methods may be called
+// concurrently.
 type instants struct {
 	mu      sync.Mutex
 	arrived time.Duration // when the callers in waiting came
@@ -32,7 +35,8 @@ type instant struct {
 	at     time.Duration
 }
 
-// join adds a caller that came now, under a number. Call wait once all callers of that instant have joined.
+// join adds a caller that came now, under a number. Call wait once all callers of that instant have
+// joined.
 func (t *instants) join(now time.Duration, number uint64) *instant {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -50,8 +54,8 @@ func (t *instants) wait(now time.Duration, w *instant) time.Duration {
 	return w.at
 }
 
-// enter returns when a request that comes from outside now may continue: at once, or later if another caller continues
-// now.
+// enter returns when a request that comes from outside now may continue: at once, or later if
+// another caller continues now.
 func (t *instants) enter(now time.Duration) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -62,7 +66,8 @@ func (t *instants) enter(now time.Duration) time.Duration {
 	return t.reserve(now)
 }
 
-// assign reserves an instant for each caller that came before now, because no other can join them any more.
+// assign reserves an instant for each caller that came before now, because no other can join them
+// any more.
 func (t *instants) assign(now time.Duration) {
 	if len(t.waiting) == 0 || t.arrived == now {
 		return
@@ -94,8 +99,9 @@ func (t *instants) reserve(at time.Duration) time.Duration {
 	return at
 }
 
-// pauseGate holds callers up while it is shut. When it opens they continue in the order in which they came, some time
-// apart, because at one shared instant the processors would decide their order.
+// pauseGate holds callers up while it is shut. When it opens they continue in the order in which
+// they came, some time apart, because at one shared instant the processors would decide their
+// order.
 //
 // The zero value is open. Its methods may be called concurrently.
 type pauseGate struct {

@@ -10,8 +10,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim"
 )
 
-// In whatever order callers join, their instants are the same, no two are equal, none is reserved before all callers of
-// that instant have joined, and a request from outside continues at an instant that nobody reserved.
+// In whatever order callers join, their instants are the same, no two are equal, none is reserved
+// before all callers of that instant have joined, and a request from outside continues at an
+// instant that nobody reserved.
 func TestInstants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		steps := rapid.IntRange(1, 8).Draw(t, "steps")

@@ -15,7 +15,8 @@ import (
 // fewest is how many scenarios there are at least.
 const fewest = 45
 
-// Each scenario is valid, teaches something, promises something that could be broken, and is of a size for every day.
+// Each scenario is valid, teaches something, promises something that could be broken, and is of a
+// size for every day.
 func TestLibrary(t *testing.T) {
 	names := sim.Library()
 	if len(names) < fewest {

@@ -14,13 +14,15 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// library holds the scenarios that come with the simulator. Each has a title and says what it teaches; its expectations
-// are what the limiter promises, and its sometimes keeps it from showing nothing.
+// library holds the scenarios that come with the simulator. Each has a title and says what it
+// teaches; its expectations are what the limiter promises, and its sometimes keeps it from showing
+// nothing.
 //
 //go:embed library/*.yaml
 var library embed.FS
 
-// Library returns the names of the scenarios that come with the simulator, sorted, as [Load] takes them.
+// Library returns the names of the scenarios that come with the simulator, sorted, as [Load] takes
+// them.
 func Library() (names []string) {
 	files, _ := library.ReadDir("library") // embedded: it is there
 	for _, f := range files {
@@ -30,8 +32,9 @@ func Library() (names []string) {
 	return names
 }
 
-// Load returns a scenario: one of the [Library], or, when the name ends in .yaml, .yml or .json or has a slash in it,
-// that of a file. The scenario is the caller's to change. An error names all that is wrong with it.
+// Load returns a scenario: one of the [Library], or, when the name ends in .yaml, .yml or .json or
+// has a slash in it, that of a file. The scenario is the caller's to change. An error names all
+// that is wrong with it.
 func Load(name string) (*scenario.Scenario, error) {
 	read := os.ReadFile
 	if !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)) && !strings.ContainsAny(name, `/\`) {

@@ -51,8 +51,8 @@ func (c conditions) plus(d conditions) conditions {
 // either returns the probability that at least one of two independent events happens.
 func either(p, q float64) float64 { return p + q - p*q }
 
-// link is the way of a slot to Redis. It belongs to the slot and not to its process, so that the successor of a process
-// that is cut off is cut off too.
+// link is the way of a slot to Redis. It belongs to the slot and not to its process, so that the
+// successor of a process that is cut off is cut off too.
 type link struct {
 	mu      sync.Mutex
 	c       conditions
@@ -89,11 +89,12 @@ type connection struct {
 	life int // of Redis when they were made
 }
 
-// arrive is what a request does when it reaches Redis: refusal is the error that Redis answers instead of executing it.
+// arrive is what a request does when it reaches Redis: refusal is the error that Redis answers
+// instead of executing it.
 type arrive func(m *remote.Memory, refusal error)
 
-// roundTrip sends a request and waits for its reply, until timeout. do runs if the request arrives. That may be after
-// the timeout; then its result is ignored.
+// roundTrip sends a request and waits for its reply, until timeout. do runs if the request arrives.
+// That may be after the timeout; then its result is ignored.
 func (c *connection) roundTrip(timeout time.Duration, script int, do arrive) error {
 	_, state, life, _ := c.server.now(script)
 	now, _ := c.link.now()
@@ -123,8 +124,8 @@ func (c *connection) roundTrip(timeout time.Duration, script int, do arrive) err
 	}
 }
 
-// take takes an idle connection, and reports whether there was one. A connection ends with a lost request or reply, and
-// with a timeout: a stream has no gaps.
+// take takes an idle connection, and reports whether there was one. A connection ends with a lost
+// request or reply, and with a timeout: a stream has no gaps.
 func (c *connection) take(life int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,14 +146,15 @@ type route struct {
 	life        int // of Redis when the request left
 }
 
-// handshakes is the number of exchanges of go-redis on a new connection before its first use: HELLO, and the client's
-// name. They can be lost too, so a process that lost a connection is more likely to lose the next. At 5 % lost, three
-// losses in a row, which open a breaker, come once in 1000, not once in 8000.
+// handshakes is the number of exchanges of go-redis on a new connection before its first use:
+// HELLO, and the client's name. They can be lost too, so a process that lost a connection is more
+// likely to lose the next. At 5 % lost, three losses in a row, which open a breaker, come once in
+// 1000, not once in 8000.
 const handshakes = 2
 
-// deliver carries a request to Redis and its reply back, over a new connection unless one is open. It goes on when the
-// caller has hung up, as through a proxy between them. Such late calls must do nothing; a client without a proxy seldom
-// makes one.
+// deliver carries a request to Redis and its reply back, over a new connection unless one is open.
+// It goes on when the caller has hung up, as through a proxy between them. Such late calls must do
+// nothing; a client without a proxy seldom makes one.
 func (c *connection) deliver(w *route, open bool, script int, do arrive) error {
 	if !open {
 		time.Sleep(w.there + w.back) // the connection is made
@@ -183,13 +185,14 @@ func (c *connection) deliver(w *route, open bool, script int, do arrive) error {
 	}
 }
 
-// exchange sends a message over a connection and waits for the answer. The faults of the link at its sending apply.
-// arrives runs when the message reaches a Redis that is up.
+// exchange sends a message over a connection and waits for the answer. The faults of the link at
+// its sending apply. arrives runs when the message reaches a Redis that is up.
 func (c *connection) exchange(w *route, script int,
 	arrives func(m *remote.Memory, state serverState, loaded bool),
 ) error {
 	now, _ := c.link.now()
-	// Always drawn, so that what happens to the next message does not depend on the faults of this one.
+	// Always drawn, so that what happens to the next message does not depend on the faults of this
+	// one.
 	cut, lost := c.random.uniform(), c.random.uniform()
 	switch {
 	case now.holdOut:
@@ -232,9 +235,9 @@ func (c *connection) latency(now conditions) time.Duration {
 	return d
 }
 
-// arrival returns when a request arrives that takes so long. It is rounded up to an instant of this process, so that no
-// two processes reach Redis at one instant, at which the processors would order them. Of so many instants as there are
-// processes, each has one.
+// arrival returns when a request arrives that takes so long. It is rounded up to an instant of this
+// process, so that no two processes reach Redis at one instant, at which the processors would order
+// them. Of so many instants as there are processes, each has one.
 func (c *connection) arrival(there time.Duration) time.Time {
 	at := time.Since(c.base) + there
 	at += time.Duration((int64(c.number) - int64(at)) & (c.lanes - 1))

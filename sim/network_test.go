@@ -18,8 +18,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
 
-// A new connection takes as many round trips here as with go-redis: one to dial, two for what go-redis says first,
-// and two for the call, which Redis does not know the first time. What a broken network can lose of it is counted by that.
+// A new connection takes as many round trips here as with go-redis: one to dial, two for what
+// go-redis says first, and two for the call, which Redis does not know the first time. What a
+// broken network can lose of it is counted by that.
 func TestNewConnection(t *testing.T) {
 	const trip = 10 * time.Millisecond
 	for name, open := range map[string]func(t *testing.T) remote.Store{

@@ -18,13 +18,13 @@ type Options struct {
 	// Seed is what all that is random depends on; 0 means 1.
 	Seed uint64
 
-	// Policies are yours: each is run in place of that of the limit with its name; a single one also in place of
-	// that of the only limit, under the limit's name. One that would replace nothing is an error. The limit of the
-	// report is that of the policy.
+	// Policies are yours: each is run in place of that of the limit with its name; a single one
+	// also in place of that of the only limit, under the limit's name. One that would replace
+	// nothing is an error. The limit of the report is that of the policy.
 	Policies []tiered.Policy
 
-	// Progress is told from time to time how far the run has come: at most 600 times. It must not block. Several runs
-	// at one time call it concurrently. nil tells nobody.
+	// Progress is told from time to time how far the run has come: at most 600 times. It must not
+	// block. Several runs at one time call it concurrently. nil tells nobody.
 	Progress func(at, of time.Duration)
 }
 
@@ -81,7 +81,8 @@ var failModes = map[string]tiered.FailMode{
 	"": tiered.FailLocal, "local": tiered.FailLocal, "open": tiered.FailOpen, "closed": tiered.FailClosed,
 }
 
-// ownFailModes returns the fail modes of policies that have another one than the fleet, by the names of their limits.
+// ownFailModes returns the fail modes of policies that have another one than the fleet, by the
+// names of their limits.
 func (p *plan) ownFailModes() map[string]string {
 	own := map[string]string{}
 	for _, policy := range p.policies {

@@ -6,9 +6,10 @@ import (
 	"testing"
 )
 
-// A Redis that stands still for a moment, as while it forks or runs a slow script, is slow and not gone: the fail mode
-// decides over about as much as the pauses are of the time, whatever the traffic is, and breakers hardly open. Calls
-// under way at one moment all fail in one pause, which is one failure.
+// A Redis that stands still for a moment, as while it forks or runs a slow script, is slow and not
+// gone: the fail mode decides over about as much as the pauses are of the time, whatever the
+// traffic is, and breakers hardly open. Calls under way at one moment all fail in one pause, which
+// is one failure.
 func TestAPauseIsNoOutage(t *testing.T) {
 	const pauses = 12
 	for _, load := range []struct {

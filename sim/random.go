@@ -15,9 +15,10 @@ func newRand(seed uint64, name string) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, stable.Hash(name)))
 }
 
-// concurrentRand is a source of random numbers for goroutines that draw concurrently. What it returns depends on the
-// instant and on how many numbers were drawn at it before, not on all that were drawn since the start. Two goroutines
-// that run at one instant may swap their numbers; the rest of the run stays the same.
+// concurrentRand is a source of random numbers for goroutines that draw concurrently. What it
+// returns depends on the instant and on how many numbers were drawn at it before, not on all that
+// were drawn since the start. Two goroutines that run at one instant may swap their numbers; the
+// rest of the run stays the same.
 type concurrentRand struct {
 	seed uint64
 	base time.Time
@@ -49,7 +50,8 @@ func (d *concurrentRand) exponential(mean time.Duration) time.Duration {
 	return time.Duration(-math.Log(1-d.uniform()) * float64(mean))
 }
 
-// zipf chooses among n things, the i-th with a weight of (i+1)^-skew; 0 is uniform. Unlike rand.Zipf it takes any skew.
+// zipf chooses among n things, the i-th with a weight of (i+1)^-skew; 0 is uniform. Unlike
+// rand.Zipf it takes any skew.
 type zipf struct {
 	n   int
 	sum []float64 // of the weights up to each; nil if uniform

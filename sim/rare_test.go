@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The README says from how many requests a second of a key and replica on most decisions are made in memory: eight. With
-// half as many most ask Redis.
+// The README says from how many requests a second of a key and replica on most decisions are made
+// in memory: eight. With half as many most ask Redis.
 func TestBusyKeysAreDecidedInMemory(t *testing.T) {
 	const replicas = 3
 	for perSecond, memory := range map[int]bool{4: false, 8: true, 16: true} {

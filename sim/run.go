@@ -13,11 +13,12 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// Run runs a scenario in virtual time and reports what was measured. An error means that it could not be run.
-// Expectations that were not met are in the report and are no error. A nil o means the defaults.
+// Run runs a scenario in virtual time and reports what was measured. An error means that it could
+// not be run. Expectations that were not met are in the report and are no error. A nil o means the
+// defaults.
 //
-// Call it outside of a bubble: the run has a testing/synctest bubble of its own. It takes some 3 µs of a processor per
-// request, and twice that per call to Redis.
+// Call it outside of a bubble: the run has a testing/synctest bubble of its own. It takes some 3 µs
+// of a processor per request, and twice that per call to Redis.
 func Run(s *scenario.Scenario, o *Options) (*measure.Report, error) {
 	p, err := prepare(s, o)
 	if err != nil {
@@ -26,8 +27,8 @@ func Run(s *scenario.Scenario, o *Options) (*measure.Report, error) {
 	return p.run()
 }
 
-// ErrUndecided means that requests were not decided a second after the end of a run, and no fault held them up. The
-// limiter decides each within Budget, so it is a bug of ours.
+// ErrUndecided means that requests were not decided a second after the end of a run, and no fault
+// held them up. The limiter decides each within Budget, so it is a bug of ours.
 var ErrUndecided = errors.New("sim: requests that nobody decides")
 
 // run is a scenario that is being run.
@@ -92,8 +93,8 @@ func (r *run) run() (*measure.Report, error) {
 	return report, errors.Join(append(r.errs, r.server.close())...)
 }
 
-// finish waits until all requests are made and decided and all calls have returned, except those that a fault holds up,
-// and takes the last figures. It returns the number of undecided requests.
+// finish waits until all requests are made and decided and all calls have returned, except those
+// that a fault holds up, and takes the last figures. It returns the number of undecided requests.
 func (r *run) finish() (undecided int64) {
 	all := *r.fleet.live.Load()
 	longest := max(r.options.Budget+2*r.options.Timeout, time.Second)

@@ -88,7 +88,8 @@ func TestSameSeedSameRun(t *testing.T) {
 	}
 }
 
-// repeats runs a scenario several times, each with another number of processors, and wants the same report each time.
+// repeats runs a scenario several times, each with another number of processors, and wants the same
+// report each time.
 func repeats(t *testing.T, text string, o *sim.Options) (first *measure.Report) {
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))

@@ -11,8 +11,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// schedule plans everything but traffic: when processes start, faults begin and end, and figures are taken. One
-// goroutine does it all. Events of one instant run a nanosecond apart, in the order in which they were planned.
+// schedule plans everything but traffic: when processes start, faults begin and end, and figures
+// are taken. One goroutine does it all. Events of one instant run a nanosecond apart, in the order
+// in which they were planned.
 type schedule struct {
 	run    *run
 	events []event // by time
@@ -34,7 +35,8 @@ type fault struct {
 	lapsed bool       // a link that flaps is up
 }
 
-// newSchedule plans a run. The processes start one after the other, and figures are taken at the end of each step.
+// newSchedule plans a run. The processes start one after the other, and figures are taken at the
+// end of each step.
 func newSchedule(r *run) *schedule {
 	s := &schedule{run: r}
 	random := newRand(r.seed, "starts")

@@ -10,8 +10,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// server is Redis: a remote.Memory, which answers as the scripts do, and what is wrong with it. The schedule calls the
-// methods that change it from one goroutine. Stores read it concurrently.
+// server is Redis: a remote.Memory, which answers as the scripts do, and what is wrong with it. The
+// schedule calls the methods that change it from one goroutine. Stores read it concurrently.
 type server struct {
 	sent   func()    // is called when a store sends a script
 	frozen pauseGate // shut while Redis stands still
@@ -135,8 +135,8 @@ func (s *server) load(script int) {
 	s.sent()
 }
 
-// refused returns the error of a call that Redis does not execute. The limiter looks at its first words, so the rest is
-// not as Redis has it.
+// refused returns the error of a call that Redis does not execute. The limiter looks at its first
+// words, so the rest is not as Redis has it.
 func refused(says string) error {
 	text := says + " (of the scenario)"
 	if strings.HasPrefix(text, "WRONGTYPE") { // as remote.Redis has it

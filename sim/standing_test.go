@@ -8,7 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 )
 
-// rareKeys is 2000 users of whom each is far below the limit. The table of fractions is in quarantine for 65 s.
+// rareKeys is 2000 users of whom each is far below the limit. The table of fractions is in
+// quarantine for 65 s.
 const rareKeys = `name: many rarely used keys
 limits:
   - {name: users, rate: 100/s, burst: 200}

@@ -15,8 +15,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/internal/stable"
 )
 
-// store is the store of a process' Group: Redis behind a network. It stands still with the process, and fails every
-// call once the process is dead. The Memory that it embeds holds nothing: it answers all that needs no message.
+// store is the store of a process' Group: Redis behind a network. It stands still with the process,
+// and fails every call once the process is dead. The Memory that it embeds holds nothing: it
+// answers all that needs no message.
 type store struct {
 	*remote.Memory
 	*connection
@@ -60,7 +61,8 @@ func (s *store) Run(_ context.Context, timeout time.Duration, calls []lua.Call, 
 		return
 	}
 	s.run.meter.Called(s.run.at(), s.number, len(calls))
-	// The caller may be gone when the calls are executed, so the results are not written before that is known.
+	// The caller may be gone when the calls are executed, so the results are not written before
+	// that is known.
 	executed := make([]remote.Result, len(calls))
 	err := s.roundTrip(s.calls.slackened(timeout), tokenBucket, func(m *remote.Memory, refusal error) {
 		if refusal != nil {
@@ -112,8 +114,8 @@ func number(c *lua.Call) uint64 {
 	return stable.Mix(stable.Hash(c.Bucket)^uint64(c.Now)) + stable.Mix(uint64(c.Seq)) | 1
 }
 
-// unasked returns an error if a call was refused although the scenario has no such fault: the run cannot be trusted
-// then. Scenarios do ask for buckets of another type.
+// unasked returns an error if a call was refused although the scenario has no such fault: the run
+// cannot be trusted then. Scenarios do ask for buckets of another type.
 func unasked(r *remote.Result) error {
 	if !watch.Refused(r.Err) || strings.Contains(r.Err.Error(), "WRONGTYPE") {
 		return nil
@@ -146,8 +148,8 @@ func (s *store) Presence(
 	return c, err
 }
 
-// Yield waits until all else that happens at this instant has happened; see Group. A caller without a number gets one
-// that depends on the instant.
+// Yield waits until all else that happens at this instant has happened; see Group. A caller without
+// a number gets one that depends on the instant.
 func (s *store) Yield(order uint64) {
 	if order == 0 {
 		order = uint64(s.order.uniform() * (1 << 53))

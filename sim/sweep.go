@@ -12,9 +12,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// Sweep runs a scenario once for each combination of its axes' values, each as [Run] does and with the same seed,
-// as many at one time as there are processors. All combinations are checked before the first is run; an error means
-// that one could not be. Options.Progress is told of all runs together.
+// Sweep runs a scenario once for each combination of its axes' values, each as [Run] does and with
+// the same seed, as many at one time as there are processors. All combinations are checked before
+// the first is run; an error means that one could not be. Options.Progress is told of all runs
+// together.
 func Sweep(s *scenario.Scenario, o *Options) (*measure.Sweep, error) {
 	cells, scenarios, err := combine(s)
 	if err != nil {
@@ -34,7 +35,8 @@ func Sweep(s *scenario.Scenario, o *Options) (*measure.Sweep, error) {
 	}, nil
 }
 
-// combine returns a cell and a scenario for each combination of the axes' values. The last axis changes first.
+// combine returns a cell and a scenario for each combination of the axes' values. The last axis
+// changes first.
 func combine(s *scenario.Scenario) (cells []measure.Cell, scenarios []*scenario.Scenario, err error) {
 	if s == nil {
 		return nil, nil, errors.New("sim: the scenario is nil")
@@ -73,8 +75,8 @@ func combine(s *scenario.Scenario) (cells []measure.Cell, scenarios []*scenario.
 	return cells, scenarios, errors.Join(all...)
 }
 
-// RunAll runs scenarios as [Run] does, as many at one time as there are processors, and returns their reports in the
-// same order. At an error no further one is begun.
+// RunAll runs scenarios as [Run] does, as many at one time as there are processors, and returns
+// their reports in the same order. At an error no further one is begun.
 func RunAll(all []*scenario.Scenario, o *Options) ([]*measure.Report, error) {
 	if o == nil {
 		o = &Options{}

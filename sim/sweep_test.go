@@ -144,7 +144,8 @@ func TestLoad(t *testing.T) {
 	sim.MustLoad("nothing")
 }
 
-// A user's policies take the place of those of the scenario, and one that would not is no silent success.
+// A user's policies take the place of those of the scenario, and one that would not is no silent
+// success.
 func TestPolicies(t *testing.T) {
 	two := parse(t, strings.NewReplacer(
 		"fleet:", "  - {name: users, rate: 10/s}\nfleet:",

@@ -11,8 +11,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// callerTimeout is how long callers wait for a process that stands still. Those that came earlier are gone when it
-// continues.
+// callerTimeout is how long callers wait for a process that stands still. Those that came earlier
+// are gone when it continues.
 const callerTimeout = time.Second
 
 // stream is the requests of one traffic statement, or of a flood of keys.
@@ -29,7 +29,8 @@ type stream struct {
 	slots zipf
 }
 
-// newStream returns the stream of the scenario's i-th traffic. What it draws depends on the seed and i.
+// newStream returns the stream of the scenario's i-th traffic. What it draws depends on the seed
+// and i.
 func (r *run) newStream(i int) *stream {
 	t := &r.scenario.Traffic[i]
 	s := &stream{
@@ -92,9 +93,9 @@ func (s *stream) open() {
 	}
 }
 
-// nextArrival draws the time of the request after one at t: a Poisson process with the rate at each time, thinned from
-// one with the maximum rate. Times are whole nanoseconds, each later than the one before, and almost never those of
-// another stream.
+// nextArrival draws the time of the request after one at t: a Poisson process with the rate at each
+// time, thinned from one with the maximum rate. Times are whole nanoseconds, each later than the
+// one before, and almost never those of another stream.
 func (s *stream) nextArrival(t time.Duration) time.Duration {
 	for {
 		_, most := s.rate(t)
@@ -126,7 +127,8 @@ func (s *stream) rate(at time.Duration) (now, most float64) {
 	}
 }
 
-// chooseProcess chooses among the live processes. If the traffic is skewed, low slots come more often.
+// chooseProcess chooses among the live processes. If the traffic is skewed, low slots come more
+// often.
 func (s *stream) chooseProcess() *process {
 	if now := s.run.fleet.live.Load(); now != s.live {
 		s.live, s.slots = now, newZipf(len(*now), s.what.ProcSkew)
@@ -191,8 +193,9 @@ func (s *stream) client() {
 	}
 }
 
-// clientTime is the mean time between an answer and the next request of a client that does not think: its network and
-// the service itself. Without it an admitted client would ask again at the same instant, for ever.
+// clientTime is the mean time between an answer and the next request of a client that does not
+// think: its network and the service itself. Without it an admitted client would ask again at the
+// same instant, for ever.
 const clientTime = time.Millisecond
 
 // think draws the time until a client asks again.
@@ -209,8 +212,8 @@ func (s *stream) pause(d time.Duration) bool {
 	return true
 }
 
-// ask makes one request and returns its decision. heard is false if the caller did not hear it. The caller counts in
-// undecided, except while it waits for a process that stands still.
+// ask makes one request and returns its decision. heard is false if the caller did not hear it. The
+// caller counts in undecided, except while it waits for a process that stands still.
 func (r *run) ask(p *process, limit int, key string, cost int64, leave time.Duration) (d tiered.Decision, heard bool) {
 	came := r.at()
 	if p.pause.isShut() {

@@ -65,8 +65,8 @@ func small(t *rapid.T) *scenario.Scenario {
 	return s
 }
 
-// Whatever happens on top of whatever, a run ends, leaves nothing behind, spends nothing that was not granted, and
-// counts all that it admits.
+// Whatever happens on top of whatever, a run ends, leaves nothing behind, spends nothing that was
+// not granted, and counts all that it admits.
 func TestAnyScenario(t *testing.T) {
 	runs := 0
 	rapid.Check(t, func(rt *rapid.T) {

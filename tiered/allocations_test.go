@@ -68,7 +68,8 @@ func newColdLoad(tb testing.TB) *coldLoad {
 	return c
 }
 
-// decide has callers make decisions, each about the next key. It reports how many did not come from Redis.
+// decide has callers make decisions, each about the next key. It reports how many did not come from
+// Redis.
 func (c *coldLoad) decide(callers, decisions int) (others int64) {
 	var all sync.WaitGroup
 	var left, wrong atomic.Int64
@@ -87,9 +88,9 @@ func (c *coldLoad) decide(callers, decisions int) (others int64) {
 	return wrong.Load()
 }
 
-// TestColdPathAllocations bounds what a decision about a key without a lease allocates, in the limiter and in go-redis.
-// A part is for the call and a part for its pipeline. How many callers share a pipeline depends on the machine, so the
-// least of some rounds counts.
+// TestColdPathAllocations bounds what a decision about a key without a lease allocates, in the
+// limiter and in go-redis. A part is for the call and a part for its pipeline. How many callers
+// share a pipeline depends on the machine, so the least of some rounds counts.
 func TestColdPathAllocations(t *testing.T) {
 	if underRace {
 		t.Skip("the race detector allocates")

@@ -16,7 +16,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// What there is, is granted to the token: by a lease, by Redis, by a fail mode, and by every algorithm.
+// What there is, is granted to the token: by a lease, by Redis, by a fail mode, and by every
+// algorithm.
 func TestAllowAtMost(t *testing.T) {
 	down := errors.New("down")
 	hour := func(p tiered.Policy) tiered.Policy { p.Limit = tiered.PerHour(10); return p }
@@ -70,7 +71,8 @@ func TestAllowAtMost(t *testing.T) {
 	}
 }
 
-// What the standing share gave is told, also if the attempt to get more ends with the caller's context.
+// What the standing share gave is told, also if the attempt to get more ends with the caller's
+// context.
 func TestAllowAtMostThatEndsEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newDistant(10*ms), tiered.Policy{
@@ -86,8 +88,9 @@ func TestAllowAtMostThatEndsEarly(t *testing.T) {
 	})
 }
 
-// AllowAtMost of an empty key says when the first token is there, and takes what has come since the last refusal, one step
-// of the refill after the other, though it is then known that not all of it is there.
+// AllowAtMost of an empty key says when the first token is there, and takes what has come since the
+// last refusal, one step of the refill after the other, though it is then known that not all of it
+// is there.
 func TestAllowAtMostOfAnEmptyKey(t *testing.T) {
 	for _, n := range []int64{1, 5, 10, 1000} {
 		synctest.Test(t, func(t *testing.T) {
@@ -273,7 +276,8 @@ func TestAllowSeparately(t *testing.T) {
 	})
 }
 
-// Uses of one key that together want more than its burst: what is left beside one that is refused is for the next.
+// Uses of one key that together want more than its burst: what is left beside one that is refused
+// is for the next.
 func TestAllowSeparatelyMoreThanABurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := several(t, newDistant(ms), nil, direct("a", 5))
@@ -324,7 +328,8 @@ func TestAllowSeparatelyWaitsOnce(t *testing.T) {
 	})
 }
 
-// Without Redis each use is decided by the fail mode of its policy, and the refusal of one is none of the other's.
+// Without Redis each use is decided by the fail mode of its policy, and the refusal of one is none
+// of the other's.
 func TestAllowSeparatelyWithoutRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)

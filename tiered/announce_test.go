@@ -76,8 +76,8 @@ const (
 	tellsOfOthers = "level=INFO msg=\"processes of this service have other limits"
 )
 
-// A service with 1000 per minute once fell from 997 tokens to 1, because another one had 3 per minute under the same
-// policy name, and nothing said so.
+// A service with 1000 per minute once fell from 997 tokens to 1, because another one had 3 per
+// minute under the same policy name, and nothing said so.
 func TestTwoServicesWithOnePolicyName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := remote.NewMemory()
@@ -132,8 +132,8 @@ func TestTwoServicesWithOneLimit(t *testing.T) {
 	})
 }
 
-// A process that announces nothing, such as one of another version, counts for every policy, and so does one with more
-// policies than an announcement has room for.
+// A process that announces nothing, such as one of another version, counts for every policy, and so
+// does one with more policies than an announcement has room for.
 func TestProcessThatAnnouncesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := remote.NewMemory()
@@ -165,8 +165,8 @@ func TestProcessThatAnnouncesNothing(t *testing.T) {
 	})
 }
 
-// tardy is a store whose first report of presence is executed late, though nobody waits any more: a request that is on
-// the wire cannot be taken back.
+// tardy is a store whose first report of presence is executed late, though nobody waits any more: a
+// request that is on the wire cannot be taken back.
 type tardy struct {
 	*remote.Memory
 	late atomic.Int64 // ns; of the next report
@@ -179,8 +179,8 @@ func (s *tardy) Presence(
 	return s.Memory.Presence(context.Background(), timeout, n, p)
 }
 
-// A process that is closed is gone at once: before its first decision, and while it reports that it is there. One that
-// dies is gone after PresenceTTL.
+// A process that is closed is gone at once: before its first decision, and while it reports that it
+// is there. One that dies is gone after PresenceTTL.
 func TestClosedProcessIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &tardy{Memory: remote.NewMemory()}
@@ -314,7 +314,8 @@ func (r replaced) Presence(
 	return r.by.Load().Presence(ctx, timeout, n, p)
 }
 
-// A node that has lost its processes hears of all of them within a period. Until then nobody divides by fewer.
+// A node that has lost its processes hears of all of them within a period. Until then nobody
+// divides by fewer.
 func TestFleetStaysWhenPresenceIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var by atomic.Pointer[remote.Memory]
@@ -341,8 +342,8 @@ func TestFleetStaysWhenPresenceIsLost(t *testing.T) {
 	})
 }
 
-// An idle process notices by its presence alone that Redis is back, within a second, and makes no call for it. A Redis that
-// stood still for a moment is back at its first answer, which is late.
+// An idle process notices by its presence alone that Redis is back, within a second, and makes no
+// call for it. A Redis that stood still for a moment is back at its first answer, which is late.
 func TestPresenceIsTheProbeOfAnIdleProcess(t *testing.T) {
 	for _, outage := range []time.Duration{0, 5 * time.Second, 500 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -368,7 +369,8 @@ func TestPresenceIsTheProbeOfAnIdleProcess(t *testing.T) {
 	}
 }
 
-// A Redis that does not answer is asked by few: calls until the breaker opens, and then a probe at a time.
+// A Redis that does not answer is asked by few: calls until the breaker opens, and then a probe at
+// a time.
 func TestCallsToADeadRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &counted{distant: newDistant(ms)}

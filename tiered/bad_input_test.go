@@ -23,8 +23,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
-// The likeliest mistakes of a newcomer. Each is told in one line, with the field, the value and the rule. A value that
-// may be a secret is left out: that of a URL, and a plan's name that came with a request.
+// The likeliest mistakes of a newcomer. Each is told in one line, with the field, the value and the
+// rule. A value that may be a secret is left out: that of a URL, and a plan's name that came with a
+// request.
 func TestBadInput(t *testing.T) {
 	limit := tiered.PerMinute(100)
 	policy := func(p tiered.Policy) func(*testing.T) error {

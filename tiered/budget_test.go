@@ -29,8 +29,8 @@ var asks = map[string]func(context.Context, *tiered.Limiter) error{
 	"Refund":      func(ctx context.Context, l *tiered.Limiter) error { return l.Refund(ctx, "k", 1) },
 }
 
-// A caller that has a deadline gets its answer before it: the fail mode decides in time if Redis does not answer. Who waits
-// for tokens waits until the deadline.
+// A caller that has a deadline gets its answer before it: the fail mode decides in time if Redis
+// does not answer. Who waits for tokens waits until the deadline.
 func TestAnswerComesBeforeTheCallersDeadline(t *testing.T) {
 	for name, ask := range asks {
 		for _, left := range []time.Duration{ms, 5 * ms, 10 * ms, 20 * ms} {
@@ -57,7 +57,8 @@ func TestAnswerComesBeforeTheCallersDeadline(t *testing.T) {
 	}
 }
 
-// Who has time is decided by Redis, also if the call under way is for callers in a hurry and comes too late for them. (Issue 38.)
+// Who has time is decided by Redis, also if the call under way is for callers in a hurry and comes
+// too late for them. (Issue 38.)
 func TestWhoHasTimeDoesNotGoByCallersInAHurry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newDistant(12*ms), tiered.Policy{

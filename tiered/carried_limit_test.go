@@ -14,7 +14,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// A request is decided by the limit that it carries: at its first use, after another one, and after an eviction.
+// A request is decided by the limit that it carries: at its first use, after another one, and after
+// an eviction.
 func TestCarriedLimit(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy tiered.Policy
@@ -157,8 +158,9 @@ func TestInvalidCarriedLimit(t *testing.T) {
 	}
 }
 
-// A request without a limit goes by the policy's own, or by PerKey's, whatever other requests carried before: at once where
-// that is less than a request had in the last ten seconds, and in full after that.
+// A request without a limit goes by the policy's own, or by PerKey's, whatever other requests
+// carried before: at once where that is less than a request had in the last ten seconds, and in
+// full after that.
 func TestRequestsWithoutALimitGoByThePolicy(t *testing.T) {
 	for name, ask := range map[string]func(context.Context, *tiered.Limiter) (burst int64, admitted bool){
 		"Allow": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
@@ -231,8 +233,9 @@ func TestRequestsWithoutALimitGoByThePolicy(t *testing.T) {
 	}
 }
 
-// Whatever a request carries, and whatever limit the process knows its key with, each verb goes by what the request carries: it
-// admits a cost within that burst, refuses a larger one for good, and never panics.
+// Whatever a request carries, and whatever limit the process knows its key with, each verb goes by
+// what the request carries: it admits a cost within that burst, refuses a larger one for good, and
+// never panics.
 func TestEachVerbGoesByItsLimit(t *testing.T) {
 	small, large := tiered.PerSecond(10), tiered.PerSecond(100)
 	limits := map[string]tiered.Limit{

@@ -20,9 +20,9 @@ func spendAll(t *testing.T, l *tiered.Limiter, key string) (n int64) {
 	return n
 }
 
-// A higher rate counts from the first call after the change, and the old one until then. A lower one counts from the first
-// call that comes ten seconds after the last use of the old one. It does not matter how the limit is changed and what is
-// leased.
+// A higher rate counts from the first call after the change, and the old one until then. A lower
+// one counts from the first call that comes ten seconds after the last use of the old one. It does
+// not matter how the limit is changed and what is leased.
 func TestNewRateCountsFromTheNextCallOn(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -128,8 +128,9 @@ func TestCallsOfAChange(t *testing.T) {
 	})
 }
 
-// Of a sliding window whose length or Precision changes, each token counts as long as in the new window, but for a block of
-// the old one. It makes no difference whether the key is refused or admitted meanwhile.
+// Of a sliding window whose length or Precision changes, each token counts as long as in the new
+// window, but for a block of the old one. It makes no difference whether the key is refused or
+// admitted meanwhile.
 func TestChangedWindowKeepsItsCount(t *testing.T) {
 	day := 24 * time.Hour
 	for _, c := range []struct {
@@ -182,8 +183,8 @@ func precise(l tiered.Limit, block time.Duration) tiered.Limit {
 	return l
 }
 
-// Another Per or Precision of a sliding window begins with what the old one counted: whatever it is changed to, and
-// however often, no instant holds more than the largest of the limits.
+// Another Per or Precision of a sliding window begins with what the old one counted: whatever it is
+// changed to, and however often, no instant holds more than the largest of the limits.
 func TestAnotherPrecisionForgetsNothing(t *testing.T) {
 	for name, change := range map[string]func(*tiered.Policy){
 		"another precision":         func(p *tiered.Policy) { p.Limit.Precision = 2 * second },

@@ -30,8 +30,9 @@ func (o *overheard) Run(ctx context.Context, timeout time.Duration, calls []lua.
 	o.Redis.Run(ctx, timeout, calls, results)
 }
 
-// A process whose clock is two hours ahead of Redis' clock does not count by its own. What others used of an hour stays
-// used. No call states the process' time, with any algorithm: leases, direct takes, returns and resets.
+// A process whose clock is two hours ahead of Redis' clock does not count by its own. What others
+// used of an hour stays used. No call states the process' time, with any algorithm: leases, direct
+// takes, returns and resets.
 func TestClientsClockCountsForNothing(t *testing.T) {
 	server := redistest.StartWithClock(t)
 	server.SetClock(-2 * time.Hour)
@@ -123,7 +124,8 @@ func remaining(t *testing.T, l *tiered.Limiter) int64 {
 	return d.Remaining
 }
 
-// After Redis' clock was set, canceled tokens count as returned if they reached the bucket, and otherwise as burnt.
+// After Redis' clock was set, canceled tokens count as returned if they reached the bucket, and
+// otherwise as burnt.
 func TestCancelWhenTheClockIsSet(t *testing.T) {
 	for _, by := range []time.Duration{0, -500 * ms, -2 * second, -time.Hour, 2 * second, time.Minute} {
 		for _, heard := range []bool{true, false} { // of the step, before the refund is sent
@@ -171,8 +173,8 @@ func (s *moving) Run(ctx context.Context, timeout time.Duration, calls []lua.Cal
 	}
 }
 
-// A node's clock is learned only from its own replies, late ones too, and not from those of a node to which it
-// redirected a call.
+// A node's clock is learned only from its own replies, late ones too, and not from those of a node
+// to which it redirected a call.
 func TestRedirectedReplyTeachesNoClock(t *testing.T) {
 	for _, ahead := range []time.Duration{-time.Hour, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -220,8 +222,8 @@ func TestStandstillGivesUpTheLeases(t *testing.T) {
 	})
 }
 
-// A process that is stopped while it has leases stood still. One that waits for a busy machine did not, nor did one that has
-// nothing to do.
+// A process that is stopped while it has leases stood still. One that waits for a busy machine did
+// not, nor did one that has nothing to do.
 func TestStoppedProcessStoodStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerHour(10_000)}, nil)
@@ -257,8 +259,9 @@ func TestStoppedProcessStoodStill(t *testing.T) {
 	})
 }
 
-// A process of which standing shares decide everything makes no call but its presence with the poll of the table. That
-// looks at the wall clock too: a right that was lent to others while the machine was suspended is not used again.
+// A process of which standing shares decide everything makes no call but its presence with the poll
+// of the table. That looks at the wall clock too: a right that was lent to others while the machine
+// was suspended is not used again.
 func TestPollSeesAStandstill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerMinute(800), Standing: tiered.StandingOn}, nil)

@@ -43,8 +43,8 @@ func TestCancelAfterClose(t *testing.T) {
 	})
 }
 
-// A Close whose context ends gives up what it could not return. So another Close, or one that waits at the same time, ends
-// too, whatever its own context is, and says what is lost.
+// A Close whose context ends gives up what it could not return. So another Close, or one that waits
+// at the same time, ends too, whatever its own context is, and says what is lost.
 func TestCloseAgain(t *testing.T) {
 	for name, outage := range map[string]time.Duration{"after the outage": 0, "in the outage": time.Hour} {
 		bubble(t, name, func(t *testing.T) {
@@ -108,8 +108,8 @@ func TestCloseReturnsLeases(t *testing.T) {
 	})
 }
 
-// silent is a store without a slot for a presence, so that reports show nothing. Who leaves gets no answer, but the store
-// heeds the context as a real client does.
+// silent is a store without a slot for a presence, so that reports show nothing. Who leaves gets no
+// answer, but the store heeds the context as a real client does.
 type silent struct{ *distant }
 
 func (silent) Presence(ctx context.Context, _ time.Duration, _ remote.Node, p remote.Process) (remote.Census, error) {
@@ -163,8 +163,8 @@ func TestHurriedCloseIsNoFailedProbe(t *testing.T) {
 	})
 }
 
-// While Close waits for Redis to come back, requests go by the fail mode, and their keys make no call: a probe would lease
-// tokens that nobody returns.
+// While Close waits for Redis to come back, requests go by the fail mode, and their keys make no
+// call: a probe would lease tokens that nobody returns.
 func TestRequestsDuringCloseDoNotProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
@@ -228,7 +228,8 @@ func TestCloseThatCannotWaitEndsTheCalls(t *testing.T) {
 	})
 }
 
-// A lease of a key that was poisoned since has nowhere to go back to, and Close does not wait for its end.
+// A lease of a key that was poisoned since has nowhere to go back to, and Close does not wait for
+// its end.
 func TestLeaseOfAPoisonedKeyDoesNotHoldUpClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := poisoned(newDistant(ms), "nothing yet")

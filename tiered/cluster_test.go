@@ -19,8 +19,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// A frozen master of a Cluster, the worst way to die, affects only its own keys. It affects no other key, known or new,
-// and no process that starts meanwhile and does not know the map of slots yet.
+// A frozen master of a Cluster, the worst way to die, affects only its own keys. It affects no
+// other key, known or new, and no process that starts meanwhile and does not know the map of slots
+// yet.
 func TestDeadMasterConcernsItsOwnKeys(t *testing.T) {
 	if testing.Short() {
 		t.Skip("16 s of real time")
@@ -34,14 +35,15 @@ func TestDeadMasterConcernsItsOwnKeys(t *testing.T) {
 	const dead = 1
 	victim := remote.Node(c.Servers[dead].Addr)
 	url := "cluster://" + c.Servers[dead].Addr + "?addr=" + c.Servers[0].Addr + "&addr=" + c.Servers[2].Addr
-	// Far beyond what a busy machine needs, and no more than a call takes that waits for the frozen node's.
+	// Far beyond what a busy machine needs, and no more than a call takes that waits for the frozen
+	// node's.
 	options := &tiered.Options{Budget: 2 * second, Timeout: 2 * second}
 	policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1e6), Lease: neverLeased, FailMode: tiered.FailOpen}
 	start := func() *tiered.Limiter { return limiter(t, open(t, url), policy, options) }
 	l := start()
 
-	// load asks for known and new keys from four goroutines and sorts the answers by whose keys they are. It lasts longer
-	// where the machine is too busy for so many of each.
+	// load asks for known and new keys from four goroutines and sorts the answers by whose keys
+	// they are. It lasts longer where the machine is too busy for so many of each.
 	load := func(l *tiered.Limiter, name string, d time.Duration, least int) (others, victims map[tiered.Reason]int,
 		longest time.Duration,
 	) {
@@ -169,7 +171,8 @@ func (s *pair) Run(ctx context.Context, timeout time.Duration, calls []lua.Call,
 	s.distant.Run(ctx, timeout, calls, results)
 }
 
-// A request for a key whose node is unknown waits until the node is found, and not for the slowest node.
+// A request for a key whose node is unknown waits until the node is found, and not for the slowest
+// node.
 func TestFirstCallsWaitForNoOtherNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &pair{distant: newDistant(ms)}
@@ -197,8 +200,8 @@ func TestFirstCallsWaitForNoOtherNode(t *testing.T) {
 	})
 }
 
-// If nodes cannot be found, that is an outage like any other: the breaker of the unnamed node opens, and probes try
-// again.
+// If nodes cannot be found, that is an outage like any other: the breaker of the unnamed node
+// opens, and probes try again.
 func TestNodesThatCannotBeFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &lost{distant: newDistant(ms)}
@@ -262,7 +265,8 @@ func (s *movedKeys) Presence(
 	return s.distant.Presence(ctx, timeout, s.Memory.Node(""), p)
 }
 
-// A dead node whose keys have moved to another node is forgotten, with its breaker and its senders. Decisions continue.
+// A dead node whose keys have moved to another node is forgotten, with its breaker and its senders.
+// Decisions continue.
 func TestNodeThatLeftIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second := alive, deceased
@@ -318,7 +322,8 @@ func (w *witness) Run(ctx context.Context, timeout time.Duration, calls []lua.Ca
 	w.Redis.Run(ctx, timeout, calls, results)
 }
 
-// In a Cluster user, address and tenant lie in different slots, on different nodes: one pipeline for each node.
+// In a Cluster user, address and tenant lie in different slots, on different nodes: one pipeline
+// for each node.
 func TestAllInACluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)

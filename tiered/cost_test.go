@@ -13,7 +13,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// CheckCost refuses the costs that no request of a full key is admitted with, and only them. It says which limit it is.
+// CheckCost refuses the costs that no request of a full key is admitted with, and only them. It
+// says which limit it is.
 func TestCostsThatAreNeverAdmitted(t *testing.T) {
 	also := []tiered.Limit{tiered.PerHour(9), tiered.PerDay(7)}
 	per := tiered.PerMinute(12)
@@ -65,7 +66,8 @@ func TestCostsThatAreNeverAdmitted(t *testing.T) {
 	}
 }
 
-// A Decision says what its request asked for, whoever decided and however. Trace.Decision says the same.
+// A Decision says what its request asked for, whoever decided and however. Trace.Decision says the
+// same.
 func TestDecisionsSayTheCost(t *testing.T) {
 	type ask = func(*tiered.Limiter) tiered.Decision
 	allow := func(key string, n int64) ask {

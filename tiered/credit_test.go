@@ -15,7 +15,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// The case of issue 19: ten streams reserve one token each, and each turns out to cost 9000 of 10 000 per minute.
+// The case of issue 19: ten streams reserve one token each, and each turns out to cost 9000 of 10
+// 000 per minute.
 func TestMaxDebt(t *testing.T) {
 	for _, c := range []struct {
 		maxDebt  int64
@@ -52,7 +53,8 @@ func TestMaxDebt(t *testing.T) {
 			for len(events) > 0 {
 				told += (<-events).Forgiven
 			}
-			// The refill of the 50 ms in which Redis hears of the charges pays a few tokens of them.
+			// The refill of the 50 ms in which Redis hears of the charges pays a few tokens of
+			// them.
 			if n := l.Group().Stats().Policies["llm"].Costs.Forgiven; n != told || n > c.forgiven || n < c.forgiven-20 {
 				t.Errorf("MaxDebt %d: %d forgiven, %d by the events, want %d", c.maxDebt, n, told, c.forgiven)
 			}
@@ -194,8 +196,8 @@ func TestRefundOfARefusedKey(t *testing.T) {
 	})
 }
 
-// Redis hears of a cost that was known afterwards within 50 ms, or when it answers again. A key that is full there refills
-// nothing until then, as the documentation of Charge says.
+// Redis hears of a cost that was known afterwards within 50 ms, or when it answers again. A key
+// that is full there refills nothing until then, as the documentation of Charge says.
 func TestDelayOfADeficit(t *testing.T) {
 	charge := func(l *tiered.Limiter) { _ = l.For("ann").N(50).Charge() }
 	settle := func(l *tiered.Limiter) { l.ReserveN(context.Background(), "ann", 1).Settle(51) }
@@ -235,9 +237,9 @@ func TestDelayOfADeficit(t *testing.T) {
 	}
 }
 
-// Costs that are known after the request, as of language models, are charged to a key with standing shares as to one
-// without: the key uses its burst, MaxDebt and rate·t at most. Beyond that, each of N shares may admit one request before
-// anybody knows what it costs.
+// Costs that are known after the request, as of language models, are charged to a key with standing
+// shares as to one without: the key uses its burst, MaxDebt and rate·t at most. Beyond that, each
+// of N shares may admit one request before anybody knows what it costs.
 func TestChargesBesideStandingShares(t *testing.T) {
 	charge := func(l *tiered.Limiter, cost int64) bool {
 		if !l.Allow(ctx, "team").Allowed {
@@ -322,8 +324,8 @@ func TestCreditsFillTheStandingShare(t *testing.T) {
 	})
 }
 
-// A cost that is known afterwards is taken from the lease first. A lease that went on admitting beside a debt that Redis
-// forgives would be worth many times its tokens.
+// A cost that is known afterwards is taken from the lease first. A lease that went on admitting
+// beside a debt that Redis forgives would be worth many times its tokens.
 func TestChargesBesideALease(t *testing.T) {
 	for _, processes := range []int{1, 3} {
 		for _, cost := range []int64{2, 21, 201} {
@@ -352,7 +354,8 @@ func TestChargesBesideALease(t *testing.T) {
 	}
 }
 
-// A share that could not bear the costs of late is left alone, and AllowAtMost and requests over several keys know it.
+// A share that could not bear the costs of late is left alone, and AllowAtMost and requests over
+// several keys know it.
 func TestSharesThatCannotBearTheCostsOfLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerHour(800), Standing: tiered.StandingOn}, nil)
@@ -371,7 +374,8 @@ func TestSharesThatCannotBearTheCostsOfLate(t *testing.T) {
 	})
 }
 
-// What was charged counts for what a Decision says of a key from then on, before Redis has heard of it, and if it does not answer.
+// What was charged counts for what a Decision says of a key from then on, before Redis has heard of
+// it, and if it does not answer.
 func TestDecisionsAfterACharge(t *testing.T) {
 	for _, a := range algorithms {
 		for _, down := range []bool{false, true} {

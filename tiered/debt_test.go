@@ -89,7 +89,8 @@ func TestDebtAges(t *testing.T) {
 	}
 }
 
-// What fail-open admits beyond any limit takes a key as low as it may go, at the time, and not later.
+// What fail-open admits beyond any limit takes a key as low as it may go, at the time, and not
+// later.
 func TestFailOpenOwesNoMoreThanABucketCan(t *testing.T) {
 	eachDebt(t, tiered.Policy{Limit: tiered.PerMinute(100)}, func(t *testing.T, s *remote.Memory, l *tiered.Limiter) {
 		p := l.Policy()
@@ -114,7 +115,8 @@ func TestFailOpenOwesNoMoreThanABucketCan(t *testing.T) {
 	})
 }
 
-// What fail-open admitted at the end of a long outage takes a bucket below zero, as if it had been there.
+// What fail-open admitted at the end of a long outage takes a bucket below zero, as if it had been
+// there.
 func TestFailOpenIsChargedBelowZero(t *testing.T) {
 	eachDebt(t, tiered.Policy{Limit: tiered.PerMinute(100)}, func(t *testing.T, s *remote.Memory, l *tiered.Limiter) {
 		if p := l.Policy(); p.FailMode == tiered.FailLocal || p.Algorithm != tiered.TokenBucket {
@@ -136,8 +138,8 @@ func TestFailOpenIsChargedBelowZero(t *testing.T) {
 	})
 }
 
-// After an outage of many windows a key at three quarters of its limit is refused nothing: what counts in no window any
-// more is not charged, and the rest where it was admitted.
+// After an outage of many windows a key at three quarters of its limit is refused nothing: what
+// counts in no window any more is not charged, and the rest where it was admitted.
 func TestOutageOfManyWindows(t *testing.T) {
 	eachDebt(t, tiered.Policy{Limit: tiered.PerMinute(100)}, func(t *testing.T, s *remote.Memory, l *tiered.Limiter) {
 		admitted := func(n int) (got int) {
@@ -178,8 +180,8 @@ func TestResetForgivesDebts(t *testing.T) {
 	})
 }
 
-// What an outage admitted is charged once, however often it is reported: also if answers are lost for longer than a lease
-// lives. (Issue 38; random plan 4883.)
+// What an outage admitted is charged once, however often it is reported: also if answers are lost
+// for longer than a lease lives. (Issue 38; random plan 4883.)
 func TestLostAnswersChargeADebtOnce(t *testing.T) {
 	const outage, mute = 20, 5 // requests
 	for _, c := range []struct {
@@ -219,7 +221,8 @@ func TestLostAnswersChargeADebtOnce(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 				d = l.Allow(ctx, "user")
 			}
-			// A grant whose answer is lost is used by nobody: up to four tokens for each request here.
+			// A grant whose answer is lost is used by nobody: up to four tokens for each request
+			// here.
 			if least := int64(100 - outage - 5*mute - 2); d.Remaining < least || d.Tier == tiered.Failover {
 				t.Errorf("%d remain, want %d at least: %v %v", d.Remaining, least, d.Reason, d.Tier)
 			} else {

@@ -49,7 +49,8 @@ func TestDecisionInWords(t *testing.T) {
 	}
 }
 
-// What is printed, logged or marshaled does not say a key, which may be a secret, but it says the policy.
+// What is printed, logged or marshaled does not say a key, which may be a secret, but it says the
+// policy.
 func TestKeysAreNotPrinted(t *testing.T) {
 	const key = "ann@example.org"
 	l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerSecond(10)}, nil)
@@ -73,8 +74,9 @@ func TestKeysAreNotPrinted(t *testing.T) {
 	}
 }
 
-// With several limits on a key, a refusal names the limit that refused, with its burst. This holds for each position of
-// the limit, for decisions by Redis and by the process, for one key and several, in hooks and in Stats.
+// With several limits on a key, a refusal names the limit that refused, with its burst. This holds
+// for each position of the limit, for decisions by Redis and by the process, for one key and
+// several, in hooks and in Stats.
 func TestWhichLimitRefused(t *testing.T) {
 	daily := tiered.Limit{Tokens: 100, Per: 24 * time.Hour}
 	hourly := tiered.Limit{Tokens: 3, Per: time.Hour}
@@ -153,7 +155,8 @@ func TestWhichLimitRefused(t *testing.T) {
 	}
 }
 
-// An admission names the limit with the fewest tokens left, which changes with use. Remaining never exceeds its burst.
+// An admission names the limit with the fewest tokens left, which changes with use. Remaining never
+// exceeds its burst.
 func TestWhichLimitIsTightest(t *testing.T) {
 	for _, size := range []int64{0, tiered.NoLease} {
 		synctest.Test(t, func(t *testing.T) {
@@ -180,8 +183,8 @@ func TestWhichLimitIsTightest(t *testing.T) {
 	}
 }
 
-// A refusal names the limit with the longest wait, not the one with the fewest tokens left. A cheaper request that is
-// admitted meanwhile names the latter.
+// A refusal names the limit with the longest wait, not the one with the fewest tokens left. A
+// cheaper request that is admitted meanwhile names the latter.
 func TestWhichRefusedIsNotTheTightest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), tiered.Policy{
@@ -205,8 +208,8 @@ func TestWhichRefusedIsNotTheTightest(t *testing.T) {
 	})
 }
 
-// ResetAfter of a window is the time until it forgets what it counted, once Redis has reported that, and not the
-// window's whole length. This holds for leases and direct takes.
+// ResetAfter of a window is the time until it forgets what it counted, once Redis has reported
+// that, and not the window's whole length. This holds for leases and direct takes.
 func TestResetOfAWindow(t *testing.T) {
 	for _, size := range []int64{0, tiered.NoLease} {
 		synctest.Test(t, func(t *testing.T) {
@@ -250,8 +253,8 @@ func TestDecisionIsSmall(t *testing.T) {
 	}
 }
 
-// A refusal that more tokens could not have prevented still states what this process knows of the key's tokens. It
-// makes no call.
+// A refusal that more tokens could not have prevented still states what this process knows of the
+// key's tokens. It makes no call.
 func TestRefusalSaysWhatIsLeft(t *testing.T) {
 	minute := tiered.PerMinute(10)
 	const ever = 96 * time.Hour

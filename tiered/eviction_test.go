@@ -16,8 +16,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// A key that MaxKeys pushes out in an outage comes back with what was left of its share, however many other keys a
-// client names. A key that nobody used has a full share.
+// A key that MaxKeys pushes out in an outage comes back with what was left of its share, however
+// many other keys a client names. A key that nobody used has a full share.
 func TestEvictedKeyHasNoNewShare(t *testing.T) {
 	for _, maxKeys := range []int{10, 1000} {
 		for _, algorithm := range []tiered.Algorithm{tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingLog} {
@@ -90,9 +90,9 @@ func TestShareOutlivesItsPolicy(t *testing.T) {
 	})
 }
 
-// What a key used in an outage before MaxKeys pushed it out is known when it comes back, also if it takes centuries to
-// refill, or if its limit was lowered meanwhile. A century, shared by five processes, is five. (Issue 38; random plans
-// 16825 and 10609.)
+// What a key used in an outage before MaxKeys pushed it out is known when it comes back, also if it
+// takes centuries to refill, or if its limit was lowered meanwhile. A century, shared by five
+// processes, is five. (Issue 38; random plans 16825 and 10609.)
 func TestEvictedFallbackIsSpentByAnyLimit(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -152,8 +152,8 @@ func TestBusyKeyIsNotEvictedByOthers(t *testing.T) {
 	})
 }
 
-// A request over more keys than a process keeps is decided by Redis, and not by the fail mode because its keys push each
-// other out.
+// A request over more keys than a process keeps is decided by Redis, and not by the fail mode
+// because its keys push each other out.
 func TestRequestOverMoreKeysThanAreKept(t *testing.T) {
 	for _, perKey := range []bool{false, true} {
 		for _, keys := range []int{3, 20} {
@@ -189,8 +189,9 @@ func TestRequestOverMoreKeysThanAreKept(t *testing.T) {
 	}
 }
 
-// A process that keeps fewer keys than one request needs still decides within Budget, with one caller or many. A caller
-// whose bucket is evicted during the look-up does not begin its wait again.
+// A process that keeps fewer keys than one request needs still decides within Budget, with one
+// caller or many. A caller whose bucket is evicted during the look-up does not begin its wait
+// again.
 func TestFewerKeysThanOneRequestNeeds(t *testing.T) {
 	for _, trip := range []time.Duration{ms, 8 * ms, 15 * ms} {
 		for _, crowd := range []int{1, 2, 16} {
@@ -243,8 +244,8 @@ func TestFewerKeysThanOneRequestNeeds(t *testing.T) {
 	}
 }
 
-// A request over more keys than the process keeps ends, also if limits are refreshed all the time: its buckets push each other
-// out, and come back with limits that may be old.
+// A request over more keys than the process keeps ends, also if limits are refreshed all the time:
+// its buckets push each other out, and come back with limits that may be old.
 func TestRefreshesDoNotHoldUpARequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l *tiered.Limiter
@@ -272,8 +273,8 @@ func TestRefreshesDoNotHoldUpARequest(t *testing.T) {
 	})
 }
 
-// More rarely used keys are under way than the process keeps, while Redis or the process is slow for a moment. Redis
-// decides all of them.
+// More rarely used keys are under way than the process keeps, while Redis or the process is slow
+// for a moment. Redis decides all of them.
 func TestMoreKeysUnderWayThanAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)

@@ -59,8 +59,8 @@ func ExampleGroup() {
 	// Output: true exceeds burst
 }
 
-// A process that gets a signal finishes what is under way and returns its leases. The signal's context has ended by
-// then, so Close gets a fresh one.
+// A process that gets a signal finishes what is under way and returns its leases. The signal's
+// context has ended by then, so Close gets a fresh one.
 func ExampleGroup_Close() {
 	store, err := remote.Open("redis://127.0.0.1:6379", nil)
 	if err != nil {

@@ -54,8 +54,8 @@ type fleetRun struct {
 }
 
 const (
-	// peak is what is offered in a surge, in times the average; quiet what is offered between surges, as a part of
-	// that.
+	// peak is what is offered in a surge, in times the average; quiet what is offered between
+	// surges, as a part of that.
 	peak  = 2.35
 	quiet = 0.04
 )
@@ -116,7 +116,8 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 				wire.lossy = func() bool { return lost() < f.lossy }
 			}
 			wires[i] = wire
-			// Jitter with a seed, and arrivals that fall on no common nanosecond: a run repeats exactly.
+			// Jitter with a seed, and arrivals that fall on no common nanosecond: a run repeats
+			// exactly.
 			limiters[i] = limiter(t, wire, policy, &tiered.Options{
 				Processes: f.known, Random: dice(seed, uint64(3000+i)), Budget: f.patience, Timeout: f.patience,
 			})
@@ -226,9 +227,9 @@ func dice(seed, stream uint64) func() float64 {
 	}
 }
 
-// ways returns what a way over the wire takes, in times the average: half of it is as in a network, never less than
-// half of the average and sometimes several times as much; a stall is a slow command before ours, a fork, a pause
-// of either side.
+// ways returns what a way over the wire takes, in times the average: half of it is as in a network,
+// never less than half of the average and sometimes several times as much; a stall is a slow
+// command before ours, a fork, a pause of either side.
 func (f fleetRun) ways(seed, process uint64) func() float64 {
 	uniform := dice(seed, 4000+process)
 	return func() float64 {
@@ -255,7 +256,8 @@ type figures struct {
 	burnt             float64      // of a million tokens granted
 }
 
-// warmUp is how long a fleet may take to know its demand, where a figure is about the time after it.
+// warmUp is how long a fleet may take to know its demand, where a figure is about the time after
+// it.
 const warmUp = 2 * time.Second
 
 // measure runs the fleet and judges the run.
@@ -357,8 +359,8 @@ func mean(all []figures, of func(figures) float64) (sum float64) {
 	return sum
 }
 
-// microsecond is what a limit may be exceeded by because the store's clock has whole microseconds, and a grant may be
-// 10⁻⁹ early.
+// microsecond is what a limit may be exceeded by because the store's clock has whole microseconds,
+// and a grant may be 10⁻⁹ early.
 func tolerance(l tiered.Limit) float64 { return 2*float64(time.Microsecond)/nanosPerTokenOf(l) + 1e-6 }
 
 // worst judges the admissions of a part of a run.
@@ -424,7 +426,8 @@ func (f fleetRun) ideal() (admits func(at time.Duration, cost int64) bool) {
 	}
 }
 
-// window is the number of the fixed window of an instant. Virtual time begins at a multiple of every window here.
+// window is the number of the fixed window of an instant. Virtual time begins at a multiple of
+// every window here.
 func (f fleetRun) window(at time.Duration) int64 { return int64(at / f.limit.Per) }
 
 // worst judges a key's admissions by the bound of the algorithm.

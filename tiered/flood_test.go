@@ -36,8 +36,9 @@ const (
 	expiryLag     = 2 * time.Second // Redis looks for what has expired ten times a second, and never for long
 )
 
-// TestFloodOfKeys is an attack with keys that nobody has seen and nobody will see again. What it costs is bounded,
-// in the process by MaxKeys and in Redis by the time to live of a bucket, and goes away with the attack.
+// TestFloodOfKeys is an attack with keys that nobody has seen and nobody will see again. What it
+// costs is bounded, in the process by MaxKeys and in Redis by the time to live of a bucket, and
+// goes away with the attack.
 func TestFloodOfKeys(t *testing.T) {
 	for _, c := range []struct {
 		page string
@@ -129,8 +130,8 @@ func TestFloodOfKeys(t *testing.T) {
 		s.Evictions < uint64(flood-maxKeys-maxKeys/leavingPart) {
 		t.Errorf("%d keys kept, %d leaving, %d evicted", s.Keys, s.Leaving, s.Evictions)
 	}
-	// While the callers run, a collection counts as live what was allocated during it. On a busy machine it takes longer,
-	// but the heap is never let grow beyond twice what is live (GOGC=100).
+	// While the callers run, a collection counts as live what was allocated during it. On a busy
+	// machine it takes longer, but the heap is never let grow beyond twice what is live (GOGC=100).
 	if bound := int64(maxKeys*(leavingPart+1)/leavingPart*keyInProcess + restOfProcess); live > bound || most.heap > 2*bound {
 		t.Errorf("%d bytes more in the process, to be at most %d; at most %d at a time, to be at most %d", live, bound,
 			most.heap, 2*bound)
@@ -208,8 +209,8 @@ func redisMemory(t *testing.T, c *redis.Client) int64 {
 	return values["used_memory"] - values["mem_clients_normal"]
 }
 
-// Just above what a node can answer, requests whose time was nearly over took the places of others: of 70 000 per
-// second that 64 000 could be answered of, 21 000 were.
+// Just above what a node can answer, requests whose time was nearly over took the places of others:
+// of 70 000 per second that 64 000 could be answered of, 21 000 were.
 func TestAboveCapacityThereIsNoCollapse(t *testing.T) {
 	notUnderRace(t)
 	for _, c := range []struct {

@@ -86,7 +86,8 @@ func TestCancelOfWhatWasAdmittedAlone(t *testing.T) {
 	}
 }
 
-// Cancel gives all tokens back, whether they were leased, and whatever was told to Redis since in which block.
+// Cancel gives all tokens back, whether they were leased, and whatever was told to Redis since in
+// which block.
 func TestCancelGivesBackInALaterBlock(t *testing.T) {
 	limits := map[tiered.Algorithm]tiered.Limit{
 		tiered.TokenBucket: tiered.PerDay(10_000), tiered.FixedWindow: tiered.PerDay(10_000),
@@ -120,8 +121,9 @@ func TestCancelGivesBackInALaterBlock(t *testing.T) {
 	}
 }
 
-// A key loses its limit while its tokens are out. They are returned with the numbers that the key had. No call states
-// others, the store counts what was used, and a process that still limits the key sees no difference.
+// A key loses its limit while its tokens are out. They are returned with the numbers that the key
+// had. No call states others, the store counts what was used, and a process that still limits the
+// key sees no difference.
 func TestWhatComesBackToAKeyWithoutALimit(t *testing.T) {
 	notUnderRace(t)
 	for _, kind := range []struct {
@@ -229,8 +231,8 @@ func givenBackLater(t *testing.T, p tiered.Policy, to tiered.Limit, perKey bool,
 	books(t, l.Group())
 }
 
-// Reserved tokens are returned also if their bucket was evicted, unless a copy of the process may return them too.
-// Tokens that are not returned count as burnt, not as spent.
+// Reserved tokens are returned also if their bucket was evicted, unless a copy of the process may
+// return them too. Tokens that are not returned count as burnt, not as spent.
 func TestCancelAfterEviction(t *testing.T) {
 	for _, p := range []tiered.Policy{
 		{Limit: tiered.PerDay(100), Lease: neverLeased},
@@ -303,7 +305,8 @@ func TestCancelAfterEviction(t *testing.T) {
 	}
 }
 
-// Tokens of a bucket that was evicted do not go into the lease that its key has now: Redis does not know them as part of that.
+// Tokens of a bucket that was evicted do not go into the lease that its key has now: Redis does not
+// know them as part of that.
 func TestCancelAfterEvictionLeavesTheLeaseAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerHour(10_000)}, &tiered.Options{MaxKeys: 4})
@@ -328,7 +331,8 @@ func TestCancelAfterEvictionLeavesTheLeaseAlone(t *testing.T) {
 	})
 }
 
-// A lease that is spent because Redis does not answer is no debt, and its tokens are given back to Redis.
+// A lease that is spent because Redis does not answer is no debt, and its tokens are given back to
+// Redis.
 func TestCancelOfALeaseThatTheFailModeSpent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
@@ -359,7 +363,8 @@ func TestCancelOfALeaseThatTheFailModeSpent(t *testing.T) {
 	})
 }
 
-// Tokens of a lease that was renewed since are known by when they were counted, so that they go back and are not burnt.
+// Tokens of a lease that was renewed since are known by when they were counted, so that they go
+// back and are not burnt.
 func TestCancelGivesBackWhatARenewalHasTold(t *testing.T) {
 	for _, a := range []tiered.Algorithm{tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingWindow} {
 		bubble(t, a.String(), func(t *testing.T) {

@@ -89,7 +89,8 @@ func TestPingInAnOutage(t *testing.T) {
 	})
 }
 
-// With the client that services have, the log names the cause of an outage, and says once that hooks see nothing.
+// With the client that services have, the log names the cause of an outage, and says once that
+// hooks see nothing.
 func TestLogOfADefaultClient(t *testing.T) {
 	server := redistest.StartOpen(t)
 	server.Kill()
@@ -176,8 +177,8 @@ func TestWhyNothingIsSent(t *testing.T) {
 
 const errFull = replied("OOM command not allowed when used memory > 'maxmemory'.")
 
-// full is a store that may refuse to write: it answers what writes nothing, as a server does that is full, or a
-// replica.
+// full is a store that may refuse to write: it answers what writes nothing, as a server does that
+// is full, or a replica.
 type full struct {
 	*distant
 	is atomic.Bool
@@ -216,8 +217,9 @@ func (s *full) Presence(
 	return s.distant.Presence(ctx, timeout, n, p)
 }
 
-// A store that cannot write does not decide. It may still deny direct takes, because that writes nothing. The fail mode
-// decides those, and they do not count as a healthy answer. The store decides again as soon as it has written.
+// A store that cannot write does not decide. It may still deny direct takes, because that writes
+// nothing. The fail mode decides those, and they do not count as a healthy answer. The store
+// decides again as soon as it has written.
 func TestStoreThatCannotWriteDoesNotDecide(t *testing.T) {
 	for mode, reason := range map[tiered.FailMode]tiered.Reason{
 		tiered.FailOpen: tiered.Open, tiered.FailLocal: tiered.Fallback, tiered.FailClosed: tiered.Unavailable,

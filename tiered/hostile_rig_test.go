@@ -167,7 +167,8 @@ func (r *hostileRig) abuse(key string) (all []error) {
 	return all
 }
 
-// checkErrors wants no piece of any key in any error, and nothing that a terminal or a parser would obey.
+// checkErrors wants no piece of any key in any error, and nothing that a terminal or a parser would
+// obey.
 func checkErrors(t tester, key string, all []error) {
 	for _, err := range all {
 		if err == nil {
@@ -189,7 +190,8 @@ func harmless(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// checkLogs ends the limiter and wants as many lines in the logs as it wrote, each of them of one piece.
+// checkLogs ends the limiter and wants as many lines in the logs as it wrote, each of them of one
+// piece.
 func (r *hostileRig) checkLogs() {
 	r.t.Helper()
 	closing, cancel := context.WithTimeout(ctx, 5*time.Second)

@@ -73,7 +73,8 @@ func TestHostileKeys(t *testing.T) {
 			buckets[bucketName(key)] = true
 		})
 	})
-	// Nothing of a key was a command or another key: what is in Redis are the names that the store gives, and digests.
+	// Nothing of a key was a command or another key: what is in Redis are the names that the store
+	// gives, and digests.
 	names := must(r.admin.Keys(ctx, "*").Result())
 	digests := 0
 	for _, name := range names {
@@ -98,7 +99,8 @@ func TestHostileKeys(t *testing.T) {
 		t.Errorf("a key became a command: %s, %v", stats, err)
 	}
 
-	// Redis quotes what it finds under a name, or does not: errors of one bucket, and of the whole server.
+	// Redis quotes what it finds under a name, or does not: errors of one bucket, and of the whole
+	// server.
 	for i, key := range hostileKeys {
 		key = fmt.Sprint(i, key)
 		name := r.store.Key("api", key)
@@ -150,7 +152,8 @@ func TestHostileKeys(t *testing.T) {
 	}
 }
 
-// Names and prefixes come from whoever configures the limiter, and are shown to him: quoted, and cut.
+// Names and prefixes come from whoever configures the limiter, and are shown to him: quoted, and
+// cut.
 func TestHostileNames(t *testing.T) {
 	g := must(tiered.NewGroup(remote.NewMemory(), nil))
 	defer g.Close(ctx)

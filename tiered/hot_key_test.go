@@ -14,15 +14,17 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// partOf returns the part of a hot key that a process uses, of k parts: key#0 to key#k-1. Every process has a name of its
-// own, such as its host's. It always uses the same part, so it leases tokens from one bucket only.
+// partOf returns the part of a hot key that a process uses, of k parts: key#0 to key#k-1. Every
+// process has a name of its own, such as its host's. It always uses the same part, so it leases
+// tokens from one bucket only.
 func partOf(key, process string, k uint64) string {
 	h := fnv.New64a()
 	h.Write([]byte(process + "/" + key))
 	return key + "#" + strconv.FormatUint(h.Sum64()%k, 10)
 }
 
-// A key that one Redis server cannot serve is split into parts. Each part has the limit ÷ 4, and all together have the limit.
+// A key that one Redis server cannot serve is split into parts. Each part has the limit ÷ 4, and
+// all together have the limit.
 func Example_hotKey() {
 	store := remote.NewMemory() // or a Cluster: the parts are keys of their own, on nodes of their own
 	defer store.Close()
@@ -39,8 +41,9 @@ func Example_hotKey() {
 	// Output: true
 }
 
-// The parts of a hot key together admit no more than the whole limit. What is lost is what too few ask for: a part that has
-// fewer processes than the others is not used up, while theirs refuse. The worst of some draws of names is judged.
+// The parts of a hot key together admit no more than the whole limit. What is lost is what too few
+// ask for: a part that has fewer processes than the others is not used up, while theirs refuse. The
+// worst of some draws of names is judged.
 func TestPartsOfAHotKey(t *testing.T) {
 	const burst, rate, length, draws = 200, 1000, 3 * time.Second, 4
 	for _, c := range []struct {

@@ -16,7 +16,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// caller is a process that is asked so many times a second, by its policy's limit or by one that each request carries.
+// caller is a process that is asked so many times a second, by its policy's limit or by one that
+// each request carries.
 type caller struct {
 	limit   tiered.Limit
 	carries bool
@@ -24,8 +25,9 @@ type caller struct {
 	lease   time.Duration // Lease.Period
 }
 
-// ask has callers share a key of one store, each in a Group of its own, and returns what was admitted and by how many
-// tokens that exceeds the largest of their limits. first is the caller that was admitted first.
+// ask has callers share a key of one store, each in a Group of its own, and returns what was
+// admitted and by how many tokens that exceeds the largest of their limits. first is the caller
+// that was admitted first.
 func ask(t *testing.T, seed uint64, callers []caller, length time.Duration) (admitted int64, over float64, first caller) {
 	t.Helper()
 	largest := callers[0].limit
@@ -78,12 +80,13 @@ func ask(t *testing.T, seed uint64, callers []caller, length time.Duration) (adm
 	return admitted, bound.Worst().Over, first
 }
 
-// While processes have different limits, as during a deploy or while tokens are replaced, a key can use the largest of
-// them: no more than that allows, and nearly all of it.
+// While processes have different limits, as during a deploy or while tokens are replaced, a key can
+// use the largest of them: no more than that allows, and nearly all of it.
 //
-// If a caller with the smaller limit is the first, it finds a bucket that is full by its own burst, and a larger burst
-// leaves the level as it is. So the difference of the bursts is not there at first: 200 of 2000 where a limit is doubled.
-// All else is used, but for what is in leases or has just come when the run ends: up to 60 tokens of the 1800.
+// If a caller with the smaller limit is the first, it finds a bucket that is full by its own burst,
+// and a larger burst leaves the level as it is. So the difference of the bursts is not there at
+// first: 200 of 2000 where a limit is doubled. All else is used, but for what is in leases or has
+// just come when the run ends: up to 60 tokens of the 1800.
 func TestProcessesWithDifferentLimits(t *testing.T) {
 	free, pro := tiered.PerSecond(20).WithBurst(40), tiered.PerSecond(200).WithBurst(100)
 	plans := func(asksPro, asksFree float64) []caller {
@@ -115,7 +118,8 @@ func TestProcessesWithDifferentLimits(t *testing.T) {
 		"raised, 3 and 3":          {raised(hundred, twoHundred, 3, 100), 8, 2000, 0.95},
 		"raised fivefold, 1 and 1": {raised(tiered.PerSecond(20), tiered.PerSecond(100), 1, 60), 8, 900, 0.93},
 		"raised fivefold, 3 and 3": {raised(tiered.PerSecond(20), tiered.PerSecond(100), 3, 40), 8, 900, 0.95},
-		// Two with one limit of 100/s use as little of so few tokens: what is in leases at the end is a larger part of them.
+		// Two with one limit of 100/s use as little of so few tokens: what is in leases at the end
+		// is a larger part of them.
 		"one limit, 1 and 1":       {raised(tiered.PerSecond(100), tiered.PerSecond(100), 1, 60), 8, 900, 0.93},
 		"one burst, fourfold rate": {rates(4, 20, 400), 8, 1700, 0.95},
 		"one burst, tenfold rate":  {rates(10, 20, 400), 8, 1700, 0.95},
@@ -147,8 +151,9 @@ func TestProcessesWithDifferentLimits(t *testing.T) {
 	}
 }
 
-// While processes have different limits, each gets its part of the tokens: those with the larger limit no less than the others,
-// which ask by a slower rate and would ask more often. So a deploy that raises a limit refuses no more in the new processes.
+// While processes have different limits, each gets its part of the tokens: those with the larger
+// limit no less than the others, which ask by a slower rate and would ask more often. So a deploy
+// that raises a limit refuses no more in the new processes.
 func TestLargerLimitGetsItsPart(t *testing.T) {
 	for _, c := range []struct {
 		name         string
@@ -196,8 +201,8 @@ func TestLargerLimitGetsItsPart(t *testing.T) {
 	}
 }
 
-// Requests of one process carry one plan or the other by chance. The key has the larger one, and each Decision is about the
-// plan that its request carries.
+// Requests of one process carry one plan or the other by chance. The key has the larger one, and
+// each Decision is about the plan that its request carries.
 func TestRequestsWithDifferentLimits(t *testing.T) {
 	free, pro := tiered.PerSecond(20).WithBurst(40), tiered.PerSecond(200).WithBurst(100)
 	wide, fast := tiered.PerSecond(20).WithBurst(100), tiered.PerSecond(200).WithBurst(40)
@@ -249,8 +254,8 @@ func TestRequestsWithDifferentLimits(t *testing.T) {
 	}
 }
 
-// A plan that no request has carried for ten seconds does not hold any more, and a request that carries a limit of its own
-// is not decided by that of another.
+// A plan that no request has carried for ten seconds does not hold any more, and a request that
+// carries a limit of its own is not decided by that of another.
 func TestPlanThatIsCarriedNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)}, nil)

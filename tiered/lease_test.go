@@ -9,8 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// A key is full only when what its last lease held has been refilled, counted from the end of that lease: until then the
-// process may spend it.
+// A key is full only when what its last lease held has been refilled, counted from the end of that
+// lease: until then the process may spend it.
 func TestLongLeasesKeepTheLimit(t *testing.T) {
 	for name, also := range map[string][]tiered.Limit{"one limit": nil, "two limits": {tiered.PerHour(72_000)}} {
 		bubble(t, name, func(t *testing.T) {
@@ -43,7 +43,8 @@ func TestLongLeasesKeepTheLimit(t *testing.T) {
 	}
 }
 
-// What a process gives back it can use again 5 s later, however long its leases last. (Issue 38; random plan 15841.)
+// What a process gives back it can use again 5 s later, however long its leases last. (Issue 38;
+// random plan 15841.)
 func TestLongLeasesSeeWhatComesBack(t *testing.T) {
 	for _, a := range []tiered.Algorithm{tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingWindow} {
 		bubble(t, a.String(), func(t *testing.T) {
@@ -74,8 +75,8 @@ func TestLongLeasesSeeWhatComesBack(t *testing.T) {
 	}
 }
 
-// A process without requests returns its lease and sends nothing more. If replies caused renewals, it would lease and
-// return again for as long as it remembers the demand.
+// A process without requests returns its lease and sends nothing more. If replies caused renewals,
+// it would lease and return again for as long as it remembers the demand.
 func TestOnlyDecisionsAskForRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)

@@ -13,8 +13,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// While a call is under way, no method of a Group waits for it. Stats takes every lock of a Group. If a lock were held
-// across the call, the bubble's time would stop and the test would not end.
+// While a call is under way, no method of a Group waits for it. Stats takes every lock of a Group.
+// If a lock were held across the call, the bubble's time would stop and the test would not end.
 func TestNoLockIsHeldAcrossTheNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(40 * ms)
@@ -55,8 +55,8 @@ func TestDearRequestDoesNotRefuseACheapOne(t *testing.T) {
 	})
 }
 
-// A key without leases took everything directly, as long as somebody waited: what it owed, and what was given back,
-// never left.
+// A key without leases took everything directly, as long as somebody waited: what it owed, and what
+// was given back, never left.
 func TestBusyKeyWithoutLeasesSettlesAndRefunds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
@@ -93,7 +93,8 @@ func TestBusyKeyWithoutLeasesSettlesAndRefunds(t *testing.T) {
 	})
 }
 
-// A program that ignores the error of New has a nil Limiter. All methods of it refuse, and none panics.
+// A program that ignores the error of New has a nil Limiter. All methods of it refuse, and none
+// panics.
 func TestNilAndZeroRefuse(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

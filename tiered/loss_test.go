@@ -172,8 +172,8 @@ func TestStateLossesAreLosses(t *testing.T) {
 	}
 }
 
-// In a planned failover by a real Sentinel no call fails for long. But grants of the old primary after the new one was
-// chosen are lost. Only the counter shows that.
+// In a planned failover by a real Sentinel no call fails for long. But grants of the old primary
+// after the new one was chosen are lost. Only the counter shows that.
 func TestPlannedSentinelFailoverIsSeen(t *testing.T) {
 	if testing.Short() {
 		t.Skip("7 s of real time")
@@ -182,7 +182,8 @@ func TestPlannedSentinelFailoverIsSeen(t *testing.T) {
 	c := redistest.StartSentinel(t)
 	sentinel := redis.NewSentinelClient(&redis.Options{Addr: c.Sentinel.Addr})
 	defer sentinel.Close()
-	// Many calls, so that some reach the old primary when it is none any more: how soon that is known differs.
+	// Many calls, so that some reach the old primary when it is none any more: how soon that is
+	// known differs.
 	policy := tiered.Policy{
 		Name: "api", Limit: tiered.PerSecond(2000), FailMode: tiered.FailClosed,
 		Lease: tiered.Lease{Period: 5 * ms},
@@ -242,8 +243,8 @@ func TestPlannedSentinelFailoverIsSeen(t *testing.T) {
 	}
 }
 
-// Replies state the level as a whole number. A bucket that expired just after it was full is no loss. One that was
-// deleted just before is.
+// Replies state the level as a whole number. A bucket that expired just after it was full is no
+// loss. One that was deleted just before is.
 func TestLossIsWhatCannotHaveExpired(t *testing.T) {
 	for _, del := range []bool{false, true} {
 		for _, asks := range [][]time.Duration{
@@ -277,8 +278,8 @@ func TestLossIsWhatCannotHaveExpired(t *testing.T) {
 	}
 }
 
-// A new window begins with the count of the old one, and is written with its first request, also if that is refused. When
-// the key expires with it, that is no loss.
+// A new window begins with the count of the old one, and is written with its first request, also if
+// that is refused. When the key expires with it, that is no loss.
 func TestWindowThatOnlyRefusedIsNotLost(t *testing.T) {
 	for _, limits := range [][2]tiered.Limit{
 		{tiered.PerSecond(30), {Tokens: 1, Per: 30 * second}},
@@ -304,8 +305,8 @@ func TestWindowThatOnlyRefusedIsNotLost(t *testing.T) {
 	}
 }
 
-// A Redis that comes back empty after an outage is reported: its keys may admit a burst more. One that has kept its data
-// is not, nor one that others have used meanwhile.
+// A Redis that comes back empty after an outage is reported: its keys may admit a burst more. One
+// that has kept its data is not, nor one that others have used meanwhile.
 func TestRedisThatComesBackEmpty(t *testing.T) {
 	for _, algorithm := range algorithms {
 		for _, mode := range failModes {

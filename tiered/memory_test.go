@@ -18,7 +18,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// generous is a store that grants everything and remembers nothing: what is left is the process' side.
+// generous is a store that grants everything and remembers nothing: what is left is the process'
+// side.
 type generous struct{ *remote.Memory }
 
 func (generous) Run(_ context.Context, _ time.Duration, calls []lua.Call, results []remote.Result) {
@@ -39,8 +40,8 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-// TestRatiosMemory measures what a key costs in the process, at a million keys of 16 bytes in `make ratios`, at a
-// tenth of that elsewhere. The key itself is 16 of them.
+// TestRatiosMemory measures what a key costs in the process, at a million keys of 16 bytes in `make
+// ratios`, at a tenth of that elsewhere. The key itself is 16 of them.
 func TestRatiosMemory(t *testing.T) {
 	if underRace {
 		t.Skip("the race detector has its own memory")
@@ -94,14 +95,16 @@ func TestRatiosMemory(t *testing.T) {
 	}
 }
 
-// The allocator rounds the size of a bucket up to a size class, so one more word would cost 32 bytes per key.
+// The allocator rounds the size of a bucket up to a size class, so one more word would cost 32
+// bytes per key.
 func TestBucketFitsItsSizeClass(t *testing.T) {
 	if n := unsafe.Sizeof(engine.Bucket{}); n > 256 {
 		t.Errorf("%d bytes, want 256 at most", n)
 	}
 }
 
-// A policy that nobody asks is small, and so are its figures: a service may have tens of thousands of rules.
+// A policy that nobody asks is small, and so are its figures: a service may have tens of thousands
+// of rules.
 func TestPoliciesThatNobodyAsksAreSmall(t *testing.T) {
 	heap := func() (m runtime.MemStats) {
 		runtime.GC()
@@ -134,7 +137,8 @@ func TestPoliciesThatNobodyAsksAreSmall(t *testing.T) {
 	runtime.KeepAlive(all)
 }
 
-// What nobody can use any more is forgotten: a removed policy takes no memory once its keys are gone.
+// What nobody can use any more is forgotten: a removed policy takes no memory once its keys are
+// gone.
 func TestRemovedPoliciesAreForgotten(t *testing.T) {
 	g := must(tiered.NewGroup(remote.NewMemory(), nil))
 	defer func() { _ = g.Close(ctx) }()
@@ -172,7 +176,8 @@ func TestRemovedPoliciesAreForgotten(t *testing.T) {
 	runtime.KeepAlive(g)
 }
 
-// However many keys somebody asks for, shares need no more memory and the process keeps none of them.
+// However many keys somebody asks for, shares need no more memory and the process keeps none of
+// them.
 func TestStandingSharesOfManyKeys(t *testing.T) {
 	keys := 10_000_000
 	if testing.Short() {

@@ -14,7 +14,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// disturbed is a store at the end of a bad wire: pipelines get lost on the way there or back, arrive twice, or late.
+// disturbed is a store at the end of a bad wire: pipelines get lost on the way there or back,
+// arrive twice, or late.
 type disturbed struct {
 	remote.Store
 	mu     sync.Mutex
@@ -56,8 +57,9 @@ func (d *disturbed) Run(ctx context.Context, timeout time.Duration, calls []lua.
 	}
 }
 
-// Requests and replies are lost, doubled and delayed, and processes close and come back. A bucket that hardly refills
-// admits no more than it has. In the end its ledger balances: missing tokens were admitted, or their grant was lost.
+// Requests and replies are lost, doubled and delayed, and processes close and come back. A bucket
+// that hardly refills admits no more than it has. In the end its ledger balances: missing tokens
+// were admitted, or their grant was lost.
 func TestLostDoubledAndLateMessages(t *testing.T) {
 	stores := map[string]func(t *testing.T) remote.Store{
 		"memory": func(*testing.T) remote.Store { return remote.NewMemory() },
@@ -114,8 +116,8 @@ func TestLostDoubledAndLateMessages(t *testing.T) {
 			if total < 1000 || left < 100 {
 				t.Errorf("%d admitted, %d left: this shows nothing", total, left)
 			}
-			// In vain: direct takes whose reply was lost or that came twice, and leases that ended while their return
-			// was under way.
+			// In vain: direct takes whose reply was lost or that came twice, and leases that ended
+			// while their return was under way.
 			if lost := burst - left - total; lost > burst/10 {
 				t.Errorf("%d tokens of %d are lost", lost, burst)
 			}
@@ -187,8 +189,8 @@ func spend(l *tiered.Limiter, length time.Duration) (admitted int64) {
 // hourly is a bucket of 1000 that hardly refills, so that what is admitted can be counted.
 var hourly = tiered.Policy{Name: "api", Limit: tiered.PerHour(1000), FailMode: tiered.FailClosed}
 
-// A grant is lost, and the next call is answered without being executed. That answer accepts nothing. Otherwise the
-// lost grant would count as spent.
+// A grant is lost, and the next call is answered without being executed. That answer accepts
+// nothing. Otherwise the lost grant would count as spent.
 func TestWhatWasNotExecutedIsNotAccepted(t *testing.T) {
 	for _, c := range []struct {
 		name   string

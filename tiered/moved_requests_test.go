@@ -16,10 +16,12 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// leaseLife is how long a lease lives by default: nobody is refused for longer what others do not use.
+// leaseLife is how long a lease lives by default: nobody is refused for longer what others do not
+// use.
 const leaseLife = time.Second
 
-// movedRig is a fleet whose requests move from process to process, on a Memory at the end of a wire.
+// movedRig is a fleet whose requests move from process to process, on a Memory at the end of a
+// wire.
 type movedRig struct {
 	limit     tiered.Limit
 	algorithm tiered.Algorithm
@@ -45,7 +47,8 @@ type movedOutcome struct {
 	late     []string // refusals of the store that name a time after the end of another's lease
 }
 
-// play plays the requests. They arrive at random within a tenth of their distance, so that no two fall on one instant.
+// play plays the requests. They arrive at random within a tenth of their distance, so that no two
+// fall on one instant.
 func (r movedRig) play(t *testing.T, seed uint64, requests func(random *rand.Rand) []arrival) (o movedOutcome) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -127,8 +130,8 @@ func (j *earlyJudge) early(at time.Duration, allowed bool) bool {
 			j.window, j.admitted, j.refused = k, nil, false
 		}
 	} else {
-		// A token counts from its settlement, a lease's life after it was spent at the latest, and comes back two blocks
-		// late at most.
+		// A token counts from its settlement, a lease's life after it was spent at the latest, and
+		// comes back two blocks late at most.
 		counts := j.limit.Per + 2*lua.DefaultBlock(j.limit.Per) + leaseLife
 		for len(j.admitted) > 0 && at-j.admitted[0] > counts {
 			j.admitted = j.admitted[1:]
@@ -150,7 +153,8 @@ func (j *earlyJudge) early(at time.Duration, allowed bool) bool {
 	return true
 }
 
-// truthfulStore is a Memory 300 µs away. It counts calls, and looks at what it tells those it refuses.
+// truthfulStore is a Memory 300 µs away. It counts calls, and looks at what it tells those it
+// refuses.
 type truthfulStore struct {
 	*remote.Memory
 	mu    sync.Mutex
@@ -175,7 +179,8 @@ func (s *truthfulStore) Run(ctx context.Context, timeout time.Duration, calls []
 	time.Sleep(way)
 }
 
-// firstEnd returns when the first lease ends that another process than but holds tokens in, by the records of a key.
+// firstEnd returns when the first lease ends that another process than but holds tokens in, by the
+// records of a key.
 func firstEnd(fields map[string]string, but string, now int64) (first int64, out bool) {
 	for name, record := range fields {
 		if id, is := strings.CutPrefix(name, "p"); !is || id == but {
@@ -190,7 +195,8 @@ func firstEnd(fields map[string]string, but string, now int64) (first int64, out
 	return first, out
 }
 
-// paced appends n requests to a process, at a rate per second, each up to a tenth of the distance early or late.
+// paced appends n requests to a process, at a rate per second, each up to a tenth of the distance
+// early or late.
 func paced(all []arrival, random *rand.Rand, n int64, rate float64, process int) []arrival {
 	at := time.Duration(random.Float64() * float64(time.Millisecond))
 	if len(all) > 0 {
@@ -203,8 +209,8 @@ func paced(all []arrival, random *rand.Rand, n int64, rate float64, process int)
 	return all
 }
 
-// moved is about three quarters of a limit through one process, then what is left and a fortieth more through another, as
-// after a client has connected anew, and then a trickle.
+// moved is about three quarters of a limit through one process, then what is left and a fortieth
+// more through another, as after a client has connected anew, and then a trickle.
 func moved(limit int64) func(*rand.Rand) []arrival {
 	return func(random *rand.Rand) []arrival {
 		n := limit*3/4 + random.Int64N(limit/10) - limit/20
@@ -214,7 +220,8 @@ func moved(limit int64) func(*rand.Rand) []arrival {
 	}
 }
 
-// blocks is runs of a twentieth of a limit through one process after the other, a tenth more than the limit in all.
+// blocks is runs of a twentieth of a limit through one process after the other, a tenth more than
+// the limit in all.
 func blocks(limit int64, processes int) func(*rand.Rand) []arrival {
 	return func(random *rand.Rand) (all []arrival) {
 		for i := range 22 {
@@ -224,7 +231,8 @@ func blocks(limit int64, processes int) func(*rand.Rand) []arrival {
 	}
 }
 
-// strolls is requests at a moderate rate that move every now and then, a fifth more than the limit in all.
+// strolls is requests at a moderate rate that move every now and then, a fifth more than the limit
+// in all.
 func strolls(limit int64, rate float64, processes int) func(*rand.Rand) []arrival {
 	return func(random *rand.Rand) (all []arrival) {
 		for i := 0; int64(len(all)) < limit*6/5; i++ {
@@ -234,7 +242,8 @@ func strolls(limit int64, rate float64, processes int) func(*rand.Rand) []arriva
 	}
 }
 
-// steadily is independent requests to all processes, so many times the limit, for three of its periods.
+// steadily is independent requests to all processes, so many times the limit, for three of its
+// periods.
 func steadily(times float64, limit tiered.Limit, processes int) func(*rand.Rand) []arrival {
 	return func(random *rand.Rand) (all []arrival) {
 		rate := times * float64(limit.Tokens) / float64(limit.Per)
@@ -262,13 +271,13 @@ func (r movedRig) sum(t *testing.T, requests func(*rand.Rand) []arrival) (o move
 	return o
 }
 
-// What one process holds of a window is refused to the others while it is not used: little of it, and nobody for longer
-// than a lease lives, however long the window is, whether he comes back when he was told or all the time. Nobody is told to
-// stay away until the window ends.
+// What one process holds of a window is refused to the others while it is not used: little of it,
+// and nobody for longer than a lease lives, however long the window is, whether he comes back when
+// he was told or all the time. Nobody is told to stay away until the window ends.
 //
-// The bounds of early refusals of a fixed window are those of the best trial of each load, and those of a sliding window
-// are what it had before. Calls are bounded by what they were, and a fifth to a half more while a window is drained fast
-// (docs/internals/sizing.md).
+// The bounds of early refusals of a fixed window are those of the best trial of each load, and
+// those of a sliding window are what it had before. Calls are bounded by what they were, and a
+// fifth to a half more while a window is drained fast (docs/internals/sizing.md).
 func TestFleetWhoseRequestsMove(t *testing.T) {
 	if underRace {
 		t.Skip("many runs: not under the race detector")

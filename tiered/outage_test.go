@@ -16,7 +16,8 @@ func during(from, to time.Duration) func(time.Duration, int) bool {
 	return func(at time.Duration, _ int) bool { return at >= from && at < to }
 }
 
-// seeds is how many runs of a scenario a test makes: one in the short tests, which the race detector slows down.
+// seeds is how many runs of a scenario a test makes: one in the short tests, which the race
+// detector slows down.
 func seeds(n uint64) uint64 {
 	if testing.Short() {
 		return 1
@@ -24,8 +25,9 @@ func seeds(n uint64) uint64 {
 	return n
 }
 
-// A fleet goes through an outage of 15 s. In the 10 s after it, a process goes on alone until its breaker closes, openTime
-// and a Timeout later at most, while Redis lends its whole rate to those that are back.
+// A fleet goes through an outage of 15 s. In the 10 s after it, a process goes on alone until its
+// breaker closes, openTime and a Timeout later at most, while Redis lends its whole rate to those
+// that are back.
 func TestFleetInAnOutage(t *testing.T) {
 	notUnderRace(t)
 	const rate, burst, down, up, end = 1000., 200., 10 * second, 25 * second, 45 * second
@@ -75,7 +77,8 @@ func TestFleetInAnOutage(t *testing.T) {
 				if n, of := denied(offers, up, up+10*second); float64(of-n) < 0.7*10*rate {
 					t.Errorf("%v: only %d admitted in the 10 s after the outage", mode, of-n)
 				}
-				// Back within 3 s: the limit is used again, in every mode (an open mode's debt is 2C/r at most).
+				// Back within 3 s: the limit is used again, in every mode (an open mode's debt is
+				// 2C/r at most).
 				if n, of := denied(offers, up+3*second, end); float64(of-n) < 0.95*17*rate {
 					t.Errorf("%v: %d admitted in the 17 s from 3 s after the outage on", mode, of-n)
 				}
@@ -84,8 +87,9 @@ func TestFleetInAnOutage(t *testing.T) {
 	}
 }
 
-// Each process may admit more than a burst in the second until its breaker closes, and more where few share the limit. The
-// floor of the bucket must not forgive that each time Redis comes back. Who asks for half of the limit is refused nothing.
+// Each process may admit more than a burst in the second until its breaker closes, and more where
+// few share the limit. The floor of the bucket must not forgive that each time Redis comes back.
+// Who asks for half of the limit is refused nothing.
 func TestFleetOnAFlappingRedis(t *testing.T) {
 	notUnderRace(t)
 	for _, c := range []struct {
@@ -125,8 +129,8 @@ func TestUsersWithinTheirLimitAreNotHurt(t *testing.T) {
 	}
 }
 
-// A Redis that was never reached is probed although its clock is unknown, so it is found soon after it starts.
-// Until then only probes are sent.
+// A Redis that was never reached is probed although its clock is unknown, so it is found soon after
+// it starts. Until then only probes are sent.
 func TestRedisThatComesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &counted{distant: newDistant(ms)}
@@ -220,8 +224,8 @@ func TestOutageIsDecidedByEachFailMode(t *testing.T) {
 	})
 }
 
-// When Redis stops answering and no breaker is open yet, a share does not pay for a request that another policy
-// refuses.
+// When Redis stops answering and no breaker is open yet, a share does not pay for a request that
+// another policy refuses.
 func TestShareDoesNotPayForARefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
@@ -252,7 +256,8 @@ func soonInBubble(t *testing.T, is func() bool) {
 	}
 }
 
-// In an outage of one of two stores, the other still decides its keys. It is not asked if a share is known to refuse.
+// In an outage of one of two stores, the other still decides its keys. It is not asked if a share
+// is known to refuse.
 func TestOutageOfOneOfTwoStores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		well, ill := newDistant(ms), newDistant(ms)
@@ -280,7 +285,8 @@ func TestOutageOfOneOfTwoStores(t *testing.T) {
 	})
 }
 
-// That Redis refused a moment ago says nothing while it does not answer: the fail mode decides, however a caller asks.
+// That Redis refused a moment ago says nothing while it does not answer: the fail mode decides,
+// however a caller asks.
 func TestDenialDoesNotOutliveRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)

@@ -130,8 +130,8 @@ func TestPeekEachWithoutRedis(t *testing.T) {
 	}
 }
 
-// Peek says what Allow says at the same instant: of a key that is refused all of it, and of one that is admitted what was
-// left before. In an outage that is what the fail mode says.
+// Peek says what Allow says at the same instant: of a key that is refused all of it, and of one
+// that is admitted what was left before. In an outage that is what the fail mode says.
 func TestPeekSaysWhatAllowSays(t *testing.T) {
 	for name, p := range map[string]tiered.Policy{
 		"token bucket":     {Limit: tiered.PerDay(1)},
@@ -224,8 +224,9 @@ func TestPeekOfNothingKnowsTheRefill(t *testing.T) {
 	})
 }
 
-// A raised limit counts from the first look at a key, though a look takes nothing: who looks until there is enough is not told the
-// same time again and again. So does one in a process that has not used the key before.
+// A raised limit counts from the first look at a key, though a look takes nothing: who looks until
+// there is enough is not told the same time again and again. So does one in a process that has not
+// used the key before.
 func TestPeekAfterALimitWasRaised(t *testing.T) {
 	for _, also := range [][]tiered.Limit{nil, {tiered.PerDay(5000)}} {
 		for _, another := range []bool{false, true} {
@@ -252,7 +253,8 @@ func TestPeekAfterALimitWasRaised(t *testing.T) {
 	}
 }
 
-// PeekEach does not admit what Allow and Peek refuse, because this process leaves what comes to others for a while.
+// PeekEach does not admit what Allow and Peek refuse, because this process leaves what comes to
+// others for a while.
 func TestPeekEachInAHoldOff(t *testing.T) {
 	for _, also := range [][]tiered.Limit{nil, {tiered.PerDay(10_000)}, {tiered.Per(50, 2*time.Second).WithBurst(20)}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -278,8 +280,8 @@ func TestPeekEachInAHoldOff(t *testing.T) {
 	}
 }
 
-// A look tells Redis what is spent of a lease and what is owed, if it is refused: what comes has no room before. So who comes back, or
-// looks again, when it says finds the tokens.
+// A look tells Redis what is spent of a lease and what is owed, if it is refused: what comes has no
+// room before. So who comes back, or looks again, when it says finds the tokens.
 func TestPeekAfterALeaseWasSpent(t *testing.T) {
 	for what, c := range map[string]struct {
 		limit tiered.Limit

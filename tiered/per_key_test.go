@@ -191,7 +191,8 @@ func admitted(t *testing.T, l *tiered.Limiter, key string) (n int) {
 	}
 }
 
-// PerKey may give a window another limit, Blocked or Unlimited. Another period is invalid if bucket names contain it.
+// PerKey may give a window another limit, Blocked or Unlimited. Another period is invalid if bucket
+// names contain it.
 func TestPerKeyOfWindows(t *testing.T) {
 	for _, p := range windows {
 		t.Run(p.Name, func(t *testing.T) {

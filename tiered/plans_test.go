@@ -16,8 +16,8 @@ var freeAndPro = tiered.Policy{
 	Plans: map[string]tiered.Limit{"pro": tiered.PerMinute(1000).WithBurst(2000), "staff": tiered.Unlimited(), "suspended": tiered.Blocked()},
 }
 
-// A request goes by the limit of its plan, and one without a plan, or with an unknown one, by Policy.Limit. Unknown plans
-// are counted, and the first one makes a line that does not name it.
+// A request goes by the limit of its plan, and one without a plan, or with an unknown one, by
+// Policy.Limit. Unknown plans are counted, and the first one makes a line that does not name it.
 func TestPlanOfARequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		plan    string
@@ -64,8 +64,8 @@ func TestPlanOfARequest(t *testing.T) {
 	}
 }
 
-// A user who changes plans has the new one from the next request on, and without a plan Policy.Limit again. What has been
-// used counts in each plan.
+// A user who changes plans has the new one from the next request on, and without a plan
+// Policy.Limit again. What has been used counts in each plan.
 func TestUserChangesPlans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), freeAndPro, nil)

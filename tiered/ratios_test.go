@@ -16,18 +16,19 @@ import (
 // roundTrip is that of the fleets that figures are published of: a Redis in the same data center.
 const roundTrip = 600 * time.Microsecond
 
-// The limits of those fleets: one whose leases last for the default period, and one whose burst makes them short
-// (burst/4r is 50 ms), which is where hold-offs and calls are dear.
+// The limits of those fleets: one whose leases last for the default period, and one whose burst
+// makes them short (burst/4r is 50 ms), which is where hold-offs and calls are dear.
 var (
 	roomy    = tiered.PerSecond(20_000).WithBurst(20_000)
 	thousand = tiered.PerSecond(1000).WithBurst(200)
 )
 
-// TestRatios has the lines of `make ratios` that are about several processes which share a limit: a fleet on Memory
-// at the end of a wire, in virtual time, so they repeat exactly on any machine. A line is the median of the seeds,
-// but for what must never happen: that is the worst seed's; and what waited is that of all seeds, for the median of
-// rare events is 0 too soon. The wire of that line stalls now and then: on an even one nothing would wait by the
-// formula of the low-water mark alone, on this one 87 of a million do, and with the quarter of the grant none.
+// TestRatios has the lines of `make ratios` that are about several processes which share a limit: a
+// fleet on Memory at the end of a wire, in virtual time, so they repeat exactly on any machine. A
+// line is the median of the seeds, but for what must never happen: that is the worst seed's; and
+// what waited is that of all seeds, for the median of rare events is 0 too soon. The wire of that
+// line stalls now and then: on an even one nothing would wait by the formula of the low-water mark
+// alone, on this one 87 of a million do, and with the quarter of the grant none.
 func TestRatios(t *testing.T) {
 	notUnderRace(t)
 	type line struct {
@@ -83,7 +84,8 @@ func TestRatios(t *testing.T) {
 				{ratio.Line{Name: "tokens over the bound in the worst interval", Bound: 0}, figures.excess, most},
 			},
 		},
-		// Users below their limit are served, with leases too. An ideal limiter refuses none of these, or next to none.
+		// Users below their limit are served, with leases too. An ideal limiter refuses none of
+		// these, or next to none.
 		{"8 processes at 0.8 of 1000 per 2 s, a sliding window", fleetRun{
 			algorithm: tiered.SlidingWindow, limit: per2s, processes: 8, demand: 0.8, length: 20 * second,
 		}, 5, []line{refused, perDecision(0.1), within}},
@@ -101,8 +103,8 @@ func TestRatios(t *testing.T) {
 		{"8 processes at 3 times 500/s, a sliding window", fleetRun{
 			algorithm: tiered.SlidingWindow, limit: tiered.PerSecond(500), processes: 8, demand: 3, length: 20 * second,
 		}, 5, []line{uses(0.95), perToken(1), within}},
-		// Most of the demand is in one of 10 processes, another one each second. Commands are at most 1.5 times
-		// what they were before, when 0.92, 0.93 and 0.88 of the limit was used.
+		// Most of the demand is in one of 10 processes, another one each second. Commands are at
+		// most 1.5 times what they were before, when 0.92, 0.93 and 0.88 of the limit was used.
 		{"skew that moves each second, 3 times 2000/s, burst 500", fleetRun{
 			limit: tiered.PerSecond(2000).WithBurst(500), demand: 3, turns: true,
 		}, 5, []line{uses(0.97), perToken(0.1), within}},
@@ -128,8 +130,8 @@ func TestRatios(t *testing.T) {
 			limit: tiered.PerSecond(500).WithBurst(100), processes: 1, demand: 1, dear: 3, length: 60 * second,
 		}, 5, []line{uses(0.99), within}},
 	} {
-		// What leases and bucket hold when a run ends is missing in its utilisation: 60 tokens at a burst of 200,
-		// whatever its length. So where it is below 1 the run is long.
+		// What leases and bucket hold when a run ends is missing in its utilisation: 60 tokens at a
+		// burst of 200, whatever its length. So where it is below 1 the run is long.
 		t.Run(c.name, func(t *testing.T) {
 			f := c.run
 			if f.processes == 0 {
@@ -152,9 +154,9 @@ func TestRatios(t *testing.T) {
 	}
 }
 
-// Twenty processes share a limit of one key, and more is asked for than there is. The first process is asked ten times
-// as often as the last one. None of them takes what the others need: each admits about the same part of what it is
-// asked for, and none refuses all of it for long.
+// Twenty processes share a limit of one key, and more is asked for than there is. The first process
+// is asked ten times as often as the last one. None of them takes what the others need: each admits
+// about the same part of what it is asked for, and none refuses all of it for long.
 func TestNoProcessOfAFleetStarves(t *testing.T) {
 	const processes, demand, end = 20, 1.5, 15 * second
 	synctest.Test(t, func(t *testing.T) {

@@ -17,11 +17,13 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// openTime is how long a breaker stays open at most, once Redis is back: the longest wait for its next probe.
+// openTime is how long a breaker stays open at most, once Redis is back: the longest wait for its
+// next probe.
 const openTime = second
 
-// With any policy, Redis decides over every key again 20 s after an outage, and carries out a Reset. This holds for a
-// key whose calls failed, and for one that was first used while the breaker was open.
+// With any policy, Redis decides over every key again 20 s after an outage, and carries out a
+// Reset. This holds for a key whose calls failed, and for one that was first used while the breaker
+// was open.
 func TestEveryPolicyRecovers(t *testing.T) {
 	notUnderRace(t)
 	i, every := 0, 1
@@ -115,15 +117,16 @@ func (s *losing) Run(ctx context.Context, timeout time.Duration, calls []lua.Cal
 	}
 }
 
-// poisoned is a store that refuses the buckets of a key, as Redis does when they are of another type.
+// poisoned is a store that refuses the buckets of a key, as Redis does when they are of another
+// type.
 func poisoned(d *distant, key string) *losing {
 	s := &losing{distant: d, err: &remote.ScriptError{Text: "RLFOREIGN key"}, only: key}
 	s.next.Store(1e9)
 	return s
 }
 
-// A single rare request meets a dead Redis. No other request is needed to notice that, and no more calls are made than
-// that takes.
+// A single rare request meets a dead Redis. No other request is needed to notice that, and no more
+// calls are made than that takes.
 func TestRareRequestsFindOutThatRedisIsGone(t *testing.T) {
 	for _, mode := range failModes {
 		synctest.Test(t, func(t *testing.T) {
@@ -152,7 +155,8 @@ func TestRareRequestsFindOutThatRedisIsGone(t *testing.T) {
 	}
 }
 
-// One lost call is repeated once, within a second. A call that failed because of its key alone is not repeated.
+// One lost call is repeated once, within a second. A call that failed because of its key alone is
+// not repeated.
 func TestOneLostCallIsRepeatedOnce(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -181,7 +185,8 @@ func TestOneLostCallIsRepeatedOnce(t *testing.T) {
 	}
 }
 
-// If a key's calls fail again and again while the node answers others, they are not repeated for ever.
+// If a key's calls fail again and again while the node answers others, they are not repeated for
+// ever.
 func TestKeyThatKeepsFailingIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &losing{distant: newDistant(ms), err: context.DeadlineExceeded, only: "bad"}
@@ -225,8 +230,8 @@ func TestManyFailedCallsAreNoStorm(t *testing.T) {
 	})
 }
 
-// Keys that are only ever asked for directly find out as well that Redis is back, within the time of one probe: theirs
-// write something, or they would prove nothing.
+// Keys that are only ever asked for directly find out as well that Redis is back, within the time
+// of one probe: theirs write something, or they would prove nothing.
 func TestDirectKeysProbe(t *testing.T) {
 	for _, c := range []struct {
 		lease tiered.Lease

@@ -89,7 +89,8 @@ type patientOf struct {
 	l     *tiered.Limiter
 }
 
-// ask asks for one token of a few keys each 10 ms, for as long; each time for a key that is new, too.
+// ask asks for one token of a few keys each 10 ms, for as long; each time for a key that is new,
+// too.
 func (p patientOf) ask(d time.Duration) {
 	for i := range int(d / (10 * ms)) {
 		p.l.Allow(ctx, "hot")
@@ -122,15 +123,16 @@ const (
 // outageFigures are those of an outage in which shares decided.
 const outageFigures = "policy.Tokens.Fallback policy.Costs.Settled policy.Leases.Lost node.Calls.Failed node.Outages.Count node.Outages.Settled"
 
-// opens is the events of a breaker that opens for errors of one class, and is probed in vain before it closes.
+// opens is the events of a breaker that opens for errors of one class, and is probed in vain before
+// it closes.
 func opens(class string) string {
 	return fmt.Sprintf("closed→open %[1]s, open→probing, probing→open %[1]s, probing→closed, error %[1]s", class)
 }
 
-// faultsTold is the table of faults: what each of them shows of itself, and that nothing of it is there without it. The
-// lines are all that are written; the figures are those that are zero before and are not afterwards; so are the
-// events. With a question mark it may be there or not: a refresh of presence is under way when Redis goes, or is not, and
-// a probe is one, or a request's call.
+// faultsTold is the table of faults: what each of them shows of itself, and that nothing of it is
+// there without it. The lines are all that are written; the figures are those that are zero before
+// and are not afterwards; so are the events. With a question mark it may be there or not: a refresh
+// of presence is under way when Redis goes, or is not, and a probe is one, or a request's call.
 var faultsTold = []struct {
 	name     string
 	mode     tiered.FailMode

@@ -110,8 +110,8 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// Who knows x/time/rate expects Reserve to promise tokens of the future. The first sentence of each one's
-// documentation, which is what an editor and a list of methods show, says that it does not.
+// Who knows x/time/rate expects Reserve to promise tokens of the future. The first sentence of each
+// one's documentation, which is what an editor and a list of methods show, says that it does not.
 func TestReserveSaysFirstThatItTakesNow(t *testing.T) {
 	found := 0
 	for _, name := range []string{"reserve.go", "uses.go"} {

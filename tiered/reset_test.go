@@ -40,7 +40,8 @@ func TestResetForgivesWhatOthersLeased(t *testing.T) {
 	}
 }
 
-// What a Reset has forgiven does not come back once more when its request is canceled, in place of what others took since.
+// What a Reset has forgiven does not come back once more when its request is canceled, in place of
+// what others took since.
 func TestCancelAfterResetGivesBackNothing(t *testing.T) {
 	for _, a := range []tiered.Algorithm{tiered.FixedWindow, tiered.SlidingWindow, tiered.SlidingLog} {
 		bubble(t, fmt.Sprint(a), func(t *testing.T) {
@@ -73,7 +74,8 @@ func TestCancelAfterResetGivesBackNothing(t *testing.T) {
 	}
 }
 
-// If Reset returns nil, the bucket is reset, also if Redis' clock was set back or ahead before the process noticed it.
+// If Reset returns nil, the bucket is reset, also if Redis' clock was set back or ahead before the
+// process noticed it.
 func TestResetWhenTheClockIsSet(t *testing.T) {
 	const back, hour, ahead = -2 * second, -time.Hour, 2 * second
 	for _, c := range []struct {
@@ -149,8 +151,8 @@ func TestResetByTheSmallerLimit(t *testing.T) {
 	})
 }
 
-// A refund is credited only under a deadline within one ttl: with a Timeout beyond that, Reset reported nil and did
-// nothing.
+// A refund is credited only under a deadline within one ttl: with a Timeout beyond that, Reset
+// reported nil and did nothing.
 func TestResetWithALongTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newDistant(ms), tiered.Policy{Limit: tiered.PerHour(10)},

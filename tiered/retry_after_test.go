@@ -13,8 +13,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// A client that is alone and comes back when it was told is admitted: also if its process gave a lease back meanwhile,
-// which is whole tokens and leaves the part of one that the refill brought, and if a standing share was renewed 40 times.
+// A client that is alone and comes back when it was told is admitted: also if its process gave a
+// lease back meanwhile, which is whole tokens and leaves the part of one that the refill brought,
+// and if a standing share was renewed 40 times.
 func TestComeBackAfterAWhile(t *testing.T) {
 	type ask struct {
 		cost  int64
@@ -54,8 +55,8 @@ func TestComeBackAfterAWhile(t *testing.T) {
 	}
 }
 
-// A refusal is believed for 5 s at most, whatever the random numbers and whenever the tokens are due: then a process sees
-// what others gave to the key.
+// A refusal is believed for 5 s at most, whatever the random numbers and whenever the tokens are
+// due: then a process sees what others gave to the key.
 func TestARefusalIsBelievedFor5Seconds(t *testing.T) {
 	for _, a := range algorithms {
 		for _, random := range []float64{0, 0.5, 0.999999} {
@@ -98,8 +99,8 @@ func told(t *testing.T, p tiered.Policy) (*tiered.Limiter, *remote.Memory) {
 	return l, store
 }
 
-// A client that is refused, and comes back exactly when it was told, is admitted, whatever was refused, charged or given
-// back before. Package answers draws what nobody thought of here.
+// A client that is refused, and comes back exactly when it was told, is admitted, whatever was
+// refused, charged or given back before. Package answers draws what nobody thought of here.
 func TestComeBackWhenTold(t *testing.T) {
 	use := func(n, gap int64) func(*testing.T, *tiered.Limiter) {
 		return func(t *testing.T, l *tiered.Limiter) {
@@ -171,7 +172,8 @@ func settled(t *testing.T, l *tiered.Limiter) {
 	l.AllowN(ctx, "k", 273)
 }
 
-// ResetAfter of a key that owes is when it is full, whatever is refused and whether a Peek or a request tells it.
+// ResetAfter of a key that owes is when it is full, whatever is refused and whether a Peek or a
+// request tells it.
 func TestResetAfterOfADebt(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy tiered.Policy
@@ -198,7 +200,8 @@ func TestResetAfterOfADebt(t *testing.T) {
 	}
 }
 
-// A hold-off, in which a process leaves to others what comes, makes nobody wait longer for a full key.
+// A hold-off, in which a process leaves to others what comes, makes nobody wait longer for a full
+// key.
 func TestResetAfterInAHoldOff(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerSecond(1000)}, nil)
@@ -249,7 +252,8 @@ func TestResetAfterOfADebtOfCenturies(t *testing.T) {
 	})
 }
 
-// With several limits ResetAfter is that of the limit that is named, and never less than RetryAfter.
+// With several limits ResetAfter is that of the limit that is named, and never less than
+// RetryAfter.
 func TestResetIsOfTheLimitThatIsNamed(t *testing.T) {
 	for _, a := range []tiered.Algorithm{tiered.TokenBucket, tiered.SlidingWindow} {
 		synctest.Test(t, func(t *testing.T) {
@@ -268,9 +272,9 @@ func TestResetIsOfTheLimitThatIsNamed(t *testing.T) {
 	}
 }
 
-// A limit that was lowered decides once nobody has used the larger one for ten seconds. A refusal tells when the tokens come by the
-// larger until then, and by the smaller from then on, however the limit was lowered. A wait that this is too late for ends at
-// once.
+// A limit that was lowered decides once nobody has used the larger one for ten seconds. A refusal
+// tells when the tokens come by the larger until then, and by the smaller from then on, however the
+// limit was lowered. A wait that this is too late for ends at once.
 func TestComeBackAfterALimitWasLowered(t *testing.T) {
 	high, low := tiered.PerHour(1000), tiered.PerHour(100)
 	for _, a := range []tiered.Algorithm{tiered.TokenBucket, tiered.SlidingLog, tiered.SlidingWindow} {
@@ -312,7 +316,8 @@ func TestComeBackAfterALimitWasLowered(t *testing.T) {
 	}
 }
 
-// A request with a shorter sliding window than its key had is told when it is admitted by that, and not the time of the longer one.
+// A request with a shorter sliding window than its key had is told when it is admitted by that, and
+// not the time of the longer one.
 func TestComeBackAfterAShorterWindow(t *testing.T) {
 	for _, random := range []float64{0, 0.5, 0.999} {
 		bubble(t, "", func(t *testing.T) {
@@ -333,8 +338,8 @@ func TestComeBackAfterAShorterWindow(t *testing.T) {
 	}
 }
 
-// What is leased, and spent since, has no room in Redis before it is told. So a request for the whole burst is told by Redis when it
-// is admitted, also in a hold-off.
+// What is leased, and spent since, has no room in Redis before it is told. So a request for the
+// whole burst is told by Redis when it is admitted, also in a hold-off.
 func TestComeBackForTheWholeBurst(t *testing.T) {
 	for _, cost := range []int64{98, 99, 100} {
 		bubble(t, "", func(t *testing.T) {
@@ -354,7 +359,8 @@ func TestComeBackForTheWholeBurst(t *testing.T) {
 	}
 }
 
-// Requests of several costs that are refused at once are each told their own time, where no single refill tells all.
+// Requests of several costs that are refused at once are each told their own time, where no single
+// refill tells all.
 func TestRefusedInACrowd(t *testing.T) {
 	for name, p := range map[string]tiered.Policy{
 		"sliding window": {Limit: tiered.PerMinute(100), Algorithm: tiered.SlidingWindow},
@@ -398,8 +404,8 @@ func TestRefusedInACrowd(t *testing.T) {
 	}
 }
 
-// After a charge a refusal that Redis did not see tells when the tokens come: also if the debt is as low as it may be, which is whole
-// tokens, and if the bucket is full before Redis hears of it.
+// After a charge a refusal that Redis did not see tells when the tokens come: also if the debt is
+// as low as it may be, which is whole tokens, and if the bucket is full before Redis hears of it.
 func TestComeBackAfterACharge(t *testing.T) {
 	for what, c := range map[string]struct {
 		limit  tiered.Limit
@@ -428,7 +434,8 @@ func TestComeBackAfterACharge(t *testing.T) {
 	}
 }
 
-// Redis counts in microseconds, and a process in nanoseconds. A renewal that is refused in between tells the same end of a window.
+// Redis counts in microseconds, and a process in nanoseconds. A renewal that is refused in between
+// tells the same end of a window.
 func TestComeBackAtTheEndOfAWindow(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		p := tiered.Policy{Limit: tiered.Per(274, 2*time.Second), Algorithm: tiered.FixedWindow, Calendar: true}

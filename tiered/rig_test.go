@@ -49,7 +49,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
-// distant is a Memory at the end of a wire: each call takes a round trip, and the wire can be disturbed.
+// distant is a Memory at the end of a wire: each call takes a round trip, and the wire can be
+// disturbed.
 type distant struct {
 	*remote.Memory
 	trip time.Duration
@@ -137,8 +138,9 @@ func reasonOf(err error) tiered.Reason {
 	return refusal.Decision.Reason
 }
 
-// limiter returns a Limiter that is closed at the end of the test. Its store refuses no call, unless it is
-// watch.Damaged. A policy without a name is called api. Without options nothing is logged.
+// limiter returns a Limiter that is closed at the end of the test. Its store refuses no call,
+// unless it is watch.Damaged. A policy without a name is called api. Without options nothing is
+// logged.
 func limiter(t *testing.T, s remote.Store, p tiered.Policy, o *tiered.Options) *tiered.Limiter {
 	t.Helper()
 	p.Name = cmp.Or(p.Name, "api")
@@ -224,8 +226,9 @@ func burstOf(l tiered.Limit) int64 {
 
 func nanosPerTokenOf(l tiered.Limit) float64 { return float64(l.Per) / float64(l.Tokens) }
 
-// notUnderRace skips a test of many runs in virtual time: under the race detector it takes ten times as long, and
-// shorter tests run the same code there. `make test` runs those named TestFleet without the detector.
+// notUnderRace skips a test of many runs in virtual time: under the race detector it takes ten
+// times as long, and shorter tests run the same code there. `make test` runs those named TestFleet
+// without the detector.
 func notUnderRace(t *testing.T) {
 	t.Helper()
 	if underRace {
@@ -233,7 +236,8 @@ func notUnderRace(t *testing.T) {
 	}
 }
 
-// onBoth runs a test over a Memory and over a real Redis; periods of hours make the time that it takes no matter.
+// onBoth runs a test over a Memory and over a real Redis; periods of hours make the time that it
+// takes no matter.
 func onBoth(t *testing.T, f func(t *testing.T, store remote.Store)) {
 	t.Run("memory", func(t *testing.T) { f(t, remote.NewMemory()) })
 	t.Run("redis", func(t *testing.T) { f(t, open(t, redistest.Start(t).URL())) })
@@ -275,8 +279,8 @@ func command(t *testing.T, c *redis.Client, args ...any) {
 	}
 }
 
-// soon polls what real processes do, as long as they may take: there is nothing else to wait on. Of what a poll takes it
-// counts 20 ms: the machine was busy elsewhere for the rest.
+// soon polls what real processes do, as long as they may take: there is nothing else to wait on. Of
+// what a poll takes it counts 20 ms: the machine was busy elsewhere for the rest.
 func soon(t *testing.T, what string, within time.Duration, is func() bool) (took time.Duration) {
 	t.Helper()
 	begun := time.Now()

@@ -30,7 +30,8 @@ const (
 	opsLength    = 40 * time.Second
 )
 
-// Two users of one policy: one is calm, at half of the limit, the other one busy, at half more than the limit.
+// Two users of one policy: one is calm, at half of the limit, the other one busy, at half more than
+// the limit.
 const (
 	calm = iota
 	busy
@@ -41,8 +42,8 @@ var (
 	opsDemand = [...]float64{calm: 0.5, busy: 1.5}
 )
 
-// opsFaults are the rows of the table, each with all that look the same to users. A fault is done to each process,
-// again and again, with the time since it began; done is true when it is over.
+// opsFaults are the rows of the table, each with all that look the same to users. A fault is done
+// to each process, again and again, with the time since it began; done is true when it is over.
 var opsFaults = map[string][]func(s *afflicted, process int, since time.Duration, done bool){
 	"Redis gone, refusing, out of memory; no free connection": {
 		breaking(io.EOF), breaking(replied("WRONGPASS invalid")), breaking(replied("OOM command not allowed")),
@@ -157,8 +158,8 @@ func opsRun(t *testing.T, mode tiered.FailMode, fault func(*afflicted, int, time
 
 var opsCell = regexp.MustCompile(`^(\d+) %, ([0-9.]+) ×, (?:([0-9.]+)|any)$`)
 
-// TestOperationsTableIsTrue reads the table "what your users see" out of docs/runbook.md, and has each of its faults
-// happen in each fail mode.
+// TestOperationsTableIsTrue reads the table "what your users see" out of docs/runbook.md, and has
+// each of its faults happen in each fail mode.
 func TestOperationsTableIsTrue(t *testing.T) {
 	notUnderRace(t)
 	page := must(os.ReadFile("../docs/runbook.md"))
@@ -216,7 +217,8 @@ func number(t *testing.T, text string) float64 {
 // opsFar is a row of the table of far regions: a Redis that is so many ms away, there and back.
 var opsFar = regexp.MustCompile(`^\| (\d+) ms \| (\d+) ms \| ([0-9.]+) % \| ([0-9.]+) % \| ([0-9.]+) % \|$`)
 
-// TestFleetIsAsFarAsTheTableSays makes the rows of that table in docs/deploying.md: ten processes share a limit of 1000 per second on one key.
+// TestFleetIsAsFarAsTheTableSays makes the rows of that table in docs/deploying.md: ten processes
+// share a limit of 1000 per second on one key.
 func TestFleetIsAsFarAsTheTableSays(t *testing.T) {
 	notUnderRace(t)
 	page := must(os.ReadFile("../docs/deploying.md"))

@@ -120,8 +120,8 @@ func TestSetPoliciesAllOrNothing(t *testing.T) {
 	})
 }
 
-// A new configuration walks the keys once, and not once for each policy: 200 policies with 20 000 keys would take
-// seconds.
+// A new configuration walks the keys once, and not once for each policy: 200 policies with 20 000
+// keys would take seconds.
 func TestSetPoliciesWalksTheKeysOnce(t *testing.T) {
 	const policies, keys = 200, 20_000
 	all := make([]tiered.Policy, policies)
@@ -157,8 +157,8 @@ func TestSetPoliciesWalksTheKeysOnce(t *testing.T) {
 	}
 }
 
-// reloads gives a Group on a new store one configuration after the other, each for a while, and returns the Limiters
-// that a policy named api had: what code may still use.
+// reloads gives a Group on a new store one configuration after the other, each for a while, and
+// returns the Limiters that a policy named api had: what code may still use.
 func reloads(t *testing.T, s remote.Store, each time.Duration, configurations ...[]tiered.Policy) (all []*tiered.Limiter) {
 	t.Helper()
 	g := must(tiered.NewGroup(s, nil))
@@ -173,9 +173,9 @@ func reloads(t *testing.T, s remote.Store, each time.Duration, configurations ..
 	return all
 }
 
-// A policy that is removed and comes back has one limit, whichever of its Limiters is used, and whether it is the same
-// policy again or another one. Two Limiters with buckets of their own would lease under one id, and each call would undo
-// the grant of the other, so that the limit is gone.
+// A policy that is removed and comes back has one limit, whichever of its Limiters is used, and
+// whether it is the same policy again or another one. Two Limiters with buckets of their own would
+// lease under one id, and each call would undo the grant of the other, so that the limit is gone.
 func TestPolicyThatComesBackHasOneLimit(t *testing.T) {
 	plain := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000), FailMode: tiered.FailClosed}
 	several, others := plain, plain
@@ -205,8 +205,9 @@ func TestPolicyThatComesBackHasOneLimit(t *testing.T) {
 	}
 }
 
-// A policy that comes back twice, the first time as another one, has one limit: a bucket of Redis has one Limiter, also if
-// nobody uses that of the policy between, and no standing share is used beside a Limiter that does not split the limit.
+// A policy that comes back twice, the first time as another one, has one limit: a bucket of Redis
+// has one Limiter, also if nobody uses that of the policy between, and no standing share is used
+// beside a Limiter that does not split the limit.
 func TestPolicyThatComesBackTwiceHasOneLimit(t *testing.T) {
 	off := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000), FailMode: tiered.FailClosed}
 	with := func(change func(p *tiered.Policy)) tiered.Policy {
@@ -267,8 +268,8 @@ func TestPolicyThatComesBackTwiceHasOneLimit(t *testing.T) {
 	}
 }
 
-// A removed policy uses no standing share, because it is announced no more: nobody would know of its share, and it does
-// not learn that another process has the policy without shares.
+// A removed policy uses no standing share, because it is announced no more: nobody would know of
+// its share, and it does not learn that another process has the policy without shares.
 func TestRemovedPolicyUsesNoStandingShare(t *testing.T) {
 	with := tiered.Policy{
 		Name: "api", Limit: tiered.PerMinute(800), Standing: tiered.StandingOn, FailMode: tiered.FailClosed,
@@ -307,8 +308,8 @@ func TestRemovedPolicyUsesNoStandingShare(t *testing.T) {
 	}
 }
 
-// However many policies have come and gone, a process announces those that it has. Otherwise it would count as a process
-// of every policy, and as one that splits no limit.
+// However many policies have come and gone, a process announces those that it has. Otherwise it
+// would count as a process of every policy, and as one that splits no limit.
 func TestReloadsDoNotSilenceAProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := remote.NewMemory()

@@ -253,7 +253,8 @@ func TestFailModeIsChangedInAnOutage(t *testing.T) {
 	})
 }
 
-// A Limiter has its own copy of Policy.Also: callers may write to the slice that they passed or got.
+// A Limiter has its own copy of Policy.Also: callers may write to the slice that they passed or
+// got.
 func TestAlsoIsTheLimitersOwn(t *testing.T) {
 	also := []tiered.Limit{tiered.PerHour(10)}
 	p := tiered.Policy{Name: "api", Limit: tiered.PerSecond(5), Also: also}

@@ -14,8 +14,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// shortWindows are sliding windows of which one is shorter than a lease may live: a second, two Timeouts, four
-// periods. They are taken directly; what is given back, reset and owed goes by calls with a lease id all the same.
+// shortWindows are sliding windows of which one is shorter than a lease may live: a second, two
+// Timeouts, four periods. They are taken directly; what is given back, reset and owed goes by calls
+// with a lease id all the same.
 var shortWindows = []struct {
 	name string
 	p    tiered.Policy
@@ -57,7 +58,8 @@ func eachShortWindow(t *testing.T, mode tiered.FailMode, f func(t *testing.T, st
 	}
 }
 
-// With any short window, canceled tokens come back, a higher cost is charged, and a Reset is carried out.
+// With any short window, canceled tokens come back, a higher cost is charged, and a Reset is
+// carried out.
 func TestShortWindowSettles(t *testing.T) {
 	eachShortWindow(t, tiered.FailClosed, func(t *testing.T, _ *distant, l *tiered.Limiter) {
 		r := l.ReserveN(ctx, "k", 1)
@@ -77,8 +79,8 @@ func TestShortWindowSettles(t *testing.T) {
 	})
 }
 
-// Who is below a limit is served whether requests are canceled or not: what a settling call takes is not leased, or
-// it would count for longer than the window.
+// Who is below a limit is served whether requests are canceled or not: what a settling call takes
+// is not leased, or it would count for longer than the window.
 func TestShortWindowSettlesAndTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newDistant(ms), tiered.Policy{
@@ -117,8 +119,8 @@ func (d *deaf) Run(ctx context.Context, timeout time.Duration, calls []lua.Call,
 	}
 }
 
-// If Redis never accepts a key's debt or returned tokens, they are given up after a few tries, and the limit decides
-// again. A Reset reports an error.
+// If Redis never accepts a key's debt or returned tokens, they are given up after a few tries, and
+// the limit decides again. A Reset reports an error.
 func TestWhatIsNeverAcceptedIsGivenUp(t *testing.T) {
 	for _, a := range []tiered.Algorithm{tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingLog, tiered.SlidingWindow} {
 		for _, mode := range failModes {
@@ -158,7 +160,8 @@ func TestWhatIsNeverAcceptedIsGivenUp(t *testing.T) {
 	}
 }
 
-// A fixed window that may be over when a reply comes is taken directly. It is served also while a debt is unreported.
+// A fixed window that may be over when a reply comes is taken directly. It is served also while a
+// debt is unreported.
 func TestBriefFixedWindowIsServed(t *testing.T) {
 	for _, per := range []time.Duration{time.Microsecond, ms, 99 * ms} {
 		for _, mode := range []tiered.FailMode{tiered.FailOpen, tiered.FailLocal, tiered.FailClosed} {

@@ -15,7 +15,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// entropic is the store of a simulator: what is random in a Group besides Options.Random comes from it.
+// entropic is the store of a simulator: what is random in a Group besides Options.Random comes from
+// it.
 type entropic struct {
 	*remote.Memory
 	next  uint64
@@ -93,7 +94,8 @@ func TestEntropyIsTheStores(t *testing.T) {
 	}
 }
 
-// The hooks receive what Close itself does: ending the presence is a probe while the breaker is open.
+// The hooks receive what Close itself does: ending the presence is a probe while the breaker is
+// open.
 func TestHooksHearOfClose(t *testing.T) {
 	for range 20 { // whether they did was once for the processors to say
 		synctest.Test(t, func(t *testing.T) {
@@ -121,8 +123,8 @@ func TestHooksHearOfClose(t *testing.T) {
 	}
 }
 
-// Many may wait for one answer. Before a request over several keys goes on, at one instant, each settles, under a number
-// that no other has.
+// Many may wait for one answer. Before a request over several keys goes on, at one instant, each
+// settles, under a number that no other has.
 func TestWhoWaitedSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &entropic{Memory: remote.NewMemory()}

@@ -18,8 +18,9 @@ import (
 
 var sizing = flag.Bool("sizing", false, "run the loads of TestSizing and print their figures")
 
-// TestSizing runs the loads that the constants of the sizing are judged by, and prints "load<TAB>figure<TAB>value".
-// Run it before and after a change of a constant: docs/internals/sizing.md.
+// TestSizing runs the loads that the constants of the sizing are judged by, and prints
+// "load<TAB>figure<TAB>value". Run it before and after a change of a constant:
+// docs/internals/sizing.md.
 func TestSizing(t *testing.T) {
 	if !*sizing {
 		t.Skip("-args -sizing")
@@ -132,8 +133,9 @@ func TestSizing(t *testing.T) {
 	})
 }
 
-// canceled makes reservations of a key without leases, 20/s at random times, and cancels each after 5 ms. It
-// reports the calls per reservation, and how long a canceled token stays away, by Little's law.
+// canceled makes reservations of a key without leases, 20/s at random times, and cancels each after
+// 5 ms. It reports the calls per reservation, and how long a canceled token stays away, by Little's
+// law.
 func canceled(t *testing.T) (calls, away float64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -170,9 +172,10 @@ func canceled(t *testing.T) (calls, away float64) {
 
 var growth = flag.String("growth", "", "measure in full how the cost grows, and write the tables into this `file`")
 
-// TestGrowth makes the tables of how the cost grows: with processes, keys and the size of a lease. Calls, what
-// waited and utilisation are those of fleets in virtual time; ns per decision are of one process on this machine.
-// Without -growth it makes the first row of each, so that the program still works when somebody needs it.
+// TestGrowth makes the tables of how the cost grows: with processes, keys and the size of a lease.
+// Calls, what waited and utilisation are those of fleets in virtual time; ns per decision are of
+// one process on this machine. Without -growth it makes the first row of each, so that the program
+// still works when somebody needs it.
 func TestGrowth(t *testing.T) {
 	if underRace {
 		t.Skip("its loads run in other tests")
@@ -274,9 +277,9 @@ func growthBySize(t *testing.T, sizes []int64, full bool) [][]string {
 	return rows
 }
 
-// atFullSpeed is how many ns a decision takes, in real time, when one goroutine asks for some keys at random as
-// fast as it can, and how many calls. The store is Memory, so a call costs two switches of goroutines and no
-// network.
+// atFullSpeed is how many ns a decision takes, in real time, when one goroutine asks for some keys
+// at random as fast as it can, and how many calls. The store is Memory, so a call costs two
+// switches of goroutines and no network.
 func atFullSpeed(t *testing.T, keys int, lease tiered.Lease, full bool) (ns, calls float64) {
 	t.Helper()
 	policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1 << 36), Lease: lease}
@@ -302,7 +305,8 @@ func atFullSpeed(t *testing.T, keys int, lease tiered.Lease, full bool) (ns, cal
 	return ns, float64(node(l).Calls.Sent-before) / float64(runs*len(order))
 }
 
-// fastest is the shortest time of some runs, per step, in ns: what others do on the machine only ever adds.
+// fastest is the shortest time of some runs, per step, in ns: what others do on the machine only
+// ever adds.
 func fastest(runs, steps int, step func(int)) float64 {
 	best := time.Duration(1 << 62)
 	for range runs {

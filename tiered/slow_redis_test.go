@@ -24,9 +24,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// A Redis that answers late is a Redis that answers: a process gets ready, its leases come in the background, and three
-// hundred tokens are three hundred, however far Redis is. The breaker stays closed, or closes again within a second. A
-// frozen Redis is then found by three calls that take twice a round trip.
+// A Redis that answers late is a Redis that answers: a process gets ready, its leases come in the
+// background, and three hundred tokens are three hundred, however far Redis is. The breaker stays
+// closed, or closes again within a second. A frozen Redis is then found by three calls that take
+// twice a round trip.
 func TestLateRedisIsNoOutage(t *testing.T) {
 	steady := func(d time.Duration) func(time.Duration) time.Duration {
 		return func(time.Duration) time.Duration { return d }
@@ -122,8 +123,8 @@ func TestLateRedisIsNoOutage(t *testing.T) {
 	}
 }
 
-// lateStore is a Memory that answers after between one and two times its distance. A call is executed though nobody waits
-// for its answer any more.
+// lateStore is a Memory that answers after between one and two times its distance. A call is
+// executed though nobody waits for its answer any more.
 type lateStore struct {
 	*remote.Memory
 	distance atomic.Int64
@@ -166,8 +167,8 @@ func (s *lateStore) Presence(ctx context.Context, timeout time.Duration, n remot
 	return s.Memory.Presence(ctx, timeout, n, p)
 }
 
-// A Redis that answers within a second decides, however rare the requests are and however near it was before: some seconds
-// later leases are there in time. Nobody calls Ping.
+// A Redis that answers within a second decides, however rare the requests are and however near it
+// was before: some seconds later leases are there in time. Nobody calls Ping.
 func TestLateRedisDecidesRareRequests(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
@@ -225,8 +226,9 @@ func TestLateRedisDecidesRareRequests(t *testing.T) {
 	}
 }
 
-// Far from Redis a new connection takes longer than Timeout: four round trips of 20 ms, with a Timeout of 50 ms.
-// The first calls fail, and later ones use the connections that the first calls have made.
+// Far from Redis a new connection takes longer than Timeout: four round trips of 20 ms, with a
+// Timeout of 50 ms. The first calls fail, and later ones use the connections that the first calls
+// have made.
 func TestFarFromRedis(t *testing.T) {
 	distance := faultnet.New(1)
 	ok(t, distance.Set(faultnet.Faults{Delay: 10 * time.Millisecond}))

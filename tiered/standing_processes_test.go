@@ -35,7 +35,8 @@ func join(t *testing.T, s remote.Store, p tiered.Policy) member {
 	return member{l.Group(), l}
 }
 
-// use asks a process for tokens of users that nobody has asked for before, and returns how many its shares admitted.
+// use asks a process for tokens of users that nobody has asked for before, and returns how many its
+// shares admitted.
 func (m member) use(t *testing.T, round string) (shares int64) {
 	t.Helper()
 	before := m.Stats().Policies["api"].Standing.Spent
@@ -45,8 +46,8 @@ func (m member) use(t *testing.T, round string) (shares int64) {
 	return m.Stats().Policies["api"].Standing.Spent - before
 }
 
-// Standing shares are used within 70 s, and go on being used, whatever a process knows of the nodes at first, and
-// whichever nodes come and go. Nothing of a node that left stays.
+// Standing shares are used within 70 s, and go on being used, whatever a process knows of the nodes
+// at first, and whichever nodes come and go. Nothing of a node that left stays.
 func TestStandingSharesOverSeveralNodes(t *testing.T) {
 	const first = 70 * time.Second // a new table lends nothing for 65 s
 	names := manynodes.Names(4)
@@ -140,8 +141,8 @@ func TestStandingSharesOverSeveralNodes(t *testing.T) {
 	}
 }
 
-// While no shard of a Ring is up, and while the keys have come to a node that has not counted the processes yet, these
-// divide the limit as before: each knows how many there were.
+// While no shard of a Ring is up, and while the keys have come to a node that has not counted the
+// processes yet, these divide the limit as before: each knows how many there were.
 func TestSharesOfAnOutageWithoutACount(t *testing.T) {
 	for name, fail := range map[string]func(n *manynodes.Nodes){
 		"no node":      func(n *manynodes.Nodes) { n.Share() },
@@ -183,8 +184,9 @@ func outageWithoutACount(t *testing.T, fail func(n *manynodes.Nodes)) {
 	})
 }
 
-// For a while after a process without standing shares has left, Redis keeps the whole limit of that process. Shares beside it
-// would be more than the limit, so they are used again only after that: a surge of a full key admits one burst.
+// For a while after a process without standing shares has left, Redis keeps the whole limit of that
+// process. Shares beside it would be more than the limit, so they are used again only after that: a
+// surge of a full key admits one burst.
 func TestSharesWaitForTheLimitOfWhoLeft(t *testing.T) {
 	for wait := time.Second; wait < 30*time.Second; wait += 2 * time.Second {
 		synctest.Test(t, func(t *testing.T) {
@@ -217,7 +219,8 @@ func TestSharesWaitForTheLimitOfWhoLeft(t *testing.T) {
 	}
 }
 
-// The Standing hook gets every change of a process' part, and of whether the shares of a policy are used.
+// The Standing hook gets every change of a process' part, and of whether the shares of a policy are
+// used.
 func TestStandingEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -274,8 +277,9 @@ func TestStandingEvents(t *testing.T) {
 	})
 }
 
-// A process that joins others gets what the rounding of their parts left, and its part a moment later. That is not too many
-// processes: the warning, which is told once, is kept for when there are.
+// A process that joins others gets what the rounding of their parts left, and its part a moment
+// later. That is not too many processes: the warning, which is told once, is kept for when there
+// are.
 func TestNewcomerIsNotTooMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()

@@ -63,7 +63,8 @@ func TestStandingSharesDecideWithoutRedis(t *testing.T) {
 			before := calls(all...)
 			for i := range 10_000 {
 				d := limiterOf(t, all[i%4], "api").Allow(ctx, fmt.Sprint("user ", i))
-				// 180 are left, or less where users share a place. A token of the second limit is back in 0.16 s · 4.
+				// 180 are left, or less where users share a place. A token of the second limit is
+				// back in 0.16 s · 4.
 				if !d.Allowed || d.Tier != tiered.Local || int(d.LimitNumber) != len(policy.Also) || d.Burst != 200 ||
 					d.Remaining < 177 || d.Remaining > 180 || d.ResetAfter <= 0 || d.ResetAfter > 4*time.Second {
 					t.Fatalf("user %d: %+v", i, d)
@@ -107,8 +108,9 @@ func (b bounds) take(t *testing.T, after time.Duration, n int64) {
 	}
 }
 
-// What all processes admit of a key is never more than any of its limits, and in the end no less than the strictest. Of a
-// user that meets one process it is the part of Redis and that of the process.
+// What all processes admit of a key is never more than any of its limits, and in the end no less
+// than the strictest. Of a user that meets one process it is the part of Redis and that of the
+// process.
 func TestStandingSharesKeepTheLimits(t *testing.T) {
 	for _, c := range []struct {
 		policy        tiered.Policy
@@ -165,7 +167,8 @@ func TestStandingSharesReturnToRedis(t *testing.T) {
 	})
 }
 
-// A lease is spent before a share, and a share before a request is refused, for one key and for several.
+// A lease is spent before a share, and a share before a request is refused, for one key and for
+// several.
 func TestStandingSharesAreBetweenLeaseAndDenial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := fleetOf(t, remote.NewMemory(), 1, standingPolicy("api"), direct("other", 1000))[0]
@@ -204,7 +207,8 @@ func TestStandingSharesAreBetweenLeaseAndDenial(t *testing.T) {
 	})
 }
 
-// Another limit begins with an empty share, and does not lend what the first one did not use. The other limits stay.
+// Another limit begins with an empty share, and does not lend what the first one did not use. The
+// other limits stay.
 func TestStandingSharesOfAnotherLimit(t *testing.T) {
 	for _, c := range []struct {
 		policy tiered.Policy
@@ -231,7 +235,8 @@ func TestStandingSharesOfAnotherLimit(t *testing.T) {
 	}
 }
 
-// What is changed beside the limit leaves the standing shares as they are. So does a reload of the same policies.
+// What is changed beside the limit leaves the standing shares as they are. So does a reload of the
+// same policies.
 func TestStandingSharesOfTheSameLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := tiered.Policy{Name: "api", Limit: tiered.PerHour(800), Standing: tiered.StandingOn}
@@ -287,18 +292,20 @@ func TestStandingStays(t *testing.T) {
 	}
 }
 
-// standingAlso has standing shares of two limits. Alone a process has 25 tokens of the first and 125 of the second.
+// standingAlso has standing shares of two limits. Alone a process has 25 tokens of the first and
+// 125 of the second.
 func standingAlso(name string) tiered.Policy {
 	p := standingPolicy(name)
 	p.Also = []tiered.Limit{tiered.PerMinute(3000).WithBurst(1000)}
 	return p
 }
 
-// settleSlowShares is the time after [settleShares] until the shares of the second limit are full too.
+// settleSlowShares is the time after [settleShares] until the shares of the second limit are full
+// too.
 const settleSlowShares = 10 * time.Second
 
-// While some processes split the limits and others do not, none admits more than they allow together, and a bucket that
-// was used before is not full for those that split it.
+// While some processes split the limits and others do not, none admits more than they allow
+// together, and a bucket that was used before is not full for those that split it.
 func TestStandingSharesOfSeveralLimitsBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, before, split := remote.NewMemory(), standingAlso("api"), standingAlso("api")
@@ -318,8 +325,8 @@ func TestStandingSharesOfSeveralLimitsBegin(t *testing.T) {
 	})
 }
 
-// While Redis does not answer, the fail mode divides the parts of Redis, and the standing shares go on. Together that
-// is no more than each limit.
+// While Redis does not answer, the fail mode divides the parts of Redis, and the standing shares go
+// on. Together that is no more than each limit.
 func TestStandingSharesOfSeveralLimitsInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &afflicted{distant: &distant{Memory: remote.NewMemory()}}
@@ -422,8 +429,8 @@ func TestStandingSharesOfSeveralLimitsInEveryCall(t *testing.T) {
 	})
 }
 
-// A refusal leaves less than it refused, though Redis and the share may have as much together: no request has tokens of both. It
-// leaves what a request gets.
+// A refusal leaves less than it refused, though Redis and the share may have as much together: no
+// request has tokens of both. It leaves what a request gets.
 func TestRefusalBesideAStandingShare(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		p := tiered.Policy{Limit: tiered.PerMinute(10).WithBurst(20), Standing: tiered.StandingOn, Lease: neverLeased}

@@ -77,8 +77,8 @@ func TestNearLimit(t *testing.T) {
 	})
 }
 
-// What is charged afterwards is neither admitted by shares nor the trace of an outage. With what was admitted the sums of
-// Stats are what callers saw.
+// What is charged afterwards is neither admitted by shares nor the trace of an outage. With what
+// was admitted the sums of Stats are what callers saw.
 func TestStatsOfCharges(t *testing.T) {
 	for name, p := range map[string]tiered.Policy{
 		"direct":         {Limit: tiered.PerHour(800)},
@@ -159,7 +159,8 @@ func TestStatsOfCharges(t *testing.T) {
 	}
 }
 
-// The Stats of a Limiter are those of its policy in the Group's Stats. Those of a policy that was removed stay.
+// The Stats of a Limiter are those of its policy in the Group's Stats. Those of a policy that was
+// removed stay.
 func TestStatsOfOnePolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
@@ -275,8 +276,8 @@ func TestTopNamesWhyAndWhom(t *testing.T) {
 	})
 }
 
-// Keys that Blocked refuses are listed too, with figures of their own: blocked by PerKey or by the policy, evicted, or
-// unblocked again. A decision allocates nothing for it.
+// Keys that Blocked refuses are listed too, with figures of their own: blocked by PerKey or by the
+// policy, evicted, or unblocked again. A decision allocates nothing for it.
 func TestTopNamesTheBlocked(t *testing.T) {
 	for name, policy := range map[string]tiered.Policy{
 		"by the policy": {Name: "p", Limit: tiered.Blocked()},

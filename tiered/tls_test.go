@@ -28,8 +28,8 @@ import (
 // tlsSecret is the server's password in these tests. No error may have it.
 const tlsSecret = "s3cr3t"
 
-// overTLS is a store over a client of the user's with an authority of his own. It dials so many times; 0 is
-// go-redis' 5.
+// overTLS is a store over a client of the user's with an authority of his own. It dials so many
+// times; 0 is go-redis' 5.
 func overTLS(t *testing.T, addr string, roots *x509.CertPool, dials int) *remote.Redis {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{
@@ -56,7 +56,8 @@ func TestTLS(t *testing.T) {
 // rootsEnv makes a child of a process of TestOpenTLS.
 const rootsEnv = "TIERED_TEST_TLS_URL"
 
-// An authority that the operating system trusts is one that rediss trusts. A process reads those once, hence a child.
+// An authority that the operating system trusts is one that rediss trusts. A process reads those
+// once, hence a child.
 func TestOpenTLS(t *testing.T) {
 	if url := os.Getenv(rootsEnv); url != "" {
 		l := limiter(t, open(t, url), tiered.Policy{Limit: tiered.PerHour(10), FailMode: tiered.FailClosed},
@@ -85,13 +86,13 @@ func TestOpenTLS(t *testing.T) {
 	}
 }
 
-// With any mistake in a certificate or in the use of TLS, the error states the mistake, the breaker opens, and no
-// request waits.
+// With any mistake in a certificate or in the use of TLS, the error states the mistake, the breaker
+// opens, and no request waits.
 func TestTLSTrouble(t *testing.T) {
 	const tooLong = "deadline exceeded|longer than its timeout"
 	const expiredOr = "certificate has expired or is not yet valid|" + tooLong
-	// A handshake that is not answered takes 5 s, a decision and a call a small part of this. How small, tests in
-	// virtual time say: here the machine has its part.
+	// A handshake that is not answered takes 5 s, a decision and a call a small part of this. How
+	// small, tests in virtual time say: here the machine has its part.
 	const patient = 2 * time.Second
 	ca, stranger := redistest.NewCA(t), redistest.NewCA(t)
 	hour := time.Now().Add(time.Hour)
@@ -124,9 +125,9 @@ func TestTLSTrouble(t *testing.T) {
 			"certificate has expired or is not yet valid",
 		},
 		{"no TLS where it is spoken", open(t, "redis://:"+tlsSecret+"@"+good.TLSAddr), "EOF"},
-		// Here the deadline of the call comes first, and hides what the dialing comes to.
-		// At go-redis' defaults too. The line of the breaker finds the cause by a dial of its own, unless the machine is
-		// busy for a tenth of a second.
+		// Here the deadline of the call comes first, and hides what the dialing comes to. At
+		// go-redis' defaults too. The line of the breaker finds the cause by a dial of its own,
+		// unless the machine is busy for a tenth of a second.
 		{"an expired certificate, at go-redis' defaults", overTLS(t, expired.TLSAddr, ca.Pool(), 0), expiredOr},
 		{"TLS where none is spoken", overTLS(t, good.Addr, ca.Pool(), 1), tooLong},
 		{"the same, opened", open(t, "rediss://:"+tlsSecret+"@"+good.Addr), tooLong},

@@ -15,8 +15,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// diary writes down what the hooks are told. They come one after the other: it needs no lock, and the race detector
-// would tell.
+// diary writes down what the hooks are told. They come one after the other: it needs no lock, and
+// the race detector would tell.
 type diary struct {
 	lines  []string
 	states []tiered.Event
@@ -79,7 +79,8 @@ func TestTraceTellsWhatHappensInOrder(t *testing.T) {
 	})
 }
 
-// A hook that blocks does not delay decisions. Events that it does not keep up with are dropped and counted.
+// A hook that blocks does not delay decisions. Events that it does not keep up with are dropped and
+// counted.
 func TestSlowHookHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -249,8 +250,8 @@ func (f teller) WithAttrs([]slog.Attr) slog.Handler        { return f }
 func (f teller) WithGroup(string) slog.Handler             { return f }
 func loggedBy(f func()) *slog.Logger                       { return slog.New(teller(f)) }
 
-// A hook or a Logger that calls Close waits for itself, until its context ends: see Close. It does no other harm: leases are
-// returned, and another Close ends.
+// A hook or a Logger that calls Close waits for itself, until its context ends: see Close. It does
+// no other harm: leases are returned, and another Close ends.
 func TestHookThatCloses(t *testing.T) {
 	for name, options := range map[string]func(closing func()) *tiered.Options{
 		"hook": func(closing func()) *tiered.Options {

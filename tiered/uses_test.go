@@ -118,8 +118,8 @@ func TestAllIsOnePipeline(t *testing.T) {
 	})
 }
 
-// A lease at its low-water mark is renewed only after all keys have admitted. An earlier renewal would report the
-// tokens as spent, and they could not be put back.
+// A lease at its low-water mark is renewed only after all keys have admitted. An earlier renewal
+// would report the tokens as spent, and they could not be put back.
 func TestRenewalWaitsForTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
@@ -306,7 +306,8 @@ func BenchmarkAll(b *testing.B) {
 	}
 }
 
-// What All joined can be changed, joined with more and charged like one use, and what it was made of stays as it was.
+// What All joined can be changed, joined with more and charged like one use, and what it was made
+// of stays as it was.
 func TestJoinedUsesAreAUse(t *testing.T) {
 	ctx := context.Background()
 	patient := &tiered.Options{Budget: 10 * time.Second, Timeout: 10 * time.Second} // a busy machine is slow

@@ -21,8 +21,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// ends is a tape that fails when the store refuses a call for its arguments, and says by its own clock when each was
-// executed.
+// ends is a tape that fails when the store refuses a call for its arguments, and says by its own
+// clock when each was executed.
 type ends struct {
 	*distant
 	t *testing.T
@@ -45,7 +45,8 @@ func (s *ends) Run(ctx context.Context, timeout time.Duration, calls []lua.Call,
 	}
 }
 
-// policiesAtTheEnds are those that validation accepts of all that have each of their numbers at an end of its range.
+// policiesAtTheEnds are those that validation accepts of all that have each of their numbers at an
+// end of its range.
 func policiesAtTheEnds() (all []tiered.Policy) {
 	const year = 365 * 24 * time.Hour
 	leases := []tiered.Lease{{}, {Size: tiered.NoLease}, {Period: tiered.MinPeriod}, {Size: 1, Period: tiered.MaxPeriod}}
@@ -98,8 +99,8 @@ func precisionAtAnEnd(per time.Duration, i int) time.Duration {
 		time.Microsecond)}[i%3]
 }
 
-// The scripts refuse nothing that validation accepts: no call of any kind, for any policy at the ends of all
-// ranges. And they answer each call as Memory does.
+// The scripts refuse nothing that validation accepts: no call of any kind, for any policy at the
+// ends of all ranges. And they answer each call as Memory does.
 func TestEndsOfAllRanges(t *testing.T) {
 	notUnderRace(t)
 	policies := policiesAtTheEnds()
@@ -201,8 +202,9 @@ func toTheEnds(t *testing.T, store *ends, l *tiered.Limiter, p tiered.Policy) {
 	}
 }
 
-// FuzzPolicy: a Policy of any numbers is either refused, with field, value and rule of all that is wrong with it and of
-// nothing else, or makes a Limiter that keeps to it. In period as in all durations here are ns.
+// FuzzPolicy: a Policy of any numbers is either refused, with field, value and rule of all that is
+// wrong with it and of nothing else, or makes a Limiter that keeps to it. In period as in all
+// durations here are ns.
 func FuzzPolicy(f *testing.F) {
 	const s = int64(time.Second)
 	add := func(name string, tokens, per, burst, size, period int64, mode tiered.FailMode, n int64, key string) {
@@ -334,8 +336,8 @@ func (p problems) find(field string, value any, ok bool) {
 // problemLine is how an error speaks of a field.
 var problemLine = regexp.MustCompile(`^tiered: (Policy|Options)\.([A-Za-z.]+) is (.+): must be .+$`)
 
-// reported checks that err names exactly these fields of a struct, each with its value and a rule. It returns what err
-// says of anything else.
+// reported checks that err names exactly these fields of a struct, each with its value and a rule.
+// It returns what err says of anything else.
 func (p problems) reported(t *testing.T, of string, err error) (others []string) {
 	t.Helper()
 	var lines []string
@@ -361,8 +363,8 @@ func (p problems) reported(t *testing.T, of string, err error) (others []string)
 	return others
 }
 
-// keepsTo asks l for all sorts of amounts, by the clock of a bubble, and closes it. The store is near and nobody
-// else is there, so all is as with an ideal bucket but for the tokens in a lease.
+// keepsTo asks l for all sorts of amounts, by the clock of a bubble, and closes it. The store is
+// near and nobody else is there, so all is as with an ideal bucket but for the tokens in a lease.
 func keepsTo(t *testing.T, l *tiered.Limiter, key string, n int64) {
 	t.Helper()
 	defer func() {

@@ -16,8 +16,8 @@ import (
 // besides is how often others ask for one token while somebody waits.
 const besides = 7 * time.Millisecond
 
-// Who waits for many tokens gets them when x/time/rate would give them to him, though others of the process take one or two
-// at a time without waiting.
+// Who waits for many tokens gets them when x/time/rate would give them to him, though others of the
+// process take one or two at a time without waiting.
 func TestWaitForManyBesideAllow(t *testing.T) {
 	for name, p := range map[string]tiered.Policy{
 		"token bucket":        {Limit: tiered.PerSecond(20)},
@@ -83,8 +83,8 @@ func TestWaitForManyBesideAllow(t *testing.T) {
 	}
 }
 
-// Allow does not overtake those who wait: the next token goes to the first of them. What Allow is told holds: it is
-// admitted when it comes back then, and Peek says the same.
+// Allow does not overtake those who wait: the next token goes to the first of them. What Allow is
+// told holds: it is admitted when it comes back then, and Peek says the same.
 func TestAllowIsBehindThoseWhoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerSecond(10)}, nil)
@@ -123,8 +123,8 @@ func TestAllowIsBehindThoseWhoWait(t *testing.T) {
 	})
 }
 
-// While other processes take all tokens, who waits for many is not served, and the others of his process still get half of
-// what they would.
+// While other processes take all tokens, who waits for many is not served, and the others of his
+// process still get half of what they would.
 func TestWaitThatOthersStarve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
@@ -154,8 +154,8 @@ func TestWaitThatOthersStarve(t *testing.T) {
 	})
 }
 
-// Callers who wait for a key are served in time with standing shares as without: the estimate for those behind the first
-// knows that the share has an eighth of the rate.
+// Callers who wait for a key are served in time with standing shares as without: the estimate for
+// those behind the first knows that the share has an eighth of the rate.
 func TestWaitersBesideStandingShares(t *testing.T) {
 	for _, standing := range []tiered.Standing{tiered.StandingOff, tiered.StandingOn} {
 		bubble(t, standing.String(), func(t *testing.T) {

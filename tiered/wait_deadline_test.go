@@ -26,7 +26,8 @@ func outOfTimeError(t *testing.T, err error) *tiered.LimitedError {
 	return limited
 }
 
-// A waiter that cannot be served before its deadline gets an error as soon as that is known, and takes nothing.
+// A waiter that cannot be served before its deadline gets an error as soon as that is known, and
+// takes nothing.
 func TestWaitRefusesAtOnceWhatItsDeadlineForbids(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -101,8 +102,8 @@ func TestWaitRefusesAtOnceWhatItsDeadlineForbids(t *testing.T) {
 	}
 }
 
-// A refusal is remembered from the first instant of a Group on: time.Now stands still in a bubble, so a service's test is
-// there.
+// A refusal is remembered from the first instant of a Group on: time.Now stands still in a bubble,
+// so a service's test is there.
 func TestHopelessWaitInTheFirstInstant(t *testing.T) {
 	for _, late := range []time.Duration{0, time.Microsecond} {
 		synctest.Test(t, func(t *testing.T) {
@@ -211,7 +212,8 @@ func (c *waitingCase) run(t *testing.T) {
 // fault is what is wrong with how they ended; empty when nothing is.
 func (c *waitingCase) fault() string {
 	var last time.Duration
-	// came for those who left meanwhile, and went back: it counted when it was taken, and again when it is
+	// came for those who left meanwhile, and went back: it counted when it was taken, and again
+	// when it is
 	var back int64
 	var admissions []ideal.Admission
 	for i, w := range c.comers {
@@ -233,8 +235,8 @@ func (c *waitingCase) fault() string {
 		if !errors.Is(w.err, tiered.ErrLimited) {
 			back += w.cost
 		}
-		// What it may lose beside an ideal bucket: some round trips, the pace, part of a token; and one round trip for
-		// each in front that wants more than one token.
+		// What it may lose beside an ideal bucket: some round trips, the pace, part of a token; and
+		// one round trip for each in front that wants more than one token.
 		slack := 6*c.trip + 10*ms + time.Duration(2*nanosPerTokenOf(c.limit))
 		for _, front := range c.comers[:i] {
 			if front.cost > 1 {
@@ -269,8 +271,8 @@ func (c *waitingCase) fault() string {
 	return ""
 }
 
-// With any arrivals and deadlines: waiters are served in turn, none waits beyond its deadline, none gives up that the
-// refill could have served, and no more is admitted than by an ideal bucket.
+// With any arrivals and deadlines: waiters are served in turn, none waits beyond its deadline, none
+// gives up that the refill could have served, and no more is admitted than by an ideal bucket.
 func TestWaitersWithDeadlines(t *testing.T) {
 	var served, gaveUp int
 	rapid.Check(t, func(rt *rapid.T) {

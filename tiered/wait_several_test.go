@@ -49,7 +49,8 @@ func TestWaitForSeveral(t *testing.T) {
 	})
 }
 
-// Waiters at one key are served in the order in which they came, whether or not they need other keys too.
+// Waiters at one key are served in the order in which they came, whether or not they need other
+// keys too.
 func TestWaitersOfSeveralStandInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := several(t, newDistant(ms), nil, tiered.Policy{Name: "tenant", Limit: tiered.PerSecond(1)}, direct("user", 100))
@@ -83,8 +84,9 @@ func TestWaitersOfSeveralStandInLine(t *testing.T) {
 	})
 }
 
-// Two requests that each want the last token of the same two keys, named in opposite orders: one of them is
-// admitted, in every round, however the two meet; and none of those who wait waits for ever.
+// Two requests that each want the last token of the same two keys, named in opposite orders: one of
+// them is admitted, in every round, however the two meet; and none of those who wait waits for
+// ever.
 func TestOneOfTwoIsAdmitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
@@ -104,8 +106,8 @@ func TestOneOfTwoIsAdmitted(t *testing.T) {
 	})
 }
 
-// Waiters of several processes that need overlapping keys of little burst all come to an end, in about the time that an
-// ideal bucket takes, although each holds for a moment what another needs.
+// Waiters of several processes that need overlapping keys of little burst all come to an end, in
+// about the time that an ideal bucket takes, although each holds for a moment what another needs.
 func TestWaitersThatNeedEachOthersKeysComeToAnEnd(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		processes := rapid.IntRange(1, 3).Draw(rt, "processes")
@@ -151,8 +153,8 @@ func TestWaitersThatNeedEachOthersKeysComeToAnEnd(t *testing.T) {
 			for _, n := range need {
 				most = max(most, n)
 			}
-			// Each key brings one per second. What goes back is on its way for 50 ms, and is parked in a lease for
-			// a second.
+			// Each key brings one per second. What goes back is on its way for 50 ms, and is parked
+			// in a lease for a second.
 			if took, bound := time.Since(start), time.Duration(2*most+4)*time.Second; took > bound {
 				failure = fmt.Sprintf("%+v took %v, want %v at most", wants, took, bound)
 			}
@@ -163,8 +165,8 @@ func TestWaitersThatNeedEachOthersKeysComeToAnEnd(t *testing.T) {
 	})
 }
 
-// Each of two processes is nearer to another node, so each is first at one of two keys and refuses the other. Without a
-// random delay they would do so for ever.
+// Each of two processes is nearer to another node, so each is first at one of two keys and refuses
+// the other. Without a random delay they would do so for ever.
 func TestWaitersWhoAreEachFirstAtOneKeyPartInTime(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {

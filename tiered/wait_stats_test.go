@@ -11,7 +11,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// The hook receives the last decision of each wait, also if the first in the queue asked for the others.
+// The hook receives the last decision of each wait, also if the first in the queue asked for the
+// others.
 func TestDecisionsOfThoseWhoWait(t *testing.T) {
 	for _, lease := range []tiered.Lease{{}, {Size: tiered.NoLease}} {
 		synctest.Test(t, func(t *testing.T) {

@@ -208,7 +208,8 @@ func TestWaitersDoNotPoll(t *testing.T) {
 		if n := len(q.ended()); n != 11 {
 			t.Errorf("%d went, want 11", n)
 		}
-		// Each token is asked for once, when it is there; and one call comes too early, to learn when that is.
+		// Each token is asked for once, when it is there; and one call comes too early, to learn
+		// when that is.
 		if n := store.calls.Load(); n > 11+1 {
 			t.Errorf("%d calls for 11 tokens: somebody polls", n)
 		}
@@ -287,7 +288,8 @@ func TestWaitDuringAnOutage(t *testing.T) {
 	})
 }
 
-// A waiter whose share brings a token in 100 s slept through the end of the outage, and so did all behind it.
+// A waiter whose share brings a token in 100 s slept through the end of the outage, and so did all
+// behind it.
 func TestWaitNoticesTheEndOfAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
@@ -308,14 +310,16 @@ func TestWaitNoticesTheEndOfAnOutage(t *testing.T) {
 		start := time.Now()
 		q.all.Wait()
 		q.granted()
-		// A probe that just failed, an open time of 1 s at most, a look that is the probe, and the look after it.
+		// A probe that just failed, an open time of 1 s at most, a look that is the probe, and the
+		// look after it.
 		if d := time.Since(start); d > 3*time.Second+100*ms {
 			t.Errorf("waited %v after the end of the outage for tokens that were there", d)
 		}
 	})
 }
 
-// Tokens that another process returns, and a Reset, are noticed within about 5 s, by waiters and by other requests.
+// Tokens that another process returns, and a Reset, are noticed within about 5 s, by waiters and by
+// other requests.
 func TestWaitNoticesTokensThatCameBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)

@@ -18,7 +18,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// TestWaitingPage computes the table of docs/waiting.md: fifty who come at once wait for ten per second.
+// TestWaitingPage computes the table of docs/waiting.md: fifty who come at once wait for ten per
+// second.
 func TestWaitingPage(t *testing.T) {
 	page := must(os.ReadFile("../docs/waiting.md"))
 	ten := tiered.PerSecond(10)
@@ -174,8 +175,8 @@ func (c crowd) byRate(t *testing.T) (pause time.Duration) {
 	return pause
 }
 
-// A waiter is served when its token comes, with leases and direct takes, with many processes and with a distant
-// Redis. A token that is waited for costs few calls.
+// A waiter is served when its token comes, with leases and direct takes, with many processes and
+// with a distant Redis. A token that is waited for costs few calls.
 func TestFleetWaitsAtThePaceOfTheLimit(t *testing.T) {
 	notUnderRace(t)
 	hundred, direct := tiered.PerSecond(100), neverLeased
@@ -221,7 +222,8 @@ func TestFleetWaitsAtThePaceOfTheLimit(t *testing.T) {
 	}
 }
 
-// TestRatiosWaiting has the lines of `make ratios` about waiters. It runs in virtual time, so they repeat exactly.
+// TestRatiosWaiting has the lines of `make ratios` about waiters. It runs in virtual time, so they
+// repeat exactly.
 func TestRatiosWaiting(t *testing.T) {
 	leased := crowd{limit: tiered.PerSecond(100), processes: 1, waiters: 600, trip: ms}
 	direct := leased

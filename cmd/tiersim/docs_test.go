@@ -11,8 +11,8 @@ import (
 
 const page = "../../sim/README.md"
 
-// Every command of sim/README.md runs, in the order of the page and in one directory, and does not fail unless
-// the page says that it may.
+// Every command of sim/README.md runs, in the order of the page and in one directory, and does not
+// fail unless the page says that it may.
 func TestPage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a minute, and two under the race detector")
@@ -50,7 +50,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// The test in Go on the page is the example that compiles and runs, and its scenario the one that this runs.
+// The test in Go on the page is the example that compiles and runs, and its scenario the one that
+// this runs.
 func TestPageExample(t *testing.T) {
 	text := fatal.Get(os.ReadFile(page))(t)
 	for language, file := range map[string]string{"go": "example_test.go", "yaml": "testdata/checkout.yaml"} {
@@ -80,7 +81,8 @@ func TestConfigurationPage(t *testing.T) {
 	}
 }
 
-// `make demo` begins with a sentence about each of the three fail modes, and names the pages it wrote in its last line.
+// `make demo` begins with a sentence about each of the three fail modes, and names the pages it
+// wrote in its last line.
 func TestDemo(t *testing.T) {
 	makefile := fatal.Get(os.ReadFile("../../Makefile"))(t)
 	m := regexp.MustCompile(`(?m)^demo:.*\n\t@mkdir -p build\n\tgo run \./cmd/tiersim (.*)$`).FindSubmatch(makefile)

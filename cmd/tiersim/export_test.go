@@ -18,7 +18,8 @@ func Execute(out, problems io.Writer, terminal, color bool, args ...string) (sta
 // Commands are those of the program, with the examples in their help.
 func Commands() []*cobra.Command { return (&app{}).root().Commands() }
 
-// Understands reports whether the flags of a command line can be parsed, and its scenarios be loaded.
+// Understands reports whether the flags of a command line can be parsed, and its scenarios be
+// loaded.
 func Understands(args ...string) error {
 	command, args, err := (&app{}).root().Find(args)
 	if err == nil {

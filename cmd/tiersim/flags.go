@@ -62,7 +62,8 @@ func (f *flags) load(name string) (*scenario.Scenario, error) {
 	return s, s.Validate()
 }
 
-// options returns the options of a run of scenarios, with those policies of the file that are to be run in them.
+// options returns the options of a run of scenarios, with those policies of the file that are to be
+// run in them.
 func (f *flags) options(all ...*scenario.Scenario) (*sim.Options, error) {
 	o := &sim.Options{Seed: f.seed}
 	switch {
@@ -105,8 +106,8 @@ func complete(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirect
 	return sim.Library(), cobra.ShellCompDirectiveDefault
 }
 
-// writable reports before a long run whether the directories of files are there, and that no two files are one. "" is no
-// file, and "-" is stdout, which then gets nothing else.
+// writable reports before a long run whether the directories of files are there, and that no two
+// files are one. "" is no file, and "-" is stdout, which then gets nothing else.
 func writable(paths ...string) error {
 	taken := map[string]bool{"": true}
 	for _, path := range paths {

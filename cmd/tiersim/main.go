@@ -1,5 +1,5 @@
-// Tiersim rehearses failures of Redis. It runs the shipped limiter through them in virtual time, and reports what
-// was admitted and refused, and how long requests waited.
+// Tiersim rehearses failures of Redis. It runs the shipped limiter through them in virtual time,
+// and reports what was admitted and refused, and how long requests waited.
 //
 //	tiersim list                                         # the scenarios
 //	tiersim run outage                                   # one of them
@@ -8,7 +8,8 @@
 //	tiersim sweep outage --axis fleet.size=0,5,20        # side by side
 //	tiersim tune --rate 1000/s --processes 20            # what to choose
 //
-// The exit status is 0 when all expectations were met, 1 when one was not, and 2 when something could not be run.
+// The exit status is 0 when all expectations were met, 1 when one was not, and 2 when something
+// could not be run.
 package main
 
 import (
@@ -46,8 +47,8 @@ const (
 	notRunnable = 2
 )
 
-// errBroken says that an expectation failed, or that two reports that should be equal differ. The details have been
-// printed.
+// errBroken says that an expectation failed, or that two reports that should be equal differ. The
+// details have been printed.
 var errBroken = errors.New("an expectation is broken")
 
 // execute runs a command line and returns the exit status.
@@ -103,7 +104,8 @@ func (a *app) bar(what string) (progress func(at, of time.Duration), done func()
 		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetWidth(40),
 		progressbar.OptionClearOnFinish(), progressbar.OptionShowElapsedTimeOnFinish(),
 	)
-	// Errors are of a terminal that nobody sees. The last step belongs to done, so that the bar is removed once.
+	// Errors are of a terminal that nobody sees. The last step belongs to done, so that the bar is
+	// removed once.
 	progress = func(at, of time.Duration) { _ = b.Set(int(float64(at) / float64(of) * (steps - 1))) }
 	return progress, func() { _ = b.Finish() }
 }

@@ -101,7 +101,8 @@ func file(t *testing.T, name, text string) string {
 	return path
 }
 
-// The program as a user has it: a process, its exit status, nothing but the report on a stdout that is no terminal.
+// The program as a user has it: a process, its exit status, nothing but the report on a stdout that
+// is no terminal.
 func TestProgram(t *testing.T) {
 	path := file(t, "short.yaml", short)
 	out, problems, status := program(t, "run", path, "--seed", "7")
@@ -239,7 +240,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// No file is written twice: two scenarios of one name, or a page and JSON in one file, are refused before the run.
+// No file is written twice: two scenarios of one name, or a page and JSON in one file, are refused
+// before the run.
 func TestOneFileEach(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, name := range []string{"a", "b"} {
@@ -281,7 +283,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// The examples of the help are of scenarios that exist, and of flags that do. A file is one of the user's.
+// The examples of the help are of scenarios that exist, and of flags that do. A file is one of the
+// user's.
 func TestExamples(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for name, text := range map[string]string{

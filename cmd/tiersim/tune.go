@@ -130,7 +130,8 @@ func (w *wish) plan() {
 	perSecond := float64(w.limit.Tokens) / w.limit.Per.Seconds()
 	each := w.demand * perSecond * 2 / float64(w.cost+w.maxCost)
 	margin := min(max(w.outage/2, 4*time.Second), 15*time.Second) // before and after a fault
-	// Before it is measured, keys beyond their limit have no burst left, and the fallbacks of others are full.
+	// Before it is measured, keys beyond their limit have no burst left, and the fallbacks of
+	// others are full.
 	settles := float64(w.limit.Burst) / perSecond
 	if w.demand > 1 {
 		settles /= w.demand - 1
@@ -144,7 +145,8 @@ func (w *wish) plan() {
 	}
 	at, length := scenario.Duration(warm+margin), scenario.Duration(w.outage)
 	end := at + length + scenario.Duration(margin)
-	// Of all keys as many as make 5000 requests, and at most 50: enough to tell, and the answer comes in seconds.
+	// Of all keys as many as make 5000 requests, and at most 50: enough to tell, and the answer
+	// comes in seconds.
 	w.played = int64(min(float64(w.keys), 50, math.Ceil(5000/time.Duration(end).Seconds()/each)))
 	limit := scenario.Limit{Name: "api", Tokens: w.limit.Tokens, Per: scenario.Duration(w.limit.Per), Burst: w.limit.Burst}
 	traffic := scenario.Traffic{Shape: "poisson", Keys: w.played, Cost: w.cost, MaxCost: w.maxCost}
@@ -166,7 +168,8 @@ func (w *wish) plan() {
 
 const second = scenario.Duration(time.Second)
 
-// settings are all that tune tries, in Go and as a scenario has them, the plainest first. Processes is 1 where it is set.
+// settings are all that tune tries, in Go and as a scenario has them, the plainest first. Processes
+// is 1 where it is set.
 var settings = []struct {
 	code  string
 	fleet scenario.Fleet
@@ -184,8 +187,9 @@ var settings = []struct {
 	{"FailOpen", scenario.Fleet{Mode: "open"}},
 }
 
-// result is what came of a setting: of each of the figures the worst, and in which of the troubles it was. They are the
-// tokens beyond the limit of a key, the per cent short of what an ideal limiter admits, and calls per second.
+// result is what came of a setting: of each of the figures the worst, and in which of the troubles
+// it was. They are the tokens beyond the limit of a key, the per cent short of what an ideal
+// limiter admits, and calls per second.
 type result struct {
 	code       string
 	fleet      scenario.Fleet
@@ -233,7 +237,8 @@ func (w *wish) run(o *sim.Options) (results []result, err error) {
 const rule = "To take (*): of those that miss nothing (fail-open only if no other does), the one with the fewest " +
 	"calls per\nrequest; of those with at most 0.05 more, the uppermost, which is the plainest."
 
-// choose rounds each figure and compares it with what is accepted. It takes a setting by the rule, or else the nearest.
+// choose rounds each figure and compares it with what is accepted. It takes a setting by the rule,
+// or else the nearest.
 func (w *wish) choose(all []result) (take int, kept bool) {
 	least, excess := math.Inf(1), math.Inf(1)
 	parts := [3]float64{float64(w.limit.Burst), 100, w.most[2]} // an excess is a part of these

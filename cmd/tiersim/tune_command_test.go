@@ -31,8 +31,8 @@ func TestTuneAnswer(t *testing.T) {
 	}
 }
 
-// Standing shares are taken for rarely used keys. They are not tried where they are not possible, nor for keys at their
-// limit.
+// Standing shares are taken for rarely used keys. They are not tried where they are not possible,
+// nor for keys at their limit.
 func TestTuneStanding(t *testing.T) {
 	for flags, want := range map[string]string{
 		"--rate 100/s --burst 200 --keys 12 --demand 0.01": "Standing: tiered.StandingOn",

@@ -12,7 +12,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// A figure is compared as it is printed. A newcomer once read "at most 75, measured 75.75" beside a setting that was advised.
+// A figure is compared as it is printed. A newcomer once read "at most 75, measured 75.75" beside a
+// setting that was advised.
 func TestTunePrintsAsItCompares(t *testing.T) {
 	for figure, want := range map[float64]string{75.75: "75.75", 75.01: "75.01", 75.001: "75", 4216120: "4216000"} {
 		w := wish{most: [3]float64{0, 75, 0}}

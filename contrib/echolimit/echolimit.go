@@ -22,10 +22,11 @@ import (
 // contextKey is the key of the echo.Context in a request's context.
 type contextKey struct{}
 
-// Middleware calls the next handler if limit lets the request through. limit is what [httplimit.New],
-// [httplimit.ByIP] or [httplimit.ByHeader] returns. If it is nil, all requests get 503. With [httplimit.Options.Counts] an
-// error of the handler is answered at once, as echo's RequestLogger does with HandleError, because Counts needs the status.
-// Outer middleware gets the error as well.
+// Middleware calls the next handler if limit lets the request through. limit is what
+// [httplimit.New], [httplimit.ByIP] or [httplimit.ByHeader] returns. If it is nil, all requests get
+// 503. With [httplimit.Options.Counts] an error of the handler is answered at once, as echo's
+// RequestLogger does with HandleError, because Counts needs the status. Outer middleware gets the
+// error as well.
 func Middleware(limit func(http.Handler) http.Handler) echo.MiddlewareFunc {
 	if limit == nil {
 		limit = refuse
@@ -54,8 +55,8 @@ func Middleware(limit func(http.Handler) http.Handler) echo.MiddlewareFunc {
 	}
 }
 
-// writer is what a limit writes to: echo's Response as long as the request is not admitted, and then what that one writes
-// to.
+// writer is what a limit writes to: echo's Response as long as the request is not admitted, and
+// then what that one writes to.
 type writer struct{ http.ResponseWriter }
 
 // Unwrap is for http.ResponseController.
@@ -66,9 +67,9 @@ func refuse(http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { httplimit.WriteRefusal(w, tiered.Decision{}) })
 }
 
-// Key counts a request for what f reads from echo's context: a parameter, or what another middleware has set. f returns
-// "" for a request that has no key, and an error for one that gets 400 with its text, as [httplimit.KeyFunc] says. It
-// works within [Middleware] only.
+// Key counts a request for what f reads from echo's context: a parameter, or what another
+// middleware has set. f returns "" for a request that has no key, and an error for one that gets
+// 400 with its text, as [httplimit.KeyFunc] says. It works within [Middleware] only.
 func Key(f func(echo.Context) (string, error)) httplimit.Key {
 	if f == nil {
 		return httplimit.KeyFunc(nil)

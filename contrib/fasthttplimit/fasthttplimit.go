@@ -18,10 +18,11 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// New returns a middleware that takes one token for each request, and answers it if the limiter refuses: with the
-// status, the header fields and the text of [httplimit.WriteRefusal]. key returns what a request counts for. A request
-// with an empty key gets 400, and so does one for which key returns an error, with its text. key must copy what it returns,
-// because fasthttp uses its buffers again. Around a nil handler the middleware answers 404.
+// New returns a middleware that takes one token for each request, and answers it if the limiter
+// refuses: with the status, the header fields and the text of [httplimit.WriteRefusal]. key returns
+// what a request counts for. A request with an empty key gets 400, and so does one for which key
+// returns an error, with its text. key must copy what it returns, because fasthttp uses its buffers
+// again. Around a nil handler the middleware answers 404.
 func New(l *tiered.Limiter, key func(*fasthttp.RequestCtx) (string, error)) (
 	func(fasthttp.RequestHandler) fasthttp.RequestHandler, error,
 ) {
@@ -38,7 +39,8 @@ func New(l *tiered.Limiter, key func(*fasthttp.RequestCtx) (string, error)) (
 			next = (*fasthttp.RequestCtx).NotFound
 		}
 		return func(c *fasthttp.RequestCtx) {
-			// Not c: its Done says that the server shuts down, which must not refuse the requests that it still serves.
+			// Not c: its Done says that the server shuts down, which must not refuse the requests
+			// that it still serves.
 			k, err := key(c)
 			if !exchange(c, false).Allow(context.Background(), l, k, err) {
 				return

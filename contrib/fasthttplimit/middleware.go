@@ -12,12 +12,13 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
-// Middleware calls the next handler if limit lets the request through. limit is what [httplimit.New], [httplimit.ByIP],
-// [httplimit.ByHeader] or a policy file's Watcher.Middleware returns, so all of their rules and options can be used. If it is
-// nil, all requests get 503. Around a nil handler the middleware answers 404.
+// Middleware calls the next handler if limit lets the request through. limit is what
+// [httplimit.New], [httplimit.ByIP], [httplimit.ByHeader] or a policy file's Watcher.Middleware
+// returns, so all of their rules and options can be used. If it is nil, all requests get 503.
+// Around a nil handler the middleware answers 404.
 //
-// What limit is told of a request are copies, without the body. A URL that net/http does not read is answered with 400. [New]
-// is faster, because it makes no copies.
+// What limit is told of a request are copies, without the body. A URL that net/http does not read
+// is answered with 400. [New] is faster, because it makes no copies.
 func Middleware(limit func(http.Handler) http.Handler) func(fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 		if next == nil {
@@ -37,8 +38,8 @@ func Middleware(limit func(http.Handler) http.Handler) func(fasthttp.RequestHand
 	}
 }
 
-// Context returns the context for [httplimit.Settle], in a handler within [Middleware]. It may be used after the handler has
-// returned.
+// Context returns the context for [httplimit.Settle], in a handler within [Middleware]. It may be
+// used after the handler has returned.
 func Context(c *fasthttp.RequestCtx) context.Context {
 	if ctx, ok := c.UserValue(contextKey{}).(context.Context); ok {
 		return ctx
@@ -46,9 +47,9 @@ func Context(c *fasthttp.RequestCtx) context.Context {
 	return context.Background()
 }
 
-// Key counts a request for what f reads from fasthttp's request: a part of the path, or what another middleware has set.
-// f returns "" for a request that has no key, and an error for one that gets 400 with its text, as [httplimit.KeyFunc]
-// says. It works within [Middleware] only.
+// Key counts a request for what f reads from fasthttp's request: a part of the path, or what
+// another middleware has set. f returns "" for a request that has no key, and an error for one that
+// gets 400 with its text, as [httplimit.KeyFunc] says. It works within [Middleware] only.
 func Key(f func(*fasthttp.RequestCtx) (string, error)) httplimit.Key {
 	if f == nil {
 		return httplimit.KeyFunc(nil)
@@ -63,8 +64,8 @@ func Key(f func(*fasthttp.RequestCtx) (string, error)) httplimit.Key {
 	})
 }
 
-// contextKey is the key of the context of a request among the values of a *fasthttp.RequestCtx, and requestKey that of the
-// *fasthttp.RequestCtx in such a context.
+// contextKey is the key of the context of a request among the values of a *fasthttp.RequestCtx, and
+// requestKey that of the *fasthttp.RequestCtx in such a context.
 type (
 	contextKey struct{}
 	requestKey struct{}
@@ -86,7 +87,8 @@ func (v *values) Value(key any) any {
 	return nil
 }
 
-// exchange returns what a limit needs of a request. Without fields the fields of the request are left out.
+// exchange returns what a limit needs of a request. Without fields the fields of the request are
+// left out.
 func exchange(c *fasthttp.RequestCtx, fields bool) *fasthttpadapter.Exchange {
 	e := &fasthttpadapter.Exchange{Request: c, Length: c.Request.Header.ContentLength(), Response: &c.Response.Header}
 	if fields {

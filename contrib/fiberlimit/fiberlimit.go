@@ -20,10 +20,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
-// New returns a handler that takes one token for each request, and answers it if the limiter refuses: with the status,
-// the header fields and the text of [httplimit.WriteRefusal]. key returns what a request counts for. A request with an
-// empty key gets 400, and so does one for which key returns an error, with its text. The key is copied, because fiber uses its
-// buffers again.
+// New returns a handler that takes one token for each request, and answers it if the limiter
+// refuses: with the status, the header fields and the text of [httplimit.WriteRefusal]. key returns
+// what a request counts for. A request with an empty key gets 400, and so does one for which key
+// returns an error, with its text. The key is copied, because fiber uses its buffers again.
 func New(l *tiered.Limiter, key func(*fiber.Ctx) (string, error)) (fiber.Handler, error) {
 	switch {
 	case l == nil:
@@ -42,13 +42,15 @@ func New(l *tiered.Limiter, key func(*fiber.Ctx) (string, error)) (fiber.Handler
 	}, nil
 }
 
-// Middleware calls the next handlers if limit lets the request through. limit is what [httplimit.New], [httplimit.ByIP],
-// [httplimit.ByHeader] or a policy file's Watcher.Middleware returns, so all of their rules and options can be used. If it
-// is nil, all requests get 503. [httplimit.Settle] takes the UserContext of a handler.
+// Middleware calls the next handlers if limit lets the request through. limit is what
+// [httplimit.New], [httplimit.ByIP], [httplimit.ByHeader] or a policy file's Watcher.Middleware
+// returns, so all of their rules and options can be used. If it is nil, all requests get 503.
+// [httplimit.Settle] takes the UserContext of a handler.
 //
-// What limit is told of a request are copies, without the body. A URL that net/http does not read is answered with 400. With
-// [httplimit.Options.Counts] an error of the handler is answered at once by the ErrorHandler of the application, because
-// Counts needs the status, and again when outer middleware has got it. [New] is faster, because it makes no copies.
+// What limit is told of a request are copies, without the body. A URL that net/http does not read
+// is answered with 400. With [httplimit.Options.Counts] an error of the handler is answered at once
+// by the ErrorHandler of the application, because Counts needs the status, and again when outer
+// middleware has got it. [New] is faster, because it makes no copies.
 func Middleware(limit func(http.Handler) http.Handler) fiber.Handler {
 	return func(c *fiber.Ctx) (err error) {
 		ctx := context.WithValue(c.UserContext(), contextKey{}, c)
@@ -82,9 +84,9 @@ func exchange(c *fiber.Ctx) *fasthttpadapter.Exchange {
 // contextKey is the key of the *fiber.Ctx in a request's context.
 type contextKey struct{}
 
-// Key counts a request for what f reads from fiber's context: a parameter, or what another middleware has set. f returns
-// "" for a request that has no key, and an error for one that gets 400 with its text, as [httplimit.KeyFunc] says. It
-// works within [Middleware] only.
+// Key counts a request for what f reads from fiber's context: a parameter, or what another
+// middleware has set. f returns "" for a request that has no key, and an error for one that gets
+// 400 with its text, as [httplimit.KeyFunc] says. It works within [Middleware] only.
 func Key(f func(*fiber.Ctx) (string, error)) httplimit.Key {
 	if f == nil {
 		return httplimit.KeyFunc(nil)

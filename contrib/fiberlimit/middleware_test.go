@@ -17,8 +17,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
-// A key may be a parameter of the route, although fiber uses its buffers again, and the rules of a policy file limit a fiber
-// application too.
+// A key may be a parameter of the route, although fiber uses its buffers again, and the rules of a
+// policy file limit a fiber application too.
 func TestMiddleware(t *testing.T) {
 	g := testgroup.New(t, remote.NewMemory(), nil)
 	file := filepath.Join(t.TempDir(), "policies.yaml")

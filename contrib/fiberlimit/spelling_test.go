@@ -18,8 +18,8 @@ var patterns = map[string]string{
 	"/users/{id}/files/{rest...}": "/users/:id/files/*", "/Reports/q": "/Reports/q", "/{$}": "/",
 }
 
-// However a URL is spelled: what fiber serves behind a policy file has counted for its route, whichever of its options about
-// paths are set. fasthttp reads the URL.
+// However a URL is spelled: what fiber serves behind a policy file has counted for its route,
+// whichever of its options about paths are set. fasthttp reads the URL.
 func TestWhatFiberServesIsLimited(t *testing.T) {
 	servers := map[string]func(*http.Request) string{}
 	for options := range 8 {

@@ -24,8 +24,9 @@ import (
 // contextKey is the key of the *gin.Context in a request's context.
 type contextKey struct{}
 
-// Middleware returns a handler that calls the next ones if limit lets the request through, and aborts otherwise. limit
-// is what [httplimit.New], [httplimit.ByIP] or [httplimit.ByHeader] returns. If it is nil, all requests get 503.
+// Middleware returns a handler that calls the next ones if limit lets the request through, and
+// aborts otherwise. limit is what [httplimit.New], [httplimit.ByIP] or [httplimit.ByHeader]
+// returns. If it is nil, all requests get 503.
 func Middleware(limit func(http.Handler) http.Handler) gin.HandlerFunc {
 	if limit == nil {
 		limit = refuse
@@ -73,9 +74,9 @@ func refuse(http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { httplimit.WriteRefusal(w, tiered.Decision{}) })
 }
 
-// Key counts a request for what f reads from gin's context: a parameter, or what another middleware has set. f returns ""
-// for a request that has no key, and an error for one that gets 400 with its text, as [httplimit.KeyFunc] says. It works
-// within [Middleware] only.
+// Key counts a request for what f reads from gin's context: a parameter, or what another middleware
+// has set. f returns "" for a request that has no key, and an error for one that gets 400 with its
+// text, as [httplimit.KeyFunc] says. It works within [Middleware] only.
 func Key(f func(*gin.Context) (string, error)) httplimit.Key {
 	if f == nil {
 		return httplimit.KeyFunc(nil)

@@ -17,8 +17,8 @@ var patterns = map[string]string{
 	"/users/{id}/files/{rest...}": "/users/:id/files/*rest", "/Reports/q": "/Reports/q", "/{$}": "/",
 }
 
-// However a URL is spelled: what gin serves behind a policy file has counted for its route, whichever of its options about
-// paths are set.
+// However a URL is spelled: what gin serves behind a policy file has counted for its route,
+// whichever of its options about paths are set.
 func TestWhatGinServesIsLimited(t *testing.T) {
 	gin.SetMode(gin.TestMode)
 	servers := map[string]func(*http.Request) string{}

@@ -14,8 +14,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// A call goes by its plan or by the limit that it carries, and is charged by that afterwards, also if it costs nothing at
-// first and is the first of its key.
+// A call goes by its plan or by the limit that it carries, and is charged by that afterwards, also
+// if it costs nothing at first and is the first of its key.
 func TestCallIsChargedByItsLimit(t *testing.T) {
 	for _, c := range []struct {
 		name, plan string

@@ -11,8 +11,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// Client limits the calls that a client makes. All methods may be called concurrently, and for any number of
-// connections.
+// Client limits the calls that a client makes. All methods may be called concurrently, and for any
+// number of connections.
 //
 // A call counts once, also if gRPC's retry policy sends it again.
 type Client struct {
@@ -20,9 +20,10 @@ type Client struct {
 	wait  bool
 }
 
-// NewClient returns a Client that sends a call if all rules admit it. A call over the limit fails with an *[Error]
-// before it is sent, or waits if [ClientOptions.Wait] is set. If its tokens cannot come before the deadline of its
-// context, it fails at once with ResourceExhausted, and errors.Is finds context.DeadlineExceeded.
+// NewClient returns a Client that sends a call if all rules admit it. A call over the limit fails
+// with an *[Error] before it is sent, or waits if [ClientOptions.Wait] is set. If its tokens cannot
+// come before the deadline of its context, it fails at once with ResourceExhausted, and errors.Is
+// finds context.DeadlineExceeded.
 //
 // The error names each field that is not valid.
 func NewClient(rules []Rule, o *ClientOptions) (*Client, error) {
@@ -40,8 +41,8 @@ func NewClient(rules []Rule, o *ClientOptions) (*Client, error) {
 	return c, nil
 }
 
-// Pace returns a Client that makes each call wait for a token of one key: NewClient with [Constant] and Wait. It keeps
-// all processes of a service together within what another service allows them.
+// Pace returns a Client that makes each call wait for a token of one key: NewClient with [Constant]
+// and Wait. It keeps all processes of a service together within what another service allows them.
 func Pace(l *tiered.Limiter, key string) (*Client, error) {
 	return NewClient([]Rule{{Limiter: l, Key: Constant(key), Missing: Refuse}}, &ClientOptions{Wait: true})
 }
@@ -96,7 +97,8 @@ func (c *Client) Stream(
 	if len(c.limit.rules[message]) == 0 {
 		return stream(ctx, desc, cc, method, opts...)
 	}
-	// A refused message must end the stream, as every error of SendMsg does: its user need not read from it then.
+	// A refused message must end the stream, as every error of SendMsg does: its user need not read
+	// from it then.
 	ctx, cancel := context.WithCancel(ctx)
 	opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { cancel() }))
 	cs, err := stream(ctx, desc, cc, method, opts...)
@@ -118,7 +120,8 @@ type clientStream struct {
 	refused atomic.Pointer[Error] // of SendMsg
 }
 
-// RecvMsg returns the refusal if a message was refused, because gRPC knows only that the stream was canceled.
+// RecvMsg returns the refusal if a message was refused, because gRPC knows only that the stream was
+// canceled.
 func (st *clientStream) RecvMsg(m any) error {
 	err := st.ClientStream.RecvMsg(m)
 	if refused := st.refused.Load(); refused != nil && err != nil {

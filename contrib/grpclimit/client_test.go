@@ -107,7 +107,8 @@ func TestClientWaits(t *testing.T) {
 	}
 }
 
-// Messages of a stream count where they are sent. A refusal ends the stream, and leaves nothing behind (goleak).
+// Messages of a stream count where they are sent. A refusal ends the stream, and leaves nothing
+// behind (goleak).
 func TestClientMessages(t *testing.T) {
 	g, _ := group(t)
 	rule := grpclimit.Rule{Limiter: limiter(t, g, "up", tiered.PerHour(3)), Key: grpclimit.Method(), Missing: grpclimit.Refuse, Messages: true}
@@ -131,8 +132,8 @@ func TestClientMessages(t *testing.T) {
 	}
 }
 
-// A stream that ends by itself has no refusal. The context that was made for it ends too: otherwise a long context of
-// the caller would keep all of them.
+// A stream that ends by itself has no refusal. The context that was made for it ends too: otherwise
+// a long context of the caller would keep all of them.
 func TestClientStreamEnds(t *testing.T) {
 	g, _ := group(t)
 	rule := grpclimit.Rule{Limiter: limiter(t, g, "up", tiered.PerHour(3)), Key: grpclimit.Method(), Missing: grpclimit.Refuse, Messages: true}

@@ -127,7 +127,8 @@ func settleInHandler(ctx context.Context, rows int64) error {
 	return grpclimit.Settle(ctx, map[string]int64{"rows": rows})
 }
 
-// A client keeps to what another service allows, together with all other processes of its own service.
+// A client keeps to what another service allows, together with all other processes of its own
+// service.
 func ExamplePace() {
 	store := remote.NewMemory()
 	defer store.Close()

@@ -15,8 +15,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// A key function's error ends the call with InvalidArgument and its text, whatever Missing says. Outer interceptors
-// find it.
+// A key function's error ends the call with InvalidArgument and its text, whatever Missing says.
+// Outer interceptors find it.
 func TestKeyFunctionsMayRefuse(t *testing.T) {
 	odd := errors.New("x-user must be a number, not \xff")
 	user := grpclimit.KeyFunc(func(ctx context.Context, _ grpclimit.Call) (string, error) {

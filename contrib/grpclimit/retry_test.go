@@ -15,7 +15,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// retryPolicy is a client that retries up to three times. Without a pushback it waits for about the backoff.
+// retryPolicy is a client that retries up to three times. Without a pushback it waits for about the
+// backoff.
 func retryPolicy(backoff string) grpc.DialOption {
 	return grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {
 		"maxAttempts": 4, "initialBackoff": "` + backoff + `", "maxBackoff": "` + backoff + `", "backoffMultiplier": 1,
@@ -32,8 +33,8 @@ func attempts(n *int) grpc.ServerOption {
 	})
 }
 
-// A client with a retry policy comes back when the server says: not later, as its own backoff would be, and not
-// sooner.
+// A client with a retry policy comes back when the server says: not later, as its own backoff would
+// be, and not sooner.
 func TestRetryObeysPushback(t *testing.T) {
 	for backoff, why := range map[string]string{"50s": "too late", "0.001s": "too soon"} {
 		g, _ := group(t)
@@ -50,8 +51,8 @@ func TestRetryObeysPushback(t *testing.T) {
 		if d := time.Since(begin); d > 30*time.Second {
 			t.Errorf("backoff %s: it took %v", backoff, d)
 		}
-		// The second call needs two attempts. A third is possible if this machine is so slow that the first retry comes
-		// before the token of the server's clock.
+		// The second call needs two attempts. A third is possible if this machine is so slow that
+		// the first retry comes before the token of the server's clock.
 		if n < 3 || n > 4 {
 			t.Errorf("backoff %s: %d attempts, want 3: the client came %s", backoff, n, why)
 		}

@@ -28,8 +28,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// finder returns a function that finds the key of a call, and reports whether it has one: a blocked policy refuses the
-// call by its key.
+// finder returns a function that finds the key of a call, and reports whether it has one: a blocked
+// policy refuses the call by its key.
 func finder(t testing.TB) func(context.Context, testing.TB, grpclimit.Key, grpclimit.Call) (string, bool) {
 	t.Helper()
 	g, _ := group(t)
@@ -46,7 +46,8 @@ func finder(t testing.TB) func(context.Context, testing.TB, grpclimit.Key, grpcl
 	}
 }
 
-// fieldPushback is the trailer that tells the retry policy of a client when to come again (gRFC A6).
+// fieldPushback is the trailer that tells the retry policy of a client when to come again (gRFC
+// A6).
 const fieldPushback = "grpc-retry-pushback-ms"
 
 // group returns a Group over a Memory, closed at the end of the test.

@@ -24,8 +24,8 @@ type Call struct {
 	// Stream is set for a call whose client or server may send several messages.
 	Stream bool
 
-	// Request is the message that a unary call carries, or the message that a rule with Messages counts. It is nil
-	// when a stream begins. Do not change it.
+	// Request is the message that a unary call carries, or the message that a rule with Messages
+	// counts. It is nil when a stream begins. Do not change it.
 	Request any
 }
 
@@ -37,31 +37,35 @@ type Rule struct {
 	// Key tells which client a call counts for. Required.
 	Key Key
 
-	// Missing says what happens to a call without a key: Refuse, Exempt, Together or Next. Required.
+	// Missing says what happens to a call without a key: Refuse, Exempt, Together or Next.
+	// Required.
 	Missing Missing
 
-	// Messages counts each message that the client of a stream sends, and not the call. A unary call is one message.
-	// A message over the limit ends the stream.
+	// Messages counts each message that the client of a stream sends, and not the call. A unary
+	// call is one message. A message over the limit ends the stream.
 	Messages bool
 
-	// Cost returns what a call, or a message, costs in tokens; nil means 1. See [MethodCosts]. A call that costs 0
-	// passes the rule uncounted. Its trailers have what this process knows of the limit, see [tiered.Limiter.PeekN],
-	// unless other rules count it. It passes even if the limit is spent; Actual and Settle charge what it has cost. One that
-	// costs more than the burst is refused. A negative cost is refused with InvalidArgument, because it may come from the
+	// Cost returns what a call, or a message, costs in tokens; nil means 1. See [MethodCosts]. A
+	// call that costs 0 passes the rule uncounted. Its trailers have what this process knows of the
+	// limit, see [tiered.Limiter.PeekN], unless other rules count it. It passes even if the limit
+	// is spent; Actual and Settle charge what it has cost. One that costs more than the burst is
+	// refused. A negative cost is refused with InvalidArgument, because it may come from the
 	// request.
 	Cost func(context.Context, Call) int64
 
-	// Actual returns what a call has cost, once its handler has returned. What was taken before is corrected to it, as
-	// by [tiered.Reservation.Settle]. nil leaves the cost as it is. It is for servers, and not for a rule with Messages.
+	// Actual returns what a call has cost, once its handler has returned. What was taken before is
+	// corrected to it, as by [tiered.Reservation.Settle]. nil leaves the cost as it is. It is for
+	// servers, and not for a rule with Messages.
 	Actual func(context.Context, Call, End) int64
 
-	// Plan returns the name of the plan that a call has, one of the policy's Plans, or "" for none: see
-	// [tiered.Use.WithPlan]. If Plan is nil, the policy's limit holds for all calls. Read it from what was
-	// authenticated, such as a token: who can choose the name can choose the limit.
+	// Plan returns the name of the plan that a call has, one of the policy's Plans, or "" for none:
+	// see [tiered.Use.WithPlan]. If Plan is nil, the policy's limit holds for all calls. Read it
+	// from what was authenticated, such as a token: who can choose the name can choose the limit.
 	Plan func(context.Context, Call) string
 
-	// Limit returns a limit that the call carries, if that is not one of a few plans: see [tiered.Use.WithLimit]. The
-	// zero Limit means the policy's own. A policy with Also or Standing must have none. A rule has Plan or Limit, not both.
+	// Limit returns a limit that the call carries, if that is not one of a few plans: see
+	// [tiered.Use.WithLimit]. The zero Limit means the policy's own. A policy with Also or Standing
+	// must have none. A rule has Plan or Limit, not both.
 	Limit func(context.Context, Call) tiered.Limit
 
 	// Skip lets a call, or a message, pass the rule uncounted. nil skips none.
@@ -76,35 +80,38 @@ type End struct {
 	Sent     int64 // messages to the client
 }
 
-// Options are the options of a [Server]. A nil *Options, and each zero field, means the default. Functions are called
-// concurrently.
+// Options are the options of a [Server]. A nil *Options, and each zero field, means the default.
+// Functions are called concurrently.
 type Options struct {
-	// Skip lets a call pass all rules uncounted; see [Health]. nil skips none. For messages it is not asked again.
+	// Skip lets a call pass all rules uncounted; see [Health]. nil skips none. For messages it is
+	// not asked again.
 	Skip func(context.Context, Call) bool
 
-	// Counts reports whether a call that ends with this status counts. If not, its tokens are returned when the
-	// handler returns. While it runs they are taken, so that a crowd cannot pass before the first answer. If a handler
-	// panics, nothing is returned. Tokens of messages are never returned. nil counts every call.
+	// Counts reports whether a call that ends with this status counts. If not, its tokens are
+	// returned when the handler returns. While it runs they are taken, so that a crowd cannot pass
+	// before the first answer. If a handler panics, nothing is returned. Tokens of messages are
+	// never returned. nil counts every call.
 	Counts func(codes.Code) bool
 
 	// Settle lets the handler correct the cost once it is known: see the function [Settle].
 	Settle bool
 
-	// WaitMessages makes a stream wait for the tokens of its messages, in RecvMsg, instead of ending it. The client
-	// feels that as flow control. Waiting is first come, first served in this process.
+	// WaitMessages makes a stream wait for the tokens of its messages, in RecvMsg, instead of
+	// ending it. The client feels that as flow control. Waiting is first come, first served in this
+	// process.
 	WaitMessages bool
 
-	// Refused is told of each refused call or message before it is answered, as otellimit.Record wants it. It may run
-	// concurrently, and the answer waits for it. nil tells nobody.
+	// Refused is told of each refused call or message before it is answered, as otellimit.Record
+	// wants it. It may run concurrently, and the answer waits for it. nil tells nobody.
 	Refused func(context.Context, tiered.Decision)
 
-	// Denied returns the status for a refused call. Its details and trailers are only those that Denied adds, except
-	// grpc-retry-pushback-ms and the ratelimit fields, which are set. nil, and a result that is nil or OK, means the
-	// status of the *Error.
+	// Denied returns the status for a refused call. Its details and trailers are only those that
+	// Denied adds, except grpc-retry-pushback-ms and the ratelimit fields, which are set. nil, and
+	// a result that is nil or OK, means the status of the *Error.
 	Denied func(context.Context, *Error) *status.Status
 
-	// ShowKeys makes the key the Subject of QuotaFailure, cut to 256 bytes. By default no status contains a key,
-	// because it may be a secret.
+	// ShowKeys makes the key the Subject of QuotaFailure, cut to 256 bytes. By default no status
+	// contains a key, because it may be a secret.
 	ShowKeys bool
 
 	// Prefix of the names of the trailers that state the limit: "" means "ratelimit".
@@ -113,29 +120,31 @@ type Options struct {
 	// Omit leaves these trailers out. The details and grpc-retry-pushback-ms stay.
 	Omit bool
 
-	// Jitter is the largest random time that is added to the time after which a client may retry, so that clients
-	// that were refused together do not come back together: 0 … 1 h.
+	// Jitter is the largest random time that is added to the time after which a client may retry,
+	// so that clients that were refused together do not come back together: 0 … 1 h.
 	Jitter time.Duration
 
 	// Random returns the jitter's random numbers in [0, 1). nil means math/rand/v2.
 	Random func() float64
 
-	// Logger gets a line when a function of a rule or of these Options panics for the first time. nil means
-	// slog.Default().
+	// Logger gets a line when a function of a rule or of these Options panics for the first time.
+	// nil means slog.Default().
 	Logger *slog.Logger
 }
 
-// ClientOptions are the options of a [Client]. A nil *ClientOptions, and each zero field, means the default.
+// ClientOptions are the options of a [Client]. A nil *ClientOptions, and each zero field, means the
+// default.
 type ClientOptions struct {
-	// Wait makes a call, or a message, wait for its tokens, first come, first served in this process, until the call's
-	// context ends. By default it fails at once.
+	// Wait makes a call, or a message, wait for its tokens, first come, first served in this
+	// process, until the call's context ends. By default it fails at once.
 	Wait bool
 
-	// Skip lets a call pass all rules uncounted. nil skips none. For messages it is not asked again.
+	// Skip lets a call pass all rules uncounted. nil skips none. For messages it is not asked
+	// again.
 	Skip func(context.Context, Call) bool
 
-	// Logger gets a line when a function of a rule or of these options panics for the first time. nil means
-	// slog.Default().
+	// Logger gets a line when a function of a rule or of these options panics for the first time.
+	// nil means slog.Default().
 	Logger *slog.Logger
 }
 
@@ -151,8 +160,8 @@ func (p *problems) add(format string, args ...any) {
 	*p = append(*p, fmt.Errorf("grpclimit: "+format, args...))
 }
 
-// counted returns the rules as package rules has them, and says what is wrong with them. settles says that handlers may correct the
-// cost.
+// counted returns the rules as package rules has them, and says what is wrong with them. settles
+// says that handlers may correct the cost.
 func (p *problems) counted(list []Rule, client, settles bool) (all []rules.Rule[request]) {
 	for i, r := range list {
 		all = append(all, rules.Rule[request]{
@@ -227,7 +236,8 @@ func checkField(name string) error {
 }
 
 // MethodCosts returns a function for [Rule.Cost]: the cost of a method by its full name, as in
-// "/package.Service/Method". Methods that are not listed cost other. Later changes of costs are not seen.
+// "/package.Service/Method". Methods that are not listed cost other. Later changes of costs are not
+// seen.
 func MethodCosts(costs map[string]int64, other int64) func(context.Context, Call) int64 {
 	known := make(map[string]int64, len(costs))
 	for method, cost := range costs {
@@ -241,8 +251,8 @@ func MethodCosts(costs map[string]int64, other int64) func(context.Context, Call
 	}
 }
 
-// Health reports whether a call is a health check of grpc.health.v1. It is meant for Skip. Any client can send such
-// calls: skip them only if they are cheap to answer.
+// Health reports whether a call is a health check of grpc.health.v1. It is meant for Skip. Any
+// client can send such calls: skip them only if they are cheap to answer.
 func Health(_ context.Context, c Call) bool {
 	return strings.HasPrefix(c.Method, "/grpc.health.v1.Health/")
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// Server limits the calls to a server. All methods may be called concurrently, and for any number of servers.
+// Server limits the calls to a server. All methods may be called concurrently, and for any number
+// of servers.
 type Server struct {
 	limit limit
 	o     Options
@@ -21,8 +22,8 @@ type Server struct {
 	ends bool
 }
 
-// New returns a Server that lets a call through if all rules admit it, and ends it otherwise. A call waits for at most
-// the shortest Budget of the rules' Groups.
+// New returns a Server that lets a call through if all rules admit it, and ends it otherwise. A
+// call waits for at most the shortest Budget of the rules' Groups.
 //
 // The error names each field that is not valid.
 func New(rules []Rule, o *Options) (*Server, error) {
@@ -39,22 +40,22 @@ func New(rules []Rule, o *Options) (*Server, error) {
 	return s, nil
 }
 
-// ByPeer returns a Server that counts each call for the address of its connection: New with [PeerIP]. A call without
-// an address ends with InvalidArgument. Behind a proxy all clients have one address: use New with [ForwardedFor]
-// there.
+// ByPeer returns a Server that counts each call for the address of its connection: New with
+// [PeerIP]. A call without an address ends with InvalidArgument. Behind a proxy all clients have
+// one address: use New with [ForwardedFor] there.
 func ByPeer(l *tiered.Limiter) (*Server, error) {
 	return New([]Rule{{Limiter: l, Key: PeerIP(), Missing: Refuse}}, nil)
 }
 
-// ByMetadata returns a Server that counts each call for the value of a metadata field: New with [Metadata]. A call
-// without the field ends with InvalidArgument. A client can send any value, so name a field that your proxy sets or
-// that was authenticated before.
+// ByMetadata returns a Server that counts each call for the value of a metadata field: New with
+// [Metadata]. A call without the field ends with InvalidArgument. A client can send any value, so
+// name a field that your proxy sets or that was authenticated before.
 func ByMetadata(l *tiered.Limiter, name string) (*Server, error) {
 	return New([]Rule{{Limiter: l, Key: Metadata(name), Missing: Refuse}}, nil)
 }
 
-// ServerOptions returns the options of grpc.NewServer that add both interceptors. They run after those of options to
-// the left, and before those to the right.
+// ServerOptions returns the options of grpc.NewServer that add both interceptors. They run after
+// those of options to the left, and before those to the right.
 func (s *Server) ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(s.Unary), grpc.ChainStreamInterceptor(s.Stream)}
 }
@@ -91,8 +92,8 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	return resp, err
 }
 
-// admit takes the tokens that a part of the rules wants, unless the call skips them all. If they cost nothing, the
-// Decision is what is known of them.
+// admit takes the tokens that a part of the rules wants, unless the call skips them all. If they
+// cost nothing, the Decision is what is known of them.
 func (s *Server) admit(r request, which part, room []rules.Use) (t tiered.Reservation, uses, free []rules.Use, refused *Error) {
 	if skip, refused := s.limit.skipped(r); skip || refused != nil {
 		return t, nil, nil, refused
@@ -151,17 +152,19 @@ func (s *Server) tell(ctx context.Context, e *Error) {
 	}
 }
 
-// setTrailer sets trailers of a unary call. It fails only outside of a server, as in a user's test of a handler.
+// setTrailer sets trailers of a unary call. It fails only outside of a server, as in a user's test
+// of a handler.
 func (s *Server) setTrailer(ctx context.Context, md metadata.MD) {
 	if len(md) > 0 {
 		_ = grpc.SetTrailer(ctx, md)
 	}
 }
 
-// Limit decides about the call of ctx, which must be the context of a call to a server. It returns nil or an *[Error],
-// and sets the trailers. It makes a Server the Limiter of package ratelimit of go-grpc-middleware, whose interceptors
-// answer each error with ResourceExhausted and drop its details. Prefer [Server.Unary] and [Server.Stream]. Limit
-// counts calls only: rules with Messages, Rule.Actual, Counts and Settle have no effect.
+// Limit decides about the call of ctx, which must be the context of a call to a server. It returns
+// nil or an *[Error], and sets the trailers. It makes a Server the Limiter of package ratelimit of
+// go-grpc-middleware, whose interceptors answer each error with ResourceExhausted and drop its
+// details. Prefer [Server.Unary] and [Server.Stream]. Limit counts calls only: rules with Messages,
+// Rule.Actual, Counts and Settle have no effect.
 func (s *Server) Limit(ctx context.Context) error {
 	method, _ := grpc.Method(ctx)
 	r := request{ctx: ctx, call: Call{Method: method}}
@@ -250,7 +253,8 @@ func (st *serverStream) SendMsg(m any) error {
 	return err
 }
 
-// RecvMsg takes the tokens of a message when it has come. Once one was refused, it returns that refusal only.
+// RecvMsg takes the tokens of a message when it has come. Once one was refused, it returns that
+// refusal only.
 func (st *serverStream) RecvMsg(m any) error {
 	if st.refused != nil {
 		return st.refused

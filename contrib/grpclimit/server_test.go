@@ -23,7 +23,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// What a client sees of admitted and refused calls. A unary call is one message, where messages count.
+// What a client sees of admitted and refused calls. A unary call is one message, where messages
+// count.
 func TestUnary(t *testing.T) {
 	g, store := group(t)
 	rule := perUser(testgroup.NewLimiter(t, g, tiered.Policy{

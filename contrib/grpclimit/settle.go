@@ -14,17 +14,18 @@ import (
 //
 //	err := grpclimit.Settle(ctx, map[string]int64{"rows": rows})
 //
-// The policies are those of the innermost [Server] with [Options.Settle]. One that is not named keeps its cost. One
-// whose rule did not apply to the call, or counts Messages in a stream, is ignored. A surplus is returned and a deficit
-// is charged, as by [tiered.Reservation.Settle]; so is what a call of cost 0 has cost. Only the first correction of a
-// call counts: this one comes before [Rule.Actual] and [Options.Counts]. Settle does not block. If it returns an error,
-// nothing was corrected: a name is of no policy, or the call was settled before.
+// The policies are those of the innermost [Server] with [Options.Settle]. One that is not named
+// keeps its cost. One whose rule did not apply to the call, or counts Messages in a stream, is
+// ignored. A surplus is returned and a deficit is charged, as by [tiered.Reservation.Settle]; so is
+// what a call of cost 0 has cost. Only the first correction of a call counts: this one comes before
+// [Rule.Actual] and [Options.Counts]. Settle does not block. If it returns an error, nothing was
+// corrected: a name is of no policy, or the call was settled before.
 func Settle(ctx context.Context, actual map[string]int64) error {
 	return rules.Settle[request](ctx, words, actual)
 }
 
-// ended returns or corrects the tokens of a call whose handler has returned. If a user's function panics, the cost
-// stays as it is.
+// ended returns or corrects the tokens of a call whose handler has returned. If a user's function
+// panics, the cost stays as it is.
 func (s *Server) ended(r request, st *rules.Settlement[request], end End) {
 	of := st.Rules()
 	if len(of) == 0 {

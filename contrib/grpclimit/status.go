@@ -16,9 +16,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// Error is a refused call. It is what an interceptor returns, so that outer interceptors find it by errors.As. The
-// status that gRPC sends for it has its code, a line of text and details, and contains no key unless
-// [Options.ShowKeys] is set.
+// Error is a refused call. It is what an interceptor returns, so that outer interceptors find it by
+// errors.As. The status that gRPC sends for it has its code, a line of text and details, and
+// contains no key unless [Options.ShowKeys] is set.
 type Error struct {
 	tiered.Decision // its Policy and Key are those that refused
 
@@ -35,13 +35,14 @@ func (e *Error) Error() string { return e.status.String() }
 // GRPCStatus returns the status of the call. Package status uses it.
 func (e *Error) GRPCStatus() *status.Status { return e.status }
 
-// Unwrap returns the *[tiered.LimitedError], the error of the context or that of the function of [KeyFunc], if there is one. So
-// errors.Is finds [tiered.ErrLimited] and its like, context.Canceled and context.DeadlineExceeded.
+// Unwrap returns the *[tiered.LimitedError], the error of the context or that of the function of
+// [KeyFunc], if there is one. So errors.Is finds [tiered.ErrLimited] and its like, context.Canceled
+// and context.DeadlineExceeded.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Code returns the status code for a Decision: OK if it allows. Otherwise it is ResourceExhausted if a limit refused,
-// InvalidArgument if the key or the cost is not valid, DeadlineExceeded or Canceled if the call's context ended, and
-// Unavailable if the client cannot help it.
+// Code returns the status code for a Decision: OK if it allows. Otherwise it is ResourceExhausted
+// if a limit refused, InvalidArgument if the key or the cost is not valid, DeadlineExceeded or
+// Canceled if the call's context ended, and Unavailable if the client cannot help it.
 func Code(d tiered.Decision) codes.Code {
 	if d.Allowed {
 		return codes.OK
@@ -60,8 +61,9 @@ func Code(d tiered.Decision) codes.Code {
 	return codes.Unavailable
 }
 
-// Status returns the status for a Decision: OK if it allows, and otherwise [Code], a line of text, RetryInfo if a
-// later retry may be admitted, and QuotaFailure if a limit refused. It is for handlers that ask a Limiter themselves.
+// Status returns the status for a Decision: OK if it allows, and otherwise [Code], a line of text,
+// RetryInfo if a later retry may be admitted, and QuotaFailure if a limit refused. It is for
+// handlers that ask a Limiter themselves.
 func Status(d tiered.Decision) *status.Status {
 	if d.Allowed {
 		return status.New(codes.OK, "")
@@ -103,8 +105,8 @@ func (e *Error) describe(subject string) {
 	e.status = st
 }
 
-// text describes the refusal in a sentence. It repeats neither the key, which may be a secret or another client's,
-// nor the name of a policy, which is nothing to most clients.
+// text describes the refusal in a sentence. It repeats neither the key, which may be a secret or
+// another client's, nor the name of a policy, which is nothing to most clients.
 func (e *Error) text() string {
 	switch e.Reason {
 	case tiered.Limited, tiered.FallbackSpent:
@@ -130,7 +132,8 @@ func (e *Error) text() string {
 	return "The service cannot accept the call now. Try again later."
 }
 
-// maxSubject is the longest key in a status, in bytes: statuses travel in header fields, which peers bound.
+// maxSubject is the longest key in a status, in bytes: statuses travel in header fields, which
+// peers bound.
 const maxSubject = 256
 
 // subjectOf returns a key as a text of Protocol Buffers, which must be UTF-8.
@@ -141,11 +144,12 @@ func subjectOf(key string) string {
 	return strings.ToValidUTF8(key, "\uFFFD")
 }
 
-// retryUnavailable is the time after which to retry while Redis does not answer: it is tried again every half to one
-// second.
+// retryUnavailable is the time after which to retry while Redis does not answer: it is tried again
+// every half to one second.
 const retryUnavailable = time.Second
 
-// retryAfter returns when a retry makes sense. It reports false if it never does, or if nobody will retry.
+// retryAfter returns when a retry makes sense. It reports false if it never does, or if nobody will
+// retry.
 func retryAfter(d *tiered.Decision) (time.Duration, bool) {
 	switch d.Reason {
 	case tiered.ExceedsBurst, tiered.InvalidKey, tiered.InvalidCost, tiered.Canceled:

@@ -22,8 +22,8 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// talk sends messages to a stream. It waits for the answer to each before it sends the next. It returns how many were
-// answered, and the end.
+// talk sends messages to a stream. It waits for the answer to each before it sends the next. It
+// returns how many were answered, and the end.
 func talk(ctx context.Context, t *testing.T, c pb.TestServiceClient, messages int) (int, answer) {
 	t.Helper()
 	st, err := c.FullDuplexCall(ctx)
@@ -188,8 +188,8 @@ func TestStreamDoesNotCount(t *testing.T) {
 	}
 }
 
-// A function of the user that panics ends the call, or changes nothing. It never ends the process, and its value is
-// not logged.
+// A function of the user that panics ends the call, or changes nothing. It never ends the process,
+// and its value is not logged.
 func TestPanics(t *testing.T) {
 	var costs []int64
 	bang := func(context.Context, grpclimit.Call) int64 { return costs[len("secret")] }

@@ -68,8 +68,8 @@ func (l *limit) uses(r request, which part, to []rules.Use) (uses, free []rules.
 	return uses, free, refused
 }
 
-// caught refuses a call if a user's function has panicked. It must be deferred itself, because it calls recover. i is
-// the index of the rule, or nil.
+// caught refuses a call if a user's function has panicked. It must be deferred itself, because it
+// calls recover. i is the index of the rule, or nil.
 func (l *limit) caught(r request, field string, i *int, refused **Error) {
 	v := recover()
 	if v == nil {
@@ -89,8 +89,8 @@ func (l *limit) recovered(field string) {
 	}
 }
 
-// report logs the first panic of a user's function. What was panicked with may contain a key, so only its type is
-// logged, and the text of a runtime error, which has only numbers and types.
+// report logs the first panic of a user's function. What was panicked with may contain a key, so
+// only its type is logged, and the text of a runtime error, which has only numbers and types.
 func (l *limit) report(field string, v any) {
 	if l.faulted.Swap(true) {
 		return

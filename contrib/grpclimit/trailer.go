@@ -13,14 +13,15 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// fieldPushback tells the retry policy of a gRPC client how many milliseconds to wait, or not to retry if it is
-// negative (gRFC A6).
+// fieldPushback tells the retry policy of a gRPC client how many milliseconds to wait, or not to
+// retry if it is negative (gRFC A6).
 const fieldPushback = "grpc-retry-pushback-ms"
 
 // longestPushback is what every client reads: some parse 32 bits, which is 25 days.
 const longestPushback = math.MaxInt32 * time.Millisecond
 
-// addPushback adds the trailer for a refusal. It needs to be alone: a client with two of them does not retry.
+// addPushback adds the trailer for a refusal. It needs to be alone: a client with two of them does
+// not retry.
 func addPushback(md metadata.MD, e *Error) {
 	switch {
 	case e.retry > 0 && e.retry <= longestPushback:

@@ -9,9 +9,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/metrics"
 )
 
-// Attributes of events. There are no semantic conventions for rate limiting but those of ASP.NET Core. "ratelimit" is in
-// the place of their "aspnetcore.rate_limiting". Attributes of metrics have the names that labels have in Prometheus, so
-// that one dashboard fits both.
+// Attributes of events. There are no semantic conventions for rate limiting but those of ASP.NET
+// Core. "ratelimit" is in the place of their "aspnetcore.rate_limiting". Attributes of metrics have
+// the names that labels have in Prometheus, so that one dashboard fits both.
 const (
 	policyKey attribute.Key = "ratelimit.policy"
 	tierKey   attribute.Key = "ratelimit.tier"
@@ -36,8 +36,8 @@ func attributesOf(s metrics.Sample) (all []attribute.KeyValue) {
 	return all
 }
 
-// server returns the attributes of a Redis node, whose name is an address. By the semantic conventions the port is an
-// attribute of its own. A name without a port is the address.
+// server returns the attributes of a Redis node, whose name is an address. By the semantic
+// conventions the port is an attribute of its own. A name without a port is the address.
 func server(name string) []attribute.KeyValue {
 	host, digits, err := net.SplitHostPort(name)
 	port, wrong := strconv.ParseUint(digits, 10, 16)

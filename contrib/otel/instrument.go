@@ -49,8 +49,8 @@ func newInstrument(meter metric.Meter, m *metrics.Metric, suffix, unit string) (
 	return meter.Float64ObservableUpDownCounter(name, u, d)
 }
 
-// nameOf returns the name of an instrument. An exporter for Prometheus adds the unit and "_total" to it, except for the
-// parts of a histogram, which have the unit in their names.
+// nameOf returns the name of an instrument. An exporter for Prometheus adds the unit and "_total"
+// to it, except for the parts of a histogram, which have the unit in their names.
 func nameOf(m *metrics.Metric) string {
 	name := strings.Replace(m.Name, "_", ".", 1)
 	if m.Kind == metrics.Histogram {

@@ -27,8 +27,8 @@ import (
 var varying = regexp.MustCompile(`^tiered_(build_info|standing_share_expiry_seconds|outage_seconds_total|redis_calls_total|` +
 	`breaker_changes_total|unrecorded_presence_reports_total)\b`)
 
-// An exporter for Prometheus makes of our metrics the series of contrib/prometheus, with the same values after the same
-// outage. So one dashboard and one set of alerts fit both.
+// An exporter for Prometheus makes of our metrics the series of contrib/prometheus, with the same
+// values after the same outage. So one dashboard and one set of alerts fit both.
 func TestSameAsPrometheus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
@@ -125,7 +125,8 @@ func scraped(t *testing.T) map[string]string {
 	return all
 }
 
-// Series also have what the semantic conventions name: the address of a node, and why something failed.
+// Series also have what the semantic conventions name: the address of a node, and why something
+// failed.
 func TestConventions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()

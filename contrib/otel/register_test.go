@@ -89,7 +89,8 @@ func (m *countingMeter) RegisterCallback(f metric.Callback, o ...metric.Observab
 	return m.Meter.RegisterCallback(f, o...)
 }
 
-// All instruments share one callback, and so one Stats for each Group. Each Group has series of its own.
+// All instruments share one callback, and so one Stats for each Group. Each Group has series of its
+// own.
 func TestSeveralGroups(t *testing.T) {
 	provider, reader := meter()
 	c := &counting{MeterProvider: provider}

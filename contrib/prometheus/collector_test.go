@@ -27,7 +27,8 @@ import (
 
 var update = flag.Bool("update", false, "write testdata")
 
-// varying is a series whose value or labels change with the scripts, or with when a report is sent, which is chance.
+// varying is a series whose value or labels change with the scripts, or with when a report is sent,
+// which is chance.
 var varying = regexp.MustCompile(`(?m)^(tiered_(?:build_info|standing_share_expiry_seconds|outage_seconds_total` +
 	`|redis_calls_total|breaker_changes_total|unrecorded_presence_reports_total))[{ ].*$`)
 
@@ -42,8 +43,8 @@ func scrapeText(t *testing.T, g prometheus.Gatherer) string {
 	return w.Body.String()
 }
 
-// The text of a scrape of a service that had an outage is testdata/scrape.txt, and Prometheus' linter finds nothing in
-// it.
+// The text of a scrape of a service that had an outage is testdata/scrape.txt, and Prometheus'
+// linter finds nothing in it.
 func TestText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()

@@ -14,9 +14,9 @@ const (
 	first  = 56 // buckets that a native histogram has from bucket 0 to the one that ends at 1 s
 )
 
-// histogram is a prometheus.Metric with classic and native buckets: a Prometheus that scrapes native histograms takes
-// these, any other one takes the classic ones. prometheus.NewConstHistogram has only the classic ones, and
-// prometheus.NewConstNativeHistogram only the native ones.
+// histogram is a prometheus.Metric with classic and native buckets: a Prometheus that scrapes
+// native histograms takes these, any other one takes the classic ones. prometheus.NewConstHistogram
+// has only the classic ones, and prometheus.NewConstNativeHistogram only the native ones.
 type histogram struct {
 	desc   *prometheus.Desc
 	labels []*dto.LabelPair
@@ -30,9 +30,9 @@ func newHistogram(desc *prometheus.Desc, is metrics.Durations, labels []string) 
 // Desc implements prometheus.Metric.
 func (h histogram) Desc() *prometheus.Desc { return h.desc }
 
-// Write implements prometheus.Metric. Classic buckets end at powers of two, from 61 µs to 4 s. Native buckets have a
-// quarter of that width in the logarithm. Bucket 0, which begins at 0, is their zero bucket. What took longer than 4 s
-// is in the one up to 4.8 s.
+// Write implements prometheus.Metric. Classic buckets end at powers of two, from 61 µs to 4 s.
+// Native buckets have a quarter of that width in the logarithm. Bucket 0, which begins at 0, is
+// their zero bucket. What took longer than 4 s is in the one up to 4.8 s.
 func (h histogram) Write(out *dto.Metric) error {
 	out.Label = h.labels
 	buckets := h.is.Buckets

@@ -15,7 +15,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/metrics"
 )
 
-// A duration is in the same bucket of the classic and the native histogram as in ours: between the same bounds.
+// A duration is in the same bucket of the classic and the native histogram as in ours: between the
+// same bounds.
 func TestHistogram(t *testing.T) {
 	desc := prometheus.NewDesc("h_seconds", "A histogram.", nil, nil)
 	for i := range 66 {

@@ -18,7 +18,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// The simulated outage: a service is asked ten times a second and scraped every 15 s. Its Redis is gone for 3 minutes.
+// The simulated outage: a service is asked ten times a second and scraped every 15 s. Its Redis is
+// gone for 3 minutes.
 const (
 	scrapeEvery = 15 * time.Second
 	healthy     = 10 * time.Minute

@@ -20,7 +20,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// A round of TestRatiosScrape is tries turns with a scrape and as many without, one after the other.
+// A round of TestRatiosScrape is tries turns with a scrape and as many without, one after the
+// other.
 const (
 	rounds = 31
 	tries  = 5
@@ -31,12 +32,12 @@ const (
 	processors = 2
 )
 
-// A scrape every second does not slow decisions about a hot key down. It is a line of `make ratios`, and takes half a
-// minute.
+// A scrape every second does not slow decisions about a hot key down. It is a line of `make
+// ratios`, and takes half a minute.
 //
-// Of a round the fastest turn of each kind counts, because other load on the machine only makes turns longer. A second
-// with a scrape is a turn with it and nine without. The garbage of a scrape is collected in its turn, by a whole
-// collection, which is more than a scrape causes.
+// Of a round the fastest turn of each kind counts, because other load on the machine only makes
+// turns longer. A second with a scrape is a turn with it and nine without. The garbage of a scrape
+// is collected in its turn, by a whole collection, which is more than a scrape causes.
 func TestRatiosScrape(t *testing.T) {
 	if os.Getenv("TIERED_TEST_RATIOS") == "" {
 		t.Skip("takes half a minute: make ratios, or TIERED_TEST_RATIOS=1")
@@ -96,7 +97,8 @@ func TestRatiosScrape(t *testing.T) {
 	}
 }
 
-// nsPerDecision asks for a hot key on each processor for a turn, so that a scrape takes its time from decisions.
+// nsPerDecision asks for a hot key on each processor for a turn, so that a scrape takes its time
+// from decisions.
 func nsPerDecision(l *tiered.Limiter) float64 {
 	const batch = 100
 	var total atomic.Int64

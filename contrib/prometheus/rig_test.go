@@ -30,7 +30,8 @@ func register(t testing.TB, c prometheus.Collector) *prometheus.Registry {
 	return r
 }
 
-// scrape returns the value of each series, written as in PromQL, with the count and the sum of histograms.
+// scrape returns the value of each series, written as in PromQL, with the count and the sum of
+// histograms.
 func scrape(t testing.TB, g prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families := fatal.Get(g.Gather())(t)

@@ -25,8 +25,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// A real Prometheus scrapes a service whose real Redis is killed. It answers the queries of the dashboard, and an alert
-// fires. Another one does not scrape native histograms, and answers the dashboard too.
+// A real Prometheus scrapes a service whose real Redis is killed. It answers the queries of the
+// dashboard, and an alert fires. Another one does not scrape native histograms, and answers the
+// dashboard too.
 func TestRealPrometheus(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 15 seconds with a real Prometheus and a real Redis")

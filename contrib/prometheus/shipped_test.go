@@ -137,8 +137,8 @@ func reasonsAndStates(t *testing.T) map[string]bool {
 	return all
 }
 
-// Each alert names rows of the runbook that exist, and alerts_test.yaml has a case in which it fires and one in which
-// it does not.
+// Each alert names rows of the runbook that exist, and alerts_test.yaml has a case in which it
+// fires and one in which it does not.
 func TestAlerts(t *testing.T) {
 	texts := map[string]string{}
 	for _, name := range []string{"alerts.yaml", "alerts_test.yaml", "../../docs/runbook.md"} {
@@ -201,7 +201,8 @@ func TestPromtoolDashboard(t *testing.T) {
 	promtool(t, "check", "rules", file)
 }
 
-// docs/metrics.md has a row for each metric, with its labels, and for each alert, with its severity.
+// docs/metrics.md has a row for each metric, with its labels, and for each alert, with its
+// severity.
 func TestPage(t *testing.T) {
 	text := fatal.Get(os.ReadFile("../../docs/metrics.md"))(t)
 	page := string(text)

@@ -17,7 +17,8 @@ type Calls struct {
 	BadForm   uint64                // over the limit too, because the call has a form that cannot be counted
 	Failed    map[codes.Code]uint64 // Envoy's failure_mode_deny decides over the request
 
-	// Unmatched are descriptors that met no rule, by domain. Those of domains that are not configured are at "".
+	// Unmatched are descriptors that met no rule, by domain. Those of domains that are not
+	// configured are at "".
 	Unmatched map[string]uint64
 }
 
@@ -49,7 +50,8 @@ func (c *calls) answered(code pb.RateLimitResponse_Code, checks []check) {
 	c.over.Add(1)
 }
 
-// Calls returns the counts since the Service was made. Those of a domain begin anew if the domain was away.
+// Calls returns the counts since the Service was made. Those of a domain begin anew if the domain
+// was away.
 func (s *Service) Calls() Calls {
 	c := Calls{
 		OK: s.calls.ok.Load(), OverLimit: s.calls.over.Load(), BadForm: s.calls.form.Load(),
@@ -68,8 +70,8 @@ func (s *Service) Calls() Calls {
 	return c
 }
 
-// StatsHandler is for the gRPC server of the Service: [Service.Calls] then has the calls too that gRPC refuses before they
-// reach the Service, and the log tells of them.
+// StatsHandler is for the gRPC server of the Service: [Service.Calls] then has the calls too that
+// gRPC refuses before they reach the Service, and the log tells of them.
 func (s *Service) StatsHandler() stats.Handler { return refusals{s} }
 
 type refusals struct{ s *Service }

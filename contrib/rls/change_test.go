@@ -11,8 +11,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// Each configuration that is right can be used after each other one: a file that `tieredd check` accepts is never refused
-// by replicas that run, so that only those that start have it.
+// Each configuration that is right can be used after each other one: a file that `tieredd check`
+// accepts is never refused by replicas that run, so that only those that start have it.
 func TestEveryConfigurationCanFollowEachOther(t *testing.T) {
 	var texts []string
 	for _, limit := range []string{

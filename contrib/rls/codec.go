@@ -11,16 +11,18 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// ServerOption is an option that the gRPC server of a [Service] must have: with it a value may be any bytes.
+// ServerOption is an option that the gRPC server of a [Service] must have: with it a value may be
+// any bytes.
 //
-// Envoy puts the bytes of a header into a descriptor as they are. gRPC refuses a message with a text that is no UTF-8, and
-// a request whose call fails is let through. So without this option one byte in a header passes every limit.
+// Envoy puts the bytes of a header into a descriptor as they are. gRPC refuses a message with a
+// text that is no UTF-8, and a request whose call fails is let through. So without this option one
+// byte in a header passes every limit.
 func ServerOption() grpc.ServerOption {
 	return grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(grpcproto.Name)})
 }
 
-// codec is the codec of gRPC, but a RateLimitRequest may have texts that are no UTF-8. They stay as they are, because two
-// values must not become one.
+// codec is the codec of gRPC, but a RateLimitRequest may have texts that are no UTF-8. They stay as
+// they are, because two values must not become one.
 type codec struct{ encoding.CodecV2 }
 
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
@@ -39,8 +41,8 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// unmarshal adds the fields of a message that has no map and no message within itself, as proto.Unmarshal does. It takes
-// any bytes for a text.
+// unmarshal adds the fields of a message that has no map and no message within itself, as
+// proto.Unmarshal does. It takes any bytes for a text.
 func unmarshal(data []byte, m protoreflect.Message) error {
 	for len(data) > 0 {
 		number, kind, n := protowire.ConsumeTag(data)

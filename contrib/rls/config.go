@@ -20,15 +20,16 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// Config is a configuration of envoyproxy/ratelimit: domains, and in each a tree of descriptors. It never changes.
+// Config is a configuration of envoyproxy/ratelimit: domains, and in each a tree of descriptors. It
+// never changes.
 type Config struct {
 	domains  map[string]*domain
 	rules    []*rule
 	warnings []string
 }
 
-// Warnings are about rules that are valid, and that no descriptor or not the intended one can meet, each with file, line
-// and column. There are at most 100.
+// Warnings are about rules that are valid, and that no descriptor or not the intended one can meet,
+// each with file, line and column. There are at most 100.
 func (c *Config) Warnings() []string { return slices.Clone(c.warnings) }
 
 // domain is a tree of descriptors.
@@ -46,7 +47,8 @@ type node struct {
 	share     string           // with share_threshold: the value that all values of the wildcard count as
 }
 
-// wildcard is a child whose value ends with an asterisk: any characters, or none. Other asterisks are as they are.
+// wildcard is a child whose value ends with an asterisk: any characters, or none. Other asterisks
+// are as they are.
 type wildcard struct {
 	prefix string // of key_value
 	child  *node
@@ -71,9 +73,9 @@ type rule struct {
 // has reports whether the algorithm has a property.
 func (r *rule) has(p lua.Property) bool { return lua.Algorithm(r.policy.Algorithm).Has(p) }
 
-// countsRefused reports whether hits that are refused count. They may have been used already, and a limit that leaves them
-// out holds nothing. A single hit of a token bucket is not known to be such a one: a client that goes on asking would be
-// refused for ever.
+// countsRefused reports whether hits that are refused count. They may have been used already, and a
+// limit that leaves them out holds nothing. A single hit of a token bucket is not known to be such
+// a one: a client that goes on asking would be refused for ever.
 func (r *rule) countsRefused(hits int64) bool {
 	switch {
 	case r.refusedCount != nil:
@@ -84,7 +86,8 @@ func (r *rule) countsRefused(hits int64) bool {
 	return hits > 1 || r.looked.Load()
 }
 
-// seconds are the lengths of the units, as those of envoyproxy/ratelimit: a month has 30 days, and a year 365.
+// seconds are the lengths of the units, as those of envoyproxy/ratelimit: a month has 30 days, and
+// a year 365.
 var seconds = map[pb.RateLimitResponse_RateLimit_Unit]int64{
 	pb.RateLimitResponse_RateLimit_SECOND: 1,
 	pb.RateLimitResponse_RateLimit_MINUTE: 60,
@@ -134,9 +137,10 @@ func policyOf(l *pb.RateLimitResponse_RateLimit) tiered.Policy {
 	return p
 }
 
-// policyName returns a name for a policy, from its path in the configuration: the domain and the descriptors. Two paths
-// or kinds never have the same name. A policy cannot change its unit, its algorithm or its further limits while it runs, so
-// these are in the kind: with another unit, a rule is a new policy.
+// policyName returns a name for a policy, from its path in the configuration: the domain and the
+// descriptors. Two paths or kinds never have the same name. A policy cannot change its unit, its
+// algorithm or its further limits while it runs, so these are in the kind: with another unit, a
+// rule is a new policy.
 func policyName(path []string, kind string) string {
 	name := strings.Join(path, ".")
 	if plain := name + "." + kind; len(plain) <= 64 && !slices.ContainsFunc(path, hasOther) {
@@ -169,7 +173,8 @@ func (c *Config) Policies() (all []tiered.Policy) {
 	return all
 }
 
-// Lacks returns how many rules of another configuration are not in this one, or have fewer fields here: it may be half written.
+// Lacks returns how many rules of another configuration are not in this one, or have fewer fields
+// here: it may be half written.
 func (c *Config) Lacks(other *Config) (n int) {
 	if other == nil {
 		return 0
@@ -195,7 +200,8 @@ type File struct {
 	Name string // for messages
 	Text []byte
 
-	// Merge adds the descriptors to those of an earlier file with the same domain. Otherwise that is a mistake.
+	// Merge adds the descriptors to those of an earlier file with the same domain. Otherwise that
+	// is a mistake.
 	Merge bool
 }
 
@@ -205,8 +211,9 @@ const (
 	maxFiles = 1000
 )
 
-// Load reads the configuration in all files of a directory and of the directories in it, as envoyproxy/ratelimit does.
-// It leaves out names that begin with a dot: a ConfigMap has its files twice, once in a directory ..data.
+// Load reads the configuration in all files of a directory and of the directories in it, as
+// envoyproxy/ratelimit does. It leaves out names that begin with a dot: a ConfigMap has its files
+// twice, once in a directory ..data.
 func Load(dir string) (*Config, error) {
 	files, err := Read(dir)
 	if err != nil {
@@ -258,8 +265,8 @@ func Read(dir string) ([]File, error) {
 	return files, nil
 }
 
-// Parse reads a configuration. The error names all that is wrong, with file, line and column. Two files may not have the
-// same domain, unless the second one has File.Merge.
+// Parse reads a configuration. The error names all that is wrong, with file, line and column. Two
+// files may not have the same domain, unless the second one has File.Merge.
 func Parse(files ...File) (*Config, error) {
 	c := &Config{domains: map[string]*domain{}}
 	var problems []error
@@ -274,8 +281,9 @@ func Parse(files ...File) (*Config, error) {
 	return c, nil
 }
 
-// find returns the node of a descriptor, and the values of its entries that a key is made of, appended to values. It
-// is nil if there is none. A rule counts only for the last entry. A nil domain has no rules.
+// find returns the node of a descriptor, and the values of its entries that a key is made of,
+// appended to values. It is nil if there is none. A rule counts only for the last entry. A nil
+// domain has no rules.
 func (d *domain) find(entries []*entry, values []string) (*node, []string) {
 	if d == nil {
 		return nil, values

@@ -15,7 +15,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// TestMistakes reads files that are wrong. All mistakes of a file are told at once, with their places.
+// TestMistakes reads files that are wrong. All mistakes of a file are told at once, with their
+// places.
 func TestMistakes(t *testing.T) {
 	for _, c := range []struct {
 		name, text string

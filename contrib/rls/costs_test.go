@@ -21,8 +21,9 @@ func asks(t *testing.T, s *rls.Service, hits int64) bool {
 	return r.GetOverallCode() == pb.RateLimitResponse_OK
 }
 
-// Costs that are known after the answer hold the limit with each algorithm, and no setting is needed for it. What is used
-// beyond the limit is at most what was under way when the limit was reached.
+// Costs that are known after the answer hold the limit with each algorithm, and no setting is
+// needed for it. What is used beyond the limit is at most what was under way when the limit was
+// reached.
 func TestCostsAfterTheAnswerHoldTheLimit(t *testing.T) {
 	const limit, refill = 300, 6 // of a minute
 	for _, c := range []struct {
@@ -67,7 +68,8 @@ func TestCostsAfterTheAnswerHoldTheLimit(t *testing.T) {
 	}
 }
 
-// A client that asks with single hits for more than its rate gets its rate: a hit that is refused was not used.
+// A client that asks with single hits for more than its rate gets its rate: a hit that is refused
+// was not used.
 func TestSingleHitsThatAreRefusedCountNothing(t *testing.T) {
 	for _, algorithm := range []string{"token bucket", "sliding window", "sliding log"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -21,8 +21,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// anyValues are values of a descriptor that a client may bring about, each only once: every byte alone and in a text,
-// texts that are no UTF-8, and very long ones that differ in their last byte.
+// anyValues are values of a descriptor that a client may bring about, each only once: every byte
+// alone and in a text, texts that are no UTF-8, and very long ones that differ in their last byte.
 func anyValues() (all []string) {
 	all = append(all, "", "ann", "Ann", "ann ", `"ann\xe9"`, "ann\ufffd", "\xff\xfe", "caf\xc3", "\xc0\xaf", "\xed\xa0\x80",
 		"\xf5\x80\x80\x80", "\xf0\x9f\x98", "\xf0\x9f\x98\x80", "e\u0301", "\u00e9\u00e9", "\u202eann", "7:ann", strings.Repeat("\xff", 300))
@@ -50,8 +50,9 @@ func request(domain string, values ...string) (text []byte) {
 	return text
 }
 
-// Whatever the bytes of a value are, the call is decided, and the value counts by itself: two values never become one.
-// Neither the log nor a text of the answer has a byte of it that cannot be printed.
+// Whatever the bytes of a value are, the call is decided, and the value counts by itself: two
+// values never become one. Neither the log nor a text of the answer has a byte of it that cannot be
+// printed.
 func TestAnyValueIsCounted(t *testing.T) {
 	var log bytes.Buffer
 	s := newService(t, remote.NewMemory(), behavior.Config, &rls.Options{
@@ -91,7 +92,8 @@ func TestAnyValueIsCounted(t *testing.T) {
 	t.Logf("%d values", len(seen))
 }
 
-// A message in which a text is no UTF-8 is otherwise read as any other: fields in any order and twice, and unknown ones.
+// A message in which a text is no UTF-8 is otherwise read as any other: fields in any order and
+// twice, and unknown ones.
 func TestUnmarshal(t *testing.T) {
 	full := behavior.Request("shop +7 | user=a path=/x +3 limit=5/2hour | user=b")
 	full.Descriptors[1].IsNegativeHits = true
@@ -110,8 +112,8 @@ func TestUnmarshal(t *testing.T) {
 	}
 }
 
-// What a client can do to the form of a call is a decision, never an error: nothing is let through because of it. The log
-// tells the operator, once.
+// What a client can do to the form of a call is a decision, never an error: nothing is let through
+// because of it. The log tells the operator, once.
 func TestFormOfACallIsDecided(t *testing.T) {
 	for _, c := range []struct {
 		name, request, want string

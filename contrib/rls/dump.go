@@ -9,8 +9,8 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
 
-// String lists the limits, one in a line: where it is in the file, the limit, what is special about it, and the name of
-// the policy that [tiered.Group.Stats] and the metrics know it by.
+// String lists the limits, one in a line: where it is in the file, the limit, what is special about
+// it, and the name of the policy that [tiered.Group.Stats] and the metrics know it by.
 func (c *Config) String() string {
 	var b strings.Builder
 	for _, name := range c.Domains() {

@@ -60,7 +60,8 @@ func message[T proto.Message](t *testing.T, text []byte, m T) T {
 	return m
 }
 
-// validate checks the rules of Envoy's API for a message and for all that are in it, also where the type is "Any".
+// validate checks the rules of Envoy's API for a message and for all that are in it, also where the
+// type is "Any".
 func validate(t *testing.T, m proto.Message) {
 	t.Helper()
 	checked := 0
@@ -150,7 +151,8 @@ func ofIstio(t *testing.T) (s snippet) {
 	return s
 }
 
-// patchPolicy is the part of Envoy Gateway's EnvoyPatchPolicy that the snippet has. Its module is too large for a test.
+// patchPolicy is the part of Envoy Gateway's EnvoyPatchPolicy that the snippet has. Its module is
+// too large for a test.
 type patchPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -202,8 +204,8 @@ func ofEnvoyGateway(t *testing.T) (s snippet) {
 	return s
 }
 
-// A crowd is asked about, also while it waits for a connection: the clusters that we hand out bound neither at Envoy's
-// 1024. Istio's have no such bound.
+// A crowd is asked about, also while it waits for a connection: the clusters that we hand out bound
+// neither at Envoy's 1024. Istio's have no such bound.
 func TestEnvoyAsksAboutACrowd(t *testing.T) {
 	var all []*cluster.Cluster
 	for _, c := range message(t, fatal.Get(yaml.YAMLToJSON(documents(t, "envoy/envoy.yaml")[0]))(t), &bootstrap.Bootstrap{}).GetStaticResources().GetClusters() {
@@ -277,7 +279,8 @@ func rulesOfManifest(t *testing.T) string {
 	return limits.Data["shop.yaml"]
 }
 
-// What the snippets make Envoy ask meets the rules of the manifests, at the address of the manifests.
+// What the snippets make Envoy ask meets the rules of the manifests, at the address of the
+// manifests.
 func TestSnippets(t *testing.T) {
 	services := map[string]corev1.Service{} // by address
 	for _, text := range documents(t, "kubernetes/tieredd.yaml") {

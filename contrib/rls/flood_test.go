@@ -21,7 +21,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// More values than the process keeps cannot fill its memory. Those that it does not keep are in Redis.
+// More values than the process keeps cannot fill its memory. Those that it does not keep are in
+// Redis.
 func TestFloodOfValues(t *testing.T) {
 	const kept, values, each = 2000, 60_000, 100
 	g := testgroup.New(t, remote.NewRedis(redistest.Start(t).StoreClient(), nil), &tiered.Options{

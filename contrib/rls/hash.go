@@ -29,7 +29,8 @@ func (h *hasher) key(key string) string {
 	return "hmac:" + base64.RawURLEncoding.EncodeToString(sum[:18])
 }
 
-// Key returns the key that a joined list of values has in the limiter: as it is or, with Options.HashKey, its hash.
+// Key returns the key that a joined list of values has in the limiter: as it is or, with
+// Options.HashKey, its hash.
 func (s *Service) Key(key string) string {
 	if s.hasher == nil {
 		return key

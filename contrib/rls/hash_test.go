@@ -12,8 +12,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// With a secret, neither Redis nor the figures of the limiter have a value of a descriptor, and all count as before: two
-// values are two keys, and services with one secret share them.
+// With a secret, neither Redis nor the figures of the limiter have a value of a descriptor, and all
+// count as before: two values are two keys, and services with one secret share them.
 func TestHashKey(t *testing.T) {
 	const value = "Bearer s3cr3t"
 	for _, secret := range []string{"", "sixteen bytes 16", "another secret 17"} {

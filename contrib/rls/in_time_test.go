@@ -28,7 +28,8 @@ func (frozen) Run(_ context.Context, timeout time.Duration, calls []lua.Call, re
 	}
 }
 
-// While Redis is frozen a call is answered before Envoy gives it up, whatever Envoy's timeout is: 20 ms by default.
+// While Redis is frozen a call is answered before Envoy gives it up, whatever Envoy's timeout is:
+// 20 ms by default.
 func TestAnswerComesBeforeEnvoysTimeout(t *testing.T) {
 	descriptor := func(user string, hits uint64, back bool) *ratelimit.RateLimitDescriptor {
 		return &ratelimit.RateLimitDescriptor{

@@ -24,8 +24,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// What a value that was never seen before costs: garbage decides how far the memory of a service is above what it keeps.
-// They are lines of `make ratios`.
+// What a value that was never seen before costs: garbage decides how far the memory of a service is
+// above what it keeps. They are lines of `make ratios`.
 func TestRatiosNewValue(t *testing.T) {
 	const each = 16 // descriptors of a call
 	values := 16_000

@@ -18,11 +18,12 @@ func printable(text string) string {
 	return strconv.Quote(text)
 }
 
-// metadataOf returns the dynamic metadata that envoyproxy/ratelimit answers with: what was asked, and violations, the
-// places of the descriptors in quota mode that are over their limits. Envoy can write it into its access log. "decision" of
-// a descriptor is ours: what was decided about it.
+// metadataOf returns the dynamic metadata that envoyproxy/ratelimit answers with: what was asked,
+// and violations, the places of the descriptors in quota mode that are over their limits. Envoy can
+// write it into its access log. "decision" of a descriptor is ours: what was decided about it.
 //
-// quotaModeEnabled is about rules of the file, as in envoyproxy/ratelimit: Options.Quota does not make it true.
+// quotaModeEnabled is about rules of the file, as in envoyproxy/ratelimit: Options.Quota does not
+// make it true.
 func metadataOf(
 	r *pb.RateLimitRequest, checks []check, statuses []*pb.RateLimitResponse_DescriptorStatus, violations []*structpb.Value,
 ) *structpb.Struct {
@@ -58,8 +59,9 @@ func metadataOf(
 	return &structpb.Struct{Fields: all}
 }
 
-// decisionOf tells what was decided about a descriptor: the code, and of its limit the rule as metrics name it, the
-// requests of a unit, and what is left. shadow is that a rule in shadow mode would have refused it.
+// decisionOf tells what was decided about a descriptor: the code, and of its limit the rule as
+// metrics name it, the requests of a unit, and what is left. shadow is that a rule in shadow mode
+// would have refused it.
 func decisionOf(c *check, is *pb.RateLimitResponse_DescriptorStatus) *structpb.Value {
 	all := map[string]*structpb.Value{"code": structpb.NewStringValue(is.GetCode().String())}
 	if c.limiter != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// The metadata of an answer, which Envoy writes into its access log, tells for each descriptor what was decided, and by
-// which rule.
+// The metadata of an answer, which Envoy writes into its access log, tells for each descriptor what
+// was decided, and by which rule.
 func TestMetadataTellsTheDecision(t *testing.T) {
 	s := newService(t, remote.NewMemory(), behavior.Config, &rls.Options{Metadata: true})
 	for _, c := range []struct{ request, want string }{

@@ -12,7 +12,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// A rule may count by several units: ten in five minutes, and the next ten when they have passed. The answer tells so.
+// A rule may count by several units: ten in five minutes, and the next ten when they have passed.
+// The answer tells so.
 func TestSeveralUnits(t *testing.T) {
 	for algorithm, refill := range map[string]int{"fixed window": 0, "token bucket": 9, "sliding window": 0, "sliding log": 0} {
 		t.Run(algorithm, func(t *testing.T) {

@@ -35,7 +35,8 @@ const (
 	mostKeys  = 5   // in a line
 )
 
-// notes are what was said, and when. No note has a value of a descriptor: those are of clients, and may be secrets.
+// notes are what was said, and when. No note has a value of a descriptor: those are of clients, and
+// may be secrets.
 type notes struct {
 	said [kinds]atomic.Int64 // Unix nanoseconds
 	look atomic.Int64        // when a descriptor without a rule was last looked at
@@ -68,8 +69,9 @@ func (st *state) countUnmatched(domain string) {
 	st.unmatched[domain].Add(1)
 }
 
-// unmatched counts a descriptor that meets no rule. Now and then it tells which keys it has and which ones rules have:
-// that a limit has no effect is nearly always a mistake there. in is nil if the domain is not configured.
+// unmatched counts a descriptor that meets no rule. Now and then it tells which keys it has and
+// which ones rules have: that a limit has no effect is nearly always a mistake there. in is nil if
+// the domain is not configured.
 func (s *Service) unmatched(st *state, in *domain, name string, entries []*entry) {
 	st.countUnmatched(name)
 	now := s.now()
@@ -123,8 +125,8 @@ func few(names []string) string {
 	return strings.Join(all, ", ") + more
 }
 
-// nearest tells why no rule is for a descriptor, and how bad that is: other values than those of rules are usual, and
-// keys that no rule has are a mistake.
+// nearest tells why no rule is for a descriptor, and how bad that is: other values than those of
+// rules are usual, and keys that no rule has are a mistake.
 func (d *domain) nearest(entries []*entry) (slog.Level, string) {
 	at := []*node{&d.node}
 	for i, e := range entries {

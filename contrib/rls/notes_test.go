@@ -43,8 +43,8 @@ func notedLog(level slog.Level) (*bytes.Buffer, *slog.Logger) {
 	}))
 }
 
-// A descriptor that meets no rule is counted, and a line tells its keys and those of the nearest rules, once a minute for
-// each list of keys. No line has a value.
+// A descriptor that meets no rule is counted, and a line tells its keys and those of the nearest
+// rules, once a minute for each list of keys. No line has a value.
 func TestWhyNoLimitCounts(t *testing.T) {
 	for _, c := range []struct{ name, request, want string }{
 		{"one entry less", "shop | PATH=secret", `level=WARN msg="no limit counts: a descriptor meets no rule" domain=shop keys=(PATH) ` +
@@ -128,8 +128,8 @@ func TestDebugLog(t *testing.T) {
 	}
 }
 
-// Each call is counted once, by what Envoy hears: also those that gRPC refuses before they reach the service. The log
-// tells of them.
+// Each call is counted once, by what Envoy hears: also those that gRPC refuses before they reach
+// the service. The log tells of them.
 func TestCallsAreCounted(t *testing.T) {
 	log, logger := notedLog(slog.LevelWarn)
 	s := newService(t, remote.NewMemory(), behavior.Config, &rls.Options{MaxDescriptors: 3, Logger: logger})
@@ -144,7 +144,8 @@ func TestCallsAreCounted(t *testing.T) {
 	} {
 		_, _ = pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), behavior.Request(request))
 	}
-	// The client hears of a call before the server counts it, and only the first of a kind is told within a minute.
+	// The client hears of a call before the server counts it, and only the first of a kind is told
+	// within a minute.
 	for end := time.Now().Add(10 * time.Second); s.Calls().Failed[codes.ResourceExhausted] == 0 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}

@@ -98,7 +98,8 @@ func (p *parser) domain(top *yaml.Node) (at *node, path []string) {
 	return &root.node, []string{name}
 }
 
-// document returns the root of the only document, or nil. Empty ones may come after it, as after a last "---".
+// document returns the root of the only document, or nil. Empty ones may come after it, as after a
+// last "---".
 func (p *parser) document(text []byte) *yaml.Node {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	var first *yaml.Node
@@ -125,8 +126,8 @@ func (p *parser) document(text []byte) *yaml.Node {
 	}
 }
 
-// together reads whether all descriptors of a request are decided together. Files of one domain may not contradict each
-// other: which one is read last depends on their names.
+// together reads whether all descriptors of a request are decided together. Files of one domain may
+// not contradict each other: which one is read last depends on their names.
 func (p *parser) together(d *domain, n *yaml.Node) {
 	is := p.truth(n)
 	if d.together != nil && *d.together != is {
@@ -340,8 +341,9 @@ func (p *parser) descriptor(parent *node, path []string, n *yaml.Node) {
 // ofExpression matches what texts for Envoy rarely have, and regular expressions often.
 var ofExpression = regexp.MustCompile(`^\^|\$$|\.[*+]|\[.*\]|\\[dwsb./]|\(\?|\(.*\|.*\)`)
 
-// doubt warns of a value that no descriptor may ever have. name is its key with the value. Like all that is said of a file, it
-// shows no value of a descriptor: that may be a client's, and it is in the log.
+// doubt warns of a value that no descriptor may ever have. name is its key with the value. Like all
+// that is said of a file, it shows no value of a descriptor: that may be a client's, and it is in
+// the log.
 func (p *parser) doubt(n *yaml.Node, parent *node, name, value string) {
 	switch {
 	case ofExpression.MatchString(value):
@@ -447,8 +449,9 @@ func (p *parser) algorithm(n *yaml.Node) tiered.Algorithm {
 	return tiered.Algorithm(a)
 }
 
-// own reads the settings that envoyproxy/ratelimit does not have. It returns a mark for the policy's name: a policy cannot
-// change these while it runs, so with another of them a rule is a new policy.
+// own reads the settings that envoyproxy/ratelimit does not have. It returns a mark for the
+// policy's name: a policy cannot change these while it runs, so with another of them a rule is a
+// new policy.
 func (p *parser) own(r *rule, fields map[string]*yaml.Node) (mark string) {
 	policy := &r.policy
 	if n := fields["algorithm"]; n != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 )
 
-// partSize is how many bytes of descriptors are read at once. The nodes of a file take twenty times its size. With 20 000
-// rules that was the most of what a reload took beside the rules themselves.
+// partSize is how many bytes of descriptors are read at once. The nodes of a file take twenty times
+// its size. With 20 000 rules that was the most of what a reload took beside the rules themselves.
 const partSize = 64 << 10
 
 // part is a piece of a file.
@@ -20,8 +20,9 @@ type part struct {
 	line int // lines before it
 }
 
-// parts divides a file into its descriptors, as lists of some at a time, and the rest with empty lines in their place. There
-// are none if the file is small, or its descriptors are not a list in lines of their own. They may be no YAML.
+// parts divides a file into its descriptors, as lists of some at a time, and the rest with empty
+// lines in their place. There are none if the file is small, or its descriptors are not a list in
+// lines of their own. They may be no YAML.
 func parts(text []byte) (rest []byte, lists []part) {
 	if len(text) < 2*partSize || bytes.IndexByte(text, 0) >= 0 {
 		return nil, nil
@@ -61,8 +62,8 @@ func parts(text []byte) (rest []byte, lists []part) {
 	return rest, lists
 }
 
-// parseParts reads a file in parts. It reports false, and has read nothing, if it cannot: then the file is read as a whole,
-// because only so all that is wrong with it can be told.
+// parseParts reads a file in parts. It reports false, and has read nothing, if it cannot: then the
+// file is read as a whole, because only so all that is wrong with it can be told.
 func (p *parser) parseParts(text []byte) bool {
 	rest, lists := parts(text)
 	for _, l := range lists {

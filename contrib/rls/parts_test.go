@@ -9,8 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 )
 
-// A large file says the same whether it is read in parts or as a whole: the same rules, the same mistakes and warnings, each
-// with its place. What cannot be divided is read as a whole.
+// A large file says the same whether it is read in parts or as a whole: the same rules, the same
+// mistakes and warnings, each with its place. What cannot be divided is read as a whole.
 func TestPartsSayWhatTheFileSays(t *testing.T) {
 	fill := func(indent string, from, n int) string {
 		var b strings.Builder

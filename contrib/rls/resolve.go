@@ -99,7 +99,8 @@ func join(values []string) string {
 	return string(key)
 }
 
-// keyOf makes the key of values. If they are too long for a key, it is made of their digest, which stands for them alone.
+// keyOf makes the key of values. If they are too long for a key, it is made of their digest, which
+// stands for them alone.
 func (s *Service) keyOf(values []string) string {
 	key := s.Key(join(values))
 	if len(key) <= defaults.MaxKeyLength {

@@ -13,8 +13,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// With OVER_LIMIT the answer tells when the hits that were asked for are admitted: then they are, and a tenth of the time
-// earlier they are not. Envoy makes Retry-After of it.
+// With OVER_LIMIT the answer tells when the hits that were asked for are admitted: then they are,
+// and a tenth of the time earlier they are not. Envoy makes Retry-After of it.
 func TestDurationUntilResetIsWhenTheHitsAreAdmitted(t *testing.T) {
 	for _, own := range []string{
 		"algorithm: token bucket", "algorithm: token bucket, burst: 40", "algorithm: token bucket, also: [{unit: day, requests_per_unit: 130}]",
@@ -24,7 +24,8 @@ func TestDurationUntilResetIsWhenTheHitsAreAdmitted(t *testing.T) {
 		for _, count := range []string{"", ", count_refused: false", ", count_refused: true"} {
 			for _, hits := range []int{0, 1, 3, 30} {
 				t.Run(fmt.Sprintf("%s%s, %d hits", own, count, hits), func(t *testing.T) {
-					// told exhausts the key, asks with the hits, waits for a part of what it was told, and asks again.
+					// told exhausts the key, asks with the hits, waits for a part of what it was
+					// told, and asks again.
 					told := func(part float64) (told time.Duration, again pb.RateLimitResponse_Code) {
 						synctest.Test(t, func(t *testing.T) {
 							s := newService(t, remote.NewMemory(), "domain: d\ndescriptors:\n- key: a\n"+

@@ -24,20 +24,20 @@ import (
 
 // Options are the options of a Service. A nil *Options, and each zero field, means the default.
 type Options struct {
-	// Together takes the hits of all descriptors of a request, or none. The file of a domain may say otherwise. A
-	// descriptor with quota_mode refuses nothing, so it takes its hits by itself, if the others do not refuse the
-	// request. By default each descriptor decides by itself, as in envoyproxy/ratelimit: one that is over its limit
-	// does not give back what the others took.
+	// Together takes the hits of all descriptors of a request, or none. The file of a domain may
+	// say otherwise. A descriptor with quota_mode refuses nothing, so it takes its hits by itself,
+	// if the others do not refuse the request. By default each descriptor decides by itself, as in
+	// envoyproxy/ratelimit: one that is over its limit does not give back what the others took.
 	//
-	// A request that is refused takes nothing, so hits that are known only afterwards do not count if they are more than
-	// what is left.
+	// A request that is refused takes nothing, so hits that are known only afterwards do not count
+	// if they are more than what is left.
 	Together bool
 
 	// Shadow answers OK to every request. The answers for the single descriptors stay as they are.
 	Shadow bool
 
-	// Quota gives every rule quota_mode, also limits that requests carry: a limit that is used up refuses no request.
-	// Its descriptor answers OK, and the metadata names it.
+	// Quota gives every rule quota_mode, also limits that requests carry: a limit that is used up
+	// refuses no request. Its descriptor answers OK, and the metadata names it.
 	Quota bool
 
 	// Metadata puts what was asked into the answer's dynamic metadata.
@@ -46,22 +46,23 @@ type Options struct {
 	// Headers, if not nil, are the names of the headers that an answer asks Envoy to add.
 	Headers *Headers
 
-	// MaxDescriptors is the most descriptors of a request, and the most entries of a descriptor: 1 … 10 000; 0 means
-	// 100. A request or a descriptor with more is over the limit.
+	// MaxDescriptors is the most descriptors of a request, and the most entries of a descriptor: 1
+	// … 10 000; 0 means 100. A request or a descriptor with more is over the limit.
 	MaxDescriptors int
 
-	// HashKey, if set, is a secret of 16 bytes or more. The limiter and Redis then have an HMAC of a descriptor's values in
-	// place of them, for values that are secrets. It must be the same in all replicas, and a new one starts all counts anew.
+	// HashKey, if set, is a secret of 16 bytes or more. The limiter and Redis then have an HMAC of
+	// a descriptor's values in place of them, for values that are secrets. It must be the same in
+	// all replicas, and a new one starts all counts anew.
 	HashKey []byte
 
-	// Logger is told what an operator should mend, at most once a minute for each kind of it. No line has a value of a
-	// descriptor. Nil means [slog.Default].
+	// Logger is told what an operator should mend, at most once a minute for each kind of it. No
+	// line has a value of a descriptor. Nil means [slog.Default].
 	Logger *slog.Logger
 }
 
-// Headers are names of headers: for the limit, for the hits that are left, and for the seconds until the limit is whole
-// again or, if it refuses, until it admits what was asked for. They are of the last descriptor that refused the request, or
-// else of the one that has the fewest hits left.
+// Headers are names of headers: for the limit, for the hits that are left, and for the seconds
+// until the limit is whole again or, if it refuses, until it admits what was asked for. They are of
+// the last descriptor that refused the request, or else of the one that has the fewest hits left.
 type Headers struct{ Limit, Remaining, Reset string }
 
 // DefaultHeaders are those of envoyproxy/ratelimit.
@@ -104,8 +105,9 @@ type Rule struct {
 	Path   string // as [Config.String] has it, or "a limit that comes with the request, per" and its period
 }
 
-// Rules yields the limits of the configuration in the order of its files, and then the limits that came with requests, by
-// period. There is none before [Service.Use], and none for rules that are unlimited.
+// Rules yields the limits of the configuration in the order of its files, and then the limits that
+// came with requests, by period. There is none before [Service.Use], and none for rules that are
+// unlimited.
 func (s *Service) Rules() iter.Seq[Rule] {
 	return func(yield func(Rule) bool) {
 		st := s.state.Load()
@@ -132,8 +134,9 @@ type overridden struct {
 	multiplier uint32 // of the unit; 0 for one unit
 }
 
-// New returns a Service that decides with the limiters of group. The Service makes the group's policies: nobody else
-// may. Until [Service.Use] it answers Unavailable. All methods may be called concurrently.
+// New returns a Service that decides with the limiters of group. The Service makes the group's
+// policies: nobody else may. Until [Service.Use] it answers Unavailable. All methods may be called
+// concurrently.
 func New(group *tiered.Group, o *Options) (*Service, error) {
 	s := &Service{group: group, now: time.Now, log: slog.Default()}
 	if o != nil {
@@ -169,8 +172,9 @@ func New(group *tiered.Group, o *Options) (*Service, error) {
 	return s, nil
 }
 
-// Use makes c the configuration. If the group cannot have its policies, it returns an error and changes nothing. What a
-// rule has counted stays if the rule's place, its unit, its algorithm and its further limits do.
+// Use makes c the configuration. If the group cannot have its policies, it returns an error and
+// changes nothing. What a rule has counted stays if the rule's place, its unit, its algorithm and
+// its further limits do.
 func (s *Service) Use(c *Config) error {
 	if c == nil {
 		return errors.New("rls: the Config is nil: must be made by Load or Parse")
@@ -209,8 +213,8 @@ func (s *Service) Config() *Config {
 	return nil
 }
 
-// override returns the limiter for limits that requests of a domain carry. Only known domains and units have one, and
-// few multiples of units.
+// override returns the limiter for limits that requests of a domain carry. Only known domains and
+// units have one, and few multiples of units.
 func (s *Service) override(st *state, domain string, limit *pb.RateLimitResponse_RateLimit) (*tiered.Limiter, error) {
 	o := overridden{domain: domain, unit: limit.GetUnit()}
 	if m := limit.GetUnitMultiplier().GetValue(); m > 1 {
@@ -267,8 +271,8 @@ type check struct {
 	decision tiered.Decision
 }
 
-// room is what a call needs until it is answered. It is used again: a flood of values that were never seen makes garbage
-// enough, and garbage decides how much memory the process takes.
+// room is what a call needs until it is answered. It is used again: a flood of values that were
+// never seen makes garbage enough, and garbage decides how much memory the process takes.
 type room struct {
 	checks    []check
 	uses      []tiered.Use
@@ -297,13 +301,14 @@ func (r *room) release() {
 	rooms.Put(r)
 }
 
-// ShouldRateLimit implements the protocol. It waits for Redis for at most the group's Budget, and leaves 10 ms or
-// half of what the caller has left: Envoy tells its timeout with each call, so the answer comes in time. While Redis does not
-// answer, the fail mode of each rule decides; for fail-closed the answer is the status Unavailable, so that Envoy's
-// failure_mode_deny says what happens.
+// ShouldRateLimit implements the protocol. It waits for Redis for at most the group's Budget, and
+// leaves 10 ms or half of what the caller has left: Envoy tells its timeout with each call, so the
+// answer comes in time. While Redis does not answer, the fail mode of each rule decides; for
+// fail-closed the answer is the status Unavailable, so that Envoy's failure_mode_deny says what
+// happens.
 //
-// Nothing that a client can bring into a call makes the answer an error, because Envoy lets a request through whose call
-// fails. It is counted as it is, or is over the limit.
+// Nothing that a client can bring into a call makes the answer an error, because Envoy lets a
+// request through whose call fails. It is counted as it is, or is over the limit.
 func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (_ *pb.RateLimitResponse, err error) {
 	defer func() {
 		if err != nil {
@@ -401,7 +406,8 @@ func (c *check) giveBack(ctx context.Context) {
 	c.decision.Allowed = true
 }
 
-// takes reports whether the check is to take hits. Otherwise it looks, gives hits back, has no limit or is decided.
+// takes reports whether the check is to take hits. Otherwise it looks, gives hits back, has no
+// limit or is decided.
 func (c *check) takes() bool { return c.limiter != nil && !c.decided && c.hits > 0 && !c.back }
 
 // each decides by itself each check that is not decided yet, in the order of the request.
@@ -432,11 +438,12 @@ func (r *room) each(ctx context.Context) {
 	}
 }
 
-// countRefused takes hits that are refused, if the rule counts them: of a window what is left of it, of a token bucket
-// all, as a debt. Redis hears of it within 50 ms. In shadow mode too, where they are admitted.
+// countRefused takes hits that are refused, if the rule counts them: of a window what is left of
+// it, of a token bucket all, as a debt. Redis hears of it within 50 ms. In shadow mode too, where
+// they are admitted.
 //
-// A single hit that a window refuses finds nothing left. It takes nothing: otherwise it would take what other replicas
-// hold in leases and give back.
+// A single hit that a window refuses finds nothing left. It takes nothing: otherwise it would take
+// what other replicas hold in leases and give back.
 func (c *check) countRefused(ctx context.Context) {
 	d := &c.decision
 	switch d.Reason {
@@ -466,9 +473,9 @@ func refill(p *tiered.Policy, n int64) time.Duration {
 	return time.Duration(min(float64(n)*float64(p.Limit.Per)/float64(p.Limit.Tokens), math.MaxInt64/4))
 }
 
-// together takes the hits of all checks, or none. A check that took nothing because of another one answers what is left.
-// It leaves to each what cannot refuse the request: checks that take no hits, and those in quota mode. If the request
-// is refused, those in quota mode take nothing either.
+// together takes the hits of all checks, or none. A check that took nothing because of another one
+// answers what is left. It leaves to each what cannot refuse the request: checks that take no hits,
+// and those in quota mode. If the request is refused, those in quota mode take nothing either.
 func (s *Service) together(ctx context.Context, r *room) {
 	checks := r.checks
 	var at []*check
@@ -504,5 +511,6 @@ func (s *Service) together(ctx context.Context, r *room) {
 	}
 }
 
-// quota reports whether a check is in quota mode: if its limit is used up, it answers OK, and the metadata names it.
+// quota reports whether a check is in quota mode: if its limit is used up, it answers OK, and the
+// metadata names it.
 func (s *Service) quota(c *check) bool { return s.options.Quota || c.rule != nil && c.rule.quota }

@@ -142,7 +142,8 @@ func TestTogether(t *testing.T) {
 	)
 }
 
-// A domain decides all descriptors together or each by itself, as its file says. The option is for the others.
+// A domain decides all descriptors together or each by itself, as its file says. The option is for
+// the others.
 func TestTogetherByDomain(t *testing.T) {
 	for _, c := range []struct {
 		file   string
@@ -201,7 +202,8 @@ func TestOverridesAreBounded(t *testing.T) {
 	rows(t, s, [2]string{"shop | user=b limit=5/100day | user=b limit=5/day", "OK | OK 4/5×100 | OK 4/5"})
 }
 
-// A look at a limit that comes with the request is a look at that limit, whatever the key had before.
+// A look at a limit that comes with the request is a look at that limit, whatever the key had
+// before.
 func TestLookAtOverride(t *testing.T) {
 	rows(t, newService(t, remote.NewMemory(), behavior.Config, nil),
 		[2]string{"shop | user=a limit=7/year +0", "OK | OK 7/7"},
@@ -211,8 +213,9 @@ func TestLookAtOverride(t *testing.T) {
 	)
 }
 
-// A gateway for language models asks with 0 hits when a request begins, and with the true cost when its stream is done.
-// The cost counts though it is more than what is left: of a window up to its end, of a token bucket as a debt.
+// A gateway for language models asks with 0 hits when a request begins, and with the true cost when
+// its stream is done. The cost counts though it is more than what is left: of a window up to its
+// end, of a token bucket as a debt.
 func TestCostsKnownAfterwards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(t, remote.NewMemory(), `domain: d
@@ -300,8 +303,8 @@ descriptors:
 	}
 }
 
-// The answer tells whole seconds. A bucket that takes longer to be full than a time.Duration can tell has the longest one
-// left.
+// The answer tells whole seconds. A bucket that takes longer to be full than a time.Duration can
+// tell has the longest one left.
 func TestFullAfterYears(t *testing.T) {
 	for years, want := range map[int]int64{1: 4 * 365 * 24 * 3600, 100: math.MaxInt64/int64(time.Second) + 1} {
 		s := newService(t, remote.NewMemory(), fmt.Sprintf("domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: year, "+
@@ -517,7 +520,8 @@ func FuzzJoin(f *testing.F) {
 	})
 }
 
-// Whatever a request is, it has an answer with a status for each descriptor, or an error that says what is wrong.
+// Whatever a request is, it has an answer with a status for each descriptor, or an error that says
+// what is wrong.
 func FuzzShouldRateLimit(f *testing.F) {
 	for _, text := range []string{
 		"shop | user=a | user=vip | admin=x | color=red", "shop +4 | batch=e +0 | nobody=d", "shop | tenant=k route=/a1",

@@ -9,7 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 )
 
-// A rule that is valid, and that no descriptor can meet as it is meant, has a warning with its place.
+// A rule that is valid, and that no descriptor can meet as it is meant, has a warning with its
+// place.
 func TestWarnings(t *testing.T) {
 	value := regexp.MustCompile(`value: ["']?([^"',]+)`)
 	for _, c := range []struct{ descriptor, want string }{

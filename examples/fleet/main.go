@@ -3,8 +3,8 @@
 //	go run ./examples/fleet                                  # eight limiters in this process, no Redis
 //	go run ./examples/fleet -redis redis://127.0.0.1:6379    # the same through Redis
 //
-// Each of the eight is what a process of a service would have: a limiter of its own, which knows nothing of the others but
-// what the store tells. Together they are offered three times the limit.
+// Each of the eight is what a process of a service would have: a limiter of its own, which knows
+// nothing of the others but what the store tells. Together they are offered three times the limit.
 package main
 
 import (

@@ -1,6 +1,7 @@
 package main
 
-// The program, its handler without a listener, and what a request reserves: of the longest body the answers show nothing.
+// The program, its handler without a listener, and what a request reserves: of the longest body the
+// answers show nothing.
 var (
 	Run    = run
 	Proxy  = proxy

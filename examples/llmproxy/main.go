@@ -1,6 +1,7 @@
-// Llmproxy stands before a service that streams the answers of a language model, and holds each client to requests per
-// minute and to tokens per minute: both or neither. What an answer may cost at most is taken before it begins, and put
-// right when its stream has ended and says what it did cost.
+// Llmproxy stands before a service that streams the answers of a language model, and holds each
+// client to requests per minute and to tokens per minute: both or neither. What an answer may cost
+// at most is taken before it begins, and put right when its stream has ended and says what it did
+// cost.
 //
 //	go run ./examples/llmproxy -upstream http://localhost:9000 -redis redis://127.0.0.1:6379
 //
@@ -135,8 +136,8 @@ const (
 	bytesPerToken = 4    // of English text, as a rule of thumb
 )
 
-// atMost is what a request may cost: its prompt, and the longest answer that it allows. It reads the body and puts it
-// back.
+// atMost is what a request may cost: its prompt, and the longest answer that it allows. It reads
+// the body and puts it back.
 func atMost(r *http.Request) int64 {
 	body, err := io.ReadAll(io.LimitReader(r.Body, longestBody+1))
 	if err != nil || len(body) > longestBody {
@@ -153,8 +154,8 @@ func atMost(r *http.Request) int64 {
 	return prompt + min(asked.MaxTokens, math.MaxInt64-prompt)
 }
 
-// meter reads along with an answer, and settles what it cost when it is over. Whoever hangs up before the end has cost
-// what was taken: how far the model got, nobody says.
+// meter reads along with an answer, and settles what it cost when it is over. Whoever hangs up
+// before the end has cost what was taken: how far the model got, nobody says.
 type meter struct {
 	io.ReadCloser
 	ctx   context.Context

@@ -21,7 +21,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// stage is a proxy on a real Redis before a model that answers in three pieces, the next when the test says so.
+// stage is a proxy on a real Redis before a model that answers in three pieces, the next when the
+// test says so.
 type stage struct {
 	t     *testing.T
 	url   string

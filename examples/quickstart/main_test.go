@@ -108,7 +108,8 @@ func TestServerLimitsEachUser(t *testing.T) {
 	}
 }
 
-// Two processes on one Redis share the limit. A client that comes back after Retry-After is admitted.
+// Two processes on one Redis share the limit. A client that comes back after Retry-After is
+// admitted.
 func TestRetryAfterLeadsToAdmission(t *testing.T) {
 	redis := redistest.Start(t)
 	urls := []string{
@@ -126,7 +127,8 @@ func TestRetryAfterLeadsToAdmission(t *testing.T) {
 		if r.StatusCode != 429 || err != nil || wait != 1 {
 			t.Fatalf("%s, Retry-After %q", r.Status, r.Header.Get("Retry-After"))
 		}
-		// Once is enough, unless the machine is so busy that the fail mode decides: then what it admits is charged afterwards.
+		// Once is enough, unless the machine is so busy that the fail mode decides: then what it
+		// admits is charged afterwards.
 		for tries := 1; r.StatusCode != http.StatusOK; tries++ {
 			if tries > 5 {
 				t.Fatalf("after %d times %d s: %s, Retry-After %q", tries, wait, r.Status, r.Header.Get("Retry-After"))
@@ -141,7 +143,8 @@ func TestRetryAfterLeadsToAdmission(t *testing.T) {
 	}
 }
 
-// curl understands what it is told: it reads the answer, and with --retry it comes back when it may.
+// curl understands what it is told: it reads the answer, and with --retry it comes back when it
+// may.
 func TestCurl(t *testing.T) {
 	curl, err := exec.LookPath("curl")
 	if err != nil {

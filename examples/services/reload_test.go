@@ -17,9 +17,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// Four processes serve a user who asks for more than the limit, while the file changes between two limits, and has
-// mistakes in between, as a ConfigMap changes: by a link to another directory. Every request is answered, no token is
-// lost, and no interval has more than the larger limit allows.
+// Four processes serve a user who asks for more than the limit, while the file changes between two
+// limits, and has mistakes in between, as a ConfigMap changes: by a link to another directory.
+// Every request is answered, no token is lost, and no interval has more than the larger limit
+// allows.
 func TestReloadUnderLoad(t *testing.T) {
 	if testing.Short() {
 		t.Skip("ten seconds of real time")
@@ -32,7 +33,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	versions := []string{file("100/s burst 50"), file("200/s burst 100"), "version: 1\npolicies: broken"}
 
-	// The directory is mounted as Kubernetes does it: data is a link to a directory that is never written again.
+	// The directory is mounted as Kubernetes does it: data is a link to a directory that is never
+	// written again.
 	mount := t.TempDir()
 	swap := func(n int) {
 		t.Helper()

@@ -77,7 +77,8 @@ func (p *program) printed() string {
 	return string(text)
 }
 
-// terminate sends SIGTERM. The program must end without an error, which it has if leases are not given back.
+// terminate sends SIGTERM. The program must end without an error, which it has if leases are not
+// given back.
 func (p *program) terminate(t *testing.T) {
 	t.Helper()
 	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
@@ -121,7 +122,8 @@ func get(url, user string) (int, string) {
 	return answer.StatusCode, string(body)
 }
 
-// With the file that is shipped, a user has 20 requests at once. When the file changes, the limit does.
+// With the file that is shipped, a user has 20 requests at once. When the file changes, the limit
+// does.
 func TestAPI(t *testing.T) {
 	redis := redistest.Start(t)
 	shipped, err := os.ReadFile("api/policies.yaml")
@@ -223,7 +225,8 @@ func TestGRPC(t *testing.T) {
 	p.terminate(t)
 }
 
-// The worker sends what the limits allow at once, waits with the rest, and at SIGTERM says what it did not send.
+// The worker sends what the limits allow at once, waits with the rest, and at SIGTERM says what it
+// did not send.
 func TestWorker(t *testing.T) {
 	redis := redistest.Start(t)
 	reader, writer, err := os.Pipe() // stays open: more jobs may come
@@ -331,7 +334,8 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// The command in the Dockerfile names what there is. It is not run: that compiles all again without cgo.
+// The command in the Dockerfile names what there is. It is not run: that compiles all again without
+// cgo.
 func TestDockerfile(t *testing.T) {
 	text, err := os.ReadFile("Dockerfile")
 	if err != nil {

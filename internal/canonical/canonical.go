@@ -1,6 +1,7 @@
-// Package canonical writes what a client sends in one way: a client that spells its secret, its host or its method in
-// another way stays the same client. A key must never be read more strictly than what authenticates or serves the
-// request reads it. Otherwise one client has as many buckets as there are spellings.
+// Package canonical writes what a client sends in one way: a client that spells its secret, its
+// host or its method in another way stays the same client. A key must never be read more strictly
+// than what authenticates or serves the request reads it. Otherwise one client has as many buckets
+// as there are spellings.
 package canonical
 
 import (
@@ -11,11 +12,12 @@ import (
 	"unicode"
 )
 
-// Request is the key of a value in the context of a request that is limited by several middlewares, because its URL can be
-// read in several ways. The value, a pointer, is the same for all of them.
+// Request is the key of a value in the context of a request that is limited by several middlewares,
+// because its URL can be read in several ways. The value, a pointer, is the same for all of them.
 type Request struct{}
 
-// First returns the first value of a header field that is not blank, or "". A client may send the field several times.
+// First returns the first value of a header field that is not blank, or "". A client may send the
+// field several times.
 func First(values []string) string {
 	for _, v := range values {
 		if strings.TrimSpace(v) != "" {
@@ -25,9 +27,9 @@ func First(values []string) string {
 	return ""
 }
 
-// Credential returns the secret in a header field of this name. Space around it does not matter. In Authorization and
-// Proxy-Authorization the scheme does not matter either, because many services cut off any first word. Of a token they
-// take the first word after it. Basic is decoded.
+// Credential returns the secret in a header field of this name. Space around it does not matter. In
+// Authorization and Proxy-Authorization the scheme does not matter either, because many services
+// cut off any first word. Of a token they take the first word after it. Basic is decoded.
 func Credential(field, value string) string {
 	value = strings.TrimSpace(value)
 	if !strings.EqualFold(field, "Authorization") && !strings.EqualFold(field, "Proxy-Authorization") {
@@ -62,14 +64,14 @@ func cutWord(s string) (word, rest string) {
 	return s[:i], strings.TrimLeftFunc(s[i:], unicode.IsSpace)
 }
 
-// isParameter reports whether a word is a parameter and not a token, as in Digest username="ann", realm="x". A token may
-// end with =, which fills its base64.
+// isParameter reports whether a word is a parameter and not a token, as in Digest username="ann",
+// realm="x". A token may end with =, which fills its base64.
 func isParameter(word string) bool {
 	return strings.HasSuffix(word, ",") || strings.Contains(strings.TrimRight(word, "="), "=")
 }
 
-// decoded decodes base64 as the most lenient decoders do: of both alphabets, with or without padding, and past what is no
-// base64.
+// decoded decodes base64 as the most lenient decoders do: of both alphabets, with or without
+// padding, and past what is no base64.
 func decoded(s string) string {
 	s = strings.Map(func(c rune) rune {
 		switch {
@@ -89,8 +91,8 @@ func decoded(s string) string {
 	return string(plain)
 }
 
-// Cookie returns the value of a cookie with its percent-encoding decoded, once. + is a space, as gin and others read it.
-// What is no encoding stays.
+// Cookie returns the value of a cookie with its percent-encoding decoded, once. + is a space, as
+// gin and others read it. What is no encoding stays.
 func Cookie(value string) string {
 	if !strings.ContainsAny(value, "%+") {
 		return value
@@ -121,8 +123,8 @@ func unhex(c byte) byte {
 	return c&^0x20 - 'A' + 10
 }
 
-// Host returns the host of the field Host: in lower case, without a port and without dots at the end, and an address of
-// IPv6 in its usual form without brackets.
+// Host returns the host of the field Host: in lower case, without a port and without dots at the
+// end, and an address of IPv6 in its usual form without brackets.
 func Host(host string) string {
 	host = host[strings.LastIndexByte(host, '@')+1:]
 	bare := host
@@ -146,8 +148,8 @@ var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT
 // Other is the method of all requests whose method is not one of [net/http]'s.
 const Other = "OTHER"
 
-// Method returns one of the nine methods of net/http in capitals, or else Other: a client can invent any number of
-// methods, and a handler that does not look at the method serves them all.
+// Method returns one of the nine methods of net/http in capitals, or else Other: a client can
+// invent any number of methods, and a handler that does not look at the method serves them all.
 func Method(method string) string {
 	if slices.Contains(methods, method) {
 		return method

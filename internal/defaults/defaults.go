@@ -1,5 +1,5 @@
-// Package defaults has the values of options that are 0, and the longest key, for what must know them beside package
-// tiered. A user reads them at the fields, and in an error.
+// Package defaults has the values of options that are 0, and the longest key, for what must know
+// them beside package tiered. A user reads them at the fields, and in an error.
 package defaults
 
 import "time"

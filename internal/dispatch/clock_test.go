@@ -37,8 +37,8 @@ func TestClockTakesTheShortestRoundTripOfLate(t *testing.T) {
 	}
 }
 
-// What a reply disproves is forgotten at once, whatever its round trip was and whichever way the clock was set; what
-// round trips and the rates of clocks explain is not.
+// What a reply disproves is forgotten at once, whatever its round trip was and whichever way the
+// clock was set; what round trips and the rates of clocks explain is not.
 func TestClockFollowsAStepAtOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		between := func(name string, least, most time.Duration) time.Duration {
@@ -74,9 +74,9 @@ func TestClockFollowsAStepAtOnce(t *testing.T) {
 	})
 }
 
-// Of two calls that were under way at once nobody knows which was answered first: if the clock was set between them,
-// the earlier time counts until a later reply tells, for a deadline that is too early is found out, and one that is
-// too late is not.
+// Of two calls that were under way at once nobody knows which was answered first: if the clock was
+// set between them, the earlier time counts until a later reply tells, for a deadline that is too
+// early is found out, and one that is too late is not.
 func TestClockDoubtsOverlappingReplies(t *testing.T) {
 	const back = -2_000_000 // µs
 	for _, beforeFirst := range []bool{true, false} {

@@ -38,7 +38,8 @@ func TestFleetRisesAtOnceAndFallsWithinSeconds(t *testing.T) {
 	}
 }
 
-// Each policy has its own number. While the node does not know of a policy, all processes count for it.
+// Each policy has its own number. While the node does not know of a policy, all processes count for
+// it.
 func TestFleetsByPolicy(t *testing.T) {
 	census := func(all int64, policies ...int64) remote.Census {
 		c := remote.Census{Processes: all}

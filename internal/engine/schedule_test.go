@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever is planned, in whatever order: each bucket is checked once when the earliest time that was wanted for it has
-// come, and a check that is earlier than all others wakes the schedule.
+// Whatever is planned, in whatever order: each bucket is checked once when the earliest time that
+// was wanted for it has come, and a check that is earlier than all others wakes the schedule.
 func TestScheduleKeepsTheEarlierOfTwoChecks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := schedule{wake: make(chan struct{}, 1)}

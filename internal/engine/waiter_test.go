@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A reused waiter carries nothing over from its last use: a request that its bucket admits at once would hand out to those behind
-// it the tokens that the last user of the waiter got for others.
+// A reused waiter carries nothing over from its last use: a request that its bucket admits at once
+// would hand out to those behind it the tokens that the last user of the waiter got for others.
 func TestWaiterIsFresh(t *testing.T) {
 	g := &Group{waiters: sync.Pool{New: func() any {
 		w := newWaiter().(*waiter)

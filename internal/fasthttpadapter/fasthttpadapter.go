@@ -1,5 +1,6 @@
-// Package fasthttpadapter lets the middleware of package httplimit decide about requests of frameworks that are built on fasthttp. It
-// does not import fasthttp, so that each of them can have its own version.
+// Package fasthttpadapter lets the middleware of package httplimit decide about requests of
+// frameworks that are built on fasthttp. It does not import fasthttp, so that each of them can have
+// its own version.
 package fasthttpadapter
 
 import (
@@ -39,12 +40,13 @@ type Exchange struct {
 	Length   int         // of its body, -1 if that is not known
 	Response ResponseHeader
 
-	// Next calls the handler of an admitted request, with the context that httplimit.Settle needs. If counts is set, the
-	// status of its answer must be known when it returns.
+	// Next calls the handler of an admitted request, with the context that httplimit.Settle needs.
+	// If counts is set, the status of its answer must be known when it returns.
 	Next func(ctx context.Context, counts bool)
 }
 
-// Allow takes a token, and answers the request if the limiter refuses. err is what is wrong with the request, instead of a key.
+// Allow takes a token, and answers the request if the limiter refuses. err is what is wrong with
+// the request, instead of a key.
 func (e *Exchange) Allow(ctx context.Context, l *tiered.Limiter, key string, err error) bool {
 	w := &writer{of: e, header: make(http.Header, 4)}
 	if err != nil {
@@ -61,7 +63,8 @@ func (e *Exchange) Allow(ctx context.Context, l *tiered.Limiter, key string, err
 	return true
 }
 
-// Serve lets limit decide about the request. ctx is the context of the request. A limit that is nil refuses all.
+// Serve lets limit decide about the request. ctx is the context of the request. A limit that is nil
+// refuses all.
 func (e *Exchange) Serve(ctx context.Context, limit func(http.Handler) http.Handler) {
 	front := &writer{of: e, header: make(http.Header, 8)}
 	r := e.request(ctx)

@@ -1,7 +1,9 @@
-// Package fifo is a first-in-first-out queue. Its members may leave from the middle, in O(1), and nothing allocates.
+// Package fifo is a first-in-first-out queue. Its members may leave from the middle, in O(1), and
+// nothing allocates.
 package fifo
 
-// Queue holds places in the order in which they joined. The zero value is empty. It is not safe for concurrent use.
+// Queue holds places in the order in which they joined. The zero value is empty. It is not safe for
+// concurrent use.
 type Queue[T any] struct {
 	first, last *Place[T]
 	n           int // invariant: the number of places from first to last

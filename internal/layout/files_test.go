@@ -18,8 +18,9 @@ import (
 	"testing"
 )
 
-// oneWay are the packages whose files use each other in one direction, so that each can be read with only those below it in
-// mind, and the uses that are exempt, by the file that uses and the one that is used.
+// oneWay are the packages whose files use each other in one direction, so that each can be read
+// with only those below it in mind, and the uses that are exempt, by the file that uses and the one
+// that is used.
 var oneWay = map[string]map[[2]string]string{
 	"tiered": {},
 	"internal/engine": {
@@ -50,7 +51,8 @@ func TestFilesUseEachOtherOneWay(t *testing.T) {
 	}
 }
 
-// usesOfFiles returns which file of a package uses a declaration of which other one, with the name of one such.
+// usesOfFiles returns which file of a package uses a declaration of which other one, with the name
+// of one such.
 func usesOfFiles(t *testing.T, dir string) map[[2]string]string {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -151,7 +153,8 @@ func pairs(path []string) func(yield func(from, to string) bool) {
 	}
 }
 
-// TestCircle has a circle behind a path, which is not part of it: a check that cannot fail checks nothing.
+// TestCircle has a circle behind a path, which is not part of it: a check that cannot fail checks
+// nothing.
 func TestCircle(t *testing.T) {
 	uses := map[[2]string]string{{"a.go", "b.go"}: "B", {"b.go", "c.go"}: "C", {"c.go", "d.go"}: "D", {"a.go", "d.go"}: "D"}
 	if got := findCircle(uses); got != "" {

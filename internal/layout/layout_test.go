@@ -29,15 +29,16 @@ const (
 	anything    = "*" // for what is never compiled into a user's binary
 )
 
-// importRule says what the packages that match may import besides the standard library, tests aside.
+// importRule says what the packages that match may import besides the standard library, tests
+// aside.
 type importRule struct {
 	packages string   // a package below the module, or a tree of them: "x/..."
 	ours     []string // packages of this module, in the same form
 	modules  []string // of others
 }
 
-// importRules is the direction of imports. The first rule that matches a package counts; a package may come later than
-// its rule, but not without one.
+// importRules is the direction of imports. The first rule that matches a package counts; a package
+// may come later than its rule, but not without one.
 var importRules = []importRule{
 	{packages: "lua"},
 	{packages: "internal/model", ours: []string{"lua"}}, // remote.NewMemory is its door, for everybody
@@ -101,8 +102,9 @@ var importRules = []importRule{
 	},
 	{packages: "cmd/...", ours: []string{"sim/...", "tiered", "tiered/policyfile"}, modules: []string{anything}},
 	{packages: "examples/...", ours: []string{"tiered/...", "remote"}, modules: []string{anything}},
-	// Only tests import the other internal packages, and the simulator, which measures with the yardsticks and starts
-	// servers. A judge must not share the defendant's code: it knows the protocol's types at most.
+	// Only tests import the other internal packages, and the simulator, which measures with the
+	// yardsticks and starts servers. A judge must not share the defendant's code: it knows the
+	// protocol's types at most.
 	{packages: "internal/test/proof", ours: []string{"tiered"}},
 	{packages: "internal/test/proof/ideal"},
 	{packages: "internal/test/proof/invariant", ours: []string{"lua"}},
@@ -209,7 +211,8 @@ func checkDirection(graph []goPackage) (problems []string) {
 		}
 		rule := importRules[i]
 		for _, path := range p.Imports {
-			// A program runs scenarios too; sim/internal/bubble has the one test that virtual time takes.
+			// A program runs scenarios too; sim/internal/bubble has the one test that virtual time
+			// takes.
 			if path == "testing" && name != "sim/internal/bubble" && name != "tiered/tieredtest" && !strings.HasPrefix(name, "internal/") {
 				problems = append(problems, name+" must not import testing")
 			}
@@ -230,7 +233,8 @@ func checkDirection(graph []goPackage) (problems []string) {
 	return problems
 }
 
-// checkBinary looks at all that comes with package tiered, however far down, and names one way in per foreign module.
+// checkBinary looks at all that comes with package tiered, however far down, and names one way in
+// per foreign module.
 func checkBinary(graph []goPackage) (problems []string) {
 	packages := map[string]goPackage{}
 	for _, p := range graph {
@@ -268,8 +272,8 @@ func matches(pattern, name string) bool {
 	return name == tree || isTree && strings.HasPrefix(name, tree+"/")
 }
 
-// listPackages lists the packages of the module and all that they import, as seen by a program for system. What does not
-// compile is not its business, hence -e.
+// listPackages lists the packages of the module and all that they import, as seen by a program for
+// system. What does not compile is not its business, hence -e.
 func listPackages(t *testing.T, system string) (graph []goPackage) {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-e", "-deps", "-json=ImportPath,Imports,Standard,Module", "./...")
@@ -292,8 +296,8 @@ func listPackages(t *testing.T, system string) (graph []goPackage) {
 	}
 }
 
-// watchSources opens each directory of the module. The go command reuses the result of a test until something changes
-// that the test itself has opened; what go list reads does not count.
+// watchSources opens each directory of the module. The go command reuses the result of a test until
+// something changes that the test itself has opened; what go list reads does not count.
 func watchSources(t *testing.T) {
 	t.Helper()
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -307,7 +311,8 @@ func watchSources(t *testing.T) {
 	}
 }
 
-// TestImportsBroken breaks each kind of rule on a made-up graph: a check that cannot fail checks nothing.
+// TestImportsBroken breaks each kind of rule on a made-up graph: a check that cannot fail checks
+// nothing.
 func TestImportsBroken(t *testing.T) {
 	pkg := func(path, mod string, imports ...string) goPackage {
 		p := goPackage{ImportPath: path, Imports: imports, Standard: mod == ""}
@@ -411,8 +416,9 @@ func TestDirections(t *testing.T) {
 	}
 }
 
-// TestNestedModulesFollow: the modules that live in this one name it by its path, so each change of its requirements is
-// a change of theirs, and `go` refuses to build them until somebody has made it.
+// TestNestedModulesFollow: the modules that live in this one name it by its path, so each change of
+// its requirements is a change of theirs, and `go` refuses to build them until somebody has made
+// it.
 func TestNestedModulesFollow(t *testing.T) {
 	t.Chdir("../..")
 	for _, file := range nestedModules(t) {
@@ -424,9 +430,9 @@ func TestNestedModulesFollow(t *testing.T) {
 	}
 }
 
-// TestNestedModulesRequireTheRelease: a user's build ignores the replace lines of the modules that it fetches. So each
-// module requires this one, and its siblings, in the newest version of CHANGELOG.md, and all of them are released
-// together.
+// TestNestedModulesRequireTheRelease: a user's build ignores the replace lines of the modules that
+// it fetches. So each module requires this one, and its siblings, in the newest version of
+// CHANGELOG.md, and all of them are released together.
 func TestNestedModulesRequireTheRelease(t *testing.T) {
 	t.Chdir("../..")
 	changes, err := os.ReadFile("CHANGELOG.md")

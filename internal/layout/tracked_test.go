@@ -12,18 +12,19 @@ import (
 	"testing"
 )
 
-// mostTracked is the most that a file in git may have, in bytes. What is larger is build output, or data that belongs
-// elsewhere: each clone and each module zip carries it for ever.
+// mostTracked is the most that a file in git may have, in bytes. What is larger is build output, or
+// data that belongs elsewhere: each clone and each module zip carries it for ever.
 const mostTracked = 300_000
 
-// executables are the first bytes of files that a linker wrote: ELF, Windows, Mach-O in both byte orders and with
-// several architectures, WebAssembly, and an archive of object files.
+// executables are the first bytes of files that a linker wrote: ELF, Windows, Mach-O in both byte
+// orders and with several architectures, WebAssembly, and an archive of object files.
 var executables = []string{
 	"\x7fELF", "MZ", "\xcf\xfa\xed\xfe", "\xfe\xed\xfa\xcf", "\xce\xfa\xed\xfe", "\xfe\xed\xfa\xce",
 	"\xca\xfe\xba\xbe", "\x00asm", "!<arch>\n",
 }
 
-// TestTrackedFiles refuses build output in git. Once a program of 41 MB was committed, three quarters of every clone.
+// TestTrackedFiles refuses build output in git. Once a program of 41 MB was committed, three
+// quarters of every clone.
 func TestTrackedFiles(t *testing.T) {
 	t.Chdir("../..")
 	out, err := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "--cached").Output()
@@ -37,7 +38,8 @@ func TestTrackedFiles(t *testing.T) {
 	}
 }
 
-// checkTracked reports what is wrong with a tracked file. A file that was deleted and is still in the index is fine.
+// checkTracked reports what is wrong with a tracked file. A file that was deleted and is still in
+// the index is fine.
 func checkTracked(name string) error {
 	f, err := os.Open(name)
 	if errors.Is(err, os.ErrNotExist) {

@@ -3,8 +3,8 @@ package misspelled
 
 import "strings"
 
-// Meant returns the first word of the list with the fewest edits from word: at most two, or one for a word of two to
-// four letters. It is empty if there is none.
+// Meant returns the first word of the list with the fewest edits from word: at most two, or one for
+// a word of two to four letters. It is empty if there is none.
 func Meant(word string, list []string) (near string) {
 	best := 3
 	for _, w := range list {
@@ -16,8 +16,8 @@ func Meant(word string, list []string) (near string) {
 	return near
 }
 
-// edits returns how many bytes must be inserted, deleted, changed, or swapped with their neighbor to make b of a. It
-// returns enough if the lengths alone require as many.
+// edits returns how many bytes must be inserted, deleted, changed, or swapped with their neighbor
+// to make b of a. It returns enough if the lengths alone require as many.
 func edits(a, b string, enough int) int {
 	if max(len(a)-len(b), len(b)-len(a)) >= enough {
 		return enough

@@ -46,8 +46,9 @@ func TestEndedKeysAreNew(t *testing.T) {
 	}
 }
 
-// TestKeysAreBounded runs a minute of keys that are used once, a thousand per second. Each lives 2 s (1 to refill,
-// 1 of margin), so 2000 are alive at a time. What is over is collected by the calls that follow.
+// TestKeysAreBounded runs a minute of keys that are used once, a thousand per second. Each lives 2
+// s (1 to refill, 1 of margin), so 2000 are alive at a time. What is over is collected by the calls
+// that follow.
 func TestKeysAreBounded(t *testing.T) {
 	var k Keys
 	most, clock := 0, int64(1)

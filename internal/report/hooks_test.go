@@ -11,7 +11,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 )
 
-// Calls that wait for a slow hook are bounded, those beyond are counted, and those that wait are called at the end, in order.
+// Calls that wait for a slow hook are bounded, those beyond are counted, and those that wait are
+// called at the end, in order.
 func TestHooksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, release := report.NewHooks(), make(chan struct{})
@@ -45,7 +46,8 @@ func TestHooksAreBounded(t *testing.T) {
 	})
 }
 
-// A hook that panics is counted, and the next one is called. One that causes an event each time does not keep Run from ending.
+// A hook that panics is counted, and the next one is called. One that causes an event each time
+// does not keep Run from ending.
 func TestHooksThatPanicOrNeverEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := report.NewHooks()
@@ -81,7 +83,8 @@ func TestHooksThatPanicOrNeverEnd(t *testing.T) {
 // none returns a zero value, of which a linter knows nothing.
 func none[T any]() (zero T) { return zero }
 
-// A function of the user may panic with a key. The log says where it panicked, and never repeats the value.
+// A function of the user may panic with a key. The log says where it panicked, and never repeats
+// the value.
 func TestPanicsWithoutTheirValue(t *testing.T) {
 	const secret = "ann@example.com"
 	var plans []int

@@ -53,8 +53,8 @@ func (l *lines) start(t *testing.T) (j *Journal, end func()) {
 	}
 }
 
-// Lines come in order, a tally comes a second after its first event and once a minute after that, and the end brings what
-// is left, but for checks.
+// Lines come in order, a tally comes a second after its first event and once a minute after that,
+// and the end brings what is left, but for checks.
 func TestJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l lines
@@ -147,7 +147,8 @@ func TestNoJournal(t *testing.T) {
 	NewDebts(j, "node").PlanLine()
 }
 
-// A line is written at the beginning of an outage, and when two failures in a row have another cause than the last line.
+// A line is written at the beginning of an outage, and when two failures in a row have another
+// cause than the last line.
 func TestCausesThatAreNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, about := NewOutages(nil, "a"), func() []any { return nil }
@@ -170,8 +171,8 @@ func TestCausesThatAreNews(t *testing.T) {
 	})
 }
 
-// A node that comes and goes gets one line a minute, with how often it went and for how long, and the last line says
-// whether it answers.
+// A node that comes and goes gets one line a minute, with how often it went and for how long, and
+// the last line says whether it answers.
 func TestOutagesThatFollowEachOther(t *testing.T) {
 	for name, c := range map[string]struct {
 		outages []time.Duration // from, for; in turns
@@ -241,7 +242,8 @@ func TestOutagesThatFollowEachOther(t *testing.T) {
 	}
 }
 
-// After an outage a line says what was reported within 5 s of its end. Outages that follow each other share it.
+// After an outage a line says what was reported within 5 s of its end. Outages that follow each
+// other share it.
 func TestDebtsOfAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l lines

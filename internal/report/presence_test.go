@@ -7,7 +7,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 )
 
-// Absence is reported after two failures in a row, after four of a node that has never answered, and once until it ends.
+// Absence is reported after two failures in a row, after four of a node that has never answered,
+// and once until it ends.
 func TestAbsenceIsReportedOnce(t *testing.T) {
 	for _, c := range []struct{ refreshes, want string }{ // a: answered, s: silent, f: failed otherwise
 		{"aasasa", "......"},

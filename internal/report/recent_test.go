@@ -10,7 +10,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 )
 
-// A series of equal events is one entry with its number and its last time, and the oldest entries leave.
+// A series of equal events is one entry with its number and its last time, and the oldest entries
+// leave.
 func TestRecentIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r report.Recent

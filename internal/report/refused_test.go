@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// With any input the memory is bounded. A key's true count lies between its figure and its figure plus Forgotten, and
-// each key with more than a 64th of all refusals is listed.
+// With any input the memory is bounded. A key's true count lies between its figure and its figure
+// plus Forgotten, and each key with more than a 64th of all refusals is listed.
 func TestEvictedIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var r Evicted
@@ -39,8 +39,8 @@ func TestEvictedIsBounded(t *testing.T) {
 	})
 }
 
-// A Top finds the keys that are refused most, in any order of arrival, with what they were refused before they were evicted.
-// What the caller adds to a key stays with it.
+// A Top finds the keys that are refused most, in any order of arrival, with what they were refused
+// before they were evicted. What the caller adds to a key stays with it.
 func TestTopFindsTheMostRefused(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var r Evicted

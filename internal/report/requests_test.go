@@ -9,7 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 )
 
-// Requests are counted whatever they cost, with what is taken back, and a request of one token makes no counts.
+// Requests are counted whatever they cost, with what is taken back, and a request of one token
+// makes no counts.
 func TestRequestsOfTokens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var r report.Requests

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// The lengths of the prefixes by which addresses are counted, unless [Key.Prefix] sets others. An IPv6 client can
-// choose among the 2⁶⁴ addresses of its /64.
+// The lengths of the prefixes by which addresses are counted, unless [Key.Prefix] sets others. An
+// IPv6 client can choose among the 2⁶⁴ addresses of its /64.
 const (
 	prefixIPv4 = 32
 	prefixIPv6 = 64
@@ -17,13 +17,15 @@ const (
 // MaxHops is far more proxies than a request passes.
 const MaxHops = 32
 
-// MaxEntries bounds the entries of a field that are read, empty ones too: a client may send a megabyte of commas.
+// MaxEntries bounds the entries of a field that are read, empty ones too: a client may send a
+// megabyte of commas.
 const MaxEntries = 2 * MaxHops
 
 // Proxies are the addresses of proxies.
 type Proxies []netip.Prefix
 
-// ProxiesOf validates the proxies of a key of this name. An IPv4 prefix in IPv6 form becomes an IPv4 prefix.
+// ProxiesOf validates the proxies of a key of this name. An IPv4 prefix in IPv6 form becomes an
+// IPv4 prefix.
 func ProxiesOf(key string, proxies []netip.Prefix) (Proxies, error) {
 	if len(proxies) == 0 {
 		return nil, fmt.Errorf("is %s(): must have the prefix of a proxy at least", key)
@@ -46,11 +48,12 @@ func (t Proxies) Has(a netip.Addr) bool {
 	return slices.ContainsFunc(t, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// CutLast cuts the right-most entry off a field's value. It returns what stands before the entry, and the entry's
-// address. A list may have an empty entry: its address is "".
+// CutLast cuts the right-most entry off a field's value. It returns what stands before the entry,
+// and the entry's address. A list may have an empty entry: its address is "".
 type CutLast func(value string) (rest, address string, ok bool)
 
-// Client walks through the lines of a field from the right, past the addresses of proxies. The connection comes from peer.
+// Client walks through the lines of a field from the right, past the addresses of proxies. The
+// connection comes from peer.
 func (t Proxies) Client(peer netip.Addr, lines []string, cut CutLast) (netip.Addr, bool) {
 	if !t.Has(peer) {
 		return peer, true
@@ -105,8 +108,8 @@ func Address(s string) (netip.Addr, bool) {
 	return a.Unmap().WithZone(""), true
 }
 
-// prefix returns the prefix of an address as text, and a full IPv4 address without its length. It returns "" for an
-// invalid address.
+// prefix returns the prefix of an address as text, and a full IPv4 address without its length. It
+// returns "" for an invalid address.
 func prefix(a netip.Addr, ipv4, ipv6 int) string {
 	bits := ipv6
 	switch {

@@ -18,7 +18,8 @@ type Key[R any] struct {
 	Err  error                      // an error in its construction: Check reports it
 }
 
-// ByAddress counts by the prefixes of addresses, which ip finds. It reports false if a request has none.
+// ByAddress counts by the prefixes of addresses, which ip finds. It reports false if a request has
+// none.
 func ByAddress[R any](ip func(R) (netip.Addr, bool)) Key[R] {
 	return Key[R]{IP: ip, Peer: true}.prefixed(prefixIPv4, prefixIPv6)
 }
@@ -49,8 +50,8 @@ func (k Key[R]) Prefix(ipv4, ipv6 int, must string) Key[R] {
 	return k.prefixed(ipv4, ipv6)
 }
 
-// Join counts by all of the keys together. A request that lacks one of the keys has none. Different keys never give the
-// same joined key.
+// Join counts by all of the keys together. A request that lacks one of the keys has none. Different
+// keys never give the same joined key.
 func Join[R any](keys []Key[R], w Words) Key[R] {
 	if len(keys) == 0 {
 		return Key[R]{Err: errors.New("is JoinKeys(): must have one key at least")}
@@ -101,8 +102,9 @@ func (k Key[R]) Hashed() Key[R] {
 // sharedKey is the key of all requests without one. A client's key never equals it: see find.
 const sharedKey = "\x00"
 
-// find returns the key of a request, "" if it has none. A key that begins like sharedKey gets that prefix once more, so that
-// no two keys become one. Only a path, a cookie or a user's function can return such a key.
+// find returns the key of a request, "" if it has none. A key that begins like sharedKey gets that
+// prefix once more, so that no two keys become one. Only a path, a cookie or a user's function can
+// return such a key.
 func (k Key[R]) find(r R) (string, error) {
 	key, err := k.Of(r)
 	if err != nil || key == "" {

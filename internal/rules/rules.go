@@ -1,5 +1,6 @@
-// Package rules is what middleware and interceptors have in common: how the rules of a user count a request R. A [Key] tells
-// what a request counts for, [Collect] what its rules take, [Take] takes it, and a [Settlement] corrects it.
+// Package rules is what middleware and interceptors have in common: how the rules of a user count a
+// request R. A [Key] tells what a request counts for, [Collect] what its rules take, [Take] takes
+// it, and a [Settlement] corrects it.
 package rules
 
 import (
@@ -87,7 +88,8 @@ func (r *Rule[R]) checkLimits(i int, name string, w Words, bad func(format strin
 	}
 }
 
-// afterNext returns the number of the first rule that does not stand in for all[i]. The last rule has another Missing.
+// afterNext returns the number of the first rule that does not stand in for all[i]. The last rule
+// has another Missing.
 func afterNext[R any](all []Rule[R], i int) int {
 	for all[i].Missing == Next {
 		i++

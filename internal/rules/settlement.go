@@ -11,7 +11,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// Settlement is what a request R has taken, and what may correct it, once: its handler, or what is known when that has returned.
+// Settlement is what a request R has taken, and what may correct it, once: its handler, or what is
+// known when that has returned.
 type Settlement[R any] struct {
 	rules    []Rule[R]
 	costs    []int64 // of each rule, before
@@ -27,8 +28,9 @@ type Settlement[R any] struct {
 // settlementKey is the context key of a *Settlement[R].
 type settlementKey[R any] struct{}
 
-// NewSettlement returns what a request has taken, and a context with it for Settle. Requests to which no rule applies have one
-// too: otherwise Settle would correct what an outer middleware has taken.
+// NewSettlement returns what a request has taken, and a context with it for Settle. Requests to
+// which no rule applies have one too: otherwise Settle would correct what an outer middleware has
+// taken.
 func NewSettlement[R any](
 	ctx context.Context, all []Rule[R], t tiered.Reservation, uses, free []Use,
 ) (*Settlement[R], context.Context) {
@@ -64,7 +66,8 @@ func (s *Settlement[R]) Cancel() {
 // end reports true once.
 func (s *Settlement[R]) end() bool { return !s.ended.Swap(true) }
 
-// Correct corrects the costs of the rules that actual names by their numbers. It reports false if it is not the first to do so.
+// Correct corrects the costs of the rules that actual names by their numbers. It reports false if
+// it is not the first to do so.
 func (s *Settlement[R]) Correct(actual map[int]int64) bool {
 	if !s.end() {
 		return false
@@ -89,7 +92,8 @@ func (s *Settlement[R]) Correct(actual map[int]int64) bool {
 // maxCharge is the most that can be charged at once.
 const maxCharge = 1 << 40
 
-// Settle corrects the cost of the request of ctx to the actual one, of each policy that actual names.
+// Settle corrects the cost of the request of ctx to the actual one, of each policy that actual
+// names.
 func Settle[R any](ctx context.Context, w Words, actual map[string]int64) error {
 	var s *Settlement[R]
 	if ctx != nil {

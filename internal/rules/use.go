@@ -35,9 +35,10 @@ func (u *Use) of(n int64) tiered.Use {
 // Carries reports whether the request says by which limit it goes.
 func (u *Use) Carries() bool { return u.planned || u.limit != (tiered.Limit{}) }
 
-// Collect appends a use for each rule that applies to a request, and returns those apart that cost nothing. keyless is the rule for
-// which the request has no key, so that it is refused, and err what its function says of that. at is the number of the
-// rule in whose functions Collect is, for who survives their panic.
+// Collect appends a use for each rule that applies to a request, and returns those apart that cost
+// nothing. keyless is the rule for which the request has no key, so that it is refused, and err
+// what its function says of that. at is the number of the rule in whose functions Collect is, for
+// who survives their panic.
 func Collect[R any](all []Rule[R], request R, uses []Use, at *int) (_, free []Use, keyless *Rule[R], err error) {
 	past := 0 // the rules before it are left out
 	for i := range all {
@@ -92,7 +93,8 @@ func Collect[R any](all []Rule[R], request R, uses []Use, at *int) (_, free []Us
 	return uses, free, nil, nil
 }
 
-// Take reserves the tokens of all uses, or of none. If ctx has ended, nobody reads the answer, so nothing is taken.
+// Take reserves the tokens of all uses, or of none. If ctx has ended, nobody reads the answer, so
+// nothing is taken.
 func Take(ctx context.Context, uses []Use) (t tiered.Reservation) {
 	if ctx.Err() != nil {
 		t.Decision = Canceled(ctx, uses)
@@ -127,8 +129,8 @@ func Canceled(ctx context.Context, uses []Use) tiered.Decision {
 	}
 }
 
-// Tightest returns what this process knows of the tightest limit of a request that costs nothing: Redis is not asked. If that
-// is nothing, the Reason is Unknown.
+// Tightest returns what this process knows of the tightest limit of a request that costs nothing:
+// Redis is not asked. If that is nothing, the Reason is Unknown.
 func Tightest(ctx context.Context, free []Use) (least tiered.Decision) {
 	for i := range free {
 		d := free[i].of(0).Peek(ctx) // asks nobody
@@ -148,7 +150,8 @@ func Counted(d *tiered.Decision) bool {
 	return d.Burst > 0 && d.Burst != math.MaxInt64 // otherwise the key is blocked, or unlimited
 }
 
-// Shadowed reports whether the policy of d is in shadow mode. Clients need not keep to a limit that is only being tried.
+// Shadowed reports whether the policy of d is in shadow mode. Clients need not keep to a limit that
+// is only being tried.
 func Shadowed(uses []Use, d *tiered.Decision) bool {
 	return slices.ContainsFunc(uses, func(u Use) bool { return Shadows(u.Limiter, d) })
 }
@@ -159,8 +162,8 @@ func Shadows(l *tiered.Limiter, d *tiered.Decision) bool {
 	return p.Shadow && p.Name == d.Policy
 }
 
-// LimitName returns the name of a policy's limit, numbered from 1. The first limit has the policy's name. Others
-// append their number after a #, which no policy's name contains.
+// LimitName returns the name of a policy's limit, numbered from 1. The first limit has the policy's
+// name. Others append their number after a #, which no policy's name contains.
 func LimitName(policy string, which int) string {
 	if which < 2 {
 		return policy

@@ -24,7 +24,8 @@ func TestReplyOfPoll(t *testing.T) {
 	}
 }
 
-// What a key used by its former limit is not put back, not even if its share was just empty when the limit changed.
+// What a key used by its former limit is not put back, not even if its share was just empty when
+// the limit changed.
 func TestUseByFormerLimit(t *testing.T) {
 	slow, _, err := Split(Rate{16, 1, time.Second})
 	if err != nil {

@@ -102,8 +102,8 @@ func TestSplitIsAtMostTheLimit(t *testing.T) {
 	})
 }
 
-// fleet is some processes whose fractions sum to at most 1, and an ideal bucket for each limit of what they have of it
-// together.
+// fleet is some processes whose fractions sum to at most 1, and an ideal bucket for each limit of
+// what they have of it together.
 type fleet struct {
 	t         *testing.T
 	seed      uint64
@@ -169,9 +169,9 @@ func (f *fleet) free(i int) int64 {
 	return free
 }
 
-// Processes whose fractions change, end and go on together never admit more than one bucket with the standing part of the
-// limit, which is empty at first. With several limits this holds for each of them. It also holds if shares are emptied,
-// limits begin anew, and tokens are put back.
+// Processes whose fractions change, end and go on together never admit more than one bucket with
+// the standing part of the limit, which is empty at first. With several limits this holds for each
+// of them. It also holds if shares are emptied, limits begin anew, and tokens are put back.
 func TestSharesAreTogetherOneBucket(t *testing.T) {
 	seeds := uint64(20_000)
 	if testing.Short() {

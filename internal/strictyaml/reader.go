@@ -1,5 +1,5 @@
-// Package strictyaml reads files of YAML, and so of JSON. It reports all their mistakes at once, each with its line and
-// column. A field may be there once, and aliases are not read.
+// Package strictyaml reads files of YAML, and so of JSON. It reports all their mistakes at once,
+// each with its line and column. A field may be there once, and aliases are not read.
 package strictyaml
 
 import (
@@ -21,8 +21,8 @@ const mostErrors = 50
 // longest is how many bytes of a value or of a name an error shows.
 const longest = 60
 
-// Document returns the root of the only document of a file of at most so many bytes. must says what a file has, for the
-// error about an empty one.
+// Document returns the root of the only document of a file of at most so many bytes. must says what
+// a file has, for the error about an empty one.
 func Document(name string, data []byte, most int, must string) (*yaml.Node, error) {
 	if len(data) > most {
 		return nil, fmt.Errorf("%s has more than %d bytes", name, most)
@@ -128,8 +128,8 @@ func Within(path, name string) string {
 	return path + "." + short(name)
 }
 
-// Pairs calls f for each field of a mapping and its value. It does so too for a field that is there twice, which is a
-// mistake: what is wrong with its values is told at once.
+// Pairs calls f for each field of a mapping and its value. It does so too for a field that is there
+// twice, which is a mistake: what is wrong with its values is told at once.
 func (r *Reader) Pairs(path string, n *yaml.Node, f func(key, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
 		r.Bad(n, "%s is %s: must be a mapping", path, Shape(n))
@@ -138,7 +138,8 @@ func (r *Reader) Pairs(path string, n *yaml.Node, f func(key, value *yaml.Node))
 	r.pairs(path, n, func(name string) string { return Within(path, name) }, f)
 }
 
-// Keys is Pairs of a mapping whose names may be secrets, such as keys of clients. What it reports shows none.
+// Keys is Pairs of a mapping whose names may be secrets, such as keys of clients. What it reports
+// shows none.
 func (r *Reader) Keys(path string, n *yaml.Node, f func(key, value *yaml.Node)) {
 	switch n.Kind {
 	case yaml.MappingNode:

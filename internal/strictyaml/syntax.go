@@ -29,8 +29,9 @@ type stop struct {
 	begin mark // of what does not end where it should; 0 if there is none
 }
 
-// Syntax returns why a text is no YAML: all mistakes that can be told, each with line and column, or nil. To find the next
-// mistake, the element of a list or of a mapping that has the last one is left out. err is what the reader said.
+// Syntax returns why a text is no YAML: all mistakes that can be told, each with line and column,
+// or nil. To find the next mistake, the element of a list or of a mapping that has the last one is
+// left out. err is what the reader said.
 func Syntax(name string, data []byte, err error) error {
 	r := Reader{Name: name}
 	s, read := stopOf(data), 0
@@ -69,8 +70,8 @@ func Syntax(name string, data []byte, err error) error {
 	return r.Err()
 }
 
-// of returns lines of the elements that the mistake may be in, the likeliest first. An element that does not end is noticed
-// where the next one begins.
+// of returns lines of the elements that the mistake may be in, the likeliest first. An element that
+// does not end is noticed where the next one begins.
 func (s *stop) of(lines [][]byte) []int {
 	if s.begin.line > 0 {
 		return []int{s.begin.line}
@@ -104,8 +105,8 @@ func stopOf(data []byte) *stop {
 	if err == nil || errors.Is(err, io.EOF) {
 		return nil
 	}
-	// The library tells no column, often the line before, and the names of anchors. Its state is more exact. If another
-	// version of it has no such state, what it says has to do.
+	// The library tells no column, often the line before, and the names of anchors. Its state is
+	// more exact. If another version of it has no such state, what it says has to do.
 	s := &stop{text: strings.TrimPrefix(err.Error(), "yaml: ")}
 	state := field(reflect.ValueOf(d), "parser")
 	parser := field(state, "parser")
@@ -156,8 +157,8 @@ func placeOf(data []byte, offset int) mark {
 	return mark{1 + bytes.Count(before, []byte("\n")), 1 + utf8.RuneCount(before[begin:])}
 }
 
-// element returns the lines of the element of a list or of a mapping that a line belongs to, of those that are in a field of
-// the file. They are none if it belongs to none.
+// element returns the lines of the element of a list or of a mapping that a line belongs to, of
+// those that are in a field of the file. They are none if it belongs to none.
 func element(lines [][]byte, line int) (from, to int) {
 	at := line - 1
 	if at < 0 || at >= len(lines) {

@@ -10,13 +10,15 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
 
-// obstacles are what may hold up a call, on the near end of a connection whose far end neither reads nor writes.
+// obstacles are what may hold up a call, on the near end of a connection whose far end neither
+// reads nor writes.
 var obstacles = map[string]faultnet.Faults{
 	"the far end": {}, "delay": {Delay: time.Hour}, "hold in": {HoldIn: true},
 	"all": {Delay: time.Hour, Jitter: time.Hour, HoldIn: true},
 }
 
-// A deadline is kept whatever holds the call up, also one that is moved meanwhile, and Close ends every call.
+// A deadline is kept whatever holds the call up, also one that is moved meanwhile, and Close ends
+// every call.
 func TestDeadlinesAndClose(t *testing.T) {
 	for name, f := range obstacles {
 		for _, op := range []string{"read", "write"} {

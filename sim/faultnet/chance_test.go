@@ -19,8 +19,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
 
-// story writes and reads over a number of connections in turn, and tells what happened to each call. The far ends answer
-// each Write of 8 bytes with as many.
+// story writes and reads over a number of connections in turn, and tells what happened to each
+// call. The far ends answer each Write of 8 bytes with as many.
 func story(t *testing.T, seed uint64, f faultnet.Faults, quiet int) (lines []string) {
 	synctest.Test(t, func(t *testing.T) {
 		n := faultnet.New(seed)
@@ -75,8 +75,8 @@ func TestSeed(t *testing.T) {
 			if other := story(t, 2, f, 0); slices.Equal(first, other) {
 				t.Error("another seed, and no difference")
 			}
-			// Chance is drawn for each call, so it does not matter since when there is a fault. But a connection that was
-			// cut before is none.
+			// Chance is drawn for each call, so it does not matter since when there is a fault. But
+			// a connection that was cut before is none.
 			if f.CutBefore+f.CutAfter == 0 {
 				if late := story(t, 1, f, 20); !slices.Equal(first, late) {
 					t.Errorf("the same seed, with faults from the middle on:\n%s\n\n%s", strings.Join(first, "\n"), strings.Join(late, "\n"))
@@ -116,8 +116,9 @@ func TestProbabilities(t *testing.T) {
 	})
 }
 
-// What only takes time changes nothing: bytes arrive unchanged and in order, both ways, whatever the faults, their
-// changes and the deadlines of the calls, which go on after a timeout. If one is forgotten, the bubble tells.
+// What only takes time changes nothing: bytes arrive unchanged and in order, both ways, whatever
+// the faults, their changes and the deadlines of the calls, which go on after a timeout. If one is
+// forgotten, the bubble tells.
 func TestBytesArrive(t *testing.T) {
 	for seed := range uint64(200) {
 		synctest.Test(t, func(t *testing.T) {
@@ -181,7 +182,8 @@ func trickle(t *testing.T, seed uint64, from, to net.Conn) {
 	reader.Wait()
 }
 
-// What breaks a rule is refused, and changes nothing; what keeps it can be lived with, whatever it is.
+// What breaks a rule is refused, and changes nothing; what keeps it can be lived with, whatever it
+// is.
 func TestSet(t *testing.T) {
 	for _, f := range []faultnet.Faults{
 		{Delay: -1},

@@ -9,12 +9,13 @@ import (
 	"time"
 )
 
-// conn is a connection of a network. Two others do its work: a goroutine, the pump, reads the inner connection into a
-// lane, and a timer, the carrier, writes to it what is due in another lane. Read and Write see the lanes alone, so that
-// a call goes on under other faults at once, and keeps its deadline whatever the far end does.
+// conn is a connection of a network. Two others do its work: a goroutine, the pump, reads the inner
+// connection into a lane, and a timer, the carrier, writes to it what is due in another lane. Read
+// and Write see the lanes alone, so that a call goes on under other faults at once, and keeps its
+// deadline whatever the far end does.
 //
-// No lock is held while the inner connection is read or written. Its Close and deadlines are called under the lock, they
-// do not block.
+// No lock is held while the inner connection is read or written. Its Close and deadlines are called
+// under the lock, they do not block.
 type conn struct {
 	inner  net.Conn
 	net    *Net
@@ -39,8 +40,9 @@ type conn struct {
 	writeDeadline time.Time
 	writeChance   *rand.Rand
 
-	// A Write that the connection is to be cut after. What comes in while it is being written may be the answer to it or
-	// to an earlier one, which is known when it has been written, or has not.
+	// A Write that the connection is to be cut after. What comes in while it is being written may
+	// be the answer to it or to an earlier one, which is known when it has been written, or has
+	// not.
 	dooming bool // it is being written
 	doomed  bool // it has been
 }
@@ -97,8 +99,8 @@ func (c *conn) error(op string, err error) error {
 // wait waits for anything to change, but not past the deadline; zero is none.
 func (c *conn) wait(deadline time.Time) { waitUntil(&c.cond, deadline) }
 
-// Close closes the connection. What is under way to the far end arrives first; see the package comment. It does not
-// block, and blocked calls return net.ErrClosed.
+// Close closes the connection. What is under way to the far end arrives first; see the package
+// comment. It does not block, and blocked calls return net.ErrClosed.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -91,7 +91,8 @@ func TestDelay(t *testing.T) {
 	})
 }
 
-// Delays of pieces run side by side: ten pieces, a millisecond apart, take nine milliseconds longer than one.
+// Delays of pieces run side by side: ten pieces, a millisecond apart, take nine milliseconds longer
+// than one.
 func TestDelayIsNoPause(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.set(faultnet.Faults{Delay: 50 * ms})
@@ -170,7 +171,8 @@ func TestHoldOut(t *testing.T) {
 	})
 }
 
-// A Write that waits for the far end when the black hole opens is swallowed, what had not gone out of it.
+// A Write that waits for the far end when the black hole opens is swallowed, what had not gone out
+// of it.
 func TestHoldOutBlocked(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.must(r.near.SetWriteDeadline(time.Now().Add(time.Hour)))

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// lane is one direction of a connection. Pieces arrive in the order in which they were put: each when it is due, and
-// those before it have arrived.
+// lane is one direction of a connection. Pieces arrive in the order in which they were put: each
+// when it is due, and those before it have arrived.
 type lane struct {
 	pieces []piece
 	bytes  int // in pieces
@@ -22,7 +22,8 @@ type piece struct {
 	doomed   bool    // it ends a Write that the connection is to be cut after
 }
 
-// window is how many bytes a lane holds before its writer has to wait, as for the buffers of a socket.
+// window is how many bytes a lane holds before its writer has to wait, as for the buffers of a
+// socket.
 const window = 256 << 10
 
 // full reports whether a writer has to wait.
@@ -151,7 +152,8 @@ func (c *conn) Write(p []byte) (n int, err error) {
 	}()
 
 	f := c.net.faults.Load()
-	// Drawn whatever the faults are, so that what happens to the next Write does not depend on what they were for this.
+	// Drawn whatever the faults are, so that what happens to the next Write does not depend on what
+	// they were for this.
 	before, after, spread := c.writeChance.Float64(), c.writeChance.Float64(), c.writeChance.Float64()
 	if before < f.CutBefore {
 		c.cut(&c.net.counts.CutBefore)

@@ -15,8 +15,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/internal/stable"
 )
 
-// Net is a network of connections that share their faults. All methods are safe for concurrent use, and none but a dial
-// blocks. Make it with [New].
+// Net is a network of connections that share their faults. All methods are safe for concurrent use,
+// and none but a dial blocks. Make it with [New].
 type Net struct {
 	linger time.Duration // see there
 	seed   uint64
@@ -39,9 +39,9 @@ func New(seed uint64) *Net {
 	return n
 }
 
-// Set makes f the faults of the network from now on: of new connections, of open ones, and of calls blocked on them.
-// What is under way arrives as it would have, or sooner, if written now it would. An error names each field that breaks
-// its rule, and nothing has changed then.
+// Set makes f the faults of the network from now on: of new connections, of open ones, and of calls
+// blocked on them. What is under way arrives as it would have, or sooner, if written now it would.
+// An error names each field that breaks its rule, and nothing has changed then.
 func (n *Net) Set(f Faults) error {
 	if err := f.validate(); err != nil {
 		return err
@@ -57,8 +57,8 @@ func (n *Net) Set(f Faults) error {
 // Faults returns the faults as they were last set.
 func (n *Net) Faults() Faults { return *n.faults.Load() }
 
-// Cut cuts all open connections now, and those that were closed and have something under way: by a reset, where the
-// transport knows one.
+// Cut cuts all open connections now, and those that were closed and have something under way: by a
+// reset, where the transport knows one.
 func (n *Net) Cut() {
 	for _, c := range n.conns() {
 		c.mu.Lock()
@@ -81,9 +81,9 @@ func (n *Net) count(what *int64) {
 	*what++
 }
 
-// Dialer returns a function that dials over this network; it fits redis.Options.Dialer. It dials with the function
-// given, nil is that of a net.Dialer, once the network lets it; an error of the network is a *net.OpError around
-// ECONNREFUSED or the context's error.
+// Dialer returns a function that dials over this network; it fits redis.Options.Dialer. It dials
+// with the function given, nil is that of a net.Dialer, once the network lets it; an error of the
+// network is a *net.OpError around ECONNREFUSED or the context's error.
 func (n *Net) Dialer(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	if dial == nil {
 		dial = new(net.Dialer).DialContext
@@ -101,7 +101,8 @@ func (n *Net) Dialer(dial func(ctx context.Context, network, addr string) (net.C
 	}
 }
 
-// Conn puts the network's faults into a connection, which it owns from then on. The connection must honor its deadlines.
+// Conn puts the network's faults into a connection, which it owns from then on. The connection must
+// honor its deadlines.
 func (n *Net) Conn(c net.Conn) net.Conn { return n.wrap(c, n.number()) }
 
 // number returns the next connection's.
@@ -188,15 +189,16 @@ func (n *Net) forget(c *conn) {
 	delete(n.open, c)
 }
 
-// conns lists the open connections, those with something under way included, in the order of dialing: what is done to
-// all of them is done in the same order each time.
+// conns lists the open connections, those with something under way included, in the order of
+// dialing: what is done to all of them is done in the same order each time.
 func (n *Net) conns() []*conn {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.SortedFunc(maps.Keys(n.open), func(a, b *conn) int { return int(a.number) - int(b.number) })
 }
 
-// waitUntil waits for a broadcast, but not past the time that is given; zero is none. The lock of the condition is held.
+// waitUntil waits for a broadcast, but not past the time that is given; zero is none. The lock of
+// the condition is held.
 func waitUntil(c *sync.Cond, t time.Time) {
 	if !t.IsZero() {
 		timer := time.AfterFunc(time.Until(t), func() {

@@ -18,7 +18,8 @@ import (
 // window is how many bytes are under way in each direction before a writer waits.
 const window = 256 << 10
 
-// rig is a connection of a network, a pipe in a bubble, and its far end. TestConn and TestStorm have sockets.
+// rig is a connection of a network, a pipe in a bubble, and its far end. TestConn and TestStorm
+// have sockets.
 type rig struct {
 	*testing.T
 	*faultnet.Net

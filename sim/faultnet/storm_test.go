@@ -18,8 +18,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
 
-// Everything at once, from many goroutines: calls with and without deadlines, faults that come and go, cuts and closing.
-// Nobody is stuck, which a bubble tells, nothing is left, and each call ends with an error that there is.
+// Everything at once, from many goroutines: calls with and without deadlines, faults that come and
+// go, cuts and closing. Nobody is stuck, which a bubble tells, nothing is left, and each call ends
+// with an error that there is.
 func TestStorm(t *testing.T) {
 	var happened faultnet.Counts
 	for seed := range uint64(20) {

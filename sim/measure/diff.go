@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// Diff compares two reports and returns a line for each value that differs, with its path in the JSON. It leaves out
-// the scenario, the seed, the version and the series, and the unseed if the seeds differ. Two numbers are equal if they
-// differ by at most the tolerance, as a part of the greater one: 0.05 is 5 %. A value that only one report knows
-// differs.
+// Diff compares two reports and returns a line for each value that differs, with its path in the
+// JSON. It leaves out the scenario, the seed, the version and the series, and the unseed if the
+// seeds differ. Two numbers are equal if they differ by at most the tolerance, as a part of the
+// greater one: 0.05 is 5 %. A value that only one report knows differs.
 func Diff(a, b *Report, tolerance float64) (lines []string) {
 	x, y := values(a), values(b)
 	both := maps.Clone(x)

@@ -17,7 +17,8 @@ func (m *Meter) Forget(now time.Duration) {
 	}
 }
 
-// Recovered is the figure for steps of 100 ms, of which each admits what it says and should admit as much as ideal.
+// Recovered is the figure for steps of 100 ms, of which each admits what it says and should admit
+// as much as ideal.
 func Recovered(steps int, ideal int64, admitted func(i int) int64) time.Duration {
 	bins := make([]bin, steps)
 	for i := range bins {

@@ -90,7 +90,8 @@ func (m *Meter) Died(at time.Duration, process int) {
 	m.mark(m.series.step(at))
 }
 
-// Breaker records a change of a living process' breaker: "closed", "open", "probing". It begins with a closed one.
+// Breaker records a change of a living process' breaker: "closed", "open", "probing". It begins
+// with a closed one.
 func (m *Meter) Breaker(at time.Duration, process int, state string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -141,8 +142,8 @@ func (m *Meter) allClosed(at time.Duration) {
 	}
 }
 
-// Fault records that fault number i of the scenario began or ended. A fault of a kind that does not last ends when it
-// begins, unless a later end is recorded.
+// Fault records that fault number i of the scenario began or ended. A fault of a kind that does not
+// last ends when it begins, unless a later end is recorded.
 func (m *Meter) Fault(at time.Duration, i int, ended bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -165,8 +166,9 @@ func (m *Meter) Fault(at time.Duration, i int, ended bool) {
 	m.allClosed(at)
 }
 
-// reaction returns how long it took at most to detect the faults that began in a window, and to heal from those that
-// ended in it. detect is −1 if none was detected. heal is −1 if one has not healed, or if none had to.
+// reaction returns how long it took at most to detect the faults that began in a window, and to
+// heal from those that ended in it. detect is −1 if none was detected. heal is −1 if one has not
+// healed, or if none had to.
 func (m *Meter) reaction(w *window) (detect, heal time.Duration) {
 	detect, heal = -1, -1
 	ill := false
@@ -189,9 +191,9 @@ func (m *Meter) reaction(w *window) (detect, heal time.Duration) {
 // seen is the tokens of a limit that callers saw admitted.
 type seen struct{ granted, alone int64 }
 
-// Sample records the Stats of a process. It is called at the end of each step of the series, and with last when the
-// process or the run ends. Then the process is compared with what callers and Redis saw. A sample counts for the step
-// that it ends, up to an eighth of a step late.
+// Sample records the Stats of a process. It is called at the end of each step of the series, and
+// with last when the process or the run ends. Then the process is compared with what callers and
+// Redis saw. A sample counts for the step that it ends, up to an eighth of a step late.
 func (m *Meter) Sample(at time.Duration, process int, s tiered.Stats, last bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -223,6 +225,6 @@ func (m *Meter) Sample(at time.Duration, process int, s tiered.Stats, last bool)
 	}
 }
 
-// lost returns the tokens that Redis granted in the run and that no process heard of. Tokens that processes heard of and
-// that were not granted do not make up for them.
+// lost returns the tokens that Redis granted in the run and that no process heard of. Tokens that
+// processes heard of and that were not granted do not make up for them.
 func (m *Meter) lost() int64 { return max(0, m.granted-m.heard+m.ungranted) }

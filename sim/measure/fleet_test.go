@@ -10,8 +10,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// tell tells a meter of events. An event says when it happened, to which process, and what: a state of its breaker, join
-// or die, the begin or the end of the fault with that number, or a number of calls.
+// tell tells a meter of events. An event says when it happened, to which process, and what: a state
+// of its breaker, join or die, the begin or the end of the fault with that number, or a number of
+// calls.
 func tell(m *measure.Meter, events string) {
 	for e := range strings.SplitSeq(events, ", ") {
 		var when, what string
@@ -150,7 +151,8 @@ func TestOpenBreakers(t *testing.T) {
 	}
 }
 
-// The rate of a small limit is that of a longer time: what chance makes of few tokens is no outage, and an outage still is.
+// The rate of a small limit is that of a longer time: what chance makes of few tokens is no outage,
+// and an outage still is.
 func TestRecovered(t *testing.T) {
 	from := func(n int) func(i int) int64 { return func(i int) int64 { return int64(min(1, i/n)) } }
 	for _, c := range []struct {
@@ -172,7 +174,8 @@ func TestRecovered(t *testing.T) {
 		{"few: nothing for half a second now and then", 4, func(i int) int64 { return 4 * from(5)(i%200) }, 400, 0},
 		{"few: an outage of five seconds more", 4, func(i int) int64 { return 4 * from(50)(i) }, 400, 4500 * ms},
 		{"few: one in 58 steps of 7, which are 406", 7, func(i int) int64 { return 6 + from(20)(i) }, 200, 0},
-		// 10 tokens per second: ten seconds is all that a rate is taken over, of which √100 = 10 may be missing.
+		// 10 tokens per second: ten seconds is all that a rate is taken over, of which √100 = 10
+		// may be missing.
 		{"very few: nothing for five seconds", 1, func(i int) int64 { return from(50)(i) }, 1000, 4 * s},
 		{"one where none should be", 0, func(i int) int64 { return from(5)(i) - from(6)(i) }, 100, 0},
 		// Eleven rates of a second each, in time or not.

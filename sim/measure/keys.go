@@ -66,8 +66,9 @@ func (k *keys) of(name string, now time.Duration) *key {
 	return e
 }
 
-// forget drops the keys whose buckets are full again, because they are as if nobody had asked for them. It costs the
-// same for each key on average, because it sweeps when the number of keys has doubled.
+// forget drops the keys whose buckets are full again, because they are as if nobody had asked for
+// them. It costs the same for each key on average, because it sweeps when the number of keys has
+// doubled.
 func (k *keys) forget(now time.Duration) {
 	for name, e := range k.all {
 		if e.underWay == 0 && e.rest <= float64(now) {
@@ -88,8 +89,8 @@ func (k *keys) take(e *key, at time.Duration, tokens int64) bool {
 	return e.bucket.Take(int64(at), tokens)
 }
 
-// admit shows an admission to the policers of the windows of a time. A policer that sees what came before its window,
-// as the warm-up's does, counts the intervals that end in the window.
+// admit shows an admission to the policers of the windows of a time. A policer that sees what came
+// before its window, as the warm-up's does, counts the intervals that end in the window.
 func (k *keys) admit(e *key, windows []*window, at time.Duration, tokens int64) {
 	k.use(e, at, tokens)
 	for _, w := range windows {

@@ -9,11 +9,11 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// Meter measures a run. Its methods may be called concurrently, with times that do not go back. What comes after the
-// report is not measured.
+// Meter measures a run. Its methods may be called concurrently, with times that do not go back.
+// What comes after the report is not measured.
 //
-// A request costs some hundred nanoseconds. A key whose bucket is not full again takes 600 bytes with one fault, and a
-// second 160 bytes for each part of the run and each limit.
+// A request costs some hundred nanoseconds. A key whose bucket is not full again takes 600 bytes
+// with one fault, and a second 160 bytes for each part of the run and each limit.
 type Meter struct {
 	mu sync.Mutex
 
@@ -44,7 +44,8 @@ var happenings = map[tiered.Reason]string{
 	tiered.Unavailable: "unavailable", tiered.Canceled: "canceled",
 }
 
-// waitedAfter is longer than any decision that is made in the process takes: what takes longer has waited.
+// waitedAfter is longer than any decision that is made in the process takes: what takes longer has
+// waited.
 const waitedAfter = 100 * time.Microsecond
 
 // New returns a meter for a run of s. s must be valid and must not change.
@@ -68,7 +69,8 @@ type Request struct {
 	within         bool // an ideal bucket of the key admits it
 }
 
-// Asked records a request to a process, of at least one token. limit is the index in Scenario.Limits.
+// Asked records a request to a process, of at least one token. limit is the index in
+// Scenario.Limits.
 func (m *Meter) Asked(at time.Duration, process, limit int, key string, cost int64) Request {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -170,8 +172,8 @@ func (m *Meter) Granted(at time.Duration, process int, tokens int64) {
 	m.process(process).redis += tokens
 }
 
-// Happened counts one of scenario.Happenings that the meter cannot see: clock_step, late_call, script_sent, short_grant,
-// stale_reply.
+// Happened counts one of scenario.Happenings that the meter cannot see: clock_step, late_call,
+// script_sent, short_grant, stale_reply.
 func (m *Meter) Happened(at time.Duration, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

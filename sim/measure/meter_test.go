@@ -135,7 +135,8 @@ func TestAloneAndCalls(t *testing.T) {
 	near(t, "series", r.Series.Calls[200], 70)
 }
 
-// Keys at rest are forgotten, and the figures are the same. Those of random streams are too: see stream.play.
+// Keys at rest are forgotten, and the figures are the same. Those of random streams are too: see
+// stream.play.
 func TestForgetting(t *testing.T) {
 	m := measure.New(made(func(x *scenario.Scenario) {
 		x.Limits[0] = scenario.Limit{Name: "api", Tokens: 1, Per: scenario.Duration(s), Burst: 3}

@@ -46,7 +46,8 @@ func (m *Meter) Report() *Report {
 	return r
 }
 
-// metrics returns those of a part and a limit. Metrics of the whole fleet are not known of one limit.
+// metrics returns those of a part and a limit. Metrics of the whole fleet are not known of one
+// limit.
 func (m *Meter) metrics(w *window, limit int) Metrics {
 	to := min(w.to, m.length)
 	sum, missing := &part{}, int64(0)
@@ -76,7 +77,8 @@ func (m *Meter) metrics(w *window, limit int) Metrics {
 	return x
 }
 
-// recovered returns how long after the last fault a limit was normal again, within a part that ends at to.
+// recovered returns how long after the last fault a limit was normal again, within a part that ends
+// at to.
 func (m *Meter) recovered(limit int, to time.Duration) time.Duration {
 	phases := m.windows.phases
 	if len(phases) == 0 || phases[len(phases)-1].phase != "after" || to <= m.windows.lastFault {
@@ -131,8 +133,8 @@ func ratio(part, whole int64) float64 {
 	return float64(part) / float64(whole)
 }
 
-// happenings returns how often each of scenario.Happenings happened from the warm-up on, and of lease_lost in the run.
-// Those of Stats that count tokens do so here.
+// happenings returns how often each of scenario.Happenings happened from the warm-up on, and of
+// lease_lost in the run. Those of Stats that count tokens do so here.
 func (m *Meter) happenings() (list []Happening) {
 	m.happened["lease_lost"] = m.lost()
 	m.happened["process_joined"] = int64(max(0, m.joins-m.scenario.Fleet.N))

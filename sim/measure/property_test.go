@@ -13,7 +13,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// stream is requests of any kind, in the order of time, for a scenario with two limits and windows anywhere.
+// stream is requests of any kind, in the order of time, for a scenario with two limits and windows
+// anywhere.
 type stream struct {
 	scenario *scenario.Scenario
 	requests []request
@@ -113,8 +114,9 @@ func TestIdealLimiter(t *testing.T) {
 	})
 }
 
-// Any stream of admissions is measured as by counting each interval anew, window by window and key by key:
-// intervals within a window, and for those that begin with the warm-up all that end in them.
+// Any stream of admissions is measured as by counting each interval anew, window by window and key
+// by key: intervals within a window, and for those that begin with the warm-up all that end in
+// them.
 func TestOverAdmissionAgainstWorst(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		st := drawStream(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// Schema is the version of [Report] as JSON. It rises when a field changes its meaning or is removed. New fields may
-// come without that.
+// Schema is the version of [Report] as JSON. It rises when a field changes its meaning or is
+// removed. New fields may come without that.
 const Schema = 2
 
 // Report is what a run came to. The names of fields that are no metrics end in their unit.
@@ -24,7 +24,8 @@ type Report struct {
 	Unseed   string             `json:"unseed"`  // 16 hexadecimal digits, the same for equal runs
 	Version  string             `json:"version"` // of the project and of Go
 	Passed   bool               `json:"passed"`
-	// by the name of a limit: local, open or closed, of a policy of yours that has another fail mode than the fleet
+	// by the name of a limit: local, open or closed, of a policy of yours that has another fail
+	// mode than the fleet
 	FailModes map[string]string `json:"fail_modes,omitempty"`
 
 	Metrics      Metrics            `json:"metrics"` // from the warm-up to the end
@@ -37,7 +38,8 @@ type Report struct {
 	Series Series `json:"series"`
 }
 
-// Phase is a part of a run: "before" the faults, "during" them, "after". One of no length is left out.
+// Phase is a part of a run: "before" the faults, "during" them, "after". One of no length is left
+// out.
 type Phase struct {
 	Name    string  `json:"name"`
 	FromS   float64 `json:"from_s"`
@@ -45,8 +47,8 @@ type Phase struct {
 	Metrics Metrics `json:"metrics"`
 }
 
-// Metrics are those of package scenario for a part of a run, under their names and in the units of an expectation, and
-// the tokens that they are made of. −1 is not known.
+// Metrics are those of package scenario for a part of a run, under their names and in the units of
+// an expectation, and the tokens that they are made of. −1 is not known.
 type Metrics struct {
 	Offered  int64 `json:"offered"`
 	Admitted int64 `json:"admitted"`
@@ -77,7 +79,8 @@ func (m *Metrics) Value(metric string) float64 {
 	return -1
 }
 
-// ofFleet reports whether a metric is of all processes and limits together. It is not known of a single limit.
+// ofFleet reports whether a metric is of all processes and limits together. It is not known of a
+// single limit.
 func ofFleet(metric string) bool {
 	return metric == "redis_calls" || metric == "unaccounted" || metric == "detect" || metric == "heal"
 }
@@ -103,7 +106,8 @@ type FaultSpan struct {
 	ToS   float64 `json:"to_s"`
 }
 
-// Series is what happened over time, all limits together, in steps of one length: at most 600 of them.
+// Series is what happened over time, all limits together, in steps of one length: at most 600 of
+// them.
 type Series struct {
 	StepS    float64   `json:"step_s"`
 	Offered  []float64 `json:"offered_per_s"`
@@ -114,7 +118,8 @@ type Series struct {
 	Open     []float64 `json:"open_ratio"`
 }
 
-// JSON writes a report, or a sweep, as one JSON object, indented. sim/report.md says what each field is.
+// JSON writes a report, or a sweep, as one JSON object, indented. sim/report.md says what each
+// field is.
 func JSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", " ")
@@ -122,8 +127,9 @@ func JSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// Read reads a report as JSON: exactly this [Schema], with a scenario, and nothing after the object. It ignores fields
-// that it does not know, because a later version of the same schema may have more.
+// Read reads a report as JSON: exactly this [Schema], with a scenario, and nothing after the
+// object. It ignores fields that it does not know, because a later version of the same schema may
+// have more.
 func Read(r io.Reader) (*Report, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -165,7 +171,8 @@ type step struct {
 	longest                         time.Duration // decision; −1: none
 }
 
-// stepLength is the least of 100, 200, 500 ms, 1, 2, 5 s, … that cuts a run into at most maxSteps steps.
+// stepLength is the least of 100, 200, 500 ms, 1, 2, 5 s, … that cuts a run into at most maxSteps
+// steps.
 func stepLength(run time.Duration) time.Duration {
 	for unit := 100 * time.Millisecond; ; unit *= 10 {
 		for _, n := range []int{1, 2, 5} {
@@ -208,5 +215,6 @@ func (s *series) report(run time.Duration) Series {
 	return r
 }
 
-// rounded rounds to four digits after the point. A picture shows no more, and a report is half as long.
+// rounded rounds to four digits after the point. A picture shows no more, and a report is half as
+// long.
 func rounded(x float64) float64 { return math.Round(x*1e4) / 1e4 }

@@ -17,8 +17,8 @@ const (
 	ms = time.Millisecond
 )
 
-// made is a made-up scenario: ten tokens per second with bursts of ten, and a black hole from 10 s to 20 s of 30. The
-// warm-up is a nanosecond, so that the tables may begin with the run.
+// made is a made-up scenario: ten tokens per second with bursts of ten, and a black hole from 10 s
+// to 20 s of 30. The warm-up is a nanosecond, so that the tables may begin with the run.
 func made(changes ...func(*scenario.Scenario)) *scenario.Scenario {
 	x := &scenario.Scenario{
 		Name:   "made up",
@@ -54,7 +54,8 @@ var (
 	limited = tiered.Decision{Reason: tiered.Limited, Tier: tiered.Local}
 )
 
-// ask makes n requests of one token for a key at an instant, the first of which are admitted at once.
+// ask makes n requests of one token for a key at an instant, the first of which are admitted at
+// once.
 func ask(m *measure.Meter, at time.Duration, process, limit int, key string, n, admitted int) {
 	for i := range n {
 		d := limited

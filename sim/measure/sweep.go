@@ -28,14 +28,14 @@ type Cell struct {
 	Metrics Metrics           `json:"metrics"`
 }
 
-// Passed reports whether the scenario as it is kept its expectations. The other cells are for comparison: settings that
-// break an expectation are what a sweep is to find.
+// Passed reports whether the scenario as it is kept its expectations. The other cells are for
+// comparison: settings that break an expectation are what a sweep is to find.
 func (s *Sweep) Passed() bool {
 	return !slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.AsIs && !c.Passed })
 }
 
-// Text writes a sweep for a terminal: a line per cell with the values of the axes, the most telling metrics of the
-// run, and whether it kept the expectations. Color adds ANSI escapes.
+// Text writes a sweep for a terminal: a line per cell with the values of the axes, the most telling
+// metrics of the run, and whether it kept the expectations. Color adds ANSI escapes.
 func (s *Sweep) Text(w io.Writer, color bool) error {
 	t := &text{color: color}
 	name := "no name"

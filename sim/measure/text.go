@@ -25,10 +25,11 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-// Text writes reports for a terminal: what the faults cost in words; of a single run what was run, and its metrics by
-// phase and limit; of several the most telling metrics of each phase, side by side; and for each run its expectations,
-// what happened, and in the last line whether it passed. There must be as many names as reports. Color adds ANSI
-// escapes. Text that is not plain is quoted. There is no key in it, because no report has one.
+// Text writes reports for a terminal: what the faults cost in words; of a single run what was run,
+// and its metrics by phase and limit; of several the most telling metrics of each phase, side by
+// side; and for each run its expectations, what happened, and in the last line whether it passed.
+// There must be as many names as reports. Color adds ANSI escapes. Text that is not plain is
+// quoted. There is no key in it, because no report has one.
 func Text(w io.Writer, names []string, all []*Report, color bool) error {
 	t := &text{color: color}
 	t.sentences(names, all)
@@ -53,7 +54,8 @@ type text struct {
 
 func (t *text) line(format string, args ...any) { fmt.Fprintf(t, format+"\n", args...) }
 
-// clean returns a user's text as it is if all of it can be printed, else in quotes. So nothing in it moves a cursor.
+// clean returns a user's text as it is if all of it can be printed, else in quotes. So nothing in
+// it moves a cursor.
 func clean(s string) string {
 	for _, c := range s {
 		if c == utf8.RuneError || !strconv.IsPrint(c) {
@@ -184,8 +186,8 @@ func (t *text) outcomes(r *Report) {
 	}
 }
 
-// verdict returns PASS in green or FAIL in red, if there are colors. The escapes of both have one length, so that
-// tables stay aligned.
+// verdict returns PASS in green or FAIL in red, if there are colors. The escapes of both have one
+// length, so that tables stay aligned.
 func (t *text) verdict(passed bool) string {
 	word, color := "FAIL", 31
 	if passed {
@@ -205,8 +207,8 @@ func (m *Metrics) figure(name string) string {
 	return Figure(m.Value(name), scenario.UnitOf(name))
 }
 
-// Figure formats a value of a metric in the unit of an expectation, in at most four digits or whole: 1000, 5%, 1.5ms,
-// 261/s. An unknown value is -.
+// Figure formats a value of a metric in the unit of an expectation, in at most four digits or
+// whole: 1000, 5%, 1.5ms, 261/s. An unknown value is -.
 func Figure(v float64, u scenario.Unit) string {
 	switch {
 	case v < 0:
@@ -238,8 +240,9 @@ func digits(v float64) string {
 	return strconv.FormatFloat(x, 'f', -1, 64)
 }
 
-// sentences writes what the faults of some runs cost, a line for each, for readers who do not know our metrics. A run
-// without a fault has none. Each line begins with the fail mode, and also with the name if two runs have the same.
+// sentences writes what the faults of some runs cost, a line for each, for readers who do not know
+// our metrics. A run without a fault has none. Each line begins with the fail mode, and also with
+// the name if two runs have the same.
 func (t *text) sentences(names []string, all []*Report) {
 	runs := map[string]int{} // by fail modes
 	for _, r := range all {
@@ -270,9 +273,9 @@ func (r *Report) failModes() string {
 	return cmp.Or(strings.Join(slices.Compact(modes), " and "), "fail-"+clean(fleet))
 }
 
-// refused says whether users who keep to their limit were refused. It goes by denied_within, but only of limits under
-// which the ideal admits everything, because above a limit any limiter refuses some requests. If there is no such limit,
-// shortfall says how much less was admitted.
+// refused says whether users who keep to their limit were refused. It goes by denied_within, but
+// only of limits under which the ideal admits everything, because above a limit any limiter refuses
+// some requests. If there is no such limit, shortfall says how much less was admitted.
 func (r *Report) refused() string {
 	worst := -1.0
 	for _, m := range r.Limits {
@@ -295,7 +298,8 @@ func (r *Report) refused() string {
 	return ""
 }
 
-// tooMany says how far the limit was exceeded. Less than a token comes from rounded times, and does not count.
+// tooMany says how far the limit was exceeded. Less than a token comes from rounded times, and does
+// not count.
 func (r *Report) tooMany() string {
 	switch n := math.Round(r.Metrics.OverAdmission); {
 	case n < 1:

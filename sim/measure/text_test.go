@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// rehearsed is a run by hand of a limiter that fails open: 20 requests per second for 10, a fault from 10 s to 20 s
-// of 30.
+// rehearsed is a run by hand of a limiter that fails open: 20 requests per second for 10, a fault
+// from 10 s to 20 s of 30.
 func rehearsed() *measure.Report {
 	x := made(
 		expecting("over_admission", "<=", 100, 0, 0), expecting("decide_p99", "<=", 0.001, 10*s, 20*s),

@@ -11,8 +11,8 @@ import (
 // forever is the end of a window that ends with the run.
 const forever = time.Duration(math.MaxInt64)
 
-// window is a part of a run that is measured: from its first instant to before its last. Windows may overlap. What
-// happens counts in each window that contains it.
+// window is a part of a run that is measured: from its first instant to before its last. Windows
+// may overlap. What happens counts in each window that contains it.
 type window struct {
 	number   int
 	phase    string // of the run, if it is one
@@ -65,7 +65,8 @@ type windows struct {
 
 func warmUp(s *scenario.Scenario) time.Duration { return time.Duration(s.MeasuredFrom()) }
 
-// faultEnd returns when a fault ends according to the scenario. One that lasts, without for=, goes on to the end.
+// faultEnd returns when a fault ends according to the scenario. One that lasts, without for=, goes
+// on to the end.
 func faultEnd(s *scenario.Scenario, f *scenario.Fault) time.Duration {
 	at := time.Duration(f.At)
 	switch {
@@ -81,8 +82,9 @@ func faultEnd(s *scenario.Scenario, f *scenario.Fault) time.Duration {
 	return min(at, time.Duration(s.Length))
 }
 
-// newWindows returns the windows of a run: all of it from the warm-up on, its phases, and those of its expectations. A
-// phase of no length is left out. Without a fault all of the run is before it. No fault begins in the warm-up.
+// newWindows returns the windows of a run: all of it from the warm-up on, its phases, and those of
+// its expectations. A phase of no length is left out. Without a fault all of the run is before it.
+// No fault begins in the warm-up.
 func newWindows(s *scenario.Scenario) *windows {
 	ws := &windows{}
 	end, start := time.Duration(s.Length), warmUp(s)
@@ -149,10 +151,11 @@ func short(bins []bin) (short int64) {
 	return short
 }
 
-// recovered returns after how long the admitted rate was within 5 % of the ideal and stayed so for a second. It is −1
-// if it was not. The rate is taken over a second, or over the time in which the ideal admits 400 tokens if that is
-// longer, because chance alone changes 400 tokens by √400 = 20, which is 5 %. That time is at most ten seconds, and
-// half of what there is, so that enough is left to see whether the rate stays.
+// recovered returns after how long the admitted rate was within 5 % of the ideal and stayed so for
+// a second. It is −1 if it was not. The rate is taken over a second, or over the time in which the
+// ideal admits 400 tokens if that is longer, because chance alone changes 400 tokens by √400 = 20,
+// which is 5 %. That time is at most ten seconds, and half of what there is, so that enough is left
+// to see whether the rate stays.
 func recovered(bins []bin) time.Duration {
 	var sum int64
 	for _, b := range bins {
@@ -176,15 +179,16 @@ func recovered(bins []bin) time.Duration {
 	return -1
 }
 
-// histogram counts times. Each doubling has 2⁷ = 128 slots, so the middle of one is at most 0.4 % off. Times above 2⁴¹
-// ns, 36 minutes, count as 36 minutes. The zero value is empty.
+// histogram counts times. Each doubling has 2⁷ = 128 slots, so the middle of one is at most 0.4 %
+// off. Times above 2⁴¹ ns, 36 minutes, count as 36 minutes. The zero value is empty.
 type histogram struct {
 	n      int64
 	max    time.Duration // exact
 	counts [41<<7 + 1]int64
 }
 
-// A slot is the exponent and the first seven binary digits of a float64. slotOf0 is the one below that of 1 ns.
+// A slot is the exponent and the first seven binary digits of a float64. slotOf0 is the one below
+// that of 1 ns.
 const (
 	slotBits = 52 - 7
 	slotOf0  = 1023<<7 - 1
@@ -207,7 +211,8 @@ func (h *histogram) merge(o *histogram) {
 	}
 }
 
-// quantile returns the shortest time that at least a part q of all times do not exceed, −1 ns if there are no times.
+// quantile returns the shortest time that at least a part q of all times do not exceed, −1 ns if
+// there are no times.
 func (h *histogram) quantile(q float64) time.Duration {
 	rank := int64(math.Ceil(q * float64(h.n)))
 	for i, n := range h.counts {

@@ -123,7 +123,8 @@ func roundStep(v float64) float64 {
 	return 10 * power
 }
 
-// scale puts round numbers beside the plot, from 0 up. It returns the highest: no value is above it.
+// scale puts round numbers beside the plot, from 0 up. It returns the highest: no value is above
+// it.
 func (c *chart) scale(values ...[]float64) (top float64) {
 	most := highest(slices.Concat(values...))
 	if most < 1e-6 {
@@ -169,8 +170,8 @@ func (c *chart) draw(shape, class, name string, values []float64, top float64) {
 	c.Lines = append(c.Lines, line{shape, class, name, b.String()})
 }
 
-// rates is what was asked for and what was admitted. The limit is drawn where all requests are for one key: the sum of
-// the limits of many keys bounds nobody, because most of them ask for less.
+// rates is what was asked for and what was admitted. The limit is drawn where all requests are for
+// one key: the sum of the limits of many keys bounds nobody, because most of them ask for less.
 func (t *timeline) rates(s *scenario.Scenario) chart {
 	c := t.chart("rates", "Offered and admitted", "tokens per second", 220)
 	for _, f := range t.faults {
@@ -227,8 +228,8 @@ func (t *timeline) calls() chart {
 	return c
 }
 
-// decisions is how long callers waited at most, on a logarithmic axis. Less than a microsecond, when nobody waited, is
-// at its foot.
+// decisions is how long callers waited at most, on a logarithmic axis. Less than a microsecond,
+// when nobody waited, is at its foot.
 func (t *timeline) decisions() chart {
 	c := t.chart("decisions", "Longest decision", "logarithmic", 100)
 	took := t.level(t.MaxUs, highest)
@@ -255,15 +256,16 @@ func clock(s float64) string {
 	return scenario.Duration(math.Round(s*1e3) * 1e6).String()
 }
 
-// fault is a fault as the list has it, and a chart: from where to where, in percent, and where its name is.
+// fault is a fault as the list has it, and a chart: from where to where, in percent, and where its
+// name is.
 type fault struct {
 	Name, Text, When, Anchor string
 	From, Width              float64
 	Above                    int // the baseline of the name, in pixels from the plot: negative
 }
 
-// faults places the faults of a report on a time of so many seconds. It puts their names into lanes in which none lies
-// on another. The text of a fault is "at 20s blackhole for=15s".
+// faults places the faults of a report on a time of so many seconds. It puts their names into lanes
+// in which none lies on another. The text of a fault is "at 20s blackhole for=15s".
 func faults(spans []measure.FaultSpan, length float64) (all []fault) {
 	free := map[int]float64{} // by lane, from which letter on
 	for _, s := range spans {

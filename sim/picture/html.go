@@ -1,6 +1,7 @@
-// Package picture draws the report of a run as a web page: one file of HTML and SVG, without JavaScript, that needs no
-// network. What a report says is untrusted: it reaches the page through html/template only, and the page forbids itself
-// to load or run anything. What a report does not know (−1) is "unknown", or a gap in a line.
+// Package picture draws the report of a run as a web page: one file of HTML and SVG, without
+// JavaScript, that needs no network. What a report says is untrusted: it reaches the page through
+// html/template only, and the page forbids itself to load or run anything. What a report does not
+// know (−1) is "unknown", or a gap in a line.
 package picture
 
 import (
@@ -44,8 +45,8 @@ type page struct {
 // figure is a metric in words.
 type figure struct{ Metric, Name, What string }
 
-// The first figures are known of each part of a run, the first eight are tiles, and the last three of these are about
-// faults.
+// The first figures are known of each part of a run, the first eight are tiles, and the last three
+// of these are about faults.
 const ofParts, tiles, faultTiles = 4, 8, 3
 
 var figures = []figure{
@@ -136,7 +137,8 @@ func facts(r *measure.Report, s *scenario.Scenario) []string {
 	return list
 }
 
-// judge adds what was expected and what had to happen, what did not come true first, and a sentence about it.
+// judge adds what was expected and what had to happen, what did not come true first, and a sentence
+// about it.
 func (p *page) judge(r *measure.Report) {
 	broken := 0
 	add := func(o outcome) {
@@ -158,7 +160,8 @@ func (p *page) judge(r *measure.Report) {
 	p.Verdict = fmt.Sprintf("%d of %d expectations came true", len(p.Outcomes)-broken, len(p.Outcomes))
 }
 
-// parts are what the run was before, during and after the faults, and of each limit if there are several.
+// parts are what the run was before, during and after the faults, and of each limit if there are
+// several.
 func parts(r *measure.Report, s *scenario.Scenario) (all []part) {
 	for i := 0; i < len(r.Phases) && len(r.Phases) > 1; i++ { // a single one is the whole run
 		p := &r.Phases[i]

@@ -63,7 +63,8 @@ func report() *measure.Report {
 	return r
 }
 
-// draw returns the page of a report and its elements. The page is XML as well: each element is closed.
+// draw returns the page of a report and its elements. The page is XML as well: each element is
+// closed.
 func draw(t rapid.TB, r *measure.Report) (string, *node) {
 	t.Helper()
 	var b strings.Builder
@@ -99,7 +100,8 @@ type node struct {
 	children   []*node
 }
 
-// all returns the elements of a name below n, in their order, and of a class or an id if one is given.
+// all returns the elements of a name below n, in their order, and of a class or an id if one is
+// given.
 func (n *node) all(name, class string) (list []*node) {
 	for _, c := range n.children {
 		classes := strings.Fields(c.attr["class"] + " " + c.attr["id"])
@@ -185,8 +187,8 @@ func TestEscapes(t *testing.T) {
 	}
 }
 
-// Tiles have the figures of the report, and the sentence of a chart has that of the tile. Once the tile said 145/s, and
-// the chart 149/s, because it was of the whole run.
+// Tiles have the figures of the report, and the sentence of a chart has that of the tile. Once the
+// tile said 145/s, and the chart 149/s, because it was of the whole run.
 func TestTiles(t *testing.T) {
 	_, page := draw(t, report())
 	var got []string
@@ -214,8 +216,8 @@ func TestTiles(t *testing.T) {
 	}
 }
 
-// The limit is one level line, and only where all requests are for one key. Once it was the sum of the limits of the
-// keys that a step asked for: noise, and below what an ideal limiter admits.
+// The limit is one level line, and only where all requests are for one key. Once it was the sum of
+// the limits of the keys that a step asked for: noise, and below what an ideal limiter admits.
 func TestLimit(t *testing.T) {
 	_, page := draw(t, report())
 	line := page.all("figure", "rates")[0].all("path", "limit")
@@ -278,7 +280,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// Faults are shaded where they were in each chart, and named in the first: no name lies on another, on a phone neither.
+// Faults are shaded where they were in each chart, and named in the first: no name lies on another,
+// on a phone neither.
 func TestFaults(t *testing.T) {
 	r := report()
 	for i, kind := range strings.Fields("flush blackhole latency failover scriptflush crash") {

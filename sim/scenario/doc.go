@@ -1,5 +1,6 @@
-// Package scenario is what the simulator plays. A scenario says which processes share which limits, what is requested,
-// which faults come when, and what must hold all the same. It is data; package sim runs it.
+// Package scenario is what the simulator plays. A scenario says which processes share which limits,
+// what is requested, which faults come when, and what must hold all the same. It is data; package
+// sim runs it.
 //
 // It is written in YAML:
 //
@@ -26,9 +27,10 @@
 //	  fleet.size: [0, 5, 20]
 //	  fleet.mode: [open, closed, local]
 //
-// [Parse] reads it and reports all that is wrong with it at once, with line and column; [Scenario.String] writes it.
-// [Scenario.Set] changes a field by its path, as a sweep does. The page sim/scenarios.md is the reference.
+// [Parse] reads it and reports all that is wrong with it at once, with line and column;
+// [Scenario.String] writes it. [Scenario.Set] changes a field by its path, as a sweep does. The
+// page sim/scenarios.md is the reference.
 //
-// A Scenario is data without a lock: goroutines may read one together, and change only their own ([Scenario.Clone]).
-// Nothing in this package blocks.
+// A Scenario is data without a lock: goroutines may read one together, and change only their own
+// ([Scenario.Clone]). Nothing in this package blocks.
 package scenario

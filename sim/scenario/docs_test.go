@@ -15,7 +15,8 @@ import (
 
 var page = filepath.Join("..", "scenarios.md")
 
-// The tables of the reference are those of the code. After a change: go test ./sim/scenario -update.
+// The tables of the reference are those of the code. After a change: go test ./sim/scenario
+// -update.
 func TestDocs(t *testing.T) {
 	text := fatal.Get(os.ReadFile(page))(t)
 	for name, body := range scenario.Tables() {

@@ -8,7 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/docpage"
 )
 
-// What the tables of the language say of a field: to readers, in sim/scenarios.md, and to editors, in schema.json.
+// What the tables of the language say of a field: to readers, in sim/scenarios.md, and to editors,
+// in schema.json.
 
 // Tables are those of sim/scenarios.md, by their section.
 func Tables() map[string]string {

@@ -46,8 +46,8 @@ const (
 	defaultBudget = 20 * milli  // as the limiter has it
 )
 
-// field is a value of a mapping. It is also a field of a type, and has its name in JSON. Reading, writing, Set, the
-// documentation and the schema follow from it.
+// field is a value of a mapping. It is also a field of a type, and has its name in JSON. Reading,
+// writing, Set, the documentation and the schema follow from it.
 type field struct {
 	name string
 	spec
@@ -55,8 +55,8 @@ type field struct {
 	what string // in a line
 }
 
-// mapping is a mapping of a scenario or, if there may be several, a list of mappings. Its path is the field of a
-// Scenario that it fills, empty for the scenario itself.
+// mapping is a mapping of a scenario or, if there may be several, a list of mappings. Its path is
+// the field of a Scenario that it fills, empty for the scenario itself.
 type mapping struct {
 	path   string
 	most   int // elements of the list
@@ -213,8 +213,8 @@ func (m *mapping) kindOf(item any) string {
 	return member(item, m.by).String()
 }
 
-// takes returns the fields that an item may have and those that it must have, and the name of the section or kind that
-// has them. If the item's kind is not known, it may have all fields.
+// takes returns the fields that an item may have and those that it must have, and the name of the
+// section or kind that has them. If the item's kind is not known, it may have all fields.
 func (m *mapping) takes(kind string) (what string, takes, needs []string) {
 	for _, k := range m.kinds {
 		if k.Name != kind {
@@ -250,7 +250,8 @@ func (f *field) get(item any) any {
 	return v.Interface()
 }
 
-// read sets the field of an item to what text says. If that cannot be, it says by which rule and changes nothing.
+// read sets the field of an item to what text says. If that cannot be, it says by which rule and
+// changes nothing.
 func (f *field) read(item any, text string) (rule string) {
 	v, rule := f.spec.read(text)
 	switch {

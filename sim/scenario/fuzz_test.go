@@ -7,7 +7,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// FuzzParse: any text is refused with errors of which each is a line, or it is what it is written as again.
+// FuzzParse: any text is refused with errors of which each is a line, or it is what it is written
+// as again.
 func FuzzParse(f *testing.F) {
 	for _, g := range readGolden(f, "errors.txt") {
 		f.Add(full(g.input))

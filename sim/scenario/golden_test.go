@@ -14,7 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "write what is said now into testdata, schema.json and sim/scenarios.md")
 
-// A golden file is a list of entries: "== what it is about", the input, and after "--" what is said of it.
+// A golden file is a list of entries: "== what it is about", the input, and after "--" what is said
+// of it.
 type golden struct{ title, input, output string }
 
 func readGolden(t testing.TB, name string) (all []golden) {
@@ -59,7 +60,8 @@ run: 60s
 warmup: 5s
 `
 
-// full is the input of an entry. One that begins with + has the fields of the ordinary scenario too, where it has none.
+// full is the input of an entry. One that begins with + has the fields of the ordinary scenario
+// too, where it has none.
 func full(input string) string {
 	more, ok := strings.CutPrefix(input, "+\n")
 	if !ok {

@@ -16,12 +16,14 @@ import (
 // MaxBytes is the length of the longest text that is read.
 const MaxBytes = 1 << 20
 
-// before finds a scenario in the language that came before YAML, because no line of YAML begins like that.
+// before finds a scenario in the language that came before YAML, because no line of YAML begins
+// like that.
 var before = regexp.MustCompile(`(?m)^(name[ \t]+"|limit[ \t]+\S+[ \t]+rate=)`)
 
-// Parse reads a scenario from YAML, and so from JSON. It reports all that is wrong with it at once, a line each, with
-// line and column; a *Scenario comes only without. It never panics. The rules are those of [Scenario.Validate], but the
-// faults may be in any order; they come sorted by their times.
+// Parse reads a scenario from YAML, and so from JSON. It reports all that is wrong with it at once,
+// a line each, with line and column; a *Scenario comes only without. It never panics. The rules are
+// those of [Scenario.Validate], but the faults may be in any order; they come sorted by their
+// times.
 func Parse(text string) (*Scenario, error) { return ParseFile("", text) }
 
 // ParseFile is [Parse] of a file, whose name each error begins with.
@@ -52,8 +54,8 @@ func parse(name, text string, check func(*reader, *Scenario)) (*Scenario, error)
 	return s, nil
 }
 
-// Validate reports all that is wrong with s, a line each, each with its field's path, or nil. The rules are those of
-// [Parse]; besides, faults have to be in the order of their times.
+// Validate reports all that is wrong with s, a line each, each with its field's path, or nil. The
+// rules are those of [Parse]; besides, faults have to be in the order of their times.
 func (s *Scenario) Validate() error {
 	r := newReader("")
 	again := r.scenario(s.node())

@@ -43,8 +43,8 @@ type Fleet struct {
 	Standing  string   `json:"standing,omitempty"` // off (default), split, on
 }
 
-// Traffic is a stream of requests. They come at random times (Poisson); [Shapes] says how the rate changes, and what
-// each shape takes.
+// Traffic is a stream of requests. They come at random times (Poisson); [Shapes] says how the rate
+// changes, and what each shape takes.
 type Traffic struct {
 	Shape    string   `json:"shape"`
 	Limit    string   `json:"limit,omitempty"`    // name; may be left out when there is one limit
@@ -63,7 +63,8 @@ type Traffic struct {
 	Cancel   float64  `json:"cancel,omitempty"`   // part of the requests whose caller leaves within a millisecond
 }
 
-// Net is the way to Redis and back, without faults. Jitter is the mean of an exponential distribution on top.
+// Net is the way to Redis and back, without faults. Jitter is the mean of an exponential
+// distribution on top.
 type Net struct {
 	RTT    Duration `json:"rtt,omitempty"` // 0 is 400us
 	Jitter Duration `json:"jitter,omitempty"`
@@ -91,14 +92,15 @@ type Fault struct {
 	Error   string   `json:"error,omitempty"`   // refuse: what Redis says: LOADING, READONLY, OOM, …
 }
 
-// Part is some of the processes: a share of them (0 < Share ≤ 1) or a number. The zero value is all.
+// Part is some of the processes: a share of them (0 < Share ≤ 1) or a number. The zero value is
+// all.
 type Part struct {
 	Share float64 `json:"share,omitempty"`
 	Count int     `json:"count,omitempty"`
 }
 
-// Expectation is a bound on a metric, over all of the run from the warm-up on, or from After to Before of it. In a text
-// it is METRIC <= VALUE. See [Metrics] for names and units.
+// Expectation is a bound on a metric, over all of the run from the warm-up on, or from After to
+// Before of it. In a text it is METRIC <= VALUE. See [Metrics] for names and units.
 type Expectation struct {
 	Metric string   `json:"metric"`
 	Op     string   `json:"op"`    // <=, >=

@@ -14,8 +14,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// The schema for editors is that of the tables. It takes the scenarios of the library, and refuses what Parse refuses.
-// After a change: go test ./sim/scenario -update.
+// The schema for editors is that of the tables. It takes the scenarios of the library, and refuses
+// what Parse refuses. After a change: go test ./sim/scenario -update.
 func TestSchema(t *testing.T) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -8,10 +8,11 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 )
 
-// Set changes one field, given as a text would have it: Set("fleet.n", "200"), Set("limits.api.rate", "2000/s"). The
-// first element of a list can be reached without its name or number too: limits.rate, traffic.rate, faults.for. A value
-// that the field cannot have is an error, and changes nothing. Call [Scenario.Validate] after the last Set, because only
-// then all of s has to fit together.
+// Set changes one field, given as a text would have it: Set("fleet.n", "200"),
+// Set("limits.api.rate", "2000/s"). The first element of a list can be reached without its name or
+// number too: limits.rate, traffic.rate, faults.for. A value that the field cannot have is an
+// error, and changes nothing. Call [Scenario.Validate] after the last Set, because only then all of
+// s has to fit together.
 func (s *Scenario) Set(path, value string) error {
 	t, rule := s.find(path)
 	if rule != "" {

@@ -15,8 +15,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/ratetext"
 )
 
-// spec says how the values of a field are written, and which there may be. The type of a value is int64 (also of an
-// int), float64, Duration, string, Part or rate.
+// spec says how the values of a field are written, and which there may be. The type of a value is
+// int64 (also of an int), float64, Duration, string, Part or rate.
 type spec struct {
 	form    string   // what a value looks like; empty if any text is one
 	span    string   // which values there may be
@@ -160,7 +160,8 @@ func power(v int64) string {
 
 const missing = "missing" // the value of what is not there
 
-// oneOf is the rule of a word that must be in a list. If word looks like a slip, it names the likeliest one.
+// oneOf is the rule of a word that must be in a list. If word looks like a slip, it names the
+// likeliest one.
 func oneOf(word string, list []string) string {
 	return "must be one of " + strings.Join(list, ", ") + meant(word, list)
 }

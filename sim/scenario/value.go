@@ -11,10 +11,11 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/ratetext"
 )
 
-// How values are written. Whatever is printed here is read back as exactly the same value: decimal points are moved
-// in the text, not by arithmetic.
+// How values are written. Whatever is printed here is read back as exactly the same value: decimal
+// points are moved in the text, not by arithmetic.
 
-// String is d as Go writes it, but with us for microseconds and without parts that are zero: 300us, 1.5s, 1m, 1h30m.
+// String is d as Go writes it, but with us for microseconds and without parts that are zero: 300us,
+// 1.5s, 1m, 1h30m.
 func (d Duration) String() string { return ratetext.FormatDuration(time.Duration(d)) }
 
 func parseDuration(text string) (Duration, bool) {
@@ -64,7 +65,8 @@ func parseNumber(text string, shift int) (float64, bool) {
 	return v, err == nil
 }
 
-// formatNumber writes v times ten to the power of shift with as few digits as say exactly which float64 v is.
+// formatNumber writes v times ten to the power of shift with as few digits as say exactly which
+// float64 v is.
 func formatNumber(v float64, shift int) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return strconv.FormatFloat(v, 'f', -1, 64)

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Kind is a kind of fault or of traffic, and the fields that it takes. Besides these all faults take at, and all
-// traffic takes limit, keys, keyskew, procskew, cost, maxcost and cancel.
+// Kind is a kind of fault or of traffic, and the fields that it takes. Besides these all faults
+// take at, and all traffic takes limit, keys, keyskew, procskew, cost, maxcost and cancel.
 type Kind struct {
 	Name  string
 	Takes []string // fields that may be given; with for a fault lasts, else it is over at once
@@ -109,8 +109,8 @@ func UnitOf(name string) Unit {
 	return Count
 }
 
-// Happenings are the words that `sometimes` may have. If one of them did not happen, the run has not shown what it is
-// for.
+// Happenings are the words that `sometimes` may have. If one of them did not happen, the run has
+// not shown what it is for.
 var Happenings = []string{
 	"breaker_open", "breaker_closed", "probe_failed", "lease_lost", "lease_burnt", "state_loss", "short_grant",
 	"late_call", "stale_reply", "waited", "refused", "fallback", "fallback_spent", "opened", "unavailable", "canceled",

@@ -21,7 +21,8 @@ type state struct {
 	Err error // why the state is unknown
 }
 
-// find asks Redis for the state of a key, policy by policy. It blocks for at most Options.Budget for each.
+// find asks Redis for the state of a key, policy by policy. It blocks for at most Options.Budget
+// for each.
 func (p *page) find(ctx context.Context, key string) *found {
 	f := &found{Name: p.name(key)}
 	for _, name := range slices.Sorted(maps.Keys(p.group.Stats().Policies)) {

@@ -17,8 +17,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/debugpage"
 )
 
-// The page says of each policy how it counts, and nothing that its algorithm does not have: no burst of a window,
-// no lease of a log.
+// The page says of each policy how it counts, and nothing that its algorithm does not have: no
+// burst of a window, no lease of a log.
 func TestPageSaysHowEachPolicyCounts(t *testing.T) {
 	minute, hour := tiered.PerMinute(100), tiered.Limit{Tokens: 1000, Per: time.Hour}
 	plan := func(string) tiered.Limit { return tiered.PerMinute(5) }

@@ -1,10 +1,11 @@
-// Package debugpage shows what a limiter does, as one web page without scripts: policies, the breaker of each Redis
-// node, what is leased, which keys are refused most and why, and the latest events.
+// Package debugpage shows what a limiter does, as one web page without scripts: policies, the
+// breaker of each Redis node, what is leased, which keys are refused most and why, and the latest
+// events.
 //
 //	mux.Handle("/debug/limiter", page) // of a port that only operators reach
 //
-// A reader of the page learns the names of nodes and policies, and how much is used. Mount it where strangers
-// cannot reach it.
+// A reader of the page learns the names of nodes and policies, and how much is used. Mount it where
+// strangers cannot reach it.
 package debugpage
 
 import (
@@ -26,18 +27,19 @@ import (
 
 // Options are the options of [New]. nil means the defaults.
 type Options struct {
-	// ShowKeys shows refused keys as they are. By default the page shows 16 hex digits of their SHA-256, because
-	// keys may be e-mail addresses, tokens or IP addresses. A key that can be guessed can be recognized by its hash
-	// too.
+	// ShowKeys shows refused keys as they are. By default the page shows 16 hex digits of their
+	// SHA-256, because keys may be e-mail addresses, tokens or IP addresses. A key that can be
+	// guessed can be recognized by its hash too.
 	ShowKeys bool
 }
 
-// New returns the page of a Group. The page answers GET, HEAD and POST under any path. Each request calls
-// [tiered.Group.Stats], which walks all keys. With ?every=5 the browser reloads the page every 5 s (1 … 300). The
-// error is not nil if g is nil or zero.
+// New returns the page of a Group. The page answers GET, HEAD and POST under any path. Each request
+// calls [tiered.Group.Stats], which walks all keys. With ?every=5 the browser reloads the page
+// every 5 s (1 … 300). The error is not nil if g is nil or zero.
 //
-// A POST with the form value "key" shows the state of that key in each policy, by [tiered.Limiter.PeekEach]. It takes
-// nothing. The key is not in the URL, so it is in no access log.
+// A POST with the form value "key" shows the state of that key in each policy, by
+// [tiered.Limiter.PeekEach]. It takes nothing. The key is not in the URL, so it is in no access
+// log.
 func New(g *tiered.Group, o *Options) (http.Handler, error) {
 	switch {
 	case g == nil:
@@ -63,7 +65,8 @@ var source string
 //go:embed page.css
 var style string
 
-// policy is the Content-Security-Policy. It allows the page's own style, by its hash, and nothing else.
+// policy is the Content-Security-Policy. It allows the page's own style, by its hash, and nothing
+// else.
 var policy = func() string {
 	sum := sha256.Sum256([]byte(style))
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +

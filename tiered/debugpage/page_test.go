@@ -136,7 +136,8 @@ func TestEmptyPage(t *testing.T) {
 	})
 }
 
-// Nothing but GET and HEAD, nothing from elsewhere, no script; the style that is there is the one that is allowed.
+// Nothing but GET and HEAD, nothing from elsewhere, no script; the style that is there is the one
+// that is allowed.
 func TestManners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := testgroup.New(t, remote.NewMemory(), nil)

@@ -54,8 +54,8 @@ type key struct {
 	tiered.RefusedKey
 }
 
-// Fallback returns what was refused without Redis: by the fallback or by fail-closed, because a policy has one fail
-// mode.
+// Fallback returns what was refused without Redis: by the fallback or by fail-closed, because a
+// policy has one fail mode.
 func (k key) Fallback() int64 { return k.FallbackSpent + k.Unavailable }
 
 // maxName is the longest part of a key that is shown, in bytes.
@@ -111,8 +111,8 @@ func (p *page) name(key string) string {
 	return key + cut
 }
 
-// limitOf returns a policy's limits in words: "100 per second, bursts of 200", or "100 per minute by fixed window".
-// It adds a remark if keys may have limits of their own.
+// limitOf returns a policy's limits in words: "100 per second, bursts of 200", or "100 per minute
+// by fixed window". It adds a remark if keys may have limits of their own.
 func limitOf(p tiered.Policy) string {
 	window := lua.Algorithm(p.Algorithm).Has(lua.Window)
 	limited := p.Limit != tiered.Unlimited() && p.Limit != tiered.Blocked()
@@ -151,7 +151,8 @@ func tokensPer(l tiered.Limit) string {
 	return count(l.Tokens) + " per " + period(l.Per)
 }
 
-// standingOf returns which part of the standing shares this process has, or "" if the policy has none.
+// standingOf returns which part of the standing shares this process has, or "" if the policy has
+// none.
 func standingOf(p tiered.Policy, s tiered.PolicyStats, fraction float64, members int64) string {
 	switch {
 	case p.Standing == tiered.StandingOff:

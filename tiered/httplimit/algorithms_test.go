@@ -18,8 +18,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
-// read reads an answer with what is not ours: the status, and who refused; the X fields; Retry-After; and what the draft has of
-// each limit: its policy, and what is left.
+// read reads an answer with what is not ours: the status, and who refused; the X fields;
+// Retry-After; and what the draft has of each limit: its policy, and what is left.
 func read(t *testing.T, r *http.Response) string {
 	t.Helper()
 	h, got := r.Header, []string{strconv.Itoa(r.StatusCode)}
@@ -49,8 +49,9 @@ func read(t *testing.T, r *http.Response) string {
 	return strings.Join(got, ", ")
 }
 
-// What a client is told, by algorithm: the quota and the window of the limit that decided, and when it is whole or
-// over. The first requests leave at second 10 of a minute, those of a second time at second 25.
+// What a client is told, by algorithm: the quota and the window of the limit that decided, and when
+// it is whole or over. The first requests leave at second 10 of a minute, those of a second time at
+// second 25.
 func TestFieldsByAlgorithm(t *testing.T) {
 	minute := tiered.Limit{Tokens: 100, Per: time.Minute}
 	hour := tiered.Limit{Tokens: 90, Per: time.Hour}

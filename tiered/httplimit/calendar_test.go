@@ -26,8 +26,8 @@ func (s away) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, 
 	time.Sleep(s.way)
 }
 
-// The Unix time at which a calendar window ends is one number, the same in all answers of the window, however long Redis
-// takes to answer.
+// The Unix time at which a calendar window ends is one number, the same in all answers of the
+// window, however long Redis takes to answer.
 func TestUnixTimeOfTheEndOfACalendarWindow(t *testing.T) {
 	for _, p := range []tiered.Policy{
 		{Limit: tiered.Per(1000, 10*time.Second)},

@@ -11,7 +11,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
-// A request of cost 0 that carries a limit is charged by that limit afterwards, also if it is the first of its key.
+// A request of cost 0 that carries a limit is charged by that limit afterwards, also if it is the
+// first of its key.
 func TestFreeRequestIsChargedByTheLimitThatItCarries(t *testing.T) {
 	for name, c := range map[string]struct {
 		own, carried tiered.Limit

@@ -9,8 +9,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// The fields of draft-ietf-httpapi-ratelimit-headers-11. Each is a List of structured fields (RFC 9651). This file
-// is the only one that depends on that revision, because the draft is expected to rename its parameters.
+// The fields of draft-ietf-httpapi-ratelimit-headers-11. Each is a List of structured fields (RFC
+// 9651). This file is the only one that depends on that revision, because the draft is expected to
+// rename its parameters.
 const (
 	fieldPolicy11 = "Ratelimit-Policy"
 	fieldLimit11  = "Ratelimit"
@@ -21,13 +22,14 @@ const (
 //	RateLimit-Policy: "user";q=200;w=2, "ip";q=1000;w=60, "ip#2";q=9000;w=3600
 //	RateLimit: "user";r=57;t=1
 //
-// with an item for each known limit of each policy that applied, and one for the limit that decided. An outer
-// middleware may have written the fields before: a List may span several lines.
+// with an item for each known limit of each policy that applied, and one for the limit that
+// decided. An outer middleware may have written the fields before: a List may span several lines.
 //
-// q is the burst, and w the seconds in which it is refilled. For a window they are its tokens and its length. r is
-// what is left, and t the seconds in which r is refilled, at the mean rate for a window. A client that spends r in
-// t never exceeds the limit. (X-RateLimit-Reset says when a window ends.) After a refusal t is Retry-After, and r
-// is what is left, but not more than is refilled in t.
+// q is the burst, and w the seconds in which it is refilled. For a window they are its tokens and
+// its length. r is what is left, and t the seconds in which r is refilled, at the mean rate for a
+// window. A client that spends r in t never exceeds the limit. (X-RateLimit-Reset says when a
+// window ends.) After a refusal t is Retry-After, and r is what is left, but not more than is
+// refilled in t.
 func writeDraft11(h http.Header, uses []rules.Use, d *tiered.Decision, retry int64) {
 	var room [128]byte
 	b := room[:0]
@@ -89,7 +91,8 @@ type pace float64
 
 func paceOf(l tiered.Limit) pace { return pace(float64(l.Per) / float64(l.Tokens)) }
 
-// refill returns the seconds in which n tokens are refilled, rounded up and at least 1; 0 if unknown.
+// refill returns the seconds in which n tokens are refilled, rounded up and at least 1; 0 if
+// unknown.
 func (p pace) refill(n int64) int64 {
 	if p == 0 {
 		return 0
@@ -109,8 +112,8 @@ func (p pace) in(seconds int64) int64 {
 // maxInteger is the largest Integer of a structured field (RFC 9651 §3.3.1).
 const maxInteger = 999_999_999_999_999
 
-// appendItem appends "name";a=n;b=m, without b if m is 0. The name of a limit contains only characters that a
-// String of structured fields may contain.
+// appendItem appends "name";a=n;b=m, without b if m is 0. The name of a limit contains only
+// characters that a String of structured fields may contain.
 func appendItem(b []byte, name, first string, n int64, second string, m int64) []byte {
 	b = append(b, '"')
 	b = append(b, name...)

@@ -7,8 +7,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// WriteFields writes the fields that a middleware with the options o writes for a request that l decided about, or nobody.
-// The tests see it of Decisions that no Limiter makes in their time: any numbers and each Reason.
+// WriteFields writes the fields that a middleware with the options o writes for a request that l
+// decided about, or nobody. The tests see it of Decisions that no Limiter makes in their time: any
+// numbers and each Reason.
 func WriteFields(h http.Header, o Options, l *tiered.Limiter, d tiered.Decision) {
 	var uses []rules.Use
 	if l != nil {

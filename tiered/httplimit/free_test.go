@@ -12,8 +12,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
-// A request that costs nothing is told what is left, as far as this process knows it. It makes no call to Redis, and takes
-// nothing.
+// A request that costs nothing is told what is left, as far as this process knows it. It makes no
+// call to Redis, and takes nothing.
 func TestAFreeRequestIsToldWhatIsLeft(t *testing.T) {
 	for _, p := range []tiered.Policy{
 		{Limit: tiered.PerHour(5)},

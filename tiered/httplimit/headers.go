@@ -11,22 +11,23 @@ import (
 
 const fieldRetry = "Retry-After"
 
-// Headers selects the three fields that tell a client about the limit. The zero Headers is the default:
-// X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
+// Headers selects the three fields that tell a client about the limit. The zero Headers is the
+// default: X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
 type Headers struct {
-	// Prefix of the names of the fields: "" means "X-RateLimit". "RateLimit" makes RateLimit-Limit, -Remaining and
-	// -Reset.
+	// Prefix of the names of the fields: "" means "X-RateLimit". "RateLimit" makes RateLimit-Limit,
+	// -Remaining and -Reset.
 	Prefix string
 
 	// Omit leaves the three fields out. Retry-After stays.
 	Omit bool
 
-	// ResetUnix makes -Reset the Unix time in seconds at which the limit is full again. By default it is the number
-	// of seconds until then.
+	// ResetUnix makes -Reset the Unix time in seconds at which the limit is full again. By default
+	// it is the number of seconds until then.
 	ResetUnix bool
 }
 
-// fieldNames are the names of the three fields as net/http stores them. On the wire their case does not matter.
+// fieldNames are the names of the three fields as net/http stores them. On the wire their case does
+// not matter.
 type fieldNames struct{ limit, remaining, reset string }
 
 func (s Headers) names() fieldNames {
@@ -39,9 +40,10 @@ func (s Headers) names() fieldNames {
 
 const defaultPrefix = "X-RateLimit"
 
-// WriteHeaders sets X-RateLimit-Limit, -Remaining and -Reset, and Retry-After if d is a refusal and a later retry may
-// be admitted. It is for handlers that ask a Limiter themselves. What is unknown is not written: while Redis does not
-// answer and the policy is FailClosed, only Retry-After. To a nil Header nothing is written.
+// WriteHeaders sets X-RateLimit-Limit, -Remaining and -Reset, and Retry-After if d is a refusal and
+// a later retry may be admitted. It is for handlers that ask a Limiter themselves. What is unknown
+// is not written: while Redis does not answer and the policy is FailClosed, only Retry-After. To a
+// nil Header nothing is written.
 func WriteHeaders(h http.Header, d tiered.Decision) { Headers{}.Write(h, d) }
 
 // Write is [WriteHeaders] with the fields that s selects.
@@ -59,8 +61,8 @@ func (s Headers) Write(h http.Header, d tiered.Decision) {
 
 // write sets the three fields. Their values share one string and one array: two allocations.
 //
-// atSecond says that the limit is full again at a whole second. Then the nearest one is it: ResetAfter is later by what the
-// answer of Redis and the decision took.
+// atSecond says that the limit is full again at a whole second. Then the nearest one is it:
+// ResetAfter is later by what the answer of Redis and the decision took.
 func (s Headers) write(h http.Header, names fieldNames, d *tiered.Decision, atSecond bool) {
 	if s.Omit {
 		return
@@ -83,7 +85,8 @@ func (s Headers) write(h http.Header, names fieldNames, d *tiered.Decision, atSe
 	h[names.limit], h[names.remaining], h[names.reset] = v[0:1:1], v[1:2:2], v[2:3:3]
 }
 
-// retryUnavailable is the Retry-After while Redis does not answer: it is tried again every half to one second.
+// retryUnavailable is the Retry-After while Redis does not answer: it is tried again every half to
+// one second.
 const retryUnavailable = time.Second
 
 // headers writes the fields for a Decision that a limit made.
@@ -114,7 +117,8 @@ func endsAtSecond(uses []rules.Use, d *tiered.Decision) bool {
 	return false
 }
 
-// retryAfter returns when a retry makes sense. It reports false if it never does, or if nobody will retry.
+// retryAfter returns when a retry makes sense. It reports false if it never does, or if nobody will
+// retry.
 func retryAfter(d *tiered.Decision) (time.Duration, bool) {
 	switch d.Reason {
 	case tiered.ExceedsBurst, tiered.InvalidKey, tiered.Canceled:
@@ -127,7 +131,8 @@ func retryAfter(d *tiered.Decision) (time.Duration, bool) {
 	return retryUnavailable, true
 }
 
-// seconds returns d in whole seconds, rounded up and at least 1. This form of Retry-After needs no clock.
+// seconds returns d in whole seconds, rounded up and at least 1. This form of Retry-After needs no
+// clock.
 func seconds(d time.Duration) int64 { return max(ceil(d), 1) }
 
 func ceil(d time.Duration) int64 {

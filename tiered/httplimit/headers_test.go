@@ -254,7 +254,8 @@ func TestDraft11(t *testing.T) {
 	})
 }
 
-// FuzzHeaders writes the fields for any numbers and reads them with what is not ours: net/http, strconv and httpsfv.
+// FuzzHeaders writes the fields for any numbers and reads them with what is not ours: net/http,
+// strconv and httpsfv.
 func FuzzHeaders(f *testing.F) {
 	f.Add(int64(100), int64(time.Second), int64(200), int64(57), int64(3*time.Second), int64(time.Second),
 		uint8(tiered.Limited), 0.5, int64(time.Second))

@@ -10,15 +10,16 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/rules"
 )
 
-// Prefix returns k with addresses counted by prefixes of ipv4 (1 … 32) and ipv6 (1 … 128) bits, instead of 32 and 64.
-// All addresses of a prefix are one client. k must be made by [RemoteIP], [ForwardedFor], [Forwarded], [TrustedHops]
-// or [HeaderIP].
+// Prefix returns k with addresses counted by prefixes of ipv4 (1 … 32) and ipv6 (1 … 128) bits,
+// instead of 32 and 64. All addresses of a prefix are one client. k must be made by [RemoteIP],
+// [ForwardedFor], [Forwarded], [TrustedHops] or [HeaderIP].
 func (k Key) Prefix(ipv4, ipv6 int) Key {
 	return Key{k.key.Prefix(ipv4, ipv6, "RemoteIP or another IP key")}
 }
 
-// Address returns the address of a request's client as k finds it, whole and not by its prefix. It reports false if the
-// request has none, or if k is no address. It is for [Rule].Skip, so that your own networks are not limited:
+// Address returns the address of a request's client as k finds it, whole and not by its prefix. It
+// reports false if the request has none, or if k is no address. It is for [Rule].Skip, so that your
+// own networks are not limited:
 //
 //	Skip: func(r *http.Request) bool { a, ok := clients.Address(r); return ok && office.Contains(a) },
 func (k Key) Address(r *http.Request) (a netip.Addr, ok bool) {
@@ -28,14 +29,16 @@ func (k Key) Address(r *http.Request) (a netip.Addr, ok bool) {
 	return k.key.IP(r)
 }
 
-// RemoteIP counts by the address that the connection comes from. An IPv4 client is counted by its address, an IPv6
-// client by its /64: see [Key.Prefix]. RemoteIP reads no header: behind a proxy all clients have the proxy's address,
-// so use [ForwardedFor] there. A connection without an IP address, such as a unix socket's, has no key.
+// RemoteIP counts by the address that the connection comes from. An IPv4 client is counted by its
+// address, an IPv6 client by its /64: see [Key.Prefix]. RemoteIP reads no header: behind a proxy
+// all clients have the proxy's address, so use [ForwardedFor] there. A connection without an IP
+// address, such as a unix socket's, has no key.
 func RemoteIP() Key { return byAddress(peer) }
 
-// HeaderIP counts like [RemoteIP], by the address in a header field that a proxy sets, such as CF-Connecting-IP or
-// X-Real-IP. The field is read only if the connection comes from one of proxies. Otherwise, and without the field, the
-// connection's address counts. If the field is not one address, with or without a port, the request has no key.
+// HeaderIP counts like [RemoteIP], by the address in a header field that a proxy sets, such as
+// CF-Connecting-IP or X-Real-IP. The field is read only if the connection comes from one of
+// proxies. Otherwise, and without the field, the connection's address counts. If the field is not
+// one address, with or without a port, the request has no key.
 //
 // The proxy must overwrite what a client sends in that field.
 func HeaderIP(name string, proxies ...netip.Prefix) Key {
@@ -60,12 +63,13 @@ func HeaderIP(name string, proxies ...netip.Prefix) Key {
 	})
 }
 
-// TrustedHops counts like [RemoteIP], by the address in X-Forwarded-For that the outermost of n proxies appended: the
-// n-th from the right. Use it if the addresses of the proxies are not known, but their number is. n is 1 … 32.
+// TrustedHops counts like [RemoteIP], by the address in X-Forwarded-For that the outermost of n
+// proxies appended: the n-th from the right. Use it if the addresses of the proxies are not known,
+// but their number is. n is 1 … 32.
 //
-// It is safe only if every request passes all n proxies, and each of them appends the address that it was called from.
-// Otherwise a client chooses its own address. A request with fewer addresses, or with an entry there that is not an
-// address, has no key.
+// It is safe only if every request passes all n proxies, and each of them appends the address that
+// it was called from. Otherwise a client chooses its own address. A request with fewer addresses,
+// or with an entry there that is not an address, has no key.
 func TrustedHops(n int) Key {
 	if n < 1 || n > rules.MaxHops {
 		return bad(fmt.Errorf("is TrustedHops(%d): must be 1 to %d proxies", n, rules.MaxHops))
@@ -91,20 +95,23 @@ func TrustedHops(n int) Key {
 	})
 }
 
-// ForwardedFor counts like [RemoteIP], by the right-most address of X-Forwarded-For that is not one of proxies. The
-// sender of the request wrote the entries to the left of it. They cannot be trusted.
+// ForwardedFor counts like [RemoteIP], by the right-most address of X-Forwarded-For that is not one
+// of proxies. The sender of the request wrote the entries to the left of it. They cannot be
+// trusted.
 //
-// The field is read only if the connection comes from one of proxies. Each proxy must append the address that it
-// was called from, on the same line or on another. If all addresses are proxies, the left-most counts. Without the
-// field, the connection's address counts. If the search reaches an entry that is not an address, with or without a
-// port, or passes 64 entries, the request has no key.
+// The field is read only if the connection comes from one of proxies. Each proxy must append the
+// address that it was called from, on the same line or on another. If all addresses are proxies,
+// the left-most counts. Without the field, the connection's address counts. If the search reaches
+// an entry that is not an address, with or without a port, or passes 64 entries, the request has no
+// key.
 func ForwardedFor(proxies ...netip.Prefix) Key {
 	return forwarded("ForwardedFor", "X-Forwarded-For", rules.LastOfXFF, proxies)
 }
 
-// Forwarded is [ForwardedFor] for the for= parameter of the header field Forwarded (RFC 7239). "unknown" and names
-// like "_hidden" are not addresses. An element with two of them has no key: RFC 7239 forbids it, so a client has made it
-// up. A proxy that copies the client's Host into the field must not let quotes through.
+// Forwarded is [ForwardedFor] for the for= parameter of the header field Forwarded (RFC 7239).
+// "unknown" and names like "_hidden" are not addresses. An element with two of them has no key: RFC
+// 7239 forbids it, so a client has made it up. A proxy that copies the client's Host into the field
+// must not let quotes through.
 func Forwarded(proxies ...netip.Prefix) Key {
 	return forwarded("Forwarded", "Forwarded", lastOfForwarded, proxies)
 }
@@ -123,8 +130,8 @@ func forwarded(name, field string, cut rules.CutLast, proxies []netip.Prefix) Ke
 	})
 }
 
-// lastOfForwarded cuts at the last comma outside of quotes. It reads from the right, so that a quote that a client
-// left open does not swallow what a proxy wrote after it.
+// lastOfForwarded cuts at the last comma outside of quotes. It reads from the right, so that a
+// quote that a client left open does not swallow what a proxy wrote after it.
 func lastOfForwarded(value string) (rest, text string, ok bool) {
 	quoted := false
 	i := len(value) - 1

@@ -106,8 +106,8 @@ func TestForwarded(t *testing.T) {
 	}
 }
 
-// FuzzForwardedFor compares with the same rule in other words: join all lines, split, drop what is empty, and look from
-// the right.
+// FuzzForwardedFor compares with the same rule in other words: join all lines, split, drop what is
+// empty, and look from the right.
 func FuzzForwardedFor(f *testing.F) {
 	found := finder(f)
 	f.Add("10.0.0.1:1", "1.1.1.1, 198.51.100.9", "10.0.0.7")
@@ -152,8 +152,8 @@ func trusted(a netip.Addr) bool {
 	return netip.MustParsePrefix("10.0.0.0/8").Contains(a) || netip.MustParsePrefix("2001:db8:f::/48").Contains(a)
 }
 
-// FuzzForwarded: whatever a client writes before what the proxy appends, on its line or on another, the proxy's
-// entry counts.
+// FuzzForwarded: whatever a client writes before what the proxy appends, on its line or on another,
+// the proxy's entry counts.
 func FuzzForwarded(f *testing.F) {
 	found := finder(f)
 	f.Add(`for="`, true)
@@ -177,7 +177,8 @@ func FuzzForwarded(f *testing.F) {
 	})
 }
 
-// Which address a request counts for, by the address that it comes from and the fields that say another.
+// Which address a request counts for, by the address that it comes from and the fields that say
+// another.
 func TestAddresses(t *testing.T) {
 	found := finder(t)
 	remote, header := httplimit.RemoteIP(), httplimit.HeaderIP("cf-connecting-ip", proxies...)

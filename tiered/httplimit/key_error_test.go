@@ -11,7 +11,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
-// A key function's error refuses the request with 400 and its text, whatever Missing says. Nothing is taken for it.
+// A key function's error refuses the request with 400 and its text, whatever Missing says. Nothing
+// is taken for it.
 func TestKeyFunctionsMayRefuse(t *testing.T) {
 	odd := errors.New("X-User must be a number")
 	user := httplimit.KeyFunc(func(r *http.Request) (string, error) {

@@ -164,8 +164,8 @@ func TestHostAndMethodAreOne(t *testing.T) {
 	}
 }
 
-// A credential is never read more strictly than by what authenticates: whatever a service takes for the secret counts for
-// the secret.
+// A credential is never read more strictly than by what authenticates: whatever a service takes for
+// the secret counts for the secret.
 func TestSpellingsOfASecretCountAsOne(t *testing.T) {
 	found := finder(t)
 	const secret = "s3cr3t-_=="
@@ -278,8 +278,8 @@ func TestSpellingsOfASecretCountAsOne(t *testing.T) {
 	}
 }
 
-// Whatever bytes a client sends in whatever number of lines: with a policy that is blocked no request passes, and none
-// panics, for each key.
+// Whatever bytes a client sends in whatever number of lines: with a policy that is blocked no
+// request passes, and none panics, for each key.
 func TestAnyHeadersAreLimitedOrRefused(t *testing.T) {
 	g, _ := group(t)
 	l := limiter(t, g, "blocked", tiered.Blocked())

@@ -7,9 +7,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// New returns a middleware that lets a request through if all rules admit it, and answers it otherwise. The middleware
-// may be used concurrently, and for any number of handlers. A request waits for at most the shortest Budget of the
-// rules' Groups. Around a nil Handler it answers 404, as an empty [http.ServeMux] does.
+// New returns a middleware that lets a request through if all rules admit it, and answers it
+// otherwise. The middleware may be used concurrently, and for any number of handlers. A request
+// waits for at most the shortest Budget of the rules' Groups. Around a nil Handler it answers 404,
+// as an empty [http.ServeMux] does.
 //
 // The error names each field that is not valid.
 func New(rules []Rule, o *Options) (func(http.Handler) http.Handler, error) {
@@ -26,15 +27,16 @@ func New(rules []Rule, o *Options) (func(http.Handler) http.Handler, error) {
 	}, nil
 }
 
-// ByIP returns a middleware that counts each request for the address of its connection: New with [RemoteIP]. A request
-// without an address gets 400. Behind a proxy all clients have one address: use New with [ForwardedFor] there.
+// ByIP returns a middleware that counts each request for the address of its connection: New with
+// [RemoteIP]. A request without an address gets 400. Behind a proxy all clients have one address:
+// use New with [ForwardedFor] there.
 func ByIP(l *tiered.Limiter) (func(http.Handler) http.Handler, error) {
 	return New([]Rule{{Limiter: l, Key: RemoteIP(), Missing: Refuse}}, nil)
 }
 
-// ByHeader returns a middleware that counts each request for the value of a header field: New with [Header]. A request
-// without the field gets 400. A client can send any value, so name a field that your proxy sets or that was
-// authenticated before.
+// ByHeader returns a middleware that counts each request for the value of a header field: New with
+// [Header]. A request without the field gets 400. A client can send any value, so name a field that
+// your proxy sets or that was authenticated before.
 func ByHeader(l *tiered.Limiter, name string) (func(http.Handler) http.Handler, error) {
 	return New([]Rule{{Limiter: l, Key: Header(name), Missing: Refuse}}, nil)
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
-// Every way to be refused, with the status and the Retry-After that suit it. No answer has the key, and only the fields of
-// the draft, where they are wanted, have the policy's name: it is internal.
+// Every way to be refused, with the status and the Retry-After that suit it. No answer has the key,
+// and only the fields of the draft, where they are wanted, have the policy's name: it is internal.
 func TestRefusals(t *testing.T) {
 	for name, o := range map[string]*httplimit.Options{
 		"text": nil, "problem": {Problem: true}, "draft": {Problem: true, IETFDraft11: true},
@@ -149,8 +149,8 @@ func TestAllOrNothing(t *testing.T) {
 	})
 }
 
-// Whoever has left takes nothing, before the decision, while it waits and after it. Who writes the answer is told how the
-// request's context ended.
+// Whoever has left takes nothing, before the decision, while it waits and after it. Who writes the
+// answer is told how the request's context ended.
 func TestCanceledTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := group(t)
@@ -173,7 +173,8 @@ func TestCanceledTakesNothing(t *testing.T) {
 		}{
 			{"canceled before", canceled, context.Canceled, 5},
 			{"expired before", expired, context.DeadlineExceeded, 5},
-			// Ends after it was looked at first, before the tokens are there: Err is asked before and after.
+			// Ends after it was looked at first, before the tokens are there: Err is asked before
+			// and after.
 			{"canceled meanwhile", &ending{Context: context.Background(), alive: 1}, context.Canceled, 5},
 			{"not canceled", &ending{Context: context.Background(), alive: 2}, nil, 4},
 		} {
@@ -259,7 +260,8 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// A refused request never looks like a served one, whatever Denied does. The table of frameworks has what is usual.
+// A refused request never looks like a served one, whatever Denied does. The table of frameworks
+// has what is usual.
 func TestDenied(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -321,8 +323,8 @@ func (f failing) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Settle is about the innermost middleware, also if it has counted nothing of the request. What could not be charged is
-// refused.
+// Settle is about the innermost middleware, also if it has counted nothing of the request. What
+// could not be charged is refused.
 func TestSettleOfNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := group(t)

@@ -20,69 +20,78 @@ type Rule struct {
 	// Key tells which client a request counts for. Required.
 	Key Key
 
-	// Missing says what happens to a request without a key: Refuse, Exempt, Together or Next. Required.
+	// Missing says what happens to a request without a key: Refuse, Exempt, Together or Next.
+	// Required.
 	Missing Missing
 
-	// Cost returns what a request costs, in tokens; nil means 1. A request that costs 0 passes the rule uncounted.
-	// It is told what this process knows of the limit, see [tiered.Limiter.PeekN], unless other rules count it. It passes
-	// even if the limit is spent; Settle charges what it has cost. One that costs more than the burst is refused. A negative
-	// cost is a bug in Cost and is answered with 503.
+	// Cost returns what a request costs, in tokens; nil means 1. A request that costs 0 passes the
+	// rule uncounted. It is told what this process knows of the limit, see [tiered.Limiter.PeekN],
+	// unless other rules count it. It passes even if the limit is spent; Settle charges what it has
+	// cost. One that costs more than the burst is refused. A negative cost is a bug in Cost and is
+	// answered with 503.
 	Cost func(*http.Request) int64
 
-	// Plan returns the name of the plan that a request has, one of the policy's Plans, or "" for none: see
-	// [tiered.Use.WithPlan]. If Plan is nil, the policy's limit holds for all requests. Read it from what was
-	// authenticated, such as a token: who can choose the name can choose the limit.
+	// Plan returns the name of the plan that a request has, one of the policy's Plans, or "" for
+	// none: see [tiered.Use.WithPlan]. If Plan is nil, the policy's limit holds for all requests.
+	// Read it from what was authenticated, such as a token: who can choose the name can choose the
+	// limit.
 	Plan func(*http.Request) string
 
-	// Limit returns a limit that the request carries, if that is not one of a few plans: see [tiered.Use.WithLimit]. The
-	// zero Limit means the policy's own. A policy with Also or Standing must have none. A rule has Plan or Limit, not both.
+	// Limit returns a limit that the request carries, if that is not one of a few plans: see
+	// [tiered.Use.WithLimit]. The zero Limit means the policy's own. A policy with Also or Standing
+	// must have none. A rule has Plan or Limit, not both.
 	Limit func(*http.Request) tiered.Limit
 
 	// Skip lets a request pass the rule uncounted. nil skips none.
 	Skip func(*http.Request) bool
 }
 
-// Options are the options of a middleware. A nil *Options, and each zero field, means the default. Functions are
-// called concurrently.
+// Options are the options of a middleware. A nil *Options, and each zero field, means the default.
+// Functions are called concurrently.
 type Options struct {
 	// Skip lets a request pass all rules uncounted; see [Preflight]. nil skips none.
 	Skip func(*http.Request) bool
 
-	// Counts reports whether an answer with this status counts. If not, the tokens are returned when the handler
-	// returns. While it runs they are taken, so that a crowd cannot pass before the first answer. A hijacked
-	// connection counts as status 101. If a handler panics, nothing is returned: a client that can make it panic
-	// must not get free requests. nil counts every answer.
+	// Counts reports whether an answer with this status counts. If not, the tokens are returned
+	// when the handler returns. While it runs they are taken, so that a crowd cannot pass before
+	// the first answer. A hijacked connection counts as status 101. If a handler panics, nothing is
+	// returned: a client that can make it panic must not get free requests. nil counts every
+	// answer.
 	Counts func(status int) bool
 
-	// Refused is told of each refused request before it is answered, as otellimit.Record wants it. It may run
-	// concurrently, and the answer waits for it. nil tells nobody.
+	// Refused is told of each refused request before it is answered, as otellimit.Record wants it.
+	// It may run concurrently, and the answer waits for it. nil tells nobody.
 	Refused func(context.Context, tiered.Decision)
 
-	// Denied writes the answer to a refused request. The headers are set. If Denied writes no status, the status is
-	// Refusal.Status. nil writes a line of text.
+	// Denied writes the answer to a refused request. The headers are set. If Denied writes no
+	// status, the status is Refusal.Status. nil writes a line of text.
 	Denied func(http.ResponseWriter, *http.Request, Refusal)
 
-	// Problem answers refusals as application/problem+json (RFC 9457), with the problem types of the IETF draft
-	// that IETFDraft11 names. With IETFDraft11, which tells the names of policies, violated-policies has the name of the
-	// one that refused; otherwise it is left out. Denied, if set, answers instead.
+	// Problem answers refusals as application/problem+json (RFC 9457), with the problem types of
+	// the IETF draft that IETFDraft11 names. With IETFDraft11, which tells the names of policies,
+	// violated-policies has the name of the one that refused; otherwise it is left out. Denied, if
+	// set, answers instead.
 	Problem bool
 
-	// Headers selects the fields that state the limit. The zero Headers is X-RateLimit-Limit, -Remaining and -Reset.
+	// Headers selects the fields that state the limit. The zero Headers is X-RateLimit-Limit,
+	// -Remaining and -Reset.
 	Headers Headers
 
-	// IETFDraft11 adds RateLimit-Policy and RateLimit as in draft-ietf-httpapi-ratelimit-headers-11 of 2026-05-23. These
-	// fields tell clients the names of the policies. This is not a standard, and the next revision may change the names.
+	// IETFDraft11 adds RateLimit-Policy and RateLimit as in draft-ietf-httpapi-ratelimit-headers-11
+	// of 2026-05-23. These fields tell clients the names of the policies. This is not a standard,
+	// and the next revision may change the names.
 	IETFDraft11 bool
 
-	// Jitter is the largest random time that is added to Retry-After, so that clients that were refused together do
-	// not come back together: 0 … 1 h.
+	// Jitter is the largest random time that is added to Retry-After, so that clients that were
+	// refused together do not come back together: 0 … 1 h.
 	Jitter time.Duration
 
 	// Random returns the jitter's random numbers in [0, 1). nil means math/rand/v2.
 	Random func() float64
 
-	// Settle lets the handler correct the cost once it is known: see [Settle]. The handler then gets a copy of the
-	// request. What it or an inner mux sets in the copy, such as Pattern, is not seen outside.
+	// Settle lets the handler correct the cost once it is known: see [Settle]. The handler then
+	// gets a copy of the request. What it or an inner mux sets in the copy, such as Pattern, is not
+	// seen outside.
 	Settle bool
 }
 
@@ -116,8 +125,8 @@ func fill(list []Rule, o *Options) (f Options, counted []rules.Rule[*http.Reques
 }
 
 // Preflight reports whether a request is a browser's CORS preflight: OPTIONS with Origin and
-// Access-Control-Request-Method. Browsers send it without credentials. Anyone can send such requests: skip them
-// only if they are cheap to answer.
+// Access-Control-Request-Method. Browsers send it without credentials. Anyone can send such
+// requests: skip them only if they are cheap to answer.
 func Preflight(r *http.Request) bool {
 	return r != nil && r.Method == http.MethodOptions && r.Header.Get("Origin") != "" &&
 		r.Header.Get("Access-Control-Request-Method") != ""

@@ -16,7 +16,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
-// A replica gets ready when Redis answers, says what is missing until then, and stays ready in an outage.
+// A replica gets ready when Redis answers, says what is missing until then, and stays ready in an
+// outage.
 func TestReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()

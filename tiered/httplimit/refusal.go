@@ -17,8 +17,9 @@ type Refusal struct {
 	KeyError error // what the function of [KeyFunc] says is wrong with the request; otherwise nil
 }
 
-// Status returns the HTTP status for a Decision: 200 if it allows. Otherwise it is 429 if a limit refused, 400 if the
-// key is missing or too long, and 503 if the client cannot help it. It is never 500.
+// Status returns the HTTP status for a Decision: 200 if it allows. Otherwise it is 429 if a limit
+// refused, 400 if the key is missing or too long, and 503 if the client cannot help it. It is never
+// 500.
 func Status(d tiered.Decision) int {
 	if d.Allowed {
 		return http.StatusOK
@@ -32,8 +33,9 @@ func Status(d tiered.Decision) int {
 	return http.StatusServiceUnavailable
 }
 
-// WriteRefusal answers a request that d refuses: with the header fields of [WriteHeaders], the status of [Status], and
-// a line of text. It is for handlers that ask a Limiter themselves. It writes nothing if d allows, or if w is nil.
+// WriteRefusal answers a request that d refuses: with the header fields of [WriteHeaders], the
+// status of [Status], and a line of text. It is for handlers that ask a Limiter themselves. It
+// writes nothing if d allows, or if w is nil.
 func WriteRefusal(w http.ResponseWriter, d tiered.Decision) {
 	if d.Allowed || w == nil {
 		return
@@ -61,8 +63,8 @@ func (l *limit) refuse(w http.ResponseWriter, r *http.Request, refusal Refusal) 
 	}
 }
 
-// detail describes the refusal in a sentence. It repeats neither the key, which may be a secret or another client's,
-// nor the name of a policy, which is nothing to a client.
+// detail describes the refusal in a sentence. It repeats neither the key, which may be a secret or
+// another client's, nor the name of a policy, which is nothing to a client.
 func (r Refusal) detail() string {
 	switch r.Reason {
 	case tiered.Limited, tiered.FallbackSpent:
@@ -81,12 +83,13 @@ func (r Refusal) detail() string {
 	return "The service cannot accept the request now. Try again later."
 }
 
-// limit returns the name of the limit that refused: the policy's name, with the limit's number if there are
-// several.
+// limit returns the name of the limit that refused: the policy's name, with the limit's number if
+// there are several.
 func (r Refusal) limit() string { return rules.LimitName(r.Policy, int(r.LimitNumber)) }
 
-// problem is the body of RFC 9457. The types and violated-policies are those of the draft that draft11.go names:
-// violated-policies has the names of the policies, as RateLimit-Policy has them, whose quota is exceeded.
+// problem is the body of RFC 9457. The types and violated-policies are those of the draft that
+// draft11.go names: violated-policies has the names of the policies, as RateLimit-Policy has them,
+// whose quota is exceeded.
 type problem struct {
 	Type     string   `json:"type"`
 	Title    string   `json:"title"`
@@ -97,8 +100,8 @@ type problem struct {
 
 const problemTypes = "https://iana.org/assignments/http-problem-types#"
 
-// writeProblem answers with a problem. It names the limit that refused if the fields that name limits are written too:
-// otherwise a client can do nothing with the name, and should not see it.
+// writeProblem answers with a problem. It names the limit that refused if the fields that name
+// limits are written too: otherwise a client can do nothing with the name, and should not see it.
 func (r Refusal) writeProblem(w http.ResponseWriter, named bool) {
 	p := problem{Type: "about:blank", Title: http.StatusText(r.Status), Status: r.Status, Detail: r.detail()}
 	switch r.Status {

@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// finder returns a function that finds the key of a request, and reports whether it has one: a blocked policy refuses the
-// request by its key.
+// finder returns a function that finds the key of a request, and reports whether it has one: a
+// blocked policy refuses the request by its key.
 func finder(t testing.TB) func(httplimit.Key, *http.Request) (string, bool) {
 	t.Helper()
 	g, _ := group(t)

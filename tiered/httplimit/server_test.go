@@ -15,7 +15,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
-// All that a handler may do with a ResponseWriter works behind the middleware as it does without, on real connections.
+// All that a handler may do with a ResponseWriter works behind the middleware as it does without,
+// on real connections.
 func TestResponseController(t *testing.T) {
 	handlers := map[string]http.HandlerFunc{
 		"flush": func(w http.ResponseWriter, _ *http.Request) {

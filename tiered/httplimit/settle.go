@@ -7,15 +7,18 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/rules"
 )
 
-// Settle corrects the cost of the request of ctx to the actual one, of each policy that actual names:
+// Settle corrects the cost of the request of ctx to the actual one, of each policy that actual
+// names:
 //
 //	err := httplimit.Settle(r.Context(), map[string]int64{"tokens": used})
 //
-// The policies are those of the innermost middleware. One that is not named keeps its cost, and one whose rule did not
-// apply to the request is ignored. A surplus is returned and a deficit is charged, as by [tiered.Reservation.Settle];
-// so is what a request of cost 0 has cost. Settle may be called after the handler has answered, and does not block. If
-// it returns an error, nothing was corrected: a name is of no policy, or the request was settled before: the first call
-// counts. Of a request that package policyfile has limited by several routes, all with these policies are corrected.
+// The policies are those of the innermost middleware. One that is not named keeps its cost, and one
+// whose rule did not apply to the request is ignored. A surplus is returned and a deficit is
+// charged, as by [tiered.Reservation.Settle]; so is what a request of cost 0 has cost. Settle may
+// be called after the handler has answered, and does not block. If it returns an error, nothing was
+// corrected: a name is of no policy, or the request was settled before: the first call counts. Of a
+// request that package policyfile has limited by several routes, all with these policies are
+// corrected.
 func Settle(ctx context.Context, actual map[string]int64) error {
 	return rules.Settle[*http.Request](ctx, words, actual)
 }

@@ -7,8 +7,8 @@ import (
 	"net/http"
 )
 
-// statusRecorder records the status of an answer, and gives one to an answer that sets none. It passes everything else on,
-// also for [http.ResponseController].
+// statusRecorder records the status of an answer, and gives one to an answer that sets none. It
+// passes everything else on, also for [http.ResponseController].
 type statusRecorder struct {
 	http.ResponseWriter
 	status int
@@ -60,8 +60,9 @@ func (w *statusRecorder) final() int {
 	return w.status
 }
 
-// writer returns a writer with those optional interfaces of ResponseWriter that the one below has, or one that it unwraps:
-// otherwise http.ResponseController would pass by the recorder. HTTP/1 has both; HTTP/2 cannot be hijacked.
+// writer returns a writer with those optional interfaces of ResponseWriter that the one below has,
+// or one that it unwraps: otherwise http.ResponseController would pass by the recorder. HTTP/1 has
+// both; HTTP/2 cannot be hijacked.
 func (w *statusRecorder) writer() http.ResponseWriter {
 	flushes, hijacks := unwraps[http.Flusher](w.ResponseWriter), unwraps[http.Hijacker](w.ResponseWriter)
 	switch {

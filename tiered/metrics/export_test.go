@@ -8,8 +8,8 @@ type Figures interface {
 	HasStanding(tiered.Stats) bool
 }
 
-// ReaderOf and TotalsReaderOf return Readers of invented figures: no Group has counted something in each of them, or has
-// names that no policy can have.
+// ReaderOf and TotalsReaderOf return Readers of invented figures: no Group has counted something in
+// each of them, or has names that no policy can have.
 func ReaderOf(f Figures) *Reader { return newReader(nil, group{source: f}) }
 
 func TotalsReaderOf(f Figures, each func(map[string]tiered.PolicyStats)) *Reader {
@@ -23,8 +23,8 @@ type Totals = totals
 
 func (t *totals) Of(policies map[string]tiered.PolicyStats) tiered.PolicyStats { return t.of(policies) }
 
-// Gone is for how many policies that were removed there is memory, and MostGone its bound: 10 000 policies of a Group take
-// seconds.
+// Gone is for how many policies that were removed there is memory, and MostGone its bound: 10 000
+// policies of a Group take seconds.
 func (t *totals) Gone() int { return len(t.gone) }
 
 const MostGone = mostGone

@@ -1,7 +1,7 @@
 // Package metrics is for exporters: it lists the metrics of a limiter and reads their values.
 //
-// contrib/prometheus and contrib/otel export them. An exporter for another system is a loop over [Reader.Samples].
-// docs/metrics.md says what question each metric answers.
+// contrib/prometheus and contrib/otel export them. An exporter for another system is a loop over
+// [Reader.Samples]. docs/metrics.md says what question each metric answers.
 package metrics
 
 import (
@@ -44,7 +44,8 @@ type Sample struct {
 	Histogram Durations
 }
 
-// Reader reads the metrics of one or more Groups. It may be used concurrently. A nil Reader has no metrics.
+// Reader reads the metrics of one or more Groups. It may be used concurrently. A nil Reader has no
+// metrics.
 type Reader struct {
 	groups []group
 	all    []*Metric
@@ -91,9 +92,9 @@ func NewReader(g *tiered.Group) (*Reader, error) {
 	return newReader(nil, group{source: groupSource{g}}), nil
 }
 
-// NewGroupsReader returns a Reader of several Groups of one process. The label "group" of each series is the Group's
-// name in the map. A name must be 1 to 128 bytes of printable UTF-8, and a Group must not be nil or zero. The
-// error names all that is wrong.
+// NewGroupsReader returns a Reader of several Groups of one process. The label "group" of each
+// series is the Group's name in the map. A name must be 1 to 128 bytes of printable UTF-8, and a
+// Group must not be nil or zero. The error names all that is wrong.
 func NewGroupsReader(groups map[string]*tiered.Group) (*Reader, error) {
 	var all []group
 	var wrong []error
@@ -153,9 +154,9 @@ func (r *Reader) Metrics() []*Metric {
 	return slices.Clone(r.all)
 }
 
-// Samples reads all series. It calls [tiered.Group.Stats] once for each Group, which walks all keys of the process. It
-// never asks Redis, and works after the Group is closed. A counter never falls, but that of a policy or a node which begins
-// anew: see [tiered.PolicyStats].Number.
+// Samples reads all series. It calls [tiered.Group.Stats] once for each Group, which walks all keys
+// of the process. It never asks Redis, and works after the Group is closed. A counter never falls,
+// but that of a policy or a node which begins anew: see [tiered.PolicyStats].Number.
 func (r *Reader) Samples() iter.Seq[Sample] {
 	return func(yield func(Sample) bool) {
 		if r == nil {
@@ -190,8 +191,8 @@ func (r *Reader) Samples() iter.Seq[Sample] {
 	}
 }
 
-// samples yields the series of a part of the table: those of the policy or the node with a number. It reports false if
-// yield did.
+// samples yields the series of a part of the table: those of the policy or the node with a number.
+// It reports false if yield did.
 func samples[T any](r *Reader, part []reading[T], labels []string, number int, of T, yield func(Sample) bool) bool {
 	more := true
 	for i := range part {
@@ -211,9 +212,10 @@ func samples[T any](r *Reader, part []reading[T], labels []string, number int, o
 	return more
 }
 
-// neverLess returns value, or what was read before of the policy or the node with this number if that was more. Stats is no
-// snapshot: a figure can fall by the few decisions that were under way. A counter that falls would be taken for a
-// restart, and all of it added to the rate. So it falls only if another policy of that name has begun.
+// neverLess returns value, or what was read before of the policy or the node with this number if
+// that was more. Stats is no snapshot: a figure can fall by the few decisions that were under way.
+// A counter that falls would be taken for a restart, and all of it added to the rate. So it falls
+// only if another policy of that name has begun.
 func (r *Reader) neverLess(name string, labels []string, number int, value float64) float64 {
 	series := name + "\xff" + strings.Join(labels, "\xff")
 	r.mu.Lock()

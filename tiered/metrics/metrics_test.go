@@ -149,7 +149,8 @@ func increase(t *testing.T, v reflect.Value, name string) {
 	}
 }
 
-// Names and units follow the rules of Prometheus and OpenTelemetry: an exporter makes the names of one from the other.
+// Names and units follow the rules of Prometheus and OpenTelemetry: an exporter makes the names of
+// one from the other.
 func TestNames(t *testing.T) {
 	seen := map[string]bool{}
 	unit := regexp.MustCompile(`^(|1|s|\{[a-z_]+\})$`)
@@ -175,7 +176,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Names that no policy can have, and a node might, are valid labels, and two of them stay two series.
+// Names that no policy can have, and a node might, are valid labels, and two of them stay two
+// series.
 func TestHostileNames(t *testing.T) {
 	long := strings.Repeat("é", 1000)
 	names := []string{
@@ -284,8 +286,8 @@ func TestSeveralGroups(t *testing.T) {
 	})
 }
 
-// Tokens that come back lower no counter, and what Redis granted is still accounted for. A reload is counted. The
-// breaker's changes are those of an outage with one failed probe at least.
+// Tokens that come back lower no counter, and what Redis granted is still accounted for. A reload
+// is counted. The breaker's changes are those of an outage with one failed probe at least.
 func TestGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
@@ -340,8 +342,8 @@ func TestGroup(t *testing.T) {
 	})
 }
 
-// The counters of a policy that was not there begin anew, as after a restart: they do not stand still until they are as
-// high as before.
+// The counters of a policy that was not there begin anew, as after a restart: they do not stand
+// still until they are as high as before.
 func TestCounterThatComesBack(t *testing.T) {
 	figures := func(admitted int64) *invented {
 		var p tiered.PolicyStats
@@ -369,8 +371,8 @@ func TestCounterThatComesBack(t *testing.T) {
 	}
 }
 
-// A policy that begins anew between two readings begins at 0, as after a restart: its counters do not stand still until the
-// new ones have overtaken the old.
+// A policy that begins anew between two readings begins at 0, as after a restart: its counters do
+// not stand still until the new ones have overtaken the old.
 func TestPolicyThatBeginsAnewBetweenReadings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := tiered.Policy{Name: "api", Limit: tiered.PerMinute(100_000)}
@@ -415,7 +417,8 @@ func TestPolicyThatBeginsAnewBetweenReadings(t *testing.T) {
 	})
 }
 
-// So does a node that left its Cluster and came back. One that stays never falls: its figures are no snapshot.
+// So does a node that left its Cluster and came back. One that stays never falls: its figures are
+// no snapshot.
 func TestNodeThatBeginsAnewBetweenReadings(t *testing.T) {
 	i := invent()
 	r := i.reader()

@@ -12,11 +12,13 @@ import (
 // AllPolicies is the label "policy" of a Reader by [NewTotalsReader].
 const AllPolicies = "all"
 
-// NewTotalsReader returns a Reader of one Group that has no series for each policy, because there may be thousands. Its
-// series of policies have the label "policy" [AllPolicies]. Counters are the sums over all policies, also over those that
-// were removed. So are tokens that are held and calls that wait now. Other gauges are the largest of a policy.
+// NewTotalsReader returns a Reader of one Group that has no series for each policy, because there
+// may be thousands. Its series of policies have the label "policy" [AllPolicies]. Counters are the
+// sums over all policies, also over those that were removed. So are tokens that are held and calls
+// that wait now. Other gauges are the largest of a policy.
 //
-// Each reading calls each, if it is not nil, with the figures of the policies, by name. They are those that it sums.
+// Each reading calls each, if it is not nil, with the figures of the policies, by name. They are
+// those that it sums.
 func NewTotalsReader(g *tiered.Group, each func(map[string]tiered.PolicyStats)) (*Reader, error) {
 	if wrong := problem(g); wrong != "" {
 		return nil, errors.New("metrics: the Group " + wrong)
@@ -119,7 +121,8 @@ var policyFields = func() (all []policyField) {
 	return all
 }()
 
-// add adds figures times sign to a sum, those of one kind or all. It reports whether a counter is not 0.
+// add adds figures times sign to a sum, those of one kind or all. It reports whether a counter is
+// not 0.
 func add(sum, p *tiered.PolicyStats, what summed, sign int64) (counted bool) {
 	to, from := reflect.ValueOf(sum).Elem(), reflect.ValueOf(p).Elem()
 	for _, f := range policyFields {

@@ -54,8 +54,8 @@ func TestTotalsOfEveryFigure(t *testing.T) {
 	}
 }
 
-// Counters of the totals never fall when policies are removed, and count nothing twice when one comes back, with its
-// figures or without.
+// Counters of the totals never fall when policies are removed, and count nothing twice when one
+// comes back, with its figures or without.
 func TestTotalsOfRemovedPolicies(t *testing.T) {
 	number := 0
 	counted := func(n int64) tiered.PolicyStats {

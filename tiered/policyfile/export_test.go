@@ -6,8 +6,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// WatchContent is Watch of what content returns, and of when that was written. There are no events: the tests are in
-// virtual time, in which no file system is.
+// WatchContent is Watch of what content returns, and of when that was written. There are no events:
+// the tests are in virtual time, in which no file system is.
 func WatchContent(name string, g *tiered.Group, o *Options, content func() ([]byte, time.Time, error)) (*Watcher, error) {
 	w, err := newWatcher(name, g, o)
 	if err != nil {

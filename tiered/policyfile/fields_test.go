@@ -26,7 +26,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
-// option says of a field of tiered.Policy where else it must be known. Whoever adds a field adds a row.
+// option says of a field of tiered.Policy where else it must be known. Whoever adds a field adds a
+// row.
 type option struct {
 	was, is string // fields of a policy in a file that differ in this field only
 
@@ -36,7 +37,8 @@ type option struct {
 
 	stays bool // SetPolicy refuses another value, because buckets in Redis count by it
 
-	// A field is drawn by the legal plans. If not, elsewhere says why, and drawn which other proof does.
+	// A field is drawn by the legal plans. If not, elsewhere says why, and drawn which other proof
+	// does.
 	elsewhere string
 	drawn     func(seed uint64) []tiered.Policy
 }
@@ -80,9 +82,10 @@ var options = map[string]option{
 	},
 }
 
-// Each field of tiered.Policy is validated, drawn by a proof, read from a policy file and its schema, compared by
-// SetPolicy, shown by tiersim check, copied for the caller, and explained, and a mistake in it hides no other one.
-// TestFilesThatDifferInOneField (reload_test.go) asks besides that two files which differ in it only are two policies.
+// Each field of tiered.Policy is validated, drawn by a proof, read from a policy file and its
+// schema, compared by SetPolicy, shown by tiersim check, copied for the caller, and explained, and
+// a mistake in it hides no other one. TestFilesThatDifferInOneField (reload_test.go) asks besides
+// that two files which differ in it only are two policies.
 func TestEveryFieldOfAPolicy(t *testing.T) {
 	fields := fieldsOf(reflect.TypeFor[tiered.Policy](), "")
 	for name := range options {
@@ -147,8 +150,9 @@ func (o option) validated(t *testing.T, name string, p tiered.Policy) {
 	}
 }
 
-// hidesNothing checks what is told of a file with two mistakes: a rule's, and one of this field or of another one in the row.
-// It is both and nothing else, because a policy with such a field is judged by what it could be.
+// hidesNothing checks what is told of a file with two mistakes: a rule's, and one of this field or
+// of another one in the row. It is both and nothing else, because a policy with such a field is
+// judged by what it could be.
 func (o option) hidesNothing(t *testing.T, name string, words []string) {
 	withRule := func(f *policyfile.File) string {
 		f.HTTP = []policyfile.Route{{Match: "/", Limits: []policyfile.Limit{{
@@ -190,7 +194,8 @@ func (o option) hidesNothing(t *testing.T, name string, words []string) {
 	}
 }
 
-// compared checks that SetPolicy and SetPolicies notice another value, and that nobody can change the value of a Limiter.
+// compared checks that SetPolicy and SetPolicies notice another value, and that nobody can change
+// the value of a Limiter.
 func (o option) compared(t *testing.T, name string) {
 	for what, set := range map[string]func(*tiered.Limiter, tiered.Policy) error{
 		"SetPolicy":   (*tiered.Limiter).SetPolicy,
@@ -297,7 +302,8 @@ func fileOf(fields string) string {
 	return "version: 1\npolicies:\n  - {" + fields + "}\n"
 }
 
-// wordsThatDiffer returns the fields of the policy that two files do not have in common: the outermost with those in it.
+// wordsThatDiffer returns the fields of the policy that two files do not have in common: the
+// outermost with those in it.
 func wordsThatDiffer(t *testing.T, was, is string) (all [][]string) {
 	before := fieldsIn(t, was)
 	for word, value := range fieldsIn(t, is) {
@@ -322,7 +328,8 @@ func fieldsIn(t *testing.T, text string) map[string]any {
 	return f.Policies[0]
 }
 
-// commentsOf returns the comments of the fields of Policy, Limit and Lease, by their names in a Policy.
+// commentsOf returns the comments of the fields of Policy, Limit and Lease, by their names in a
+// Policy.
 func commentsOf(t *testing.T, pattern string) map[string]string {
 	files := fatal.Get(filepath.Glob(pattern))(t)
 	prefixes, all := map[string]string{"Policy": "", "Limit": "Limit.", "Lease": "Lease."}, map[string]string{}

@@ -10,8 +10,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 )
 
-// Method says which limits hold for gRPC calls. contrib/grpclimit applies them. Of several the most specific one
-// counts: that of the method, then that of its service, then "/".
+// Method says which limits hold for gRPC calls. contrib/grpclimit applies them. Of several the most
+// specific one counts: that of the method, then that of its service, then "/".
 type Method struct {
 	Match  string  // "/package.Service/Method", or "/package.Service/" for a service, or "/" for all calls
 	Limits []Limit // empty: the calls are not limited

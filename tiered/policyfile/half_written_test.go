@@ -91,7 +91,8 @@ func watchContent(t *testing.T, content func() ([]byte, time.Time, error), o *po
 	return w
 }
 
-// after lets time pass, and returns the names of the policies and of the rules that are in force then.
+// after lets time pass, and returns the names of the policies and of the rules that are in force
+// then.
 func (d *desk) after(pause time.Duration) string {
 	time.Sleep(pause)
 	synctest.Wait()
@@ -109,8 +110,9 @@ func (d *desk) after(pause time.Duration) string {
 const twoPolicies = "version: 1\npolicies:\n  - {name: a, limit: 100/h}\n  - {name: b, limit: 100/h}\n" +
 	"http:\n  - match: /\n    limits: [{policy: a, key: ip}]\n"
 
-// A writer that pauses leaves half of a file, which may be a valid one with less: fewer policies, no rules. It is not used
-// before the writer has paused for five seconds, and a line says what would be gone.
+// A writer that pauses leaves half of a file, which may be a valid one with less: fewer policies,
+// no rules. It is not used before the writer has paused for five seconds, and a line says what
+// would be gone.
 func TestHalfWrittenFileIsNotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := watchText(t, twoPolicies)
@@ -146,8 +148,8 @@ func TestHalfWrittenFileIsNotUsed(t *testing.T) {
 	})
 }
 
-// Wherever a file is cut while it is written anew, what was in force stays, for as long as its writer does not pause for
-// five seconds.
+// Wherever a file is cut while it is written anew, what was in force stays, for as long as its
+// writer does not pause for five seconds.
 func TestFileCutAtEachByte(t *testing.T) {
 	whole := fatal.Get(os.ReadFile("testdata/whole.yaml"))(t)
 	policies, rules, _ := bytes.Cut(whole, []byte("http:\n"))
@@ -210,7 +212,8 @@ func TestReadingsOfAFile(t *testing.T) {
 	})
 }
 
-// Options that are not valid change nothing, whether the file has rules or not, and hide no other mistake.
+// Options that are not valid change nothing, whether the file has rules or not, and hide no other
+// mistake.
 func TestWatchThatFailsLeavesTheGroup(t *testing.T) {
 	for _, text := range []string{twoPolicies, twoPolicies[:strings.Index(twoPolicies, "http")]} {
 		g := testgroup.New(t, remote.NewMemory(), nil)
@@ -229,8 +232,8 @@ func TestWatchThatFailsLeavesTheGroup(t *testing.T) {
 	}
 }
 
-// Half a file is not used at the start either, whether it is valid or not, if its writer goes on within 0.1 s. The start
-// takes no longer for it, and no time at all if the file is older.
+// Half a file is not used at the start either, whether it is valid or not, if its writer goes on
+// within 0.1 s. The start takes no longer for it, and no time at all if the file is older.
 func TestHalfWrittenFileAtTheStart(t *testing.T) {
 	half, broken := twoPolicies[:strings.Index(twoPolicies, "  - {name: b")], twoPolicies[:len(twoPolicies)-5]
 	for name, c := range map[string]struct {

@@ -15,21 +15,22 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
-// Route says which limits hold for HTTP requests. Of several routes the most specific one counts, as in
-// [http.ServeMux]. It meets a request however the client spells the URL: see [File.Middleware].
+// Route says which limits hold for HTTP requests. Of several routes the most specific one counts,
+// as in [http.ServeMux]. It meets a request however the client spells the URL: see
+// [File.Middleware].
 type Route struct {
 	Match  string  // a pattern of [http.ServeMux], such as /api/ or POST /login
 	Limits []Limit // empty: the requests are not limited
 
-	// ExemptPreflights lets the requests pass by which browsers ask whether they may send others: see
-	// [httplimit.Preflight].
+	// ExemptPreflights lets the requests pass by which browsers ask whether they may send others:
+	// see [httplimit.Preflight].
 	ExemptPreflights bool
 
 	Exceptions // by the address of the client
 }
 
-// httpWords are those for the keys of requests and for where a plan's name is. A service behind a proxy that knows the
-// user has the plan in a header.
+// httpWords are those for the keys of requests and for where a plan's name is. A service behind a
+// proxy that knows the user has the plan in a header.
 var httpWords = words{
 	keys: map[string]finder{
 		"ip":     {address: true, key: func(Key) httplimit.Key { return httplimit.RemoteIP() }},
@@ -147,7 +148,8 @@ func checkKey(key httplimit.Key) error {
 	return nil
 }
 
-// patterns reports routes that cannot be matched together. at are the places of what can be matched by itself.
+// patterns reports routes that cannot be matched together. at are the places of what can be matched
+// by itself.
 func (r *reader) patterns(at []*yaml.Node, routes []Route) {
 	var texts []string
 	var places []int
@@ -159,14 +161,16 @@ func (r *reader) patterns(at []*yaml.Node, routes []Route) {
 	newTable(texts, func(i int, err error) { r.Bad(at[places[i]], "http[%d].match %v", places[i], err) })
 }
 
-// Middleware returns net/http middleware that limits requests by the file's routes. The Group must have the file's
-// policies. A request that no route matches is not limited. Around a nil Handler the middleware answers 404.
+// Middleware returns net/http middleware that limits requests by the file's routes. The Group must
+// have the file's policies. A request that no route matches is not limited. Around a nil Handler
+// the middleware answers 404.
 //
-// A request is limited as each route that a server behind could serve it as, however the client spells its URL: see
-// docs/configuration.md. Of two such routes with the same policy and key it counts once, unless Options.Settle is set.
-// If it meets several, the limits of one are asked after those of the other. What the first has taken is spent if the
-// next refuses. A request is answered with 414 if its path is longer than 4 kB, or has more than 100 parts, and can be
-// read in several ways.
+// A request is limited as each route that a server behind could serve it as, however the client
+// spells its URL: see docs/configuration.md. Of two such routes with the same policy and key it
+// counts once, unless Options.Settle is set. If it meets several, the limits of one are asked after
+// those of the other. What the first has taken is spent if the next refuses. A request is answered
+// with 414 if its path is longer than 4 kB, or has more than 100 parts, and can be read in several
+// ways.
 func (f *File) Middleware(g *tiered.Group, o *httplimit.Options) (func(http.Handler) http.Handler, error) {
 	if f == nil {
 		return nil, errors.New("policyfile: the File is nil: must be made by Load or Parse")

@@ -50,7 +50,8 @@ func sender(t *testing.T, h http.Handler) func(method, target, host string) int 
 	}
 }
 
-// A request that can be read in several ways counts for what each reading means: once for one policy and key.
+// A request that can be read in several ways counts for what each reading means: once for one
+// policy and key.
 func TestEachReadingCountsOnce(t *testing.T) {
 	const head = "version: 1\npolicies: [{name: a, limit: 4/h}, {name: b, limit: 2/h}]\nhttp:\n"
 	for name, c := range map[string]struct {
@@ -191,7 +192,8 @@ func TestLongPaths(t *testing.T) {
 	})
 }
 
-// A middleware around may have changed the URL in part. Each part of it that a server may look at counts.
+// A middleware around may have changed the URL in part. Each part of it that a server may look at
+// counts.
 func TestURLsThatWereChanged(t *testing.T) {
 	for name, u := range map[string]*url.URL{
 		"Path only":       {Path: "/x", RawPath: "/a%2Fx"},
@@ -208,7 +210,8 @@ func TestURLsThatWereChanged(t *testing.T) {
 	}
 }
 
-// The functions of the options and the handler see one request: a form that Skip has read, and the settlement.
+// The functions of the options and the handler see one request: a form that Skip has read, and the
+// settlement.
 func TestOptionsAndSeveralReadings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // so that no call to the store is late on a busy machine
 		const text = "version: 1\npolicies: [{name: a, limit: 2/h}, {name: b, limit: 9/h}]\nhttp:\n" +
@@ -247,7 +250,8 @@ func TestOptionsAndSeveralReadings(t *testing.T) {
 	})
 }
 
-// However a URL is spelled, what its request has cost is settled: the policy pays it, and not the estimate.
+// However a URL is spelled, what its request has cost is settled: the policy pays it, and not the
+// estimate.
 func TestSettlementOfEachReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // so that no call to the store is late on a busy machine
 		const text = "version: 1\npolicies: [{name: a, limit: 100/h}, {name: b, limit: 100/h}, {name: all, limit: 100/h}]\nhttp:\n" +

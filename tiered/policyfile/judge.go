@@ -9,10 +9,12 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// A mistake in one field must not hide those in others, and must not make up any. So a policy with a field that could
-// not be read is judged with several values in its place: what is wrong with all of them is wrong.
+// A mistake in one field must not hide those in others, and must not make up any. So a policy with
+// a field that could not be read is judged with several values in its place: what is wrong with all
+// of them is wrong.
 
-// judge reports what is wrong with a policy in itself. Fields with a mistake are unread from then on.
+// judge reports what is wrong with a policy in itself. Fields with a mistake are unread from then
+// on.
 func (p *policy) judge(r *reader, path string) {
 	faults := wrong(p.standIns(), tiered.Policy.Validate)
 	for _, f := range slices.DeleteFunc(faults, func(f fault) bool { return p.unread[f.field] }) {
@@ -34,7 +36,8 @@ func (p *policy) judge(r *reader, path string) {
 	}
 }
 
-// couldBe returns the policies with one limit for all keys that a policy could be, the largest first.
+// couldBe returns the policies with one limit for all keys that a policy could be, the largest
+// first.
 func (p policy) couldBe() (all []tiered.Policy) {
 	p.PerKey = nil
 	anyLimit := p.unread["PerKey"] || p.unread["Plans"]

@@ -31,11 +31,13 @@ type built struct {
 	find    func(netip.Addr) (r Range, found bool) // the exception of an address; nil if there are none
 	instead map[string]int                         // the number of what holds for a range, by its policy
 
-	// once limits a request that meets this route only. turn limits a meeting of a request: see visit.
+	// once limits a request that meets this route only. turn limits a meeting of a request: see
+	// visit.
 	once, turn func(http.Handler) http.Handler
 }
 
-// build makes the limits of a route. It skips the others: they are there for handlers that settle them by their names.
+// build makes the limits of a route. It skips the others: they are there for handlers that settle
+// them by their names.
 func build(route Route, others []Limit, g *tiered.Group, o *httplimit.Options) (b built, err error) {
 	b.limits, b.exempt = route.Limits, route.ExemptPreflights
 	if o == nil || !o.Settle {
@@ -219,7 +221,8 @@ func (v *visit) next(ctx context.Context, w http.ResponseWriter) {
 	v.turn[of].ServeHTTP(w, r)
 }
 
-// counts notes that a limit of the route that is asked counts the request: by its key, or with those that have none.
+// counts notes that a limit of the route that is asked counts the request: by its key, or with
+// those that have none.
 func (v *visit) counts(limit int, cost int64) {
 	if limit >= len(v.of) {
 		return
@@ -230,8 +233,8 @@ func (v *visit) counts(limit int, cost int64) {
 	v.uses[v.of[limit]] = cost
 }
 
-// copy returns the request for the limits of a route. It shares all but the pattern and the values of wildcards, which
-// may be those of a mux around the middleware.
+// copy returns the request for the limits of a route. It shares all but the pattern and the values
+// of wildcards, which may be those of a mux around the middleware.
 func (v *visit) copy(ctx context.Context) *http.Request {
 	r := v.request
 	c := &http.Request{
@@ -243,14 +246,15 @@ func (v *visit) copy(ctx context.Context) *http.Request {
 	return c.WithContext(context.WithValue(ctx, canonical.Request{}, v))
 }
 
-// admitted goes on with a request that a route has admitted. A function of the options may have read its form.
+// admitted goes on with a request that a route has admitted. A function of the options may have
+// read its form.
 func (v *visit) admitted(w http.ResponseWriter, r *http.Request) {
 	v.request.Body, v.request.Form, v.request.PostForm, v.request.MultipartForm = r.Body, r.Form, r.PostForm, r.MultipartForm
 	v.next(r.Context(), w)
 }
 
-// use names the policy and the key by which a limit counts a meeting: two meetings of a request with the same name count
-// for the same.
+// use names the policy and the key by which a limit counts a meeting: two meetings of a request
+// with the same name count for the same.
 func use(p *pattern, m meeting, l Limit) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%q %+v %+v %t", l.Policy, l.Key, l.Plan, l.Missing == httplimit.Together)

@@ -14,8 +14,8 @@ import (
 // mostLost bounds what a log line names.
 const mostLost = 10
 
-// lost names what a version of a file has and the next one has not: policies, rules, fields, keys. Each is named once,
-// by the outermost. Both are valid files.
+// lost names what a version of a file has and the next one has not: policies, rules, fields, keys.
+// Each is named once, by the outermost. Both are valid files.
 func lost(before, after []byte) []string {
 	a, errA := strictyaml.Document("", before, MaxSize, "")
 	b, errB := strictyaml.Document("", after, MaxSize, "")

@@ -11,18 +11,18 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/canonical"
 )
 
-// A client may spell a URL in many ways, and servers read them differently: http.ServeMux looks at each segment for
-// itself, gin at the decoded path, a file server at the clean one, and others leave out ;parameters or the case of
-// letters. What stands behind the middleware is not known. So a request meets all routes that any such server could
-// serve it as.
+// A client may spell a URL in many ways, and servers read them differently: http.ServeMux looks at
+// each segment for itself, gin at the decoded path, a file server at the clean one, and others
+// leave out ;parameters or the case of letters. What stands behind the middleware is not known. So
+// a request meets all routes that any such server could serve it as.
 //
-// The readings of a path are: as it is encoded or decoded; with its empty parts, . and .. or without; with a slash at
-// its end or without; with ;parameters or without; with \ or / for it; as it is or in lower case; and //x/y also as /y.
-// What real gin, echo, chi, fiber and http.ServeMux serve, with their options, is among them. Each is looked up in the
-// table.
+// The readings of a path are: as it is encoded or decoded; with its empty parts, . and .. or
+// without; with a slash at its end or without; with ;parameters or without; with \ or / for it; as
+// it is or in lower case; and //x/y also as /y. What real gin, echo, chi, fiber and http.ServeMux
+// serve, with their options, is among them. Each is looked up in the table.
 
-// A path that is longer, in bytes as it was sent, or has more parts is read in one way only, and refused if there are
-// several: a client could make each request cost a millisecond.
+// A path that is longer, in bytes as it was sent, or has more parts is read in one way only, and
+// refused if there are several: a client could make each request cost a millisecond.
 const (
 	longest   = 4 << 10
 	mostParts = 100
@@ -39,8 +39,9 @@ type meeting struct {
 	values []string // of its wildcards
 }
 
-// isPlain reports whether all readings of a request are the same but for a slash at the end of the path and the case of
-// its letters. Most are. cased is true if the path has letters that are not in lower case.
+// isPlain reports whether all readings of a request are the same but for a slash at the end of the
+// path and the case of its letters. Most are. cased is true if the path has letters that are not in
+// lower case.
 func (t *table) isPlain(r *http.Request) (plain, cased bool) {
 	p := r.URL.Path
 	if r.URL.RawPath != "" || p == "" || p[0] != '/' || r.RequestURI == "*" {
@@ -73,8 +74,8 @@ func bareHost(host string) string {
 	return host
 }
 
-// find returns the only meeting of a plain request, or one with route -1 if it meets none. It reports false if there
-// may be more.
+// find returns the only meeting of a plain request, or one with route -1 if it meets none. It
+// reports false if there may be more.
 func (t *table) find(r *http.Request) (m meeting, ok bool) {
 	plain, cased := t.isPlain(r)
 	if !plain {
@@ -128,7 +129,8 @@ func turn(path []string) []string {
 	return nil
 }
 
-// meetings returns all routes that a request meets, each once for each choice of its wildcards' values.
+// meetings returns all routes that a request meets, each once for each choice of its wildcards'
+// values.
 func (t *table) meetings(r *http.Request) (all []meeting) {
 	hosts, methods := []string{""}, distinct(r.Method, strings.ToUpper(r.Method))
 	if t.hosts {

@@ -54,7 +54,8 @@ http:
 	}
 }
 
-// Of a request that meets several routes, a limit has counted what it has seen a key of, and nothing else.
+// Of a request that meets several routes, a limit has counted what it has seen a key of, and
+// nothing else.
 func TestWhatARouteHasNotCountedTheNextCounts(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -94,7 +95,8 @@ http:
 	}
 }
 
-// The policies of limits that stand in for each other can be settled where a range has another limit.
+// The policies of limits that stand in for each other can be settled where a range has another
+// limit.
 func TestNextWithRangesAndSettle(t *testing.T) {
 	m, _ := middleware(t, `version: 1
 policies: [{name: a, limit: 4/h}, {name: b, limit: 6/h}]

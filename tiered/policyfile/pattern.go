@@ -30,7 +30,8 @@ type segment struct {
 // hostName is a name that a client may send as a host.
 var hostName = regexp.MustCompile(`^[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)
 
-// parsePattern reads a pattern of [http.ServeMux]. It refuses those that the mux takes, and that no request meets.
+// parsePattern reads a pattern of [http.ServeMux]. It refuses those that the mux takes, and that no
+// request meets.
 func parsePattern(text string) (p pattern, err error) {
 	if err := register(http.NewServeMux(), text, http.NotFoundHandler()); err != nil {
 		return p, fmt.Errorf("is %s: %w", strictyaml.Quote(text), err)
@@ -91,8 +92,8 @@ func parsePattern(text string) (p pattern, err error) {
 // String returns the pattern for a mux. Its host is in one spelling.
 func (p pattern) String() string { return p.write(func(s string) string { return s }, false) }
 
-// folded returns the pattern in lower case, for a mux that does not tell cases apart. Wildcards have the names of their
-// places, because names do not matter.
+// folded returns the pattern in lower case, for a mux that does not tell cases apart. Wildcards
+// have the names of their places, because names do not matter.
 func (p pattern) folded() string { return p.write(strings.ToLower, true) }
 
 func (p pattern) write(literal func(string) string, places bool) string {
@@ -127,7 +128,8 @@ func (p pattern) isExact(path []string) bool {
 	return !p.segments[n-1].rest || len(path) == n && path[n-1] == ""
 }
 
-// values are those of the pattern's wildcards in a path that it matches, in the order of the pattern.
+// values are those of the pattern's wildcards in a path that it matches, in the order of the
+// pattern.
 func (p pattern) values(path []string) (all []string) {
 	for i, s := range p.segments {
 		switch {

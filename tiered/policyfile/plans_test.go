@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// A request goes by the plan whose name is in the header, and one without a plan, or with an unknown one, by the policy's limit.
+// A request goes by the plan whose name is in the header, and one without a plan, or with an
+// unknown one, by the policy's limit.
 func TestPlanInAHeader(t *testing.T) {
 	const file = `version: 1
 policies: [{name: per-user, limit: 100/min, plans: {pro: 1000/min, staff: unlimited}}]

@@ -24,8 +24,9 @@ type policy struct {
 	could  []tiered.Policy       // what couldBe returned
 }
 
-// policyFields has the fields of a policy, in the order in which they are read and written. For a new field of
-// [tiered.Policy], add a line here and an entry to schema.json. TestEveryFieldOfAPolicy says what else there is.
+// policyFields has the fields of a policy, in the order in which they are read and written. For a
+// new field of [tiered.Policy], add a line here and an entry to schema.json.
+// TestEveryFieldOfAPolicy says what else there is.
 var policyFields = []policyField{
 	simple("name", "Name", func(p *policy) *string { return &p.Name }, text, yamlText, "a"),
 	simple("limit", "Limit", func(p *policy) *tiered.Limit { return &p.Limit }, tiered.ParseLimit, yamlString,
@@ -66,7 +67,8 @@ type policyField struct {
 	standIns []func(*policy)          // each sets a value that it could have if it is unread; none if what was read will do
 }
 
-// special returns a field with a reader of its own. Unread, it could have each of some values, or else the zero value.
+// special returns a field with a reader of its own. Unread, it could have each of some values, or
+// else the zero value.
 func special[T any](
 	word, of string, in func(*policy) *T, read func(*policy, *reader, string, *yaml.Node), write func(T) *yaml.Node, standIns ...T,
 ) policyField {
@@ -220,8 +222,8 @@ type keyLimit struct {
 	node   *yaml.Node
 }
 
-// ofKeys returns the field for limits of single keys, or of prefixes. Keys are those of clients, which no line of a log
-// contains.
+// ofKeys returns the field for limits of single keys, or of prefixes. Keys are those of clients,
+// which no line of a log contains.
 func ofKeys(word string, prefix bool) policyField {
 	read := func(p *policy, r *reader, path string, n *yaml.Node) {
 		r.Keys(path, n, func(key, value *yaml.Node) {
@@ -247,7 +249,8 @@ func ofKeys(word string, prefix bool) policyField {
 	return policyField{word, "PerKey", read, write, nil}
 }
 
-// perKey returns a [tiered.Policy].PerKey: the limit of the key itself counts, or else that of its longest prefix.
+// perKey returns a [tiered.Policy].PerKey: the limit of the key itself counts, or else that of its
+// longest prefix.
 func perKey(all []keyLimit) func(string) tiered.Limit {
 	keys, prefixes, longest := map[string]tiered.Limit{}, map[string]tiered.Limit{}, 0
 	for _, k := range all {

@@ -12,8 +12,8 @@ const onePerHour = "version: 1\npolicies: [{name: a, limit: 1/h}]\nhttp:\n"
 // preflight are the fields of one.
 var preflight = []string{"Origin", "https://shop.example", "Access-Control-Request-Method", "PUT"}
 
-// Browsers send preflights without a credential. A rule lets them pass by a word, or another rule limits nothing. Neither
-// lets anything else pass.
+// Browsers send preflights without a credential. A rule lets them pass by a word, or another rule
+// limits nothing. Neither lets anything else pass.
 func TestPreflightsMayPass(t *testing.T) {
 	const none = http.StatusBadRequest // without a credential
 	const limits = "    limits: [{policy: a, key: credential Authorization}]\n"

@@ -57,8 +57,8 @@ func (e Exceptions) LimitsOf(r Range) []Limit {
 // unlimited is the word for a range without a limit.
 const unlimited = "unlimited"
 
-// exceptions returns the fields of a rule that say which addresses have other limits. end must be called after the
-// limits have been read.
+// exceptions returns the fields of a rule that say which addresses have other limits. end must be
+// called after the limits have been read.
 func (r *reader) exceptions(
 	e *Exceptions, w words, check func(Key) error,
 ) (fields []field, end func(path string, limits []Limit)) {
@@ -127,8 +127,8 @@ func (r *reader) ranges(path string, n *yaml.Node) (all []Range) {
 	return all
 }
 
-// parseRange reads a range of addresses, or one address. An IPv4 range in IPv6 form is that of IPv4, because addresses
-// of clients are read so.
+// parseRange reads a range of addresses, or one address. An IPv4 range in IPv6 form is that of
+// IPv4, because addresses of clients are read so.
 func parseRange(text string) (p netip.Prefix, err error) {
 	shown := "" // a text that is no address may be a key of a client, with a wrong indentation
 	if isLikeAddress(text) {
@@ -172,7 +172,8 @@ func rangeText(p netip.Prefix) string {
 	return p.String()
 }
 
-// text returns the fields of a rule for its exceptions: names and values by turns, none if there are none.
+// text returns the fields of a rule for its exceptions: names and values by turns, none if there
+// are none.
 func (e Exceptions) text() (fields []any) {
 	if len(e.Ranges) == 0 {
 		return nil

@@ -36,8 +36,8 @@ http:
       198.51.100.0/24: blocked
 `
 
-// What comes from a range has the limit of the longest range that has its address, as the key of the rule's limits finds it,
-// however the URL is spelled. All else has the rule's.
+// What comes from a range has the limit of the longest range that has its address, as the key of
+// the rule's limits finds it, however the URL is spelled. All else has the rule's.
 func TestRangesOfAddresses(t *testing.T) {
 	for name, c := range map[string]struct {
 		peer, forwarded string
@@ -82,7 +82,8 @@ func TestRangesOfAddresses(t *testing.T) {
 	}
 }
 
-// A request that meets two rules has the exceptions of each: blocked by one is blocked, and one policy counts it once.
+// A request that meets two rules has the exceptions of each: blocked by one is blocked, and one
+// policy counts it once.
 func TestRangesOfSeveralRules(t *testing.T) {
 	const file = `version: 1
 policies:
@@ -110,7 +111,8 @@ http:
 	}
 }
 
-// A handler settles what the rule's limits have cost, by their names. It makes no difference to it if a range has others.
+// A handler settles what the rule's limits have cost, by their names. It makes no difference to it
+// if a range has others.
 func TestRangesAndSettle(t *testing.T) {
 	const file = `version: 1
 policies:

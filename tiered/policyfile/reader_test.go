@@ -63,7 +63,8 @@ grpc:
     limits: [] # grpc
 `
 
-// mistakes are texts that take the place of a right one, and how each line begins of what is said of them.
+// mistakes are texts that take the place of a right one, and how each line begins of what is said
+// of them.
 var mistakes = []struct{ good, bad, want string }{
 	{"version: 1", "version: 2", `1:10: version is "2": must be 1`},
 	{"name: a", "name: a b", `5:11: policies[1]: Policy.Name is "a b": must be 1 to 64 of A-Z a-z 0-9 _ . -`},
@@ -223,8 +224,8 @@ func mistakesOf(text string) []string {
 	return all
 }
 
-// Each mistake is told with its place, and where our code is is not. No mistake hides another, and two together make up no
-// third one: each pair of mistakes says what each of them says alone.
+// Each mistake is told with its place, and where our code is is not. No mistake hides another, and
+// two together make up no third one: each pair of mistakes says what each of them says alone.
 func TestMistakes(t *testing.T) {
 	if all := mistakesOf(right); all != nil {
 		t.Fatalf("the file has mistakes: %q", all)
@@ -273,7 +274,8 @@ func follows(mistake, pair string) bool {
 	return false
 }
 
-// A cost that no key of the policy ever has is a mistake, of a route, of a gRPC method, and of a File made by hand. A key with a limit of its own may have it.
+// A cost that no key of the policy ever has is a mistake, of a route, of a gRPC method, and of a
+// File made by hand. A key with a limit of its own may have it.
 func TestCostThatNobodyHas(t *testing.T) {
 	for _, c := range []struct{ policy, cost, want string }{
 		{"limit: 10/h", "11", "must be at most 10, because Policy.Limit.Tokens is 10"},
@@ -303,7 +305,8 @@ func TestCostThatNobodyHas(t *testing.T) {
 			}
 		}
 	}
-	// The limit that cannot be read may be large enough, also if something else is wrong with the policy.
+	// The limit that cannot be read may be large enough, also if something else is wrong with the
+	// policy.
 	_, err := policyfile.Parse("p.yaml", []byte("version: 1\npolicies: [{name: a b, limit: 10/h, keys: {ann: many}}]\n"+
 		"http:\n  - match: /\n    limits: [{policy: a b, key: ip, cost: 11}]\n"))
 	if err == nil || strings.Contains(err.Error(), "cost") {
@@ -325,7 +328,8 @@ func TestCostThatNobodyHas(t *testing.T) {
 	}
 }
 
-// A credential counts by its hash. So a limit of a key that is none would meet nobody, and a blocked client would pass.
+// A credential counts by its hash. So a limit of a key that is none would meet nobody, and a
+// blocked client would pass.
 func TestKeysThatNoCredentialHas(t *testing.T) {
 	const text = `version: 1
 policies:

@@ -93,8 +93,8 @@ grpc:
     limits: []
 `
 
-// A version of a file that differs in one field is used or refused as a whole. Whatever it is, requests are limited by the
-// file that is in force. TestMistakes has what else is refused.
+// A version of a file that differs in one field is used or refused as a whole. Whatever it is,
+// requests are limited by the file that is in force. TestMistakes has what else is refused.
 func TestFilesThatDifferInOneField(t *testing.T) {
 	const stays, wrong = "must stay", "must be"
 	tried := map[string]bool{}
@@ -218,8 +218,8 @@ func said(all []tiered.Policy) string {
 	return strings.Join(texts, "\n")
 }
 
-// isKept sends requests of several users until each would be refused, and checks that no more are admitted than the rule
-// in force says.
+// isKept sends requests of several users until each would be refused, and checks that no more are
+// admitted than the rule in force says.
 func (d *desk) isKept(t *testing.T, what string) {
 	h := d.Middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	route := d.File().HTTP[0]

@@ -44,7 +44,8 @@ func behind(t *testing.T, text string) http.Handler {
 	return m(served)
 }
 
-// ask sends a request, and returns the status. Fields are names and values by turns. That of "peer" is the client's address.
+// ask sends a request, and returns the status. Fields are names and values by turns. That of "peer"
+// is the client's address.
 func ask(h http.Handler, method, target string, fields ...string) int {
 	r, w := httptest.NewRequest(method, target, nil), httptest.NewRecorder()
 	for i := 0; i < len(fields); i += 2 {

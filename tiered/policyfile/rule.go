@@ -58,7 +58,8 @@ type finder struct {
 // words are those by which a rule says where something of a request is found.
 type words struct{ keys, plans map[string]finder }
 
-// limitsOf reads the limits of a route or of a method, which has these words. check says what is wrong with a key.
+// limitsOf reads the limits of a route or of a method, which has these words. check says what is
+// wrong with a key.
 func (r *reader) limitsOf(path string, n *yaml.Node, w words, check func(Key) error) (all []Limit) {
 	lines := map[string]int{} // of policies
 	r.list(path, n, func(path string, n *yaml.Node) {
@@ -117,8 +118,8 @@ func (r *reader) limitOf(path string, n *yaml.Node, w words, check func(Key) err
 	return l
 }
 
-// meetable reports a key that is a hash, if the policy has limits of keys that are none: no request would have such a
-// limit, not even one that is blocked.
+// meetable reports a key that is a hash, if the policy has limits of keys that are none: no request
+// would have such a limit, not even one that is blocked.
 func (r *reader) meetable(path string, n *yaml.Node, w words, l Limit) {
 	i := r.policy(l.Policy)
 	if i < 0 || !w.keys[l.Key[0].Kind].hash {
@@ -153,8 +154,8 @@ func (r *reader) affordable(path string, n *yaml.Node, l Limit) {
 	}
 }
 
-// oneOf returns what reads what a request counts for: one of the words, and what that needs. check says what is wrong
-// with it.
+// oneOf returns what reads what a request counts for: one of the words, and what that needs. check
+// says what is wrong with it.
 func oneOf(words map[string]finder, check func(Key) error) func(string) (Key, error) {
 	return func(text string) (Key, error) {
 		k, err := parseKey(text, words)
@@ -197,8 +198,8 @@ func parseKey(text string, words map[string]finder) (k Key, err error) {
 	return k, err
 }
 
-// bits reads what may follow an address: two numbers, the bits of IPv4 and of IPv6 by which it is counted. It returns what
-// stands before them.
+// bits reads what may follow an address: two numbers, the bits of IPv4 and of IPv6 by which it is
+// counted. It returns what stands before them.
 func (k *Key) bits(args []string, needs argument) ([]string, error) {
 	before := max(len(args)-2, 0)
 	if needs == noArgument {

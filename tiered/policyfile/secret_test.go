@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Keys of clients may be secrets, such as tokens of an API. Whatever is wrong with one, or near it, no line of the log and no
-// error shows it. Both say the line and the column.
+// Keys of clients may be secrets, such as tokens of an API. Whatever is wrong with one, or near it,
+// no line of the log and no error shows it. Both say the line and the column.
 func TestNoErrorShowsAKey(t *testing.T) {
 	const file = "version: 1\npolicies:\n  - name: a\n    limit: 40/h\n    algorithm: fixed window\n    keys:\n      sk-live-1: 20/h\n" +
 		"      sk-live-2: 30/h\n    prefixes:\n      sk-test-: 10/h\n"

@@ -16,7 +16,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
-// spelled are routes, and for each a request that meets it. Of two routes that a path matches the earlier one counts.
+// spelled are routes, and for each a request that meets it. Of two routes that a path matches the
+// earlier one counts.
 var spelled = []struct{ match, method, host, path string }{
 	{"api.example.com/admin/", "GET", "api.example.com", "/admin/users"},
 	{"api.example.com/", "GET", "api.example.com", "/users/7"},
@@ -33,7 +34,8 @@ var spelled = []struct{ match, method, host, path string }{
 	{"/", "GET", "x", "/else/where"},
 }
 
-// server is how something behind the middleware reads a path: into the parts that it matches with its routes.
+// server is how something behind the middleware reads a path: into the parts that it matches with
+// its routes.
 type server struct {
 	name  string
 	lower bool // it does not tell upper and lower case apart, neither in paths nor in methods
@@ -59,8 +61,8 @@ func withoutParameters(p string) string {
 	return strings.Join(all, "/")
 }
 
-// servers are the ways of net/http handlers, of gin, echo, chi, fiber and fasthttp, of nginx, and of services behind a
-// proxy in other languages.
+// servers are the ways of net/http handlers, of gin, echo, chi, fiber and fasthttp, of nginx, and
+// of services behind a proxy in other languages.
 var servers = []server{
 	{name: "decoded, as gin", parts: func(u *url.URL) []string { return parts(u.Path) }},
 	{name: "clean and decoded, as a file server and nginx", parts: func(u *url.URL) []string { return cleaned(u.Path) }},
@@ -163,9 +165,9 @@ func (s server) all(want, got []string) bool {
 	return true
 }
 
-// However a client spells a URL, its host and its method: if a server serves the request as a route, the route's limit
-// counts it. One of the servers is a real ServeMux with the same routes. As it is usually spelled, a request counts for its
-// own route only.
+// However a client spells a URL, its host and its method: if a server serves the request as a
+// route, the route's limit counts it. One of the servers is a real ServeMux with the same routes.
+// As it is usually spelled, a request counts for its own route only.
 func TestHoweverAURLIsSpelledItsRouteCounts(t *testing.T) {
 	var matches []string
 	for _, s := range spelled {
@@ -247,8 +249,8 @@ func TestHoweverAURLIsSpelledItsRouteCounts(t *testing.T) {
 	}
 }
 
-// Whatever routes a file has, and whatever a client asks for: the route that a ServeMux serves counts. A request without
-// anything that could be read in another way counts for no other.
+// Whatever routes a file has, and whatever a client asks for: the route that a ServeMux serves
+// counts. A request without anything that could be read in another way counts for no other.
 func TestAnyRoutesCountAsAMuxServesThem(t *testing.T) {
 	random := rand.New(rand.NewPCG(40, 3))
 	one := func(of ...string) string { return of[random.IntN(len(of))] }
@@ -316,7 +318,8 @@ func TestAnyRoutesCountAsAMuxServesThem(t *testing.T) {
 	}
 }
 
-// collide reports whether a file cannot have these routes, because they are in each other's way in lower case.
+// collide reports whether a file cannot have these routes, because they are in each other's way in
+// lower case.
 func collide(matches []string) bool {
 	text := "version: 1\npolicies: [{name: a, limit: 1/s}]\nhttp:\n"
 	for _, match := range matches {
@@ -326,8 +329,8 @@ func collide(matches []string) bool {
 	return err != nil && strings.Contains(err.Error(), "upper and lower case")
 }
 
-// Whatever the pattern and the request: none panics, and what a ServeMux serves as the pattern counts for it. A pattern that
-// is refused is refused with its text.
+// Whatever the pattern and the request: none panics, and what a ServeMux serves as the pattern
+// counts for it. A pattern that is refused is refused with its text.
 func FuzzMatch(f *testing.F) {
 	for _, s := range spelled {
 		f.Add(s.match, s.method, s.path, s.host)

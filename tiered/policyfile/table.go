@@ -10,7 +10,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 )
 
-// table finds the patterns that match a request. It chooses as [http.ServeMux] does, and never redirects.
+// table finds the patterns that match a request. It chooses as [http.ServeMux] does, and never
+// redirects.
 type table struct {
 	patterns []pattern
 	exact    tree
@@ -129,7 +130,8 @@ func match(by map[string]*node, method string, path []string) places {
 	return by[""].match(path)
 }
 
-// match finds what is left of a path. A part that is not the last may be empty: only a wildcard matches it.
+// match finds what is left of a path. A part that is not the last may be empty: only a wildcard
+// matches it.
 func (n *node) match(path []string) places {
 	switch {
 	case n == nil:

@@ -17,8 +17,9 @@ var missings = map[string]httplimit.Missing{
 	"refuse": httplimit.Refuse, "exempt": httplimit.Exempt, "together": httplimit.Together, "next": httplimit.Next,
 }
 
-// String returns the file as YAML, with all that it does not say: defaults, what they mean, and which requests a rule
-// meets. Parse reads it as the same file. Limits of single keys are there if the File was made by Load or Parse.
+// String returns the file as YAML, with all that it does not say: defaults, what they mean, and
+// which requests a rule meets. Parse reads it as the same file. Limits of single keys are there if
+// the File was made by Load or Parse.
 func (f *File) String() string {
 	if f == nil {
 		return ""

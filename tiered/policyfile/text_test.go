@@ -54,7 +54,8 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-// same checks that what is printed of a file reads as that file. It returns what is printed of that.
+// same checks that what is printed of a file reads as that file. It returns what is printed of
+// that.
 func same(t failer, f *policyfile.File) string {
 	t.Helper()
 	again, err := policyfile.Parse("printed.yaml", []byte(f.String()))

@@ -24,7 +24,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
-// DefaultPoll is how often a file is read if nothing tells that it has changed, as on a network's file system.
+// DefaultPoll is how often a file is read if nothing tells that it has changed, as on a network's
+// file system.
 const DefaultPoll = 10 * time.Second
 
 // Options are the options of [Watch]. A nil *Options, and each zero field, means the default.
@@ -38,13 +39,13 @@ type Options struct {
 	// Logger gets a line for each reload; nil means [slog.Default].
 	Logger *slog.Logger
 
-	// Reloaded is called after each attempt to reload, with what was wrong. It runs on a goroutine of the Watcher, or on
-	// that of Reload.
+	// Reloaded is called after each attempt to reload, with what was wrong. It runs on a goroutine
+	// of the Watcher, or on that of Reload.
 	Reloaded func(error)
 }
 
-// Watcher keeps a Group up to date with a file. Its methods may be called concurrently. The zero Watcher and a nil one
-// have no file, and refuse all requests.
+// Watcher keeps a Group up to date with a file. Its methods may be called concurrently. The zero
+// Watcher and a nil one have no file, and refuse all requests.
 type Watcher struct {
 	path    string
 	group   *tiered.Group
@@ -81,16 +82,18 @@ type version struct {
 	limit func(http.Handler) http.Handler
 }
 
-// Watch loads a file, makes its policies those of the Group, and does so again whenever the file changes: see
-// [tiered.Group.SetPolicies]. [tiered.Stats] counts these reloads. It returns an error if the file cannot be read, or
-// has a mistake, or the Group cannot have its policies, or an option is not valid; then the Group is as before. Later
-// mistakes are logged, and change nothing. A file that was written just now is read again until it has stayed the same
-// for 0.1 s, which is the longest that this takes.
+// Watch loads a file, makes its policies those of the Group, and does so again whenever the file
+// changes: see [tiered.Group.SetPolicies]. [tiered.Stats] counts these reloads. It returns an error
+// if the file cannot be read, or has a mistake, or the Group cannot have its policies, or an option
+// is not valid; then the Group is as before. Later mistakes are logged, and change nothing. A file
+// that was written just now is read again until it has stayed the same for 0.1 s, which is the
+// longest that this takes.
 //
-// A file may be replaced, written in place, or reached through symbolic links that change, as those of a Kubernetes
-// ConfigMap. A change takes effect within a second. One that takes something away, such as a policy, a rule or a field,
-// or that leaves the last line without its end, may be half of a file that is being written: it takes effect after the
-// file has stayed so for five seconds, and a WARN line says what is gone.
+// A file may be replaced, written in place, or reached through symbolic links that change, as those
+// of a Kubernetes ConfigMap. A change takes effect within a second. One that takes something away,
+// such as a policy, a rule or a field, or that leaves the last line without its end, may be half of
+// a file that is being written: it takes effect after the file has stayed so for five seconds, and
+// a WARN line says what is gone.
 func Watch(path string, g *tiered.Group, o *Options) (*Watcher, error) {
 	w, err := newWatcher(path, g, o)
 	if err != nil {
@@ -135,7 +138,8 @@ func newWatcher(path string, g *tiered.Group, o *Options) (*Watcher, error) {
 	return w, errors.Join(all...)
 }
 
-// checkOptions finds what is wrong with the options of all middleware, before the Group has changed.
+// checkOptions finds what is wrong with the options of all middleware, before the Group has
+// changed.
 func checkOptions(o *httplimit.Options) error {
 	l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "none", Limit: tiered.Unlimited()}, nil)
 	if err != nil {
@@ -174,8 +178,8 @@ func (w *Watcher) Group() *tiered.Group {
 	return w.group
 }
 
-// Reload reads the file now, whether it has changed or not, and uses it at once. It returns what is wrong with it; then
-// nothing has changed.
+// Reload reads the file now, whether it has changed or not, and uses it at once. It returns what is
+// wrong with it; then nothing has changed.
 func (w *Watcher) Reload() error {
 	if w.isZero() {
 		return errors.New("policyfile: the Watcher is nil or zero: must be made by Watch")
@@ -233,7 +237,8 @@ func (w *Watcher) parse(r *draft) {
 	}
 }
 
-// use makes the Group that of the file. All that a file can make fail is tried before the Group changes.
+// use makes the Group that of the file. All that a file can make fail is tried before the Group
+// changes.
 func (w *Watcher) use(r *draft) (err error) {
 	defer changes.Survive(&err)
 	if w.parse(r); r.err != nil {
@@ -338,7 +343,8 @@ func (w *Watcher) check() {
 	}
 }
 
-// look reads the file, and uses it if it is new and has been quiet. It reports whether it has to be read again soon.
+// look reads the file, and uses it if it is new and has been quiet. It reports whether it has to be
+// read again soon.
 func (w *Watcher) look() (again bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

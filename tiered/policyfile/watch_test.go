@@ -67,8 +67,8 @@ func (f *folder) limit(name string) string {
 	return l.Policy().Limit.String()
 }
 
-// Where no events are to be had the log says so, and the file is polled. Here the way to it goes up from behind a link, so
-// that its folder by name does not exist.
+// Where no events are to be had the log says so, and the file is polled. Here the way to it goes up
+// from behind a link, so that its folder by name does not exist.
 func TestWatchWithoutEvents(t *testing.T) {
 	dir := t.TempDir()
 	fatal.If(t, os.MkdirAll(dir+"/a/b/c", 0o700))

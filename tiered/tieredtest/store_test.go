@@ -43,8 +43,8 @@ func service(t *testing.T, store remote.Store) http.Handler {
 	return mux
 }
 
-// A whole service goes through an outage: each policy decides by its fail mode, two replicas share, and all is as before
-// afterwards.
+// A whole service goes through an outage: each policy decides by its fail mode, two replicas share,
+// and all is as before afterwards.
 func TestServiceOnAStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := tieredtest.NewStore()

@@ -1,8 +1,9 @@
-// Package tieredtest makes limiters for the tests of a service. They need no Redis, and no test sleeps. [New] makes one
-// Limiter, and [NewStore] what takes the place of Redis under a whole service with all its policies.
+// Package tieredtest makes limiters for the tests of a service. They need no Redis, and no test
+// sleeps. [New] makes one Limiter, and [NewStore] what takes the place of Redis under a whole
+// service with all its policies.
 //
-// A test runs in a bubble of testing/synctest. There time passes only when all goroutines wait, so a minute takes no
-// time.
+// A test runs in a bubble of testing/synctest. There time passes only when all goroutines wait, so
+// a minute takes no time.
 //
 //	func TestTenPerMinute(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -24,8 +25,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// Limiter is a Limiter over a store in memory, which counts as Redis does. All methods may be called concurrently, but
-// Advance.
+// Limiter is a Limiter over a store in memory, which counts as Redis does. All methods may be
+// called concurrently, but Advance.
 type Limiter struct {
 	*tiered.Limiter
 
@@ -34,8 +35,8 @@ type Limiter struct {
 	policy tiered.Policy
 }
 
-// New returns a Limiter that decides by p. It closes itself when the test ends. It fails the test if p is not valid, or
-// if the test is not in a bubble of testing/synctest.
+// New returns a Limiter that decides by p. It closes itself when the test ends. It fails the test
+// if p is not valid, or if the test is not in a bubble of testing/synctest.
 func New(t testing.TB, p tiered.Policy) *Limiter {
 	t.Helper()
 	if !inBubble() {
@@ -51,8 +52,9 @@ func inBubble() (in bool) {
 	return
 }
 
-// Replica returns another Limiter with the same policy and the same store, as in another process of the service: they
-// share the limit. Within three seconds all know how many they are, which counts for FailLocal.
+// Replica returns another Limiter with the same policy and the same store, as in another process of
+// the service: they share the limit. Within three seconds all know how many they are, which counts
+// for FailLocal.
 func (l *Limiter) Replica() *Limiter {
 	l.t.Helper()
 	return start(l.t, l.store, l.policy)
@@ -76,19 +78,21 @@ func start(t testing.TB, store *Store, p tiered.Policy) *Limiter {
 // Advance lets d pass, for all that is in the bubble.
 func (l *Limiter) Advance(d time.Duration) { time.Sleep(d) }
 
-// Fail makes Redis fail, for all replicas: from now on the policy's FailMode decides over what is not
-// leased, and not known to be over its limit.
+// Fail makes Redis fail, for all replicas: from now on the policy's FailMode decides over what is
+// not leased, and not known to be over its limit.
 func (l *Limiter) Fail() { l.store.Fail() }
 
-// Heal ends Fail. Redis decides again within a second of requests, or within three seconds without any: let four pass.
+// Heal ends Fail. Redis decides again within a second of requests, or within three seconds without
+// any: let four pass.
 func (l *Limiter) Heal() { l.store.Heal() }
 
 // mostTakes is far more often than Exhaust takes tokens: each time it takes what the key has left.
 const mostTakes = 10_000
 
-// Exhaust takes all tokens that the key has now, in Redis and in this Limiter. The next request for it is refused, with
-// the RetryAfter of the limit. It fails the test if that cannot be: where everything is admitted, as after AllowAll, in
-// Shadow mode, with FailOpen in an outage and for an Unlimited key, and where everything is refused for another reason.
+// Exhaust takes all tokens that the key has now, in Redis and in this Limiter. The next request for
+// it is refused, with the RetryAfter of the limit. It fails the test if that cannot be: where
+// everything is admitted, as after AllowAll, in Shadow mode, with FailOpen in an outage and for an
+// Unlimited key, and where everything is refused for another reason.
 func (l *Limiter) Exhaust(key string) {
 	l.t.Helper()
 	var d tiered.Decision
@@ -107,17 +111,17 @@ func (l *Limiter) Exhaust(key string) {
 	l.t.Fatalf("tieredtest: Exhaust: this key cannot be exhausted, because it is still admitted: %v", d)
 }
 
-// AllowAll lets this Limiter admit everything from now on: what the limit would refuse is admitted with Reason
-// Shadowed.
+// AllowAll lets this Limiter admit everything from now on: what the limit would refuse is admitted
+// with Reason Shadowed.
 func (l *Limiter) AllowAll() {
 	p := l.policy
 	p.Shadow = true
 	l.set(p)
 }
 
-// DenyAll lets this Limiter refuse everything from now on, with Reason ExceedsBurst and without a RetryAfter. Use
-// [Limiter.Exhaust] for a refusal by the limit. With [tiered.Policy].Also it fails the test, because such a policy
-// cannot be blocked.
+// DenyAll lets this Limiter refuse everything from now on, with Reason ExceedsBurst and without a
+// RetryAfter. Use [Limiter.Exhaust] for a refusal by the limit. With [tiered.Policy].Also it fails
+// the test, because such a policy cannot be blocked.
 func (l *Limiter) DenyAll() {
 	p := l.policy
 	p.PerKey = func(string) tiered.Limit { return tiered.Blocked() }

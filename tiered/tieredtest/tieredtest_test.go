@@ -117,7 +117,8 @@ func TestClosesInAnOutage(t *testing.T) {
 	})
 }
 
-// Exhaust of a key that is never refused, or never by its limit, fails the test at once, and says why.
+// Exhaust of a key that is never refused, or never by its limit, fails the test at once, and says
+// why.
 func TestExhaustOfWhatIsNeverExhausted(t *testing.T) {
 	limit := tiered.PerMinute(10)
 	for name, c := range map[string]struct {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// header says on what, of what and with what was measured, in benchfmt's configuration lines. The processor's name comes
-// with the results.
+// header says on what, of what and with what was measured, in benchfmt's configuration lines. The
+// processor's name comes with the results.
 func header() (string, error) {
 	var problems []error
 	said := func(name string, args ...string) string {

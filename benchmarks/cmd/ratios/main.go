@@ -1,9 +1,10 @@
-// Command ratios runs every test that measures a claim about speed, and prints the claims, one line each: name, value,
-// bound or "no bound", and verdict (ok or MISS), separated by tabs.
+// Command ratios runs every test that measures a claim about speed, and prints the claims, one line
+// each: name, value, bound or "no bound", and verdict (ok or MISS), separated by tabs.
 //
-// It is run in the directory of the benchmarks module. Lines go to the standard output as they come, and nothing else does;
-// what the tests of a module say besides goes to the standard error when one of them fails. It ends with 1 on a MISS, on a
-// test that fails, and when a module has no line.
+// It is run in the directory of the benchmarks module. Lines go to the standard output as they
+// come, and nothing else does; what the tests of a module say besides goes to the standard error
+// when one of them fails. It ends with 1 on a MISS, on a test that fails, and when a module has no
+// line.
 package main
 
 import (

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Documents returns the documents that quote results, by path, with these results in them. They are found from the
-// directory docs.
+// Documents returns the documents that quote results, by path, with these results in them. They are
+// found from the directory docs.
 func (r *Results) Documents(docs string) (map[string]string, error) {
 	claims, err := r.Claims()
 	if err != nil {
@@ -28,7 +28,8 @@ func (r *Results) Documents(docs string) (map[string]string, error) {
 	return documents, nil
 }
 
-// replace puts body between the two markers in text, in place of what is there. Nothing outside them is touched.
+// replace puts body between the two markers in text, in place of what is there. Nothing outside
+// them is touched.
 func replace(text, body string) (string, error) {
 	before, rest, begins := strings.Cut(text, begin)
 	_, after, ends := strings.Cut(rest, end)

@@ -1,4 +1,5 @@
-// Package report makes tables out of the raw output of the benchmarks, and writes them between markers in documents.
+// Package report makes tables out of the raw output of the benchmarks, and writes them between
+// markers in documents.
 package report
 
 import (

@@ -3,7 +3,8 @@
 //	limits, err := grpcfile.New(watcher, nil)
 //	server := grpc.NewServer(limits.ServerOptions()...)
 //
-// It is a package of its own, so that programs without a policy file do not contain a reader of YAML.
+// It is a package of its own, so that programs without a policy file do not contain a reader of
+// YAML.
 package grpcfile
 
 import (
@@ -28,8 +29,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
-// Server limits calls by the rules under "grpc" in a policy file. Each call follows the latest version of the file that
-// is in force. All methods may be called concurrently.
+// Server limits calls by the rules under "grpc" in a policy file. Each call follows the latest
+// version of the file that is in force. All methods may be called concurrently.
 type Server struct {
 	watcher *policyfile.Watcher
 	options *grpclimit.Options
@@ -43,8 +44,8 @@ type rules struct {
 	by   map[string]*rule // by Match
 }
 
-// New returns a Server that follows a file. The options are those of [grpclimit.New]. It returns an error if w is nil
-// or zero, or if an option is not valid.
+// New returns a Server that follows a file. The options are those of [grpclimit.New]. It returns an
+// error if w is nil or zero, or if an option is not valid.
 func New(w *policyfile.Watcher, o *grpclimit.Options) (*Server, error) {
 	if w == nil {
 		return nil, errors.New("grpcfile: the Watcher is nil: must be set")
@@ -68,7 +69,8 @@ func New(w *policyfile.Watcher, o *grpclimit.Options) (*Server, error) {
 	return s, nil
 }
 
-// checkOptions finds what is wrong with the options, also if the file has no rules yet, or no policies.
+// checkOptions finds what is wrong with the options, also if the file has no rules yet, or no
+// policies.
 func checkOptions(o *grpclimit.Options) error {
 	l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "none", Limit: tiered.Unlimited()}, nil)
 	if err != nil {
@@ -118,8 +120,8 @@ func (s *Server) rule(m policyfile.Method) (r *rule, err error) {
 	return r, nil
 }
 
-// limits makes what limits calls, or nil if nothing does. It skips the others: they are there for handlers that settle them
-// by their names.
+// limits makes what limits calls, or nil if nothing does. It skips the others: they are there for
+// handlers that settle them by their names.
 func (s *Server) limits(all, others []policyfile.Limit) (*grpclimit.Server, error) {
 	if s.options == nil || !s.options.Settle {
 		others = nil
@@ -182,8 +184,8 @@ func keyOf(parts []policyfile.Key) grpclimit.Key {
 	return grpclimit.JoinKeys(all...)
 }
 
-// partOf returns the Key for one of the words that a file may have. For any other one it returns the zero Key, which
-// grpclimit.New refuses.
+// partOf returns the Key for one of the words that a file may have. For any other one it returns
+// the zero Key, which grpclimit.New refuses.
 func partOf(k policyfile.Key) grpclimit.Key {
 	key := wholePartOf(k)
 	if k.IPv4 != 0 || k.IPv6 != 0 {
@@ -246,7 +248,8 @@ func (s *Server) ruleOf(method string) *rule {
 	return r.by["/"]
 }
 
-// follow makes the rules of a new version of the file. If that fails, which is told once, those of before stay.
+// follow makes the rules of a new version of the file. If that fails, which is told once, those of
+// before stay.
 func (s *Server) follow(f *policyfile.File) *rules {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -267,8 +270,8 @@ func (s *Server) follow(f *policyfile.File) *rules {
 	return next
 }
 
-// ServerOptions returns the options of grpc.NewServer that add both interceptors. They run after those of options to
-// the left, and before those to the right.
+// ServerOptions returns the options of grpc.NewServer that add both interceptors. They run after
+// those of options to the left, and before those to the right.
 func (s *Server) ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(s.Unary), grpc.ChainStreamInterceptor(s.Stream)}
 }

@@ -321,7 +321,8 @@ grpc:
 	}
 }
 
-// A call has the limit of the range of its client's address, as x-forwarded-for of a trusted proxy has it.
+// A call has the limit of the range of its client's address, as x-forwarded-for of a trusted proxy
+// has it.
 func TestRangesOfAddresses(t *testing.T) {
 	f := follow(t, `version: 1
 policies:

@@ -37,7 +37,8 @@ type world struct {
 	envoys []*envoytest.Envoy
 }
 
-// through starts a world with envoy/envoy.yaml as it is, but for the timeout of the filter and what change changes.
+// through starts a world with envoy/envoy.yaml as it is, but for the timeout of the filter and what
+// change changes.
 func (p program) through(t *testing.T, timeout string, change func(*envoytest.Config), env ...string) *world {
 	t.Helper()
 	p.env = append(slices.Clip(p.env), append([]string{"TIERED_PROCESSES=3"}, env...)...)
@@ -99,8 +100,8 @@ type offered struct {
 	timeouts int
 }
 
-// offer asks through both Envoys by so many clients each, in a closed loop, until they have asked n times or for a time.
-// In the header, # is the number of the request.
+// offer asks through both Envoys by so many clients each, in a closed loop, until they have asked n
+// times or for a time. In the header, # is the number of the request.
 func (w *world) offer(t *testing.T, clients, n int, length time.Duration, header string) offered {
 	t.Helper()
 	return w.offerSlowly(t, clients, n, length, 0, header)
@@ -167,7 +168,8 @@ func (w *world) offerSlowly(t *testing.T, clients, n int, length, pause time.Dur
 	return sum
 }
 
-// askOnce sends a request on a connection and reads the answer. It costs little, because it shares the machine.
+// askOnce sends a request on a connection and reads the answer. It costs little, because it shares
+// the machine.
 func askOnce(c net.Conn, answers *bufio.Reader, path, header string) (status string, err error) {
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: shop\r\n%s\r\n\r\n", path, header); err != nil {
@@ -306,8 +308,8 @@ func fails(t *testing.T, p program, ours bool, begin, end func(*redistest.Server
 	return fmt.Sprintf("%d of %d; %d ms", o.Failed, o.asked, o.longest.Milliseconds())
 }
 
-// replicas plays that one of three replicas is gone, with a cluster as Envoy's examples have it, and with that of
-// envoy.yaml. What is not decided passes.
+// replicas plays that one of three replicas is gone, with a cluster as Envoy's examples have it,
+// and with that of envoy.yaml. What is not decided passes.
 func replicas(name string, away time.Duration, signal syscall.Signal) row {
 	return row{name + ": requests that pass, with a cluster of the examples; with that of envoy.yaml", func(t *testing.T, p program, ours bool) string {
 		var all []string
@@ -328,7 +330,8 @@ func replicas(name string, away time.Duration, signal syscall.Signal) row {
 	}}
 }
 
-// waited returns how long the threads of a process have waited for a processor, by the kernel's count.
+// waited returns how long the threads of a process have waited for a processor, by the kernel's
+// count.
 func waited(t *testing.T, pid int) (sum time.Duration) {
 	t.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
@@ -345,9 +348,10 @@ func waited(t *testing.T, pid int) (sum time.Duration) {
 	return sum
 }
 
-// inTime counts the calls that Envoy gives up while Redis is frozen, with a short timeout of Envoy's filter. Each request
-// has a key of its own. A round counts only if no process on the way has waited for a processor for longer, in all, than
-// the time that the service leaves for the way: otherwise the machine was too busy for any service.
+// inTime counts the calls that Envoy gives up while Redis is frozen, with a short timeout of
+// Envoy's filter. Each request has a key of its own. A round counts only if no process on the way
+// has waited for a processor for longer, in all, than the time that the service leaves for the way:
+// otherwise the machine was too busy for any service.
 func inTime(name string, timeout time.Duration) row {
 	return row{"Redis is frozen, and Envoy waits for " + name + ": calls that it gives up", func(t *testing.T, p program, ours bool) string {
 		w := p.through(t, fmt.Sprintf("%.3fs", timeout.Seconds()), nil)

@@ -34,14 +34,16 @@ descriptors:
 // standing is what only our file says of the last descriptor.
 const standing = "    tiered: {algorithm: token bucket, standing: true}\n"
 
-// A line is the median of this many rounds. In a round each service is offered the load for a time, one after the other.
+// A line is the median of this many rounds. In a round each service is offered the load for a time,
+// one after the other.
 const (
 	rounds = 7
 	turn   = 2 * time.Second
 	rate   = 3000 // calls per second: half of what two processors can do with the generator on them
 )
 
-// TestRatios prints the lines of `make rls-bench`. The processor time of the generator does not count.
+// TestRatios prints the lines of `make rls-bench`. The processor time of the generator does not
+// count.
 func TestRatios(t *testing.T) {
 	if os.Getenv("TIERED_TEST_RLS_BENCH") == "" {
 		t.Skip("takes two minutes, and builds envoyproxy/ratelimit: make rls-bench, or TIERED_TEST_RLS_BENCH=1")
@@ -111,8 +113,9 @@ func TestRatios(t *testing.T) {
 	bound("four replicas, edges of windows: hits over the limit", float64(overAdmission(t, ours)), 0, false)
 }
 
-// overAdmission offers more than the limit to four replicas for whole windows, and returns how many hits more than the
-// limit were admitted in them. No call is made near the beginning of the first window and the end of the last.
+// overAdmission offers more than the limit to four replicas for whole windows, and returns how many
+// hits more than the limit were admitted in them. No call is made near the beginning of the first
+// window and the end of the last.
 func overAdmission(t *testing.T, p program) int64 {
 	t.Helper()
 	const windows, limit, margin = 4, 300, 100 * time.Millisecond

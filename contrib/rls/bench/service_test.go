@@ -32,8 +32,9 @@ type program struct {
 	env    []string // besides what both get
 }
 
-// build builds both services. The settings of envoyproxy/ratelimit are the best that its README documents: writes to
-// Redis are collected for 150 µs, keys over their limit are cached in the process, and no statistics are sent.
+// build builds both services. The settings of envoyproxy/ratelimit are the best that its README
+// documents: writes to Redis are collected for 150 µs, keys over their limit are cached in the
+// process, and no statistics are sent.
 func build(t *testing.T) (ours, theirs program) {
 	t.Helper()
 	dir := t.TempDir()
@@ -71,7 +72,8 @@ type replica struct {
 	address string // of its gRPC port
 }
 
-// start starts replicas of a program with files of a configuration and a Redis of their own. They end with the test.
+// start starts replicas of a program with files of a configuration and a Redis of their own. They
+// end with the test.
 func (p program) start(t *testing.T, replicas int, files ...string) *service {
 	t.Helper()
 	s := &service{program: p, redis: redistest.StartOpen(t)}
@@ -159,7 +161,8 @@ func (s *service) cost(t *testing.T) (c cost) {
 	return c
 }
 
-// processorTime returns the processor time of a process, from proc(5). The kernel counts in hundredths of a second.
+// processorTime returns the processor time of a process, from proc(5). The kernel counts in
+// hundredths of a second.
 func processorTime(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	text := fatal.Get(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)))(t)

@@ -15,8 +15,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
-// theirTests says of each test of envoyproxy/ratelimit where its behavior is tested here, or why it is not. A word with
-// Test is a test of this module, and quoted is the name of a row of package behavior, which both services are asked.
+// theirTests says of each test of envoyproxy/ratelimit where its behavior is tested here, or why it
+// is not. A word with Test is a test of this module, and quoted is the name of a row of package
+// behavior, which both services are asked.
 var theirTests = map[string]string{
 	"config TestBasicConfig": `"a limit", "a value with a limit of its own", "descriptors within descriptors", ` +
 		`"what is not in the configuration", "unlimited"`,
@@ -103,8 +104,8 @@ const (
 	memcached = "memcached is not used"
 )
 
-// What theirTests names here exists, and it leaves out none of their tests. A test is found by the longest beginning of
-// its name.
+// What theirTests names here exists, and it leaves out none of their tests. A test is found by the
+// longest beginning of its name.
 func TestTheirTests(t *testing.T) {
 	here := map[string]bool{}
 	found := regexp.MustCompile(`(?m)^func (Test\w+)\(`)

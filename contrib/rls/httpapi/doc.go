@@ -1,4 +1,5 @@
-// Package httpapi serves the limits of a Group by HTTP and JSON, for programs in other languages than Go.
+// Package httpapi serves the limits of a Group by HTTP and JSON, for programs in other languages
+// than Go.
 //
 //	http.Handle("/v1/", must(httpapi.New(group, nil)))
 //

@@ -6,8 +6,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 )
 
-// OpenReservations returns a function that opens a reservation of so many bytes, and reports whether there was room: a
-// hundred megabytes of requests would take seconds.
+// OpenReservations returns a function that opens a reservation of so many bytes, and reports
+// whether there was room: a hundred megabytes of requests would take seconds.
 func OpenReservations(most int, life time.Duration) func(bytes int) bool {
 	r := newReservations(most, life)
 	return func(bytes int) bool {

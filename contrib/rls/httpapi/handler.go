@@ -28,21 +28,24 @@ var openAPI []byte
 
 // Options are the options of a handler. A nil *Options, and each zero field, means the default.
 type Options struct {
-	// MaxBody is the most bytes of a request's body: 1 kB … 16 MB; 0 means 64 kB. A longer body is answered with 413.
+	// MaxBody is the most bytes of a request's body: 1 kB … 16 MB; 0 means 64 kB. A longer body is
+	// answered with 413.
 	MaxBody int64
 
 	// MaxUses is the most uses in one request: 1 … 1000; 0 means 16.
 	MaxUses int
 
-	// MaxReservations is the most reservations that are kept: 1 … 10 million; 0 means 100 000, about 60 MB. If there
-	// are that many, /v1/reserve answers 503 and takes no tokens. With their keys they are also bounded to 1 kB for each
-	// on average, 1 MB at least, and one to a 128th of what is free, 64 kB at least.
+	// MaxReservations is the most reservations that are kept: 1 … 10 million; 0 means 100 000,
+	// about 60 MB. If there are that many, /v1/reserve answers 503 and takes no tokens. With their
+	// keys they are also bounded to 1 kB for each on average, 1 MB at least, and one to a 128th of
+	// what is free, 64 kB at least.
 	MaxReservations int
 
 	// Key, if set, makes the limiter's key of that in a request.
 	Key func(string) string
 
-	// Settle is how long a reservation can be settled: 1 s … 1 d; 0 means 10 min. After that its tokens are spent.
+	// Settle is how long a reservation can be settled: 1 s … 1 d; 0 means 10 min. After that its
+	// tokens are spent.
 	Settle time.Duration
 }
 
@@ -75,9 +78,9 @@ type handler struct {
 	reservations *reservations
 }
 
-// New returns a handler of the API for the policies of group, also for those that [tiered.Group.SetPolicies] adds
-// later. The paths begin with /v1/. It may be used concurrently. Who may ask is for the caller to decide: put a check
-// before it.
+// New returns a handler of the API for the policies of group, also for those that
+// [tiered.Group.SetPolicies] adds later. The paths begin with /v1/. It may be used concurrently.
+// Who may ask is for the caller to decide: put a check before it.
 func New(group *tiered.Group, o *Options) (http.Handler, error) {
 	f, err := fill(o)
 	switch {
@@ -189,8 +192,8 @@ func (h *handler) settle(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// uses reads what a request asks for. If it cannot, it answers the request and reports false. size is what
-// a reservation of them keeps, in bytes.
+// uses reads what a request asks for. If it cannot, it answers the request and reports false. size
+// is what a reservation of them keeps, in bytes.
 func (h *handler) uses(w http.ResponseWriter, r *http.Request) (uses []tiered.Use, size int, ok bool) {
 	var body take
 	if !h.read(w, r, &body) {
@@ -230,7 +233,8 @@ func (h *handler) uses(w http.ResponseWriter, r *http.Request) (uses []tiered.Us
 	return uses, size, true
 }
 
-// read reads a body that is one JSON object with known fields. If it cannot, it answers the request and reports false.
+// read reads a body that is one JSON object with known fields. If it cannot, it answers the request
+// and reports false.
 func (h *handler) read(w http.ResponseWriter, r *http.Request, body any) bool {
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.options.MaxBody))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -246,8 +250,9 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, body any) bool {
 	return err == nil
 }
 
-// decode reads one JSON object. What encoding/json would make one key of is refused: text that is not UTF-8, half a
-// surrogate pair, and a field that is there twice, whatever its letters' case. So is null, which it would make 0 of.
+// decode reads one JSON object. What encoding/json would make one key of is refused: text that is
+// not UTF-8, half a surrogate pair, and a field that is there twice, whatever its letters' case. So
+// is null, which it would make 0 of.
 func decode(text []byte, body any) error {
 	if !utf8.Valid(text) {
 		return errors.New("not UTF-8")
@@ -266,7 +271,8 @@ func decode(text []byte, body any) error {
 	return checkFields(text)
 }
 
-// halfPair reports whether JSON has an escape of half a surrogate pair. A backslash is only in strings.
+// halfPair reports whether JSON has an escape of half a surrogate pair. A backslash is only in
+// strings.
 func halfPair(text []byte) bool {
 	for {
 		i := bytes.IndexByte(text, '\\')
@@ -320,7 +326,8 @@ func path(stack []frame) string {
 	return cmp.Or(strings.TrimPrefix(text, "."), "it")
 }
 
-// checkFields reports a field of JSON that is there twice, or is not spelled as fields has it, and a value that is null.
+// checkFields reports a field of JSON that is there twice, or is not spelled as fields has it, and
+// a value that is null.
 func checkFields(text []byte) error {
 	stack := []frame{{list: true}}
 	for d := json.NewDecoder(bytes.NewReader(text)); ; {

@@ -186,8 +186,8 @@ func TestTooManyReservations(t *testing.T) {
 	})
 }
 
-// The keys of reservations are bounded in bytes, so that few requests cannot fill the memory. A small one finds room beside
-// large ones, and the room comes back.
+// The keys of reservations are bounded in bytes, so that few requests cannot fill the memory. A
+// small one finds room beside large ones, and the room comes back.
 func TestLargeReservations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		open := httpapi.OpenReservations(100_000, time.Minute)
@@ -243,7 +243,8 @@ func TestKeysStayApart(t *testing.T) {
 	}
 }
 
-// Each byte in a key, as it is or escaped, counts as the character that it is in JSON, or the request is refused with 400.
+// Each byte in a key, as it is or escaped, counts as the character that it is in JSON, or the
+// request is refused with 400.
 func TestEachByteInAKey(t *testing.T) {
 	s := serve(t, nil)
 	post := func(key string) int {

@@ -9,8 +9,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// A key has up to 64 kB, so the reservations are bounded in bytes too: all together, and one by a part of what is free, so
-// that a few large ones leave room for the others. Keys of 64 kB have room for one at least.
+// A key has up to 64 kB, so the reservations are bounded in bytes too: all together, and one by a
+// part of what is free, so that a few large ones leave room for the others. Keys of 64 kB have room
+// for one at least.
 const (
 	reservationBytes = 400 // of one, without its uses
 	useBytes         = 200 // of a use, without its key
@@ -20,8 +21,8 @@ const (
 	leastPart        = 64<<10 + 1<<10
 )
 
-// reservations are those that can be settled. Each is kept for the same time, so the oldest ends first. There is no
-// goroutine: who opens or takes one removes what has ended.
+// reservations are those that can be settled. Each is kept for the same time, so the oldest ends
+// first. There is no goroutine: who opens or takes one removes what has ended.
 type reservations struct {
 	most int
 	life time.Duration
@@ -47,8 +48,8 @@ func newReservations(most int, life time.Duration) *reservations {
 	}
 }
 
-// open makes a place for a reservation. It reports false if there is no room. The id cannot be guessed: who has it may
-// settle.
+// open makes a place for a reservation. It reports false if there is no room. The id cannot be
+// guessed: who has it may settle.
 func (r *reservations) open(now time.Time, uses, bytes int) (id string, ok bool) {
 	id = rand.Text()
 	r.mu.Lock()
@@ -71,8 +72,8 @@ func (r *reservations) keep(id string, t tiered.Reservation) {
 	}
 }
 
-// take returns a reservation and how many uses it has, 0 if it is not here. If it has as many as the caller says, it is
-// removed.
+// take returns a reservation and how many uses it has, 0 if it is not here. If it has as many as
+// the caller says, it is removed.
 func (r *reservations) take(now time.Time, id string, uses int) (t tiered.Reservation, has int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,5 +1,5 @@
-// Grpc is a gRPC service with a limit for each client. It serves grpc.health.v1.Health, whose checks are not limited, and
-// the interop TestService in place of a service of yours.
+// Grpc is a gRPC service with a limit for each client. It serves grpc.health.v1.Health, whose
+// checks are not limited, and the interop TestService in place of a service of yours.
 //
 //	go run ./grpc
 package main

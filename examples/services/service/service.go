@@ -1,4 +1,5 @@
-// Package service is what the examples have in common: the limiter's life from start to SIGTERM, and health.
+// Package service is what the examples have in common: the limiter's life from start to SIGTERM,
+// and health.
 package service
 
 import (
@@ -15,8 +16,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
-// Run calls serve with a Group until SIGTERM or an interrupt ends its context. Then it gives the leases back. redis is a
-// URL, as remote.Open takes it; without one this process limits alone. processes is the fewest that run.
+// Run calls serve with a Group until SIGTERM or an interrupt ends its context. Then it gives the
+// leases back. redis is a URL, as remote.Open takes it; without one this process limits alone.
+// processes is the fewest that run.
 func Run(redis string, processes int, serve func(context.Context, *tiered.Group) error) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -43,8 +45,8 @@ func Run(redis string, processes int, serve func(context.Context, *tiered.Group)
 	return serve(ctx, group)
 }
 
-// Health adds /livez and /readyz. A service is ready once Redis has answered. It stays ready in an outage, because the
-// fail mode decides then.
+// Health adds /livez and /readyz. A service is ready once Redis has answered. It stays ready in an
+// outage, because the fail mode decides then.
 func Health(mux *http.ServeMux, group *tiered.Group) {
 	mux.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {})
 	mux.Handle("GET /readyz", httplimit.Ready(group))

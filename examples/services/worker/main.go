@@ -1,9 +1,10 @@
-// Worker sends mail no faster than all its recipients' servers, and each of them, may get it. It slows down instead of
-// refusing, and all workers together keep to the limits.
+// Worker sends mail no faster than all its recipients' servers, and each of them, may get it. It
+// slows down instead of refusing, and all workers together keep to the limits.
 //
 //	printf 'example.com\nexample.org\n' | go run ./worker
 //
-// Each line is a domain that gets a mail. At SIGTERM it finishes what it has begun, and says what it did not begin.
+// Each line is a domain that gets a mail. At SIGTERM it finishes what it has begun, and says what
+// it did not begin.
 package main
 
 import (

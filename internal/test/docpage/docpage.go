@@ -1,5 +1,6 @@
-// Package docpage writes what a program measured into a page of the documentation, between two marker comments, so that
-// everything around it stays as it is and every figure has a command that makes it again.
+// Package docpage writes what a program measured into a page of the documentation, between two
+// marker comments, so that everything around it stays as it is and every figure has a command that
+// makes it again.
 package docpage
 
 import (

@@ -32,8 +32,8 @@ func First(t *testing.T, count int, all bool, broken func(t *testing.T, n int) b
 	return int(first.Load())
 }
 
-// Shortest leaves out of a list what it can, as long as the list is still broken: all of it first, then parts of half of
-// what is left, then smaller ones.
+// Shortest leaves out of a list what it can, as long as the list is still broken: all of it first,
+// then parts of half of what is left, then smaller ones.
 func Shortest[T any](list []T, broken func([]T) bool) []T {
 	for size := len(list); size > 0; {
 		smaller := false

@@ -8,7 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/internal/bubble"
 )
 
-// Time is virtual, in bubbles side by side too, and what ends the body's goroutine ends the caller's.
+// Time is virtual, in bubbles side by side too, and what ends the body's goroutine ends the
+// caller's.
 func TestRun(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {

@@ -1,5 +1,5 @@
-// Package stable has hashes that are the same in every run and in every process: what is random in a simulation follows from
-// them.
+// Package stable has hashes that are the same in every run and in every process: what is random in
+// a simulation follows from them.
 package stable
 
 // Hash is FNV-1a.
@@ -11,8 +11,8 @@ func Hash(s string) uint64 {
 	return h
 }
 
-// Mix is the output function of SplitMix64 (Steele, Lea, Flood 2014): each bit of x moves about half of the result's, so that
-// neighbors become strangers.
+// Mix is the output function of SplitMix64 (Steele, Lea, Flood 2014): each bit of x moves about
+// half of the result's, so that neighbors become strangers.
 func Mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

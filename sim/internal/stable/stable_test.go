@@ -18,7 +18,8 @@ func TestHash(t *testing.T) {
 	}
 }
 
-// The first numbers of SplitMix64 from seed 0 are known, and neighbors differ in about half of their bits.
+// The first numbers of SplitMix64 from seed 0 are known, and neighbors differ in about half of
+// their bits.
 func TestMix(t *testing.T) {
 	const golden = 0x9e3779b97f4a7c15
 	for i, want := range []uint64{0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4, 0x06c45d188009454f} {

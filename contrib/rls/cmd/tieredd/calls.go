@@ -9,7 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 )
 
-// callCounts has the calls of the gRPC service and of /json by their outcome, so that a graph of them agrees with Envoy's.
+// callCounts has the calls of the gRPC service and of /json by their outcome, so that a graph of
+// them agrees with Envoy's.
 type callCounts struct{ service *rls.Service }
 
 var (

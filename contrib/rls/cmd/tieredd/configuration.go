@@ -86,8 +86,9 @@ func (v *server) read() (r draft) {
 	return r
 }
 
-// parse parses what was read, and finds out how long it must stay so before it is used. Whatever happens to it there is a
-// mistake of the files: a panic would end all replicas at once, and none would start again.
+// parse parses what was read, and finds out how long it must stay so before it is used. Whatever
+// happens to it there is a mistake of the files: a panic would end all replicas at once, and none
+// would start again.
 func (v *server) parse(r *draft) {
 	files := r.files
 	if r.files = nil; r.err != nil {
@@ -105,8 +106,9 @@ func (v *server) parse(r *draft) {
 	}
 }
 
-// use makes what was read the configuration. If it cannot be used, the last one stays. It may take long, so ctx may end
-// before it does: then it says no more, because its errors are those of a Group that was closed.
+// use makes what was read the configuration. If it cannot be used, the last one stays. It may take
+// long, so ctx may end before it does: then it says no more, because its errors are those of a
+// Group that was closed.
 func (v *server) use(ctx context.Context, r *draft) {
 	if ctx.Err() != nil {
 		return

@@ -23,7 +23,8 @@ import (
 // small are the settings of a server that nobody calls.
 var small = tieredd.Settings{LogLevel: "error", LogFormat: "text", MaxMessage: 1 << 20, MaxStreams: 1}
 
-// newServer returns a server in this process, which reads what files returns. log nil drops its lines.
+// newServer returns a server in this process, which reads what files returns. log nil drops its
+// lines.
 func newServer(t *testing.T, s tieredd.Settings, log *slog.Logger, files func() ([]rls.File, error)) *tieredd.Server {
 	t.Helper()
 	if log == nil {
@@ -33,8 +34,8 @@ func newServer(t *testing.T, s tieredd.Settings, log *slog.Logger, files func() 
 	return v
 }
 
-// The last good configuration stays whatever a reading brings: files that are being written, that have mistakes, that cannot
-// be read, or that end in a panic.
+// The last good configuration stays whatever a reading brings: files that are being written, that
+// have mistakes, that cannot be read, or that end in a panic.
 func TestLastGoodConfigurationStays(t *testing.T) {
 	text := func(domain string) []rls.File {
 		return []rls.File{{Name: "a.yaml", Text: []byte("domain: " + domain + "\n")}}
@@ -84,8 +85,8 @@ func TestLastGoodConfigurationStays(t *testing.T) {
 	}
 }
 
-// Half a configuration is not used at the start either, if its writer goes on within 0.1 s. The start
-// takes no longer for it.
+// Half a configuration is not used at the start either, if its writer goes on within 0.1 s. The
+// start takes no longer for it.
 func TestHalfWrittenFilesAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		name, begin := filepath.Join(t.TempDir(), "a.yaml"), time.Now()
@@ -108,8 +109,8 @@ func TestHalfWrittenFilesAtTheStart(t *testing.T) {
 	})
 }
 
-// Wherever a file is cut while it is written anew, what was in force stays, for as long as its writer does not pause for five
-// seconds. A line says so, and no value of a rule.
+// Wherever a file is cut while it is written anew, what was in force stays, for as long as its
+// writer does not pause for five seconds. A line says so, and no value of a rule.
 func TestConfigurationCutAtEachByte(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -163,7 +164,8 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// Neither port keeps who sends nothing more, and a profile may take longer than a request may take to arrive.
+// Neither port keeps who sends nothing more, and a profile may take longer than a request may take
+// to arrive.
 func TestSlowClientsAreLetGo(t *testing.T) {
 	const body = "POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx"
 	for name, c := range map[string]struct {

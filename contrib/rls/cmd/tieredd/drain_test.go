@@ -24,7 +24,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
-// unread returns what a client sends that makes n calls, each on a stream of its own, and allows no bytes of an answer.
+// unread returns what a client sends that makes n calls, each on a stream of its own, and allows no
+// bytes of an answer.
 func unread(t *testing.T, n int) []byte {
 	t.Helper()
 	message := fatal.Get(proto.Marshal(behavior.Request("shop | user=slow")))(t)
@@ -66,7 +67,8 @@ func connect(t *testing.T, address string) net.Conn {
 	return conn
 }
 
-// memory returns the bytes that a process uses after a garbage collection, in its heap and its stacks.
+// memory returns the bytes that a process uses after a garbage collection, in its heap and its
+// stacks.
 func (p *process) memory(t *testing.T) (sum int64) {
 	t.Helper()
 	p.get("/debug/pprof/heap?gc=1")
@@ -81,8 +83,9 @@ const postJSON = "POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n" + en
 
 const endOfHeader = "\r\n"
 
-// crowd sends what clients do that make 5000 calls each and never read an answer, by gRPC and by HTTP. Slow ones send a
-// byte now and then: of the body of a request, or of what begins a gRPC connection.
+// crowd sends what clients do that make 5000 calls each and never read an answer, by gRPC and by
+// HTTP. Slow ones send a byte now and then: of the body of a request, or of what begins a gRPC
+// connection.
 func crowd(t *testing.T, p *process, unreading, slow int) {
 	t.Helper()
 	text, public := unread(t, 5000), strings.TrimPrefix(p.public, "http://")
@@ -150,8 +153,8 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// At SIGTERM, those who watch its health see that it takes no more calls. A call under way is answered. A crowd does not
-// keep it for longer than TIERED_DRAIN.
+// At SIGTERM, those who watch its health see that it takes no more calls. A call under way is
+// answered. A crowd does not keep it for longer than TIERED_DRAIN.
 func TestDrain(t *testing.T) {
 	p := start(t, limits, "TIERED_DRAIN=4s")
 	crowd(t, p, 3, 10)
@@ -193,8 +196,9 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// At SIGTERM health fails at once, and all is answered as before on new connections, until TIERED_DRAIN_DELAY is over:
-// proxies have not heard yet that the process ends. A second SIGTERM ends it at once, and its leases go back.
+// At SIGTERM health fails at once, and all is answered as before on new connections, until
+// TIERED_DRAIN_DELAY is over: proxies have not heard yet that the process ends. A second SIGTERM
+// ends it at once, and its leases go back.
 func TestDrainDelay(t *testing.T) {
 	p := start(t, limits, "TIERED_DRAIN=30m", "TIERED_DRAIN_DELAY=20m")
 	fatal.If(t, p.Process.Signal(syscall.SIGTERM))

@@ -23,8 +23,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
-// anyBytes are what a client may send: some bytes or each within a text, texts that are no UTF-8, and long ones that
-// differ in their last byte.
+// anyBytes are what a client may send: some bytes or each within a text, texts that are no UTF-8,
+// and long ones that differ in their last byte.
 func anyBytes(each bool) (all []string) {
 	all = []string{
 		"", manyHeaders, "ann", "Ann", "\xff\xfe", "caf\xc3", "caf\xe9", "caf\xc3\xa9", "\xc0\xaf", "\xed\xa0\x80", "\xf5\x80\x80\x80", "\xf0\x9f\x98",
@@ -116,8 +116,8 @@ func ask2(t *testing.T, address string, fields [][2]string) {
 	}
 }
 
-// Whatever a client sends through an Envoy with its default bounds, the call is decided: each value counts by itself, and
-// no call fails. Envoy's own counters are the judge.
+// Whatever a client sends through an Envoy with its default bounds, the call is decided: each value
+// counts by itself, and no call fails. Envoy's own counters are the judge.
 func TestEnvoyAnyRequest(t *testing.T) {
 	envoytest.Program(t)
 	p := start(t, `domain: shop
@@ -201,8 +201,8 @@ func repeated(s string, n int) (all []string) {
 	return all
 }
 
-// Hits and limits that come from headers, as an operator may configure it, make no call fail either, whatever the headers
-// say.
+// Hits and limits that come from headers, as an operator may configure it, make no call fail
+// either, whatever the headers say.
 func TestEnvoyAnyHitsAndLimits(t *testing.T) {
 	envoytest.Program(t)
 	p := start(t, `domain: shop

@@ -15,7 +15,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
-// stage is what a scenario is played on: an Envoy with a file that we hand out, and three replicas that it asks.
+// stage is what a scenario is played on: an Envoy with a file that we hand out, and three replicas
+// that it asks.
 type stage struct {
 	*replicas
 	envoy   *envoytest.Envoy
@@ -41,7 +42,8 @@ func (s *stage) healthy(t *testing.T, n int) {
 	})
 }
 
-// unanswered plays an outage: what begins it, requests, and what ends it. It returns how many calls were not answered.
+// unanswered plays an outage: what begins it, requests, and what ends it. It returns how many calls
+// were not answered.
 func (s *stage) unanswered(t *testing.T, requests int, begin, end func()) int {
 	t.Helper()
 	s.healthy(t, 3)
@@ -133,8 +135,9 @@ var scenarios = map[string]func(*testing.T, *stage) string{
 		}
 		return ""
 	},
-	// Each of three connections takes 1000, and 1024 may wait for another connection by default. More overflow only if they come
-	// within one turn of Envoy's loop, which a busy machine does not manage, so max_pending_requests has no row below.
+	// Each of three connections takes 1000, and 1024 may wait for another connection by default.
+	// More overflow only if they come within one turn of Envoy's loop, which a busy machine does
+	// not manage, so max_pending_requests has no row below.
 	"a crowd of 4500": func(t *testing.T, s *stage) string {
 		s.healthy(t, 3)
 		envoytest.Flood(t, []*envoytest.Envoy{s.envoy}, 100, 4, "/")
@@ -265,7 +268,8 @@ func get(t *testing.T, address, path, key string) (status int, to string) {
 	return answer.StatusCode, to
 }
 
-// rulesHandedOut are those of kubernetes/limits.yaml for the checkout, and rules that an outage meets.
+// rulesHandedOut are those of kubernetes/limits.yaml for the checkout, and rules that an outage
+// meets.
 const rulesHandedOut = `domain: shop
 descriptors:
   - {key: remote_address, rate_limit: {unit: year, requests_per_unit: 1000000000}}
@@ -277,7 +281,8 @@ descriptors:
       - {key: api_key, rate_limit: {unit: year, requests_per_unit: 10}}
 `
 
-// protecting are the lines of envoy/envoy.yaml that keep something from passing, and what passes without each.
+// protecting are the lines of envoy/envoy.yaml that keep something from passing, and what passes
+// without each.
 var protecting = []struct {
 	line, scenario string
 	without        func(*envoytest.Config)
@@ -302,8 +307,8 @@ var protecting = []struct {
 	{"path_with_escaped_slashes_action", "a path has a slash that is escaped", ofManager("path_with_escaped_slashes_action")},
 }
 
-// Each line of envoy/envoy.yaml that keeps an outage or a client from passing the limits is needed: with it all is
-// well, and without it a real Envoy lets calls pass.
+// Each line of envoy/envoy.yaml that keeps an outage or a client from passing the limits is needed:
+// with it all is well, and without it a real Envoy lets calls pass.
 func TestEnvoyHandedOut(t *testing.T) {
 	envoytest.Program(t)
 	f := startReplicas(t, 3, rulesHandedOut, "TIERED_DRAIN_DELAY=2s")
@@ -369,13 +374,15 @@ func ofManager(line string) func(*envoytest.Config) {
 	return func(c *envoytest.Config) { delete(c.Manager, line) }
 }
 
-// structural are lines that Envoy refuses a file without, or older Envoys do, and max_pending_requests: see the crowd.
+// structural are lines that Envoy refuses a file without, or older Envoys do, and
+// max_pending_requests: see the crowd.
 const structural = "name type domain stat_prefix interval timeout unhealthy_threshold healthy_threshold grpc_health_check common_lb_config " +
 	"healthy_panic_threshold.value thresholds max_requests max_pending_requests typed_config rate_limit_service grpc_service envoy_grpc cluster_name " +
 	"transport_api_version typed_extension_protocol_options envoy.extensions.upstreams.http.v3.HttpProtocolOptions explicit_http_config " +
 	"http2_protocol_options load_assignment http_filters route_config @type"
 
-// Each line of envoy/envoy.yaml about the service and about requests is in the table, or Envoy asks for it.
+// Each line of envoy/envoy.yaml about the service and about requests is in the table, or Envoy asks
+// for it.
 func TestEnvoyHandedOutIsShown(t *testing.T) {
 	known := map[string]bool{}
 	for name := range strings.FieldsSeq(structural) {

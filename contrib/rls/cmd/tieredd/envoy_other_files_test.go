@@ -16,7 +16,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
-// patched returns envoy/envoy.yaml with all that another file patches into an Envoy in place of its own.
+// patched returns envoy/envoy.yaml with all that another file patches into an Envoy in place of its
+// own.
 func patched(t *testing.T, c *envoytest.Config, filter, limits any, cluster envoytest.Tree) {
 	t.Helper()
 	c.Manager["http_filters"].([]any)[0] = filter
@@ -36,9 +37,10 @@ func ofGateway(t *testing.T, c *envoytest.Config) {
 	patched(t, c, value(0), value(1), value(2).(envoytest.Tree))
 }
 
-// ofIstio patches what envoy/istio.yaml makes Istio patch, without some lines of its DestinationRule's outlier detection. The
-// cluster is the one that Istio makes for a Service by such a rule (pilot, cluster_traffic_policy.go): without bounds of
-// requests, and without a panic threshold unless the rule has one.
+// ofIstio patches what envoy/istio.yaml makes Istio patch, without some lines of its
+// DestinationRule's outlier detection. The cluster is the one that Istio makes for a Service by
+// such a rule (pilot, cluster_traffic_policy.go): without bounds of requests, and without a panic
+// threshold unless the rule has one.
 func ofIstio(t *testing.T, c *envoytest.Config, without ...string) {
 	t.Helper()
 	text := fatal.Get(os.ReadFile("../../envoy/istio.yaml"))(t)
@@ -78,8 +80,9 @@ func ofIstio(t *testing.T, c *envoytest.Config, without ...string) {
 	})
 }
 
-// An Envoy with what the files for Istio and Envoy Gateway make of it limits as the manifests say. How it leaves replicas out:
-// TestEnvoyIstioIsShown, and the cluster of Envoy Gateway is that of envoy.yaml.
+// An Envoy with what the files for Istio and Envoy Gateway make of it limits as the manifests say.
+// How it leaves replicas out: TestEnvoyIstioIsShown, and the cluster of Envoy Gateway is that of
+// envoy.yaml.
 func TestEnvoyOtherFiles(t *testing.T) {
 	envoytest.Program(t)
 	f := startReplicas(t, 1, rulesHandedOut)
@@ -108,8 +111,9 @@ func TestEnvoyOtherFiles(t *testing.T) {
 	}
 }
 
-// Each line of envoy/istio.yaml about how a replica is left out, and the timeout, is needed: with it all is well, and without
-// it a real Envoy, made as Istio makes it, lets calls pass or leaves replicas out that answer.
+// Each line of envoy/istio.yaml about how a replica is left out, and the timeout, is needed: with
+// it all is well, and without it a real Envoy, made as Istio makes it, lets calls pass or leaves
+// replicas out that answer.
 func TestEnvoyIstioIsShown(t *testing.T) {
 	envoytest.Program(t)
 	f := startReplicas(t, 3, rulesHandedOut)

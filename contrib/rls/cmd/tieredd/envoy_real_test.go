@@ -59,7 +59,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// Two Envoys, three replicas and a Redis, with the configuration of envoy/envoy.yaml. Envoy's own counters are the judge.
+// Two Envoys, three replicas and a Redis, with the configuration of envoy/envoy.yaml. Envoy's own
+// counters are the judge.
 func TestRealEnvoy(t *testing.T) {
 	envoytest.Program(t)
 	w := newWorld(t)
@@ -80,8 +81,9 @@ func TestRealEnvoy(t *testing.T) {
 	}
 }
 
-// playLimits demands that a limit is used to the last request and not beyond, whatever the descriptor is made of, and that
-// a refusal has Envoy's headers. What replicas hold in leases comes back within a second or so, so it asks again.
+// playLimits demands that a limit is used to the last request and not beyond, whatever the
+// descriptor is made of, and that a refusal has Envoy's headers. What replicas hold in leases comes
+// back within a second or so, so it asks again.
 func playLimits(t *testing.T, w *world) {
 	for _, c := range []struct {
 		name  string
@@ -132,8 +134,8 @@ func checkRefusal(t *testing.T, h http.Header, limit int) {
 	}
 }
 
-// playCosts demands that costs count that are known when the answer has ended: no request is refused before, and all are
-// after the limit is used.
+// playCosts demands that costs count that are known when the answer has ended: no request is
+// refused before, and all are after the limit is used.
 func playCosts(t *testing.T, w *world) {
 	const limit, cost = 1000, 150
 	admitted := 0
@@ -164,7 +166,8 @@ func playCosts(t *testing.T, w *world) {
 	}
 }
 
-// playRedis demands that no call fails while Redis is away: each has a key of its own, so each asks Redis.
+// playRedis demands that no call fails while Redis is away: each has a key of its own, so each asks
+// Redis.
 func playRedis(t *testing.T, w *world) {
 	before := w.counts(t)
 	for name, fails := range map[string]struct{ begin, end func() }{

@@ -13,8 +13,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// Most tests start the program. What they see of its inside here is what takes virtual time, a store of the test, or files
-// that are as the test wants at each reading.
+// Most tests start the program. What they see of its inside here is what takes virtual time, a
+// store of the test, or files that are as the test wants at each reading.
 
 // Settings are what the environment says. The manifests and the pages are compared with them.
 type Settings = settings
@@ -56,7 +56,8 @@ func (v *Server) Handlers() error {
 	return err
 }
 
-// Reaching returns a server that has its configuration, and has not reached the Redis of a Group yet.
+// Reaching returns a server that has its configuration, and has not reached the Redis of a Group
+// yet.
 func Reaching(log *slog.Logger, g *tiered.Group) *Server {
 	return &Server{&server{log: log, group: g, health: health.NewServer(), configured: true}}
 }

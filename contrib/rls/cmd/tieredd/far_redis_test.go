@@ -59,8 +59,8 @@ func (f *far) Presence(ctx context.Context, timeout time.Duration, node remote.N
 	return f.Memory.Presence(ctx, timeout, node, p)
 }
 
-// Of a Redis that is far, a process says that it answers late and how late, and not that it does not answer. Of one that
-// does not answer it says that.
+// Of a Redis that is far, a process says that it answers late and how late, and not that it does
+// not answer. Of one that does not answer it says that.
 func TestStartFarFromRedis(t *testing.T) {
 	const late = `level=WARN msg="redis answers later than TIERED_BUDGET: the fail modes decide for keys without a lease" node=memory "round trip"=`
 	for _, c := range []struct {

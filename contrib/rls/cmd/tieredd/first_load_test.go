@@ -79,8 +79,8 @@ func (l *loading) ends(t *testing.T) {
 	close(l.goOn)
 }
 
-// While the first configuration loads, a liveness probe is answered, and nothing says that the server is ready. It ends
-// when it is told to.
+// While the first configuration loads, a liveness probe is answered, and nothing says that the
+// server is ready. It ends when it is told to.
 func TestFirstLoad(t *testing.T) {
 	for _, ends := range []bool{true, false} {
 		l := startLoading(t)
@@ -122,8 +122,8 @@ func TestFirstLoad(t *testing.T) {
 // rules is how many rules TestLargeConfiguration has. docs/service.md names it.
 const rules = 20_000
 
-// A process with many rules is alive while it loads them, gets ready, and answers calls while it loads them anew. It
-// ends in time although it loads.
+// A process with many rules is alive while it loads them, gets ready, and answers calls while it
+// loads them anew. It ends in time although it loads.
 func TestLargeConfiguration(t *testing.T) {
 	if page, err := os.ReadFile("../../../../docs/service.md"); err != nil ||
 		!strings.Contains(strings.Join(strings.Fields(string(page)), " "), "20 000 rules") {

@@ -12,8 +12,8 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// Garbage is collected for each gcRoom bytes of it, and not more often than at usualGC percent. At 100 percent of a small
-// heap, each call would pay a tenth more for some MB less.
+// Garbage is collected for each gcRoom bytes of it, and not more often than at usualGC percent. At
+// 100 percent of a small heap, each call would pay a tenth more for some MB less.
 const (
 	gcRoom  = 64 << 20
 	usualGC = 400
@@ -31,8 +31,8 @@ type garbage struct {
 
 var collected garbage
 
-// collectGarbage says whether a configuration is read. Meanwhile garbage is collected early, because a large one leaves much
-// of it. Afterwards what it took goes back to the system.
+// collectGarbage says whether a configuration is read. Meanwhile garbage is collected early,
+// because a large one leaves much of it. Afterwards what it took goes back to the system.
 func collectGarbage(reads bool) {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -52,8 +52,8 @@ func collectGarbage(reads bool) {
 	}
 }
 
-// watch adapts the collector after each collection: keys come and go, and 400 percent of a large heap would be far more than
-// gcRoom.
+// watch adapts the collector after each collection: keys come and go, and 400 percent of a large
+// heap would be far more than gcRoom.
 func (g *garbage) watch() {
 	runtime.AddCleanup(new([64]byte), func(struct{}) { // once nothing refers to it, which a collection finds
 		g.adapt()
@@ -80,8 +80,8 @@ func (g *garbage) adapt() {
 // percentOf returns the percentage at so many bytes of live heap.
 func percentOf(live uint64) int { return int(min(max(100*gcRoom/max(live, 1), leastGC), usualGC)) }
 
-// limitMemory keeps the process within nine tenths of the memory that a container has, unless GOMEMLIMIT is set. The rest is
-// for what Go does not count.
+// limitMemory keeps the process within nine tenths of the memory that a container has, unless
+// GOMEMLIMIT is set. The rest is for what Go does not count.
 func limitMemory(log *slog.Logger, container memlimit.Provider) {
 	before := debug.SetMemoryLimit(-1)
 	limit, err := memlimit.Set(memlimit.WithProvider(container))

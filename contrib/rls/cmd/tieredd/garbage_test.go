@@ -32,8 +32,9 @@ func (p *process) peak(t *testing.T) int {
 	return kB * 1024
 }
 
-// A flood of values that were never seen before takes the memory that docs/service.md says, without GOMEMLIMIT: the collector
-// goes by what is there now, and not by what was there when the configuration was read.
+// A flood of values that were never seen before takes the memory that docs/service.md says, without
+// GOMEMLIMIT: the collector goes by what is there now, and not by what was there when the
+// configuration was read.
 func TestMemoryOfAFlood(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute of real time")
@@ -67,7 +68,8 @@ func TestMemoryOfAFlood(t *testing.T) {
 	}
 }
 
-// Without GOMEMLIMIT the process keeps to the memory of its container, and says so. Where there is none, nothing changes.
+// Without GOMEMLIMIT the process keeps to the memory of its container, and says so. Where there is
+// none, nothing changes.
 func TestMemoryOfAContainer(t *testing.T) {
 	whole := debug.SetMemoryLimit(-1)
 	for _, c := range []struct {

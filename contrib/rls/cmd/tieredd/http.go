@@ -79,8 +79,8 @@ func (v *server) handlers() (public, private http.Handler, err error) {
 	return open, debug, nil
 }
 
-// servers returns the servers of the public port and of the debug port. Who sends or reads slowly, or nothing at all, is let
-// go.
+// servers returns the servers of the public port and of the debug port. Who sends or reads slowly,
+// or nothing at all, is let go.
 func servers(public, private http.Handler) (plain, operators *http.Server) {
 	is := func(h http.Handler, write time.Duration) *http.Server {
 		return &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: write}
@@ -88,7 +88,8 @@ func servers(public, private http.Handler) (plain, operators *http.Server) {
 	return is(public, 10*time.Second), is(private, 2*time.Minute) // a profile takes 30 s
 }
 
-// whenConfigured answers 503 until there is a configuration, as gRPC answers Unavailable: no policy is known before.
+// whenConfigured answers 503 until there is a configuration, as gRPC answers Unavailable: no policy
+// is known before.
 func (v *server) whenConfigured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if v.service.Config() == nil && r.Method == http.MethodPost {
@@ -101,8 +102,8 @@ func (v *server) whenConfigured(next http.Handler) http.Handler {
 	})
 }
 
-// json answers the request of the gRPC service in JSON, as /json of envoyproxy/ratelimit does: with status 429 if a
-// limit refuses.
+// json answers the request of the gRPC service in JSON, as /json of envoyproxy/ratelimit does: with
+// status 429 if a limit refuses.
 func (v *server) json(w http.ResponseWriter, r *http.Request) {
 	var request pb.RateLimitRequest
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(v.MaxMessage)))

@@ -11,15 +11,16 @@ import (
 	"google.golang.org/grpc/grpclog"
 )
 
-// takeLogs makes the libraries of this process log to log. Each has a format of its own otherwise, which a collector of
-// JSON cannot read.
+// takeLogs makes the libraries of this process log to log. Each has a format of its own otherwise,
+// which a collector of JSON cannot read.
 func takeLogs(log *slog.Logger) {
 	slog.SetDefault(log) // also that of package log, which net/http uses: at INFO
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, slog.NewLogLogger(log.Handler(), slog.LevelError).Writer()))
 	redis.SetLogger(redisLog{log})
 }
 
-// redisLog logs at DEBUG: the limiter has a line of its own for an outage, and go-redis has one for each attempt.
+// redisLog logs at DEBUG: the limiter has a line of its own for an outage, and go-redis has one for
+// each attempt.
 type redisLog struct{ *slog.Logger }
 
 func (l redisLog) Printf(ctx context.Context, format string, v ...any) {

@@ -1,5 +1,5 @@
-// Command tieredd is a rate limit service for Envoy, in place of envoyproxy/ratelimit. It takes its settings from the
-// environment, and its limits from the files of a directory, which it follows.
+// Command tieredd is a rate limit service for Envoy, in place of envoyproxy/ratelimit. It takes its
+// settings from the environment, and its limits from the files of a directory, which it follows.
 //
 //	tieredd                  serve
 //	tieredd check DIRECTORY  read the configuration in a directory, and say what is wrong
@@ -74,7 +74,8 @@ func run(ctx context.Context, args []string) error {
 	return fmt.Errorf("the arguments are %q: must be none, or check and a directory", args)
 }
 
-// check lists the rules in a directory as they are understood, and what may be wrong with them. The error is what is wrong.
+// check lists the rules in a directory as they are understood, and what may be wrong with them. The
+// error is what is wrong.
 func check(w io.Writer, dir string, merge bool) error {
 	files, err := read(dir, merge)
 	if err != nil {
@@ -121,8 +122,8 @@ type server struct {
 	ready      atomic.Bool // configured and reached, and is not draining
 }
 
-// serve serves until ctx ends, and then drains: it reports that it is not healthy, serves on for TIERED_DRAIN_DELAY, lets
-// calls end, and gives leases back.
+// serve serves until ctx ends, and then drains: it reports that it is not healthy, serves on for
+// TIERED_DRAIN_DELAY, lets calls end, and gives leases back.
 func serve(ctx context.Context, s settings) error {
 	v, err := newServer(s)
 	if err != nil {
@@ -163,8 +164,9 @@ func newServer(s settings) (*server, error) {
 	return v, nil
 }
 
-// serve listens at once, and loads the configuration while it does: a large one takes some time, and a liveness probe
-// must be answered meanwhile. For the same reason nothing here waits for a load.
+// serve listens at once, and loads the configuration while it does: a large one takes some time,
+// and a liveness probe must be answered meanwhile. For the same reason nothing here waits for a
+// load.
 func (v *server) serve(ctx context.Context) error {
 	grpcServer := grpc.NewServer(v.grpcOptions()...)
 	pb.RegisterRateLimitServiceServer(grpcServer, v.service)
@@ -219,8 +221,9 @@ func (v *server) serve(ctx context.Context) error {
 	return err
 }
 
-// linger serves on as if nothing had happened, for clients that have not heard yet that this process ends. Kubernetes
-// takes a pod out of the endpoints when it sends SIGTERM, and proxies learn of that later.
+// linger serves on as if nothing had happened, for clients that have not heard yet that this
+// process ends. Kubernetes takes a pod out of the endpoints when it sends SIGTERM, and proxies
+// learn of that later.
 func (v *server) linger(ctx context.Context) {
 	select {
 	case <-time.After(v.DrainDelay):
@@ -245,12 +248,14 @@ func (v *server) follow(ctx context.Context) {
 	}
 }
 
-// firstTries is how many pings may meet a Redis that is only far: each waits longer than the one before, because nobody
-// knows yet how long making a connection takes. At a round trip of 250 ms the fourth is answered.
+// firstTries is how many pings may meet a Redis that is only far: each waits longer than the one
+// before, because nobody knows yet how long making a connection takes. At a round trip of 250 ms
+// the fourth is answered.
 const firstTries = 4
 
-// reach asks Redis until it has answered once: a mistyped address then stops a rollout, and the first calls find a
-// connection. A later outage changes nothing, or all replicas would be gone at once.
+// reach asks Redis until it has answered once: a mistyped address then stops a rollout, and the
+// first calls find a connection. A later outage changes nothing, or all replicas would be gone at
+// once.
 func (v *server) reach(ctx context.Context) {
 	said := false
 	for try := 1; ; try++ {
@@ -292,7 +297,8 @@ func (v *server) reloadIdentity() {
 	}
 }
 
-// become sets one of configured, reached and draining, or none, and says whether the server is ready now.
+// become sets one of configured, reached and draining, or none, and says whether the server is
+// ready now.
 func (v *server) become(what *bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -311,7 +317,8 @@ func (v *server) become(what *bool) {
 	}
 }
 
-// drain lets the calls under way end, until ctx does. Envoy learns by GOAWAY that it must go elsewhere.
+// drain lets the calls under way end, until ctx does. Envoy learns by GOAWAY that it must go
+// elsewhere.
 func drain(ctx context.Context, g *grpc.Server, h *http.Server) {
 	ended := make(chan struct{})
 	go func() {
@@ -345,8 +352,8 @@ func (v *server) grpcOptions() []grpc.ServerOption {
 		grpc.StatsHandler(v.service.StatsHandler()),
 		grpc.MaxConcurrentStreams(uint32(v.MaxStreams)),
 		grpc.MaxRecvMsgSize(v.MaxMessage),
-		// Windows of a fixed size. To adapt them, gRPC sends a ping for almost every call, which costs a tenth of a
-		// call.
+		// Windows of a fixed size. To adapt them, gRPC sends a ping for almost every call, which
+		// costs a tenth of a call.
 		grpc.StaticStreamWindowSize(64 << 10), grpc.StaticConnWindowSize(1 << 20),
 		grpc.NumStreamWorkers(uint32(16 * runtime.GOMAXPROCS(0))), // their stacks have grown already, and some wait for Redis
 		grpc.KeepaliveParams(keepalive.ServerParameters{

@@ -242,8 +242,8 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 100}
 `
 
-// The whole life of a process: it serves, takes a new configuration, keeps it when the next one is wrong, shows what it
-// does, and gives its leases back at the end.
+// The whole life of a process: it serves, takes a new configuration, keeps it when the next one is
+// wrong, shows what it does, and gives its leases back at the end.
 func TestLife(t *testing.T) {
 	redis := redistest.Start(t)
 	p := start(t, limits, "REDIS_URL="+redis.URL(), patient)
@@ -330,7 +330,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// With a secret for keys, gRPC and HTTP count the same key, whatever it is stored as. SIGHUP ends it as SIGTERM does.
+// With a secret for keys, gRPC and HTTP count the same key, whatever it is stored as. SIGHUP ends
+// it as SIGTERM does.
 func TestSecretOfKeys(t *testing.T) {
 	p := start(t, limits, "TIERED_HASH_KEY=sixteen bytes 16", "TIERED_DRAIN=1s")
 	p.play(t, [2]string{"shop | user=ann +60", "OK | OK 40/100"})
@@ -421,7 +422,8 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// check lists the rules as they are understood, and warns of those that can never be met. What else it is told to do is wrong.
+// check lists the rules as they are understood, and warns of those that can never be met. What else
+// it is told to do is wrong.
 func TestArguments(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) { fatal.If(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)) }

@@ -134,7 +134,8 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// The NetworkPolicy is of the pods, and lets the proxies of the snippets reach the ports for them, and nobody else.
+// The NetworkPolicy is of the pods, and lets the proxies of the snippets reach the ports for them,
+// and nobody else.
 func TestNetworkPolicy(t *testing.T) {
 	p := decode[networkingv1.NetworkPolicy](t, documents(t, "network.yaml")[0])
 	pod := decode[appsv1.Deployment](t, documents(t, "tieredd.yaml")[0]).Spec.Template
@@ -163,7 +164,8 @@ func TestNetworkPolicy(t *testing.T) {
 	}
 }
 
-// The command in the Dockerfile names what there is. It is not run: that compiles all again without cgo.
+// The command in the Dockerfile names what there is. It is not run: that compiles all again without
+// cgo.
 func TestDockerfile(t *testing.T) {
 	text := fatal.Get(os.ReadFile("../../Dockerfile"))(t)
 	m := regexp.MustCompile(`RUN cd (\S+) && CGO_ENABLED=0 go build .* (\./cmd/\S+)\n`).FindSubmatch(text)

@@ -32,8 +32,8 @@ func page(t *testing.T, begins string) (all, block string) {
 	return string(text), begins + block
 }
 
-// A user who changes over finds on the page what Redis must be, and how to go on without Kubernetes: both with the names
-// that the service has.
+// A user who changes over finds on the page what Redis must be, and how to go on without
+// Kubernetes: both with the names that the service has.
 func TestPageOfMigration(t *testing.T) {
 	all, block := page(t, "services:\n")
 	steps, _, _ := strings.Cut(all, "\n## What differs")

@@ -104,8 +104,8 @@ func (f *fleet) offer(t *testing.T, request string, during func()) *load {
 	return l
 }
 
-// checkLongest demands that no call waited for Redis for longer than it may. On a busy machine all calls take longer, so
-// it allows for what calls took meanwhile that meet no limit.
+// checkLongest demands that no call waited for Redis for longer than it may. On a busy machine all
+// calls take longer, so it allows for what calls took meanwhile that meet no limit.
 func (l *load) checkLongest(t *testing.T, when string) {
 	t.Helper()
 	took, idle := time.Duration(l.longest.Load()), time.Duration(l.idle.Load())
@@ -119,8 +119,8 @@ func (l *load) checkLongest(t *testing.T, when string) {
 // decided matches the metrics of a replica that has decided something.
 var decided = regexp.MustCompile(`(?m)^tiered_decisions_total{.*} [1-9]`)
 
-// Each of three replicas is deployed anew under load. No call fails, and the limit is used to the last hit, and not
-// beyond: each replica gives back what it holds.
+// Each of three replicas is deployed anew under load. No call fails, and the limit is used to the
+// last hit, and not beyond: each replica gives back what it holds.
 func TestRollingDeploy(t *testing.T) {
 	if testing.Short() {
 		t.Skip("ten seconds of real time")
@@ -155,7 +155,8 @@ func TestRollingDeploy(t *testing.T) {
 	}
 }
 
-// Redis is killed or frozen under load. The fail mode of each rule decides, and no call waits for long.
+// Redis is killed or frozen under load. The fail mode of each rule decides, and no call waits for
+// long.
 func TestRedisFailsUnderLoad(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute of real time")

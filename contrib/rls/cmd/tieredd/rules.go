@@ -14,9 +14,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// collector has the limiter's figures as sums over all rules, and a few for each rule that was asked: a scrape grows with
-// what is asked, not with what is configured. It shows at most so many rules, those that were asked first, and goes on
-// showing them.
+// collector has the limiter's figures as sums over all rules, and a few for each rule that was
+// asked: a scrape grows with what is asked, not with what is configured. It shows at most so many
+// rules, those that were asked first, and goes on showing them.
 type collector struct {
 	service *rls.Service
 	most    int
@@ -143,8 +143,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// collect sends the figures of a rule. None is less than the last time, unless the rule began anew: the figures are no
-// snapshot.
+// collect sends the figures of a rule. None is less than the last time, unless the rule began anew:
+// the figures are no snapshot.
 func (is *ruleSeries) collect(out chan<- prometheus.Metric, p *tiered.PolicyStats) {
 	if p.Number != is.number {
 		is.number, is.last = p.Number, [len(ofRule)]float64{}
@@ -163,8 +163,8 @@ func (is *ruleSeries) collect(out chan<- prometheus.Metric, p *tiered.PolicyStat
 // longestLabel is the longest value of a label, in bytes.
 const longestLabel = 128
 
-// label returns a text as the value of a label. What cannot be printed, or is longer, becomes its beginning and a part of
-// its SHA-256, so that two rules stay two series.
+// label returns a text as the value of a label. What cannot be printed, or is longer, becomes its
+// beginning and a part of its SHA-256, so that two rules stay two series.
 func label(text string) string {
 	plain := strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -79,8 +79,8 @@ func (m measured) series() (ours map[string]float64, others int) {
 	return ours, others
 }
 
-// A rule that was asked has series that a person finds by its domain and its path, and they are right. A reload changes
-// nothing of it.
+// A rule that was asked has series that a person finds by its domain and its path, and they are
+// right. A reload changes nothing of it.
 func TestMetricsOfARule(t *testing.T) {
 	const config = `domain: shop
 descriptors:
@@ -145,7 +145,8 @@ func TestMetricsOfARuleThatBeganAnew(t *testing.T) {
 	}
 }
 
-// A scrape grows with the rules that are asked, up to a bound, and the same ones stay. The sums have all of them.
+// A scrape grows with the rules that are asked, up to a bound, and the same ones stay. The sums
+// have all of them.
 func TestMetricsOfManyRules(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("domain: many\ndescriptors:\n")
@@ -185,7 +186,8 @@ func TestMetricsOfManyRules(t *testing.T) {
 	}
 }
 
-// Whatever the names of domains, keys and values are, a scrape is valid, and two rules are two series.
+// Whatever the names of domains, keys and values are, a scrape is valid, and two rules are two
+// series.
 func TestMetricsOfAnyName(t *testing.T) {
 	long := strings.Repeat("é", 200)
 	m := measure(t, 1000)
@@ -216,7 +218,8 @@ func TestMetricsOfAnyName(t *testing.T) {
 	}
 }
 
-// A process with as many rules as the page says takes little memory, also for scrapes, and keeps to GOMEMLIMIT.
+// A process with as many rules as the page says takes little memory, also for scrapes, and keeps to
+// GOMEMLIMIT.
 func TestMemoryOfManyRules(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute of real time")

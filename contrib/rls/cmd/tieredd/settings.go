@@ -18,8 +18,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// settings are read from the environment. Names and defaults are those of envoyproxy/ratelimit where it has the same
-// setting; those that begin with TIERED_ are new. docs/service.md has a table of them.
+// settings are read from the environment. Names and defaults are those of envoyproxy/ratelimit
+// where it has the same setting; those that begin with TIERED_ are new. docs/service.md has a table
+// of them.
 type settings struct {
 	Host      string `env:"HOST" envDefault:"0.0.0.0"`
 	Port      uint16 `env:"PORT" envDefault:"8080"`
@@ -77,8 +78,9 @@ type settings struct {
 	DrainDelay     time.Duration `env:"TIERED_DRAIN_DELAY" envDefault:"5s"`
 }
 
-// foreign are settings of envoyproxy/ratelimit that tieredd lacks. They say where limits are counted, which ones there
-// are, or who is trusted, so it does not start with them. harmless is the value that asks for nothing.
+// foreign are settings of envoyproxy/ratelimit that tieredd lacks. They say where limits are
+// counted, which ones there are, or who is trusted, so it does not start with them. harmless is the
+// value that asks for nothing.
 var foreign = []struct{ name, harmless string }{
 	{"BACKEND_TYPE", "redis"},
 	{"CONFIG_TYPE", "FILE"},
@@ -185,7 +187,8 @@ func (s settings) logger(level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, o))
 }
 
-// isJSON reports whether LOG_FORMAT asks for JSON. As with envoyproxy/ratelimit, any other word is text.
+// isJSON reports whether LOG_FORMAT asks for JSON. As with envoyproxy/ratelimit, any other word is
+// text.
 func isJSON(format string) bool { return strings.EqualFold(format, "json") }
 
 // redis returns the URL of the store. It is "" if there is none.

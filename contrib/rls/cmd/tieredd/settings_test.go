@@ -56,7 +56,8 @@ func TestServiceOptions(t *testing.T) {
 	}
 }
 
-// A server can be made with the least and the greatest value of each setting, and the values beyond are refused.
+// A server can be made with the least and the greatest value of each setting, and the values beyond
+// are refused.
 func TestRanges(t *testing.T) {
 	t.Setenv("REDIS_URL", "redis://127.0.0.1:1")
 	for _, c := range []struct{ name, least, most, below, above string }{
@@ -90,8 +91,8 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// A request that is too long is refused on both ports, one that is just short enough is answered, and what /json cannot read
-// is a bad request. None takes anything.
+// A request that is too long is refused on both ports, one that is just short enough is answered,
+// and what /json cannot read is a bad request. None takes anything.
 func TestWhatCannotBeRead(t *testing.T) {
 	p := start(t, limits, "TIERED_MAX_MESSAGE=1024")
 	ask := behavior.Request("shop | user=a")
@@ -138,8 +139,9 @@ func (p *process) services(t *testing.T) (string, error) {
 	return fmt.Sprint(answer), err
 }
 
-// Each variable does what it says: CACHE_KEY_PREFIX begins each key in Redis, TIERED_MAX_KEYS bounds what a process keeps,
-// TIERED_BUDGET is how long a call waits for Redis, and with TIERED_REFLECTION a client can ask which services there are.
+// Each variable does what it says: CACHE_KEY_PREFIX begins each key in Redis, TIERED_MAX_KEYS
+// bounds what a process keeps, TIERED_BUDGET is how long a call waits for Redis, and with
+// TIERED_REFLECTION a client can ask which services there are.
 func TestSettingsOfAProcess(t *testing.T) {
 	redis := redistest.StartOpen(t)
 	p := start(t, limits, "REDIS_URL="+redis.URL(), "CACHE_KEY_PREFIX=edge:", "TIERED_MAX_KEYS=100", "TIERED_BUDGET=700ms",
@@ -177,7 +179,8 @@ func TestSettingsOfAProcess(t *testing.T) {
 	}
 }
 
-// Without a Redis it says so whatever LOG_LEVEL is, and where operators look. By default nobody can ask which services it has.
+// Without a Redis it says so whatever LOG_LEVEL is, and where operators look. By default nobody can
+// ask which services it has.
 func TestWithoutRedis(t *testing.T) {
 	p := start(t, limits, "LOG_LEVEL=fatal")
 	p.play(t, [2]string{"shop | user=a", "OK | OK 99/100"})
@@ -198,7 +201,8 @@ func TestWithoutRedis(t *testing.T) {
 	}
 }
 
-// With LOG_FORMAT=json each line is a JSON object, also what the libraries log, and the error of a start that fails.
+// With LOG_FORMAT=json each line is a JSON object, also what the libraries log, and the error of a
+// start that fails.
 func TestJSONLog(t *testing.T) {
 	ours := newAuthority(t, "ours")
 	cert, key := ours.issue(t, "tieredd", time.Now().Add(time.Hour))

@@ -18,7 +18,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/filechanges"
 )
 
-// identity is the TLS of a process. Its files may change while it runs, as those of a Kubernetes Secret do.
+// identity is the TLS of a process. Its files may change while it runs, as those of a Kubernetes
+// Secret do.
 type identity struct {
 	settings
 	files  filechanges.Files
@@ -34,7 +35,8 @@ func (i *identity) start() error {
 	return err
 }
 
-// reload reads the files, and uses them if they have changed. After an error, the last good ones stay.
+// reload reads the files, and uses them if they have changed. After an error, the last good ones
+// stay.
 func (i *identity) reload() (filechanges.Change, error) {
 	return i.reloadBy(func(read reading) filechanges.Change {
 		sum, _ := read()
@@ -97,7 +99,8 @@ func (i *identity) reloadBy(changed func(reading) filechanges.Change) (filechang
 	return is, nil
 }
 
-// isClient returns nil if a certificate is for GRPC_CLIENT_TLS_SAN: a DNS name, or a URI as SPIFFE has.
+// isClient returns nil if a certificate is for GRPC_CLIENT_TLS_SAN: a DNS name, or a URI as SPIFFE
+// has.
 func (s settings) isClient(c *x509.Certificate) error {
 	if !strings.Contains(s.ClientName, "://") {
 		return c.VerifyHostname(s.ClientName)
@@ -116,8 +119,8 @@ func (i *identity) forGRPC() *tls.Config {
 	}
 }
 
-// forHTTP returns the configuration of the HTTP port. A client need not have a certificate there, because a probe has
-// none: requireCertificate refuses the others.
+// forHTTP returns the configuration of the HTTP port. A client need not have a certificate there,
+// because a probe has none: requireCertificate refuses the others.
 func (i *identity) forHTTP() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,

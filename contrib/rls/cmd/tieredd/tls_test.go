@@ -76,7 +76,8 @@ func (a authority) issue(t *testing.T, name string, ends time.Time) (cert, key [
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})
 }
 
-// secret is a directory with the files of a Kubernetes Secret: links to files in ..data, which is a link too.
+// secret is a directory with the files of a Kubernetes Secret: links to files in ..data, which is a
+// link too.
 type secret struct {
 	dir  string
 	last string // the directory with the files
@@ -156,8 +157,9 @@ func (c caller) do(p *process, method, path, body string) int {
 
 const askByHTTP = `{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"a"}]}]}`
 
-// With mTLS, only who has a certificate of the authority with the right name may ask. A probe needs none. When the
-// files change, new connections see the new ones. Files that are wrong change nothing.
+// With mTLS, only who has a certificate of the authority with the right name may ask. A probe needs
+// none. When the files change, new connections see the new ones. Files that are wrong change
+// nothing.
 func TestMutualTLS(t *testing.T) {
 	soon, past := time.Now().Add(time.Hour), time.Now().Add(-time.Minute)
 	ours, others := newAuthority(t, "ours"), newAuthority(t, "others")
@@ -234,7 +236,8 @@ func TestMutualTLS(t *testing.T) {
 	eventually(t, "the mistake is mended", func() bool { return before.call(p) == codes.OK })
 }
 
-// With a URI as GRPC_CLIENT_TLS_SAN, as SPIFFE gives to a workload of a mesh, only who has that URI may ask.
+// With a URI as GRPC_CLIENT_TLS_SAN, as SPIFFE gives to a workload of a mesh, only who has that URI
+// may ask.
 func TestSPIFFE(t *testing.T) {
 	const id = "spiffe://cluster.local/ns/istio-system/sa/istio-ingressgateway"
 	ours, soon := newAuthority(t, "ours"), time.Now().Add(time.Hour)
@@ -297,7 +300,8 @@ func TestWrongTLS(t *testing.T) {
 	}
 }
 
-// Files of TLS that are being written are not used: an authority that is not there yet would lock its clients out.
+// Files of TLS that are being written are not used: an authority that is not there yet would lock
+// its clients out.
 func TestHalfAnAuthority(t *testing.T) {
 	ours, theirs := newAuthority(t, "ours"), newAuthority(t, "theirs")
 	cert, key := ours.issue(t, "tieredd", time.Now().Add(time.Hour))

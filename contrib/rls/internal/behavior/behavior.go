@@ -1,5 +1,5 @@
-// Package behavior is what a user of envoyproxy/ratelimit relies on, as requests and the answers to them. The tests ask
-// both services.
+// Package behavior is what a user of envoyproxy/ratelimit relies on, as requests and the answers to
+// them. The tests ask both services.
 package behavior
 
 import (
@@ -17,7 +17,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// Config is the configuration that the requests are made for. A unit of a year does not end during a test.
+// Config is the configuration that the requests are made for. A unit of a year does not end during
+// a test.
 const Config = `domain: shop
 descriptors:
   - key: user
@@ -90,11 +91,12 @@ func Files(env string) []string {
 
 // Row is a sequence of requests, each with its answer.
 //
-// A request is "domain | descriptor | descriptor", with "+n" after the domain for the hits of all. A descriptor is
-// "key=value key=value", with "+n" for its own hits and "limit=n/unit" for its own limit, or "limit=n/3unit". An answer
-// is "code | status | status". A status is its code, and the hits that are left of the limit: "OK 2/3", "OVER 0/3",
-// "OK" without a limit, and "OK max" without an end. "2/3×12" is a limit of 12 units. Headers and metadata follow, if
-// there are any. In headers the time until the year ends is "…".
+// A request is "domain | descriptor | descriptor", with "+n" after the domain for the hits of all.
+// A descriptor is "key=value key=value", with "+n" for its own hits and "limit=n/unit" for its own
+// limit, or "limit=n/3unit". An answer is "code | status | status". A status is its code, and the
+// hits that are left of the limit: "OK 2/3", "OVER 0/3", "OK" without a limit, and "OK max" without
+// an end. "2/3×12" is a limit of 12 units. Headers and metadata follow, if there are any. In
+// headers the time until the year ends is "…".
 type Row struct {
 	Name  string
 	Env   string // what the services are started with, besides what all are: NAME=value
@@ -327,7 +329,8 @@ func (r Row) Play(ctx context.Context, client pb.RateLimitServiceClient, theirs 
 	return errors.Join(wrong...)
 }
 
-// Test plays all rows. start starts a service with an environment, and the configuration that is for it.
+// Test plays all rows. start starts a service with an environment, and the configuration that is
+// for it.
 func Test(t *testing.T, theirs bool, start func(t *testing.T, env string, files []string) pb.RateLimitServiceClient) {
 	clients := map[string]pb.RateLimitServiceClient{}
 	for _, r := range Rows {

@@ -24,8 +24,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
-// Program returns the real Envoy. TIERED_TEST_ENVOY names one that must be there. Without it, a test is skipped if
-// there is none in PATH.
+// Program returns the real Envoy. TIERED_TEST_ENVOY names one that must be there. Without it, a
+// test is skipped if there is none in PATH.
 func Program(t *testing.T) string {
 	t.Helper()
 	if testing.Short() {
@@ -75,7 +75,8 @@ func Parsed(t *testing.T, text string) (out any) {
 // Config is a bootstrap, with its parts that tests change.
 type Config struct{ All, Manager, Filter, Host, Cluster Tree }
 
-// HandedOut returns envoy/envoy.yaml, for addresses of this machine: of the replicas, and of what is behind Envoy.
+// HandedOut returns envoy/envoy.yaml, for addresses of this machine: of the replicas, and of what
+// is behind Envoy.
 func HandedOut(t *testing.T, behind string, replicas ...string) *Config {
 	t.Helper()
 	text, err := os.ReadFile("../envoy/envoy.yaml") // from ../bench
@@ -106,8 +107,8 @@ func socket(address string) Tree {
 	return Tree{"socket_address": Tree{"address": host, "port_value": n}}
 }
 
-// costs are those of a gateway for language models: it asks with 0 hits at first, and with the cost when the answer has
-// ended. Only a route's own configuration may have them.
+// costs are those of a gateway for language models: it asks with 0 hits at first, and with the cost
+// when the answer has ended. Only a route's own configuration may have them.
 const costs = `
 envoy.filters.http.ratelimit:
   "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute
@@ -128,7 +129,8 @@ typed_config:
       on_header_present: {metadata_namespace: cost, key: tokens, type: NUMBER}
 `
 
-// CountCosts makes requests for /cost count by x-user, with the x-cost of the answer, when that has ended.
+// CountCosts makes requests for /cost count by x-user, with the x-cost of the answer, when that has
+// ended.
 func (c *Config) CountCosts(t *testing.T) {
 	t.Helper()
 	routes := c.Host["routes"].([]any)
@@ -138,8 +140,8 @@ func (c *Config) CountCosts(t *testing.T) {
 	c.Manager["http_filters"] = []any{filters[0], Parsed(t, costOfAnswer), filters[1]}
 }
 
-// behind is a listener of Envoy itself that answers, so that nothing else has to run behind it. x-cost of an answer is
-// x-costs of the request.
+// behind is a listener of Envoy itself that answers, so that nothing else has to run behind it.
+// x-cost of an answer is x-costs of the request.
 const behind = `
 name: behind
 filter_chains:
@@ -348,7 +350,8 @@ func Flood(t *testing.T, envoys []*Envoy, n, clients int, path string, headers .
 	return all
 }
 
-// Upstream starts what is behind Envoy. It answers what it is asked, and x-cost of an answer is that of the request.
+// Upstream starts what is behind Envoy. It answers what it is asked, and x-cost of an answer is
+// that of the request.
 func Upstream(t *testing.T) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

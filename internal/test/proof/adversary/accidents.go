@@ -8,10 +8,11 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// This file breaks what the proof of the bound assumes, so that the price can be seen: each accident concedes, in
-// tokens, what docs/internals/proof.md says that it costs.
+// This file breaks what the proof of the bound assumes, so that the price can be seen: each
+// accident concedes, in tokens, what docs/internals/proof.md says that it costs.
 
-// now reads a process' clock: monotonic, but not quite of the right rate, and it stands still while the machine sleeps.
+// now reads a process' clock: monotonic, but not quite of the right rate, and it stands still while
+// the machine sleeps.
 func (p *process) now() time.Duration {
 	d := p.world.now - p.asleep
 	switch drift := p.world.scope.Drift; {
@@ -29,7 +30,8 @@ func (p *process) until(t time.Duration) time.Duration {
 	return time.Duration(float64(t-p.now())*(1+2*p.world.scope.Drift)) + time.Microsecond
 }
 
-// freeze suspends the process' machine. Its pot outlives its lease, and so do the tokens that a call under way brings.
+// freeze suspends the process' machine. Its pot outlives its lease, and so do the tokens that a
+// call under way brings.
 func (p *process) freeze(d time.Duration) {
 	w := p.world
 	w.concede(tokens(p.holds()))
@@ -38,7 +40,8 @@ func (p *process) freeze(d time.Duration) {
 	w.advance(d)
 }
 
-// holds returns the tokens that a process can spend, may yet be granted, or may put back into its pot.
+// holds returns the tokens that a process can spend, may yet be granted, or may put back into its
+// pot.
 func (p *process) holds() (tokens int64) {
 	for _, b := range p.buckets {
 		live, _ := b.Bucket.Peek(p.now())
@@ -55,9 +58,10 @@ func (p *process) holds() (tokens int64) {
 	return tokens
 }
 
-// clone replaces the last process by a copy of this one, leases included. Nothing may be under way: only the state of a
-// bucket can be copied, not what others know of it. The copy notices that its machine stood still before it sends
-// anything (see wake). Until then it spends what its twin spends too.
+// clone replaces the last process by a copy of this one, leases included. Nothing may be under way:
+// only the state of a bucket can be copied, not what others know of it. The copy notices that its
+// machine stood still before it sends anything (see wake). Until then it spends what its twin
+// spends too.
 func (p *process) clone() bool {
 	w := p.world
 	last := len(w.processes) - 1
@@ -86,8 +90,8 @@ func (p *process) clone() bool {
 	return true
 }
 
-// copyState copies a bucket at rest with what its fields point to, except its policy and its denial, which never
-// change.
+// copyState copies a bucket at rest with what its fields point to, except its policy and its
+// denial, which never change.
 func copyState(to, from *local.Bucket) {
 	target := reflect.ValueOf(to).Elem()
 	target.Set(reflect.ValueOf(from).Elem())
@@ -101,8 +105,8 @@ func copyState(to, from *local.Bucket) {
 	lease.Set(own)
 }
 
-// wake is what a process does when it finds that its clock stood still. It takes a new lease id, because a twin may use
-// the old one, and gives up all that it held under that.
+// wake is what a process does when it finds that its clock stood still. It takes a new lease id,
+// because a twin may use the old one, and gives up all that it held under that.
 func (p *process) wake() {
 	p.world.started++
 	p.twin, p.id, p.unanswered = false, strconv.Itoa(p.world.started), nil

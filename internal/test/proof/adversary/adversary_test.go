@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/maintnotifications.(*CircuitBreakerManager).cleanupLoop"))
 }
 
-// steps is how long a random schedule is at most. The shortest ones that show a known mistake have 2 to 18 steps;
-// what is longer finds them sooner, for chance needs detours.
+// steps is how long a random schedule is at most. The shortest ones that show a known mistake have
+// 2 to 18 steps; what is longer finds them sooner, for chance needs detours.
 const steps = 120
 
 // scopes are those of an algorithm that are asked for.
@@ -51,7 +51,8 @@ func scopes(t testing.TB, a lua.Algorithm) []*adversary.Scope {
 	return chosen
 }
 
-// play plays the schedules of count seeds, each worker in a store of its own or one that they share.
+// play plays the schedules of count seeds, each worker in a store of its own or one that they
+// share.
 func play(t *testing.T, a lua.Algorithm, first uint64, count int, store func() *adversary.Store) {
 	all := scopes(t, a)
 	r := adversary.Drive(first, count,
@@ -78,8 +79,8 @@ func eachAlgorithm(t *testing.T, count int, play func(t *testing.T, a lua.Algori
 	}
 }
 
-// inBubble plays on Memory, whose clock stands still in a bubble: a bucket's time to live is counted by it, and is
-// compared with the world's.
+// inBubble plays on Memory, whose clock stands still in a bubble: a bucket's time to live is
+// counted by it, and is compared with the world's.
 func inBubble(t *testing.T, a lua.Algorithm, first uint64, count int) {
 	synctest.Test(t, func(t *testing.T) { play(t, a, first, count, adversary.OnMemory) })
 }

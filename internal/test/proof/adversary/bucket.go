@@ -169,7 +169,8 @@ func (b *bucket) giveBack(t *taking, n int64) {
 	}
 }
 
-// giveBackLate refunds n tokens of a taking whose bucket is gone, to the bucket that the key has now.
+// giveBackLate refunds n tokens of a taking whose bucket is gone, to the bucket that the key has
+// now.
 func (p *process) giveBackLate(t *taking, n int64) {
 	if t.n -= n; t.n == 0 {
 		i := slices.Index(p.late, t)

@@ -10,7 +10,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// TestWorldsAreBusy counts what happens in random schedules: where nothing happens, nothing can break.
+// TestWorldsAreBusy counts what happens in random schedules: where nothing happens, nothing can
+// break.
 func TestWorldsAreBusy(t *testing.T) { synctest.Test(t, worldsAreBusy) }
 
 func worldsAreBusy(t *testing.T) {

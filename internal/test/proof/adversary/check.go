@@ -23,8 +23,8 @@ type limit struct {
 // all is what a lost bucket may cost.
 func (l *limit) all() int64 { return l.Cap }
 
-// rule is what an algorithm promises. It compares the admissions with each limit, and what the store counts with what
-// is used and can be used.
+// rule is what an algorithm promises. It compares the admissions with each limit, and what the
+// store counts with what is used and can be used.
 type rule interface {
 	excess(w *World, l *limit) float64            // tokens admitted beyond a limit; negative: none
 	counted(w *World, spendable int64)            // spendable: tokens that all processes may still admit
@@ -66,8 +66,8 @@ type admissions struct {
 	changed bool // since it was compared with the limits
 }
 
-// event is an instant at which tokens were admitted. Their number may become known later: a direct take counts when it
-// is executed, and tokens that are put back were never taken.
+// event is an instant at which tokens were admitted. Their number may become known later: a direct
+// take counts when it is executed, and tokens that are put back were never taken.
 type event struct {
 	at       time.Duration
 	key      int64 // the bucket's clock, µs
@@ -108,8 +108,8 @@ func (w *World) bound() {
 	}
 }
 
-// slack returns the tokens that were left of the limit that came nearest to its bound, +Inf where an assumption was
-// broken.
+// slack returns the tokens that were left of the limit that came nearest to its bound, +Inf where
+// an assumption was broken.
 func (w *World) slack() float64 {
 	least := math.Inf(1)
 	for _, l := range w.limits {
@@ -185,7 +185,8 @@ func (w *World) covered(p *process) int64 {
 	return r.Out
 }
 
-// checkDebt checks that what was admitted without Redis was reported to it once before the bucket was dropped.
+// checkDebt checks that what was admitted without Redis was reported to it once before the bucket
+// was dropped.
 func (b *bucket) checkDebt() {
 	settled := b.Stats().Settled
 	if settled > b.debt || settled < b.debt-b.debtReturned && !b.forgiven {
@@ -210,7 +211,8 @@ func (w *World) toldInTime(c *lua.Call, answer *lua.Reply) {
 	}
 }
 
-// refillRule is that of token buckets, one or several: the admissions fit into an ideal bucket of each limit.
+// refillRule is that of token buckets, one or several: the admissions fit into an ideal bucket of
+// each limit.
 type refillRule struct{}
 
 // police shows the admissions to an ideal bucket.
@@ -242,7 +244,8 @@ type comeback struct {
 	n        int64
 }
 
-// policeKept shows an ideal bucket what was admitted and kept, and what was given, each at its own instant.
+// policeKept shows an ideal bucket what was admitted and kept, and what was given, each at its own
+// instant.
 func (w *World) policeKept(l *limit) *ideal.Policer {
 	kept, given := make([]int64, len(w.admissions.events)), make([]int64, len(w.admissions.events))
 	for i, e := range w.admissions.events {
@@ -265,9 +268,9 @@ func (w *World) policeKept(l *limit) *ideal.Policer {
 	return p
 }
 
-// priceOfReturns returns by how much what was kept may exceed a limit. While tokens are out that come back later, the
-// bucket refills into their room: by the rate for as long as any are out, and by what is given meanwhile, but never by
-// more than are out.
+// priceOfReturns returns by how much what was kept may exceed a limit. While tokens are out that
+// come back later, the bucket refills into their room: by the rate for as long as any are out, and
+// by what is given meanwhile, but never by more than are out.
 func (w *World) priceOfReturns(l *limit) (price float64) {
 	events := w.admissions.events
 	out, given := make([]int64, len(events)), make([]int64, len(events)) // at an event: more or less out, and given
@@ -321,8 +324,8 @@ func (refillRule) executed(w *World, x *invariant.Exchange) {
 	}
 }
 
-// digest adds how full ideal buckets would be. While the reply of a direct take that was executed in the past is under
-// way, and once tokens came back, it adds every admission.
+// digest adds how full ideal buckets would be. While the reply of a direct take that was executed
+// in the past is under way, and once tokens came back, it adds every admission.
 func (refillRule) digest(w *World, d *digester) {
 	past := len(w.cameBack) > 0
 	for _, r := range w.replies {

@@ -8,8 +8,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// windowReset forgets what was counted before a reset. Windows count, so a refund undoes an admission, and no
-// refill pays for anything. A reset deletes the counts, and what they counted comes back no more.
+// windowReset forgets what was counted before a reset. Windows count, so a refund undoes an
+// admission, and no refill pays for anything. A reset deletes the counts, and what they counted
+// comes back no more.
 func windowReset(w *World) {
 	w.forgotten = len(w.admissions.events)
 	for _, l := range w.limits {
@@ -24,8 +25,8 @@ func (w *World) giveBack(r refund) {
 	}
 }
 
-// windowCounted checks that the store counts what a limit has in use. Limits to which something was conceded are
-// skipped.
+// windowCounted checks that the store counts what a limit has in use. Limits to which something was
+// conceded are skipped.
 func windowCounted(w *World, i int, used, spendable, counted int64) {
 	if w.damaged || w.limits[i].conceded > 0 {
 		return
@@ -49,9 +50,9 @@ func windowDigest(w *World, d *digester) {
 	}
 }
 
-// fixedRule is that of a fixed window: each holds its limit. If the server's clock is set back by more than is waited
-// out, earlier counts stay until an edge is passed and no older lease is out: all that is one segment. Otherwise a
-// segment is a window.
+// fixedRule is that of a fixed window: each holds its limit. If the server's clock is set back by
+// more than is waited out, earlier counts stay until an edge is passed and no older lease is out:
+// all that is one segment. Otherwise a segment is a window.
 type fixedRule struct{}
 
 // blockOf returns the number of the window, or of the block, that an instant is in.
@@ -72,7 +73,8 @@ func (w *World) updateSegment() {
 	}
 }
 
-// revertSegment follows a clock that was set back: if there was no call since the edge, the store never saw it pass.
+// revertSegment follows a clock that was set back: if there was no call since the edge, the store
+// never saw it pass.
 func (w *World) revertSegment() {
 	if w.scope.Algorithm != lua.FixedWindow || !w.state.Exists {
 		return
@@ -109,8 +111,8 @@ func (fixedRule) counted(w *World, spendable int64) {
 	windowCounted(w, 0, used, spendable, count)
 }
 
-// refund comes off the window of its stamp, if that is still the present one. After the clock was set back, older
-// stamps may name the window that it shows now: that is conceded.
+// refund comes off the window of its stamp, if that is still the present one. After the clock was
+// set back, older stamps may name the window that it shows now: that is conceded.
 func (fixedRule) refund(w *World, r *request, flags lua.Flags) {
 	l := w.limits[0]
 	if flags&(lua.OtherEpoch|lua.Created) != 0 || w.blockOf(l, r.call.At) != w.blockOf(l, w.clock()) {
@@ -148,8 +150,8 @@ func (fixedRule) debtCharged(w *World, r *request) {
 
 func (fixedRule) digest(w *World, d *digester) { windowDigest(w, d) }
 
-// slidingRule is that of a sliding window: no interval of its length holds more, and neither do as many consecutive
-// blocks as the store counts.
+// slidingRule is that of a sliding window: no interval of its length holds more, and neither do as
+// many consecutive blocks as the store counts.
 type slidingRule struct{}
 
 func (slidingRule) excess(w *World, l *limit) float64 {
@@ -163,7 +165,8 @@ func (slidingRule) excess(w *World, l *limit) float64 {
 		sum += e.tokens
 		most = max(most, sum)
 	}
-	// Where the bucket's clock stood still its blocks are shorter than they look, and versions have none in common.
+	// Where the bucket's clock stood still its blocks are shorter than they look, and versions have
+	// none in common.
 	if w.setBacks > 0 || w.scope.Versions != nil {
 		return float64(most - l.Cap)
 	}

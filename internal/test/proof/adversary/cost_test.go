@@ -9,8 +9,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// TestWhatBrokenAssumptionsCost breaks what the proof assumes, one assumption at a time, and compares what was admitted
-// beyond the bound with the price in docs/internals/proof.md. -v prints the worst that was seen.
+// TestWhatBrokenAssumptionsCost breaks what the proof assumes, one assumption at a time, and
+// compares what was admitted beyond the bound with the price in docs/internals/proof.md. -v prints
+// the worst that was seen.
 func TestWhatBrokenAssumptionsCost(t *testing.T) {
 	// Three processes at work, so that all of the burst is out when it happens; r·1 s is 4 tokens.
 	base := Scope{

@@ -13,10 +13,11 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// digest is a hash of all that the future of a world depends on. The state of the shipped code is read field by field,
-// by reflection: a field that is added to it cannot be forgotten here.
+// digest is a hash of all that the future of a world depends on. The state of the shipped code is
+// read field by field, by reflection: a field that is added to it cannot be forgotten here.
 //
-// 64 bits: among ten million states the odds that two share a digest, so that one is not followed up, are 1 in 400 000.
+// 64 bits: among ten million states the odds that two share a digest, so that one is not followed
+// up, are 1 in 400 000.
 func (w *World) digest() uint64 {
 	d := digester{world: w, h: 1469598103934665603}
 	d.add(uint64(w.now), uint64(w.offset), uint64(w.keyEnd))
@@ -124,7 +125,8 @@ func (d *digester) refund(r refund) {
 	d.add(uint64(r.n), uint64(d.world.admissions.events[r.event].at))
 }
 
-// admissions adds when the tokens that can be refunded were admitted, and what may still count of the rest.
+// admissions adds when the tokens that can be refunded were admitted, and what may still count of
+// the rest.
 func (d *digester) admissions() {
 	w := d.world
 	for _, p := range w.processes {
@@ -141,8 +143,8 @@ func (d *digester) admissions() {
 	w.rule.digest(w, d)
 }
 
-// value adds any value, by its kind. Locks, functions and channels do not affect the future; what waits in a channel is
-// collected after every step.
+// value adds any value, by its kind. Locks, functions and channels do not affect the future; what
+// waits in a channel is collected after every step.
 func (d *digester) value(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Bool:

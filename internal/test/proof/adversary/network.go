@@ -74,7 +74,8 @@ func (w *World) request(b *bucket, c local.Call) *request {
 // maxMessages bounds the messages under way in each direction; beyond it the oldest is lost.
 const maxMessages = 6
 
-// resets reports whether the call fills the bucket: it says so, or it gives more to a single bucket than there can be.
+// resets reports whether the call fills the bucket: it says so, or it gives more to a single bucket
+// than there can be.
 func (r *request) resets() bool {
 	return r.call.Reset > 0 || r.call.Algorithm == lua.TokenBucket && r.call.Given > r.call.Cap+max(r.call.Cap, r.call.MaxDebt)
 }
@@ -145,8 +146,8 @@ func (w *World) execute(r *request) {
 	} else if told && done && dated && !w.scope.windows() {
 		w.Failf("%s %d: what it gives back counted, and the reply says otherwise", r.process.id, r.call.Seq)
 	}
-	// A fixed window forgets the record of a call when its clock is set back: the network's copy counts once more. That
-	// is the price that docs/internals/proof.md names.
+	// A fixed window forgets the record of a call when its clock is set back: the network's copy
+	// counts once more. That is the price that docs/internals/proof.md names.
 	again := w.setBacks > 0 && w.scope.Algorithm == lua.FixedWindow
 	if done && dated && (!r.credited || again) {
 		switch {
@@ -248,9 +249,9 @@ func (p *process) deliver(r *reply) {
 	w.Logf("%s hears of %d, wanted %t", p.id, seq, wanted)
 }
 
-// direct records when the tokens count that a direct take's reply brought the waiters: what it granted, when it was
-// executed; what came out of the pot, now. Its grant for a waiter that has left is returned. Like every token that is
-// returned, it counts as admitted until then.
+// direct records when the tokens count that a direct take's reply brought the waiters: what it
+// granted, when it was executed; what came out of the pot, now. Its grant for a waiter that has
+// left is returned. Like every token that is returned, it counts as admitted until then.
 func (b *bucket) direct(r *reply, admitted, ofPot int64) {
 	w := b.process.world
 	w.admit(r.event, r.answer.Grant)
@@ -260,8 +261,9 @@ func (b *bucket) direct(r *reply, admitted, ofPot int64) {
 	w.admit(w.newEvent(), ofPot)
 }
 
-// charge records that a call was executed, with the debt that it reports. Debt of unanswered calls before it counts
-// towards that. Debt that is reported no more, because its bucket gave it up, stays charged.
+// charge records that a call was executed, with the debt that it reports. Debt of unanswered calls
+// before it counts towards that. Debt that is reported no more, because its bucket gave it up,
+// stays charged.
 func (p *process) charge(r *request) {
 	charged := int64(0)
 	if last := p.unanswered; last != nil && r.call.Ack < last.call.Seq {
@@ -323,7 +325,8 @@ func onMemory(m *remote.Memory) *Store {
 	}
 }
 
-// OnRedis returns a store on a server, or on miniredis. The shipped code loads and runs the scripts.
+// OnRedis returns a store on a server, or on miniredis. The shipped code loads and runs the
+// scripts.
 func OnRedis(client *redis.Client) *Store {
 	ctx := context.Background()
 	return &Store{

@@ -9,8 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// process is one process of the fleet: the shipped cache, and the buckets that it ever held, until they close. It owns
-// them as package tiered does, but acts only when it is told to.
+// process is one process of the fleet: the shipped cache, and the buckets that it ever held, until
+// they close. It owns them as package tiered does, but acts only when it is told to.
 type process struct {
 	world   *World
 	number  int    // its place in the fleet
@@ -240,7 +240,8 @@ func (p *process) crash() {
 	}
 }
 
-// change gives a process the limits of process n, as a deploy does. The bound is that of the largest limits in use.
+// change gives a process the limits of process n, as a deploy does. The bound is that of the
+// largest limits in use.
 func (p *process) change(n int) {
 	w := p.world
 	p.variant = n
@@ -277,8 +278,8 @@ func (w *World) rate(c *lua.Call) float64 {
 	}
 }
 
-// deploy gives everybody limits that were not there before. They hold from now on. What processes hold, are being
-// granted, or may still cancel was not counted by them.
+// deploy gives everybody limits that were not there before. They hold from now on. What processes
+// hold, are being granted, or may still cancel was not counted by them.
 func (w *World) deploy() bool {
 	if w.deployed || len(w.scope.Later) == 0 {
 		return false

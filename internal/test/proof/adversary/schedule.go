@@ -31,16 +31,16 @@ type Outcome struct {
 	Text  string  // every step, if it was to be told
 }
 
-// Report is the result of many histories. Broken describes the shortest form of those that broke something, at most one
-// of each worker.
+// Report is the result of many histories. Broken describes the shortest form of those that broke
+// something, at most one of each worker.
 type Report struct {
 	Played, Count int
 	Slack         float64 // the least
 	Broken        []string
 }
 
-// Drive plays the histories of count seeds from first on, until one breaks something. There are as many workers as
-// processors, each with a place of its own.
+// Drive plays the histories of count seeds from first on, until one breaks something. There are as
+// many workers as processors, each with a place of its own.
 func Drive[S History[S, B, T], B, T any](
 	first uint64, count int, draw func(seed uint64) S, place func(worker int) B,
 ) Report {
@@ -155,7 +155,8 @@ type Schedule struct {
 	Choices []uint16 // each an action of the scope; one that is not possible in its turn is left out
 }
 
-// Random returns a schedule that follows from its seed alone: one of the scopes, and up to steps steps.
+// Random returns a schedule that follows from its seed alone: one of the scopes, and up to steps
+// steps.
 func Random(scopes []*Scope, seed uint64, steps int) Schedule {
 	r := rand.New(rand.NewPCG(seed, 2))
 	s := Schedule{Scope: scopes[r.IntN(len(scopes))], Seed: seed, Choices: make([]uint16, steps/2+r.IntN(steps/2))}
@@ -216,8 +217,9 @@ func (s Schedule) steps(w *World) (possible bool) {
 	return possible
 }
 
-// Walk plays every schedule of a scope up to a depth. It goes breadth first, so that the first failure has one of the
-// shortest schedules. Of two schedules that lead to the same state one is followed up.
+// Walk plays every schedule of a scope up to a depth. It goes breadth first, so that the first
+// failure has one of the shortest schedules. Of two schedules that lead to the same state one is
+// followed up.
 type Walk struct {
 	Scope   *Scope
 	Depth   int
@@ -247,7 +249,8 @@ func (k *Walk) Run() bool {
 	return true
 }
 
-// level takes one step from each state of a frontier, with every action, and returns the new states.
+// level takes one step from each state of a frontier, with every action, and returns the new
+// states.
 func (k *Walk) level(frontier [][]uint16, seen *seen) (next [][]uint16) {
 	var mu sync.Mutex
 	var at atomic.Int64
@@ -271,8 +274,8 @@ func (k *Walk) level(frontier [][]uint16, seen *seen) (next [][]uint16) {
 	return next
 }
 
-// follow takes one more step after a schedule, each in a world of its own: the state of the shipped code can be
-// replayed but not copied.
+// follow takes one more step after a schedule, each in a world of its own: the state of the shipped
+// code can be replayed but not copied.
 func (k *Walk) follow(path []uint16, seen *seen, mu *sync.Mutex) (found [][]uint16) {
 	for choice := range uint16(len(k.Scope.Actions)) {
 		s := Schedule{Scope: k.Scope, Choices: append(append(make([]uint16, 0, len(path)+1), path...), choice)}
@@ -336,7 +339,8 @@ type SmallScope struct {
 // tick is half the life of a lease, in percent of the longest: the step of time here.
 const tick = 15
 
-// SmallScopes have a burst of two, one token per tick, and leases of one token that live for two ticks.
+// SmallScopes have a burst of two, one token per tick, and leases of one token that live for two
+// ticks.
 func SmallScopes() []SmallScope {
 	wire := []Action{
 		{Execute, 0, 0},

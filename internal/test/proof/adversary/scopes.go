@@ -20,8 +20,8 @@ type Scope struct {
 	Block     time.Duration // of a sliding window, a whole part of Per
 	Phase     time.Duration // where fixed windows begin
 
-	// Versions are the windows of the processes, one each, if they differ in more than their bursts. If it is nil, all
-	// have Per and Block.
+	// Versions are the windows of the processes, one each, if they differ in more than their
+	// bursts. If it is nil, all have Per and Block.
 	Versions []version
 
 	Also  []lua.Limit // limits of all processes beside the first
@@ -38,7 +38,8 @@ type Scope struct {
 	FleetSize int64   // number of processes that a process assumes; 0: the real one
 	Warm      bool    // demand is high from the start, so that the first call leases
 
-	// Lossless means that no lease ends and no process crashes. In the end not one token may be missing.
+	// Lossless means that no lease ends and no process crashes. In the end not one token may be
+	// missing.
 	Lossless bool
 
 	Prelude []Action // actions at the start of every schedule
@@ -48,7 +49,8 @@ type Scope struct {
 // version is the length of a sliding window, and of its blocks.
 type version struct{ per, block time.Duration }
 
-// defaultRoundTrip is the round trip that processes assume at first. A request that gives up sooner makes no call.
+// defaultRoundTrip is the round trip that processes assume at first. A request that gives up sooner
+// makes no call.
 const defaultRoundTrip = 10 * time.Millisecond
 
 func (s *Scope) burst() int64 {
@@ -90,8 +92,8 @@ func (s *Scope) limits(i int, later bool) []lua.Limit {
 	return all
 }
 
-// commonLimit returns the bound that all versions keep together: in any interval as long as the shortest of their
-// limits, what the largest of them allows.
+// commonLimit returns the bound that all versions keep together: in any interval as long as the
+// shortest of their limits, what the largest of them allows.
 func (s *Scope) commonLimit() (all lua.Limit) {
 	for i := range s.Bursts {
 		allows := int64(1) << 40
@@ -184,8 +186,9 @@ func Algorithms() []lua.Algorithm {
 	return []lua.Algorithm{lua.TokenBucket, lua.TokenBuckets, lua.FixedWindow, lua.SlidingWindow}
 }
 
-// Scopes are the worlds of random schedules. They differ in what could hide a mistake: how large the burst is beside a
-// lease, how many processes there are, whether tokens come back, who decides when Redis does not answer.
+// Scopes are the worlds of random schedules. They differ in what could hide a mistake: how large
+// the burst is beside a lease, how many processes there are, whether tokens come back, who decides
+// when Redis does not answer.
 func Scopes(a lua.Algorithm) []*Scope {
 	scopes := []*Scope{
 		{Name: "one process", Bursts: []int64{2}, Tokens: 1, Per: second},
@@ -267,7 +270,8 @@ func Scopes(a lua.Algorithm) []*Scope {
 	return scopes
 }
 
-// deploys are worlds in which limits change while leases are out, and one more comes if there may be several.
+// deploys are worlds in which limits change while leases are out, and one more comes if there may
+// be several.
 func deploys(a lua.Algorithm) []*Scope {
 	all := []*Scope{
 		{Name: "deploy", Bursts: []int64{5, 16}, Tokens: 2, Per: second, Warm: true},
@@ -293,8 +297,8 @@ func deploys(a lua.Algorithm) []*Scope {
 	return all
 }
 
-// versions are worlds in which the processes' sliding windows differ in length and precision, and change to those of
-// other processes.
+// versions are worlds in which the processes' sliding windows differ in length and precision, and
+// change to those of other processes.
 func versions() []*Scope {
 	const ms = time.Millisecond
 	all := []*Scope{
@@ -330,8 +334,8 @@ func (s *Scope) everyday(changes int) {
 	}
 }
 
-// count makes the scope one of an algorithm. Windows are shorter than what a schedule lasts and a message may take,
-// and hold several lives of a lease at most.
+// count makes the scope one of an algorithm. Windows are shorter than what a schedule lasts and a
+// message may take, and hold several lives of a lease at most.
 func (s *Scope) count(a lua.Algorithm) {
 	s.Algorithm = a
 	if s.Lossless && a != lua.TokenBucket {
@@ -394,8 +398,8 @@ func work(processes int, burst int64) (all []Action) {
 		Action{Outsider, 0, 1}, Action{Outsider, 0, 0})
 }
 
-// everything is work and all that may befall it at no price. Accidents have a price (see concede), and where one may
-// happen less can be asked of the rest: they have scopes of their own.
+// everything is work and all that may befall it at no price. Accidents have a price (see concede),
+// and where one may happen less can be asked of the rest: they have scopes of their own.
 func everything(processes int, burst int64) []Action {
 	all := times(3, work(processes, burst)...)
 	for p := range processes {

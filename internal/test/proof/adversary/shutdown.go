@@ -4,12 +4,12 @@ import (
 	"time"
 )
 
-// maxRounds is the number of rounds within which every bucket must close. A return that fails waits for a second at
-// most, and nothing fails here.
+// maxRounds is the number of rounds within which every bucket must close. A return that fails waits
+// for a second at most, and nothing fails here.
 const maxRounds = 400
 
-// shutDown ends a world. The network delivers or loses what is under way, and is healthy from then on; every process
-// returns what it holds; leases end. Then every token must be accounted for.
+// shutDown ends a world. The network delivers or loses what is under way, and is healthy from then
+// on; every process returns what it holds; leases end. Then every token must be accounted for.
 func (w *World) shutDown(deliver bool) {
 	if deliver {
 		w.flow()
@@ -95,7 +95,8 @@ func (w *World) checkEnd() {
 		}
 		return
 	}
-	// if the server's clock was set back, a call that writes has to notice: only then the bucket's time goes on
+	// if the server's clock was set back, a call that writes has to notice: only then the bucket's
+	// time goes on
 	w.outsider(1)
 	w.advance(2*w.scope.longestLease() + w.scope.untilFull() + w.setBacks)
 	for _, policy := range w.policies {

@@ -22,7 +22,8 @@ func TestEverySmallSchedule(t *testing.T) {
 	}
 }
 
-// walk runs in a bubble, where the clock stands still, for Memory counts a bucket's time to live by its own clock.
+// walk runs in a bubble, where the clock stands still, for Memory counts a bucket's time to live by
+// its own clock.
 func walk(t *testing.T, s adversary.SmallScope) {
 	k := adversary.Walk{Scope: s.Scope, Depth: s.Depth, Workers: runtime.GOMAXPROCS(0)}
 	if !k.Run() {

@@ -10,8 +10,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// World is a fleet of processes, a bucket that they share, and everything between them. It is single-threaded and has
-// no clock: what it does follows from its scope, its seed and the choices alone.
+// World is a fleet of processes, a bucket that they share, and everything between them. It is
+// single-threaded and has no clock: what it does follows from its scope, its seed and the choices
+// alone.
 type World struct {
 	Journal
 
@@ -59,8 +60,8 @@ type World struct {
 // epoch is the server's time at the start, µs since 1970: 16 digits, as in production.
 const epoch = int64(1_763_640_000_000_000)
 
-// New returns a world at its start. The seed decides the processes' jitter; 0 means none. bucket is its name in the
-// store, which may hold others.
+// New returns a world at its start. The seed decides the processes' jitter; 0 means none. bucket is
+// its name in the store, which may hold others.
 func New(s *Scope, bank *Store, bucket string, seed uint64) *World {
 	r := rand.New(rand.NewPCG(seed, 1))
 	w := &World{began: map[lua.Limit]int{}, scope: s, store: bank, bucket: bucket, uniform: r.Float64}
@@ -109,8 +110,8 @@ func (w *World) advance(d time.Duration) {
 	w.Logf("%v", w.now)
 }
 
-// advanceToEdge advances to the next end: of a lease's record, of the time within which a request is wanted, or of a
-// window. off is added; at the instant itself it is over.
+// advanceToEdge advances to the next end: of a lease's record, of the time within which a request
+// is wanted, or of a window. off is added; at the instant itself it is over.
 func (w *World) advanceToEdge(off time.Duration) bool {
 	server := w.server()
 	next := int64(0)
@@ -137,8 +138,8 @@ func (w *World) advanceToEdge(off time.Duration) bool {
 	return true
 }
 
-// setBack sets the server's clock back. A refund with copies under way could then count twice. That is conceded: no
-// refund under way takes effect.
+// setBack sets the server's clock back. A refund with copies under way could then count twice. That
+// is conceded: no refund under way takes effect.
 func (w *World) setBack(d time.Duration) {
 	w.offset -= d
 	w.setBacks += d
@@ -150,8 +151,8 @@ func (w *World) setBack(d time.Duration) {
 	}
 }
 
-// jump sets the server's clock ahead. A bucket credits the time once, a window ends early, and leases end at the server
-// before they end in the process.
+// jump sets the server's clock ahead. A bucket credits the time once, a window ends early, and
+// leases end at the server before they end in the process.
 func (w *World) jump(d time.Duration) {
 	w.offset += d
 	w.concede(func(l *limit) int64 {
@@ -162,8 +163,8 @@ func (w *World) jump(d time.Duration) {
 	})
 }
 
-// concedeUncovered concedes what a jump of the clock leaves to processes whose leases ended early at the server. The
-// refill of the jump pays for it, but a Reset fills that room at once.
+// concedeUncovered concedes what a jump of the clock leaves to processes whose leases ended early
+// at the server. The refill of the jump pays for it, but a Reset fills that room at once.
 func (w *World) concedeUncovered() {
 	if !w.damaged {
 		return

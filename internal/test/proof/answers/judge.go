@@ -33,12 +33,14 @@ func (w *player) judge(d *tiered.Decision) {
 	}
 }
 
-// settled reports whether a policy has been the same everywhere for a while, and the store there, and nobody waits.
+// settled reports whether a policy has been the same everywhere for a while, and the store there,
+// and nobody waits.
 func (w *player) settled(a place) bool {
 	return !w.isDown() && time.Now().After(w.rough[a.which]) && w.waiting[a] == 0
 }
 
-// steady reports whether the store has worked for a while, and nobody waits. A limit that has changed is told as it counts.
+// steady reports whether the store has worked for a while, and nobody waits. A limit that has
+// changed is told as it counts.
 func (w *player) steady(a place) bool {
 	return !w.isDown() && time.Now().After(w.outage) && w.waiting[a] == 0
 }
@@ -111,7 +113,8 @@ func (p *process) back(x *Step, a place) {
 	p.comeBack(d, 0, x, a)
 }
 
-// crowd asks for several costs while the store is slow, one after the other, and comes back for one that is refused.
+// crowd asks for several costs while the store is slow, one after the other, and comes back for one
+// that is refused.
 func (p *process) crowd(x *Step, a place) {
 	all, at := make([]tiered.Decision, len(x.Costs)), make([]time.Duration, len(x.Costs))
 	p.code.add("store.slow.Store(true)")
@@ -149,7 +152,8 @@ func (p *process) crowd(x *Step, a place) {
 	}
 }
 
-// comeBack comes back after a refusal when that says. It may have been a little sooner that it was told.
+// comeBack comes back after a refusal when that says. It may have been a little sooner that it was
+// told.
 func (p *process) comeBack(d tiered.Decision, sooner time.Duration, x *Step, a place) {
 	comes := func(after time.Duration) tiered.Decision {
 		p.sleep(after)
@@ -228,7 +232,8 @@ func (p *process) scout(x *Step, a place) {
 	}
 }
 
-// charged judges what a process knows of a key after a charge of n tokens that it heard of at once. before is what it knew.
+// charged judges what a process knows of a key after a charge of n tokens that it heard of at once.
+// before is what it knew.
 func (p *process) charged(before tiered.Decision, a place, n int64) {
 	after := p.limiters[a.which].PeekN(ctx, a.key, 0)
 	// There may be more than a burst: with a lease, and where a larger one governed a moment ago.
@@ -270,7 +275,8 @@ func (p *process) look(x *Step, a place) {
 			want.Remaining = max(want.Remaining-x.N, 0) // a charge that is still to be told may leave less
 		}
 	}
-	// A standing share does not always look up the bucket of its key: see local.Cache.Lookup. Then it may be full, for all it knows.
+	// A standing share does not always look up the bucket of its key: see local.Cache.Lookup. Then
+	// it may be full, for all it knows.
 	if p.Policies[a.which].Standing != tiered.StandingOff && d.Tier == tiered.Local {
 		want.Remaining, want.ResetAfter = d.Remaining, d.ResetAfter
 	}
@@ -325,7 +331,8 @@ func (p *process) each(_ *Step, a place) {
 
 const differs = "t.Errorf(\"Peek says %+v\\nPeekEach says %+v\", v, every)"
 
-// counts are the figures of a policy in a process, as its callers saw them. Spent has all that was granted or charged.
+// counts are the figures of a policy in a process, as its callers saw them. Spent has all that was
+// granted or charged.
 type counts struct {
 	tiered.PolicyStats
 	unsure bool // of some requests it is not known how they were decided
@@ -365,7 +372,8 @@ func (c *counts) count(d *tiered.Decision, n int64) {
 	}
 }
 
-// admitted counts a request that was admitted, nobody says how. A request over parts of n tokens counts only them.
+// admitted counts a request that was admitted, nobody says how. A request over parts of n tokens
+// counts only them.
 func (c *counts) admitted(n int64, unlimited, unsure bool) {
 	c.tiers = true
 	switch {

@@ -191,7 +191,8 @@ func (w *player) sleep(d time.Duration) {
 	w.quiesce()
 }
 
-// quiesce waits until nothing happens any more at this instant, and notes what callers in the background got.
+// quiesce waits until nothing happens any more at this instant, and notes what callers in the
+// background got.
 func (w *player) quiesce() {
 	synctest.Wait()
 	w.mu.Lock()

@@ -14,7 +14,8 @@ const (
 	second = time.Second
 )
 
-// Sequence is what some processes do, one step after the other. It can be played any number of times.
+// Sequence is what some processes do, one step after the other. It can be played any number of
+// times.
 type Sequence struct {
 	Seed      uint64
 	Processes int

@@ -356,7 +356,8 @@ func (p *process) waitCode(x *Step, a place) string {
 	return within(x.Pause, "_ = "+p.text("WaitN", a, x.N))
 }
 
-// wait waits for tokens. It returns what is to be noted then: callers in the background write nothing themselves.
+// wait waits for tokens. It returns what is to be noted then: callers in the background write
+// nothing themselves.
 func (p *process) wait(x *Step, a place) func() {
 	ctx, cancel := context.WithTimeout(ctx, x.Pause)
 	defer cancel()

@@ -16,8 +16,8 @@ func NewBucket(tokens int64, per time.Duration, burst int64) *Bucket {
 	return &Bucket{limit: l, level: l.burst}
 }
 
-// Take reports whether n tokens can be had at a time (ns), and takes them if so. A refusal costs nothing.
-// Times must not go back from one call to the next; they may be equal.
+// Take reports whether n tokens can be had at a time (ns), and takes them if so. A refusal costs
+// nothing. Times must not go back from one call to the next; they may be equal.
 func (b *Bucket) Take(at, n int64) bool {
 	if b.started {
 		b.level = b.level.plus(b.limit.refill(b.last, at))

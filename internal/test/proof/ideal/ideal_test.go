@@ -32,7 +32,8 @@ func (l limit) units(tokens, from, to int64) *big.Int {
 	return v.Sub(v, mul(l.burst, int64(l.per)))
 }
 
-// brute looks at every interval from a Before to an After, counting anew for each, and at an empty one.
+// brute looks at every interval from a Before to an After, counting anew for each, and at an empty
+// one.
 func brute(as []ideal.Admission, cs []ideal.Credit, l limit) *big.Int {
 	worst := l.units(0, 0, 0)
 	for _, from := range as {
@@ -168,7 +169,8 @@ func TestPolicerAgainstBruteForce(t *testing.T) {
 	})
 }
 
-// TestBucketIsTheBound: what the bucket admits never exceeds, and whatever it refused would have, however little.
+// TestBucketIsTheBound: what the bucket admits never exceeds, and whatever it refused would have,
+// however little.
 func TestBucketIsTheBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		es := streams.Draw(t, "stream")
@@ -200,7 +202,8 @@ func TestBucketIsTheBound(t *testing.T) {
 	})
 }
 
-// TestOneTokenTooMany saturates a limit for a long time, then slips in one token: nothing before, exactly 1 after.
+// TestOneTokenTooMany saturates a limit for a long time, then slips in one token: nothing before,
+// exactly 1 after.
 func TestOneTokenTooMany(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	for _, l := range []limit{
@@ -247,8 +250,8 @@ func TestOneTokenTooMany(t *testing.T) {
 			for _, i := range []int{0, 1, len(es) / 2, len(es) - 1} {
 				more := slices.Clone(es)
 				more[i].n++
-				// It is over by the whole token where the bound was met exactly, elsewhere by what one nanosecond
-				// refills less, as tokens are there at whole nanoseconds only.
+				// It is over by the whole token where the bound was met exactly, elsewhere by what
+				// one nanosecond refills less, as tokens are there at whole nanoseconds only.
 				over(more, 1-float64(l.tokens)/float64(l.per), 1)
 			}
 		})

@@ -2,10 +2,11 @@ package ideal
 
 import "time"
 
-// Policer finds the worst interval of a stream of admissions at known instants. Make one with [NewPolicer].
+// Policer finds the worst interval of a stream of admissions at known instants. Make one with
+// [NewPolicer].
 //
-// It fills a bucket that leaks at the rate: the deepest level is the most that any interval admitted beyond rate·length,
-// and that interval began when the bucket was last empty.
+// It fills a bucket that leaks at the rate: the deepest level is the most that any interval
+// admitted beyond rate·length, and that interval began when the bucket was last empty.
 type Policer struct {
 	limit    limit
 	depth    wide  // units, at last
@@ -17,13 +18,15 @@ type Policer struct {
 	interval Excess // of deepest
 }
 
-// NewPolicer returns a policer that has seen nothing yet. The limit is tokens per period, and burst.
+// NewPolicer returns a policer that has seen nothing yet. The limit is tokens per period, and
+// burst.
 func NewPolicer(tokens int64, per time.Duration, burst int64) *Policer {
 	l := newLimit(tokens, per, burst)
 	return &Policer{limit: l, interval: l.excess(0, 0, 0)}
 }
 
-// Admit records that n tokens were admitted at a time (ns). Times must not go back; they may be equal.
+// Admit records that n tokens were admitted at a time (ns). Times must not go back; they may be
+// equal.
 func (p *Policer) Admit(at, n int64) {
 	if p.started {
 		p.depth = p.depth.minus(p.limit.refill(p.last, at))
@@ -40,8 +43,8 @@ func (p *Policer) Admit(at, n int64) {
 	}
 }
 
-// Refund records that n tokens admitted earlier were given back at a time (ns), as to a central bucket: they count from
-// their admission to now. What would overfill the bucket is lost.
+// Refund records that n tokens admitted earlier were given back at a time (ns), as to a central
+// bucket: they count from their admission to now. What would overfill the bucket is lost.
 func (p *Policer) Refund(at, n int64) {
 	if p.started {
 		p.depth = p.depth.minus(p.limit.refill(p.last, at))
@@ -54,13 +57,14 @@ func (p *Policer) Refund(at, n int64) {
 	}
 }
 
-// Forget forgets the worst interval so far, and not the level: from now on [Policer.Worst] is the worst of the intervals that
-// end at an admission yet to come, whenever they began.
+// Forget forgets the worst interval so far, and not the level: from now on [Policer.Worst] is the
+// worst of the intervals that end at an admission yet to come, whenever they began.
 func (p *Policer) Forget() { p.deepest, p.interval = wide{}, p.limit.excess(0, 0, 0) }
 
-// Depth reports how many tokens the bucket that leaks holds, as of the last event: how far below full an ideal token
-// bucket would be.
+// Depth reports how many tokens the bucket that leaks holds, as of the last event: how far below
+// full an ideal token bucket would be.
 func (p *Policer) Depth() float64 { return p.depth.float() / float64(p.limit.period) }
 
-// Worst reports the worst interval so far. Before the first token that is an empty one: Over is −burst.
+// Worst reports the worst interval so far. Before the first token that is an empty one: Over is
+// −burst.
 func (p *Policer) Worst() Excess { return p.interval }

@@ -13,31 +13,34 @@ type Admission struct {
 	Tokens        int64
 }
 
-// Worst reports the interval that exceeds the limit (tokens per period, and burst) by most, or keeps it with the least
-// slack, counting for an interval [s,t] only the admissions that lie wholly inside: s ≤ Before and After ≤ t. The order
-// of the admissions does not matter and is kept. Of no admissions the worst interval is an empty one: Over is −burst.
+// Worst reports the interval that exceeds the limit (tokens per period, and burst) by most, or
+// keeps it with the least slack, counting for an interval [s,t] only the admissions that lie wholly
+// inside: s ≤ Before and After ≤ t. The order of the admissions does not matter and is kept. Of no
+// admissions the worst interval is an empty one: Over is −burst.
 //
-// Some worst interval begins at a Before and ends at an After, else it could be shortened. So s goes down through the
-// Befores, which lets in one admission after the other, and a tree over the Afters knows the best t for each s.
-// A million admissions take about half a second and 116 MB.
+// Some worst interval begins at a Before and ends at an After, else it could be shortened. So s
+// goes down through the Befores, which lets in one admission after the other, and a tree over the
+// Afters knows the best t for each s. A million admissions take about half a second and 116 MB.
 func Worst(admissions []Admission, tokens int64, per time.Duration, burst int64) Excess {
 	return WorstNet(admissions, nil, tokens, per, burst)
 }
 
-// Credit is tokens that came back to the bucket at an unknown instant between From and To, or that are forgiven.
+// Credit is tokens that came back to the bucket at an unknown instant between From and To, or that
+// are forgiven.
 type Credit struct {
 	From, To int64 // ns
 	Tokens   int64
 }
 
-// WorstNet is Worst of what was admitted less what came back: of an interval, with all that may have come back in it. The Tokens of
-// the Excess are net too.
+// WorstNet is Worst of what was admitted less what came back: of an interval, with all that may
+// have come back in it. The Tokens of the Excess are net too.
 func WorstNet(admissions []Admission, credits []Credit, tokens int64, per time.Duration, burst int64) Excess {
 	l := newLimit(tokens, per, burst)
 	if len(admissions) == 0 {
 		return l.excess(0, 0, 0)
 	}
-	// A leaf is an admission, at its After, or a credit, at its From: no interval ends with one, and the first of equals are credits.
+	// A leaf is an admission, at its After, or a credit, at its From: no interval ends with one,
+	// and the first of equals are credits.
 	type leaf struct {
 		at, until, tokens int64
 		credit            bool
@@ -72,7 +75,8 @@ func WorstNet(admissions []Admission, credits []Credit, tokens int64, per time.D
 		origin = min(origin, a.Before)
 	}
 
-	// In units, an interval's tokens − rate·(t−s) is (tokens up to t − rate·t) + rate·s. The first part is the tree's.
+	// In units, an interval's tokens − rate·(t−s) is (tokens up to t − rate·t) + rate·s. The first
+	// part is the tree's.
 	t := newTree(len(leaves))
 	var worst wide // of an empty interval
 	from, to := origin, origin
@@ -102,8 +106,9 @@ func WorstNet(admissions []Admission, credits []Credit, tokens int64, per time.D
 	return l.excess(from, to, inside)
 }
 
-// tree finds the largest, over its leaves, of a leaf's offset plus the sum of weights of this leaf and all before it.
-// It is a segment tree of prefix sums, so that adding to all later leaves is one change at one leaf, O(log n).
+// tree finds the largest, over its leaves, of a leaf's offset plus the sum of weights of this leaf
+// and all before it. It is a segment tree of prefix sums, so that adding to all later leaves is one
+// change at one leaf, O(log n).
 type tree struct {
 	nodes  []node // nodes[1] is the root, the children of i are 2i and 2i+1, the last half are the leaves
 	leaves int    // a power of two
@@ -127,8 +132,8 @@ func newTree(n int) *tree {
 	return t
 }
 
-// set gives a leaf its weight and offset. An interval may not end at an admission that is not in it, hence only leaves
-// that were set count, and not those whose offset is least.
+// set gives a leaf its weight and offset. An interval may not end at an admission that is not in
+// it, hence only leaves that were set count, and not those whose offset is least.
 func (t *tree) set(leaf int, weight, offset wide) {
 	i := t.leaves + leaf
 	t.nodes[i] = node{sum: weight, best: least, leaf: leaf}

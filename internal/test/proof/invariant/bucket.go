@@ -13,7 +13,8 @@ import (
 // Rounding is what is forgiven to a level, in tokens: it is a double.
 const Rounding = 1e-6
 
-// Bucket is what a store keeps of a key. Times are µs of the bucket's clock. Windows have no levels and no overflow.
+// Bucket is what a store keeps of a key. Times are µs of the bucket's clock. Windows have no levels
+// and no overflow.
 type Bucket struct {
 	Exists             bool
 	Levels             []Level // one of a TokenBucket; of TokenBuckets one for each limit that is on record
@@ -49,7 +50,8 @@ func (l *Level) brings(elapsed int64) float64 {
 // record begins the name of a field with a lease's record.
 const record = "p"
 
-// Parse reads the fields of a bucket, as its script writes them. No fields are a bucket that is not there.
+// Parse reads the fields of a bucket, as its script writes them. No fields are a bucket that is not
+// there.
 func Parse(a lua.Algorithm, fields map[string]string, left time.Duration) (b Bucket, err error) {
 	b.Records = make(map[string]lua.Record)
 	if len(fields) == 0 {
@@ -89,7 +91,8 @@ func Parse(a lua.Algorithm, fields map[string]string, left time.Duration) (b Buc
 	return b, nil
 }
 
-// parseOverflow reads the overflow. A TokenBucket stores what came since the start, in 4096ths of a token.
+// parseOverflow reads the overflow. A TokenBucket stores what came since the start, in 4096ths of a
+// token.
 func parseOverflow(a lua.Algorithm, text string) (float64, error) {
 	if text == "" {
 		return lua.OverflowStart, nil
@@ -163,8 +166,8 @@ func (b *Bucket) put(lease string, r lua.Record) {
 	b.Records[lease] = r
 }
 
-// clock is the time of a bucket at a time of the server's clock, and how far it then is ahead of that clock. The
-// bucket waits out a small step back. It believes a large one, and makes up for it.
+// clock is the time of a bucket at a time of the server's clock, and how far it then is ahead of
+// that clock. The bucket waits out a small step back. It believes a large one, and makes up for it.
 func (b *Bucket) clock(server int64) (now, behind int64) {
 	behind = b.Behind
 	if b.Last-server-behind > lua.MaxBack.Microseconds() {
@@ -173,7 +176,8 @@ func (b *Bucket) clock(server int64) (now, behind int64) {
 	return max(server+behind, b.Last), behind
 }
 
-// level is the level of a call's i-th limit. A limit that is new is as full as what is out leaves room.
+// level is the level of a call's i-th limit. A limit that is new is as full as what is out leaves
+// room.
 func (b *Bucket) level(a lua.Algorithm, i int, l lua.Limit) Level {
 	if a == lua.TokenBucket && len(b.Levels) > 0 {
 		return b.Levels[i]
@@ -193,8 +197,8 @@ func (l *Level) limit() lua.Limit {
 	return lua.Limit{Cap: l.Terms.Cap, Tokens: l.Terms.Tokens, Period: l.Terms.Period}
 }
 
-// Check reports what a bucket says of itself that cannot be. limits are those that its last writer knew, because it
-// debited no other.
+// Check reports what a bucket says of itself that cannot be. limits are those that its last writer
+// knew, because it debited no other.
 func (b *Bucket) Check(a lua.Algorithm, limits ...lua.Limit) (f Finding) {
 	if !b.Exists {
 		return f
@@ -208,8 +212,8 @@ func (b *Bucket) Check(a lua.Algorithm, limits ...lua.Limit) (f Finding) {
 	return f
 }
 
-// Missing is how many tokens a bucket that nobody asks lacks, at a time of its clock, until it is as full as a new
-// one for every caller. Then it may be forgotten, unless a lease lives.
+// Missing is how many tokens a bucket that nobody asks lacks, at a time of its clock, until it is
+// as full as a new one for every caller. Then it may be forgotten, unless a lease lives.
 func (b *Bucket) Missing(now int64, c *lua.Call) (tokens float64, forgettable bool) {
 	forgettable = true
 	for _, r := range b.Records {
@@ -223,8 +227,8 @@ func (b *Bucket) Missing(now int64, c *lua.Call) (tokens float64, forgettable bo
 	return tokens, forgettable && tokens <= Rounding
 }
 
-// floor is the lowest that a level gets: debt below is forgiven. It lies one second of refill below -cap, or below
-// -maxDebt if that is lower.
+// floor is the lowest that a level gets: debt below is forgiven. It lies one second of refill below
+// -cap, or below -maxDebt if that is lower.
 func floor(l lua.Limit, maxDebt int64) float64 {
 	return -float64(max(l.Cap, maxDebt)) - min(math.Floor(float64(l.Tokens)*1e6/float64(l.Period)), lua.MostTokens)
 }
@@ -244,8 +248,8 @@ type Terms struct {
 	Most                int64 // the largest cap ever, ≥ Cap
 }
 
-// ParseTerms reads cap/tokens/period, and /most if that is larger than cap. It reports false if the text is something
-// else.
+// ParseTerms reads cap/tokens/period, and /most if that is larger than cap. It reports false if the
+// text is something else.
 func ParseTerms(text string) (t Terms, ok bool) {
 	n := parseNumbers(text, "/", []*int64{&t.Cap, &t.Tokens, &t.Period, &t.Most})
 	if n < 3 || n == 4 && t.Most <= t.Cap || t.Period == 0 {
@@ -255,8 +259,8 @@ func ParseTerms(text string) (t Terms, ok bool) {
 	return t, true
 }
 
-// parseNumbers reads whole numbers that a script takes, at most as many as there is room for, and reports how many
-// there are: 0 if the text is something else.
+// parseNumbers reads whole numbers that a script takes, at most as many as there is room for, and
+// reports how many there are: 0 if the text is something else.
 func parseNumbers(text, separator string, to []*int64) int {
 	parts := strings.Split(text, separator)
 	if len(parts) > len(to) {

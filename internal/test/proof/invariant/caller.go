@@ -7,8 +7,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Caller follows the calls of a lease for one key, and which replies were accepted. There is one for each state that a
-// process has of a key: a key that was forgotten and comes back has another.
+// Caller follows the calls of a lease for one key, and which replies were accepted. There is one
+// for each state that a process has of a key: a key that was forgotten and comes back has another.
 type Caller struct {
 	lease string
 	ack   int64 // the last call that was accepted, or what came before the first
@@ -43,8 +43,8 @@ func (t *Caller) Accepts() { t.ack, t.call = t.call, 0 }
 // GivesUp notes that whatever reply comes to the call under way is too late, or says no.
 func (t *Caller) GivesUp() { t.call = 0 }
 
-// Holds checks what a call says that its caller holds. live is what the caller can spend, and out what is on record
-// for it. conceded says that it may hold what the store forgot, or took for over.
+// Holds checks what a call says that its caller holds. live is what the caller can spend, and out
+// what is on record for it. conceded says that it may hold what the store forgot, or took for over.
 func Holds(c *lua.Call, live, out int64, conceded bool) (f Finding) {
 	f.Is(c.Hold > out && !conceded, float64(c.Hold-out), "a process holds more than its record covers")
 	f.Is(live > c.Hold, float64(live-c.Hold), "a process says that it holds less than it does")
@@ -78,8 +78,8 @@ func Told(c *lua.Call, r *lua.Reply, now int64, ends map[string]int64) (f Findin
 // Ledger is what a process did with the tokens that the store granted it.
 type Ledger struct{ Granted, Spent, Returned, Burnt, Held int64 }
 
-// Check reports a token that is in no place, or in two. late are tokens that came back after their ledger was
-// closed: they make Spent too small here.
+// Check reports a token that is in no place, or in two. late are tokens that came back after their
+// ledger was closed: they make Spent too small here.
 func (l Ledger) Check(late int64) (f Finding) {
 	all := l.Spent + l.Returned + l.Burnt + l.Held
 	f.Is(l.Granted != all, float64(l.Granted-all), "the ledger does not balance: %+v", l)

@@ -78,9 +78,9 @@ func (x *Exchange) created(f *Finding) {
 	x.Before, x.Own, x.Owned = full, lua.Record{}, false
 }
 
-// wrote finds out whether the call has written, or had to. A call of a lease has to, and one that is granted
-// something, that asks for something after a large step back of the clock, that changes what governs, or that has
-// to note what it has.
+// wrote finds out whether the call has written, or had to. A call of a lease has to, and one that
+// is granted something, that asks for something after a large step back of the clock, that changes
+// what governs, or that has to note what it has.
 func (x *Exchange) wrote() bool {
 	c, b, a := x.Call, x.Before, x.After
 	return c.Lease != "" || x.Reply.Grant > 0 || c.Want > 0 && x.behind != b.Behind || b.Exists && (x.changed() || c.Want > 0 && x.expiring()) ||
@@ -98,8 +98,8 @@ func (x *Exchange) unwritten(f *Finding) {
 	f.Is(c.Want > 0 && least >= float64(max(c.Min, 1))+Rounding, least, "a call was denied what there was")
 }
 
-// remembers reports whether the record of an ended lease is kept, because its holder may not know that its debt was charged:
-// until the buckets are full, however low they were.
+// remembers reports whether the record of an ended lease is kept, because its holder may not know
+// that its debt was charged: until the buckets are full, however low they were.
 func (x *Exchange) remembers(r lua.Record) bool {
 	full := 0.0
 	for i, limit := range x.Call.Limits() {
@@ -109,8 +109,8 @@ func (x *Exchange) remembers(r lua.Record) bool {
 	return r.Debt > 0 && float64(r.End)+full > float64(x.now)
 }
 
-// records checks who is on record: the caller as it says, and everybody else as before until a sweep after the
-// lease's end, and then without tokens for as long as its debt matters.
+// records checks who is on record: the caller as it says, and everybody else as before until a
+// sweep after the lease's end, and then without tokens for as long as its debt matters.
 func (x *Exchange) records(f *Finding) {
 	c, b, a := x.Call, x.Before, x.After
 	due, left, remembered := b.Sweep > 0 && x.now >= b.Sweep, false, false // what the caller's lease charged, if that is over
@@ -175,7 +175,8 @@ func (x *Exchange) lent() int64 {
 	return x.Reply.Grant
 }
 
-// lifetime checks that a key which was written ends: a second after its buckets are full and the last lease is over.
+// lifetime checks that a key which was written ends: a second after its buckets are full and the
+// last lease is over.
 func (x *Exchange) lifetime(f *Finding) {
 	c, a := x.Call, x.After
 	if a.Left == Unseen || c.Tokens == 0 {

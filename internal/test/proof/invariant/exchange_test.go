@@ -45,8 +45,8 @@ func (s *step) check(t *testing.T) invariant.Finding {
 
 func at(us int64) string { return fmt.Sprint(t0 + us) }
 
-// renewal is a call half a second after a bucket of 100, refilled by 10 per second, lent 30: the caller holds them,
-// and is granted 20. The refill of 5 finds no room.
+// renewal is a call half a second after a bucket of 100, refilled by 10 per second, lent 30: the
+// caller holds them, and is granted 20. The refill of 5 finds no room.
 func renewal() *step {
 	return &step{
 		call: lua.Call{
@@ -77,7 +77,8 @@ func taken() *step {
 	return s
 }
 
-// remembering is taken where the lease that is over charged a debt of 7, which its holder may report again.
+// remembering is taken where the lease that is over charged a debt of 7, which its holder may
+// report again.
 func remembering() *step {
 	s := taken()
 	s.before["pone"] = record(1, 30, 30, 30, 1e6, 7)
@@ -93,8 +94,8 @@ func refused() *step {
 	return s
 }
 
-// owing is the call of renewal with a debt of 40, of which 10 are owed in any case. Of the rest the overflow has
-// paid 5.
+// owing is the call of renewal with a debt of 40, of which 10 are owed in any case. Of the rest the
+// overflow has paid 5.
 func owing() *step {
 	s := renewal()
 	s.call.Debt, s.call.Owed, s.call.Seen, s.reply.Grant = 40, 10, lua.OverflowStart, 20
@@ -103,7 +104,8 @@ func owing() *step {
 	return s
 }
 
-// several is the call of renewal in two buckets. The second has 30 per 2 s and room to spare, so nothing is lost.
+// several is the call of renewal in two buckets. The second has 30 per 2 s and room to spare, so
+// nothing is lost.
 func several() *step {
 	s := renewal()
 	s.call.Algorithm, s.call.Also = lua.TokenBuckets, []lua.Limit{{Cap: 200, Tokens: 30, Period: 2e6}}
@@ -117,7 +119,8 @@ func several() *step {
 	return s
 }
 
-// alter returns a step with some fields after it changed: name and value in turns; an empty value deletes.
+// alter returns a step with some fields after it changed: name and value in turns; an empty value
+// deletes.
 func (s *step) alter(fields ...string) *step {
 	s.after = maps.Clone(s.after)
 	for i := 0; i < len(fields); i += 2 {
@@ -235,7 +238,8 @@ func TestPart(t *testing.T) {
 	}
 }
 
-// The checks of one bucket find each contradiction in its fields, without knowing which call wrote them.
+// The checks of one bucket find each contradiction in its fields, without knowing which call wrote
+// them.
 func TestBucket(t *testing.T) {
 	limit := lua.Limit{Cap: 100, Tokens: 10, Period: 1e6}
 	for _, c := range []struct {

@@ -9,9 +9,9 @@ import (
 // overflowRounding is what is forgiven to an overflow, in tokens: it counts from 2⁴⁰.
 const overflowRounding = 1e-2
 
-// levels checks that no token appears and none disappears. A level is what it was, and what time and the caller
-// brought, less what was charged and granted. It never exceeds the room that leases leave. No debt takes it below
-// its floor.
+// levels checks that no token appears and none disappears. A level is what it was, and what time
+// and the caller brought, less what was charged and granted. It never exceeds the room that leases
+// leave. No debt takes it below its floor.
 func (x *Exchange) levels(f *Finding) {
 	c, b := x.Call, x.Before
 	spilt, forgiven := math.Inf(1), int64(0)
@@ -42,8 +42,8 @@ func (x *Exchange) levels(f *Finding) {
 	f.Is(math.Abs(beyond) > overflowRounding, beyond, "the overflow is not what the refill lost")
 }
 
-// refilled is a level after the time since the last write, and the part of the refill that found no room. The room
-// of leases that are over fills from the latest of their ends on.
+// refilled is a level after the time since the last write, and the part of the refill that found no
+// room. The room of leases that are over fills from the latest of their ends on.
 func (x *Exchange) refilled(was *Level, g governed) (level, lost float64) {
 	b := x.Before
 	before := float64(was.Terms.Cap - b.Escrow)
@@ -55,7 +55,8 @@ func (x *Exchange) refilled(was *Level, g governed) (level, lost float64) {
 	return min(level, room), level - min(level, room)
 }
 
-// brings is what came since a time: by the rate of before, and by a lower one from when nobody had used that for a hold.
+// brings is what came since a time: by the rate of before, and by a lower one from when nobody had
+// used that for a hold.
 func (x *Exchange) brings(was *Level, g governed, since int64) float64 {
 	lower := &Level{Terms: Terms{Tokens: g.Tokens, Period: g.Period}}
 	if lower.brings(1) >= was.brings(1) {
@@ -65,8 +66,8 @@ func (x *Exchange) brings(was *Level, g governed, since int64) float64 {
 	return was.brings(until-since) + lower.brings(x.now-until)
 }
 
-// settled is what the caller brings back: a grant whose reply it never accepted, and what it returns of its record.
-// It takes what it holds beyond its record.
+// settled is what the caller brings back: a grant whose reply it never accepted, and what it
+// returns of its record. It takes what it holds beyond its record.
 func (x *Exchange) settled(f *Finding) float64 {
 	c, cover, back := x.Call, int64(0), int64(0)
 	if x.Owned {
@@ -82,9 +83,9 @@ func (x *Exchange) settled(f *Finding) float64 {
 	return float64(back - beyond)
 }
 
-// debt returns what is due of the debt that a call reports, and checks what is charged of it: what is owed in any case, and the part of the rest
-// that no overflow paid since the caller last owed nothing. A single bucket charges and records what its floor
-// allows.
+// debt returns what is due of the debt that a call reports, and checks what is charged of it: what
+// is owed in any case, and the part of the rest that no overflow paid since the caller last owed
+// nothing. A single bucket charges and records what its floor allows.
 func (x *Exchange) debt(f *Finding, allowed float64) (due int64) {
 	c := x.Call
 	seen := c.Seen
@@ -109,7 +110,8 @@ func (x *Exchange) refund() float64 {
 	return float64(x.Call.Refund)
 }
 
-// granted checks how much a caller was granted of what there was: that is what is left, and the grant.
+// granted checks how much a caller was granted of what there was: that is what is left, and the
+// grant.
 func (x *Exchange) granted(f *Finding) {
 	c, grant := x.Call, x.Reply.Grant
 	want, least := c.Want, max(c.Min, 1)
@@ -126,8 +128,8 @@ func (x *Exchange) granted(f *Finding) {
 	f.Is(grant < low || grant > high, float64(grant-high), "a grant is not the caller's part of what there is")
 }
 
-// Part is what a caller is granted who wants so many tokens, and no fewer than least: one and a half times its part
-// of a level that others want too.
+// Part is what a caller is granted who wants so many tokens, and no fewer than least: one and a
+// half times its part of a level that others want too.
 func Part(level float64, want, least, others int64) int64 {
 	there := int64(math.Floor(level))
 	if want == 0 || there < least {
@@ -136,8 +138,8 @@ func Part(level float64, want, least, others int64) int64 {
 	return min(max(int64(math.Floor(1.5*float64(there)*float64(want)/float64(others+want))), least), want, there)
 }
 
-// governed is what governs one limit of a call, by the rule: the larger burst and the larger rate, each by itself, until
-// nobody has used them for lua.TermsHold.
+// governed is what governs one limit of a call, by the rule: the larger burst and the larger rate,
+// each by itself, until nobody has used them for lua.TermsHold.
 type governed struct {
 	lua.Limit
 	lesserCap, lesserRate bool  // the caller's is smaller
@@ -170,7 +172,8 @@ func (x *Exchange) governs(i int, l lua.Limit) governed {
 	return g
 }
 
-// terms checks that the bucket knows what governs and until when, and the largest burst that each limit ever had.
+// terms checks that the bucket knows what governs and until when, and the largest burst that each
+// limit ever had.
 func (x *Exchange) terms(f *Finding) {
 	c := x.Call
 	for i, l := range c.Limits() {
@@ -202,7 +205,8 @@ func (x *Exchange) changed() bool {
 	return false
 }
 
-// expiring reports whether the call has a limit that governs for less than half of a hold if nobody writes.
+// expiring reports whether the call has a limit that governs for less than half of a hold if nobody
+// writes.
 func (x *Exchange) expiring() bool {
 	for i, l := range x.Call.Limits() {
 		g, soon := x.governs(i, l), x.now+lua.TermsHold.Microseconds()/2

@@ -23,7 +23,8 @@ type part struct {
 	sure    bool // by Redis' tokens; otherwise it may have been
 }
 
-// cost returns what a request of a step costs: usually a part of the burst, and sometimes more than the burst.
+// cost returns what a request of a step costs: usually a part of the burst, and sometimes more than
+// the burst.
 func (p *process) cost(s *Step) int64 {
 	l := p.own(s)
 	most := burst(l)
@@ -85,7 +86,8 @@ func (p *process) askBy(s *Step, lane time.Duration, policy, key int, cost int64
 	return d
 }
 
-// byOwn checks that a request without a limit went by the key's own, whatever others carried before; mu is held.
+// byOwn checks that a request without a limit went by the key's own, whatever others carried
+// before; mu is held.
 func (w *player) byOwn(policy int, own tiered.Limit, d *tiered.Decision) {
 	of := w.plan.Policies[policy]
 	byLimit := tiered.Granted <= d.Reason && d.Reason <= tiered.FallbackSpent
@@ -113,7 +115,8 @@ func (p *process) decided(b *history, cost int64, before, after time.Duration, d
 	return legs
 }
 
-// inTime checks how long a request took, and that Redis decided it if there was time for that; mu is held.
+// inTime checks how long a request took, and that Redis decided it if there was time for that; mu
+// is held.
 func (w *player) inTime(before, after, patience time.Duration, d *tiered.Decision) {
 	const lanes = 10 * time.Microsecond // requests of one instant leave one after the other
 	if took := after - before; took > patience+lanes && !w.plan.Real {
@@ -179,7 +182,8 @@ func (p *process) apart(s *Step) {
 func (p *process) together(s *Step, reserve bool) {
 	w := p.player
 	legs, uses := p.legs(s)
-	// limited reports whether a limit decides and the policy fails closed. Otherwise something else may have admitted.
+	// limited reports whether a limit decides and the policy fails closed. Otherwise something else
+	// may have admitted.
 	limited := func(i int) bool {
 		x := p.limiters[legs[i].history.policy]
 		l := p.limit(legs[i].history.policy, legs[i].history.key)
@@ -343,9 +347,10 @@ func (w *player) patience(s *Step) time.Duration {
 	return w.plan.Options.Budget
 }
 
-// decides reports whether the store can decide for a caller of a patience. It takes some round trips: to find a node, behind the
-// calls that are under way, and of its own. A process that has heard few answers asks for nobody who does not wait for 2 ms
-// then. A caller in a hurry may wait for no longer than half of what its context has.
+// decides reports whether the store can decide for a caller of a patience. It takes some round
+// trips: to find a node, behind the calls that are under way, and of its own. A process that has
+// heard few answers asks for nobody who does not wait for 2 ms then. A caller in a hurry may wait
+// for no longer than half of what its context has.
 func (w *player) decides(patience time.Duration) bool {
 	if patience < w.plan.Options.Budget {
 		patience = patience * 8 / 15

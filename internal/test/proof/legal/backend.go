@@ -38,8 +38,8 @@ func OnMemory() *Backend {
 	return &Backend{Store: m, Nodes: n, Step: n.Step, Forget: func() {}, Lose: m.Del, Close: func() { _ = m.Close() }}
 }
 
-// OnScripts returns a backend with the shipped scripts in another Lua, through go-redis. Its clock is that of the
-// bubble, so it must be made in the bubble in which it is used.
+// OnScripts returns a backend with the shipped scripts in another Lua, through go-redis. Its clock
+// is that of the bubble, so it must be made in the bubble in which it is used.
 func OnScripts() *Backend {
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
@@ -53,7 +53,8 @@ func OnScripts() *Backend {
 		// The network reads while it writes, as a socket does: else both ends of a pipe write for
 		// ever, when the first call of a pipeline is answered while the second is being sent.
 		Dialer: faultnet.New(1).Dialer(func(context.Context, string, string) (net.Conn, error) { return m.Dial() }),
-		// These are the settings of remote.Open. go-redis' own number of connections depends on the processors.
+		// These are the settings of remote.Open. go-redis' own number of connections depends on the
+		// processors.
 		MaxRetries: -1, DialerRetries: 1, PoolSize: 100, PipelinePoolSize: -1, ContextTimeoutEnabled: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
@@ -71,7 +72,8 @@ func OnScripts() *Backend {
 	}
 }
 
-// OnRedis returns a backend with a real server, whose clock is never set. Its names begin with prefix.
+// OnRedis returns a backend with a real server, whose clock is never set. Its names begin with
+// prefix.
 func OnRedis(client *redis.Client, prefix string) *Backend {
 	ctx := context.Background()
 	return &Backend{
@@ -115,7 +117,8 @@ func (d *drawer) move(p *Plan) []Step {
 	return []Step{s}
 }
 
-// move gives the slots to other nodes: N of them, from the one with number Key on. Without any the store is down.
+// move gives the slots to other nodes: N of them, from the one with number Key on. Without any the
+// store is down.
 func (w *player) move(s *Step) {
 	if n := w.backend.Nodes; n != nil && w.plan.Nodes > 0 {
 		w.enter(0)

@@ -152,8 +152,9 @@ func (p *process) atMost(s *Step) {
 	}
 }
 
-// queue lets many wait for one token each, for as long as some tens of them take. If this process has all of the limit,
-// what comes in that time is given to them: nobody is refused as too late whose token comes in time.
+// queue lets many wait for one token each, for as long as some tens of them take. If this process
+// has all of the limit, what comes in that time is given to them: nobody is refused as too late
+// whose token comes in time.
 func (p *process) queue(s *Step) {
 	w, l, b := p.player, p.limiters[s.Which], p.player.histories[s.Which][s.Key]
 	const tokens = 40
@@ -202,8 +203,8 @@ func (b *history) level(at time.Duration) bool {
 	return !slices.ContainsFunc(b.spent, func(x spending) bool { return x.at <= at && x.n > burst(b.rules.Limit) }) && b.charged == 0
 }
 
-// whole reports whether a process has all of a policy's limit for itself, and has had it for so long that the standing
-// share of a key, if there is one, can be full.
+// whole reports whether a process has all of a policy's limit for itself, and has had it for so
+// long that the standing share of a key, if there is one, can be full.
 func (p *process) whole(policy, key int) bool {
 	w, x := p.player, p.player.plan.Policies[policy]
 	if w.plan.Class != Calm || w.plan.Processes > 1 || len(w.gone) > 0 || w.moved || w.several() { // a node that is new has yet to count
@@ -234,9 +235,10 @@ func (p *process) whole(policy, key int) bool {
 	return s.Policies[x.Name].Standing.Outside == 0 && full < time.Hour && w.now()-p.opened > 80*second+full && w.now()-since > full && len(w.reloaded) == 0
 }
 
-// overUsed returns by how much what admitted requests cost in the end exceeds the limit. A key may use its burst, MaxDebt
-// and the refill. Beyond it each process may admit one request before anybody knows its cost: at the beginning of each
-// step that charges, and each time when the debt is paid.
+// overUsed returns by how much what admitted requests cost in the end exceeds the limit. A key may
+// use its burst, MaxDebt and the refill. Beyond it each process may admit one request before
+// anybody knows its cost: at the beginning of each step that charges, and each time when the debt
+// is paid.
 func (b *history) overUsed(processes int) (worst float64, where string) {
 	if b.later == 0 {
 		return 0, ""
@@ -270,7 +272,8 @@ func (d *drawer) amending(p *Plan) {
 	p.only(Calm, x)
 }
 
-// amend draws a reservation that is given back, and a charge of the same key that Redis hears of in the same call.
+// amend draws a reservation that is given back, and a charge of the same key that Redis hears of in
+// the same call.
 func (d *drawer) amend(p *Plan) []Step {
 	which := d.IntN(len(p.Policies))
 	return []Step{{
@@ -279,8 +282,9 @@ func (d *drawer) amend(p *Plan) []Step {
 	}}
 }
 
-// amend takes a part of what a key may have, gives it back, and charges a part. What was given back makes room for that, so the window
-// counts the charge in full or is full. Either way it does not admit what the charge leaves, and a token more.
+// amend takes a part of what a key may have, gives it back, and charges a part. What was given back
+// makes room for that, so the window counts the charge in full or is full. Either way it does not
+// admit what the charge leaves, and a token more.
 func (p *process) amend(s *Step) {
 	w, x, b := p.player, p.player.plan.Policies[s.Which], p.player.histories[s.Which][s.Key]
 	w.streams.Wait()

@@ -89,8 +89,9 @@ func (w *player) recover() {
 	}
 }
 
-// checkBreakers checks that every process asks every node again: none that left stays in trouble for ever. A process that has
-// asked no other node since, because all its keys are unlimited or blocked, does not know that one left.
+// checkBreakers checks that every process asks every node again: none that left stays in trouble
+// for ever. A process that has asked no other node since, because all its keys are unlimited or
+// blocked, does not know that one left.
 func (w *player) checkBreakers() {
 	if w.plan.Real {
 		return
@@ -125,7 +126,8 @@ func (p *process) leave(patience time.Duration) error {
 	p.leaves = true
 	w.mu.Unlock()
 	err := p.group.Close(ctx)
-	// Close checks again after each Budget or when it is notified. Which comes first depends on the processors.
+	// Close checks again after each Budget or when it is notified. Which comes first depends on the
+	// processors.
 	if !w.plan.Real {
 		time.Sleep(second - w.now()%second)
 	}

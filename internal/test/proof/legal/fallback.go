@@ -9,7 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// failures is what a process' fail modes may admit of one policy, and what they admitted. player.mu guards it.
+// failures is what a process' fail modes may admit of one policy, and what they admitted. player.mu
+// guards it.
 type failures struct {
 	modes  []modeFrom // by time
 	shares []*history // of fail-local, by key: each share is a bucket of its own
@@ -49,9 +50,9 @@ func (f *failures) had(m tiered.FailMode, before, after time.Duration) bool {
 	return false
 }
 
-// share returns the limit of the process' share of a key: one part in as many as the process knows to be there. Of
-// several limits the smallest burst and the slowest rate count. With standing shares the share is of what Redis has,
-// which is less. mu is held.
+// share returns the limit of the process' share of a key: one part in as many as the process knows
+// to be there. Of several limits the smallest burst and the slowest rate count. With standing
+// shares the share is of what Redis has, which is less. mu is held.
 func (p *process) share(policy, key int) tiered.Limit {
 	l := p.limit(policy, key)
 	if free(l) {
@@ -70,8 +71,8 @@ func (p *process) share(policy, key int) tiered.Limit {
 	return l
 }
 
-// fleet returns how many processes have a policy, as the store said last: the node that said the fewest. The limiter
-// keeps a larger number for a while. player.mu is held.
+// fleet returns how many processes have a policy, as the store said last: the node that said the
+// fewest. The limiter keeps a larger number for a while. player.mu is held.
 func (w *wire) fleet(policy int) int64 {
 	place := policy
 	for _, x := range w.player.plan.Policies[:policy] {
@@ -93,8 +94,9 @@ func (w *wire) fleet(policy int) int64 {
 	return fewest
 }
 
-// counted records that the process hears how many processes there are. In a calm plan all count that have been open for
-// longer than they take to announce themselves: only so do all shares together fit into the limit.
+// counted records that the process hears how many processes there are. In a calm plan all count
+// that have been open for longer than they take to announce themselves: only so do all shares
+// together fit into the limit.
 func (w *wire) counted(at remote.Node, c remote.Census) {
 	const announced = 4 * second // a process announces itself every 3 s
 	g := w.player
@@ -162,8 +164,8 @@ func (p *process) fellBack(b *history, cost int64, before, after time.Duration, 
 	}
 }
 
-// judgeFallbacks compares what the fail modes of a process admitted with what they may: fail-closed nothing, fail-local
-// its shares, also of keys that were evicted meanwhile. mu is held.
+// judgeFallbacks compares what the fail modes of a process admitted with what they may: fail-closed
+// nothing, fail-local its shares, also of keys that were evicted meanwhile. mu is held.
 func (p *process) judgeFallbacks() {
 	w := p.player
 	stats := p.group.Stats()

@@ -45,9 +45,9 @@ type history struct {
 	calls   []asked           // that the store executed
 }
 
-// term is a limit with the time for which it was in force: from the moment when a process had it, until that
-// process' first call with the next one. A token bucket goes on by it until the first call that comes lua.TermsHold after
-// its last use.
+// term is a limit with the time for which it was in force: from the moment when a process had it,
+// until that process' first call with the next one. A token bucket goes on by it until the first
+// call that comes lua.TermsHold after its last use.
 type term struct {
 	tiered.Limit
 	from, closed, until time.Duration
@@ -67,8 +67,8 @@ type move struct{ at, by time.Duration }
 const (
 	never = time.Duration(math.MaxInt64)
 
-	// back is the longest time until returned tokens arrive: a call is wanted within a lease's life, and is sent
-	// within 50 ms.
+	// back is the longest time until returned tokens arrive: a call is wanted within a lease's
+	// life, and is sent within 50 ms.
 	back = 3 * second
 )
 
@@ -93,8 +93,8 @@ func (b *history) leases(l tiered.Lease) {
 	b.life = max(b.life, 4*period)
 }
 
-// inForce records the limit of a process from now on. Unlimited and Blocked put no limit in force and end none:
-// what was taken before is returned by the former limit.
+// inForce records the limit of a process from now on. Unlimited and Blocked put no limit in force
+// and end none: what was taken before is returned by the former limit.
 func (b *history) inForce(slot int, now time.Duration, l tiered.Limit) {
 	if free(l) {
 		return
@@ -142,15 +142,17 @@ func (b *history) executed(slot int, sent, now time.Duration, c *lua.Call, grant
 	}
 }
 
-// lost returns for how much longer, by the bucket's time, things last because the clock was set back before this call: the
-// bucket goes on where it was last written, and waits until the clock is there, up to MaxBack.
+// lost returns for how much longer, by the bucket's time, things last because the clock was set
+// back before this call: the bucket goes on where it was last written, and waits until the clock is
+// there, up to MaxBack.
 func (b *history) lost(now time.Duration) time.Duration {
 	by := b.setBack
 	b.setBack = 0
 	return min(by, now-b.written+lua.MaxBack)
 }
 
-// outlasted ends the terms that nobody has used for a hold when a call of a token bucket is executed.
+// outlasted ends the terms that nobody has used for a hold when a call of a token bucket is
+// executed.
 func (b *history) outlasted(now, lost time.Duration, c *lua.Call) {
 	for i := range b.terms {
 		t := &b.terms[i]
@@ -167,7 +169,8 @@ func (b *history) outlasted(now, lost time.Duration, c *lua.Call) {
 	}
 }
 
-// by reports whether a call may use a term's limit: an unused key gives tokens back by the limit that it had.
+// by reports whether a call may use a term's limit: an unused key gives tokens back by the limit
+// that it had.
 func (b *history) by(t *term, c *lua.Call) bool {
 	whole := burst(t.Limit)
 	if b.rules.Standing != tiered.StandingOff && c.Cap == whole-whole/8 && c.Cap < whole { // the part in Redis
@@ -207,8 +210,8 @@ func (b *history) settled(now, of time.Duration, cost, actual int64) {
 	}
 }
 
-// vain records tokens that a request may have been granted and did not use, because another key refused or the
-// request had left. They come back.
+// vain records tokens that a request may have been granted and did not use, because another key
+// refused or the request had left. They come back.
 func (b *history) vain(p *process, before, after time.Duration, n int64) {
 	b.fills(p)
 	b.credit(before, after+max(back, b.life), n)
@@ -258,8 +261,8 @@ func (b *history) limits() [][]term {
 // fills records that a process gives tokens back, or may.
 func (b *history) fills(p *process) { b.fillers[p] = true }
 
-// filled reports whether a process may see a bucket that is fuller than it can know, because another process gave
-// tokens back or had another limit.
+// filled reports whether a process may see a bucket that is fuller than it can know, because
+// another process gave tokens back or had another limit.
 func (b *history) filled(p *process) bool {
 	for other := range b.fillers {
 		if other != p {
@@ -269,9 +272,9 @@ func (b *history) filled(p *process) bool {
 	return len(b.open) > 1 && slices.ContainsFunc(b.terms, func(t term) bool { return t.Limit != b.terms[0].Limit })
 }
 
-// left returns a lower bound of the tokens that must be there in the end. Returned tokens count at once, because
-// then most of them are lost if the bucket is full. The slowest rate and the smallest burst count that were in
-// force.
+// left returns a lower bound of the tokens that must be there in the end. Returned tokens count at
+// once, because then most of them are lost if the bucket is full. The slowest rate and the smallest
+// burst count that were in force.
 func (b *history) left(now time.Duration, burnt int64) int64 {
 	least := int64(math.MaxInt64)
 	lowered := slices.ContainsFunc(b.terms, func(t term) bool { return burst(t.Limit) < b.most() })
@@ -299,8 +302,8 @@ func (b *history) leftOf(terms []term, now time.Duration) int64 {
 		return cap, rate
 	}
 	if b.rules.Algorithm != tiered.TokenBucket {
-		// What was leased counts from its settlement on. A window that the store does not know begins with the blocks of
-		// another one, each at its end.
+		// What was leased counts from its settlement on. A window that the store does not know
+		// begins with the blocks of another one, each at its end.
 		longest := after(terms[0].Per+2*precision(terms[0].Limit), b.life)
 		for _, t := range b.terms[1:] {
 			longest = after(longest, precision(t.Limit))

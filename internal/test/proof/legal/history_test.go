@@ -160,8 +160,8 @@ func TestBooksMissTokens(t *testing.T) {
 	}
 }
 
-// A lease that the store knew longer than a window counts in it, though its process never says what was spent. A process
-// that leases for longer holds tokens for longer.
+// A lease that the store knew longer than a window counts in it, though its process never says what
+// was spent. A process that leases for longer holds tokens for longer.
 func TestBooksKnowLeases(t *testing.T) {
 	hour := tiered.Policy{Algorithm: tiered.SlidingWindow, Limit: tiered.PerHour(100)}
 	b := told(hour, func(b *history) {
@@ -196,8 +196,8 @@ func TestBooksKnowWhatWaits(t *testing.T) {
 	}
 }
 
-// A call that states the default blocks of a sliding window is a call under that limit. The store's executed calls end a
-// limit that they do not state.
+// A call that states the default blocks of a sliding window is a call under that limit. The store's
+// executed calls end a limit that they do not state.
 func TestDefaultBlocksAreThoseOfTheLimit(t *testing.T) {
 	for _, per := range []time.Duration{second, 59 * second, time.Minute, time.Hour} {
 		p := tiered.Policy{Name: "p", Algorithm: tiered.SlidingWindow, Limit: tiered.Limit{Tokens: 10, Per: per}}

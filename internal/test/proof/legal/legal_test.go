@@ -121,8 +121,9 @@ func TestPlansOnRedis(t *testing.T) {
 	all.Wait()
 }
 
-// The same seed is the same plan. What happens is the same too, but where the library leaves it to the processors:
-// Close looks again each Budget, or is told, and calls of one instant have no order, nor have nodes.
+// The same seed is the same plan. What happens is the same too, but where the library leaves it to
+// the processors: Close looks again each Budget, or is told, and calls of one instant have no
+// order, nor have nodes.
 func TestSameSeedSamePlan(t *testing.T) {
 	const seeds = 30
 	others := 0

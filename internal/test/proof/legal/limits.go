@@ -43,11 +43,13 @@ func (d *drawer) larger(p *Plan) []Step {
 	return scene
 }
 
-// alternate has two callers ask for one key, by the key's limit and by another one that their requests carry, in one process
-// or in two. Together they ask for more than the larger rate brings, and must get 0.95 of that. What leases hold and Redis has
-// at the end counts, less what they had at the beginning: it was not lost. What the key had saved goes first, and does not: it is
-// that of the smaller burst if its caller was the first. The worst of 292 such scenes had 0.968. In fleets that begin with a
-// full bucket, and count only what was admitted, it is 0.94 to 0.98: see TestProcessesWithDifferentLimits of package tiered.
+// alternate has two callers ask for one key, by the key's limit and by another one that their
+// requests carry, in one process or in two. Together they ask for more than the larger rate brings,
+// and must get 0.95 of that. What leases hold and Redis has at the end counts, less what they had
+// at the beginning: it was not lost. What the key had saved goes first, and does not: it is that of
+// the smaller burst if its caller was the first. The worst of 292 such scenes had 0.968. In fleets
+// that begin with a full bucket, and count only what was admitted, it is 0.94 to 0.98: see
+// TestProcessesWithDifferentLimits of package tiered.
 func (p *process) alternate(s *Step) {
 	const (
 		drains = second      // what was left of the key
@@ -121,8 +123,8 @@ func (p *process) alternate(s *Step) {
 	b.noMore(beside, w.now())
 }
 
-// waits returns what waits in Redis, since the last call and at a rate per second. It does not come into the room of a lease
-// before that is over.
+// waits returns what waits in Redis, since the last call and at a rate per second. It does not come
+// into the room of a lease before that is over.
 func (b *history) waits(now time.Duration, rate float64, most int64) int64 {
 	leases, level, at := map[string]held{}, 0.0, time.Duration(0)
 	for _, c := range b.calls {
@@ -168,7 +170,8 @@ func (d *drawer) twoPlans(p *Plan) []Step {
 	return scene
 }
 
-// name makes a limit that requests carry that of a plan of the policy, often if it can. Then they carry the plan's name.
+// name makes a limit that requests carry that of a plan of the policy, often if it can. Then they
+// carry the plan's name.
 func (p *Plan) name(d *drawer, which int, limit tiered.Limit) {
 	with := p.Policies[which]
 	with.Plans = maps.Clone(with.Plans)
@@ -207,7 +210,8 @@ func carry(l *tiered.Limiter, key string, cost int64, limit tiered.Limit) tiered
 	return u.WithLimit(limit)
 }
 
-// twoPlans is a stream whose requests carry the key's limit and another one by turns, as while a token is replaced.
+// twoPlans is a stream whose requests carry the key's limit and another one by turns, as while a
+// token is replaced.
 func (p *process) twoPlans(lane time.Duration, s *Step) {
 	const beside = 1000 // slots of limits that are in force beside those of the processes
 	w, b := p.player, p.player.histories[s.Which][s.Key]
@@ -241,8 +245,8 @@ func (b *history) noMore(slot int, now time.Duration) {
 	}
 }
 
-// uses reports whether a call of a token bucket uses the burst or the rate of a term: a key whose requests carry different
-// limits may have the one of this and the other of that.
+// uses reports whether a call of a token bucket uses the burst or the rate of a term: a key whose
+// requests carry different limits may have the one of this and the other of that.
 func (b *history) uses(t *term, c *lua.Call) bool {
 	return b.by(t, c) || c.Cap == burst(t.Limit) || c.Tokens == t.Tokens && c.Period == t.Per.Microseconds()
 }

@@ -29,7 +29,8 @@ func (w *player) reset(p *process, policy, key int) {
 		}
 		return
 	}
-	// Leases of other processes stay until they are over, and so does the last lease of a process that is gone.
+	// Leases of other processes stay until they are over, and so does the last lease of a process
+	// that is gone.
 	b := w.histories[policy][key]
 	over := before > b.lent
 	alone := w.plan.Processes == 1 && w.plan.Class == Calm && len(w.gone) == 0 ||
@@ -129,9 +130,9 @@ func (d *drawer) reload(p *Plan) []Step {
 	}}
 }
 
-// reload removes a policy from a process and adds it again, as two reloads of a configuration do, or three with another
-// policy of the name between, which nobody uses. Whether requests go on with the Limiter of before or with that of now makes
-// no difference.
+// reload removes a policy from a process and adds it again, as two reloads of a configuration do,
+// or three with another policy of the name between, which nobody uses. Whether requests go on with
+// the Limiter of before or with that of now makes no difference.
 func (p *process) reload(s *Step) {
 	w, name := p.player, p.player.plan.Policies[s.Which].Name
 	w.enter(0)

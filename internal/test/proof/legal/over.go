@@ -23,9 +23,9 @@ func (b *history) over(terms []term) (tokens float64, where string) {
 	panic("legal: nothing says what a " + b.rules.Algorithm.String() + " promises")
 }
 
-// overBucket compares what was admitted with an ideal bucket. Time is measured by what the largest rate in force
-// brings, so that a changing rate becomes a constant one. A smaller burst is compared with what was admitted once
-// no lease of a larger one was left.
+// overBucket compares what was admitted with an ideal bucket. Time is measured by what the largest
+// rate in force brings, so that a changing rate becomes a constant one. A smaller burst is compared
+// with what was admitted once no lease of a larger one was left.
 func (b *history) overBucket(terms []term) (worst float64, where string) {
 	if len(b.sure) == 0 {
 		return 0, ""
@@ -56,8 +56,8 @@ func (b *history) horizon(admitted []ideal.Admission) (last time.Duration) {
 	return last
 }
 
-// alone returns the next span, not before from, in which no burst larger than t's is in force and no lease of one
-// is left.
+// alone returns the next span, not before from, in which no burst larger than t's is in force and
+// no lease of one is left.
 func alone(terms []term, t term, from, life time.Duration) (start, end time.Duration) {
 	start, end = from, never
 	for moved := true; moved; {
@@ -87,8 +87,8 @@ func (b *history) worst(f *flow, from, to time.Duration, burst int64) ideal.Exce
 	return ideal.WorstNet(f.admissions(sure), f.credits(b.credits), 1, time.Duration(f.unit), burst)
 }
 
-// overFixed compares each window with the largest limit in force. A window that a step of the clock cuts is
-// skipped.
+// overFixed compares each window with the largest limit in force. A window that a step of the clock
+// cuts is skipped.
 func (b *history) overFixed(terms []term) (worst float64, where string) {
 	start := b.wall()
 	per := b.rules.Limit.Per
@@ -131,7 +131,8 @@ func floorDiv(a, b int64) int64 {
 	return a / b
 }
 
-// overSliding compares each interval of the shortest length with the largest limit that was in force.
+// overSliding compares each interval of the shortest length with the largest limit that was in
+// force.
 func (b *history) overSliding(terms []term) (worst float64, where string) {
 	longest := time.Duration(0)
 	for _, t := range terms {
@@ -156,8 +157,8 @@ func (b *history) overSliding(terms []term) (worst float64, where string) {
 	return worst, where
 }
 
-// within returns by how much the tokens admitted in the interval [from, to) exceed the largest limit that was in
-// force.
+// within returns by how much the tokens admitted in the interval [from, to) exceed the largest
+// limit that was in force.
 func (b *history) within(terms []term, from, to time.Duration) float64 {
 	most, sum := int64(0), int64(0)
 	for _, t := range terms {
@@ -178,7 +179,8 @@ func (b *history) within(terms []term, from, to time.Duration) float64 {
 	return float64(sum - most)
 }
 
-// flow measures time by the tokens that a changing rate has brought: by it the rate is one token per unit.
+// flow measures time by the tokens that a changing rate has brought: by it the rate is one token
+// per unit.
 type flow struct {
 	edges  []time.Duration // where the rate changes; the first is 0
 	rates  []float64       // tokens per ns from each edge on: the largest rate in force
@@ -186,7 +188,8 @@ type flow struct {
 	unit   float64
 }
 
-// newFlow returns the flow of a limit up to a horizon, or nil if it brings more tokens than can be counted.
+// newFlow returns the flow of a limit up to a horizon, or nil if it brings more tokens than can be
+// counted.
 func newFlow(terms []term, horizon time.Duration) *flow {
 	f := &flow{edges: []time.Duration{0, horizon}}
 	for _, t := range terms {

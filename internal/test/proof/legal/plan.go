@@ -69,8 +69,9 @@ func (p Plan) InRealTime() Plan {
 	return p
 }
 
-// Suits reports whether gopher-lua can play a plan. If a table has a numeric key of up to 2^26, gopher-lua
-// allocates all places up to it, and the script of a sliding window uses block numbers as keys.
+// Suits reports whether gopher-lua can play a plan. If a table has a numeric key of up to 2^26,
+// gopher-lua allocates all places up to it, and the script of a sliding window uses block numbers
+// as keys.
 func (p Plan) Suits() bool {
 	suits := func(l tiered.Limit) bool { return precision(l) < 10*second || precision(l) > 30*day }
 	for _, x := range p.Policies {
@@ -151,8 +152,9 @@ func Draw(seed uint64) Plan {
 	return p
 }
 
-// kind is a kind of scenes: some steps that only together make a meeting. Some plans have scenes of a kind between their
-// other steps. A kind has random numbers of its own, so the other steps of a seed are the same as without it.
+// kind is a kind of scenes: some steps that only together make a meeting. Some plans have scenes of
+// a kind between their other steps. A kind has random numbers of its own, so the other steps of a
+// seed are the same as without it.
 type kind struct {
 	salt      uint64                          // of its random numbers
 	one       int                             // one plan in so many has such scenes
@@ -345,7 +347,8 @@ func (d *drawer) rule(p tiered.Policy) tiered.Limit {
 	return d.another(p)
 }
 
-// after returns the pause before a step: almost none, or as long as something takes that the limiter does.
+// after returns the pause before a step: almost none, or as long as something takes that the
+// limiter does.
 func (d *drawer) after(per time.Duration) time.Duration {
 	most := pick(d, 0, 0, ms, 20*ms, 20*ms, 300*ms, 300*ms, 2*second, min(per, 20*second), min(2*per, 30*second))
 	if d.one(60) {

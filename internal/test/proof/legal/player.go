@@ -45,7 +45,8 @@ type player struct {
 	story           strings.Builder
 }
 
-// Fault is a violation. Kind is over, fallback, late, under, health, recovery, requests, loss, shares, told or hook.
+// Fault is a violation. Kind is over, fallback, late, under, health, recovery, requests, loss,
+// shares, told or hook.
 type Fault struct {
 	Kind, Text string
 }
@@ -130,9 +131,10 @@ func (p Plan) Play(b *Backend, tell bool) Outcome {
 // now returns the time since the beginning.
 func (w *player) now() time.Duration { return time.Since(w.base) }
 
-// enter sleeps until the next instant of a lane. Each microsecond has an instant, a number of ns, for each lane, so
-// that no two things begin at the same time. Steps have lane 0, requests in the background up to 399, senders 450.
-// A process' messages arrive in a lane from 500 on, and are answered 40 ns earlier.
+// enter sleeps until the next instant of a lane. Each microsecond has an instant, a number of ns,
+// for each lane, so that no two things begin at the same time. Steps have lane 0, requests in the
+// background up to 399, senders 450. A process' messages arrive in a lane from 500 on, and are
+// answered 40 ns earlier.
 func (w *player) enter(lane time.Duration) time.Duration {
 	time.Sleep((lane - w.now()%1000 + 1000) % 1000)
 	return w.now()
@@ -316,8 +318,9 @@ type lent struct {
 	ends  map[string]int64 // of the leases that hold something
 }
 
-// told judges what a caller is told whom a window refuses: no later time than the end of the first lease in which another
-// process holds tokens, because by then they may be given back. It does not know of clocks that were set.
+// told judges what a caller is told whom a window refuses: no later time than the end of the first
+// lease in which another process holds tokens, because by then they may be given back. It does not
+// know of clocks that were set.
 func (w *player) told(c *lua.Call, r *lua.Reply) {
 	if c.Algorithm != lua.FixedWindow && c.Algorithm != lua.SlidingWindow || r.Code > lua.Replay || w.moved || w.plan.Real {
 		return
@@ -342,9 +345,9 @@ func (w *player) told(c *lua.Call, r *lua.Reply) {
 	}
 }
 
-// alarm checks a report of a lost bucket. A process cannot know what others gave back, nor that they had a larger
-// limit. A bucket that was filled so, and then expired, may look lost. So may a fixed window that ends at another
-// time because the clock was set.
+// alarm checks a report of a lost bucket. A process cannot know what others gave back, nor that
+// they had a larger limit. A bucket that was filled so, and then expired, may look lost. So may a
+// fixed window that ends at another time because the clock was set.
 func (p *process) alarm(e tiered.Event) {
 	w := p.player
 	w.mu.Lock()

@@ -17,8 +17,8 @@ func (d *drawer) returning(p *Plan) {
 	})
 }
 
-// comesBack draws a scene with a key that comes back at its end: after an outage, a changed window, a reset of what others
-// leased, or a reservation that was given back late.
+// comesBack draws a scene with a key that comes back at its end: after an outage, a changed window,
+// a reset of what others leased, or a reservation that was given back late.
 func (d *drawer) comesBack(p *Plan) []Step {
 	which := d.IntN(len(p.Policies))
 	x := p.Policies[which]
@@ -77,8 +77,9 @@ type held struct {
 	until  time.Duration
 }
 
-// countsFrom returns the tokens of a lease that a window counts that begins then: a lease that is still there counts until its
-// process says what was spent, and that counts from then on. If it never says, all counts from the end of the lease on.
+// countsFrom returns the tokens of a lease that a window counts that begins then: a lease that is
+// still there counts until its process says what was spent, and that counts from then on. If it
+// never says, all counts from the end of the lease on.
 func (l held) countsFrom(from time.Duration) int64 {
 	if l.until <= from {
 		return 0
@@ -86,13 +87,15 @@ func (l held) countsFrom(from time.Duration) int64 {
 	return l.tokens
 }
 
-// alone records tokens that a key may be charged with later, at a time or up to a quarter of a window after it.
+// alone records tokens that a key may be charged with later, at a time or up to a quarter of a
+// window after it.
 func (b *history) alone(at time.Duration, n int64) {
 	b.unasked = append(b.unasked, spending{at, at, n})
 }
 
-// counts returns an upper bound of the tokens that a window counts now: what the store granted to anybody in the time that
-// it may count, less what came back, and what it may have been charged with. from is the beginning of that time.
+// counts returns an upper bound of the tokens that a window counts now: what the store granted to
+// anybody in the time that it may count, less what came back, and what it may have been charged
+// with. from is the beginning of that time.
 func (b *history) counts(from, quarter time.Duration) (used int64) {
 	leases, told, forgot := map[string]held{}, map[string]bool{}, time.Duration(-1)
 	start := time.Duration(b.base.UnixMicro()) * time.Microsecond
@@ -155,8 +158,8 @@ func granted(c asked) int64 {
 	return c.Grant
 }
 
-// least returns the tokens that a key must have now by a limit of its policy, as far as that is known from what was
-// admitted and granted. It is 0 if nothing is known.
+// least returns the tokens that a key must have now by a limit of its policy, as far as that is
+// known from what was admitted and granted. It is 0 if nothing is known.
 func (b *history) least(now time.Duration, limit tiered.Limit) int64 {
 	if len(b.moves) > 0 {
 		return 0 // it is unknown when a clock was set
@@ -247,7 +250,8 @@ func (d *drawer) handing(p *Plan) {
 	p.Processes, p.Warm = max(p.Processes, 2), pick(d, 0, 10*second)
 }
 
-// handover draws a move of all requests of a key from one process to another, as after a client has connected again.
+// handover draws a move of all requests of a key from one process to another, as after a client has
+// connected again.
 func (d *drawer) handover(p *Plan) []Step {
 	which := slices.IndexFunc(p.Policies, func(x tiered.Policy) bool {
 		return x.Algorithm == tiered.FixedWindow || x.Algorithm == tiered.SlidingWindow
@@ -261,8 +265,9 @@ func (d *drawer) handover(p *Plan) []Step {
 	}}
 }
 
-// handover sends most of what a key may have through one process, as fast as it can, and what is left through another. The
-// first process holds some of it in a lease. The second may be refused until that lease is over, and no longer.
+// handover sends most of what a key may have through one process, as fast as it can, and what is
+// left through another. The first process holds some of it in a lease. The second may be refused
+// until that lease is over, and no longer.
 func (p *process) handover(s *Step) {
 	w, x, b := p.player, p.player.plan.Policies[s.Which], p.player.histories[s.Which][s.Key]
 	next := w.slots[(s.Who+1)%len(w.slots)]
@@ -280,7 +285,8 @@ func (p *process) handover(s *Step) {
 	for range limit.Tokens * int64(50+s.N/2) / 100 {
 		p.one(s)
 	}
-	// A lease that is idle is prolonged once, and then given back. The rest is for the call that asks again.
+	// A lease that is idle is prolonged once, and then given back. The rest is for the call that
+	// asks again.
 	patience := b.life + b.life/2 + 300*ms
 	refused := time.Duration(-1)
 	for start := w.now(); w.now()-start < 4*b.life && w.now()-start < 2*time.Minute; time.Sleep(20 * ms) {
@@ -300,7 +306,8 @@ func (p *process) handover(s *Step) {
 	}
 }
 
-// mayCount returns the most tokens that a window may count now: all that was admitted or charged in its length.
+// mayCount returns the most tokens that a window may count now: all that was admitted or charged in
+// its length.
 func (b *history) mayCount(now time.Duration, l tiered.Limit) (used int64) {
 	span := l.Per
 	if b.rules.Algorithm == tiered.SlidingWindow {

@@ -16,8 +16,8 @@ func (d *drawer) standing(p *Plan) {
 	p.Warm = 100 * second
 }
 
-// stranger draws a process without standing shares that comes, uses a key and leaves, and then a surge of that key: soon, or
-// when the key is full again.
+// stranger draws a process without standing shares that comes, uses a key and leaves, and then a
+// surge of that key: soon, or when the key is full again.
 func (d *drawer) stranger(p *Plan) []Step {
 	l, key := p.Policies[0].Limit, d.IntN(keys)
 	full := time.Duration(l.Burst) * l.Per / time.Duration(l.Tokens)
@@ -71,12 +71,13 @@ func (w *player) surge(s *Step) {
 }
 
 const (
-	// first is how long shares take to be in use: a new table lends nothing for 65 s. The poll that makes it may come a period
-	// of 3 s after the start, because the first refresh may leave before the policy is added, and another period goes by until
-	// the poll that brings a fraction.
+	// first is how long shares take to be in use: a new table lends nothing for 65 s. The poll that
+	// makes it may come a period of 3 s after the start, because the first refresh may leave before
+	// the policy is added, and another period goes by until the poll that brings a fraction.
 	first = 72 * second
 
-	// again is how long they take whatever was before: what a killed process held is lent after 65 s.
+	// again is how long they take whatever was before: what a killed process held is lent after 65
+	// s.
 	again = 80 * second
 )
 

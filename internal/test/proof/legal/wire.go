@@ -26,8 +26,9 @@ type network struct {
 	hangs  bool          // it accepts them, and does not answer
 }
 
-// wire connects a process to the store. It reports to the player what the store did. It is also a simulated store
-// of package tiered: randomness, and the order of simultaneous events, follow from the plan.
+// wire connects a process to the store. It reports to the player what the store did. It is also a
+// simulated store of package tiered: randomness, and the order of simultaneous events, follow from
+// the plan.
 type wire struct {
 	remote.Store
 	player *player
@@ -73,8 +74,9 @@ func (w *wire) Entropy() uint64 {
 	return mix(w.salt, 1, w.entropy)
 }
 
-// Yield lets everything else happen that is due now. Each waiter continues at an instant of its own, by its order.
-// A sender has order 0 and a lane of its own: what is due by then leaves together.
+// Yield lets everything else happen that is due now. Each waiter continues at an instant of its
+// own, by its order. A sender has order 0 and a lane of its own: what is due by then leaves
+// together.
 func (w *wire) Yield(order uint64) {
 	if order == 0 {
 		time.Sleep(time.Nanosecond)
@@ -89,7 +91,8 @@ func (w *wire) Sends(_ time.Duration, c *lua.Call, b *local.Bucket) {
 	w.player.names(c.Bucket, b.Policy().Number, b.ID().Key)
 }
 
-// Random is [tiered.Options].Random. The number depends on the instant, and not on the number of draws before it.
+// Random is [tiered.Options].Random. The number depends on the instant, and not on the number of
+// draws before it.
 func (w *wire) Random() float64 {
 	now := w.player.now()
 	w.mu.Lock()
@@ -121,7 +124,8 @@ func (w *wire) arrive(lane, way time.Duration) {
 	w.player.enter(lane)
 }
 
-// laneAt returns the lane of the process' messages at a node: its own, or one beside it for each of several nodes.
+// laneAt returns the lane of the process' messages at a node: its own, or one beside it for each of
+// several nodes.
 func (w *wire) laneAt(node remote.Node) time.Duration {
 	if !w.player.several() {
 		return w.lane
@@ -300,8 +304,8 @@ func (d *drawer) leasing(p *Plan) {
 	})
 }
 
-// far draws a store that answers late: after more than Timeout and in less than a second, and up to twice as late at one time
-// as at another. So it answers many calls that were given up.
+// far draws a store that answers late: after more than Timeout and in less than a second, and up to
+// twice as late at one time as at another. So it answers many calls that were given up.
 func (d *drawer) far(p *Plan) []Step {
 	who, which, key := d.IntN(p.Processes), d.IntN(len(p.Policies)), d.IntN(keys)
 	scene := []Step{
@@ -314,8 +318,8 @@ func (d *drawer) far(p *Plan) []Step {
 	return scene
 }
 
-// steady asks for a key N times a second, for less than it has. If the store only answers late, then after a while it decides
-// nearly all: leases are there in time.
+// steady asks for a key N times a second, for less than it has. If the store only answers late,
+// then after a while it decides nearly all: leases are there in time.
 func (p *process) steady(s *Step) {
 	const (
 		ready  = 14 * second
@@ -338,7 +342,8 @@ func (p *process) steady(s *Step) {
 	}
 	n, _ := p.wire.state()
 	onlyFar := n == network{slow: n.far, far: n.far}
-	// A window that ends within a second or two is over before a lease that was asked for in it is there.
+	// A window that ends within a second or two is over before a lease that was asked for in it is
+	// there.
 	leased := len(x.Also) == 0 && x.Lease == (tiered.Lease{}) && x.Algorithm != tiered.SlidingLog &&
 		(x.Algorithm == tiered.TokenBucket && burst(x.Limit) >= 1000 || x.Algorithm != tiered.TokenBucket && x.Limit.Per >= time.Minute)
 	b, used := w.histories[s.Which][s.Key], int64(0)
@@ -346,7 +351,8 @@ func (p *process) steady(s *Step) {
 	for _, x := range b.spent {
 		used += x.n
 	}
-	// Who asked for much at once is thought to do so again, for some calls: a lease would hold few such requests.
+	// Who asked for much at once is thought to do so again, for some calls: a lease would hold few
+	// such requests.
 	cheap := b.dearest <= 10
 	little := x.Limit.Tokens >= 1000 && used < x.Limit.Tokens*3/4 && len(b.open) == len(w.slots) && len(b.terms) == len(w.slots)
 	w.mu.Unlock()

@@ -20,7 +20,8 @@ const (
 	// timeout ends a test that a mistake keeps from ending. Without one each takes seconds.
 	timeout = "60s"
 
-	// hookFile is a file that test binaries get beside the scripts. It takes another text for one of their files.
+	// hookFile is a file that test binaries get beside the scripts. It takes another text for one
+	// of their files.
 	hookFile = "lua/mutant.go"
 
 	hook = `package lua
@@ -119,7 +120,8 @@ func read(file string) (string, error) {
 	return string(b), err
 }
 
-// The table is true of the source as it is: each line that goes is there once, and each test is there.
+// The table is true of the source as it is: each line that goes is there once, and each test is
+// there.
 func TestTable(t *testing.T) {
 	all := parse(t)
 	if len(all) > most {
@@ -197,7 +199,8 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// build compiles the tests of a package with changed files, without the symbols that only a debugger wants.
+// build compiles the tests of a package with changed files, without the symbols that only a
+// debugger wants.
 func build(t *testing.T, pkg string, changed map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()

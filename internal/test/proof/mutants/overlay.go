@@ -17,8 +17,9 @@ type Edit struct {
 	Old, New []string
 }
 
-// Apply makes the edits to the files of a module, read by read, and returns those that changed. An edit whose lines do not
-// occur exactly once is an error: the file has changed, and what the edit says is no longer true.
+// Apply makes the edits to the files of a module, read by read, and returns those that changed. An
+// edit whose lines do not occur exactly once is an error: the file has changed, and what the edit
+// says is no longer true.
 func Apply(edits []Edit, read func(file string) (string, error)) (map[string]string, error) {
 	changed := map[string]string{}
 	for _, e := range edits {
@@ -56,8 +57,8 @@ func (e *Edit) apply(text string) (string, error) {
 	return strings.Join(slices.Replace(lines, found, found+len(e.Old), e.New...), "\n"), nil
 }
 
-// Write writes the changed files into dir, and what go build -overlay wants to read. It returns the path of that, and
-// those of the copies.
+// Write writes the changed files into dir, and what go build -overlay wants to read. It returns the
+// path of that, and those of the copies.
 func Write(root, dir string, changed map[string]string) (list string, copies map[string]string, err error) {
 	copies = map[string]string{}
 	replace := map[string]string{}

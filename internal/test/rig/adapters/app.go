@@ -1,5 +1,6 @@
-// Package adapters plays one table of behaviors on each web framework that has an adapter, and on net/http. The rows, and
-// the reasons why a framework cannot do one, are here only. A framework's test says how to build its server.
+// Package adapters plays one table of behaviors on each web framework that has an adapter, and on
+// net/http. The rows, and the reasons why a framework cannot do one, are here only. A framework's
+// test says how to build its server.
 package adapters
 
 import (
@@ -21,8 +22,8 @@ import (
 // Frameworks are the columns of the table.
 var Frameworks = []string{"net/http", "gin", "echo", "fiber", "fasthttp"}
 
-// App is what a framework serves at "/", and nowhere else: a middleware of the user for all requests, the limit inside it,
-// and a handler.
+// App is what a framework serves at "/", and nowhere else: a middleware of the user for all
+// requests, the limit inside it, and a handler.
 type App struct {
 	// Rules and Options are for httplimit.New. Without Rules the limit is nil.
 	Rules   []httplimit.Rule
@@ -32,13 +33,15 @@ type App struct {
 
 	// Before is what the user's middleware does before it calls the next one.
 	Before func(Request)
-	// After is told what that middleware sees afterwards. If a panic comes, the middleware ends it, and answers 500.
+	// After is told what that middleware sees afterwards. If a panic comes, the middleware ends it,
+	// and answers 500.
 	After func(Seen)
 
 	Handler func(Request) error
 }
 
-// Limit returns the limit of the App. key makes a Key of a function of a request as the framework has it.
+// Limit returns the limit of the App. key makes a Key of a function of a request as the framework
+// has it.
 func (a App) Limit(t *testing.T, key func(func(Request) (string, error)) httplimit.Key) func(http.Handler) http.Handler {
 	t.Helper()
 	if len(a.Rules) == 0 {
@@ -59,7 +62,8 @@ func CheckNilKey(t *testing.T, key httplimit.Key) {
 	}
 }
 
-// Request is a request in the words of a framework. Each method does what the framework's handlers usually do.
+// Request is a request in the words of a framework. Each method does what the framework's handlers
+// usually do.
 type Request interface {
 	// Context is that of the request.
 	Context() context.Context
@@ -68,7 +72,8 @@ type Request interface {
 	Value(key string) any
 	// Answer writes an answer. If the body is empty, it sets the status only.
 	Answer(status int, body string)
-	// Stream writes a body of parts, each of which is flushed. write may run after the handler has returned.
+	// Stream writes a body of parts, each of which is flushed. write may run after the handler has
+	// returned.
 	Stream(write func(send func(part string)))
 	// Hijack takes the connection over. use may run after the handler has returned.
 	Hijack(use func(net.Conn))
@@ -85,7 +90,8 @@ type Seen struct {
 	Panic   any
 }
 
-// Serve starts a server of an App on ln. It returns the server's graceful shutdown, which waits for requests.
+// Serve starts a server of an App on ln. It returns the server's graceful shutdown, which waits for
+// requests.
 type Serve func(t *testing.T, app App, ln net.Listener) (stop func() error)
 
 // Play plays the table on a framework.

@@ -16,7 +16,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
-// patience is how long a player waits for what must happen. Only a test that fails waits for so long.
+// patience is how long a player waits for what must happen. Only a test that fails waits for so
+// long.
 const patience = 20 * time.Second
 
 // player plays a row.
@@ -45,7 +46,8 @@ func perUser(l *tiered.Limiter) httplimit.Rule {
 	return httplimit.Rule{Limiter: l, Key: httplimit.Header("X-User"), Missing: httplimit.Refuse}
 }
 
-// start serves an app, whose Before and Handler may be nil, until the end of the test. Its After is the player's.
+// start serves an app, whose Before and Handler may be nil, until the end of the test. Its After is
+// the player's.
 func (p *player) start(app App) {
 	p.Helper()
 	if p.stop != nil {

@@ -19,7 +19,8 @@ func TestMain(m *testing.M) { fleet.Main(m) }
 // rows are all faults.
 var rows = slices.Concat(redisRows, pauseRows, networkRows, fleetRows, topologyRows)
 
-// which names the rows to play, as a regular expression; "quick" are those of them that run with all other tests.
+// which names the rows to play, as a regular expression; "quick" are those of them that run with
+// all other tests.
 var which = flag.String("faults", "quick", "regular expression of the faults to play; `quick` or a part of a name")
 
 // TestFaults plays the rows, one after the other, and prints a table of them.
@@ -59,7 +60,8 @@ func TestFaults(t *testing.T) {
 	fmt.Printf("%d lines in %v\n", len(table), time.Since(began).Round(time.Second))
 }
 
-// play plays a row once, and reports its lines of the table, what is wrong, and by how much the machine held processes up.
+// play plays a row once, and reports its lines of the table, what is wrong, and by how much the
+// machine held processes up.
 func play(t *testing.T, name string, r row) (lines [][]string, wrong []string, held time.Duration) {
 	t.Run(name, func(t *testing.T) {
 		s := &faultRun{T: t, row: r}

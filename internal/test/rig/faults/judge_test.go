@@ -29,8 +29,8 @@ func (f *figures) complain(format string, args ...any) {
 	f.complaints = append(f.complaints, fmt.Sprintf(format, args...))
 }
 
-// late says what is wrong with a time, or with what depends on times. On a machine that stands still for longer than Timeout
-// nothing does not.
+// late says what is wrong with a time, or with what depends on times. On a machine that stands
+// still for longer than Timeout nothing does not.
 func (s *faultRun) late(f *figures, format string, args ...any) {
 	if s.lag <= defaults.Timeout {
 		f.complain(format, args...)
@@ -89,8 +89,8 @@ func (s *faultRun) judge(j subject) *figures {
 	return f
 }
 
-// judgeDecisions: no decision is long, whatever happens, and each says what it did. What the machine itself adds is measured
-// in each process: by how much it overslept.
+// judgeDecisions: no decision is long, whatever happens, and each says what it did. What the
+// machine itself adds is measured in each process: by how much it overslept.
 func (s *faultRun) judgeDecisions(f *figures, j subject, requests int) {
 	wrong, worst := 0, time.Duration(math.MinInt64)
 	for _, p := range s.fleet {
@@ -206,7 +206,8 @@ func (s *faultRun) judgeFault(f *figures, j subject, all []fleet.Record) {
 	}
 }
 
-// judgeBound: how much was admitted, in which phase, and what the design says that this fault may cost.
+// judgeBound: how much was admitted, in which phase, and what the design says that this fault may
+// cost.
 func (s *faultRun) judgeBound(f *figures, j subject, all []fleet.Record) {
 	for i, phase := range [][2]int64{{0, s.down}, {s.down, s.back}, {s.back, math.MaxInt64}} {
 		f.over[i] = fleet.Judge(fleet.Within(all, phase[0], phase[1]), j.Limit).Over()
@@ -222,12 +223,13 @@ func (s *faultRun) judgeBound(f *figures, j subject, all []fleet.Record) {
 	} else {
 		switch {
 		case j.FailMode == tiered.FailLocal && j.unaffected > 0:
-			// The processes that are cut off spend their shares while Redis grants the others the full rate.
+			// The processes that are cut off spend their shares while Redis grants the others the
+			// full rate.
 			cut := processes - j.unaffected
 			f.within += float64(cut) * (burst + j.perSecond()*time.Duration(s.back-s.down+int64(f.heal)).Seconds()) / processes
 		case j.FailMode == tiered.FailLocal:
-			// The shares add up to one more burst. Until the last process has noticed the fault or its end, some fall
-			// back and some do not: up to the rate of those that do.
+			// The shares add up to one more burst. Until the last process has noticed the fault or
+			// its end, some fall back and some do not: up to the rate of those that do.
 			f.within += burst + j.perSecond()*s.mixedTime(j).Seconds()
 		case j.FailMode == tiered.FailOpen:
 			f.within = math.Inf(1)
@@ -261,7 +263,8 @@ func (s *faultRun) judgeBound(f *figures, j subject, all []fleet.Record) {
 // perSecond is the rate of the subject's limit.
 func (j subject) perSecond() float64 { return float64(j.Limit.Tokens) / j.Limit.Per.Seconds() }
 
-// usualLag is the 99th percentile of what the machine adds while the fault lasts, where that is noteworthy.
+// usualLag is the 99th percentile of what the machine adds while the fault lasts, where that is
+// noteworthy.
 func (s *faultRun) usualLag() time.Duration {
 	var all []int64
 	for p, r := range s.reports {
@@ -277,13 +280,15 @@ func (s *faultRun) usualLag() time.Duration {
 	return 0
 }
 
-// strays is the part of the decisions between two times that may be made by the fail mode although Redis is well.
+// strays is the part of the decisions between two times that may be made by the fail mode although
+// Redis is well.
 func (s *faultRun) strays(from, to int64) float64 {
 	return max(0.001, min(s.held(time.Millisecond, from, to), 0.02), s.allow)
 }
 
-// held is the part of the decisions between two times that may have waited for longer than Budget because a process was
-// held up for longer than least at once. Each of them may be one that began a Budget before.
+// held is the part of the decisions between two times that may have waited for longer than Budget
+// because a process was held up for longer than least at once. Each of them may be one that began a
+// Budget before.
 func (s *faultRun) held(least time.Duration, from, to int64) float64 {
 	var held time.Duration
 	for p, r := range s.reports {
@@ -296,7 +301,8 @@ func (s *faultRun) held(least time.Duration, from, to int64) float64 {
 	return float64(held) / float64(max(1, to-from)) / float64(max(1, len(s.reports)))
 }
 
-// strayed returns how many tokens a fail mode admitted while Redis answered, at most as many as strays allows.
+// strayed returns how many tokens a fail mode admitted while Redis answered, at most as many as
+// strays allows.
 func (s *faultRun) strayed(j subject, all []fleet.Record) float64 {
 	admitted := 0
 	for _, r := range all {
@@ -310,8 +316,8 @@ func (s *faultRun) strayed(j subject, all []fleet.Record) float64 {
 // concerns reports whether a breaker's change is of the subject's node.
 func (j subject) concerns(e fleet.State) bool { return j.node == "" || e.Node == j.node }
 
-// mixedTime is for how long some processes fell back while others did not: the time that each was open before
-// the last one was, and after the first one closed for good, on average over the fleet.
+// mixedTime is for how long some processes fell back while others did not: the time that each was
+// open before the last one was, and after the first one closed for good, on average over the fleet.
 func (s *faultRun) mixedTime(j subject) time.Duration {
 	var opened, closed []int64
 	for _, r := range s.reports {
@@ -385,8 +391,8 @@ func (s *faultRun) judgeTheJudge(j subject) {
 	}
 }
 
-// TestPromptDecisions: how long a decision may take while a fault holds none up. On a busy machine one that asks Redis waits
-// for more hold-ups than one of an open breaker.
+// TestPromptDecisions: how long a decision may take while a fault holds none up. On a busy machine
+// one that asks Redis waits for more hold-ups than one of an open breaker.
 func TestPromptDecisions(t *testing.T) {
 	for _, c := range []struct {
 		prompt          bool
@@ -409,8 +415,8 @@ func TestPromptDecisions(t *testing.T) {
 	}
 }
 
-// TestStrays: what a fail mode admitted although Redis answered is over the bound. It is excused up to a part of the
-// decisions, if a process was held up for as long or the row says so.
+// TestStrays: what a fail mode admitted although Redis answered is over the bound. It is excused up
+// to a part of the decisions, if a process was held up for as long or the row says so.
 func TestStrays(t *testing.T) {
 	for _, c := range []struct {
 		open  int

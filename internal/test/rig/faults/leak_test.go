@@ -9,8 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// TestCloseDuringAnOutage: whatever an outage left under way ends when Close comes in the middle of it, and Close does
-// not wait for longer than it may.
+// TestCloseDuringAnOutage: whatever an outage left under way ends when Close comes in the middle of
+// it, and Close does not wait for longer than it may.
 func TestCloseDuringAnOutage(t *testing.T) {
 	for name, fault := range map[string]func(*redistest.Server){
 		"killed": (*redistest.Server).Kill, "frozen": (*redistest.Server).Pause,

@@ -24,7 +24,8 @@ var fleetRows = []row{
 	{
 		name: "half of the callers cancel", prompt: true,
 		job: func(s *faultRun, job *fleet.Job) {
-			// Keys that are asked for now and then: each request is a round trip, which a caller can leave.
+			// Keys that are asked for now and then: each request is a round trip, which a caller
+			// can leave.
 			job.Loads = append(job.Loads, fleet.Load{
 				Policy: tiered.Policy{
 					Name: "leaving", FailMode: tiered.FailClosed, Limit: limit, Lease: tiered.Lease{Size: tiered.NoLease},
@@ -54,7 +55,8 @@ var fleetRows = []row{
 		begin: func(s *faultRun) { s.fleet[0].Kill() },
 	},
 	{
-		// Longer than their leases last. What they hold then is no longer their own; large leases, or it would hardly show.
+		// Longer than their leases last. What they hold then is no longer their own; large leases,
+		// or it would hardly show.
 		name: "processes paused past their leases", breakers: may,
 		job: func(s *faultRun, job *fleet.Job) {
 			for i := range job.Loads {

@@ -20,7 +20,8 @@ var networkRows = []row{
 		end:   net(faultnet.Faults{}),
 	},
 	{
-		// 14 ms there and back are within Budget. Twice that are not: some have to wait for two calls.
+		// 14 ms there and back are within Budget. Twice that are not: some have to wait for two
+		// calls.
 		name: "latency below Budget", allow: 0.05,
 		begin: net(faultnet.Faults{Delay: 7 * time.Millisecond}),
 		end:   net(faultnet.Faults{}),

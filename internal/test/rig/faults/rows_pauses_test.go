@@ -19,16 +19,16 @@ const (
 	manyKeys = "many-keys"
 )
 
-// pauseRows are a server that stands still for a moment, again and again, as while it forks or runs a slow script. It is
-// slow then, and not gone.
+// pauseRows are a server that stands still for a moment, again and again, as while it forks or runs
+// a slow script. It is slow then, and not gone.
 var pauseRows = []row{
 	pausing(40*time.Millisecond, 0.03, 0.1),
 	pausing(120*time.Millisecond, 0.08, 0.1),
 	pausing(250*time.Millisecond, 0.16, 1),
 }
 
-// pausing is a row of pauses: the part of the decisions that the fail mode may make, and of the pauses in which a breaker
-// may open.
+// pausing is a row of pauses: the part of the decisions that the fail mode may make, and of the
+// pauses in which a breaker may open.
 func pausing(length time.Duration, byMode, openings float64) row {
 	var away time.Duration
 	return row{
@@ -56,8 +56,9 @@ func pausing(length time.Duration, byMode, openings float64) row {
 	}
 }
 
-// judgePauses: the fail mode decides over little more than the pauses are of the time, and breakers hardly open. The
-// machine's part is what the pauses were longer, away in all, and what processes that were held up made of them.
+// judgePauses: the fail mode decides over little more than the pauses are of the time, and breakers
+// hardly open. The machine's part is what the pauses were longer, away in all, and what processes
+// that were held up made of them.
 func (s *faultRun) judgePauses(away, length time.Duration, byMode, openings float64) {
 	opened, held, excused := 0, 0, int64(0) // those that a hold-up may have opened, and for how long, in ns
 	for _, r := range s.reports {
@@ -107,8 +108,8 @@ func (s *faultRun) judgePauses(away, length time.Duration, byMode, openings floa
 		100*float64(away)/lasted, strings.Join(parts, ", "), 100*most, opened, chances, held)
 }
 
-// heldUp reports whether a process was held up for so long, before a time, that a pause of 120 ms may have seemed to last
-// for three calls.
+// heldUp reports whether a process was held up for so long, before a time, that a pause of 120 ms
+// may have seemed to last for three calls.
 func heldUp(r fleet.Report, at int64) bool {
 	var held time.Duration
 	for _, l := range r.Lags {

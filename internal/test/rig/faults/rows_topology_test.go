@@ -131,7 +131,8 @@ func (s *faultRun) slotOf(name string) int {
 	return int(slot)
 }
 
-// succeeded returns when a node of the cluster knows that the replica of the first one has its slots, and serves.
+// succeeded returns when a node of the cluster knows that the replica of the first one has its
+// slots, and serves.
 func (s *faultRun) succeeded(asked int) {
 	redistest.WaitFor(s, "the replica does not take the slots over", func() bool {
 		info, err := s.cluster.Client(asked).ClusterInfo(context.Background()).Result()

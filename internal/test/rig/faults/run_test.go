@@ -19,29 +19,32 @@ const (
 	// processes share each limit.
 	processes = 6
 
-	// warmUp is how long a fleet runs before the fault: every process has a lease and has told Redis that it is there.
+	// warmUp is how long a fleet runs before the fault: every process has a lease and has told
+	// Redis that it is there.
 	warmUp = 1500 * time.Millisecond
 
-	// tripTime is how long after a fault all breakers are open: three failures in a row, of a key that asks again after a
-	// pause that doubles.
+	// tripTime is how long after a fault all breakers are open: three failures in a row, of a key
+	// that asks again after a pause that doubles.
 	tripTime = time.Second
 
-	// backTime is how long after the end of a fault everything is as before: one open time of a breaker is 1 s at most,
-	// and a client of go-redis that could not dial tries again only each second.
+	// backTime is how long after the end of a fault everything is as before: one open time of a
+	// breaker is 1 s at most, and a client of go-redis that could not dial tries again only each
+	// second.
 	backTime = 3 * time.Second
 
 	// proofTime is how long after that the fleet is watched.
 	proofTime = 3 * time.Second
 
-	// busy is a lag from which on a call may take longer than Timeout because the machine is: the process, Redis, and the
-	// process again are held up.
+	// busy is a lag from which on a call may take longer than Timeout because the machine is: the
+	// process, Redis, and the process again are held up.
 	busy = defaults.Timeout / 3
 
 	// usual is how long a fault lasts.
 	usual = 3 * time.Second
 )
 
-// limit is the limit of each load: high enough that a second is many decisions, low enough for two cores.
+// limit is the limit of each load: high enough that a second is many decisions, low enough for two
+// cores.
 var limit = tiered.PerSecond(1000).WithBurst(200)
 
 // perSecond and burst are what limit says.

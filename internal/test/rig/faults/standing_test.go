@@ -32,7 +32,8 @@ func (f *standingFleet) start(n int) (m *fleet.Process) {
 	return m
 }
 
-// look returns how each of some processes is now, and the tokens that their shares have admitted of "over".
+// look returns how each of some processes is now, and the tokens that their shares have admitted of
+// "over".
 func (f *standingFleet) look(some fleet.Fleet) (reports []fleet.Report, taken int64) {
 	f.Helper()
 	for _, m := range some {
@@ -62,16 +63,17 @@ func (f *standingFleet) until(what string, some fleet.Fleet, ready func(fleet.Re
 	return time.Time{}
 }
 
-// over returns by how many tokens the worst interval between two times exceeds the limit of a load. It is negative if
-// none does.
+// over returns by how many tokens the worst interval between two times exceeds the limit of a load.
+// It is negative if none does.
 func (f *standingFleet) over(l fleet.Load, from, to time.Time) float64 {
 	some := fleet.Within(f.all.Records(l.Name), from.UnixNano(), to.UnixNano())
 	return fleet.Judge(some, l.Limit).Over()
 }
 
-// TestStandingSharesWithAnOldProcessAndAFailover runs four real processes with standing shares under Sentinel. First a
-// process without the option joins them for ten seconds. While it is there, no share is used. Then one process leaves,
-// the others take over its part, the primary dies, and the replica does not know the last 3.6 seconds.
+// TestStandingSharesWithAnOldProcessAndAFailover runs four real processes with standing shares
+// under Sentinel. First a process without the option joins them for ten seconds. While it is there,
+// no share is used. Then one process leaves, the others take over its part, the primary dies, and
+// the replica does not know the last 3.6 seconds.
 func TestStandingSharesWithAnOldProcessAndAFailover(t *testing.T) {
 	if testing.Short() {
 		t.Skip("two minutes of real time")
@@ -224,8 +226,9 @@ func TestStandingSharesWithAnOldProcessAndAFailover(t *testing.T) {
 		joined.Sub(began), noticed.Sub(joined), again.Sub(leaving), up.Sub(cut), lag)
 }
 
-// standingLoads are what each of n processes offers: keys far below their limit, near it and at three times it, and one
-// whose bucket is full every 2 s and is then emptied within 0.8 s. Only that one shows a token too many in short time.
+// standingLoads are what each of n processes offers: keys far below their limit, near it and at
+// three times it, and one whose bucket is full every 2 s and is then emptied within 0.8 s. Only
+// that one shows a token too many in short time.
 func standingLoads(n int) []fleet.Load {
 	load := func(name string, limit tiered.Limit, offer float64) fleet.Load {
 		return fleet.Load{

@@ -14,9 +14,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// Audit looks at the buckets of loads in Redis while a fleet runs. What they say of themselves must be possible,
-// whatever happens (invariant.Bucket). A new bucket before the old one could expire is a loss of state, which costs a
-// burst.
+// Audit looks at the buckets of loads in Redis while a fleet runs. What they say of themselves must
+// be possible, whatever happens (invariant.Bucket). A new bucket before the old one could expire is
+// a loss of state, which costs a burst.
 type Audit struct {
 	t      testing.TB
 	client redis.UniversalClient
@@ -33,8 +33,8 @@ type lastSeen struct {
 	losses  int64
 }
 
-// StartAudit starts an audit of loads with a token bucket of one limit and one key. The client must not hang where
-// Redis does.
+// StartAudit starts an audit of loads with a token bucket of one limit and one key. The client must
+// not hang where Redis does.
 func StartAudit(t testing.TB, client redis.UniversalClient, loads []Load) *Audit {
 	a := &Audit{t: t, client: client, done: make(chan struct{}), seen: map[string]*lastSeen{}}
 	names := remote.NewRedis(client, nil)
@@ -80,11 +80,13 @@ func (a *Audit) look(load *Load, name string) {
 	if b.Born != last.epoch && b.Born < last.expires {
 		last.losses++
 	}
-	// It lives for what is left of its time from the last touch on at least; a replica may have set its time to live later.
+	// It lives for what is left of its time from the last touch on at least; a replica may have set
+	// its time to live later.
 	last.epoch, last.expires = b.Born, b.Last+b.Left.Microseconds()-100_000
 }
 
-// Stop ends the audit and returns how often it looked at a bucket, and how often Redis lost that of each policy.
+// Stop ends the audit and returns how often it looked at a bucket, and how often Redis lost that of
+// each policy.
 func (a *Audit) Stop() (looks int, losses map[string]int64) {
 	close(a.done)
 	a.ended.Wait()

@@ -25,7 +25,8 @@ import (
 // childVariable is the environment variable that makes a test program a child.
 const childVariable = "TIERED_FLEET_CHILD"
 
-// Main is TestMain of a package that starts processes: it runs the tests of m, or does a child's work.
+// Main is TestMain of a package that starts processes: it runs the tests of m, or does a child's
+// work.
 func Main(m *testing.M) {
 	if os.Getenv(childVariable) == "" {
 		os.Exit(m.Run())
@@ -39,8 +40,8 @@ func Main(m *testing.M) {
 	os.Exit(0)
 }
 
-// order is what the driver tells a child: one of its fields is set, or none to hear how it is. A Report answers each
-// order. The end of all orders is the order to exit.
+// order is what the driver tells a child: one of its fields is set, or none to hear how it is. A
+// Report answers each order. The end of all orders is the order to exit.
 type order struct {
 	Job   *Job             // the first order
 	Begin bool             // offer the requests of the job
@@ -200,8 +201,8 @@ func (c *child) leave(patience time.Duration) (*Report, error) {
 	return r, nil
 }
 
-// leaked counts the goroutines that are left. Some end a moment later: connections that are being closed, and one that
-// was being dialed lives for its timeout of 5 s.
+// leaked counts the goroutines that are left. Some end a moment later: connections that are being
+// closed, and one that was being dialed lives for its timeout of 5 s.
 func (c *child) leaked() (n int) {
 	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if n = runtime.NumGoroutine() - c.goroutines; n <= 0 {

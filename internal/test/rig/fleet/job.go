@@ -16,8 +16,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// Job is what a process does: it has a Group with a limiter for each load. The Redis is either the one of URL, through
-// a store of remote.Open, or the one of Client.
+// Job is what a process does: it has a Group with a limiter for each load. The Redis is either the
+// one of URL, through a store of remote.Open, or the one of Client.
 type Job struct {
 	URL    string
 	Client *Client
@@ -30,7 +30,8 @@ type Job struct {
 	Damaged bool // somebody damages buckets: Redis may refuse calls, and that does not fail the test
 }
 
-// Client is a go-redis client at its defaults, as a user has one, but for what is said here. It is borrowed.
+// Client is a go-redis client at its defaults, as a user has one, but for what is said here. It is
+// borrowed.
 type Client struct {
 	Addrs    []string // of one server, of the sentinels (with Primary), or two and more of a Cluster
 	Primary  string   // the name that the sentinels know
@@ -54,8 +55,8 @@ type Load struct {
 	Cancel  float64 // part of the requests whose context is canceled within 2 ms
 }
 
-// openStore makes the store, over connections of the child's network, and what closes it and the client that it
-// borrows.
+// openStore makes the store, over connections of the child's network, and what closes it and the
+// client that it borrows.
 func (c *child) openStore(j *Job) (store *remote.Redis, closes func() error, err error) {
 	if j.Client == nil {
 		store, err = remote.Open(j.URL, nil)
@@ -96,7 +97,8 @@ func (w *carrier) work(ctx context.Context, perSecond float64, random *rand.Rand
 		}
 		if perSecond > 0 {
 			next = next.Add(time.Duration(random.ExpFloat64() / (w.peak() * perSecond) * float64(time.Second)))
-			// A request that is due already waits for nothing: one that hung for a second is made up for.
+			// A request that is due already waits for nothing: one that hung for a second is made
+			// up for.
 			if wait := time.Until(next); wait > 0 {
 				select {
 				case <-ctx.Done():
@@ -151,8 +153,8 @@ func (w *carrier) peak() float64 {
 	return peak
 }
 
-// part is the part of the peak that is offered at a time. By the wall clock, so that all processes surge together and
-// take turns.
+// part is the part of the peak that is offered at a time. By the wall clock, so that all processes
+// surge together and take turns.
 func (w *carrier) part(at time.Time) float64 {
 	part := 1.0
 	if w.Surges && at.UnixNano()%int64(surgePeriod) < int64(quietPart) {

@@ -1,8 +1,8 @@
-// Package fleet runs limiters in processes of their own, on a real Redis. The processes share limits; the test
-// freezes them, kills them and cuts them off.
+// Package fleet runs limiters in processes of their own, on a real Redis. The processes share
+// limits; the test freezes them, kills them and cuts them off.
 //
-// A process is the test program, started again: TestMain must call [Main]. It makes the requests of its [Job] and
-// writes down every decision with the time that it took ([Record]).
+// A process is the test program, started again: TestMain must call [Main]. It makes the requests of
+// its [Job] and writes down every decision with the time that it took ([Record]).
 package fleet
 
 import (
@@ -33,7 +33,8 @@ const (
 	leaveTime  = 20 * time.Second // to return its leases, and to see its goroutines end
 )
 
-// Process is a process of a test. Its methods are for the test's own goroutine. What goes wrong fails the test.
+// Process is a process of a test. Its methods are for the test's own goroutine. What goes wrong
+// fails the test.
 type Process struct {
 	t       testing.TB
 	job     Job
@@ -115,7 +116,8 @@ func (p *Process) Pause() { _ = p.cmd.Process.Signal(syscall.SIGSTOP) }
 // Resume thaws it (SIGCONT).
 func (p *Process) Resume() { _ = p.cmd.Process.Signal(syscall.SIGCONT) }
 
-// Kill ends the process as the kernel would (SIGKILL), and waits for it. Killing one that has ended is fine.
+// Kill ends the process as the kernel would (SIGKILL), and waits for it. Killing one that has ended
+// is fine.
 func (p *Process) Kill() {
 	if p.ended {
 		return

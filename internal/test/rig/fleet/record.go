@@ -9,7 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// Record is one request, as a process writes it: unbuffered, so that it survives the process' death.
+// Record is one request, as a process writes it: unbuffered, so that it survives the process'
+// death.
 type Record struct {
 	Before, After int64 // ns of the wall clock, the same for all processes of a machine
 	Allowed       bool
@@ -29,7 +30,8 @@ func readRecords(b []byte) []Record {
 	return all
 }
 
-// Within are the requests that were made from one time on and decided before another (ns of the wall clock).
+// Within are the requests that were made from one time on and decided before another (ns of the
+// wall clock).
 func Within(all []Record, from, to int64) (some []Record) {
 	for _, r := range all {
 		if r.Before >= from && r.After < to {

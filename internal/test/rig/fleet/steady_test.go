@@ -13,9 +13,10 @@ import (
 
 var steady = flag.Bool("steady", false, "measure how much of a limit real processes use")
 
-// TestSteadyFleet measures on real processes what TestRatios of package tiered measures in virtual time: users below
-// their limit are served, and a limit that is exceeded is used, wherever the demand is. What it says of time holds
-// while the machine keeps up: a run in which the processes were late is told and not judged.
+// TestSteadyFleet measures on real processes what TestRatios of package tiered measures in virtual
+// time: users below their limit are served, and a limit that is exceeded is used, wherever the
+// demand is. What it says of time holds while the machine keeps up: a run in which the processes
+// were late is told and not judged.
 func TestSteadyFleet(t *testing.T) {
 	if !*steady {
 		t.Skip("a minute of real time, on a quiet machine: make steady")

@@ -21,8 +21,8 @@ type Verdict struct {
 // Judge holds requests of one token against their limit.
 func Judge(all []Record, limit tiered.Limit) (v Verdict) {
 	perNano := float64(limit.Tokens) / float64(limit.Per)
-	// Redis tells time in whole microseconds, so two readings may be 1 µs further apart than they were; and a grant may
-	// be 10⁻⁹ token early.
+	// Redis tells time in whole microseconds, so two readings may be 1 µs further apart than they
+	// were; and a grant may be 10⁻⁹ token early.
 	v.tolerance = perNano*float64(time.Microsecond) + 1e-6
 	v.Worst.Over = -float64(limit.Burst)
 	if len(all) == 0 {
@@ -48,16 +48,16 @@ func Judge(all []Record, limit tiered.Limit) (v Verdict) {
 	return v
 }
 
-// Over is by how many tokens the worst interval exceeds the limit, beyond what the precision of the clocks explains; 0
-// or less when it keeps it.
+// Over is by how many tokens the worst interval exceeds the limit, beyond what the precision of the
+// clocks explains; 0 or less when it keeps it.
 func (v Verdict) Over() float64 { return v.Worst.Over - v.tolerance }
 
 // Utilisation is the part that was admitted of what an ideal bucket admits.
 func (v Verdict) Utilisation() float64 { return float64(v.Admitted) / float64(v.Ideal) }
 
-// FullestWindow reports the most that were surely admitted within one aligned window of length d (they begin at
-// multiples of d since 1970), requests of one token. A request that straddles an edge may belong to either and is not
-// counted.
+// FullestWindow reports the most that were surely admitted within one aligned window of length d
+// (they begin at multiples of d since 1970), requests of one token. A request that straddles an
+// edge may belong to either and is not counted.
 func FullestWindow(all []Record, d time.Duration) int {
 	counts, most := map[int64]int{}, 0
 	for _, r := range all {
@@ -69,8 +69,9 @@ func FullestWindow(all []Record, d time.Duration) int {
 	return most
 }
 
-// FullestInterval reports the most that were surely admitted within any interval of length d: made after it began and
-// decided before it ended. Some fullest interval begins with a request that was admitted.
+// FullestInterval reports the most that were surely admitted within any interval of length d: made
+// after it began and decided before it ended. Some fullest interval begins with a request that was
+// admitted.
 func FullestInterval(all []Record, d time.Duration) (most int) {
 	all = slices.Clone(all)
 	byTime(all)

@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { fleet.Main(m) }
 
-// Judge finds a stream that exceeds by one token, wherever that token is, and accuses none at the very edge of the
-// bound: 500 at once, then one each half millisecond.
+// Judge finds a stream that exceeds by one token, wherever that token is, and accuses none at the
+// very edge of the bound: 500 at once, then one each half millisecond.
 func TestTheJudgeCanFail(t *testing.T) {
 	limit := tiered.PerSecond(2000).WithBurst(500)
 	var edge []fleet.Record

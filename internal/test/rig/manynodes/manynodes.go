@@ -16,11 +16,12 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// slots is the number of slots. A bucket is in one of them, as is the table of standing shares: in slot 0.
+// slots is the number of slots. A bucket is in one of them, as is the table of standing shares: in
+// slot 0.
 const slots = 64
 
-// Nodes are the servers. The nodes have one clock. A slot keeps its buckets and the table when it moves, and each node
-// counts by itself which processes are present.
+// Nodes are the servers. The nodes have one clock. A slot keeps its buckets and the table when it
+// moves, and each node counts by itself which processes are present.
 //
 // All methods may be called concurrently.
 type Nodes struct {
@@ -39,8 +40,8 @@ func New(names ...remote.Node) *Nodes {
 	return n
 }
 
-// Share gives the nodes with these names equal parts of the slots. Without names nobody has any. A node without slots
-// has left, and what it counted is lost.
+// Share gives the nodes with these names equal parts of the slots. Without names nobody has any. A
+// node without slots has left, and what it counted is lost.
 func (n *Nodes) Share(names ...remote.Node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A Clock looks at the time once in a tick. Of the time between two looks it counts no more than most: a process that
-// is late by more did not run.
+// A Clock looks at the time once in a tick. Of the time between two looks it counts no more than
+// most: a process that is late by more did not run.
 const (
 	tick = time.Millisecond
 	most = 2 * tick

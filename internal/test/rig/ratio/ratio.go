@@ -1,5 +1,6 @@
-// Package ratio is the lines of `make ratios`: what this project claims about its speed, each measured against something
-// in the same run and held to a bound. A line whose value depends on the machine has no bound.
+// Package ratio is the lines of `make ratios`: what this project claims about its speed, each
+// measured against something in the same run and held to a bound. A line whose value depends on the
+// machine has no bound.
 package ratio
 
 import (
@@ -46,8 +47,9 @@ func (l Line) String() string {
 	return fmt.Sprintf("%s\t%s\t%s\t%s", l.Name, short(l.Value), bound, verdict)
 }
 
-// Parse reads a line as String writes it. What holds is judged again, by the value and bound that it shows; a line whose
-// verdict contradicts them (a value rounded onto its bound) is no less of a MISS.
+// Parse reads a line as String writes it. What holds is judged again, by the value and bound that
+// it shows; a line whose verdict contradicts them (a value rounded onto its bound) is no less of a
+// MISS.
 func Parse(text string) (l Line, ok bool) {
 	fields := strings.Split(text, "\t")
 	if len(fields) != 4 || fields[0] == "" {
@@ -77,7 +79,8 @@ func Parse(text string) (l Line, ok bool) {
 	return l, true
 }
 
-// Median returns the middle value, or the mean of the two in the middle. It panics if there is none.
+// Median returns the middle value, or the mean of the two in the middle. It panics if there is
+// none.
 func Median(xs []float64) float64 {
 	xs = slices.Sorted(slices.Values(xs))
 	n := len(xs)

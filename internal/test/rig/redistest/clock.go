@@ -12,9 +12,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
-// clockShim is preloaded into a redis-server. It adds an offset to the time of day, read from a file that it maps.
-// It asks the kernel directly: looking up the library's function would allocate, and the allocator asks for the
-// time.
+// clockShim is preloaded into a redis-server. It adds an offset to the time of day, read from a
+// file that it maps. It asks the kernel directly: looking up the library's function would allocate,
+// and the allocator asks for the time.
 const clockShim = `
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -62,8 +62,8 @@ time_t time(time_t *t) {
 }
 `
 
-// StartWithClock is Start for a server whose time of day SetClock sets. Where there is no C compiler the test is
-// skipped.
+// StartWithClock is Start for a server whose time of day SetClock sets. Where there is no C
+// compiler the test is skipped.
 func StartWithClock(t testing.TB) *Server {
 	t.Helper()
 	cc, err := exec.LookPath("cc")
@@ -84,7 +84,8 @@ func StartWithClock(t testing.TB) *Server {
 
 func (s *Server) clockFile() string { return filepath.Join(s.dir, "offset") }
 
-// SetClock sets the clock ahead of the true time, or behind it if ahead is negative, in whole microseconds.
+// SetClock sets the clock ahead of the true time, or behind it if ahead is negative, in whole
+// microseconds.
 func (s *Server) SetClock(ahead time.Duration) {
 	s.t.Helper()
 	f := fatal.Get(os.OpenFile(s.clockFile(), os.O_WRONLY|os.O_CREATE, 0o600))(s.t)

@@ -8,7 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
-// A server has the time that SetClock says, also parts of a second, and the commands that it executes see it.
+// A server has the time that SetClock says, also parts of a second, and the commands that it
+// executes see it.
 func TestClock(t *testing.T) {
 	s := redistest.StartWithClock(t)
 	admin := s.Client()

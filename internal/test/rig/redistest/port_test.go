@@ -11,8 +11,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
-// A port stays a test's own while its server is away: nobody else gets it, who dials it is refused, and the server
-// listens there again.
+// A port stays a test's own while its server is away: nobody else gets it, who dials it is refused,
+// and the server listens there again.
 func TestPortIsKept(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("elsewhere nothing keeps it")

@@ -1,5 +1,6 @@
-// Package redistest starts real redis-server processes for tests, and stops them by pid. A server dies with the test.
-// It listens on a unix socket and on a loopback port of its own, and keeps nothing on disk.
+// Package redistest starts real redis-server processes for tests, and stops them by pid. A server
+// dies with the test. It listens on a unix socket and on a loopback port of its own, and keeps
+// nothing on disk.
 package redistest
 
 import (
@@ -23,7 +24,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
-// go-redis writes a line for each connection that it cannot make: hundreds, in which a test's verdict drowns.
+// go-redis writes a line for each connection that it cannot make: hundreds, in which a test's
+// verdict drowns.
 func init() { logging.Disable() }
 
 // Server is one redis-server process of a test. It is not safe for concurrent use.
@@ -42,15 +44,15 @@ type Server struct {
 	done    chan struct{} // closed when cmd has ended
 }
 
-// Start runs a redis-server with extra arguments ("--maxmemory", "10mb") and returns when it answers. It is killed
-// at the end of the test.
+// Start runs a redis-server with extra arguments ("--maxmemory", "10mb") and returns when it
+// answers. It is killed at the end of the test.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return start(t, OnDatabase, args...)
 }
 
-// StartOpen is Start for a test that makes its own users or runs scripts itself. Even in a guarded run the server
-// has a single user with all rights.
+// StartOpen is Start for a test that makes its own users or runs scripts itself. Even in a guarded
+// run the server has a single user with all rights.
 func StartOpen(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return start(t, unguarded, args...)
@@ -69,7 +71,8 @@ func StartShards(t testing.TB, n int) []*Server {
 // unguarded, in place of a part of the rights, means that there is no guard.
 const unguarded = ""
 
-// start runs a server. In a guarded run it has the rights of a part besides those that every store needs.
+// start runs a server. In a guarded run it has the rights of a part besides those that every store
+// needs.
 func start(t testing.TB, part string, args ...string) *Server {
 	t.Helper()
 	s := prepare(t, part, args...)
@@ -97,8 +100,8 @@ func Version(t testing.TB) string {
 	return version()
 }
 
-// prepare chooses a directory and a port for a server. Without a redis-server a test fails, instead of passing without
-// having looked.
+// prepare chooses a directory and a port for a server. Without a redis-server a test fails, instead
+// of passing without having looked.
 func prepare(t testing.TB, part string, args ...string) *Server {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
@@ -130,7 +133,8 @@ func prepare(t testing.TB, part string, args ...string) *Server {
 	return s
 }
 
-// Restart starts the process (again), empty, at the same address, and returns when it answers, within 10 s.
+// Restart starts the process (again), empty, at the same address, and returns when it answers,
+// within 10 s.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()
@@ -156,7 +160,8 @@ func (s *Server) Restart() {
 	}
 }
 
-// answers reports whether the server speaks RESP, whatever it says: NOAUTH and LOADING are answers too.
+// answers reports whether the server speaks RESP, whatever it says: NOAUTH and LOADING are answers
+// too.
 func (s *Server) answers() bool {
 	c, err := net.DialTimeout("tcp", s.Addr, time.Second)
 	if err != nil {
@@ -187,8 +192,9 @@ func (s *Server) Pause() { _ = s.cmd.Process.Signal(syscall.SIGSTOP) }
 // Resume thaws the process (SIGCONT).
 func (s *Server) Resume() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
 
-// FreePort returns a loopback port that is free, and so is its cluster bus port (+10000). On Linux both stay so for all
-// but a server of this test, until its end: other tests take ports at the same time, and servers are started anew.
+// FreePort returns a loopback port that is free, and so is its cluster bus port (+10000). On Linux
+// both stay so for all but a server of this test, until its end: other tests take ports at the same
+// time, and servers are started anew.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
@@ -207,16 +213,16 @@ func FreePort(t testing.TB) int {
 	return 0
 }
 
-// Client returns a client at go-redis' defaults for what the test itself asks of the server, closed at its end. A store
-// takes StoreClient.
+// Client returns a client at go-redis' defaults for what the test itself asks of the server, closed
+// at its end. A store takes StoreClient.
 func (s *Server) Client() *redis.Client {
 	c := redis.NewClient(&redis.Options{Addr: s.Addr})
 	s.t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
-// Calls returns how often the server has executed a command ("evalsha", "eval", …) since its start or CONFIG
-// RESETSTAT, from INFO commandstats.
+// Calls returns how often the server has executed a command ("evalsha", "eval", …) since its start
+// or CONFIG RESETSTAT, from INFO commandstats.
 func (s *Server) Calls(c redis.UniversalClient, command string) int64 {
 	s.t.Helper()
 	info := fatal.Get(c.Info(context.Background(), "commandstats").Result())(s.t)

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// hold returns a loopback port that is free now, or says whether this one is: elsewhere nothing keeps a port for a
-// server that does not listen yet.
+// hold returns a loopback port that is free now, or says whether this one is: elsewhere nothing
+// keeps a port for a server that does not listen yet.
 func hold(port int) (held int, release func(), err error) {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {

@@ -63,8 +63,9 @@ func (ca *CA) sign(c *x509.Certificate) (certificate []byte, key *ecdsa.PrivateK
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key
 }
 
-// StartTLS is StartOpen with a second port, TLSAddr, on which the server speaks only TLS. Its certificate is signed
-// by the authority for a host (a name or an address) and expires at until. It asks clients for no certificate.
+// StartTLS is StartOpen with a second port, TLSAddr, on which the server speaks only TLS. Its
+// certificate is signed by the authority for a host (a name or an address) and expires at until. It
+// asks clients for no certificate.
 func StartTLS(t testing.TB, ca *CA, host string, until time.Time, args ...string) *Server {
 	t.Helper()
 	c := &x509.Certificate{NotAfter: until, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}

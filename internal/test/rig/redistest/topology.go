@@ -34,9 +34,9 @@ var clusterArgs = []string{
 	"--cluster-node-timeout", "2000",
 }
 
-// StartCluster runs n primaries that share the slots in n equal ranges, in the order of Servers. It returns when
-// each serves and knows all others: after about 2.5 s, most of which Redis insists on. The Cluster is killed at the
-// end of the test.
+// StartCluster runs n primaries that share the slots in n equal ranges, in the order of Servers. It
+// returns when each serves and knows all others: after about 2.5 s, most of which Redis insists on.
+// The Cluster is killed at the end of the test.
 func StartCluster(t testing.TB, n int) *Cluster {
 	t.Helper()
 	ctx := context.Background()
@@ -48,7 +48,8 @@ func StartCluster(t testing.TB, n int) *Cluster {
 	}
 	for i, client := range c.clients {
 		c.ids = append(c.ids, fatal.Get(client.Do(ctx, "cluster", "myid").Text())(t))
-		// Nodes get different epochs: with equal ones they would first have to resolve which node owns what.
+		// Nodes get different epochs: with equal ones they would first have to resolve which node
+		// owns what.
 		fatal.If(c.t, client.Do(ctx, "cluster", "set-config-epoch", i+1).Err())
 		fatal.If(c.t, client.ClusterAddSlotsRange(ctx, i*clusterSlots/n, (i+1)*clusterSlots/n-1).Err())
 		for _, other := range c.Servers[:i] {
@@ -59,8 +60,8 @@ func StartCluster(t testing.TB, n int) *Cluster {
 	return c
 }
 
-// StartReplicatedCluster is [StartCluster] with a replica of each primary: Replicas[i] follows Servers[i]. It returns
-// when every replica follows and every node knows it.
+// StartReplicatedCluster is [StartCluster] with a replica of each primary: Replicas[i] follows
+// Servers[i]. It returns when every replica follows and every node knows it.
 func StartReplicatedCluster(t testing.TB, n int) *Cluster {
 	t.Helper()
 	ctx := context.Background()
@@ -148,7 +149,8 @@ func (c *Cluster) Migrate(slot, from, to int) {
 	c.setSlot(from, slot, "migrating", c.ids[to])
 }
 
-// Assign gives a slot to a node: all others answer MOVED. The former owner must have no keys in the slot.
+// Assign gives a slot to a node: all others answer MOVED. The former owner must have no keys in the
+// slot.
 func (c *Cluster) Assign(slot, to int) {
 	c.t.Helper()
 	c.setSlot(to, slot, "node", c.ids[to]) // the new owner first, or nobody would have it
@@ -172,8 +174,9 @@ type Sentinel struct {
 	Replica  *Server
 }
 
-// StartSentinel runs the three processes. It returns when the replica follows the primary and the sentinel knows
-// both. A primary that is silent for half a second is replaced. All processes are killed at the end of the test.
+// StartSentinel runs the three processes. It returns when the replica follows the primary and the
+// sentinel knows both. A primary that is silent for half a second is replaced. All processes are
+// killed at the end of the test.
 func StartSentinel(t testing.TB) *Sentinel {
 	t.Helper()
 	ctx := context.Background()

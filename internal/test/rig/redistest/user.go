@@ -13,10 +13,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
-// A guarded run has TIERED_TEST_GUARDED=1. Its stores connect as docs/redis.md asks: as a user with only the
-// rights that are listed there, over the unix socket if there is one, and with RESP2. Tests send their own commands
-// as the default user, who may do everything except run scripts, so a store that does not use the limited user
-// fails.
+// A guarded run has TIERED_TEST_GUARDED=1. Its stores connect as docs/redis.md asks: as a user with
+// only the rights that are listed there, over the unix socket if there is one, and with RESP2.
+// Tests send their own commands as the default user, who may do everything except run scripts, so a
+// store that does not use the limited user fails.
 const guardedEnv = "TIERED_TEST_GUARDED"
 
 // Guarded reports whether this is a guarded run.
@@ -53,7 +53,8 @@ func Rights(t testing.TB, part string) []string {
 	return strings.Fields(strings.TrimPrefix(line, "on >PASSWORD "))
 }
 
-// root returns the directory of the module with docs/redis.md. A test runs in the directory of its package.
+// root returns the directory of the module with docs/redis.md. A test runs in the directory of its
+// package.
 func root(t testing.TB) string {
 	t.Helper()
 	dir := fatal.Get(os.Getwd())(t)
@@ -107,7 +108,8 @@ func (s *Server) UnixURL(parameters ...string) string {
 	return u.String()
 }
 
-// Options returns o with the server's address and the store's user, for a store over a client of the test.
+// Options returns o with the server's address and the store's user, for a store over a client of
+// the test.
 func (s *Server) Options(o redis.Options) *redis.Options {
 	o.Addr = s.Addr
 	if s.guarded {
@@ -116,15 +118,16 @@ func (s *Server) Options(o redis.Options) *redis.Options {
 	return &o
 }
 
-// StoreClient returns a client with go-redis' default settings for a store. It is closed at the end of the test.
+// StoreClient returns a client with go-redis' default settings for a store. It is closed at the end
+// of the test.
 func (s *Server) StoreClient() *redis.Client {
 	c := redis.NewClient(s.Options(redis.Options{}))
 	s.t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
-// access returns the part of Options that goes into those of a ClusterClient, a Ring, and a URL with several
-// addresses.
+// access returns the part of Options that goes into those of a ClusterClient, a Ring, and a URL
+// with several addresses.
 func (s *Server) access() (user, password string, protocol int) {
 	if s.guarded {
 		return User, Password, 2
@@ -165,8 +168,8 @@ func (s *Sentinel) URL() string {
 	return (&url.URL{Scheme: "sentinel", Host: s.Sentinel.Addr, RawQuery: query.Encode()}).String()
 }
 
-// RingOptions returns o with the servers' addresses under the names "0", "1", … and the store's user. The servers
-// must be started with StartShards.
+// RingOptions returns o with the servers' addresses under the names "0", "1", … and the store's
+// user. The servers must be started with StartShards.
 func RingOptions(servers []*Server, o redis.RingOptions) *redis.RingOptions {
 	o.Addrs = map[string]string{}
 	for i, s := range servers {

@@ -10,7 +10,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
-// In a guarded run a store's connections are what it says, and the default user's cannot take their place.
+// In a guarded run a store's connections are what it says, and the default user's cannot take their
+// place.
 func TestGuardedServer(t *testing.T) {
 	for _, guarded := range []string{"", "1"} {
 		t.Setenv(redistest.GuardedEnv, guarded)

@@ -1,5 +1,6 @@
-// Package spelling spells requests as clients may that want to evade a limit, and judges whether a policy file's limits count
-// them. What serves the requests is real: a mux of net/http, a router of another framework.
+// Package spelling spells requests as clients may that want to evade a limit, and judges whether a
+// policy file's limits count them. What serves the requests is real: a mux of net/http, a router of
+// another framework.
 package spelling
 
 import (
@@ -31,8 +32,8 @@ var Routes = []Route{
 	{"/{$}", "GET", "x", "/"},
 }
 
-// Play spells n requests for the routes, and asks each server which of their patterns it serves a request as; "" is none. It
-// is an error if that route's limit does not count the request.
+// Play spells n requests for the routes, and asks each server which of their patterns it serves a
+// request as; "" is none. It is an error if that route's limit does not count the request.
 func Play(t *testing.T, n int, servers map[string]func(*http.Request) (match string)) {
 	t.Helper()
 	var matches []string
@@ -71,8 +72,8 @@ func Play(t *testing.T, n int, servers map[string]func(*http.Request) (match str
 	}
 }
 
-// Counting returns a function that reports which of these routes a request counts for. There is a policy file for each: its
-// policy is blocked, and those of the others are unlimited.
+// Counting returns a function that reports which of these routes a request counts for. There is a
+// policy file for each: its policy is blocked, and those of the others are unlimited.
 func Counting(t *testing.T, matches []string) func(*http.Request) []string {
 	t.Helper()
 	var all []http.Handler
@@ -123,7 +124,8 @@ func Parsed(method, target, host string) *http.Request {
 	return r
 }
 
-// Target writes the target of a request, as in GET /a/b, in another way, as a client may try that wants to evade a limit.
+// Target writes the target of a request, as in GET /a/b, in another way, as a client may try that
+// wants to evade a limit.
 func Target(r *rand.Rand, target string) string {
 	if target == "" {
 		return "/"

@@ -11,7 +11,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// New returns a Group on a store with these policies. It is closed at the end of the test. Without options it logs nothing.
+// New returns a Group on a store with these policies. It is closed at the end of the test. Without
+// options it logs nothing.
 func New(t testing.TB, store remote.Store, o *tiered.Options, policies ...tiered.Policy) *tiered.Group {
 	t.Helper()
 	if o == nil {

@@ -1,5 +1,6 @@
-// Package watch fails a test if an undamaged store refuses a call. The shipped client sends only legal arguments,
-// resends unknown scripts, and reads only what it has written itself, so no call of it may be refused.
+// Package watch fails a test if an undamaged store refuses a call. The shipped client sends only
+// legal arguments, resends unknown scripts, and reads only what it has written itself, so no call
+// of it may be refused.
 package watch
 
 import (
@@ -74,8 +75,8 @@ type TB interface {
 	Errorf(format string, args ...any)
 }
 
-// Over returns a store to use in place of s. At its end the test fails if the store has refused a call. A Damaged
-// store is returned as it is.
+// Over returns a store to use in place of s. At its end the test fails if the store has refused a
+// call. A Damaged store is returned as it is.
 func Over(t TB, s remote.Store) remote.Store {
 	switch s.(type) {
 	case nil, Damaged:

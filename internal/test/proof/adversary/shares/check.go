@@ -89,8 +89,8 @@ func (w *world) attack(k int) {
 	}
 }
 
-// heal lets the network and all processes be well for so long that everything that was lost is over. Then each has its
-// equal part.
+// heal lets the network and all processes be well for so long that everything that was lost is
+// over. Then each has its equal part.
 func (w *world) heal() {
 	w.polls, w.replies = nil, nil
 	for range 26 {

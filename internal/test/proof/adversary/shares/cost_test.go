@@ -9,9 +9,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// TestWhatBrokenAssumptionsCost breaks what the proof assumes of standing shares, one assumption at a time, once in each
-// schedule. It compares what was admitted beyond the bound, or could have been, with the price in docs/internals/proof.md.
-// -v prints the worst that was seen.
+// TestWhatBrokenAssumptionsCost breaks what the proof assumes of standing shares, one assumption at
+// a time, once in each schedule. It compares what was admitted beyond the bound, or could have
+// been, with the price in docs/internals/proof.md. -v prints the worst that was seen.
 func TestWhatBrokenAssumptionsCost(t *testing.T) {
 	schedules := uint64(6000)
 	if testing.Short() {

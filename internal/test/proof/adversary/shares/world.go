@@ -17,8 +17,8 @@ import (
 // epoch is the store's time at the start, µs since 1970.
 const epoch = int64(1_763_640_000_000_000)
 
-// world is a fleet, its table and its buckets. It is single-threaded and has no clock: what it does follows from its
-// schedule alone.
+// world is a fleet, its table and its buckets. It is single-threaded and has no clock: what it does
+// follows from its schedule alone.
 type world struct {
 	adversary.Journal
 
@@ -90,7 +90,8 @@ type message struct {
 	seen  int // copies that arrived
 }
 
-// maxMessages is how many messages are on their way in each direction. Beyond it the oldest is lost.
+// maxMessages is how many messages are on their way in each direction. Beyond it the oldest is
+// lost.
 const maxMessages = 8
 
 func newWorld(s Schedule, stores func() *adversary.Store) *world {
@@ -115,7 +116,8 @@ func newWorld(s Schedule, stores func() *adversary.Store) *world {
 	return w
 }
 
-// draw draws the limits: one, or two with periods by which Redis tells them apart; of each one or two versions.
+// draw draws the limits: one, or two with periods by which Redis tells them apart; of each one or
+// two versions.
 func (w *world) draw(r *rand.Rand) {
 	w.most = []standing.Rate{{Per: time.Second}}
 	if r.IntN(3) == 0 {
