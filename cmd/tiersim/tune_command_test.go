@@ -84,7 +84,7 @@ func TestTuningPage(t *testing.T) {
 			t.Errorf("%s: %s", c[1], problems)
 		}
 	}
-	words := func(s string) string { return strings.Join(strings.Fields(s), " ") }
+	words := func(s string) string { return strings.Join(strings.Fields(strings.ReplaceAll(s, "\n> ", " ")), " ") }
 	if len(commands) < 4 || strings.Count(words(string(text)), words(tiersim.Rule)) < 2 { // in the answer, and quoted
 		t.Errorf("%d commands, or no rule: %s", len(commands), tiersim.Rule)
 	}
