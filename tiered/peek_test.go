@@ -204,7 +204,7 @@ func TestLooksDoNotPileUp(t *testing.T) {
 		}
 		all.Wait()
 		n := tiered.Dispatch(l.Group()).Nodes()[0]
-		if queued := n.Stats().Queued; queued > 1000 {
+		if queued := n.Queued(); queued > 1000 {
 			t.Errorf("%d in the queue", queued)
 		}
 	})

@@ -327,30 +327,32 @@ func complete(k *report.RefusedKey, b *engine.Bucket, now time.Duration) {
 
 // stats are the figures of the node and of what was heard of it.
 func (h *health) stats() (s NodeStats) {
-	n := h.node.Stats()
-	s.Number = h.node.Number()
-	for _, f := range n.Failed {
-		s.Calls.Failed += f
+	n := h.node
+	s.Number = n.Number()
+	for i := range n.Failed {
+		s.Calls.Failed += n.Failed[i].Load()
 	}
-	s.Calls.Sent, s.Calls.Overruns = n.Calls, h.overruns.Total()
-	s.Calls.Saturated, s.Calls.CannotServe = n.Failed[failover.Saturated], n.Failed[failover.CannotServe]
-	s.Calls.Misconfigured = n.Failed[failover.Misconfigured] + n.Failed[failover.Refused]
-	s.Calls.LateReplies, s.Calls.Late, s.Calls.Stale = n.LateReplies, n.LateCalls, n.StaleReplies
-	s.Calls.RoundTrip = h.node.RoundTrip()
-	s.Calls.RoundTrips.Sum, s.Calls.RoundTrips.Buckets = h.node.Trips().Read()
+	s.Calls.Sent, s.Calls.Overruns = n.Calls.Load(), h.overruns.Total()
+	s.Calls.Saturated = n.Failed[failover.Saturated].Load()
+	s.Calls.CannotServe = n.Failed[failover.CannotServe].Load()
+	s.Calls.Misconfigured = n.Failed[failover.Misconfigured].Load() + n.Failed[failover.Refused].Load()
+	s.Calls.LateReplies, s.Calls.Late = n.LateReplies.Load(), n.LateCalls.Load()
+	s.Calls.Stale, s.Calls.RoundTrip = n.StaleReplies.Load(), n.RoundTrip()
+	s.Calls.RoundTrips.Sum, s.Calls.RoundTrips.Buckets = n.Trips.Read()
 	s.Calls.RoundTrips.Count = total(s.Calls.RoundTrips.Buckets)
 
-	s.Outages.Breaker, s.Outages.Count, s.Outages.Time = h.node.State().String(), n.Outages, n.OutageTime
-	if n.Outages > 0 {
-		s.Outages.Cause = n.Cause.String()
+	var cause failover.Class
+	s.Outages.Count, s.Outages.Time, cause = n.AllOutages()
+	if s.Outages.Breaker = n.State().String(); s.Outages.Count > 0 {
+		s.Outages.Cause = cause.String()
 	}
-	s.Outages.Probed, s.Outages.Ended = n.Changes[failover.Probing], n.Changes[failover.Closed]
-	s.Outages.Reopened = max(n.Changes[failover.Open]-n.Outages, 0)
+	s.Outages.Probed, s.Outages.Ended = n.Changes[failover.Probing].Load(), n.Changes[failover.Closed].Load()
+	s.Outages.Reopened = max(n.Changes[failover.Open].Load()-s.Outages.Count, 0)
 	s.Outages.Settled = h.debts.Tokens()
 
-	s.Faults.StateLosses, s.Faults.Absences = h.stateLosses.Load(), n.Absences
-	s.Faults.ClockSteps, s.Faults.ClockBack = n.Steps, n.StepsBack
-	s.Processes = h.node.AllProcesses()
+	s.Faults.StateLosses, s.Faults.Absences = h.stateLosses.Load(), n.Absences.Load()
+	s.Faults.ClockSteps, s.Faults.ClockBack = n.Steps.Load(), n.StepsBack.Load()
+	s.Processes = n.AllProcesses()
 	return s
 }
 

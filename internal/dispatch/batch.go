@@ -121,13 +121,13 @@ func (b *batch) run() result {
 		return end(context.Canceled) // nothing was sent, so nothing was learned
 	}
 
-	n.calls.Add(int64(len(b.calls)))
+	n.Calls.Add(int64(len(b.calls)))
 	b.results = append(b.results, make([]remote.Result, len(b.calls))...)
 	d.options.Store.Run(context.Background(), n.pace.patience(), b.calls, b.results)
 	n.overrideDenials(b.calls, b.results)
 	shown, trip := batchError(b.calls, b.results), d.now()-b.sent
 	if shown == nil {
-		n.trips.Observe(trip)
+		n.Trips.Observe(trip)
 	}
 	if slices.ContainsFunc(b.results, func(r remote.Result) bool { return r.Err == nil }) { // also a peek, which shows nothing else
 		n.heard(trip)
@@ -136,7 +136,7 @@ func (b *batch) run() result {
 	if r == sent {
 		b.finish(b.results)
 	} else {
-		n.lateReplies.Add(int64(len(b.results)))
+		n.LateReplies.Add(int64(len(b.results)))
 		if shown == nil {
 			n.guard.Answered()
 		}
@@ -257,12 +257,12 @@ func (b *batch) finish(results []remote.Result) {
 		switch {
 		case r.Err != nil && !IsScriptError(r.Err):
 			class := failover.Classify(r.Err)
-			if n.failed[class].Add(1); class == failover.Refused {
+			if n.Failed[class].Add(1); class == failover.Refused {
 				n.observer.Refused(r.Err)
 			}
 		case r.Err != nil:
 		case r.Reply.Code == lua.Late:
-			n.lateCalls.Add(1)
+			n.LateCalls.Add(1)
 			if !r.Elsewhere {
 				n.stepped(n.clock.correct(b.sent, now, r.Reply.Now))
 			}

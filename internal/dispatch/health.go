@@ -9,35 +9,23 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/histogram"
 )
 
-// Stats are a node's figures since it was first used.
-type Stats struct {
-	Calls        int64    // sent
-	Failed       [8]int64 // calls without an answer, by failover.Class
-	LateReplies  int64    // answers that came after Timeout
-	LateCalls    int64    // calls that reached the node after their deadline
-	StaleReplies int64    // calls that a newer one had overtaken
-	Steps        int64    // times that the node's clock was set
-	StepsBack    int64    // buckets that accepted a step back
-	Absences     int64    // refreshes of presence that were not answered
-	Queued       int      // pending calls now
-
-	Changes    [3]int64 // of the breaker, by the new failover.State
-	Outages    int64    // times that the breaker opened when it was closed
-	OutageTime time.Duration
-	Cause      failover.Class // of the last opening; valid if Outages > 0
+// Figures are a node's figures since it was first used. Who observes the node reads them.
+type Figures struct {
+	Calls        atomic.Int64    // sent
+	Failed       [8]atomic.Int64 // calls without an answer, by failover.Class
+	LateReplies  atomic.Int64    // answers that came after Timeout
+	LateCalls    atomic.Int64    // calls that reached the node after their deadline
+	StaleReplies atomic.Int64    // calls that a newer one had overtaken
+	Steps        atomic.Int64    // times that the node's clock was set
+	StepsBack    atomic.Int64    // buckets that accepted a step back
+	Absences     atomic.Int64    // refreshes of presence that were not answered
+	Changes      [3]atomic.Int64 // of the breaker, by the new failover.State
+	Outages      atomic.Int64    // times that the breaker opened when it was closed
+	Trips        histogram.Histogram
 }
 
-// health holds the figures of a node.
+// health is what a node knows of its outages. Node.mu guards it.
 type health struct {
-	calls, lateReplies, lateCalls, staleReplies, steps, stepsBack, absences atomic.Int64
-
-	failed  [8]atomic.Int64 // calls without an answer, by failover.Class
-	changes [3]atomic.Int64 // of the breaker, by the new failover.State
-	outages atomic.Int64    // times that the breaker opened when it was closed
-	trips   histogram.Histogram
-
-	// The rest is guarded by Node.mu.
-
 	open       bool           // the breaker is not closed
 	probed     bool           // probeUntilBack is at work
 	openedAt   time.Duration  // the start of the present outage, or of the last one
@@ -46,34 +34,17 @@ type health struct {
 	whyOpen    error          // ErrOpen and that error; nil before
 }
 
-// Stats returns the node's figures.
-func (n *Node) Stats() Stats {
-	s := Stats{
-		Calls: n.calls.Load(), LateReplies: n.lateReplies.Load(), LateCalls: n.lateCalls.Load(),
-		StaleReplies: n.staleReplies.Load(), Steps: n.steps.Load(), StepsBack: n.stepsBack.Load(),
-		Absences: n.absences.Load(),
-	}
-	for i := range s.Failed {
-		s.Failed[i] = n.failed[i].Load()
-	}
-	for i := range s.Changes {
-		s.Changes[i] = n.changes[i].Load()
-	}
+// AllOutages returns how often the breaker opened, for how long it was not closed in all, and the class of the error that
+// opened it last, if it did.
+func (n *Node) AllOutages() (count int64, total time.Duration, cause failover.Class) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s.Queued = len(n.queue) - n.head
-	s.Outages, s.OutageTime, s.Cause = n.outages.Load(), n.outageTime, n.cause
+	total = n.outageTime
 	if n.open {
-		s.OutageTime += n.dispatcher.now() - n.openedAt
+		total += n.dispatcher.now() - n.openedAt
 	}
-	return s
+	return n.Outages.Load(), total, n.cause
 }
-
-// Trips returns the histogram of all answered round trips.
-func (n *Node) Trips() *histogram.Histogram { return &n.trips }
-
-// Outages reports how often the breaker opened.
-func (n *Node) Outages() int64 { return n.outages.Load() }
 
 // WhyOpen is the error of a call that was not made, because the breaker is not closed: it wraps ErrOpen, and the error
 // that last opened the breaker or kept it open.
@@ -89,7 +60,7 @@ func (n *Node) WhyOpen() error {
 // changed records a change of the breaker.
 func (n *Node) changed(e failover.Event) {
 	at := e.At.Sub(n.dispatcher.options.Base)
-	n.changes[e.To].Add(1)
+	n.Changes[e.To].Add(1)
 	n.setUnhealthy(e.To != failover.Closed)
 	c := Change{From: e.From, To: e.To, Err: e.Err}
 	switch e.To {
@@ -108,7 +79,7 @@ func (n *Node) opened(at time.Duration, class failover.Class, err error, first b
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if first {
-		n.outages.Add(1)
+		n.Outages.Add(1)
 		n.open, n.openedAt = true, at
 		if !n.probed {
 			n.probed = true
@@ -135,7 +106,7 @@ func (n *Node) closed(at time.Duration) time.Duration {
 // stepped records that the node's clock was set, unless by is 0.
 func (n *Node) stepped(by time.Duration) {
 	if by != 0 {
-		n.steps.Add(1)
+		n.Steps.Add(1)
 		n.observer.Stepped(by)
 	}
 }

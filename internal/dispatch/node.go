@@ -82,6 +82,7 @@ type Node struct {
 
 	writeError atomic.Pointer[error] // the error of the node's last answer to a write; nil if that was written
 
+	Figures
 	health
 }
 
@@ -152,6 +153,13 @@ func Push(all []Routed) {
 		}
 		n.Push(jobs...)
 	}
+}
+
+// Queued reports how many calls are pending.
+func (n *Node) Queued() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.queue) - n.head
 }
 
 // stop empties the queue. It stays empty if the Dispatcher has ended.
@@ -285,9 +293,9 @@ func (d *Dispatcher) forget(n *Node) {
 // countReply counts what a reply shows about the node.
 func (n *Node) countReply(r lua.Reply) {
 	if r.Code == lua.Stale {
-		n.staleReplies.Add(1)
+		n.StaleReplies.Add(1)
 	}
 	if r.Flags&lua.SteppedBack != 0 {
-		n.stepsBack.Add(1)
+		n.StepsBack.Add(1)
 	}
 }

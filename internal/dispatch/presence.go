@@ -244,7 +244,7 @@ func (n *Node) sendPresence(ctx context.Context, timeout, ttl time.Duration, wai
 	}
 	if attempt != nil {
 		defer attempt.Abort()
-		n.calls.Add(1)
+		n.Calls.Add(1)
 	}
 	p := remote.Process{ID: d.options.Lease(), TTL: ttl, Announced: announced}
 	if n.id == d.options.Store.TableNode() {
@@ -267,9 +267,9 @@ func (n *Node) sendPresence(ctx context.Context, timeout, ttl time.Duration, wai
 	switch {
 	case err == nil:
 	case attempt == nil:
-		n.absences.Add(1)
+		n.Absences.Add(1)
 	default:
-		n.failed[failover.Classify(err)].Add(1)
+		n.Failed[failover.Classify(err)].Add(1)
 	}
 	if n.observer.Present(err, attempt != nil); err == nil {
 		n.count(sent, version, c)
@@ -314,7 +314,7 @@ func (n *Node) count(sent time.Duration, version int64, c remote.Census) {
 // hasLeft reports whether a node that no presence can be on has left its Cluster or Ring, and is not only one with few
 // slots: it answers nothing, or nobody has called it since it was last seen so.
 func (n *Node) hasLeft() bool {
-	before, now := n.absentAt, n.calls.Load()
+	before, now := n.absentAt, n.Calls.Load()
 	n.absentAt = now
 	return n.guard.State() != failover.Closed || before == now
 }

@@ -79,7 +79,7 @@ func (o *Overruns) Count(waited, late time.Duration) {
 	o.lately.add(waited, late)
 	o.mu.Unlock()
 	if begins {
-		outages := o.node.Outages()
+		outages := o.node.Outages.Load()
 		o.journal.after(tallyTime, false, func() { o.reportSlow(before, outages) })
 	}
 }
@@ -97,7 +97,7 @@ func (o *Overruns) takeInVain() inVain {
 // presence. After an outage the typical answer is one of before it, so that one must have been late too.
 func (o *Overruns) NoteFar() {
 	if o.isFar() && o.node.LastTrip() > o.budget && !o.watched.Swap(true) {
-		o.reportSlow(o.count.Load(), o.node.Outages())
+		o.reportSlow(o.count.Load(), o.node.Outages.Load())
 	}
 }
 
@@ -108,7 +108,7 @@ func (o *Overruns) isFar() bool { return o.node.TypicalTrip() > o.budget }
 // with a few overruns.
 func (o *Overruns) reportSlow(before, outages int64) {
 	count := o.count.Load()
-	if count-before < minSlow && !o.isFar() || o.node.Outages() != outages || o.node.State() != failover.Closed {
+	if count-before < minSlow && !o.isFar() || o.node.Outages.Load() != outages || o.node.State() != failover.Closed {
 		o.watched.Store(false)
 		return
 	}
@@ -143,7 +143,7 @@ func (o *Overruns) line(w inVain) (own bool) {
 func (o *Overruns) checkStillSlow(before, seen, outages int64, own bool) {
 	count := o.count.Load()
 	switch {
-	case o.node.Outages() != outages: // an outage has lines of its own
+	case o.node.Outages.Load() != outages: // an outage has lines of its own
 		o.watched.Store(false)
 	case count == seen && !o.isFar():
 		o.watched.Store(false)
