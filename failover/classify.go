@@ -61,18 +61,6 @@ func (c Class) success() bool { return c == Fine || c == KeyFault || c == Refuse
 // excluded reports whether the breaker counts nothing.
 func (c Class) excluded(probe bool) bool { return c == Canceled || c == Saturated && probe }
 
-// oneBucket is an error that knows whether it concerns only the requested bucket while the node works.
-type oneBucket interface {
-	error
-	OneBucket() bool
-}
-
-// oneCall is an error that knows whether it concerns only the call, because of a setting, while the node works.
-type oneCall interface {
-	error
-	OneCall() bool
-}
-
 // Classify returns the class of an attempt that ended with err. It never panics, even if a method of the error
 // does.
 //
@@ -96,8 +84,8 @@ func classify(err error) (class Class) {
 			class = Unreachable
 		}
 	}()
-	var one oneBucket
-	var call oneCall
+	var one interface{ OneBucket() bool }
+	var call interface{ OneCall() bool }
 	var reply redis.Error
 	switch {
 	case errors.As(err, &one) && one.OneBucket():

@@ -1,5 +1,7 @@
 package lua
 
+import "slices"
+
 // The rules that every script checks before it reads anything.
 
 // outside is the number of the first argument that is no whole number that a script takes, if x[0] is the first-th; or
@@ -98,15 +100,10 @@ func brokenBucket(c *Call) int {
 
 // brokenLog reports the first argument that breaks a rule of the log's.
 func brokenLog(c *Call) int {
-	switch {
-	case c.Ack > 0:
-		return 6
-	case c.Hold > 0:
-		return 7
-	case c.Ret > 0:
-		return 8
-	case c.Refund > 0:
-		return 9
+	for i, x := range [...]int64{c.Ack, c.Hold, c.Ret, c.Refund} {
+		if x > 0 {
+			return 6 + i
+		}
 	}
 	return 0
 }
@@ -121,33 +118,29 @@ func brokenFixed(c *Call) int {
 
 // brokenBuckets reports the first argument that breaks a rule of the token buckets'.
 func brokenBuckets(c *Call) int {
-	limits := c.Limits()
-	for i, l := range limits {
-		at := firstLimit + limitFields*i
-		if l.Tokens < 1 || l.Tokens > MostTokens {
-			return at + 2
-		}
-		for _, earlier := range limits[:i] {
-			if earlier.Period == l.Period {
-				return at + 1
-			}
-		}
-	}
-	return 0
+	return c.brokenLimit(
+		func(l Limit) bool { return l.Tokens >= 1 && l.Tokens <= MostTokens },
+		func(l, o Limit) bool { return l.Period == o.Period })
 }
 
 // brokenBlocks reports the first argument that breaks a rule of the sliding window's.
 func brokenBlocks(c *Call) int {
+	return c.brokenLimit(func(l Limit) bool {
+		return l.Span >= 1 && l.Span <= MostSpan && float64(l.Span)*float64(l.Period) <= float64(LongestWindow)
+	}, func(l, o Limit) bool { return l.Period == o.Period && l.Span == o.Span })
+}
+
+// brokenLimit reports the first third number of a limit that is not legal, or the period of one that is the same as an
+// earlier one.
+func (c *Call) brokenLimit(legal func(Limit) bool, same func(l, earlier Limit) bool) int {
 	limits := c.Limits()
 	for i, l := range limits {
 		at := firstLimit + limitFields*i
-		if l.Span < 1 || l.Span > MostSpan || float64(l.Span)*float64(l.Period) > float64(LongestWindow) {
+		if !legal(l) {
 			return at + 2
 		}
-		for _, earlier := range limits[:i] {
-			if earlier.Period == l.Period && earlier.Span == l.Span {
-				return at + 1
-			}
+		if slices.ContainsFunc(limits[:i], func(earlier Limit) bool { return same(l, earlier) }) {
+			return at + 1
 		}
 	}
 	return 0

@@ -11,8 +11,8 @@ func (s *Redis) Dial(ctx context.Context, node Node) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	client := s.clientOf(ctx, node)
-	if client == nil {
+	client, i, err := s.clientOf(ctx, node)
+	if err != nil || i < 0 || client == nil {
 		return nil
 	}
 	o := client.Options()
@@ -23,16 +23,13 @@ func (s *Redis) Dial(ctx context.Context, node Node) error {
 	return conn.Close()
 }
 
-// clientOf returns the client of a node, or nil if it is not known.
-func (s *Redis) clientOf(ctx context.Context, node Node) *redis.Client {
+// clientOf returns the client of a node, and the first presence set that is there: -1 if the node is not known.
+func (s *Redis) clientOf(ctx context.Context, node Node) (client *redis.Client, set int, err error) {
 	for i := range presenceNames {
-		client, err := s.nodes.pick(ctx, s.names.presence(i))
-		if err != nil || client == nil {
-			return nil
-		}
-		if nodeOf(client) == node {
-			return client
+		client, err = s.nodes.pick(ctx, s.names.presence(i))
+		if err != nil || nodeOf(client) == node {
+			return client, i, err
 		}
 	}
-	return nil
+	return nil, -1, nil
 }

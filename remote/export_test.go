@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,9 +21,17 @@ func (n naming) Presence(i int) string                    { return n.presence(i)
 func (n naming) Table() string                            { return n.table() }
 func (r *Redis) Names() Naming                            { return r.names }
 
-// SlotOf and SampleNames hold what Redis Cluster says of slots, CheckPrefix what a name may have.
+// SlotOf is the slot of any key: that of its hash tag, if it has one.
+func SlotOf(key string) int {
+	_, rest, _ := strings.Cut(key, "{")
+	if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {
+		key = tag
+	}
+	return slotOf(key)
+}
+
+// SampleNames hold what Redis Cluster says of slots, CheckPrefix what a name may have.
 var (
-	SlotOf      = slotOf
 	SampleNames = sampleNames
 	CheckPrefix = checkPrefix
 )
@@ -112,10 +121,9 @@ func (a Announcement) Policies() int { return a.policies() }
 // FillOptions sets what Open sets.
 func FillOptions(o *redis.Options) {
 	o.MaintNotificationsConfig = noMaintNotifications()
-	settings{
-		&o.MaxRetries, &o.DialTimeout, &o.DialerRetries, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout,
-		&o.PipelinePoolSize, &o.ContextTimeoutEnabled,
-	}.fill()
+	o.ContextTimeoutEnabled = true
+	fill([...]*int{&o.MaxRetries, &o.DialerRetries, &o.PipelinePoolSize},
+		[...]*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout})
 }
 
 // Allows is what a caller's deadline leaves of a timeout.

@@ -57,20 +57,16 @@ func (s *Redis) Inspect(
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	for i := range presenceNames {
-		client, err := s.nodes.pick(ctx, s.names.presence(i))
-		if err != nil {
-			return s.failure(err)
-		}
-		if nodeOf(client) == node {
-			to := s.foreign
-			if client != nil {
-				to = s.lanes.bounded(client, timeout)
-			}
-			return s.inspect(ctx, to, i, commandsOf(algorithms))
-		}
+	client, i, err := s.clientOf(ctx, node)
+	switch {
+	case err != nil:
+		return s.failure(err)
+	case i < 0:
+		return nil
+	case client == nil:
+		return s.inspect(ctx, s.foreign, i, commandsOf(algorithms))
 	}
-	return nil
+	return s.inspect(ctx, s.lanes.bounded(client, timeout), i, commandsOf(algorithms))
 }
 
 // inspect is Inspect by a client, with keys in the slot of the i-th presence set.

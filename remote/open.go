@@ -180,10 +180,9 @@ func openSingle(u *url.URL) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, errParse(err)
 	}
-	settings{
-		&o.MaxRetries, &o.DialTimeout, &o.DialerRetries, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout,
-		&o.PipelinePoolSize, &o.ContextTimeoutEnabled,
-	}.fill()
+	o.ContextTimeoutEnabled = true
+	fill([...]*int{&o.MaxRetries, &o.DialerRetries, &o.PipelinePoolSize},
+		[...]*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout})
 	o.MaintNotificationsConfig = noMaintNotifications()
 	return redis.NewClient(o), nil
 }
@@ -196,10 +195,9 @@ func openSentinel(u *url.URL) (redis.UniversalClient, error) {
 	if o.MasterName == "" {
 		return nil, errURL("a sentinel URL needs the parameter master_name")
 	}
-	settings{
-		&o.MaxRetries, &o.DialTimeout, &o.DialerRetries, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout,
-		&o.PipelinePoolSize, &o.ContextTimeoutEnabled,
-	}.fill() // a failover client has no maintenance notifications
+	o.ContextTimeoutEnabled = true
+	fill([...]*int{&o.MaxRetries, &o.DialerRetries, &o.PipelinePoolSize},
+		[...]*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout}) // a failover client has no maintenance notifications
 	return redis.NewFailoverClient(o), nil
 }
 
@@ -212,10 +210,9 @@ func openCluster(u *url.URL) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, errParse(err)
 	}
-	settings{
-		&o.MaxRetries, &o.DialTimeout, &o.DialerRetries, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout,
-		&o.PipelinePoolSize, &o.ContextTimeoutEnabled,
-	}.fill()
+	o.ContextTimeoutEnabled = true
+	fill([...]*int{&o.MaxRetries, &o.DialerRetries, &o.PipelinePoolSize},
+		[...]*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout})
 	o.MaintNotificationsConfig = noMaintNotifications()
 	o.ClusterStateReloadInterval = slotsInterval
 	if o.MaxRedirects == 0 {
@@ -227,42 +224,20 @@ func openCluster(u *url.URL) (redis.UniversalClient, error) {
 	return redis.NewClusterClient(o), nil
 }
 
-// settings are the fields that the three kinds of options have in common.
-type settings struct {
-	maxRetries                *int
-	dialTimeout               *time.Duration
-	dialerRetries             *int
-	readTimeout, writeTimeout *time.Duration
-	poolTimeout               *time.Duration
-	pipelinePoolSize          *int
-	contextTimeoutEnabled     *bool
-}
-
-// fill sets what the URL left open. go-redis takes a timeout ≤ 0 for none at all; here it means our default.
-func (s settings) fill() {
-	for _, t := range []struct {
-		timeout *time.Duration
-		ours    time.Duration
-	}{
-		{s.dialTimeout, dialTimeout},
-		{s.readTimeout, controlTimeout},
-		{s.writeTimeout, controlTimeout},
-		{s.poolTimeout, poolTimeout},
-	} {
-		if *t.timeout <= 0 {
-			*t.timeout = t.ours
+// fill sets what the URL left open of the options that the three kinds of clients have in common: retries of a call and
+// of a dial, and pipelines, none of which has a pool of its own because all calls are pipelines; and the timeouts of
+// connecting, reading, writing and the pool. go-redis takes a timeout ≤ 0 for none at all; here it means our default.
+func fill(counts [3]*int, timeouts [4]*time.Duration) {
+	for i, ours := range [...]int{-1, 1, -1} {
+		if *counts[i] == 0 {
+			*counts[i] = ours
 		}
 	}
-	if *s.maxRetries == 0 {
-		*s.maxRetries = -1
+	for i, ours := range [...]time.Duration{dialTimeout, controlTimeout, controlTimeout, poolTimeout} {
+		if *timeouts[i] <= 0 {
+			*timeouts[i] = ours
+		}
 	}
-	if *s.dialerRetries == 0 {
-		*s.dialerRetries = 1
-	}
-	if *s.pipelinePoolSize == 0 {
-		*s.pipelinePoolSize = -1 // all calls are pipelines: one pool is enough
-	}
-	*s.contextTimeoutEnabled = true
 }
 
 // noMaintNotifications switches off a handshake that only some hosted Redis understand, and that looks up host
