@@ -2,7 +2,6 @@ package model
 
 import (
 	"maps"
-	"math"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
@@ -99,7 +98,7 @@ func (w *fixedWindow) answer(s *step) {
 
 // store keeps the key until the window and the last lease have ended. After a step back a lease may end later.
 func (w *fixedWindow) store(s *step) (keep int64) {
-	return min(int64(math.Ceil(float64(max(s.edge(), s.latest)-s.server)/1000))+1000, maxKeep)
+	return keepFor(max(s.edge(), s.latest) - s.server)
 }
 
 // fields implements state.

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"math"
 	"strconv"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -87,7 +88,9 @@ func (k *Keys) Run(clock int64, c *lua.Call, r *lua.Reply) error {
 	} else if c.Algorithm != b.algorithm {
 		return Error("RLFOREIGN key")
 	}
-	k.step = step{Call: c, server: server, exists: exists, reply: r, ended: k.step.ended[:0]}
+	k.step = step{
+		Call: c, server: server, exists: exists, reply: r, ended: k.step.ended[:0], buckets: k.step.buckets[:0],
+	}
 	keep, written := b.state.run(&k.step)
 	if !written {
 		return nil
@@ -190,6 +193,9 @@ func (k *Keys) drop(b *key) {
 // expired reports whether the key is gone at a time in µs of the server's clock. Redis compares whole milliseconds,
 // and a key still exists in the millisecond in which it expires.
 func (k *key) expired(clock int64) bool { return clock/1000 > k.expires }
+
+// keepFor returns for how many ms a key lives that counts for us µs more: a second longer.
+func keepFor(us int64) int64 { return min(int64(math.Ceil(float64(us)/1000))+1000, maxKeep) }
 
 // decimal returns a whole number as the scripts write it.
 func decimal(x int64) string { return strconv.FormatInt(x, 10) }

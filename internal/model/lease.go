@@ -74,11 +74,13 @@ type step struct {
 	exists bool  // whether the key exists
 	reply  *lua.Reply
 
-	*lending // of the key
+	*lending              // of the key
+	buckets  []refillable // of the call's limits, if they refill
 
 	want, min  int64 // tokens, reduced to what the limits allow
 	borrows    bool  // what is granted becomes a lease
 	resets     bool  // the call is a reset too
+	lastUse    int64 // until when the key was used at most: its newest time, or the end of its latest lease
 	now        int64 // the key's time; it never runs back, except in a fixed window
 	leaseEnd   int64 // when a lease granted now ends
 	maxPromise int64 // a replay promises no lease time beyond it
@@ -128,7 +130,7 @@ func (s *step) lease(k *lending, c counter) (keep int64, written bool) {
 		s.flags += lua.OtherEpoch
 	}
 	s.want, s.min, s.borrows = min(s.Want, s.LeastCap()), max(s.Min, 1), s.Lease != "" && s.To == 0
-	s.resets = s.Reset > 0
+	s.resets, s.lastUse = s.Reset > 0, max(s.last, s.latest)
 	s.now = max(s.server+s.behind, s.last)
 	s.leaseEnd, s.maxPromise = s.now+s.TTL, lua.Whole
 	c.load(s)

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"math"
 	"slices"
 	"strings"
 
@@ -115,7 +114,7 @@ func (l *slidingLog) run(s *step) (keep int64, written bool) {
 	if written {
 		next.last = now
 		*l = next
-		keep = min(int64(math.Ceil(float64(now+c.Period-server-next.behind)/1000))+1000, maxKeep)
+		keep = keepFor(now + c.Period - server - next.behind)
 	} else if !exists {
 		r.Epoch = 0
 	}

@@ -86,7 +86,7 @@ func (c *slidingCall) versions(s *step) {
 	}
 	for _, v := range c.use {
 		if v.until == 0 {
-			v.until = max(s.last, s.latest) + v.long()
+			v.until = s.lastUse + v.long()
 		}
 		switch {
 		case slices.Equal(v.tags, c.mine.tags):
@@ -352,7 +352,7 @@ func (c *slidingCall) store(s *step) (keep int64) {
 		c.stored[tag] = c.counts[i]
 		c.until = max(c.until, tag.end(max(s.now, s.latest)))
 	}
-	return min(int64(math.Ceil(float64(c.until-s.server-s.behind)/1000))+1000, maxKeep)
+	return keepFor(c.until - s.server - s.behind)
 }
 
 // fields implements state.

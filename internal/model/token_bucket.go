@@ -9,8 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// This file is the counter of lua/token_bucket.lua in Go. The other steps are in lease.go, and the script
-// states the reasons. Both must give the same doubles to the last bit, so both run the same operations in the same
+// This file is the counter of lua/token_bucket.lua in Go, and what it has in common with that of token_buckets.lua. The
+// other steps are in lease.go, and the script states the reasons. Both must give the same doubles to the last bit, so both run the same operations in the same
 // order. Lua has only doubles. Here a number that can be fractional is a float64 and any other an int64. They agree
 // while whole numbers stay below 2⁵³.
 //
@@ -35,13 +35,20 @@ const (
 // tokenBucket is the content of one bucket's hash.
 type tokenBucket struct {
 	lending
-	refillable
-	noted    int64   // when it was recorded until when the stored limit governs; 0 if all callers have the same
-	overflow float64 // refill in tokens that was lost because the bucket was full, ever
+	refilling
+	tokens float64     // may be negative (debt)
+	stored storedLimit // by which it counts
+	noted  int64       // when it was recorded until when the stored limit governs; 0 if all callers have the same
 }
 
-// refillable is a bucket's level and the limits by which the time since the last write counts.
+// refilling counts by the buckets of a step, which refill.
+type refilling struct {
+	overflow float64 // refill in tokens that was lost because all buckets were full, ever
+}
+
+// refillable is a bucket's level in a step, and the limits by which the time since the last write counts.
 type refillable struct {
+	own    lua.Limit   // the call's
 	tokens float64     // may be negative (debt)
 	stored storedLimit // by which it counts
 	turn   int64       // until then
@@ -49,8 +56,8 @@ type refillable struct {
 }
 
 // govern sets what governs from the last write on, by what has governed before, held, and the limit of the call.
-func (b *refillable) govern(s *step, held storedLimit, l lua.Limit) {
-	b.next, b.turn = held.with(s, l), s.now
+func (b *refillable) govern(s *step, held storedLimit) {
+	b.next, b.turn = held.with(s, b.own), s.now
 	if b.next.rate() < held.rate() { // nobody has used the larger one since its hold
 		b.turn = max(s.last, held.rateUntil)
 	}
@@ -127,7 +134,7 @@ func (t storedLimit) refilled(elapsed int64) float64 {
 }
 
 // brings returns in how many µs so many tokens come. A rounding error of float64 does not make it longer, as far as
-// wholeTokens forgives that error.
+// refilling.level forgives that error.
 func (t storedLimit) brings(tokens float64) float64 {
 	lost := min(roundingError/2*float64(t.Period)/float64(t.Tokens), lostTime)
 	return math.Ceil(tokens*float64(t.Period)/float64(t.Tokens) - lost)
@@ -200,8 +207,8 @@ func (b *refillable) fillsFromLowest(s *step) float64 {
 
 // wait returns the µs until the call's minimum may be available: by what governs, and by the call's own rate from when
 // nobody has used a larger one for its hold.
-func (b *refillable) wait(s *step, call lua.Limit) float64 {
-	l, own := b.next, storedLimit{Limit: call}
+func (b *refillable) wait(s *step) float64 {
+	l, own := b.next, storedLimit{Limit: b.own}
 	us := l.brings(float64(s.min) - b.tokens)
 	if larger := float64(l.rateUntil - s.now); own.rate() < l.rate() && us > larger {
 		if own.Tokens == 0 {
@@ -220,8 +227,6 @@ func (b *refillable) full(tokens int64) float64 {
 	return math.Ceil((float64(tokens) - b.tokens) * float64(b.next.Period) / float64(b.next.Tokens))
 }
 
-func wholeTokens(level float64) int64 { return int64(math.Floor(level + roundingError)) }
-
 // due returns the call's debt in tokens, less the overflow since and less what was charged before.
 func (s *step) due(overflow float64) float64 {
 	seen := s.Seen
@@ -233,9 +238,64 @@ func (s *step) due(overflow float64) float64 {
 	return max(0, debt-float64(s.charged))
 }
 
-// limit returns the call's only limit.
-func (s *step) limit() lua.Limit {
-	return lua.Limit{Cap: s.Cap, Tokens: s.Tokens, Period: s.Period}
+func (*refilling) memory(s *step) (longest float64) {
+	for i := range s.buckets {
+		longest = max(longest, s.buckets[i].fillsFromLowest(s))
+	}
+	return longest
+}
+
+func (r *refilling) refill(s *step) {
+	if s.replays {
+		for i := range s.buckets {
+			s.buckets[i].look(s)
+		}
+		return
+	}
+	s.guard()
+	lost := float64(lua.OverflowEnd)
+	for i := range s.buckets {
+		lost = min(lost, s.buckets[i].fill(s))
+	}
+	r.overflow = min(r.overflow+lost, lua.OverflowEnd)
+}
+
+func (*refilling) takeBack(s *step, n int64) {
+	for i := range s.buckets {
+		s.buckets[i].tokens += float64(n)
+	}
+}
+
+func (r *refilling) carry(s *step, out int64) {
+	if s.Hold > out {
+		r.takeBack(s, out-s.Hold)
+	}
+}
+
+func (*refilling) refunds(*step, int64) bool { return true }
+
+func (*refilling) level(s *step) (tokens, which int64) {
+	least, which := s.buckets[0].tokens, int64(1)
+	for i, b := range s.buckets {
+		if b.tokens < least {
+			least, which = b.tokens, int64(i)+1
+		}
+	}
+	return int64(math.Floor(least + roundingError)), which
+}
+
+func (r *refilling) lend(s *step, n int64) { r.takeBack(s, -n) }
+
+func (*refilling) retry(s *step) (after, which int64) {
+	us, longest, which := 0.0, 0.0, int64(1)
+	for i := range s.buckets {
+		b := &s.buckets[i]
+		longest = max(longest, b.next.fills())
+		if wait := b.wait(s); wait > us {
+			us, which = wait, int64(i)+1
+		}
+	}
+	return s.soonerThanRefill(us, longest), which
 }
 
 // run implements state.
@@ -244,78 +304,57 @@ func (b *tokenBucket) run(s *step) (keep int64, written bool) {
 }
 
 func (b *tokenBucket) load(s *step) {
+	own := lua.Limit{Cap: s.Cap, Tokens: s.Tokens, Period: s.Period}
 	if !s.exists {
 		b.tokens, b.overflow = float64(s.Cap), lua.OverflowStart
-		b.stored = storedLimit{Limit: s.limit(), maxCap: s.Cap}
+		b.stored = storedLimit{Limit: own, maxCap: s.Cap}
 	}
 	s.resets = false // the script has no such argument
 	held := b.stored
 	if b.noted == 0 {
-		held = held.unnoted(max(s.last, s.latest))
+		held = held.unnoted(s.lastUse)
 	} else if b.noted < s.last { // a caller with what governs has written since
 		held = held.usedAt(s.last)
 	}
-	b.govern(s, held, s.limit())
+	s.buckets = append(s.buckets, refillable{own: own, tokens: b.tokens, stored: b.stored})
+	s.buckets[0].govern(s, held)
 	s.expiring = s.expiring && b.noted > 0 && s.now > s.last
 	s.notes = s.lesser || b.noted > 0 && (s.Lease != "" || s.changed) || s.exists && s.changed && s.latest > s.now
 }
 
-func (b *tokenBucket) memory(s *step) float64 {
-	if b.next.Tokens == 0 {
-		return float64(lua.Whole)
-	}
-	return b.fillsFromLowest(s)
-}
-
-func (b *tokenBucket) refill(s *step) {
-	if s.replays {
-		b.look(s)
-		return
-	}
-	s.guard()
-	b.overflow = min(b.overflow+b.fill(s), lua.OverflowEnd)
-}
-
-func (b *tokenBucket) takeBack(_ *step, n int64) { b.tokens += float64(n) }
-
-func (b *tokenBucket) carry(s *step, out int64) {
-	if s.Hold > out {
-		b.tokens -= float64(s.Hold - out)
-	}
-}
-
 func (b *tokenBucket) charge(s *step) {
-	s.charged += int64(b.refillable.charge(s, s.due(b.overflow)))
+	s.charged += int64(s.buckets[0].charge(s, s.due(b.overflow)))
 }
 
-func (b *tokenBucket) refunds(*step, int64) bool { return true }
-
-func (b *tokenBucket) level(*step) (tokens, which int64) { return wholeTokens(b.tokens), 0 }
-
-func (b *tokenBucket) lend(_ *step, n int64) { b.tokens -= float64(n) }
+func (b *tokenBucket) level(s *step) (tokens, which int64) {
+	tokens, _ = b.refilling.level(s)
+	return tokens, 0
+}
 
 func (b *tokenBucket) retry(s *step) (after, which int64) {
-	if b.next.Tokens == 0 {
+	if s.buckets[0].next.Tokens == 0 {
 		return -1, 0
 	}
-	return s.soonerThanRefill(b.wait(s, s.limit()), b.next.fills()), 0
+	after, _ = b.refilling.retry(s)
+	return after, 0
 }
 
 func (b *tokenBucket) answer(s *step) {
 	s.reply.Overflow = int64(math.Floor(b.overflow))
 	if s.lesser {
-		s.reply.Governs = b.next.Limit
+		s.reply.Governs = s.buckets[0].next.Limit
 	}
 }
 
 // store keeps the key until its bucket would be full by the largest cap and its leases have ended.
 func (b *tokenBucket) store(s *step) (keep int64) {
+	next := s.buckets[0].next
 	if s.notes {
 		b.noted = s.now
 	} else { // a direct take by what governs says so by its time
-		b.next.capUntil, b.next.rateUntil = b.stored.capUntil, b.stored.rateUntil
+		next.capUntil, next.rateUntil = b.stored.capUntil, b.stored.rateUntil
 	}
-	b.stored = b.next
+	b.tokens, b.stored = s.buckets[0].tokens, next
 	if b.stored.Tokens == 0 {
 		return maxKeep
 	}

@@ -2,7 +2,6 @@ package model
 
 import (
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -12,163 +11,86 @@ import (
 // tokenBuckets is lua/token_buckets.lua in Go. No product below is an addend: see token_bucket.go.
 type tokenBuckets struct {
 	lending
-	until    int64             // from then on the buckets are full and no lease is out
-	overflow float64           // refill that all buckets lost at once
-	levels   map[int64]float64 // by period
-	stored   []storedLimit     // of each period
-	noted    bool              // until when each governs is on record, because callers have different limits
-}
-
-// bucketsCall is the state of one call: its limits and their buckets.
-type bucketsCall struct {
-	*tokenBuckets
-	limits  []lua.Limit
-	buckets []refillable
-	unknown bool  // a limit is new to the key
-	lastUse int64 // of what governed until now, if nobody had a smaller limit
+	refilling
+	until  int64             // from then on the buckets are full and no lease is out
+	levels map[int64]float64 // by period
+	stored []storedLimit     // of each period
+	noted  bool              // until when each governs is on record, because callers have different limits
 }
 
 // run implements state.
 func (k *tokenBuckets) run(s *step) (keep int64, written bool) {
-	return lease(s, k, &k.lending, &bucketsCall{tokenBuckets: k, limits: s.Limits()})
+	return lease(s, k, &k.lending, k)
 }
 
-func (c *bucketsCall) load(s *step) {
+func (k *tokenBuckets) load(s *step) {
 	if !s.exists {
-		c.overflow = lua.OverflowStart
+		k.overflow = lua.OverflowStart
 	}
-	c.lastUse = max(s.last, s.latest)
-	c.buckets = make([]refillable, len(c.limits))
-	for i, l := range c.limits {
-		b := refillable{tokens: float64(l.Cap - s.escrow), stored: storedLimit{Limit: l, maxCap: l.Cap}}
-		level, known := c.levels[l.Period]
-		if known {
-			b = refillable{tokens: level, stored: c.storedLimitOf(l)}
-		} else {
-			c.unknown = true
+	for _, l := range s.Limits() {
+		b := refillable{own: l, tokens: float64(l.Cap - s.escrow), stored: storedLimit{Limit: l, maxCap: l.Cap}}
+		if level, known := k.levels[l.Period]; known {
+			of := func(t storedLimit) bool { return t.Period == l.Period }
+			b.tokens, b.stored = level, k.stored[slices.IndexFunc(k.stored, of)]
 		}
-		b.govern(s, c.held(b.stored), l)
-		c.buckets[i] = b
+		b.govern(s, k.held(s, b.stored))
+		s.buckets = append(s.buckets, b)
 	}
-	s.expiring = s.expiring && c.noted && s.now > s.last
-	s.notes = c.noted || s.lesser || s.exists && s.changed && s.latest > s.now
+	s.expiring = s.expiring && k.noted && s.now > s.last
+	s.notes = k.noted || s.lesser || s.exists && s.changed && s.latest > s.now
 }
 
 // held returns a stored limit with the time until when it governs.
-func (c *bucketsCall) held(t storedLimit) storedLimit {
-	if !c.noted || t.capUntil == 0 {
-		return t.unnoted(c.lastUse)
+func (k *tokenBuckets) held(s *step, t storedLimit) storedLimit {
+	if !k.noted || t.capUntil == 0 {
+		return t.unnoted(s.lastUse)
 	}
 	return t
 }
 
-// storedLimitOf returns the stored limit of a period that the key knows.
-func (k *tokenBuckets) storedLimitOf(l lua.Limit) storedLimit {
-	return k.stored[slices.IndexFunc(k.stored, func(t storedLimit) bool { return t.Period == l.Period })]
-}
-
-func (c *bucketsCall) memory(s *step) (longest float64) {
-	for i := range c.buckets {
-		longest = max(longest, c.buckets[i].fillsFromLowest(s))
-	}
-	return longest
-}
-
-func (c *bucketsCall) refill(s *step) {
-	if s.replays {
-		for i := range c.buckets {
-			c.buckets[i].look(s)
-		}
-		return
-	}
-	s.guard()
-	lost := float64(lua.OverflowEnd)
-	for i := range c.buckets {
-		lost = min(lost, c.buckets[i].fill(s))
-	}
-	c.overflow = min(c.overflow+lost, lua.OverflowEnd)
-}
-
-func (c *bucketsCall) takeBack(_ *step, n int64) {
-	for i := range c.buckets {
-		c.buckets[i].tokens += float64(n)
-	}
-}
-
-func (c *bucketsCall) carry(s *step, out int64) {
-	if s.Hold > out {
-		c.takeBack(s, out-s.Hold)
-	}
-}
-
-func (c *bucketsCall) charge(s *step) {
-	due := s.due(c.overflow)
-	for i := range c.buckets {
-		c.buckets[i].charge(s, due)
+func (k *tokenBuckets) charge(s *step) {
+	due := s.due(k.overflow)
+	for i := range s.buckets {
+		s.buckets[i].charge(s, due)
 	}
 	s.charged += int64(due)
 }
 
-func (c *bucketsCall) refunds(*step, int64) bool { return true }
-
-func (c *bucketsCall) level(*step) (tokens, which int64) {
-	least, which := c.buckets[0].tokens, int64(1)
-	for i, b := range c.buckets {
-		if b.tokens < least {
-			least, which = b.tokens, int64(i)+1
-		}
-	}
-	return wholeTokens(least), which
-}
-
-func (c *bucketsCall) lend(s *step, n int64) { c.takeBack(s, -n) }
-
-func (c *bucketsCall) retry(s *step) (after, which int64) {
-	us, longest, which := 0.0, 0.0, int64(1)
-	for i, l := range c.limits {
-		longest = max(longest, c.buckets[i].next.fills())
-		if wait := c.buckets[i].wait(s, l); wait > us {
-			us, which = wait, int64(i)+1
-		}
-	}
-	return s.soonerThanRefill(us, longest), which
-}
-
-func (c *bucketsCall) answer(s *step) {
+func (k *tokenBuckets) answer(s *step) {
 	full := 0.0
-	for _, b := range c.buckets {
+	for _, b := range s.buckets {
 		full = max(full, b.full(b.next.Cap))
 	}
-	s.reply.Overflow, s.reply.Reset, s.reply.Stamp = int64(c.overflow), int64(min(full, float64(lua.Whole-1))), s.now
+	s.reply.Overflow, s.reply.Reset, s.reply.Stamp = int64(k.overflow), int64(min(full, float64(lua.Whole-1))), s.now
 }
 
-func (c *bucketsCall) store(s *step) (keep int64) {
-	if c.levels == nil {
-		c.levels = make(map[int64]float64)
+func (k *tokenBuckets) store(s *step) (keep int64) {
+	if k.levels == nil {
+		k.levels = make(map[int64]float64)
 	}
-	if s.changed || s.notes || c.unknown {
-		c.stored = c.newStored()
+	isNew := func(b refillable) bool { _, known := k.levels[b.own.Period]; return !known }
+	if s.changed || s.notes || slices.ContainsFunc(s.buckets, isNew) {
+		k.stored = k.newStored(s)
 	}
-	c.noted = s.notes
-	c.until = max(c.until, s.latest)
-	for i, l := range c.limits {
-		b := &c.buckets[i]
-		c.levels[l.Period] = b.tokens
+	k.noted = s.notes
+	k.until = max(k.until, s.latest)
+	for i := range s.buckets {
+		b := &s.buckets[i]
+		k.levels[b.own.Period] = b.tokens
 		full := float64(max(s.now, s.latest)) + b.full(b.next.maxCap) // room that is out fills only afterwards
-		c.until = max(c.until, int64(min(full, float64(lua.Whole-1))))
+		k.until = max(k.until, int64(min(full, float64(lua.Whole-1))))
 	}
-	ms := math.Ceil(float64(max(c.until, s.now)-s.server-s.behind)/1000) + 1000
-	return int64(min(ms, maxKeep))
+	return keepFor(max(k.until, s.now) - s.server - s.behind)
 }
 
 // newStored returns the limits to store: the call's own, and then those of periods that the call does not have.
-func (c *bucketsCall) newStored() (all []storedLimit) {
-	for i := range c.limits {
-		all = append(all, c.buckets[i].next)
+func (k *tokenBuckets) newStored(s *step) (all []storedLimit) {
+	for _, b := range s.buckets {
+		all = append(all, b.next)
 	}
-	for _, t := range c.stored {
-		if !slices.ContainsFunc(c.limits, func(l lua.Limit) bool { return l.Period == t.Period }) {
-			all = append(all, c.held(t))
+	for _, t := range k.stored {
+		if !slices.ContainsFunc(s.buckets, func(b refillable) bool { return b.own.Period == t.Period }) {
+			all = append(all, k.held(s, t))
 		}
 	}
 	return all
