@@ -69,6 +69,7 @@ const (
 
 	MaxPer    = maxPer
 	MaxPlans  = maxPlans
+	MaxRecent = maxRecent
 	MaxPeriod = maxPeriod
 	MaxTokens = maxTokens
 	MaxWindow = maxWindow
@@ -78,3 +79,6 @@ const (
 func (t *tracer) State(e Event)         { t.state(e) }
 func (t *tracer) Fault(e Event)         { t.fault(e) }
 func (t *tracer) RecentEvents() []Event { return t.recentEvents() }
+
+// RecentRoom is what the recent events take in memory, which no answer shows.
+func (t *tracer) RecentRoom() int { return cap(t.recent) }

@@ -2,6 +2,8 @@ package tiered
 
 import (
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
@@ -93,10 +95,15 @@ func (e Event) String() string {
 
 // tracer passes events to the hooks. They may be slow and must not delay a decision.
 type tracer struct {
-	hooks  Trace
-	calls  *report.Hooks
-	recent report.Recent // for Stats, with or without hooks
+	hooks Trace
+	calls *report.Hooks
+
+	mu     sync.Mutex
+	recent []Event // for Stats, with or without hooks: oldest first, at most maxRecent; no two neighbors are of one kind
 }
+
+// maxRecent is the number of recent events that are kept: some hours of a bad night, 20 kB.
+const maxRecent = 64
 
 func newTracer(hooks *Trace) *tracer {
 	t := &tracer{calls: report.NewHooks()}
@@ -127,20 +134,36 @@ func (t *tracer) send(hook func(Event), e Event) {
 // state keeps no probing as a recent event: an outage of a minute has a hundred probes.
 func (t *tracer) state(e Event) {
 	if e.What == "closed" || e.From == "closed" {
-		t.recent.Add(report.Event{What: e.What, Node: e.Node, Class: e.Class, By: e.Time})
+		t.remember(e)
 	}
 	t.call(t.hooks.State, e)
 }
 
 func (t *tracer) fault(e Event) {
-	t.recent.Add(report.Event{What: e.What, Node: e.Node, By: e.Time})
+	t.remember(e)
 	t.call(t.hooks.Fault, e)
 }
 
-// recentEvents returns the last events, oldest first.
-func (t *tracer) recentEvents() (all []Event) {
-	for _, e := range t.recent.List() {
-		all = append(all, Event{At: e.At, What: e.What, Node: e.Node, Class: e.Class, Time: e.By, Count: e.Count})
+// remember keeps what Stats shows of an event, without key and error. A series of equal events, such as the buckets that a
+// flushed Redis lost, is one entry: the last of them, and their number.
+func (t *tracer) remember(e Event) {
+	e = Event{At: time.Now(), What: e.What, Node: e.Node, Class: e.Class, Time: e.Time, Count: 1}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n := len(t.recent); n > 0 {
+		if last := t.recent[n-1]; last.What == e.What && last.Node == e.Node && last.Class == e.Class {
+			e.Count += last.Count
+			t.recent = t.recent[:n-1]
+		} else if n == maxRecent {
+			t.recent = slices.Delete(t.recent, 0, 1)
+		}
 	}
-	return all
+	t.recent = append(t.recent, e)
+}
+
+// recentEvents returns the last events, oldest first.
+func (t *tracer) recentEvents() []Event {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.recent)
 }

@@ -241,6 +241,49 @@ func TestRecentEventsAreFew(t *testing.T) {
 	})
 }
 
+// A series of equal events is one entry with its number and its last time, and the oldest entries leave.
+func TestRecentIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := tiered.NewTracer(nil)
+		for i, e := range []tiered.Event{
+			{What: "open", From: "closed", Node: "a", Class: "unreachable"},
+			{What: "open", From: "closed", Node: "a", Class: "saturated"},
+			{What: "loss", Node: "a"},
+			{What: "loss", Node: "a", Time: 3, Key: "ann", Err: io.EOF},
+			{What: "loss", Node: "b"},
+			{What: "loss", Node: "a"},
+		} {
+			time.Sleep(time.Second)
+			e.Count = int64(i) // which it knows better
+			if e.From != "" {
+				r.State(e)
+			} else {
+				r.Fault(e)
+			}
+		}
+		var got []string
+		for _, e := range r.RecentEvents() {
+			got = append(got, fmt.Sprint(e.What, " ", e.Node, " ", e.Class, " ", int64(e.Time), " ", e.Count, " ", time.Since(e.At)))
+			if e.Key != "" || e.Err != nil {
+				t.Errorf("%+v has a key or an error", e)
+			}
+		}
+		want := []string{
+			"open a unreachable 0 1 5s", "open a saturated 0 1 4s", "loss a  3 2 2s", "loss b  0 1 1s", "loss a  0 1 0s",
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		for i := range 1000 {
+			r.Fault(tiered.Event{What: "step", Node: fmt.Sprint(i)})
+		}
+		all := r.RecentEvents()
+		if len(all) != tiered.MaxRecent || all[len(all)-1].Node != "999" || r.RecentRoom() > 2*tiered.MaxRecent {
+			t.Errorf("%d events of %d, the last of %s", len(all), r.RecentRoom(), all[len(all)-1].Node)
+		}
+	})
+}
+
 // teller calls a function for each line that is logged.
 type teller func()
 

@@ -4,16 +4,11 @@ import "time"
 
 // The bounds that the tests reach.
 const (
-	HookRoom     = hookRoom
-	Kinds        = kinds
-	RecentEvents = recentEvents
+	HookRoom = hookRoom
+	Kinds    = kinds
 )
 
-// Room is what the events take in memory, which no answer shows.
-func (r *Recent) Room() int { return cap(r.events) }
-
-// Made reports whether the counts of requests take memory: only those of requests of more than one
-// token do.
+// Made reports whether the counts of requests take memory: only those of requests of more than one token do.
 func (r *Requests) Made() bool { return r.counts.Load() != nil }
 
 // InVain are decisions that waited in vain.

@@ -94,7 +94,7 @@ func TestPanicsWithoutTheirValue(t *testing.T) {
 	}{
 		"text":    {func() { panic("no plan for " + secret) }, "string in "},
 		"error":   {func() { panic(fmt.Errorf("no plan for %s", secret)) }, "*errors.errorString in "},
-		"key":     {func() { panic(report.Event{Node: secret}) }, "report.Event in "},
+		"key":     {func() { panic(report.RefusedKey{Key: secret}) }, "report.RefusedKey in "},
 		"nil":     {func() { panic(none[any]()) }, "panic called with nil argument"},
 		"runtime": {func() { plans[len(secret)]++ }, "index out of range [15] with length 0 in "},
 		"pointer": {func() { *none[*int]() = 1 }, "nil pointer dereference in "},
