@@ -9,6 +9,22 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
+const (
+	// maxShards is the largest number of shards, each with a lock of its own. Sixteen are enough that two cores of a
+	// hundred rarely meet. They are few enough that the least recently used key of a shard is close to that of the
+	// cache.
+	maxShards = 16
+
+	// minShard is the smallest number of keys of a shard. With fewer, chance would fill one shard long before the
+	// others.
+	minShard = 256
+
+	// leavingPart: one in leavingPart of a shard's keys may be on its way out at a time. An evicted bucket needs a
+	// round trip to give its lease back. What does not fit is burnt, unless somebody waits for it: there are no more of
+	// those than requests under way, each of which takes more memory than a bucket.
+	leavingPart = 8
+)
+
 // Cached is what a [Cache] holds: a pointer to a bucket with what its owner keeps with it.
 type Cached[T any] interface {
 	*T
@@ -278,19 +294,3 @@ func (c *Cache[T, B]) Counts() (keys, leaving int, evictions uint64) {
 	}
 	return keys, leaving, evictions
 }
-
-const (
-	// maxShards is the largest number of shards, each with a lock of its own. Sixteen are enough that two cores of a
-	// hundred rarely meet. They are few enough that the least recently used key of a shard is close to that of the
-	// cache.
-	maxShards = 16
-
-	// minShard is the smallest number of keys of a shard. With fewer, chance would fill one shard long before the
-	// others.
-	minShard = 256
-
-	// leavingPart: one in leavingPart of a shard's keys may be on its way out at a time. An evicted bucket needs a
-	// round trip to give its lease back. What does not fit is burnt, unless somebody waits for it: there are no more of
-	// those than requests under way, each of which takes more memory than a bucket.
-	leavingPart = 8
-)

@@ -6,6 +6,126 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
+// Begin says what to send now that the queue's turn has come. The call that it returns must end with Accept, Late or
+// Fail. A call of Seq 0 means that nothing is to be sent any more; only then there is an Effect.
+func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.hot.queued = false
+	if b.hot.view.probe == probeLater { // this call does the same
+		b.hot.view.probe = probeNot
+	}
+	if b.hot.life == closed || b.pending.calling() {
+		return Call{}, Effect{}
+	}
+	b.hot.lease.dropEnded(now)
+	b.setFleet(now, c.Fleet)
+	b.account(now)
+	b.hot.lease.forget(b.Policy(), b.hot.denied.windows().outdated(b.Policy(), now, c))
+	m := newComposer(b, now, c, false)
+	ok := m.next()
+	if b.hot.lease != nil {
+		b.hot.lease.maxCost.fade()
+	}
+	if !ok { // there is nothing to send
+		again := now + b.Policy().retryPause(c.RoundTrip)
+		b.pending.failCredits()      // without the node's clock there is no credit
+		b.hot.lease.renewFrom(again) // so that not every decision looks again
+		b.hot.forgive()
+		b.pending.stopRepeating()
+		b.deliver()
+		effect := b.next(now)
+		if effect.Send { // it cannot be sent yet, because the node's clock is unknown, and would spin
+			b.hot.queued, effect = false, Effect{Check: again}
+		}
+		return Call{}, effect
+	}
+	m.state()
+	b.pending = b.pending.orNew()
+	b.pending.call = m.call
+	b.hot.lease.callSent()
+	return m.call, Effect{}
+}
+
+// Report has Redis told what is spent of the lease and what is owed, and reports false if there is neither: what comes has
+// no room before, and what is owed does not begin to be paid.
+func (b *Bucket) Report(now time.Duration) (e Effect, news bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.hot.life != inUse || !b.hot.lease.out(now) && !b.hot.lease.owes() {
+		return Effect{}, false
+	}
+	if b.hot.upkeep == nothing {
+		b.hot.upkeep = reporting
+	}
+	return b.sendAfterBackOff(now), true
+}
+
+// dryLease is the lease id of a dry run of a direct take, which has none: no process has it.
+const dryLease = "?"
+
+// DryRun is the call that Redis would be asked for n tokens by now, as a dry run: Redis says what it would answer, and
+// nothing changes. It reports false if Redis would not be asked, because calls have failed of late. c.Seq is that of the
+// last call of the process.
+func (b *Bucket) DryRun(now time.Duration, n int64, c Conditions) (call Call, asks bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.hot.lease.backsOff(now) {
+		return Call{}, false
+	}
+	b.hot.lease.dropEnded(now) // as before any call
+	b.account(now)
+	b.hot.lease.forget(b.Policy(), b.hot.denied.windows().outdated(b.Policy(), now, c))
+	m := newComposer(b, now, c, true)
+	return m.dryRun(n), true
+}
+
+// Foreseen is the outcome on n tokens by Redis' answer to a dry run. Left is what remains before they are taken.
+func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Outcome {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p, held := c.Policy, int64(0)
+	if !c.Direct {
+		held = b.hot.lease.live(now)
+	}
+	left := held + r.Level - max(b.hot.lease.orEmpty().outage.debt.certain-c.certain, 0) // what a direct take does not report
+	o := Decided(p, Granted, Remote, min(max(left, 0), p.Cap), 0)
+	if r.Grant > 0 {
+		return o
+	}
+	d := b.hot.denied.copy()
+	if c.leases() {
+		n -= held
+	}
+	byOther := r.Flags&lua.OtherTerms != 0
+	d.refused(p, c.Min, r.Level, c.sent, now, micros(r.Retry), byOther)
+	if c.leases() && p.holdsOff(r) && d.leaves(c, r) {
+		d.holdOff = max(d.holdOff, p.holdOffEnd(c))
+	}
+	o.Reason = Limited
+	if held == 0 {
+		o.Left = min(left, o.Left)
+	}
+	o.Retry, _ = d.refuses(now, n)
+	return o
+}
+
+// composer makes one call of a bucket: what the call is for, and all that it states.
+//
+// A dry run is composed alike, because Redis is asked what it would answer. It leaves the bucket as it is.
+type composer struct {
+	b *Bucket
+	Conditions
+	now     time.Duration
+	policy  *Policy
+	size    sizing
+	leasing bool // demand pays for a lease
+	far     bool // answers come when those who asked have left
+	dry     bool
+	until   time.Duration // until then the node should execute the call: Deadline, by this process' clock
+	call    Call
+}
+
 // newComposer returns a composer of a call that is sent now.
 func newComposer(b *Bucket, now time.Duration, c Conditions, dry bool) composer {
 	p, s := b.Policy(), b.size(now, c.RoundTrip)
@@ -20,6 +140,20 @@ func newComposer(b *Bucket, now time.Duration, c Conditions, dry bool) composer 
 			ttl: p.ttl(s.period, timeout), period: s.period,
 		},
 	}
+}
+
+// isFar reports whether answers come when those who ask for b have left: after Budget, or after the time of the one who
+// waits least. While nobody waits it is as when somebody last did, unless the node has come closer.
+func (c *Conditions) isFar(b *Bucket) bool {
+	p := b.Policy()
+	if c.Slow > p.Budget {
+		return true
+	}
+	far, waits := false, c.waits(p)
+	for w := range b.pending.waiting() {
+		far = far || w.hurried(waits)
+	}
+	return far || b.pending.count() == 0 && 2*c.RoundTrip > b.hot.leasing.trip() && b.hot.leasing.trip() > 0
 }
 
 // next chooses what the next call is for: a credit, those who wait, what is due, or a renewal. It reports false if
@@ -290,138 +424,4 @@ func (c *composer) owe() {
 	}
 	call.Debt, call.certain = b.hot.lease.orEmpty().outage.debt.report()
 	call.Since = c.Server
-}
-
-// Begin says what to send now that the queue's turn has come. The call that it returns must end with Accept, Late or
-// Fail. A call of Seq 0 means that nothing is to be sent any more; only then there is an Effect.
-func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.hot.queued = false
-	if b.hot.view.probe == probeLater { // this call does the same
-		b.hot.view.probe = probeNot
-	}
-	if b.hot.life == closed || b.pending.calling() {
-		return Call{}, Effect{}
-	}
-	b.hot.lease.dropEnded(now)
-	b.setFleet(now, c.Fleet)
-	b.account(now)
-	b.hot.lease.forget(b.Policy(), b.hot.denied.windows().outdated(b.Policy(), now, c))
-	m := newComposer(b, now, c, false)
-	ok := m.next()
-	if b.hot.lease != nil {
-		b.hot.lease.maxCost.fade()
-	}
-	if !ok { // there is nothing to send
-		again := now + b.Policy().retryPause(c.RoundTrip)
-		b.pending.failCredits()      // without the node's clock there is no credit
-		b.hot.lease.renewFrom(again) // so that not every decision looks again
-		b.hot.forgive()
-		b.pending.stopRepeating()
-		b.deliver()
-		effect := b.next(now)
-		if effect.Send { // it cannot be sent yet, because the node's clock is unknown, and would spin
-			b.hot.queued, effect = false, Effect{Check: again}
-		}
-		return Call{}, effect
-	}
-	m.state()
-	b.pending = b.pending.orNew()
-	b.pending.call = m.call
-	b.hot.lease.callSent()
-	return m.call, Effect{}
-}
-
-// Report has Redis told what is spent of the lease and what is owed, and reports false if there is neither: what comes has
-// no room before, and what is owed does not begin to be paid.
-func (b *Bucket) Report(now time.Duration) (e Effect, news bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.hot.life != inUse || !b.hot.lease.out(now) && !b.hot.lease.owes() {
-		return Effect{}, false
-	}
-	if b.hot.upkeep == nothing {
-		b.hot.upkeep = reporting
-	}
-	return b.sendAfterBackOff(now), true
-}
-
-// dryLease is the lease id of a dry run of a direct take, which has none: no process has it.
-const dryLease = "?"
-
-// DryRun is the call that Redis would be asked for n tokens by now, as a dry run: Redis says what it would answer, and
-// nothing changes. It reports false if Redis would not be asked, because calls have failed of late. c.Seq is that of the
-// last call of the process.
-func (b *Bucket) DryRun(now time.Duration, n int64, c Conditions) (call Call, asks bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.hot.lease.backsOff(now) {
-		return Call{}, false
-	}
-	b.hot.lease.dropEnded(now) // as before any call
-	b.account(now)
-	b.hot.lease.forget(b.Policy(), b.hot.denied.windows().outdated(b.Policy(), now, c))
-	m := newComposer(b, now, c, true)
-	return m.dryRun(n), true
-}
-
-// Foreseen is the outcome on n tokens by Redis' answer to a dry run. Left is what remains before they are taken.
-func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Outcome {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	p, held := c.Policy, int64(0)
-	if !c.Direct {
-		held = b.hot.lease.live(now)
-	}
-	left := held + r.Level - max(b.hot.lease.orEmpty().outage.debt.certain-c.certain, 0) // what a direct take does not report
-	o := Decided(p, Granted, Remote, min(max(left, 0), p.Cap), 0)
-	if r.Grant > 0 {
-		return o
-	}
-	d := b.hot.denied.copy()
-	if c.leases() {
-		n -= held
-	}
-	byOther := r.Flags&lua.OtherTerms != 0
-	d.refused(p, c.Min, r.Level, c.sent, now, micros(r.Retry), byOther)
-	if c.leases() && p.holdsOff(r) && d.leaves(c, r) {
-		d.holdOff = max(d.holdOff, p.holdOffEnd(c))
-	}
-	o.Reason = Limited
-	if held == 0 {
-		o.Left = min(left, o.Left)
-	}
-	o.Retry, _ = d.refuses(now, n)
-	return o
-}
-
-// composer makes one call of a bucket: what the call is for, and all that it states.
-//
-// A dry run is composed alike, because Redis is asked what it would answer. It leaves the bucket as it is.
-type composer struct {
-	b *Bucket
-	Conditions
-	now     time.Duration
-	policy  *Policy
-	size    sizing
-	leasing bool // demand pays for a lease
-	far     bool // answers come when those who asked have left
-	dry     bool
-	until   time.Duration // until then the node should execute the call: Deadline, by this process' clock
-	call    Call
-}
-
-// isFar reports whether answers come when those who ask for b have left: after Budget, or after the time of the one who
-// waits least. While nobody waits it is as when somebody last did, unless the node has come closer.
-func (c *Conditions) isFar(b *Bucket) bool {
-	p := b.Policy()
-	if c.Slow > p.Budget {
-		return true
-	}
-	far, waits := false, c.waits(p)
-	for w := range b.pending.waiting() {
-		far = far || w.hurried(waits)
-	}
-	return far || b.pending.count() == 0 && 2*c.RoundTrip > b.hot.leasing.trip() && b.hot.leasing.trip() > 0
 }

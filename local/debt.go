@@ -8,6 +8,66 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
+// debt is what was admitted without Redis and is to be charged to the bucket when Redis answers again.
+//
+// A bucket that nobody could reach was full meanwhile and threw its refill away: that pays for what was admitted
+// without it. A bucket that others could reach threw nothing away, and all of the debt is charged. The bucket counts
+// what it threw away (its overflow). The script charges max(owed, admitted − (overflow − seen)/fleet).
+type debt struct {
+	admitted int64 // tokens, since the overflow was last read
+	certain  int64 // part of it that no refill pays: costs that turned out higher. Invariant: 0 ≤ certain ≤ admitted
+}
+
+// maxDebt is the most that one call reports. More is not exact in a double, and Redis would refuse the call. The rest
+// goes with the next call.
+const maxDebt = 1 << 52
+
+// report is the part that one call can state.
+func (d *debt) report() (admitted, certain int64) {
+	admitted = min(d.admitted, maxDebt)
+	return admitted, min(d.certain, admitted)
+}
+
+// accepted notes that Redis took what a call reported.
+func (d *debt) accepted(c Call) {
+	d.admitted -= c.Debt
+	d.certain -= c.certain
+}
+
+// lower takes n tokens off the debt and reports how many it took. It keeps what is certain, and what a call under way
+// reports.
+func (d *debt) lower(n, underWay int64) int64 {
+	n = min(n, max(d.admitted-d.certain-underWay, 0))
+	d.admitted -= n
+	return n
+}
+
+// cut cuts a debt to most tokens, and reports the rest.
+func (d *debt) cut(most int64) (rest debt) {
+	rest.admitted = max(d.admitted-most, 0)
+	rest.certain = max(d.certain-most, 0)
+	d.admitted -= rest.admitted
+	d.certain -= rest.certain
+	return rest
+}
+
+// mostOwed is the largest debt that can matter: the one that takes a full bucket as low as it may go, and what may have
+// overflowed since the level was last seen, because that pays. The bucket was refilled for so long.
+func (p *Policy) mostOwed(refilled time.Duration) int64 {
+	most := float64(p.Cap+p.maxDebt()) + p.refill(refilled)
+	if len(p.Call.Also) > 0 { // those are the smallest numbers
+		for _, l := range p.Call.Limits() {
+			brought := float64(refilled) * float64(l.Tokens) / float64(micros(l.Period))
+			most = max(most, float64(l.Cap+max(l.Cap, p.Call.MaxDebt))+brought)
+		}
+	}
+	return int64(math.Ceil(min(most, maxDebt)))
+}
+
+// dated is the debt of a window or of a log, by when it was admitted, oldest first. Each piece counts at its last
+// admission.
+type dated []piece
+
 type piece struct {
 	debt
 	from, to time.Duration // when the first and the last of it was admitted
@@ -102,63 +162,3 @@ func (d *dated) lower(n int64) (lowered int64) {
 	*d = slices.DeleteFunc(all, func(p piece) bool { return p.admitted == 0 })
 	return lowered
 }
-
-// debt is what was admitted without Redis and is to be charged to the bucket when Redis answers again.
-//
-// A bucket that nobody could reach was full meanwhile and threw its refill away: that pays for what was admitted
-// without it. A bucket that others could reach threw nothing away, and all of the debt is charged. The bucket counts
-// what it threw away (its overflow). The script charges max(owed, admitted − (overflow − seen)/fleet).
-type debt struct {
-	admitted int64 // tokens, since the overflow was last read
-	certain  int64 // part of it that no refill pays: costs that turned out higher. Invariant: 0 ≤ certain ≤ admitted
-}
-
-// maxDebt is the most that one call reports. More is not exact in a double, and Redis would refuse the call. The rest
-// goes with the next call.
-const maxDebt = 1 << 52
-
-// report is the part that one call can state.
-func (d *debt) report() (admitted, certain int64) {
-	admitted = min(d.admitted, maxDebt)
-	return admitted, min(d.certain, admitted)
-}
-
-// accepted notes that Redis took what a call reported.
-func (d *debt) accepted(c Call) {
-	d.admitted -= c.Debt
-	d.certain -= c.certain
-}
-
-// lower takes n tokens off the debt and reports how many it took. It keeps what is certain, and what a call under way
-// reports.
-func (d *debt) lower(n, underWay int64) int64 {
-	n = min(n, max(d.admitted-d.certain-underWay, 0))
-	d.admitted -= n
-	return n
-}
-
-// mostOwed is the largest debt that can matter: the one that takes a full bucket as low as it may go, and what may have
-// overflowed since the level was last seen, because that pays. The bucket was refilled for so long.
-func (p *Policy) mostOwed(refilled time.Duration) int64 {
-	most := float64(p.Cap+p.maxDebt()) + p.refill(refilled)
-	if len(p.Call.Also) > 0 { // those are the smallest numbers
-		for _, l := range p.Call.Limits() {
-			brought := float64(refilled) * float64(l.Tokens) / float64(micros(l.Period))
-			most = max(most, float64(l.Cap+max(l.Cap, p.Call.MaxDebt))+brought)
-		}
-	}
-	return int64(math.Ceil(min(most, maxDebt)))
-}
-
-// cut cuts a debt to most tokens, and reports the rest.
-func (d *debt) cut(most int64) (rest debt) {
-	rest.admitted = max(d.admitted-most, 0)
-	rest.certain = max(d.certain-most, 0)
-	d.admitted -= rest.admitted
-	d.certain -= rest.certain
-	return rest
-}
-
-// dated is the debt of a window or of a log, by when it was admitted, oldest first. Each piece counts at its last
-// admission.
-type dated []piece

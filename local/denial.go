@@ -8,6 +8,41 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
+// denial is what refusals said: the level that the bucket had, and until when to believe that. It takes costs into
+// account, so an expensive request does not hold back a cheap one, and is not told the cheap one's time. After a short
+// grant everything is denied for a while. A nil denial and the zero value deny nothing.
+//
+// Invariant: it does not change once it is stored in a bucket, because it is read without a lock.
+type denial struct {
+	level   float64       // tokens at the time at
+	nanos   float64       // ns that the refill takes for a token
+	at      time.Duration // when the call was sent that was told the level; 0 for no refusal
+	until   time.Duration // the level is believed until then; 0 if it leaves out a part of a token
+	holdOff time.Duration // everything is denied until then
+
+	// What comes next is for a caller who waits: see Bucket.Reserve.
+	reserved      int64         // tokens that others have to leave; 0 if nobody waits
+	reservedUntil time.Duration // when that caller asks, or a little later
+
+	// If no single refill tells the level, nanos is 0, and each cost that was refused has a step. If one does, nothing is
+	// known about more than bound tokens: what is out in leases leaves no room for them.
+	steps *steps
+	bound float64
+
+	// The same for one token, which is what most requests ask for; see setOne.
+	oneUntil time.Duration // refused until then
+	oneAt    time.Duration // it may be there then
+
+	// larger is the key's policy with the limit of another process that governs instead, because it is larger. Leases follow
+	// that, or who asks by a slower rate would ask more often and get most. It is nil while the key's own limit governs.
+	larger *Policy
+
+	windows *windowState // nil if the policy just refills, else always the same. Kept here for the bucket's size
+}
+
+// denials holds what a bucket knows to be refused. It is read without the mutex, and changed under it.
+type denials struct{ atomic.Pointer[denial] }
+
 // copy returns a denial to change.
 func (s *denials) copy() denial {
 	if d := s.Load(); d != nil {
@@ -43,6 +78,86 @@ func (s *denials) windows() *windowState {
 		return d.windows
 	}
 	return nil
+}
+
+// refuses reports whether a request that needs need tokens is denied, and in how long it may be admitted, which is at
+// least 1 µs.
+func (d *denial) refuses(now time.Duration, need int64) (retry time.Duration, refused bool) {
+	if d.reserves() { // refused, unless it is known that there is enough for both
+		need += d.reserved
+		after := max(d.wait(now, need), d.reservedUntil-now, d.holdOff-now)
+		return max(after, time.Microsecond), after > 0 || d.nanos == 0 || !d.knows(need)
+	}
+	retry, refused = d.lacks(now, need)
+	if d != nil && now < d.holdOff && d.tells(need) {
+		return max(retry, d.holdOff-now), true
+	}
+	return retry, refused
+}
+
+// lacks is refuses for a caller who waits: without the hold-off, and without what is reserved for such a caller.
+func (d *denial) lacks(now time.Duration, need int64) (retry time.Duration, refused bool) {
+	if d == nil {
+		return time.Microsecond, false
+	}
+	wait, until := d.wait(now, need), d.until
+	if d.nanos == 0 {
+		until = d.steps.until(need)
+	}
+	return max(wait, time.Microsecond), d.knows(need) && now < until && wait > 0
+}
+
+// tells reports whether ready says when need tokens may be there. Of other costs it would tell a time that is too early, or
+// that of another cost, so Redis is asked.
+func (d *denial) tells(need int64) bool {
+	return d != nil && (d.nanos == 0 && float64(need) <= d.level || d.knows(need))
+}
+
+// knows reports whether what is known says anything about need tokens.
+func (d *denial) knows(need int64) bool {
+	if d.nanos > 0 {
+		return float64(need) <= d.bound
+	}
+	return d.steps.know(need)
+}
+
+// reserves reports whether what comes next is for a caller who waits.
+func (d *denial) reserves() bool { return d != nil && d.reserved > 0 }
+
+// scarce reports whether Redis had less than was asked for the last time.
+func (d *denial) scarce() bool { return d != nil && d.at > 0 }
+
+// ready reports when need tokens may be there: by the refill, or when the windows open.
+func (d *denial) ready(need int64) time.Duration {
+	if d.nanos == 0 {
+		if float64(need) <= d.level {
+			return d.at
+		}
+		return d.steps.opens(need)
+	}
+	const (
+		tick     = float64(time.Microsecond) // Redis' clock has no shorter time
+		rounding = 1e-12                     // tokens: what float64 loses; the script forgives more
+	)
+	w := math.Ceil((float64(need)-d.level-rounding)*d.nanos/tick) * tick
+	if w >= float64(never-d.at) {
+		return never
+	}
+	return d.at + time.Duration(w)
+}
+
+// wait reports how long it is until need tokens may be there: 0 or less when they may be there now.
+func (d *denial) wait(now time.Duration, need int64) time.Duration {
+	return d.ready(need) - now
+}
+
+// earliest reports when need tokens can be there at the earliest, if no single refill tells the level. It reports known
+// false if they may be there now.
+func (d *denial) earliest(need int64) (at time.Duration, known bool) {
+	if lower, _ := d.steps.around(need); lower != nil {
+		return lower.opens, true
+	}
+	return d.ready(need), false
 }
 
 // replied notes what a reply says about what is refused from now on. It reports until when no renewal makes sense. What
@@ -83,6 +198,9 @@ func (d *denial) replied(p *Policy, c Call, r lua.Reply, now time.Duration) (ren
 	return renewal
 }
 
+// leaves reports whether a hold-off leaves something to others, or spares calls. Otherwise Redis has told when to ask.
+func (d *denial) leaves(c Call, r lua.Reply) bool { return d.nanos > 0 || c.others(r) > 0 }
+
 // holdOffEnd reports until when a process asks for nothing after a short grant to a call: for a period of it, a quarter
 // more or less, so that processes do not ask together. However long a lease lasts, what comes back is seen as soon as
 // after a denial.
@@ -100,18 +218,6 @@ func (p *Policy) holdOffEnd(c Call) time.Duration {
 // nobody is refused before it is full.
 func (p *Policy) holdsOff(r lua.Reply) bool {
 	return r.Level < 1 || r.Grant > 0 && p.Window == 0 && !p.slow()
-}
-
-// leaves reports whether a hold-off leaves something to others, or spares calls. Otherwise Redis has told when to ask.
-func (d *denial) leaves(c Call, r lua.Reply) bool { return d.nanos > 0 || c.others(r) > 0 }
-
-// setLevel notes a level that was too low, by the reply to a call that was sent at sent.
-func (d *denial) setLevel(p *Policy, level float64, sent time.Duration) {
-	d.level, d.nanos, d.at, d.until = level, 0, sent, 0
-	d.bound, d.steps = 0, nil
-	if p.Call.Algorithm.Has(lua.OneLevel) {
-		d.nanos, d.bound = float64(p.Per)/float64(p.Tokens), float64(p.Cap)
-	}
 }
 
 // refused notes a refusal of least tokens whose reply arrived now. retry is Redis' estimate of when they may be there,
@@ -146,8 +252,24 @@ func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Du
 	d.believe(p, now, retry)
 }
 
-// scarce reports whether Redis had less than was asked for the last time.
-func (d *denial) scarce() bool { return d != nil && d.at > 0 }
+// setLevel notes a level that was too low, by the reply to a call that was sent at sent.
+func (d *denial) setLevel(p *Policy, level float64, sent time.Duration) {
+	d.level, d.nanos, d.at, d.until = level, 0, sent, 0
+	d.bound, d.steps = 0, nil
+	if p.Call.Algorithm.Has(lua.OneLevel) {
+		d.nanos, d.bound = float64(p.Per)/float64(p.Tokens), float64(p.Cap)
+	}
+}
+
+// believe sets until when a refusal is believed.
+func (d *denial) believe(p *Policy, now, retry time.Duration) {
+	longest := p.between(0.75, 1, longestDenial)
+	if retry < 0 || retry > longest {
+		retry = longest
+	}
+	// A sixteenth of jitter, so that processes refused together do not come back together.
+	d.until = now + min(retry+p.between(0, 1.0/16, retry), longestDenial)
+}
 
 // granted notes that a call brought tokens, and works out what part of a token it left, which the reply leaves out:
 // others take whole tokens, and the refill is known. It reports false if too little was known before.
@@ -207,40 +329,6 @@ func (d *denial) charge(p *Policy, now time.Duration, n int64) {
 	d.level, d.at = level-min(float64(n), max(math.Floor(level-p.lowest()), 0)), now
 }
 
-// believe sets until when a refusal is believed.
-func (d *denial) believe(p *Policy, now, retry time.Duration) {
-	longest := p.between(0.75, 1, longestDenial)
-	if retry < 0 || retry > longest {
-		retry = longest
-	}
-	// A sixteenth of jitter, so that processes refused together do not come back together.
-	d.until = now + min(retry+p.between(0, 1.0/16, retry), longestDenial)
-}
-
-// ready reports when need tokens may be there: by the refill, or when the windows open.
-func (d *denial) ready(need int64) time.Duration {
-	if d.nanos == 0 {
-		if float64(need) <= d.level {
-			return d.at
-		}
-		return d.steps.opens(need)
-	}
-	const (
-		tick     = float64(time.Microsecond) // Redis' clock has no shorter time
-		rounding = 1e-12                     // tokens: what float64 loses; the script forgives more
-	)
-	w := math.Ceil((float64(need)-d.level-rounding)*d.nanos/tick) * tick
-	if w >= float64(never-d.at) {
-		return never
-	}
-	return d.at + time.Duration(w)
-}
-
-// wait reports how long it is until need tokens may be there: 0 or less when they may be there now.
-func (d *denial) wait(now time.Duration, need int64) time.Duration {
-	return d.ready(need) - now
-}
-
 // setOne works out what the denial means for one token. It is called last, before the denial is stored.
 func (d *denial) setOne() {
 	ready := d.ready(1)
@@ -259,91 +347,3 @@ func (d *denial) setOne() {
 		d.oneUntil = max(d.oneUntil, min(until, ready))
 	}
 }
-
-// earliest reports when need tokens can be there at the earliest, if no single refill tells the level. It reports known
-// false if they may be there now.
-func (d *denial) earliest(need int64) (at time.Duration, known bool) {
-	if lower, _ := d.steps.around(need); lower != nil {
-		return lower.opens, true
-	}
-	return d.ready(need), false
-}
-
-// knows reports whether what is known says anything about need tokens.
-func (d *denial) knows(need int64) bool {
-	if d.nanos > 0 {
-		return float64(need) <= d.bound
-	}
-	return d.steps.know(need)
-}
-
-// refuses reports whether a request that needs need tokens is denied, and in how long it may be admitted, which is at
-// least 1 µs.
-func (d *denial) refuses(now time.Duration, need int64) (retry time.Duration, refused bool) {
-	if d.reserves() { // refused, unless it is known that there is enough for both
-		need += d.reserved
-		after := max(d.wait(now, need), d.reservedUntil-now, d.holdOff-now)
-		return max(after, time.Microsecond), after > 0 || d.nanos == 0 || !d.knows(need)
-	}
-	retry, refused = d.lacks(now, need)
-	if d != nil && now < d.holdOff && d.tells(need) {
-		return max(retry, d.holdOff-now), true
-	}
-	return retry, refused
-}
-
-// tells reports whether ready says when need tokens may be there. Of other costs it would tell a time that is too early, or
-// that of another cost, so Redis is asked.
-func (d *denial) tells(need int64) bool {
-	return d != nil && (d.nanos == 0 && float64(need) <= d.level || d.knows(need))
-}
-
-// reserves reports whether what comes next is for a caller who waits.
-func (d *denial) reserves() bool { return d != nil && d.reserved > 0 }
-
-// lacks is refuses for a caller who waits: without the hold-off, and without what is reserved for such a caller.
-func (d *denial) lacks(now time.Duration, need int64) (retry time.Duration, refused bool) {
-	if d == nil {
-		return time.Microsecond, false
-	}
-	wait, until := d.wait(now, need), d.until
-	if d.nanos == 0 {
-		until = d.steps.until(need)
-	}
-	return max(wait, time.Microsecond), d.knows(need) && now < until && wait > 0
-}
-
-// denial is what refusals said: the level that the bucket had, and until when to believe that. It takes costs into
-// account, so an expensive request does not hold back a cheap one, and is not told the cheap one's time. After a short
-// grant everything is denied for a while. A nil denial and the zero value deny nothing.
-//
-// Invariant: it does not change once it is stored in a bucket, because it is read without a lock.
-type denial struct {
-	level   float64       // tokens at the time at
-	nanos   float64       // ns that the refill takes for a token
-	at      time.Duration // when the call was sent that was told the level; 0 for no refusal
-	until   time.Duration // the level is believed until then; 0 if it leaves out a part of a token
-	holdOff time.Duration // everything is denied until then
-
-	// What comes next is for a caller who waits: see Bucket.Reserve.
-	reserved      int64         // tokens that others have to leave; 0 if nobody waits
-	reservedUntil time.Duration // when that caller asks, or a little later
-
-	// If no single refill tells the level, nanos is 0, and each cost that was refused has a step. If one does, nothing is
-	// known about more than bound tokens: what is out in leases leaves no room for them.
-	steps *steps
-	bound float64
-
-	// The same for one token, which is what most requests ask for; see setOne.
-	oneUntil time.Duration // refused until then
-	oneAt    time.Duration // it may be there then
-
-	// larger is the key's policy with the limit of another process that governs instead, because it is larger. Leases follow
-	// that, or who asks by a slower rate would ask more often and get most. It is nil while the key's own limit governs.
-	larger *Policy
-
-	windows *windowState // nil if the policy just refills, else always the same. Kept here for the bucket's size
-}
-
-// denials holds what a bucket knows to be refused. It is read without the mutex, and changed under it.
-type denials struct{ atomic.Pointer[denial] }

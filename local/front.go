@@ -6,6 +6,20 @@ import (
 	"time"
 )
 
+const (
+	// slotsPerName is how many slots a name may be in. With one slot for each key in all, 9 of 10 keys have one. If a
+	// name had two, it would be 8 of 10.
+	slotsPerName = 4
+
+	// hotSlots is for how many policies a hot bucket is known. More policies share slots, and push each other out.
+	hotSlots = 16
+
+	// samplePeriod: one decision in samplePeriod may promote its bucket to the hot slot. It must be a power of two. A
+	// slot that all cores read is then written so seldom that it costs them nothing, and yet a hot key has it within a
+	// thousand decisions.
+	samplePeriod = 1024
+)
+
 // sampled reports whether a decision made now is one of the few that make their bucket the hot one. So a key holds that
 // slot for its part of the decisions, and nobody has to count them. Of a clock that ticks in steps of 100 ns or 1 ms
 // some times are sampled too; 0 is not.
@@ -81,17 +95,3 @@ func (f *front[T]) grow(names int) {
 	t := make([]slots[T], 1<<bits.Len(uint(names-1)/slotsPerName))
 	f.table.CompareAndSwap(old, &t)
 }
-
-const (
-	// slotsPerName is how many slots a name may be in. With one slot for each key in all, 9 of 10 keys have one. If a
-	// name had two, it would be 8 of 10.
-	slotsPerName = 4
-
-	// hotSlots is for how many policies a hot bucket is known. More policies share slots, and push each other out.
-	hotSlots = 16
-
-	// samplePeriod: one decision in samplePeriod may promote its bucket to the hot slot. It must be a power of two. A
-	// slot that all cores read is then written so seldom that it costs them nothing, and yet a hot key has it within a
-	// thousand decisions.
-	samplePeriod = 1024
-)

@@ -4,6 +4,17 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
+// ledger counts what became of the tokens that were granted and not spent, since the bucket was made.
+//
+// Invariant: granted = spent + pot + toReturn + toRefund + returned + burnt, and no term is negative. The bucket keeps
+// granted. Nobody keeps spent: it is what the equation leaves, so the hot path counts nothing.
+type ledger struct {
+	toReturn int64 // tokens of the lease that are to go back. Each call repeats them until a reply accepts them
+	toRefund int64 // tokens that were admitted or granted directly, then not used. They are sent once
+	returned int64 // either of them, accepted by Redis
+	burnt    int64 // ended unspent, or lost on the way back
+}
+
 // unspent is the part of what was granted that is neither spent nor in the pot.
 func (l *ledger) unspent() int64 { return l.toReturn + l.toRefund + l.returned + l.burnt }
 
@@ -34,15 +45,4 @@ func (l *ledger) burnReturn() {
 func (l *ledger) burnRefund(n int64) {
 	l.toRefund -= n
 	l.burnt += n
-}
-
-// ledger counts what became of the tokens that were granted and not spent, since the bucket was made.
-//
-// Invariant: granted = spent + pot + toReturn + toRefund + returned + burnt, and no term is negative. The bucket keeps
-// granted. Nobody keeps spent: it is what the equation leaves, so the hot path counts nothing.
-type ledger struct {
-	toReturn int64 // tokens of the lease that are to go back. Each call repeats them until a reply accepts them
-	toRefund int64 // tokens that were admitted or granted directly, then not used. They are sent once
-	returned int64 // either of them, accepted by Redis
-	burnt    int64 // ended unspent, or lost on the way back
 }

@@ -9,6 +9,17 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
+// pending is what a bucket has only while somebody waits or a call is under way. A nil *pending has neither.
+//
+// Invariant: between two steps a bucket has one if, and only if, idle reports false; see [Bucket.deliver].
+type pending struct {
+	line    fifo.Queue[*Waiter] // they wait for tokens
+	decided fifo.Queue[*Waiter] // they have an outcome that is not delivered yet
+	credits []*Waiter           // they wait for tokens to be given to the bucket, their cost, or for a reset, in order
+	call    Call                // under way; Seq 0 if none is
+	again   bool                // the call is made a second time: it was late, or its credit came to nothing
+}
+
 var pendings = sync.Pool{New: func() any { return new(pending) }}
 
 // orNew returns a new pending state for a bucket that has none.
@@ -63,14 +74,6 @@ func (p *pending) count() int {
 	return p.line.Len()
 }
 
-// crediting reports how many credits wait.
-func (p *pending) crediting() int {
-	if p == nil {
-		return 0
-	}
-	return len(p.credits)
-}
-
 // waiting yields those who wait for tokens, first come first. The one that is yielded may leave.
 func (p *pending) waiting() iter.Seq[*Waiter] {
 	return func(yield func(*Waiter) bool) {
@@ -104,20 +107,6 @@ func (p *pending) decide(w *Waiter, o Outcome) {
 	p.leave(w)
 	w.outcome = o
 	p.decided.Join(&w.place)
-}
-
-// Fill is a credit that fills a bucket to its room: a reset.
-const Fill = unlimited
-
-// credited returns what those who wait for a credit give together. It returns Fill if one of them wants a reset.
-func (p *pending) credited() (tokens int64) {
-	for _, w := range p.credits {
-		if w.cost == Fill {
-			return Fill
-		}
-		tokens = min(tokens+w.cost, lua.MostTokens)
-	}
-	return tokens
 }
 
 // serve gives tokens of the pot to those who wait, first come, first served. It refuses those who need more than the
@@ -200,47 +189,6 @@ func (p *pending) reporting() int64 {
 	return 0
 }
 
-// creditsAnswered answers those whose credits a call carried out. One that Redis did not carry out, because its deadline
-// lay too far ahead on a clock that was set back, is made a second time: this reply has told what the clock is.
-func (p *pending) creditsAnswered(c Call, r lua.Reply, second bool) {
-	if c.credits == 0 {
-		return
-	}
-	reason := Granted
-	if r.Flags&lua.Unapplied != 0 && c.settles == nil { // of a log it is the settling that came to nothing
-		if !second {
-			p.again = true
-			return
-		}
-		reason = Unavailable
-	}
-	p.endCredits(c.credits, reason)
-}
-
-// failAll ends all that wait: those for tokens as serveAsked does, and the credits.
-func (p *pending) failAll(h *Hot, now time.Duration, v Outcome) {
-	for w := range p.waiting() {
-		w.asked = true
-	}
-	p.serveAsked(h, now, v)
-	p.failCredits()
-}
-
-// failCredits answers all credits that wait: they were not carried out.
-func (p *pending) failCredits() {
-	if p != nil {
-		p.endCredits(len(p.credits), Unavailable)
-	}
-}
-
-// endCredits ends the first n credits. Theirs is delivered at once: nobody else depends on it.
-func (p *pending) endCredits(n int, r Reason) {
-	for _, w := range p.credits[:n] {
-		w.C <- because(r)
-	}
-	p.credits = p.credits[n:]
-}
-
 // request is what those who wait ask of a call.
 type request struct {
 	first   int64 // cost of the first of them, tokens
@@ -290,13 +238,65 @@ func (p *pending) addMore(cost int64, policy *Policy) int64 {
 	return cost
 }
 
-// pending is what a bucket has only while somebody waits or a call is under way. A nil *pending has neither.
-//
-// Invariant: between two steps a bucket has one if, and only if, idle reports false; see [Bucket.deliver].
-type pending struct {
-	line    fifo.Queue[*Waiter] // they wait for tokens
-	decided fifo.Queue[*Waiter] // they have an outcome that is not delivered yet
-	credits []*Waiter           // they wait for tokens to be given to the bucket, their cost, or for a reset, in order
-	call    Call                // under way; Seq 0 if none is
-	again   bool                // the call is made a second time: it was late, or its credit came to nothing
+// Fill is a credit that fills a bucket to its room: a reset.
+const Fill = unlimited
+
+// crediting reports how many credits wait.
+func (p *pending) crediting() int {
+	if p == nil {
+		return 0
+	}
+	return len(p.credits)
+}
+
+// credited returns what those who wait for a credit give together. It returns Fill if one of them wants a reset.
+func (p *pending) credited() (tokens int64) {
+	for _, w := range p.credits {
+		if w.cost == Fill {
+			return Fill
+		}
+		tokens = min(tokens+w.cost, lua.MostTokens)
+	}
+	return tokens
+}
+
+// creditsAnswered answers those whose credits a call carried out. One that Redis did not carry out, because its deadline
+// lay too far ahead on a clock that was set back, is made a second time: this reply has told what the clock is.
+func (p *pending) creditsAnswered(c Call, r lua.Reply, second bool) {
+	if c.credits == 0 {
+		return
+	}
+	reason := Granted
+	if r.Flags&lua.Unapplied != 0 && c.settles == nil { // of a log it is the settling that came to nothing
+		if !second {
+			p.again = true
+			return
+		}
+		reason = Unavailable
+	}
+	p.endCredits(c.credits, reason)
+}
+
+// failAll ends all that wait: those for tokens as serveAsked does, and the credits.
+func (p *pending) failAll(h *Hot, now time.Duration, v Outcome) {
+	for w := range p.waiting() {
+		w.asked = true
+	}
+	p.serveAsked(h, now, v)
+	p.failCredits()
+}
+
+// failCredits answers all credits that wait: they were not carried out.
+func (p *pending) failCredits() {
+	if p != nil {
+		p.endCredits(len(p.credits), Unavailable)
+	}
+}
+
+// endCredits ends the first n credits. Theirs is delivered at once: nobody else depends on it.
+func (p *pending) endCredits(n int, r Reason) {
+	for _, w := range p.credits[:n] {
+		w.C <- because(r)
+	}
+	p.credits = p.credits[n:]
 }

@@ -5,6 +5,28 @@ import (
 	"time"
 )
 
+// pot holds the tokens of a lease that nobody has taken yet. Takers remove tokens without the bucket's mutex.
+// Everything else changes under it. The zero value is an empty pot whose lease is over.
+//
+// The order of the fields matters: a decision reads the first three, and three times in four they share a cache line.
+type pot struct {
+	tokens   atomic.Int64 // invariant: tokens ≥ 0. Only refill adds to it, only after it has burnt what is over
+	deadline atomic.Int64 // ns since the base: no token is spent from here on. Invariant: the lease in Redis ends later
+	low      atomic.Int64 // low-water mark: a pot with no more tokens is renewed
+
+	// renewAt is in ns since the base: no renewal before then. It is never while a call is queued or under way.
+	renewAt atomic.Int64
+
+	// generation changes whenever a call is sent and whenever the pot is emptied. Tokens that were taken in an older
+	// generation must not go back into the pot: Redis counts them as spent. The low callBits bits count; the bits above
+	// them count the lease ids that the bucket has had. Invariant: it never falls.
+	generation atomic.Int64
+}
+
+// callBits is the number of low bits of a generation. The bits above them count the lease ids: what was taken under
+// an older one is not given back.
+const callBits = 40
+
 // take removes n tokens and reports what is left. It reports false if the lease is over or the pot holds fewer.
 //
 // It swaps and does not add, because a renewal could see a pot that Add has lowered and then raised again.
@@ -87,25 +109,3 @@ func (p *pot) newIdentity() {
 func (p *pot) sameIdentity(generation int64) bool {
 	return generation>>callBits == p.generation.Load()>>callBits
 }
-
-// pot holds the tokens of a lease that nobody has taken yet. Takers remove tokens without the bucket's mutex.
-// Everything else changes under it. The zero value is an empty pot whose lease is over.
-//
-// The order of the fields matters: a decision reads the first three, and three times in four they share a cache line.
-type pot struct {
-	tokens   atomic.Int64 // invariant: tokens ≥ 0. Only refill adds to it, only after it has burnt what is over
-	deadline atomic.Int64 // ns since the base: no token is spent from here on. Invariant: the lease in Redis ends later
-	low      atomic.Int64 // low-water mark: a pot with no more tokens is renewed
-
-	// renewAt is in ns since the base: no renewal before then. It is never while a call is queued or under way.
-	renewAt atomic.Int64
-
-	// generation changes whenever a call is sent and whenever the pot is emptied. Tokens that were taken in an older
-	// generation must not go back into the pot: Redis counts them as spent. The low callBits bits count; the bits above
-	// them count the lease ids that the bucket has had. Invariant: it never falls.
-	generation atomic.Int64
-}
-
-// callBits is the number of low bits of a generation. The bits above them count the lease ids: what was taken under
-// an older one is not given back.
-const callBits = 40

@@ -6,6 +6,13 @@ import (
 	"time"
 )
 
+// step is what a refusal taught of the cost that was refused: when so many tokens may be there, and until when that is
+// believed.
+type step struct {
+	tokens       int64
+	opens, until time.Duration
+}
+
 // steps are what refusals taught where no single refill tells the level: of windows, of a log, and of several limits.
 // They are in order, and what costs more opens later. A nil *steps knows nothing.
 //
@@ -100,11 +107,4 @@ func (s *steps) until(tokens int64) time.Duration {
 		return lower.until
 	}
 	return 0
-}
-
-// step is what a refusal taught of the cost that was refused: when so many tokens may be there, and until when that is
-// believed.
-type step struct {
-	tokens       int64
-	opens, until time.Duration
 }

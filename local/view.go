@@ -7,6 +7,47 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
+// view is what this process knows of the bucket in Redis by its last reply, and of Redis.
+type view struct {
+	// level is in whole tokens, less those that were charged and not reported yet; negative is debt. Takers read it without
+	// the mutex.
+	level atomic.Int64
+	at    time.Duration // when the call left that was told the level
+
+	// Invariant: both were read in the same reply, while nothing was owed or with the debt. Read while something else
+	// is owed, the overflow would hide what the bucket threw away since that was admitted.
+	overflow int64
+	epoch    int64 // of the bucket that the overflow is of; 0 if none was read
+
+	fleet     int32     // processes that the fallback is a part for; 0 before it is known
+	certainty certainty // how well the level bounds what the bucket has
+	failures  uint8     // calls without an answer, in a row
+	probe     probe
+}
+
+// certainty says how much the bucket had at most when its level was last seen; see [Bucket.UnderWay].
+type certainty uint8
+
+// outgrown is a flag beside the certainty: the bucket in Redis had a larger burst, or has. So it is still there when it
+// is full by this policy, and a raised limit finds it no fuller.
+const outgrown certainty = 1 << 7
+
+const (
+	roundedDown certainty = iota // less than one token more than the level
+	exact                        // the level
+	doubtful                     // nobody here knows
+	another                      // nobody here knows, and the epoch is that of an earlier bucket, or of one that may be forgotten
+)
+
+// probe says whether a call is wanted that nobody waits for.
+type probe uint8
+
+const (
+	probeNot   probe = iota
+	probeLater       // to find out whether Redis answers, when the back-off is over
+	probeNow         // the same, now
+)
+
 // certaintyOf says what a reply to a call leaves uncertain.
 func certaintyOf(c Call, r lua.Reply) certainty {
 	switch {
@@ -19,26 +60,6 @@ func certaintyOf(c Call, r lua.Reply) certainty {
 	}
 	return roundedDown
 }
-
-// unanswered notes that a call that may have given something back may have been executed.
-func (v *view) unanswered(c Call) {
-	if c.Ret+c.Refund+c.settledNow > 0 || c.credits > 0 {
-		v.doubt()
-	}
-}
-
-// takeProbe reports whether a probe is wanted, and notes that it is made.
-func (v *view) takeProbe() bool {
-	wanted := v.probe == probeNow
-	v.probe = probeNot
-	return wanted
-}
-
-// setCertainty notes how well the level bounds what the bucket has. It leaves the flag as it is.
-func (v *view) setCertainty(c certainty) { v.certainty = v.certainty&outgrown | c }
-
-// doubt notes that nobody here knows what the bucket has.
-func (v *view) doubt() { v.setCertainty(max(v.certainty&^outgrown, doubtful)) }
 
 // update notes what a reply says of the bucket in Redis. owes says that something is owed yet, beside the debt that it
 // accepted.
@@ -59,6 +80,26 @@ func (v *view) update(c Call, r lua.Reply, w *windowState, owes bool) {
 	} else if r.Epoch != v.epoch {
 		v.setCertainty(another) // the next reply of the same bucket will say that it is another one
 	}
+}
+
+// setCertainty notes how well the level bounds what the bucket has. It leaves the flag as it is.
+func (v *view) setCertainty(c certainty) { v.certainty = v.certainty&outgrown | c }
+
+// unanswered notes that a call that may have given something back may have been executed.
+func (v *view) unanswered(c Call) {
+	if c.Ret+c.Refund+c.settledNow > 0 || c.credits > 0 {
+		v.doubt()
+	}
+}
+
+// doubt notes that nobody here knows what the bucket has.
+func (v *view) doubt() { v.setCertainty(max(v.certainty&^outgrown, doubtful)) }
+
+// takeProbe reports whether a probe is wanted, and notes that it is made.
+func (v *view) takeProbe() bool {
+	wanted := v.probe == probeNow
+	v.probe = probeNot
+	return wanted
 }
 
 // charge takes n tokens off the level. A window is charged no more than it has.
@@ -123,44 +164,3 @@ func (v *view) likely(now time.Duration, p *Policy, w *windowState, charged int6
 	}
 	return level+p.refill(elapsed) < float64(p.Cap)/2
 }
-
-// view is what this process knows of the bucket in Redis by its last reply, and of Redis.
-type view struct {
-	// level is in whole tokens, less those that were charged and not reported yet; negative is debt. Takers read it without
-	// the mutex.
-	level atomic.Int64
-	at    time.Duration // when the call left that was told the level
-
-	// Invariant: both were read in the same reply, while nothing was owed or with the debt. Read while something else
-	// is owed, the overflow would hide what the bucket threw away since that was admitted.
-	overflow int64
-	epoch    int64 // of the bucket that the overflow is of; 0 if none was read
-
-	fleet     int32     // processes that the fallback is a part for; 0 before it is known
-	certainty certainty // how well the level bounds what the bucket has
-	failures  uint8     // calls without an answer, in a row
-	probe     probe
-}
-
-// certainty says how much the bucket had at most when its level was last seen; see [Bucket.UnderWay].
-type certainty uint8
-
-// outgrown is a flag beside the certainty: the bucket in Redis had a larger burst, or has. So it is still there when it
-// is full by this policy, and a raised limit finds it no fuller.
-const outgrown certainty = 1 << 7
-
-const (
-	roundedDown certainty = iota // less than one token more than the level
-	exact                        // the level
-	doubtful                     // nobody here knows
-	another                      // nobody here knows, and the epoch is that of an earlier bucket, or of one that may be forgotten
-)
-
-// probe says whether a call is wanted that nobody waits for.
-type probe uint8
-
-const (
-	probeNot   probe = iota
-	probeLater       // to find out whether Redis answers, when the back-off is over
-	probeNow         // the same, now
-)

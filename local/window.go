@@ -7,6 +7,25 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
+// windowState is what a bucket knows besides the rest if its policy does not just refill. A nil *windowState is that of
+// a policy that does. It answers as if nothing was known, and notes nothing.
+type windowState struct {
+	stamp atomic.Pointer[Stamp] // of the last accepted reply: the tokens in the pot were counted then or later
+
+	// What the last accepted reply said. Decisions read it without the mutex.
+	clearAt  atomic.Int64  // ns since the base: nothing that was known counts any more; 0 before the first reply
+	tightest atomic.Uint32 // the limit, from 1, that has the least left; 0 before the first reply
+	refuser  atomic.Uint32 // the limit that the last refusal waits for longest; 0 before the first refusal
+
+	counts time.Duration // until then something counts for certain, unless others give it back
+	edge   bool          // the lease ends with its window: no call prolongs it
+
+	refund *Stamp   // the oldest of what is to be refunded, because a stamp gives back only what counts there
+	settle []*Stamp // entries that cost less than the log has them at. Invariant: each has owed > 0
+
+	debts dated // invariant: the sum of these debts is the debt, if the bucket freezes it
+}
+
 // charged notes that n tokens count from now on.
 func (w *windowState) charged(now time.Duration, p *Policy, n int64) {
 	if w == nil {
@@ -143,23 +162,4 @@ func (w *windowState) forgetDebt() {
 	if w != nil {
 		w.debts = nil
 	}
-}
-
-// windowState is what a bucket knows besides the rest if its policy does not just refill. A nil *windowState is that of
-// a policy that does. It answers as if nothing was known, and notes nothing.
-type windowState struct {
-	stamp atomic.Pointer[Stamp] // of the last accepted reply: the tokens in the pot were counted then or later
-
-	// What the last accepted reply said. Decisions read it without the mutex.
-	clearAt  atomic.Int64  // ns since the base: nothing that was known counts any more; 0 before the first reply
-	tightest atomic.Uint32 // the limit, from 1, that has the least left; 0 before the first reply
-	refuser  atomic.Uint32 // the limit that the last refusal waits for longest; 0 before the first refusal
-
-	counts time.Duration // until then something counts for certain, unless others give it back
-	edge   bool          // the lease ends with its window: no call prolongs it
-
-	refund *Stamp   // the oldest of what is to be refunded, because a stamp gives back only what counts there
-	settle []*Stamp // entries that cost less than the log has them at. Invariant: each has owed > 0
-
-	debts dated // invariant: the sum of these debts is the debt, if the bucket freezes it
 }
