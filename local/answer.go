@@ -38,7 +38,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 	second := b.pending.again
 	b.pending.again, b.hot.view.failures = false, 0
 	b.granted += r.Grant
-	b.hot.lease.answered(c)
+	b.hot.lease.debtAccepted(c)
 	b.hot.view.update(c, r, b.hot.denied.windows(), b.hot.owing() > 0)
 	b.hot.denied.windows().replied(c, now, r)
 	if c.settles != nil {

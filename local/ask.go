@@ -125,11 +125,11 @@ func (b *Bucket) awaited() bool {
 	return b.pending.count() > 0 || b.pending.crediting() > 0
 }
 
-// Fallback decides over n tokens, 1 ≤ n ≤ Cap, by the fail mode, because Redis does not answer. fleet is the number of
+// ByFailMode decides over n tokens, 1 ≤ n ≤ Cap, by the fail mode, because Redis does not answer. fleet is the number of
 // processes that share the limit. In every mode a lease is spent first.
-func (b *Bucket) Fallback(now time.Duration, n, fleet int64) Outcome {
-	if v, ok := b.hot.TryFallback(now, n); ok {
-		b.hot.CountFallback(n)
+func (b *Bucket) ByFailMode(now time.Duration, n, fleet int64) Outcome {
+	if v, ok := b.hot.TryFailMode(now, n); ok {
+		b.hot.CountFailMode(n)
 		return v
 	}
 	b.mu.Lock()
@@ -166,8 +166,8 @@ func (b *Bucket) Fallback(now time.Duration, n, fleet int64) Outcome {
 	return b.hot.decided(Fallback, Failover, b.hot.remaining(b.hot.lease.live(now)), 0)
 }
 
-// ForeseeFallback decides like Fallback, but takes nothing and counts nothing.
-func (b *Bucket) ForeseeFallback(now time.Duration, n, fleet int64) Outcome {
+// ForeseeFailMode decides like ByFailMode, but takes nothing and counts nothing.
+func (b *Bucket) ForeseeFailMode(now time.Duration, n, fleet int64) Outcome {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.hot.life == closed || !b.Policy().decides(n) {

@@ -95,7 +95,7 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 				}
 			case "alone":
 				x := taken{n(), local.FromFallback, b.Generation()}
-				switch v := b.Fallback(now, x.n, rapid.Int64Range(1, 5).Draw(t, "fleet")); v.Reason {
+				switch v := b.ByFailMode(now, x.n, rapid.Int64Range(1, 5).Draw(t, "fleet")); v.Reason {
 				case local.Granted:
 					x.source = local.FromRedis
 					admitted += x.n
@@ -241,7 +241,7 @@ func TestDebtIsReportedInParts(t *testing.T) {
 			FailMode: local.FailOpen, NoLease: true,
 		})
 		for range all / lua.MostTokens {
-			r.b.Fallback(r.now, lua.MostTokens, 1)
+			r.b.ByFailMode(r.now, lua.MostTokens, 1)
 		}
 		const charges = 1 << 13
 		for range charges {

@@ -9,7 +9,7 @@ import (
 )
 
 // alone decides n tokens by the fail mode, in a fleet of one.
-func (r *rig) alone(n int64) local.Outcome { return r.b.Fallback(r.now, n, 1) }
+func (r *rig) alone(n int64) local.Outcome { return r.b.ByFailMode(r.now, n, 1) }
 
 // admitAlone is alone that must be admitted.
 func (r *rig) admitAlone(n int64) {
@@ -44,7 +44,7 @@ func TestFallbackSaysWhenItWillAdmit(t *testing.T) {
 				t.Fatalf("%d of %d per %v: %+v, want to be refused for %.1f ns at most", p.Cap, p.Tokens, per, v, want)
 			}
 			r.now += v.Retry
-			if v := r.b.ForeseeFallback(r.now, p.Cap, 1); v.Reason != local.Fallback {
+			if v := r.b.ForeseeFailMode(r.now, p.Cap, 1); v.Reason != local.Fallback {
 				t.Fatalf("%d of %d per %v: %+v is foreseen, want to be admitted", p.Cap, p.Tokens, per, v)
 			}
 			r.admitAlone(p.Cap)
@@ -56,7 +56,7 @@ func TestFallbackSaysWhenItWillAdmit(t *testing.T) {
 // nanosecond.
 func TestForeseeFallbackKeepsToTheBurst(t *testing.T) {
 	r := newRig(t, local.Policy{Cap: 10, Tokens: 1e12, FailMode: local.FailLocal})
-	if v := r.b.ForeseeFallback(r.now, 6, 2); v.Reason != local.FallbackSpent || v.Retry != 0 {
+	if v := r.b.ForeseeFailMode(r.now, 6, 2); v.Reason != local.FallbackSpent || v.Retry != 0 {
 		t.Errorf("%+v, want never", v)
 	}
 }

@@ -186,7 +186,7 @@ func (r *shareRun) step(steps []byte) []byte {
 // alone decides n tokens without Redis and looks at the answer.
 func (r *shareRun) alone(n int64) {
 	alive := r.alive()
-	v := r.b.Fallback(r.now, n, r.fleet)
+	v := r.b.ByFailMode(r.now, n, r.fleet)
 	if v.Left < 0 || v.Left > r.p.Cap {
 		r.Fatalf("%d tokens alone: %+v of %d", n, v, r.p.Cap)
 	}

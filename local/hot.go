@@ -194,11 +194,11 @@ func (h *Hot) Yield(active int64) time.Duration {
 	return p.between(0.5, 1.5, p.wait(float64(active-maxAskers)))
 }
 
-// TryFallback is Fallback for most of the decisions that only have to be counted. It takes no lock. It reports false if
-// the caller needs Fallback. The caller counts the decision afterwards, with [Bucket.CountFallback].
-func (h *Hot) TryFallback(now time.Duration, n int64) (Outcome, bool) {
+// TryFailMode is [Bucket.ByFailMode] without the lock, for modes that only count. It reports false if the caller needs
+// that. The caller counts the decision afterwards, with [Hot.CountFailMode].
+func (h *Hot) TryFailMode(now time.Duration, n int64) (Outcome, bool) {
 	mode := h.Policy().FailMode
-	if mode == FailLocal || !h.ready.Load() {
+	if mode != FailOpen && mode != FailClosed || !h.ready.Load() {
 		return Outcome{}, false
 	}
 	l := h.lease
@@ -215,9 +215,9 @@ func (h *Hot) TryFallback(now time.Duration, n int64) (Outcome, bool) {
 	return h.decided(Open, Failover, h.remaining(held), 0), true
 }
 
-// CountFallback counts n tokens that TryFallback decided over. [Hot.CountRefused] says why that is a step of its
+// CountFailMode counts n tokens that TryFailMode decided over. [Hot.CountRefused] says why that is a step of its
 // own.
-func (h *Hot) CountFallback(n int64) { h.lease.outage.unbooked.Add(n) }
+func (h *Hot) CountFailMode(n int64) { h.lease.outage.unbooked.Add(n) }
 
 // LastReport reports what Redis said last about a policy that does not just refill: which of its limits, from 1,
 // refused last or else has the least left, and when nothing that was known counts any more. Before Redis said anything

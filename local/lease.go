@@ -86,7 +86,7 @@ func (l *leaseState) extendAt(p *Policy, w *windowState, far time.Duration) time
 	return time.Duration(l.pot.deadline.Load()) - p.ttl(p.period(0), p.Timeout)/4 - far
 }
 
-// accepted settles what a call stated, and adds its grant to the pot.
+// accepted settles what a call gave back, and adds its grant to the pot.
 func (l *leaseState) accepted(now time.Duration, c Call, r lua.Reply) {
 	if !c.leases() {
 		r.Grant = 0
@@ -177,8 +177,8 @@ func (l *leaseState) unanswered(c Call) {
 	}
 }
 
-// answered notes that Redis answers, and that it took the debt that a call reported.
-func (l *leaseState) answered(c Call) {
+// debtAccepted notes that Redis answers, and that it took the debt that a call reported.
+func (l *leaseState) debtAccepted(c Call) {
 	if l == nil {
 		return
 	}

@@ -17,7 +17,7 @@ const (
 	Shadowed
 	Limited
 	FallbackSpent
-	Unavailable // of Bucket.Ask: Redis did not answer, and Bucket.Fallback is to decide
+	Unavailable // of Bucket.Ask: Redis did not answer, and Bucket.ByFailMode is to decide
 	ExceedsBurst
 	InvalidKey
 	InvalidCost
@@ -48,7 +48,7 @@ type Outcome struct {
 	How
 	Left int64 // tokens here and in Redis, as last seen; for some reasons 0; negative if a refusal is of a key that owes
 
-	// Retry is the time until the tokens can be there; 0 for never. Three read it: the Decision reports it, a request for
+	// Retry is the time until the tokens can be there; 0 for never. denial.go and fallback.go compute it. Three read it: the Decision reports it, a request for
 	// several keys chooses the one that refuses for longest, and a wait sleeps by it or gives up.
 	Retry time.Duration
 }

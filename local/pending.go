@@ -109,7 +109,7 @@ func (p *pending) decide(w *Waiter, o Outcome) {
 	p.decided.Join(&w.place)
 }
 
-// serve gives tokens of the pot to those who wait, first come, first served. It refuses those who need more than the
+// serve gives tokens of the pot to those who wait, in order. One who needs more than there is is passed over. It refuses those who need more than the
 // level that Redis is known to have, if it is known when they may have it: one that waits for longer than a round trip
 // goes on waiting for an answer of its own. The first that the call was for has had that. So do the others. The pot makes up for a part of a cost if calls lease. A
 // direct take has to find all of it in Redis.

@@ -139,7 +139,7 @@ func TestAbsentPartsAnswerAsEmptyOnes(t *testing.T) {
 	l.renewFrom(0)
 	l.callSent()
 	l.dropEnded(0)
-	l.answered(Call{})
+	l.debtAccepted(Call{})
 	p.stopRepeating()
 	w.replied(Call{}, 0, lua.Reply{})
 	w.countsUntil(Call{}, lua.Reply{}, 0)

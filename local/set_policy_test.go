@@ -39,8 +39,8 @@ func TestNoLimitClosesThePot(t *testing.T) {
 // refusals stay the share's.
 func TestBlockedIsCountedApart(t *testing.T) {
 	r := newRig(t, local.Policy{Cap: 10, Tokens: 1})
-	r.b.Fallback(r.now, 10, 1)
-	r.b.Fallback(r.now, 2, 1) // the share is spent
+	r.b.ByFailMode(r.now, 10, 1)
+	r.b.ByFailMode(r.now, 2, 1) // the share is spent
 	r.b.Hot().CountRefused(3)
 	blocked, free := *r.p, *r.p
 	blocked.Rule = local.Blocked

@@ -206,7 +206,7 @@ func (tr *trace) end() {
 	}
 	_, asked, e := tr.ask(1)
 	credited, e2 := b.Credit(local.NewWaiter(), local.Fill)
-	for _, v := range []local.Outcome{asked, credited, b.Fallback(tr.now, 1, 1)} {
+	for _, v := range []local.Outcome{asked, credited, b.ByFailMode(tr.now, 1, 1)} {
 		if v.Reason != local.Outdated {
 			tr.Errorf("closed, it says %s", outcome(v))
 		}
@@ -327,15 +327,15 @@ func (tr *trace) do(step string, words []string) []string {
 		return []string{either(ok, tr.effect(e), "closed"), nonzero("taken", taken), nonzero("forgiven", forgiven)}
 	case "alone": // alone 3, or alone 1 times=150: how many had which outcome
 		if times == 1 {
-			return []string{outcome(b.Fallback(tr.now, n(), fleet))}
+			return []string{outcome(b.ByFailMode(tr.now, n(), fleet))}
 		}
 		outcomes := map[string]int{}
 		for range times {
-			outcomes[names[b.Fallback(tr.now, n(), fleet).Reason]]++
+			outcomes[names[b.ByFailMode(tr.now, n(), fleet).Reason]]++
 		}
 		return []string{strings.TrimSuffix(fmt.Sprint(outcomes)[len("map["):], "]")}
 	case "foresee":
-		return []string{outcome(b.ForeseeFallback(tr.now, n(), fleet))}
+		return []string{outcome(b.ForeseeFailMode(tr.now, n(), fleet))}
 	case "refuse": // without a lock; "refuse waiter 3" for who waits and asks again
 		v, refused := b.Hot().Refuse(tr.now, count(tr.T, words[len(words)-1]))
 		if first == "waiter" {

@@ -29,7 +29,7 @@ func TestWindowDebtIsReportedWhereItCounts(t *testing.T) {
 			start := r.now
 			for range 200 {
 				r.now += time.Second
-				r.b.Fallback(r.now, 1, 1)
+				r.b.ByFailMode(r.now, 1, 1)
 			}
 			r.now += 100 * ms
 			r.b.Probe()

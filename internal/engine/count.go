@@ -11,6 +11,33 @@ import (
 
 // What is counted, and told to the hook. Stats reads what was counted.
 
+// kinds are those as which requests of each Reason count.
+var kinds = [...]report.Kind{
+	local.Granted: report.Granted, local.Fallback: report.Fallback, local.Open: report.Open,
+	local.Shadowed: report.Shadowed, local.Limited: report.Limited, local.FallbackSpent: report.FallbackSpent,
+	local.Unavailable: report.Unavailable, local.ExceedsBurst: report.ExceedsBurst,
+	local.InvalidKey: report.Invalid, local.InvalidCost: report.Invalid, local.Canceled: report.Canceled,
+}
+
+// kindOf returns the kind as which a request of an outcome counts.
+func kindOf(o local.Outcome) report.Kind {
+	switch {
+	case o.Reason == local.Granted && o.Policy.Rule == local.Unlimited:
+		return report.Unlimited
+	case o.Reason == local.ExceedsBurst && o.Policy.Rule == local.Blocked && o.Tier == local.Local: // not one that no limit would admit
+		return report.Blocked
+	}
+	return kinds[o.Reason]
+}
+
+// redisKindOf returns the kind as which an outcome by Redis counts besides.
+func redisKindOf(o local.Outcome) (report.Kind, bool) {
+	if o.Tier == local.Remote && o.Reason == local.Limited {
+		return report.LimitedByRedis, true
+	}
+	return report.GrantedByRedis, o.Tier == local.Remote && o.Reason == local.Granted
+}
+
 // countRequest counts a request of n tokens. It must be called where its tokens are counted.
 func (l *Limiter) countRequest(o local.Outcome, key string, n int64) {
 	if n == 1 && o.Reason <= local.Unavailable && o.Tier != local.Remote {

@@ -53,7 +53,7 @@ func (p *Part) leaveToFailMode() {
 // fallBack decides over n tokens by the fail mode. It reports false if the bucket was evicted, or its policy has changed.
 func (b *Bucket) fallBack(now time.Duration, n int64) (o local.Outcome, ok bool) {
 	g := b.Limiter().Group
-	if o = b.Fallback(now, n, g.fleetOf(b)); o.Reason == local.Fallback {
+	if o = b.ByFailMode(now, n, g.fleetOf(b)); o.Reason == local.Fallback {
 		g.warnIfFleetUnknown()
 	}
 	return o, o.Reason != local.Outdated

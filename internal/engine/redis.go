@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
@@ -172,6 +173,13 @@ func (p *Part) wait(ctx context.Context) {
 		p.state = leftToFailMode
 	}
 	g.waiters.Put(w)
+}
+
+// canceled returns the outcome of a request whose context has ended.
+func canceled(ctx context.Context, p *local.Policy) local.Outcome {
+	o := local.Decided(p, local.Canceled, local.Nowhere, 0, 0)
+	o.Expired = errors.Is(ctx.Err(), context.DeadlineExceeded)
+	return o
 }
 
 // end decides the part by what its bucket answered w, or leaves it to the fail mode. It is undecided again if the bucket was

@@ -107,7 +107,7 @@ func (s source) look(p *Part) (o local.Outcome, ok bool) {
 	case redis:
 		return o, !p.down()
 	case failMode:
-		o, ok = b.ForeseeFallback(p.now, p.Cost, p.Limiter.Group.fleetOf(b)), true
+		o, ok = b.ForeseeFailMode(p.now, p.Cost, p.Limiter.Group.fleetOf(b)), true
 	}
 	if ok {
 		o = b.share().tell(o, p.now, p.Cost)

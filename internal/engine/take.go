@@ -105,8 +105,8 @@ func (l *Limiter) decideAtOnce(now time.Duration, b *Bucket, key string, n int64
 	if node.ProbeDue(now) {
 		return o, false
 	}
-	if o, ok = b.Hot().TryFallback(now, n); ok {
-		b.Hot().CountFallback(n)
+	if o, ok = b.Hot().TryFailMode(now, n); ok {
+		b.Hot().CountFailMode(n)
 	} else if o, ok = b.fallBack(now, n); !ok {
 		return o, false
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// waiter waits for an answer. It has a channel and a timer, so a Group keeps a pool of them. The pool is not global,
+// waiter waits for an answer. Who waits for tokens is a queuedCaller. It has a channel and a timer, so a Group keeps a pool of them. The pool is not global,
 // because a timer of a synctest bubble must stay in its bubble.
 type waiter struct {
 	*local.Waiter

@@ -104,7 +104,7 @@ func (b *bucket) fallback(n int64) {
 	p := b.process
 	w := p.world
 	gen, stamp := b.Generation(), b.Hot().LastStamp()
-	switch v := b.Bucket.Fallback(p.now(), n, w.scope.fleetSize()); v.Reason {
+	switch v := b.Bucket.ByFailMode(p.now(), n, w.scope.fleetSize()); v.Reason {
 	case local.Granted:
 		b.admit(taking{n: n, from: local.FromRedis, gen: gen, event: -1, stamp: stamp})
 	case local.Fallback:

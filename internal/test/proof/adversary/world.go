@@ -94,7 +94,7 @@ func New(s *Scope, bank *Store, bucket string, seed uint64) *World {
 func (p *process) warm() {
 	b, w := p.current(), p.world
 	for range 8 {
-		b.Bucket.Fallback(p.now(), p.policy.Cap, 1) // refused: demand counts what was asked for
+		b.Bucket.ByFailMode(p.now(), p.policy.Cap, 1) // refused: demand counts what was asked for
 		w.now += time.Millisecond
 		b.send()
 	}
