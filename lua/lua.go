@@ -1,70 +1,33 @@
-// Package lua holds the scripts that Redis runs, and the lease protocol that they speak: a [Call] and a [Reply], their
-// codes, flags and limits, and how they are written and read. Whoever composes, sends or judges calls uses these types.
-// The package promises no compatibility: it follows the scripts.
+// Package lua holds the scripts that Redis runs, and the lease protocol that they speak: a [Call]
+// and a [Reply], their codes, flags and limits, and how they are written and read. Whoever
+// composes, sends or judges calls uses these types. The package promises no compatibility: it
+// follows the scripts.
 //
-// A script works on one key, in one atomic step, by Redis' own clock (TIME). Its header states KEYS, ARGV, reply and
-// errors; this is the short form for readers of Go.
+// A script works on one key, in one atomic step, by Redis' own clock (TIME). Its header states
+// KEYS, ARGV, reply and errors. Numbers are whole, 0 ≤ x < 2⁵³, times in microseconds. An error
+// writes nothing and repeats no text of the caller.
 //
-// # TokenBucket
+// One call of an [Algorithm.Script] leases tokens to a process, or takes some directly, and settles
+// what the process did since its last call. It states absolute facts (what it holds, which reply it
+// last accepted, what it gives back), so that lost, repeated, reordered and late messages do no
+// harm. At every moment level + escrow ≤ cap; hence any interval of length t admits at most cap +
+// rate·t, whatever the number of processes. A denied direct take and a peek (want 0 without a lease
+// id) write nothing; every other call sets a time to live long enough that an expired bucket would
+// have been full and free of leases.
 //
-// One call leases tokens to a process, or takes some directly, and settles what the process did since its last call. It
-// states absolute facts (what it holds, which reply it last accepted, what it gives back), so that lost, repeated,
-// reordered and late messages do no harm. At every moment level + escrow ≤ cap; hence any interval of length t admits at
-// most cap + rate·t, whatever the number of processes.
+// All these scripts begin with call.lua: arguments, rules, clock and errors. It is followed by
+// lease.lua, which has the lease protocol and places for the parts in which the algorithms differ:
+// how they count. TokenBucket and FixedWindow have a short way for the most frequent call, which
+// comes first.
 //
-//	KEYS[1]  the bucket: a hash that only this script writes
-//	ARGV     want min ttl id seq ack hold ret refund debt deadline epoch now maxback owed seen fleet at to since reset,
-//	         then the limit: cap period tokens, [maxdebt],
-//	         or of a direct take: want min ttl deadline epoch now, then the limit, [maxdebt]
-//	reply    code grant level retry active ttl_left now epoch flags overflow [forgiven]
-//	codes    0 granted, 1 denied, 2 replay, 3 stale, 4 never, 5 late
-//	errors   RLARG argument n, RLFOREIGN key, RLCORRUPT field|lease, WRONGTYPE
-//
-// Numbers are whole, 0 ≤ x < 2⁵³, times in microseconds; cap and hold are at most 2⁴⁰, ttl 2⁵⁰ and a period 2⁵², so that
-// sums of them stay exact. An error writes nothing and repeats no text of the caller. A
-// denied direct take and a peek (want 0 without a lease id) write nothing either; every other call sets a time to
-// live long enough that an expired bucket would have been full and free of leases. The bucket refills by the cap and
-// the rate of its last writer, and the first call by others always writes.
-//
-// # The other algorithms
-//
-// FixedWindow, SlidingWindow, SlidingLog and TokenBuckets (several on one key) take the same arguments, with 1 to 8
-// limits: cap, period, and phase, span, tokens or 0. The short form has at most five.
-//
-//	KEYS[1]  what the algorithm counted: a hash, of a SlidingLog a sorted set
-//	reply    the ten numbers of TokenBucket, which reset stamp [forgiven]
-//
-// All scripts begin with call.lua: arguments, rules, clock and errors. It is followed by lease.lua, which has the lease
-// protocol and places for the parts in which the algorithms differ: how they count. [Algorithm.Script] is the whole.
-// TokenBucket and FixedWindow have a short way for the most frequent call, which comes first.
-//
-// # Presence
-//
-// One call says "this process is here, and has these policies". It counts the processes that said so within the last
-// ttl.
-//
-//	KEYS[1]  a sorted set: process ids by the time they were last here, what each announces, and counts of that
-//	ARGV     id ttl now announcement        (ttl 0: leave)
-//	reply    processes now silent, and for each announced policy: processes others-elsewhere others-here
-//	errors   RLARG argument n, WRONGTYPE
-//
-// Silent processes announce nothing.
-//
-// # Standing
-//
-// One call says "this process uses so many units of [Pool]", and asks for an equal part of it: a [Poll] and a
-// [PollReply]. At every moment all processes together use at most Pool. A process that is silent for a ttl has lost its
+// One call of [Presence] says "this process is here, and has these policies", and counts the
+// processes that said so within the last ttl. One call of [Standing] says "this process uses so
+// many units of [Pool]", and asks for an equal part of it: a [Poll] and a [PollReply]. At every
+// moment all processes together use at most Pool. A process that is silent for a ttl has lost its
 // right, by its own clock first.
 //
-//	KEYS[1]  the table: a hash that only this script writes
-//	ARGV     member seq ack hold want ttl epoch now        (want 0 with hold 0: leave)
-//	reply    code grant epoch members flags now
-//	codes    0 done, 3 stale, 4 over
-//	errors   RLARG argument n, RLFOREIGN key, RLCORRUPT field|member, WRONGTYPE
-//
-// The scripts run on Redis ≥ 6.2 and Valkey ≥ 8.0, on the primary, and need no flags: TIME, HMGET, HGETALL, HSET, HDEL,
-// EXISTS, PEXPIRE, ZADD, ZREM, ZCOUNT, ZMSCORE and ZRANGEBYSCORE on the key passed; FixedWindow and SlidingLog also
-// UNLINK.
+// The scripts run on Redis ≥ 6.2 and Valkey ≥ 8.0, on the primary, and need no flags.
+// [Script.Commands] are the commands that they run on the key passed.
 package lua
 
 import (

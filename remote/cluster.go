@@ -97,6 +97,7 @@ func (t *cluster) remember(client *redis.Client) {
 	t.seen.CompareAndSwap(known, &all)
 }
 
+// at returns the client of the node with an address, or nil if no bucket of the node was picked.
 func (t *cluster) at(addr string) *redis.Client {
 	if known := t.seen.Load(); known != nil {
 		return (*known)[addr]
@@ -104,10 +105,10 @@ func (t *cluster) at(addr string) *redis.Client {
 	return nil
 }
 
-func (t *cluster) router() redis.UniversalClient { return t.client }
-
-// stale makes the client reload its slot map in a goroutine of its own, at most once per reloadEvery. The client
-// itself reloads after a redirection and once a minute, but not when a node is down.
+// stale reports that a call failed or went to the wrong node, so what is known of the nodes may be
+// out of date. It makes the client reload its slot map in a goroutine of its own, at most once per
+// reloadEvery. The client itself reloads after a redirection and once a minute, but not when a node
+// is down.
 func (t *cluster) stale(ctx context.Context) {
 	now, next := int64(time.Since(t.base)), t.reload.Load()
 	if now >= next && t.reload.CompareAndSwap(next, now+int64(reloadEvery)) {

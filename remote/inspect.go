@@ -77,7 +77,7 @@ func (s *Redis) inspect(ctx context.Context, to redis.UniversalClient, i int, ne
 			sent.Do(ctx, args...)
 		}
 	}
-	oneServer := s.foreign == nil && s.nodes.router() == nil
+	oneServer := s.foreign == nil && s.cluster == nil
 	if oneServer { // HELLO is refused by some proxies, and then a key that is elsewhere tells
 		sent.Do(ctx, "hello")
 		for j := range inspected {

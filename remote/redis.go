@@ -19,10 +19,12 @@ import (
 //
 // A Redis owns no goroutine. Errors contain no user's key and no password.
 type Redis struct {
-	names  naming
-	nodes  topology
-	lanes  lanes
-	limits deadlines // of calls
+	names naming
+	nodes topology
+	// cluster is nodes if that is a Cluster, where slots move. A Ring watches its shards itself.
+	cluster *cluster
+	lanes   lanes
+	limits  deadlines // of calls
 	// foreign is the client if it is none of go-redis' own types. It is then the only node.
 	foreign redis.UniversalClient
 	broken  error // why the store cannot be used; see check
@@ -88,7 +90,8 @@ func NewRedis(c redis.UniversalClient, o *RedisOptions) *Redis {
 		s.nodes, s.skipsHooks = single{c}, !heedsBy(o.ContextTimeoutEnabled, o.ReadTimeout, o.WriteTimeout)
 	case *redis.ClusterClient:
 		o := c.Options()
-		s.nodes, s.skipsHooks = newCluster(c), !heedsBy(o.ContextTimeoutEnabled, o.ReadTimeout, o.WriteTimeout)
+		s.cluster = newCluster(c)
+		s.nodes, s.skipsHooks = s.cluster, !heedsBy(o.ContextTimeoutEnabled, o.ReadTimeout, o.WriteTimeout)
 	case *redis.Ring:
 		o := c.Options() // as they were given: -2 is what it is to its shards, and -1 is no limit
 		s.nodes, s.skipsHooks = ring{c}, !heedsBy(o.ContextTimeoutEnabled, o.ReadTimeout+1, o.WriteTimeout+1)
@@ -184,7 +187,7 @@ func (s *Redis) failure(err error) error {
 	if s.closed.Load() && errors.Is(err, redis.ErrClosed) {
 		return ErrClosed
 	}
-	if s.foreign == nil && s.nodes.router() == nil && isMoved(err) {
+	if s.foreign == nil && s.cluster == nil && isMoved(err) {
 		return elsewhere{ErrClusterNode}
 	}
 	return reportable(err)

@@ -152,8 +152,8 @@ func (s *Redis) runBatch(ctx context.Context, timeout time.Duration, b *batch, c
 // value or its error.
 func (s *Redis) execute(ctx context.Context, timeout time.Duration, client *redis.Client, all []*command) {
 	s.executeOn(ctx, timeout, client, all)
-	if router := s.nodes.router(); router != nil {
-		s.redirect(ctx, timeout, router, failedWith(all, isMoved))
+	if s.cluster != nil {
+		s.redirect(ctx, timeout, failedWith(all, isMoved))
 	}
 }
 
@@ -173,8 +173,8 @@ func (s *Redis) executeOn(ctx context.Context, timeout time.Duration, client *re
 			break
 		}
 	}
-	if len(failedWith(commands, isNodeError)) > 0 {
-		s.nodes.stale(ctx)
+	if s.cluster != nil && len(failedWith(commands, isNodeError)) > 0 {
+		s.cluster.stale(ctx)
 	}
 }
 
@@ -247,7 +247,7 @@ func isNoScript(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
 // ClusterClient would ask the former node again and then pause for 8 to 24 ms by default, which is longer than a
 // caller waits. The ClusterClient gets the rest: commands that were redirected twice, and those for nodes on which
 // this store has not seen a bucket yet. They carry the text of the script, because such a node may not know it.
-func (s *Redis) redirect(ctx context.Context, timeout time.Duration, router redis.UniversalClient, moved []*command) {
+func (s *Redis) redirect(ctx context.Context, timeout time.Duration, moved []*command) {
 	if len(moved) == 0 {
 		return
 	}
@@ -267,7 +267,7 @@ func (s *Redis) redirect(ctx context.Context, timeout time.Duration, router redi
 			o.asking = asking
 			there = append(there, o)
 		}
-		if client := s.nodes.at(addr); client != nil {
+		if client := s.cluster.at(addr); client != nil {
 			targets.Go(func() { s.executeOn(ctx, timeout, client, there) })
 		}
 		rest = others
@@ -280,6 +280,6 @@ func (s *Redis) redirect(ctx context.Context, timeout time.Duration, router redi
 		o.asking, o.withText = false, true // the router sends ASKING itself
 	}
 	if len(left) > 0 {
-		(&pipeline{Pipeliner: router.Pipeline()}).send(ctx, left)
+		(&pipeline{Pipeliner: s.cluster.client.Pipeline()}).send(ctx, left)
 	}
 }

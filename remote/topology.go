@@ -17,16 +17,6 @@ type topology interface {
 	// pick returns the client of a bucket's node, or nil if that is the store's foreign client. It may do I/O to
 	// find the node, bounded by ctx.
 	pick(ctx context.Context, bucket string) (*redis.Client, error)
-
-	// router returns the client that follows a slot to another node, or nil if slots do not move.
-	router() redis.UniversalClient
-
-	// at returns the client of the node with an address. It is nil if slots do not move, or if no bucket of the
-	// node was picked.
-	at(addr string) *redis.Client
-
-	// stale reports that a call failed or went to the wrong node, so what is known of the nodes may be out of date.
-	stale(ctx context.Context)
 }
 
 // nodeOf names the node of a client by its address, which is unique among the nodes of a store.
@@ -45,12 +35,6 @@ func (t single) node(string) Node { return nodeOf(t.client) }
 func (t single) all() []Node { return []Node{nodeOf(t.client)} }
 
 func (t single) pick(context.Context, string) (*redis.Client, error) { return t.client, nil }
-
-func (single) router() redis.UniversalClient { return nil }
-
-func (single) at(string) *redis.Client { return nil }
-
-func (single) stale(context.Context) {}
 
 // ring is the topology of a Ring, which hashes names over its shards that are up. That takes a read lock and no
 // I/O.
@@ -74,9 +58,3 @@ func (t ring) all() (nodes []Node) {
 func (t ring) pick(_ context.Context, bucket string) (*redis.Client, error) {
 	return t.client.GetShardClientForKey(bucket)
 }
-
-func (ring) router() redis.UniversalClient { return nil }
-
-func (ring) at(string) *redis.Client { return nil }
-
-func (ring) stale(context.Context) {} // the Ring watches its shards itself

@@ -52,8 +52,9 @@ func (g *Group) SetPolicies(policies []Policy) error {
 	if problems != nil {
 		return errors.Join(problems...)
 	}
-	removed := g.limiters.removeOthers(seen) // first, so that their places are free
-	for _, l := range removed {
+	var gone []*engine.Limiter
+	for _, l := range g.limiters.removeOthers(seen) { // first, so that their places are free
+		gone = append(gone, &l.core)
 		p := l.Policy()
 		p.FailMode = FailClosed
 		if p.Standing == StandingOn {
@@ -70,8 +71,10 @@ func (g *Group) SetPolicies(policies []Policy) error {
 		}
 	}
 	g.change(changes)
-	g.retire(removed)
-	if len(added)+len(removed) > 0 {
+	if len(gone) > 0 { // their keys return what they hold, and are forgotten unless somebody uses them
+		g.core.Retire(gone)
+	}
+	if len(added)+len(gone) > 0 {
 		g.core.Dispatch.Refresh()
 	}
 	return errors.Join(problems...)
@@ -87,17 +90,4 @@ func (g *Group) change(policies map[*Limiter]Policy) {
 		changed[&l.core] = true
 	}
 	g.core.ApplySettings(changed)
-}
-
-// retire takes the keys of removed policies out of use. They return what they hold, and are forgotten unless somebody
-// uses them.
-func (g *Group) retire(removed []*Limiter) {
-	if len(removed) == 0 {
-		return
-	}
-	var all []*engine.Limiter
-	for _, l := range removed {
-		all = append(all, &l.core)
-	}
-	g.core.Retire(all)
 }
