@@ -57,8 +57,8 @@ func (g *Group) dispatchOptions() dispatch.Options {
 	o := dispatch.Options{
 		Store: g.store, Base: g.core.Base, Timeout: g.options.Timeout, ClientTimeout: g.options.clientTimeout(),
 		MaxInFlight: g.options.MaxInFlight, Processes: g.options.Processes, Uniform: g.options.Random,
-		Lease: func() string { return *g.core.Lease.Load() }, Observer: observer{g}, Announced: g.announced,
-		Poll: g.core.Poll, Polled: g.polled,
+		Lease: func() string { return *g.core.Lease.Load() }, Announced: g.announced,
+		CheckClock: g.core.WatchClock, Observe: g.observe, Poll: g.core.Poll, Polled: g.polled,
 	}
 	if g.core.Simulated != nil {
 		o.Yield = func(node int) { // calls of one instant leave together, in any order of arrival

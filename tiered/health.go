@@ -37,15 +37,8 @@ type health struct {
 	unknown map[int]bool  // the places of which it says nothing, because other policies have them since
 }
 
-// observer makes a Group the observer of its dispatcher.
-type observer struct{ group *Group }
-
-// CheckClock implements [dispatch.Observer].
-func (o observer) CheckClock(now time.Duration) { o.group.core.WatchClock(now) }
-
-// Node implements [dispatch.Observer].
-func (o observer) Node(n *dispatch.Node) dispatch.NodeObserver {
-	g := o.group
+// observe returns the Group's observer of a node.
+func (g *Group) observe(n *dispatch.Node) dispatch.NodeObserver {
 	return &health{
 		group: g, node: n,
 		overruns: report.NewOverruns(g.journal, n, g.options.Budget, g.failModes),

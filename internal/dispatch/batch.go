@@ -82,7 +82,7 @@ func (b *batch) run() result {
 		return idle
 	}
 	b.sent = d.now()
-	d.options.Observer.CheckClock(b.sent)
+	d.options.CheckClock(b.sent)
 	b.mu.Lock() // an early giveUp waits until jobs is complete
 	attempt, ok := n.guard.BeginAgain(b.attempt, b.expired)
 	if !ok {
@@ -251,7 +251,7 @@ func (b *batch) giveUp() {
 func (b *batch) finish(results []remote.Result) {
 	n, d := b.node, b.node.dispatcher
 	now := d.now()
-	d.options.Observer.CheckClock(now) // the machine may have stood still since the batch left
+	d.options.CheckClock(now) // the machine may have stood still since the batch left
 	for i, j := range b.jobs {
 		r := results[i]
 		switch {

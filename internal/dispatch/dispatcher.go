@@ -26,9 +26,15 @@ type Options struct {
 	MaxInFlight int // calls under way to one node
 	Processes   int // the smallest size of the fleet; 0 if it is not known
 
-	Uniform  func() float64 // a random number in [0, 1)
-	Lease    func() string  // this process' lease id, which its presence is recorded under
-	Observer Observer
+	Uniform func() float64 // a random number in [0, 1)
+	Lease   func() string  // this process' lease id, which its presence is recorded under
+
+	// CheckClock is called before a batch is composed and after its replies have arrived, on a sender's goroutine, so it
+	// must not block. The machine may have stood still before either.
+	CheckClock func(now time.Duration)
+
+	// Observe returns the observer of a node that is used for the first time. It must not call the Node.
+	Observe func(n *Node) NodeObserver
 
 	// Announced returns what this process announces with its presence, and the version of that: see [Dispatcher.Forget].
 	Announced func() (remote.Announcement, int64)
@@ -43,17 +49,7 @@ type Options struct {
 	Yield func(node int)
 }
 
-// Observer is told what a Dispatcher does. Its methods are called on a sender's goroutine and must not block.
-type Observer interface {
-	// CheckClock is called before a batch is composed and after its replies have arrived. The machine may have stood
-	// still before either.
-	CheckClock(now time.Duration)
-
-	// Node returns the observer of a node that is used for the first time. It must not call the Node.
-	Node(n *Node) NodeObserver
-}
-
-// NodeObserver is told what happens to one node.
+// NodeObserver is told what happens to one node, on a sender's goroutine. It must not block.
 type NodeObserver interface {
 	// Changed is called when the breaker changes. It is called in the order of the changes.
 	Changed(c Change)
@@ -176,7 +172,7 @@ func (d *Dispatcher) node(id remote.Node) (n *Node, added bool) {
 		dispatcher: d, id: id, number: d.made, fleets: newFleets(int64(d.options.Processes)), presence: make(chan struct{}, 1), absentAt: -1,
 		wake: make(chan struct{}), forgotten: make(chan struct{}),
 	}
-	n.observer = d.options.Observer.Node(n)
+	n.observer = d.options.Observe(n)
 	n.pace = newPace(d.options.Timeout, d.options.ClientTimeout)
 	n.guard = failover.New(failover.Options{
 		Timeout: d.options.Timeout, Uniform: d.options.Uniform, Base: d.options.Base, OnChange: n.changed,

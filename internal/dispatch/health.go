@@ -61,7 +61,6 @@ func (n *Node) WhyOpen() error {
 func (n *Node) changed(e failover.Event) {
 	at := e.At.Sub(n.dispatcher.options.Base)
 	n.Changes[e.To].Add(1)
-	n.setUnhealthy(e.To != failover.Closed)
 	c := Change{From: e.From, To: e.To, Err: e.Err}
 	switch e.To {
 	case failover.Open:
@@ -81,6 +80,7 @@ func (n *Node) opened(at time.Duration, class failover.Class, err error, first b
 	if first {
 		n.Outages.Add(1)
 		n.open, n.openedAt = true, at
+		n.countUnhealthy(1)
 		if !n.probed {
 			n.probed = true
 			n.dispatcher.tasks.Go(func() { n.probeUntilBack(n.dispatcher.ctx) })
@@ -99,6 +99,7 @@ func (n *Node) closed(at time.Duration) time.Duration {
 	n.closedAt = n.dispatcher.now()
 	after := at - n.openedAt
 	n.open = false
+	n.countUnhealthy(-1)
 	n.outageTime += after
 	return after
 }

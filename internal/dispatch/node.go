@@ -73,7 +73,6 @@ type Node struct {
 	wake      chan struct{} // wakes one of them; no capacity
 	inFlight  int           // calls taken off the queue and neither returned nor given up; ≤ MaxInFlight
 	closedAt  time.Duration // when the breaker last closed; 0 for never
-	unhealthy bool          // counted in Dispatcher.unhealthy; false once forgotten is closed
 	forgotten chan struct{} // closed when the Dispatcher has forgotten the node
 
 	presence chan struct{} // capacity 1: full while a report of this process' presence is under way
@@ -252,18 +251,13 @@ func (n *Node) take(limit int, into []Pending) []Pending {
 	return jobs
 }
 
-// setUnhealthy counts n as unhealthy, or no longer. A forgotten node is not counted.
-func (n *Node) setUnhealthy(is bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+// countUnhealthy counts a node whose breaker is not closed, or with -1 no longer. A forgotten node is not counted. n.mu is
+// held.
+func (n *Node) countUnhealthy(by int64) {
 	select {
 	case <-n.forgotten:
-		is = false
 	default:
-	}
-	if is != n.unhealthy {
-		n.unhealthy = is
-		n.dispatcher.unhealthy.Add(map[bool]int64{true: 1, false: -1}[is])
+		n.dispatcher.unhealthy.Add(by)
 	}
 }
 
@@ -281,13 +275,13 @@ func (d *Dispatcher) forget(n *Node) {
 	if idle {
 		delete(d.nodes, n.id)
 		d.list()
+		if n.open {
+			n.countUnhealthy(-1)
+		}
 		close(n.forgotten)
 	}
 	n.mu.Unlock()
 	d.mu.Unlock()
-	if idle {
-		n.setUnhealthy(false)
-	}
 }
 
 // countReply counts what a reply shows about the node.

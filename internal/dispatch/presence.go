@@ -237,7 +237,7 @@ func (n *Node) sendPresence(ctx context.Context, timeout, ttl time.Duration, wai
 		announced, version = d.options.Announced()
 	}
 	sent := d.now()
-	d.options.Observer.CheckClock(sent) // before this process names itself, and states the right that it has
+	d.options.CheckClock(sent) // before this process names itself, and states the right that it has
 	attempt, err := n.probe()
 	if err != nil {
 		return err
@@ -258,7 +258,7 @@ func (n *Node) sendPresence(ctx context.Context, timeout, ttl time.Duration, wai
 	}
 	if c.Poll.Sent { // also if the presence was refused
 		now := d.now()
-		d.options.Observer.CheckClock(now) // the machine may have stood still since the poll left
+		d.options.CheckClock(now) // the machine may have stood still since the poll left
 		d.options.Polled(now, p.Poll, c.Poll)
 	}
 	if ttl == 0 {
