@@ -83,22 +83,15 @@ func (s *Redis) runAll(ctx context.Context, timeout time.Duration, calls []lua.C
 	case 1:
 		s.runBatch(ctx, timeout, &(*all)[0], calls, results)
 	default:
-		s.runBatches(ctx, timeout, *all, calls, results)
+		var others sync.WaitGroup
+		for i := range (*all)[1:] {
+			others.Go(func() { s.runBatch(ctx, timeout, &(*all)[1+i], calls, results) })
+		}
+		s.runBatch(ctx, timeout, &(*all)[0], calls, results)
+		others.Wait()
 	}
 	all.clear()
 	batchRoom.Put(all)
-}
-
-// runBatches executes several batches at once.
-func (s *Redis) runBatches(
-	ctx context.Context, timeout time.Duration, batches []batch, calls []lua.Call, results []Result,
-) {
-	var others sync.WaitGroup
-	for i := range batches[1:] {
-		others.Go(func() { s.runBatch(ctx, timeout, &batches[1+i], calls, results) })
-	}
-	s.runBatch(ctx, timeout, &batches[0], calls, results)
-	others.Wait()
 }
 
 // divide groups the calls by the node that answers for each. A call whose node cannot be found gets its error here.

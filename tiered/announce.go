@@ -110,8 +110,11 @@ func (h *health) Forgotten(place, places int) {
 // reportOthers logs that other processes have other limits for a policy.
 func (h *health) reportOthers(l *Limiter) {
 	g, node := h.group, string(h.node.ID())
-	place := l.place()
-	services, here := g.mostOthers(place)
+	var services, here int64 // the most that a node counted
+	for _, n := range g.core.Dispatch.Nodes() {
+		c, _, _ := healthOf(n).counted(l.place())
+		services, here = max(services, c.OtherServices), max(here, c.OtherLimits)
+	}
 	l.mu.Lock()
 	o := &l.others
 	o.services, o.here = services, here
@@ -130,16 +133,6 @@ func (h *health) reportOthers(l *Limiter) {
 		g.journal.Line(slog.LevelInfo, "processes of this service have other limits for this policy",
 			append(about, "processes", here)...)
 	}
-}
-
-// mostOthers returns the most processes that a node counted that have other limits for a policy: of other services, and
-// of this one.
-func (g *Group) mostOthers(place int) (services, here int64) {
-	for _, n := range g.core.Dispatch.Nodes() {
-		c, _, _ := healthOf(n).counted(place)
-		services, here = max(services, c.OtherServices), max(here, c.OtherLimits)
-	}
-	return services, here
 }
 
 // Present implements [dispatch.NodeObserver]. If a process is not counted, all fallbacks are too large. The breaker
