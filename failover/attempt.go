@@ -36,10 +36,7 @@ func (a *Attempt) end(class Class, err error) bool {
 
 // expire is called by the timer.
 func (a *Attempt) expire() {
-	if a.prolonged() {
-		return
-	}
-	if !a.finish(Unreachable, ErrTimeout) {
+	if a.prolonged() || !a.finish(Unreachable, ErrTimeout) {
 		return
 	}
 	defer a.guard.deliver() // callers that wait for an answer come first

@@ -107,7 +107,6 @@ func (r *PollReply) Answers(p *Poll) bool {
 			most = p.Hold
 		}
 	}
-	within := func(x, least, most int64) bool { return x >= least && x <= most }
 	return within(r.Grant, 0, most) && within(r.Epoch, 0, Whole-1) && within(r.Members, 0, Whole-1) &&
 		(r.Members > 0) == (r.Code == PollDone) && within(int64(r.Flags), 0, int64(TableCreated|WritesLost|Quarantine)) &&
 		within(r.Now, 0, Whole-1)

@@ -89,7 +89,6 @@ func ReplyOf(a Algorithm, numbers []int64) (Reply, bool) {
 // Answers reports whether r can be the answer to c. One that cannot is worse than none: a grant of more than was asked
 // for would be spent, and a clock out of range would go into every later call and make it illegal.
 func (r *Reply) Answers(c *Call) bool {
-	within := func(x, least, most int64) bool { return x >= least && x <= most }
 	return within(r.Grant, 0, c.Want) && (r.Grant == 0 || r.Code == Granted || r.Code == Replay) &&
 		within(r.Level, -Whole, c.Cap) && within(r.Retry, -1, Whole) && r.Active >= 0 && within(r.TTLLeft, 0, c.TTL) &&
 		within(r.Now, 0, Whole-1) && within(r.Epoch, 0, Whole-1) && r.Flags >= 0 && within(r.Overflow, 0, OverflowEnd) &&
@@ -97,6 +96,8 @@ func (r *Reply) Answers(c *Call) bool {
 		within(r.Forgiven, 0, c.Debt) && (r.Governs == Limit{} || within(r.Governs.Cap, 1, MostTokens) &&
 		within(r.Governs.Tokens, 0, MostTokens) && within(r.Governs.Period, 1, LongestPeriod))
 }
+
+func within(x, least, most int64) bool { return x >= least && x <= most }
 
 // DecodeNumbers reads a list of exactly as many whole numbers as there is room for, and reports whether it is one.
 func DecodeNumbers(val any, numbers []int64) bool {

@@ -19,9 +19,13 @@ import (
 func (n *Node) send() {
 	b := batch{node: n}
 	b.expired = b.giveUp
+	run := b.run
+	if n.id == "" { // it only finds the nodes of calls
+		run = func() result { return n.locate(b.room[:]) }
+	}
 	for {
 		n.yield() // calls of one instant leave together, in any order of arrival
-		switch n.sendBatch(&b) {
+		switch run() {
 		case sent:
 			b.reset()
 			// Callers that just got their answers run first, because their next requests make the next pipeline
@@ -36,14 +40,6 @@ func (n *Node) send() {
 			return
 		}
 	}
-}
-
-// sendBatch sends pending calls, or finds the nodes for them.
-func (n *Node) sendBatch(b *batch) result {
-	if n.id == "" {
-		return n.locate(b.room[:])
-	}
-	return b.run()
 }
 
 // result is what became of a batch.

@@ -102,6 +102,7 @@ func New(ctx context.Context, o Options) *Dispatcher {
 	d := &Dispatcher{
 		options: o, ctx: ctx, nodes: make(map[remote.Node]*Node), refresh: make(chan struct{}, 1),
 	}
+	d.list()
 	if id := o.Store.Node(o.Store.Key("", "")); id != "" {
 		d.node(id) // the store has one node. The first policy makes the first refresh, which announces it
 	}
@@ -192,10 +193,7 @@ func (d *Dispatcher) list() {
 // Nodes returns the nodes in use, in no order. The list is never changed: it takes no lock and allocates nothing,
 // because each decision of fail-local asks here how many processes there are.
 func (d *Dispatcher) Nodes() []*Node {
-	if all := d.listed.Load(); all != nil {
-		return *all
-	}
-	return nil
+	return *d.listed.Load()
 }
 
 // MostProcesses reports how many processes share the limits of a policy at the node with the most.

@@ -41,9 +41,6 @@ type census struct {
 	processes int64
 }
 
-// newFleet returns a fleet that is never smaller than min.
-func newFleet(min int64) *fleet { return &fleet{min: min} }
-
 // learn adds the number of an answered refresh.
 func (f *fleet) learn(now time.Duration, processes int64) {
 	f.mu.Lock()
@@ -79,7 +76,7 @@ type fleets struct {
 
 // newFleets returns fleets that are never smaller than min.
 func newFleets(min int64) *fleets {
-	f := &fleets{all: newFleet(min)}
+	f := &fleets{all: &fleet{min: min}}
 	f.policies.Store(new([]*fleet))
 	return f
 }
@@ -99,7 +96,7 @@ func (f *fleets) learn(now time.Duration, c remote.Census) (before []int64) {
 			policies = append(policies, nil)
 		}
 		if policies[i] == nil {
-			policies[i] = newFleet(f.all.min)
+			policies[i] = &fleet{min: f.all.min}
 		}
 		policies[i].learn(now, p.Processes)
 	}

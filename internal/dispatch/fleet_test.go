@@ -9,7 +9,7 @@ import (
 )
 
 func TestFleetRisesAtOnceAndFallsWithinSeconds(t *testing.T) {
-	f := newFleet(3)
+	f := &fleet{min: 3}
 	for _, step := range []struct {
 		at        time.Duration
 		processes int64
@@ -33,7 +33,7 @@ func TestFleetRisesAtOnceAndFallsWithinSeconds(t *testing.T) {
 			t.Fatalf("at %v: %d, want %d", step.at, got, step.want)
 		}
 	}
-	if newFleet(0).size() != 1 {
+	if new(fleet).size() != 1 {
 		t.Error("unknown is not 1")
 	}
 }

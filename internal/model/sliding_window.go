@@ -373,22 +373,17 @@ func (k *slidingWindow) fields() map[string]string {
 
 // versionsText returns the versions as the script stores them.
 func versionsText(all []version) string {
-	var b strings.Builder
+	texts := make([]string, len(all))
 	for i, v := range all {
-		if i > 0 {
-			b.WriteByte(';')
-		}
+		tags := make([]string, len(v.tags))
 		for j, tag := range v.tags {
-			if j > 0 {
-				b.WriteByte(',')
-			}
-			b.WriteString(tag.String())
+			tags[j] = tag.String()
 		}
-		if v.until > 0 {
-			b.WriteString("@" + decimal(v.until))
+		if texts[i] = strings.Join(tags, ","); v.until > 0 {
+			texts[i] += "@" + decimal(v.until)
 		}
 	}
-	return b.String()
+	return strings.Join(texts, ";")
 }
 
 // clone implements state.
