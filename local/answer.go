@@ -15,15 +15,14 @@ type UnderWay struct {
 	Lives, LikelyLives bool
 }
 
-// UnderWay describes the call seq, which named the bucket epoch. It is zero if that is not under way.
+// UnderWay describes the call seq, which named the bucket epoch. Of a call that is not under way any more it tells nothing but
+// whether the bucket lives.
 func (b *Bucket) UnderWay(now time.Duration, seq, epoch int64) (u UnderWay) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.pending.carries(seq) {
-		return u
+	if u.Lives, u.LikelyLives = b.hot.lives(now, epoch); b.pending.carries(seq) {
+		u.Charged, u.Leased = b.pending.call.certain, b.hot.lease.lives(now)
 	}
-	u.Charged, u.Leased = b.pending.call.certain, b.hot.lease.lives(now)
-	u.Lives, u.LikelyLives = b.hot.lives(now, epoch)
 	return u
 }
 
@@ -177,12 +176,13 @@ func (b *Bucket) Rejected(now time.Duration, seq int64) (e Effect, forgiven int6
 func (b *Bucket) Fail(now time.Duration, seq int64, again bool) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c, ok := b.pending.end(seq)
-	if !ok {
+	if c, ok := b.pending.end(seq); ok {
+		b.fail(now, c, Unavailable)
+	} else if !again {
 		return Effect{}
 	}
-	b.fail(now, c, Unavailable)
-	if v := &b.hot.view; again && v.failures < retries && v.probe != probeNow && b.hot.life == inUse {
+	v := &b.hot.view
+	if again && 0 < v.failures && v.failures < retries && v.probe != probeNow && b.hot.life == inUse {
 		v.probe = probeLater
 	}
 	return b.next(now)

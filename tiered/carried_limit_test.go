@@ -312,3 +312,19 @@ func TestCarriedLimitsAtOnce(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// What a window has left by the key's larger limit says when it is full, and not what the request's own limit leaves.
+func TestCarriedLimitDoesNotProlongAWindow(t *testing.T) {
+	bubble(t, "in an outage", func(t *testing.T) {
+		store := newDistant(ms)
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(100), Algorithm: tiered.FixedWindow}, nil)
+		time.Sleep(100 * ms)
+		l.Allow(ctx, "k")
+		silence(t, store, l)
+		time.Sleep(2 * second)
+		d := l.For("k").WithLimit(tiered.PerSecond(10)).Allow(ctx)
+		if d.Burst != 10 || d.Remaining != 9 || d.ResetAfter != 10*ms {
+			t.Errorf("%v, want 9 of 10 left, full in 10ms", d)
+		}
+	})
+}

@@ -75,11 +75,11 @@ func (d *Decision) tellSeveral(o local.Outcome, b *engine.Bucket, now time.Durat
 	case b != nil:
 		which, clear = b.Hot().LastReport(d.Reason == Limited || d.Reason == Shadowed)
 	}
-	if d.tellLimit(engine.Owner(o.Policy), which); t != nil {
-		d.tellCarried(t.Carried)
-	}
-	if told {
+	if d.tellLimit(engine.Owner(o.Policy), which); told {
 		d.ResetAfter = d.severalFull(o, clear, now, b != nil || clear > 0)
+	}
+	if t != nil { // afterwards, because what the key has left says when it is full
+		d.tellCarried(t.Carried)
 	}
 }
 
