@@ -2,7 +2,8 @@ package failover
 
 import "time"
 
-// Attempt is one attempt to reach the node. [Guard.Begin] returns it. Its methods may be called concurrently.
+// Attempt is one attempt to reach the node. [Guard.Begin] returns it. Its methods may be called
+// concurrently.
 type Attempt struct {
 	guard   *Guard
 	expired func()
@@ -15,14 +16,14 @@ type Attempt struct {
 	done func(error) // gobreaker's; nil once the attempt has ended; protected by the Guard's lock
 }
 
-// End ends the attempt with its result err, according to [Classify]. It reports false if the timer has ended the
-// attempt before. In that case expired was called or is about to be.
+// End ends the attempt with its result err, according to [Classify]. It reports false if the timer
+// has ended the attempt before. In that case expired was called or is about to be.
 func (a *Attempt) End(err error) bool {
 	return a.end(Classify(err), err) // Classify calls methods of the error, so it runs without the lock
 }
 
-// Abort ends the attempt as a failure, unless it has ended. Defer it, so that a panic or runtime.Goexit ends the
-// attempt at once and not only by its timer.
+// Abort ends the attempt as a failure, unless it has ended. Defer it, so that a panic or
+// runtime.Goexit ends the attempt at once and not only by its timer.
 func (a *Attempt) Abort() { a.end(Unreachable, ErrAborted) }
 
 func (a *Attempt) end(class Class, err error) bool {
@@ -45,8 +46,8 @@ func (a *Attempt) expire() {
 	}
 }
 
-// prolonged reports whether the attempt may last longer, because the Guard's timeout was raised since. It sets the timer
-// again then.
+// prolonged reports whether the attempt may last longer, because the Guard's timeout was raised
+// since. It sets the timer again then.
 func (a *Attempt) prolonged() bool {
 	g := a.guard
 	g.mu.Lock()
@@ -60,8 +61,9 @@ func (a *Attempt) prolonged() bool {
 	return true
 }
 
-// finish reports the outcome to gobreaker, and reports false if that was done before. gobreaker ignores a result
-// that arrives after the breaker changed its state, because the result belongs to the former state.
+// finish reports the outcome to gobreaker, and reports false if that was done before. gobreaker
+// ignores a result that arrives after the breaker changed its state, because the result belongs to
+// the former state.
 func (a *Attempt) finish(class Class, err error) bool {
 	g := a.guard
 	g.mu.Lock()
@@ -80,8 +82,9 @@ func (a *Attempt) finish(class Class, err error) bool {
 	return true
 }
 
-// saysNothingNew reports whether the attempt fails with others: calls that are under way at one moment fail together when
-// the node stands still, and in time that is one failure. A refusal that lasts needs no second one. The lock is held.
+// saysNothingNew reports whether the attempt fails with others: calls that are under way at one
+// moment fail together when the node stands still, and in time that is one failure. A refusal that
+// lasts needs no second one. The lock is held.
 func (a *Attempt) saysNothingNew(class Class) bool {
 	g := a.guard
 	return g.State() == Closed && !class.success() && class != Misconfigured && a.began < g.failedAt && g.now() < g.failedAt+apart

@@ -11,21 +11,23 @@ import (
 )
 
 const (
-	// maxFailures is the number of failures in a row that open the breaker. Each says something new: it began after the
-	// last one had ended, or ended at least apart later. So calls without an answer span 150 ms with the default
-	// Timeout, however many they are: a Redis that stands still for 120 ms is slow, and not gone. There is no time
-	// window: leases make calls rare, and a window would forget each failure before the next one.
+	// maxFailures is the number of failures in a row that open the breaker. Each says something
+	// new: it began after the last one had ended, or ended at least apart later. So calls without
+	// an answer span 150 ms with the default Timeout, however many they are: a Redis that stands
+	// still for 120 ms is slow, and not gone. There is no time window: leases make calls rare, and
+	// a window would forget each failure before the next one.
 	maxFailures = 3
 	apart       = 50 * time.Millisecond
 
-	// firstOpen is about how long the breaker is open at first, because most outages are short. Each probe without an
-	// answer doubles that, up to between minOpen and minOpen + openJitter. Together they are 1 s, because during that
-	// time each process admits by its fail mode.
+	// firstOpen is about how long the breaker is open at first, because most outages are short.
+	// Each probe without an answer doubles that, up to between minOpen and minOpen + openJitter.
+	// Together they are 1 s, because during that time each process admits by its fail mode.
 	firstOpen  = 50 * time.Millisecond
 	minOpen    = 500 * time.Millisecond
 	openJitter = 500 * time.Millisecond
 
-	// defaultTimeout is many round trips within a data center, and less than a caller would call an outage.
+	// defaultTimeout is many round trips within a data center, and less than a caller would call an
+	// outage.
 	defaultTimeout = 50 * time.Millisecond
 )
 
@@ -57,22 +59,24 @@ func (s State) String() string {
 
 // Options are the options of [New]. The zero value is the defaults.
 type Options struct {
-	// Timeout is the longest that one attempt lasts; 50 ms if 0 or less. Then the Guard ends it as a failure. See
-	// [Guard.SetTimeout].
+	// Timeout is the longest that one attempt lasts; 50 ms if 0 or less. Then the Guard ends it as
+	// a failure. See [Guard.SetTimeout].
 	Timeout time.Duration
 
-	// Uniform returns a random number in [0, 1). Times half a second, it is added to the minimum open time. It is
-	// called once each time the breaker opens, under the Guard's lock, so it must only compute. If Guards share a
-	// source of random numbers, Uniform must synchronize access to it. nil means rand.Float64.
+	// Uniform returns a random number in [0, 1). Times half a second, it is added to the minimum
+	// open time. It is called once each time the breaker opens, under the Guard's lock, so it must
+	// only compute. If Guards share a source of random numbers, Uniform must synchronize access to
+	// it. nil means rand.Float64.
 	Uniform func() float64
 
 	// Base is the time from which [Guard.ReadyAt] counts. Zero means the time of New.
 	Base time.Time
 
-	// OnChange is called for each change of the state, in order, one at a time and without a lock: it may call the
-	// Guard. It runs on a goroutine that calls Begin, End or Abort, or on the timer's. That goroutine waits for
-	// OnChange, so it should be quick. Other goroutines do not wait: the waiting one delivers their changes too. So
-	// a change may be delivered after the call that caused it has returned. nil means no callback.
+	// OnChange is called for each change of the state, in order, one at a time and without a lock:
+	// it may call the Guard. It runs on a goroutine that calls Begin, End or Abort, or on the
+	// timer's. That goroutine waits for OnChange, so it should be quick. Other goroutines do not
+	// wait: the waiting one delivers their changes too. So a change may be delivered after the call
+	// that caused it has returned. nil means no callback.
 	OnChange func(Event)
 }
 
@@ -83,7 +87,8 @@ type Event struct {
 	Err      error     // result of the attempt that opened the breaker or kept it open; nil if To is not Open
 }
 
-// Guard is the breaker of one Redis node. Create it with [New]. All methods may be called concurrently.
+// Guard is the breaker of one Redis node. Create it with [New]. All methods may be called
+// concurrently.
 type Guard struct {
 	timeout  atomic.Int64 // ns, of an attempt; see SetTimeout
 	uniform  func() float64
@@ -127,8 +132,8 @@ func New(o Options) *Guard {
 	return g
 }
 
-// SetTimeout sets the longest that an attempt lasts; 50 ms if 0 or less. An attempt that is under way may last longer
-// then, but not shorter.
+// SetTimeout sets the longest that an attempt lasts; 50 ms if 0 or less. An attempt that is under
+// way may last longer then, but not shorter.
 func (g *Guard) SetTimeout(d time.Duration) {
 	if d <= 0 {
 		d = defaultTimeout
@@ -136,15 +141,16 @@ func (g *Guard) SetTimeout(d time.Duration) {
 	g.timeout.Store(int64(d))
 }
 
-// State returns the current state with one atomic load. It is Open until a probe has begun, even if the open time
-// is over.
+// State returns the current state with one atomic load. It is Open until a probe has begun, even if
+// the open time is over.
 func (g *Guard) State() State { return State(g.state.Load()) }
 
-// Ready reports whether an attempt would be let through: the Guard is closed, or its open time is over and no probe
-// is under way. It takes no lock, so Begin may still refuse.
+// Ready reports whether an attempt would be let through: the Guard is closed, or its open time is
+// over and no probe is under way. It takes no lock, so Begin may still refuse.
 func (g *Guard) Ready() bool { return g.ReadyAt(g.now()) }
 
-// ReadyAt is Ready at a time since Options.Base. It saves a caller that has read the clock most of Ready's cost.
+// ReadyAt is Ready at a time since Options.Base. It saves a caller that has read the clock most of
+// Ready's cost.
 func (g *Guard) ReadyAt(now time.Duration) bool {
 	switch g.State() {
 	case Closed:
@@ -158,14 +164,16 @@ func (g *Guard) ReadyAt(now time.Duration) bool {
 
 func (g *Guard) now() time.Duration { return time.Since(g.base) }
 
-// Begin starts an attempt. It reports false if the node must not be called now. If the attempt has not ended after
-// Options.Timeout, the Guard ends it as a failure and calls expired (unless it is nil) on a goroutine of the timer:
-// once, without a lock, and before OnChange gets the change of state.
+// Begin starts an attempt. It reports false if the node must not be called now. If the attempt has
+// not ended after Options.Timeout, the Guard ends it as a failure and calls expired (unless it is
+// nil) on a goroutine of the timer: once, without a lock, and before OnChange gets the change of
+// state.
 func (g *Guard) Begin(expired func()) (*Attempt, bool) { return g.BeginAgain(nil, expired) }
 
-// BeginAgain is Begin for a caller that has an Attempt of this Guard which is over. It may return the same one, started
-// anew, to save the allocation of an Attempt and its timer. Nothing else may use the old Attempt any more. An old
-// Attempt of nil, or one that its timer has ended, is not reused.
+// BeginAgain is Begin for a caller that has an Attempt of this Guard which is over. It may return
+// the same one, started anew, to save the allocation of an Attempt and its timer. Nothing else may
+// use the old Attempt any more. An old Attempt of nil, or one that its timer has ended, is not
+// reused.
 func (g *Guard) BeginAgain(old *Attempt, expired func()) (*Attempt, bool) {
 	a := g.admit(old, expired)
 	g.deliver()
@@ -201,8 +209,9 @@ func (g *Guard) admit(old *Attempt, expired func()) *Attempt {
 	return a
 }
 
-// Answered tells the Guard that the node has answered a call whose attempt is over. Late as the answer is, the node is
-// there: failures before count no more, and an open breaker closes. It does nothing while a probe is under way.
+// Answered tells the Guard that the node has answered a call whose attempt is over. Late as the
+// answer is, the node is there: failures before count no more, and an open breaker closes. It does
+// nothing while a probe is under way.
 func (g *Guard) Answered() {
 	g.mu.Lock()
 	if g.State() != Probing {
@@ -218,7 +227,8 @@ func (g *Guard) Answered() {
 	g.deliver()
 }
 
-// ProbeAt returns from when on a probe is let through, since Options.Base. It means something while the Guard is Open.
+// ProbeAt returns from when on a probe is let through, since Options.Base. It means something while
+// the Guard is Open.
 func (g *Guard) ProbeAt() time.Duration { return time.Duration(g.probeAt.Load()) }
 
 // readyToTrip is called by gobreaker, under both locks, after a failure while it is closed.
@@ -227,11 +237,13 @@ func (g *Guard) readyToTrip(c gobreaker.Counts) bool {
 	return g.class == Misconfigured || c.ConsecutiveFailures >= maxFailures
 }
 
-// onStateChange is called by gobreaker, under both locks, after a change of its state. Calling gobreaker from here
-// would deadlock (gobreaker #37), also in a user's callback, so events are queued.
+// onStateChange is called by gobreaker, under both locks, after a change of its state. Calling
+// gobreaker from here would deadlock (gobreaker #37), also in a user's callback, so events are
+// queued.
 //
-// gobreaker becomes half-open as soon as anything asks it after its open time, even the late end of an attempt that
-// began before. So half-open alone is not Probing: that begins with an attempt, in admit.
+// gobreaker becomes half-open as soon as anything asks it after its open time, even the late end of
+// an attempt that began before. So half-open alone is not Probing: that begins with an attempt, in
+// admit.
 func (g *Guard) onStateChange(_ string, _, to gobreaker.State) {
 	g.halfOpen = to == gobreaker.StateHalfOpen
 	switch to {
@@ -245,9 +257,9 @@ func (g *Guard) onStateChange(_ string, _, to gobreaker.State) {
 	}
 }
 
-// openTime draws how long the breaker is open: three to five quarters of firstOpen, doubled each time that it opens
-// again, and from the fifth time on at least minOpen and less than minOpen + openJitter. Whatever Uniform returns, NaN
-// included.
+// openTime draws how long the breaker is open: three to five quarters of firstOpen, doubled each
+// time that it opens again, and from the fifth time on at least minOpen and less than minOpen +
+// openJitter. Whatever Uniform returns, NaN included.
 func (g *Guard) openTime() time.Duration {
 	u := g.uniform()
 	if !(u >= 0 && u < 1) {
@@ -267,8 +279,8 @@ func (g *Guard) setState(to State, err error) {
 	}
 }
 
-// deliver calls OnChange for each queued event, unless another goroutine is doing so: that one delivers all. If
-// OnChange panics, the next call delivers the rest.
+// deliver calls OnChange for each queued event, unless another goroutine is doing so: that one
+// delivers all. If OnChange panics, the next call delivers the rest.
 func (g *Guard) deliver() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

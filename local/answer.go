@@ -15,8 +15,8 @@ type UnderWay struct {
 	Lives, LikelyLives bool
 }
 
-// UnderWay describes the call seq, which named the bucket epoch. Of a call that is not under way any more it tells nothing but
-// whether the bucket lives.
+// UnderWay describes the call seq, which named the bucket epoch. Of a call that is not under way
+// any more it tells nothing but whether the bucket lives.
 func (b *Bucket) UnderWay(now time.Duration, seq, epoch int64) (u UnderWay) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -26,7 +26,8 @@ func (b *Bucket) UnderWay(now time.Duration, seq, epoch int64) (u UnderWay) {
 	return u
 }
 
-// Accept ends the call seq with Redis' answer. It reports accepted false, and does nothing, if that call was given up.
+// Accept ends the call seq with Redis' answer. It reports accepted false, and does nothing, if that
+// call was given up.
 func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effect, accepted bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,8 +96,9 @@ func levelLeft(c Call, r lua.Reply) int64 {
 	return 0
 }
 
-// Late ends the call seq, which reached the node after its deadline: nothing was done, and the node's clock is known
-// better now. The call is made a second time; if that is late too, it has failed.
+// Late ends the call seq, which reached the node after its deadline: nothing was done, and the
+// node's clock is known better now. The call is made a second time; if that is late too, it has
+// failed.
 func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -127,13 +129,14 @@ func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 	return b.send()
 }
 
-// Rejected ends the call seq, which was refused because of its bucket alone: another program has written to it, it is
-// damaged, or what the call says can never be accepted.
+// Rejected ends the call seq, which was refused because of its bucket alone: another program has
+// written to it, it is damaged, or what the call says can never be accepted.
 //
-// It is like Fail, but what was to be settled is given up the third time in a row, because every later call would carry
-// it and fail too. A retired bucket gives it up at once: there is nowhere to go, and closing a process would wait for
-// nothing until the lease ends. Tokens are burnt, so nothing is minted. It reports the debt that is forgiven. Those who
-// wait look again once there is nothing left to settle: what they ask for may well be granted.
+// It is like Fail, but what was to be settled is given up the third time in a row, because every
+// later call would carry it and fail too. A retired bucket gives it up at once: there is nowhere to
+// go, and closing a process would wait for nothing until the lease ends. Tokens are burnt, so
+// nothing is minted. It reports the debt that is forgiven. Those who wait look again once there is
+// nothing left to settle: what they ask for may well be granted.
 func (b *Bucket) Rejected(now time.Duration, seq int64) (e Effect, forgiven int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -167,12 +170,14 @@ func (b *Bucket) Rejected(now time.Duration, seq int64) (e Effect, forgiven int6
 	return b.next(now), forgiven
 }
 
-// Fail ends the call seq without an answer: it timed out or broke. What it asked for may have been done; what the next
-// call states settles that. Everybody who waits gets Unavailable, and the key asks no more for a while.
+// Fail ends the call seq without an answer: it timed out or broke. What it asked for may have been
+// done; what the next call states settles that. Everybody who waits gets Unavailable, and the key
+// asks no more for a while.
 //
-// again has it asked again as soon as it asks at all, which is within a second, though no request wants it. Leases make
-// calls rare: if each call waited for the next request, three rare requests would have to find out that Redis is gone,
-// and a lease could end before anybody knew that it was not renewed.
+// again has it asked again as soon as it asks at all, which is within a second, though no request
+// wants it. Leases make calls rare: if each call waited for the next request, three rare requests
+// would have to find out that Redis is gone, and a lease could end before anybody knew that it was
+// not renewed.
 func (b *Bucket) Fail(now time.Duration, seq int64, again bool) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -188,9 +193,9 @@ func (b *Bucket) Fail(now time.Duration, seq int64, again bool) Effect {
 	return b.next(now)
 }
 
-// retries is how many failed calls in a row are followed by another that no request asks for: as many as open a
-// breaker. After that either the breaker is open, or the node answers others and this key can wait until somebody wants
-// it.
+// retries is how many failed calls in a row are followed by another that no request asks for: as
+// many as open a breaker. After that either the breaker is open, or the node answers others and
+// this key can wait until somebody wants it.
 const retries = 3
 
 // maxFailures bounds the count of failures, so that a pause doubled as often fits a time.Duration.
@@ -212,7 +217,8 @@ func (b *Bucket) fail(now time.Duration, c Call, reason Reason) {
 	b.deliver()
 }
 
-// Probe asks for a call that finds out whether Redis answers again. Nobody waits for it, and it settles the debt.
+// Probe asks for a call that finds out whether Redis answers again. Nobody waits for it, and it
+// settles the debt.
 func (b *Bucket) Probe() Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -223,9 +229,10 @@ func (b *Bucket) Probe() Effect {
 	return b.send()
 }
 
-// Drop takes the bucket out of the queue because its node's breaker lets nothing through. Those who wait get Unavailable.
-// The key asks again after a part of its period, so that not all keys come at once when the breaker closes. A period
-// may be a minute, but no key waits longer than after a failure.
+// Drop takes the bucket out of the queue because its node's breaker lets nothing through. Those who
+// wait get Unavailable. The key asks again after a part of its period, so that not all keys come at
+// once when the breaker closes. A period may be a minute, but no key waits longer than after a
+// failure.
 func (b *Bucket) Drop(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()

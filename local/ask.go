@@ -6,8 +6,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Ask decides over n tokens, 1 ≤ n ≤ Cap, when Take and Refuse did not. Waiting means that w waits, until its
-// outcome comes through w.C or [Bucket.Leave] takes it out. until is when the caller stops waiting.
+// Ask decides over n tokens, 1 ≤ n ≤ Cap, when Take and Refuse did not. Waiting means that w waits,
+// until its outcome comes through w.C or [Bucket.Leave] takes it out. until is when the caller
+// stops waiting.
 func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter) (Outcome, Effect) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -51,8 +52,9 @@ func (b *Bucket) Leave(w *Waiter) bool {
 	return true
 }
 
-// Renew asks for a renewal in the background, after a decision found the pot at its low-water mark. Only a decision may
-// ask: renewals that replies ask for would starve a hot process that moves about.
+// Renew asks for a renewal in the background, after a decision found the pot at its low-water mark.
+// Only a decision may ask: renewals that replies ask for would starve a hot process that moves
+// about.
 func (b *Bucket) Renew(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -62,9 +64,9 @@ func (b *Bucket) Renew(now time.Duration) Effect {
 	return b.send()
 }
 
-// Reserve keeps n tokens for a caller who was refused, waits, and asks again at until: what is held, and what comes
-// next. Others are refused until there is more. So who asks for little at a time does not use up what others wait for.
-// It lasts until it is called with 0 tokens.
+// Reserve keeps n tokens for a caller who was refused, waits, and asks again at until: what is
+// held, and what comes next. Others are refused until there is more. So who asks for little at a
+// time does not use up what others wait for. It lasts until it is called with 0 tokens.
 func (b *Bucket) Reserve(n int64, until time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -77,9 +79,10 @@ func (b *Bucket) Reserve(n int64, until time.Duration) {
 	b.hot.openPot(b.pending.count())
 }
 
-// Earliest reports when n tokens can be there at the earliest, by what is held here, by the level that Redis was last
-// seen to have and by the refill. What others give back may come sooner. It reports known false if Redis granted all
-// that was asked for and told of no level that was too low since: the bucket may be full.
+// Earliest reports when n tokens can be there at the earliest, by what is held here, by the level
+// that Redis was last seen to have and by the refill. What others give back may come sooner. It
+// reports known false if Redis granted all that was asked for and told of no level that was too low
+// since: the bucket may be full.
 func (b *Bucket) Earliest(now time.Duration, n int64) (at time.Duration, known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,8 +107,9 @@ func (b *Bucket) Earliest(now time.Duration, n int64) (at time.Duration, known b
 	return max(d.ready(n), now), true
 }
 
-// Credit asks for n tokens to be given to the bucket: 1 ≤ n ≤ 2⁴⁰ for a token bucket, or Fill. It is filled no further
-// than to its room. The outcome (Granted if it is done, Unavailable, Outdated) comes through w.C.
+// Credit asks for n tokens to be given to the bucket: 1 ≤ n ≤ 2⁴⁰ for a token bucket, or Fill. It
+// is filled no further than to its room. The outcome (Granted if it is done, Unavailable, Outdated)
+// comes through w.C.
 func (b *Bucket) Credit(w *Waiter, n int64) (Outcome, Effect) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -125,8 +129,8 @@ func (b *Bucket) awaited() bool {
 	return b.pending.count() > 0 || b.pending.crediting() > 0
 }
 
-// ByFailMode decides over n tokens, 1 ≤ n ≤ Cap, by the fail mode, because Redis does not answer. fleet is the number of
-// processes that share the limit. In every mode a lease is spent first.
+// ByFailMode decides over n tokens, 1 ≤ n ≤ Cap, by the fail mode, because Redis does not answer.
+// fleet is the number of processes that share the limit. In every mode a lease is spent first.
 func (b *Bucket) ByFailMode(now time.Duration, n, fleet int64) Outcome {
 	if v, ok := b.hot.TryFailMode(now, n); ok {
 		b.hot.CountFailMode(n)
@@ -193,8 +197,8 @@ func (b *Bucket) ForeseeFailMode(now time.Duration, n, fleet int64) Outcome {
 	return b.hot.decided(FallbackSpent, Failover, left, retry)
 }
 
-// FallbackNotSpent takes back that the fallback refused n tokens, because the caller waits and asks again. It reports
-// false, and notes nothing, if the bucket is closed: look the key up again.
+// FallbackNotSpent takes back that the fallback refused n tokens, because the caller waits and asks
+// again. It reports false, and notes nothing, if the bucket is closed: look the key up again.
 func (b *Bucket) FallbackNotSpent(n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

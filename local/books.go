@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// nearPart: a key is near its limit while less than one in nearPart of its tokens is left. See Policy.NearLimit.
+// nearPart: a key is near its limit while less than one in nearPart of its tokens is left. See
+// Policy.NearLimit.
 const nearPart = 5
 
 // account brings fallback and demand up to date with what was admitted and asked for.
@@ -45,8 +46,9 @@ func (b *Bucket) bookOpened(at time.Duration, opened int64) {
 	b.owe(at, opened, 0)
 }
 
-// owe notes that n tokens were admitted at a time, and that no refill pays certain of them. It forgets at once what no
-// bucket would count by now if it had been charged at the time. Whoever admits everything can admit that much.
+// owe notes that n tokens were admitted at a time, and that no refill pays certain of them. It
+// forgets at once what no bucket would count by now if it had been charged at the time. Whoever
+// admits everything can admit that much.
 func (b *Bucket) owe(at time.Duration, n, certain int64) {
 	f := &b.needLease().outage
 	if n == 0 {
@@ -69,7 +71,8 @@ func (b *Bucket) owe(at time.Duration, n, certain int64) {
 	}
 }
 
-// refund puts n tokens that were counted at a stamp among those that are to be refunded, or burns them.
+// refund puts n tokens that were counted at a stamp among those that are to be refunded, or burns
+// them.
 func (b *Bucket) refund(n int64, s *Stamp) {
 	l := &b.needLease().ledger
 	if b.hot.denied.windows().refundAt(n, s, b.Policy().Call.Algorithm) {
@@ -95,8 +98,8 @@ func (b *Bucket) setFleet(now time.Duration, fleet int64) {
 	}
 }
 
-// fold takes out of the counts what the bucket counted by the fail mode, or because the rule is Blocked, if p has
-// another one, and reports it.
+// fold takes out of the counts what the bucket counted by the fail mode, or because the rule is
+// Blocked, if p has another one, and reports it.
 func (b *Bucket) fold(now time.Duration, p *Policy) (folded Stats) {
 	old := b.Policy()
 	if (p.Rule == Blocked) != (old.Rule == Blocked) { // all that was refused, but by the fallback
@@ -141,7 +144,8 @@ func (b *Bucket) Stats() Stats {
 	return s
 }
 
-// Generation tells [Bucket.Return] whether tokens may go back into the pot. Read it before they are taken.
+// Generation tells [Bucket.Return] whether tokens may go back into the pot. Read it before they are
+// taken.
 func (b *Bucket) Generation() int64 {
 	if b.hot.ready.Load() {
 		return b.hot.lease.generation()
@@ -151,12 +155,13 @@ func (b *Bucket) Generation() int64 {
 	return b.hot.lease.generation()
 }
 
-// Return gives n tokens back that were admitted and then not used. They go into the pot only if no call has left
-// since gen was read: such a call reported them as spent, and others may be using their place. Otherwise they go back
-// to Redis, within 50 ms and once: what is lost on the way is burnt. s is when they were counted; see [Waiter].
+// Return gives n tokens back that were admitted and then not used. They go into the pot only if no
+// call has left since gen was read: such a call reported them as spent, and others may be using
+// their place. Otherwise they go back to Redis, within 50 ms and once: what is lost on the way is
+// burnt. s is when they were counted; see [Waiter].
 //
-// It reports false, and does nothing, if this bucket is closed: look the key up again and give them back there, as
-// FromRedis, in the generation that it has now.
+// It reports false, and does nothing, if this bucket is closed: look the key up again and give them
+// back there, as FromRedis, in the generation that it has now.
 func (b *Bucket) Return(now time.Duration, n int64, from Source, gen int64, s *Stamp) (Effect, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -186,13 +191,14 @@ func (b *Bucket) Return(now time.Duration, n int64, from Source, gen int64, s *S
 	return Effect{}, true
 }
 
-// Charge charges n more tokens for a request that turned out to cost more. It takes what this process has leased, and
-// the rest becomes a debt: a lease that went on admitting beside a debt that Redis forgives would be worth many times
-// its tokens. The bucket may go below zero. It charges no more than a full bucket has above the largest debt.
+// Charge charges n more tokens for a request that turned out to cost more. It takes what this
+// process has leased, and the rest becomes a debt: a lease that went on admitting beside a debt
+// that Redis forgives would be worth many times its tokens. The bucket may go below zero. It
+// charges no more than a full bucket has above the largest debt.
 //
-// It reports what it took of the lease, which counts as spent, and what it forgives of n. What the bucket itself
-// forgives, because it was not full, Redis tells. It reports ok false, and charges nothing, if this bucket is closed:
-// look the key up again.
+// It reports what it took of the lease, which counts as spent, and what it forgives of n. What the
+// bucket itself forgives, because it was not full, Redis tells. It reports ok false, and charges
+// nothing, if this bucket is closed: look the key up again.
 func (b *Bucket) Charge(now time.Duration, n int64) (e Effect, taken, forgiven int64, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -209,15 +215,16 @@ func (b *Bucket) Charge(now time.Duration, n int64) (e Effect, taken, forgiven i
 	return b.next(now), taken, n - charged, true
 }
 
-// Peek reports what is known here: the tokens held, and the level in Redis by the last reply and the refill since.
+// Peek reports what is known here: the tokens held, and the level in Redis by the last reply and
+// the refill since.
 func (b *Bucket) Peek(now time.Duration) (held, level int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.hot.lease.live(now), b.hot.levelAt(now)
 }
 
-// LastUse returns when Redis was last asked by the bucket's policy, or when its lease ends if that is later. It reports
-// false if it was never asked.
+// LastUse returns when Redis was last asked by the bucket's policy, or when its lease ends if that
+// is later. It reports false if it was never asked.
 func (b *Bucket) LastUse(now time.Duration) (at time.Duration, asked bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

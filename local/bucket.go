@@ -8,15 +8,16 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Bucket is the process' side of one bucket: its lease, and what it knows of the bucket in Redis. Make it with
-// [Bucket.Init]. All methods may be called concurrently.
+// Bucket is the process' side of one bucket: its lease, and what it knows of the bucket in Redis.
+// Make it with [Bucket.Init]. All methods may be called concurrently.
 //
-// It is made of parts that each keep their own invariants, and is small, because a process may keep a million. What only
-// some buckets need is allocated when it is needed: a lease state with the first lease or debt, a pending state while
-// somebody waits or a call is under way, a denial with a refusal. Each of these may be nil, and its methods answer for
-// that.
+// It is made of parts that each keep their own invariants, and is small, because a process may keep
+// a million. What only some buckets need is allocated when it is needed: a lease state with the
+// first lease or debt, a pending state while somebody waits or a call is under way, a denial with a
+// refusal. Each of these may be nil, and its methods answer for that.
 //
-// It fills a size class of the allocator together with what internal/engine adds (240 of 256 bytes).
+// It fills a size class of the allocator together with what internal/engine adds (240 of 256
+// bytes).
 type Bucket struct {
 	hot Hot
 
@@ -96,9 +97,10 @@ func (b *Bucket) sendAfterBackOff(now time.Duration) Effect {
 	return Effect{Check: b.hot.lease.backOffEnd()}
 }
 
-// deliver ends a step that may have served somebody. It releases the pending state if nothing is left in it, and lets
-// takers at the pot if nobody waits. Only then it delivers the outcomes: a caller who asks again at once finds the pot
-// open, and what came with its outcome does not refuse it.
+// deliver ends a step that may have served somebody. It releases the pending state if nothing is
+// left in it, and lets takers at the pot if nobody waits. Only then it delivers the outcomes: a
+// caller who asks again at once finds the pot open, and what came with its outcome does not refuse
+// it.
 func (b *Bucket) deliver() {
 	p := b.pending
 	if p == nil {
@@ -151,8 +153,8 @@ func (b *Bucket) next(now time.Duration) Effect {
 	return Effect{Check: max(check, now+minIdle)}
 }
 
-// owesNothing reports that nothing is owed in either direction. A debt may be owed: it waits for the next call, because
-// what is refilled meanwhile pays it. But a retired bucket has no next call.
+// owesNothing reports that nothing is owed in either direction. A debt may be owed: it waits for
+// the next call, because what is refilled meanwhile pays it. But a retired bucket has no next call.
 func (b *Bucket) owesNothing(now time.Duration) bool {
 	l := b.hot.lease
 	switch {

@@ -10,18 +10,19 @@ import (
 )
 
 const (
-	// maxShards is the largest number of shards, each with a lock of its own. Sixteen are enough that two cores of a
-	// hundred rarely meet. They are few enough that the least recently used key of a shard is close to that of the
-	// cache.
+	// maxShards is the largest number of shards, each with a lock of its own. Sixteen are enough
+	// that two cores of a hundred rarely meet. They are few enough that the least recently used key
+	// of a shard is close to that of the cache.
 	maxShards = 16
 
-	// minShard is the smallest number of keys of a shard. With fewer, chance would fill one shard long before the
-	// others.
+	// minShard is the smallest number of keys of a shard. With fewer, chance would fill one shard
+	// long before the others.
 	minShard = 256
 
-	// leavingPart: one in leavingPart of a shard's keys may be on its way out at a time. An evicted bucket needs a
-	// round trip to give its lease back. What does not fit is burnt, unless somebody waits for it: there are no more of
-	// those than requests under way, each of which takes more memory than a bucket.
+	// leavingPart: one in leavingPart of a shard's keys may be on its way out at a time. An evicted
+	// bucket needs a round trip to give its lease back. What does not fit is burnt, unless somebody
+	// waits for it: there are no more of those than requests under way, each of which takes more
+	// memory than a bucket.
 	leavingPart = 8
 )
 
@@ -36,11 +37,13 @@ type Cached[T any] interface {
 	awaited() bool
 }
 
-// Cache finds buckets by name and bounds their number: it evicts the least recently used one. An evicted bucket gives
-// back what it holds before it is forgotten, and is found again until then. All methods may be called concurrently.
+// Cache finds buckets by name and bounds their number: it evicts the least recently used one. An
+// evicted bucket gives back what it holds before it is forgotten, and is found again until then.
+// All methods may be called concurrently.
 //
-// A bucket that is asked for often is found through the front table, without a lock. That counts as a use only once in
-// a while. The owner calls [Cache.Touch] when it sends something for a bucket, and that is often enough.
+// A bucket that is asked for often is found through the front table, without a lock. That counts as
+// a use only once in a while. The owner calls [Cache.Touch] when it sends something for a bucket,
+// and that is often enough.
 type Cache[T any, B Cached[T]] struct {
 	seed   maphash.Seed
 	salt   uint64 // of Owner
@@ -49,20 +52,21 @@ type Cache[T any, B Cached[T]] struct {
 	front  front[T]
 }
 
-// Owner is what a cache needs from its user. New and Closed are called with a lock held: they must be quick and must
-// not call the cache.
+// Owner is what a cache needs from its user. New and Closed are called with a lock held: they must
+// be quick and must not call the cache.
 type Owner[T any, B Cached[T]] struct {
 	New    func(ID) B          // makes a bucket
 	Evict  func(b B, e Effect) // carries out what an evicted bucket asks for
 	Closed func(b B)           // notes that b was closed and forgotten
 
-	// Salt makes names hash alike in every run, for a simulation that repeats exactly; 0 is for a random salt. Leave it
-	// 0 in a service: someone who knows it can choose names that share a shard.
+	// Salt makes names hash alike in every run, for a simulation that repeats exactly; 0 is for a
+	// random salt. Leave it 0 in a service: someone who knows it can choose names that share a
+	// shard.
 	Salt uint64
 }
 
-// shard is a part of a cache. Its keys are hashes, which take half of the memory that names would. Two names of the
-// same hash, once in 2⁶⁴ pairs, take turns: each evicts the other.
+// shard is a part of a cache. Its keys are hashes, which take half of the memory that names would.
+// Two names of the same hash, once in 2⁶⁴ pairs, take turns: each evicts the other.
 type shard[T any, B Cached[T]] struct {
 	mu      sync.Mutex
 	lru     *simplelru.LRU[uint64, B]
@@ -91,8 +95,8 @@ func NewCache[T any, B Cached[T]](keys int, owner Owner[T, B]) *Cache[T, B] {
 	return c
 }
 
-// Hash returns the hash of a name in this cache. Its low bits choose the slots in the front table, its high bits the
-// shard. Nobody outside the process knows it.
+// Hash returns the hash of a name in this cache. Its low bits choose the slots in the front table,
+// its high bits the shard. Nobody outside the process knows it.
 func (c *Cache[T, B]) Hash(id ID) uint64 {
 	if c.salt != 0 {
 		return Hash(c.salt, id)
@@ -104,9 +108,9 @@ func (c *Cache[T, B]) shard(hash uint64) *shard[T, B] {
 	return &c.shards[(hash>>32)*uint64(len(c.shards))>>32]
 }
 
-// Hot returns the bucket that is likely asked for most under a policy, or nil if none is known. It may be another
-// policy's. If it [Bucket.Is] the one wanted, the caller saves [Cache.Get], which takes a quarter of a decision: it
-// hashes a key and then waits for each of three loads.
+// Hot returns the bucket that is likely asked for most under a policy, or nil if none is known. It
+// may be another policy's. If it [Bucket.Is] the one wanted, the caller saves [Cache.Get], which
+// takes a quarter of a decision: it hashes a key and then waits for each of three loads.
 func (c *Cache[T, B]) Hot(now time.Duration, policy int) B {
 	if sampled(now) {
 		return nil
@@ -114,8 +118,8 @@ func (c *Cache[T, B]) Hot(now time.Duration, policy int) B {
 	return c.front.hotSlot(policy).Load()
 }
 
-// Get returns the bucket of id, a new one if there is none. It mostly takes no lock, and else one, briefly. It
-// allocates only for a new bucket.
+// Get returns the bucket of id, a new one if there is none. It mostly takes no lock, and else one,
+// briefly. It allocates only for a new bucket.
 func (c *Cache[T, B]) Get(now time.Duration, id ID) B {
 	h := c.Hash(id)
 	if b := c.Lookup(now, h, id); b != nil {
@@ -143,7 +147,8 @@ func (c *Cache[T, B]) get(now time.Duration, h uint64, id ID) B {
 		delete(s.leaving, id)
 		b.revive()
 	} else {
-		// The cache outlives the request. It must neither pin nor trust the memory that the key is part of.
+		// The cache outlives the request. It must neither pin nor trust the memory that the key is
+		// part of.
 		id.Key = strings.Clone(id.Key)
 		b = c.owner.New(id)
 	}
@@ -165,8 +170,8 @@ func (c *Cache[T, B]) get(now time.Duration, h uint64, id ID) B {
 	return b
 }
 
-// Lookup returns the bucket of id, whose hash is h, or nil if there is none. It makes none and mostly takes no lock. It
-// may miss one that has not been asked for lately: see slotsPerName.
+// Lookup returns the bucket of id, whose hash is h, or nil if there is none. It makes none and
+// mostly takes no lock. It may miss one that has not been asked for lately: see slotsPerName.
 func (c *Cache[T, B]) Lookup(now time.Duration, h uint64, id ID) B {
 	p := c.front.slots(h)
 	for i := range p.tags {
@@ -204,8 +209,8 @@ func (c *Cache[T, B]) Find(id ID) (B, bool) {
 	return b, ok
 }
 
-// retire takes b out of use. If it owes nothing it is closed at once. Otherwise it joins those on their way out. If
-// there is no room and nobody waits for it, it burns.
+// retire takes b out of use. If it owes nothing it is closed at once. Otherwise it joins those on
+// their way out. If there is no room and nobody waits for it, it burns.
 func (c *Cache[T, B]) retire(now time.Duration, s *shard[T, B], b B) Effect {
 	id := b.Hot().ID()
 	h := c.Hash(id)
@@ -239,8 +244,8 @@ func (c *Cache[T, B]) Forget(now time.Duration, b B) {
 // Empty retires every bucket, with room for all of them on their way out.
 func (c *Cache[T, B]) Empty(now time.Duration) { c.Retire(now, func(B) bool { return true }) }
 
-// Retire retires every bucket that some reports, with room for all of them on their way out. A shard is locked while
-// some is called: it must be quick and must not call the cache.
+// Retire retires every bucket that some reports, with room for all of them on their way out. A
+// shard is locked while some is called: it must be quick and must not call the cache.
 func (c *Cache[T, B]) Retire(now time.Duration, some func(B) bool) {
 	type step struct {
 		b B
@@ -266,8 +271,8 @@ func (c *Cache[T, B]) Retire(now time.Duration, some func(B) bool) {
 	}
 }
 
-// All calls f for every bucket, with those on their way out, shard by shard. The shard is locked: f must be quick and
-// must not call the cache.
+// All calls f for every bucket, with those on their way out, shard by shard. The shard is locked: f
+// must be quick and must not call the cache.
 func (c *Cache[T, B]) All(f func(B)) {
 	for i := range c.shards {
 		s := &c.shards[i]

@@ -20,14 +20,14 @@ type Conditions struct {
 	Fleet     int64         // processes that share the limit, ≥ 1
 }
 
-// waits reports for how long one must wait to get an answer: a round trip, or half of the Budget if that is less. Far from
-// Redis it is what a slow answer takes.
+// waits reports for how long one must wait to get an answer: a round trip, or half of the Budget if
+// that is less. Far from Redis it is what a slow answer takes.
 func (c *Conditions) waits(p *Policy) time.Duration {
 	return max(min(c.RoundTrip, p.Budget/2), c.Slow)
 }
 
-// Call is what to send, and what has to be known of it when it ends. All that it states is absolute, so a copy does no
-// harm.
+// Call is what to send, and what has to be known of it when it ends. All that it states is
+// absolute, so a copy does no harm.
 type Call struct {
 	lua.Call
 	Policy   *Policy // the policy that it was made under
@@ -51,8 +51,8 @@ type Call struct {
 	settledNow int64  // tokens that the entry gets back
 }
 
-// leases reports whether what the call is granted is a lease. If not, it is for those who wait, and none of it stays
-// here.
+// leases reports whether what the call is granted is a lease. If not, it is for those who wait, and
+// none of it stays here.
 func (c *Call) leases() bool { return !c.Direct && !c.Unleased }
 
 // named reports whether the call says whose it is. Only such a call has Debt, Owed, Seen and Reset.
@@ -81,14 +81,14 @@ func (c Call) Only(i int) Call {
 	return c.By(&p)
 }
 
-// Terms is a call that takes nothing, and tells Redis the limit of the policy: a token bucket refills by the one that it
-// was told last.
+// Terms is a call that takes nothing, and tells Redis the limit of the policy: a token bucket
+// refills by the one that it was told last.
 func (p *Policy) Terms(c Conditions) lua.Call {
 	call := p.Call
 	call.Bucket, call.Phase, call.Fleet = c.Bucket, c.Phase, max(c.Fleet, 1)
 	return call
 }
 
-// refundDelay is how long refunded tokens wait for another call of their key to ride on. With a call's own time they
-// are back within 50 ms.
+// refundDelay is how long refunded tokens wait for another call of their key to ride on. With a
+// call's own time they are back within 50 ms.
 const refundDelay = 25 * time.Millisecond

@@ -6,8 +6,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Begin says what to send now that the queue's turn has come. The call that it returns must end with Accept, Late or
-// Fail. A call of Seq 0 means that nothing is to be sent any more; only then there is an Effect.
+// Begin says what to send now that the queue's turn has come. The call that it returns must end
+// with Accept, Late or Fail. A call of Seq 0 means that nothing is to be sent any more; only then
+// there is an Effect.
 func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,8 +48,8 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	return m.call, Effect{}
 }
 
-// Report has Redis told what is spent of the lease and what is owed, and reports false if there is neither: what comes has
-// no room before, and what is owed does not begin to be paid.
+// Report has Redis told what is spent of the lease and what is owed, and reports false if there is
+// neither: what comes has no room before, and what is owed does not begin to be paid.
 func (b *Bucket) Report(now time.Duration) (e Effect, news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,9 +65,9 @@ func (b *Bucket) Report(now time.Duration) (e Effect, news bool) {
 // dryLease is the lease id of a dry run of a direct take, which has none: no process has it.
 const dryLease = "?"
 
-// DryRun is the call that Redis would be asked for n tokens by now, as a dry run: Redis says what it would answer, and
-// nothing changes. It reports false if Redis would not be asked, because calls have failed of late. c.Seq is that of the
-// last call of the process.
+// DryRun is the call that Redis would be asked for n tokens by now, as a dry run: Redis says what
+// it would answer, and nothing changes. It reports false if Redis would not be asked, because calls
+// have failed of late. c.Seq is that of the last call of the process.
 func (b *Bucket) DryRun(now time.Duration, n int64, c Conditions) (call Call, asks bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -80,7 +81,8 @@ func (b *Bucket) DryRun(now time.Duration, n int64, c Conditions) (call Call, as
 	return m.dryRun(n), true
 }
 
-// Foreseen is the outcome on n tokens by Redis' answer to a dry run. Left is what remains before they are taken.
+// Foreseen is the outcome on n tokens by Redis' answer to a dry run. Left is what remains before
+// they are taken.
 func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Outcome {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -112,7 +114,8 @@ func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Outco
 
 // composer makes one call of a bucket: what the call is for, and all that it states.
 //
-// A dry run is composed alike, because Redis is asked what it would answer. It leaves the bucket as it is.
+// A dry run is composed alike, because Redis is asked what it would answer. It leaves the bucket as
+// it is.
 type composer struct {
 	b *Bucket
 	Conditions
@@ -142,8 +145,9 @@ func newComposer(b *Bucket, now time.Duration, c Conditions, dry bool) composer 
 	}
 }
 
-// isFar reports whether answers come when those who ask for b have left: after Budget, or after the time of the one who
-// waits least. While nobody waits it is as when somebody last did, unless the node has come closer.
+// isFar reports whether answers come when those who ask for b have left: after Budget, or after the
+// time of the one who waits least. While nobody waits it is as when somebody last did, unless the
+// node has come closer.
 func (c *Conditions) isFar(b *Bucket) bool {
 	p := b.Policy()
 	if c.Slow > p.Budget {
@@ -156,8 +160,8 @@ func (c *Conditions) isFar(b *Bucket) bool {
 	return far || b.pending.count() == 0 && 2*c.RoundTrip > b.hot.leasing.trip() && b.hot.leasing.trip() > 0
 }
 
-// next chooses what the next call is for: a credit, those who wait, what is due, or a renewal. It reports false if
-// nothing is to be sent. What else the call states, state adds.
+// next chooses what the next call is for: a credit, those who wait, what is due, or a renewal. It
+// reports false if nothing is to be sent. What else the call states, state adds.
 func (c *composer) next() bool {
 	b := c.b
 	switch {
@@ -190,7 +194,8 @@ func (c *composer) next() bool {
 	return c.unasked()
 }
 
-// dryRun makes the call for a request of n tokens that waits beside the others. Seq is that of the last call.
+// dryRun makes the call for a request of n tokens that waits beside the others. Seq is that of the
+// last call.
 func (c *composer) dryRun(n int64) Call {
 	c.Seq++
 	c.request(request{first: n, cost: n, n: c.b.pending.count() + 1, last: c.until})
@@ -213,9 +218,9 @@ func (c *composer) dryRun(n int64) Call {
 	return c.call
 }
 
-// fillsAny is a credit that lifts any token bucket to its room from wherever it is: that is never further below zero
-// than the largest debt, a second's refill and what the call charges besides. The limit may be a larger one, by which
-// another process goes.
+// fillsAny is a credit that lifts any token bucket to its room from wherever it is: that is never
+// further below zero than the largest debt, a second's refill and what the call charges besides.
+// The limit may be a larger one, by which another process goes.
 const fillsAny = 3*lua.MostTokens + 1 + maxDebt
 
 // credit makes a call that gives the tokens of all credits that wait, besides what goes back.
@@ -234,7 +239,8 @@ func (c *composer) credit() {
 	}
 }
 
-// requested is what those who wait ask of the call. An answer takes a round trip, or half of the Budget if that is less.
+// requested is what those who wait ask of the call. An answer takes a round trip, or half of the
+// Budget if that is less.
 func (c *composer) requested() request {
 	return c.b.pending.request(c.now, min(c.RoundTrip, c.policy.Budget/2), c.waits(c.policy), c.policy.Cap)
 }
@@ -265,11 +271,11 @@ func (c *composer) request(r request) {
 	}
 }
 
-// takes reports how the call gets tokens for those who wait: by a direct take, or without a lease by a call that settles
-// besides. If neither, they come with a lease. hold is what is held.
+// takes reports how the call gets tokens for those who wait: by a direct take, or without a lease
+// by a call that settles besides. If neither, they come with a lease. hold is what is held.
 //
-// If those who wait are gone when the answer is there, the tokens come with a lease if that is possible: it keeps them
-// for the next.
+// If those who wait are gone when the answer is there, the tokens come with a lease if that is
+// possible: it keeps them for the next.
 func (c *composer) takes(r request, hold int64) (direct, unleased bool) {
 	p, l, single := c.policy, c.b.hot.lease, r.n == 1
 	if !p.Call.Algorithm.Has(lua.Leased) {
@@ -283,12 +289,13 @@ func (c *composer) takes(r request, hold int64) (direct, unleased bool) {
 	if !c.Clock || p.NoLease && !held && (!settles || p.ShortWindow) || single && !c.leasing && !settles && !out {
 		return true, false
 	}
-	// What is leased for a single request keeps its room until the process reports that it is spent.
+	// What is leased for a single request keeps its room until the process reports that it is
+	// spent.
 	return false, p.Unleased || !held && !out && (p.NoLease || single && !c.leasing)
 }
 
-// unasked makes a call that nobody waits for: what is due, a probe, news for Redis, or a renewal. It reports false if
-// there is none to make.
+// unasked makes a call that nobody waits for: what is due, a probe, news for Redis, or a renewal.
+// It reports false if there is none to make.
 func (c *composer) unasked() bool {
 	call, b, p, l := &c.call, c.b, c.policy, c.b.hot.lease
 	hold, probe := call.Hold, b.hot.view.takeProbe()
@@ -342,8 +349,8 @@ func (c *composer) log() (ok bool) {
 	return ok || probe
 }
 
-// settle adds to a call of a log an entry that cost less, and what is owed. It reports whether there is a call to make,
-// made says that there is one anyway.
+// settle adds to a call of a log an entry that cost less, and what is owed. It reports whether
+// there is a call to make, made says that there is one anyway.
 func (c *composer) settle(made bool) bool {
 	call, b := &c.call, c.b
 	if w := b.hot.denied.windows(); w != nil && len(w.settle) > 0 { // nil if the bucket was closed while a dry run was queued
@@ -360,7 +367,8 @@ func (c *composer) settle(made bool) bool {
 	return made
 }
 
-// state adds what does not depend on what the call is for: from whom, to which bucket, by when, and what is owed.
+// state adds what does not depend on what the call is for: from whom, to which bucket, by when, and
+// what is owed.
 func (c *composer) state() {
 	call, b := &c.call, c.b
 	call.Seq, call.Bucket, call.Phase = c.Seq, c.Bucket, c.Phase
@@ -388,8 +396,8 @@ func (c *composer) state() {
 	}
 }
 
-// record adds to a call that is not direct what a lease's record needs to know: which reply was accepted last, and what
-// is owed.
+// record adds to a call that is not direct what a lease's record needs to know: which reply was
+// accepted last, and what is owed.
 func (c *composer) record() {
 	call, b, l := &c.call, c.b, c.b.hot.lease
 	call.Lease, call.Ack = c.Lease, c.Seq-1 // whatever an earlier state of this key was granted counts as spent
@@ -404,12 +412,13 @@ func (c *composer) record() {
 	l = b.needLease()
 	l.ack = call.Ack
 	if call.Hold > 0 {
-		// The record ends one ttl after this call is executed, even if its reply is lost and an earlier, longer ttl was
-		// accepted. From now on the pot lives no longer than that.
+		// The record ends one ttl after this call is executed, even if its reply is lost and an
+		// earlier, longer ttl was accepted. From now on the pot lives no longer than that.
 		l.pot.endBy(c.now + usable(call.ttl))
 	}
-	// The call may be executed until its deadline, and its record then lives for one ttl. A call that only gives back
-	// puts nothing out. If it prolonged this, a return that always fails would be repeated for ever.
+	// The call may be executed until its deadline, and its record then lives for one ttl. A call
+	// that only gives back puts nothing out. If it prolonged this, a return that always fails would
+	// be repeated for ever.
 	if call.Hold > 0 || call.Want > 0 && call.leases() {
 		l.outUntil = max(l.outUntil, c.until+call.ttl)
 	}

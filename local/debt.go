@@ -8,18 +8,20 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// debt is what was admitted without Redis and is to be charged to the bucket when Redis answers again.
+// debt is what was admitted without Redis and is to be charged to the bucket when Redis answers
+// again.
 //
-// A bucket that nobody could reach was full meanwhile and threw its refill away: that pays for what was admitted
-// without it. A bucket that others could reach threw nothing away, and all of the debt is charged. The bucket counts
-// what it threw away (its overflow). The script charges max(owed, admitted − (overflow − seen)/fleet).
+// A bucket that nobody could reach was full meanwhile and threw its refill away: that pays for what
+// was admitted without it. A bucket that others could reach threw nothing away, and all of the debt
+// is charged. The bucket counts what it threw away (its overflow). The script charges max(owed,
+// admitted − (overflow − seen)/fleet).
 type debt struct {
 	admitted int64 // tokens, since the overflow was last read
 	certain  int64 // part of it that no refill pays: costs that turned out higher. Invariant: 0 ≤ certain ≤ admitted
 }
 
-// maxDebt is the most that one call reports. More is not exact in a double, and Redis would refuse the call. The rest
-// goes with the next call.
+// maxDebt is the most that one call reports. More is not exact in a double, and Redis would refuse
+// the call. The rest goes with the next call.
 const maxDebt = 1 << 52
 
 // report is the part that one call can state.
@@ -34,8 +36,8 @@ func (d *debt) accepted(c Call) {
 	d.certain -= c.certain
 }
 
-// lower takes n tokens off the debt and reports how many it took. It keeps what is certain, and what a call under way
-// reports.
+// lower takes n tokens off the debt and reports how many it took. It keeps what is certain, and
+// what a call under way reports.
 func (d *debt) lower(n, underWay int64) int64 {
 	n = min(n, max(d.admitted-d.certain-underWay, 0))
 	d.admitted -= n
@@ -51,8 +53,9 @@ func (d *debt) cut(most int64) (rest debt) {
 	return rest
 }
 
-// mostOwed is the largest debt that can matter: the one that takes a full bucket as low as it may go, and what may have
-// overflowed since the level was last seen, because that pays. The bucket was refilled for so long.
+// mostOwed is the largest debt that can matter: the one that takes a full bucket as low as it may
+// go, and what may have overflowed since the level was last seen, because that pays. The bucket was
+// refilled for so long.
 func (p *Policy) mostOwed(refilled time.Duration) int64 {
 	most := float64(p.Cap+p.maxDebt()) + p.refill(refilled)
 	if len(p.Call.Also) > 0 { // those are the smallest numbers
@@ -64,8 +67,8 @@ func (p *Policy) mostOwed(refilled time.Duration) int64 {
 	return int64(math.Ceil(min(most, maxDebt)))
 }
 
-// dated is the debt of a window or of a log, by when it was admitted, oldest first. Each piece counts at its last
-// admission.
+// dated is the debt of a window or of a log, by when it was admitted, oldest first. Each piece
+// counts at its last admission.
 type dated []piece
 
 type piece struct {
@@ -74,11 +77,12 @@ type piece struct {
 	since    int64         // the server time in µs that it was reported at; 0 before. From then on it stays as it is
 }
 
-// piecesPerWindow is how many pieces a window has: so much of it later than it was admitted a token counts at most. Each
-// piece is a call, after an outage of a window or more.
+// piecesPerWindow is how many pieces a window has: so much of it later than it was admitted a token
+// counts at most. Each piece is a call, after an outage of a window or more.
 const piecesPerWindow = 4
 
-// add adds tokens to the last piece or a new one, and reports those that are more than any window counts.
+// add adds tokens to the last piece or a new one, and reports those that are more than any window
+// counts.
 func (d *dated) add(at time.Duration, n, certain int64, length time.Duration) (beyond debt) {
 	last := len(*d) - 1
 	if last < 0 || (*d)[last].since > 0 || at-(*d)[last].from >= length {
@@ -117,8 +121,8 @@ func (d *dated) join() {
 	*d = all
 }
 
-// next is the piece to report: the one that was reported and not accepted, or otherwise the latest, because that counts
-// longest if there is no room for all of them. It is nil if there is none.
+// next is the piece to report: the one that was reported and not accepted, or otherwise the latest,
+// because that counts longest if there is no room for all of them. It is nil if there is none.
 func (d dated) next() *piece {
 	if len(d) == 0 {
 		return nil
@@ -129,8 +133,9 @@ func (d dated) next() *piece {
 	return &d[len(d)-1]
 }
 
-// report returns the piece that a call reports, and since when it counts, by the node's clock in µs. Unless that is a
-// dry run, it stays as it is until a reply accepts it, so that repeating does no harm.
+// report returns the piece that a call reports, and since when it counts, by the node's clock in
+// µs. Unless that is a dry run, it stays as it is until a reply accepts it, so that repeating does
+// no harm.
 func (d dated) report(now time.Duration, server int64, dry bool) (admitted, certain, since int64) {
 	p := d.next()
 	if p == nil {
@@ -150,8 +155,8 @@ func (d *dated) accepted() {
 	*d = slices.DeleteFunc(*d, func(p piece) bool { return p.since > 0 })
 }
 
-// lower takes n tokens off that were not used after all, the latest first, and reports how many it took. It keeps what
-// is certain or reported.
+// lower takes n tokens off that were not used after all, the latest first, and reports how many it
+// took. It keeps what is certain or reported.
 func (d *dated) lower(n int64) (lowered int64) {
 	all := *d
 	for i := len(all) - 1; i >= 0; i-- {

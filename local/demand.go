@@ -7,34 +7,35 @@ import (
 )
 
 const (
-	// Time constants of the estimate. It follows a rise within a few renewals, because missing tokens make requests
-	// wait. It forgets slowly, because surplus tokens go back: with a fall of 0.3 s there would be a fifth more calls
-	// (docs/internals/sizing.md).
+	// Time constants of the estimate. It follows a rise within a few renewals, because missing
+	// tokens make requests wait. It forgets slowly, because surplus tokens go back: with a fall of
+	// 0.3 s there would be a fifth more calls (docs/internals/sizing.md).
 	riseTime = 300 * time.Millisecond
 	fallTime = time.Second
 
-	// scarceTime replaces both while Redis has less than is asked for, because what a process wanted a second ago then
-	// counts against those who want it now. Without it, a limit whose demand moves each second is used to 0.92
-	// (docs/internals/sizing.md).
+	// scarceTime replaces both while Redis has less than is asked for, because what a process
+	// wanted a second ago then counts against those who want it now. Without it, a limit whose
+	// demand moves each second is used to 0.92 (docs/internals/sizing.md).
 	scarceTime = 100 * time.Millisecond
 
 	// minInterval is the shortest interval over which a rate is measured.
 	minInterval = time.Millisecond
 )
 
-// demand estimates how many tokens per second this process is asked for, with those that it refuses. The zero value has
-// seen nothing. Invariant: rate is finite and ≥ 0.
+// demand estimates how many tokens per second this process is asked for, with those that it
+// refuses. The zero value has seen nothing. Invariant: rate is finite and ≥ 0.
 type demand struct {
 	rate   float64       // tokens/s
 	at     time.Duration // when it was last brought up to date; 0 never
 	offers int64         // tokens asked for in total by then
 }
 
-// sample brings the estimate up to date. offers is the tokens asked for in total so far; scarce says whether Redis had
-// less than was asked for the last time. A sample counts at most cap tokens: more could not be granted anyway, and one
-// flood must not size the next lease.
+// sample brings the estimate up to date. offers is the tokens asked for in total so far; scarce
+// says whether Redis had less than was asked for the last time. A sample counts at most cap tokens:
+// more could not be granted anyway, and one flood must not size the next lease.
 //
-// It is an exponential average in continuous time: rate += (1 − e^(−Δ/θ))·(x − rate) for the rate x over the last Δ.
+// It is an exponential average in continuous time: rate += (1 − e^(−Δ/θ))·(x − rate) for the rate x
+// over the last Δ.
 func (d *demand) sample(now time.Duration, offers, cap int64, scarce bool) {
 	if d.at == 0 {
 		d.at, d.offers = now, offers
@@ -59,10 +60,12 @@ func (d *demand) sample(now time.Duration, offers, cap int64, scarce bool) {
 // over reports the tokens expected in t.
 func (d *demand) over(t time.Duration) float64 { return d.rate * t.Seconds() }
 
-// maxCost is the largest cost of a single request of late, in tokens. It is 0 if none cost more than 1.
+// maxCost is the largest cost of a single request of late, in tokens. It is 0 if none cost more
+// than 1.
 type maxCost struct{ atomic.Int64 }
 
-// note raises it to n. Of two calls at the same time the lower cost may win: the low-water mark is then a little low.
+// note raises it to n. Of two calls at the same time the lower cost may win: the low-water mark is
+// then a little low.
 func (c *maxCost) note(n int64) {
 	if n > 1 && n > c.Load() {
 		c.Store(n)

@@ -8,9 +8,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// denial is what refusals said: the level that the bucket had, and until when to believe that. It takes costs into
-// account, so an expensive request does not hold back a cheap one, and is not told the cheap one's time. After a short
-// grant everything is denied for a while. A nil denial and the zero value deny nothing.
+// denial is what refusals said: the level that the bucket had, and until when to believe that. It
+// takes costs into account, so an expensive request does not hold back a cheap one, and is not told
+// the cheap one's time. After a short grant everything is denied for a while. A nil denial and the
+// zero value deny nothing.
 //
 // Invariant: it does not change once it is stored in a bucket, because it is read without a lock.
 type denial struct {
@@ -24,8 +25,9 @@ type denial struct {
 	reserved      int64         // tokens that others have to leave; 0 if nobody waits
 	reservedUntil time.Duration // when that caller asks, or a little later
 
-	// If no single refill tells the level, nanos is 0, and each cost that was refused has a step. If one does, nothing is
-	// known about more than bound tokens: what is out in leases leaves no room for them.
+	// If no single refill tells the level, nanos is 0, and each cost that was refused has a step.
+	// If one does, nothing is known about more than bound tokens: what is out in leases leaves no
+	// room for them.
 	steps *steps
 	bound float64
 
@@ -33,14 +35,16 @@ type denial struct {
 	oneUntil time.Duration // refused until then
 	oneAt    time.Duration // it may be there then
 
-	// larger is the key's policy with the limit of another process that governs instead, because it is larger. Leases follow
-	// that, or who asks by a slower rate would ask more often and get most. It is nil while the key's own limit governs.
+	// larger is the key's policy with the limit of another process that governs instead, because it
+	// is larger. Leases follow that, or who asks by a slower rate would ask more often and get
+	// most. It is nil while the key's own limit governs.
 	larger *Policy
 
 	windows *windowState // nil if the policy just refills, else always the same. Kept here for the bucket's size
 }
 
-// denials holds what a bucket knows to be refused. It is read without the mutex, and changed under it.
+// denials holds what a bucket knows to be refused. It is read without the mutex, and changed under
+// it.
 type denials struct{ atomic.Pointer[denial] }
 
 // copy returns a denial to change.
@@ -80,8 +84,8 @@ func (s *denials) windows() *windowState {
 	return nil
 }
 
-// refuses reports whether a request that needs need tokens is denied, and in how long it may be admitted, which is at
-// least 1 µs.
+// refuses reports whether a request that needs need tokens is denied, and in how long it may be
+// admitted, which is at least 1 µs.
 func (d *denial) refuses(now time.Duration, need int64) (retry time.Duration, refused bool) {
 	if d.reserves() { // refused, unless it is known that there is enough for both
 		need += d.reserved
@@ -95,7 +99,8 @@ func (d *denial) refuses(now time.Duration, need int64) (retry time.Duration, re
 	return retry, refused
 }
 
-// lacks is refuses for a caller who waits: without the hold-off, and without what is reserved for such a caller.
+// lacks is refuses for a caller who waits: without the hold-off, and without what is reserved for
+// such a caller.
 func (d *denial) lacks(now time.Duration, need int64) (retry time.Duration, refused bool) {
 	if d == nil {
 		return time.Microsecond, false
@@ -107,8 +112,8 @@ func (d *denial) lacks(now time.Duration, need int64) (retry time.Duration, refu
 	return max(wait, time.Microsecond), d.knows(need) && now < until && wait > 0
 }
 
-// tells reports whether ready says when need tokens may be there. Of other costs it would tell a time that is too early, or
-// that of another cost, so Redis is asked.
+// tells reports whether ready says when need tokens may be there. Of other costs it would tell a
+// time that is too early, or that of another cost, so Redis is asked.
 func (d *denial) tells(need int64) bool {
 	return d != nil && (d.nanos == 0 && float64(need) <= d.level || d.knows(need))
 }
@@ -151,8 +156,8 @@ func (d *denial) wait(now time.Duration, need int64) time.Duration {
 	return d.ready(need) - now
 }
 
-// earliest reports when need tokens can be there at the earliest, if no single refill tells the level. It reports known
-// false if they may be there now.
+// earliest reports when need tokens can be there at the earliest, if no single refill tells the
+// level. It reports known false if they may be there now.
 func (d *denial) earliest(need int64) (at time.Duration, known bool) {
 	if lower, _ := d.steps.around(need); lower != nil {
 		return lower.opens, true
@@ -160,8 +165,9 @@ func (d *denial) earliest(need int64) (at time.Duration, known bool) {
 	return d.ready(need), false
 }
 
-// replied notes what a reply says about what is refused from now on. It reports until when no renewal makes sense. What
-// comes for those who wait and ask again leaves the hold-off of the others as it was.
+// replied notes what a reply says about what is refused from now on. It reports until when no
+// renewal makes sense. What comes for those who wait and ask again leaves the hold-off of the
+// others as it was.
 func (d *denial) replied(p *Policy, c Call, r lua.Reply, now time.Duration) (renewal time.Duration) {
 	short, byOther := r.Grant < c.Want, r.Flags&lua.OtherTerms != 0
 	d.larger = d.larger.with(c.Policy, r.Governs)
@@ -198,12 +204,13 @@ func (d *denial) replied(p *Policy, c Call, r lua.Reply, now time.Duration) (ren
 	return renewal
 }
 
-// leaves reports whether a hold-off leaves something to others, or spares calls. Otherwise Redis has told when to ask.
+// leaves reports whether a hold-off leaves something to others, or spares calls. Otherwise Redis
+// has told when to ask.
 func (d *denial) leaves(c Call, r lua.Reply) bool { return d.nanos > 0 || c.others(r) > 0 }
 
-// holdOffEnd reports until when a process asks for nothing after a short grant to a call: for a period of it, a quarter
-// more or less, so that processes do not ask together. However long a lease lasts, what comes back is seen as soon as
-// after a denial.
+// holdOffEnd reports until when a process asks for nothing after a short grant to a call: for a
+// period of it, a quarter more or less, so that processes do not ask together. However long a lease
+// lasts, what comes back is seen as soon as after a denial.
 func (p *Policy) holdOffEnd(c Call) time.Duration {
 	period := min(c.period, maxOverdrawn)
 	if p.Window > 0 {
@@ -212,22 +219,25 @@ func (p *Policy) holdOffEnd(c Call) time.Duration {
 	return c.sent + p.between(0.75, 1.25, period)
 }
 
-// holdsOff reports whether everything is denied for a while after a short grant. As a rule what is left is for others,
-// or, if nothing was granted, for cheaper requests. A sliding window and a slow limit are asked as long as there is
-// something left: as a window fills up, the grants get smaller and more frequent, down to one token at a time, and
-// nobody is refused before it is full.
+// holdsOff reports whether everything is denied for a while after a short grant. As a rule what is
+// left is for others, or, if nothing was granted, for cheaper requests. A sliding window and a slow
+// limit are asked as long as there is something left: as a window fills up, the grants get smaller
+// and more frequent, down to one token at a time, and nobody is refused before it is full.
 func (p *Policy) holdsOff(r lua.Reply) bool {
 	return r.Level < 1 || r.Grant > 0 && p.Window == 0 && !p.slow()
 }
 
-// refused notes a refusal of least tokens whose reply arrived now. retry is Redis' estimate of when they may be there,
-// negative for never. It also tells the part of a token that the level, a whole number, leaves out.
+// refused notes a refusal of least tokens whose reply arrived now. retry is Redis' estimate of when
+// they may be there, negative for never. It also tells the part of a token that the level, a whole
+// number, leaves out.
 //
-// byOther says that the bucket refills by a larger limit of another process, which this one does not know. Then that
-// estimate is all that is known, and so it is if that is later than the refill: leases leave no room before they end.
+// byOther says that the bucket refills by a larger limit of another process, which this one does
+// not know. Then that estimate is all that is known, and so it is if that is later than the refill:
+// leases leave no room before they end.
 func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Duration, byOther bool) {
 	level := float64(whole)
-	// Others hold tokens if the refill cannot bring what is missing by then, or would bring it sooner.
+	// Others hold tokens if the refill cannot bring what is missing by then, or would bring it
+	// sooner.
 	others := retry > later(p.wait(float64(least-whole)), time.Microsecond) ||
 		retry > 0 && retry < p.wait(float64(least-whole-1))-time.Microsecond
 	if !p.Call.Algorithm.Has(lua.OneLevel) || byOther || others {
@@ -271,8 +281,9 @@ func (d *denial) believe(p *Policy, now, retry time.Duration) {
 	d.until = now + min(retry+p.between(0, 1.0/16, retry), longestDenial)
 }
 
-// granted notes that a call brought tokens, and works out what part of a token it left, which the reply leaves out:
-// others take whole tokens, and the refill is known. It reports false if too little was known before.
+// granted notes that a call brought tokens, and works out what part of a token it left, which the
+// reply leaves out: others take whole tokens, and the refill is known. It reports false if too
+// little was known before.
 func (d *denial) granted(p *Policy, c Call, r lua.Reply, now time.Duration) bool {
 	if d.nanos == 0 || d.until == 0 { // the level was not known, or not to a part of a token
 		return false
@@ -291,9 +302,9 @@ func (d *denial) granted(p *Policy, c Call, r lua.Reply, now time.Duration) bool
 	return true
 }
 
-// correct notes that there were whole tokens when a call was sent that asked for none, if that is not what the refill
-// brought: this process may have given some back, or charged some. These are whole tokens too, so the part of one that
-// the refill brought stays.
+// correct notes that there were whole tokens when a call was sent that asked for none, if that is
+// not what the refill brought: this process may have given some back, or charged some. These are
+// whole tokens too, so the part of one that the refill brought stays.
 func (d *denial) correct(p *Policy, whole int64, sent time.Duration) {
 	if d.nanos == 0 {
 		if d.steps = d.steps.above(whole); float64(whole) < d.level {
@@ -313,8 +324,9 @@ func (d *denial) correct(p *Policy, whole int64, sent time.Duration) {
 	}
 }
 
-// charge notes that n tokens more are owed than the level that was told says. Redis charges whole tokens, and none below the
-// lowest level. If the bucket may be full before it hears of them, some of the refill is lost, and nothing is known.
+// charge notes that n tokens more are owed than the level that was told says. Redis charges whole
+// tokens, and none below the lowest level. If the bucket may be full before it hears of them, some
+// of the refill is lost, and nothing is known.
 func (d *denial) charge(p *Policy, now time.Duration, n int64) {
 	if d.nanos == 0 {
 		d.level, d.steps = d.level-float64(n), nil
@@ -329,7 +341,8 @@ func (d *denial) charge(p *Policy, now time.Duration, n int64) {
 	d.level, d.at = level-min(float64(n), max(math.Floor(level-p.lowest()), 0)), now
 }
 
-// setOne works out what the denial means for one token. It is called last, before the denial is stored.
+// setOne works out what the denial means for one token. It is called last, before the denial is
+// stored.
 func (d *denial) setOne() {
 	ready := d.ready(1)
 	if d.reserved > 0 {

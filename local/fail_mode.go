@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// FailMode decides when Redis does not answer and the lease is used up. [Bucket.ByFailMode] and [Hot.TryFailMode] decide
-// by it, and outage counts by it.
+// FailMode decides when Redis does not answer and the lease is used up. [Bucket.ByFailMode] and
+// [Hot.TryFailMode] decide by it, and outage counts by it.
 type FailMode uint8
 
 // The fail modes.

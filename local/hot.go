@@ -8,10 +8,12 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Hot is the part of a bucket that decisions read without its mutex. A decision by a lease, a known refusal or the fail
-// mode reads its first 64 bytes, which only slower paths write, and adds to a counter.
+// Hot is the part of a bucket that decisions read without its mutex. A decision by a lease, a known
+// refusal or the fail mode reads its first 64 bytes, which only slower paths write, and adds to a
+// counter.
 //
-// What is not atomic here is guarded by the mutex. It stands here because there is room beside ready.
+// What is not atomic here is guarded by the mutex. It stands here because there is room beside
+// ready.
 type Hot struct {
 	policy atomic.Pointer[Policy] // changed under the mutex
 	key    string                 // never changes
@@ -29,8 +31,8 @@ type Hot struct {
 	refused atomic.Int64 // tokens refused by the limit, or while the rule is Blocked by that
 }
 
-// leasing says whether demand pays for a lease. Above leased it does, at a node that answers when those who asked have
-// left, and what is above tells the round trip.
+// leasing says whether demand pays for a lease. Above leased it does, at a node that answers when
+// those who asked have left, and what is above tells the round trip.
 type leasing uint8
 
 const (
@@ -38,7 +40,8 @@ const (
 	leased
 )
 
-// farStep is the unit of the round trip in leasing, which is rounded up. It can tell 2 s, longer than any call takes.
+// farStep is the unit of the round trip in leasing, which is rounded up. It can tell 2 s, longer
+// than any call takes.
 const farStep = 8 * time.Millisecond
 
 // leasedFar is the leasing at a node whose round trip is so long.
@@ -49,7 +52,8 @@ func leasedFar(trip time.Duration) leasing {
 // trip is the round trip to a node that answers when those who asked have left, or 0.
 func (l leasing) trip() time.Duration { return time.Duration(max(l, leased)-leased) * farStep }
 
-// lasting is the period by which a lease that nobody renews is idle, if it is to last for period while it is renewed.
+// lasting is the period by which a lease that nobody renews is idle, if it is to last for period
+// while it is renewed.
 func (l leasing) lasting(period time.Duration) time.Duration {
 	if far := l.trip(); far > 0 { // until more can be there
 		period = max(period, farPeriod) + far
@@ -88,11 +92,12 @@ func (h *Hot) Is(id ID) bool { return h.key == id.Key && h.Policy().Number == id
 // Policy is the policy of the bucket at present; see [Bucket.SetPolicy].
 func (h *Hot) Policy() *Policy { return h.policy.Load() }
 
-// Take takes n ≥ 1 tokens from the pot. It reports false if the lease is over or holds fewer, or if somebody waits.
-// left is what remains, here and in Redis as last seen. renew says that the owner should call [Bucket.Renew].
+// Take takes n ≥ 1 tokens from the pot. It reports false if the lease is over or holds fewer, or if
+// somebody waits. left is what remains, here and in Redis as last seen. renew says that the owner
+// should call [Bucket.Renew].
 //
-// The caller has read now before. A token that is taken by a goroutine that slept in between counts as admitted at now,
-// before the lease's end.
+// The caller has read now before. A token that is taken by a goroutine that slept in between counts
+// as admitted at now, before the lease's end.
 func (h *Hot) Take(now time.Duration, n int64) (left int64, ok, renew bool) {
 	if !h.ready.Load() {
 		return 0, false, false
@@ -125,9 +130,9 @@ func (h *Hot) held(now time.Duration) int64 {
 	return h.lease.pot.live(now)
 }
 
-// Refuse answers a request for n tokens that Take did not have, if it is known to be refused. Like Take it takes no
-// lock, because a key over its limit is often the one that is asked for most. The caller counts the refusal afterwards,
-// with [Hot.CountRefused].
+// Refuse answers a request for n tokens that Take did not have, if it is known to be refused. Like
+// Take it takes no lock, because a key over its limit is often the one that is asked for most. The
+// caller counts the refusal afterwards, with [Hot.CountRefused].
 func (h *Hot) Refuse(now time.Duration, n int64) (Outcome, bool) {
 	d := h.denied.Load()
 	if d == nil {
@@ -144,12 +149,14 @@ func (h *Hot) Refuse(now time.Duration, n int64) (Outcome, bool) {
 	return h.decided(Limited, Local, h.refusedLeft(d, now, held), retry), true
 }
 
-// CountRefused counts n tokens that Refuse refused, or the owner because the rule is Blocked. It is a step of its own,
-// for after the answer is written: an atomic addition waits for all writes before it, and whoever reads an answer that
-// was written a moment ago waits for them too. One wait instead of two is a tenth of a decision.
+// CountRefused counts n tokens that Refuse refused, or the owner because the rule is Blocked. It is
+// a step of its own, for after the answer is written: an atomic addition waits for all writes
+// before it, and whoever reads an answer that was written a moment ago waits for them too. One wait
+// instead of two is a tenth of a decision.
 func (h *Hot) CountRefused(n int64) { h.refused.Add(n) }
 
-// Denied reports whether a request for one token is known to be refused now, and for how long. It takes no lock.
+// Denied reports whether a request for one token is known to be refused now, and for how long. It
+// takes no lock.
 func (h *Hot) Denied(now time.Duration) (retry time.Duration, denied bool) {
 	retry, denied = h.denied.Load().refuses(now, 1)
 	return retry, denied && h.held(now) == 0
@@ -173,16 +180,18 @@ func (h *Hot) Reserved() int64 {
 	return 0
 }
 
-// A caller that waits for tokens and asks again is another kind of request. It sets no hold-off and minds none: it asks
-// when the tokens may be there, for those behind it too. It is counted when it is served.
+// A caller that waits for tokens and asks again is another kind of request. It sets no hold-off and
+// minds none: it asks when the tokens may be there, for those behind it too. It is counted when it
+// is served.
 
 // maxAskers is how many processes may ask for each token that they wait for.
 const maxAskers = 3
 
-// Yield reports how long a process that waits should leave the tokens to the others that lease from the bucket, beyond
-// the time when the next token can be there. active is how many leases are active; see [Waiter.Active]. A few processes
-// only keep out of step, so that none is always the second. If there are more, each asks for its part of the refill:
-// calls per token stay few, whatever their number. It takes no lock.
+// Yield reports how long a process that waits should leave the tokens to the others that lease from
+// the bucket, beyond the time when the next token can be there. active is how many leases are
+// active; see [Waiter.Active]. A few processes only keep out of step, so that none is always the
+// second. If there are more, each asks for its part of the refill: calls per token stay few,
+// whatever their number. It takes no lock.
 func (h *Hot) Yield(active int64) time.Duration {
 	p := h.Policy()
 	switch {
@@ -194,8 +203,8 @@ func (h *Hot) Yield(active int64) time.Duration {
 	return p.between(0.5, 1.5, p.wait(float64(active-maxAskers)))
 }
 
-// TryFailMode is [Bucket.ByFailMode] without the lock, for modes that only count. It reports false if the caller needs
-// that. The caller counts the decision afterwards, with [Hot.CountFailMode].
+// TryFailMode is [Bucket.ByFailMode] without the lock, for modes that only count. It reports false
+// if the caller needs that. The caller counts the decision afterwards, with [Hot.CountFailMode].
 func (h *Hot) TryFailMode(now time.Duration, n int64) (Outcome, bool) {
 	mode := h.Policy().FailMode
 	if mode != FailOpen && mode != FailClosed || !h.ready.Load() {
@@ -215,13 +224,13 @@ func (h *Hot) TryFailMode(now time.Duration, n int64) (Outcome, bool) {
 	return h.decided(Open, Failover, h.remaining(held), 0), true
 }
 
-// CountFailMode counts n tokens that TryFailMode decided over. [Hot.CountRefused] says why that is a step of its
-// own.
+// CountFailMode counts n tokens that TryFailMode decided over. [Hot.CountRefused] says why that is
+// a step of its own.
 func (h *Hot) CountFailMode(n int64) { h.lease.outage.unbooked.Add(n) }
 
-// LastReport reports what Redis said last about a policy that does not just refill: which of its limits, from 1,
-// refused last or else has the least left, and when nothing that was known counts any more. Before Redis said anything
-// both are 0. It takes no lock.
+// LastReport reports what Redis said last about a policy that does not just refill: which of its
+// limits, from 1, refused last or else has the least left, and when nothing that was known counts
+// any more. Before Redis said anything both are 0. It takes no lock.
 func (h *Hot) LastReport(refused bool) (which uint8, clear time.Duration) {
 	w := h.denied.windows()
 	if w == nil {
@@ -234,8 +243,8 @@ func (h *Hot) LastReport(refused bool) (which uint8, clear time.Duration) {
 	return which, time.Duration(w.clearAt.Load())
 }
 
-// LastStamp reports when tokens that are taken now were counted, or earlier. It is nil for a policy that refills. Read
-// it before the tokens are taken.
+// LastStamp reports when tokens that are taken now were counted, or earlier. It is nil for a policy
+// that refills. Read it before the tokens are taken.
 func (h *Hot) LastStamp() *Stamp {
 	if w := h.denied.windows(); w != nil {
 		return w.stamp.Load()
@@ -262,8 +271,8 @@ func (h *Hot) refuse(w *Waiter, t Tier, now, retry time.Duration) Outcome {
 	return h.decided(Limited, t, h.refusedLeft(h.denied.Load(), now, h.lease.live(now)), retry)
 }
 
-// refusedLeft is what remains after a refusal by d: like remaining, but with the refill since the level was told, where
-// that is known. A caller who can do with less asks for so much.
+// refusedLeft is what remains after a refusal by d: like remaining, but with the refill since the
+// level was told, where that is known. A caller who can do with less asks for so much.
 func (h *Hot) refusedLeft(d *denial, now time.Duration, held int64) int64 {
 	if d == nil || d.nanos == 0 || now < d.at {
 		return h.lacking(held)
@@ -276,7 +285,8 @@ func (h *Hot) refusedLeft(d *denial, now time.Duration, held int64) int64 {
 	return min(held+level, most)
 }
 
-// lacking is remaining after a refusal: it is negative if Redis was last seen to be owed, and nothing is held here.
+// lacking is remaining after a refusal: it is negative if Redis was last seen to be owed, and
+// nothing is held here.
 func (h *Hot) lacking(held int64) int64 {
 	if held > 0 {
 		return h.remaining(held)
@@ -284,7 +294,8 @@ func (h *Hot) lacking(held int64) int64 {
 	return min(h.view.level.Load(), h.Policy().Cap)
 }
 
-// remaining adds what Redis was last seen to have to what is held here. It is an estimate in 0 … Cap.
+// remaining adds what Redis was last seen to have to what is held here. It is an estimate in 0 …
+// Cap.
 func (h *Hot) remaining(held int64) int64 {
 	return min(held+max(h.view.level.Load(), 0), h.Policy().Cap)
 }
@@ -294,9 +305,9 @@ func (h *Hot) levelAt(now time.Duration) int64 {
 	return h.view.levelAt(now, h.Policy(), h.denied.windows())
 }
 
-// lives reports whether the bucket that Redis was last seen to have must still be there at now, and whether it is likely
-// to be. Neither is known of another one than epoch: a refund names the bucket that it was taken from, which may be an
-// earlier one. The mutex is held.
+// lives reports whether the bucket that Redis was last seen to have must still be there at now, and
+// whether it is likely to be. Neither is known of another one than epoch: a refund names the bucket
+// that it was taken from, which may be an earlier one. The mutex is held.
 func (h *Hot) lives(now time.Duration, epoch int64) (surely, likely bool) {
 	v := &h.view
 	if h.life == closed || epoch != v.epoch {
@@ -309,7 +320,8 @@ func (h *Hot) lives(now time.Duration, epoch int64) (surely, likely bool) {
 // owing reports what was admitted without Redis and is not settled. The mutex is held.
 func (h *Hot) owing() int64 { return h.lease.owing(h.Policy().FailMode) }
 
-// charged takes n tokens that were charged, and of which Redis has not heard, off what it was last seen to have. The mutex is held.
+// charged takes n tokens that were charged, and of which Redis has not heard, off what it was last
+// seen to have. The mutex is held.
 func (h *Hot) charged(now time.Duration, n int64) {
 	if n == 0 {
 		return
@@ -321,29 +333,30 @@ func (h *Hot) charged(now time.Duration, n int64) {
 	}
 }
 
-// forgive drops debt and refund of a retired bucket that could not be sent with its return. They are worth one try, or
-// an outage would keep every evicted key, and a damaged key would stay for ever. The mutex is held.
+// forgive drops debt and refund of a retired bucket that could not be sent with its return. They
+// are worth one try, or an outage would keep every evicted key, and a damaged key would stay for
+// ever. The mutex is held.
 func (h *Hot) forgive() {
 	if h.retired() {
 		h.lease.giveUp(h.Policy().FailMode, h.denied.windows())
 	}
 }
 
-// freezes reports whether a debt counts where it was made. It stays as it was reported until it is accepted, so that
-// repeating does no harm.
+// freezes reports whether a debt counts where it was made. It stays as it was reported until it is
+// accepted, so that repeating does no harm.
 func (h *Hot) freezes() bool {
 	return h.denied.windows() != nil && h.Policy().Call.Algorithm.Has(lua.Window)
 }
 
-// openPot lets takers at the pot if there is one, nobody waits and the limit decides. Else it keeps them off. The mutex
-// is held.
+// openPot lets takers at the pot if there is one, nobody waits and the limit decides. Else it keeps
+// them off. The mutex is held.
 func (h *Hot) openPot(waiting int) {
 	byLimit := h.Policy().Rule == ByLimit
 	h.ready.Store(h.lease != nil && waiting == 0 && byLimit && h.life != closed && !h.denied.Load().reserves())
 }
 
-// changeNumbers brings what is known of the level up to now by the old numbers, before p is in force. calling says
-// that a call is under way. The mutex is held.
+// changeNumbers brings what is known of the level up to now by the old numbers, before p is in
+// force. calling says that a call is under way. The mutex is held.
 func (h *Hot) changeNumbers(now time.Duration, old, p *Policy, calling bool) {
 	was := old.numbers()
 	known := !old.Unset // else the old numbers are nobody's
@@ -376,7 +389,8 @@ func (h *Hot) changeNumbers(now time.Duration, old, p *Policy, calling bool) {
 	}
 }
 
-// full reports whether the bucket in Redis is full with nothing out, by all that is known here, and so as good as none.
+// full reports whether the bucket in Redis is full with nothing out, by all that is known here, and
+// so as good as none.
 func (h *Hot) full(now time.Duration, calling bool) bool {
 	if h.view.certainty&outgrown != 0 || h.view.failures > 0 || h.queued || calling {
 		return false

@@ -6,8 +6,8 @@ type ID struct {
 	Key    string
 }
 
-// Hash is the same in every process. It is FNV-1a that starts from a salt, spread over all bits by the last step of
-// SplitMix64 (Steele, Lea, Flood 2014).
+// Hash is the same in every process. It is FNV-1a that starts from a salt, spread over all bits by
+// the last step of SplitMix64 (Steele, Lea, Flood 2014).
 func Hash(salt uint64, id ID) uint64 {
 	h := salt ^ uint64(id.Policy)*0x9e3779b97f4a7c15
 	for i := range len(id.Key) {

@@ -6,10 +6,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// leaseState is what stands between this process and Redis for one bucket: what is leased, what is to go back, what is
-// owed, and whether Redis fails. A bucket that only ever takes tokens directly has none, and a nil *leaseState answers
-// as an empty one; see orEmpty. The methods that change something and have a nil check do nothing then; all others need
-// [Bucket.needLease] first.
+// leaseState is what stands between this process and Redis for one bucket: what is leased, what is
+// to go back, what is owed, and whether Redis fails. A bucket that only ever takes tokens directly
+// has none, and a nil *leaseState answers as an empty one; see orEmpty. The methods that change
+// something and have a nil check do nothing then; all others need [Bucket.needLease] first.
 //
 // It fills a size class of the allocator (176 bytes): one more word costs 16 bytes per leased key.
 type leaseState struct {
@@ -75,8 +75,9 @@ func (l *leaseState) callSent() {
 	}
 }
 
-// extendAt is when a lease that still holds tokens must be seen to: what ends in the pot is burnt. At the edge of a
-// fixed window it ends anyway: without that, each process made a call every 10 ms of the last 250 ms of each window.
+// extendAt is when a lease that still holds tokens must be seen to: what ends in the pot is burnt.
+// At the edge of a fixed window it ends anyway: without that, each process made a call every 10 ms
+// of the last 250 ms of each window.
 //
 // Far from Redis that is a round trip earlier, so that the answer is there in time.
 func (l *leaseState) extendAt(p *Policy, w *windowState, far time.Duration) time.Duration {
@@ -117,14 +118,15 @@ func (l *leaseState) giveBack() { l.ledger.toReturn += l.pot.empty() }
 // burn empties the pot for nothing.
 func (l *leaseState) burn() { l.ledger.burnt += l.pot.empty() }
 
-// dropEnded takes tokens of a lease that is over out of the pot, and gives up what no record keeps any more.
+// dropEnded takes tokens of a lease that is over out of the pot, and gives up what no record keeps
+// any more.
 func (l *leaseState) dropEnded(now time.Duration) {
 	if l == nil {
 		return
 	}
 	held := l.pot.tokens.Load() > 0
-	// A call gives back the whole pot or nothing. Tokens are in the pot while others are to go back if they were
-	// granted to a call that was under way when the pot was emptied.
+	// A call gives back the whole pot or nothing. Tokens are in the pot while others are to go back
+	// if they were granted to a call that was under way when the pot was emptied.
 	if held && (l.pot.over(now) || l.ledger.toReturn > 0) {
 		l.giveBack() // Redis credits them while the record lives
 	}
@@ -133,7 +135,8 @@ func (l *leaseState) dropEnded(now time.Duration) {
 	}
 }
 
-// lower takes what is leased out of use if p is below the limit that it was leased under: it is to go back.
+// lower takes what is leased out of use if p is below the limit that it was leased under: it is to
+// go back.
 func (l *leaseState) lower(now time.Duration, was Numbers, p *Policy) {
 	if l.out(now) && p.numbers().below(was) {
 		l.giveBack()
@@ -143,8 +146,8 @@ func (l *leaseState) lower(now time.Duration, was Numbers, p *Policy) {
 // used notes at now that so many tokens were spent in all.
 func (l *leaseState) used(now time.Duration, spent int64) { l.usedAt, l.usedSpent = now, spent }
 
-// expire notes that the clock that the lease's deadline is measured by stood still. All that Redis knows of this
-// process is over, and what was to go back is burnt.
+// expire notes that the clock that the lease's deadline is measured by stood still. All that Redis
+// knows of this process is over, and what was to go back is burnt.
 func (l *leaseState) expire() {
 	l.pot.deadline.Store(0)
 	l.burn()
@@ -205,8 +208,8 @@ func (l *leaseState) owes() bool {
 	return l != nil && (l.ledger.toRefund > 0 || l.outage.debt.admitted > 0)
 }
 
-// owing reports the tokens that were admitted without Redis and are not settled. With fail-open that includes what is
-// only counted so far.
+// owing reports the tokens that were admitted without Redis and are not settled. With fail-open
+// that includes what is only counted so far.
 func (l *leaseState) owing(m FailMode) int64 { return l.orEmpty().outage.owing(m) }
 
 // forget notes that a part of the debt of a window is forgiven: nothing would count it.

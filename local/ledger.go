@@ -4,10 +4,12 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// ledger counts what became of the tokens that were granted and not spent, since the bucket was made.
+// ledger counts what became of the tokens that were granted and not spent, since the bucket was
+// made.
 //
-// Invariant: granted = spent + pot + toReturn + toRefund + returned + burnt, and no term is negative. The bucket keeps
-// granted. Nobody keeps spent: it is what the equation leaves, so the hot path counts nothing.
+// Invariant: granted = spent + pot + toReturn + toRefund + returned + burnt, and no term is
+// negative. The bucket keeps granted. Nobody keeps spent: it is what the equation leaves, so the
+// hot path counts nothing.
 type ledger struct {
 	toReturn int64 // tokens of the lease that are to go back. Each call repeats them until a reply accepts them
 	toRefund int64 // tokens that were admitted or granted directly, then not used. They are sent once
@@ -24,8 +26,9 @@ func (l *ledger) returnAccepted(n int64) {
 	l.returned += n
 }
 
-// refundAnswered notes that a call with n tokens to refund was answered. They are burnt if Redis did not credit them.
-// They are not sent again: once the record of the call is over, a late copy of it could credit them a second time.
+// refundAnswered notes that a call with n tokens to refund was answered. They are burnt if Redis
+// did not credit them. They are not sent again: once the record of the call is over, a late copy of
+// it could credit them a second time.
 func (l *ledger) refundAnswered(n int64, r lua.Reply) {
 	if r.Flags&lua.Unapplied != 0 {
 		l.burnRefund(n)

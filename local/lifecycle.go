@@ -4,12 +4,13 @@ import (
 	"time"
 )
 
-// keptPeriods is how many periods of demand a lease may hold that is used too slowly to be renewed. If it holds
-// more, it goes back instead of being prolonged, because it would lie here for longer than a lease should.
+// keptPeriods is how many periods of demand a lease may hold that is used too slowly to be renewed.
+// If it holds more, it goes back instead of being prolonged, because it would lie here for longer
+// than a lease should.
 const keptPeriods = 4
 
-// Check sees to what is due though no decision asks for it: a lease that lies idle goes back, and so does what is still
-// to be returned or refunded.
+// Check sees to what is due though no decision asks for it: a lease that lies idle goes back, and
+// so does what is still to be returned or refunded.
 func (b *Bucket) Check(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -34,7 +35,8 @@ func (b *Bucket) Check(now time.Duration) Effect {
 	giveBack := now-l.usedAt >= idle(period) || need < 1
 	if held := l.live(now); held > 0 && now >= b.hot.lease.extendAt(b.Policy(), b.hot.denied.windows(), b.hot.leasing.trip()) {
 		// It is used too slowly to be renewed. Keep what the next periods need, else give it back.
-		// Of a slow limit it goes back at once if it was not used lately: who waits for it is told to ask about now.
+		// Of a slow limit it goes back at once if it was not used lately: who waits for it is told
+		// to ask about now.
 		giveBack = giveBack || float64(held) > keptPeriods*need || b.Policy().slow() && now-l.usedAt >= period/2
 		b.hot.upkeep = extending
 	}
@@ -46,8 +48,8 @@ func (b *Bucket) Check(now time.Duration) Effect {
 	return b.next(now)
 }
 
-// retire begins the end of a bucket that its cache evicted: whatever it holds goes back. It still answers those who
-// have it in hand. When it owes nothing any more, an Effect says Done.
+// retire begins the end of a bucket that its cache evicted: whatever it holds goes back. It still
+// answers those who have it in hand. When it owes nothing any more, an Effect says Done.
 func (b *Bucket) retire(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -65,9 +67,9 @@ func (b *Bucket) revive() {
 	}
 }
 
-// finish closes a retired bucket that owes nothing, and reports whether it is closed. A closed bucket answers Outdated.
-// A state that was forgotten earlier would lose what it returns: the first call of the next state would overtake the
-// return.
+// finish closes a retired bucket that owes nothing, and reports whether it is closed. A closed
+// bucket answers Outdated. A state that was forgotten earlier would lose what it returns: the first
+// call of the next state would overtake the return.
 func (b *Bucket) finish(now time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -77,7 +79,8 @@ func (b *Bucket) finish(now time.Duration) bool {
 	return b.hot.life == closed
 }
 
-// Burn closes the bucket whatever it holds. Tokens end unspent and are never minted. Those who wait get Unavailable.
+// Burn closes the bucket whatever it holds. Tokens end unspent and are never minted. Those who wait
+// get Unavailable.
 func (b *Bucket) Burn(now time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -105,9 +108,10 @@ func (b *Bucket) close(now time.Duration) {
 	}
 }
 
-// Expire drops the lease, and burns what was to go back, because the clock that the lease's deadline is measured by stood
-// still while the machine was suspended. The process goes on under another lease id, because it may be a copy of one that
-// runs on. Such a copy gives the same tokens back, so this one must not.
+// Expire drops the lease, and burns what was to go back, because the clock that the lease's
+// deadline is measured by stood still while the machine was suspended. The process goes on under
+// another lease id, because it may be a copy of one that runs on. Such a copy gives the same tokens
+// back, so this one must not.
 func (b *Bucket) Expire(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -123,21 +127,24 @@ func (b *Bucket) Expire(now time.Duration) Effect {
 	return b.next(now)
 }
 
-// SetPolicy has the bucket go on under another policy of the same Number. It reports what the bucket had
-// counted by fail mode, or because the rule is Blocked, if p has another mode or rule: the owner keeps these counts
-// from now on.
+// SetPolicy has the bucket go on under another policy of the same Number. It reports what the
+// bucket had counted by fail mode, or because the rule is Blocked, if p has another mode or rule:
+// the owner keeps these counts from now on.
 //
-// Nothing is minted and nothing is taken away. What came until now came by the old numbers, here, in the fallback and in
-// Redis, and is clamped if the burst is smaller. What is known to be denied is forgotten, so that a raised limit shows
-// at once. Those who wait and whom p will never admit, or who need not ask, get Outdated: look again.
+// Nothing is minted and nothing is taken away. What came until now came by the old numbers, here,
+// in the fallback and in Redis, and is clamped if the burst is smaller. What is known to be denied
+// is forgotten, so that a raised limit shows at once. Those who wait and whom p will never admit,
+// or who need not ask, get Outdated: look again.
 //
-// Redis counts by the old numbers until the next call of the key brings others. If the limit is lowered, what is leased
-// under the larger one is not spent any more: it goes back, by a call that brings them.
+// Redis counts by the old numbers until the next call of the key brings others. If the limit is
+// lowered, what is leased under the larger one is not spent any more: it goes back, by a call that
+// brings them.
 //
-// Under a rule by which no limit decides the bucket keeps its numbers for as long as it lives: what comes back of a
-// reservation, a call under way, a lease or a debt was taken by them.
+// Under a rule by which no limit decides the bucket keeps its numbers for as long as it lives: what
+// comes back of a reservation, a call under way, a lease or a debt was taken by them.
 //
-// It does nothing, and reports false, if the bucket does not go by the policy has any more. nil is any policy.
+// It does nothing, and reports false, if the bucket does not go by the policy has any more. nil is
+// any policy.
 func (b *Bucket) SetPolicy(now time.Duration, has, p *Policy) (folded Stats, e Effect, set bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -180,8 +187,9 @@ func (b *Bucket) SetPolicy(now time.Duration, has, p *Policy) (folded Stats, e E
 	return folded, b.next(now), true
 }
 
-// Inherit makes b the successor of a closed bucket of its key, before something comes back that was taken there. p was
-// the policy of that bucket. If nobody has set b's numbers, it goes by those of p.
+// Inherit makes b the successor of a closed bucket of its key, before something comes back that was
+// taken there. p was the policy of that bucket. If nobody has set b's numbers, it goes by those of
+// p.
 func (b *Bucket) Inherit(p *Policy) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,10 +7,11 @@ import (
 
 // outage counts what the fail mode decided while Redis did not answer, in tokens.
 //
-// Invariant: settled ≤ what was ever booked and owed. Each admitted token is in exactly one of unbooked and booked.
+// Invariant: settled ≤ what was ever booked and owed. Each admitted token is in exactly one of
+// unbooked and booked.
 type outage struct {
-	// unbooked is, by fail mode, what fail-open admitted since the last booking, what fail-closed refused, or what the
-	// fallback refused. Deciders add to it without the mutex.
+	// unbooked is, by fail mode, what fail-open admitted since the last booking, what fail-closed
+	// refused, or what the fallback refused. Deciders add to it without the mutex.
 	unbooked atomic.Int64
 	bookAt   atomic.Int64 // ns since the base: until then fail-open only counts. What it counted was admitted by then
 
@@ -19,8 +20,8 @@ type outage struct {
 	debt    debt
 }
 
-// bookDelay is how long fail-open may only count, so that most decisions need no lock. It is shorter than anything that
-// a fallback or a debt is compared with.
+// bookDelay is how long fail-open may only count, so that most decisions need no lock. It is
+// shorter than anything that a fallback or a debt is compared with.
 const bookDelay = time.Millisecond
 
 // owing reports what was admitted without Redis and is not settled.

@@ -4,11 +4,12 @@ import (
 	"time"
 )
 
-// Reason says why a request was admitted or refused. tiered.Reason has the same values, and says what they mean.
+// Reason says why a request was admitted or refused. tiered.Reason has the same values, and says
+// what they mean.
 type Reason uint8
 
-// The reasons. Granted, Fallback, Open and Shadowed admit. The last two are not told: they pass between a bucket and its
-// owner only.
+// The reasons. Granted, Fallback, Open and Shadowed admit. The last two are not told: they pass
+// between a bucket and its owner only.
 const (
 	Unknown Reason = iota
 	Granted
@@ -27,8 +28,8 @@ const (
 	Outdated // this bucket is closed, or its rule has changed: look the key up again
 )
 
-// Tier says where a request was decided: in this process, by Redis, by the fail mode, or nowhere. tiered.Tier has the same
-// values.
+// Tier says where a request was decided: in this process, by Redis, by the fail mode, or nowhere.
+// tiered.Tier has the same values.
 type Tier uint8
 
 // The tiers.
@@ -41,15 +42,17 @@ const (
 
 // An Outcome is how a request for one key was decided. Whatever decides returns one.
 //
-// It goes up in registers, because the compiler keeps a struct there that has at most four fields, as its own have, and 32
-// bytes. With one field more a decision costs half as much again, and as much with a Decision in its place.
+// It goes up in registers, because the compiler keeps a struct there that has at most four fields,
+// as its own have, and 32 bytes. With one field more a decision costs half as much again, and as
+// much with a Decision in its place.
 type Outcome struct {
 	Policy *Policy // that decided; nil if nothing did
 	How
 	Left int64 // tokens here and in Redis, as last seen; for some reasons 0; negative if a refusal is of a key that owes
 
-	// Retry is the time until the tokens can be there; 0 for never. denial.go and fallback.go compute it. Three read it: the Decision reports it, a request for
-	// several keys chooses the one that refuses for longest, and a wait sleeps by it or gives up.
+	// Retry is the time until the tokens can be there; 0 for never. denial.go and fallback.go
+	// compute it. Three read it: the Decision reports it, a request for several keys chooses the
+	// one that refuses for longest, and a wait sleeps by it or gives up.
 	Retry time.Duration
 }
 
@@ -86,7 +89,8 @@ const (
 	FromFallback               // nowhere: Redis did not answer
 )
 
-// Stamp is when Redis counted tokens, on the bucket's own clock. A call that gives them back names it.
+// Stamp is when Redis counted tokens, on the bucket's own clock. A call that gives them back names
+// it.
 type Stamp struct {
 	at, epoch int64
 	cost      int64 // of a log's entry, what it should cost

@@ -9,9 +9,11 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// pending is what a bucket has only while somebody waits or a call is under way. A nil *pending has neither.
+// pending is what a bucket has only while somebody waits or a call is under way. A nil *pending has
+// neither.
 //
-// Invariant: between two steps a bucket has one if, and only if, idle reports false; see [Bucket.deliver].
+// Invariant: between two steps a bucket has one if, and only if, idle reports false; see
+// [Bucket.deliver].
 type pending struct {
 	line    fifo.Queue[*Waiter] // they wait for tokens
 	decided fifo.Queue[*Waiter] // they have an outcome that is not delivered yet
@@ -109,10 +111,11 @@ func (p *pending) decide(w *Waiter, o Outcome) {
 	p.decided.Join(&w.place)
 }
 
-// serve gives tokens of the pot to those who wait, in order. One who needs more than there is is passed over. It refuses those who need more than the
-// level that Redis is known to have, if it is known when they may have it: one that waits for longer than a round trip
-// goes on waiting for an answer of its own. The first that the call was for has had that. So do the others. The pot makes up for a part of a cost if calls lease. A
-// direct take has to find all of it in Redis.
+// serve gives tokens of the pot to those who wait, in order. One who needs more than there is is
+// passed over. It refuses those who need more than the level that Redis is known to have, if it is
+// known when they may have it: one that waits for longer than a round trip goes on waiting for an
+// answer of its own. The first that the call was for has had that. So do the others. The pot makes
+// up for a part of a cost if calls lease. A direct take has to find all of it in Redis.
 func (p *pending) serve(h *Hot, now time.Duration, level int64, leases bool, trip time.Duration) {
 	answered := false // the first that the call was for
 	for w := range p.waiting() {
@@ -140,7 +143,8 @@ func (p *pending) serve(h *Hot, now time.Duration, level int64, leases bool, tri
 	}
 }
 
-// serveAsked gives tokens of the pot to those for whom the call was made, and what v says to those who get none.
+// serveAsked gives tokens of the pot to those for whom the call was made, and what v says to those
+// who get none.
 func (p *pending) serveAsked(h *Hot, now time.Duration, v Outcome) {
 	for w := range p.waiting() {
 		if !w.asked {
@@ -154,8 +158,9 @@ func (p *pending) serveAsked(h *Hot, now time.Duration, v Outcome) {
 	}
 }
 
-// handOut gives a direct grant to those it was asked for, with an outcome, and what they leave to others who waited
-// already when the call was sent: together they wanted more than a burst. It reports what nobody takes any more.
+// handOut gives a direct grant to those it was asked for, with an outcome, and what they leave to
+// others who waited already when the call was sent: together they wanted more than a burst. It
+// reports what nobody takes any more.
 func (p *pending) handOut(h *Hot, grant int64, sent time.Duration) int64 {
 	left := h.remaining(0)
 	rest := grant // when all have what they cost
@@ -201,9 +206,10 @@ type request struct {
 	last time.Duration // when the last of them gives up
 }
 
-// request marks those who wait for another trip or longer, and sums up what they ask for. An answer comes no sooner. It
-// also marks those in a hurry, who never wait for so long: otherwise Redis would never hear of them, and what comes is for
-// the next. Who has waited in vain until now is left out: a node just above its capacity would do nothing else.
+// request marks those who wait for another trip or longer, and sums up what they ask for. An answer
+// comes no sooner. It also marks those in a hurry, who never wait for so long: otherwise Redis
+// would never hear of them, and what comes is for the next. Who has waited in vain until now is
+// left out: a node just above its capacity would do nothing else.
 func (p *pending) request(now, trip, answer time.Duration, burst int64) request {
 	r := request{allWait: true}
 	for w := range p.waiting() {
@@ -226,8 +232,8 @@ func (p *pending) request(now, trip, answer time.Duration, burst int64) request 
 	return r
 }
 
-// addMore adds what the waiters want for others to the cost of a direct take for them. That is a quarter of the burst
-// at most for each, because it is lost with the reply.
+// addMore adds what the waiters want for others to the cost of a direct take for them. That is a
+// quarter of the burst at most for each, because it is lost with the reply.
 func (p *pending) addMore(cost int64, policy *Policy) int64 {
 	for w := range p.waiting() {
 		if w.asked {
@@ -249,7 +255,8 @@ func (p *pending) crediting() int {
 	return len(p.credits)
 }
 
-// credited returns what those who wait for a credit give together. It returns Fill if one of them wants a reset.
+// credited returns what those who wait for a credit give together. It returns Fill if one of them
+// wants a reset.
 func (p *pending) credited() (tokens int64) {
 	for _, w := range p.credits {
 		if w.cost == Fill {
@@ -260,8 +267,9 @@ func (p *pending) credited() (tokens int64) {
 	return tokens
 }
 
-// creditsAnswered answers those whose credits a call carried out. One that Redis did not carry out, because its deadline
-// lay too far ahead on a clock that was set back, is made a second time: this reply has told what the clock is.
+// creditsAnswered answers those whose credits a call carried out. One that Redis did not carry out,
+// because its deadline lay too far ahead on a clock that was set back, is made a second time: this
+// reply has told what the clock is.
 func (p *pending) creditsAnswered(c Call, r lua.Reply, second bool) {
 	if c.credits == 0 {
 		return

@@ -8,8 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Policy is what the buckets of one policy have in common. It never changes: [Bucket.SetPolicy] gives a bucket another
-// one.
+// Policy is what the buckets of one policy have in common. It never changes: [Bucket.SetPolicy]
+// gives a bucket another one.
 type Policy struct {
 	Number int // identifies it in a Cache
 	Owner  any // the caller's; not read here
@@ -26,12 +26,12 @@ type Policy struct {
 	Tokens int64         // refilled per Per, 1 … 2⁴⁰; of a window, Cap
 	Per    time.Duration // ≥ 1 µs
 
-	// First is the limit that SetPolicy may change if the numbers above sum up several. It is zero if they are that
-	// limit's.
+	// First is the limit that SetPolicy may change if the numbers above sum up several. It is zero
+	// if they are that limit's.
 	First Numbers
 
-	// Parent is the whole limit if standing shares have a part of it: the numbers above are those of the part in Redis.
-	// Else it is nil. The fallback is a part of the part in Redis.
+	// Parent is the whole limit if standing shares have a part of it: the numbers above are those
+	// of the part in Redis. Else it is nil. The fallback is a part of the part in Redis.
 	Parent *Policy
 
 	Window time.Duration // the shortest length of its sliding windows; 0 for any other way to count
@@ -66,7 +66,8 @@ const (
 	Unresolved      // not known yet: the owner looks the key's limit up
 )
 
-// Rules are one policy under each of the rules. Buckets that share one of them share the others too.
+// Rules are one policy under each of the rules. Buckets that share one of them share the others
+// too.
 type Rules struct {
 	under [Unresolved + 1]atomic.Pointer[Policy]
 }
@@ -90,24 +91,27 @@ func (p *Policy) WithRule(r Rule) *Policy {
 }
 
 const (
-	// minTTL is the shortest life of a lease. It is long against any pause of a healthy process, so that tokens do not
-	// end unspent. The price is how long a crash parks its pot (1.5 ttl at most).
+	// minTTL is the shortest life of a lease. It is long against any pause of a healthy process, so
+	// that tokens do not end unspent. The price is how long a crash parks its pot (1.5 ttl at
+	// most).
 	minTTL = time.Second
 
-	// drift is by how much the rates of the clocks of process and Redis may differ: 1 %, a hundred times what quartz
-	// does. A lease is used for that much less of its life.
+	// drift is by how much the rates of the clocks of process and Redis may differ: 1 %, a hundred
+	// times what quartz does. A lease is used for that much less of its life.
 	drift = 0.01
 
-	// minIdle is the shortest idle time after which a lease goes back. Below it the calls cost more than parked tokens.
+	// minIdle is the shortest idle time after which a lease goes back. Below it the calls cost more
+	// than parked tokens.
 	minIdle = 10 * time.Millisecond
 
-	// maxBackoff is the longest that a key waits before it asks again after a failure. The end of an outage is noticed
-	// by then.
+	// maxBackoff is the longest that a key waits before it asks again after a failure. The end of
+	// an outage is noticed by then.
 	maxBackoff = time.Second
 
-	// connecting is how many Timeouts a key waits at most before it asks a node again that has not answered yet.
-	// Connecting takes some round trips more than a call, so far away it takes longer than Timeout, and the call fails.
-	// Until one succeeds, a starting process decides by the fail mode: for 0.2 s at round trips of 15 ms.
+	// connecting is how many Timeouts a key waits at most before it asks a node again that has not
+	// answered yet. Connecting takes some round trips more than a call, so far away it takes longer
+	// than Timeout, and the call fails. Until one succeeds, a starting process decides by the fail
+	// mode: for 0.2 s at round trips of 15 ms.
 	connecting = 4
 )
 
@@ -119,7 +123,8 @@ func (p *Policy) numbers() Numbers {
 	return Numbers{p.Cap, p.Tokens, p.Per}
 }
 
-// decides reports whether the limit decides over n tokens. It did when the owner looked, but it may have changed.
+// decides reports whether the limit decides over n tokens. It did when the owner looked, but it may
+// have changed.
 func (p *Policy) decides(n int64) bool { return p.Rule == ByLimit && n <= p.Cap }
 
 // refill reports the tokens that d brings.
@@ -158,8 +163,9 @@ func (p *Policy) window() time.Duration {
 	return micros(longest)
 }
 
-// slow reports whether what is used comes back after a minute or more: in a window of that length, or in a bucket that
-// takes longer to refill. What lies in one process is then missed in the others.
+// slow reports whether what is used comes back after a minute or more: in a window of that length,
+// or in a bucket that takes longer to refill. What lies in one process is then missed in the
+// others.
 func (p *Policy) slow() bool {
 	d := p.wait(float64(p.Cap))
 	if !p.Call.Algorithm.Has(lua.Window) {
@@ -168,8 +174,8 @@ func (p *Policy) slow() bool {
 	return d >= time.Minute
 }
 
-// quarter is the most that one call leases, unless a single request costs more. It is also the highest low-water mark.
-// So a crash burns half of the burst at most.
+// quarter is the most that one call leases, unless a single request costs more. It is also the
+// highest low-water mark. So a crash burns half of the burst at most.
 func (p *Policy) quarter() int64 { return (p.Cap + 3) / 4 }
 
 // with returns p, or a copy of own with the limit that governs, or nil if own governs.
@@ -187,25 +193,28 @@ func (p *Policy) with(own *Policy, governs lua.Limit) *Policy {
 	return &q
 }
 
-// A lease lasts for an eighth of a sliding window at most, and a hold-off for a fortieth. Such a window counts what is
-// out in leases, and it counts what was spent from the settlement on. So tokens that lie in a process for long are
-// missing in it: with four times this hold-off, an overloaded fleet uses 0.92 of the limit (docs/internals/sizing.md).
+// A lease lasts for an eighth of a sliding window at most, and a hold-off for a fortieth. Such a
+// window counts what is out in leases, and it counts what was spent from the settlement on. So
+// tokens that lie in a process for long are missing in it: with four times this hold-off, an
+// overloaded fleet uses 0.92 of the limit (docs/internals/sizing.md).
 const (
 	slidingPeriod  = 8
 	slidingHoldOff = 40
 )
 
-// longestDenial is the longest that a denial is believed, with jitter below it. Returned tokens, refunds, a Reset and a
-// raised limit must become visible. A key that is asked for and refused all the time costs a call in 4.4 s.
+// longestDenial is the longest that a denial is believed, with jitter below it. Returned tokens,
+// refunds, a Reset and a raised limit must become visible. A key that is asked for and refused all
+// the time costs a call in 4.4 s.
 const longestDenial = 5 * time.Second
 
-// maxOverdrawn is the longest period of a key over its limit. With the jitter of a hold-off it is longestDenial.
+// maxOverdrawn is the longest period of a key over its limit. With the jitter of a hold-off it is
+// longestDenial.
 const maxOverdrawn = longestDenial * 4 / 5
 
-// period reports how long a lease should last if 99 of 100 calls take at most trip. That is Period, doubled up to twice
-// while a call takes more than a quarter of it. It is no longer than the refill takes for a quarter of the burst
-// (C/4r), because what waits in Redis while a process holds off would overflow: at C/2r a small burst loses a tenth of
-// the limit (docs/internals/sizing.md).
+// period reports how long a lease should last if 99 of 100 calls take at most trip. That is Period,
+// doubled up to twice while a call takes more than a quarter of it. It is no longer than the refill
+// takes for a quarter of the burst (C/4r), because what waits in Redis while a process holds off
+// would overflow: at C/2r a small burst loses a tenth of the limit (docs/internals/sizing.md).
 func (p *Policy) period(trip time.Duration) time.Duration {
 	t := p.Period
 	for t < 4*p.Period && trip > t/4 {
@@ -217,14 +226,14 @@ func (p *Policy) period(trip time.Duration) time.Duration {
 	return max(min(t, p.wait(float64(p.Cap)/4)), 1)
 }
 
-// retryPause reports how long a key waits before it asks again for what could not be sent: a period, but no longer than
-// after a failure.
+// retryPause reports how long a key waits before it asks again for what could not be sent: a
+// period, but no longer than after a failure.
 func (p *Policy) retryPause(trip time.Duration) time.Duration {
 	return min(max(p.period(trip), minIdle), maxBackoff)
 }
 
-// ttl reports how long a lease lives. That is longer than any call for it can be under way, so that every copy of a
-// call meets the record that knows it.
+// ttl reports how long a lease lives. That is longer than any call for it can be under way, so that
+// every copy of a call meets the record that knows it.
 func (p *Policy) ttl(period, timeout time.Duration) time.Duration {
 	return max(4*period, minTTL, 2*timeout)
 }
@@ -232,8 +241,9 @@ func (p *Policy) ttl(period, timeout time.Duration) time.Duration {
 // usable is how long a process may use a lease that Redis keeps for ttl.
 func usable(ttl time.Duration) time.Duration { return time.Duration(float64(ttl) * (1 - drift)) }
 
-// timeout reports how long after its sending a call may still be executed, at a node that needs long for an answer.
-// That is half of a sliding window at most, so that no lease outlives the window.
+// timeout reports how long after its sending a call may still be executed, at a node that needs
+// long for an answer. That is half of a sliding window at most, so that no lease outlives the
+// window.
 func (p *Policy) timeout(long time.Duration) time.Duration {
 	if p.Window > 0 {
 		long = min(long, p.Window/2)
@@ -241,15 +251,16 @@ func (p *Policy) timeout(long time.Duration) time.Duration {
 	return max(p.Timeout, long)
 }
 
-// MaxTTL reports the longest that a lease of the policy may live. Calls that take long double its period twice.
+// MaxTTL reports the longest that a lease of the policy may live. Calls that take long double its
+// period twice.
 func (p *Policy) MaxTTL() time.Duration { return p.ttl(p.period(never), p.Timeout) }
 
-// idle reports how long a lease may lie unused before it goes back. If nothing went back, only half of a limit would be
-// used whose demand moves from process to process (docs/internals/sizing.md).
+// idle reports how long a lease may lie unused before it goes back. If nothing went back, only half
+// of a limit would be used whose demand moves from process to process (docs/internals/sizing.md).
 func idle(period time.Duration) time.Duration { return max(2*period, minIdle) }
 
-// pauseOf returns a pause of at most longest and at least half of it, so that keys that failed together do not ask
-// together.
+// pauseOf returns a pause of at most longest and at least half of it, so that keys that failed
+// together do not ask together.
 func (p *Policy) pauseOf(longest time.Duration) time.Duration { return p.between(0.5, 1, longest) }
 
 // between returns a random duration in [lo·d, hi·d).

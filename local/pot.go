@@ -5,31 +5,37 @@ import (
 	"time"
 )
 
-// pot holds the tokens of a lease that nobody has taken yet. Takers remove tokens without the bucket's mutex.
-// Everything else changes under it. The zero value is an empty pot whose lease is over.
+// pot holds the tokens of a lease that nobody has taken yet. Takers remove tokens without the
+// bucket's mutex. Everything else changes under it. The zero value is an empty pot whose lease is
+// over.
 //
-// The order of the fields matters: a decision reads the first three, and three times in four they share a cache line.
+// The order of the fields matters: a decision reads the first three, and three times in four they
+// share a cache line.
 type pot struct {
 	tokens   atomic.Int64 // invariant: tokens ≥ 0. Only refill adds to it, only after it has burnt what is over
 	deadline atomic.Int64 // ns since the base: no token is spent from here on. Invariant: the lease in Redis ends later
 	low      atomic.Int64 // low-water mark: a pot with no more tokens is renewed
 
-	// renewAt is in ns since the base: no renewal before then. It is never while a call is queued or under way.
+	// renewAt is in ns since the base: no renewal before then. It is never while a call is queued
+	// or under way.
 	renewAt atomic.Int64
 
-	// generation changes whenever a call is sent and whenever the pot is emptied. Tokens that were taken in an older
-	// generation must not go back into the pot: Redis counts them as spent. The low callBits bits count; the bits above
-	// them count the lease ids that the bucket has had. Invariant: it never falls.
+	// generation changes whenever a call is sent and whenever the pot is emptied. Tokens that were
+	// taken in an older generation must not go back into the pot: Redis counts them as spent. The
+	// low callBits bits count; the bits above them count the lease ids that the bucket has had.
+	// Invariant: it never falls.
 	generation atomic.Int64
 }
 
-// callBits is the number of low bits of a generation. The bits above them count the lease ids: what was taken under
-// an older one is not given back.
+// callBits is the number of low bits of a generation. The bits above them count the lease ids: what
+// was taken under an older one is not given back.
 const callBits = 40
 
-// take removes n tokens and reports what is left. It reports false if the lease is over or the pot holds fewer.
+// take removes n tokens and reports what is left. It reports false if the lease is over or the pot
+// holds fewer.
 //
-// It swaps and does not add, because a renewal could see a pot that Add has lowered and then raised again.
+// It swaps and does not add, because a renewal could see a pot that Add has lowered and then raised
+// again.
 func (p *pot) take(now time.Duration, n int64) (left int64, ok bool) {
 	for {
 		v := p.tokens.Load()
@@ -64,7 +70,8 @@ func (p *pot) live(now time.Duration) int64 {
 	return p.tokens.Load()
 }
 
-// renewable reports whether a pot with so many tokens left is at its low-water mark and a renewal may be asked for.
+// renewable reports whether a pot with so many tokens left is at its low-water mark and a renewal
+// may be asked for.
 func (p *pot) renewable(now time.Duration, left int64) bool {
 	return left <= p.low.Load() && int64(now) >= p.renewAt.Load()
 }
@@ -76,8 +83,9 @@ func (p *pot) empty() int64 {
 	return n
 }
 
-// refill adds a grant and sets when the lease ends. It reports the tokens that it burns: those of a lease that is over
-// must not come to life again with the new deadline, because the call did not state them and others may have them now.
+// refill adds a grant and sets when the lease ends. It reports the tokens that it burns: those of a
+// lease that is over must not come to life again with the new deadline, because the call did not
+// state them and others may have them now.
 func (p *pot) refill(now time.Duration, grant int64, end time.Duration) (burnt int64) {
 	if p.over(now) {
 		burnt = p.empty()
@@ -94,7 +102,8 @@ func (p *pot) endBy(end time.Duration) {
 	}
 }
 
-// callSent notes that a call was sent: it states what was spent so far, and no renewal is wanted until it ends.
+// callSent notes that a call was sent: it states what was spent so far, and no renewal is wanted
+// until it ends.
 func (p *pot) callSent() {
 	p.generation.Add(1)
 	p.renewAt.Store(never)

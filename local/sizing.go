@@ -7,7 +7,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// sizing says whether a lease pays and how large it should be, for a demand and a node as they are now.
+// sizing says whether a lease pays and how large it should be, for a demand and a node as they are
+// now.
 type sizing struct {
 	by     *Policy       // the limit that governs
 	period time.Duration // T: how long a lease should last
@@ -18,17 +19,20 @@ type sizing struct {
 	small  bool          // the burst, or what this process may hold of it, is too little to be leased
 }
 
-// leastRequests is the smallest burst, in requests, that a key is leased from. Policy.MinBurst is the same in tokens.
+// leastRequests is the smallest burst, in requests, that a key is leased from. Policy.MinBurst is
+// the same in tokens.
 const leastRequests = 12
 
-// size works out a sizing. t is how long a lease should last, trip is the 99th percentile of the node's round trips,
-// cost is the largest cost of late, grant is that of the last lease, and most is what this process may hold.
+// size works out a sizing. t is how long a lease should last, trip is the 99th percentile of the
+// node's round trips, cost is the largest cost of late, grant is that of the last lease, and most
+// is what this process may hold.
 //
-// The low-water mark covers what is used in a round trip, with three standard deviations of a Poisson stream to spare;
-// the largest single cost; and a quarter of the last grant, because one call in 100 takes longer than trip: without
-// that, up to 300 of a million decisions would wait (docs/internals/sizing.md). The mark is a quarter of the burst at
-// most, so that one expensive request does not make a process hoard. It is a quarter of what this process may hold,
-// too, because otherwise the process would ask for each token near the end of a window.
+// The low-water mark covers what is used in a round trip, with three standard deviations of a
+// Poisson stream to spare; the largest single cost; and a quarter of the last grant, because one
+// call in 100 takes longer than trip: without that, up to 300 of a million decisions would wait
+// (docs/internals/sizing.md). The mark is a quarter of the burst at most, so that one expensive
+// request does not make a process hoard. It is a quarter of what this process may hold, too,
+// because otherwise the process would ask for each token near the end of a window.
 func size(p *Policy, d *demand, t, trip time.Duration, cost, grant, most int64) sizing {
 	flight := d.over(trip)
 	low := int64(math.Ceil(flight + 3*math.Sqrt(flight)))
@@ -46,15 +50,17 @@ func (p *Policy) small(mean float64) bool {
 	return p.MinBurst > 0 && float64(p.Cap) < max(float64(p.MinBurst), leastRequests*mean)
 }
 
-// heldPart is the part of its even share of what is left that a process may hold, one in heldPart. If less were held,
-// there would be more calls. If more, more would be refused that the window has room for, when the requests move to
-// another process: 6 of 100 with 2, less than 5 with 3 (docs/internals/sizing.md).
+// heldPart is the part of its even share of what is left that a process may hold, one in heldPart.
+// If less were held, there would be more calls. If more, more would be refused that the window has
+// room for, when the requests move to another process: 6 of 100 with 2, less than 5 with 3
+// (docs/internals/sizing.md).
 const heldPart = 3
 
-// mayHold reports the most tokens that a process of a fleet should hold of a slow limit: one in heldPart of its even
-// part of what is left, here and in Redis. So when Redis has no more, all processes together hold a third of what was
-// left a lease ago at most. Others are refused meanwhile. What comes back within two periods it may hold in any case:
-// that is missed for no longer, and a sliding window that is full would be asked for each token.
+// mayHold reports the most tokens that a process of a fleet should hold of a slow limit: one in
+// heldPart of its even part of what is left, here and in Redis. So when Redis has no more, all
+// processes together hold a third of what was left a lease ago at most. Others are refused
+// meanwhile. What comes back within two periods it may hold in any case: that is missed for no
+// longer, and a sliding window that is full would be asked for each token.
 func (p *Policy) mayHold(fleet int32, left int64, period time.Duration) int64 {
 	if fleet <= 1 || !p.slow() {
 		return unlimited
@@ -66,9 +72,10 @@ func (p *Policy) mayHold(fleet int32, left int64, period time.Duration) int64 {
 	return most
 }
 
-// pays reports whether leasing is worth its calls. It begins when a period brings two requests, and ends when a period
-// brings less than one. If it began at one, a small burst would lie in processes that do not need it, and 7 of 100
-// requests would be refused that an ideal bucket admits (docs/internals/sizing.md).
+// pays reports whether leasing is worth its calls. It begins when a period brings two requests, and
+// ends when a period brings less than one. If it began at one, a small burst would lie in processes
+// that do not need it, and 7 of 100 requests would be refused that an ideal bucket admits
+// (docs/internals/sizing.md).
 func (s sizing) pays(leasing bool) bool {
 	if s.small {
 		return false
@@ -79,18 +86,21 @@ func (s sizing) pays(leasing bool) bool {
 	return s.need >= 2*s.mean
 }
 
-// farPeriod is the shortest period by which it is judged whether a lease pays, and when it is idle, if answers come when
-// those who asked have left. Then what is leased is all that Redis decides, and the rest waits for the whole Budget in
-// vain. So one request in the shortest life of a lease is enough (docs/internals/sizing.md).
+// farPeriod is the shortest period by which it is judged whether a lease pays, and when it is idle,
+// if answers come when those who asked have left. Then what is leased is all that Redis decides,
+// and the rest waits for the whole Budget in vain. So one request in the shortest life of a lease
+// is enough (docs/internals/sizing.md).
 const farPeriod = minTTL
 
-// paysFar reports whether leasing is worth its calls if answers come when those who asked have left.
+// paysFar reports whether leasing is worth its calls if answers come when those who asked have
+// left.
 func (s sizing) paysFar(d *demand) bool {
 	return !s.small && d.over(max(s.period, farPeriod)) >= s.mean
 }
 
-// want reports the tokens to ask for if the pot holds pot, those who wait need waiting, and the call makes no sense
-// with fewer than least. What this process may hold is no bound on what those need who wait.
+// want reports the tokens to ask for if the pot holds pot, those who wait need waiting, and the
+// call makes no sense with fewer than least. What this process may hold is no bound on what those
+// need who wait.
 func (s sizing) want(pot, waiting, least int64) int64 {
 	lease := s.by.Size
 	if lease == 0 {
@@ -100,9 +110,10 @@ func (s sizing) want(pot, waiting, least int64) int64 {
 	return max(least, min(want, s.by.quarter(), max(s.most-pot, waiting-pot)))
 }
 
-// scarcePeriod is the period of a lease of a key over its limit: Redis had less than was asked for the last time. That
-// is t, but longer for a slow limit, if this process is asked for at least one and a half times its part. Then it lasts
-// until the refill has brought two tokens for each process. So a process asks once for two tokens, and not for each.
+// scarcePeriod is the period of a lease of a key over its limit: Redis had less than was asked for
+// the last time. That is t, but longer for a slow limit, if this process is asked for at least one
+// and a half times its part. Then it lasts until the refill has brought two tokens for each
+// process. So a process asks once for two tokens, and not for each.
 func (p *Policy) scarcePeriod(t time.Duration, d *demand, fleet float64) time.Duration {
 	if !p.Call.Algorithm.Has(lua.OneLevel) || p.First != (Numbers{}) || p.Size > 0 {
 		return t

@@ -6,12 +6,14 @@ import (
 	"time"
 )
 
-// spentBits is the logarithm of the number of places: 1 MB, once a key was evicted whose fallback was not full.
+// spentBits is the logarithm of the number of places: 1 MB, once a key was evicted whose fallback
+// was not full.
 const spentBits = 17
 
-// SpentFallbacks remembers what evicted keys have used of their fallbacks, so that a key that MaxKeys pushes out in an
-// outage does not come back with a full one. A key has a place, by its hash, with the time at which its fallback is
-// full again. Keys that meet in a place count as the one that is full last, which is stricter than their limits.
+// SpentFallbacks remembers what evicted keys have used of their fallbacks, so that a key that
+// MaxKeys pushes out in an outage does not come back with a full one. A key has a place, by its
+// hash, with the time at which its fallback is full again. Keys that meet in a place count as the
+// one that is full last, which is stricter than their limits.
 //
 // The zero value remembers nothing yet. The methods may be called concurrently.
 type SpentFallbacks struct {
@@ -19,9 +21,10 @@ type SpentFallbacks struct {
 	places atomic.Pointer[[1 << spentBits]atomic.Int64] // of usage
 }
 
-// usage is until when a fallback is not full, in ms since the base, and in the lowest bits how long an empty one takes
-// to be full: its limit may be another when its key comes back, and then the time alone does not tell what is missing.
-// That is a logarithm. Both are rounded to the strict side.
+// usage is until when a fallback is not full, in ms since the base, and in the lowest bits how long
+// an empty one takes to be full: its limit may be another when its key comes back, and then the
+// time alone does not tell what is missing. That is a logarithm. Both are rounded to the strict
+// side.
 type usage int64
 
 const (
@@ -39,8 +42,8 @@ func usageOf(full time.Duration, fill float64) usage {
 	return usage(ms<<fillBits | int64(log))
 }
 
-// left returns how long the fallback is not full yet, 0 or less if it is, and which part of it is missing by the limit
-// of then, 1 or more if all of it is.
+// left returns how long the fallback is not full yet, 0 or less if it is, and which part of it is
+// missing by the limit of then, 1 or more if all of it is.
 func (u usage) left(now time.Duration) (wait time.Duration, part float64) {
 	ms := int64(u >> fillBits)
 	if wait = time.Duration(ms)*time.Millisecond - now; ms == latestFull {

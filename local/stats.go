@@ -1,6 +1,7 @@
 package local
 
-// Stats counts tokens of one bucket, or of several together. Granted = Spent + Returned + Burnt + Held.
+// Stats counts tokens of one bucket, or of several together. Granted = Spent + Returned + Burnt +
+// Held.
 type Stats struct {
 	Granted       int64 // by Redis
 	Spent         int64 // admitted

@@ -6,26 +6,28 @@ import (
 	"time"
 )
 
-// step is what a refusal taught of the cost that was refused: when so many tokens may be there, and until when that is
-// believed.
+// step is what a refusal taught of the cost that was refused: when so many tokens may be there, and
+// until when that is believed.
 type step struct {
 	tokens       int64
 	opens, until time.Duration
 }
 
-// steps are what refusals taught where no single refill tells the level: of windows, of a log, and of several limits.
-// They are in order, and what costs more opens later. A nil *steps knows nothing.
+// steps are what refusals taught where no single refill tells the level: of windows, of a log, and
+// of several limits. They are in order, and what costs more opens later. A nil *steps knows
+// nothing.
 //
 // Invariant: they do not change once they are stored in a denial.
 type steps []step
 
-// maxSteps bounds what is kept of one key. Between two costs that were refused, what a third one has to wait for is not
-// known. So Redis is asked for it, and beyond so many costs it is told the time of the next higher one.
+// maxSteps bounds what is kept of one key. Between two costs that were refused, what a third one
+// has to wait for is not known. So Redis is asked for it, and beyond so many costs it is told the
+// time of the next higher one.
 const maxSteps = 8
 
-// with returns s with a newer step n, learned at now with whole tokens left. It keeps what is still believed and what n
-// does not contradict. Redis counts in microseconds: what contradicts n by less than one is the same time, and stays as it
-// was told.
+// with returns s with a newer step n, learned at now with whole tokens left. It keeps what is still
+// believed and what n does not contradict. Redis counts in microseconds: what contradicts n by less
+// than one is the same time, and stays as it was told.
 func (s *steps) with(n step, now time.Duration, whole int64) *steps {
 	var all steps
 	if s != nil {
@@ -65,8 +67,8 @@ func (s *steps) above(whole int64) *steps {
 	return &rest
 }
 
-// around returns the steps of the next lower cost and of the next higher one, or twice that of the cost itself. Either
-// is nil if there is none.
+// around returns the steps of the next lower cost and of the next higher one, or twice that of the
+// cost itself. Either is nil if there is none.
 func (s *steps) around(tokens int64) (lower, upper *step) {
 	if s == nil {
 		return nil, nil
@@ -83,8 +85,8 @@ func (s *steps) around(tokens int64) (lower, upper *step) {
 	return lower, nil
 }
 
-// opens returns when so many tokens may be there: if that is not known, an upper bound, or a lower one for more than was
-// ever refused.
+// opens returns when so many tokens may be there: if that is not known, an upper bound, or a lower
+// one for more than was ever refused.
 func (s *steps) opens(tokens int64) time.Duration {
 	switch lower, upper := s.around(tokens); {
 	case upper != nil:
@@ -101,7 +103,8 @@ func (s *steps) know(tokens int64) bool {
 	return lower != nil && upper != nil && (lower.opens == upper.opens || len(*s) == maxSteps)
 }
 
-// until returns until when it is believed that so many tokens are refused: so are they if fewer are.
+// until returns until when it is believed that so many tokens are refused: so are they if fewer
+// are.
 func (s *steps) until(tokens int64) time.Duration {
 	if lower, _ := s.around(tokens); lower != nil {
 		return lower.until

@@ -9,13 +9,14 @@ import (
 
 // view is what this process knows of the bucket in Redis by its last reply, and of Redis.
 type view struct {
-	// level is in whole tokens, less those that were charged and not reported yet; negative is debt. Takers read it without
-	// the mutex.
+	// level is in whole tokens, less those that were charged and not reported yet; negative is
+	// debt. Takers read it without the mutex.
 	level atomic.Int64
 	at    time.Duration // when the call left that was told the level
 
-	// Invariant: both were read in the same reply, while nothing was owed or with the debt. Read while something else
-	// is owed, the overflow would hide what the bucket threw away since that was admitted.
+	// Invariant: both were read in the same reply, while nothing was owed or with the debt. Read
+	// while something else is owed, the overflow would hide what the bucket threw away since that
+	// was admitted.
 	overflow int64
 	epoch    int64 // of the bucket that the overflow is of; 0 if none was read
 
@@ -25,11 +26,12 @@ type view struct {
 	probe     probe
 }
 
-// certainty says how much the bucket had at most when its level was last seen; see [Bucket.UnderWay].
+// certainty says how much the bucket had at most when its level was last seen; see
+// [Bucket.UnderWay].
 type certainty uint8
 
-// outgrown is a flag beside the certainty: the bucket in Redis had a larger burst, or has. So it is still there when it
-// is full by this policy, and a raised limit finds it no fuller.
+// outgrown is a flag beside the certainty: the bucket in Redis had a larger burst, or has. So it is
+// still there when it is full by this policy, and a raised limit finds it no fuller.
 const outgrown certainty = 1 << 7
 
 const (
@@ -61,8 +63,8 @@ func certaintyOf(c Call, r lua.Reply) certainty {
 	return roundedDown
 }
 
-// update notes what a reply says of the bucket in Redis. owes says that something is owed yet, beside the debt that it
-// accepted.
+// update notes what a reply says of the bucket in Redis. owes says that something is owed yet,
+// beside the debt that it accepted.
 func (v *view) update(c Call, r lua.Reply, w *windowState, owes bool) {
 	w.countsUntil(c, r, v.epoch)
 	v.level.Store(r.Level)
@@ -128,13 +130,15 @@ func (v *view) levelAt(now time.Duration, p *Policy, w *windowState) int64 {
 	return int64(min(float64(level)+p.refill(now-v.at), float64(p.Cap)))
 }
 
-// outlives reports whether the bucket that Redis was last seen to have must still be there at now, because it cannot be
-// full by then. If it reports false and the bucket is not there, it may just have expired.
+// outlives reports whether the bucket that Redis was last seen to have must still be there at now,
+// because it cannot be full by then. If it reports false and the bucket is not there, it may just
+// have expired.
 //
-// If in doubt it reports false. The level may have been up to a token higher than was told, it was as of some time
-// after the call was sent, and Redis' clock may run faster than the process'. Where others hold leases, or a call
-// without an answer may have given something back, nothing is known. It cannot see a Reset by others, nor what they
-// give back of what was admitted. charged is what the level leaves out because Redis has not heard of it.
+// If in doubt it reports false. The level may have been up to a token higher than was told, it was
+// as of some time after the call was sent, and Redis' clock may run faster than the process'. Where
+// others hold leases, or a call without an answer may have given something back, nothing is known.
+// It cannot see a Reset by others, nor what they give back of what was admitted. charged is what
+// the level leaves out because Redis has not heard of it.
 func (v *view) outlives(now time.Duration, p *Policy, w *windowState, charged int64) bool {
 	known := v.certainty &^ outgrown
 	if known >= doubtful {
@@ -152,8 +156,9 @@ func (v *view) outlives(now time.Duration, p *Policy, w *windowState, charged in
 	return most+p.refill(elapsed+drifted) < float64(p.Cap)
 }
 
-// likely reports whether that bucket should still be there at now: it was to have less than half of its tokens. It is a
-// guess, where outlives is in doubt: others would have to have given back as much.
+// likely reports whether that bucket should still be there at now: it was to have less than half of
+// its tokens. It is a guess, where outlives is in doubt: others would have to have given back as
+// much.
 func (v *view) likely(now time.Duration, p *Policy, w *windowState, charged int64) bool {
 	if v.epoch == 0 || v.certainty&^outgrown == another {
 		return false

@@ -6,12 +6,14 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/fifo"
 )
 
-// Waiter is a request that waits for a reply. It may be used again once it has its outcome or has left, and C is empty.
+// Waiter is a request that waits for a reply. It may be used again once it has its outcome or has
+// left, and C is empty.
 type Waiter struct {
 	C chan Outcome // capacity 1: an outcome never blocks the bucket
 
-	// AskAgain says that the caller waits and asks again when it is refused. Such a waiter sets no hold-off, and its
-	// refusals count neither as refused nor as demand. The owner sets it before Ask, and More.
+	// AskAgain says that the caller waits and asks again when it is refused. Such a waiter sets no
+	// hold-off, and its refusals count neither as refused nor as demand. The owner sets it before
+	// Ask, and More.
 	AskAgain bool
 	More     int64 // tokens wanted besides, for others who want one each
 

@@ -7,8 +7,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// windowState is what a bucket knows besides the rest if its policy does not just refill. A nil *windowState is that of
-// a policy that does. It answers as if nothing was known, and notes nothing.
+// windowState is what a bucket knows besides the rest if its policy does not just refill. A nil
+// *windowState is that of a policy that does. It answers as if nothing was known, and notes
+// nothing.
 type windowState struct {
 	stamp atomic.Pointer[Stamp] // of the last accepted reply: the tokens in the pot were counted then or later
 
@@ -79,10 +80,11 @@ func (w *windowState) replied(c Call, now time.Duration, r lua.Reply) {
 	}
 }
 
-// countsUntil notes until when something counts for certain, by a reply to a call that was made in a bucket of an
-// epoch. What was granted counts until nothing does, and what refuses counts until it does not. How long the rest
-// counts the reply says only as an upper bound, which is no help here. A refused direct take says nothing: it wrote
-// nothing, and if the key does not know its limits, what refuses may end sooner, with those of others.
+// countsUntil notes until when something counts for certain, by a reply to a call that was made in
+// a bucket of an epoch. What was granted counts until nothing does, and what refuses counts until
+// it does not. How long the rest counts the reply says only as an upper bound, which is no help
+// here. A refused direct take says nothing: it wrote nothing, and if the key does not know its
+// limits, what refuses may end sooner, with those of others.
 func (w *windowState) countsUntil(c Call, r lua.Reply, epoch int64) {
 	if w == nil {
 		return
@@ -98,7 +100,8 @@ func (w *windowState) countsUntil(c Call, r lua.Reply, epoch int64) {
 	}
 }
 
-// outdated forgets the debts that count in no window any more, before a call is made, and reports them.
+// outdated forgets the debts that count in no window any more, before a call is made, and reports
+// them.
 func (w *windowState) outdated(p *Policy, now time.Duration, c Conditions) (dropped debt) {
 	if w == nil || len(w.debts) == 0 {
 		return debt{}
@@ -112,7 +115,8 @@ func (w *windowState) outdated(p *Policy, now time.Duration, c Conditions) (drop
 	return dropped
 }
 
-// refundAt prepares a refund of n tokens that were counted at a stamp. It reports false if they cannot be given back.
+// refundAt prepares a refund of n tokens that were counted at a stamp. It reports false if they
+// cannot be given back.
 func (w *windowState) refundAt(n int64, s *Stamp, algorithm lua.Algorithm) bool {
 	switch {
 	case w == nil:
@@ -133,8 +137,8 @@ func (w *windowState) refundAt(n int64, s *Stamp, algorithm lua.Algorithm) bool 
 	return true
 }
 
-// refunds returns the stamp of the n tokens that a call refunds, and forgets it, because a refund is sent once. A dry
-// run leaves it.
+// refunds returns the stamp of the n tokens that a call refunds, and forgets it, because a refund
+// is sent once. A dry run leaves it.
 func (w *windowState) refunds(n int64, dry bool) *Stamp {
 	if w == nil || n == 0 {
 		return nil

@@ -1,7 +1,7 @@
 package lua
 
-// A direct take has a short form, which leaves out what such a call does not say. It has at most shortLimits limits:
-// with more, the number of arguments would not tell the forms apart.
+// A direct take has a short form, which leaves out what such a call does not say. It has at most
+// shortLimits limits: with more, the number of arguments would not tell the forms apart.
 const (
 	shortCall   = 6 // arguments before the limits
 	longCall    = 21
@@ -13,8 +13,9 @@ const (
 // DirectArguments is the number of arguments of a direct take by one limit, without MaxDebt.
 const DirectArguments = shortCall + limitFields
 
-// order appends the places of a call's numbers to to, in the order of the arguments. Those of the limits follow them,
-// and MaxDebt is the last if it is not 0. A nil in the long form is the lease id, the second one MaxBack.
+// order appends the places of a call's numbers to to, in the order of the arguments. Those of the
+// limits follow them, and MaxDebt is the last if it is not 0. A nil in the long form is the lease
+// id, the second one MaxBack.
 func (c *Call) order(to []*int64, short bool) []*int64 {
 	to = append(to, &c.Want, &c.Min, &c.TTL)
 	if short {
@@ -24,12 +25,12 @@ func (c *Call) order(to []*int64, short bool) []*int64 {
 		&c.Fleet, &c.At, &c.To, &c.Since, &c.Reset)
 }
 
-// Arguments appends ARGV of the call to args: whole numbers as int64, and the lease id as a string. A direct take has
-// the short form. A call that says more than the short form can has the long one, so that one that breaks a rule is
-// refused, not made legal.
+// Arguments appends ARGV of the call to args: whole numbers as int64, and the lease id as a string.
+// A direct take has the short form. A call that says more than the short form can has the long one,
+// so that one that breaks a rule is refused, not made legal.
 //
-// like are the arguments of another call, or nil. What is the same number there is not allocated again: most of it is,
-// among the calls of a policy.
+// like are the arguments of another call, or nil. What is the same number there is not allocated
+// again: most of it is, among the calls of a policy.
 func (c *Call) Arguments(args, like []any) []any {
 	return c.arguments(args, like, c.isShort())
 }
@@ -88,8 +89,8 @@ func (c *Call) ArgumentCount() int {
 	return n + limitFields*(1+len(c.Also))
 }
 
-// isShort reports whether the short form says all of the call: a direct take that breaks no rule about what it leaves
-// out.
+// isShort reports whether the short form says all of the call: a direct take that breaks no rule
+// about what it leaves out.
 func (c *Call) isShort() bool {
 	return c.Lease == "" && c.Hold|c.Ret|c.Refund|c.Debt|c.Owed|c.At|c.To|c.Since|c.Reset == 0 && c.Fleet >= 1 &&
 		len(c.Also) < shortLimits && min(c.Seq, c.Ack, c.Seen) >= 0 && max(c.Seq, c.Ack, c.Seen, c.Fleet) < Whole

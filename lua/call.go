@@ -16,8 +16,8 @@ type Call struct {
 	Period int64 // µs, ≥ 1: of the refill, or the length of a window
 	Phase  int64 // of a FixedWindow: its windows begin at Phase + k·Period of the node's clock; 0 … Period−1
 	Span   int64 // of a SlidingWindow: how many blocks of Period count, 1 … 512
-	// MaxDebt is how far below zero a token bucket may go, if that is more than Cap: 0 … 2⁴⁰. It goes one second of refill
-	// further. What a debt would charge below that is forgiven.
+	// MaxDebt is how far below zero a token bucket may go, if that is more than Cap: 0 … 2⁴⁰. It
+	// goes one second of refill further. What a debt would charge below that is forgiven.
 	MaxDebt int64
 	Also    []Limit // further limits; at most seven, and never changed once a call was made with them
 
@@ -46,8 +46,8 @@ type Call struct {
 	Now int64 // 0 reads the node's clock; anything else is for tests and simulation
 }
 
-// Dry reports whether the call is a dry run: it is answered as the call would be, but with the level and the reset time
-// of before its grant.
+// Dry reports whether the call is a dry run: it is answered as the call would be, but with the
+// level and the reset time of before its grant.
 func (c *Call) Dry() bool { return c.Lease != "" && c.Seq == 0 }
 
 // Limits are all limits of the call.
@@ -70,6 +70,6 @@ func (c *Call) LeastCap() int64 {
 	return least
 }
 
-// SafeBy reports whether what the call gives back may count, when the record that knows it ends at end: its deadline
-// kills every copy of it before that.
+// SafeBy reports whether what the call gives back may count, when the record that knows it ends at
+// end: its deadline kills every copy of it before that.
 func (c *Call) SafeBy(end int64) bool { return c.Deadline > 0 && c.Deadline <= end }

@@ -2,8 +2,9 @@ package lua
 
 import "time"
 
-// The limits of what every script accepts; times in µs. Validation of policies uses the same constants, so that no call
-// of a policy that it accepts is refused. With all of them an instant plus a period stays below Whole.
+// The limits of what every script accepts; times in µs. Validation of policies uses the same
+// constants, so that no call of a policy that it accepts is refused. With all of them an instant
+// plus a period stays below Whole.
 const (
 	Whole = int64(1) << 53 // from here on a double skips whole numbers: every argument is less
 
@@ -19,12 +20,13 @@ const (
 	LongestWindow = 1 << 51 // all of them together
 )
 
-// FingerprintDigits is the length of a fingerprint in what a process announces, in hex digits. With 64 bits, of a million
-// policies no two have the same one.
+// FingerprintDigits is the length of a fingerprint in what a process announces, in hex digits. With
+// 64 bits, of a million policies no two have the same one.
 const FingerprintDigits = 16
 
-// TableStep is by how much the time of the table of standing shares goes on at most from one call to the next. A record
-// lives that much longer than the right of its member, so that a clock of Redis that is set forward ends no right early.
+// TableStep is by how much the time of the table of standing shares goes on at most from one call
+// to the next. A record lives that much longer than the right of its member, so that a clock of
+// Redis that is set forward ends no right early.
 const TableStep = 5 * time.Second
 
 // The overflow of a token bucket counts tokens from OverflowStart, and stops at OverflowEnd.
@@ -33,10 +35,12 @@ const (
 	OverflowEnd   = 1 << 52
 )
 
-// TermsHold is how long the larger of two limits of one token bucket governs after its last use. A process that is
-// denied asks again after 5.3 s at most, and one over a slow limit after 4 s. So one of its calls may be lost.
+// TermsHold is how long the larger of two limits of one token bucket governs after its last use. A
+// process that is denied asks again after 5.3 s at most, and one over a slow limit after 4 s. So
+// one of its calls may be lost.
 const TermsHold = 10 * time.Second
 
-// MaxBack is the longest step back of a node's clock that a bucket waits out. A longer one is believed at once, without
-// credit. One second is above what NTP slews, and below what an operator would notice as a limiter that stands still.
+// MaxBack is the longest step back of a node's clock that a bucket waits out. A longer one is
+// believed at once, without credit. One second is above what NTP slews, and below what an operator
+// would notice as a limiter that stands still.
 const MaxBack = time.Second

@@ -78,8 +78,8 @@ func newScript(source string) *Script {
 
 var callOfCommand = regexp.MustCompile(`call\('([A-Z]+)'`)
 
-// Commands are the commands of Redis that the script runs, in lower case, each once and sorted. Whoever calls it needs
-// the right to each.
+// Commands are the commands of Redis that the script runs, in lower case, each once and sorted.
+// Whoever calls it needs the right to each.
 func (s *Script) Commands() []string {
 	var all []string
 	for _, m := range callOfCommand.FindAllStringSubmatch(s.Source, -1) {
@@ -92,5 +92,6 @@ func (s *Script) Commands() []string {
 // Presence is the script that counts processes. It never changes while a program runs.
 var Presence = newScript(presenceText)
 
-// Standing is the script that lends the fractions of the standing shares. It never changes while a program runs.
+// Standing is the script that lends the fractions of the standing shares. It never changes while a
+// program runs.
 var Standing = newScript(standingText)

@@ -1,7 +1,7 @@
 package lua
 
-// Pool is the number of units that the table of standing shares lends: a process with n units has the fraction
-// n / Pool of all standing shares.
+// Pool is the number of units that the table of standing shares lends: a process with n units has
+// the fraction n / Pool of all standing shares.
 const Pool = 1 << 20
 
 // Poll is one call of [Standing]: a process says which fraction it uses, and asks for one.
@@ -49,7 +49,8 @@ const (
 // pollNumbers is the length of a reply.
 const pollNumbers = 6
 
-// Arguments appends ARGV of the poll to args: the member's id as a string, and whole numbers as int64.
+// Arguments appends ARGV of the poll to args: the member's id as a string, and whole numbers as
+// int64.
 func (p *Poll) Arguments(args []any) []any {
 	return append(args, p.Member, p.Seq, p.Ack, p.Hold, p.want(), p.TTL, p.Epoch, p.Now)
 }
@@ -83,7 +84,8 @@ func (p *Poll) Broken() int {
 	return 0
 }
 
-// DecodePoll reads the reply of [Standing], as go-redis returns it. It reports false for anything else.
+// DecodePoll reads the reply of [Standing], as go-redis returns it. It reports false for anything
+// else.
 func DecodePoll(val any) (PollReply, bool) {
 	var n [pollNumbers]int64
 	if !DecodeNumbers(val, n[:]) {
@@ -98,7 +100,8 @@ func DecodePoll(val any) (PollReply, bool) {
 	return PollReply{}, false
 }
 
-// Answers reports whether r can be the answer to p. A grant of more than the script lends would be spent.
+// Answers reports whether r can be the answer to p. A grant of more than the script lends would be
+// spent.
 func (r *PollReply) Answers(p *Poll) bool {
 	most := int64(0)
 	if r.Code == PollDone && p.Want {

@@ -2,7 +2,8 @@ package lua
 
 import "fmt"
 
-// Record is what a bucket knows of a process' lease. It is kept until End, under the field "p" + lease id.
+// Record is what a bucket knows of a process' lease. It is kept until End, under the field "p" +
+// lease id.
 type Record struct {
 	Seq   int64 // of the last call that was executed
 	Grant int64 // tokens that it granted

@@ -18,8 +18,8 @@ type Reply struct {
 	Reset int64 // µs until nothing counts any more, or longer
 	Stamp int64 // when this call was counted, on the bucket's own clock: for Call.At
 
-	// Forgiven is the part of Debt that was not charged, because a token bucket is as low as MaxDebt allows. It is 0 in a
-	// Replay.
+	// Forgiven is the part of Debt that was not charged, because a token bucket is as low as
+	// MaxDebt allows. It is 0 in a Replay.
 	Forgiven int64
 
 	Governs Limit // with OtherTerms, of a TokenBucket: the limit that governs instead of the caller's
@@ -28,7 +28,8 @@ type Reply struct {
 // Code says what a call came to.
 type Code int64
 
-// The codes. Only Granted, Denied and Replay accept what the call stated; after Stale, Never and Late nothing changed.
+// The codes. Only Granted, Denied and Replay accept what the call stated; after Stale, Never and
+// Late nothing changed.
 const (
 	Granted Code = 0
 	Denied  Code = 1
@@ -53,15 +54,15 @@ const (
 	News        Flags = 128 // of a dry run: it would tell what was spent or is owed, or change what governs. Else the tokens do not come by Retry
 )
 
-// The numbers of a reply: those of lua/token_bucket.lua, those of the other scripts, and those of the first if another
-// limit governs than the caller's.
+// The numbers of a reply: those of lua/token_bucket.lua, those of the other scripts, and those of
+// the first if another limit governs than the caller's.
 const bucketNumbers, windowNumbers, governedNumbers = 10, 13, bucketNumbers + 4
 
 // ReplyNumbers is the most numbers of a reply: one more if a debt was forgiven.
 const ReplyNumbers = windowNumbers + 1
 
-// ReplyOf reads the numbers of a reply of an algorithm's script: exactly so many, the first of them a known code, and one
-// more if a debt was forgiven. It reports false for anything else.
+// ReplyOf reads the numbers of a reply of an algorithm's script: exactly so many, the first of them
+// a known code, and one more if a debt was forgiven. It reports false for anything else.
 func ReplyOf(a Algorithm, numbers []int64) (Reply, bool) {
 	count, governed := windowNumbers, false
 	if a == TokenBucket {
@@ -86,8 +87,9 @@ func ReplyOf(a Algorithm, numbers []int64) (Reply, bool) {
 	return r, true
 }
 
-// Answers reports whether r can be the answer to c. One that cannot is worse than none: a grant of more than was asked
-// for would be spent, and a clock out of range would go into every later call and make it illegal.
+// Answers reports whether r can be the answer to c. One that cannot is worse than none: a grant of
+// more than was asked for would be spent, and a clock out of range would go into every later call
+// and make it illegal.
 func (r *Reply) Answers(c *Call) bool {
 	return within(r.Grant, 0, c.Want) && (r.Grant == 0 || r.Code == Granted || r.Code == Replay) &&
 		within(r.Level, -Whole, c.Cap) && within(r.Retry, -1, Whole) && r.Active >= 0 && within(r.TTLLeft, 0, c.TTL) &&
@@ -99,7 +101,8 @@ func (r *Reply) Answers(c *Call) bool {
 
 func within(x, least, most int64) bool { return x >= least && x <= most }
 
-// DecodeNumbers reads a list of exactly as many whole numbers as there is room for, and reports whether it is one.
+// DecodeNumbers reads a list of exactly as many whole numbers as there is room for, and reports
+// whether it is one.
 func DecodeNumbers(val any, numbers []int64) bool {
 	list, ok := val.([]any)
 	if !ok || len(list) != len(numbers) {

@@ -4,8 +4,8 @@ import "slices"
 
 // The rules that every script checks before it reads anything.
 
-// outside is the number of the first argument that is no whole number that a script takes, if x[0] is the first-th; or
-// 0.
+// outside is the number of the first argument that is no whole number that a script takes, if x[0]
+// is the first-th; or 0.
 func outside(first int, x ...int64) int {
 	for i, x := range x {
 		if x < 0 || x >= Whole {
@@ -17,7 +17,8 @@ func outside(first int, x ...int64) int {
 
 const firstLimit = longCall + 1 // number of the first limit's first argument, of three
 
-// Broken reports the first argument that is out of range or against its rule, by its number in lua/call.lua, or 0.
+// Broken reports the first argument that is out of range or against its rule, by its number in
+// lua/call.lua, or 0.
 func (c *Call) Broken() int {
 	limits := c.limits()
 	// Two arguments have no field: 4 is any text, 14 is MaxBack.
@@ -130,8 +131,8 @@ func brokenBlocks(c *Call) int {
 	}, func(l, o Limit) bool { return l.Period == o.Period && l.Span == o.Span })
 }
 
-// brokenLimit reports the first third number of a limit that is not legal, or the period of one that is the same as an
-// earlier one.
+// brokenLimit reports the first third number of a limit that is not legal, or the period of one
+// that is the same as an earlier one.
 func (c *Call) brokenLimit(legal func(Limit) bool, same func(l, earlier Limit) bool) int {
 	limits := c.Limits()
 	for i, l := range limits {

@@ -2,12 +2,12 @@ package lua
 
 import "strings"
 
-// place begins a line of call.lua and lease.lua that a part of a script takes, and the line of the script at which the
-// part begins.
+// place begins a line of call.lua and lease.lua that a part of a script takes, and the line of the
+// script at which the part begins.
 const place = "--@ "
 
-// assemble is a template with the script's parts in their places. It panics if a part has no place, because that is a
-// mistake in the scripts.
+// assemble is a template with the script's parts in their places. It panics if a part has no place,
+// because that is a mistake in the scripts.
 func assemble(template, script string) string {
 	head, rest, _ := strings.Cut(script, place)
 	parts := map[string]string{}

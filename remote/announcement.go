@@ -15,13 +15,14 @@ type Process struct {
 	TTL       time.Duration // how long it counts without another report: ≥ 1 µs; 0 means that it leaves
 	Announced Announcement
 
-	// Poll is sent along if its Seq is not 0 and the table of standing shares is on the node; see [Store].TableNode.
+	// Poll is sent along if its Seq is not 0 and the table of standing shares is on the node; see
+	// [Store].TableNode.
 	Poll lua.Poll
 }
 
-// Announcement is what a process says of itself: its service, and its policies with their limits. It has
-// fingerprints instead of names and numbers. The zero value says nothing: the process counts as one of every policy.
-// Make it with [Announce].
+// Announcement is what a process says of itself: its service, and its policies with their limits.
+// It has fingerprints instead of names and numbers. The zero value says nothing: the process counts
+// as one of every policy. Make it with [Announce].
 type Announcement string
 
 // AnnouncedPolicy is a policy in an [Announcement]. Policies share limits if they have one Name.
@@ -30,8 +31,9 @@ type AnnouncedPolicy struct {
 	Limits string // all that makes its limits differ from those of another policy of that name
 }
 
-// Announce returns the announcement of a process. No two policies may have one name. With more than 512 policies it
-// returns the zero value: a process that left out some would be missing where they are counted.
+// Announce returns the announcement of a process. No two policies may have one name. With more than
+// 512 policies it returns the zero value: a process that left out some would be missing where they
+// are counted.
 func Announce(service string, policies []AnnouncedPolicy) Announcement {
 	if len(policies) > lua.MostPolicies {
 		return ""

@@ -11,13 +11,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// reloadEvery is the least time between two reloads of the slot map that the store requests. While a node is down,
-// every call to it fails and requests one. A reload is one CLUSTER SLOTS, and a new primary is elected within
-// seconds.
+// reloadEvery is the least time between two reloads of the slot map that the store requests. While
+// a node is down, every call to it fails and requests one. A reload is one CLUSTER SLOTS, and a new
+// primary is elected within seconds.
 const reloadEvery = time.Second
 
-// cluster is the topology of a ClusterClient. The first pick loads the client's slot map. From then on the client
-// answers from memory, and what it learns about added and removed nodes counts at once.
+// cluster is the topology of a ClusterClient. The first pick loads the client's slot map. From then
+// on the client answers from memory, and what it learns about added and removed nodes counts at
+// once.
 type cluster struct {
 	client *redis.ClusterClient
 	loaded atomic.Bool // the client has a slot map; it never drops it again
@@ -44,8 +45,9 @@ func (t *cluster) node(bucket string) Node {
 	return nodeOf(client)
 }
 
-// all asks for the node of every 16th slot, because the client does not list the nodes that it knows. A Cluster has
-// at most 1000 nodes, so with an even distribution each of them has at least 16 slots.
+// all asks for the node of every 16th slot, because the client does not list the nodes that it
+// knows. A Cluster has at most 1000 nodes, so with an even distribution each of them has at least
+// 16 slots.
 func (t *cluster) all() (nodes []Node) {
 	for _, name := range sampleNames() {
 		if n := t.node(name); n != "" && !slices.Contains(nodes, n) {
@@ -55,7 +57,8 @@ func (t *cluster) all() (nodes []Node) {
 	return nodes
 }
 
-// sampleNames returns names in the slots 0, 16, 32 and so on. The CRC of two bytes takes every value.
+// sampleNames returns names in the slots 0, 16, 32 and so on. The CRC of two bytes takes every
+// value.
 var sampleNames = sync.OnceValue(func() []string {
 	names := make([]string, slots/16)
 	for i := range 1 << 16 {
@@ -67,11 +70,12 @@ var sampleNames = sync.OnceValue(func() []string {
 	return names
 })
 
-// slots is the number of hash slots of a Redis Cluster (Redis Cluster Specification, "Key distribution model").
+// slots is the number of hash slots of a Redis Cluster (Redis Cluster Specification, "Key
+// distribution model").
 const slots = 16384
 
-// slotOf returns the hash slot of a name without a hash tag, as every Cluster node computes it: its CRC-16/XMODEM, most
-// significant bit first, starting at 0.
+// slotOf returns the hash slot of a name without a hash tag, as every Cluster node computes it: its
+// CRC-16/XMODEM, most significant bit first, starting at 0.
 func slotOf(name string) int {
 	const polynomial = 0x1021 // x¹⁶ + x¹² + x⁵ + 1, without its highest power
 	crc := uint16(0)
@@ -102,8 +106,8 @@ func (t *cluster) pick(ctx context.Context, bucket string) (*redis.Client, error
 // maxNodes bounds what is kept of nodes that joined and left. A Cluster has at most 1000 nodes.
 const maxNodes = 1000
 
-// remember stores the client of a node. If two calls run at once, one of the two nodes may be dropped until it is
-// picked again.
+// remember stores the client of a node. If two calls run at once, one of the two nodes may be
+// dropped until it is picked again.
 func (t *cluster) remember(client *redis.Client) {
 	addr := client.Options().Addr
 	known := t.seen.Load()

@@ -9,9 +9,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// noRetryCmd is a command that go-redis sends only once. By default go-redis repeats a command whose reply was
-// lost, up to three times, and each repetition would be executed and charged. It asks the command first, in Client,
-// Pipeline, ClusterClient and Ring alike. A pipeline that holds one such command is not repeated at all.
+// noRetryCmd is a command that go-redis sends only once. By default go-redis repeats a command
+// whose reply was lost, up to three times, and each repetition would be executed and charged. It
+// asks the command first, in Client, Pipeline, ClusterClient and Ring alike. A pipeline that holds
+// one such command is not repeated at all.
 type noRetryCmd struct{ *redis.Cmd }
 
 // NoRetry forbids repetition.
@@ -19,8 +20,8 @@ func (noRetryCmd) NoRetry() bool { return true }
 
 func (c noRetryCmd) answered() bool { return c.Val() != nil }
 
-// script holds a script's text and digest as go-redis takes arguments. They are converted once, because converting
-// a string to any allocates.
+// script holds a script's text and digest as go-redis takes arguments. They are converted once,
+// because converting a string to any allocates.
 type script struct{ source, sha any }
 
 var (
@@ -55,8 +56,8 @@ type command struct {
 	withText   bool     // it is sent with the text of the script
 }
 
-// newCommand prepares EVALSHA with room for the given number of arguments. Arguments are whole numbers and strings,
-// as go-redis writes them.
+// newCommand prepares EVALSHA with room for the given number of arguments. Arguments are whole
+// numbers and strings, as go-redis writes them.
 func newCommand(s *script, key string, room int) command {
 	return command{script: s, args: evalSHA(make([]any, 0, argFirst+room), s, key)}
 }
@@ -64,8 +65,8 @@ func newCommand(s *script, key string, room int) command {
 // evalSHA appends the arguments that come first.
 func evalSHA(args []any, s *script, key string) []any { return append(args, "evalsha", s.sha, 1, key) }
 
-// callCommand prepares a call. like holds the arguments of another call, or is nil. A number that is the same in
-// like is not allocated again.
+// callCommand prepares a call. like holds the arguments of another call, or is nil. A number that
+// is the same in like is not allocated again.
 func callCommand(c *lua.Call, like []any) command {
 	o := command{script: &scripts[c.Algorithm], call: new(callCmd)}
 	args := o.call.args[:0]
@@ -76,8 +77,8 @@ func callCommand(c *lua.Call, like []any) command {
 	return o
 }
 
-// prepare makes a new command of go-redis: EVAL with the script's text, or EVALSHA. If the previous one was executed,
-// or may have been, prepare must not be called again.
+// prepare makes a new command of go-redis: EVAL with the script's text, or EVALSHA. If the previous
+// one was executed, or may have been, prepare must not be called again.
 func (o *command) prepare(ctx context.Context) redis.Cmder {
 	if o.cmd != nil { // a hook may still be reading the previous command
 		o.args = slices.Clone(o.args)
@@ -99,19 +100,20 @@ func (o *command) prepare(ctx context.Context) redis.Cmder {
 	return o.cmd
 }
 
-// errShape is the error of a reply that the script cannot have returned: another program writes to the connection,
-// or a proxy rewrites replies. The call was executed.
+// errShape is the error of a reply that the script cannot have returned: another program writes to
+// the connection, or a proxy rewrites replies. The call was executed.
 var errShape error = shapeError{}
 
 type shapeError struct{}
 
 func (shapeError) Error() string { return "remote: wrong reply shape" }
 
-// OneBucket reports true: the node answered, and opening a breaker would not make the next reply better.
+// OneBucket reports true: the node answered, and opening a breaker would not make the next reply
+// better.
 func (shapeError) OneBucket() bool { return true }
 
-// decodeCensus reads the reply of the presence script to a process that announces so many policies: exactly three
-// numbers and three for each policy, all whole and in the scripts' range.
+// decodeCensus reads the reply of the presence script to a process that announces so many policies:
+// exactly three numbers and three for each policy, all whole and in the scripts' range.
 func decodeCensus(val any, policies int) (Census, error) {
 	n := make([]int64, 3+3*policies)
 	if !lua.DecodeNumbers(val, n) || slices.Min(n) < 0 || slices.Max(n) >= lua.Whole {

@@ -9,8 +9,9 @@ import (
 // deadlineShare is the part of a timeout by which a call's time may be shorter: a thirty-second.
 const deadlineShare = 32
 
-// deadlines makes the contexts of calls. Calls that begin shortly after another share its context, because a context
-// with a deadline is four allocations and a timer. Their time is then shorter, by at most a thirty-second.
+// deadlines makes the contexts of calls. Calls that begin shortly after another share its context,
+// because a context with a deadline is four allocations and a timer. Their time is then shorter, by
+// at most a thirty-second.
 type deadlines struct{ last atomic.Pointer[deadline] }
 
 // deadline is a context that calls share. It ends by its timer only.
@@ -21,8 +22,8 @@ type deadline struct {
 	until   time.Time // calls that begin before it may share the context
 }
 
-// of returns a context that ends with ctx, and after timeout at the latest. Only contexts without a parent are shared:
-// others end when their parent does.
+// of returns a context that ends with ctx, and after timeout at the latest. Only contexts without a
+// parent are shared: others end when their parent does.
 func (d *deadlines) of(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if ctx != context.Background() {
 		return context.WithTimeout(ctx, timeout)

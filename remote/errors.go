@@ -7,8 +7,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// serverError is an error of Redis: the reply to a call, or a text that had to be changed. It is a redis.Error, so
-// redis.IsOOMError, redis.IsMovedError, redis.HasErrorPrefix and similar functions recognize it.
+// serverError is an error of Redis: the reply to a call, or a text that had to be changed. It is a
+// redis.Error, so redis.IsOOMError, redis.IsMovedError, redis.HasErrorPrefix and similar functions
+// recognize it.
 type serverError string
 
 func (e serverError) Error() string { return string(e) }
@@ -18,16 +19,17 @@ func (serverError) RedisError() {}
 
 var _ redis.Error = serverError("")
 
-// reportable turns an error that a script raised into a *[ScriptError], and removes caller data from the few errors
-// of Redis that repeat it. Other errors are returned unchanged, so that errors.Is, errors.As and go-redis' own
-// checks work.
+// reportable turns an error that a script raised into a *[ScriptError], and removes caller data
+// from the few errors of Redis that repeat it. Other errors are returned unchanged, so that
+// errors.Is, errors.As and go-redis' own checks work.
 func reportable(err error) error {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
 		return err
 	}
 	text := reply.Error()
-	// "unknown command" repeats the arguments: keys, or the password if the server does not know the handshake.
+	// "unknown command" repeats the arguments: keys, or the password if the server does not know
+	// the handshake.
 	if i := strings.Index(text, ", with args beginning with"); i >= 0 {
 		return serverError(text[:i])
 	}
@@ -53,8 +55,8 @@ func reportable(err error) error {
 	// The last two cases are errors that any write would have met: OOM, READONLY, MISCONF, …
 }
 
-// deniedCommand returns what Valkey says that the user may not run, or a general phrase if the text says something
-// else.
+// deniedCommand returns what Valkey says that the user may not run, or a general phrase if the text
+// says something else.
 func deniedCommand(text string) string {
 	_, rest, _ := strings.Cut(text, " to run the '")
 	if command, _, ok := strings.Cut(rest, "' command"); ok {
@@ -69,8 +71,8 @@ func isNodeError(err error) bool {
 	return !errors.As(reportable(err), &e)
 }
 
-// raisedText returns an error's text without what Redis adds when a script raises the error, and whether a script
-// raised it. Redis 7 appends the place:
+// raisedText returns an error's text without what Redis adds when a script raises the error, and
+// whether a script raised it. Redis 7 appends the place:
 //
 //	WRONGTYPE Operation … value script: 60d…, on @user_script:84.
 //
@@ -98,8 +100,9 @@ func isMoved(err error) bool {
 	return addr != ""
 }
 
-// movedTo returns the node that a Cluster node named instead of executing a command, or "". asking reports whether
-// the named node must get ASKING first, because the slot is still being migrated to it.
+// movedTo returns the node that a Cluster node named instead of executing a command, or "". asking
+// reports whether the named node must get ASKING first, because the slot is still being migrated to
+// it.
 func movedTo(err error) (addr string, asking bool) {
 	if addr, ok := redis.IsMovedError(err); ok {
 		return addr, false

@@ -65,7 +65,8 @@ func (s *Redis) Dial(ctx context.Context, node Node) error {
 	return conn.Close()
 }
 
-// clientOf returns the client of a node, and the first presence set that is there: -1 if the node is not known.
+// clientOf returns the client of a node, and the first presence set that is there: -1 if the node
+// is not known.
 func (s *Redis) clientOf(ctx context.Context, node Node) (client *redis.Client, set int, err error) {
 	for i := range presenceNames {
 		client, err = s.nodes.pick(ctx, s.names.presence(i))

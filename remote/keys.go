@@ -17,32 +17,32 @@ import (
 //	prefix{policy/hash}tb2h   its SHA-256 in hex, for long keys and where HashKeys is set
 //	prefix{policy/key}lg1:60000000   other algorithms have other marks, and more that their numbers depend on: see Kind
 //
-// No two pairs of policy and key share a name. A prefix has no brace and a policy has no slash, so the first brace
-// and the first slash end them. The mark at the end tells a hash from a key that looks like one. The braces make
-// policy and key the hash tag, so everything that is kept for a policy and key, under any mark, is in one slot. A
-// key may contain braces: Redis takes the tag up to the first closing brace, which is the same for all names of
-// that key.
+// No two pairs of policy and key share a name. A prefix has no brace and a policy has no slash, so
+// the first brace and the first slash end them. The mark at the end tells a hash from a key that
+// looks like one. The braces make policy and key the hash tag, so everything that is kept for a
+// policy and key, under any mark, is in one slot. A key may contain braces: Redis takes the tag up
+// to the first closing brace, which is the same for all names of that key.
 //
-// The mark is the format of what is stored. Another format has another mark, and so starts new buckets beside the
-// old ones during a deploy.
+// The mark is the format of what is stored. Another format has another mark, and so starts new
+// buckets beside the old ones during a deploy.
 const (
 	// hashedMark ends the mark of a name that has a hash for the key.
 	hashedMark = "h"
 
-	// presenceMark ends the names of the presence sets, prefix{~0}pr1. A tilde is not legal in a policy's name, so no
-	// policy can take these names.
+	// presenceMark ends the names of the presence sets, prefix{~0}pr1. A tilde is not legal in a
+	// policy's name, so no policy can take these names.
 	presenceMark = "}pr1"
 
-	// tableMark ends the name of the table of standing shares, prefix{~0}st1. It is in the slot of the first presence
-	// set, so that one pipeline to one node can have both.
+	// tableMark ends the name of the table of standing shares, prefix{~0}st1. It is in the slot of
+	// the first presence set, so that one pipeline to one node can have both.
 	tableMark = "}st1"
 
 	// inspectedMark begins the end of the names that Inspect uses, prefix{~0}inh1 and
 	// prefix{~0}inz1. Nothing stays there.
 	inspectedMark = "}in"
 
-	// maxKeyBytes is the length of the longest user key that goes into a name unhashed. With prefix and policy a
-	// name then stays under 350 bytes.
+	// maxKeyBytes is the length of the longest user key that goes into a name unhashed. With prefix
+	// and policy a name then stays under 350 bytes.
 	maxKeyBytes = 200
 
 	defaultPrefix  = "tl:"
@@ -52,10 +52,10 @@ const (
 // digestPad begins a digest. It makes a digest one byte longer than any key that is kept as it is.
 var digestPad = strings.Repeat("\x00", maxKeyBytes+1-sha256.Size)
 
-// Digest returns what a process may keep in place of a key, so that long keys cannot fill its memory. A key of up
-// to 200 bytes is returned unchanged. For a longer key it returns 201 bytes with the key's SHA-256. [Store].Key
-// gives both the same name. No key of up to 200 bytes is a digest, and the digest of a key that looks like a digest
-// is another one.
+// Digest returns what a process may keep in place of a key, so that long keys cannot fill its
+// memory. A key of up to 200 bytes is returned unchanged. For a longer key it returns 201 bytes
+// with the key's SHA-256. [Store].Key gives both the same name. No key of up to 200 bytes is a
+// digest, and the digest of a key that looks like a digest is another one.
 func Digest(key string) string {
 	if len(key) <= maxKeyBytes {
 		return key
@@ -73,9 +73,9 @@ func sumOf(key string) (sum [sha256.Size]byte) {
 	return sha256.Sum256([]byte(key))
 }
 
-// Kind is what the stored numbers of a bucket depend on besides its key. It is part of the bucket's name, because
-// otherwise two versions of a policy in one deploy would overwrite each other's counts. The zero value is the token
-// bucket.
+// Kind is what the stored numbers of a bucket depend on besides its key. It is part of the bucket's
+// name, because otherwise two versions of a policy in one deploy would overwrite each other's
+// counts. The zero value is the token bucket.
 type Kind struct {
 	Algorithm lua.Algorithm
 	Window    int64 // µs, of a SlidingLog and a FixedWindow; otherwise 0
@@ -94,14 +94,15 @@ func (k Kind) appendMark(b []byte) []byte {
 	return b
 }
 
-// naming gives buckets, presence sets and the table of standing shares their names. The zero value has no prefix and
-// hashes long keys only.
+// naming gives buckets, presence sets and the table of standing shares their names. The zero value
+// has no prefix and hashes long keys only.
 type naming struct {
 	prefix string
 	hash   bool // every key, not only long ones
 }
 
-// bucket returns the name for a user's key under a policy. The policy's name must match [A-Za-z0-9_.-]{1,64}.
+// bucket returns the name for a user's key under a policy. The policy's name must match
+// [A-Za-z0-9_.-]{1,64}.
 func (n naming) bucket(k Kind, policy, key string) string {
 	var room [256]byte
 	b := append(room[:0], n.prefix...)
@@ -115,8 +116,8 @@ func (n naming) bucket(k Kind, policy, key string) string {
 	return string(append(k.appendMark(b), hashedMark...))
 }
 
-// presence returns the name of the i-th presence set. There are several, each in a slot of its own, so that every
-// node of a Cluster can have one.
+// presence returns the name of the i-th presence set. There are several, each in a slot of its own,
+// so that every node of a Cluster can have one.
 func (n naming) presence(i int) string { return n.prefix + "{~" + strconv.Itoa(i) + presenceMark }
 
 // inspected returns the name of what Inspect writes in the slot of the i-th presence set, of a
@@ -128,8 +129,8 @@ func (n naming) inspected(i int, kind string) string {
 // table returns the name of the table of standing shares.
 func (n naming) table() string { return n.prefix + "{~0" + tableMark }
 
-// checkPrefix reports why a prefix is refused, or nil. The error does not repeat the prefix, because it may be a
-// misplaced secret.
+// checkPrefix reports why a prefix is refused, or nil. The error does not repeat the prefix,
+// because it may be a misplaced secret.
 func checkPrefix(prefix string) error {
 	const rule = "must be up to %d of A-Z a-z 0-9 _ . : -"
 	illegal := func(c rune) bool {

@@ -11,18 +11,18 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Memory is the shared tier inside one process. It has the same buckets, replies and refusals as the scripts on
-// [Redis], bit for bit. Use it for development and for services that run as a single process. In a test it stands
-// in for Redis, outages included ([Memory.Fail]). Its contents end with the process, and no other process sees
-// them.
+// Memory is the shared tier inside one process. It has the same buckets, replies and refusals as
+// the scripts on [Redis], bit for bit. Use it for development and for services that run as a single
+// process. In a test it stands in for Redis, outages included ([Memory.Fail]). Its contents end
+// with the process, and no other process sees them.
 //
-// Each call is atomic, as on Redis. A mutex is held for less than a microsecond per call, or longer if a call
-// sweeps many leases. Nothing blocks, and no goroutine or timer is started. Each call looks at two buckets and
-// removes those whose time to live is over. Memory is therefore bounded by the buckets that are alive and those
-// that ended during the last round of this collection.
+// Each call is atomic, as on Redis. A mutex is held for less than a microsecond per call, or longer
+// if a call sweeps many leases. Nothing blocks, and no goroutine or timer is started. Each call
+// looks at two buckets and removes those whose time to live is over. Memory is therefore bounded by
+// the buckets that are alive and those that ended during the last round of this collection.
 //
-// Its clock is the wall clock at its creation plus the monotonic time since. It steps only by [Memory.Step]. In a
-// testing/synctest bubble it is the bubble's clock.
+// Its clock is the wall clock at its creation plus the monotonic time since. It steps only by
+// [Memory.Step]. In a testing/synctest bubble it is the bubble's clock.
 //
 // Use [NewMemory]; [Check] refuses the zero value.
 type Memory struct {
@@ -48,8 +48,8 @@ func NewMemory() *Memory {
 
 var _ Store = (*Memory)(nil)
 
-// Key returns the name of a token bucket: the one that [Redis] would use with an empty prefix. Long keys are
-// hashed.
+// Key returns the name of a token bucket: the one that [Redis] would use with an empty prefix. Long
+// keys are hashed.
 func (m *Memory) Key(policy, key string) string { return m.Name(Kind{}, policy, key) }
 
 // Name returns the name of a bucket of any kind.
@@ -73,8 +73,8 @@ func (m *Memory) Dial(context.Context, Node) error { return nil }
 // Inspect returns nil: there are no rights.
 func (m *Memory) Inspect(context.Context, time.Duration, Node, []lua.Algorithm) error { return nil }
 
-// Run executes the calls in order, each in one atomic step. It never blocks and ignores timeout. Every call fails
-// if ctx is done, during [Memory.Fail], and after Close.
+// Run executes the calls in order, each in one atomic step. It never blocks and ignores timeout.
+// Every call fails if ctx is done, during [Memory.Fail], and after Close.
 func (m *Memory) Run(ctx context.Context, _ time.Duration, calls []lua.Call, results []Result) {
 	for i := range calls {
 		results[i] = Result{}
@@ -140,16 +140,18 @@ func (m *Memory) poll(clock int64, p *lua.Poll) (lua.PollReply, error) {
 	return r, raised(err)
 }
 
-// Fail makes every call from now on fail with err, as in an outage. Fail(nil) ends it. Meanwhile nothing is
-// executed and nothing is lost. Use it to see what your service does without its limiter's Redis. A network error
-// (io.EOF, syscall.ECONNREFUSED, context.DeadlineExceeded) is an outage; a *[ScriptError] is not.
+// Fail makes every call from now on fail with err, as in an outage. Fail(nil) ends it. Meanwhile
+// nothing is executed and nothing is lost. Use it to see what your service does without its
+// limiter's Redis. A network error (io.EOF, syscall.ECONNREFUSED, context.DeadlineExceeded) is an
+// outage; a *[ScriptError] is not.
 func (m *Memory) Fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.failure = err
 }
 
-// Close removes all that is stored. Later calls fail with [ErrClosed], even during Fail. Closing twice is fine.
+// Close removes all that is stored. Later calls fail with [ErrClosed], even during Fail. Closing
+// twice is fine.
 func (m *Memory) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

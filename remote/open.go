@@ -14,33 +14,35 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// These are the settings of the clients that Open makes, unless the URL sets them. Reading and writing of a call
-// are always bounded by the caller's timeout.
+// These are the settings of the clients that Open makes, unless the URL sets them. Reading and
+// writing of a call are always bounded by the caller's timeout.
 const (
-	// dialTimeout and controlTimeout bound what go-redis does by itself: connecting, reading the slot map, asking
-	// sentinels. They are two round trips of 250 ms, which a connection with TLS takes, and short enough that a frozen
-	// node delays the search for its successor only briefly.
+	// dialTimeout and controlTimeout bound what go-redis does by itself: connecting, reading the
+	// slot map, asking sentinels. They are two round trips of 250 ms, which a connection with TLS
+	// takes, and short enough that a frozen node delays the search for its successor only briefly.
 	dialTimeout    = 600 * time.Millisecond
 	controlTimeout = 600 * time.Millisecond
 
-	// poolTimeout bounds how long a call waits for a free connection. It is half of the default timeout of a call,
-	// so that there is time left to use the connection.
+	// poolTimeout bounds how long a call waits for a free connection. It is half of the default
+	// timeout of a call, so that there is time left to use the connection.
 	poolTimeout = 25 * time.Millisecond
 
-	// slotsInterval is how often a Cluster's slot map is reloaded while calls are made. With go-redis' default of
-	// 60 s, a client that gets no redirection would need that long to notice a failover.
+	// slotsInterval is how often a Cluster's slot map is reloaded while calls are made. With
+	// go-redis' default of 60 s, a client that gets no redirection would need that long to notice a
+	// failover.
 	slotsInterval = 2 * time.Second
 
-	// redirects bounds how often a call whose slot moved is sent on: once to the new owner, and once from a slot
-	// that is being migrated to its target.
+	// redirects bounds how often a call whose slot moved is sent on: once to the new owner, and
+	// once from a slot that is being migrated to its target.
 	redirects = 2
 )
 
-// maxNumber bounds numbers of connections and of bytes in a URL. go-redis panics beyond 2³¹ connections.
+// maxNumber bounds numbers of connections and of bytes in a URL. go-redis panics beyond 2³¹
+// connections.
 const maxNumber = 1 << 20
 
-// Open returns a store with a client of its own; [Redis.Close] closes it. No connection is made before the first
-// call, unless the URL sets min_idle_conns. The URL is one of
+// Open returns a store with a client of its own; [Redis.Close] closes it. No connection is made
+// before the first call, unless the URL sets min_idle_conns. The URL is one of
 //
 //	redis://user:password@host:port/db             one server; rediss with TLS
 //	unix://user:password@/path/to.sock?db=1        one server, over a unix socket
@@ -50,22 +52,24 @@ const maxNumber = 1 << 20
 //	cluster://user:password@host:port?addr=host2:port2
 //	                                               a Cluster, found through any of the addresses
 //
-// sentinel and cluster are short for redis+sentinel and redis+cluster. With TLS they are rediss+sentinel and
-// rediss+cluster. addr may be given several times. Further parameters are those of go-redis (dial_timeout,
-// pool_size, protocol, skip_verify, …; see redis.ParseURL, ParseFailoverURL and ParseClusterURL). They override the
-// settings made here: no retries, 600 ms to connect, one attempt, 25 ms to wait for a free connection, no
-// maintenance notifications. The timeout for reading and writing is an argument of each call. Parameters that send
-// calls to replicas are refused.
+// sentinel and cluster are short for redis+sentinel and redis+cluster. With TLS they are
+// rediss+sentinel and rediss+cluster. addr may be given several times. Further parameters are those
+// of go-redis (dial_timeout, pool_size, protocol, skip_verify, …; see redis.ParseURL,
+// ParseFailoverURL and ParseClusterURL). They override the settings made here: no retries, 600 ms
+// to connect, one attempt, 25 ms to wait for a free connection, no maintenance notifications. The
+// timeout for reading and writing is an argument of each call. Parameters that send calls to
+// replicas are refused.
 //
-// With TLS a server must present a certificate for the host in the URL, signed by an authority that the operating
-// system trusts. On Linux SSL_CERT_FILE names a file with other authorities. A URL cannot name an authority or a
-// client certificate: use [NewRedis] and a client with a TLSConfig for those.
+// With TLS a server must present a certificate for the host in the URL, signed by an authority that
+// the operating system trusts. On Linux SSL_CERT_FILE names a file with other authorities. A URL
+// cannot name an authority or a client certificate: use [NewRedis] and a client with a TLSConfig
+// for those.
 //
-// NOTE: a character in a user or password that is neither a letter nor a digit must be percent-encoded: / is %2F, @
-// is %40.
+// NOTE: a character in a user or password that is neither a letter nor a digit must be
+// percent-encoded: / is %2F, @ is %40.
 //
-// Errors say which part of the URL breaks which rule. They repeat nothing of the URL, because a mistake may put the
-// password anywhere.
+// Errors say which part of the URL breaks which rule. They repeat nothing of the URL, because a
+// mistake may put the password anywhere.
 func Open(rawURL string, o *RedisOptions) (*Redis, error) {
 	client, err := open(rawURL)
 	if err != nil {
@@ -125,8 +129,8 @@ func open(rawURL string) (redis.UniversalClient, error) {
 // errURL says what is wrong with a URL. The problem must not contain a part of the URL.
 func errURL(problem string) error { return errors.New("remote: the Redis URL: " + problem) }
 
-// checkURL refuses URLs that would make the client connect to a piece of a password, and show it in the resulting
-// errors.
+// checkURL refuses URLs that would make the client connect to a piece of a password, and show it in
+// the resulting errors.
 func checkURL(u *url.URL) error {
 	var all []error
 	bad := func(is bool, problem string) {
@@ -163,8 +167,8 @@ func checkURL(u *url.URL) error {
 	return errors.Join(all...)
 }
 
-// numbers are the parameters that are counts, with their minimum. go-redis panics on a bad one instead of returning
-// an error.
+// numbers are the parameters that are counts, with their minimum. go-redis panics on a bad one
+// instead of returning an error.
 var numbers = map[string]int{
 	"pool_size": 0, "min_idle_conns": 0, "max_idle_conns": 0, "max_active_conns": 0, "max_concurrent_dials": 0,
 	"pipeline_pool_size": -1, "pipeline_read_buffer_size": 0, "pipeline_write_buffer_size": 0,
@@ -224,9 +228,10 @@ func openCluster(u *url.URL) (redis.UniversalClient, error) {
 	return redis.NewClusterClient(o), nil
 }
 
-// fill sets what the URL left open of the options that the three kinds of clients have in common: retries of a call and
-// of a dial, and pipelines, none of which has a pool of its own because all calls are pipelines; and the timeouts of
-// connecting, reading, writing and the pool. go-redis takes a timeout ≤ 0 for none at all; here it means our default.
+// fill sets what the URL left open of the options that the three kinds of clients have in common:
+// retries of a call and of a dial, and pipelines, none of which has a pool of its own because all
+// calls are pipelines; and the timeouts of connecting, reading, writing and the pool. go-redis
+// takes a timeout ≤ 0 for none at all; here it means our default.
 func fill(counts [3]*int, timeouts [4]*time.Duration) {
 	for i, ours := range [...]int{-1, 1, -1} {
 		if *counts[i] == 0 {
@@ -240,8 +245,8 @@ func fill(counts [3]*int, timeouts [4]*time.Duration) {
 	}
 }
 
-// noMaintNotifications switches off a handshake that only some hosted Redis understand, and that looks up host
-// names.
+// noMaintNotifications switches off a handshake that only some hosted Redis understand, and that
+// looks up host names.
 func noMaintNotifications() *maintnotifications.Config {
 	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }

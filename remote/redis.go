@@ -9,13 +9,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Redis is the shared tier on Redis ≥ 6.2 or Valkey ≥ 8.0: one server, a primary behind Sentinel, a Cluster or a
-// Ring. [Open] makes one with a client of its own, and [NewRedis] with a client that you have. Its methods may be
-// called concurrently.
+// Redis is the shared tier on Redis ≥ 6.2 or Valkey ≥ 8.0: one server, a primary behind Sentinel, a
+// Cluster or a Ring. [Open] makes one with a client of its own, and [NewRedis] with a client that
+// you have. Its methods may be called concurrently.
 //
-// Each call is sent once, even if the client's settings ask for retries. The next call settles what a lost reply
-// charged, but a second execution could not be settled. All calls that are due together on a node go into one
-// pipeline, in one round trip. Calls are sent to primaries only.
+// Each call is sent once, even if the client's settings ask for retries. The next call settles what
+// a lost reply charged, but a second execution could not be settled. All calls that are due
+// together on a node go into one pipeline, in one round trip. Calls are sent to primaries only.
 //
 // A Redis owns no goroutine. Errors contain no user's key and no password.
 type Redis struct {
@@ -37,40 +37,43 @@ type Redis struct {
 
 // RedisOptions are the options of [NewRedis] and [Open]. The zero value and nil are the defaults.
 type RedisOptions struct {
-	// Prefix begins the name of everything that is written, so that several services may share a Redis. It has up
-	// to 64 of the characters A-Z a-z 0-9 _ . : - and is "tl:" if empty. Processes share a limit only under the
-	// same prefix.
+	// Prefix begins the name of everything that is written, so that several services may share a
+	// Redis. It has up to 64 of the characters A-Z a-z 0-9 _ . : - and is "tl:" if empty. Processes
+	// share a limit only under the same prefix.
 	Prefix string
 
-	// HashKeys puts the SHA-256 of every user's key into the name of its bucket instead of the key, so that e-mail
-	// addresses, tokens and IP addresses do not appear in Redis, its logs and its monitors. Keys over 200 bytes are
-	// always hashed. NOTE: the hash has no salt, because processes must agree on it. Anyone who can read Redis can
-	// test guesses: all IPv4 addresses within minutes.
+	// HashKeys puts the SHA-256 of every user's key into the name of its bucket instead of the key,
+	// so that e-mail addresses, tokens and IP addresses do not appear in Redis, its logs and its
+	// monitors. Keys over 200 bytes are always hashed. NOTE: the hash has no salt, because
+	// processes must agree on it. Anyone who can read Redis can test guesses: all IPv4 addresses
+	// within minutes.
 	//
 	// Changing it starts new, full buckets for all keys up to 200 bytes.
 	HashKeys bool
 }
 
-// NewRedis returns a store that uses the client c, with any settings. [Redis.Close] leaves c open. [Check] reports
-// a nil client or an illegal prefix.
+// NewRedis returns a store that uses the client c, with any settings. [Redis.Close] leaves c open.
+// [Check] reports a nil client or an illegal prefix.
 //
-// A *redis.Client (also a failover client), *redis.ClusterClient or *redis.Ring is asked for the node of each
-// bucket, and for that node's client. Another implementation of redis.UniversalClient is used through its own
-// Pipeline, as one node and with its own timeouts.
+// A *redis.Client (also a failover client), *redis.ClusterClient or *redis.Ring is asked for the
+// node of each bucket, and for that node's client. Another implementation of redis.UniversalClient
+// is used through its own Pipeline, as one node and with its own timeouts.
 //
-// NOTE: set ContextTimeoutEnabled in your client's options if your hooks (traces, metrics) should see the store's
-// calls. Without it, and with a ReadTimeout or WriteTimeout of -2, go-redis ignores a context's deadline, and the only
-// way to bound a call is a clone that has no hooks. With it, the client's own ReadTimeout and WriteTimeout hold too: a
-// Redis that takes longer counts as gone. On a ClusterClient or a Ring add hooks to the nodes, in OnNewNode.
+// NOTE: set ContextTimeoutEnabled in your client's options if your hooks (traces, metrics) should
+// see the store's calls. Without it, and with a ReadTimeout or WriteTimeout of -2, go-redis ignores
+// a context's deadline, and the only way to bound a call is a clone that has no hooks. With it, the
+// client's own ReadTimeout and WriteTimeout hold too: a Redis that takes longer counts as gone. On
+// a ClusterClient or a Ring add hooks to the nodes, in OnNewNode.
 //
-// NOTE: set DialerRetries to 1. By default go-redis dials five times within half a second. A call is over by then,
-// and its error is a timeout instead of what is wrong with the address or the certificate.
+// NOTE: set DialerRetries to 1. By default go-redis dials five times within half a second. A call
+// is over by then, and its error is a timeout instead of what is wrong with the address or the
+// certificate.
 //
-// Some things are bounded by the client's own settings, not by the caller's timeout. A connection that is being
-// dialed outlives the call that wanted it by up to DialTimeout. A ClusterClient without ContextTimeoutEnabled takes
-// up to its ReadTimeout (5 s by default) if a node is frozen while the client reads its first slot map, or while it
-// redirects a call whose slot has moved. If a node of a Ring is down, its keys move to other nodes, where their
-// buckets start full.
+// Some things are bounded by the client's own settings, not by the caller's timeout. A connection
+// that is being dialed outlives the call that wanted it by up to DialTimeout. A ClusterClient
+// without ContextTimeoutEnabled takes up to its ReadTimeout (5 s by default) if a node is frozen
+// while the client reads its first slot map, or while it redirects a call whose slot has moved. If
+// a node of a Ring is down, its keys move to other nodes, where their buckets start full.
 func NewRedis(c redis.UniversalClient, o *RedisOptions) *Redis {
 	s := &Redis{names: naming{prefix: defaultPrefix}, lanes: lanes{borrowed: true}}
 	if o != nil {
@@ -103,8 +106,8 @@ func NewRedis(c redis.UniversalClient, o *RedisOptions) *Redis {
 
 var _ Store = (*Redis)(nil)
 
-// SkipsHooks reports whether hooks of the client, such as traces and metrics, do not see the store's calls, because the
-// client does not heed the deadline of a context. See [NewRedis].
+// SkipsHooks reports whether hooks of the client, such as traces and metrics, do not see the
+// store's calls, because the client does not heed the deadline of a context. See [NewRedis].
 func (s *Redis) SkipsHooks() bool { return s.skipsHooks }
 
 // isNil reports whether c is a nil interface or holds a nil pointer.
@@ -122,8 +125,9 @@ func (s *Redis) Key(policy, key string) string { return s.Name(Kind{}, policy, k
 // Name returns the name of a bucket of any kind.
 func (s *Redis) Name(k Kind, policy, key string) string { return s.names.bucket(k, policy, key) }
 
-// Node returns the address of the node that answers for a bucket; see [Store]. On a Cluster it comes from the
-// client's slot map, and is "" before the first call. A primary behind Sentinel is one node, even after a failover.
+// Node returns the address of the node that answers for a bucket; see [Store]. On a Cluster it
+// comes from the client's slot map, and is "" before the first call. A primary behind Sentinel is
+// one node, even after a failover.
 func (s *Redis) Node(bucket string) Node {
 	if s.nodes == nil {
 		return ""
@@ -134,8 +138,8 @@ func (s *Redis) Node(bucket string) Node {
 // TableNode returns the address of the node that has the table of standing shares; see [Store].
 func (s *Redis) TableNode() Node { return s.Node(s.names.table()) }
 
-// Nodes returns the addresses of the nodes that buckets may be on; see [Store]. For a Ring these are the nodes that
-// are up.
+// Nodes returns the addresses of the nodes that buckets may be on; see [Store]. For a Ring these
+// are the nodes that are up.
 func (s *Redis) Nodes() []Node {
 	if s.nodes == nil {
 		return nil
@@ -143,7 +147,8 @@ func (s *Redis) Nodes() []Node {
 	return s.nodes.all()
 }
 
-// Locate returns the node of a bucket. It loads the slot map of a Cluster if there is none yet; see [Store].
+// Locate returns the node of a bucket. It loads the slot map of a Cluster if there is none yet; see
+// [Store].
 func (s *Redis) Locate(ctx context.Context, bucket string) (Node, error) {
 	if err := s.usable(ctx); err != nil {
 		return "", err
@@ -155,8 +160,9 @@ func (s *Redis) Locate(ctx context.Context, bucket string) (Node, error) {
 	return nodeOf(client), nil
 }
 
-// Close makes later calls fail with [ErrClosed]. If [Open] made the client, Close closes it, and calls that are
-// under way fail too. Closing twice is fine, and so is closing a nil store, as after an error of Open.
+// Close makes later calls fail with [ErrClosed]. If [Open] made the client, Close closes it, and
+// calls that are under way fail too. Closing twice is fine, and so is closing a nil store, as after
+// an error of Open.
 func (s *Redis) Close() error {
 	if s == nil || s.closed.Swap(true) || s.own == nil {
 		return nil

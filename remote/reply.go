@@ -9,9 +9,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// callCmd is the redis.Cmder of a call. go-redis writes the bytes of the reply to it, and it keeps the numbers. A
-// redis.Cmd would make a list of them, and an interface of each. go-redis sends a RawWriteToCmd only once, as it does a
-// [noRetryCmd].
+// callCmd is the redis.Cmder of a call. go-redis writes the bytes of the reply to it, and it keeps
+// the numbers. A redis.Cmd would make a list of them, and an interface of each. go-redis sends a
+// RawWriteToCmd only once, as it does a [noRetryCmd].
 //
 // One is made for each time that a call is sent, and none is reused: a hook may keep it.
 type callCmd struct {
@@ -20,7 +20,8 @@ type callCmd struct {
 	args  [argFirst + lua.DirectArguments]any // room for the arguments of a direct take
 }
 
-// Val returns what a redis.Cmd would: the reply as a list of int64, or nil if there is none. It is for hooks.
+// Val returns what a redis.Cmd would: the reply as a list of int64, or nil if there is none. It is
+// for hooks.
 func (c *callCmd) Val() any {
 	numbers, ok := c.reply.list()
 	if !ok {
@@ -33,7 +34,8 @@ func (c *callCmd) Val() any {
 	return list
 }
 
-// SetVal replaces the reply, as that of a redis.Cmd does. It is for hooks that answer instead of Redis.
+// SetVal replaces the reply, as that of a redis.Cmd does. It is for hooks that answer instead of
+// Redis.
 func (c *callCmd) SetVal(val any) {
 	r := &c.reply
 	*r = reply{begun: true}
@@ -45,11 +47,11 @@ func (c *callCmd) SetVal(val any) {
 
 func (c *callCmd) answered() bool { return c.reply.wrong || c.reply.complete() }
 
-// reply takes the bytes of a reply and keeps its numbers. Scripts reply with a list of whole numbers. Anything else is
-// an error of Redis, or the wrong shape.
+// reply takes the bytes of a reply and keeps its numbers. Scripts reply with a list of whole
+// numbers. Anything else is an error of Redis, or the wrong shape.
 //
-// go-redis writes line by line: each line without its end, then the end of the line. It also writes the content of
-// strings, but then the shape is wrong already.
+// go-redis writes line by line: each line without its end, then the end of the line. It also writes
+// the content of strings, but then the shape is wrong already.
 type reply struct {
 	numbers [lua.ReplyNumbers]int64
 	length  int8 // of the list, as its first line says; ≤ lua.ReplyNumbers
@@ -71,8 +73,8 @@ func (r *reply) list() ([]int64, bool) {
 
 var lineEnd, nils = []byte("\r\n"), [...][]byte{[]byte("_"), []byte("*-1"), []byte("$-1")}
 
-// Write implements io.Writer. It returns an error of Redis as the error of the command, which is what go-redis does
-// with the reply to a redis.Cmd. Nothing of the reply is left to be read then.
+// Write implements io.Writer. It returns an error of Redis as the error of the command, which is
+// what go-redis does with the reply to a redis.Cmd. Nothing of the reply is left to be read then.
 func (r *reply) Write(p []byte) (int, error) {
 	var err error
 	switch {

@@ -13,10 +13,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Run executes the calls; see [Store]. It returns within timeout if the client respects a context's deadline, as
-// clients of [Open] do. Otherwise it returns within about three times timeout: one for getting a connection, one
-// for writing and one for reading. It may stop waiting a thirty-second of timeout earlier, because calls share
-// deadlines.
+// Run executes the calls; see [Store]. It returns within timeout if the client respects a context's
+// deadline, as clients of [Open] do. Otherwise it returns within about three times timeout: one for
+// getting a connection, one for writing and one for reading. It may stop waiting a thirty-second of
+// timeout earlier, because calls share deadlines.
 func (s *Redis) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []Result) {
 	if len(calls) == 0 {
 		return
@@ -74,7 +74,8 @@ func (b *batches) clear() {
 	*b = (*b)[:0]
 }
 
-// runAll executes calls on all their nodes at once, and waits for the slowest. ctx ends after timeout.
+// runAll executes calls on all their nodes at once, and waits for the slowest. ctx ends after
+// timeout.
 func (s *Redis) runAll(ctx context.Context, timeout time.Duration, calls []lua.Call, results []Result) {
 	all := batchRoom.Get().(*batches)
 	s.divide(ctx, all, calls, results)
@@ -94,7 +95,8 @@ func (s *Redis) runAll(ctx context.Context, timeout time.Duration, calls []lua.C
 	batchRoom.Put(all)
 }
 
-// divide groups the calls by the node that answers for each. A call whose node cannot be found gets its error here.
+// divide groups the calls by the node that answers for each. A call whose node cannot be found gets
+// its error here.
 func (s *Redis) divide(ctx context.Context, all *batches, calls []lua.Call, results []Result) {
 next:
 	for i := range calls {
@@ -123,8 +125,8 @@ func (r *Result) decode(c *lua.Call, answer *reply) bool {
 	return ok && r.Reply.Answers(c)
 }
 
-// runBatch executes the calls of one node and writes their results. Batches share the slice of results, but no
-// element of it.
+// runBatch executes the calls of one node and writes their results. Batches share the slice of
+// results, but no element of it.
 func (s *Redis) runBatch(ctx context.Context, timeout time.Duration, b *batch, calls []lua.Call, results []Result) {
 	for i := range b.commands {
 		b.all = append(b.all, &b.commands[i])
@@ -141,8 +143,8 @@ func (s *Redis) runBatch(ctx context.Context, timeout time.Duration, b *batch, c
 	}
 }
 
-// execute runs commands on the node that should have their buckets, each at most once. It returns when each has its
-// value or its error.
+// execute runs commands on the node that should have their buckets, each at most once. It returns
+// when each has its value or its error.
 func (s *Redis) execute(ctx context.Context, timeout time.Duration, client *redis.Client, all []*command) {
 	s.executeOn(ctx, timeout, client, all)
 	if s.cluster != nil {
@@ -150,11 +152,11 @@ func (s *Redis) execute(ctx context.Context, timeout time.Duration, client *redi
 	}
 }
 
-// executeOn runs commands on one node, each at most once. They first go by their digests, in one pipeline. The node
-// has not executed a script that it does not know, because it was restarted or got SCRIPT FLUSH. Those commands are
-// sent again with the text of each script once, and then again with all texts: the server may have lost the script
-// in between, or may not have loaded the first text because its slot had moved, or several servers may be behind a
-// foreign client.
+// executeOn runs commands on one node, each at most once. They first go by their digests, in one
+// pipeline. The node has not executed a script that it does not know, because it was restarted or
+// got SCRIPT FLUSH. Those commands are sent again with the text of each script once, and then again
+// with all texts: the server may have lost the script in between, or may not have loaded the first
+// text because its slot had moved, or several servers may be behind a foreign client.
 func (s *Redis) executeOn(ctx context.Context, timeout time.Duration, client *redis.Client, commands []*command) {
 	rest := commands
 	for try := range 3 {
@@ -186,8 +188,8 @@ func (s *Redis) send(ctx context.Context, client *redis.Client, timeout time.Dur
 	}
 }
 
-// send puts commands into the pipeline and executes it. It reports false if the pipeline must not be used again,
-// because the client panicked.
+// send puts commands into the pipeline and executes it. It reports false if the pipeline must not
+// be used again, because the client panicked.
 func (p *pipeline) send(ctx context.Context, commands []*command) (reusable bool) {
 	for _, o := range commands {
 		if o.asking {
@@ -200,8 +202,9 @@ func (p *pipeline) send(ctx context.Context, commands []*command) (reusable bool
 	if err == nil {
 		return true
 	}
-	// Exec alone reports an error of Redis during the handshake of a new connection (WRONGPASS, LOADING). go-redis
-	// takes it for the reply of a command, but no command has it. Nothing was sent then.
+	// Exec alone reports an error of Redis during the handshake of a new connection (WRONGPASS,
+	// LOADING). go-redis takes it for the reply of a command, but no command has it. Nothing was
+	// sent then.
 	for _, o := range commands {
 		if o.cmd.Err() == nil && !o.cmd.answered() {
 			o.cmd.SetErr(err)
@@ -210,8 +213,9 @@ func (p *pipeline) send(ctx context.Context, commands []*command) (reusable bool
 	return !panicked
 }
 
-// exec executes a pipeline. If a server announces more data than memory can hold, go-redis panics with the
-// connection closed, and nothing else is wrong. A hook may panic too: the type of the value says enough.
+// exec executes a pipeline. If a server announces more data than memory can hold, go-redis panics
+// with the connection closed, and nothing else is wrong. A hook may panic too: the type of the
+// value says enough.
 func exec(ctx context.Context, pipe redis.Pipeliner) (panicked bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -236,10 +240,11 @@ func failedWith(commands []*command, kind func(error) bool) []*command {
 // isNoScript reports whether Redis did not execute a script because it does not know it.
 func isNoScript(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
 
-// redirect sends commands that their node did not execute to the nodes that it named. It does so at once: the
-// ClusterClient would ask the former node again and then pause for 8 to 24 ms by default, which is longer than a
-// caller waits. The ClusterClient gets the rest: commands that were redirected twice, and those for nodes on which
-// this store has not seen a bucket yet. They carry the text of the script, because such a node may not know it.
+// redirect sends commands that their node did not execute to the nodes that it named. It does so at
+// once: the ClusterClient would ask the former node again and then pause for 8 to 24 ms by default,
+// which is longer than a caller waits. The ClusterClient gets the rest: commands that were
+// redirected twice, and those for nodes on which this store has not seen a bucket yet. They carry
+// the text of the script, because such a node may not know it.
 func (s *Redis) redirect(ctx context.Context, timeout time.Duration, moved []*command) {
 	if len(moved) == 0 {
 		return

@@ -8,44 +8,49 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Store is the shared tier: it holds the buckets and executes the scripts. [Redis] and [Memory] are the only
-// implementations. The interface is sealed, so that the lease protocol can grow without breaking callers. Embed one
-// of them to observe or disturb it. All methods may be called concurrently.
+// Store is the shared tier: it holds the buckets and executes the scripts. [Redis] and [Memory] are
+// the only implementations. The interface is sealed, so that the lease protocol can grow without
+// breaking callers. Embed one of them to observe or disturb it. All methods may be called
+// concurrently.
 type Store interface {
-	// Name returns the store's name for the bucket of a user's key under a policy. No two buckets share a name,
-	// except that a long key and its [Digest] have the same one. A name never changes; see [RedisOptions] for
-	// prefix and hashing.
+	// Name returns the store's name for the bucket of a user's key under a policy. No two buckets
+	// share a name, except that a long key and its [Digest] have the same one. A name never
+	// changes; see [RedisOptions] for prefix and hashing.
 	Name(k Kind, policy, key string) string
 
 	// Key is Name for a token bucket.
 	Key(policy, key string) string
 
-	// Node returns the node that answers for a bucket, or "" while that is unknown. It does no I/O and may run on a
-	// caller's goroutine. The answer may change when keys move between nodes.
+	// Node returns the node that answers for a bucket, or "" while that is unknown. It does no I/O
+	// and may run on a caller's goroutine. The answer may change when keys move between nodes.
 	Node(bucket string) Node
 
-	// TableNode returns the node that has the table of standing shares, or "" while that is unknown. It does no I/O.
+	// TableNode returns the node that has the table of standing shares, or "" while that is
+	// unknown. It does no I/O.
 	TableNode() Node
 
-	// Nodes returns the nodes that Node may return, as far as they are known, each once and in no order. It does no
-	// I/O, but may take a millisecond, so it must not run on a caller's goroutine. A node of a Cluster may be
-	// missing if it has no range of 16 slots.
+	// Nodes returns the nodes that Node may return, as far as they are known, each once and in no
+	// order. It does no I/O, but may take a millisecond, so it must not run on a caller's
+	// goroutine. A node of a Cluster may be missing if it has no range of 16 slots.
 	Nodes() []Node
 
-	// Locate returns the node that answers for a bucket. Unlike Node, it asks Redis if that is unknown. It may
-	// block until ctx or the client's own timeouts end it. On a Cluster one answer teaches Node all buckets.
+	// Locate returns the node that answers for a bucket. Unlike Node, it asks Redis if that is
+	// unknown. It may block until ctx or the client's own timeouts end it. On a Cluster one answer
+	// teaches Node all buckets.
 	Locate(ctx context.Context, bucket string) (Node, error)
 
-	// Run executes calls, each at most once, in as few round trips as nodes are concerned. It writes the result of
-	// calls[i] to results[i]; len(results) must be at least len(calls). It blocks while it waits for a connection
-	// and dials (bounded by ctx), and for up to timeout each for writing and reading. A call whose Result has an
-	// error that is not a *[ScriptError] may or may not have been executed.
+	// Run executes calls, each at most once, in as few round trips as nodes are concerned. It
+	// writes the result of calls[i] to results[i]; len(results) must be at least len(calls). It
+	// blocks while it waits for a connection and dials (bounded by ctx), and for up to timeout each
+	// for writing and reading. A call whose Result has an error that is not a *[ScriptError] may or
+	// may not have been executed.
 	Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []Result)
 
-	// Presence records that a process is present, or that it leaves, and counts the processes of this node that were
-	// here within the last p.TTL: all, and those of each policy that p announces. It also returns the node's clock.
-	// It takes one round trip, bounded like Run. On the node of the table it also executes p.Poll, in the same round
-	// trip. Census.Poll counts whatever the error of the presence is, and the other way round.
+	// Presence records that a process is present, or that it leaves, and counts the processes of
+	// this node that were here within the last p.TTL: all, and those of each policy that p
+	// announces. It also returns the node's clock. It takes one round trip, bounded like Run. On
+	// the node of the table it also executes p.Poll, in the same round trip. Census.Poll counts
+	// whatever the error of the presence is, and the other way round.
 	Presence(ctx context.Context, timeout time.Duration, node Node, p Process) (Census, error)
 
 	// Inspect reports what a node will refuse although it answers: the scripts of some algorithms,
@@ -54,10 +59,11 @@ type Store interface {
 	// like Run. It returns nil if it found nothing, also because the node is unknown.
 	Inspect(ctx context.Context, timeout time.Duration, node Node, algorithms []lua.Algorithm) error
 
-	// Dial opens a connection to a node, as the client does, and closes it. The error says why that fails: a refused
-	// connection, a name that nobody knows, a certificate. It is for finding the cause of a call without an answer:
-	// go-redis repeats a dial until the call's time is over, and the error is then a timeout. It returns nil if the
-	// node is unknown, or if the client is not one of go-redis' own. It blocks until ctx ends at most.
+	// Dial opens a connection to a node, as the client does, and closes it. The error says why that
+	// fails: a refused connection, a name that nobody knows, a certificate. It is for finding the
+	// cause of a call without an answer: go-redis repeats a dial until the call's time is over, and
+	// the error is then a timeout. It returns nil if the node is unknown, or if the client is not
+	// one of go-redis' own. It blocks until ctx ends at most.
 	Dial(ctx context.Context, node Node) error
 
 	// Close releases what the store opened itself. A borrowed client stays open. Later calls fail.
@@ -67,8 +73,8 @@ type Store interface {
 	check() error
 }
 
-// Check reports why a store cannot be used: it is nil, a nil pointer, built over a nil client, or has an illegal
-// prefix.
+// Check reports why a store cannot be used: it is nil, a nil pointer, built over a nil client, or
+// has an illegal prefix.
 func Check(s Store) error {
 	if s == nil {
 		return errors.New("remote: the store is nil: must be made by remote.Open, remote.NewRedis or remote.NewMemory")
@@ -76,7 +82,8 @@ func Check(s Store) error {
 	return s.check()
 }
 
-// Node names the server that answers for a bucket. Buckets of one node fail together. "" means not known yet.
+// Node names the server that answers for a bucket. Buckets of one node fail together. "" means not
+// known yet.
 type Node string
 
 // Census is the answer to [Store].Presence.
@@ -107,13 +114,14 @@ type Result struct {
 	Reply lua.Reply
 	Err   error
 
-	// Elsewhere reports that another node than [Store].Node's was asked too, because the slot is moving. Reply.Now is
-	// then by that node's clock.
+	// Elsewhere reports that another node than [Store].Node's was asked too, because the slot is
+	// moving. Reply.Now is then by that node's clock.
 	Elsewhere bool
 }
 
-// ScriptError is a refusal by the script or by Redis' own type check: the bucket is not ours, is damaged, or the
-// call breaks a rule. Nothing was executed. The node works, and only this bucket is concerned.
+// ScriptError is a refusal by the script or by Redis' own type check: the bucket is not ours, is
+// damaged, or the call breaks a rule. Nothing was executed. The node works, and only this bucket is
+// concerned.
 type ScriptError struct {
 	Text string // as Redis sent it; it never contains a user's key
 }

@@ -14,8 +14,8 @@ type topology interface {
 	// all returns the nodes that buckets may be on, without I/O.
 	all() []Node
 
-	// pick returns the client of a bucket's node, or nil if that is the store's foreign client. It may do I/O to
-	// find the node, bounded by ctx.
+	// pick returns the client of a bucket's node, or nil if that is the store's foreign client. It
+	// may do I/O to find the node, bounded by ctx.
 	pick(ctx context.Context, bucket string) (*redis.Client, error)
 }
 
@@ -27,7 +27,8 @@ func nodeOf(client *redis.Client) Node {
 	return Node(client.Options().Addr)
 }
 
-// single is the topology of one node: a server, the primary behind Sentinel, or a foreign client (nil).
+// single is the topology of one node: a server, the primary behind Sentinel, or a foreign client
+// (nil).
 type single struct{ client *redis.Client }
 
 func (t single) node(string) Node { return nodeOf(t.client) }
@@ -36,8 +37,8 @@ func (t single) all() []Node { return []Node{nodeOf(t.client)} }
 
 func (t single) pick(context.Context, string) (*redis.Client, error) { return t.client, nil }
 
-// ring is the topology of a Ring, which hashes names over its shards that are up. That takes a read lock and no
-// I/O.
+// ring is the topology of a Ring, which hashes names over its shards that are up. That takes a read
+// lock and no I/O.
 type ring struct{ client *redis.Ring }
 
 func (t ring) node(bucket string) Node {

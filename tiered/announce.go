@@ -12,8 +12,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// limitsText returns what two policies of one name must have in common to admit the same to all keys. What PerKey
-// returns is not known, only that there is one.
+// limitsText returns what two policies of one name must have in common to admit the same to all
+// keys. What PerKey returns is not known, only that there is one.
 func (p Policy) limitsText() string {
 	var limits []string
 	for _, l := range p.limits() {
@@ -46,13 +46,15 @@ func (p Policy) limitsText() string {
 	return text
 }
 
-// announceOrder is the number of the first announcement among all that happens at one instant of a simulation.
+// announceOrder is the number of the first announcement among all that happens at one instant of a
+// simulation.
 const announceOrder = 1
 
-// announced returns what this process announces, and the version of its places. A policy has the place of its Limiter.
+// announced returns what this process announces, and the version of its places. A policy has the
+// place of its Limiter.
 func (g *Group) announced() (a remote.Announcement, version int64) {
-	// All policies of a simulated process are added at one instant. Otherwise the processors would decide which of them
-	// the first announcement has.
+	// All policies of a simulated process are added at one instant. Otherwise the processors would
+	// decide which of them the first announcement has.
 	if !g.hasAnnounced.Swap(true) {
 		g.core.Yield(announceOrder)
 	}
@@ -135,8 +137,8 @@ func (h *health) reportOthers(l *Limiter) {
 	}
 }
 
-// Present implements [dispatch.NodeObserver]. If a process is not counted, all fallbacks are too large. The breaker
-// does not show that, because it may be closed, or this process idle.
+// Present implements [dispatch.NodeObserver]. If a process is not counted, all fallbacks are too
+// large. The breaker does not show that, because it may be closed, or this process idle.
 func (h *health) Present(err error, probe bool) {
 	g := h.group
 	g.reportPart()

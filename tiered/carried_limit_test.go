@@ -313,7 +313,8 @@ func TestCarriedLimitsAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// What a window has left by the key's larger limit says when it is full, and not what the request's own limit leaves.
+// What a window has left by the key's larger limit says when it is full, and not what the request's
+// own limit leaves.
 func TestCarriedLimitDoesNotProlongAWindow(t *testing.T) {
 	bubble(t, "in an outage", func(t *testing.T) {
 		store := newDistant(ms)

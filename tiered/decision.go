@@ -22,23 +22,26 @@ type Decision struct {
 	Key         string `json:"-"` // as in the request; not in JSON, because it may be a secret
 	Cost        int64  // tokens asked for, also if refused. Uses of one key count together
 
-	// Burst is the most tokens that the key is ever admitted at once: the limit's burst, or what a window holds. With
-	// several limits it is that of LimitNumber, as ResetAfter is. [Limiter.LimitOf] returns the whole limit.
+	// Burst is the most tokens that the key is ever admitted at once: the limit's burst, or what a
+	// window holds. With several limits it is that of LimitNumber, as ResetAfter is.
+	// [Limiter.LimitOf] returns the whole limit.
 	Burst int64
 
-	// Remaining estimates the tokens that are left, 0 … Burst: those held here and those last seen in Redis. With
-	// several limits it is the fewest that any of them has. Limited and FallbackSpent leave less than Cost, and with
-	// Standing what one request gets. While Redis does not answer it is what was last seen for Fallback and Open, what
-	// the fallback has for FallbackSpent, and what this process holds for Unavailable. For Canceled and InvalidKey it
-	// is 0.
+	// Remaining estimates the tokens that are left, 0 … Burst: those held here and those last seen
+	// in Redis. With several limits it is the fewest that any of them has. Limited and
+	// FallbackSpent leave less than Cost, and with Standing what one request gets. While Redis does
+	// not answer it is what was last seen for Fallback and Open, what the fallback has for
+	// FallbackSpent, and what this process holds for Unavailable. For Canceled and InvalidKey it is
+	// 0.
 	Remaining int64
 
-	// RetryAfter is the time until a retry makes sense, if Limited or FallbackSpent. It is 0 for other Reasons, and if
-	// the cost exceeds the fallback's burst.
+	// RetryAfter is the time until a retry makes sense, if Limited or FallbackSpent. It is 0 for
+	// other Reasons, and if the cost exceeds the fallback's burst.
 	RetryAfter time.Duration
 
-	// ResetAfter estimates when the bucket would be full again without further requests: from Remaining or, if it owes, from
-	// RetryAfter, which knows how much. It is never less than RetryAfter. For a window it is an upper bound.
+	// ResetAfter estimates when the bucket would be full again without further requests: from
+	// Remaining or, if it owes, from RetryAfter, which knows how much. It is never less than
+	// RetryAfter. For a window it is an upper bound.
 	ResetAfter time.Duration
 }
 
@@ -111,8 +114,8 @@ func (d Decision) Err() error {
 	return &LimitedError{Decision: d}
 }
 
-// String says how the request was decided, without the key, as in `refused by policy "api": limited, remote, cost 3, 1
-// of 10 left, retry after 12s, full in 54s`.
+// String says how the request was decided, without the key, as in `refused by policy "api":
+// limited, remote, cost 3, 1 of 10 left, retry after 12s, full in 54s`.
 func (d Decision) String() string {
 	s := fmt.Sprintf("%s, %v, cost %d", d.verdict(), d.Tier, d.Cost)
 	switch {
@@ -158,8 +161,8 @@ func (d Decision) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// LimitedError is a refusal as an error. errors.Is finds in it [ErrLimited] or [ErrUnavailable], or the error of the
-// context, also if [Limiter.WaitN] did not wait because the deadline is too soon.
+// LimitedError is a refusal as an error. errors.Is finds in it [ErrLimited] or [ErrUnavailable], or
+// the error of the context, also if [Limiter.WaitN] did not wait because the deadline is too soon.
 type LimitedError struct {
 	Decision Decision
 	late     bool // the wait could not end before its deadline

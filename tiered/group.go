@@ -15,7 +15,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// NewGroup returns a Group over a store. It does not wait for Redis. The error names each field that breaks its rule.
+// NewGroup returns a Group over a store. It does not wait for Redis. The error names each field
+// that breaks its rule.
 func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	filled, err := o.fill()
 	if err := errors.Join(remote.Check(s), err); err != nil {
@@ -98,15 +99,16 @@ func (g *Group) Ping(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// Close returns all leases to Redis, takes this process out of the count of processes there, and ends all goroutines,
-// but does not close the store. Call it after the last request, because later decisions go by fallbacks that are full
-// again, so more than the limit may be admitted. It waits until the hooks of Options.Trace and the Logger's handler
-// have returned, so neither may call it.
+// Close returns all leases to Redis, takes this process out of the count of processes there, and
+// ends all goroutines, but does not close the store. Call it after the last request, because later
+// decisions go by fallbacks that are full again, so more than the limit may be admitted. It waits
+// until the hooks of Options.Trace and the Logger's handler have returned, so neither may call it.
 //
-// If ctx ends first, the error wraps ctx.Err(), and what was not returned is burnt when its lease ends. Calls to Redis
-// may then still begin for three times Options.Timeout, and go on for as long as that says. Close may be called again,
-// to wait for their end; it returns an error if there are tokens that nobody can return any more. What fail modes
-// admitted is charged only if Redis answers before Close is over.
+// If ctx ends first, the error wraps ctx.Err(), and what was not returned is burnt when its lease
+// ends. Calls to Redis may then still begin for three times Options.Timeout, and go on for as long
+// as that says. Close may be called again, to wait for their end; it returns an error if there are
+// tokens that nobody can return any more. What fail modes admitted is charged only if Redis answers
+// before Close is over.
 func (g *Group) Close(ctx context.Context) error {
 	if g.isZero() {
 		return errZeroGroup
@@ -200,8 +202,9 @@ func (l *Limiter) Group() *Group {
 	return l.group
 }
 
-// NewLimiter adds a policy, whose name must be new. A process announces up to 512 of them; one with Standing counts
-// twice. With more it counts as one of every policy, and nobody uses standing shares of its policies: see the log.
+// NewLimiter adds a policy, whose name must be new. A process announces up to 512 of them; one with
+// Standing counts twice. With more it counts as one of every policy, and nobody uses standing
+// shares of its policies: see the log.
 func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
 	if g.isZero() {
 		return nil, errZeroGroup
@@ -213,7 +216,8 @@ func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
 	if back {
 		g.change(map[*Limiter]Policy{l: p.clone()})
 	}
-	// In a simulation, the processors would decide how many refreshes several policies of one instant make.
+	// In a simulation, the processors would decide how many refreshes several policies of one
+	// instant make.
 	if err == nil && (l.place() == 0 || g.core.Simulated == nil) {
 		g.core.Dispatch.Refresh()
 	}

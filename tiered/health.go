@@ -19,8 +19,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// health is the Group's observer of one node. It makes the journal's lines and the Trace's events of what happens there, and
-// keeps for Stats what the dispatcher does not know.
+// health is the Group's observer of one node. It makes the journal's lines and the Trace's events
+// of what happens there, and keeps for Stats what the dispatcher does not know.
 type health struct {
 	group *Group
 	node  *dispatch.Node
@@ -61,9 +61,9 @@ var openings = map[failover.Class]string{
 const remedy = "compare user, password, ACL rule and certificates of Redis with those of its URL or client; " +
 	"once they fit, a probe finds out within a second and nothing has to be restarted"
 
-// Changed implements [dispatch.NodeObserver]. The journal gets a line when the breaker opens and when it closes, and one
-// more when the cause is another one, or one a minute while it comes and goes: see [report.Outages]. A class without a line
-// is that of a probe that had nothing to send.
+// Changed implements [dispatch.NodeObserver]. The journal gets a line when the breaker opens and
+// when it closes, and one more when the cause is another one, or one a minute while it comes and
+// goes: see [report.Outages]. A class without a line is that of a probe that had nothing to send.
 func (h *health) Changed(c dispatch.Change) {
 	g, node := h.group, string(h.node.ID())
 	event := Event{Node: node, From: c.From.String(), What: c.To.String(), Err: c.Err}
@@ -92,14 +92,16 @@ func (h *health) Changed(c dispatch.Change) {
 	g.trace.state(event)
 }
 
-// Refused implements [dispatch.NodeObserver]. The breaker does not open, so the journal gets a line now and then.
+// Refused implements [dispatch.NodeObserver]. The breaker does not open, so the journal gets a line
+// now and then.
 func (h *health) Refused(err error) {
 	h.group.journal.TallyOf("refused calls "+string(h.node.ID()), 1, slog.LevelError,
 		"redis refuses calls: the fail modes decide for their keys until somebody changes that",
 		func() []any { return h.cause(failover.Refused, withRule(err), "decide", h.group.failModes()) })
 }
 
-// cause returns what a line says of a failure of the node. The journal's goroutine asks for it, because it may take a dial.
+// cause returns what a line says of a failure of the node. The journal's goroutine asks for it,
+// because it may take a dial.
 func (h *health) cause(class failover.Class, err error, about ...any) []any {
 	node := h.node.ID()
 	return append([]any{"node", string(node), "class", class.String(), "error", h.group.causeOf(node, err)}, about...)
@@ -108,9 +110,9 @@ func (h *health) cause(class failover.Class, err error, about ...any) []any {
 // maxDial bounds the dial that finds the cause of a timeout.
 const maxDial = 100 * time.Millisecond
 
-// causeOf returns why a node does not answer. If err is only a timeout, it dials the node once: go-redis dials again and
-// again until a call's time is over, and hides that nobody listens, or that nobody knows the name. It must not run on a
-// caller's goroutine.
+// causeOf returns why a node does not answer. If err is only a timeout, it dials the node once:
+// go-redis dials again and again until a call's time is over, and hides that nobody listens, or
+// that nobody knows the name. It must not run on a caller's goroutine.
 func (g *Group) causeOf(node remote.Node, err error) error {
 	if !errors.Is(err, failover.ErrTimeout) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -140,8 +142,8 @@ func withRule(err error) error {
 	return err
 }
 
-// failModes returns what decides now, as in "fail-local: api, login; fail-closed: pay". It names at most five
-// policies of each mode.
+// failModes returns what decides now, as in "fail-local: api, login; fail-closed: pay". It names at
+// most five policies of each mode.
 func (g *Group) failModes() string {
 	const maxNames = 5
 	all := g.limiters.present()
@@ -163,8 +165,8 @@ func (g *Group) failModes() string {
 	return strings.Join(modes, "; ")
 }
 
-// doubtTime is the time after an outage in which the node is found to have lost its data. Keys in use are asked for within
-// their lease period.
+// doubtTime is the time after an outage in which the node is found to have lost its data. Keys in
+// use are asked for within their lease period.
 const doubtTime = 5 * time.Second
 
 // Doubted implements [engine.Node].
@@ -179,7 +181,8 @@ func (h *health) Overran(waited, late time.Duration) { h.overruns.Count(waited, 
 // Settled implements [engine.Node].
 func (h *health) Settled(tokens int64) { h.debts.Count(tokens) }
 
-// stateLost reports that Redis has lost a bucket. Many losses, as after a flush, make one line in the log.
+// stateLost reports that Redis has lost a bucket. Many losses, as after a flush, make one line in
+// the log.
 func (h *health) stateLost(b *engine.Bucket) {
 	g, node := h.group, string(h.node.ID())
 	h.stateLosses.Add(1)
@@ -195,7 +198,8 @@ func (h *health) Stepped(by time.Duration) {
 	g.journal.Tally("clock "+node, 1, slog.LevelWarn, "the clock of redis was set", "node", node, "by", by)
 }
 
-// counted returns the last census of a policy by its place, if the node has been told of the policy.
+// counted returns the last census of a policy by its place, if the node has been told of the
+// policy.
 func (h *health) counted(place int) (c remote.PolicyCensus, silent int64, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// The limit of a key is that of its policy, or that which PerKey returns. A request may carry another one, or have a plan that
-// names one.
+// The limit of a key is that of its policy, or that which PerKey returns. A request may carry
+// another one, or have a plan that names one.
 
 // limitOf calls PerKey. It returns Policy.Limit if the result is invalid, or if PerKey panics.
 func (l *Limiter) limitOf(p *Policy, key string) (limit Limit) {
@@ -38,16 +38,19 @@ func (l *Limiter) perKeyFault(why string) {
 	}
 }
 
-// WithLimit returns u with a limit that the request carries, as from a token, instead of the policy's own or that of
-// [Policy].PerKey. It may be [Unlimited] or [Blocked]; the zero Limit means none.
+// WithLimit returns u with a limit that the request carries, as from a token, instead of the
+// policy's own or that of [Policy].PerKey. It may be [Unlimited] or [Blocked]; the zero Limit means
+// none.
 //
-// A request without one goes by the policy's own or that of PerKey, which is asked each time once requests have carried
-// limits. If requests for one key have different limits, in one process or in several, the key can use the largest burst
-// and the largest rate, each by itself, until no request has had it for ten seconds. A request may cost no more than the
-// burst that it has, and its Decision has that Burst.
+// A request without one goes by the policy's own or that of PerKey, which is asked each time once
+// requests have carried limits. If requests for one key have different limits, in one process or in
+// several, the key can use the largest burst and the largest rate, each by itself, until no request
+// has had it for ten seconds. A request may cost no more than the burst that it has, and its
+// Decision has that Burst.
 //
-// A limit that the policy cannot have, with Also or Standing every one, is ignored, because a request must not fail for
-// it. PolicyStats.Faults counts it, and the first one is logged with field, value and rule.
+// A limit that the policy cannot have, with Also or Standing every one, is ignored, because a
+// request must not fail for it. PolicyStats.Faults counts it, and the first one is logged with
+// field, value and rule.
 func (u Use) WithLimit(limit Limit) Use {
 	u.own()
 	for i := range u.n {
@@ -59,7 +62,8 @@ func (u Use) WithLimit(limit Limit) Use {
 	return u
 }
 
-// carriedLimit resolves a limit that a request carries. It returns nil if the policy cannot have it.
+// carriedLimit resolves a limit that a request carries. It returns nil if the policy cannot have
+// it.
 func (l *Limiter) carriedLimit(s *engine.Settings, limit Limit) *engine.Resolved {
 	carried, err := l.core.Carry(s, engine.Limit(limit))
 	if err != nil && l.core.CountKeyFault() {
@@ -69,9 +73,10 @@ func (l *Limiter) carriedLimit(s *engine.Settings, limit Limit) *engine.Resolved
 	return carried
 }
 
-// WithPlan returns u with the limit of one of [Policy].Plans, which holds as by [Use.WithLimit]. A request without a
-// plan, with the plan "", or with one that the policy does not have, goes by Policy.Limit; the last are counted and
-// logged once. The limit is looked up at once, so make the Use for each request: it does not follow changes of the policy.
+// WithPlan returns u with the limit of one of [Policy].Plans, which holds as by [Use.WithLimit]. A
+// request without a plan, with the plan "", or with one that the policy does not have, goes by
+// Policy.Limit; the last are counted and logged once. The limit is looked up at once, so make the
+// Use for each request: it does not follow changes of the policy.
 func (u Use) WithPlan(name string) Use {
 	u.own()
 	for i := range u.n {
@@ -83,7 +88,8 @@ func (u Use) WithPlan(name string) Use {
 	return u
 }
 
-// planLimit returns the limit of a request's plan. Without a plan, or if the policy does not have it, that is nil.
+// planLimit returns the limit of a request's plan. Without a plan, or if the policy does not have
+// it, that is nil.
 func (l *Limiter) planLimit(name string) (limit *engine.Resolved, unknown bool) {
 	s := l.core.Settings()
 	plan, ok := policyOf(s).Plans[name]
@@ -93,8 +99,8 @@ func (l *Limiter) planLimit(name string) (limit *engine.Resolved, unknown bool) 
 	return l.carriedLimit(s, plan), false
 }
 
-// LimitOf returns the limit by which this Limiter made the Decision d, from memory. It reports false if the process no
-// longer keeps the key.
+// LimitOf returns the limit by which this Limiter made the Decision d, from memory. It reports
+// false if the process no longer keeps the key.
 func (l *Limiter) LimitOf(d Decision) (limit Limit, ok bool) {
 	if l.isZero() {
 		return Limit{}, false

@@ -9,16 +9,16 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// Limit is Tokens per Per, with bursts of up to Burst: see [Algorithm]. The zero Limit is an error in a Policy, and
-// means Policy.Limit if PerKey returns it.
+// Limit is Tokens per Per, with bursts of up to Burst: see [Algorithm]. The zero Limit is an error
+// in a Policy, and means Policy.Limit if PerKey returns it.
 type Limit struct {
 	Tokens int64         // 1 … 2⁴⁰; up to 100 000 for a SlidingLog
 	Per    time.Duration // 1 µs … 100 years, a whole number of µs
 	Burst  int64         // 1 … 2⁴⁰; 0 means Tokens. Only for a TokenBucket
 
-	// Precision is the length of the blocks in which a SlidingWindow counts: 1 µs … Per, a whole number of µs, and at
-	// most 511 blocks in Per. 0 means Per/60 if Per is at least a minute, and otherwise Per/40. A token comes back up
-	// to two blocks late.
+	// Precision is the length of the blocks in which a SlidingWindow counts: 1 µs … Per, a whole
+	// number of µs, and at most 511 blocks in Per. 0 means Per/60 if Per is at least a minute, and
+	// otherwise Per/40. A token comes back up to two blocks late.
 	Precision time.Duration
 }
 
@@ -42,11 +42,12 @@ func Every(d time.Duration) Limit { return Limit{Tokens: 1, Per: d} }
 
 var unlimited, blocked = Limit(engine.Unlimited), Limit(engine.Blocked)
 
-// Unlimited returns a limit that admits everything and needs no Redis. Its Decisions have a Burst and a Remaining of
-// math.MaxInt64.
+// Unlimited returns a limit that admits everything and needs no Redis. Its Decisions have a Burst
+// and a Remaining of math.MaxInt64.
 func Unlimited() Limit { return unlimited }
 
-// Blocked returns a limit that refuses everything with Reason ExceedsBurst, because its burst is 0, and needs no Redis.
+// Blocked returns a limit that refuses everything with Reason ExceedsBurst, because its burst is 0,
+// and needs no Redis.
 func Blocked() Limit { return blocked }
 
 // rule returns whether l is Unlimited, Blocked, or a limit.

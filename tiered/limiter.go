@@ -31,15 +31,17 @@ type Limiter struct {
 	was          *Policy      // the last policy before it was removed; guarded by the mutex of the Group's limiters
 }
 
-// place returns the place of the policy among those that this process announces, -1 if it is removed.
+// place returns the place of the policy among those that this process announces, -1 if it is
+// removed.
 func (l *Limiter) place() int { return int(l.core.Place.Load()) }
 
-// policyOf returns the policy that settings were made of. Whatever tells of a decision can read it too, by the settings of the
-// local policy's owner.
+// policyOf returns the policy that settings were made of. Whatever tells of a decision can read it
+// too, by the settings of the local policy's owner.
 func policyOf(s *engine.Settings) *Policy { return s.Policy.(*Policy) }
 
-// Group is any number of policies over one store: they share one cache of keys, one queue of calls to each Redis node
-// and one set of goroutines. It may be used concurrently. A zero or nil Group has no policies.
+// Group is any number of policies over one store: they share one cache of keys, one queue of calls
+// to each Redis node and one set of goroutines. It may be used concurrently. A zero or nil Group
+// has no policies.
 type Group struct {
 	core     *engine.Group
 	store    remote.Store
@@ -66,10 +68,11 @@ type Group struct {
 
 // limiters are those of a Group.
 //
-// A bucket in Redis has one Limiter, whatever its policy went through: two would lease from it under one lease id, and Redis
-// would take the calls of both for those of one process. So a policy that was removed and comes back has the Limiter that
-// it had, for as long as anything can still use it: the caller's code, or a bucket in the cache. Then the Group forgets it. A
-// policy that comes back as another one gets a Limiter beside it, with a lease id of its own.
+// A bucket in Redis has one Limiter, whatever its policy went through: two would lease from it
+// under one lease id, and Redis would take the calls of both for those of one process. So a policy
+// that was removed and comes back has the Limiter that it had, for as long as anything can still
+// use it: the caller's code, or a bucket in the cache. Then the Group forgets it. A policy that
+// comes back as another one gets a Limiter beside it, with a lease id of its own.
 type limiters struct {
 	mu      sync.RWMutex
 	next    int                                // number of the next Limiter. None is used twice
@@ -81,19 +84,22 @@ type limiters struct {
 	gone    map[string][]weak.Pointer[Limiter] // of the policies that were removed, by name
 }
 
-// otherLimits are the processes that have other limits for a policy, and what has been said about them.
+// otherLimits are the processes that have other limits for a policy, and what has been said about
+// them.
 type otherLimits struct {
 	services, here int64 // processes of other services, and of this one: the most that a node counted
 	warned         bool  // about other services: once
 	told           bool  // about this service: once per change
 }
 
-// splitUse is what a Limiter knows of whether all processes split its limits. It is guarded by the Limiter's mutex.
+// splitUse is what a Limiter knows of whether all processes split its limits. It is guarded by the
+// Limiter's mutex.
 type splitUse struct {
 	outsiders int64 // processes that do not split them, as last counted
 
-	// governedUntil is until when the whole limit of a process that does not split it may still govern in Redis: while it is
-	// there, and for the time that Redis keeps it. Shares beside it would be more than the limit.
+	// governedUntil is until when the whole limit of a process that does not split it may still
+	// govern in Redis: while it is there, and for the time that Redis keeps it. Shares beside it
+	// would be more than the limit.
 	governedUntil time.Duration
 
 	tooMany bool // it was reported that no share holds a token
@@ -114,8 +120,8 @@ type reloads struct {
 	err             error // of the last one
 }
 
-// A nil or zero Limiter or Group is a mistake: usually the error of New or NewGroup was ignored. Its methods must not
-// panic, because they would do so at the first request. They refuse.
+// A nil or zero Limiter or Group is a mistake: usually the error of New or NewGroup was ignored.
+// Its methods must not panic, because they would do so at the first request. They refuse.
 var (
 	errZeroLimiter = errors.New("tiered: the Limiter is nil or zero: must be made by New or Group.NewLimiter")
 	errZeroGroup   = errors.New("tiered: the Group is nil or zero: must be made by NewGroup")

@@ -16,7 +16,8 @@ func (ls *limiters) init() {
 	ls.byID, ls.gone = make(map[int]weak.Pointer[Limiter]), make(map[string][]weak.Pointer[Limiter])
 }
 
-// left returns the Limiters of removed policies of a name that may still be used, and forgets the others. mu is held.
+// left returns the Limiters of removed policies of a name that may still be used, and forgets the
+// others. mu is held.
 func (ls *limiters) left(name string) (all []*Limiter) {
 	var used []weak.Pointer[Limiter]
 	for _, w := range ls.gone[name] {
@@ -30,7 +31,8 @@ func (ls *limiters) left(name string) (all []*Limiter) {
 	return all
 }
 
-// unsplit reports how many Limiters of removed policies use the same buckets as l without splitting their limits.
+// unsplit reports how many Limiters of removed policies use the same buckets as l without splitting
+// their limits.
 func (ls *limiters) unsplit(l *Limiter) (n int64) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -42,8 +44,9 @@ func (ls *limiters) unsplit(l *Limiter) (n int64) {
 	return n
 }
 
-// add adds a valid policy. The presence must be refreshed afterwards. If the policy takes up the Limiter that it had
-// before it was removed, back is true, and the Limiter must get the policy by change.
+// add adds a valid policy. The presence must be refreshed afterwards. If the policy takes up the
+// Limiter that it had before it was removed, back is true, and the Limiter must get the policy by
+// change.
 func (g *Group) add(p Policy) (l *Limiter, back bool, err error) {
 	p = p.clone()
 	if g.core.Closed.Load() {
@@ -98,8 +101,8 @@ func (g *Group) add(p Policy) (l *Limiter, back bool, err error) {
 	return l, back, nil
 }
 
-// takesUp reports whether p can take up the Limiter of a policy that was removed. Standing may differ: the shares begin
-// empty, and are not used before all processes split the limits.
+// takesUp reports whether p can take up the Limiter of a policy that was removed. Standing may
+// differ: the shares begin empty, and are not used before all processes split the limits.
 func (p Policy) takesUp(was Policy) bool {
 	was.Standing = p.Standing
 	return p.checkReplaces(was) == nil

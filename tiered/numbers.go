@@ -46,9 +46,9 @@ func (l Limit) stored(a Algorithm) lua.Limit {
 	return s
 }
 
-// leastBurst is the smallest burst that is leased unless Lease.Size is set. If one process demands exactly the
-// limit, at costs of 1 to 3, leases use 0.89 of a burst of 5, 0.972 of 20, 0.982 of 40 and 0.987 of 60. Direct
-// takes use all of it.
+// leastBurst is the smallest burst that is leased unless Lease.Size is set. If one process demands
+// exactly the limit, at costs of 1 to 3, leases use 0.89 of a burst of 5, 0.972 of 20, 0.982 of 40
+// and 0.987 of 60. Direct takes use all of it.
 const leastBurst = 50
 
 // window returns the length of the shortest sliding window, 0 if there is none.
@@ -81,16 +81,16 @@ func (p Policy) kind() remote.Kind {
 	return k
 }
 
-// leased reports whether a policy can be leased. A SlidingWindow cannot if a lease may last longer than the window,
-// because tokens would be held for longer than they count once they are used. A brief FixedWindow has ended when its
-// lease arrives.
+// leased reports whether a policy can be leased. A SlidingWindow cannot if a lease may last longer
+// than the window, because tokens would be held for longer than they count once they are used. A
+// brief FixedWindow has ended when its lease arrives.
 func (p Policy) leased(lp *local.Policy) bool {
 	return p.Lease.Size != NoLease && p.Algorithm.has(lua.Leased) && !lp.ShortWindow &&
 		(lp.Window == 0 || lp.Window >= lp.MaxTTL())
 }
 
-// fallbackNumbers returns the numbers of the process' fallback: of several limits the smallest burst and the slowest refill,
-// which is safe for each of them.
+// fallbackNumbers returns the numbers of the process' fallback: of several limits the smallest
+// burst and the slowest refill, which is safe for each of them.
 func (p Policy) fallbackNumbers() (burst, tokens int64, per time.Duration) {
 	burst, tokens, per = p.Limit.burst(), p.Limit.Tokens, p.Limit.Per
 	for _, l := range p.Also {

@@ -19,8 +19,9 @@ var (
 // tell writes the Decision of a request, and all that the engine tells of it.
 func tell(d *Decision, t *engine.Told) { write(d, t.Outcome, t.Key, t.Cost, t.Bucket, t.Now, t) }
 
-// write writes the Decision of an outcome at now, of a request for key that costs n. b is the key's bucket, nil if this
-// process keeps none. t is what else the engine tells, nil if it tells no more: so a decision does not pay for it.
+// write writes the Decision of an outcome at now, of a request for key that costs n. b is the key's
+// bucket, nil if this process keeps none. t is what else the engine tells, nil if it tells no more:
+// so a decision does not pay for it.
 func write(d *Decision, o local.Outcome, key string, n int64, b *engine.Bucket, now time.Duration, t *engine.Told) {
 	p, r := o.Policy, Reason(o.Reason)
 	if p == nil {
@@ -64,8 +65,8 @@ func write(d *Decision, o local.Outcome, key string, n int64, b *engine.Bucket, 
 	}
 }
 
-// tellSeveral has a Decision for a key with windows or several limits tell what Redis said last: the number of the limit that
-// it named, and when nothing of the key counts any more.
+// tellSeveral has a Decision for a key with windows or several limits tell what Redis said last:
+// the number of the limit that it named, and when nothing of the key counts any more.
 func (d *Decision) tellSeveral(o local.Outcome, b *engine.Bucket, now time.Duration, t *engine.Told, told bool) {
 	var which uint8
 	var clear time.Duration // since the Group's base; 0 if Redis has not said it
@@ -83,8 +84,9 @@ func (d *Decision) tellSeveral(o local.Outcome, b *engine.Bucket, now time.Durat
 	}
 }
 
-// tellLimit has a Decision for a key with several limits tell of the one that Redis named last, from 1; 0 if it has named none. Then
-// it is the one with the smallest burst, and d has that burst already.
+// tellLimit has a Decision for a key with several limits tell of the one that Redis named last,
+// from 1; 0 if it has named none. Then it is the one with the smallest burst, and d has that burst
+// already.
 func (d *Decision) tellLimit(owner *engine.Resolved, which uint8) {
 	switch d.Reason {
 	case Canceled, Unavailable, InvalidKey:
@@ -99,8 +101,8 @@ func (d *Decision) tellLimit(owner *engine.Resolved, which uint8) {
 	}
 }
 
-// tellCarried has a Decision tell of the limit that its request carries, and not of a larger one that its key has. It returns that
-// limit, or nil if the Decision tells of the key's.
+// tellCarried has a Decision tell of the limit that its request carries, and not of a larger one
+// that its key has. It returns that limit, or nil if the Decision tells of the key's.
 func (d *Decision) tellCarried(o *engine.Resolved) *engine.Resolved {
 	if o == nil {
 		return nil
@@ -118,8 +120,8 @@ func (d *Decision) tellCarried(o *engine.Resolved) *engine.Resolved {
 	return o
 }
 
-// levelFull returns the time until a token bucket is full again without further requests. carried is the limit that d tells of
-// instead of the key's, or nil.
+// levelFull returns the time until a token bucket is full again without further requests. carried
+// is the limit that d tells of instead of the key's, or nil.
 func (d *Decision) levelFull(o local.Outcome, carried *engine.Resolved) time.Duration {
 	p := o.Policy
 	whole := p
@@ -140,8 +142,9 @@ func (d *Decision) levelFull(o local.Outcome, carried *engine.Resolved) time.Dur
 	return reset
 }
 
-// severalFull is levelFull for a key with windows or several limits. clear is when nothing of the key counts any more, by what
-// Redis said last, and 0 if it did not say. known says that Redis was asked about the key.
+// severalFull is levelFull for a key with windows or several limits. clear is when nothing of the
+// key counts any more, by what Redis said last, and 0 if it did not say. known says that Redis was
+// asked about the key.
 func (d *Decision) severalFull(o local.Outcome, clear, now time.Duration, known bool) time.Duration {
 	p, owner, reset := o.Policy, engine.Owner(o.Policy), o.Retry
 	whole := p
@@ -177,8 +180,8 @@ func (d *Decision) severalFull(o local.Outcome, clear, now time.Duration, known 
 	return reset
 }
 
-// refills returns when a token bucket is full: by what remains or, if it owes, by when it may have what was refused, because
-// that time knows how much it owes.
+// refills returns when a token bucket is full: by what remains or, if it owes, by when it may have
+// what was refused, because that time knows how much it owes.
 func (d *Decision) refills(most int64, nanosPerToken float64, owes bool) time.Duration {
 	full := engine.ResetAfter(most-d.Remaining, nanosPerToken)
 	if owes {
@@ -188,7 +191,8 @@ func (d *Decision) refills(most int64, nanosPerToken float64, owes bool) time.Du
 	return max(full, d.RetryAfter)
 }
 
-// valid returns Granted, or the reason why no limit would admit the request. For a nil or zero Limiter it returns Unknown.
+// valid returns Granted, or the reason why no limit would admit the request. For a nil or zero
+// Limiter it returns Unknown.
 func (l *Limiter) valid(key string, n int64) Reason {
 	if l.isZero() {
 		return Unknown

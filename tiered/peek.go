@@ -12,19 +12,20 @@ import (
 // Peek is PeekN for one token.
 func (l *Limiter) Peek(ctx context.Context, key string) Decision { return l.PeekN(ctx, key, 1) }
 
-// PeekN returns what [Limiter.AllowN] would return now, but takes nothing, so Remaining and ResetAfter are those of
-// before the request. It asks Redis where AllowN would, by a call that takes nothing, and blocks as long at most.
-// Otherwise Remaining is as new as this process' lease, or as its knowledge that the key is refused. If Redis does not
-// answer, it returns what the FailMode would decide. What this process has charged counts.
+// PeekN returns what [Limiter.AllowN] would return now, but takes nothing, so Remaining and
+// ResetAfter are those of before the request. It asks Redis where AllowN would, by a call that
+// takes nothing, and blocks as long at most. Otherwise Remaining is as new as this process' lease,
+// or as its knowledge that the key is refused. If Redis does not answer, it returns what the
+// FailMode would decide. What this process has charged counts.
 //
-// With an n of 0 it asks nobody, and returns what this process knows by the last reply of Redis and the refill since:
-// with Reason Unknown if that is nothing, or too old.
+// With an n of 0 it asks nobody, and returns what this process knows by the last reply of Redis and
+// the refill since: with Reason Unknown if that is nothing, or too old.
 func (l *Limiter) PeekN(ctx context.Context, key string, n int64) Decision {
 	return l.For(key).N(n).Peek(ctx)
 }
 
-// Peek is [Limiter.PeekN] for a use of one key, by the limit or the plan that it has. A use of several keys is refused with
-// Reason Unknown: look at each key.
+// Peek is [Limiter.PeekN] for a use of one key, by the limit or the plan that it has. A use of
+// several keys is refused with Reason Unknown: look at each key.
 func (u Use) Peek(ctx context.Context) (d Decision) {
 	if u.n != 1 || u.first[0].limiter == nil {
 		return d
@@ -46,9 +47,10 @@ func (u Use) Peek(ctx context.Context) (d Decision) {
 	return d
 }
 
-// PeekEach returns the state of each limit of key, first of Policy.Limit, then of Policy.Also, each as Peek would if it
-// were the only one. It takes nothing, and asks Redis once at most. So it blocks for at most Options.Budget. If Redis does
-// not answer by then, it returns an error and no Decisions.
+// PeekEach returns the state of each limit of key, first of Policy.Limit, then of Policy.Also, each
+// as Peek would if it were the only one. It takes nothing, and asks Redis once at most. So it
+// blocks for at most Options.Budget. If Redis does not answer by then, it returns an error and no
+// Decisions.
 func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) {
 	if r := l.valid(key, 1); r != Granted {
 		return nil, l.refusal(key, 1, r).Err()
@@ -98,7 +100,8 @@ func alone(p *local.Policy, i int) *local.Policy {
 	return one
 }
 
-// known returns what this process knows of a key, by the limit that a request carries, or nil. It reports false if Redis has told it nothing, or too long ago.
+// known returns what this process knows of a key, by the limit that a request carries, or nil. It
+// reports false if Redis has told it nothing, or too long ago.
 func (l *Limiter) known(key string, limit *engine.Resolved) (d Decision, ok bool) {
 	if l.valid(key, 1) != Granted {
 		return d, false

@@ -7,8 +7,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 )
 
-// Reservation holds tokens that were taken and may be returned or corrected once: the first call of Cancel or Settle on
-// any copy counts. A refused Reservation and the zero one hold nothing.
+// Reservation holds tokens that were taken and may be returned or corrected once: the first call of
+// Cancel or Settle on any copy counts. A refused Reservation and the zero one hold nothing.
 type Reservation struct {
 	Decision
 	held *held
@@ -34,8 +34,8 @@ func (l *Limiter) Reserve(ctx context.Context, key string) Reservation {
 	return l.ReserveN(ctx, key, 1)
 }
 
-// ReserveN takes n tokens now, as [Limiter.AllowN] does; it never reserves the future, as [Limiter.WaitN] would.
-// Without Cancel or Settle they are spent.
+// ReserveN takes n tokens now, as [Limiter.AllowN] does; it never reserves the future, as
+// [Limiter.WaitN] would. Without Cancel or Settle they are spent.
 func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (r Reservation) {
 	if l.isZero() {
 		return r
@@ -73,19 +73,20 @@ func (u Use) Reserve(ctx context.Context) (r Reservation) {
 	return r
 }
 
-// Cancel returns all tokens: to the lease if nothing was sent to Redis since they were taken, and otherwise to Redis,
-// within 50 ms. What is lost on the way, or after Close, is burnt. It does not block, except that it calls
-// Policy.PerKey if the process no longer keeps the key. What the fallback admitted does not go back to it, but lowers
-// the debt that is not yet reported.
+// Cancel returns all tokens: to the lease if nothing was sent to Redis since they were taken, and
+// otherwise to Redis, within 50 ms. What is lost on the way, or after Close, is burnt. It does not
+// block, except that it calls Policy.PerKey if the process no longer keeps the key. What the
+// fallback admitted does not go back to it, but lowers the debt that is not yet reported.
 func (r Reservation) Cancel() {
 	for i, ok := 0, r.end(); ok && i < len(r.held.takings); i++ {
 		r.held.takings[i].Settle(0)
 	}
 }
 
-// Settle corrects the cost to the actual one, of at least 0. Excess tokens are returned as by Cancel. Missing ones are
-// charged as by [Use.Charge]: the bucket may go Policy.MaxDebt below zero, and the rest is forgiven. Several uses need
-// one actual cost each, in the order given to All. One without keeps its cost, and surplus numbers are ignored.
+// Settle corrects the cost to the actual one, of at least 0. Excess tokens are returned as by
+// Cancel. Missing ones are charged as by [Use.Charge]: the bucket may go Policy.MaxDebt below zero,
+// and the rest is forgiven. Several uses need one actual cost each, in the order given to All. One
+// without keeps its cost, and surplus numbers are ignored.
 func (r Reservation) Settle(actual ...int64) {
 	if !r.end() {
 		return

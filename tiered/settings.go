@@ -45,7 +45,8 @@ func (l *Limiter) newSettings(p *Policy) *engine.Settings {
 	return s
 }
 
-// resolve makes the local policy of a limit. former is what standing shares had of the limit under the settings before.
+// resolve makes the local policy of a limit. former is what standing shares had of the limit under
+// the settings before.
 func (l *Limiter) resolve(s *engine.Settings, p Policy, limit Limit, former standing.Limits) *local.Policy {
 	o := &l.group.options
 	lp := &local.Policy{
@@ -108,15 +109,17 @@ func (l *Limiter) Policy() Policy {
 	return policyOf(l.core.Settings()).clone()
 }
 
-// SetPolicy changes the policy for all keys at once, but for Name, Algorithm, Also and Calendar, and the Per of a
-// FixedWindow, of a SlidingLog, or of a TokenBucket with Also, because Redis has counted by them. Standing takes two
-// deploys (docs/standing.md). If p is invalid it returns an error and changes nothing. It does not wait for Redis, but
-// walks all keys of the Group: about 60 ms for 100 000 keys.
+// SetPolicy changes the policy for all keys at once, but for Name, Algorithm, Also and Calendar,
+// and the Per of a FixedWindow, of a SlidingLog, or of a TokenBucket with Also, because Redis has
+// counted by them. Standing takes two deploys (docs/standing.md). If p is invalid it returns an
+// error and changes nothing. It does not wait for Redis, but walks all keys of the Group: about 60
+// ms for 100 000 keys.
 //
-// If the limit is raised, a key keeps the tokens that it had, and refills to the new burst. If it is lowered, leases
-// are returned, and a TokenBucket goes on by the old limit until no process has used that for ten seconds: while
-// processes differ, as during a deploy, a key can use the largest. Blocked holds at once, and with PerKey a key's new
-// limit from its next use on. See docs/several-limits.md.
+// If the limit is raised, a key keeps the tokens that it had, and refills to the new burst. If it
+// is lowered, leases are returned, and a TokenBucket goes on by the old limit until no process has
+// used that for ten seconds: while processes differ, as during a deploy, a key can use the largest.
+// Blocked holds at once, and with PerKey a key's new limit from its next use on. See
+// docs/several-limits.md.
 func (l *Limiter) SetPolicy(p Policy) error {
 	if l.isZero() {
 		return errZeroLimiter

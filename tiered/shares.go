@@ -12,8 +12,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// splitMark is added to the name of a policy where a process announces that it splits the policy's limits, and how. So
-// processes count those that do.
+// splitMark is added to the name of a policy where a process announces that it splits the policy's
+// limits, and how. So processes count those that do.
 const splitMark = "\x00split 1/8"
 
 // polled implements [dispatch.Options].Polled.
@@ -84,7 +84,8 @@ func shareEvent(what string, now standing.State) Event {
 	return Event{What: what, Fraction: now.Fraction, Members: now.Members, Quarantine: now.Quarantine}
 }
 
-// reportPart reports that this process' part of the standing shares has changed since the last call.
+// reportPart reports that this process' part of the standing shares has changed since the last
+// call.
 func (g *Group) reportPart() {
 	if !g.core.HasShares.Load() {
 		return
@@ -101,8 +102,8 @@ func (g *Group) reportPart() {
 	}
 }
 
-// reportTable reports that Redis refuses the table of fractions. Its refusal does not open the breaker, and a call that
-// meets a slot on its way to another node is refused once.
+// reportTable reports that Redis refuses the table of fractions. Its refusal does not open the
+// breaker, and a call that meets a slot on its way to another node is refused once.
 func (r *sharesReport) reportTable(g *Group, err error) {
 	if err == nil {
 		r.failures.Store(0)
@@ -114,8 +115,9 @@ func (r *sharesReport) reportTable(g *Group, err error) {
 	}
 }
 
-// reportSize reports policies whose standing shares hold less than one token, because there are too many processes. One that
-// has just come gets what the rounding of the others left, and its part a moment later: that is no such case.
+// reportSize reports policies whose standing shares hold less than one token, because there are too
+// many processes. One that has just come gets what the rounding of the others left, and its part a
+// moment later: that is no such case.
 func (g *Group) reportSize() {
 	state := g.core.Shares.State(g.core.Now())
 	if state.Fraction == 0 || state.Quarantine {

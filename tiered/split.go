@@ -16,8 +16,9 @@ func (p Policy) splitOne(l Limit) (rest Limit, share standing.Limit, err error) 
 	return l, share, err
 }
 
-// split returns p with the parts of the limits that Redis has, and what standing shares have of each. It reports false
-// if Redis has the whole limits. Every process decides that by the limits alone.
+// split returns p with the parts of the limits that Redis has, and what standing shares have of
+// each. It reports false if Redis has the whole limits. Every process decides that by the limits
+// alone.
 func (p Policy) split() (rest Policy, shares []standing.Limit, ok bool) {
 	if p.Standing == StandingOff || p.Limit.rule() != local.ByLimit {
 		return p, nil, false

@@ -43,12 +43,12 @@ type Stats struct {
 
 // PolicyStats are the figures of one policy, by the question that they answer.
 type PolicyStats struct {
-	// Number is that of no other policy that the Group has had. Under one name, another Number is another policy, whose
-	// figures began at 0: see [Group.SetPolicies].
+	// Number is that of no other policy that the Group has had. Under one name, another Number is
+	// another policy, whose figures began at 0: see [Group.SetPolicies].
 	Number int
 
-	// Requests are requests by how they were decided. One over several keys counts once for each policy that admitted it,
-	// or that refused it.
+	// Requests are requests by how they were decided. One over several keys counts once for each
+	// policy that admitted it, or that refused it.
 	Requests struct {
 		Allowed                   int64 // Granted + Fallback + Open + Unlimited
 		Granted, Fallback, Open   int64 // admitted with that Reason, but for Unlimited
@@ -109,8 +109,9 @@ type PolicyStats struct {
 	}
 
 	Processes struct {
-		// Sharing is what FailLocal divides the limit by: the largest count that a node reported in the last 10 s, or in
-		// those before it stopped to answer, and at least Options.Processes. Each key's fallback goes by its own node.
+		// Sharing is what FailLocal divides the limit by: the largest count that a node reported in
+		// the last 10 s, or in those before it stopped to answer, and at least Options.Processes.
+		// Each key's fallback goes by its own node.
 		Sharing       int64
 		OtherServices int64 // processes of another service that has a policy of this name with other limits, now
 		OtherLimits   int64 // processes of this service that have other limits, now, as during a deploy
@@ -125,9 +126,9 @@ type PolicyStats struct {
 	Top []RefusedKey // the most refused keys, at most 20, the most refused first
 }
 
-// RefusedKey says how many tokens of a key were refused, and why. It is exact while MaxKeys keeps the key in the
-// process. If a key is evicted, blocked or unblocked, its refusals until then are kept only if it is among those that
-// were refused most.
+// RefusedKey says how many tokens of a key were refused, and why. It is exact while MaxKeys keeps
+// the key in the process. If a key is evicted, blocked or unblocked, its refusals until then are
+// kept only if it is among those that were refused most.
 type RefusedKey struct {
 	Key                        string        `json:"-"` // or its digest, if over 200 bytes; it may be a secret
 	Tokens                     int64         // the sum of the next two lines
@@ -315,7 +316,8 @@ func (l *Limiter) countRequests(p *PolicyStats) {
 	r.GrantedByRedis, r.LimitedByRedis = of(report.GrantedByRedis, 0), of(report.LimitedByRedis, 0)
 }
 
-// complete adds to what b's key was refused what b knows of it now. It is called with the cache's lock held.
+// complete adds to what b's key was refused what b knows of it now. It is called with the cache's
+// lock held.
 func complete(k *report.RefusedKey, b *engine.Bucket, now time.Duration) {
 	if retry, denied := b.Hot().Denied(now); denied {
 		k.RetryAfter = retry
@@ -356,8 +358,8 @@ func (h *health) stats() (s NodeStats) {
 	return s
 }
 
-// CountReload counts a reload of the configuration in Stats.Reloads: nil says that the Group has the new one, any other
-// error why it has not. Package policyfile calls it for its files.
+// CountReload counts a reload of the configuration in Stats.Reloads: nil says that the Group has
+// the new one, any other error why it has not. Package policyfile calls it for its files.
 func (g *Group) CountReload(err error) {
 	if g.isZero() {
 		return

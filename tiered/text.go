@@ -18,9 +18,9 @@ const (
 	textPrecision = "precision"
 )
 
-// ParseLimit reads "100/s", "100/min burst 200", "1000/h precision 30s", "unlimited" or "blocked". The period is s,
-// min, h, day, week, ms or us, or a duration such as 10s, 15min, 1h30m or 30d. Digits may be grouped, as in 1_000_000. The
-// error names all problems, each with its position.
+// ParseLimit reads "100/s", "100/min burst 200", "1000/h precision 30s", "unlimited" or "blocked".
+// The period is s, min, h, day, week, ms or us, or a duration such as 10s, 15min, 1h30m or 30d.
+// Digits may be grouped, as in 1_000_000. The error names all problems, each with its position.
 func ParseLimit(text string) (Limit, error) {
 	switch words := strings.Fields(text); {
 	case len(words) == 1 && words[0] == textUnlimited:

@@ -9,13 +9,14 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 )
 
-// Trace holds hooks that receive events. Each may be nil. They are called one after the other on a goroutine of the
-// Group, and may be slow: no decision waits for them, and events that they do not keep up with are dropped and counted
-// in Stats. If one panics, that event is lost, and the log says where, but not with what value, which may contain a
-// key.
+// Trace holds hooks that receive events. Each may be nil. They are called one after the other on a
+// goroutine of the Group, and may be slow: no decision waits for them, and events that they do not
+// keep up with are dropped and counted in Stats. If one panics, that event is lost, and the log
+// says where, but not with what value, which may contain a key.
 //
-// A hook must not ask a Limiter of the Group, because that is an event too, nor close the Group, because Close waits
-// for the hooks. Have another goroutine do either, and do not wait for it. Group.Stats may be called.
+// A hook must not ask a Limiter of the Group, because that is an event too, nor close the Group,
+// because Close waits for the hooks. Have another goroutine do either, and do not wait for it.
+// Group.Stats may be called.
 type Trace struct {
 	Decision func(Decision) // every decision, for about 0.3 µs each. A request over several keys is one, and so is a wait
 	Lease    func(Event)    // every call for a bucket that Redis accepted
@@ -30,8 +31,8 @@ type Trace struct {
 type Event struct {
 	At time.Time
 
-	// What is the name of the hook in lower case, or for State "open", "closed" or "probing", for Standing "shares used",
-	// "shares unused" or "share", and for Fault
+	// What is the name of the hook in lower case, or for State "open", "closed" or "probing", for
+	// Standing "shares used", "shares unused" or "share", and for Fault
 	//   "state loss"     Redis had lost the bucket of Key, so it was full again: evicted, flushed, or gone with a failover
 	//   "clock step"     the clock of Node was set by Time, which is negative if it was set back
 	//   "standstill"     this machine or process stood still for Time, or its clock was set forward: all leases are over
@@ -42,10 +43,11 @@ type Event struct {
 	Node, Policy string
 	Key          string `json:"-"` // not in JSON nor in String, because it may be a secret; never in Stats
 
-	// Class is that of Err, for Error and for a State that is open: "unreachable" (no answer or no connection), "saturated",
-	// "cannot serve" or "misconfigured" (see NodeStats.Calls), "refused" (misconfigured for this call), "key fault" (the
-	// bucket is of another type, damaged, or not the limiter's), or "late" or "stale", which did nothing: after its
-	// deadline, or overtaken by a newer call.
+	// Class is that of Err, for Error and for a State that is open: "unreachable" (no answer or no
+	// connection), "saturated", "cannot serve" or "misconfigured" (see NodeStats.Calls), "refused"
+	// (misconfigured for this call), "key fault" (the bucket is of another type, damaged, or not
+	// the limiter's), or "late" or "stale", which did nothing: after its deadline, or overtaken by
+	// a newer call.
 	Class string
 	Err   error         // of Wait: what Wait returned
 	Time  time.Duration // of the round trip, of the wait, or for which a breaker that closes was not closed
@@ -62,7 +64,8 @@ type Event struct {
 	Waiting     int64 // of Wait: calls that still wait, for any key of the policy
 	Outside     int64 // of Standing: processes that do not split the limits of Policy
 
-	// Of Standing, as in Stats. If the part is lost, because it could not be renewed, it is told up to 3 s later.
+	// Of Standing, as in Stats. If the part is lost, because it could not be renewed, it is told up
+	// to 3 s later.
 	Fraction   float64
 	Members    int64
 	Quarantine bool
@@ -144,8 +147,8 @@ func (t *tracer) fault(e Event) {
 	t.call(t.hooks.Fault, e)
 }
 
-// remember keeps what Stats shows of an event, without key and error. A series of equal events, such as the buckets that a
-// flushed Redis lost, is one entry: the last of them, and their number.
+// remember keeps what Stats shows of an event, without key and error. A series of equal events,
+// such as the buckets that a flushed Redis lost, is one entry: the last of them, and their number.
 func (t *tracer) remember(e Event) {
 	e = Event{At: time.Now(), What: e.What, Node: e.Node, Class: e.Class, Time: e.Time, Count: 1}
 	t.mu.Lock()

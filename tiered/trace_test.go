@@ -241,7 +241,8 @@ func TestRecentEventsAreFew(t *testing.T) {
 	})
 }
 
-// A series of equal events is one entry with its number and its last time, and the oldest entries leave.
+// A series of equal events is one entry with its number and its last time, and the oldest entries
+// leave.
 func TestRecentIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := tiered.NewTracer(nil)

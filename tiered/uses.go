@@ -11,9 +11,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 )
 
-// Use is what one request needs: tokens of one key ([Limiter.For]), or of several ([All]). It holds no tokens, and may
-// be used again and concurrently. The zero Use is refused with Reason Unknown, so that a route without limits is not
-// open.
+// Use is what one request needs: tokens of one key ([Limiter.For]), or of several ([All]). It holds
+// no tokens, and may be used again and concurrently. The zero Use is refused with Reason Unknown,
+// so that a route without limits is not open.
 type Use struct {
 	n     int
 	first [engine.InlineParts]part
@@ -42,8 +42,8 @@ func (l *Limiter) For(key string) Use {
 	return u
 }
 
-// All joins uses: all are admitted, or none. Those of one key of a Limiter count as one with the sum of their costs.
-// The least Budget of several Groups counts.
+// All joins uses: all are admitted, or none. Those of one key of a Limiter count as one with the
+// sum of their costs. The least Budget of several Groups counts.
 func All(uses ...Use) Use {
 	var u Use
 	for i := range uses {
@@ -52,8 +52,9 @@ func All(uses ...Use) Use {
 	if u.n > engine.InlineParts {
 		u.more = make([]part, u.n-engine.InlineParts)
 	}
-	// All callers use one order. If two requests want the last tokens of the same keys, the one that is first at the
-	// first key is mostly first at all of them, and is admitted. In opposite orders each would refuse the other.
+	// All callers use one order. If two requests want the last tokens of the same keys, the one
+	// that is first at the first key is mostly first at all of them, and is admitted. In opposite
+	// orders each would refuse the other.
 	place := 0
 	for i := range uses {
 		given := &uses[i]
@@ -123,22 +124,24 @@ func (p *part) before(q *part) bool {
 	return p.key < q.key
 }
 
-// Allow decides whether a request that needs all keys of u may go on now, and takes their tokens if so: all or nothing.
-// If one key is refused, what was taken goes back to its lease at once, or to Redis within 50 ms, or is burnt on the
-// way.
+// Allow decides whether a request that needs all keys of u may go on now, and takes their tokens if
+// so: all or nothing. If one key is refused, what was taken goes back to its lease at once, or to
+// Redis within 50 ms, or is burnt on the way.
 //
-// A key that is known to be over its limit is refused without a call. What this process does not know goes to Redis in
-// one pipeline per node. Allow waits no longer than [Limiter.AllowN] in all; then each policy decides by its own
-// FailMode. Up to four keys that this process decides alone cost no allocation.
+// A key that is known to be over its limit is refused without a call. What this process does not
+// know goes to Redis in one pipeline per node. Allow waits no longer than [Limiter.AllowN] in all;
+// then each policy decides by its own FailMode. Up to four keys that this process decides alone
+// cost no allocation.
 //
-// A refusal is the Decision of the key for which waiting does not help, or else takes longest. An admission is that of
-// the key with room for the fewest further requests of this kind (Remaining ÷ cost).
+// A refusal is the Decision of the key for which waiting does not help, or else takes longest. An
+// admission is that of the key with room for the fewest further requests of this kind (Remaining ÷
+// cost).
 func (u Use) Allow(ctx context.Context) Decision { return u.AllowEach(ctx, nil) }
 
-// AllowEach is [Use.Allow], and writes the Decision of the i-th use given to [All] to each[i], as far as each has room.
-// If the request is refused, a use that would have been admitted is Granted, with its tokens back in Remaining. One
-// that was not decided, because another had refused before, has Reason Unknown, and as Remaining what this process held
-// and last saw in Redis.
+// AllowEach is [Use.Allow], and writes the Decision of the i-th use given to [All] to each[i], as
+// far as each has room. If the request is refused, a use that would have been admitted is Granted,
+// with its tokens back in Remaining. One that was not decided, because another had refused before,
+// has Reason Unknown, and as Remaining what this process held and last saw in Redis.
 func (u Use) AllowEach(ctx context.Context, each []Decision) (d Decision) {
 	var room [engine.InlineParts]engine.Part
 	wide := roomFor(u.n)
@@ -159,8 +162,8 @@ func (u Use) AllowEach(ctx context.Context, each []Decision) (d Decision) {
 	return d
 }
 
-// wideRoom is room for a request of more than InlineParts parts. It is used again: garbage would be a good part of what a
-// key costs that was never seen before.
+// wideRoom is room for a request of more than InlineParts parts. It is used again: garbage would be
+// a good part of what a key costs that was never seen before.
 type wideRoom struct{ engine.Request }
 
 var wideRooms = sync.Pool{New: func() any { return new(wideRoom) }}
@@ -191,9 +194,10 @@ func (w *wideRoom) release(n int) {
 	}
 }
 
-// AllowSeparately decides each use given to [All] by itself, as a batch of requests that have nothing to do with each
-// other: one that is refused takes nothing, and changes nothing for the others. What this process does not know goes to
-// Redis in one pipeline per node. It takes no longer than the longest of them, and writes to each as AllowEach does.
+// AllowSeparately decides each use given to [All] by itself, as a batch of requests that have
+// nothing to do with each other: one that is refused takes nothing, and changes nothing for the
+// others. What this process does not know goes to Redis in one pipeline per node. It takes no
+// longer than the longest of them, and writes to each as AllowEach does.
 func (u Use) AllowSeparately(ctx context.Context, each []Decision) {
 	var room [engine.InlineParts]engine.Part
 	wide := roomFor(u.n)
@@ -223,8 +227,9 @@ func (u *Use) request(r engine.Request) engine.Request {
 	return r
 }
 
-// countUnknownPlans counts requests with plans that the policy does not have, and logs the first one. The line does not have
-// its name, because a name that comes with a request may be anything, even a secret.
+// countUnknownPlans counts requests with plans that the policy does not have, and logs the first
+// one. The line does not have its name, because a name that comes with a request may be anything,
+// even a secret.
 func (u *Use) countUnknownPlans() {
 	for i := range u.n {
 		if p := u.at(i); p.unknown && p.limiter.unknownPlans.Add(1) == 1 {
@@ -243,9 +248,9 @@ func (l *Limiter) engine() *engine.Limiter {
 	return &l.core
 }
 
-// Wait waits until all keys of u are admitted together, and takes their tokens: all or nothing. Its errors are those of
-// [Limiter.WaitN]. It holds no tokens meanwhile, and waits only in the queue of the key that refused it: waiting for
-// one user delays no other user of the same tenant.
+// Wait waits until all keys of u are admitted together, and takes their tokens: all or nothing. Its
+// errors are those of [Limiter.WaitN]. It holds no tokens meanwhile, and waits only in the queue of
+// the key that refused it: waiting for one user delays no other user of the same tenant.
 func (u Use) Wait(ctx context.Context) error {
 	var room [1]engine.Part
 	return errorOf(u.request(room[:0]).Wait(orBackground(ctx)))

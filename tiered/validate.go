@@ -106,7 +106,8 @@ func (p Policy) validateAlgorithm(f *faults) {
 	}
 }
 
-// validateMaxDebt reports a debt that no bucket can have, or that is less than what an outage may admit.
+// validateMaxDebt reports a debt that no bucket can have, or that is less than what an outage may
+// admit.
 func (p Policy) validateMaxDebt(f *faults) {
 	if p.MaxDebt == 0 {
 		return
@@ -192,8 +193,8 @@ func planNames(of map[string]Limit) []string { return slices.Sorted(maps.Keys(of
 // planField is how errors name a plan.
 func planField(name string) string { return fmt.Sprintf("Plans[%.80q]", name) }
 
-// validatePlans reports plans that no request can have, and what does not go together with plans. A plan may have each
-// limit that a request may carry: see checkCarriedLimit.
+// validatePlans reports plans that no request can have, and what does not go together with plans. A
+// plan may have each limit that a request may carry: see checkCarriedLimit.
 func (p Policy) validatePlans(f *faults) {
 	if len(p.Plans) == 0 {
 		return
@@ -239,7 +240,8 @@ func (p Policy) validatePlans(f *faults) {
 	}
 }
 
-// largest returns the limit with the largest burst of those that requests may have, Limit and Plans, and its field.
+// largest returns the limit with the largest burst of those that requests may have, Limit and
+// Plans, and its field.
 func (p Policy) largest() (limit Limit, field string) {
 	limit, field = p.Limit, "Limit"
 	for _, name := range planNames(p.Plans) {
@@ -250,9 +252,9 @@ func (p Policy) largest() (limit Limit, field string) {
 	return limit, field
 }
 
-// CheckCost returns why no request that costs n is ever admitted by a valid policy, or nil. A policy with PerKey may give
-// some keys a larger limit, and is not asked: then only n itself is checked. Blocked admits nothing on purpose, at any
-// cost.
+// CheckCost returns why no request that costs n is ever admitted by a valid policy, or nil. A
+// policy with PerKey may give some keys a larger limit, and is not asked: then only n itself is
+// checked. Blocked admits nothing on purpose, at any cost.
 func (p Policy) CheckCost(n int64) error {
 	if n < 1 || n > maxTokens {
 		return fmt.Errorf("tiered: the cost is %d: must be 1 to 2^40", n)
@@ -315,7 +317,8 @@ func (p Policy) checkCarriedLimit(limit Limit) error {
 	return p.CheckLimit(limit)
 }
 
-// checkReplaces reports settings of p that cannot replace those of was, because existing buckets count by them.
+// checkReplaces reports settings of p that cannot replace those of was, because existing buckets
+// count by them.
 func (p Policy) checkReplaces(was Policy) error {
 	f := faults{of: "Policy"}
 	stays := func(stays bool, field string, is, was any) {
@@ -333,6 +336,6 @@ func (p Policy) checkReplaces(was Policy) error {
 	return f.err()
 }
 
-// namesPer reports whether the Per of Limit is part of a bucket's name, or of a limit's name within a bucket. Another Per
-// would begin with full buckets.
+// namesPer reports whether the Per of Limit is part of a bucket's name, or of a limit's name within
+// a bucket. Another Per would begin with full buckets.
 func (p Policy) namesPer() bool { return p.algorithm().Has(lua.NamesPer) }

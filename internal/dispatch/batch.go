@@ -13,9 +13,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// send is the loop of a sender. It sends the queue batch by batch, and waits while the queue is empty. It returns
-// when the Dispatcher ends. It also returns if its batch took longer than Timeout, because another sender then has
-// its place.
+// send is the loop of a sender. It sends the queue batch by batch, and waits while the queue is
+// empty. It returns when the Dispatcher ends. It also returns if its batch took longer than
+// Timeout, because another sender then has its place.
 func (n *Node) send() {
 	b := batch{node: n}
 	b.expired = b.giveUp
@@ -28,9 +28,9 @@ func (n *Node) send() {
 		switch run() {
 		case sent:
 			b.reset()
-			// Callers that just got their answers run first, because their next requests make the next pipeline
-			// fuller. With 16 callers of cold keys it held 8 calls instead of 5, and the process used 8 % less CPU.
-			// Gosched returns at once if nothing else can run.
+			// Callers that just got their answers run first, because their next requests make the
+			// next pipeline fuller. With 16 callers of cold keys it held 8 calls instead of 5, and
+			// the process used 8 % less CPU. Gosched returns at once if nothing else can run.
 			runtime.Gosched()
 		case idle:
 			if !n.idle() {
@@ -51,8 +51,8 @@ const (
 	givenUp
 )
 
-// batch is one pipeline under way. A sender reuses its batch. A batch that was given up is not reused, because its
-// sender ends.
+// batch is one pipeline under way. A sender reuses its batch. A batch that was given up is not
+// reused, because its sender ends.
 type batch struct {
 	node    *Node
 	room    [maxBatch]Pending // for calls taken off the queue
@@ -92,7 +92,8 @@ func (b *batch) run() result {
 		n.abandon(due[1:], b.sent)
 		due, limit = due[:1], 1
 	}
-	// Calls that have expired do not fill the pipeline. Otherwise a node just above its capacity would get no others.
+	// Calls that have expired do not fill the pipeline. Otherwise a node just above its capacity
+	// would get no others.
 	for ; len(due) > 0; due = n.take(limit-len(b.calls), due) {
 		before := len(b.calls)
 		// A Call is large: it is copied once, not log n times.
@@ -164,16 +165,18 @@ func (n *Node) callsDone(calls int) {
 	n.inFlight -= calls
 }
 
-// wrote reports whether the answer to a call shows that the node takes writes. A grant is written, and so is every
-// result of a leased call. A denied direct take writes nothing, so it shows nothing, and neither does a dry run.
+// wrote reports whether the answer to a call shows that the node takes writes. A grant is written,
+// and so is every result of a leased call. A denied direct take writes nothing, so it shows
+// nothing, and neither does a dry run.
 func wrote(c *lua.Call, r *remote.Result) bool {
 	code := r.Reply.Code
 	return r.Err == nil && (code == lua.Granted || code == lua.Denied) && (r.Reply.Grant > 0 || c.Lease != "") && !c.Dry()
 }
 
-// overrideDenials replaces the denials of a node that refuses writes by its error: in the pipeline with that error,
-// and in later ones until a reply shows that the node writes again. A replica and a full server still answer calls
-// that write nothing, but a store that cannot write must not decide.
+// overrideDenials replaces the denials of a node that refuses writes by its error: in the pipeline
+// with that error, and in later ones until a reply shows that the node writes again. A replica and
+// a full server still answer calls that write nothing, but a store that cannot write must not
+// decide.
 func (n *Node) overrideDenials(calls []lua.Call, results []remote.Result) {
 	before := n.writeError.Load()
 	last, refused := before, (*error)(nil) // in this pipeline
@@ -203,9 +206,9 @@ func (n *Node) overrideDenials(calls []lua.Call, results []remote.Result) {
 	}
 }
 
-// batchError returns what a batch shows about the node: nil if any call was answered, or refused alone, and otherwise
-// one of the errors, preferably a misconfiguration. An answered peek or dry run shows nothing, because it does not write: a replica or a
-// full server answers it too.
+// batchError returns what a batch shows about the node: nil if any call was answered, or refused
+// alone, and otherwise one of the errors, preferably a misconfiguration. An answered peek or dry
+// run shows nothing, because it does not write: a replica or a full server answers it too.
 func batchError(calls []lua.Call, results []remote.Result) (err error) {
 	peeked := false
 	for i, r := range results {
@@ -229,7 +232,8 @@ func batchError(calls []lua.Call, results []remote.Result) (err error) {
 	return err
 }
 
-// giveUp ends a batch that takes longer than Timeout. Its jobs get an error now, and the sender's place becomes free.
+// giveUp ends a batch that takes longer than Timeout. Its jobs get an error now, and the sender's
+// place becomes free.
 func (b *batch) giveUp() {
 	b.node.pace.noAnswer(b.node.dispatcher.now())
 	b.mu.Lock()

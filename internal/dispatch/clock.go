@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Standstill is the smallest jump of a clock that counts as one: the smallest gap between the wall clock and the
-// monotonic clock that shows a suspended machine, and the smallest step of a node's clock. Slewing changes a clock
-// by at most 0.5 ms a second.
+// Standstill is the smallest jump of a clock that counts as one: the smallest gap between the wall
+// clock and the monotonic clock that shows a suspended machine, and the smallest step of a node's
+// clock. Slewing changes a clock by at most 0.5 ms a second.
 const Standstill = 50 * time.Millisecond
 
 const (
-	// clockWindow is how long a sample of a node's clock may be the best one. A sample that is kept for ever drifts
-	// away, and then every call is late. Two windows of half the length make "the best of the last 5 to 10 s"
-	// cheap.
+	// clockWindow is how long a sample of a node's clock may be the best one. A sample that is kept
+	// for ever drifts away, and then every call is late. Two windows of half the length make "the
+	// best of the last 5 to 10 s" cheap.
 	clockWindow = 5 * time.Second
 
 	// maxTrips is the number of round trips of which the 99th percentile is taken.
@@ -25,16 +25,16 @@ const (
 	defaultTrip = 2 * time.Millisecond
 )
 
-// clock estimates the clock of a node from its replies, and measures round trips. The sample with the shortest
-// round trip is the best one, because the time in a reply lies somewhere within its round trip. A sample that a
-// later reply disproves is dropped: the node's clock was set.
+// clock estimates the clock of a node from its replies, and measures round trips. The sample with
+// the shortest round trip is the best one, because the time in a reply lies somewhere within its
+// round trip. A sample that a later reply disproves is dropped: the node's clock was set.
 //
 // The zero value knows nothing. All methods may be called concurrently.
 type clock struct {
 	mu sync.Mutex
 
-	// best holds the best sample of this window and of the window before. best[0] is unknown from the end of a
-	// window to the first reply after it.
+	// best holds the best sample of this window and of the window before. best[0] is unknown from
+	// the end of a window to the first reply after it.
 	best      [2]sample
 	windowEnd time.Duration
 
@@ -46,7 +46,8 @@ type clock struct {
 	p99   time.Duration           // of trips, at most minTrips round trips old; 0 while n < minTrips
 }
 
-// sample is what one reply shows: the node's clock was ahead of the process' by offset, ± half of trip.
+// sample is what one reply shows: the node's clock was ahead of the process' by offset, ± half of
+// trip.
 type sample struct {
 	known  bool
 	offset int64 // the node's clock at the process' base, in µs
@@ -59,8 +60,9 @@ func newSample(sent, now time.Duration, server int64) sample {
 	return sample{known: true, offset: server - (sent + trip/2).Microseconds(), trip: trip, at: now}
 }
 
-// setSince reports by how much the node's clock was set between old and s: 0 when their round trips, or clocks that
-// run at different rates, explain the difference. The rates of a fleet's clocks differ by less than a hundredth.
+// setSince reports by how much the node's clock was set between old and s: 0 when their round
+// trips, or clocks that run at different rates, explain the difference. The rates of a fleet's
+// clocks differ by less than a hundredth.
 func (s sample) setSince(old sample) time.Duration {
 	step := time.Duration(s.offset-old.offset) * time.Microsecond
 	if !old.known || step.Abs() < Standstill+(s.trip+old.trip)/2+(s.at-old.at).Abs()/100 {
@@ -69,8 +71,8 @@ func (s sample) setSince(old sample) time.Duration {
 	return step
 }
 
-// learn adds a sample: the reply came now to a call sent at sent, and server is the node's clock in µs. It reports
-// by how much that clock was set since the last reply, or 0.
+// learn adds a sample: the reply came now to a call sent at sent, and server is the node's clock in
+// µs. It reports by how much that clock was set since the last reply, or 0.
 func (c *clock) learn(sent, now time.Duration, server int64) (step time.Duration) {
 	s := newSample(sent, now, server)
 	c.mu.Lock()
@@ -90,9 +92,9 @@ func (c *clock) learn(sent, now time.Duration, server int64) (step time.Duration
 	return step
 }
 
-// keep keeps s if it is the best sample of its window. It drops the samples that s disproves, however short their round
-// trips were: by the time of a clock that was set back since, deadlines would lie too far ahead, and Redis would accept
-// neither a refund nor a Reset.
+// keep keeps s if it is the best sample of its window. It drops the samples that s disproves,
+// however short their round trips were: by the time of a clock that was set back since, deadlines
+// would lie too far ahead, and Redis would accept neither a refund nor a Reset.
 func (c *clock) keep(s sample) {
 	for _, old := range c.best {
 		if step := s.setSince(old); step != 0 {
@@ -107,8 +109,8 @@ func (c *clock) keep(s sample) {
 	}
 }
 
-// correct replaces the estimate by this reply's. The call was late, so the estimate was wrong. Like learn it reports a
-// step.
+// correct replaces the estimate by this reply's. The call was late, so the estimate was wrong. Like
+// learn it reports a step.
 func (c *clock) correct(sent, now time.Duration, server int64) (step time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +130,8 @@ func (c *clock) compare(s sample, sent time.Duration) (step time.Duration) {
 	return step
 }
 
-// resume tells the clock that the process' own clock stood still until now, so the node's is ahead by more than before.
+// resume tells the clock that the process' own clock stood still until now, so the node's is ahead
+// by more than before.
 func (c *clock) resume(now time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,7 +158,8 @@ func (c *clock) at(t time.Duration) (int64, bool) {
 	return s.offset + t.Microseconds(), s.known
 }
 
-// roundTrip reports the 99th percentile of the last 128 round trips, or 2 ms if there were fewer than 16.
+// roundTrip reports the 99th percentile of the last 128 round trips, or 2 ms if there were fewer
+// than 16.
 func (c *clock) roundTrip() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

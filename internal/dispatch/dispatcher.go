@@ -18,9 +18,9 @@ type Options struct {
 	Store remote.Store
 	Base  time.Time // all times are durations since then, by the monotonic clock
 
-	// Timeout is the time after which a batch is given up, and the breaker counts a failure. ClientTimeout is the time for
-	// which the client waits for a reply, also of a batch that was given up; ≥ Timeout. Both are longer for a node that
-	// takes long to answer: see pace.
+	// Timeout is the time after which a batch is given up, and the breaker counts a failure.
+	// ClientTimeout is the time for which the client waits for a reply, also of a batch that was
+	// given up; ≥ Timeout. Both are longer for a node that takes long to answer: see pace.
 	Timeout, ClientTimeout time.Duration
 
 	MaxInFlight int // calls under way to one node
@@ -29,23 +29,25 @@ type Options struct {
 	Uniform func() float64 // a random number in [0, 1)
 	Lease   func() string  // this process' lease id, which its presence is recorded under
 
-	// CheckClock is called before a batch is composed and after its replies have arrived, on a sender's goroutine, so it
-	// must not block. The machine may have stood still before either.
+	// CheckClock is called before a batch is composed and after its replies have arrived, on a
+	// sender's goroutine, so it must not block. The machine may have stood still before either.
 	CheckClock func(now time.Duration)
 
-	// Observe returns the observer of a node that is used for the first time. It must not call the Node.
+	// Observe returns the observer of a node that is used for the first time. It must not call the
+	// Node.
 	Observe func(n *Node) NodeObserver
 
-	// Announced returns what this process announces with its presence, and the version of that: see [Dispatcher.Forget].
+	// Announced returns what this process announces with its presence, and the version of that: see
+	// [Dispatcher.Forget].
 	Announced func() (remote.Announcement, int64)
 
-	// Poll returns the next poll of the table of fractions, or reports false if there is nothing to ask. It is sent with
-	// the presence at the table's node. Polled takes its result.
+	// Poll returns the next poll of the table of fractions, or reports false if there is nothing to
+	// ask. It is sent with the presence at the table's node. Polled takes its result.
 	Poll   func(now time.Duration) (lua.Poll, bool)
 	Polled func(now time.Duration, p lua.Poll, r remote.PollResult)
 
-	// Yield returns when everything else that happens at this instant of virtual time has happened, for each node, by
-	// its number, at an instant of its own. It is nil in a service.
+	// Yield returns when everything else that happens at this instant of virtual time has happened,
+	// for each node, by its number, at an instant of its own. It is nil in a service.
 	Yield func(node int)
 }
 
@@ -57,18 +59,21 @@ type NodeObserver interface {
 	// Stepped is called when the node's clock was set by that much.
 	Stepped(by time.Duration)
 
-	// Refused is called for each call that the node refuses while it may serve others: see [failover.Refused].
+	// Refused is called for each call that the node refuses while it may serve others: see
+	// [failover.Refused].
 	Refused(err error)
 
-	// Present is called after each refresh of this process' presence, with its error. If probe is true, the refresh was
-	// a probe: the breaker was not closed when it left, and knows the error too.
+	// Present is called after each refresh of this process' presence, with its error. If probe is
+	// true, the refresh was a probe: the breaker was not closed when it left, and knows the error
+	// too.
 	Present(err error, probe bool)
 
-	// Counted is called after each answered refresh, with its answer, and the size of each announced policy's fleet
-	// before it.
+	// Counted is called after each answered refresh, with its answer, and the size of each
+	// announced policy's fleet before it.
 	Counted(c remote.Census, before []int64)
 
-	// Forgotten says that other policies have some places now, so that what was counted of these means nothing.
+	// Forgotten says that other policies have some places now, so that what was counted of these
+	// means nothing.
 	Forgotten(place, places int)
 }
 
@@ -114,8 +119,8 @@ func (d *Dispatcher) Start(ctx context.Context) {
 	d.tasks.Go(func() { d.refreshPresence(ctx) })
 }
 
-// Refresh refreshes this process' presence soon, because a policy was added. It does not block. It also teaches the
-// clock of the store's only node before the first request.
+// Refresh refreshes this process' presence soon, because a policy was added. It does not block. It
+// also teaches the clock of the store's only node before the first request.
 func (d *Dispatcher) Refresh() {
 	select {
 	case d.refresh <- struct{}{}:
@@ -123,7 +128,8 @@ func (d *Dispatcher) Refresh() {
 	}
 }
 
-// UseAllNodes makes this process refresh its presence at all nodes of the store, also at those that it does not use.
+// UseAllNodes makes this process refresh its presence at all nodes of the store, also at those that
+// it does not use.
 func (d *Dispatcher) UseAllNodes() { d.allNodes.Store(true) }
 
 // Stop empties all queues for good. Calls under way continue.
@@ -134,8 +140,9 @@ func (d *Dispatcher) Stop() {
 	}
 }
 
-// Leave ends this process' presence at all nodes for good. It blocks until they have answered: at most for two
-// Timeouts, and for two ClientTimeouts more if a refresh is under way. Executed afterwards, it would undo the leaving.
+// Leave ends this process' presence at all nodes for good. It blocks until they have answered: at
+// most for two Timeouts, and for two ClientTimeouts more if a refresh is under way. Executed
+// afterwards, it would undo the leaving.
 func (d *Dispatcher) Leave(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, n := range d.Nodes() {
@@ -190,8 +197,8 @@ func (d *Dispatcher) list() {
 	d.listed.Store(&all)
 }
 
-// Nodes returns the nodes in use, in no order. The list is never changed: it takes no lock and allocates nothing,
-// because each decision of fail-local asks here how many processes there are.
+// Nodes returns the nodes in use, in no order. The list is never changed: it takes no lock and
+// allocates nothing, because each decision of fail-local asks here how many processes there are.
 func (d *Dispatcher) Nodes() []*Node {
 	return *d.listed.Load()
 }

@@ -10,19 +10,20 @@ import (
 )
 
 const (
-	// PresencePeriod is the time from one refresh of a process' presence at a node to the next. A refresh gives the
-	// clock of a node that is otherwise idle, and the number of processes.
+	// PresencePeriod is the time from one refresh of a process' presence at a node to the next. A
+	// refresh gives the clock of a node that is otherwise idle, and the number of processes.
 	PresencePeriod = 3 * time.Second
 
-	// fleetMemory is how long the largest number of processes counts. Too small a number is the dangerous side,
-	// because a process divides by it what it may admit while Redis does not answer. A node that has lost its
-	// processes, or whose slots move, hears of all of them again within two periods.
+	// fleetMemory is how long the largest number of processes counts. Too small a number is the
+	// dangerous side, because a process divides by it what it may admit while Redis does not
+	// answer. A node that has lost its processes, or whose slots move, hears of all of them again
+	// within two periods.
 	fleetMemory = PresenceTTL
 )
 
-// fleet is the number of processes that share limits at a node: the largest number of the answered refreshes
-// within fleetMemory, and at least a configured minimum. It rises at once, falls after fleetMemory, and stays while the
-// node does not answer.
+// fleet is the number of processes that share limits at a node: the largest number of the answered
+// refreshes within fleetMemory, and at least a configured minimum. It rises at once, falls after
+// fleetMemory, and stays while the node does not answer.
 //
 // All methods may be called concurrently.
 type fleet struct {
@@ -45,8 +46,8 @@ type census struct {
 func (f *fleet) learn(now time.Duration, processes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// The first process to come back after a long outage sees no other. The numbers from before the outage keep
-	// counting until the others are back, as if there had been no silence.
+	// The first process to come back after a long outage sees no other. The numbers from before the
+	// outage keep counting until the others are back, as if there had been no silence.
 	if silence := now - f.learned; silence > fleetMemory-2*PresencePeriod {
 		for i := range f.seen {
 			f.seen[i].at += silence
@@ -66,8 +67,8 @@ func (f *fleet) learn(now time.Duration, processes int64) {
 // size reports the number of processes, at least 1.
 func (f *fleet) size() int64 { return max(f.max.Load(), f.min, 1) }
 
-// fleets are the numbers of processes at one node: of all, and of those that have a policy of this process. The methods
-// may be called concurrently.
+// fleets are the numbers of processes at one node: of all, and of those that have a policy of this
+// process. The methods may be called concurrently.
 type fleets struct {
 	all      *fleet
 	mu       sync.Mutex               // held while policies changes
@@ -81,11 +82,13 @@ func newFleets(min int64) *fleets {
 	return f
 }
 
-// learn adds the numbers of an answered refresh. It returns the sizes of the policies' fleets before that.
+// learn adds the numbers of an answered refresh. It returns the sizes of the policies' fleets
+// before that.
 func (f *fleets) learn(now time.Duration, c remote.Census) (before []int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// A process that announces nothing, because it has too many policies, knows of no policy how many have it.
+	// A process that announces nothing, because it has too many policies, knows of no policy how
+	// many have it.
 	policies := slices.Clone((*f.policies.Load())[:min(len(*f.policies.Load()), len(c.Policies))])
 	for i := range c.Policies {
 		before = append(before, f.size(i))
@@ -115,8 +118,8 @@ func (f *fleets) forget(place, places int) {
 	f.policies.Store(&policies)
 }
 
-// size reports how many processes have a policy, at least 1. If that is not known, because the node was not told of the
-// policy yet, all processes count: too small a number is the dangerous side.
+// size reports how many processes have a policy, at least 1. If that is not known, because the node
+// was not told of the policy yet, all processes count: too small a number is the dangerous side.
 func (f *fleets) size(policy int) int64 {
 	if policies := *f.policies.Load(); policy >= 0 && policy < len(policies) && policies[policy] != nil {
 		return policies[policy].size()

@@ -34,8 +34,8 @@ type health struct {
 	whyOpen    error          // ErrOpen and that error; nil before
 }
 
-// AllOutages returns how often the breaker opened, for how long it was not closed in all, and the class of the error that
-// opened it last, if it did.
+// AllOutages returns how often the breaker opened, for how long it was not closed in all, and the
+// class of the error that opened it last, if it did.
 func (n *Node) AllOutages() (count int64, total time.Duration, cause failover.Class) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -46,8 +46,8 @@ func (n *Node) AllOutages() (count int64, total time.Duration, cause failover.Cl
 	return n.Outages.Load(), total, n.cause
 }
 
-// WhyOpen is the error of a call that was not made, because the breaker is not closed: it wraps ErrOpen, and the error
-// that last opened the breaker or kept it open.
+// WhyOpen is the error of a call that was not made, because the breaker is not closed: it wraps
+// ErrOpen, and the error that last opened the breaker or kept it open.
 func (n *Node) WhyOpen() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

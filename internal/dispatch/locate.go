@@ -7,9 +7,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// The node without a name has the jobs whose node is not known yet, as in a Cluster whose map of slots is not
-// loaded. It sends none of them. Its senders find the node of each job and push the job there, so that calls of one
-// node never wait for another node. Its breaker only counts whether nodes are found.
+// The node without a name has the jobs whose node is not known yet, as in a Cluster whose map of
+// slots is not loaded. It sends none of them. Its senders find the node of each job and push the
+// job there, so that calls of one node never wait for another node. Its breaker only counts whether
+// nodes are found.
 
 // locate pushes pending jobs to their nodes, and abandons those whose nodes cannot be found.
 func (n *Node) locate(room []Pending) result {

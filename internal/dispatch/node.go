@@ -12,26 +12,28 @@ import (
 )
 
 const (
-	// MaxSenders is how many pipelines may be under way to a node at once. With one, a call that comes a moment too
-	// late waits for a whole round trip of other calls. With two, it leaves at once, and under load both pipelines
-	// fill up. More senders would make the pipelines shorter, and a decision take up to 15 % more processor time
-	// (docs/internals/performance.md).
+	// MaxSenders is how many pipelines may be under way to a node at once. With one, a call that
+	// comes a moment too late waits for a whole round trip of other calls. With two, it leaves at
+	// once, and under load both pipelines fill up. More senders would make the pipelines shorter,
+	// and a decision take up to 15 % more processor time (docs/internals/performance.md).
 	MaxSenders = 2
 
-	// maxBatch is the most calls in one pipeline. At 12 µs each they take 0.8 ms of Redis' time, so other clients do
-	// not wait long. A longer pipeline would hardly make a call cheaper: 11 µs with 128.
+	// maxBatch is the most calls in one pipeline. At 12 µs each they take 0.8 ms of Redis' time, so
+	// other clients do not wait long. A longer pipeline would hardly make a call cheaper: 11 µs
+	// with 128.
 	maxBatch = 64
 )
 
-// Job has one call to send to a node. Its methods are called on a sender's goroutine and must not block. After a Push,
-// either Compose or Abandon is called once. If Compose reports true, Finish is called once. When the Dispatcher ends,
-// none of them may be called.
+// Job has one call to send to a node. Its methods are called on a sender's goroutine and must not
+// block. After a Push, either Compose or Abandon is called once. If Compose reports true, Finish is
+// called once. When the Dispatcher ends, none of them may be called.
 type Job interface {
-	// Compose returns the call to send at now, for the bucket of that name. It reports false if there is nothing to
-	// send any more.
+	// Compose returns the call to send at now, for the bucket of that name. It reports false if
+	// there is nothing to send any more.
 	Compose(n *Node, now time.Duration, bucket string) (lua.Call, bool)
 
-	// Finish takes the result of the call. The error is ErrNoAnswer if the call took longer than Timeout.
+	// Finish takes the result of the call. The error is ErrNoAnswer if the call took longer than
+	// Timeout.
 	Finish(n *Node, now time.Duration, call *lua.Call, sent time.Duration, r remote.Result)
 
 	// Abandon reports that nothing can be sent, because the breaker is open.
@@ -53,8 +55,9 @@ type Routed struct {
 // ErrNoAnswer is the result of a call that took longer than Timeout. The node may execute it later.
 var ErrNoAnswer = errors.New("tiered: no answer within Timeout")
 
-// Node is one Redis server as this process sees it: a queue of pending calls, the senders that empty it, and the node's
-// clock. A free sender sends all pending calls in one pipeline. No call waits for others to fill it.
+// Node is one Redis server as this process sees it: a queue of pending calls, the senders that
+// empty it, and the node's clock. A free sender sends all pending calls in one pipeline. No call
+// waits for others to fill it.
 type Node struct {
 	dispatcher *Dispatcher
 	id         remote.Node // "" for the node whose pending calls have no known node yet: see locate
@@ -100,16 +103,19 @@ func (n *Node) State() failover.State { return n.guard.State() }
 // ProbeDue reports whether the breaker is open and lets a probe through at now.
 func (n *Node) ProbeDue(now time.Duration) bool { return n.guard.ReadyAt(now) }
 
-// ServerTime reports what the node's clock shows at t, in µs. It reports false if no reply has come yet.
+// ServerTime reports what the node's clock shows at t, in µs. It reports false if no reply has come
+// yet.
 func (n *Node) ServerTime(t time.Duration) (int64, bool) { return n.clock.at(t) }
 
-// RoundTrip reports the 99th percentile of the round trips, or what one typically takes if that is more: few answers are
-// enough to know that, and a lease that does not last until the next answer is none.
+// RoundTrip reports the 99th percentile of the round trips, or what one typically takes if that is
+// more: few answers are enough to know that, and a lease that does not last until the next answer
+// is none.
 func (n *Node) RoundTrip() time.Duration { return max(n.clock.roundTrip(), n.TypicalTrip()) }
 
-// Processes reports how many processes share the limits of a policy at the node. The policy is given by its place in
-// what this process announces. While nobody has been counted at the node, the node with the most processes counts: the
-// keys of a node that died may have come here, or their node may be unknown.
+// Processes reports how many processes share the limits of a policy at the node. The policy is
+// given by its place in what this process announces. While nobody has been counted at the node, the
+// node with the most processes counts: the keys of a node that died may have come here, or their
+// node may be unknown.
 func (n *Node) Processes(policy int) int64 {
 	if !n.hasCounted() {
 		return n.dispatcher.MostProcesses(policy)
@@ -123,8 +129,8 @@ func (n *Node) hasCounted() bool { return n.fleets.all.max.Load() > 0 }
 // AllProcesses reports how many processes are present at the node, whatever their policies are.
 func (n *Node) AllProcesses() int64 { return n.fleets.all.size() }
 
-// Push queues pending calls for the node, and puts a sender to work. Calls of one Push leave in one pipeline if
-// there is room. After Stop it does nothing.
+// Push queues pending calls for the node, and puts a sender to work. Calls of one Push leave in one
+// pipeline if there is room. After Stop it does nothing.
 func (n *Node) Push(jobs ...Pending) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -135,7 +141,8 @@ func (n *Node) Push(jobs ...Pending) {
 	n.start()
 }
 
-// Push queues each pending call at its node, those for one node in one step. It sets each Node in all to nil.
+// Push queues each pending call at its node, those for one node in one step. It sets each Node in
+// all to nil.
 func Push(all []Routed) {
 	for i := range all {
 		n := all[i].Node
@@ -168,8 +175,8 @@ func (n *Node) stop() {
 	n.queue, n.head = nil, 0
 }
 
-// start puts a sender to work if a call is pending and there is room for it: an idle sender, or a new one. n.mu is
-// held.
+// start puts a sender to work if a call is pending and there is room for it: an idle sender, or a
+// new one. n.mu is held.
 func (n *Node) start() {
 	if n.head < len(n.queue) && n.sending < n.maxSenders() && n.room() > 0 {
 		n.sending++
@@ -181,8 +188,8 @@ func (n *Node) start() {
 	}
 }
 
-// idle waits for work and reports whether there is any. Reusing a goroutine that has grown its stack is cheaper than a
-// new one for each call. At most MaxSenders goroutines wait.
+// idle waits for work and reports whether there is any. Reusing a goroutine that has grown its
+// stack is cheaper than a new one for each call. At most MaxSenders goroutines wait.
 func (n *Node) idle() bool {
 	n.mu.Lock()
 	n.sending--
@@ -219,8 +226,8 @@ func (n *Node) freeSender() {
 }
 
 const (
-	// rampUp is the largest number of calls under way in the first rampUpTime after the breaker closed. Calls that
-	// piled up during an outage must not cause the next one.
+	// rampUp is the largest number of calls under way in the first rampUpTime after the breaker
+	// closed. Calls that piled up during an outage must not cause the next one.
 	rampUp     = 16
 	rampUpTime = time.Second
 )
@@ -234,7 +241,8 @@ func (n *Node) room() int {
 	return limit - n.inFlight
 }
 
-// take removes up to limit pending calls from the queue, but no more than there is room for, and returns them in into.
+// take removes up to limit pending calls from the queue, but no more than there is room for, and
+// returns them in into.
 func (n *Node) take(limit int, into []Pending) []Pending {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -251,8 +259,8 @@ func (n *Node) take(limit int, into []Pending) []Pending {
 	return jobs
 }
 
-// countUnhealthy counts a node whose breaker is not closed, or with -1 no longer. A forgotten node is not counted. n.mu is
-// held.
+// countUnhealthy counts a node whose breaker is not closed, or with -1 no longer. A forgotten node
+// is not counted. n.mu is held.
 func (n *Node) countUnhealthy(by int64) {
 	select {
 	case <-n.forgotten:
@@ -261,9 +269,10 @@ func (n *Node) countUnhealthy(by int64) {
 	}
 }
 
-// forget removes a node that left its Cluster, unless calls are pending or under way. Nothing is sent to it any
-// more, so its breaker would stay as it is, and what it counted last would count for ever. It stays if no other node has
-// counted the processes: nothing else says how many share the limits.
+// forget removes a node that left its Cluster, unless calls are pending or under way. Nothing is
+// sent to it any more, so its breaker would stay as it is, and what it counted last would count for
+// ever. It stays if no other node has counted the processes: nothing else says how many share the
+// limits.
 func (d *Dispatcher) forget(n *Node) {
 	d.mu.Lock()
 	n.mu.Lock()

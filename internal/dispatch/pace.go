@@ -8,36 +8,38 @@ import (
 )
 
 const (
-	// paceTrips is the number of round trips that a pace remembers. The second largest of them counts, because one call
-	// that a pause or a new connection held up says nothing about the next. With four of them a node that is fast again
-	// is known to be after three answers.
+	// paceTrips is the number of round trips that a pace remembers. The second largest of them
+	// counts, because one call that a pause or a new connection held up says nothing about the
+	// next. With four of them a node that is fast again is known to be after three answers.
 	paceTrips = 4
 
-	// slowTrips is the number of answers in time of which the second slowest says what a slow one takes. Callers that
-	// leave sooner are served by leases. With what an answer typically takes, a third of the requests waited in vain where
-	// Redis is about as far as Budget (docs/internals/sizing.md). If a hiccup holds up two answers, they count for the next 15.
+	// slowTrips is the number of answers in time of which the second slowest says what a slow one
+	// takes. Callers that leave sooner are served by leases. With what an answer typically takes, a
+	// third of the requests waited in vain where Redis is about as far as Budget
+	// (docs/internals/sizing.md). If a hiccup holds up two answers, they count for the next 15.
 	slowTrips = 16
 
-	// slack is how many round trips a call may take before it has failed. Twice the second largest of four covers
-	// round trips between 20 and 100 ms, and leaves what it was for a node that answers within half of Timeout.
+	// slack is how many round trips a call may take before it has failed. Twice the second largest
+	// of four covers round trips between 20 and 100 ms, and leaves what it was for a node that
+	// answers within half of Timeout.
 	slack = 2
 
-	// MaxTimeout bounds what round trips can make of Timeout. It is the shortest life of a lease, and three calls that
-	// fail by it are an outage that is found in 3 s.
+	// MaxTimeout bounds what round trips can make of Timeout. It is the shortest life of a lease,
+	// and three calls that fail by it are an outage that is found in 3 s.
 	MaxTimeout = time.Second
 
-	// maxPatience bounds for how long the client waits for a reply. Connecting takes four round trips, TLS and the text
-	// of a script one more each: 1.5 s, at 250 ms each.
+	// maxPatience bounds for how long the client waits for a reply. Connecting takes four round
+	// trips, TLS and the text of a script one more each: 1.5 s, at 250 ms each.
 	maxPatience = 2 * time.Second
 )
 
-// longWaits is how many calls there are to one that the client waits for as long as any round trip that is no outage,
-// while a node that has answered does not. Without it a node that became much slower at once would never be heard
-// again.
+// longWaits is how many calls there are to one that the client waits for as long as any round trip
+// that is no outage, while a node that has answered does not. Without it a node that became much
+// slower at once would never be heard again.
 const longWaits = 4
 
-// pace follows how long a node takes to answer, apart from whether it answers. An answer counts here also if its call
-// has failed by then.
+// pace follows how long a node takes to answer, apart from whether it answers. An answer counts
+// here also if its call has failed by then.
 type pace struct {
 	least    time.Duration // Options.Timeout
 	patient  time.Duration // Options.ClientTimeout
@@ -131,9 +133,10 @@ func (p *pace) noAnswer(now time.Duration) {
 	p.lately.add(now, time.Duration(p.timeout.Load()))
 }
 
-// patience returns for how long the client waits for a reply. It is longer than a call that has not failed takes,
-// because only an answer shows what a node that became slow takes, and because a new connection takes several round
-// trips. The lengths are few, because remote keeps a client for each.
+// patience returns for how long the client waits for a reply. It is longer than a call that has not
+// failed takes, because only an answer shows what a node that became slow takes, and because a new
+// connection takes several round trips. The lengths are few, because remote keeps a client for
+// each.
 func (p *pace) patience() time.Duration {
 	d, least := p.patient, 4*time.Duration(p.timeout.Load())
 	unheard := p.unheard.Load()
@@ -157,7 +160,8 @@ func (n *Node) Timeout() time.Duration { return time.Duration(n.pace.timeout.Loa
 // TypicalTrip reports how long the node takes to answer, or 0 before its first answer.
 func (n *Node) TypicalTrip() time.Duration { return time.Duration(n.pace.typical.Load()) }
 
-// SlowTrip reports how long a slow answer of the node takes, one in ten or so, or 0 before its first answer.
+// SlowTrip reports how long a slow answer of the node takes, one in ten or so, or 0 before its
+// first answer.
 func (n *Node) SlowTrip() time.Duration { return time.Duration(n.pace.slow.Load()) }
 
 // LastTrip reports how long the latest answer of the node took.
@@ -176,8 +180,9 @@ func (n *Node) heard(trip time.Duration) {
 	n.guard.SetTimeout(n.pace.answer(n.dispatcher.now(), trip))
 }
 
-// maxSenders is how many pipelines may be under way to the node now: MaxSenders, and one more for each 10 ms of a round
-// trip, up to mostSenders. Otherwise a call would wait behind others for longer than its caller does.
+// maxSenders is how many pipelines may be under way to the node now: MaxSenders, and one more for
+// each 10 ms of a round trip, up to mostSenders. Otherwise a call would wait behind others for
+// longer than its caller does.
 func (n *Node) maxSenders() int {
 	return min(MaxSenders+int(n.TypicalTrip()/(10*time.Millisecond)), mostSenders)
 }

@@ -15,8 +15,8 @@ import (
 // PresenceTTL is how long a silent process counts: three periods, and a second for a slow refresh.
 const PresenceTTL = 10 * time.Second
 
-// refreshPresence refreshes this process' presence every period, at each node in use, or at all nodes after
-// UseAllNodes.
+// refreshPresence refreshes this process' presence every period, at each node in use, or at all
+// nodes after UseAllNodes.
 func (d *Dispatcher) refreshPresence(ctx context.Context) {
 	timer := time.NewTimer(PresencePeriod)
 	defer timer.Stop()
@@ -44,9 +44,10 @@ func (d *Dispatcher) refreshPresence(ctx context.Context) {
 	}
 }
 
-// addAllNodes adds all nodes of the store after UseAllNodes. A standing share decides over keys of all nodes, so each
-// process must be counted at all of them. While the store knows no node, it adds the node without a name, which looks
-// for them. A Cluster's list of nodes may lack one with few slots, but the table may be on it.
+// addAllNodes adds all nodes of the store after UseAllNodes. A standing share decides over keys of
+// all nodes, so each process must be counted at all of them. While the store knows no node, it adds
+// the node without a name, which looks for them. A Cluster's list of nodes may lack one with few
+// slots, but the table may be on it.
 func (d *Dispatcher) addAllNodes() {
 	if !d.allNodes.Load() {
 		return
@@ -57,8 +58,8 @@ func (d *Dispatcher) addAllNodes() {
 	}
 }
 
-// look looks for the nodes of the store if none is known. It is also a probe of the node without a name: its jobs come
-// to an end when the nodes are known, so nothing else would close its breaker.
+// look looks for the nodes of the store if none is known. It is also a probe of the node without a
+// name: its jobs come to an end when the nodes are known, so nothing else would close its breaker.
 func (n *Node) look(ctx context.Context) error {
 	d := n.dispatcher
 	known := len(d.options.Store.Nodes()) > 0
@@ -83,8 +84,9 @@ func (n *Node) look(ctx context.Context) error {
 	return err
 }
 
-// probeUntilBack probes a node whose breaker has opened until it closes again, so that no request has to find out that
-// the node is back. A probe reports this process' presence, which is a write, as soon as the breaker lets one through.
+// probeUntilBack probes a node whose breaker has opened until it closes again, so that no request
+// has to find out that the node is back. A probe reports this process' presence, which is a write,
+// as soon as the breaker lets one through.
 func (n *Node) probeUntilBack(ctx context.Context) {
 	d := n.dispatcher
 	timer := time.NewTimer(n.guard.ProbeAt() - d.now())
@@ -122,8 +124,8 @@ func (n *Node) back() bool {
 	return !n.open
 }
 
-// probe begins an attempt if the breaker is not closed: an idle process makes no other. It returns WhyOpen if the node
-// must not be asked now, and nil while the breaker is closed.
+// probe begins an attempt if the breaker is not closed: an idle process makes no other. It returns
+// WhyOpen if the node must not be asked now, and nil while the breaker is closed.
 func (n *Node) probe() (*failover.Attempt, error) {
 	if n.guard.State() == failover.Closed {
 		return nil, nil
@@ -202,7 +204,8 @@ func (n *Node) reportPresence(ctx context.Context, ttl, until time.Duration) err
 		ctx, cancel = context.WithTimeout(ctx, until-d.now())
 		defer cancel()
 	}
-	// One after the other: a refresh that is executed after the leaving would count a process that is gone.
+	// One after the other: a refresh that is executed after the leaving would count a process that
+	// is gone.
 	select {
 	case n.presence <- struct{}{}:
 		defer func() { <-n.presence }()
@@ -223,12 +226,13 @@ func (n *Node) reportPresence(ctx context.Context, ttl, until time.Duration) err
 		ctx, cancel = context.WithTimeout(ctx, 2*timeout) // Close waits
 		defer cancel()
 	}
-	// Nothing is learned of a node that does not answer if the caller does not wait, or has too little time.
+	// Nothing is learned of a node that does not answer if the caller does not wait, or has too
+	// little time.
 	return n.sendPresence(ctx, timeout, ttl, func() bool { return callerCtx.Err() == nil && !short })
 }
 
-// sendPresence sends the presence, and notes what its answer tells of the node. No answer says something if waited reports
-// true afterwards.
+// sendPresence sends the presence, and notes what its answer tells of the node. No answer says
+// something if waited reports true afterwards.
 func (n *Node) sendPresence(ctx context.Context, timeout, ttl time.Duration, waited func() bool) error {
 	d := n.dispatcher
 	var announced remote.Announcement
@@ -277,8 +281,8 @@ func (n *Node) sendPresence(ctx context.Context, timeout, ttl time.Duration, wai
 	return err
 }
 
-// judgePresence tells the pace and the breaker of a report of the presence that ended with err after a while. attempt is
-// nil unless it was a probe.
+// judgePresence tells the pace and the breaker of a report of the presence that ended with err
+// after a while. attempt is nil unless it was a probe.
 func (n *Node) judgePresence(attempt *failover.Attempt, err error, took time.Duration, waited bool) {
 	switch {
 	case err == nil:
@@ -311,16 +315,17 @@ func (n *Node) count(sent time.Duration, version int64, c remote.Census) {
 	n.observer.Counted(c, n.fleets.learn(now, c))
 }
 
-// hasLeft reports whether a node that no presence can be on has left its Cluster or Ring, and is not only one with few
-// slots: it answers nothing, or nobody has called it since it was last seen so.
+// hasLeft reports whether a node that no presence can be on has left its Cluster or Ring, and is
+// not only one with few slots: it answers nothing, or nobody has called it since it was last seen
+// so.
 func (n *Node) hasLeft() bool {
 	before, now := n.absentAt, n.Calls.Load()
 	n.absentAt = now
 	return n.guard.State() != failover.Closed || before == now
 }
 
-// Forget forgets how many processes have the policies of some places, because other policies have these places from this
-// version of the announcement on. A refresh must follow.
+// Forget forgets how many processes have the policies of some places, because other policies have
+// these places from this version of the announcement on. A refresh must follow.
 func (d *Dispatcher) Forget(place, places int, version int64) {
 	d.version.Store(version)
 	for _, n := range d.Nodes() {

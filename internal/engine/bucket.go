@@ -13,8 +13,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// name returns the bucket's name in the store. It is computed for each call, because a stored name would cost as much
-// memory as the key.
+// name returns the bucket's name in the store. It is computed for each call, because a stored name
+// would cost as much memory as the key.
 func (b *Bucket) name() string {
 	l := b.Limiter()
 	return l.Group.Store.Name(l.Kind, l.Name, b.Key())
@@ -44,7 +44,8 @@ func (b *Bucket) route() dispatch.Routed {
 	return dispatch.Routed{Pending: dispatch.Pending{Job: b, Bucket: name}, Node: n}
 }
 
-// setNode stores the node that the bucket is sent to. It writes only a change, because every decision reads the field.
+// setNode stores the node that the bucket is sent to. It writes only a change, because every
+// decision reads the field.
 func (b *Bucket) setNode(n *dispatch.Node) {
 	if b.node.Load() != n {
 		b.node.Store(n)
@@ -79,8 +80,9 @@ func (b *Bucket) conditions(n *dispatch.Node, now time.Duration, name string, se
 	}
 }
 
-// leaseID returns the id under which the Limiter leases. It is that of the process, unless the policy came back as one
-// that cannot take up its last Limiter: then Redis must tell the calls of both apart.
+// leaseID returns the id under which the Limiter leases. It is that of the process, unless the
+// policy came back as one that cannot take up its last Limiter: then Redis must tell the calls of
+// both apart.
 func (l *Limiter) leaseID() string {
 	id := *l.Group.Lease.Load()
 	if !l.Beside {
@@ -147,13 +149,15 @@ func (b *Bucket) reportError(n *dispatch.Node, call *lua.Call, err error, class 
 	}
 }
 
-// wasLost reports whether a reply, not yet accepted, shows that Redis has lost the bucket or the last writes to it. For
-// a lease, the missing record shows it. A direct take leaves no record. For it, another epoch shows a loss, unless the
-// bucket may have been full by now and expired. It is a false alarm if another process filled the bucket, by a Reset or
-// by returned tokens, and the bucket then expired.
+// wasLost reports whether a reply, not yet accepted, shows that Redis has lost the bucket or the
+// last writes to it. For a lease, the missing record shows it. A direct take leaves no record. For
+// it, another epoch shows a loss, unless the bucket may have been full by now and expired. It is a
+// false alarm if another process filled the bucket, by a Reset or by returned tokens, and the
+// bucket then expired.
 //
-// An outage outlives the records of leases, and where others use the key no process knows its level. So after an outage
-// another epoch of a key that was half used shows a loss too, until a bucket is found to have its epoch still.
+// An outage outlives the records of leases, and where others use the key no process knows its
+// level. So after an outage another epoch of a key that was half used shows a loss too, until a
+// bucket is found to have its epoch still.
 func wasLost(now time.Duration, n *dispatch.Node, call *lua.Call, r lua.Reply, known local.UnderWay) bool {
 	if r.Flags&lua.Unrecorded != 0 && known.Leased {
 		return true
@@ -191,7 +195,8 @@ func (b *Bucket) byRule(now time.Duration) local.Outcome {
 	return b.refuseForGood(now, local.ExceedsBurst)
 }
 
-// refuseForGood returns a refusal that more tokens could not have prevented. What is left is what this process knows of b.
+// refuseForGood returns a refusal that more tokens could not have prevented. What is left is what
+// this process knows of b.
 func (b *Bucket) refuseForGood(now time.Duration, r local.Reason) local.Outcome {
 	return local.Decided(b.Policy(), r, local.Nowhere, b.seenLeft(now), 0)
 }

@@ -29,8 +29,9 @@ func (l *Limiter) Carry(s *Settings, limit Limit) (*Resolved, error) {
 // Carries reports whether a request has carried a limit.
 func (l *Limiter) Carries() bool { return l.carries.Load() }
 
-// own is what a request goes by that carries no limit, once others have carried one: the key's own limit, as if the request
-// carried that. PerKey is asked each time, because the key may have another limit by now.
+// own is what a request goes by that carries no limit, once others have carried one: the key's own
+// limit, as if the request carried that. PerKey is asked each time, because the key may have
+// another limit by now.
 func (l *Limiter) own(key string) *Resolved {
 	s := l.settings.Load()
 	p := s.Initial
@@ -40,8 +41,8 @@ func (l *Limiter) own(key string) *Resolved {
 	return Owner(p)
 }
 
-// limitOf is what a request goes by: the limit that it carries or, if that is nil, the key's own. It is nil if no request has
-// carried one: then the key has no other.
+// limitOf is what a request goes by: the limit that it carries or, if that is nil, the key's own.
+// It is nil if no request has carried one: then the key has no other.
 func (l *Limiter) limitOf(key string, carried *Resolved) *Resolved {
 	if carried == nil && l.carries.Load() {
 		return l.own(key)
@@ -59,8 +60,8 @@ func (b *Bucket) give(now time.Duration, key string, carried *Resolved) {
 	}
 }
 
-// adopt makes limit, which a request carries, the limit of b's key. While requests carry different limits, the key keeps
-// the larger burst and the larger rate, each by itself.
+// adopt makes limit, which a request carries, the limit of b's key. While requests carry different
+// limits, the key keeps the larger burst and the larger rate, each by itself.
 func (b *Bucket) adopt(now time.Duration, carried *Resolved) {
 	l, limit := b.Limiter(), carried.Limits[0]
 	for {
@@ -83,7 +84,8 @@ func (b *Bucket) adopt(now time.Duration, carried *Resolved) {
 	}
 }
 
-// mix returns the policy of b's key after a request that carries a limit, or that it is the policy has, of the settings s.
+// mix returns the policy of b's key after a request that carries a limit, or that it is the policy
+// has, of the settings s.
 func (b *Bucket) mix(now time.Duration, s *Settings, has *local.Policy, carried *Resolved) (next *local.Policy, done bool) {
 	o, limit := has.Owner.(*Resolved), carried.Limits[0]
 	m, hold := o.mixed, int64(lua.TermsHold)
@@ -120,8 +122,8 @@ func (b *Bucket) mix(now time.Duration, s *Settings, has *local.Policy, carried 
 	return next, false
 }
 
-// note notes until when burst and rate are kept, and whether a request carried less. It writes no time that it has noted
-// a second ago: many requests read it.
+// note notes until when burst and rate are kept, and whether a request carried less. It writes no
+// time that it has noted a second ago: many requests read it.
 func (m *mixed) note(burstUntil, rateUntil, now int64, less bool) {
 	later := func(a *atomic.Int64, x int64) {
 		if x > a.Load()+int64(time.Second) {
@@ -135,8 +137,9 @@ func (m *mixed) note(burstUntil, rateUntil, now int64, less bool) {
 	}
 }
 
-// beside returns what a key has whose limit is was and of whose requests one carries limit: the larger burst and the
-// larger rate, as long as was may be kept; and which of was are kept because limit has less. A window goes as a whole.
+// beside returns what a key has whose limit is was and of whose requests one carries limit: the
+// larger burst and the larger rate, as long as was may be kept; and which of was are kept because
+// limit has less. A window goes as a whole.
 func (was Limit) beside(limit Limit, windows, burst, rate bool) (governs Limit, keepsBurst, keepsRate bool) {
 	slower := limit.NanosPerToken() - was.NanosPerToken()
 	if windows {
@@ -172,8 +175,8 @@ func (b *Bucket) replacePolicy(now time.Duration, old, p *local.Policy) bool {
 	return ok
 }
 
-// larger returns the limit with the larger burst, and of equal bursts the one with the higher rate. Two uses of one key
-// are one use, so one of their limits decides.
+// larger returns the limit with the larger burst, and of equal bursts the one with the higher rate.
+// Two uses of one key are one use, so one of their limits decides.
 func larger(a, b *Resolved) *Resolved {
 	switch {
 	case a == nil:

@@ -96,9 +96,9 @@ func (l *Limiter) forgive(n int64) {
 	l.forgiven += n
 }
 
-// countFailure counts a call that was not answered, or that the store rejected because of its bucket: the Redis key
-// has another type, or is damaged. Each rejected bucket makes one line in the log. The line does not name the key,
-// which may be a secret.
+// countFailure counts a call that was not answered, or that the store rejected because of its
+// bucket: the Redis key has another type, or is damaged. Each rejected bucket makes one line in the
+// log. The line does not name the key, which may be a secret.
 func (l *Limiter) countFailure(call *lua.Call, err error) {
 	rejected := dispatch.IsScriptError(err)
 	l.mu.Lock()

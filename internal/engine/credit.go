@@ -7,8 +7,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// Charge takes n tokens from key, whether it has them or not: its standing share pays first, then its lease, then Redis. limit is
-// what the request carries for the key, or nil.
+// Charge takes n tokens from key, whether it has them or not: its standing share pays first, then
+// its lease, then Redis. limit is what the request carries for the key, or nil.
 func (l *Limiter) Charge(key string, n int64, limit *Resolved) {
 	id, g := l.ID(key), l.Group
 	if limit == nil { // else nothing is shared
@@ -38,8 +38,8 @@ func (l *Limiter) RefundShare(key string, n int64) int64 {
 	return l.share(id, l.PolicyFor(id, key)).refund(l.Group.Now(), n)
 }
 
-// Credit gives n tokens to key, or fills it with n = local.Fill, and waits until Redis has done it. If that is not known, done is
-// false, and cause says why, if that is known.
+// Credit gives n tokens to key, or fills it with n = local.Fill, and waits until Redis has done it.
+// If that is not known, done is false, and cause says why, if that is known.
 func (l *Limiter) Credit(ctx context.Context, key string, n int64) (done bool, cause error) {
 	if ctx == nil {
 		ctx = context.Background()
@@ -49,8 +49,9 @@ func (l *Limiter) Credit(ctx context.Context, key string, n int64) (done bool, c
 	if p.Rule != local.ByLimit { // there is no bucket
 		return true, nil
 	}
-	// A credit needs a deadline, and so the node's clock. A dry run learns it, and notices a Redis that is down. It asks as
-	// a process that does not know the key, because one whose calls failed of late asks nothing for a while.
+	// A credit needs a deadline, and so the node's clock. A dry run learns it, and notices a Redis
+	// that is down. It asks as a process that does not know the key, because one whose calls failed
+	// of late asks nothing for a while.
 	b := new(Bucket)
 	b.Init(p, id.Key)
 	if _, r := b.dryRun(1, nil, l.Group.Now()+patience(ctx, l.Group.Budget)).wait(ctx); r.Err != nil {

@@ -25,7 +25,8 @@ type dryRun struct {
 
 var errNotAsked = errors.New("tiered: Redis was not asked")
 
-// dryRun asks Redis what it would answer a request of n tokens, and does not wait. The answer counts until a time.
+// dryRun asks Redis what it would answer a request of n tokens, and does not wait. The answer
+// counts until a time.
 func (b *Bucket) dryRun(n int64, by func(local.Call) local.Call, until time.Duration) *dryRun {
 	g, name := b.Limiter().Group, b.name()
 	j := &dryRun{bucket: b, n: n, by: by, until: until, reply: make(chan remote.Result, 1)}
@@ -41,11 +42,11 @@ func (b *Bucket) dryRun(n int64, by func(local.Call) local.Call, until time.Dura
 	return j
 }
 
-// wait returns the call as it was sent, and Redis' answer or an error. A call that came too late is made again, because the
-// node's clock is known better now.
+// wait returns the call as it was sent, and Redis' answer or an error. A call that came too late is
+// made again, because the node's clock is known better now.
 //
-// A dry run tells Redis nothing. So if it would have news, they are told, or else the tokens would not come when the answer says.
-// Then it is made again.
+// A dry run tells Redis nothing. So if it would have news, they are told, or else the tokens would
+// not come when the answer says. Then it is made again.
 func (j *dryRun) wait(ctx context.Context) (local.Call, remote.Result) {
 	again := func() *dryRun { return j.bucket.dryRun(j.n, j.by, j.until) }
 	c, r := j.answer(ctx)
@@ -65,7 +66,8 @@ func (j *dryRun) wait(ctx context.Context) (local.Call, remote.Result) {
 	return c, r
 }
 
-// tellNews has Redis told what the process has spent of the key and owes, or else its limit, and waits for that.
+// tellNews has Redis told what the process has spent of the key and owes, or else its limit, and
+// waits for that.
 func (j *dryRun) tellNews(ctx context.Context) {
 	b := j.bucket
 	e, reports := b.Report(b.Limiter().Group.Now())

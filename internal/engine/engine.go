@@ -1,10 +1,11 @@
-// Package engine decides. A request is a list of parts, one for each key. The parts ask the sources of their keys' tokens in
-// one order, in sources.go, and each ends as an [Outcome] of four words. Package tiered makes the settings that the
-// engine goes by, and makes a Decision of each outcome. The engine knows neither a Policy nor a Decision.
+// Package engine decides. A request is a list of parts, one for each key. The parts ask the sources
+// of their keys' tokens in one order, in sources.go, and each ends as an [Outcome] of four words.
+// Package tiered makes the settings that the engine goes by, and makes a Decision of each outcome.
+// The engine knows neither a Policy nor a Decision.
 package engine
 
-// This file has the data that everything in the package reads; the other files have what is done with it, and each uses only
-// those that are more basic.
+// This file has the data that everything in the package reads; the other files have what is done
+// with it, and each uses only those that are more basic.
 
 import (
 	"sync"
@@ -64,8 +65,8 @@ type Group struct {
 	forgotten     chan struct{}        // capacity 1: a bucket was removed
 }
 
-// Hooks are told what happens. They must return at once, and must not call the engine. Accepted and Failed are nil if nobody
-// listens.
+// Hooks are told what happens. They must return at once, and must not call the engine. Accepted and
+// Failed are nil if nobody listens.
 type Hooks struct {
 	Decision   func(*Told)                                                        // of a Limiter in ModeTraced
 	Accepted   func(*Bucket, *dispatch.Node, *lua.Call, lua.Reply, time.Duration) // a call, after a round trip
@@ -85,7 +86,8 @@ type WaitEnd struct {
 	Waiting int64         // calls that still wait, for any key of the policy
 }
 
-// Node is what is known of a Redis node besides what the dispatcher knows. It is the dispatcher's observer of the node.
+// Node is what is known of a Redis node besides what the dispatcher knows. It is the dispatcher's
+// observer of the node.
 type Node interface {
 	dispatch.NodeObserver
 	Overran(waited, late time.Duration) // a caller got no answer within the time it waits, and woke up so late after it
@@ -153,7 +155,8 @@ type Gone struct {
 	Rejected, Forgiven, Unanswered int64
 }
 
-// What is special about all decisions of a Limiter. Most decisions are made while none of these is set.
+// What is special about all decisions of a Limiter. Most decisions are made while none of these is
+// set.
 const (
 	ModeTraced    = 1 << iota // a hook receives decisions
 	ModeShadow                // refusals admit
@@ -180,7 +183,8 @@ type Settings struct {
 	policies map[Limit]*local.Policy // by limit; usually few
 }
 
-// MaxPolicies bounds the limits of keys that are shared among keys. Beyond it each key has a copy of 200 bytes.
+// MaxPolicies bounds the limits of keys that are shared among keys. Beyond it each key has a copy
+// of 200 bytes.
 const MaxPolicies = 1024
 
 // Resolved is the owner of a local policy: the limits of a key, which the policy has as numbers.
@@ -196,15 +200,16 @@ type Resolved struct {
 	mixed *mixed // of a key whose requests carry different limits; nil of any other
 }
 
-// mixed is what a key knows of the limits that its requests carry, if they differ. The times are since the Group's base.
+// mixed is what a key knows of the limits that its requests carry, if they differ. The times are
+// since the Group's base.
 type mixed struct {
 	burstUntil, rateUntil atomic.Int64 // until when the key keeps each of them, unless a request carries it again
 	otherAt               atomic.Int64 // when a request last carried less
 	told                  atomic.Pointer[toldLater]
 }
 
-// toldLater is when Redis will have tokens for requests of a cost, by the limit that they carry. That is believed until a time,
-// because many are refused before.
+// toldLater is when Redis will have tokens for requests of a cost, by the limit that they carry.
+// That is believed until a time, because many are refused before.
 type toldLater struct {
 	cost            int64
 	by              *Resolved
@@ -218,9 +223,10 @@ type Bucket struct {
 	checkAt time.Duration                 // when the schedule checks it; 0 for never. Guarded by the schedule's mutex
 }
 
-// A source is where the tokens of a key come from, or what knows that there are none. The sources are asked in this order:
-// Request.walk takes from them, Part.look asks what they would say, which is all that Peek does, and what they gave goes back by
-// putBack. Take asks the first of them by hand, because nearly all requests end there.
+// A source is where the tokens of a key come from, or what knows that there are none. The sources
+// are asked in this order: Request.walk takes from them, Part.look asks what they would say, which
+// is all that Peek does, and what they gave goes back by putBack. Take asks the first of them by
+// hand, because nearly all requests end there.
 type source uint8
 
 const (
@@ -232,8 +238,8 @@ const (
 	failMode                    // the fallback, or what else the policy says; see outage.go
 )
 
-// Told is an outcome with what a Decision tells besides: of a request for Key that cost Cost, at Now. Bucket is the key's, nil if
-// this process keeps none.
+// Told is an outcome with what a Decision tells besides: of a request for Key that cost Cost, at
+// Now. Bucket is the key's, nil if this process keeps none.
 type Told struct {
 	local.Outcome
 	Key    string
@@ -253,7 +259,8 @@ type Told struct {
 // Now returns the time since the Group's base, by the monotonic clock. A decision reads it once.
 func (g *Group) Now() time.Duration { return time.Since(g.Base) }
 
-// place returns the place of the policy among those that this process announces, -1 if it is removed.
+// place returns the place of the policy among those that this process announces, -1 if it is
+// removed.
 func (l *Limiter) place() int { return int(l.Place.Load()) }
 
 // Settings returns the present ones.

@@ -8,8 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Foresee is Take, but takes nothing and counts nothing: it only looks at the sources. Redis is asked what it would say. limit is
-// what the request carries, or nil.
+// Foresee is Take, but takes nothing and counts nothing: it only looks at the sources. Redis is
+// asked what it would say. limit is what the request carries, or nil.
 func (l *Limiter) Foresee(ctx context.Context, key string, n int64, limit *Resolved) Told {
 	p := l.partToForesee(ctx, key, n)
 	for range maxTries {
@@ -27,9 +27,10 @@ func (l *Limiter) partToForesee(ctx context.Context, key string, n int64) Part {
 	return Part{Tokens: Tokens{Limiter: l, Key: key, Cost: n}, until: l.Group.Now() + patience(ctx, l.Group.Budget)}
 }
 
-// ForeseeEach returns what would be decided over one token of a key by each of its limits alone. The policies have one limit each,
-// in their order. Redis is asked unless this process decides over the only one. If it does not answer, ForeseeEach returns an
-// error. What this process knows to be refused is so for the limit that refused last, whatever Redis says by now.
+// ForeseeEach returns what would be decided over one token of a key by each of its limits alone.
+// The policies have one limit each, in their order. Redis is asked unless this process decides over
+// the only one. If it does not answer, ForeseeEach returns an error. What this process knows to be
+// refused is so for the limit that refused last, whatever Redis says by now.
 func (l *Limiter) ForeseeEach(ctx context.Context, key string, alone []*local.Policy) ([]Told, error) {
 	p := l.partToForesee(ctx, key, 1)
 	p.bucket, p.now = l.bucketToPeek(key, nil), l.Group.Now()
@@ -59,8 +60,9 @@ func (l *Limiter) ForeseeEach(ctx context.Context, key string, alone []*local.Po
 	return all, nil
 }
 
-// bucketToPeek returns the bucket of a key, with the limit that the request carries, or its own if that is nil. If the process has
-// none, and does not need one to know the limit, it returns one that is not kept: a look at many keys must not evict others.
+// bucketToPeek returns the bucket of a key, with the limit that the request carries, or its own if
+// that is nil. If the process has none, and does not need one to know the limit, it returns one
+// that is not kept: a look at many keys must not evict others.
 func (l *Limiter) bucketToPeek(key string, limit *Resolved) *Bucket {
 	g, id, s := l.Group, l.ID(key), l.settings.Load()
 	if s.KeyLimit == nil && !g.Closed.Load() {
@@ -78,7 +80,8 @@ func (l *Limiter) bucketToPeek(key string, limit *Resolved) *Bucket {
 	return b
 }
 
-// foresee tells how the part would be decided. It reports false if its bucket was evicted, or its policy has changed.
+// foresee tells how the part would be decided. It reports false if its bucket was evicted, or its
+// policy has changed.
 func (p *Part) foresee(ctx context.Context) (t Told, ok bool) {
 	b := p.bucket
 	switch by := b.Policy(); {
@@ -116,8 +119,8 @@ func (p *Part) foreseen(o local.Outcome) Told {
 	return Told{Outcome: p.Limiter.asTried(o), Key: p.Key, Cost: p.Cost, Bucket: p.bucket, Now: p.now, Carried: p.limit}
 }
 
-// foreseenByRedis tells what Redis' answer to a dry run means, with what this process has of the key. by is the policy by which it
-// is told.
+// foreseenByRedis tells what Redis' answer to a dry run means, with what this process has of the
+// key. by is the policy by which it is told.
 func (p *Part) foreseenByRedis(by *local.Policy, c local.Call, r lua.Reply) Told {
 	l, b, n := p.Limiter, p.bucket, p.Cost
 	p.now = l.Group.Now()
@@ -130,8 +133,8 @@ func (p *Part) foreseenByRedis(by *local.Policy, c local.Call, r lua.Reply) Told
 	return t
 }
 
-// Known returns what this process knows of one token of a key, without a call. It reports false if it knows nothing. limit is what the
-// request carries, or nil.
+// Known returns what this process knows of one token of a key, without a call. It reports false if
+// it knows nothing. limit is what the request carries, or nil.
 func (l *Limiter) Known(key string, limit *Resolved) (t Told, ok bool) {
 	g := l.Group
 	b, ok := g.Cache.Find(l.ID(key))

@@ -17,7 +17,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// NewGroup returns a Group without Limiters. It makes no calls: Dispatch is to be set, and Run to be called.
+// NewGroup returns a Group without Limiters. It makes no calls: Dispatch is to be set, and Run to
+// be called.
 func NewGroup(o Options) *Group {
 	g := &Group{
 		Options: o, Base: time.Now().Add(-1), // so that no time of this Group is 0, which often means never
@@ -91,7 +92,8 @@ func (g *Group) Each(do func(*Bucket)) {
 	g.CacheAfterClose.All(do)
 }
 
-// newLease draws a new lease id of 64 random bits. Host and pid would not do, because they come back after a restart.
+// newLease draws a new lease id of 64 random bits. Host and pid would not do, because they come
+// back after a restart.
 func (g *Group) newLease() {
 	var id [8]byte
 	if g.Simulated != nil {
@@ -103,13 +105,14 @@ func (g *Group) newLease() {
 	g.Lease.Store(&text)
 }
 
-// WatchClock ends all leases if the wall clock has run ahead of the monotonic clock since the last check. It also
-// draws a new lease id, because this machine may be a copy of one that still runs with the old id. Redis would take
-// the calls of both for those of one process.
+// WatchClock ends all leases if the wall clock has run ahead of the monotonic clock since the last
+// check. It also draws a new lease id, because this machine may be a copy of one that still runs
+// with the old id. Redis would take the calls of both for those of one process.
 //
-// While a process is stopped, as in a frozen container, both clocks go on, and its leases end by themselves. That is a
-// standstill too: nothing has watched the clock since Run was to do so, for as long as the shortest lease lasts. In a
-// process that only waits for a busy machine each call to Redis watches it.
+// While a process is stopped, as in a frozen container, both clocks go on, and its leases end by
+// themselves. That is a standstill too: nothing has watched the clock since Run was to do so, for
+// as long as the shortest lease lasts. In a process that only waits for a busy machine each call to
+// Redis watches it.
 func (g *Group) WatchClock(now time.Duration) {
 	stopped := now - time.Duration(max(g.ran.Swap(int64(now)), g.due.Load()))
 	ahead, ok := g.ahead()
@@ -150,9 +153,10 @@ func (g *Group) stoodStill(by time.Duration, what string) {
 	g.Journal.Line(slog.LevelWarn, what, "by", by)
 }
 
-// ahead returns by how many ns the wall clock has run ahead of the monotonic clock since the base. time.Now reads one
-// clock after the other. If the thread loses the processor in between, that looks like a standstill: on a busy machine
-// about once in 10⁵ calls. ahead tries three times to rule that out. If it cannot, ok is false.
+// ahead returns by how many ns the wall clock has run ahead of the monotonic clock since the base.
+// time.Now reads one clock after the other. If the thread loses the processor in between, that
+// looks like a standstill: on a busy machine about once in 10⁵ calls. ahead tries three times to
+// rule that out. If it cannot, ok is false.
 func (g *Group) ahead() (ns int64, ok bool) {
 	const heldUp = time.Millisecond // far below a standstill, far above what three readings take
 	for range 3 {
@@ -175,7 +179,8 @@ func (g *Group) Poll(now time.Duration) (lua.Poll, bool) {
 	})
 }
 
-// Retire takes the keys of Limiters out of use. They return what they hold, and are forgotten unless somebody uses them.
+// Retire takes the keys of Limiters out of use. They return what they hold, and are forgotten
+// unless somebody uses them.
 func (g *Group) Retire(removed []*Limiter) {
 	g.Cache.Retire(g.Now(), func(b *Bucket) bool { return slices.Contains(removed, b.Limiter()) })
 }
@@ -186,10 +191,12 @@ var (
 	ErrTooLate = errors.New("an earlier Close ended with its context") // so no call gives back what is left
 )
 
-// Empty retires all buckets and waits until their tokens are returned and they are removed. It gives up when ctx ends, and when
-// callsEnded is closed, because then no goroutine makes calls any more.
+// Empty retires all buckets and waits until their tokens are returned and they are removed. It
+// gives up when ctx ends, and when callsEnded is closed, because then no goroutine makes calls any
+// more.
 func (g *Group) Empty(ctx context.Context, callsEnded <-chan struct{}) error {
-	// A decision under way may have made another bucket. It ends within Budget, so check again after that.
+	// A decision under way may have made another bucket. It ends within Budget, so check again
+	// after that.
 	again := time.NewTicker(g.Budget)
 	defer again.Stop()
 	for {

@@ -8,12 +8,14 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// From a key to its bucket, and to the limit that PerKey gives it. Some requests are not valid before that.
+// From a key to its bucket, and to the limit that PerKey gives it. Some requests are not valid
+// before that.
 
 // ID returns the ID of a key's bucket in the cache.
 func (l *Limiter) ID(key string) local.ID { return local.ID{Policy: l.Number, Key: remote.Digest(key)} }
 
-// Valid returns Granted, or the reason why no limit would admit the request. It does not know the key's burst.
+// Valid returns Granted, or the reason why no limit would admit the request. It does not know the
+// key's burst.
 func Valid(key string, n int64) local.Reason {
 	switch {
 	case key == "" || len(key) > defaults.MaxKeyLength:
@@ -26,7 +28,8 @@ func Valid(key string, n int64) local.Reason {
 	return local.Granted
 }
 
-// invalid returns the refusal of a request that is not valid, and the bucket of its key if there is one.
+// invalid returns the refusal of a request that is not valid, and the bucket of its key if there is
+// one.
 func (l *Limiter) invalid(key string, r local.Reason) (local.Outcome, *Bucket) {
 	p := l.settings.Load().Initial
 	if r != local.InvalidKey {
@@ -72,8 +75,8 @@ func (s *lookUps) begin(key string) (u *lookUp, mine bool) {
 	return u, true
 }
 
-// again reports whether a look-up must be repeated because Refresh was called meanwhile. Otherwise it ends the
-// look-up.
+// again reports whether a look-up must be repeated because Refresh was called meanwhile. Otherwise
+// it ends the look-up.
 func (s *lookUps) again(key string, u *lookUp) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,8 +111,8 @@ func (s *lookUps) forget(key string) {
 	}
 }
 
-// resolve determines the limit of a bucket's key, unless it is known. Concurrent callers wait for one call of
-// PerKey.
+// resolve determines the limit of a bucket's key, unless it is known. Concurrent callers wait for
+// one call of PerKey.
 func (l *Limiter) resolve(b *Bucket, key string) {
 	for b.Policy().Rule == local.Unresolved {
 		u, mine := l.lookUps.begin(b.Key())
@@ -147,7 +150,8 @@ func (b *Bucket) setLimit(s *Settings, limit Limit) {
 	b.setPolicy(g.Now(), p)
 }
 
-// CountKeyFault counts that a key's own limit is invalid, or not known, and reports whether it is the first.
+// CountKeyFault counts that a key's own limit is invalid, or not known, and reports whether it is
+// the first.
 func (l *Limiter) CountKeyFault() (first bool) { return l.PerKeyFaults.Add(1) == 1 }
 
 // Refresh makes the next use of key look its limit up again.

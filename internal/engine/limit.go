@@ -22,7 +22,8 @@ var (
 	Blocked   = Limit{Tokens: math.MinInt64, Burst: math.MinInt64}
 )
 
-// MaxTokens is the most that a request may cost. Levels are doubles; beyond this, small refills would be lost.
+// MaxTokens is the most that a request may cost. Levels are doubles; beyond this, small refills
+// would be lost.
 const MaxTokens = lua.MostTokens
 
 // Rule returns whether l is Unlimited, Blocked, or a limit.

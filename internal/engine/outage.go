@@ -9,10 +9,12 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// What a decision goes by while a node does not answer. The fail mode itself is chosen in local/ask.go.
+// What a decision goes by while a node does not answer. The fail mode itself is chosen in
+// local/ask.go.
 
-// unhealthy returns the node that b is sent to if its breaker is not closed, and otherwise nil. It only reads the
-// breaker's state. A sender asks the breaker for permission just before it sends something.
+// unhealthy returns the node that b is sent to if its breaker is not closed, and otherwise nil. It
+// only reads the breaker's state. A sender asks the breaker for permission just before it sends
+// something.
 func (b *Bucket) unhealthy() *dispatch.Node {
 	n := b.node.Load()
 	if n == nil {
@@ -24,8 +26,9 @@ func (b *Bucket) unhealthy() *dispatch.Node {
 	return n
 }
 
-// findNode determines the node of a bucket that was never sent, if some node is unhealthy. Otherwise a request for it would
-// wait for a sender, only to learn that nothing is sent to that node. While all nodes are healthy it returns nil.
+// findNode determines the node of a bucket that was never sent, if some node is unhealthy.
+// Otherwise a request for it would wait for a sender, only to learn that nothing is sent to that
+// node. While all nodes are healthy it returns nil.
 func (b *Bucket) findNode() *dispatch.Node {
 	g := b.Limiter().Group
 	if g.Dispatch.Unhealthy() == 0 {
@@ -36,7 +39,8 @@ func (b *Bucket) findNode() *dispatch.Node {
 	return n
 }
 
-// down reports whether Redis is not to be asked about the part: its node is unhealthy, or the Group is closed.
+// down reports whether Redis is not to be asked about the part: its node is unhealthy, or the Group
+// is closed.
 func (p *Part) down() bool { return p.Limiter.Group.Closed.Load() || p.bucket.unhealthy() != nil }
 
 // leaveToFailMode leaves the part to the fail mode, and sends its node a probe if one is due.
@@ -50,7 +54,8 @@ func (p *Part) leaveToFailMode() {
 	}
 }
 
-// fallBack decides over n tokens by the fail mode. It reports false if the bucket was evicted, or its policy has changed.
+// fallBack decides over n tokens by the fail mode. It reports false if the bucket was evicted, or
+// its policy has changed.
 func (b *Bucket) fallBack(now time.Duration, n int64) (o local.Outcome, ok bool) {
 	g := b.Limiter().Group
 	if o = b.ByFailMode(now, n, g.fleetOf(b)); o.Reason == local.Fallback {
@@ -59,8 +64,9 @@ func (b *Bucket) fallBack(now time.Duration, n int64) (o local.Outcome, ok bool)
 	return o, o.Reason != local.Outdated
 }
 
-// fleetOf returns how many processes share b's limit, at least 1. If that is unknown, it returns Options.Processes. The
-// node of a bucket is unknown after Close. Then the node with the most processes counts.
+// fleetOf returns how many processes share b's limit, at least 1. If that is unknown, it returns
+// Options.Processes. The node of a bucket is unknown after Close. Then the node with the most
+// processes counts.
 func (g *Group) fleetOf(b *Bucket) int64 {
 	place := b.Limiter().place()
 	if n := b.node.Load(); n != nil {
@@ -69,8 +75,8 @@ func (g *Group) fleetOf(b *Bucket) int64 {
 	return g.Dispatch.MostProcesses(place)
 }
 
-// warnIfFleetUnknown warns, once, if a fallback decides while the number of processes is unknown. That is dangerous,
-// because each process then admits the whole limit.
+// warnIfFleetUnknown warns, once, if a fallback decides while the number of processes is unknown.
+// That is dangerous, because each process then admits the whole limit.
 func (g *Group) warnIfFleetUnknown() {
 	if g.FleetKnown.Load() {
 		return

@@ -7,8 +7,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// byOwnLimit corrects how long a refusal lasts that is by a larger limit than the request's own. The key has the larger one only
-// until nobody has used it for a while, and then the own one decides. If the tokens come later, Redis is asked when they come by that.
+// byOwnLimit corrects how long a refusal lasts that is by a larger limit than the request's own.
+// The key has the larger one only until nobody has used it for a while, and then the own one
+// decides. If the tokens come later, Redis is asked when they come by that.
 func (p *Part) byOwnLimit(ctx context.Context, o local.Outcome) local.Outcome {
 	b, g := p.bucket, p.Limiter.Group
 	if o.Reason != local.Limited || b == nil {
@@ -37,7 +38,8 @@ func (p *Part) byOwnLimit(ctx context.Context, o local.Outcome) local.Outcome {
 	return o
 }
 
-// keptUntil returns until when a key keeps what it has of o, which is larger than own: the first to end of burst and rate.
+// keptUntil returns until when a key keeps what it has of o, which is larger than own: the first to
+// end of burst and rate.
 func (m *mixed) keptUntil(o, own *Resolved, now time.Duration) time.Duration {
 	burst, rate := time.Duration(m.burstUntil.Load()), time.Duration(m.rateUntil.Load())
 	_, keepsBurst, keepsRate := o.Limits[0].beside(own.Limits[0], o.Settings.Windows, now < burst, now < rate)

@@ -10,7 +10,8 @@ import (
 // Request is what one caller asks for: tokens of one key, or of several keys, all or nothing.
 type Request []Part
 
-// InlineParts is how many parts are decided without an allocation: a user, an address, a token and a tenant.
+// InlineParts is how many parts are decided without an allocation: a user, an address, a token and
+// a tenant.
 const InlineParts = 4
 
 // Part is what a request needs of one key, and the state of the decision over it.
@@ -67,15 +68,15 @@ func (p *Part) enter() {
 // pending reports whether the part is still to be decided.
 func (p *Part) pending() bool { return p.state == undecided || p.state == leftToFailMode }
 
-// findAgain looks up the part's bucket again, because it was evicted or its policy has changed. It reports what
-// decideByRule does.
+// findAgain looks up the part's bucket again, because it was evicted or its policy has changed. It
+// reports what decideByRule does.
 func (p *Part) findAgain(s source) bool {
 	p.setSource(p.find(p.bucket.ID()), s)
 	return p.decideByRule()
 }
 
-// decideByRule decides the part if its key has no limit, or one that can never admit so many tokens. It reports false if
-// the sources are to be asked.
+// decideByRule decides the part if its key has no limit, or one that can never admit so many
+// tokens. It reports false if the sources are to be asked.
 func (p *Part) decideByRule() bool {
 	refresh := p.Limiter.refreshes.Load()
 	if p.limit != nil && p.exceedsCarried() {
@@ -100,8 +101,9 @@ func (p *Part) decideByRule() bool {
 	return true
 }
 
-// recall gives a bucket that another part of the request has evicted, and that was made anew, the limit that PerKey gave
-// its key a moment ago. Otherwise the parts of a request over more keys than MaxKeys would evict each other for ever.
+// recall gives a bucket that another part of the request has evicted, and that was made anew, the
+// limit that PerKey gave its key a moment ago. Otherwise the parts of a request over more keys than
+// MaxKeys would evict each other for ever.
 func (p *Part) recall() {
 	b, l := p.bucket, p.bucket.Limiter()
 	if p.known == nil || b.Policy().Rule != local.Unresolved {
@@ -126,10 +128,11 @@ func (p *Part) answer(o local.Outcome) {
 	p.decided(o, p.bucket)
 }
 
-// decided stores how the part was decided, and counts that. b is the bucket that it was decided by, nil if there is none. In
-// shadow mode a refusal admits.
+// decided stores how the part was decided, and counts that. b is the bucket that it was decided by,
+// nil if there is none. In shadow mode a refusal admits.
 func (p *Part) decided(o local.Outcome, b *Bucket) {
-	// A call that waits does not count here when it is refused and asks again, nor when it gives up: see countEnd.
+	// A call that waits does not count here when it is refused and asks again, nor when it gives
+	// up: see countEnd.
 	if !p.asksAgain() || o.Reason != local.Limited && o.Reason != local.Canceled {
 		p.Limiter.countRequest(o, p.Key, p.Cost)
 	}
@@ -148,8 +151,8 @@ func (p *Part) Told() Told {
 	return Told{Outcome: p.Outcome, Key: p.Key, Cost: p.Cost, Bucket: p.decider, Now: p.now, Carried: p.limit}
 }
 
-// State returns how the part was decided, or what it would have been if another part had not refused. back says that the request
-// was refused, and that what the part took goes back.
+// State returns how the part was decided, or what it would have been if another part had not
+// refused. back says that the request was refused, and that what the part took goes back.
 func (p *Part) State(back bool) Told {
 	t := p.Told()
 	switch {
@@ -166,11 +169,13 @@ func (p *Part) State(back bool) Told {
 
 func (p *Part) shadow() bool { return p.Limiter.mode.Load()&ModeShadow != 0 }
 
-// yield lets everything else that happens at this instant happen first, in a simulation: other requests may have waited
-// for the same answer. No two requests begin to wait at one instant, so until gives them an order.
+// yield lets everything else that happens at this instant happen first, in a simulation: other
+// requests may have waited for the same answer. No two requests begin to wait at one instant, so
+// until gives them an order.
 func (p *Part) yield() { p.Limiter.Group.Yield(uint64(p.until)) }
 
-// find returns a bucket of the part's key. If requests carry limits, the key has at least that of this one from now on.
+// find returns a bucket of the part's key. If requests carry limits, the key has at least that of
+// this one from now on.
 func (p *Part) find(id local.ID) *Bucket {
 	b := p.Limiter.Group.find(p.now, id)
 	carried := p.carried()
@@ -189,8 +194,8 @@ func (p *Part) carried() *Resolved {
 	return p.limit
 }
 
-// exceedsCarried refuses the part if the burst of the limit that its request carries is too small. Else it sees to it that the
-// key has the limit, which other requests may have changed meanwhile.
+// exceedsCarried refuses the part if the burst of the limit that its request carries is too small.
+// Else it sees to it that the key has the limit, which other requests may have changed meanwhile.
 func (p *Part) exceedsCarried() bool {
 	limit := p.limit.Limits[0]
 	if b := p.bucket.Policy(); b.Rule != limit.Rule() || limit.Rule() == local.ByLimit && p.Cost > b.Cap {
@@ -204,7 +209,8 @@ func (p *Part) exceedsCarried() bool {
 	return true
 }
 
-// pending reports whether a part is still to be decided. None is if another part has refused that is decided with it.
+// pending reports whether a part is still to be decided. None is if another part has refused that
+// is decided with it.
 func (r Request) pending() bool {
 	pending := false
 	for i := range r {

@@ -9,14 +9,15 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// Redis as a source: parts join the queues of their buckets, and wait for the answers. Meanwhile a sender of the node goes on with
-// [Bucket.Compose], and with [Bucket.Finish] once Redis has answered.
+// Redis as a source: parts join the queues of their buckets, and wait for the answers. Meanwhile a
+// sender of the node goes on with [Bucket.Compose], and with [Bucket.Finish] once Redis has
+// answered.
 
 // maxTries is how often a bucket is looked up again if it is evicted before it can be asked.
 const maxTries = 8
 
-// askRedis asks for all undecided parts at once. It waits for all answers, because the Decision names the part that
-// refuses for longest.
+// askRedis asks for all undecided parts at once. It waits for all answers, because the Decision
+// names the part that refuses for longest.
 func (r Request) askRedis(ctx context.Context) {
 	for i := range r {
 		if p := &r[i]; p.state == undecided && p.down() {
@@ -40,8 +41,8 @@ func (r Request) askRedis(ctx context.Context) {
 	}
 }
 
-// lookUpAgain looks up the buckets of the parts that could not be asked about, unless it is the end or their time is over. It may
-// call the user's PerKey, so it must not hold joinMu.
+// lookUpAgain looks up the buckets of the parts that could not be asked about, unless it is the end
+// or their time is over. It may call the user's PerKey, so it must not hold joinMu.
 func (r Request) lookUpAgain(end bool) {
 	for i := range r {
 		switch p := &r[i]; {
@@ -54,8 +55,8 @@ func (r Request) lookUpAgain(end bool) {
 	}
 }
 
-// heed sets an earlier end of the wait if the deadline of ctx is near. Callers that ask again, as waits do,
-// wait until the deadline itself.
+// heed sets an earlier end of the wait if the deadline of ctx is near. Callers that ask again, as
+// waits do, wait until the deadline itself.
 func (r Request) heed(ctx context.Context) {
 	left := patience(ctx, forever)
 	for i := range r {
@@ -65,13 +66,15 @@ func (r Request) heed(ctx context.Context) {
 	}
 }
 
-// wayBack is what a wait for Redis leaves of the time until a caller's deadline, or half of that time if it is less: an
-// answer takes some ms to its caller where processors are short. With a quarter, an Envoy that waits for 10 ms gave up
-// every fifth call of a frozen Redis, on two cores with a load of 15; with this, one of fifty.
+// wayBack is what a wait for Redis leaves of the time until a caller's deadline, or half of that
+// time if it is less: an answer takes some ms to its caller where processors are short. With a
+// quarter, an Envoy that waits for 10 ms gave up every fifth call of a frozen Redis, on two cores
+// with a load of 15; with this, one of fifty.
 const wayBack = 10 * time.Millisecond
 
-// patience returns how long a caller waits for Redis: d, but less if the deadline of ctx is near. So the answer comes
-// before the deadline, also if Redis does not answer. It is d if the deadline has passed: then ctx has ended.
+// patience returns how long a caller waits for Redis: d, but less if the deadline of ctx is near.
+// So the answer comes before the deadline, also if Redis does not answer. It is d if the deadline
+// has passed: then ctx has ended.
 func patience(ctx context.Context, d time.Duration) time.Duration {
 	if ctx == nil {
 		return d
@@ -87,8 +90,8 @@ func patience(ctx context.Context, d time.Duration) time.Duration {
 	return min(d, left-min(left/2, wayBack))
 }
 
-// join puts the undecided parts into the queues of their buckets. Requests whose parts need each other join one after
-// the other, so that the first in one queue is the first in all of them.
+// join puts the undecided parts into the queues of their buckets. Requests whose parts need each
+// other join one after the other, so that the first in one queue is the first in all of them.
 func (r Request) join() {
 	if r[0].several {
 		lines := &r[0].Limiter.Group.joinMu
@@ -115,8 +118,8 @@ func (r Request) send() {
 	dispatch.Push(calls)
 }
 
-// join puts the part into its bucket's queue. The part stays undecided if the bucket was evicted or its policy has
-// changed.
+// join puts the part into its bucket's queue. The part stays undecided if the bucket was evicted or
+// its policy has changed.
 func (p *Part) join() {
 	g := p.Limiter.Group
 	w := g.waiter()
@@ -182,8 +185,8 @@ func canceled(ctx context.Context, p *local.Policy) local.Outcome {
 	return o
 }
 
-// end decides the part by what its bucket answered w, or leaves it to the fail mode. It is undecided again if the bucket was
-// evicted, or its policy has changed.
+// end decides the part by what its bucket answered w, or leaves it to the fail mode. It is
+// undecided again if the bucket was evicted, or its policy has changed.
 func (p *Part) end(w *waiter, o local.Outcome) {
 	switch o.Reason {
 	case local.Granted:
@@ -204,7 +207,8 @@ func (p *Part) end(w *waiter, o local.Outcome) {
 	p.Limiter.Group.waiters.Put(w)
 }
 
-// asksForOthers reports whether the part is for the first caller in a queue, which asks for those behind it too.
+// asksForOthers reports whether the part is for the first caller in a queue, which asks for those
+// behind it too.
 func (p *Part) asksForOthers() bool {
 	return p.asksAgain() && !p.caller.several
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// Need appends a part. A nil Limiter refuses it. Two parts for one key of one Limiter become one with the sum of their costs, and
-// the larger of their limits. limit is what the request carries for the key, or nil.
+// Need appends a part. A nil Limiter refuses it. Two parts for one key of one Limiter become one
+// with the sum of their costs, and the larger of their limits. limit is what the request carries
+// for the key, or nil.
 func (r Request) Need(l *Limiter, key string, cost int64, limit *Resolved) Request {
 	for i := len(r) - 1; i >= 0 && r[i].Key == key; i-- {
 		if p := &r[i]; p.Limiter == l {
@@ -56,8 +57,8 @@ func (r Request) Find(l *Limiter, key string) (*Part, int) {
 	return nil, -1
 }
 
-// Decide decides over all parts. It returns the strictest part, whose outcome is that of the request. If there are no parts, it
-// returns nil. [Request.End] has to follow.
+// Decide decides over all parts. It returns the strictest part, whose outcome is that of the
+// request. If there are no parts, it returns nil. [Request.End] has to follow.
 func (r Request) Decide(ctx context.Context) (strictest *Part) {
 	if len(r) == 0 {
 		return nil
@@ -73,7 +74,8 @@ func (r Request) Decide(ctx context.Context) (strictest *Part) {
 	return r.finish()
 }
 
-// DecideSeparately decides over each part by itself. All wait for Redis at the same time. End must not follow.
+// DecideSeparately decides over each part by itself. All wait for Redis at the same time. End must
+// not follow.
 func (r Request) DecideSeparately(ctx context.Context) {
 	for i := range r {
 		alone := r[i : i+1]
@@ -123,8 +125,8 @@ func (r Request) finish() *Part {
 // Refused reports whether a part refused, so that what the others took goes back.
 func (r Request) Refused() bool { return r.has(refused) }
 
-// End puts back what was taken if a part refused. Otherwise it starts the renewals that are due, and not before, because tokens
-// that a renewal has reported cannot be put back into the pot.
+// End puts back what was taken if a part refused. Otherwise it starts the renewals that are due,
+// and not before, because tokens that a renewal has reported cannot be put back into the pot.
 func (r Request) End() {
 	back := r.Refused()
 	for i := range r {
@@ -159,8 +161,9 @@ func (p *Part) uncount() {
 	}
 }
 
-// strictest returns the part whose Decision counts for the request: the refusing part for which waiting helps least, or
-// if none refuses, the part that admits the fewest more such requests. A wait sleeps by that part too.
+// strictest returns the part whose Decision counts for the request: the refusing part for which
+// waiting helps least, or if none refuses, the part that admits the fewest more such requests. A
+// wait sleeps by that part too.
 func (r Request) strictest(back bool) (strictest *Part) {
 	for i := range r {
 		p := &r[i]
@@ -201,7 +204,8 @@ func (p *Part) unavailability() int {
 	return 4
 }
 
-// admitsMore returns how many more such requests the part would admit, as far as this process knows.
+// admitsMore returns how many more such requests the part would admit, as far as this process
+// knows.
 func (p *Part) admitsMore() float64 {
 	if p.shadow() || p.Policy.Rule == local.Unlimited {
 		return math.Inf(1) // it does not limit the caller

@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// schedule checks buckets at planned times: a lease may be idle, or tokens may still have to be returned. One
-// timer, set for the earliest check, drives it.
+// schedule checks buckets at planned times: a lease may be idle, or tokens may still have to be
+// returned. One timer, set for the earliest check, drives it.
 type schedule struct {
 	mu     sync.Mutex
 	checks checkHeap
 	wake   chan struct{} // capacity 1: the earliest time has changed
 }
 
-// add plans a check of b at a time, unless an earlier one is planned. That check plans the next one itself.
+// add plans a check of b at a time, unless an earlier one is planned. That check plans the next one
+// itself.
 func (a *schedule) add(b *Bucket, at time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -18,7 +18,8 @@ func (s *Settings) Shares() map[Limit]standing.Limits {
 	return all
 }
 
-// LimitOf returns the limit of a key of whose Decision the burst is known: requests may have carried different ones.
+// LimitOf returns the limit of a key of whose Decision the burst is known: requests may have
+// carried different ones.
 func (o *Resolved) LimitOf(burst int64) Limit {
 	if o.mixed != nil && o.Limits[0].Most() != burst {
 		return o.Settings.byBurst(burst)

@@ -8,7 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// share is the standing share of one key, as a source of its tokens. Without standing shares it is zero, and has nothing.
+// share is the standing share of one key, as a source of its tokens. Without standing shares it is
+// zero, and has nothing.
 type share struct {
 	limiter *Limiter
 	limits  standing.Limits // nil if there is none, or none is used
@@ -31,8 +32,9 @@ func (b *Bucket) share() share {
 
 // take takes n tokens, and returns how many are left: see [standing.Shares.Take].
 //
-// A share may admit one request before anybody knows its cost. So it admits none whose cost, if it turns out as high as
-// that of other requests of late, the share could not bear: Redis decides about these, as without shares.
+// A share may admit one request before anybody knows its cost. So it admits none whose cost, if it
+// turns out as high as that of other requests of late, the share could not bear: Redis decides
+// about these, as without shares.
 func (s share) take(now time.Duration, n int64, u *standing.Use) (left int64, ok bool) {
 	if s.limits == nil || !s.lends(n) {
 		return 0, false
@@ -65,7 +67,8 @@ func (s share) level(now time.Duration) int64 {
 // holds reports whether take would find n tokens.
 func (s share) holds(now time.Duration, n int64) bool { return s.limits != nil && s.level(now) >= n }
 
-// putBack puts n tokens of what u says was taken back. It reports false, and does nothing, if the share was used since.
+// putBack puts n tokens of what u says was taken back. It reports false, and does nothing, if the
+// share was used since.
 func (s share) putBack(u standing.Use, n int64) bool {
 	ok := s.shares().Return(s.hash, u, n)
 	if ok {
@@ -74,7 +77,8 @@ func (s share) putBack(u standing.Use, n int64) bool {
 	return ok
 }
 
-// charge takes up to n tokens that a request turned out to cost more, and returns how many. The share may go below zero.
+// charge takes up to n tokens that a request turned out to cost more, and returns how many. The
+// share may go below zero.
 func (s share) charge(now time.Duration, n int64) int64 {
 	if s.limiter == nil {
 		return 0
@@ -88,7 +92,8 @@ func (s share) charge(now time.Duration, n int64) int64 {
 	return charged
 }
 
-// refund gives up to n tokens to the share, or fills it with n = local.Fill, and returns how many fit.
+// refund gives up to n tokens to the share, or fills it with n = local.Fill, and returns how many
+// fit.
 func (s share) refund(now time.Duration, n int64) int64 {
 	if s.limits == nil {
 		return 0
@@ -104,8 +109,8 @@ func (s share) gains(from, until time.Duration) int64 {
 	return s.shares().By(from, until, s.hash, s.limits)
 }
 
-// tell adds to an outcome over n tokens what the share has: its tokens, and that it may have n sooner. A refusal leaves what one
-// of both has, because no request takes tokens of both.
+// tell adds to an outcome over n tokens what the share has: its tokens, and that it may have n
+// sooner. A refusal leaves what one of both has, because no request takes tokens of both.
 func (s share) tell(o local.Outcome, now time.Duration, n int64) local.Outcome {
 	if s.limits == nil {
 		return o
@@ -140,8 +145,9 @@ func (s share) shares() *standing.Shares { return &s.limiter.Group.Shares }
 
 // Standing is what a Limiter knows of its standing shares.
 type Standing struct {
-	// Agreed says that all processes with this policy split its limits, as far as nodes have counted them. Otherwise
-	// no share is used: a process that does not split them uses the whole limit.
+	// Agreed says that all processes with this policy split its limits, as far as nodes have
+	// counted them. Otherwise no share is used: a process that does not split them uses the whole
+	// limit.
 	Agreed atomic.Bool
 
 	later atomic.Int64 // the largest cost of late that was known only after its request, in tokens: see [share.take]
@@ -149,7 +155,8 @@ type Standing struct {
 	admitted [standingCounters]paddedCount
 }
 
-// standingCounters is the number of counters of one policy, so that cores rarely write to the same one.
+// standingCounters is the number of counters of one policy, so that cores rarely write to the same
+// one.
 const standingCounters = 8
 
 type paddedCount struct {
@@ -157,8 +164,8 @@ type paddedCount struct {
 	_ [56]byte
 }
 
-// fade lets what is remembered of a later cost fade by an eighth: a request was admitted, which may cost less. One that was
-// refused says nothing of costs.
+// fade lets what is remembered of a later cost fade by an eighth: a request was admitted, which may
+// cost less. One that was refused says nothing of costs.
 func (u *Standing) fade() {
 	if later := u.later.Load(); later > 0 {
 		u.later.CompareAndSwap(later, later-(later+7)/8)

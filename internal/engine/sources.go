@@ -6,16 +6,17 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// The walk over the sources of tokens, which engine.go lists. A new source is a constant there, a case in look and take here, and one
-// in [source.putBack]. Four ask some sources by themselves, because they are for one purpose each: [Limiter.Take] and
-// [Limiter.TakeLeased] for speed, [Part.foreseenByRedis] and [Limiter.Known] to tell of a key.
+// The walk over the sources of tokens, which engine.go lists. A new source is a constant there, a
+// case in look and take here, and one in [source.putBack]. Four ask some sources by themselves,
+// because they are for one purpose each: [Limiter.Take] and [Limiter.TakeLeased] for speed,
+// [Part.foreseenByRedis] and [Limiter.Known] to tell of a key.
 
-// walk asks the sources one after the other, until the parts are decided. A request for several keys has asked [Part.refuseKnown]
-// before.
+// walk asks the sources one after the other, until the parts are decided. A request for several
+// keys has asked [Part.refuseKnown] before.
 //
-// The order keeps small what has to be put back if a part refuses. Leases and shares come first, because tokens can be put back into
-// them. What is known to be refused needs no call. Redis is next, for all keys at once. Fail modes are last, because nothing can be
-// put back into a fallback.
+// The order keeps small what has to be put back if a part refuses. Leases and shares come first,
+// because tokens can be put back into them. What is known to be refused needs no call. Redis is
+// next, for all keys at once. Fail modes are last, because nothing can be put back into a fallback.
 func (r Request) walk(ctx context.Context) {
 	for s := lease; s <= failMode && r.pending(); s++ {
 		switch s {
@@ -38,8 +39,8 @@ func (r Request) walk(ctx context.Context) {
 	}
 }
 
-// fallBack lets the fail modes decide, once everything is taken that other sources decide. If there are several parts, it first
-// checks that each fail mode would admit its part.
+// fallBack lets the fail modes decide, once everything is taken that other sources decide. If there
+// are several parts, it first checks that each fail mode would admit its part.
 func (r Request) fallBack() {
 	for i := range r {
 		if p := &r[i]; p.several {
@@ -53,7 +54,8 @@ func (r Request) fallBack() {
 	}
 }
 
-// look returns the source that would decide the part, and how: see [source.look]. The fail mode always does.
+// look returns the source that would decide the part, and how: see [source.look]. The fail mode
+// always does.
 func (p *Part) look() (s source, o local.Outcome) {
 	s = lease
 	if p.state == leftToFailMode {
@@ -66,8 +68,8 @@ func (p *Part) look() (s source, o local.Outcome) {
 	}
 }
 
-// refuseKnown refuses the part if this process knows that the source which would decide it refuses. It looks first, so that a part
-// that may be admitted takes nothing while other parts may refuse.
+// refuseKnown refuses the part if this process knows that the source which would decide it refuses.
+// It looks first, so that a part that may be admitted takes nothing while other parts may refuse.
 func (p *Part) refuseKnown() {
 	for p.pending() {
 		s, o := p.look()
@@ -85,9 +87,9 @@ func (p *Part) refuseKnown() {
 	}
 }
 
-// look returns how the source would decide over a part. It takes nothing and counts nothing. It reports false if the next source
-// would be asked. The Reason is Unknown if Redis would decide, and Outdated
-// if the part's bucket is to be looked up again.
+// look returns how the source would decide over a part. It takes nothing and counts nothing. It
+// reports false if the next source would be asked. The Reason is Unknown if Redis would decide, and
+// Outdated if the part's bucket is to be looked up again.
 func (s source) look(p *Part) (o local.Outcome, ok bool) {
 	b := p.bucket
 	o.Policy = b.Policy()
@@ -115,8 +117,8 @@ func (s source) look(p *Part) (o local.Outcome, ok bool) {
 	return o, ok
 }
 
-// take lets the source decide over a part, and counts that. The part stays undecided if the next source is to be asked. Redis
-// is asked about all parts at once instead: see [Request.askRedis].
+// take lets the source decide over a part, and counts that. The part stays undecided if the next
+// source is to be asked. Redis is asked about all parts at once instead: see [Request.askRedis].
 func (s source) take(p *Part) {
 	b := p.bucket
 	switch s {

@@ -8,9 +8,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// Take decides whether a request for key that costs n tokens may go on now, takes them if so, and counts the request. If t is not
-// nil, Take stores in it how the tokens can be returned. b is the key's bucket, nil if this process keeps none, and now is when
-// it was decided.
+// Take decides whether a request for key that costs n tokens may go on now, takes them if so, and
+// counts the request. If t is not nil, Take stores in it how the tokens can be returned. b is the
+// key's bucket, nil if this process keeps none, and now is when it was decided.
 func (l *Limiter) Take(ctx context.Context, key string, n int64, t *Tokens) (o local.Outcome, b *Bucket, now time.Duration) {
 	mode := l.mode.Load()
 	if mode&^ModeStanding != 0 {
@@ -72,8 +72,8 @@ func (l *Limiter) Take(ctx context.Context, key string, n int64, t *Tokens) (o l
 	return t.ask(ctx, now)
 }
 
-// keptBucket returns the bucket of a key that may have a standing share. It makes none if the limit is known without it: the key
-// needs one only if its share does not have the tokens.
+// keptBucket returns the bucket of a key that may have a standing share. It makes none if the limit
+// is known without it: the key needs one only if its share does not have the tokens.
 func (l *Limiter) keptBucket(now time.Duration, id local.ID, key string) *Bucket {
 	g := l.Group
 	if l.settings.Load().Initial.Rule == local.ByLimit {
@@ -84,8 +84,9 @@ func (l *Limiter) keptBucket(now time.Duration, id local.ID, key string) *Bucket
 	return b
 }
 
-// decideAtOnce decides without Redis if the lease does not hold the tokens: by a known denial, or by the fail mode. It
-// reports false if it cannot decide. The same by a request would cost half as much again.
+// decideAtOnce decides without Redis if the lease does not hold the tokens: by a known denial, or
+// by the fail mode. It reports false if it cannot decide. The same by a request would cost half as
+// much again.
 func (l *Limiter) decideAtOnce(now time.Duration, b *Bucket, key string, n int64) (o local.Outcome, ok bool) {
 	p := b.Policy()
 	if p.Rule != local.ByLimit || n > p.Cap || l.Group.Closed.Load() {
@@ -114,7 +115,8 @@ func (l *Limiter) decideAtOnce(now time.Duration, b *Bucket, key string, n int64
 	return o, true
 }
 
-// takeInMode is Take of a Limiter that is traced, unlimited or in shadow mode, or whose requests have carried limits.
+// takeInMode is Take of a Limiter that is traced, unlimited or in shadow mode, or whose requests
+// have carried limits.
 func (l *Limiter) takeInMode(ctx context.Context, key string, n int64, t *Tokens) (local.Outcome, *Bucket, time.Duration) {
 	if t == nil {
 		t = &Tokens{Limiter: l, Key: key, Cost: n}
@@ -126,7 +128,8 @@ func (l *Limiter) takeInMode(ctx context.Context, key string, n int64, t *Tokens
 	return p.Outcome, p.decider, p.now
 }
 
-// ask decides by a request of one part. That asks all sources, because a lease may have come meanwhile.
+// ask decides by a request of one part. That asks all sources, because a lease may have come
+// meanwhile.
 func (t *Tokens) ask(ctx context.Context, now time.Duration) (local.Outcome, *Bucket, time.Duration) {
 	r := Request{{Tokens: *t, now: now, until: now + t.Limiter.Group.Budget}}
 	r[0].decideByRule()

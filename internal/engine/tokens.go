@@ -44,7 +44,8 @@ func (t *Tokens) Settle(actual int64) {
 	t.correctCost(actual)
 }
 
-// correctCost corrects the cost to actual: what was too much goes back where it was taken from, and what was too little is charged.
+// correctCost corrects the cost to actual: what was too much goes back where it was taken from, and
+// what was too little is charged.
 func (t *Tokens) correctCost(actual int64) {
 	switch excess := t.Cost - actual; {
 	case excess > 0:
@@ -54,8 +55,8 @@ func (t *Tokens) correctCost(actual int64) {
 	}
 }
 
-// putBack returns n of the tokens that a request took from the source. Those of a standing share go to Redis if the share was used
-// since.
+// putBack returns n of the tokens that a request took from the source. Those of a standing share go
+// to Redis if the share was used since.
 func (s source) putBack(t *Tokens, n int64) {
 	switch s {
 	case standingShare:
@@ -72,7 +73,8 @@ func (s source) putBack(t *Tokens, n int64) {
 	}
 }
 
-// charge takes n more tokens than were taken: of the standing share first, and then of the bucket, whether they have them or not.
+// charge takes n more tokens than were taken: of the standing share first, and then of the bucket,
+// whether they have them or not.
 func (t *Tokens) charge(n int64) {
 	if t.source == standingShare {
 		t.moveToRedis(0)
@@ -82,8 +84,8 @@ func (t *Tokens) charge(n int64) {
 	t.Limiter.charge(now, b, t.Key, n)
 }
 
-// giveBack gives n tokens back to the bucket that they are from. If that was evicted meanwhile, they go to Redis through the bucket
-// that its key has now.
+// giveBack gives n tokens back to the bucket that they are from. If that was evicted meanwhile,
+// they go to Redis through the bucket that its key has now.
 func (t *Tokens) giveBack(from local.Source, n int64) {
 	g := t.Limiter.Group
 	now, b := g.Now(), t.bucket
@@ -100,14 +102,15 @@ func (t *Tokens) giveBack(from local.Source, n int64) {
 	b.apply(now, e)
 }
 
-// share returns the standing share that the tokens are from, only to put them back: it has no limits to take by.
+// share returns the standing share that the tokens are from, only to put them back: it has no
+// limits to take by.
 func (t *Tokens) share() share {
 	l := t.Limiter
 	return share{limiter: l, hash: l.Group.Cache.Hash(l.ID(t.Key))}
 }
 
-// moveToRedis makes tokens of a standing share tokens of Redis. The n of them that are on their way there count as if it had granted
-// them.
+// moveToRedis makes tokens of a standing share tokens of Redis. The n of them that are on their way
+// there count as if it had granted them.
 func (t *Tokens) moveToRedis(n int64) {
 	t.setSource(t.keyBucket(t.Limiter.Group.Now()), redis)
 	if n > 0 {
@@ -124,7 +127,8 @@ func (t *Tokens) keyBucket(now time.Duration) *Bucket {
 	return b
 }
 
-// successor returns the bucket that b's key has since b was evicted, with the numbers by which b counted.
+// successor returns the bucket that b's key has since b was evicted, with the numbers by which b
+// counted.
 func (b *Bucket) successor(now time.Duration, key string) *Bucket {
 	next := b.Limiter().Group.find(now, b.ID())
 	next.Limiter().resolve(next, key)
@@ -132,7 +136,8 @@ func (b *Bucket) successor(now time.Duration, key string) *Bucket {
 	return next
 }
 
-// charge takes n more tokens from a bucket. If the bucket was evicted meanwhile, it takes them from its successor.
+// charge takes n more tokens from a bucket. If the bucket was evicted meanwhile, it takes them from
+// its successor.
 func (l *Limiter) charge(now time.Duration, b *Bucket, key string, n int64) {
 	for {
 		e, taken, forgiven, ok := b.Charge(now, n)
@@ -151,8 +156,8 @@ func (l *Limiter) charge(now time.Duration, b *Bucket, key string, n int64) {
 	}
 }
 
-// takeShare takes n tokens from the standing share of a key, and stores that in t, unless t is nil. b is the key's bucket, or
-// nil.
+// takeShare takes n tokens from the standing share of a key, and stores that in t, unless t is nil.
+// b is the key's bucket, or nil.
 func (l *Limiter) takeShare(now time.Duration, b *Bucket, id local.ID, n int64, t *Tokens) (o local.Outcome, ok bool) {
 	p := l.settings.Load().Initial
 	var u *standing.Use

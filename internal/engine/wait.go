@@ -10,20 +10,21 @@ import (
 )
 
 const (
-	// maxSleep is the longest that a waiter sleeps. It is longer than a denial is believed, which is 5 s, so the waiter
-	// asks Redis again.
+	// maxSleep is the longest that a waiter sleeps. It is longer than a denial is believed, which
+	// is 5 s, so the waiter asks Redis again.
 	maxSleep = 5500 * time.Millisecond
 
-	// maxSleepFallback is the same while Redis does not answer. It may be back, and full. Asking again makes no call
-	// unless a probe is due.
+	// maxSleepFallback is the same while Redis does not answer. It may be back, and full. Asking
+	// again makes no call unless a probe is due.
 	maxSleepFallback = time.Second
 
-	// maxSpread is the longest random delay of a caller that returned tokens. The tokens take that long to arrive in Redis.
+	// maxSpread is the longest random delay of a caller that returned tokens. The tokens take that
+	// long to arrive in Redis.
 	maxSpread = 50 * time.Millisecond
 )
 
-// TakeLeased takes n tokens of a key from its lease, unless others wait for the key. It reports false if it took nothing: then
-// a wait does the same and more, but takes five times as long.
+// TakeLeased takes n tokens of a key from its lease, unless others wait for the key. It reports
+// false if it took nothing: then a wait does the same and more, but takes five times as long.
 func (l *Limiter) TakeLeased(key string, n int64) bool {
 	if l.mode.Load() != 0 || Valid(key, n) != local.Granted {
 		return false
@@ -44,8 +45,9 @@ func (l *Limiter) TakeLeased(key string, n int64) bool {
 	return ok
 }
 
-// Wait waits until all parts are admitted together, and takes their tokens: all or nothing. It returns nil if the tokens were taken,
-// ctx.Err() if ctx ended first, and a *[Refusal] if waiting cannot help.
+// Wait waits until all parts are admitted together, and takes their tokens: all or nothing. It
+// returns nil if the tokens were taken, ctx.Err() if ctx ended first, and a *[Refusal] if waiting
+// cannot help.
 func (r Request) Wait(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -75,8 +77,8 @@ type wait struct {
 	place   *queuedCaller // its present place; nil if it is in no queue
 }
 
-// wait waits for the tokens. A caller for one key queues before it asks, so that callers are served in their order. One for
-// several keys does so only if others wait already.
+// wait waits for the tokens. A caller for one key queues before it asks, so that callers are served
+// in their order. One for several keys does so only if others wait already.
 func (w *wait) wait(ctx context.Context) error {
 	for i := range w.request {
 		p := &w.request[i]
@@ -109,7 +111,8 @@ func (w *wait) wait(ctx context.Context) error {
 	}
 }
 
-// alone reports whether the caller needs one key only. Then others can take tokens for it, and it for others.
+// alone reports whether the caller needs one key only. Then others can take tokens for it, and it
+// for others.
 func (w *wait) alone() bool { return len(w.request) == 1 }
 
 // canWait reports whether waiting may help the part.
@@ -158,7 +161,8 @@ func (w *wait) ask(ctx context.Context) (strictest *Part) {
 	return strictest
 }
 
-// sleep waits in the queue of the part p, which refused, until it is w's turn and p's tokens can be there.
+// sleep waits in the queue of the part p, which refused, until it is w's turn and p's tokens can be
+// there.
 func (w *wait) sleep(ctx context.Context, p *Part) error {
 	c := w.at(ctx, p)
 	pause, err := c.pause(p.Outcome)
@@ -207,8 +211,8 @@ func newQueuedCaller(ctx context.Context, l *Limiter, id local.ID, key string, n
 	return c
 }
 
-// enter waits for the turn of a place, unless w has it. It leaves w's previous place first. It reports true if w was served
-// while it waited for its turn.
+// enter waits for the turn of a place, unless w has it. It leaves w's previous place first. It
+// reports true if w was served while it waited for its turn.
 func (w *wait) enter(ctx context.Context, c *queuedCaller) (wasServed bool, err error) {
 	if w.place == c {
 		return false, nil
@@ -237,13 +241,13 @@ func (w *wait) leave() {
 	}
 }
 
-// reserve keeps the tokens that come to this process for c, the first in the queue, which was refused and sleeps for
-// pause, and for those behind it. Other calls of this process for the key would take one token after the other, and c
-// would never get many together.
+// reserve keeps the tokens that come to this process for c, the first in the queue, which was
+// refused and sleeps for pause, and for those behind it. Other calls of this process for the key
+// would take one token after the other, and c would never get many together.
 //
-// Other processes may take the tokens all the same. If less than half of the wait is over when it should be over, then
-// c reserves nothing for as long again: its process is not to refuse all others for nothing. If it turns out more than
-// twice as long, too little was known.
+// Other processes may take the tokens all the same. If less than half of the wait is over when it
+// should be over, then c reserves nothing for as long again: its process is not to refuse all
+// others for nothing. If it turns out more than twice as long, too little was known.
 func (c *queuedCaller) reserve(o local.Outcome, pause time.Duration) {
 	now := c.limiter.Group.Now()
 	if now >= c.due {
@@ -286,8 +290,8 @@ func (c *queuedCaller) sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// pause returns how long c, the first in the queue, sleeps after it was refused. It returns an error if the deadline of
-// c is sooner.
+// pause returns how long c, the first in the queue, sleeps after it was refused. It returns an
+// error if the deadline of c is sooner.
 func (c *queuedCaller) pause(o local.Outcome) (time.Duration, error) {
 	g := c.limiter.Group
 	left := c.until - g.Now()
@@ -306,7 +310,8 @@ func (c *queuedCaller) pause(o local.Outcome) (time.Duration, error) {
 	return min(pause, maxSleep), nil
 }
 
-// outOfTime returns the error of a caller that was refused and cannot be served in time. It counts as refused now.
+// outOfTime returns the error of a caller that was refused and cannot be served in time. It counts
+// as refused now.
 func (c *queuedCaller) outOfTime(o local.Outcome) error {
 	l, b := c.limiter, c.bucket()
 	if o.Reason == local.Limited {
@@ -331,7 +336,8 @@ func (c *queuedCaller) notRefused() {
 	c.limiter.Requests.Add(c.key, report.FallbackSpent, c.cost, -1)
 }
 
-// served counts that c has its token, which came with those of the first in the queue, and reports it to the hook.
+// served counts that c has its token, which came with those of the first in the queue, and reports
+// it to the hook.
 func (c *queuedCaller) served() {
 	l := c.limiter
 	l.Requests.Add(c.key, report.Granted, c.cost, 1)
@@ -344,7 +350,8 @@ func (c *queuedCaller) served() {
 	l.observe(&Told{Outcome: o, Key: c.key, Cost: c.cost, Bucket: b, Now: now})
 }
 
-// handOut gives the tokens that came with those of c to the callers behind it. What they do not take goes back.
+// handOut gives the tokens that came with those of c to the callers behind it. What they do not
+// take goes back.
 func (c *queuedCaller) handOut(t *Tokens) {
 	if c.more == 0 {
 		return
@@ -357,8 +364,9 @@ func (c *queuedCaller) handOut(t *Tokens) {
 	}
 }
 
-// countEnd counts and reports the end of a wait, and returns err. A caller that was admitted or refused at once, as by
-// Allow, did not wait. A caller that left because it could not be served in time gave up.
+// countEnd counts and reports the end of a wait, and returns err. A caller that was admitted or
+// refused at once, as by Allow, did not wait. A caller that left because it could not be served in
+// time gave up.
 func (c *queuedCaller) countEnd(err error) error {
 	var e *Refusal
 	if c.since == 0 && (err == nil || errors.As(err, &e) && !e.Late) {

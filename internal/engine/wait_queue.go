@@ -13,19 +13,20 @@ import (
 // forever is the deadline of a caller that has none.
 const forever = time.Duration(math.MaxInt64)
 
-// minIdle is the shortest time for which a process leaves what Redis has to other processes after a grant that was
-// short. Tokens that come faster are asked for together: all waiters of a key in a process make at most 200 calls
-// per second.
+// minIdle is the shortest time for which a process leaves what Redis has to other processes after a
+// grant that was short. Tokens that come faster are asked for together: all waiters of a key in a
+// process make at most 200 calls per second.
 const minIdle = 5 * time.Millisecond
 
-// waitQueues holds a queue for each key that callers wait for. The callers of a key go one after the other. Only the
-// first of them asks Redis, and it asks for those behind it too.
+// waitQueues holds a queue for each key that callers wait for. The callers of a key go one after
+// the other. Only the first of them asks Redis, and it asks for those behind it too.
 type waitQueues struct {
 	mu     sync.Mutex
 	queues map[local.ID]*waitQueue
 }
 
-// waitQueue holds the callers that wait for a key, in the order in which they came. The first has the turn.
+// waitQueue holds the callers that wait for a key, in the order in which they came. The first has
+// the turn.
 type waitQueue struct {
 	line   fifo.Queue[*queuedCaller]
 	cost   int64 // of all
@@ -77,7 +78,8 @@ const (
 	gaveUp              // its context ended
 )
 
-// enter waits until it is c's turn, or until ctx ends. When enter returns, c is in the queue only if it has the turn.
+// enter waits until it is c's turn, or until ctx ends. When enter returns, c is in the queue only
+// if it has the turn.
 func (qs *waitQueues) enter(ctx context.Context, c *queuedCaller) event {
 	if ctx.Err() != nil {
 		return event{kind: gaveUp}
@@ -130,8 +132,8 @@ func (qs *waitQueues) enter(ctx context.Context, c *queuedCaller) event {
 	return event{kind: gaveUp}
 }
 
-// lacksTime returns how long it takes until n tokens can be there, if that is after the deadline of c. Otherwise it
-// returns 0. known is false if too little is known to say.
+// lacksTime returns how long it takes until n tokens can be there, if that is after the deadline of
+// c. Otherwise it returns 0. known is false if too little is known to say.
 func (c *queuedCaller) lacksTime(b *Bucket, n int64) (retry time.Duration, known bool) {
 	now := c.limiter.Group.Now()
 	n -= b.share().gains(now, c.until) // those before c take from the share too
@@ -142,7 +144,8 @@ func (c *queuedCaller) lacksTime(b *Bucket, n int64) (retry time.Duration, known
 	return at - now, true
 }
 
-// startAsking notes that the first in the queue asks for its tokens, and stopAsking that it did not get them.
+// startAsking notes that the first in the queue asks for its tokens, and stopAsking that it did not
+// get them.
 func (qs *waitQueues) startAsking(c *queuedCaller) { qs.setAsking(c, c.cost) }
 func (qs *waitQueues) stopAsking(c *queuedCaller)  { qs.setAsking(c, 0) }
 
@@ -152,8 +155,8 @@ func (qs *waitQueues) setAsking(c *queuedCaller, cost int64) {
 	qs.queues[c.id].asking = cost
 }
 
-// askForOthers returns how many callers behind c want one token each, at most limit. It stops at the first caller that
-// wants more, because tokens for a part of its cost would lie unused.
+// askForOthers returns how many callers behind c want one token each, at most limit. It stops at
+// the first caller that wants more, because tokens for a part of its cost would lie unused.
 func (qs *waitQueues) askForOthers(c *queuedCaller, limit int64) (n int64) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -165,8 +168,8 @@ func (qs *waitQueues) askForOthers(c *queuedCaller, limit int64) (n int64) {
 	return n
 }
 
-// handOut gives n tokens to the callers behind c, one token each, and removes those callers from the queue. It returns
-// how many tokens are left.
+// handOut gives n tokens to the callers behind c, one token each, and removes those callers from
+// the queue. It returns how many tokens are left.
 func (qs *waitQueues) handOut(c *queuedCaller, n int64) int64 {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -179,8 +182,8 @@ func (qs *waitQueues) handOut(c *queuedCaller, n int64) int64 {
 	return n
 }
 
-// dropLate removes the callers whose deadlines cannot be met, if one came while that was not known. c is the first, and
-// was refused.
+// dropLate removes the callers whose deadlines cannot be met, if one came while that was not known.
+// c is the first, and was refused.
 func (qs *waitQueues) dropLate(c *queuedCaller) {
 	b := c.bucket()
 	qs.mu.Lock()
@@ -202,8 +205,8 @@ func (qs *waitQueues) dropLate(c *queuedCaller) {
 	}
 }
 
-// idleTime returns how long the first in the queue waits before it asks Redis, so that other processes get what Redis
-// has. It returns 0 if the lease holds the tokens.
+// idleTime returns how long the first in the queue waits before it asks Redis, so that other
+// processes get what Redis has. It returns 0 if the lease holds the tokens.
 func (qs *waitQueues) idleTime(c *queuedCaller) time.Duration {
 	qs.mu.Lock()
 	until := qs.queues[c.id].idleUntil

@@ -7,8 +7,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// waiter waits for an answer. Who waits for tokens is a queuedCaller. It has a channel and a timer, so a Group keeps a pool of them. The pool is not global,
-// because a timer of a synctest bubble must stay in its bubble.
+// waiter waits for an answer. Who waits for tokens is a queuedCaller. It has a channel and a timer,
+// so a Group keeps a pool of them. The pool is not global, because a timer of a synctest bubble
+// must stay in its bubble.
 type waiter struct {
 	*local.Waiter
 	timer *time.Timer
@@ -27,8 +28,8 @@ func (g *Group) waiter() *waiter {
 	return w
 }
 
-// wait waits for the outcome, at most d and no longer than until ctx ends. It reports false if there is none: the reason
-// is then Canceled, or Unavailable.
+// wait waits for the outcome, at most d and no longer than until ctx ends. It reports false if
+// there is none: the reason is then Canceled, or Unavailable.
 func (w *waiter) wait(ctx context.Context, d time.Duration, b *Bucket) (o local.Outcome, answered bool) {
 	var canceled <-chan struct{}
 	if ctx != nil {

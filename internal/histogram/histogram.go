@@ -1,4 +1,5 @@
-// Package histogram counts durations in exponential buckets, four for each factor of two. Prometheus calls that schema 2.
+// Package histogram counts durations in exponential buckets, four for each factor of two.
+// Prometheus calls that schema 2.
 package histogram
 
 import (
@@ -14,7 +15,8 @@ const (
 	// First is the logarithm to base two of the upper bound of bucket 0, in seconds: 61 µs.
 	First = -14
 
-	// Buckets is the number of buckets. The last one has no upper bound; the one before it ends at 4 s.
+	// Buckets is the number of buckets. The last one has no upper bound; the one before it ends at
+	// 4 s.
 	Buckets = 16*PerDouble + 2
 )
 

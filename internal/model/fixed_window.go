@@ -25,8 +25,8 @@ func (w *fixedWindow) run(s *step) (keep int64, written bool) {
 	return lease(s, w, &w.lending, w)
 }
 
-// load believes a large step back of the clock, because windows keep their alignment. It begins the next window
-// once no lease of an earlier one is out. Leases end with their window.
+// load believes a large step back of the clock, because windows keep their alignment. It begins the
+// next window once no lease of an earlier one is out. Leases end with their window.
 func (w *fixedWindow) load(s *step) {
 	if _, s.stepped = guard(s.last, s.server, 0); s.stepped {
 		s.flags += lua.SteppedBack
@@ -96,7 +96,8 @@ func (w *fixedWindow) answer(s *step) {
 	}
 }
 
-// store keeps the key until the window and the last lease have ended. After a step back a lease may end later.
+// store keeps the key until the window and the last lease have ended. After a step back a lease may
+// end later.
 func (w *fixedWindow) store(s *step) (keep int64) {
 	return keepFor(max(s.edge(), s.latest) - s.server)
 }

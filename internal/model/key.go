@@ -7,14 +7,15 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// collectPerCall is the number of keys that each call looks at. One would be enough for calls that create a key
-// each. With two, a round takes half as many calls as it took to create the keys that it passes.
+// collectPerCall is the number of keys that each call looks at. One would be enough for calls that
+// create a key each. With two, a round takes half as many calls as it took to create the keys that
+// it passes.
 const collectPerCall = 2
 
 // Keys are the buckets of a server. The zero value has none. Times are in µs of the server's clock.
 //
-// Each call looks at two keys and removes those whose time to live is over. So the memory is bounded by the keys that
-// are alive and those that ended during the last round of this collection.
+// Each call looks at two keys and removes those whose time to live is over. So the memory is
+// bounded by the keys that are alive and those that ended during the last round of this collection.
 type Keys struct {
 	byName map[string]*key
 	ring   []*key // the same keys in no order, for the collection
@@ -32,12 +33,13 @@ type key struct {
 	expires int64 // the last ms of the server's own clock in which the key exists, as after PEXPIRE
 }
 
-// state is what a key holds under one algorithm, with that algorithm's script in Go. It runs once the
-// arguments are checked and the call is not late. The steps are the script's, in the same order, and the script
-// states the reasons. The scripts with leases share most steps: see [lending].
+// state is what a key holds under one algorithm, with that algorithm's script in Go. It runs once
+// the arguments are checked and the call is not late. The steps are the script's, in the same
+// order, and the script states the reasons. The scripts with leases share most steps: see
+// [lending].
 type state interface {
-	// run executes a step and writes its reply. It reports whether the script would have written, and for how many
-	// ms the key then lives. If it would not have written, the state is unchanged.
+	// run executes a step and writes its reply. It reports whether the script would have written,
+	// and for how many ms the key then lives. If it would not have written, the state is unchanged.
 	run(s *step) (keep int64, written bool)
 
 	// fields returns what is stored, as HGETALL does, or as ZRANGE with scores does.
@@ -56,8 +58,8 @@ var empty = [lua.Algorithms]func() state{
 	lua.TokenBuckets:  func() state { return new(tokenBuckets) },
 }
 
-// Run executes the script of a call at a time of the server's clock, and writes the reply. The error is an [Error], and
-// then nothing was executed.
+// Run executes the script of a call at a time of the server's clock, and writes the reply. The
+// error is an [Error], and then nothing was executed.
 func (k *Keys) Run(clock int64, c *lua.Call, r *lua.Reply) error {
 	if n := c.Broken(); n > 0 {
 		return argumentError(n)
@@ -107,8 +109,8 @@ func (k *Keys) Run(clock int64, c *lua.Call, r *lua.Reply) error {
 	return nil
 }
 
-// Fields returns what HGETALL would return of a key, or ZRANGE with scores of a sorted set. It returns nil if there is
-// no such key.
+// Fields returns what HGETALL would return of a key, or ZRANGE with scores of a sorted set. It
+// returns nil if there is no such key.
 func (k *Keys) Fields(clock int64, name string) map[string]string {
 	b := k.byName[name]
 	if b == nil || b.expired(clock) {
@@ -133,7 +135,8 @@ func (k *Keys) Del(name string) {
 	}
 }
 
-// HDel deletes the record of a lease, as HDEL of its field would. Only tests of the scripts do that.
+// HDel deletes the record of a lease, as HDEL of its field would. Only tests of the scripts do
+// that.
 func (k *Keys) HDel(name, field string) {
 	if b := k.byName[name]; b != nil && field[0] == 'p' {
 		delete(b.state.(*tokenBucket).leases, field[1:])
@@ -190,8 +193,8 @@ func (k *Keys) drop(b *key) {
 	delete(k.byName, b.name)
 }
 
-// expired reports whether the key is gone at a time in µs of the server's clock. Redis compares whole milliseconds,
-// and a key still exists in the millisecond in which it expires.
+// expired reports whether the key is gone at a time in µs of the server's clock. Redis compares
+// whole milliseconds, and a key still exists in the millisecond in which it expires.
 func (k *key) expired(clock int64) bool { return clock/1000 > k.expires }
 
 // keepFor returns for how many ms a key lives that counts for us µs more: a second longer.
@@ -200,9 +203,9 @@ func keepFor(us int64) int64 { return min(int64(math.Ceil(float64(us)/1000))+100
 // decimal returns a whole number as the scripts write it.
 func decimal(x int64) string { return strconv.FormatInt(x, 10) }
 
-// guard handles a server clock that was set back, for keys that keep a time of their own. last is the newest time
-// of the key, and behind is how far the server's clock was set back so far. A small step back is waited out: the
-// caller keeps the key's time at last. A large step is believed.
+// guard handles a server clock that was set back, for keys that keep a time of their own. last is
+// the newest time of the key, and behind is how far the server's clock was set back so far. A small
+// step back is waited out: the caller keeps the key's time at last. A large step is believed.
 func guard(last, server, behind int64) (behindNow int64, stepped bool) {
 	if last-server-behind > lua.MaxBack.Microseconds() {
 		return last - server, true

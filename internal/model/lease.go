@@ -7,8 +7,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// This file holds the steps that all scripts with leases share, in their order. The algorithms differ in their
-// counter: what they count, and when.
+// This file holds the steps that all scripts with leases share, in their order. The algorithms
+// differ in their counter: what they count, and when.
 
 // lending is what a key with leases stores beside its count. Times are in µs of the key's clock.
 type lending struct {
@@ -30,8 +30,9 @@ type counter interface {
 	// load brings the count to the step's time, except for what depends on the caller.
 	load(s *step)
 
-	// memory returns the µs after its end for which the record of a lease that charged a debt is kept: for as long as the
-	// debt may count. Its holder may not have heard that it was charged, and report it again.
+	// memory returns the µs after its end for which the record of a lease that charged a debt is
+	// kept: for as long as the debt may count. Its holder may not have heard that it was charged,
+	// and report it again.
 	memory(s *step) float64
 
 	// refill completes that, after the sweep and once it is known whether the step is a replay.
@@ -40,8 +41,9 @@ type counter interface {
 	// takeBack returns n tokens of the caller's lease: they were not spent and will not be.
 	takeBack(s *step, n int64)
 
-	// carry keeps the call's Hold out. The lease had out tokens left. If Hold is fewer, the difference was spent.
-	// If it is more, the difference was never lent, or its record is lost, and it is counted now.
+	// carry keeps the call's Hold out. The lease had out tokens left. If Hold is fewer, the
+	// difference was spent. If it is more, the difference was never lent, or its record is lost,
+	// and it is counted now.
 	carry(s *step, out int64)
 
 	// charge counts the debt. It counts the refund and the reset if they are safe.
@@ -56,8 +58,8 @@ type counter interface {
 	// lend counts a grant.
 	lend(s *step, n int64)
 
-	// retry returns the µs until the call's minimum may be available, or -1 for never, and the limit that takes
-	// longest.
+	// retry returns the µs until the call's minimum may be available, or -1 for never, and the
+	// limit that takes longest.
 	retry(s *step) (after, which int64)
 
 	// answer completes the reply.
@@ -111,7 +113,8 @@ type step struct {
 	expiring bool // what the caller goes by was about to be forgotten, or is new; except for a peek
 }
 
-// lease executes a step on a key's state: its leases, and their counter. If nothing is written, the state is as before.
+// lease executes a step on a key's state: its leases, and their counter. If nothing is written, the
+// state is as before.
 func lease[T any](s *step, state *T, k *lending, c counter) (keep int64, written bool) {
 	before := *state
 	if keep, written = s.lease(k, c); !written {
@@ -153,7 +156,8 @@ func (s *step) lease(k *lending, c counter) (keep int64, written bool) {
 	return s.grantAndStore(c)
 }
 
-// repeat answers a call that was executed before, or is older than one that was. Nothing is written.
+// repeat answers a call that was executed before, or is older than one that was. Nothing is
+// written.
 func (s *step) repeat(c counter) {
 	c.refill(s)
 	left := min(s.own.End, s.maxPromise) - s.now
@@ -177,8 +181,8 @@ func (s *step) flagUnapplied(c counter, instant int64) {
 	}
 }
 
-// guard waits out a small step back of the clock, and believes a large one by adding it to behind. The key's time
-// is the same either way.
+// guard waits out a small step back of the clock, and believes a large one by adding it to behind.
+// The key's time is the same either way.
 func (s *step) guard() {
 	if s.behind, s.stepped = guard(s.last, s.server, s.behind); s.stepped {
 		s.flags += lua.SteppedBack
@@ -229,9 +233,10 @@ func (s *step) remembers(l lua.Record) bool {
 	return s.keepsEnded || l.Debt > 0 && float64(l.End)+s.memory > float64(s.now)
 }
 
-// settle undoes a grant whose reply was not accepted, and takes back what the caller returns. Tokens that the
-// caller no longer holds were spent. Tokens that it holds beyond its record are counted. A debt whose reply was not
-// accepted counts as charged. From here on escrow includes the hold.
+// settle undoes a grant whose reply was not accepted, and takes back what the caller returns.
+// Tokens that the caller no longer holds were spent. Tokens that it holds beyond its record are
+// counted. A debt whose reply was not accepted counts as charged. From here on escrow includes the
+// hold.
 func (s *step) settle(c counter) {
 	var out int64
 	if s.owned {
@@ -260,8 +265,8 @@ func (s *step) settle(c counter) {
 	s.escrow += s.Hold
 }
 
-// grantAndStore decides the grant, and stores and answers the step. A refused direct take stores nothing unless it
-// saw something that must be kept. A peek stores only new limits.
+// grantAndStore decides the grant, and stores and answers the step. A refused direct take stores
+// nothing unless it saw something that must be kept. A peek stores only new limits.
 func (s *step) grantAndStore(c counter) (keep int64, written bool) {
 	r := lua.Reply{Code: lua.Granted}
 	avail, _ := c.level(s)
@@ -301,8 +306,9 @@ func (s *step) grantAndStore(c counter) (keep int64, written bool) {
 	return keep, written
 }
 
-// sooner returns the µs until a refused caller may find tokens: after, or less if others hold tokens. A holder that
-// lives calls a quarter of its lease's life before the lease ends at the latest, and gives back what it does not use.
+// sooner returns the µs until a refused caller may find tokens: after, or less if others hold
+// tokens. A holder that lives calls a quarter of its lease's life before the lease ends at the
+// latest, and gives back what it does not use.
 func (s *step) sooner(after int64) int64 {
 	after = max(1, after)
 	if s.escrow <= s.Hold || s.latest <= s.now {
@@ -318,8 +324,8 @@ func (s *step) sooner(after int64) int64 {
 	return max(1, after)
 }
 
-// soonerThanRefill is sooner for buckets that refill after us, if that takes longer than a lease lives, and more than a
-// minute to be full.
+// soonerThanRefill is sooner for buckets that refill after us, if that takes longer than a lease
+// lives, and more than a minute to be full.
 func (s *step) soonerThanRefill(us, full float64) int64 {
 	after := int64(min(max(1, us), float64(lua.Whole)))
 	if after > s.TTL && full > float64(time.Minute.Microseconds()) {
@@ -328,14 +334,14 @@ func (s *step) soonerThanRefill(us, full float64) int64 {
 	return after
 }
 
-// grantSize returns the grant out of avail tokens, where avail ≥ least: all that the caller wants, or one and a
-// half times its part of what all leases want.
+// grantSize returns the grant out of avail tokens, where avail ≥ least: all that the caller wants,
+// or one and a half times its part of what all leases want.
 func grantSize(avail, want, wanted, least int64) int64 {
 	return min(max(int64(math.Floor(1.5*float64(avail)*float64(want)/float64(wanted))), least), want, avail)
 }
 
-// endedRecord is the record that is kept of an ended lease. It has no part in what is granted, and its tokens do not
-// come back unless records are kept for them.
+// endedRecord is the record that is kept of an ended lease. It has no part in what is granted, and
+// its tokens do not come back unless records are kept for them.
 func (s *step) endedRecord(id string, l lua.Record) lua.Record {
 	if l.Want = 0; !s.keepsEnded || s.forgets && id != s.Lease {
 		l.Grant, l.Out = 0, 0

@@ -7,8 +7,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Presence is lua/presence.lua in Go: the processes that share the buckets. It counts them anew in each call. The zero
-// value has none.
+// Presence is lua/presence.lua in Go: the processes that share the buckets. It counts them anew in
+// each call. The zero value has none.
 type Presence struct {
 	seen    map[string]process // by id
 	expires int64              // ms of the server's clock after which all are forgotten; see key
@@ -20,8 +20,8 @@ type process struct {
 	announced announcement
 }
 
-// Run executes one call at the time now, or of the server's clock if that is 0, and returns the reply. The other
-// arguments are the script's, and so is the reply. The error is an [Error].
+// Run executes one call at the time now, or of the server's clock if that is 0, and returns the
+// reply. The other arguments are the script's, and so is the reply. The error is an [Error].
 func (p *Presence) Run(clock, now int64, id string, ttl int64, announced string) (reply []int64, err error) {
 	a := announcement(announced)
 	switch {
@@ -43,8 +43,8 @@ func (p *Presence) Run(clock, now int64, id string, ttl int64, announced string)
 		return p.census(now, a), nil
 	}
 	for other, o := range p.seen {
-		// An entry more than one ttl in the future was written before the clock was set back. Its process renews it
-		// if it is alive.
+		// An entry more than one ttl in the future was written before the clock was set back. Its
+		// process renews it if it is alive.
 		if o.at <= now-ttl || o.at > now+ttl {
 			delete(p.seen, other)
 		}
@@ -101,8 +101,8 @@ func (p *Presence) Clone() Presence {
 	return Presence{seen: maps.Clone(p.seen), expires: p.expires}
 }
 
-// announcement is what a process says of itself: a fingerprint of its service, and for each policy one of its name and
-// one of its limits.
+// announcement is what a process says of itself: a fingerprint of its service, and for each policy
+// one of its name and one of its limits.
 type announcement string
 
 const digits = lua.FingerprintDigits

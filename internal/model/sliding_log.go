@@ -26,7 +26,8 @@ const (
 	// logSpare is the number of old entries that a call removes beyond those that it must.
 	logSpare = 32
 
-	// logLook is the number of entries that a call reads to tell the level, if it may leave old ones.
+	// logLook is the number of entries that a call reads to tell the level, if it may leave old
+	// ones.
 	logLook = 1000
 )
 
@@ -127,8 +128,8 @@ func (l *slidingLog) run(s *step) (keep int64, written bool) {
 	return keep, written
 }
 
-// trim removes the oldest entries up to the time cut, at most most of them. It returns the tokens of those that it
-// leaves, or fewer: see sliding_log.lua.
+// trim removes the oldest entries up to the time cut, at most most of them. It returns the tokens
+// of those that it leaves, or fewer: see sliding_log.lua.
 func (l *slidingLog) trim(cut, most int64) (spare int64) {
 	n := 0
 	for ; n < len(l.entries) && int64(n) < most && l.entries[n].score <= cut; n++ {
@@ -151,7 +152,8 @@ func (l *slidingLog) trim(cut, most int64) (spare int64) {
 	return spare
 }
 
-// settle sets the cost of the entry with a stamp, if the new cost is lower. It reports whether it did.
+// settle sets the cost of the entry with a stamp, if the new cost is lower. It reports whether it
+// did.
 func (l *slidingLog) settle(at, to int64) bool {
 	i := slices.IndexFunc(l.entries, func(e logEntry) bool { return e.score == at && e.debtor == "" })
 	if i < 0 || to >= l.entries[i].cost {

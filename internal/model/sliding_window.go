@@ -79,7 +79,8 @@ func blockOf(instant, period int64) int64 {
 // end returns an instant at which the limit counts nothing any more of what it counted by then.
 func (t limitTag) end(then int64) int64 { return (blockOf(then, t.period) + t.span) * t.period }
 
-// versions finds the other versions of the policy that are in use, and puts their limits behind the call's own.
+// versions finds the other versions of the policy that are in use, and puts their limits behind the
+// call's own.
 func (c *slidingCall) versions(s *step) {
 	for _, l := range c.limits {
 		c.mine.tags = append(c.mine.tags, limitTag{l.Period, l.Span})
@@ -140,8 +141,9 @@ func (c *slidingCall) trim(s *step) {
 	}
 }
 
-// begin gives a limit that is new to the key the blocks of another: of the one that counts least of those with an equal
-// or longer window, or otherwise of the one that counts most. It reports whether there is a new limit.
+// begin gives a limit that is new to the key the blocks of another: of the one that counts least of
+// those with an equal or longer window, or otherwise of the one that counts most. It reports
+// whether there is a new limit.
 func (c *slidingCall) begin(s *step) (begun bool) {
 	for i, tag := range c.mine.tags {
 		if _, known := c.stored[tag]; known || !s.exists {
@@ -164,8 +166,9 @@ func (c *slidingCall) begin(s *step) (begun bool) {
 	return begun
 }
 
-// copyBlocks gives limit i what limit from counts, or only what is leased if from is negative. A block counts at its
-// end, or at the newest time if that is sooner, and what is leased where its lease ends.
+// copyBlocks gives limit i what limit from counts, or only what is leased if from is negative. A
+// block counts at its end, or at the newest time if that is sooner, and what is leased where its
+// lease ends.
 func (c *slidingCall) copyBlocks(s *step, i, from int) {
 	var held map[int64]int64
 	var period int64
@@ -184,8 +187,8 @@ func (c *slidingCall) copyBlocks(s *step, i, from int) {
 	}
 }
 
-// change adds k tokens at an instant to limit i, if the window still contains it. k may be negative; a block never
-// falls below 0.
+// change adds k tokens at an instant to limit i, if the window still contains it. k may be
+// negative; a block never falls below 0.
 func (c *slidingCall) change(i int, at, k int64) {
 	n := &c.counts[i]
 	b := blockOf(at, c.tags[i].period)
@@ -205,7 +208,8 @@ func (c *slidingCall) count(at, k int64) {
 	}
 }
 
-// giveBack takes k tokens off that were counted at an instant or later: off the oldest blocks that count any.
+// giveBack takes k tokens off that were counted at an instant or later: off the oldest blocks that
+// count any.
 func (c *slidingCall) giveBack(s *step, at, k int64) {
 	for i, tag := range c.tags {
 		n, b, left := &c.counts[i], blockOf(at, tag.period), k
@@ -231,7 +235,8 @@ func (c *slidingCall) refill(*step) {}
 
 func (c *slidingCall) takeBack(s *step, n int64) { c.count(s.own.End, -n) }
 
-// carry moves the tokens that are still held to the new end of the lease, and those that were spent to now.
+// carry moves the tokens that are still held to the new end of the lease, and those that were spent
+// to now.
 func (c *slidingCall) carry(s *step, out int64) {
 	c.count(s.own.End, -out)
 	c.count(min(s.now, s.own.End), max(0, out-s.Hold))
@@ -294,8 +299,8 @@ func (c *slidingCall) lend(s *step, n int64) {
 	c.count(at, n)
 }
 
-// retry returns the µs until enough blocks have left the window of the limit that takes longest. A replay does not
-// compute this.
+// retry returns the µs until enough blocks have left the window of the limit that takes longest. A
+// replay does not compute this.
 func (c *slidingCall) retry(s *step) (after, which int64) {
 	_, which = c.level(s)
 	if after = 1; s.replays {

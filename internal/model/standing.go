@@ -11,8 +11,8 @@ import (
 // tableStep is lua.TableStep in µs.
 const tableStep = int64(lua.TableStep / time.Microsecond)
 
-// Table is lua/standing.lua in Go: which process uses which fraction of the standing shares. The script says why
-// each rule is there. The zero value is no table.
+// Table is lua/standing.lua in Go: which process uses which fraction of the standing shares. The
+// script says why each rule is there. The zero value is no table.
 type Table struct {
 	exists     bool
 	born       int64                  // epoch
@@ -27,7 +27,8 @@ type tableRecord struct {
 	seq, out, end int64
 }
 
-// Run executes one poll. clock is the server's own time, by which the table expires. The error is an [Error].
+// Run executes one poll. clock is the server's own time, by which the table expires. The error is
+// an [Error].
 func (t *Table) Run(clock int64, p *lua.Poll) (lua.PollReply, error) {
 	if n := p.Broken(); n > 0 {
 		return lua.PollReply{}, argumentError(n)

@@ -9,23 +9,27 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// This file is the counter of lua/token_bucket.lua in Go, and what it has in common with that of token_buckets.lua. The
-// other steps are in lease.go, and the script states the reasons. Both must give the same doubles to the last bit, so both run the same operations in the same
-// order. Lua has only doubles. Here a number that can be fractional is a float64 and any other an int64. They agree
-// while whole numbers stay below 2⁵³.
+// This file is the counter of lua/token_bucket.lua in Go, and what it has in common with that of
+// token_buckets.lua. The other steps are in lease.go, and the script states the reasons. Both must
+// give the same doubles to the last bit, so both run the same operations in the same order. Lua has
+// only doubles. Here a number that can be fractional is a float64 and any other an int64. They
+// agree while whole numbers stay below 2⁵³.
 //
-// A Go compiler may fuse x*y + z into one rounding (on arm64 and s390x; never on amd64). No product below is an
-// addend: each is divided first. Keep it so, or write float64(x*y) + z, which prevents the fusion.
+// A Go compiler may fuse x*y + z into one rounding (on arm64 and s390x; never on amd64). No product
+// below is an addend: each is divided first. Keep it so, or write float64(x*y) + z, which prevents
+// the fusion.
 
 const (
-	// maxKeep, in ms, is how long a key without a rate is kept: 279 years, which a time.Duration can hold.
+	// maxKeep, in ms, is how long a key without a rate is kept: 279 years, which a time.Duration
+	// can hold.
 	maxKeep = 1 << 43
 
-	// overflowParts is the resolution of the overflow in parts of a token: what a double can hold between
-	// OverflowStart and OverflowEnd.
+	// overflowParts is the resolution of the overflow in parts of a token: what a double can hold
+	// between OverflowStart and OverflowEnd.
 	overflowParts = 1 << 12
 
-	// roundingError is in tokens. 0.9999999999 is a rounding error of the refill, not a missing token.
+	// roundingError is in tokens. 0.9999999999 is a rounding error of the refill, not a missing
+	// token.
 	roundingError = 1e-9
 
 	// lostTime is in µs. So much of a time until a retry is a rounding error, and not time.
@@ -46,7 +50,8 @@ type refilling struct {
 	overflow float64 // refill in tokens that was lost because all buckets were full, ever
 }
 
-// refillable is a bucket's level in a step, and the limits by which the time since the last write counts.
+// refillable is a bucket's level in a step, and the limits by which the time since the last write
+// counts.
 type refillable struct {
 	own    lua.Limit   // the call's
 	tokens float64     // may be negative (debt)
@@ -55,7 +60,8 @@ type refillable struct {
 	next   storedLimit // by which the rest of it counts and the step, and what that stores
 }
 
-// govern sets what governs from the last write on, by what has governed before, held, and the limit of the call.
+// govern sets what governs from the last write on, by what has governed before, held, and the limit
+// of the call.
 func (b *refillable) govern(s *step, held storedLimit) {
 	b.next, b.turn = held.with(s, b.own), s.now
 	if b.next.rate() < held.rate() { // nobody has used the larger one since its hold
@@ -69,8 +75,9 @@ func (b *refillable) refilled(s *step, from int64) float64 {
 	return b.stored.refilled(turn-from) + b.next.refilled(s.now-turn)
 }
 
-// storedLimit is the limit that governs: the largest cap and the largest rate in use. A token bucket refills by it until
-// a call changes it, and by a larger rate than that call's no longer than it governs.
+// storedLimit is the limit that governs: the largest cap and the largest rate in use. A token
+// bucket refills by it until a call changes it, and by a larger rate than that call's no longer
+// than it governs.
 type storedLimit struct {
 	lua.Limit
 	maxCap int64 // the largest cap ever
@@ -78,7 +85,8 @@ type storedLimit struct {
 	capUntil, rateUntil int64 // until when each governs, if that is on record
 }
 
-// unnoted returns t governing for one hold from its last use on, because nobody has had a smaller limit.
+// unnoted returns t governing for one hold from its last use on, because nobody has had a smaller
+// limit.
 func (t storedLimit) unnoted(lastUse int64) storedLimit {
 	t.capUntil, t.rateUntil = 0, 0
 	return t.usedAt(lastUse)
@@ -91,8 +99,8 @@ func (t storedLimit) usedAt(at int64) storedLimit {
 	return t
 }
 
-// with returns what governs after a call by l: the larger cap and the larger rate, each by itself, as long as they are
-// in use. It notes in the step what else that means.
+// with returns what governs after a call by l: the larger cap and the larger rate, each by itself,
+// as long as they are in use. It notes in the step what else that means.
 func (t storedLimit) with(s *step, l lua.Limit) storedLimit {
 	next, now, hold := t, s.now, lua.TermsHold.Microseconds()
 	used := now + hold
@@ -133,14 +141,15 @@ func (t storedLimit) refilled(elapsed int64) float64 {
 	return float64(elapsed) * float64(t.Tokens) / float64(t.Period)
 }
 
-// brings returns in how many µs so many tokens come. A rounding error of float64 does not make it longer, as far as
-// refilling.level forgives that error.
+// brings returns in how many µs so many tokens come. A rounding error of float64 does not make it
+// longer, as far as refilling.level forgives that error.
 func (t storedLimit) brings(tokens float64) float64 {
 	lost := min(roundingError/2*float64(t.Period)/float64(t.Tokens), lostTime)
 	return math.Ceil(tokens*float64(t.Period)/float64(t.Tokens) - lost)
 }
 
-// text joins numbers as Redis stores them, and appends the largest cap if it is larger than the current one.
+// text joins numbers as Redis stores them, and appends the largest cap if it is larger than the
+// current one.
 func (t storedLimit) text(numbers ...int64) string {
 	if t.maxCap > t.Cap {
 		numbers = append(numbers, t.maxCap)
@@ -157,9 +166,9 @@ func (b *refillable) look(s *step) {
 	b.tokens = min(b.tokens+b.refilled(s, s.last), float64(min(b.next.Cap, b.stored.Cap)-s.escrow))
 }
 
-// fill refills up to cap − escrow by the limits that governed. Into the room of ended leases goes only the
-// refill since the last of them ended. It returns the refill that was lost because the bucket was full. If a
-// lower cap governs now, charge reduces the level, and that is no loss.
+// fill refills up to cap − escrow by the limits that governed. Into the room of ended leases goes
+// only the refill since the last of them ended. It returns the refill that was lost because the
+// bucket was full. If a lower cap governs now, charge reduces the level, and that is no loss.
 func (b *refillable) fill(s *step) (lost float64) {
 	roomThen := float64(b.stored.Cap - s.escrowThen)
 	refilled := min(b.tokens, roomThen) + b.refilled(s, s.last)
@@ -175,8 +184,9 @@ func (b *refillable) fill(s *step) (lost float64) {
 	return refilled - b.tokens
 }
 
-// charge subtracts due tokens from the level, but not below its floor, and returns how many. The rest is forgiven. It
-// adds the refund if there is room, or fills the room at a reset. Each makes room for the other.
+// charge subtracts due tokens from the level, but not below its floor, and returns how many. The
+// rest is forgiven. It adds the refund if there is room, or fills the room at a reset. Each makes
+// room for the other.
 func (b *refillable) charge(s *step, due float64) (charged float64) {
 	room, lowest := float64(b.next.Cap-s.escrow), lowestLevel(b.next.Limit, s.MaxDebt)
 	b.tokens = max(min(b.tokens, room), lowest)
@@ -199,14 +209,15 @@ func lowestLevel(l lua.Limit, maxDebt int64) float64 {
 	return -float64(max(l.Cap, maxDebt)) - min(perSecond, float64(lua.MostTokens))
 }
 
-// fillsFromLowest returns in how many µs a bucket that is as low as it may go is full, if nobody uses it.
+// fillsFromLowest returns in how many µs a bucket that is as low as it may go is full, if nobody
+// uses it.
 func (b *refillable) fillsFromLowest(s *step) float64 {
 	l := b.next.Limit
 	return float64(l.Cap+max(l.Cap, s.MaxDebt)) * float64(l.Period) / float64(l.Tokens)
 }
 
-// wait returns the µs until the call's minimum may be available: by what governs, and by the call's own rate from when
-// nobody has used a larger one for its hold.
+// wait returns the µs until the call's minimum may be available: by what governs, and by the call's
+// own rate from when nobody has used a larger one for its hold.
 func (b *refillable) wait(s *step) float64 {
 	l, own := b.next, storedLimit{Limit: b.own}
 	us := l.brings(float64(s.min) - b.tokens)

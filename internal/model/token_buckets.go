@@ -83,7 +83,8 @@ func (k *tokenBuckets) store(s *step) (keep int64) {
 	return keepFor(max(k.until, s.now) - s.server - s.behind)
 }
 
-// newStored returns the limits to store: the call's own, and then those of periods that the call does not have.
+// newStored returns the limits to store: the call's own, and then those of periods that the call
+// does not have.
 func (k *tokenBuckets) newStored(s *step) (all []storedLimit) {
 	for _, b := range s.buckets {
 		all = append(all, b.next)

@@ -1,4 +1,5 @@
-// Package ratetext reads and writes rates and periods, such as 100/min, 1000/s and 5/30d. Limits and scenarios share it.
+// Package ratetext reads and writes rates and periods, such as 100/min, 1000/s and 5/30d. Limits
+// and scenarios share it.
 package ratetext
 
 import (
@@ -9,7 +10,8 @@ import (
 
 const day = 24 * time.Hour
 
-// periods are the words for a period. Of several words for one period the first is the one that is written.
+// periods are the words for a period. Of several words for one period the first is the one that is
+// written.
 var periods = []struct {
 	word   string
 	period time.Duration
@@ -30,8 +32,8 @@ var periods = []struct {
 	{"w", 7 * day},
 }
 
-// Parse reads a rate: a whole number, a slash and a period. It reports false if it cannot read all of it. It then
-// returns 0 for a part that it cannot read. It does not check ranges.
+// Parse reads a rate: a whole number, a slash and a period. It reports false if it cannot read all
+// of it. It then returns 0 for a part that it cannot read. It does not check ranges.
 func Parse(text string) (tokens int64, period time.Duration, ok bool) {
 	amount, per, _ := strings.Cut(text, "/")
 	tokens, isWhole := ParseWhole(amount)
@@ -44,8 +46,9 @@ func Format(tokens int64, period time.Duration) string {
 	return strconv.FormatInt(tokens, 10) + "/" + FormatPeriod(period)
 }
 
-// ParsePeriod reads a unit, such as min, a whole number of a unit, such as 15min, 30d or 2weeks, or what
-// [time.ParseDuration] reads. It reports false if the text is neither, or if the period is not positive.
+// ParsePeriod reads a unit, such as min, a whole number of a unit, such as 15min, 30d or 2weeks, or
+// what [time.ParseDuration] reads. It reports false if the text is neither, or if the period is not
+// positive.
 func ParsePeriod(text string) (time.Duration, bool) {
 	number := text[:len(text)-len(strings.TrimLeft(text, "0123456789_"))]
 	unit := text[len(number):]
@@ -81,8 +84,8 @@ func FormatPeriod(d time.Duration) string {
 	return FormatDuration(d)
 }
 
-// FormatDuration writes d as [time.Duration.String] does, but with us for microseconds and without parts that are zero:
-// 300us, 1.5s, 1m, 1h30m.
+// FormatDuration writes d as [time.Duration.String] does, but with us for microseconds and without
+// parts that are zero: 300us, 1.5s, 1m, 1h30m.
 func FormatDuration(d time.Duration) string {
 	s := strings.Replace(d.String(), "µ", "u", 1)
 	if strings.HasSuffix(s, "m0s") {
@@ -110,8 +113,8 @@ func ParseWhole(text string) (int64, bool) {
 	return n, true
 }
 
-// WithoutSeparators removes the underscores of a number. It reports false if one does not stand between two digits, or
-// if the text is too long for a number.
+// WithoutSeparators removes the underscores of a number. It reports false if one does not stand
+// between two digits, or if the text is too long for a number.
 func WithoutSeparators(text string) (string, bool) {
 	if len(text) > maxDigits {
 		return "", false

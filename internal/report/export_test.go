@@ -8,7 +8,8 @@ const (
 	Kinds    = kinds
 )
 
-// Made reports whether the counts of requests take memory: only those of requests of more than one token do.
+// Made reports whether the counts of requests take memory: only those of requests of more than one
+// token do.
 func (r *Requests) Made() bool { return r.counts.Load() != nil }
 
 // InVain are decisions that waited in vain.

@@ -8,11 +8,12 @@ import (
 	"sync/atomic"
 )
 
-// hookRoom bounds the events that wait for the hooks: some milliseconds of a busy process, about 100 kB.
+// hookRoom bounds the events that wait for the hooks: some milliseconds of a busy process, about
+// 100 kB.
 const hookRoom = 1024
 
-// Hooks calls hooks, which are functions of the user, one after the other on a goroutine of its own. They may be slow,
-// and they may panic. All methods may be called concurrently.
+// Hooks calls hooks, which are functions of the user, one after the other on a goroutine of its
+// own. They may be slow, and they may panic. All methods may be called concurrently.
 type Hooks struct {
 	events  chan func() // capacity hookRoom
 	dropped atomic.Int64
@@ -37,8 +38,8 @@ func (h *Hooks) Dropped() int64 { return h.dropped.Load() }
 // Panics returns how many events' hooks panicked.
 func (h *Hooks) Panics() int64 { return h.panics.Load() }
 
-// Run calls the hooks until ctx ends, and then for the events that are queued by then. It says of each panic what
-// PanicOf does.
+// Run calls the hooks until ctx ends, and then for the events that are queued by then. It says of
+// each panic what PanicOf does.
 func (h *Hooks) Run(ctx context.Context, panicked func(what string)) {
 	call := func(event func()) {
 		defer func() {
@@ -62,9 +63,9 @@ func (h *Hooks) Run(ctx context.Context, panicked func(what string)) {
 	}
 }
 
-// PanicOf says what a function of the user panicked with, and where: "string in main.planOf, line 17". The value may
-// contain a key, so only its type is said, and the text of a runtime error, which has only numbers and types. It must be
-// called by the deferred function that recovered v.
+// PanicOf says what a function of the user panicked with, and where: "string in main.planOf, line
+// 17". The value may contain a key, so only its type is said, and the text of a runtime error,
+// which has only numbers and types. It must be called by the deferred function that recovered v.
 func PanicOf(v any) string {
 	what := fmt.Sprintf("%T", v)
 	if err, ok := v.(runtime.Error); ok {

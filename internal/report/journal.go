@@ -9,21 +9,23 @@ import (
 )
 
 const (
-	// journalRoom bounds the lines that wait for a slow Logger, and the tallies. What is beyond is dropped; Stats has the
-	// figures.
+	// journalRoom bounds the lines that wait for a slow Logger, and the tallies. What is beyond is
+	// dropped; Stats has the figures.
 	journalRoom = 256
 
-	// tallyTime is how long frequent events are counted before they make their first line. While there are more, they
-	// make one each tallyPeriod.
+	// tallyTime is how long frequent events are counted before they make their first line. While
+	// there are more, they make one each tallyPeriod.
 	tallyTime   = time.Second
 	tallyPeriod = time.Minute
 
-	// maxLogged bounds the things that are logged once each. If there are more, the first ones show the cause.
+	// maxLogged bounds the things that are logged once each. If there are more, the first ones show
+	// the cause.
 	maxLogged = 128
 )
 
-// Journal writes lines to a Logger. It has a goroutine of its own, so that a slow Logger delays neither a decision nor a
-// hook, and a blocked hook delays no line. A nil Journal writes nothing. All methods may be called concurrently.
+// Journal writes lines to a Logger. It has a goroutine of its own, so that a slow Logger delays
+// neither a decision nor a hook, and a blocked hook delays no line. A nil Journal writes nothing.
+// All methods may be called concurrently.
 type Journal struct {
 	logger *slog.Logger
 	wake   chan struct{} // capacity 1: there is something to do, or to do earlier
@@ -67,8 +69,9 @@ func (j *Journal) LineOf(level slog.Level, text string, args func() []any) {
 	j.after(0, true, func() { j.write(level, text, args()) })
 }
 
-// Tally writes a line after a second, with the sum of n over all calls under the same name until then. If there are more,
-// it writes one a minute. The arguments are those of the first call since the last line.
+// Tally writes a line after a second, with the sum of n over all calls under the same name until
+// then. If there are more, it writes one a minute. The arguments are those of the first call since
+// the last line.
 func (j *Journal) Tally(name string, n int64, level slog.Level, text string, args ...any) {
 	j.TallyOf(name, n, level, text, func() []any { return args })
 }
@@ -83,9 +86,10 @@ func (j *Journal) TallyOf(name string, n int64, level slog.Level, text string, a
 	})
 }
 
-// count calls tell on the Journal's goroutine first after a while, and then once a minute, with the sum of n over all
-// calls under the same name since the last time. That ends when tell has written nothing, as it reports, or when there
-// was no call for a minute: it is called with 0 then. It is that of the first call since the last time.
+// count calls tell on the Journal's goroutine first after a while, and then once a minute, with the
+// sum of n over all calls under the same name since the last time. That ends when tell has written
+// nothing, as it reports, or when there was no call for a minute: it is called with 0 then. It is
+// that of the first call since the last time.
 func (j *Journal) count(name string, first time.Duration, n int64, tell func(count int64) bool) {
 	if j == nil {
 		return
@@ -134,7 +138,8 @@ func (j *Journal) tellOf(name string, ended bool) {
 	told = tell(count)
 }
 
-// FirstTime reports whether something has not been logged yet, and records it. It reports false once there is too much.
+// FirstTime reports whether something has not been logged yet, and records it. It reports false
+// once there is too much.
 func (j *Journal) FirstTime(name string) bool {
 	if j == nil {
 		return false
@@ -148,8 +153,8 @@ func (j *Journal) FirstTime(name string) bool {
 	return true
 }
 
-// after calls do on the Journal's goroutine after d. If the Journal ends before, do is called then if last is true, and
-// otherwise never.
+// after calls do on the Journal's goroutine after d. If the Journal ends before, do is called then
+// if last is true, and otherwise never.
 func (j *Journal) after(d time.Duration, last bool, do func()) {
 	if j == nil {
 		return
@@ -165,7 +170,8 @@ func (j *Journal) after(d time.Duration, last bool, do func()) {
 	}
 }
 
-// addEntry calls do on the Journal's goroutine after d, or when the Journal has ended. The lock is held.
+// addEntry calls do on the Journal's goroutine after d, or when the Journal has ended. The lock is
+// held.
 func (j *Journal) addEntry(d time.Duration, do func(ended bool)) {
 	j.entries = append(j.entries, entry{time.Now().Add(d), do})
 	select {
@@ -211,8 +217,8 @@ func (j *Journal) write(level slog.Level, text string, args []any) {
 	j.logger.Log(context.Background(), level, text, args...)
 }
 
-// take removes and returns the entries that are due, or all, in the order of their arrival. It also returns the
-// time until the earliest of the rest.
+// take removes and returns the entries that are due, or all, in the order of their arrival. It also
+// returns the time until the earliest of the rest.
 func (j *Journal) take(all bool) (due []entry, pause time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

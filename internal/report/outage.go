@@ -9,9 +9,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/failover"
 )
 
-// Outages says when the log needs a line about why a node does not answer, and that it answers again. The first outage
-// gets its lines at once. Those that begin within a minute of the last one are counted, and make one line a minute. All
-// methods may be called concurrently.
+// Outages says when the log needs a line about why a node does not answer, and that it answers
+// again. The first outage gets its lines at once. Those that begin within a minute of the last one
+// are counted, and make one line a minute. All methods may be called concurrently.
 type Outages struct {
 	journal *Journal
 	node    string
@@ -36,10 +36,11 @@ const (
 // NewOutages returns the outages of a node.
 func NewOutages(j *Journal, node string) *Outages { return &Outages{journal: j, node: node} }
 
-// Failed counts a failure that opened the breaker, if begins is true, or kept it open. It reports whether the log needs a
-// line about it: at the beginning of an outage, and when two failures in a row are of another class than the last line. A
-// Redis that died may come back with another password, so the last line is the cause, and a single probe that was lost
-// does not hide it. Where outages follow each other about are the arguments of their line.
+// Failed counts a failure that opened the breaker, if begins is true, or kept it open. It reports
+// whether the log needs a line about it: at the beginning of an outage, and when two failures in a
+// row are of another class than the last line. A Redis that died may come back with another
+// password, so the last line is the cause, and a single probe that was lost does not hide it. Where
+// outages follow each other about are the arguments of their line.
 func (o *Outages) Failed(class failover.Class, begins bool, about func() []any) (line bool) {
 	o.mu.Lock()
 	now := time.Now()
@@ -58,8 +59,8 @@ func (o *Outages) Failed(class failover.Class, begins bool, about func() []any) 
 	return line
 }
 
-// Ended counts the end of an outage. It reports whether the log needs a line about it, because the last one says that the
-// node does not answer.
+// Ended counts the end of an outage. It reports whether the log needs a line about it, because the
+// last one says that the node does not answer.
 func (o *Outages) Ended() (line bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -74,8 +75,8 @@ func (o *Outages) Ended() (line bool) {
 	return true
 }
 
-// tell writes the line of outages that follow each other, and one when none has followed for a minute. The last line of a
-// node says whether it answers.
+// tell writes the line of outages that follow each other, and one when none has followed for a
+// minute. The last line of a node says whether it answers.
 func (o *Outages) tell(count int64, about func() []any) bool {
 	if count == 0 {
 		if o.settled() {
@@ -89,7 +90,8 @@ func (o *Outages) tell(count int64, about func() []any) bool {
 	return true
 }
 
-// sum returns for how long the counted outages lasted since the last line, and whether the node answers now.
+// sum returns for how long the counted outages lasted since the last line, and whether the node
+// answers now.
 func (o *Outages) sum() (gone time.Duration, answers bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -116,12 +118,12 @@ func (o *Outages) settled() bool {
 	return true
 }
 
-// debtTime is the time after an outage for which reported debts are added up into one line. Keys in use are asked for
-// within their lease period.
+// debtTime is the time after an outage for which reported debts are added up into one line. Keys in
+// use are asked for within their lease period.
 const debtTime = 5 * time.Second
 
-// Debts counts what calls reported to a node of what was admitted without it, and has the journal say after an outage
-// how much that was. All methods may be called concurrently.
+// Debts counts what calls reported to a node of what was admitted without it, and has the journal
+// say after an outage how much that was. All methods may be called concurrently.
 type Debts struct {
 	journal *Journal
 	node    string
@@ -143,8 +145,8 @@ func (d *Debts) Count(tokens int64) {
 // Tokens returns how many tokens were reported.
 func (d *Debts) Tokens() int64 { return d.tokens.Load() }
 
-// PlanLine plans a line about what is reported from now on. It is called when an outage ends. Outages that follow each
-// other share it.
+// PlanLine plans a line about what is reported from now on. It is called when an outage ends.
+// Outages that follow each other share it.
 func (d *Debts) PlanLine() {
 	calls, tokens := d.calls.Load(), d.tokens.Load()
 	d.journal.count("debts "+d.node, debtTime, 1, func(outages int64) bool {

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// minSlow is the least number of overruns within a second that makes a line. Fewer are a hiccup.
+	// minSlow is the least number of overruns within a second that makes a line. Fewer are a
+	// hiccup.
 	minSlow = 3
 
 	// slowTime is how long there must be no overrun until the node counts as fast again.
@@ -60,7 +61,8 @@ func (w *inVain) byProcess(longest time.Duration) bool {
 	return 2*w.late > w.all || w.all > 0 && longest <= w.shortest
 }
 
-// NewOverruns returns the overruns of a node. A line says that, instead of the node, what decide returns decides.
+// NewOverruns returns the overruns of a node. A line says that, instead of the node, what decide
+// returns decides.
 func NewOverruns(j *Journal, n *dispatch.Node, budget time.Duration, decide func() string) *Overruns {
 	return &Overruns{journal: j, node: n, budget: budget, decide: decide}
 }
@@ -93,8 +95,9 @@ func (o *Overruns) takeInVain() inVain {
 	return w
 }
 
-// NoteFar says that a node is slow before any decision has met that. It is called when the node has answered a report of
-// presence. After an outage the typical answer is one of before it, so that one must have been late too.
+// NoteFar says that a node is slow before any decision has met that. It is called when the node has
+// answered a report of presence. After an outage the typical answer is one of before it, so that
+// one must have been late too.
 func (o *Overruns) NoteFar() {
 	if o.isFar() && o.node.LastTrip() > o.budget && !o.watched.Swap(true) {
 		o.reportSlow(o.count.Load(), o.node.Outages.Load())

@@ -13,12 +13,13 @@ const (
 	// topKeys is the number of refused keys that a Top finds: a screen full.
 	topKeys = 20
 
-	// evictedKeys is the number of evicted keys whose refusals are remembered: 64 × 250 bytes at most.
+	// evictedKeys is the number of evicted keys whose refusals are remembered: 64 × 250 bytes at
+	// most.
 	evictedKeys = 64
 )
 
-// RefusedKey says how many tokens of a key were refused, and why. Its fields are those of the RefusedKey of package
-// tiered, which describes them.
+// RefusedKey says how many tokens of a key were refused, and why. Its fields are those of the
+// RefusedKey of package tiered, which describes them.
 type RefusedKey struct {
 	Key string
 
@@ -42,15 +43,17 @@ func (k *RefusedKey) add(o RefusedKey) {
 	k.Blocked += o.Blocked
 }
 
-// compare orders the most refused first. Equal keys are ordered by their bytes, so that the order is unique.
+// compare orders the most refused first. Equal keys are ordered by their bytes, so that the order
+// is unique.
 func (k *RefusedKey) compare(o *RefusedKey) int {
 	return cmp.Or(cmp.Compare(o.Tokens(), k.Tokens()), strings.Compare(k.Key, o.Key))
 }
 
-// Evicted remembers which evicted keys were refused most, in bounded memory: Space-Saving (Metwally, Agrawal and
-// El Abbadi 2005). A key without a place takes that of the least refused, whose count may then be the new key's. So
-// every key with more than a 64th of all tokens refused to such keys is in it. It is used at evictions, not at
-// decisions. All methods may be called concurrently.
+// Evicted remembers which evicted keys were refused most, in bounded memory: Space-Saving
+// (Metwally, Agrawal and El Abbadi 2005). A key without a place takes that of the least refused,
+// whose count may then be the new key's. So every key with more than a 64th of all tokens refused
+// to such keys is in it. It is used at evictions, not at decisions. All methods may be called
+// concurrently.
 type Evicted struct {
 	mu   sync.Mutex
 	keys map[string]RefusedKey // at most evictedKeys; what a key was refused is from its Tokens to that and Forgotten
@@ -90,15 +93,16 @@ func (e *Evicted) Top() Top {
 	return Top{evicted: maps.Clone(e.keys)}
 }
 
-// Top finds the most refused of all keys that it sees, each once. Buckets count what they refuse anyway, so it costs
-// decisions nothing. It has no lock.
+// Top finds the most refused of all keys that it sees, each once. Buckets count what they refuse
+// anyway, so it costs decisions nothing. It has no lock.
 type Top struct {
 	evicted map[string]RefusedKey // a key is removed when it is seen
 	found   []RefusedKey          // at most 10 × topKeys
 }
 
-// Add adds what a key of this process was refused since it came, and returns the key with all of its refusals, so that
-// the caller completes it. That must be done before the next call. It returns nil if nothing of the key was refused.
+// Add adds what a key of this process was refused since it came, and returns the key with all of
+// its refusals, so that the caller completes it. That must be done before the next call. It returns
+// nil if nothing of the key was refused.
 func (t *Top) Add(k RefusedKey) *RefusedKey {
 	if old, ok := t.evicted[k.Key]; ok {
 		k.add(old)

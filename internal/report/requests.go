@@ -30,8 +30,9 @@ const (
 	kinds
 )
 
-// Requests makes requests of the tokens that are counted anyway. A request of one token counts nothing, so it costs
-// nothing. Any other request counts by how many tokens it cost more than one. All methods may be called concurrently.
+// Requests makes requests of the tokens that are counted anyway. A request of one token counts
+// nothing, so it costs nothing. Any other request counts by how many tokens it cost more than one.
+// All methods may be called concurrently.
 type Requests struct {
 	counts atomic.Pointer[requestCounts] // nil until it is needed: of thousands of policies, most are rarely asked
 }
@@ -54,8 +55,8 @@ func (r *Requests) made() *requestCounts {
 	return r.counts.Load()
 }
 
-// Add counts a request of n tokens for key, or with times = -1 takes it back. It must be called where its tokens are
-// counted, and may be left out if tokens are counted for k and n is 1.
+// Add counts a request of n tokens for key, or with times = -1 takes it back. It must be called
+// where its tokens are counted, and may be left out if tokens are counted for k and n is 1.
 func (r *Requests) Add(key string, k Kind, n, times int64) {
 	surplus := n - 1
 	if k > Blocked {
@@ -71,7 +72,8 @@ func (r *Requests) Add(key string, k Kind, n, times int64) {
 	c.stripes[stripe].surplus[k].Add(times * surplus)
 }
 
-// Of returns how many requests of a kind there were. tokens are those counted for it, 0 if none are.
+// Of returns how many requests of a kind there were. tokens are those counted for it, 0 if none
+// are.
 func (r *Requests) Of(k Kind, tokens int64) int64 {
 	if c := r.counts.Load(); c != nil {
 		for i := range c.stripes {
@@ -84,7 +86,8 @@ func (r *Requests) Of(k Kind, tokens int64) int64 {
 // Waited counts how long a request waited for Redis.
 func (r *Requests) Waited(d time.Duration) { r.made().waits.Observe(d) }
 
-// Waits returns how long requests waited for Redis, by the buckets of a histogram. They are nil if none did.
+// Waits returns how long requests waited for Redis, by the buckets of a histogram. They are nil if
+// none did.
 func (r *Requests) Waits() (sum time.Duration, buckets []int64) {
 	if c := r.counts.Load(); c != nil {
 		return c.waits.Read()

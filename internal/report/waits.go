@@ -27,8 +27,8 @@ func (w *Waits) Begin() {
 	w.figures.Waiting++
 }
 
-// End counts the end of a wait of length t, and returns how many callers still wait. began says that Begin counted it: a
-// caller may also give up at once.
+// End counts the end of a wait of length t, and returns how many callers still wait. began says
+// that Begin counted it: a caller may also give up at once.
 func (w *Waits) End(t time.Duration, began, served bool) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -7,17 +7,19 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// drift is by how much the rates of the clocks of process and Redis may differ, in units of lua.Pool: 1 %. Virtual time
-// runs that much slower, and a right ends that much earlier.
+// drift is by how much the rates of the clocks of process and Redis may differ, in units of
+// lua.Pool: 1 %. Virtual time runs that much slower, and a right ends that much earlier.
 const drift = (lua.Pool + 99) / 100
 
-// mostChanges bounds how many changes of the fraction are kept apart. A change that is older than a limit's refill has
-// no effect, and of the others the two oldest are folded into one that is stricter than both.
+// mostChanges bounds how many changes of the fraction are kept apart. A change that is older than a
+// limit's refill has no effect, and of the others the two oldest are folded into one that is
+// stricter than both.
 const mostChanges = 8
 
-// stretch is a time in which this process has one fraction. Virtual time runs at its speed, and stops at its end: it
-// measures the refill of the share of every key at once, as the virtual time of weighted fair queueing does (Parekh and
-// Gallager 1993). A stretch never changes. Another fraction is another stretch.
+// stretch is a time in which this process has one fraction. Virtual time runs at its speed, and
+// stops at its end: it measures the refill of the share of every key at once, as the virtual time
+// of weighted fair queueing does (Parekh and Gallager 1993). A stretch never changes. Another
+// fraction is another stretch.
 type stretch struct {
 	start, virtual time.Duration // the virtual time at the start
 	end            time.Duration // of the right to the fraction
@@ -25,8 +27,9 @@ type stretch struct {
 	changes        []change      // that count, oldest first; from one to the next, least rises
 }
 
-// change is a change of the fraction. Of each share no more was left than the smaller of the fractions holds, so a share
-// that grows gets only what is refilled, and one that shrinks is clipped.
+// change is a change of the fraction. Of each share no more was left than the smaller of the
+// fractions holds, so a share that grows gets only what is refilled, and one that shrinks is
+// clipped.
 type change struct {
 	virtual time.Duration // when it was
 	least   int64         // the smaller of the fractions before and after it
@@ -61,8 +64,8 @@ func (s *stretch) next(now time.Duration, fraction int64, end time.Duration) *st
 	return n
 }
 
-// empty returns the virtual time at which a full share of l would have been empty, at the virtual time v: a key whose
-// place says an earlier time has a full share.
+// empty returns the virtual time at which a full share of l would have been empty, at the virtual
+// time v: a key whose place says an earlier time has a full share.
 func (s *stretch) empty(v time.Duration, l *Limit) time.Duration {
 	e := max(l.since, v-scale(l.fill, s.fraction))
 	for i := range s.changes {

@@ -10,14 +10,17 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// part is which part of a limit the standing shares have: one in part of its burst and of its rate. With an eighth, a
-// key that always meets the same process has at least 7/8 of its limit. A key below r/8N costs no call in N processes.
+// part is which part of a limit the standing shares have: one in part of its burst and of its rate.
+// With an eighth, a key that always meets the same process has at least 7/8 of its limit. A key
+// below r/8N costs no call in N processes.
 const part = 8
 
-// MinBurst is the smallest burst that is split. The standing shares of a smaller one would hold a single token.
+// MinBurst is the smallest burst that is split. The standing shares of a smaller one would hold a
+// single token.
 const MinBurst = 2 * part
 
-// longestFill bounds the time in which a limit refills, so that sums of two such times do not overflow.
+// longestFill bounds the time in which a limit refills, so that sums of two such times do not
+// overflow.
 const longestFill = 1 << 61
 
 // Rate is a burst, and tokens that are refilled per period.
@@ -37,12 +40,12 @@ type Limit struct {
 	place, others uint64 // which of its key's places is this limit's, and the bits that tell the key's places apart
 }
 
-// Limits are what the standing shares have of the limits of a key: one or several. A request takes its tokens from the
-// share of each, or from none.
+// Limits are what the standing shares have of the limits of a key: one or several. A request takes
+// its tokens from the share of each, or from none.
 type Limits []Limit
 
-// Split splits the only limit of a key. It returns the part of the standing shares and the part of Redis, or an error
-// that says why the limit cannot be split.
+// Split splits the only limit of a key. It returns the part of the standing shares and the part of
+// Redis, or an error that says why the limit cannot be split.
 func Split(r Rate) (Limit, Rate, error) {
 	l, rest, err := splitBurst(r)
 	if err != nil {
@@ -59,8 +62,9 @@ func Split(r Rate) (Limit, Rate, error) {
 	return l.refilled(rest, uint64(r.Per), part, uint64(r.Tokens))
 }
 
-// SplitInPeriod splits one of several limits of a key. Redis tells these apart by their periods, so its part keeps the
-// period. Both parts are whole tokens per period, and the shares have at most an eighth.
+// SplitInPeriod splits one of several limits of a key. Redis tells these apart by their periods, so
+// its part keeps the period. Both parts are whole tokens per period, and the shares have at most an
+// eighth.
 func SplitInPeriod(r Rate) (Limit, Rate, error) {
 	l, rest, err := splitBurst(r)
 	if err != nil {
@@ -74,8 +78,8 @@ func SplitInPeriod(r Rate) (Limit, Rate, error) {
 	return l.refilled(rest, uint64(r.Per), 1, uint64(r.Tokens/part))
 }
 
-// Owing returns the limits of shares that may go below zero by their part of a debt, which is that of a whole key. Redis
-// has the rest of it.
+// Owing returns the limits of shares that may go below zero by their part of a debt, which is that
+// of a whole key. Redis has the rest of it.
 func (l Limit) Owing(debt int64) Limit {
 	l.debt = debt / part
 	return l
@@ -107,14 +111,16 @@ func (l Limit) refilled(rest Rate, per, times, tokens uint64) (Limit, Rate, erro
 	return l, rest, nil
 }
 
-// Are reports whether l are the same parts of the same limits. Then what a key used of l counts for them too.
+// Are reports whether l are the same parts of the same limits. Then what a key used of l counts for
+// them too.
 func (l Limits) Are(parts []Limit) bool {
 	return slices.EqualFunc(l, parts, func(x, y Limit) bool {
 		return x.size == y.size && x.debt == y.debt && x.token == y.token && x.fill == y.fill
 	})
 }
 
-// Size returns the tokens of all shares of a key together: of several limits, those of the smallest.
+// Size returns the tokens of all shares of a key together: of several limits, those of the
+// smallest.
 func (l Limits) Size() int64 {
 	size := l[0].size
 	for i := range l {

@@ -8,8 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// TTL is the length of a right to a fraction. Each poll renews it. So the shares outlive an outage of Redis by up to a
-// minute, and what a killed process held is lent to others after a little more.
+// TTL is the length of a right to a fraction. Each poll renews it. So the shares outlive an outage
+// of Redis by up to a minute, and what a killed process held is lent to others after a little more.
 const TTL = time.Minute
 
 // member is what this process knows of its own record in the table.
@@ -25,16 +25,16 @@ type member struct {
 	quarantine bool
 }
 
-// Open makes 1<<log2 places, unless there are some. There must be one for each limit of a key. Before it nothing is
-// taken.
+// Open makes 1<<log2 places, unless there are some. There must be one for each limit of a key.
+// Before it nothing is taken.
 func (s *Shares) Open(log2 int) {
 	if s.places.Load() == nil {
 		s.places.CompareAndSwap(nil, &places{64 - log2, make([]atomic.Int64, 1<<log2)})
 	}
 }
 
-// Begin returns the limits of a key, of which every share is empty at first, from now on. Limits that take the place of
-// others must not begin with what the others did not use.
+// Begin returns the limits of a key, of which every share is empty at first, from now on. Limits
+// that take the place of others must not begin with what the others did not use.
 func (s *Shares) Begin(now time.Duration, limits ...Limit) Limits {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,8 +51,8 @@ func (s *Shares) set(now time.Duration, fraction int64, end time.Duration) {
 	s.current.Store(s.stretch().next(now, fraction, end))
 }
 
-// Poll returns the next poll of the table, or reports false if there is nothing to ask. newID draws the id of a new
-// member. The poll before is given up: its reply is not accepted any more.
+// Poll returns the next poll of the table, or reports false if there is nothing to ask. newID draws
+// the id of a new member. The poll before is given up: its reply is not accepted any more.
 func (s *Shares) Poll(now time.Duration, newID func() string) (p lua.Poll, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +116,8 @@ func (s *Shares) Close(now time.Duration) {
 	s.set(now, 0, s.stretch().end)
 }
 
-// Clear empties all shares, and leaves the right as it is: until now other processes may have used the whole limits.
+// Clear empties all shares, and leaves the right as it is: until now other processes may have used
+// the whole limits.
 func (s *Shares) Clear(now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

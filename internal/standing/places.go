@@ -9,15 +9,17 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// PlaceBits is the logarithm of the number of places of a process, 8 bytes each: 8 MB, however many keys there are.
+// PlaceBits is the logarithm of the number of places of a process, 8 bytes each: 8 MB, however many
+// keys there are.
 const PlaceBits = 20
 
-// Shares are the standing shares of this process, of all keys of all limits. The zero value has no right to anything.
-// All methods may be called concurrently.
+// Shares are the standing shares of this process, of all keys of all limits. The zero value has no
+// right to anything. All methods may be called concurrently.
 //
-// A key's share of a limit is one number in a place that its hash chooses: the virtual time at which the share was
-// empty, as in the virtual scheduling of GCRA (ITU-T I.371). The places of a key with several limits are neighbors.
-// Keys that meet in a place share one share. That is stricter than their limits, and costs a call now and then.
+// A key's share of a limit is one number in a place that its hash chooses: the virtual time at
+// which the share was empty, as in the virtual scheduling of GCRA (ITU-T I.371). The places of a
+// key with several limits are neighbors. Keys that meet in a place share one share. That is
+// stricter than their limits, and costs a call now and then.
 type Shares struct {
 	places  atomic.Pointer[places]
 	current atomic.Pointer[stretch]
@@ -52,15 +54,16 @@ type places struct {
 	z     []atomic.Int64
 }
 
-// place returns the place of a key's share of a limit. Keys with as many limits meet in all their places or in none, so
-// each limit meets its like.
+// place returns the place of a key's share of a limit. Keys with as many limits meet in all their
+// places or in none, so each limit meets its like.
 func (s *Shares) place(hash uint64, l *Limit) *atomic.Int64 {
 	p := s.places.Load()
 	return &p.z[hash>>p.shift&^l.others|l.place]
 }
 
-// Take takes n ≥ 1 tokens from the share of a key, all or nothing, and returns how many are left. hash is of the key and
-// its policy. If u is not nil, Take stores in it how the tokens can be put back. It never blocks and does not allocate.
+// Take takes n ≥ 1 tokens from the share of a key, all or nothing, and returns how many are left.
+// hash is of the key and its policy. If u is not nil, Take stores in it how the tokens can be put
+// back. It never blocks and does not allocate.
 func (s *Shares) Take(now time.Duration, hash uint64, limits Limits, n int64, u *Use) (left int64, ok bool) {
 	c := s.stretch()
 	if now >= c.end || c.fraction == 0 {
@@ -90,7 +93,8 @@ func (s *Shares) Take(now time.Duration, hash uint64, limits Limits, n int64, u 
 	return left, true
 }
 
-// take takes n tokens from the share of one limit at the virtual time v, and returns what its place says then.
+// take takes n tokens from the share of one limit at the virtual time v, and returns what its place
+// says then.
 func (s *Shares) take(c *stretch, v time.Duration, hash uint64, l *Limit, n int64) (after time.Duration, ok bool) {
 	if n > l.size {
 		return 0, false
@@ -108,15 +112,16 @@ func (s *Shares) take(c *stretch, v time.Duration, hash uint64, l *Limit, n int6
 	}
 }
 
-// Return puts n tokens of a use back, as if they had not been taken. It reports false, and puts nothing back, if a
-// place was used since. With several limits it burns the tokens of a place that is used at this very moment. A share
-// that has begun anew since then gets nothing. A use may be returned once.
+// Return puts n tokens of a use back, as if they had not been taken. It reports false, and puts
+// nothing back, if a place was used since. With several limits it burns the tokens of a place that
+// is used at this very moment. A share that has begun anew since then gets nothing. A use may be
+// returned once.
 func (s *Shares) Return(hash uint64, u Use, n int64) (ok bool) {
 	if n > u.tokens {
 		return false
 	}
-	// From a take until its return, no place falls below what it said then: the return of another use takes back only
-	// what that one added. So if the sum is the same, no place was used.
+	// From a take until its return, no place falls below what it said then: the return of another
+	// use takes back only what that one added. So if the sum is the same, no place was used.
 	var z [lua.MostLimits]int64
 	for i := range u.limits {
 		z[i] = s.place(hash, &u.limits[i]).Load()
@@ -134,9 +139,10 @@ func (s *Shares) Return(hash uint64, u Use, n int64) (ok bool) {
 	return ok
 }
 
-// Charge takes up to n tokens from the share of a key, whether it has them or not, and returns how many it took. The
-// share goes below zero by this process' part of the debt at most; see [Limit.Owing]. Then it admits nothing until it
-// has refilled. A debt is forgotten if the process dies.
+// Charge takes up to n tokens from the share of a key, whether it has them or not, and returns how
+// many it took. The share goes below zero by this process' part of the debt at most; see
+// [Limit.Owing]. Then it admits nothing until it has refilled. A debt is forgotten if the process
+// dies.
 func (s *Shares) Charge(now time.Duration, hash uint64, limits Limits, n int64) (taken int64) {
 	c := s.stretch()
 	if now >= c.end || c.fraction == 0 {
@@ -164,8 +170,8 @@ func (s *Shares) bears(c *stretch, v time.Duration, hash uint64, l *Limit) int64
 	return int64(max(room, 0) / l.token)
 }
 
-// Bearable returns the most that one request may cost a share, if the share is full and may go below zero as far as its
-// debt allows: of several limits, the least.
+// Bearable returns the most that one request may cost a share, if the share is full and may go
+// below zero as far as its debt allows: of several limits, the least.
 func (s *Shares) Bearable(limits Limits) int64 {
 	f, most := s.stretch().fraction, int64(math.MaxInt64)
 	for i := range limits {
@@ -174,8 +180,8 @@ func (s *Shares) Bearable(limits Limits) int64 {
 	return most
 }
 
-// Refund gives up to n tokens to the share of a key, which gets no fuller than full, and returns how many fit: of
-// several limits, the most.
+// Refund gives up to n tokens to the share of a key, which gets no fuller than full, and returns
+// how many fit: of several limits, the most.
 func (s *Shares) Refund(now time.Duration, hash uint64, limits Limits, n int64) (given int64) {
 	c := s.stretch()
 	if now >= c.end || c.fraction == 0 {
@@ -198,8 +204,9 @@ func (s *Shares) Refund(now time.Duration, hash uint64, limits Limits, n int64) 
 	return given
 }
 
-// Empty takes all that a key's shares have, and no [Use] of before is put back any more. A key needs it whose limits
-// change: the virtual time that it did not use, or that is put back, would be more tokens of a faster limit.
+// Empty takes all that a key's shares have, and no [Use] of before is put back any more. A key
+// needs it whose limits change: the virtual time that it did not use, or that is put back, would be
+// more tokens of a faster limit.
 func (s *Shares) Empty(now time.Duration, hash uint64, limits Limits) {
 	v := int64(s.stretch().at(now))
 	for i := range limits {
@@ -214,8 +221,8 @@ func (s *Shares) Level(now time.Duration, hash uint64, limits Limits) int64 {
 	return s.By(now, now, hash, limits)
 }
 
-// By returns how many tokens the share of a key can give from now until a time, if nobody else takes any: of several
-// limits, the fewest. It goes by the right that this process has now.
+// By returns how many tokens the share of a key can give from now until a time, if nobody else
+// takes any: of several limits, the fewest. It goes by the right that this process has now.
 func (s *Shares) By(now, until time.Duration, hash uint64, limits Limits) int64 {
 	c := s.stretch()
 	if now >= c.end || c.fraction == 0 {
@@ -239,8 +246,8 @@ func (s *Shares) empty(c *stretch, v time.Duration, hash uint64, l *Limit) time.
 	return max(time.Duration(s.place(hash, l).Load()), c.empty(v, l))
 }
 
-// Wait returns how long it takes until the share of a key has n tokens of each limit, if nobody takes any:
-// [math.MaxInt64] if it never has so many.
+// Wait returns how long it takes until the share of a key has n tokens of each limit, if nobody
+// takes any: [math.MaxInt64] if it never has so many.
 func (s *Shares) Wait(now time.Duration, hash uint64, limits Limits, n int64) (longest time.Duration) {
 	c := s.stretch()
 	v := c.at(now)
@@ -251,13 +258,14 @@ func (s *Shares) Wait(now time.Duration, hash uint64, limits Limits, n int64) (l
 		}
 		longest = max(longest, c.real(s.empty(c, v, hash, l)+time.Duration(n)*l.token-v))
 	}
-	// Each poll, one in 3 s, begins a stretch, and that rounds virtual time down to a ns. A client that comes back when
-	// it is told must not be a few ns early. A millionth more is enough for fractions down to 1/3000.
+	// Each poll, one in 3 s, begins a stretch, and that rounds virtual time down to a ns. A client
+	// that comes back when it is told must not be a few ns early. A millionth more is enough for
+	// fractions down to 1/3000.
 	return longest + min(longest>>20, math.MaxInt64-longest)
 }
 
-// Full returns how long it takes until the share of a key is full of each limit, if nobody takes any: 0 if this process
-// has no right to any.
+// Full returns how long it takes until the share of a key is full of each limit, if nobody takes
+// any: 0 if this process has no right to any.
 func (s *Shares) Full(now time.Duration, hash uint64, limits Limits) (longest time.Duration) {
 	c := s.stretch()
 	if now >= c.end || c.fraction == 0 {
