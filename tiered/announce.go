@@ -144,6 +144,7 @@ func (h *health) Present(err error, probe bool) {
 	g.reportPart()
 	if err == nil {
 		g.core.FleetKnown.Store(true)
+		g.core.Heard.Store(true)
 		again := h.presence.Refreshed()
 		if h.presence.Typical() {
 			h.overruns.NoteFar()

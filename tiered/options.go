@@ -18,7 +18,8 @@ import (
 type Options struct {
 	// Budget is the longest that a decision waits for Redis: 1 ms … 1 min; 0 means 20 ms. It waits
 	// only if this process holds too few tokens of the key, and less if the caller's context has a
-	// deadline: see [Limiter.AllowN].
+	// deadline: see [Limiter.AllowN]. A process that has not heard of Redis yet needs five round
+	// trips: see [Group.Ping].
 	Budget time.Duration
 
 	// Timeout is the least time after which a call to Redis has failed: Budget … 1 min. 0 means 50

@@ -266,6 +266,8 @@ func TestOperationsPageHasTheLines(t *testing.T) {
 	page := must(os.ReadFile("../docs/runbook.md"))
 	lines := map[string]bool{
 		"WARN the number of processes is not known, so each admits the whole limit alone while redis does not answer: set Options.Processes": true,
+		// TestProcessThatAsksOnce of docs
+		"WARN the fail mode decides because redis has not answered this process yet: call Group.Ping before the first decision": true,
 		// no fault of Redis: see the test of PerKey
 		"ERROR PerKey gave no limit for a key: the policy's own decides": true,
 		// TestPlanOfARequest

@@ -105,6 +105,9 @@ func (l *Limiter) phase(key string) int64 {
 func (b *Bucket) Finish(n *dispatch.Node, now time.Duration, call *lua.Call, sent time.Duration, r remote.Result) {
 	var e local.Effect
 	l, seq := b.Limiter(), call.Seq
+	if r.Err == nil && !l.Group.Heard.Load() { // written once, because all decisions of an outage read it
+		l.Group.Heard.Store(true)
+	}
 	switch code := r.Reply.Code; {
 	case r.Err != nil:
 		l.countFailure(call, r.Err)

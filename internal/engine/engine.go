@@ -46,6 +46,7 @@ type Group struct {
 	Shares          standing.Shares               // the standing shares of all policies that have some
 	HasShares       atomic.Bool                   // some policy has standing shares
 	FleetKnown      atomic.Bool                   // the size of the fleet is known, from Redis or from Options
+	Heard           atomic.Bool                   // Redis has answered this process
 	Closed          atomic.Bool                   // decisions follow the fail modes, and leases are returned
 	Standstills     atomic.Int64                  // so far
 	Simulated       Simulated                     // nil in a service
@@ -62,6 +63,7 @@ type Group struct {
 	joinMu        sync.Mutex           // held while one request joins several queues
 	spent         local.SpentFallbacks // what evicted keys have used of what they may use in an outage
 	warnFleetOnce sync.Once            // warns that the size of the fleet is not known
+	warnHeardOnce sync.Once            // warns that Redis has not answered yet
 	forgotten     chan struct{}        // capacity 1: a bucket was removed
 }
 

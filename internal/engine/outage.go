@@ -61,6 +61,9 @@ func (b *Bucket) fallBack(now time.Duration, n int64) (o local.Outcome, ok bool)
 	if o = b.ByFailMode(now, n, g.fleetOf(b)); o.Reason == local.Fallback {
 		g.warnIfFleetUnknown()
 	}
+	if o.Tier == local.Failover {
+		g.warnIfUnheard()
+	}
 	return o, o.Reason != local.Outdated
 }
 
@@ -84,6 +87,19 @@ func (g *Group) warnIfFleetUnknown() {
 	g.warnFleetOnce.Do(func() {
 		g.Journal.Line(slog.LevelWarn, "the number of processes is not known, so each admits the whole limit alone "+
 			"while redis does not answer: set Options.Processes")
+	})
+}
+
+// warnIfUnheard warns, once, if a fail mode decides before Redis has answered this process at all.
+// That need not be an outage: it takes five round trips to connect and to ask, which may be longer
+// than Budget, and a process that asks once and ends never comes further.
+func (g *Group) warnIfUnheard() {
+	if g.Heard.Load() || g.Closed.Load() {
+		return
+	}
+	g.warnHeardOnce.Do(func() {
+		g.Journal.Line(slog.LevelWarn, "the fail mode decides because redis has not answered this process yet: "+
+			"call Group.Ping before the first decision")
 	})
 }
 
