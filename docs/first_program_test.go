@@ -28,7 +28,7 @@ func TestFirstProgram(t *testing.T) {
 	toRoot(t)
 	server := redistest.StartOpen(t)
 	addr := fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
-	program := startProgram(t, buildFirstProgram(t, map[string]string{`"localhost:6379"`: server.Addr, `":8080"`: addr}))
+	program := startProgram(t, buildFirstProgram(t, map[string]string{`"redis://localhost:6379"`: "redis://" + server.Addr, `":8080"`: addr}))
 
 	// A client faster than the limit is refused, and not before it had the burst.
 	url := "http://" + addr

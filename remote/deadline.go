@@ -12,7 +12,8 @@ const deadlineShare = 32
 // deadlines makes the contexts of calls. Calls that begin shortly after another share its context,
 // because a context with a deadline is four allocations and a timer. Their time is then shorter, by
 // at most a thirty-second.
-type deadlines struct{ last atomic.Pointer[deadline] }
+// Two timeouts are usual: that of callers who make their calls themselves, and that of senders.
+type deadlines struct{ last [2]atomic.Pointer[deadline] }
 
 // deadline is a context that calls share. It ends by its timer only.
 type deadline struct {
@@ -28,13 +29,20 @@ func (d *deadlines) of(ctx context.Context, timeout time.Duration) (context.Cont
 	if ctx != context.Background() {
 		return context.WithTimeout(ctx, timeout)
 	}
-	now, last := time.Now(), d.last.Load()
-	if last == nil || last.timeout != timeout || !now.Before(last.until) {
-		last = &deadline{timeout: timeout, until: now.Add(timeout / deadlineShare)}
-		last.ctx, last.cancel = context.WithTimeout(ctx, timeout)
-		d.last.Store(last)
+	now, place := time.Now(), &d.last[0]
+	for i := range d.last {
+		last := d.last[i].Load()
+		switch current := last != nil && now.Before(last.until); {
+		case current && last.timeout == timeout:
+			return last.ctx, keep
+		case !current:
+			place = &d.last[i]
+		}
 	}
-	return last.ctx, keep
+	next := &deadline{timeout: timeout, until: now.Add(timeout / deadlineShare)}
+	next.ctx, next.cancel = context.WithTimeout(ctx, timeout)
+	place.Store(next)
+	return next.ctx, keep
 }
 
 // keep is the cancel function of a shared context.

@@ -69,6 +69,9 @@ type RedisOptions struct {
 // is over by then, and its error is a timeout instead of what is wrong with the address or the
 // certificate.
 //
+// A request never makes a call to this client itself, as it does over a store of [Open]: see
+// [KeepsTimeout]. That costs a rarely used key up to half of a call's time more.
+//
 // Some things are bounded by the client's own settings, not by the caller's timeout. A connection
 // that is being dialed outlives the call that wanted it by up to DialTimeout. A ClusterClient
 // without ContextTimeoutEnabled takes up to its ReadTimeout (5 s by default) if a node is frozen
@@ -109,6 +112,20 @@ var _ Store = (*Redis)(nil)
 // SkipsHooks reports whether hooks of the client, such as traces and metrics, do not see the
 // store's calls, because the client does not heed the deadline of a context. See [NewRedis].
 func (s *Redis) SkipsHooks() bool { return s.skipsHooks }
+
+// KeepsTimeout reports whether a store's Run ends within its timeout, whatever Redis does, and runs
+// no code but its own: so a request may call it on its own goroutine. That is a store of [Open]. A
+// client that its owner made may have hooks, and they may need what the caller of a request holds.
+// Another type of Store says so by a method KeepsTimeout, which none has by embedding one of these.
+func KeepsTimeout(s Store) bool {
+	switch s := s.(type) {
+	case *Redis:
+		return s.own != nil
+	case interface{ KeepsTimeout() bool }:
+		return s.KeepsTimeout()
+	}
+	return false
+}
 
 // isNil reports whether c is a nil interface or holds a nil pointer.
 func isNil(c redis.UniversalClient) bool {

@@ -19,7 +19,8 @@ func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
 // Otherwise it waits for Redis, at most for Options.Budget, and until 10 ms before the deadline of
 // ctx: for half of the time if less than 20 ms are left. If Redis does not answer by then, the
 // policy's FailMode decides. The Reason is Canceled if ctx had ended before the wait, or is
-// canceled meanwhile.
+// canceled meanwhile; then nothing is taken. A request that makes its own call to Redis sees that
+// when Redis answers, or after Budget.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision) {
 	l.allow(ctx, key, n, &d)
 	return d

@@ -61,6 +61,7 @@ func (g *Group) dispatchOptions() dispatch.Options {
 		Lease: func() string { return *g.core.Lease.Load() }, Announced: g.announced,
 		CheckClock: g.core.WatchClock, Observe: g.observe, Poll: g.core.Poll, Polled: g.polled,
 	}
+	o.Carry = remote.KeepsTimeout(g.store)
 	if g.core.Simulated != nil {
 		o.Yield = func(node int) { // calls of one instant leave together, in any order of arrival
 			g.core.Simulated.Yield(0)

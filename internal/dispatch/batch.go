@@ -95,41 +95,14 @@ func (b *batch) run() result {
 	// Calls that have expired do not fill the pipeline. Otherwise a node just above its capacity
 	// would get no others.
 	for ; len(due) > 0; due = n.take(limit-len(b.calls), due) {
-		before := len(b.calls)
-		// A Call is large: it is copied once, not log n times.
-		b.jobs, b.calls = slices.Grow(b.jobs, len(due)), slices.Grow(b.calls, len(due))
-		for _, p := range due {
-			if call, ok := p.Job.Compose(n, b.sent, p.Bucket); ok {
-				b.jobs = append(b.jobs, p.Job)
-				b.calls = append(b.calls, call)
-			}
-		}
-		n.callsDone(len(due) - (len(b.calls) - before))
+		b.compose(due)
 	}
 	b.mu.Unlock()
-	end := func(err error) result {
-		if !attempt.End(err) {
-			return givenUp
-		}
-		n.callsDone(len(b.calls))
-		return sent
-	}
 	if len(b.calls) == 0 {
-		return end(context.Canceled) // nothing was sent, so nothing was learned
+		return b.end(context.Canceled) // nothing was sent, so nothing was learned
 	}
-
-	n.Calls.Add(int64(len(b.calls)))
-	b.results = append(b.results, make([]remote.Result, len(b.calls))...)
-	d.options.Store.Run(context.Background(), n.pace.patience(), b.calls, b.results)
-	n.overrideDenials(b.calls, b.results)
-	shown, trip := batchError(b.calls, b.results), d.now()-b.sent
-	if shown == nil {
-		n.Trips.Observe(trip)
-	}
-	if slices.ContainsFunc(b.results, func(r remote.Result) bool { return r.Err == nil }) { // also a peek, which shows nothing else
-		n.heard(trip)
-	}
-	r := end(shown)
+	shown := b.exchange(n.pace.patience())
+	r := b.end(shown)
 	if r == sent {
 		b.finish(b.results)
 	} else {
@@ -139,6 +112,47 @@ func (b *batch) run() result {
 		}
 	}
 	return r
+}
+
+// compose adds the calls of due that are still wanted.
+func (b *batch) compose(due []Pending) {
+	before := len(b.calls)
+	// A Call is large: it is copied once, not log n times.
+	b.jobs, b.calls = slices.Grow(b.jobs, len(due)), slices.Grow(b.calls, len(due))
+	for _, p := range due {
+		if call, ok := p.Job.Compose(b.node, b.sent, p.Bucket); ok {
+			b.jobs = append(b.jobs, p.Job)
+			b.calls = append(b.calls, call)
+		}
+	}
+	b.node.callsDone(len(due) - (len(b.calls) - before))
+}
+
+// exchange sends the calls and waits for the replies, for timeout at most. It returns what they
+// show about the node: see batchError.
+func (b *batch) exchange(timeout time.Duration) (shown error) {
+	n, d := b.node, b.node.dispatcher
+	n.Calls.Add(int64(len(b.calls)))
+	b.results = append(b.results, make([]remote.Result, len(b.calls))...)
+	d.options.Store.Run(context.Background(), timeout, b.calls, b.results)
+	n.overrideDenials(b.calls, b.results)
+	shown, trip := batchError(b.calls, b.results), d.now()-b.sent
+	if shown == nil {
+		n.Trips.Observe(trip)
+	}
+	if slices.ContainsFunc(b.results, func(r remote.Result) bool { return r.Err == nil }) { // also a peek, which shows nothing else
+		n.heard(trip)
+	}
+	return shown
+}
+
+// end ends the batch' attempt. If the batch was given up before, its jobs have their results.
+func (b *batch) end(err error) result {
+	if !b.attempt.End(err) {
+		return givenUp
+	}
+	b.node.callsDone(len(b.calls))
+	return sent
 }
 
 // reset empties a batch that was sent, and drops its references.

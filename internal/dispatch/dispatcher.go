@@ -23,6 +23,10 @@ type Options struct {
 	// given up; ≥ Timeout. Both are longer for a node that takes long to answer: see pace.
 	Timeout, ClientTimeout time.Duration
 
+	// Carry says that callers may make calls themselves: the Store keeps the timeout of Run, and
+	// runs no code of others meanwhile that may need what a caller holds.
+	Carry bool
+
 	MaxInFlight int // calls under way to one node
 	Processes   int // the smallest size of the fleet; 0 if it is not known
 

@@ -82,6 +82,8 @@ type Node struct {
 	left     bool          // this process has left, so nothing reports its presence any more; guarded by presence
 	absentAt int64         // calls when the node was last found to have no slots; -1 for never; guarded by presence
 
+	carried sync.Pool // of *Carried
+
 	writeError atomic.Pointer[error] // the error of the node's last answer to a write; nil if that was written
 
 	Figures

@@ -32,6 +32,9 @@ func (r Request) askRedis(ctx context.Context) {
 			r.lookUpAgain(try == maxTries)
 		}
 		r.join()
+		if len(r) == 1 && r[0].carry(ctx) {
+			continue
+		}
 		r.send()
 		for i := range r {
 			if p := &r[i]; p.state == waiting {
@@ -150,10 +153,47 @@ func (p *Part) join() {
 
 // wait waits for the answer.
 func (p *Part) wait(ctx context.Context) {
+	begin := p.Limiter.Group.Now()
+	o, answered := p.waiter.wait(ctx, p.until-begin, p.bucket)
+	p.waited(ctx, begin, o, answered)
+}
+
+// carry has the caller make the part's call itself, if it has one, and wait for the answer. It
+// reports false if a sender has to make it. A caller whose context or time ends meanwhile leaves
+// before the answer is delivered, as one who waits does.
+func (p *Part) carry(ctx context.Context) bool {
+	g := p.Limiter.Group
+	if p.call.Node == nil || p.asksAgain() || p.until < p.now+g.Budget || hasEnded(ctx) {
+		return false
+	}
+	begin := g.Now()
+	c, ok := p.call.Node.Carry(p.call.Pending, g.Budget)
+	if !ok {
+		return false
+	}
+	p.call = dispatch.Routed{}
+	var o local.Outcome
+	switch {
+	case hasEnded(ctx):
+		o.Reason = local.Canceled
+	case g.Now() >= p.until:
+		o.Reason = local.Unavailable
+	}
+	left := o.Reason != 0 && p.bucket.Leave(p.waiter.Waiter)
+	c.Deliver()
+	if left {
+		p.waited(ctx, begin, o, false)
+	} else {
+		o, answered := p.waiter.wait(ctx, p.until-g.Now(), p.bucket)
+		p.waited(ctx, begin, o, answered)
+	}
+	return true
+}
+
+// waited ends a wait that began at begin, with the answer, or with the reason why there is none.
+func (p *Part) waited(ctx context.Context, begin time.Duration, o local.Outcome, answered bool) {
 	g := p.Limiter.Group
 	w := p.waiter
-	begin := g.Now()
-	o, answered := w.wait(ctx, p.until-begin, p.bucket)
 	if p.several {
 		p.yield()
 	}

@@ -31,9 +31,10 @@ func (g *Group) waiter() *waiter {
 // wait waits for the outcome, at most d and no longer than until ctx ends. It reports false if
 // there is none: the reason is then Canceled, or Unavailable.
 func (w *waiter) wait(ctx context.Context, d time.Duration, b *Bucket) (o local.Outcome, answered bool) {
-	var canceled <-chan struct{}
-	if ctx != nil {
-		canceled = ctx.Done()
+	select {
+	case o = <-w.C: // the caller made the call itself
+		return o, true
+	default:
 	}
 	w.timer.Reset(d)
 	defer w.timer.Stop()
@@ -42,11 +43,29 @@ func (w *waiter) wait(ctx context.Context, d time.Duration, b *Bucket) (o local.
 		return o, true
 	case <-w.timer.C:
 		o.Reason = local.Unavailable
-	case <-canceled:
+	case <-done(ctx):
 		o.Reason = local.Canceled
 	}
 	if b.Leave(w.Waiter) {
 		return o, false
 	}
 	return <-w.C, true // the outcome came first
+}
+
+// done is the channel of a context, which may be nil.
+func done(ctx context.Context) <-chan struct{} {
+	if ctx == nil {
+		return nil
+	}
+	return ctx.Done()
+}
+
+// hasEnded reports whether a context has ended.
+func hasEnded(ctx context.Context) bool {
+	select {
+	case <-done(ctx):
+		return true
+	default:
+		return false
+	}
 }

@@ -319,7 +319,8 @@ func (d *drawer) hurry(p *Plan) []Step {
 	}}
 }
 
-// hurry makes requests whose context ends soon. Each has its answer before that.
+// hurry makes requests whose context ends soon. Each has its answer before a deadline. Who is
+// canceled has it then, or within Budget if he makes the call himself.
 func (p *process) hurry(s *Step) {
 	if s.N%3 == 0 && !p.player.plan.Single {
 		p.together(s, s.N%2 == 0)
@@ -332,16 +333,24 @@ func (p *process) hurry(s *Step) {
 
 // context returns the context of a step's requests.
 func (s *Step) context() (context.Context, context.CancelFunc) {
+	if s.cancels() {
+		ctx, cancel := context.WithCancel(context.Background())
+		time.AfterFunc(s.Pause+3, cancel) // at an instant of its own
+		return ctx, cancel
+	}
 	if s.Verb == Hurry {
 		return context.WithTimeout(context.Background(), s.Pause)
 	}
 	return context.Background(), func() {}
 }
 
+// cancels reports whether the requests of a step are canceled after Pause.
+func (s *Step) cancels() bool { return s.Verb == Hurry && s.N%4 == 3 }
+
 // patience returns how long a request of a step takes at most. It leaves half of what its context
 // has, or 10 ms if that is less, for the way back; and half of that if it asks twice.
 func (w *player) patience(s *Step) time.Duration {
-	if s.Verb == Hurry {
+	if s.Verb == Hurry && !s.cancels() {
 		return min(w.plan.Options.Budget, s.Pause*15/16)
 	}
 	return w.plan.Options.Budget

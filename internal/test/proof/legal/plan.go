@@ -37,6 +37,7 @@ type Plan struct {
 	Books     bool            // at the end a new process reads what is left; otherwise an operator resets
 	Thin      bool            // for a store whose calls are expensive
 	Nodes     int             // of the store at first, whose map has to be found; 0: the one node is known
+	Carried   bool            // requests may make calls on their own goroutines, because the store keeps its timeout
 	Real      bool            // in real time: as the machine may be busy, disturbances cannot be excluded
 	Steps     []Step
 }
@@ -119,7 +120,7 @@ func Draw(seed uint64) Plan {
 	d := drawer{rand.New(rand.NewPCG(seed, 17))}
 	p := Plan{
 		Seed: seed, Class: pick(&d, Calm, Calm, Calm, Rough, Rough, Accidents), Processes: pick(&d, 1, 1, 2, 2, 3),
-		Books: d.one(2), Repeats: d.one(4), Single: d.one(4),
+		Books: d.one(2), Repeats: d.one(4), Single: d.one(4), Carried: mix(seed, 32)%2 == 0,
 	}
 	p.Options = tiered.Options{
 		Budget:  pick(&d, 0, 0, 5*time.Millisecond, 100*time.Millisecond),

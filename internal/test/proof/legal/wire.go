@@ -66,6 +66,9 @@ func hashText(s string) uint64 {
 	return h
 }
 
+// KeepsTimeout is that of [remote.KeepsTimeout].
+func (w *wire) KeepsTimeout() bool { return w.player.plan.Carried }
+
 // Entropy returns the random bits of lease ids and salts.
 func (w *wire) Entropy() uint64 {
 	w.mu.Lock()

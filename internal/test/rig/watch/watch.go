@@ -40,6 +40,9 @@ type Store struct {
 // Of returns a store that passes calls to s and counts refusals.
 func Of(s remote.Store) *Store { return &Store{Store: s} }
 
+// KeepsTimeout is that of the store that is watched; see [remote.KeepsTimeout].
+func (s *Store) KeepsTimeout() bool { return remote.KeepsTimeout(s.Store) }
+
 // Run executes calls; see [remote.Store].
 func (s *Store) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	s.Store.Run(ctx, timeout, calls, results)
