@@ -88,7 +88,7 @@ func (s *Subject) checkKeys(tb testing.TB) error {
 	if s.Server == nil || s.Load.Name != Cold.Name {
 		return nil
 	}
-	want, got := int64(distinct(s.walks, s.Load.Keys)), s.Server.Keys(tb)-s.keysThere
+	want, got := max(s.Contestant.KeysPer, 1)*int64(distinct(s.walks, s.Load.Keys)), s.Server.Keys(tb)-s.keysThere
 	if got < want-want/50 || got > want+want/50+2 { // the operator's own keys may come or go
 		return fmt.Errorf("%d different keys were asked for, and Redis has %d", want, got)
 	}

@@ -38,6 +38,8 @@ type Contestant struct {
 	// it need not call Redis.
 	Commands float64
 
+	KeysPer int64 // Redis keys for each key that it is asked for; 0 is 1
+
 	Loads []string // that it takes part in
 
 	// Refuses is the part of decisions that it may refuse without reason if several goroutines use

@@ -20,7 +20,7 @@ func TestMeterThatSeesNothing(t *testing.T) {
 		l.Allow(t.Context(), key)
 		fatal.If(t, l.Close(t.Context()))
 	}
-	ask(s.ownClient(t), "seen")
+	ask(s.dial(t, &redis.Options{ContextTimeoutEnabled: true}), "seen")
 	if n, err := s.sent(); err != nil || n < 1 {
 		t.Errorf("%d commands, %v", n, err)
 	}

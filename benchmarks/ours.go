@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -17,6 +17,7 @@ const (
 	Ours       = "ours"        // as it comes
 	OursDirect = "ours-direct" // asks Redis for each request
 	OursHeld   = "ours-leased" // holds a lease of every key
+	OursBoth   = "ours-both"   // asks for each key under two policies, all or nothing
 	FailLocal  = "ours-fail-local"
 	FailOpen   = "ours-fail-open"
 	FailClosed = "ours-fail-closed"
@@ -36,6 +37,13 @@ var ours = []Contestant{
 	// Renewing 100 000 leases four times a second would measure renewals, so these leases last
 	// longer.
 	ourselves(OursHeld, tiered.Policy{Lease: tiered.Lease{Size: 1 << 16, Period: time.Minute}}, Warm),
+	{Name: OursBoth, Redis: true, Ours: true, KeysPer: 2, Loads: []string{Cold.Name}, Make: func(tb testing.TB, s *Server, l tiered.Limit) Decide {
+		first := s.limiter(tb, tiered.Policy{}, l, patient)
+		second := fatal.Get(first.Group().NewLimiter(tiered.Policy{Name: "second", Limit: l}))(tb)
+		return byTier(tb, false, func(ctx context.Context, key string) tiered.Decision {
+			return tiered.All(first.For(key), second.For(key)).Allow(ctx)
+		})
+	}},
 	ourselves(FailLocal, tiered.Policy{FailMode: tiered.FailLocal}, Down),
 	ourselves(FailOpen, tiered.Policy{FailMode: tiered.FailOpen}, Down),
 	ourselves(FailClosed, tiered.Policy{FailMode: tiered.FailClosed}, Down),
@@ -78,7 +86,7 @@ func (s *Server) limiter(tb testing.TB, p tiered.Policy, l tiered.Limit, o tiere
 	tb.Helper()
 	p.Limit = l
 	p.Name, o.MaxKeys, o.Logger = "bench", maxKeys, slog.New(slog.DiscardHandler)
-	limiter, err := tiered.New(remote.NewRedis(s.ownClient(tb), nil), p, &o)
+	limiter, err := tiered.New(s.ownStore(tb), p, &o)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -93,6 +101,10 @@ func (s *Server) limiter(tb testing.TB, p tiered.Policy, l tiered.Limit, o tiere
 // decideBy turns a limiter into a contestant. Without Redis the fail mode must decide, and with it
 // never.
 func decideBy(tb testing.TB, l *tiered.Limiter, down bool) Decide {
+	return byTier(tb, down, l.Allow)
+}
+
+func byTier(tb testing.TB, down bool, allow func(context.Context, string) tiered.Decision) Decide {
 	var byTier [8]Answer
 	for i := range byTier {
 		byTier[i] = Failed
@@ -104,7 +116,7 @@ func decideBy(tb testing.TB, l *tiered.Limiter, down bool) Decide {
 	}
 	var wrong sync.Once
 	return func(ctx context.Context, key string) Answer {
-		d := l.Allow(ctx, key)
+		d := allow(ctx, key)
 		a := byTier[d.Tier&7]
 		if a&Failed != 0 && !down {
 			wrong.Do(func() { tb.Logf("the first decision that failed: tier %v, reason %v", d.Tier, d.Reason) })

@@ -52,4 +52,10 @@ func TestRatiosColdKeys(t *testing.T) {
 
 	pairs = Turn{Rounds: 101, Slice: 20 * time.Millisecond, Goroutines: 1, WallOnly: true}.Against(t, ours, peer)
 	atMost(t, "one cold key without standing shares, 1 goroutine, latency: ours ÷ redis_rate", Quotient(pairs, Wall), 1.5)
+
+	one := Turn{Rounds: 31, Slice: 60 * time.Millisecond, Goroutines: 1}
+	tell(t, "one cold key without standing shares, 1 goroutine, client CPU: ours ÷ redis_rate",
+		Quotient(one.Against(t, ours, peer), ClientCPU))
+	both := Start(t, OursBoth, Cold)
+	tell(t, "All over two cold keys of one node, 1 goroutine: latency ÷ that of one key", Quotient(one.Against(t, both, ours), Wall))
 }
