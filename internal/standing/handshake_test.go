@@ -1,0 +1,325 @@
+package standing
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// A model of fractions that change while processes run, for a release in which each policy may have
+// a fraction of its own and one deploy turns it on, changes it and turns it off. Nothing uses the
+// rule yet. It says how processes agree without ever admitting more than the limit.
+//
+// Each process wants a fraction w. It takes from Redis by 1 − ρ, and its shares go by σ. It
+// announces the three with its report, every 3 s, and learns in the same step what the others
+// announced. Redis keeps the larger terms for [lua.TermsHold], so what governs there is the smallest
+// ρ by which anybody took in that time. The limit holds if no σ in use is larger.
+//
+//	ρ is the largest of its own w, now and as it was last announced; of the σ that each other process
+//	  announced last, those who are gone since less than kept too; and of its own σ.
+//	σ falls at once to the smallest w and ρ that anybody announced, its own w among them. It rises
+//	  when that smallest has been at least so high for wait, heard of without a gap. A rise is
+//	  announced first, and used after the answer to that report.
+//	Whoever has not heard of anybody yet, or not for as long as a right lasts, takes by the largest ρ.
+//	An answer that comes later than late is none. A table that is younger than kept does not know
+//	  all processes: until then nothing rises, and all take by the largest ρ.
+//
+// Where processes want different fractions, nobody has the difference. A rise takes some 30 s, and a
+// fall 15 s.
+//
+// Not in the model: windows, whose split is settled when they begin; a fleet that grows beyond what
+// shares can serve.
+
+// Times are in tenths of a second, and fractions in eighths.
+const (
+	tenths   = 10
+	hold     = 10 * tenths // as lua.TermsHold
+	interval = 3 * tenths
+	late     = 3 * tenths  // by which a report or its answer may be late while all is well
+	right    = 60 * tenths // as TTL: shares end so long after the last answer
+
+	wait = hold + 2*(interval+late)
+	kept = right + wait
+
+	most = 6 // the largest fraction
+)
+
+// announced is what a process announces.
+type announced struct{ w, rho, sigma, at int }
+
+// table is what a report learns.
+type table struct {
+	others []announced
+	young  bool
+}
+
+// handshake is the rule, as one process goes by it. The mistakes are what the model has to find.
+type handshake struct {
+	mistake    string
+	rho, sigma int // in use
+	next       int // σ, announced but not used yet
+	heardAt    int
+	lows       []heard // what σ might have been, in the last wait and once before
+}
+
+type heard struct{ at, value int }
+
+func newHandshake(now, w int, mistake string) *handshake {
+	h := &handshake{mistake: mistake, rho: most, heardAt: now - right}
+	if mistake == "a newcomer takes by what it wants" {
+		h.rho, h.heardAt = w, now
+	}
+	return h
+}
+
+// announce returns what a report says.
+func (h *handshake) announce(w int) announced { return announced{w, h.rho, max(h.sigma, h.next), 0} }
+
+// silent is called when no answer has come for a while.
+func (h *handshake) silent(now int) {
+	if now < h.heardAt+right {
+		return
+	}
+	h.sigma, h.next = 0, 0
+	if h.mistake != "who stood still takes as before" {
+		h.rho = most
+	}
+}
+
+// answered is called with the answer to a report that said this.
+func (h *handshake) answered(now, w int, said announced, t table) {
+	if now > said.at+late && h.mistake != "an answer counts however late it is" {
+		return
+	}
+	counts := kept
+	if h.mistake == "who is gone is forgotten after 16 s" {
+		counts = 16 * tenths
+	}
+	low, high := w, max(w, said.w)
+	if h.mistake == "ρ falls to a w that was not announced" {
+		high = w
+	}
+	for _, s := range t.others {
+		if now-s.at <= counts {
+			low, high = min(low, s.w, s.rho), max(high, s.sigma)
+		}
+	}
+	if t.young && h.mistake != "a new table knows all" {
+		low, high = min(low, h.sigma), most
+	}
+	if now > h.heardAt+interval+2*late && h.mistake != "a gap counts as heard of" {
+		h.lows = nil
+	}
+	h.heardAt = now
+	h.lower(now, low)
+	if said.sigma == h.next && said.sigma <= low { // it was announced
+		h.sigma = h.next
+	}
+	h.sigma = min(h.sigma, low)
+	if h.next = h.sigma; h.lows[0].at <= now-wait {
+		h.next = max(h.sigma, slices.MinFunc(h.lows, byValue).value)
+	}
+	if h.mistake == "σ rises at once" {
+		h.next = low
+	}
+	if h.mistake == "σ is used before it is announced" {
+		h.sigma = h.next
+	}
+	h.rho = max(high, h.next)
+	if h.mistake == "ρ is what the process wants" {
+		h.rho = w
+	}
+}
+
+func byValue(a, b heard) int { return cmp.Compare(a.value, b.value) }
+
+// lower notes the smallest w and ρ. It keeps what was heard in the last wait, and the one before.
+func (h *handshake) lower(now, low int) {
+	h.lows = append(h.lows, heard{now, low})
+	for len(h.lows) > 1 && h.lows[1].at <= now-wait {
+		h.lows = h.lows[1:]
+	}
+}
+
+// modelled is a process of the model.
+type modelled struct {
+	*handshake
+	id, w    int
+	reportAt int
+	writeAt  int // of the report under way, 0 for none
+	answerAt int
+	said     announced
+	learned  *table // nil until the report is written
+	stillTo  int    // until then it stands still, or has no connection
+}
+
+// handshakes is one history.
+type handshakes struct {
+	*rand.Rand
+	mistake string
+	now     int
+	all     []*modelled
+	born    int
+	table   map[int]announced
+	madeAt  int     // when the table was
+	used    []heard // ρ by which was taken from Redis, in the last hold
+}
+
+// fractions are those that are drawn.
+var fractions = []int{0, 1, 2, 4, most}
+
+func (m *handshakes) fraction() int { return fractions[m.IntN(len(fractions))] }
+
+func (m *handshakes) join(w int) {
+	m.born++
+	m.all = append(m.all, &modelled{handshake: newHandshake(m.now, w, m.mistake), id: m.born, w: w, reportAt: m.now + m.IntN(tenths)})
+}
+
+// step is a tenth of a second of one process.
+func (m *handshakes) step(p *modelled) {
+	p.silent(m.now)
+	switch {
+	case p.writeAt == 0 && m.now >= p.reportAt:
+		p.writeAt = m.now + 1 + m.IntN(late/3)
+		p.answerAt = p.writeAt + m.IntN(late/3)
+		p.said, p.learned = p.announce(p.w), nil
+	case p.writeAt > 0 && p.learned == nil && m.now >= p.writeAt: // in one step in Redis
+		p.learned = &table{young: m.now-m.madeAt < kept}
+		for id, s := range m.table {
+			if id != p.id {
+				p.learned.others = append(p.learned.others, s)
+			}
+		}
+		p.said.at = m.now
+		m.table[p.id] = p.said
+	}
+	if p.learned != nil && m.now >= p.answerAt {
+		p.answered(m.now, p.w, p.said, *p.learned)
+		p.writeAt, p.learned = 0, nil
+		p.reportAt = m.now + interval + m.IntN(late/3)
+	}
+}
+
+// happen draws what happens in a tenth of a second. Each history has some kinds of events.
+func (m *handshakes) happen(kinds uint64) {
+	now := func(kind int, seconds int) bool { return kinds>>kind&1 == 1 && m.IntN(seconds*tenths) == 0 }
+	if now(0, 40) {
+		m.join(m.fraction())
+	}
+	if now(1, 60) && len(m.all) > 1 { // it dies
+		i := m.IntN(len(m.all))
+		m.all = slices.Delete(m.all, i, i+1)
+	}
+	if now(2, 60) { // a rolling deploy
+		m.all = m.all[1:]
+		m.join(m.fraction())
+	}
+	if now(3, 20) { // a reload
+		m.all[m.IntN(len(m.all))].w = m.fraction()
+	}
+	if now(4, 30) {
+		m.all[m.IntN(len(m.all))].stillTo = m.now + m.IntN((20+80*m.IntN(2))*tenths)
+	}
+	if now(5, 200) {
+		m.table, m.madeAt = map[int]announced{}, m.now
+	}
+}
+
+// play plays a history, and says how it broke the limit.
+func (m *handshakes) play(length int) string {
+	kinds := m.Uint64()
+	m.table, m.madeAt = map[int]announced{}, -m.IntN(2*kept)
+	for range 1 + m.IntN(4) {
+		m.join(m.fraction())
+	}
+	for ; m.now < length; m.now++ {
+		m.happen(kinds)
+		for _, p := range m.all {
+			if m.now >= p.stillTo {
+				m.step(p)
+				m.used = append(m.used, heard{m.now, p.rho})
+			}
+		}
+		for len(m.used) > 0 && m.used[0].at < m.now-hold {
+			m.used = m.used[1:]
+		}
+		governs := heard{value: most}
+		if len(m.used) > 0 {
+			governs = slices.MinFunc(m.used, byValue)
+		}
+		for _, p := range m.all {
+			if p.sigma > governs.value && m.now < p.heardAt+right {
+				return fmt.Sprintf("at %.1f s the shares of process %d go by %d/8, and Redis by 1 - %d/8",
+					float64(m.now)/tenths, p.id, p.sigma, governs.value)
+			}
+		}
+	}
+	return ""
+}
+
+// broken plays histories until one breaks the limit.
+func broken(mistake string, histories int) (seed int, how string) {
+	for seed := range histories {
+		m := &handshakes{Rand: rand.New(rand.NewPCG(uint64(seed), 55)), mistake: mistake}
+		if how := m.play(400 * tenths); how != "" {
+			return seed, how
+		}
+	}
+	return 0, ""
+}
+
+// No history of processes that join, die, restart, reload, stand still and lose the table breaks the
+// limit, and each mistake in the rule does.
+func TestFractionsThatChange(t *testing.T) {
+	histories := 10_000
+	if testing.Short() {
+		histories = 500
+	}
+	if seed, how := broken("", histories); how != "" {
+		t.Errorf("seed %d: %s", seed, how)
+	}
+	for _, mistake := range []string{
+		"ρ is what the process wants", "ρ falls to a w that was not announced", "σ rises at once",
+		"σ is used before it is announced", "who is gone is forgotten after 16 s", "a newcomer takes by what it wants",
+		"who stood still takes as before", "an answer counts however late it is", "a new table knows all", "a gap counts as heard of",
+	} {
+		if seed, how := broken(mistake, 10_000); how == "" {
+			t.Errorf("%s: no history shows it", mistake)
+		} else {
+			t.Logf("%s: seed %d: %s", mistake, seed, how)
+		}
+	}
+}
+
+// A fleet that agrees on a fraction comes to use it, and one that gives it up comes to have the
+// whole limit again.
+func TestFractionsAreUsed(t *testing.T) {
+	m := &handshakes{Rand: rand.New(rand.NewPCG(1, 55)), table: map[int]announced{}, madeAt: -kept}
+	for range 12 {
+		m.join(4)
+	}
+	run := func(until int, rho, sigma int) {
+		t.Helper()
+		for ; m.now < until; m.now++ {
+			for _, p := range m.all {
+				m.step(p)
+			}
+		}
+		for _, p := range m.all {
+			if p.rho != rho || p.sigma != sigma {
+				t.Fatalf("at %d s: ρ %d and σ %d, want %d and %d", m.now/tenths, p.rho, p.sigma, rho, sigma)
+			}
+		}
+	}
+	run(60*tenths, 4, 4)
+	for _, p := range m.all {
+		p.w = 0
+	}
+	run(75*tenths, 0, 0)
+	for _, p := range m.all {
+		p.w = most
+	}
+	run(125*tenths, most, most)
+}
