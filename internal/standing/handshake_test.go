@@ -29,8 +29,14 @@ import (
 // Where processes want different fractions, nobody has the difference. A rise takes some 30 s, and a
 // fall 15 s.
 //
-// Not in the model: windows, whose split is settled when they begin; a fleet that grows beyond what
-// shares can serve.
+// A window does not forget as a bucket does, so its split is settled when it begins: its shares go
+// by the σ that was in use then, and while it lasts nobody takes from Redis by less than that. So a
+// process announces that σ, too, until the window is over, and those who are gone are kept for as
+// long. A young table is one that is younger than a window. A process that comes in the middle has
+// no share until the next.
+//
+// Not in the model: a fleet that grows beyond what shares can serve; sliding windows, which have no
+// begin.
 
 // Times are in tenths of a second, and fractions in eighths.
 const (
@@ -41,7 +47,6 @@ const (
 	right    = 60 * tenths // as TTL: shares end so long after the last answer
 
 	wait = hold + 2*(interval+late)
-	kept = right + wait
 
 	most = 6 // the largest fraction
 )
@@ -58,24 +63,48 @@ type table struct {
 // handshake is the rule, as one process goes by it. The mistakes are what the model has to find.
 type handshake struct {
 	mistake    string
+	window     int // its length, 0 for a token bucket
 	rho, sigma int // in use
 	next       int // σ, announced but not used yet
+	settled    int // σ of the present window
 	heardAt    int
 	lows       []heard // what σ might have been, in the last wait and once before
 }
 
 type heard struct{ at, value int }
 
-func newHandshake(now, w int, mistake string) *handshake {
-	h := &handshake{mistake: mistake, rho: most, heardAt: now - right}
+func newHandshake(now, w, window int, mistake string) *handshake {
+	h := &handshake{mistake: mistake, window: window, rho: most, heardAt: now - right}
 	if mistake == "a newcomer takes by what it wants" {
 		h.rho, h.heardAt = w, now
 	}
 	return h
 }
 
+// kept is how long what somebody announced counts who is gone. It may have gone by it at the end of
+// its right, when a window began.
+func kept(window int) int { return right + window + wait }
+
 // announce returns what a report says.
-func (h *handshake) announce(w int) announced { return announced{w, h.rho, max(h.sigma, h.next), 0} }
+func (h *handshake) announce(w int) announced {
+	return announced{w, h.rho, max(h.sigma, h.next, h.settled), 0}
+}
+
+// begin begins a window.
+func (h *handshake) begin(now int) {
+	h.silent(now)
+	if h.settled = h.sigma; h.mistake == "a window follows what is announced" {
+		h.settled = 0
+	}
+}
+
+// uses is what the shares go by.
+func (h *handshake) uses() int {
+	if h.window > 0 && h.mistake != "a window follows what is announced" {
+		return h.settled
+	}
+	return h.sigma
+}
 
 // silent is called when no answer has come for a while.
 func (h *handshake) silent(now int) {
@@ -93,7 +122,10 @@ func (h *handshake) answered(now, w int, said announced, t table) {
 	if now > said.at+late && h.mistake != "an answer counts however late it is" {
 		return
 	}
-	counts := kept
+	counts := kept(h.window)
+	if h.mistake == "who is gone is forgotten before the window ends" {
+		counts = kept(0)
+	}
 	if h.mistake == "who is gone is forgotten after 16 s" {
 		counts = 16 * tenths
 	}
@@ -114,7 +146,7 @@ func (h *handshake) answered(now, w int, said announced, t table) {
 	}
 	h.heardAt = now
 	h.lower(now, low)
-	if said.sigma == h.next && said.sigma <= low { // it was announced
+	if said.sigma >= h.next && h.next <= low { // it was announced
 		h.sigma = h.next
 	}
 	h.sigma = min(h.sigma, low)
@@ -127,7 +159,7 @@ func (h *handshake) answered(now, w int, said announced, t table) {
 	if h.mistake == "σ is used before it is announced" {
 		h.sigma = h.next
 	}
-	h.rho = max(high, h.next)
+	h.rho = max(high, h.next, h.settled)
 	if h.mistake == "ρ is what the process wants" {
 		h.rho = w
 	}
@@ -163,8 +195,10 @@ type handshakes struct {
 	all     []*modelled
 	born    int
 	table   map[int]announced
-	madeAt  int     // when the table was
-	used    []heard // ρ by which was taken from Redis, in the last hold
+	madeAt  int // when the table was
+	window  int
+	used    []heard // ρ by which was taken from Redis, in the last hold, or in the present window
+	shares  int     // the largest σ in use now, or in the present window
 }
 
 // fractions are those that are drawn.
@@ -174,7 +208,7 @@ func (m *handshakes) fraction() int { return fractions[m.IntN(len(fractions))] }
 
 func (m *handshakes) join(w int) {
 	m.born++
-	m.all = append(m.all, &modelled{handshake: newHandshake(m.now, w, m.mistake), id: m.born, w: w, reportAt: m.now + m.IntN(tenths)})
+	m.all = append(m.all, &modelled{handshake: newHandshake(m.now, w, m.window, m.mistake), id: m.born, w: w, reportAt: m.now + m.IntN(tenths)})
 }
 
 // step is a tenth of a second of one process.
@@ -186,7 +220,7 @@ func (m *handshakes) step(p *modelled) {
 		p.answerAt = p.writeAt + m.IntN(late/3)
 		p.said, p.learned = p.announce(p.w), nil
 	case p.writeAt > 0 && p.learned == nil && m.now >= p.writeAt: // in one step in Redis
-		p.learned = &table{young: m.now-m.madeAt < kept}
+		p.learned = &table{young: m.now-m.madeAt < kept(m.window)}
 		for id, s := range m.table {
 			if id != p.id {
 				p.learned.others = append(p.learned.others, s)
@@ -230,11 +264,17 @@ func (m *handshakes) happen(kinds uint64) {
 // play plays a history, and says how it broke the limit.
 func (m *handshakes) play(length int) string {
 	kinds := m.Uint64()
-	m.table, m.madeAt = map[int]announced{}, -m.IntN(2*kept)
+	m.table, m.madeAt = map[int]announced{}, -m.IntN(2*kept(m.window))
 	for range 1 + m.IntN(4) {
 		m.join(m.fraction())
 	}
 	for ; m.now < length; m.now++ {
+		if m.window > 0 && m.now%m.window == 0 {
+			m.used, m.shares = nil, 0
+			for _, p := range m.all {
+				p.begin(m.now)
+			}
+		}
 		m.happen(kinds)
 		for _, p := range m.all {
 			if m.now >= p.stillTo {
@@ -242,27 +282,37 @@ func (m *handshakes) play(length int) string {
 				m.used = append(m.used, heard{m.now, p.rho})
 			}
 		}
-		for len(m.used) > 0 && m.used[0].at < m.now-hold {
+		for m.window == 0 && len(m.used) > 0 && m.used[0].at < m.now-hold {
 			m.used = m.used[1:]
 		}
 		governs := heard{value: most}
 		if len(m.used) > 0 {
 			governs = slices.MinFunc(m.used, byValue)
 		}
+		if m.window == 0 {
+			m.shares = 0
+		} else {
+			m.used = append(m.used[:0], governs)
+		}
 		for _, p := range m.all {
-			if p.sigma > governs.value && m.now < p.heardAt+right {
-				return fmt.Sprintf("at %.1f s the shares of process %d go by %d/8, and Redis by 1 - %d/8",
-					float64(m.now)/tenths, p.id, p.sigma, governs.value)
+			if m.now < p.heardAt+right {
+				m.shares = max(m.shares, p.uses())
 			}
+		}
+		if m.shares > governs.value {
+			return fmt.Sprintf("at %.1f s shares go by %d/8, and Redis by 1 - %d/8", float64(m.now)/tenths, m.shares, governs.value)
 		}
 	}
 	return ""
 }
 
 // broken plays histories until one breaks the limit.
-func broken(mistake string, histories int) (seed int, how string) {
+func broken(mistake string, windows bool, histories int) (seed int, how string) {
 	for seed := range histories {
 		m := &handshakes{Rand: rand.New(rand.NewPCG(uint64(seed), 55)), mistake: mistake}
+		if windows {
+			m.window = (20 + m.IntN(100)) * tenths
+		}
 		if how := m.play(400 * tenths); how != "" {
 			return seed, how
 		}
@@ -277,18 +327,32 @@ func TestFractionsThatChange(t *testing.T) {
 	if testing.Short() {
 		histories = 500
 	}
-	if seed, how := broken("", histories); how != "" {
-		t.Errorf("seed %d: %s", seed, how)
+	for _, windows := range []bool{false, true} {
+		if seed, how := broken("", windows, histories); how != "" {
+			t.Errorf("windows %v, seed %d: %s", windows, seed, how)
+		}
 	}
-	for _, mistake := range []string{
-		"ρ is what the process wants", "ρ falls to a w that was not announced", "σ rises at once",
-		"σ is used before it is announced", "who is gone is forgotten after 16 s", "a newcomer takes by what it wants",
-		"who stood still takes as before", "an answer counts however late it is", "a new table knows all", "a gap counts as heard of",
+	for _, row := range []struct {
+		mistake string
+		windows bool
+	}{
+		{"ρ is what the process wants", false},
+		{"ρ falls to a w that was not announced", false},
+		{"σ rises at once", false},
+		{"σ is used before it is announced", false},
+		{"who is gone is forgotten after 16 s", false},
+		{"a newcomer takes by what it wants", false},
+		{"who stood still takes as before", false},
+		{"an answer counts however late it is", false},
+		{"a new table knows all", false},
+		{"a gap counts as heard of", false},
+		{"a window follows what is announced", true},
+		{"who is gone is forgotten before the window ends", true},
 	} {
-		if seed, how := broken(mistake, 10_000); how == "" {
-			t.Errorf("%s: no history shows it", mistake)
+		if seed, how := broken(row.mistake, row.windows, 10_000); how == "" {
+			t.Errorf("%s: no history shows it", row.mistake)
 		} else {
-			t.Logf("%s: seed %d: %s", mistake, seed, how)
+			t.Logf("%s: seed %d: %s", row.mistake, seed, how)
 		}
 	}
 }
@@ -296,7 +360,7 @@ func TestFractionsThatChange(t *testing.T) {
 // A fleet that agrees on a fraction comes to use it, and one that gives it up comes to have the
 // whole limit again.
 func TestFractionsAreUsed(t *testing.T) {
-	m := &handshakes{Rand: rand.New(rand.NewPCG(1, 55)), table: map[int]announced{}, madeAt: -kept}
+	m := &handshakes{Rand: rand.New(rand.NewPCG(1, 55)), table: map[int]announced{}, madeAt: -kept(0)}
 	for range 12 {
 		m.join(4)
 	}
