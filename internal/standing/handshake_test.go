@@ -35,8 +35,11 @@ import (
 // long. A young table is one that is younger than a window. A process that comes in the middle has
 // no share until the next.
 //
-// Not in the model: a fleet that grows beyond what shares can serve; sliding windows, which have no
-// begin.
+// A sliding window and a log have no begin and do not forget. So σ rises when the smallest has been so
+// high for a window and a wait, and a process announces the largest σ by which its shares went in
+// the last window.
+//
+// Not in the model: a fleet that grows beyond what shares can serve.
 
 // Times are in tenths of a second, and fractions in eighths.
 const (
@@ -63,18 +66,20 @@ type table struct {
 // handshake is the rule, as one process goes by it. The mistakes are what the model has to find.
 type handshake struct {
 	mistake    string
-	window     int // its length, 0 for a token bucket
-	rho, sigma int // in use
-	next       int // σ, announced but not used yet
-	settled    int // σ of the present window
+	window     int  // its length, 0 for a token bucket
+	slides     bool // it has no begin
+	rho, sigma int  // in use
+	next       int  // σ, announced but not used yet
+	settled    int  // σ of the present window, or the largest of the last window that slides
 	heardAt    int
 	lows       []heard // what σ might have been, in the last wait and once before
+	highs      []heard // σ in the last window that slides
 }
 
 type heard struct{ at, value int }
 
-func newHandshake(now, w, window int, mistake string) *handshake {
-	h := &handshake{mistake: mistake, window: window, rho: most, heardAt: now - right}
+func newHandshake(now, w, window int, slides bool, mistake string) *handshake {
+	h := &handshake{mistake: mistake, window: window, slides: slides, rho: most, heardAt: now - right}
 	if mistake == "a newcomer takes by what it wants" {
 		h.rho, h.heardAt = w, now
 	}
@@ -100,7 +105,7 @@ func (h *handshake) begin(now int) {
 
 // uses is what the shares go by.
 func (h *handshake) uses() int {
-	if h.window > 0 && h.mistake != "a window follows what is announced" {
+	if h.window > 0 && !h.slides && h.mistake != "a window follows what is announced" {
 		return h.settled
 	}
 	return h.sigma
@@ -111,6 +116,7 @@ func (h *handshake) silent(now int) {
 	if now < h.heardAt+right {
 		return
 	}
+	h.note(min(now, h.heardAt+right))
 	h.sigma, h.next = 0, 0
 	if h.mistake != "who stood still takes as before" {
 		h.rho = most
@@ -145,12 +151,13 @@ func (h *handshake) answered(now, w int, said announced, t table) {
 		h.lows = nil
 	}
 	h.heardAt = now
+	h.note(now) // what was used until now
 	h.lower(now, low)
 	if said.sigma >= h.next && h.next <= low { // it was announced
 		h.sigma = h.next
 	}
 	h.sigma = min(h.sigma, low)
-	if h.next = h.sigma; h.lows[0].at <= now-wait {
+	if h.next = h.sigma; h.lows[0].at <= now-h.wait() {
 		h.next = max(h.sigma, slices.MinFunc(h.lows, byValue).value)
 	}
 	if h.mistake == "σ rises at once" {
@@ -159,10 +166,28 @@ func (h *handshake) answered(now, w int, said announced, t table) {
 	if h.mistake == "σ is used before it is announced" {
 		h.sigma = h.next
 	}
+	h.note(now)
 	h.rho = max(high, h.next, h.settled)
 	if h.mistake == "ρ is what the process wants" {
 		h.rho = w
 	}
+}
+
+// wait is how long the smallest must have been so high before σ rises.
+func (h *handshake) wait() int {
+	if h.slides && h.mistake != "σ of a sliding window rises as that of a bucket" {
+		return wait + h.window
+	}
+	return wait
+}
+
+// note notes σ of a window that slides.
+func (h *handshake) note(now int) {
+	if !h.slides || h.mistake == "ρ of a sliding window falls as that of a bucket" {
+		return
+	}
+	h.highs = since(add(h.highs, heard{now, h.sigma}), now-h.window-2*(interval+late))
+	h.settled = h.highs[0].value
 }
 
 func byValue(a, b heard) int { return cmp.Compare(a.value, b.value) }
@@ -170,7 +195,7 @@ func byValue(a, b heard) int { return cmp.Compare(a.value, b.value) }
 // lower notes the smallest w and ρ. It keeps what was heard in the last wait, and the one before.
 func (h *handshake) lower(now, low int) {
 	h.lows = append(h.lows, heard{now, low})
-	for len(h.lows) > 1 && h.lows[1].at <= now-wait {
+	for len(h.lows) > 1 && h.lows[1].at <= now-h.wait() {
 		h.lows = h.lows[1:]
 	}
 }
@@ -197,8 +222,9 @@ type handshakes struct {
 	table   map[int]announced
 	madeAt  int // when the table was
 	window  int
+	slides  bool
 	used    []heard // ρ by which was taken from Redis, in the last hold, or in the present window
-	shares  int     // the largest σ in use now, or in the present window
+	shares  []heard // σ in use now, or in the present window
 }
 
 // fractions are those that are drawn.
@@ -208,7 +234,7 @@ func (m *handshakes) fraction() int { return fractions[m.IntN(len(fractions))] }
 
 func (m *handshakes) join(w int) {
 	m.born++
-	m.all = append(m.all, &modelled{handshake: newHandshake(m.now, w, m.window, m.mistake), id: m.born, w: w, reportAt: m.now + m.IntN(tenths)})
+	m.all = append(m.all, &modelled{handshake: newHandshake(m.now, w, m.window, m.slides, m.mistake), id: m.born, w: w, reportAt: m.now + m.IntN(tenths)})
 }
 
 // step is a tenth of a second of one process.
@@ -269,8 +295,8 @@ func (m *handshakes) play(length int) string {
 		m.join(m.fraction())
 	}
 	for ; m.now < length; m.now++ {
-		if m.window > 0 && m.now%m.window == 0 {
-			m.used, m.shares = nil, 0
+		if m.window > 0 && !m.slides && m.now%m.window == 0 {
+			m.used, m.shares = nil, nil
 			for _, p := range m.all {
 				p.begin(m.now)
 			}
@@ -279,39 +305,55 @@ func (m *handshakes) play(length int) string {
 		for _, p := range m.all {
 			if m.now >= p.stillTo {
 				m.step(p)
-				m.used = append(m.used, heard{m.now, p.rho})
+				m.used = add(m.used, heard{m.now, -p.rho})
 			}
-		}
-		for m.window == 0 && len(m.used) > 0 && m.used[0].at < m.now-hold {
-			m.used = m.used[1:]
-		}
-		governs := heard{value: most}
-		if len(m.used) > 0 {
-			governs = slices.MinFunc(m.used, byValue)
-		}
-		if m.window == 0 {
-			m.shares = 0
-		} else {
-			m.used = append(m.used[:0], governs)
-		}
-		for _, p := range m.all {
 			if m.now < p.heardAt+right {
-				m.shares = max(m.shares, p.uses())
+				m.shares = add(m.shares, heard{m.now, p.uses()})
 			}
 		}
-		if m.shares > governs.value {
-			return fmt.Sprintf("at %.1f s shares go by %d/8, and Redis by 1 - %d/8", float64(m.now)/tenths, m.shares, governs.value)
+		switch {
+		case m.slides:
+			m.used, m.shares = since(m.used, m.now-m.window), since(m.shares, m.now-m.window)
+		case m.window == 0:
+			m.used, m.shares = since(m.used, m.now-hold), since(m.shares, m.now)
+		}
+		if len(m.used) > 0 && len(m.shares) > 0 && m.shares[0].value > -m.used[0].value {
+			return fmt.Sprintf("at %.1f s shares go by %d/8, and Redis by 1 - %d/8", float64(m.now)/tenths, m.shares[0].value, -m.used[0].value)
 		}
 	}
 	return ""
 }
 
+// add adds the latest to what falls: the first is the largest, and what an equal or larger one
+// follows is left out.
+func add(all []heard, h heard) []heard {
+	for len(all) > 0 && all[len(all)-1].value <= h.value {
+		all = all[:len(all)-1]
+	}
+	return append(all, h)
+}
+
+// since drops what is older.
+func since(all []heard, at int) []heard {
+	for len(all) > 0 && all[0].at < at {
+		all = all[1:]
+	}
+	return all
+}
+
+// Kinds of algorithms.
+const (
+	bucket = iota
+	window
+	sliding
+)
+
 // broken plays histories until one breaks the limit.
-func broken(mistake string, windows bool, histories int) (seed int, how string) {
+func broken(mistake string, kind int, histories int) (seed int, how string) {
 	for seed := range histories {
 		m := &handshakes{Rand: rand.New(rand.NewPCG(uint64(seed), 55)), mistake: mistake}
-		if windows {
-			m.window = (20 + m.IntN(100)) * tenths
+		if kind > bucket {
+			m.window, m.slides = (20+m.IntN(60))*tenths, kind == sliding
 		}
 		if how := m.play(400 * tenths); how != "" {
 			return seed, how
@@ -327,29 +369,31 @@ func TestFractionsThatChange(t *testing.T) {
 	if testing.Short() {
 		histories = 500
 	}
-	for _, windows := range []bool{false, true} {
-		if seed, how := broken("", windows, histories); how != "" {
-			t.Errorf("windows %v, seed %d: %s", windows, seed, how)
+	for kind := range sliding + 1 {
+		if seed, how := broken("", kind, histories); how != "" {
+			t.Errorf("kind %d, seed %d: %s", kind, seed, how)
 		}
 	}
 	for _, row := range []struct {
 		mistake string
-		windows bool
+		kind    int
 	}{
-		{"ρ is what the process wants", false},
-		{"ρ falls to a w that was not announced", false},
-		{"σ rises at once", false},
-		{"σ is used before it is announced", false},
-		{"who is gone is forgotten after 16 s", false},
-		{"a newcomer takes by what it wants", false},
-		{"who stood still takes as before", false},
-		{"an answer counts however late it is", false},
-		{"a new table knows all", false},
-		{"a gap counts as heard of", false},
-		{"a window follows what is announced", true},
-		{"who is gone is forgotten before the window ends", true},
+		{"ρ is what the process wants", bucket},
+		{"ρ falls to a w that was not announced", bucket},
+		{"σ rises at once", bucket},
+		{"σ is used before it is announced", bucket},
+		{"who is gone is forgotten after 16 s", bucket},
+		{"a newcomer takes by what it wants", bucket},
+		{"who stood still takes as before", bucket},
+		{"an answer counts however late it is", bucket},
+		{"a new table knows all", bucket},
+		{"a gap counts as heard of", bucket},
+		{"a window follows what is announced", window},
+		{"who is gone is forgotten before the window ends", window},
+		{"σ of a sliding window rises as that of a bucket", sliding},
+		{"ρ of a sliding window falls as that of a bucket", sliding},
 	} {
-		if seed, how := broken(row.mistake, row.windows, 10_000); how == "" {
+		if seed, how := broken(row.mistake, row.kind, 10_000); how == "" {
 			t.Errorf("%s: no history shows it", row.mistake)
 		} else {
 			t.Logf("%s: seed %d: %s", row.mistake, seed, how)
