@@ -148,7 +148,7 @@ func (h *handshake) answered(now, w int, said announced, t table) {
 		low, high = min(low, h.sigma), most
 	}
 	if now > h.heardAt+interval+2*late && h.mistake != "a gap counts as heard of" {
-		h.lows = nil
+		h.lows, h.next = nil, h.sigma
 	}
 	h.heardAt = now
 	h.note(now) // what was used until now
