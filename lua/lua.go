@@ -26,6 +26,10 @@
 // moment all processes together use at most Pool. A process that is silent for a ttl has lost its
 // right, by its own clock first.
 //
+// One call of [AtOnce] says "this process has so many places of these keys", and asks for more:
+// [Claims]. It is the one script that takes several keys. They do not change each other, so they
+// share a call only to make it cheap.
+//
 // The scripts run on Redis ≥ 6.2 and Valkey ≥ 8.0, on the primary, and need no flags.
 // [Script.Commands] are the commands that they run on the key passed.
 package lua
@@ -63,6 +67,8 @@ var (
 	presenceText string
 	//go:embed standing.lua
 	standingText string
+	//go:embed at_once.lua
+	atOnceText string
 )
 
 // Script is the text of a script and the name by which EVALSHA knows it.
@@ -95,3 +101,7 @@ var Presence = newScript(presenceText)
 // Standing is the script that lends the fractions of the standing shares. It never changes while a
 // program runs.
 var Standing = newScript(standingText)
+
+// AtOnce is the script that grants places of keys: how many requests run at the same time. It never
+// changes while a program runs.
+var AtOnce = newScript(atOnceText)

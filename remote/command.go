@@ -28,6 +28,7 @@ var (
 	scripts  = newScripts()
 	presence = script{lua.Presence.Source, lua.Presence.SHA}
 	standing = script{lua.Standing.Source, lua.Standing.SHA}
+	atOnce   = script{lua.AtOnce.Source, lua.AtOnce.SHA}
 )
 
 func newScripts() (all [lua.Algorithms]script) {

@@ -35,6 +35,7 @@ type Memory struct {
 	buckets  model.Keys
 	presence model.Presence
 	table    model.Table
+	places   model.Places
 }
 
 // memoryNode is the only node of a Memory.
@@ -157,6 +158,7 @@ func (m *Memory) Close() error {
 	defer m.mu.Unlock()
 	m.closed = true
 	m.buckets, m.presence, m.table = model.Keys{}, model.Presence{}, model.Table{}
+	m.places = model.Places{}
 	return nil
 }
 

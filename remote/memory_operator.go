@@ -19,6 +19,9 @@ func (m *Memory) Fields(name string) map[string]string {
 	if name == (naming{}).table() {
 		return m.table.Fields(m.now())
 	}
+	if fields := m.places.Fields(m.now(), name); fields != nil {
+		return fields
+	}
 	return m.buckets.Fields(m.now(), name)
 }
 
@@ -41,6 +44,7 @@ func (m *Memory) Del(name string) {
 	if name == (naming{}).table() {
 		m.table = model.Table{}
 	}
+	m.places.Lose(name)
 	m.buckets.Del(name)
 }
 

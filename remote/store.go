@@ -46,6 +46,15 @@ type Store interface {
 	// may not have been executed.
 	Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []Result)
 
+	// PlacesName returns the name of what counts the places of a user's key under a policy: who
+	// runs how many requests of it at the same time. It is like Name.
+	PlacesName(policy, key string) string
+
+	// Claim executes claims of places, each at most once, and writes the result of c.Each[i] to
+	// results[i]. It takes one round trip, bounded like Run. Claims of one server go in one
+	// command, and on a Cluster those of one slot.
+	Claim(ctx context.Context, timeout time.Duration, c *lua.Claims, results []ClaimResult)
+
 	// Presence records that a process is present, or that it leaves, and counts the processes of
 	// this node that were here within the last p.TTL: all, and those of each policy that p
 	// announces. It also returns the node's clock. It takes one round trip, bounded like Run. On
@@ -117,6 +126,12 @@ type Result struct {
 	// Elsewhere reports that another node than [Store].Node's was asked too, because the slot is
 	// moving. Reply.Now is then by that node's clock.
 	Elsewhere bool
+}
+
+// ClaimResult is the reply to a claim, or the error that takes its place.
+type ClaimResult struct {
+	Reply lua.ClaimReply
+	Err   error
 }
 
 // ScriptError is a refusal by the script or by Redis' own type check: the bucket is not ours, is

@@ -50,6 +50,7 @@ var importRules = []importRule{
 	{packages: "internal/defaults"}, // of options, for what must know them beside tiered
 	{packages: "internal/dispatch", ours: []string{"lua", "remote", "failover", "internal/histogram"}},
 	{packages: "internal/standing", ours: []string{"lua"}},
+	{packages: "internal/places", ours: []string{"lua"}},
 	{packages: "internal/report", ours: []string{"failover", "internal/dispatch", "internal/histogram"}},
 	{
 		packages: "internal/engine",

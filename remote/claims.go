@@ -1,0 +1,137 @@
+package remote
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
+
+// atOnceMark ends the name of the hash that counts who has how many places of a key.
+const atOnceMark = "}ao1"
+
+// places returns the name of the hash that counts the places of a key.
+func (n naming) places(policy, key string) string {
+	name := n.bucket(Kind{}, policy, key)
+	mark := name[strings.LastIndexByte(name, '}')+1:]
+	if strings.HasSuffix(mark, hashedMark) {
+		return name[:len(name)-len(mark)-1] + atOnceMark + hashedMark
+	}
+	return name[:len(name)-len(mark)-1] + atOnceMark
+}
+
+// PlacesName returns the name of the hash that counts the places of a key; see [Store].
+func (s *Redis) PlacesName(policy, key string) string { return s.names.places(policy, key) }
+
+// claimGroup is the claims that one command carries.
+type claimGroup struct {
+	client *redis.Client
+	slot   int // of a Cluster; otherwise 0
+	some   []int
+	command
+}
+
+// Claim executes claims; see [Store].
+func (s *Redis) Claim(ctx context.Context, timeout time.Duration, c *lua.Claims, results []ClaimResult) {
+	results = results[:len(c.Each)]
+	fail := func(some []int, err error) {
+		for _, i := range some {
+			results[i] = ClaimResult{Err: err}
+		}
+	}
+	err := s.usable(ctx)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var groups []*claimGroup
+	for i := range c.Each {
+		if err != nil {
+			fail([]int{i}, err)
+			continue
+		}
+		name := c.Each[i].Bucket
+		client, err := s.nodes.pick(ctx, name)
+		if err != nil {
+			fail([]int{i}, s.failure(err))
+			continue
+		}
+		groups = s.group(groups, client, name, i)
+	}
+	byClient := map[*redis.Client][]*command{}
+	for _, g := range groups {
+		g.command = command{script: &atOnce, args: append(make([]any, 0, 3+len(g.some)*9+2), "evalsha", atOnce.sha, len(g.some))}
+		for _, i := range g.some {
+			g.args = append(g.args, c.Each[i].Bucket)
+		}
+		g.args = c.Arguments(g.args, g.some)
+		byClient[g.client] = append(byClient[g.client], &g.command)
+	}
+	var all sync.WaitGroup
+	for client, commands := range byClient {
+		all.Go(func() { s.execute(ctx, timeout, client, commands) })
+	}
+	all.Wait()
+	for _, g := range groups {
+		if err := g.cmd.Err(); err != nil {
+			fail(g.some, s.failure(err))
+		} else if !c.DecodeClaims(g.cmd.Val(), g.some, func(i int, r lua.ClaimReply) { results[i] = ClaimResult{Reply: r} }) {
+			fail(g.some, errShape)
+		}
+	}
+}
+
+// group adds a claim to the group of its server, and on a Cluster of its slot, because no script
+// runs over two slots. Nothing is known of a foreign client, so each claim has a command of its
+// own.
+func (s *Redis) group(groups []*claimGroup, client *redis.Client, name string, i int) []*claimGroup {
+	slot := 0
+	if s.cluster != nil {
+		slot = slotOf(hashTag(name))
+	} else if s.foreign != nil {
+		slot = i
+	}
+	for _, g := range groups {
+		if g.client == client && g.slot == slot {
+			g.some = append(g.some, i)
+			return groups
+		}
+	}
+	return append(groups, &claimGroup{client: client, slot: slot, some: []int{i}})
+}
+
+// hashTag returns the part of a name that Redis Cluster hashes: what is between the first brace and
+// the next closing one.
+func hashTag(name string) string {
+	_, rest, _ := strings.Cut(name, "{")
+	tag, _, ok := strings.Cut(rest, "}")
+	if !ok || tag == "" {
+		return name
+	}
+	return tag
+}
+
+// PlacesName returns the name of the hash that counts the places of a key; see [Store].
+func (m *Memory) PlacesName(policy, key string) string { return naming{}.places(policy, key) }
+
+// Claim executes claims in one atomic step; see [Store]. It never blocks.
+func (m *Memory) Claim(ctx context.Context, _ time.Duration, c *lua.Claims, results []ClaimResult) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := ctx.Err()
+	if err == nil {
+		err = m.down()
+	}
+	var replies []lua.ClaimReply
+	if err == nil {
+		replies, err = m.places.Run(m.now(), c)
+		err = raised(err)
+	}
+	for i := range c.Each {
+		if results[i] = (ClaimResult{Err: err}); err == nil {
+			results[i].Reply = replies[i]
+		}
+	}
+}
