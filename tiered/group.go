@@ -115,7 +115,7 @@ func (g *Group) Close(ctx context.Context) error {
 		return errZeroGroup
 	}
 	ctx = orBackground(ctx)
-	g.core.Closed.Store(true)
+	g.closeGuests(ctx)
 	g.core.Shares.Close(g.core.Now())
 	err := g.core.Empty(ctx, g.callsEnded)
 	g.core.Dispatch.Stop()

@@ -56,6 +56,9 @@ type Group struct {
 	warnPlacesOnce sync.Once   // warns that there are more policies than can be announced
 	setPoliciesMu  sync.Mutex  // one SetPolicies at a time
 
+	guestsMu sync.Mutex
+	guests   []func(context.Context) // see Host
+
 	stop      context.CancelFunc
 	stopHooks context.CancelFunc // ends the hooks; the last step of Close
 	tasks     sync.WaitGroup     // all goroutines but those of callbacks and of the dispatcher

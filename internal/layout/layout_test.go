@@ -65,6 +65,12 @@ var importRules = []importRule{
 			"internal/ratetext", "internal/histogram", "internal/defaults",
 		},
 	},
+	{
+		packages: "tiered/atonce",
+		ours: []string{
+			"lua", "remote", "failover", "tiered", "internal/dispatch", "internal/engine", "internal/fifo", "internal/places",
+		},
+	},
 	{packages: "internal/misspelled"}, // the name that a misspelled one was meant to be
 	{packages: "internal/ratetext"},   // what texts of limits and scenarios have in common
 	{packages: "internal/strictyaml", modules: []string{"go.yaml.in/yaml/v3"}},

@@ -13,17 +13,16 @@ import (
 
 const (
 	// Tick is how often a key with spare places or with waiters is looked at. A place that is given
-	// back and not used again is offered to others after two of them, and a waiter asks again after
-	// one and a half: together less than 100 ms.
-	Tick = 25 * time.Millisecond
+	// back and not used again is offered to others after two of them.
+	Tick = 20 * time.Millisecond
 
 	// restate is how long a process goes on using its spare places without asking whether others
-	// wait.
-	restate = 90 * time.Millisecond
+	// wait. With a Tick and a Poll it is 100 ms until a waiter of another process is served.
+	restate = 40 * time.Millisecond
 
-	// Poll is the longest pause between two claims of a process that waits. The script counts it as
-	// waiting for twice as long.
-	Poll = 40 * time.Millisecond
+	// Poll is the longest pause after which a process that waits asks again, at its next look. Redis
+	// takes it for waiting for four times as long.
+	Poll = 20 * time.Millisecond
 )
 
 // Key is one key in one process. The zero value has no places.
@@ -117,7 +116,7 @@ func (k *Key) Claim(now time.Duration, process string, seq, want, need int64) lu
 		Want: min(max(0, want-spare), lua.MostPlaces),
 	}
 	if c.Want > 0 {
-		c.Need, c.Wait = min(max(1, need-spare), c.Want), (2 * Poll).Microseconds()
+		c.Need, c.Wait = min(max(1, need-spare), c.Want), (4 * Poll).Microseconds()
 	}
 	k.recorded = max(k.recorded, hold+c.Want)
 	return c
@@ -171,6 +170,9 @@ func (k *Key) Look(now time.Duration) (due, rest bool) {
 
 // Yields reports whether the process has more than it should, because others wait, and a place of
 // it has become free: then a claim is due at once.
-func (k *Key) Yields(now time.Duration) bool {
+func (k *Key) Yields() bool {
 	return k.share < k.Places && k.covered > max(k.running, k.share) && !k.UnderWay()
 }
+
+// Drain has the next claim give all spare places back.
+func (k *Key) Drain() { k.surplus = k.covered }
