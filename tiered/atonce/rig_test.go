@@ -10,15 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // process is one process on a store that others have too.
 type process struct {

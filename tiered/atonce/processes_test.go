@@ -1,0 +1,337 @@
+package atonce_test
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
+)
+
+// Real processes on a real Redis: this test binary is also the program that they run.
+
+const (
+	childEnv = "TIERED_ATONCE_CHILD" // the URL of Redis
+	life     = 5 * time.Second
+	most     = 3 // places of a key
+)
+
+func TestMain(m *testing.M) {
+	if url := os.Getenv(childEnv); url != "" {
+		work(url)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// work uses places until stdin ends, and prints each use: its number, the key, and when it began;
+// then when it ended, and whether its place was lost.
+func work(url string) {
+	store, err := remote.Open(url, nil)
+	if err != nil {
+		panic(err)
+	}
+	g, err := tiered.NewGroup(store, &tiered.Options{
+		Budget: 5 * time.Second, Timeout: 5 * time.Second, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		panic(err)
+	}
+	l, err := atonce.New(g, atonce.Policy{Name: "p", Places: most, Life: life, FailMode: tiered.FailClosed})
+	if err != nil {
+		panic(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var tasks sync.WaitGroup
+	var mu sync.Mutex
+	uses := 0
+	for i := range 6 {
+		tasks.Go(func() {
+			for ctx.Err() == nil {
+				key := []string{"a", "b"}[i%2]
+				p, err := l.Wait(ctx, key)
+				if err != nil {
+					time.Sleep(10 * time.Millisecond)
+					continue
+				}
+				mu.Lock()
+				uses++
+				number := uses
+				fmt.Printf("begin %d %s %d\n", number, key, time.Now().UnixNano())
+				mu.Unlock()
+				time.Sleep(time.Duration(1+number%20) * time.Millisecond)
+				lost := 0
+				select {
+				case <-p.Lost():
+					lost = 1
+				default:
+				}
+				mu.Lock()
+				fmt.Printf("end %d %d %d\n", number, time.Now().UnixNano(), lost)
+				mu.Unlock()
+				p.Release()
+			}
+		})
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	stop()
+	tasks.Wait()
+	_ = g.Close(context.Background())
+	_ = store.Close()
+}
+
+// use is one use of a place by a process.
+type use struct {
+	key        string
+	begin, end int64 // ns; end is 0 while it lasts
+	lost       bool
+}
+
+// worker is a process that runs work.
+type worker struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+	done  chan struct{}
+
+	mu   sync.Mutex
+	uses map[int]*use
+}
+
+func startWorker(t *testing.T, url string) *worker {
+	t.Helper()
+	w := &worker{cmd: exec.Command(os.Args[0]), done: make(chan struct{}), uses: map[int]*use{}}
+	w.cmd.Env = append(os.Environ(), childEnv+"="+url)
+	w.cmd.SysProcAttr = redistest.DieWithParent()
+	w.cmd.Stderr = os.Stderr
+	stdin, err := w.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.stdin = stdin
+	out, err := w.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(w.done)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			var number, lost int
+			var key string
+			var at int64
+			w.mu.Lock()
+			if n, _ := fmt.Sscanf(lines.Text(), "begin %d %s %d", &number, &key, &at); n == 3 {
+				w.uses[number] = &use{key: key, begin: at}
+			} else if n, _ := fmt.Sscanf(lines.Text(), "end %d %d %d", &number, &at, &lost); n == 3 && w.uses[number] != nil {
+				w.uses[number].end, w.uses[number].lost = at, lost == 1
+			}
+			w.mu.Unlock()
+		}
+	}()
+	return w
+}
+
+func (w *worker) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.uses)
+}
+
+// end ends the process, by force or not, and returns its uses. What lasts ends with it.
+func (w *worker) end(kill bool) (all []use) {
+	if kill {
+		_ = w.cmd.Process.Kill()
+	} else {
+		_ = w.stdin.Close()
+	}
+	<-w.done
+	_ = w.cmd.Wait()
+	now := time.Now().UnixNano()
+	for _, u := range w.uses {
+		if u.end == 0 {
+			u.end = now
+		}
+		all = append(all, *u)
+	}
+	return all
+}
+
+// peak returns how many uses of a key there were at the same time at most, and how many in all.
+// What was lost is promised no more.
+func peak(all []use, key string) (most, count int) {
+	type change struct {
+		at int64
+		by int
+	}
+	var changes []change
+	for _, u := range all {
+		if u.key == key && !u.lost {
+			changes = append(changes, change{u.begin, 1}, change{u.end, -1})
+			count++
+		}
+	}
+	slices.SortFunc(changes, func(a, b change) int { return cmp.Or(cmp.Compare(a.at, b.at), a.by-b.by) })
+	now := 0
+	for _, c := range changes {
+		now += c.by
+		most = max(most, now)
+	}
+	return most, count
+}
+
+// judge checks that no key ran more than its places, and that they were used.
+func judge(t *testing.T, all []use) {
+	t.Helper()
+	for _, key := range []string{"a", "b"} {
+		top, count := peak(all, key)
+		t.Logf("%s: %d uses, %d at once", key, count, top)
+		if top > most {
+			t.Errorf("%s: %d ran at once, of %d places", key, top, most)
+		}
+		if top < most || count < 20 {
+			t.Errorf("%s: %d uses, %d at once: the test shows nothing", key, count, top)
+		}
+	}
+}
+
+// waitForUses waits until a process has used so many places more.
+func (w *worker) waitForUses(t *testing.T, n int) {
+	t.Helper()
+	before := w.count()
+	redistest.WaitFor(t, "a process uses no places", func() bool { return w.count() >= before+n })
+}
+
+func TestProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("20 s of real time")
+	}
+	t.Parallel()
+	server := redistest.Start(t)
+	url := "redis://" + server.Addr
+	killed, stopped, other := startWorker(t, url), startWorker(t, url), startWorker(t, url)
+	for _, w := range []*worker{killed, stopped, other} {
+		w.waitForUses(t, 20)
+	}
+	all := killed.end(true)
+	other.waitForUses(t, 20)
+
+	// A short stop is none; after a long one its places have gone to others.
+	var stoppedAt, resumedAt int64 // of the long one
+	for _, d := range []time.Duration{time.Second, life + 2*time.Second} {
+		stoppedAt = time.Now().UnixNano()
+		_ = stopped.cmd.Process.Signal(syscall.SIGSTOP)
+		time.Sleep(d)
+		other.waitForUses(t, 20)
+		resumedAt = time.Now().UnixNano()
+		_ = stopped.cmd.Process.Signal(syscall.SIGCONT)
+		stopped.waitForUses(t, 20)
+	}
+
+	// A pause of Redis.
+	server.Pause()
+	time.Sleep(time.Second)
+	server.Resume()
+	third := startWorker(t, url)
+	for _, w := range []*worker{stopped, other, third} {
+		w.waitForUses(t, 20)
+	}
+	for _, w := range []*worker{stopped, other, third} {
+		for _, u := range w.end(false) {
+			// What ran while the process stood still was promised for a life. It may have ended
+			// before anybody could tell it.
+			if w != stopped || u.end < stoppedAt || u.begin > resumedAt {
+				all = append(all, u)
+			}
+		}
+	}
+	judge(t, all)
+
+	// All is given back.
+	store, err := remote.Open(url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	p := start(t, store, atonce.Policy{Name: "p", Places: most, Life: life}, &tiered.Options{Budget: 5 * time.Second, Timeout: 5 * time.Second})
+	redistest.WaitFor(t, "places are missing", func() bool {
+		place, err := p.For("a").N(most).Acquire(ctx())
+		place.Release()
+		return err == nil
+	})
+}
+
+// TestRestart: a Redis that comes back empty hears of all that runs. Until then others may get what
+// it does not know of, so only the end is judged.
+func TestRestart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("5 s of real time")
+	}
+	t.Parallel()
+	server := redistest.Start(t)
+	options := &tiered.Options{Budget: time.Second, Timeout: time.Second}
+	store, err := remote.Open("redis://"+server.Addr, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	policy := atonce.Policy{Name: "p", Places: most, FailMode: tiered.FailOpen}
+	a, b := start(t, store, policy, options), start(t, store, policy, options)
+	held := []*atonce.Place{a.acquire(t, "k"), b.acquire(t, "k")}
+	server.Kill()
+	held = append(held, a.acquire(t, "k"), a.acquire(t, "k")) // by the fail mode
+	server.Restart()
+	redistest.WaitFor(t, "Redis does not hear of what runs", func() bool {
+		u, err := b.Peek(ctx(), "k")
+		return err == nil && u.Running == len(held)
+	})
+	b.refused(t, "k", atonce.ErrFull)
+	for _, p := range held {
+		p.Release()
+	}
+	redistest.WaitFor(t, "places are missing", func() bool {
+		u, err := b.Peek(ctx(), "k")
+		return err == nil && u.Running == 0
+	})
+}
+
+func TestCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("10 s of real time")
+	}
+	t.Parallel()
+	c := redistest.StartCluster(t, 3)
+	url := "redis+cluster://" + c.Servers[0].Addr + "?addr=" + strings.Join([]string{c.Servers[1].Addr, c.Servers[2].Addr}, "&addr=")
+	workers := []*worker{startWorker(t, url), startWorker(t, url)}
+	for _, w := range workers {
+		w.waitForUses(t, 20)
+	}
+	slot := int(c.Client(0).ClusterKeySlot(ctx(), "{p/a}").Val())
+	from := c.Owner(slot)
+	c.Migrate(slot, from, (from+1)%3)
+	for _, w := range workers {
+		w.waitForUses(t, 60)
+	}
+	var all []use
+	for _, w := range workers {
+		all = append(all, w.end(false)...)
+	}
+	judge(t, all)
+}
