@@ -14,6 +14,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rules"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
 )
 
 // Call is what the functions of a [Rule] see of a call.
@@ -31,8 +32,14 @@ type Call struct {
 
 // Rule is one policy that applies to calls. Its functions are called concurrently.
 type Rule struct {
-	// Limiter has the policy. Required. Each policy may be in one rule only, but for [Next].
+	// Limiter has the policy. Required, but with AtOnce. Each policy may be in one rule only, but for [Next].
 	Limiter *tiered.Limiter
+
+	// AtOnce limits how many calls of the key run at the same time, if it is not nil. A call takes
+	// its place first, and gives it back when the handler returns or panics, or when a rule refuses
+	// it. A stream has its place until it ends. With AtOnce the Limiter may be nil. It is for
+	// servers, and not for a rule with Messages.
+	AtOnce *atonce.Limiter
 
 	// Key tells which client a call counts for. Required.
 	Key Key
@@ -165,7 +172,7 @@ func (p *problems) add(format string, args ...any) {
 func (p *problems) counted(list []Rule, client, settles bool) (all []rules.Rule[request]) {
 	for i, r := range list {
 		all = append(all, rules.Rule[request]{
-			Limiter: r.Limiter, Key: r.Key.key, Missing: rules.Missing(r.Missing), Settles: settles || r.Actual != nil, Number: i,
+			Limiter: r.Limiter, AtOnce: r.AtOnce, Key: r.Key.key, Missing: rules.Missing(r.Missing), Settles: settles || r.Actual != nil, Number: i,
 			Cost: ofCall(r.Cost), Plan: ofCall(r.Plan), Limit: ofCall(r.Limit), Skip: ofCall(r.Skip),
 		})
 	}
@@ -179,6 +186,8 @@ func (p *problems) counted(list []Rule, client, settles bool) (all []rules.Rule[
 			p.add("rules[%d].Missing is Next: must be another one, or both rules must count messages, or none of them", i)
 		}
 		switch {
+		case r.AtOnce != nil && (client || r.Messages):
+			p.add("rules[%d].AtOnce is set: must be nil for a client, and if Messages is set", i)
 		case r.Actual != nil && client:
 			p.add("rules[%d].Actual is set: must be nil for a client", i)
 		case r.Actual != nil && r.Messages:

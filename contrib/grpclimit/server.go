@@ -66,7 +66,9 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 ) {
 	r := request{ctx: ctx, call: Call{Method: info.FullMethod, Request: req}}
 	var room [fewRules]rules.Use
-	t, uses, free, refused := s.admit(r, wholeCall, room[:0])
+	in := rules.NewEntries(s.limit.rules[wholeCall])
+	t, uses, free, refused := s.admit(r, wholeCall, room[:0], in)
+	defer in.Release()
 	if refused != nil {
 		s.setTrailer(ctx, s.refusal(refused))
 		return nil, s.answer(ctx, refused)
@@ -92,13 +94,17 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	return resp, err
 }
 
-// admit takes the tokens that a part of the rules wants, unless the call skips them all. If they
-// cost nothing, the Decision is what is known of them.
-func (s *Server) admit(r request, which part, room []rules.Use) (t tiered.Reservation, uses, free []rules.Use, refused *Error) {
+// admit takes the places and the tokens that a part of the rules wants, unless the call skips them
+// all. If they cost nothing, the Decision is what is known of them.
+func (s *Server) admit(
+	r request, which part, room []rules.Use, in *rules.Entries,
+) (t tiered.Reservation, uses, free []rules.Use, refused *Error) {
 	if skip, refused := s.limit.skipped(r); skip || refused != nil {
 		return t, nil, nil, refused
 	}
-	uses, free, refused = s.limit.uses(r, which, room)
+	if uses, free, refused = s.limit.uses(r, which, room, in); refused == nil {
+		refused = enter(r, in)
+	}
 	switch {
 	case refused != nil:
 	case len(uses) == 0:
@@ -164,12 +170,12 @@ func (s *Server) setTrailer(ctx context.Context, md metadata.MD) {
 // nil or an *[Error], and sets the trailers. It makes a Server the Limiter of package ratelimit of
 // go-grpc-middleware, whose interceptors answer each error with ResourceExhausted and drop its
 // details. Prefer [Server.Unary] and [Server.Stream]. Limit counts calls only: rules with Messages,
-// Rule.Actual, Counts and Settle have no effect.
+// Rule.AtOnce, Rule.Actual, Counts and Settle have no effect.
 func (s *Server) Limit(ctx context.Context) error {
 	method, _ := grpc.Method(ctx)
 	r := request{ctx: ctx, call: Call{Method: method}}
 	var room [fewRules]rules.Use
-	t, uses, _, refused := s.admit(r, opening, room[:0])
+	t, uses, _, refused := s.admit(r, opening, room[:0], nil)
 	if refused != nil {
 		s.setTrailer(ctx, s.refusal(refused))
 		return s.answer(ctx, refused)
@@ -196,7 +202,12 @@ func (s *Server) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 		return s.refuseStream(ss, refused)
 	}
 	var t tiered.Reservation
-	uses, free, refused := s.limit.uses(r, opening, nil)
+	in := rules.NewEntries(s.limit.rules[opening])
+	uses, free, refused := s.limit.uses(r, opening, nil, in)
+	if refused == nil {
+		refused = enter(r, in)
+	}
+	defer in.Release()
 	if refused == nil && len(uses) > 0 {
 		t, refused = take(r, uses, false)
 	} else {
@@ -268,7 +279,7 @@ func (st *serverStream) RecvMsg(m any) error {
 	}
 	r := request{ctx: st.ServerStream.Context(), call: Call{Method: st.method, Stream: true, Request: m}}
 	var room [fewRules]rules.Use
-	uses, _, refused := st.s.limit.uses(r, message, room[:0])
+	uses, _, refused := st.s.limit.uses(r, message, room[:0], nil)
 	if refused == nil && len(uses) > 0 {
 		_, refused = take(r, uses, st.s.o.WaitMessages)
 	}

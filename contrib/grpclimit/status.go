@@ -26,6 +26,7 @@ type Error struct {
 
 	status *status.Status
 	cause  error
+	atOnce bool          // all places of the key are taken
 	retry  time.Duration // until a retry makes sense; 0 if it never does
 }
 
@@ -96,7 +97,7 @@ func (e *Error) describe(subject string) {
 	if st.Code() == codes.ResourceExhausted {
 		name := rules.LimitName(e.Policy, int(e.LimitNumber))
 		details = append(details, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{
-			Subject: subject, Description: "rate limit of policy " + name, QuotaId: name, QuotaValue: e.Burst,
+			Subject: subject, Description: e.kind() + " of policy " + name, QuotaId: name, QuotaValue: e.Burst,
 		}}})
 	}
 	if full, err := st.WithDetails(details...); err == nil { // an error is a text that is not UTF-8
@@ -105,9 +106,20 @@ func (e *Error) describe(subject string) {
 	e.status = st
 }
 
+// kind says what refused.
+func (e *Error) kind() string {
+	if e.atOnce {
+		return "places"
+	}
+	return "rate limit"
+}
+
 // text describes the refusal in a sentence. It repeats neither the key, which may be a secret or
 // another client's, nor the name of a policy, which is nothing to most clients.
 func (e *Error) text() string {
+	if e.atOnce {
+		return "Too many calls at the same time."
+	}
 	switch e.Reason {
 	case tiered.Limited, tiered.FallbackSpent:
 		return "Rate limit exceeded."

@@ -57,11 +57,12 @@ func (l *limit) skipped(r request) (skip bool, refused *Error) {
 	return l.skip(r.ctx, r.call), nil
 }
 
-// uses appends a use for each rule that applies, and returns those apart that cost nothing.
-func (l *limit) uses(r request, which part, to []rules.Use) (uses, free []rules.Use, refused *Error) {
+// uses appends a use for each rule that applies, and returns those apart that cost nothing. in gets
+// the places that the call needs.
+func (l *limit) uses(r request, which part, to []rules.Use, in *rules.Entries) (uses, free []rules.Use, refused *Error) {
 	at := 0
 	defer l.caught(r, "rules[%d]", &at, &refused)
-	uses, free, keyless, err := rules.Collect(l.rules[which], r, to, &at)
+	uses, free, keyless, err := rules.Collect(l.rules[which], r, to, in, &at)
 	if keyless != nil {
 		refused = newError(r, keyless.Keyless(), err)
 	}
@@ -105,6 +106,21 @@ func (l *limit) report(field string, v any) {
 	}
 	logger.Error("grpclimit: a function panicked; further panics are not logged", "field", field, "panic", what,
 		"stack", string(debug.Stack()))
+}
+
+// enter takes the places that a call needs, or none of them.
+func enter(r request, in *rules.Entries) *Error {
+	d := in.Take(r.ctx)
+	switch {
+	case d.Allowed:
+		return nil
+	case d.Reason == tiered.Canceled:
+		return newError(r, d, r.ctx.Err())
+	}
+	e := newError(r, d, nil)
+	e.atOnce = d.Reason == tiered.Limited
+	e.describe("")
+	return e
 }
 
 // take takes the tokens of all uses, or of none.

@@ -77,8 +77,8 @@ var importRules = []importRule{
 	{packages: "internal/filechanges"}, // of files that may change
 	{packages: "internal/canonical"},   // what clients send, in one spelling
 	// For middleware and interceptors.
-	{packages: "internal/rules", ours: []string{"tiered", "internal/canonical", "internal/defaults"}},
-	{packages: "tiered/httplimit", ours: []string{"tiered", "internal/canonical", "internal/rules", "internal/defaults"}},
+	{packages: "internal/rules", ours: []string{"tiered", "tiered/atonce", "internal/canonical", "internal/defaults"}},
+	{packages: "tiered/httplimit", ours: []string{"tiered", "tiered/atonce", "internal/canonical", "internal/rules", "internal/defaults"}},
 	{packages: "internal/fasthttpadapter", ours: []string{"tiered", "tiered/httplimit"}}, // for adapters
 	{packages: "tiered/debugpage", ours: []string{"lua", "tiered", "internal/defaults"}},
 	{packages: "tiered/metrics", ours: []string{"tiered"}},              // for exporters

@@ -7,11 +7,13 @@ import (
 	"slices"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
 )
 
 // Rule is one policy that applies to requests.
 type Rule[R any] struct {
 	Limiter *tiered.Limiter
+	AtOnce  *atonce.Limiter // nil, or what gives requests their places; then Limiter may be nil
 	Key     Key[R]
 	Missing Missing
 	Cost    func(R) int64 // nil means 1
@@ -51,6 +53,15 @@ func Check[R any](all []Rule[R], w Words, bad func(format string, args ...any)) 
 		name := r.Limiter.Policy().Name
 		first, twice := names[name]
 		switch {
+		case r.AtOnce != nil && r.AtOnce.Policy().Name == "":
+			bad("rules[%d].AtOnce is zero: must be made by atonce.New", i)
+		case r.Limiter == nil && r.AtOnce != nil:
+			if r.Cost != nil || r.Limit != nil {
+				bad("rules[%d].Limiter is nil: must be set, because Cost or Limit is", i)
+			}
+			if r.Plan != nil && len(r.AtOnce.Policy().Plans) == 0 {
+				bad("rules[%d].Plan is set, and policy %q has no Plans: must be nil, or the policy must have plans", i, r.AtOnce.Policy().Name)
+			}
 		case r.Limiter == nil:
 			bad("rules[%d].Limiter is nil: must be set", i)
 		case r.Limiter.Group() == nil:
@@ -78,7 +89,7 @@ func Check[R any](all []Rule[R], w Words, bad func(format string, args ...any)) 
 
 // checkLimits says what is wrong with the limits that requests have by a rule.
 func (r *Rule[R]) checkLimits(i int, name string, w Words, bad func(format string, args ...any)) {
-	if r.Plan != nil && len(r.Limiter.Policy().Plans) == 0 {
+	if r.Plan != nil && len(r.Limiter.Policy().Plans) == 0 && (r.AtOnce == nil || len(r.AtOnce.Policy().Plans) == 0) {
 		bad("rules[%d].Plan is set, and policy %q has no Plans: must be nil, or the policy must have plans", i, name)
 	}
 	if r.Plan != nil && r.Limit != nil {
@@ -104,5 +115,9 @@ func standIn[R any](all []Rule[R]) bool {
 
 // Keyless is the Decision on a request that has no key for the rule.
 func (r *Rule[R]) Keyless() tiered.Decision {
-	return tiered.Decision{Reason: tiered.InvalidKey, Policy: r.Limiter.Policy().Name}
+	name := r.Limiter.Policy().Name
+	if r.Limiter == nil {
+		name = r.AtOnce.Policy().Name
+	}
+	return tiered.Decision{Reason: tiered.InvalidKey, Policy: name}
 }

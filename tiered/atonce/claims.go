@@ -256,7 +256,7 @@ func (l *Limiter) accept(k *key, seq int64, now time.Duration, r lua.ClaimReply)
 			go call(tell)
 		}
 	}
-	if r.Flags&lua.DifferentPlaces != 0 && !l.told {
+	if p := l.policy.Load(); r.Flags&lua.DifferentPlaces != 0 && !l.told && p.Plans == nil && p.PerKey == nil {
 		l.told = true
 		l.tell("another process has another number of places for a key: the larger number may run", "places", k.Places)
 	}
@@ -271,7 +271,7 @@ func (l *Limiter) accept(k *key, seq int64, now time.Duration, r lua.ClaimReply)
 			if now >= k.fullUntil || w.n < k.fullFor {
 				k.fullFor = w.n
 			}
-			k.fullUntil = now + places.Tick
+			k.fullUntil, k.fullOf = now+places.Tick, k.Places
 			l.stats.Refused++
 			l.answer(k, w, nil, ErrFull)
 		}

@@ -49,7 +49,7 @@ type Limiter struct {
 	closed    bool
 	ended     bool          // nothing is sent any more
 	idle      chan struct{} // closed when nothing is under way after closing
-	told      bool          // that others have another number of places
+	told      bool          // that others have another number of places, or it changed here
 	renewedAt time.Duration
 	stats     Stats
 }
@@ -67,8 +67,9 @@ type key struct {
 	asked     int64         // number of the newest waiter that the claim under way asks for
 	askAt     time.Duration // waiters ask again from then on
 	retryAt   time.Duration // after a failure nothing is sent before, but for new requests
-	fullUntil time.Duration // until then so many places are known to be taken:
+	fullUntil time.Duration // until then there is no room for fullFor of fullOf places
 	fullFor   int64
+	fullOf    int64
 }
 
 // waiter is a request that has no place yet.
@@ -113,8 +114,13 @@ func New(g *tiered.Group, p Policy) (*Limiter, error) {
 	return l, nil
 }
 
-// Policy returns the policy that is in force.
-func (l *Limiter) Policy() Policy { return *l.policy.Load() }
+// Policy returns the policy that is in force, and the zero Policy for a nil or zero Limiter.
+func (l *Limiter) Policy() Policy {
+	if l == nil || l.group == nil {
+		return Policy{}
+	}
+	return *l.policy.Load()
+}
 
 // SetPolicy changes the policy, but not its name. If keys have fewer places now, what runs ends in
 // peace, and no other request begins before.
@@ -126,6 +132,9 @@ func (l *Limiter) SetPolicy(p Policy) error {
 		return fmt.Errorf("atonce: Policy.Name is %q: must be %q, as before", p.Name, name)
 	}
 	l.policy.Store(p.filled())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told = true // for a while the number is another one everywhere
 	return nil
 }
 
@@ -220,7 +229,7 @@ func (l *Limiter) begin(p *Policy, name string, most, n int64, waits bool) (*Pla
 		l.watch(k)
 		return l.give(k, n, now), nil, nil
 	}
-	if !waits && now < k.fullUntil && n >= k.fullFor {
+	if !waits && now < k.fullUntil && n >= k.fullFor && most <= k.fullOf {
 		l.stats.Refused++
 		return nil, nil, ErrFull
 	}

@@ -61,11 +61,18 @@ func (l *limit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	}
 	var room [fewRules]rules.Use
 	at := 0
-	uses, free, keyless, err := rules.Collect(l.rules, r, room[:0], &at)
+	in := rules.NewEntries(l.rules)
+	uses, free, keyless, err := rules.Collect(l.rules, r, room[:0], in, &at)
 	if keyless != nil {
 		l.refuse(w, r, Refusal{Decision: keyless.Keyless(), KeyError: err})
 		return
 	}
+	if d := in.Take(r.Context()); !d.Allowed {
+		l.headers(w.Header(), nil, &d)
+		l.refuse(w, r, Refusal{Decision: d, AtOnce: d.Reason == tiered.Limited})
+		return
+	}
+	defer in.Release()
 	var t tiered.Reservation
 	if len(uses) == 0 {
 		if least := rules.Tightest(r.Context(), free); least.Reason != tiered.Unknown {

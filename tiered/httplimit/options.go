@@ -10,12 +10,18 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rules"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
 )
 
 // Rule is one policy that applies to requests.
 type Rule struct {
-	// Limiter has the policy. Required. Each policy may be in one rule only, but for [Next].
+	// Limiter has the policy. Required, but with AtOnce. Each policy may be in one rule only, but for [Next].
 	Limiter *tiered.Limiter
+
+	// AtOnce limits how many requests of the key run at the same time, if it is not nil. A request
+	// takes its place first, and gives it back when the handler returns or panics, or when a rule
+	// refuses it. With AtOnce the Limiter may be nil.
+	AtOnce *atonce.Limiter
 
 	// Key tells which client a request counts for. Required.
 	Key Key
@@ -105,7 +111,7 @@ func fill(list []Rule, o *Options) (f Options, counted []rules.Rule[*http.Reques
 	}
 	for i, r := range list {
 		counted = append(counted, rules.Rule[*http.Request]{
-			Limiter: r.Limiter, Key: r.Key.key, Missing: rules.Missing(r.Missing), Cost: r.Cost, Plan: r.Plan, Limit: r.Limit,
+			Limiter: r.Limiter, AtOnce: r.AtOnce, Key: r.Key.key, Missing: rules.Missing(r.Missing), Cost: r.Cost, Plan: r.Plan, Limit: r.Limit,
 			Skip: r.Skip, Settles: f.Settle, Number: i,
 		})
 	}

@@ -14,6 +14,8 @@ type Refusal struct {
 
 	Status int // the HTTP status for it: 429, 503 or 400
 
+	AtOnce bool // all places of the key are taken, by requests that run
+
 	KeyError error // what the function of [KeyFunc] says is wrong with the request; otherwise nil
 }
 
@@ -66,6 +68,9 @@ func (l *limit) refuse(w http.ResponseWriter, r *http.Request, refusal Refusal) 
 // detail describes the refusal in a sentence. It repeats neither the key, which may be a secret or
 // another client's, nor the name of a policy, which is nothing to a client.
 func (r Refusal) detail() string {
+	if r.AtOnce {
+		return "Too many requests at the same time."
+	}
 	switch r.Reason {
 	case tiered.Limited, tiered.FallbackSpent:
 		return "Rate limit exceeded."

@@ -1,0 +1,74 @@
+package rules
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
+)
+
+// Entries are the places that a request needs while it runs. It takes them before its tokens,
+// because what is given back at once costs nobody anything, and tokens may.
+type Entries struct {
+	wanted []entry
+	places []*atonce.Place
+}
+
+type entry struct {
+	limiter   *atonce.Limiter
+	key, plan string
+}
+
+// retryFull is the time after which a request that found all places taken should come again.
+const retryFull = time.Second
+
+// NewEntries returns room for the places of a request, and nil, which is fine for requests that need
+// none.
+func NewEntries[R any](all []Rule[R]) *Entries {
+	for i := range all {
+		if all[i].AtOnce != nil {
+			return new(Entries)
+		}
+	}
+	return nil
+}
+
+// Take takes all places, or none. The Decision says why there are none.
+func (e *Entries) Take(ctx context.Context) (d tiered.Decision) {
+	if d.Allowed = true; e == nil {
+		return d
+	}
+	for _, w := range e.wanted {
+		place, err := w.limiter.For(w.key).WithPlan(w.plan).Acquire(ctx)
+		if err != nil {
+			e.Release()
+			d.Allowed, d.Policy, d.Key, d.Cost = false, w.limiter.Policy().Name, w.key, 1
+			switch {
+			case errors.Is(err, atonce.ErrFull):
+				d.Reason, d.RetryAfter = tiered.Limited, retryFull
+			case errors.Is(err, atonce.ErrInvalid):
+				d.Reason = tiered.InvalidKey
+			case ctx.Err() != nil:
+				d.Reason, d.Expired = tiered.Canceled, errors.Is(err, context.DeadlineExceeded)
+			default:
+				d.Reason = tiered.Unavailable
+			}
+			return d
+		}
+		e.places = append(e.places, place)
+	}
+	return d
+}
+
+// Release gives all places back.
+func (e *Entries) Release() {
+	if e == nil {
+		return
+	}
+	for _, p := range e.places {
+		p.Release()
+	}
+	e.places = nil
+}

@@ -1,0 +1,106 @@
+package httplimit_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
+)
+
+// TestAtOnce: a request takes its place first, then asks the rate limit, and gives the place back when
+// that refuses, when the handler returns, and when it panics.
+func TestAtOnce(t *testing.T) {
+	g, err := tiered.NewGroup(remote.NewMemory(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = g.Close(context.Background()) })
+	places, err := atonce.New(g, atonce.Policy{Name: "running", Places: 1, Plans: map[string]int{"pro": 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rate, err := g.NewLimiter(tiered.Policy{Name: "rate", Limit: tiered.PerHour(4)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit, err := httplimit.New([]httplimit.Rule{{
+		Limiter: rate, AtOnce: places, Key: httplimit.Header("User"), Missing: httplimit.Refuse,
+	}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	running := func() int64 { return places.Stats().Running }
+	var inside func()
+	server := limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside() }))
+	do := func(h http.Handler) *httptest.ResponseRecorder {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("User", "alice")
+		h.ServeHTTP(w, r)
+		return w
+	}
+	tokens := func() int64 { return rate.Peek(context.Background(), "alice").Remaining }
+	inside = func() {
+		if running() != 1 {
+			t.Errorf("%d run", running())
+		}
+		left := tokens()
+		w := do(server)
+		if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "same time") {
+			t.Errorf("a second request: %d %q %v", w.Code, w.Body, w.Header())
+		}
+		if tokens() != left {
+			t.Errorf("a request without a place took a token: %d of %d are left", tokens(), left)
+		}
+	}
+	if w := do(server); w.Code != http.StatusOK || running() != 0 {
+		t.Errorf("%d, and %d run", w.Code, running())
+	}
+	inside = func() { panic("handler") }
+	func() {
+		defer func() { _ = recover() }()
+		do(server)
+	}()
+	if running() != 0 {
+		t.Errorf("after a panic %d run", running())
+	}
+	inside = func() {}
+	for do(server).Code == http.StatusOK {
+	}
+	if running() != 0 {
+		t.Errorf("after a refusal of the rate limit %d run", running())
+	}
+
+	// Only the places, by plans.
+	only, err := httplimit.New([]httplimit.Rule{{
+		AtOnce: places, Key: httplimit.Header("User"), Missing: httplimit.Refuse, Plan: func(*http.Request) string { return "pro" },
+	}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	depth := 0
+	var nested http.Handler
+	nested = only(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if depth++; do(nested).Code == http.StatusOK {
+			depth++
+		}
+	}))
+	if do(nested); depth != 3 || running() != 0 { // two run, and the third is refused
+		t.Errorf("depth %d, and %d run", depth, running())
+	}
+	for _, r := range []httplimit.Rule{
+		{AtOnce: new(atonce.Limiter)},
+		{AtOnce: places, Cost: func(*http.Request) int64 { return 1 }},
+		{AtOnce: places, Limit: func(*http.Request) tiered.Limit { return tiered.Limit{} }},
+	} {
+		r.Key, r.Missing = httplimit.Header("User"), httplimit.Refuse
+		if _, err := httplimit.New([]httplimit.Rule{r}, nil); err == nil {
+			t.Errorf("%+v was taken", r)
+		}
+	}
+}
