@@ -50,6 +50,7 @@ type Key struct {
 	sent   time.Duration // when it left, or the last one
 	used   bool          // a spare place was used since
 
+	tight   bool  // all places were taken, some by others
 	low     int64 // the fewest spare places since the last look
 	surplus int64 // spare places to give back with the next claim
 }
@@ -98,8 +99,9 @@ func (k *Key) Empty() bool { return k.running == 0 && k.recorded == 0 && k.seq =
 func (k *Key) Sent() time.Duration { return k.sent }
 
 // Claim composes the claim that leaves at now: it states what runs and what is kept spare, and asks
-// for what want needs beyond that. The first of them needs need. No claim may be under way.
-func (k *Key) Claim(now time.Duration, process string, seq, want, need int64) lua.Claim {
+// for what want needs beyond that. The first of them needs need. waits says that somebody goes on
+// waiting if there is none. No claim may be under way.
+func (k *Key) Claim(now time.Duration, process string, seq, want, need int64, waits bool) lua.Claim {
 	if process != k.process { // this machine is a copy, or was one
 		k.process, k.covered, k.until = process, 0, 0
 	}
@@ -116,7 +118,10 @@ func (k *Key) Claim(now time.Duration, process string, seq, want, need int64) lu
 		Want: min(max(0, want-spare), lua.MostPlaces),
 	}
 	if c.Want > 0 {
-		c.Need, c.Wait = min(max(1, need-spare), c.Want), (4 * Poll).Microseconds()
+		c.Need = min(max(1, need-spare), c.Want)
+	}
+	if waits && c.Want > 0 {
+		c.Wait = (4 * Poll).Microseconds()
 	}
 	k.recorded = max(k.recorded, hold+c.Want)
 	return c
@@ -137,6 +142,7 @@ func (k *Key) Accept(seq int64, r lua.ClaimReply) (lost, ok bool) {
 	// What runs counts even if it is more than there is. It must not be used again then.
 	others := r.Held - k.hold - r.Grant
 	k.recorded = k.hold + r.Grant
+	k.tight = r.Held >= k.stated && others > 0
 	k.covered = min(k.recorded, max(0, k.stated-others))
 	k.until = k.sent + k.Life/100*99 // clocks differ
 	k.since, k.share = r.Now, r.Share
@@ -162,7 +168,9 @@ func (k *Key) Fail(seq int64, executed bool) bool {
 // needs no further look.
 func (k *Key) Look(now time.Duration) (due, rest bool) {
 	spare, idle := k.Spare(now), max(0, k.recorded-k.running)
-	k.surplus = min(k.low, spare)
+	if k.surplus = min(k.low, spare); k.tight { // who asks there is refused
+		k.surplus = spare
+	}
 	k.low = spare
 	due = k.surplus > 0 || idle > spare || k.used && now >= k.sent+restate
 	return due && !k.UnderWay(), idle == 0 && !k.used && !k.UnderWay()

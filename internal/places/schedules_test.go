@@ -206,7 +206,7 @@ func (w *world) seqOf(p *process) int64 {
 // send sends a claim of a process.
 func (w *world) send(p *process, want int64) bool {
 	w.seq++
-	c := lua.Claims{Process: p.id, Each: []lua.Claim{p.key.Claim(w.now, p.id, w.seq, want, min(want, 1))}}
+	c := lua.Claims{Process: p.id, Each: []lua.Claim{p.key.Claim(w.now, p.id, w.seq, want, min(want, 1), w.seq%2 == 0)}}
 	c.Each[0].Bucket = bucket
 	p.sent[w.seq] = w.now
 	p.claims = append(p.claims, message{claim: c, sent: w.now})

@@ -182,13 +182,15 @@ func (l *Limiter) claim(node *dispatch.Node, id remote.Node, o *outbox, due []*k
 		l.seq++
 		k.pending = false
 		var want, need int64
+		waits := false
 		for at := k.queue.First(); at != nil; at = at.Next() {
+			waits = waits || at.Member.waits
 			if want += at.Member.n; need == 0 {
 				need = at.Member.n
 			}
 			k.asked = at.Member.number
 		}
-		one := k.Claim(now, c.Process, l.seq, min(want, lua.MostPlaces), need)
+		one := k.Claim(now, c.Process, l.seq, min(want, lua.MostPlaces), need, waits)
 		one.Bucket = k.bucket
 		c.Each = append(c.Each, one)
 	}
@@ -271,7 +273,7 @@ func (l *Limiter) accept(k *key, seq int64, now time.Duration, r lua.ClaimReply)
 			if now >= k.fullUntil || w.n < k.fullFor {
 				k.fullFor = w.n
 			}
-			k.fullUntil, k.fullOf = now+places.Tick, k.Places
+			k.fullUntil, k.fullOf = now+places.Tick/4, k.Places
 			l.stats.Refused++
 			l.answer(k, w, nil, ErrFull)
 		}

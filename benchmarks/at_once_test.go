@@ -1,0 +1,175 @@
+package benchmarks
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
+)
+
+// zsetAcquire is a semaphore on Redis as it is usually written: a sorted set of holders by the time
+// at which they end.
+var zsetAcquire = redis.NewScript(`
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[1]) then return 0 end
+redis.call('ZADD', KEYS[1], now + 10000, ARGV[2])
+redis.call('PEXPIRE', KEYS[1], 20000)
+return 1`)
+
+// semaphore gives a place of a key, or reports false.
+type semaphore func(key string) (release func(), ok bool)
+
+// TestAtOnceCalls counts what Redis executes for a request: here, and with the sorted set. Each
+// process serves 200 requests per second that take 5 ms.
+func TestAtOnceCalls(t *testing.T) {
+	if testing.Short() {
+		t.Skip("half a minute")
+	}
+	const places, d = 5, 2 * time.Second
+	server := redistest.Start(t)
+	ours := func(t *testing.T, name string) semaphore {
+		store, err := remote.Open("redis://"+server.Addr, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := tiered.NewGroup(store, &tiered.Options{
+			Budget: time.Second, Timeout: time.Second, Logger: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = g.Close(context.Background())
+			_ = store.Close()
+		})
+		l, err := atonce.New(g, atonce.Policy{Name: name, Places: places})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func(key string) (func(), bool) {
+			p, err := l.Acquire(context.Background(), key)
+			return p.Release, err == nil
+		}
+	}
+	zset := func(t *testing.T, name string) semaphore {
+		c := server.Client()
+		t.Cleanup(func() { _ = c.Close() })
+		process := rand.Uint64()
+		var holders atomic.Int64
+		return func(key string) (func(), bool) {
+			holder, ctx := fmt.Sprint(process, holders.Add(1)), context.Background()
+			n, err := zsetAcquire.Run(ctx, c, []string{name + key}, places, holder).Int()
+			if err != nil {
+				t.Error(err)
+			}
+			return func() { c.ZRem(ctx, name+key, holder) }, n == 1
+		}
+	}
+	zipf := func(r *rand.Rand) func() string {
+		z := rand.NewZipf(r, 1.1, 1, 1999)
+		return func() string { return fmt.Sprint(z.Uint64()) }
+	}
+	hot := func(*rand.Rand) func() string { return func() string { return "hot" } }
+	watch := server.Client()
+	t.Cleanup(func() { _ = watch.Close() })
+	var table strings.Builder
+	for _, load := range []struct {
+		name string
+		keys func(*rand.Rand) func() string
+	}{{"hot key", hot}, {"Zipf over 2000 keys", zipf}} {
+		for _, processes := range []int{1, 3, 12} {
+			var perRequest [2]float64
+			for i, made := range []func(*testing.T, string) semaphore{ours, zset} {
+				t.Run(fmt.Sprint(load.name, processes, i), func(t *testing.T) {
+					var all []semaphore
+					for range processes {
+						all = append(all, made(t, fmt.Sprintf("s%d-%d-%d", len(load.name), processes, i)))
+					}
+					before := executed(t, watch)
+					requests, admitted, waits := requestsOn(all, load.keys, d)
+					calls := executed(t, watch) - before
+					perRequest[i] = float64(calls) / float64(requests)
+					fmt.Fprintf(&table, "%-20s %2d processes %-11s %.2f calls per request, %3.0f %% admitted, median %v, p99 %v\n",
+						load.name, processes, []string{"atonce", "sorted set"}[i], perRequest[i], 100*float64(admitted)/float64(requests),
+						waits[len(waits)/2].Round(time.Microsecond), waits[len(waits)*99/100].Round(time.Microsecond))
+				})
+			}
+			if perRequest[0] > perRequest[1] {
+				t.Errorf("%s, %d processes: %.2f calls per request, and %.2f with a sorted set", load.name, processes, perRequest[0], perRequest[1])
+			}
+		}
+	}
+	t.Logf("\n%s", &table)
+}
+
+// requestsOn lets each process serve requests for a time. It returns how many there were and were
+// admitted, and how long each waited for its answer.
+func requestsOn(all []semaphore, keys func(*rand.Rand) func() string, d time.Duration) (requests, admitted int, waits []time.Duration) {
+	var mu sync.Mutex
+	var tasks sync.WaitGroup
+	for i, acquire := range all {
+		tasks.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(i), 1))
+			next := keys(r)
+			tick := time.NewTicker(5 * time.Millisecond)
+			defer tick.Stop()
+			var running sync.WaitGroup
+			for begun := time.Now(); time.Since(begun) < d; <-tick.C {
+				key := next()
+				running.Go(func() {
+					asked := time.Now()
+					release, ok := acquire(key)
+					took := time.Since(asked)
+					if ok {
+						time.Sleep(5 * time.Millisecond)
+						release()
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					if requests++; ok {
+						admitted++
+					}
+					waits = append(waits, took)
+				})
+			}
+			running.Wait()
+		})
+	}
+	tasks.Wait()
+	slices.Sort(waits)
+	return requests, admitted, waits
+}
+
+// executed returns how many commands clients have sent that take or give back places.
+func executed(t *testing.T, c *redis.Client) (n int) {
+	t.Helper()
+	text, err := c.Info(context.Background(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(text) {
+		for _, name := range []string{"cmdstat_evalsha:calls=", "cmdstat_zrem:calls="} {
+			if rest, ok := strings.CutPrefix(line, name); ok {
+				one := 0
+				_, _ = fmt.Sscanf(rest, "%d", &one)
+				n += one
+			}
+		}
+	}
+	return n
+}
