@@ -224,3 +224,32 @@ func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
 	}
 	return l, err
 }
+
+// Host gives a package of this module, such as atonce, the connections, the breakers, the clocks
+// and the log of the Group. It is not for others: what it returns is internal. The Group must not
+// be closed.
+func (g *Group) Host(guest Guest) (*engine.Group, error) {
+	if g.isZero() {
+		return nil, errZeroGroup
+	}
+	g.guestsMu.Lock()
+	defer g.guestsMu.Unlock()
+	if g.core.Closed.Load() {
+		return nil, engine.ErrClosed
+	}
+	g.guests = append(g.guests, guest)
+	return g.core, nil
+}
+
+// closeGuests tells all guests that the Group closes, once.
+func (g *Group) closeGuests(ctx context.Context) {
+	g.guestsMu.Lock()
+	guests := g.guests
+	if g.core.Closed.Swap(true) {
+		guests = nil
+	}
+	g.guestsMu.Unlock()
+	for _, one := range guests {
+		one.Closing(ctx)
+	}
+}

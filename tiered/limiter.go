@@ -57,7 +57,7 @@ type Group struct {
 	setPoliciesMu  sync.Mutex  // one SetPolicies at a time
 
 	guestsMu sync.Mutex
-	guests   []func(context.Context) // see Host
+	guests   []Guest
 
 	stop      context.CancelFunc
 	stopHooks context.CancelFunc // ends the hooks; the last step of Close

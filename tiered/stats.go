@@ -36,6 +36,8 @@ type Stats struct {
 		Quarantine bool          // the table of shares in Redis is less than 65 s old: no process gets more than it had before
 	}
 
+	AtOnce map[string]AtOnceStats // what runs at the same time, by policy of package atonce
+
 	Recent   []Event                // state changes and faults: the last 64, oldest first
 	Policies map[string]PolicyStats // by name
 	Nodes    map[string]NodeStats   // by node
@@ -209,6 +211,7 @@ func (g *Group) Stats() Stats {
 	s.Recent = g.trace.recentEvents()
 	s.Standing = g.core.Shares.State(g.core.Now())
 	g.reloads.stats(&s)
+	s.AtOnce = g.atOnceStats()
 
 	all := g.limiters.present()
 	s.Policies = make(map[string]PolicyStats, len(all))
@@ -219,6 +222,19 @@ func (g *Group) Stats() Stats {
 		s.Nodes[string(n.ID())] = healthOf(n).stats()
 	}
 	return s
+}
+
+// atOnceStats returns the figures of all guests by policy. Two of one policy are added up.
+func (g *Group) atOnceStats() map[string]AtOnceStats {
+	g.guestsMu.Lock()
+	guests := g.guests
+	g.guestsMu.Unlock()
+	all := make(map[string]AtOnceStats, len(guests))
+	for _, one := range guests {
+		name, s := one.Stats()
+		all[name] = all[name].plus(s)
+	}
+	return all
 }
 
 // Stats returns the figures of this policy, as slowly as [Group.Stats].

@@ -194,7 +194,7 @@ func (l *Limiter) claim(node *dispatch.Node, id remote.Node, o *outbox, due []*k
 		one.Bucket = k.bucket
 		c.Each = append(c.Each, one)
 	}
-	l.stats.Claims++
+	l.stats.Calls++
 	l.mu.Unlock()
 	done := make(chan struct{})
 	node.Claim(c, func(results []remote.ClaimResult, err error) {

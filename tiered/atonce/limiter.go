@@ -51,6 +51,7 @@ type Limiter struct {
 	idle      chan struct{} // closed when nothing is under way after closing
 	told      bool          // that others have another number of places, or it changed here
 	renewedAt time.Duration
+	waiters   int64 // so far
 	stats     Stats
 }
 
@@ -104,7 +105,9 @@ func New(g *tiered.Group, p Policy) (*Limiter, error) {
 	l.policy.Store(p.filled())
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
-	core, err := g.Host(l.close)
+	core, err := g.Host(tiered.Guest{
+		Closing: l.close, Stats: func() (string, Stats) { return p.Name, l.Stats() },
+	})
 	if err != nil {
 		stop()
 		return nil, err
@@ -234,8 +237,8 @@ func (l *Limiter) begin(p *Policy, name string, most, n int64, waits bool) (*Pla
 		return nil, nil, ErrFull
 	}
 	w := &waiter{n: n, waits: waits, done: make(chan struct{})}
-	l.stats.waiters++
-	w.number = l.stats.waiters
+	l.waiters++
+	w.number = l.waiters
 	w.link.Member = w
 	k.queue.Join(&w.link)
 	l.watch(k)

@@ -52,6 +52,7 @@ type Reader struct {
 
 	ofGroup  []reading[figures]
 	ofPolicy []reading[tiered.PolicyStats]
+	ofPlaces []reading[tiered.AtOnceStats]
 	ofNode   []reading[tiered.NodeStats]
 	totals   *totals // nil if each policy has its series
 
@@ -132,6 +133,7 @@ func newReader(labels []string, groups ...group) *Reader {
 	r := &Reader{groups: groups, highest: map[string]lastRead{}}
 	r.ofGroup = labeled(r, ofGroup, labels)
 	r.ofPolicy = labeled(r, ofPolicy, append(slices.Clip(labels), "policy"))
+	r.ofPlaces = labeled(r, ofPlaces, append(slices.Clip(labels), "policy"))
 	r.ofNode = labeled(r, ofNode, append(slices.Clip(labels), "node"))
 	return r
 }
@@ -178,6 +180,11 @@ func (r *Reader) Samples() iter.Seq[Sample] {
 			}
 			for name, p := range policies {
 				if !samples(r, r.ofPolicy, append(slices.Clip(g.labels), cleaned(name)), p.Number, p, yield) {
+					return
+				}
+			}
+			for name, s := range f.AtOnce {
+				if !samples(r, r.ofPlaces, append(slices.Clip(g.labels), cleaned(name)), 0, s, yield) {
 					return
 				}
 			}

@@ -69,6 +69,7 @@ var notExported = map[string]string{
 	"Recent":                       "events, with keys",
 	"Policies":                     "a map: each entry has series",
 	"Nodes":                        "a map: each entry has series",
+	"AtOnce":                       "a map: each entry has series",
 	"PolicyStats.Top":              "keys",
 	"PolicyStats.Number":           "a name",
 	"NodeStats.Number":             "a name",
@@ -119,6 +120,24 @@ func TestEveryFigure(t *testing.T) {
 	})
 	if checked < 65 {
 		t.Errorf("only %d figures", checked)
+	}
+}
+
+// TestEveryFigureOfPlaces is the same for what runs at the same time.
+func TestEveryFigureOfPlaces(t *testing.T) {
+	of := func(s tiered.AtOnceStats) map[string]float64 {
+		i := invent()
+		i.stats.AtOnce = map[string]tiered.AtOnceStats{"a": s}
+		return series(t, i.reader())
+	}
+	before := of(tiered.AtOnceStats{})
+	for k := range reflect.TypeFor[tiered.AtOnceStats]().NumField() {
+		var s tiered.AtOnceStats
+		v := reflect.ValueOf(&s).Elem()
+		v.Field(k).SetInt(7)
+		if reflect.DeepEqual(before, of(s)) {
+			t.Errorf("%s changes no series", v.Type().Field(k).Name)
+		}
 	}
 }
 

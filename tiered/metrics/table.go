@@ -91,6 +91,33 @@ var ofGroup = []reading[figures]{
 		func(s *tiered.Stats) float64 { return truth(s.Standing.Quarantine) }),
 }
 
+// ofPlaces has what runs at the same time, by policy.
+var ofPlaces = []reading[tiered.AtOnceStats]{
+	only(UpDown, "tiered_running_places", "{place}", "Places that requests have now.",
+		func(s tiered.AtOnceStats) int64 { return s.Running }),
+	only(UpDown, "tiered_place_keys", "{key}", "Keys with requests, spare places or waiters now.",
+		func(s tiered.AtOnceStats) int { return s.Keys }),
+	only(UpDown, "tiered_place_waiters", "{request}", "Requests that wait for a place now.",
+		func(s tiered.AtOnceStats) int { return s.Waiting }),
+	several(Counter, "tiered_place_requests_total", "{request}",
+		"Requests for places, by what gave them or why there were none.", []string{"outcome"},
+		func(s tiered.AtOnceStats, send func(float64, ...string)) {
+			send(float64(s.Granted-s.Spare-s.FailMode), "redis")
+			send(float64(s.Spare), "spare")
+			send(float64(s.FailMode), "fail mode")
+			send(float64(s.Refused), "full")
+			send(float64(s.Unavailable), "unavailable")
+		}),
+	only(Counter, "tiered_lost_places_total", "{place}",
+		"Places that Redis may have given to others while requests had them.",
+		func(s tiered.AtOnceStats) int64 { return s.Lost }),
+	only(Counter, "tiered_rejected_place_answers_total", "{answer}",
+		"Answers that said that a key in Redis is not one of places.",
+		func(s tiered.AtOnceStats) int64 { return s.Damaged }),
+	only(Counter, "tiered_place_calls_total", "{call}", "Calls to Redis about places, each of up to 64 keys.",
+		func(s tiered.AtOnceStats) int64 { return s.Calls }),
+}
+
 // Values of the label "reason" that are not a tiered.Reason.
 const (
 	unlimited = "unlimited" // admitted by Unlimited
