@@ -21,6 +21,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
 	"github.com/tiered-limiter/tiered-limiter/tiered/debugpage"
 )
 
@@ -245,4 +246,27 @@ func TestStandingShares(t *testing.T) {
 			t.Errorf("%v, %d outside: %q, want %q", row.standing, row.outside, got, row.want)
 		}
 	}
+}
+
+// The page shows what runs at the same time, if there is a policy for it.
+func TestAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := fatal.Get(tiered.NewGroup(remote.NewMemory(), nil))(t)
+		defer func() { _ = g.Close(context.Background()) }()
+		if _, page := get(t, g, nil, http.MethodGet, "/"); strings.Contains(page, "At the same time") {
+			t.Error("the page shows places of no policy")
+		}
+		l := fatal.Get(atonce.New(g, atonce.Policy{Name: "in-flight", Places: 1}))(t)
+		place := fatal.Get(l.Acquire(context.Background(), "k"))(t)
+		if _, err := l.Acquire(context.Background(), "k"); err == nil {
+			t.Error("two run")
+		}
+		_, page := get(t, g, nil, http.MethodGet, "/")
+		for _, want := range []string{">in-flight<", `data-of="Running">1<`, `data-of="Refused"><span>1<`} {
+			if !strings.Contains(page, want) {
+				t.Errorf("the page lacks %q", want)
+			}
+		}
+		place.Release()
+	})
 }
