@@ -86,7 +86,7 @@ var importRules = []importRule{
 	{
 		packages: "tiered/policyfile",
 		ours: []string{
-			"lua", "tiered", "tiered/httplimit", "remote", "internal/strictyaml", "internal/canonical", "internal/misspelled", "internal/filechanges",
+			"lua", "tiered", "tiered/atonce", "tiered/httplimit", "remote", "internal/strictyaml", "internal/canonical", "internal/misspelled", "internal/filechanges",
 			"internal/defaults",
 		},
 		modules: []string{"go.yaml.in/yaml/v3", "github.com/fsnotify/fsnotify"},

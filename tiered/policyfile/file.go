@@ -10,6 +10,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
 )
 
 // MaxSize is the size of the largest file, in bytes.
@@ -21,6 +22,7 @@ const Version = "1"
 // File is what a file says.
 type File struct {
 	Policies []tiered.Policy // all valid
+	AtOnce   []atonce.Policy // all valid; a Watcher does not use them: see docs/configuration.md
 	HTTP     []Route
 	GRPC     []Method
 
@@ -86,6 +88,17 @@ func (r *reader) readFile(n *yaml.Node) {
 				}
 				names[p.Name] = n.Line
 				f.Policies, f.read = append(f.Policies, p.Policy), append(f.read, p)
+			})
+		}},
+		{"at_once", func(path string, n *yaml.Node) {
+			names := map[string]int{}
+			r.list(path, n, func(path string, n *yaml.Node) {
+				p := r.readAtOnce(path, n)
+				if line := names[p.Name]; p.Name != "" && line > 0 {
+					r.Bad(n, "%s: name is %s: the policy in line %d has that name", path, strictyaml.Quote(p.Name), line)
+				}
+				names[p.Name] = n.Line
+				f.AtOnce = append(f.AtOnce, p)
 			})
 		}},
 		{"http", func(path string, n *yaml.Node) {

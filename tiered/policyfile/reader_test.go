@@ -148,7 +148,7 @@ var mistakes = []struct{ good, bad, want string }{
 	{"cost: 3", "cots: 3", "32:9: http[1].limits[0].cots is no field: must be cost"},
 	{"plan: header X-Plan", "plan: metadata x", `35:15: http[1].limits[1].plan: is "metadata x": must be header NAME`},
 	{"plan: header X-Plan", "plan: header a@b", `35:15: http[1].limits[1].plan: is Header("a@b"): must be the name of a`},
-	{"grpc:\n", "rpcs:\n", "39:1: this field must be one of version, policies, http, grpc"},
+	{"grpc:\n", "rpcs:\n", "39:1: this field must be one of version, policies, at_once, http, grpc"},
 	{"match: /s.T/", "match: s.T", `40:12: grpc[0].match: is "s.T": must be /package.Service/Method, /package.Service/`},
 	{"match: /s.T/", "match: /", `44:12: grpc[1].match is "/", as in line 40: must be another one`},
 	{"match: /s.T/\n    limits", "limits", "40:5: grpc[0].match is missing: must say which requests or calls are"},

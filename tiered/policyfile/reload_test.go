@@ -91,6 +91,11 @@ http:
 grpc:
   - match: /
     limits: []
+at_once:
+  - name: g
+    places: 5
+    life: 5s
+    max_run: 1m
 `
 
 // A version of a file that differs in one field is used or refused as a whole. Whatever it is,
@@ -157,6 +162,10 @@ func TestFilesThatDifferInOneField(t *testing.T) {
 		{"grpc:\n  - match: /\n    limits: []\n", "grpc: []\n", ""},
 		{"match: /\n", "match: /shop.Orders/\n", ""},
 		{"limits: []", "limits: [{policy: a, key: method}]", ""},
+		{"at_once:\n  - name: g\n    places: 5\n    life: 5s\n    max_run: 1m\n", "", ""},
+		{"places: 5", "places: 6", ""},
+		{"life: 5s", "life: 6s", ""},
+		{"max_run: 1m", "max_run: 2m", ""},
 	} {
 		text := strings.Replace(differing, c.from, c.to, 1)
 		if text == differing {

@@ -43,6 +43,13 @@ func (f *File) String() string {
 		grpc.Content = append(grpc.Content, yamlMap(append(said, m.Exceptions.text()...)...))
 	}
 	root := yamlMap("version", yamlWord(Version), "policies", policies, "http", http, "grpc", grpc)
+	if len(f.AtOnce) > 0 {
+		atOnce := yamlList()
+		for _, p := range f.AtOnce {
+			atOnce.Content = append(atOnce.Content, atOnceText(p))
+		}
+		root.Content = append(root.Content, yamlWord("at_once"), atOnce)
+	}
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)
