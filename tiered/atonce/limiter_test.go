@@ -148,6 +148,7 @@ func TestWaitIsFair(t *testing.T) {
 		}
 		first.Release()
 		second.Release()
+		a.refused(t, "k", atonce.ErrFull) // one is free, and somebody waits for two
 		tasks.Wait()
 		if fmt.Sprint(order) != "[0 1 2]" {
 			t.Errorf("who came first was not first: %v", order)
@@ -182,6 +183,19 @@ func TestABusyKeyCostsNoCallPerRequest(t *testing.T) {
 		for _, p := range held {
 			p.Release()
 		}
+	})
+}
+
+func TestCloseGivesSparePlacesBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store := remote.NewMemory()
+		a := start(t, store, atonce.Policy{Name: "p", Places: 1}, nil)
+		b := start(t, store, atonce.Policy{Name: "p", Places: 1}, nil)
+		a.acquire(t, "k").Release()
+		if err := a.group.Close(ctx()); err != nil {
+			t.Error(err)
+		}
+		b.acquire(t, "k").Release()
 	})
 }
 
