@@ -335,3 +335,49 @@ func TestCluster(t *testing.T) {
 	}
 	judge(t, all)
 }
+
+// TestFailover: a primary of a Cluster dies, and its replica, which has all but the last writes, goes
+// on. What the lost writes granted may be granted once more, until processes renew; then no key runs
+// more than its places.
+func TestFailover(t *testing.T) {
+	if testing.Short() {
+		t.Skip("15 s of real time")
+	}
+	t.Parallel()
+	c := redistest.StartReplicatedCluster(t, 3)
+	url := "redis+cluster://" + c.Servers[0].Addr + "?addr=" + strings.Join([]string{c.Servers[1].Addr, c.Servers[2].Addr}, "&addr=")
+	workers := []*worker{startWorker(t, url), startWorker(t, url)}
+	for _, w := range workers {
+		w.waitForUses(t, 20)
+	}
+	slot := int(c.Client(0).ClusterKeySlot(ctx(), "{p/a}").Val())
+	died := time.Now().UnixNano()
+	c.Servers[c.Owner(slot)].Kill()
+	of := func(w *worker, key string) func() bool {
+		return func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			n := 0
+			for _, u := range w.uses {
+				if u.key == key && u.begin > died+int64(2*time.Second) {
+					n++
+				}
+			}
+			return n > 20
+		}
+	}
+	for _, w := range workers {
+		redistest.WaitFor(t, "the key is not served after the failover", of(w, "a"))
+	}
+	renewed := time.Now().Add(2 * time.Second).UnixNano()
+	time.Sleep(4 * time.Second)
+	var all []use
+	for _, w := range workers {
+		for _, u := range w.end(false) {
+			if u.end < died || u.begin > renewed {
+				all = append(all, u)
+			}
+		}
+	}
+	judge(t, all)
+}
