@@ -138,7 +138,7 @@ var importRules = []importRule{
 	{packages: "internal/test/rig/manynodes", ours: []string{"lua", "remote"}},
 	{
 		packages: "internal/test/rig/adapters",
-		ours:     []string{"remote", "tiered", "tiered/httplimit", "internal/test/rig/fatal", "internal/test/rig/testgroup", "internal/test/rig/watch"},
+		ours:     []string{"remote", "tiered", "tiered/atonce", "tiered/httplimit", "internal/test/rig/fatal", "internal/test/rig/testgroup", "internal/test/rig/watch"},
 	},
 	{packages: "internal/test/rig/testgroup", ours: []string{"remote", "tiered", "internal/test/rig/fatal"}},
 	{

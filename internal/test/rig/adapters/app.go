@@ -182,6 +182,7 @@ var Rows = []Row{
 	{"`Skip` lets requests pass", nil, skipped},
 	{"A request has the cost of `Cost`, or the one that `Settle` says later", nil, settled},
 	{"Several rules take from all or from none", nil, severalRules},
+	{"A request has a place of `AtOnce` while its handler runs, also if that panics", nil, heldPlace},
 }
 
 // Markdown is the table as docs/http.md shows it. Each reason has a number.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
@@ -480,4 +481,29 @@ func severalRules(p *player) {
 		p.Errorf("%+v", a)
 	}
 	p.left(all, "everybody", 8)
+}
+
+func heldPlace(p *player) {
+	rule := perUser(p.limiter("api", tiered.PerHour(10)))
+	rule.AtOnce = fatal.Get(atonce.New(p.group, atonce.Policy{Name: "running", Places: 1}))(p)
+	runs, goOn := make(chan bool), make(chan bool)
+	p.start(App{Rules: []httplimit.Rule{rule}, Handler: func(r Request) error {
+		runs <- true
+		if <-goOn {
+			panic("ouch")
+		}
+		r.Answer(http.StatusOK, "served")
+		return nil
+	}})
+	got := make(chan answer, 1)
+	for _, panics := range []bool{false, true, false} {
+		go func() { got <- p.get("ann") }()
+		receive(p, runs)
+		if a := p.get("ann"); a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") == "" {
+			p.Errorf("beside one that runs: %+v", a)
+		}
+		goOn <- panics
+		receive(p, got)
+		p.eventually("the place is given back", func() bool { return rule.AtOnce.Stats().Running == 0 })
+	}
 }
