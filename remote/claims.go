@@ -11,19 +11,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// atOnceMark ends the name of the hash that counts who has how many places of a key.
-const atOnceMark = "}ao1"
-
-// places returns the name of the hash that counts the places of a key.
-func (n naming) places(policy, key string) string {
-	name := n.bucket(Kind{}, policy, key)
-	mark := name[strings.LastIndexByte(name, '}')+1:]
-	if strings.HasSuffix(mark, hashedMark) {
-		return name[:len(name)-len(mark)-1] + atOnceMark + hashedMark
-	}
-	return name[:len(name)-len(mark)-1] + atOnceMark
-}
-
 // PlacesName returns the name of the hash that counts the places of a key; see [Store].
 func (s *Redis) PlacesName(policy, key string) string { return s.names.places(policy, key) }
 

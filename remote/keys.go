@@ -33,6 +33,9 @@ const (
 	// policy's name, so no policy can take these names.
 	presenceMark = "}pr1"
 
+	// atOnceMark is the mark of what counts the places of a key.
+	atOnceMark = "ao1"
+
 	// tableMark ends the name of the table of standing shares, prefix{~0}st1. It is in the slot of
 	// the first presence set, so that one pipeline to one node can have both.
 	tableMark = "}st1"
@@ -105,15 +108,26 @@ type naming struct {
 // [A-Za-z0-9_.-]{1,64}.
 func (n naming) bucket(k Kind, policy, key string) string {
 	var room [256]byte
-	b := append(room[:0], n.prefix...)
-	b = append(append(append(b, '{'), policy...), '/')
+	b, mark := n.appendTag(room[:0], policy, key)
+	return string(append(k.appendMark(b), mark...))
+}
+
+// places returns the name of what counts the places of a user's key under a policy.
+func (n naming) places(policy, key string) string {
+	var room [256]byte
+	b, mark := n.appendTag(room[:0], policy, key)
+	return string(append(append(b, atOnceMark...), mark...))
+}
+
+// appendTag appends how names of a user's key under a policy begin, up to the closing brace. mark
+// ends the name: hashedMark, or nothing.
+func (n naming) appendTag(b []byte, policy, key string) (_ []byte, mark string) {
+	b = append(append(append(append(b, n.prefix...), '{'), policy...), '/')
 	if !n.hash && len(key) <= maxKeyBytes {
-		b = append(append(b, key...), '}')
-		return string(k.appendMark(b))
+		return append(append(b, key...), '}'), ""
 	}
 	sum := sumOf(key)
-	b = append(hex.AppendEncode(b, sum[:]), '}')
-	return string(append(k.appendMark(b), hashedMark...))
+	return append(hex.AppendEncode(b, sum[:]), '}'), hashedMark
 }
 
 // presence returns the name of the i-th presence set. There are several, each in a slot of its own,

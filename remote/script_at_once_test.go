@@ -200,3 +200,23 @@ func evals(t *testing.T, c *redis.Client) (n int) {
 	}
 	return n
 }
+
+// TestPlacesNames: as those of buckets, in the same slot, with a mark of their own.
+func TestPlacesNames(t *testing.T) {
+	client := redis.NewClient(&redis.Options{})
+	t.Cleanup(func() { _ = client.Close() })
+	s := remote.NewRedis(client, nil)
+	long := strings.Repeat("x", 300)
+	for key, want := range map[string]string{"k": "tl:{p/k}ao1", "a}b": "tl:{p/a}b}ao1"} {
+		if got := s.PlacesName("p", key); got != want {
+			t.Errorf("%q is %q, want %q", key, got, want)
+		}
+	}
+	name := s.PlacesName("p", long)
+	if name != s.PlacesName("p", remote.Digest(long)) || !strings.HasSuffix(name, "}ao1h") || len(name) > 80 {
+		t.Errorf("a long key is %q", name)
+	}
+	if bucket := s.Key("p", long); strings.TrimSuffix(bucket, "tb2h") != strings.TrimSuffix(name, "ao1h") {
+		t.Errorf("%q and %q begin in different ways", bucket, name)
+	}
+}
