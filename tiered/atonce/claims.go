@@ -3,6 +3,7 @@ package atonce
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -87,15 +88,30 @@ func (l *Limiter) renew(p *Policy, now time.Duration) {
 		}
 		l.watch(k)
 	}
-	if len(tell) > 0 {
-		go call(tell)
-	}
+	l.call(tell)
 }
 
-func call(all []func()) {
-	for _, do := range all {
-		do()
+// call calls what must not be called with the lock, on a goroutine of its own.
+func (l *Limiter) call(all []func()) {
+	if len(all) == 0 {
+		return
 	}
+	l.tasks.Go(func() {
+		for _, do := range all {
+			l.guarded(do)
+		}
+	})
+}
+
+// guarded calls a function of the user. A panic of it is told, and harms nobody.
+func (l *Limiter) guarded(do func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			l.group.Journal.Tally("hook", 1, slog.LevelError, "a hook panicked",
+				"policy", l.policy.Load().Name, "panic", fmt.Sprintf("%T", v))
+		}
+	}()
+	do()
 }
 
 // lose counts and tells that a place is lost.
@@ -254,9 +270,7 @@ func (l *Limiter) accept(k *key, seq int64, now time.Duration, r lua.ClaimReply)
 		for at := k.running.First(); at != nil && at.Member.at < sent; at = at.Next() {
 			tell = append(tell, l.lose(at.Member)...)
 		}
-		if len(tell) > 0 {
-			go call(tell)
-		}
+		l.call(tell)
 	}
 	if p := l.policy.Load(); r.Flags&lua.DifferentPlaces != 0 && !l.told && p.Plans == nil && p.PerKey == nil {
 		l.told = true

@@ -207,7 +207,7 @@ func (u Use) take(ctx context.Context, waits bool) (*Place, error) {
 // refused tells the hook of a refusal.
 func (l *Limiter) refused(key string, err error) error {
 	if hook := l.policy.Load().Refused; hook != nil {
-		hook(key, err)
+		l.guarded(func() { hook(key, err) })
 	}
 	return err
 }

@@ -435,9 +435,11 @@ func TestPlansAndKeys(t *testing.T) {
 
 func TestMaxRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		lost := make(chan int, 1)
+		lost, refused := make(chan int, 1), 0
 		a := start(t, remote.NewMemory(), atonce.Policy{
-			Name: "p", Places: 1, MaxRun: time.Minute, Lost: func(_ string, n int) { lost <- n },
+			Name: "p", Places: 1, MaxRun: time.Minute,
+			Lost:    func(_ string, n int) { lost <- n; panic("a hook") },
+			Refused: func(string, error) { refused++; panic("a hook") },
 		}, nil)
 		p := a.acquire(t, "k") // and nobody releases it
 		time.Sleep(59 * time.Second)
@@ -446,6 +448,9 @@ func TestMaxRun(t *testing.T) {
 		<-p.Lost()
 		if n := <-lost; n != 1 {
 			t.Errorf("the hook heard of %d places", n)
+		}
+		if refused != 1 {
+			t.Errorf("the hook heard of %d refusals", refused)
 		}
 		q := a.acquire(t, "k")
 		p.Release() // counts no more
