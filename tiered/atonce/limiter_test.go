@@ -648,3 +648,69 @@ func TestManyRequests(t *testing.T) {
 		})
 	}
 }
+
+// TestBesideRateLimits plays requests that need a place and a token, in some processes with outages.
+// Neither limit is exceeded, and no token is spent by a request without a place.
+func TestBesideRateLimits(t *testing.T) {
+	for seed := range 10 {
+		bubble(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(uint64(seed), 5))
+			store := remote.NewMemory()
+			const most, burst, perSecond = 3, 40, 20
+			var mu sync.Mutex
+			running, peak, admitted, full := 0, 0, 0, 0
+			var tasks sync.WaitGroup
+			begun := time.Now()
+			for range 3 {
+				a := start(t, store, atonce.Policy{Name: "p", Places: most, FailMode: tiered.FailClosed}, nil)
+				rate, err := a.group.NewLimiter(tiered.Policy{
+					Name: "p", Limit: tiered.PerSecond(perSecond).WithBurst(burst), FailMode: tiered.FailClosed,
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for range 3 {
+					r := rand.New(rand.NewPCG(random.Uint64(), 6))
+					tasks.Go(func() {
+						for range 200 {
+							time.Sleep(time.Duration(r.IntN(40)) * time.Millisecond)
+							place, err := a.Acquire(ctx(), "k")
+							if err != nil {
+								mu.Lock()
+								full++
+								mu.Unlock()
+								continue
+							}
+							if rate.Allow(ctx(), "k").Allowed {
+								mu.Lock()
+								running, admitted = running+1, admitted+1
+								peak = max(peak, running)
+								mu.Unlock()
+								time.Sleep(time.Duration(r.IntN(30)) * time.Millisecond)
+								mu.Lock()
+								running--
+								mu.Unlock()
+							}
+							place.Release()
+						}
+					})
+				}
+			}
+			tasks.Go(func() {
+				for range 4 {
+					time.Sleep(time.Duration(random.IntN(1000)) * time.Millisecond)
+					store.Fail(errors.New("down"))
+					time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
+					store.Fail(nil)
+				}
+			})
+			tasks.Wait()
+			if peak > most || float64(admitted) > burst+perSecond*time.Since(begun).Seconds() {
+				t.Errorf("seed %d: %d ran of %d, and %d were admitted in %v", seed, peak, most, admitted, time.Since(begun))
+			}
+			if peak < most || full == 0 || admitted < burst {
+				t.Errorf("seed %d: %d ran, %d found no place, %d were admitted: it shows nothing", seed, peak, full, admitted)
+			}
+		})
+	}
+}
