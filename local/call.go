@@ -13,7 +13,7 @@ type Conditions struct {
 	Bucket    string        // the name of the bucket in the store
 	Phase     int64         // µs: where the bucket's fixed windows begin
 	Clock     bool          // the node's clock is known, so it understands a deadline
-	Server    int64         // the node's clock, µs since 1970, if it is known
+	Server    int64         // the node's clock, µs since 1970; that of this machine if it is not known
 	RoundTrip time.Duration // 99th percentile of the node's round trips
 	Timeout   time.Duration // after which a call to the node has failed, if that is more than Policy.Timeout
 	Slow      time.Duration // round trip of a slow answer, or 0 if none has come
@@ -24,6 +24,15 @@ type Conditions struct {
 // that is less. Far from Redis it is what a slow answer takes.
 func (c *Conditions) waits(p *Policy) time.Duration {
 	return max(min(c.RoundTrip, p.Budget/2), c.Slow)
+}
+
+// window returns the begin and the length of the fixed window by which a call of a policy goes, in
+// µs.
+func (c *Conditions) window(p *Policy) (begin, length int64) {
+	if p.At != nil {
+		return p.At(c.Server)
+	}
+	return c.Phase, p.Call.Period
 }
 
 // Call is what to send, and what has to be known of it when it ends. All that it states is
@@ -38,6 +47,7 @@ type Call struct {
 
 	ttl    time.Duration // of the lease
 	sent   time.Duration
+	server int64         // Conditions.Server
 	trip   time.Duration // Conditions.RoundTrip
 	period time.Duration // of the lease
 	first  bool          // the node has not answered yet, so its clock is unknown
@@ -70,6 +80,9 @@ func (c *Call) others(r lua.Reply) int64 {
 func (c Call) By(p *Policy) Call {
 	l := &p.Call
 	c.Cap, c.Tokens, c.Period, c.Span, c.Also, c.Policy = l.Cap, l.Tokens, l.Period, l.Span, l.Also, p
+	if p.At != nil {
+		c.Phase, c.Period = p.At(c.server)
+	}
 	return c
 }
 
@@ -85,7 +98,8 @@ func (c Call) Only(i int) Call {
 // refills by the one that it was told last.
 func (p *Policy) Terms(c Conditions) lua.Call {
 	call := p.Call
-	call.Bucket, call.Phase, call.Fleet = c.Bucket, c.Phase, max(c.Fleet, 1)
+	call.Phase, call.Period = c.window(p)
+	call.Bucket, call.Fleet = c.Bucket, max(c.Fleet, 1)
 	return call
 }
 

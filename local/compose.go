@@ -139,7 +139,7 @@ func newComposer(b *Bucket, now time.Duration, c Conditions, dry bool) composer 
 		b: b, Conditions: c, now: now, policy: p, size: s, dry: dry,
 		leasing: pays && !p.NoLease && p.Call.Algorithm.Has(lua.Leased), far: far, until: now + timeout,
 		call: Call{
-			Call: p.Call, Policy: p, sent: now, trip: c.RoundTrip, first: !c.Clock,
+			Call: p.Call, Policy: p, sent: now, server: c.Server, trip: c.RoundTrip, first: !c.Clock,
 			ttl: p.ttl(s.period, timeout), period: s.period,
 		},
 	}
@@ -371,8 +371,8 @@ func (c *composer) settle(made bool) bool {
 // what is owed.
 func (c *composer) state() {
 	call, b := &c.call, c.b
-	call.Seq, call.Bucket, call.Phase = c.Seq, c.Bucket, c.Phase
-	call.Fleet = c.Fleet
+	call.Seq, call.Bucket, call.Fleet = c.Seq, c.Bucket, c.Fleet
+	call.Phase, call.Period = c.window(c.policy)
 	if call.TTL = call.ttl.Microseconds(); c.Clock {
 		call.Deadline = c.Server + (c.until - c.now).Microseconds()
 	}

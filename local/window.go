@@ -109,7 +109,8 @@ func (w *windowState) outdated(p *Policy, now time.Duration, c Conditions) (drop
 	if !p.Call.Algorithm.Has(lua.Phased) || !c.Clock {
 		return w.debts.drop(now - p.window())
 	}
-	into := (c.Server - c.Phase) % p.Call.Period
+	begin, length := c.window(p)
+	into := (c.Server - begin) % length
 	dropped = w.debts.drop(now - micros(into))
 	w.debts.join()
 	return dropped

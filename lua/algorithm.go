@@ -15,7 +15,7 @@ type Algorithm uint8
 // The algorithms; docs/choosing.md compares them.
 const (
 	TokenBucket   Algorithm = iota // Cap, refilled by Tokens per Period
-	FixedWindow                    // at most Cap in each window of Period, which begin at Phase
+	FixedWindow                    // at most Cap in each window of Period: see [Call].Phase
 	SlidingLog                     // at most Cap in any Period, to the microsecond
 	SlidingWindow                  // at most Cap in the last Span blocks of Period, for each of its limits
 	TokenBuckets                   // several token buckets, each token debited from all: Cap, Tokens and Period of each
@@ -77,7 +77,7 @@ var algorithms = [...]struct {
 	parts *string // of the script, for the places of call.lua and lease.lua
 
 	several Algorithm                    // counts by several limits of this algorithm; 0 for itself
-	broken  func(c *Call) int            // the first argument against a rule of its own, or 0
+	broken  func(c *Call) int            // the first argument against a rule of its own, or 0; nil if it has none
 	third   func(l Limit, c *Call) int64 // the third number of a limit
 }{
 	TokenBucket: {
@@ -88,7 +88,7 @@ var algorithms = [...]struct {
 	FixedWindow: {
 		name: "fixed window", mark: "fw2", has: Window | Edges | Phased | Leased | NamesPer,
 		short: &fixedWindowShortText, parts: &fixedWindowText,
-		broken: brokenFixed, third: func(_ Limit, c *Call) int64 { return c.Phase },
+		third: func(_ Limit, c *Call) int64 { return c.Phase },
 	},
 	SlidingLog: {
 		name: "sliding log", mark: "lg1", has: Window | Entries | NamesPer, parts: &slidingLogText,

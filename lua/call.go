@@ -14,8 +14,11 @@ type Call struct {
 	Cap    int64 // the most at once, 1 … 2⁴⁰: a burst, or what a window holds
 	Tokens int64 // refilled per Period, of a TokenBucket
 	Period int64 // µs, ≥ 1: of the refill, or the length of a window
-	Phase  int64 // of a FixedWindow: its windows begin at Phase + k·Period of the node's clock; 0 … Period−1
-	Span   int64 // of a SlidingWindow: how many blocks of Period count, 1 … 512
+	// Phase is where the windows of a FixedWindow begin: at Phase + k·Period of the node's clock. A
+	// Phase ≥ Period is the begin of the only window that the caller means, such as a month: a call
+	// that reaches the node before it, or after its end, is Late.
+	Phase int64
+	Span  int64 // of a SlidingWindow: how many blocks of Period count, 1 … 512
 	// MaxDebt is how far below zero a token bucket may go, if that is more than Cap: 0 … 2⁴⁰. It
 	// goes one second of refill further. What a debt would charge below that is forgiven.
 	MaxDebt int64

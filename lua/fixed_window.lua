@@ -1,6 +1,6 @@
 --[[ fixed_window: at most cap tokens in each aligned window. Direct or leased. O(1), but for sweeps.
 
-Windows begin at phase + k * period of the server's clock. A lease ends with its window at the latest. So every token
+Windows begin at phase + k * period of the server's clock, or there is only the one that the caller means. A lease ends with its window at the latest. So every token
 is used in the window that counted it, and what is counted never exceeds cap.
 
 KEYS[1]  a hash that only this script writes. Its name has the period, because another period would misread its count
@@ -10,7 +10,9 @@ KEYS[1]  a hash that only this script writes. Its name has the period, because a
   and once a lease was granted the fields of lease.lua. o has ended leases too, and their records are kept to the end of the window,
   because what they hold may come back. A sweep sets their want to 0, so that they have no part in what is granted until the edge
 
-ARGV  see call.lua. One limit: cap, period, phase (< period). at is the stamp of what is refunded: it
+ARGV  see call.lua. One limit: cap, period, phase. A phase >= period is the begin of a window of the calendar that the
+caller worked out: phase to phase + period. Where that is not the server's, the call is late: nothing is done. What was counted
+before phase is of an ended window, whatever the window was that counted it. at is the stamp of what is refunded: it
 counts only in its own window. debt counts only in the window of since. reset: the count falls to what is out in
 leases that have not ended, under a deadline <= now + ttl like a refund. What ended leases held is spent by then, so it is
 forgotten, and nothing of it comes back. Flag 32 is set if a refund or reset lacks that deadline, and if a
@@ -26,7 +28,6 @@ writes nothing.
 --@ rules
 local cap, period, phase = arg[22], arg[23], arg[24]
 if to > 1 then return refuse(19) end
-if phase >= period then return refuse(24) end
 if limits > 1 then return refuse(25) end
 
 --@ nothing
@@ -69,6 +70,7 @@ if now < last then
   end
 end
 local k = window(now)
+if k ~= 0 and phase >= period then return {LATE, 0, 0, 0, 0, 0, server, 0, 0, 0, 0, 0, 0} end
 local edge = phase + (k + 1) * period
 local record = stored[10]
 local fresh = exists and k > window(last) and latest <= now
@@ -76,6 +78,8 @@ if fresh then count, wants, active, latest, sweep, escrow, lends, record = 0, 0,
 
 -- While a step back is waited out, the time of a reset may lie in the window before. It means the window that waits.
 local forgets = reset > 0 and once and window(now > server and now or min(reset, now)) == k
+-- In a window of the calendar only what is out in leases goes on to count, if those of another caller's window are.
+if phase >= period and exists and k > window(last) and not fresh then forgets = true end
 local noted = (forgets or stepped) and not fresh and call('HMGET', key, 'b')[1] or 0 -- b and f of an ended window say nothing
 local newest = (forgets or stepped) and max(now, last, tonumber(noted) or WHOLE)
 if newest and newest >= WHOLE then return corrupt('field') end

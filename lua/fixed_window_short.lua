@@ -15,7 +15,7 @@ if #ARGV == 9 then
     if want % 1 + least % 1 + ttl % 1 + deadline % 1 + epoch % 1 + server % 1 + cap % 1 + period % 1 + phase % 1 ~= 0 then break end
     if min(least, deadline, epoch, server, phase) < 0 or max(deadline, epoch, server) >= 2 ^ 53 then break end
     if want < 1 or least > want or want > cap or cap > 2 ^ 40 or ttl < 1 or ttl > 2 ^ 50 then break end
-    if phase >= period or period > 2 ^ 52 then break end
+    if phase >= 2 ^ 53 or period > 2 ^ 52 then break end
     if server == 0 then
       local time = call('TIME')
       server = time[1] * 1000000 + time[2]
@@ -33,6 +33,7 @@ if #ARGV == 9 then
     if last - server > 1000000 then break end -- a large step back
     local now = max(server, last)
     local k = floor((now - phase) / period)
+    if k ~= 0 and phase >= period then break end -- another window than the caller's
     if k ~= floor((last - phase) / period) then break end -- a new window, which deletes the old one
     local edge = phase + (k + 1) * period
 

@@ -36,7 +36,7 @@ const (
 	Replay  Code = 2 // this Seq was executed before; the same grant again
 	Stale   Code = 3 // a newer Seq was executed, or the record is over: ignore
 	Never   Code = 4 // Min > Cap
-	Late    Code = 5 // Deadline ≤ now: nothing was done
+	Late    Code = 5 // Deadline ≤ now, or the node is in another window: nothing was done
 )
 
 // Flags are what else a call found.

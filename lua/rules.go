@@ -73,8 +73,10 @@ func (c *Call) Broken() int {
 	if c.To > 1 && a.has&Entries == 0 { // only a log sets the cost of an entry
 		return 19
 	}
-	if n := a.broken(c); n > 0 {
-		return n
+	if a.broken != nil {
+		if n := a.broken(c); n > 0 {
+			return n
+		}
 	}
 	if len(c.Also) > 0 && a.has&Several == 0 {
 		return firstLimit + limitFields
@@ -105,14 +107,6 @@ func brokenLog(c *Call) int {
 		if x > 0 {
 			return 6 + i
 		}
-	}
-	return 0
-}
-
-// brokenFixed reports the first argument that breaks a rule of the fixed window's.
-func brokenFixed(c *Call) int {
-	if c.Phase >= c.Period {
-		return firstLimit + 2
 	}
 	return 0
 }

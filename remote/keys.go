@@ -83,6 +83,9 @@ type Kind struct {
 	Algorithm lua.Algorithm
 	Window    int64 // µs, of a SlidingLog and a FixedWindow; otherwise 0
 	Calendar  bool  // of a FixedWindow: its Phase is 0 for every key
+	// Unit is that of the calendar by which a FixedWindow counts, such as "month", instead of Window.
+	// Where in it the windows begin is not in the name: who moves a billing day moves no counts.
+	Unit string
 }
 
 // appendMark appends what ends the names of the kind's buckets.
@@ -90,6 +93,9 @@ func (k Kind) appendMark(b []byte) []byte {
 	b = append(b, k.Algorithm.Mark()...)
 	if k.Window > 0 {
 		b = strconv.AppendInt(append(b, ':'), k.Window, 10)
+	}
+	if k.Unit != "" {
+		b = append(append(b, ':'), k.Unit...)
 	}
 	if k.Calendar {
 		b = append(b, ":0"...)

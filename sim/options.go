@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -71,7 +72,9 @@ func prepare(s *scenario.Scenario, o *Options) (*plan, error) {
 		if !ok {
 			policy = policyOf(f, l)
 		}
-		l.Tokens, l.Per, l.Burst = policy.Limit.Tokens, scenario.Duration(policy.Limit.Per), policy.Limit.Burst
+		limit := policy.Limit
+		per := cmp.Or(limit.Per, limit.Calendar.Longest())
+		l.Tokens, l.Per, l.Burst = limit.Tokens, scenario.Duration(per), limit.Burst
 		p.policies, err = append(p.policies, policy), errors.Join(err, policy.Validate())
 	}
 	return p, err

@@ -93,7 +93,7 @@ func TestBadInput(t *testing.T) {
 			"tiered: Policy.Limit.Burst is 200: must be 0: a sliding window admits Tokens and no more at once",
 		},
 		"100/minutes": {
-			text("100/minutes"), `tiered: limit "100/minutes": "minutes" at position 5 must be s, min, h, day, week, or a duration ` +
+			text("100/minutes"), `tiered: limit "100/minutes": "minutes" at position 5 must be s, min, h, day, week, month, quarter, year, or a duration ` +
 				`such as 15min, 1h30m or 30d, from 1us to 100 years in whole us`,
 		},
 		"100 per minute": {

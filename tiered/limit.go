@@ -3,8 +3,10 @@ package tiered
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/calendar"
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
@@ -20,7 +22,27 @@ type Limit struct {
 	// number of µs, and at most 511 blocks in Per. 0 means Per/60 if Per is at least a minute, and
 	// otherwise Per/40. A token comes back up to two blocks late.
 	Precision time.Duration
+
+	// Calendar, if it is not zero, makes Tokens the quota of each day, week, month, quarter or year
+	// of a time zone, instead of a Per, which is 0 then. Only for a FixedWindow. See [PerMonth].
+	Calendar Calendar
 }
+
+// Calendar says which periods of the calendar are the windows of a FixedWindow. The methods of a
+// Limit set it: [Limit.In], [Limit.From] and [Limit.FromMonth].
+type Calendar = calendar.Period
+
+// Unit is a period of the calendar.
+type Unit = calendar.Unit
+
+// The units.
+const (
+	Day     = calendar.Day
+	Week    = calendar.Week
+	Month   = calendar.Month
+	Quarter = calendar.Quarter
+	Year    = calendar.Year
+)
 
 // PerSecond returns n tokens per second, with bursts of n.
 func PerSecond(n int64) Limit { return Limit{Tokens: n, Per: time.Second} }
@@ -33,6 +55,71 @@ func PerHour(n int64) Limit { return Limit{Tokens: n, Per: time.Hour} }
 
 // PerDay returns n tokens per 24 hours, with bursts of n.
 func PerDay(n int64) Limit { return Limit{Tokens: n, Per: 24 * time.Hour} }
+
+// PerWeek returns n tokens per 7 · 24 hours, with bursts of n.
+func PerWeek(n int64) Limit { return Limit{Tokens: n, Per: 7 * 24 * time.Hour} }
+
+// PerMonth returns a quota of n tokens for each month of the calendar, for a FixedWindow. It begins
+// at midnight of day 1 in UTC, unless In and From say otherwise:
+// PerMonth(10_000).In("Europe/Berlin").From(17) begins on each 17th at midnight in Berlin. With
+// Policy.PerKey each customer has a billing day of its own. A month is as long as it is, 28 to 31
+// days and an hour less or more if the clocks change. Redis' clock says when it is over.
+func PerMonth(n int64) Limit { return Limit{Tokens: n, Calendar: Calendar{Unit: Month}} }
+
+// PerQuarter is [PerMonth] for three months, from January.
+func PerQuarter(n int64) Limit { return Limit{Tokens: n, Calendar: Calendar{Unit: Quarter}} }
+
+// PerYear is [PerMonth] for a year.
+func PerYear(n int64) Limit { return Limit{Tokens: n, Calendar: Calendar{Unit: Year}} }
+
+// In returns l with the periods of the calendar of a time zone, by its IANA name such as
+// "Europe/Berlin" or "UTC". Of PerDay and PerWeek it makes days and weeks of the calendar, from
+// midnight to midnight; a week begins on Monday. The machine must have the zone's data, or the
+// program must import time/tzdata.
+func (l Limit) In(zone string) Limit {
+	l = l.ofCalendar()
+	l.Calendar.Zone = zone
+	l.Calendar = l.Calendar.Canonical()
+	return l
+}
+
+// From returns l with months, quarters or years of the calendar that begin on a day of the month, 1
+// … 31, which is the last day of a shorter month; or with weeks that begin on a day of the week,
+// from 1 for Monday to 7 for Sunday.
+func (l Limit) From(day int) Limit {
+	l = l.ofCalendar()
+	if l.Calendar.Day = int16(min(max(day, -1), math.MaxInt16)); day == 0 {
+		l.Calendar.Day = -1 // there is no day 0: an error, not the default
+	}
+	l.Calendar = l.Calendar.Canonical()
+	return l
+}
+
+// FromMonth returns l with years of the calendar that begin in a month, on a day of it, 1 … 31; or
+// with quarters of which one does.
+func (l Limit) FromMonth(month time.Month, day int) Limit {
+	l = l.From(day)
+	if l.Calendar.Month = int8(min(max(month, -1), math.MaxInt8)); month == 0 {
+		l.Calendar.Month = -1
+	}
+	l.Calendar = l.Calendar.Canonical()
+	return l
+}
+
+// ofCalendar returns l with a period of the calendar instead of a day or a week of so many hours.
+func (l Limit) ofCalendar() Limit {
+	switch {
+	case !l.Calendar.IsZero():
+	case l.Per == PerDay(1).Per:
+		l.Per, l.Calendar.Unit = 0, Day
+	case l.Per == PerWeek(1).Per:
+		l.Per, l.Calendar.Unit = 0, Week
+	}
+	return l
+}
+
+// longest returns Per, or the longest that a period of the calendar lasts.
+func (l Limit) longest() time.Duration { return engine.Limit(l).Longest() }
 
 // Per returns n tokens, 1 … 2⁴⁰, per d, 1 µs … 100 years, with bursts of n.
 func Per(n int64, d time.Duration) Limit { return Limit{Tokens: n, Per: d} }
@@ -102,8 +189,14 @@ func (l Limit) validate(name string) error {
 	if !validTokens(l.Tokens) {
 		f.bad("Tokens", l.Tokens, "must be 1 to 2^40")
 	}
-	if !validPeriod(l.Per) {
+	switch {
+	case l.Calendar.IsZero() && !validPeriod(l.Per):
 		f.bad("Per", l.Per, "must be 1µs to 100 years, in whole microseconds")
+	case !l.Calendar.IsZero() && l.Per != 0:
+		f.bad("Per", l.Per, "must be 0 beside a Calendar, which says when the windows begin (In and From are for days, weeks, "+
+			"months, quarters and years)")
+	case !l.Calendar.IsZero():
+		l.Calendar.Check(func(field string, value any, rule string) { f.bad("Calendar."+field, value, rule) })
 	}
 	if l.Burst < 0 || l.Burst > maxTokens {
 		f.bad("Burst", l.Burst, "must be 1 to 2^40, or 0 for Limit.Tokens (WithBurst takes 1 to 2^40)")

@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
@@ -38,7 +39,7 @@ func (l Limit) precision() time.Duration {
 
 // stored returns the limit as the store gets it.
 func (l Limit) stored(a Algorithm) lua.Limit {
-	s := lua.Limit{Cap: l.burst(), Tokens: l.Tokens, Period: l.Per.Microseconds()}
+	s := lua.Limit{Cap: l.burst(), Tokens: l.Tokens, Period: l.longest().Microseconds()}
 	if a.has(lua.Blocks) { // an interval of length Per touches one block more than Per contains
 		q := l.precision()
 		s.Period, s.Span = q.Microseconds(), int64((l.Per+q-1)/q)+1
@@ -74,11 +75,31 @@ func (p Policy) algorithm() lua.Algorithm {
 
 // kind returns what the names of a policy's buckets depend on.
 func (p Policy) kind() remote.Kind {
-	k := remote.Kind{Algorithm: p.algorithm(), Calendar: p.Calendar}
-	if p.Algorithm.has(lua.NamesPer) {
+	k := remote.Kind{Algorithm: p.algorithm(), Calendar: p.Calendar, Unit: p.Limit.Calendar.Unit.String()}
+	if p.Algorithm.has(lua.NamesPer) && k.Unit == "" {
 		k.Window = p.Limit.Per.Microseconds()
 	}
 	return k
+}
+
+// windowAt returns what a local policy needs to know the windows of a limit by the calendar, or nil.
+// Most calls are in the window of the call before.
+func (l Limit) windowAt() func(server int64) (begin, length int64) {
+	if l.Calendar.IsZero() || l.rule() != local.ByLimit {
+		return nil
+	}
+	type window struct{ begin, end int64 }
+	var last atomic.Pointer[window]
+	windows := l.Calendar.Windows()
+	return func(server int64) (begin, length int64) {
+		w := last.Load()
+		if w == nil || server < w.begin || server >= w.end {
+			from, to := windows.At(time.UnixMicro(server))
+			w = &window{from.UnixMicro(), to.UnixMicro()}
+			last.Store(w)
+		}
+		return w.begin, w.end - w.begin
+	}
 }
 
 // leased reports whether a policy can be leased. A SlidingWindow cannot if a lease may last longer
@@ -92,7 +113,7 @@ func (p Policy) leased(lp *local.Policy) bool {
 // fallbackNumbers returns the numbers of the process' fallback: of several limits the smallest
 // burst and the slowest refill, which is safe for each of them.
 func (p Policy) fallbackNumbers() (burst, tokens int64, per time.Duration) {
-	burst, tokens, per = p.Limit.burst(), p.Limit.Tokens, p.Limit.Per
+	burst, tokens, per = p.Limit.burst(), p.Limit.Tokens, p.Limit.longest()
 	for _, l := range p.Also {
 		burst = min(burst, l.burst())
 		if l.nanosPerToken() > float64(per)/float64(tokens) {
@@ -131,5 +152,5 @@ func (l Limit) retention(a Algorithm) time.Duration {
 	case a.has(lua.Blocks):
 		return l.Per + 2*l.precision()
 	}
-	return l.Per
+	return l.longest()
 }

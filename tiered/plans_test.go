@@ -154,7 +154,7 @@ func TestPlansAreCarriedLimits(t *testing.T) {
 			for _, per := range []time.Duration{0, 1, time.Microsecond, time.Second, time.Minute, 20 * year, 200 * year} {
 				for _, burst := range []int64{0, -1, 5, 10, 300_000} {
 					for _, precision := range []time.Duration{0, 1, time.Second} {
-						try(p, tiered.Limit{tokens, per, burst, precision})
+						try(p, tiered.Limit{Tokens: tokens, Per: per, Burst: burst, Precision: precision})
 					}
 				}
 			}

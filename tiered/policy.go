@@ -31,7 +31,8 @@ type Policy struct { // a new field has a row in TestEveryFieldOfAPolicy of pack
 
 	// Calendar makes the windows of a FixedWindow begin at whole multiples of Limit.Per since 1970
 	// in UTC: every minute at :00, every day at midnight. Without it each key's begin at an instant
-	// of its own, so that not all clients come back at once.
+	// of its own, so that not all clients come back at once. Months, and days of other time zones,
+	// are Limit.Calendar.
 	Calendar bool
 
 	// PerKey, if not nil, returns the limit of a single key, instead of Limit. It is called at a

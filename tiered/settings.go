@@ -84,16 +84,17 @@ func (l *Limiter) resolve(s *engine.Settings, p Policy, limit Limit, former stan
 	lp.Cap, lp.Tokens, lp.Per = p.fallbackNumbers()
 	lp.NanosPerToken = p.Limit.nanosPerToken()
 	if len(p.Also) > 0 {
-		lp.First = local.Numbers{Cap: p.Limit.burst(), Tokens: p.Limit.Tokens, Per: p.Limit.Per}
+		lp.First = local.Numbers{Cap: p.Limit.burst(), Tokens: p.Limit.Tokens, Per: p.Limit.longest()}
 	}
 	lp.Window = p.window()
-	lp.ShortWindow = p.Algorithm.has(lua.Edges) && p.Limit.Per < 2*o.Timeout
+	lp.ShortWindow = p.Algorithm.has(lua.Edges) && p.Limit.longest() < 2*o.Timeout
 	if lp.Size == 0 {
 		lp.MinBurst = leastBurst
 	}
 	lp.NoLease = !p.leased(lp)
 	lp.Unleased = lp.NoLease && p.Algorithm.has(lua.Blocks)
 	lp.Call = p.call()
+	lp.At = p.Limit.windowAt()
 	owner.Retention = p.retention()
 	return lp
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/calendar"
 	"github.com/tiered-limiter/tiered-limiter/internal/ratetext"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
@@ -19,7 +20,10 @@ const (
 )
 
 // ParseLimit reads "100/s", "100/min burst 200", "1000/h precision 30s", "unlimited" or "blocked".
-// The period is s, min, h, day, week, ms or us, or a duration such as 10s, 15min, 1h30m or 30d.
+// The period is s, min, h, day, week, ms or us, or a duration such as 10s, 15min, 1h30m or 30d. Or it
+// is one of the calendar, for a FixedWindow: month, quarter or year, and with a time zone or a begin
+// also day and week: "10000/month in Europe/Berlin from day 17", "70/week from sunday", "100/day in
+// UTC", "1000/year in Europe/London from april 6".
 // Digits may be grouped, as in 1_000_000. The error names all problems, each with its position.
 func ParseLimit(text string) (Limit, error) {
 	switch words := strings.Fields(text); {
@@ -54,10 +58,13 @@ func (p *limitParser) limit() (l Limit) {
 	if !validTokens(l.Tokens) {
 		p.wrong(at, amount, "must be a whole number of tokens, 1 to 2^40")
 	}
-	if !validPeriod(l.Per) {
-		p.wrong(at+len(amount)+1, per,
-			"must be s, min, h, day, week, or a duration such as 15min, 1h30m or 30d, from 1us to 100 years in whole us")
+	if unit := calendar.ParseUnit(per); unit >= Month {
+		l.Calendar.Unit = unit
+	} else if !validPeriod(l.Per) {
+		p.wrong(at+len(amount)+1, per, "must be s, min, h, day, week, month, quarter, year, or a duration such as 15min, 1h30m "+
+			"or 30d, from 1us to 100 years in whole us")
 	}
+	defer func() { l.Calendar = l.Calendar.Canonical() }()
 	for given := map[string]bool{}; ; {
 		name, at := p.word()
 		if name == "" {
@@ -82,9 +89,37 @@ func (p *limitParser) limit() (l Limit) {
 				p.wrong(at, value, "must be a precision, as in 30s, in whole us")
 			}
 			l.Precision = d
+		case calendar.In, calendar.From:
+			if l = l.ofCalendar(); l.Calendar.Unit == 0 {
+				p.wrong(at, name, "is for days, weeks, months, quarters and years")
+				return l // the words that follow mean nothing
+			}
+			p.calendar(name, &l.Calendar)
 		default:
-			p.wrong(at, name, "must be burst or precision")
+			p.wrong(at, name, "must be in, from, burst or precision")
 		}
+	}
+}
+
+// calendar reads the time zone of periods of the calendar, or where they begin.
+func (p *limitParser) calendar(name string, c *Calendar) {
+	word, at := p.word()
+	if name == calendar.In {
+		if rule := c.SetZone(word); rule != "" {
+			p.wrong(at, word, rule)
+		}
+		return
+	}
+	before := p.at
+	number, numberAt := p.word()
+	if number == "" || number[0] < '0' || number[0] > '9' {
+		p.at, number = before, ""
+	}
+	wrongWord, wrongNumber := c.SetFrom(word, number)
+	if wrongWord != "" {
+		p.wrong(at, word, wrongWord)
+	} else if wrongNumber != "" {
+		p.wrong(numberAt, number, wrongNumber)
 	}
 }
 
@@ -114,6 +149,9 @@ func (l Limit) String() string {
 		return textBlocked
 	}
 	s := ratetext.Format(l.Tokens, l.Per)
+	if c := l.Calendar; !c.IsZero() {
+		s = strings.TrimRight(fmt.Sprintf("%d/%v %v", l.Tokens, c.Unit, c.Canonical()), " ")
+	}
 	if l.Burst != 0 {
 		s += fmt.Sprintf(" %s %d", textBurst, l.Burst)
 	}

@@ -35,13 +35,13 @@ func TestParseLimit(t *testing.T) {
 		{text: "1.5/s", errs: []string{`"1.5" at position 1 must be a whole number`}},
 		{text: "10/min burst", errs: []string{`"" at position 13 must be a burst`}},
 		{text: "10/x burst y z", errs: []string{
-			`"x" at position 4`, `"y" at position 12`, `"z" at position 14 must be burst or precision`,
+			`"x" at position 4`, `"y" at position 12`, `"z" at position 14 must be in, from, burst or precision`,
 		}},
 		{text: "10/min burst 0", errs: []string{`"0" at position 14 must be a burst of 1 to 2^40`}},
 		{text: "10/min burst 5 burst 6", errs: []string{`"burst" at position 16 must be given once`}},
 		{text: "0/s burst z foo", errs: []string{
 			`"0" at position 1 must be a whole number of tokens, 1 to 2^40`,
-			`"z" at position 11 must be a burst`, `"foo" at position 13 must be burst or precision`,
+			`"z" at position 11 must be a burst`, `"foo" at position 13 must be in, from, burst or precision`,
 		}},
 		{text: "2000000000000/200000d", errs: []string{`"2000000000000" at position 1`, `"200000d" at position 15`}},
 		{text: "9999999999999999999/x", errs: []string{`"9999999999999999999" at position 1`, `"x" at position 21`}},

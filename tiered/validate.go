@@ -78,6 +78,9 @@ func (p Policy) validateAlgorithm(f *faults) {
 	if p.Calendar && !a.has(lua.Phased) {
 		f.bad("Calendar", true, a.only(lua.Phased))
 	}
+	if p.Calendar && !p.Limit.Calendar.IsZero() {
+		f.bad("Calendar", true, "must be false beside Limit.Calendar, which says when the windows begin")
+	}
 	also(!p.algorithm().Has(lua.Several), a.only(lua.Several))
 	if len(p.Also) >= maxLimits {
 		also(true, fmt.Sprintf("must be at most %d", maxLimits-1))
@@ -130,6 +133,9 @@ func (p Policy) validateMaxDebt(f *faults) {
 
 // validateFor reports what an algorithm does not use, or cannot count.
 func (l Limit) validateFor(a Algorithm, field string, f *faults) {
+	if !l.Calendar.IsZero() && !a.has(lua.Phased) {
+		f.bad(field+".Calendar", "a "+l.Calendar.Unit.String(), a.only(lua.Phased)+" (a rate per 30 days is written 30d)")
+	}
 	if l.Precision != 0 && !a.has(lua.Blocks) {
 		f.bad(field+".Precision", l.Precision, a.only(lua.Blocks))
 	}
@@ -141,6 +147,9 @@ func (l Limit) validateFor(a Algorithm, field string, f *faults) {
 	}
 	if l.Burst != 0 && l.Burst != l.Tokens {
 		f.bad(field+".Burst", l.Burst, "must be 0: a "+a.String()+" admits Tokens and no more at once")
+	}
+	if !l.Calendar.IsZero() {
+		return
 	}
 	if l.Per > maxWindow {
 		f.bad(field+".Per", l.Per, "must be at most 10 years of a "+a.String())
@@ -233,9 +242,9 @@ func (p Policy) validatePlans(f *faults) {
 			continue
 		}
 		l.validateFor(p.Algorithm, field, f)
-		if named && l.Per != p.Limit.Per {
-			f.bad(field+".Per", l.Per,
-				fmt.Sprintf("must be that of Limit, %v, because the buckets in Redis count by it", p.Limit.Per))
+		if named && l.counted() != p.Limit.counted() {
+			f.bad(field+".Per", l.counted(),
+				fmt.Sprintf("must be that of Limit, %v, because the buckets in Redis count by it", p.Limit.counted()))
 		}
 	}
 }
@@ -332,8 +341,17 @@ func (p Policy) checkReplaces(was Policy) error {
 	stays(p.Standing == was.Standing, "Standing", p.Standing, was.Standing)
 	stays(slices.Equal(p.Also, was.Also), "Also", p.Also, was.Also)
 	limited := p.Limit.rule() == local.ByLimit && p.Limit != (Limit{})
-	stays(!was.namesPer() || !limited || p.Limit.Per == was.Limit.Per, "Limit.Per", p.Limit.Per, was.Limit.Per)
+	stays(!was.namesPer() || !limited || p.Limit.counted() == was.Limit.counted(), "Limit.Per", p.Limit.counted(), was.Limit.counted())
 	return f.err()
+}
+
+// counted is what the name of a bucket, or of a limit in it, says of l if it says the Per: Per, or
+// the unit of the calendar. Where in the calendar the unit begins may change.
+func (l Limit) counted() any {
+	if l.Calendar.IsZero() {
+		return l.Per
+	}
+	return l.Calendar.Unit
 }
 
 // namesPer reports whether the Per of Limit is part of a bucket's name, or of a limit's name within

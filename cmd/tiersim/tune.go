@@ -96,7 +96,7 @@ func (w *wish) read(c *cobra.Command) error {
 	limit, err := tiered.ParseLimit(c.Flag("rate").Value.String())
 	limit.Burst = cmp.Or(w.limit.Burst, limit.Burst, limit.Tokens)
 	w.limit, w.maxCost = limit, cmp.Or(w.maxCost, w.cost)
-	must(err == nil, "rate", "tokens per period, as in 1000/s, 100/min or 5/h")
+	must(err == nil && limit.Calendar.IsZero(), "rate", "tokens per period, as in 1000/s, 100/min or 5/h")
 	must(err != nil || tiered.Policy{Name: "api", Limit: limit}.Validate() == nil, "burst", "1 to 2^40 tokens")
 	must(w.processes >= 1 && w.processes <= 1000, "processes", "1 to 1000")
 	must(w.rtt >= time.Microsecond && w.rtt <= 10*time.Second, "rtt", "1us to 10s")

@@ -72,6 +72,9 @@ func (b *Bucket) Compose(n *dispatch.Node, now time.Duration, name string) (lua.
 func (b *Bucket) conditions(n *dispatch.Node, now time.Duration, name string, seq int64) local.Conditions {
 	l := b.Limiter()
 	server, known := n.ServerTime(now)
+	if !known { // the window of the calendar is guessed by this machine's clock: a wrong one does nothing, and tells Redis' time
+		server = l.Group.Base.Add(now).UnixMicro()
+	}
 	return local.Conditions{
 		Seq: seq, Lease: l.leaseID(), Bucket: name, Phase: l.phase(b.Key()),
 		Clock: known, Server: server, RoundTrip: n.RoundTrip(),
@@ -94,7 +97,7 @@ func (l *Limiter) leaseID() string {
 
 // phase returns where the windows of a key begin, in µs. It must be the same in every process.
 func (l *Limiter) phase(key string) int64 {
-	if !l.Kind.Algorithm.Has(lua.Phased) || l.Kind.Calendar {
+	if !l.Kind.Algorithm.Has(lua.Phased) || l.Kind.Calendar || l.Kind.Unit != "" {
 		return 0
 	}
 	const basis = 0xcbf29ce484222325 // of FNV

@@ -144,7 +144,7 @@ func (was Limit) beside(limit Limit, windows, burst, rate bool) (governs Limit, 
 	slower := limit.NanosPerToken() - was.NanosPerToken()
 	if windows {
 		switch {
-		case limit.Per == was.Per && limit.Precision == was.Precision && limit.Tokens == was.Tokens:
+		case limit.Per == was.Per && limit.Calendar == was.Calendar && limit.Precision == was.Precision && limit.Tokens == was.Tokens:
 			return was, false, false
 		case burst && (limit.Most() < was.Most() || limit.Most() == was.Most() && slower > 0):
 			return was, true, true

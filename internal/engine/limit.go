@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/calendar"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
@@ -14,6 +15,7 @@ type Limit struct {
 	Per       time.Duration
 	Burst     int64
 	Precision time.Duration
+	Calendar  calendar.Period
 }
 
 // The limits that are none.
@@ -45,8 +47,16 @@ func (l Limit) Most() int64 {
 	return l.Burst
 }
 
+// Longest is Per, or the longest that a period of the calendar lasts.
+func (l Limit) Longest() time.Duration {
+	if l.Calendar.IsZero() {
+		return l.Per
+	}
+	return l.Calendar.Longest()
+}
+
 // NanosPerToken returns the time in ns in which one token is refilled.
-func (l Limit) NanosPerToken() float64 { return float64(l.Per) / float64(l.Tokens) }
+func (l Limit) NanosPerToken() float64 { return float64(l.Longest()) / float64(l.Tokens) }
 
 // ResetAfter returns how long the refill of the missing tokens takes, or the longest duration.
 func ResetAfter(missing int64, nanosPerToken float64) time.Duration {

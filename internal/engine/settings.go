@@ -54,7 +54,7 @@ func (s *Settings) byBurst(burst int64) (found Limit) {
 		}
 	}
 	if found == (Limit{}) {
-		return Limit{Tokens: burst, Per: s.Limit.Per}
+		return Limit{Tokens: burst, Per: s.Limit.Per, Calendar: s.Limit.Calendar}
 	}
 	return found
 }

@@ -51,18 +51,20 @@ var importRules = []importRule{
 	{packages: "internal/dispatch", ours: []string{"lua", "remote", "failover", "internal/histogram"}},
 	{packages: "internal/standing", ours: []string{"lua"}},
 	{packages: "internal/places", ours: []string{"lua"}},
+	{packages: "internal/calendar"}, // when the months of a time zone begin
 	{packages: "internal/report", ours: []string{"failover", "internal/dispatch", "internal/histogram"}},
 	{
 		packages: "internal/engine",
 		ours: []string{
 			"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/report", "internal/fifo", "internal/defaults",
+			"internal/calendar",
 		},
 	},
 	{
 		packages: "tiered",
 		ours: []string{
 			"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/report", "internal/engine",
-			"internal/ratetext", "internal/histogram", "internal/defaults",
+			"internal/ratetext", "internal/histogram", "internal/defaults", "internal/calendar",
 		},
 	},
 	{

@@ -17,11 +17,25 @@ type fixedWindow struct {
 // window returns the number of the window of the call's limit that contains an instant.
 func (s *step) window(instant int64) int64 { return blockOf(instant-s.Phase, s.Period) }
 
+// once reports whether the call means one window of the calendar, and not windows that follow each
+// other. It is the window of number 0.
+func (s *step) once() bool { return s.Phase >= s.Period }
+
 // edge returns the end of the current window.
 func (s *step) edge() int64 { return s.Phase + (s.window(s.now)+1)*s.Period }
 
 // run implements state.
 func (w *fixedWindow) run(s *step) (keep int64, written bool) {
+	if s.once() {
+		now := s.server
+		if ahead := w.last - now; s.exists && ahead > 0 && ahead <= lua.MaxBack.Microseconds() {
+			now = w.last
+		}
+		if s.window(now) != 0 {
+			*s.reply = lua.Reply{Code: lua.Late, Now: s.server}
+			return 0, false
+		}
+	}
 	return lease(s, w, &w.lending, w)
 }
 
@@ -36,7 +50,9 @@ func (w *fixedWindow) load(s *step) {
 			s.sweep = max(s.now, s.now+s.sweep-s.last)
 		}
 	}
-	if s.exists && s.window(s.now) > s.window(s.last) && s.latest <= s.now {
+	later := s.exists && s.window(s.now) > s.window(s.last)
+	fresh := later && s.latest <= s.now
+	if fresh {
 		w.count, w.forgot, w.newest, w.lending = 0, 0, 0, lending{epoch: s.epoch, last: s.last}
 	}
 	s.leaseEnd = min(s.now+s.TTL, s.edge())
@@ -46,6 +62,11 @@ func (w *fixedWindow) load(s *step) {
 		asked = s.now
 	}
 	s.forgets = s.resets && s.SafeBy(s.server+s.TTL) && s.window(asked) == s.window(s.now)
+	// In a window of the calendar only what is out in leases goes on to count, if those of another
+	// caller's window are.
+	if s.once() && later && !fresh {
+		s.forgets = true
+	}
 }
 
 func (w *fixedWindow) memory(*step) float64 { return 0 } // it keeps all records

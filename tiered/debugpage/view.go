@@ -148,6 +148,9 @@ func tokensPer(l tiered.Limit) string {
 	case tiered.Blocked():
 		return "blocked"
 	}
+	if c := l.Calendar; !c.IsZero() {
+		return strings.TrimRight(count(l.Tokens)+" per "+c.Unit.String()+" "+c.String(), " ")
+	}
 	return count(l.Tokens) + " per " + period(l.Per)
 }
 

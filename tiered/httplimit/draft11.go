@@ -1,9 +1,11 @@
 package httplimit
 
 import (
+	"cmp"
 	"math"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rules"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -29,7 +31,8 @@ const (
 // its length. r is what is left, and t the seconds in which r is refilled, at the mean rate for a
 // window. A client that spends r in t never exceeds the limit. (X-RateLimit-Reset says when a
 // window ends.) After a refusal t is Retry-After, and r is what is left, but not more than is
-// refilled in t.
+// refilled in t. For a window of the calendar w is the length of the present one, and t is when it
+// ends.
 func writeDraft11(h http.Header, uses []rules.Use, d *tiered.Decision, retry int64) {
 	var room [128]byte
 	b := room[:0]
@@ -37,7 +40,7 @@ func writeDraft11(h http.Header, uses []rules.Use, d *tiered.Decision, retry int
 		if len(b) > 0 {
 			b = append(b, ", "...)
 		}
-		b = appendItem(b, name, "q", burst(l), "w", paceOf(l).refill(burst(l)))
+		b = appendItem(b, name, "q", burst(l), "w", windowOf(l))
 	}
 	var decided *rules.Use
 	for i := range uses {
@@ -65,14 +68,18 @@ func writeDraft11(h http.Header, uses []rules.Use, d *tiered.Decision, retry int
 		return
 	}
 	pace := pace(0)
+	ends := false
 	if l, ok := decided.Limiter.LimitOf(*d); ok {
-		pace = paceOf(l)
+		pace, ends = paceOf(l), !l.Calendar.IsZero()
 	}
 	r, t := max(d.Remaining, 0), retry
 	if retry > 0 {
 		r = min(r, pace.in(retry))
 	} else {
 		t = pace.refill(max(r, 1))
+	}
+	if ends { // not by a pace: all comes back at once
+		r, t = max(d.Remaining, 0), cmp.Or(retry, ceil(d.ResetAfter))
 	}
 	h[fieldLimit11] = append(h[fieldLimit11], string(appendItem(b[:0], rules.LimitName(d.Policy, int(d.LimitNumber)), "r", r, "t",
 		t)))
@@ -90,6 +97,16 @@ func burst(l tiered.Limit) int64 {
 type pace float64
 
 func paceOf(l tiered.Limit) pace { return pace(float64(l.Per) / float64(l.Tokens)) }
+
+// windowOf returns the seconds in which a limit is refilled, or those of the present window of the
+// calendar.
+func windowOf(l tiered.Limit) int64 {
+	if l.Calendar.IsZero() {
+		return paceOf(l).refill(burst(l))
+	}
+	from, to := l.Calendar.At(time.Now())
+	return int64(to.Sub(from) / time.Second)
+}
 
 // refill returns the seconds in which n tokens are refilled, rounded up and at least 1; 0 if
 // unknown.

@@ -111,7 +111,7 @@ func (l *limit) headers(h http.Header, uses []rules.Use, d *tiered.Decision) {
 func endsAtSecond(uses []rules.Use, d *tiered.Decision) bool {
 	for i := range uses {
 		if p := uses[i].Limiter.Policy(); p.Name == d.Policy {
-			return p.Calendar && p.Limit.Per%time.Second == 0
+			return !p.Limit.Calendar.IsZero() || p.Calendar && p.Limit.Per%time.Second == 0
 		}
 	}
 	return false

@@ -56,6 +56,12 @@ var options = map[string]option{
 		was: "limit: 100/h, algorithm: sliding window", is: "limit: 100/h precision 30s, algorithm: sliding window",
 		bad: func(p *tiered.Policy) { p.Limit.Precision = -1 },
 	},
+	"Limit.Calendar": {
+		was: "limit: 100/month, algorithm: fixed window", is: "limit: 100/month in Asia/Tokyo from day 17, algorithm: fixed window",
+		bad:       func(p *tiered.Policy) { p.Limit = p.Limit.From(40) },
+		elsewhere: "it is days there, that a sequence can wait for",
+		drawn:     func(seed uint64) []tiered.Policy { return answers.Draw(seed).Policies },
+	},
 	"Also": {
 		was: limited + ", also: [500/day]", is: limited + ", also: [600/day]", stays: true,
 		bad: func(p *tiered.Policy) { p.Also = []tiered.Limit{{}} },
@@ -268,7 +274,7 @@ func (o option) isDrawn(t *testing.T, name string) {
 func fieldsOf(s reflect.Type, path string) (all []string) {
 	for i := range s.NumField() {
 		f := s.Field(i)
-		if f.Type.Kind() == reflect.Struct {
+		if f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeFor[tiered.Calendar]() { // it changes as a whole
 			all = append(all, fieldsOf(f.Type, path+f.Name+".")...)
 		} else {
 			all = append(all, path+f.Name)

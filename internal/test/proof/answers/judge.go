@@ -92,7 +92,7 @@ func (w *player) longest(a place) (most time.Duration) {
 			all = []tiered.Limit{rule}
 		}
 		for _, l := range all {
-			d := l.Per + 2*grain(p, l)
+			d := per(l) + 2*grain(p, l)
 			if p.Algorithm == tiered.TokenBucket {
 				d = tokenTime(l) * time.Duration(burst(l)+max(p.MaxDebt, burst(l)))
 			}

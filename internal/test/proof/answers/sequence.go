@@ -1,6 +1,7 @@
 package answers
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -78,6 +79,7 @@ func Draw(seed uint64) Sequence {
 		p, r := d.policy(name)
 		s.Policies, s.Rules = append(s.Policies, p), append(s.Rules, r)
 	}
+	s.calendars(drawer{rand.New(rand.NewPCG(seed, 56))})
 	outages := d.IntN(3) == 0
 	for range 5 + d.IntN(25) {
 		x := d.step(&s, outages)
@@ -97,6 +99,27 @@ func Draw(seed uint64) Sequence {
 		}
 	}
 	return s
+}
+
+// calendars makes days of the calendar of the windows of some policies.
+func (s *Sequence) calendars(d drawer) {
+	for i := range s.Policies {
+		if p := &s.Policies[i]; p.Algorithm == tiered.FixedWindow && d.IntN(3) == 0 {
+			day := func(l tiered.Limit) tiered.Limit {
+				if l.Per > 0 { // not Unlimited or Blocked
+					l = tiered.PerDay(l.Tokens).In(pick(d, "UTC", "Etc/GMT-1", "Etc/GMT+11"))
+				}
+				return l
+			}
+			p.Calendar, p.Limit = false, day(p.Limit)
+			for name, l := range p.Plans {
+				p.Plans[name] = day(l)
+			}
+			for key, l := range s.Rules[i] {
+				s.Rules[i][key] = day(l)
+			}
+		}
+	}
 }
 
 func (d drawer) policy(name string) (tiered.Policy, rules) {
@@ -163,8 +186,11 @@ func burst(l tiered.Limit) int64 {
 
 func limits(p tiered.Policy) []tiered.Limit { return append([]tiered.Limit{p.Limit}, p.Also...) }
 
+// per is the time of a limit's window, or the longest that it may be.
+func per(l tiered.Limit) time.Duration { return cmp.Or(l.Per, l.Calendar.Longest()) }
+
 // tokenTime is the time in which the refill brings a token.
-func tokenTime(l tiered.Limit) time.Duration { return l.Per/time.Duration(l.Tokens) + 1 }
+func tokenTime(l tiered.Limit) time.Duration { return per(l)/time.Duration(l.Tokens) + 1 }
 
 func (d drawer) step(s *Sequence, outages bool) Step {
 	which := d.IntN(len(s.Policies))
@@ -172,7 +198,7 @@ func (d drawer) step(s *Sequence, outages bool) Step {
 	most := burst(slices.MinFunc(limits(p), func(a, b tiered.Limit) int { return int(burst(a) - burst(b)) }))
 	x := Step{
 		Verb: Verb(d.IntN(len(verbs))), Who: d.IntN(s.Processes), Which: which, Key: pick(d, 0, 0, 0, 1), Pick: d.IntN(12),
-		After: pick(d, 0, ms, ms, 30*ms, 300*ms, second, 6*second, 12*second, tokenTime(p.Limit), min(p.Limit.Per, time.Minute)/2) +
+		After: pick(d, 0, ms, ms, 30*ms, 300*ms, second, 6*second, 12*second, tokenTime(p.Limit), min(per(p.Limit), time.Minute)/2) +
 			time.Duration(d.IntN(1000)),
 		N: pick(d, 1, 1, 1, 2, most/4, most/2, most*3/4, most, most, most+1),
 	}
@@ -224,7 +250,7 @@ func (d drawer) step(s *Sequence, outages bool) Step {
 	if x.Verb == Change || x.Verb == Carry || x.Verb == Rule {
 		x.Limit = d.limit(p.Algorithm)
 		if len(p.Also) > 0 || p.Algorithm == tiered.FixedWindow || p.Algorithm == tiered.SlidingLog {
-			x.Limit.Per, x.Limit.Precision = p.Limit.Per, p.Limit.Precision
+			x.Limit.Per, x.Limit.Precision, x.Limit.Calendar = p.Limit.Per, p.Limit.Precision, p.Limit.Calendar
 		}
 	}
 	return x

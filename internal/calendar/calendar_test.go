@@ -1,0 +1,185 @@
+package calendar_test
+
+import (
+	"archive/zip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	_ "time/tzdata" // so that the test does not depend on the machine
+
+	"pgregory.net/rapid"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/calendar"
+)
+
+// zones are those of the Go distribution, or else some that are known for their changes.
+func zones(t *testing.T) (names []string) {
+	z, err := zip.OpenReader(filepath.Join(runtime.GOROOT(), "lib", "time", "zoneinfo.zip"))
+	if err != nil {
+		return []string{
+			"UTC", "Europe/Berlin", "America/New_York", "Asia/Beirut", "America/Havana", "America/Sao_Paulo", "Australia/Lord_Howe",
+			"Pacific/Apia", "Africa/Casablanca", "Asia/Gaza", "America/St_Johns", "Asia/Kathmandu",
+		}
+	}
+	defer z.Close()
+	for _, f := range z.File {
+		if !strings.HasSuffix(f.Name, "/") {
+			names = append(names, f.Name)
+		}
+	}
+	return names
+}
+
+func location(t interface{ Fatal(...any) }, name string) *time.Location {
+	in, err := time.LoadLocation(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+// begins reports whether the windows of p begin on the date of t, by what package time says of it
+// alone.
+func begins(p calendar.Period, t time.Time) bool {
+	last := time.Date(t.Year(), t.Month()+1, 0, 12, 0, 0, 0, time.UTC).Day()
+	onDay := t.Day() == min(max(int(p.Day), 1), last)
+	months := int(t.Month()) - int(max(p.Month, 1)) + 12
+	switch p.Unit {
+	case calendar.Day:
+		return true
+	case calendar.Week:
+		return (int(t.Weekday())+6)%7+1 == max(int(p.Day), 1)
+	case calendar.Month:
+		return onDay
+	case calendar.Quarter:
+		return onDay && months%3 == 0
+	}
+	return onDay && months%12 == 0
+}
+
+// Ten years of windows of each zone: they follow each other without gap and overlap, each begins
+// when the date first becomes one on which it begins by package time, and the microseconds at its
+// edges are in the right one.
+func TestTenYearsOfEachZone(t *testing.T) {
+	names := zones(t)
+	if testing.Short() {
+		short := []string{"Pacific/Apia", "Asia/Beirut", "Europe/Berlin", "Australia/Lord_Howe"}
+		for i := 0; i < len(names); i += 100 {
+			short = append(short, names[i])
+		}
+		names = short
+	}
+	periods := []calendar.Period{
+		{Unit: calendar.Day}, {Unit: calendar.Week}, {Unit: calendar.Week, Day: 7},
+		{Unit: calendar.Month}, {Unit: calendar.Month, Day: 17}, {Unit: calendar.Month, Day: 31},
+		{Unit: calendar.Quarter, Day: 30, Month: 2}, {Unit: calendar.Year, Month: 4, Day: 6},
+	}
+	for _, name := range names {
+		in := location(t, name)
+		for _, p := range periods {
+			w := p.WindowsIn(in)
+			begin := time.Date(2009, 6, 15, 12, 0, 0, 0, in)
+			end := begin.AddDate(10, 0, 0)
+			from, to := w.At(begin)
+			wanted := datesThatBegin(p, in, from.Add(time.Microsecond), end)
+			for i := 0; to.Before(end); i++ {
+				if i >= len(wanted) || !to.Equal(wanted[i]) {
+					t.Fatalf("%s, %+v: the window that begins at %v ends at %v, want %v", name, p, from, to, wanted[min(i, len(wanted)-1)])
+				}
+				next, after := w.At(to)
+				if lastFrom, lastTo := w.At(to.Add(-time.Microsecond)); !next.Equal(to) || !lastFrom.Equal(from) || !lastTo.Equal(to) {
+					t.Fatalf("%s, %+v: beside the edge %v: %v to %v, and from %v", name, p, to, lastFrom, lastTo, next)
+				}
+				if d := after.Sub(next); d > p.Longest() {
+					t.Fatalf("%s, %+v: %v to %v is longer than %v", name, p, next, after, p.Longest())
+				}
+				from, to = next, after
+			}
+		}
+	}
+}
+
+// datesThatBegin walks through a time in steps of a quarter of an hour, which are the steps of all
+// clocks, and returns when a date on which p begins is first shown.
+func datesThatBegin(p calendar.Period, in *time.Location, from, to time.Time) (all []time.Time) {
+	key := func(t time.Time) string { return t.Format("2006-01-02") }
+	shown := key(from.In(in))
+	// The newest date that was shown: clocks may be set back over midnight.
+	for t := from.Truncate(15 * time.Minute).Add(15 * time.Minute); t.Before(to); t = t.Add(15 * time.Minute) {
+		local := t.In(in)
+		is := key(local)
+		if is <= shown {
+			continue
+		}
+		hit := false
+		day, _ := time.Parse("2006-01-02", shown)
+		for day = day.AddDate(0, 0, 1); key(day) <= is; day = day.AddDate(0, 0, 1) { // a date may be left out
+			hit = hit || begins(p, day)
+		}
+		if shown = is; hit {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// At any instant of three hundred years the window contains it.
+func TestWindowContains(t *testing.T) {
+	names := zones(t)
+	rapid.Check(t, func(t *rapid.T) {
+		p := calendar.Period{
+			Unit: rapid.SampledFrom([]calendar.Unit{calendar.Day, calendar.Week, calendar.Month, calendar.Quarter, calendar.Year}).Draw(t, "unit"),
+			Zone: rapid.SampledFrom(names).Draw(t, "zone"),
+		}
+		switch p.Unit {
+		case calendar.Day:
+		case calendar.Week:
+			p.Day = rapid.Int16Range(0, 7).Draw(t, "day")
+		default:
+			p.Day = rapid.Int16Range(0, 31).Draw(t, "day")
+		}
+		if p.Unit >= calendar.Quarter {
+			p.Month = rapid.Int8Range(0, 12).Draw(t, "month")
+		}
+		at := time.UnixMicro(rapid.Int64Range(0, 300*365*24*3600*1_000_000).Draw(t, "at"))
+		from, to := p.WindowsIn(location(t, p.Zone)).At(at)
+		if at.Before(from) || !at.Before(to) {
+			t.Fatalf("%v is in %v to %v", at, from, to)
+		}
+		if again, end := p.WindowsIn(location(t, p.Zone)).At(from); !again.Equal(from) || !end.Equal(to) {
+			t.Fatalf("the window %v to %v is %v to %v at its begin", from, to, again, end)
+		}
+	})
+}
+
+func TestBadPeriods(t *testing.T) {
+	t.Setenv("ZONEINFO", os.DevNull)
+	for _, c := range []struct {
+		p    calendar.Period
+		want string
+	}{
+		{calendar.Period{Unit: calendar.Month}, ""},
+		{calendar.Period{Unit: calendar.Month, Day: 31, Zone: "Europe/Berlin"}, ""},
+		{calendar.Period{Zone: "UTC"}, "Unit"},
+		{calendar.Period{Unit: 9}, "Unit"},
+		{calendar.Period{Unit: calendar.Month, Day: 32}, "Day"},
+		{calendar.Period{Unit: calendar.Month, Day: -1}, "Day"},
+		{calendar.Period{Unit: calendar.Week, Day: 8}, "Day"},
+		{calendar.Period{Unit: calendar.Day, Day: 1}, "Day"},
+		{calendar.Period{Unit: calendar.Month, Month: 3}, "Month"},
+		{calendar.Period{Unit: calendar.Year, Month: 13}, "Month"},
+		{calendar.Period{Unit: calendar.Month, Zone: "Local"}, "Zone"},
+		{calendar.Period{Unit: calendar.Month, Zone: "Europe/Atlantis"}, "Zone"},
+		{calendar.Period{Unit: calendar.Month, Zone: "../etc/passwd"}, "Zone"},
+	} {
+		var got []string
+		c.p.Check(func(field string, _ any, _ string) { got = append(got, field) })
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%+v: %v, want %q", c.p, got, c.want)
+		}
+	}
+}
