@@ -29,17 +29,12 @@ import (
 // Where processes want different fractions, nobody has the difference. A rise takes some 30 s, and a
 // fall 15 s.
 //
-// A window does not forget as a bucket does, so its split is settled when it begins: its shares go
-// by the σ that was in use then, and while it lasts nobody takes from Redis by less than that. So a
-// process announces that σ, too, until the window is over, and those who are gone are kept for as
-// long. A young table is one that is younger than a window. A process that comes in the middle has
-// no share until the next.
-//
-// A sliding window and a log have no begin and do not forget. So σ rises when the smallest has been so
+// A sliding window and a log do not forget as a bucket does. So σ rises when the smallest has been so
 // high for a window and a wait, and a process announces the largest σ by which its shares went in
 // the last window.
 //
-// Not in the model: a fleet that grows beyond what shares can serve.
+// Windows that begin at an instant are in window_model_test.go. Not in the model: a fleet that grows
+// beyond what shares can serve.
 
 // Times are in tenths of a second, and fractions in eighths.
 const (
@@ -66,49 +61,32 @@ type table struct {
 // handshake is the rule, as one process goes by it. The mistakes are what the model has to find.
 type handshake struct {
 	mistake    string
-	window     int  // its length, 0 for a token bucket
-	slides     bool // it has no begin
-	rho, sigma int  // in use
-	next       int  // σ, announced but not used yet
-	settled    int  // σ of the present window, or the largest of the last window that slides
+	window     int // of a sliding window, 0 for a token bucket
+	rho, sigma int // in use
+	next       int // σ, announced but not used yet
+	settled    int // the largest σ of the last window
 	heardAt    int
 	lows       []heard // what σ might have been, in the last wait and once before
-	highs      []heard // σ in the last window that slides
+	highs      []heard // σ in the last window
 }
 
 type heard struct{ at, value int }
 
-func newHandshake(now, w, window int, slides bool, mistake string) *handshake {
-	h := &handshake{mistake: mistake, window: window, slides: slides, rho: most, heardAt: now - right}
+func newHandshake(now, w, window int, mistake string) *handshake {
+	h := &handshake{mistake: mistake, window: window, rho: most, heardAt: now - right}
 	if mistake == "a newcomer takes by what it wants" {
 		h.rho, h.heardAt = w, now
 	}
 	return h
 }
 
-// kept is how long what somebody announced counts who is gone. It may have gone by it at the end of
-// its right, when a window began.
+// kept is how long what somebody announced counts who is gone. It may have gone by it until the end of
+// its right.
 func kept(window int) int { return right + window + wait }
 
 // announce returns what a report says.
 func (h *handshake) announce(w int) announced {
 	return announced{w, h.rho, max(h.sigma, h.next, h.settled), 0}
-}
-
-// begin begins a window.
-func (h *handshake) begin(now int) {
-	h.silent(now)
-	if h.settled = h.sigma; h.mistake == "a window follows what is announced" {
-		h.settled = 0
-	}
-}
-
-// uses is what the shares go by.
-func (h *handshake) uses() int {
-	if h.window > 0 && !h.slides && h.mistake != "a window follows what is announced" {
-		return h.settled
-	}
-	return h.sigma
 }
 
 // silent is called when no answer has come for a while.
@@ -129,9 +107,6 @@ func (h *handshake) answered(now, w int, said announced, t table) {
 		return
 	}
 	counts := kept(h.window)
-	if h.mistake == "who is gone is forgotten before the window ends" {
-		counts = kept(0)
-	}
 	if h.mistake == "who is gone is forgotten after 16 s" {
 		counts = 16 * tenths
 	}
@@ -175,15 +150,15 @@ func (h *handshake) answered(now, w int, said announced, t table) {
 
 // wait is how long the smallest must have been so high before σ rises.
 func (h *handshake) wait() int {
-	if h.slides && h.mistake != "σ of a sliding window rises as that of a bucket" {
+	if h.window > 0 && h.mistake != "σ of a sliding window rises as that of a bucket" {
 		return wait + h.window
 	}
 	return wait
 }
 
-// note notes σ of a window that slides.
+// note notes σ of a sliding window.
 func (h *handshake) note(now int) {
-	if !h.slides || h.mistake == "ρ of a sliding window falls as that of a bucket" {
+	if h.window == 0 || h.mistake == "ρ of a sliding window falls as that of a bucket" {
 		return
 	}
 	h.highs = since(add(h.highs, heard{now, h.sigma}), now-h.window-2*(interval+late))
@@ -222,9 +197,8 @@ type handshakes struct {
 	table   map[int]announced
 	madeAt  int // when the table was
 	window  int
-	slides  bool
-	used    []heard // ρ by which was taken from Redis, in the last hold, or in the present window
-	shares  []heard // σ in use now, or in the present window
+	used    []heard // −ρ by which was taken from Redis, in the last hold, or in the last window
+	shares  []heard // σ in use now, or in the last window
 }
 
 // fractions are those that are drawn.
@@ -234,7 +208,7 @@ func (m *handshakes) fraction() int { return fractions[m.IntN(len(fractions))] }
 
 func (m *handshakes) join(w int) {
 	m.born++
-	m.all = append(m.all, &modelled{handshake: newHandshake(m.now, w, m.window, m.slides, m.mistake), id: m.born, w: w, reportAt: m.now + m.IntN(tenths)})
+	m.all = append(m.all, &modelled{handshake: newHandshake(m.now, w, m.window, m.mistake), id: m.born, w: w, reportAt: m.now + m.IntN(tenths)})
 }
 
 // step is a tenth of a second of one process.
@@ -295,12 +269,6 @@ func (m *handshakes) play(length int) string {
 		m.join(m.fraction())
 	}
 	for ; m.now < length; m.now++ {
-		if m.window > 0 && !m.slides && m.now%m.window == 0 {
-			m.used, m.shares = nil, nil
-			for _, p := range m.all {
-				p.begin(m.now)
-			}
-		}
 		m.happen(kinds)
 		for _, p := range m.all {
 			if m.now >= p.stillTo {
@@ -308,13 +276,12 @@ func (m *handshakes) play(length int) string {
 				m.used = add(m.used, heard{m.now, -p.rho})
 			}
 			if m.now < p.heardAt+right {
-				m.shares = add(m.shares, heard{m.now, p.uses()})
+				m.shares = add(m.shares, heard{m.now, p.sigma})
 			}
 		}
-		switch {
-		case m.slides:
+		if m.window > 0 {
 			m.used, m.shares = since(m.used, m.now-m.window), since(m.shares, m.now-m.window)
-		case m.window == 0:
+		} else {
 			m.used, m.shares = since(m.used, m.now-hold), since(m.shares, m.now)
 		}
 		if len(m.used) > 0 && len(m.shares) > 0 && m.shares[0].value > -m.used[0].value {
@@ -344,7 +311,6 @@ func since(all []heard, at int) []heard {
 // Kinds of algorithms.
 const (
 	bucket = iota
-	window
 	sliding
 )
 
@@ -352,8 +318,8 @@ const (
 func broken(mistake string, kind int, histories int) (seed int, how string) {
 	for seed := range histories {
 		m := &handshakes{Rand: rand.New(rand.NewPCG(uint64(seed), 55)), mistake: mistake}
-		if kind > bucket {
-			m.window, m.slides = (20+m.IntN(60))*tenths, kind == sliding
+		if kind == sliding {
+			m.window = (20 + m.IntN(60)) * tenths
 		}
 		if how := m.play(400 * tenths); how != "" {
 			return seed, how
@@ -388,8 +354,6 @@ func TestFractionsThatChange(t *testing.T) {
 		{"an answer counts however late it is", bucket},
 		{"a new table knows all", bucket},
 		{"a gap counts as heard of", bucket},
-		{"a window follows what is announced", window},
-		{"who is gone is forgotten before the window ends", window},
 		{"σ of a sliding window rises as that of a bucket", sliding},
 		{"ρ of a sliding window falls as that of a bucket", sliding},
 	} {
