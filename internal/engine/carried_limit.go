@@ -11,7 +11,7 @@ import (
 // Carry resolves a limit that a request carries. An error says why the policy cannot have it.
 func (l *Limiter) Carry(s *Settings, limit Limit) (*Resolved, error) {
 	s.mu.Lock()
-	p := s.policies[limit]
+	p := s.kept(limit)
 	s.mu.Unlock()
 	if p == nil || s.FixedLimit {
 		if err := s.CheckKey(limit); err != nil {

@@ -182,7 +182,8 @@ type Settings struct {
 	Policy any // of package tiered, which tells by it: the engine does not know what it is
 
 	mu       sync.Mutex
-	policies map[Limit]*local.Policy // by limit; usually few
+	first    *local.Policy           // of the limit that was asked for first; a map takes half a kilobyte
+	policies map[Limit]*local.Policy // of the others, by limit; usually none or few
 }
 
 // MaxPolicies bounds the limits of keys that are shared among keys. Beyond it each key has a copy

@@ -11,11 +11,31 @@ import (
 func (s *Settings) Shares() map[Limit]standing.Limits {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make(map[Limit]standing.Limits, len(s.policies))
-	for limit, p := range s.policies {
-		all[limit] = SharesOf(p)
+	all := make(map[Limit]standing.Limits, len(s.policies)+1)
+	for p := range s.all {
+		all[Owner(p).Limits[0]] = SharesOf(p)
 	}
 	return all
+}
+
+// all yields the local policies of all limits that are kept. mu is held.
+func (s *Settings) all(yield func(*local.Policy) bool) {
+	if s.first == nil || !yield(s.first) {
+		return
+	}
+	for _, p := range s.policies {
+		if !yield(p) {
+			return
+		}
+	}
+}
+
+// kept returns the local policy of a limit, or nil. mu is held.
+func (s *Settings) kept(limit Limit) *local.Policy {
+	if s.first != nil && Owner(s.first).Limits[0] == limit {
+		return s.first
+	}
+	return s.policies[limit]
 }
 
 // LimitOf returns the limit of a key of whose Decision the burst is known: requests may have
@@ -31,11 +51,14 @@ func (o *Resolved) LimitOf(burst int64) Limit {
 func (s *Settings) PolicyOf(limit Limit) *local.Policy {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.policies[limit]; p != nil {
+	if p := s.kept(limit); p != nil {
 		return p
 	}
 	p := s.Resolve(limit)
-	if len(s.policies) < MaxPolicies {
+	switch {
+	case s.first == nil:
+		s.first = p
+	case len(s.policies) < MaxPolicies:
 		if s.policies == nil {
 			s.policies = make(map[Limit]*local.Policy)
 		}
@@ -48,8 +71,8 @@ func (s *Settings) PolicyOf(limit Limit) *local.Policy {
 func (s *Settings) byBurst(burst int64) (found Limit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for l := range s.policies {
-		if l.Rule() == local.ByLimit && l.Most() == burst && (found == (Limit{}) || found.NanosPerToken() > l.NanosPerToken()) {
+	for p := range s.all {
+		if l := Owner(p).Limits[0]; l.Rule() == local.ByLimit && l.Most() == burst && (found == (Limit{}) || found.NanosPerToken() > l.NanosPerToken()) {
 			found = l
 		}
 	}
