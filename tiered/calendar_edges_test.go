@@ -37,7 +37,7 @@ func TestMonthEndsByTheClockOfRedis(t *testing.T) {
 		for _, trip := range []time.Duration{ms, 15 * ms} {
 			for _, size := range []int64{0, tiered.NoLease} {
 				bubble(t, fmt.Sprint(off, trip, size), func(t *testing.T) {
-					redis := untilDate("Asia/Tokyo", 2000, time.February, 29, 12).Add(12 * time.Hour)
+					redis := untilDate("Asia/Tokyo", 2000, time.February, 25, 0).AddDate(0, 0, 5)
 					time.Sleep(time.Until(redis.Add(-off - 10*second)))
 					store := newDistant(trip)
 					store.Step(off)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 	"time"
-
 	_ "time/tzdata" // so that the tests do not depend on the machine
 
 	"github.com/tiered-limiter/tiered-limiter/remote"

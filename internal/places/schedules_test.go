@@ -294,19 +294,6 @@ func (w *world) index(p *process) int {
 	return -1
 }
 
-// play plays steps and returns what went wrong first.
-func play(w *world, steps []int) string {
-	for _, s := range steps {
-		if !w.step(s%kinds, s/kinds) {
-			return ""
-		}
-		if bad := w.check(); bad != "" {
-			return bad
-		}
-	}
-	return w.settle()
-}
-
 // everyShort plays every sequence of up to depth steps that two processes can make, and returns the
 // first one that goes wrong.
 func everyShort(places int64, depth int, m func() mistake) (steps []int, bad string, played int) {

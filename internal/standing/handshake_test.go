@@ -175,8 +175,8 @@ func (h *handshake) lower(now, low int) {
 	}
 }
 
-// modelled is a process of the model.
-type modelled struct {
+// modeled is a process of the model.
+type modeled struct {
 	*handshake
 	id, w    int
 	reportAt int
@@ -192,7 +192,7 @@ type handshakes struct {
 	*rand.Rand
 	mistake string
 	now     int
-	all     []*modelled
+	all     []*modeled
 	born    int
 	table   map[int]announced
 	madeAt  int // when the table was
@@ -208,11 +208,11 @@ func (m *handshakes) fraction() int { return fractions[m.IntN(len(fractions))] }
 
 func (m *handshakes) join(w int) {
 	m.born++
-	m.all = append(m.all, &modelled{handshake: newHandshake(m.now, w, m.window, m.mistake), id: m.born, w: w, reportAt: m.now + m.IntN(tenths)})
+	m.all = append(m.all, &modeled{handshake: newHandshake(m.now, w, m.window, m.mistake), id: m.born, w: w, reportAt: m.now + m.IntN(tenths)})
 }
 
 // step is a tenth of a second of one process.
-func (m *handshakes) step(p *modelled) {
+func (m *handshakes) step(p *modeled) {
 	p.silent(m.now)
 	switch {
 	case p.writeAt == 0 && m.now >= p.reportAt:
@@ -238,7 +238,7 @@ func (m *handshakes) step(p *modelled) {
 
 // happen draws what happens in a tenth of a second. Each history has some kinds of events.
 func (m *handshakes) happen(kinds uint64) {
-	now := func(kind int, seconds int) bool { return kinds>>kind&1 == 1 && m.IntN(seconds*tenths) == 0 }
+	now := func(kind, seconds int) bool { return kinds>>kind&1 == 1 && m.IntN(seconds*tenths) == 0 }
 	if now(0, 40) {
 		m.join(m.fraction())
 	}
@@ -315,7 +315,7 @@ const (
 )
 
 // broken plays histories until one breaks the limit.
-func broken(mistake string, kind int, histories int) (seed int, how string) {
+func broken(mistake string, kind, histories int) (seed int, how string) {
 	for seed := range histories {
 		m := &handshakes{Rand: rand.New(rand.NewPCG(uint64(seed), 55)), mistake: mistake}
 		if kind == sliding {
@@ -372,7 +372,7 @@ func TestFractionsAreUsed(t *testing.T) {
 	for range 12 {
 		m.join(4)
 	}
-	run := func(until int, rho, sigma int) {
+	run := func(until, rho, sigma int) {
 		t.Helper()
 		for ; m.now < until; m.now++ {
 			for _, p := range m.all {

@@ -55,7 +55,7 @@ type windowed struct {
 type windows struct {
 	handshakes
 	length  int
-	procs   map[*modelled]*windowed
+	procs   map[*modeled]*windowed
 	records map[int]int
 	lowest  map[int]int // ρ by which was taken from Redis, by window
 	highest map[int]int // σ of shares
@@ -74,7 +74,7 @@ func (m *windows) keep(said announced) {
 }
 
 // follow lets a process settle what is due, after its step.
-func (m *windows) follow(p *modelled, w *windowed) {
+func (m *windows) follow(p *modeled, w *windowed) {
 	k := m.now / m.length
 	if p.learned != nil && p.said.at == m.now {
 		w.of, w.record = k, m.records[k]
@@ -127,7 +127,7 @@ func (m *windows) due() (rho, sigma int) {
 }
 
 // use notes by what a process takes now.
-func (m *windows) use(p *modelled, w *windowed) {
+func (m *windows) use(p *modeled, w *windowed) {
 	t, around := m.now+w.skew, edge
 	if m.mistake == "edges are sharp" {
 		around = 0
@@ -158,7 +158,7 @@ func (m *windows) use(p *modelled, w *windowed) {
 func (m *windows) play(until int) (how string, used int) {
 	kinds := m.Uint64()
 	m.table, m.madeAt = map[int]announced{}, -m.IntN(2*kept(0))
-	m.procs, m.records = map[*modelled]*windowed{}, map[int]int{}
+	m.procs, m.records = map[*modeled]*windowed{}, map[int]int{}
 	m.lowest, m.highest = map[int]int{}, map[int]int{}
 	m.length = []int{20, 60, 200}[m.IntN(3)] * tenths
 	for range 1 + m.IntN(4) {
