@@ -84,7 +84,7 @@ func TestWindowsThatCallersWorkOut(t *testing.T) {
 			p := procs[draw(len(procs))]
 			now += choose(draw, int64(0), 1, 50e3, 250e3, 700e3, 2500e3)
 			if i, _ := slices.BinarySearch(p.edges, now); i < len(p.edges)-1 && draw(4) == 0 {
-				now = p.edges[i] - int64(draw(3)) + 1 // beside an edge
+				now = max(now, p.edges[i]-int64(draw(3))+1) // beside an edge
 			}
 			if draw(40) == 0 {
 				now, stepped = now-choose(draw, int64(1), 400e3, 1e6, 5e6), true
