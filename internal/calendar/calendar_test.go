@@ -26,8 +26,10 @@ func zones(t *testing.T) (names []string) {
 		}
 	}
 	defer z.Close()
+	seen := map[uint32]bool{} // another name of the same zone says nothing new
 	for _, f := range z.File {
-		if !strings.HasSuffix(f.Name, "/") {
+		if !strings.HasSuffix(f.Name, "/") && !seen[f.CRC32] {
+			seen[f.CRC32] = true
 			names = append(names, f.Name)
 		}
 	}
@@ -99,7 +101,10 @@ func TestTenYearsOfEachZone(t *testing.T) {
 				if lastFrom, lastTo := w.At(to.Add(-time.Microsecond)); !next.Equal(to) || !lastFrom.Equal(from) || !lastTo.Equal(to) {
 					t.Fatalf("%s, %+v: beside the edge %v: %v to %v, and from %v", name, p, to, lastFrom, lastTo, next)
 				}
-				if d := after.Sub(next); d > p.Longest() {
+				_, before := next.In(in).Zone()
+				_, then := after.In(in).Zone()
+				moved := max(time.Duration(before-then)*time.Second-time.Hour, 0)
+				if d := after.Sub(next); d > p.Longest()+moved {
 					t.Fatalf("%s, %+v: %v to %v is longer than %v", name, p, next, after, p.Longest())
 				}
 				from, to = next, after

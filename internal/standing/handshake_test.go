@@ -331,9 +331,9 @@ func broken(mistake string, kind, histories int) (seed int, how string) {
 // No history of processes that join, die, restart, reload, stand still and lose the table breaks the
 // limit, and each mistake in the rule does.
 func TestFractionsThatChange(t *testing.T) {
-	histories := 10_000
+	histories := 3000
 	if testing.Short() {
-		histories = 500
+		histories = 300
 	}
 	for kind := range sliding + 1 {
 		if seed, how := broken("", kind, histories); how != "" {
