@@ -72,9 +72,9 @@ func brief(goroutines int) Turn {
 // crowded is for a goroutine on each processor that all want the same: the median of as many turns.
 var crowded = Turn{Rounds: 9 * 45, Slice: slice, Goroutines: cores, WallOnly: true}
 
-// Lines ÷ bare rate.Limiter.Allow depend on the machine, because that reads two clocks and a decision
-// of ours one. So their bounds have room: where hot is 0.61 here, it was 0.71 on another machine of
-// the same kind, and denied 0.78 in place of 0.61.
+// Lines ÷ bare rate.Limiter.Allow depend on the machine, because that reads two clocks and a
+// decision of ours one. So their bounds have room: where hot is 0.61 here, it was 0.71 on another
+// machine of the same kind, and denied 0.78 in place of 0.61.
 func TestRatiosHotKey(t *testing.T) {
 	forRatios(t)
 	base := time.Now()

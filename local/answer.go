@@ -97,9 +97,9 @@ func levelLeft(c Call, r lua.Reply) int64 {
 }
 
 // Late ends the call seq, which reached the node after its deadline: nothing was done, and the
-// node's clock is known better now. Or whoever made it left before it had failed: then what it asked
-// for may have been done, and what the next call states settles that. The call is made a second
-// time; if that is late too, it has failed.
+// node's clock is known better now. Or whoever made it left before it had failed: then what it
+// asked for may have been done, and what the next call states settles that. The call is made a
+// second time; if that is late too, it has failed.
 func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -36,8 +36,8 @@ type Policy struct {
 
 	Window time.Duration // the shortest length of its sliding windows; 0 for any other way to count
 
-	// At returns the window of the calendar that contains a time of the node's clock, both in µs: its
-	// begin and its length. It is nil if the windows follow from Call and Conditions.
+	// At returns the window of the calendar that contains a time of the node's clock, both in µs:
+	// its begin and its length. It is nil if the windows follow from Call and Conditions.
 	At func(server int64) (begin, length int64)
 
 	Size        int64         // tokens of a lease; 0 follows demand

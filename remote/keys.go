@@ -83,8 +83,9 @@ type Kind struct {
 	Algorithm lua.Algorithm
 	Window    int64 // µs, of a SlidingLog and a FixedWindow; otherwise 0
 	Calendar  bool  // of a FixedWindow: its Phase is 0 for every key
-	// Unit is that of the calendar by which a FixedWindow counts, such as "month", instead of Window.
-	// Where in it the windows begin is not in the name: who moves a billing day moves no counts.
+	// Unit is that of the calendar by which a FixedWindow counts, such as "month", instead of
+	// Window. Where in it the windows begin is not in the name: who moves a billing day moves no
+	// counts.
 	Unit string
 }
 

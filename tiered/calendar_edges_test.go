@@ -30,8 +30,9 @@ func (b *between) add(at time.Time, n int64) {
 	b.n[i] += n
 }
 
-// Redis' clock says when a month is over, also if it is a second or half a day off, and however far away
-// Redis is: before that the quota, and after it the quota. Nobody is sent away for too short a time.
+// Redis' clock says when a month is over, also if it is a second or half a day off, and however far
+// away Redis is: before that the quota, and after it the quota. Nobody is sent away for too short a
+// time.
 func TestMonthEndsByTheClockOfRedis(t *testing.T) {
 	for _, off := range []time.Duration{0, second, -second, 11 * time.Hour, -11 * time.Hour} {
 		for _, trip := range []time.Duration{ms, 15 * ms} {

@@ -82,8 +82,8 @@ func (p Policy) kind() remote.Kind {
 	return k
 }
 
-// windowAt returns what a local policy needs to know the windows of a limit by the calendar, or nil.
-// Most calls are in the window of the call before.
+// windowAt returns what a local policy needs to know the windows of a limit by the calendar, or
+// nil. Most calls are in the window of the call before.
 func (l Limit) windowAt() func(server int64) (begin, length int64) {
 	if l.Calendar.IsZero() || l.rule() != local.ByLimit {
 		return nil

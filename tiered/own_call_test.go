@@ -271,8 +271,8 @@ func TestCanceledWhileItMakesItsCall(t *testing.T) {
 	}
 }
 
-// Close waits for requests that make their calls themselves, also one that comes after a Close whose
-// context ended, and after it none does.
+// Close waits for requests that make their calls themselves, also one that comes after a Close
+// whose context ended, and after it none does.
 func TestCloseWaitsForOwnCalls(t *testing.T) {
 	for _, hurry := range []bool{false, true} {
 		bubble(t, fmt.Sprint("a hurried one before ", hurry), func(t *testing.T) {

@@ -107,7 +107,8 @@ func TestAllIsOnePipeline(t *testing.T) {
 				t.Fatalf("it took %v, want one round trip", took)
 			}
 		}
-		// What goes back is due at one instant. The processors choose how much of it shares a pipeline.
+		// What goes back is due at one instant. The processors choose how much of it shares a
+		// pipeline.
 		calls := store.calls.Load()
 		want(t, tiered.All(l[0].For("0"), l[1].For("0"), l[2].For("t0"), l[3].For("0")).Allow(ctx), tiered.Limited)
 		time.Sleep(100 * ms)

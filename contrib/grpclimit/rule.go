@@ -32,7 +32,8 @@ type Call struct {
 
 // Rule is one policy that applies to calls. Its functions are called concurrently.
 type Rule struct {
-	// Limiter has the policy. Required, but with AtOnce. Each policy may be in one rule only, but for [Next].
+	// Limiter has the policy. Required, but with AtOnce. Each policy may be in one rule only, but
+	// for [Next].
 	Limiter *tiered.Limiter
 
 	// AtOnce limits how many calls of the key run at the same time, if it is not nil. A call takes

@@ -87,8 +87,8 @@ func (p Period) Canonical() Period {
 	return p
 }
 
-// Longest is the length of the longest window, unless its zone moves by more than an hour meanwhile,
-// as Antarctica/Casey did by three.
+// Longest is the length of the longest window, unless its zone moves by more than an hour
+// meanwhile, as Antarctica/Casey did by three.
 func (p Period) Longest() time.Duration {
 	if int(p.Unit) >= len(units) || p.Unit == 0 {
 		return 0

@@ -106,12 +106,17 @@ func (b *batch) run() result {
 	if r == sent {
 		b.finish(b.results)
 	} else {
-		n.LateReplies.Add(int64(len(b.results)))
-		if shown == nil {
-			n.guard.Answered()
-		}
+		n.answeredLate(len(b.results), shown)
 	}
 	return r
+}
+
+// answeredLate notes replies that came after their attempt had ended, and what they show.
+func (n *Node) answeredLate(replies int, shown error) {
+	n.LateReplies.Add(int64(replies))
+	if shown == nil {
+		n.guard.Answered()
+	}
 }
 
 // compose adds the calls of due that are still wanted.

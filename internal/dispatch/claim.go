@@ -48,10 +48,7 @@ func (n *Node) Claim(c *lua.Claims, done func(results []remote.ClaimResult, err 
 		n.Failed[failover.Classify(shown)].Add(1)
 	}
 	if !attempt.End(shown) {
-		n.LateReplies.Add(int64(len(results)))
-		if shown == nil {
-			n.guard.Answered()
-		}
+		n.answeredLate(len(results), shown)
 		return
 	}
 	done(results, nil)

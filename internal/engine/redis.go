@@ -181,12 +181,11 @@ func (p *Part) carry(ctx context.Context) bool {
 	}
 	left := o.Reason != 0 && p.bucket.Leave(p.waiter.Waiter)
 	c.Deliver()
-	if left {
-		p.waited(ctx, begin, o, false)
-	} else {
-		o, answered := p.waiter.wait(ctx, p.until-g.Now(), p.bucket)
-		p.waited(ctx, begin, o, answered)
+	answered := false
+	if !left {
+		o, answered = p.waiter.wait(ctx, p.until-g.Now(), p.bucket)
 	}
+	p.waited(ctx, begin, o, answered)
 	return true
 }
 

@@ -20,8 +20,8 @@ const (
 	// wait. With a Tick and a Poll it is 100 ms until a waiter of another process is served.
 	restate = 40 * time.Millisecond
 
-	// Poll is the longest pause after which a process that waits asks again, at its next look. Redis
-	// takes it for waiting for four times as long.
+	// Poll is the longest pause after which a process that waits asks again, at its next look.
+	// Redis takes it for waiting for four times as long.
 	Poll = 20 * time.Millisecond
 )
 

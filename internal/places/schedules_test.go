@@ -373,7 +373,8 @@ func TestRandomSchedules(t *testing.T) {
 	})
 }
 
-// TestManySchedules plays long schedules in which requests and messages come more often than faults.
+// TestManySchedules plays long schedules in which requests and messages come more often than
+// faults.
 func TestManySchedules(t *testing.T) {
 	schedules := 400_000
 	if testing.Short() {

@@ -24,8 +24,8 @@ type entry struct {
 // retryFull is the time after which a request that found all places taken should come again.
 const retryFull = time.Second
 
-// NewEntries returns room for the places of a request, and nil, which is fine for requests that need
-// none.
+// NewEntries returns room for the places of a request, and nil, which is fine for requests that
+// need none.
 func NewEntries[R any](all []Rule[R]) *Entries {
 	for i := range all {
 		if all[i].AtOnce != nil {

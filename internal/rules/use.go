@@ -36,9 +36,9 @@ func (u *Use) of(n int64) tiered.Use {
 func (u *Use) Carries() bool { return u.planned || u.limit != (tiered.Limit{}) }
 
 // Collect appends a use for each rule that applies to a request, and returns those apart that cost
-// nothing. in gets the places that it needs, unless it is nil. keyless is the rule for which the request has no key, so that it is refused, and err
-// what its function says of that. at is the number of the rule in whose functions Collect is, for
-// who survives their panic.
+// nothing. in gets the places that it needs, unless it is nil. keyless is the rule for which the
+// request has no key, so that it is refused, and err what its function says of that. at is the
+// number of the rule in whose functions Collect is, for who survives their panic.
 func Collect[R any](all []Rule[R], request R, uses []Use, in *Entries, at *int) (_, free []Use, keyless *Rule[R], err error) {
 	past := 0 // the rules before it are left out
 	for i := range all {

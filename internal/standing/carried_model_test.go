@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A model of one key whose requests carry different limits, for a release in which shares serve these
-// too. Nothing uses the rule yet.
+// A model of one key whose requests carry different limits, for a release in which shares serve
+// these too. Nothing uses the rule yet.
 //
 // Each limit is split: its share is R = ⌊φ·b⌋ and φ·r, and Redis has b − R and (1 − φ)·r. Redis
 // goes by the largest burst and the largest rate of the last hold, each by itself. A place of a key

@@ -14,8 +14,8 @@ import (
 //
 // Each process wants a fraction w. It takes from Redis by 1 − ρ, and its shares go by σ. It
 // announces the three with its report, every 3 s, and learns in the same step what the others
-// announced. Redis keeps the larger terms for [lua.TermsHold], so what governs there is the smallest
-// ρ by which anybody took in that time. The limit holds if no σ in use is larger.
+// announced. Redis keeps the larger terms for [lua.TermsHold], so what governs there is the
+// smallest ρ by which anybody took in that time. The limit holds if no σ in use is larger.
 //
 //	ρ is the largest of its own w, now and as it was last announced; of the σ that each other process
 //	  announced last, those who are gone since less than kept too; and of its own σ.
@@ -26,15 +26,15 @@ import (
 //	An answer that comes later than late is none. A table that is younger than kept does not know
 //	  all processes: until then nothing rises, and all take by the largest ρ.
 //
-// Where processes want different fractions, nobody has the difference. A rise takes some 30 s, and a
-// fall 15 s.
+// Where processes want different fractions, nobody has the difference. A rise takes some 30 s, and
+// a fall 15 s.
 //
-// A sliding window and a log do not forget as a bucket does. So σ rises when the smallest has been so
-// high for a window and a wait, and a process announces the largest σ by which its shares went in
-// the last window.
+// A sliding window and a log do not forget as a bucket does. So σ rises when the smallest has been
+// so high for a window and a wait, and a process announces the largest σ by which its shares went
+// in the last window.
 //
-// Windows that begin at an instant are in window_model_test.go. Not in the model: a fleet that grows
-// beyond what shares can serve.
+// Windows that begin at an instant are in window_model_test.go. Not in the model: a fleet that
+// grows beyond what shares can serve.
 
 // Times are in tenths of a second, and fractions in eighths.
 const (
@@ -80,8 +80,8 @@ func newHandshake(now, w, window int, mistake string) *handshake {
 	return h
 }
 
-// kept is how long what somebody announced counts who is gone. It may have gone by it until the end of
-// its right.
+// kept is how long what somebody announced counts who is gone. It may have gone by it until the end
+// of its right.
 func kept(window int) int { return right + window + wait }
 
 // announce returns what a report says.
@@ -328,8 +328,8 @@ func broken(mistake string, kind, histories int) (seed int, how string) {
 	return 0, ""
 }
 
-// No history of processes that join, die, restart, reload, stand still and lose the table breaks the
-// limit, and each mistake in the rule does.
+// No history of processes that join, die, restart, reload, stand still and lose the table breaks
+// the limit, and each mistake in the rule does.
 func TestFractionsThatChange(t *testing.T) {
 	histories := 3000
 	if testing.Short() {

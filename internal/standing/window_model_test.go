@@ -6,13 +6,14 @@ import (
 	"testing"
 )
 
-// A model of fixed windows whose split changes where processes see the edges at different times, for
-// windows as long as a month: who is gone need not be kept for so long, and who comes in the middle
-// need not take by the largest ρ until the end. It uses the handshake of buckets, and its reports
-// say nothing more. Nothing uses the rule yet.
+// A model of fixed windows whose split changes where processes see the edges at different times,
+// for windows as long as a month: who is gone need not be kept for so long, and who comes in the
+// middle need not take by the largest ρ until the end. It uses the handshake of buckets, and its
+// reports say nothing more. Nothing uses the rule yet.
 //
-// A window does not forget what was admitted in it, so its split is settled as it begins: nobody may
-// take from Redis by 1 − ρ, at any time in the window, if a share went by a larger σ at any other.
+// A window does not forget what was admitted in it, so its split is settled as it begins: nobody
+// may take from Redis by 1 − ρ, at any time in the window, if a share went by a larger σ at any
+// other.
 //
 //	A process settles the ρ of a window 10 s before it begins, and its σ 5 s before, each up to a
 //	  second late. What holds at each instant by the handshake, that no σ is above a ρ of the last
@@ -61,8 +62,8 @@ type windows struct {
 	highest map[int]int // σ of shares
 }
 
-// keep notes a report in the records of the windows in which its σ may be used: the present one, and
-// those that begin within a right.
+// keep notes a report in the records of the windows in which its σ may be used: the present one,
+// and those that begin within a right.
 func (m *windows) keep(said announced) {
 	last := (m.now + right) / m.length
 	if m.mistake == "a record begins with its window" {

@@ -54,8 +54,8 @@ func TestFiveAtOnce(t *testing.T) {
 	})
 }
 
-// TestAGivenBackPlaceServesAnother: within 100 ms, whether the other asks or waits, and although the
-// process that had the place is idle or goes on asking.
+// TestAGivenBackPlaceServesAnother: within 100 ms, whether the other asks or waits, and although
+// the process that had the place is idle or goes on asking.
 func TestAGivenBackPlaceServesAnother(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		t.Run(fmt.Sprint("busy ", busy), func(t *testing.T) {
@@ -576,8 +576,8 @@ func TestRedisLosesTheKey(t *testing.T) {
 	})
 }
 
-// TestManyRequests plays random requests of some processes, with cuts, and judges by what runs: never
-// more than the places in processes that renew in time.
+// TestManyRequests plays random requests of some processes, with cuts, and judges by what runs:
+// never more than the places in processes that renew in time.
 func TestManyRequests(t *testing.T) {
 	seeds := 20
 	if testing.Short() {
@@ -649,8 +649,8 @@ func TestManyRequests(t *testing.T) {
 	}
 }
 
-// TestBesideRateLimits plays requests that need a place and a token, in some processes with outages.
-// Neither limit is exceeded, and no token is spent by a request without a place.
+// TestBesideRateLimits plays requests that need a place and a token, in some processes with
+// outages. Neither limit is exceeded, and no token is spent by a request without a place.
 func TestBesideRateLimits(t *testing.T) {
 	for seed := range 10 {
 		bubble(t, func(t *testing.T) {

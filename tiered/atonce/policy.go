@@ -31,8 +31,8 @@ type Policy struct {
 	// which one a request has. Requests without a plan, or with an unknown one, go by Places.
 	Plans map[string]int
 
-	// FailMode decides while Redis does not answer, and a process has no spare place. FailLocal, the
-	// default, lets Places / N requests of a key run in this process, at least one, for the N
+	// FailMode decides while Redis does not answer, and a process has no spare place. FailLocal,
+	// the default, lets Places / N requests of a key run in this process, at least one, for the N
 	// processes that Redis counted last. FailOpen lets all run, FailClosed none more. What runs
 	// then is told to Redis afterwards, and counts.
 	FailMode tiered.FailMode

@@ -312,18 +312,24 @@ func TestRestart(t *testing.T) {
 	})
 }
 
+// startOnCluster starts two processes on a Cluster, and returns the slot of the key a.
+func startOnCluster(t *testing.T, c *redistest.Cluster) (workers []*worker, slot int) {
+	t.Helper()
+	url := "redis+cluster://" + c.Servers[0].Addr + "?addr=" + strings.Join([]string{c.Servers[1].Addr, c.Servers[2].Addr}, "&addr=")
+	workers = []*worker{startWorker(t, url), startWorker(t, url)}
+	for _, w := range workers {
+		w.waitForUses(t, 20)
+	}
+	return workers, int(c.Client(0).ClusterKeySlot(ctx(), "{p/a}").Val())
+}
+
 func TestCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("10 s of real time")
 	}
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
-	url := "redis+cluster://" + c.Servers[0].Addr + "?addr=" + strings.Join([]string{c.Servers[1].Addr, c.Servers[2].Addr}, "&addr=")
-	workers := []*worker{startWorker(t, url), startWorker(t, url)}
-	for _, w := range workers {
-		w.waitForUses(t, 20)
-	}
-	slot := int(c.Client(0).ClusterKeySlot(ctx(), "{p/a}").Val())
+	workers, slot := startOnCluster(t, c)
 	from := c.Owner(slot)
 	c.Migrate(slot, from, (from+1)%3)
 	for _, w := range workers {
@@ -336,21 +342,16 @@ func TestCluster(t *testing.T) {
 	judge(t, all)
 }
 
-// TestFailover: a primary of a Cluster dies, and its replica, which has all but the last writes, goes
-// on. What the lost writes granted may be granted once more, until processes renew; then no key runs
-// more than its places.
+// TestFailover: a primary of a Cluster dies, and its replica, which has all but the last writes,
+// goes on. What the lost writes granted may be granted once more, until processes renew; then no
+// key runs more than its places.
 func TestFailover(t *testing.T) {
 	if testing.Short() {
 		t.Skip("15 s of real time")
 	}
 	t.Parallel()
 	c := redistest.StartReplicatedCluster(t, 3)
-	url := "redis+cluster://" + c.Servers[0].Addr + "?addr=" + strings.Join([]string{c.Servers[1].Addr, c.Servers[2].Addr}, "&addr=")
-	workers := []*worker{startWorker(t, url), startWorker(t, url)}
-	for _, w := range workers {
-		w.waitForUses(t, 20)
-	}
-	slot := int(c.Client(0).ClusterKeySlot(ctx(), "{p/a}").Val())
+	workers, slot := startOnCluster(t, c)
 	died := time.Now().UnixNano()
 	c.Servers[c.Owner(slot)].Kill()
 	of := func(w *worker, key string) func() bool {

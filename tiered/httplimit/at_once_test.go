@@ -13,8 +13,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
-// TestAtOnce: a request takes its place first, then asks the rate limit, and gives the place back when
-// that refuses, when the handler returns, and when it panics.
+// TestAtOnce: a request takes its place first, then asks the rate limit, and gives the place back
+// when that refuses, when the handler returns, and when it panics.
 func TestAtOnce(t *testing.T) {
 	g, err := tiered.NewGroup(remote.NewMemory(), nil)
 	if err != nil {

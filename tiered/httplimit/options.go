@@ -15,7 +15,8 @@ import (
 
 // Rule is one policy that applies to requests.
 type Rule struct {
-	// Limiter has the policy. Required, but with AtOnce. Each policy may be in one rule only, but for [Next].
+	// Limiter has the policy. Required, but with AtOnce. Each policy may be in one rule only, but
+	// for [Next].
 	Limiter *tiered.Limiter
 
 	// AtOnce limits how many requests of the key run at the same time, if it is not nil. A request

@@ -12,7 +12,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
-// A file has policies of what runs at the same time. Its text, and the schema, have all that it says.
+// A file has policies of what runs at the same time. Its text, and the schema, have all that it
+// says.
 func TestAtOnce(t *testing.T) {
 	const text = `version: 1
 policies: [{name: a, limit: 1/s}]
