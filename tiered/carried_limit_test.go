@@ -137,8 +137,8 @@ func TestInvalidCarriedLimit(t *testing.T) {
 		}, // the policy's own
 		{
 			tiered.Policy{Limit: tiered.PerHour(90), Standing: tiered.StandingOn},
-			tiered.PerHour(3),
-			"Policy.Standing is on: must be off",
+			tiered.Limit{Tokens: 8, Per: 10 * 365 * 24 * time.Hour},
+			"Policy.Standing is on: must be StandingOff with Limit 8/3650d: it takes more than a year to refill",
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {

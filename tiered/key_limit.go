@@ -48,9 +48,8 @@ func (l *Limiter) perKeyFault(why string) {
 // has had it for ten seconds. A request may cost no more than the burst that it has, and its
 // Decision has that Burst.
 //
-// A limit that the policy cannot have, with Also or Standing every one, is ignored, because a
-// request must not fail for it. PolicyStats.Faults counts it, and the first one is logged with
-// field, value and rule.
+// A limit that the policy cannot have, with Also every one, is ignored, because a request must not
+// fail for it. PolicyStats.Faults counts it, and the first one is logged with field, value and rule.
 func (u Use) WithLimit(limit Limit) Use {
 	u.own()
 	for i := range u.n {

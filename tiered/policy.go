@@ -23,10 +23,10 @@ type Policy struct { // a new field has a row in TestEveryFieldOfAPolicy of pack
 	// Standing gives each process a standing share of every key's limit, so that a rarely used key
 	// is decided without Redis, and never more than the limit is admitted. It is for a TokenBucket
 	// with a burst of at least 16 (with Also, each limit, and Tokens of at least 8), and worth its
-	// cost if the burst is at least 24 times the number of processes. A key to which PerKey gives a
-	// smaller burst has no share. A key that always meets the same process has at least 7/8 of its
-	// limit there, and a request may cost up to 7/8 of the burst. To change it takes two deploys:
-	// see docs/standing.md.
+	// cost if the burst is at least 24 times the number of processes. PerKey, Plans and requests
+	// may give a key a smaller burst: below 8 it has no share, and 7/8 of the rate. A key that
+	// always meets the same process has at least 7/8 of its limit there, and a request may cost up
+	// to 7/8 of the burst. To change it takes two deploys: see docs/standing.md.
 	Standing Standing
 
 	// Calendar makes the windows of a FixedWindow begin at whole multiples of Limit.Per since 1970
@@ -51,8 +51,8 @@ type Policy struct { // a new field has a row in TestEveryFieldOfAPolicy of pack
 	// [Use.WithPlan] says which one a request has, so a user's new plan holds from the next request
 	// on. Requests without a plan, or with an unknown one, go by Limit, which must not be
 	// Unlimited; a plan may be Unlimited or Blocked. For a FixedWindow and a SlidingLog it must
-	// have the Per of Limit. Plans cannot be used with Also, Standing or PerKey. If only the key
-	// tells the plan, or with Standing, use PerKey with a map of your own.
+	// have the Per of Limit. Plans cannot be used with Also or PerKey. If only the key tells the
+	// plan, use PerKey with a map of your own.
 	Plans map[string]Limit
 
 	FailMode FailMode // decides if Redis does not answer and this process' lease is used up

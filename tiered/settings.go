@@ -18,16 +18,21 @@ func (l *Limiter) newSettings(p *Policy) *engine.Settings {
 	}
 	s := &engine.Settings{
 		Limit: engine.Limit(p.Limit), Windows: p.Algorithm.has(lua.Window),
-		FixedLimit: len(p.Also) > 0 || p.Standing != StandingOff,
+		FixedLimit: len(p.Also) > 0,
 		CheckKey:   func(limit engine.Limit) error { return p.checkCarriedLimit(Limit(limit)) },
 		Policy:     p,
 	}
-	s.Resolve = func(limit engine.Limit) *local.Policy { return l.resolve(s, *p, Limit(limit), former[limit]) }
+	s.Resolve = func(limit engine.Limit, has standing.Limits) *local.Policy {
+		if has == nil {
+			has = former[limit]
+		}
+		return l.resolve(s, *p, Limit(limit), has)
+	}
 	if p.PerKey == nil {
 		s.Initial = s.PolicyOf(s.Limit)
 	} else {
 		s.KeyLimit = func(key string) engine.Limit { return engine.Limit(l.limitOf(p, key)) }
-		s.Initial = s.Resolve(s.Limit)
+		s.Initial = s.Resolve(s.Limit, nil)
 		s.Initial.Rule, s.Initial.Unset = local.Unresolved, true // the limit may be that of another key
 	}
 	if l.group.trace.hooks.Decision != nil {
@@ -45,8 +50,8 @@ func (l *Limiter) newSettings(p *Policy) *engine.Settings {
 	return s
 }
 
-// resolve makes the local policy of a limit. former is what standing shares had of the limit under
-// the settings before.
+// resolve makes the local policy of a limit. former is what standing shares have of the limit
+// already, or had under the settings before; nil if they have nothing.
 func (l *Limiter) resolve(s *engine.Settings, p Policy, limit Limit, former standing.Limits) *local.Policy {
 	o := &l.group.options
 	lp := &local.Policy{

@@ -255,13 +255,13 @@ func TestStandingSharesOfTheSameLimit(t *testing.T) {
 	})
 }
 
-// With PerKey each key has the share of its own limit, and keys whose burst is too small have none.
+// With PerKey each key has the share of its own limit, and keys whose burst is below 8 have none.
 func TestStandingSharesPerKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		policy := standingPolicy("api")
 		policy.PerKey = func(key string) tiered.Limit {
 			if strings.HasPrefix(key, "small") {
-				return tiered.PerSecond(10)
+				return tiered.PerSecond(7)
 			}
 			return tiered.PerSecond(1000)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
+	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
@@ -183,7 +184,11 @@ func (p Policy) validateStanding(f *faults) {
 		if l.rule() != local.ByLimit || l.validate("") != nil { // that is reported elsewhere
 			return
 		}
-		if _, _, err := p.splitOne(l); err != nil {
+		_, _, err := p.splitOne(l)
+		if p.PerKey == nil && l.burst() < standing.MinBurst {
+			err = fmt.Errorf("its burst is %d: must be at least %d", l.burst(), standing.MinBurst)
+		}
+		if err != nil {
 			f.bad("Standing", p.Standing, fmt.Sprintf("must be StandingOff with %s %v: %v", limitField(i), l, err))
 		}
 	}
@@ -211,9 +216,6 @@ func (p Policy) validatePlans(f *faults) {
 	refuse := func(rule string) { f.bad("Plans", fmt.Sprintf("%d plans", len(p.Plans)), rule) }
 	if len(p.Also) > 0 {
 		refuse("must be empty with Also, because a request carries one limit")
-	}
-	if p.Standing != StandingOff {
-		refuse("must be empty with Standing, whose shares are of the key's limit: PerKey can give each key that of its plan")
 	}
 	if p.PerKey != nil {
 		refuse("must be empty with PerKey, because a request's plan would replace what PerKey returns")
@@ -308,20 +310,13 @@ func (p Policy) CheckLimit(limit Limit) error {
 	if q.MaxDebt > 0 {                                             // a larger burst is the key's MaxDebt
 		q.MaxDebt = min(max(q.MaxDebt, limit.burst()), engine.MaxTokens)
 	}
-	err := q.checkReplaces(p)
-	if _, _, ok := q.split(); !ok { // Redis has the whole limit of this key
-		q.Standing = StandingOff
-	}
-	return errors.Join(q.Validate(), err)
+	return errors.Join(q.Validate(), q.checkReplaces(p))
 }
 
 // checkCarriedLimit returns why no request of a valid policy may carry the limit, or nil.
 func (p Policy) checkCarriedLimit(limit Limit) error {
 	if len(p.Also) > 0 {
 		return fmt.Errorf("tiered: Policy.Also has %d limits: must be empty if requests carry limits", len(p.Also))
-	}
-	if p.Standing != StandingOff {
-		return fmt.Errorf("tiered: Policy.Standing is %v: must be off if requests carry limits", p.Standing)
 	}
 	return p.CheckLimit(limit)
 }

@@ -72,8 +72,8 @@ type Rule struct {
 	Plan func(context.Context, Call) string
 
 	// Limit returns a limit that the call carries, if that is not one of a few plans: see
-	// [tiered.Use.WithLimit]. The zero Limit means the policy's own. A policy with Also or Standing
-	// must have none. A rule has Plan or Limit, not both.
+	// [tiered.Use.WithLimit]. The zero Limit means the policy's own. A policy with Also must have
+	// none. A rule has Plan or Limit, not both.
 	Limit func(context.Context, Call) tiered.Limit
 
 	// Skip lets a call, or a message, pass the rule uncounted. nil skips none.

@@ -116,7 +116,7 @@ func (b *Bucket) mix(now time.Duration, s *Settings, has *local.Policy, carried 
 	if !less {
 		return s.PolicyOf(governs), false
 	}
-	next = s.Resolve(governs)
+	next = s.Resolve(governs, s.sharesOf(governs))
 	next.Owner.(*Resolved).mixed = new(mixed)
 	next.Owner.(*Resolved).mixed.note(burstUntil, rateUntil, int64(now), true)
 	return next, false

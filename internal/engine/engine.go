@@ -174,10 +174,13 @@ type Settings struct {
 	Limit   Limit         // the policy's
 	Windows bool          // the policy counts by windows, and not by token buckets
 
-	KeyLimit   func(key string) Limit    // the limit of a key; nil if each has that of the policy
-	CheckKey   func(Limit) error         // why no request may carry the limit
-	FixedLimit bool                      // no request may carry any
-	Resolve    func(Limit) *local.Policy // makes the policy of a limit: its Owner is a *[Resolved]
+	KeyLimit   func(key string) Limit // the limit of a key; nil if each has that of the policy
+	CheckKey   func(Limit) error      // why no request may carry the limit
+	FixedLimit bool                   // no request may carry any
+
+	// Resolve makes the policy of a limit: its Owner is a *[Resolved]. has is what standing shares
+	// have of the limit already, or nil.
+	Resolve func(l Limit, has standing.Limits) *local.Policy
 
 	Policy any // of package tiered, which tells by it: the engine does not know what it is
 

@@ -143,11 +143,7 @@ func (l *Limiter) lookUp(b *Bucket, key string, u *lookUp) {
 // setLimit makes limit the limit of b's key, under the settings s.
 func (b *Bucket) setLimit(s *Settings, limit Limit) {
 	l := b.Limiter()
-	g, p := l.Group, s.PolicyOf(limit)
-	if shares := SharesOf(p); shares != nil && p.Owner != b.Policy().Owner {
-		g.Shares.Empty(g.Now(), g.Cache.Hash(b.ID()), shares)
-	}
-	b.setPolicy(g.Now(), p)
+	b.setPolicy(l.Group.Now(), s.PolicyOf(limit))
 }
 
 // CountKeyFault counts that a key's own limit is invalid, or not known, and reports whether it is

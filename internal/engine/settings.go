@@ -38,6 +38,16 @@ func (s *Settings) kept(limit Limit) *local.Policy {
 	return s.policies[limit]
 }
 
+// sharesOf returns what standing shares have of a limit, or nil if that is not kept.
+func (s *Settings) sharesOf(limit Limit) standing.Limits {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.kept(limit); p != nil {
+		return SharesOf(p)
+	}
+	return nil
+}
+
 // LimitOf returns the limit of a key of whose Decision the burst is known: requests may have
 // carried different ones.
 func (o *Resolved) LimitOf(burst int64) Limit {
@@ -54,7 +64,7 @@ func (s *Settings) PolicyOf(limit Limit) *local.Policy {
 	if p := s.kept(limit); p != nil {
 		return p
 	}
-	p := s.Resolve(limit)
+	p := s.Resolve(limit, nil)
 	switch {
 	case s.first == nil:
 		s.first = p

@@ -94,8 +94,8 @@ func (r *Rule[R]) checkLimits(i int, name string, w Words, bad func(format strin
 	}
 	if r.Plan != nil && r.Limit != nil {
 		bad("rules[%d].Limit is set: must be nil if Plan is set, because a %s has one limit", i, w.Request)
-	} else if q := r.Limiter.Policy(); r.Limit != nil && (len(q.Also) > 0 || q.Standing != tiered.StandingOff) {
-		bad("rules[%d].Limit is set, and policy %q has Also or Standing: must be nil, because its requests carry no limits", i, name)
+	} else if q := r.Limiter.Policy(); r.Limit != nil && len(q.Also) > 0 {
+		bad("rules[%d].Limit is set, and policy %q has Also: must be nil, because its requests carry no limits", i, name)
 	}
 }
 

@@ -16,6 +16,11 @@ const drift = (lua.Pool + 99) / 100
 // stricter than both.
 const mostChanges = 8
 
+// mostVirtual is where virtual time ends, after seven years of a process that is alone. Then shares
+// are refilled no more, and Redis decides. What a place says is later by the time of a debt at
+// most, and fits into its word.
+const mostVirtual = 1<<(64-tagBits+unitBits) - 2*longestFill
+
 // stretch is a time in which this process has one fraction. Virtual time runs at its speed, and
 // stops at its end: it measures the refill of the share of every key at once, as the virtual time
 // of weighted fair queueing does (Parekh and Gallager 1993). A stretch never changes. Another
@@ -38,8 +43,11 @@ type change struct {
 // at returns the virtual time at now. It is rounded down.
 func (s *stretch) at(now time.Duration) time.Duration {
 	now = max(min(now, s.end), s.start)
-	return s.virtual + scale(now-s.start, s.fraction*(lua.Pool-drift)/lua.Pool)
+	return min(s.virtual+scale(now-s.start, s.fraction*(lua.Pool-drift)/lua.Pool), mostVirtual)
 }
+
+// now returns the virtual time at now in whole units, in which places are kept.
+func (s *stretch) now(now time.Duration) time.Duration { return s.at(now) &^ (unit - 1) }
 
 // next returns the stretch that follows s from now on, with another fraction or another end.
 func (s *stretch) next(now time.Duration, fraction int64, end time.Duration) *stretch {
@@ -51,6 +59,7 @@ func (s *stretch) next(now time.Duration, fraction int64, end time.Duration) *st
 	} else if s.fraction == fraction {
 		return n
 	}
+	n.virtual &^= unit - 1 // then a share that was full loses no token by rounding
 	// Where a change leaves no more than an earlier one, the earlier one has no effect.
 	kept := len(s.changes)
 	for kept > 0 && s.changes[kept-1].least >= least {
@@ -65,14 +74,14 @@ func (s *stretch) next(now time.Duration, fraction int64, end time.Duration) *st
 }
 
 // empty returns the virtual time at which a full share of l would have been empty, at the virtual
-// time v: a key whose place says an earlier time has a full share.
+// time v, rounded up to units: a key whose place says an earlier time has a full share.
 func (s *stretch) empty(v time.Duration, l *Limit) time.Duration {
 	e := max(l.since, v-scale(l.fill, s.fraction))
 	for i := range s.changes {
 		c := &s.changes[i]
 		e = max(e, c.virtual-scale(l.fill, c.least))
 	}
-	return e
+	return inUnits(e)
 }
 
 // scale returns the part of d that a fraction of lua.Pool has, rounded down.

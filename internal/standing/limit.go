@@ -15,13 +15,16 @@ import (
 // below r/8N costs no call in N processes.
 const part = 8
 
-// MinBurst is the smallest burst that is split. The standing shares of a smaller one would hold a
-// single token.
+// MinBurst is the smallest burst that is worth splitting. The standing shares of a smaller one hold
+// a single token, or none.
 const MinBurst = 2 * part
 
-// longestFill bounds the time in which a limit refills, so that sums of two such times do not
-// overflow.
-const longestFill = 1 << 61
+// unit is that of what places say, and of the time of a token.
+const unit = 64 * time.Nanosecond
+
+// longestFill bounds the time in which a limit refills, and that of its debt: 1.1 years. Then what
+// a place says does not overflow before nine years of virtual time are over.
+const longestFill = 1 << 55
 
 // Rate is a burst, and tokens that are refilled per period.
 type Rate struct {
@@ -33,9 +36,11 @@ type Rate struct {
 type Limit struct {
 	size  int64         // R: tokens of all shares together
 	debt  int64         // tokens below zero that all shares of a key together may be charged to: see Owing
-	token time.Duration // virtual ns in which the shares together get a token: 8/r, rounded up
+	token time.Duration // virtual time in which the shares together get a token: 8/r, rounded up to units
 	fill  time.Duration // size·token: virtual ns in which they fill
 	since time.Duration // virtual time at which the limit began; every share of it was empty then
+
+	tag word // of the limits of a key: what they used counts for no others
 
 	place, others uint64 // which of its key's places is this limit's, and the bits that tell the key's places apart
 }
@@ -46,11 +51,12 @@ type Limits []Limit
 
 // Split splits the only limit of a key. It returns the part of the standing shares and the part of
 // Redis, or an error that says why the limit cannot be split.
+//
+// A key may have another limit at any time. Then Redis goes by the larger burst and the larger rate
+// of both, and the shares by either. So that the sums hold, the part of Redis and that of the
+// shares both rise with the limit: a burst of less than 8 stays whole, but its rate is split.
 func Split(r Rate) (Limit, Rate, error) {
-	l, rest, err := splitBurst(r)
-	if err != nil {
-		return Limit{}, Rate{}, err
-	}
+	l, rest := splitBurst(r)
 	rest.Tokens = r.Tokens / part * (part - 1)
 	if r.Tokens%part != 0 && r.Tokens*(part-1) <= lua.MostTokens {
 		if r.Per.Microseconds() > lua.LongestPeriod/part {
@@ -66,10 +72,7 @@ func Split(r Rate) (Limit, Rate, error) {
 // its part keeps the period. Both parts are whole tokens per period, and the shares have at most an
 // eighth.
 func SplitInPeriod(r Rate) (Limit, Rate, error) {
-	l, rest, err := splitBurst(r)
-	if err != nil {
-		return Limit{}, Rate{}, err
-	}
+	l, rest := splitBurst(r)
 	if r.Tokens < part {
 		return Limit{}, Rate{}, fmt.Errorf("it refills %d tokens per period: must be at least %d of each of several limits",
 			r.Tokens, part)
@@ -81,7 +84,7 @@ func SplitInPeriod(r Rate) (Limit, Rate, error) {
 // Owing returns the limits of shares that may go below zero by their part of a debt, which is that
 // of a whole key. Redis has the rest of it.
 func (l Limit) Owing(debt int64) Limit {
-	l.debt = debt / part
+	l.debt = min(debt/part, int64(longestFill/l.token))
 	return l
 }
 
@@ -89,27 +92,35 @@ func (l Limit) Owing(debt int64) Limit {
 func RestOfDebt(debt int64) int64 { return debt - debt/part }
 
 // splitBurst splits the burst.
-func splitBurst(r Rate) (l Limit, rest Rate, err error) {
-	if r.Burst < MinBurst {
-		return l, rest, fmt.Errorf("its burst is %d: must be at least %d", r.Burst, MinBurst)
-	}
+func splitBurst(r Rate) (l Limit, rest Rate) {
 	l.size = r.Burst / part
-	return l, Rate{r.Burst - l.size, r.Tokens, r.Per}, nil
+	return l, Rate{r.Burst - l.size, r.Tokens, r.Per}
 }
 
 // refilled returns l with the rate of a token in per·times/tokens ns.
 func (l Limit) refilled(rest Rate, per, times, tokens uint64) (Limit, Rate, error) {
+	tooLong := errors.New("it takes more than a year to refill")
 	hi, lo := bits.Mul64(per, times)
+	if hi >= tokens {
+		return Limit{}, Rate{}, tooLong
+	}
 	token, remainder := bits.Div64(hi, lo, tokens)
 	if remainder > 0 {
 		token++
 	}
-	if hi, lo = bits.Mul64(token, uint64(l.size)); hi > 0 || lo > longestFill {
-		return Limit{}, Rate{}, errors.New("it takes more than 73 years to refill")
+	if token > longestFill {
+		return Limit{}, Rate{}, tooLong
 	}
-	l.token, l.fill = time.Duration(token), time.Duration(lo)
+	token = uint64(inUnits(time.Duration(token)))
+	if hi, lo = bits.Mul64(token, uint64(max(l.size, 1))); hi > 0 || lo > longestFill {
+		return Limit{}, Rate{}, tooLong
+	}
+	l.token, l.fill = time.Duration(token), time.Duration(token)*time.Duration(l.size)
 	return l, rest, nil
 }
+
+// inUnits rounds a time ≥ 0 up to whole units.
+func inUnits(d time.Duration) time.Duration { return (d + unit - 1) &^ (unit - 1) }
 
 // Are reports whether l are the same parts of the same limits. Then what a key used of l counts for
 // them too.

@@ -29,18 +29,20 @@ type member struct {
 // Before it nothing is taken.
 func (s *Shares) Open(log2 int) {
 	if s.places.Load() == nil {
-		s.places.CompareAndSwap(nil, &places{64 - log2, make([]atomic.Int64, 1<<log2)})
+		s.places.CompareAndSwap(nil, &places{64 - log2, make([]atomic.Uint64, 1<<log2)})
 	}
 }
 
 // Begin returns the limits of a key, of which every share is empty at first, from now on. Limits
-// that take the place of others must not begin with what the others did not use.
+// that take the place of others must not begin with what the others did not use, so they have a tag
+// of their own: see word.
 func (s *Shares) Begin(now time.Duration, limits ...Limit) Limits {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.tag = s.tag%(1<<tagBits-1) + 1
 	all := append(Limits(nil), limits...)
 	for i := range all {
-		all[i].since = s.stretch().at(now)
+		all[i].since, all[i].tag = s.stretch().at(now), s.tag
 		all[i].place, all[i].others = uint64(i), 1<<bits.Len(uint(len(all)-1))-1
 	}
 	return all

@@ -24,21 +24,23 @@ func TestReplyOfPoll(t *testing.T) {
 	}
 }
 
-// What a key used by its former limit is not put back, not even if its share was just empty when
-// the limit changed.
+// What a key used by its former limit is not put back once another limit has its place.
 func TestUseByFormerLimit(t *testing.T) {
-	slow, _, err := Split(Rate{16, 1, time.Second})
+	part, _, err := Split(Rate{16, 1, time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s, now := new(Shares), time.Hour
 	s.Open(4)
-	l := s.Begin(now, slow)
+	former, l := s.Begin(now, part), s.Begin(now, part)
 	s.set(now, lua.Pool, now+time.Hour)
 	now += time.Minute
-	u := Use{l, 1, s.stretch().at(now)}
-	s.place(key, &l[0]).Store(int64(u.after))
-	s.Empty(now, key, l)
+	var u Use
+	if _, ok := s.Take(now, key, former, 1, &u); !ok {
+		t.Fatal("there is no token")
+	}
+	now += time.Minute
+	s.Take(now, key, l, 1, nil) // takes the place over
 	if s.Return(key, u, 1) {
 		t.Error("a use of the former limit was put back")
 	}

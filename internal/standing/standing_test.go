@@ -24,10 +24,13 @@ func TestSplit(t *testing.T) {
 		{in: Rate{200, 100, time.Second}, rest: Rate{175, 700, 8 * time.Second}, size: 25},
 		{in: Rate{16, 8, time.Second}, rest: Rate{14, 7, time.Second}, size: 2},
 		{in: Rate{23, 1, time.Hour}, rest: Rate{21, 7, 8 * time.Hour}, size: 2},
-		{in: Rate{15, 100, time.Second}, err: "its burst is 15: must be at least 16"},
+		{in: Rate{15, 8, time.Second}, rest: Rate{14, 7, time.Second}, size: 1},
+		{in: Rate{7, 8, time.Second}, rest: Rate{7, 7, time.Second}},
+		{in: Rate{1, 1, time.Second}, rest: Rate{1, 7, 8 * time.Second}},
 		{in: Rate{1 << 40, 1 << 40, time.Second}, rest: Rate{7 << 37, 7 << 37, time.Second}, size: 1 << 37},
 		{in: Rate{1 << 40, 1<<40 - 1, time.Second}, rest: Rate{7 << 37, 7 * (1<<37 - 1), time.Second}, size: 1 << 37},
-		{in: Rate{16, 1, 10 * year}, err: "it takes more than 73 years to refill"},
+		{in: Rate{16, 1, 10 * year}, err: "it takes more than a year to refill"},
+		{in: Rate{1, 8, 100 * year}, err: "it takes more than a year to refill"},
 		{in: Rate{16, 9, 20 * year}, err: "it refills 9 tokens per 175200h0m0s: a period above 156374h59m13.421312s needs a " +
 			"multiple of 8 tokens"},
 	} {
@@ -51,12 +54,11 @@ func TestSplitInPeriod(t *testing.T) {
 		token    time.Duration
 		err      string
 	}{
-		{in: Rate{200, 100, time.Second}, rest: Rate{175, 88, time.Second}, token: time.Second/12 + 1},
+		{in: Rate{200, 100, time.Second}, rest: Rate{175, 88, time.Second}, token: (time.Second / 12).Truncate(unit) + unit},
 		{in: Rate{16, 8, time.Second}, rest: Rate{14, 7, time.Second}, token: time.Second},
 		{in: Rate{23, 15, time.Hour}, rest: Rate{21, 14, time.Hour}, token: time.Hour},
-		{in: Rate{1 << 40, 1 << 40, time.Second}, rest: Rate{7 << 37, 7 << 37, time.Second}, token: 1},
-		{in: Rate{16, 8, 100 * year}, err: "it takes more than 73 years to refill"},
-		{in: Rate{15, 100, time.Second}, err: "its burst is 15: must be at least 16"},
+		{in: Rate{1 << 40, 1 << 40, time.Second}, rest: Rate{7 << 37, 7 << 37, time.Second}, token: unit},
+		{in: Rate{16, 8, 100 * year}, err: "it takes more than a year to refill"},
 		{in: Rate{16, 7, time.Second}, err: "it refills 7 tokens per period: must be at least 8 of each of several limits"},
 	} {
 		l, rest, err := SplitInPeriod(row.in)
@@ -78,7 +80,7 @@ const year = 365 * 24 * time.Hour
 func TestSplitIsAtMostTheLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := Rate{
-			rapid.Int64Range(MinBurst, 1<<40).Draw(t, "burst"), rapid.Int64Range(1, 1<<40).Draw(t, "tokens"),
+			rapid.Int64Range(1, 1<<40).Draw(t, "burst"), rapid.Int64Range(1, 1<<40).Draw(t, "tokens"),
 			time.Duration(rapid.Int64Range(1, int64(year/time.Microsecond)).Draw(t, "per")) * time.Microsecond,
 		}
 		l, rest, err := Split(r)
@@ -171,7 +173,7 @@ func (f *fleet) free(i int) int64 {
 
 // Processes whose fractions change, end and go on together never admit more than one bucket with
 // the standing part of the limit, which is empty at first. With several limits this holds for each
-// of them. It also holds if shares are emptied, limits begin anew, and tokens are put back.
+// of them. It also holds if limits begin anew, and tokens are put back.
 func TestSharesAreTogetherOneBucket(t *testing.T) {
 	seeds := uint64(20_000)
 	if testing.Short() {
@@ -197,7 +199,7 @@ func TestSharesAreTogetherOneBucket(t *testing.T) {
 func (f *fleet) step(r *rand.Rand, i int) {
 	s, l := f.processes[i], f.limits[i]
 	size, token := l.Size(), l[r.IntN(len(l))].token
-	switch r.IntN(13) {
+	switch r.IntN(12) {
 	case 0, 1:
 		f.now += time.Duration(r.Int64N(int64(token)*(1+r.Int64N(2*size)) + 1))
 	case 2, 3, 4:
@@ -225,8 +227,6 @@ func (f *fleet) step(r *rand.Rand, i int) {
 		s.Clear(f.now)
 	case 11:
 		f.limits[i] = s.Begin(f.now, l...)
-	case 12:
-		s.Empty(f.now, key, l)
 	}
 }
 
@@ -338,7 +338,7 @@ func TestSharesOfSeveralLimits(t *testing.T) {
 		t.Errorf("put back, there are %d and %d", s.Level(now, key, both[:1]), s.Level(now, key, both))
 	}
 	u = take(1, 9)
-	s.take(s.stretch(), s.stretch().at(now), key, &both[1], 1) // another key meets this one in a place
+	s.take(s.stretch(), s.stretch().now(now), key, &both[1], 1) // another key meets this one in a place
 	if s.Return(key, u, 1) || s.Level(now, key, both) != 8 {
 		t.Error("tokens were put back into a place that was used since")
 	}
@@ -386,7 +386,7 @@ func TestTakesAtTheSameTime(t *testing.T) {
 	}
 }
 
-// A share begins empty under another limit, and after all shares were emptied.
+// A share begins empty under a new limit, and after all shares were emptied.
 func TestSharesBeginEmpty(t *testing.T) {
 	slow, _, err := Split(Rate{160, 16, time.Hour})
 	fast, _, err2 := Split(Rate{160, 160, time.Second})
@@ -413,11 +413,58 @@ func TestSharesBeginEmpty(t *testing.T) {
 	if x, y := s.Level(now, key, a), s.Level(now, key, b); x != 0 || y != 0 {
 		t.Errorf("emptied, the shares have %d and %d tokens", x, y)
 	}
-	now += time.Second
-	s.Empty(now, key, b)
-	if n := s.Level(now, key, b); n != 0 {
-		t.Errorf("emptied, the key's share has %d tokens", n)
+}
+
+// A place serves one limit at a time. Another one finds nothing in it, takes it over once it was
+// not used for as long as its own share takes to fill, and begins with an empty share.
+func TestPlaceOfTwoLimits(t *testing.T) {
+	slow, _, err := Split(Rate{160, 160, 10 * time.Second})
+	fast, _, err2 := Split(Rate{160, 160, time.Second})
+	if err != nil || err2 != nil {
+		t.Fatal(err, err2)
 	}
+	s, now := new(Shares), time.Hour
+	s.Open(2)
+	a, b := s.Begin(now, slow), s.Begin(now, fast)
+	s.set(now, lua.Pool, now+1000*time.Hour)
+	levels := func(after time.Duration, ofA, ofB int64) {
+		t.Helper()
+		now += after
+		if x, y := s.Level(now, key, a), s.Level(now, key, b); x != ofA || y != ofB {
+			t.Errorf("there are %d and %d tokens, want %d and %d", x, y, ofA, ofB)
+		}
+	}
+	take := func(l Limits, want bool) {
+		t.Helper()
+		if _, ok := s.Take(now, key, l, 1, nil); ok != want {
+			t.Errorf("took a token: %v, want %v", ok, want)
+		}
+	}
+	levels(20*time.Second, 20, 20) // nobody has used the place
+	for range 20 {
+		take(a, true)
+	}
+	levels(0, 0, 0)
+	take(b, false)                     // and does not take the place over
+	levels(600*time.Millisecond, 1, 0) // half a second is a token of the slow limit
+	take(a, true)
+	levels(1500*time.Millisecond, 3, 0)
+	take(b, false) // takes it over, because it was empty a second ago
+	levels(520*time.Millisecond, 0, 10)
+	take(b, true)
+	take(a, false)
+	if n := s.Refund(now, key, a, 5); n != 0 {
+		t.Errorf("the share of other limits got %d tokens", n)
+	}
+	if n := s.Charge(now, key, a, 5); n != 0 {
+		t.Errorf("the share of other limits was charged %d tokens", n)
+	}
+	if w := s.Wait(now, key, a, 1); w != math.MaxInt64 {
+		t.Errorf("a token of another limit comes in %v", w)
+	}
+	levels(15*time.Second, 0, 20)
+	take(a, false)
+	levels(600*time.Millisecond, 1, 0)
 }
 
 // Of many changes the oldest are folded, and a share is never larger than without that.

@@ -45,8 +45,8 @@ type Rule struct {
 	Plan func(*http.Request) string
 
 	// Limit returns a limit that the request carries, if that is not one of a few plans: see
-	// [tiered.Use.WithLimit]. The zero Limit means the policy's own. A policy with Also or Standing
-	// must have none. A rule has Plan or Limit, not both.
+	// [tiered.Use.WithLimit]. The zero Limit means the policy's own. A policy with Also must have
+	// none. A rule has Plan or Limit, not both.
 	Limit func(*http.Request) tiered.Limit
 
 	// Skip lets a request pass the rule uncounted. nil skips none.

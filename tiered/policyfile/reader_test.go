@@ -100,7 +100,6 @@ var mistakes = []struct{ good, bad, want string }{
 	{"limit: 100/min", "limit: unlimited", "21:12: policies[3]: Policy.Limit is Unlimited: must be a limit or Blocked"},
 	{"    limit: 100/min\n", "", "20:5: policies[3]: Policy.Limit is zero: must be set, as in tiered.PerSecond(100)"},
 	{"    plans:", "    keys: {ann: 1/min}\n    plans:", "23:12: policies[3]: Policy.Plans is 1 plans: must be empty"},
-	{"    plans:", "    standing: on\n    plans:", "23:12: policies[3]: Policy.Plans is 1 plans: must be empty with"},
 	{"    plans: {pro: 1000/min}\n", "", `34:15: http[1].limits[1].plan is "header X-Plan": policy "customers" must`},
 	{
 		"limit: 100/min\n    plans: {pro: 1000/min", "limit: 100/min\n    algorithm: fixed window\n    plans: {pro: 1000/h",

@@ -173,7 +173,7 @@ func (b *history) outlasted(now, lost time.Duration, c *lua.Call) {
 // that it had.
 func (b *history) by(t *term, c *lua.Call) bool {
 	whole := burst(t.Limit)
-	if b.rules.Standing != tiered.StandingOff && c.Cap == whole-whole/8 && c.Cap < whole { // the part in Redis
+	if b.rules.Standing != tiered.StandingOff && c.Cap == whole-whole/8 { // the part in Redis
 		if c.Algorithm == lua.TokenBuckets {
 			return c.Tokens == t.Tokens-t.Tokens/8 && c.Period == t.Per.Microseconds()
 		}

@@ -155,7 +155,7 @@ func (b *history) waits(now time.Duration, rate float64, most int64) int64 {
 func (d *drawer) twoPlans(p *Plan) []Step {
 	which := d.IntN(len(p.Policies))
 	x := p.Policies[which]
-	if x.Algorithm != tiered.TokenBucket || len(x.Also) > 0 || x.Standing != tiered.StandingOff {
+	if x.Algorithm != tiered.TokenBucket || len(x.Also) > 0 {
 		return nil
 	}
 	other := d.another(x)

@@ -264,7 +264,7 @@ func (p *process) rule(s *Step) {
 	w.mu.Lock()
 	p.rules[s.Which][s.Key] = s.Limit
 	w.mu.Unlock()
-	carries := s.N%2 == 1 && w.plan.Policies[s.Which].Standing == tiered.StandingOff && s.Limit != (tiered.Limit{})
+	carries := s.N%2 == 1 && s.Limit != (tiered.Limit{})
 	if !carries {
 		p.limiters[s.Which].Refresh(keyName(s.Key))
 	}

@@ -40,6 +40,23 @@ var actions = []action{
 		w.direct(k, r.IntN(len(w.versions)), 1<<40)
 		return true
 	}},
+	{"drain all, by one limit after the other", 3, func(w *world, r *rand.Rand) bool {
+		k := w.key(r)
+		some := r.Int64N(4) // what each process may leave of the first
+		for i, to := range r.Perm(len(w.versions)) {
+			for _, p := range w.processes {
+				p.current[k] = to
+				if i > 0 {
+					w.take(p, k, 1) // or takes the place over
+					w.drain(p, k)
+				} else if n := p.shares.Level(w.clock(p), p.hashes[k], p.limits[to]) - some; n > 0 {
+					w.take(p, k, n)
+				}
+			}
+			w.direct(k, to, 1<<40)
+		}
+		return true
+	}},
 	{"take from Redis", 3, func(w *world, r *rand.Rand) bool {
 		w.direct(w.key(r), r.IntN(len(w.versions)), 1+r.Int64N(40))
 		return true
@@ -105,7 +122,6 @@ var actions = []action{
 		if p.current[k] == to {
 			return false
 		}
-		p.shares.Empty(w.clock(p), p.hashes[k], p.limits[to])
 		p.current[k] = to
 		return true
 	}},

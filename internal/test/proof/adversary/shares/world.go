@@ -116,18 +116,18 @@ func newWorld(s Schedule, stores func() *adversary.Store) *world {
 	return w
 }
 
-// draw draws the limits: one, or two with periods by which Redis tells them apart; of each one or
-// two versions.
+// draw draws the limits: one, or two with periods by which Redis tells them apart; of each one to
+// three versions.
 func (w *world) draw(r *rand.Rand) {
 	w.most = []standing.Rate{{Per: time.Second}}
 	if r.IntN(3) == 0 {
 		w.most = []standing.Rate{{Per: 8 * time.Second}, {Per: 32 * time.Second}}
 	}
-	for n := range 1 + r.IntN(2) {
+	for n := range 1 + r.IntN(3) {
 		var v version
 		for i := range w.most {
 			most := &w.most[i]
-			rate := standing.Rate{Burst: standing.MinBurst + r.Int64N(24), Tokens: 1 + r.Int64N(8), Per: most.Per}
+			rate := standing.Rate{Burst: 1 + r.Int64N(39), Tokens: 1 + r.Int64N(8), Per: most.Per}
 			rate.Tokens *= int64(most.Per / time.Second)
 			if w.rules.Priced {
 				rate.Tokens *= 8 // shares fill within seconds
