@@ -50,7 +50,7 @@ func newFleet(tb testing.TB, name string, connect func(*Fleet) Decide) *Fleet {
 }
 
 // oursFleet returns a Fleet of this project's limiters.
-func oursFleet(tb testing.TB, name string, s tiered.Standing) *Fleet {
+func oursFleet(tb testing.TB, name string, s float64) *Fleet {
 	tb.Helper()
 	return newFleet(tb, name, func(f *Fleet) Decide {
 		l := f.Server.limiter(tb, tiered.Policy{Standing: s}, perUser, patient)

@@ -33,7 +33,7 @@ func takes(t *testing.T) Decide {
 	seed, base := maphash.MakeSeed(), time.Now()
 	shares := new(standing.Shares)
 	shares.Open(standing.PlaceBits)
-	part, _, err := standing.Split(standing.Rate{Burst: plenty.Tokens, Tokens: plenty.Tokens, Per: plenty.Per})
+	part, _, err := standing.Split(standing.Rate{Burst: plenty.Tokens, Tokens: plenty.Tokens, Per: plenty.Per}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/ratio"
-	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // usersRate is the requests per second of all users together: redis_rate's Redis is then busy for
@@ -49,8 +48,8 @@ var (
 // lends nothing for 65 s. Until then those without are measured.
 func TestRatiosUsers(t *testing.T) {
 	forRatios(t)
-	on := oursFleet(t, "standing shares", tiered.StandingOn)
-	off := oursFleet(t, "without", tiered.StandingOff)
+	on := oursFleet(t, "standing shares", 1.0/8)
+	off := oursFleet(t, "without", 0)
 	peer := newFleet(t, RedisRate, func(f *Fleet) Decide { return redisRate(t, f.Server, perUser) })
 	before := off.play(t, zipf10, 0, warmTime, turnTime)
 	some(t, "Zipf 1.01, without standing shares: Redis calls per decision", calls(before), 1)

@@ -81,7 +81,7 @@ func TestFirstProgram(t *testing.T) {
 	if out := leased(t, client); out != "0" {
 		t.Errorf("%s tokens are still leased", out)
 	}
-	if n := client.ZCard(t.Context(), "tl:{~0}pr1").Val(); n != 0 {
+	if n := client.ZCard(t.Context(), "tl:{~0}pr2").Val(); n != 0 {
 		t.Errorf("Redis still counts %d processes", n)
 	}
 	if !strings.Contains(program.output(), "closed: <nil>\n") {

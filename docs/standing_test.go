@@ -10,16 +10,16 @@ import (
 
 // TestStanding compares the numbers of the page with the code.
 func TestStanding(t *testing.T) {
-	policy := tiered.Policy{Name: "per-user", Limit: tiered.PerSecond(100).WithBurst(200), Standing: tiered.StandingOn}
+	policy := tiered.Policy{Name: "per-user", Limit: tiered.PerSecond(100).WithBurst(200), Standing: 1. / 2}
 	fatal.If(t, policy.Validate())
-	share, rest, err := standing.Split(standing.Rate{Burst: policy.Limit.Burst, Tokens: policy.Limit.Tokens, Per: policy.Limit.Per})
+	share, rest, err := standing.Split(standing.Rate{Burst: policy.Limit.Burst, Tokens: policy.Limit.Tokens, Per: policy.Limit.Per}, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if size := (standing.Limits{share}).Size(); size != 200/8 || rest.Burst != 200*7/8 {
+	if size := (standing.Limits{share}).Size(); size != 200/2 || rest.Burst != 200/2 {
 		t.Errorf("%d and %d tokens of 200", size, rest.Burst)
 	}
-	if perSecond := float64(rest.Tokens) / rest.Per.Seconds(); perSecond != 100*7.0/8 {
+	if perSecond := float64(rest.Tokens) / rest.Per.Seconds(); perSecond != 100/2.0 {
 		t.Errorf("%v tokens per second in Redis, of 100", perSecond)
 	}
 }

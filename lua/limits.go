@@ -11,7 +11,7 @@ const (
 	MostTokens = 1 << 40 // a cap, tokens per period, and what a lease holds: sums over thousands of leases stay exact
 	MostLimits = 8       // of a bucket
 
-	MostPolicies = 512 // places that a process announces: at most 16 kB, and 2 ms of Redis' time, in each of its reports
+	MostPolicies = 512 // places that a process announces: at most 17 kB, and 2 ms of Redis' time, in each of its reports
 
 	LongestPeriod = 1 << 52 // 142 years; levels are doubles, and the longest period of a window is less
 	LongestLease  = 1 << 50 // 35 years
@@ -23,6 +23,13 @@ const (
 // FingerprintDigits is the length of a fingerprint in what a process announces, in hex digits. With
 // 64 bits, of a million policies no two have the same one.
 const FingerprintDigits = 16
+
+// AnnouncedDigits is the length of a policy in what a process announces: a fingerprint of its name,
+// one of its limits, and two digits for its standing shares.
+const AnnouncedDigits = 2*FingerprintDigits + 2
+
+// MostShared is the largest part of a limit that the processes may share, in eighths.
+const MostShared = 6
 
 // TableStep is by how much the time of the table of standing shares goes on at most from one call
 // to the next. A record lives that much longer than the right of its member, so that a clock of

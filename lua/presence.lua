@@ -9,17 +9,19 @@ ARGV     1 process id, not empty   2 ttl, microseconds, 1 .. 2^53-1: how long a 
 once
          3 now, 0 reads TIME; anything else is for tests
          4 what the process announces: 16 hex digits that stand for its service, and for each of its policies, at most
-         512 and each once, 16 for the name and 16 for the limits; empty or missing: nothing
+         512 and each once, 16 for the name, 16 for the limits, and two of 0 to 6: how many eighths of the limits it
+         wants the processes to share, and by how many it uses shares; empty or missing: nothing
 Reply    {processes here, this one included; now, server time in microseconds; silent: those of them that announce
          nothing; and for each policy of ARGV[4] the processes that announce it or nothing, those of other services
-         with other limits, and those of the same service with other limits}
+         with other limits, those of the same service with other limits, those that announce it and want as much as
+         this one, 0 if it wants nothing, and the most by which any uses shares}
 Errors   nothing is written: RLARG argument n, WRONGTYPE ... a key that is not a sorted set
 
 The work is O(log n) and O(policies) per call, and per process that came, changed or went away. The key outlives its
 youngest entry by one ttl.
 ]]
 
-local WHOLE, FOUND, DIGITS, MOST, SOME = 2 ^ 53, 2 ^ 48, 16, 512, 1000
+local WHOLE, FOUND, DIGITS, EACH, MOST, SOME = 2 ^ 53, 2 ^ 48, 16, 34, 512, 1000
 local key, id, what = KEYS[1], ARGV[1], ARGV[4] or ''
 local sub, call = string.sub, redis.call
 if id == '' then return redis.error_reply('RLARG argument 1') end
@@ -28,17 +30,17 @@ for i = 2, 3 do
   if not (n and n >= 0 and n < WHOLE and n % 1 == 0) then return redis.error_reply('RLARG argument ' .. i) end
 end
 local ttl, now = tonumber(ARGV[2]), tonumber(ARGV[3])
-if what ~= '' and (#what % (2 * DIGITS) ~= DIGITS or #what > DIGITS + MOST * 2 * DIGITS
-  or string.find(what, '[^0-9a-f]')) then
+if what ~= '' and ((#what - DIGITS) % EACH ~= 0 or #what > DIGITS + MOST * EACH or string.find(what, '[^0-9a-f]')) then
   return redis.error_reply('RLARG argument 4')
 end
-local service, names, policies, known = sub(what, 1, DIGITS), {}, {}, {} -- a policy is its name and its limits
-for i = DIGITS + 1, #what, 2 * DIGITS do
-  local name = sub(what, i, i + DIGITS - 1)
-  if known[name] then return redis.error_reply('RLARG argument 4') end
+local service, names, policies, wants, known = sub(what, 1, DIGITS), {}, {}, {}, {}
+for i = DIGITS + 1, #what, EACH do
+  local name, shares = sub(what, i, i + DIGITS - 1), sub(what, i + 2 * DIGITS, i + EACH - 1)
+  if known[name] or string.find(shares, '[^0-6]') then return redis.error_reply('RLARG argument 4') end
   known[name] = true
   names[#names + 1] = name
-  policies[#names] = sub(what, i, i + 2 * DIGITS - 1)
+  policies[#names] = sub(what, i, i + 2 * DIGITS - 1) -- its name and its limits
+  wants[#names] = sub(shares, 1, 1)
 end
 if now == 0 then
   local t = call('TIME')
@@ -47,11 +49,18 @@ end
 
 local function text(n) return string.format('%.0f', n) end
 
--- counts names the four counts of a process that announces a policy: the processes with this policy, of this service
--- with these limits of it, with these limits of it, and of this service with it.
-local function counts(its, policy)
-  local name = sub(policy, 1, DIGITS)
-  return {'n' .. name, 'b' .. policy .. its, 'l' .. policy, 's' .. name .. its}
+-- counts names the counts of a process that announces a policy: the processes with this policy, of this service with
+-- these limits of it, with these limits of it, of this service with it, and those that want or use so many eighths.
+local function counts(its, said)
+  local name, policy = sub(said, 1, DIGITS), sub(said, 1, 2 * DIGITS)
+  local all = {'n' .. name, 'b' .. policy .. its, 'l' .. policy, 's' .. name .. its}
+  local want, use = sub(said, EACH - 1, EACH - 1), sub(said, EACH, EACH)
+  if want ~= '0' then all[#all + 1] = 'w' .. want .. name end
+  if use ~= '0' then
+    all[#all + 1] = 'u' .. name
+    all[#all + 1] = 'u' .. use .. name
+  end
+  return all
 end
 
 -- announced returns what a process announces and the member that says so, and the score of such a member.
@@ -67,8 +76,8 @@ end
 -- All is read before anything is written.
 local change, gone = {}, {} -- by how much counts rise; members to remove
 local function count(said, by)
-  for i = DIGITS + 1, #said, 2 * DIGITS do
-    for _, name in ipairs(counts(sub(said, 1, DIGITS), sub(said, i, i + 2 * DIGITS - 1))) do
+  for i = DIGITS + 1, #said, EACH do
+    for _, name in ipairs(counts(sub(said, 1, DIGITS), sub(said, i, i + EACH - 1))) do
       change[name] = (change[name] or 0) + by
     end
   end
@@ -114,14 +123,19 @@ end
 local wanted = {}
 for name in pairs(change) do wanted[#wanted + 1] = name end
 for i, policy in ipairs(policies) do
-  wanted[#wanted + 1], wanted[#wanted + 2] = 'n' .. names[i], 'b' .. policy .. service
+  wanted[#wanted + 1], wanted[#wanted + 2], wanted[#wanted + 3] = 'n' .. names[i], 'b' .. policy .. service, 'u' .. names[i]
+  if wants[i] ~= '0' then wanted[#wanted + 1] = 'w' .. wants[i] .. names[i] end
 end
 read(wanted)
--- Mostly all processes with a policy have the same limits of it and are of one service: then there are no others.
+-- Mostly all processes with a policy have the same limits of it and are of one service: then there are no others. And
+-- mostly none uses shares.
 wanted = {}
 for i, policy in ipairs(policies) do
   if of['n' .. names[i]] ~= of['b' .. policy .. service] then
     wanted[#wanted + 1], wanted[#wanted + 2] = 'l' .. policy, 's' .. names[i] .. service
+  end
+  if of['u' .. names[i]] > 0 then
+    for use = 1, 6 do wanted[#wanted + 1] = 'u' .. use .. names[i] end
   end
 end
 read(wanted)
@@ -154,6 +168,12 @@ for i, policy in ipairs(policies) do
     here = of['s' .. names[i] .. service] - mine
     elsewhere = all - of['l' .. policy] - here
   end
-  reply[3 * i + 1], reply[3 * i + 2], reply[3 * i + 3] = all + silent, elsewhere, here
+  local used = 0
+  for use = 1, 6 do
+    if (of['u' .. use .. names[i]] or 0) > 0 then used = use end
+  end
+  local at = 5 * i - 2 -- the numbers of a policy follow the first three, and the last one's
+  reply[at + 1], reply[at + 2], reply[at + 3] = all + silent, elsewhere, here
+  reply[at + 4], reply[at + 5] = of['w' .. wants[i] .. names[i]] or 0, used
 end
 return reply

@@ -29,6 +29,10 @@ type Announcement string
 type AnnouncedPolicy struct {
 	Name   string
 	Limits string // all that makes its limits differ from those of another policy of that name
+
+	// Shared is how many eighths of the limits the process wants the processes to share, and Used
+	// by how many it uses its shares: 0 to 6.
+	Shared, Used int
 }
 
 // Announce returns the announcement of a process. No two policies may have one name. With more than
@@ -39,11 +43,13 @@ func Announce(service string, policies []AnnouncedPolicy) Announcement {
 		return ""
 	}
 	var b strings.Builder
-	b.Grow(lua.FingerprintDigits * (1 + 2*len(policies)))
+	b.Grow(lua.FingerprintDigits + lua.AnnouncedDigits*len(policies))
 	b.WriteString(fingerprint(service))
 	for _, p := range policies {
 		b.WriteString(fingerprint(p.Name))
 		b.WriteString(fingerprint(p.Limits))
+		b.WriteByte('0' + byte(p.Shared))
+		b.WriteByte('0' + byte(p.Used))
 	}
 	return Announcement(b.String())
 }
@@ -54,4 +60,14 @@ func fingerprint(text string) string {
 }
 
 // policies returns the number of policies in a.
-func (a Announcement) policies() int { return len(a) / (2 * lua.FingerprintDigits) }
+func (a Announcement) policies() int { return len(a) / lua.AnnouncedDigits }
+
+// Shares returns how many eighths of the i-th policy's limits the process said that it wants to be
+// shared, and by how many it said that it uses its shares.
+func (a Announcement) Shares(i int) (shared, used int) {
+	if i < 0 || i >= a.policies() {
+		return 0, 0
+	}
+	end := lua.FingerprintDigits + (i+1)*lua.AnnouncedDigits
+	return int(a[end-2] - '0'), int(a[end-1] - '0')
+}

@@ -99,7 +99,7 @@ func TestCluster(t *testing.T) {
 		a, b := openStore(t, c.URL(2)), defaults(t, nil)
 		for node := range c.Servers {
 			for i, s := range []*remote.Redis{a, b} {
-				policies := []remote.AnnouncedPolicy{{"both", fmt.Sprint(i)}, {fmt.Sprint("only ", i), ""}}
+				policies := []remote.AnnouncedPolicy{{Name: "both", Limits: fmt.Sprint(i)}, {Name: fmt.Sprint("only ", i)}}
 				me := remote.Process{
 					ID: fmt.Sprint("process ", i), TTL: time.Minute,
 					Announced: remote.Announce("service", policies),

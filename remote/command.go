@@ -116,18 +116,29 @@ func (shapeError) OneBucket() bool { return true }
 // decodeCensus reads the reply of the presence script to a process that announces so many policies:
 // exactly three numbers and three for each policy, all whole and in the scripts' range.
 func decodeCensus(val any, policies int) (Census, error) {
-	n := make([]int64, 3+3*policies)
+	n := make([]int64, 3+policyNumbers*policies)
 	if !lua.DecodeNumbers(val, n) || slices.Min(n) < 0 || slices.Max(n) >= lua.Whole {
 		return Census{}, errShape
 	}
-	return censusOf(n), nil
+	c := censusOf(n)
+	for _, p := range c.Policies {
+		if p.Used > lua.MostShared {
+			return Census{}, errShape
+		}
+	}
+	return c, nil
 }
+
+// policyNumbers is how many numbers a reply has for each policy.
+const policyNumbers = 5
 
 // censusOf is the census that the numbers of a reply say.
 func censusOf(n []int64) Census {
 	c := Census{Processes: n[0], Now: n[1], Silent: n[2]}
-	for p := range slices.Chunk(n[3:], 3) {
-		c.Policies = append(c.Policies, PolicyCensus{Processes: p[0], OtherServices: p[1], OtherLimits: p[2]})
+	for p := range slices.Chunk(n[3:], policyNumbers) {
+		c.Policies = append(c.Policies, PolicyCensus{
+			Processes: p[0], OtherServices: p[1], OtherLimits: p[2], SharedAlike: p[3], Used: int(p[4]),
+		})
 	}
 	return c
 }

@@ -55,12 +55,13 @@ func TestDecodeReply(t *testing.T) {
 		!reflect.DeepEqual(c, remote.Census{Processes: 3, Now: 4, Silent: 2}) {
 		t.Errorf("decoded %+v, %v", c, err)
 	}
-	two := remote.Census{Processes: 3, Now: 4, Silent: 2, Policies: []remote.PolicyCensus{{5, 6, 7}, {8, 9, 10}}}
-	if c, err := remote.DecodeCensus(numbersOf(3, 4, 2, 5, 6, 7, 8, 9, 10), 2); err != nil || !reflect.DeepEqual(c, two) {
+	two := remote.Census{Processes: 3, Now: 4, Silent: 2, Policies: []remote.PolicyCensus{{5, 6, 7, 2, 3}, {8, 9, 10, 0, 6}}}
+	if c, err := remote.DecodeCensus(numbersOf(3, 4, 2, 5, 6, 7, 2, 3, 8, 9, 10, 0, 6), 2); err != nil || !reflect.DeepEqual(c, two) {
 		t.Errorf("decoded %+v, %v", c, err)
 	}
 	for _, val := range [][]any{
-		numbersOf(3), numbersOf(3, 4, 2), numbersOf(3, 4, 2, 5, 6), numbersOf(3, 4, 2, 5, 6, 7, 8),
+		numbersOf(3), numbersOf(3, 4, 2), numbersOf(3, 4, 2, 5, 6, 7, 8), numbersOf(3, 4, 2, 5, 6, 7, 8, 9, 10),
+		numbersOf(3, 4, 2, 5, 6, 7, 2, 7),
 	} {
 		if c, err := remote.DecodeCensus(val, 1); !errors.Is(err, remote.ErrShape) || !reflect.DeepEqual(c,
 			remote.Census{}) {
@@ -113,13 +114,16 @@ func FuzzDecodeReply(f *testing.F) {
 				t.Fatalf("DecodeReply(%v) = %+v", list, r)
 			}
 		}
-		policies := max(len(list)-3, 0) / 3
+		policies := max(len(list)-3, 0) / 5
 		c, err := remote.DecodeCensus(list, policies)
 		got := []int64{c.Processes, c.Now, c.Silent}
 		for _, p := range c.Policies {
-			got = append(got, p.Processes, p.OtherServices, p.OtherLimits)
+			got = append(got, p.Processes, p.OtherServices, p.OtherLimits, p.SharedAlike, int64(p.Used))
 		}
-		whole := ints && len(list) == 3+3*policies && slices.Min(numbers) >= 0 && slices.Max(numbers) < lua.Whole
+		whole := ints && len(list) == 3+5*policies && slices.Min(numbers) >= 0 && slices.Max(numbers) < lua.Whole
+		for i := 7; whole && i < len(list); i += 5 {
+			whole = numbers[i] <= lua.MostShared
+		}
 		switch {
 		case err != nil && (!errors.Is(err, remote.ErrShape) || !reflect.DeepEqual(c, remote.Census{})),
 			err == nil && !slices.Equal(got, numbers),

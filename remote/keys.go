@@ -29,9 +29,9 @@ const (
 	// hashedMark ends the mark of a name that has a hash for the key.
 	hashedMark = "h"
 
-	// presenceMark ends the names of the presence sets, prefix{~0}pr1. A tilde is not legal in a
+	// presenceMark ends the names of the presence sets, prefix{~0}pr2. A tilde is not legal in a
 	// policy's name, so no policy can take these names.
-	presenceMark = "}pr1"
+	presenceMark = "}pr2"
 
 	// atOnceMark is the mark of what counts the places of a key.
 	atOnceMark = "ao1"

@@ -47,7 +47,7 @@ func TestBucketNames(t *testing.T) {
 	if plain != hashed || len(plain) != len("{p/}tb2h")+64 {
 		t.Errorf("a long key is named %q, with HashKeys %q", plain, hashed)
 	}
-	if got := remote.NewNaming("tl:", false).Presence(7); got != "tl:{~7}pr1" {
+	if got := remote.NewNaming("tl:", false).Presence(7); got != "tl:{~7}pr2" {
 		t.Errorf("presence(7) = %q", got)
 	}
 	names := remote.NewNaming("tl:", false)
@@ -133,7 +133,7 @@ func FuzzBucketNames(f *testing.F) {
 	f.Add("a", long, "", false, "a", long[1:], "", false)
 	f.Add("a", long, "", false, "a", long, "", true)
 	f.Add("a", long+"1", "", false, "a", long+"2", "", false)
-	f.Add(strings.Repeat("p", 64), long[1:], strings.Repeat("x:", 32), false, "~0", "}pr1", "", false)
+	f.Add(strings.Repeat("p", 64), long[1:], strings.Repeat("x:", 32), false, "~0", "}pr2", "", false)
 	f.Add("~0", "}st1", "", false, "~0", "st1", "", false)
 	f.Fuzz(func(t *testing.T, policy, key, prefix string, hash bool, policy2, key2, prefix2 string, hash2 bool) {
 		one := newNamed(t, policy, key, prefix, hash)

@@ -16,11 +16,13 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// says is an announcement of a service and of policies, each as "name:limits".
+// says is an announcement of a service and of policies, each as "name:limits", and if shares are
+// wanted or used as "name:limits:wanted:used".
 func says(service string, policies ...string) remote.Announcement {
 	all := make([]remote.AnnouncedPolicy, len(policies))
 	for i, p := range policies {
-		all[i].Name, all[i].Limits, _ = strings.Cut(p, ":")
+		said := append(strings.Split(p, ":"), "0", "0")
+		all[i] = remote.AnnouncedPolicy{Name: said[0], Limits: said[1], Shared: int(said[2][0] - '0'), Used: int(said[3][0] - '0')}
 	}
 	return remote.Announce(service, all)
 }
@@ -38,35 +40,42 @@ func TestAnnouncements(t *testing.T) {
 		mute int64  // those that announce nothing
 		want counts // of each policy that it announces
 	}{
-		{at: 0, id: "a", ttl: ttl, says: says("shop", "api:10", "login:5"), all: 1, want: counts{{1, 0, 0}, {1, 0, 0}}},
-		{at: 1000, id: "b", ttl: ttl, says: says("shop", "login:5", "api:10"), all: 2, want: counts{{2, 0, 0}, {2, 0, 0}}},
+		{at: 0, id: "a", ttl: ttl, says: says("shop", "api:10", "login:5"), all: 1, want: counts{{1, 0, 0, 0, 0}, {1, 0, 0, 0, 0}}},
+		{at: 1000, id: "b", ttl: ttl, says: says("shop", "login:5", "api:10"), all: 2, want: counts{{2, 0, 0, 0, 0}, {2, 0, 0, 0, 0}}},
 		// A process without policies counts nowhere, and one that announces nothing everywhere.
 		{at: 1000, id: "c", ttl: ttl, says: says("shop"), all: 3},
-		{at: 2000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 3, want: counts{{2, 0, 0}}},
+		{at: 2000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 3, want: counts{{2, 0, 0, 0, 0}}},
 		{at: 2000, id: "c", ttl: ttl, all: 3, mute: 1},
 		{at: 3000, id: "b", ttl: ttl, says: says("shop", "login:5", "api:10"), all: 3, mute: 1, want: counts{
-			{2, 0, 0},
-			{3, 0, 0},
+			{2, 0, 0, 0, 0},
+			{3, 0, 0, 0, 0},
 		}},
 		// Another service: with the same limits, and with others.
-		{at: 4000, id: "d", ttl: ttl, says: says("billing", "api:10"), all: 4, mute: 1, want: counts{{4, 0, 0}}},
-		{at: 5000, id: "d", ttl: ttl, says: says("billing", "api:3"), all: 4, mute: 1, want: counts{{4, 2, 0}}},
-		{at: 6000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 4, mute: 1, want: counts{{4, 1, 0}}},
+		{at: 4000, id: "d", ttl: ttl, says: says("billing", "api:10"), all: 4, mute: 1, want: counts{{4, 0, 0, 0, 0}}},
+		{at: 5000, id: "d", ttl: ttl, says: says("billing", "api:3"), all: 4, mute: 1, want: counts{{4, 2, 0, 0, 0}}},
+		{at: 6000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 4, mute: 1, want: counts{{4, 1, 0, 0, 0}}},
 		// A deploy changes the limits of its own service.
-		{at: 7000, id: "b", ttl: ttl, says: says("shop", "api:3"), all: 4, mute: 1, want: counts{{4, 0, 1}}},
-		{at: 8000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 4, mute: 1, want: counts{{4, 1, 1}}},
+		{at: 7000, id: "b", ttl: ttl, says: says("shop", "api:3"), all: 4, mute: 1, want: counts{{4, 0, 1, 0, 0}}},
+		{at: 8000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 4, mute: 1, want: counts{{4, 1, 1, 0, 0}}},
 		// Who leaves is gone at once, and who is silent after ttl. A process may leave that nobody
 		// knows.
 		{at: 8000, id: "d", all: 3, mute: 1},
-		{at: 8000, id: "d", says: says("shop", "api:10"), all: 3, mute: 1, want: counts{{3, 0, 1}}},
-		{at: 11999, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 3, mute: 1, want: counts{{3, 0, 1}}},
-		{at: 12000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 2, want: counts{{2, 0, 1}}},
-		{at: 17000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 1, want: counts{{1, 0, 0}}},
+		{at: 8000, id: "d", says: says("shop", "api:10"), all: 3, mute: 1, want: counts{{3, 0, 1, 0, 0}}},
+		{at: 11999, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 3, mute: 1, want: counts{{3, 0, 1, 0, 0}}},
+		{at: 12000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 2, want: counts{{2, 0, 1, 0, 0}}},
+		{at: 17000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 1, want: counts{{1, 0, 0, 0, 0}}},
 		// Who returns after it was forgotten.
-		{at: 18000, id: "b", ttl: ttl, says: says("shop", "api:10"), all: 2, want: counts{{2, 0, 0}}},
-		{at: 40000, id: "b", ttl: ttl, says: says("shop", "api:9"), all: 1, want: counts{{1, 0, 0}}},
+		{at: 18000, id: "b", ttl: ttl, says: says("shop", "api:10"), all: 2, want: counts{{2, 0, 0, 0, 0}}},
+		{at: 40000, id: "b", ttl: ttl, says: says("shop", "api:9"), all: 1, want: counts{{1, 0, 0, 0, 0}}},
+		// Some want to share a part of the limits, and some do.
+		{at: 41000, id: "b", ttl: ttl, says: says("shop", "api:9:1:0"), all: 1, want: counts{{1, 0, 0, 1, 0}}},
+		{at: 42000, id: "c", ttl: ttl, says: says("shop", "api:9:4:4"), all: 2, want: counts{{2, 0, 0, 1, 4}}},
+		{at: 42000, id: "d", ttl: ttl, says: says("shop", "login:9:4:4"), all: 3, want: counts{{1, 0, 0, 1, 4}}},
+		{at: 43000, id: "b", ttl: ttl, says: says("shop", "api:9:4:2"), all: 3, want: counts{{2, 0, 0, 2, 4}}},
+		{at: 43000, id: "e", ttl: ttl, says: says("shop", "api:9"), all: 4, want: counts{{3, 0, 0, 0, 4}}},
+		{at: 44000, id: "c", says: says("shop", "api:9:4:4"), all: 3, want: counts{{2, 0, 0, 1, 2}}},
 		// The clock was set back by more than a ttl.
-		{at: 20000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 1, want: counts{{1, 0, 0}}},
+		{at: 20000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 1, want: counts{{1, 0, 0, 0, 0}}},
 	}
 	const key = "{" + secret + "}announced"
 	for _, e := range engines(t) {
@@ -113,10 +122,15 @@ func (e *engine) sameCounts(t tester, key string) {
 			t.Fatalf("%s: %q announces something, and is no process", e.name, rest[:n])
 		}
 		service, said := rest[n:n+16], rest[n+16:]
-		for ; said != ""; said = said[32:] {
-			for _, count := range []string{
-				"n" + said[:16], "l" + said[:32], "s" + said[:16] + service, "b" + said[:32] + service,
-			} {
+		for ; said != ""; said = said[34:] {
+			counts := []string{"n" + said[:16], "l" + said[:32], "s" + said[:16] + service, "b" + said[:32] + service}
+			if said[32] != '0' {
+				counts = append(counts, "w"+said[32:33]+said[:16])
+			}
+			if said[33] != '0' {
+				counts = append(counts, "u"+said[:16], "u"+said[33:34]+said[:16])
+			}
+			for _, count := range counts {
 				want[count]++
 			}
 		}
@@ -149,7 +163,8 @@ func TestAnnouncementsAtRandom(t *testing.T) {
 				var policies []string
 				for _, name := range rapid.Permutation([]string{"api", "login", "pay"}).Draw(t, "policies") {
 					if limits := rapid.IntRange(0, 2).Draw(t, name); limits > 0 {
-						policies = append(policies, fmt.Sprint(name, ":", limits))
+						shares := rapid.SampledFrom([]string{"", "", ":1:0", ":1:1", ":4:1", ":4:4", ":0:6"}).Draw(t, "shares")
+						policies = append(policies, fmt.Sprint(name, ":", limits, shares))
 					}
 				}
 				p.Announced = says(rapid.SampledFrom([]string{"shop", "billing"}).Draw(t, "service"), policies...)
@@ -168,13 +183,14 @@ func TestAnnouncementsAtRandom(t *testing.T) {
 			for _, c := range want.Policies {
 				for what, n := range map[string]int64{
 					"several": max(c.Processes-1, 0), "services": c.OtherServices, "limits": c.OtherLimits,
+					"alike": max(c.SharedAlike-1, 0), "used": int64(c.Used),
 				} {
 					seen[what] += int(min(n, 1))
 				}
 			}
 		}
 	})
-	for _, what := range []string{"several", "services", "limits"} {
+	for _, what := range []string{"several", "services", "limits", "alike", "used"} {
 		if seen[what] < few {
 			t.Errorf("%s: %d times", what, seen[what])
 		}
@@ -254,7 +270,7 @@ func TestAnnounce(t *testing.T) {
 	if a := remote.Announce("s", policies); a != "" {
 		t.Errorf("too many policies: %d bytes", len(a))
 	}
-	if a := remote.Announce("s", policies[1:]); len(a) != 16+32*lua.MostPolicies {
+	if a := remote.Announce("s", policies[1:]); len(a) != 16+34*lua.MostPolicies {
 		t.Errorf("%d bytes", len(a))
 	}
 	a, b := remote.Announce("secret", nil), remote.Announce("", nil)

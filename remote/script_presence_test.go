@@ -30,8 +30,10 @@ func (e *engine) seenAt(t tester, key string, now int64, p remote.Process) (c re
 		return remote.Census{}, answerOf(t, lua.Reply{}, err).err
 	}
 	c = remote.Census{Processes: n[0], Now: n[1], Silent: n[2]}
-	for p := range slices.Chunk(n[3:], 3) {
-		c.Policies = append(c.Policies, remote.PolicyCensus{Processes: p[0], OtherServices: p[1], OtherLimits: p[2]})
+	for p := range slices.Chunk(n[3:], 5) {
+		c.Policies = append(c.Policies, remote.PolicyCensus{
+			Processes: p[0], OtherServices: p[1], OtherLimits: p[2], SharedAlike: p[3], Used: int(p[4]),
+		})
 	}
 	return c, ""
 }
@@ -115,11 +117,21 @@ func digits(n int) string {
 	return b.String()[:n]
 }
 
+// policiesText returns what a process with so many policies announces.
+func policiesText(n int) string {
+	b := digits(16)
+	for i := range n {
+		b += fmt.Sprintf("%016x%016x%d%d", i, i, i%7, i%7)
+	}
+	return b
+}
+
 // badAnnouncements are no announcements.
 var badAnnouncements = []string{
-	"x", "0", digits(15), digits(17), digits(32), digits(47), digits(49), digits(16 + 513*32),
-	strings.Repeat("g", 48), strings.Repeat("A", 48), digits(47) + " ", digits(47) + "\x00", digits(47) + "\n",
-	digits(48) + digits(48)[16:], // a policy twice
+	"x", "0", digits(15), digits(17), digits(32), digits(49), policiesText(1)[:49], policiesText(1) + "0", policiesText(513),
+	strings.Repeat("g", 50), strings.Repeat("A", 50), digits(49) + " ", digits(49) + "\x00", digits(49) + "\n",
+	policiesText(1) + policiesText(1)[16:],         // a policy twice
+	policiesText(1)[:48] + "70", digits(48) + "0a", // more than six eighths
 }
 
 // TestPresenceBadText is about arguments that only a client of Redis can send, and keys that are
@@ -161,12 +173,12 @@ func TestPresenceBadText(t *testing.T) {
 		if n := e.client.Exists(t.Context(), key).Val(); n != 0 {
 			t.Errorf("%s wrote", e.name)
 		}
-		if got := eval("a", 1, 0, digits(16+512*32)); got != "" {
+		if got := eval("a", 1, 0, policiesText(512)); got != "" {
 			t.Errorf("%s, 512 policies: %q", e.name, got)
 		}
 		e.client.Set(t.Context(), key, "x", 0)
 		for _, ttl := range []int{0, 1000} {
-			if got := eval("a", ttl, 0, digits(48)); !e.refuses(got, "WRONGTYPE ") || strings.Contains(got, secret) {
+			if got := eval("a", ttl, 0, policiesText(1)); !e.refuses(got, "WRONGTYPE ") || strings.Contains(got, secret) {
 				t.Errorf("%s, another type: %q", e.name, got)
 			}
 		}

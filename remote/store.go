@@ -116,6 +116,8 @@ type PolicyCensus struct {
 	Processes     int64 // announce the policy, or nothing; this one included
 	OtherServices int64 // of other services, and announce other limits of the policy
 	OtherLimits   int64 // of the same service, and announce other limits of the policy
+	SharedAlike   int64 // want the processes to share as much as this one does; 0 if that is nothing
+	Used          int   // the most eighths of the limits by which any process uses shares
 }
 
 // Result is a reply, or the error that takes its place.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -96,10 +97,6 @@ func (p *plan) ownFailModes() map[string]string {
 	return own
 }
 
-var standings = map[string]tiered.Standing{
-	"": tiered.StandingOff, "off": tiered.StandingOff, "split": tiered.StandingSplit, "on": tiered.StandingOn,
-}
-
 // policiesByName returns Policies by the names of the scenario's limits.
 func (o *Options) policiesByName(limits []scenario.Limit) (map[string]tiered.Policy, error) {
 	own := map[string]tiered.Policy{}
@@ -124,7 +121,7 @@ func (o *Options) policiesByName(limits []scenario.Limit) (map[string]tiered.Pol
 func policyOf(f *scenario.Fleet, l *scenario.Limit) tiered.Policy {
 	return tiered.Policy{
 		Name: l.Name, Limit: tiered.Limit{Tokens: l.Tokens, Per: time.Duration(l.Per), Burst: l.Burst},
-		FailMode: failModes[f.Mode], Standing: standings[f.Standing],
+		FailMode: failModes[f.Mode], Standing: defaults.Parts[f.Standing],
 		Lease: tiered.Lease{Size: f.Size, Period: time.Duration(f.Period)},
 	}
 }

@@ -13,7 +13,7 @@ import (
 const rareKeys = `name: many rarely used keys
 limits:
   - {name: users, rate: 100/s, burst: 200}
-fleet: {n: 4, standing: on}
+fleet: {n: 4, standing: 1/8}
 traffic:
   - {shape: poisson, limit: users, rate: 150/s, keys: 2000}
 run: 100s
@@ -26,11 +26,11 @@ func TestRehearsalOfStandingShares(t *testing.T) {
 		standing string
 		calls    float64 // per token, at most
 	}{
-		{"on", 0.01},
-		{"split", 1},
+		{"1/8", 0.01},
+		{"1/2", 0.01},
 		{"off", 1},
 	} {
-		text := strings.Replace(rareKeys, "standing: on", "standing: "+row.standing, 1)
+		text := strings.Replace(rareKeys, "standing: 1/8", "standing: "+row.standing, 1)
 		r := rehearse(t, text, &sim.Options{Seed: 20})
 		m, calls := r.Metrics, perToken(r)
 		if m.OverAdmission > 0 || m.Utilisation < 1 || m.Unaccounted != 0 || calls > row.calls || calls < row.calls-0.02 {

@@ -76,7 +76,7 @@ func TestAllowAtMost(t *testing.T) {
 func TestAllowAtMostThatEndsEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newDistant(10*ms), tiered.Policy{
-			Limit: tiered.PerMinute(800), Standing: tiered.StandingOn, FailMode: tiered.FailClosed,
+			Limit: tiered.PerMinute(800), Standing: 1.0 / 8, FailMode: tiered.FailClosed,
 		}, nil)
 		time.Sleep(3 * time.Minute) // the share has 100
 		want(t, l.AllowN(t.Context(), "user", 690), tiered.Granted)

@@ -66,18 +66,25 @@ func (g *Group) announced() (a remote.Announcement, version int64) {
 			policies[i] = remote.AnnouncedPolicy{Name: fmt.Sprintf("\x00free %d", i)}
 			continue
 		}
-		policies[i] = remote.AnnouncedPolicy{Name: l.core.Name, Limits: policyOf(l.core.Settings()).limitsText()}
-		if i != l.place() { // its second place, which counts the processes that split its limits
-			policies[i].Name += splitMark
-		}
+		policies[i] = l.announced()
 	}
 	return remote.Announce(g.options.Service, policies), g.limiters.version
 }
 
+// announced returns what this process announces of the policy.
+func (l *Limiter) announced() remote.AnnouncedPolicy {
+	p := policyOf(l.core.Settings())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return remote.AnnouncedPolicy{
+		Name: l.core.Name, Limits: p.limitsText(), Shared: p.eighths(), Used: l.split.Uses(),
+	}
+}
+
 // Counted implements [dispatch.NodeObserver].
-func (h *health) Counted(c remote.Census, before []int64) {
+func (h *health) Counted(announced remote.Announcement, c remote.Census, before []int64) {
 	h.mu.Lock()
-	h.census, h.unknown = c, nil
+	h.said, h.census, h.unknown = announced, c, nil
 	h.mu.Unlock()
 	g := h.group
 	for place := range c.Policies {
@@ -85,15 +92,14 @@ func (h *health) Counted(c remote.Census, before []int64) {
 		if l == nil {
 			continue
 		}
-		if place != l.place() {
-			l.checkSplit()
-			continue
-		}
 		if after := h.node.Processes(place); after != before[place] {
 			g.journal.Line(slog.LevelDebug, "another number of processes shares the limits",
 				"node", string(h.node.ID()), "policy", l.core.Name, "from", before[place], "to", after)
 		}
 		h.reportOthers(l)
+		if l.Policy().Standing > 0 || c.Policies[place].Used > 0 || l.redisPart() > 0 {
+			l.agree()
+		}
 	}
 }
 
@@ -114,7 +120,7 @@ func (h *health) reportOthers(l *Limiter) {
 	g, node := h.group, string(h.node.ID())
 	var services, here int64 // the most that a node counted
 	for _, n := range g.core.Dispatch.Nodes() {
-		c, _, _ := healthOf(n).counted(l.place())
+		c, _ := healthOf(n).counted(l.place())
 		services, here = max(services, c.OtherServices), max(here, c.OtherLimits)
 	}
 	l.mu.Lock()

@@ -136,9 +136,9 @@ func TestInvalidCarriedLimit(t *testing.T) {
 			"Policy.Also has 1 limits: must be empty",
 		}, // the policy's own
 		{
-			tiered.Policy{Limit: tiered.PerHour(90), Standing: tiered.StandingOn},
+			tiered.Policy{Limit: tiered.PerHour(90), Standing: 1.0 / 8},
 			tiered.Limit{Tokens: 8, Per: 10 * 365 * 24 * time.Hour},
-			"Policy.Standing is on: must be StandingOff with Limit 8/3650d: it takes more than a year to refill",
+			"Policy.Standing is 0.125: must be 0 with Limit 8/3650d: it takes more than a year to refill",
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {

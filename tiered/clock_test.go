@@ -264,7 +264,7 @@ func TestStoppedProcessStoodStill(t *testing.T) {
 // was suspended is not used again.
 func TestPollSeesAStandstill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerMinute(800), Standing: tiered.StandingOn}, nil)
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerMinute(800), Standing: 1.0 / 8}, nil)
 		time.Sleep(3 * time.Minute)
 		if s := l.Group().Stats(); s.Standing.Fraction != 1 || s.Standstills != 0 {
 			t.Fatalf("%+v", s.Standing)

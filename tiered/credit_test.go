@@ -260,7 +260,7 @@ func TestChargesBesideStandingShares(t *testing.T) {
 		}{{1, 11}, {1, 101}, {1, 1001}, {4, 11}, {4, 101}, {4, 1001}, {12, 101}, {12, 1001}} {
 			t.Run(fmt.Sprint(name, " of ", c.cost, " by ", c.processes), func(t *testing.T) {
 				const length = time.Minute
-				used := func(standing tiered.Standing) (used, forgiven int64) {
+				used := func(standing float64) (used, forgiven int64) {
 					synctest.Test(t, func(t *testing.T) {
 						s := remote.NewMemory()
 						var all []*tiered.Limiter
@@ -285,8 +285,8 @@ func TestChargesBesideStandingShares(t *testing.T) {
 					return used, forgiven
 				}
 				bound := 200 + 2000 + 100*int64(length/time.Second)
-				without, _ := used(tiered.StandingOff)
-				with, forgiven := used(tiered.StandingOn)
+				without, _ := used(0)
+				with, forgiven := used(1.0 / 8)
 				beyond := c.cost * int64(c.processes)
 				if c.processes == 1 {
 					beyond = 0
@@ -304,7 +304,7 @@ func TestChargesBesideStandingShares(t *testing.T) {
 // Reset and Refund fill what this process' share lacks too.
 func TestCreditsFillTheStandingShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerHour(800), Standing: tiered.StandingOn}, nil)
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerHour(800), Standing: 1.0 / 8}, nil)
 		time.Sleep(3 * time.Hour)
 		for range 100 {
 			l.Allow(ctx, "reset")
@@ -358,7 +358,7 @@ func TestChargesBesideALease(t *testing.T) {
 // several keys know it.
 func TestSharesThatCannotBearTheCostsOfLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerHour(800), Standing: tiered.StandingOn}, nil)
+		l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerHour(800), Standing: 1.0 / 8}, nil)
 		time.Sleep(3 * time.Hour)
 		ok(t, l.For("other").N(1600).Charge())
 		before := l.Stats().Standing.Spent

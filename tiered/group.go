@@ -203,9 +203,9 @@ func (l *Limiter) Group() *Group {
 	return l.group
 }
 
-// NewLimiter adds a policy, whose name must be new. A process announces up to 512 of them; one with
-// Standing counts twice. With more it counts as one of every policy, and nobody uses standing
-// shares of its policies: see the log.
+// NewLimiter adds a policy, whose name must be new. A process announces up to 512 of them. With
+// more it counts as one of every policy, and nobody uses standing shares of its policies: see the
+// log.
 func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
 	if g.isZero() {
 		return nil, errZeroGroup

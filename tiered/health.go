@@ -33,8 +33,9 @@ type health struct {
 	doubtedUntil atomic.Int64 // ns since the base: until then the node may have come back empty after an outage
 
 	mu      sync.Mutex
-	census  remote.Census // the last one
-	unknown map[int]bool  // the places of which it says nothing, because other policies have them since
+	said    remote.Announcement // in the last report that was answered
+	census  remote.Census       // the answer
+	unknown map[int]bool        // the places of which it says nothing, because other policies have them since
 }
 
 // observe returns the Group's observer of a node.
@@ -200,11 +201,18 @@ func (h *health) Stepped(by time.Duration) {
 
 // counted returns the last census of a policy by its place, if the node has been told of the
 // policy.
-func (h *health) counted(place int) (c remote.PolicyCensus, silent int64, ok bool) {
+func (h *health) counted(place int) (c remote.PolicyCensus, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if place < 0 || place >= len(h.census.Policies) || h.unknown[place] {
-		return c, 0, false
+		return c, false
 	}
-	return h.census.Policies[place], h.census.Silent, true
+	return h.census.Policies[place], true
+}
+
+// shares returns what the last report that was answered said of the shares of the policy in a place.
+func (h *health) shares(place int) (shared, used int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.said.Shares(place)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
-	"time"
 	"weak"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
@@ -24,7 +23,7 @@ type Limiter struct {
 
 	mu     sync.Mutex
 	others otherLimits // processes with other limits
-	split  splitUse    // whether all processes split the limits
+	split  splitUse    // how the processes split the limits
 
 	unknownPlans atomic.Int64 // requests with a plan that the policy does not have
 	removed      atomic.Bool  // by SetPolicies
@@ -81,7 +80,7 @@ type limiters struct {
 	next    int                                // number of the next Limiter. None is used twice
 	byID    map[int]weak.Pointer[Limiter]      // by number: of all policies, and of what may still have buckets
 	all     []*Limiter                         // of the policies, in the order of adding
-	placed  []*Limiter                         // by place in what this process announces; twice if limits are split; nil: free
+	placed  []*Limiter                         // by place in what this process announces; nil: free
 	version int64                              // rises when a place gets another policy
 	byName  map[string]*Limiter                // of the policies
 	gone    map[string][]weak.Pointer[Limiter] // of the policies that were removed, by name
@@ -95,17 +94,18 @@ type otherLimits struct {
 	told           bool  // about this service: once per change
 }
 
-// splitUse is what a Limiter knows of whether all processes split its limits. It is guarded by the
+// splitUse is what a Limiter knows of how the processes split its limits. It is guarded by the
 // Limiter's mutex.
 type splitUse struct {
-	outsiders int64 // processes that do not split them, as last counted
-
-	// governedUntil is until when the whole limit of a process that does not split it may still
-	// govern in Redis: while it is there, and for the time that Redis keeps it. Shares beside it
-	// would be more than the limit.
-	governedUntil time.Duration
-
+	standing.Agreement
 	tooMany bool // it was reported that no share holds a token
+}
+
+// redisPart returns how many eighths of the limits l leaves to shares when it takes from Redis.
+func (l *Limiter) redisPart() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.split.Redis()
 }
 
 // sharesReport is what has been reported of the table of fractions.

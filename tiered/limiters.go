@@ -7,7 +7,6 @@ import (
 	"weak"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
-	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
@@ -31,13 +30,13 @@ func (ls *limiters) left(name string) (all []*Limiter) {
 	return all
 }
 
-// unsplit reports how many Limiters of removed policies use the same buckets as l without splitting
-// their limits.
-func (ls *limiters) unsplit(l *Limiter) (n int64) {
+// outside reports how many Limiters of removed policies use the same buckets as l, and take more
+// from Redis.
+func (ls *limiters) outside(l *Limiter) (n int64) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for _, other := range ls.left(l.core.Name) {
-		if other.core.Kind == l.core.Kind && other.Policy().Standing == StandingOff {
+		if other.core.Kind == l.core.Kind && other.redisPart() < l.redisPart() {
 			n++
 		}
 	}
@@ -58,15 +57,8 @@ func (g *Group) add(p Policy) (l *Limiter, back bool, err error) {
 	if ls.byName[p.Name] != nil {
 		return nil, false, fmt.Errorf("tiered: Policy.Name is %q: must differ from the names of the Group's other policies", p.Name)
 	}
-	if p.Standing == StandingOn {
-		bits := standing.PlaceBits
-		if g.core.Simulated != nil {
-			bits -= 4 // there are many processes, and few keys
-		}
-		g.core.Shares.Open(bits)
-	}
 	left := ls.left(p.Name)
-	if i := slices.IndexFunc(left, func(l *Limiter) bool { return p.takesUp(*l.was) }); i >= 0 {
+	if i := slices.IndexFunc(left, func(l *Limiter) bool { return p.checkReplaces(*l.was) == nil }); i >= 0 {
 		l, back = left[i], true
 		ls.gone[p.Name] = slices.DeleteFunc(ls.gone[p.Name], func(w weak.Pointer[Limiter]) bool { return w.Value() == l })
 	} else {
@@ -76,52 +68,27 @@ func (g *Group) add(p Policy) (l *Limiter, back bool, err error) {
 		ls.byID[l.core.Number] = weak.Make(l)
 	}
 	ls.all, ls.byName[p.Name] = append(ls.all, l), l
-	places := 1
-	if p.Standing != StandingOff {
-		places = 2 // the second counts the processes that split its limits
-	}
-	l.core.Place.Store(int64(ls.freePlace(places)))
-	for i := range places {
-		ls.placed[l.place()+i] = l
-	}
+	l.core.Place.Store(int64(ls.freePlace()))
+	ls.placed[l.place()] = l
 	if len(ls.placed) > lua.MostPolicies {
 		g.warnPlacesOnce.Do(func() {
 			g.journal.Line(slog.LevelWarn, "too many policies to announce, so this process counts as one of every policy, and no "+
-				"standing share is used: a policy takes one place, and two with Standing",
-				"places", len(ls.placed), "most", lua.MostPolicies)
+				"standing share is used", "policies", len(ls.placed), "most", lua.MostPolicies)
 		})
 	}
 	ls.version++
-	g.core.Dispatch.Forget(l.place(), places, ls.version)
+	g.core.Dispatch.Forget(l.place(), 1, ls.version)
 	l.removed.Store(false)
-	if p.Standing == StandingOn {
-		g.core.HasShares.Store(true)
-		g.core.Dispatch.UseAllNodes() // a standing share decides over keys of all nodes
-	}
 	return l, back, nil
 }
 
-// takesUp reports whether p can take up the Limiter of a policy that was removed. Standing may
-// differ: the shares begin empty, and are not used before all processes split the limits.
-func (p Policy) takesUp(was Policy) bool {
-	was.Standing = p.Standing
-	return p.checkReplaces(was) == nil
-}
-
-// freePlace returns the first of n places, one after the other, that are free. mu is held.
-func (ls *limiters) freePlace(n int) int {
-	free := 0
-	for i, l := range ls.placed {
-		if free++; l != nil {
-			free = 0
-		}
-		if free == n {
-			return i + 1 - n
-		}
+// freePlace returns the first place that is free. mu is held.
+func (ls *limiters) freePlace() int {
+	if i := slices.Index(ls.placed, nil); i >= 0 {
+		return i
 	}
-	first := len(ls.placed) - free
-	ls.placed = append(ls.placed, make([]*Limiter, n-free)...)
-	return first
+	ls.placed = append(ls.placed, nil)
+	return len(ls.placed) - 1
 }
 
 // removeOthers removes the policies without these names, and returns their Limiters.
@@ -136,8 +103,8 @@ func (ls *limiters) removeOthers(stay map[string]bool) (removed []*Limiter) {
 		l.was = &was
 		l.removed.Store(true)
 		l.mu.Lock()
-		l.split.outsiders = 0
-		l.core.Standing.Agreed.Store(false) // if it comes back, it finds out again who splits the limits
+		l.split.Stop() // if it comes back, it finds out again how the others split the limits
+		l.core.Standing.Agreed.Store(false)
 		l.mu.Unlock()
 		removed = append(removed, l)
 		delete(ls.byName, name)

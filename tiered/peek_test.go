@@ -139,7 +139,7 @@ func TestPeekSaysWhatAllowSays(t *testing.T) {
 		"sliding log":      {Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingLog},
 		"sliding window":   {Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingWindow},
 		"fixed window":     {Limit: tiered.PerMinute(10), Algorithm: tiered.FixedWindow},
-		"standing":         {Limit: tiered.PerMinute(60), Standing: tiered.StandingOn},
+		"standing":         {Limit: tiered.PerMinute(60), Standing: 1.0 / 8},
 		"share, then":      {Limit: tiered.PerMinute(10), FailMode: tiered.FailLocal},
 		"nothing, then":    {Limit: tiered.PerMinute(10), FailMode: tiered.FailClosed},
 		"everything, then": {Limit: tiered.PerMinute(10), FailMode: tiered.FailOpen},

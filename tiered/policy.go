@@ -20,14 +20,14 @@ type Policy struct { // a new field has a row in TestEveryFieldOfAPolicy of pack
 
 	Algorithm Algorithm // selects how usage is counted
 
-	// Standing gives each process a standing share of every key's limit, so that a rarely used key
-	// is decided without Redis, and never more than the limit is admitted. It is for a TokenBucket
-	// with a burst of at least 16 (with Also, each limit, and Tokens of at least 8), and worth its
-	// cost if the burst is at least 24 times the number of processes. PerKey, Plans and requests
-	// may give a key a smaller burst: below 8 it has no share, and 7/8 of the rate. A key that
-	// always meets the same process has at least 7/8 of its limit there, and a request may cost up
-	// to 7/8 of the burst. To change it takes two deploys: see docs/standing.md.
-	Standing Standing
+	// Standing is the part of each key's limit that the processes share, a multiple of 1/8 from 0
+	// to 3/4. Each process has a standing share of every key, so a rarely used key is decided
+	// without Redis, and never more than the limit is admitted. It is for a TokenBucket, and worth
+	// its cost if Standing · burst is at least 3 times the number of processes. A key that always
+	// meets the same process has at least 1 − Standing of its limit there, and so much of the burst
+	// a request may cost. Choose 1/2 if requests are spread over the processes, and 1/8 if clients
+	// stick to one. It is changed like a limit: see docs/standing.md.
+	Standing float64
 
 	// Calendar makes the windows of a FixedWindow begin at whole multiples of Limit.Per since 1970
 	// in UTC: every minute at :00, every day at midnight. Without it each key's begin at an instant

@@ -136,7 +136,7 @@ func opens(class string) string {
 var faultsTold = []struct {
 	name     string
 	mode     tiered.FailMode
-	standing tiered.Standing
+	standing float64
 	limit    tiered.Limit // zero is 100 per second
 	options  tiered.Options
 	fault    func(p patientOf)
@@ -454,19 +454,19 @@ var faultsTold = []struct {
 		lines:   []string{otherNumber, "INFO processes of this service have other limits for this policy"},
 		figures: "policy.Processes.OtherLimits", attrs: "policy=api service=shop limits=100/s processes=1",
 	}, {
-		name: "processes do not split the limit", standing: tiered.StandingOn, fault: func(p patientOf) {
+		name: "processes do not split the limit", standing: 1.0 / 8, fault: func(p patientOf) {
 			other := run(p.t, p.store, "", tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)})
 			time.Sleep(10 * time.Second)
 			other.end()
 			time.Sleep(30 * time.Second)
 		},
 		lines: []string{
-			otherNumber, "WARN some processes do not split this policy's limit: standing shares are not used",
-			otherNumber, "INFO all processes split this policy's limit: standing shares are used again",
+			otherNumber, "WARN some processes do not split this policy's limit alike: standing shares are not used",
+			otherNumber, "INFO all processes split this policy's limit alike: standing shares are used again",
 		},
 		attrs: "policy=api processes=1",
 	}, {
-		name: "the table of standing shares is damaged", standing: tiered.StandingOn, fault: func(p patientOf) {
+		name: "the table of standing shares is damaged", standing: 1.0 / 8, fault: func(p patientOf) {
 			time.Sleep(80 * time.Second)
 			p.store.table.Store(new(error(&remote.ScriptError{Text: "WRONGTYPE"})))
 			time.Sleep(80 * time.Second)
@@ -478,29 +478,29 @@ var faultsTold = []struct {
 		lines: []string{"ERROR redis refuses the table of standing shares: without it they end within a minute"},
 		attrs: `error="remote: WRONGTYPE"`,
 	}, {
-		name: "too many processes for standing shares", standing: tiered.StandingOn, fault: func(p patientOf) {
+		name: "too many processes for standing shares", standing: 1.0 / 8, fault: func(p patientOf) {
 			for range 14 {
-				run(p.t, p.store, "", tiered.Policy{Name: "api", Limit: tiered.PerSecond(100), Standing: tiered.StandingOn})
+				run(p.t, p.store, "", tiered.Policy{Name: "api", Limit: tiered.PerSecond(100), Standing: 1.0 / 8})
 			}
 			time.Sleep(100 * time.Second)
 		},
 		lines: []string{
 			otherNumber,
-			"WARN too many processes for this policy's standing shares: none holds a whole token, so each key has 7/8 of its limit",
+			"WARN too many processes for this policy's standing shares: none holds a whole token, so no key has that part of its limit",
 		},
 		attrs: "policy=api processes=15 most=12",
 	}, {
-		name: "too many policies to announce", standing: tiered.StandingOn, fault: func(p patientOf) {
-			for i := range 256 {
+		name: "too many policies to announce", standing: 1.0 / 8, fault: func(p patientOf) {
+			for i := range 512 {
 				if _, err := p.l.Group().NewLimiter(standingPolicy(fmt.Sprint("p", i))); err != nil {
 					p.t.Fatal(err)
 				}
 			}
 		},
 		lines: []string{
-			"WARN too many policies to announce, so this process counts as one of every policy, and no standing share is used: a policy takes one place, and two with Standing",
+			"WARN too many policies to announce, so this process counts as one of every policy, and no standing share is used",
 		},
-		attrs: "places=514 most=512",
+		attrs: "policies=513 most=512",
 	}, {
 		name: "a hook panics", fault: func(p patientOf) {
 			for range 3 {

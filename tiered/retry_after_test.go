@@ -28,7 +28,7 @@ func TestComeBackAfterAWhile(t *testing.T) {
 		"returned lease": {tiered.Policy{Limit: tiered.Per(30, 2*time.Second).WithBurst(60)}, []ask{{1, 40}, {2, 1}, {
 			60, 40,
 		}}},
-		"standing": {tiered.Policy{Limit: tiered.PerHour(30).WithBurst(20), Standing: tiered.StandingOn}, []ask{{
+		"standing": {tiered.Policy{Limit: tiered.PerHour(30).WithBurst(20), Standing: 1.0 / 8}, []ask{{
 			1, 40,
 		}, {5, 40}, {1, 40}}},
 	} {

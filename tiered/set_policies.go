@@ -58,9 +58,6 @@ func (g *Group) SetPolicies(policies []Policy) error {
 		gone = append(gone, &l.core)
 		p := l.Policy()
 		p.FailMode = FailClosed
-		if p.Standing == StandingOn {
-			p.Standing = StandingSplit // Redis keeps the part that it has
-		}
 		changes[l] = p
 	}
 	for _, p := range added {

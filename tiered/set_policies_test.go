@@ -215,17 +215,17 @@ func TestPolicyThatComesBackTwiceHasOneLimit(t *testing.T) {
 		change(&p)
 		return p
 	}
-	also := func(standing tiered.Standing, limits ...tiered.Limit) tiered.Policy {
+	also := func(standing float64, limits ...tiered.Limit) tiered.Policy {
 		return with(func(p *tiered.Policy) { p.Also, p.Standing = limits, standing })
 	}
 	perHour, perDay := tiered.PerHour(1_000_000), tiered.PerDay(9_000_000)
 	variants := map[string]tiered.Policy{
 		"off":                      off,
-		"on":                       with(func(p *tiered.Policy) { p.Standing = tiered.StandingOn }),
-		"split":                    with(func(p *tiered.Policy) { p.Standing = tiered.StandingSplit }),
-		"several limits, off":      also(tiered.StandingOff, perHour),
-		"several limits, on":       also(tiered.StandingOn, perHour),
-		"other several limits, on": also(tiered.StandingOn, perDay),
+		"on":                       with(func(p *tiered.Policy) { p.Standing = 1.0 / 8 }),
+		"half":                     with(func(p *tiered.Policy) { p.Standing = 1.0 / 2 }),
+		"several limits, off":      also(0, perHour),
+		"several limits, on":       also(1.0/8, perHour),
+		"other several limits, on": also(1.0/8, perDay),
 	}
 	between := []tiered.Policy{
 		with(func(p *tiered.Policy) { p.Algorithm = tiered.SlidingLog }), with(func(p *tiered.Policy) { p.Algorithm = tiered.FixedWindow }),
@@ -272,10 +272,10 @@ func TestPolicyThatComesBackTwiceHasOneLimit(t *testing.T) {
 // its share, and it does not learn that another process has the policy without shares.
 func TestRemovedPolicyUsesNoStandingShare(t *testing.T) {
 	with := tiered.Policy{
-		Name: "api", Limit: tiered.PerMinute(800), Standing: tiered.StandingOn, FailMode: tiered.FailClosed,
+		Name: "api", Limit: tiered.PerMinute(800), Standing: 1.0 / 8, FailMode: tiered.FailClosed,
 	}
 	without := with
-	without.Standing = tiered.StandingOff
+	without.Standing = 0
 	a, b := []tiered.Policy{with}, []tiered.Policy{without}
 	for _, c := range []struct {
 		name           string
@@ -313,7 +313,7 @@ func TestRemovedPolicyUsesNoStandingShare(t *testing.T) {
 func TestReloadsDoNotSilenceAProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := remote.NewMemory()
-		api := tiered.Policy{Name: "api", Limit: tiered.PerMinute(800), Standing: tiered.StandingOn}
+		api := tiered.Policy{Name: "api", Limit: tiered.PerMinute(800), Standing: 1.0 / 8}
 		neighbor := reloads(t, s, 0, []tiered.Policy{api})[0].Group()
 		var configurations [][]tiered.Policy
 		for i := range 300 { // each replaces one tenant by another

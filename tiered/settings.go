@@ -2,8 +2,10 @@ package tiered
 
 import (
 	"errors"
+	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/local"
@@ -12,6 +14,7 @@ import (
 
 // newSettings returns what the engine goes by while the policy is p.
 func (l *Limiter) newSettings(p *Policy) *engine.Settings {
+	redis := l.redisPart()
 	var former map[engine.Limit]standing.Limits
 	if s := l.core.Settings(); s != nil {
 		former = s.Shares()
@@ -26,7 +29,7 @@ func (l *Limiter) newSettings(p *Policy) *engine.Settings {
 		if has == nil {
 			has = former[limit]
 		}
-		return l.resolve(s, *p, Limit(limit), has)
+		return l.resolve(s, *p, redis, Limit(limit), has)
 	}
 	if p.PerKey == nil {
 		s.Initial = s.PolicyOf(s.Limit)
@@ -41,7 +44,7 @@ func (l *Limiter) newSettings(p *Policy) *engine.Settings {
 	if p.Shadow {
 		s.Mode |= engine.ModeShadow
 	}
-	if p.Standing == StandingOn {
+	if p.Standing > 0 {
 		s.Mode |= engine.ModeStanding
 	}
 	if s.Initial.Rule == local.Unlimited {
@@ -51,8 +54,9 @@ func (l *Limiter) newSettings(p *Policy) *engine.Settings {
 }
 
 // resolve makes the local policy of a limit. former is what standing shares have of the limit
-// already, or had under the settings before; nil if they have nothing.
-func (l *Limiter) resolve(s *engine.Settings, p Policy, limit Limit, former standing.Limits) *local.Policy {
+// already, or had under the settings before; nil if they have nothing. redis is how many eighths
+// this process leaves to shares when it takes from Redis.
+func (l *Limiter) resolve(s *engine.Settings, p Policy, redis int, limit Limit, former standing.Limits) *local.Policy {
 	o := &l.group.options
 	lp := &local.Policy{
 		Number: l.core.Number, Rule: limit.rule(), Rules: new(local.Rules),
@@ -75,12 +79,12 @@ func (l *Limiter) resolve(s *engine.Settings, p Policy, limit Limit, former stan
 	}
 	owner := &engine.Resolved{Limiter: &l.core, Settings: s, Limits: limits, Smallest: smallest(limits)}
 	lp.Owner = owner
-	if rest, parts, ok := p.split(); ok && lp.Rule == local.ByLimit {
+	if rest, parts, ok := p.split(redis); ok && lp.Rule == local.ByLimit {
 		whole := *lp
 		whole.Cap, whole.Tokens, whole.Per = p.fallbackNumbers()
 		whole.NanosPerToken, whole.Call = p.Limit.nanosPerToken(), p.call()
 		lp.Parent = &whole
-		if p = rest; p.Standing == StandingOn {
+		if p = rest; p.eighths() == redis {
 			if owner.Shares = former; !owner.Shares.Are(parts) {
 				owner.Shares = l.group.core.Shares.Begin(l.group.core.Now(), parts...)
 			}
@@ -105,7 +109,36 @@ func (l *Limiter) resolve(s *engine.Settings, p Policy, limit Limit, former stan
 }
 
 // set makes p the policy of new buckets.
-func (l *Limiter) set(p Policy) { l.core.Set(l.newSettings(&p)) }
+func (l *Limiter) set(p Policy) {
+	hold := 2 * dispatch.MaxTimeout
+	if s := l.core.Settings(); s != nil {
+		hold = leases(s)
+	}
+	l.mu.Lock()
+	l.split.Want(l.group.core.Now(), p.eighths(), hold)
+	l.core.Standing.Agreed.Store(l.split.Agreed())
+	l.mu.Unlock()
+	if p.Standing > 0 {
+		l.group.hasShares()
+	}
+	l.core.Set(l.newSettings(&p))
+}
+
+// leases bounds how long a process that splits otherwise, and calls no more, may still hold a lease.
+func leases(s *engine.Settings) time.Duration {
+	return max(s.Initial.MaxTTL(), 2*dispatch.MaxTimeout)
+}
+
+// hasShares makes room for standing shares. A share decides over keys of all nodes.
+func (g *Group) hasShares() {
+	bits := standing.PlaceBits
+	if g.core.Simulated != nil {
+		bits -= 4 // there are many processes, and few keys
+	}
+	g.core.Shares.Open(bits)
+	g.core.HasShares.Store(true)
+	g.core.Dispatch.UseAllNodes()
+}
 
 // Policy returns the current policy: see [Limiter.SetPolicy].
 func (l *Limiter) Policy() Policy {
@@ -117,8 +150,7 @@ func (l *Limiter) Policy() Policy {
 
 // SetPolicy changes the policy for all keys at once, but for Name, Algorithm, Also and Calendar,
 // and the Per of a FixedWindow, of a SlidingLog, or of a TokenBucket with Also, because Redis has
-// counted by them. Standing takes two deploys (docs/standing.md). If p is invalid it returns an
-// error and changes nothing. It does not wait for Redis, but walks all keys of the Group: about 60
+// counted by them. If p is invalid it returns an error and changes nothing. It does not wait for Redis, but walks all keys of the Group: about 60
 // ms for 100 000 keys.
 //
 // If the limit is raised, a key keeps the tokens that it had, and refills to the new burst. If it

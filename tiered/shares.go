@@ -4,17 +4,12 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
-
-// splitMark is added to the name of a policy where a process announces that it splits the policy's
-// limits, and how. So processes count those that do.
-const splitMark = "\x00split 1/8"
 
 // polled implements [dispatch.Options].Polled.
 func (g *Group) polled(now time.Duration, p lua.Poll, r remote.PollResult) {
@@ -25,58 +20,76 @@ func (g *Group) polled(now time.Duration, p lua.Poll, r remote.PollResult) {
 	g.sharesReport.reportTable(g, r.Err)
 }
 
-// checkSplit finds out whether all processes with this policy split its limits.
-func (l *Limiter) checkSplit() {
-	if l.Policy().Standing != StandingOn {
-		return
-	}
+// agree learns from the last reports how the processes split this policy's limits.
+func (l *Limiter) agree() {
 	g := l.group
-	nodes, heard, outsiders := 0, 0, int64(0)
+	var heard standing.Heard
 	for _, n := range g.core.Dispatch.Nodes() {
 		if n.ID() == "" { // it counts nobody: its calls wait for their node to be found
 			continue
 		}
-		nodes++
+		heard.Nodes++
 		h := healthOf(n)
-		all, silent, ok := h.counted(l.place())
-		split, _, told := h.counted(l.place() + 1)
-		if ok && told {
-			heard++
-			outsiders = max(outsiders, all.Processes-split.Processes+silent)
+		c, ok := h.counted(l.place())
+		if !ok {
+			continue
 		}
+		shared, used := h.shares(l.place())
+		if heard.Told++; heard.Told == 1 || used < heard.Said {
+			heard.Said = used
+		}
+		heard.Wanted, heard.Used = max(heard.Wanted, shared), max(heard.Used, c.Used)
+		heard.Outsiders = max(heard.Outsiders, c.Processes-c.SharedAlike)
 	}
-	outsiders += g.limiters.unsplit(l)
+	heard.Outsiders += g.limiters.outside(l)
+	s := l.core.Settings()
 	l.mu.Lock()
-	u, agrees := &l.split, &l.core.Standing.Agreed
-	before, was := u.outsiders, agrees.Load()
-	if u.outsiders = outsiders; outsiders > 0 || before > 0 { // one that was counted may have used its limit until now
-		u.governedUntil = g.core.Now() + lua.TermsHold + max(l.core.Settings().Initial.MaxTTL(), 2*dispatch.MaxTimeout)
+	a, agrees := &l.split.Agreement, &l.core.Standing.Agreed
+	outsiders, was, redis, said := a.Outsiders(), agrees.Load(), a.Redis(), a.Uses()
+	if !policyOf(s).Algorithm.has(lua.Window) {
+		a.Hear(g.core.Now(), heard, leases(s))
 	}
-	// A node that is new, as after a failover, changes nothing until it is heard.
-	agreed := outsiders == 0 && g.core.Now() >= u.governedUntil && heard > 0 && (was || heard == nodes)
+	agreed := a.Agreed()
 	if agreed && !was {
 		g.core.Shares.Clear(g.core.Now()) // others may just have used the whole limits
 	}
-	again := u.governedUntil > 0
 	agrees.Store(agreed)
+	now := *a
 	l.mu.Unlock()
-	if agreed != was || outsiders != before {
+	if now.Redis() != redis {
+		l.splitAnew()
+	}
+	if now.Uses() > said {
+		g.core.Dispatch.Refresh() // the shares are used once that is told
+	}
+	if agreed != was || now.Outsiders() != outsiders {
 		what := "shares unused"
 		if agreed {
 			what = "shares used"
 		}
 		e := shareEvent(what, g.core.Shares.State(g.core.Now()))
-		e.Policy, e.Outside = l.core.Name, outsiders
+		e.Policy, e.Outside = l.core.Name, now.Outsiders()
 		g.trace.call(g.trace.hooks.Standing, e)
 	}
 	switch {
-	case outsiders > 0 && before == 0:
-		g.journal.Line(slog.LevelWarn, "some processes do not split this policy's limit: standing shares are not used",
-			"policy", l.core.Name, "processes", outsiders)
-	case agreed && !was && again:
-		g.journal.Line(slog.LevelInfo, "all processes split this policy's limit: standing shares are used again",
+	case now.Outsiders() > 0 && outsiders == 0:
+		g.journal.Line(slog.LevelWarn, "some processes do not split this policy's limit alike: standing shares are not used",
+			"policy", l.core.Name, "processes", now.Outsiders())
+	case agreed && !was && now.Differed():
+		g.journal.Line(slog.LevelInfo, "all processes split this policy's limit alike: standing shares are used again",
 			"policy", l.core.Name)
 	}
+}
+
+// splitAnew gives the policy's keys the part of Redis that they have now.
+func (l *Limiter) splitAnew() {
+	l.setMu.Lock()
+	defer l.setMu.Unlock()
+	if l.removed.Load() {
+		return
+	}
+	l.set(l.Policy())
+	l.group.core.ApplySettings(map[*engine.Limiter]bool{&l.core: true})
 }
 
 // shareEvent is what the Standing hook is told.
@@ -134,7 +147,7 @@ func (g *Group) reportSize() {
 		l.mu.Unlock()
 		if first {
 			g.journal.Line(slog.LevelWarn, "too many processes for this policy's standing shares: none holds a whole token, so "+
-				"each key has 7/8 of its limit", "policy", l.core.Name, "processes", state.Members, "most", shares.Size())
+				"no key has that part of its limit", "policy", l.core.Name, "processes", state.Members, "most", shares.Size())
 		}
 	}
 }

@@ -54,7 +54,7 @@ func TestStandingSharesOfPlans(t *testing.T) {
 // takes burst ÷ rate.
 func TestOrdinaryServiceIsDecidedInMemory(t *testing.T) {
 	const replicas, users, perSecond = 12, 20_000, 600
-	play := func(t *testing.T, s tiered.Standing) (inMemory, calling float64) {
+	play := func(t *testing.T, s float64) (inMemory, calling float64) {
 		user := tiered.Policy{
 			Name: "user", Limit: tiered.PerMinute(100).WithBurst(200), Standing: s,
 			Plans: map[string]tiered.Limit{"pro": tiered.PerMinute(1000), "team": tiered.PerMinute(5000)},
@@ -95,17 +95,17 @@ func TestOrdinaryServiceIsDecidedInMemory(t *testing.T) {
 		n, local := requests(2 * time.Minute)
 		return float64(local) / float64(n), float64(calls(all...)-before) / float64(n)
 	}
-	synctest.Test(t, func(t *testing.T) {
-		inMemory, calling := play(t, tiered.StandingOff)
-		t.Logf("without shares %.2f are decided in memory, at %.2f calls each", inMemory, calling)
-	})
-	synctest.Test(t, func(t *testing.T) {
-		inMemory, calling := play(t, tiered.StandingOn)
-		t.Logf("with shares %.2f are decided in memory, at %.2f calls each", inMemory, calling)
-		if inMemory < 0.68 || calling > 0.45 {
-			t.Errorf("%.2f are decided in memory, at %.2f calls each", inMemory, calling)
-		}
-	})
+	for _, row := range []struct{ shared, inMemory, calls float64 }{
+		{0, 0.30, 1.5}, {1. / 8, 0.68, 0.42}, {1. / 2, 0.80, 0.25},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			inMemory, calls := play(t, row.shared)
+			t.Logf("Standing %v: %.2f are decided in memory, at %.2f calls each", row.shared, inMemory, calls)
+			if inMemory < row.inMemory || calls > row.calls {
+				t.Errorf("want %v in memory at %v calls", row.inMemory, row.calls)
+			}
+		})
+	}
 }
 
 // A key whose requests have different plans, in one process or in several, never gets more than its

@@ -19,7 +19,7 @@ import (
 
 // standing has standing shares.
 var standing = tiered.Policy{
-	Name: "api", Limit: tiered.PerSecond(100).WithBurst(200), Standing: tiered.StandingOn, FailMode: tiered.FailClosed,
+	Name: "api", Limit: tiered.PerSecond(100).WithBurst(200), Standing: 1.0 / 8, FailMode: tiered.FailClosed,
 }
 
 // member is a process of a fleet.
@@ -101,7 +101,7 @@ func TestStandingSharesOverSeveralNodes(t *testing.T) {
 		}},
 		{name: "the node that counted an outsider leaves", begin: func(t *testing.T, n *manynodes.Nodes, all []member) {
 			outside := standing
-			outside.Standing = tiered.StandingOff
+			outside.Standing = 0
 			other := join(t, n.Cluster(), outside)
 			other.use(t, "outside")
 			time.Sleep(first)
@@ -191,14 +191,14 @@ func TestSharesWaitForTheLimitOfWhoLeft(t *testing.T) {
 	for wait := time.Second; wait < 30*time.Second; wait += 2 * time.Second {
 		synctest.Test(t, func(t *testing.T) {
 			store := remote.NewMemory()
-			open := func(s tiered.Standing) *tiered.Limiter {
+			open := func(s float64) *tiered.Limiter {
 				l := must(tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(80).WithBurst(400), Standing: s}, nil))
 				return l
 			}
-			l := open(tiered.StandingOn)
+			l := open(1.0 / 8)
 			defer func() { _ = l.Close(ctx) }()
 			time.Sleep(90 * time.Second)
-			old := open(tiered.StandingOff)
+			old := open(0)
 			for range 10_000 {
 				old.Allow(ctx, "k")
 				time.Sleep(time.Millisecond)
@@ -257,14 +257,14 @@ func TestStandingEvents(t *testing.T) {
 			}
 			lines = nil
 		}
-		after("a new table", 10*time.Second, "0.00 of 1, quarantine true", "api true 0")
-		after("it lends", settleShares, "1.00 of 1, quarantine false")
+		after("a new table", 10*time.Second, "0.00 of 1, quarantine true")
+		after("it lends", settleShares, "api true 0", "1.00 of 1, quarantine false")
 		other := run(t, s, "", standingPolicy("api"))
 		after("another process", 20*time.Second, "0.50 of 2, quarantine false")
 		other.end()
 		after("it is gone", 20*time.Second, "1.00 of 1, quarantine false")
 		off := standingPolicy("api")
-		off.Standing = tiered.StandingOff
+		off.Standing = 0
 		old := run(t, s, "", off)
 		after("an old process", 10*time.Second, "api false 1")
 		old.end()

@@ -16,7 +16,13 @@ import (
 
 // standingPolicy has standing shares.
 func standingPolicy(name string) tiered.Policy {
-	return tiered.Policy{Name: name, Limit: tiered.PerSecond(100).WithBurst(200), Standing: tiered.StandingOn}
+	return tiered.Policy{Name: name, Limit: tiered.PerSecond(100).WithBurst(200), Standing: 1.0 / 8}
+}
+
+// half returns p with shares of a half.
+func half(p tiered.Policy) tiered.Policy {
+	p.Standing = 1. / 2
+	return p
 }
 
 // settleShares waits until each process has its part of the standing shares, and they are full.
@@ -113,11 +119,14 @@ func (b bounds) take(t *testing.T, after time.Duration, n int64) {
 // process.
 func TestStandingSharesKeepTheLimits(t *testing.T) {
 	for _, c := range []struct {
-		policy        tiered.Policy
-		least, sticky int64 // in a minute
+		policy tiered.Policy
+		most   int64   // in a minute
+		part   float64 // of that, at least
 	}{
-		{standingPolicy("api"), 200 + 60*100, 200 + 60*100},
-		{standingAlso("api"), 1000 + 60*50, 1000 + 60*50},
+		{standingPolicy("api"), 200 + 60*100, 0.97},
+		{standingAlso("api"), 1000 + 60*50, 0.97},
+		{half(standingPolicy("api")), 200 + 60*100, 0.97},
+		{half(standingAlso("api")), 1000 + 60*50, 0.95},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			all := fleetOf(t, remote.NewMemory(), 3, c.policy)
@@ -133,7 +142,7 @@ func TestStandingSharesKeepTheLimits(t *testing.T) {
 				}
 				time.Sleep(5 * time.Millisecond)
 			}
-			if least := c.least * 97 / 100; admitted < least {
+			if least := int64(float64(c.most) * c.part); admitted < least {
 				t.Errorf("%d tokens admitted, want %d", admitted, least)
 			}
 			one := limiterOf(t, all[0], "api")
@@ -144,7 +153,7 @@ func TestStandingSharesKeepTheLimits(t *testing.T) {
 				}
 				time.Sleep(3 * time.Millisecond)
 			}
-			if least := c.sticky * 7 / 8; admitted < least {
+			if least := int64(float64(c.most) * (1 - c.policy.Standing)); admitted < least {
 				t.Errorf("%d tokens of a user that meets one process, want %d", admitted, least)
 			}
 		})
@@ -239,7 +248,7 @@ func TestStandingSharesOfAnotherLimit(t *testing.T) {
 // same policies.
 func TestStandingSharesOfTheSameLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := tiered.Policy{Name: "api", Limit: tiered.PerHour(800), Standing: tiered.StandingOn}
+		p := tiered.Policy{Name: "api", Limit: tiered.PerHour(800), Standing: 1.0 / 8}
 		l := limiter(t, remote.NewMemory(), p, nil)
 		time.Sleep(3 * time.Hour)
 		for range 40 {
@@ -282,16 +291,6 @@ func TestStandingSharesPerKey(t *testing.T) {
 	})
 }
 
-// Whether a policy splits its limit cannot be changed while processes share it.
-func TestStandingStays(t *testing.T) {
-	l := limiter(t, remote.NewMemory(), standingPolicy("api"), nil)
-	p := l.Policy()
-	p.Standing = tiered.StandingOff
-	if err := l.SetPolicy(p); err == nil || !strings.Contains(err.Error(), "Policy.Standing is off: must stay on") {
-		t.Error(err)
-	}
-}
-
 // standingAlso has standing shares of two limits. Alone a process has 25 tokens of the first and
 // 125 of the second.
 func standingAlso(name string) tiered.Policy {
@@ -310,7 +309,7 @@ func TestStandingSharesOfSeveralLimitsBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, before, split := remote.NewMemory(), standingAlso("api"), standingAlso("api")
 		before.Also[0].Tokens, split.Also[0].Tokens = 3001, 3001 // not a multiple of 8
-		before.Standing, split.Standing = tiered.StandingOff, tiered.StandingSplit
+		before.Standing, split.Standing = 0, 1.0/8
 		old, new := limiterOf(t, run(t, s, "", before), "api"), limiterOf(t, run(t, s, "", split), "api")
 		time.Sleep(5 * time.Second)
 		limits := boundsOf(split)
@@ -433,7 +432,7 @@ func TestStandingSharesOfSeveralLimitsInEveryCall(t *testing.T) {
 // request has tokens of both. It leaves what a request gets.
 func TestRefusalBesideAStandingShare(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		p := tiered.Policy{Limit: tiered.PerMinute(10).WithBurst(20), Standing: tiered.StandingOn, Lease: neverLeased}
+		p := tiered.Policy{Limit: tiered.PerMinute(10).WithBurst(20), Standing: 1.0 / 8, Lease: neverLeased}
 		l := limiter(t, remote.NewMemory(), p, nil)
 		time.Sleep(2 * time.Minute)
 		refused := 0

@@ -263,7 +263,7 @@ func (g *Group) policyStats(of []*Limiter) []PolicyStats {
 		p.Costs.Charged, p.Costs.Forgiven = c.Charged.Load(), gone.Forgiven
 		p.Tokens.Unlimited, p.Tokens.Shadowed = c.AdmittedUnlimited.Load(), c.Shadowed.Load()
 		p.Faults.PerKey, p.Faults.UnknownPlans, p.Faults.Rejected = c.PerKeyFaults.Load(), l.unknownPlans.Load(), gone.Rejected
-		p.Standing.Spent, p.Standing.Outside = c.Standing.Total(), l.split.outsiders
+		p.Standing.Spent, p.Standing.Outside = c.Standing.Total(), l.split.Outsiders()
 		p.Processes.OtherServices, p.Processes.OtherLimits = l.others.services, l.others.here
 		p.Processes.Sharing = max(int64(g.options.Processes), 1)
 		l.mu.Unlock()

@@ -85,7 +85,7 @@ func TestStatsOfCharges(t *testing.T) {
 		"leased":         {Limit: tiered.PerHour(800), Lease: tiered.Lease{Size: 100}},
 		"fixed window":   {Limit: tiered.PerHour(800), Algorithm: tiered.FixedWindow},
 		"sliding log":    {Limit: tiered.PerHour(800), Algorithm: tiered.SlidingLog},
-		"standing":       {Limit: tiered.PerHour(800), Standing: tiered.StandingOn},
+		"standing":       {Limit: tiered.PerHour(800), Standing: 1.0 / 8},
 		"several limits": {Limit: tiered.PerHour(800), Also: []tiered.Limit{tiered.PerDay(4000)}},
 	} {
 		bubble(t, name, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestStatsOfOnePolicy(t *testing.T) {
 		policies := []tiered.Policy{
 			{Name: "fast", Limit: tiered.PerSecond(1000)},
 			{Name: "slow", Limit: tiered.PerMinute(5)},
-			{Name: "standing", Limit: tiered.PerMinute(1000), Standing: tiered.StandingOn},
+			{Name: "standing", Limit: tiered.PerMinute(1000), Standing: 1.0 / 8},
 			{Name: "tried", Limit: tiered.PerMinute(1), Shadow: true},
 		}
 		ok(t, group.SetPolicies(policies))

@@ -170,26 +170,25 @@ func (l Limit) validateFor(a Algorithm, field string, f *faults) {
 // validateStanding reports what cannot have standing shares.
 func (p Policy) validateStanding(f *faults) {
 	switch {
-	case p.Standing == StandingOff:
+	case p.Standing == 0:
 		return
-	case int(p.Standing) >= len(standings):
-		f.bad("Standing", p.Standing, "must be StandingOff, StandingSplit or StandingOn")
+	case !(p.Standing >= 0 && p.Standing <= lua.MostShared/8.) || p.Standing*8 != float64(p.eighths()):
+		f.bad("Standing", p.Standing, "must be a multiple of 1/8 from 0 to 3/4")
 		return
 	case p.Algorithm.has(lua.Window):
-		f.bad("Standing", p.Standing,
-			"must be StandingOff with a "+p.Algorithm.String()+": only a token bucket can be split")
+		f.bad("Standing", p.Standing, "must be 0 with a "+p.Algorithm.String()+": only a token bucket can be split")
 		return
 	}
 	for i, l := range p.limits() {
 		if l.rule() != local.ByLimit || l.validate("") != nil { // that is reported elsewhere
 			return
 		}
-		_, _, err := p.splitOne(l)
-		if p.PerKey == nil && l.burst() < standing.MinBurst {
-			err = fmt.Errorf("its burst is %d: must be at least %d", l.burst(), standing.MinBurst)
+		_, _, err := p.splitOne(l, p.eighths())
+		if least := standing.MinBurst(int64(p.eighths())); p.PerKey == nil && l.burst() < least {
+			err = fmt.Errorf("its burst is %d: must be at least %d", l.burst(), least)
 		}
 		if err != nil {
-			f.bad("Standing", p.Standing, fmt.Sprintf("must be StandingOff with %s %v: %v", limitField(i), l, err))
+			f.bad("Standing", p.Standing, fmt.Sprintf("must be 0 with %s %v: %v", limitField(i), l, err))
 		}
 	}
 }
@@ -280,7 +279,7 @@ func (p Policy) CheckCost(n int64) error {
 		}
 		return fmt.Errorf("tiered: the cost is %d: must be at most %d, the burst of Policy.%s", n, limit.burst(), field)
 	}
-	rest, _, split := p.split() // what Redis has
+	rest, _, split := p.split(p.eighths()) // what Redis has
 	for i, limit := range p.limits() {
 		most := rest.limits()[i].burst()
 		if limit.rule() != local.ByLimit || n <= most {
@@ -333,7 +332,6 @@ func (p Policy) checkReplaces(was Policy) error {
 	stays(p.Name == was.Name, "Name", fmt.Sprintf("%.80q", p.Name), fmt.Sprintf("%q", was.Name))
 	stays(p.Algorithm == was.Algorithm, "Algorithm", p.Algorithm, was.Algorithm)
 	stays(p.Calendar == was.Calendar, "Calendar", p.Calendar, was.Calendar)
-	stays(p.Standing == was.Standing, "Standing", p.Standing, was.Standing)
 	stays(slices.Equal(p.Also, was.Also), "Also", p.Also, was.Also)
 	limited := p.Limit.rule() == local.ByLimit && p.Limit != (Limit{})
 	stays(!was.namesPer() || !limited || p.Limit.counted() == was.Limit.counted(), "Limit.Per", p.Limit.counted(), was.Limit.counted())

@@ -3,6 +3,7 @@ package tiered_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -29,7 +30,7 @@ func TestWaitForManyBesideAllow(t *testing.T) {
 		"sliding window":      {Limit: tiered.PerSecond(20), Algorithm: tiered.SlidingWindow},
 		"sliding log":         {Limit: tiered.PerSecond(20), Algorithm: tiered.SlidingLog},
 		"two in the queue":    {Limit: tiered.PerSecond(20)},
-		"standing and shared": {Limit: tiered.PerSecond(200), Standing: tiered.StandingOn},
+		"standing and shared": {Limit: tiered.PerSecond(200), Standing: 1.0 / 8},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			p.Name = "p"
@@ -157,8 +158,8 @@ func TestWaitThatOthersStarve(t *testing.T) {
 // Callers who wait for a key are served in time with standing shares as without: the estimate for
 // those behind the first knows that the share has an eighth of the rate.
 func TestWaitersBesideStandingShares(t *testing.T) {
-	for _, standing := range []tiered.Standing{tiered.StandingOff, tiered.StandingOn} {
-		bubble(t, standing.String(), func(t *testing.T) {
+	for _, standing := range []float64{0, 1.0 / 8} {
+		bubble(t, fmt.Sprint(standing), func(t *testing.T) {
 			l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerMinute(800), Standing: standing}, nil)
 			time.Sleep(5 * time.Minute)
 			for l.Allow(t.Context(), "user").Allowed {

@@ -138,7 +138,7 @@ func (w *wish) plan() {
 	}
 	warm := margin + time.Duration(math.Ceil(min(settles, 300)))*time.Second
 	if w.noShares = errors.New("they are for keys that are asked for less than their limit"); w.demand < 1 {
-		w.noShares = tiered.Policy{Name: "api", Limit: w.limit, Standing: tiered.StandingOn}.Validate()
+		w.noShares = tiered.Policy{Name: "api", Limit: w.limit, Standing: 1. / 8}.Validate()
 	}
 	if w.noShares == nil {
 		warm += 65 * time.Second // then shares begin
@@ -179,11 +179,13 @@ var settings = []struct {
 	{"FailLocal, Lease: tiered.Lease{Period: time.Second}", scenario.Fleet{Processes: 1, Period: second}},
 	{"FailLocal, Lease: tiered.Lease{Period: time.Second / 10}", scenario.Fleet{Processes: 1, Period: second / 10}},
 	{"FailLocal, Lease: tiered.Lease{Size: tiered.NoLease}", scenario.Fleet{Processes: 1, Size: -1}},
-	{"FailLocal, Standing: tiered.StandingOn", scenario.Fleet{Processes: 1, Standing: "on"}},
+	{"FailLocal, Standing: 1. / 8", scenario.Fleet{Processes: 1, Standing: "1/8"}},
+	{"FailLocal, Standing: 1. / 2", scenario.Fleet{Processes: 1, Standing: "1/2"}},
 	{"FailClosed", scenario.Fleet{Mode: "closed"}},
 	{"FailClosed, Lease: tiered.Lease{Period: time.Second}", scenario.Fleet{Mode: "closed", Period: second}},
 	{"FailClosed, Lease: tiered.Lease{Size: tiered.NoLease}", scenario.Fleet{Mode: "closed", Size: -1}},
-	{"FailClosed, Standing: tiered.StandingOn", scenario.Fleet{Mode: "closed", Standing: "on"}},
+	{"FailClosed, Standing: 1. / 8", scenario.Fleet{Mode: "closed", Standing: "1/8"}},
+	{"FailClosed, Standing: 1. / 2", scenario.Fleet{Mode: "closed", Standing: "1/2"}},
 	{"FailOpen", scenario.Fleet{Mode: "open"}},
 }
 
@@ -291,8 +293,7 @@ func (w *wish) answer(all []result) (text string, kept bool) {
 	}
 	fmt.Fprint(t, last)
 	_ = t.Flush()
-	fmt.Fprintf(&b, "\n\nThe worst fault is in brackets; calls per request are without a fault. "+
-		"Standing shares come in two deploys: docs/standing.md.\n%s\n", rule)
+	fmt.Fprintf(&b, "\n\nThe worst fault is in brackets; calls per request are without a fault.\n%s\n", rule)
 	if !kept {
 		b.WriteString("NO SETTING KEEPS ALL: the nearest is marked.\n")
 	}

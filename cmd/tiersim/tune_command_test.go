@@ -35,8 +35,8 @@ func TestTuneAnswer(t *testing.T) {
 // nor for keys at their limit.
 func TestTuneStanding(t *testing.T) {
 	for flags, want := range map[string]string{
-		"--rate 100/s --burst 200 --keys 12 --demand 0.01": "Standing: tiered.StandingOn",
-		"--rate 15/s --keys 8 --demand 0.1":                "not tried: tiered: Policy.Standing is on: must be StandingOff",
+		"--rate 100/s --burst 200 --keys 12 --demand 0.01": "Standing: 1. / ",
+		"--rate 15/s --keys 8 --demand 0.1":                "not tried: tiered: Policy.Standing is 0.125: must be 0",
 		"--rate 15/s":                                      "not tried: they are for keys that are asked for less",
 	} {
 		out, problems, _ := run(t, strings.Fields("tune --processes 4 --outage 3s "+flags)...)

@@ -34,7 +34,7 @@ func TestSameAsPrometheus(t *testing.T) {
 		store := remote.NewMemory()
 		g := newGroup(t, store,
 			tiered.Policy{Name: "login", Limit: tiered.PerMinute(10)},
-			tiered.Policy{Name: "per-user", Limit: tiered.PerHour(100), Standing: tiered.StandingOn},
+			tiered.Policy{Name: "per-user", Limit: tiered.PerHour(100), Standing: 1.0 / 8},
 		)
 		for range 12 {
 			testgroup.Of(t, g, "login").Allow(t.Context(), "key-ann")

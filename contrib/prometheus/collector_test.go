@@ -50,7 +50,7 @@ func TestText(t *testing.T) {
 		store := remote.NewMemory()
 		g := newGroup(t, store,
 			tiered.Policy{Name: "login", Limit: tiered.PerMinute(10)},
-			tiered.Policy{Name: "per-user", Limit: tiered.PerHour(100), Standing: tiered.StandingOn},
+			tiered.Policy{Name: "per-user", Limit: tiered.PerHour(100), Standing: 1.0 / 8},
 		)
 		for range 12 {
 			testgroup.Of(t, g, "login").Allow(t.Context(), "key-ann")
@@ -113,7 +113,7 @@ func TestCardinality(t *testing.T) {
 		if n, want := lines(), process+2*policy+node+1; n != want {
 			t.Errorf("%d series with the cause of an outage, want %d", n, want)
 		}
-		p := tiered.Policy{Name: "s", Limit: tiered.PerHour(100), Standing: tiered.StandingOn}
+		p := tiered.Policy{Name: "s", Limit: tiered.PerHour(100), Standing: 1.0 / 8}
 		fatal.Get(g.NewLimiter(p))(t)
 		if n, want := lines(), process+4+3*policy+node+1; n != want {
 			t.Errorf("%d series with standing shares, want %d", n, want)

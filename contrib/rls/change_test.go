@@ -26,7 +26,7 @@ func TestEveryConfigurationCanFollowEachOther(t *testing.T) {
 			", also: [{unit: hour, requests_per_unit: 50}, {unit: day, requests_per_unit: 90}]",
 			", also: [{unit: day, requests_per_unit: 90}, {unit: hour, requests_per_unit: 50}]",
 			", unit_multiplier: 5", ", unit_multiplier: 7", ", unit_multiplier: 5, also: [{unit: hour, unit_multiplier: 2, requests_per_unit: 50}]",
-			", burst: 7", ", max_debt: 9", ", standing: true",
+			", burst: 7", ", max_debt: 9", ", standing: 1/8",
 		} {
 			for _, algorithm := range []string{"fixed window", "token bucket", "sliding window", "sliding log"} {
 				texts = append(texts, "domain: d\ndescriptors:\n- key: k\n  rate_limit: {"+limit+"}\n  tiered: {algorithm: "+algorithm+own+"}")

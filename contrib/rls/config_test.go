@@ -155,7 +155,7 @@ descriptors:
       - {key: path, value: "/pay", rate_limit: {unit: year, requests_per_unit: 0}}
   - key: ip
     rate_limit: {unit: SECOND, requests_per_unit: 100}
-    tiered: {algorithm: token bucket, burst: 200, fail_mode: fail-closed, standing: true}
+    tiered: {algorithm: token bucket, burst: 200, fail_mode: fail-closed, standing: 1/8}
   - {key: admin, rate_limit: {unlimited: true}}
 `)}))(t)
 	all := c.Policies()
@@ -170,7 +170,7 @@ descriptors:
 		t.Errorf("%+v", p)
 	}
 	if p := all[2]; p.Name != "shop.ip.second-token-bucket-standing" || p.Limit != tiered.PerSecond(100).WithBurst(200) ||
-		p.Algorithm != tiered.TokenBucket || p.FailMode != tiered.FailClosed || p.Standing != tiered.StandingOn {
+		p.Algorithm != tiered.TokenBucket || p.FailMode != tiered.FailClosed || p.Standing == 0 {
 		t.Errorf("%+v", p)
 	}
 }

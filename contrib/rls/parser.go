@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -491,8 +492,15 @@ func (p *parser) own(r *rule, fields map[string]*yaml.Node) (mark string) {
 			p.bad(n, "%s", strings.TrimPrefix(err.Error(), "tiered: "))
 		}
 	}
-	if p.truth(fields["standing"]) {
-		policy.Standing, mark = tiered.StandingOn, mark+"-standing"
+	if n := fields["standing"]; n != nil {
+		text := p.text(n)
+		part, ok := defaults.Parts[text]
+		if !ok {
+			p.bad(n, "standing is %q: must be one of %s", text, strings.Join(slices.Sorted(maps.Keys(defaults.Parts)), ", "))
+		}
+		if policy.Standing = part; part > 0 {
+			mark += "-standing"
+		}
 	}
 	return mark
 }

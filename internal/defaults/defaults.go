@@ -16,3 +16,8 @@ const (
 
 // MaxKeyLength is the longest key, in bytes.
 const MaxKeyLength = 64 << 10
+
+// Parts are the parts of a limit that processes may share, as files say them.
+var Parts = map[string]float64{
+	"off": 0, "1/8": 1. / 8, "1/4": 1. / 4, "3/8": 3. / 8, "1/2": 1. / 2, "5/8": 5. / 8, "3/4": 3. / 4,
+}

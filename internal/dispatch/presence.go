@@ -276,7 +276,7 @@ func (n *Node) sendPresence(ctx context.Context, timeout, ttl time.Duration, wai
 		n.Failed[failover.Classify(err)].Add(1)
 	}
 	if n.observer.Present(err, attempt != nil); err == nil {
-		n.count(sent, version, c)
+		n.count(sent, announced, version, c)
 	}
 	return err
 }
@@ -303,7 +303,7 @@ func (n *Node) judgePresence(attempt *failover.Attempt, err error, took time.Dur
 }
 
 // count learns from a census how many processes there are.
-func (n *Node) count(sent time.Duration, version int64, c remote.Census) {
+func (n *Node) count(sent time.Duration, announced remote.Announcement, version int64, c remote.Census) {
 	n.writeError.Store(nil) // the presence was written
 	now := n.dispatcher.now()
 	n.stepped(n.clock.learn(sent, now, c.Now))
@@ -312,7 +312,7 @@ func (n *Node) count(sent time.Duration, version int64, c remote.Census) {
 		n.fleets.all.learn(now, c.Processes)
 		return
 	}
-	n.observer.Counted(c, n.fleets.learn(now, c))
+	n.observer.Counted(announced, c, n.fleets.learn(now, c))
 }
 
 // hasLeft reports whether a node that no presence can be on has left its Cluster or Ring, and is

@@ -105,7 +105,8 @@ var importRules = []importRule{
 		packages: "sim/...",
 		ours: []string{
 			"sim/...", "lua", "remote", "local", "failover", "tiered/...",
-			"internal/misspelled", "internal/test/proof/ideal", "internal/test/proof/invariant", "internal/test/rig/watch",
+			"internal/misspelled", "internal/defaults", "internal/test/proof/ideal", "internal/test/proof/invariant",
+			"internal/test/rig/watch",
 		},
 		modules: []string{anything},
 	},

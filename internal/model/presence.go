@@ -59,7 +59,7 @@ func (p *Presence) Run(clock, now int64, id string, ttl int64, announced string)
 
 // census counts the processes, those that announce nothing, and those of each policy of a.
 func (p *Presence) census(now int64, a announcement) []int64 {
-	const first, each = 3, 3 // numbers before those of the policies, and for each
+	const first, each = 3, 5 // numbers before those of the policies, and for each
 	silent := int64(0)
 	for _, o := range p.seen {
 		if o.announced == "" {
@@ -83,6 +83,11 @@ func (p *Presence) census(now int64, a announcement) []int64 {
 			}
 			mine := reply[first+each*place:]
 			mine[0]++
+			want, use := o.announced.shares(i)
+			if its, _ := a.shares(place); its > 0 && want == its {
+				mine[3]++
+			}
+			mine[4] = max(mine[4], use)
 			_, same := a.policy(place)
 			switch {
 			case limits == same:
@@ -112,7 +117,7 @@ func (a announcement) valid() bool {
 	if a == "" {
 		return true
 	}
-	if len(a)%(2*digits) != digits || strings.Trim(string(a), "0123456789abcdef") != "" ||
+	if (len(a)-digits)%lua.AnnouncedDigits != 0 || strings.Trim(string(a), "0123456789abcdef") != "" ||
 		a.policies() > lua.MostPolicies {
 		return false
 	}
@@ -120,18 +125,28 @@ func (a announcement) valid() bool {
 	for i := range a.policies() {
 		name, _ := a.policy(i)
 		names[name] = true
+		if want, use := a.shares(i); max(want, use) > lua.MostShared {
+			return false
+		}
 	}
 	return len(names) == a.policies()
 }
 
 // policies returns the number of policies in a.
-func (a announcement) policies() int { return len(a) / (2 * digits) }
+func (a announcement) policies() int { return len(a) / lua.AnnouncedDigits }
 
 // service returns the fingerprint of the service.
 func (a announcement) service() string { return string(a[:min(digits, len(a))]) }
 
 // policy returns the fingerprints of the i-th policy.
 func (a announcement) policy(i int) (name, limits string) {
-	at := digits * (1 + 2*i)
+	at := digits + i*lua.AnnouncedDigits
 	return string(a[at : at+digits]), string(a[at+digits : at+2*digits])
+}
+
+// shares returns how many eighths of the i-th policy's limits the process wants to be shared, and by
+// how many it uses shares.
+func (a announcement) shares(i int) (want, use int64) {
+	at := digits + i*lua.AnnouncedDigits + 2*digits
+	return int64(a[at] - '0'), int64(a[at+1] - '0')
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// part is which part of a limit the standing shares have: one in part of its burst and of its rate.
-// With an eighth, a key that always meets the same process has at least 7/8 of its limit. A key
-// below r/8N costs no call in N processes.
-const part = 8
+// eighths is the number of parts of a limit of which the standing shares have some: 1 to
+// lua.MostShared. With one, a key that always meets the same process has at least 7/8 of its limit,
+// and a key below r/8N costs no call in N processes.
+const eighths = 8
 
-// MinBurst is the smallest burst that is worth splitting. The standing shares of a smaller one hold
-// a single token, or none.
-const MinBurst = 2 * part
+// MinBurst returns the smallest burst that is worth splitting. The standing shares of a smaller one
+// hold a single token, or none.
+func MinBurst(parts int64) int64 { return (2*eighths + parts - 1) / parts }
 
 // unit is that of what places say, and of the time of a token.
 const unit = 64 * time.Nanosecond
@@ -49,51 +49,58 @@ type Limit struct {
 // its tokens from the share of each, or from none.
 type Limits []Limit
 
-// Split splits the only limit of a key. It returns the part of the standing shares and the part of
-// Redis, or an error that says why the limit cannot be split.
+// Split splits the only limit of a key: the standing shares get so many eighths of its burst and of
+// its rate. It returns the part of the standing shares and the part of Redis, or an error that says
+// why the limit cannot be split.
 //
 // A key may have another limit at any time. Then Redis goes by the larger burst and the larger rate
 // of both, and the shares by either. So that the sums hold, the part of Redis and that of the
-// shares both rise with the limit: a burst of less than 8 stays whole, but its rate is split.
-func Split(r Rate) (Limit, Rate, error) {
-	l, rest := splitBurst(r)
-	rest.Tokens = r.Tokens / part * (part - 1)
-	if r.Tokens%part != 0 && r.Tokens*(part-1) <= lua.MostTokens {
-		if r.Per.Microseconds() > lua.LongestPeriod/part {
-			return Limit{}, Rate{}, fmt.Errorf("it refills %d tokens per %v: a period above %v needs a multiple of %d tokens",
-				r.Tokens, r.Per, lua.LongestPeriod/part*time.Microsecond, part)
-		}
-		rest.Tokens, rest.Per = r.Tokens*(part-1), r.Per*part
+// shares both rise with the limit: an eighth of a burst below 8 is no token, so the burst stays
+// whole, but its rate is split.
+func Split(r Rate, parts int64) (Limit, Rate, error) {
+	l, rest := splitBurst(r, parts)
+	of := int64(eighths)
+	for ; parts%2 == 0; parts /= 2 {
+		of /= 2
 	}
-	return l.refilled(rest, uint64(r.Per), part, uint64(r.Tokens))
+	rest.Tokens = r.Tokens / of * (of - parts)
+	if r.Tokens%of != 0 && r.Tokens*(of-parts) <= lua.MostTokens {
+		if r.Per.Microseconds() > lua.LongestPeriod/of {
+			return Limit{}, Rate{}, fmt.Errorf("it refills %d tokens per %v: a period above %v needs a multiple of %d tokens",
+				r.Tokens, r.Per, lua.LongestPeriod/time.Duration(of)*time.Microsecond, of)
+		}
+		rest.Tokens, rest.Per = r.Tokens*(of-parts), r.Per*time.Duration(of)
+	}
+	return l.refilled(rest, uint64(r.Per), uint64(of), uint64(r.Tokens*parts))
 }
 
 // SplitInPeriod splits one of several limits of a key. Redis tells these apart by their periods, so
-// its part keeps the period. Both parts are whole tokens per period, and the shares have at most an
-// eighth.
-func SplitInPeriod(r Rate) (Limit, Rate, error) {
-	l, rest := splitBurst(r)
-	if r.Tokens < part {
+// its part keeps the period. Both parts are whole tokens per period, and the shares have at most
+// so many eighths.
+func SplitInPeriod(r Rate, parts int64) (Limit, Rate, error) {
+	l, rest := splitBurst(r, parts)
+	shared := r.Tokens * parts / eighths
+	if shared == 0 {
 		return Limit{}, Rate{}, fmt.Errorf("it refills %d tokens per period: must be at least %d of each of several limits",
-			r.Tokens, part)
+			r.Tokens, (eighths+parts-1)/parts)
 	}
-	rest.Tokens = r.Tokens - r.Tokens/part
-	return l.refilled(rest, uint64(r.Per), 1, uint64(r.Tokens/part))
+	rest.Tokens = r.Tokens - shared
+	return l.refilled(rest, uint64(r.Per), 1, uint64(shared))
 }
 
-// Owing returns the limits of shares that may go below zero by their part of a debt, which is that
-// of a whole key. Redis has the rest of it.
-func (l Limit) Owing(debt int64) Limit {
-	l.debt = min(debt/part, int64(longestFill/l.token))
+// Owing returns the limits of shares that may go below zero by their eighths of a debt, which is
+// that of a whole key. Redis has the rest of it.
+func (l Limit) Owing(debt, parts int64) Limit {
+	l.debt = min(debt*parts/eighths, int64(longestFill/l.token))
 	return l
 }
 
 // RestOfDebt returns the part of a debt that Redis has.
-func RestOfDebt(debt int64) int64 { return debt - debt/part }
+func RestOfDebt(debt, parts int64) int64 { return debt - debt*parts/eighths }
 
 // splitBurst splits the burst.
-func splitBurst(r Rate) (l Limit, rest Rate) {
-	l.size = r.Burst / part
+func splitBurst(r Rate, parts int64) (l Limit, rest Rate) {
+	l.size = r.Burst * parts / eighths
 	return l, Rate{r.Burst - l.size, r.Tokens, r.Per}
 }
 

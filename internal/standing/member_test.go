@@ -26,7 +26,7 @@ func TestReplyOfPoll(t *testing.T) {
 
 // What a key used by its former limit is not put back once another limit has its place.
 func TestUseByFormerLimit(t *testing.T) {
-	part, _, err := Split(Rate{16, 1, time.Second})
+	part, _, err := Split(Rate{16, 1, time.Second}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestUseByFormerLimit(t *testing.T) {
 
 // A share that grows has only what it had before.
 func TestShareThatGrows(t *testing.T) {
-	l, _, err := Split(Rate{160, 16, time.Second})
+	l, _, err := Split(Rate{160, 16, time.Second}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

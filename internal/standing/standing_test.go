@@ -19,6 +19,7 @@ func TestSplit(t *testing.T) {
 	for _, row := range []struct {
 		in, rest Rate
 		size     int64
+		parts    int64 // 0 is 1
 		err      string
 	}{
 		{in: Rate{200, 100, time.Second}, rest: Rate{175, 700, 8 * time.Second}, size: 25},
@@ -26,6 +27,10 @@ func TestSplit(t *testing.T) {
 		{in: Rate{23, 1, time.Hour}, rest: Rate{21, 7, 8 * time.Hour}, size: 2},
 		{in: Rate{15, 8, time.Second}, rest: Rate{14, 7, time.Second}, size: 1},
 		{in: Rate{7, 8, time.Second}, rest: Rate{7, 7, time.Second}},
+		{in: Rate{200, 100, time.Second}, rest: Rate{100, 50, time.Second}, size: 100, parts: 4},
+		{in: Rate{200, 100, time.Second}, rest: Rate{150, 75, time.Second}, size: 50, parts: 2},
+		{in: Rate{5, 1, time.Second}, rest: Rate{2, 1, 4 * time.Second}, size: 3, parts: 6},
+		{in: Rate{5, 1, time.Second}, rest: Rate{4, 5, 8 * time.Second}, size: 1, parts: 3},
 		{in: Rate{1, 1, time.Second}, rest: Rate{1, 7, 8 * time.Second}},
 		{in: Rate{1 << 40, 1 << 40, time.Second}, rest: Rate{7 << 37, 7 << 37, time.Second}, size: 1 << 37},
 		{in: Rate{1 << 40, 1<<40 - 1, time.Second}, rest: Rate{7 << 37, 7 * (1<<37 - 1), time.Second}, size: 1 << 37},
@@ -34,7 +39,7 @@ func TestSplit(t *testing.T) {
 		{in: Rate{16, 9, 20 * year}, err: "it refills 9 tokens per 175200h0m0s: a period above 156374h59m13.421312s needs a " +
 			"multiple of 8 tokens"},
 	} {
-		l, rest, err := Split(row.in)
+		l, rest, err := Split(row.in, max(row.parts, 1))
 		if err != nil || row.err != "" {
 			if fmt.Sprint(err) != row.err {
 				t.Errorf("%v: error %v, want %s", row.in, err, row.err)
@@ -52,16 +57,19 @@ func TestSplitInPeriod(t *testing.T) {
 	for _, row := range []struct {
 		in, rest Rate
 		token    time.Duration
+		parts    int64 // 0 is 1
 		err      string
 	}{
 		{in: Rate{200, 100, time.Second}, rest: Rate{175, 88, time.Second}, token: (time.Second / 12).Truncate(unit) + unit},
 		{in: Rate{16, 8, time.Second}, rest: Rate{14, 7, time.Second}, token: time.Second},
+		{in: Rate{16, 8, time.Second}, rest: Rate{4, 2, time.Second}, token: inUnits(time.Second / 6), parts: 6},
+		{in: Rate{16, 1, time.Second}, err: "it refills 1 tokens per period: must be at least 2 of each of several limits", parts: 4},
 		{in: Rate{23, 15, time.Hour}, rest: Rate{21, 14, time.Hour}, token: time.Hour},
 		{in: Rate{1 << 40, 1 << 40, time.Second}, rest: Rate{7 << 37, 7 << 37, time.Second}, token: unit},
 		{in: Rate{16, 8, 100 * year}, err: "it takes more than a year to refill"},
 		{in: Rate{16, 7, time.Second}, err: "it refills 7 tokens per period: must be at least 8 of each of several limits"},
 	} {
-		l, rest, err := SplitInPeriod(row.in)
+		l, rest, err := SplitInPeriod(row.in, max(row.parts, 1))
 		if err != nil || row.err != "" {
 			if fmt.Sprint(err) != row.err {
 				t.Errorf("%v: error %v, want %s", row.in, err, row.err)
@@ -83,9 +91,10 @@ func TestSplitIsAtMostTheLimit(t *testing.T) {
 			rapid.Int64Range(1, 1<<40).Draw(t, "burst"), rapid.Int64Range(1, 1<<40).Draw(t, "tokens"),
 			time.Duration(rapid.Int64Range(1, int64(year/time.Microsecond)).Draw(t, "per")) * time.Microsecond,
 		}
-		l, rest, err := Split(r)
+		parts := rapid.Int64Range(1, lua.MostShared).Draw(t, "parts")
+		l, rest, err := Split(r, parts)
 		if rapid.Bool().Draw(t, "several") {
-			l, rest, err = SplitInPeriod(r)
+			l, rest, err = SplitInPeriod(r, parts)
 		}
 		if err != nil {
 			return
@@ -141,7 +150,7 @@ func newFleet(t *testing.T, seed uint64, rates []Rate, n int) *fleet {
 		split = SplitInPeriod
 	}
 	for _, r := range rates {
-		l, _, err := split(r)
+		l, _, err := split(r, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,10 +192,10 @@ func TestSharesAreTogetherOneBucket(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 20))
 		var rates []Rate
 		for range 1 + r.IntN(2)*r.IntN(3) {
-			rates = append(rates, Rate{MinBurst + r.Int64N(100), part + r.Int64N(1000), time.Second})
+			rates = append(rates, Rate{MinBurst(1) + r.Int64N(100), eighths + r.Int64N(1000), time.Second})
 		}
 		if len(rates) == 1 {
-			rates[0].Tokens -= r.Int64N(part)
+			rates[0].Tokens -= r.Int64N(eighths)
 		}
 		f := newFleet(t, seed, rates, 1+r.IntN(3))
 		for range 150 {
@@ -299,8 +308,8 @@ func (f *fleet) drain(i int) {
 
 // Of several limits the one that is strictest counts.
 func TestSharesOfSeveralLimits(t *testing.T) {
-	fast, _, err := SplitInPeriod(Rate{80 * part, 10 * part, time.Second})
-	slow, _, err2 := SplitInPeriod(Rate{20 * part, part, time.Minute})
+	fast, _, err := SplitInPeriod(Rate{80 * eighths, 10 * eighths, time.Second}, 1)
+	slow, _, err2 := SplitInPeriod(Rate{20 * eighths, eighths, time.Minute}, 1)
 	if err != nil || err2 != nil {
 		t.Fatal(err, err2)
 	}
@@ -350,7 +359,7 @@ func TestTakesAtTheSameTime(t *testing.T) {
 	s.Open(4)
 	var parts []Limit
 	for _, burst := range []int64{8000, 4000, 6000} {
-		l, _, err := SplitInPeriod(Rate{burst, 8, time.Hour})
+		l, _, err := SplitInPeriod(Rate{burst, 8, time.Hour}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -388,8 +397,8 @@ func TestTakesAtTheSameTime(t *testing.T) {
 
 // A share begins empty under a new limit, and after all shares were emptied.
 func TestSharesBeginEmpty(t *testing.T) {
-	slow, _, err := Split(Rate{160, 16, time.Hour})
-	fast, _, err2 := Split(Rate{160, 160, time.Second})
+	slow, _, err := Split(Rate{160, 16, time.Hour}, 1)
+	fast, _, err2 := Split(Rate{160, 160, time.Second}, 1)
 	if err != nil || err2 != nil {
 		t.Fatal(err, err2)
 	}
@@ -418,8 +427,8 @@ func TestSharesBeginEmpty(t *testing.T) {
 // A place serves one limit at a time. Another one finds nothing in it, takes it over once it was
 // not used for as long as its own share takes to fill, and begins with an empty share.
 func TestPlaceOfTwoLimits(t *testing.T) {
-	slow, _, err := Split(Rate{160, 160, 10 * time.Second})
-	fast, _, err2 := Split(Rate{160, 160, time.Second})
+	slow, _, err := Split(Rate{160, 160, 10 * time.Second}, 1)
+	fast, _, err2 := Split(Rate{160, 160, time.Second}, 1)
 	if err != nil || err2 != nil {
 		t.Fatal(err, err2)
 	}
@@ -469,7 +478,7 @@ func TestPlaceOfTwoLimits(t *testing.T) {
 
 // Of many changes the oldest are folded, and a share is never larger than without that.
 func TestChangesAreFolded(t *testing.T) {
-	l, _, err := Split(Rate{1 << 20, 1 << 10, time.Second})
+	l, _, err := Split(Rate{1 << 20, 1 << 10, time.Second}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -109,7 +109,7 @@ var mappings = []mapping{
 			},
 			{"maxkeys", whole(1, 1<<30), "100000", "keys that a process keeps: Options.MaxKeys"},
 			{"inflight", whole(1, 1<<16), "64", "calls at one time per process and node: Options.MaxInFlight"},
-			{"standing", oneWord("off", "split", "on"), "off", "standing shares of all policies: Policy.Standing"},
+			{"standing", oneWord("off", "1/8", "1/4", "3/8", "1/2", "5/8", "3/4"), "off", "part of each limit that processes share: Policy.Standing"},
 		},
 	},
 	{

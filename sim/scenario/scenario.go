@@ -40,7 +40,7 @@ type Fleet struct {
 	Timeout   Duration `json:"timeout,omitempty"`
 	MaxKeys   int      `json:"maxkeys,omitempty"`
 	InFlight  int      `json:"inflight,omitempty"` // Options.MaxInFlight
-	Standing  string   `json:"standing,omitempty"` // off (default), split, on
+	Standing  string   `json:"standing,omitempty"` // off (default), 1/8 … 3/4
 }
 
 // Traffic is a stream of requests. They come at random times (Poisson); [Shapes] says how the rate

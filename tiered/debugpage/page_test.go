@@ -230,14 +230,13 @@ func TestWaiting(t *testing.T) {
 func TestStandingShares(t *testing.T) {
 	limit := tiered.PerSecond(100)
 	for _, row := range []struct {
-		standing tiered.Standing
+		standing float64
 		outside  int64
 		want     string
 	}{
-		{tiered.StandingOff, 0, ""},
-		{tiered.StandingSplit, 0, ", of which Redis has 7/8, and nobody the rest"},
-		{tiered.StandingOn, 0, ", with 25.0 % of the standing shares (4 processes have some)"},
-		{tiered.StandingOn, 2, ", without standing shares because 2 processes do not split it"},
+		{0, 0, ""},
+		{1.0 / 8, 0, ", with 25.0 % of the standing shares (4 processes have some)"},
+		{1.0 / 8, 2, ", without standing shares because 2 processes do not split it alike"},
 	} {
 		var p tiered.PolicyStats
 		p.Standing.Outside = row.outside

@@ -158,12 +158,10 @@ func tokensPer(l tiered.Limit) string {
 // none.
 func standingOf(p tiered.Policy, s tiered.PolicyStats, fraction float64, members int64) string {
 	switch {
-	case p.Standing == tiered.StandingOff:
+	case p.Standing == 0:
 		return ""
-	case p.Standing == tiered.StandingSplit:
-		return ", of which Redis has 7/8, and nobody the rest"
 	case s.Standing.Outside > 0:
-		return fmt.Sprintf(", without standing shares because %d processes do not split it", s.Standing.Outside)
+		return fmt.Sprintf(", without standing shares because %d processes do not split it alike", s.Standing.Outside)
 	}
 	return fmt.Sprintf(", with %.1f %% of the standing shares (%d processes have some)", 100*fraction, members)
 }

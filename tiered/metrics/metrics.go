@@ -78,7 +78,7 @@ type groupSource struct{ *tiered.Group }
 
 func (g groupSource) HasStanding(s tiered.Stats) bool {
 	for name := range s.Policies {
-		if l, ok := g.Limiter(name); ok && l.Policy().Standing == tiered.StandingOn {
+		if l, ok := g.Limiter(name); ok && l.Policy().Standing > 0 {
 			return true
 		}
 	}

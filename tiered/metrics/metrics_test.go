@@ -30,7 +30,7 @@ type invented struct {
 
 func (i *invented) Stats() tiered.Stats { return i.stats }
 func (i *invented) HasStanding(tiered.Stats) bool {
-	return slices.ContainsFunc(i.policies, func(p tiered.Policy) bool { return p.Standing == tiered.StandingOn })
+	return slices.ContainsFunc(i.policies, func(p tiered.Policy) bool { return p.Standing > 0 })
 }
 
 // invent returns figures that are not 0 where a figure is the rest of others.
@@ -42,7 +42,7 @@ func invent() *invented {
 	return &invented{tiered.Stats{
 		Policies: map[string]tiered.PolicyStats{"p": p},
 		Nodes:    map[string]tiered.NodeStats{"n": n},
-	}, []tiered.Policy{{Name: "p", Standing: tiered.StandingOn}}}
+	}, []tiered.Policy{{Name: "p", Standing: 1.0 / 8}}}
 }
 
 func (i *invented) reader() *metrics.Reader { return metrics.ReaderOf(i) }

@@ -67,7 +67,7 @@ var options = map[string]option{
 		bad: func(p *tiered.Policy) { p.Also = []tiered.Limit{{}} },
 	},
 	"Algorithm": {was: limited, is: limited + ", algorithm: sliding window", bad: func(p *tiered.Policy) { p.Algorithm = 9 }, stays: true},
-	"Standing":  {was: limited, is: limited + ", standing: split", bad: func(p *tiered.Policy) { p.Standing = 9 }, stays: true},
+	"Standing":  {was: limited, is: limited + ", standing: 1/2", bad: func(p *tiered.Policy) { p.Standing = 9 }},
 	"Calendar": {
 		was: limited + ", algorithm: fixed window", is: limited + ", algorithm: fixed window, calendar: true", stays: true,
 		bad: func(p *tiered.Policy) { p.Algorithm, p.Calendar = tiered.TokenBucket, true },

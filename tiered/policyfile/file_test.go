@@ -31,7 +31,7 @@ func TestWholeFile(t *testing.T) {
 		f := fatal.Get(policyfile.Parse(name, data))(t)
 		want := []tiered.Policy{
 			{
-				Name: "per-user", Limit: tiered.PerSecond(100).WithBurst(200), Standing: tiered.StandingOn, MaxDebt: 2000,
+				Name: "per-user", Limit: tiered.PerSecond(100).WithBurst(200), Standing: 1.0 / 8, MaxDebt: 2000,
 				Lease: tiered.Lease{Size: 20, Period: 500 * time.Millisecond},
 			},
 			{

@@ -39,7 +39,7 @@ var policyFields = []policyField{
 	simple("calendar", "Calendar", func(p *policy) *bool { return &p.Calendar }, boolean, yamlValue).
 		onlyIf(func(p *policy) bool { return p.Calendar || p.has(lua.Phased) }),
 	simple("fail_mode", "FailMode", func(p *policy) *tiered.FailMode { return &p.FailMode }, word(failModes), yamlFor(failModes)),
-	simple("standing", "Standing", func(p *policy) *tiered.Standing { return &p.Standing }, word(standings), yamlFor(standings)),
+	simple("standing", "Standing", func(p *policy) *float64 { return &p.Standing }, word(defaults.Parts), yamlFor(defaults.Parts)),
 	simple("shadow", "Shadow", func(p *policy) *bool { return &p.Shadow }, boolean, yamlValue),
 	simple("max_debt", "MaxDebt", func(p *policy) *int64 { return &p.MaxDebt }, whole, yamlMaxDebt).
 		onlyIf(func(p *policy) bool { return p.has(lua.Owes) }),
@@ -135,8 +135,6 @@ func (p *policy) written(fields []policyField) *yaml.Node {
 }
 
 var failModes = map[string]tiered.FailMode{"local": tiered.FailLocal, "open": tiered.FailOpen, "closed": tiered.FailClosed}
-
-var standings = map[string]tiered.Standing{"off": tiered.StandingOff, "split": tiered.StandingSplit, "on": tiered.StandingOn}
 
 // algorithms are those that a policy can have.
 func algorithms() (all []tiered.Algorithm) {

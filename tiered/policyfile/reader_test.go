@@ -79,7 +79,7 @@ var mistakes = []struct{ good, bad, want string }{
 	{"also: [1000/h]", "also: [unlimited]", "7:11: policies[1]: Policy.Also[0] is Unlimited or Blocked: must be a limit"},
 	{"algorithm: token bucket", "algorithm: gcra", `8:16: policies[1].algorithm: is "gcra": must be one of`},
 	{"fail_mode: local", "fail_mode: maybe", `9:16: policies[1].fail_mode: is "maybe": must be one of closed, local,`},
-	{"standing: off", "standing: maybe", `10:15: policies[1].standing: is "maybe": must be one of off, on, split`},
+	{"standing: off", "standing: maybe", `10:15: policies[1].standing: is "maybe": must be one of 1/2, 1/4, 1/8, 3/4, 3/8, 5/8, off`},
 	{"shadow: false", "shadow: 1", `11:13: policies[1].shadow: is "1": must be true or false`},
 	{"    shadow: false\n", "    calendar: true\n", "11:15: policies[1]: Policy.Calendar is true: only a FixedWindow has it"},
 	{"shadow: false", "shade: false", "11:5: policies[1].shade is no field: must be shadow"},

@@ -116,7 +116,7 @@ func TestWhatIsPrintedIsTheFile(t *testing.T) {
 			of := func(values ...any) *rapid.Generator[any] { return rapid.SampledFrom(values) }
 			maybe("algorithm", of("token bucket", "fixed window", "sliding window", "sliding log"))
 			maybe("fail_mode", of("open", "closed", "local"))
-			maybe("standing", of("on", "split"))
+			maybe("standing", of("1/8", "3/4"))
 			maybe("shadow", of(true))
 			maybe("calendar", of(true))
 			maybe("max_debt", of(300_000))

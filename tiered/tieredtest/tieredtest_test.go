@@ -24,7 +24,7 @@ func each(t *testing.T, test func(t *testing.T, p tiered.Policy)) {
 		"sliding window": {Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingWindow},
 		"fixed window":   {Limit: tiered.PerMinute(10), Algorithm: tiered.FixedWindow},
 		"sliding log":    {Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingLog},
-		"standing":       {Limit: tiered.PerMinute(100), Standing: tiered.StandingOn},
+		"standing":       {Limit: tiered.PerMinute(100), Standing: 1.0 / 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

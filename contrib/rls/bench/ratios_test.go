@@ -32,7 +32,7 @@ descriptors:
 `
 
 // standing is what only our file says of the last descriptor.
-const standing = "    tiered: {algorithm: token bucket, standing: true}\n"
+const standing = "    tiered: {algorithm: token bucket, standing: 1/8}\n"
 
 // A line is the median of this many rounds. In a round each service is offered the load for a time,
 // one after the other.

@@ -17,7 +17,6 @@ var names = map[any]string{
 	tiered.Lease{Size: tiered.NoLease}: "tiered.Lease{Size: tiered.NoLease}",
 	tiered.FixedWindow:                 "tiered.FixedWindow", tiered.SlidingLog: "tiered.SlidingLog",
 	tiered.SlidingWindow: "tiered.SlidingWindow", tiered.FailOpen: "tiered.FailOpen", tiered.FailClosed: "tiered.FailClosed",
-	tiered.StandingSplit: "tiered.StandingSplit", tiered.StandingOn: "tiered.StandingOn",
 }
 
 // Code returns a value as Go, without the fields that are zero and without functions. Other words

@@ -54,11 +54,11 @@ func (p *process) alone(a place) bool {
 		}
 		s := q.group.Stats()
 		if s.Policies[p.Policies[a.which].Name].Leases.Held > 0 || s.Leaving > 0 || time.Since(q.at(a).touched) < past ||
-			time.Since(q.opened) < past || p.Policies[a.which].Standing != tiered.StandingOff {
+			time.Since(q.opened) < past || p.Policies[a.which].Standing > 0 {
 			return false
 		}
 	}
-	return p.Policies[a.which].Standing == tiered.StandingOff || time.Since(p.opened) > 69*second
+	return p.Policies[a.which].Standing == 0 || time.Since(p.opened) > 69*second
 }
 
 // grain is how exactly a policy counts: the longest time of a token, or of a block.
@@ -70,7 +70,7 @@ func grain(p tiered.Policy, rule tiered.Limit) (longest time.Duration) {
 	for _, l := range all {
 		switch p.Algorithm {
 		case tiered.TokenBucket:
-			if longest = max(longest, tokenTime(l)); p.Standing != tiered.StandingOff {
+			if longest = max(longest, tokenTime(l)); p.Standing > 0 {
 				longest = max(longest, tokenTime(l)*8/7+1) // Redis has 7/8 of the rate
 			}
 		case tiered.SlidingWindow:
@@ -244,7 +244,7 @@ func (p *process) charged(before tiered.Decision, a place, n int64) {
 	}
 	p.judge(&after)
 	// A standing share pays first, and may owe then what Redis still has.
-	if most := max(before.Remaining-n, 0); after.Remaining > most && p.Policies[a.which].Standing == tiered.StandingOff {
+	if most := max(before.Remaining-n, 0); after.Remaining > most && p.Policies[a.which].Standing == 0 {
 		p.blame("charge", fmt.Sprintf("if v = %s; v.Remaining > %d {\n\tt.Error(v)\n}", p.text("PeekN", a, 0), most),
 			"%d remained, %d were charged, and %d remain", before.Remaining, n, after.Remaining)
 	}
@@ -277,7 +277,7 @@ func (p *process) look(x *Step, a place) {
 	}
 	// A standing share does not always look up the bucket of its key: see local.Cache.Lookup. Then
 	// it may be full, for all it knows.
-	if p.Policies[a.which].Standing != tiered.StandingOff && d.Tier == tiered.Local {
+	if p.Policies[a.which].Standing > 0 && d.Tier == tiered.Local {
 		want.Remaining, want.ResetAfter = d.Remaining, d.ResetAfter
 	}
 	if want.ResetAfter-d.ResetAfter == -time.Microsecond { // two calls of one instant have two in a log
@@ -321,7 +321,7 @@ func (p *process) each(_ *Step, a place) {
 		}
 		return
 	}
-	if p.Policies[a.which].Standing != tiered.StandingOff && len(all) > 1 {
+	if p.Policies[a.which].Standing > 0 && len(all) > 1 {
 		tightest.Remaining = v.Remaining // the fallback of one limit may be full, and that of another empty
 	}
 	if later := tightest.RetryAfter - v.RetryAfter; tightest.Allowed != v.Allowed || tightest.Remaining != v.Remaining || later.Abs() > time.Microsecond {

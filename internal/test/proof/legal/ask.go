@@ -91,7 +91,7 @@ func (p *process) askBy(s *Step, lane time.Duration, policy, key int, cost int64
 func (w *player) byOwn(policy int, own tiered.Limit, d *tiered.Decision) {
 	of := w.plan.Policies[policy]
 	byLimit := tiered.Granted <= d.Reason && d.Reason <= tiered.FallbackSpent
-	if want := burst(own); byLimit && len(of.Also) == 0 && of.Standing == tiered.StandingOff && d.Burst != want {
+	if want := burst(own); byLimit && len(of.Also) == 0 && of.Standing == 0 && d.Burst != want {
 		w.fault("not by its own limit", "at %v: %+v, want a burst of %d", w.now(), d, want)
 	}
 }

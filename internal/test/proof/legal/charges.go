@@ -29,7 +29,7 @@ func (d *drawer) charge(p *Plan) []Step {
 // splitting makes p a plan of an ordinary policy whose standing shares are full at its first step.
 func (d *drawer) splitting(p *Plan) {
 	x := tiered.Policy{
-		Name: "p0", Standing: tiered.StandingOn, FailMode: pick(d, tiered.FailClosed, tiered.FailClosed, tiered.FailLocal),
+		Name: "p0", Standing: 1.0 / 8, FailMode: pick(d, tiered.FailClosed, tiered.FailClosed, tiered.FailLocal),
 		Limit: tiered.Limit{Tokens: pick(d, int64(100), 400, 1000), Per: pick(d, second, 10*second, time.Minute), Burst: pick(d, int64(100), 200, 400)},
 	}
 	x.MaxDebt = x.Limit.Burst * pick(d, int64(1), 1, 4)
@@ -187,7 +187,7 @@ func (p *process) queue(s *Step) {
 			}
 		}
 		least := int64(tokens - 1) // these tokens came before the waiters' deadline, but for a part of one
-		if w.plan.Policies[s.Which].Standing != tiered.StandingOff {
+		if w.plan.Policies[s.Which].Standing > 0 {
 			least-- // in Redis and in the share
 		}
 		if b.level(start) && served < least {
@@ -210,7 +210,7 @@ func (p *process) whole(policy, key int) bool {
 	if w.plan.Class != Calm || w.plan.Processes > 1 || len(w.gone) > 0 || w.moved || w.several() { // a node that is new has yet to count
 		return false
 	}
-	if x.Standing == tiered.StandingOff {
+	if x.Standing == 0 {
 		return true
 	}
 	w.mu.Lock()

@@ -76,7 +76,7 @@ func (p *process) share(policy, key int) tiered.Limit {
 func (w *wire) fleet(policy int) int64 {
 	place := policy
 	for _, x := range w.player.plan.Policies[:policy] {
-		if x.Standing != tiered.StandingOff {
+		if x.Standing > 0 {
 			place++ // a second place counts the processes that split its limits
 		}
 	}

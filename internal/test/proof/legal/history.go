@@ -173,12 +173,20 @@ func (b *history) outlasted(now, lost time.Duration, c *lua.Call) {
 // that it had.
 func (b *history) by(t *term, c *lua.Call) bool {
 	whole := burst(t.Limit)
-	if b.rules.Standing != tiered.StandingOff && c.Cap == whole-whole/8 { // the part in Redis
+	for k := int64(1); b.rules.Standing > 0 && k <= lua.MostShared; k++ { // the part in Redis
+		if c.Cap != whole-whole*k/8 {
+			continue
+		}
 		if c.Algorithm == lua.TokenBuckets {
-			return c.Tokens == t.Tokens-t.Tokens/8 && c.Period == t.Per.Microseconds()
+			if c.Tokens == t.Tokens-t.Tokens*k/8 && c.Period == t.Per.Microseconds() {
+				return true
+			}
+			continue
 		}
 		part := float64(c.Tokens) / float64(c.Period) * float64(t.Per.Microseconds()) / float64(t.Tokens)
-		return math.Abs(part-7.0/8) < 1e-3
+		if math.Abs(part-1+float64(k)/8) < 1e-3 {
+			return true
+		}
 	}
 	if c.Cap != whole {
 		return false
@@ -296,8 +304,8 @@ func (b *history) leftOf(terms []term, now time.Duration) int64 {
 				cap, rate = min(cap, burst(t.Limit)), min(rate, float64(t.Tokens)/float64(t.Per))
 			}
 		}
-		if b.rules.Standing != tiered.StandingOff { // a new process sees Redis' part
-			cap, rate = cap-cap/8, rate*7/8
+		if b.rules.Standing > 0 { // a new process sees Redis' part
+			cap, rate = cap-int64(float64(cap)*b.rules.Standing), rate*(1-b.rules.Standing)
 		}
 		return cap, rate
 	}

@@ -32,7 +32,7 @@ func (d *drawer) ordinary() tiered.Limit {
 // larger draws two callers of one key with different limits.
 func (d *drawer) larger(p *Plan) []Step {
 	other := d.ordinary()
-	if q := p.Policies[0]; len(q.Also) > 0 || q.Standing != tiered.StandingOff || q.CheckLimit(other) != nil {
+	if q := p.Policies[0]; len(q.Also) > 0 || q.Standing > 0 || q.CheckLimit(other) != nil {
 		return nil
 	}
 	scene := []Step{{

@@ -45,7 +45,7 @@ func (w *player) reset(p *process, policy, key int) {
 	d := p.limiters[policy].Peek(context.Background(), keyName(key))
 	least := int64(1)
 	// A share fills in its own process only.
-	if over && !w.moved && w.plan.Policies[policy].Standing == tiered.StandingOff || p.whole(policy, key) {
+	if over && !w.moved && w.plan.Policies[policy].Standing == 0 || p.whole(policy, key) {
 		least = d.Burst
 		for _, l := range w.plan.Policies[policy].Also { // Burst may be that of another limit than has the fewest tokens
 			least = min(least, burst(l), burst(rule))

@@ -140,7 +140,7 @@ func Draw(seed uint64) Plan {
 		p.Policies = append(p.Policies, x)
 		p.Plans = append(p.Plans, len(x.Also) == 0 && d.one(2))
 	}
-	if slices.ContainsFunc(p.Policies, func(x tiered.Policy) bool { return x.Standing == tiered.StandingOn }) {
+	if slices.ContainsFunc(p.Policies, func(x tiered.Policy) bool { return x.Standing > 0 }) {
 		p.Warm = pick(&d, 0, 70*second, 70*second, 100*second) // a new table lends nothing for 65 s
 	}
 	for range 30 + d.IntN(60) {
@@ -259,7 +259,7 @@ func (d *drawer) policy() tiered.Policy {
 // withStanding returns p, and often with standing shares if it may have them.
 func (d *drawer) withStanding(p tiered.Policy) tiered.Policy {
 	with := p
-	with.Standing = pick(d, tiered.StandingOff, tiered.StandingSplit, tiered.StandingOn, tiered.StandingOn)
+	with.Standing = pick(d, 0, 1./8, 1./8, 1./2, float64(1+d.IntN(6))/8)
 	if valid(with) {
 		return with
 	}

@@ -213,7 +213,7 @@ func (b *history) idle(now time.Duration, l tiered.Limit) bool {
 // comeBack has a key asked for after it was idle for a while. It must have what nobody used.
 func (p *process) comeBack(s *Step) {
 	w, x, b := p.player, p.player.plan.Policies[s.Which], p.player.histories[s.Which][s.Key]
-	if w.plan.Real || x.Standing != tiered.StandingOff || w.withoutNode() {
+	if w.plan.Real || x.Standing > 0 || w.withoutNode() {
 		return
 	}
 	w.streams.Wait()

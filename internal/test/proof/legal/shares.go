@@ -1,6 +1,7 @@
 package legal
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -10,13 +11,13 @@ import (
 // standing gives a plan an ordinary policy whose standing shares are full at its first step.
 func (d *drawer) standing(p *Plan) {
 	p.only(Calm, tiered.Policy{
-		Standing: tiered.StandingOn, FailMode: tiered.FailMode(d.IntN(3)),
+		Standing: pick(d, 1./8, 1./4, 1./2, 3./4), FailMode: tiered.FailMode(d.IntN(3)),
 		Limit: tiered.Limit{Tokens: pick(d, int64(20), 80, 200), Per: second, Burst: pick(d, int64(100), 200, 400)},
 	})
 	p.Warm = 100 * second
 }
 
-// stranger draws a process without standing shares that comes, uses a key and leaves, and then a
+// stranger draws a process that wants no standing shares, or others, that comes, uses a key and leaves, and then a
 // surge of that key: soon, or when the key is full again.
 func (d *drawer) stranger(p *Plan) []Step {
 	l, key := p.Policies[0].Limit, d.IntN(keys)
@@ -27,17 +28,19 @@ func (d *drawer) stranger(p *Plan) []Step {
 	}
 }
 
-// stranger is a process without standing shares that comes, uses a key and leaves.
+// stranger is a process that wants no standing shares, or others. It comes, uses a key once a Ping has
+// told it of the others, and leaves.
 func (w *player) stranger(s *Step) {
 	const beside = 3000 // its slot
-	if w.plan.Policies[s.Which].Standing == tiered.StandingOff || w.plan.Real || w.plan.Thin {
+	if w.plan.Policies[s.Which].Standing == 0 || w.plan.Real || w.plan.Thin {
 		return
 	}
 	n, _ := w.slots[s.Who].wire.state()
-	p := w.start(beside, n, func(_ int, x *tiered.Policy) { x.Standing = tiered.StandingOff })
+	p := w.start(beside, n, func(_ int, x *tiered.Policy) { x.Standing = []float64{0, 0, 1. / 8, 1. / 2}[s.N%4] })
 	p.register()
-	p.one(s)
-	time.Sleep(4 * second) // the others notice it within 3 s: until then a key may get the eighth too much that the guide names
+	if p.group.Ping(context.Background()) != nil {
+		s.N = 0 // it has not heard of the others
+	}
 	for range s.N {
 		p.one(s)
 		time.Sleep(s.Pause)
@@ -83,7 +86,7 @@ const (
 
 // standing reports whether a policy has standing shares, and the plan can wait for them.
 func (p *Plan) standing() bool {
-	return !p.Real && slices.ContainsFunc(p.Policies, func(x tiered.Policy) bool { return x.Standing == tiered.StandingOn })
+	return !p.Real && slices.ContainsFunc(p.Policies, func(x tiered.Policy) bool { return x.Standing > 0 })
 }
 
 // checkShares checks that all standing shares are in use after a quiet time.
@@ -96,7 +99,7 @@ func (w *player) checkShares(quiet time.Duration) {
 		sum += p.group.Stats().Standing.Fraction
 		w.mu.Lock()
 		for _, x := range w.plan.Policies {
-			if x.Standing == tiered.StandingOn && !p.agreed[x.Name] {
+			if x.Standing > 0 && !p.agreed[x.Name] {
 				w.fault("shares", "process %d does not use those of policy %s after %v", p.slot, x.Name, quiet)
 			}
 		}

@@ -100,7 +100,7 @@ func TestStandingSharesWithAnOldProcessAndAFailover(t *testing.T) {
 	f.job.Loads = slices.Clone(loads)
 	for i := range loads {
 		l := &f.job.Loads[i]
-		l.Standing = tiered.StandingOff
+		l.Standing = 0
 		if l.Name == "over" {
 			l.Offer *= few // most of the refill then comes by its calls, at the whole rate
 		}
@@ -232,7 +232,7 @@ func TestStandingSharesWithAnOldProcessAndAFailover(t *testing.T) {
 func standingLoads(n int) []fleet.Load {
 	load := func(name string, limit tiered.Limit, offer float64) fleet.Load {
 		return fleet.Load{
-			Policy: tiered.Policy{Name: name, Limit: limit, FailMode: tiered.FailClosed, Standing: tiered.StandingOn},
+			Policy: tiered.Policy{Name: name, Limit: limit, FailMode: tiered.FailClosed, Standing: 1.0 / 8},
 			Offer:  offer / float64(n),
 		}
 	}

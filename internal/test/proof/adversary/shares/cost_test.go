@@ -24,9 +24,9 @@ func TestWhatBrokenAssumptionsCost(t *testing.T) {
 	}{
 		{"a process' machine sleeps, and the process notices at its first look", "what it has: f R", sleep},
 		{"the clock of a process is a tenth slow", "what it has at the end of its right: f R", slow},
-		{"a replica is promoted that missed the last writes", "f R, and r/8 f until the next poll", failover},
-		{"the table's clock jumps ahead again and again", "f R, and r/8 f until the next poll", jumps},
-		{"a process does not split the limit", "R, and r/8 until it is noticed", outsider},
+		{"a replica is promoted that missed the last writes", "f R, and φ·r·f until the next poll", failover},
+		{"the table's clock jumps ahead again and again", "f R, and φ·r·f until the next poll", jumps},
+		{"a process does not split the limit", "R, and φ·r until it is noticed", outsider},
 	} {
 		t.Run(a.name, func(t *testing.T) {
 			worst, price, happened := 0.0, 0.0, 0
@@ -64,11 +64,11 @@ func TestWhatBrokenAssumptionsCost(t *testing.T) {
 	}
 }
 
-// share returns f·R of a process, and r/8·f for some time: of the largest limit.
+// share returns f·R of a process, and φ·r·f for some time: of the largest limit.
 func (w *world) share(f float64, d time.Duration) float64 {
 	most := 0.0
 	for _, l := range w.most {
-		most = max(most, float64(l.Burst/8)+float64(l.Tokens)/8*float64(d)/float64(l.Per))
+		most = max(most, float64(l.Burst*w.parts/8)+float64(l.Tokens*w.parts)/8*float64(d)/float64(l.Per))
 	}
 	return f * most
 }

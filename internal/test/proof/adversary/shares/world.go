@@ -29,6 +29,7 @@ type world struct {
 	seed  uint64
 
 	versions  []version // of the policy, which processes use
+	parts     int64     // eighths of the limits that the shares have
 	processes []*process
 	ideals    [][]*ideal.Policer // of each key and limit: all that is admitted must fit in at the instant at which it happens
 	refunds   []int64            // calls that refunded, of each key
@@ -51,12 +52,12 @@ type version struct {
 	shares       []standing.Limit
 }
 
-// split splits one of n limits.
-func (v *version) split(rate standing.Rate, n int) (standing.Limit, standing.Rate, error) {
+// split splits one of n limits into eighths.
+func (v *version) split(rate standing.Rate, n int, parts int64) (standing.Limit, standing.Rate, error) {
 	if n > 1 {
-		return standing.SplitInPeriod(rate)
+		return standing.SplitInPeriod(rate, parts)
 	}
-	return standing.Split(rate)
+	return standing.Split(rate, parts)
 }
 
 // process is one of the fleet.
@@ -123,6 +124,7 @@ func (w *world) draw(r *rand.Rand) {
 	if r.IntN(3) == 0 {
 		w.most = []standing.Rate{{Per: 8 * time.Second}, {Per: 32 * time.Second}}
 	}
+	w.parts = 1 + r.Int64N(lua.MostShared)
 	for n := range 1 + r.IntN(3) {
 		var v version
 		for i := range w.most {
@@ -135,7 +137,7 @@ func (w *world) draw(r *rand.Rand) {
 			if n > 0 && i > 0 { // only the first limit of several can change
 				rate = w.versions[0].rates[i]
 			}
-			l, rest, err := v.split(rate, len(w.most))
+			l, rest, err := v.split(rate, len(w.most), w.parts)
 			if err != nil {
 				panic(err)
 			}

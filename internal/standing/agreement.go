@@ -1,0 +1,109 @@
+package standing
+
+import (
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
+
+const (
+	// kept is how long it counts that some process used its shares, since it was last seen to. One
+	// that cannot reach Redis uses them until the end of its right.
+	kept = TTL + lua.TermsHold + 12*time.Second
+
+	// forgotten is how long Redis may go by the larger part of a process that took more of a limit
+	// until a moment ago, beside the life of its leases.
+	forgotten = lua.TermsHold
+)
+
+// Agreement is how the processes come to split a policy's limits alike, as one of them goes by it.
+// Each says with its report how many eighths it wants to be shared, and by how many it uses its
+// shares. The limits hold if no process uses shares by more than what each leaves in Redis.
+//
+//   - A process takes from Redis what is left of the most that it wants, or that anybody was lately
+//     seen to use. So one that wants less, or nothing, waits until the others have stopped.
+//   - It uses its shares only while every process wants as much, once Redis has forgotten those who
+//     took more, and only after it has said that it will. It stops at once.
+//
+// So turning shares on, turning them off, and another part are the same event. While processes
+// differ, nobody has the difference. The zero value wants nothing. There is no clock, no I/O and no
+// lock.
+type Agreement struct {
+	wants, redis  int           // eighths
+	used          int           // the most that anybody was lately seen to use
+	usedUntil     time.Duration // until then it counts
+	outsiders     int64         // processes that want another part, as last heard
+	differed      bool          // there were some
+	governedUntil time.Duration // until then the larger part of another process may govern in Redis
+	ready, agreed bool          // the shares may be used: once that is said, and now
+}
+
+// Heard is what the last reports to all nodes said.
+type Heard struct {
+	Outsiders int64 // processes that want another part: the most of all nodes
+	Used      int   // the most eighths by which any process uses shares
+	Wanted    int   // what this one said that it wants: the most of all nodes
+	Said      int   // by how many it said that it uses its own: the least of all nodes
+	Nodes     int   // that have processes
+	Told      int   // of these, how many have answered a report
+}
+
+// Want sets how many eighths this process wants. leases is how long one may live.
+func (a *Agreement) Want(now time.Duration, eighths int, leases time.Duration) {
+	if eighths != a.wants {
+		a.wants, a.ready, a.agreed = eighths, false, false
+	}
+	a.split(now, max(eighths, a.redis), leases) // it takes more once the others were told
+}
+
+// Hear learns what the last reports said.
+func (a *Agreement) Hear(now time.Duration, h Heard, leases time.Duration) {
+	if h.Used >= a.used || now >= a.usedUntil {
+		a.used, a.usedUntil = h.Used, now+kept
+	}
+	if a.wants == 0 {
+		h.Outsiders = 0
+	}
+	if h.Outsiders > 0 || a.outsiders > 0 { // one that was counted may have used its part until now
+		a.governedUntil = now + forgotten + leases
+	}
+	a.outsiders, a.differed = h.Outsiders, a.differed || h.Outsiders > 0
+	a.split(now, max(a.wants, h.Wanted, a.used), leases)
+	// A node that is new, as after a failover, changes nothing until it is heard.
+	heard := h.Told > 0 && (a.agreed || h.Told == h.Nodes)
+	a.ready = a.wants > 0 && a.redis == a.wants && a.outsiders == 0 && now >= a.governedUntil && heard
+	a.agreed = a.ready && (a.agreed || h.Said == a.wants)
+}
+
+// Stop ends the use of the shares, because this process does not report any more.
+func (a *Agreement) Stop() { a.ready, a.agreed = false, false }
+
+// split sets the part that this process leaves in Redis.
+func (a *Agreement) split(now time.Duration, eighths int, leases time.Duration) {
+	was := a.redis
+	if a.redis = eighths; eighths > was {
+		a.governedUntil = max(a.governedUntil, now+forgotten+leases)
+		a.ready, a.agreed = false, false
+	}
+}
+
+// Redis returns how many eighths of the limits this process leaves to shares when it takes from
+// Redis.
+func (a *Agreement) Redis() int { return a.redis }
+
+// Uses returns by how many eighths this process is to say that it uses its shares.
+func (a *Agreement) Uses() int {
+	if a.ready {
+		return a.wants
+	}
+	return 0
+}
+
+// Agreed reports whether this process may use its shares.
+func (a *Agreement) Agreed() bool { return a.agreed }
+
+// Outsiders returns how many processes want another part, as last heard.
+func (a *Agreement) Outsiders() int64 { return a.outsiders }
+
+// Differed reports whether another process has wanted another part.
+func (a *Agreement) Differed() bool { return a.differed }
