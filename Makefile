@@ -133,7 +133,7 @@ steady: ## how much of the limit is used, and how rarely Redis is asked, under s
 	go test -count=1 -v -run 'TestSteady' .
 	go test -count=1 -v -run 'TestSteady' ./internal/test/rig/fleet -args -steady
 
-ratios: ## every claim about speed, measured against something in the same run: under nine minutes
+ratios: ## every claim about speed, measured against something in the same run: under fourteen minutes
 	@$(REDIS)
 	cd benchmarks && go run ./cmd/ratios
 

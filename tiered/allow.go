@@ -13,7 +13,8 @@ func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
 }
 
 // AllowN decides whether a request for key that costs n tokens may go on now, and takes them if so.
-// The key may be any 1 to 65 536 bytes. n must be 1 to the burst: to the part of Redis with Standing.
+// The key may be any 1 to 65 536 bytes. n must be 1 to the burst: to the part of Redis with
+// Standing.
 //
 // It answers at once if the process holds a lease with n tokens, or knows that Redis has none.
 // Otherwise it waits for Redis, at most for Options.Budget, and until 10 ms before the deadline of

@@ -210,7 +210,8 @@ func (h *health) counted(place int) (c remote.PolicyCensus, ok bool) {
 	return h.census.Policies[place], true
 }
 
-// shares returns what the last report that was answered said of the shares of the policy in a place.
+// shares returns what the last report that was answered said of the shares of the policy in a
+// place.
 func (h *health) shares(place int) (shared, used int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

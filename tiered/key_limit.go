@@ -49,7 +49,8 @@ func (l *Limiter) perKeyFault(why string) {
 // Decision has that Burst.
 //
 // A limit that the policy cannot have, with Also every one, is ignored, because a request must not
-// fail for it. PolicyStats.Faults counts it, and the first one is logged with field, value and rule.
+// fail for it. PolicyStats.Faults counts it, and the first one is logged with field, value and
+// rule.
 func (u Use) WithLimit(limit Limit) Use {
 	u.own()
 	for i := range u.n {

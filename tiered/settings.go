@@ -124,7 +124,8 @@ func (l *Limiter) set(p Policy) {
 	l.core.Set(l.newSettings(&p))
 }
 
-// leases bounds how long a process that splits otherwise, and calls no more, may still hold a lease.
+// leases bounds how long a process that splits otherwise, and calls no more, may still hold a
+// lease.
 func leases(s *engine.Settings) time.Duration {
 	return max(s.Initial.MaxTTL(), 2*dispatch.MaxTimeout)
 }
@@ -150,8 +151,8 @@ func (l *Limiter) Policy() Policy {
 
 // SetPolicy changes the policy for all keys at once, but for Name, Algorithm, Also and Calendar,
 // and the Per of a FixedWindow, of a SlidingLog, or of a TokenBucket with Also, because Redis has
-// counted by them. If p is invalid it returns an error and changes nothing. It does not wait for Redis, but walks all keys of the Group: about 60
-// ms for 100 000 keys.
+// counted by them. If p is invalid it returns an error and changes nothing. It does not wait for
+// Redis, but walks all keys of the Group: about 60 ms for 100 000 keys.
 //
 // If the limit is raised, a key keeps the tokens that it had, and refills to the new burst. If it
 // is lowered, leases are returned, and a TokenBucket goes on by the old limit until no process has

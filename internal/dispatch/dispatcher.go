@@ -72,8 +72,8 @@ type NodeObserver interface {
 	// too.
 	Present(err error, probe bool)
 
-	// Counted is called after each answered refresh, with what it announced, its answer, and the size of each
-	// announced policy's fleet before it.
+	// Counted is called after each answered refresh, with what it announced, its answer, and the
+	// size of each announced policy's fleet before it.
 	Counted(announced remote.Announcement, c remote.Census, before []int64)
 
 	// Forgotten says that other policies have some places now, so that what was counted of these

@@ -144,8 +144,8 @@ func (a announcement) policy(i int) (name, limits string) {
 	return string(a[at : at+digits]), string(a[at+digits : at+2*digits])
 }
 
-// shares returns how many eighths of the i-th policy's limits the process wants to be shared, and by
-// how many it uses shares.
+// shares returns how many eighths of the i-th policy's limits the process wants to be shared, and
+// by how many it uses shares.
 func (a announcement) shares(i int) (want, use int64) {
 	at := digits + i*lua.AnnouncedDigits + 2*digits
 	return int64(a[at] - '0'), int64(a[at+1] - '0')

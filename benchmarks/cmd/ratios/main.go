@@ -35,7 +35,7 @@ func main() {
 
 // measure runs the tests of a module.
 func measure(dir string) (*said, error) {
-	cmd := exec.Command("go", "test", "-count=1", "-p=1", "-timeout=10m", "-v", "-run=^TestRatios", "./...")
+	cmd := exec.Command("go", "test", "-count=1", "-p=1", "-timeout=15m", "-v", "-run=^TestRatios", "./...")
 	cmd.Env = append(os.Environ(), "TIERED_TEST_RATIOS=1") // in full
 	cmd.Dir = dir
 	out, err := cmd.StdoutPipe()

@@ -17,8 +17,8 @@ func (d *drawer) standing(p *Plan) {
 	p.Warm = 100 * second
 }
 
-// stranger draws a process that wants no standing shares, or others, that comes, uses a key and leaves, and then a
-// surge of that key: soon, or when the key is full again.
+// stranger draws a process that wants no standing shares, or others, that comes, uses a key and
+// leaves, and then a surge of that key: soon, or when the key is full again.
 func (d *drawer) stranger(p *Plan) []Step {
 	l, key := p.Policies[0].Limit, d.IntN(keys)
 	full := time.Duration(l.Burst) * l.Per / time.Duration(l.Tokens)
@@ -28,8 +28,8 @@ func (d *drawer) stranger(p *Plan) []Step {
 	}
 }
 
-// stranger is a process that wants no standing shares, or others. It comes, uses a key once a Ping has
-// told it of the others, and leaves.
+// stranger is a process that wants no standing shares, or others. It comes, uses a key once a Ping
+// has told it of the others, and leaves.
 func (w *player) stranger(s *Step) {
 	const beside = 3000 // its slot
 	if w.plan.Policies[s.Which].Standing == 0 || w.plan.Real || w.plan.Thin {
