@@ -11,23 +11,30 @@ import (
 // The limit of a key is that of its policy, or that which PerKey returns. A request may carry
 // another one, or have a plan that names one.
 
-// limitOf calls PerKey. It returns Policy.Limit if the result is invalid, or if PerKey panics.
-func (l *Limiter) limitOf(p *Policy, key string) (limit Limit) {
+// limitOf returns the limit of a key: its own or, if it has none, Policy.Limit.
+func (l *Limiter) limitOf(p *Policy, key string) Limit {
+	if limit, own := l.perKey(p, key); own {
+		return limit
+	}
+	return p.Limit
+}
+
+// perKey calls PerKey. A key has no limit of its own if the result is invalid, or if PerKey panics.
+func (l *Limiter) perKey(p *Policy, key string) (limit Limit, own bool) {
 	defer func() {
 		if v := recover(); v != nil {
 			l.perKeyFault("panicked: " + report.PanicOf(v))
-			limit = p.Limit
+			own = false
 		}
 	}()
-	limit = p.PerKey(key)
-	if limit == (Limit{}) {
-		return p.Limit
+	if limit = p.PerKey(key); limit == (Limit{}) {
+		return limit, false
 	}
 	if err := p.CheckLimit(limit); err != nil {
 		l.perKeyFault("returned a limit that the policy cannot have: " + err.Error())
-		return p.Limit
+		return limit, false
 	}
-	return limit
+	return limit, true
 }
 
 // perKeyFault counts a failure of PerKey, and logs the first one.
@@ -38,9 +45,9 @@ func (l *Limiter) perKeyFault(why string) {
 	}
 }
 
-// WithLimit returns u with a limit that the request carries, as from a token, instead of the
-// policy's own or that of [Policy].PerKey. It may be [Unlimited] or [Blocked]; the zero Limit means
-// none.
+// WithLimit returns u with a limit that the request carries, as from a contract, instead of that of
+// its plan, of [Policy].PerKey, or the policy's own. It may be [Unlimited] or [Blocked]; the zero
+// Limit changes nothing.
 //
 // A request without one goes by the policy's own or that of PerKey, which is asked each time once
 // requests have carried limits. If requests for one key have different limits, in one process or in
@@ -52,11 +59,17 @@ func (l *Limiter) perKeyFault(why string) {
 // fail for it. PolicyStats.Faults counts it, and the first one is logged with field, value and
 // rule.
 func (u Use) WithLimit(limit Limit) Use {
+	if limit == (Limit{}) {
+		return u
+	}
 	u.own()
 	for i := range u.n {
 		p := u.at(i)
-		if p.limit, p.unknown = nil, false; p.limiter != nil && limit != (Limit{}) {
-			p.limit = p.limiter.carriedLimit(p.limiter.core.Settings(), limit)
+		if p.limiter == nil {
+			continue
+		}
+		if carried := p.limiter.carriedLimit(p.limiter.core.Settings(), limit); carried != nil {
+			p.limit, p.agreed, p.unknown = carried, true, false
 		}
 	}
 	return u
@@ -73,28 +86,41 @@ func (l *Limiter) carriedLimit(s *engine.Settings, limit Limit) *engine.Resolved
 	return carried
 }
 
-// WithPlan returns u with the limit of one of [Policy].Plans, which holds as by [Use.WithLimit]. A
-// request without a plan, with the plan "", or with one that the policy does not have, goes by
-// Policy.Limit; the last are counted and logged once. The limit is looked up at once, so make the
-// Use for each request: it does not follow changes of the policy.
+// WithPlan returns u with the limit of one of [Policy].Plans, which holds as by [Use.WithLimit],
+// unless the request carries a limit or PerKey gives the key one. Of a use of several keys each
+// policy has a plan of the name, or goes by its own limit:
+//
+//	tiered.All(perMinute.For(user), perMonth.For(user)).WithPlan(plan).Allow(ctx)
+//
+// A request without a plan, with the plan "", or with one that the policy does not have, goes by
+// the policy's own limit; the last are counted and logged once, if the policy has plans. The limit
+// is looked up at once, so make the Use for each request: it does not follow changes of the policy.
 func (u Use) WithPlan(name string) Use {
 	u.own()
 	for i := range u.n {
-		p := u.at(i)
-		if p.limit, p.unknown = nil, false; p.limiter != nil {
-			p.limit, p.unknown = p.limiter.planLimit(name)
+		if p := u.at(i); p.limiter != nil && !p.agreed {
+			p.limit, p.unknown = p.limiter.planLimit(name, p.key)
 		}
 	}
 	return u
 }
 
-// planLimit returns the limit of a request's plan. Without a plan, or if the policy does not have
-// it, that is nil.
-func (l *Limiter) planLimit(name string) (limit *engine.Resolved, unknown bool) {
+// planLimit returns the limit of a request's plan. It is nil without a plan, if the policy does not
+// have it, and if the key has a limit of its own. unknown says that the policy has other plans.
+func (l *Limiter) planLimit(name, key string) (limit *engine.Resolved, unknown bool) {
 	s := l.core.Settings()
-	plan, ok := policyOf(s).Plans[name]
-	if !ok {
-		return nil, name != ""
+	p := policyOf(s)
+	if name == "" || len(p.Plans) == 0 {
+		return nil, false
+	}
+	plan, known := p.Plans[name]
+	if p.PerKey != nil {
+		if _, own := l.perKey(p, key); own {
+			return nil, false
+		}
+	}
+	if !known {
+		return nil, true
 	}
 	return l.carriedLimit(s, plan), false
 }

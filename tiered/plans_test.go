@@ -106,8 +106,8 @@ func TestPlansReload(t *testing.T) {
 			{maps.Clone(freeAndPro.Plans), 2000, 100, 1},
 			{map[string]tiered.Limit{"pro": tiered.PerMinute(500), "team": tiered.PerMinute(7000)}, 500, 7000, 1},
 			{map[string]tiered.Limit{"team": tiered.PerMinute(7000)}, 100, 7000, 2},
-			{nil, 100, 100, 4},
-			{map[string]tiered.Limit{"pro": tiered.PerMinute(3000)}, 3000, 100, 5},
+			{nil, 100, 100, 2}, // no plan is unknown to a policy that has none
+			{map[string]tiered.Limit{"pro": tiered.PerMinute(3000)}, 3000, 100, 3},
 		} {
 			reload(c.plans)
 			time.Sleep(11 * time.Second) // until then the larger limit may hold
@@ -195,5 +195,66 @@ func TestLargerBurstIsTheDebtOfAKey(t *testing.T) {
 				t.Errorf("%d forgiven, want %d; %d faults", s.Costs.Forgiven, want, s.Faults.PerKey)
 			}
 		})
+	}
+}
+
+// One name of a plan serves the limits per minute and per month of a request. A policy without
+// plans goes by its own limit, and nobody is warned. A contract beats the plan, whether the request
+// carries it or PerKey knows it.
+func TestPlanOfAMinuteAndAMonth(t *testing.T) {
+	month := func(n int64) tiered.Limit { return tiered.PerMonth(n).In("Europe/Berlin").From(17) }
+	contracts := map[string]tiered.Limit{"acme": month(700)}
+	policies := []tiered.Policy{
+		{Name: "minute", Limit: tiered.PerMinute(10), Plans: map[string]tiered.Limit{"pro": tiered.PerMinute(50), "trial": tiered.PerMinute(20)}},
+		{
+			Name: "month", Limit: month(100), Algorithm: tiered.FixedWindow, Plans: map[string]tiered.Limit{"pro": month(500)},
+			PerKey: func(key string) tiered.Limit { return contracts[key] },
+		},
+		{Name: "all", Limit: tiered.PerSecond(30), Also: []tiered.Limit{tiered.PerHour(1000)}},
+	}
+	for _, c := range []struct {
+		user, plan    string
+		contract      tiered.Limit // of the minute
+		minute, month int64
+		unknown       int64 // of the month's policy
+	}{
+		{"ann", "", tiered.Limit{}, 10, 100, 0},
+		{"ann", "pro", tiered.Limit{}, 50, 500, 0},
+		{"ann", "trial", tiered.Limit{}, 20, 100, 1},
+		{"acme", "", tiered.Limit{}, 10, 700, 0},
+		{"acme", "pro", tiered.Limit{}, 50, 700, 0},
+		{"acme", "trial", tiered.Limit{}, 20, 700, 0},
+		{"ann", "pro", tiered.PerMinute(70), 70, 500, 0},
+		{"ann", "gold", tiered.PerMinute(70), 70, 100, 1},
+		{"ann", "pro", tiered.Limit{Tokens: -1, Per: time.Second}, 50, 500, 0}, // it is ignored
+	} {
+		for _, first := range []bool{false, true} {
+			bubble(t, c.user+c.plan, func(t *testing.T) {
+				var log logged
+				g := must(tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: log.logger()}))
+				ok(t, g.SetPolicies(policies))
+				of := func(name string) *tiered.Limiter { l, _ := g.Limiter(name); return l }
+				minute, use := of("minute").For(c.user), tiered.Use{}
+				if first {
+					use = tiered.All(minute.WithLimit(c.contract), of("month").For(c.user), of("all").For("all")).WithPlan(c.plan)
+				} else {
+					minute = minute.WithPlan(c.plan).WithLimit(c.contract)
+					use = tiered.All(minute, of("month").For(c.user).WithPlan(c.plan), of("all").For("all").WithPlan(c.plan))
+				}
+				var each [3]tiered.Decision
+				use.AllowEach(ctx, each[:2])
+				if each[0].Burst != c.minute || each[1].Burst != c.month {
+					t.Errorf("%+v, contract first %v: %v", c, first, each)
+				}
+				ok(t, g.Close(ctx))
+				all := g.Stats().Policies
+				if n, m := all["month"].Faults.UnknownPlans, all["all"].Faults; n != c.unknown || m.UnknownPlans+m.PerKey != 0 {
+					t.Errorf("%+v, contract first %v: %d unknown, and %+v", c, first, n, m)
+				}
+				if n := strings.Count(log.String(), "a plan that the policy does not have"); n > int(c.unknown)+1 {
+					t.Errorf("%d lines: %s", n, log.String())
+				}
+			})
+		}
 	}
 }

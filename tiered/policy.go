@@ -51,8 +51,8 @@ type Policy struct { // a new field has a row in TestEveryFieldOfAPolicy of pack
 	// [Use.WithPlan] says which one a request has, so a user's new plan holds from the next request
 	// on. Requests without a plan, or with an unknown one, go by Limit, which must not be
 	// Unlimited; a plan may be Unlimited or Blocked. For a FixedWindow and a SlidingLog it must
-	// have the Per of Limit. Plans cannot be used with Also or PerKey. If only the key tells the
-	// plan, use PerKey with a map of your own.
+	// have the Per of Limit. A key to which PerKey gives a limit goes by that. Plans cannot be used
+	// with Also. If only the key tells the plan, use PerKey with a map of your own.
 	Plans map[string]Limit
 
 	FailMode FailMode // decides if Redis does not answer and this process' lease is used up

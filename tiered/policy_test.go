@@ -102,7 +102,6 @@ func TestPolicyIsValidated(t *testing.T) {
 		{tiered.Policy{Limit: tiered.Unlimited(), Plans: pro}, words{`Policy.Limit is Unlimited: must be a limit or Blocked with Plans, because requests with an unknown plan go by it`}},
 		{tiered.Policy{Limit: minute, Plans: many}, words{`Policy.Plans is 1001 plans: must be at most 1000`}},
 		{tiered.Policy{Limit: minute, Plans: pro, Also: []tiered.Limit{tiered.PerDay(9000)}}, words{`Policy.Plans is 1 plans: must be empty with Also`}},
-		{tiered.Policy{Limit: minute, Plans: pro, PerKey: func(string) tiered.Limit { return minute }}, words{`Policy.Plans is 1 plans: must be empty with PerKey`}},
 		{tiered.Policy{Limit: minute, Plans: plan("pro", tiered.PerHour(9)), Algorithm: tiered.FixedWindow}, words{`Policy.Plans["pro"].Per is 1h0m0s: must be that of Limit, 1m0s`}},
 		{tiered.Policy{Limit: minute, Plans: plan("pro", tiered.PerMinute(200_000)), Algorithm: tiered.SlidingLog}, words{`Policy.Plans["pro"].Tokens is 200000: must be at most 100000`}},
 		{tiered.Policy{Limit: minute, Plans: plan("pro", tiered.PerMinute(9).WithBurst(20)), Algorithm: tiered.FixedWindow}, words{`Policy.Plans["pro"].Burst is 20: must be 0`}},

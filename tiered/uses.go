@@ -25,8 +25,9 @@ type part struct {
 	limiter *Limiter // nil is refused
 	key     string
 	cost    int64
-	limit   *engine.Resolved // that the request carries; nil is none
-	unknown bool             // it has a plan that the policy does not have
+	limit   *engine.Resolved // that the request carries, or that of its plan; nil is none
+	agreed  bool             // limit is one that the request carries, which beats a plan
+	unknown bool             // it has a plan that the policy does not have, which has others
 	place   int              // its index among the arguments of All
 }
 

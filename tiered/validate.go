@@ -216,9 +216,6 @@ func (p Policy) validatePlans(f *faults) {
 	if len(p.Also) > 0 {
 		refuse("must be empty with Also, because a request carries one limit")
 	}
-	if p.PerKey != nil {
-		refuse("must be empty with PerKey, because a request's plan would replace what PerKey returns")
-	}
 	if p.Limit == unlimited {
 		f.bad("Limit", "Unlimited", "must be a limit or Blocked with Plans, because requests with an unknown plan go by it")
 	}

@@ -27,6 +27,7 @@ func TestCallIsChargedByItsLimit(t *testing.T) {
 		{"a plan", "pro", tiered.Limit{}, 0, 960},
 		{"an unknown plan", "gold", tiered.Limit{}, 1, 60},
 		{"a limit", "", tiered.PerDay(500), 0, 460},
+		{"a contract beats a plan", "pro", tiered.PerDay(500), 0, 460},
 	} {
 		for _, cost := range []int64{0, 1} {
 			synctest.Test(t, func(t *testing.T) {
@@ -36,21 +37,15 @@ func TestCallIsChargedByItsLimit(t *testing.T) {
 					Cost:   func(context.Context, grpclimit.Call) int64 { return cost },
 					Actual: func(context.Context, grpclimit.Call, grpclimit.End) int64 { return 40 },
 				}
-				if c.carried == (tiered.Limit{}) {
-					p.Plans = map[string]tiered.Limit{"pro": tiered.PerDay(1000)}
-					rule.Plan = func(context.Context, grpclimit.Call) string { return c.plan }
-				} else {
-					rule.Limit = func(context.Context, grpclimit.Call) tiered.Limit { return c.carried }
-				}
+				p.Plans = map[string]tiered.Limit{"pro": tiered.PerDay(1000)}
+				o := &grpclimit.Options{Plan: func(context.Context, grpclimit.Call) string { return c.plan }}
+				rule.Limit = func(context.Context, grpclimit.Call) tiered.Limit { return c.carried }
 				rule.Limiter = testgroup.Limiter(t, p)
 				handler := func(context.Context, any) (any, error) { return nil, nil }
-				fatal.Get(server(t, nil, rule).Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, handler))(t)
+				fatal.Get(server(t, o, rule).Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, handler))(t)
 				time.Sleep(time.Second)
 				unknown := rule.Limiter.Group().Stats().Policies["api"].Faults.UnknownPlans
-				use := rule.Limiter.For("/a.B/C").WithLimit(c.carried)
-				if c.plan != "" {
-					use = use.WithPlan(c.plan)
-				}
+				use := rule.Limiter.For("/a.B/C").WithLimit(c.carried).WithPlan(c.plan)
 				if n := use.Peek(t.Context()).Remaining; n != c.left || unknown != c.unknown {
 					t.Errorf("%s, cost %d: %d left, %d unknown plans, want %+v", c.name, cost, n, unknown, c)
 				}

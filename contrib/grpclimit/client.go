@@ -27,13 +27,13 @@ type Client struct {
 //
 // The error names each field that is not valid.
 func NewClient(rules []Rule, o *ClientOptions) (*Client, error) {
-	var p problems
-	counted := p.counted(rules, true, false)
-	if err := errors.Join(p...); err != nil {
-		return nil, err
-	}
 	if o == nil {
 		o = &ClientOptions{}
+	}
+	var p problems
+	counted := p.counted(rules, o.Plan, true, false)
+	if err := errors.Join(p...); err != nil {
+		return nil, err
 	}
 	c := &Client{wait: o.Wait}
 	c.limit.set(rules, counted)

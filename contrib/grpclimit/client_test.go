@@ -242,8 +242,8 @@ func TestMistakes(t *testing.T) {
 		{with(func(r *grpclimit.Rule) { r.Limit, r.Limiter = carries, also }), nil, false, []string{
 			`rules[0].Limit is set, and policy "also" has Also: must be nil`,
 		}},
-		{with(func(r *grpclimit.Rule) { r.Limit, r.Plan, r.Limiter = carries, plan, plans }), nil, false, []string{
-			"rules[0].Limit is set: must be nil if Plan is set",
+		{with(func(r *grpclimit.Rule) { r.Plan, r.Limiter = plan, plans }), &grpclimit.Options{Plan: plan}, false, []string{
+			"Options.Plan is set, and no policy of the rules without Plan has Plans",
 		}},
 		{
 			[]grpclimit.Rule{good},

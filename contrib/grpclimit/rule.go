@@ -67,13 +67,13 @@ type Rule struct {
 	Actual func(context.Context, Call, End) int64
 
 	// Plan returns the name of the plan that a call has, one of the policy's Plans, or "" for none:
-	// see [tiered.Use.WithPlan]. If Plan is nil, the policy's limit holds for all calls. Read it
-	// from what was authenticated, such as a token: who can choose the name can choose the limit.
+	// see [tiered.Use.WithPlan]. nil means that of the options. Read it from what was
+	// authenticated, such as a token: who can choose the name can choose the limit.
 	Plan func(context.Context, Call) string
 
-	// Limit returns a limit that the call carries, if that is not one of a few plans: see
-	// [tiered.Use.WithLimit]. The zero Limit means the policy's own. A policy with Also must have
-	// none. A rule has Plan or Limit, not both.
+	// Limit returns a limit that the call carries, as by a contract: see [tiered.Use.WithLimit].
+	// The zero Limit means that of the plan, or the policy's own. A policy with Also must have
+	// none.
 	Limit func(context.Context, Call) tiered.Limit
 
 	// Skip lets a call, or a message, pass the rule uncounted. nil skips none.
@@ -94,6 +94,11 @@ type Options struct {
 	// Skip lets a call pass all rules uncounted; see [Health]. nil skips none. For messages it is
 	// not asked again.
 	Skip func(context.Context, Call) bool
+
+	// Plan is Rule.Plan for all rules without one, and called once for a call or a message: a plan
+	// may have a limit per minute and one per month, in two policies. A policy without Plans goes
+	// by its own limit.
+	Plan func(context.Context, Call) string
 
 	// Counts reports whether a call that ends with this status counts. If not, its tokens are
 	// returned when the handler returns. While it runs they are taken, so that a crowd cannot pass
@@ -151,6 +156,9 @@ type ClientOptions struct {
 	// again.
 	Skip func(context.Context, Call) bool
 
+	// Plan is as in [Options].
+	Plan func(context.Context, Call) string
+
 	// Logger gets a line when a function of a rule or of these options panics for the first time.
 	// nil means slog.Default().
 	Logger *slog.Logger
@@ -168,15 +176,16 @@ func (p *problems) add(format string, args ...any) {
 	*p = append(*p, fmt.Errorf("grpclimit: "+format, args...))
 }
 
-// counted returns the rules as package rules has them, and says what is wrong with them. settles
-// says that handlers may correct the cost.
-func (p *problems) counted(list []Rule, client, settles bool) (all []rules.Rule[request]) {
+// counted returns the rules as package rules has them, and says what is wrong with them. plan is
+// Options.Plan, and settles says that handlers may correct the cost.
+func (p *problems) counted(list []Rule, plan func(context.Context, Call) string, client, settles bool) (all []rules.Rule[request]) {
 	for i, r := range list {
 		all = append(all, rules.Rule[request]{
 			Limiter: r.Limiter, AtOnce: r.AtOnce, Key: r.Key.key, Missing: rules.Missing(r.Missing), Settles: settles || r.Actual != nil, Number: i,
 			Cost: ofCall(r.Cost), Plan: ofCall(r.Plan), Limit: ofCall(r.Limit), Skip: ofCall(r.Skip),
 		})
 	}
+	rules.SharePlan(all, ofCall(plan), p.add)
 	rules.Check(all, words, p.add)
 	for i, r := range list {
 		if client && r.Key.key.Peer {
@@ -212,7 +221,7 @@ func fill(list []Rule, o *Options) (f Options, all []rules.Rule[request], err er
 		f = *o
 	}
 	var p problems
-	all = p.counted(list, false, f.Settle)
+	all = p.counted(list, f.Plan, false, f.Settle)
 	if f.Prefix == "" {
 		f.Prefix = defaultPrefix
 	}

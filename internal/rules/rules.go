@@ -18,6 +18,7 @@ type Rule[R any] struct {
 	Missing Missing
 	Cost    func(R) int64 // nil means 1
 	Plan    func(R) string
+	OnePlan bool // Plan is that of all rules with OnePlan: it is asked once
 	Limit   func(R) tiered.Limit
 	Skip    func(R) bool
 	Settles bool // what a request of cost 0 has cost may be charged
@@ -59,7 +60,7 @@ func Check[R any](all []Rule[R], w Words, bad func(format string, args ...any)) 
 			if r.Cost != nil || r.Limit != nil {
 				bad("rules[%d].Limiter is nil: must be set, because Cost or Limit is", i)
 			}
-			if r.Plan != nil && len(r.AtOnce.Policy().Plans) == 0 {
+			if r.Plan != nil && !r.OnePlan && !r.hasPlans() {
 				bad("rules[%d].Plan is set, and policy %q has no Plans: must be nil, or the policy must have plans", i, r.AtOnce.Policy().Name)
 			}
 		case r.Limiter == nil:
@@ -70,7 +71,7 @@ func Check[R any](all []Rule[R], w Words, bad func(format string, args ...any)) 
 			bad("rules[%d].Limiter has policy %q, as rules[%d] has: must be another policy", i, name, first)
 		default:
 			names[name] = i
-			r.checkLimits(i, name, w, bad)
+			r.checkLimits(i, name, bad)
 		}
 		switch {
 		case r.Key.Err != nil:
@@ -87,15 +88,36 @@ func Check[R any](all []Rule[R], w Words, bad func(format string, args ...any)) 
 	}
 }
 
-// checkLimits says what is wrong with the limits that requests have by a rule.
-func (r *Rule[R]) checkLimits(i int, name string, w Words, bad func(format string, args ...any)) {
-	if r.Plan != nil && len(r.Limiter.Policy().Plans) == 0 && (r.AtOnce == nil || len(r.AtOnce.Policy().Plans) == 0) {
-		bad("rules[%d].Plan is set, and policy %q has no Plans: must be nil, or the policy must have plans", i, name)
+// SharePlan makes plan, if it is not nil, that of all rules without one of their own. It says by bad
+// if none of them needs it.
+func SharePlan[R any](all []Rule[R], plan func(R) string, bad func(format string, args ...any)) {
+	if plan == nil {
+		return
 	}
-	if r.Plan != nil && r.Limit != nil {
-		bad("rules[%d].Limit is set: must be nil if Plan is set, because a %s has one limit", i, w.Request)
-	} else if q := r.Limiter.Policy(); r.Limit != nil && len(q.Also) > 0 {
+	needed := len(all) == 0
+	for i := range all {
+		if r := &all[i]; r.Plan == nil {
+			r.Plan, r.OnePlan = plan, true
+			needed = needed || r.hasPlans()
+		}
+	}
+	if !needed {
+		bad("Options.Plan is set, and no policy of the rules without Plan has Plans: must be nil, or one must have plans")
+	}
+}
+
+// hasPlans reports whether a policy of the rule has plans.
+func (r *Rule[R]) hasPlans() bool {
+	return len(r.Limiter.Policy().Plans) > 0 || r.AtOnce != nil && len(r.AtOnce.Policy().Plans) > 0
+}
+
+// checkLimits says what is wrong with the limits that requests have by a rule.
+func (r *Rule[R]) checkLimits(i int, name string, bad func(format string, args ...any)) {
+	if q := r.Limiter.Policy(); r.Limit != nil && len(q.Also) > 0 {
 		bad("rules[%d].Limit is set, and policy %q has Also: must be nil, because its requests carry no limits", i, name)
+	}
+	if r.Plan != nil && !r.OnePlan && !r.hasPlans() {
+		bad("rules[%d].Plan is set, and policy %q has no Plans: must be nil, or the policy must have plans", i, name)
 	}
 }
 

@@ -19,28 +19,27 @@ type Use struct {
 	Key     string
 	Cost    int64
 
-	limit   tiered.Limit // that the request carries; zero is none
-	planned bool         // the request goes by its plan
-	plan    string
+	limit tiered.Limit // that the request carries; zero is none
+	plan  string       // "" is none
 }
 
 // of returns the use of n tokens.
 func (u *Use) of(n int64) tiered.Use {
-	if u.planned {
-		return u.Limiter.For(u.Key).N(n).WithPlan(u.plan)
-	}
-	return u.Limiter.For(u.Key).N(n).WithLimit(u.limit)
+	return u.Limiter.For(u.Key).N(n).WithPlan(u.plan).WithLimit(u.limit)
 }
 
-// Carries reports whether the request says by which limit it goes.
-func (u *Use) Carries() bool { return u.planned || u.limit != (tiered.Limit{}) }
+// Carries reports whether the request says by which limit of the policy p of the Limiter it goes.
+func (u *Use) Carries(p *tiered.Policy) bool {
+	return u.plan != "" && len(p.Plans) > 0 || u.limit != (tiered.Limit{})
+}
 
 // Collect appends a use for each rule that applies to a request, and returns those apart that cost
 // nothing. in gets the places that it needs, unless it is nil. keyless is the rule for which the
 // request has no key, so that it is refused, and err what its function says of that. at is the
 // number of the rule in whose functions Collect is, for who survives their panic.
 func Collect[R any](all []Rule[R], request R, uses []Use, in *Entries, at *int) (_, free []Use, keyless *Rule[R], err error) {
-	past := 0 // the rules before it are left out
+	past := 0                  // the rules before it are left out
+	shared, known := "", false // the plan of rules with OnePlan
 	for i := range all {
 		rule := &all[i]
 		if i < past {
@@ -76,8 +75,14 @@ func Collect[R any](all []Rule[R], request R, uses []Use, in *Entries, at *int) 
 		if rule.Limit != nil {
 			u.limit = rule.Limit(request)
 		}
-		if rule.Plan != nil {
-			u.planned, u.plan = true, rule.Plan(request)
+		switch {
+		case rule.OnePlan && known:
+			u.plan = shared
+		case rule.Plan != nil:
+			u.plan = rule.Plan(request)
+			if rule.OnePlan {
+				shared, known = u.plan, true
+			}
 		}
 		if rule.AtOnce != nil && in != nil {
 			in.wanted = append(in.wanted, entry{rule.AtOnce, key, u.plan})
@@ -106,7 +111,7 @@ func Take(ctx context.Context, uses []Use) (t tiered.Reservation) {
 		t.Decision = Canceled(ctx, uses)
 		return t
 	}
-	if u := &uses[0]; len(uses) == 1 && !u.Carries() { // a shorter way
+	if u := &uses[0]; len(uses) == 1 && u.plan == "" && u.limit == (tiered.Limit{}) { // a shorter way
 		t = u.Limiter.ReserveN(ctx, u.Key, u.Cost)
 	} else {
 		t = All(uses).Reserve(ctx)

@@ -50,7 +50,7 @@ func writeDraft11(h http.Header, uses []rules.Use, d *tiered.Decision, retry int
 		}
 		switch {
 		case p.Shadow:
-		case p.PerKey != nil || uses[i].Carries(): // the limit is known only for the key that decided
+		case p.PerKey != nil || uses[i].Carries(&p): // the limit is known only for the key that decided
 			if l, ok := uses[i].Limiter.LimitOf(*d); ok && p.Name == d.Policy {
 				item(p.Name, l)
 			}

@@ -445,7 +445,6 @@ httplimit: rules[4].Limiter is zero: must be made by tiered.New or Group.NewLimi
 httplimit: rules[5].Limit is set, and policy "also" has Also: must be nil, because its requests carry no limits
 httplimit: rules[6].Limit is set, and policy "windows" has Also: must be nil, because its requests carry no limits
 httplimit: rules[7].Plan is set, and policy "none" has no Plans: must be nil, or the policy must have plans
-httplimit: rules[8].Limit is set: must be nil if Plan is set, because a request has one limit
 httplimit: Options.Jitter is -1ns: must be 0 to 1h
 httplimit: Options.Headers.Prefix is "X RateLimit": must be the beginning of a header field's name, as X-RateLimit is`
 	if err == nil || err.Error() != want {

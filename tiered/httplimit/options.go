@@ -39,14 +39,13 @@ type Rule struct {
 	Cost func(*http.Request) int64
 
 	// Plan returns the name of the plan that a request has, one of the policy's Plans, or "" for
-	// none: see [tiered.Use.WithPlan]. If Plan is nil, the policy's limit holds for all requests.
-	// Read it from what was authenticated, such as a token: who can choose the name can choose the
-	// limit.
+	// none: see [tiered.Use.WithPlan]. nil means Options.Plan. Read it from what was authenticated,
+	// such as a token: who can choose the name can choose the limit.
 	Plan func(*http.Request) string
 
-	// Limit returns a limit that the request carries, if that is not one of a few plans: see
-	// [tiered.Use.WithLimit]. The zero Limit means the policy's own. A policy with Also must have
-	// none. A rule has Plan or Limit, not both.
+	// Limit returns a limit that the request carries, as by a contract: see
+	// [tiered.Use.WithLimit]. The zero Limit means that of the plan, or the policy's own. A policy
+	// with Also must have none.
 	Limit func(*http.Request) tiered.Limit
 
 	// Skip lets a request pass the rule uncounted. nil skips none.
@@ -58,6 +57,11 @@ type Rule struct {
 type Options struct {
 	// Skip lets a request pass all rules uncounted; see [Preflight]. nil skips none.
 	Skip func(*http.Request) bool
+
+	// Plan is Rule.Plan for all rules without one, and called once for a request: a plan may have a
+	// limit per minute and one per month, in two policies. A policy without Plans goes by its own
+	// limit.
+	Plan func(*http.Request) string
 
 	// Counts reports whether an answer with this status counts. If not, the tokens are returned
 	// when the handler returns. While it runs they are taken, so that a crowd cannot pass before
@@ -118,6 +122,7 @@ func fill(list []Rule, o *Options) (f Options, counted []rules.Rule[*http.Reques
 	}
 	var all []error
 	bad := func(format string, args ...any) { all = append(all, fmt.Errorf("httplimit: "+format, args...)) }
+	rules.SharePlan(counted, f.Plan, bad)
 	rules.Check(counted, words, bad)
 	if f.Jitter < 0 || f.Jitter > maxJitter {
 		bad("Options.Jitter is %v: must be 0 to 1h", f.Jitter)

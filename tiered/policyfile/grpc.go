@@ -49,20 +49,21 @@ func (r *reader) methods(path string, n *yaml.Node) (all []Method) {
 				}
 				lines[m.Match] = n.Line
 			}},
-			{"limits", func(path string, n *yaml.Node) {
-				m.Limits = r.limitsOf(path, n, grpcWords, func(k Key) error {
-					if k.Name != "" && !isMetadata(k.Name) {
-						return fmt.Errorf("the field is %s: must have only a-z, 0-9, -, _ and ., and not begin with grpc-",
-							strictyaml.Quote(k.Name))
-					}
-					return nil
-				})
-			}},
+			{"limits", func(path string, n *yaml.Node) { m.Limits = r.limitsOf(path, n, grpcWords, metadataKey) }},
+			r.planOfAll(grpcWords, metadataKey, &m.Limits),
 		}, exceptions...), need{"match", needsMatch}, need{"limits", needsLimits})
 		end(path, m.Limits)
 		all = append(all, m)
 	})
 	return all
+}
+
+// metadataKey says what is wrong with a key.
+func metadataKey(k Key) error {
+	if k.Name != "" && !isMetadata(k.Name) {
+		return fmt.Errorf("the field is %s: must have only a-z, 0-9, -, _ and ., and not begin with grpc-", strictyaml.Quote(k.Name))
+	}
+	return nil
 }
 
 // method reads what calls a rule is for.

@@ -104,7 +104,7 @@ const (
 func (r *reader) route(path string, n *yaml.Node) (route Route, match *yaml.Node) {
 	var wildcards []string
 	exceptions, end := r.exceptions(&route.Exceptions, httpWords, func(k Key) error { return checkKey(httpPart(k)) })
-	r.mapping(path, n, append([]field{ // the limits after the wildcards that they name
+	r.mapping(path, n, append([]field{ // the limits after the wildcards that they name, and before their plan
 		{"match", func(path string, n *yaml.Node) {
 			text, ok := parsed(r, path, n, func(text string) (string, error) {
 				p, err := parsePattern(text)
@@ -124,6 +124,7 @@ func (r *reader) route(path string, n *yaml.Node) (route Route, match *yaml.Node
 				return checkKey(httpPart(k))
 			})
 		}},
+		r.planOfAll(httpWords, func(k Key) error { return checkKey(httpPart(k)) }, &route.Limits),
 	}, exceptions...), need{"match", needsMatch}, need{"limits", needsLimits})
 	end(path, route.Limits)
 	return route, match

@@ -81,6 +81,12 @@ func build(route Route, others []Limit, g *tiered.Group, o *httplimit.Options) (
 		}
 		rules = append(rules, rule)
 	}
+	if o != nil && o.Plan != nil && !slices.ContainsFunc(rules, func(r httplimit.Rule) bool {
+		return r.Plan == nil && len(r.Limiter.Policy().Plans) > 0
+	}) {
+		other := *o // for other routes
+		o, other.Plan = &other, nil
+	}
 	if b.once, err = httplimit.New(rules, o); err != nil {
 		return b, err
 	}

@@ -1,9 +1,13 @@
 package policyfile_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
 // A request goes by the plan whose name is in the header, and one without a plan, or with an
@@ -20,6 +24,56 @@ http: [{match: /, limits: [{policy: per-user, key: header X-User, plan: header X
 		behind(t, file).ServeHTTP(w, r)
 		if got := w.Header().Get("X-RateLimit-Limit"); w.Code != ok || got != want {
 			t.Errorf("plan %q: %d, a limit of %q, want %q", plan, w.Code, got, want)
+		}
+	}
+}
+
+// One plan of a request serves all limits of its rule that have plans, and a function of the
+// options those of all rules that say no plan. A key's own limit beats a plan.
+func TestOnePlanForAllLimits(t *testing.T) {
+	const policies = `version: 1
+policies:
+  - {name: minute, limit: 100/min, plans: {pro: 1000/min, trial: 200/min}}
+  - {name: month, limit: 70/month, algorithm: fixed window, plans: {pro: 700/month}, keys: {acme: 900/month}}
+  - {name: all, limit: 5000/s}
+http:
+`
+	const limits = "[{policy: minute, key: header X-User}, {policy: month, key: header X-User}, {policy: all, key: method}]"
+	const free = "  - {match: /free, limits: [{policy: all, key: method}]}\n" // no plan is for it
+	byFile := policies + "  - {match: /, limits: " + limits + ", plan: header X-Plan}\n" + free
+	byCode := policies + "  - {match: /, limits: " + limits + "}\n" + free
+	for _, c := range []struct{ user, plan, minute, month string }{
+		{"ann", "", "100", "70"}, {"ann", "pro", "1000", "700"}, {"ann", "trial", "200", "70"}, {"acme", "pro", "1000", "900"},
+		{"acme", "trial", "200", "900"},
+	} {
+		for name, handler := range map[string]func() (http.Handler, *tiered.Group){
+			"in the file": func() (http.Handler, *tiered.Group) {
+				m, g := middleware(t, byFile, nil)
+				return m(served), g
+			},
+			"as it is printed": func() (http.Handler, *tiered.Group) {
+				m, g := middleware(t, parse(t, byFile).String(), nil)
+				return m(served), g
+			},
+			"in code": func() (http.Handler, *tiered.Group) {
+				m, g := middleware(t, byCode, &httplimit.Options{Plan: func(r *http.Request) string { return r.Header.Get("X-Plan") }})
+				return m(served), g
+			},
+		} {
+			h, g := handler()
+			if status := ask(h, http.MethodGet, "/", "X-User", c.user, "X-Plan", c.plan); status != ok {
+				t.Fatalf("%s, %+v: %d", name, c, status)
+			}
+			for policy, want := range map[string]string{"minute": c.minute, "month": c.month} {
+				l, _ := g.Limiter(policy)
+				left := l.For(c.user).WithPlan(c.plan).Peek(t.Context())
+				if fmt.Sprint(left.Remaining+1) != want || fmt.Sprint(left.Burst) != want {
+					t.Errorf("%s, %+v: %v, want all but one of %s", name, c, left, want)
+				}
+			}
+			if s := g.Stats().Policies["all"].Faults; s.UnknownPlans != 0 || ask(h, http.MethodGet, "/free") != ok {
+				t.Errorf("%s, %+v: %+v", name, c, s)
+			}
 		}
 	}
 }

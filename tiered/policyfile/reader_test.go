@@ -99,7 +99,6 @@ var mistakes = []struct{ good, bad, want string }{
 	{"pro: 1000/min", "pro: 1000/min, algorithm: fixed", `22:39: policies[3].plans.algorithm: limit "fixed": "fixed" at`},
 	{"limit: 100/min", "limit: unlimited", "21:12: policies[3]: Policy.Limit is Unlimited: must be a limit or Blocked"},
 	{"    limit: 100/min\n", "", "20:5: policies[3]: Policy.Limit is zero: must be set, as in tiered.PerSecond(100)"},
-	{"    plans:", "    keys: {ann: 1/min}\n    plans:", "23:12: policies[3]: Policy.Plans is 1 plans: must be empty"},
 	{"    plans: {pro: 1000/min}\n", "", `34:15: http[1].limits[1].plan is "header X-Plan": policy "customers" must`},
 	{
 		"limit: 100/min\n    plans: {pro: 1000/min", "limit: 100/min\n    algorithm: fixed window\n    plans: {pro: 1000/h",
@@ -147,6 +146,10 @@ var mistakes = []struct{ good, bad, want string }{
 	{"cost: 3", "cots: 3", "32:9: http[1].limits[0].cots is no field: must be cost"},
 	{"plan: header X-Plan", "plan: metadata x", `35:15: http[1].limits[1].plan: is "metadata x": must be header NAME`},
 	{"plan: header X-Plan", "plan: header a@b", `35:15: http[1].limits[1].plan: is Header("a@b"): must be the name of a`},
+	{"    preflights: limit", "    plan: header X-Tier", `27:11: http[1].plan is "header X-Tier": a policy of its limits must have plans, and`},
+	{"    preflights: limit", "    plan: metadata x", `27:11: http[1].plan: is "metadata x": must be header NAME`},
+	{"    limits: [] # grpc", "    limits: []\n    plan: metadata x", `46:11: grpc[1].plan is "metadata x": a policy of its limits must`},
+	{"    limits: [] # grpc", "    limits: []\n    plan: metadata grpc-x", `46:11: grpc[1].plan: the field is "grpc-x": must`},
 	{"grpc:\n", "rpcs:\n", "39:1: this field must be one of version, policies, at_once, http, grpc"},
 	{"match: /s.T/", "match: s.T", `40:12: grpc[0].match: is "s.T": must be /package.Service/Method, /package.Service/`},
 	{"match: /s.T/", "match: /", `44:12: grpc[1].match is "/", as in line 40: must be another one`},
@@ -260,6 +263,7 @@ var dependent = []struct{ said, pairs string }{
 	{"the cost is", "^(name: b|policy: z),"},
 	{"as in line", "^policy: z, policy: b"},
 	{"must have plans", "^policy: b, plan: "},
+	{"no plan of its own", "plan: .*X-Tier"},
 	{"address is missing", "^key: .*, key: "},
 	{"Policy.Limit is Unlimited", "pro"},
 }

@@ -102,7 +102,7 @@ func (r *reader) limitOf(path string, n *yaml.Node, w words, check func(Key) err
 		}},
 		{"plan", func(path string, n *yaml.Node) {
 			l.Plan, _ = parsed(r, path, n, oneOf(w.plans, check))
-			if i := r.policy(l.Policy); i >= 0 && len(r.file.read[i].Plans) == 0 && !r.file.read[i].unread["Plans"] {
+			if r.policy(l.Policy) >= 0 && !r.hasPlans(l.Policy) {
 				r.Bad(n, "%s is %s: policy %s must have plans", path, strictyaml.Quote(n.Value), strictyaml.Quote(l.Policy))
 			}
 		}},
@@ -116,6 +116,29 @@ func (r *reader) limitOf(path string, n *yaml.Node, w words, check func(Key) err
 		}},
 	}, need{"policy", "must be the name of a policy in this file"}, need{"key", "must be what is counted, such as ip"})
 	return l
+}
+
+// hasPlans reports whether a policy has plans, or may be meant to.
+func (r *reader) hasPlans(policy string) bool {
+	i := r.policy(policy)
+	return i >= 0 && (len(r.file.read[i].Plans) > 0 || r.file.read[i].unread["Plans"])
+}
+
+// planOfAll returns the field that says where the name of the plan is for all limits of a rule that
+// do not say it, and whose policies have plans. It is to be read after the limits.
+func (r *reader) planOfAll(w words, check func(Key) error, all *[]Limit) field {
+	return field{"plan", func(path string, n *yaml.Node) {
+		plan, ok := parsed(r, path, n, oneOf(w.plans, check))
+		used := false
+		for i := range *all {
+			if l := &(*all)[i]; l.Plan.Kind == "" && r.hasPlans(l.Policy) {
+				l.Plan, used = plan, true
+			}
+		}
+		if ok && !used {
+			r.Bad(n, "%s is %s: a policy of its limits must have plans, and its limit no plan of its own", path, strictyaml.Quote(n.Value))
+		}
+	}}
 }
 
 // meetable reports a key that is a hash, if the policy has limits of keys that are none: no request

@@ -77,8 +77,21 @@ func checkOptions(o *grpclimit.Options) error {
 		return err
 	}
 	defer func() { _ = l.Group().Close(context.Background()) }()
-	_, err = grpclimit.New([]grpclimit.Rule{{Limiter: l, Key: grpclimit.Method(), Missing: grpclimit.Refuse}}, o)
+	list := []grpclimit.Rule{{Limiter: l, Key: grpclimit.Method(), Missing: grpclimit.Refuse}}
+	_, err = grpclimit.New(list, optionsFor(list, o))
 	return err
+}
+
+// optionsFor returns the options for some rules. Options.Plan may be for others of the file alone.
+func optionsFor(list []grpclimit.Rule, o *grpclimit.Options) *grpclimit.Options {
+	if o == nil || slices.ContainsFunc(list, func(r grpclimit.Rule) bool {
+		return r.Plan == nil && len(r.Limiter.Policy().Plans) > 0
+	}) {
+		return o
+	}
+	own := *o
+	own.Plan = nil
+	return &own
 }
 
 // rule is what limits the calls of a Match.
@@ -152,7 +165,7 @@ func (s *Server) limits(all, others []policyfile.Limit) (*grpclimit.Server, erro
 		}
 		list = append(list, rule)
 	}
-	return grpclimit.New(list, s.options)
+	return grpclimit.New(list, optionsFor(list, s.options))
 }
 
 func ruleOf(l policyfile.Limit, limiter *tiered.Limiter) grpclimit.Rule {

@@ -295,6 +295,35 @@ func TestBadArguments(t *testing.T) {
 	}
 }
 
+// One plan serves all limits of a rule, whether the file says where it is or a function does.
+func TestOnePlanForAllLimits(t *testing.T) {
+	const text = `version: 1
+policies:
+  - {name: minute, limit: 9/min, plans: {pro: 90/min}}
+  - {name: month, limit: 5/month, algorithm: fixed window, plans: {pro: 50/month}}
+  - {name: all, limit: 1000/s burst 10000}
+grpc:
+  - match: /
+    limits: [{policy: minute, key: metadata x-user}, {policy: month, key: metadata x-user}, {policy: all, key: method}]
+`
+	byContext := &grpclimit.Options{Plan: func(ctx context.Context, _ grpclimit.Call) string {
+		return strings.Join(metadata.ValueFromIncomingContext(ctx, "x-plan"), "")
+	}}
+	for file, o := range map[string]*grpclimit.Options{text + "    plan: metadata X-Plan\n": nil, text: byContext} {
+		f := follow(t, file)
+		client := pb.NewTestServiceClient(serve(t, f, o))
+		for plan, want := range map[string]int{"": 5, "pro": 50} {
+			n := admitted(t, func() error {
+				_, err := client.EmptyCall(metadata.AppendToOutgoingContext(t.Context(), "x-user", "of "+plan, "x-plan", plan), &pb.Empty{})
+				return err
+			})
+			if n != want {
+				t.Errorf("plan %q: %d calls admitted, want %d", plan, n, want)
+			}
+		}
+	}
+}
+
 // A call goes by the plan whose name is in its metadata.
 func TestPlanInTheMetadata(t *testing.T) {
 	f := follow(t, `version: 1

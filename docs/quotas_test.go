@@ -1,0 +1,88 @@
+package docs_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+	_ "time/tzdata" // so that the test does not depend on the machine
+
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+func perMonth(group *tiered.Group, billingDay map[string]int) (*tiered.Limiter, error) {
+	month, err := group.NewLimiter(tiered.Policy{
+		Name:      "month",
+		Algorithm: tiered.FixedWindow,
+		Limit:     tiered.PerMonth(10_000).In("Europe/Berlin"),
+		PerKey: func(customer string) tiered.Limit {
+			day := cmp.Or(billingDay[customer], 1)
+			return tiered.PerMonth(10_000).In("Europe/Berlin").From(day)
+		},
+	})
+	return month, err
+}
+
+// usage answers what a customer has used this month, and takes nothing.
+func usage(month *tiered.Limiter) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		d := month.Peek(r.Context(), r.Header.Get("X-Customer"))
+		limit, ok := month.LimitOf(d)
+		if !ok || d.Tier == tiered.Failover { // Redis does not answer
+			http.Error(w, "try again", http.StatusServiceUnavailable)
+			return
+		}
+		_, end := limit.Calendar.At(time.Now())
+		fmt.Fprintf(w, `{"quota": %d, "used": %d, "until": %q}`, d.Burst, d.Burst-d.Remaining, end.Format(time.RFC3339))
+	}
+}
+
+// The handler tells what was used by a new customer, by one who has used some, and by one who was
+// refused, also to a process that has not seen them; and nothing while Redis does not answer.
+func TestUsageOfAMonth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2000, time.February, 20, 12, 0, 0, 0, time.UTC)))
+		store := remote.NewMemory()
+		process := func() *tiered.Limiter {
+			group := fatal.Get(tiered.NewGroup(store, nil))(t)
+			t.Cleanup(func() { _ = group.Close(context.Background()) })
+			return fatal.Get(perMonth(group, map[string]int{"ann": 17, "bob": 31}))(t)
+		}
+		month := process()
+		for customer, n := range map[string]int64{"ann": 2500, "eve": 10_000} {
+			if d := month.AllowN(t.Context(), customer, n); !d.Allowed {
+				t.Fatal(d)
+			}
+		}
+		month.Allow(t.Context(), "eve")
+		time.Sleep(time.Second)
+		for _, l := range []*tiered.Limiter{month, process()} {
+			for customer, want := range map[string]string{
+				"ann": `{"quota": 10000, "used": 2500, "until": "2000-03-17T00:00:00+01:00"}`,
+				"bob": `{"quota": 10000, "used": 0, "until": "2000-02-29T00:00:00+01:00"}`,
+				"eve": `{"quota": 10000, "used": 10000, "until": "2000-03-01T00:00:00+01:00"}`,
+			} {
+				for range 2 {
+					r, w := httptest.NewRequest(http.MethodGet, "/usage", nil), httptest.NewRecorder()
+					r.Header.Set("X-Customer", customer)
+					if usage(l)(w, r); w.Body.String() != want {
+						t.Errorf("%s: %d %s, want %s", customer, w.Code, w.Body, want)
+					}
+				}
+			}
+		}
+		store.Fail(errors.New("connection refused"))
+		r, w := httptest.NewRequest(http.MethodGet, "/usage", nil), httptest.NewRecorder()
+		r.Header.Set("X-Customer", "zoe")
+		if usage(month)(w, r); w.Code != http.StatusServiceUnavailable {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}
