@@ -62,14 +62,31 @@ const heldPart = 3
 // meanwhile. What comes back within two periods it may hold in any case: that is missed for no
 // longer, and a sliding window that is full would be asked for each token.
 func (p *Policy) mayHold(fleet int32, left int64, period time.Duration) int64 {
+	most := p.mayBurn()
 	if fleet <= 1 || !p.slow() {
+		return most
+	}
+	part := left / (heldPart * int64(fleet))
+	if !p.Call.Algorithm.Has(lua.Edges) {
+		part = max(part, int64(p.refill(2*period)))
+	}
+	return min(most, part)
+}
+
+// burntPart is the part of a window of the calendar that a process may hold, one in burntPart,
+// unless the size of a lease is set. What a killed process held is missed until the window ends.
+const burntPart = 200
+
+// mayBurn reports the most tokens that a process should hold because it may be killed. With fewer
+// than a lease needs it has none: then others would be refused for what is one call.
+func (p *Policy) mayBurn() int64 {
+	if p.Size > 0 || p.At == nil {
 		return unlimited
 	}
-	most := left / (heldPart * int64(fleet))
-	if !p.Call.Algorithm.Has(lua.Edges) {
-		most = max(most, int64(p.refill(2*period)))
+	if most := p.Cap / burntPart; most >= leastRequests {
+		return most
 	}
-	return most
+	return 0
 }
 
 // pays reports whether leasing is worth its calls. It begins when a period brings two requests, and
