@@ -18,7 +18,8 @@ const (
 
 	// FixedWindow admits at most Tokens in each window of length Per, so an interval that touches
 	// two windows may see twice as many. It is meant for contracts and bills that count by windows.
-	// See Policy.Calendar.
+	// A month? PerMonth and [Limit.Calendar] make windows of the calendar; a Per of 30 days does
+	// not. See Policy.Calendar for whole minutes, hours and days.
 	FixedWindow Algorithm = Algorithm(lua.FixedWindow)
 
 	// SlidingLog admits at most Tokens, up to 100 000, in any interval of length Per, to the

@@ -2,6 +2,7 @@ package tiered_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 	_ "time/tzdata" // so that the tests do not depend on the machine
@@ -115,4 +116,33 @@ func TestCalendarHasWhatWindowsHave(t *testing.T) {
 			t.Fatal("a year replaces a month")
 		}
 	})
+}
+
+// A FixedWindow of 28 days or more is probably meant to be a month: New says so, and takes it.
+func TestMonthThatIsNone(t *testing.T) {
+	days := func(n int64) tiered.Limit { return tiered.Per(100, time.Duration(n)*24*time.Hour) }
+	for _, c := range []struct {
+		p    tiered.Policy
+		told bool
+	}{
+		{tiered.Policy{Limit: days(30), Algorithm: tiered.FixedWindow}, true},
+		{tiered.Policy{Limit: days(28), Algorithm: tiered.FixedWindow, Calendar: true}, true},
+		{tiered.Policy{Limit: days(366), Algorithm: tiered.FixedWindow}, true},
+		{tiered.Policy{Limit: days(27), Algorithm: tiered.FixedWindow}, false},
+		{tiered.Policy{Limit: tiered.PerMonth(100), Algorithm: tiered.FixedWindow}, false},
+		{tiered.Policy{Limit: days(30), Algorithm: tiered.SlidingWindow}, false}, // right, if not what a bill says
+		{tiered.Policy{Limit: days(30)}, false},
+	} {
+		bubble(t, c.p.Limit.String(), func(t *testing.T) {
+			var log logged
+			c.p.Name = "api"
+			l := must(tiered.New(remote.NewMemory(), c.p, &tiered.Options{Logger: log.logger()}))
+			ok(t, l.Close(ctx))
+			for _, text := range []string{log.String(), fmt.Sprint(c.p.Warnings())} {
+				if strings.Contains(text, "Policy.Limit.Per is "+c.p.Limit.Per.String()+": a month?") != c.told {
+					t.Errorf("%v: %s", c.p, text)
+				}
+			}
+		})
+	}
 }

@@ -270,6 +270,8 @@ func TestOperationsPageHasTheLines(t *testing.T) {
 		"WARN the fail mode decides because redis has not answered this process yet: call Group.Ping before the first decision": true,
 		// no fault of Redis: see the test of PerKey
 		"ERROR PerKey gave no limit for a key: the policy's own decides": true,
+		// TestMonthThatIsNone
+		"WARN a policy is probably not what was meant": true,
 		// TestPlanOfARequest
 		"ERROR a request has a plan that the policy does not have: the policy's own limit decides": true,
 		// TestInvalidCarriedLimit and TestLogOfADefaultClient

@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
@@ -122,6 +123,9 @@ func (l *Limiter) set(p Policy) {
 		l.group.hasShares()
 	}
 	l.core.Set(l.newSettings(&p))
+	for _, what := range p.Warnings() {
+		l.group.journal.Line(slog.LevelWarn, "a policy is probably not what was meant", "policy", p.Name, "what", what)
+	}
 }
 
 // leases bounds how long a process that splits otherwise, and calls no more, may still hold a

@@ -46,6 +46,19 @@ func (p Policy) Validate() error {
 	return f.err()
 }
 
+// monthLike is the shortest Per that may be meant to be a month.
+const monthLike = 28 * 24 * time.Hour
+
+// Warnings returns what of a valid p is probably not meant, each in a line with field, value and
+// rule. The log has it too.
+func (p Policy) Warnings() (all []string) {
+	if l := p.Limit; l.rule() == local.ByLimit && p.Algorithm.has(lua.Phased) && l.Per >= monthLike {
+		all = append(all, fmt.Sprintf("Policy.Limit.Per is %v: a month? Its windows begin for each key at an instant of its own, or "+
+			"at multiples of Per since 1970, so twice the limit fits into a month: PerMonth, PerQuarter and PerYear are of the calendar", l.Per))
+	}
+	return all
+}
+
 // limitField is the field of the i-th limit, from 0.
 func limitField(i int) string {
 	if i == 0 {

@@ -9,9 +9,11 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	tiersim "github.com/tiered-limiter/tiered-limiter/cmd/tiersim"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // The exit statuses.
@@ -129,6 +131,15 @@ func TestStatus(t *testing.T) {
 		"http: [{match: /x/, limits: [{policy: api, key: header X-User, cost: 3}]}]\n")
 	plans := file(t, "plans.yaml", "version: 1\npolicies: [{name: api, limit: 100/min, plans: {pro: 1000/min}}]\n"+
 		"http: [{match: /, limits: [{policy: api, key: header X-User, plan: header X-Plan}], address: hops 1, ranges: {10.0.0.0/8: unlimited}}]\n")
+	quotas := file(t, "quotas.yaml", "version: 1\npolicies: [{name: q, limit: 10/month from day 17, algorithm: fixed window, plans: {pro: 20/month from day 17}, "+
+		"keys: {ann: 5/month in Asia/Tokyo from day 31}}, {name: trap, limit: 10/30d, algorithm: fixed window}]\n")
+	next := func(p tiered.Calendar) (line string) {
+		for at, i := time.Now(), 0; i < 3; i++ {
+			_, at = p.At(at)
+			line += " " + at.Format(time.RFC3339)
+		}
+		return line + "\n"
+	}
 	asJSON := file(t, "policies.json", "\ufeff{\n  \"policies\": [{\"name\": \"api\", \"limit\": \"7/s\"}],\n  \"version\": 1\n}\n")
 	rulesOnly := file(t, "rules.yaml", "# nothing else\nhttp: []\n")
 	other := file(t, "other.yaml", strings.Replace(short, "name: api", "name: users", 1))
@@ -153,6 +164,9 @@ func TestStatus(t *testing.T) {
 		{[]string{"check", plans}, passed, "missing: refuse, cost: 1, plan: header X-Plan}\n", ""},
 		{[]string{"check", policies}, passed, "{policy: api, key: header X-User, missing: refuse, cost: 3}\n", ""},
 		{[]string{"check", policies}, passed, "  # any method, any host, /x and all paths below it, however the URL is spelled\n  - match: /x/\n", ""},
+		{[]string{"check", quotas}, passed, "\n# policy \"q\": windows of 10/month from day 17 begin at" + next(tiered.Calendar{Unit: tiered.Month, Day: 17}) +
+			"# policy \"q\": windows of 5/month in Asia/Tokyo from day 31 begin at" + next(tiered.Calendar{Unit: tiered.Month, Day: 31, Zone: "Asia/Tokyo"}) +
+			"# warning: policy \"trap\": Policy.Limit.Per is 720h0m0s: a month?", ""},
 		{[]string{"check", asJSON}, passed, "    limit: 7/s\n", ""},
 		{[]string{"check", rulesOnly}, notRunnable, "", "rules.yaml:2:1: policies is missing"},
 		{[]string{"check", badPolicies}, notRunnable, "", `bad.yaml:2:29: policies[0].limit`},

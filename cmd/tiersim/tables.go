@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
+	_ "time/tzdata" // so that a file reads the same on each machine
 
 	"github.com/spf13/cobra"
 
@@ -80,6 +82,11 @@ func (a *app) check() *cobra.Command {
 					return err
 				}
 				_, err = fmt.Fprint(a.out, file)
+				for _, note := range file.Notes(time.Now()) {
+					if err == nil {
+						_, err = fmt.Fprintln(a.out, "#", note)
+					}
+				}
 				return err
 			}
 			s, err := f.load(args[0])

@@ -29,6 +29,31 @@ type File struct {
 	read []policy // the policies, as they were read
 }
 
+// Notes returns lines about the policies of a File that Load or Parse has made: what is probably not
+// meant, and when the next windows of calendar limits begin after a time.
+func (f *File) Notes(now time.Time) (all []string) {
+	for i := range f.read {
+		p := &f.read[i]
+		for _, w := range p.Warnings() {
+			all = append(all, fmt.Sprintf("warning: policy %s: %s", strictyaml.Quote(p.Name), w))
+		}
+		seen := map[tiered.Calendar]bool{}
+		for _, l := range p.limits() {
+			if seen[l.Calendar] || l.Calendar.IsZero() {
+				continue
+			}
+			seen[l.Calendar] = true
+			line, at := fmt.Sprintf("policy %s: windows of %v begin at", strictyaml.Quote(p.Name), l), now
+			for range 3 {
+				_, at = l.Calendar.At(at)
+				line += " " + at.Format(time.RFC3339)
+			}
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
 // Load reads a file. Errors name all that is wrong, each with file, line and column.
 func Load(path string) (*File, error) {
 	data, _, err := read(path)

@@ -156,6 +156,18 @@ func algorithm(text string) (tiered.Algorithm, error) {
 // has reports whether the algorithm of a policy has a property.
 func (p *policy) has(x lua.Property) bool { return lua.Algorithm(p.Algorithm).Has(x) }
 
+// limits returns the limit, those of plans, and those of keys.
+func (p *policy) limits() []tiered.Limit {
+	all := []tiered.Limit{p.Limit}
+	for _, name := range slices.Sorted(maps.Keys(p.Plans)) {
+		all = append(all, p.Plans[name])
+	}
+	for _, k := range p.keys {
+		all = append(all, k.limit)
+	}
+	return all
+}
+
 func (p *policy) readPlans(r *reader, path string, n *yaml.Node) {
 	r.Pairs(path, n, func(key, value *yaml.Node) {
 		if l, ok := parsed(r, strictyaml.Within(path, key.Value), value, tiered.ParseLimit); ok {
