@@ -19,7 +19,7 @@ func TestDurationUntilResetIsWhenTheHitsAreAdmitted(t *testing.T) {
 	for _, own := range []string{
 		"algorithm: token bucket", "algorithm: token bucket, burst: 40", "algorithm: token bucket, also: [{unit: day, requests_per_unit: 130}]",
 		"algorithm: sliding window", "algorithm: sliding window, also: [{unit: day, requests_per_unit: 130}]",
-		"algorithm: sliding log",
+		"algorithm: sliding log", "algorithm: fixed window",
 	} {
 		for _, count := range []string{"", ", count_refused: false", ", count_refused: true"} {
 			for _, hits := range []int{0, 1, 3, 30} {

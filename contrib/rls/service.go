@@ -457,9 +457,12 @@ func (c *check) countRefused(ctx context.Context) {
 	_ = c.use().Charge() // it is valid: it was decided about
 	p := &c.rule.policy
 	debt := max(p.MaxDebt, p.Limit.Burst, p.Limit.Tokens) // the rest is forgiven
-	longer := refill(p, min(c.hits, debt))
+	longer, edges := refill(p, min(c.hits, debt)), c.rule.has(lua.Edges)
+	if edges { // its window ends when it does, also one of the calendar, which has no Per
+		longer = 0
+	}
 	switch window := c.rule.has(lua.Window); {
-	case d.RetryAfter == 0 || c.rule.has(lua.Edges): // no retry helps, or the window's end is told
+	case d.RetryAfter == 0 || edges: // no retry helps, or the window's end is told
 	case len(p.Also) > 0 || window && d.Remaining > 0: // what is left of a window is gone; the next refusal finds nothing
 		d.RetryAfter = max(d.RetryAfter, c.use().Peek(ctx).RetryAfter)
 	case !window:

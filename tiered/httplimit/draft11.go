@@ -67,19 +67,15 @@ func writeDraft11(h http.Header, uses []rules.Use, d *tiered.Decision, retry int
 	if decided == nil {
 		return
 	}
-	pace := pace(0)
-	ends := false
-	if l, ok := decided.Limiter.LimitOf(*d); ok {
-		pace, ends = paceOf(l), !l.Calendar.IsZero()
-	}
+	l, known := decided.Limiter.LimitOf(*d)
 	r, t := max(d.Remaining, 0), retry
-	if retry > 0 {
+	switch pace := paceOf(l); {
+	case known && !l.Calendar.IsZero(): // all comes back when it ends
+		t = cmp.Or(retry, ceil(d.ResetAfter))
+	case retry > 0:
 		r = min(r, pace.in(retry))
-	} else {
+	default:
 		t = pace.refill(max(r, 1))
-	}
-	if ends { // not by a pace: all comes back at once
-		r, t = max(d.Remaining, 0), cmp.Or(retry, ceil(d.ResetAfter))
 	}
 	h[fieldLimit11] = append(h[fieldLimit11], string(appendItem(b[:0], rules.LimitName(d.Policy, int(d.LimitNumber)), "r", r, "t",
 		t)))
@@ -93,10 +89,10 @@ func burst(l tiered.Limit) int64 {
 	return l.Burst
 }
 
-// pace is the time in ns in which one token is refilled; 0 if unknown.
+// pace is the time in ns in which one token is refilled; 0 if unknown, and for the calendar.
 type pace float64
 
-func paceOf(l tiered.Limit) pace { return pace(float64(l.Per) / float64(l.Tokens)) }
+func paceOf(l tiered.Limit) pace { return pace(float64(l.Per) / float64(max(l.Tokens, 1))) }
 
 // windowOf returns the seconds in which a limit is refilled, or those of the present window of the
 // calendar.

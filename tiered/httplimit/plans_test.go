@@ -120,6 +120,12 @@ func TestPlanOfAMinuteAndAMonth(t *testing.T) {
 			if !strings.Contains(fields, `"all";q=1000;w=1`) { // it has no plans, so its limit is known
 				t.Errorf("%s: %s", c.name, fields)
 			}
+			unix := wrap(t, []httplimit.Rule{month}, &httplimit.Options{
+				Plan: func(*http.Request) string { return c.plan }, Headers: httplimit.Headers{ResetUnix: true},
+			}, ok)
+			if at := get(unix, "bob").Header.Get("X-RateLimit-Reset"); at != fmt.Sprint(end.Unix()) {
+				t.Errorf("%s: reset at %s, want %d", c.name, at, end.Unix())
+			}
 			time.Sleep(retry)
 			if again := get(h, "ann"); again.StatusCode != 200 {
 				t.Errorf("%s: refused again after %v: %v", c.name, retry, again.Header)
