@@ -1,6 +1,7 @@
 package httplimit_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -76,7 +79,7 @@ func TestPlanOfAMinuteAndAMonth(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			time.Sleep(time.Until(end.AddDate(0, 0, -16).Add(1234567 * time.Microsecond)))
-			g, _ := group(t)
+			g := testgroup.New(t, late{remote.NewMemory()}, nil)
 			minute := perUser(testgroup.NewLimiter(t, g, tiered.Policy{
 				Name: "minute", Limit: tiered.PerMinute(3), Plans: map[string]tiered.Limit{"pro": tiered.PerMinute(5)},
 			}))
@@ -96,6 +99,11 @@ func TestPlanOfAMinuteAndAMonth(t *testing.T) {
 			admitted, last := 0, get(h, "ann")
 			for ; last.StatusCode == 200; last = get(h, "ann") {
 				admitted++
+				state := fmt.Sprintf(`"month";r=%d;t=%d`, c.month-int(c.spent)-admitted, seconds(t, last, "X-RateLimit-Reset")/time.Second)
+				if fields := last.Header.Get("RateLimit"); strings.Contains(fields, "month") != (c.refusedBy == "month") ||
+					c.refusedBy == "month" && fields != state {
+					t.Errorf("%s: %s, want %s", c.name, fields, state)
+				}
 			}
 			if want := min(c.minute, c.month-int(c.spent)); admitted != want || asked != admitted+1 {
 				t.Errorf("%s: %d admitted, want %d; the plan was asked %d times", c.name, admitted, want, asked)
@@ -132,6 +140,14 @@ func TestPlanOfAMinuteAndAMonth(t *testing.T) {
 			}
 		})
 	}
+}
+
+// late is a Memory whose answers come 2 ms late.
+type late struct{ *remote.Memory }
+
+func (l late) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
+	l.Memory.Run(ctx, timeout, calls, results)
+	time.Sleep(2 * time.Millisecond)
 }
 
 // seconds reads a field.
