@@ -40,9 +40,17 @@ func (d *Dispatcher) refreshPresence(ctx context.Context) {
 		}
 		all.Wait()
 		// A tenth of jitter, so that processes started together do not stay in step.
-		timer.Reset(PresencePeriod - time.Duration(d.options.Uniform()*float64(PresencePeriod)/10))
+		pause := PresencePeriod - time.Duration(d.options.Uniform()*float64(PresencePeriod)/10)
+		if r, ok := d.options.Store.(Rester); ok && !d.allNodes.Load() { // standing shares would end
+			pause = max(pause, time.Until(r.RestsUntil()))
+		}
+		timer.Reset(pause)
 	}
 }
+
+// Rester is a store of a test that lets a long time pass. Nobody asks for anything until then, so no
+// process has to say that it is there: a month of that would take a quarter of a minute.
+type Rester interface{ RestsUntil() time.Time }
 
 // addAllNodes adds all nodes of the store after UseAllNodes. A standing share decides over keys of
 // all nodes, so each process must be counted at all of them. While the store knows no node, it adds

@@ -2,6 +2,8 @@ package tieredtest
 
 import (
 	"errors"
+	"sync/atomic"
+	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -12,10 +14,26 @@ import (
 // testing/synctest its time is that of the bubble.
 type Store struct {
 	*remote.Memory // its other methods; Fail differs
+
+	rests atomic.Int64 // until then, ns since 1970
 }
 
 // NewStore returns an empty Store.
-func NewStore() *Store { return &Store{remote.NewMemory()} }
+func NewStore() *Store { return &Store{Memory: remote.NewMemory()} }
+
+// atWork is for how long before the end of a rest all processes say again that they are there, so
+// that each knows how many they are.
+const atWork = 10 * time.Second
+
+// Advance lets d pass, for all that is in the bubble: a month takes far less than a second, unless
+// goroutines of the test or standing shares have something to do meanwhile.
+func (s *Store) Advance(d time.Duration) {
+	s.rests.Store(time.Now().Add(d - atWork).UnixNano())
+	time.Sleep(d)
+}
+
+// RestsUntil is for the limiters.
+func (s *Store) RestsUntil() time.Time { return time.Unix(0, s.rests.Load()) }
 
 // errDown is what every call to Redis answers after Fail.
 var errDown = errors.New("tieredtest: connection refused")

@@ -75,8 +75,8 @@ func start(t testing.TB, store *Store, p tiered.Policy) *Limiter {
 	return &Limiter{limiter, t, store, p}
 }
 
-// Advance lets d pass, for all that is in the bubble.
-func (l *Limiter) Advance(d time.Duration) { time.Sleep(d) }
+// Advance lets d pass, for all that is in the bubble: see [Store.Advance].
+func (l *Limiter) Advance(d time.Duration) { l.store.Advance(d) }
 
 // Fail makes Redis fail, for all replicas: from now on the policy's FailMode decides over what is
 // not leased, and not known to be over its limit.
