@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -87,12 +88,18 @@ func TestTenYearsOfEachZone(t *testing.T) {
 	}
 	for _, name := range names {
 		in := location(t, name)
+		begin := time.Date(2009, 6, 15, 12, 0, 0, 0, in)
+		end := begin.AddDate(10, 0, 0)
+		dates := datesShown(in, begin, end)
 		for _, p := range periods {
 			w := p.WindowsIn(in)
-			begin := time.Date(2009, 6, 15, 12, 0, 0, 0, in)
-			end := begin.AddDate(10, 0, 0)
 			from, to := w.At(begin)
-			wanted := datesThatBegin(p, in, from.Add(time.Microsecond), end)
+			var wanted []time.Time
+			for _, d := range dates {
+				if slices.ContainsFunc(d.days, func(day time.Time) bool { return begins(p, day) }) {
+					wanted = append(wanted, d.at)
+				}
+			}
 			for i := 0; to.Before(end); i++ {
 				if i >= len(wanted) || !to.Equal(wanted[i]) {
 					t.Fatalf("%s, %+v: the window that begins at %v ends at %v, want %v", name, p, from, to, wanted[min(i, len(wanted)-1)])
@@ -100,6 +107,9 @@ func TestTenYearsOfEachZone(t *testing.T) {
 				next, after := w.At(to)
 				if lastFrom, lastTo := w.At(to.Add(-time.Microsecond)); !next.Equal(to) || !lastFrom.Equal(from) || !lastTo.Equal(to) {
 					t.Fatalf("%s, %+v: beside the edge %v: %v to %v, and from %v", name, p, to, lastFrom, lastTo, next)
+				}
+				if again, end := w.At(to.Add(45 * time.Minute)); !again.Equal(to) || !end.Equal(after) { // the clocks may be set back over it
+					t.Fatalf("%s, %+v: after the edge %v: %v to %v", name, p, to, again, end)
 				}
 				_, before := next.In(in).Zone()
 				_, then := after.In(in).Zone()
@@ -113,26 +123,31 @@ func TestTenYearsOfEachZone(t *testing.T) {
 	}
 }
 
-// datesThatBegin walks through a time in steps of a quarter of an hour, which are the steps of all
-// clocks, and returns when a date on which p begins is first shown.
-func datesThatBegin(p calendar.Period, in *time.Location, from, to time.Time) (all []time.Time) {
-	key := func(t time.Time) string { return t.Format("2006-01-02") }
-	shown := key(from.In(in))
-	// The newest date that was shown: clocks may be set back over midnight.
+// A date is first shown at a time. Dates before it may have been left out.
+type shown struct {
+	at   time.Time
+	days []time.Time // the date, and what was left out before it
+}
+
+// datesShown walks through a time in steps of a quarter of an hour, which are the steps of all
+// clocks, and returns when each new date is first shown: clocks may be set back over midnight.
+func datesShown(in *time.Location, from, to time.Time) (all []shown) {
+	date := func(t time.Time) time.Time {
+		y, m, d := t.In(in).Date()
+		return time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
+	}
+	newest := date(from)
 	for t := from.Truncate(15 * time.Minute).Add(15 * time.Minute); t.Before(to); t = t.Add(15 * time.Minute) {
-		local := t.In(in)
-		is := key(local)
-		if is <= shown {
+		is := date(t)
+		if !is.After(newest) {
 			continue
 		}
-		hit := false
-		day, _ := time.Parse("2006-01-02", shown)
-		for day = day.AddDate(0, 0, 1); key(day) <= is; day = day.AddDate(0, 0, 1) { // a date may be left out
-			hit = hit || begins(p, day)
+		one := shown{at: t}
+		for newest.Before(is) {
+			newest = newest.AddDate(0, 0, 1)
+			one.days = append(one.days, newest)
 		}
-		if shown = is; hit {
-			all = append(all, t)
-		}
+		all = append(all, one)
 	}
 	return all
 }
