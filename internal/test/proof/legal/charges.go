@@ -159,7 +159,7 @@ func (p *process) queue(s *Step) {
 	w, l, b := p.player, p.limiters[s.Which], p.player.histories[s.Which][s.Key]
 	const tokens = 40
 	limit := p.own(s)
-	patience := limit.Per / time.Duration(max(limit.Tokens, 1)) * tokens
+	patience := perOf(limit) / time.Duration(max(limit.Tokens, 1)) * tokens
 	if free(limit) || limit.Tokens > 1<<20 || patience < 2*second || patience > 10*time.Minute {
 		return
 	}
@@ -231,7 +231,7 @@ func (p *process) whole(policy, key int) bool {
 	if s.Standing.Fraction < 0.999 || s.Standing.Quarantine {
 		return false
 	}
-	full := time.Duration(float64(burst(limit)) * float64(limit.Per) / float64(limit.Tokens))
+	full := time.Duration(float64(burst(limit)) * float64(perOf(limit)) / float64(limit.Tokens))
 	return s.Policies[x.Name].Standing.Outside == 0 && full < time.Hour && w.now()-p.opened > 80*second+full && w.now()-since > full && len(w.reloaded) == 0
 }
 
@@ -278,7 +278,7 @@ func (d *drawer) amend(p *Plan) []Step {
 	which := d.IntN(len(p.Policies))
 	return []Step{{
 		Verb: Amend, Who: d.IntN(p.Processes), Which: which, Key: d.IntN(keys), N: d.IntN(100), Pause: pick(d, 0, ms, 40*ms),
-		After: pick(d, 0, 20*ms, min(p.Policies[which].Limit.Per/2, time.Minute)),
+		After: pick(d, 0, 20*ms, min(perOf(p.Policies[which].Limit)/2, time.Minute)),
 	}}
 }
 
@@ -293,7 +293,7 @@ func (p *process) amend(s *Step) {
 	moved := w.moved || len(b.moves) > 0
 	w.mu.Unlock()
 	if x.Algorithm == tiered.TokenBucket || len(x.Also) > 0 || moved || w.plan.Real || w.withoutNode() ||
-		free(limit) || limit.Tokens < 10 || limit.Tokens > 1<<20 || limit.Per < second {
+		free(limit) || limit.Tokens < 10 || limit.Tokens > 1<<20 || perOf(limit) < second {
 		return
 	}
 	n := limit.Tokens * int64(1+s.N%3) / 4

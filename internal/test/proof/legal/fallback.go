@@ -58,7 +58,7 @@ func (p *process) share(policy, key int) tiered.Limit {
 	if free(l) {
 		return l
 	}
-	l.Burst = burst(l)
+	l.Burst, l.Per, l.Calendar = burst(l), perOf(l), tiered.Calendar{}
 	for _, also := range p.player.plan.Policies[policy].Also {
 		l.Burst = min(l.Burst, burst(also))
 		if float64(also.Per)/float64(also.Tokens) > float64(l.Per)/float64(l.Tokens) {
@@ -110,7 +110,7 @@ func (w *wire) counted(at remote.Node, c remote.Census) {
 		if x.wire == w {
 			p = x
 		}
-		if !x.leaves && g.now()-x.opened > announced {
+		if !x.leaves && g.now()-max(x.opened, g.plan.rest()) > announced {
 			open++
 		}
 	}

@@ -197,7 +197,7 @@ func (b *history) by(t *term, c *lua.Call) bool {
 	case tiered.TokenBucket:
 		return c.Tokens == t.Tokens && c.Period == t.Per.Microseconds()
 	}
-	return c.Period == t.Per.Microseconds()
+	return countsBy(t.Limit, c)
 }
 
 func (b *history) admitted(before, after time.Duration, n int64, sure bool) {
@@ -301,7 +301,7 @@ func (b *history) leftOf(terms []term, now time.Duration) int64 {
 		cap, rate = math.MaxInt64, math.Inf(1)
 		for _, t := range terms {
 			if t.from <= to && t.until >= from {
-				cap, rate = min(cap, burst(t.Limit)), min(rate, float64(t.Tokens)/float64(t.Per))
+				cap, rate = min(cap, burst(t.Limit)), min(rate, float64(t.Tokens)/float64(perOf(t.Limit)))
 			}
 		}
 		if b.rules.Standing > 0 { // a new process sees Redis' part
@@ -312,7 +312,7 @@ func (b *history) leftOf(terms []term, now time.Duration) int64 {
 	if b.rules.Algorithm != tiered.TokenBucket {
 		// What was leased counts from its settlement on. A window that the store does not know
 		// begins with the blocks of another one, each at its end.
-		longest := after(terms[0].Per+2*precision(terms[0].Limit), b.life)
+		longest := after(perOf(terms[0].Limit)+2*precision(terms[0].Limit), b.life)
 		for _, t := range b.terms[1:] {
 			longest = after(longest, precision(t.Limit))
 			for _, l := range b.rules.Also {

@@ -16,6 +16,9 @@ func (b *history) over(terms []term) (tokens float64, where string) {
 	case tiered.TokenBucket:
 		return b.overBucket(terms)
 	case tiered.FixedWindow:
+		if !b.rules.Limit.Calendar.IsZero() {
+			return b.overCalendar(terms)
+		}
 		return b.overFixed(terms)
 	case tiered.SlidingLog, tiered.SlidingWindow:
 		return b.overSliding(terms)

@@ -179,6 +179,7 @@ var kinds = [...]kind{
 	{salt: 28, one: 12, in: calm, ordinary: (*drawer).standing, few: 1, most: 3, early: true, scene: (*drawer).stranger},
 	{salt: 29, one: 3, few: 1, most: 4, scene: (*drawer).hurry},
 	{salt: 30, one: 3, in: rough, half: 2, ordinary: (*drawer).leasing, few: 1, most: 2, scene: (*drawer).far},
+	{salt: 33, one: 8, ordinary: (*drawer).quotas, few: 1, most: 3, scene: (*drawer).month},
 	{salt: 31, one: 6, in: calm, half: 2, ordinary: (*drawer).amending, few: 1, most: 3, scene: (*drawer).amend},
 }
 

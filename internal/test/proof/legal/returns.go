@@ -22,7 +22,7 @@ func (d *drawer) returning(p *Plan) {
 func (d *drawer) comesBack(p *Plan) []Step {
 	which := d.IntN(len(p.Policies))
 	x := p.Policies[which]
-	per := min(x.Limit.Per, 10*time.Minute)
+	per := min(perOf(x.Limit), 10*time.Minute)
 	scene := d.scene(p, x, per)
 	key, who := pick(d, 0, 0, 0, 1), d.IntN(p.Processes)
 	for i := range scene {
@@ -173,7 +173,7 @@ func (b *history) least(now time.Duration, limit tiered.Limit) int64 {
 			least = min(least, burst(l))
 			continue
 		}
-		span, longest := l.Per, l.Per
+		span, longest := perOf(l), perOf(l)
 		if b.rules.Algorithm == tiered.SlidingWindow {
 			span = after(span, 2*precision(l))
 			for _, t := range b.terms { // a limit that the store does not know begins with the blocks of another
@@ -261,7 +261,7 @@ func (d *drawer) handover(p *Plan) []Step {
 	}
 	return []Step{{
 		Verb: Handover, Who: d.IntN(p.Processes), Which: which, Key: d.IntN(keys), N: d.IntN(100),
-		After: pick(d, 0, min(p.Policies[which].Limit.Per/2, time.Minute)),
+		After: pick(d, 0, min(perOf(p.Policies[which].Limit)/2, time.Minute)),
 	}}
 }
 
@@ -309,7 +309,7 @@ func (p *process) handover(s *Step) {
 // mayCount returns the most tokens that a window may count now: all that was admitted or charged in
 // its length.
 func (b *history) mayCount(now time.Duration, l tiered.Limit) (used int64) {
-	span := l.Per
+	span := perOf(l)
 	if b.rules.Algorithm == tiered.SlidingWindow {
 		span = after(span, 2*precision(l))
 	}

@@ -56,6 +56,7 @@ const (
 	Steady                // requests one token N times a second
 	Amend                 // gives back a reservation and charges the key in one call, Pause apart
 	Reload                // SetPolicies without the policy, and Pause later with it; code may still use the Limiter of before
+	Edge                  // requests about the end of a window of the calendar
 )
 
 // verb is what can be a step.
@@ -191,6 +192,7 @@ var verbs = [...]verb{
 	Steady:    {name: "steady", do: by((*process).steady)},
 	Amend:     {name: "amend", do: by((*process).amend)},
 	Reload:    {name: "reload", do: by((*process).reload)},
+	Edge:      {name: "edge", do: by((*process).edge)},
 }
 
 // by is what a process does by itself.
@@ -235,7 +237,7 @@ func (d *drawer) step(p *Plan) Step {
 		}
 	}
 	policy := p.Policies[s.Which]
-	s.After = d.after(policy.Limit.Per)
+	s.After = d.after(perOf(policy.Limit))
 	s.N = d.IntN(10)
 	if draw := verbs[s.Verb].draw; draw != nil {
 		draw(d, &s, policy)

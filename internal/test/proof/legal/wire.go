@@ -45,6 +45,12 @@ type wire struct {
 	drawn   uint64        // numbers drawn at that instant
 }
 
+// RestsUntil lets a long time before the first step pass at once.
+func (w *wire) RestsUntil() time.Time { return w.player.base.Add(w.player.plan.rest()) }
+
+// rest is until when processes rest.
+func (p *Plan) rest() time.Duration { return p.Warm - 2*time.Minute }
+
 // mix returns a hash of numbers, the same in every run.
 func mix(all ...uint64) uint64 {
 	h := uint64(0x9e3779b97f4a7c15)
@@ -346,9 +352,9 @@ func (p *process) steady(s *Step) {
 	n, _ := p.wire.state()
 	onlyFar := n == network{slow: n.far, far: n.far}
 	// A window that ends within a second or two is over before a lease that was asked for in it is
-	// there.
-	leased := len(x.Also) == 0 && x.Lease == (tiered.Lease{}) && x.Algorithm != tiered.SlidingLog &&
-		(x.Algorithm == tiered.TokenBucket && burst(x.Limit) >= 1000 || x.Algorithm != tiered.TokenBucket && x.Limit.Per >= time.Minute)
+	// there. Of a small quota little or nothing is leased, because a killed process burns it.
+	leased := (x.Limit.Calendar.IsZero() || x.Limit.Tokens >= 10_000) && len(x.Also) == 0 && x.Lease == (tiered.Lease{}) && x.Algorithm != tiered.SlidingLog &&
+		(x.Algorithm == tiered.TokenBucket && burst(x.Limit) >= 1000 || x.Algorithm != tiered.TokenBucket && perOf(x.Limit) >= time.Minute)
 	b, used := w.histories[s.Which][s.Key], int64(0)
 	w.mu.Lock()
 	for _, x := range b.spent {
