@@ -43,7 +43,10 @@ http:
 	byFile := policies + "  - {match: /, limits: " + limits + ", plan: header X-Plan}\n" + free
 	byCode := policies + "  - {match: /, limits: " + limits + "}\n" + free
 	for _, c := range []struct{ user, plan, minute, month string }{
-		{"ann", "", "100", "70"}, {"ann", "pro", "1000", "700"}, {"ann", "trial", "200", "70"}, {"acme", "pro", "1000", "900"},
+		{"ann", "", "100", "70"},
+		{"ann", "pro", "1000", "700"},
+		{"ann", "trial", "200", "70"},
+		{"acme", "pro", "1000", "900"},
 		{"acme", "trial", "200", "900"},
 	} {
 		for name, handler := range map[string]func() (http.Handler, *tiered.Group){

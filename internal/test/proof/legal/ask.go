@@ -178,6 +178,24 @@ func (p *process) apart(s *Step) {
 	}
 }
 
+// plan0 is the first plan of each policy that has plans.
+const plan0 = "plan0"
+
+// plan notes that requests of some keys carry the limits of plan0, where their policies have it, or
+// that they do not any more. It reports whether any has; mu is held.
+func (p *process) plan(legs []part, carry bool) (any bool) {
+	const beside = 4000 // slots of these limits
+	for _, x := range legs {
+		limit, ok := p.limiters[x.history.policy].Policy().Plans[plan0]
+		if any = any || ok; ok && carry {
+			x.history.inForce(beside+p.slot, p.player.now(), limit)
+		} else if ok {
+			x.history.noMore(beside+p.slot, p.player.now())
+		}
+	}
+	return any
+}
+
 // together requests them at once, all or none.
 func (p *process) together(s *Step, reserve bool) {
 	w := p.player
@@ -194,13 +212,22 @@ func (p *process) together(s *Step, reserve bool) {
 	for i := range legs {
 		legs[i].sure = limited(i)
 	}
+	use, planned := tiered.All(uses...), false
+	if s.N%2 == 1 { // one plan for all of them
+		if planned = p.plan(legs, true); planned {
+			use = use.WithPlan(plan0)
+		}
+	}
 	w.mu.Unlock()
 	ctx, cancel := s.context()
 	defer cancel()
-	r := tiered.All(uses...).Reserve(ctx)
+	r := use.Reserve(ctx)
 	after, d := w.now(), r.Decision
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if planned {
+		p.plan(legs, false)
+	}
 	w.line("process %d together: %v %v", p.slot, d.Reason, d.Tier)
 	w.inTime(before, after, w.patience(s), &d)
 	for _, x := range legs {
@@ -211,7 +238,7 @@ func (p *process) together(s *Step, reserve bool) {
 		} else { // a fail mode may have admitted a part
 			c.vague = true
 		}
-		if w.plan.Policies[x.history.policy].Name == d.Policy && keyName(x.history.key) == d.Key { // the strictest
+		if !planned && w.plan.Policies[x.history.policy].Name == d.Policy && keyName(x.history.key) == d.Key { // the strictest
 			p.fellBack(x.history, x.cost, before, after, &d)
 		}
 	}
